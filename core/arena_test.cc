@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/arena.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "core/mutex.h"
+#include "core/notification.h"
+#include "gtest/gtest.h"
+
+namespace millrace {
+namespace {
+
+struct Kind {
+  const char* name;
+  std::unique_ptr<Arena> (*make)(int num_threads);
+};
+
+constexpr double kExpensive = 1e6;  // 1 ms per item: every item is worth a part
+
+class ArenaTest : public testing::TestWithParam<Kind> {
+ protected:
+  static std::unique_ptr<Arena> MakeArena(int num_threads) { return GetParam().make(num_threads); }
+};
+
+TEST_P(ArenaTest, EveryItemIsVisitedOnce) {
+  for (const int num_threads : {1, 2, 3, 8}) {
+    auto arena = MakeArena(num_threads);
+    EXPECT_EQ(arena->num_threads(), num_threads);
+    for (const int64_t n : {0, 1, 2, 7, 1000, 10007}) {
+      for (const double cost : {0.0, 3.0, 100.0, 1e4, 1e9}) {
+        std::vector<std::atomic<int>> visits(static_cast<size_t>(n));
+        arena->ParallelFor(n, cost, [&](int64_t begin, int64_t end) {
+          EXPECT_LT(begin, end);
+          for (int64_t i = begin; i < end; ++i) ++visits[static_cast<size_t>(i)];
+        });
+        EXPECT_TRUE(std::all_of(visits.begin(), visits.end(), [](auto& v) { return v == 1; }))
+            << n << " items of " << cost << " ns on " << num_threads << " threads";
+      }
+    }
+  }
+}
+
+TEST_P(ArenaTest, CheapOrSenselessCostRunsInTheCallerInOnePart) {
+  auto arena = MakeArena(4);
+  const struct {
+    int64_t n;
+    double cost_ns;
+  } cases[] = {{1, 1e9},         {100, 10.0},  {19'999, 1.0},
+               {1'000'000, 0.0}, {1000, -5.0}, {1000, std::numeric_limits<double>::quiet_NaN()}};
+  for (const auto& c : cases) {
+    int calls = 0;
+    arena->ParallelFor(c.n, c.cost_ns, [&](int64_t begin, int64_t end) {
+      ++calls;
+      EXPECT_EQ(begin, 0);
+      EXPECT_EQ(end, c.n);
+    });
+    EXPECT_EQ(calls, 1) << c.n << " x " << c.cost_ns;
+  }
+}
+
+TEST_P(ArenaTest, PartsCostAtLeastTenMicrosecondsExceptTheLast) {
+  auto arena = MakeArena(4);
+  for (const double cost : {0.5, 7.0, 900.0, 30'000.0}) {
+    const int64_t n = 200'001;
+    arena->ParallelFor(n, cost, [&](int64_t begin, int64_t end) {
+      if (end != n) {
+        EXPECT_GE(static_cast<double>(end - begin) * cost, 10'000.0);
+      }
+    });
+  }
+}
+
+TEST_P(ArenaTest, InfiniteCostAndHugeCountsAreSplitWithoutOverflow) {
+  auto arena = MakeArena(2);
+  std::atomic<int64_t> items{0};
+  arena->ParallelFor(5, std::numeric_limits<double>::infinity(),
+                     [&](int64_t begin, int64_t end) { items += end - begin; });
+  EXPECT_EQ(items, 5);
+  const int64_t huge = int64_t{1} << 61;
+  items = 0;
+  arena->ParallelFor(huge, 1.0, [&](int64_t begin, int64_t end) { items += end - begin; });
+  EXPECT_EQ(items, huge);
+}
+
+TEST_P(ArenaTest, AnotherThreadHelps) {
+  auto arena = MakeArena(2);
+  Mutex mu;
+  std::set<std::thread::id> seen;
+  const absl::Time deadline = absl::Now() + absl::Seconds(60);
+  while (absl::Now() < deadline) {
+    arena->ParallelFor(8, kExpensive, [&](int64_t, int64_t) {
+      const absl::Time until = absl::Now() + absl::Microseconds(200);
+      while (absl::Now() < until) {
+      }
+      MutexLock lock(&mu);
+      seen.insert(std::this_thread::get_id());
+    });
+    MutexLock lock(&mu);
+    if (seen.size() == 2) break;
+  }
+  MutexLock lock(&mu);
+  EXPECT_EQ(seen.size(), 2u);
+  EXPECT_EQ(seen.count(std::this_thread::get_id()), 1u) << "the caller takes part";
+}
+
+TEST_P(ArenaTest, NeverMoreThanNumThreadsWorkOnALoop) {
+  for (const int num_threads : {1, 2, 3}) {
+    auto arena = MakeArena(num_threads);
+    std::atomic<int> now{0}, most{0};
+    for (int round = 0; round < 50; ++round) {
+      arena->ParallelFor(64, kExpensive, [&](int64_t, int64_t) {
+        const int here = ++now;
+        int seen = most;
+        while (here > seen && !most.compare_exchange_weak(seen, here)) {
+        }
+        --now;
+      });
+    }
+    EXPECT_LE(most, num_threads);
+    EXPECT_GE(most, 1);
+  }
+}
+
+TEST_P(ArenaTest, NestedLoopsEnd) {
+  for (const int num_threads : {1, 2, 4}) {
+    auto arena = MakeArena(num_threads);
+    std::atomic<int64_t> leaves{0};
+    arena->ParallelFor(8, kExpensive, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        arena->ParallelFor(8, kExpensive, [&](int64_t b, int64_t e) {
+          for (int64_t j = b; j < e; ++j) {
+            arena->ParallelFor(8, kExpensive, [&](int64_t x, int64_t y) { leaves += y - x; });
+          }
+        });
+      }
+    });
+    EXPECT_EQ(leaves, 8 * 8 * 8);
+  }
+}
+
+TEST_P(ArenaTest, ManyConcurrentCallersEachGetTheirOwnResult) {
+  auto arena = MakeArena(2);
+  std::vector<std::thread> callers;
+  std::atomic<int> right{0};
+  for (int c = 0; c < 8; ++c) {
+    callers.emplace_back([&, c] {
+      for (int round = 0; round < 25; ++round) {
+        std::atomic<int64_t> sum{0};
+        arena->ParallelFor(100, kExpensive, [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) sum += i * c;
+        });
+        if (sum == 4950 * c) ++right;
+      }
+    });
+  }
+  for (auto& t : callers) t.join();
+  EXPECT_EQ(right, 8 * 25);
+}
+
+TEST_P(ArenaTest, ScheduledTaskRunsWhileTheCallerBlocksAlsoWithOneThread) {
+  for (const int num_threads : {1, 2}) {
+    auto arena = MakeArena(num_threads);
+    Notification ran;
+    std::thread::id runner;
+    arena->Schedule([&] {
+      runner = std::this_thread::get_id();
+      ran.Notify();
+    });
+    ran.Wait();
+    EXPECT_NE(runner, std::this_thread::get_id());
+  }
+}
+
+TEST_P(ArenaTest, TasksScheduledFromTasksRun) {
+  for (const int num_threads : {1, 2}) {
+    auto arena = MakeArena(num_threads);
+    BlockingCounter left(1000);
+    arena->Schedule([&] {
+      for (int i = 0; i < 10; ++i) {
+        arena->Schedule([&] {
+          for (int j = 0; j < 100; ++j) arena->Schedule([&] { left.Decrement(); });
+        });
+      }
+    });
+    left.Wait();
+  }
+}
+
+TEST_P(ArenaTest, LoopsInsideTasksEndWhenAllThreadsAreInLoops) {
+  for (const int num_threads : {1, 2}) {
+    auto arena = MakeArena(num_threads);
+    BlockingCounter left(20);
+    std::atomic<int64_t> items{0};
+    for (int i = 0; i < 20; ++i) {
+      arena->Schedule([&] {
+        arena->ParallelFor(32, kExpensive, [&](int64_t b, int64_t e) { items += e - b; });
+        left.Decrement();
+      });
+    }
+    left.Wait();
+    EXPECT_EQ(items, 20 * 32);
+  }
+}
+
+thread_local int loops_on_this_thread = 0;
+
+TEST_P(ArenaTest, NoTaskRunsOnAThreadThatIsInsideALoop) {
+  auto arena = MakeArena(2);
+  constexpr int kTasks = 200;
+  BlockingCounter left(kTasks);
+  std::atomic<int> nested{0};
+  auto loop = [&] {
+    ++loops_on_this_thread;
+    arena->ParallelFor(16, kExpensive, [](int64_t, int64_t) {});
+    --loops_on_this_thread;
+  };
+  for (int i = 0; i < kTasks; ++i) {
+    arena->Schedule([&] {
+      if (loops_on_this_thread > 0) ++nested;
+      loop();
+      left.Decrement();
+    });
+    loop();
+  }
+  left.Wait();
+  EXPECT_EQ(nested, 0);
+}
+
+TEST_P(ArenaTest, ExceptionOfABodyReachesTheCallerAfterAllPartsHaveReturned) {
+  for (const int num_threads : {1, 2, 4}) {
+    auto arena = MakeArena(num_threads);
+    for (int round = 0; round < 20; ++round) {
+      std::atomic<int> inside{0};
+      std::string message;
+      try {
+        arena->ParallelFor(64, kExpensive, [&](int64_t begin, int64_t end) {
+          ++inside;
+          const bool bad = begin <= 17 && 17 < end;
+          --inside;
+          if (bad) throw std::runtime_error("item 17");
+        });
+      } catch (const std::runtime_error& error) {
+        message = error.what();
+      }
+      EXPECT_EQ(message, "item 17");
+      EXPECT_EQ(inside, 0);
+    }
+    std::atomic<int64_t> items{0};
+    arena->ParallelFor(64, kExpensive, [&](int64_t b, int64_t e) { items += e - b; });
+    EXPECT_EQ(items, 64) << "the arena works on after an exception";
+  }
+}
+
+TEST_P(ArenaTest, BadAllocInsideANestedLoopKeepsItsType) {
+  auto arena = MakeArena(2);
+  EXPECT_THROW(arena->ParallelFor(4, kExpensive,
+                                  [&](int64_t, int64_t) {
+                                    arena->ParallelFor(4, kExpensive, [](int64_t, int64_t) {
+                                      throw std::bad_alloc();
+                                    });
+                                  }),
+               std::bad_alloc);
+}
+
+TEST_P(ArenaTest, DestructorWaitsForScheduledTasks) {
+  for (const int num_threads : {1, 2}) {
+    std::atomic<int> ran{0};
+    {
+      auto arena = MakeArena(num_threads);
+      for (int i = 0; i < 100; ++i) arena->Schedule([&] { ++ran; });
+    }
+    EXPECT_EQ(ran, 100);
+  }
+}
+
+TEST_P(ArenaTest, WhatATaskOwnsIsGoneWhenTheArenaIs) {
+  auto token = std::make_shared<int>(7);
+  {
+    auto arena = MakeArena(2);
+    for (int i = 0; i < 10; ++i) arena->Schedule([token] {});
+  }
+  EXPECT_EQ(token.use_count(), 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, ArenaTest,
+                         testing::Values(
+#if !defined(__SANITIZE_THREAD__)  // the system's TBB is not instrumented
+                             Kind{"Tbb", &Arena::MakeTbb},
+#endif
+                             Kind{"Threads", &Arena::MakeThreads}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(DefaultArenaTest, IsOneForTheProcess) {
+  EXPECT_EQ(Arena::Default(), Arena::Default());
+  EXPECT_GE(Arena::Default()->num_threads(), 1);
+}
+
+TEST(DefaultArenaTest, ZeroMeansTheNumberOfCores) {
+  EXPECT_EQ(Arena::Make(0)->num_threads(),
+            static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
+}
+
+}  // namespace
+}  // namespace millrace

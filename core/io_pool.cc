@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/io_pool.h"
+
+#include <algorithm>
+#include <deque>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "core/mutex.h"
+
+namespace millrace {
+
+struct IoPool::State {
+  Mutex mu;
+  CondVar work_cv;
+  const size_t max_threads;
+  std::deque<absl::AnyInvocable<void()>> tasks ABSL_GUARDED_BY(mu);
+  size_t num_idle ABSL_GUARDED_BY(mu) = 0;
+  bool stopping ABSL_GUARDED_BY(mu) = false;
+  std::vector<std::thread> threads ABSL_GUARDED_BY(mu);
+
+  explicit State(size_t max) : max_threads(max) {}
+
+  void Work() {
+    mu.Lock();
+    for (;;) {
+      if (!tasks.empty()) {
+        absl::AnyInvocable<void()> task = std::move(tasks.front());
+        tasks.pop_front();
+        mu.Unlock();
+        task();
+        task = nullptr;
+        mu.Lock();
+      } else if (stopping) {
+        break;
+      } else {
+        ++num_idle;
+        work_cv.Wait(&mu);
+        --num_idle;
+      }
+    }
+    mu.Unlock();
+  }
+};
+
+IoPool::IoPool(int max_threads)
+    : state_(std::make_unique<State>(static_cast<size_t>(std::max(max_threads, 1)))) {}
+
+IoPool::~IoPool() {
+  std::vector<std::thread> threads;
+  {
+    MutexLock lock(&state_->mu);
+    state_->stopping = true;
+    state_->work_cv.SignalAll();
+    threads.swap(state_->threads);
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+void IoPool::Schedule(absl::AnyInvocable<void()> task) {
+  State* const state = state_.get();
+  {
+    MutexLock lock(&state->mu);
+    state->tasks.push_back(std::move(task));
+    // While stopping, the thread that runs the calling task empties the queue.
+    const bool start_thread = state->tasks.size() > state->num_idle && !state->stopping &&
+                              state->threads.size() < state->max_threads;
+    if (!start_thread) {
+      state->work_cv.Signal();
+      return;
+    }
+    try {
+      state->threads.emplace_back([state] { state->Work(); });
+      return;
+    } catch (const std::system_error&) {
+      if (!state->threads.empty()) return;  // the others will come to it
+    }
+    task = std::move(state->tasks.back());
+    state->tasks.pop_back();
+  }
+  task();
+}
+
+IoPool* IoPool::Default() {
+  static IoPool* const pool = new IoPool(16);
+  return pool;
+}
+
+}  // namespace millrace

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/io_pool.h"
+
+#include <atomic>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "core/mutex.h"
+#include "core/notification.h"
+#include "gtest/gtest.h"
+
+namespace millrace {
+namespace {
+
+TEST(IoPoolTest, BlockedTasksUpToTheBoundRunAtTheSameTime) {
+  IoPool pool(4);
+  BlockingCounter arrived(4);
+  Notification go;
+  BlockingCounter left(4);
+  for (int i = 0; i < 4; ++i) {
+    pool.Schedule([&] {
+      arrived.Decrement();
+      go.Wait();
+      left.Decrement();
+    });
+  }
+  arrived.Wait();  // hangs unless four run together
+  go.Notify();
+  left.Wait();
+}
+
+TEST(IoPoolTest, NeverMoreThreadsThanTheBound) {
+  Mutex mu;
+  std::set<std::thread::id> threads;
+  std::atomic<int> now{0}, most{0};
+  {
+    IoPool pool(3);
+    for (int i = 0; i < 300; ++i) {
+      pool.Schedule([&] {
+        const int here = ++now;
+        int seen = most;
+        while (here > seen && !most.compare_exchange_weak(seen, here)) {
+        }
+        {
+          MutexLock lock(&mu);
+          threads.insert(std::this_thread::get_id());
+        }
+        --now;
+      });
+    }
+  }
+  EXPECT_LE(most, 3);
+  MutexLock lock(&mu);
+  EXPECT_LE(threads.size(), 3u);
+  EXPECT_EQ(threads.count(std::this_thread::get_id()), 0u);
+}
+
+TEST(IoPoolTest, OneThreadRunsTasksInTheOrderOfSchedule) {
+  std::vector<int> order;
+  {
+    IoPool pool(1);
+    for (int i = 0; i < 100; ++i) pool.Schedule([&order, i] { order.push_back(i); });
+  }
+  ASSERT_EQ(order.size(), 100u);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(order[static_cast<size_t>(i)], i);
+}
+
+TEST(IoPoolTest, DestructorRunsAlsoWhatTasksSchedule) {
+  std::atomic<int> ran{0};
+  {
+    IoPool pool(2);
+    for (int i = 0; i < 10; ++i) {
+      pool.Schedule([&] {
+        ++ran;
+        pool.Schedule([&] {
+          ++ran;
+          pool.Schedule([&] { ++ran; });
+        });
+      });
+    }
+  }
+  EXPECT_EQ(ran, 30);
+}
+
+TEST(IoPoolTest, AnUnusedPoolIsDestroyedWithoutEverHavingAThread) { IoPool pool(1000); }
+
+TEST(IoPoolTest, ABoundBelowOneMeansOne) {
+  std::atomic<bool> ran{false};
+  {
+    IoPool pool(0);
+    pool.Schedule([&] { ran = true; });
+  }
+  EXPECT_TRUE(ran);
+}
+
+TEST(IoPoolTest, ManyProducersLoseNothing) {
+  std::atomic<int> ran{0};
+  {
+    IoPool pool(4);
+    std::vector<std::thread> producers;
+    for (int p = 0; p < 4; ++p) {
+      producers.emplace_back([&] {
+        for (int i = 0; i < 500; ++i) pool.Schedule([&] { ++ran; });
+      });
+    }
+    for (auto& t : producers) t.join();
+  }
+  EXPECT_EQ(ran, 2000);
+}
+
+TEST(IoPoolTest, DefaultIsOneForTheProcess) {
+  EXPECT_EQ(IoPool::Default(), IoPool::Default());
+  Notification ran;
+  IoPool::Default()->Schedule([&] { ran.Notify(); });
+  ran.Wait();
+}
+
+}  // namespace
+}  // namespace millrace
