@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_CORE_STATUS_H_
+#define MILLRACE_CORE_STATUS_H_
+
+// Status: the one way in which anything fails.
+//
+// Functions that can fail return absl::Status or absl::StatusOr<T>; nothing is
+// thrown across a border and no input aborts the process. A message is one
+// sentence, `<where>: <what> <rule>, got <value>[; <hint>]`.
+//
+// The two macros below are the only ones of this project that hide control
+// flow: they return early from the function that contains them.
+
+#include <utility>
+
+#include "absl/base/attributes.h"
+#include "absl/base/optimization.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+namespace millrace {
+
+using absl::Status;
+using absl::StatusOr;
+
+// The same code and payloads, with `<where>: ` before the message. OK stays OK.
+Status Prefixed(absl::string_view where, const Status& status);
+
+// The same code and payloads, with `text` after the message. OK stays OK.
+Status Suffixed(const Status& status, absl::string_view text);
+
+}  // namespace millrace
+
+#define MILLRACE_STATUS_CONCAT_INNER(a, b) a##b
+#define MILLRACE_STATUS_CONCAT(a, b) MILLRACE_STATUS_CONCAT_INNER(a, b)
+
+// Evaluates an expression of type Status; returns it unless it is OK.
+#define RETURN_IF_ERROR(expr)                                          \
+  do {                                                                 \
+    if (::absl::Status millrace_status_ = (expr);                      \
+        ABSL_PREDICT_FALSE(!millrace_status_.ok())) {                  \
+      return millrace_status_;                                         \
+    }                                                                  \
+  } while (false)
+
+// Evaluates an expression of type StatusOr<T>; assigns its value to `lhs` (which
+// may declare a variable) or returns its Status.
+#define ASSIGN_OR_RETURN(lhs, expr) \
+  MILLRACE_ASSIGN_OR_RETURN_INNER(MILLRACE_STATUS_CONCAT(millrace_or_, __LINE__), lhs, expr)
+#define MILLRACE_ASSIGN_OR_RETURN_INNER(tmp, lhs, expr)      \
+  auto tmp = (expr);                                         \
+  if (ABSL_PREDICT_FALSE(!tmp.ok())) return tmp.status();    \
+  lhs = std::move(tmp).value()
+
+#endif  // MILLRACE_CORE_STATUS_H_

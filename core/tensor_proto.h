@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_CORE_TENSOR_PROTO_H_
+#define MILLRACE_CORE_TENSOR_PROTO_H_
+
+// Tensors to and from TensorProto, in every encoding that TensorFlow writes
+// (raw content, typed lists, a last value that repeats).
+//
+// Sizes are checked before anything is allocated. Source: TensorFlow's tensor.proto.
+
+#include "core/tensor.h"
+
+namespace tensorflow {
+class TensorProto;
+}
+
+namespace millrace {
+
+// InvalidArgument when dtype, shape and data do not agree.
+StatusOr<Tensor> TensorFromProto(const tensorflow::TensorProto& proto,
+                                 Allocator* allocator = DefaultAllocator());
+
+// Checks what TensorFromProto checks, without making the tensor.
+Status ValidateTensorProto(const tensorflow::TensorProto& proto);
+
+// As TensorFlow's Python writers do: raw content for more than one element of the types that they
+// write so, typed lists otherwise. Unimplemented for variants that cannot be serialized.
+Status TensorToProto(const Tensor& tensor, tensorflow::TensorProto* proto);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_CORE_TENSOR_PROTO_H_
