@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Counts test cases of one `bazel test`, from its build event file (JSON).
+
+Prints failed cases, every skipped case with its reason, and `N passed, N failed, N skipped`
+as the last line. A target that did not build or left no result counts as one failure.
+
+Usage: tools/count_tests.py EVENTS.json
+"""
+
+import json
+import sys
+import urllib.parse
+import xml.etree.ElementTree as ElementTree
+
+
+def read_events(path):
+    with open(path, encoding="utf-8") as lines:
+        for line in lines:
+            if line.strip():
+                yield json.loads(line)
+
+
+def cases_of(xml_path):
+    """Yields (name, outcome, text) of each test case in a test.xml."""
+    for suite in ElementTree.parse(xml_path).getroot().iter("testsuite"):
+        for case in suite.findall("testcase"):
+            name = f"{case.get('classname', '')}.{case.get('name', '')}".strip(".")
+            bad = case.find("failure")
+            if bad is None:
+                bad = case.find("error")
+            skipped = case.find("skipped")
+            if bad is not None:
+                yield name, "failed", (bad.get("message") or bad.text or "").strip()
+            elif skipped is not None or case.get("result") == "skipped":
+                reason = (skipped.get("message") or skipped.text or "") if skipped is not None else ""
+                yield name, "skipped", " ".join(reason.split())
+            elif case.get("status") == "notrun":
+                yield name, "skipped", "switched off (DISABLED_)"
+            else:
+                yield name, "passed", ""
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    counts = {"passed": 0, "failed": 0, "skipped": 0}
+    failed, skipped = [], []
+    seen, expected = set(), set()
+    for event in read_events(sys.argv[1]):
+        key = event.get("id", {})
+        if "targetConfigured" in key and event.get("configured", {}).get("testSize"):
+            expected.add(key["targetConfigured"]["label"])
+        if "testResult" not in key or "testResult" not in event:
+            continue
+        label = key["testResult"]["label"]
+        result = event["testResult"]
+        seen.add(label)
+        xml = [urllib.parse.unquote(urllib.parse.urlparse(output["uri"]).path)
+               for output in result.get("testActionOutput", []) if output.get("name") == "test.xml"]
+        before_failed = counts["failed"]
+        if xml:
+            try:
+                for name, outcome, text in cases_of(xml[0]):
+                    counts[outcome] += 1
+                    if outcome == "failed":
+                        failed.append(f"{label} {name}")
+                    elif outcome == "skipped":
+                        skipped.append(f"{label} {name}: {text}")
+            except (OSError, ElementTree.ParseError) as error:
+                counts["failed"] += 1
+                failed.append(f"{label}: its test.xml cannot be read: {error}")
+        if result.get("status") not in ("PASSED", "FLAKY") and counts["failed"] == before_failed:
+            counts["failed"] += 1
+            failed.append(f"{label}: {result.get('status', 'no status')}")
+    for label in sorted(expected - seen):
+        counts["failed"] += 1
+        failed.append(f"{label}: not built or not run")
+    for line in skipped:
+        print(f"SKIPPED {line}")
+    for line in failed:
+        print(f"FAILED {line}")
+    print(f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped")
+    return 1 if counts["failed"] or not counts["passed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# What to run before a commit: format, warnings as errors, headers that compile alone,
+# compile_commands.json. Changes nothing but compile_commands.json; prints what is wrong.
+#
+# Usage: tools/presubmit.sh [--fix]     --fix formats the files that need it
+set -uo pipefail
+cd "$(dirname "$0")/.."
+failures=0
+scratch=$(mktemp)
+trap 'rm -f "$scratch"' EXIT
+say() { printf '%s\n' "$*"; }
+
+format=$(command -v clang-format-16 || command -v clang-format || true)
+mapfile -t sources < <(git ls-files '*.cc' '*.h')
+if [[ -z "$format" ]]; then
+  say "format: clang-format is not installed; tools/install_deps.sh --dev"
+  failures=$((failures + 1))
+elif [[ "${1:-}" == "--fix" ]]; then
+  "$format" -i "${sources[@]}"
+else
+  for file in "${sources[@]}"; do
+    if ! "$format" --dry-run -Werror "$file" >/dev/null 2>&1; then
+      say "format: $file"
+      failures=$((failures + 1))
+    fi
+  done
+fi
+
+say "build: everything, warnings as errors (tools/copts.bzl)"
+bazel build --noshow_progress //... || failures=$((failures + 1))
+
+say "headers: each compiles alone"
+genfiles=$(bazel info bazel-bin 2>/dev/null)
+while read -r header; do
+  if ! g++ -std=c++20 -march=x86-64-v3 -fsyntax-only -x c++ -Wall -Wextra -Wconversion \
+    -Wsign-conversion -Werror -I. -isystem "$genfiles" \
+    -isystem /usr/include/eigen3 "$header" 2>"$scratch"; then
+    say "header: $header"
+    head -5 "$scratch"
+    failures=$((failures + 1))
+  fi
+done < <(git ls-files '*.h')
+
+tools/compile_commands.py || failures=$((failures + 1))
+[[ $failures -eq 0 ]] && say "presubmit: ok" || say "presubmit: $failures problem(s)"
+[[ $failures -eq 0 ]]

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs what is needed, builds everything and runs the tests.
+#
+# Usage: tools/test.sh [bazel flags and targets]     default target: //...
+# Tests that compare with files of TensorFlow look for them below $MILLRACE_SHARED (or
+# ../shared beside the checkout) and report themselves as skipped where there are none.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+tools/install_deps.sh
+
+flags=()
+targets=()
+for word in "$@"; do
+  case "$word" in
+    -*) flags+=("$word") ;;
+    *) targets+=("$word") ;;
+  esac
+done
+[[ ${#targets[@]} -gt 0 ]] || targets=(//...)
+shared="${MILLRACE_SHARED:-$PWD/../shared}"
+if [[ -d "$shared" ]]; then
+  flags+=("--test_env=MILLRACE_SHARED=$(cd "$shared" && pwd)")
+fi
+exec bazel test "${flags[@]}" -- "${targets[@]}"
