@@ -1367,7 +1367,7 @@ void AddEnum(const EnumDescriptor* descriptor, Table* table) {
   }
 }
 
-// Descriptors below are walked through these, so a list of the files is enough.
+// What the descriptors say, in the form of the tables.
 struct Generated {
   Table messages;
   Table enums;
@@ -1396,8 +1396,8 @@ void AddMessage(const Descriptor* descriptor, Generated* generated) {
   }
 }
 
-// One descriptor of each file that no other of the list imports; the rest is
-// found through imports. The calls also keep the linker from dropping a file.
+// All files of this folder but the services: those listed, which no other file
+// imports, and what they import. The calls keep the linker from dropping any.
 std::vector<const FileDescriptor*> Files() {
   using namespace ::tensorflow;  // NOLINT: thirty names of one schema
   std::set<const FileDescriptor*> found;

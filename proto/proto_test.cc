@@ -17,6 +17,7 @@
 #include <google/protobuf/unknown_field_set.h>
 #include <google/protobuf/util/message_differencer.h>
 #include <gtest/gtest.h>
+#include <snappy.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -215,6 +216,8 @@ void ExpectCollectionsKnown(const ::tensorflow::MetaGraphDef& meta_graph, const 
         ExpectEmbedded<::tensorflow::serving::AssetFile>(any.value(), is_1x, place, seen);
       } else if (any.Is<::tensorflow::GraphDef>()) {
         ExpectEmbedded<::tensorflow::GraphDef>(any.value(), is_1x, place, seen);
+      } else if (any.Is<::tensorflow::TensorInfo>()) {
+        ExpectEmbedded<::tensorflow::TensorInfo>(any.value(), is_1x, place, seen);
       } else {
         ADD_FAILURE() << place << ": no such message here: " << any.type_url();
       }
@@ -241,17 +244,24 @@ uint32_t Fixed32(absl::string_view bytes) {
 
 using Entries = std::vector<std::pair<std::string, std::string>>;
 
-// The entries of one uncompressed block of a table file.
+// The entries of one block of a table file.
 Entries BlockEntries(absl::string_view file, uint64_t offset, uint64_t size) {
   Entries entries;
-  if (offset > file.size() || size >= file.size() - offset || size < 4) {
+  if (offset > file.size() || size >= file.size() - offset) {
     ADD_FAILURE() << "block outside the file";
     return entries;
   }
-  EXPECT_EQ(file[offset + size], 0) << "compressed block";
   absl::string_view block = file.substr(offset, size);
-  const uint64_t trailer = (uint64_t{Fixed32(block.substr(size - 4))} + 1) * 4;
-  if (trailer > size) {
+  std::string uncompressed;
+  if (file[offset + size] == 1) {
+    EXPECT_TRUE(snappy::Uncompress(block.data(), block.size(), &uncompressed));
+    block = uncompressed;
+  } else {
+    EXPECT_EQ(file[offset + size], 0) << "block type";
+  }
+  const uint64_t trailer =
+      block.size() < 4 ? 4 : (uint64_t{Fixed32(block.substr(block.size() - 4))} + 1) * 4;
+  if (trailer > block.size()) {
     ADD_FAILURE() << "restart array larger than its block";
     return entries;
   }
@@ -314,10 +324,6 @@ std::vector<std::string> Records(absl::string_view file) {
   }
   return records;
 }
-
-#define MILLRACE_NEED_SHARED_DATA(folder) \
-  if (SharedDataPath(folder).empty())     \
-  GTEST_SKIP() << "no " << (folder) << ": MILLRACE_SHARED does not name the shared data"
 
 TEST(Wire, TensorProtoIsTheseBytes) {
   ::tensorflow::TensorProto tensor;
@@ -428,8 +434,9 @@ TEST(Wire, FieldsOfLaterVersionsSurvive) {
   ASSERT_TRUE(node.ParseFromString(bytes));
   EXPECT_EQ(node.attr().at("T").i(), 3);
   const std::vector<std::string> unknown = UnknownFields(node);
-  EXPECT_EQ(unknown, (std::vector<std::string>{"NodeDef.7 = :\\x02\\x08\\x01",
-                                               "NodeDef.attr[\"T\"].99 = \\x9a\\x06\\x01\\x01"}));
+  EXPECT_EQ(unknown,
+            (std::vector<std::string>{"NodeDef.7 = :\\x02\\x08\\x01",
+                                      "NodeDef.attr[\"T\"].value.99 = \\x9a\\x06\\x01\\x01"}));
   EXPECT_EQ(Deterministic(node), bytes);
 }
 
@@ -487,10 +494,13 @@ TEST(Arena, MessagesLiveOnAnArena) {
 }
 
 TEST(SharedFiles, GraphDefsHoldNothingUnknown) {
-  MILLRACE_NEED_SHARED_DATA("graphs");
+  if (SharedDataPath("graphs").empty()) GTEST_SKIP() << "MILLRACE_SHARED has no graphs";
   Seen seen;
   int nodes = 0;
   std::vector<std::string> files = FilesBelow("graphs", ".pb");
+  for (std::string& path : FilesBelow("saved_models", "/frozen_saved_model.pb")) {
+    files.push_back(std::move(path));
+  }
   for (std::string& path : FilesBelow("tf_graphs/pb", ".pb")) files.push_back(std::move(path));
   for (const std::string& path : files) {
     ::tensorflow::GraphDef graph;
@@ -504,13 +514,14 @@ TEST(SharedFiles, GraphDefsHoldNothingUnknown) {
 }
 
 TEST(SharedFiles, SavedModelsHoldNothingUnknown) {
-  MILLRACE_NEED_SHARED_DATA("saved_models");
+  if (SharedDataPath("saved_models").empty()) GTEST_SKIP() << "MILLRACE_SHARED has no saved_models";
   Seen seen;
   int later = 0;
-  for (const std::string& path : FilesBelow("saved_models", "saved_model.pb")) {
+  for (const std::string& path : FilesBelow("saved_models", "/saved_model.pb")) {
     ::tensorflow::SavedModel model;
     ASSERT_TRUE(model.ParseFromString(ReadFile(path))) << path;
-    EXPECT_EQ(model.saved_model_schema_version(), 1) << path;
+    // Modules of TensorFlow Hub leave it out.
+    EXPECT_LE(model.saved_model_schema_version(), 1) << path;
     ASSERT_GE(model.meta_graphs_size(), 1) << path;
     const bool is_1x = std::all_of(model.meta_graphs().begin(), model.meta_graphs().end(),
                                    [](const auto& graph) { return WrittenBy1x(graph); });
@@ -522,11 +533,11 @@ TEST(SharedFiles, SavedModelsHoldNothingUnknown) {
   }
   EXPECT_GE(seen.messages - seen.embedded, 15);
   EXPECT_GE(seen.embedded, 100);
-  EXPECT_GE(later, 3);
+  EXPECT_GE(later, 2);
 }
 
 TEST(SharedFiles, MetaGraphsHoldNothingUnknown) {
-  MILLRACE_NEED_SHARED_DATA("checkpoints");
+  if (SharedDataPath("checkpoints").empty()) GTEST_SKIP() << "MILLRACE_SHARED has no checkpoints";
   Seen seen;
   std::vector<std::string> files = FilesBelow("checkpoints", ".meta");
   for (std::string& path : FilesBelow("session_bundle", ".meta")) files.push_back(std::move(path));
@@ -542,7 +553,7 @@ TEST(SharedFiles, MetaGraphsHoldNothingUnknown) {
 }
 
 TEST(SharedFiles, CheckpointEntriesHoldNothingUnknown) {
-  MILLRACE_NEED_SHARED_DATA("checkpoints");
+  if (SharedDataPath("checkpoints").empty()) GTEST_SKIP() << "MILLRACE_SHARED has no checkpoints";
   Seen seen;
   std::vector<std::string> files = FilesBelow("checkpoints", ".index");
   for (std::string& path : FilesBelow("saved_models", ".index")) files.push_back(std::move(path));
@@ -583,7 +594,7 @@ TEST(SharedFiles, CheckpointsOfFormatV1HoldNothingUnknown) {
 }
 
 TEST(SharedFiles, EventsLoseNothing) {
-  MILLRACE_NEED_SHARED_DATA("events");
+  if (SharedDataPath("events").empty()) GTEST_SKIP() << "MILLRACE_SHARED has no events";
   Seen seen;
   int graphs = 0;
   int summaries = 0;
@@ -621,6 +632,7 @@ TEST(SharedFiles, EventsLoseNothing) {
   EXPECT_GE(seen.messages, 20);
   EXPECT_GE(graphs, 2);
   EXPECT_GE(summaries, 5);
+  EXPECT_GE(seen.with_unknown, 1);  // of 2.x: the round trip above had something to keep
 }
 
 TEST(SharedFiles, ExamplesHoldNothingUnknown) {
@@ -637,9 +649,9 @@ TEST(SharedFiles, ExamplesHoldNothingUnknown) {
 }
 
 TEST(SharedFiles, TextSavedModelsAndGraphsAreRead) {
-  MILLRACE_NEED_SHARED_DATA("graphs");
+  if (SharedDataPath("graphs").empty()) GTEST_SKIP() << "MILLRACE_SHARED has no graphs";
   Seen seen;
-  for (const std::string& path : FilesBelow("saved_models", "saved_model.pbtxt")) {
+  for (const std::string& path : FilesBelow("saved_models", "/saved_model.pbtxt")) {
     ::tensorflow::SavedModel model;
     ASSERT_TRUE(TextFormat::ParseFromString(ReadFile(path), &model)) << path;
     ASSERT_GE(model.meta_graphs_size(), 1) << path;
@@ -659,7 +671,8 @@ TEST(SharedFiles, TextSavedModelsAndGraphsAreRead) {
 }
 
 TEST(SharedFiles, TextAndBinaryFormOfAGraphAreEqual) {
-  MILLRACE_NEED_SHARED_DATA("tf_graphs/pbtxt");
+  if (SharedDataPath("tf_graphs/pbtxt").empty())
+    GTEST_SKIP() << "MILLRACE_SHARED has no tf_graphs/pbtxt";
   int pairs = 0;
   for (const std::string& path : FilesBelow("tf_graphs/pbtxt", ".pbtxt")) {
     const std::string stem = fs::path(path).stem().string();
