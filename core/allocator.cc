@@ -17,6 +17,7 @@
 #include "core/allocator.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -31,8 +32,16 @@
 namespace millrace {
 namespace {
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kCaching = false;
+#else
+constexpr bool kCaching = true;
+#endif
+
 // Pointers are 47 bits: no request above this can succeed.
 constexpr size_t kMaxRequest = size_t{1} << 47;
+// The sanitizers end the process at a request that they find too large (1 TB and more).
+constexpr size_t kMaxSanitizedRequest = size_t{1} << 38;
 // Largest block that threads cache. Larger ones take long enough to fill that one lock is nothing.
 constexpr size_t kMaxSmallBlock = size_t{256} << 10;
 // A thread keeps at most this much in all and in one class; beyond it, half of a class moves on.
@@ -83,6 +92,18 @@ constexpr size_t BatchOf(size_t c) {
   return std::max(size_t{1}, std::min(kBatchBlocks, kBatchBytes / ClassSize(c)));
 }
 
+// One request may take all the memory of the machine, but not more: an overcommitting kernel would
+// grant it, and kill the process when the memory is touched.
+size_t MaxRequest() {
+  static const size_t max_request = [] {
+    const int64_t pages = sysconf(_SC_PHYS_PAGES), page_size = sysconf(_SC_PAGESIZE);
+    const size_t bound = kCaching ? kMaxRequest : kMaxSanitizedRequest;
+    if (pages <= 0 || page_size <= 0) return bound;
+    return std::min(bound, static_cast<size_t>(pages) * static_cast<size_t>(page_size));
+  }();
+  return max_request;
+}
+
 void* SystemAllocate(size_t size) {
   if (size < kMinHugeBlock) return std::aligned_alloc(Allocator::kAlignment, size);
   const size_t whole = (size + kHugePageSize - 1) / kHugePageSize * kHugePageSize;
@@ -91,12 +112,6 @@ void* SystemAllocate(size_t size) {
   if (block != nullptr) (void)madvise(block, size, MADV_HUGEPAGE);
   return block;
 }
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kCaching = false;
-#else
-constexpr bool kCaching = true;
-#endif
 
 // A free block of the small classes; lives in the block.
 struct FreeBlock {
@@ -156,17 +171,16 @@ class SmallStore {
     bytes_.fetch_sub(static_cast<int64_t>(taken * ClassSize(c)), std::memory_order_relaxed);
   }
 
-  // Moves `n` blocks out of `list`; what passes the cap goes back to the system.
+  // Moves `n` blocks out of `list`. When that passes the cap, as many bytes leave, of other classes
+  // first: blocks of a class that is no longer in use must not keep out those that are.
   void Put(size_t c, size_t n, FreeList* list) {
-    const int64_t moved = static_cast<int64_t>(n * ClassSize(c));
-    if (bytes_.fetch_add(moved, std::memory_order_relaxed) + moved > kSmallStoreBytes) {
-      bytes_.fetch_sub(moved, std::memory_order_relaxed);
-      for (; n > 0; --n) std::free(list->Pop());
-      return;
+    {
+      Class& to = classes_[c];
+      MutexLock lock(&to.mu);
+      for (size_t i = 0; i < n; ++i) to.list.Push(list->Pop());
     }
-    Class& to = classes_[c];
-    MutexLock lock(&to.mu);
-    for (; n > 0; --n) to.list.Push(list->Pop());
+    const int64_t moved = static_cast<int64_t>(n * ClassSize(c));
+    if (bytes_.fetch_add(moved, std::memory_order_relaxed) + moved > kSmallStoreBytes) Shrink(c);
   }
 
   void FreeAll() {
@@ -184,8 +198,27 @@ class SmallStore {
     Mutex mu;
     FreeList list ABSL_GUARDED_BY(mu);
   };
+
+  // Frees blocks until the cap holds: of one class after the other, of `spared` last.
+  void Shrink(size_t spared) {
+    for (size_t tried = 0; tried <= kNumSmallClasses; ++tried) {
+      const int64_t excess = bytes() - kSmallStoreBytes;
+      if (excess <= 0) return;
+      size_t c = spared;
+      if (tried < kNumSmallClasses) {
+        c = next_victim_.fetch_add(1, std::memory_order_relaxed) % kNumSmallClasses;
+        if (c == spared) continue;
+      }
+      FreeList evicted;
+      Take(c, static_cast<size_t>(excess) / ClassSize(c) + 1, &evicted);
+      while (evicted.head != nullptr) std::free(evicted.Pop());
+    }
+  }
+
   std::array<Class, kNumSmallClasses> classes_;
-  std::atomic<int64_t> bytes_{0};  // relaxed: a bound, not an order
+  // Both relaxed: a bound and a turn, not an order.
+  std::atomic<int64_t> bytes_{0};
+  std::atomic<size_t> next_victim_{0};
 };
 
 // Free blocks above kMaxSmallBlock, by class and by age.
@@ -453,7 +486,7 @@ void Recycler::GiveSmall(ThreadCache* cache, size_t c, void* block) {
 }
 
 void* Recycler::Allocate(size_t bytes) {
-  if (bytes == 0 || bytes > kMaxRequest) return nullptr;
+  if (bytes == 0 || bytes > MaxRequest()) return nullptr;
   ThreadCache* const cache = Mine();
   if (!Charge(cache, static_cast<int64_t>(bytes))) return nullptr;
   const size_t c = ClassOf(bytes);
