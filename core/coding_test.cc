@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/coding.h"
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "gtest/gtest.h"
+
+namespace millrace {
+namespace {
+
+std::string Hex(absl::string_view bytes) { return absl::BytesToHexString(bytes); }
+std::string Unhex(absl::string_view hex) { return absl::HexStringToBytes(hex); }
+
+TEST(CodingTest, FixedWordsAreLittleEndian) {
+  std::string out;
+  PutFixed32(&out, 0x01020304u);
+  PutFixed64(&out, 0x05060708090a0b0cull);
+  EXPECT_EQ(Hex(out), "040302010c0b0a0908070605");
+  absl::string_view in = out;
+  uint32_t narrow = 0;
+  uint64_t wide = 0;
+  EXPECT_TRUE(GetFixed32(&in, &narrow));
+  EXPECT_TRUE(GetFixed64(&in, &wide));
+  EXPECT_EQ(narrow, 0x01020304u);
+  EXPECT_EQ(wide, 0x05060708090a0b0cull);
+  EXPECT_TRUE(in.empty());
+  EXPECT_FALSE(GetFixed32(&in, &narrow));
+  in = absl::string_view(out).substr(0, 7);
+  EXPECT_FALSE(GetFixed64(&in, &wide));
+  EXPECT_EQ(in.size(), 7u);
+}
+
+TEST(CodingTest, VarintsOfKnownBytes) {
+  const struct {
+    uint64_t value;
+    const char* hex;
+  } cases[] = {{0, "00"},
+               {1, "01"},
+               {127, "7f"},
+               {128, "8001"},
+               {300, "ac02"},
+               {0xffffffffull, "ffffffff0f"},
+               {0x100000000ull, "8080808010"},
+               {std::numeric_limits<uint64_t>::max(), "ffffffffffffffffff01"}};
+  for (const auto& c : cases) {
+    std::string out;
+    PutVarint64(&out, c.value);
+    EXPECT_EQ(Hex(out), c.hex);
+    EXPECT_EQ(VarintLength(c.value), out.size());
+    uint64_t loose = 7, strict = 7;
+    absl::string_view in = out, again = out;
+    EXPECT_TRUE(GetVarint64(&in, &loose));
+    EXPECT_TRUE(GetCanonicalVarint64(&again, &strict));
+    EXPECT_EQ(loose, c.value);
+    EXPECT_EQ(strict, c.value);
+    EXPECT_TRUE(in.empty() && again.empty());
+    for (size_t cut = 0; cut < out.size(); ++cut) {
+      absl::string_view part = absl::string_view(out).substr(0, cut);
+      EXPECT_FALSE(GetVarint64(&part, &loose)) << c.hex << " cut to " << cut;
+      EXPECT_EQ(part.size(), cut);
+    }
+  }
+}
+
+TEST(CodingTest, VarintsThatDoNotFitAreRefused) {
+  uint32_t narrow = 1;
+  uint64_t wide = 1;
+  std::string bytes = Unhex("8080808010");  // 2^32
+  absl::string_view in = bytes;
+  EXPECT_FALSE(GetVarint32(&in, &narrow));
+  EXPECT_EQ(in.size(), 5u);
+  for (const char* hex :
+       {"ffffffffffffffffff02", "ffffffffffffffffffff01", "80808080808080808080"}) {
+    bytes = Unhex(hex);
+    in = bytes;
+    EXPECT_FALSE(GetVarint64(&in, &wide)) << hex;
+  }
+  EXPECT_EQ(narrow, 1u);
+  EXPECT_EQ(wide, 1u);
+}
+
+TEST(CodingTest, LongFormsAreReadButNotCanonical) {
+  for (const char* hex : {"8500", "858000", "85808000"}) {
+    const std::string bytes = Unhex(hex);
+    absl::string_view in = bytes, strict = bytes;
+    uint32_t value = 0, other = 9;
+    EXPECT_TRUE(GetVarint32(&in, &value));
+    EXPECT_EQ(value, 5u);
+    EXPECT_FALSE(GetCanonicalVarint32(&strict, &other)) << hex;
+    EXPECT_EQ(other, 9u);
+    uint64_t wide = 9;
+    EXPECT_FALSE(GetCanonicalVarint64(&strict, &wide)) << hex;
+  }
+}
+
+TEST(OrderedCodeTest, KnownBytes) {
+  const struct {
+    uint64_t value;
+    const char* hex;
+  } unsigned_cases[] = {{0, "00"},
+                        {1, "0101"},
+                        {255, "01ff"},
+                        {256, "020100"},
+                        {std::numeric_limits<uint64_t>::max(), "08ffffffffffffffff"}};
+  for (const auto& c : unsigned_cases) {
+    std::string out;
+    PutOrderedUint(&out, c.value);
+    EXPECT_EQ(Hex(out), c.hex);
+  }
+  const struct {
+    int64_t value;
+    const char* hex;
+  } signed_cases[] = {{0, "80"},
+                      {1, "81"},
+                      {-1, "7f"},
+                      {63, "bf"},
+                      {-64, "40"},
+                      {64, "c040"},
+                      {-65, "3fbf"},
+                      {8191, "dfff"},
+                      {-8192, "2000"},
+                      {8192, "e02000"},
+                      {100000, "e186a0"},
+                      {std::numeric_limits<int64_t>::max(), "ffc07fffffffffffffff"},
+                      {std::numeric_limits<int64_t>::min(), "003f8000000000000000"}};
+  for (const auto& c : signed_cases) {
+    std::string out;
+    PutOrderedInt(&out, c.value);
+    EXPECT_EQ(Hex(out), c.hex) << c.value;
+  }
+  std::string out;
+  PutOrderedString(&out, absl::string_view("a\0\xff", 3));
+  EXPECT_EQ(Hex(out), "6100ffff000001");
+}
+
+std::vector<int64_t> InterestingInts() {
+  std::vector<int64_t> values;
+  for (int bit = 0; bit < 63; ++bit) {
+    for (int64_t d = -2; d <= 2; ++d) {
+      values.push_back((int64_t{1} << bit) + d);
+      values.push_back(-(int64_t{1} << bit) + d);
+    }
+  }
+  values.push_back(std::numeric_limits<int64_t>::min());
+  values.push_back(std::numeric_limits<int64_t>::max());
+  return values;
+}
+
+TEST(OrderedCodeTest, IntsComeBackAndKeepTheirOrder) {
+  const std::vector<int64_t> values = InterestingInts();
+  std::vector<std::string> codes;
+  for (const int64_t value : values) {
+    codes.emplace_back();
+    PutOrderedInt(&codes.back(), value);
+    absl::string_view in = codes.back();
+    int64_t back = 0;
+    ASSERT_TRUE(GetOrderedInt(&in, &back)) << value;
+    EXPECT_EQ(back, value);
+    EXPECT_TRUE(in.empty());
+    for (size_t cut = 0; cut < codes.back().size(); ++cut) {
+      absl::string_view part = absl::string_view(codes.back()).substr(0, cut);
+      EXPECT_FALSE(GetOrderedInt(&part, &back)) << value << " cut to " << cut;
+    }
+  }
+  for (size_t i = 0; i < values.size(); ++i) {
+    for (size_t j = 0; j < values.size(); ++j) {
+      ASSERT_EQ(codes[i] < codes[j], values[i] < values[j]) << values[i] << " " << values[j];
+    }
+  }
+}
+
+TEST(OrderedCodeTest, EveryShortByteStringIsReadOnlyIfItIsWhatWeWrite) {
+  for (int first = 0; first < 256; ++first) {
+    for (int second = 0; second < 256; ++second) {
+      const std::string bytes = {static_cast<char>(first), static_cast<char>(second)};
+      absl::string_view in = bytes;
+      int64_t number = 0;
+      if (GetOrderedInt(&in, &number)) {
+        std::string again;
+        PutOrderedInt(&again, number);
+        EXPECT_EQ(again, bytes.substr(0, 2 - in.size()));
+      }
+      in = bytes;
+      uint64_t natural = 0;
+      if (GetOrderedUint(&in, &natural)) {
+        std::string again;
+        PutOrderedUint(&again, natural);
+        EXPECT_EQ(again, bytes.substr(0, 2 - in.size()));
+      }
+    }
+  }
+}
+
+TEST(OrderedCodeTest, IntsWithWrongExtensionBytesAreRefused) {
+  for (const char* hex : {"ffc17fffffffffffffff", "ffffffffffffffffffffff",
+                          "0000000000000000000000", "c000", "e0001f", "ff8000000000000000"}) {
+    const std::string bytes = Unhex(hex);
+    absl::string_view in = bytes;
+    int64_t value = 5;
+    EXPECT_FALSE(GetOrderedInt(&in, &value)) << hex;
+    EXPECT_EQ(value, 5);
+  }
+}
+
+TEST(OrderedCodeTest, StringsComeBackAndAPrefixSortsFirst) {
+  const std::string values[] = {
+      "", std::string("\0", 1), std::string("\0\0", 2), "a", "a\xff", "ab", "\xff", "\xff\xff"};
+  std::string last;
+  for (const std::string& value : values) {
+    std::string code;
+    PutOrderedString(&code, value);
+    absl::string_view in = code;
+    std::string back = "?";
+    ASSERT_TRUE(GetOrderedString(&in, &back));
+    EXPECT_EQ(back, value);
+    EXPECT_TRUE(in.empty());
+    for (size_t cut = 0; cut < code.size(); ++cut) {
+      absl::string_view part = absl::string_view(code).substr(0, cut);
+      EXPECT_FALSE(GetOrderedString(&part, &back));
+    }
+  }
+  std::string ab, abc;
+  PutOrderedString(&ab, "ab");
+  PutOrderedString(&abc, "abc");
+  EXPECT_LT(ab, abc);
+  for (const char* hex : {"610002", "61ff01", "61"}) {
+    const std::string bytes = Unhex(hex);
+    absl::string_view in = bytes;
+    std::string back;
+    EXPECT_FALSE(GetOrderedString(&in, &back)) << hex;
+  }
+}
+
+// The slice [0:all] x [100000:+64] of "w", as in a checkpoint's index.
+TEST(OrderedCodeTest, ASliceKeyIsTheSequenceOfItsParts) {
+  std::string key;
+  PutOrderedUint(&key, 0);
+  PutOrderedString(&key, "w");
+  PutOrderedUint(&key, 2);
+  for (const int64_t part : {0, -1, 100000, 64}) PutOrderedInt(&key, part);
+  EXPECT_EQ(Hex(key), "007700010102807fe186a0c040");
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/file_system.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "core/random_bits.h"
+
+namespace millrace {
+namespace {
+
+constexpr size_t kWriteBuffer = size_t{64} << 10;
+constexpr mode_t kFileMode = 0666;  // less the umask
+constexpr mode_t kDirectoryMode = 0777;
+
+Status ErrnoStatus(absl::string_view operation, absl::string_view path, int error) {
+  absl::StatusCode code;
+  switch (error) {
+    case ENOENT:
+      code = absl::StatusCode::kNotFound;
+      break;
+    case EEXIST:
+      code = absl::StatusCode::kAlreadyExists;
+      break;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      code = absl::StatusCode::kPermissionDenied;
+      break;
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+      code = absl::StatusCode::kResourceExhausted;
+      break;
+    case EISDIR:
+    case ENOTDIR:
+    case ENOTEMPTY:
+      code = absl::StatusCode::kFailedPrecondition;
+      break;
+    default:
+      code = absl::StatusCode::kUnknown;
+  }
+  char buffer[128];
+  return Status(code, absl::StrCat("File '", path, "': ", operation, ": ",
+                                   strerror_r(error, buffer, sizeof(buffer))));
+}
+
+template <typename Call>
+auto RetryOnInterrupt(Call call) {
+  decltype(call()) result;
+  do {
+    result = call();
+  } while (result < 0 && errno == EINTR);
+  return result;
+}
+
+// "" is the current directory: Dirname("c") gives it.
+const char* DirectoryPath(const std::string& path) { return path.empty() ? "." : path.c_str(); }
+
+class PosixWritableFile final : public WritableFile {
+ public:
+  PosixWritableFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+  ~PosixWritableFile() override { PosixWritableFile::Close().IgnoreError(); }
+
+  Status Append(absl::string_view data) override {
+    RETURN_IF_ERROR(Usable("append"));
+    if (buffer_.size() + data.size() <= kWriteBuffer) {
+      buffer_.append(data.data(), data.size());
+      return absl::OkStatus();
+    }
+    RETURN_IF_ERROR(Flush());
+    if (data.size() >= kWriteBuffer) return WriteAll(data);
+    buffer_.append(data.data(), data.size());
+    return absl::OkStatus();
+  }
+
+  Status Flush() override {
+    RETURN_IF_ERROR(Usable("flush"));
+    RETURN_IF_ERROR(WriteAll(buffer_));
+    buffer_.clear();
+    return absl::OkStatus();
+  }
+
+  Status Sync() override {
+    RETURN_IF_ERROR(Flush());
+    // What a failed fsync leaves in the page cache is unknown: the file stays unusable.
+    if (RetryOnInterrupt([this] { return ::fsync(fd_); }) != 0) return Failed("fsync", errno);
+    return absl::OkStatus();
+  }
+
+  Status Close() override {
+    if (fd_ < 0) return error_;
+    Status status = error_.ok() ? Flush() : error_;
+    const int fd = std::exchange(fd_, -1);
+    // Not repeated when interrupted: Linux has closed it then.
+    if (::close(fd) != 0 && errno != EINTR && status.ok()) status = Failed("close", errno);
+    return status;
+  }
+
+ private:
+  Status Usable(absl::string_view operation) const {
+    if (!error_.ok()) return error_;
+    if (fd_ >= 0) return absl::OkStatus();
+    return absl::FailedPreconditionError(
+        absl::StrCat("File '", path_, "': ", operation, ": the file is closed"));
+  }
+
+  Status Failed(absl::string_view operation, int error) {
+    error_ = ErrnoStatus(operation, path_, error);
+    return error_;
+  }
+
+  Status WriteAll(absl::string_view data) {
+    while (!data.empty()) {
+      const ssize_t n = RetryOnInterrupt([&] { return ::write(fd_, data.data(), data.size()); });
+      if (n < 0) return Failed("write", errno);
+      data.remove_prefix(static_cast<size_t>(n));
+    }
+    return absl::OkStatus();
+  }
+
+  const std::string path_;
+  int fd_;  // -1 when closed
+  std::string buffer_;
+  Status error_;  // the first error; everything after it fails with it
+};
+
+class PosixRandomAccessFile final : public RandomAccessFile {
+ public:
+  PosixRandomAccessFile(std::string path, int fd, uint64_t size)
+      : path_(std::move(path)), fd_(fd), size_(size) {}
+  ~PosixRandomAccessFile() override { ::close(fd_); }
+
+  uint64_t size() const override { return size_; }
+
+  Status Read(uint64_t offset, size_t n, char* out) const override {
+    if (offset > static_cast<uint64_t>(INT64_MAX) ||
+        n > static_cast<uint64_t>(INT64_MAX) - offset) {
+      return Short(offset, n, 0);
+    }
+    size_t done = 0;
+    while (done < n) {
+      const ssize_t got = RetryOnInterrupt(
+          [&] { return ::pread(fd_, out + done, n - done, static_cast<off_t>(offset + done)); });
+      if (got < 0) return ErrnoStatus("read", path_, errno);
+      if (got == 0) return Short(offset, n, done);
+      done += static_cast<size_t>(got);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  Status Short(uint64_t offset, size_t n, size_t got) const {
+    return absl::OutOfRangeError(absl::StrCat("File '", path_, "': read of ", n,
+                                              " bytes at offset ", offset, " got ", got,
+                                              ": the file ends before"));
+  }
+
+  const std::string path_;
+  const int fd_;
+  const uint64_t size_;
+};
+
+class PosixFileSystem final : public FileSystem {
+ public:
+  StatusOr<std::unique_ptr<WritableFile>> NewWritableFile(const std::string& path) override {
+    return OpenForWriting(path, O_TRUNC);
+  }
+  StatusOr<std::unique_ptr<WritableFile>> NewAppendableFile(const std::string& path) override {
+    return OpenForWriting(path, O_APPEND);
+  }
+  StatusOr<std::unique_ptr<WritableFile>> NewExclusiveFile(const std::string& path) override {
+    return OpenForWriting(path, O_EXCL);
+  }
+
+  StatusOr<std::unique_ptr<RandomAccessFile>> NewRandomAccessFile(
+      const std::string& path) override {
+    // O_NONBLOCK: a pipe without a writer must not hold us up.
+    const int fd =
+        RetryOnInterrupt([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
+    if (fd < 0) return ErrnoStatus("open", path, errno);
+    struct stat info;
+    Status status;
+    if (::fstat(fd, &info) != 0) {
+      status = ErrnoStatus("stat", path, errno);
+    } else if (!S_ISREG(info.st_mode)) {
+      status = absl::FailedPreconditionError(
+          absl::StrCat("File '", path, "': open: must be a regular file, got ",
+                       S_ISDIR(info.st_mode) ? "a directory" : "a device or pipe"));
+    }
+    if (!status.ok()) {
+      ::close(fd);
+      return status;
+    }
+    return std::make_unique<PosixRandomAccessFile>(path, fd, static_cast<uint64_t>(info.st_size));
+  }
+
+  bool FileExists(const std::string& path) override {
+    return ::access(DirectoryPath(path), F_OK) == 0;
+  }
+
+  StatusOr<bool> IsDirectory(const std::string& path) override {
+    ASSIGN_OR_RETURN(const struct stat info, Stat(path));
+    return S_ISDIR(info.st_mode);
+  }
+
+  StatusOr<uint64_t> GetFileSize(const std::string& path) override {
+    ASSIGN_OR_RETURN(const struct stat info, Stat(path));
+    return static_cast<uint64_t>(info.st_size);
+  }
+
+  StatusOr<double> GetModificationTime(const std::string& path) override {
+    ASSIGN_OR_RETURN(const struct stat info, Stat(path));
+    return static_cast<double>(info.st_mtim.tv_sec) +
+           static_cast<double>(info.st_mtim.tv_nsec) * 1e-9;
+  }
+
+  StatusOr<std::vector<std::string>> GetChildren(const std::string& directory) override {
+    DIR* const stream = ::opendir(DirectoryPath(directory));
+    if (stream == nullptr) return ErrnoStatus("list", directory, errno);
+    std::vector<std::string> names;
+    int error = 0;
+    for (;;) {
+      errno = 0;
+      const dirent* entry = ::readdir(stream);
+      if (entry == nullptr) {
+        error = errno;
+        break;
+      }
+      const absl::string_view name = entry->d_name;
+      if (name != "." && name != "..") names.emplace_back(name);
+    }
+    ::closedir(stream);
+    if (error != 0) return ErrnoStatus("list", directory, error);
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  Status CreateDirectory(const std::string& path) override {
+    if (::mkdir(path.c_str(), kDirectoryMode) != 0) {
+      return ErrnoStatus("create directory", path, errno);
+    }
+    return absl::OkStatus();
+  }
+
+  // Also when others create the same directories at the same time.
+  Status RecursivelyCreateDirectory(const std::string& path) override {
+    if (path.empty() || ::mkdir(path.c_str(), kDirectoryMode) == 0) return absl::OkStatus();
+    int error = errno;
+    if (error == ENOENT) {
+      const std::string parent = Dirname(path);
+      if (parent.empty() || parent == path) return ErrnoStatus("create directory", path, error);
+      RETURN_IF_ERROR(RecursivelyCreateDirectory(parent));
+      if (::mkdir(path.c_str(), kDirectoryMode) == 0) return absl::OkStatus();
+      error = errno;
+    }
+    if (error == EEXIST) {
+      ASSIGN_OR_RETURN(const bool is_directory, IsDirectory(path));
+      if (is_directory) return absl::OkStatus();
+      error = ENOTDIR;
+    }
+    return ErrnoStatus("create directory", path, error);
+  }
+
+  Status DeleteFile(const std::string& path) override {
+    if (::unlink(path.c_str()) != 0) return ErrnoStatus("delete", path, errno);
+    return absl::OkStatus();
+  }
+
+  Status DeleteDirectory(const std::string& path) override {
+    if (::rmdir(path.c_str()) != 0) return ErrnoStatus("delete directory", path, errno);
+    return absl::OkStatus();
+  }
+
+  // A link is deleted, not what it points to.
+  Status RecursivelyDelete(const std::string& path) override {
+    struct stat info;
+    if (::lstat(path.c_str(), &info) != 0) return ErrnoStatus("delete", path, errno);
+    if (!S_ISDIR(info.st_mode)) return DeleteFile(path);
+    ASSIGN_OR_RETURN(const std::vector<std::string> names, GetChildren(path));
+    for (const std::string& name : names) RETURN_IF_ERROR(RecursivelyDelete(JoinPath(path, name)));
+    return DeleteDirectory(path);
+  }
+
+  Status RenameFile(const std::string& source, const std::string& target) override {
+    if (::rename(source.c_str(), target.c_str()) != 0) {
+      return ErrnoStatus(absl::StrCat("rename to '", target, "'"), source, errno);
+    }
+    return absl::OkStatus();
+  }
+
+  Status SyncDirectory(const std::string& directory) override {
+    const int fd = RetryOnInterrupt(
+        [&] { return ::open(DirectoryPath(directory), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
+    if (fd < 0) return ErrnoStatus("open directory", directory, errno);
+    const int result = RetryOnInterrupt([fd] { return ::fsync(fd); });
+    const int error = errno;
+    ::close(fd);
+    if (result != 0) return ErrnoStatus("fsync directory", directory, error);
+    return absl::OkStatus();
+  }
+
+ private:
+  static StatusOr<std::unique_ptr<WritableFile>> OpenForWriting(const std::string& path,
+                                                                int flags) {
+    const int fd = RetryOnInterrupt(
+        [&] { return ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, kFileMode); });
+    if (fd < 0) return ErrnoStatus("open for writing", path, errno);
+    return std::make_unique<PosixWritableFile>(path, fd);
+  }
+
+  static StatusOr<struct stat> Stat(const std::string& path) {
+    struct stat info;
+    if (::stat(DirectoryPath(path), &info) != 0) return ErrnoStatus("stat", path, errno);
+    return info;
+  }
+};
+
+}  // namespace
+
+StatusOr<std::unique_ptr<WritableFile>> FileSystem::NewExclusiveFile(const std::string& path) {
+  if (FileExists(path)) {
+    return absl::AlreadyExistsError(absl::StrCat("File '", path, "': create: exists already"));
+  }
+  return NewWritableFile(path);
+}
+
+FileSystem* FileSystem::Posix() {
+  static PosixFileSystem* const file_system = new PosixFileSystem;
+  return file_system;
+}
+
+StatusOr<std::string> ReadFileToString(FileSystem* fs, const std::string& path,
+                                       uint64_t max_bytes) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<RandomAccessFile> file, fs->NewRandomAccessFile(path));
+  if (file->size() > max_bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat("File '", path, "': size must be at most ",
+                                                     max_bytes, " bytes, got ", file->size()));
+  }
+  std::string contents(static_cast<size_t>(file->size()), '\0');
+  RETURN_IF_ERROR(file->Read(0, contents.size(), contents.data()));
+  return contents;
+}
+
+Status WriteFileAtomically(FileSystem* fs, const std::string& path, absl::string_view data) {
+  const std::string temporary = absl::StrCat(path, ".tmp", RandomHexName());
+  const Status status = [&]() -> Status {
+    ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file, fs->NewExclusiveFile(temporary));
+    RETURN_IF_ERROR(file->Append(data));
+    RETURN_IF_ERROR(file->Sync());
+    RETURN_IF_ERROR(file->Close());
+    return fs->RenameFile(temporary, path);
+  }();
+  if (!status.ok()) {
+    if (fs->FileExists(temporary)) fs->DeleteFile(temporary).IgnoreError();
+    return status;
+  }
+  return fs->SyncDirectory(Dirname(path));
+}
+
+std::string JoinPath(absl::string_view a, absl::string_view b) {
+  if (a.empty() || (!b.empty() && b[0] == '/')) return std::string(b);
+  if (b.empty() || a.back() == '/') return absl::StrCat(a, b);
+  return absl::StrCat(a, "/", b);
+}
+
+std::string Dirname(absl::string_view path) {
+  size_t slash = path.rfind('/');
+  if (slash == absl::string_view::npos) return "";
+  while (slash > 0 && path[slash - 1] == '/') --slash;
+  return std::string(path.substr(0, slash == 0 ? 1 : slash));
+}
+
+std::string Basename(absl::string_view path) {
+  const size_t slash = path.rfind('/');
+  return std::string(slash == absl::string_view::npos ? path : path.substr(slash + 1));
+}
+
+}  // namespace millrace

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_CORE_FILE_SYSTEM_H_
+#define MILLRACE_CORE_FILE_SYSTEM_H_
+
+// FileSystem: the files that checkpoints, models and logs live in.
+//
+// One interface over POSIX files and a fake that forgets what was not synced (for
+// power-cut tests). Paths are plain strings; `~` and variables are not expanded; "" as a
+// directory is the current one.
+//
+// Thread-safety: a FileSystem may be used from any thread; a file object from one at a time,
+// except RandomAccessFile, which any thread may read.
+// Failure: NotFound, AlreadyExists, PermissionDenied, ResourceExhausted (disk full),
+// FailedPrecondition (a directory where a file is expected, directory not empty) or
+// Unknown with the system's reason; the message names the path and the operation.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "core/status.h"
+
+namespace millrace {
+
+// After an error every further operation fails with the first error.
+class WritableFile {
+ public:
+  virtual ~WritableFile() = default;  // closes, ignoring errors
+  virtual Status Append(absl::string_view data) = 0;
+  // Hands everything to the operating system.
+  virtual Status Flush() = 0;
+  // Flush, then the data is on the device (fsync).
+  virtual Status Sync() = 0;
+  virtual Status Close() = 0;
+};
+
+class RandomAccessFile {
+ public:
+  virtual ~RandomAccessFile() = default;
+  virtual uint64_t size() const = 0;
+  // Reads exactly `n` bytes at `offset` into `out`. OutOfRange when the file ends before.
+  virtual Status Read(uint64_t offset, size_t n, char* out) const = 0;
+};
+
+class FileSystem {
+ public:
+  virtual ~FileSystem() = default;
+
+  // Creates or truncates.
+  virtual StatusOr<std::unique_ptr<WritableFile>> NewWritableFile(const std::string& path) = 0;
+  virtual StatusOr<std::unique_ptr<WritableFile>> NewAppendableFile(const std::string& path) = 0;
+  // AlreadyExists when it does: for temporary files. The default asks FileExists first.
+  virtual StatusOr<std::unique_ptr<WritableFile>> NewExclusiveFile(const std::string& path);
+  // A regular file; its size is the one at this moment.
+  virtual StatusOr<std::unique_ptr<RandomAccessFile>> NewRandomAccessFile(
+      const std::string& path) = 0;
+
+  virtual bool FileExists(const std::string& path) = 0;  // files and directories
+  virtual StatusOr<bool> IsDirectory(const std::string& path) = 0;
+  virtual StatusOr<uint64_t> GetFileSize(const std::string& path) = 0;
+  // Seconds since the epoch of the last change, with fraction.
+  virtual StatusOr<double> GetModificationTime(const std::string& path) = 0;
+  // Names without the directory, sorted, without "." and "..".
+  virtual StatusOr<std::vector<std::string>> GetChildren(const std::string& directory) = 0;
+  virtual Status CreateDirectory(const std::string& path) = 0;  // AlreadyExists when it does
+  virtual Status RecursivelyCreateDirectory(const std::string& path) = 0;  // OK when it exists
+  virtual Status DeleteFile(const std::string& path) = 0;
+  virtual Status DeleteDirectory(const std::string& path) = 0;  // empty ones only
+  virtual Status RecursivelyDelete(const std::string& path) = 0;
+  // Replaces `target` atomically when it exists.
+  virtual Status RenameFile(const std::string& source, const std::string& target) = 0;
+  // Makes the names in `directory` durable (fsync of the directory).
+  virtual Status SyncDirectory(const std::string& directory) = 0;
+
+  static FileSystem* Posix();
+};
+
+// The whole file. `max_bytes` guards against files that are no such file: ResourceExhausted.
+StatusOr<std::string> ReadFileToString(FileSystem* fs, const std::string& path,
+                                       uint64_t max_bytes = uint64_t{2} << 30);
+// Writes `<path>.tmp<random>`, syncs, renames, syncs the directory: old or new, never between.
+Status WriteFileAtomically(FileSystem* fs, const std::string& path, absl::string_view data);
+
+// "a/b" + "c" -> "a/b/c"; an absolute second part wins.
+std::string JoinPath(absl::string_view a, absl::string_view b);
+std::string Dirname(absl::string_view path);   // "a/b/c" -> "a/b"; "c" -> ""
+std::string Basename(absl::string_view path);  // "a/b/c" -> "c"
+
+}  // namespace millrace
+
+#endif  // MILLRACE_CORE_FILE_SYSTEM_H_

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/file_system.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace millrace {
+namespace {
+
+class FileSystemTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    dir_ =
+        JoinPath(testing::TempDir(), testing::UnitTest::GetInstance()->current_test_info()->name());
+    if (fs_->FileExists(dir_)) {
+      ASSERT_EQ(fs_->RecursivelyDelete(dir_), absl::OkStatus());
+    }
+    ASSERT_EQ(fs_->RecursivelyCreateDirectory(dir_), absl::OkStatus());
+  }
+  std::string Path(absl::string_view name) const { return JoinPath(dir_, name); }
+  void Write(const std::string& path, absl::string_view data) {
+    auto file = fs_->NewWritableFile(path);
+    ASSERT_EQ(file.status(), absl::OkStatus());
+    ASSERT_EQ((*file)->Append(data), absl::OkStatus());
+    ASSERT_EQ((*file)->Close(), absl::OkStatus());
+  }
+  std::string Read(const std::string& path) {
+    auto contents = ReadFileToString(fs_, path);
+    return contents.ok() ? *contents : contents.status().ToString();
+  }
+
+  FileSystem* const fs_ = FileSystem::Posix();
+  std::string dir_;
+};
+
+TEST_F(FileSystemTest, WhatIsAppendedIsRead) {
+  std::string expected;
+  auto file = fs_->NewWritableFile(Path("f"));
+  ASSERT_EQ(file.status(), absl::OkStatus());
+  for (const size_t n : {0u, 1u, 100u, 65'535u, 65'536u, 65'537u, 300'000u, 3u}) {
+    const std::string piece(n, static_cast<char>('a' + n % 26));
+    ASSERT_EQ((*file)->Append(piece), absl::OkStatus());
+    expected += piece;
+  }
+  ASSERT_EQ((*file)->Sync(), absl::OkStatus());
+  EXPECT_EQ(Read(Path("f")), expected) << "synced, not yet closed";
+  ASSERT_EQ((*file)->Close(), absl::OkStatus());
+  EXPECT_EQ(*fs_->GetFileSize(Path("f")), expected.size());
+}
+
+TEST_F(FileSystemTest, WritableTruncatesAppendableKeepsExclusiveRefuses) {
+  Write(Path("f"), "old contents");
+  Write(Path("f"), "new");
+  EXPECT_EQ(Read(Path("f")), "new");
+  auto more = fs_->NewAppendableFile(Path("f"));
+  ASSERT_EQ(more.status(), absl::OkStatus());
+  ASSERT_EQ((*more)->Append("er"), absl::OkStatus());
+  ASSERT_EQ((*more)->Flush(), absl::OkStatus());
+  EXPECT_EQ(Read(Path("f")), "newer");
+  EXPECT_EQ(fs_->NewExclusiveFile(Path("f")).status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(fs_->NewExclusiveFile(Path("g")).status(), absl::OkStatus());
+}
+
+TEST_F(FileSystemTest, AClosedFileRefusesMore) {
+  auto file = fs_->NewWritableFile(Path("f"));
+  ASSERT_EQ((*file)->Close(), absl::OkStatus());
+  EXPECT_EQ((*file)->Append("x").code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ((*file)->Sync().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ((*file)->Close(), absl::OkStatus());
+}
+
+TEST_F(FileSystemTest, AFullDeviceIsResourceExhaustedAndStaysSo) {
+  if (!fs_->FileExists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
+  auto file = fs_->NewAppendableFile("/dev/full");
+  ASSERT_EQ(file.status(), absl::OkStatus());
+  ASSERT_EQ((*file)->Append("x"), absl::OkStatus());
+  const Status status = (*file)->Flush();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(status.message().find("'/dev/full'"), std::string::npos);
+  EXPECT_EQ((*file)->Append("y"), status);
+  EXPECT_EQ((*file)->Close(), status);
+}
+
+TEST_F(FileSystemTest, RandomAccessReadsExactly) {
+  Write(Path("f"), "0123456789");
+  auto file = fs_->NewRandomAccessFile(Path("f"));
+  ASSERT_EQ(file.status(), absl::OkStatus());
+  EXPECT_EQ((*file)->size(), 10u);
+  char out[10];
+  ASSERT_EQ((*file)->Read(3, 4, out), absl::OkStatus());
+  EXPECT_EQ(std::string(out, 4), "3456");
+  EXPECT_EQ((*file)->Read(10, 0, out), absl::OkStatus());
+  const struct {
+    uint64_t offset;
+    size_t n;
+  } bad[] = {{7, 4}, {10, 1}, {1000, 1}, {UINT64_MAX, 1}, {1, SIZE_MAX}, {INT64_MAX, 10}};
+  for (const auto& b : bad) {
+    EXPECT_EQ((*file)->Read(b.offset, b.n, out).code(), absl::StatusCode::kOutOfRange) << b.offset;
+  }
+}
+
+TEST_F(FileSystemTest, ErrorsNamePathOperationAndReason) {
+  Write(Path("file"), "x");
+  ASSERT_EQ(fs_->CreateDirectory(Path("full")), absl::OkStatus());
+  Write(Path("full/inside"), "x");
+  ASSERT_EQ(mkfifo(Path("pipe").c_str(), 0600), 0);
+  const std::string missing = Path("missing");
+  const struct {
+    const char* what;
+    Status status;
+    absl::StatusCode code;
+    std::string path;
+  } cases[] = {
+      {"open a missing file", fs_->NewRandomAccessFile(missing).status(),
+       absl::StatusCode::kNotFound, missing},
+      {"open a directory", fs_->NewRandomAccessFile(Path("full")).status(),
+       absl::StatusCode::kFailedPrecondition, Path("full")},
+      {"open a pipe", fs_->NewRandomAccessFile(Path("pipe")).status(),
+       absl::StatusCode::kFailedPrecondition, Path("pipe")},
+      {"write to a directory", fs_->NewWritableFile(Path("full")).status(),
+       absl::StatusCode::kFailedPrecondition, Path("full")},
+      {"write below a file", fs_->NewWritableFile(Path("file/x")).status(),
+       absl::StatusCode::kFailedPrecondition, Path("file/x")},
+      {"write below nothing", fs_->NewWritableFile(Path("missing/x")).status(),
+       absl::StatusCode::kNotFound, Path("missing/x")},
+      {"size", fs_->GetFileSize(missing).status(), absl::StatusCode::kNotFound, missing},
+      {"time", fs_->GetModificationTime(missing).status(), absl::StatusCode::kNotFound, missing},
+      {"is directory", fs_->IsDirectory(missing).status(), absl::StatusCode::kNotFound, missing},
+      {"list", fs_->GetChildren(missing).status(), absl::StatusCode::kNotFound, missing},
+      {"list a file", fs_->GetChildren(Path("file")).status(),
+       absl::StatusCode::kFailedPrecondition, Path("file")},
+      {"create a directory that exists", fs_->CreateDirectory(Path("full")),
+       absl::StatusCode::kAlreadyExists, Path("full")},
+      {"create a directory over a file", fs_->RecursivelyCreateDirectory(Path("file")),
+       absl::StatusCode::kFailedPrecondition, Path("file")},
+      {"delete a missing file", fs_->DeleteFile(missing), absl::StatusCode::kNotFound, missing},
+      {"delete a directory that is not empty", fs_->DeleteDirectory(Path("full")),
+       absl::StatusCode::kFailedPrecondition, Path("full")},
+      {"delete a missing tree", fs_->RecursivelyDelete(missing), absl::StatusCode::kNotFound,
+       missing},
+      {"rename a missing file", fs_->RenameFile(missing, Path("y")), absl::StatusCode::kNotFound,
+       missing},
+      {"sync a missing directory", fs_->SyncDirectory(missing), absl::StatusCode::kNotFound,
+       missing},
+  };
+  for (const auto& c : cases) {
+    EXPECT_EQ(c.status.code(), c.code) << c.what << ": " << c.status;
+    EXPECT_NE(c.status.message().find("'" + c.path + "'"), std::string::npos)
+        << c.what << ": " << c.status;
+  }
+  EXPECT_EQ(fs_->NewRandomAccessFile("/nowhere/x").status().message(),
+            "File '/nowhere/x': open: No such file or directory");
+}
+
+TEST_F(FileSystemTest, ChildrenAreSortedNames) {
+  for (const char* name : {"b", "a", ".hidden", "c"}) Write(Path(name), "");
+  ASSERT_EQ(fs_->CreateDirectory(Path("d")), absl::OkStatus());
+  auto names = fs_->GetChildren(dir_);
+  ASSERT_EQ(names.status(), absl::OkStatus());
+  EXPECT_EQ(*names, (std::vector<std::string>{".hidden", "a", "b", "c", "d"}));
+}
+
+TEST_F(FileSystemTest, RecursiveCreateAndDelete) {
+  ASSERT_EQ(fs_->RecursivelyCreateDirectory(Path("a/b/c")), absl::OkStatus());
+  ASSERT_EQ(fs_->RecursivelyCreateDirectory(Path("a/b/c/")), absl::OkStatus());
+  EXPECT_TRUE(*fs_->IsDirectory(Path("a/b/c")));
+  Write(Path("a/b/file"), "x");
+  Write(Path("kept"), "x");
+  ASSERT_EQ(symlink(Path("kept").c_str(), Path("a/link").c_str()), 0);
+  ASSERT_EQ(symlink(dir_.c_str(), Path("a/loop").c_str()), 0);
+  ASSERT_EQ(fs_->RecursivelyDelete(Path("a")), absl::OkStatus());
+  EXPECT_FALSE(fs_->FileExists(Path("a")));
+  EXPECT_EQ(Read(Path("kept")), "x");
+}
+
+TEST_F(FileSystemTest, ManyThreadsMayCreateTheSameDirectories) {
+  std::vector<std::thread> threads;
+  std::vector<Status> results(8);
+  for (size_t t = 0; t < results.size(); ++t) {
+    threads.emplace_back(
+        [&, t] { results[t] = fs_->RecursivelyCreateDirectory(Path("p/q/r/s/t")); });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const Status& status : results) EXPECT_EQ(status, absl::OkStatus());
+}
+
+TEST_F(FileSystemTest, RenameReplaces) {
+  Write(Path("from"), "new");
+  Write(Path("to"), "old");
+  ASSERT_EQ(fs_->RenameFile(Path("from"), Path("to")), absl::OkStatus());
+  EXPECT_EQ(Read(Path("to")), "new");
+  EXPECT_FALSE(fs_->FileExists(Path("from")));
+  EXPECT_EQ(fs_->SyncDirectory(dir_), absl::OkStatus());
+  EXPECT_EQ(fs_->SyncDirectory(""), absl::OkStatus()) << "the current directory";
+}
+
+TEST_F(FileSystemTest, ModificationTimeHasAFraction) {
+  Write(Path("f"), "x");
+  const timespec times[2] = {{1'500'000'000, 250'000'000}, {1'500'000'000, 250'000'000}};
+  ASSERT_EQ(utimensat(AT_FDCWD, Path("f").c_str(), times, 0), 0);
+  EXPECT_DOUBLE_EQ(*fs_->GetModificationTime(Path("f")), 1'500'000'000.25);
+}
+
+TEST_F(FileSystemTest, ReadFileToStringRefusesWhatIsTooLong) {
+  Write(Path("f"), "12345");
+  EXPECT_EQ(*ReadFileToString(fs_, Path("f"), 5), "12345");
+  EXPECT_EQ(ReadFileToString(fs_, Path("f"), 4).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(FileSystemTest, AtomicWriteReplacesAndLeavesNothingElse) {
+  ASSERT_EQ(WriteFileAtomically(fs_, Path("state"), "one"), absl::OkStatus());
+  ASSERT_EQ(WriteFileAtomically(fs_, Path("state"), "two"), absl::OkStatus());
+  EXPECT_EQ(Read(Path("state")), "two");
+  EXPECT_EQ(*fs_->GetChildren(dir_), std::vector<std::string>{"state"});
+  EXPECT_FALSE(WriteFileAtomically(fs_, Path("missing/state"), "x").ok());
+}
+
+TEST_F(FileSystemTest, AtomicWriteOverADirectoryFailsAndLeavesNothingElse) {
+  ASSERT_EQ(fs_->RecursivelyCreateDirectory(Path("state/inside")), absl::OkStatus());
+  EXPECT_FALSE(WriteFileAtomically(fs_, Path("state"), "x").ok());
+  EXPECT_EQ(*fs_->GetChildren(dir_), std::vector<std::string>{"state"});
+}
+
+TEST_F(FileSystemTest, ChildProcessesInheritNoFile) {
+  Write(Path("f"), "x");
+  auto reader = fs_->NewRandomAccessFile(Path("f"));
+  auto writer = fs_->NewWritableFile(Path("g"));
+  int ours = 0;
+  for (int fd = 0; fd < 64; ++fd) {
+    char target[4096];
+    const ssize_t n =
+        readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), target, sizeof(target));
+    if (n <= 0 || std::string(target, static_cast<size_t>(n)).find(dir_) != 0) continue;
+    ++ours;
+    EXPECT_NE(fcntl(fd, F_GETFD) & FD_CLOEXEC, 0) << fd;
+  }
+  EXPECT_EQ(ours, 2);
+}
+
+TEST(PathTest, JoinDirnameBasename) {
+  const struct {
+    const char *a, *b, *joined;
+  } joins[] = {{"a/b", "c", "a/b/c"}, {"a/", "b", "a/b"}, {"a", "/b", "/b"}, {"", "b", "b"},
+               {"a", "", "a"},        {"/", "b", "/b"},   {"", "", ""}};
+  for (const auto& j : joins) EXPECT_EQ(JoinPath(j.a, j.b), j.joined);
+  const struct {
+    const char *path, *directory, *base;
+  } splits[] = {{"a/b/c", "a/b", "c"}, {"c", "", "c"}, {"/c", "/", "c"},  {"a//b", "a", "b"},
+                {"a/b/", "a/b", ""},   {"/", "/", ""}, {"//x", "/", "x"}, {"", "", ""}};
+  for (const auto& s : splits) {
+    EXPECT_EQ(Dirname(s.path), s.directory) << s.path;
+    EXPECT_EQ(Basename(s.path), s.base) << s.path;
+  }
+}
+
+}  // namespace
+}  // namespace millrace
