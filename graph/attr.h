@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_GRAPH_ATTR_H_
+#define MILLRACE_GRAPH_ATTR_H_
+
+// Attributes of nodes as C++ values.
+//
+//   ASSIGN_OR_RETURN(auto strides, GetAttr<std::vector<int64_t>>(node, "strides"));
+//
+// T is one of: std::string, int64_t, int32_t (range-checked), float, bool, DType,
+// PartialShape, Tensor, tensorflow::NameAttrList, or a std::vector of one of these.
+//
+// Failure: NotFound when the attr is missing, InvalidArgument when it has another kind; the message
+// names node, op and attr.
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "core/dtype.h"
+#include "core/shape.h"
+#include "core/status.h"
+#include "core/tensor.h"
+#include "proto/attr_value.pb.h"
+#include "proto/node_def.pb.h"
+
+namespace millrace {
+
+template <typename T>
+StatusOr<T> GetAttr(const tensorflow::NodeDef& node, absl::string_view name);
+bool HasAttr(const tensorflow::NodeDef& node, absl::string_view name);
+
+// Fills an AttrValue from a C++ value; overloads for the types above.
+void SetAttr(absl::string_view value, tensorflow::AttrValue* attr);
+void SetAttr(const char* value, tensorflow::AttrValue* attr);
+void SetAttr(int64_t value, tensorflow::AttrValue* attr);
+void SetAttr(int32_t value, tensorflow::AttrValue* attr);
+void SetAttr(float value, tensorflow::AttrValue* attr);
+void SetAttr(bool value, tensorflow::AttrValue* attr);
+void SetAttr(DType value, tensorflow::AttrValue* attr);
+void SetAttr(const PartialShape& value, tensorflow::AttrValue* attr);
+void SetAttr(const Tensor& value, tensorflow::AttrValue* attr);
+void SetAttr(const tensorflow::NameAttrList& value, tensorflow::AttrValue* attr);
+void SetAttr(const std::vector<std::string>& value, tensorflow::AttrValue* attr);
+void SetAttr(const std::vector<int64_t>& value, tensorflow::AttrValue* attr);
+void SetAttr(const std::vector<float>& value, tensorflow::AttrValue* attr);
+void SetAttr(const std::vector<bool>& value, tensorflow::AttrValue* attr);
+void SetAttr(const std::vector<DType>& value, tensorflow::AttrValue* attr);
+void SetAttr(const std::vector<PartialShape>& value, tensorflow::AttrValue* attr);
+void SetAttr(const tensorflow::AttrValue& value, tensorflow::AttrValue* attr);
+
+// Short text of a value for messages and printed graphs.
+std::string AttrToString(const tensorflow::AttrValue& attr);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_GRAPH_ATTR_H_

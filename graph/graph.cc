@@ -1,0 +1,490 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/graph.h"
+
+#include <algorithm>
+#include <queue>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "graph/attr.h"
+
+namespace millrace {
+namespace {
+
+using tensorflow::NodeDef;
+using tensorflow::OpDef;
+
+std::string Where(const Node& node) { return absl::StrCat(node.op(), " '", node.name(), "'"); }
+
+// "base_12" -> "base", 12. False when the name has no such suffix.
+bool SplitSuffix(absl::string_view name, absl::string_view* base, int* suffix) {
+  const size_t underscore = name.rfind('_');
+  if (underscore == absl::string_view::npos || underscore + 1 == name.size()) return false;
+  absl::string_view digits = name.substr(underscore + 1);
+  if (digits[0] == '0' || digits.size() > 9 ||
+      !std::all_of(digits.begin(), digits.end(),
+                   [](char c) { return absl::ascii_isdigit(static_cast<unsigned char>(c)); }) ||
+      !absl::SimpleAtoi(digits, suffix)) {
+    return false;
+  }
+  *base = name.substr(0, underscore);
+  return true;
+}
+
+// How many tensors `arg` stands for, and the types of them.
+Status AppendArgTypes(const NodeDef& node, const OpDef::ArgDef& arg, std::vector<DType>* types) {
+  auto wrap = [&](DType type) { return arg.is_ref() ? RefOf(type) : type; };
+  if (!arg.type_list_attr().empty()) {
+    ASSIGN_OR_RETURN(std::vector<DType> list,
+                     GetAttr<std::vector<DType>>(node, arg.type_list_attr()));
+    for (DType type : list) {
+      if (type == DT_INVALID) {
+        return absl::InvalidArgumentError(absl::StrCat(node.op(), " '", node.name(), "': attr '",
+                                                       arg.type_list_attr(),
+                                                       "' must hold types, got DT_INVALID"));
+      }
+      types->push_back(wrap(type));
+    }
+    return absl::OkStatus();
+  }
+  int64_t count = 1;
+  if (!arg.number_attr().empty()) {
+    ASSIGN_OR_RETURN(count, GetAttr<int64_t>(node, arg.number_attr()));
+    if (count < 0 || count > kMaxNodeArgs) {
+      return absl::InvalidArgumentError(absl::StrCat(node.op(), " '", node.name(), "': attr '",
+                                                     arg.number_attr(), "' must be in [0, ",
+                                                     kMaxNodeArgs, "], got ", count));
+    }
+  }
+  DType type = static_cast<DType>(arg.type());
+  if (!arg.type_attr().empty()) {
+    ASSIGN_OR_RETURN(type, GetAttr<DType>(node, arg.type_attr()));
+  }
+  if (type == DT_INVALID) {
+    return absl::InvalidArgumentError(absl::StrCat(node.op(), " '", node.name(), "': argument '",
+                                                   arg.name(), "' must have a type, got none"));
+  }
+  types->insert(types->end(), static_cast<size_t>(count), wrap(type));
+  return absl::OkStatus();
+}
+
+template <typename Args>
+StatusOr<ArgRange> FindRange(const NodeDef& node, const Args& args, absl::string_view name,
+                             absl::string_view what) {
+  ArgRange range;
+  std::vector<DType> types;
+  for (const OpDef::ArgDef& arg : args) {
+    types.clear();
+    RETURN_IF_ERROR(AppendArgTypes(node, arg, &types));
+    range.end = range.begin + static_cast<int>(types.size());
+    if (arg.name() == name) return range;
+    range.begin = range.end;
+  }
+  return absl::NotFoundError(
+      absl::StrCat(node.op(), " '", node.name(), "': has no ", what, " '", name, "'"));
+}
+
+std::string Plural(int n, absl::string_view noun) {
+  return absl::StrCat(n, " ", noun, n == 1 ? "" : "s");
+}
+
+}  // namespace
+
+bool IsLegalNodeName(absl::string_view name, bool internal) {
+  if (name.empty()) return false;
+  auto alnum = [](char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)); };
+  if (!alnum(name[0]) && name[0] != '.' && !(internal && name[0] == '_')) return false;
+  return std::all_of(name.begin() + 1, name.end(), [&](char c) {
+    return alnum(c) || c == '_' || c == '.' || c == '/' || c == '-';
+  });
+}
+
+Status ValidateNodeAttrs(const NodeDef& node, const OpDef& op) {
+  for (const OpDef::AttrDef& rule : op.attr()) {
+    auto it = node.attr().find(rule.name());
+    if (it != node.attr().end()) {
+      RETURN_IF_ERROR(ValidateAttrValue(rule, it->second));
+    } else if (!rule.has_default_value()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("attr '", rule.name(), "' must be given (", rule.type(), "), got none"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+Graph::Graph() {
+  versions_.set_producer(kGraphVersion);
+  versions_.set_min_consumer(0);
+}
+Graph::~Graph() = default;
+
+StatusOr<Node*> Graph::AddNode(NodeDef def) {
+  const std::string where = absl::StrCat(def.op(), " '", def.name(), "'");
+  if (!IsLegalNodeName(def.name(), /*internal=*/true)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        where,
+        ": node name must be letters, digits and any of '_./-' and not begin with '/' or "
+        "'-', got '",
+        def.name(), "'"));
+  }
+  if (def.op().empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("node '", def.name(), "': op must be given, got none"));
+  }
+  if (by_name_.contains(def.name())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, ": node name must be unique, got a second node of this name"));
+  }
+  std::unique_ptr<Node> node(new Node);
+  node->op_entry_ = LookUpOp(def.op());
+  if (node->op_entry_ != nullptr) {
+    const OpDef& op = node->op_entry_->def;
+    RETURN_IF_ERROR(Prefixed(where, ValidateNodeAttrs(def, op)));
+    AddDefaultAttrs(op, &def);
+    RETURN_IF_ERROR(NodeTypes(def, op, &node->input_types_, &node->output_types_));
+  } else {
+    size_t num_inputs = 0;
+    for (const std::string& input : def.input()) num_inputs += !absl::StartsWith(input, "^");
+    if (num_inputs > kMaxNodeArgs) {
+      return absl::InvalidArgumentError(absl::StrCat(where, ": number of inputs must be at most ",
+                                                     kMaxNodeArgs, ", got ", num_inputs));
+    }
+    node->input_types_.assign(num_inputs, DT_INVALID);
+  }
+  node->inputs_.resize(node->input_types_.size());
+  def.clear_input();
+  node->def_ = std::move(def);
+  node->id_ = num_node_ids();
+
+  const std::string lower = absl::AsciiStrToLower(node->name());
+  ++lower_case_names_[lower];
+  absl::string_view base;
+  int suffix = 0;
+  if (SplitSuffix(lower, &base, &suffix)) {
+    auto it = next_suffix_.find(base);
+    if (it == next_suffix_.end()) {
+      if (suffix == 1) next_suffix_[std::string(base)] = 2;
+    } else if (it->second == suffix) {
+      ++it->second;
+    }
+  }
+  by_name_[node->name()] = node.get();
+  ++num_nodes_;
+  nodes_.push_back(std::move(node));
+  return nodes_.back().get();
+}
+
+void Graph::RemoveNode(Node* node) {
+  auto erase_edges = [](Node* from, auto&& predicate) {
+    from->out_edges_.erase(
+        std::remove_if(from->out_edges_.begin(), from->out_edges_.end(), predicate),
+        from->out_edges_.end());
+  };
+  auto is_to_node = [node](const Edge& e) { return e.dst == node; };
+  for (const OutputRef& input : node->inputs_) {
+    if (input.node != nullptr && input.node != node) erase_edges(input.node, is_to_node);
+  }
+  for (Node* src : node->control_inputs_) {
+    if (src != node) erase_edges(src, is_to_node);
+  }
+  for (const Edge& e : node->out_edges_) {
+    if (e.is_control()) {
+      auto& controls = e.dst->control_inputs_;
+      controls.erase(std::remove(controls.begin(), controls.end(), node), controls.end());
+    } else {
+      e.dst->inputs_[static_cast<size_t>(e.dst_input)] = OutputRef();
+    }
+  }
+  const std::string lower = absl::AsciiStrToLower(node->name());
+  auto it = lower_case_names_.find(lower);
+  if (--it->second == 0) {
+    lower_case_names_.erase(it);
+    absl::string_view base;
+    int suffix = 0;
+    if (SplitSuffix(lower, &base, &suffix)) {
+      if (auto next = next_suffix_.find(base); next != next_suffix_.end()) {
+        next->second = std::min(next->second, suffix);
+      }
+    }
+  }
+  by_name_.erase(node->name());
+  --num_nodes_;
+  nodes_[static_cast<size_t>(node->id_)].reset();
+}
+
+Status Graph::AddEdge(Node* src, int src_output, Node* dst, int dst_input) {
+  if (src_output == kControlSlot && dst_input == kControlSlot) {
+    AddControlEdge(src, dst);
+    return absl::OkStatus();
+  }
+  if (dst_input < 0 || dst_input >= dst->num_inputs()) {
+    return absl::InvalidArgumentError(absl::StrCat(Where(*dst), ": has ",
+                                                   Plural(dst->num_inputs(), "input"),
+                                                   ", got an edge to input ", dst_input));
+  }
+  OutputRef& input = dst->inputs_[static_cast<size_t>(dst_input)];
+  if (input.node != nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(Where(*dst), ": input ", dst_input, " must have one source, got '",
+                     TensorNameString(*input.node, input.index), "' and '",
+                     TensorNameString(*src, src_output), "'"));
+  }
+  const bool src_is_known = src->op_entry_ != nullptr;
+  if (src_output < 0 || src_output >= (src_is_known ? src->num_outputs() : kMaxNodeArgs)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        Where(*dst), ": input ", dst_input, " refers to '", src->name(), ":", src_output,
+        "', but '", src->name(), "' has ", Plural(src->num_outputs(), "output")));
+  }
+  if (src_output < src->num_outputs()) {
+    const DType from = src->output_type(src_output);
+    const DType to = dst->input_type(dst_input);
+    const bool agree = from == DT_INVALID || to == DT_INVALID || from == to ||
+                       (IsRef(from) && WithoutRef(from) == to);
+    if (!agree) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(Where(*dst), ": input ", dst_input, " must be ", DTypeName(to), ", got ",
+                       DTypeName(from), " from '", TensorNameString(*src, src_output), "'"));
+    }
+  } else {
+    src->output_types_.resize(static_cast<size_t>(src_output) + 1, DT_INVALID);
+  }
+  input = OutputRef{src, src_output};
+  src->out_edges_.push_back(Edge{src, src_output, dst, dst_input});
+  return absl::OkStatus();
+}
+
+void Graph::AddControlEdge(Node* src, Node* dst) {
+  // Whichever list is shorter tells whether the edge exists.
+  if (dst->control_inputs_.size() <= src->out_edges_.size()) {
+    if (std::find(dst->control_inputs_.begin(), dst->control_inputs_.end(), src) !=
+        dst->control_inputs_.end()) {
+      return;
+    }
+  } else if (std::any_of(src->out_edges_.begin(), src->out_edges_.end(),
+                         [&](const Edge& e) { return e.is_control() && e.dst == dst; })) {
+    return;
+  }
+  dst->control_inputs_.push_back(src);
+  src->out_edges_.push_back(Edge{src, kControlSlot, dst, kControlSlot});
+}
+
+void Graph::RemoveControlEdge(Node* src, Node* dst) {
+  auto& controls = dst->control_inputs_;
+  controls.erase(std::remove(controls.begin(), controls.end(), src), controls.end());
+  auto& edges = src->out_edges_;
+  edges.erase(std::remove_if(edges.begin(), edges.end(),
+                             [&](const Edge& e) { return e.is_control() && e.dst == dst; }),
+              edges.end());
+}
+
+Status Graph::UpdateInput(Node* dst, int dst_input, Node* src, int src_output) {
+  if (dst_input < 0 || dst_input >= dst->num_inputs()) {
+    return AddEdge(src, src_output, dst, dst_input);  // tells what is wrong
+  }
+  OutputRef& input = dst->inputs_[static_cast<size_t>(dst_input)];
+  const OutputRef old = std::exchange(input, OutputRef());
+  if (Status status = AddEdge(src, src_output, dst, dst_input); !status.ok()) {
+    input = old;
+    return status;
+  }
+  if (old.node != nullptr) {
+    auto& edges = old.node->out_edges_;
+    // The first match is the old edge: AddEdge appends.
+    auto it = std::find_if(edges.begin(), edges.end(), [&](const Edge& e) {
+      return e.dst == dst && e.dst_input == dst_input && e.src_output == old.index;
+    });
+    if (it != edges.end()) edges.erase(it);
+  }
+  return absl::OkStatus();
+}
+
+Node* Graph::FindNode(absl::string_view name) const {
+  auto it = by_name_.find(name);
+  return it == by_name_.end() ? nullptr : it->second;
+}
+
+bool Graph::HasNameIgnoringCase(absl::string_view name) const {
+  return lower_case_names_.contains(absl::AsciiStrToLower(name));
+}
+
+std::string Graph::UniqueName(absl::string_view prefix) const {
+  const std::string lower = absl::AsciiStrToLower(prefix);
+  if (!lower_case_names_.contains(lower)) return std::string(prefix);
+  auto it = next_suffix_.find(lower);
+  int suffix = it == next_suffix_.end() ? 1 : it->second;
+  while (lower_case_names_.contains(absl::StrCat(lower, "_", suffix))) ++suffix;
+  return absl::StrCat(prefix, "_", suffix);
+}
+
+NodeDef Graph::NodeToDef(const Node& node) const {
+  NodeDef def = node.def();
+  def.mutable_input()->Reserve(node.num_inputs() + static_cast<int>(node.control_inputs().size()));
+  for (const OutputRef& input : node.inputs()) {
+    if (input.node == nullptr) {
+      def.add_input();  // keeps the places of the others
+    } else if (input.index == 0) {
+      def.add_input(input.node->name());
+    } else {
+      def.add_input(absl::StrCat(input.node->name(), ":", input.index));
+    }
+  }
+  for (const Node* src : node.control_inputs()) def.add_input(absl::StrCat("^", src->name()));
+  return def;
+}
+
+void Graph::ToGraphDef(tensorflow::GraphDef* def, int first_id, bool assigned) const {
+  def->Clear();
+  *def->mutable_versions() = versions_;
+  // An empty library is not written, as TensorFlow does.
+  if (library_.function_size() > 0 || library_.gradient_size() > 0) {
+    *def->mutable_library() = library_;
+  }
+  def->mutable_node()->Reserve(num_nodes_);
+  for (size_t id = static_cast<size_t>(std::max(first_id, 0)); id < nodes_.size(); ++id) {
+    const Node* node = nodes_[id].get();
+    if (node == nullptr) continue;
+    NodeDef* out = def->add_node();
+    *out = NodeToDef(*node);
+    if (assigned && !node->assigned_device().empty()) out->set_device(node->assigned_device());
+  }
+}
+
+StatusOr<std::vector<Node*>> TopologicalOrder(const Graph& graph) {
+  const size_t n = graph.nodes().size();
+  auto is_back_edge = [](const Node* src, const Node* dst) {
+    return src->is_next_iteration() && dst->is_merge();
+  };
+  std::vector<int> pending(n, 0);
+  std::priority_queue<int, std::vector<int>, std::greater<int>> ready;  // smallest id first
+  for (const auto& node : graph.nodes()) {
+    if (node == nullptr) continue;
+    int& count = pending[static_cast<size_t>(node->id())];
+    for (const OutputRef& input : node->inputs()) {
+      if (input.node != nullptr && !is_back_edge(input.node, node.get())) ++count;
+    }
+    count += static_cast<int>(node->control_inputs().size());
+    if (count == 0) ready.push(node->id());
+  }
+  std::vector<Node*> order;
+  order.reserve(static_cast<size_t>(graph.num_nodes()));
+  while (!ready.empty()) {
+    Node* node = graph.nodes()[static_cast<size_t>(ready.top())].get();
+    ready.pop();
+    order.push_back(node);
+    for (const Edge& e : node->out_edges()) {
+      if (!e.is_control() && is_back_edge(node, e.dst)) continue;
+      if (--pending[static_cast<size_t>(e.dst->id())] == 0) ready.push(e.dst->id());
+    }
+  }
+  if (order.size() == static_cast<size_t>(graph.num_nodes())) return order;
+
+  // Every node left has a predecessor that is left: walking back ends on a cycle.
+  const Node* node = nullptr;
+  for (const auto& candidate : graph.nodes()) {
+    if (candidate != nullptr && pending[static_cast<size_t>(candidate->id())] > 0) {
+      node = candidate.get();
+      break;
+    }
+  }
+  auto predecessor = [&](const Node* of) -> const Node* {
+    for (const OutputRef& input : of->inputs()) {
+      if (input.node != nullptr && !is_back_edge(input.node, of) &&
+          pending[static_cast<size_t>(input.node->id())] > 0) {
+        return input.node;
+      }
+    }
+    for (const Node* src : of->control_inputs()) {
+      if (pending[static_cast<size_t>(src->id())] > 0) return src;
+    }
+    return nullptr;
+  };
+  std::vector<const Node*> path;
+  std::vector<int> position(n, -1);
+  while (position[static_cast<size_t>(node->id())] < 0) {
+    position[static_cast<size_t>(node->id())] = static_cast<int>(path.size());
+    path.push_back(node);
+    node = predecessor(node);
+  }
+  path.erase(path.begin(), path.begin() + position[static_cast<size_t>(node->id())]);
+  std::reverse(path.begin(), path.end());
+  // A stable beginning: the node that was made first.
+  std::rotate(path.begin(),
+              std::min_element(path.begin(), path.end(),
+                               [](const Node* a, const Node* b) { return a->id() < b->id(); }),
+              path.end());
+  constexpr size_t kMaxNamed = 20;
+  std::vector<std::string> names;
+  for (const Node* p : path) {
+    if (names.size() == kMaxNamed) {
+      names.push_back(absl::StrCat("... (", path.size() - kMaxNamed, " more)"));
+      break;
+    }
+    names.push_back(absl::StrCat("'", p->name(), "'"));
+  }
+  names.push_back(absl::StrCat("'", path.front()->name(), "'"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("Graph: cycles must go through NextIteration into Merge, got the cycle ",
+                   absl::StrJoin(names, " -> ")));
+}
+
+StatusOr<TensorName> ParseTensorName(absl::string_view text) {
+  TensorName name;
+  absl::string_view rest = text;
+  if (absl::ConsumePrefix(&rest, "^")) {
+    name.index = kControlSlot;
+  } else if (const size_t colon = rest.rfind(':'); colon != absl::string_view::npos) {
+    absl::string_view digits = rest.substr(colon + 1);
+    if (digits.empty() ||
+        !std::all_of(digits.begin(), digits.end(),
+                     [](char c) { return absl::ascii_isdigit(static_cast<unsigned char>(c)); }) ||
+        !absl::SimpleAtoi(digits, &name.index)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor name must be 'node', 'node:index' or '^node', got '", text, "'"));
+    }
+    rest = rest.substr(0, colon);
+  }
+  if (rest.empty() || rest.find(':') != absl::string_view::npos) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor name must be 'node', 'node:index' or '^node', got '", text, "'"));
+  }
+  name.node = std::string(rest);
+  return name;
+}
+
+std::string TensorNameString(const Node& node, int index) {
+  return absl::StrCat(node.name(), ":", index);
+}
+
+Status NodeTypes(const NodeDef& node, const OpDef& op, std::vector<DType>* inputs,
+                 std::vector<DType>* outputs) {
+  inputs->clear();
+  outputs->clear();
+  for (const OpDef::ArgDef& arg : op.input_arg()) {
+    RETURN_IF_ERROR(AppendArgTypes(node, arg, inputs));
+  }
+  for (const OpDef::ArgDef& arg : op.output_arg()) {
+    RETURN_IF_ERROR(AppendArgTypes(node, arg, outputs));
+  }
+  for (const auto* types : {inputs, outputs}) {
+    if (types->size() > kMaxNodeArgs) {
+      return absl::InvalidArgumentError(absl::StrCat(node.op(), " '", node.name(),
+                                                     "': number of arguments must be at most ",
+                                                     kMaxNodeArgs, ", got ", types->size()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+StatusOr<ArgRange> InputArgRange(const NodeDef& node, const OpDef& op, absl::string_view arg) {
+  return FindRange(node, op.input_arg(), arg, "input");
+}
+
+StatusOr<ArgRange> OutputArgRange(const NodeDef& node, const OpDef& op, absl::string_view arg) {
+  return FindRange(node, op.output_arg(), arg, "output");
+}
+
+}  // namespace millrace

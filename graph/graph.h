@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_GRAPH_GRAPH_H_
+#define MILLRACE_GRAPH_GRAPH_H_
+
+// Graph: nodes, data edges and control edges: what a model is.
+//
+// A node has an op kind, a unique name, attrs, a requested device and, after
+// placement, an assigned one. Data edges go from an output index to an input
+// index; control edges have no index (kControlSlot). Ids are dense in creation
+// order; removing a node leaves a hole.
+//
+// A node of an op kind that this program does not know is kept (its attrs, inputs and
+// text survive); its outputs exist as far as edges refer to them, with DT_INVALID.
+//
+// Invariants: names are unique; each data input has at most one edge; edge types
+// agree (a reference output may feed a non-reference input). Cycles are legal here only through
+// NextIteration; verify (graph/verify.h) checks whole graphs.
+//
+// Thread-safety: thread-compatible. Nodes live as long as the graph and keep their address.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "core/dtype.h"
+#include "core/shape.h"
+#include "core/status.h"
+#include "graph/op_registry.h"
+#include "proto/function.pb.h"
+#include "proto/graph.pb.h"
+#include "proto/node_def.pb.h"
+#include "proto/versions.pb.h"
+
+namespace millrace {
+
+class Graph;
+class Node;
+
+inline constexpr int kControlSlot = -1;
+
+// GraphDef version that this project writes and the lowest producer it reads; TensorFlow 1.15's.
+inline constexpr int kGraphVersion = 134;
+inline constexpr int kGraphMinProducer = 0;
+
+// Most inputs or outputs that one node may have: a bound against counts that only an attack has.
+inline constexpr int kMaxNodeArgs = 1 << 20;
+
+struct Edge {
+  Node* src;
+  int src_output;  // kControlSlot for a control edge
+  Node* dst;
+  int dst_input;  // kControlSlot for a control edge
+  bool is_control() const { return src_output == kControlSlot; }
+};
+
+// One output of a node: "name:index" in text, "name" for index 0.
+struct OutputRef {
+  Node* node = nullptr;
+  int index = 0;
+};
+
+class Node {
+ public:
+  int id() const { return id_; }
+  const std::string& name() const { return def_.name(); }
+  // The op kind: "MatMul".
+  const std::string& op() const { return def_.op(); }
+  // Null for an op kind that is not registered.
+  const OpEntry* op_entry() const { return op_entry_; }
+  // Name, op, attrs and requested device; its `input` field is empty (edges are the truth).
+  const tensorflow::NodeDef& def() const { return def_; }
+  const std::string& requested_device() const { return def_.device(); }
+  const std::string& assigned_device() const { return assigned_device_; }
+  void set_requested_device(absl::string_view device) { def_.set_device(std::string(device)); }
+  void set_assigned_device(absl::string_view device) { assigned_device_ = std::string(device); }
+  // For attrs that do not change input and output types.
+  tensorflow::AttrValue* mutable_attr(absl::string_view name) {
+    return &(*def_.mutable_attr())[std::string(name)];
+  }
+
+  int num_inputs() const { return static_cast<int>(inputs_.size()); }
+  int num_outputs() const { return static_cast<int>(output_types_.size()); }
+  DType input_type(int i) const { return input_types_[static_cast<size_t>(i)]; }
+  DType output_type(int i) const { return output_types_[static_cast<size_t>(i)]; }
+  absl::Span<const DType> input_types() const { return input_types_; }
+  absl::Span<const DType> output_types() const { return output_types_; }
+
+  // The source of data input i; node is null while there is none.
+  const OutputRef& input(int i) const { return inputs_[static_cast<size_t>(i)]; }
+  absl::Span<const OutputRef> inputs() const { return inputs_; }
+  absl::Span<Node* const> control_inputs() const { return control_inputs_; }
+  // Data and control edges that leave this node, in the order they were added.
+  absl::Span<const Edge> out_edges() const { return out_edges_; }
+
+  bool is_switch() const { return op() == "Switch" || op() == "RefSwitch"; }
+  bool is_merge() const { return op() == "Merge" || op() == "RefMerge"; }
+  bool is_enter() const { return op() == "Enter" || op() == "RefEnter"; }
+  bool is_exit() const { return op() == "Exit" || op() == "RefExit"; }
+  bool is_next_iteration() const { return op() == "NextIteration" || op() == "RefNextIteration"; }
+  bool is_send() const { return op() == "_Send" || op() == "_HostSend"; }
+  bool is_recv() const { return op() == "_Recv" || op() == "_HostRecv"; }
+  bool is_stateful() const { return op_entry_ != nullptr && op_entry_->def.is_stateful(); }
+
+  // "file:line" of the program line that made the node; empty for imported ones.
+  const std::string& built_at() const { return built_at_; }
+  void set_built_at(absl::string_view where) { built_at_ = std::string(where); }
+
+ private:
+  friend class Graph;
+  Node() = default;
+
+  int id_ = 0;
+  tensorflow::NodeDef def_;
+  const OpEntry* op_entry_ = nullptr;
+  std::string assigned_device_;
+  std::string built_at_;
+  std::vector<DType> input_types_, output_types_;
+  std::vector<OutputRef> inputs_;
+  std::vector<Node*> control_inputs_;
+  std::vector<Edge> out_edges_;
+};
+
+class Graph {
+ public:
+  Graph();
+  ~Graph();
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+  // Adds a node without edges; fills defaults of missing attrs and derives input and output types.
+  // The `input` field of `def` is ignored, except that it gives the number of inputs of an unknown
+  // op. InvalidArgument: bad or duplicate name, missing or illegal attr.
+  StatusOr<Node*> AddNode(tensorflow::NodeDef def);
+  // Removes the node and its edges.
+  void RemoveNode(Node* node);
+
+  // InvalidArgument: index out of range, input already connected, types differ. For a node of an
+  // unknown op kind, outputs come into being when an edge refers to them.
+  Status AddEdge(Node* src, int src_output, Node* dst, int dst_input);
+  // No effect when the edge exists.
+  void AddControlEdge(Node* src, Node* dst);
+  void RemoveControlEdge(Node* src, Node* dst);
+  // Replaces the source of a data input (or connects it).
+  Status UpdateInput(Node* dst, int dst_input, Node* src, int src_output);
+
+  Node* FindNode(absl::string_view name) const;
+  // Does any node have this name, whatever the case of its letters?
+  bool HasNameIgnoringCase(absl::string_view name) const;
+  // A name that no node has: `prefix`, else prefix_1, prefix_2, ... (case-insensitive).
+  std::string UniqueName(absl::string_view prefix) const;
+
+  // By id; null where a node has been removed.
+  absl::Span<const std::unique_ptr<Node>> nodes() const { return nodes_; }
+  int num_node_ids() const { return static_cast<int>(nodes_.size()); }
+  int num_nodes() const { return num_nodes_; }
+
+  const tensorflow::VersionDef& versions() const { return versions_; }
+  tensorflow::VersionDef* mutable_versions() { return &versions_; }
+  const tensorflow::FunctionDefLibrary& library() const { return library_; }
+  tensorflow::FunctionDefLibrary* mutable_library() { return &library_; }
+
+  // Nodes in id order, from `first_id` on; inputs written as TensorFlow writes them. The device is
+  // the assigned one when there is one and `assigned` is true, otherwise the requested one.
+  void ToGraphDef(tensorflow::GraphDef* def, int first_id = 0, bool assigned = false) const;
+  tensorflow::NodeDef NodeToDef(const Node& node) const;
+
+ private:
+  std::vector<std::unique_ptr<Node>> nodes_;
+  absl::flat_hash_map<std::string, Node*> by_name_;
+  absl::flat_hash_map<std::string, int> lower_case_names_;  // how many nodes have it
+  // For a lower-case base name: base_1 ... base_(n-1) are taken, so UniqueName starts at n.
+  absl::flat_hash_map<std::string, int> next_suffix_;
+  int num_nodes_ = 0;
+  tensorflow::VersionDef versions_;
+  tensorflow::FunctionDefLibrary library_;
+};
+
+// All nodes, the source of every edge before its destination; an edge from a NextIteration to a
+// Merge (the back edge of a loop) does not count. Ties are in id order. InvalidArgument names the
+// nodes of a cycle.
+StatusOr<std::vector<Node*>> TopologicalOrder(const Graph& graph);
+
+// tf-core B1.3: first [A-Za-z0-9.], then [A-Za-z0-9_./-]*. `internal` admits a leading '_', which
+// is reserved for nodes that the runtime makes.
+bool IsLegalNodeName(absl::string_view name, bool internal);
+
+// What the OpDef asks of the attrs that `node` has or lacks; other attrs are left alone. The
+// message begins with "attr 'name' ".
+Status ValidateNodeAttrs(const tensorflow::NodeDef& node, const tensorflow::OpDef& op);
+
+// "a", "a:2", "^a" -> node name and output index (kControlSlot for "^a").
+struct TensorName {
+  std::string node;
+  int index = 0;
+};
+StatusOr<TensorName> ParseTensorName(absl::string_view text);
+// "a:0" always with its index, as TensorInfo and feeds have it.
+std::string TensorNameString(const Node& node, int index);
+
+// Input and output types of a node from its op and attrs, lists expanded.
+Status NodeTypes(const tensorflow::NodeDef& node, const tensorflow::OpDef& op,
+                 std::vector<DType>* inputs, std::vector<DType>* outputs);
+// [begin, end) of input (output) argument `arg` in the flat list. NotFound when there is none.
+struct ArgRange {
+  int begin = 0;
+  int end = 0;
+};
+StatusOr<ArgRange> InputArgRange(const tensorflow::NodeDef& node, const tensorflow::OpDef& op,
+                                 absl::string_view arg);
+StatusOr<ArgRange> OutputArgRange(const tensorflow::NodeDef& node, const tensorflow::OpDef& op,
+                                  absl::string_view arg);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_GRAPH_GRAPH_H_

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/node_builder.h"
+
+#include <algorithm>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_join.h"
+
+namespace millrace {
+namespace {
+
+using tensorflow::NodeDef;
+using tensorflow::OpDef;
+
+std::string Describe(Output output) {
+  return absl::StrCat(DTypeName(output.dtype()), " from '", output.name(), "'");
+}
+
+// Why an attr has its value: the input that gave it, "" when the caller gave it.
+using AttrOrigins = absl::flat_hash_map<std::string, std::string>;
+
+std::string Because(const AttrOrigins& origins, const std::string& attr) {
+  auto it = origins.find(attr);
+  if (it == origins.end()) return absl::StrCat(" (attr '", attr, "')");
+  return absl::StrCat(" (attr '", attr, "', given by input '", it->second, "')");
+}
+
+// Checks one argument's tensors against the OpDef and sets the attrs that they determine.
+Status MatchArg(const OpDef::ArgDef& arg, absl::Span<const Output> outputs, bool is_list,
+                AttrOrigins* origins, NodeDef* def) {
+  auto error = [&](const auto&... parts) {
+    return absl::InvalidArgumentError(absl::StrCat("input '", arg.name(), "' must ", parts...));
+  };
+  const bool wants_list = !arg.number_attr().empty() || !arg.type_list_attr().empty();
+  if (wants_list != is_list) {
+    return wants_list ? error("be a list of tensors, got ", Describe(outputs[0]))
+                      : error("be one tensor, got a list of ", outputs.size());
+  }
+  for (const Output& output : outputs) {
+    if (arg.is_ref() && !IsRef(output.dtype())) {
+      return error("be a reference (the output of a variable), got ", Describe(output));
+    }
+  }
+  auto& attrs = *def->mutable_attr();
+  if (!arg.number_attr().empty()) {
+    const int64_t count = static_cast<int64_t>(outputs.size());
+    if (attrs.contains(arg.number_attr())) {
+      ASSIGN_OR_RETURN(const int64_t given, GetAttr<int64_t>(*def, arg.number_attr()));
+      if (given != count) {
+        return error("have ", given, " tensors", Because(*origins, arg.number_attr()), ", got ",
+                     count);
+      }
+    } else {
+      SetAttr(count, &attrs[arg.number_attr()]);
+      origins->emplace(arg.number_attr(), arg.name());
+    }
+  }
+  if (!arg.type_list_attr().empty()) {
+    std::vector<DType> types;
+    for (const Output& output : outputs) types.push_back(WithoutRef(output.dtype()));
+    if (attrs.contains(arg.type_list_attr())) {
+      ASSIGN_OR_RETURN(const std::vector<DType> given,
+                       GetAttr<std::vector<DType>>(*def, arg.type_list_attr()));
+      if (given != types) {
+        auto name = [](std::string* out, DType t) { out->append(DTypeName(t)); };
+        return error("have types (", absl::StrJoin(given, ", ", name), ")",
+                     Because(*origins, arg.type_list_attr()), ", got (",
+                     absl::StrJoin(types, ", ", name), ")");
+      }
+    } else {
+      SetAttr(types, &attrs[arg.type_list_attr()]);
+      origins->emplace(arg.type_list_attr(), arg.name());
+    }
+    return absl::OkStatus();
+  }
+  for (const Output& output : outputs) {
+    const DType type = WithoutRef(output.dtype());
+    if (arg.type_attr().empty()) {
+      if (type != static_cast<DType>(arg.type())) {
+        return error("be ", DTypeName(static_cast<DType>(arg.type())), ", got ", Describe(output));
+      }
+    } else if (attrs.contains(arg.type_attr())) {
+      ASSIGN_OR_RETURN(const DType given, GetAttr<DType>(*def, arg.type_attr()));
+      if (type != given) {
+        return error("be ", DTypeName(given), Because(*origins, arg.type_attr()), ", got ",
+                     Describe(output));
+      }
+    } else if (type != DT_INVALID) {
+      SetAttr(type, &attrs[arg.type_attr()]);
+      origins->emplace(arg.type_attr(), arg.name());
+    }
+  }
+  return absl::OkStatus();
+}
+
+Status MatchInputs(const OpDef& op, absl::Span<const std::pair<bool, absl::Span<const Output>>> in,
+                   NodeDef* def) {
+  if (in.size() != static_cast<size_t>(op.input_arg_size())) {
+    std::vector<std::string> names;
+    for (const OpDef::ArgDef& arg : op.input_arg()) names.push_back(arg.name());
+    return absl::InvalidArgumentError(absl::StrCat(
+        "must have ", op.input_arg_size(), " input", op.input_arg_size() == 1 ? "" : "s", " (",
+        absl::StrJoin(names, ", "), "), got ", in.size()));
+  }
+  AttrOrigins origins;
+  for (int i = 0; i < op.input_arg_size(); ++i) {
+    const auto& [is_list, outputs] = in[static_cast<size_t>(i)];
+    RETURN_IF_ERROR(MatchArg(op.input_arg(i), outputs, is_list, &origins, def));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+NodeBuilder::NodeBuilder(const ScopeAt& at, absl::string_view op) : at_(at) {
+  def_.set_op(std::string(op));
+}
+
+NodeBuilder& NodeBuilder::Input(Output input) {
+  inputs_.push_back(InputArg{false, {input}});
+  return *this;
+}
+
+NodeBuilder& NodeBuilder::Input(absl::Span<const Output> inputs) {
+  inputs_.push_back(InputArg{true, {inputs.begin(), inputs.end()}});
+  return *this;
+}
+
+NodeBuilder& NodeBuilder::ControlInput(Operation operation) {
+  if (operation.valid()) control_.push_back(operation);
+  return *this;
+}
+
+NodeBuilder& NodeBuilder::Device(absl::string_view device) {
+  def_.set_device(std::string(device));
+  own_device_ = true;
+  return *this;
+}
+
+BuiltNode NodeBuilder::Finish() {
+  const Scope& scope = at_.scope;
+  if (!scope.MayBuild(at_.where)) return BuiltNode();
+  auto fail = [&](const Status& status) {
+    scope.UpdateStatus(status, at_.where);
+    return BuiltNode();
+  };
+  StatusOr<const OpEntry*> entry = FindOp(def_.op());
+  if (!entry.ok()) return fail(entry.status());
+
+  // Before the node has its own name, messages use the one that was asked for.
+  const std::string asked =
+      absl::StrCat(scope.prefix_, scope.next_name_.empty() ? def_.op() : scope.next_name_);
+  const std::string where = absl::StrCat(def_.op(), " '", asked, "'");
+  Graph* graph = scope.graph();
+  auto is_ours = [&](const Node* node) {
+    return node != nullptr && node->id() < graph->num_node_ids() &&
+           graph->nodes()[static_cast<size_t>(node->id())].get() == node;
+  };
+  std::vector<std::pair<bool, absl::Span<const Output>>> inputs;
+  for (const InputArg& arg : inputs_) {
+    for (const Output& output : arg.outputs) {
+      if (!output.valid()) {
+        return fail(absl::InvalidArgumentError(
+            absl::StrCat(where, ": input ", inputs.size(),
+                         " must be the output of a node, got an invalid Output")));
+      }
+      if (!is_ours(output.node())) {
+        return fail(absl::InvalidArgumentError(absl::StrCat(where, ": input ", inputs.size(),
+                                                            " must be of the same graph, got '",
+                                                            output.name(), "' of another")));
+      }
+    }
+    inputs.emplace_back(arg.is_list, arg.outputs);
+  }
+  if (Status s = MatchInputs((*entry)->def, inputs, &def_); !s.ok()) {
+    return fail(Prefixed(where, s));
+  }
+  // Device functions see the complete node.
+  AddDefaultAttrs((*entry)->def, &def_);
+  if (Status s = scope.Prepare(own_device_, &def_); !s.ok()) return fail(s);
+  StatusOr<Node*> added = graph->AddNode(std::move(def_));
+  if (!added.ok()) return fail(added.status());
+  Node* node = *added;
+  node->set_built_at(absl::StrCat(at_.where.file_name(), ":", at_.where.line()));
+
+  Status status;
+  int index = 0;
+  for (const InputArg& arg : inputs_) {
+    for (const Output& output : arg.outputs) {
+      if (status.ok()) status = graph->AddEdge(output.node(), output.index(), node, index++);
+    }
+  }
+  for (const std::vector<Operation>* operations : {&scope.control_, &std::as_const(control_)}) {
+    for (const Operation& operation : *operations) {
+      if (!is_ours(operation.node())) {
+        if (status.ok()) {
+          status = absl::InvalidArgumentError(
+              absl::StrCat(where, ": control input must be a node of the same graph"));
+        }
+        continue;
+      }
+      graph->AddControlEdge(operation.node(), node);
+    }
+  }
+  if (status.ok()) status = scope.refiner()->AddNode(*node);
+  if (!status.ok()) {
+    graph->RemoveNode(node);
+    return fail(status);
+  }
+  return BuiltNode(node);
+}
+
+}  // namespace millrace

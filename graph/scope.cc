@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/scope.h"
+
+#include <algorithm>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "graph/device_name.h"
+
+namespace millrace {
+namespace {
+
+constexpr absl::string_view kColocationPrefix = "loc:@";
+
+}  // namespace
+
+// What all scopes of one root share.
+struct Scope::Shared {
+  Shared(std::unique_ptr<Graph> g, ConstantEvaluator* evaluator)
+      : graph(std::move(g)), refiner(evaluator) {}
+
+  // Marks `name` as used and returns it, with a suffix when it was used before.
+  std::string Unique(absl::string_view name) {
+    std::string lower = absl::AsciiStrToLower(name);
+    // The entry of the name itself counts the suffixes tried: a second "x" costs one look-up.
+    int& used = names[lower];
+    if (used == 0 && !graph->HasNameIgnoringCase(lower)) {
+      used = 1;
+      return std::string(name);
+    }
+    int suffix = std::max(used, 1);
+    std::string candidate;
+    do {
+      candidate = absl::StrCat(lower, "_", suffix++);
+    } while (names.contains(candidate) || graph->HasNameIgnoringCase(candidate));
+    used = suffix;
+    names.emplace(std::move(candidate), 1);  // `used` is not valid from here on
+    return absl::StrCat(name, "_", suffix - 1);
+  }
+
+  std::unique_ptr<Graph> graph;
+  ShapeRefiner refiner;
+  Status status;
+  // Lower-case names of nodes and scopes -> next suffix.
+  absl::flat_hash_map<std::string, int> names;
+  std::map<std::string, tensorflow::CollectionDef> collections;
+  std::optional<int64_t> graph_seed;
+  bool finalized = false;
+};
+
+Scope::Scope() : Scope(static_cast<ConstantEvaluator*>(nullptr)) {}
+Scope::Scope(ConstantEvaluator* evaluator)
+    : shared_(std::make_shared<Shared>(std::make_unique<Graph>(), evaluator)) {}
+Scope::Scope(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
+
+StatusOr<Scope> Scope::ForGraph(std::unique_ptr<Graph> graph, ConstantEvaluator* evaluator) {
+  auto shared = std::make_shared<Shared>(std::move(graph), evaluator);
+  ASSIGN_OR_RETURN(std::vector<Node*> order, TopologicalOrder(*shared->graph));
+  for (const Node* node : order) {
+    RETURN_IF_ERROR(shared->refiner.AddNode(*node));
+    // The scopes that hold the node are taken, too.
+    const std::string lower = absl::AsciiStrToLower(node->name());
+    for (size_t slash = lower.find('/'); slash != std::string::npos;
+         slash = lower.find('/', slash + 1)) {
+      shared->names.emplace(lower.substr(0, slash), 1);
+    }
+    shared->names.emplace(lower, 1);
+  }
+  return Scope(std::move(shared));
+}
+
+Scope Scope::WithSubScope(absl::string_view name) const {
+  Scope result = *this;
+  result.next_name_.clear();
+  if (absl::EndsWith(name, "/")) {
+    result.prefix_ = std::string(name);
+  } else {
+    result.prefix_ = absl::StrCat(UniqueName(name), "/");
+  }
+  return result;
+}
+
+Scope Scope::WithName(absl::string_view name) const {
+  Scope result = *this;
+  result.next_name_ = std::string(name);
+  return result;
+}
+
+Scope Scope::CompositeScope(absl::string_view default_name) const {
+  return WithSubScope(next_name_.empty() ? default_name : absl::string_view(next_name_));
+}
+
+Scope Scope::WithDevice(absl::string_view device) const {
+  Scope result = *this;
+  if (device.empty()) {
+    result.devices_.clear();
+  } else {
+    result.devices_.emplace_back(std::string(device), nullptr);
+  }
+  return result;
+}
+
+Scope Scope::WithDevice(DeviceFunction function) const {
+  Scope result = *this;
+  if (function) result.devices_.emplace_back(std::string(), std::move(function));
+  return result;
+}
+
+Scope Scope::WithControlDependencies(absl::Span<const Operation> operations) const {
+  Scope result = *this;
+  for (const Operation& operation : operations) {
+    if (operation.valid() && std::find(result.control_.begin(), result.control_.end(), operation) ==
+                                 result.control_.end()) {
+      result.control_.push_back(operation);
+    }
+  }
+  return result;
+}
+
+Scope Scope::WithoutControlDependencies() const {
+  Scope result = *this;
+  result.control_.clear();
+  return result;
+}
+
+Scope Scope::ColocatedWith(Operation operation) const {
+  Scope result = *this;
+  result.colocated_ = operation;
+  return result;
+}
+
+void Scope::SetGraphSeed(int64_t seed) const { shared_->graph_seed = seed; }
+std::optional<int64_t> Scope::graph_seed() const { return shared_->graph_seed; }
+Graph* Scope::graph() const { return shared_->graph.get(); }
+ShapeRefiner* Scope::refiner() const { return &shared_->refiner; }
+Status Scope::status() const { return shared_->status; }
+bool Scope::ok() const { return shared_->status.ok(); }
+
+void Scope::UpdateStatus(const Status& status, std::source_location where) const {
+  if (status.ok() || !shared_->status.ok()) return;
+  shared_->status =
+      Suffixed(status, absl::StrCat("; built at ", where.file_name(), ":", where.line()));
+}
+
+PartialShape Scope::shape(Output output) const {
+  return output.valid() ? shared_->refiner.OutputShape(*output.node(), output.index())
+                        : PartialShape();
+}
+
+void Scope::SetShape(Output output, const PartialShape& shape, std::source_location where) const {
+  if (!ok()) return;
+  if (!output.valid()) {
+    UpdateStatus(
+        absl::InvalidArgumentError("SetShape: output must be a tensor, got an invalid one"), where);
+    return;
+  }
+  UpdateStatus(shared_->refiner.MergeOutputShape(*output.node(), output.index(), shape), where);
+}
+
+const Tensor* Scope::constant_value(Output output) const {
+  return output.valid() ? shared_->refiner.ConstantValue(*output.node(), output.index()) : nullptr;
+}
+
+std::map<std::string, tensorflow::CollectionDef>* Scope::collections() const {
+  return &shared_->collections;
+}
+
+void Scope::AddToNodeCollection(absl::string_view key, absl::string_view name) const {
+  shared_->collections[std::string(key)].mutable_node_list()->add_value(std::string(name));
+}
+
+void Scope::AddToBytesCollection(absl::string_view key, std::string bytes) const {
+  shared_->collections[std::string(key)].mutable_bytes_list()->add_value(std::move(bytes));
+}
+
+std::string Scope::UniqueName(absl::string_view op_name) const {
+  return shared_->Unique(absl::StrCat(prefix_, op_name));
+}
+
+StatusOr<tensorflow::GraphDef> Scope::ToGraphDef() const {
+  RETURN_IF_ERROR(shared_->status);
+  tensorflow::GraphDef def;
+  shared_->graph->ToGraphDef(&def);
+  return def;
+}
+
+void Scope::Finalize() const { shared_->finalized = true; }
+
+bool Scope::MayBuild(std::source_location where) const {
+  if (!ok()) return false;
+  if (shared_->finalized) {
+    UpdateStatus(absl::FailedPreconditionError("Graph is finalized and cannot be modified."),
+                 where);
+  }
+  return ok();
+}
+
+Status Scope::Prepare(bool own_device, tensorflow::NodeDef* def) const {
+  def->set_name(UniqueName(next_name_.empty() ? def->op() : next_name_));
+  if (!own_device) {
+    // From the innermost scope to the outermost: what is inside wins.
+    for (auto it = devices_.rbegin(); it != devices_.rend(); ++it) {
+      const auto& [device, function] = *it;
+      if (function) {
+        def->set_device(function(*def));
+      } else {
+        StatusOr<std::string> merged = MergeDeviceNames(device, def->device());
+        if (!merged.ok()) {
+          return Prefixed(absl::StrCat(def->op(), " '", def->name(), "'"), merged.status());
+        }
+        def->set_device(*merged);
+      }
+    }
+  }
+  if (colocated_.valid()) {
+    // A node that is itself colocated stands for its whole group.
+    std::vector<std::string> groups;
+    if (HasAttr(colocated_.node()->def(), "_class")) {
+      ASSIGN_OR_RETURN(groups,
+                       GetAttr<std::vector<std::string>>(colocated_.node()->def(), "_class"));
+    }
+    groups.erase(std::remove_if(
+                     groups.begin(), groups.end(),
+                     [](const std::string& g) { return !absl::StartsWith(g, kColocationPrefix); }),
+                 groups.end());
+    if (groups.empty()) groups.push_back(absl::StrCat(kColocationPrefix, colocated_.name()));
+    if (HasAttr(*def, "_class")) {
+      ASSIGN_OR_RETURN(std::vector<std::string> own,
+                       GetAttr<std::vector<std::string>>(*def, "_class"));
+      groups.insert(groups.end(), own.begin(), own.end());
+    }
+    std::sort(groups.begin(), groups.end());
+    groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
+    SetAttr(groups, &(*def->mutable_attr())["_class"]);
+    if (!own_device && !colocated_.node()->requested_device().empty()) {
+      def->set_device(colocated_.node()->requested_device());
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace millrace

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_GRAPH_SCOPE_H_
+#define MILLRACE_GRAPH_SCOPE_H_
+
+// Scope: where new nodes go: the graph, the name prefix, device, control
+// dependencies and colocation that they get.
+//
+// A Scope is a small value; scopes made from one root share the graph and the
+// first error. After an error every builder call is a no-op that returns an
+// invalid Output, and status() tells the error with the source line that caused it.
+//
+//   Scope root;
+//   Output x = Placeholder(root, DT_FLOAT, {-1, 784});
+//   Output y = MatMul(root.WithName("dense"), x, w);
+//   if (!root.status().ok()) ...
+//
+// Thread-safety: thread-compatible; scopes of one root belong to one thread at a time.
+
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <source_location>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "core/dtype.h"
+#include "core/shape.h"
+#include "core/status.h"
+#include "graph/graph.h"
+#include "graph/shape_inference.h"
+#include "proto/meta_graph.pb.h"
+
+namespace millrace {
+
+class Scope;
+
+// A node that a builder made. Invalid (node() == nullptr) after an error.
+class Operation {
+ public:
+  Operation() = default;
+  explicit Operation(Node* node) : node_(node) {}
+  Node* node() const { return node_; }
+  bool valid() const { return node_ != nullptr; }
+  // "" when invalid.
+  std::string name() const { return node_ == nullptr ? std::string() : node_->name(); }
+  friend bool operator==(const Operation& a, const Operation& b) { return a.node_ == b.node_; }
+
+ private:
+  Node* node_ = nullptr;
+};
+
+// One output of a node.
+class Output {
+ public:
+  Output() = default;
+  Output(Node* node, int index) : node_(node), index_(index) {}
+  Node* node() const { return node_; }
+  int index() const { return index_; }
+  bool valid() const { return node_ != nullptr; }
+  Operation op() const { return Operation(node_); }
+  DType dtype() const { return node_ == nullptr ? DT_INVALID : node_->output_type(index_); }
+  // "name:0"; "" when invalid.
+  std::string name() const {
+    return node_ == nullptr ? std::string() : TensorNameString(*node_, index_);
+  }
+  friend bool operator==(const Output& a, const Output& b) {
+    return a.node_ == b.node_ && a.index_ == b.index_;
+  }
+  template <typename H>
+  friend H AbslHashValue(H h, const Output& o) {
+    return H::combine(std::move(h), o.node_, o.index_);
+  }
+
+ private:
+  Node* node_ = nullptr;
+  int index_ = 0;
+};
+
+// A gradient or update that touches few rows: row indices[i] of a tensor of shape dense_shape
+// gets values[i]. Indices may repeat: contributions add up.
+struct IndexedSlices {
+  Output values;       // [n, ...]
+  Output indices;      // [n], int32 or int64
+  Output dense_shape;  // vector; may be invalid when nobody needs it
+};
+
+// Chooses the device of a node from its NodeDef (name, op, attrs, device so far).
+using DeviceFunction = std::function<std::string(const tensorflow::NodeDef&)>;
+
+class Scope {
+ public:
+  // A root with a new graph. `evaluator` is used for constant values in shape inference.
+  Scope();
+  explicit Scope(ConstantEvaluator* evaluator);
+  // Builds into an existing graph (whose nodes keep their names). The error of its shape inference,
+  // or InvalidArgument for a cycle.
+  static StatusOr<Scope> ForGraph(std::unique_ptr<Graph> graph,
+                                  ConstantEvaluator* evaluator = nullptr);
+
+  // Nodes made with the result are named `<prefix of this>/<name>/...`; a name used before gets _1,
+  // ... "a/b/", with a slash at its end, is the full prefix of a scope to go on with.
+  Scope WithSubScope(absl::string_view name) const;
+  // The next node made with the result gets this name (made unique); the op kind otherwise.
+  Scope WithName(absl::string_view name) const;
+  // For a builder of several nodes: the sub-scope named by WithName, else `default_name`.
+  Scope CompositeScope(absl::string_view default_name) const;
+  // Merged with the devices of outer scopes, the inner one wins; "" clears.
+  Scope WithDevice(absl::string_view device) const;
+  Scope WithDevice(const char* device) const { return WithDevice(absl::string_view(device)); }
+  Scope WithDevice(const std::string& device) const {
+    return WithDevice(absl::string_view(device));
+  }
+  // The function sees the device that the scopes inside of it have chosen; what it returns is the
+  // device from there on. An empty function changes nothing.
+  Scope WithDevice(DeviceFunction function) const;
+  Scope WithControlDependencies(absl::Span<const Operation> operations) const;
+  Scope WithControlDependencies(std::initializer_list<Operation> operations) const {
+    return WithControlDependencies(absl::MakeConstSpan(operations.begin(), operations.size()));
+  }
+  Scope WithoutControlDependencies() const;
+  // Nodes go where `operation` goes: attr _class "loc:@name", and its device.
+  Scope ColocatedWith(Operation operation) const;
+  // Graph-level random seed; see ops/random.h.
+  void SetGraphSeed(int64_t seed) const;
+  std::optional<int64_t> graph_seed() const;
+
+  Graph* graph() const;
+  ShapeRefiner* refiner() const;
+  // The first error, InvalidArgument etc. with "; built at file:line".
+  Status status() const;
+  bool ok() const;
+  // Keeps the first error only.
+  void UpdateStatus(const Status& status, std::source_location where) const;
+
+  // What shape inference knows; unknown for an invalid output.
+  PartialShape shape(Output output) const;
+  // Merges what the caller knows (set_shape). An error goes into status().
+  void SetShape(Output output, const PartialShape& shape,
+                std::source_location where = std::source_location::current()) const;
+  // The value when it is constant, else null. Valid until the graph changes.
+  const Tensor* constant_value(Output output) const;
+
+  // Collections of the graph, as a MetaGraphDef stores them ("variables", "trainable_variables",
+  // ...).
+  std::map<std::string, tensorflow::CollectionDef>* collections() const;
+  void AddToNodeCollection(absl::string_view key, absl::string_view name) const;
+  void AddToBytesCollection(absl::string_view key, std::string bytes) const;
+
+  // The full name a node called `op_name` would get next in this scope, reserved for it.
+  std::string UniqueName(absl::string_view op_name) const;
+  // "a/b/" or "".
+  const std::string& prefix() const { return prefix_; }
+
+  // The finished graph as GraphDef. An error when status() is one.
+  StatusOr<tensorflow::GraphDef> ToGraphDef() const;
+  // Refuses new nodes from now on: FailedPrecondition "Graph is finalized and cannot be modified.".
+  void Finalize() const;
+
+ private:
+  friend class NodeBuilder;
+  struct Shared;
+  explicit Scope(std::shared_ptr<Shared> shared);
+
+  // For NodeBuilder. False after an error; refusal by Finalize() becomes the error.
+  bool MayBuild(std::source_location where) const;
+  // Gives `def` its name, _class and (unless `own_device`) its device.
+  Status Prepare(bool own_device, tensorflow::NodeDef* def) const;
+
+  std::shared_ptr<Shared> shared_;
+  std::string prefix_;                                           // "a/b/" or ""
+  std::string next_name_;                                        // set by WithName
+  std::vector<std::pair<std::string, DeviceFunction>> devices_;  // outermost first
+  std::vector<Operation> control_;
+  Operation colocated_;
+};
+
+// A Scope together with the source line that calls a builder; made implicitly.
+struct ScopeAt {
+  ScopeAt(const Scope& s,  // NOLINT: every builder takes a Scope through it
+          std::source_location w = std::source_location::current())
+      : scope(s), where(w) {}
+  const Scope& scope;
+  std::source_location where;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_GRAPH_SCOPE_H_
