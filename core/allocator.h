@@ -9,8 +9,11 @@
 // took it (gRPC does). Every block is aligned to kAlignment.
 //
 // Thread-safety: all methods may be called from any thread.
-// Failure: Allocate returns nullptr when there is no memory or a limit is reached; callers turn
-// that into ResourceExhausted.
+// Failure: Allocate returns nullptr when there is no memory or a limit is reached, and always for
+// more bytes than the machine has; callers turn that into ResourceExhausted.
+//
+// Under AddressSanitizer and ThreadSanitizer nothing is recycled, so that they see every block's
+// life; limits and figures stay.
 
 #include <cstddef>
 #include <cstdint>
@@ -31,7 +34,7 @@ class Allocator {
 
 struct AllocatorStats {
   int64_t bytes_in_use = 0;       // given out and not returned
-  int64_t peak_bytes_in_use = 0;
+  int64_t peak_bytes_in_use = 0;  // without a limit, exact to 64 KiB per thread
   int64_t bytes_cached = 0;       // returned, kept for the next request
   int64_t num_allocations = 0;    // calls of Allocate
   int64_t num_system_calls = 0;   // of these, how many had to ask the system
@@ -42,6 +45,7 @@ Allocator* DefaultAllocator();
 // A snapshot; the figures are gathered without stopping other threads.
 AllocatorStats DefaultAllocatorStats();
 // Bytes that may be in use at once before Allocate returns nullptr; 0 = no limit (the default).
+// Exact for blocks taken while it is set; what threads took before may be 64 KiB each off.
 void SetDefaultAllocatorLimit(int64_t bytes);
 
 }  // namespace millrace

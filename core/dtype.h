@@ -116,10 +116,10 @@ struct Variant;         // core/resource_handle.h
 // DTypeOf<float> == DT_FLOAT. Undefined for types that are no element type.
 template <typename T>
 struct DTypeOfImpl;
-#define MILLRACE_ELEMENT_TYPE(cpp_type, dtype)       \
-  template <>                                        \
-  struct DTypeOfImpl<cpp_type> {                     \
-    static constexpr DType value = dtype;            \
+#define MILLRACE_ELEMENT_TYPE(cpp_type, dtype) \
+  template <>                                  \
+  struct DTypeOfImpl<cpp_type> {               \
+    static constexpr DType value = dtype;      \
   };
 MILLRACE_ELEMENT_TYPE(float, DT_FLOAT)
 MILLRACE_ELEMENT_TYPE(double, DT_DOUBLE)

@@ -38,16 +38,17 @@ class Resource {
 };
 
 struct ResourceHandle {
-  std::string device;     // full name of the device that owns the resource
+  std::string device;  // full name of the device that owns the resource
   std::string container;
   std::string name;
-  uint64_t hash_code = 0;       // of the C++ type of the resource
-  std::string type_name;        // "VariableStorage", ...: for messages
-  std::vector<DType> dtypes;    // element type and shape of what is stored, when known
+  uint64_t hash_code = 0;     // of the C++ type of the resource
+  std::string type_name;      // "VariableStorage", ...: for messages
+  std::vector<DType> dtypes;  // element type and shape of what is stored, when known
   std::vector<PartialShape> shapes;
   std::shared_ptr<Resource> resource;  // null when the handle came from another process
 };
 
+// Include core/tensor.h to make, copy or destroy one.
 struct Variant {
   std::string type_name;
   std::string metadata;

@@ -37,21 +37,20 @@ Status Suffixed(const Status& status, absl::string_view text);
 #define MILLRACE_STATUS_CONCAT(a, b) MILLRACE_STATUS_CONCAT_INNER(a, b)
 
 // Evaluates an expression of type Status; returns it unless it is OK.
-#define RETURN_IF_ERROR(expr)                                          \
-  do {                                                                 \
-    if (::absl::Status millrace_status_ = (expr);                      \
-        ABSL_PREDICT_FALSE(!millrace_status_.ok())) {                  \
-      return millrace_status_;                                         \
-    }                                                                  \
+#define RETURN_IF_ERROR(expr)                                                                   \
+  do {                                                                                          \
+    if (::absl::Status millrace_status_ = (expr); ABSL_PREDICT_FALSE(!millrace_status_.ok())) { \
+      return millrace_status_;                                                                  \
+    }                                                                                           \
   } while (false)
 
 // Evaluates an expression of type StatusOr<T>; assigns its value to `lhs` (which
 // may declare a variable) or returns its Status.
 #define ASSIGN_OR_RETURN(lhs, expr) \
   MILLRACE_ASSIGN_OR_RETURN_INNER(MILLRACE_STATUS_CONCAT(millrace_or_, __LINE__), lhs, expr)
-#define MILLRACE_ASSIGN_OR_RETURN_INNER(tmp, lhs, expr)      \
-  auto tmp = (expr);                                         \
-  if (ABSL_PREDICT_FALSE(!tmp.ok())) return tmp.status();    \
+#define MILLRACE_ASSIGN_OR_RETURN_INNER(tmp, lhs, expr)   \
+  auto tmp = (expr);                                      \
+  if (ABSL_PREDICT_FALSE(!tmp.ok())) return tmp.status(); \
   lhs = std::move(tmp).value()
 
 #endif  // MILLRACE_CORE_STATUS_H_
