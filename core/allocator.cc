@@ -50,10 +50,12 @@ constexpr int64_t kThreadClassBytes = int64_t{1} << 20;
 // What moves between a thread and the small store at once.
 constexpr size_t kBatchBlocks = 32;
 constexpr size_t kBatchBytes = size_t{512} << 10;
-// The stores keep at most this much. The large one holds several 64 MB transfers, whose pages the
-// system would otherwise map and clear again each time.
+// The small store keeps at most this much. The large one keeps kMinLargeStoreBytes (several 64 MB
+// transfers) or this part of the machine's memory, whichever is more: what a step of a large model
+// gives back must be there for the next step, or the system maps and clears every page again.
 constexpr int64_t kSmallStoreBytes = int64_t{64} << 20;
-constexpr int64_t kLargeStoreBytes = int64_t{512} << 20;
+constexpr int64_t kMinLargeStoreBytes = int64_t{512} << 20;
+constexpr int64_t kLargeStorePartOfMemory = 16;
 // Blocks from here on are aligned to huge pages and ask for them.
 constexpr size_t kHugePageSize = size_t{2} << 20;
 constexpr size_t kMinHugeBlock = size_t{4} << 20;
@@ -92,16 +94,25 @@ constexpr size_t BatchOf(size_t c) {
   return std::max(size_t{1}, std::min(kBatchBlocks, kBatchBytes / ClassSize(c)));
 }
 
+// 0 when the system does not say.
+int64_t PhysicalBytes() {
+  static const int64_t bytes = [] {
+    const int64_t pages = sysconf(_SC_PHYS_PAGES), page_size = sysconf(_SC_PAGESIZE);
+    return pages > 0 && page_size > 0 ? pages * page_size : 0;
+  }();
+  return bytes;
+}
+
 // One request may take all the memory of the machine, but not more: an overcommitting kernel would
 // grant it, and kill the process when the memory is touched.
 size_t MaxRequest() {
-  static const size_t max_request = [] {
-    const int64_t pages = sysconf(_SC_PHYS_PAGES), page_size = sysconf(_SC_PAGESIZE);
-    const size_t bound = kCaching ? kMaxRequest : kMaxSanitizedRequest;
-    if (pages <= 0 || page_size <= 0) return bound;
-    return std::min(bound, static_cast<size_t>(pages) * static_cast<size_t>(page_size));
-  }();
-  return max_request;
+  constexpr size_t kBound = kCaching ? kMaxRequest : kMaxSanitizedRequest;
+  const int64_t physical = PhysicalBytes();
+  return physical == 0 ? kBound : std::min(kBound, static_cast<size_t>(physical));
+}
+
+int64_t LargeStoreBytes() {
+  return std::max(kMinLargeStoreBytes, PhysicalBytes() / kLargeStorePartOfMemory);
 }
 
 void* SystemAllocate(size_t size) {
@@ -235,14 +246,14 @@ class LargeStore {
   // Keeps the block; the oldest ones leave until all fit.
   void Put(size_t c, void* block) {
     const int64_t size = static_cast<int64_t>(ClassSize(c));
-    if (size > kLargeStoreBytes) {
+    if (size > capacity_) {
       std::free(block);
       return;
     }
     Node* evicted = nullptr;
     {
       MutexLock lock(&mu_);
-      while (bytes_ + size > kLargeStoreBytes) {
+      while (bytes_ + size > capacity_) {
         Node* const node = oldest_;
         Remove(node);
         node->newer = evicted;
@@ -305,6 +316,7 @@ class LargeStore {
     }
   }
 
+  const int64_t capacity_ = LargeStoreBytes();
   mutable Mutex mu_;
   std::array<Node*, kNumClasses> newest_of_class_ ABSL_GUARDED_BY(mu_) = {};
   Node* newest_ ABSL_GUARDED_BY(mu_) = nullptr;

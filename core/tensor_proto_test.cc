@@ -182,6 +182,42 @@ TEST(TensorFromProtoTest, BadProtosAreRefusedWithTheReason) {
   EXPECT_STATUS(TensorFromProto(proto), absl::StatusCode::kInvalidArgument, "got 77");
 }
 
+// Gives small blocks only, so that a corrupted shape does not fill the memory.
+class SmallAllocator : public Allocator {
+ public:
+  void* Allocate(size_t bytes) override {
+    return bytes > (size_t{1} << 20) ? nullptr : DefaultAllocator()->Allocate(bytes);
+  }
+  void Deallocate(void* block, size_t bytes) override {
+    DefaultAllocator()->Deallocate(block, bytes);
+  }
+};
+
+TEST(TensorFromProtoTest, EveryFlippedByteIsReadOrRefusedAndValidationAgrees) {
+  SmallAllocator allocator;
+  int refused = 0, read = 0;
+  for (const DecodeCase& c : DecodeCases()) {
+    const std::string bytes = Proto(c.text).SerializeAsString();
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      for (const int flip : {0x01, 0x02, 0x08, 0x10, 0x40, 0x80, 0xff}) {
+        std::string changed = bytes;
+        changed[i] = static_cast<char>(changed[i] ^ flip);
+        tensorflow::TensorProto proto;
+        if (!proto.ParseFromString(changed)) continue;
+        const absl::StatusOr<Tensor> got = TensorFromProto(proto, &allocator);
+        EXPECT_EQ(ValidateTensorProto(proto).ok(), !absl::IsInvalidArgument(got.status()))
+            << got.status();
+        got.ok() ? ++read : ++refused;
+        if (got.ok()) {
+          EXPECT_FALSE(got->DebugString().empty());
+        }
+      }
+    }
+  }
+  EXPECT_GT(read, 100);
+  EXPECT_GT(refused, 100);
+}
+
 TEST(TensorFromProtoTest, AHugeSplatIsRefusedByTheAllocatorAndALegitimateOneIsRead) {
   EXPECT_STATUS(
       TensorFromProto(Proto("dtype: DT_DOUBLE" + Dims({int64_t{1} << 40}) + "double_val: 1")),
