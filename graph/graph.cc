@@ -353,82 +353,96 @@ void Graph::ToGraphDef(tensorflow::GraphDef* def, int first_id, bool assigned) c
   }
 }
 
-StatusOr<std::vector<Node*>> TopologicalOrder(const Graph& graph) {
-  const size_t n = graph.nodes().size();
-  auto is_back_edge = [](const Node* src, const Node* dst) {
-    return src->is_next_iteration() && dst->is_merge();
-  };
+StatusOr<std::vector<int>> Dependencies::Order(absl::FunctionRef<std::string(int)> name) const {
+  const size_t n = end_.size();
+  // Who waits for node i: waiters[first[i] .. first[i + 1]).
+  std::vector<size_t> first(n + 1, 0);
+  for (int source : sources_) ++first[static_cast<size_t>(source) + 1];
+  for (size_t i = 0; i < n; ++i) first[i + 1] += first[i];
+  std::vector<int> waiters(sources_.size());
   std::vector<int> pending(n, 0);
-  std::priority_queue<int, std::vector<int>, std::greater<int>> ready;  // smallest id first
-  for (const auto& node : graph.nodes()) {
-    if (node == nullptr) continue;
-    int& count = pending[static_cast<size_t>(node->id())];
-    for (const OutputRef& input : node->inputs()) {
-      if (input.node != nullptr && !is_back_edge(input.node, node.get())) ++count;
+  {
+    std::vector<size_t> fill(first.begin(), first.end() - 1);
+    for (int node = 0; node < static_cast<int>(n); ++node) {
+      for (int source : inputs(node)) waiters[fill[static_cast<size_t>(source)]++] = node;
+      pending[static_cast<size_t>(node)] = static_cast<int>(inputs(node).size());
     }
-    count += static_cast<int>(node->control_inputs().size());
-    if (count == 0) ready.push(node->id());
   }
-  std::vector<Node*> order;
-  order.reserve(static_cast<size_t>(graph.num_nodes()));
+  std::priority_queue<int, std::vector<int>, std::greater<int>> ready;  // smallest number first
+  for (size_t i = 0; i < n; ++i) {
+    if (pending[i] == 0) ready.push(static_cast<int>(i));
+  }
+  std::vector<int> order;
+  order.reserve(n);
   while (!ready.empty()) {
-    Node* node = graph.nodes()[static_cast<size_t>(ready.top())].get();
+    const int node = ready.top();
     ready.pop();
     order.push_back(node);
-    for (const Edge& e : node->out_edges()) {
-      if (!e.is_control() && is_back_edge(node, e.dst)) continue;
-      if (--pending[static_cast<size_t>(e.dst->id())] == 0) ready.push(e.dst->id());
+    const size_t i = static_cast<size_t>(node);
+    for (size_t w = first[i]; w < first[i + 1]; ++w) {
+      if (--pending[static_cast<size_t>(waiters[w])] == 0) ready.push(waiters[w]);
     }
   }
-  if (order.size() == static_cast<size_t>(graph.num_nodes())) return order;
+  if (order.size() == n) return order;
 
-  // Every node left has a predecessor that is left: walking back ends on a cycle.
-  const Node* node = nullptr;
-  for (const auto& candidate : graph.nodes()) {
-    if (candidate != nullptr && pending[static_cast<size_t>(candidate->id())] > 0) {
-      node = candidate.get();
-      break;
+  // Every node left waits for one that is left: walking back ends on a cycle.
+  int node = static_cast<int>(
+      std::find_if(pending.begin(), pending.end(), [](int count) { return count > 0; }) -
+      pending.begin());
+  auto step_back = [&](int from) {
+    for (int source : inputs(from)) {
+      if (pending[static_cast<size_t>(source)] > 0) return source;
     }
-  }
-  auto predecessor = [&](const Node* of) -> const Node* {
-    for (const OutputRef& input : of->inputs()) {
-      if (input.node != nullptr && !is_back_edge(input.node, of) &&
-          pending[static_cast<size_t>(input.node->id())] > 0) {
-        return input.node;
-      }
-    }
-    for (const Node* src : of->control_inputs()) {
-      if (pending[static_cast<size_t>(src->id())] > 0) return src;
-    }
-    return nullptr;
+    return from;
   };
-  std::vector<const Node*> path;
-  std::vector<int> position(n, -1);
-  while (position[static_cast<size_t>(node->id())] < 0) {
-    position[static_cast<size_t>(node->id())] = static_cast<int>(path.size());
-    path.push_back(node);
-    node = predecessor(node);
+  std::vector<bool> visited(n, false);
+  while (!visited[static_cast<size_t>(node)]) {
+    visited[static_cast<size_t>(node)] = true;
+    node = step_back(node);
   }
-  path.erase(path.begin(), path.begin() + position[static_cast<size_t>(node->id())]);
+  std::vector<int> path = {node};
+  for (int at = step_back(node); at != node; at = step_back(at)) path.push_back(at);
   std::reverse(path.begin(), path.end());
-  // A stable beginning: the node that was made first.
-  std::rotate(path.begin(),
-              std::min_element(path.begin(), path.end(),
-                               [](const Node* a, const Node* b) { return a->id() < b->id(); }),
-              path.end());
+  // A stable beginning: the smallest number.
+  std::rotate(path.begin(), std::min_element(path.begin(), path.end()), path.end());
   constexpr size_t kMaxNamed = 20;
   std::vector<std::string> names;
-  for (const Node* p : path) {
+  for (int p : path) {
     if (names.size() == kMaxNamed) {
       names.push_back(absl::StrCat("... (", path.size() - kMaxNamed, " more)"));
       break;
     }
-    names.push_back(absl::StrCat("'", p->name(), "'"));
+    names.push_back(absl::StrCat("'", name(p), "'"));
   }
-  names.push_back(absl::StrCat("'", path.front()->name(), "'"));
+  names.push_back(absl::StrCat("'", name(path.front()), "'"));
   return absl::InvalidArgumentError(
-      absl::StrCat("Graph: cycles must go through NextIteration into Merge, got the cycle ",
+      absl::StrCat("Graph: a cycle must go through NextIteration into Merge, got the cycle ",
                    absl::StrJoin(names, " -> ")));
+}
+
+StatusOr<std::vector<Node*>> TopologicalOrder(const Graph& graph) {
+  // Numbers of nodes are their ids; a removed node is one without inputs.
+  Dependencies dependencies;
+  for (const auto& node : graph.nodes()) {
+    if (node != nullptr) {
+      for (const OutputRef& input : node->inputs()) {
+        const bool is_back_edge =
+            input.node != nullptr && input.node->is_next_iteration() && node->is_merge();
+        if (input.node != nullptr && !is_back_edge) dependencies.AddInput(input.node->id());
+      }
+      for (const Node* src : node->control_inputs()) dependencies.AddInput(src->id());
+    }
+    dependencies.EndNode();
+  }
+  auto node_of = [&](int id) { return graph.nodes()[static_cast<size_t>(id)].get(); };
+  ASSIGN_OR_RETURN(std::vector<int> ids,
+                   dependencies.Order([&](int id) { return node_of(id)->name(); }));
+  std::vector<Node*> order;
+  order.reserve(static_cast<size_t>(graph.num_nodes()));
+  for (int id : ids) {
+    if (node_of(id) != nullptr) order.push_back(node_of(id));
+  }
+  return order;
 }
 
 StatusOr<TensorName> ParseTensorName(absl::string_view text) {

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "core/dtype.h"
@@ -182,6 +183,26 @@ class Graph {
 // Merge (the back edge of a loop) does not count. Ties are in id order. InvalidArgument names the
 // nodes of a cycle.
 StatusOr<std::vector<Node*>> TopologicalOrder(const Graph& graph);
+
+// The same over anything that has numbered nodes: AddInput() for every input of node 0, then of
+// node 1, ... EndNode() after each. Inputs are numbers of nodes, back edges left out.
+class Dependencies {
+ public:
+  void AddInput(int source) { sources_.push_back(source); }
+  void EndNode() { end_.push_back(sources_.size()); }
+  int num_nodes() const { return static_cast<int>(end_.size()); }
+  absl::Span<const int> inputs(int node) const {
+    const size_t i = static_cast<size_t>(node);
+    const size_t begin = i == 0 ? 0 : end_[i - 1];
+    return absl::MakeConstSpan(sources_).subspan(begin, end_[i] - begin);
+  }
+  // `name` is asked for the nodes of a cycle.
+  StatusOr<std::vector<int>> Order(absl::FunctionRef<std::string(int)> name) const;
+
+ private:
+  std::vector<int> sources_;
+  std::vector<size_t> end_;
+};
 
 // tf-core B1.3: first [A-Za-z0-9.], then [A-Za-z0-9_./-]*. `internal` admits a leading '_', which
 // is reserved for nodes that the runtime makes.

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/import_export.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/io/tokenizer.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "google/protobuf/text_format.h"
+#include "google/protobuf/util/message_differencer.h"
+
+namespace millrace {
+namespace {
+
+using tensorflow::GraphDef;
+using tensorflow::NodeDef;
+
+class KeepFirstError : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int line, int column, const std::string& message) override {
+    if (text_.empty()) text_ = absl::StrCat("line ", line + 1, ":", column + 1, ": ", message);
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+// Undoes what an import has done to the graph unless it is told to keep it.
+class Rollback {
+ public:
+  explicit Rollback(Graph* graph) : graph_(graph) {}
+  ~Rollback() {
+    for (auto it = nodes_.rbegin(); it != nodes_.rend(); ++it) graph_->RemoveNode(*it);
+  }
+  void Add(Node* node) { nodes_.push_back(node); }
+  void Keep() { nodes_.clear(); }
+
+ private:
+  Graph* graph_;
+  std::vector<Node*> nodes_;
+};
+
+Status MergeLibrary(const tensorflow::FunctionDefLibrary& from,
+                    tensorflow::FunctionDefLibrary* to) {
+  absl::flat_hash_map<std::string, const tensorflow::FunctionDef*> present;
+  for (const auto& function : to->function()) {
+    present.emplace(function.signature().name(), &function);
+  }
+  std::vector<const tensorflow::FunctionDef*> fresh;
+  for (const auto& function : from.function()) {
+    auto it = present.find(function.signature().name());
+    if (it == present.end()) {
+      fresh.push_back(&function);
+    } else if (!google::protobuf::util::MessageDifferencer::Equals(function, *it->second)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("Function '", function.signature().name(),
+                       "': must be equal to the graph's function of this name, got another body"));
+    }
+  }
+  for (const auto* function : fresh) *to->add_function() = *function;
+  for (const auto& gradient : from.gradient()) {
+    const bool known =
+        std::any_of(to->gradient().begin(), to->gradient().end(),
+                    [&](const auto& g) { return g.function_name() == gradient.function_name(); });
+    if (!known) *to->add_gradient() = gradient;
+  }
+  return absl::OkStatus();
+}
+
+void MergeVersions(const tensorflow::VersionDef& from, bool take_over, tensorflow::VersionDef* to) {
+  if (take_over) {
+    *to = from;
+    return;
+  }
+  to->set_producer(std::min(to->producer(), from.producer()));
+  to->set_min_consumer(std::max(to->min_consumer(), from.min_consumer()));
+  for (int bad : from.bad_consumers()) {
+    if (std::find(to->bad_consumers().begin(), to->bad_consumers().end(), bad) ==
+        to->bad_consumers().end()) {
+      to->add_bad_consumers(bad);
+    }
+  }
+}
+
+// `_class` names nodes of the message; they have other names now.
+void RenameColocation(const absl::flat_hash_map<std::string, std::string>& names,
+                      const std::string& prefix, NodeDef* node) {
+  auto it = node->mutable_attr()->find("_class");
+  if (it == node->mutable_attr()->end()) return;
+  for (std::string& group : *it->second.mutable_list()->mutable_s()) {
+    absl::string_view target = group;
+    if (!absl::ConsumePrefix(&target, "loc:@")) continue;
+    auto name = names.find(target);
+    group =
+        absl::StrCat("loc:@", name == names.end() ? absl::StrCat(prefix, target) : name->second);
+  }
+}
+
+// The graph's tensor for `input` when the caller maps it.
+const OutputRef* FindMapped(const ImportOptions& options, const std::string& input,
+                            const TensorName& name) {
+  if (options.input_map.empty()) return nullptr;
+  auto it = options.input_map.find(input);
+  if (it == options.input_map.end() && name.index == 0) {
+    // "x" and "x:0" are the same tensor.
+    it = options.input_map.find(name.node);
+    if (it == options.input_map.end()) {
+      it = options.input_map.find(absl::StrCat(name.node, ":0"));
+    }
+  }
+  return it == options.input_map.end() ? nullptr : &it->second;
+}
+
+bool LooksLikeText(absl::string_view bytes) {
+  // A binary GraphDef begins with the tag of field 1, 2, 3 or 4, which no text does, except that
+  // 0x0a and 0x20 are blanks: what follows decides.
+  const absl::string_view head = bytes.substr(0, 1024);
+  return std::all_of(head.begin(), head.end(), [](char c) {
+    const unsigned char u = static_cast<unsigned char>(c);
+    return u == '\t' || u == '\n' || u == '\r' || (u >= 0x20 && u != 0x7f);
+  });
+}
+
+}  // namespace
+
+Status ImportGraphDef(const GraphDef& def, const ImportOptions& options, Graph* graph,
+                      ImportedNodes* imported) {
+  VerifyOptions verify;
+  verify.unknown_ops = options.unknown_ops;
+  verify.allow_internal_names = options.allow_internal_names;
+  verify.allow_missing_inputs = !options.input_map.empty();
+  RETURN_IF_ERROR(VerifyGraphDef(def, verify));
+  std::string prefix = options.prefix;
+  if (!prefix.empty()) {
+    if (prefix.back() != '/') prefix += '/';
+    if (!IsLegalNodeName(prefix, options.allow_internal_names)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "ImportGraphDef: prefix must be a legal node name, got '", options.prefix, "'"));
+    }
+  }
+  const bool was_empty = graph->num_nodes() == 0 && graph->library().function_size() == 0;
+
+  const bool renames = !prefix.empty() || options.uniquify_names;
+  absl::flat_hash_map<std::string, std::string> names;
+  ImportedNodes nodes;
+  nodes.reserve(static_cast<size_t>(def.node_size()));
+  Rollback rollback(graph);
+  std::vector<Node*> made;
+  made.reserve(static_cast<size_t>(def.node_size()));
+  for (const NodeDef& node : def.node()) {
+    NodeDef copy = node;
+    if (renames) {
+      std::string name = absl::StrCat(prefix, node.name());
+      if (options.uniquify_names) name = graph->UniqueName(name);
+      names[node.name()] = name;
+      copy.set_name(std::move(name));
+    }
+    ASSIGN_OR_RETURN(Node * added, graph->AddNode(std::move(copy)));
+    rollback.Add(added);
+    made.push_back(added);
+    nodes[node.name()] = added;
+  }
+  if (renames) {
+    for (Node* node : made) {
+      if (!node->def().attr().contains("_class")) continue;
+      NodeDef colocation;
+      (*colocation.mutable_attr())["_class"] = node->def().attr().at("_class");
+      RenameColocation(names, prefix, &colocation);
+      *node->mutable_attr("_class") = colocation.attr().at("_class");
+    }
+  }
+  for (int i = 0; i < def.node_size(); ++i) {
+    Node* dst = made[static_cast<size_t>(i)];
+    int slot = 0;
+    bool has_imported_input = false;
+    for (const std::string& input : def.node(i).input()) {
+      ASSIGN_OR_RETURN(const TensorName name, ParseTensorName(input));
+      const bool is_control = name.index == kControlSlot;
+      const OutputRef* mapped = FindMapped(options, input, name);
+      Node* src = nullptr;
+      if (mapped != nullptr) {
+        src = mapped->node;
+      } else if (auto it = nodes.find(name.node); it != nodes.end()) {
+        src = it->second;
+        has_imported_input = true;
+      }
+      if (src == nullptr) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "GraphDef node[", i, "] '", def.node(i).name(),
+            "': ", is_control ? std::string("control input") : absl::StrCat("input ", slot),
+            " refers to '", input, "', but neither the graph nor the input map has it"));
+      }
+      if (is_control) {
+        graph->AddControlEdge(src, dst);
+        continue;
+      }
+      const int output = mapped != nullptr ? mapped->index : name.index;
+      if (Status s = graph->AddEdge(src, output, dst, slot); !s.ok()) {
+        return Prefixed(absl::StrCat("GraphDef node[", i, "] '", def.node(i).name(), "'"), s);
+      }
+      ++slot;
+    }
+    if (!has_imported_input) {
+      for (Node* src : options.control_dependencies) graph->AddControlEdge(src, dst);
+    }
+  }
+  if (!options.input_map.empty()) RETURN_IF_ERROR(VerifyGraph(*graph));
+  RETURN_IF_ERROR(MergeLibrary(def.library(), graph->mutable_library()));
+  MergeVersions(def.versions(), was_empty, graph->mutable_versions());
+  rollback.Keep();
+  if (imported != nullptr) *imported = std::move(nodes);
+  return absl::OkStatus();
+}
+
+StatusOr<GraphDef> ParseGraphDefText(absl::string_view text) {
+  google::protobuf::TextFormat::Parser parser;
+  KeepFirstError errors;
+  parser.RecordErrorsTo(&errors);
+  // Deeper nesting than verification allows must not overflow the stack here.
+  parser.SetRecursionLimit(4 * kMaxAttrNesting + 64);
+  GraphDef def;
+  google::protobuf::io::ArrayInputStream stream(text.data(), static_cast<int>(text.size()));
+  if (!parser.Parse(&stream, &def)) {
+    return absl::DataLossError(
+        absl::StrCat("must be a GraphDef in text form, got ", errors.text()));
+  }
+  return def;
+}
+
+StatusOr<GraphDef> ReadGraphDef(FileSystem* fs, const std::string& path) {
+  // protobuf counts bytes in an int.
+  constexpr uint64_t kMaxBytes = (uint64_t{1} << 31) - 1;
+  ASSIGN_OR_RETURN(const std::string bytes, ReadFileToString(fs, path, kMaxBytes));
+  const std::string where = absl::StrCat("GraphDef '", path, "'");
+  const bool named_text = absl::EndsWith(path, ".pbtxt") || absl::EndsWith(path, ".txt");
+  const bool text = named_text || (!absl::EndsWith(path, ".pb") && LooksLikeText(bytes));
+  if (text) {
+    StatusOr<GraphDef> def = ParseGraphDefText(bytes);
+    if (!def.ok()) return Prefixed(where, def.status());
+    return def;
+  }
+  GraphDef def;
+  if (!def.ParseFromString(bytes)) {
+    return absl::DataLossError(absl::StrCat(where, ": must be a GraphDef in binary form, got ",
+                                            bytes.size(), " bytes that are none"));
+  }
+  return def;
+}
+
+Status WriteGraphDef(FileSystem* fs, const std::string& path, const GraphDef& def,
+                     GraphFormat format) {
+  std::string bytes;
+  if (format == GraphFormat::kText) {
+    if (!google::protobuf::TextFormat::PrintToString(def, &bytes)) {
+      return absl::InternalError(absl::StrCat("GraphDef '", path, "': text could not be made"));
+    }
+  } else {
+    if (def.ByteSizeLong() >= (size_t{1} << 31)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "GraphDef '", path, "': must be smaller than 2 GiB, got ", def.ByteSizeLong(), " bytes"));
+    }
+    google::protobuf::io::StringOutputStream stream(&bytes);
+    google::protobuf::io::CodedOutputStream coded(&stream);
+    coded.SetSerializationDeterministic(true);
+    if (!def.SerializeToCodedStream(&coded)) {
+      return absl::InternalError(absl::StrCat("GraphDef '", path, "': bytes could not be made"));
+    }
+  }
+  return WriteFileAtomically(fs, path, bytes);
+}
+
+}  // namespace millrace

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_GRAPH_VERIFY_H_
+#define MILLRACE_GRAPH_VERIFY_H_
+
+// Verify: everything structural about a graph is checked once, here; what runs afterwards trusts
+// it.
+//
+// After VerifyGraphDef returned OK: names are legal and unique; every input names an output
+// that exists, with the type that the op asks for; attrs obey their OpDef; constants are well
+// formed; cycles go through NextIteration into Merge only; loops have an Enter and no node mixes
+// frames; colocation names nodes; functions are complete and do not call themselves; versions
+// agree. Ops that this program does not know are checked as far as the graph alone allows.
+//
+// Thread-safety: pure functions. Cost: one pass, linear in the message (n log n in the nodes);
+// memory is allocated only in proportion to the message.
+// Failure: InvalidArgument with the first thing that is wrong (NotFound for a refused unknown op):
+//   GraphDef node[17] 'dense/BiasAdd': input 1 refers to 'dense/bias:2', but 'dense/bias' has 1
+//   output
+
+#include "core/status.h"
+#include "graph/graph.h"
+#include "proto/function.pb.h"
+#include "proto/graph.pb.h"
+#include "proto/versions.pb.h"
+
+namespace millrace {
+
+// Bounds against sizes that only an attack or a mistake has.
+inline constexpr int kMaxGraphNodes = 10'000'000;
+inline constexpr int kMaxAttrNesting = 64;       // functions with functions as attrs
+inline constexpr int kMaxFunctions = 1'000'000;  // in one library
+
+enum class UnknownOps { kKeep, kRefuse };
+
+struct VerifyOptions {
+  UnknownOps unknown_ops = UnknownOps::kKeep;
+  // Names that begin with '_' are legal: graphs that the runtime itself made.
+  bool allow_internal_names = false;
+  // Inputs may name nodes that the message lacks (they are mapped to others on import).
+  bool allow_missing_inputs = false;
+};
+
+Status VerifyGraphDef(const tensorflow::GraphDef& def, const VerifyOptions& options = {});
+// Of a graph in memory: what AddNode and AddEdge cannot see: inputs without source, cycles, frames.
+Status VerifyGraph(const Graph& graph);
+
+// tf-core B1.6.
+Status VerifyVersions(const tensorflow::VersionDef& versions);
+Status VerifyFunctions(const tensorflow::FunctionDefLibrary& library,
+                       const VerifyOptions& options = {});
+
+}  // namespace millrace
+
+#endif  // MILLRACE_GRAPH_VERIFY_H_
