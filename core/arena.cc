@@ -196,9 +196,8 @@ class LoopArena : public Arena {
 // TBB's own bound (the number of cores, callers included) would leave no worker on one core and
 // one too few elsewhere; each arena has its bound by its slots.
 void RaiseTbbBound() {
-  static tbb::global_control* const control =
-      new tbb::global_control(tbb::global_control::max_allowed_parallelism, kMaxThreads);
-  static_cast<void>(control);
+  static const tbb::global_control control(tbb::global_control::max_allowed_parallelism,
+                                           kMaxThreads);
 }
 
 class TbbArena final : public LoopArena {

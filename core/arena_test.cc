@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <memory>
 #include <set>
@@ -303,6 +303,25 @@ INSTANTIATE_TEST_SUITE_P(Kinds, ArenaTest,
 TEST(DefaultArenaTest, IsOneForTheProcess) {
   EXPECT_EQ(Arena::Default(), Arena::Default());
   EXPECT_GE(Arena::Default()->num_threads(), 1);
+}
+
+// In a process of its own: the arena is made once.
+TEST(DefaultArenaDeathTest, SizeComesFromTheEnvironment) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const struct {
+    const char* value;
+    int num_threads;
+  } cases[] = {{"1", 1}, {"3", 3}, {"0", cores}, {"-4", cores}, {"many", cores}};
+  for (const auto& c : cases) {
+    EXPECT_EXIT(
+        {
+          setenv("MILLRACE_NUM_THREADS", c.value, 1);
+          std::_Exit(Arena::Default()->num_threads() == c.num_threads ? 0 : 1);
+        },
+        testing::ExitedWithCode(0), "")
+        << c.value;
+  }
 }
 
 TEST(DefaultArenaTest, ZeroMeansTheNumberOfCores) {

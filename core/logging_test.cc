@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/logging.h"
 
-#include <regex>
+#include <regex.h>
+
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
@@ -11,6 +13,14 @@
 
 namespace millrace {
 namespace {
+
+bool Matches(const std::string& text, const char* pattern) {
+  regex_t compiled;
+  if (regcomp(&compiled, pattern, REG_EXTENDED | REG_NOSUB) != 0) return false;
+  const int result = regexec(&compiled, text.c_str(), 0, nullptr, 0);
+  regfree(&compiled);
+  return result == 0;
+}
 
 class LoggingTest : public testing::Test {
  protected:
@@ -22,9 +32,9 @@ TEST_F(LoggingTest, OneLineWithSeverityTimeAndPlace) {
   testing::internal::CaptureStderr();
   LogWarning("waiting for ", 3, " tasks, ", 0.5, " s");
   const std::string text = testing::internal::GetCapturedStderr();
-  EXPECT_TRUE(std::regex_match(
-      text, std::regex("W\\d{8} \\d\\d:\\d\\d:\\d\\d\\.\\d{6} +\\d+ logging_test\\.cc:\\d+\\] "
-                       "waiting for 3 tasks, 0\\.5 s\n")))
+  EXPECT_TRUE(Matches(text,
+                      "^W[0-9]{8} [0-9]{2}:[0-9]{2}:[0-9]{2}\\.[0-9]{6} +[0-9]+ "
+                      "logging_test\\.cc:[0-9]+\\] waiting for 3 tasks, 0\\.5 s\n$"))
       << text;
 }
 
@@ -66,6 +76,27 @@ TEST_F(LoggingTest, LinesOfManyThreadsDoNotMix) {
     ++lines;
   }
   EXPECT_EQ(lines, 200);
+}
+
+// In a process of its own: the environment is read once.
+TEST(LoggingDeathTest, MinimumComesFromTheEnvironment) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const struct {
+    const char* value;
+    int info, warning, error;
+  } cases[] = {{"0", 1, 1, 1}, {"1", 0, 1, 1}, {"2", 0, 0, 1}, {"loud", 1, 1, 1}, {"-1", 1, 1, 1}};
+  for (const auto& c : cases) {
+    EXPECT_EXIT(
+        {
+          setenv("MILLRACE_MIN_LOG_LEVEL", c.value, 1);
+          const bool right = LogEnabled(LogLevel::kInfo) == (c.info == 1) &&
+                             LogEnabled(LogLevel::kWarning) == (c.warning == 1) &&
+                             LogEnabled(LogLevel::kError) == (c.error == 1);
+          exit(right ? 0 : 1);
+        },
+        testing::ExitedWithCode(0), "")
+        << c.value;
+  }
 }
 
 TEST(LogThrottleTest, SaysYesOncePerPeriod) {
