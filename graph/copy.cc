@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/copy.h"
+
+#include <vector>
+
+namespace millrace {
+
+StatusOr<Node*> CopyNode(const Graph& from, const Node& node, Graph* to) {
+  // An unknown op kind takes the number of its inputs from the `input` field.
+  ASSIGN_OR_RETURN(Node * copy,
+                   to->AddNode(node.op_entry() == nullptr ? from.NodeToDef(node) : node.def()));
+  copy->set_requested_device(node.requested_device());
+  copy->set_assigned_device(node.assigned_device());
+  copy->set_built_at(node.built_at());
+  return copy;
+}
+
+StatusOr<std::unique_ptr<Graph>> CopyGraph(const Graph& graph) {
+  auto result = std::make_unique<Graph>();
+  *result->mutable_versions() = graph.versions();
+  *result->mutable_library() = graph.library();
+  std::vector<Node*> copies(static_cast<size_t>(graph.num_node_ids()));
+  for (const auto& node : graph.nodes()) {
+    if (node == nullptr) continue;
+    ASSIGN_OR_RETURN(copies[static_cast<size_t>(node->id())], CopyNode(graph, *node, result.get()));
+  }
+  for (const auto& node : graph.nodes()) {
+    if (node == nullptr) continue;
+    Node* copy = copies[static_cast<size_t>(node->id())];
+    for (int i = 0; i < node->num_inputs(); ++i) {
+      const OutputRef& input = node->input(i);
+      if (input.node == nullptr) continue;
+      RETURN_IF_ERROR(
+          result->AddEdge(copies[static_cast<size_t>(input.node->id())], input.index, copy, i));
+    }
+    for (const Node* control : node->control_inputs()) {
+      result->AddControlEdge(copies[static_cast<size_t>(control->id())], copy);
+    }
+  }
+  return result;
+}
+
+}  // namespace millrace

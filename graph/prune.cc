@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/prune.h"
+
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "graph/attr.h"
+#include "graph/copy.h"
+
+namespace millrace {
+namespace {
+
+using TensorKey = std::pair<const Node*, int>;
+
+bool IsPlaceholder(const Node& node) {
+  return node.op() == "Placeholder" || node.op() == "PlaceholderV2";
+}
+
+// The type of an output; an op kind that is not known has none, then that of a consumer's input.
+DType TensorType(const Node& node, int index) {
+  const DType type = WithoutRef(node.output_type(index));
+  if (type != DT_INVALID) return type;
+  for (const Edge& edge : node.out_edges()) {
+    if (edge.src_output != index || edge.is_control()) continue;
+    const DType wanted = WithoutRef(edge.dst->input_type(edge.dst_input));
+    if (wanted != DT_INVALID) return wanted;
+  }
+  return DT_INVALID;
+}
+
+// The work of one BuildRunGraph.
+class Rewriter {
+ public:
+  Rewriter(const Graph& from, const RunSignature& signature, const RunGraphOptions& options)
+      : from_(from), signature_(signature), options_(options) {}
+
+  StatusOr<RunGraph> Build();
+
+ private:
+  Status ResolveFeeds();
+  Status ResolveFetches();
+  Status ResolveTargets();
+  void MarkNeeded();
+  Status AddFeedNodes();
+  Status CopyNeeded();
+  Status AddFetchNodes();
+
+  // The feed that stands for this output, or -1.
+  int FeedOf(const Node* node, int index) const {
+    auto it = feed_of_.find(TensorKey(node, index));
+    return it == feed_of_.end() ? -1 : it->second;
+  }
+  // The feed that takes over the control edges of `node`, or -1.
+  int ControlFeedOf(const Node& node) const { return IsPlaceholder(node) ? FeedOf(&node, 0) : -1; }
+  StatusOr<Node*> AddBoundaryNode(bool feed, size_t i, const TensorKey& tensor, DType type);
+
+  const Graph& from_;
+  const RunSignature& signature_;
+  const RunGraphOptions& options_;
+
+  std::vector<TensorKey> feeds_, fetches_;
+  std::vector<const Node*> targets_;
+  absl::flat_hash_map<TensorKey, int> feed_of_;
+  std::vector<bool> needed_;  // by node id
+  std::vector<bool> feed_needed_;
+
+  RunGraph result_;
+  std::vector<Node*> copies_;  // by node id
+};
+
+Status Rewriter::ResolveFeeds() {
+  for (size_t i = 0; i < signature_.feeds.size(); ++i) {
+    const std::string& text = signature_.feeds[i];
+    ASSIGN_OR_RETURN(const TensorName name, ParseTensorName(text));
+    if (name.index == kControlSlot) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("Feed '", text, "' must name a tensor, got a control edge"));
+    }
+    const Node* node = from_.FindNode(name.node);
+    if (node == nullptr) {
+      return absl::NotFoundError(absl::StrCat("FeedInputs: unable to find feed output ", text));
+    }
+    if (name.index >= node->num_outputs()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("FeedInputs: ", text, " should have output index < ", node->num_outputs()));
+    }
+    const TensorKey key(node, name.index);
+    if (!feed_of_.emplace(key, static_cast<int>(i)).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("Endpoint \"", text, "\" fed more than once."));
+    }
+    feeds_.push_back(key);
+    result_.signature.feed_types.push_back(TensorType(*node, name.index));
+  }
+  return absl::OkStatus();
+}
+
+Status Rewriter::ResolveFetches() {
+  for (const std::string& text : signature_.fetches) {
+    ASSIGN_OR_RETURN(const TensorName name, ParseTensorName(text));
+    if (name.index == kControlSlot) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("Fetch '", text, "' must name a tensor, got a control edge"));
+    }
+    const Node* node = from_.FindNode(name.node);
+    if (node == nullptr) {
+      return absl::NotFoundError(absl::StrCat("FetchOutputs node ", text, ": not found"));
+    }
+    if (node->num_outputs() == 0) {
+      if (node->op_entry() == nullptr) {
+        return absl::UnimplementedError(
+            absl::StrCat("Fetch '", text, "': op kind '", node->op(),
+                         "' must be known to this program to be fetched from, got one that is not "
+                         "registered"));
+      }
+      return absl::InvalidArgumentError(
+          absl::StrCat("Tried to fetch data for '", text,
+                       "', which produces no output.  To run to a node but not fetch any data, "
+                       "pass '",
+                       text, "' as a target"));
+    }
+    if (name.index >= node->num_outputs()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "FetchOutputs ", text, ": output index too large, must be < ", node->num_outputs()));
+    }
+    const TensorKey key(node, name.index);
+    if (FeedOf(node, name.index) >= 0) {
+      return absl::InvalidArgumentError(absl::StrCat(text, " is both fed and fetched."));
+    }
+    const DType type = TensorType(*node, name.index);
+    if (type == DT_INVALID) {
+      return absl::UnimplementedError(absl::StrCat(
+          "Fetch '", text, "': op kind '", node->op(),
+          "' must be known to this program to be fetched from, got one that is not registered"));
+    }
+    fetches_.push_back(key);
+    result_.signature.fetch_types.push_back(type);
+  }
+  return absl::OkStatus();
+}
+
+Status Rewriter::ResolveTargets() {
+  std::vector<std::string> missing;
+  for (const std::string& name : signature_.targets) {
+    const Node* node = from_.FindNode(name);
+    if (node == nullptr) {
+      missing.push_back(name);
+    } else {
+      targets_.push_back(node);
+    }
+  }
+  if (!missing.empty()) {
+    return absl::NotFoundError(absl::StrCat("PruneForTargets: Some target nodes not found: ",
+                                            absl::StrJoin(missing, ", ")));
+  }
+  return absl::OkStatus();
+}
+
+void Rewriter::MarkNeeded() {
+  needed_.assign(static_cast<size_t>(from_.num_node_ids()), false);
+  feed_needed_.assign(feeds_.size(), false);
+  std::vector<const Node*> stack;
+  const auto need = [&](const Node* node, int feed) {
+    if (feed >= 0) {
+      feed_needed_[static_cast<size_t>(feed)] = true;
+    } else if (!needed_[static_cast<size_t>(node->id())]) {
+      needed_[static_cast<size_t>(node->id())] = true;
+      stack.push_back(node);
+    }
+  };
+  for (const TensorKey& fetch : fetches_) need(fetch.first, -1);
+  for (const Node* target : targets_) need(target, ControlFeedOf(*target));
+  while (!stack.empty()) {
+    const Node* node = stack.back();
+    stack.pop_back();
+    for (const OutputRef& input : node->inputs()) {
+      if (input.node != nullptr) need(input.node, FeedOf(input.node, input.index));
+    }
+    for (const Node* control : node->control_inputs()) need(control, ControlFeedOf(*control));
+  }
+}
+
+StatusOr<Node*> Rewriter::AddBoundaryNode(bool feed, size_t i, const TensorKey& tensor,
+                                          DType type) {
+  const auto& [source, index] = tensor;
+  tensorflow::NodeDef def;
+  auto set = [&def](const char* name, const auto& value) {
+    SetAttr(value, &(*def.mutable_attr())[name]);
+  };
+  std::string name = absl::StrCat(source->name(), "_", index);
+  if (options_.client_terminated) {
+    name = absl::StrCat(feed ? "_recv_" : "_send_", name);
+    def.set_op(feed ? "_Recv" : "_Send");
+    set(feed ? "tensor_type" : "T", type);
+    set("tensor_name", feed ? signature_.feeds[i] : signature_.fetches[i]);
+    set("send_device", options_.device);
+    set("recv_device", options_.device);
+    set("send_device_incarnation", static_cast<int64_t>(options_.incarnation));
+    set("client_terminated", true);
+  } else {
+    name = absl::StrCat(feed ? "_arg_" : "_retval_", name, "_", i);
+    def.set_op(feed ? "_Arg" : "_Retval");
+    set("T", type);
+    set("index", static_cast<int64_t>(i));
+  }
+  if (feed && IsPlaceholder(*source) && HasAttr(source->def(), "shape")) {
+    ASSIGN_OR_RETURN(const PartialShape shape, GetAttr<PartialShape>(source->def(), "shape"));
+    set("_output_shapes", std::vector<PartialShape>{shape});
+  }
+  def.set_name(result_.graph->UniqueName(name));
+  def.set_device(options_.device);
+  ASSIGN_OR_RETURN(Node * node, result_.graph->AddNode(std::move(def)));
+  node->set_assigned_device(options_.device);
+  node->set_built_at(source->built_at());
+  return node;
+}
+
+Status Rewriter::AddFeedNodes() {
+  std::vector<Node*>& nodes = result_.signature.feed_nodes;
+  nodes.assign(feeds_.size(), nullptr);
+  for (size_t i = 0; i < feeds_.size(); ++i) {
+    if (!feed_needed_[i]) continue;
+    ASSIGN_OR_RETURN(nodes[i],
+                     AddBoundaryNode(true, i, feeds_[i], result_.signature.feed_types[i]));
+  }
+  return absl::OkStatus();
+}
+
+Status Rewriter::CopyNeeded() {
+  Graph* to = result_.graph.get();
+  copies_.assign(static_cast<size_t>(from_.num_node_ids()), nullptr);
+  for (const auto& node : from_.nodes()) {
+    if (node == nullptr || !needed_[static_cast<size_t>(node->id())]) continue;
+    ASSIGN_OR_RETURN(copies_[static_cast<size_t>(node->id())], CopyNode(from_, *node, to));
+  }
+  const std::vector<Node*>& feed_nodes = result_.signature.feed_nodes;
+  for (const auto& node : from_.nodes()) {
+    if (node == nullptr || !needed_[static_cast<size_t>(node->id())]) continue;
+    Node* copy = copies_[static_cast<size_t>(node->id())];
+    for (int k = 0; k < node->num_inputs(); ++k) {
+      const OutputRef& input = node->input(k);
+      if (input.node == nullptr) continue;
+      const int feed = FeedOf(input.node, input.index);
+      if (feed < 0) {
+        RETURN_IF_ERROR(
+            to->AddEdge(copies_[static_cast<size_t>(input.node->id())], input.index, copy, k));
+        continue;
+      }
+      if (IsRef(node->input_type(k))) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("Feed '", signature_.feeds[static_cast<size_t>(feed)],
+                         "' must not be needed as a reference, got consumer ", node->op(), " '",
+                         node->name(), "' (input ", k, "), which changes it"));
+      }
+      RETURN_IF_ERROR(to->AddEdge(feed_nodes[static_cast<size_t>(feed)], 0, copy, k));
+    }
+    for (const Node* control : node->control_inputs()) {
+      const int feed = ControlFeedOf(*control);
+      to->AddControlEdge(feed >= 0 ? feed_nodes[static_cast<size_t>(feed)]
+                                   : copies_[static_cast<size_t>(control->id())],
+                         copy);
+    }
+  }
+  return absl::OkStatus();
+}
+
+Status Rewriter::AddFetchNodes() {
+  absl::flat_hash_map<TensorKey, Node*> sends;
+  for (size_t i = 0; i < fetches_.size(); ++i) {
+    const TensorKey& fetch = fetches_[i];
+    Node*& send = sends[fetch];
+    if (send != nullptr && options_.client_terminated) {
+      result_.signature.fetch_nodes.push_back(send);
+      continue;
+    }
+    ASSIGN_OR_RETURN(send, AddBoundaryNode(false, i, fetch, result_.signature.fetch_types[i]));
+    RETURN_IF_ERROR(result_.graph->AddEdge(copies_[static_cast<size_t>(fetch.first->id())],
+                                           fetch.second, send, 0));
+    result_.signature.fetch_nodes.push_back(send);
+  }
+  for (const Node* target : targets_) {
+    const int feed = ControlFeedOf(*target);
+    result_.signature.target_nodes.push_back(
+        feed >= 0 ? result_.signature.feed_nodes[static_cast<size_t>(feed)]
+                  : copies_[static_cast<size_t>(target->id())]);
+  }
+  return absl::OkStatus();
+}
+
+StatusOr<RunGraph> Rewriter::Build() {
+  if (signature_.fetches.empty() && signature_.targets.empty()) {
+    return absl::InvalidArgumentError("Must specify at least one target to fetch or execute.");
+  }
+  result_.graph = std::make_unique<Graph>();
+  *result_.graph->mutable_versions() = from_.versions();
+  *result_.graph->mutable_library() = from_.library();
+  RETURN_IF_ERROR(ResolveFeeds());
+  RETURN_IF_ERROR(ResolveFetches());
+  RETURN_IF_ERROR(ResolveTargets());
+  MarkNeeded();
+  RETURN_IF_ERROR(AddFeedNodes());
+  RETURN_IF_ERROR(CopyNeeded());
+  RETURN_IF_ERROR(AddFetchNodes());
+  return std::move(result_);
+}
+
+}  // namespace
+
+Status PruneForTargets(Graph* graph, absl::Span<Node* const> targets) {
+  std::vector<bool> needed(static_cast<size_t>(graph->num_node_ids()), false);
+  std::vector<const Node*> stack;
+  const auto need = [&](const Node* node) {
+    if (node == nullptr || needed[static_cast<size_t>(node->id())]) return;
+    needed[static_cast<size_t>(node->id())] = true;
+    stack.push_back(node);
+  };
+  for (const Node* target : targets) {
+    if (target == nullptr || graph->FindNode(target->name()) != target) {
+      return absl::InvalidArgumentError("Prune: each target must be a node of the graph");
+    }
+    need(target);
+  }
+  while (!stack.empty()) {
+    const Node* node = stack.back();
+    stack.pop_back();
+    for (const OutputRef& input : node->inputs()) need(input.node);
+    for (const Node* control : node->control_inputs()) need(control);
+  }
+  for (int id = 0; id < static_cast<int>(needed.size()); ++id) {
+    Node* node = graph->nodes()[static_cast<size_t>(id)].get();
+    if (node != nullptr && !needed[static_cast<size_t>(id)]) graph->RemoveNode(node);
+  }
+  return absl::OkStatus();
+}
+
+StatusOr<RunGraph> BuildRunGraph(const Graph& graph, const RunSignature& signature,
+                                 const RunGraphOptions& options) {
+  return Rewriter(graph, signature, options).Build();
+}
+
+}  // namespace millrace
