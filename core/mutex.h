@@ -10,6 +10,8 @@
 //
 // CondVar waits may return without a signal: always wait in a loop on the condition.
 
+#include <cstdint>
+
 #include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
 
@@ -23,14 +25,24 @@
 
 namespace millrace {
 
+// How many locks of these kinds this thread has taken so far. For tests that count.
+inline constinit thread_local int64_t mutex_lock_count = 0;
+inline int64_t MutexLockCountForTesting() { return mutex_lock_count; }
+
 #if defined(__SANITIZE_THREAD__)
 
 class ABSL_LOCKABLE SharedMutex {
  public:
-  void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mu_.lock(); }
+  void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() {
+    ++mutex_lock_count;
+    mu_.lock();
+  }
   void Unlock() ABSL_UNLOCK_FUNCTION() { mu_.unlock(); }
   bool TryLock() ABSL_EXCLUSIVE_TRYLOCK_FUNCTION(true) { return mu_.try_lock(); }
-  void ReaderLock() ABSL_SHARED_LOCK_FUNCTION() { mu_.lock_shared(); }
+  void ReaderLock() ABSL_SHARED_LOCK_FUNCTION() {
+    ++mutex_lock_count;
+    mu_.lock_shared();
+  }
   void ReaderUnlock() ABSL_UNLOCK_FUNCTION() { mu_.unlock_shared(); }
 
  private:
@@ -39,7 +51,10 @@ class ABSL_LOCKABLE SharedMutex {
 
 class ABSL_LOCKABLE Mutex {
  public:
-  void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mu_.lock(); }
+  void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() {
+    ++mutex_lock_count;
+    mu_.lock();
+  }
   void Unlock() ABSL_UNLOCK_FUNCTION() { mu_.unlock(); }
   bool TryLock() ABSL_EXCLUSIVE_TRYLOCK_FUNCTION(true) { return mu_.try_lock(); }
 
@@ -72,10 +87,16 @@ class CondVar {
 
 class ABSL_LOCKABLE SharedMutex {
  public:
-  void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mu_.Lock(); }
+  void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() {
+    ++mutex_lock_count;
+    mu_.Lock();
+  }
   void Unlock() ABSL_UNLOCK_FUNCTION() { mu_.Unlock(); }
   bool TryLock() ABSL_EXCLUSIVE_TRYLOCK_FUNCTION(true) { return mu_.TryLock(); }
-  void ReaderLock() ABSL_SHARED_LOCK_FUNCTION() { mu_.ReaderLock(); }
+  void ReaderLock() ABSL_SHARED_LOCK_FUNCTION() {
+    ++mutex_lock_count;
+    mu_.ReaderLock();
+  }
   void ReaderUnlock() ABSL_UNLOCK_FUNCTION() { mu_.ReaderUnlock(); }
 
  private:
@@ -84,7 +105,10 @@ class ABSL_LOCKABLE SharedMutex {
 
 class ABSL_LOCKABLE Mutex {
  public:
-  void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mu_.Lock(); }
+  void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() {
+    ++mutex_lock_count;
+    mu_.Lock();
+  }
   void Unlock() ABSL_UNLOCK_FUNCTION() { mu_.Unlock(); }
   bool TryLock() ABSL_EXCLUSIVE_TRYLOCK_FUNCTION(true) { return mu_.TryLock(); }
 
