@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_RUNTIME_EXECUTOR_H_
+#define MILLRACE_RUNTIME_EXECUTOR_H_
+
+// Executor: runs the steps of one plan.
+//
+// The thread that calls Run works: it takes ready nodes from its own stack until none is left.
+// Arena threads are woken only while two or more expensive nodes are ready (which nodes are
+// expensive is measured and keeps being measured). The only wait is that of a caller whose own work
+// is used up while asynchronous kernels or arena threads are still busy; work that turns up
+// then is handed to it.
+//
+// Invariants of a step:
+//   * a node runs at most once; a dead one does not run (but _Send and _Recv do);
+//   * after the first error no further kernel is started;
+//   * `done` is called exactly once, after the last running kernel returned;
+//   * an input that a kernel is the last to use is its own (BufferIsUnique).
+// In the steady state a step of cheap nodes takes no mutex, allocates nothing but tensors and wakes
+// nobody.
+//
+// Thread-safety: Run, RunAsync and RunPartitions may be called from many threads at once.
+// Lifetime: destroy an Executor only after `done` was called for every step.
+// Failure: the first error of the step, in the form of NodeError (plan.h). It aborts the
+// rendezvous and starts the cancellation of the step. A status that only passes on another one's
+// error is Derived.
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "core/status.h"
+#include "runtime/kernel.h"
+#include "runtime/plan.h"
+#include "runtime/step_stats.h"
+
+namespace millrace {
+
+struct ExecutorOptions {
+  // Null: the step is not traced. Outlives the step.
+  StepStatsCollector* stats = nullptr;
+  // DeadlineExceeded "Timed out waiting for notification" once it has passed; the step then ends
+  // when its running kernels have returned.
+  absl::Time deadline = absl::InfiniteFuture();
+};
+
+// What an executor did since it was made; for tests.
+struct ExecutorCounters {
+  int64_t wakeups = 0;         // tasks given to the arena
+  int64_t blocking_waits = 0;  // times a caller of Run waited
+};
+
+class Executor {
+ public:
+  using DoneCallback = absl::AnyInvocable<void(Status)>;
+
+  // Unimplemented for a plan with frames (while loops).
+  static StatusOr<std::unique_ptr<Executor>> Make(std::shared_ptr<const Plan> plan);
+  ~Executor();
+
+  // Runs a step in the calling thread, returns when it is over. `step` has arena and device set,
+  // and rendezvous if the plan has transfers; with a deadline also cancellation.
+  Status Run(const StepContext& step, const ExecutorOptions& options = {});
+
+  // Works in the calling thread until nothing is left to do there; `done` is called here or,
+  // after an asynchronous kernel, on the thread that finished last. `step` outlives the step.
+  // The deadline is only looked at between nodes.
+  void RunAsync(const StepContext& step, const ExecutorOptions& options, DoneCallback done);
+
+  const Plan& plan() const;
+  ExecutorCounters counters() const;
+
+ private:
+  friend Status RunPartitions(absl::Span<const struct PartitionRun> partitions,
+                              const ExecutorOptions& options);
+  class Engine;
+  class Step;
+  class Host;
+  explicit Executor(std::unique_ptr<Engine> engine);
+  std::unique_ptr<Engine> engine_;
+};
+
+// One device's part of a step.
+struct PartitionRun {
+  Executor* executor = nullptr;
+  const StepContext* step = nullptr;  // the rendezvous and the cancellation are those of all parts
+};
+
+// Runs the parts of one step together, all in the calling thread unless there is expensive work for
+// others too. The error is that of the part that failed by itself, not of those that it took along.
+Status RunPartitions(absl::Span<const PartitionRun> partitions,
+                     const ExecutorOptions& options = {});
+
+}  // namespace millrace
+
+#endif  // MILLRACE_RUNTIME_EXECUTOR_H_

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/plan.h"
+
+#include <algorithm>
+#include <exception>
+#include <new>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "graph/attr.h"
+
+namespace millrace {
+namespace {
+
+// Bounds of the packed fields; no real graph comes near.
+constexpr size_t kMaxNodes = size_t{1} << 30;
+constexpr int kMaxOutputs = 1 << 24;
+constexpr size_t kMaxMergeControls = 0xffff;
+constexpr int kMaxMergeInputs = 0x3fff;
+
+Status CopyWithMessage(const Status& status, absl::string_view message) {
+  Status copy(status.code(), message);
+  status.ForEachPayload(
+      [&copy](absl::string_view url, const absl::Cord& payload) { copy.SetPayload(url, payload); });
+  return copy;
+}
+
+bool IsFrameNode(const Node& node) {
+  return node.is_enter() || node.is_exit() || node.is_next_iteration();
+}
+
+std::string TransferLabel(const Node& node) {
+  const StatusOr<std::string> name = GetAttr<std::string>(node.def(), "tensor_name");
+  const StatusOr<std::string> peer =
+      GetAttr<std::string>(node.def(), node.is_send() ? "recv_device" : "send_device");
+  return absl::StrCat(name.ok() ? *name : "", " @", peer.ok() ? *peer : "");
+}
+
+}  // namespace
+
+StatusOr<std::shared_ptr<const Kernel>> KernelStore::FindOrMake(
+    absl::string_view device, absl::string_view node,
+    absl::FunctionRef<StatusOr<std::unique_ptr<Kernel>>()> make) {
+  const std::string key = absl::StrCat(device, "\n", node);
+  MutexLock lock(&mu_);
+  if (auto it = kernels_.find(key); it != kernels_.end()) return it->second;
+  ASSIGN_OR_RETURN(std::unique_ptr<Kernel> made, make());
+  std::shared_ptr<const Kernel> kernel = std::move(made);
+  kernels_.emplace(key, kernel);
+  return kernel;
+}
+
+class Plan::Builder {
+ public:
+  Builder(const Graph& graph, Device* device, KernelStore* kernels, Plan* plan)
+      : graph_(graph), device_(device), store_(kernels), plan_(plan) {}
+
+  Status Build() {
+    plan_->device_name_ = device_->name;
+    RETURN_IF_ERROR(Number());
+    for (const millrace::Node* node : order_) RETURN_IF_ERROR(AddNode(*node));
+    for (const millrace::Node* node : order_) AddEdges(*node);
+    for (size_t i = 0; i < order_.size(); ++i) plan_->nodes_[i].name = &plan_->names_[i];
+    FindRoots();
+    return plan_->has_frames() ? absl::OkStatus() : CheckNoCycle();
+  }
+
+ private:
+  Status Number() {
+    ids_.assign(static_cast<size_t>(graph_.num_node_ids()), 0);
+    for (const auto& node : graph_.nodes()) {
+      if (node == nullptr) continue;
+      ids_[static_cast<size_t>(node->id())] = static_cast<uint32_t>(order_.size());
+      order_.push_back(node.get());
+    }
+    if (order_.size() > kMaxNodes) {
+      return absl::InvalidArgumentError(absl::StrCat("Graph: a partition must have at most ",
+                                                     kMaxNodes, " nodes, got ", order_.size()));
+    }
+    plan_->nodes_.reserve(order_.size());
+    plan_->names_.reserve(order_.size());
+    return absl::OkStatus();
+  }
+
+  Status AddNode(const millrace::Node& node) {
+    const auto error = [&node](const Status& status) {
+      return NodeError(status, node.op(), node.name());
+    };
+    if (node.op_entry() == nullptr) {
+      return error(absl::UnimplementedError(
+          absl::StrCat("op kind '", node.op(), "' is not registered in this program")));
+    }
+    if (node.num_outputs() >= kMaxOutputs) {
+      return error(absl::InvalidArgumentError(
+          absl::StrCat("number of outputs must be < ", kMaxOutputs, ", got ", node.num_outputs())));
+    }
+    Plan::Node item = {};
+    item.first_input = plan_->num_slots();
+    item.num_inputs = static_cast<uint32_t>(node.num_inputs());
+    item.first_output = static_cast<uint32_t>(plan_->output_types_.size());
+    item.num_outputs = static_cast<uint32_t>(node.num_outputs());
+    plan_->max_outputs_ = std::max(plan_->max_outputs_, item.num_outputs);
+    bool ref_inputs = false;
+    for (int i = 0; i < node.num_inputs(); ++i) {
+      const OutputRef& input = node.input(i);
+      if (input.node == nullptr) {
+        return error(absl::InvalidArgumentError(
+            absl::StrCat("input ", i, " must be connected, got no edge")));
+      }
+      ref_inputs |= IsRef(input.node->output_type(input.index));
+      plan_->input_types_.push_back(node.input_type(i));
+      plan_->sources_.push_back(
+          {ids_[static_cast<size_t>(input.node->id())], static_cast<uint32_t>(input.index)});
+    }
+    for (const DType type : node.output_types()) plan_->output_types_.push_back(type);
+
+    StatusOr<std::shared_ptr<const Kernel>> kernel = FindKernel(node);
+    if (!kernel.ok()) return error(kernel.status());
+    item.kernel = kernel->get();
+    item.async = item.kernel->AsAsync();
+    if (item.async != nullptr) item.async_index = plan_->num_async_++;
+
+    const bool trigger = node.op() == "ControlTrigger";
+    uint32_t flags = 0;
+    if (node.is_switch()) flags |= kSwitch | kMayLeaveOutputsDead;
+    if (node.is_merge()) flags |= kMerge;
+    if (node.is_send()) flags |= kSend | kRunsWhenDead;
+    if (node.is_recv()) flags |= kRecv | kRunsWhenDead | kMayLeaveOutputsDead;
+    if (trigger) flags |= kControlTrigger;
+    if (ref_inputs) flags |= kRefInputs;
+    if (node.op_entry()->def.allows_uninitialized_input()) flags |= kAllowsUninitialized;
+    // Starting an asynchronous kernel is cheap: what it waits for happens elsewhere.
+    if (item.async == nullptr && item.kernel->may_be_expensive()) flags |= kMayBeExpensive;
+    item.flags = flags;
+    plan_->has_transfers_ |= node.is_send() || node.is_recv();
+    if (IsFrameNode(node) && !plan_->has_frames()) plan_->frame_node_ = node.name();
+
+    uint32_t pending;
+    if (node.is_merge()) {
+      if (node.control_inputs().size() > kMaxMergeControls || node.num_inputs() > kMaxMergeInputs) {
+        return error(absl::InvalidArgumentError(absl::StrCat(
+            "must have at most ", kMaxMergeInputs, " inputs and ", kMaxMergeControls,
+            " control inputs, got ", node.num_inputs(), " and ", node.control_inputs().size())));
+      }
+      pending =
+          kMergeNoLive + static_cast<uint32_t>(node.control_inputs().size()) * kMergeOneControl;
+    } else {
+      pending = static_cast<uint32_t>(node.control_inputs().size()) + item.num_inputs;
+    }
+    plan_->initial_pending_.push_back(pending);
+    plan_->names_.push_back(node.name());
+    plan_->ops_.push_back(node.op());
+    plan_->transfer_labels_.push_back(node.is_send() || node.is_recv() ? TransferLabel(node)
+                                                                       : std::string());
+    plan_->kernels_.push_back(*std::move(kernel));
+    plan_->nodes_.push_back(item);
+    return absl::OkStatus();
+  }
+
+  StatusOr<std::shared_ptr<const Kernel>> FindKernel(const millrace::Node& node) {
+    const auto make = [&]() -> StatusOr<std::unique_ptr<Kernel>> {
+      KernelConstruction construction(&node.def(), &node.op_entry()->def, device_,
+                                      node.input_types(), node.output_types(),
+                                      graph_.versions().producer());
+      try {
+        return MakeKernel(&construction);
+      } catch (const std::bad_alloc&) {
+        return absl::ResourceExhaustedError("out of memory while building the kernel");
+      } catch (const std::exception& e) {
+        return absl::InternalError(absl::StrCat("building the kernel threw: ", e.what()));
+      }
+    };
+    // What the runtime itself puts into a graph is named anew for every signature.
+    const bool internal = absl::StartsWith(node.op(), "_");
+    if (store_ != nullptr && node.is_stateful() && !internal) {
+      return store_->FindOrMake(device_->name, node.name(), make);
+    }
+    ASSIGN_OR_RETURN(std::unique_ptr<Kernel> kernel, make());
+    return std::shared_ptr<const Kernel>(std::move(kernel));
+  }
+
+  void AddEdges(const millrace::Node& node) {
+    Plan::Node& item = plan_->nodes_[ids_[static_cast<size_t>(node.id())]];
+    const size_t first = plan_->edges_.size();
+    for (const millrace::Edge& edge : node.out_edges()) {
+      Plan::Edge e = {};
+      e.dst = ids_[static_cast<size_t>(edge.dst->id())];
+      const Plan::Node& dst = plan_->nodes_[e.dst];
+      uint32_t flags = 0;
+      if (edge.is_control()) {
+        e.slot = kNoSlot;
+        flags |= kControl;
+      } else {
+        e.slot = dst.first_input + static_cast<uint32_t>(edge.dst_input);
+        e.output = static_cast<uint32_t>(edge.src_output) & (kMaxOutputs - 1);
+      }
+      if ((dst.flags & kMerge) != 0) flags |= kToMerge;
+      if ((dst.flags & kControlTrigger) != 0) flags |= kToTrigger;
+      e.flags = flags & 0xffu;
+      plan_->edges_.push_back(e);
+    }
+    // The last edge's node is on top of the stack: Sends run at once. Order is otherwise kept.
+    const auto begin = plan_->edges_.begin() + static_cast<std::ptrdiff_t>(first);
+    std::stable_partition(begin, plan_->edges_.end(), [this](const Plan::Edge& e) {
+      return (plan_->nodes_[e.dst].flags & kSend) == 0;
+    });
+    std::vector<bool> seen(item.num_outputs, false);
+    for (size_t i = plan_->edges_.size(); i-- > first;) {
+      Plan::Edge& e = plan_->edges_[i];
+      if ((e.flags & kControl) != 0 || seen[e.output]) continue;
+      seen[e.output] = true;
+      e.flags = (e.flags | kMoves) & 0xffu;
+    }
+    item.first_edge = static_cast<uint32_t>(first);
+    item.num_edges = static_cast<uint32_t>(plan_->edges_.size() - first);
+  }
+
+  void FindRoots() {
+    std::vector<uint32_t> others;
+    for (uint32_t i = 0; i < plan_->nodes_.size(); ++i) {
+      if (plan_->initial_pending_[i] != 0) continue;
+      const bool recv = (plan_->nodes_[i].flags & kRecv) != 0;
+      (recv ? plan_->roots_ : others).push_back(i);
+    }
+    plan_->num_root_recvs_ = static_cast<uint32_t>(plan_->roots_.size());
+    plan_->roots_.insert(plan_->roots_.end(), others.begin(), others.end());
+  }
+
+  Status CheckNoCycle() const {
+    std::vector<uint32_t> missing(plan_->nodes_.size(), 0);
+    for (const Plan::Edge& e : plan_->edges_) ++missing[e.dst];
+    std::vector<uint32_t> ready = plan_->roots_;
+    size_t reached = 0;
+    while (!ready.empty()) {
+      const Plan::Node& node = plan_->nodes_[ready.back()];
+      ready.pop_back();
+      ++reached;
+      for (uint32_t i = 0; i < node.num_edges; ++i) {
+        const uint32_t dst = plan_->edges_[node.first_edge + i].dst;
+        if (--missing[dst] == 0) ready.push_back(dst);
+      }
+    }
+    if (reached == plan_->nodes_.size()) return absl::OkStatus();
+    const auto it = std::find_if(missing.begin(), missing.end(), [](uint32_t m) { return m != 0; });
+    return absl::InvalidArgumentError(absl::StrCat(
+        "Graph: must have no cycle outside of a while loop, got one that '",
+        plan_->names_[static_cast<size_t>(it - missing.begin())], "' is part of or depends on"));
+  }
+
+  const Graph& graph_;
+  Device* const device_;
+  KernelStore* const store_;
+  Plan* const plan_;
+  std::vector<uint32_t> ids_;  // graph id -> plan index
+  std::vector<const millrace::Node*> order_;
+};
+
+StatusOr<std::shared_ptr<const Plan>> Plan::Build(const Graph& graph, Device* device,
+                                                  KernelStore* kernels) {
+  std::shared_ptr<Plan> plan(new Plan());
+  RETURN_IF_ERROR(Builder(graph, device, kernels, plan.get()).Build());
+  return std::shared_ptr<const Plan>(std::move(plan));
+}
+
+std::string Plan::InputName(const Node& node, uint32_t input) const {
+  const Source& source = sources_[node.first_input + input];
+  if (source.output == 0) return names_[source.node];
+  return absl::StrCat(names_[source.node], ":", source.output);
+}
+
+bool IsDerived(const Status& status) { return absl::StartsWith(status.message(), kDerivedMark); }
+
+Status Derived(const Status& status) {
+  if (status.ok() || IsDerived(status)) return status;
+  return CopyWithMessage(status, absl::StrCat(kDerivedMark, status.message()));
+}
+
+Status WithoutDerivedMark(const Status& status) {
+  if (!IsDerived(status)) return status;
+  return CopyWithMessage(status, absl::StripPrefix(status.message(), kDerivedMark));
+}
+
+Status NodeError(const Status& status, absl::string_view op, absl::string_view node) {
+  if (status.ok() || IsDerived(status)) return status;
+  const absl::string_view message = status.message();
+  if (absl::StrContains(message, "{{node ")) {
+    return CopyWithMessage(status, absl::StrCat(message, "\n\t [[", node, "]]"));
+  }
+  const std::string where = absl::StrCat(op, " '", node, "'");
+  const std::string prefix =
+      absl::StartsWith(message, where) ? std::string() : absl::StrCat(where, ": ");
+  return CopyWithMessage(status, absl::StrCat(prefix, message, "\n\t [[{{node ", node, "}}]]"));
+}
+
+}  // namespace millrace

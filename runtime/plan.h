@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_RUNTIME_PLAN_H_
+#define MILLRACE_RUNTIME_PLAN_H_
+
+// Plan: a pruned, placed graph on one device, as flat arrays that an engine runs.
+//
+// Nodes are numbered densely in the order of the graph's ids. A node's inputs are consecutive
+// slots, its outgoing edges are consecutive and sorted so that a stack runs Sends first.
+//
+// Always true of a plan:
+//   * every input slot has exactly one edge that ends in it;
+//   * of the edges that leave one output, exactly the last may move the value (kMoves);
+//   * without frames the graph has no cycle, so every node becomes ready exactly once in a step;
+//   * every node has a kernel, built.
+//
+// Pending words (one per node and step; `initial_pending` is copied at the start of a step):
+//   ordinary node  bits 0-30 edges that have not arrived, bit 31 an arrived edge was dead
+//   Merge          bit 0 no live input yet, bits 1-16 control edges missing,
+//                  bits 17-30 dead data inputs, bit 31 the first live input is taken
+//
+// Immutable after Build and shared by all steps and threads. It owns its stateless kernels and
+// shares the stateful ones with the session's KernelStore.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "core/mutex.h"
+#include "core/status.h"
+#include "graph/graph.h"
+#include "runtime/kernel.h"
+
+namespace millrace {
+
+// The stateful kernels of a session, by device and node name, so that their state outlives a
+// signature. Thread-safe; `make` runs under the lock and must not use the store.
+class KernelStore {
+ public:
+  StatusOr<std::shared_ptr<const Kernel>> FindOrMake(
+      absl::string_view device, absl::string_view node,
+      absl::FunctionRef<StatusOr<std::unique_ptr<Kernel>>()> make);
+
+ private:
+  Mutex mu_;
+  absl::flat_hash_map<std::string, std::shared_ptr<const Kernel>> kernels_ ABSL_GUARDED_BY(mu_);
+};
+
+class Plan {
+ public:
+  static constexpr uint32_t kNoSlot = 0xffffffffu;
+  static constexpr uint32_t kDeadBit = 1u << 31;
+
+  static constexpr uint32_t kMergeNoLive = 1u;
+  static constexpr uint32_t kMergeOneControl = 1u << 1;
+  static constexpr uint32_t kMergeControlMask = 0xffffu << 1;
+  static constexpr uint32_t kMergeOneDead = 1u << 17;
+  static constexpr uint32_t kMergeDeadShift = 17;
+  static constexpr uint32_t kMergeDeadMask = 0x3fffu;  // after the shift
+  static constexpr uint32_t kMergeTaken = 1u << 31;
+
+  enum NodeFlags : uint32_t {
+    kSwitch = 1u << 0,
+    kMerge = 1u << 1,
+    kSend = 1u << 2,
+    kRecv = 1u << 3,
+    kControlTrigger = 1u << 4,
+    kRefInputs = 1u << 5,            // an input comes from a reference output
+    kAllowsUninitialized = 1u << 6,  // ... and may be uninitialised
+    kMayBeExpensive = 1u << 7,
+    kMayLeaveOutputsDead = 1u << 8,
+    kRunsWhenDead = 1u << 9,
+  };
+  enum EdgeFlags : uint32_t {
+    kControl = 1u << 0,
+    kMoves = 1u << 1,  // the last reader of its output
+    kToMerge = 1u << 2,
+    kToTrigger = 1u << 3,
+  };
+
+  struct Node {
+    const Kernel* kernel;
+    const AsyncKernel* async;  // null unless asynchronous
+    const std::string* name;
+    uint32_t first_input, num_inputs;    // slots
+    uint32_t first_output, num_outputs;  // in output_types()
+    uint32_t first_edge, num_edges;
+    uint32_t flags;
+    uint32_t async_index;  // among the asynchronous nodes
+  };
+  struct Edge {
+    uint32_t dst;
+    uint32_t slot;  // kNoSlot for a control edge
+    uint32_t output : 24;
+    uint32_t flags : 8;
+  };
+
+  // `graph` holds the nodes of one device; it is not needed afterwards. `kernels` (may be null:
+  // then the plan owns all) keeps stateful kernels. `device` outlives the plan.
+  //   Unimplemented: an op kind or kernel that is not there, with op and node name.
+  //   InvalidArgument: a cycle without NextIteration, an input without edge, absurd numbers.
+  static StatusOr<std::shared_ptr<const Plan>> Build(const Graph& graph, Device* device,
+                                                     KernelStore* kernels);
+
+  absl::Span<const Node> nodes() const { return nodes_; }
+  absl::Span<const Edge> edges() const { return edges_; }
+  absl::Span<const uint32_t> initial_pending() const { return initial_pending_; }
+  // Nodes that are ready at the start: the Recvs, then the others.
+  absl::Span<const uint32_t> roots() const { return roots_; }
+  uint32_t num_root_recvs() const { return num_root_recvs_; }
+  absl::Span<const DType> output_types(const Node& node) const {
+    return absl::MakeConstSpan(output_types_.data() + node.first_output, node.num_outputs);
+  }
+  absl::Span<const DType> input_types(const Node& node) const {
+    return absl::MakeConstSpan(input_types_.data() + node.first_input, node.num_inputs);
+  }
+  uint32_t num_slots() const { return static_cast<uint32_t>(input_types_.size()); }
+  uint32_t max_outputs() const { return max_outputs_; }
+  uint32_t num_async() const { return num_async_; }
+  // A Send or Recv: steps need a rendezvous.
+  bool has_transfers() const { return has_transfers_; }
+  // The node's name when there are Enter, Exit or NextIteration nodes (needs the frame engine).
+  bool has_frames() const { return !frame_node_.empty(); }
+  const std::string& frame_node() const { return frame_node_; }
+  const std::string& device_name() const { return device_name_; }
+
+  // For messages and traces.
+  const std::string& op(const Node& node) const { return ops_[Index(node)]; }
+  // "w" or "w:1": where a data input comes from.
+  std::string InputName(const Node& node, uint32_t input) const;
+  // Attr tensor_name and the other side's device of a Send or Recv, "" for others.
+  const std::string& transfer_label(const Node& node) const {
+    return transfer_labels_[Index(node)];
+  }
+
+ private:
+  class Builder;
+  Plan() = default;
+  size_t Index(const Node& node) const { return static_cast<size_t>(&node - nodes_.data()); }
+
+  std::string device_name_;
+  std::vector<Node> nodes_;
+  std::vector<Edge> edges_;
+  std::vector<uint32_t> initial_pending_;
+  std::vector<uint32_t> roots_;
+  uint32_t num_root_recvs_ = 0;
+  std::vector<DType> input_types_, output_types_;
+  uint32_t max_outputs_ = 0;
+  uint32_t num_async_ = 0;
+  bool has_transfers_ = false;
+  std::string frame_node_;
+
+  std::vector<std::shared_ptr<const Kernel>> kernels_;
+  std::vector<std::string> names_, ops_, transfer_labels_;
+  struct Source {
+    uint32_t node;
+    uint32_t output;
+  };
+  std::vector<Source> sources_;  // by slot
+};
+
+// The form of every error of a node, put on once: "<op> '<node>': <message>", then TensorFlow's
+// suffix "\n\t [[{{node <node>}}]]". A message that has such a suffix already gets "\n\t
+// [[<node>]]" only, and a derived status (see executor.h) stays as it is.
+Status NodeError(const Status& status, absl::string_view op, absl::string_view node);
+
+// "[_Derived_]": put before the message of a status that only passes on another one's error.
+inline constexpr absl::string_view kDerivedMark = "[_Derived_]";
+bool IsDerived(const Status& status);
+Status Derived(const Status& status);
+// Without the mark, for people.
+Status WithoutDerivedMark(const Status& status);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_RUNTIME_PLAN_H_

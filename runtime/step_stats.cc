@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/step_stats.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "nlohmann/json.hpp"
+
+namespace millrace {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr int64_t kNanosPerMicro = 1000;
+
+// "name = Op(in1, in2)" taken apart; a memory part "[...] " before it is skipped.
+struct Label {
+  std::string op;
+  std::vector<std::string> inputs;
+};
+Label ParseLabel(absl::string_view text) {
+  Label label;
+  const size_t equals = text.find(" = ");
+  if (equals == absl::string_view::npos) {
+    label.op = std::string(text);
+    return label;
+  }
+  text.remove_prefix(equals + 3);
+  const size_t paren = text.find('(');
+  label.op = std::string(text.substr(0, paren));
+  if (paren == absl::string_view::npos) return label;
+  absl::string_view inside = text.substr(paren + 1);
+  inside = absl::StripSuffix(inside, ")");
+  for (absl::string_view input : absl::StrSplit(inside, ", ", absl::SkipEmpty())) {
+    label.inputs.emplace_back(input);
+  }
+  return label;
+}
+
+// The node of an input name "a", "a:1" or "^a".
+std::string ProducerName(absl::string_view input) {
+  input = absl::StripPrefix(input, "^");
+  return std::string(input.substr(0, input.find(':')));
+}
+
+ordered_json ProcessName(int pid, const std::string& name) {
+  return {{"name", "process_name"}, {"ph", "M"}, {"pid", pid}, {"args", {{"name", name}}}};
+}
+
+}  // namespace
+
+void StepStatsCollector::Add(const std::string& device, tensorflow::NodeExecStats stats) {
+  MutexLock lock(&mu_);
+  devices_[device].push_back(std::move(stats));
+}
+
+void StepStatsCollector::TakeInto(tensorflow::StepStats* stats) {
+  MutexLock lock(&mu_);
+  for (auto& [device, nodes] : devices_) {
+    std::stable_sort(nodes.begin(), nodes.end(),
+                     [](const tensorflow::NodeExecStats& a, const tensorflow::NodeExecStats& b) {
+                       return a.all_start_nanos() < b.all_start_nanos();
+                     });
+    tensorflow::DeviceStepStats* out = stats->add_dev_stats();
+    out->set_device(device);
+    for (tensorflow::NodeExecStats& node : nodes) {
+      (*out->mutable_thread_names())[node.thread_id()] = absl::StrCat("thread ", node.thread_id());
+      *out->add_node_stats() = std::move(node);
+    }
+  }
+  devices_.clear();
+}
+
+void SetTimes(const NodeTimes& times, tensorflow::NodeExecStats* stats) {
+  const auto micros = [](int64_t nanos) { return nanos / kNanosPerMicro; };
+  stats->set_scheduled_micros(micros(times.scheduled));
+  stats->set_scheduled_nanos(times.scheduled);
+  stats->set_all_start_micros(micros(times.start));
+  stats->set_all_start_nanos(times.start);
+  stats->set_op_start_rel_micros(micros(times.op_start - times.start));
+  stats->set_op_start_rel_nanos(times.op_start - times.start);
+  stats->set_op_end_rel_micros(micros(times.op_end - times.start));
+  stats->set_op_end_rel_nanos(times.op_end - times.start);
+  stats->set_all_end_rel_micros(micros(times.end - times.start));
+  stats->set_all_end_rel_nanos(times.end - times.start);
+}
+
+void AddOutput(int slot, const Tensor& tensor, tensorflow::NodeExecStats* stats) {
+  tensorflow::NodeOutput* output = stats->add_output();
+  output->set_slot(slot);
+  tensorflow::TensorDescription* description = output->mutable_tensor_description();
+  description->set_dtype(static_cast<tensorflow::DataType>(tensor.dtype()));
+  tensor.shape().ToProto(description->mutable_shape());
+  const int64_t bytes = tensor.TotalBytes();
+  tensorflow::AllocationDescription* allocation = description->mutable_allocation_description();
+  allocation->set_requested_bytes(bytes);
+  allocation->set_allocator_name("cpu");
+}
+
+uint32_t TraceThreadId() {
+  static std::atomic<uint32_t> next{1};  // relaxed: hands out numbers
+  thread_local const uint32_t id = next.fetch_add(1, std::memory_order_relaxed);
+  return id;
+}
+
+std::string WriteChromeTrace(const tensorflow::StepStats& stats) {
+  ordered_json events = ordered_json::array();
+  struct Place {
+    int pid, row;
+    int64_t end;
+  };
+  absl::flat_hash_map<std::string, Place> producers;
+  struct Arrow {
+    std::string from;
+    int pid, row;
+    int64_t at;
+  };
+  std::vector<Arrow> arrows;
+  int pid = 0;
+  for (const tensorflow::DeviceStepStats& device : stats.dev_stats()) {
+    events.push_back(ProcessName(pid, absl::StrCat(device.device(), " Compute")));
+    std::vector<const tensorflow::NodeExecStats*> nodes;
+    for (const tensorflow::NodeExecStats& node : device.node_stats()) nodes.push_back(&node);
+    std::stable_sort(nodes.begin(), nodes.end(), [](const auto* a, const auto* b) {
+      return a->all_start_micros() < b->all_start_micros();
+    });
+    std::vector<int64_t> row_ends;  // greedy: the first row that is free
+    for (const tensorflow::NodeExecStats* node : nodes) {
+      const int64_t start = node->all_start_micros();
+      const int64_t end = start + node->all_end_rel_micros();
+      auto free_row = std::find_if(row_ends.begin(), row_ends.end(),
+                                   [start](int64_t row_end) { return row_end <= start; });
+      if (free_row == row_ends.end()) free_row = row_ends.insert(free_row, 0);
+      // A slice of no length still takes its place.
+      *free_row = std::max(end, start + 1);
+      const int row = static_cast<int>(free_row - row_ends.begin());
+      const Label label = ParseLabel(node->timeline_label());
+      ordered_json args = {{"name", node->node_name()}, {"op", label.op}};
+      for (size_t i = 0; i < label.inputs.size(); ++i) {
+        args[absl::StrCat("input", i)] = label.inputs[i];
+        arrows.push_back({ProducerName(label.inputs[i]), pid, row, start});
+      }
+      events.push_back({{"name", label.op},
+                        {"cat", "Op"},
+                        {"ph", "X"},
+                        {"pid", pid},
+                        {"tid", row},
+                        {"ts", start},
+                        {"dur", node->all_end_rel_micros()},
+                        {"args", args}});
+      producers[node->node_name()] = {pid, row, end};
+    }
+    ++pid;
+  }
+  int64_t id = 0;
+  for (const Arrow& arrow : arrows) {
+    auto it = producers.find(arrow.from);
+    if (it == producers.end()) continue;
+    const Place& from = it->second;
+    for (const bool start : {true, false}) {
+      events.push_back({{"name", arrow.from},
+                        {"cat", "DataFlow"},
+                        {"ph", start ? "s" : "t"},
+                        {"id", id},
+                        {"pid", start ? from.pid : arrow.pid},
+                        {"tid", start ? from.row : arrow.row},
+                        {"ts", start ? from.end : arrow.at}});
+    }
+    ++id;
+  }
+  const ordered_json trace = {{"traceEvents", events}};
+  // Names come from graphs: bytes that are not UTF-8 are replaced, not thrown at the caller.
+  return trace.dump(1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+}  // namespace millrace
