@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_GRAPH_GRADIENT_H_
+#define MILLRACE_GRAPH_GRADIENT_H_
+
+// Gradients: reverse-mode differentiation of a graph by adding nodes to it.
+//
+// Each op kind registers a gradient function (OpSpec::Gradient) or says that it
+// has none (NotDifferentiable). A gradient is dense (an Output) or IndexedSlices
+// (rows of a table); contributions along several paths are added: dense ones by
+// AddN, slices by concatenation; a mix becomes dense.
+//
+// Gradients flow through floating, complex and resource outputs only; the gradient of a
+// resource (a variable's handle) is the gradient of what it holds.
+//
+// Source: TensorFlow's tf.gradients (name scope "gradients", one sub-scope "<op>_grad" per node).
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "core/status.h"
+#include "graph/scope.h"
+
+namespace millrace {
+
+// monostate: no gradient flows here.
+using Gradient = std::variant<std::monostate, Output, IndexedSlices>;
+inline bool HasGradient(const Gradient& g) { return g.index() != 0; }
+
+// What a gradient function sees: the forward node and the gradients of its outputs.
+class GradientContext {
+ public:
+  GradientContext(const Scope& scope, Node* node, std::vector<Gradient> output_gradients);
+
+  // New nodes go here: name, device and colocation are set.
+  const Scope& scope() const { return scope_; }
+  const Node& node() const { return *node_; }
+  Output input(int i) const { return Output(node_->input(i).node, node_->input(i).index); }
+  Output output(int i) const { return Output(node_, i); }
+  int num_inputs() const { return node_->num_inputs(); }
+  int num_outputs() const { return node_->num_outputs(); }
+  template <typename T>
+  StatusOr<T> GetAttr(absl::string_view name) const {
+    return millrace::GetAttr<T>(node_->def(), name);
+  }
+
+  // The gradient of output i as a dense tensor: slices are made dense, a missing one becomes zeros
+  // of the output's shape (of the variable's value, for a resource). Zeros for an output of a
+  // Switch are dead when that output is.
+  Output dense_grad(int i = 0);
+  bool has_grad(int i = 0) const { return HasGradient(output_gradients_[static_cast<size_t>(i)]); }
+  const Gradient& grad(int i = 0) const { return output_gradients_[static_cast<size_t>(i)]; }
+
+  // Inputs that are not set, or set to an invalid Output, get no gradient.
+  void set_input_grad(int i, Output gradient);
+  void set_input_grad(int i, IndexedSlices gradient);
+
+  std::vector<Gradient>& input_gradients() { return input_gradients_; }
+
+ private:
+  Scope scope_;
+  Node* node_;
+  std::vector<Gradient> output_gradients_;
+  std::vector<Gradient> input_gradients_;
+};
+
+struct GradientOptions {
+  // Gradients of the ys; empty = ones.
+  std::vector<Output> grad_ys = {};
+  // Tensors that count as constants.
+  std::vector<Output> stop_gradients = {};
+  // Gradient nodes get the device and colocation of the forward node.
+  bool colocate_with_ops = false;
+};
+
+// The gradients of sum(ys) with respect to each of `xs`, in their order; monostate where ys do not
+// depend on an x. InvalidArgument for a y that is not floating (or is complex and has no grad_y);
+// Unimplemented when a while loop is on the way; NotFound "No gradient defined for
+// operation 'name' (op type: X)" for an op without gradient on the way.
+StatusOr<std::vector<Gradient>> AddGradients(const Scope& scope, absl::Span<const Output> ys,
+                                             absl::Span<const Output> xs,
+                                             const GradientOptions& options = {});
+
+// `gradient` as one dense tensor (UnsortedSegmentSum for slices). Invalid for monostate; slices
+// without dense_shape are an error in the scope.
+Output DenseGradient(const Scope& scope, const Gradient& gradient);
+
+// Conditionals: the gradients of Switch and Merge, for the op family to register. A conditional
+// runs backwards as a conditional: Switch merges what came back along its two branches (zeros that
+// are alive on that branch where nothing came), Merge switches its gradient to the input that
+// value_index names. Slices stay slices where both branches allow it, and variables' handles may be
+// switched.
+Status GradientOfSwitch(GradientContext* context);
+Status GradientOfMerge(GradientContext* context);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_GRAPH_GRADIENT_H_
