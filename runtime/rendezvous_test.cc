@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/rendezvous.h"
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/hash64.h"
+#include "core/notification.h"
+#include "core/testing/tensor_testing.h"
+#include "gtest/gtest.h"
+
+namespace millrace {
+namespace {
+
+constexpr char kWorker[] = "/job:worker/replica:0/task:0/device:CPU:0";
+constexpr char kPs[] = "/job:ps/replica:0/task:0/device:CPU:0";
+
+RendezvousKey Key(const std::string& edge) {
+  return *RendezvousKey::Parse(RendezvousKey::Make(kWorker, 42, kPs, edge, 0, 0));
+}
+
+int Value(const Tensor& t) { return t.scalar<int32_t>(); }
+
+TEST(RendezvousKeyTest, TextIsTensorFlows) {
+  const std::string text = RendezvousKey::Make(kWorker, 42, kPs, "edge_12_x", 0, 0);
+  EXPECT_EQ(text,
+            "/job:worker/replica:0/task:0/device:CPU:0;000000000000002a;"
+            "/job:ps/replica:0/task:0/device:CPU:0;edge_12_x;0:0");
+  ASSERT_OK_AND_ASSIGN(const RendezvousKey key, RendezvousKey::Parse(text));
+  EXPECT_EQ(key.text, text);
+  EXPECT_EQ(key.hash, Hash64(text));
+  EXPECT_EQ(key.src_device, kWorker);
+  EXPECT_EQ(key.src_incarnation, 42u);
+  EXPECT_EQ(key.dst_device, kPs);
+  EXPECT_EQ(key.edge_name, "edge_12_x");
+}
+
+TEST(RendezvousKeyTest, LargeNumbersSurvive) {
+  const std::string text =
+      RendezvousKey::Make(kWorker, 0xfedcba9876543210ull, kPs, "e", 1496156560211570566ull, 7);
+  EXPECT_NE(text.find(";fedcba9876543210;"), std::string::npos);
+  EXPECT_NE(text.find(";1496156560211570566:7"), std::string::npos);
+  EXPECT_EQ(RendezvousKey::Parse(text)->src_incarnation, 0xfedcba9876543210ull);
+}
+
+TEST(RendezvousKeyTest, OtherTextIsRefused) {
+  const std::string w = kWorker;
+  const std::string p = kPs;
+  const std::string bad[] = {
+      "",
+      "a;b",
+      w + ";000000000000002a;" + p + ";e",
+      w + ";000000000000002a;" + p + ";e;0:0;more",
+      w + ";2a;" + p + ";e;0:0",
+      w + ";00000000000000zz;" + p + ";e;0:0",
+      w + ";-00000000000002a;" + p + ";e;0:0",
+      "/job:worker;000000000000002a;" + p + ";e;0:0",
+      w + ";000000000000002a;nonsense;e;0:0",
+      w + ";000000000000002a;" + p + ";e;0",
+      w + ";000000000000002a;" + p + ";e;0:x",
+      w + ";000000000000002a;" + p + ";e;:0",
+  };
+  for (const std::string& text : bad) {
+    EXPECT_STATUS(RendezvousKey::Parse(text), absl::StatusCode::kInvalidArgument,
+                  "Invalid rendezvous key: ");
+  }
+}
+
+TEST(RendezvousTest, ValueWaitsForItsReceiver) {
+  const auto rendezvous = MakeLocalRendezvous();
+  ASSERT_OK(rendezvous->Send(Key("a"), Tensor::Scalar<int32_t>(7), false));
+  bool is_dead = true;
+  ASSERT_OK_AND_ASSIGN(const Tensor got, rendezvous->Recv(Key("a"), &is_dead));
+  EXPECT_EQ(Value(got), 7);
+  EXPECT_FALSE(is_dead);
+}
+
+TEST(RendezvousTest, ReceiverWaitsForItsValue) {
+  const auto rendezvous = MakeLocalRendezvous();
+  int calls = 0;
+  rendezvous->RecvAsync(Key("a"), [&](const Status& status, Tensor value, bool is_dead) {
+    ++calls;
+    EXPECT_OK(status);
+    EXPECT_FALSE(value.has_value());
+    EXPECT_TRUE(is_dead);
+  });
+  EXPECT_EQ(calls, 0);
+  ASSERT_OK(rendezvous->Send(Key("b"), Tensor::Scalar<int32_t>(1), false));
+  EXPECT_EQ(calls, 0);
+  ASSERT_OK(rendezvous->Send(Key("a"), Tensor(), true));
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(RendezvousTest, ValuesAndReceiversOfAKeyAreFirstInFirstOut) {
+  const auto rendezvous = MakeLocalRendezvous();
+  for (int32_t i = 0; i < 5; ++i) {
+    ASSERT_OK(rendezvous->Send(Key("a"), Tensor::Scalar<int32_t>(i), false));
+  }
+  for (int32_t i = 0; i < 5; ++i) EXPECT_EQ(Value(*rendezvous->Recv(Key("a"), nullptr)), i);
+  std::vector<std::pair<int, int>> got;  // receiver, value
+  for (int i = 0; i < 5; ++i) {
+    rendezvous->RecvAsync(Key("a"), [&got, i](const Status&, Tensor value, bool) {
+      got.emplace_back(i, Value(value));
+    });
+  }
+  for (int32_t i = 10; i < 15; ++i) {
+    ASSERT_OK(rendezvous->Send(Key("a"), Tensor::Scalar<int32_t>(i), false));
+  }
+  EXPECT_EQ(got, (std::vector<std::pair<int, int>>{{0, 10}, {1, 11}, {2, 12}, {3, 13}, {4, 14}}));
+}
+
+TEST(RendezvousTest, CallbackMayUseTheRendezvous) {
+  const auto rendezvous = MakeLocalRendezvous();
+  int last = -1;
+  rendezvous->RecvAsync(Key("a"), [&](const Status&, Tensor value, bool) {
+    // Same key, so the same shard and the same lock.
+    ASSERT_OK(rendezvous->Send(Key("a"), std::move(value), false));
+    rendezvous->RecvAsync(Key("a"),
+                          [&](const Status&, Tensor again, bool) { last = Value(again); });
+  });
+  ASSERT_OK(rendezvous->Send(Key("a"), Tensor::Scalar<int32_t>(3), false));
+  EXPECT_EQ(last, 3);
+}
+
+TEST(RendezvousTest, AbortEndsWaitersAndLaterCallsWithTheFirstStatus) {
+  const auto rendezvous = MakeLocalRendezvous();
+  ASSERT_OK(rendezvous->Send(Key("parked"), Tensor::Scalar<int32_t>(1), false));
+  std::vector<Status> ended;
+  for (int i = 0; i < 20; ++i) {
+    rendezvous->RecvAsync(Key(std::to_string(i)),
+                          [&](const Status& status, Tensor, bool) { ended.push_back(status); });
+  }
+  rendezvous->StartAbort(absl::AbortedError("first"));
+  rendezvous->StartAbort(absl::InternalError("second"));
+  ASSERT_EQ(ended.size(), 20u);
+  for (const Status& status : ended) EXPECT_EQ(status, absl::AbortedError("first"));
+  EXPECT_EQ(rendezvous->Send(Key("x"), Tensor(), false), absl::AbortedError("first"));
+  EXPECT_EQ(rendezvous->Recv(Key("parked"), nullptr).status(), absl::AbortedError("first"));
+}
+
+TEST(RendezvousTest, AbortFreesParkedTensors) {
+  const auto rendezvous = MakeLocalRendezvous();
+  const Tensor t = Tensor::Scalar<int32_t>(1);
+  ASSERT_OK(rendezvous->Send(Key("a"), t, false));
+  EXPECT_FALSE(t.BufferIsUnique());
+  rendezvous->StartAbort(absl::AbortedError("over"));
+  EXPECT_TRUE(t.BufferIsUnique());
+}
+
+TEST(RendezvousTest, AbortWithOkIsOurBug) {
+  const auto rendezvous = MakeLocalRendezvous();
+  rendezvous->StartAbort(absl::OkStatus());
+  EXPECT_STATUS(rendezvous->Send(Key("a"), Tensor(), false), absl::StatusCode::kInternal,
+                "must not be OK");
+}
+
+TEST(RendezvousTest, DestructionEndsWaiters) {
+  auto rendezvous = MakeLocalRendezvous();
+  Status ended;
+  rendezvous->RecvAsync(Key("a"), [&](const Status& status, Tensor, bool) { ended = status; });
+  rendezvous.reset();
+  EXPECT_EQ(ended.code(), absl::StatusCode::kCancelled);
+}
+
+TEST(RendezvousTest, RecvGivesUpAfterItsTimeout) {
+  const auto rendezvous = MakeLocalRendezvous();
+  EXPECT_STATUS(rendezvous->Recv(Key("never"), nullptr, absl::Milliseconds(1)),
+                absl::StatusCode::kDeadlineExceeded, "nothing was sent for key");
+}
+
+TEST(RendezvousTest, EveryReceiverOfManyThreadsIsCalledOnceAlsoWhenAborted) {
+  constexpr int kThreads = 4;
+  constexpr int kKeys = 200;
+  for (const bool abort : {false, true}) {
+    const auto rendezvous = MakeLocalRendezvous();
+    std::atomic<int> received{0};  // relaxed: read after join
+    std::atomic<int> ended{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < kThreads; ++t) {
+      threads.emplace_back([&, t] {
+        for (int i = 0; i < kKeys; ++i) {
+          const RendezvousKey key = Key(absl::StrCat("edge_", i));
+          if (t % 2 == 0) {
+            rendezvous->Send(key, Tensor::Scalar<int32_t>(i), false).IgnoreError();
+          } else {
+            rendezvous->RecvAsync(key, [&, i](const Status& status, Tensor value, bool) {
+              EXPECT_TRUE(!status.ok() || Value(value) == i);
+              (status.ok() ? received : ended).fetch_add(1, std::memory_order_relaxed);
+            });
+          }
+          if (abort && t == 0 && i == kKeys / 2) {
+            rendezvous->StartAbort(absl::AbortedError("half way"));
+          }
+        }
+      });
+    }
+    for (std::thread& t : threads) t.join();
+    EXPECT_EQ(received + ended, kThreads / 2 * kKeys);
+    EXPECT_TRUE(abort || ended == 0);
+  }
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/resource_manager.h"
+
+#include <algorithm>
+
+#include "core/hash64.h"
+
+namespace millrace {
+namespace {
+
+std::string ContainerName(absl::string_view container) {
+  return std::string(container.empty() ? ResourceManager::kDefaultContainer : container);
+}
+
+Status DoesNotExist(absl::string_view container, absl::string_view name, absl::string_view type) {
+  return absl::NotFoundError(
+      absl::StrCat("Resource ", container, "/", name, "/", type, " does not exist."));
+}
+
+}  // namespace
+
+ResourceManager::ResourceManager(std::string device_name) : device_name_(std::move(device_name)) {}
+
+ResourceManager::~ResourceManager() { ClearAll(); }
+
+uint64_t ResourceManager::HashTypeName(absl::string_view name) { return Hash64(name); }
+
+Status ResourceManager::CheckHandle(const ResourceHandle& handle, uint64_t hash,
+                                    absl::string_view type) const {
+  if (handle.device != device_name_) {
+    return absl::InvalidArgumentError(absl::StrCat("Resource '", handle.name,
+                                                   "' must be used on its device '", handle.device,
+                                                   "', got '", device_name_, "'"));
+  }
+  if (handle.hash_code != hash) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("Resource '", handle.name, "' must be a ", type, ", got a handle of a ",
+                     handle.type_name.empty() ? "<unknown type>" : handle.type_name));
+  }
+  return absl::OkStatus();
+}
+
+StatusOr<std::shared_ptr<Resource>> ResourceManager::LookupAny(absl::string_view container,
+                                                               std::type_index,
+                                                               absl::string_view type_name,
+                                                               absl::string_view name) const {
+  const std::string in = ContainerName(container);
+  MutexLock lock(&mu_);
+  const auto found = containers_.find(in);
+  if (found != containers_.end()) {
+    const auto it = found->second.find(Key(type_name, name));
+    if (it != found->second.end()) return it->second;
+  }
+  return DoesNotExist(in, name, type_name);
+}
+
+StatusOr<std::shared_ptr<Resource>> ResourceManager::LookupOrCreateAny(
+    absl::string_view container, std::type_index, absl::string_view type_name,
+    absl::string_view name, const std::function<StatusOr<std::shared_ptr<Resource>>()>& create) {
+  const std::string in = ContainerName(container);
+  const Key key(type_name, name);
+  MutexLock lock(&mu_);
+  const auto found = containers_.find(in);
+  if (found != containers_.end()) {
+    const auto it = found->second.find(key);
+    if (it != found->second.end()) return it->second;
+  }
+  ASSIGN_OR_RETURN(std::shared_ptr<Resource> made, create());
+  if (made == nullptr) {
+    return absl::InternalError(
+        absl::StrCat("Resource ", in, "/", name, "/", type_name, " was created as null"));
+  }
+  containers_[in][key] = made;
+  return made;
+}
+
+Status ResourceManager::CreateAny(absl::string_view container, std::type_index,
+                                  absl::string_view type_name, absl::string_view name,
+                                  std::shared_ptr<Resource> resource) {
+  const std::string in = ContainerName(container);
+  MutexLock lock(&mu_);
+  if (!containers_[in].try_emplace(Key(type_name, name), std::move(resource)).second) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("Resource ", in, "/", name, "/", type_name, " already exists."));
+  }
+  return absl::OkStatus();
+}
+
+Status ResourceManager::DeleteAny(absl::string_view container, std::type_index,
+                                  absl::string_view type_name, absl::string_view name) {
+  const std::string in = ContainerName(container);
+  std::shared_ptr<Resource> removed;  // destroyed without the lock: a resource may own others
+  {
+    MutexLock lock(&mu_);
+    const auto found = containers_.find(in);
+    if (found == containers_.end()) return DoesNotExist(in, name, type_name);
+    const auto it = found->second.find(Key(type_name, name));
+    if (it == found->second.end()) return DoesNotExist(in, name, type_name);
+    removed = std::move(it->second);
+    found->second.erase(it);
+  }
+  removed->Abandon();
+  return absl::OkStatus();
+}
+
+Status ResourceManager::DeleteHandle(const ResourceHandle& handle) {
+  RETURN_IF_ERROR(CheckHandle(handle, HashTypeName(handle.type_name), handle.type_name));
+  return DeleteAny(handle.container, typeid(void), handle.type_name, handle.name);
+}
+
+void ResourceManager::ClearContainer(absl::string_view container) {
+  absl::flat_hash_map<Key, std::shared_ptr<Resource>> removed;
+  {
+    MutexLock lock(&mu_);
+    const auto found = containers_.find(ContainerName(container));
+    if (found == containers_.end()) return;
+    removed = std::move(found->second);
+    containers_.erase(found);
+  }
+  for (auto& [key, resource] : removed) resource->Abandon();
+}
+
+void ResourceManager::ClearAll() {
+  absl::flat_hash_map<std::string, absl::flat_hash_map<Key, std::shared_ptr<Resource>>> removed;
+  {
+    MutexLock lock(&mu_);
+    removed.swap(containers_);
+  }
+  for (auto& [name, container] : removed) {
+    for (auto& [key, resource] : container) resource->Abandon();
+  }
+}
+
+std::vector<std::string> ResourceManager::DebugStrings() const {
+  std::vector<std::pair<std::string, std::shared_ptr<Resource>>> all;
+  {
+    MutexLock lock(&mu_);
+    for (const auto& [in, container] : containers_) {
+      for (const auto& [key, resource] : container) {
+        all.emplace_back(absl::StrCat(in, "/", key.second, "/", key.first), resource);
+      }
+    }
+  }
+  std::vector<std::string> lines;
+  lines.reserve(all.size());
+  for (const auto& [name, resource] : all) {
+    lines.push_back(absl::StrCat(name, ": ", resource->DebugString()));
+  }
+  std::sort(lines.begin(), lines.end());
+  return lines;
+}
+
+}  // namespace millrace

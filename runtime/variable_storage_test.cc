@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/variable_storage.h"
+
+#include <atomic>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/testing/tensor_testing.h"
+#include "gtest/gtest.h"
+
+namespace millrace {
+namespace {
+
+constexpr auto kNoCheck = [](absl::Span<const Tensor>) { return absl::OkStatus(); };
+
+// fresh = old + 1 for each element of each variable.
+Status AddOne(absl::Span<const Tensor> old, absl::Span<Tensor> fresh) {
+  for (size_t v = 0; v < old.size(); ++v) {
+    const absl::Span<const float> in = old[v].flat<float>();
+    const absl::Span<float> out = fresh[v].mutable_flat<float>();
+    for (size_t i = 0; i < in.size(); ++i) out[i] = in[i] + 1;
+  }
+  return absl::OkStatus();
+}
+
+Status AddOneTo(VariableStorage* v) { return VariableStorage::UpdateDense({v}, kNoCheck, AddOne); }
+
+std::shared_ptr<VariableStorage> Variable(const Tensor& value) {
+  auto v = std::make_shared<VariableStorage>("v", value.dtype(), PartialShape(value.shape()));
+  // A copy: the variable is the only holder of its buffer.
+  EXPECT_OK(v->Assign(*value.Clone(), true));
+  return v;
+}
+
+// Every row r is filled with the value r.
+Tensor RowNumbers(int64_t rows, int64_t columns) {
+  Tensor t = *Tensor::Allocate(DT_FLOAT, ShapeOf({rows, columns}));
+  const absl::Span<float> values = t.mutable_flat<float>();
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<float>(static_cast<int64_t>(i) / columns);
+  }
+  return t;
+}
+
+// Adds one to every element of the rows.
+Status AddOneToRows(std::vector<VariableStorage*> variables, std::vector<int64_t> indices,
+                    bool exclusive = false) {
+  const size_t columns = static_cast<size_t>(variables[0]->shape()->dim(1));
+  return VariableStorage::UpdateRows<int64_t>(variables, indices, exclusive,
+                                              [&](int64_t, absl::Span<char* const> rows) {
+                                                for (char* row : rows) {
+                                                  float* values = reinterpret_cast<float*>(row);
+                                                  for (size_t i = 0; i < columns; ++i)
+                                                    values[i] += 1;
+                                                }
+                                              });
+}
+
+// --- Values
+// ---------------------------------------------------------------------------------------
+
+TEST(VariableStorageTest, IsUninitializedUntilAssignedAndAfterClear) {
+  VariableStorage v("w", DT_FLOAT, {2});
+  EXPECT_FALSE(v.IsInitialized());
+  EXPECT_STATUS(v.Read(), absl::StatusCode::kFailedPrecondition,
+                "Attempting to use uninitialized value w");
+  EXPECT_STATUS(AddOneTo(&v), absl::StatusCode::kFailedPrecondition, "uninitialized value w");
+  ASSERT_OK(v.Assign(TensorOf<float>({2}, {1, 2}), true));
+  EXPECT_TRUE(v.IsInitialized());
+  ExpectTensorEqual(*v.Read(), TensorOf<float>({2}, {1, 2}));
+  v.Clear();
+  EXPECT_FALSE(v.IsInitialized());
+  EXPECT_STATUS(v.shape(), absl::StatusCode::kFailedPrecondition, "uninitialized value w");
+}
+
+TEST(VariableStorageTest, AssignChecksTypeAndShape) {
+  VariableStorage v("w", DT_FLOAT, {-1, 2});
+  EXPECT_STATUS(v.Assign(TensorOf<int32_t>({1, 2}, {1, 2}), true),
+                absl::StatusCode::kInvalidArgument,
+                "Variable 'w' must be assigned a float tensor, got int32");
+  EXPECT_STATUS(v.Assign(TensorOf<float>({2}, {1, 2}), true), absl::StatusCode::kInvalidArgument,
+                "Variable 'w' must be assigned a value of shape [?,2], got shape [2]");
+  EXPECT_FALSE(v.IsInitialized());
+  EXPECT_OK(v.Assign(TensorOf<float>({2}, {1, 2}), false));
+  EXPECT_OK(v.Assign(TensorOf<float>({1, 2}, {1, 2}), true));
+}
+
+TEST(VariableStorageTest, StringsAreAssignedAndRead) {
+  VariableStorage v("s", DT_STRING, {1});
+  ASSERT_OK(v.Assign(TensorOf<std::string>({1}, {"a"}), true));
+  const Tensor before = *v.Read();
+  ASSERT_OK(v.Assign(TensorOf<std::string>({1}, {"b"}), true));
+  ExpectTensorEqual(before, TensorOf<std::string>({1}, {"a"}));
+  ExpectTensorEqual(*v.Read(), TensorOf<std::string>({1}, {"b"}));
+}
+
+TEST(VariableStorageTest, AssignAdoptsABufferThatNobodyElseHolds) {
+  Tensor value = TensorOf<float>({2}, {1, 2});
+  const void* const memory = value.raw_data();
+  VariableStorage v("w", DT_FLOAT, {2});
+  ASSERT_OK(v.Assign(std::move(value), true));
+  EXPECT_EQ(v.Read()->raw_data(), memory);
+}
+
+TEST(VariableStorageTest, AssignedTensorThatOthersHoldDoesNotChangeWithTheVariable) {
+  const Tensor held = TensorOf<float>({2}, {1, 2});
+  VariableStorage v("w", DT_FLOAT, {2});
+  ASSERT_OK(v.Assign(held, true));
+  ASSERT_OK(AddOneTo(&v));
+  ExpectTensorEqual(held, TensorOf<float>({2}, {1, 2}));
+  ExpectTensorEqual(*v.Read(), TensorOf<float>({2}, {2, 3}));
+}
+
+TEST(VariableStorageTest, VersionChangesWithEveryChange) {
+  const auto v = Variable(RowNumbers(2, 2));
+  uint64_t last = v->version();
+  const auto changed = [&] { return std::exchange(last, v->version()) != v->version(); };
+  ASSERT_OK(AddOneTo(v.get()));
+  EXPECT_TRUE(changed());
+  ASSERT_OK(AddOneToRows({v.get()}, {1}));
+  EXPECT_TRUE(changed());
+  ASSERT_OK(v->Assign(RowNumbers(2, 2), true));
+  EXPECT_TRUE(changed());
+  ASSERT_OK(v->Read());
+  EXPECT_FALSE(changed());
+  v->Clear();
+  EXPECT_TRUE(changed());
+}
+
+// --- Snapshots and memory
+// -------------------------------------------------------------------------
+
+TEST(VariableStorageTest, SnapshotNeverChanges) {
+  for (const bool by_rows : {false, true}) {
+    const auto v = Variable(RowNumbers(2, 2));
+    if (by_rows) {
+      ASSERT_OK(AddOneToRows({v.get()}, {}));
+    }
+    const Tensor snapshot = *v->Read();
+    ASSERT_OK(AddOneTo(v.get()));
+    ASSERT_OK(AddOneToRows({v.get()}, {0, 1}));
+    ASSERT_OK(AddOneTo(v.get()));
+    ExpectTensorEqual(snapshot, RowNumbers(2, 2));
+    ExpectTensorEqual(*v->Read(), TensorOf<float>({2, 2}, {3, 3, 4, 4}));
+  }
+}
+
+TEST(VariableStorageTest, UpdateIsInPlaceWhenNobodyReads) {
+  const auto v = Variable(RowNumbers(2, 2));
+  const void* const memory = v->Read()->raw_data();
+  ASSERT_OK(AddOneTo(v.get()));
+  EXPECT_EQ(v->Read()->raw_data(), memory);
+}
+
+TEST(VariableStorageTest, TwoBuffersAreRecycledWhileEachStepReadsOne) {
+  const auto v = Variable(RowNumbers(2, 2));
+  std::vector<const void*> memory;
+  for (int step = 0; step < 4; ++step) {
+    const Tensor read = *v->Read();  // held during the update, as by a step that trains
+    memory.push_back(read.raw_data());
+    ASSERT_OK(AddOneTo(v.get()));
+  }
+  EXPECT_NE(memory[0], memory[1]);
+  EXPECT_EQ(memory[0], memory[2]);
+  EXPECT_EQ(memory[1], memory[3]);
+}
+
+TEST(VariableStorageTest, RowUpdatesWorkInPlaceAndReadsCopyFromThenOn) {
+  const auto v = Variable(RowNumbers(3, 2));
+  const Tensor reader = *v->Read();  // when row updates begin, somebody still reads
+  ASSERT_OK(AddOneToRows({v.get()}, {2}));
+  ExpectTensorEqual(reader, RowNumbers(3, 2));
+  const Tensor a = *v->Read();
+  const Tensor b = *v->Read();
+  EXPECT_FALSE(a.SharesBufferWith(b));
+  ExpectTensorEqual(b, TensorOf<float>({3, 2}, {0, 0, 1, 1, 3, 3}));
+  // An assigned buffer that somebody holds is copied now.
+  const Tensor held = RowNumbers(3, 2);
+  ASSERT_OK(v->Assign(held, true));
+  ASSERT_OK(AddOneToRows({v.get()}, {0}));
+  ExpectTensorEqual(held, RowNumbers(3, 2));
+}
+
+// --- Dense updates
+// --------------------------------------------------------------------------------
+
+TEST(VariableStorageTest, VariablesOfOneUpdateChangeTogether) {
+  const auto a = Variable(RowNumbers(2, 2));
+  const auto b = Variable(TensorOf<float>({3}, {5, 6, 7}));
+  VariableStorage* const both[] = {b.get(), a.get()};
+  ASSERT_OK(VariableStorage::UpdateDense(
+      both,
+      [](absl::Span<const Tensor> old) {
+        EXPECT_EQ(old[0].shape().ToString(), "[3]");
+        EXPECT_EQ(old[1].shape().ToString(), "[2,2]");
+        return absl::OkStatus();
+      },
+      AddOne));
+  ExpectTensorEqual(*a->Read(), TensorOf<float>({2, 2}, {1, 1, 2, 2}));
+  ExpectTensorEqual(*b->Read(), TensorOf<float>({3}, {6, 7, 8}));
+}
+
+TEST(VariableStorageTest, RefusedCheckChangesNothing) {
+  const auto v = Variable(RowNumbers(2, 2));
+  const Status status = VariableStorage::UpdateDense(
+      {v.get()},
+      [](absl::Span<const Tensor>) { return absl::InvalidArgumentError("shapes differ"); },
+      [](absl::Span<const Tensor>, absl::Span<Tensor>) {
+        ADD_FAILURE() << "called after a refused check";
+        return absl::OkStatus();
+      });
+  EXPECT_STATUS(status, absl::StatusCode::kInvalidArgument, "shapes differ");
+  ExpectTensorEqual(*v->Read(), RowNumbers(2, 2));
+}
+
+TEST(VariableStorageTest, ErrorInUpdateLeavesTheOldValueOfVariablesWithAReader) {
+  const auto v = Variable(RowNumbers(2, 2));
+  const Tensor reader = *v->Read();
+  const Status status = VariableStorage::UpdateDense(
+      {v.get()}, kNoCheck, [](absl::Span<const Tensor>, absl::Span<Tensor> fresh) {
+        fresh[0].mutable_flat<float>()[0] = 100;
+        return absl::InternalError("half way");
+      });
+  EXPECT_STATUS(status, absl::StatusCode::kInternal, "half way");
+  ExpectTensorEqual(*v->Read(), RowNumbers(2, 2));
+}
+
+TEST(VariableStorageTest, SameVariableTwiceIsRefused) {
+  const auto v = Variable(RowNumbers(2, 2));
+  VariableStorage* const twice[] = {v.get(), v.get()};
+  EXPECT_STATUS(VariableStorage::UpdateDense(twice, kNoCheck, AddOne),
+                absl::StatusCode::kInvalidArgument,
+                "An update must name each variable once, got 'v' twice");
+  EXPECT_STATUS(AddOneToRows({v.get(), v.get()}, {0}), absl::StatusCode::kInvalidArgument,
+                "got 'v' twice");
+}
+
+TEST(VariableStorageTest, ConcurrentDenseUpdatesLoseNothing) {
+  constexpr int kThreads = 4;
+  constexpr int kUpdates = 250;
+  const auto a = Variable(RowNumbers(4, 8));
+  const auto b = Variable(RowNumbers(4, 8));
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kUpdates; ++i) {
+        // The order in the call differs, the order of locks must not.
+        VariableStorage* const both[] = {t % 2 == 0 ? a.get() : b.get(),
+                                         t % 2 == 0 ? b.get() : a.get()};
+        EXPECT_OK(VariableStorage::UpdateDense(both, kNoCheck, AddOne));
+        const Tensor read = *a->Read();
+        const float first = read.flat<float>()[0];
+        // One update at a time: all elements moved equally often.
+        EXPECT_EQ(read.flat<float>()[31], first + 3);
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(a->Read()->flat<float>()[0], kThreads * kUpdates);
+  EXPECT_EQ(b->Read()->flat<float>()[0], kThreads * kUpdates);
+}
+
+// --- Rows
+// -----------------------------------------------------------------------------------------
+
+TEST(VariableStorageTest, GatherCopiesRowsInTheOrderOfTheIndices) {
+  const auto v = Variable(RowNumbers(5, 2));
+  for (const bool by_rows : {false, true}) {
+    if (by_rows) {
+      ASSERT_OK(AddOneToRows({v.get()}, {}));
+    }
+    float out[8];
+    ASSERT_OK(v->GatherRows<int32_t>({4, 0, 4, 2}, reinterpret_cast<char*>(out)));
+    const float expected[] = {4, 4, 0, 0, 4, 4, 2, 2};
+    EXPECT_EQ(std::memcmp(out, expected, sizeof(out)), 0);
+    EXPECT_OK(v->GatherRows<int64_t>({}, nullptr));
+  }
+}
+
+TEST(VariableStorageTest, RepeatedIndicesOfAnUpdateAllCount) {
+  const auto v = Variable(RowNumbers(3, 2));
+  for (const bool exclusive : {false, true}) {
+    ASSERT_OK(AddOneToRows({v.get()}, {1, 1, 2, 1}, exclusive));
+  }
+  ExpectTensorEqual(*v->Read(), TensorOf<float>({3, 2}, {0, 0, 7, 7, 4, 4}));
+}
+
+TEST(VariableStorageTest, RowUpdateGetsTheRowOfEachVariable) {
+  const auto table = Variable(RowNumbers(3, 2));
+  const auto slot = Variable(RowNumbers(3, 1));
+  VariableStorage* const both[] = {slot.get(), table.get()};
+  const int32_t indices[] = {2, 0};
+  ASSERT_OK(VariableStorage::UpdateRows<int32_t>(
+      both, indices, false, [](int64_t i, absl::Span<char* const> rows) {
+        float* const s = reinterpret_cast<float*>(rows[0]);
+        float* const t = reinterpret_cast<float*>(rows[1]);
+        EXPECT_EQ(s[0], i == 0 ? 2 : 0);
+        s[0] += 10;
+        t[1] = static_cast<float>(100 + i);
+      }));
+  ExpectTensorEqual(*slot->Read(), TensorOf<float>({3, 1}, {10, 1, 12}));
+  ExpectTensorEqual(*table->Read(), TensorOf<float>({3, 2}, {0, 101, 1, 1, 2, 100}));
+}
+
+TEST(VariableStorageTest, BadIndexIsNamedAndNoRowChanges) {
+  const auto v = Variable(RowNumbers(3, 2));
+  const struct {
+    std::vector<int64_t> indices;
+    const char* text;
+  } cases[] = {
+      {{0, 3}, "indices[1] = 3 is not in [0, 3)"},
+      {{0, 1, -1}, "indices[2] = -1 is not in [0, 3)"},
+      {{std::numeric_limits<int64_t>::max()}, "indices[0] = 9223372036854775807 is not in [0, 3)"},
+      {{std::numeric_limits<int64_t>::min()}, "indices[0] = -9223372036854775808 is not in [0, 3)"},
+  };
+  std::vector<float> out(6);
+  for (const auto& c : cases) {
+    EXPECT_STATUS(v->GatherRows<int64_t>(c.indices, reinterpret_cast<char*>(out.data())),
+                  absl::StatusCode::kInvalidArgument, c.text);
+    EXPECT_STATUS(AddOneToRows({v.get()}, c.indices), absl::StatusCode::kInvalidArgument, c.text);
+    EXPECT_STATUS(AddOneToRows({v.get()}, c.indices, true), absl::StatusCode::kInvalidArgument,
+                  c.text);
+  }
+  ExpectTensorEqual(*v->Read(), RowNumbers(3, 2));
+  // A call that fails does not end sharing.
+  EXPECT_TRUE(v->Read()->SharesBufferWith(*v->Read()));
+}
+
+TEST(VariableStorageTest, WhatHasNoRowsIsRefused) {
+  char out[16];
+  const auto scalar = Variable(TensorOf<float>({}, {1}));
+  EXPECT_STATUS(scalar->GatherRows<int32_t>({0}, out), absl::StatusCode::kInvalidArgument,
+                "must be at least a vector to be used by rows, got shape []");
+  const auto strings = Variable(TensorOf<std::string>({1}, {"a"}));
+  EXPECT_STATUS(strings->GatherRows<int32_t>({0}, out), absl::StatusCode::kInvalidArgument,
+                "must be of a numeric type to be used by rows, got string");
+  const auto three = Variable(RowNumbers(3, 1));
+  const auto two = Variable(RowNumbers(2, 1));
+  EXPECT_STATUS(AddOneToRows({three.get(), two.get()}, {0}), absl::StatusCode::kInvalidArgument,
+                "must have the same number of rows, got shapes [3,1] and [2,1]");
+  VariableStorage empty("e", DT_FLOAT, {2, 2});
+  EXPECT_STATUS(empty.GatherRows<int32_t>({0}, out), absl::StatusCode::kFailedPrecondition,
+                "Attempting to use uninitialized value e");
+}
+
+TEST(VariableStorageTest, EmptyRowsAndEmptyTables) {
+  const auto narrow = Variable(*Tensor::Zeros(DT_FLOAT, ShapeOf({3, 0})));
+  EXPECT_OK(narrow->GatherRows<int32_t>({2, 1}, nullptr));
+  EXPECT_OK(AddOneToRows({narrow.get()}, {2, 1}));
+  EXPECT_OK(AddOneTo(narrow.get()));
+  EXPECT_EQ(narrow->Read()->shape().ToString(), "[3,0]");
+  const auto none = Variable(*Tensor::Zeros(DT_FLOAT, ShapeOf({0, 4})));
+  EXPECT_OK(none->GatherRows<int32_t>({}, nullptr));
+  EXPECT_STATUS(none->GatherRows<int32_t>({0}, nullptr), absl::StatusCode::kInvalidArgument,
+                "indices[0] = 0 is not in [0, 0)");
+}
+
+// Rows are all-equal at any time; a torn row is not. Row updates begin while readers run, so the
+// change from shared to copied reads happens under them.
+TEST(VariableStorageTest, RowsAreNeverTornAndNothingIsLost) {
+  constexpr int64_t kRows = 64;
+  constexpr int64_t kColumns = 48;
+  constexpr int kRounds = 60;
+  for (const bool exclusive : {false, true}) {
+    const auto table = Variable(*Tensor::Zeros(DT_FLOAT, ShapeOf({kRows, kColumns})));
+    const auto slot = Variable(*Tensor::Zeros(DT_FLOAT, ShapeOf({kRows, kColumns})));
+    std::vector<int64_t> indices;
+    for (int64_t i = 0; i < 3 * kRows; ++i) indices.push_back(i * 7 % kRows);
+    std::atomic<int> writers{2};  // release by a writer that ends, acquire by readers
+    const auto check_rows = [](const float* values, size_t count) {
+      for (size_t i = 0; i < count; ++i) {
+        const size_t first = i - i % kColumns;
+        if (values[i] != values[first]) {
+          ADD_FAILURE() << "torn row: " << values[first] << " and " << values[i];
+          return;
+        }
+      }
+    };
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 2; ++t) {
+      threads.emplace_back([&, t] {
+        std::vector<VariableStorage*> both = {table.get(), slot.get()};
+        if (t == 1) std::swap(both[0], both[1]);
+        for (int round = 0; round < kRounds; ++round) {
+          EXPECT_OK(AddOneToRows(both, indices, exclusive));
+        }
+        writers.fetch_sub(1, std::memory_order_release);
+      });
+    }
+    threads.emplace_back([&] {
+      std::vector<float> out(indices.size() * kColumns);
+      while (writers.load(std::memory_order_acquire) > 0) {
+        EXPECT_OK(table->GatherRows<int64_t>(indices, reinterpret_cast<char*>(out.data())));
+        check_rows(out.data(), out.size());
+      }
+    });
+    threads.emplace_back([&] {
+      while (writers.load(std::memory_order_acquire) > 0) {
+        const Tensor snapshot = *table->Read();
+        const Tensor copy = *snapshot.Clone();
+        check_rows(snapshot.flat<float>().data(), snapshot.flat<float>().size());
+        EXPECT_TRUE(snapshot == copy);
+      }
+    });
+    for (std::thread& t : threads) t.join();
+    for (VariableStorage* v : {table.get(), slot.get()}) {
+      const Tensor end = *v->Read();
+      for (const float value : end.flat<float>()) EXPECT_EQ(value, 2 * 3 * kRounds);
+    }
+  }
+}
+
+TEST(VariableStorageTest, DenseAndRowUpdatesMixWithoutLoss) {
+  constexpr int kRounds = 100;
+  const auto v = Variable(*Tensor::Zeros(DT_FLOAT, ShapeOf({8, 4})));
+  std::thread dense([&] {
+    for (int i = 0; i < kRounds; ++i) EXPECT_OK(AddOneTo(v.get()));
+  });
+  std::thread rows([&] {
+    for (int i = 0; i < kRounds; ++i) EXPECT_OK(AddOneToRows({v.get()}, {0, 1, 2, 3, 4, 5, 6, 7}));
+  });
+  dense.join();
+  rows.join();
+  for (const float value : v->Read()->flat<float>()) EXPECT_EQ(value, 2 * kRounds);
+}
+
+}  // namespace
+}  // namespace millrace
