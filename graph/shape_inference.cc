@@ -17,16 +17,22 @@ struct PartialValue {
   std::vector<std::optional<int64_t>> elements;
 };
 
-std::optional<int64_t> NoOverflow(bool overflow, int64_t value) {
-  return overflow ? std::nullopt : std::optional<int64_t>(value);
-}
-
 // Integer arithmetic of the cwise ops that shapes are computed with; nullopt for others.
 std::optional<int64_t> ApplyBinary(absl::string_view op, int64_t a, int64_t b) {
   int64_t r = 0;
-  if (op == "Add" || op == "AddV2") return NoOverflow(__builtin_add_overflow(a, b, &r), r);
-  if (op == "Sub") return NoOverflow(__builtin_sub_overflow(a, b, &r), r);
-  if (op == "Mul") return NoOverflow(__builtin_mul_overflow(a, b, &r), r);
+  bool overflow = false;
+  if (op == "Add" || op == "AddV2") {
+    overflow = __builtin_add_overflow(a, b, &r);
+    return overflow ? std::nullopt : std::optional<int64_t>(r);
+  }
+  if (op == "Sub") {
+    overflow = __builtin_sub_overflow(a, b, &r);
+    return overflow ? std::nullopt : std::optional<int64_t>(r);
+  }
+  if (op == "Mul") {
+    overflow = __builtin_mul_overflow(a, b, &r);
+    return overflow ? std::nullopt : std::optional<int64_t>(r);
+  }
   if (op == "Maximum") return std::max(a, b);
   if (op == "Minimum") return std::min(a, b);
   if (op == "FloorDiv" || op == "FloorMod") {
