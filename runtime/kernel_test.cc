@@ -18,8 +18,7 @@
 namespace millrace {
 namespace {
 
-// --- Ops that exist for these tests only
-// ----------------------------------------------------------
+// --- Ops that exist for these tests only -------------------------------------------------------
 
 // y = 2 x + bias, of the shape of x; in place when it may.
 class DoubleKernel : public Kernel {
@@ -52,8 +51,8 @@ Status DoubleGradient(GradientContext* c) {
   return absl::OkStatus();
 }
 
-// Adds the gradient as it is: wrong by a factor of two.
-Status WrongGradient(GradientContext* c) {
+// The gradient of y = x; wrong by a factor of two for y = 2 x.
+Status GradientOfACopy(GradientContext* c) {
   c->set_input_grad(0, c->dense_grad());
   return absl::OkStatus();
 }
@@ -71,7 +70,7 @@ const OpRegistration kDouble =
 const KernelRegistration kDoubleKernel = KernelFor<DoubleKernel>("_TestDouble").Type<float>("T");
 
 const OpRegistration kWrong =
-    UnarySpec("_TestWrongGradient").Shape(UnchangedShape).Gradient(WrongGradient);
+    UnarySpec("_TestWrongGradient").Shape(UnchangedShape).Gradient(GradientOfACopy);
 const KernelRegistration kWrongKernel =
     KernelFor<DoubleKernel>("_TestWrongGradient").Type<float>("T");
 
@@ -146,6 +145,28 @@ class LaterKernel : public AsyncKernel {
 const OpRegistration kLater = UnarySpec("_TestLater").Shape(UnchangedShape).NotDifferentiable();
 const KernelRegistration kLaterKernel = KernelFor<LaterKernel>("_TestLater");
 
+// Reads a variable; its gradient is that of the value.
+class ReadKernel : public Kernel {
+ public:
+  Status Compute(KernelContext* ctx) const override {
+    ASSIGN_OR_RETURN(const auto variable, ctx->ResourceInput<VariableStorage>(0));
+    ASSIGN_OR_RETURN(Tensor value, variable->Read());
+    ctx->set_output(0, std::move(value));
+    return absl::OkStatus();
+  }
+};
+Status ReadShape(InferenceContext* c) {
+  c->set_output(0, c->input_handle(0) ? c->input_handle(0)->shape : PartialShape::Unknown());
+  return absl::OkStatus();
+}
+const OpRegistration kRead = OpSpec("_TestRead")
+                                 .Input("handle: resource")
+                                 .Output("value: float")
+                                 .Stateful()
+                                 .Shape(ReadShape)
+                                 .Gradient(GradientOfACopy);
+const KernelRegistration kReadKernel = KernelFor<ReadKernel>("_TestRead");
+
 const OpRegistration kAddOne = OpSpec("_TestRefAddOne")
                                    .Input("ref: Ref(float)")
                                    .Output("out: Ref(float)")
@@ -170,8 +191,7 @@ class RefAddOneKernel : public Kernel {
 };
 const KernelRegistration kAddOneKernel = KernelFor<RefAddOneKernel>("_TestRefAddOne");
 
-// --- Registry
-// -------------------------------------------------------------------------------------
+// --- Registry ----------------------------------------------------------------------------------
 
 TEST(KernelRegistryTest, MissingKernelListsWhatIsRegistered) {
   ExpectOpError(OpCall("_TestDouble").Input(TensorOf<double>({1}, {1})),
@@ -231,8 +251,7 @@ TEST(KernelRegistryTest, ErrorOfInitIsTheErrorOfMakeKernel) {
                 absl::StatusCode::kInvalidArgument, "bias must be >= 0, got -3");
 }
 
-// --- KernelContext
-// --------------------------------------------------------------------------------
+// --- KernelContext -----------------------------------------------------------------------------
 
 // Runs _TestDouble on one input that the caller may still hold.
 Tensor RunDouble(Tensor input) {
@@ -385,8 +404,7 @@ TEST(KernelContextTest, HandleInputReachesTheResource) {
       TensorOf<int64_t>({2}, {3, 4}));
 }
 
-// --- The test kit itself
-// --------------------------------------------------------------------------
+// --- The test kit itself -----------------------------------------------------------------------
 
 TEST(OpTestTest, AsynchronousKernelIsWaitedFor) {
   ExpectTensorEqual(RunOp1(OpCall("_TestLater").Input(TensorOf<float>({1}, {3}))),
@@ -447,8 +465,36 @@ TEST(OpTestTest, GradientsAreComparedWithFiniteDifferences) {
   EXPECT_EQ(failures.size(), 4);  // two elements, with known and with unknown shapes
 }
 
-// --- KernelEvaluator
-// ------------------------------------------------------------------------------
+TEST(OpTestTest, GradientWithRespectToAVariableIsCheckedByMovingIt) {
+  OpTestDevice device;
+  const Tensor start = TensorOf<float>({3}, {0.5f, -2, 1});
+  GradientCheckOptions options;
+  options.device = &device;
+  ExpectGradientsMatch(
+      [](const Scope& scope, const std::vector<Output>& x) {
+        const Output value = NodeBuilder(scope, "_TestRead").Input(x[0]).Finish().output(0);
+        return NodeBuilder(scope, "_TestDouble").Input(value).Finish().output(0);
+      },
+      {device.VariableHandle("v", start)}, options);
+  ASSERT_OK_AND_ASSIGN(const auto variable, device.resources()->Lookup<VariableStorage>("", "v"));
+  ExpectTensorEqual(*variable->Read(), start);
+}
+
+TEST(OpTestTest, GraphIsEvaluatedInTopologicalOrder) {
+  Scope scope;
+  const Output x = TestInput(scope, DT_FLOAT);
+  const Output y = NodeBuilder(scope, "_TestDouble").Input(x).Finish().output(0);
+  const Output z = NodeBuilder(scope, "_TestLater").Input(y).Finish().output(0);
+  const Tensor two = TensorOf<float>({1}, {2});
+  ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> out, EvaluateGraph(scope, {{x, two}}, {z, x}));
+  ExpectTensorEqual(out[0], TensorOf<float>({1}, {4}));
+  ExpectTensorEqual(out[1], two);
+  ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> fed, EvaluateGraph(scope, {{y, two}}, {z}));
+  ExpectTensorEqual(fed[0], two);
+  EXPECT_STATUS(EvaluateGraph(scope, {}, {z}), absl::StatusCode::kInvalidArgument, "must be fed");
+}
+
+// --- KernelEvaluator ---------------------------------------------------------------------------
 
 class KernelEvaluatorTest : public ::testing::Test {
  protected:

@@ -60,8 +60,7 @@ Status AddOneToRows(std::vector<VariableStorage*> variables, std::vector<int64_t
                                               });
 }
 
-// --- Values
-// ---------------------------------------------------------------------------------------
+// --- Values ------------------------------------------------------------------------------------
 
 TEST(VariableStorageTest, IsUninitializedUntilAssignedAndAfterClear) {
   VariableStorage v("w", DT_FLOAT, {2});
@@ -131,8 +130,7 @@ TEST(VariableStorageTest, VersionChangesWithEveryChange) {
   EXPECT_TRUE(changed());
 }
 
-// --- Snapshots and memory
-// -------------------------------------------------------------------------
+// --- Snapshots and memory ----------------------------------------------------------------------
 
 TEST(VariableStorageTest, SnapshotNeverChanges) {
   for (const bool by_rows : {false, true}) {
@@ -185,8 +183,7 @@ TEST(VariableStorageTest, RowUpdatesWorkInPlaceAndReadsCopyFromThenOn) {
   ExpectTensorEqual(held, RowNumbers(3, 2));
 }
 
-// --- Dense updates
-// --------------------------------------------------------------------------------
+// --- Dense updates -----------------------------------------------------------------------------
 
 TEST(VariableStorageTest, VariablesOfOneUpdateChangeTogether) {
   const auto a = Variable(RowNumbers(2, 2));
@@ -264,8 +261,7 @@ TEST(VariableStorageTest, ConcurrentDenseUpdatesLoseNothing) {
   EXPECT_EQ(b->Read()->flat<float>()[0], kThreads * kUpdates);
 }
 
-// --- Rows
-// -----------------------------------------------------------------------------------------
+// --- Rows --------------------------------------------------------------------------------------
 
 TEST(VariableStorageTest, GatherCopiesRowsInTheOrderOfTheIndices) {
   const auto v = Variable(RowNumbers(5, 2));

@@ -2,33 +2,29 @@
 #include "runtime/testing/op_test.h"
 
 #include <algorithm>
-#include <cmath>
-#include <complex>
-#include <cstring>
 #include <exception>
-#include <map>
 #include <new>
-#include <random>
-#include <sstream>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "core/notification.h"
-#include "graph/gradient.h"
 #include "graph/node_builder.h"
 #include "graph/shape_inference.h"
+#include "runtime/testing/op_test_internal.h"
 
 namespace millrace {
-namespace {
 
+using op_test_internal::HandleDataOf;
+using op_test_internal::MakeNodeKernel;
+using op_test_internal::RunNode;
+using op_test_internal::Trace;
 using ::testing::ScopedTrace;
+
+namespace {
 
 constexpr char kDeviceName[] = "/job:localhost/replica:0/task:0/device:CPU:0";
 
-// --- The nodes that stand for inputs
-// --------------------------------------------------------------
+// --- The nodes that stand for inputs -----------------------------------------------------------
 
 Status TestInputShape(InferenceContext* c) {
   ASSIGN_OR_RETURN(const PartialShape shape, c->GetAttr<PartialShape>("shape"));
@@ -57,21 +53,10 @@ OpSpec TestInputSpec(absl::string_view name, absl::string_view output) {
 const OpRegistration kTestInput = TestInputSpec("_OpTestInput", "value: dtype");
 const OpRegistration kTestRefInput = TestInputSpec("_OpTestRefInput", "ref: Ref(dtype)");
 
-ScopedTrace Trace(std::source_location where) {
-  return ScopedTrace(where.file_name(), static_cast<int>(where.line()), "called here");
-}
-
 std::string ShapesText(absl::Span<const PartialShape> shapes) {
   return absl::StrJoin(shapes, ";", [](std::string* out, const PartialShape& shape) {
     out->append(shape.ToString());
   });
-}
-
-std::optional<HandleData> HandleDataOf(const Tensor& tensor) {
-  if (tensor.dtype() != DT_RESOURCE || tensor.num_elements() != 1) return std::nullopt;
-  const ResourceHandle& handle = tensor.scalar<ResourceHandle>();
-  if (handle.dtypes.size() != 1 || handle.shapes.size() != 1) return std::nullopt;
-  return HandleData{handle.dtypes[0], handle.shapes[0]};
 }
 
 // Constants for a shape function, without a graph.
@@ -112,8 +97,7 @@ StatusOr<std::vector<PartialShape>> Infer(const tensorflow::NodeDef& node, const
   return context.outputs();
 }
 
-// --- Running one kernel
-// ---------------------------------------------------------------------------
+// --- Running one kernel ------------------------------------------------------------------------
 
 Status RunKernel(const Kernel& kernel, KernelContext* context) {
   try {
@@ -134,12 +118,6 @@ Status RunKernel(const Kernel& kernel, KernelContext* context) {
   }
 }
 
-StatusOr<std::unique_ptr<Kernel>> MakeNodeKernel(const Node& node, OpTestDevice* device) {
-  KernelConstruction construction(&node.def(), &node.op_entry()->def, device->device(),
-                                  node.input_types(), node.output_types(), kGraphVersion);
-  return MakeKernel(&construction);
-}
-
 // The value of a reference, as the executor reads it before the kernel.
 Status ReadRefs(const Node& node, std::vector<EdgeValue>* inputs) {
   for (size_t i = 0; i < inputs->size(); ++i) {
@@ -153,6 +131,32 @@ Status ReadRefs(const Node& node, std::vector<EdgeValue>* inputs) {
     }
   }
   return absl::OkStatus();
+}
+
+// Elements are bytes, or compared one by one; resources and variants are not compared.
+bool CanCompare(const Tensor& t) {
+  return t.has_value() && t.dtype() != DT_RESOURCE && t.dtype() != DT_VARIANT;
+}
+
+}  // namespace
+
+namespace op_test_internal {
+
+ScopedTrace Trace(std::source_location where) {
+  return ScopedTrace(where.file_name(), static_cast<int>(where.line()), "called here");
+}
+
+std::optional<HandleData> HandleDataOf(const Tensor& tensor) {
+  if (tensor.dtype() != DT_RESOURCE || tensor.num_elements() != 1) return std::nullopt;
+  const ResourceHandle& handle = tensor.scalar<ResourceHandle>();
+  if (handle.dtypes.size() != 1 || handle.shapes.size() != 1) return std::nullopt;
+  return HandleData{handle.dtypes[0], handle.shapes[0]};
+}
+
+StatusOr<std::unique_ptr<Kernel>> MakeNodeKernel(const Node& node, OpTestDevice* device) {
+  KernelConstruction construction(&node.def(), &node.op_entry()->def, device->device(),
+                                  node.input_types(), node.output_types(), kGraphVersion);
+  return MakeKernel(&construction);
 }
 
 StatusOr<std::vector<EdgeValue>> RunNode(const Node& node, const Kernel& kernel,
@@ -171,15 +175,9 @@ StatusOr<std::vector<EdgeValue>> RunNode(const Node& node, const Kernel& kernel,
   return outputs;
 }
 
-// Elements are bytes, or compared one by one; resources and variants are not compared.
-bool CanCompare(const Tensor& t) {
-  return t.has_value() && t.dtype() != DT_RESOURCE && t.dtype() != DT_VARIANT;
-}
+}  // namespace op_test_internal
 
-}  // namespace
-
-// --- OpTestDevice
-// ---------------------------------------------------------------------------------
+// --- OpTestDevice ------------------------------------------------------------------------------
 
 OpTestDevice::OpTestDevice(int num_threads)
     : arena_(Arena::Make(num_threads)),
@@ -216,8 +214,7 @@ Tensor OpTestDevice::VariableHandle(absl::string_view name, const Tensor& value)
   return tensor;
 }
 
-// --- RunOp
-// ----------------------------------------------------------------------------------------
+// --- RunOp -------------------------------------------------------------------------------------
 
 class OpRunner {
  public:
@@ -434,8 +431,7 @@ void ExpectOpError(const OpCall& call, absl::StatusCode code, absl::string_view 
   EXPECT_STATUS(OpRunner(call).Run(), code, text);
 }
 
-// --- Shape functions
-// ------------------------------------------------------------------------------
+// --- Shape functions ---------------------------------------------------------------------------
 
 namespace {
 
@@ -568,410 +564,6 @@ void ExpectShapeError(absl::string_view op, std::initializer_list<OpAttr> attrs,
   ASSERT_FALSE(got.ok()) << op << " infers " << *got;
   EXPECT_EQ(got.status().code(), absl::StatusCode::kInvalidArgument) << got.status();
   EXPECT_TRUE(absl::StrContains(got.status().message(), text)) << got.status();
-}
-
-// --- Small graphs
-// ---------------------------------------------------------------------------------
-
-namespace {
-
-Output TestInputNode(const Scope& scope, DType dtype, const PartialShape& shape,
-                     const std::optional<HandleData>& handle) {
-  const Scope named = scope.WithName("input");
-  NodeBuilder builder(named, "_OpTestInput");
-  builder.Attr("dtype", dtype).Attr("shape", shape);
-  if (handle) builder.Attr("handle_dtype", handle->dtype).Attr("handle_shape", handle->shape);
-  return builder.Finish().output(0);
-}
-
-// Nodes in an order in which they can run one after the other, with their kernels.
-class NodeOrder {
- public:
-  NodeOrder(OpTestDevice* device) : device_(device) {}
-
-  Status Build(absl::Span<const Output> fetches, absl::Span<const Output> feeds) {
-    for (const Output& feed : feeds) fed_[feed] = true;
-    for (const Output& fetch : fetches) {
-      if (!fetch.valid()) return absl::InvalidArgumentError("a fetch is no output of a node");
-      RETURN_IF_ERROR(Visit(fetch));
-    }
-    fetches_.assign(fetches.begin(), fetches.end());
-    return absl::OkStatus();
-  }
-
-  StatusOr<std::vector<Tensor>> Run(const std::vector<std::pair<Output, Tensor>>& feeds) {
-    absl::flat_hash_map<Output, EdgeValue> values;
-    absl::flat_hash_map<const Node*, bool> dead_nodes;
-    for (const auto& [output, tensor] : feeds) values[output] = {tensor, nullptr, true};
-    for (const auto& step : steps_) {
-      const Node& node = *step.node;
-      std::vector<EdgeValue> inputs;
-      size_t dead = 0;
-      for (const OutputRef& in : node.inputs()) {
-        inputs.push_back(values[Output(in.node, in.index)]);
-        if (!inputs.back().has_value) ++dead;
-      }
-      bool is_dead = node.is_merge() ? dead == inputs.size() : dead > 0;
-      for (const Node* control : node.control_inputs()) {
-        is_dead |= !node.is_merge() && dead_nodes[control];
-      }
-      dead_nodes[&node] = is_dead;
-      if (is_dead) continue;
-      std::unique_ptr<Kernel> fresh;
-      const Kernel* kernel = step.kernel.get();
-      if (kernel == nullptr) {  // stateful: each run begins anew
-        ASSIGN_OR_RETURN(fresh, MakeNodeKernel(node, device_));
-        kernel = fresh.get();
-      }
-      StatusOr<std::vector<EdgeValue>> outputs = RunNode(node, *kernel, device_, std::move(inputs));
-      if (!outputs.ok()) {
-        return Prefixed(absl::StrCat(node.op(), " '", node.name(), "'"), outputs.status());
-      }
-      for (int i = 0; i < node.num_outputs(); ++i) {
-        // Not what was fed.
-        values.try_emplace(Output(step.node, i), (*outputs)[static_cast<size_t>(i)]);
-      }
-    }
-    std::vector<Tensor> result;
-    for (const Output& fetch : fetches_) {
-      const EdgeValue& value = values[fetch];
-      if (!value.has_value) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("The tensor returned for ", fetch.name(), " was not valid."));
-      }
-      if (value.ref != nullptr) {
-        ASSIGN_OR_RETURN(Tensor read, value.ref->Read());
-        result.push_back(std::move(read));
-      } else {
-        result.push_back(value.tensor);
-      }
-    }
-    return result;
-  }
-
- private:
-  struct Step {
-    Node* node;
-    std::unique_ptr<Kernel> kernel;  // null for stateful nodes
-  };
-
-  Status Visit(const Output& output) {
-    return fed_.contains(output) ? absl::OkStatus() : VisitNode(output.node());
-  }
-
-  Status VisitNode(Node* node) {
-    const auto [it, is_new] = state_.try_emplace(node, kOpen);
-    if (!is_new) {
-      if (it->second == kDone) return absl::OkStatus();
-      return absl::UnimplementedError(
-          absl::StrCat("'", node->name(), "' is part of a cycle: loops need a session"));
-    }
-    if (node->op() == "_OpTestInput") {
-      return absl::InvalidArgumentError(absl::StrCat("'", node->name(), "' must be fed"));
-    }
-    for (const OutputRef& in : node->inputs()) RETURN_IF_ERROR(Visit(Output(in.node, in.index)));
-    for (Node* control : node->control_inputs()) {
-      if (!fed_.contains(Output(control, 0))) RETURN_IF_ERROR(VisitNode(control));
-    }
-    if (node->op_entry() == nullptr) return FindOp(node->op()).status();
-    Step step{node, nullptr};
-    if (!node->is_stateful()) {
-      StatusOr<std::unique_ptr<Kernel>> kernel = MakeNodeKernel(*node, device_);
-      if (!kernel.ok()) return Prefixed(absl::StrCat("'", node->name(), "'"), kernel.status());
-      step.kernel = *std::move(kernel);
-    }
-    steps_.push_back(std::move(step));
-    state_[node] = kDone;
-    return absl::OkStatus();
-  }
-
-  enum State { kOpen, kDone };
-  OpTestDevice* device_;
-  absl::flat_hash_map<Output, bool> fed_;
-  absl::flat_hash_map<Node*, State> state_;
-  std::vector<Step> steps_;
-  std::vector<Output> fetches_;
-};
-
-}  // namespace
-
-Output TestInput(const Scope& scope, DType dtype, const PartialShape& shape) {
-  return TestInputNode(scope, dtype, shape, std::nullopt);
-}
-
-StatusOr<std::vector<Tensor>> EvaluateGraph(const Scope& scope,
-                                            const std::vector<std::pair<Output, Tensor>>& feeds,
-                                            const std::vector<Output>& fetches,
-                                            OpTestDevice* device) {
-  RETURN_IF_ERROR(scope.status());
-  std::unique_ptr<OpTestDevice> own_device;
-  if (device == nullptr) {
-    own_device = std::make_unique<OpTestDevice>();
-    device = own_device.get();
-  }
-  std::vector<Output> fed;
-  for (const auto& feed : feeds) fed.push_back(feed.first);
-  NodeOrder order(device);
-  RETURN_IF_ERROR(order.Build(fetches, fed));
-  return order.Run(feeds);
-}
-
-// --- Gradients
-// ------------------------------------------------------------------------------------
-
-namespace {
-
-// Real components of a floating or complex tensor: complex elements count twice.
-size_t NumComponents(const Tensor& t) {
-  return static_cast<size_t>(t.num_elements()) * (IsComplex(t.dtype()) ? 2 : 1);
-}
-
-double Component(const Tensor& t, size_t i) {
-  switch (t.dtype()) {
-    case DT_FLOAT:
-      return static_cast<double>(t.flat<float>()[i]);
-    case DT_DOUBLE:
-      return t.flat<double>()[i];
-    case DT_HALF:
-      return static_cast<double>(ToFloat(t.flat<Half>()[i]));
-    case DT_BFLOAT16:
-      return static_cast<double>(ToFloat(t.flat<Bfloat16>()[i]));
-    case DT_COMPLEX64: {
-      const std::complex<float> c = t.flat<std::complex<float>>()[i / 2];
-      return static_cast<double>(i % 2 == 0 ? c.real() : c.imag());
-    }
-    case DT_COMPLEX128: {
-      const std::complex<double> c = t.flat<std::complex<double>>()[i / 2];
-      return i % 2 == 0 ? c.real() : c.imag();
-    }
-    default:
-      ADD_FAILURE() << "no real number: " << DTypeName(t.dtype());
-      return 0;
-  }
-}
-
-void SetComponent(Tensor* t, size_t i, double value) {
-  switch (t->dtype()) {
-    case DT_FLOAT:
-      t->mutable_flat<float>()[i] = static_cast<float>(value);
-      break;
-    case DT_DOUBLE:
-      t->mutable_flat<double>()[i] = value;
-      break;
-    case DT_HALF:
-      t->mutable_flat<Half>()[i] = ToHalf(static_cast<float>(value));
-      break;
-    case DT_BFLOAT16:
-      t->mutable_flat<Bfloat16>()[i] = ToBfloat16(static_cast<float>(value));
-      break;
-    case DT_COMPLEX64: {
-      std::complex<float>& c = t->mutable_flat<std::complex<float>>()[i / 2];
-      i % 2 == 0 ? c.real(static_cast<float>(value)) : c.imag(static_cast<float>(value));
-      break;
-    }
-    case DT_COMPLEX128: {
-      std::complex<double>& c = t->mutable_flat<std::complex<double>>()[i / 2];
-      i % 2 == 0 ? c.real(value) : c.imag(value);
-      break;
-    }
-    default:
-      ADD_FAILURE() << "no real number: " << DTypeName(t->dtype());
-  }
-}
-
-class GradientCheck {
- public:
-  GradientCheck(const BuildOutputs& build, const std::vector<Tensor>& inputs,
-                const GradientCheckOptions& options, bool known_shapes)
-      : build_(build),
-        inputs_(inputs),
-        options_(options),
-        known_shapes_(known_shapes),
-        device_(options.device) {
-    if (device_ == nullptr) {
-      own_device_ = std::make_unique<OpTestDevice>();
-      device_ = own_device_.get();
-    }
-  }
-
-  Status Run() {
-    for (const Tensor& input : inputs_) {
-      xs_.push_back(TestInputNode(scope_, input.dtype(),
-                                  known_shapes_ ? PartialShape(input.shape()) : PartialShape(),
-                                  HandleDataOf(input)));
-    }
-    ys_ = build_(scope_, xs_);
-    RETURN_IF_ERROR(scope_.status());
-    NodeOrder forward(device_);
-    RETURN_IF_ERROR(forward.Build(ys_, xs_));
-    ASSIGN_OR_RETURN(const std::vector<Tensor> y, forward.Run(Feeds()));
-    RETURN_IF_ERROR(MakeWeights(y));
-    ASSIGN_OR_RETURN(const std::vector<Gradient> gradients, AddSymbolicGradients());
-    for (size_t k = 0; k < checked_.size(); ++k) {
-      RETURN_IF_ERROR(CheckInput(checked_[k], gradients[k], &forward));
-    }
-    return absl::OkStatus();
-  }
-
- private:
-  std::vector<std::pair<Output, Tensor>> Feeds() const {
-    std::vector<std::pair<Output, Tensor>> feeds;
-    for (size_t i = 0; i < xs_.size(); ++i) feeds.emplace_back(xs_[i], inputs_[i]);
-    return feeds;
-  }
-
-  // Random gradients of the outputs: every output element counts differently.
-  Status MakeWeights(const std::vector<Tensor>& y) {
-    std::mt19937 random(
-        static_cast<uint32_t>(1 + ::testing::UnitTest::GetInstance()->random_seed()));
-    std::uniform_real_distribution<double> uniform(0.5, 1.5);
-    for (size_t i = 0; i < y.size(); ++i) {
-      if (!IsTrainable(y[i].dtype())) {
-        return absl::InvalidArgumentError(absl::StrCat("test: output ", i, " must be floating or ",
-                                                       "complex, got ", DTypeName(y[i].dtype())));
-      }
-      ASSIGN_OR_RETURN(Tensor weight, Tensor::Allocate(y[i].dtype(), y[i].shape()));
-      for (size_t c = 0; c < NumComponents(weight); ++c) {
-        SetComponent(&weight, c, (random() % 2 == 0 ? 1 : -1) * uniform(random));
-      }
-      grad_ys_.push_back(TestInputNode(scope_, y[i].dtype(),
-                                       known_shapes_ ? PartialShape(y[i].shape()) : PartialShape(),
-                                       std::nullopt));
-      weights_.push_back(std::move(weight));
-    }
-    return absl::OkStatus();
-  }
-
-  StatusOr<std::vector<Gradient>> AddSymbolicGradients() {
-    std::vector<Output> wrt;
-    for (size_t i = 0; i < inputs_.size(); ++i) {
-      const DType dtype = inputs_[i].dtype();
-      const auto& constant = options_.constant_inputs;
-      if (!IsTrainable(dtype) && dtype != DT_RESOURCE) continue;
-      if (std::count(constant.begin(), constant.end(), static_cast<int>(i)) > 0) continue;
-      checked_.push_back(i);
-      wrt.push_back(xs_[i]);
-    }
-    GradientOptions gradient_options;
-    gradient_options.grad_ys = grad_ys_;
-    ASSIGN_OR_RETURN(std::vector<Gradient> gradients,
-                     AddGradients(scope_, ys_, wrt, gradient_options));
-    RETURN_IF_ERROR(scope_.status());
-    return gradients;
-  }
-
-  // What the finite difference moves: the input itself or the variable behind it.
-  StatusOr<Tensor> Value(size_t input) const {
-    if (inputs_[input].dtype() != DT_RESOURCE) return inputs_[input];
-    ASSIGN_OR_RETURN(auto variable, Variable(input));
-    return variable->Read();
-  }
-
-  StatusOr<std::shared_ptr<VariableStorage>> Variable(size_t input) const {
-    return device_->resources()->Resolve<VariableStorage>(inputs_[input].scalar<ResourceHandle>());
-  }
-
-  // sum(weight * y) with `value` as the input's value.
-  StatusOr<double> Loss(NodeOrder* forward, size_t input, const Tensor& value) const {
-    std::vector<std::pair<Output, Tensor>> feeds = Feeds();
-    ASSIGN_OR_RETURN(Tensor copy, value.Clone());
-    if (inputs_[input].dtype() == DT_RESOURCE) {
-      ASSIGN_OR_RETURN(auto variable, Variable(input));
-      RETURN_IF_ERROR(variable->Assign(std::move(copy), false));
-    } else {
-      feeds[input].second = std::move(copy);
-    }
-    ASSIGN_OR_RETURN(const std::vector<Tensor> y, forward->Run(feeds));
-    double sum = 0;
-    for (size_t i = 0; i < y.size(); ++i) {
-      if (y[i].shape() != weights_[i].shape()) {
-        return absl::InvalidArgumentError("test: the output's shape depends on the input's value");
-      }
-      for (size_t c = 0; c < NumComponents(y[i]); ++c) {
-        sum += Component(y[i], c) * Component(weights_[i], c);
-      }
-    }
-    return sum;
-  }
-
-  Status CheckInput(size_t input, const Gradient& gradient, NodeOrder* forward) {
-    ASSIGN_OR_RETURN(const Tensor start, Value(input));
-    Tensor analytic;  // no value: no gradient flows, so nothing may depend on the input
-    if (HasGradient(gradient)) {
-      const Output dense = DenseGradient(scope_, gradient);
-      std::vector<std::pair<Output, Tensor>> feeds = Feeds();
-      for (size_t i = 0; i < grad_ys_.size(); ++i) feeds.emplace_back(grad_ys_[i], weights_[i]);
-      ASSIGN_OR_RETURN(std::vector<Tensor> got, EvaluateGraph(scope_, feeds, {dense}, device_));
-      analytic = std::move(got[0]);
-      if (analytic.dtype() != start.dtype() || analytic.shape() != start.shape()) {
-        return absl::InternalError(
-            absl::StrCat("gradient of input ", input, " must be like the input, ",
-                         DTypeName(start.dtype()), start.shape().ToString(), ", got ",
-                         DTypeName(analytic.dtype()), analytic.shape().ToString()));
-      }
-      const PartialShape inferred = scope_.shape(dense);
-      EXPECT_TRUE(inferred.IsCompatibleWith(analytic.shape()))
-          << "inferred " << inferred.ToString() << " for the gradient of input " << input
-          << ", got " << analytic.shape().ToString();
-    }
-    const bool fine = start.dtype() == DT_DOUBLE || start.dtype() == DT_COMPLEX128;
-    const double eps = options_.eps > 0 ? options_.eps : fine ? 1e-5 : 1e-2;
-    const double tol = options_.tol > 0 ? options_.tol : fine ? 1e-6 : 2e-2;
-    for (size_t c = 0; c < NumComponents(start); ++c) {
-      const double x = Component(start, c);
-      double at[2], loss[2];
-      for (int side = 0; side < 2; ++side) {
-        ASSIGN_OR_RETURN(Tensor moved, start.Clone());
-        SetComponent(&moved, c, side == 0 ? x - eps : x + eps);
-        at[side] = Component(moved, c);  // as the type can store it
-        ASSIGN_OR_RETURN(loss[side], Loss(forward, input, moved));
-      }
-      const double numeric = (loss[1] - loss[0]) / (at[1] - at[0]);
-      const double symbolic = analytic.has_value() ? Component(analytic, c) : 0;
-      const double scale = std::max({1.0, std::abs(numeric), std::abs(symbolic)});
-      EXPECT_LE(std::abs(numeric - symbolic), tol * scale)
-          << "gradient of input " << input << " at component " << c << ": the graph gives "
-          << symbolic << (analytic.has_value() ? "" : " (no gradient)")
-          << ", the finite difference " << numeric;
-    }
-    if (inputs_[input].dtype() == DT_RESOURCE) {
-      ASSIGN_OR_RETURN(auto variable, Variable(input));
-      RETURN_IF_ERROR(variable->Assign(start, false));
-    }
-    return absl::OkStatus();
-  }
-
-  const BuildOutputs& build_;
-  const std::vector<Tensor>& inputs_;
-  const GradientCheckOptions& options_;
-  const bool known_shapes_;
-  std::unique_ptr<OpTestDevice> own_device_;
-  OpTestDevice* device_;
-  Scope scope_;
-  std::vector<Output> xs_, ys_, grad_ys_;
-  std::vector<Tensor> weights_;
-  std::vector<size_t> checked_;  // inputs by index
-};
-
-}  // namespace
-
-void ExpectGradientsMatch(const BuildOutputs& build, const std::vector<Tensor>& inputs,
-                          const GradientCheckOptions& options, std::source_location where) {
-  const ScopedTrace trace = Trace(where);
-  for (const bool known_shapes : {true, false}) {
-    if (!known_shapes && !options.also_unknown_shapes) continue;
-    const ScopedTrace shapes(__FILE__, __LINE__,
-                             known_shapes ? "with static shapes" : "with unknown shapes");
-    EXPECT_OK(GradientCheck(build, inputs, options, known_shapes).Run());
-  }
-}
-
-void ExpectGradientsMatch(const BuildOutput& build, const std::vector<Tensor>& inputs,
-                          const GradientCheckOptions& options, std::source_location where) {
-  ExpectGradientsMatch(BuildOutputs([&build](const Scope& scope, const std::vector<Output>& x) {
-                         return std::vector<Output>{build(scope, x)};
-                       }),
-                       inputs, options, where);
 }
 
 }  // namespace millrace

@@ -158,7 +158,7 @@ Tensor RunOp1(const OpCall& call, std::source_location where = std::source_locat
 void ExpectOpError(const OpCall& call, absl::StatusCode code, absl::string_view text,
                    std::source_location where = std::source_location::current());
 
-// --- Shape functions -----------------------------------------------------------------------------
+// --- Shape functions ---------------------------------------------------------------------------
 
 // {"transpose_a", true}
 struct OpAttr {
@@ -197,7 +197,7 @@ void ExpectShapeError(absl::string_view op, std::initializer_list<OpAttr> attrs,
 #define EXPECT_SHAPE(...) ::millrace::ExpectShape(__VA_ARGS__)
 #define EXPECT_SHAPE_ERROR(...) ::millrace::ExpectShapeError(__VA_ARGS__)
 
-// --- Small graphs --------------------------------------------------------------------------------
+// --- Small graphs ------------------------------------------------------------------------------
 
 // A node whose value is fed.
 Output TestInput(const Scope& scope, DType dtype, const PartialShape& shape = PartialShape());
@@ -209,7 +209,7 @@ StatusOr<std::vector<Tensor>> EvaluateGraph(const Scope& scope,
                                             const std::vector<Output>& fetches,
                                             OpTestDevice* device = nullptr);
 
-// --- Gradients -----------------------------------------------------------------------------------
+// --- Gradients ---------------------------------------------------------------------------------
 
 struct GradientCheckOptions {
   // Step of the central difference; 0 = 1e-5 for double, 1e-2 for float and narrower.
