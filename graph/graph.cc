@@ -123,10 +123,10 @@ Graph::Graph() {
 Graph::~Graph() = default;
 
 StatusOr<Node*> Graph::AddNode(NodeDef def) {
-  const std::string where = absl::StrCat(def.op(), " '", def.name(), "'");
+  auto where = [&def] { return absl::StrCat(def.op(), " '", def.name(), "'"); };
   if (!IsLegalNodeName(def.name(), /*internal=*/true)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        where,
+        where(),
         ": node name must be letters, digits and any of '_./-' and not begin with '/' or "
         "'-', got '",
         def.name(), "'"));
@@ -137,20 +137,20 @@ StatusOr<Node*> Graph::AddNode(NodeDef def) {
   }
   if (by_name_.contains(def.name())) {
     return absl::InvalidArgumentError(
-        absl::StrCat(where, ": node name must be unique, got a second node of this name"));
+        absl::StrCat(where(), ": node name must be unique, got a second node of this name"));
   }
   std::unique_ptr<Node> node(new Node);
   node->op_entry_ = LookUpOp(def.op());
   if (node->op_entry_ != nullptr) {
     const OpDef& op = node->op_entry_->def;
-    RETURN_IF_ERROR(Prefixed(where, ValidateNodeAttrs(def, op)));
+    if (Status s = ValidateNodeAttrs(def, op); !s.ok()) return Prefixed(where(), s);
     AddDefaultAttrs(op, &def);
     RETURN_IF_ERROR(NodeTypes(def, op, &node->input_types_, &node->output_types_));
   } else {
     size_t num_inputs = 0;
     for (const std::string& input : def.input()) num_inputs += !absl::StartsWith(input, "^");
     if (num_inputs > kMaxNodeArgs) {
-      return absl::InvalidArgumentError(absl::StrCat(where, ": number of inputs must be at most ",
+      return absl::InvalidArgumentError(absl::StrCat(where(), ": number of inputs must be at most ",
                                                      kMaxNodeArgs, ", got ", num_inputs));
     }
     node->input_types_.assign(num_inputs, DT_INVALID);

@@ -582,7 +582,9 @@ Status OpRegistrationStatus() {
 
 void AddDefaultAttrs(const OpDef& op, tensorflow::NodeDef* node) {
   for (const OpDef::AttrDef& attr : op.attr()) {
-    if (attr.has_default_value()) node->mutable_attr()->insert({attr.name(), attr.default_value()});
+    if (attr.has_default_value() && !node->attr().contains(attr.name())) {
+      (*node->mutable_attr())[attr.name()] = attr.default_value();
+    }
   }
 }
 
