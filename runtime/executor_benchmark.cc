@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a node and a step cost besides their kernels.
+//   bazel run //runtime:executor_benchmark
+// Counter nodes: null nodes per second. Chain, fan and random DAG have 100,000 NoOps with control
+// edges; the random DAG gives each node one to three predecessors among the 256 before it. The
+// argument is the number of threads of the arena.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "benchmark/benchmark.h"
+#include "ops/identity.h"
+#include "ops/placeholder.h"
+#include "runtime/executor.h"
+#include "runtime/session.h"
+#include "runtime/testing/step_ops.h"
+
+namespace millrace {
+namespace {
+
+using testing::TestGraph;
+using testing::TestStep;
+
+constexpr int kNodes = 100'000;
+
+void RunGraph(benchmark::State& state, TestGraph& graph) {
+  TestStep step(static_cast<int>(state.range(0)));
+  StatusOr<std::shared_ptr<const Plan>> plan = Plan::Build(*graph.graph(), &step.device, nullptr);
+  if (!plan.ok()) return state.SkipWithError(std::string(plan.status().message()).c_str());
+  StatusOr<std::unique_ptr<Executor>> executor = Executor::Make(*plan);
+  if (!executor.ok()) return state.SkipWithError("Executor::Make");
+  const int64_t num_nodes = static_cast<int64_t>((*plan)->nodes().size());
+  for (auto _ : state) {
+    if (!(*executor)->Run(step.context).ok()) return state.SkipWithError("Run");
+  }
+  state.counters["nodes"] = benchmark::Counter(static_cast<double>(num_nodes * state.iterations()),
+                                               benchmark::Counter::kIsRate);
+  state.counters["wakeups"] = static_cast<double>((*executor)->counters().wakeups);
+}
+
+void BM_Chain(benchmark::State& state) {
+  TestGraph graph;
+  Node* node = graph.NoOp("n0");
+  for (int i = 1; i < kNodes; ++i) node = graph.NoOp(absl::StrCat("n", i), {node});
+  RunGraph(state, graph);
+}
+BENCHMARK(BM_Chain)->Arg(1)->Arg(2)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+void BM_Fan(benchmark::State& state) {
+  TestGraph graph;
+  Node* first = graph.NoOp("n0");
+  for (int i = 1; i < kNodes; ++i) graph.NoOp(absl::StrCat("n", i), {first});
+  RunGraph(state, graph);
+}
+BENCHMARK(BM_Fan)->Arg(1)->Arg(2)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+// The predecessors of node i.
+class Predecessors {
+ public:
+  std::vector<int> Of(int i) {
+    const int lowest = i > 256 ? i - 256 : 0;
+    std::vector<int> result;
+    const int wanted = 1 + static_cast<int>(Next() % 3);
+    for (int k = 0; k < wanted; ++k) {
+      const int p = lowest + static_cast<int>(Next() % static_cast<uint64_t>(i - lowest));
+      bool known = false;
+      for (const int other : result) known |= other == p;
+      if (!known) result.push_back(p);
+    }
+    return result;
+  }
+
+ private:
+  uint64_t Next() {
+    seed_ ^= seed_ << 13;
+    seed_ ^= seed_ >> 7;
+    return seed_ ^= seed_ << 17;
+  }
+  uint64_t seed_ = 88172645463325252u;
+};
+
+void BM_RandomDag(benchmark::State& state) {
+  TestGraph graph;
+  std::vector<Node*> nodes = {graph.NoOp("n0")};
+  Predecessors predecessors;
+  for (int i = 1; i < kNodes; ++i) {
+    std::vector<Node*> controls;
+    for (const int p : predecessors.Of(i)) controls.push_back(nodes[static_cast<size_t>(p)]);
+    nodes.push_back(graph.NoOp(absl::StrCat("n", i), controls));
+  }
+  RunGraph(state, graph);
+}
+BENCHMARK(BM_RandomDag)->Arg(1)->Arg(2)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+// The same with a tensor along the first edge of each node.
+void BM_RandomDagOfIdentities(benchmark::State& state) {
+  TestGraph graph;
+  std::vector<Node*> nodes = {graph.Source("n0", 1)};
+  Predecessors predecessors;
+  for (int i = 1; i < kNodes; ++i) {
+    std::vector<Node*> controls;
+    for (const int p : predecessors.Of(i)) controls.push_back(nodes[static_cast<size_t>(p)]);
+    Node* data = controls.front();
+    controls.erase(controls.begin());
+    nodes.push_back(graph.Identity(absl::StrCat("n", i), data, controls));
+  }
+  RunGraph(state, graph);
+}
+BENCHMARK(BM_RandomDagOfIdentities)->Arg(1)->Arg(2)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+void BM_IdentityChain(benchmark::State& state) {
+  TestGraph graph;
+  Node* node = graph.Source("n0", 1);
+  for (int i = 1; i < kNodes; ++i) node = graph.Identity(absl::StrCat("n", i), node);
+  RunGraph(state, graph);
+}
+BENCHMARK(BM_IdentityChain)->Arg(1)->Arg(2)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+// Ten nodes between a feed and a fetch.
+struct TenNodes {
+  explicit TenNodes(int threads) {
+    Scope root;
+    Output x = Placeholder(root.WithName("x"), DT_FLOAT, {});
+    Output y = x;
+    for (int i = 0; i < 9; ++i) y = Identity(root, y);
+    fetch = Identity(root.WithName("y"), y).name();
+    SessionOptions options;
+    options.config.set_intra_op_parallelism_threads(threads);
+    StatusOr<std::unique_ptr<Session>> made = NewSession(options);
+    if (!made.ok()) std::abort();
+    session = *std::move(made);
+    if (!session->Extend(root).ok()) std::abort();
+  }
+  std::unique_ptr<Session> session;
+  std::string fetch;
+};
+
+void BM_TenNodeStepByRun(benchmark::State& state) {
+  TenNodes ten(static_cast<int>(state.range(0)));
+  const std::vector<Feed> feeds = {{"x", Tensor::Scalar<float>(1)}};
+  const std::vector<FetchName> fetches = {ten.fetch};
+  for (auto _ : state) {
+    auto out = ten.session->Run(feeds, fetches);
+    if (!out.ok()) return state.SkipWithError("Run");
+    benchmark::DoNotOptimize(out);
+  }
+  state.counters["steps"] =
+      benchmark::Counter(static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
+}
+BENCHMARK(BM_TenNodeStepByRun)->Arg(1)->Arg(2)->UseRealTime();
+
+void BM_TenNodeStepPrepared(benchmark::State& state) {
+  TenNodes ten(static_cast<int>(state.range(0)));
+  auto step = ten.session->Prepare({.feeds = {"x"}, .fetches = {ten.fetch}});
+  if (!step.ok()) return state.SkipWithError("Prepare");
+  const std::vector<Tensor> feeds = {Tensor::Scalar<float>(1)};
+  for (auto _ : state) {
+    auto out = (*step)->Run(feeds);
+    if (!out.ok()) return state.SkipWithError("Run");
+    benchmark::DoNotOptimize(out);
+  }
+  state.counters["steps"] =
+      benchmark::Counter(static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
+}
+BENCHMARK(BM_TenNodeStepPrepared)->Arg(1)->Arg(2)->UseRealTime();
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_RUNTIME_SESSION_H_
+#define MILLRACE_RUNTIME_SESSION_H_
+
+// Session: runs steps of a graph.
+//
+//   ASSIGN_OR_RETURN(auto session, NewSession({.target = "", .config = ...}));
+//   RETURN_IF_ERROR(session->Extend(graph_def));           // or: session->Create(scope)
+//   ASSIGN_OR_RETURN(auto out, session->Run({{x, images}}, {loss, step}, {train}));
+//
+// Targets: "" runs in this process; other schemes ("grpc://host:port") are
+// registered by the libraries that implement them (link //distributed).
+//
+// A signature (feeds, fetches, targets) is compiled at its first Run and cached (bounded, least
+// recently used first out); Prepare returns a handle that skips the look-up.
+//
+// States: open -> closed. Close cancels running steps (they end with Cancelled) and waits for them;
+// later calls return Cancelled "Session has been closed.".
+//
+// Thread-safety: all methods, from any thread; many Runs at once.
+// Failure: the first error of a step, with the op's and node's name; for nodes that a Scope of this
+// process made, followed by "; built at file:line".
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "core/arena.h"
+#include "core/status.h"
+#include "core/tensor.h"
+#include "graph/scope.h"
+#include "proto/config.pb.h"
+#include "proto/device_attributes.pb.h"
+#include "proto/graph.pb.h"
+
+namespace millrace {
+
+struct SessionOptions {
+  // "" = in this process.
+  std::string target = "";
+  // device_count, operation_timeout_in_ms, allow_soft_placement, log_device_placement, thread
+  // counts, device_filters, isolate_session_state, ...
+  tensorflow::ConfigProto config = {};
+  // Compiled signatures that are kept.
+  int max_cached_plans = 128;
+  // How long creating a session may wait for other tasks.
+  absl::Duration creation_timeout = absl::Seconds(7200);
+};
+
+// The name of a tensor ("x:0", "x") or of an operation; also made from what builders return.
+class FetchName {
+ public:
+  FetchName(absl::string_view name) : name_(name) {}   // NOLINT
+  FetchName(const std::string& name) : name_(name) {}  // NOLINT
+  FetchName(const char* name) : name_(name) {}         // NOLINT
+  FetchName(Output output) : name_(output.name()) {}   // NOLINT
+  FetchName(Operation op) : name_(op.name()) {}        // NOLINT
+  const std::string& name() const { return name_; }
+
+ private:
+  std::string name_;
+};
+
+struct Feed {
+  Feed(FetchName n, Tensor v) : name(n.name()), value(std::move(v)) {}
+  std::string name;
+  Tensor value;
+};
+
+struct Signature {
+  std::vector<std::string> feeds = {};
+  std::vector<std::string> fetches = {};
+  std::vector<std::string> targets = {};
+};
+
+// A compiled signature. Keeps what it needs of its session alive; after Close its runs fail.
+class PreparedStep {
+ public:
+  virtual ~PreparedStep() = default;
+  // `feeds` in the order of the signature; the result in the order of its fetches.
+  virtual StatusOr<std::vector<Tensor>> Run(absl::Span<const Tensor> feeds) = 0;
+  virtual StatusOr<std::vector<Tensor>> Run(const tensorflow::RunOptions& options,
+                                            absl::Span<const Tensor> feeds,
+                                            tensorflow::RunMetadata* metadata) = 0;
+};
+
+class Session {
+ public:
+  virtual ~Session() = default;
+
+  // Adds nodes; the first call gives the session its graph. InvalidArgument for a name that exists
+  // with another definition.
+  virtual Status Extend(const tensorflow::GraphDef& graph) = 0;
+  // The finished graph of a Scope, with the source lines of its nodes for error messages.
+  Status Extend(const Scope& scope);
+
+  // A fetch that names an operation (no ":k" and no outputs) is run and returns no tensor, so
+  // results are one per fetched tensor, in order.
+  virtual StatusOr<std::vector<Tensor>> Run(const tensorflow::RunOptions& options,
+                                            absl::Span<const Feed> feeds,
+                                            absl::Span<const FetchName> fetches,
+                                            absl::Span<const FetchName> targets,
+                                            tensorflow::RunMetadata* metadata) = 0;
+  StatusOr<std::vector<Tensor>> Run(const std::vector<Feed>& feeds,
+                                    const std::vector<FetchName>& fetches,
+                                    const std::vector<FetchName>& targets = {}) {
+    return Run(tensorflow::RunOptions(), feeds, fetches, targets, nullptr);
+  }
+
+  virtual StatusOr<std::unique_ptr<PreparedStep>> Prepare(const Signature& signature) = 0;
+
+  virtual Status Close() = 0;
+  virtual StatusOr<std::vector<tensorflow::DeviceAttributes>> ListDevices() = 0;
+
+ protected:
+  // Source lines by node name, from Extend(scope); used to complete error messages.
+  virtual void AddSourceLines(std::vector<std::pair<std::string, std::string>> lines) = 0;
+};
+
+// FailedPrecondition / NotFound when no factory handles the target.
+StatusOr<std::unique_ptr<Session>> NewSession(const SessionOptions& options = {});
+
+// Registers a factory for targets that begin with `scheme` ("grpc://") before main. The scheme ""
+// stands for the targets "" and "local" only.
+class SessionFactoryRegistration {
+ public:
+  using Factory = std::function<StatusOr<std::unique_ptr<Session>>(const SessionOptions&)>;
+  // What ResetTarget does for such a target; Unimplemented when empty.
+  using Reset = std::function<Status(const SessionOptions&, absl::Span<const std::string>)>;
+  SessionFactoryRegistration(absl::string_view scheme, Factory factory, Reset reset = nullptr);
+};
+
+// Closes all sessions of a target and clears containers there (empty = the default container).
+Status ResetTarget(const SessionOptions& options, absl::Span<const std::string> containers);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_RUNTIME_SESSION_H_

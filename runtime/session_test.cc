@@ -1,0 +1,576 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/session.h"
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/notification.h"
+#include "graph/node_builder.h"
+#include "gtest/gtest.h"
+#include "ops/constant.h"
+#include "ops/control_flow.h"
+#include "ops/identity.h"
+#include "ops/placeholder.h"
+#include "ops/state.h"
+#include "runtime/direct_session.h"
+#include "runtime/testing/step_ops.h"
+
+namespace millrace {
+namespace {
+
+using testing::SetAsyncHook;
+using testing::SetHook;
+
+BuiltNode ProbeNode(ScopeAt at, absl::string_view op, const std::string& hook,
+                    const std::vector<Output>& inputs, int64_t outputs) {
+  return NodeBuilder(at, op)
+      .Input(absl::MakeConstSpan(inputs))
+      .Attr("N", static_cast<int64_t>(inputs.size()))
+      .Attr("M", outputs)
+      .Attr("hook", hook)
+      .Finish();
+}
+Output Sum(ScopeAt at, const std::vector<Output>& inputs) {
+  return ProbeNode(at, "TestProbe", "sum", inputs, 1).output(0);
+}
+
+class SessionTest : public ::testing::Test {
+ protected:
+  SessionTest() {
+    SetHook("sum", [this](KernelContext* ctx) -> Status {
+      ++sums_;
+      float sum = 0;
+      for (int i = 0; i < ctx->num_inputs(); ++i) {
+        for (const float value : ctx->input(i).flat<float>()) sum += value;
+      }
+      ctx->set_output(0, Tensor::Scalar<float>(sum));
+      return absl::OkStatus();
+    });
+    SetHook("fail", [](KernelContext*) -> Status { return absl::DataLossError("wanted"); });
+    SetAsyncHook("forever", [this](KernelContext* ctx, AsyncKernel::DoneCallback done) {
+      auto shared = std::make_shared<AsyncKernel::DoneCallback>(std::move(done));
+      CancellationManager::Token token;
+      if (!ctx->cancellation()->Register(
+              &token, [shared] { (*shared)(absl::CancelledError("waiting was cancelled")); })) {
+        (*shared)(absl::CancelledError("waiting was cancelled"));
+      }
+      MutexLock lock(&mu_);
+      ++waiting_;
+      changed_.SignalAll();
+    });
+  }
+  ~SessionTest() override {
+    sessions_.clear();
+    testing::ClearHooks();
+  }
+
+  Session* Make(const Scope& scope, const SessionOptions& options = {}) {
+    StatusOr<std::unique_ptr<Session>> session = NewSession(options);
+    EXPECT_TRUE(session.ok()) << session.status();
+    sessions_.push_back(*std::move(session));
+    const Status extended = sessions_.back()->Extend(scope);
+    EXPECT_TRUE(extended.ok()) << extended;
+    return sessions_.back().get();
+  }
+  void AwaitWaiting(int n) {
+    MutexLock lock(&mu_);
+    while (waiting_ < n) changed_.Wait(&mu_);
+  }
+  static float Value(const Tensor& t) { return t.scalar<float>(); }
+
+  std::atomic<int> sums_{0};
+  Mutex mu_;
+  CondVar changed_;
+  int waiting_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<std::unique_ptr<Session>> sessions_;
+};
+
+// --- Feeds, fetches, targets ---------------------------------------------------------------------
+
+TEST_F(SessionTest, RunsWhatAFetchNeeds) {
+  Scope root;
+  Output x = Placeholder(root, DT_FLOAT, {});
+  Output y = Sum(root, {x, Const(root, 2.f)});
+  Sum(root, {Placeholder(root, DT_FLOAT, {})});  // not needed, not fed
+  Session* session = Make(root);
+  auto out = session->Run({{x, Tensor::Scalar<float>(3)}}, {y});
+  ASSERT_TRUE(out.ok()) << out.status();
+  ASSERT_EQ(out->size(), 1u);
+  EXPECT_EQ(Value((*out)[0]), 5);
+  EXPECT_EQ(sums_, 1);
+}
+
+TEST_F(SessionTest, ResultsComeInTheOrderOfTheFetchesWithDuplicates) {
+  Scope root;
+  Output a = Const(root.WithName("a"), 1.f);
+  Const(root.WithName("b"), 2.f);
+  Output c = Const(root.WithName("c"), 3.f);
+  Session* session = Make(root);
+  auto out = session->Run({}, {c, a, "b", a, "c:0"});
+  ASSERT_TRUE(out.ok()) << out.status();
+  std::vector<float> values;
+  for (const Tensor& t : *out) values.push_back(Value(t));
+  EXPECT_EQ(values, (std::vector<float>{3, 1, 2, 1, 3}));
+}
+
+TEST_F(SessionTest, AnyTensorMayBeFed) {
+  Scope root;
+  Output c = Const(root.WithName("c"), 1.f);
+  Output middle = Sum(root.WithName("middle"), {c, c});
+  Output y = Sum(root, {middle, c});
+  Session* session = Make(root);
+  EXPECT_EQ(Value((*session->Run({}, {y}))[0]), 3);
+  auto fed = session->Run({{"middle", Tensor::Scalar<float>(10)}}, {y});
+  ASSERT_TRUE(fed.ok()) << fed.status();
+  EXPECT_EQ(Value((*fed)[0]), 11);
+  fed = session->Run({{c, Tensor::Scalar<float>(10)}}, {y});
+  ASSERT_TRUE(fed.ok()) << fed.status();
+  EXPECT_EQ(Value((*fed)[0]), 30);
+}
+
+TEST_F(SessionTest, AFedTensorThatIsFetchedIsReturned) {
+  Scope root;
+  Output x = Placeholder(root.WithName("x"), DT_FLOAT, {});
+  Output y = Sum(root, {x});
+  Session* session = Make(root);
+  auto out = session->Run({{"x", Tensor::Scalar<float>(4)}}, {"x:0", y, x});
+  ASSERT_TRUE(out.ok()) << out.status();
+  EXPECT_EQ(Value((*out)[0]), 4);
+  EXPECT_EQ(Value((*out)[1]), 4);
+  EXPECT_EQ(Value((*out)[2]), 4);
+  sums_ = 0;
+  out = session->Run({{x, Tensor::Scalar<float>(4)}}, {x});
+  ASSERT_TRUE(out.ok()) << out.status();
+  EXPECT_EQ(Value((*out)[0]), 4);
+  EXPECT_EQ(sums_, 0);
+}
+
+TEST_F(SessionTest, OperationsAreRunAsTargetsOrFetches) {
+  Scope root;
+  Output y = Sum(root, {Const(root, 1.f)});
+  Operation group = Group(root.WithName("group"), {y.op()});
+  Session* session = Make(root);
+  auto out = session->Run({}, {}, {group});
+  ASSERT_TRUE(out.ok()) << out.status();
+  EXPECT_TRUE(out->empty());
+  out = session->Run({}, {"group", y});
+  ASSERT_TRUE(out.ok()) << out.status();
+  EXPECT_EQ(out->size(), 1u);
+  EXPECT_EQ(sums_, 2);
+}
+
+TEST_F(SessionTest, VariablesOutliveSignatures) {
+  Scope root;
+  Output handle = VarHandleOp(root.WithName("v"), DT_FLOAT, PartialShape::Scalar());
+  Output x = Placeholder(root, DT_FLOAT, {});
+  Operation assign = AssignVariableOp(root, handle, x);
+  Operation add = AssignAddVariableOp(root, handle, x);
+  Output read = ReadVariableOp(root.WithName("read"), handle, DT_FLOAT);
+  Session* session = Make(root);
+  const Status uninitialized = session->Run({}, {read}).status();
+  EXPECT_EQ(uninitialized.code(), absl::StatusCode::kFailedPrecondition) << uninitialized;
+  EXPECT_TRUE(absl::StrContains(uninitialized.message(), "uninitialized")) << uninitialized;
+  ASSERT_TRUE(session->Run({{x, Tensor::Scalar<float>(5)}}, {}, {assign}).ok());
+  ASSERT_TRUE(session->Run({{x, Tensor::Scalar<float>(2)}}, {}, {add}).ok());
+  EXPECT_EQ(Value((*session->Run({}, {read}))[0]), 7);
+  // Another session has its own.
+  Session* other = Make(root);
+  EXPECT_FALSE(other->Run({}, {read}).ok());
+}
+
+// --- Errors --------------------------------------------------------------------------------------
+
+struct ErrorCase {
+  const char* name;
+  std::vector<Feed> feeds;
+  std::vector<FetchName> fetches, targets;
+  absl::StatusCode code;
+  const char* text;
+};
+
+TEST_F(SessionTest, ErrorsSayWhatIsWrong) {
+  Scope root;
+  Output x = Placeholder(root.WithName("x"), DT_FLOAT, {-1, 784});
+  Sum(root.WithName("y"), {x});
+  Output constant = Const(root.WithName("constant"), {1.f, 2.f});
+  ProbeNode(root.WithName("bad"), "TestProbe", "fail", {}, 1);
+  BuiltNode branch = NodeBuilder(root.WithName("switch"), "Switch")
+                         .Input(constant)
+                         .Input(Const(root, false))
+                         .Finish();
+  Identity(root.WithName("dead"), branch.output(1));
+  NoOp(root.WithName("noop"));
+  Session* session = Make(root);
+  const Tensor good = *Tensor::Zeros(DT_FLOAT, *Shape::Make({2, 784}));
+  const std::vector<ErrorCase> cases = {
+      {"nothing",
+       {},
+       {},
+       {},
+       absl::StatusCode::kInvalidArgument,
+       "Must specify at least one target to fetch or execute."},
+      {"unknown fetch", {}, {"nobody"}, {}, absl::StatusCode::kNotFound, "nobody"},
+      {"unknown target", {}, {}, {"nobody"}, absl::StatusCode::kNotFound, "nobody"},
+      {"unknown feed", {{"nobody:0", good}}, {"y"}, {}, absl::StatusCode::kNotFound, "nobody"},
+      {"unknown feed that is fetched",
+       {{"nobody:0", good}},
+       {"nobody"},
+       {},
+       absl::StatusCode::kNotFound,
+       "nobody"},
+      {"output index", {}, {"y:1"}, {}, absl::StatusCode::kInvalidArgument, "y:1"},
+      {"fed twice",
+       {{"x", good}, {"x:0", good}},
+       {"y"},
+       {},
+       absl::StatusCode::kInvalidArgument,
+       "Endpoint \"x:0\" fed more than once."},
+      {"unfed placeholder",
+       {},
+       {"y"},
+       {},
+       absl::StatusCode::kInvalidArgument,
+       "You must feed a value for placeholder tensor 'x' with dtype float and shape [?,784]"},
+      {"dtype of a feed",
+       {{"x", Tensor::Scalar<int32_t>(1)}},
+       {"y"},
+       {},
+       absl::StatusCode::kInvalidArgument,
+       "Cannot feed value of type int32 for Tensor 'x:0', which has type float"},
+      {"shape of a feed",
+       {{"x", Tensor::Scalar<float>(1)}},
+       {"y"},
+       {},
+       absl::StatusCode::kInvalidArgument,
+       "Cannot feed value of shape [] for Tensor 'x:0', which has shape [?,784]"},
+      {"shape of a fed constant",
+       {{"constant", Tensor::Scalar<float>(1)}},
+       {"dead"},
+       {},
+       absl::StatusCode::kInvalidArgument,
+       "Cannot feed value of shape [] for Tensor 'constant:0', which has shape [2]"},
+      {"empty feed", {{"x", Tensor()}}, {"y"}, {}, absl::StatusCode::kInvalidArgument, "x:0"},
+      {"a kernel's error",
+       {},
+       {"bad"},
+       {},
+       absl::StatusCode::kDataLoss,
+       "TestProbe 'bad': wanted\n\t [[{{node bad}}]]; built at runtime/session_test.cc:"},
+      {"dead fetch",
+       {},
+       {"dead"},
+       {},
+       absl::StatusCode::kInvalidArgument,
+       "Retval[0] does not have value"},
+  };
+  for (const ErrorCase& c : cases) {
+    SCOPED_TRACE(c.name);
+    for (int run = 0; run < 2; ++run) {
+      const Status status = session->Run(c.feeds, c.fetches, c.targets).status();
+      EXPECT_EQ(status.code(), c.code) << status;
+      EXPECT_TRUE(absl::StrContains(status.message(), c.text)) << status;
+    }
+  }
+  EXPECT_TRUE(session->Run({{"x", good}}, {"y"}).ok());
+}
+
+TEST_F(SessionTest, AnUnknownOpIsNoErrorUntilItRuns) {
+  StatusOr<std::unique_ptr<Session>> session = NewSession();
+  ASSERT_TRUE(session.ok());
+  tensorflow::GraphDef def;
+  tensorflow::NodeDef* node = def.add_node();
+  node->set_name("strange");
+  node->set_op("MadeUpOp");
+  node = def.add_node();
+  node->set_name("plain");
+  node->set_op("NoOp");
+  ASSERT_TRUE((*session)->Extend(def).ok());
+  EXPECT_TRUE((*session)->Run({}, {}, {"plain"}).ok());
+  const Status status = (*session)->Run({}, {}, {"strange"}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "MadeUpOp")) << status;
+}
+
+// --- Extend --------------------------------------------------------------------------------------
+
+TEST_F(SessionTest, ExtendAddsNodesThatUseOldOnes) {
+  Scope root;
+  Output a = Const(root.WithName("a"), 1.f);
+  Session* session = Make(root);
+  EXPECT_EQ(Value((*session->Run({}, {a}))[0]), 1);
+  Output b = Sum(root.WithName("b"), {a, a});
+  ASSERT_TRUE(session->Extend(root).ok());  // the old nodes come again, unchanged
+  EXPECT_EQ(Value((*session->Run({}, {b}))[0]), 2);
+
+  tensorflow::GraphDef only_new;
+  tensorflow::NodeDef* node = only_new.add_node();
+  node->set_name("c");
+  node->set_op("Identity");
+  node->add_input("b:0");
+  node->add_input("^a");
+  (*node->mutable_attr())["T"].set_type(tensorflow::DT_FLOAT);
+  ASSERT_TRUE(session->Extend(only_new).ok());
+  EXPECT_EQ(Value((*session->Run({}, {"c"}))[0]), 2);
+}
+
+TEST_F(SessionTest, ExtendWithAnotherDefinitionOfANameIsRefused) {
+  Scope root;
+  Const(root.WithName("a"), 1.f);
+  Session* session = Make(root);
+  Scope other;
+  Const(other.WithName("a"), 2.f);
+  Const(other.WithName("new"), 3.f);
+  const Status status = session->Extend(other);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "'a'")) << status;
+  EXPECT_FALSE(session->Run({}, {"new"}).ok());
+  EXPECT_EQ(Value((*session->Run({}, {"a"}))[0]), 1);
+}
+
+// --- Signatures ----------------------------------------------------------------------------------
+
+TEST_F(SessionTest, PermutedSignaturesShareAPlan) {
+  Scope root;
+  Output x = Placeholder(root, DT_FLOAT, {});
+  Output y = Placeholder(root, DT_FLOAT, {});
+  Output twice = Sum(root, {x, x});
+  Output both = Sum(root, {x, y});
+  Session* session = Make(root);
+  const Tensor one = Tensor::Scalar<float>(1), ten = Tensor::Scalar<float>(10);
+  auto out = session->Run({{x, one}, {y, ten}}, {twice, both});
+  ASSERT_TRUE(out.ok()) << out.status();
+  EXPECT_EQ(Value((*out)[0]), 2);
+  EXPECT_EQ(Value((*out)[1]), 11);
+  out = session->Run({{y, ten}, {x, one}}, {both, twice});
+  ASSERT_TRUE(out.ok()) << out.status();
+  EXPECT_EQ(Value((*out)[0]), 11);
+  EXPECT_EQ(Value((*out)[1]), 2);
+  EXPECT_EQ(StatsOfDirectSession(*session)->compilations, 1);
+}
+
+TEST_F(SessionTest, TheCacheOfSignaturesIsBounded) {
+  Scope root;
+  std::vector<Output> constants;
+  for (int i = 0; i < 20; ++i) constants.push_back(Const(root, static_cast<float>(i)));
+  Session* session = Make(root, {.max_cached_plans = 4});
+  for (int round = 0; round < 2; ++round) {
+    for (int i = 0; i < 20; ++i) {
+      EXPECT_EQ(Value((*session->Run({}, {constants[static_cast<size_t>(i)]}))[0]), i);
+      EXPECT_TRUE(session->Run({}, {constants[0]}).ok());
+      EXPECT_LE(StatsOfDirectSession(*session)->cached_signatures, 4);
+    }
+  }
+  // The one in use all the time was compiled once, the others in each round.
+  EXPECT_EQ(StatsOfDirectSession(*session)->compilations, 1 + 2 * 19);
+}
+
+TEST_F(SessionTest, APreparedStepRunsWithoutNames) {
+  Scope root;
+  Output x = Placeholder(root.WithName("x"), DT_FLOAT, {});
+  Output y = Placeholder(root.WithName("y"), DT_FLOAT, {});
+  Sum(root.WithName("sum"), {x, x, y});
+  Session* session = Make(root);
+  auto step = session->Prepare({.feeds = {"y", "x"}, .fetches = {"sum", "y"}});
+  ASSERT_TRUE(step.ok()) << step.status();
+  for (int i = 0; i < 3; ++i) {
+    const std::vector<Tensor> feeds = {Tensor::Scalar<float>(1),
+                                       Tensor::Scalar<float>(static_cast<float>(i))};
+    auto out = (*step)->Run(feeds);
+    ASSERT_TRUE(out.ok()) << out.status();
+    EXPECT_EQ(Value((*out)[0]), 2 * i + 1);
+    EXPECT_EQ(Value((*out)[1]), 1);
+  }
+  EXPECT_EQ((*step)->Run({}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(session->Prepare({.fetches = {"nobody"}}).status().code(), absl::StatusCode::kNotFound);
+  sessions_.clear();
+  const std::vector<Tensor> feeds = {Tensor::Scalar<float>(1), Tensor::Scalar<float>(1)};
+  EXPECT_EQ((*step)->Run(feeds).status().message(), "Session has been closed.");
+}
+
+// --- Time and threads ----------------------------------------------------------------------------
+
+TEST_F(SessionTest, ATimeoutCancelsTheStep) {
+  Scope root;
+  Output never = ProbeNode(root, "TestProbeAsync", "forever", {}, 1).output(0);
+  Session* session = Make(root);
+  tensorflow::RunOptions options;
+  options.set_timeout_in_ms(20);
+  const std::vector<FetchName> fetches = {never};
+  Status status = session->Run(options, {}, fetches, {}, nullptr).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "Timed out waiting for notification")) << status;
+
+  SessionOptions session_options;
+  session_options.config.set_operation_timeout_in_ms(20);
+  status = Make(root, session_options)->Run({}, {never}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+}
+
+TEST_F(SessionTest, CloseCancelsRunningStepsAndLaterOnesFail) {
+  Scope root;
+  Output never = ProbeNode(root, "TestProbeAsync", "forever", {}, 1).output(0);
+  Output one = Const(root, 1.f);
+  Session* session = Make(root);
+  std::vector<std::thread> threads;
+  std::atomic<int> cancelled{0};
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&] {
+      if (absl::IsCancelled(session->Run({}, {never}).status())) ++cancelled;
+    });
+  }
+  AwaitWaiting(3);
+  EXPECT_TRUE(session->Close().ok());
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(cancelled, 3);
+  const Status status = session->Run({}, {one}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(status.message(), "Session has been closed.");
+  EXPECT_TRUE(absl::IsCancelled(session->Extend(root)));
+  EXPECT_TRUE(session->Close().ok());
+}
+
+TEST_F(SessionTest, ManyThreadsRunManySignatures) {
+  Scope root;
+  Output x = Placeholder(root, DT_FLOAT, {});
+  std::vector<Output> sums;
+  for (int i = 1; i <= 5; ++i) {
+    sums.push_back(Sum(root, std::vector<Output>(static_cast<size_t>(i), x)));
+  }
+  Session* session = Make(root, {.max_cached_plans = 3});
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 100; ++i) {
+        const size_t which = static_cast<size_t>(t + i) % sums.size();
+        const float value = static_cast<float>(t * 100 + i);
+        auto out = session->Run({{x, Tensor::Scalar<float>(value)}}, {sums[which]});
+        if (!out.ok() || Value((*out)[0]) != value * static_cast<float>(which + 1)) ++wrong;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST_F(SessionTest, ThreadCountsOfTheConfigAreAccepted) {
+  for (const auto& [intra, inter] : {std::pair(1, 0), {2, 1}, {0, 2}, {0, -1}}) {
+    Scope root;
+    Output y = Sum(root, {Const(root, 1.f)});
+    SessionOptions options;
+    options.config.set_intra_op_parallelism_threads(intra);
+    options.config.set_inter_op_parallelism_threads(inter);
+    options.config.set_use_per_session_threads(true);
+    Session* session = Make(root, options);
+    tensorflow::RunOptions run;
+    run.set_inter_op_thread_pool(-1);
+    const std::vector<FetchName> fetches = {y};
+    EXPECT_TRUE(session->Run(run, {}, fetches, {}, nullptr).ok());
+    run.set_inter_op_thread_pool(5);
+    EXPECT_EQ(session->Run(run, {}, fetches, {}, nullptr).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+}
+
+// --- Devices -------------------------------------------------------------------------------------
+
+SessionOptions WithCpus(int n) {
+  SessionOptions options;
+  (*options.config.mutable_device_count())["CPU"] = n;
+  return options;
+}
+
+TEST_F(SessionTest, NodesRunOnTheDevicesTheyAskFor) {
+  Scope root;
+  Output x = Placeholder(root.WithDevice("/cpu:0"), DT_FLOAT, {});
+  Output value = x;
+  for (int i = 0; i < 20; ++i) {
+    value = Sum(root.WithDevice(absl::StrCat("/cpu:", i % 3)), {value, Const(root, 1.f)});
+  }
+  Session* session = Make(root, WithCpus(3));
+  for (int i = 0; i < 5; ++i) {
+    auto out = session->Run({{x, Tensor::Scalar<float>(static_cast<float>(i))}}, {value});
+    ASSERT_TRUE(out.ok()) << out.status();
+    EXPECT_EQ(Value((*out)[0]), i + 20);
+  }
+  auto devices = session->ListDevices();
+  ASSERT_TRUE(devices.ok());
+  ASSERT_EQ(devices->size(), 3u);
+  EXPECT_EQ((*devices)[2].name(), "/job:localhost/replica:0/task:0/device:CPU:2");
+  EXPECT_NE((*devices)[2].incarnation(), 0u);
+
+  Session* small = Make(root, WithCpus(1));
+  const Status status = small->Run({{x, Tensor::Scalar<float>(1)}}, {value}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "Cannot assign a device for operation"))
+      << status;
+}
+
+TEST_F(SessionTest, AnErrorOnOneDeviceIsTheErrorOfTheStep) {
+  Scope root;
+  Output bad =
+      ProbeNode(root.WithName("bad").WithDevice("/cpu:1"), "TestProbe", "fail", {}, 1).output(0);
+  Output y = Sum(root.WithDevice("/cpu:0"), {bad});
+  Session* session = Make(root, WithCpus(2));
+  const Status status = session->Run({}, {y}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+  EXPECT_TRUE(absl::StartsWith(status.message(), "TestProbe 'bad': wanted\n\t [[{{node bad}}]]"))
+      << status;
+}
+
+TEST_F(SessionTest, BadDeviceCountsAreRefused) {
+  for (const int n : {0, -1, 1'000'000}) {
+    EXPECT_EQ(NewSession(WithCpus(n)).status().code(), absl::StatusCode::kInvalidArgument);
+  }
+}
+
+// --- Metadata ------------------------------------------------------------------------------------
+
+TEST_F(SessionTest, ATracedRunFillsItsMetadata) {
+  Scope root;
+  Output a = Const(root.WithName("a"), 1.f);
+  Output y = Sum(root.WithName("y"), {a, a});
+  Session* session = Make(root);
+  tensorflow::RunOptions options;
+  options.set_trace_level(tensorflow::RunOptions::FULL_TRACE);
+  options.set_output_partition_graphs(true);
+  tensorflow::RunMetadata metadata;
+  const std::vector<FetchName> fetches = {y};
+  ASSERT_TRUE(session->Run(options, {}, fetches, {}, &metadata).ok());
+  ASSERT_EQ(metadata.step_stats().dev_stats_size(), 1);
+  std::map<std::string, std::string> labels;
+  for (const auto& node : metadata.step_stats().dev_stats(0).node_stats()) {
+    labels[node.node_name()] = node.timeline_label();
+  }
+  EXPECT_EQ(labels["y"], "y = TestProbe(a, a)");
+  ASSERT_EQ(metadata.partition_graphs_size(), 1);
+  EXPECT_EQ(metadata.partition_graphs(0).node_size(), 3);
+}
+
+// --- Targets -------------------------------------------------------------------------------------
+
+TEST_F(SessionTest, TargetsNameTheirFactory) {
+  EXPECT_TRUE(NewSession({.target = "local"}).ok());
+  const Status status = NewSession({.target = "ftp://host"}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "ftp://host")) << status;
+}
+
+TEST_F(SessionTest, ResetTargetClosesSessions) {
+  Scope root;
+  Output one = Const(root, 1.f);
+  Session* session = Make(root);
+  EXPECT_TRUE(session->Run({}, {one}).ok());
+  ASSERT_TRUE(ResetTarget({}, {}).ok());
+  EXPECT_TRUE(absl::IsCancelled(session->Run({}, {one}).status()));
+  EXPECT_TRUE(Make(root)->Run({}, {one}).ok());
+}
+
+}  // namespace
+}  // namespace millrace
