@@ -145,6 +145,34 @@ class LaterKernel : public AsyncKernel {
 const OpRegistration kLater = UnarySpec("_TestLater").Shape(UnchangedShape).NotDifferentiable();
 const KernelRegistration kLaterKernel = KernelFor<LaterKernel>("_TestLater");
 
+// y = the sum of scalars; a list argument.
+class SumKernel : public Kernel {
+ public:
+  Status Compute(KernelContext* ctx) const override {
+    float sum = 0;
+    for (int i = 0; i < ctx->num_inputs(); ++i) {
+      if (!ctx->has_input(i)) continue;
+      ASSIGN_OR_RETURN(const float x, ctx->ScalarInput<float>(i, "x"));
+      sum += x;
+    }
+    ctx->set_output(0, Tensor::Scalar<float>(sum));
+    return absl::OkStatus();
+  }
+};
+Status SumShape(InferenceContext* c) {
+  for (int i = 0; i < c->num_inputs(); ++i) RETURN_IF_ERROR(c->InputWithRank(i, 0).status());
+  return ScalarShape(c);
+}
+const OpRegistration kSum = OpSpec("_TestSum")
+                                .Input("xs: N * T")
+                                .Output("y: T")
+                                .Attr("N: int >= 1")
+                                .Attr("T: {double, float}")
+                                .Attr("mode: {'ALL', 'SOME'} = 'ALL'")
+                                .Shape(SumShape)
+                                .NotDifferentiable();
+const KernelRegistration kSumKernel = KernelFor<SumKernel>("_TestSum").Type<float>("T");
+
 // Reads a variable; its gradient is that of the value.
 class ReadKernel : public Kernel {
  public:
@@ -445,7 +473,25 @@ TEST(OpTestTest, MissingOutputFails) {
 TEST(OpTestTest, ShapesAsText) {
   EXPECT_SHAPE("_TestDouble", {}, {"[2,?]"}, "[2,?]");
   EXPECT_SHAPE("_TestDouble", {{"T", DT_DOUBLE}}, {"<unknown>"}, "<unknown>");
+  EXPECT_SHAPE("_TestAsk", {{"T", DT_INT32}}, {"[]", TensorOf<int32_t>({1}, {1})}, "<unknown>");
+  EXPECT_SHAPE("_TestSum", {}, {"[]", "<unknown>", "[]"}, "[]");
+  EXPECT_SHAPE("_TestSum", {{"N", 2}, {"mode", "SOME"}}, {"[]", "[]"}, "[]");
+  EXPECT_SHAPE("_TestRead", {}, {{DT_FLOAT, "[2,?]"}}, "[2,?]");
+  EXPECT_SHAPE_ERROR("_TestSum", {}, {"[]", "[2]"}, "rank 0");
   EXPECT_NONFATAL_FAILURE(EXPECT_SHAPE("_TestDouble", {}, {"[2]"}, "[3]"), "[2]");
+  EXPECT_FATAL_FAILURE(EXPECT_SHAPE("_TestDouble", {{"no_attr", 1}}, {"[2]"}, "[2]"),
+                       "has no attr no_attr");
+}
+
+TEST(OpTestTest, ListArgumentsAndDeadInputs) {
+  const Tensor one = Tensor::Scalar<float>(1);
+  const Tensor two = Tensor::Scalar<float>(2);
+  ExpectTensorEqual(RunOp1(OpCall("_TestSum").Inputs({one, two, two}).Attr("mode", "SOME")),
+                    Tensor::Scalar<float>(5));
+  ExpectTensorEqual(RunOp1(OpCall("_TestSum").Inputs({OpInput::Dead(DT_FLOAT), two})),
+                    Tensor::Scalar<float>(2));
+  ExpectOpError(OpCall("_TestSum").Inputs({one}).Attr("mode", "NONE"),
+                absl::StatusCode::kInvalidArgument, "mode");
 }
 
 TEST(OpTestTest, GradientsAreComparedWithFiniteDifferences) {

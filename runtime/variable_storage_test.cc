@@ -421,7 +421,8 @@ TEST(VariableStorageTest, DenseAndRowUpdatesMixWithoutLoss) {
   });
   dense.join();
   rows.join();
-  for (const float value : v->Read()->flat<float>()) EXPECT_EQ(value, 2 * kRounds);
+  const Tensor end = *v->Read();
+  for (const float value : end.flat<float>()) EXPECT_EQ(value, 2 * kRounds);
 }
 
 }  // namespace
