@@ -35,7 +35,7 @@ bool SplitSuffix(absl::string_view name, absl::string_view* base, int* suffix) {
   return true;
 }
 
-// How many tensors `arg` stands for, and the types of them.
+// The types of the tensors that `arg` stands for.
 Status AppendArgTypes(const NodeDef& node, const OpDef::ArgDef& arg, std::vector<DType>* types) {
   auto wrap = [&](DType type) { return arg.is_ref() ? RefOf(type) : type; };
   if (!arg.type_list_attr().empty()) {
@@ -51,15 +51,7 @@ Status AppendArgTypes(const NodeDef& node, const OpDef::ArgDef& arg, std::vector
     }
     return absl::OkStatus();
   }
-  int64_t count = 1;
-  if (!arg.number_attr().empty()) {
-    ASSIGN_OR_RETURN(count, GetAttr<int64_t>(node, arg.number_attr()));
-    if (count < 0 || count > kMaxNodeArgs) {
-      return absl::InvalidArgumentError(absl::StrCat(node.op(), " '", node.name(), "': attr '",
-                                                     arg.number_attr(), "' must be in [0, ",
-                                                     kMaxNodeArgs, "], got ", count));
-    }
-  }
+  ASSIGN_OR_RETURN(const int count, ArgSize(node, arg));
   DType type = static_cast<DType>(arg.type());
   if (!arg.type_attr().empty()) {
     ASSIGN_OR_RETURN(type, GetAttr<DType>(node, arg.type_attr()));
@@ -76,11 +68,9 @@ template <typename Args>
 StatusOr<ArgRange> FindRange(const NodeDef& node, const Args& args, absl::string_view name,
                              absl::string_view what) {
   ArgRange range;
-  std::vector<DType> types;
   for (const OpDef::ArgDef& arg : args) {
-    types.clear();
-    RETURN_IF_ERROR(AppendArgTypes(node, arg, &types));
-    range.end = range.begin + static_cast<int>(types.size());
+    ASSIGN_OR_RETURN(const int size, ArgSize(node, arg));
+    range.end = range.begin + size;
     if (arg.name() == name) return range;
     range.begin = range.end;
   }
@@ -234,7 +224,7 @@ Status Graph::AddEdge(Node* src, int src_output, Node* dst, int dst_input) {
                      TensorNameString(*src, src_output), "'"));
   }
   const bool src_is_known = src->op_entry_ != nullptr;
-  if (src_output < 0 || src_output >= (src_is_known ? src->num_outputs() : kMaxNodeArgs)) {
+  if (src_output < 0 || src_output >= (src_is_known ? src->num_outputs() : kMaxUnknownOutputs)) {
     return absl::InvalidArgumentError(absl::StrCat(
         Where(*dst), ": input ", dst_input, " refers to '", src->name(), ":", src_output,
         "', but '", src->name(), "' has ", Plural(src->num_outputs(), "output")));
@@ -491,6 +481,22 @@ Status NodeTypes(const NodeDef& node, const OpDef& op, std::vector<DType>* input
     }
   }
   return absl::OkStatus();
+}
+
+StatusOr<int> ArgSize(const NodeDef& node, const OpDef::ArgDef& arg) {
+  if (!arg.type_list_attr().empty()) {
+    auto it = node.attr().find(arg.type_list_attr());
+    if (it != node.attr().end()) return it->second.list().type_size();
+    return GetAttr<std::vector<DType>>(node, arg.type_list_attr()).status();  // says it is missing
+  }
+  if (arg.number_attr().empty()) return 1;
+  ASSIGN_OR_RETURN(const int64_t count, GetAttr<int64_t>(node, arg.number_attr()));
+  if (count < 0 || count > kMaxNodeArgs) {
+    return absl::InvalidArgumentError(absl::StrCat(node.op(), " '", node.name(), "': attr '",
+                                                   arg.number_attr(), "' must be in [0, ",
+                                                   kMaxNodeArgs, "], got ", count));
+  }
+  return static_cast<int>(count);
 }
 
 StatusOr<ArgRange> InputArgRange(const NodeDef& node, const OpDef& op, absl::string_view arg) {

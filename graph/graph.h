@@ -48,6 +48,8 @@ inline constexpr int kGraphMinProducer = 0;
 
 // Most inputs or outputs that one node may have: a bound against counts that only an attack has.
 inline constexpr int kMaxNodeArgs = 1 << 20;
+// Most outputs that edges may give a node of an unknown op: each is made for a few bytes of input.
+inline constexpr int kMaxUnknownOutputs = 1 << 12;
 
 struct Edge {
   Node* src;
@@ -224,6 +226,9 @@ std::string TensorNameString(const Node& node, int index);
 // Input and output types of a node from its op and attrs, lists expanded.
 Status NodeTypes(const tensorflow::NodeDef& node, const tensorflow::OpDef& op,
                  std::vector<DType>* inputs, std::vector<DType>* outputs);
+// How many tensors `arg` stands for: 1, the value of its number attr or the length of its type
+// list.
+StatusOr<int> ArgSize(const tensorflow::NodeDef& node, const tensorflow::OpDef::ArgDef& arg);
 // [begin, end) of input (output) argument `arg` in the flat list. NotFound when there is none.
 struct ArgRange {
   int begin = 0;

@@ -89,6 +89,7 @@ const OpSpec kLocalOps[] = {
         .Attr("validate_shape: bool = true")
         .Attr("use_locking: bool = true")
         .AllowsUninitializedInput(),
+    OpSpec("Fan").Output("y: N * T").Attr("N: int >= 1").Attr("T: type"),
     OpSpec("PartitionedCall")
         .Input("args: Tin")
         .Output("output: Tout")
@@ -253,6 +254,9 @@ std::vector<BadGraph> BadGraphs() {
        "GraphDef node[1] 'y': attr 'N' must be >= 1, got -1"},
       {"G21", X() + N("y", "AddN", {"x"}, kFloat + A("N", "i: 9223372036854775807")),
        "GraphDef node[1] 'y': attr 'N' must be in [0, 1048576], got 9223372036854775807"},
+      {"args", N("u", "NobodyKnows") + Id("y", "u:4096"),
+       "GraphDef node[1] 'y': input 0 refers to 'u:4096', but an unknown op ('NobodyKnows') has at "
+       "most 4096 outputs"},
       {"G23", Const("dtype: DT_INT32 tensor_shape { } int_val: 1"),
        "GraphDef node[0] 'c': attr 'value' must be float as attr 'dtype' says, got int32"},
       {"G25",
@@ -332,6 +336,16 @@ TEST(VerifyTest, NestingIsBounded) {
     (*outer.mutable_func()->mutable_attr())["a"] = value;
     value = outer;
   }
+}
+
+TEST(VerifyTest, DeclaredOutputsAreBoundedInAll) {
+  // A few bytes each declare a million outputs.
+  std::string text;
+  for (int i = 0; i < 40; ++i) {
+    text += N(absl::StrCat("u", i), "Fan", {}, kFloat + A("N", "i: 1048576"));
+  }
+  EXPECT_EQ(VerifyGraphDef(Parse(text)).message(),
+            "GraphDef node[30] 'u30': nodes must have at most 32000000 outputs in all, got more");
 }
 
 TEST(VerifyTest, LegalUnusualGraphsPass) {
@@ -486,6 +500,13 @@ TEST(GraphFileTest, BadFilesAreDataLossWithThePath) {
   EXPECT_EQ(ReadGraphDef(fs, binary).status().code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(ReadGraphDef(fs, JoinPath(::testing::TempDir(), "none.pb")).status().code(),
             absl::StatusCode::kNotFound);
+}
+
+TEST(GraphFileTest, DeepNestingIsRefusedBeforeTheStackEnds) {
+  std::string text;
+  for (int i = 0; i < 100000; ++i) text += "func { attr { key: 'a' value { ";
+  const Status status = ParseGraphDefText("node { attr { key: 'a' value { " + text).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
 }
 
 TEST(GraphFileTest, EveryCutOfABinaryGraphIsRefusedOrAnotherGraph) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/verify.h"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <string>
@@ -82,10 +83,28 @@ Status CheckConst(const NodeDef& node) {
   return absl::OkStatus();
 }
 
+// The node with only what its types hang on, defaults filled in: never the tensor of a Const.
+NodeDef TypeAttrs(const NodeDef& node, const OpDef& op) {
+  NodeDef types;
+  types.set_name(node.name());
+  types.set_op(node.op());
+  for (const OpDef::AttrDef& attr : op.attr()) {
+    if (attr.type() != "type" && attr.type() != "list(type)" && attr.type() != "int") continue;
+    auto it = node.attr().find(attr.name());
+    if (it != node.attr().end()) {
+      (*types.mutable_attr())[attr.name()] = it->second;
+    } else if (attr.has_default_value()) {
+      (*types.mutable_attr())[attr.name()] = attr.default_value();
+    }
+  }
+  return types;
+}
+
 // What one node's op and attrs say: the types of its inputs and outputs, when they are known.
 struct Signature {
   bool known = false;
   std::vector<DType> inputs, outputs;
+  int unknown_outputs = 0;  // of an unknown op: one more than the highest index referred to
 };
 
 // `op` is null for an unknown op. In a function body an attr may be a placeholder: then nothing is
@@ -106,20 +125,7 @@ Status CheckNode(const NodeDef& node, const OpDef* op, bool in_function, Signatu
   if (op == nullptr || open) return absl::OkStatus();
   RETURN_IF_ERROR(ValidateNodeAttrs(node, *op));
   signature->known = true;
-  bool complete = true;
-  for (const OpDef::AttrDef& attr : op->attr()) complete &= node.attr().contains(attr.name());
-  if (complete) return NodeTypes(node, *op, &signature->inputs, &signature->outputs);
-  // Types may hang on defaults.
-  NodeDef filled;
-  filled.set_name(node.name());
-  filled.set_op(node.op());
-  for (const OpDef::AttrDef& attr : op->attr()) {
-    if (attr.type() != "type" && attr.type() != "list(type)" && attr.type() != "int") continue;
-    auto it = node.attr().find(attr.name());
-    (*filled.mutable_attr())[attr.name()] =
-        it == node.attr().end() ? attr.default_value() : it->second;
-  }
-  return NodeTypes(filled, *op, &signature->inputs, &signature->outputs);
+  return NodeTypes(TypeAttrs(node, *op), *op, &signature->inputs, &signature->outputs);
 }
 
 // ---- frames ------------------------------------------------------------------------------------
@@ -251,14 +257,6 @@ Status CheckOpKind(const NodeDef& node, const OpDef* op, const VerifyOptions& op
   return absl::OkStatus();
 }
 
-// Number of tensors in each output argument of a body node; empty when not known.
-StatusOr<int> OutputArgSize(const NodeDef& node, const OpDef& op, absl::string_view arg) {
-  NodeDef filled = node;
-  AddDefaultAttrs(op, &filled);
-  ASSIGN_OR_RETURN(ArgRange range, OutputArgRange(filled, op, arg));
-  return range.end - range.begin;
-}
-
 class FunctionChecker {
  public:
   FunctionChecker(const FunctionDef& function, const FunctionIndex& functions,
@@ -384,13 +382,15 @@ class FunctionChecker {
     const NodeDef& source = *node->second;
     const OpDef* op = FindOpOrFunction(source.op(), functions_);
     if (op == nullptr) return absl::OkStatus();
-    bool found = false;
-    for (const OpDef::ArgDef& arg : op->output_arg()) found |= arg.name() == parts[1];
-    if (!found) {
+    const OpDef::ArgDef* output = nullptr;
+    for (const OpDef::ArgDef& arg : op->output_arg()) {
+      if (arg.name() == parts[1]) output = &arg;
+    }
+    if (output == nullptr) {
       return Bad("refers to '", text, "', but ", source.op(), " has no output '", parts[1], "'");
     }
     if (HasPlaceholder(source)) return absl::OkStatus();
-    ASSIGN_OR_RETURN(const int size, OutputArgSize(source, *op, parts[1]));
+    ASSIGN_OR_RETURN(const int size, ArgSize(TypeAttrs(source, *op), *output));
     if (index >= size) {
       return Bad("refers to '", text, "', but '", source.name(), ":", parts[1], "' has ", size,
                  size == 1 ? " tensor" : " tensors");
@@ -489,6 +489,7 @@ Status VerifyGraphDef(const GraphDef& def, const VerifyOptions& options) {
     return absl::StrCat("GraphDef node[", i, "] '", def.node(i).name(), "'");
   };
   bool loops = false;
+  int64_t outputs = 0;
   for (int i = 0; i < def.node_size(); ++i) {
     const NodeDef& node = def.node(i);
     if (!IsLegalNodeName(node.name(), options.allow_internal_names)) {
@@ -510,6 +511,21 @@ Status VerifyGraphDef(const GraphDef& def, const VerifyOptions& options) {
       absl::string_view text = s.message();
       absl::ConsumePrefix(&text, self);
       return absl::Status(s.code(), absl::StrCat(where(i), ": ", text));
+    }
+    // Before the next node is looked at: no message declares more than it has inputs for.
+    size_t data = 0;
+    for (const std::string& input : node.input()) data += !absl::StartsWith(input, "^");
+    if (signature.known && data != signature.inputs.size()) {
+      return Bad(where(i), ": ", node.op(), " must have ", signature.inputs.size(),
+                 signature.inputs.size() == 1 ? " input" : " inputs", ", got ", data);
+    }
+    if (data > static_cast<size_t>(kMaxNodeArgs)) {
+      return Bad(where(i), ": number of inputs must be at most ", kMaxNodeArgs, ", got ", data);
+    }
+    outputs += static_cast<int64_t>(signature.outputs.size());
+    if (outputs > kMaxGraphOutputs) {
+      return Bad(where(i), ": nodes must have at most ", kMaxGraphOutputs,
+                 " outputs in all, got more");
     }
     loops |= HasLoops(node.op());
   }
@@ -539,9 +555,20 @@ Status VerifyGraphDef(const GraphDef& def, const VerifyOptions& options) {
       }
       const NodeDef& src = def.node(source->second);
       if (name->index != kControlSlot) {
-        const Signature& from = signatures[static_cast<size_t>(source->second)];
+        Signature& from = signatures[static_cast<size_t>(source->second)];
         const size_t output = static_cast<size_t>(name->index);
-        if (output >= (from.known ? from.outputs.size() : static_cast<size_t>(kMaxNodeArgs))) {
+        if (!from.known && output < static_cast<size_t>(kMaxUnknownOutputs)) {
+          // An unknown op has the outputs that the graph refers to.
+          outputs += std::max<int64_t>(0, name->index + 1 - from.unknown_outputs);
+          from.unknown_outputs = std::max(from.unknown_outputs, name->index + 1);
+          if (outputs > kMaxGraphOutputs) {
+            return Bad(where(i), ": nodes must have at most ", kMaxGraphOutputs,
+                       " outputs in all, got more");
+          }
+        } else if (!from.known) {
+          return Bad(where(i), ": input ", slot, " refers to '", input, "', but an unknown op ('",
+                     src.op(), "') has at most ", kMaxUnknownOutputs, " outputs");
+        } else if (output >= from.outputs.size()) {
           return Bad(where(i), ": input ", slot, " refers to '", input, "', but '", src.name(),
                      "' has ", from.outputs.size(),
                      from.outputs.size() == 1 ? " output" : " outputs");
@@ -558,13 +585,6 @@ Status VerifyGraphDef(const GraphDef& def, const VerifyOptions& options) {
       const bool is_back_edge = name->index != kControlSlot && IsOneOf(node.op(), "Merge") &&
                                 IsOneOf(src.op(), "NextIteration");
       if (!is_back_edge) dependencies.AddInput(source->second);
-    }
-    if (signature.known && data != signature.inputs.size()) {
-      return Bad(where(i), ": ", node.op(), " must have ", signature.inputs.size(),
-                 signature.inputs.size() == 1 ? " input" : " inputs", ", got ", data);
-    }
-    if (data > static_cast<size_t>(kMaxNodeArgs)) {
-      return Bad(where(i), ": number of inputs must be at most ", kMaxNodeArgs, ", got ", data);
     }
     dependencies.EndNode();
   }

@@ -17,6 +17,8 @@
 //   GraphDef node[17] 'dense/BiasAdd': input 1 refers to 'dense/bias:2', but 'dense/bias' has 1
 //   output
 
+#include <cstdint>
+
 #include "core/status.h"
 #include "graph/graph.h"
 #include "proto/function.pb.h"
@@ -27,8 +29,9 @@ namespace millrace {
 
 // Bounds against sizes that only an attack or a mistake has.
 inline constexpr int kMaxGraphNodes = 10'000'000;
-inline constexpr int kMaxAttrNesting = 64;       // functions with functions as attrs
-inline constexpr int kMaxFunctions = 1'000'000;  // in one library
+inline constexpr int64_t kMaxGraphOutputs = 32'000'000;  // declared or referred to, of all nodes
+inline constexpr int kMaxAttrNesting = 64;               // functions with functions as attrs
+inline constexpr int kMaxFunctions = 1'000'000;          // in one library
 
 enum class UnknownOps { kKeep, kRefuse };
 
