@@ -1,0 +1,659 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "saver/tensor_bundle.h"
+
+#include <leveldb/env.h>
+#include <leveldb/options.h>
+#include <leveldb/table_builder.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_format.h"
+#include "core/coding.h"
+#include "core/crc32c.h"
+#include "core/fail_point.h"
+#include "core/mutex.h"
+#include "core/random_bits.h"
+#include "core/table_reader.h"
+
+namespace millrace {
+namespace {
+
+// The index of a bundle is one LevelDB table with TensorFlow's settings, so that its bytes are the
+// same.
+constexpr size_t kIndexBlockSize = 262144;
+constexpr int kBundleVersion = 1;
+// A bound against headers that only damage makes.
+constexpr int kMaxShards = 1 << 20;
+
+using Entries = std::map<std::string, tensorflow::BundleEntryProto>;
+
+bool IsSliceKey(absl::string_view key) { return !key.empty() && key[0] == '\0'; }
+
+tensorflow::BundleHeaderProto Header(int num_shards) {
+  tensorflow::BundleHeaderProto header;
+  header.set_num_shards(num_shards);
+  header.set_endianness(tensorflow::BundleHeaderProto::LITTLE);
+  header.mutable_version()->set_producer(kBundleVersion);
+  return header;
+}
+
+// What LevelDB's TableBuilder writes to: a string.
+class StringFile : public leveldb::WritableFile {
+ public:
+  explicit StringFile(std::string* bytes) : bytes_(bytes) {}
+  leveldb::Status Append(const leveldb::Slice& data) override {
+    bytes_->append(data.data(), data.size());
+    return leveldb::Status::OK();
+  }
+  leveldb::Status Close() override { return leveldb::Status::OK(); }
+  leveldb::Status Flush() override { return leveldb::Status::OK(); }
+  leveldb::Status Sync() override { return leveldb::Status::OK(); }
+
+ private:
+  std::string* const bytes_;
+};
+
+std::string TableOf(int num_shards, const Entries& entries) {
+  std::string bytes;
+  StringFile file(&bytes);
+  leveldb::Options options;
+  options.block_size = kIndexBlockSize;
+  options.compression = leveldb::kNoCompression;
+  leveldb::TableBuilder builder(options, &file);
+  builder.Add("", Header(num_shards).SerializeAsString());
+  for (const auto& [key, entry] : entries) builder.Add(key, entry.SerializeAsString());
+  // A file in memory cannot fail.
+  builder.Finish();
+  return bytes;
+}
+
+Status WriteSynced(FileSystem* fs, const std::string& path, absl::string_view data) {
+  ASSIGN_OR_RETURN(auto file, fs->NewWritableFile(path));
+  RETURN_IF_ERROR(file->Append(data));
+  RETURN_IF_ERROR(file->Sync());
+  return file->Close();
+}
+
+// The index, under a temporary name first; the directory's names are durable afterwards.
+Status WriteIndex(FileSystem* fs, const std::string& prefix, int num_shards,
+                  const Entries& entries) {
+  const std::string temporary =
+      absl::StrCat(BundleIndexPath(prefix), ".tempstate", RandomHexName());
+  RETURN_IF_ERROR(FailPoint("saver/before_index"));
+  Status status = WriteSynced(fs, temporary, TableOf(num_shards, entries));
+  if (status.ok()) status = FailPoint("saver/after_index_sync");
+  if (status.ok()) status = fs->RenameFile(temporary, BundleIndexPath(prefix));
+  if (!status.ok()) {
+    fs->DeleteFile(temporary).IgnoreError();
+    return status;
+  }
+  RETURN_IF_ERROR(FailPoint("saver/after_index_rename"));
+  return fs->SyncDirectory(Dirname(prefix));
+}
+
+// The length of a string as the checksum sees it: four bytes, or eight when it does not fit.
+void AppendLengthForCrc(uint64_t length, std::string* out) {
+  if (length <= std::numeric_limits<uint32_t>::max()) {
+    PutFixed32(out, static_cast<uint32_t>(length));
+  } else {
+    PutFixed64(out, length);
+  }
+}
+
+}  // namespace
+
+std::string BundleIndexPath(absl::string_view prefix) { return absl::StrCat(prefix, ".index"); }
+
+std::string BundleDataPath(absl::string_view prefix, int shard, int num_shards) {
+  return absl::StrFormat("%s.data-%05d-of-%05d", prefix, shard, num_shards);
+}
+
+// --- Writing
+// ---------------------------------------------------------------------------------------
+
+struct BundleWriter::State {
+  FileSystem* fs;
+  std::string prefix;
+  std::string temporary_data;
+  std::unique_ptr<WritableFile> data;
+  uint64_t offset = 0;
+  Entries entries;
+  Status status;  // the first error; every later call returns it
+  bool finished = false;
+
+  Status WriteTensor(const Tensor& value, tensorflow::BundleEntryProto* entry);
+};
+
+BundleWriter::BundleWriter(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+StatusOr<std::unique_ptr<BundleWriter>> BundleWriter::Open(FileSystem* fs, std::string prefix) {
+  if (Basename(prefix).empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("Checkpoint '", prefix, "': the prefix must name a file, got a directory"));
+  }
+  if (!Dirname(prefix).empty()) RETURN_IF_ERROR(fs->RecursivelyCreateDirectory(Dirname(prefix)));
+  auto state = std::make_unique<State>();
+  state->fs = fs;
+  state->temporary_data = absl::StrCat(BundleDataPath(prefix, 0, 1), ".tempstate", RandomHexName());
+  state->prefix = std::move(prefix);
+  ASSIGN_OR_RETURN(state->data, fs->NewExclusiveFile(state->temporary_data));
+  return std::unique_ptr<BundleWriter>(new BundleWriter(std::move(state)));
+}
+
+BundleWriter::~BundleWriter() {
+  if (state_->finished) return;
+  state_->data.reset();
+  state_->fs->DeleteFile(state_->temporary_data).IgnoreError();
+}
+
+Status BundleWriter::State::WriteTensor(const Tensor& value, tensorflow::BundleEntryProto* entry) {
+  entry->set_dtype(static_cast<tensorflow::DataType>(value.dtype()));
+  value.shape().ToProto(entry->mutable_shape());
+  entry->set_offset(static_cast<int64_t>(offset));
+  uint32_t crc = 0;
+  uint64_t size = 0;
+  if (value.dtype() == DT_STRING) {
+    std::string lengths;
+    std::string hashed;
+    for (const std::string& s : value.flat<std::string>()) {
+      PutVarint64(&lengths, s.size());
+      AppendLengthForCrc(s.size(), &hashed);
+    }
+    crc = Crc32c(hashed);
+    std::string length_crc;
+    PutFixed32(&length_crc, MaskCrc32c(crc));
+    crc = ExtendCrc32c(crc, length_crc);
+    lengths += length_crc;
+    RETURN_IF_ERROR(data->Append(lengths));
+    size = lengths.size();
+    for (const std::string& s : value.flat<std::string>()) {
+      RETURN_IF_ERROR(data->Append(s));
+      crc = ExtendCrc32c(crc, s);
+      size += s.size();
+    }
+  } else if (IsMemcopyable(value.dtype())) {
+    const absl::Span<const char> bytes = value.bytes();
+    const absl::string_view view(bytes.data(), bytes.size());
+    RETURN_IF_ERROR(data->Append(view));
+    crc = Crc32c(view);
+    size = bytes.size();
+  } else {
+    return absl::UnimplementedError(absl::StrCat(
+        "a checkpoint holds numbers and strings, got dtype ", DTypeName(value.dtype())));
+  }
+  entry->set_size(static_cast<int64_t>(size));
+  entry->set_crc32c(MaskCrc32c(crc));
+  offset += size;
+  return absl::OkStatus();
+}
+
+Status BundleWriter::Add(absl::string_view name, const Tensor& value) {
+  State& s = *state_;
+  RETURN_IF_ERROR(s.status);
+  const auto where = [&] {
+    return absl::StrCat("Checkpoint '", s.prefix, "': tensor '", name, "'");
+  };
+  if (name.empty() || IsSliceKey(name)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(where(), " must have a name that does not begin with NUL"));
+  }
+  if (s.entries.contains(std::string(name))) {
+    return absl::InvalidArgumentError(absl::StrCat(where(), " must be added once, got it twice"));
+  }
+  tensorflow::BundleEntryProto entry;
+  const Status written = s.WriteTensor(value, &entry);
+  if (absl::IsUnimplemented(written)) return Prefixed(where(), written);
+  if (!written.ok()) return s.status = written;
+  s.entries[std::string(name)] = std::move(entry);
+  return absl::OkStatus();
+}
+
+Status BundleWriter::AddSlice(absl::string_view name, const Shape& full_shape,
+                              const TensorSlice& slice, const Tensor& value) {
+  State& s = *state_;
+  RETURN_IF_ERROR(s.status);
+  const std::string where = absl::StrCat("Checkpoint '", s.prefix, "': tensor '", name, "'");
+  StatusOr<Shape> slice_shape = slice.SliceShape(full_shape);
+  if (!slice_shape.ok()) return Prefixed(where, slice_shape.status());
+  if (value.shape() != *slice_shape) {
+    return absl::InvalidArgumentError(absl::StrCat(where, ": slice '", slice.ToString(),
+                                                   "' must have shape ", slice_shape->ToString(),
+                                                   ", got ", value.shape().ToString()));
+  }
+  if (*slice_shape == full_shape) return Add(name, value);
+  auto& full = s.entries[std::string(name)];
+  if (full.dtype() == tensorflow::DT_INVALID) {
+    full.set_dtype(static_cast<tensorflow::DataType>(value.dtype()));
+    full_shape.ToProto(full.mutable_shape());
+  } else {
+    StatusOr<Shape> known = Shape::FromProto(full.shape());
+    if (static_cast<int>(full.dtype()) != static_cast<int>(value.dtype()) || !known.ok() ||
+        *known != full_shape || full.slices_size() == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(where, " must be saved with one dtype and full shape, got also ",
+                       DTypeName(value.dtype()), full_shape.ToString()));
+    }
+  }
+  const std::string key = slice.BundleKey(name);
+  if (s.entries.contains(key)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, ": slice '", slice.ToString(), "' must be added once, got it twice"));
+  }
+  tensorflow::BundleEntryProto entry;
+  const Status written = s.WriteTensor(value, &entry);
+  if (!written.ok()) return s.status = Prefixed(where, written);
+  slice.ToProto(s.entries[std::string(name)].add_slices());
+  s.entries[key] = std::move(entry);
+  return absl::OkStatus();
+}
+
+Status BundleWriter::Finish() {
+  State& s = *state_;
+  RETURN_IF_ERROR(s.status);
+  RETURN_IF_ERROR(FailPoint("saver/before_data_sync"));
+  RETURN_IF_ERROR(s.data->Sync());
+  RETURN_IF_ERROR(s.data->Close());
+  RETURN_IF_ERROR(FailPoint("saver/before_data_rename"));
+  // An index of an older bundle under the same prefix must not meet the new data.
+  if (s.fs->FileExists(BundleIndexPath(s.prefix))) {
+    RETURN_IF_ERROR(s.fs->DeleteFile(BundleIndexPath(s.prefix)));
+  }
+  RETURN_IF_ERROR(s.fs->RenameFile(s.temporary_data, BundleDataPath(s.prefix, 0, 1)));
+  s.finished = true;
+  RETURN_IF_ERROR(FailPoint("saver/after_data_rename"));
+  s.status = WriteIndex(s.fs, s.prefix, 1, s.entries);
+  if (s.status.ok()) {
+    s.status = absl::FailedPreconditionError(
+        absl::StrCat("Checkpoint '", s.prefix, "': the writer has been finished"));
+    return absl::OkStatus();
+  }
+  return s.status;
+}
+
+// --- Merging
+// ---------------------------------------------------------------------------------------
+
+namespace {
+
+StatusOr<tensorflow::BundleHeaderProto> CheckedHeader(const std::string& prefix,
+                                                      const TableReader& table) {
+  ASSIGN_OR_RETURN(const std::optional<std::string> bytes, table.Get(""));
+  tensorflow::BundleHeaderProto header;
+  const std::string where = absl::StrCat("Checkpoint '", prefix, "': ");
+  if (!bytes || !header.ParseFromString(*bytes)) {
+    return absl::DataLossError(absl::StrCat(where, "the index has no header"));
+  }
+  if (header.num_shards() < 1 || header.num_shards() > kMaxShards) {
+    return absl::DataLossError(absl::StrCat(where, "the number of shards must be in [1, ",
+                                            kMaxShards, "], got ", header.num_shards()));
+  }
+  if (header.endianness() != tensorflow::BundleHeaderProto::LITTLE) {
+    return absl::UnimplementedError(
+        absl::StrCat(where, "data must be little-endian, got big-endian"));
+  }
+  if (header.version().min_consumer() > kBundleVersion) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        where, "its format needs a reader of version ", header.version().min_consumer(),
+        ", this one has ", kBundleVersion, "; it was written by a newer program"));
+  }
+  for (int bad : header.version().bad_consumers()) {
+    if (bad == kBundleVersion) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(where, "it refuses readers of version ", kBundleVersion));
+    }
+  }
+  return header;
+}
+
+}  // namespace
+
+Status MergeBundles(FileSystem* fs, absl::Span<const std::string> parts, const std::string& merged,
+                    bool delete_parts) {
+  const std::string where = absl::StrCat("Checkpoint '", merged, "': ");
+  if (parts.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, "a merge must have at least one part, got none"));
+  }
+  // Everything is read and checked before the first file is touched.
+  Entries all;
+  std::vector<std::pair<std::string, int>> data_files;  // part and its shard, in the new order
+  int num_shards = 0;
+  std::vector<std::string> unique;
+  for (const std::string& part : parts) {
+    if (std::find(unique.begin(), unique.end(), part) != unique.end()) continue;
+    unique.push_back(part);
+    ASSIGN_OR_RETURN(auto table, TableReader::Open(fs, BundleIndexPath(part)));
+    ASSIGN_OR_RETURN(const auto header, CheckedHeader(part, *table));
+    const int first_shard = num_shards;
+    num_shards += header.num_shards();
+    for (int i = 0; i < header.num_shards(); ++i) {
+      const std::string path = BundleDataPath(part, i, header.num_shards());
+      if (!fs->FileExists(path)) {
+        return absl::NotFoundError(absl::StrCat(where, "data file '", path, "' is missing"));
+      }
+      data_files.emplace_back(path, first_shard + i);
+    }
+    auto it = table->NewIterator();
+    for (it->SeekToFirst(); it->Valid(); it->Next()) {
+      if (it->key().empty()) continue;
+      tensorflow::BundleEntryProto entry;
+      if (!entry.ParseFromArray(it->value().data(), static_cast<int>(it->value().size()))) {
+        return absl::DataLossError(absl::StrCat("Checkpoint '", part, "': the entry of '",
+                                                it->key(), "' cannot be parsed"));
+      }
+      const std::string key(it->key());
+      const auto found = all.find(key);
+      if (found == all.end()) {
+        if (entry.slices_size() == 0) entry.set_shard_id(entry.shard_id() + first_shard);
+        all.emplace(key, std::move(entry));
+        continue;
+      }
+      tensorflow::BundleEntryProto& known = found->second;
+      if (known.slices_size() == 0 || entry.slices_size() == 0) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(where, "tensor '", key, "' must be in one part, got it in two"));
+      }
+      if (known.dtype() != entry.dtype() ||
+          known.shape().SerializeAsString() != entry.shape().SerializeAsString()) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            where, "slices of tensor '", key, "' must agree on dtype and full shape, got two"));
+      }
+      known.mutable_slices()->MergeFrom(entry.slices());
+    }
+    RETURN_IF_ERROR(it->status());
+  }
+  if (!Dirname(merged).empty()) RETURN_IF_ERROR(fs->RecursivelyCreateDirectory(Dirname(merged)));
+  if (fs->FileExists(BundleIndexPath(merged))) {
+    RETURN_IF_ERROR(fs->DeleteFile(BundleIndexPath(merged)));
+  }
+  for (const auto& [path, shard] : data_files) {
+    RETURN_IF_ERROR(FailPoint("saver/merge_before_data_rename"));
+    RETURN_IF_ERROR(fs->RenameFile(path, BundleDataPath(merged, shard, num_shards)));
+  }
+  RETURN_IF_ERROR(FailPoint("saver/after_merge_data"));
+  RETURN_IF_ERROR(WriteIndex(fs, merged, num_shards, all));
+  if (!delete_parts) return absl::OkStatus();
+  RETURN_IF_ERROR(FailPoint("saver/before_part_delete"));
+  for (const std::string& part : unique) {
+    if (part == merged) continue;
+    RETURN_IF_ERROR(fs->DeleteFile(BundleIndexPath(part)));
+  }
+  for (const std::string& part : unique) {
+    // Fails while another part's files are in it, or somebody else's: then it stays.
+    if (!Dirname(part).empty() && Dirname(part) != Dirname(merged)) {
+      fs->DeleteDirectory(Dirname(part)).IgnoreError();
+    }
+  }
+  return absl::OkStatus();
+}
+
+// --- Reading
+// ---------------------------------------------------------------------------------------
+
+struct BundleReader::State {
+  FileSystem* fs;
+  std::string prefix;
+  int num_shards = 0;
+  std::vector<Entry> entries;
+  absl::flat_hash_map<std::string, size_t> by_name;
+  absl::flat_hash_map<std::string, tensorflow::BundleEntryProto> protos;  // with slice keys
+  mutable Mutex mu;
+  mutable absl::flat_hash_map<int, std::shared_ptr<RandomAccessFile>> files ABSL_GUARDED_BY(mu);
+
+  Status Loss(absl::string_view name, absl::string_view what) const {
+    return absl::DataLossError(
+        absl::StrCat("Checkpoint '", prefix, "': tensor '", name, "': ", what));
+  }
+  Status CheckEntry(absl::string_view name, const tensorflow::BundleEntryProto& proto) const;
+  StatusOr<std::shared_ptr<RandomAccessFile>> DataFile(int shard) const;
+  StatusOr<Tensor> ReadStored(absl::string_view name,
+                              const tensorflow::BundleEntryProto& proto) const;
+  Status ReadStrings(absl::string_view name, const tensorflow::BundleEntryProto& proto,
+                     const std::string& bytes, Tensor* out) const;
+};
+
+Status BundleReader::State::CheckEntry(absl::string_view name,
+                                       const tensorflow::BundleEntryProto& proto) const {
+  const StatusOr<DType> dtype = DTypeFromNumber(static_cast<int>(proto.dtype()));
+  if (!dtype.ok() || *dtype == DT_INVALID || IsRef(*dtype)) {
+    return Loss(name, absl::StrCat("its dtype must be one of TensorFlow's, got ",
+                                   static_cast<int>(proto.dtype())));
+  }
+  const StatusOr<Shape> shape = Shape::FromProto(proto.shape());
+  if (!shape.ok()) return Loss(name, shape.status().message());
+  if (proto.slices_size() > 0) return absl::OkStatus();
+  if (proto.shard_id() < 0 || proto.shard_id() >= num_shards) {
+    return Loss(name,
+                absl::StrCat("its shard must be in [0, ", num_shards, "), got ", proto.shard_id()));
+  }
+  if (proto.offset() < 0 || proto.size() < 0 ||
+      proto.offset() > std::numeric_limits<int64_t>::max() - proto.size()) {
+    return Loss(name, absl::StrCat("its place must be within a file, got offset ", proto.offset(),
+                                   " size ", proto.size()));
+  }
+  const size_t width = DTypeSize(*dtype);
+  if (width > 0 &&
+      static_cast<uint64_t>(proto.size()) != static_cast<uint64_t>(shape->num_elements()) * width) {
+    return Loss(
+        name, absl::StrCat("its size must be ", shape->num_elements(), " x ", width, " bytes for ",
+                           DTypeName(*dtype), shape->ToString(), ", got ", proto.size()));
+  }
+  return absl::OkStatus();
+}
+
+BundleReader::BundleReader(std::unique_ptr<State> state) : state_(std::move(state)) {}
+BundleReader::~BundleReader() = default;
+
+StatusOr<std::unique_ptr<BundleReader>> BundleReader::Open(FileSystem* fs, std::string prefix) {
+  auto state = std::make_unique<State>();
+  state->fs = fs;
+  state->prefix = std::move(prefix);
+  ASSIGN_OR_RETURN(auto table, TableReader::Open(fs, BundleIndexPath(state->prefix)));
+  ASSIGN_OR_RETURN(const auto header, CheckedHeader(state->prefix, *table));
+  state->num_shards = header.num_shards();
+  auto it = table->NewIterator();
+  for (it->SeekToFirst(); it->Valid(); it->Next()) {
+    if (it->key().empty()) continue;
+    const std::string key(it->key());
+    const std::string name = IsSliceKey(key) ? "(a slice)" : key;
+    tensorflow::BundleEntryProto proto;
+    if (!proto.ParseFromArray(it->value().data(), static_cast<int>(it->value().size()))) {
+      return state->Loss(name, "its entry cannot be parsed");
+    }
+    RETURN_IF_ERROR(state->CheckEntry(name, proto));
+    if (!IsSliceKey(key)) {
+      Entry entry;
+      entry.name = key;
+      entry.dtype = static_cast<DType>(proto.dtype());
+      ASSIGN_OR_RETURN(entry.shape, Shape::FromProto(proto.shape()));
+      for (const auto& slice_proto : proto.slices()) {
+        StatusOr<TensorSlice> slice = TensorSlice::FromProto(slice_proto);
+        if (!slice.ok()) return state->Loss(key, slice.status().message());
+        const StatusOr<Shape> shape = slice->SliceShape(entry.shape);
+        if (!shape.ok()) return state->Loss(key, shape.status().message());
+        entry.slices.push_back(*std::move(slice));
+      }
+      state->by_name[key] = state->entries.size();
+      state->entries.push_back(std::move(entry));
+    }
+    state->protos[key] = std::move(proto);
+  }
+  RETURN_IF_ERROR(it->status());
+  return std::unique_ptr<BundleReader>(new BundleReader(std::move(state)));
+}
+
+int BundleReader::num_shards() const { return state_->num_shards; }
+const std::vector<BundleReader::Entry>& BundleReader::entries() const { return state_->entries; }
+bool BundleReader::Contains(absl::string_view name) const { return state_->by_name.contains(name); }
+
+StatusOr<BundleReader::Entry> BundleReader::Find(absl::string_view name) const {
+  const auto found = state_->by_name.find(name);
+  if (found == state_->by_name.end()) {
+    return absl::NotFoundError(
+        absl::StrCat("Key ", name, " not found in checkpoint '", state_->prefix, "'"));
+  }
+  return state_->entries[found->second];
+}
+
+StatusOr<std::shared_ptr<RandomAccessFile>> BundleReader::State::DataFile(int shard) const {
+  MutexLock lock(&mu);
+  auto& file = files[shard];
+  if (file == nullptr) {
+    const std::string path = BundleDataPath(prefix, shard, num_shards);
+    StatusOr<std::unique_ptr<RandomAccessFile>> opened = fs->NewRandomAccessFile(path);
+    if (!opened.ok()) {
+      return Prefixed(absl::StrCat("Checkpoint '", prefix, "': data file ", shard),
+                      opened.status());
+    }
+    file = *std::move(opened);
+  }
+  return file;
+}
+
+Status BundleReader::State::ReadStrings(absl::string_view name,
+                                        const tensorflow::BundleEntryProto& proto,
+                                        const std::string& bytes, Tensor* out) const {
+  absl::string_view rest = bytes;
+  std::vector<uint64_t> lengths;
+  std::string hashed;
+  for (int64_t i = 0; i < out->num_elements(); ++i) {
+    uint64_t length;
+    // No string is longer than what is stored, which bounds all that follows.
+    if (!GetVarint64(&rest, &length) || length > bytes.size()) {
+      return Loss(name, absl::StrCat("the length of string ", i, " is not within its data"));
+    }
+    lengths.push_back(length);
+    AppendLengthForCrc(length, &hashed);
+  }
+  uint32_t stored;
+  const absl::string_view stored_bytes = rest.substr(0, 4);
+  if (!GetFixed32(&rest, &stored)) return Loss(name, "the checksum of its lengths is cut off");
+  uint32_t crc = Crc32c(hashed);
+  if (UnmaskCrc32c(stored) != crc) {
+    return Loss(name, absl::StrFormat("the lengths of its strings fail their checksum (stored "
+                                      "%08x, computed %08x)",
+                                      stored, MaskCrc32c(crc)));
+  }
+  crc = ExtendCrc32c(crc, stored_bytes);
+  absl::Span<std::string> strings = out->mutable_flat<std::string>();
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    if (lengths[i] > rest.size()) {
+      return Loss(name, absl::StrCat("string ", i, " must be within its data, got length ",
+                                     lengths[i], " of ", rest.size(), " bytes left"));
+    }
+    strings[i] = std::string(rest.substr(0, lengths[i]));
+    rest.remove_prefix(lengths[i]);
+    crc = ExtendCrc32c(crc, strings[i]);
+  }
+  if (!rest.empty()) {
+    return Loss(name,
+                absl::StrCat("its strings must fill its data, got ", rest.size(), " bytes more"));
+  }
+  if (MaskCrc32c(crc) != proto.crc32c()) {
+    return Loss(name, absl::StrFormat("its data fails its checksum (stored %08x, computed %08x)",
+                                      proto.crc32c(), MaskCrc32c(crc)));
+  }
+  return absl::OkStatus();
+}
+
+StatusOr<Tensor> BundleReader::State::ReadStored(absl::string_view name,
+                                                 const tensorflow::BundleEntryProto& proto) const {
+  const DType dtype = static_cast<DType>(proto.dtype());
+  ASSIGN_OR_RETURN(const Shape shape, Shape::FromProto(proto.shape()));
+  ASSIGN_OR_RETURN(const auto file, DataFile(proto.shard_id()));
+  const uint64_t offset = static_cast<uint64_t>(proto.offset());
+  const uint64_t size = static_cast<uint64_t>(proto.size());
+  if (offset > file->size() || size > file->size() - offset) {
+    return Loss(name, absl::StrCat("its data must lie within '",
+                                   BundleDataPath(prefix, proto.shard_id(), num_shards), "' of ",
+                                   file->size(), " bytes, got [", offset, ", ", offset + size,
+                                   "); the file is cut off"));
+  }
+  if (dtype == DT_STRING) {
+    // Each string takes at least one byte for its length.
+    if (static_cast<uint64_t>(shape.num_elements()) > size) {
+      return Loss(name, absl::StrCat("its ", shape.num_elements(), " strings do not fit into ",
+                                     size, " bytes"));
+    }
+    std::string bytes(size, '\0');
+    RETURN_IF_ERROR(file->Read(offset, size, bytes.data()));
+    ASSIGN_OR_RETURN(Tensor out, Tensor::Allocate(dtype, shape));
+    RETURN_IF_ERROR(ReadStrings(name, proto, bytes, &out));
+    return out;
+  }
+  if (!IsMemcopyable(dtype)) {
+    return absl::UnimplementedError(absl::StrCat("Checkpoint '", prefix, "': tensor '", name,
+                                                 "' must hold numbers or strings, got dtype ",
+                                                 DTypeName(dtype)));
+  }
+  ASSIGN_OR_RETURN(Tensor out, Tensor::Allocate(dtype, shape));
+  absl::Span<char> bytes = out.mutable_bytes();
+  if (!bytes.empty()) RETURN_IF_ERROR(file->Read(offset, bytes.size(), bytes.data()));
+  const uint32_t crc = Crc32c(absl::string_view(bytes.data(), bytes.size()));
+  if (MaskCrc32c(crc) != proto.crc32c()) {
+    return Loss(name, absl::StrFormat("its data fails its checksum (stored %08x, computed %08x)",
+                                      proto.crc32c(), MaskCrc32c(crc)));
+  }
+  if (dtype == DT_BOOL) {
+    for (char& byte : bytes) byte = byte != 0;  // another writer may have stored any non-zero byte
+  }
+  return out;
+}
+
+StatusOr<Tensor> BundleReader::Read(absl::string_view name) const {
+  ASSIGN_OR_RETURN(const Entry entry, Find(name));
+  if (entry.slices.empty()) return state_->ReadStored(name, state_->protos.at(name));
+  return ReadSlice(name, TensorSlice::Full(entry.shape.rank()));
+}
+
+StatusOr<Tensor> BundleReader::ReadSlice(absl::string_view name, const TensorSlice& slice) const {
+  ASSIGN_OR_RETURN(const Entry entry, Find(name));
+  StatusOr<Shape> shape = slice.SliceShape(entry.shape);
+  if (!shape.ok()) {
+    return Prefixed(absl::StrCat("Checkpoint '", state_->prefix, "': tensor '", name, "'"),
+                    shape.status());
+  }
+  if (entry.slices.empty()) {
+    ASSIGN_OR_RETURN(const Tensor whole, state_->ReadStored(name, state_->protos.at(name)));
+    if (*shape == entry.shape) return whole;
+    ASSIGN_OR_RETURN(Tensor out, Tensor::Allocate(entry.dtype, *shape));
+    RETURN_IF_ERROR(
+        CopySliceOverlap(entry.shape, TensorSlice::Full(entry.shape.rank()), whole, slice, &out)
+            .status());
+    return out;
+  }
+  ASSIGN_OR_RETURN(Tensor out, Tensor::Allocate(entry.dtype, *shape));
+  int64_t covered = 0;
+  for (const TensorSlice& stored : entry.slices) {
+    const auto proto = state_->protos.find(stored.BundleKey(name));
+    if (proto == state_->protos.end()) {
+      return state_->Loss(name, absl::StrCat("slice '", stored.ToString(), "' has no entry"));
+    }
+    const StatusOr<Shape> stored_shape = stored.SliceShape(entry.shape);
+    const StatusOr<Shape> entry_shape = Shape::FromProto(proto->second.shape());
+    if (!stored_shape.ok() || !entry_shape.ok() || *stored_shape != *entry_shape ||
+        static_cast<DType>(proto->second.dtype()) != entry.dtype) {
+      return state_->Loss(name, absl::StrCat("slice '", stored.ToString(),
+                                             "' does not have the dtype and shape of its tensor"));
+    }
+    ASSIGN_OR_RETURN(const Tensor part, state_->ReadStored(name, proto->second));
+    ASSIGN_OR_RETURN(const int64_t copied,
+                     CopySliceOverlap(entry.shape, stored, part, slice, &out));
+    covered += copied;
+  }
+  if (covered != shape->num_elements()) {
+    return absl::DataLossError(
+        absl::StrCat("Checkpoint '", state_->prefix,
+                     "': Does not have sufficient slices for partitioned tensor ", name,
+                     " to restore in slice: ", slice.ToString(), " (", covered, " of ",
+                     shape->num_elements(), " elements)"));
+  }
+  return out;
+}
+
+}  // namespace millrace

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_SAVER_TENSOR_BUNDLE_H_
+#define MILLRACE_SAVER_TENSOR_BUNDLE_H_
+
+// Tensor bundles: TensorFlow's V2 checkpoint format: tensors by name in data files
+// (`<prefix>.data-00000-of-00001`, ...) and a sorted index (`<prefix>.index`).
+//
+// A bundle appears as a whole or not at all: everything is written under temporary
+// names and synced; then the data file and, last, the index get their names.
+//
+// Reading trusts nothing: sizes are checked against the files before anything is allocated, every
+// tensor's checksum before it is returned.
+//
+// Thread-safety: a writer is thread-compatible; a reader may be used from many threads.
+// Failure: NotFound "Key <name> not found in checkpoint"; DataLoss names file, tensor and what
+// is wrong. Source: TensorFlow's tensor_bundle.proto and tensor_bundle.cc (format facts).
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "core/file_system.h"
+#include "core/shape.h"
+#include "core/status.h"
+#include "core/tensor.h"
+#include "proto/tensor_bundle.pb.h"
+#include "saver/tensor_slice.h"
+
+namespace millrace {
+
+// "<prefix>.index" and "<prefix>.data-00001-of-00003".
+std::string BundleIndexPath(absl::string_view prefix);
+std::string BundleDataPath(absl::string_view prefix, int shard, int num_shards);
+
+class BundleWriter {
+ public:
+  // Makes the directory. Files of an interrupted writer under the same prefix do not disturb.
+  static StatusOr<std::unique_ptr<BundleWriter>> Open(FileSystem* fs, std::string prefix);
+  // Removes the temporary files of a writer that was not finished.
+  ~BundleWriter();
+
+  // InvalidArgument: name empty or used before. Unimplemented: resource and variant tensors.
+  Status Add(absl::string_view name, const Tensor& value);
+  // A part of a larger tensor. A part that is the whole is stored as an ordinary tensor.
+  Status AddSlice(absl::string_view name, const Shape& full_shape, const TensorSlice& slice,
+                  const Tensor& value);
+  // Writes the index; durable when it returns OK. Add must not be called afterwards.
+  Status Finish();
+
+ private:
+  struct State;
+  explicit BundleWriter(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+// Makes one bundle of several (the parts of a sharded save): data files are renamed in order of
+// first appearance, the indexes merged. With `delete_parts` the parts' indexes (and the directory
+// they were in, when empty) go away. InvalidArgument: one tensor in two parts, or slices of one
+// tensor that disagree on shape or dtype.
+Status MergeBundles(FileSystem* fs, absl::Span<const std::string> parts, const std::string& merged,
+                    bool delete_parts);
+
+class BundleReader {
+ public:
+  struct Entry {
+    std::string name;
+    DType dtype = DT_INVALID;
+    Shape shape;                      // the full shape
+    std::vector<TensorSlice> slices;  // empty for a tensor stored whole
+  };
+
+  static StatusOr<std::unique_ptr<BundleReader>> Open(FileSystem* fs, std::string prefix);
+  ~BundleReader();
+
+  int num_shards() const;
+  // Sorted by name; slices are listed with their tensor, not by themselves.
+  const std::vector<Entry>& entries() const;
+  bool Contains(absl::string_view name) const;
+  // NotFound.
+  StatusOr<Entry> Find(absl::string_view name) const;
+  // A whole tensor, put together from its slices when it has any.
+  StatusOr<Tensor> Read(absl::string_view name) const;
+  // A part, whatever parts it was stored in.
+  StatusOr<Tensor> ReadSlice(absl::string_view name, const TensorSlice& slice) const;
+
+ private:
+  struct State;
+  explicit BundleReader(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SAVER_TENSOR_BUNDLE_H_

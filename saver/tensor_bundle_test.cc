@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "saver/tensor_bundle.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "core/random_bits.h"
+#include "core/resource_handle.h"
+#include "core/testing/shared_data.h"
+#include "core/testing/tensor_testing.h"
+
+namespace millrace {
+namespace {
+
+class TensorBundleTest : public ::testing::Test {
+ protected:
+  TensorBundleTest()
+      : directory_(JoinPath(::testing::TempDir(), "bundle_" + RandomHexName())),
+        prefix_(JoinPath(directory_, "model.ckpt-1")) {}
+  ~TensorBundleTest() override { fs_->RecursivelyDelete(directory_).IgnoreError(); }
+
+  void Write(const std::string& prefix,
+             const std::vector<std::pair<std::string, Tensor>>& tensors) {
+    ASSERT_OK_AND_ASSIGN(auto writer, BundleWriter::Open(fs_, prefix));
+    for (const auto& [name, value] : tensors) ASSERT_OK(writer->Add(name, value));
+    ASSERT_OK(writer->Finish());
+  }
+  std::string Bytes(const std::string& path) {
+    StatusOr<std::string> bytes = ReadFileToString(fs_, path);
+    EXPECT_OK(bytes.status());
+    return bytes.ok() ? *bytes : "";
+  }
+  void Overwrite(const std::string& path, const std::string& bytes) {
+    ASSERT_OK_AND_ASSIGN(auto file, fs_->NewWritableFile(path));
+    ASSERT_OK(file->Append(bytes));
+    ASSERT_OK(file->Close());
+  }
+
+  FileSystem* const fs_ = FileSystem::Posix();
+  const std::string directory_;
+  const std::string prefix_;
+};
+
+std::vector<std::pair<std::string, Tensor>> SmallModel() {
+  return {{"dense/bias", TensorOf<float>({3}, {1, 2, 3})},
+          {"dense/kernel", TensorOf<double>({2, 2}, {0.5, -1, 2, 3})},
+          {"empty", TensorOf<float>({0, 4}, {})},
+          {"flag", TensorOf<bool>({2}, {true, false})},
+          {"global_step", TensorOf<int64_t>({}, {12})},
+          {"words", TensorOf<std::string>({3}, {"a", "", "mill race"})}};
+}
+
+TEST_F(TensorBundleTest, EveryTensorComesBackAsItWas) {
+  Write(prefix_, SmallModel());
+  ASSERT_OK_AND_ASSIGN(auto reader, BundleReader::Open(fs_, prefix_));
+  EXPECT_EQ(reader->num_shards(), 1);
+  ASSERT_EQ(reader->entries().size(), SmallModel().size());
+  for (const auto& [name, value] : SmallModel()) {
+    ASSERT_OK_AND_ASSIGN(const Tensor read, reader->Read(name));
+    ExpectTensorEqual(read, value);
+  }
+  EXPECT_STATUS(reader->Read("nothing").status(), absl::StatusCode::kNotFound,
+                "Key nothing not found in checkpoint");
+  ASSERT_OK_AND_ASSIGN(const auto files, fs_->GetChildren(directory_));
+  EXPECT_EQ(files,
+            (std::vector<std::string>{"model.ckpt-1.data-00000-of-00001", "model.ckpt-1.index"}));
+}
+
+// The bytes that TensorFlow writes (tf-core: header of one shard, an entry with an empty shape).
+TEST_F(TensorBundleTest, IndexEntriesAreTensorFlowsBytes) {
+  Write(prefix_, {{"global_step", TensorOf<int64_t>({}, {12})}});
+  const std::string index = Bytes(BundleIndexPath(prefix_));
+  const std::string header("\x08\x01\x1a\x02\x08\x01", 6);
+  EXPECT_NE(index.find(header), std::string::npos);
+  const std::string entry("\x08\x09\x12\x00\x28\x08\x35", 7);
+  EXPECT_NE(index.find(entry), std::string::npos);
+}
+
+TEST_F(TensorBundleTest, UnfinishedWriterLeavesNothing) {
+  {
+    ASSERT_OK_AND_ASSIGN(auto writer, BundleWriter::Open(fs_, prefix_));
+    ASSERT_OK(writer->Add("x", TensorOf<float>({1}, {1})));
+  }
+  ASSERT_OK_AND_ASSIGN(const auto files, fs_->GetChildren(directory_));
+  EXPECT_TRUE(files.empty());
+}
+
+TEST_F(TensorBundleTest, WriterRefusesWhatCannotBeStored) {
+  ASSERT_OK_AND_ASSIGN(auto writer, BundleWriter::Open(fs_, prefix_));
+  EXPECT_STATUS(writer->Add("", TensorOf<float>({1}, {1})), absl::StatusCode::kInvalidArgument,
+                "must have a name");
+  ASSERT_OK(writer->Add("x", TensorOf<float>({1}, {1})));
+  EXPECT_STATUS(writer->Add("x", TensorOf<float>({1}, {1})), absl::StatusCode::kInvalidArgument,
+                "must be added once");
+  EXPECT_STATUS(writer->Add("h", Tensor::Scalar<ResourceHandle>({})),
+                absl::StatusCode::kUnimplemented, "got dtype resource");
+  ASSERT_OK_AND_ASSIGN(const TensorSlice slice, TensorSlice::Parse("2,2"));
+  ASSERT_OK_AND_ASSIGN(const Shape three, Shape::Make({3}));
+  EXPECT_STATUS(writer->AddSlice("s", three, slice, TensorOf<float>({2}, {1, 2})),
+                absl::StatusCode::kInvalidArgument, "must lie in shape [3]");
+  ASSERT_OK(writer->Finish());
+}
+
+TEST_F(TensorBundleTest, SlicesArePutTogetherWhateverWayTheyWereCut) {
+  const Tensor whole = TensorOf<int32_t>({4, 3}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11});
+  {
+    ASSERT_OK_AND_ASSIGN(auto writer, BundleWriter::Open(fs_, prefix_));
+    ASSERT_OK_AND_ASSIGN(const TensorSlice top, TensorSlice::Parse("0,1:-"));
+    ASSERT_OK_AND_ASSIGN(const TensorSlice rest, TensorSlice::Parse("1,3:-"));
+    ASSERT_OK(writer->AddSlice("table", whole.shape(), top, whole.Rows(0, 1)));
+    ASSERT_OK(writer->AddSlice("table", whole.shape(), rest, whole.Rows(1, 4)));
+    ASSERT_OK(writer->Finish());
+  }
+  ASSERT_OK_AND_ASSIGN(auto reader, BundleReader::Open(fs_, prefix_));
+  ASSERT_OK_AND_ASSIGN(const Tensor read, reader->Read("table"));
+  ExpectTensorEqual(read, whole);
+  ASSERT_OK_AND_ASSIGN(const TensorSlice columns, TensorSlice::Parse("0,2:1,2"));
+  ASSERT_OK_AND_ASSIGN(const Tensor part, reader->ReadSlice("table", columns));
+  ExpectTensorEqual(part, TensorOf<int32_t>({2, 2}, {1, 2, 4, 5}));
+  ASSERT_EQ(reader->entries().size(), 1u);
+  EXPECT_EQ(reader->entries()[0].slices.size(), 2u);
+}
+
+TEST_F(TensorBundleTest, MissingSliceIsDataLoss) {
+  const Tensor whole = TensorOf<int32_t>({4}, {0, 1, 2, 3});
+  {
+    ASSERT_OK_AND_ASSIGN(auto writer, BundleWriter::Open(fs_, prefix_));
+    ASSERT_OK_AND_ASSIGN(const TensorSlice top, TensorSlice::Parse("0,1"));
+    ASSERT_OK(writer->AddSlice("table", whole.shape(), top, whole.Rows(0, 1)));
+    ASSERT_OK(writer->Finish());
+  }
+  ASSERT_OK_AND_ASSIGN(auto reader, BundleReader::Open(fs_, prefix_));
+  EXPECT_STATUS(reader->Read("table").status(), absl::StatusCode::kDataLoss,
+                "Does not have sufficient slices for partitioned tensor table");
+}
+
+TEST_F(TensorBundleTest, MergeMakesOneCheckpointOfParts) {
+  const Tensor whole = TensorOf<float>({4}, {0, 1, 2, 3});
+  const std::string parts[] = {JoinPath(directory_, "t_temp/part-00000-of-00002"),
+                               JoinPath(directory_, "t_temp/part-00001-of-00002")};
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_OK_AND_ASSIGN(auto writer, BundleWriter::Open(fs_, parts[i]));
+    ASSERT_OK(writer->Add(i == 0 ? "a" : "b", TensorOf<float>({1}, {static_cast<float>(i)})));
+    ASSERT_OK_AND_ASSIGN(const TensorSlice half, TensorSlice::Parse(i == 0 ? "0,2" : "2,2"));
+    ASSERT_OK(writer->AddSlice("table", whole.shape(), half, whole.Rows(2 * i, 2 * i + 2)));
+    ASSERT_OK(writer->Finish());
+  }
+  ASSERT_OK(MergeBundles(fs_, parts, prefix_, /*delete_parts=*/true));
+  ASSERT_OK_AND_ASSIGN(const auto files, fs_->GetChildren(directory_));
+  EXPECT_EQ(files,
+            (std::vector<std::string>{"model.ckpt-1.data-00000-of-00002",
+                                      "model.ckpt-1.data-00001-of-00002", "model.ckpt-1.index"}));
+  ASSERT_OK_AND_ASSIGN(auto reader, BundleReader::Open(fs_, prefix_));
+  EXPECT_EQ(reader->num_shards(), 2);
+  ASSERT_OK_AND_ASSIGN(const Tensor table, reader->Read("table"));
+  ExpectTensorEqual(table, whole);
+  ASSERT_OK_AND_ASSIGN(const Tensor b, reader->Read("b"));
+  ExpectTensorEqual(b, TensorOf<float>({1}, {1}));
+}
+
+TEST_F(TensorBundleTest, MergeRefusesOneTensorInTwoPartsAndTouchesNothing) {
+  const std::string parts[] = {JoinPath(directory_, "p0"), JoinPath(directory_, "p1")};
+  for (const std::string& part : parts) Write(part, {{"a", TensorOf<float>({1}, {1})}});
+  EXPECT_STATUS(MergeBundles(fs_, parts, prefix_, true), absl::StatusCode::kInvalidArgument,
+                "tensor 'a' must be in one part");
+  for (const std::string& part : parts) EXPECT_OK(BundleReader::Open(fs_, part).status());
+}
+
+// Reads everything; OK only when all is as in SmallModel().
+Status ReadSmallModel(FileSystem* fs, const std::string& prefix, bool* equal) {
+  ASSIGN_OR_RETURN(auto reader, BundleReader::Open(fs, prefix));
+  *equal = reader->entries().size() == SmallModel().size();
+  for (const auto& [name, value] : SmallModel()) {
+    ASSIGN_OR_RETURN(const Tensor read, reader->Read(name));
+    *equal = *equal && read == value;
+  }
+  return absl::OkStatus();
+}
+
+TEST_F(TensorBundleTest, EveryFlippedByteIsDetected) {
+  Write(prefix_, SmallModel());
+  for (const std::string& path : {BundleIndexPath(prefix_), BundleDataPath(prefix_, 0, 1)}) {
+    const std::string good = Bytes(path);
+    int detected = 0, harmless = 0;
+    for (size_t i = 0; i < good.size(); ++i) {
+      for (int bit = 0; bit < 8; ++bit) {
+        std::string bad = good;
+        bad[i] = static_cast<char>(bad[i] ^ (1 << bit));
+        Overwrite(path, bad);
+        bool equal = false;
+        const Status status = ReadSmallModel(fs_, prefix_, &equal);
+        if (status.ok()) {
+          EXPECT_TRUE(equal) << path << " byte " << i << " bit " << bit;
+          ++harmless;
+        } else {
+          ++detected;
+        }
+      }
+    }
+    Overwrite(path, good);
+    EXPECT_EQ(harmless, 0) << path;
+    EXPECT_EQ(detected, static_cast<int>(good.size()) * 8);
+  }
+}
+
+TEST_F(TensorBundleTest, EveryTruncationIsDetected) {
+  Write(prefix_, SmallModel());
+  for (const std::string& path : {BundleIndexPath(prefix_), BundleDataPath(prefix_, 0, 1)}) {
+    const std::string good = Bytes(path);
+    for (size_t length = 0; length < good.size(); ++length) {
+      Overwrite(path, good.substr(0, length));
+      bool equal = false;
+      EXPECT_FALSE(ReadSmallModel(fs_, prefix_, &equal).ok()) << path << " cut to " << length;
+    }
+    Overwrite(path, good);
+  }
+}
+
+TEST_F(TensorBundleTest, MissingFilesAreNamed) {
+  EXPECT_STATUS(BundleReader::Open(fs_, prefix_).status(), absl::StatusCode::kNotFound,
+                "model.ckpt-1.index");
+  Write(prefix_, SmallModel());
+  ASSERT_OK(fs_->DeleteFile(BundleDataPath(prefix_, 0, 1)));
+  ASSERT_OK_AND_ASSIGN(auto reader, BundleReader::Open(fs_, prefix_));
+  EXPECT_STATUS(reader->Read("dense/bias").status(), absl::StatusCode::kNotFound,
+                "model.ckpt-1.data-00000-of-00001");
+}
+
+TEST(TensorSliceTest, BundleKeyIsTensorFlowsOrderedCode) {
+  ASSERT_OK_AND_ASSIGN(const TensorSlice slice, TensorSlice::Parse("0,2:-"));
+  EXPECT_EQ(slice.BundleKey("w"), std::string("\x00w\x00\x01\x01\x02\x80\x82\x80\x7f", 10));
+}
+
+TEST(TensorSliceTest, SpecsAreReadAndBadOnesRefused) {
+  ASSERT_OK_AND_ASSIGN(const ShapeAndSlice spec, ParseShapeAndSlice("4 3 1,2:-"));
+  EXPECT_EQ(spec.full_shape.ToString(), "[4,3]");
+  EXPECT_EQ(spec.slice_shape.ToString(), "[2,3]");
+  EXPECT_EQ(spec.slice.ToString(), "1,2:-");
+  ASSERT_OK_AND_ASSIGN(const ShapeAndSlice whole, ParseShapeAndSlice(""));
+  EXPECT_TRUE(whole.is_whole);
+  for (const char* bad : {"4 3", "4 3 1,4:-", "4 x 1,2:-", "-1 0,1", "4 0,-1", "4 1", "4 0,1:-",
+                          "4 0,9223372036854775807", "4 9223372036854775807,1"}) {
+    EXPECT_STATUS(ParseShapeAndSlice(bad).status(), absl::StatusCode::kInvalidArgument, "") << bad;
+  }
+}
+
+// Real checkpoints: written again by our writer, the index has the same bytes.
+TEST_F(TensorBundleTest, RewrittenCheckpointOfTensorFlowHasTheSameBytes) {
+  const std::string prefix = SharedDataPath("saved_models/half_plus_two/variables/variables");
+  if (prefix.empty()) GTEST_SKIP() << "MILLRACE_SHARED is not set";
+  ASSERT_OK_AND_ASSIGN(auto reader, BundleReader::Open(fs_, prefix));
+  ASSERT_GT(reader->entries().size(), 0u);
+  std::vector<std::pair<std::string, Tensor>> tensors;
+  for (const auto& entry : reader->entries()) {
+    ASSERT_OK_AND_ASSIGN(Tensor value, reader->Read(entry.name));
+    tensors.emplace_back(entry.name, std::move(value));
+  }
+  Write(prefix_, tensors);
+  EXPECT_EQ(Bytes(BundleIndexPath(prefix_)), Bytes(BundleIndexPath(prefix)));
+  EXPECT_EQ(Bytes(BundleDataPath(prefix_, 0, 1)), Bytes(BundleDataPath(prefix, 0, 1)));
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_SAVER_TENSOR_SLICE_H_
+#define MILLRACE_SAVER_TENSOR_SLICE_H_
+
+// TensorSlice: a rectangular part of a tensor: for each dimension where it starts
+// and how long it is, or all of it.
+//
+// Text form, per dimension "start,length" or "-" for all, joined by ':': "0,2:-".
+// A "shape and slice" spec puts the full shape in front: "4 3 0,2:-"; "" means the whole tensor.
+//
+// Values; thread-compatible. Failure: InvalidArgument for text or sizes that do not fit.
+// Source: TensorFlow's tensor_slice.proto and SaveV2's shape_and_slices.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "core/shape.h"
+#include "core/status.h"
+#include "core/tensor.h"
+#include "proto/tensor_slice.pb.h"
+
+namespace millrace {
+
+class TensorSlice {
+ public:
+  static constexpr int64_t kFull = -1;
+
+  // Everything of a tensor of this rank.
+  static TensorSlice Full(int rank);
+  static StatusOr<TensorSlice> Parse(absl::string_view text);
+  static StatusOr<TensorSlice> FromProto(const tensorflow::TensorSliceProto& proto);
+  void ToProto(tensorflow::TensorSliceProto* proto) const;
+  std::string ToString() const;
+
+  int rank() const { return static_cast<int>(starts_.size()); }
+  int64_t start(int i) const { return starts_[static_cast<size_t>(i)]; }
+  // kFull when all of the dimension.
+  int64_t length(int i) const { return lengths_[static_cast<size_t>(i)]; }
+  bool IsFull() const;
+
+  // The shape of this part of a tensor of shape `full`. InvalidArgument when it does not fit.
+  StatusOr<Shape> SliceShape(const Shape& full) const;
+
+  // The key of this part in a checkpoint's index.
+  std::string BundleKey(absl::string_view tensor_name) const;
+
+  friend bool operator==(const TensorSlice& a, const TensorSlice& b) {
+    return a.starts_ == b.starts_ && a.lengths_ == b.lengths_;
+  }
+
+ private:
+  std::vector<int64_t> starts_;
+  std::vector<int64_t> lengths_;
+};
+
+// A shape-and-slice spec. `is_whole` for "": then shape and slice say nothing.
+struct ShapeAndSlice {
+  bool is_whole = true;
+  Shape full_shape;
+  TensorSlice slice;
+  Shape slice_shape;
+};
+StatusOr<ShapeAndSlice> ParseShapeAndSlice(absl::string_view spec);
+
+// Copies the elements that `from_slice` and `to_slice` (parts of one tensor of shape `full`) have
+// in common from `from` to `to`; returns how many there are. The tensors have the slices' shapes
+// and one dtype.
+StatusOr<int64_t> CopySliceOverlap(const Shape& full, const TensorSlice& from_slice,
+                                   const Tensor& from, const TensorSlice& to_slice, Tensor* to);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SAVER_TENSOR_SLICE_H_
