@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/file_system.h"
 #include "core/testing/shared_data.h"
+#include "google/protobuf/stubs/logging.h"
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "graph/attr.h"
@@ -518,6 +519,39 @@ TEST(GraphFileTest, EveryCutOfABinaryGraphIsRefusedOrAnotherGraph) {
     ImportGraphDef(def, {}, &graph).IgnoreError();  // any Status, no crash
     EXPECT_LE(graph.num_nodes(), def.node_size());
   }
+}
+
+TEST(GraphFileTest, EveryFlippedBitIsRefusedOrAnotherGraph) {
+  const std::string bytes =
+      Parse(Loop("next") + Const("dtype: DT_FLOAT tensor_shape { dim { size: 3 } } float_val: 1") +
+            Function(kSignature + BodyNode("i", "Identity", "a", kFloat) +
+                     "ret { key: 'r' value: 'i:output:0' }") +
+            "versions { producer: 134 }")
+          .SerializeAsString();
+  google::protobuf::LogSilencer quiet;  // it writes a line for every string that is not UTF-8
+  int accepted = 0;
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string flipped = bytes;
+      flipped[i] = static_cast<char>(flipped[i] ^ (1 << bit));
+      GraphDef def;
+      if (!def.ParseFromString(flipped)) continue;
+      Graph graph;
+      if (!ImportGraphDef(def, {}, &graph).ok()) {
+        EXPECT_EQ(graph.num_nodes(), 0);
+        continue;
+      }
+      // What was accepted is sound and can be written and read again.
+      ++accepted;
+      EXPECT_TRUE(VerifyGraph(graph).ok());
+      GraphDef back;
+      graph.ToGraphDef(&back);
+      const Status again = VerifyGraphDef(back);
+      EXPECT_TRUE(again.ok()) << "byte " << i << " bit " << bit << ": " << again;
+    }
+  }
+  EXPECT_GT(accepted, 0);
+  EXPECT_LT(accepted, static_cast<int>(bytes.size()) * 8);
 }
 
 // ---- files that TensorFlow wrote ---------------------------------------------------------------
