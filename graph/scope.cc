@@ -87,6 +87,13 @@ Scope Scope::WithName(absl::string_view name) const {
   return result;
 }
 
+Scope Scope::WithRootPrefix() const {
+  Scope result = *this;
+  result.prefix_.clear();
+  result.next_name_.clear();
+  return result;
+}
+
 Scope Scope::CompositeScope(absl::string_view default_name) const {
   return WithSubScope(next_name_.empty() ? default_name : absl::string_view(next_name_));
 }

@@ -155,6 +155,12 @@ class Scope {
   std::string UniqueName(absl::string_view op_name) const;
   // "a/b/" or "".
   const std::string& prefix() const { return prefix_; }
+  // What WithName asked for, else `default_name`: for builders that derive several names from it.
+  std::string RequestedName(absl::string_view default_name) const {
+    return next_name_.empty() ? std::string(default_name) : next_name_;
+  }
+  // The same scope without its name prefix: for nodes that a graph has once (global_step).
+  Scope WithRootPrefix() const;
 
   // The finished graph as GraphDef. An error when status() is one.
   StatusOr<tensorflow::GraphDef> ToGraphDef() const;
