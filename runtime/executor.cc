@@ -623,7 +623,7 @@ void Executor::Step::RunEntry(Lane& lane, uint32_t entry) {
     status = Compute(node, &ctx);
   }
   if (ABSL_PREDICT_FALSE(stats_ != nullptr)) times.op_end = absl::GetCurrentTimeNanos();
-  if (status.ok()) status = CheckOutputs(node, lane.outputs);
+  if (status.ok() && node.num_outputs != 0) status = CheckOutputs(node, lane.outputs);
   ResetInputs(node);
   if (ABSL_PREDICT_FALSE(!status.ok())) {
     for (uint32_t i = 0; i < node.num_outputs; ++i) Reset(lane.outputs[i]);

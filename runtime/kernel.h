@@ -15,8 +15,9 @@
 //   };
 //   const KernelRegistration kRelu = KernelFor<ReluKernel>("Relu").Type<float>("T");
 //
-// A kernel is built once per plan (a stateful one once per session and node) and run by many steps
-// at once, so Compute is const; state has its own lock. A kernel that can fail to be built has
+// A kernel is built once per plan (a stateful one once per session and node; stateless nodes with
+// equal attrs may share one, so it must not keep the node's name) and run by many steps at once,
+// so Compute is const; state has its own lock. A kernel that can fail to be built has
 // `Status Init(KernelConstruction*)`.
 //
 // Rules: Compute never blocks (AsyncKernel is for queues, receives, files); only an isolated

@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "graph/attr.h"
 
@@ -68,20 +69,63 @@ class Plan::Builder {
   }
 
  private:
+  // Numbers the nodes in the order in which one thread runs them, so that a step walks through
+  // memory from front to back. Nodes that only a loop reaches, or a cycle, come last.
   Status Number() {
-    ids_.assign(static_cast<size_t>(graph_.num_node_ids()), 0);
+    size_t num_nodes = 0;
+    std::vector<uint32_t> missing(static_cast<size_t>(graph_.num_node_ids()), 0);
+    std::vector<const millrace::Node*> stack, roots;
     for (const auto& node : graph_.nodes()) {
       if (node == nullptr) continue;
-      ids_[static_cast<size_t>(node->id())] = static_cast<uint32_t>(order_.size());
-      order_.push_back(node.get());
+      ++num_nodes;
+      // The first of a Merge's data inputs starts it.
+      const size_t data =
+          node->is_merge() ? std::min<size_t>(1, node->inputs().size()) : node->inputs().size();
+      const size_t count = data + node->control_inputs().size();
+      missing[static_cast<size_t>(node->id())] = static_cast<uint32_t>(count);
+      if (count == 0) (node->is_recv() ? stack : roots).push_back(node.get());
     }
-    if (order_.size() > kMaxNodes) {
+    if (num_nodes > kMaxNodes) {
       return absl::InvalidArgumentError(absl::StrCat("Graph: a partition must have at most ",
-                                                     kMaxNodes, " nodes, got ", order_.size()));
+                                                     kMaxNodes, " nodes, got ", num_nodes));
     }
-    plan_->nodes_.reserve(order_.size());
-    plan_->names_.reserve(order_.size());
+    ids_.assign(static_cast<size_t>(graph_.num_node_ids()), kUnnumbered);
+    order_.reserve(num_nodes);
+    std::reverse(stack.begin(), stack.end());
+    stack.insert(stack.begin(), roots.rbegin(), roots.rend());
+    std::vector<const millrace::Edge*> edges;
+    while (!stack.empty()) {
+      const millrace::Node* node = stack.back();
+      stack.pop_back();
+      if (!TakeNumber(node)) continue;
+      SortEdges(*node, &edges);
+      for (const millrace::Edge* edge : edges) {
+        uint32_t& left = missing[static_cast<size_t>(edge->dst->id())];
+        if (left != 0 && --left == 0) stack.push_back(edge->dst);
+      }
+    }
+    for (const auto& node : graph_.nodes()) {
+      if (node != nullptr) TakeNumber(node.get());
+    }
+    plan_->nodes_.reserve(num_nodes);
+    plan_->names_.reserve(num_nodes);
     return absl::OkStatus();
+  }
+
+  bool TakeNumber(const millrace::Node* node) {
+    uint32_t& id = ids_[static_cast<size_t>(node->id())];
+    if (id != kUnnumbered) return false;
+    id = static_cast<uint32_t>(order_.size());
+    order_.push_back(node);
+    return true;
+  }
+
+  // The last edge's node is on top of the stack: Sends run at once. Order is otherwise kept.
+  static void SortEdges(const millrace::Node& node, std::vector<const millrace::Edge*>* edges) {
+    edges->clear();
+    for (const millrace::Edge& edge : node.out_edges()) edges->push_back(&edge);
+    std::stable_partition(edges->begin(), edges->end(),
+                          [](const millrace::Edge* edge) { return !edge->dst->is_send(); });
   }
 
   Status AddNode(const millrace::Node& node) {
@@ -177,14 +221,47 @@ class Plan::Builder {
     if (store_ != nullptr && node.is_stateful() && !internal) {
       return store_->FindOrMake(device_->name, node.name(), make);
     }
-    ASSIGN_OR_RETURN(std::unique_ptr<Kernel> kernel, make());
-    return std::shared_ptr<const Kernel>(std::move(kernel));
+    const std::string key = ShareKey(node);
+    if (!key.empty()) {
+      if (auto it = shared_kernels_.find(key); it != shared_kernels_.end()) return it->second;
+    }
+    ASSIGN_OR_RETURN(std::unique_ptr<Kernel> made, make());
+    std::shared_ptr<const Kernel> kernel = std::move(made);
+    if (!key.empty()) shared_kernels_.emplace(key, kernel);
+    return kernel;
+  }
+
+  // Stateless nodes of one kind whose attrs are equal share a kernel: fewer objects to build, and
+  // to fetch from memory in a step. Only for attrs that are cheap to compare; "" otherwise.
+  static std::string ShareKey(const millrace::Node& node) {
+    if (node.is_stateful()) return std::string();
+    std::vector<std::string> parts;
+    for (const auto& [name, attr] : node.def().attr()) {
+      if (absl::StartsWith(name, "_")) continue;
+      switch (attr.value_case()) {
+        case tensorflow::AttrValue::kType:
+          parts.push_back(absl::StrCat(name, "=t", static_cast<int>(attr.type())));
+          break;
+        case tensorflow::AttrValue::kI:
+          parts.push_back(absl::StrCat(name, "=i", attr.i()));
+          break;
+        case tensorflow::AttrValue::kB:
+          parts.push_back(absl::StrCat(name, "=b", static_cast<int>(attr.b())));
+          break;
+        default:
+          return std::string();
+      }
+    }
+    std::sort(parts.begin(), parts.end());
+    return absl::StrCat(node.op(), ";", absl::StrJoin(parts, ";"));
   }
 
   void AddEdges(const millrace::Node& node) {
     Plan::Node& item = plan_->nodes_[ids_[static_cast<size_t>(node.id())]];
     const size_t first = plan_->edges_.size();
-    for (const millrace::Edge& edge : node.out_edges()) {
+    SortEdges(node, &sorted_edges_);
+    for (const millrace::Edge* const graph_edge : sorted_edges_) {
+      const millrace::Edge& edge = *graph_edge;
       Plan::Edge e = {};
       e.dst = ids_[static_cast<size_t>(edge.dst->id())];
       const Plan::Node& dst = plan_->nodes_[e.dst];
@@ -201,11 +278,6 @@ class Plan::Builder {
       e.flags = flags & 0xffu;
       plan_->edges_.push_back(e);
     }
-    // The last edge's node is on top of the stack: Sends run at once. Order is otherwise kept.
-    const auto begin = plan_->edges_.begin() + static_cast<std::ptrdiff_t>(first);
-    std::stable_partition(begin, plan_->edges_.end(), [this](const Plan::Edge& e) {
-      return (plan_->nodes_[e.dst].flags & kSend) == 0;
-    });
     std::vector<bool> seen(item.num_outputs, false);
     for (size_t i = plan_->edges_.size(); i-- > first;) {
       Plan::Edge& e = plan_->edges_[i];
@@ -253,8 +325,11 @@ class Plan::Builder {
   Device* const device_;
   KernelStore* const store_;
   Plan* const plan_;
+  static constexpr uint32_t kUnnumbered = 0xffffffffu;
   std::vector<uint32_t> ids_;  // graph id -> plan index
   std::vector<const millrace::Node*> order_;
+  std::vector<const millrace::Edge*> sorted_edges_;  // kept for its memory
+  absl::flat_hash_map<std::string, std::shared_ptr<const Kernel>> shared_kernels_;
 };
 
 StatusOr<std::shared_ptr<const Plan>> Plan::Build(const Graph& graph, Device* device,

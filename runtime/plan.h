@@ -4,8 +4,9 @@
 
 // Plan: a pruned, placed graph on one device, as flat arrays that an engine runs.
 //
-// Nodes are numbered densely in the order of the graph's ids. A node's inputs are consecutive
-// slots, its outgoing edges are consecutive and sorted so that a stack runs Sends first.
+// Nodes are numbered densely, in the order in which one thread runs them. A node's inputs are
+// consecutive slots, its outgoing edges are consecutive and sorted so that a stack runs Sends
+// first.
 //
 // Always true of a plan:
 //   * every input slot has exactly one edge that ends in it;
@@ -82,7 +83,7 @@ class Plan {
     kToTrigger = 1u << 3,
   };
 
-  struct Node {
+  struct alignas(64) Node {  // one cache line
     const Kernel* kernel;
     const AsyncKernel* async;  // null unless asynchronous
     const std::string* name;
