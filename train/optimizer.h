@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_TRAIN_OPTIMIZER_H_
+#define MILLRACE_TRAIN_OPTIMIZER_H_
+
+// Optimizers: turn a loss into an operation that changes the variables.
+//
+//   Operation train = AdamOptimizer({.learning_rate = 1e-4}).Minimize(model, loss,
+//                                                                   {.global_step = step});
+//
+// Minimize = ComputeGradients + ApplyGradients. Slots (`<variable>/Adam`, `<variable>/Adam_1`, ...)
+// and beta powers are variables with TensorFlow's names, colocated with the variable they
+// belong to. Gradients that are IndexedSlices stay sparse: duplicate rows are summed
+// (Unique, UnsortedSegmentSum) and only touched rows change.
+//
+// Errors go into the scope: no trainable variables, no gradient for any of them.
+// Source of the equations: TensorFlow 1.15's training ops.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "graph/gradient.h"
+#include "graph/scope.h"
+#include "ops/variable.h"
+
+namespace millrace {
+
+struct GradientAndVariable {
+  Gradient gradient;
+  Variable variable;
+};
+
+struct MinimizeOptions {
+  // Counts the update: one is added after all variables have changed.
+  std::optional<Variable> global_step;
+  // Empty = collection "trainable_variables".
+  std::vector<Variable> variables;
+  std::string name;  // of the resulting operation; the optimizer's name otherwise
+};
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+
+  // The operation runs one update; it is added to collection "train_op".
+  Operation Minimize(ScopeAt at, Output loss, const MinimizeOptions& options = {});
+  std::vector<GradientAndVariable> ComputeGradients(ScopeAt at, Output loss,
+                                                    const std::vector<Variable>& variables = {});
+  Operation ApplyGradients(ScopeAt at, const std::vector<GradientAndVariable>& gradients,
+                           const MinimizeOptions& options = {});
+
+  const std::string& name() const { return name_; }
+
+ protected:
+  explicit Optimizer(std::string name, bool use_locking)
+      : name_(std::move(name)), use_locking_(use_locking) {}
+  // Makes slots and powers; called once, before the updates.
+  virtual void Prepare(const Scope& scope, const std::vector<Variable>& variables) = 0;
+  virtual Operation ApplyDense(const Scope& scope, const Variable& variable, Output gradient) = 0;
+  // Rows are unique.
+  virtual Operation ApplySparse(const Scope& scope, const Variable& variable, Output values,
+                                Output rows) = 0;
+  // After all updates (Adam's powers). Invalid = nothing to do.
+  virtual std::vector<Operation> Finish(const Scope& /*scope*/,
+                                        const std::vector<Operation>& updates) {
+    return updates;
+  }
+  // The slot variable `<variable>/<slot_name>` filled with `value`, colocated with the variable.
+  Variable MakeSlot(const Scope& scope, const Variable& variable, double value,
+                    const std::string& slot_name);
+  bool use_locking() const { return use_locking_; }
+
+ private:
+  const std::string name_;
+  const bool use_locking_;
+};
+
+struct GradientDescentOptions {
+  double learning_rate = 0.01;
+  bool use_locking = false;
+  std::string name = "GradientDescent";
+};
+struct AdamOptions {
+  double learning_rate = 0.001;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  bool use_locking = false;
+  std::string name = "Adam";
+};
+struct AdagradOptions {
+  double learning_rate = 0.01;
+  double initial_accumulator_value = 0.1;
+  bool use_locking = false;
+  std::string name = "Adagrad";
+};
+
+class GradientDescentOptimizer : public Optimizer {
+ public:
+  explicit GradientDescentOptimizer(GradientDescentOptions options = {});
+  ~GradientDescentOptimizer() override;
+
+ protected:
+  void Prepare(const Scope&, const std::vector<Variable>&) override;
+  Operation ApplyDense(const Scope&, const Variable&, Output) override;
+  Operation ApplySparse(const Scope&, const Variable&, Output, Output) override;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+class AdamOptimizer : public Optimizer {
+ public:
+  explicit AdamOptimizer(AdamOptions options = {});
+  ~AdamOptimizer() override;
+
+ protected:
+  void Prepare(const Scope&, const std::vector<Variable>&) override;
+  Operation ApplyDense(const Scope&, const Variable&, Output) override;
+  Operation ApplySparse(const Scope&, const Variable&, Output, Output) override;
+  std::vector<Operation> Finish(const Scope&, const std::vector<Operation>&) override;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+class AdagradOptimizer : public Optimizer {
+ public:
+  explicit AdagradOptimizer(AdagradOptions options = {});
+  ~AdagradOptimizer() override;
+
+ protected:
+  void Prepare(const Scope&, const std::vector<Variable>&) override;
+  Operation ApplyDense(const Scope&, const Variable&, Output) override;
+  Operation ApplySparse(const Scope&, const Variable&, Output, Output) override;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_TRAIN_OPTIMIZER_H_

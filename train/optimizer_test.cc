@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/optimizer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/testing/tensor_testing.h"
+#include "ops/constant.h"
+#include "ops/cwise_binary.h"
+#include "ops/cwise_unary.h"
+#include "ops/placeholder.h"
+#include "ops/reduction.h"
+#include "ops/state.h"
+#include "runtime/session.h"
+
+namespace millrace {
+namespace {
+
+// A model with one vector variable whose gradient is fed: loss = sum(g * w).
+struct LinearLoss {
+  Scope root;
+  Output gradient, loss;
+  Variable w;
+
+  explicit LinearLoss(std::initializer_list<float> initial) {
+    gradient = Placeholder(root.WithName("g"), DT_FLOAT, {static_cast<int64_t>(initial.size())});
+    w = MakeVariable(root.WithName("w"), Const<float>(root, initial));
+    loss = ReduceSum(root, Mul(root, gradient, w.value));
+  }
+
+  // The values of w after each of `gradients` has been applied by `train`.
+  StatusOr<std::vector<Tensor>> Train(Operation train, const std::vector<Tensor>& gradients,
+                                      const std::vector<FetchName>& also = {}) {
+    const Operation init = GlobalVariablesInitializer(root);
+    RETURN_IF_ERROR(root.status());
+    ASSIGN_OR_RETURN(session, NewSession());
+    RETURN_IF_ERROR(session->Extend(root));
+    RETURN_IF_ERROR(session->Run({}, {}, {init}).status());
+    for (const Tensor& g : gradients) {
+      RETURN_IF_ERROR(session->Run({{gradient, g}}, {}, {train}).status());
+    }
+    std::vector<FetchName> fetches = {w.value};
+    fetches.insert(fetches.end(), also.begin(), also.end());
+    return session->Run({}, fetches);
+  }
+  std::unique_ptr<Session> session;
+};
+
+const std::vector<std::vector<double>> kGradients = {{0.5, -1, 0}, {0.25, 3, 0}, {-2, 0.125, 1}};
+
+std::vector<Tensor> GradientTensors() {
+  std::vector<Tensor> tensors;
+  for (const auto& g : kGradients) {
+    tensors.push_back(TensorOf<float>(
+        {3}, {static_cast<float>(g[0]), static_cast<float>(g[1]), static_cast<float>(g[2])}));
+  }
+  return tensors;
+}
+
+TEST(GradientDescentTest, MovesAgainstTheGradient) {
+  LinearLoss model({1, 2, 3});
+  const Operation train =
+      GradientDescentOptimizer({.learning_rate = 0.5}).Minimize(model.root, model.loss);
+  ASSERT_OK_AND_ASSIGN(const auto out, model.Train(train, GradientTensors()));
+  ExpectTensorNear(out[0], TensorOf<float>({3}, {1.625f, 0.9375f, 2.5f}), 1e-6, 1e-6);
+}
+
+// Kingma & Ba's algorithm, written in double from its equations.
+TEST(AdamTest, FollowsTheEquationsAndKeepsTensorFlowsNames) {
+  LinearLoss model({1, 2, 3});
+  const Variable step = GlobalStep(model.root);
+  const Operation train =
+      AdamOptimizer({.learning_rate = 0.1}).Minimize(model.root, model.loss, {.global_step = step});
+  double w[3] = {1, 2, 3}, m[3] = {}, v[3] = {};
+  double beta1_power = 1, beta2_power = 1;
+  for (const auto& g : kGradients) {
+    beta1_power *= 0.9;
+    beta2_power *= 0.999;
+    const double rate = 0.1 * std::sqrt(1 - beta2_power) / (1 - beta1_power);
+    for (size_t i = 0; i < 3; ++i) {
+      m[i] = 0.9 * m[i] + 0.1 * g[i];
+      v[i] = 0.999 * v[i] + 0.001 * g[i] * g[i];
+      w[i] -= rate * m[i] / (std::sqrt(v[i]) + 1e-8);
+    }
+  }
+  std::vector<std::string> names;
+  for (const Variable& variable : VariablesOf(model.root)) names.push_back(variable.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"w", "global_step", "beta1_power", "beta2_power",
+                                             "w/Adam", "w/Adam_1"}));
+  ASSERT_OK_AND_ASSIGN(const auto out,
+                       model.Train(train, GradientTensors(),
+                                   {step.value, FetchName("beta1_power/Read/ReadVariableOp"),
+                                    FetchName("w/Adam/Read/ReadVariableOp"),
+                                    FetchName("w/Adam_1/Read/ReadVariableOp")}));
+  const auto floats = [](const double* d) {
+    return TensorOf<float>(
+        {3}, {static_cast<float>(d[0]), static_cast<float>(d[1]), static_cast<float>(d[2])});
+  };
+  ExpectTensorNear(out[0], floats(w), 1e-5, 1e-6);
+  EXPECT_EQ(out[1].scalar<int64_t>(), 3);
+  // In step t the power is beta^t; after three steps it stands at beta^4.
+  EXPECT_NEAR(out[2].scalar<float>(), 0.9f * 0.9f * 0.9f * 0.9f, 1e-6);
+  ExpectTensorNear(out[3], floats(m), 1e-5, 1e-6);
+  ExpectTensorNear(out[4], floats(v), 1e-5, 1e-6);
+}
+
+TEST(AdagradTest, DividesByTheRootOfTheAccumulator) {
+  LinearLoss model({1, 2, 3});
+  const Operation train = AdagradOptimizer({.learning_rate = 0.5}).Minimize(model.root, model.loss);
+  double w[3] = {1, 2, 3}, a[3] = {0.1, 0.1, 0.1};
+  for (const auto& g : kGradients) {
+    for (size_t i = 0; i < 3; ++i) {
+      a[i] += g[i] * g[i];
+      w[i] -= 0.5 * g[i] / std::sqrt(a[i]);
+    }
+  }
+  ASSERT_OK_AND_ASSIGN(const auto out, model.Train(train, GradientTensors()));
+  ExpectTensorNear(out[0],
+                   TensorOf<float>({3}, {static_cast<float>(w[0]), static_cast<float>(w[1]),
+                                         static_cast<float>(w[2])}),
+                   1e-5, 1e-6);
+}
+
+// A table of 4 rows of which rows 1, 3, 1 are looked up: loss = sum of the rows, so every look-up
+// contributes ones.
+struct TableLoss {
+  Scope root;
+  Variable table;
+  Output loss;
+  TableLoss() {
+    table = MakeVariable(root.WithName("table"),
+                         Const(root, TensorOf<float>({4, 2}, {0, 1, 2, 3, 4, 5, 6, 7})));
+    loss = ReduceSum(root,
+                     ResourceGather(root, table.handle, Const<int64_t>(root, {1, 3, 1}), DT_FLOAT));
+  }
+  StatusOr<Tensor> TrainOnce(Operation train) {
+    const Operation init = GlobalVariablesInitializer(root);
+    RETURN_IF_ERROR(root.status());
+    ASSIGN_OR_RETURN(auto session, NewSession());
+    RETURN_IF_ERROR(session->Extend(root));
+    RETURN_IF_ERROR(session->Run({}, {}, {init}).status());
+    RETURN_IF_ERROR(session->Run({}, {}, {train}).status());
+    ASSIGN_OR_RETURN(auto out, session->Run({}, {table.value}));
+    return out[0];
+  }
+  // No node of the training graph makes a dense gradient of the table.
+  bool HasDenseGradient() const {
+    for (const auto& node : root.graph()->nodes()) {
+      if (node == nullptr) continue;
+      if (node->op() == "ResourceApplyAdagrad" || node->op() == "ResourceApplyGradientDescent") {
+        return true;
+      }
+    }
+    return false;
+  }
+};
+
+TEST(SparseGradientTest, DescentTouchesOnlyTheRowsAndAddsRepeatedOnes) {
+  TableLoss model;
+  const Operation train =
+      GradientDescentOptimizer({.learning_rate = 0.5}).Minimize(model.root, model.loss);
+  ASSERT_OK_AND_ASSIGN(const Tensor table, model.TrainOnce(train));
+  ExpectTensorNear(table, TensorOf<float>({4, 2}, {0, 1, 1, 2, 4, 5, 5.5f, 6.5f}), 1e-6, 1e-6);
+  EXPECT_FALSE(model.HasDenseGradient());
+}
+
+TEST(SparseGradientTest, AdagradSumsRepeatedRowsBeforeItSquares) {
+  TableLoss model;
+  const Operation train = AdagradOptimizer({.learning_rate = 1}).Minimize(model.root, model.loss);
+  ASSERT_OK_AND_ASSIGN(const Tensor table, model.TrainOnce(train));
+  const float row1 = 2 / std::sqrt(0.1f + 4);
+  const float row3 = 1 / std::sqrt(0.1f + 1);
+  ExpectTensorNear(table,
+                   TensorOf<float>({4, 2}, {0, 1, 2 - row1, 3 - row1, 4, 5, 6 - row3, 7 - row3}),
+                   1e-5, 1e-6);
+  EXPECT_FALSE(model.HasDenseGradient());
+}
+
+TEST(SparseGradientTest, AdamMovesTheWholeTableAsTensorFlowDoes) {
+  TableLoss model;
+  const Operation train = AdamOptimizer({.learning_rate = 0.1}).Minimize(model.root, model.loss);
+  ASSERT_OK_AND_ASSIGN(const Tensor table, model.TrainOnce(train));
+  // First step: rows with a gradient move by the learning rate, the others' moments are zero.
+  ExpectTensorNear(table, TensorOf<float>({4, 2}, {0, 1, 1.9f, 2.9f, 4, 5, 5.9f, 6.9f}), 1e-4,
+                   1e-4);
+}
+
+TEST(OptimizerTest, ErrorsNameTheOptimizerAndTheSourceLine) {
+  {
+    Scope root;
+    const Output x = Placeholder(root, DT_FLOAT, {2});
+    AdamOptimizer().Minimize(root, ReduceSum(root, x));
+    EXPECT_STATUS(root.status(), absl::StatusCode::kInvalidArgument,
+                  "Adam: the graph must have trainable variables, got none; built at ");
+  }
+  {
+    Scope root;
+    const Output x = Placeholder(root, DT_FLOAT, {2});
+    MakeVariable(root.WithName("w"), Const(root, 1.0f));
+    GradientDescentOptimizer().Minimize(root, ReduceSum(root, x));
+    EXPECT_STATUS(root.status(), absl::StatusCode::kInvalidArgument,
+                  "at least one variable must have a gradient");
+  }
+  {
+    LinearLoss model({1});
+    AdagradOptimizer({.initial_accumulator_value = 0}).Minimize(model.root, model.loss);
+    EXPECT_STATUS(model.root.status(), absl::StatusCode::kInvalidArgument,
+                  "initial_accumulator_value must be > 0, got 0");
+  }
+}
+
+TEST(OptimizerTest, GlobalStepIsOneVariableAndCountsUpdates) {
+  LinearLoss model({1, 1, 1});
+  const Variable step = GlobalStep(model.root);
+  EXPECT_EQ(GlobalStep(model.root).name, step.name);
+  const Operation train =
+      GradientDescentOptimizer().Minimize(model.root, model.loss, {.global_step = step});
+  ASSERT_OK_AND_ASSIGN(const auto out, model.Train(train, GradientTensors(), {step.value}));
+  EXPECT_EQ(out[1].scalar<int64_t>(), 3);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/progress.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_format.h"
+
+namespace millrace {
+
+Progress::Progress(ProgressOptions options) : options_(std::move(options)) {
+  terminal_ = options_.style == ProgressOptions::Style::kAuto
+                  ? isatty(fileno(options_.output)) == 1
+                  : options_.style == ProgressOptions::Style::kTerminal;
+}
+
+Progress::~Progress() { EndLine(); }
+
+std::string Progress::Format(int64_t step, int64_t last_step, double loss,
+                             double steps_per_second) {
+  std::string line = absl::StrFormat("step %d/%d  loss %.4g", step, last_step, loss);
+  if (steps_per_second > 0) {
+    absl::StrAppendFormat(&line, "  %.1f steps/s", steps_per_second);
+    const double seconds =
+        static_cast<double>(std::max<int64_t>(0, last_step - step)) / steps_per_second;
+    // Beyond a hundred hours nobody counts seconds.
+    if (seconds < 360000) {
+      const int64_t left = std::llround(seconds);
+      if (left >= 3600) {
+        absl::StrAppendFormat(&line, "  %d:%02d:%02d left", left / 3600, left / 60 % 60, left % 60);
+      } else {
+        absl::StrAppendFormat(&line, "  %d:%02d left", left / 60, left % 60);
+      }
+    }
+  }
+  return line;
+}
+
+void Progress::Update(int64_t step, double loss) {
+  const absl::Time now = options_.clock->Now();
+  if (!started_) {
+    started_ = true;
+    first_step_ = step;
+    first_time_ = now;
+    next_time_ = now;
+  }
+  if (now < next_time_ && step < options_.last_step) return;
+  next_time_ = now + (terminal_ ? options_.terminal_period : options_.plain_period);
+  const double seconds = absl::ToDoubleSeconds(now - first_time_);
+  const double rate = seconds > 0 ? static_cast<double>(step - first_step_) / seconds : 0;
+  const std::string line = Format(step, options_.last_step, loss, rate);
+  if (terminal_) {
+    // Blanks wipe what a longer line left.
+    const std::string blanks(line.size() < width_ ? width_ - line.size() : 0, ' ');
+    absl::FPrintF(options_.output, "\r%s%s", line, blanks);
+    width_ = line.size();
+    line_open_ = true;
+  } else {
+    absl::FPrintF(options_.output, "%s\n", line);
+  }
+  std::fflush(options_.output);
+}
+
+void Progress::EndLine() {
+  if (!line_open_) return;
+  std::fputc('\n', options_.output);
+  std::fflush(options_.output);
+  line_open_ = false;
+  width_ = 0;
+}
+
+}  // namespace millrace

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/progress.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+namespace millrace {
+namespace {
+
+// What `use` writes through a Progress with these options.
+template <typename F>
+std::string Written(ProgressOptions options, F use) {
+  char* text = nullptr;
+  size_t size = 0;
+  FILE* file = open_memstream(&text, &size);
+  options.output = file;
+  {
+    Progress progress(options);
+    use(progress);
+  }
+  std::fclose(file);
+  std::string result(text, size);
+  std::free(text);
+  return result;
+}
+
+TEST(ProgressTest, FormatTellsStepLossRateAndTimeLeft) {
+  EXPECT_EQ(Progress::Format(120, 1000, 3.21, 15.25),
+            "step 120/1000  loss 3.21  15.2 steps/s  0:58 left");
+  EXPECT_EQ(Progress::Format(0, 1000, 2.5, 0), "step 0/1000  loss 2.5");
+  EXPECT_EQ(Progress::Format(0, 8000, 1, 1), "step 0/8000  loss 1  1.0 steps/s  2:13:20 left");
+}
+
+TEST(ProgressTest, PlainOutputIsWholeLinesAtItsPeriod) {
+  FakeClock clock;
+  ProgressOptions options;
+  options.last_step = 10;
+  options.clock = &clock;
+  options.style = ProgressOptions::Style::kPlain;
+  const std::string text = Written(options, [&](Progress& progress) {
+    for (int64_t step = 0; step <= 10; ++step) {
+      progress.Update(step, 1.0);
+      clock.Advance(absl::Milliseconds(500));
+    }
+  });
+  EXPECT_EQ(text,
+            "step 0/10  loss 1\n"
+            "step 4/10  loss 1  2.0 steps/s  0:03 left\n"
+            "step 8/10  loss 1  2.0 steps/s  0:01 left\n"
+            "step 10/10  loss 1  2.0 steps/s  0:00 left\n");
+}
+
+TEST(ProgressTest, TerminalLineIsRewrittenAndEnded) {
+  FakeClock clock;
+  ProgressOptions options;
+  options.last_step = 10;
+  options.clock = &clock;
+  options.style = ProgressOptions::Style::kTerminal;
+  const std::string text = Written(options, [&](Progress& progress) {
+    progress.Update(0, 1.25);
+    clock.Advance(absl::Seconds(1));
+    progress.Update(10, 1);
+  });
+  EXPECT_EQ(text, "\rstep 0/10  loss 1.25\rstep 10/10  loss 1  10.0 steps/s  0:00 left\n");
+}
+
+}  // namespace
+}  // namespace millrace
