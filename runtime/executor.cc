@@ -275,8 +275,9 @@ class Executor::Step {
   void Publish(uint32_t entry);
   void RequestLoop(bool expensive);
 
-  uint32_t IndexOf(const Plan::Node& node) const {
-    return static_cast<uint32_t>(&node - plan_.nodes().data());
+  // Others read the flag: it is written only while nobody does.
+  void LeaveSolo() {
+    if (solo_) solo_ = false;
   }
   void Record(const Plan::Node& node, const NodeTimes& times, const EdgeValue* outputs);
 
@@ -506,7 +507,7 @@ void Executor::Step::PushReady(Lane& lane, uint32_t entry) {
 
 // By a loop that has another expensive node to run.
 void Executor::Step::Publish(uint32_t entry) {
-  solo_ = false;
+  LeaveSolo();
   PushShared(entry);
   if (loops_.load(std::memory_order_relaxed) < num_threads_) RequestLoop(/*expensive=*/true);
 }
@@ -663,7 +664,7 @@ void Executor::Step::StartAsync(Lane& lane, uint32_t entry) {
   run.context.emplace(params);
 
   refs_.fetch_add(1, std::memory_order_relaxed);
-  solo_ = false;
+  LeaveSolo();
   AsyncRun* const pointer = &run;
   Status thrown;
   try {
@@ -684,7 +685,7 @@ void Executor::Step::StartAsync(Lane& lane, uint32_t entry) {
   FinishAsync(lane, pointer);
   if (refs_.fetch_sub(1, std::memory_order_acq_rel) == 2) {
     // The reference that is left is this loop's.
-    solo_ = SharedIsEmpty();
+    if (SharedIsEmpty()) solo_ = true;
   }
 }
 
