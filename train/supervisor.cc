@@ -1,0 +1,537 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/supervisor.h"
+
+#include <algorithm>
+#include <cmath>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_join.h"
+#include "core/logging.h"
+#include "core/mutex.h"
+#include "ops/identity.h"
+#include "saver/tensor_bundle.h"
+
+namespace millrace {
+namespace {
+
+// A task that waits says so this often.
+constexpr absl::Duration kReportPeriod = absl::Seconds(10);
+// Names of variables in one log line.
+constexpr size_t kNamesInMessage = 8;
+
+std::string SomeNames(const std::vector<std::string>& names) {
+  if (names.size() <= kNamesInMessage) return absl::StrJoin(names, ", ");
+  return absl::StrCat(
+      absl::StrJoin(names.begin(), names.begin() + static_cast<ptrdiff_t>(kNamesInMessage), ", "),
+      " and ", names.size() - kNamesInMessage, " more");
+}
+
+// A task went away; a new session may find it back.
+bool IsRetryable(const Status& status) {
+  return absl::IsUnavailable(status) || absl::IsAborted(status);
+}
+
+// One Saver used by the caller's thread and the service thread.
+class SharedSaver : public Saver {
+ public:
+  SharedSaver(Saver* saver, std::unique_ptr<Saver> owned)
+      : owned_(std::move(owned)), saver_(owned_ != nullptr ? owned_.get() : saver) {}
+
+  StatusOr<std::string> Save(Session* session, const std::string& prefix,
+                             std::optional<int64_t> global_step) override {
+    MutexLock lock(&mu_);
+    return saver_->Save(session, prefix, global_step);
+  }
+  Status Restore(Session* session, const std::string& checkpoint) override {
+    MutexLock lock(&mu_);
+    return saver_->Restore(session, checkpoint);
+  }
+  Status RecoverLastCheckpoints(const std::vector<std::string>& paths) override {
+    MutexLock lock(&mu_);
+    return saver_->RecoverLastCheckpoints(paths);
+  }
+  std::vector<std::string> last_checkpoints() const override {
+    MutexLock lock(&mu_);
+    return saver_->last_checkpoints();
+  }
+  const tensorflow::SaverDef& def() const override { return saver_->def(); }
+
+ private:
+  mutable Mutex mu_;
+  const std::unique_ptr<Saver> owned_;
+  Saver* const saver_;
+};
+
+}  // namespace
+
+struct Supervisor::Impl {
+  Impl(const Scope& s, SupervisorOptions o) : scope(s), options(std::move(o)) {}
+
+  void CompleteGraph();
+  StatusOr<std::shared_ptr<Session>> OpenSession(const std::string& target, absl::Time deadline);
+  Status PrepareAsChief(Session* session);
+  // True when all variables are ready; false when the chief has not got there yet.
+  StatusOr<bool> PrepareAsWorker(Session* session, std::vector<std::string>* missing);
+  StatusOr<std::vector<std::string>> Uninitialized(Session* session, const std::string& fetch);
+  Status RunLocalInitAndCheck(Session* session);
+  StatusOr<int64_t> ReadGlobalStep(Session* session);
+  void StartServices(std::shared_ptr<Session> session);
+  void StopServices();
+  void SaveLoop(std::shared_ptr<Session> session);
+  void RequestStop(const Status& reason);
+
+  Scope scope;
+  SupervisorOptions options;
+  Status status;  // of completing the graph
+
+  std::vector<Variable> variables, local_variables;
+  absl::flat_hash_map<std::string, std::string> restore_target;  // variable -> restoring node
+  std::string init_op, local_init_op;
+  bool default_init_op = false;
+  std::string global_report, all_report;  // fetches: names of uninitialised variables
+  std::optional<Variable> global_step;
+  std::unique_ptr<SharedSaver> saver;
+
+  mutable Mutex mu;
+  CondVar stop_cv;
+  bool should_stop ABSL_GUARDED_BY(mu) = false;
+  Status first_error ABSL_GUARDED_BY(mu);
+  bool services_should_stop ABSL_GUARDED_BY(mu) = false;
+  Start start ABSL_GUARDED_BY(mu) = Start::kInitialized;
+  std::string restored ABSL_GUARDED_BY(mu);
+  std::shared_ptr<Session> session ABSL_GUARDED_BY(mu);
+
+  std::thread save_thread;  // touched by the thread that calls ManagedSession and Stop
+};
+
+void Supervisor::Impl::CompleteGraph() {
+  if (!scope.ok()) {
+    status = scope.status();
+    return;
+  }
+  const Scope root = scope.WithRootPrefix().WithoutControlDependencies();
+  variables = VariablesOf(root, "variables");
+  local_variables = VariablesOf(root, "local_variables");
+  global_step = options.global_step;
+  if (!global_step && root.collections()->contains("global_step")) global_step = GlobalStep(root);
+
+  if (options.init_op.valid()) {
+    init_op = options.init_op.name();
+  } else {
+    init_op = GlobalVariablesInitializer(root).name();
+    default_init_op = true;
+  }
+  if (options.local_init_op.valid()) {
+    local_init_op = options.local_init_op.name();
+  } else if (!local_variables.empty()) {
+    local_init_op = LocalVariablesInitializer(root).name();
+  }
+  if (!variables.empty()) {
+    global_report = ReportUninitializedVariables(root, variables).name();
+  }
+  std::vector<Variable> all = variables;
+  all.insert(all.end(), local_variables.begin(), local_variables.end());
+  if (!all.empty()) {
+    all_report =
+        local_variables.empty() ? global_report : ReportUninitializedVariables(root, all).name();
+  }
+  if (options.saver != nullptr) {
+    saver = std::make_unique<SharedSaver>(options.saver, nullptr);
+  } else if (!options.logdir.empty() && !variables.empty()) {
+    SaverOptions saver_options;
+    saver_options.file_system = options.file_system;
+    StatusOr<std::unique_ptr<Saver>> made = Saver::Make(root, saver_options);
+    if (!made.ok()) {
+      status = made.status();
+      return;
+    }
+    saver = std::make_unique<SharedSaver>(nullptr, *std::move(made));
+  }
+  if (saver != nullptr) {
+    // A restore is an assignment from a RestoreV2 node; which node restores which variable is read
+    // off the graph, so that single variables can be restored.
+    absl::flat_hash_map<const Node*, std::string> variable_of;
+    for (const Variable& variable : variables) variable_of[variable.handle.node()] = variable.name;
+    const std::string prefix =
+        saver->def().restore_op_name().substr(0, saver->def().restore_op_name().rfind('/') + 1);
+    for (const auto& node : root.graph()->nodes()) {
+      if (node == nullptr || !absl::StartsWith(node->name(), prefix)) continue;
+      if ((node->op() != "AssignVariableOp" && node->op() != "Assign") || node->num_inputs() < 1) {
+        continue;
+      }
+      const auto found = variable_of.find(node->input(0).node);
+      if (found != variable_of.end()) restore_target[found->second] = node->name();
+    }
+  }
+  status = root.status();
+  root.Finalize();
+}
+
+StatusOr<std::vector<std::string>> Supervisor::Impl::Uninitialized(Session* s,
+                                                                   const std::string& fetch) {
+  std::vector<std::string> names;
+  if (fetch.empty()) return names;
+  ASSIGN_OR_RETURN(const std::vector<Tensor> out, s->Run({}, {fetch}));
+  for (const std::string& name : out[0].flat<std::string>()) names.push_back(name);
+  return names;
+}
+
+StatusOr<int64_t> Supervisor::Impl::ReadGlobalStep(Session* s) {
+  if (!global_step) return int64_t{-1};
+  ASSIGN_OR_RETURN(const std::vector<Tensor> out, s->Run({}, {global_step->value}));
+  return out[0].dtype() == DT_INT32 ? int64_t{out[0].scalar<int32_t>()} : out[0].scalar<int64_t>();
+}
+
+Status Supervisor::Impl::RunLocalInitAndCheck(Session* s) {
+  if (!local_init_op.empty()) RETURN_IF_ERROR(s->Run({}, {}, {local_init_op}).status());
+  ASSIGN_OR_RETURN(const std::vector<std::string> missing, Uninitialized(s, all_report));
+  if (missing.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "Supervisor: init operations did not make the model ready (init_op '", init_op,
+      "', local_init_op '", local_init_op, "'): variables not initialized: ", SomeNames(missing)));
+}
+
+Status Supervisor::Impl::PrepareAsChief(Session* s) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> missing, Uninitialized(s, global_report));
+  std::optional<CheckpointState> state;
+  std::optional<std::string> checkpoint;
+  if (!options.logdir.empty() && saver != nullptr) {
+    state = ReadCheckpointState(options.file_system, options.logdir);
+    checkpoint = LatestCheckpoint(options.file_system, options.logdir);
+    // Beginning anew would lose what was trained; a missing index means that somebody removed it.
+    if (!checkpoint && state && options.file_system->FileExists(BundleIndexPath(state->latest))) {
+      auto reader = BundleReader::Open(options.file_system, state->latest);
+      const Status whole = reader.ok() ? (*reader)->CheckFiles() : reader.status();
+      if (!whole.ok()) {
+        return Prefixed(absl::StrCat("Supervisor: no checkpoint of '", options.logdir,
+                                     "' is whole; the latest"),
+                        whole);
+      }
+    }
+  }
+  const size_t kept = variables.size() - missing.size();
+  Start how = Start::kInitialized;
+  if (missing.empty() && !variables.empty()) {
+    how = Start::kAdopted;
+  } else if (checkpoint) {
+    how = Start::kRestored;
+    if (kept == 0) {
+      RETURN_IF_ERROR(saver->Restore(s, *checkpoint));
+    } else {
+      std::vector<FetchName> targets;
+      for (const std::string& name : missing) {
+        const auto found = restore_target.find(name);
+        if (found == restore_target.end()) {
+          return absl::NotFoundError(absl::StrCat(
+              "Supervisor: variable '", name, "' must be saved by the Saver to be restored from ",
+              *checkpoint, ", got a Saver without it"));
+        }
+        targets.push_back(found->second);
+      }
+      const Feed filename(saver->def().filename_tensor_name(),
+                          Tensor::Scalar<std::string>(*checkpoint));
+      RETURN_IF_ERROR(s->Run({filename}, {}, targets).status());
+    }
+  } else if (kept == 0 || !default_init_op) {
+    RETURN_IF_ERROR(s->Run({}, {}, {init_op}).status());
+    if (options.init_fn) RETURN_IF_ERROR(options.init_fn(s));
+  } else {
+    std::vector<FetchName> targets;
+    const absl::flat_hash_set<std::string> wanted(missing.begin(), missing.end());
+    for (const Variable& variable : variables) {
+      if (wanted.contains(variable.name)) targets.push_back(variable.initializer);
+    }
+    RETURN_IF_ERROR(s->Run({}, {}, targets).status());
+  }
+  // Checkpoints of an earlier process may be deleted later, like those of this one.
+  if (state && saver != nullptr && saver->last_checkpoints().empty()) {
+    RETURN_IF_ERROR(saver->RecoverLastCheckpoints(state->all));
+  }
+  RETURN_IF_ERROR(RunLocalInitAndCheck(s));
+  ASSIGN_OR_RETURN(const int64_t step, ReadGlobalStep(s));
+  const std::string at = step >= 0 ? absl::StrCat(" at global step ", step) : "";
+  switch (how) {
+    case Start::kAdopted:
+      LogInfo("Supervisor: adopted all ", variables.size(),
+              " variables that the parameter servers hold", at);
+      break;
+    case Start::kRestored:
+      if (kept == 0) {
+        LogInfo("Supervisor: restored ", variables.size(), " variables from ", *checkpoint, at);
+      } else {
+        LogInfo("Supervisor: adopted ", kept, " variables, restored ", missing.size(), " from ",
+                *checkpoint, at, ": ", SomeNames(missing));
+      }
+      break;
+    default:
+      if (kept == 0) {
+        LogInfo("Supervisor: initialized ", variables.size(), " variables", at);
+      } else {
+        LogInfo("Supervisor: adopted ", kept, " variables, initialized ", missing.size(), at, ": ",
+                SomeNames(missing));
+      }
+  }
+  MutexLock lock(&mu);
+  start = how;
+  restored = how == Start::kRestored ? *checkpoint : "";
+  return absl::OkStatus();
+}
+
+StatusOr<bool> Supervisor::Impl::PrepareAsWorker(Session* s, std::vector<std::string>* missing) {
+  ASSIGN_OR_RETURN(*missing, Uninitialized(s, global_report));
+  if (!missing->empty()) return false;
+  RETURN_IF_ERROR(RunLocalInitAndCheck(s));
+  ASSIGN_OR_RETURN(const int64_t step, ReadGlobalStep(s));
+  LogInfo("Supervisor: the model is ready",
+          step >= 0 ? absl::StrCat(" at global step ", step) : std::string());
+  MutexLock lock(&mu);
+  start = Start::kWaited;
+  restored.clear();
+  return true;
+}
+
+StatusOr<std::shared_ptr<Session>> Supervisor::Impl::OpenSession(const std::string& target,
+                                                                 absl::Time deadline) {
+  SessionOptions session_options = options.session;
+  session_options.target = target;
+  session_options.creation_timeout =
+      std::min(session_options.creation_timeout, deadline - options.clock->Now());
+  ASSIGN_OR_RETURN(std::shared_ptr<Session> opened, NewSession(session_options));
+  RETURN_IF_ERROR(opened->Extend(scope));
+  return opened;
+}
+
+void Supervisor::Impl::RequestStop(const Status& reason) {
+  MutexLock lock(&mu);
+  should_stop = true;
+  if (!reason.ok() && !absl::IsOutOfRange(reason)) first_error.Update(reason);
+  stop_cv.SignalAll();
+}
+
+void Supervisor::Impl::StartServices(std::shared_ptr<Session> s) {
+  {
+    MutexLock lock(&mu);
+    session = s;
+    services_should_stop = false;
+  }
+  if (options.is_chief && saver != nullptr && !options.logdir.empty() &&
+      options.save_model_period > absl::ZeroDuration()) {
+    save_thread = std::thread([this, s = std::move(s)] { SaveLoop(s); });
+  }
+}
+
+void Supervisor::Impl::StopServices() {
+  {
+    MutexLock lock(&mu);
+    services_should_stop = true;
+    stop_cv.SignalAll();
+  }
+  if (save_thread.joinable()) save_thread.join();
+}
+
+// The first checkpoint is written at once, so that a job that dies early loses nothing it started
+// from.
+void Supervisor::Impl::SaveLoop(std::shared_ptr<Session> s) {
+  absl::Time next = options.clock->Now();
+  while (true) {
+    {
+      MutexLock lock(&mu);
+      while (!services_should_stop && options.clock->Now() < next) {
+        options.clock->WaitUntil(&stop_cv, &mu, next);
+      }
+      if (services_should_stop) return;
+    }
+    StatusOr<int64_t> step = ReadGlobalStep(s.get());
+    Status saved = step.status();
+    if (saved.ok()) {
+      saved = saver
+                  ->Save(s.get(), JoinPath(options.logdir, options.checkpoint_basename),
+                         *step >= 0 ? std::optional<int64_t>(*step) : std::nullopt)
+                  .status();
+    }
+    if (!saved.ok()) {
+      if (IsRetryable(saved) || absl::IsCancelled(saved)) {
+        // The training loop sees the same loss and decides; a new session starts a new service.
+        LogWarning("Supervisor: checkpoint not written: ", saved.message());
+        return;
+      }
+      RequestStop(Prefixed("Supervisor: checkpoint not written", saved));
+      return;
+    }
+    next += options.save_model_period;
+    next = std::max(next, options.clock->Now());
+  }
+}
+
+Supervisor::Supervisor(const Scope& scope, SupervisorOptions options)
+    : impl_(std::make_unique<Impl>(scope, std::move(options))) {
+  impl_->CompleteGraph();
+}
+
+Supervisor::~Supervisor() { Stop().IgnoreError(); }
+
+StatusOr<std::shared_ptr<Session>> Supervisor::ManagedSession(const std::string& target) {
+  RETURN_IF_ERROR(impl_->status);
+  impl_->StopServices();
+  std::shared_ptr<Session> former;
+  {
+    MutexLock lock(&impl_->mu);
+    former = std::move(impl_->session);
+    impl_->session = nullptr;
+    if (impl_->should_stop) {
+      return impl_->first_error.ok() ? absl::CancelledError("Supervisor: a stop has been requested")
+                                     : impl_->first_error;
+    }
+  }
+  if (former != nullptr) former->Close().IgnoreError();
+
+  Clock* clock = impl_->options.clock;
+  const absl::Time deadline = clock->Now() + impl_->options.max_wait;
+  absl::Time next_report = clock->Now() + kReportPeriod;
+  std::shared_ptr<Session> session;
+  Status last;  // why the last try did not succeed
+  while (true) {
+    std::vector<std::string> missing;
+    if (session == nullptr) {
+      StatusOr<std::shared_ptr<Session>> opened = impl_->OpenSession(target, deadline);
+      if (opened.ok()) {
+        session = *std::move(opened);
+      } else if (IsRetryable(opened.status())) {
+        last = opened.status();
+      } else {
+        return opened.status();
+      }
+    }
+    if (session != nullptr) {
+      StatusOr<bool> ready = true;
+      if (impl_->options.is_chief) {
+        const Status prepared = impl_->PrepareAsChief(session.get());
+        if (!prepared.ok()) ready = prepared;
+      } else {
+        ready = impl_->PrepareAsWorker(session.get(), &missing);
+      }
+      if (ready.ok() && *ready) break;
+      if (ready.ok()) {
+        last = absl::FailedPreconditionError(
+            absl::StrCat("variables not initialized: ", SomeNames(missing)));
+      } else if (IsRetryable(ready.status())) {
+        last = ready.status();
+        session->Close().IgnoreError();
+        session = nullptr;
+      } else {
+        session->Close().IgnoreError();
+        return ready.status();
+      }
+    }
+    const absl::Time now = clock->Now();
+    if (now + impl_->options.recovery_wait >= deadline) {
+      if (session != nullptr) session->Close().IgnoreError();
+      return absl::DeadlineExceededError(absl::StrCat("Supervisor: session was not ready after ",
+                                                      absl::FormatDuration(impl_->options.max_wait),
+                                                      ": ", last.message()));
+    }
+    if (now >= next_report) {
+      next_report = now + kReportPeriod;
+      LogInfo("Supervisor: waiting for the model to be ready: ", last.message());
+    }
+    MutexLock lock(&impl_->mu);
+    const absl::Time wake = now + impl_->options.recovery_wait;
+    while (!impl_->should_stop && clock->Now() < wake) {
+      clock->WaitUntil(&impl_->stop_cv, &impl_->mu, wake);
+    }
+    if (impl_->should_stop) {
+      if (session != nullptr) session->Close().IgnoreError();
+      return absl::CancelledError("Supervisor: a stop has been requested");
+    }
+  }
+  impl_->StartServices(session);
+  return session;
+}
+
+Supervisor::Start Supervisor::start() const {
+  MutexLock lock(&impl_->mu);
+  return impl_->start;
+}
+
+std::string Supervisor::restored_checkpoint() const {
+  MutexLock lock(&impl_->mu);
+  return impl_->restored;
+}
+
+bool Supervisor::ShouldStop() const {
+  MutexLock lock(&impl_->mu);
+  return impl_->should_stop;
+}
+
+void Supervisor::RequestStop(const Status& reason) { impl_->RequestStop(reason); }
+
+Status Supervisor::Stop() {
+  impl_->RequestStop(absl::OkStatus());
+  impl_->StopServices();
+  std::shared_ptr<Session> session;
+  Status error;
+  {
+    MutexLock lock(&impl_->mu);
+    session = std::move(impl_->session);
+    impl_->session = nullptr;
+    error = impl_->first_error;
+  }
+  // What is still blocked in the session ends with it; its own errors do not matter any more.
+  if (session != nullptr) session->Close().IgnoreError();
+  return error;
+}
+
+Saver* Supervisor::saver() const { return impl_->saver.get(); }
+
+std::string Supervisor::save_path() const {
+  return JoinPath(impl_->options.logdir, impl_->options.checkpoint_basename);
+}
+
+Status Supervisor::status() const { return impl_->status; }
+
+Status RunWithRecovery(Supervisor* supervisor, const std::string& target, int max_recoveries,
+                       absl::FunctionRef<Status(Session*)> body) {
+  for (int recoveries = 0;; ++recoveries) {
+    ASSIGN_OR_RETURN(const std::shared_ptr<Session> session, supervisor->ManagedSession(target));
+    const Status status = body(session.get());
+    if (status.ok() || !IsRetryable(status)) return status;
+    if (recoveries >= max_recoveries) {
+      return Suffixed(status, absl::StrCat("; gave up after ", recoveries, " new sessions"));
+    }
+    LogWarning("The session was lost, making a new one: ", status.message());
+  }
+}
+
+Status CheckLossIsFinite(const Tensor& loss, int64_t step) {
+  double bad = 0;  // the first element that is not finite
+  const auto scan = [&bad](const auto values) {
+    for (const auto v : values) {
+      if (std::isfinite(v)) continue;
+      bad = static_cast<double>(v);
+      return;
+    }
+  };
+  switch (loss.dtype()) {
+    case DT_FLOAT:
+      scan(loss.flat<float>());
+      break;
+    case DT_DOUBLE:
+      scan(loss.flat<double>());
+      break;
+    default:
+      return absl::InvalidArgumentError(absl::StrCat(
+          "NaN guard: the loss must be float or double, got ", DTypeName(loss.dtype())));
+  }
+  if (std::isfinite(bad)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("NaN guard: the loss must be finite, got ",
+                   std::isnan(bad) ? "nan" : (bad > 0 ? "inf" : "-inf"), " at global step ", step,
+                   "; lower the learning rate or look for bad input"));
+}
+
+}  // namespace millrace

@@ -1,0 +1,554 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/supervisor.h"
+
+#include <deque>
+#include <limits>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "core/notification.h"
+#include "core/random_bits.h"
+#include "core/testing/tensor_testing.h"
+#include "gtest/gtest.h"
+#include "ops/constant.h"
+#include "ops/placeholder.h"
+#include "ops/state.h"
+#include "saver/tensor_bundle.h"
+
+namespace millrace {
+namespace {
+
+using absl::StatusCode;
+
+// "cluster://": sessions that share one session's variables, as sessions of a cluster share those
+// of the parameter servers.
+struct Cluster {
+  Mutex mu;
+  std::shared_ptr<Session> variables ABSL_GUARDED_BY(mu);
+  // What the next sessions fail with at creation; OK entries succeed.
+  std::deque<Status> creations ABSL_GUARDED_BY(mu);
+  int sessions_made ABSL_GUARDED_BY(mu) = 0;
+  int sessions_closed ABSL_GUARDED_BY(mu) = 0;
+};
+Cluster* cluster = nullptr;
+
+// Has a graph of its own: its nodes carry the session's number inside, the variables' shared names
+// do not.
+class ClusterSession : public Session {
+ public:
+  ClusterSession(std::shared_ptr<Session> variables, int number)
+      : variables_(std::move(variables)), prefix_(absl::StrCat("session_", number, "/")) {}
+
+  Status Extend(const tensorflow::GraphDef& graph) override {
+    tensorflow::GraphDef mine = graph;
+    for (tensorflow::NodeDef& node : *mine.mutable_node()) {
+      node.set_name(Mine(node.name()));
+      for (std::string& input : *node.mutable_input()) input = Mine(input);
+      const auto group = node.mutable_attr()->find("_class");
+      if (group == node.mutable_attr()->end()) continue;
+      for (std::string& name : *group->second.mutable_list()->mutable_s()) {
+        name = absl::StrCat("loc:@", Mine(name.substr(5)));
+      }
+    }
+    return variables_->Extend(mine);
+  }
+  StatusOr<std::vector<Tensor>> Run(const tensorflow::RunOptions& options,
+                                    absl::Span<const Feed> feeds,
+                                    absl::Span<const FetchName> fetches,
+                                    absl::Span<const FetchName> targets,
+                                    tensorflow::RunMetadata* metadata) override {
+    std::vector<Feed> my_feeds;
+    for (const Feed& feed : feeds) my_feeds.emplace_back(Mine(feed.name), feed.value);
+    std::vector<FetchName> my_fetches, my_targets;
+    for (const FetchName& name : fetches) my_fetches.emplace_back(Mine(name.name()));
+    for (const FetchName& name : targets) my_targets.emplace_back(Mine(name.name()));
+    return variables_->Run(options, my_feeds, my_fetches, my_targets, metadata);
+  }
+  StatusOr<std::unique_ptr<PreparedStep>> Prepare(const Signature&) override {
+    return absl::UnimplementedError("not used by a Supervisor");
+  }
+  Status Close() override {
+    MutexLock lock(&cluster->mu);
+    ++cluster->sessions_closed;
+    return absl::OkStatus();
+  }
+  StatusOr<std::vector<tensorflow::DeviceAttributes>> ListDevices() override {
+    return variables_->ListDevices();
+  }
+
+ protected:
+  void AddSourceLines(std::vector<std::pair<std::string, std::string>>) override {}
+
+ private:
+  std::string Mine(absl::string_view name) const {
+    const bool control = absl::ConsumePrefix(&name, "^");
+    return absl::StrCat(control ? "^" : "", prefix_, name);
+  }
+
+  const std::shared_ptr<Session> variables_;
+  const std::string prefix_;
+};
+
+const SessionFactoryRegistration registration(
+    "cluster://", [](const SessionOptions&) -> StatusOr<std::unique_ptr<Session>> {
+      MutexLock lock(&cluster->mu);
+      Status status;
+      if (!cluster->creations.empty()) {
+        status = cluster->creations.front();
+        cluster->creations.pop_front();
+      }
+      RETURN_IF_ERROR(status);
+      ++cluster->sessions_made;
+      return std::make_unique<ClusterSession>(cluster->variables, cluster->sessions_made);
+    });
+
+constexpr char kTarget[] = "cluster://";
+
+// A graph with w = 1, b = 2, a step counter and operations that change them.
+struct Model {
+  Model() {
+    w = MakeVariable(root.WithName("w"), Const(root, 1.f));
+    b = MakeVariable(root.WithName("b"), Const(root, 2.f));
+    step = GlobalStep(root);
+    count = AssignAddVariableOp(root.WithName("count"), step.handle, Const(root, int64_t{1}));
+    grow = AssignAddVariableOp(root.WithName("grow"), w.handle, Const(root, 10.f));
+  }
+  Scope root;
+  Variable w, b, step;
+  Operation count, grow;
+};
+
+class SupervisorTest : public ::testing::Test {
+ protected:
+  SupervisorTest()
+      : logdir_(JoinPath(::testing::TempDir(), absl::StrCat("supervisor_", RandomHexName()))) {
+    cluster = &cluster_;
+    RestartParameterServers();
+  }
+  ~SupervisorTest() override {
+    FileSystem::Posix()->RecursivelyDelete(logdir_).IgnoreError();
+    cluster = nullptr;
+  }
+
+  // Nothing is initialised any more.
+  void RestartParameterServers() {
+    StatusOr<std::unique_ptr<Session>> session = NewSession();
+    ASSERT_OK(session.status());
+    MutexLock lock(&cluster_.mu);
+    cluster_.variables = *std::move(session);
+  }
+  std::shared_ptr<Session> Variables() {
+    MutexLock lock(&cluster_.mu);
+    return cluster_.variables;
+  }
+  SupervisorOptions Options() {
+    SupervisorOptions options;
+    options.logdir = logdir_;
+    options.save_model_period = absl::ZeroDuration();
+    options.recovery_wait = absl::Milliseconds(1);
+    options.max_wait = absl::Seconds(60);
+    return options;
+  }
+  static float Float(Session* session, Output output) {
+    const auto out = session->Run({}, {output});
+    EXPECT_OK(out.status());
+    return out.ok() ? (*out)[0].scalar<float>() : -1;
+  }
+  static int64_t Step(Session* session, const Model& model) {
+    const auto out = session->Run({}, {model.step.value});
+    EXPECT_OK(out.status());
+    return out.ok() ? (*out)[0].scalar<int64_t>() : -1;
+  }
+  int SessionsMade() {
+    MutexLock lock(&cluster_.mu);
+    return cluster_.sessions_made;
+  }
+
+  // A checkpoint of w = 11, b = 2, step 1.
+  std::string SaveOne() {
+    Model model;
+    Supervisor supervisor(model.root, Options());
+    const auto session = supervisor.ManagedSession(kTarget);
+    EXPECT_OK(session.status());
+    EXPECT_OK((*session)->Run({}, {}, {model.count, model.grow}).status());
+    const auto path = supervisor.saver()->Save(session->get(), supervisor.save_path(), 1);
+    EXPECT_OK(path.status());
+    EXPECT_OK(supervisor.Stop());
+    return path.ok() ? *path : "";
+  }
+
+  const std::string logdir_;
+  Cluster cluster_;
+};
+
+// --- The chief -----------------------------------------------------------------------------------
+
+TEST_F(SupervisorTest, FreshChiefInitialisesOnceAndCallsInitFn) {
+  Model model;
+  SupervisorOptions options = Options();
+  int calls = 0;
+  options.init_fn = [&](Session*) {
+    ++calls;
+    return absl::OkStatus();
+  };
+  Supervisor supervisor(model.root, options);
+  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kTarget));
+  EXPECT_EQ(supervisor.start(), Supervisor::Start::kInitialized);
+  EXPECT_EQ(supervisor.restored_checkpoint(), "");
+  EXPECT_EQ(Float(session.get(), model.w.value), 1);
+  EXPECT_EQ(Float(session.get(), model.b.value), 2);
+  EXPECT_EQ(Step(session.get(), model), 0);
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(supervisor.save_path(), logdir_ + "/model.ckpt");
+}
+
+TEST_F(SupervisorTest, ChiefRestoresTheLatestCheckpointOfItsDirectory) {
+  const std::string path = SaveOne();
+  RestartParameterServers();
+  Model model;
+  SupervisorOptions options = Options();
+  options.init_fn = [](Session*) { return absl::InternalError("must not be called"); };
+  Supervisor supervisor(model.root, options);
+  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kTarget));
+  EXPECT_EQ(supervisor.start(), Supervisor::Start::kRestored);
+  EXPECT_EQ(supervisor.restored_checkpoint(), path);
+  EXPECT_EQ(Float(session.get(), model.w.value), 11);
+  EXPECT_EQ(Step(session.get(), model), 1);
+  // What an earlier process saved is this one's to delete later.
+  EXPECT_EQ(supervisor.saver()->last_checkpoints(), std::vector<std::string>{path});
+}
+
+TEST_F(SupervisorTest, ChiefAdoptsWhatTheServersHoldInsteadOfRestoring) {
+  SaveOne();
+  Model model;
+  {
+    Supervisor before(model.root, Options());
+    ASSERT_OK_AND_ASSIGN(const auto session, before.ManagedSession(kTarget));
+    ASSERT_OK(session->Run({}, {}, {model.grow, model.count}).status());
+  }
+  Model again;
+  Supervisor supervisor(again.root, Options());
+  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kTarget));
+  EXPECT_EQ(supervisor.start(), Supervisor::Start::kAdopted);
+  EXPECT_EQ(supervisor.restored_checkpoint(), "");
+  EXPECT_EQ(Float(session.get(), again.w.value), 21);
+  EXPECT_EQ(Step(session.get(), again), 2);
+}
+
+TEST_F(SupervisorTest, ChiefRestoresOnlyWhatIsMissing) {
+  const std::string path = SaveOne();
+  RestartParameterServers();
+  {
+    // One server of two has kept its variable.
+    Model model;
+    ASSERT_OK(Variables()->Extend(model.root));
+    const Feed kept(model.w.initializer.node()->input(1).node->name(), TensorOf<float>({}, {7}));
+    ASSERT_OK(Variables()->Run({kept}, {}, {model.w.initializer}).status());
+  }
+  Model model;
+  Supervisor supervisor(model.root, Options());
+  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kTarget));
+  EXPECT_EQ(supervisor.start(), Supervisor::Start::kRestored);
+  EXPECT_EQ(supervisor.restored_checkpoint(), path);
+  EXPECT_EQ(Float(session.get(), model.w.value), 7);
+  EXPECT_EQ(Float(session.get(), model.b.value), 2);
+  EXPECT_EQ(Step(session.get(), model), 1);
+}
+
+TEST_F(SupervisorTest, ChiefWithoutCheckpointInitialisesOnlyWhatIsMissing) {
+  Model first;
+  ASSERT_OK(Variables()->Extend(first.root));
+  const Feed kept(first.w.initializer.node()->input(1).node->name(), TensorOf<float>({}, {7}));
+  ASSERT_OK(Variables()->Run({kept}, {}, {first.w.initializer}).status());
+  Model model;
+  Supervisor supervisor(model.root, Options());
+  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kTarget));
+  EXPECT_EQ(Float(session.get(), model.w.value), 7);
+  EXPECT_EQ(Float(session.get(), model.b.value), 2);
+  EXPECT_EQ(Step(session.get(), model), 0);
+}
+
+TEST_F(SupervisorTest, ADamagedOnlyCheckpointIsAnErrorAndNotANewBeginning) {
+  const std::string path = SaveOne();
+  RestartParameterServers();
+  FileSystem* const fs = FileSystem::Posix();
+  ASSERT_OK_AND_ASSIGN(const std::string index, ReadFileToString(fs, BundleIndexPath(path)));
+  ASSERT_OK(WriteFileAtomically(fs, BundleIndexPath(path), index.substr(0, index.size() / 2)));
+  Model model;
+  Supervisor supervisor(model.root, Options());
+  EXPECT_STATUS(supervisor.ManagedSession(kTarget).status(), StatusCode::kDataLoss,
+                BundleIndexPath(path));
+}
+
+TEST_F(SupervisorTest, WithoutDirectoryNothingIsSavedOrRestored) {
+  Model model;
+  SupervisorOptions options = Options();
+  options.logdir = "";
+  Supervisor supervisor(model.root, options);
+  EXPECT_EQ(supervisor.saver(), nullptr);
+  EXPECT_OK(supervisor.ManagedSession(kTarget).status());
+}
+
+TEST_F(SupervisorTest, AnErrorOfTheScopeShowsInManagedSession) {
+  Model model;
+  MakeVariable(model.root.WithName("bad"), Placeholder(model.root, DT_FLOAT, {-1}));
+  ASSERT_FALSE(model.root.ok());
+  Supervisor supervisor(model.root, Options());
+  EXPECT_FALSE(supervisor.status().ok());
+  EXPECT_EQ(supervisor.ManagedSession(kTarget).status(), supervisor.status());
+}
+
+TEST_F(SupervisorTest, AnInitOperationThatForgetsAVariableIsNamed) {
+  Model model;
+  SupervisorOptions options = Options();
+  options.init_op = model.w.initializer;
+  Supervisor supervisor(model.root, options);
+  EXPECT_STATUS(supervisor.ManagedSession(kTarget).status(), StatusCode::kFailedPrecondition,
+                "variables not initialized: b, global_step");
+}
+
+TEST_F(SupervisorTest, LocalVariablesAreInitialisedByEveryTask) {
+  Model chief_model;
+  MakeVariable(chief_model.root.WithName("local"), Const(chief_model.root, 5.f), {.local = true});
+  Supervisor chief(chief_model.root, Options());
+  ASSERT_OK_AND_ASSIGN(const auto session, chief.ManagedSession(kTarget));
+  const auto local = session->Run({}, {"local/Read/ReadVariableOp"});
+  ASSERT_OK(local.status());
+  EXPECT_EQ((*local)[0].scalar<float>(), 5);
+  // They are not saved.
+  ASSERT_OK_AND_ASSIGN(const std::string path,
+                       chief.saver()->Save(session.get(), chief.save_path(), 0));
+  ASSERT_OK_AND_ASSIGN(const auto reader, BundleReader::Open(FileSystem::Posix(), path));
+  EXPECT_FALSE(reader->Contains("local"));
+  EXPECT_TRUE(reader->Contains("w"));
+}
+
+// --- Other tasks ---------------------------------------------------------------------------------
+
+TEST_F(SupervisorTest, WorkerWaitsUntilTheChiefHasInitialised) {
+  FakeClock clock;
+  Model worker_model;
+  SupervisorOptions options = Options();
+  options.is_chief = false;
+  options.clock = &clock;
+  options.recovery_wait = absl::Seconds(1);
+  options.max_wait = absl::Seconds(100);
+  Supervisor worker(worker_model.root, options);
+  Notification ready;
+  std::thread thread([&] {
+    const auto session = worker.ManagedSession(kTarget);
+    EXPECT_OK(session.status());
+    ready.Notify();
+  });
+  clock.AwaitWaiters(1);
+  EXPECT_FALSE(ready.HasBeenNotified());
+  Model model;
+  Supervisor chief(model.root, Options());
+  EXPECT_OK(chief.ManagedSession(kTarget).status());
+  clock.Advance(absl::Seconds(1));
+  ready.Wait();
+  thread.join();
+  EXPECT_EQ(worker.start(), Supervisor::Start::kWaited);
+}
+
+TEST_F(SupervisorTest, WorkerGivesUpAfterMaxWaitAndNamesWhatIsMissing) {
+  Model model;
+  SupervisorOptions options = Options();
+  options.is_chief = false;
+  options.recovery_wait = absl::Seconds(1);
+  options.max_wait = absl::Milliseconds(1);
+  Supervisor worker(model.root, options);
+  EXPECT_STATUS(worker.ManagedSession(kTarget).status(), StatusCode::kDeadlineExceeded,
+                "variables not initialized: w, b, global_step");
+}
+
+TEST_F(SupervisorTest, AStopEndsTheWait) {
+  FakeClock clock;
+  Model model;
+  SupervisorOptions options = Options();
+  options.is_chief = false;
+  options.clock = &clock;
+  Supervisor worker(model.root, options);
+  std::thread thread([&] {
+    EXPECT_STATUS(worker.ManagedSession(kTarget).status(), StatusCode::kCancelled,
+                  "a stop has been requested");
+  });
+  clock.AwaitWaiters(1);
+  worker.RequestStop();
+  thread.join();
+  EXPECT_TRUE(worker.ShouldStop());
+  EXPECT_OK(worker.Stop());
+}
+
+TEST_F(SupervisorTest, ASessionThatCannotBeMadeYetIsTriedAgain) {
+  {
+    MutexLock lock(&cluster_.mu);
+    cluster_.creations = {absl::UnavailableError("ps is not there"),
+                          absl::AbortedError("ps restarted")};
+  }
+  Model model;
+  Supervisor supervisor(model.root, Options());
+  EXPECT_OK(supervisor.ManagedSession(kTarget).status());
+  EXPECT_EQ(SessionsMade(), 1);
+  {
+    MutexLock lock(&cluster_.mu);
+    cluster_.creations = {absl::InvalidArgumentError("bad target")};
+  }
+  EXPECT_STATUS(supervisor.ManagedSession(kTarget).status(), StatusCode::kInvalidArgument,
+                "bad target");
+}
+
+// --- Stopping ------------------------------------------------------------------------------------
+
+TEST_F(SupervisorTest, StopClosesTheSessionAndTellsTheFirstError) {
+  Model model;
+  Supervisor supervisor(model.root, Options());
+  EXPECT_OK(supervisor.ManagedSession(kTarget).status());
+  EXPECT_FALSE(supervisor.ShouldStop());
+  supervisor.RequestStop(absl::DataLossError("first"));
+  supervisor.RequestStop(absl::InternalError("second"));
+  EXPECT_TRUE(supervisor.ShouldStop());
+  EXPECT_EQ(supervisor.Stop(), absl::DataLossError("first"));
+  EXPECT_EQ(supervisor.Stop(), absl::DataLossError("first"));
+  MutexLock lock(&cluster_.mu);
+  EXPECT_EQ(cluster_.sessions_closed, 1);
+}
+
+TEST_F(SupervisorTest, TheEndOfInputIsACleanStop) {
+  Model model;
+  Supervisor supervisor(model.root, Options());
+  EXPECT_OK(supervisor.ManagedSession(kTarget).status());
+  supervisor.RequestStop(absl::OutOfRangeError("no more"));
+  EXPECT_OK(supervisor.Stop());
+}
+
+// --- The save service ----------------------------------------------------------------------------
+
+// A Saver that tells each of its saves to the test.
+class WatchedSaver : public Saver {
+ public:
+  explicit WatchedSaver(std::unique_ptr<Saver> saver) : saver_(std::move(saver)) {}
+  StatusOr<std::string> Save(Session* session, const std::string& prefix,
+                             std::optional<int64_t> step) override {
+    StatusOr<std::string> path = error_.ok() ? saver_->Save(session, prefix, step) : error_;
+    MutexLock lock(&mu_);
+    paths_.push_back(path.ok() ? *path : "");
+    changed_.SignalAll();
+    return path;
+  }
+  Status Restore(Session* session, const std::string& path) override {
+    return saver_->Restore(session, path);
+  }
+  Status RecoverLastCheckpoints(const std::vector<std::string>& paths) override {
+    return saver_->RecoverLastCheckpoints(paths);
+  }
+  std::vector<std::string> last_checkpoints() const override { return saver_->last_checkpoints(); }
+  const tensorflow::SaverDef& def() const override { return saver_->def(); }
+
+  void FailWith(const Status& error) { error_ = error; }  // before it is used
+  std::string AwaitSave(size_t number) {
+    MutexLock lock(&mu_);
+    while (paths_.size() < number) changed_.Wait(&mu_);
+    return paths_[number - 1];
+  }
+
+ private:
+  const std::unique_ptr<Saver> saver_;
+  Status error_;
+  Mutex mu_;
+  CondVar changed_;
+  std::vector<std::string> paths_ ABSL_GUARDED_BY(mu_);
+};
+
+TEST_F(SupervisorTest, TheChiefSavesAtOnceAndInEachPeriod) {
+  FakeClock clock;
+  Model model;
+  ASSERT_OK_AND_ASSIGN(auto real, Saver::Make(model.root));
+  WatchedSaver saver(std::move(real));
+  SupervisorOptions options = Options();
+  options.saver = &saver;
+  options.clock = &clock;
+  options.save_model_period = absl::Seconds(600);
+  Supervisor supervisor(model.root, options);
+  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kTarget));
+  EXPECT_EQ(saver.AwaitSave(1), logdir_ + "/model.ckpt-0");
+  ASSERT_OK(session->Run({}, {}, {model.count}).status());
+  clock.AwaitWaiters(1);
+  clock.Advance(absl::Seconds(600));
+  EXPECT_EQ(saver.AwaitSave(2), logdir_ + "/model.ckpt-1");
+  EXPECT_OK(supervisor.Stop());
+  EXPECT_EQ(LatestCheckpoint(FileSystem::Posix(), logdir_), logdir_ + "/model.ckpt-1");
+}
+
+TEST_F(SupervisorTest, ASaveThatFailsStopsTheTraining) {
+  Model model;
+  ASSERT_OK_AND_ASSIGN(auto real, Saver::Make(model.root));
+  WatchedSaver saver(std::move(real));
+  saver.FailWith(absl::ResourceExhaustedError("the disk is full"));
+  SupervisorOptions options = Options();
+  options.saver = &saver;
+  options.save_model_period = absl::Seconds(600);
+  Supervisor supervisor(model.root, options);
+  EXPECT_OK(supervisor.ManagedSession(kTarget).status());
+  saver.AwaitSave(1);
+  EXPECT_STATUS(supervisor.Stop(), StatusCode::kResourceExhausted,
+                "checkpoint not written: the disk is full");
+}
+
+// --- Recovery ------------------------------------------------------------------------------------
+
+TEST_F(SupervisorTest, ALostParameterServerMeansANewSessionFromTheCheckpoint) {
+  Model model;
+  Supervisor supervisor(model.root, Options());
+  std::vector<float> began_with;
+  const Status status = RunWithRecovery(&supervisor, kTarget, 5, [&](Session* session) -> Status {
+    began_with.push_back(Float(session, model.w.value));
+    if (began_with.size() == 3) return absl::OkStatus();
+    RETURN_IF_ERROR(session->Run({}, {}, {model.grow}).status());
+    RETURN_IF_ERROR(supervisor.saver()->Save(session, supervisor.save_path(), 1).status());
+    RETURN_IF_ERROR(session->Run({}, {}, {model.grow}).status());  // lost
+    RestartParameterServers();
+    return began_with.size() == 1 ? absl::UnavailableError("ps is gone")
+                                  : absl::AbortedError("ps restarted");
+  });
+  EXPECT_OK(status);
+  EXPECT_EQ(began_with, (std::vector<float>{1, 11, 21}));
+  EXPECT_EQ(SessionsMade(), 3);
+}
+
+TEST_F(SupervisorTest, RecoveryGivesUpAfterItsLastSession) {
+  Model model;
+  Supervisor supervisor(model.root, Options());
+  int runs = 0;
+  EXPECT_STATUS(RunWithRecovery(&supervisor, kTarget, 2,
+                                [&](Session*) {
+                                  ++runs;
+                                  return absl::UnavailableError("ps is gone");
+                                }),
+                StatusCode::kUnavailable, "ps is gone; gave up after 2 new sessions");
+  EXPECT_EQ(runs, 3);
+}
+
+TEST_F(SupervisorTest, OtherErrorsAreNotTriedAgain) {
+  Model model;
+  Supervisor supervisor(model.root, Options());
+  int runs = 0;
+  EXPECT_STATUS(RunWithRecovery(&supervisor, kTarget, 2,
+                                [&](Session*) {
+                                  ++runs;
+                                  return absl::InvalidArgumentError("NaN");
+                                }),
+                StatusCode::kInvalidArgument, "NaN");
+  EXPECT_EQ(runs, 1);
+}
+
+TEST(CheckLossIsFiniteTest, LargeLossesAreNoErrorEvenWhenTheirSumIs) {
+  EXPECT_OK(CheckLossIsFinite(TensorOf<double>({2}, {1.7e308, 1.7e308}), 3));
+  EXPECT_OK(CheckLossIsFinite(TensorOf<float>({0}, {}), 3));
+  EXPECT_STATUS(CheckLossIsFinite(TensorOf<float>({}, {std::numeric_limits<float>::infinity()}), 3),
+                StatusCode::kInvalidArgument, "got inf at global step 3");
+}
+
+}  // namespace
+}  // namespace millrace
