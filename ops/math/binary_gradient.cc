@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <complex>
+
+#include "ops/math/binary_loop.h"
+#include "ops/math/selu.h"
+
+namespace millrace::math {
+namespace {
+
+// The gradient of an analytic function is multiplied by the conjugate of its derivative.
+template <typename T>
+T Conj(T v) {
+  if constexpr (kIsComplex<T>) {
+    return std::conj(v);
+  } else {
+    return v;
+  }
+}
+
+template <typename T>
+struct SigmoidGrad {
+  static T Apply(T y, T dy) { return dy * Conj(y * (T(1) - y)); }
+};
+template <typename T>
+struct TanhGrad {
+  static T Apply(T y, T dy) { return dy * Conj(T(1) - y * y); }
+};
+template <typename T>
+struct SqrtGrad {
+  static T Apply(T y, T dy) { return dy * Conj(T(0.5) / y); }
+};
+template <typename T>
+struct RsqrtGrad {
+  static T Apply(T y, T dy) { return dy * Conj(T(-0.5) * (y * y * y)); }
+};
+template <typename T>
+struct ReciprocalGrad {
+  static T Apply(T y, T dy) { return -(dy * Conj(y * y)); }
+};
+
+template <typename T>
+struct ReluGrad {
+  static T Apply(T g, T x) { return x > T(0) ? g : T(0); }
+};
+template <typename T>
+struct Relu6Grad {
+  static T Apply(T g, T x) { return x > T(0) && x < T(6) ? g : T(0); }
+};
+template <typename T>
+struct EluGrad {
+  static T Apply(T g, T y) { return y < T(0) ? g * (y + T(1)) : g; }
+};
+template <typename T>
+struct SeluGrad {
+  static T Apply(T g, T y) { return y < T(0) ? g * (y + T(kSeluScaleAlpha)) : g * T(kSeluScale); }
+};
+template <typename T>
+struct SoftplusGrad {
+  static T Apply(T g, T x) { return g / (std::exp(-x) + T(1)); }
+};
+template <typename T>
+struct SoftsignGrad {
+  static T Apply(T g, T x) {
+    const T d = T(1) + std::abs(x);
+    return g / (d * d);
+  }
+};
+
+template <template <typename> typename F>
+BinaryFn Reals(DType dtype) {
+  switch (dtype) {
+    case DT_FLOAT:
+      return SameType<F<float>, float>();
+    case DT_DOUBLE:
+      return SameType<F<double>, double>();
+    case DT_HALF:
+      return SameType<F<float>, Half>();
+    case DT_BFLOAT16:
+      return SameType<F<float>, Bfloat16>();
+    default:
+      return nullptr;
+  }
+}
+
+template <template <typename> typename F>
+BinaryFn RealsAndComplexes(DType dtype) {
+  switch (dtype) {
+    case DT_COMPLEX64:
+      return SameType<F<std::complex<float>>, std::complex<float>>();
+    case DT_COMPLEX128:
+      return SameType<F<std::complex<double>>, std::complex<double>>();
+    default:
+      return Reals<F>(dtype);
+  }
+}
+
+template <template <typename> typename F>
+BinaryFn RealsAndIntegers(DType dtype) {
+  switch (dtype) {
+    case DT_INT8:
+      return SameType<F<int8_t>, int8_t>();
+    case DT_UINT8:
+      return SameType<F<uint8_t>, uint8_t>();
+    case DT_INT16:
+      return SameType<F<int16_t>, int16_t>();
+    case DT_UINT16:
+      return SameType<F<uint16_t>, uint16_t>();
+    case DT_INT32:
+      return SameType<F<int32_t>, int32_t>();
+    case DT_UINT32:
+      return SameType<F<uint32_t>, uint32_t>();
+    case DT_INT64:
+      return SameType<F<int64_t>, int64_t>();
+    case DT_UINT64:
+      return SameType<F<uint64_t>, uint64_t>();
+    default:
+      return Reals<F>(dtype);
+  }
+}
+
+}  // namespace
+
+BinaryFn FindGradient(BinaryOp op, DType dtype) {
+  switch (op) {
+    case BinaryOp::kSigmoidGrad:
+      return RealsAndComplexes<SigmoidGrad>(dtype);
+    case BinaryOp::kTanhGrad:
+      return RealsAndComplexes<TanhGrad>(dtype);
+    case BinaryOp::kSqrtGrad:
+      return RealsAndComplexes<SqrtGrad>(dtype);
+    case BinaryOp::kRsqrtGrad:
+      return RealsAndComplexes<RsqrtGrad>(dtype);
+    case BinaryOp::kReciprocalGrad:
+      return RealsAndComplexes<ReciprocalGrad>(dtype);
+    case BinaryOp::kReluGrad:
+      return RealsAndIntegers<ReluGrad>(dtype);
+    case BinaryOp::kRelu6Grad:
+      return RealsAndIntegers<Relu6Grad>(dtype);
+    case BinaryOp::kEluGrad:
+      return Reals<EluGrad>(dtype);
+    case BinaryOp::kSeluGrad:
+      return Reals<SeluGrad>(dtype);
+    case BinaryOp::kSoftplusGrad:
+      return Reals<SoftplusGrad>(dtype);
+    case BinaryOp::kSoftsignGrad:
+      return Reals<SoftsignGrad>(dtype);
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace millrace::math
