@@ -1,0 +1,600 @@
+// SPDX-License-Identifier: Apache-2.0
+// Element-wise ops of two tensors: one kernel runs the loops of ops/math/binary.h over a
+// BroadcastPlan; the gradients are summed back over the axes that were repeated.
+#include "ops/cwise_binary.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "graph/gradient.h"
+#include "ops/broadcast_gradient.h"
+#include "ops/constant.h"
+#include "ops/cwise_unary.h"
+#include "ops/math/binary.h"
+#include "ops/math/broadcast.h"
+#include "ops/reduction.h"
+#include "ops/scalar_like.h"
+#include "ops/select.h"
+#include "runtime/kernel.h"
+
+namespace millrace {
+namespace {
+
+using math::BinaryFn;
+using math::BinaryOp;
+using math::FindBinary;
+
+size_t ElementSize(DType dtype) {
+  return dtype == DT_STRING ? sizeof(std::string) : DTypeSize(dtype);
+}
+
+// --- Kernel
+// ----------------------------------------------------------------------------------------
+
+template <BinaryOp kOp>
+class BinaryKernel : public Kernel {
+ public:
+  Status Init(KernelConstruction* c) override {
+    const DType in = WithoutRef(c->input_type(0));
+    fn_ = FindBinary(kOp, in);
+    if (fn_ == nullptr) {
+      return absl::UnimplementedError(absl::StrCat("has no kernel for ", DTypeName(in)));
+    }
+    in_size_ = ElementSize(in);
+    out_size_ = ElementSize(c->output_type(0));
+    may_forward_ = in != DT_STRING && in == c->output_type(0);
+    cost_ns_ = math::BinaryCostNs(kOp, in);
+    return absl::OkStatus();
+  }
+
+  Status Compute(KernelContext* ctx) const override {
+    const Tensor& x = ctx->input(0);
+    const Tensor& y = ctx->input(1);
+    if (x.shape() == y.shape()) {
+      ASSIGN_OR_RETURN(Tensor * z, AllocateResult(ctx, x.shape()));
+      return Run(ctx, x, false, y, false, z);
+    }
+    ASSIGN_OR_RETURN(const Shape shape, BroadcastShape(x.shape(), y.shape()));
+    ASSIGN_OR_RETURN(Tensor * z, AllocateResult(ctx, shape));
+    const BroadcastPlan plan(shape.dims(), {x.shape().dims(), y.shape().dims()});
+    if (plan.is_single_run()) {
+      return Run(ctx, x, plan.is_scalar_in_run(0), y, plan.is_scalar_in_run(1), z);
+    }
+    const char* xs = static_cast<const char*>(x.raw_data());
+    const char* ys = static_cast<const char*>(y.raw_data());
+    char* zs = static_cast<char*>(z->mutable_raw_data());
+    const bool x_is_scalar = plan.is_scalar_in_run(0);
+    const bool y_is_scalar = plan.is_scalar_in_run(1);
+    // Starting a run costs about 5 ns.
+    const double cost_ns =
+        cost_ns_ + 5.0 / static_cast<double>(std::max<int64_t>(1, plan.run_size()));
+    // Relaxed: set once or more by any thread, read after the loop has ended.
+    std::atomic<bool> legal{true};
+    ctx->ParallelFor(plan.num_elements(), cost_ns, [&](int64_t begin, int64_t end) {
+      bool ok = true;
+      plan.ForEachRun(begin, end, [&](const BroadcastPlan::Run& run) {
+        ok = fn_(xs + At(run.offset[0], in_size_), x_is_scalar, ys + At(run.offset[1], in_size_),
+                 y_is_scalar, zs + At(run.out, out_size_), run.size) &&
+             ok;
+      });
+      if (!ok) legal.store(false, std::memory_order_relaxed);
+    });
+    return legal.load(std::memory_order_relaxed) ? absl::OkStatus() : IllegalOperand();
+  }
+
+ private:
+  static size_t At(int64_t index, size_t size) { return static_cast<size_t>(index) * size; }
+
+  StatusOr<Tensor*> AllocateResult(KernelContext* ctx, const Shape& shape) const {
+    if (may_forward_) return ctx->ForwardInputOrAllocateOutput({0, 1}, 0, shape);
+    return ctx->AllocateOutput(0, shape);
+  }
+
+  Status Run(KernelContext* ctx, const Tensor& x, bool x_is_scalar, const Tensor& y,
+             bool y_is_scalar, Tensor* z) const {
+    const char* xs = static_cast<const char*>(x.raw_data());
+    const char* ys = static_cast<const char*>(y.raw_data());
+    char* zs = static_cast<char*>(z->mutable_raw_data());
+    const int64_t n = z->num_elements();
+    std::atomic<bool> legal{true};  // relaxed, as above
+    ctx->ParallelFor(n, cost_ns_, [&](int64_t begin, int64_t end) {
+      if (!fn_(x_is_scalar ? xs : xs + At(begin, in_size_), x_is_scalar,
+               y_is_scalar ? ys : ys + At(begin, in_size_), y_is_scalar, zs + At(begin, out_size_),
+               end - begin)) {
+        legal.store(false, std::memory_order_relaxed);
+      }
+    });
+    return legal.load(std::memory_order_relaxed) ? absl::OkStatus() : IllegalOperand();
+  }
+
+  static Status IllegalOperand() {
+    return absl::InvalidArgumentError(kOp == BinaryOp::kPow
+                                          ? "Integers to negative integer powers are not allowed"
+                                          : "Integer division by zero");
+  }
+
+  BinaryFn fn_ = nullptr;
+  size_t in_size_ = 0;
+  size_t out_size_ = 0;
+  bool may_forward_ = false;
+  double cost_ns_ = 1;
+};
+
+// The kernel for every dtype that has a loop.
+template <BinaryOp kOp>
+KernelSpec BinaryKernels(absl::string_view op) {
+  KernelSpec spec = KernelFor<BinaryKernel<kOp>>(op);
+  for (int number = 1; number <= kNumDTypes; ++number) {
+    const DType dtype = static_cast<DType>(number);
+    if (FindBinary(kOp, dtype) != nullptr) spec.Type("T", dtype);
+  }
+  return spec;
+}
+
+// --- Definitions
+// -----------------------------------------------------------------------------------
+
+OpSpec BinarySpec(absl::string_view op, absl::string_view types) {
+  return OpSpec(op)
+      .Input("x: T")
+      .Input("y: T")
+      .Output("z: T")
+      .Attr(absl::StrCat("T: {", types, "}"))
+      .Shape(BroadcastBinaryShape);
+}
+
+OpSpec CompareSpec(absl::string_view op, absl::string_view types) {
+  return OpSpec(op)
+      .Input("x: T")
+      .Input("y: T")
+      .Output("z: bool")
+      .Attr(absl::StrCat("T: {", types, "}"))
+      .Shape(BroadcastBinaryShape)
+      .NotDifferentiable();
+}
+
+constexpr char kMulTypes[] =
+    "bfloat16, half, float, double, uint8, int8, uint16, int16, int32, int64, complex64, "
+    "complex128";
+constexpr char kRealTypes[] =
+    "float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, uint64";
+
+// Both input gradients, each summed back to its input.
+void SetGradients(GradientContext* c, Output x_grad, Output y_grad) {
+  c->set_input_grad(0, SumToInput(c->scope(), x_grad, c->input(0), c->input(1)));
+  c->set_input_grad(1, SumToInput(c->scope(), y_grad, c->input(1), c->input(0)));
+}
+
+// The conjugate of a complex factor; a real one as it is.
+Output Conjugate(const Scope& s, Output x) { return IsComplex(x.dtype()) ? Conj(s, x) : x; }
+
+// --- Sums and products
+// -----------------------------------------------------------------------------
+
+Status AddGradient(GradientContext* c) {
+  const Output g = c->dense_grad();
+  SetGradients(c, g, g);
+  return absl::OkStatus();
+}
+
+Status SubGradient(GradientContext* c) {
+  const Output g = c->dense_grad();
+  SetGradients(c, g, Neg(c->scope(), g));
+  return absl::OkStatus();
+}
+
+Status MulGradient(GradientContext* c) {
+  const Scope& s = c->scope();
+  const Output g = c->dense_grad();
+  SetGradients(c, Mul(s, g, Conjugate(s, c->input(1))), Mul(s, Conjugate(s, c->input(0)), g));
+  return absl::OkStatus();
+}
+
+Status SquaredDifferenceGradient(GradientContext* c) {
+  const Scope& s = c->scope();
+  const Output two = ScalarLike(s, c->input(0), 2);
+  const Output difference = Sub(s, c->input(0), c->input(1));
+  const Output x_grad = Mul(s, c->dense_grad(), Conjugate(s, Mul(s, two, difference)));
+  SetGradients(c, x_grad, Neg(s, x_grad));
+  return absl::OkStatus();
+}
+
+const OpRegistration kAdd =
+    BinarySpec("Add",
+               "bfloat16, half, float, double, uint8, int8, int16, int32, int64, complex64, "
+               "complex128, string")
+        .Gradient(AddGradient);
+const OpRegistration kAddV2 =
+    BinarySpec("AddV2",
+               "bfloat16, half, float, double, uint8, int8, int16, int32, int64, complex64, "
+               "complex128")
+        .Aggregate()
+        .Commutative()
+        .Gradient(AddGradient);
+const OpRegistration kSub = BinarySpec("Sub", kMulTypes).Gradient(SubGradient);
+const OpRegistration kMul = BinarySpec("Mul", kMulTypes).Commutative().Gradient(MulGradient);
+const OpRegistration kSquaredDifference =
+    BinarySpec("SquaredDifference",
+               "bfloat16, half, float, double, int32, int64, complex64, complex128")
+        .Commutative()
+        .Gradient(SquaredDifferenceGradient);
+
+const KernelRegistration kAddKernel = BinaryKernels<BinaryOp::kAdd>("Add");
+const KernelRegistration kAddV2Kernel = BinaryKernels<BinaryOp::kAdd>("AddV2");
+const KernelRegistration kSubKernel = BinaryKernels<BinaryOp::kSub>("Sub");
+const KernelRegistration kMulKernel = BinaryKernels<BinaryOp::kMul>("Mul");
+const KernelRegistration kSquaredDifferenceKernel =
+    BinaryKernels<BinaryOp::kSquaredDifference>("SquaredDifference");
+
+// --- Quotients
+// -------------------------------------------------------------------------------------
+
+// d(x/y)/dx = 1/y, d(x/y)/dy = -(x/y)/y, with `divide` for the quotients.
+using Divide = Output (*)(ScopeAt, Output, Output);
+Status QuotientGradient(GradientContext* c, Divide divide) {
+  const Scope& s = c->scope();
+  const Output g = c->dense_grad();
+  const Output x = Conjugate(s, c->input(0));
+  const Output y = Conjugate(s, c->input(1));
+  SetGradients(c, divide(s, g, y), Mul(s, g, divide(s, divide(s, Neg(s, x), y), y)));
+  return absl::OkStatus();
+}
+Status RealDivGradient(GradientContext* c) { return QuotientGradient(c, &RealDiv); }
+Status DivNoNanGradient(GradientContext* c) { return QuotientGradient(c, &DivNoNan); }
+
+// z = x * y, and 0 where y is 0: the factors of the gradients follow the same rule.
+Status MulNoNanGradient(GradientContext* c) {
+  const Scope& s = c->scope();
+  const Output g = c->dense_grad();
+  SetGradients(c, MulNoNan(s, g, Conjugate(s, c->input(1))),
+               MulNoNan(s, Conjugate(s, c->input(0)), g));
+  return absl::OkStatus();
+}
+
+// x - y * floor(x / y)
+Status FloorModGradient(GradientContext* c) {
+  const Scope& s = c->scope();
+  const Output g = c->dense_grad();
+  SetGradients(c, g, Mul(s, g, Neg(s, FloorDiv(s, c->input(0), c->input(1)))));
+  return absl::OkStatus();
+}
+
+const OpRegistration kDiv = BinarySpec("Div", kMulTypes).Gradient(RealDivGradient);
+const OpRegistration kRealDiv = BinarySpec("RealDiv", kMulTypes).Gradient(RealDivGradient);
+const OpRegistration kDivNoNan =
+    BinarySpec("DivNoNan", "half, float, double, complex64, complex128").Gradient(DivNoNanGradient);
+const OpRegistration kMulNoNan =
+    BinarySpec("MulNoNan", "half, float, double, complex64, complex128").Gradient(MulNoNanGradient);
+const OpRegistration kFloorDiv = BinarySpec("FloorDiv", kMulTypes).NotDifferentiable();
+const OpRegistration kTruncateDiv = BinarySpec("TruncateDiv", kMulTypes).NotDifferentiable();
+const OpRegistration kFloorMod =
+    BinarySpec("FloorMod", "int32, int64, bfloat16, half, float, double")
+        .Gradient(FloorModGradient);
+const OpRegistration kMod =
+    BinarySpec("Mod", "int32, int64, half, half, bfloat16, float, double").NotDifferentiable();
+const OpRegistration kTruncateMod =
+    BinarySpec("TruncateMod", "int32, int64, bfloat16, half, float, double").NotDifferentiable();
+
+const KernelRegistration kDivKernel = BinaryKernels<BinaryOp::kDiv>("Div");
+const KernelRegistration kRealDivKernel = KernelFor<BinaryKernel<BinaryOp::kDiv>>("RealDiv").Types(
+    "T", {DT_HALF, DT_BFLOAT16, DT_FLOAT, DT_DOUBLE, DT_COMPLEX64, DT_COMPLEX128});
+const KernelRegistration kDivNoNanKernel = BinaryKernels<BinaryOp::kDivNoNan>("DivNoNan");
+const KernelRegistration kMulNoNanKernel = BinaryKernels<BinaryOp::kMulNoNan>("MulNoNan");
+const KernelRegistration kFloorDivKernel = BinaryKernels<BinaryOp::kFloorDiv>("FloorDiv");
+const KernelRegistration kTruncateDivKernel =
+    KernelFor<BinaryKernel<BinaryOp::kDiv>>("TruncateDiv")
+        .Types("T", {DT_UINT8, DT_INT8, DT_UINT16, DT_INT16, DT_INT32, DT_INT64});
+const KernelRegistration kFloorModKernel = BinaryKernels<BinaryOp::kFloorMod>("FloorMod");
+const KernelRegistration kModKernel = BinaryKernels<BinaryOp::kTruncateMod>("Mod");
+const KernelRegistration kTruncateModKernel = BinaryKernels<BinaryOp::kTruncateMod>("TruncateMod");
+
+// --- Powers, extremes, angles
+// ----------------------------------------------------------------------
+
+// d(x^y)/dx = y x^(y-1); d(x^y)/dy = x^y log x, 0 where x <= 0 (for complex numbers: where x is 0).
+Status PowGradient(GradientContext* c) {
+  const Scope& s = c->scope();
+  const Output g = c->dense_grad();
+  const Output x = Conjugate(s, c->input(0));
+  const Output y = Conjugate(s, c->input(1));
+  const Output z = Conjugate(s, c->output(0));
+  const Output one = ScalarLike(s, x, 1);
+  const Output x_grad = Mul(s, Mul(s, g, y), Pow(s, x, Sub(s, y, one)));
+  const Output zeros = ZerosLike(s, x);
+  const Output positive = IsComplex(x.dtype()) ? NotEqual(s, x, zeros) : Greater(s, x, zeros);
+  const Output safe_x = Select(s, positive, x, OnesLike(s, x));
+  const Output log_x = Select(s, positive, Log(s, safe_x), zeros);
+  SetGradients(c, x_grad, Mul(s, Mul(s, g, z), log_x));
+  return absl::OkStatus();
+}
+
+// The gradient goes to the input that was chosen; to x when both are equal.
+Status ExtremeGradient(GradientContext* c, Output x_is_chosen) {
+  const Scope& s = c->scope();
+  const Output g = c->dense_grad();
+  const Output zeros = ZerosLike(s, g);
+  SetGradients(c, Select(s, x_is_chosen, g, zeros), Select(s, x_is_chosen, zeros, g));
+  return absl::OkStatus();
+}
+Status MaximumGradient(GradientContext* c) {
+  return ExtremeGradient(c, GreaterEqual(c->scope(), c->input(0), c->input(1)));
+}
+Status MinimumGradient(GradientContext* c) {
+  return ExtremeGradient(c, LessEqual(c->scope(), c->input(0), c->input(1)));
+}
+
+// Input 0 is y, input 1 is x: d/dy = x / (x^2 + y^2), d/dx = -y / (x^2 + y^2).
+Status Atan2Gradient(GradientContext* c) {
+  const Scope& s = c->scope();
+  const Output y = c->input(0);
+  const Output x = c->input(1);
+  const Output scaled = RealDiv(s, c->dense_grad(), Add(s, Square(s, x), Square(s, y)));
+  SetGradients(c, Mul(s, x, scaled), Mul(s, Neg(s, y), scaled));
+  return absl::OkStatus();
+}
+
+const OpRegistration kPow =
+    BinarySpec("Pow", "bfloat16, float, half, double, int32, int64, complex64, complex128")
+        .Gradient(PowGradient);
+const OpRegistration kMaximum =
+    BinarySpec("Maximum", "bfloat16, half, float, double, int32, int64").Gradient(MaximumGradient);
+const OpRegistration kMinimum =
+    BinarySpec("Minimum", "bfloat16, half, float, double, int32, int64").Gradient(MinimumGradient);
+const OpRegistration kAtan2 = OpSpec("Atan2")
+                                  .Input("y: T")
+                                  .Input("x: T")
+                                  .Output("z: T")
+                                  .Attr("T: {bfloat16, half, float, double}")
+                                  .Shape(BroadcastBinaryShape)
+                                  .Gradient(Atan2Gradient);
+
+const KernelRegistration kPowKernel = BinaryKernels<BinaryOp::kPow>("Pow");
+const KernelRegistration kMaximumKernel = BinaryKernels<BinaryOp::kMaximum>("Maximum");
+const KernelRegistration kMinimumKernel = BinaryKernels<BinaryOp::kMinimum>("Minimum");
+const KernelRegistration kAtan2Kernel = BinaryKernels<BinaryOp::kAtan2>("Atan2");
+
+// --- Comparisons
+// -----------------------------------------------------------------------------------
+
+constexpr char kEqualTypes[] =
+    "bfloat16, half, float, double, uint8, int8, int16, int32, int64, complex64, quint8, qint8, "
+    "qint32, string, bool, complex128";
+
+OpSpec LogicalSpec(absl::string_view op) {
+  return OpSpec(op)
+      .Input("x: bool")
+      .Input("y: bool")
+      .Output("z: bool")
+      .Commutative()
+      .Shape(BroadcastBinaryShape)
+      .NotDifferentiable();
+}
+
+const OpRegistration kEqual = CompareSpec("Equal", kEqualTypes).Commutative();
+const OpRegistration kNotEqual = CompareSpec("NotEqual", kEqualTypes).Commutative();
+const OpRegistration kLess = CompareSpec("Less", kRealTypes);
+const OpRegistration kLessEqual = CompareSpec("LessEqual", kRealTypes);
+const OpRegistration kGreater = CompareSpec("Greater", kRealTypes);
+const OpRegistration kGreaterEqual = CompareSpec("GreaterEqual", kRealTypes);
+const OpRegistration kLogicalAnd = LogicalSpec("LogicalAnd");
+const OpRegistration kLogicalOr = LogicalSpec("LogicalOr");
+
+const KernelRegistration kEqualKernel = BinaryKernels<BinaryOp::kEqual>("Equal");
+const KernelRegistration kNotEqualKernel = BinaryKernels<BinaryOp::kNotEqual>("NotEqual");
+const KernelRegistration kLessKernel = BinaryKernels<BinaryOp::kLess>("Less");
+const KernelRegistration kLessEqualKernel = BinaryKernels<BinaryOp::kLessEqual>("LessEqual");
+const KernelRegistration kGreaterKernel = BinaryKernels<BinaryOp::kGreater>("Greater");
+const KernelRegistration kGreaterEqualKernel =
+    BinaryKernels<BinaryOp::kGreaterEqual>("GreaterEqual");
+const KernelRegistration kLogicalAndKernel =
+    KernelFor<BinaryKernel<BinaryOp::kLogicalAnd>>("LogicalAnd");
+const KernelRegistration kLogicalOrKernel =
+    KernelFor<BinaryKernel<BinaryOp::kLogicalOr>>("LogicalOr");
+
+// --- BroadcastTo
+// -----------------------------------------------------------------------------------
+
+// The only place that knows which (input, shape) pairs are legal.
+Status CheckBroadcastTo(const PartialShape& input, const PartialShape& shape) {
+  if (!input.has_rank() || !shape.has_rank()) return absl::OkStatus();
+  const int missing = shape.rank() - input.rank();
+  bool legal = missing >= 0;
+  for (int i = 0; legal && i < input.rank(); ++i) {
+    const int64_t from = input.dim(i);
+    const int64_t to = shape.dim(i + missing);
+    legal = from == to || from == 1 || from == -1 || to == -1;
+  }
+  if (legal) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("Incompatible shapes: ", input.ToString(), " vs. ",
+                                                 shape.ToString(),
+                                                 "; the input must be broadcast to the shape"));
+}
+
+Status BroadcastToShape(InferenceContext* c) {
+  RETURN_IF_ERROR(c->InputWithRank(1, 1).status());
+  ASSIGN_OR_RETURN(PartialShape shape, c->input_as_shape(1));
+  RETURN_IF_ERROR(CheckBroadcastTo(c->input(0), shape));
+  c->set_output(0, std::move(shape));
+  return absl::OkStatus();
+}
+
+template <typename T>
+void CopyRuns(const BroadcastPlan& plan, int64_t begin, int64_t end, const Tensor& in,
+              Tensor* out) {
+  const T* from = static_cast<const T*>(in.raw_data());
+  T* to = static_cast<T*>(out->mutable_raw_data());
+  plan.ForEachRun(begin, end, [&](const BroadcastPlan::Run& run) {
+    if (plan.is_scalar_in_run(0)) {
+      std::fill_n(to + run.out, run.size, from[run.offset[0]]);
+    } else {
+      std::copy_n(from + run.offset[0], run.size, to + run.out);
+    }
+  });
+}
+
+struct Bytes16 {
+  uint64_t low, high;
+};
+
+class BroadcastToKernel : public Kernel {
+ public:
+  Status Compute(KernelContext* ctx) const override {
+    const Tensor& in = ctx->input(0);
+    ASSIGN_OR_RETURN(const std::vector<int64_t> dims, ctx->IntVectorInput(1, "shape"));
+    ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
+    RETURN_IF_ERROR(CheckBroadcastTo(in.shape(), shape));
+    if (shape == in.shape()) {
+      ctx->set_output(0, ctx->TakeInput(0));
+      return absl::OkStatus();
+    }
+    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
+    const BroadcastPlan plan(shape.dims(), {in.shape().dims()});
+    ctx->ParallelFor(plan.num_elements(), 0.5, [&](int64_t begin, int64_t end) {
+      switch (in.dtype()) {
+        case DT_STRING:
+          return CopyRuns<std::string>(plan, begin, end, in, out);
+        case DT_RESOURCE:
+          return CopyRuns<ResourceHandle>(plan, begin, end, in, out);
+        case DT_VARIANT:
+          return CopyRuns<Variant>(plan, begin, end, in, out);
+        default:
+          break;
+      }
+      switch (DTypeSize(in.dtype())) {
+        case 1:
+          return CopyRuns<uint8_t>(plan, begin, end, in, out);
+        case 2:
+          return CopyRuns<uint16_t>(plan, begin, end, in, out);
+        case 4:
+          return CopyRuns<uint32_t>(plan, begin, end, in, out);
+        case 8:
+          return CopyRuns<uint64_t>(plan, begin, end, in, out);
+        default:
+          return CopyRuns<Bytes16>(plan, begin, end, in, out);
+      }
+    });
+    return absl::OkStatus();
+  }
+};
+
+// The gradient is summed over the axes that were repeated.
+Status BroadcastToGradient(GradientContext* c) {
+  c->set_input_grad(0, SumToInput(c->scope(), c->dense_grad(), c->input(0), c->output(0)));
+  return absl::OkStatus();
+}
+
+const OpRegistration kBroadcastTo = OpSpec("BroadcastTo")
+                                        .Input("input: T")
+                                        .Input("shape: Tidx")
+                                        .Output("output: T")
+                                        .Attr("T: type")
+                                        .Attr("Tidx: {int32, int64} = DT_INT32")
+                                        .Shape(BroadcastToShape)
+                                        .Gradient(BroadcastToGradient);
+const KernelRegistration kBroadcastToKernel = KernelFor<BroadcastToKernel>("BroadcastTo");
+
+// --- BroadcastArgs, BroadcastGradientArgs
+// ----------------------------------------------------------
+
+// The shapes that inputs 0 and 1 of a kernel describe.
+StatusOr<std::pair<Shape, Shape>> ShapeInputs(KernelContext* ctx) {
+  ASSIGN_OR_RETURN(const std::vector<int64_t> s0, ctx->IntVectorInput(0, "s0"));
+  ASSIGN_OR_RETURN(const std::vector<int64_t> s1, ctx->IntVectorInput(1, "s1"));
+  ASSIGN_OR_RETURN(Shape a, Shape::Make(s0));
+  ASSIGN_OR_RETURN(Shape b, Shape::Make(s1));
+  return std::make_pair(std::move(a), std::move(b));
+}
+
+Status SetIntVector(KernelContext* ctx, int output, absl::Span<const int64_t> values) {
+  ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(output, Shape::Vector(values.size())));
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (out->dtype() == DT_INT64) {
+      out->mutable_flat<int64_t>()[i] = values[i];
+    } else {
+      if (values[i] > std::numeric_limits<int32_t>::max()) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "a dimension must fit into int32 to be a result of that type, got ", values[i]));
+      }
+      out->mutable_flat<int32_t>()[i] = static_cast<int32_t>(values[i]);
+    }
+  }
+  return absl::OkStatus();
+}
+
+class BroadcastArgsKernel : public Kernel {
+ public:
+  Status Compute(KernelContext* ctx) const override {
+    ASSIGN_OR_RETURN(const auto shapes, ShapeInputs(ctx));
+    ASSIGN_OR_RETURN(const Shape result, BroadcastShape(shapes.first, shapes.second));
+    return SetIntVector(ctx, 0, result.dims());
+  }
+  bool may_be_expensive() const override { return false; }
+};
+
+Status BroadcastArgsShape(InferenceContext* c) {
+  ASSIGN_OR_RETURN(const PartialShape a, c->InputWithRank(0, 1));
+  ASSIGN_OR_RETURN(const PartialShape b, c->InputWithRank(1, 1));
+  // The rank of the result is the larger of the two.
+  const int64_t rank = a.dim(0) < 0 || b.dim(0) < 0 ? -1 : std::max(a.dim(0), b.dim(0));
+  c->set_output(0, {rank});
+  return absl::OkStatus();
+}
+
+class BroadcastGradientArgsKernel : public Kernel {
+ public:
+  Status Compute(KernelContext* ctx) const override {
+    ASSIGN_OR_RETURN(const auto shapes, ShapeInputs(ctx));
+    ASSIGN_OR_RETURN(const Shape result, BroadcastShape(shapes.first, shapes.second));
+    RETURN_IF_ERROR(SetIntVector(ctx, 0, RepeatedAxes(shapes.first, result)));
+    return SetIntVector(ctx, 1, RepeatedAxes(shapes.second, result));
+  }
+  bool may_be_expensive() const override { return false; }
+
+ private:
+  // Axes that `input` lacks or has with size 1; where the result has size 1 too, summing is
+  // harmless.
+  static std::vector<int64_t> RepeatedAxes(const Shape& input, const Shape& result) {
+    std::vector<int64_t> axes;
+    const int missing = result.rank() - input.rank();
+    if (missing == 0 && input == result) return axes;
+    for (int i = 0; i < result.rank(); ++i) {
+      if (i < missing || input.dim(i - missing) == 1) axes.push_back(i);
+    }
+    return axes;
+  }
+};
+
+Status BroadcastGradientArgsShape(InferenceContext* c) {
+  RETURN_IF_ERROR(c->InputWithRank(0, 1).status());
+  RETURN_IF_ERROR(c->InputWithRank(1, 1).status());
+  // How many axes are repeated depends on the values.
+  c->set_output(0, {-1});
+  c->set_output(1, {-1});
+  return absl::OkStatus();
+}
+
+const OpRegistration kBroadcastArgs = OpSpec("BroadcastArgs")
+                                          .Input("s0: T")
+                                          .Input("s1: T")
+                                          .Output("r0: T")
+                                          .Attr("T: {int32, int64} = DT_INT32")
+                                          .Shape(BroadcastArgsShape)
+                                          .NotDifferentiable();
+const KernelRegistration kBroadcastArgsKernel = KernelFor<BroadcastArgsKernel>("BroadcastArgs");
+
+const OpRegistration kBroadcastGradientArgs = OpSpec("BroadcastGradientArgs")
+                                                  .Input("s0: T")
+                                                  .Input("s1: T")
+                                                  .Output("r0: T")
+                                                  .Output("r1: T")
+                                                  .Attr("T: {int32, int64} = DT_INT32")
+                                                  .Shape(BroadcastGradientArgsShape)
+                                                  .NotDifferentiable();
+const KernelRegistration kBroadcastGradientArgsKernel =
+    KernelFor<BroadcastGradientArgsKernel>("BroadcastGradientArgs");
+
+}  // namespace
+}  // namespace millrace
