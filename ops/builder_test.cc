@@ -1,0 +1,430 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every builder, called once, makes a node that its OpDef describes: as many inputs and outputs, of
+// these types, all attrs of the definition and no other, each of the right kind and allowed.
+//
+// A registered op without a call in kCalls fails the test: add a line when you add an op. Ops
+// whose name begins with '_' are emitted by the runtime itself and have no builder.
+
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/testing/tensor_testing.h"
+#include "graph/op_registry.h"
+#include "graph/verify.h"
+#include "gtest/gtest.h"
+#include "ops/activations.h"
+#include "ops/add_n.h"
+#include "ops/bias.h"
+#include "ops/cast.h"
+#include "ops/concat.h"
+#include "ops/constant.h"
+#include "ops/control_flow.h"
+#include "ops/conv.h"
+#include "ops/cwise_binary.h"
+#include "ops/cwise_unary.h"
+#include "ops/gather.h"
+#include "ops/identity.h"
+#include "ops/indices.h"
+#include "ops/matmul.h"
+#include "ops/placeholder.h"
+#include "ops/pool.h"
+#include "ops/random.h"
+#include "ops/reduction.h"
+#include "ops/reshape.h"
+#include "ops/scan.h"
+#include "ops/segment.h"
+#include "ops/select.h"
+#include "ops/slice.h"
+#include "ops/softmax.h"
+#include "ops/state.h"
+#include "ops/strings.h"
+#include "ops/training_ops.h"
+#include "ops/transpose.h"
+#include "ops/xent.h"
+#include "runtime/testing/op_test.h"
+
+namespace millrace {
+namespace {
+
+using S = Scope;
+using Outputs = std::vector<Output>;
+
+// Inputs of unknown shape.
+Output F(const S& s) { return TestInput(s, DT_FLOAT); }
+Output I(const S& s) { return TestInput(s, DT_INT32); }
+Output B(const S& s) { return TestInput(s, DT_BOOL); }
+Output C(const S& s) { return TestInput(s, DT_COMPLEX64); }
+Output Str(const S& s) { return TestInput(s, DT_STRING); }
+// A handle and a reference of a float variable of unknown shape.
+Output Handle(const S& s) { return VarHandleOp(s, DT_FLOAT, PartialShape()); }
+Output Ref(const S& s) { return VariableV2(s, PartialShape(), DT_FLOAT); }
+
+struct Call {
+  const char* op;
+  std::function<void(const S&)> build;
+};
+
+#define MILLRACE_UNARY(Op)               \
+  {                                      \
+#Op, [](const S& s) { Op(s, F(s)); } \
+  }
+#define MILLRACE_BINARY(Op)                    \
+  {                                            \
+#Op, [](const S& s) { Op(s, F(s), F(s)); } \
+  }
+#define MILLRACE_LOGICAL(Op)                   \
+  {                                            \
+#Op, [](const S& s) { Op(s, B(s), B(s)); } \
+  }
+#define MILLRACE_REDUCTION(Op)                                      \
+  {                                                                 \
+#Op, [](const S& s) { Op(s, F(s), I(s), {.keep_dims = true}); } \
+  }
+
+const std::vector<Call>& Calls() {
+  static const std::vector<Call>* calls = new std::vector<Call>{
+      // activations
+      MILLRACE_UNARY(Relu),
+      MILLRACE_UNARY(Relu6),
+      MILLRACE_UNARY(Elu),
+      MILLRACE_UNARY(Selu),
+      MILLRACE_UNARY(Softplus),
+      MILLRACE_UNARY(Softsign),
+      {"LeakyRelu", [](const S& s) { LeakyRelu(s, F(s), {.alpha = 0.5f}); }},
+      MILLRACE_BINARY(ReluGrad),
+      MILLRACE_BINARY(Relu6Grad),
+      MILLRACE_BINARY(EluGrad),
+      MILLRACE_BINARY(SeluGrad),
+      MILLRACE_BINARY(SoftplusGrad),
+      MILLRACE_BINARY(SoftsignGrad),
+      {"LeakyReluGrad", [](const S& s) { LeakyReluGrad(s, F(s), F(s), {.alpha = 0.5f}); }},
+      // add_n
+      {"AddN", [](const S& s) { AddN(s, Outputs{F(s), F(s)}); }},
+      {"AccumulateNV2", [](const S& s) { AccumulateNV2(s, Outputs{F(s), F(s)}, {2}); }},
+      // bias
+      {"BiasAdd", [](const S& s) { BiasAdd(s, F(s), F(s), {.data_format = "NCHW"}); }},
+      MILLRACE_BINARY(BiasAddV1),
+      {"BiasAddGrad", [](const S& s) { BiasAddGrad(s, F(s), {.data_format = "NCHW"}); }},
+      // cast
+      {"Cast", [](const S& s) { Cast(s, F(s), DT_BFLOAT16, {.truncate = true}); }},
+      {"Bitcast", [](const S& s) { Bitcast(s, F(s), DT_INT32); }},
+      // concat
+      {"ConcatV2", [](const S& s) { ConcatV2(s, Outputs{F(s), F(s)}, I(s)); }},
+      {"Concat", [](const S& s) { Concat(s, I(s), Outputs{F(s), F(s)}); }},
+      {"ConcatOffset", [](const S& s) { ConcatOffset(s, I(s), Outputs{I(s), I(s)}); }},
+      {"Pack", [](const S& s) { Pack(s, Outputs{F(s), F(s)}, {.axis = 1}); }},
+      {"Unpack", [](const S& s) { Unpack(s, F(s), 2, {.axis = 1}); }},
+      {"Split", [](const S& s) { Split(s, I(s), F(s), 2); }},
+      {"SplitV", [](const S& s) { SplitV(s, F(s), I(s), I(s), 2); }},
+      // constant
+      {"Const", [](const S& s) { Const(s, 1.0f); }},
+      {"Fill", [](const S& s) { Fill(s, I(s), F(s)); }},
+      MILLRACE_UNARY(ZerosLike),
+      MILLRACE_UNARY(OnesLike),
+      {"Range", [](const S& s) { Range(s, I(s), I(s), I(s)); }},
+      // control_flow
+      {"Switch", [](const S& s) { Switch(s, F(s), B(s)); }},
+      {"RefSwitch", [](const S& s) { RefSwitch(s, Ref(s), B(s)); }},
+      {"Merge", [](const S& s) { Merge(s, Outputs{F(s), F(s)}); }},
+      {"RefMerge", [](const S& s) { RefMerge(s, Outputs{Ref(s), Ref(s)}); }},
+      {"ControlTrigger", [](const S& s) { ControlTrigger(s); }},
+      // conv
+      {"Conv2D", [](const S& s) { Conv2D(s, F(s), F(s), {.padding = "VALID"}); }},
+      {"Conv2DBackpropInput", [](const S& s) { Conv2DBackpropInput(s, I(s), F(s), F(s)); }},
+      {"Conv2DBackpropFilter", [](const S& s) { Conv2DBackpropFilter(s, F(s), I(s), F(s)); }},
+      // cwise_binary
+      MILLRACE_BINARY(Add),
+      MILLRACE_BINARY(AddV2),
+      MILLRACE_BINARY(Sub),
+      MILLRACE_BINARY(Mul),
+      MILLRACE_BINARY(Div),
+      MILLRACE_BINARY(RealDiv),
+      MILLRACE_BINARY(FloorDiv),
+      {"TruncateDiv", [](const S& s) { TruncateDiv(s, I(s), I(s)); }},
+      MILLRACE_BINARY(FloorMod),
+      MILLRACE_BINARY(Mod),
+      MILLRACE_BINARY(TruncateMod),
+      MILLRACE_BINARY(Pow),
+      MILLRACE_BINARY(Maximum),
+      MILLRACE_BINARY(Minimum),
+      MILLRACE_BINARY(SquaredDifference),
+      MILLRACE_BINARY(DivNoNan),
+      MILLRACE_BINARY(MulNoNan),
+      MILLRACE_BINARY(Atan2),
+      MILLRACE_BINARY(Equal),
+      MILLRACE_BINARY(NotEqual),
+      MILLRACE_BINARY(Less),
+      MILLRACE_BINARY(LessEqual),
+      MILLRACE_BINARY(Greater),
+      MILLRACE_BINARY(GreaterEqual),
+      MILLRACE_LOGICAL(LogicalAnd),
+      MILLRACE_LOGICAL(LogicalOr),
+      {"BroadcastTo", [](const S& s) { BroadcastTo(s, F(s), I(s)); }},
+      {"BroadcastArgs", [](const S& s) { BroadcastArgs(s, I(s), I(s)); }},
+      {"BroadcastGradientArgs", [](const S& s) { BroadcastGradientArgs(s, I(s), I(s)); }},
+      // cwise_unary
+      MILLRACE_UNARY(Abs),
+      MILLRACE_UNARY(Neg),
+      MILLRACE_UNARY(Sign),
+      MILLRACE_UNARY(Square),
+      MILLRACE_UNARY(Reciprocal),
+      MILLRACE_UNARY(Inv),
+      MILLRACE_UNARY(Sqrt),
+      MILLRACE_UNARY(Rsqrt),
+      MILLRACE_UNARY(Exp),
+      MILLRACE_UNARY(Expm1),
+      MILLRACE_UNARY(Log),
+      MILLRACE_UNARY(Log1p),
+      MILLRACE_UNARY(Sigmoid),
+      MILLRACE_UNARY(Tanh),
+      MILLRACE_UNARY(Sin),
+      MILLRACE_UNARY(Cos),
+      MILLRACE_UNARY(Tan),
+      MILLRACE_UNARY(Asin),
+      MILLRACE_UNARY(Acos),
+      MILLRACE_UNARY(Atan),
+      MILLRACE_UNARY(Sinh),
+      MILLRACE_UNARY(Cosh),
+      MILLRACE_UNARY(Asinh),
+      MILLRACE_UNARY(Acosh),
+      MILLRACE_UNARY(Atanh),
+      MILLRACE_UNARY(Erf),
+      MILLRACE_UNARY(Erfc),
+      MILLRACE_UNARY(Floor),
+      MILLRACE_UNARY(Ceil),
+      MILLRACE_UNARY(Round),
+      MILLRACE_UNARY(Rint),
+      {"Conj", [](const S& s) { Conj(s, C(s)); }},
+      MILLRACE_UNARY(IsNan),
+      MILLRACE_UNARY(IsInf),
+      MILLRACE_UNARY(IsFinite),
+      {"LogicalNot", [](const S& s) { LogicalNot(s, B(s)); }},
+      MILLRACE_BINARY(SigmoidGrad),
+      MILLRACE_BINARY(TanhGrad),
+      MILLRACE_BINARY(SqrtGrad),
+      MILLRACE_BINARY(RsqrtGrad),
+      MILLRACE_BINARY(ReciprocalGrad),
+      MILLRACE_BINARY(InvGrad),
+      // gather
+      {"GatherV2", [](const S& s) { GatherV2(s, F(s), I(s), I(s)); }},
+      {"Gather", [](const S& s) { Gather(s, F(s), I(s)); }},
+      {"GatherNd", [](const S& s) { GatherNd(s, F(s), I(s)); }},
+      {"ScatterNd", [](const S& s) { ScatterNd(s, I(s), F(s), I(s)); }},
+      // identity
+      MILLRACE_UNARY(Identity),
+      {"IdentityN", [](const S& s) { IdentityN(s, Outputs{F(s), I(s)}); }},
+      MILLRACE_UNARY(StopGradient),
+      {"PreventGradient", [](const S& s) { PreventGradient(s, F(s), {.message = "no"}); }},
+      {"NoOp", [](const S& s) { NoOp(s); }},
+      // indices
+      {"OneHot", [](const S& s) { OneHot(s, I(s), I(s), F(s), F(s), {.axis = 0}); }},
+      {"Where", [](const S& s) { Where(s, B(s)); }},
+      {"Unique", [](const S& s) { Unique(s, F(s), {.out_idx = DT_INT64}); }},
+      {"UniqueWithCounts", [](const S& s) { UniqueWithCounts(s, F(s), {.out_idx = DT_INT64}); }},
+      // matmul
+      {"MatMul", [](const S& s) { MatMul(s, F(s), F(s), {.transpose_b = true}); }},
+      {"BatchMatMul", [](const S& s) { BatchMatMul(s, F(s), F(s), {.adj_y = true}); }},
+      {"BatchMatMulV2", [](const S& s) { BatchMatMulV2(s, F(s), F(s), {.adj_x = true}); }},
+      // placeholder
+      {"Placeholder", [](const S& s) { Placeholder(s, DT_FLOAT, {-1, 2}); }},
+      {"PlaceholderV2", [](const S& s) { PlaceholderV2(s, DT_FLOAT, {-1, 2}); }},
+      {"PlaceholderWithDefault",
+       [](const S& s) { PlaceholderWithDefault(s, F(s), PartialShape({-1, 2})); }},
+      // pool
+      {"MaxPool", [](const S& s) { MaxPool(s, F(s)); }},
+      {"MaxPoolGrad", [](const S& s) { MaxPoolGrad(s, F(s), F(s), F(s)); }},
+      {"MaxPoolGradGrad", [](const S& s) { MaxPoolGradGrad(s, F(s), F(s), F(s)); }},
+      {"AvgPool", [](const S& s) { AvgPool(s, F(s)); }},
+      {"AvgPoolGrad", [](const S& s) { AvgPoolGrad(s, I(s), F(s)); }},
+      {"MaxPoolV2", [](const S& s) { MaxPoolV2(s, F(s), I(s), I(s)); }},
+      {"MaxPoolGradV2", [](const S& s) { MaxPoolGradV2(s, F(s), F(s), F(s), I(s), I(s)); }},
+      {"MaxPoolGradGradV2", [](const S& s) { MaxPoolGradGradV2(s, F(s), F(s), F(s), I(s), I(s)); }},
+      // random
+      {"RandomUniform", [](const S& s) { RandomUniform(s, I(s), DT_FLOAT, {.seed = 3}); }},
+      {"RandomUniformInt", [](const S& s) { RandomUniformInt(s, I(s), I(s), I(s), {.seed = 3}); }},
+      {"RandomStandardNormal",
+       [](const S& s) { RandomStandardNormal(s, I(s), DT_FLOAT, {.seed = 3}); }},
+      {"TruncatedNormal", [](const S& s) { TruncatedNormal(s, I(s), DT_FLOAT, {.seed = 3}); }},
+      {"RandomShuffle", [](const S& s) { RandomShuffle(s, F(s), {.seed = 3}); }},
+      // reduction
+      MILLRACE_REDUCTION(Sum),
+      MILLRACE_REDUCTION(Mean),
+      MILLRACE_REDUCTION(Prod),
+      MILLRACE_REDUCTION(Max),
+      MILLRACE_REDUCTION(Min),
+      {"Any", [](const S& s) { Any(s, B(s), I(s), {.keep_dims = true}); }},
+      {"All", [](const S& s) { All(s, B(s), I(s), {.keep_dims = true}); }},
+      {"ArgMax", [](const S& s) { ArgMax(s, F(s), I(s), {.output_type = DT_INT32}); }},
+      {"ArgMin", [](const S& s) { ArgMin(s, F(s), I(s), {.output_type = DT_INT32}); }},
+      MILLRACE_UNARY(L2Loss),
+      // reshape
+      {"Reshape", [](const S& s) { Reshape(s, F(s), I(s)); }},
+      {"ExpandDims", [](const S& s) { ExpandDims(s, F(s), I(s)); }},
+      {"Squeeze", [](const S& s) { Squeeze(s, F(s), {.squeeze_dims = {0}}); }},
+      {"Shape", [](const S& s) { ShapeOf(s, F(s), {.out_type = DT_INT64}); }},
+      {"ShapeN", [](const S& s) { ShapeN(s, Outputs{F(s), F(s)}, {.out_type = DT_INT64}); }},
+      {"Size", [](const S& s) { Size(s, F(s), {.out_type = DT_INT64}); }},
+      MILLRACE_UNARY(Rank),
+      // scan
+      {"Cumsum", [](const S& s) { Cumsum(s, F(s), I(s), {.exclusive = true}); }},
+      {"Cumprod", [](const S& s) { Cumprod(s, F(s), I(s), {.reverse = true}); }},
+      // segment
+      {"UnsortedSegmentSum", [](const S& s) { UnsortedSegmentSum(s, F(s), I(s), I(s)); }},
+      {"UnsortedSegmentProd", [](const S& s) { UnsortedSegmentProd(s, F(s), I(s), I(s)); }},
+      {"UnsortedSegmentMax", [](const S& s) { UnsortedSegmentMax(s, F(s), I(s), I(s)); }},
+      {"UnsortedSegmentMin", [](const S& s) { UnsortedSegmentMin(s, F(s), I(s), I(s)); }},
+      {"SegmentSum", [](const S& s) { SegmentSum(s, F(s), I(s)); }},
+      {"SegmentMean", [](const S& s) { SegmentMean(s, F(s), I(s)); }},
+      {"SegmentProd", [](const S& s) { SegmentProd(s, F(s), I(s)); }},
+      {"SegmentMax", [](const S& s) { SegmentMax(s, F(s), I(s)); }},
+      {"SegmentMin", [](const S& s) { SegmentMin(s, F(s), I(s)); }},
+      // select
+      {"Select", [](const S& s) { Select(s, B(s), F(s), F(s)); }},
+      {"ClipByValue", [](const S& s) { ClipByValue(s, F(s), F(s), F(s)); }},
+      // slice
+      {"Slice", [](const S& s) { Slice(s, F(s), I(s), I(s)); }},
+      {"StridedSlice", [](const S& s) { StridedSlice(s, F(s), I(s), I(s), I(s), {.end_mask = 1}); }},
+      {"StridedSliceGrad",
+       [](const S& s) { StridedSliceGrad(s, I(s), I(s), I(s), I(s), F(s), {.end_mask = 1}); }},
+      {"Pad", [](const S& s) { Pad(s, F(s), I(s)); }},
+      {"PadV2", [](const S& s) { PadV2(s, F(s), I(s), F(s)); }},
+      {"MirrorPad", [](const S& s) { MirrorPad(s, F(s), I(s), "REFLECT"); }},
+      {"MirrorPadGrad", [](const S& s) { MirrorPadGrad(s, F(s), I(s), "SYMMETRIC"); }},
+      {"Tile", [](const S& s) { Tile(s, F(s), I(s)); }},
+      {"ReverseV2", [](const S& s) { ReverseV2(s, F(s), I(s)); }},
+      // softmax, xent
+      MILLRACE_UNARY(Softmax),
+      MILLRACE_UNARY(LogSoftmax),
+      MILLRACE_BINARY(SoftmaxCrossEntropyWithLogits),
+      {"SparseSoftmaxCrossEntropyWithLogits",
+       [](const S& s) { SparseSoftmaxCrossEntropyWithLogits(s, F(s), I(s)); }},
+      // state
+      {"VarHandleOp", [](const S& s) { VarHandleOp(s, DT_FLOAT, {2}, {.shared_name = "v"}); }},
+      {"VarIsInitializedOp", [](const S& s) { VarIsInitializedOp(s, Handle(s)); }},
+      {"ReadVariableOp", [](const S& s) { ReadVariableOp(s, Handle(s), DT_FLOAT); }},
+      {"AssignVariableOp", [](const S& s) { AssignVariableOp(s, Handle(s), F(s)); }},
+      {"AssignAddVariableOp", [](const S& s) { AssignAddVariableOp(s, Handle(s), F(s)); }},
+      {"AssignSubVariableOp", [](const S& s) { AssignSubVariableOp(s, Handle(s), F(s)); }},
+      {"VariableShape", [](const S& s) { VariableShape(s, Handle(s), {.out_type = DT_INT64}); }},
+      {"DestroyResourceOp",
+       [](const S& s) { DestroyResourceOp(s, Handle(s), {.ignore_lookup_error = false}); }},
+      {"ResourceGather", [](const S& s) { ResourceGather(s, Handle(s), I(s), DT_FLOAT); }},
+      {"ResourceScatterAdd", [](const S& s) { ResourceScatterAdd(s, Handle(s), I(s), F(s)); }},
+      {"ResourceScatterSub", [](const S& s) { ResourceScatterSub(s, Handle(s), I(s), F(s)); }},
+      {"ResourceScatterUpdate", [](const S& s) { ResourceScatterUpdate(s, Handle(s), I(s), F(s)); }},
+      {"VariableV2", [](const S& s) { VariableV2(s, {2}, DT_FLOAT, {.shared_name = "v"}); }},
+      {"Variable", [](const S& s) { VariableV1(s, {2}, DT_FLOAT, {.shared_name = "v"}); }},
+      {"IsVariableInitialized", [](const S& s) { IsVariableInitialized(s, Ref(s)); }},
+      {"Assign", [](const S& s) { Assign(s, Ref(s), F(s), {.use_locking = false}); }},
+      {"AssignAdd", [](const S& s) { AssignAdd(s, Ref(s), F(s), {.use_locking = true}); }},
+      {"AssignSub", [](const S& s) { AssignSub(s, Ref(s), F(s), {.use_locking = true}); }},
+      {"ScatterAdd", [](const S& s) { ScatterAdd(s, Ref(s), I(s), F(s), {.use_locking = true}); }},
+      {"ScatterSub", [](const S& s) { ScatterSub(s, Ref(s), I(s), F(s), {.use_locking = true}); }},
+      {"ScatterUpdate",
+       [](const S& s) { ScatterUpdate(s, Ref(s), I(s), F(s), {.use_locking = false}); }},
+      // strings
+      {"StringJoin", [](const S& s) { StringJoin(s, Outputs{Str(s), Str(s)}, {.separator = ","}); }},
+      // training_ops
+      {"ApplyGradientDescent", [](const S& s) { ApplyGradientDescent(s, Ref(s), F(s), F(s)); }},
+      {"ResourceApplyGradientDescent",
+       [](const S& s) { ResourceApplyGradientDescent(s, Handle(s), F(s), F(s)); }},
+      {"ApplyAdam",
+       [](const S& s) {
+         ApplyAdam(s, Ref(s), Ref(s), Ref(s), F(s), F(s), F(s), F(s), F(s), F(s), F(s),
+                   {.use_nesterov = true});
+       }},
+      {"ResourceApplyAdam",
+       [](const S& s) {
+         ResourceApplyAdam(s, Handle(s), Handle(s), Handle(s), F(s), F(s), F(s), F(s), F(s), F(s),
+                           F(s), {.use_nesterov = true});
+       }},
+      {"ApplyAdagrad", [](const S& s) { ApplyAdagrad(s, Ref(s), Ref(s), F(s), F(s)); }},
+      {"ResourceApplyAdagrad",
+       [](const S& s) { ResourceApplyAdagrad(s, Handle(s), Handle(s), F(s), F(s)); }},
+      {"SparseApplyAdagrad",
+       [](const S& s) { SparseApplyAdagrad(s, Ref(s), Ref(s), F(s), F(s), I(s)); }},
+      {"ResourceSparseApplyAdagrad",
+       [](const S& s) { ResourceSparseApplyAdagrad(s, Handle(s), Handle(s), F(s), F(s), I(s)); }},
+      {"ApplyMomentum", [](const S& s) { ApplyMomentum(s, Ref(s), Ref(s), F(s), F(s), F(s)); }},
+      {"ResourceApplyMomentum",
+       [](const S& s) { ResourceApplyMomentum(s, Handle(s), Handle(s), F(s), F(s), F(s)); }},
+      {"SparseApplyMomentum",
+       [](const S& s) { SparseApplyMomentum(s, Ref(s), Ref(s), F(s), F(s), I(s), F(s)); }},
+      {"ResourceSparseApplyMomentum",
+       [](const S& s) {
+         ResourceSparseApplyMomentum(s, Handle(s), Handle(s), F(s), F(s), I(s), F(s));
+       }},
+      // transpose
+      {"Transpose", [](const S& s) { Transpose(s, F(s), I(s)); }},
+      {"ConjugateTranspose", [](const S& s) { ConjugateTranspose(s, C(s), I(s)); }},
+      {"InvertPermutation", [](const S& s) { InvertPermutation(s, I(s)); }},
+  };
+  return *calls;
+}
+
+bool IsInternal(const std::string& op) { return op[0] == '_'; }
+
+void ExpectNodeFitsDefinition(const Node& node) {
+  const OpEntry* entry = LookUpOp(node.op());
+  ASSERT_NE(entry, nullptr) << node.op();
+  const tensorflow::OpDef& op = entry->def;
+  const tensorflow::NodeDef& def = node.def();
+  std::set<std::string> defined, present;
+  for (const auto& attr : op.attr()) defined.insert(attr.name());
+  for (const auto& [name, value] : def.attr()) {
+    if (!IsInternal(name)) present.insert(name);  // _class and the like
+  }
+  EXPECT_EQ(present, defined);
+  std::vector<DType> inputs, outputs;
+  ASSERT_OK(NodeTypes(def, op, &inputs, &outputs));
+  EXPECT_EQ(std::vector<DType>(node.output_types().begin(), node.output_types().end()), outputs);
+  ASSERT_EQ(node.num_inputs(), static_cast<int>(inputs.size()));
+  for (int i = 0; i < node.num_inputs(); ++i) {
+    const OutputRef& source = node.input(i);
+    ASSERT_NE(source.node, nullptr) << "input " << i;
+    const DType given = source.node->output_type(source.index);
+    const DType wanted = inputs[static_cast<size_t>(i)];
+    EXPECT_TRUE(given == wanted || WithoutRef(given) == wanted)
+        << "input " << i << ": " << DTypeName(given) << " for " << DTypeName(wanted);
+  }
+}
+
+TEST(Builders, MakeNodesThatTheirDefinitionsDescribe) {
+  ASSERT_OK(OpRegistrationStatus());
+  for (const Call& call : Calls()) {
+    SCOPED_TRACE(call.op);
+    Scope scope;
+    call.build(scope);
+    ASSERT_OK(scope.status());
+    // The last node of this kind is the builder's (a handle may be made on the way).
+    const Node* made = nullptr;
+    for (const auto& node : scope.graph()->nodes()) {
+      if (node != nullptr && node->op() == call.op) made = node.get();
+    }
+    ASSERT_NE(made, nullptr) << "the builder made no " << call.op;
+    ExpectNodeFitsDefinition(*made);
+    // The graph as a whole passes what imported graphs must pass.
+    ASSERT_OK_AND_ASSIGN(const tensorflow::GraphDef graph, scope.ToGraphDef());
+    EXPECT_OK(VerifyGraphDef(graph));
+  }
+}
+
+TEST(Builders, EveryRegisteredOpHasOne) {
+  std::set<std::string> called;
+  for (const Call& call : Calls()) {
+    EXPECT_TRUE(called.insert(call.op).second) << call.op << " is called twice";
+  }
+  for (const OpEntry* entry : AllOps()) {
+    const std::string& op = entry->def.name();
+    // TestInput's op is the op test kit's own.
+    if (IsInternal(op) || op == "TestInput") continue;
+    EXPECT_EQ(called.count(op), 1u) << op << " has no builder call in ops/builder_test.cc";
+  }
+}
+
+}  // namespace
+}  // namespace millrace
