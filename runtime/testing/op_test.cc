@@ -230,10 +230,10 @@ class OpRunner {
     ASSIGN_OR_RETURN(const std::unique_ptr<Kernel> kernel, MakeNodeKernel(*node_, device_));
     std::vector<EdgeValue> inputs = SharedInputs();
     // Shapes of variables as they are before the kernel.
-    std::vector<Shape> input_shapes;
+    std::vector<PartialShape> input_shapes;
     for (const EdgeValue& in : inputs) {
       StatusOr<Shape> shape = in.ref == nullptr ? in.tensor.shape() : in.ref->shape();
-      input_shapes.push_back(shape.ok() ? *shape : Shape());
+      input_shapes.push_back(shape.ok() ? PartialShape(*shape) : in.ref->declared_shape());
     }
     const bool stateless = !node_->is_stateful() && !HasRefs();
     std::vector<Tensor> before;
@@ -340,17 +340,16 @@ class OpRunner {
   }
 
   // Static shapes must allow what the kernel made, however much is known.
-  void CheckShapes(const std::vector<EdgeValue>& inputs, const std::vector<Shape>& input_shapes,
-                   const std::vector<Tensor>& outputs) const {
+  void CheckShapes(const std::vector<EdgeValue>& inputs,
+                   const std::vector<PartialShape>& input_shapes, const std::vector<Tensor>& outputs) const {
     for (const char* known : {"shapes and constants", "shapes", "nothing"}) {
       std::vector<PartialShape> shapes;
       std::vector<std::optional<HandleData>> handles;
       std::vector<const Tensor*> constants;
       for (size_t i = 0; i < inputs.size(); ++i) {
         const EdgeValue& in = inputs[i];
-        const bool has_shape = in.has_value && absl::string_view(known) != "nothing" &&
-                               (in.ref == nullptr || in.ref->IsInitialized());
-        shapes.push_back(has_shape ? PartialShape(input_shapes[i]) : PartialShape());
+        const bool has_shape = in.has_value && absl::string_view(known) != "nothing";
+        shapes.push_back(has_shape ? input_shapes[i] : PartialShape());
         handles.push_back(absl::string_view(known) == "nothing" ? std::nullopt
                                                                 : HandleDataOf(in.tensor));
         const bool constant = absl::string_view(known) == "shapes and constants" && in.has_value &&

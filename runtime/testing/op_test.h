@@ -83,16 +83,14 @@ struct OpInput {
   OpInput(Tensor t) : dtype(t.dtype()), tensor(std::move(t)), has_value(true) {}  // NOLINT
   OpInput(std::shared_ptr<VariableStorage> variable)                              // NOLINT
       : dtype(RefOf(variable->dtype())), ref(std::move(variable)), has_value(true) {}
-  static OpInput Dead(DType dtype) {
-    OpInput dead{Tensor()};
-    dead.dtype = dtype;
-    dead.has_value = false;
-    return dead;
-  }
+  static OpInput Dead(DType dtype) { return OpInput(dtype); }
   DType dtype;
   Tensor tensor;
   std::shared_ptr<VariableStorage> ref;
   bool has_value;
+
+ private:
+  explicit OpInput(DType t) : dtype(t), has_value(false) {}
 };
 
 class OpCall {
