@@ -12,6 +12,10 @@
 #include "graph/gradient.h"
 #include "graph/op_registry.h"
 #include "graph/shape_inference.h"
+#include "ops/concat.h"
+#include "ops/constant.h"
+#include "ops/reshape.h"
+#include "ops/slice.h"
 #include "runtime/kernel.h"
 
 namespace millrace {
@@ -534,44 +538,41 @@ class ResourceGatherKernel : public Kernel {
   DType dtype_ = DT_INVALID;
 };
 
+// [-1] + shape[1:] and shape, as int32 vectors: constants when the variable's shape is known while
+// the graph is built.
+struct RowShapes {
+  Output values, table;
+};
+RowShapes ShapesOfRows(const Scope& scope, Output resource) {
+  const auto handle = scope.refiner()->OutputHandle(*resource.node(), resource.index());
+  if (handle && handle->shape.IsFullyDefined() && handle->shape.rank() > 0) {
+    std::vector<int32_t> dims;
+    bool fits = true;
+    for (int64_t d : handle->shape.dims()) {
+      fits = fits && d <= std::numeric_limits<int32_t>::max();
+      dims.push_back(static_cast<int32_t>(d));
+    }
+    if (fits) {
+      const Output table = ConstVector<int32_t>(scope, dims);
+      dims[0] = -1;
+      return {ConstVector<int32_t>(scope, dims), table};
+    }
+  }
+  const Output table = VariableShape(scope, resource);
+  const Output one = Const<int32_t>(scope, {1});
+  const Output row = StridedSlice(scope, table, one, one, one, {.end_mask = 1});
+  return {ConcatV2(scope, {Const<int32_t>(scope, {-1}), row}, Const(scope, int32_t{0})), table};
+}
+
 // The gradient touches only the gathered rows: values [n, row...] at indices [n].
 Status ResourceGatherGradient(GradientContext* c) {
   if (!c->has_grad(0)) return absl::OkStatus();
   const Scope& scope = c->scope();
-  const auto vector = [&](absl::Span<const int32_t> values) {
-    return NodeBuilder(scope, "Const")
-        .Attr("dtype", DT_INT32)
-        .Attr("value", Tensor::Vector<int32_t>(values))
-        .Finish()
-        .output(0);
-  };
-  const Output dense_shape = VariableShape(scope, c->input(0));
-  const Output minus_one = vector({-1});
-  // [-1] + dense_shape[1:]
-  const Output row = NodeBuilder(scope, "StridedSlice")
-                         .Input(dense_shape)
-                         .Input(vector({1}))
-                         .Input(vector({0}))
-                         .Input(vector({1}))
-                         .Attr("end_mask", int64_t{1})
-                         .Finish()
-                         .output(0);
-  const Output axis = NodeBuilder(scope, "Const")
-                          .Attr("dtype", DT_INT32)
-                          .Attr("value", Tensor::Scalar<int32_t>(0))
-                          .Finish()
-                          .output(0);
-  const Output values_shape = NodeBuilder(scope, "ConcatV2")
-                                  .Input(absl::Span<const Output>({minus_one, row}))
-                                  .Input(axis)
-                                  .Finish()
-                                  .output(0);
+  const RowShapes shapes = ShapesOfRows(scope, c->input(0));
   IndexedSlices slices;
-  slices.values =
-      NodeBuilder(scope, "Reshape").Input(c->dense_grad(0)).Input(values_shape).Finish().output(0);
-  slices.indices =
-      NodeBuilder(scope, "Reshape").Input(c->input(1)).Input(minus_one).Finish().output(0);
-  slices.dense_shape = dense_shape;
+  slices.values = Reshape(scope, c->dense_grad(0), shapes.values);
+  slices.indices = Reshape(scope, c->input(1), Const<int32_t>(scope, {-1}));
+  slices.dense_shape = shapes.table;
   c->set_input_grad(0, slices);
   return absl::OkStatus();
 }
