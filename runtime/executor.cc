@@ -64,6 +64,7 @@ struct Lane {
   uint32_t head = kNone;         // stack, through the step's links
   uint32_t expensive = kNone;    // the last expensive node that became ready
   uint32_t tick = 0;             // counts nodes, for sampling
+  uint64_t nodes_run = 0;        // dead ones too
   EdgeValue* outputs = nullptr;  // max_outputs empty ones
   // Everything goes onto the stack: the thread will hand it over instead of running it.
   bool collects = false;
@@ -239,6 +240,9 @@ class Executor::Step {
     return false;
   }
   void Fail(Status status);
+  void CountNodes(const Lane& lane) {
+    nodes_run_.fetch_add(lane.nodes_run, std::memory_order_relaxed);
+  }
 
   void Loop(Lane& lane);
   void RunEntry(Lane& lane, uint32_t entry);
@@ -309,8 +313,9 @@ class Executor::Step {
   alignas(64) std::atomic<uint64_t> shared_{kNone};  // change count and top entry; see PushShared
   std::atomic<int> refs_{1};                         // release on drop, acquire by the last
   std::atomic<int> loops_{1};                        // seq_cst: see RequestLoop
-  std::atomic<int> busy_{0};         // loops inside an expensive kernel; relaxed: a hint
-  std::atomic<bool> failed_{false};  // relaxed: only stops; the status is under mu_
+  std::atomic<int> busy_{0};            // loops inside an expensive kernel; relaxed: a hint
+  std::atomic<uint64_t> nodes_run_{0};  // relaxed: ordered by refs_
+  std::atomic<bool> failed_{false};     // relaxed: only stops; the status is under mu_
   Mutex mu_;
   Status status_ ABSL_GUARDED_BY(mu_);
 };
@@ -364,6 +369,7 @@ void Executor::Step::Begin(const StepContext& context, const ExecutorOptions& op
   refs_.store(1, std::memory_order_relaxed);
   loops_.store(1, std::memory_order_relaxed);
   busy_.store(0, std::memory_order_relaxed);
+  nodes_run_.store(0, std::memory_order_relaxed);
   failed_.store(false, std::memory_order_relaxed);
   if (stats_ != nullptr) scheduled_.assign(plan_.nodes().size(), absl::GetCurrentTimeNanos());
 }
@@ -377,6 +383,11 @@ Status Executor::Step::TakeResult() {
     }
     MutexLock lock(&mu_);
     status = std::exchange(status_, absl::OkStatus());
+  } else if (const uint64_t run = nodes_run_.load(std::memory_order_relaxed);
+             ABSL_PREDICT_FALSE(run != plan_.nodes().size())) {
+    status =
+        absl::InternalError(absl::StrCat("Executor: a step must run each of its ",
+                                         plan_.nodes().size(), " nodes once, got ", run, " runs"));
   }
   context_ = nullptr;
   cancellation_ = nullptr;
@@ -420,6 +431,7 @@ void Executor::Step::WorkFromRoots() {
   for (uint32_t i = 0; i < plan_.num_root_recvs() && !Stopped(); ++i) RunEntry(lane, roots[i]);
   for (size_t i = roots.size(); i-- > plan_.num_root_recvs();) PushReady(lane, roots[i]);
   Loop(lane);
+  CountNodes(lane);
 }
 
 void Executor::Step::WorkAsHost() {
@@ -427,6 +439,7 @@ void Executor::Step::WorkAsHost() {
   lane.outputs = outputs_.data();
   lane.tick = uses_;
   Loop(lane);
+  CountNodes(lane);
 }
 
 void Executor::Step::ArenaTask() {
@@ -435,6 +448,7 @@ void Executor::Step::ArenaTask() {
   lane.outputs = outputs.data();
   lane.tick = uses_;
   Loop(lane);
+  CountNodes(lane);
   if (DropRef()) Finish();
 }
 
@@ -578,6 +592,7 @@ Status Executor::Step::CheckOutputs(const Plan::Node& node, const EdgeValue* out
 }
 
 void Executor::Step::RunEntry(Lane& lane, uint32_t entry) {
+  ++lane.nodes_run;
   const uint32_t index = entry & ~kDeadEntry;
   const bool dead = (entry & kDeadEntry) != 0;
   const Plan::Node& node = plan_.nodes()[index];
