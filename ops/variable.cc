@@ -16,11 +16,6 @@ constexpr char kTrainableVariables[] = "trainable_variables";
 constexpr char kLocalVariables[] = "local_variables";
 constexpr char kGlobalStep[] = "global_step";
 
-std::string BaseName(const std::string& name) {
-  const size_t slash = name.rfind('/');
-  return slash == std::string::npos ? name : name.substr(slash + 1);
-}
-
 // What VariableDef keeps, so that VariablesOf can give the variable back.
 tensorflow::VariableDef ToDef(const Variable& variable, const std::string& initial_value,
                               bool trainable) {
@@ -78,8 +73,9 @@ Variable Make(const ScopeAt& at, const std::string& name, Output initial_value, 
   variable.shape = shape;
   variable.slice = attrs.slice;
 
-  const Scope here = plain.ColocatedWith(variable.handle.op());
-  const std::string base = BaseName(variable.name);
+  // The full name: the one asked for may itself be a path ("w/Adam").
+  const Scope here = plain.WithRootPrefix().ColocatedWith(variable.handle.op());
+  const std::string& base = variable.name;
   variable.is_initialized = VarIsInitializedOp(
       {here.WithName(base + "/IsInitialized/VarIsInitializedOp"), where}, variable.handle);
   variable.initializer =

@@ -34,10 +34,10 @@ struct GradientAndVariable {
 
 struct MinimizeOptions {
   // Counts the update: one is added after all variables have changed.
-  std::optional<Variable> global_step;
+  std::optional<Variable> global_step = {};
   // Empty = collection "trainable_variables".
-  std::vector<Variable> variables;
-  std::string name;  // of the resulting operation; the optimizer's name otherwise
+  std::vector<Variable> variables = {};
+  std::string name = "";  // of the resulting operation; the optimizer's name otherwise
 };
 
 class Optimizer {

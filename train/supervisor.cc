@@ -102,6 +102,7 @@ struct Supervisor::Impl {
   bool should_stop ABSL_GUARDED_BY(mu) = false;
   Status first_error ABSL_GUARDED_BY(mu);
   bool services_should_stop ABSL_GUARDED_BY(mu) = false;
+  bool save_running ABSL_GUARDED_BY(mu) = false;
   Start start ABSL_GUARDED_BY(mu) = Start::kInitialized;
   std::string restored ABSL_GUARDED_BY(mu);
   std::shared_ptr<Session> session ABSL_GUARDED_BY(mu);
@@ -321,17 +322,38 @@ void Supervisor::Impl::StartServices(std::shared_ptr<Session> s) {
   }
   if (options.is_chief && saver != nullptr && !options.logdir.empty() &&
       options.save_model_period > absl::ZeroDuration()) {
-    save_thread = std::thread([this, s = std::move(s)] { SaveLoop(s); });
+    {
+      MutexLock lock(&mu);
+      save_running = true;
+    }
+    save_thread = std::thread([this, s = std::move(s)] {
+      SaveLoop(s);
+      MutexLock lock(&mu);
+      save_running = false;
+      stop_cv.SignalAll();
+    });
   }
 }
 
 void Supervisor::Impl::StopServices() {
+  if (!save_thread.joinable()) return;
+  std::shared_ptr<Session> blocked;
   {
     MutexLock lock(&mu);
     services_should_stop = true;
     stop_cv.SignalAll();
+    const absl::Time deadline = options.clock->Now() + options.stop_grace;
+    while (save_running && options.clock->Now() < deadline) {
+      options.clock->WaitUntil(&stop_cv, &mu, deadline);
+    }
+    if (save_running) blocked = session;
   }
-  if (save_thread.joinable()) save_thread.join();
+  if (blocked != nullptr) {
+    LogWarning("Supervisor: the checkpoint service did not end within ",
+               absl::FormatDuration(options.stop_grace), ", closing its session");
+    blocked->Close().IgnoreError();
+  }
+  save_thread.join();
 }
 
 // The first checkpoint is written at once, so that a job that dies early loses nothing it started

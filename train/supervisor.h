@@ -39,21 +39,22 @@ namespace millrace {
 struct SupervisorOptions {
   bool is_chief = true;
   // Where checkpoints go; "" = no checkpoints, no restore.
-  std::string logdir;
-  std::optional<Variable> global_step;  // GlobalStep of the graph otherwise, when there is one
-  Operation init_op;                    // global variables otherwise
-  Operation local_init_op;              // local variables otherwise
-  Saver* saver = nullptr;               // a Saver of all variables otherwise; not owned
+  std::string logdir = "";
+  std::optional<Variable> global_step = {};  // GlobalStep of the graph otherwise, when there is one
+  Operation init_op = {};                    // global variables otherwise
+  Operation local_init_op = {};              // local variables otherwise
+  Saver* saver = nullptr;                    // a Saver of all variables otherwise; not owned
   // Seconds between checkpoints of the chief's service; 0 = none.
   absl::Duration save_model_period = absl::Seconds(600);
   // Poll while waiting for the chief.
   absl::Duration recovery_wait = absl::Seconds(1);
   absl::Duration max_wait = absl::Seconds(7200);
+  // How long Stop lets a checkpoint that is being written finish before it closes the session.
   absl::Duration stop_grace = absl::Seconds(120);
   std::string checkpoint_basename = "model.ckpt";
-  SessionOptions session;  // target is set by ManagedSession
+  SessionOptions session = {};  // target is set by ManagedSession
   // Called on the chief after a fresh initialisation (not after a restore).
-  std::function<Status(Session*)> init_fn;
+  std::function<Status(Session*)> init_fn = {};
   Clock* clock = Clock::Real();
   FileSystem* file_system = FileSystem::Posix();
 };

@@ -30,6 +30,7 @@ struct Cluster {
   std::deque<Status> creations ABSL_GUARDED_BY(mu);
   int sessions_made ABSL_GUARDED_BY(mu) = 0;
   int sessions_closed ABSL_GUARDED_BY(mu) = 0;
+  CondVar closed;
 };
 Cluster* cluster = nullptr;
 
@@ -71,6 +72,7 @@ class ClusterSession : public Session {
   Status Close() override {
     MutexLock lock(&cluster->mu);
     ++cluster->sessions_closed;
+    cluster->closed.SignalAll();
     return absl::OkStatus();
   }
   StatusOr<std::vector<tensorflow::DeviceAttributes>> ListDevices() override {
@@ -494,6 +496,39 @@ TEST_F(SupervisorTest, ASaveThatFailsStopsTheTraining) {
   saver.AwaitSave(1);
   EXPECT_STATUS(supervisor.Stop(), StatusCode::kResourceExhausted,
                 "checkpoint not written: the disk is full");
+}
+
+TEST_F(SupervisorTest, AStopDoesNotWaitForeverForASave) {
+  // A Saver that blocks until its session is closed, as one does whose server is gone.
+  class BlockedSaver : public Saver {
+   public:
+    StatusOr<std::string> Save(Session*, const std::string&, std::optional<int64_t>) override {
+      saving.Notify();
+      MutexLock lock(&cluster->mu);
+      while (cluster->sessions_closed == 0) cluster->closed.Wait(&cluster->mu);
+      return absl::CancelledError("Session has been closed.");
+    }
+    Status Restore(Session*, const std::string&) override { return absl::OkStatus(); }
+    Status RecoverLastCheckpoints(const std::vector<std::string>&) override {
+      return absl::OkStatus();
+    }
+    std::vector<std::string> last_checkpoints() const override { return {}; }
+    const tensorflow::SaverDef& def() const override { return def_; }
+    Notification saving;
+
+   private:
+    tensorflow::SaverDef def_;
+  };
+  Model model;
+  BlockedSaver saver;
+  SupervisorOptions options = Options();
+  options.saver = &saver;
+  options.save_model_period = absl::Seconds(600);
+  options.stop_grace = absl::Milliseconds(1);
+  Supervisor supervisor(model.root, options);
+  EXPECT_OK(supervisor.ManagedSession(kTarget).status());
+  saver.saving.Wait();
+  EXPECT_OK(supervisor.Stop());
 }
 
 // --- Recovery ------------------------------------------------------------------------------------
