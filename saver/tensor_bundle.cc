@@ -96,6 +96,73 @@ Status WriteIndex(FileSystem* fs, const std::string& prefix, int num_shards,
   return fs->SyncDirectory(Dirname(prefix));
 }
 
+StatusOr<tensorflow::BundleHeaderProto> CheckedHeader(const std::string& prefix,
+                                                      const TableReader& table) {
+  ASSIGN_OR_RETURN(const std::optional<std::string> bytes, table.Get(""));
+  tensorflow::BundleHeaderProto header;
+  const std::string where = absl::StrCat("Checkpoint '", prefix, "': ");
+  if (!bytes || !header.ParseFromString(*bytes)) {
+    return absl::DataLossError(absl::StrCat(where, "the index has no header"));
+  }
+  if (header.num_shards() < 1 || header.num_shards() > kMaxShards) {
+    return absl::DataLossError(absl::StrCat(where, "the number of shards must be in [1, ",
+                                            kMaxShards, "], got ", header.num_shards()));
+  }
+  if (header.endianness() != tensorflow::BundleHeaderProto::LITTLE) {
+    return absl::UnimplementedError(
+        absl::StrCat(where, "data must be little-endian, got big-endian"));
+  }
+  if (header.version().min_consumer() > kBundleVersion) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        where, "its format needs a reader of version ", header.version().min_consumer(),
+        ", this one has ", kBundleVersion, "; it was written by a newer program"));
+  }
+  for (int bad : header.version().bad_consumers()) {
+    if (bad == kBundleVersion) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(where, "it refuses readers of version ", kBundleVersion));
+    }
+  }
+  return header;
+}
+
+// How a bundle takes the place of another under its prefix: its data files have other names, so
+// the old one is whole until the new index replaces the old index, which is atomic.
+struct Placement {
+  int num_shards;      // of the new bundle, with an empty data file at the end if need be
+  int old_shards = 0;  // of the bundle that is replaced; 0 when there is none
+};
+
+Placement PlaceBundle(FileSystem* fs, const std::string& prefix, int num_shards) {
+  Placement place{num_shards};
+  if (!fs->FileExists(BundleIndexPath(prefix))) return place;
+  const auto table = TableReader::Open(fs, BundleIndexPath(prefix));
+  if (!table.ok()) return place;  // nothing that could be kept
+  const auto header = CheckedHeader(prefix, **table);
+  if (!header.ok()) return place;
+  place.old_shards = header->num_shards();
+  if (place.old_shards == num_shards) ++place.num_shards;
+  return place;
+}
+
+// Before the index of the new bundle: completes its data files.
+Status FinishData(FileSystem* fs, const std::string& prefix, int num_data_files,
+                  const Placement& place) {
+  if (place.old_shards == 0) return absl::OkStatus();
+  for (int i = num_data_files; i < place.num_shards; ++i) {
+    RETURN_IF_ERROR(WriteSynced(fs, BundleDataPath(prefix, i, place.num_shards), ""));
+  }
+  // The index must not come before the names of what it refers to: it ends the old bundle.
+  return fs->SyncDirectory(Dirname(prefix));
+}
+
+// After the index: what the old bundle leaves behind.
+void DeleteReplacedData(FileSystem* fs, const std::string& prefix, const Placement& place) {
+  for (int i = 0; i < place.old_shards; ++i) {
+    fs->DeleteFile(BundleDataPath(prefix, i, place.old_shards)).IgnoreError();
+  }
+}
+
 // The length of a string as the checksum sees it: four bytes, or eight when it does not fit.
 void AppendLengthForCrc(uint64_t length, std::string* out) {
   if (length <= std::numeric_limits<uint32_t>::max()) {
@@ -259,15 +326,15 @@ Status BundleWriter::Finish() {
   RETURN_IF_ERROR(s.data->Sync());
   RETURN_IF_ERROR(s.data->Close());
   RETURN_IF_ERROR(FailPoint("saver/before_data_rename"));
-  // An index of an older bundle under the same prefix must not meet the new data.
-  if (s.fs->FileExists(BundleIndexPath(s.prefix))) {
-    RETURN_IF_ERROR(s.fs->DeleteFile(BundleIndexPath(s.prefix)));
-  }
-  RETURN_IF_ERROR(s.fs->RenameFile(s.temporary_data, BundleDataPath(s.prefix, 0, 1)));
+  const Placement place = PlaceBundle(s.fs, s.prefix, 1);
+  RETURN_IF_ERROR(
+      s.fs->RenameFile(s.temporary_data, BundleDataPath(s.prefix, 0, place.num_shards)));
   s.finished = true;
   RETURN_IF_ERROR(FailPoint("saver/after_data_rename"));
-  s.status = WriteIndex(s.fs, s.prefix, 1, s.entries);
+  s.status = FinishData(s.fs, s.prefix, 1, place);
+  if (s.status.ok()) s.status = WriteIndex(s.fs, s.prefix, place.num_shards, s.entries);
   if (s.status.ok()) {
+    DeleteReplacedData(s.fs, s.prefix, place);
     s.status = absl::FailedPreconditionError(
         absl::StrCat("Checkpoint '", s.prefix, "': the writer has been finished"));
     return absl::OkStatus();
@@ -277,40 +344,6 @@ Status BundleWriter::Finish() {
 
 // --- Merging
 // ---------------------------------------------------------------------------------------
-
-namespace {
-
-StatusOr<tensorflow::BundleHeaderProto> CheckedHeader(const std::string& prefix,
-                                                      const TableReader& table) {
-  ASSIGN_OR_RETURN(const std::optional<std::string> bytes, table.Get(""));
-  tensorflow::BundleHeaderProto header;
-  const std::string where = absl::StrCat("Checkpoint '", prefix, "': ");
-  if (!bytes || !header.ParseFromString(*bytes)) {
-    return absl::DataLossError(absl::StrCat(where, "the index has no header"));
-  }
-  if (header.num_shards() < 1 || header.num_shards() > kMaxShards) {
-    return absl::DataLossError(absl::StrCat(where, "the number of shards must be in [1, ",
-                                            kMaxShards, "], got ", header.num_shards()));
-  }
-  if (header.endianness() != tensorflow::BundleHeaderProto::LITTLE) {
-    return absl::UnimplementedError(
-        absl::StrCat(where, "data must be little-endian, got big-endian"));
-  }
-  if (header.version().min_consumer() > kBundleVersion) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        where, "its format needs a reader of version ", header.version().min_consumer(),
-        ", this one has ", kBundleVersion, "; it was written by a newer program"));
-  }
-  for (int bad : header.version().bad_consumers()) {
-    if (bad == kBundleVersion) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(where, "it refuses readers of version ", kBundleVersion));
-    }
-  }
-  return header;
-}
-
-}  // namespace
 
 Status MergeBundles(FileSystem* fs, absl::Span<const std::string> parts, const std::string& merged,
                     bool delete_parts) {
@@ -368,15 +401,15 @@ Status MergeBundles(FileSystem* fs, absl::Span<const std::string> parts, const s
     RETURN_IF_ERROR(it->status());
   }
   if (!Dirname(merged).empty()) RETURN_IF_ERROR(fs->RecursivelyCreateDirectory(Dirname(merged)));
-  if (fs->FileExists(BundleIndexPath(merged))) {
-    RETURN_IF_ERROR(fs->DeleteFile(BundleIndexPath(merged)));
-  }
+  const Placement place = PlaceBundle(fs, merged, num_shards);
   for (const auto& [path, shard] : data_files) {
     RETURN_IF_ERROR(FailPoint("saver/merge_before_data_rename"));
-    RETURN_IF_ERROR(fs->RenameFile(path, BundleDataPath(merged, shard, num_shards)));
+    RETURN_IF_ERROR(fs->RenameFile(path, BundleDataPath(merged, shard, place.num_shards)));
   }
   RETURN_IF_ERROR(FailPoint("saver/after_merge_data"));
-  RETURN_IF_ERROR(WriteIndex(fs, merged, num_shards, all));
+  RETURN_IF_ERROR(FinishData(fs, merged, num_shards, place));
+  RETURN_IF_ERROR(WriteIndex(fs, merged, place.num_shards, all));
+  DeleteReplacedData(fs, merged, place);
   if (!delete_parts) return absl::OkStatus();
   RETURN_IF_ERROR(FailPoint("saver/before_part_delete"));
   for (const std::string& part : unique) {
@@ -603,6 +636,28 @@ StatusOr<Tensor> BundleReader::State::ReadStored(absl::string_view name,
     for (char& byte : bytes) byte = byte != 0;  // another writer may have stored any non-zero byte
   }
   return out;
+}
+
+Status BundleReader::CheckFiles() const {
+  const State& s = *state_;
+  std::map<int, uint64_t> ends;  // of the data in each file
+  for (int i = 0; i < s.num_shards; ++i) ends[i] = 0;
+  for (const auto& [key, proto] : s.protos) {
+    if (proto.slices_size() > 0) continue;
+    uint64_t& end = ends[proto.shard_id()];
+    end = std::max(end, static_cast<uint64_t>(proto.offset() + proto.size()));
+  }
+  for (const auto& [shard, end] : ends) {
+    const std::string path = BundleDataPath(s.prefix, shard, s.num_shards);
+    const StatusOr<uint64_t> size = s.fs->GetFileSize(path);
+    if (!size.ok()) return Prefixed(absl::StrCat("Checkpoint '", s.prefix, "'"), size.status());
+    if (*size < end) {
+      return absl::DataLossError(absl::StrCat("Checkpoint '", s.prefix, "': data file '", path,
+                                              "' must have ", end, " bytes, got ", *size,
+                                              "; it is cut off"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 StatusOr<Tensor> BundleReader::Read(absl::string_view name) const {

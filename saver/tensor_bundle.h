@@ -6,7 +6,9 @@
 // (`<prefix>.data-00000-of-00001`, ...) and a sorted index (`<prefix>.index`).
 //
 // A bundle appears as a whole or not at all: everything is written under temporary
-// names and synced; then the data file and, last, the index get their names.
+// names and synced; then the data file and, last, the index get their names. A bundle that is
+// replaced stays whole until then: the new one has another number of data files (an empty one more
+// when the numbers would agree), and the old files are deleted afterwards.
 //
 // Reading trusts nothing: sizes are checked against the files before anything is allocated, every
 // tensor's checksum before it is returned.
@@ -81,6 +83,8 @@ class BundleReader {
   bool Contains(absl::string_view name) const;
   // NotFound.
   StatusOr<Entry> Find(absl::string_view name) const;
+  // Are all data files there, and long enough for what the index says? Reads no tensors.
+  Status CheckFiles() const;
   // A whole tensor, put together from its slices when it has any.
   StatusOr<Tensor> Read(absl::string_view name) const;
   // A part, whatever parts it was stored in.

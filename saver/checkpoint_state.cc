@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The `checkpoint` state file, and which checkpoint of a directory is the newest that is whole.
+
+#include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/text_format.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "core/crc32c.h"
+#include "core/fail_point.h"
+#include "core/logging.h"
+#include "proto/checkpoint_state.pb.h"
+#include "saver/checkpoint_v1.h"
+#include "saver/saver.h"
+#include "saver/tensor_bundle.h"
+
+namespace millrace {
+namespace {
+
+constexpr char kStateFile[] = "checkpoint";
+constexpr char kChecksumLine[] = "# crc32c: ";
+// A bound against files that are no state file.
+constexpr uint64_t kMaxStateBytes = 16 << 20;
+
+// Parse errors go into our own message.
+class FirstError : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int line, int column, const std::string& message) override {
+    if (text_.empty()) text_ = absl::StrCat(line + 1, ":", column + 1, ": ", message);
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+StatusOr<tensorflow::CheckpointState> ParseState(const std::string& text) {
+  // The checksum, when our own writer made the file.
+  const size_t line = text.rfind(kChecksumLine);
+  if (line != std::string::npos && (line == 0 || text[line - 1] == '\n')) {
+    const absl::string_view payload = absl::string_view(text).substr(0, line);
+    const absl::string_view stored =
+        absl::StripSuffix(absl::string_view(text).substr(line + sizeof(kChecksumLine) - 1), "\n");
+    const std::string computed = absl::StrFormat("%08x", MaskCrc32c(Crc32c(payload)));
+    if (stored != computed) {
+      return absl::DataLossError(
+          absl::StrCat("its checksum must be ", computed, ", got '", stored, "'"));
+    }
+  }
+  tensorflow::CheckpointState state;
+  google::protobuf::TextFormat::Parser parser;
+  FirstError error;
+  parser.RecordErrorsTo(&error);
+  if (!parser.ParseFromString(text, &state)) return absl::DataLossError(error.text());
+  if (state.model_checkpoint_path().empty()) {
+    return absl::DataLossError("model_checkpoint_path must name a checkpoint, got \"\"");
+  }
+  return state;
+}
+
+// "run/" and "run" are one directory.
+std::string CleanDirectory(absl::string_view directory) {
+  while (directory.size() > 1 && absl::EndsWith(directory, "/")) directory.remove_suffix(1);
+  return std::string(directory);
+}
+
+// The path that `prefix` has in `directory`.
+std::string Inside(const std::string& directory, const std::string& prefix) {
+  return JoinPath(directory, Basename(prefix));
+}
+
+// The number after the last '-', or -1.
+int64_t StepOf(absl::string_view prefix) {
+  const size_t dash = prefix.rfind('-');
+  int64_t step;
+  if (dash == absl::string_view::npos || !absl::SimpleAtoi(prefix.substr(dash + 1), &step)) {
+    return -1;
+  }
+  return step;
+}
+
+}  // namespace
+
+std::optional<CheckpointState> ReadCheckpointState(FileSystem* fs, const std::string& directory) {
+  const std::string path = JoinPath(directory, kStateFile);
+  if (!fs->FileExists(path)) return std::nullopt;
+  const StatusOr<std::string> text = ReadFileToString(fs, path, kMaxStateBytes);
+  const StatusOr<tensorflow::CheckpointState> parsed =
+      text.ok() ? ParseState(*text) : StatusOr<tensorflow::CheckpointState>(text.status());
+  if (!parsed.ok()) {
+    LogWarning("State file '", path, "' is passed over: ", parsed.status().message());
+    return std::nullopt;
+  }
+  CheckpointState state;
+  const std::string clean = CleanDirectory(directory);
+  state.latest = JoinPath(clean, parsed->model_checkpoint_path());
+  for (const std::string& one : parsed->all_model_checkpoint_paths()) {
+    if (!one.empty()) state.all.push_back(JoinPath(clean, one));
+  }
+  return state;
+}
+
+Status WriteCheckpointState(FileSystem* fs, const std::string& directory,
+                            const CheckpointState& state) {
+  const std::string clean = CleanDirectory(directory);
+  const auto relative = [&](const std::string& path) -> StatusOr<std::string> {
+    if (Dirname(path) == clean) return Basename(path);
+    if (absl::StartsWith(path, "/")) return path;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "State file of '", directory,
+        "': checkpoints must be in the directory or have absolute paths, got '", path, "'"));
+  };
+  tensorflow::CheckpointState message;
+  ASSIGN_OR_RETURN(*message.mutable_model_checkpoint_path(), relative(state.latest));
+  for (const std::string& path : state.all) {
+    ASSIGN_OR_RETURN(*message.add_all_model_checkpoint_paths(), relative(path));
+  }
+  std::string text;
+  google::protobuf::TextFormat::PrintToString(message, &text);
+  const uint32_t crc = MaskCrc32c(Crc32c(text));
+  absl::StrAppendFormat(&text, "%s%08x\n", kChecksumLine, crc);
+  RETURN_IF_ERROR(FailPoint("saver/before_state"));
+  RETURN_IF_ERROR(WriteFileAtomically(fs, JoinPath(clean, kStateFile), text));
+  return FailPoint("saver/after_state");
+}
+
+bool CheckpointExists(FileSystem* fs, const std::string& prefix) {
+  if (Basename(prefix).empty()) return false;
+  if (fs->FileExists(BundleIndexPath(prefix))) {
+    const auto reader = BundleReader::Open(fs, prefix);
+    const Status whole = reader.ok() ? (*reader)->CheckFiles() : reader.status();
+    if (!whole.ok()) LogWarning("Checkpoint '", prefix, "' is not whole: ", whole.message());
+    return whole.ok();
+  }
+  // A bundle's data files alone are no checkpoint of the first format.
+  for (const std::string& file : CheckpointV1Files(fs, prefix)) {
+    if (!TableReader::Open(fs, file, {.lenient = true}).ok()) return false;
+  }
+  return !CheckpointV1Files(fs, prefix).empty();
+}
+
+std::optional<std::string> LatestCheckpoint(FileSystem* fs, const std::string& directory) {
+  const std::string clean = CleanDirectory(directory);
+  const std::optional<CheckpointState> state = ReadCheckpointState(fs, clean);
+  if (state) {
+    std::vector<std::string> candidates = {state->latest};
+    candidates.insert(candidates.end(), state->all.rbegin(), state->all.rend());
+    for (const std::string& candidate : candidates) {
+      const std::string inside = Inside(clean, candidate);
+      if (!CheckpointExists(fs, inside)) continue;
+      if (candidate != candidates[0]) {
+        LogWarning("Checkpoint '", candidates[0],
+                   "', the latest by its state file, is not there; '", inside, "' is used");
+      }
+      return inside;
+    }
+  }
+  const StatusOr<std::vector<std::string>> names = fs->GetChildren(clean);
+  if (!names.ok()) return std::nullopt;
+  std::vector<std::tuple<int64_t, double, std::string>> found;
+  for (const std::string& name : *names) {
+    absl::string_view base = name;
+    if (!absl::ConsumeSuffix(&base, ".index") || base.empty()) continue;
+    const double time = fs->GetModificationTime(JoinPath(clean, name)).value_or(0);
+    found.emplace_back(StepOf(base), time, JoinPath(clean, base));
+  }
+  std::sort(found.rbegin(), found.rend());
+  for (const auto& [step, time, prefix] : found) {
+    if (!CheckpointExists(fs, prefix)) continue;
+    LogWarning("Directory '", clean, "' has no state file that names a whole checkpoint; '", prefix,
+               "' is used");
+    return prefix;
+  }
+  return std::nullopt;
+}
+
+}  // namespace millrace

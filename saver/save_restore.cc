@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "saver/save_restore.h"
+
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "saver/checkpoint_v1.h"
+#include "saver/tensor_bundle.h"
+#include "saver/tensor_slice.h"
+
+namespace millrace {
+namespace {
+
+std::string Where(const std::string& prefix, const std::string& name) {
+  return absl::StrCat("Checkpoint '", prefix, "': tensor '", name, "'");
+}
+
+// What both formats have in common: an Entry by name, and its parts.
+template <typename Reader>
+StatusOr<std::vector<Tensor>> Restore(const Reader& reader, const std::string& prefix,
+                                      absl::Span<const std::string> names,
+                                      absl::Span<const std::string> specs,
+                                      absl::Span<const DType> dtypes, const StopCheck& stop) {
+  // Everything that the index can tell is checked before the first tensor is read.
+  std::vector<ShapeAndSlice> wanted;
+  for (size_t i = 0; i < names.size(); ++i) {
+    StatusOr<ShapeAndSlice> spec = ParseShapeAndSlice(specs[i]);
+    if (!spec.ok()) return Prefixed(Where(prefix, names[i]), spec.status());
+    ASSIGN_OR_RETURN(const auto entry, reader.Find(names[i]));
+    if (entry.dtype != dtypes[i]) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          Where(prefix, names[i]), " must have the dtype that the graph expects, ",
+          DTypeName(dtypes[i]), ", got ", DTypeName(entry.dtype), " in the checkpoint"));
+    }
+    if (!spec->is_whole && spec->full_shape != entry.shape) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          Where(prefix, names[i]), " must have the full shape that the graph expects, ",
+          spec->full_shape.ToString(), ", got ", entry.shape.ToString(), " in the checkpoint"));
+    }
+    wanted.push_back(*std::move(spec));
+  }
+  std::vector<Tensor> tensors;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (stop) RETURN_IF_ERROR(stop());
+    StatusOr<Tensor> tensor =
+        wanted[i].is_whole ? reader.Read(names[i]) : reader.ReadSlice(names[i], wanted[i].slice);
+    if (!tensor.ok()) return tensor.status();
+    tensors.push_back(*std::move(tensor));
+  }
+  return tensors;
+}
+
+}  // namespace
+
+Status SaveTensors(FileSystem* fs, const std::string& prefix, absl::Span<const std::string> names,
+                   absl::Span<const std::string> specs, absl::Span<const Tensor> tensors,
+                   const StopCheck& stop) {
+  ASSIGN_OR_RETURN(auto writer, BundleWriter::Open(fs, prefix));
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (stop) RETURN_IF_ERROR(stop());
+    StatusOr<ShapeAndSlice> spec = ParseShapeAndSlice(specs[i]);
+    if (!spec.ok()) return Prefixed(Where(prefix, names[i]), spec.status());
+    if (spec->is_whole) {
+      RETURN_IF_ERROR(writer->Add(names[i], tensors[i]));
+    } else {
+      RETURN_IF_ERROR(writer->AddSlice(names[i], spec->full_shape, spec->slice, tensors[i]));
+    }
+  }
+  if (stop) RETURN_IF_ERROR(stop());
+  return writer->Finish();
+}
+
+StatusOr<std::vector<Tensor>> RestoreTensors(FileSystem* fs, const std::string& prefix,
+                                             absl::Span<const std::string> names,
+                                             absl::Span<const std::string> specs,
+                                             absl::Span<const DType> dtypes,
+                                             const StopCheck& stop) {
+  if (!fs->FileExists(BundleIndexPath(prefix)) && !CheckpointV1Files(fs, prefix).empty()) {
+    ASSIGN_OR_RETURN(const auto reader, CheckpointV1Reader::Open(fs, prefix));
+    return Restore(*reader, prefix, names, specs, dtypes, stop);
+  }
+  ASSIGN_OR_RETURN(const auto reader, BundleReader::Open(fs, prefix));
+  return Restore(*reader, prefix, names, specs, dtypes, stop);
+}
+
+StatusOr<std::string> ShardedName(const std::string& basename, int shard, int num_shards) {
+  if (shard < 0 || shard >= num_shards) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("shard must be in [0, num_shards = ", num_shards, "), got ", shard));
+  }
+  return absl::StrFormat("%s-%05d-of-%05d", basename, shard, num_shards);
+}
+
+}  // namespace millrace

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_SAVER_SAVE_RESTORE_H_
+#define MILLRACE_SAVER_SAVE_RESTORE_H_
+
+// Save and restore: tensors by name to and from checkpoints: what the ops SaveV2,
+// RestoreV2 and MergeV2Checkpoints do, and their builders.
+//
+// Names come with shape-and-slice specs (saver/tensor_slice.h): "" for a whole tensor.
+// Checkpoints of the first format (one table of SavedTensorSlices) are read, never written.
+//
+// Thread-safety: pure functions over files. They block: kernels call them on the I/O pool.
+// Failure: the file system's, with the path; NotFound "Key K not found in checkpoint"; DataLoss;
+// InvalidArgument for another dtype or shape than asked for (both printed).
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "core/file_system.h"
+#include "core/status.h"
+#include "core/tensor.h"
+#include "graph/node_builder.h"
+
+namespace millrace {
+
+// Asked between tensors; not OK: the work ends with it.
+using StopCheck = std::function<Status()>;
+
+// The three lists have one length. All or nothing: on error no file is left.
+Status SaveTensors(FileSystem* fs, const std::string& prefix, absl::Span<const std::string> names,
+                   absl::Span<const std::string> specs, absl::Span<const Tensor> tensors,
+                   const StopCheck& stop = nullptr);
+// The three lists have one length.
+StatusOr<std::vector<Tensor>> RestoreTensors(FileSystem* fs, const std::string& prefix,
+                                             absl::Span<const std::string> names,
+                                             absl::Span<const std::string> specs,
+                                             absl::Span<const DType> dtypes,
+                                             const StopCheck& stop = nullptr);
+
+// "<basename>-00001-of-00003". InvalidArgument unless 0 <= shard < num_shards.
+StatusOr<std::string> ShardedName(const std::string& basename, int shard, int num_shards);
+
+// --- Builders ------------------------------------------------------------------------------------
+
+// Writes a checkpoint. prefix: string scalar; tensor_names and shape_and_slices: string vectors,
+// one element per tensor. Numbers, bools and strings; Unimplemented for other dtypes.
+inline Operation SaveV2(ScopeAt at, Output prefix, Output tensor_names, Output shape_and_slices,
+                        absl::Span<const Output> tensors) {
+  return NodeBuilder(at, "SaveV2")
+      .Input(prefix)
+      .Input(tensor_names)
+      .Input(shape_and_slices)
+      .Input(tensors)
+      .Finish()
+      .operation();
+}
+// Reads tensors of these dtypes from a checkpoint.
+inline std::vector<Output> RestoreV2(ScopeAt at, Output prefix, Output tensor_names,
+                                     Output shape_and_slices, const std::vector<DType>& dtypes) {
+  return NodeBuilder(at, "RestoreV2")
+      .Input(prefix)
+      .Input(tensor_names)
+      .Input(shape_and_slices)
+      .Attr("dtypes", dtypes)
+      .Finish()
+      .outputs(0, static_cast<int>(dtypes.size()));
+}
+struct MergeV2CheckpointsAttrs {
+  bool delete_old_dirs = true;
+};
+// Makes one checkpoint of parts (a vector of prefixes).
+inline Operation MergeV2Checkpoints(ScopeAt at, Output checkpoint_prefixes,
+                                    Output destination_prefix,
+                                    const MergeV2CheckpointsAttrs& attrs = {}) {
+  return NodeBuilder(at, "MergeV2Checkpoints")
+      .Input(checkpoint_prefixes)
+      .Input(destination_prefix)
+      .Attr("delete_old_dirs", attrs.delete_old_dirs)
+      .Finish()
+      .operation();
+}
+// "<basename>-<shard>-of-<num_shards>", five digits each; scalars.
+inline Output ShardedFilename(ScopeAt at, Output basename, Output shard, Output num_shards) {
+  return NodeBuilder(at, "ShardedFilename")
+      .Input(basename)
+      .Input(shard)
+      .Input(num_shards)
+      .Finish()
+      .output(0);
+}
+// "<basename>-?????-of-<num_shards>": the pattern of all of them.
+inline Output ShardedFilespec(ScopeAt at, Output basename, Output num_shards) {
+  return NodeBuilder(at, "ShardedFilespec").Input(basename).Input(num_shards).Finish().output(0);
+}
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SAVER_SAVE_RESTORE_H_

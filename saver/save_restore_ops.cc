@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// SaveV2, RestoreV2, MergeV2Checkpoints, ShardedFilename and ShardedFilespec: definitions, shapes
+// and kernels. Kernels that touch files run on the I/O pool.
+
+#include <exception>
+#include <new>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "graph/shape_inference.h"
+#include "runtime/kernel.h"
+#include "saver/save_restore.h"
+#include "saver/tensor_bundle.h"
+#include "saver/tensor_slice.h"
+
+namespace millrace {
+namespace {
+
+// The executor's boundary for exceptions does not reach the I/O pool's threads.
+void RunOnIoPool(KernelContext* ctx, AsyncKernel::DoneCallback done, std::function<Status()> work) {
+  ctx->io_pool()->Schedule([work = std::move(work), done = std::move(done)]() mutable {
+    Status status;
+    try {
+      status = work();
+    } catch (const std::bad_alloc&) {
+      status = absl::ResourceExhaustedError("out of memory");
+    } catch (const std::exception& e) {
+      status = absl::InternalError(absl::StrCat("unexpected exception: ", e.what()));
+    }
+    done(std::move(status));
+  });
+}
+
+StopCheck StopOnCancel(const KernelContext* ctx) {
+  return [cancellation = ctx->cancellation()] {
+    return cancellation != nullptr && cancellation->IsCancelled()
+               ? absl::CancelledError("the step was cancelled")
+               : absl::OkStatus();
+  };
+}
+
+// The elements of a string vector input.
+StatusOr<absl::Span<const std::string>> StringVector(const KernelContext* ctx, int i,
+                                                     absl::string_view name) {
+  const Tensor& input = ctx->input(i);
+  if (!input.shape().is_vector()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " must be a vector, got shape ", input.shape().ToString()));
+  }
+  return input.flat<std::string>();
+}
+
+// The only place that knows which numbers of names, specs and tensors go together. -1 is unknown.
+Status CheckCounts(int64_t names, int64_t specs, int64_t tensors) {
+  if (names >= 0 && names != tensors) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "tensor_names must have one element per tensor, got ", names, " for ", tensors));
+  }
+  if (specs >= 0 && specs != tensors) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "shape_and_slices must have one element per tensor, got ", specs, " for ", tensors));
+  }
+  return absl::OkStatus();
+}
+
+// Inputs prefix, tensor_names and shape_and_slices, for `tensors` tensors.
+Status CheckNameShapes(InferenceContext* c, int64_t tensors) {
+  RETURN_IF_ERROR(c->InputWithRank(0, 0).status());
+  ASSIGN_OR_RETURN(const PartialShape names, c->InputWithRank(1, 1));
+  ASSIGN_OR_RETURN(const PartialShape specs, c->InputWithRank(2, 1));
+  return CheckCounts(names.dim(0), specs.dim(0), tensors);
+}
+
+// --- SaveV2 --------------------------------------------------------------------------------------
+
+constexpr int kFirstTensor = 3;
+
+Status SaveShape(InferenceContext* c) { return CheckNameShapes(c, c->num_inputs() - kFirstTensor); }
+
+class SaveKernel : public AsyncKernel {
+ public:
+  void ComputeAsync(KernelContext* ctx, DoneCallback done) const override {
+    RunOnIoPool(ctx, std::move(done), [ctx]() -> Status {
+      ASSIGN_OR_RETURN(const std::string prefix, ctx->ScalarInput<std::string>(0, "prefix"));
+      ASSIGN_OR_RETURN(const auto names, StringVector(ctx, 1, "tensor_names"));
+      ASSIGN_OR_RETURN(const auto specs, StringVector(ctx, 2, "shape_and_slices"));
+      std::vector<Tensor> tensors;
+      for (int i = kFirstTensor; i < ctx->num_inputs(); ++i) tensors.push_back(ctx->input(i));
+      RETURN_IF_ERROR(CheckCounts(static_cast<int64_t>(names.size()),
+                                  static_cast<int64_t>(specs.size()),
+                                  static_cast<int64_t>(tensors.size())));
+      return SaveTensors(FileSystem::Posix(), prefix, names, specs, tensors, StopOnCancel(ctx));
+    });
+  }
+};
+
+const OpRegistration kSaveV2 = OpSpec("SaveV2")
+                                   .Input("prefix: string")
+                                   .Input("tensor_names: string")
+                                   .Input("shape_and_slices: string")
+                                   .Input("tensors: dtypes")
+                                   .Attr("dtypes: list(type) >= 1")
+                                   .Stateful()
+                                   .Shape(SaveShape)
+                                   .NotDifferentiable();
+const KernelRegistration kSaveV2Kernel = KernelFor<SaveKernel>("SaveV2");
+
+// --- RestoreV2 -----------------------------------------------------------------------------------
+
+Status RestoreShape(InferenceContext* c) {
+  RETURN_IF_ERROR(CheckNameShapes(c, c->num_outputs()));
+  const Tensor* specs = c->input_tensor(2);
+  for (int i = 0; i < c->num_outputs(); ++i) {
+    c->set_output(i, PartialShape::Unknown());
+    if (specs == nullptr) continue;
+    ASSIGN_OR_RETURN(const ShapeAndSlice spec,
+                     ParseShapeAndSlice(specs->flat<std::string>()[static_cast<size_t>(i)]));
+    if (!spec.is_whole) c->set_output(i, spec.slice_shape);
+  }
+  return absl::OkStatus();
+}
+
+class RestoreKernel : public AsyncKernel {
+ public:
+  Status Init(KernelConstruction* construction) override {
+    for (int i = 0; i < construction->num_outputs(); ++i) {
+      dtypes_.push_back(construction->output_type(i));
+    }
+    return absl::OkStatus();
+  }
+  void ComputeAsync(KernelContext* ctx, DoneCallback done) const override {
+    RunOnIoPool(ctx, std::move(done), [this, ctx]() -> Status {
+      ASSIGN_OR_RETURN(const std::string prefix, ctx->ScalarInput<std::string>(0, "prefix"));
+      ASSIGN_OR_RETURN(const auto names, StringVector(ctx, 1, "tensor_names"));
+      ASSIGN_OR_RETURN(const auto specs, StringVector(ctx, 2, "shape_and_slices"));
+      RETURN_IF_ERROR(CheckCounts(static_cast<int64_t>(names.size()),
+                                  static_cast<int64_t>(specs.size()), ctx->num_outputs()));
+      ASSIGN_OR_RETURN(
+          std::vector<Tensor> tensors,
+          RestoreTensors(FileSystem::Posix(), prefix, names, specs, dtypes_, StopOnCancel(ctx)));
+      for (int i = 0; i < ctx->num_outputs(); ++i) {
+        ctx->set_output(i, std::move(tensors[static_cast<size_t>(i)]));
+      }
+      return absl::OkStatus();
+    });
+  }
+
+ private:
+  std::vector<DType> dtypes_;
+};
+
+const OpRegistration kRestoreV2 = OpSpec("RestoreV2")
+                                      .Input("prefix: string")
+                                      .Input("tensor_names: string")
+                                      .Input("shape_and_slices: string")
+                                      .Output("tensors: dtypes")
+                                      .Attr("dtypes: list(type) >= 1")
+                                      .Stateful()
+                                      .Shape(RestoreShape)
+                                      .NotDifferentiable();
+const KernelRegistration kRestoreV2Kernel = KernelFor<RestoreKernel>("RestoreV2");
+
+// --- MergeV2Checkpoints --------------------------------------------------------------------------
+
+Status MergeShape(InferenceContext* c) {
+  RETURN_IF_ERROR(c->InputWithRank(0, 1).status());
+  return c->InputWithRank(1, 0).status();
+}
+
+class MergeKernel : public AsyncKernel {
+ public:
+  Status Init(KernelConstruction* construction) override {
+    ASSIGN_OR_RETURN(delete_old_dirs_, construction->GetAttr<bool>("delete_old_dirs"));
+    return absl::OkStatus();
+  }
+  void ComputeAsync(KernelContext* ctx, DoneCallback done) const override {
+    RunOnIoPool(ctx, std::move(done), [this, ctx]() -> Status {
+      ASSIGN_OR_RETURN(const auto parts, StringVector(ctx, 0, "checkpoint_prefixes"));
+      ASSIGN_OR_RETURN(const std::string merged,
+                       ctx->ScalarInput<std::string>(1, "destination_prefix"));
+      RETURN_IF_ERROR(StopOnCancel(ctx)());
+      return MergeBundles(FileSystem::Posix(), parts, merged, delete_old_dirs_);
+    });
+  }
+
+ private:
+  bool delete_old_dirs_ = true;
+};
+
+const OpRegistration kMergeV2Checkpoints = OpSpec("MergeV2Checkpoints")
+                                               .Input("checkpoint_prefixes: string")
+                                               .Input("destination_prefix: string")
+                                               .Attr("delete_old_dirs: bool = true")
+                                               .Stateful()
+                                               .Shape(MergeShape)
+                                               .NotDifferentiable();
+const KernelRegistration kMergeV2CheckpointsKernel = KernelFor<MergeKernel>("MergeV2Checkpoints");
+
+// --- ShardedFilename, ShardedFilespec ------------------------------------------------------------
+
+Status AllScalarsShape(InferenceContext* c) {
+  for (int i = 0; i < c->num_inputs(); ++i) RETURN_IF_ERROR(c->InputWithRank(i, 0).status());
+  return ScalarShape(c);
+}
+
+class ShardedFilenameKernel : public Kernel {
+ public:
+  Status Compute(KernelContext* ctx) const override {
+    ASSIGN_OR_RETURN(const std::string basename, ctx->ScalarInput<std::string>(0, "basename"));
+    ASSIGN_OR_RETURN(const int32_t shard, ctx->ScalarInput<int32_t>(1, "shard"));
+    ASSIGN_OR_RETURN(const int32_t num_shards, ctx->ScalarInput<int32_t>(2, "num_shards"));
+    ASSIGN_OR_RETURN(std::string name, ShardedName(basename, shard, num_shards));
+    ctx->set_output(0, Tensor::Scalar<std::string>(std::move(name)));
+    return absl::OkStatus();
+  }
+  bool may_be_expensive() const override { return false; }
+};
+
+const OpRegistration kShardedFilename = OpSpec("ShardedFilename")
+                                            .Input("basename: string")
+                                            .Input("shard: int32")
+                                            .Input("num_shards: int32")
+                                            .Output("filename: string")
+                                            .Shape(AllScalarsShape)
+                                            .NotDifferentiable();
+const KernelRegistration kShardedFilenameKernel =
+    KernelFor<ShardedFilenameKernel>("ShardedFilename");
+
+class ShardedFilespecKernel : public Kernel {
+ public:
+  Status Compute(KernelContext* ctx) const override {
+    ASSIGN_OR_RETURN(const std::string basename, ctx->ScalarInput<std::string>(0, "basename"));
+    ASSIGN_OR_RETURN(const int32_t num_shards, ctx->ScalarInput<int32_t>(1, "num_shards"));
+    if (num_shards < 1) {
+      return absl::InvalidArgumentError(absl::StrCat("num_shards must be >= 1, got ", num_shards));
+    }
+    ctx->set_output(0, Tensor::Scalar<std::string>(
+                           absl::StrFormat("%s-\?\?\?\?\?-of-%05d", basename, num_shards)));
+    return absl::OkStatus();
+  }
+  bool may_be_expensive() const override { return false; }
+};
+
+const OpRegistration kShardedFilespec = OpSpec("ShardedFilespec")
+                                            .Input("basename: string")
+                                            .Input("num_shards: int32")
+                                            .Output("filename: string")
+                                            .Shape(AllScalarsShape)
+                                            .NotDifferentiable();
+const KernelRegistration kShardedFilespecKernel =
+    KernelFor<ShardedFilespecKernel>("ShardedFilespec");
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,489 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "saver/saver.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_join.h"
+#include "core/fail_point.h"
+#include "core/logging.h"
+#include "core/random_bits.h"
+#include "graph/device_name.h"
+#include "ops/constant.h"
+#include "ops/identity.h"
+#include "ops/placeholder.h"
+#include "ops/state.h"
+#include "ops/strings.h"
+#include "saver/checkpoint_v1.h"
+#include "saver/save_restore.h"
+#include "saver/tensor_bundle.h"
+
+namespace millrace {
+namespace {
+
+constexpr char kStateFile[] = "checkpoint";
+// Digits of the random part in the name of a sharded save's directory, as TensorFlow has them.
+constexpr size_t kTempDigits = 32;
+
+bool IsHex(absl::string_view text, size_t digits) {
+  return text.size() == digits &&
+         text.find_first_not_of("0123456789abcdef") == absl::string_view::npos;
+}
+
+// --- Building ------------------------------------------------------------------------------------
+
+// A variable, or one part of a large one, as a checkpoint knows it.
+struct Saved {
+  std::string name;
+  std::string spec;  // shape and slice; "" for a whole variable
+  Variable variable;
+};
+
+StatusOr<Saved> MakeSaved(const Variable& variable) {
+  if (!variable.handle.valid() || !variable.value.valid()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "Saver: variable '", variable.name, "' must belong to the graph, got an invalid one"));
+  }
+  if (variable.slice.full_name().empty()) return Saved{variable.name, "", variable};
+  const tensorflow::SaveSliceInfoDef& slice = variable.slice;
+  if (slice.var_offset_size() != slice.full_shape_size() ||
+      slice.var_shape_size() != slice.full_shape_size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "Saver: variable '", variable.name, "': its slice must have one offset and one length per ",
+        "dimension of the full shape, got ", slice.var_offset_size(), " and ",
+        slice.var_shape_size(), " for ", slice.full_shape_size()));
+  }
+  std::vector<std::string> extents;
+  for (int i = 0; i < slice.full_shape_size(); ++i) {
+    extents.push_back(absl::StrCat(slice.var_offset(i), ",", slice.var_shape(i)));
+  }
+  return Saved{
+      slice.full_name(),
+      absl::StrCat(absl::StrJoin(slice.full_shape(), " "), " ", absl::StrJoin(extents, ":")),
+      variable};
+}
+
+// Files are written by the CPU of the task that holds the variable.
+StatusOr<std::string> SaveDevice(const Variable& variable) {
+  ASSIGN_OR_RETURN(DeviceName device,
+                   DeviceName::Parse(variable.handle.node()->requested_device()));
+  device.type = "CPU";
+  device.id = 0;
+  return device.ToString();
+}
+
+// "X", "X_1", "X_2", ...
+std::string Numbered(absl::string_view name, size_t i) {
+  return i == 0 ? std::string(name) : absl::StrCat(name, "_", i);
+}
+
+// The nodes of one Saver.
+class SaveGraph {
+ public:
+  SaveGraph(const Scope& scope, absl::string_view name) : s_(scope.WithSubScope(name)) {}
+
+  // Groups: device and variables.
+  using Groups = std::vector<std::pair<std::string, std::vector<Saved>>>;
+
+  void Build(const Groups& groups, bool sharded, const std::string& temp_suffix,
+             tensorflow::SaverDef* def) {
+    const Output model = Const(s_.WithName("filename/input"), "model");
+    const Output filename =
+        PlaceholderWithDefault(s_.WithName("filename"), model, PartialShape::Scalar());
+    filename_ = PlaceholderWithDefault(s_.WithName("Const"), filename, PartialShape::Scalar());
+    const Output saved = sharded ? SaveSharded(groups, temp_suffix) : SaveOne(groups[0]);
+    const Operation restored = Restore(groups, sharded);
+    def->set_filename_tensor_name(filename_.name());
+    def->set_save_tensor_name(saved.name());
+    def->set_restore_op_name(restored.name());
+  }
+
+ private:
+  static Output TextVector(const Scope& scope, const std::vector<Saved>& variables,
+                           std::string Saved::*field) {
+    std::vector<std::string> texts;
+    for (const Saved& one : variables) texts.push_back(one.*field);
+    return ConstVector<std::string>(scope, texts);
+  }
+
+  Operation SaveGroup(const Scope& s, const std::string& name, Output prefix,
+                      const std::vector<Saved>& variables) {
+    const Output names = TextVector(s.WithName(name + "/tensor_names"), variables, &Saved::name);
+    const Output specs =
+        TextVector(s.WithName(name + "/shape_and_slices"), variables, &Saved::spec);
+    std::vector<Output> values;
+    for (const Saved& one : variables) {
+      // A reference is read by the op itself.
+      const Variable& v = one.variable;
+      values.push_back(v.handle.dtype() == DT_RESOURCE ? v.value : v.handle);
+    }
+    return SaveV2(s.WithName(name), prefix, names, specs, values);
+  }
+
+  Output SaveOne(const Groups::value_type& group) {
+    const Scope s = s_.WithDevice(group.first);
+    const Operation save = SaveGroup(s, "SaveV2", filename_, group.second);
+    return WithDependencies(s.WithName("control_dependency"), {save}, filename_);
+  }
+
+  Output SaveSharded(const Groups& groups, const std::string& temp_suffix) {
+    const Output suffix = Const(s_.WithName("StringJoin/inputs_1"), temp_suffix);
+    const Output temp = StringJoin(s_.WithName("StringJoin"), {filename_, suffix});
+    const Output num_shards = Const(s_.WithName("num_shards"), static_cast<int32_t>(groups.size()));
+    std::vector<Output> parts;
+    std::vector<Operation> written;
+    for (size_t i = 0; i < groups.size(); ++i) {
+      const Scope s = s_.WithDevice(groups[i].first);
+      const std::string name = Numbered("ShardedFilename", i);
+      const Output shard = Const(s.WithName(name + "/shard"), static_cast<int32_t>(i));
+      const Output part = ShardedFilename(s.WithName(name), temp, shard, num_shards);
+      const Operation save = SaveGroup(s, Numbered("SaveV2", i), part, groups[i].second);
+      const Output done =
+          WithDependencies(s.WithName(Numbered("control_dependency", i)), {save}, part);
+      parts.push_back(part);
+      written.push_back(done.op());
+    }
+    // One task makes one checkpoint of the parts: all tasks see the same files.
+    const Scope s = s_.WithDevice(groups[0].first);
+    const Output prefixes =
+        NodeBuilder(
+            s.WithControlDependencies(written).WithName("MergeV2Checkpoints/checkpoint_prefixes"),
+            "Pack")
+            .Input(parts)
+            .Attr("axis", int64_t{0})
+            .Finish()
+            .output(0);
+    const Operation merge =
+        MergeV2Checkpoints(s.WithName("MergeV2Checkpoints"), prefixes, filename_);
+    written.insert(written.begin(), merge);
+    return WithDependencies(s.WithName("Identity"), written, filename_);
+  }
+
+  Operation Restore(const Groups& groups, bool sharded) {
+    size_t resources = 0, references = 0;
+    std::vector<Operation> shards;
+    for (size_t i = 0; i < groups.size(); ++i) {
+      const auto& [device, variables] = groups[i];
+      const Scope s = s_.WithDevice(device);
+      const std::string name = Numbered("RestoreV2", i);
+      const Output names = TextVector(s.WithName(name + "/tensor_names"), variables, &Saved::name);
+      const Output specs =
+          TextVector(s.WithName(name + "/shape_and_slices"), variables, &Saved::spec);
+      std::vector<DType> dtypes;
+      for (const Saved& one : variables) dtypes.push_back(one.variable.dtype);
+      const std::vector<Output> values =
+          RestoreV2(s.WithName(name), filename_, names, specs, dtypes);
+      std::vector<Operation> assigned;
+      for (size_t k = 0; k < variables.size(); ++k) {
+        const Output handle = variables[k].variable.handle;
+        const Scope there = s_.ColocatedWith(handle.op());
+        if (handle.dtype() == DT_RESOURCE) {
+          assigned.push_back(AssignVariableOp(
+              there.WithName(Numbered("AssignVariableOp", resources++)), handle, values[k]));
+        } else {
+          assigned.push_back(
+              Assign(there.WithName(Numbered("Assign", references++)), handle, values[k]).op());
+        }
+      }
+      if (!sharded && groups.size() == 1) {
+        return Group(s.WithName("restore_all"), assigned);
+      }
+      shards.push_back(Group(s.WithName(Numbered("restore_shard", i)), assigned));
+    }
+    return Group(s_.WithDevice(groups[0].first).WithName("restore_all"), shards);
+  }
+
+  const Scope s_;
+  Output filename_;
+};
+
+// --- Running -------------------------------------------------------------------------------------
+
+// Makes the directory, durably: the names of new directories are synced, too.
+Status MakeDirectory(FileSystem* fs, const std::string& directory) {
+  if (directory.empty() || fs->FileExists(directory)) return absl::OkStatus();
+  RETURN_IF_ERROR(MakeDirectory(fs, Dirname(directory)));
+  const Status made = fs->CreateDirectory(directory);
+  if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
+  return fs->SyncDirectory(Dirname(directory));
+}
+
+class GraphSaver : public Saver {
+ public:
+  GraphSaver(tensorflow::SaverDef def, std::string temp_suffix, FileSystem* fs, Clock* clock,
+             double keep_every_n_hours)
+      : def_(std::move(def)),
+        temp_suffix_(std::move(temp_suffix)),
+        fs_(fs),
+        clock_(clock),
+        keep_period_s_(keep_every_n_hours * 3600),
+        next_keep_s_(NowSeconds() + keep_period_s_) {}
+
+  StatusOr<std::string> Save(Session* session, const std::string& prefix,
+                             std::optional<int64_t> global_step) override {
+    const std::string path = global_step ? absl::StrCat(prefix, "-", *global_step) : prefix;
+    if (Basename(path).empty() || Basename(path) == kStateFile) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("Saver: the prefix must name a file other than the state file '", kStateFile,
+                       "', got '", path, "'"));
+    }
+    const std::string directory = Dirname(path);
+    RETURN_IF_ERROR(MakeDirectory(fs_, directory));
+    RETURN_IF_ERROR(FailPoint("saver/before_save"));
+    const Status saved =
+        session
+            ->Run({{def_.filename_tensor_name(), Tensor::Scalar<std::string>(path)}},
+                  {def_.save_tensor_name()})
+            .status();
+    if (!saved.ok()) {
+      // Parts that were written before the error.
+      if (!temp_suffix_.empty()) {
+        fs_->RecursivelyDelete(Dirname(path + temp_suffix_)).IgnoreError();
+      }
+      Remember(path);
+      return saved;
+    }
+    const Status go_on = FailPoint("saver/after_save");
+    if (!go_on.ok()) {
+      Remember(path);
+      return go_on;
+    }
+
+    std::vector<Kept> kept = kept_;
+    kept.erase(
+        std::remove_if(kept.begin(), kept.end(), [&](const Kept& k) { return k.path == path; }),
+        kept.end());
+    kept.push_back({path, NowSeconds()});
+    std::vector<std::string> evicted;
+    double next_keep_s = next_keep_s_;
+    if (def_.max_to_keep() <= 0) {
+      kept = {kept.back()};
+    }
+    while (def_.max_to_keep() > 0 && kept.size() > static_cast<size_t>(def_.max_to_keep())) {
+      if (kept.front().time_s > next_keep_s) {
+        next_keep_s += keep_period_s_;
+      } else if (Dirname(kept.front().path) == directory) {
+        // Others are somebody else's now.
+        evicted.push_back(kept.front().path);
+      }
+      kept.erase(kept.begin());
+    }
+    CheckpointState state;
+    state.latest = path;
+    for (const Kept& k : kept) {
+      if (Dirname(k.path) == directory || absl::StartsWith(k.path, "/"))
+        state.all.push_back(k.path);
+    }
+    const Status written = WriteCheckpointState(fs_, directory, state);
+    if (!written.ok()) {
+      Remember(path);
+      return written;
+    }
+    kept_ = def_.max_to_keep() > 0 ? std::move(kept) : std::vector<Kept>();
+    next_keep_s_ = next_keep_s;
+    // The new checkpoint is safe: what cannot be deleted now is tried again after the next save.
+    std::vector<std::string> to_delete = std::move(undeleted_);
+    to_delete.insert(to_delete.end(), evicted.begin(), evicted.end());
+    undeleted_.clear();
+    for (const std::string& old : to_delete) {
+      if (old == path) continue;
+      const Status deleted = Delete(old);
+      if (!deleted.ok()) {
+        LogWarning("Checkpoint '", old,
+                   "' is left for the next save to delete: ", deleted.message());
+        undeleted_.push_back(old);
+      }
+    }
+    return path;
+  }
+
+  Status Restore(Session* session, const std::string& checkpoint) override {
+    if (!fs_->FileExists(BundleIndexPath(checkpoint)) &&
+        CheckpointV1Files(fs_, checkpoint).empty()) {
+      return absl::NotFoundError(absl::StrCat("Saver: checkpoint '", checkpoint,
+                                              "' must exist, got no file '",
+                                              BundleIndexPath(checkpoint), "'"));
+    }
+    const Status restored =
+        session
+            ->Run({{def_.filename_tensor_name(), Tensor::Scalar<std::string>(checkpoint)}}, {},
+                  {def_.restore_op_name()})
+            .status();
+    if (absl::IsNotFound(restored)) {
+      return Prefixed("Saver: restoring from a checkpoint that lacks a variable of the graph",
+                      restored);
+    }
+    if (absl::IsDataLoss(restored)) {
+      const std::optional<std::string> intact = OtherIntact(checkpoint);
+      if (intact) {
+        return Suffixed(restored, absl::StrCat("; the newest other checkpoint is '", *intact, "'"));
+      }
+    }
+    return restored;
+  }
+
+  Status RecoverLastCheckpoints(const std::vector<std::string>& paths) override {
+    std::vector<Kept> kept;
+    std::vector<std::string> directories;
+    for (const std::string& path : paths) {
+      if (!CheckpointExists(fs_, path)) continue;
+      const StatusOr<double> time = fs_->GetModificationTime(BundleIndexPath(path));
+      kept.push_back({path, time.ok() ? *time : NowSeconds()});
+      const std::string directory = Dirname(path);
+      if (std::find(directories.begin(), directories.end(), directory) == directories.end()) {
+        directories.push_back(directory);
+      }
+    }
+    kept_ = std::move(kept);
+    for (const std::string& directory : directories) Sweep(directory);
+    return absl::OkStatus();
+  }
+
+  std::vector<std::string> last_checkpoints() const override {
+    std::vector<std::string> paths;
+    for (const Kept& k : kept_) paths.push_back(k.path);
+    return paths;
+  }
+
+  const tensorflow::SaverDef& def() const override { return def_; }
+
+ private:
+  struct Kept {
+    std::string path;
+    double time_s;  // when it was written, since the epoch
+  };
+
+  double NowSeconds() { return absl::ToDoubleSeconds(clock_->Now() - absl::UnixEpoch()); }
+
+  // A checkpoint that came into being although its save failed: the next save may delete it.
+  void Remember(const std::string& path) {
+    const bool known =
+        std::any_of(kept_.begin(), kept_.end(), [&](const Kept& k) { return k.path == path; });
+    if (def_.max_to_keep() > 0 && !known && fs_->FileExists(BundleIndexPath(path))) {
+      kept_.push_back({path, NowSeconds()});
+    }
+  }
+
+  // Index first: without it the rest is no checkpoint.
+  Status Delete(const std::string& prefix) {
+    RETURN_IF_ERROR(FailPoint("saver/before_delete"));
+    if (fs_->FileExists(BundleIndexPath(prefix))) {
+      RETURN_IF_ERROR(fs_->DeleteFile(BundleIndexPath(prefix)));
+    }
+    RETURN_IF_ERROR(FailPoint("saver/after_delete_index"));
+    ASSIGN_OR_RETURN(const auto names, fs_->GetChildren(Dirname(prefix)));
+    const std::string base = Basename(prefix);
+    for (const std::string& name : names) {
+      if (absl::StartsWith(name, base + ".data-") || name == base + ".meta") {
+        RETURN_IF_ERROR(fs_->DeleteFile(JoinPath(Dirname(prefix), name)));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // What a save that died left: directories of parts, and files under temporary names.
+  void Sweep(const std::string& directory) {
+    const StatusOr<std::vector<std::string>> names = fs_->GetChildren(directory);
+    if (!names.ok()) return;
+    for (const std::string& name : *names) {
+      const std::string path = JoinPath(directory, name);
+      const size_t temp = name.rfind("_temp_");
+      if (temp != std::string::npos && IsHex(name.substr(temp + 6), kTempDigits) &&
+          HoldsPartsOnly(path)) {
+        fs_->RecursivelyDelete(path).IgnoreError();
+      }
+      const size_t state = name.rfind(".tempstate");
+      if (state != std::string::npos && IsHex(name.substr(state + 10), RandomHexName().size())) {
+        fs_->DeleteFile(path).IgnoreError();
+      }
+    }
+  }
+
+  bool HoldsPartsOnly(const std::string& directory) {
+    const StatusOr<std::vector<std::string>> names = fs_->GetChildren(directory);
+    return names.ok() && std::all_of(names->begin(), names->end(), [](const std::string& name) {
+             return absl::StartsWith(name, "part-");
+           });
+  }
+
+  std::optional<std::string> OtherIntact(const std::string& checkpoint) {
+    const std::optional<CheckpointState> state = ReadCheckpointState(fs_, Dirname(checkpoint));
+    if (!state) return std::nullopt;
+    for (auto it = state->all.rbegin(); it != state->all.rend(); ++it) {
+      if (*it != checkpoint && CheckpointExists(fs_, *it)) return *it;
+    }
+    return std::nullopt;
+  }
+
+  const tensorflow::SaverDef def_;
+  const std::string temp_suffix_;  // "" when the graph was not made here, or is not sharded
+  FileSystem* const fs_;
+  Clock* const clock_;
+  const double keep_period_s_;
+  double next_keep_s_;
+  std::vector<Kept> kept_;              // oldest first
+  std::vector<std::string> undeleted_;  // evicted, but still there
+};
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Saver>> Saver::Make(const Scope& scope, SaverOptions options) {
+  RETURN_IF_ERROR(scope.status());
+  if (options.variables.empty()) options.variables = VariablesOf(scope, "variables");
+  if (options.variables.empty()) {
+    return absl::InvalidArgumentError(
+        "Saver: there must be at least one variable to save, got none in the collection "
+        "'variables'");
+  }
+  std::vector<Saved> all;
+  for (const Variable& variable : options.variables) {
+    ASSIGN_OR_RETURN(Saved one, MakeSaved(variable));
+    all.push_back(std::move(one));
+  }
+  // By name, as TensorFlow does: the order in the files. Parts of one variable stay in order.
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Saved& a, const Saved& b) { return a.name < b.name; });
+  for (size_t i = 1; i < all.size(); ++i) {
+    if (all[i].name == all[i - 1].name && all[i].spec == all[i - 1].spec) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("Saver: each variable must have a name of its own in the checkpoint, got '",
+                       all[i].name, "' twice"));
+    }
+  }
+  std::map<std::string, std::vector<Saved>> by_device;
+  for (Saved& one : all) {
+    ASSIGN_OR_RETURN(const std::string device, SaveDevice(one.variable));
+    by_device[options.sharded ? device : std::string()].push_back(std::move(one));
+  }
+  if (!options.sharded) {
+    // One file, written by the task of the first variable.
+    auto group = by_device.extract("");
+    ASSIGN_OR_RETURN(group.key(), SaveDevice(group.mapped()[0].variable));
+    by_device.insert(std::move(group));
+  }
+  const SaveGraph::Groups groups(by_device.begin(), by_device.end());
+
+  const std::string temp_suffix =
+      options.sharded ? absl::StrCat("_temp_", RandomHexName(), RandomHexName(), "/part") : "";
+  tensorflow::SaverDef def;
+  def.set_max_to_keep(options.max_to_keep);
+  def.set_sharded(options.sharded);
+  def.set_keep_checkpoint_every_n_hours(static_cast<float>(options.keep_checkpoint_every_n_hours));
+  def.set_version(tensorflow::SaverDef::V2);
+  const Scope root = scope.WithRootPrefix().WithoutControlDependencies().WithDevice("");
+  SaveGraph graph(root, options.name);
+  graph.Build(groups, options.sharded, temp_suffix, &def);
+  RETURN_IF_ERROR(scope.status());
+  return std::unique_ptr<Saver>(new GraphSaver(std::move(def), temp_suffix, options.file_system,
+                                               options.clock,
+                                               options.keep_checkpoint_every_n_hours));
+}
+
+std::unique_ptr<Saver> Saver::FromDef(const tensorflow::SaverDef& def, FileSystem* file_system) {
+  return std::make_unique<GraphSaver>(def, "", file_system, Clock::Real(),
+                                      def.keep_checkpoint_every_n_hours());
+}
+
+}  // namespace millrace

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_SAVER_SAVER_H_
+#define MILLRACE_SAVER_SAVER_H_
+
+// Saver: adds the save and restore operations to a graph and runs them: checkpoints
+// in TensorFlow's V2 format, a bounded number of them, and the `checkpoint` state file.
+//
+//   ASSIGN_OR_RETURN(auto saver, Saver::Make(root));            // all variables of the graph
+//   ASSIGN_OR_RETURN(std::string path, saver->Save(session, "run/model.ckpt", step));
+//   RETURN_IF_ERROR(saver->Restore(session, path));
+//
+// A save is atomic and durable: when Save returns OK, the checkpoint and the state file survive a
+// loss of power; when the process dies in between, the former checkpoint is still the latest. Old
+// checkpoints are deleted only after the state file names the new one.
+//
+// Thread-safety: thread-compatible. Failure: of the session's steps; of files with their path.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "core/clock.h"
+#include "core/file_system.h"
+#include "core/status.h"
+#include "graph/scope.h"
+#include "ops/variable.h"
+#include "proto/saver.pb.h"
+#include "runtime/session.h"
+
+namespace millrace {
+
+struct SaverOptions {
+  // Empty = collection "variables" of the graph.
+  std::vector<Variable> variables = {};
+  // One shard per device that holds variables (all must see one file system).
+  bool sharded = true;
+  int max_to_keep = 5;  // 0 = all
+  // One of every so many hours is never deleted.
+  double keep_checkpoint_every_n_hours = 10000;
+  std::string name = "save";
+  // For the state file and deletions; the save and restore ops use the tasks' own files.
+  FileSystem* file_system = FileSystem::Posix();
+  Clock* clock = Clock::Real();
+};
+
+class Saver {
+ public:
+  // Adds the nodes (names as TensorFlow's Saver gives them) to the scope's graph, whatever prefix,
+  // device and control dependencies the scope has. InvalidArgument when there are no variables or
+  // two have one name.
+  static StatusOr<std::unique_ptr<Saver>> Make(const Scope& scope, SaverOptions options = {});
+  // For a graph that has the nodes already.
+  static std::unique_ptr<Saver> FromDef(const tensorflow::SaverDef& def,
+                                        FileSystem* file_system = FileSystem::Posix());
+  virtual ~Saver() = default;
+
+  // Writes `<prefix>-<global_step>` (or `<prefix>`), the state file in the prefix's directory, then
+  // deletes what is too much. Returns the checkpoint's path.
+  virtual StatusOr<std::string> Save(Session* session, const std::string& prefix,
+                                     std::optional<int64_t> global_step) = 0;
+  // NotFound when there is no such checkpoint, or it lacks a variable (named).
+  virtual Status Restore(Session* session, const std::string& checkpoint) = 0;
+  // After a restart: the checkpoints that this Saver may delete later, oldest first; those that do
+  // not exist are left out. Also removes what an interrupted save left in their directories.
+  virtual Status RecoverLastCheckpoints(const std::vector<std::string>& paths) = 0;
+  virtual std::vector<std::string> last_checkpoints() const = 0;
+  virtual const tensorflow::SaverDef& def() const = 0;
+};
+
+// What the `checkpoint` file of a directory says; paths made absolute or relative to the working
+// directory. nullopt when there is none, or it cannot be read (with a warning in the log): no
+// text of a CheckpointState, no latest path, or a checksum that does not match.
+//
+// The file is TensorFlow's text and, in the last line, a comment with the checksum of what is above
+// it. Checkpoints in the directory itself are named without it, so that it can be moved.
+struct CheckpointState {
+  std::string latest;
+  std::vector<std::string> all;  // oldest first
+};
+std::optional<CheckpointState> ReadCheckpointState(FileSystem* fs, const std::string& directory);
+Status WriteCheckpointState(FileSystem* fs, const std::string& directory,
+                            const CheckpointState& state);
+// The newest checkpoint of a directory whose files are there: what the state file calls the latest,
+// else the newest other one of its list, else of the directory (by step, then by time). Paths out
+// of the directory are looked up in it by their last part.
+std::optional<std::string> LatestCheckpoint(FileSystem* fs, const std::string& directory);
+// Its index can be read and its data files are there and long enough; or it is one of the first
+// format.
+bool CheckpointExists(FileSystem* fs, const std::string& prefix);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SAVER_SAVER_H_

@@ -1,0 +1,698 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "saver/saver.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "core/fail_point.h"
+#include "core/logging.h"
+#include "core/random_bits.h"
+#include "core/testing/faulty_file_system.h"
+#include "core/testing/tensor_testing.h"
+#include "ops/constant.h"
+#include "ops/state.h"
+#include "saver/save_restore.h"
+#include "saver/tensor_bundle.h"
+
+namespace millrace {
+namespace {
+
+FileSystem* const kFiles = FileSystem::Posix();
+
+class SaverTest : public ::testing::Test {
+ protected:
+  SaverTest() : directory_(JoinPath(::testing::TempDir(), "saver_" + RandomHexName())) {}
+  ~SaverTest() override { kFiles->RecursivelyDelete(directory_).IgnoreError(); }
+
+  std::string Path(absl::string_view name) const { return JoinPath(directory_, name); }
+  std::vector<std::string> Files() const {
+    const auto names = kFiles->GetChildren(directory_);
+    return names.ok() ? *names : std::vector<std::string>();
+  }
+  std::string Bytes(const std::string& path) const {
+    const auto bytes = ReadFileToString(kFiles, path);
+    EXPECT_OK(bytes.status());
+    return bytes.ok() ? *bytes : "";
+  }
+  void Write(const std::string& path, const std::string& bytes) const {
+    ASSERT_OK(kFiles->RecursivelyCreateDirectory(Dirname(path)));
+    ASSERT_OK_AND_ASSIGN(auto file, kFiles->NewWritableFile(path));
+    ASSERT_OK(file->Append(bytes));
+    ASSERT_OK(file->Close());
+  }
+  // A checkpoint with one tensor.
+  void WriteCheckpoint(absl::string_view name, float value = 0) const {
+    const std::string names[] = {"w"};
+    const std::string specs[] = {""};
+    const Tensor tensors[] = {Tensor::Scalar<float>(value)};
+    ASSERT_OK(SaveTensors(kFiles, Path(name), names, specs, tensors));
+  }
+
+  const std::string directory_;
+};
+
+std::unique_ptr<Session> OpenSession(const Scope& scope) {
+  auto session = NewSession();
+  EXPECT_OK(session.status());
+  if (!session.ok()) return nullptr;
+  EXPECT_OK((*session)->Extend(scope));
+  return *std::move(session);
+}
+
+// "name op(inputs) @device", one line per node under `prefix`, in the order they were made.
+std::string NodesUnder(const Scope& scope, const std::string& prefix) {
+  std::string text;
+  tensorflow::GraphDef def;
+  scope.graph()->ToGraphDef(&def);
+  for (const auto& node : def.node()) {
+    if (node.name().rfind(prefix, 0) != 0 || node.op() == "Const") continue;
+    absl::StrAppend(&text, node.name(), " ", node.op(), "(");
+    for (int i = 0; i < node.input_size(); ++i) {
+      absl::StrAppend(&text, i > 0 ? ", " : "", node.input(i));
+    }
+    absl::StrAppend(&text, ")", node.device().empty() ? "" : " @", node.device(), "\n");
+  }
+  return text;
+}
+
+// A model whose variables are set by hand.
+struct Model {
+  explicit Model(float first = 1) {
+    w = MakeVariable(root.WithName("w"), Const<float>(root, {first, first + 1}));
+    step =
+        MakeVariable(root.WithName("global_step"), Const(root, int64_t{10}), {.trainable = false});
+    init = GlobalVariablesInitializer(root);
+  }
+  Scope root;
+  Variable w, step;
+  Operation init;
+};
+
+// The names and edges of TensorFlow 1.15's Saver(sharded=True) for two resource variables; only the
+// Identity between RestoreV2 and the assignment is left out.
+TEST_F(SaverTest, ShardedGraphHasTensorFlowsNodes) {
+  Model m;
+  ASSERT_OK_AND_ASSIGN(auto saver, Saver::Make(m.root));
+  EXPECT_EQ(NodesUnder(m.root, "save/"),
+            "save/filename PlaceholderWithDefault(save/filename/input)\n"
+            "save/Const PlaceholderWithDefault(save/filename)\n"
+            "save/StringJoin StringJoin(save/Const, save/StringJoin/inputs_1)\n"
+            "save/ShardedFilename ShardedFilename(save/StringJoin, save/ShardedFilename/shard, "
+            "save/num_shards) @/device:CPU:0\n"
+            "save/SaveV2 SaveV2(save/ShardedFilename, save/SaveV2/tensor_names, "
+            "save/SaveV2/shape_and_slices, global_step/Read/ReadVariableOp, w/Read/ReadVariableOp) "
+            "@/device:CPU:0\n"
+            "save/control_dependency Identity(save/ShardedFilename, ^save/SaveV2) @/device:CPU:0\n"
+            "save/MergeV2Checkpoints/checkpoint_prefixes Pack(save/ShardedFilename, "
+            "^save/control_dependency) @/device:CPU:0\n"
+            "save/MergeV2Checkpoints MergeV2Checkpoints(save/MergeV2Checkpoints/"
+            "checkpoint_prefixes, save/Const) @/device:CPU:0\n"
+            "save/Identity Identity(save/Const, ^save/MergeV2Checkpoints, "
+            "^save/control_dependency) @/device:CPU:0\n"
+            "save/RestoreV2 RestoreV2(save/Const, save/RestoreV2/tensor_names, "
+            "save/RestoreV2/shape_and_slices) @/device:CPU:0\n"
+            "save/AssignVariableOp AssignVariableOp(global_step, save/RestoreV2)\n"
+            "save/AssignVariableOp_1 AssignVariableOp(w, save/RestoreV2:1)\n"
+            "save/restore_shard NoOp(^save/AssignVariableOp, ^save/AssignVariableOp_1) "
+            "@/device:CPU:0\n"
+            "save/restore_all NoOp(^save/restore_shard) @/device:CPU:0\n");
+  EXPECT_EQ(saver->def().filename_tensor_name(), "save/Const:0");
+  EXPECT_EQ(saver->def().save_tensor_name(), "save/Identity:0");
+  EXPECT_EQ(saver->def().restore_op_name(), "save/restore_all");
+  EXPECT_EQ(saver->def().max_to_keep(), 5);
+  EXPECT_TRUE(saver->def().sharded());
+  EXPECT_EQ(saver->def().version(), tensorflow::SaverDef::V2);
+}
+
+TEST_F(SaverTest, PlainGraphHasTensorFlowsNodes) {
+  Scope root;
+  const Output ref = VariableV2(root.WithName("v"), {2}, DT_FLOAT);
+  Variable v;
+  v.name = "v";
+  v.handle = ref;
+  v.value = ref;
+  v.dtype = DT_FLOAT;
+  const Scope elsewhere = root.WithSubScope("tower").WithDevice("/job:worker");
+  ASSERT_OK_AND_ASSIGN(auto saver, Saver::Make(elsewhere, {.variables = {v}, .sharded = false}));
+  EXPECT_EQ(NodesUnder(root, "save/"),
+            "save/filename PlaceholderWithDefault(save/filename/input)\n"
+            "save/Const PlaceholderWithDefault(save/filename)\n"
+            "save/SaveV2 SaveV2(save/Const, save/SaveV2/tensor_names, "
+            "save/SaveV2/shape_and_slices, v) @/device:CPU:0\n"
+            "save/control_dependency Identity(save/Const, ^save/SaveV2) @/device:CPU:0\n"
+            "save/RestoreV2 RestoreV2(save/Const, save/RestoreV2/tensor_names, "
+            "save/RestoreV2/shape_and_slices) @/device:CPU:0\n"
+            "save/Assign Assign(v, save/RestoreV2)\n"
+            "save/restore_all NoOp(^save/Assign) @/device:CPU:0\n");
+  EXPECT_EQ(saver->def().save_tensor_name(), "save/control_dependency:0");
+}
+
+TEST_F(SaverTest, EachTaskWritesItsOwnShard) {
+  Scope root;
+  const auto variable = [&](const char* name, const char* device) {
+    const Scope s = root.WithDevice(device);
+    return MakeVariable(s.WithName(name), Const(s, 1.0f));
+  };
+  variable("b", "/job:ps/task:1");
+  variable("a", "/job:ps/task:0/device:CPU:1");
+  variable("c", "/job:ps/task:0");
+  ASSERT_OK(Saver::Make(root).status());
+  std::map<std::string, std::string> device;
+  std::map<std::string, std::vector<std::string>> inputs;
+  ASSERT_OK_AND_ASSIGN(const tensorflow::GraphDef def, root.ToGraphDef());
+  for (const auto& node : def.node()) {
+    device[node.name()] = node.device();
+    inputs[node.name()] = {node.input().begin(), node.input().end()};
+  }
+  const std::string ps0 = "/job:ps/task:0/device:CPU:0", ps1 = "/job:ps/task:1/device:CPU:0";
+  EXPECT_EQ(device["save/SaveV2"], ps0);
+  EXPECT_EQ(device["save/SaveV2_1"], ps1);
+  EXPECT_EQ(device["save/RestoreV2_1"], ps1);
+  EXPECT_EQ(device["save/MergeV2Checkpoints"], ps0);
+  EXPECT_EQ(device["save/AssignVariableOp_2"], "/job:ps/task:1");
+  EXPECT_EQ(inputs["save/SaveV2"].size(), 5u);  // a and c
+  EXPECT_EQ(inputs["save/SaveV2_1"].size(), 4u);
+  EXPECT_EQ(inputs["save/restore_all"],
+            (std::vector<std::string>{"^save/restore_shard", "^save/restore_shard_1"}));
+  EXPECT_EQ(device.count("save/SaveV2_2"), 0u);
+}
+
+TEST_F(SaverTest, WrongVariablesAreRefused) {
+  Scope empty;
+  EXPECT_STATUS(Saver::Make(empty).status(), absl::StatusCode::kInvalidArgument,
+                "at least one variable");
+  Model m;
+  EXPECT_STATUS(Saver::Make(m.root, {.variables = {m.w, m.w}}).status(),
+                absl::StatusCode::kInvalidArgument, "got 'w' twice");
+  EXPECT_STATUS(Saver::Make(m.root, {.variables = {Variable()}}).status(),
+                absl::StatusCode::kInvalidArgument, "must belong to the graph");
+}
+
+TEST_F(SaverTest, AnotherProcessRestoresWhatThisOneSaved) {
+  {
+    Model m(1);
+    ASSERT_OK_AND_ASSIGN(auto saver, Saver::Make(m.root));
+    auto session = OpenSession(m.root);
+    ASSERT_OK(session->Run({}, {}, {m.init}).status());
+    ASSERT_OK_AND_ASSIGN(const std::string path,
+                         saver->Save(session.get(), Path("model.ckpt"), 10));
+    EXPECT_EQ(path, Path("model.ckpt-10"));
+    EXPECT_EQ(saver->last_checkpoints(), std::vector<std::string>{path});
+  }
+  EXPECT_EQ(Files(), (std::vector<std::string>{"checkpoint", "model.ckpt-10.data-00000-of-00001",
+                                               "model.ckpt-10.index"}));
+  Model m(5);
+  ASSERT_OK_AND_ASSIGN(auto saver, Saver::Make(m.root));
+  auto session = OpenSession(m.root);
+  ASSERT_TRUE(LatestCheckpoint(kFiles, directory_).has_value());
+  ASSERT_OK(saver->Restore(session.get(), *LatestCheckpoint(kFiles, directory_)));
+  ASSERT_OK_AND_ASSIGN(const auto out, session->Run({}, {m.w.value, m.step.value}));
+  ExpectTensorEqual(out[0], TensorOf<float>({2}, {1, 2}));
+  ExpectTensorEqual(out[1], Tensor::Scalar<int64_t>(10));
+}
+
+TEST_F(SaverTest, SeveralShardsAndReferenceVariablesComeBack) {
+  Scope root;
+  const Output ref = VariableV2(root.WithName("old"), {2}, DT_FLOAT);
+  const Output assign = Assign(root, ref, Const<float>(root, {3, 4}));
+  Variable old;
+  old.name = "old";
+  old.handle = ref;
+  old.value = ref;
+  old.dtype = DT_FLOAT;
+  const Scope there = root.WithDevice("/job:localhost");
+  const Variable w = MakeVariable(there.WithName("w"), Const<int64_t>(there, {1, 2}));
+  ASSERT_OK_AND_ASSIGN(auto saver, Saver::Make(root, {.variables = {old, w}}));
+  auto session = OpenSession(root);
+  ASSERT_OK(session->Run({}, {}, {w.initializer, assign.op()}).status());
+  ASSERT_OK_AND_ASSIGN(const std::string path, saver->Save(session.get(), Path("m"), std::nullopt));
+  EXPECT_EQ(Files(), (std::vector<std::string>{"checkpoint", "m.data-00000-of-00002",
+                                               "m.data-00001-of-00002", "m.index"}));
+  ASSERT_OK_AND_ASSIGN(auto other, NewSession());
+  ASSERT_OK(other->Extend(root));
+  ASSERT_OK(saver->Restore(other.get(), path));
+  ASSERT_OK_AND_ASSIGN(const auto out, other->Run({}, {ref, w.value}));
+  ExpectTensorEqual(out[0], TensorOf<float>({2}, {3, 4}));
+  ExpectTensorEqual(out[1], TensorOf<int64_t>({2}, {1, 2}));
+}
+
+PartitionedVariable MakeTable(const Scope& root, int parts, float scale) {
+  const auto shape = Shape::Make({5, 2});
+  return MakePartitionedVariable(root.WithName("table"), *shape, DT_FLOAT, parts,
+                                 [&](const Scope& s, const Shape& part, int i) {
+                                   auto value = Tensor::Zeros(DT_FLOAT, part);
+                                   for (float& x : value->mutable_flat<float>())
+                                     x = scale * static_cast<float>(i + 1);
+                                   return Const(s, *value);
+                                 });
+}
+
+TEST_F(SaverTest, PartitionedVariableIsOneTensorThatOtherPartitionsRestore) {
+  std::string path;
+  {
+    Scope root;
+    MakeTable(root, 2, 1);
+    const Operation init = GlobalVariablesInitializer(root);
+    ASSERT_OK_AND_ASSIGN(auto saver, Saver::Make(root));
+    auto session = OpenSession(root);
+    ASSERT_OK(session->Run({}, {}, {init}).status());
+    ASSERT_OK_AND_ASSIGN(path, saver->Save(session.get(), Path("m"), 1));
+  }
+  ASSERT_OK_AND_ASSIGN(auto reader, BundleReader::Open(kFiles, path));
+  ASSERT_EQ(reader->entries().size(), 1u);
+  EXPECT_EQ(reader->entries()[0].name, "table");
+  EXPECT_EQ(reader->entries()[0].slices.size(), 2u);
+  ASSERT_OK_AND_ASSIGN(const Tensor whole, reader->Read("table"));
+  ExpectTensorEqual(whole, TensorOf<float>({5, 2}, {1, 1, 1, 1, 1, 1, 2, 2, 2, 2}));
+
+  Scope root;
+  const PartitionedVariable table = MakeTable(root, 3, 0);
+  ASSERT_OK_AND_ASSIGN(auto saver, Saver::Make(root));
+  auto session = OpenSession(root);
+  ASSERT_OK(saver->Restore(session.get(), path));
+  ASSERT_OK_AND_ASSIGN(const auto out, session->Run({}, {table.parts[0].value, table.parts[1].value,
+                                                         table.parts[2].value}));
+  ExpectTensorEqual(out[0], TensorOf<float>({2, 2}, {1, 1, 1, 1}));
+  ExpectTensorEqual(out[1], TensorOf<float>({2, 2}, {1, 1, 2, 2}));
+  ExpectTensorEqual(out[2], TensorOf<float>({1, 2}, {2, 2}));
+}
+
+TEST_F(SaverTest, RestoreSaysWhatIsMissing) {
+  Model m;
+  ASSERT_OK_AND_ASSIGN(auto saver, Saver::Make(m.root));
+  auto session = OpenSession(m.root);
+  EXPECT_STATUS(saver->Restore(session.get(), Path("none")), absl::StatusCode::kNotFound,
+                "must exist, got no file");
+  WriteCheckpoint("other-1");
+  EXPECT_STATUS(saver->Restore(session.get(), Path("other-1")), absl::StatusCode::kNotFound,
+                "Key global_step not found in checkpoint");
+  ASSERT_OK(session->Run({}, {}, {m.init}).status());
+  ASSERT_OK(saver->Save(session.get(), Path("m"), 1).status());
+  ASSERT_OK(saver->Save(session.get(), Path("m"), 2).status());
+  std::string data = Bytes(BundleDataPath(Path("m-2"), 0, 1));
+  data[0] = static_cast<char>(data[0] ^ 1);
+  Write(BundleDataPath(Path("m-2"), 0, 1), data);
+  EXPECT_STATUS(saver->Restore(session.get(), Path("m-2")), absl::StatusCode::kDataLoss,
+                "fails its checksum");
+  EXPECT_STATUS(saver->Restore(session.get(), Path("m-2")), absl::StatusCode::kDataLoss,
+                "the newest other checkpoint is '" + Path("m-1") + "'");
+  ASSERT_OK(saver->Restore(session.get(), Path("m-1")));
+}
+
+// --- Retention -----------------------------------------------------------------------------------
+
+// Does what a session does for the nodes of a Saver with two shards, with files of the test's
+// choice.
+class FileSession : public Session {
+ public:
+  explicit FileSession(FileSystem* fs) : fs_(fs) {}
+  Status Extend(const tensorflow::GraphDef&) override { return absl::OkStatus(); }
+  StatusOr<std::vector<Tensor>> Run(const tensorflow::RunOptions&, absl::Span<const Feed> feeds,
+                                    absl::Span<const FetchName> fetches,
+                                    absl::Span<const FetchName>,
+                                    tensorflow::RunMetadata*) override {
+    const std::string prefix = feeds[0].value.scalar<std::string>();
+    if (fetches.empty()) return Restore(prefix);
+    std::vector<std::string> parts;
+    for (int i = 0; i < 2; ++i) {
+      ASSIGN_OR_RETURN(parts.emplace_back(),
+                       ShardedName(prefix + "_temp_0123456789abcdef0123456789abcdef/part", i, 2));
+      const std::string names[] = {absl::StrCat("v", i)};
+      const std::string specs[] = {""};
+      const Tensor values[] = {Tensor::Scalar<int64_t>(value)};
+      RETURN_IF_ERROR(SaveTensors(fs_, parts.back(), names, specs, values));
+    }
+    RETURN_IF_ERROR(MergeBundles(fs_, parts, prefix, /*delete_parts=*/true));
+    return std::vector<Tensor>{feeds[0].value};
+  }
+  StatusOr<std::unique_ptr<PreparedStep>> Prepare(const Signature&) override {
+    return absl::UnimplementedError("Prepare");
+  }
+  Status Close() override { return absl::OkStatus(); }
+  StatusOr<std::vector<tensorflow::DeviceAttributes>> ListDevices() override {
+    return std::vector<tensorflow::DeviceAttributes>();
+  }
+
+  int64_t value = 0;
+
+ protected:
+  void AddSourceLines(std::vector<std::pair<std::string, std::string>>) override {}
+
+ private:
+  StatusOr<std::vector<Tensor>> Restore(const std::string& prefix) {
+    const std::string names[] = {"v0", "v1"};
+    const std::string specs[] = {"", ""};
+    const DType dtypes[] = {DT_INT64, DT_INT64};
+    ASSIGN_OR_RETURN(const auto tensors, RestoreTensors(fs_, prefix, names, specs, dtypes));
+    if (tensors[0] != tensors[1]) return absl::InternalError("shards of two saves are mixed");
+    value = tensors[0].scalar<int64_t>();
+    return std::vector<Tensor>();
+  }
+
+  FileSystem* const fs_;
+};
+
+tensorflow::SaverDef TestDef(int max_to_keep, float hours = 10000) {
+  tensorflow::SaverDef def;
+  def.set_filename_tensor_name("save/Const:0");
+  def.set_save_tensor_name("save/Identity:0");
+  def.set_restore_op_name("save/restore_all");
+  def.set_max_to_keep(max_to_keep);
+  def.set_sharded(true);
+  def.set_keep_checkpoint_every_n_hours(hours);
+  def.set_version(tensorflow::SaverDef::V2);
+  return def;
+}
+
+// The steps of the checkpoints in a directory.
+std::set<std::string> Indexes(const std::string& directory) {
+  std::set<std::string> found;
+  const auto names = kFiles->GetChildren(directory);
+  if (!names.ok()) return found;
+  for (const std::string& name : *names) {
+    if (name.size() > 6 && name.substr(name.size() - 6) == ".index") {
+      found.insert(name.substr(0, name.size() - 6));
+    }
+  }
+  return found;
+}
+
+TEST_F(SaverTest, OldCheckpointsGoAndTheStateFileIsTensorFlowsText) {
+  auto saver = Saver::FromDef(TestDef(2));
+  FileSession session(kFiles);
+  for (int64_t step : {1, 2, 3, 4}) ASSERT_OK(saver->Save(&session, Path("m"), step).status());
+  EXPECT_EQ(Files(),
+            (std::vector<std::string>{
+                "checkpoint", "m-3.data-00000-of-00002", "m-3.data-00001-of-00002", "m-3.index",
+                "m-4.data-00000-of-00002", "m-4.data-00001-of-00002", "m-4.index"}));
+  const std::string text = Bytes(Path("checkpoint"));
+  const size_t comment = text.find('#');
+  EXPECT_EQ(text.substr(0, comment),
+            "model_checkpoint_path: \"m-4\"\n"
+            "all_model_checkpoint_paths: \"m-3\"\n"
+            "all_model_checkpoint_paths: \"m-4\"\n");
+  EXPECT_EQ(text.substr(comment, 10), "# crc32c: ");
+  const auto state = ReadCheckpointState(kFiles, directory_);
+  ASSERT_TRUE(state.has_value());
+  EXPECT_EQ(state->latest, Path("m-4"));
+  EXPECT_EQ(state->all, (std::vector<std::string>{Path("m-3"), Path("m-4")}));
+  // The meta graph of a checkpoint goes with it; a save of the same step stays one checkpoint.
+  Write(Path("m-3.meta"), "x");
+  Write(Path("m-30.meta"), "y");
+  ASSERT_OK(saver->Save(&session, Path("m"), 4).status());
+  EXPECT_EQ(Indexes(directory_), (std::set<std::string>{"m-3", "m-4"}));
+  ASSERT_OK(saver->Save(&session, Path("m"), 5).status());
+  EXPECT_EQ(Indexes(directory_), (std::set<std::string>{"m-4", "m-5"}));
+  EXPECT_FALSE(kFiles->FileExists(Path("m-3.meta")));
+  EXPECT_TRUE(kFiles->FileExists(Path("m-30.meta")));
+}
+
+TEST_F(SaverTest, WithoutALimitNothingIsTrackedOrDeleted) {
+  auto saver = Saver::FromDef(TestDef(0));
+  FileSession session(kFiles);
+  for (int64_t step : {1, 2, 3}) ASSERT_OK(saver->Save(&session, Path("m"), step).status());
+  EXPECT_EQ(Indexes(directory_), (std::set<std::string>{"m-1", "m-2", "m-3"}));
+  EXPECT_TRUE(saver->last_checkpoints().empty());
+  const auto state = ReadCheckpointState(kFiles, directory_);
+  ASSERT_TRUE(state.has_value());
+  EXPECT_EQ(state->all, std::vector<std::string>{Path("m-3")});
+}
+
+TEST_F(SaverTest, OneCheckpointOfEverySoManyHoursStays) {
+  FakeClock clock;
+  Model m;
+  ASSERT_OK_AND_ASSIGN(
+      auto saver,
+      Saver::Make(m.root, {.max_to_keep = 1, .keep_checkpoint_every_n_hours = 2, .clock = &clock}));
+  FileSession session(kFiles);
+  for (int64_t hour = 1; hour <= 6; ++hour) {
+    clock.Advance(absl::Hours(1));
+    ASSERT_OK(saver->Save(&session, Path("m"), hour).status());
+  }
+  // Kept: the first one written after 2 hours, then after 4; and the newest.
+  EXPECT_EQ(Indexes(directory_), (std::set<std::string>{"m-3", "m-5", "m-6"}));
+}
+
+TEST_F(SaverTest, RestartedSaverDeletesWhatTheFormerOneWroteAndLeft) {
+  FileSession session(kFiles);
+  {
+    auto saver = Saver::FromDef(TestDef(3));
+    for (int64_t step : {1, 2, 3}) ASSERT_OK(saver->Save(&session, Path("m"), step).status());
+  }
+  Write(Path("m-4_temp_00000000000000000000000000000000/part-00000-of-00001.index"), "x");
+  Write(Path("mine_temp_00000000000000000000000000000000/notes.txt"), "x");
+  Write(Path("m-4.index.tempstate0123456789abcdef"), "x");
+  const auto state = ReadCheckpointState(kFiles, directory_);
+  ASSERT_TRUE(state.has_value());
+  auto saver = Saver::FromDef(TestDef(2));
+  std::vector<std::string> paths = state->all;
+  paths.push_back(Path("gone-9"));
+  ASSERT_OK(saver->RecoverLastCheckpoints(paths));
+  EXPECT_EQ(saver->last_checkpoints(), state->all);
+  EXPECT_FALSE(kFiles->FileExists(Path("m-4_temp_00000000000000000000000000000000")));
+  EXPECT_FALSE(kFiles->FileExists(Path("m-4.index.tempstate0123456789abcdef")));
+  EXPECT_TRUE(kFiles->FileExists(Path("mine_temp_00000000000000000000000000000000/notes.txt")));
+  ASSERT_OK(saver->Save(&session, Path("m"), 5).status());
+  EXPECT_EQ(Indexes(directory_), (std::set<std::string>{"m-3", "m-5"}));
+}
+
+TEST_F(SaverTest, CheckpointsOfOtherDirectoriesAreForgottenNotDeleted) {
+  FileSession session(kFiles);
+  const std::string other = JoinPath(directory_, "other");
+  auto saver = Saver::FromDef(TestDef(1));
+  ASSERT_OK(saver->Save(&session, JoinPath(other, "m"), 1).status());
+  ASSERT_OK(saver->Save(&session, Path("m"), 2).status());
+  EXPECT_TRUE(CheckpointExists(kFiles, JoinPath(other, "m-1")));
+}
+
+TEST_F(SaverTest, PrefixOfTheStateFileIsRefused) {
+  auto saver = Saver::FromDef(TestDef(1));
+  FileSession session(kFiles);
+  for (const std::string& prefix : {Path("checkpoint"), directory_ + "/"}) {
+    EXPECT_STATUS(saver->Save(&session, prefix, std::nullopt).status(),
+                  absl::StatusCode::kInvalidArgument, "must name a file other than");
+  }
+}
+
+// --- State file ----------------------------------------------------------------------------------
+
+TEST_F(SaverTest, DirectoryCanBeMoved) {
+  FileSession session(kFiles);
+  auto saver = Saver::FromDef(TestDef(2));
+  session.value = 7;
+  ASSERT_OK(saver->Save(&session, Path("m"), 1).status());
+  const std::string moved = directory_ + "_moved";
+  ASSERT_OK(kFiles->RenameFile(directory_, moved));
+  EXPECT_EQ(LatestCheckpoint(kFiles, moved), JoinPath(moved, "m-1"));
+  ASSERT_OK(saver->Restore(&session, JoinPath(moved, "m-1")));
+  ASSERT_OK(kFiles->RecursivelyDelete(moved));
+}
+
+TEST_F(SaverTest, WrongStateFilesFallBackToWhatIsThere) {
+  WriteCheckpoint("m-9");
+  WriteCheckpoint("m-10");
+  // m-11 lacks its data, m-12 is cut off, m-13 has a damaged index.
+  WriteCheckpoint("m-11");
+  ASSERT_OK(kFiles->DeleteFile(BundleDataPath(Path("m-11"), 0, 1)));
+  WriteCheckpoint("m-12");
+  Write(BundleDataPath(Path("m-12"), 0, 1), "abc");
+  WriteCheckpoint("m-13");
+  Write(BundleIndexPath(Path("m-13")), "abc");
+  WriteCheckpoint("sub/m-20");
+
+  const struct {
+    const char* what;
+    std::string text;
+    const char* latest;
+  } cases[] = {
+      {"named and whole", "model_checkpoint_path: \"m-9\"\n", "m-9"},
+      {"TensorFlow's absolute path", "model_checkpoint_path: \"" + Path("m-9") + "\"", "m-9"},
+      {"TensorFlow's time stamps",
+       "model_checkpoint_path: \"m-9\"\nall_model_checkpoint_paths: \"m-9\"\n"
+       "all_model_checkpoint_timestamps: 1.5\nlast_preserved_timestamp: 1.5\n",
+       "m-9"},
+      {"absolute path of another place", "model_checkpoint_path: \"/nowhere/m-9\"\n", "m-9"},
+      {"out of the directory", "model_checkpoint_path: \"sub/m-20\"\n", "m-10"},
+      {"out of the directory and back", "model_checkpoint_path: \"../../../m-20\"\n", "m-10"},
+      {"missing", "model_checkpoint_path: \"m-99\"\nall_model_checkpoint_paths: \"m-9\"\n", "m-9"},
+      {"missing data", "model_checkpoint_path: \"m-11\"\n", "m-10"},
+      {"cut data",
+       "model_checkpoint_path: \"m-12\"\nall_model_checkpoint_paths: \"m-9\"\n"
+       "all_model_checkpoint_paths: \"m-12\"\n",
+       "m-9"},
+      {"damaged index", "model_checkpoint_path: \"m-13\"\n", "m-10"},
+      {"half-written", "model_checkpoint_path: \"m-9", "m-10"},
+      {"empty", "", "m-10"},
+      {"empty path", "model_checkpoint_path: \"\"\n", "m-10"},
+      {"no text", std::string("\x00\xff\x7f", 3), "m-10"},
+      {"wrong checksum", "model_checkpoint_path: \"m-9\"\n# crc32c: 00000000\n", "m-10"},
+  };
+  for (const auto& c : cases) {
+    Write(Path("checkpoint"), c.text);
+    EXPECT_EQ(LatestCheckpoint(kFiles, directory_), Path(c.latest)) << c.what;
+    EXPECT_EQ(LatestCheckpoint(kFiles, directory_ + "/"), Path(c.latest)) << c.what;
+  }
+  ASSERT_OK(kFiles->DeleteFile(Path("checkpoint")));
+  EXPECT_EQ(LatestCheckpoint(kFiles, directory_), Path("m-10"));
+  EXPECT_EQ(LatestCheckpoint(kFiles, Path("nothing")), std::nullopt);
+  EXPECT_FALSE(CheckpointExists(kFiles, Path("m-11")));
+  EXPECT_FALSE(CheckpointExists(kFiles, Path("")));
+  EXPECT_FALSE(CheckpointExists(kFiles, directory_));
+}
+
+TEST_F(SaverTest, EveryFlippedBitAndCutOfTheStateFileIsDetectedOrHarmless) {
+  FileSession session(kFiles);
+  auto saver = Saver::FromDef(TestDef(2));
+  for (int64_t step : {1, 2, 3}) ASSERT_OK(saver->Save(&session, Path("m"), step).status());
+  const std::string good = Bytes(Path("checkpoint"));
+  const auto check = [&](const std::string& bytes) {
+    Write(Path("checkpoint"), bytes);
+    const auto state = ReadCheckpointState(kFiles, directory_);
+    if (state) {
+      EXPECT_EQ(state->latest, Path("m-3")) << bytes;
+    }
+  };
+  SetMinLogLevel(LogLevel::kError);
+  for (size_t i = 0; i < good.size(); ++i) {
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string bad = good;
+      bad[i] = static_cast<char>(bad[i] ^ (1 << bit));
+      check(bad);
+    }
+    check(good.substr(0, i));
+  }
+  SetMinLogLevel(LogLevel::kInfo);
+}
+
+TEST_F(SaverTest, StateOfAnotherDirectoryNeedsAbsolutePaths) {
+  ASSERT_OK(kFiles->RecursivelyCreateDirectory(directory_));
+  ASSERT_OK(WriteCheckpointState(kFiles, directory_, {"/elsewhere/m-1", {"/elsewhere/m-1"}}));
+  EXPECT_STATUS(WriteCheckpointState(kFiles, directory_, {"elsewhere/m-1", {}}),
+                absl::StatusCode::kInvalidArgument, "or have absolute paths");
+}
+
+// --- Old or new, never between -------------------------------------------------------------------
+
+// After an interrupted save of `value` over `old_value`: the latest checkpoint is one of them,
+// whole. True when it is the new one.
+bool ExpectOldOrNew(const std::string& directory, int64_t old_value, int64_t value,
+                    const std::string& what) {
+  const auto latest = LatestCheckpoint(kFiles, directory);
+  EXPECT_TRUE(latest.has_value()) << what;
+  if (!latest) return false;
+  FileSession reader(kFiles);
+  const Status restored = Saver::FromDef(TestDef(2))->Restore(&reader, *latest);
+  EXPECT_TRUE(restored.ok()) << what << ": " << restored;
+  EXPECT_TRUE(reader.value == old_value || reader.value == value) << what << ": " << reader.value;
+  return reader.value == value;
+}
+
+TEST_F(SaverTest, ErrorAtEachFailPointLeavesTheOldOrTheNewCheckpoint) {
+  // Saving a further step, and (0) the same step again.
+  for (int64_t further : {1, 0}) {
+    int passes = 0;
+    std::set<std::string> names;
+    for (int stop_at = 1;; ++stop_at) {
+      const std::string directory = Path(absl::StrCat(further, "_", stop_at));
+      FileSession session(kFiles);
+      auto saver = Saver::FromDef(TestDef(1));
+      session.value = 100;
+      ASSERT_OK(saver->Save(&session, JoinPath(directory, "m"), 1).status());
+      session.value = 200;
+      passes = 0;
+      std::string stopped_at;
+      SetFailPointHook([&](absl::string_view name) {
+        if (++passes != stop_at) return absl::OkStatus();
+        stopped_at = std::string(name);
+        return absl::AbortedError("stop");
+      });
+      const Status saved = saver->Save(&session, JoinPath(directory, "m"), 1 + further).status();
+      SetFailPointHook(nullptr);
+      names.insert(stopped_at);
+      const bool is_new = ExpectOldOrNew(directory, 100, 200, stopped_at);
+      if (saved.ok()) {
+        EXPECT_TRUE(is_new) << stopped_at;
+      }
+      // The next save works.
+      session.value = 300;
+      ASSERT_OK(saver->Save(&session, JoinPath(directory, "m"), 3).status());
+      EXPECT_TRUE(ExpectOldOrNew(directory, 300, 300, stopped_at));
+      if (stopped_at.empty()) break;
+    }
+    EXPECT_GE(names.size(), further == 1 ? 15u : 13u);
+  }
+}
+
+TEST_F(SaverTest, EveryFailingFileOperationIsReportedAndLeavesTheOldOrTheNewCheckpoint) {
+  for (int64_t further : {1, 0}) {
+    for (int64_t k = 1;; ++k) {
+      const std::string directory = Path(absl::StrCat(further, "_", k));
+      FaultyFileSystem fs(kFiles, directory);
+      FileSession session(&fs);
+      auto saver = Saver::FromDef(TestDef(1), &fs);
+      session.value = 100;
+      ASSERT_OK(saver->Save(&session, JoinPath(directory, "m"), 1).status());
+      const int64_t before = fs.num_operations();
+      fs.FailOperation(before + k, absl::ResourceExhaustedError("disk full"));
+      session.value = 200;
+      const Status saved = saver->Save(&session, JoinPath(directory, "m"), 1 + further).status();
+      const bool done = fs.num_operations() < before + k;
+      const std::string what = done ? "nothing failed" : fs.OperationText(before + k);
+      fs.FailOperation(0, absl::OkStatus());  // never again
+      const bool is_new = ExpectOldOrNew(directory, 100, 200, what);
+      if (saved.ok()) {
+        EXPECT_TRUE(is_new) << what;
+      }
+      if (!saved.ok()) {
+        EXPECT_EQ(saved.code(), absl::StatusCode::kResourceExhausted) << what << ": " << saved;
+      }
+      session.value = 300;
+      ASSERT_OK(saver->Save(&session, JoinPath(directory, "m"), 3).status());
+      EXPECT_TRUE(ExpectOldOrNew(directory, 300, 300, what));
+      // What could not be deleted is deleted now.
+      EXPECT_EQ(Indexes(directory).size(), 1u) << what;
+      if (done) {
+        ASSERT_OK(saved);
+        EXPECT_GT(k, 30);
+        break;
+      }
+    }
+  }
+}
+
+TEST_F(SaverTest, PowerCutAnywhereLeavesTheOldOrTheNewCheckpoint) {
+  for (int64_t further : {1, 0}) {
+    const std::string directory = Path(absl::StrCat("disk", further));
+    FaultyFileSystem fs(kFiles, directory);
+    FileSession session(&fs);
+    auto saver = Saver::FromDef(TestDef(1), &fs);
+    session.value = 100;
+    ASSERT_OK(saver->Save(&session, JoinPath(directory, "m"), 1).status());
+    const int64_t first = fs.num_operations();
+    session.value = 200;
+    ASSERT_OK(saver->Save(&session, JoinPath(directory, "m"), 1 + further).status());
+    const int64_t last = fs.num_operations();
+    const std::string after = Path("after");
+    int cuts = 0;
+    for (int64_t cut = first; cut <= last; ++cut) {
+      for (Loss loss : {Loss::kEverythingUnsynced, Loss::kUnsyncedData, Loss::kUnsyncedNames,
+                        Loss::kRandom, Loss::kRandom}) {
+        const uint64_t seed = static_cast<uint64_t>(++cuts);
+        ASSERT_OK(fs.RestoreCut(cut, loss, seed, after));
+        const std::string what =
+            absl::StrCat("cut ", cut, " loss ", static_cast<int>(loss), " seed ", seed, " after ",
+                         cut > 0 ? fs.OperationText(cut) : "");
+        const bool is_new = ExpectOldOrNew(after, 100, 200, what);
+        // Save returned OK: it must have survived.
+        if (cut == last) {
+          EXPECT_TRUE(is_new) << what;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace millrace
