@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every registered op has the signature that TensorFlow 1.15 gives it.
+//
+// The list of TensorFlow's ops is shared data, not part of the repository. Ops whose name begins
+// with '_' are this project's own and never leave a process. The list has two data formats of
+// FusedBatchNormV3 and its gradient that stock TensorFlow 1.15 lacks; they are left out.
+
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+
+#include "core/testing/shared_data.h"
+#include "google/protobuf/text_format.h"
+#include "graph/op_registry.h"
+#include "gtest/gtest.h"
+#include "proto/op_def.pb.h"
+
+namespace millrace {
+namespace {
+
+// What is not part of a signature.
+void DropProse(tensorflow::OpDef* op) {
+  op->clear_summary();
+  op->clear_description();
+  for (auto& arg : *op->mutable_input_arg()) arg.clear_description();
+  for (auto& arg : *op->mutable_output_arg()) arg.clear_description();
+  for (auto& attr : *op->mutable_attr()) attr.clear_description();
+}
+
+void DropVendorAdditions(tensorflow::OpDef* op) {
+  if (op->name() != "FusedBatchNormV3" && op->name() != "FusedBatchNormGradV3") return;
+  for (auto& attr : *op->mutable_attr()) {
+    if (attr.name() != "data_format") continue;
+    auto* formats = attr.mutable_allowed_values()->mutable_list();
+    const tensorflow::AttrValue::ListValue all = *formats;
+    formats->clear_s();
+    for (const std::string& format : all.s()) {
+      if (format == "NHWC" || format == "NCHW") formats->add_s(format);
+    }
+  }
+}
+
+TEST(Signatures, EqualTensorFlows) {
+  const std::string path = SharedDataPath("ops/ops.pbtxt");
+  if (path.empty()) GTEST_SKIP() << "MILLRACE_SHARED has no ops/ops.pbtxt";
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  tensorflow::OpList list;
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(text.str(), &list));
+  std::map<std::string, tensorflow::OpDef> theirs;
+  for (tensorflow::OpDef op : list.op()) {
+    DropProse(&op);
+    DropVendorAdditions(&op);
+    theirs[op.name()] = op;
+  }
+  ASSERT_GT(theirs.size(), 300u);
+
+  ASSERT_TRUE(OpRegistrationStatus().ok()) << OpRegistrationStatus();
+  int compared = 0;
+  for (const OpEntry* entry : AllOps()) {
+    if (entry->def.name()[0] == '_') continue;
+    const auto it = theirs.find(entry->def.name());
+    if (it == theirs.end()) {
+      ADD_FAILURE() << "TensorFlow 1.15 has no op '" << entry->def.name() << "'";
+      continue;
+    }
+    tensorflow::OpDef ours = entry->def;
+    DropProse(&ours);
+    std::string our_text, their_text;
+    google::protobuf::TextFormat::PrintToString(ours, &our_text);
+    google::protobuf::TextFormat::PrintToString(it->second, &their_text);
+    EXPECT_EQ(our_text, their_text) << "signature of " << entry->def.name();
+    ++compared;
+  }
+  EXPECT_GT(compared, 100);
+  RecordProperty("compared", compared);
+}
+
+// Every registered op can infer shapes.
+TEST(Signatures, EveryOpHasAShapeFunction) {
+  for (const OpEntry* entry : AllOps()) {
+    EXPECT_TRUE(static_cast<bool>(entry->shape_fn)) << entry->def.name();
+  }
+}
+
+// Who asks for the gradient of one of these is told that there is none: it would not be zero.
+const std::set<std::string>& OpsWithoutGradientFunction() {
+  static const std::set<std::string>* ops =
+      new std::set<std::string>{"SegmentProd", "UnsortedSegmentProd"};
+  return *ops;
+}
+
+TEST(Signatures, EveryOpSaysWhetherItIsDifferentiable) {
+  for (const OpEntry* entry : AllOps()) {
+    const std::string& op = entry->def.name();
+    if (op[0] == '_' || OpsWithoutGradientFunction().count(op) != 0) continue;
+    EXPECT_NE(static_cast<int>(entry->differentiability),
+              static_cast<int>(OpEntry::Differentiability::kUnknown))
+        << op << " has neither Gradient() nor NotDifferentiable()";
+  }
+}
+
+}  // namespace
+}  // namespace millrace
