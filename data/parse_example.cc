@@ -1,0 +1,460 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two passes over a batch, each in parallel over the examples: the first finds the features that
+// are asked for and counts their values, the second copies them into tensors of known size.
+#include "data/parse_example.h"
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "core/mutex.h"
+#include "data/example_wire.h"
+#include "graph/op_registry.h"
+#include "graph/shape_inference.h"
+#include "runtime/kernel.h"
+
+namespace millrace {
+namespace {
+
+// --- Rules ---------------------------------------------------------------------------------------
+
+struct Dense {
+  DType dtype;
+  bool variable = false;       // the first dimension is as long as it needs to be
+  std::vector<int64_t> shape;  // of one example; -1 first when variable
+  int64_t stride = 1;          // values of one example; of one row when variable
+};
+
+// The attrs, checked. The only place that knows which are legal.
+struct FeatureAttrs {
+  std::vector<DType> sparse_types;
+  std::vector<Dense> dense;
+};
+StatusOr<FeatureAttrs> ReadAttrs(const tensorflow::NodeDef& node) {
+  FeatureAttrs attrs;
+  ASSIGN_OR_RETURN(const int64_t num_sparse, GetAttr<int64_t>(node, "Nsparse"));
+  ASSIGN_OR_RETURN(const int64_t num_dense, GetAttr<int64_t>(node, "Ndense"));
+  ASSIGN_OR_RETURN(attrs.sparse_types, GetAttr<std::vector<DType>>(node, "sparse_types"));
+  ASSIGN_OR_RETURN(const std::vector<DType> dense_types,
+                   GetAttr<std::vector<DType>>(node, "Tdense"));
+  ASSIGN_OR_RETURN(const std::vector<PartialShape> dense_shapes,
+                   GetAttr<std::vector<PartialShape>>(node, "dense_shapes"));
+  const auto check = [](const char* name, size_t size, const char* keys, int64_t num) {
+    if (static_cast<int64_t>(size) == num) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(name, " must have one element for each of the ",
+                                                   num, " ", keys, ", got ", size));
+  };
+  RETURN_IF_ERROR(check("sparse_types", attrs.sparse_types.size(), "sparse_keys", num_sparse));
+  RETURN_IF_ERROR(check("Tdense", dense_types.size(), "dense_keys", num_dense));
+  RETURN_IF_ERROR(check("dense_shapes", dense_shapes.size(), "dense_keys", num_dense));
+  for (size_t d = 0; d < dense_types.size(); ++d) {
+    const PartialShape& shape = dense_shapes[d];
+    if (!shape.has_rank()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("dense_shapes[", d, "] must have a known rank, got ", shape.ToString()));
+    }
+    Dense dense{dense_types[d], false, {shape.dims().begin(), shape.dims().end()}, 1};
+    for (int i = 0; i < shape.rank(); ++i) {
+      if (shape.dim(i) >= 0) {
+        ASSIGN_OR_RETURN(dense.stride, CheckedProduct(dense.stride, shape.dim(i)));
+      } else if (i == 0) {
+        dense.variable = true;
+      } else {
+        return absl::InvalidArgumentError(
+            absl::StrCat("dense_shapes[", d, "] may leave only its first dimension open, got ",
+                         shape.ToString()));
+      }
+    }
+    if (dense.variable && dense.stride == 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "dense_shapes[", d, "] with an open first dimension must have other dimensions > 0, got ",
+          shape.ToString()));
+    }
+    attrs.dense.push_back(std::move(dense));
+  }
+  return attrs;
+}
+
+// names: empty or one for each example.
+Status CheckBatch(const PartialShape& serialized, const PartialShape& names) {
+  if (serialized.has_rank() && serialized.rank() != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("serialized must be a vector, got shape ", serialized.ToString()));
+  }
+  if (names.has_rank() && names.rank() != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("names must be a vector, got shape ", names.ToString()));
+  }
+  if (!serialized.has_rank() || !names.has_rank()) return absl::OkStatus();
+  if (names.dim(0) > 0 && serialized.dim(0) >= 0 && names.dim(0) != serialized.dim(0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("names must be empty or have one element for each of the ", serialized.dim(0),
+                     " examples, got ", names.dim(0)));
+  }
+  return absl::OkStatus();
+}
+
+// Of a fixed feature: the feature's shape, or no elements; of a variable one: one element.
+Status CheckDefault(size_t d, const Dense& dense, const PartialShape& value) {
+  if (!value.IsFullyDefined()) return absl::OkStatus();
+  const int64_t elements = value.num_elements();
+  if (dense.variable) {
+    if (elements == 1) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("dense_defaults[", d,
+                     "] of a feature of variable length must have 1 element, the padding, got "
+                     "shape ",
+                     value.ToString()));
+  }
+  const bool same =
+      std::equal(dense.shape.begin(), dense.shape.end(), value.dims().begin(), value.dims().end());
+  if (elements == 0 || same) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const PartialShape wanted, PartialShape::Make(dense.shape));
+  return absl::InvalidArgumentError(
+      absl::StrCat("dense_defaults[", d, "] must have shape ", wanted.ToString(),
+                   " of the feature or no elements, got ", value.ToString()));
+}
+
+// --- Shape ---------------------------------------------------------------------------------------
+
+Status ParseExampleShape(InferenceContext* c) {
+  ASSIGN_OR_RETURN(const FeatureAttrs attrs, ReadAttrs(c->node()));
+  RETURN_IF_ERROR(CheckBatch(c->input(0), c->input(1)));
+  const int sparse = static_cast<int>(attrs.sparse_types.size());
+  const int dense = static_cast<int>(attrs.dense.size());
+  for (int i = 2; i < 2 + sparse + dense; ++i) {
+    ASSIGN_OR_RETURN(const PartialShape key, c->InputWithRank(i, 0));
+  }
+  int output = 0;
+  for (int i = 0; i < sparse; ++i) c->set_output(output++, {-1, 2});
+  for (int i = 0; i < sparse; ++i) c->set_output(output++, {-1});
+  for (int i = 0; i < sparse; ++i) c->set_output(output++, {2});
+  const int64_t batch = c->input(0).has_rank() ? c->input(0).dim(0) : -1;
+  for (int d = 0; d < dense; ++d) {
+    const Dense& feature = attrs.dense[static_cast<size_t>(d)];
+    RETURN_IF_ERROR(
+        CheckDefault(static_cast<size_t>(d), feature, c->input(2 + sparse + dense + d)));
+    std::vector<int64_t> dims = {batch};
+    dims.insert(dims.end(), feature.shape.begin(), feature.shape.end());
+    ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Make(dims));
+    c->set_output(output++, std::move(shape));
+  }
+  return absl::OkStatus();
+}
+
+// --- Kernel --------------------------------------------------------------------------------------
+
+FeatureKind KindOf(DType dtype) {
+  switch (dtype) {
+    case DT_STRING:
+      return FeatureKind::kBytes;
+    case DT_FLOAT:
+      return FeatureKind::kFloat;
+    case DT_INT64:
+      return FeatureKind::kInt64;
+    default:
+      return FeatureKind::kNone;
+  }
+}
+const char* NameOf(FeatureKind kind) {
+  switch (kind) {
+    case FeatureKind::kBytes:
+      return "string";
+    case FeatureKind::kFloat:
+      return "float";
+    case FeatureKind::kInt64:
+      return "int64";
+    case FeatureKind::kNone:
+      break;
+  }
+  return "none";
+}
+
+// What the first pass finds of one feature in one example.
+struct Found {
+  FeatureView view;
+  int64_t count = -1;  // -1: missing
+};
+
+// The error of the first example that has one, whatever the order in which examples are read.
+class FirstError {
+ public:
+  // Examples after this one need not be read.
+  int64_t limit() const { return limit_.load(std::memory_order_relaxed); }
+  void Report(int64_t example, Status status) {
+    MutexLock lock(&mu_);
+    // Relaxed: only saves work; the status is read after the parallel loop.
+    if (example < limit_.load(std::memory_order_relaxed)) {
+      limit_.store(example, std::memory_order_relaxed);
+      status_ = std::move(status);
+    }
+  }
+  Status status() {
+    MutexLock lock(&mu_);
+    return status_;
+  }
+
+ private:
+  std::atomic<int64_t> limit_ = std::numeric_limits<int64_t>::max();
+  Mutex mu_;
+  Status status_ ABSL_GUARDED_BY(mu_);
+};
+
+// Nanoseconds to find and to copy one feature of one example, measured roughly.
+constexpr double kFindNs = 60;
+constexpr double kCopyNs = 20;
+
+class ParseExampleKernel : public Kernel {
+ public:
+  Status Init(KernelConstruction* c) override {
+    ASSIGN_OR_RETURN(attrs_, ReadAttrs(c->node()));
+    return absl::OkStatus();
+  }
+
+  Status Compute(KernelContext* ctx) const override {
+    const Tensor& serialized = ctx->input(0);
+    const Tensor& names = ctx->input(1);
+    RETURN_IF_ERROR(CheckBatch(serialized.shape(), names.shape()));
+    ASSIGN_OR_RETURN(const std::vector<std::string> keys, Keys(*ctx));
+    for (size_t d = 0; d < attrs_.dense.size(); ++d) {
+      RETURN_IF_ERROR(CheckDefault(d, attrs_.dense[d], Default(*ctx, d).shape()));
+    }
+    ASSIGN_OR_RETURN(const std::vector<Found> found, FindAll(ctx, keys));
+    for (size_t s = 0; s < attrs_.sparse_types.size(); ++s) {
+      RETURN_IF_ERROR(MakeSparse(ctx, found, s));
+    }
+    for (size_t d = 0; d < attrs_.dense.size(); ++d) RETURN_IF_ERROR(MakeDense(ctx, found, d));
+    return absl::OkStatus();
+  }
+
+ private:
+  size_t num_features() const { return attrs_.sparse_types.size() + attrs_.dense.size(); }
+  const Tensor& Default(const KernelContext& ctx, size_t d) const {
+    return ctx.input(static_cast<int>(2 + num_features() + d));
+  }
+  DType TypeOf(size_t feature) const {
+    const size_t sparse = attrs_.sparse_types.size();
+    return feature < sparse ? attrs_.sparse_types[feature] : attrs_.dense[feature - sparse].dtype;
+  }
+
+  // Sparse keys, then dense ones.
+  StatusOr<std::vector<std::string>> Keys(const KernelContext& ctx) const {
+    std::vector<std::string> keys;
+    for (size_t i = 0; i < num_features(); ++i) {
+      const bool is_sparse = i < attrs_.sparse_types.size();
+      ASSIGN_OR_RETURN(std::string key,
+                       ctx.ScalarInput<std::string>(static_cast<int>(2 + i),
+                                                    is_sparse ? "sparse_keys" : "dense_keys"));
+      keys.push_back(std::move(key));
+    }
+    return keys;
+  }
+
+  // found[example * num_features() + feature]
+  StatusOr<std::vector<Found>> FindAll(KernelContext* ctx,
+                                       const std::vector<std::string>& keys) const {
+    const absl::Span<const std::string> examples = ctx->input(0).flat<std::string>();
+    const absl::Span<const std::string> names = ctx->input(1).flat<std::string>();
+    absl::flat_hash_map<absl::string_view, size_t> feature_of;
+    for (size_t i = 0; i < keys.size(); ++i) {
+      if (!feature_of.emplace(keys[i], i).second) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("keys must differ, got '", keys[i], "' for two features"));
+      }
+    }
+    std::vector<Found> found(examples.size() * keys.size());
+    FirstError error;
+    ctx->ParallelFor(
+        static_cast<int64_t>(examples.size()), kFindNs * static_cast<double>(keys.size() + 1),
+        [&](int64_t begin, int64_t end) {
+          std::vector<FeatureEntry> entries;
+          for (int64_t i = begin; i < end && i < error.limit(); ++i) {
+            const size_t example = static_cast<size_t>(i);
+            const absl::string_view name =
+                names.empty() ? absl::string_view("<unknown>") : absl::string_view(names[example]);
+            entries.clear();
+            const Status status = Find(examples[example], name, i, keys, feature_of, &entries,
+                                       &found[example * keys.size()]);
+            if (!status.ok()) error.Report(i, status);
+          }
+        });
+    RETURN_IF_ERROR(error.status());
+    return found;
+  }
+
+  Status Find(absl::string_view bytes, absl::string_view name, int64_t index,
+              const std::vector<std::string>& keys,
+              const absl::flat_hash_map<absl::string_view, size_t>& feature_of,
+              std::vector<FeatureEntry>* entries, Found* found) const {
+    const auto malformed = [&] {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "Name: ", name, ", Index: ", index, ".  Could not parse example input, value of ",
+          bytes.size(), " bytes is no tensorflow.Example"));
+    };
+    if (!ReadExample(bytes, entries)) return malformed();
+    // From the back: the last entry of a key counts.
+    for (auto entry = entries->rbegin(); entry != entries->rend(); ++entry) {
+      const auto at = feature_of.find(entry->key);
+      if (at == feature_of.end()) continue;
+      Found& f = found[at->second];
+      if (f.count != -1) continue;
+      if (!ReadFeature(entry->feature, &f.view)) return malformed();
+      if (f.view.kind == FeatureKind::kNone) {  // an entry without a value: missing, and the last
+        f.count = -2;
+        continue;
+      }
+      const DType dtype = TypeOf(at->second);
+      if (f.view.kind != KindOf(dtype)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("Name: ", name, ", Key: ", keys[at->second], ", Index: ", index,
+                         ".  Data types don't match. Data type: ", NameOf(f.view.kind),
+                         " but expected type: ", DTypeName(dtype)));
+      }
+      if (!CountValues(f.view, &f.count)) return malformed();
+    }
+    const size_t sparse = attrs_.sparse_types.size();
+    for (size_t i = 0; i < keys.size(); ++i) {
+      Found& f = found[i];
+      if (f.count == -2) f.count = -1;
+      if (i < sparse) continue;
+      RETURN_IF_ERROR(CheckCount(attrs_.dense[i - sparse], f.count, name, keys[i], index));
+    }
+    return absl::OkStatus();
+  }
+
+  static Status CheckCount(const Dense& dense, int64_t count, absl::string_view name,
+                           absl::string_view key, int64_t index) {
+    if (count < 0) return absl::OkStatus();
+    const bool fits = dense.variable ? count % dense.stride == 0 : count == dense.stride;
+    if (fits) return absl::OkStatus();
+    const StatusOr<PartialShape> shape = PartialShape::Make(dense.shape);
+    return absl::InvalidArgumentError(
+        absl::StrCat("Name: ", name, ", Key: ", key, ", Index: ", index, ".  Number of ",
+                     DTypeName(dense.dtype), " values != expected.  values size: ", count,
+                     " but output shape: ", shape.ok() ? shape->ToString() : "<invalid>"));
+  }
+
+  // Calls visit.operator()<T>() for the element type.
+  template <typename Visitor>
+  static Status Visit(DType dtype, Visitor&& visit) {
+    switch (dtype) {
+      case DT_STRING:
+        return visit.template operator()<std::string>();
+      case DT_FLOAT:
+        return visit.template operator()<float>();
+      case DT_INT64:
+        return visit.template operator()<int64_t>();
+      default:
+        return absl::InternalError(absl::StrCat("a feature cannot be of ", DTypeName(dtype)));
+    }
+  }
+
+  Status MakeSparse(KernelContext* ctx, const std::vector<Found>& found, size_t s) const {
+    const size_t batch = static_cast<size_t>(ctx->input(0).num_elements());
+    const int sparse = static_cast<int>(attrs_.sparse_types.size());
+    std::vector<int64_t> first(batch + 1, 0);  // where each example's values begin
+    int64_t most = 0;
+    for (size_t i = 0; i < batch; ++i) {
+      const int64_t count = std::max<int64_t>(0, found[i * num_features() + s].count);
+      first[i + 1] = first[i] + count;
+      most = std::max(most, count);
+    }
+    const int output = static_cast<int>(s);
+    ASSIGN_OR_RETURN(const Shape indices_shape, Shape::Make({first[batch], 2}));
+    ASSIGN_OR_RETURN(Tensor * indices, ctx->AllocateOutput(output, indices_shape));
+    ASSIGN_OR_RETURN(Tensor * values,
+                     ctx->AllocateOutput(sparse + output, indices_shape.WithoutDim(1)));
+    ctx->set_output(2 * sparse + output,
+                    Tensor::Vector<int64_t>({static_cast<int64_t>(batch), most}));
+    return Visit(attrs_.sparse_types[s], [&]<typename T>() {
+      const absl::Span<int64_t> at = indices->mutable_flat<int64_t>();
+      const absl::Span<T> to = values->mutable_flat<T>();
+      ctx->ParallelFor(static_cast<int64_t>(batch), kCopyNs, [&](int64_t begin, int64_t end) {
+        for (size_t i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+          const size_t from = static_cast<size_t>(first[i]);
+          const size_t count = static_cast<size_t>(first[i + 1]) - from;
+          for (size_t k = 0; k < count; ++k) {
+            at[2 * (from + k)] = static_cast<int64_t>(i);
+            at[2 * (from + k) + 1] = static_cast<int64_t>(k);
+          }
+          if (count > 0) CopyValues(found[i * num_features() + s].view, to.subspan(from, count));
+        }
+      });
+      return absl::OkStatus();
+    });
+  }
+
+  Status MakeDense(KernelContext* ctx, const std::vector<Found>& found, size_t d) const {
+    const Dense& dense = attrs_.dense[d];
+    const size_t batch = static_cast<size_t>(ctx->input(0).num_elements());
+    const size_t feature = attrs_.sparse_types.size() + d;
+    const Tensor& default_value = Default(*ctx, d);
+    const auto of = [&](size_t i) -> const Found& { return found[i * num_features() + feature]; };
+    std::vector<int64_t> dims = {static_cast<int64_t>(batch)};
+    dims.insert(dims.end(), dense.shape.begin(), dense.shape.end());
+    if (dense.variable) {
+      int64_t most = 0;
+      for (size_t i = 0; i < batch; ++i) most = std::max(most, of(i).count);
+      dims[1] = most / dense.stride;
+    } else if (default_value.num_elements() == 0 && dense.stride > 0) {
+      for (size_t i = 0; i < batch; ++i) {
+        if (of(i).count >= 0) continue;
+        const absl::Span<const std::string> names = ctx->input(1).flat<std::string>();
+        return absl::InvalidArgumentError(absl::StrCat(
+            "Name: ", names.empty() ? "<unknown>" : names[i],
+            ", Feature: ", ctx->input(static_cast<int>(2 + feature)).scalar<std::string>(),
+            " (data type: ", DTypeName(dense.dtype), ") is required but could not be found."));
+      }
+    }
+    ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
+    const int output = static_cast<int>(3 * attrs_.sparse_types.size() + d);
+    ASSIGN_OR_RETURN(Tensor * result, ctx->AllocateOutput(output, shape));
+    if (result->num_elements() == 0) return absl::OkStatus();
+    const size_t row = static_cast<size_t>(result->num_elements()) / batch;
+    return Visit(dense.dtype, [&]<typename T>() {
+      const absl::Span<T> to = result->mutable_flat<T>();
+      const absl::Span<const T> missing = default_value.flat<T>();
+      ctx->ParallelFor(
+          static_cast<int64_t>(batch), kCopyNs + 0.5 * static_cast<double>(row),
+          [&](int64_t begin, int64_t end) {
+            for (size_t i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+              const absl::Span<T> out = to.subspan(i * row, row);
+              const size_t count = static_cast<size_t>(std::max<int64_t>(0, of(i).count));
+              if (of(i).count >= 0) CopyValues(of(i).view, out.first(count));
+              if (dense.variable) {
+                std::fill(out.begin() + static_cast<ptrdiff_t>(count), out.end(), missing[0]);
+              } else if (of(i).count < 0) {
+                std::copy(missing.begin(), missing.end(), out.begin());
+              }
+            }
+          });
+      return absl::OkStatus();
+    });
+  }
+
+  FeatureAttrs attrs_;
+};
+
+const OpRegistration kParseExample = OpSpec("ParseExample")
+                                         .Input("serialized: string")
+                                         .Input("names: string")
+                                         .Input("sparse_keys: Nsparse * string")
+                                         .Input("dense_keys: Ndense * string")
+                                         .Input("dense_defaults: Tdense")
+                                         .Output("sparse_indices: Nsparse * int64")
+                                         .Output("sparse_values: sparse_types")
+                                         .Output("sparse_shapes: Nsparse * int64")
+                                         .Output("dense_values: Tdense")
+                                         .Attr("Nsparse: int >= 0")
+                                         .Attr("Ndense: int >= 0")
+                                         .Attr("sparse_types: list({float, int64, string}) >= 0")
+                                         .Attr("Tdense: list({float, int64, string}) >= 0")
+                                         .Attr("dense_shapes: list(shape) >= 0")
+                                         .Shape(ParseExampleShape)
+                                         .NotDifferentiable();
+const KernelRegistration kParseExampleKernel = KernelFor<ParseExampleKernel>("ParseExample");
+
+}  // namespace
+}  // namespace millrace
