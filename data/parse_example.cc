@@ -276,7 +276,7 @@ class ParseExampleKernel : public Kernel {
                 names.empty() ? absl::string_view("<unknown>") : absl::string_view(names[example]);
             entries.clear();
             const Status status = Find(examples[example], name, i, keys, feature_of, &entries,
-                                       &found[example * keys.size()]);
+                                       found.data() + example * keys.size());
             if (!status.ok()) error.Report(i, status);
           }
         });
