@@ -18,6 +18,7 @@
 #include "gtest/gtest.h"
 #include "ops/activations.h"
 #include "ops/add_n.h"
+#include "ops/asserts.h"
 #include "ops/bias.h"
 #include "ops/cast.h"
 #include "ops/concat.h"
@@ -26,12 +27,14 @@
 #include "ops/conv.h"
 #include "ops/cwise_binary.h"
 #include "ops/cwise_unary.h"
+#include "ops/dynamic_partition.h"
 #include "ops/gather.h"
 #include "ops/identity.h"
 #include "ops/indices.h"
 #include "ops/matmul.h"
 #include "ops/placeholder.h"
 #include "ops/pool.h"
+#include "ops/queue.h"
 #include "ops/random.h"
 #include "ops/reduction.h"
 #include "ops/reshape.h"
@@ -41,7 +44,9 @@
 #include "ops/slice.h"
 #include "ops/softmax.h"
 #include "ops/state.h"
+#include "ops/string_split.h"
 #include "ops/strings.h"
+#include "ops/top_k.h"
 #include "ops/training_ops.h"
 #include "ops/transpose.h"
 #include "ops/xent.h"
@@ -105,6 +110,10 @@ const std::vector<Call>& Calls() {
       // add_n
       {"AddN", [](const S& s) { AddN(s, Outputs{F(s), F(s)}); }},
       {"AccumulateNV2", [](const S& s) { AccumulateNV2(s, Outputs{F(s), F(s)}, {2}); }},
+      // asserts
+      {"Assert", [](const S& s) { Assert(s, B(s), Outputs{F(s), Str(s)}, {.summarize = 4}); }},
+      {"CheckNumerics", [](const S& s) { CheckNumerics(s, F(s), "loss"); }},
+      {"Print", [](const S& s) { Print(s, F(s), Outputs{F(s), Str(s)}, {.message = "x"}); }},
       // bias
       {"BiasAdd", [](const S& s) { BiasAdd(s, F(s), F(s), {.data_format = "NCHW"}); }},
       MILLRACE_BINARY(BiasAddV1),
@@ -209,6 +218,12 @@ const std::vector<Call>& Calls() {
       MILLRACE_BINARY(RsqrtGrad),
       MILLRACE_BINARY(ReciprocalGrad),
       MILLRACE_BINARY(InvGrad),
+      // dynamic_partition
+      {"DynamicPartition", [](const S& s) { DynamicPartition(s, F(s), I(s), 2); }},
+      {"DynamicStitch",
+       [](const S& s) { DynamicStitch(s, Outputs{I(s), I(s)}, Outputs{F(s), F(s)}); }},
+      {"ParallelDynamicStitch",
+       [](const S& s) { ParallelDynamicStitch(s, Outputs{I(s)}, Outputs{F(s)}); }},
       // gather
       {"GatherV2", [](const S& s) { GatherV2(s, F(s), I(s), I(s)); }},
       {"Gather", [](const S& s) { Gather(s, F(s), I(s)); }},
@@ -243,6 +258,25 @@ const std::vector<Call>& Calls() {
       {"MaxPoolV2", [](const S& s) { MaxPoolV2(s, F(s), I(s), I(s)); }},
       {"MaxPoolGradV2", [](const S& s) { MaxPoolGradV2(s, F(s), F(s), F(s), I(s), I(s)); }},
       {"MaxPoolGradGradV2", [](const S& s) { MaxPoolGradGradV2(s, F(s), F(s), F(s), I(s), I(s)); }},
+      // queue
+      {"FIFOQueueV2",
+       [](const S& s) { FIFOQueueV2(s, {DT_FLOAT}, {.shapes = {PartialShape({2})}, .capacity = 3}); }},
+      {"QueueEnqueueV2",
+       [](const S& s) { QueueEnqueueV2(s, FIFOQueueV2(s, {DT_FLOAT}), Outputs{F(s)}); }},
+      {"QueueEnqueueManyV2",
+       [](const S& s) { QueueEnqueueManyV2(s, FIFOQueueV2(s, {DT_FLOAT}), Outputs{F(s)}); }},
+      {"QueueDequeueV2",
+       [](const S& s) { QueueDequeueV2(s, FIFOQueueV2(s, {DT_FLOAT}), {DT_FLOAT}); }},
+      {"QueueDequeueManyV2",
+       [](const S& s) { QueueDequeueManyV2(s, FIFOQueueV2(s, {DT_FLOAT}), I(s), {DT_FLOAT}); }},
+      {"QueueDequeueUpToV2",
+       [](const S& s) { QueueDequeueUpToV2(s, FIFOQueueV2(s, {DT_FLOAT}), I(s), {DT_FLOAT}); }},
+      {"QueueCloseV2",
+       [](const S& s) {
+         QueueCloseV2(s, FIFOQueueV2(s, {DT_FLOAT}), {.cancel_pending_enqueues = true});
+       }},
+      {"QueueSizeV2", [](const S& s) { QueueSizeV2(s, FIFOQueueV2(s, {DT_FLOAT})); }},
+      {"QueueIsClosedV2", [](const S& s) { QueueIsClosedV2(s, FIFOQueueV2(s, {DT_FLOAT})); }},
       // random
       {"RandomUniform", [](const S& s) { RandomUniform(s, I(s), DT_FLOAT, {.seed = 3}); }},
       {"RandomUniformInt", [](const S& s) { RandomUniformInt(s, I(s), I(s), I(s), {.seed = 3}); }},
@@ -328,6 +362,14 @@ const std::vector<Call>& Calls() {
        [](const S& s) { ScatterUpdate(s, Ref(s), I(s), F(s), {.use_locking = false}); }},
       // strings
       {"StringJoin", [](const S& s) { StringJoin(s, Outputs{Str(s), Str(s)}, {.separator = ","}); }},
+      // string_split
+      {"StringSplit", [](const S& s) { StringSplit(s, Str(s), Str(s), {.skip_empty = false}); }},
+      {"ReduceJoin", [](const S& s) { ReduceJoin(s, Str(s), I(s), {.separator = "-"}); }},
+      // top_k
+      {"TopKV2", [](const S& s) { TopKV2(s, F(s), I(s), {.sorted = false}); }},
+      {"TopK", [](const S& s) { TopK(s, F(s), 2); }},
+      {"InTopKV2", [](const S& s) { InTopKV2(s, F(s), I(s), I(s)); }},
+      {"InTopK", [](const S& s) { InTopK(s, F(s), I(s), 2); }},
       // training_ops
       {"ApplyGradientDescent", [](const S& s) { ApplyGradientDescent(s, Ref(s), F(s), F(s)); }},
       {"ResourceApplyGradientDescent",
