@@ -212,7 +212,7 @@ Status PlanDim(const SlicedDim& dim, int d, int64_t size, const std::optional<In
     return absl::InvalidArgumentError(absl::StrCat(
         "only stride 1 allowed on non-range indexing, got strides[", *dim.item, "] = ", step));
   }
-  plan->steps.push_back(step);
+  plan->steps.push_back(dim.shrinks ? 1 : step);
   plan->begin.push_back(0);
   plan->sizes.push_back(dim.shrinks ? 1 : -1);
   if (size == -1) return absl::OkStatus();
@@ -254,6 +254,7 @@ Status PlanDim(const SlicedDim& dim, int d, int64_t size, const std::optional<In
   const uint64_t stride =
       step > 0 ? static_cast<uint64_t>(step) : uint64_t{0} - static_cast<uint64_t>(step);
   count = length <= 0 ? 0 : static_cast<int64_t>((static_cast<uint64_t>(length) - 1) / stride) + 1;
+  if (count <= 1) plan->steps.back() = 1;  // no step is taken; a huge one would overflow offsets
   return absl::OkStatus();
 }
 

@@ -144,6 +144,20 @@ TEST(StridedSlice, AgreesWithNumPy) {
   for (const Strided& c : cases) ExpectTensorEqual(RunOp1(StridedCall(Grid(), c)), c.want);
 }
 
+TEST(StridedSlice, StepsOf64BitsDoNotOverflow) {
+  const int64_t min = std::numeric_limits<int64_t>::min(),
+                max = std::numeric_limits<int64_t>::max();
+  for (const int64_t step : {min, max}) {
+    const Tensor y = RunOp1(OpCall("StridedSlice")
+                                .Input(Grid())
+                                .Input(Tensor::Vector<int64_t>({step == min ? max : min}))
+                                .Input(Tensor::Vector<int64_t>({step}))
+                                .Input(Tensor::Vector<int64_t>({step})));
+    ExpectTensorEqual(y, step == min ? TensorOf<float>({1, 4}, {20, 21, 22, 23})
+                                     : TensorOf<float>({1, 4}, {0, 1, 2, 3}));
+  }
+}
+
 TEST(StridedSlice, GradientOpPutsValuesWhereTheSliceReads) {
   const Tensor y = RunOp1(OpCall("StridedSliceGrad")
                               .Input(Ints({3, 4}))
