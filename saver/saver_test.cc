@@ -467,6 +467,15 @@ TEST_F(SaverTest, CheckpointsOfOtherDirectoriesAreForgottenNotDeleted) {
   EXPECT_TRUE(CheckpointExists(kFiles, JoinPath(other, "m-1")));
 }
 
+TEST_F(SaverTest, DirectoryMayBeWrittenInSeveralWays) {
+  FileSession session(kFiles);
+  auto saver = Saver::FromDef(TestDef(1));
+  ASSERT_OK(saver->Save(&session, Path("m"), 1).status());
+  ASSERT_OK(saver->Save(&session, directory_ + "//m", 2).status());
+  EXPECT_EQ(Indexes(directory_), std::set<std::string>{"m-2"});
+  EXPECT_EQ(LatestCheckpoint(kFiles, directory_ + "//"), Path("m-2"));
+}
+
 TEST_F(SaverTest, PrefixOfTheStateFileIsRefused) {
   auto saver = Saver::FromDef(TestDef(1));
   FileSession session(kFiles);

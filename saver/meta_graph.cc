@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "saver/meta_graph.h"
+
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/text_format.h>
+
+#include <limits>
+#include <map>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "graph/import_export.h"
+
+namespace millrace {
+namespace {
+
+// Nesting of text messages: real files have about 15 levels.
+constexpr int kMaxTextNesting = 100;
+
+class FirstError : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int line, int column, const std::string& message) override {
+    if (text_.empty()) text_ = absl::StrCat(line + 1, ":", column + 1, ": ", message);
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+// Calls fn(node) for every node of the graph and of its functions.
+template <typename Fn>
+Status ForEachNode(tensorflow::GraphDef* def, Fn fn) {
+  for (auto& node : *def->mutable_node()) RETURN_IF_ERROR(fn(&node));
+  for (auto& function : *def->mutable_library()->mutable_function()) {
+    for (auto& node : *function.mutable_node_def()) RETURN_IF_ERROR(fn(&node));
+  }
+  return absl::OkStatus();
+}
+
+const tensorflow::OpDef::AttrDef* FindAttr(const tensorflow::OpDef& op, const std::string& name) {
+  for (const auto& attr : op.attr()) {
+    if (attr.name() == name) return &attr;
+  }
+  return nullptr;
+}
+
+bool HasDefault(const tensorflow::OpDef& op, const std::string& name,
+                const tensorflow::AttrValue& value) {
+  const tensorflow::OpDef::AttrDef* attr = FindAttr(op, name);
+  return attr != nullptr && attr->has_default_value() &&
+         DeterministicBytes(attr->default_value()) == DeterministicBytes(value);
+}
+
+// An OpDef as graphs carry it: without prose.
+tensorflow::OpDef Stripped(tensorflow::OpDef op) {
+  op.clear_summary();
+  op.clear_description();
+  for (auto& arg : *op.mutable_input_arg()) arg.clear_description();
+  for (auto& arg : *op.mutable_output_arg()) arg.clear_description();
+  for (auto& attr : *op.mutable_attr()) attr.clear_description();
+  return op;
+}
+
+}  // namespace
+
+std::string DeterministicBytes(const google::protobuf::Message& message) {
+  std::string bytes;
+  {
+    google::protobuf::io::StringOutputStream stream(&bytes);
+    google::protobuf::io::CodedOutputStream coded(&stream);
+    coded.SetSerializationDeterministic(true);
+    message.SerializeToCodedStream(&coded);
+  }
+  return bytes;
+}
+
+Status ParseBytes(absl::string_view bytes, const std::string& path, absl::string_view what,
+                  google::protobuf::Message* message) {
+  if (bytes.size() > static_cast<size_t>(std::numeric_limits<int>::max()) ||
+      !message->ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+    return absl::DataLossError(absl::StrCat("File '", path, "' must hold a ", what, ", got ",
+                                            bytes.size(), " bytes that are none"));
+  }
+  return absl::OkStatus();
+}
+
+Status ParseText(absl::string_view text, const std::string& path, absl::string_view what,
+                 google::protobuf::Message* message) {
+  google::protobuf::TextFormat::Parser parser;
+  FirstError error;
+  parser.RecordErrorsTo(&error);
+  parser.SetRecursionLimit(kMaxTextNesting);
+  if (!parser.ParseFromString(std::string(text), message)) {
+    return absl::DataLossError(
+        absl::StrCat("File '", path, "' must hold the text of a ", what, ", got ", error.text()));
+  }
+  return absl::OkStatus();
+}
+
+StatusOr<tensorflow::MetaGraphDef> ExportMetaGraph(const Scope& scope,
+                                                   const MetaGraphOptions& options) {
+  tensorflow::MetaGraphDef meta;
+  ASSIGN_OR_RETURN(*meta.mutable_graph_def(), scope.ToGraphDef());
+  std::map<std::string, const tensorflow::OpDef*> used;
+  RETURN_IF_ERROR(ForEachNode(meta.mutable_graph_def(), [&](tensorflow::NodeDef* node) {
+    if (options.clear_devices) node->clear_device();
+    const OpEntry* entry = LookUpOp(node->op());
+    if (entry == nullptr) return absl::OkStatus();
+    used[node->op()] = &entry->def;
+    if (options.strip_default_attrs) {
+      std::vector<std::string> removed;
+      for (const auto& [name, value] : node->attr()) {
+        if (HasDefault(entry->def, name, value)) removed.push_back(name);
+      }
+      for (const std::string& name : removed) node->mutable_attr()->erase(name);
+    }
+    return absl::OkStatus();
+  }));
+  tensorflow::MetaGraphDef::MetaInfoDef* info = meta.mutable_meta_info_def();
+  for (const auto& [name, op] : used) *info->mutable_stripped_op_list()->add_op() = Stripped(*op);
+  for (const std::string& tag : options.tags) info->add_tags(tag);
+  info->set_tensorflow_version(kTensorFlowVersion);
+  info->set_stripped_default_attrs(options.strip_default_attrs);
+  if (options.saver_def) *meta.mutable_saver_def() = *options.saver_def;
+  for (const auto& [key, collection] : *scope.collections()) {
+    (*meta.mutable_collection_def())[key] = collection;
+  }
+  return meta;
+}
+
+Status RemoveUnknownDefaultAttrs(tensorflow::MetaGraphDef* meta) {
+  std::map<std::string, const tensorflow::OpDef*> producer;
+  for (const auto& op : meta->meta_info_def().stripped_op_list().op()) producer[op.name()] = &op;
+  return ForEachNode(meta->mutable_graph_def(), [&](tensorflow::NodeDef* node) -> Status {
+    const OpEntry* entry = LookUpOp(node->op());
+    const auto theirs = producer.find(node->op());
+    if (entry == nullptr || theirs == producer.end()) return absl::OkStatus();
+    std::vector<std::string> removed;
+    for (const auto& [name, value] : node->attr()) {
+      if (absl::StartsWith(name, "_") || FindAttr(entry->def, name) != nullptr ||
+          FindAttr(*theirs->second, name) == nullptr) {
+        continue;
+      }
+      if (!HasDefault(*theirs->second, name, value)) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            node->op(), " '", node->name(), "': attr '", name,
+            "' is unknown to this program and must have its default, got ", AttrToString(value)));
+      }
+      removed.push_back(name);
+    }
+    for (const std::string& name : removed) node->mutable_attr()->erase(name);
+    return absl::OkStatus();
+  });
+}
+
+StatusOr<Scope> ImportMetaGraph(tensorflow::MetaGraphDef meta, ConstantEvaluator* evaluator) {
+  RETURN_IF_ERROR(RemoveUnknownDefaultAttrs(&meta));
+  auto graph = std::make_unique<Graph>();
+  RETURN_IF_ERROR(ImportGraphDef(meta.graph_def(), {}, graph.get()));
+  ASSIGN_OR_RETURN(Scope scope, Scope::ForGraph(std::move(graph), evaluator));
+  for (const auto& [key, collection] : meta.collection_def()) {
+    (*scope.collections())[key] = collection;
+  }
+  return scope;
+}
+
+Status WriteMetaGraph(FileSystem* fs, const std::string& path,
+                      const tensorflow::MetaGraphDef& meta) {
+  std::string bytes;
+  if (absl::EndsWith(path, "txt")) {
+    google::protobuf::TextFormat::PrintToString(meta, &bytes);
+  } else {
+    bytes = DeterministicBytes(meta);
+  }
+  return WriteFileAtomically(fs, path, bytes);
+}
+
+StatusOr<tensorflow::MetaGraphDef> ReadMetaGraph(FileSystem* fs, const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string bytes, ReadFileToString(fs, path));
+  tensorflow::MetaGraphDef meta;
+  RETURN_IF_ERROR(absl::EndsWith(path, "txt") ? ParseText(bytes, path, "MetaGraphDef", &meta)
+                                              : ParseBytes(bytes, path, "MetaGraphDef", &meta));
+  return meta;
+}
+
+}  // namespace millrace

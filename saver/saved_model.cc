@@ -1,0 +1,473 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "saver/saved_model.h"
+
+#include <google/protobuf/text_format.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_join.h"
+#include "core/crc32c.h"
+#include "core/fail_point.h"
+#include "core/logging.h"
+#include "saver/meta_graph.h"
+#include "saver/tensor_bundle.h"
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kSchemaVersion = 1;
+// Collections that loaders of older and newer files know.
+constexpr char kAssetsCollection[] = "saved_model_assets";
+constexpr char kMainOpCollection[] = "saved_model_main_op";
+constexpr char kLegacyInitOpCollection[] = "legacy_init_op";
+
+std::string VariablesPrefix(const std::string& directory) {
+  return JoinPath(JoinPath(directory, kVariablesDirectory), kVariablesFile);
+}
+
+std::string TagsText(const std::vector<std::string>& tags) {
+  return absl::StrCat("{ ", absl::StrJoin(tags, ", "), " }");
+}
+
+std::set<std::string> TagSet(const tensorflow::MetaGraphDef& meta) {
+  return {meta.meta_info_def().tags().begin(), meta.meta_info_def().tags().end()};
+}
+
+// The assets of a meta graph: its field, else the collection of older files.
+StatusOr<std::vector<tensorflow::AssetFileDef>> AssetsOf(const tensorflow::MetaGraphDef& meta) {
+  std::vector<tensorflow::AssetFileDef> assets(meta.asset_file_def().begin(),
+                                               meta.asset_file_def().end());
+  if (!assets.empty()) return assets;
+  const auto found = meta.collection_def().find(kAssetsCollection);
+  if (found == meta.collection_def().end()) return assets;
+  for (const google::protobuf::Any& any : found->second.any_list().value()) {
+    tensorflow::AssetFileDef asset;
+    // The name of the type is not looked at: old files have other prefixes.
+    if (!asset.ParseFromString(any.value())) {
+      return absl::DataLossError(absl::StrCat("SavedModel: collection '", kAssetsCollection,
+                                              "' must hold assets, got bytes that are none"));
+    }
+    assets.push_back(std::move(asset));
+  }
+  return assets;
+}
+
+bool HasNode(const tensorflow::GraphDef& graph, absl::string_view name) {
+  return std::any_of(graph.node().begin(), graph.node().end(),
+                     [&](const tensorflow::NodeDef& node) { return node.name() == name; });
+}
+
+bool HasVariables(const tensorflow::GraphDef& graph) {
+  return std::any_of(graph.node().begin(), graph.node().end(), [](const auto& node) {
+    return node.op() == "VariableV2" || node.op() == "Variable" || node.op() == "VarHandleOp";
+  });
+}
+
+// The operation that makes the model ready once variables are restored; "" when there is none.
+StatusOr<std::string> InitOp(const tensorflow::MetaGraphDef& meta) {
+  std::string source, name;
+  const auto signature = meta.signature_def().find(kInitOpSignature);
+  if (signature != meta.signature_def().end()) {
+    source = absl::StrCat("signature '", kInitOpSignature, "'");
+    const auto output = signature->second.outputs().find(kInitOpSignature);
+    if (output == signature->second.outputs().end()) {
+      return absl::NotFoundError(absl::StrCat("SavedModel: ", source,
+                                              " must name the init op in its output '",
+                                              kInitOpSignature, "', got none"));
+    }
+    name = output->second.name();
+  } else {
+    for (const char* key : {kMainOpCollection, kLegacyInitOpCollection}) {
+      const auto found = meta.collection_def().find(key);
+      if (found == meta.collection_def().end()) continue;
+      source = absl::StrCat("collection '", key, "'");
+      if (found->second.node_list().value_size() != 1) {
+        return absl::NotFoundError(absl::StrCat("SavedModel: ", source, " must name one node, got ",
+                                                found->second.node_list().value_size()));
+      }
+      name = found->second.node_list().value(0);
+      break;
+    }
+  }
+  if (source.empty()) return std::string();
+  StatusOr<TensorName> parsed = ParseTensorName(name);
+  if (!parsed.ok() || !HasNode(meta.graph_def(), parsed->node)) {
+    return absl::NotFoundError(absl::StrCat("SavedModel: the init op '", name, "' of ", source,
+                                            " must be in the graph, got no such node"));
+  }
+  return parsed->node;
+}
+
+// Do the signatures speak of tensors that the graph has?
+Status CheckSignatures(const tensorflow::MetaGraphDef& meta) {
+  std::set<absl::string_view> nodes;
+  for (const auto& node : meta.graph_def().node()) nodes.insert(node.name());
+  const auto check = [&](const std::string& key, const char* kind, const std::string& name,
+                         const tensorflow::TensorInfo& info) -> Status {
+    std::vector<std::string> tensors;
+    if (info.has_coo_sparse()) {
+      tensors = {info.coo_sparse().values_tensor_name(), info.coo_sparse().indices_tensor_name(),
+                 info.coo_sparse().dense_shape_tensor_name()};
+    } else if (info.encoding_case() == tensorflow::TensorInfo::kName) {
+      tensors = {info.name()};
+    }
+    for (const std::string& tensor : tensors) {
+      const StatusOr<TensorName> parsed = ParseTensorName(tensor);
+      if (!parsed.ok() || nodes.count(parsed->node) == 0) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("SavedModel: signature '", key, "': ", kind, " '", name,
+                         "' must be a tensor of the graph, got '", tensor, "'"));
+      }
+    }
+    return absl::OkStatus();
+  };
+  for (const auto& [key, signature] : meta.signature_def()) {
+    if (key == kInitOpSignature) continue;  // reported as init op
+    for (const auto& [name, info] : signature.inputs()) {
+      RETURN_IF_ERROR(check(key, "input", name, info));
+    }
+    for (const auto& [name, info] : signature.outputs()) {
+      RETURN_IF_ERROR(check(key, "output", name, info));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+// --- Signatures ----------------------------------------------------------------------------------
+
+StatusOr<tensorflow::TensorInfo> MakeTensorInfo(const Scope& scope, Output output) {
+  RETURN_IF_ERROR(scope.status());
+  if (!output.valid()) {
+    return absl::InvalidArgumentError("must be a tensor of the graph, got an invalid output");
+  }
+  tensorflow::TensorInfo info;
+  info.set_name(output.name());
+  info.set_dtype(static_cast<tensorflow::DataType>(WithoutRef(output.dtype())));
+  scope.shape(output).ToProto(info.mutable_tensor_shape());
+  return info;
+}
+
+StatusOr<tensorflow::SignatureDef> BuildSignatureDef(const Scope& scope, const NamedOutputs& inputs,
+                                                     const NamedOutputs& outputs,
+                                                     absl::string_view method_name) {
+  tensorflow::SignatureDef signature;
+  for (const auto& [name, input] : inputs) {
+    StatusOr<tensorflow::TensorInfo> info = MakeTensorInfo(scope, input);
+    if (!info.ok()) return Prefixed(absl::StrCat("Signature: input '", name, "'"), info.status());
+    (*signature.mutable_inputs())[name] = *std::move(info);
+  }
+  for (const auto& [name, output] : outputs) {
+    StatusOr<tensorflow::TensorInfo> info = MakeTensorInfo(scope, output);
+    if (!info.ok()) return Prefixed(absl::StrCat("Signature: output '", name, "'"), info.status());
+    (*signature.mutable_outputs())[name] = *std::move(info);
+  }
+  signature.set_method_name(std::string(method_name));
+  return signature;
+}
+
+StatusOr<tensorflow::SignatureDef> PredictSignatureDef(const Scope& scope,
+                                                       const NamedOutputs& inputs,
+                                                       const NamedOutputs& outputs) {
+  return BuildSignatureDef(scope, inputs, outputs, kPredictMethod);
+}
+
+StatusOr<tensorflow::SignatureDef> ClassifySignatureDef(const Scope& scope, Output examples,
+                                                        Output classes, Output scores) {
+  NamedOutputs outputs;
+  if (classes.valid()) outputs["classes"] = classes;
+  if (scores.valid()) outputs["scores"] = scores;
+  if (outputs.empty()) {
+    return absl::InvalidArgumentError(
+        "Signature: a classification must have classes or scores, got neither");
+  }
+  return BuildSignatureDef(scope, {{"inputs", examples}}, outputs, kClassifyMethod);
+}
+
+StatusOr<tensorflow::SignatureDef> RegressSignatureDef(const Scope& scope, Output examples,
+                                                       Output predictions) {
+  return BuildSignatureDef(scope, {{"inputs", examples}}, {{"outputs", predictions}},
+                           kRegressMethod);
+}
+
+// --- Writing -------------------------------------------------------------------------------------
+
+StatusOr<std::unique_ptr<SavedModelBuilder>> SavedModelBuilder::Open(std::string directory,
+                                                                     FileSystem* file_system) {
+  if (file_system->FileExists(directory)) {
+    ASSIGN_OR_RETURN(const auto children, file_system->GetChildren(directory));
+    if (!children.empty()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("SavedModel '", directory, "': the export directory must be new or empty, ",
+                       "got ", children.size(), " files in it"));
+    }
+  }
+  RETURN_IF_ERROR(file_system->RecursivelyCreateDirectory(directory));
+  return std::unique_ptr<SavedModelBuilder>(
+      new SavedModelBuilder(std::move(directory), file_system));
+}
+
+StatusOr<std::string> SavedModelBuilder::CopyAsset(const std::string& source) {
+  ASSIGN_OR_RETURN(const std::string bytes, ReadFileToString(fs_, source));
+  const std::string fingerprint = absl::StrCat(Crc32c(bytes), " ", bytes.size());
+  const std::string base = Basename(source);
+  std::string name = base;
+  for (int i = 1;; ++i) {
+    const auto [known, is_new] = assets_.emplace(name, fingerprint);
+    if (is_new) break;
+    if (known->second == fingerprint) {
+      // Equal checksums are not equal files.
+      ASSIGN_OR_RETURN(
+          const std::string copy,
+          ReadFileToString(fs_, JoinPath(JoinPath(directory_, kAssetsDirectory), name)));
+      if (copy == bytes) return name;
+    }
+    name = absl::StrCat(base, "_", i);
+  }
+  const std::string folder = JoinPath(directory_, kAssetsDirectory);
+  RETURN_IF_ERROR(fs_->RecursivelyCreateDirectory(folder));
+  RETURN_IF_ERROR(WriteFileAtomically(fs_, JoinPath(folder, name), bytes));
+  return name;
+}
+
+Status SavedModelBuilder::Add(tensorflow::MetaGraphDef meta, absl::Span<const Asset> assets) {
+  if (meta.meta_info_def().tags().empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "SavedModel '", directory_, "': a meta graph must have at least one tag, got none"));
+  }
+  for (const auto& other : model_.meta_graphs()) {
+    if (TagSet(other) == TagSet(meta)) {
+      const std::set<std::string> tags = TagSet(meta);
+      return absl::InvalidArgumentError(absl::StrCat(
+          "SavedModel '", directory_, "': each meta graph must have tags of its own, got ",
+          TagsText({tags.begin(), tags.end()}), " twice"));
+    }
+  }
+  RETURN_IF_ERROR(Prefixed(absl::StrCat("'", directory_, "'"), CheckSignatures(meta)));
+  RETURN_IF_ERROR(Prefixed(absl::StrCat("'", directory_, "'"), InitOp(meta).status()));
+  for (const Asset& asset : assets) {
+    tensorflow::AssetFileDef def;
+    def.mutable_tensor_info()->set_name(asset.tensor);
+    ASSIGN_OR_RETURN(*def.mutable_filename(), CopyAsset(asset.source));
+    *meta.add_asset_file_def() = def;
+    (*meta.mutable_collection_def())[kAssetsCollection].mutable_any_list()->add_value()->PackFrom(
+        def);
+  }
+  *model_.add_meta_graphs() = std::move(meta);
+  return absl::OkStatus();
+}
+
+Status SavedModelBuilder::AddMetaGraphAndVariables(Session* session, tensorflow::MetaGraphDef meta,
+                                                   absl::Span<const Asset> assets) {
+  if (model_.meta_graphs_size() > 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("SavedModel '", directory_, "': variables must be added once, with the first ",
+                     "meta graph, got a further one; use AddMetaGraph"));
+  }
+  const tensorflow::SaverDef saver = meta.saver_def();
+  RETURN_IF_ERROR(Add(std::move(meta), assets));
+  if (saver.save_tensor_name().empty()) return absl::OkStatus();
+  const std::string prefix = VariablesPrefix(directory_);
+  Status saved = fs_->RecursivelyCreateDirectory(Dirname(prefix));
+  if (saved.ok()) {
+    saved = session
+                ->Run({{saver.filename_tensor_name(), Tensor::Scalar<std::string>(prefix)}},
+                      {saver.save_tensor_name()})
+                .status();
+  }
+  if (!saved.ok()) model_.clear_meta_graphs();
+  return saved;
+}
+
+Status SavedModelBuilder::AddMetaGraph(tensorflow::MetaGraphDef meta,
+                                       absl::Span<const Asset> assets) {
+  if (model_.meta_graphs_size() == 0) {
+    return absl::FailedPreconditionError(absl::StrCat("SavedModel '", directory_,
+                                                      "': the first meta graph must come with the ",
+                                                      "variables; use AddMetaGraphAndVariables"));
+  }
+  return Add(std::move(meta), assets);
+}
+
+Status SavedModelBuilder::Save(bool as_text) {
+  if (model_.meta_graphs_size() == 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "SavedModel '", directory_, "': a model must have at least one meta graph, got none"));
+  }
+  model_.set_saved_model_schema_version(kSchemaVersion);
+  std::string bytes;
+  if (as_text) {
+    google::protobuf::TextFormat::PrintToString(model_, &bytes);
+  } else {
+    bytes = DeterministicBytes(model_);
+  }
+  // The names of the folders, before the file that makes them a model.
+  RETURN_IF_ERROR(fs_->SyncDirectory(directory_));
+  RETURN_IF_ERROR(FailPoint("saved_model/before_model"));
+  RETURN_IF_ERROR(WriteFileAtomically(
+      fs_, JoinPath(directory_, as_text ? kSavedModelTextFile : kSavedModelFile), bytes));
+  return fs_->SyncDirectory(Dirname(directory_));
+}
+
+namespace {
+
+StatusOr<tensorflow::MetaGraphDef> MakeMetaGraph(const Scope& scope, const Saver* saver,
+                                                 const SavedModelOptions& options) {
+  MetaGraphOptions meta_options;
+  meta_options.tags = options.tags;
+  if (saver != nullptr) meta_options.saver_def = saver->def();
+  meta_options.clear_devices = options.clear_devices;
+  meta_options.strip_default_attrs = options.strip_default_attrs;
+  ASSIGN_OR_RETURN(tensorflow::MetaGraphDef meta, ExportMetaGraph(scope, meta_options));
+  for (const auto& [key, signature] : options.signatures) {
+    (*meta.mutable_signature_def())[key] = signature;
+  }
+  if (options.main_op.valid()) {
+    auto* nodes = (*meta.mutable_collection_def())[kMainOpCollection].mutable_node_list();
+    nodes->clear_value();
+    nodes->add_value(options.main_op.name());
+  }
+  return meta;
+}
+
+}  // namespace
+
+Status SavedModelBuilder::AddMetaGraphAndVariables(Session* session, const Scope& scope,
+                                                   const Saver* saver,
+                                                   const SavedModelOptions& options) {
+  ASSIGN_OR_RETURN(tensorflow::MetaGraphDef meta, MakeMetaGraph(scope, saver, options));
+  return AddMetaGraphAndVariables(session, std::move(meta), options.assets);
+}
+
+Status SavedModelBuilder::AddMetaGraph(const Scope& scope, const Saver* saver,
+                                       const SavedModelOptions& options) {
+  ASSIGN_OR_RETURN(tensorflow::MetaGraphDef meta, MakeMetaGraph(scope, saver, options));
+  return AddMetaGraph(std::move(meta), options.assets);
+}
+
+// --- Reading -------------------------------------------------------------------------------------
+
+StatusOr<tensorflow::SavedModel> ReadSavedModel(FileSystem* fs, const std::string& directory) {
+  tensorflow::SavedModel model;
+  const std::string binary = JoinPath(directory, kSavedModelFile);
+  const std::string text = JoinPath(directory, kSavedModelTextFile);
+  std::string path;
+  if (fs->FileExists(binary)) {
+    path = binary;
+    ASSIGN_OR_RETURN(const std::string bytes, ReadFileToString(fs, path));
+    RETURN_IF_ERROR(ParseBytes(bytes, path, "SavedModel", &model));
+  } else if (fs->FileExists(text)) {
+    path = text;
+    ASSIGN_OR_RETURN(const std::string bytes, ReadFileToString(fs, path));
+    RETURN_IF_ERROR(ParseText(bytes, path, "SavedModel", &model));
+  } else {
+    return absl::NotFoundError(absl::StrCat(
+        "Could not find SavedModel .pb or .pbtxt at supplied export directory path: ", directory));
+  }
+  if (model.meta_graphs().empty()) {
+    return absl::DataLossError(
+        absl::StrCat("SavedModel '", path, "' must have at least one meta graph, got none"));
+  }
+  return model;
+}
+
+StatusOr<const tensorflow::MetaGraphDef*> FindMetaGraph(const tensorflow::SavedModel& model,
+                                                        absl::Span<const std::string> tags) {
+  const std::set<std::string> wanted(tags.begin(), tags.end());
+  for (const tensorflow::MetaGraphDef& meta : model.meta_graphs()) {
+    if (TagSet(meta) == wanted) return &meta;
+  }
+  // TensorFlow's text, which users search for.
+  return absl::NotFoundError(absl::StrCat(
+      "Could not find meta graph def matching supplied tags: ",
+      TagsText({wanted.begin(), wanted.end()}),
+      ". To inspect available tag-sets in the SavedModel, please use the SavedModel CLI: "
+      "`saved_model_cli`"));
+}
+
+StatusOr<std::vector<Feed>> AssetFeeds(FileSystem* fs, const std::string& directory,
+                                       const tensorflow::MetaGraphDef& meta) {
+  ASSIGN_OR_RETURN(const auto assets, AssetsOf(meta));
+  std::vector<Feed> feeds;
+  for (const tensorflow::AssetFileDef& asset : assets) {
+    if (asset.filename().empty() || Basename(asset.filename()) != asset.filename()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("SavedModel '", directory, "': an asset must be a file in '",
+                       kAssetsDirectory, "', got '", asset.filename(), "'"));
+    }
+    const std::string path = JoinPath(JoinPath(directory, kAssetsDirectory), asset.filename());
+    if (!fs->FileExists(path)) {
+      return absl::NotFoundError(absl::StrCat("SavedModel '", directory, "': asset file '", path,
+                                              "' must exist, got no such file"));
+    }
+    feeds.emplace_back(asset.tensor_info().name(), Tensor::Scalar<std::string>(path));
+  }
+  return feeds;
+}
+
+StatusOr<tensorflow::SignatureDef> SavedModelBundle::Signature(const std::string& key) const {
+  const auto found = meta_graph_def.signature_def().find(key);
+  if (found != meta_graph_def.signature_def().end()) return found->second;
+  std::set<std::string> keys;
+  for (const auto& [name, signature] : meta_graph_def.signature_def()) keys.insert(name);
+  return absl::NotFoundError(absl::StrCat("SavedModel: signature '", key, "' must be one of ",
+                                          TagsText({keys.begin(), keys.end()})));
+}
+
+StatusOr<SavedModelBundle> LoadSavedModel(const SessionOptions& options,
+                                          const std::string& directory,
+                                          absl::Span<const std::string> tags,
+                                          FileSystem* file_system) {
+  ASSIGN_OR_RETURN(const tensorflow::SavedModel model, ReadSavedModel(file_system, directory));
+  ASSIGN_OR_RETURN(const tensorflow::MetaGraphDef* meta, FindMetaGraph(model, tags));
+  SavedModelBundle bundle;
+  bundle.meta_graph_def = *meta;
+  const auto where = [&](const Status& status) {
+    return Prefixed(absl::StrCat("SavedModel '", directory, "'"), status);
+  };
+  RETURN_IF_ERROR(where(CheckSignatures(*meta)));
+  StatusOr<std::string> init_op = InitOp(*meta);
+  if (!init_op.ok()) return where(init_op.status());
+  ASSIGN_OR_RETURN(const std::vector<Feed> assets, AssetFeeds(file_system, directory, *meta));
+  for (const Feed& asset : assets) {
+    const StatusOr<TensorName> tensor = ParseTensorName(asset.name);
+    if (!tensor.ok() || !HasNode(meta->graph_def(), tensor->node)) {
+      return absl::NotFoundError(absl::StrCat("SavedModel '", directory, "': asset tensor '",
+                                              asset.name, "' must be in the graph"));
+    }
+  }
+  const std::string variables = VariablesPrefix(directory);
+  const bool has_checkpoint = file_system->FileExists(BundleIndexPath(variables));
+  const tensorflow::SaverDef& saver = meta->saver_def();
+  if (!has_checkpoint && !saver.restore_op_name().empty() && HasVariables(meta->graph_def())) {
+    return absl::NotFoundError(absl::StrCat("SavedModel '", directory,
+                                            "': its graph has variables; '",
+                                            BundleIndexPath(variables), "' must exist"));
+  }
+
+  RETURN_IF_ERROR(where(RemoveUnknownDefaultAttrs(&bundle.meta_graph_def)));
+  ASSIGN_OR_RETURN(bundle.session, NewSession(options));
+  RETURN_IF_ERROR(where(bundle.session->Extend(bundle.meta_graph_def.graph_def())));
+  if (has_checkpoint && !saver.restore_op_name().empty()) {
+    std::vector<Feed> feeds = assets;
+    feeds.emplace_back(saver.filename_tensor_name(), Tensor::Scalar<std::string>(variables));
+    RETURN_IF_ERROR(where(bundle.session->Run(feeds, {}, {saver.restore_op_name()}).status()));
+  } else {
+    LogInfo("SavedModel '", directory, "' has no variables");
+  }
+  if (!init_op->empty()) {
+    RETURN_IF_ERROR(where(bundle.session->Run(assets, {}, {*init_op}).status()));
+  }
+  return bundle;
+}
+
+StatusOr<SavedModelBundle> LoadSavedModel(const SessionOptions& options,
+                                          const std::string& directory,
+                                          std::initializer_list<std::string> tags) {
+  return LoadSavedModel(options, directory, absl::MakeConstSpan(tags.begin(), tags.size()));
+}
+
+}  // namespace millrace
