@@ -99,11 +99,10 @@ void ZeroChannels(const PoolShape& s, T* result, int64_t begin, int64_t end) {
   }
 }
 
-template <typename T>
-void MaxGradient(const PoolShape& s, const void* input, const void* grad, void* result_memory,
-                 int64_t begin, int64_t end) {
-  T* result = static_cast<T*>(result_memory);
-  ZeroChannels(s, result, begin, end);
+// kAdds: windows overlap, so what they give adds up; otherwise each pixel is written at most once.
+template <typename T, bool kAdds>
+void GiveToLargest(const PoolShape& s, const void* input, const void* grad, T* result,
+                   int64_t begin, int64_t end) {
   for (int64_t r = 0; r < s.out_rows; ++r) {
     const Cells rows = RowsOf(s, r);
     for (int64_t c = 0; c < s.out_cols; ++c) {
@@ -116,12 +115,32 @@ void MaxGradient(const PoolShape& s, const void* input, const void* grad, void* 
         ForEachCell(s, rows, cols, [&](int64_t pixel, int32_t k) {
           T* to = result + pixel * s.channels + from;
           for (int64_t i = 0; i < n; ++i) {
-            const Wide<T> given = which[i] == k ? Load(g[from + i]) : Wide<T>();
-            to[i] = Store<T>(WrapAdd(Load(to[i]), given));
+            if constexpr (kAdds) {
+              const Wide<T> given = which[i] == k ? Load(g[from + i]) : Wide<T>();
+              to[i] = Store<T>(WrapAdd(Load(to[i]), given));
+            } else {
+              to[i] = which[i] == k ? g[from + i] : T();
+            }
           }
         });
       }
     }
+  }
+}
+
+template <typename T>
+void MaxGradient(const PoolShape& s, const void* input, const void* grad, void* result_memory,
+                 int64_t begin, int64_t end) {
+  T* result = static_cast<T*>(result_memory);
+  const bool overlap = s.stride_rows < s.window_rows || s.stride_cols < s.window_cols;
+  const bool tiled = s.stride_rows == s.window_rows && s.stride_cols == s.window_cols &&
+                     RowsOf(s, s.out_rows - 1).end == s.in_rows &&
+                     ColsOf(s, s.out_cols - 1).end == s.in_cols;
+  if (!tiled) ZeroChannels(s, result, begin, end);
+  if (overlap) {
+    GiveToLargest<T, true>(s, input, grad, result, begin, end);
+  } else {
+    GiveToLargest<T, false>(s, input, grad, result, begin, end);
   }
 }
 
