@@ -21,7 +21,8 @@ namespace millrace {
 
 struct ProgressOptions {
   int64_t last_step = 0;
-  // Whether lines are rewritten; decided by isatty(output) when not given.
+  // Whether lines are rewritten. kAuto: as the environment variable MILLRACE_PROGRESS says ("live"
+  // or "plain"; a launcher that reads the lines sets it), else by isatty(output).
   enum class Style { kAuto, kTerminal, kPlain } style = Style::kAuto;
   absl::Duration terminal_period = absl::Milliseconds(200);
   absl::Duration plain_period = absl::Seconds(2);

@@ -65,5 +65,29 @@ TEST(ProgressTest, TerminalLineIsRewrittenAndEnded) {
   EXPECT_EQ(text, "\rstep 0/10  loss 1.25\rstep 10/10  loss 1  10.0 steps/s  0:00 left\n");
 }
 
+TEST(ProgressTest, ALauncherDecidesByTheEnvironment) {
+  struct Case {
+    const char* variable;
+    const char* text;
+  };
+  // A memory stream is no terminal.
+  for (const Case& c : {Case{"live", "\rstep 0/10  loss 1\n"}, Case{"plain", "step 0/10  loss 1\n"},
+                        Case{"", "step 0/10  loss 1\n"}}) {
+    setenv("MILLRACE_PROGRESS", c.variable, 1);
+    ProgressOptions options;
+    options.last_step = 10;
+    EXPECT_EQ(Written(options, [](Progress& progress) { progress.Update(0, 1); }), c.text);
+    unsetenv("MILLRACE_PROGRESS");
+  }
+  // An explicit style is not overruled.
+  setenv("MILLRACE_PROGRESS", "live", 1);
+  ProgressOptions options;
+  options.last_step = 10;
+  options.style = ProgressOptions::Style::kPlain;
+  EXPECT_EQ(Written(options, [](Progress& progress) { progress.Update(0, 1); }),
+            "step 0/10  loss 1\n");
+  unsetenv("MILLRACE_PROGRESS");
+}
+
 }  // namespace
 }  // namespace millrace
