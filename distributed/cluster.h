@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_DISTRIBUTED_CLUSTER_H_
+#define MILLRACE_DISTRIBUTED_CLUSTER_H_
+
+// ClusterSpec: which jobs there are and where their tasks listen.
+// ClusterConfig: a ClusterSpec and who this process is in it, as TF_CONFIG says.
+//
+// TF_CONFIG = {"cluster": {"ps": ["host:port", ...], "master"|"chief": [...], "worker": [...]},
+//              "task": {"type": "...", "index": n}, ...}
+// Absent, empty or without a cluster: one process, no server.
+//
+// Values; thread-compatible. Failure: InvalidArgument names the field and the value.
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "core/status.h"
+#include "proto/cluster.pb.h"
+
+namespace millrace {
+
+class ClusterSpec {
+ public:
+  ClusterSpec() = default;
+  // Addresses must be "host:port" and unique; task numbers may be sparse.
+  static StatusOr<ClusterSpec> Make(const std::map<std::string, std::vector<std::string>>& jobs);
+  static StatusOr<ClusterSpec> FromProto(const tensorflow::ClusterDef& def);
+  tensorflow::ClusterDef ToProto() const;
+
+  bool empty() const { return jobs_.empty(); }
+  std::vector<std::string> jobs() const;                // sorted
+  std::vector<int> tasks(absl::string_view job) const;  // sorted; empty for an unknown job
+  int num_tasks(absl::string_view job) const;
+  // NotFound.
+  StatusOr<std::string> address(absl::string_view job, int task) const;
+
+ private:
+  std::map<std::string, std::map<int, std::string>> jobs_;
+};
+
+class ClusterConfig {
+ public:
+  ClusterConfig() = default;  // one process
+  // Parses the text of TF_CONFIG.
+  static StatusOr<ClusterConfig> Parse(absl::string_view json);
+  // The environment variable TF_CONFIG.
+  static StatusOr<ClusterConfig> FromEnvironment();
+
+  const ClusterSpec& cluster() const { return cluster_; }
+  bool is_local() const { return cluster_.empty(); }
+  // "ps", "worker", "master", "chief", "evaluator"; "" for one process.
+  const std::string& job() const { return job_; }
+  int task() const { return task_; }
+  // The task that initialises, saves and exports: chief or master, else worker 0; true for one
+  // process.
+  bool is_chief() const;
+  // "/job:worker/task:1"; "" for one process.
+  std::string task_device() const;
+
+ private:
+  ClusterSpec cluster_;
+  std::string job_;
+  int task_ = 0;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_DISTRIBUTED_CLUSTER_H_
