@@ -1,0 +1,635 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "distributed/grpc_session.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "core/logging.h"
+#include "distributed/grpc_transport.h"
+#include "distributed/tensor_coding.h"
+#include "graph/graph.h"
+#include "runtime/session.h"
+#include "runtime/source_lines.h"
+
+namespace millrace {
+namespace {
+
+constexpr char kScheme[] = "grpc://";
+
+// Fields with tensors.
+constexpr int kRunStepFeed = 2;       // RunStepRequest.feed
+constexpr int kRunStepTensor = 1;     // RunStepResponse.tensor
+constexpr int kRunCallableFeed = 3;   // RunCallableRequest.feed
+constexpr int kRunCallableFetch = 1;  // RunCallableResponse.fetch
+
+// How much longer a client waits than the master was told to.
+constexpr absl::Duration kAnswerSlack = absl::Seconds(5);
+// For calls that only set up or tidy up.
+constexpr absl::Duration kControlTimeout = absl::Minutes(10);
+constexpr absl::Duration kCloseTimeout = absl::Seconds(30);
+
+// Registries of the process, like that of session factories; here while servers live.
+struct LocalMasters {
+  Mutex mu;
+  std::map<std::string, std::shared_ptr<MasterInterface>> by_address ABSL_GUARDED_BY(mu);
+};
+LocalMasters& local_masters() {
+  static LocalMasters* const masters = new LocalMasters;
+  return *masters;
+}
+
+StatusOr<grpc::ByteBuffer> Encode(const google::protobuf::MessageLite& message) {
+  MessageWriter writer;
+  writer.AddMessage(message);
+  return writer.Finish();
+}
+
+// --- The client's side of the wire ---------------------------------------------------------------
+
+class GrpcMaster : public MasterInterface {
+ public:
+  explicit GrpcMaster(std::shared_ptr<RpcChannel> channel) : channel_(std::move(channel)) {}
+
+  Status CreateSession(const tensorflow::CreateSessionRequest& request, absl::Duration timeout, int,
+                       tensorflow::CreateSessionResponse* response) override {
+    RpcOptions options;
+    // The master gives up at the deadline that it sees with the call.
+    options.deadline = absl::Now() + timeout;
+    options.wait_for_ready = true;
+    const Status status = Call("CreateSession", options, request, response);
+    if (absl::IsDeadlineExceeded(status) && status.message() == "Deadline Exceeded") {
+      return absl::DeadlineExceededError(absl::StrCat(
+          "Session: the master at ", channel_->address(), " and its tasks must answer ", "within ",
+          absl::FormatDuration(timeout), ", got no answer"));
+    }
+    return status;
+  }
+  Status ExtendSession(const tensorflow::ExtendSessionRequest& request,
+                       tensorflow::ExtendSessionResponse* response) override {
+    if (request.ByteSizeLong() > static_cast<size_t>(kMaxMessageBytes)) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("Session: a graph must be below 2 GiB to travel, got ",
+                       request.ByteSizeLong(), " bytes; keep large constants in files"));
+    }
+    return Call("ExtendSession", Control(), request, response);
+  }
+  StatusOr<StepResult> RunStep(const tensorflow::RunStepRequest& request,
+                               absl::Span<const NamedTensor> feeds) override {
+    tensorflow::RunStepRequest message = request;
+    message.set_store_errors_in_response_body(true);
+    MessageWriter writer;
+    writer.AddMessage(message);
+    for (const NamedTensor& feed : feeds) {
+      RETURN_IF_ERROR(writer.AddNamedTensor(kRunStepFeed, feed.name, feed.value));
+    }
+    ASSIGN_OR_RETURN(const grpc::ByteBuffer bytes, writer.Finish());
+    ASSIGN_OR_RETURN(const grpc::ByteBuffer answer,
+                     channel_->Call(absl::StrCat(kMasterService, "RunStep"),
+                                    StepOptions(request.options().timeout_in_ms()), bytes));
+    tensorflow::RunStepResponse response;
+    std::vector<DecodedTensor> tensors;
+    RETURN_IF_ERROR(DecodeMessage("RunStepResponse", answer, kRunStepTensor,
+                                  TensorField::kNamedOrIndexed, &tensors, &response));
+    if (response.status_code() != 0) {
+      return Status(static_cast<absl::StatusCode>(response.status_code()),
+                    response.status_error_message());
+    }
+    if (tensors.size() != static_cast<size_t>(request.fetch_size())) {
+      return absl::InternalError(absl::StrCat("RunStepResponse: ", request.fetch_size(),
+                                              " tensors must be there, got ", tensors.size()));
+    }
+    return ResultOf(std::move(tensors), response.mutable_metadata());
+  }
+  Status MakeCallable(const tensorflow::MakeCallableRequest& request,
+                      tensorflow::MakeCallableResponse* response) override {
+    return Call("MakeCallable", Control(), request, response);
+  }
+  StatusOr<StepResult> RunCallable(const tensorflow::RunCallableRequest& request,
+                                   absl::Span<const Tensor> feeds,
+                                   const tensorflow::RunOptions*) override {
+    MessageWriter writer;
+    writer.AddMessage(request);
+    for (const Tensor& feed : feeds) RETURN_IF_ERROR(writer.AddTensor(kRunCallableFeed, feed));
+    ASSIGN_OR_RETURN(const grpc::ByteBuffer bytes, writer.Finish());
+    ASSIGN_OR_RETURN(
+        const grpc::ByteBuffer answer,
+        channel_->Call(absl::StrCat(kMasterService, "RunCallable"), StepOptions(0), bytes));
+    tensorflow::RunCallableResponse response;
+    std::vector<DecodedTensor> tensors;
+    RETURN_IF_ERROR(DecodeMessage("RunCallableResponse", answer, kRunCallableFetch,
+                                  TensorField::kTensor, &tensors, &response));
+    return ResultOf(std::move(tensors), response.mutable_metadata());
+  }
+  Status ReleaseCallable(const tensorflow::ReleaseCallableRequest& request) override {
+    return Call("ReleaseCallable", Control(), request, nullptr);
+  }
+  Status CloseSession(const tensorflow::CloseSessionRequest& request) override {
+    RpcOptions options;
+    options.deadline = absl::Now() + kCloseTimeout;
+    return Call("CloseSession", options, request, nullptr);
+  }
+  Status ListDevices(const tensorflow::ListDevicesRequest& request,
+                     tensorflow::ListDevicesResponse* response) override {
+    return Call("ListDevices", Control(), request, response);
+  }
+  Status Reset(const tensorflow::ResetRequest& request) override {
+    return Call("Reset", Control(), request, nullptr);
+  }
+
+ private:
+  static RpcOptions Control() {
+    RpcOptions options;
+    options.deadline = absl::Now() + kControlTimeout;
+    return options;
+  }
+  static RpcOptions StepOptions(int64_t timeout_ms) {
+    RpcOptions options;
+    if (timeout_ms > 0) {
+      options.deadline = absl::Now() + absl::Milliseconds(timeout_ms) + kAnswerSlack;
+    }
+    return options;
+  }
+  static StepResult ResultOf(std::vector<DecodedTensor> tensors,
+                             tensorflow::RunMetadata* metadata) {
+    StepResult result;
+    for (DecodedTensor& tensor : tensors) result.fetches.push_back(std::move(tensor.value));
+    result.metadata.Swap(metadata);
+    return result;
+  }
+  Status Call(const char* method, const RpcOptions& options,
+              const google::protobuf::MessageLite& request,
+              google::protobuf::MessageLite* response) {
+    ASSIGN_OR_RETURN(const grpc::ByteBuffer bytes, Encode(request));
+    ASSIGN_OR_RETURN(const grpc::ByteBuffer answer,
+                     channel_->Call(absl::StrCat(kMasterService, method), options, bytes));
+    return response == nullptr ? absl::OkStatus() : DecodeMessage(method, answer, response);
+  }
+
+  const std::shared_ptr<RpcChannel> channel_;
+};
+
+// --- The server's side ---------------------------------------------------------------------------
+
+void Respond(ServerCall* call, const Status& status,
+             const google::protobuf::MessageLite& response) {
+  if (!status.ok()) return call->FinishWithStatus(status);
+  const StatusOr<grpc::ByteBuffer> message = Encode(response);
+  if (!message.ok()) return call->FinishWithStatus(message.status());
+  call->Finish(*message);
+}
+
+// A method without tensors, which may block and so leaves the poller.
+template <typename Request, typename Response>
+RpcServer::Handler Blocking(const char* name, IoPool* pool,
+                            std::function<Status(ServerCall*, const Request&, Response*)> method) {
+  return [name, pool, method](std::shared_ptr<ServerCall> call, const grpc::ByteBuffer& bytes) {
+    auto request = std::make_shared<Request>();
+    const Status status = DecodeMessage(name, bytes, request.get());
+    if (!status.ok()) return call->FinishWithStatus(status);
+    pool->Schedule([call, request, method] {
+      Response response;
+      const Status result = method(call.get(), *request, &response);
+      Respond(call.get(), result, response);
+    });
+  };
+}
+
+void FinishStep(ServerCall* call, const tensorflow::RunStepRequest& request,
+                StatusOr<StepResult> result) {
+  MessageWriter writer;
+  tensorflow::RunStepResponse response;
+  Status status = result.status();
+  for (int i = 0; status.ok() && i < request.fetch_size(); ++i) {
+    status = writer.AddNamedTensor(kRunStepTensor, request.fetch(i),
+                                   result->fetches[static_cast<size_t>(i)]);
+  }
+  if (!status.ok() && !request.store_errors_in_response_body()) {
+    return call->FinishWithStatus(status);
+  }
+  if (status.ok()) {
+    response.mutable_metadata()->Swap(&result->metadata);
+  } else {
+    response.set_status_code(static_cast<tensorflow::error::Code>(status.code()));
+    response.set_status_error_message(std::string(status.message()));
+  }
+  writer.AddMessage(response);
+  const StatusOr<grpc::ByteBuffer> message = writer.Finish();
+  if (!message.ok()) return call->FinishWithStatus(message.status());
+  call->Finish(*message);
+}
+
+void ServeRunStep(Master* master, IoPool* pool, std::shared_ptr<ServerCall> call,
+                  const grpc::ByteBuffer& bytes) {
+  auto request = std::make_shared<tensorflow::RunStepRequest>();
+  std::vector<DecodedTensor> tensors;
+  const Status read = DecodeMessage("RunStepRequest", bytes, kRunStepFeed,
+                                    TensorField::kNamedOrIndexed, &tensors, request.get());
+  if (!read.ok()) return call->FinishWithStatus(read);
+  std::vector<NamedTensor> feeds;
+  for (DecodedTensor& tensor : tensors) {
+    feeds.push_back({std::move(tensor.name), std::move(tensor.value), false});
+  }
+  // The signature may have to be compiled, which waits for other tasks.
+  pool->Schedule([master, call, request, feeds = std::move(feeds)] {
+    master->RunStepAsync(*request, feeds, call->cancellation(),
+                         [call, request](StatusOr<StepResult> result) {
+                           FinishStep(call.get(), *request, std::move(result));
+                         });
+  });
+}
+
+void ServeRunCallable(Master* master, std::shared_ptr<ServerCall> call,
+                      const grpc::ByteBuffer& bytes) {
+  tensorflow::RunCallableRequest request;
+  std::vector<DecodedTensor> tensors;
+  const Status read = DecodeMessage("RunCallableRequest", bytes, kRunCallableFeed,
+                                    TensorField::kTensor, &tensors, &request);
+  if (!read.ok()) return call->FinishWithStatus(read);
+  std::vector<Tensor> feeds;
+  for (DecodedTensor& tensor : tensors) feeds.push_back(std::move(tensor.value));
+  master->RunCallableAsync(request, feeds, call->cancellation(),
+                           [call](StatusOr<StepResult> result) {
+                             if (!result.ok()) return call->FinishWithStatus(result.status());
+                             MessageWriter writer;
+                             tensorflow::RunCallableResponse response;
+                             response.mutable_metadata()->Swap(&result->metadata);
+                             writer.AddMessage(response);
+                             for (const Tensor& tensor : result->fetches) {
+                               const Status added = writer.AddTensor(kRunCallableFetch, tensor);
+                               if (!added.ok()) return call->FinishWithStatus(added);
+                             }
+                             const StatusOr<grpc::ByteBuffer> message = writer.Finish();
+                             if (!message.ok()) return call->FinishWithStatus(message.status());
+                             call->Finish(*message);
+                           });
+}
+
+// --- The session ---------------------------------------------------------------------------------
+
+std::string WithIndex(const std::string& name) {
+  const StatusOr<TensorName> parsed = ParseTensorName(name);
+  if (!parsed.ok() || parsed->index == kControlSlot) return name;
+  return absl::StrCat(parsed->node, ":", parsed->index);
+}
+
+class GrpcSession : public Session {
+ public:
+  GrpcSession(std::shared_ptr<MasterInterface> master, std::string handle)
+      : shared_(std::make_shared<Shared>()) {
+    shared_->master = std::move(master);
+    shared_->handle = std::move(handle);
+  }
+  ~GrpcSession() override {
+    const Status closed = Close();
+    if (!closed.ok()) LogInfo("Session was not closed properly: ", closed.ToString());
+  }
+
+  using Session::Extend;
+  using Session::Run;
+
+  Status Extend(const tensorflow::GraphDef& graph) override {
+    RETURN_IF_ERROR(shared_->Open());
+    MutexLock lock(&extend_mu_);
+    tensorflow::ExtendSessionRequest request;
+    request.set_session_handle(shared_->handle);
+    request.set_current_graph_version(version_);
+    *request.mutable_graph_def() = graph;
+    tensorflow::ExtendSessionResponse response;
+    RETURN_IF_ERROR(shared_->Complete(shared_->master->ExtendSession(request, &response)));
+    version_ = response.new_graph_version();
+    MutexLock names(&shared_->mu);
+    for (const tensorflow::NodeDef& node : graph.node()) {
+      const OpEntry* const op = LookUpOp(node.op());
+      if (op != nullptr && op->def.output_arg_size() == 0) shared_->operations.insert(node.name());
+    }
+    return absl::OkStatus();
+  }
+
+  StatusOr<std::vector<Tensor>> Run(const tensorflow::RunOptions& options,
+                                    absl::Span<const Feed> feeds,
+                                    absl::Span<const FetchName> fetches,
+                                    absl::Span<const FetchName> targets,
+                                    tensorflow::RunMetadata* metadata) override {
+    RETURN_IF_ERROR(shared_->Open());
+    Signature signature;
+    std::vector<NamedTensor> values;
+    for (const Feed& feed : feeds) signature.feeds.push_back(feed.name);
+    for (const FetchName& fetch : fetches) signature.fetches.push_back(fetch.name());
+    for (const FetchName& target : targets) signature.targets.push_back(target.name());
+    const Wanted wanted = shared_->Resolve(signature);
+    for (size_t i = 0; i < feeds.size(); ++i) {
+      values.push_back({WithIndex(feeds[i].name), feeds[i].value, false});
+    }
+    StepResult result;
+    if (wanted.fetches.empty() && wanted.targets.empty() && !wanted.results.empty()) {
+      // Everything fetched was fed: nothing runs.
+    } else {
+      tensorflow::RunStepRequest request;
+      request.set_session_handle(shared_->handle);
+      for (const std::string& fetch : wanted.fetches) request.add_fetch(fetch);
+      for (const std::string& target : wanted.targets) request.add_target(target);
+      *request.mutable_options() = options;
+      StatusOr<StepResult> ran = shared_->master->RunStep(request, values);
+      if (!ran.ok()) return shared_->Complete(ran.status());
+      result = *std::move(ran);
+    }
+    if (metadata != nullptr) metadata->Swap(&result.metadata);
+    std::vector<Tensor> fed;
+    for (NamedTensor& value : values) fed.push_back(std::move(value.value));
+    return Arrange(wanted, fed, std::move(result.fetches));
+  }
+
+  StatusOr<std::unique_ptr<PreparedStep>> Prepare(const Signature& signature) override {
+    RETURN_IF_ERROR(shared_->Open());
+    auto step = std::make_unique<Prepared>(shared_);
+    step->num_feeds = signature.feeds.size();
+    step->wanted = shared_->Resolve(signature);
+    if (step->wanted.fetches.empty() && step->wanted.targets.empty() &&
+        !step->wanted.results.empty()) {
+      return std::unique_ptr<PreparedStep>(std::move(step));
+    }
+    tensorflow::MakeCallableRequest request;
+    request.set_session_handle(shared_->handle);
+    for (const std::string& feed : signature.feeds) {
+      request.mutable_options()->add_feed(WithIndex(feed));
+    }
+    for (const std::string& fetch : step->wanted.fetches)
+      request.mutable_options()->add_fetch(fetch);
+    for (const std::string& target : step->wanted.targets) {
+      request.mutable_options()->add_target(target);
+    }
+    tensorflow::MakeCallableResponse response;
+    RETURN_IF_ERROR(shared_->Complete(shared_->master->MakeCallable(request, &response)));
+    step->handle = response.handle();
+    return std::unique_ptr<PreparedStep>(std::move(step));
+  }
+
+  Status Close() override {
+    {
+      MutexLock lock(&shared_->mu);
+      if (shared_->closed) return absl::OkStatus();
+      shared_->closed = true;
+    }
+    tensorflow::CloseSessionRequest request;
+    request.set_session_handle(shared_->handle);
+    return shared_->master->CloseSession(request);
+  }
+
+  StatusOr<std::vector<tensorflow::DeviceAttributes>> ListDevices() override {
+    RETURN_IF_ERROR(shared_->Open());
+    tensorflow::ListDevicesRequest request;
+    request.set_session_handle(shared_->handle);
+    tensorflow::ListDevicesResponse response;
+    RETURN_IF_ERROR(shared_->master->ListDevices(request, &response));
+    std::vector<tensorflow::DeviceAttributes> devices(response.local_device().begin(),
+                                                      response.local_device().end());
+    devices.insert(devices.end(), response.remote_device().begin(), response.remote_device().end());
+    return devices;
+  }
+
+ protected:
+  void AddSourceLines(std::vector<std::pair<std::string, std::string>> lines) override {
+    shared_->lines.Add(std::move(lines));
+  }
+
+ private:
+  // What of a signature goes to the master, and where the client's results come from.
+  struct Wanted {
+    struct Result {
+      bool fed;
+      size_t index;  // of the feed, or of `fetches`
+    };
+    std::vector<std::string> fetches, targets;
+    std::vector<Result> results;
+  };
+  struct Shared {
+    std::shared_ptr<MasterInterface> master;
+    std::string handle;
+    SourceLines lines;
+    Mutex mu;
+    bool closed ABSL_GUARDED_BY(mu) = false;
+    absl::flat_hash_set<std::string> operations ABSL_GUARDED_BY(mu);  // nodes without outputs
+
+    Status Open() {
+      MutexLock lock(&mu);
+      return closed ? absl::CancelledError("Session has been closed.") : absl::OkStatus();
+    }
+    Status Complete(const Status& status) const { return lines.Complete(status); }
+    Wanted Resolve(const Signature& signature) {
+      Wanted wanted;
+      std::map<std::string, size_t> fed, fetched;
+      for (size_t i = 0; i < signature.feeds.size(); ++i) {
+        fed.emplace(WithIndex(signature.feeds[i]), i);
+      }
+      MutexLock lock(&mu);
+      for (const std::string& target : signature.targets) {
+        // A target may be given by a tensor's name, too.
+        const StatusOr<TensorName> name = ParseTensorName(target);
+        wanted.targets.push_back(name.ok() ? name->node : target);
+      }
+      for (const std::string& fetch : signature.fetches) {
+        if (operations.count(fetch) != 0) {
+          wanted.targets.push_back(fetch);
+          continue;
+        }
+        const std::string name = WithIndex(fetch);
+        if (const auto it = fed.find(name); it != fed.end()) {
+          wanted.results.push_back({true, it->second});
+          continue;
+        }
+        const auto [it, fresh] = fetched.emplace(name, wanted.fetches.size());
+        if (fresh) wanted.fetches.push_back(name);
+        wanted.results.push_back({false, it->second});
+      }
+      return wanted;
+    }
+  };
+  static std::vector<Tensor> Arrange(const Wanted& wanted, absl::Span<const Tensor> fed,
+                                     std::vector<Tensor> fetched) {
+    std::vector<Tensor> results;
+    for (const Wanted::Result& result : wanted.results) {
+      results.push_back(result.fed ? fed[result.index] : fetched[result.index]);
+    }
+    return results;
+  }
+
+  class Prepared : public PreparedStep {
+   public:
+    explicit Prepared(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
+    ~Prepared() override {
+      if (handle == 0 || !shared_->Open().ok()) return;
+      tensorflow::ReleaseCallableRequest request;
+      request.set_session_handle(shared_->handle);
+      request.set_handle(handle);
+      shared_->master->ReleaseCallable(request).IgnoreError();  // gone with its session otherwise
+    }
+    StatusOr<std::vector<Tensor>> Run(absl::Span<const Tensor> feeds) override {
+      return RunWith(nullptr, feeds, nullptr);
+    }
+    StatusOr<std::vector<Tensor>> Run(const tensorflow::RunOptions& options,
+                                      absl::Span<const Tensor> feeds,
+                                      tensorflow::RunMetadata* metadata) override {
+      return RunWith(&options, feeds, metadata);
+    }
+
+    size_t num_feeds = 0;
+    Wanted wanted;
+    int64_t handle = 0;
+
+   private:
+    StatusOr<std::vector<Tensor>> RunWith(const tensorflow::RunOptions* options,
+                                          absl::Span<const Tensor> feeds,
+                                          tensorflow::RunMetadata* metadata) {
+      RETURN_IF_ERROR(shared_->Open());
+      if (feeds.size() != num_feeds) {
+        return absl::InvalidArgumentError(absl::StrCat("Run: the signature has ", num_feeds,
+                                                       " feeds, got ", feeds.size(), " tensors"));
+      }
+      StepResult result;
+      if (handle != 0) {
+        tensorflow::RunCallableRequest request;
+        request.set_session_handle(shared_->handle);
+        request.set_handle(handle);
+        StatusOr<StepResult> ran = shared_->master->RunCallable(request, feeds, options);
+        if (!ran.ok()) return shared_->Complete(ran.status());
+        result = *std::move(ran);
+      }
+      if (metadata != nullptr) metadata->Swap(&result.metadata);
+      return Arrange(wanted, feeds, std::move(result.fetches));
+    }
+    const std::shared_ptr<Shared> shared_;
+  };
+
+  const std::shared_ptr<Shared> shared_;
+  Mutex extend_mu_;
+  int64_t version_ ABSL_GUARDED_BY(extend_mu_) = 0;
+};
+
+StatusOr<std::shared_ptr<MasterInterface>> FindMaster(const std::string& target) {
+  absl::string_view address = target;
+  if (!absl::ConsumePrefix(&address, kScheme) || address.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("Session: target must be grpc://host:port, got '", target, "'"));
+  }
+  LocalMasters& local = local_masters();
+  {
+    MutexLock lock(&local.mu);
+    const auto it = local.by_address.find(std::string(address));
+    if (it != local.by_address.end()) return it->second;
+  }
+  return MakeGrpcMaster(RpcChannel::Make(std::string(address)));
+}
+
+StatusOr<std::unique_ptr<Session>> NewGrpcSession(const SessionOptions& options) {
+  ASSIGN_OR_RETURN(std::shared_ptr<MasterInterface> master, FindMaster(options.target));
+  tensorflow::CreateSessionRequest request;
+  *request.mutable_config() = options.config;
+  request.set_target(options.target);
+  tensorflow::CreateSessionResponse response;
+  RETURN_IF_ERROR(master->CreateSession(request, options.creation_timeout, options.max_cached_plans,
+                                        &response));
+  return std::unique_ptr<Session>(
+      std::make_unique<GrpcSession>(std::move(master), response.session_handle()));
+}
+
+Status ResetGrpcTarget(const SessionOptions& options, absl::Span<const std::string> containers) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<MasterInterface> master, FindMaster(options.target));
+  tensorflow::ResetRequest request;
+  for (const std::string& container : containers) request.add_container(container);
+  for (const std::string& filter : options.config.device_filters()) {
+    request.add_device_filters(filter);
+  }
+  return master->Reset(request);
+}
+
+const SessionFactoryRegistration kFactory(kScheme, NewGrpcSession, ResetGrpcTarget);
+
+}  // namespace
+
+void RegisterLocalMaster(const std::string& address, std::shared_ptr<MasterInterface> master) {
+  LocalMasters& local = local_masters();
+  MutexLock lock(&local.mu);
+  local.by_address[address] = std::move(master);
+}
+
+void UnregisterLocalMaster(const std::string& address) {
+  std::shared_ptr<MasterInterface> dropped;
+  LocalMasters& local = local_masters();
+  MutexLock lock(&local.mu);
+  const auto it = local.by_address.find(address);
+  if (it == local.by_address.end()) return;
+  dropped = std::move(it->second);
+  local.by_address.erase(it);
+}
+
+std::shared_ptr<MasterInterface> MakeGrpcMaster(std::shared_ptr<RpcChannel> channel) {
+  return std::make_shared<GrpcMaster>(std::move(channel));
+}
+
+std::map<std::string, RpcServer::Handler> MasterHandlers(Master* master, IoPool* pool) {
+  using namespace tensorflow;  // NOLINT: the messages of a whole service
+  std::map<std::string, RpcServer::Handler> handlers;
+  const auto add = [&](const char* method, RpcServer::Handler handler) {
+    handlers[absl::StrCat(kMasterService, method)] = std::move(handler);
+  };
+  add("CreateSession", Blocking<CreateSessionRequest, CreateSessionResponse>(
+                           "CreateSession", pool,
+                           [master](ServerCall* call, const CreateSessionRequest& request,
+                                    CreateSessionResponse* response) {
+                             absl::Duration timeout = call->deadline() - absl::Now();
+                             if (call->deadline() == absl::InfiniteFuture()) {
+                               timeout = SessionOptions().creation_timeout;
+                             }
+                             // The answer must arrive before the client's own end.
+                             timeout -= std::min(absl::Milliseconds(500), timeout / 10);
+                             return master->CreateSession(request, timeout, kDefaultMaxCachedPlans,
+                                                          response);
+                           }));
+  add("ExtendSession", Blocking<ExtendSessionRequest, ExtendSessionResponse>(
+                           "ExtendSession", pool,
+                           [master](ServerCall*, const ExtendSessionRequest& request,
+                                    ExtendSessionResponse* response) {
+                             return master->ExtendSession(request, response);
+                           }));
+  add("MakeCallable", Blocking<MakeCallableRequest, MakeCallableResponse>(
+                          "MakeCallable", pool,
+                          [master](ServerCall*, const MakeCallableRequest& request,
+                                   MakeCallableResponse* response) {
+                            return master->MakeCallable(request, response);
+                          }));
+  add("ReleaseCallable",
+      Blocking<ReleaseCallableRequest, ReleaseCallableResponse>(
+          "ReleaseCallable", pool,
+          [master](ServerCall*, const ReleaseCallableRequest& request, ReleaseCallableResponse*) {
+            return master->ReleaseCallable(request);
+          }));
+  add("CloseSession",
+      Blocking<CloseSessionRequest, CloseSessionResponse>(
+          "CloseSession", pool,
+          [master](ServerCall*, const CloseSessionRequest& request, CloseSessionResponse*) {
+            return master->CloseSession(request);
+          }));
+  add("ListDevices",
+      Blocking<ListDevicesRequest, ListDevicesResponse>(
+          "ListDevices", pool,
+          [master](ServerCall*, const ListDevicesRequest& request, ListDevicesResponse* response) {
+            return master->ListDevices(request, response);
+          }));
+  add("Reset",
+      Blocking<ResetRequest, ResetResponse>(
+          "Reset", pool, [master](ServerCall*, const ResetRequest& request, ResetResponse*) {
+            return master->Reset(request);
+          }));
+  add("RunStep", [master, pool](std::shared_ptr<ServerCall> call, const grpc::ByteBuffer& bytes) {
+    ServeRunStep(master, pool, std::move(call), bytes);
+  });
+  add("RunCallable", [master](std::shared_ptr<ServerCall> call, const grpc::ByteBuffer& bytes) {
+    ServeRunCallable(master, std::move(call), bytes);
+  });
+  return handlers;
+}
+
+}  // namespace millrace

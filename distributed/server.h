@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_DISTRIBUTED_SERVER_H_
+#define MILLRACE_DISTRIBUTED_SERVER_H_
+
+// Server: one task of a cluster: master and worker service on one gRPC port.
+//
+//   ASSIGN_OR_RETURN(auto server, Server::Start(cluster));
+//   if (cluster.job() == "ps") return server->Join();
+//   ... NewSession({.target = server->target()}) ...
+//
+// Binds the host of its own entry in the cluster; a port in use is an error at once.
+// Devices, resources and registered graphs live as long as the server.
+//
+// Thread-safety: all methods, from any thread.
+// Failure of Start: FailedPrecondition "... port is in use", InvalidArgument for a bad config.
+
+#include <memory>
+#include <string>
+
+#include "absl/time/time.h"
+#include "core/status.h"
+#include "distributed/cluster.h"
+#include "proto/config.pb.h"
+
+namespace millrace {
+
+struct ServerOptions {
+  // Default for sessions of this server: thread counts, device_count, device_filters.
+  tensorflow::ConfigProto config;
+};
+
+class Server {
+ public:
+  static StatusOr<std::unique_ptr<Server>> Start(const ClusterConfig& cluster,
+                                                 const ServerOptions& options = {});
+  virtual ~Server() = default;
+
+  // "grpc://host:port" of this server; sessions on it run their master here, without a network hop.
+  virtual std::string target() const = 0;
+  virtual int port() const = 0;
+  // Blocks until SIGTERM/SIGINT (where HandleTerminationSignals() is on) or Stop(). OK then.
+  virtual Status Join() = 0;
+  // Refuses new calls, cancels running steps, closes the port. Idempotent.
+  virtual void Stop() = 0;
+};
+
+// SIGTERM and SIGINT end Join() with OK, so that a parameter server exits 0. Call once, early.
+void HandleTerminationSignals();
+
+}  // namespace millrace
+
+#endif  // MILLRACE_DISTRIBUTED_SERVER_H_

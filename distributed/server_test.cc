@@ -1,0 +1,513 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Several servers of one cluster in this process, over loopback.
+#include "distributed/server.h"
+
+#include <grpcpp/support/slice.h>
+#include <signal.h>
+
+#include <map>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/notification.h"
+#include "core/testing/free_port.h"
+#include "core/testing/tensor_testing.h"
+#include "distributed/grpc_transport.h"
+#include "distributed/rpc.h"
+#include "distributed/tensor_coding.h"
+#include "distributed/testing/small_model.h"
+#include "gtest/gtest.h"
+#include "ops/gather.h"
+#include "ops/reshape.h"
+#include "ops/state.h"
+#include "runtime/session.h"
+
+namespace millrace {
+namespace {
+
+class Cluster {
+ public:
+  explicit Cluster(int num_ps = 1, int num_workers = 1) {
+    const std::vector<int> ports = FreePorts(num_ps + num_workers);
+    const auto list = [&](int begin, int n) {
+      std::string text;
+      for (int i = 0; i < n; ++i) {
+        absl::StrAppend(&text, i == 0 ? "" : ",",
+                        "\"localhost:", ports[static_cast<size_t>(begin + i)], "\"");
+      }
+      return text;
+    };
+    cluster_ = absl::StrCat("{\"ps\": [", list(0, num_ps), "], \"worker\": [",
+                            list(num_ps, num_workers), "]}");
+    for (int i = 0; i < num_ps; ++i) Start("ps", i);
+    for (int i = 0; i < num_workers; ++i) Start("worker", i);
+  }
+  ClusterConfig Config(const std::string& job, int task) const {
+    const auto config =
+        ClusterConfig::Parse(absl::StrCat("{\"cluster\": ", cluster_, ", \"task\": {\"type\": \"",
+                                          job, "\", \"index\": ", task, "}}"));
+    EXPECT_OK(config);
+    return config.value_or(ClusterConfig());
+  }
+  void Start(const std::string& job, int task) {
+    auto server = Server::Start(Config(job, task));
+    EXPECT_OK(server);
+    if (server.ok()) servers_[Name(job, task)] = *std::move(server);
+  }
+  void Kill(const std::string& job, int task) { servers_.erase(Name(job, task)); }
+  Server* server(const std::string& job, int task) { return servers_.at(Name(job, task)).get(); }
+  std::unique_ptr<Session> NewSession(const Scope& scope, int worker = 0) {
+    SessionOptions options;
+    options.target = server("worker", worker)->target();
+    options.creation_timeout = absl::Seconds(30);
+    auto session = millrace::NewSession(options);
+    EXPECT_OK(session);
+    if (!session.ok()) return nullptr;
+    EXPECT_OK((*session)->Extend(scope));
+    return *std::move(session);
+  }
+
+ private:
+  static std::string Name(const std::string& job, int task) { return absl::StrCat(job, task); }
+  std::string cluster_;
+  std::map<std::string, std::unique_ptr<Server>> servers_;
+};
+
+std::vector<Feed> Batch(const SmallModel& model) {
+  return {{model.x, Tensor::Vector<float>({-1, 0, 1})},
+          {model.y, Tensor::Vector<float>({-2, 1, 4})}};
+}
+
+// Calls begun since `before`, without the addresses.
+std::map<std::string, int64_t> CallsSince(const std::map<std::string, int64_t>& before) {
+  std::map<std::string, int64_t> result;
+  for (const auto& [name, count] : RpcCallsBegun()) {
+    const auto it = before.find(name);
+    const int64_t fresh = count - (it == before.end() ? 0 : it->second);
+    if (fresh > 0) result[name.substr(name.find('/'))] += fresh;
+  }
+  return result;
+}
+
+TEST(ServerTest, TrainsOverProcessBordersInAtMostThreeCallsPerStepAndServer) {
+  Cluster cluster(/*num_ps=*/2);
+  const SmallModel model =
+      MakeSmallModel("/job:worker/task:0", {"/job:ps/task:0", "/job:ps/task:1"});
+  const auto session = cluster.NewSession(model.root);
+  ASSERT_NE(session, nullptr);
+  ASSERT_OK(session->Run({}, {}, {model.init}));
+  const std::vector<FetchName> fetches = {model.loss}, targets = {model.train};
+  ASSERT_OK(session->Run(Batch(model), fetches, targets));
+  const auto before = RpcCallsBegun();
+  constexpr int kSteps = 200;
+  float loss = 1;
+  for (int i = 0; i < kSteps; ++i) {
+    ASSERT_OK_AND_ASSIGN(const auto out, session->Run(Batch(model), fetches, targets));
+    loss = out[0].scalar<float>();
+  }
+  EXPECT_LT(loss, 1e-6f);
+  const std::map<std::string, int64_t> calls = CallsSince(before);
+  int64_t total = 0;
+  for (const auto& [method, count] : calls) total += count;
+  EXPECT_LE(total, 3 * 2 * kSteps) << ::testing::PrintToString(calls);
+  EXPECT_EQ(calls.at("/tensorflow.grpc.WorkerService/RunGraph"), 2 * kSteps);
+  ASSERT_OK_AND_ASSIGN(const auto values, session->Run({}, {model.w.value, model.b.value}));
+  ExpectTensorNear(values[0], Tensor::Scalar(3.0f), 0, 1e-2);
+  ExpectTensorNear(values[1], Tensor::Scalar(1.0f), 0, 1e-2);
+  ASSERT_OK(session->Close());
+  EXPECT_STATUS(session->Run({}, {model.loss}), absl::StatusCode::kCancelled,
+                "Session has been closed.");
+}
+
+TEST(ServerTest, LargeTensorsTravelWithOneCopyOnReceiptAndNoneOnSending) {
+  Cluster cluster;
+  Scope root;
+  const Scope ps = root.WithDevice("/job:ps/task:0");
+  const Scope worker = root.WithDevice("/job:worker/task:0");
+  constexpr int64_t kElements = 16 << 20;  // 64 MiB
+  const Output x = Placeholder(worker, DT_FLOAT, {kElements});
+  // worker -> ps -> worker
+  const Output there = Identity(ps.WithName("there"), x);
+  const Output back = Identity(worker.WithName("back"), there);
+  const auto session = cluster.NewSession(root);
+  ASSERT_NE(session, nullptr);
+  Tensor value = *Tensor::Allocate(DT_FLOAT, *Shape::Make({kElements}));
+  for (size_t i = 0; i < kElements; ++i) value.mutable_flat<float>()[i] = float(i % 1000);
+  ASSERT_OK(session->Run({{x, value}}, {back}));
+  const TensorCodingCounters before = GetTensorCodingCounters();
+  ASSERT_OK_AND_ASSIGN(const auto out, session->Run({{x, value}}, {back}));
+  const TensorCodingCounters after = GetTensorCodingCounters();
+  ExpectTensorEqual(out[0], value);
+  EXPECT_EQ(after.sent_by_reference - before.sent_by_reference, 2 * value.TotalBytes());
+  EXPECT_EQ(after.sent_copied - before.sent_copied, 0);
+  EXPECT_EQ(after.received_copied - before.received_copied + after.received_in_place -
+                before.received_in_place,
+            2 * value.TotalBytes());
+  EXPECT_EQ(after.through_proto - before.through_proto, 0);
+}
+
+TEST(ServerTest, StringsAndDeadAndEmptyTensorsTravel) {
+  Cluster cluster;
+  Scope root;
+  const Scope ps = root.WithDevice("/job:ps/task:0");
+  const Scope worker = root.WithDevice("/job:worker/task:0");
+  const Output text = Placeholder(worker, DT_STRING);
+  const Output empty = Placeholder(worker, DT_INT64);
+  const Output text_back = Identity(worker, Identity(ps, text));
+  const Output empty_back = Identity(worker, Identity(ps, empty));
+  const auto session = cluster.NewSession(root);
+  ASSERT_NE(session, nullptr);
+  const Tensor words = Tensor::Vector<std::string>({"a", std::string(5000, 'b'), ""});
+  const Tensor none = *Tensor::Zeros(DT_INT64, *Shape::Make({0, 3}));
+  ASSERT_OK_AND_ASSIGN(const auto out,
+                       session->Run({{text, words}, {empty, none}}, {text_back, empty_back}));
+  ExpectTensorEqual(out[0], words);
+  ExpectTensorEqual(out[1], none);
+}
+
+TEST(ServerTest, ClientsOfAnotherProcessReachTheMasterOverTheNetwork) {
+  Cluster cluster;
+  const SmallModel model = MakeSmallModel();
+  SessionOptions options;
+  // Another name of the same server: it is not taken for the one of this process.
+  options.target = absl::StrCat("grpc://127.0.0.1:", cluster.server("worker", 0)->port());
+  options.creation_timeout = absl::Seconds(30);
+  const auto before = RpcCallsBegun();
+  ASSERT_OK_AND_ASSIGN(const auto session, NewSession(options));
+  ASSERT_OK(session->Extend(model.root));
+  ASSERT_OK(session->Run({}, {}, {model.init}));
+  tensorflow::RunMetadata metadata;
+  tensorflow::RunOptions traced;
+  traced.set_trace_level(tensorflow::RunOptions::FULL_TRACE);
+  const std::vector<Feed> feeds = Batch(model);
+  // Fetching an operation runs it; what was fed comes back.
+  const std::vector<FetchName> fetches = {model.train, model.loss, model.x};
+  ASSERT_OK_AND_ASSIGN(const auto out, session->Run(traced, feeds, fetches, {}, &metadata));
+  ASSERT_EQ(out.size(), 2u);
+  EXPECT_GT(out[0].scalar<float>(), 0);
+  ExpectTensorEqual(out[1], feeds[0].value);
+  EXPECT_EQ(metadata.step_stats().dev_stats_size(), 2);
+  ASSERT_OK_AND_ASSIGN(const auto step, session->Prepare({{"y", "x"}, {"loss"}, {}}));
+  ASSERT_OK_AND_ASSIGN(const auto loss, step->Run({feeds[1].value, feeds[0].value}));
+  EXPECT_LT(loss[0].scalar<float>(), out[0].scalar<float>());
+  ASSERT_OK_AND_ASSIGN(const auto devices, session->ListDevices());
+  EXPECT_EQ(devices.size(), 2u);
+  EXPECT_STATUS(session->Run({}, {"nothing"}), absl::StatusCode::kNotFound, "nothing");
+  const auto calls = CallsSince(before);
+  EXPECT_GE(calls.at("/tensorflow.grpc.MasterService/RunStep"), 2);
+  EXPECT_EQ(calls.at("/tensorflow.grpc.MasterService/RunCallable"), 1);
+  ASSERT_OK(session->Close());
+}
+
+TEST(ServerTest, ErrorsNameTaskNodeAndSourceLine) {
+  Cluster cluster;
+  SmallModel model = MakeSmallModel();
+  const Output bad =
+      TestFail(model.root.WithDevice("/job:ps/task:0").WithName("bad"), model.w.value);
+  const Output after = Identity(model.root.WithDevice("/job:worker/task:0"), bad);
+  const auto session = cluster.NewSession(model.root);
+  ASSERT_NE(session, nullptr);
+  ASSERT_OK(session->Run({}, {}, {model.init}));
+  const auto failed = session->Run({}, {after});
+  EXPECT_STATUS(failed, absl::StatusCode::kInvalidArgument,
+                "From /job:ps/replica:0/task:0:\nTestFail 'bad': value must be better");
+  EXPECT_TRUE(absl::StrContains(failed.status().message(), "{{node bad}}"));
+  EXPECT_TRUE(absl::StrContains(failed.status().message(), "; built at distributed/server_test.cc"))
+      << failed.status();
+  EXPECT_OK(session->Run(Batch(model), {model.loss}));
+}
+
+TEST(ServerTest, APortInUseIsAnErrorAtOnceWithItsAddress) {
+  Cluster cluster;
+  const absl::Time start = absl::Now();
+  const auto second = Server::Start(cluster.Config("ps", 0));
+  EXPECT_STATUS(second, absl::StatusCode::kFailedPrecondition,
+                absl::StrCat("localhost:", cluster.server("ps", 0)->port(),
+                             " must be free, got: port is in use"));
+  EXPECT_LT(absl::Now() - start, absl::Seconds(2));
+}
+
+TEST(ServerTest, AHostThatIsNotThisMachineIsAnError) {
+  // TEST-NET-1 is nobody's address.
+  ASSERT_OK_AND_ASSIGN(const ClusterConfig config,
+                       ClusterConfig::Parse(R"({"cluster": {"worker": ["192.0.2.1:4711"]},
+                                                "task": {"type": "worker", "index": 0}})"));
+  EXPECT_STATUS(Server::Start(config), absl::StatusCode::kFailedPrecondition,
+                "192.0.2.1:4711 must be one of this machine");
+  EXPECT_STATUS(Server::Start(ClusterConfig()), absl::StatusCode::kInvalidArgument,
+                "a cluster must be configured");
+}
+
+TEST(ServerTest, AMissingTaskEndsTheCreationOfASession) {
+  Cluster cluster;
+  cluster.Kill("ps", 0);
+  SessionOptions options;
+  options.target = cluster.server("worker", 0)->target();
+  options.creation_timeout = absl::Milliseconds(300);
+  EXPECT_STATUS(NewSession(options), absl::StatusCode::kDeadlineExceeded,
+                "got none from /job:ps/replica:0/task:0 at localhost:");
+}
+
+TEST(ServerTest, TasksMayStartInAnyOrder) {
+  Cluster cluster;
+  cluster.Kill("ps", 0);
+  SessionOptions options;
+  options.target = cluster.server("worker", 0)->target();
+  options.creation_timeout = absl::Seconds(60);
+  Status status;
+  std::thread client([&] { status = NewSession(options).status(); });
+  cluster.Start("ps", 0);
+  client.join();
+  EXPECT_OK(status);
+}
+
+TEST(ServerTest, LosingATaskDuringAStepIsUnavailableAtOnce) {
+  Cluster cluster;
+  SmallModel model = MakeSmallModel();
+  const Output wait = TestWait(model.root.WithDevice("/job:ps/task:0"));
+  const auto session = cluster.NewSession(model.root);
+  ASSERT_NE(session, nullptr);
+  ASSERT_OK(session->Run({}, {}, {model.init}));
+  const auto before = RpcCallsBegun();
+  Status status;
+  std::thread step([&] { status = session->Run({}, {wait}).status(); });
+  while (CallsSince(before).count("/tensorflow.grpc.WorkerService/RunGraph") == 0) {
+    std::this_thread::yield();
+  }
+  const absl::Time start = absl::Now();
+  cluster.Kill("ps", 0);
+  step.join();
+  EXPECT_LT(absl::Now() - start, absl::Seconds(10));
+  // Stopped in good order it still says Aborted; cut off it is Unavailable.
+  EXPECT_TRUE(absl::IsUnavailable(status) || absl::IsAborted(status)) << status;
+  EXPECT_STATUS(session->Run({}, {model.w.value}), absl::StatusCode::kUnavailable,
+                "From /job:ps/replica:0/task:0:\nTask at localhost:");
+}
+
+TEST(ServerTest, ARestartedTaskIsNoticedAndANewSessionWorks) {
+  Cluster cluster;
+  const SmallModel model = MakeSmallModel();
+  auto session = cluster.NewSession(model.root);
+  ASSERT_NE(session, nullptr);
+  ASSERT_OK(session->Run({}, {}, {model.init}));
+  ASSERT_OK(session->Run(Batch(model), {model.loss}, {model.train}));
+  cluster.Kill("ps", 0);
+  cluster.Start("ps", 0);
+  // The first calls may still meet the old connection.
+  Status status;
+  for (int i = 0; i < 100; ++i) {
+    status = session->Run(Batch(model), {model.loss}, {model.train}).status();
+    if (!absl::IsUnavailable(status)) break;
+    absl::SleepFor(absl::Milliseconds(50));
+  }
+  EXPECT_STATUS(status, absl::StatusCode::kAborted, "restarted");
+  EXPECT_STATUS(session->Run({}, {model.w.value}), absl::StatusCode::kAborted,
+                "variables there are lost, restore from a checkpoint");
+  session = cluster.NewSession(model.root);
+  ASSERT_NE(session, nullptr);
+  EXPECT_STATUS(session->Run({}, {model.w.value}), absl::StatusCode::kFailedPrecondition,
+                "uninitialized");
+  ASSERT_OK(session->Run({}, {}, {model.init}));
+  EXPECT_OK(session->Run(Batch(model), {model.loss}, {model.train}));
+}
+
+TEST(ServerTest, TimeLimitsAndCloseEndStepsThatWait) {
+  Cluster cluster;
+  SmallModel model = MakeSmallModel();
+  const Output wait = TestWait(model.root.WithDevice("/job:ps/task:0"));
+  const auto session = cluster.NewSession(model.root);
+  ASSERT_NE(session, nullptr);
+  tensorflow::RunOptions options;
+  options.set_timeout_in_ms(100);
+  const std::vector<FetchName> fetches = {wait};
+  EXPECT_STATUS(session->Run(options, {}, fetches, {}, nullptr),
+                absl::StatusCode::kDeadlineExceeded, "Timed out waiting for notification");
+  const auto before = RpcCallsBegun();
+  Status status;
+  std::thread step([&] { status = session->Run({}, {wait}).status(); });
+  while (CallsSince(before).count("/tensorflow.grpc.WorkerService/RunGraph") == 0) {
+    std::this_thread::yield();
+  }
+  EXPECT_OK(session->Close());
+  step.join();
+  EXPECT_STATUS(status, absl::StatusCode::kCancelled, "Session has been closed.");
+}
+
+TEST(ServerTest, TwoWorkersTrainOneModelAtTheSameTime) {
+  Cluster cluster(/*num_ps=*/1, /*num_workers=*/2);
+  const SmallModel model0 = MakeSmallModel("/job:worker/task:0");
+  const SmallModel model1 = MakeSmallModel("/job:worker/task:1");
+  const auto session0 = cluster.NewSession(model0.root, 0);
+  const auto session1 = cluster.NewSession(model1.root, 1);
+  ASSERT_NE(session0, nullptr);
+  ASSERT_NE(session1, nullptr);
+  ASSERT_OK(session0->Run({}, {}, {model0.init}));
+  const auto train = [](Session* session, const SmallModel& model) {
+    for (int i = 0; i < 150; ++i) EXPECT_OK(session->Run(Batch(model), {}, {model.train}));
+  };
+  std::thread other([&] { train(session1.get(), model1); });
+  train(session0.get(), model0);
+  other.join();
+  ASSERT_OK_AND_ASSIGN(const auto values, session1->Run({}, {model1.w.value}));
+  ExpectTensorNear(values[0], Tensor::Scalar(3.0f), 0, 5e-2);
+}
+
+TEST(ServerTest, EmbeddingRowsTravelInsteadOfTables) {
+  Cluster cluster;
+  Scope root;
+  const Scope ps = root.WithDevice("/job:ps/task:0");
+  const Scope worker = root.WithDevice("/job:worker/task:0");
+  const Variable table = MakeVariable(ps.WithName("table"),
+                                      Fill(ps, Const<int32_t>(ps, {10'000, 8}), Const(ps, 1.0f)));
+  const Output ids = Placeholder(worker, DT_INT64, {-1});
+  const Output updates = Placeholder(worker, DT_FLOAT, {-1, 8});
+  const Output rows = Identity(worker, ResourceGather(ps, table.handle, ids, DT_FLOAT));
+  const Operation add = ResourceScatterAdd(ps.WithName("add"), table.handle, ids, updates);
+  const auto session = cluster.NewSession(root);
+  ASSERT_NE(session, nullptr);
+  ASSERT_OK(session->Run({}, {}, {table.initializer}));
+  const Tensor some = Tensor::Vector<int64_t>({7, 9'999});
+  const TensorCodingCounters before = GetTensorCodingCounters();
+  ASSERT_OK(session->Run({{ids, some}, {updates, *Tensor::Zeros(DT_FLOAT, *Shape::Make({2, 8}))}},
+                         {}, {add}));
+  Tensor ones = *Tensor::Allocate(DT_FLOAT, *Shape::Make({2, 8}));
+  for (float& v : ones.mutable_flat<float>()) v = 1;
+  ASSERT_OK(session->Run({{ids, some}, {updates, ones}}, {}, {add}));
+  ASSERT_OK_AND_ASSIGN(const auto out, session->Run({{ids, some}}, {rows}));
+  const TensorCodingCounters after = GetTensorCodingCounters();
+  EXPECT_EQ(out[0].flat<float>()[0], 2.0f);
+  EXPECT_LT(
+      after.sent_copied + after.sent_by_reference - before.sent_copied - before.sent_by_reference,
+      1000);
+}
+
+TEST(ServerTest, RecvTensorAndPushServeSingleTensors) {
+  Cluster cluster;
+  const std::string task = "/job:ps/replica:0/task:0";
+  const auto transport = MakeGrpcTransport(
+      task, RpcChannel::Make(absl::StrCat("localhost:", cluster.server("ps", 0)->port())));
+  tensorflow::GetStatusResponse devices;
+  Notification got;
+  transport->GetStatus({}, &devices, [&](const Status& s) {
+    EXPECT_OK(s);
+    got.Notify();
+  });
+  got.Wait();
+  ASSERT_EQ(devices.device_attributes_size(), 1);
+  const std::string device = task + "/device:CPU:0";
+  const uint64_t incarnation = devices.device_attributes(0).incarnation();
+  const auto push = [&](int64_t step, const std::string& key, const Tensor& value) {
+    Notification done;
+    Status result;
+    const NamedTensor tensor{key, value, false};
+    transport->Push({}, step, absl::MakeConstSpan(&tensor, 1), [&](const Status& s) {
+      result = s;
+      done.Notify();
+    });
+    done.Wait();
+    return result;
+  };
+  const auto recv = [&](int64_t step, const std::string& key, int64_t id, NamedTensor* tensor) {
+    tensorflow::RecvTensorRequest request;
+    request.set_step_id(step);
+    request.set_rendezvous_key(key);
+    request.set_request_id(id);
+    Notification done;
+    Status result;
+    CallOptions options;
+    options.deadline = absl::Now() + absl::Milliseconds(500);
+    transport->RecvTensor(options, request, tensor, [&](const Status& s) {
+      result = s;
+      done.Notify();
+    });
+    done.Wait();
+    return result;
+  };
+  const std::string key = RendezvousKey::Make(device, incarnation, device, "edge", 0, 0);
+  ASSERT_OK(push(5, key, Tensor::Vector<float>({1, 2, 3})));
+  NamedTensor tensor;
+  // The step has not begun: it is waited for, until the caller's deadline.
+  EXPECT_STATUS(recv(5, key, 1, &tensor), absl::StatusCode::kDeadlineExceeded, "");
+  EXPECT_STATUS(recv(5, key, 1, &tensor), absl::StatusCode::kAborted, "received twice");
+  const std::string old = RendezvousKey::Make(device, incarnation + 1, device, "edge", 0, 0);
+  EXPECT_STATUS(recv(5, old, 2, &tensor), absl::StatusCode::kAborted,
+                "RecvTensor expects a different device incarnation");
+  EXPECT_STATUS(recv(5, "nonsense", 3, &tensor), absl::StatusCode::kInvalidArgument,
+                "Invalid rendezvous key");
+  EXPECT_STATUS(push(5, "nonsense", Tensor::Scalar(1.0f)), absl::StatusCode::kInvalidArgument,
+                "Invalid rendezvous key");
+}
+
+TEST(ServerTest, GarbageIsRefusedAndHarmsNobody) {
+  Cluster cluster;
+  const auto channel =
+      RpcChannel::Make(absl::StrCat("localhost:", cluster.server("ps", 0)->port()));
+  const grpc::Slice garbage("\xff\xff\xff\xff\xff garbage");
+  const grpc::ByteBuffer bytes(&garbage, 1);
+  RpcOptions options;
+  options.deadline = absl::Now() + absl::Seconds(10);
+  for (const char* method :
+       {"/tensorflow.grpc.WorkerService/RunGraph", "/tensorflow.grpc.WorkerService/RegisterGraph",
+        "/tensorflow.grpc.WorkerService/RecvTensor", "/tensorflow.grpc.MasterService/RunStep",
+        "/tensorflow.grpc.MasterService/CreateSession", "/millrace.Transport/Push"}) {
+    EXPECT_STATUS(channel->Call(method, options, bytes), absl::StatusCode::kInvalidArgument, "")
+        << method;
+  }
+  EXPECT_STATUS(channel->Call("/no.Service/Method", options, bytes),
+                absl::StatusCode::kUnimplemented, "");
+  const grpc::Slice nothing;
+  EXPECT_STATUS(channel->Call("/tensorflow.grpc.WorkerService/RunGraph", options,
+                              grpc::ByteBuffer(&nothing, 1)),
+                absl::StatusCode::kAborted, "Session handle is not found");
+  EXPECT_NE(cluster.NewSession(MakeSmallModel().root), nullptr);
+}
+
+TEST(ServerTest, StopEndsJoinAndSessionsThatOutliveTheServerOnlyRefuse) {
+  Cluster cluster;
+  const SmallModel model = MakeSmallModel();
+  const auto session = cluster.NewSession(model.root);
+  ASSERT_NE(session, nullptr);
+  Server* const ps = cluster.server("ps", 0);
+  Status joined = absl::UnknownError("not yet");
+  std::thread join([&] { joined = ps->Join(); });
+  ps->Stop();
+  join.join();
+  EXPECT_OK(joined);
+  ps->Stop();
+  cluster.Kill("worker", 0);
+  EXPECT_STATUS(session->Run({}, {model.w.value}), absl::StatusCode::kAborted, "Shutdown");
+}
+
+TEST(ServerDeathTest, ATerminationSignalEndsJoinWithOk) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(
+      {
+        HandleTerminationSignals();
+        Cluster cluster;
+        Server* const ps = cluster.server("ps", 0);
+        Status joined = absl::UnknownError("not yet");
+        std::thread join([&] { joined = ps->Join(); });
+        // The signal is for those who have joined; the one that comes too early would end us.
+        absl::SleepFor(absl::Milliseconds(200));
+        kill(getpid(), SIGTERM);
+        join.join();
+        std::_Exit(joined.ok() ? 0 : 1);
+      },
+      ::testing::ExitedWithCode(0), "was told to end");
+}
+
+TEST(ServerDeathTest, WithoutJoinATerminationSignalEndsTheProcess) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(
+      {
+        HandleTerminationSignals();
+        kill(getpid(), SIGTERM);
+        std::_Exit(0);
+      },
+      ::testing::KilledBySignal(SIGTERM), "");
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_DISTRIBUTED_WORKER_H_
+#define MILLRACE_DISTRIBUTED_WORKER_H_
+
+// Worker: runs the partitions of steps on the devices of one task.
+//
+// A master opens a worker session, registers partitions in it (RegisterGraph gives a handle) and
+// runs them by handle. The devices' resources (variables, queues) are shared by all sessions, so
+// that sessions of several masters train one model; a session that asks for isolation has its own.
+// Partitions that are equal but for the names of other tasks share one plan.
+//
+// The thread that calls RunGraph works until nothing is left to do there; a step that waits for a
+// tensor or a queue occupies no thread.
+//
+// Thread-safety: all methods, from any thread.
+// Lifetime: Shutdown() first; it returns when no step runs any more. `peer` is called until then.
+// Failure: Aborted for sessions, graphs and incarnations that this process does not know: it has
+// restarted, and what its variables held is lost.
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/string_view.h"
+#include "core/arena.h"
+#include "core/clock.h"
+#include "core/io_pool.h"
+#include "core/mutex.h"
+#include "core/status.h"
+#include "distributed/step_rendezvous.h"
+#include "distributed/transport.h"
+#include "proto/worker.pb.h"
+#include "runtime/kernel.h"
+
+namespace millrace {
+
+struct WorkerOptions {
+  std::string task;  // "/job:ps/replica:0/task:0"
+  int num_cpu_devices = 1;
+  Arena* arena = nullptr;     // outlives the worker
+  IoPool* io_pool = nullptr;  // outlives the worker
+  Clock* clock = Clock::Real();
+  // The way to another task; null for one that is not in the cluster.
+  std::function<std::shared_ptr<Transport>(absl::string_view task)> peer;
+};
+
+class Worker {
+ public:
+  explicit Worker(WorkerOptions options);
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  const std::string& task() const { return options_.task; }
+  std::vector<tensorflow::DeviceAttributes> DeviceAttributes() const;
+
+  Status CreateWorkerSession(const tensorflow::CreateWorkerSessionRequest& request);
+  Status DeleteWorkerSession(const tensorflow::DeleteWorkerSessionRequest& request);
+  Status RegisterGraph(const tensorflow::RegisterGraphRequest& request,
+                       tensorflow::RegisterGraphResponse* response);
+  Status DeregisterGraph(const tensorflow::DeregisterGraphRequest& request);
+  // As Transport::RunGraph. `cancellation` (may be null) outlives `done`.
+  void RunGraph(const tensorflow::RunGraphRequest& request, absl::Span<const NamedTensor> send,
+                bool block, absl::Time deadline, CancellationManager* cancellation,
+                tensorflow::RunGraphResponse* response, std::vector<NamedTensor>* received,
+                Transport::Done done);
+  Status CleanupGraph(int64_t step_id);
+  // Clears the containers of all devices that are shared; none named: the default one.
+  Status CleanupAll(absl::Span<const std::string> containers);
+
+  void RecvTensor(const tensorflow::RecvTensorRequest& request,
+                  absl::AnyInvocable<void(const Status&, Tensor, bool)> done);
+  void Pull(const PullRequest& request, std::shared_ptr<PullSink> sink,
+            CancellationManager* cancellation);
+  Status Push(int64_t step_id, absl::Span<const NamedTensor> tensors);
+
+  // Cancels all steps with `status` and waits until they have ended. Idempotent.
+  void Shutdown(const Status& status);
+
+  // For tests: plans that registered graphs use now, and steps that are not forgotten yet.
+  int num_plans() const;
+  int64_t num_steps() const { return steps_->num_steps(); }
+
+ private:
+  struct Session;
+  struct SharedPlan;
+  struct RegisteredGraph;
+  class StepRun;
+  class IncomingPull;
+
+  StatusOr<std::shared_ptr<Session>> FindSession(const std::string& handle) const;
+  StatusOr<std::shared_ptr<const SharedPlan>> FindOrBuildPlan(const tensorflow::GraphDef& graph,
+                                                              Session* session);
+  Status CheckIncarnation(uint64_t expected) const;
+  void RunEnded(StepRun* run);
+
+  const WorkerOptions options_;
+  std::vector<std::shared_ptr<Device>> devices_;
+  const std::shared_ptr<StepTable> steps_;
+
+  mutable Mutex mu_;
+  CondVar run_ended_;
+  Status shut_down_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, std::shared_ptr<Session>> sessions_ ABSL_GUARDED_BY(mu_);
+  // By fingerprint of the canonical graph.
+  std::map<std::pair<uint64_t, uint64_t>, std::weak_ptr<const SharedPlan>> plans_
+      ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_set<StepRun*> running_ ABSL_GUARDED_BY(mu_);
+  // Ids of RecvTensor requests seen lately.
+  absl::flat_hash_set<int64_t> request_ids_ ABSL_GUARDED_BY(mu_);
+  std::deque<int64_t> request_order_ ABSL_GUARDED_BY(mu_);
+};
+
+// The way to a worker of this process. The worker outlives it.
+std::shared_ptr<Transport> MakeInProcessTransport(Worker* worker, const std::string& address);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_DISTRIBUTED_WORKER_H_
