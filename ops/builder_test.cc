@@ -28,9 +28,11 @@
 #include "ops/cwise_binary.h"
 #include "ops/cwise_unary.h"
 #include "ops/dynamic_partition.h"
+#include "ops/fused_batch_norm.h"
 #include "ops/gather.h"
 #include "ops/identity.h"
 #include "ops/indices.h"
+#include "ops/lrn.h"
 #include "ops/matmul.h"
 #include "ops/placeholder.h"
 #include "ops/pool.h"
@@ -224,6 +226,16 @@ const std::vector<Call>& Calls() {
        [](const S& s) { DynamicStitch(s, Outputs{I(s), I(s)}, Outputs{F(s), F(s)}); }},
       {"ParallelDynamicStitch",
        [](const S& s) { ParallelDynamicStitch(s, Outputs{I(s)}, Outputs{F(s)}); }},
+      // fused_batch_norm
+      {"FusedBatchNorm", [](const S& s) { FusedBatchNorm(s, F(s), F(s), F(s), F(s), F(s)); }},
+      {"FusedBatchNormV2", [](const S& s) { FusedBatchNormV2(s, F(s), F(s), F(s), F(s), F(s)); }},
+      {"FusedBatchNormV3", [](const S& s) { FusedBatchNormV3(s, F(s), F(s), F(s), F(s), F(s)); }},
+      {"FusedBatchNormGrad",
+       [](const S& s) { FusedBatchNormGrad(s, F(s), F(s), F(s), F(s), F(s)); }},
+      {"FusedBatchNormGradV2",
+       [](const S& s) { FusedBatchNormGradV2(s, F(s), F(s), F(s), F(s), F(s)); }},
+      {"FusedBatchNormGradV3",
+       [](const S& s) { FusedBatchNormGradV3(s, F(s), F(s), F(s), F(s), F(s), F(s)); }},
       // gather
       {"GatherV2", [](const S& s) { GatherV2(s, F(s), I(s), I(s)); }},
       {"Gather", [](const S& s) { Gather(s, F(s), I(s)); }},
@@ -240,6 +252,9 @@ const std::vector<Call>& Calls() {
       {"Where", [](const S& s) { Where(s, B(s)); }},
       {"Unique", [](const S& s) { Unique(s, F(s), {.out_idx = DT_INT64}); }},
       {"UniqueWithCounts", [](const S& s) { UniqueWithCounts(s, F(s), {.out_idx = DT_INT64}); }},
+      // lrn
+      {"LRN", [](const S& s) { LRN(s, F(s), {.depth_radius = 2}); }},
+      {"LRNGrad", [](const S& s) { LRNGrad(s, F(s), F(s), F(s), {.depth_radius = 2}); }},
       // matmul
       {"MatMul", [](const S& s) { MatMul(s, F(s), F(s), {.transpose_b = true}); }},
       {"BatchMatMul", [](const S& s) { BatchMatMul(s, F(s), F(s), {.adj_y = true}); }},
