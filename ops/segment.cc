@@ -224,7 +224,28 @@ Status UnsortedExtremumGradient(GradientContext* c) {
   return absl::OkStatus();
 }
 
-// kNumbers is {numbertype}, kReal {realnumbertype}: as in TensorFlow's definitions.
+// Of a product the derivative by one factor is the product of the others: the result divided by it,
+// and for the only 0 of a segment the product of what is not 0.
+Output ProductGradient(const Scope& scope, Output grad, Output product, Output data, Output ids,
+                       Output num_segments) {
+  const Output is_zero = Binary(scope, "Equal", data, ZerosLike(scope, data));
+  const Output zeros = UnsortedSegmentSum(scope, Cast(scope, is_zero, DT_INT32), ids, num_segments);
+  const Output several = Binary(scope, "Greater", zeros, Unary(scope, "OnesLike", zeros));
+  const Output kept = SelectOf(scope, several, ZerosLike(scope, grad), grad);
+  const Output factors = SelectOf(scope, is_zero, Unary(scope, "OnesLike", data), data);
+  const Output nonzero_product = UnsortedSegmentProd(scope, factors, ids, num_segments);
+  const Output others =
+      SelectOf(scope, is_zero, RowsOrZeros(scope, nonzero_product, ids, data),
+               Binary(scope, "RealDiv", RowsOrZeros(scope, product, ids, data), factors));
+  return Binary(scope, "Mul", RowsOrZeros(scope, kept, ids, data), others);
+}
+Status UnsortedProdGradient(GradientContext* c) {
+  if (!c->has_grad(0)) return absl::OkStatus();
+  c->set_input_grad(0, ProductGradient(c->scope(), c->dense_grad(0), c->output(0), c->input(0),
+                                       c->input(1), c->input(2)));
+  return absl::OkStatus();
+}
+
 OpSpec UnsortedSpec(const char* name, const char* types) {
   return OpSpec(name)
       .Input("data: T")
@@ -238,7 +259,8 @@ OpSpec UnsortedSpec(const char* name, const char* types) {
 }
 const OpRegistration kUnsortedSum =
     UnsortedSpec("UnsortedSegmentSum", "numbertype").Gradient(UnsortedSumGradient);
-const OpRegistration kUnsortedProd = UnsortedSpec("UnsortedSegmentProd", "numbertype");
+const OpRegistration kUnsortedProd =
+    UnsortedSpec("UnsortedSegmentProd", "numbertype").Gradient(UnsortedProdGradient);
 const OpRegistration kUnsortedMax =
     UnsortedSpec("UnsortedSegmentMax", "realnumbertype").Gradient(UnsortedExtremumGradient);
 const OpRegistration kUnsortedMin =
@@ -393,6 +415,17 @@ Status SegmentExtremumGradient(GradientContext* c) {
   return absl::OkStatus();
 }
 
+Status SegmentProdGradient(GradientContext* c) {
+  if (!c->has_grad(0)) return absl::OkStatus();
+  const Scope& scope = c->scope();
+  const Output zero = Const<int32_t>(scope, {0}), one = Const<int32_t>(scope, {1});
+  const Output num_segments =
+      StridedSlice(scope, ShapeOf(scope, c->output(0)), zero, one, one, {.shrink_axis_mask = 1});
+  c->set_input_grad(0, ProductGradient(scope, c->dense_grad(0), c->output(0), c->input(0),
+                                       c->input(1), num_segments));
+  return absl::OkStatus();
+}
+
 OpSpec SegmentSpec(const char* name, const char* types) {
   return OpSpec(name)
       .Input("data: T")
@@ -406,7 +439,8 @@ const OpRegistration kSegmentSum =
     SegmentSpec("SegmentSum", "numbertype").Gradient(SegmentSumGradient);
 const OpRegistration kSegmentMean =
     SegmentSpec("SegmentMean", "numbertype").Gradient(SegmentMeanGradient);
-const OpRegistration kSegmentProd = SegmentSpec("SegmentProd", "numbertype");
+const OpRegistration kSegmentProd =
+    SegmentSpec("SegmentProd", "numbertype").Gradient(SegmentProdGradient);
 const OpRegistration kSegmentMax =
     SegmentSpec("SegmentMax", "realnumbertype").Gradient(SegmentExtremumGradient);
 const OpRegistration kSegmentMin =

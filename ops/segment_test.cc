@@ -129,6 +129,18 @@ TEST(SegmentGradients, MatchFiniteDifferences) {
       },
   };
   for (const BuildOutput& build : builds) ExpectGradientsMatch(build, {x});
+  // One zero in a segment, two zeros, none.
+  const Tensor zeros = TensorOf<double>({4, 2}, {0, 0, 3, 0, 5, -6, 7, 8});
+  ExpectGradientsMatch(
+      [=](const Scope& s, const std::vector<Output>& in) {
+        return SegmentProd(s, in[0], sorted_ids(s));
+      },
+      {zeros});
+  ExpectGradientsMatch(
+      [](const Scope& s, const std::vector<Output>& in) {
+        return UnsortedSegmentProd(s, in[0], Const<int32_t>(s, {1, 1, -1, 0}), Const(s, 3));
+      },
+      {zeros});
 }
 
 }  // namespace
