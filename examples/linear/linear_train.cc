@@ -25,6 +25,7 @@
 #include "ops/cwise_unary.h"
 #include "ops/placeholder.h"
 #include "ops/reduction.h"
+#include "ops/state.h"
 #include "saver/saved_model.h"
 #include "train/optimizer.h"
 #include "train/supervisor.h"
@@ -49,6 +50,7 @@ constexpr float kIntercept = -1;
 
 struct LinearModel {
   Output x, y, loss;
+  Output step_after;  // the global step with this step's own update in it
   Variable w, b, global_step;
   Operation train;
 };
@@ -64,6 +66,9 @@ LinearModel BuildLinearModel(const Scope& scope) {
   m.loss = ReduceMean(scope.WithName("loss"), Square(scope, Sub(scope, predicted, m.y)));
   m.train = GradientDescentOptimizer({.learning_rate = absl::GetFlag(FLAGS_learning_rate)})
                 .Minimize(scope, m.loss, {.global_step = m.global_step});
+  m.step_after = ReadVariableOp(
+      scope.WithControlDependencies({m.train}).ColocatedWith(m.global_step.handle.op()),
+      m.global_step.handle, m.global_step.dtype);
   return m;
 }
 
@@ -121,7 +126,7 @@ Status TrainInSession(const LinearModel& model, const ClusterConfig& cluster,
     }
     ASSIGN_OR_RETURN(out, session->Run({{model.x, Tensor::Vector<float>(x)},
                                         {model.y, Tensor::Vector<float>(y)}},
-                                       {model.loss, model.global_step.value}, {model.train}));
+                                       {model.loss, model.step_after}));
     step = std::max(step, out[1].scalar<int64_t>());
     RETURN_IF_ERROR(CheckLossIsFinite(out[0], step));
     if (step < next) continue;

@@ -82,13 +82,15 @@ std::vector<Stroke> StrokesOf(int digit, bool second_form) {
   }
 }
 
-double DistanceToSegment(const Point& p, const Point& a, const Point& b) {
+double SquaredDistanceToSegment(const Point& p, const Point& a, const Point& b) {
   const double dx = b.x - a.x;
   const double dy = b.y - a.y;
   const double length2 = dx * dx + dy * dy;
   double t = length2 > 0 ? ((p.x - a.x) * dx + (p.y - a.y) * dy) / length2 : 0;
   t = std::clamp(t, 0.0, 1.0);
-  return std::hypot(p.x - (a.x + t * dx), p.y - (a.y + t * dy));
+  const double x = p.x - (a.x + t * dx);
+  const double y = p.y - (a.y + t * dy);
+  return x * x + y * y;
 }
 
 void DrawDigit(int digit, std::mt19937_64* random, float* pixels) {
@@ -117,14 +119,14 @@ void DrawDigit(int digit, std::mt19937_64* random, float* pixels) {
   for (int row = 0; row < kDigitSide; ++row) {
     for (int column = 0; column < kDigitSide; ++column) {
       const Point center = {column + 0.5, row + 0.5};
-      double distance = kDigitSide;
+      double squared = kDigitSide * kDigitSide;
       for (const Stroke& stroke : strokes) {
         for (size_t i = 1; i < stroke.size(); ++i) {
-          distance = std::min(distance, DistanceToSegment(center, stroke[i - 1], stroke[i]));
+          squared = std::min(squared, SquaredDistanceToSegment(center, stroke[i - 1], stroke[i]));
         }
       }
       // Full ink inside the stroke, a soft edge of one pixel.
-      const double ink = std::clamp(radius + 0.5 - distance, 0.0, 1.0);
+      const double ink = std::clamp(radius + 0.5 - std::sqrt(squared), 0.0, 1.0);
       pixels[row * kDigitSide + column] =
           static_cast<float>(std::clamp(ink + noise(*random), 0.0, 1.0));
     }

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The main job, from a bare Debian machine: installs what is needed, builds, then trains on a real
+# cluster of processes (1 parameter server, 1 master, 2 workers), exports, inspects and predicts.
+#
+# Usage: tools/quickstart.sh [--data DIR] [--max_steps N] [--dir DIR]
+#   --data DIR       MNIST's idx files (plain or .gz); otherwise the program draws its own digits
+#   --max_steps N    global steps of all trainers together (1000)
+#   --dir DIR        where the run goes, must not exist (a new folder below quickstart_runs/)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+data=""
+max_steps=1000
+dir=""
+while [[ $# -gt 0 ]]; do
+  case "$1" in
+    --data) data=${2:?--data needs a directory}; shift 2 ;;
+    --data=*) data=${1#*=}; shift ;;
+    --max_steps) max_steps=${2:?--max_steps needs a number}; shift 2 ;;
+    --max_steps=*) max_steps=${1#*=}; shift ;;
+    --dir) dir=${2:?--dir needs a directory}; shift 2 ;;
+    --dir=*) dir=${1#*=}; shift ;;
+    -h | --help) sed -n '3,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) echo "quickstart.sh: unknown argument '$1'; see --help" >&2; exit 2 ;;
+  esac
+done
+[[ -z "$data" ]] || data=$(cd "$data" && pwd)
+if [[ -z "$dir" ]]; then
+  mkdir -p quickstart_runs
+  dir=$(mktemp -d "quickstart_runs/run_XXXXXX")
+elif [[ -e "$dir" ]]; then
+  echo "quickstart.sh: --dir: '$dir' exists already" >&2
+  exit 2
+fi
+mkdir -p "$dir"
+dir=$(cd "$dir" && pwd)
+
+tools/install_deps.sh
+echo "== Building"
+bazel build //examples/mnist:mnist_train //examples/mnist:mnist_predict //tools:launch \
+  //tools:saved_model_cli
+bin=$(bazel info bazel-bin 2>/dev/null)
+
+echo "== Training on 1 ps + 1 master + 2 workers: $max_steps steps, logs in $dir/logs"
+"$bin/tools/launch" --ps=1 --master --workers=2 --log_dir="$dir/logs" -- \
+  "$bin/examples/mnist/mnist_train" --max_steps="$max_steps" --checkpoint=250 \
+  --log_dir="$dir/train" --model_dir="$dir/export" --data="$data"
+
+echo "== The exported model"
+"$bin/tools/saved_model_cli" show --dir "$dir/export" --tag_set serve \
+  --signature_def serving_default
+
+echo "== Ten predictions"
+"$bin/examples/mnist/mnist_predict" --model_dir="$dir/export" --data="$data"
+echo "== Done: everything is in $dir"
