@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_TOOLS_GRAPH_RUN_H_
+#define MILLRACE_TOOLS_GRAPH_RUN_H_
+
+// Runs a GraphDef file with arrays of numpy: what the program run_graph does.
+//
+// Targets are run first, in the order given, each as a step of its own with the feeds (an
+// initialiser, say); then one step fetches everything.
+//
+// Arrays are keyed by tensor name. Strings become numpy 'S' plus an int64 array "<key>#lengths",
+// because numpy drops trailing NULs; fed strings may come with such an array. float16 is float16,
+// quantised types are integers, bfloat16 is float32; resources and variants are refused by name.
+//
+// Thread-safety: pure functions and files. Failure: InvalidArgument for feeds and names, and the
+// session's errors.
+
+#include <string>
+#include <vector>
+
+#include "core/file_system.h"
+#include "core/npy.h"
+#include "core/status.h"
+#include "proto/graph.pb.h"
+
+namespace millrace {
+
+struct GraphRun {
+  std::vector<std::string> targets, fetches;
+};
+
+// `feeds` by tensor name, without or with "#lengths" companions. Returns the arrays to write, a
+// "#lengths" array after each string array.
+StatusOr<NamedArrays> RunGraphOnArrays(const tensorflow::GraphDef& graph, const NamedArrays& feeds,
+                                       const GraphRun& run);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_TOOLS_GRAPH_RUN_H_

@@ -1,0 +1,485 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The rules of tools/local_cluster.h, each with processes: launch runs tools/testing/fake_task.
+
+#include <fcntl.h>
+#include <poll.h>
+#include <pty.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "core/file_system.h"
+#include "core/testing/tensor_testing.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tools/local_cluster.h"
+
+namespace millrace {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kLaunch[] = "tools/launch";
+constexpr char kTask[] = "tools/testing/fake_task";
+
+// A path that nobody has used.
+std::string TempPath(const std::string& name) {
+  static int next = 0;
+  return JoinPath(::testing::TempDir(),
+                  absl::StrCat("launch_test_", getpid(), "_", ++next, "_", name));
+}
+
+std::string MakeFifo(const std::string& name) {
+  const std::string path = TempPath(name);
+  EXPECT_EQ(mkfifo(path.c_str(), 0600), 0);
+  return path;
+}
+
+// Tasks that do "await:<path>" go on when it is opened.
+class Gate {
+ public:
+  Gate() : path_(MakeFifo("gate")), holder_(open(path_.c_str(), O_RDWR | O_CLOEXEC)) {}
+  ~Gate() { Open(); }
+  void Open() {
+    if (holder_ >= 0) close(holder_);
+    holder_ = -1;
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  const std::string path_;
+  int holder_;
+};
+
+// A running launch whose output is read by the test.
+class Launched {
+ public:
+  Launched(std::vector<std::string> flags, const std::vector<std::string>& task,
+           bool terminal = false) {
+    flags.insert(flags.begin(), kLaunch);
+    flags.push_back("--");
+    flags.push_back(kTask);
+    flags.insert(flags.end(), task.begin(), task.end());
+    int reader = -1, writer = -1;
+    if (terminal) {
+      EXPECT_EQ(openpty(&reader, &writer, nullptr, nullptr, nullptr), 0);
+    } else {
+      int ends[2];
+      EXPECT_EQ(pipe(ends), 0);
+      reader = ends[0];
+      writer = ends[1];
+    }
+    pid_ = fork();
+    if (pid_ == 0) {
+      dup2(writer, 1);
+      dup2(writer, 2);
+      close(reader);
+      close(writer);
+      std::vector<char*> argv;
+      for (std::string& f : flags) argv.push_back(f.data());
+      argv.push_back(nullptr);
+      execv(argv[0], argv.data());
+      _exit(127);
+    }
+    close(writer);
+    reader_ = reader;
+  }
+  ~Launched() {
+    if (pid_ > 0) {
+      kill(pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+    close(reader_);
+  }
+
+  // Reads until the output has this text or ends.
+  bool ReadUntil(const std::string& text) {
+    while (!absl::StrContains(output_, text)) {
+      char buffer[4096];
+      const ssize_t n = read(reader_, buffer, sizeof(buffer));
+      if (n <= 0) return false;  // a terminal without processes is an error
+      output_.append(buffer, static_cast<size_t>(n));
+    }
+    return true;
+  }
+  void Signal(int signal) { kill(pid_, signal); }
+  // Waits for the end; the exit code, 1000 + n for signal n.
+  int Wait() {
+    ReadUntil("\x01 never there");
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    pid_ = -1;
+    return WIFSIGNALED(status) ? 1000 + WTERMSIG(status) : WEXITSTATUS(status);
+  }
+  const std::string& output() const { return output_; }
+
+ private:
+  pid_t pid_ = -1;
+  int reader_ = -1;
+  std::string output_;
+};
+
+// Waits until nobody has the FIFO open: every process that did is gone.
+void AwaitGone(const std::string& fifo, int reader) {
+  char c;
+  pollfd fd = {reader, POLLIN, 0};
+  // The bound only ends a test that has failed.
+  ASSERT_EQ(poll(&fd, 1, 30000), 1) << fifo << " is still held by a process";
+  EXPECT_EQ(read(reader, &c, 1), 0);
+}
+
+TEST(LaunchTest, EachTaskGetsItsTfConfig) {
+  Gate gate;
+  Launched launch({"--ps=1", "--master", "--workers=2", "--evaluator"},
+                  {"ps=config;until_term", absl::StrCat("*=config;await:", gate.path())});
+  EXPECT_TRUE(launch.ReadUntil("[ps 0] config"));
+  gate.Open();
+  EXPECT_EQ(launch.Wait(), 0);
+  std::map<std::string, std::string> configs;
+  for (absl::string_view line : absl::StrSplit(launch.output(), '\n')) {
+    const size_t at = line.find("] config ");
+    if (at != line.npos)
+      configs[std::string(line.substr(1, at - 1))] = std::string(line.substr(at));
+  }
+  ASSERT_EQ(configs.size(), 5u) << launch.output();
+  std::map<std::string, std::string> addresses;
+  for (absl::string_view line : absl::StrSplit(launch.output(), '\n')) {
+    const size_t started = line.find(" started at "), pid = line.find(", pid ");
+    if (started == line.npos) continue;
+    addresses[std::string(line.substr(8, started - 8))] =
+        std::string(line.substr(started + 12, pid - started - 12));
+  }
+  ASSERT_EQ(addresses.size(), 4u);
+  const std::string cluster =
+      absl::StrCat("{\"cluster\": {\"ps\": [\"", addresses["ps 0"], "\"], \"master\": [\"",
+                   addresses["master 0"], "\"], \"worker\": [\"", addresses["worker 0"], "\", \"",
+                   addresses["worker 1"], "\"]}, \"task\": ");
+  for (const auto& [task, config] : configs) {
+    const std::vector<std::string> words = absl::StrSplit(task, ' ');
+    EXPECT_EQ(config, absl::StrCat("] config ", cluster, "{\"type\": \"", words[0],
+                                   "\", \"index\": ", words[1],
+                                   "}, \"environment\": \"cloud\"} progress plain"));
+    if (words[0] != "evaluator") {
+      EXPECT_THAT(addresses[task], HasSubstr("127.0.0.1:"));
+    }
+  }
+}
+
+TEST(LaunchTest, LinesAreNamedAndWrittenToOneFilePerTask) {
+  const std::string logs = TempPath("logs");
+  Launched launch({"--chief", "--workers=1", absl::StrCat("--log_dir=", logs)},
+                  {"chief=say:one;err:two", "worker=say:three"});
+  EXPECT_EQ(launch.Wait(), 0);
+  EXPECT_THAT(launch.output(), HasSubstr("[chief 0] one\n"));
+  EXPECT_THAT(launch.output(), HasSubstr("[chief 0] two\n"));
+  EXPECT_THAT(launch.output(), HasSubstr("[worker 0] three\n"));
+  ASSERT_OK_AND_ASSIGN(const std::string chief,
+                       ReadFileToString(FileSystem::Posix(), logs + "/chief-0.log"));
+  EXPECT_EQ(chief, "one\ntwo\n");
+  ASSERT_OK_AND_ASSIGN(const std::string worker,
+                       ReadFileToString(FileSystem::Posix(), logs + "/worker-0.log"));
+  EXPECT_EQ(worker, "three\n");
+}
+
+TEST(LaunchTest, PsAreAskedToEndWhenAllTrainersHave) {
+  Gate gate;
+  Launched launch({"--ps=2", "--master", "--workers=1"},
+                  {"ps=say:up;until_term", absl::StrCat("*=await:", gate.path())});
+  EXPECT_TRUE(launch.ReadUntil("[ps 0] up"));
+  EXPECT_TRUE(launch.ReadUntil("[ps 1] up"));
+  gate.Open();
+  EXPECT_EQ(launch.Wait(), 0);
+  EXPECT_THAT(launch.output(), HasSubstr("launch: all trainers have ended; ending ps\n"));
+  EXPECT_THAT(launch.output(), HasSubstr("[ps 0] got SIGTERM\n"));
+  EXPECT_THAT(launch.output(), HasSubstr("[ps 1] got SIGTERM\n"));
+  for (const char* row : {"ps 0           exit 0", "ps 1           exit 0", "master 0       exit 0",
+                          "worker 0       exit 0"}) {
+    EXPECT_THAT(launch.output(), HasSubstr(row));
+  }
+  EXPECT_THAT(launch.output(), HasSubstr("launch: job ended with code 0\n"));
+}
+
+TEST(LaunchTest, AKilledWorkerDoesNotFailTheJob) {
+  // The master ends after the worker is gone.
+  Gate gate;
+  Launched launch({"--ps=1", "--master", "--workers=2"},
+                  {"ps=until_term", "worker1=say:up;signal:9",
+                   absl::StrCat("master=await:", gate.path(), ";say:master ends")});
+  EXPECT_TRUE(
+      launch.ReadUntil("launch: worker 1 was killed by signal 9 (Killed); the job goes on\n"));
+  gate.Open();
+  EXPECT_EQ(launch.Wait(), 0);
+  EXPECT_THAT(launch.output(), HasSubstr("[worker 1] up\n"));
+  EXPECT_THAT(launch.output(), HasSubstr("[master 0] master ends\n"));
+  EXPECT_THAT(launch.output(), HasSubstr("launch: worker 1       signal 9"));
+}
+
+TEST(LaunchTest, AWorkerThatFailsByItselfFailsTheJobAtItsEnd) {
+  Gate gate;
+  Launched launch(
+      {"--ps=1", "--master", "--workers=2"},
+      {"ps=say:up;until_term", "worker1=exit:7", absl::StrCat("master=await:", gate.path())});
+  EXPECT_TRUE(launch.ReadUntil("[ps 0] up"));
+  gate.Open();
+  EXPECT_EQ(launch.Wait(), 7);
+  EXPECT_THAT(launch.output(), HasSubstr("launch: worker 1 ended with code 7; the job goes on\n"));
+  EXPECT_THAT(launch.output(), HasSubstr("[ps 0] got SIGTERM\n"));
+}
+
+TEST(LaunchTest, AJobWhoseOnlyWorkersWereKilledFails) {
+  Launched launch({"--workers=2"}, {"*=signal:9"});
+  EXPECT_EQ(launch.Wait(), 137);
+}
+
+TEST(LaunchTest, ADeadPsEndsTheJobWithItsCode) {
+  Gate gate;
+  Launched launch({"--ps=1", "--master", "--workers=1"},
+                  {absl::StrCat("ps=await:", gate.path(), ";exit:3"), "*=say:up;until_term"});
+  EXPECT_TRUE(launch.ReadUntil("[master 0] up"));
+  EXPECT_TRUE(launch.ReadUntil("[worker 0] up"));
+  gate.Open();
+  EXPECT_EQ(launch.Wait(), 3);
+  EXPECT_THAT(launch.output(), HasSubstr("launch: ps 0 ended with code 3; the job ends\n"));
+  EXPECT_THAT(launch.output(), HasSubstr("[master 0] got SIGTERM\n"));
+  EXPECT_THAT(launch.output(), HasSubstr("[worker 0] got SIGTERM\n"));
+}
+
+TEST(LaunchTest, AKilledMasterEndsTheJobWithItsSignal) {
+  Launched launch({"--ps=1", "--master", "--workers=1"}, {"master=signal:9", "*=until_term"});
+  EXPECT_EQ(launch.Wait(), 137);
+  EXPECT_THAT(launch.output(),
+              HasSubstr("launch: master 0 was killed by signal 9 (Killed); the job ends\n"));
+}
+
+TEST(LaunchTest, ADeadMasterStartsAgainWithTheSameConfig) {
+  const std::string once = TempPath("once");
+  Launched launch({"--ps=1", "--master", "--restarts=1"},
+                  {"ps=until_term", absl::StrCat("master=config;once:", once, ";exit:5")});
+  EXPECT_EQ(launch.Wait(), 0);
+  EXPECT_THAT(launch.output(),
+              HasSubstr("launch: master 0 ended with code 5; starting it again (1 of 1)\n"));
+  std::vector<std::string> configs;
+  for (absl::string_view line : absl::StrSplit(launch.output(), '\n')) {
+    if (absl::StrContains(line, "] config ")) configs.emplace_back(line);
+  }
+  ASSERT_EQ(configs.size(), 2u);
+  EXPECT_EQ(configs[0], configs[1]);
+}
+
+TEST(LaunchTest, RestartsAreCountedOverAllTasks) {
+  Launched launch({"--ps=1", "--master", "--restarts=2"}, {"ps=exit:4", "master=until_term"});
+  EXPECT_EQ(launch.Wait(), 4);
+  EXPECT_THAT(launch.output(), HasSubstr("starting it again (1 of 2)"));
+  EXPECT_THAT(launch.output(), HasSubstr("starting it again (2 of 2)"));
+  EXPECT_THAT(launch.output(), HasSubstr("launch: ps 0 ended with code 4; the job ends\n"));
+}
+
+TEST(LaunchTest, APortInUseGivesAllTasksNewPorts) {
+  const std::string once = TempPath("once");
+  Launched launch({"--ps=1", "--master", "--workers=1"},
+                  {"ps=config;until_term",
+                   absl::StrCat("worker=once:", once,
+                                ";err:Server: 127.0.0.1:1 must be free, got: port is in use;once:",
+                                once, "2;exit:1"),
+                   "master=say:master"});
+  EXPECT_EQ(launch.Wait(), 0);
+  EXPECT_THAT(launch.output(), HasSubstr("in use; all tasks start again on new ports (1 of 3)\n"));
+  // Two generations of every task.
+  for (const char* task : {"ps 0", "master 0", "worker 0"}) {
+    const std::string text = absl::StrCat("launch: ", task, " started at ");
+    const size_t first = launch.output().find(text);
+    const size_t second = launch.output().find(text, first + 1);
+    ASSERT_NE(second, std::string::npos) << task;
+    EXPECT_NE(launch.output().substr(first, text.size() + 16),
+              launch.output().substr(second, text.size() + 16));
+    EXPECT_EQ(launch.output().find(text, second + 1), std::string::npos);
+  }
+}
+
+TEST(LaunchTest, PortsThatStayInUseEndTheJobAfterThreeRetries) {
+  Launched launch({"--master"}, {"master=say:port is in use;exit:1"});
+  EXPECT_EQ(launch.Wait(), 1);
+  EXPECT_THAT(launch.output(), HasSubstr("(3 of 3)"));
+  EXPECT_THAT(launch.output(),
+              HasSubstr("found its port in use again after 3 times new ports; the job ends"));
+}
+
+TEST(LaunchTest, ARestartedTaskThatLosesItsPortIsDead) {
+  const std::string once = TempPath("once");
+  Launched launch(
+      {"--ps=1", "--master", "--restarts=1"},
+      {absl::StrCat("ps=once:", once, ";exit:9;say:port is in use;exit:1"), "master=until_term"});
+  EXPECT_EQ(launch.Wait(), 1);
+  EXPECT_THAT(launch.output(), Not(HasSubstr("new ports")));
+}
+
+TEST(LaunchTest, ASignalEndsEveryTaskAndLeavesNoProcess) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    const std::string fifo = MakeFifo(absl::StrCat("fifo", signal));
+    const int reader = open(fifo.c_str(), O_RDONLY | O_NONBLOCK);
+    // The worker has a child that would outlive it; all hold the FIFO open.
+    const std::string holding = absl::StrCat("open:", fifo, ";");
+    Launched launch({"--ps=1", "--master", "--workers=1"},
+                    {absl::StrCat("ps=", holding, "say:up;until_term"),
+                     absl::StrCat("worker=", holding, "child;say:up;until_term"),
+                     absl::StrCat("master=", holding, "say:up;until_term")});
+    EXPECT_TRUE(launch.ReadUntil("[ps 0] up"));
+    EXPECT_TRUE(launch.ReadUntil("[worker 0] up"));
+    EXPECT_TRUE(launch.ReadUntil("[master 0] up"));
+    launch.Signal(signal);
+    EXPECT_EQ(launch.Wait(), 128 + signal);
+    EXPECT_THAT(launch.output(), HasSubstr("passing it on to all tasks"));
+    AwaitGone(fifo, reader);
+    close(reader);
+  }
+}
+
+TEST(LaunchTest, ASecondSignalKillsTasksThatDoNotEnd) {
+  Launched launch({"--master"}, {"master=ignore_term;say:up;forever"});
+  EXPECT_TRUE(launch.ReadUntil("[master 0] up"));
+  launch.Signal(SIGTERM);
+  EXPECT_TRUE(launch.ReadUntil("passing it on to all tasks"));
+  launch.Signal(SIGTERM);
+  EXPECT_EQ(launch.Wait(), 143);
+  EXPECT_THAT(launch.output(), HasSubstr("second signal: killing all tasks"));
+  EXPECT_THAT(launch.output(), HasSubstr("launch: master 0       signal 9"));
+}
+
+TEST(LaunchTest, TasksDieWithALauncherThatIsKilled) {
+  const std::string fifo = MakeFifo("fifo");
+  const int reader = open(fifo.c_str(), O_RDONLY | O_NONBLOCK);
+  Launched launch({"--ps=1", "--master"}, {absl::StrCat("*=open:", fifo, ";say:up;forever")});
+  EXPECT_TRUE(launch.ReadUntil("[ps 0] up"));
+  EXPECT_TRUE(launch.ReadUntil("[master 0] up"));
+  launch.Signal(SIGKILL);
+  EXPECT_EQ(launch.Wait(), 1009);
+  AwaitGone(fifo, reader);
+  close(reader);
+}
+
+TEST(LaunchTest, APsThatIgnoresSigtermIsKilledAfterTheGrace) {
+  Gate gate;
+  Launched launch({"--ps=1", "--master"},
+                  {"ps=ignore_term;say:up;forever", absl::StrCat("master=await:", gate.path())});
+  EXPECT_TRUE(launch.ReadUntil("[ps 0] up"));
+  gate.Open();
+  EXPECT_EQ(launch.Wait(), 0);
+  EXPECT_THAT(launch.output(), HasSubstr("launch: ps 0 did not end within 10 s and was killed\n"));
+}
+
+TEST(LaunchTest, ATerminalShowsTheMastersStatusAtTheBottom) {
+  Gate gate;
+  Launched launch({"--master", "--workers=1"},
+                  {absl::StrCat("master=config;status:step 1/3;await:", gate.path(),
+                                ";status:step 2/3  ;say:  done"),
+                   "worker=config"},
+                  /*terminal=*/true);
+  EXPECT_TRUE(launch.ReadUntil("\r\x1b[K[master 0] step 1/3"));
+  gate.Open();
+  EXPECT_EQ(launch.Wait(), 0);
+  EXPECT_THAT(launch.output(), HasSubstr("\"environment\": \"cloud\"} progress live\r\n"));
+  EXPECT_THAT(launch.output(), HasSubstr("\"environment\": \"cloud\"} progress plain\r\n"));
+  EXPECT_THAT(launch.output(), HasSubstr("[master 0] step 2/3    done\r\n"));
+}
+
+TEST(LaunchTest, AProgramThatIsNotThereFailsTheJob) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  LocalClusterOptions options;
+  options.chief = "master";
+  options.command = {"/no/such/program"};
+  options.output_fd = ends[1];
+  ASSERT_OK_AND_ASSIGN(const int code, RunLocalCluster(options));
+  close(ends[1]);
+  EXPECT_EQ(code, 127);
+  std::string output(4096, '\0');
+  output.resize(static_cast<size_t>(read(ends[0], output.data(), output.size())));
+  close(ends[0]);
+  EXPECT_THAT(output, HasSubstr("launch: cannot run '/no/such/program': no such program"));
+}
+
+TEST(LaunchTest, BadOptionsAreRefused) {
+  struct Case {
+    LocalClusterOptions options;
+    std::string message;
+  };
+  const std::vector<Case> cases = {
+      {{.workers = 1}, "a program must follow"},
+      {{.ps = 1, .command = {"x"}}, "must have a trainer"},
+      {{.ps = -1, .workers = 1, .command = {"x"}}, "must be in [0, 1000], got -1"},
+      {{.chief = "boss", .command = {"x"}}, "got 'boss'"},
+      {{.workers = 1, .host = "no such host", .command = {"x"}}, "got 'no such host'"},
+      // An address of another machine (of a network for documentation).
+      {{.workers = 1, .host = "192.0.2.1", .command = {"x"}}, "got '192.0.2.1'"},
+  };
+  for (const Case& c : cases) {
+    EXPECT_STATUS(RunLocalCluster(c.options), absl::StatusCode::kInvalidArgument, c.message);
+  }
+}
+
+TEST(LaunchTest, WrongFlagsExitWithTwo) {
+  const std::vector<std::vector<std::string>> cases = {
+      {}, {"--master", "--chief"}, {"--workers=x"}, {"--workers=-1"}, {"--bogus"}, {"--ps=1"}};
+  for (const auto& flags : cases) {
+    Launched launch(flags, {});
+    EXPECT_EQ(launch.Wait(), 2);
+    EXPECT_THAT(launch.output(), HasSubstr("usage: launch"));
+    EXPECT_THAT(launch.output(), HasSubstr("launch: error: "));
+  }
+}
+
+TEST(TaskOutputTest, ReturnsMakeAStatusAndNewlinesMakeLines) {
+  TaskOutput output;
+  std::vector<std::string> lines;
+  EXPECT_FALSE(output.Add("plain\nhalf", &lines));
+  EXPECT_EQ(lines, std::vector<std::string>({"plain"}));
+  EXPECT_FALSE(output.Add(" line\n", &lines));
+  EXPECT_EQ(lines.back(), "half line");
+  EXPECT_TRUE(output.Add("\rstep 1", &lines));
+  EXPECT_EQ(output.status(), "step 1");
+  EXPECT_TRUE(output.Add("\rstep 2  ", &lines));
+  EXPECT_EQ(output.status(), "step 2");
+  EXPECT_EQ(lines.size(), 2u);
+  EXPECT_TRUE(output.Add("\n", &lines));
+  EXPECT_EQ(output.status(), "");
+  EXPECT_EQ(lines.back(), "step 2");
+}
+
+TEST(TaskOutputTest, AReturnAtTheEndOfALineKeepsIt) {
+  TaskOutput output;
+  std::vector<std::string> lines;
+  output.Add("dos\r\n", &lines);
+  EXPECT_EQ(lines, std::vector<std::string>({"dos"}));
+  // A status that is ended by '\r' instead of begun.
+  EXPECT_TRUE(output.Add("step 1\r", &lines));
+  EXPECT_EQ(output.status(), "step 1");
+  output.Finish(&lines);
+  EXPECT_EQ(lines.back(), "step 1");
+  EXPECT_EQ(output.status(), "");
+}
+
+TEST(TaskOutputTest, AnEndlessLineIsCutNotCollected) {
+  TaskOutput output;
+  std::vector<std::string> lines;
+  output.Add(std::string(200000, 'x'), &lines);
+  EXPECT_EQ(lines.size(), 3u);
+  output.Finish(&lines);
+  size_t total = 0;
+  for (const std::string& line : lines) total += line.size();
+  EXPECT_EQ(total, 200000u);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_TOOLS_LOCAL_CLUSTER_H_
+#define MILLRACE_TOOLS_LOCAL_CLUSTER_H_
+
+// A cluster of one program on this machine: a process per task, each with its TF_CONFIG.
+//
+// A task:  starting -> running -> ended
+//             ^____________|  (a dead ps or master, while restarts are left)
+//
+// What happens when a task ends (dead: a signal or an exit code other than 0):
+//   * it never got its port ("port is in use" in its output): all are killed and start again on new
+//     ports, at most kMaxPortRetries times;
+//   * a dead worker or evaluator: reported, the job goes on;
+//   * a dead ps or master (chief): started again with the same TF_CONFIG while `restarts` are
+//     left, else the job ends with that task's code;
+//   * the last trainer (master, chief, worker): ps get SIGTERM, the evaluator is waited for.
+// A signal to this process is passed on to all tasks and ends the job. Whoever is asked to end and
+// does not within kGrace is killed. Each task has a process group of its own, which is killed when
+// the task has ended: nothing is left behind, and tasks die with this process.
+//
+// The result is 0 when the master and every worker that was not killed succeeded (at least one
+// of them did), else the code of the first that did not: 128 + n for signal n.
+//
+// Output: the tasks' lines with "[worker 0] " before them, and reports that begin with "launch: ".
+//
+// Threads: one per process may run a cluster: it reads signals (signalfd) and restores what
+// it changed. Failure: InvalidArgument for options, Unavailable without free ports, Internal when
+// the system refuses a process.
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "core/status.h"
+
+namespace millrace {
+
+inline constexpr int kMaxPortRetries = 3;
+inline constexpr absl::Duration kGrace = absl::Seconds(10);
+
+struct LocalClusterOptions {
+  int ps = 0;
+  // "master", "chief" or "" for none.
+  std::string chief = {};
+  int workers = 0;
+  bool evaluator = false;
+  // How often dead ps and masters may start again, in all.
+  int restarts = 0;
+  // "" or a directory (created) for one file per task.
+  std::string log_dir = {};
+  std::string host = "127.0.0.1";
+  // Program and arguments.
+  std::vector<std::string> command = {};
+  // Where lines go; status lines are rewritten in place when it is a terminal.
+  int output_fd = 1;
+};
+
+// Runs the cluster to its end.
+StatusOr<int> RunLocalCluster(const LocalClusterOptions& options);
+
+// Splits a task's output into lines as a terminal would show them: what a '\r' overwrites is a
+// status, not a line.
+class TaskOutput {
+ public:
+  // Appends complete lines of `data` to `lines`; true when the status has changed.
+  bool Add(absl::string_view data, std::vector<std::string>* lines);
+  // The line that was not ended, if any.
+  void Finish(std::vector<std::string>* lines);
+  // The unfinished line that began with '\r'; "" when there is none.
+  const std::string& status() const { return status_; }
+
+ private:
+  std::string line_;
+  bool after_return_ = false;  // line_ began with '\r'
+  bool return_seen_ = false;   // the last character was '\r'
+  std::string status_;
+};
+
+// The value of TF_CONFIG for one task. `addresses`: job and its tasks' "host:port", in order.
+std::string TfConfigText(
+    const std::vector<std::pair<std::string, std::vector<std::string>>>& addresses,
+    const std::string& job, int index);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_TOOLS_LOCAL_CLUSTER_H_

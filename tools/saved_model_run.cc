@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/saved_model_run.h"
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/npy.h"
+#include "runtime/session.h"
+#include "saver/saved_model.h"
+#include "tools/numpy_format.h"
+#include "tools/python_error.h"
+#include "tools/saved_model_show.h"
+
+namespace millrace {
+namespace {
+
+// The name of the tensor, unless it is one of a kind that the tool does not feed or fetch.
+StatusOr<std::string> NameToFeedOrFetch(const std::string& key,
+                                        const tensorflow::TensorInfo& info) {
+  if (info.encoding_case() != tensorflow::TensorInfo::kName || info.name().empty()) {
+    return PythonError("ValueError", absl::StrCat("\"", key,
+                                                  "\" must be a dense tensor with a "
+                                                  "name, got another encoding"));
+  }
+  return info.name();
+}
+
+Status SaveOutput(FileSystem* fs, const SavedModelRun& run, const std::string& key,
+                  const Tensor& tensor, std::ostream& out) {
+  // A model must not choose where on the disk it writes.
+  if (absl::StrContains(key, '/') || key == "." || key == "..") {
+    return PythonError("ValueError", absl::StrCat("Output key \"", key,
+                                                  "\" must be a plain file name to be saved"));
+  }
+  const std::string path = JoinPath(run.outdir, key + ".npy");
+  if (!run.overwrite && fs->FileExists(path)) {
+    return PythonError("RuntimeError",
+                       absl::StrCat("Output file ", path,
+                                    " already exists. Add \"--overwrite\" to overwrite the "
+                                    "existing output files."));
+  }
+  if (const Status status = WriteNpy(fs, path, tensor); !status.ok()) {
+    return PythonErrorFromStatus(status);
+  }
+  out << "Output " << key << " is saved to " << path << "\n";
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Status RunSavedModel(FileSystem* fs, const SavedModelRun& run, std::ostream& out,
+                     std::ostream& warnings) {
+  tensorflow::SignatureDef signature;
+  std::vector<std::string> tags;
+  // The flags are checked before a model that may be large is loaded.
+  if (run.inputs.inputs.empty() && run.inputs.input_exprs.empty() &&
+      run.inputs.input_examples.empty()) {
+    std::vector<std::string> none;
+    return LoadSavedModelInputs(fs, run.inputs, signature, &none).status();
+  }
+  {
+    ASSIGN_OR_RETURN(const tensorflow::SavedModel model, ReadSavedModelForTool(fs, run.dir));
+    ASSIGN_OR_RETURN(const tensorflow::MetaGraphDef* meta_graph,
+                     MetaGraphWithTags(model, run.tag_set));
+    const auto found = meta_graph->signature_def().find(run.signature_key);
+    if (found == meta_graph->signature_def().end()) {
+      return PythonError("ValueError", absl::StrCat("No SignatureDef with key '", run.signature_key,
+                                                    "' found in MetaGraphDef."));
+    }
+    signature = found->second;
+    tags.assign(meta_graph->meta_info_def().tags().begin(),
+                meta_graph->meta_info_def().tags().end());
+  }
+  std::vector<std::string> lines;
+  const auto inputs = LoadSavedModelInputs(fs, run.inputs, signature, &lines);
+  for (const std::string& line : lines) warnings << "WARNING: " << line << "\n";
+  if (!inputs.ok()) return inputs.status();
+
+  std::vector<Feed> feeds;
+  for (const auto& [key, tensor] : *inputs) {
+    ASSIGN_OR_RETURN(const std::string name, NameToFeedOrFetch(key, signature.inputs().at(key)));
+    feeds.emplace_back(name, tensor);
+  }
+  std::vector<std::string> keys;
+  for (const auto& entry : signature.outputs()) keys.push_back(entry.first);
+  std::sort(keys.begin(), keys.end());
+  std::vector<FetchName> fetches;
+  for (const std::string& key : keys) {
+    ASSIGN_OR_RETURN(const std::string name, NameToFeedOrFetch(key, signature.outputs().at(key)));
+    fetches.push_back(name);
+  }
+
+  StatusOr<SavedModelBundle> bundle = LoadSavedModel(SessionOptions(), run.dir, tags, fs);
+  if (!bundle.ok()) return PythonErrorFromStatus(bundle.status());
+  const StatusOr<std::vector<Tensor>> outputs = bundle->session->Run(feeds, fetches);
+  if (!outputs.ok()) return PythonErrorFromStatus(outputs.status());
+  if (outputs->size() != keys.size()) {
+    return PythonError("ValueError",
+                       "an output of the signature must be a tensor, got an operation");
+  }
+
+  if (!run.outdir.empty()) {
+    if (const Status made = fs->RecursivelyCreateDirectory(run.outdir); !made.ok()) {
+      return PythonErrorFromStatus(made);
+    }
+  }
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const Tensor& tensor = (*outputs)[i];
+    out << "Result for output key " << keys[i] << ":\n" << NumpyString(tensor) << "\n";
+    if (!run.outdir.empty()) RETURN_IF_ERROR(SaveOutput(fs, run, keys[i], tensor, out));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace millrace

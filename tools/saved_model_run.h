@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_TOOLS_SAVED_MODEL_RUN_H_
+#define MILLRACE_TOOLS_SAVED_MODEL_RUN_H_
+
+// `saved_model_cli run`: loads a model, runs one signature and prints its outputs, in the exact
+// text of TensorFlow 1.15's saved_model_cli.
+//
+// Outputs are printed in sorted order of key; with an outdir each is also written to
+// <outdir>/<key>.npy, where a key that is no plain file name is refused.
+//
+// Thread-safety: pure function and files. Failure: the Statuses of tools/python_error.h. Kernels
+// are those that the program links.
+
+#include <ostream>
+#include <string>
+
+#include "core/file_system.h"
+#include "core/status.h"
+#include "tools/saved_model_inputs.h"
+
+namespace millrace {
+
+struct SavedModelRun {
+  std::string dir = {}, tag_set = {}, signature_key = {};
+  SavedModelInputFlags inputs = {};
+  std::string outdir = {};  // "" = nothing is saved
+  bool overwrite = false;
+};
+
+Status RunSavedModel(FileSystem* fs, const SavedModelRun& run, std::ostream& out,
+                     std::ostream& warnings);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_TOOLS_SAVED_MODEL_RUN_H_

@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/saved_model_show.h"
+
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/text_format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "tools/numpy_format.h"
+#include "tools/python_error.h"
+#include "tools/python_literal.h"
+
+namespace millrace {
+namespace {
+
+using tensorflow::StructuredValue;
+
+std::vector<std::string> Tags(const tensorflow::MetaGraphDef& meta_graph) {
+  return {meta_graph.meta_info_def().tags().begin(), meta_graph.meta_info_def().tags().end()};
+}
+
+// Meta graphs in the order of their tag lists.
+std::vector<const tensorflow::MetaGraphDef*> SortedByTags(const tensorflow::SavedModel& model) {
+  std::vector<const tensorflow::MetaGraphDef*> sorted;
+  for (const tensorflow::MetaGraphDef& m : model.meta_graphs()) sorted.push_back(&m);
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const auto* a, const auto* b) { return Tags(*a) < Tags(*b); });
+  return sorted;
+}
+
+template <typename Map>
+std::vector<std::string> SortedKeys(const Map& map) {
+  std::vector<std::string> keys;
+  for (const auto& entry : map) keys.push_back(entry.first);
+  std::sort(keys.begin(), keys.end());
+  return keys;
+}
+
+// "DT_FLOAT"; the number of a type that this release does not know.
+std::string TypeText(tensorflow::DataType type) {
+  const std::string& name = tensorflow::DataType_Name(type);
+  return name.empty() ? absl::StrCat(static_cast<int>(type)) : name;
+}
+
+std::string ShapeText(const tensorflow::TensorShapeProto& shape) {
+  if (shape.unknown_rank()) return "unknown_rank";
+  std::vector<int64_t> sizes;
+  for (const auto& dim : shape.dim()) sizes.push_back(dim.size());
+  return absl::StrCat("(", absl::StrJoin(sizes, ", "), ")");
+}
+
+void AppendTensorInfos(const google::protobuf::Map<std::string, tensorflow::TensorInfo>& infos,
+                       absl::string_view kind, const std::string& indent, std::string* out) {
+  for (const std::string& key : SortedKeys(infos)) {
+    const tensorflow::TensorInfo& info = infos.at(key);
+    absl::StrAppend(out, indent, "  ", kind, "['", key, "'] tensor_info:\n", indent,
+                    "      dtype: ", TypeText(info.dtype()), "\n", indent,
+                    "      shape: ", ShapeText(info.tensor_shape()), "\n", indent,
+                    "      name: ", info.name(), "\n");
+  }
+}
+
+std::string SignatureText(const tensorflow::SignatureDef& signature, const std::string& indent) {
+  std::string out =
+      absl::StrCat(indent, "The given SavedModel SignatureDef contains the following input(s):\n");
+  AppendTensorInfos(signature.inputs(), "inputs", indent, &out);
+  absl::StrAppend(&out, indent,
+                  "The given SavedModel SignatureDef contains the following output(s):\n");
+  AppendTensorInfos(signature.outputs(), "outputs", indent, &out);
+  absl::StrAppend(&out, indent, "Method name is: ", signature.method_name(), "\n");
+  return out;
+}
+
+// TensorFlow's Python name of a dtype: "tf.int32".
+std::string PythonTypeName(tensorflow::DataType type) {
+  switch (type) {
+    case tensorflow::DT_HALF:
+      return "tf.float16";
+    case tensorflow::DT_FLOAT:
+      return "tf.float32";
+    case tensorflow::DT_DOUBLE:
+      return "tf.float64";
+    default:
+      break;
+  }
+  std::string name = TypeText(type);
+  if (name.rfind("DT_", 0) == 0) name = name.substr(3);
+  for (char& c : name) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return "tf." + name;
+}
+
+// A TensorShape as Python prints it: "(None, 3)", "(3,)", "()", "<unknown>".
+std::string PythonShape(const tensorflow::TensorShapeProto& shape) {
+  if (shape.unknown_rank()) return "<unknown>";
+  const std::string sizes = absl::StrJoin(shape.dim(), ", ", [](std::string* out, const auto& dim) {
+    dim.size() < 0 ? absl::StrAppend(out, "None") : absl::StrAppend(out, dim.size());
+  });
+  return absl::StrCat("(", sizes, shape.dim_size() == 1 ? ",)" : ")");
+}
+
+std::string PythonString(const std::string& text) {
+  PythonValue value;
+  value.kind = PythonValue::Kind::kString;
+  value.text = text;
+  return PythonRepr(value);
+}
+
+std::string SpecText(const tensorflow::TensorSpecProto& spec) {
+  return absl::StrCat("TensorSpec(shape=", PythonShape(spec.shape()),
+                      ", dtype=", PythonTypeName(spec.dtype()),
+                      ", name=", spec.name().empty() ? "None" : PythonString(spec.name()), ")");
+}
+
+// Nesting is bounded by the parser of the message.
+std::string ValueText(const StructuredValue& value);
+
+// An element inside a list or dictionary: strings in quotes.
+std::string QuotedText(const StructuredValue& value) {
+  return value.kind_case() == StructuredValue::kStringValue
+             ? absl::StrCat("'", value.string_value(), "'")
+             : ValueText(value);
+}
+
+template <typename Values>
+std::string JoinValues(const Values& values) {
+  return absl::StrJoin(values, ", ", [](std::string* out, const StructuredValue& item) {
+    absl::StrAppend(out, QuotedText(item));
+  });
+}
+
+std::string ValueText(const StructuredValue& value) {
+  switch (value.kind_case()) {
+    case StructuredValue::kFloat64Value:
+      return NumpyString(Tensor::Scalar(value.float64_value()));
+    case StructuredValue::kInt64Value:
+      return absl::StrCat(value.int64_value());
+    case StructuredValue::kStringValue:
+      return value.string_value();
+    case StructuredValue::kBoolValue:
+      return value.bool_value() ? "True" : "False";
+    case StructuredValue::kTensorShapeValue:
+      return PythonShape(value.tensor_shape_value());
+    case StructuredValue::kTensorDtypeValue:
+      return absl::StrCat("<dtype: '", PythonTypeName(value.tensor_dtype_value()).substr(3), "'>");
+    case StructuredValue::kTensorSpecValue:
+      return SpecText(value.tensor_spec_value());
+    case StructuredValue::kTypeSpecValue:
+      return value.type_spec_value().type_spec_class_name();
+    case StructuredValue::kListValue:
+      return absl::StrCat("[", JoinValues(value.list_value().values()), "]");
+    case StructuredValue::kTupleValue:
+      return absl::StrCat("(", JoinValues(value.tuple_value().values()),
+                          value.tuple_value().values_size() == 1 ? ",)" : ")");
+    case StructuredValue::kDictValue: {
+      std::string text = "{";
+      for (const std::string& key : SortedKeys(value.dict_value().fields())) {
+        absl::StrAppend(&text, text.size() > 1 ? ", " : "", "'", key,
+                        "': ", QuotedText(value.dict_value().fields().at(key)));
+      }
+      return text + "}";
+    }
+    case StructuredValue::kNamedTupleValue: {
+      const std::string fields =
+          absl::StrJoin(value.named_tuple_value().values(), ", ",
+                        [](std::string* out, const tensorflow::PairValue& pair) {
+                          absl::StrAppend(out, pair.key(), "=", QuotedText(pair.value()));
+                        });
+      return absl::StrCat(value.named_tuple_value().name(), "(", fields, ")");
+    }
+    default:
+      return "None";
+  }
+}
+
+std::string KindText(const StructuredValue& value) {
+  switch (value.kind_case()) {
+    case StructuredValue::kFloat64Value:
+      return "float";
+    case StructuredValue::kInt64Value:
+      return "int";
+    case StructuredValue::kBoolValue:
+      return "bool";
+    case StructuredValue::kTensorShapeValue:
+      return "TensorShape";
+    case StructuredValue::kTensorDtypeValue:
+      return "DType";
+    case StructuredValue::kTypeSpecValue:
+      return value.type_spec_value().type_spec_class_name();
+    case StructuredValue::kListValue:
+      return "list";
+    case StructuredValue::kTupleValue:
+      return "tuple";
+    case StructuredValue::kDictValue:
+      return "dict";
+    case StructuredValue::kNamedTupleValue:
+      return value.named_tuple_value().name();
+    default:
+      return "NoneType";
+  }
+}
+
+void AppendArgument(const StructuredValue& value, absl::string_view what, int number,
+                    std::string* out) {
+  absl::StrAppend(out, "        ", what, " #", number, "\n");
+  if (value.kind_case() == StructuredValue::kStringValue) {
+    absl::StrAppend(out, "          ", value.string_value(), "\n");
+  } else if (value.kind_case() == StructuredValue::kTensorSpecValue) {
+    const std::string& name = value.tensor_spec_value().name();
+    absl::StrAppend(out, "          ", name.empty() ? "None" : name, ": ",
+                    SpecText(value.tensor_spec_value()), "\n");
+  } else {
+    absl::StrAppend(out, "          DType: ", KindText(value),
+                    "\n          Value: ", ValueText(value), "\n");
+  }
+}
+
+// "__inference_add_17" -> ("add", 17): loading orders functions by the name they had in Python.
+std::pair<std::string, int64_t> CleanFunctionName(absl::string_view name) {
+  constexpr absl::string_view kPrefix = "__inference_";
+  const size_t end = name.rfind('_');
+  int64_t number = 0;
+  if (name.substr(0, kPrefix.size()) == kPrefix && end > kPrefix.size() &&
+      end != absl::string_view::npos && absl::SimpleAtoi(name.substr(end + 1), &number)) {
+    return {std::string(name.substr(kPrefix.size(), end - kPrefix.size())), number};
+  }
+  return {std::string(name), 0};
+}
+
+void AppendFunction(const std::string& name, const tensorflow::SavedObject& object,
+                    const tensorflow::SavedObjectGraph& graph, std::string* out) {
+  absl::StrAppend(out, "\n  Function Name: '", name, "'\n");
+  std::vector<std::string> concrete;
+  const bool bare = object.kind_case() == tensorflow::SavedObject::kBareConcreteFunction;
+  if (bare) {
+    concrete.push_back(object.bare_concrete_function().concrete_function_name());
+  } else {
+    concrete.assign(object.function().concrete_functions().begin(),
+                    object.function().concrete_functions().end());
+  }
+  std::stable_sort(concrete.begin(), concrete.end(), [](const auto& a, const auto& b) {
+    return CleanFunctionName(a) < CleanFunctionName(b);
+  });
+  for (size_t i = 0; i < concrete.size(); ++i) {
+    // The structure is a pair: a tuple of positional and a dictionary of named arguments.
+    std::vector<StructuredValue> arguments;
+    std::vector<std::string> named;
+    const auto it = graph.concrete_functions().find(concrete[i]);
+    if (it != graph.concrete_functions().end() &&
+        it->second.canonicalized_input_signature().tuple_value().values_size() == 2) {
+      const auto& pair = it->second.canonicalized_input_signature().tuple_value();
+      const auto& positional = pair.values(0).tuple_value().values();
+      arguments.assign(positional.begin(), positional.end());
+      named = SortedKeys(pair.values(1).dict_value().fields());
+    } else if (bare) {
+      for (const std::string& keyword : object.bare_concrete_function().argument_keywords()) {
+        arguments.emplace_back().set_string_value(keyword);
+      }
+    }
+    if (!arguments.empty()) {
+      absl::StrAppend(out, "    Option #", i + 1, "\n      Callable with:\n");
+      for (size_t k = 0; k < arguments.size(); ++k) {
+        AppendArgument(arguments[k], "Argument", static_cast<int>(k) + 1, out);
+      }
+    }
+    for (size_t k = 0; k < named.size(); ++k) {
+      absl::StrAppend(out, "        Named Argument #", k + 1, "\n          ", named[k], "\n");
+    }
+  }
+}
+
+// The functions that are attributes of the model's root object.
+void AppendFunctions(const tensorflow::SavedModel& model, std::string* out) {
+  const tensorflow::SavedObjectGraph* graph = nullptr;
+  for (const tensorflow::MetaGraphDef& m : model.meta_graphs()) {
+    if (m.has_object_graph_def() && graph == nullptr) graph = &m.object_graph_def();
+  }
+  if (graph == nullptr) return;
+  absl::StrAppend(out, "\nDefined Functions:");
+  std::map<std::string, const tensorflow::SavedObject*> functions;
+  if (graph->nodes_size() > 0) {
+    for (const auto& child : graph->nodes(0).children()) {
+      if (child.node_id() < 0 || child.node_id() >= graph->nodes_size()) continue;
+      const tensorflow::SavedObject& object = graph->nodes(child.node_id());
+      if (object.kind_case() == tensorflow::SavedObject::kFunction ||
+          object.kind_case() == tensorflow::SavedObject::kBareConcreteFunction) {
+        functions[child.local_name()] = &object;
+      }
+    }
+  }
+  for (const auto& [name, object] : functions) AppendFunction(name, *object, *graph, out);
+  if (functions.empty()) absl::StrAppend(out, "\n");
+}
+
+class FirstError : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int line, int column, const std::string& message) override {
+    if (text.empty()) text = absl::StrCat(line + 1, ":", column + 1, " : ", message);
+  }
+  std::string text;
+};
+
+}  // namespace
+
+StatusOr<tensorflow::SavedModel> ReadSavedModelForTool(FileSystem* fs, const std::string& dir) {
+  const std::string binary = JoinPath(dir, "saved_model.pb");
+  const std::string text = JoinPath(dir, "saved_model.pbtxt");
+  tensorflow::SavedModel model;
+  const bool is_binary = fs->FileExists(binary);
+  if (!is_binary && !fs->FileExists(text)) {
+    return PythonError("IOError", absl::StrCat("SavedModel file does not exist at: ", dir,
+                                               "/{saved_model.pbtxt|saved_model.pb}"));
+  }
+  const std::string& path = is_binary ? binary : text;
+  const StatusOr<std::string> bytes = ReadFileToString(fs, path, std::numeric_limits<int>::max());
+  if (!bytes.ok()) return PythonError("IOError", bytes.status().message());
+  std::string reason;
+  if (is_binary) {
+    google::protobuf::io::CodedInputStream input(reinterpret_cast<const uint8_t*>(bytes->data()),
+                                                 static_cast<int>(bytes->size()));
+    input.SetTotalBytesLimit(std::numeric_limits<int>::max());
+    if (model.ParseFromCodedStream(&input) && input.ConsumedEntireMessage()) return model;
+    reason = "Error parsing message";
+  } else {
+    google::protobuf::io::ArrayInputStream input(bytes->data(), static_cast<int>(bytes->size()));
+    google::protobuf::TextFormat::Parser parser;
+    FirstError error;
+    parser.RecordErrorsTo(&error);
+    if (parser.Parse(&input, &model)) return model;
+    reason = error.text;
+  }
+  return PythonError("IOError", absl::StrCat("Cannot parse file ", path, ": ", reason, "."));
+}
+
+StatusOr<const tensorflow::MetaGraphDef*> MetaGraphWithTags(const tensorflow::SavedModel& model,
+                                                            absl::string_view tag_set) {
+  std::set<std::string> wanted;
+  if (!tag_set.empty()) wanted = absl::StrSplit(tag_set, ',');
+  for (const tensorflow::MetaGraphDef& m : model.meta_graphs()) {
+    const std::vector<std::string> tags = Tags(m);
+    if (std::set<std::string>(tags.begin(), tags.end()) == wanted) return &m;
+  }
+  return PythonError("RuntimeError", absl::StrCat("MetaGraphDef associated with tag-set ", tag_set,
+                                                  " could not be found in SavedModel"));
+}
+
+std::string ShowTagSets(const tensorflow::SavedModel& model) {
+  std::string out = "The given SavedModel contains the following tag-sets:\n";
+  for (const tensorflow::MetaGraphDef* m : SortedByTags(model)) {
+    std::vector<std::string> tags = Tags(*m);
+    std::sort(tags.begin(), tags.end());
+    absl::StrAppend(&out, absl::StrJoin(tags, ", "), "\n");
+  }
+  return out;
+}
+
+std::string ShowSignatureKeys(const tensorflow::MetaGraphDef& meta_graph) {
+  std::string out =
+      "The given SavedModel MetaGraphDef contains SignatureDefs with the following keys:\n";
+  for (const std::string& key : SortedKeys(meta_graph.signature_def())) {
+    absl::StrAppend(&out, "SignatureDef key: \"", key, "\"\n");
+  }
+  return out;
+}
+
+std::string ShowSignature(const tensorflow::MetaGraphDef& meta_graph, const std::string& key) {
+  const auto it = meta_graph.signature_def().find(key);
+  return SignatureText(
+      it == meta_graph.signature_def().end() ? tensorflow::SignatureDef() : it->second, "");
+}
+
+std::string ShowAll(const tensorflow::SavedModel& model) {
+  std::string out;
+  for (const tensorflow::MetaGraphDef* m : SortedByTags(model)) {
+    absl::StrAppend(&out, "\nMetaGraphDef with tag-set: '", absl::StrJoin(Tags(*m), ", "),
+                    "' contains the following SignatureDefs:\n");
+    for (const std::string& key : SortedKeys(m->signature_def())) {
+      absl::StrAppend(&out, "\nsignature_def['", key, "']:\n",
+                      SignatureText(m->signature_def().at(key), "  "));
+    }
+  }
+  AppendFunctions(model, &out);
+  return out;
+}
+
+StatusOr<std::string> ScanForDeniedOps(const tensorflow::SavedModel& model,
+                                       const std::string* tag_set) {
+  std::vector<const tensorflow::MetaGraphDef*> meta_graphs;
+  if (tag_set != nullptr) {
+    ASSIGN_OR_RETURN(const tensorflow::MetaGraphDef* m, MetaGraphWithTags(model, *tag_set));
+    meta_graphs.push_back(m);
+  } else {
+    for (const tensorflow::MetaGraphDef& m : model.meta_graphs()) meta_graphs.push_back(&m);
+  }
+  const std::set<std::string> denied = {"PrintV2", "ReadFile", "WriteFile"};
+  std::string out;
+  for (const tensorflow::MetaGraphDef* m : meta_graphs) {
+    std::set<std::string> found;
+    for (const auto& node : m->graph_def().node()) {
+      if (denied.count(node.op()) > 0) found.insert(node.op());
+    }
+    for (const auto& function : m->graph_def().library().function()) {
+      for (const auto& node : function.node_def()) {
+        if (denied.count(node.op()) > 0) found.insert(node.op());
+      }
+    }
+    const auto quoted = [](std::string* text, const std::string& s) {
+      absl::StrAppend(text, PythonString(s));
+    };
+    absl::StrAppend(&out, "MetaGraph with tag set [", absl::StrJoin(Tags(*m), ", ", quoted), "]");
+    if (found.empty()) {
+      absl::StrAppend(&out, " does not contain blacklisted ops.\n");
+    } else {
+      absl::StrAppend(&out, " contains the following blacklisted ops: {",
+                      absl::StrJoin(found, ", ", quoted), "}\n");
+    }
+  }
+  return out;
+}
+
+}  // namespace millrace
