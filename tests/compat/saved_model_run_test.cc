@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -14,8 +15,10 @@
 #include "core/file_system.h"
 #include "core/testing/shared_data.h"
 #include "core/testing/tensor_testing.h"
+#include "examples/mnist/digits.h"
 #include "graph/import_export.h"
 #include "runtime/session.h"
+#include "saver/meta_graph.h"
 #include "saver/saved_model.h"
 #include "tests/compat/json_tensor.h"
 
@@ -153,6 +156,54 @@ TEST(GraphsOfTensorFlow, ComputeWhatTheyComputedThere) {
   }
   std::printf("%d of %zu graphs ran\n", ran, cases.size());
   EXPECT_GE(ran, kMinGraphs);
+}
+
+// Two of the models classify MNIST's 10,000 test images.
+TEST(SavedModelsOfTensorFlow, ClassifyAsManyDigitsRightAsThere) {
+  const std::vector<json> cases = CasesOfKind("saved_model_accuracy");
+  const std::string mnist = SharedDataPath("mnist");
+  if (cases.empty() || mnist.empty()) GTEST_SKIP() << "MILLRACE_SHARED has no mnist";
+  ASSERT_OK_AND_ASSIGN(const DigitSets digits, ReadDigits(mnist));
+  for (const json& one : cases) {
+    const std::string name = one.at("name");
+    const std::vector<std::string> tags = one.at("tags");
+    ASSERT_OK_AND_ASSIGN(
+        SavedModelBundle model,
+        LoadSavedModel({}, SharedDataPath(one.at("path").get<std::string>()), tags));
+    ASSERT_OK_AND_ASSIGN(const auto signature, model.Signature(one.at("signature")));
+    ASSERT_EQ(digits.test.size(), one.at("total").get<int64_t>());
+    ASSERT_OK_AND_ASSIGN(const DigitBatch batch, MakeBatch(digits.test, 0, digits.test.size()));
+    ASSERT_OK_AND_ASSIGN(
+        const auto out,
+        model.session->Run({{signature.inputs().at(one.at("input_key")).name(), batch.images}},
+                           {signature.outputs().at(one.at("output_key")).name()}));
+    const absl::Span<const float> scores = out[0].flat<float>();
+    ASSERT_EQ(scores.size(), digits.test.labels.size() * kDigitClasses);
+    int64_t correct = 0;
+    for (size_t i = 0; i < digits.test.labels.size(); ++i) {
+      const float* row = scores.data() + i * kDigitClasses;
+      const auto best = std::max_element(row, row + kDigitClasses) - row;
+      if (best == digits.test.labels[i]) ++correct;
+    }
+    EXPECT_NEAR(static_cast<double>(correct), one.at("correct").get<double>(),
+                one.at("tolerance_correct").get<double>())
+        << name;
+  }
+}
+
+// The export format before SavedModel, with a checkpoint of the first format: y = 0.5 x + 2.
+TEST(SessionBundleOfTensorFlow, RestoresItsOldCheckpointAndRuns) {
+  const std::string directory = SharedDataPath("session_bundle/half_plus_two");
+  if (directory.empty()) GTEST_SKIP() << "MILLRACE_SHARED has no session_bundle/half_plus_two";
+  ASSERT_OK_AND_ASSIGN(const auto meta,
+                       ReadMetaGraph(FileSystem::Posix(), JoinPath(directory, "export.meta")));
+  ASSERT_OK_AND_ASSIGN(auto session, NewSession());
+  ASSERT_OK(session->Extend(meta.graph_def()));
+  auto saver = Saver::FromDef(meta.saver_def());
+  ASSERT_OK(saver->Restore(session.get(), JoinPath(directory, "export-\?\?\?\?\?-of-00001")));
+  ASSERT_OK_AND_ASSIGN(const auto out,
+                       session->Run({{"x:0", TensorOf<float>({2, 1}, {1, 4})}}, {"y:0"}));
+  ExpectTensorEqual(out[0], TensorOf<float>({2, 1}, {2.5f, 4}));
 }
 
 }  // namespace
