@@ -7,6 +7,8 @@
 #include "core/resource_handle.h"
 #include "core/testing/shared_data.h"
 #include "core/testing/tensor_testing.h"
+#include "graph/testing/op_list.h"
+#include "ops/constant.h"
 #include "runtime/testing/op_test.h"
 #include "saver/checkpoint_v1.h"
 #include "saver/tensor_bundle.h"
@@ -156,6 +158,53 @@ TEST(SaveRestoreShapes, FollowSlicesAndCountNames) {
   EXPECT_SHAPE("ShardedFilename", {}, {"[]", "[]", "[]"}, "[]");
   EXPECT_SHAPE_ERROR("ShardedFilespec", {}, {"[]", "[1]"}, "rank");
   EXPECT_SHAPE_ERROR("MergeV2Checkpoints", {}, {"[]", "[]"}, "rank");
+}
+
+// The ops of this folder, of which no test in //ops knows.
+constexpr const char* kOps[] = {"SaveV2", "RestoreV2", "MergeV2Checkpoints", "ShardedFilename",
+                                "ShardedFilespec"};
+
+TEST(SaveRestoreOps, HaveTensorFlowsSignatures) {
+  const tensorflow::OpList list = TensorFlowOps();
+  if (list.op().empty()) GTEST_SKIP() << "MILLRACE_SHARED has no ops/ops.pbtxt";
+  for (const char* name : kOps) {
+    const OpEntry* entry = LookUpOp(name);
+    ASSERT_NE(entry, nullptr) << name;
+    int found = 0;
+    for (const tensorflow::OpDef& theirs : list.op()) {
+      if (theirs.name() != name) continue;
+      ++found;
+      std::string difference;
+      EXPECT_TRUE(OpDefsEqual(entry->def, theirs, &difference)) << name << ": " << difference;
+    }
+    EXPECT_EQ(found, 1) << name;
+  }
+}
+
+TEST(SaveRestoreOps, BuildersMakeTheNodesOfTheirOps) {
+  Scope s;
+  const Output prefix = Const(s, "ckpt"), one = Const(s, int32_t{1}), two = Const(s, int32_t{2});
+  const Output names = Const<std::string>(s, {"a", "b"}), specs = Const<std::string>(s, {"", ""});
+  SaveV2(s.WithName("save"), prefix, names, specs, {one, prefix});
+  RestoreV2(s.WithName("restore"), prefix, names, specs, {DT_INT32, DT_STRING});
+  MergeV2Checkpoints(s.WithName("merge"), names, prefix, {.delete_old_dirs = false});
+  ShardedFilename(s.WithName("name"), prefix, one, two);
+  ShardedFilespec(s.WithName("spec"), prefix, two);
+  ASSERT_OK(s.status());
+  const auto text = [&](const char* name) {
+    const Node* node = s.graph()->FindNode(name);
+    std::string line = absl::StrCat(node->op(), " ", node->num_inputs(), "->", node->num_outputs());
+    for (const auto& attr : node->op_entry()->def.attr()) {
+      absl::StrAppend(&line, " ", attr.name(), "=",
+                      AttrToString(node->def().attr().at(attr.name())));
+    }
+    return line;
+  };
+  EXPECT_EQ(text("save"), "SaveV2 5->0 dtypes=[DT_INT32, DT_STRING]");
+  EXPECT_EQ(text("restore"), "RestoreV2 3->2 dtypes=[DT_INT32, DT_STRING]");
+  EXPECT_EQ(text("merge"), "MergeV2Checkpoints 2->0 delete_old_dirs=false");
+  EXPECT_EQ(text("name"), "ShardedFilename 3->1");
+  EXPECT_EQ(text("spec"), "ShardedFilespec 2->1");
 }
 
 // The first format: the session bundle that TensorFlow's own tests export.
