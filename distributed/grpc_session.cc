@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/grpc_session.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,8 @@ constexpr int kRunCallableFetch = 1;  // RunCallableResponse.fetch
 
 // How much longer a client waits than the master was told to.
 constexpr absl::Duration kAnswerSlack = absl::Seconds(5);
+// How often the log says that a master is missing.
+constexpr absl::Duration kWaitLogPeriod = absl::Seconds(10);
 // For calls that only set up or tidy up.
 constexpr absl::Duration kControlTimeout = absl::Minutes(10);
 constexpr absl::Duration kCloseTimeout = absl::Seconds(30);
@@ -55,9 +58,11 @@ class GrpcMaster : public MasterInterface {
 
   Status CreateSession(const tensorflow::CreateSessionRequest& request, absl::Duration timeout, int,
                        tensorflow::CreateSessionResponse* response) override {
+    const absl::Time deadline = absl::Now() + timeout;
+    RETURN_IF_ERROR(AwaitServer(timeout, deadline));
     RpcOptions options;
     // The master gives up at the deadline that it sees with the call.
-    options.deadline = absl::Now() + timeout;
+    options.deadline = deadline;
     options.wait_for_ready = true;
     const Status status = Call("CreateSession", options, request, response);
     if (absl::IsDeadlineExceeded(status) && status.message() == "Deadline Exceeded") {
@@ -140,6 +145,26 @@ class GrpcMaster : public MasterInterface {
   }
 
  private:
+  // Says every 10 s that the master is missing.
+  Status AwaitServer(absl::Duration timeout, absl::Time deadline) {
+    for (;;) {
+      RpcOptions options;
+      options.deadline = std::min(deadline, absl::Now() + kWaitLogPeriod);
+      options.wait_for_ready = true;
+      ASSIGN_OR_RETURN(const grpc::ByteBuffer bytes, Encode(tensorflow::GetStatusRequest()));
+      const Status status =
+          channel_->Call(absl::StrCat(kWorkerService, "GetStatus"), options, bytes).status();
+      if (!absl::IsDeadlineExceeded(status) && !absl::IsUnavailable(status)) return status;
+      if (absl::Now() >= deadline) {
+        return absl::DeadlineExceededError(
+            absl::StrCat("Session: the master at ", channel_->address(), " must answer within ",
+                         absl::FormatDuration(timeout), ", got no answer"));
+      }
+      LogInfo("CreateSession still waiting for response from master: ", channel_->address());
+      // A refusal may come at once.
+      if (absl::IsUnavailable(status)) absl::SleepFor(absl::Milliseconds(100));
+    }
+  }
   static RpcOptions Control() {
     RpcOptions options;
     options.deadline = absl::Now() + kControlTimeout;

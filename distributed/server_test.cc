@@ -250,6 +250,16 @@ TEST(ServerTest, AMissingTaskEndsTheCreationOfASession) {
                 "got none from /job:ps/replica:0/task:0 at localhost:");
 }
 
+TEST(ServerTest, AMissingMasterEndsTheCreationOfASession) {
+  SessionOptions options;
+  options.target = absl::StrCat("grpc://localhost:", FreePort());
+  options.creation_timeout = absl::Milliseconds(300);
+  EXPECT_STATUS(NewSession(options), absl::StatusCode::kDeadlineExceeded,
+                "Session: the master at localhost:");
+  options.target = "grpc://";
+  EXPECT_STATUS(NewSession(options), absl::StatusCode::kInvalidArgument, "grpc://host:port");
+}
+
 TEST(ServerTest, TasksMayStartInAnyOrder) {
   Cluster cluster;
   cluster.Kill("ps", 0);
