@@ -325,6 +325,8 @@ class Launcher {
       }
       std::vector<std::string> lines;
       const bool changed = task->output.Add({buffer.data(), static_cast<size_t>(n)}, &lines);
+      // A status that has become a line is not shown twice.
+      if (changed && task == shown_) ShowStatus("");
       PrintLines(task, lines);
       if (changed && task == shown_) {
         ShowStatus(task->output.status().empty()
