@@ -325,6 +325,13 @@ Status NormGradient(GradientContext* c) {
   return absl::OkStatus();
 }
 
+// Silence here would make second derivatives wrong.
+Status RefuseSecondDerivative(GradientContext* c) {
+  return absl::UnimplementedError(absl::StrCat(c->node().op(), " '", c->node().name(),
+                                               "': the gradient of batch normalisation has no "
+                                               "gradient"));
+}
+
 // --- Registration --------------------------------------------------------------------------------
 
 // U is the type of the vectors: "T" or "U".
@@ -350,7 +357,8 @@ OpSpec Backward(absl::string_view op, const std::string& u) {
       .Output("x_backprop: T")
       .Output("scale_backprop: " + u)
       .Output("offset_backprop: " + u)
-      .Shape(BackwardShape);
+      .Shape(BackwardShape)
+      .Gradient(RefuseSecondDerivative);
 }
 OpSpec WithAttrs(OpSpec spec, bool two_types) {
   spec.Attr(two_types ? "T: {half, bfloat16, float}" : "T: {float}");

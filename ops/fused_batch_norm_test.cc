@@ -3,9 +3,11 @@
 
 #include <cmath>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "core/testing/tensor_testing.h"
+#include "graph/gradient.h"
 #include "gtest/gtest.h"
 #include "ops/constant.h"
 #include "runtime/testing/op_test.h"
@@ -211,6 +213,16 @@ TEST(FusedBatchNormGradient, MatchesFiniteDifferences) {
       }
     }
   }
+}
+
+TEST(FusedBatchNormGradient, ASecondDerivativeIsRefused) {
+  Scope scope;
+  const Output x = TestInput(scope, DT_FLOAT, {1, 1, 1, 2});
+  const Output ones = Const(scope, Vector({1, 1})), none = Const(scope, Vector({}));
+  const Output y = FusedBatchNormV3(scope, x, ones, ones, none, none).y;
+  ASSERT_OK_AND_ASSIGN(const std::vector<Gradient> first, AddGradients(scope, {y}, {x}));
+  EXPECT_STATUS(AddGradients(scope, {std::get<Output>(first[0])}, {x}),
+                absl::StatusCode::kUnimplemented, "batch normalisation has no gradient");
 }
 
 }  // namespace

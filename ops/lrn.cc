@@ -106,6 +106,12 @@ Status LrnGradient(GradientContext* c) {
   return absl::OkStatus();
 }
 
+// Silence here would make second derivatives wrong.
+Status RefuseSecondDerivative(GradientContext* c) {
+  return absl::UnimplementedError(
+      absl::StrCat("LRNGrad '", c->node().name(), "': the gradient of LRN has no gradient"));
+}
+
 OpSpec WithAttrs(OpSpec spec) {
   return spec.Attr("depth_radius: int = 5")
       .Attr("bias: float = 1.0")
@@ -123,7 +129,8 @@ const OpRegistration kLrnGrad = WithAttrs(OpSpec("LRNGrad")
                                               .Input("input_grads: T")
                                               .Input("input_image: T")
                                               .Input("output_image: T")
-                                              .Output("output: T"));
+                                              .Output("output: T"))
+                                    .Gradient(RefuseSecondDerivative);
 const KernelRegistration kLrnGradKernel = KernelFor<LrnKernel>("LRNGrad");
 
 }  // namespace

@@ -2,9 +2,11 @@
 #include "ops/lrn.h"
 
 #include <cmath>
+#include <variant>
 #include <vector>
 
 #include "core/testing/tensor_testing.h"
+#include "graph/gradient.h"
 #include "gtest/gtest.h"
 #include "runtime/testing/op_test.h"
 
@@ -67,6 +69,15 @@ TEST(LRNGradient, MatchesFiniteDifferences) {
       {x});
   ExpectGradientsMatch([](const Scope& s, const std::vector<Output>& in) { return LRN(s, in[0]); },
                        {x});
+}
+
+TEST(LRNGradient, ASecondDerivativeIsRefused) {
+  Scope scope;
+  const Output x = TestInput(scope, DT_FLOAT, {1, 1, 1, 2});
+  ASSERT_OK_AND_ASSIGN(const std::vector<Gradient> first,
+                       AddGradients(scope, {LRN(scope, x)}, {x}));
+  EXPECT_STATUS(AddGradients(scope, {std::get<Output>(first[0])}, {x}),
+                absl::StatusCode::kUnimplemented, "the gradient of LRN has no gradient");
 }
 
 }  // namespace
