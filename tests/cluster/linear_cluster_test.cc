@@ -336,6 +336,56 @@ TEST(LinearClusterTest, AParameterServerThatComesBackUnnoticedIsNotTakenForTheOl
   job.ExpectTrained(1000);
 }
 
+// --- The same under the launcher
+// ------------------------------------------------------------------
+
+struct LaunchCase {
+  const char* name;
+  const char* killed;    // a task, once two checkpoints are there; null: nobody
+  const char* evidence;  // a line of the output afterwards
+};
+
+TEST(LinearClusterTest, TheLauncherEndsWithZeroWhoeverIsKilled) {
+  const LaunchCase cases[] = {
+      {"nobody", nullptr, "[master 0] Exported "},
+      {"worker", "worker 1", "launch: worker 1 was killed"},
+      {"master", "master 0", "Supervisor: adopted all 3 variables"},
+      {"ps", "ps 0", "Supervisor: restored 3 variables"},
+  };
+  for (const LaunchCase& c : cases) {
+    SCOPED_TRACE(c.name);
+    const std::string directory =
+        JoinPath(::testing::TempDir(), absl::StrCat("launch_", RandomHexName()));
+    ProcessOptions options;
+    options.name = "launch";
+    options.program = "tools/launch";
+    options.args = {"--ps=1", "--master", "--workers=2", "--restarts=1", "--", kProgram};
+    for (const std::string& arg : LongJob()) options.args.push_back(arg);
+    options.args.push_back(absl::StrCat("--log_dir=", JoinPath(directory, "logs")));
+    options.args.push_back(absl::StrCat("--model_dir=", JoinPath(directory, "model")));
+    ASSERT_OK_AND_ASSIGN(const auto launch, Process::Start(options));
+    size_t from = 0;
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_OK(launch->WaitForLine("[master 0] Saved ", kStartTime, &from).status());
+    }
+    if (c.killed != nullptr) {
+      ASSERT_OK_AND_ASSIGN(
+          const std::string line,
+          launch->WaitForLine(absl::StrCat("launch: ", c.killed, " started"), kLineTime));
+      const int64_t pid = NumberAfter(line, "pid ").value_or(0);
+      ASSERT_GT(pid, 1) << line;
+      ASSERT_EQ(kill(static_cast<pid_t>(pid), SIGKILL), 0);
+    }
+    const auto code = launch->WaitForExit(kEndTime);
+    EXPECT_OK(code.status());
+    EXPECT_EQ(code.value_or(-1), 0) << launch->output();
+    EXPECT_TRUE(launch->FindLastLine(c.evidence).has_value()) << launch->output();
+    EXPECT_TRUE(FileSystem::Posix()->FileExists(JoinPath(directory, "model/saved_model.pb")));
+    EXPECT_FALSE(launch->left_processes());
+    FileSystem::Posix()->RecursivelyDelete(directory).IgnoreError();
+  }
+}
+
 }  // namespace
 }  // namespace millrace
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/allocator.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster.h"
 #include "distributed/server.h"
@@ -268,6 +269,21 @@ TEST_P(GraphErrors, AnUpdateWithOneBadIdChangesNoRow) {
                         {}, {"bad_update"})
                   .status(),
               {StatusCode::kInvalidArgument, {"indices[1] = 5 is not in [0, 3)"}});
+  ExpectStillGood();
+}
+
+TEST_P(GraphErrors, FailedStepsGiveTheirMemoryBack) {
+  if (GetParam() == Where::kCluster) GTEST_SKIP() << "buffers of calls are freed a little later";
+  const auto fail = [this] {
+    const Tensor ids = TensorOf<int32_t>({3}, {0, 2, 3});
+    EXPECT_FALSE(session_->Run({{"ids", ids}}, {"looked_up"}).ok());
+    EXPECT_FALSE(session_->Run({{"x", TensorOf<float>({1, 3}, {1, 2, 3})}}, {"y"}).ok());
+    EXPECT_FALSE(session_->Run({}, {"never_read"}).ok());
+  };
+  for (int i = 0; i < 3; ++i) fail();
+  const int64_t before = DefaultAllocatorStats().bytes_in_use;
+  for (int i = 0; i < 200; ++i) fail();
+  EXPECT_EQ(DefaultAllocatorStats().bytes_in_use, before);
   ExpectStillGood();
 }
 
