@@ -247,8 +247,9 @@ TEST(TensorSliceTest, SpecsAreReadAndBadOnesRefused) {
 
 // Real checkpoints: written again by our writer, the index has the same bytes.
 TEST_F(TensorBundleTest, RewrittenCheckpointOfTensorFlowHasTheSameBytes) {
-  const std::string prefix = SharedDataPath("saved_models/half_plus_two/variables/variables");
-  if (prefix.empty()) GTEST_SKIP() << "MILLRACE_SHARED is not set";
+  const std::string directory = SharedDataPath("saved_models/half_plus_two/variables");
+  if (directory.empty()) GTEST_SKIP() << "MILLRACE_SHARED names no folder with TensorFlow's files";
+  const std::string prefix = JoinPath(directory, "variables");
   ASSERT_OK_AND_ASSIGN(auto reader, BundleReader::Open(fs_, prefix));
   ASSERT_GT(reader->entries().size(), 0u);
   std::vector<std::pair<std::string, Tensor>> tensors;
