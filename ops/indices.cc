@@ -226,15 +226,18 @@ class UniqueKernel : public Kernel {
     absl::flat_hash_map<typename UniqueKey<T>::type, Index> seen;
     seen.reserve(values.size() / 2);
     for (size_t i = 0; i < values.size(); ++i) {
-      const auto [it, fresh] = seen.try_emplace(values[i], static_cast<Index>(first.size()));
-      if (fresh || values[i] != values[i]) {  // NaN is found by no look-up
-        index[i] = static_cast<Index>(first.size());
+      Index number = static_cast<Index>(first.size());
+      // A NaN differs from all, itself included: the map may not have it (equal hashes of keys that
+      // are never equal would also make look-ups slow).
+      const bool is_nan = values[i] != values[i];
+      if (!is_nan) number = seen.try_emplace(values[i], number).first->second;
+      index[i] = number;
+      if (static_cast<size_t>(number) == first.size()) {
         first.push_back(i);
         counts.push_back(1);
-        continue;
+      } else {
+        ++counts[static_cast<size_t>(number)];
       }
-      index[i] = it->second;
-      ++counts[static_cast<size_t>(it->second)];
     }
     ASSIGN_OR_RETURN(Tensor * y, ctx->AllocateOutput(0, Shape::Vector(first.size())));
     absl::Span<T> unique = y->mutable_flat<T>();
