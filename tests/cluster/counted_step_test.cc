@@ -79,7 +79,8 @@ TEST(CountedStepTest, ATrainingStepTakesAtMostThreeCallsPerServerAndOneCopyPerTe
   for (int tries = 0; tries < 3 && servers.size() != kServers + 1; ++tries) {
     servers.clear();
     addresses.clear();
-    const ClusterPorts ports = FreeClusterPorts(kServers, 0, 1);
+    ClusterPorts ports = FreeClusterPorts(kServers, 0, 1);
+    ports.host = "127.0.0.1";
     for (int i = 0; i <= kServers; ++i) {
       const bool is_worker = i == kServers;
       ASSERT_OK_AND_ASSIGN(

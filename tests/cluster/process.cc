@@ -282,17 +282,18 @@ StatusOr<int> Process::WaitForExit(absl::Duration timeout) {
 }
 
 ClusterPorts FreeClusterPorts(int ps, int masters, int workers) {
-  return {FreePorts(ps), FreePorts(masters), FreePorts(workers)};
+  return {.ps = FreePorts(ps), .master = FreePorts(masters), .worker = FreePorts(workers)};
 }
 
 std::string ClusterSpecJson(const ClusterPorts& ports) {
   std::vector<std::string> jobs;
-  const auto add = [&jobs](absl::string_view job, const std::vector<int>& tasks) {
+  const auto add = [&](absl::string_view job, const std::vector<int>& tasks) {
     if (tasks.empty()) return;
     jobs.push_back(absl::StrCat("\"", job, "\": [",
                                 absl::StrJoin(tasks, ", ",
-                                              [](std::string* out, int port) {
-                                                absl::StrAppend(out, "\"localhost:", port, "\"");
+                                              [&](std::string* out, int port) {
+                                                absl::StrAppend(out, "\"", ports.host, ":", port,
+                                                                "\"");
                                               }),
                                 "]"));
   };

@@ -51,7 +51,8 @@ int64_t PeakVirtualBytes() {
   std::string line;
   while (std::getline(in, line)) {
     if (line.rfind("VmPeak:", 0) != 0) continue;
-    const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    const std::vector<std::string> words =
+        absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
     int64_t kilobytes = 0;
     if (words.size() >= 2 && absl::SimpleAtoi(words[words.size() - 2], &kilobytes)) {
       return kilobytes * 1024;

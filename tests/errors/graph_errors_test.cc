@@ -69,7 +69,8 @@ class GraphErrors : public ::testing::TestWithParam<Where> {
     // A port may be taken by others between the choice and the start.
     for (int tries = 0; tries < 3 && servers_.size() != 2; ++tries) {
       servers_.clear();
-      const ClusterPorts ports = FreeClusterPorts(1, 0, 1);
+      ClusterPorts ports = FreeClusterPorts(1, 0, 1);
+      ports.host = "127.0.0.1";
       for (const char* job : {"ps", "worker"}) {
         const auto config = ClusterConfig::Parse(TfConfig(ports, job, 0));
         ASSERT_OK(config.status());
