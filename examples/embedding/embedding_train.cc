@@ -31,6 +31,7 @@
 #include "ops/placeholder.h"
 #include "ops/random.h"
 #include "ops/reduction.h"
+#include "ops/state.h"
 #include "train/optimizer.h"
 #include "train/progress.h"
 #include "train/supervisor.h"
@@ -54,6 +55,7 @@ struct ClickModel {
   Output users, items, clicks;  // placeholders
   Output loss;                  // mean cross entropy
   Operation train;
+  Output step;  // int64 scalar: the global step, read after the step's own update
   Variable global_step;
 };
 
@@ -112,6 +114,10 @@ ClickModel BuildClickModel(const Scope& scope) {
                           Sub(scope, Softplus(scope, logit), Mul(scope, logit, model.clicks)));
   model.train = AdagradOptimizer({.learning_rate = absl::GetFlag(FLAGS_learning_rate)})
                     .Minimize(scope, model.loss, {.global_step = model.global_step});
+  // A plain read may come before or after the update; this one comes after.
+  model.step = ReadVariableOp(
+      scope.ColocatedWith(model.global_step.handle.op()).WithControlDependencies({model.train}),
+      model.global_step.handle, DT_INT64);
   return model;
 }
 
@@ -140,8 +146,7 @@ Status TrainAndJudge(const ClusterConfig& cluster, const std::string& target) {
   while (!supervisor.ShouldStop() && step < max_steps) {
     ASSIGN_OR_RETURN(ClickBatch batch, stream.Next(absl::GetFlag(FLAGS_batch_size)));
     ASSIGN_OR_RETURN(const std::vector<Tensor> out,
-                     session->Run(Feeds(model, std::move(batch)),
-                                  {model.loss, model.global_step.value}, {model.train}));
+                     session->Run(Feeds(model, std::move(batch)), {model.loss, model.step}));
     step = std::max(step, out[1].scalar<int64_t>());
     RETURN_IF_ERROR(CheckLossIsFinite(out[0], step));
     if (cluster.is_chief()) {
