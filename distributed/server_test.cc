@@ -35,7 +35,7 @@ class Cluster {
       std::string text;
       for (int i = 0; i < n; ++i) {
         absl::StrAppend(&text, i == 0 ? "" : ",",
-                        "\"localhost:", ports[static_cast<size_t>(begin + i)], "\"");
+                        "\"127.0.0.1:", ports[static_cast<size_t>(begin + i)], "\"");
       }
       return text;
     };
@@ -224,7 +224,7 @@ TEST(ServerTest, APortInUseIsAnErrorAtOnceWithItsAddress) {
   const absl::Time start = absl::Now();
   const auto second = Server::Start(cluster.Config("ps", 0));
   EXPECT_STATUS(second, absl::StatusCode::kFailedPrecondition,
-                absl::StrCat("localhost:", cluster.server("ps", 0)->port(),
+                absl::StrCat("127.0.0.1:", cluster.server("ps", 0)->port(),
                              " must be free, got: port is in use"));
   EXPECT_LT(absl::Now() - start, absl::Seconds(2));
 }
@@ -247,15 +247,15 @@ TEST(ServerTest, AMissingTaskEndsTheCreationOfASession) {
   options.target = cluster.server("worker", 0)->target();
   options.creation_timeout = absl::Milliseconds(300);
   EXPECT_STATUS(NewSession(options), absl::StatusCode::kDeadlineExceeded,
-                "got none from /job:ps/replica:0/task:0 at localhost:");
+                "got none from /job:ps/replica:0/task:0 at 127.0.0.1:");
 }
 
 TEST(ServerTest, AMissingMasterEndsTheCreationOfASession) {
   SessionOptions options;
-  options.target = absl::StrCat("grpc://localhost:", FreePort());
+  options.target = absl::StrCat("grpc://127.0.0.1:", FreePort());
   options.creation_timeout = absl::Milliseconds(300);
   EXPECT_STATUS(NewSession(options), absl::StatusCode::kDeadlineExceeded,
-                "Session: the master at localhost:");
+                "Session: the master at 127.0.0.1:");
   options.target = "grpc://";
   EXPECT_STATUS(NewSession(options), absl::StatusCode::kInvalidArgument, "grpc://host:port");
 }
@@ -293,7 +293,7 @@ TEST(ServerTest, LosingATaskDuringAStepIsUnavailableAtOnce) {
   // Stopped in good order it still says Aborted; cut off it is Unavailable.
   EXPECT_TRUE(absl::IsUnavailable(status) || absl::IsAborted(status)) << status;
   EXPECT_STATUS(session->Run({}, {model.w.value}), absl::StatusCode::kUnavailable,
-                "From /job:ps/replica:0/task:0:\nTask at localhost:");
+                "From /job:ps/replica:0/task:0:\nTask at 127.0.0.1:");
 }
 
 TEST(ServerTest, ARestartedTaskIsNoticedAndANewSessionWorks) {
@@ -397,7 +397,7 @@ TEST(ServerTest, RecvTensorAndPushServeSingleTensors) {
   Cluster cluster;
   const std::string task = "/job:ps/replica:0/task:0";
   const auto transport = MakeGrpcTransport(
-      task, RpcChannel::Make(absl::StrCat("localhost:", cluster.server("ps", 0)->port())));
+      task, RpcChannel::Make(absl::StrCat("127.0.0.1:", cluster.server("ps", 0)->port())));
   tensorflow::GetStatusResponse devices;
   Notification got;
   transport->GetStatus({}, &devices, [&](const Status& s) {
@@ -453,7 +453,7 @@ TEST(ServerTest, RecvTensorAndPushServeSingleTensors) {
 TEST(ServerTest, GarbageIsRefusedAndHarmsNobody) {
   Cluster cluster;
   const auto channel =
-      RpcChannel::Make(absl::StrCat("localhost:", cluster.server("ps", 0)->port()));
+      RpcChannel::Make(absl::StrCat("127.0.0.1:", cluster.server("ps", 0)->port()));
   const grpc::Slice garbage("\xff\xff\xff\xff\xff garbage");
   const grpc::ByteBuffer bytes(&garbage, 1);
   RpcOptions options;

@@ -357,6 +357,15 @@ StepRendezvous::Cork::~Cork() {
 
 StepTable::StepTable(Clock* clock) : clock_(clock), next_sweep_(clock->Now() + kSweepPeriod) {}
 
+StepTable::~StepTable() {
+  absl::flat_hash_map<int64_t, std::shared_ptr<StepRendezvous>> left;
+  {
+    MutexLock lock(&mu_);
+    left.swap(steps_);
+  }
+  for (const auto& [id, step] : left) step->StartAbort(StepEnded(id));
+}
+
 std::shared_ptr<StepRendezvous> StepTable::FindOrExpect(int64_t step_id) {
   std::shared_ptr<StepRendezvous> step;
   Status aborted;

@@ -150,6 +150,10 @@ class StepTable : public std::enable_shared_from_this<StepTable> {
   static constexpr size_t kMaxEnded = 10'000;
 
   explicit StepTable(Clock* clock);
+  // Aborts what is left: who waits in a step keeps it alive.
+  ~StepTable();
+  StepTable(const StepTable&) = delete;
+  StepTable& operator=(const StepTable&) = delete;
 
   // An expected step is made when there is none.
   std::shared_ptr<StepRendezvous> FindOrExpect(int64_t step_id);

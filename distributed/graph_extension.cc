@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "distributed/graph_extension.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "graph/attr.h"
+#include "graph/import_export.h"
+
+namespace millrace {
+namespace {
+
+// Equal for two texts of one node.
+std::string CanonicalNode(tensorflow::NodeDef node) {
+  if (const OpEntry* op = LookUpOp(node.op())) AddDefaultAttrs(op->def, &node);
+  node.clear_experimental_debug_info();
+  for (std::string& input : *node.mutable_input()) {
+    if (absl::EndsWith(input, ":0")) input.resize(input.size() - 2);
+  }
+  std::map<std::string, std::string> attrs;
+  for (const auto& [name, value] : node.attr()) attrs[name] = value.SerializeAsString();
+  node.clear_attr();
+  std::string text = node.SerializeAsString();
+  for (const auto& [name, value] : attrs) absl::StrAppend(&text, "\n", name, "=", value);
+  return text;
+}
+
+}  // namespace
+
+Status ExtendGraph(const tensorflow::GraphDef& def, Graph* graph) {
+  if (graph->num_nodes() == 0) return ImportGraphDef(def, ImportOptions(), graph);
+  tensorflow::GraphDef fresh;
+  *fresh.mutable_versions() = def.versions();
+  *fresh.mutable_library() = def.library();
+  absl::flat_hash_set<std::string> fresh_names;
+  for (const tensorflow::NodeDef& node : def.node()) {
+    const Node* const existing = graph->FindNode(node.name());
+    if (existing == nullptr) {
+      *fresh.add_node() = node;
+      fresh_names.insert(node.name());
+    } else if (CanonicalNode(graph->NodeToDef(*existing)) != CanonicalNode(node)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "GraphDef node '", node.name(),
+          "': a name that the session has must keep its definition, got another one (op ",
+          node.op(), ", was ", existing->op(), ")"));
+    }
+  }
+  if (fresh.node_size() == 0) return absl::OkStatus();
+  ImportOptions options;
+  for (const tensorflow::NodeDef& node : fresh.node()) {
+    for (const std::string& input : node.input()) {
+      const StatusOr<TensorName> name = ParseTensorName(input);
+      if (!name.ok() || fresh_names.contains(name->node)) continue;
+      Node* const source = graph->FindNode(name->node);
+      if (source == nullptr) continue;  // the import names what is missing
+      options.input_map[input] = {source, std::max(name->index, 0)};
+    }
+  }
+  return ImportGraphDef(fresh, options, graph);
+}
+
+}  // namespace millrace

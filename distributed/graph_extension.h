@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_DISTRIBUTED_GRAPH_EXTENSION_H_
+#define MILLRACE_DISTRIBUTED_GRAPH_EXTENSION_H_
+
+// Graph extension: the graph of a session only grows, whichever client extends it.
+//
+// Several clients may bring overlapping graphs (TensorFlow's own send the whole graph again), so a
+// node whose name is there already must be the same node: equal but for the order of attrs,
+// defaults that are written out or not, "x" for "x:0" and debug information. All others are added;
+// their inputs may come from old and new nodes.
+//
+// Thread-safety: the caller guards the graph.
+// Failure: InvalidArgument for another node under a known name, and as ImportGraphDef says; the
+// graph is then as it was.
+
+#include "core/status.h"
+#include "graph/graph.h"
+#include "proto/graph.pb.h"
+
+namespace millrace {
+
+Status ExtendGraph(const tensorflow::GraphDef& def, Graph* graph);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_DISTRIBUTED_GRAPH_EXTENSION_H_
