@@ -2,7 +2,6 @@
 //
 // The `checkpoint` state file, and which checkpoint of a directory is the newest that is whole.
 
-#include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/text_format.h>
 
 #include <algorithm>
@@ -17,6 +16,7 @@
 #include "core/logging.h"
 #include "proto/checkpoint_state.pb.h"
 #include "saver/checkpoint_v1.h"
+#include "saver/message_file.h"
 #include "saver/saver.h"
 #include "saver/tensor_bundle.h"
 
@@ -27,18 +27,6 @@ constexpr char kStateFile[] = "checkpoint";
 constexpr char kChecksumLine[] = "# crc32c: ";
 // A bound against files that are no state file.
 constexpr uint64_t kMaxStateBytes = 16 << 20;
-
-// Parse errors go into our own message.
-class FirstError : public google::protobuf::io::ErrorCollector {
- public:
-  void AddError(int line, int column, const std::string& message) override {
-    if (text_.empty()) text_ = absl::StrCat(line + 1, ":", column + 1, ": ", message);
-  }
-  const std::string& text() const { return text_; }
-
- private:
-  std::string text_;
-};
 
 StatusOr<tensorflow::CheckpointState> ParseState(const std::string& text) {
   // The checksum, when our own writer made the file.
@@ -54,10 +42,10 @@ StatusOr<tensorflow::CheckpointState> ParseState(const std::string& text) {
     }
   }
   tensorflow::CheckpointState state;
-  google::protobuf::TextFormat::Parser parser;
-  FirstError error;
-  parser.RecordErrorsTo(&error);
-  if (!parser.ParseFromString(text, &state)) return absl::DataLossError(error.text());
+  TextError error;
+  if (!ParseText(text, kStateFile, "CheckpointState", &state, &error).ok()) {
+    return absl::DataLossError(absl::StrCat(error.line, ":", error.column, ": ", error.what));
+  }
   if (state.model_checkpoint_path().empty()) {
     return absl::DataLossError("model_checkpoint_path must name a checkpoint, got \"\"");
   }

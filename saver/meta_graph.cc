@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "saver/meta_graph.h"
 
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/tokenizer.h>
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/text_format.h>
 
 #include <limits>
@@ -17,20 +14,6 @@
 
 namespace millrace {
 namespace {
-
-// Nesting of text messages: real files have about 15 levels.
-constexpr int kMaxTextNesting = 100;
-
-class FirstError : public google::protobuf::io::ErrorCollector {
- public:
-  void AddError(int line, int column, const std::string& message) override {
-    if (text_.empty()) text_ = absl::StrCat(line + 1, ":", column + 1, ": ", message);
-  }
-  const std::string& text() const { return text_; }
-
- private:
-  std::string text_;
-};
 
 // Calls fn(node) for every node of the graph and of its functions.
 template <typename Fn>
@@ -67,40 +50,6 @@ tensorflow::OpDef Stripped(tensorflow::OpDef op) {
 }
 
 }  // namespace
-
-std::string DeterministicBytes(const google::protobuf::Message& message) {
-  std::string bytes;
-  {
-    google::protobuf::io::StringOutputStream stream(&bytes);
-    google::protobuf::io::CodedOutputStream coded(&stream);
-    coded.SetSerializationDeterministic(true);
-    message.SerializeToCodedStream(&coded);
-  }
-  return bytes;
-}
-
-Status ParseBytes(absl::string_view bytes, const std::string& path, absl::string_view what,
-                  google::protobuf::Message* message) {
-  if (bytes.size() > static_cast<size_t>(std::numeric_limits<int>::max()) ||
-      !message->ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-    return absl::DataLossError(absl::StrCat("File '", path, "' must hold a ", what, ", got ",
-                                            bytes.size(), " bytes that are none"));
-  }
-  return absl::OkStatus();
-}
-
-Status ParseText(absl::string_view text, const std::string& path, absl::string_view what,
-                 google::protobuf::Message* message) {
-  google::protobuf::TextFormat::Parser parser;
-  FirstError error;
-  parser.RecordErrorsTo(&error);
-  parser.SetRecursionLimit(kMaxTextNesting);
-  if (!parser.ParseFromString(std::string(text), message)) {
-    return absl::DataLossError(
-        absl::StrCat("File '", path, "' must hold the text of a ", what, ", got ", error.text()));
-  }
-  return absl::OkStatus();
-}
 
 StatusOr<tensorflow::MetaGraphDef> ExportMetaGraph(const Scope& scope,
                                                    const MetaGraphOptions& options) {
@@ -171,6 +120,10 @@ StatusOr<Scope> ImportMetaGraph(tensorflow::MetaGraphDef meta, ConstantEvaluator
 
 Status WriteMetaGraph(FileSystem* fs, const std::string& path,
                       const tensorflow::MetaGraphDef& meta) {
+  if (meta.ByteSizeLong() > static_cast<size_t>(std::numeric_limits<int>::max())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "Meta graph '", path, "' must have less than 2 GiB, got ", meta.ByteSizeLong(), " bytes"));
+  }
   std::string bytes;
   if (absl::EndsWith(path, "txt")) {
     google::protobuf::TextFormat::PrintToString(meta, &bytes);

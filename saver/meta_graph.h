@@ -16,6 +16,7 @@
 #include "core/status.h"
 #include "graph/scope.h"
 #include "proto/meta_graph.pb.h"
+#include "saver/message_file.h"
 
 namespace millrace {
 
@@ -43,18 +44,11 @@ StatusOr<Scope> ImportMetaGraph(tensorflow::MetaGraphDef meta,
 // graph. InvalidArgument when one has another value: the node would do something else here.
 Status RemoveUnknownDefaultAttrs(tensorflow::MetaGraphDef* meta);
 
-// Binary, or text when the path ends with "txt"; written atomically.
+// Binary, or text when the path ends with "txt"; written atomically. InvalidArgument when it is
+// larger than any reader takes (2 GiB).
 Status WriteMetaGraph(FileSystem* fs, const std::string& path,
                       const tensorflow::MetaGraphDef& meta);
 StatusOr<tensorflow::MetaGraphDef> ReadMetaGraph(FileSystem* fs, const std::string& path);
-
-// Serialized with sorted maps: equal messages are equal bytes.
-std::string DeterministicBytes(const google::protobuf::Message& message);
-// The bytes (or text) of a file as a message. `what` names the kind in messages: "MetaGraphDef".
-Status ParseBytes(absl::string_view bytes, const std::string& path, absl::string_view what,
-                  google::protobuf::Message* message);
-Status ParseText(absl::string_view text, const std::string& path, absl::string_view what,
-                 google::protobuf::Message* message);
 
 }  // namespace millrace
 

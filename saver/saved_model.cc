@@ -31,10 +31,6 @@ std::string TagsText(const std::vector<std::string>& tags) {
   return absl::StrCat("{ ", absl::StrJoin(tags, ", "), " }");
 }
 
-std::set<std::string> TagSet(const tensorflow::MetaGraphDef& meta) {
-  return {meta.meta_info_def().tags().begin(), meta.meta_info_def().tags().end()};
-}
-
 // The assets of a meta graph: its field, else the collection of older files.
 StatusOr<std::vector<tensorflow::AssetFileDef>> AssetsOf(const tensorflow::MetaGraphDef& meta) {
   std::vector<tensorflow::AssetFileDef> assets(meta.asset_file_def().begin(),
@@ -349,44 +345,6 @@ Status SavedModelBuilder::AddMetaGraph(const Scope& scope, const Saver* saver,
 }
 
 // --- Reading -------------------------------------------------------------------------------------
-
-StatusOr<tensorflow::SavedModel> ReadSavedModel(FileSystem* fs, const std::string& directory) {
-  tensorflow::SavedModel model;
-  const std::string binary = JoinPath(directory, kSavedModelFile);
-  const std::string text = JoinPath(directory, kSavedModelTextFile);
-  std::string path;
-  if (fs->FileExists(binary)) {
-    path = binary;
-    ASSIGN_OR_RETURN(const std::string bytes, ReadFileToString(fs, path));
-    RETURN_IF_ERROR(ParseBytes(bytes, path, "SavedModel", &model));
-  } else if (fs->FileExists(text)) {
-    path = text;
-    ASSIGN_OR_RETURN(const std::string bytes, ReadFileToString(fs, path));
-    RETURN_IF_ERROR(ParseText(bytes, path, "SavedModel", &model));
-  } else {
-    return absl::NotFoundError(absl::StrCat(
-        "Could not find SavedModel .pb or .pbtxt at supplied export directory path: ", directory));
-  }
-  if (model.meta_graphs().empty()) {
-    return absl::DataLossError(
-        absl::StrCat("SavedModel '", path, "' must have at least one meta graph, got none"));
-  }
-  return model;
-}
-
-StatusOr<const tensorflow::MetaGraphDef*> FindMetaGraph(const tensorflow::SavedModel& model,
-                                                        absl::Span<const std::string> tags) {
-  const std::set<std::string> wanted(tags.begin(), tags.end());
-  for (const tensorflow::MetaGraphDef& meta : model.meta_graphs()) {
-    if (TagSet(meta) == wanted) return &meta;
-  }
-  // TensorFlow's text, which users search for.
-  return absl::NotFoundError(absl::StrCat(
-      "Could not find meta graph def matching supplied tags: ",
-      TagsText({wanted.begin(), wanted.end()}),
-      ". To inspect available tag-sets in the SavedModel, please use the SavedModel CLI: "
-      "`saved_model_cli`"));
-}
 
 StatusOr<std::vector<Feed>> AssetFeeds(FileSystem* fs, const std::string& directory,
                                        const tensorflow::MetaGraphDef& meta) {

@@ -36,6 +36,7 @@
 #include "proto/meta_graph.pb.h"
 #include "proto/saved_model.pb.h"
 #include "runtime/session.h"
+#include "saver/saved_model_reader.h"
 #include "saver/saver.h"
 
 namespace millrace {
@@ -52,8 +53,6 @@ inline constexpr char kPredictMethod[] = "tensorflow/serving/predict";
 inline constexpr char kClassifyMethod[] = "tensorflow/serving/classify";
 inline constexpr char kRegressMethod[] = "tensorflow/serving/regress";
 
-inline constexpr char kSavedModelFile[] = "saved_model.pb";
-inline constexpr char kSavedModelTextFile[] = "saved_model.pbtxt";
 inline constexpr char kVariablesDirectory[] = "variables";
 inline constexpr char kVariablesFile[] = "variables";
 inline constexpr char kAssetsDirectory[] = "assets";
@@ -142,11 +141,6 @@ struct SavedModelBundle {
   StatusOr<tensorflow::SignatureDef> Signature(const std::string& key) const;
 };
 
-// saved_model.pb, else saved_model.pbtxt. Needs no ops or kernels.
-StatusOr<tensorflow::SavedModel> ReadSavedModel(FileSystem* fs, const std::string& directory);
-// The meta graph that has exactly these tags. Valid as long as `model`.
-StatusOr<const tensorflow::MetaGraphDef*> FindMetaGraph(const tensorflow::SavedModel& model,
-                                                        absl::Span<const std::string> tags);
 // The files that the meta graph's assets name, as feeds; NotFound when one is missing.
 StatusOr<std::vector<Feed>> AssetFeeds(FileSystem* fs, const std::string& directory,
                                        const tensorflow::MetaGraphDef& meta);

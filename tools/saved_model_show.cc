@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/saved_model_show.h"
 
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/tokenizer.h>
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
-#include <google/protobuf/text_format.h>
-
 #include <algorithm>
-#include <limits>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <vector>
@@ -17,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "saver/saved_model_reader.h"
 #include "tools/numpy_format.h"
 #include "tools/python_error.h"
 #include "tools/python_literal.h"
@@ -304,54 +300,30 @@ void AppendFunctions(const tensorflow::SavedModel& model, std::string* out) {
   if (functions.empty()) absl::StrAppend(out, "\n");
 }
 
-class FirstError : public google::protobuf::io::ErrorCollector {
- public:
-  void AddError(int line, int column, const std::string& message) override {
-    if (text.empty()) text = absl::StrCat(line + 1, ":", column + 1, " : ", message);
-  }
-  std::string text;
-};
-
 }  // namespace
 
 StatusOr<tensorflow::SavedModel> ReadSavedModelForTool(FileSystem* fs, const std::string& dir) {
-  const std::string binary = JoinPath(dir, "saved_model.pb");
-  const std::string text = JoinPath(dir, "saved_model.pbtxt");
-  tensorflow::SavedModel model;
-  const bool is_binary = fs->FileExists(binary);
-  if (!is_binary && !fs->FileExists(text)) {
+  const std::optional<std::string> path = SavedModelPath(fs, dir);
+  if (!path) {
     return PythonError("IOError", absl::StrCat("SavedModel file does not exist at: ", dir,
                                                "/{saved_model.pbtxt|saved_model.pb}"));
   }
-  const std::string& path = is_binary ? binary : text;
-  const StatusOr<std::string> bytes = ReadFileToString(fs, path, std::numeric_limits<int>::max());
-  if (!bytes.ok()) return PythonError("IOError", bytes.status().message());
-  std::string reason;
-  if (is_binary) {
-    google::protobuf::io::CodedInputStream input(reinterpret_cast<const uint8_t*>(bytes->data()),
-                                                 static_cast<int>(bytes->size()));
-    input.SetTotalBytesLimit(std::numeric_limits<int>::max());
-    if (model.ParseFromCodedStream(&input) && input.ConsumedEntireMessage()) return model;
-    reason = "Error parsing message";
-  } else {
-    google::protobuf::io::ArrayInputStream input(bytes->data(), static_cast<int>(bytes->size()));
-    google::protobuf::TextFormat::Parser parser;
-    FirstError error;
-    parser.RecordErrorsTo(&error);
-    if (parser.Parse(&input, &model)) return model;
-    reason = error.text;
-  }
-  return PythonError("IOError", absl::StrCat("Cannot parse file ", path, ": ", reason, "."));
+  TextError error;
+  StatusOr<tensorflow::SavedModel> model = ReadSavedModelFile(fs, *path, &error);
+  if (model.ok()) return model;
+  if (!absl::IsDataLoss(model.status())) return PythonError("IOError", model.status().message());
+  const std::string reason = error.what.empty()
+                                 ? "Error parsing message"
+                                 : absl::StrCat(error.line, ":", error.column, " : ", error.what);
+  return PythonError("IOError", absl::StrCat("Cannot parse file ", *path, ": ", reason, "."));
 }
 
 StatusOr<const tensorflow::MetaGraphDef*> MetaGraphWithTags(const tensorflow::SavedModel& model,
                                                             absl::string_view tag_set) {
-  std::set<std::string> wanted;
-  if (!tag_set.empty()) wanted = absl::StrSplit(tag_set, ',');
-  for (const tensorflow::MetaGraphDef& m : model.meta_graphs()) {
-    const std::vector<std::string> tags = Tags(m);
-    if (std::set<std::string>(tags.begin(), tags.end()) == wanted) return &m;
-  }
+  std::vector<std::string> tags;
+  if (!tag_set.empty()) tags = absl::StrSplit(tag_set, ',');
+  const StatusOr<const tensorflow::MetaGraphDef*> found = FindMetaGraph(model, tags);
+  if (found.ok()) return *found;
   return PythonError("RuntimeError", absl::StrCat("MetaGraphDef associated with tag-set ", tag_set,
                                                   " could not be found in SavedModel"));
 }

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "saver/saved_model_reader.h"
+
+#include <limits>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace millrace {
+
+std::optional<std::string> SavedModelPath(FileSystem* fs, const std::string& directory) {
+  for (const char* name : {kSavedModelFile, kSavedModelTextFile}) {
+    std::string path = JoinPath(directory, name);
+    if (fs->FileExists(path)) return path;
+  }
+  return std::nullopt;
+}
+
+StatusOr<tensorflow::SavedModel> ReadSavedModelFile(FileSystem* fs, const std::string& path,
+                                                    TextError* error) {
+  // No message is larger.
+  ASSIGN_OR_RETURN(const std::string bytes,
+                   ReadFileToString(fs, path, std::numeric_limits<int>::max()));
+  tensorflow::SavedModel model;
+  RETURN_IF_ERROR(absl::EndsWith(path, "txt") ? ParseText(bytes, path, "SavedModel", &model, error)
+                                              : ParseBytes(bytes, path, "SavedModel", &model));
+  return model;
+}
+
+StatusOr<tensorflow::SavedModel> ReadSavedModel(FileSystem* fs, const std::string& directory) {
+  const std::optional<std::string> path = SavedModelPath(fs, directory);
+  if (!path) {
+    return absl::NotFoundError(absl::StrCat(
+        "Could not find SavedModel .pb or .pbtxt at supplied export directory path: ", directory));
+  }
+  ASSIGN_OR_RETURN(tensorflow::SavedModel model, ReadSavedModelFile(fs, *path));
+  if (model.meta_graphs().empty()) {
+    return absl::DataLossError(
+        absl::StrCat("SavedModel '", *path, "' must have at least one meta graph, got none"));
+  }
+  return model;
+}
+
+std::set<std::string> TagSet(const tensorflow::MetaGraphDef& meta) {
+  return {meta.meta_info_def().tags().begin(), meta.meta_info_def().tags().end()};
+}
+
+StatusOr<const tensorflow::MetaGraphDef*> FindMetaGraph(const tensorflow::SavedModel& model,
+                                                        absl::Span<const std::string> tags) {
+  const std::set<std::string> wanted(tags.begin(), tags.end());
+  for (const tensorflow::MetaGraphDef& meta : model.meta_graphs()) {
+    if (TagSet(meta) == wanted) return &meta;
+  }
+  // TensorFlow's text, which users search for.
+  return absl::NotFoundError(absl::StrCat(
+      "Could not find meta graph def matching supplied tags: { ", absl::StrJoin(wanted, ", "),
+      " }. To inspect available tag-sets in the SavedModel, please use the SavedModel "
+      "CLI: `saved_model_cli`"));
+}
+
+}  // namespace millrace
