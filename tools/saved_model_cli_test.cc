@@ -428,13 +428,17 @@ TEST(ReadTest, MissingAndDamagedFilesAreIoErrors) {
                              "/{saved_model.pbtxt|saved_model.pb}"));
   ASSERT_OK(Fs()->RecursivelyCreateDirectory(dir));
   ASSERT_OK(WriteFileAtomically(Fs(), JoinPath(dir, "saved_model.pbtxt"), "meta_graphs {\n  bad"));
-  EXPECT_STATUS(ReadSavedModelForTool(Fs(), dir), StatusCode::kNotFound,
-                absl::StrCat("IOError: Cannot parse file ", dir, "/saved_model.pbtxt: "));
+  EXPECT_STATUS(
+      ReadSavedModelForTool(Fs(), dir), StatusCode::kNotFound,
+      absl::StrCat("IOError: Cannot parse file ", dir,
+                   "/saved_model.pbtxt: 2:6 : Message type \"tensorflow.MetaGraphDef\" has no "
+                   "field named \"bad\".."));
   const std::string good = Parse(kModel).SerializeAsString();
   ASSERT_OK(
       WriteFileAtomically(Fs(), JoinPath(dir, "saved_model.pb"), good.substr(0, good.size() - 5)));
-  EXPECT_STATUS(ReadSavedModelForTool(Fs(), dir), StatusCode::kNotFound,
-                absl::StrCat("IOError: Cannot parse file ", dir, "/saved_model.pb: "));
+  EXPECT_STATUS(
+      ReadSavedModelForTool(Fs(), dir), StatusCode::kNotFound,
+      absl::StrCat("IOError: Cannot parse file ", dir, "/saved_model.pb: Error parsing message."));
 }
 
 TEST(TagSetTest, OrderDoesNotMatterButEqualityDoes) {
@@ -521,6 +525,67 @@ TEST(RunTest, OutputsAreSavedOnceUnlessOverwritten) {
   ExpectTensorEqual(replaced, TensorOf<float>({1}, {10}));
 }
 
+// Python's feeds are a dict by tensor name, filled in the order in which the flags gave the keys.
+TEST(RunTest, OfTwoKeysForOneTensorTheLaterOneIsFed) {
+  const std::string text = R"pb(
+    meta_graphs {
+      meta_info_def { tags: "serve" }
+      graph_def {
+        versions { producer: 134 }
+        node {
+          name: "x"
+          op: "Placeholder"
+          attr {
+            key: "dtype"
+            value { type: DT_FLOAT }
+          }
+          attr {
+            key: "shape"
+            value { shape { unknown_rank: true } }
+          }
+        }
+      }
+      signature_def {
+        key: "same"
+        value {
+          inputs {
+            key: "a"
+            value { name: "x:0" dtype: DT_FLOAT }
+          }
+          inputs {
+            key: "b"
+            value { name: "x:0" dtype: DT_FLOAT }
+          }
+          outputs {
+            key: "y"
+            value { name: "x:0" dtype: DT_FLOAT }
+          }
+        }
+      }
+    }
+  )pb";
+  const std::string dir = Written(text), npy = TempPath("x.npy");
+  ASSERT_OK(WriteNpy(Fs(), npy, TensorOf<float>({}, {3})));
+  struct Case {
+    SavedModelInputFlags flags;
+    const char* fed;
+  };
+  const std::vector<Case> cases = {
+      {{.input_exprs = "a=1.0;b=2.0"}, "2.0"},
+      {{.input_exprs = "b=2.0;a=1.0"}, "1.0"},
+      {{.inputs = "b=" + npy, .input_exprs = "a=1.0"}, "1.0"},
+      // b keeps the place that --inputs gave it.
+      {{.inputs = "b=" + npy, .input_exprs = "a=1.0;b=2.0"}, "1.0"},
+      {{.inputs = "a=" + npy, .input_exprs = "b=2.0;a=1.0"}, "2.0"},
+  };
+  for (const Case& c : cases) {
+    const RunResult result = RunTool({dir, "serve", "same", c.flags});
+    ASSERT_OK(result.status);
+    EXPECT_EQ(result.out, absl::StrCat("Result for output key y:\n", c.fed, "\n"))
+        << c.flags.inputs << " " << c.flags.input_exprs;
+  }
+}
+
 TEST(RunTest, AnOutputKeyCannotLeaveTheDirectory) {
   SavedModelRun run = {Written(kModel), "serve", "Strings", {.input_exprs = "s=['a']"}};
   const RunResult printed = RunTool(run);
@@ -539,7 +604,8 @@ TEST(RunTest, ExamplesWinOverLiteralsAndLiteralsOverFiles) {
   std::vector<std::string> warnings;
   ASSERT_OK_AND_ASSIGN(auto tensors, LoadSavedModelInputs(Fs(), {"s=" + npy, "s=['literal']", ""},
                                                           signature, &warnings));
-  ExpectTensorEqual(tensors["s"], TensorOf<std::string>({1}, {"literal"}));
+  ASSERT_EQ(tensors.size(), 1u);
+  ExpectTensorEqual(tensors[0].second, TensorOf<std::string>({1}, {"literal"}));
   EXPECT_THAT(warnings, ElementsAre("input_key s has been specified with both --inputs and "
                                     "--input_exprs options. Value in --input_exprs will be "
                                     "used."));
@@ -552,15 +618,17 @@ TEST(RunTest, ExamplesWinOverLiteralsAndLiteralsOverFiles) {
           signature, &warnings));
   EXPECT_THAT(warnings, ElementsAre("input_key s has been specified in multiple options. Value in "
                                     "--input_examples will be used."));
-  ASSERT_EQ(tensors["s"].shape().ToString(), "[2]");
+  ASSERT_EQ(tensors.size(), 1u);
+  const Tensor& examples = tensors[0].second;
+  ASSERT_EQ(examples.shape().ToString(), "[2]");
   tensorflow::Example example;
-  ASSERT_TRUE(example.ParseFromString(tensors["s"].flat<std::string>()[0]));
+  ASSERT_TRUE(example.ParseFromString(examples.flat<std::string>()[0]));
   const auto& features = example.features().feature();
   ASSERT_EQ(features.size(), 3u);
   EXPECT_THAT(features.at("x").float_list().value(), ElementsAre(8, 1));
   EXPECT_THAT(features.at("n").int64_list().value(), ElementsAre(5, 1));
   EXPECT_THAT(features.at("b").bytes_list().value(), ElementsAre("\xc3\xa9", "\xff"));
-  EXPECT_EQ(tensors["s"].flat<std::string>()[1], "");
+  EXPECT_EQ(examples.flat<std::string>()[1], "");
 }
 
 TEST(RunTest, BadInputsEndWithThePythonToolsLastLine) {

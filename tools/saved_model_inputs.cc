@@ -22,13 +22,34 @@ namespace {
 
 using Kind = PythonValue::Kind;
 
+// A Python dict: a key stays where it came first, its value is the last one.
+template <typename Value>
+using Dict = std::vector<std::pair<std::string, Value>>;
+
+template <typename Value>
+Value* Find(Dict<Value>* dict, absl::string_view key) {
+  for (auto& [name, value] : *dict) {
+    if (name == key) return &value;
+  }
+  return nullptr;
+}
+
+template <typename Value>
+void Put(Dict<Value>* dict, absl::string_view key, Value value) {
+  if (Value* known = Find(dict, key)) {
+    *known = std::move(value);
+  } else {
+    dict->emplace_back(std::string(key), std::move(value));
+  }
+}
+
 struct InputFile {
   std::string name;
   std::optional<std::string> variable;
 };
 
-StatusOr<std::map<std::string, InputFile>> ParseInputs(const std::string& text) {
-  std::map<std::string, InputFile> files;
+StatusOr<Dict<InputFile>> ParseInputs(const std::string& text) {
+  Dict<InputFile> files;
   for (absl::string_view part : absl::StrSplit(text, ';', absl::SkipEmpty())) {
     const Status bad =
         PythonError("RuntimeError",
@@ -53,13 +74,13 @@ StatusOr<std::map<std::string, InputFile>> ParseInputs(const std::string& text) 
     }
     if (file.empty() || absl::StrContains(file, ']')) return bad;
     input.name = std::string(file);
-    files[key] = std::move(input);
+    Put(&files, key, std::move(input));
   }
   return files;
 }
 
-StatusOr<std::map<std::string, PythonValue>> ParseLiterals(const std::string& text) {
-  std::map<std::string, PythonValue> values;
+StatusOr<Dict<PythonValue>> ParseLiterals(const std::string& text) {
+  Dict<PythonValue> values;
   for (absl::string_view part : absl::StrSplit(text, ';', absl::SkipEmpty())) {
     const size_t equals = part.find('=');
     if (equals == absl::string_view::npos) {
@@ -74,7 +95,7 @@ StatusOr<std::map<std::string, PythonValue>> ParseLiterals(const std::string& te
       return PythonError("RuntimeError", absl::StrCat("Expression \"", expression,
                                                       "\" is not a valid python literal."));
     }
-    values[std::string(part.substr(0, equals))] = *std::move(value);
+    Put(&values, part.substr(0, equals), *std::move(value));
   }
   return values;
 }
@@ -195,7 +216,7 @@ StatusOr<Tensor> ReadInputFile(FileSystem* fs, const InputFile& input,
 
 }  // namespace
 
-StatusOr<std::map<std::string, Tensor>> LoadSavedModelInputs(
+StatusOr<std::vector<std::pair<std::string, Tensor>>> LoadSavedModelInputs(
     FileSystem* fs, const SavedModelInputFlags& flags, const tensorflow::SignatureDef& signature,
     std::vector<std::string>* warnings) {
   if (flags.inputs.empty() && flags.input_exprs.empty() && flags.input_examples.empty()) {
@@ -213,7 +234,7 @@ StatusOr<std::map<std::string, Tensor>> LoadSavedModelInputs(
         DTypeFromNumber(it == signature.inputs().end() ? 0 : it->second.dtype());
     return type.ok() ? WithoutRef(*type) : DT_INVALID;
   };
-  std::map<std::string, Tensor> tensors;
+  Dict<Tensor> tensors;
   for (const auto& [key, input] : files) {
     StatusOr<Tensor> array = ReadInputFile(fs, input, warnings);
     if (!array.ok()) {
@@ -229,10 +250,10 @@ StatusOr<std::map<std::string, Tensor>> LoadSavedModelInputs(
       return PythonError("ValueError",
                          absl::StrCat("input '", key, "': ", tensor.status().message()));
     }
-    tensors[key] = *std::move(tensor);
+    Put(&tensors, key, *std::move(tensor));
   }
   for (const auto& [key, value] : literals) {
-    if (tensors.count(key) > 0) {
+    if (Find(&tensors, key) != nullptr) {
       warnings->push_back(absl::StrCat("input_key ", key,
                                        " has been specified with both --inputs and --input_exprs "
                                        "options. Value in --input_exprs will be used."));
@@ -242,15 +263,16 @@ StatusOr<std::map<std::string, Tensor>> LoadSavedModelInputs(
       return PythonError("ValueError",
                          absl::StrCat("input '", key, "': ", tensor.status().message()));
     }
-    tensors[key] = *std::move(tensor);
+    Put(&tensors, key, *std::move(tensor));
   }
   for (const auto& [key, value] : examples) {
-    if (tensors.count(key) > 0) {
+    if (Find(&tensors, key) != nullptr) {
       warnings->push_back(absl::StrCat("input_key ", key,
                                        " has been specified in multiple options. Value in "
                                        "--input_examples will be used."));
     }
-    ASSIGN_OR_RETURN(tensors[key], ExamplesTensor(value));
+    ASSIGN_OR_RETURN(Tensor tensor, ExamplesTensor(value));
+    Put(&tensors, key, std::move(tensor));
   }
   for (const auto& [key, tensor] : tensors) {
     if (signature.inputs().count(key) > 0) continue;

@@ -12,10 +12,13 @@
 // For a key that is given more than once --input_examples wins over --input_exprs, which wins over
 // --inputs, with a warning.
 //
+// The inputs are in the order of a Python dict that the flags fill one after the other: where a
+// key came first. It matters when two keys of a signature name one tensor: the last one is fed.
+//
 // Thread-safety: pure functions and files. Failure: the Statuses of tools/python_error.h.
 
-#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/file_system.h"
@@ -31,7 +34,7 @@ struct SavedModelInputFlags {
 
 // Tensors of the dtypes that the signature says. Lines for stderr are added to `warnings`. Keys
 // that the signature lacks are a ValueError that lists the ones it has.
-StatusOr<std::map<std::string, Tensor>> LoadSavedModelInputs(
+StatusOr<std::vector<std::pair<std::string, Tensor>>> LoadSavedModelInputs(
     FileSystem* fs, const SavedModelInputFlags& flags, const tensorflow::SignatureDef& signature,
     std::vector<std::string>* warnings);
 

@@ -2,7 +2,6 @@
 #include "tools/saved_model_run.h"
 
 #include <algorithm>
-#include <map>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -82,7 +81,14 @@ Status RunSavedModel(FileSystem* fs, const SavedModelRun& run, std::ostream& out
   std::vector<Feed> feeds;
   for (const auto& [key, tensor] : *inputs) {
     ASSIGN_OR_RETURN(const std::string name, NameToFeedOrFetch(key, signature.inputs().at(key)));
-    feeds.emplace_back(name, tensor);
+    // The feeds are a dict by tensor name: of two keys for one tensor the later one counts.
+    const auto same = std::find_if(feeds.begin(), feeds.end(),
+                                   [&](const Feed& feed) { return feed.name == name; });
+    if (same == feeds.end()) {
+      feeds.emplace_back(name, tensor);
+    } else {
+      same->value = tensor;
+    }
   }
   std::vector<std::string> keys;
   for (const auto& entry : signature.outputs()) keys.push_back(entry.first);
