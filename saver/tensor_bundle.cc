@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -193,6 +195,7 @@ struct BundleWriter::State {
   Status status;  // the first error; every later call returns it
   bool finished = false;
 
+  Status CheckName(absl::string_view name) const;
   Status WriteTensor(const Tensor& value, tensorflow::BundleEntryProto* entry);
 };
 
@@ -259,16 +262,21 @@ Status BundleWriter::State::WriteTensor(const Tensor& value, tensorflow::BundleE
   return absl::OkStatus();
 }
 
+// Key "" is the header's, keys that begin with NUL are those of slices.
+Status BundleWriter::State::CheckName(absl::string_view name) const {
+  if (!name.empty() && !IsSliceKey(name)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("Checkpoint '", prefix, "': tensor '", name,
+                   "' must have a name that does not begin with NUL"));
+}
+
 Status BundleWriter::Add(absl::string_view name, const Tensor& value) {
   State& s = *state_;
   RETURN_IF_ERROR(s.status);
+  RETURN_IF_ERROR(s.CheckName(name));
   const auto where = [&] {
     return absl::StrCat("Checkpoint '", s.prefix, "': tensor '", name, "'");
   };
-  if (name.empty() || IsSliceKey(name)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(where(), " must have a name that does not begin with NUL"));
-  }
   if (s.entries.contains(std::string(name))) {
     return absl::InvalidArgumentError(absl::StrCat(where(), " must be added once, got it twice"));
   }
@@ -284,6 +292,7 @@ Status BundleWriter::AddSlice(absl::string_view name, const Shape& full_shape,
                               const TensorSlice& slice, const Tensor& value) {
   State& s = *state_;
   RETURN_IF_ERROR(s.status);
+  RETURN_IF_ERROR(s.CheckName(name));
   const std::string where = absl::StrCat("Checkpoint '", s.prefix, "': tensor '", name, "'");
   StatusOr<Shape> slice_shape = slice.SliceShape(full_shape);
   if (!slice_shape.ok()) return Prefixed(where, slice_shape.status());
@@ -380,6 +389,11 @@ Status MergeBundles(FileSystem* fs, absl::Span<const std::string> parts, const s
                                                 it->key(), "' cannot be parsed"));
       }
       const std::string key(it->key());
+      if (entry.shard_id() < 0 || entry.shard_id() >= header.num_shards()) {
+        return absl::DataLossError(absl::StrCat(
+            "Checkpoint '", part, "': tensor '", IsSliceKey(key) ? "(a slice)" : key,
+            "': its shard must be in [0, ", header.num_shards(), "), got ", entry.shard_id()));
+      }
       const auto found = all.find(key);
       if (found == all.end()) {
         if (entry.slices_size() == 0) entry.set_shard_id(entry.shard_id() + first_shard);
@@ -444,6 +458,8 @@ struct BundleReader::State {
   }
   Status CheckEntry(absl::string_view name, const tensorflow::BundleEntryProto& proto) const;
   StatusOr<std::shared_ptr<RandomAccessFile>> DataFile(int shard) const;
+  // Are the bytes of an entry in its data file, and enough of them?
+  Status CheckData(absl::string_view name, const tensorflow::BundleEntryProto& proto) const;
   StatusOr<Tensor> ReadStored(absl::string_view name,
                               const tensorflow::BundleEntryProto& proto) const;
   Status ReadStrings(absl::string_view name, const tensorflow::BundleEntryProto& proto,
@@ -594,9 +610,8 @@ Status BundleReader::State::ReadStrings(absl::string_view name,
   return absl::OkStatus();
 }
 
-StatusOr<Tensor> BundleReader::State::ReadStored(absl::string_view name,
-                                                 const tensorflow::BundleEntryProto& proto) const {
-  const DType dtype = static_cast<DType>(proto.dtype());
+Status BundleReader::State::CheckData(absl::string_view name,
+                                      const tensorflow::BundleEntryProto& proto) const {
   ASSIGN_OR_RETURN(const Shape shape, Shape::FromProto(proto.shape()));
   ASSIGN_OR_RETURN(const auto file, DataFile(proto.shard_id()));
   const uint64_t offset = static_cast<uint64_t>(proto.offset());
@@ -607,12 +622,24 @@ StatusOr<Tensor> BundleReader::State::ReadStored(absl::string_view name,
                                    file->size(), " bytes, got [", offset, ", ", offset + size,
                                    "); the file is cut off"));
   }
+  // Each string takes at least one byte for its length.
+  if (static_cast<DType>(proto.dtype()) == DT_STRING &&
+      static_cast<uint64_t>(shape.num_elements()) > size) {
+    return Loss(name, absl::StrCat("its ", shape.num_elements(), " strings do not fit into ", size,
+                                   " bytes"));
+  }
+  return absl::OkStatus();
+}
+
+StatusOr<Tensor> BundleReader::State::ReadStored(absl::string_view name,
+                                                 const tensorflow::BundleEntryProto& proto) const {
+  RETURN_IF_ERROR(CheckData(name, proto));
+  const DType dtype = static_cast<DType>(proto.dtype());
+  ASSIGN_OR_RETURN(const Shape shape, Shape::FromProto(proto.shape()));
+  ASSIGN_OR_RETURN(const auto file, DataFile(proto.shard_id()));
+  const uint64_t offset = static_cast<uint64_t>(proto.offset());
+  const uint64_t size = static_cast<uint64_t>(proto.size());
   if (dtype == DT_STRING) {
-    // Each string takes at least one byte for its length.
-    if (static_cast<uint64_t>(shape.num_elements()) > size) {
-      return Loss(name, absl::StrCat("its ", shape.num_elements(), " strings do not fit into ",
-                                     size, " bytes"));
-    }
     std::string bytes(size, '\0');
     RETURN_IF_ERROR(file->Read(offset, size, bytes.data()));
     ASSIGN_OR_RETURN(Tensor out, Tensor::Allocate(dtype, shape));
@@ -666,6 +693,47 @@ StatusOr<Tensor> BundleReader::Read(absl::string_view name) const {
   return ReadSlice(name, TensorSlice::Full(entry.shape.rank()));
 }
 
+namespace {
+
+// Two of the slices that have an element in common, if there are any.
+std::optional<std::pair<const TensorSlice*, const TensorSlice*>> FindOverlap(
+    const Shape& full, std::vector<const TensorSlice*> slices) {
+  if (slices.size() < 2) return std::nullopt;
+  const auto begin = [](const TensorSlice* s, int d) {
+    return s->length(d) == TensorSlice::kFull ? 0 : s->start(d);
+  };
+  const auto end = [&](const TensorSlice* s, int d) {
+    return s->length(d) == TensorSlice::kFull ? full.dim(d) : s->start(d) + s->length(d);
+  };
+  // Along the dimension in which they begin at most places: each is compared with those that begin
+  // before it ends, which are few in any partition.
+  int along = 0;
+  size_t most = 0;
+  for (int d = 0; d < full.rank(); ++d) {
+    std::set<int64_t> places;
+    for (const TensorSlice* s : slices) places.insert(begin(s, d));
+    if (places.size() > most) {
+      most = places.size();
+      along = d;
+    }
+  }
+  if (full.rank() > 0) {
+    std::sort(slices.begin(), slices.end(), [&](const TensorSlice* a, const TensorSlice* b) {
+      return begin(a, along) < begin(b, along);
+    });
+  }
+  for (size_t i = 0; i < slices.size(); ++i) {
+    for (size_t k = i + 1; k < slices.size(); ++k) {
+      if (full.rank() > 0 && begin(slices[k], along) >= end(slices[i], along)) break;
+      const StatusOr<int64_t> common = SliceOverlap(full, *slices[i], *slices[k]);
+      if (!common.ok() || *common > 0) return std::make_pair(slices[i], slices[k]);
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 StatusOr<Tensor> BundleReader::ReadSlice(absl::string_view name, const TensorSlice& slice) const {
   ASSIGN_OR_RETURN(const Entry entry, Find(name));
   StatusOr<Shape> shape = slice.SliceShape(entry.shape);
@@ -682,9 +750,14 @@ StatusOr<Tensor> BundleReader::ReadSlice(absl::string_view name, const TensorSli
             .status());
     return out;
   }
-  ASSIGN_OR_RETURN(Tensor out, Tensor::Allocate(entry.dtype, *shape));
+  // What the index says is checked before anything is allocated for it.
+  using Part = std::pair<const TensorSlice*, const tensorflow::BundleEntryProto*>;
+  std::vector<Part> parts;  // that hold elements of `slice`; the others are not read
+  std::vector<const TensorSlice*> slices;
   int64_t covered = 0;
   for (const TensorSlice& stored : entry.slices) {
+    ASSIGN_OR_RETURN(const int64_t common, SliceOverlap(entry.shape, stored, slice));
+    if (common == 0) continue;
     const auto proto = state_->protos.find(stored.BundleKey(name));
     if (proto == state_->protos.end()) {
       return state_->Loss(name, absl::StrCat("slice '", stored.ToString(), "' has no entry"));
@@ -696,10 +769,16 @@ StatusOr<Tensor> BundleReader::ReadSlice(absl::string_view name, const TensorSli
       return state_->Loss(name, absl::StrCat("slice '", stored.ToString(),
                                              "' does not have the dtype and shape of its tensor"));
     }
-    ASSIGN_OR_RETURN(const Tensor part, state_->ReadStored(name, proto->second));
-    ASSIGN_OR_RETURN(const int64_t copied,
-                     CopySliceOverlap(entry.shape, stored, part, slice, &out));
-    covered += copied;
+    RETURN_IF_ERROR(state_->CheckData(name, proto->second));
+    parts.push_back({&stored, &proto->second});
+    slices.push_back(&stored);
+    covered += std::min(common, std::numeric_limits<int64_t>::max() - covered);
+  }
+  // Overlapping slices would hide a hole in what they cover.
+  if (const auto twice = FindOverlap(entry.shape, slices)) {
+    return state_->Loss(name,
+                        absl::StrCat("its slices must not overlap, got '", twice->first->ToString(),
+                                     "' and '", twice->second->ToString(), "'"));
   }
   if (covered != shape->num_elements()) {
     return absl::DataLossError(
@@ -707,6 +786,11 @@ StatusOr<Tensor> BundleReader::ReadSlice(absl::string_view name, const TensorSli
                      "': Does not have sufficient slices for partitioned tensor ", name,
                      " to restore in slice: ", slice.ToString(), " (", covered, " of ",
                      shape->num_elements(), " elements)"));
+  }
+  ASSIGN_OR_RETURN(Tensor out, Tensor::Allocate(entry.dtype, *shape));
+  for (const auto& [stored, proto] : parts) {
+    ASSIGN_OR_RETURN(const Tensor part, state_->ReadStored(name, *proto));
+    RETURN_IF_ERROR(CopySliceOverlap(entry.shape, *stored, part, slice, &out).status());
   }
   return out;
 }

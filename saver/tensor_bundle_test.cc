@@ -4,11 +4,20 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <limits>
+#include <memory>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "core/random_bits.h"
 #include "core/resource_handle.h"
 #include "core/testing/shared_data.h"
 #include "core/testing/tensor_testing.h"
+#include "leveldb/env.h"
+#include "leveldb/options.h"
+#include "leveldb/table_builder.h"
+#include "proto/tensor_bundle.pb.h"
 
 namespace millrace {
 namespace {
@@ -99,7 +108,15 @@ TEST_F(TensorBundleTest, WriterRefusesWhatCannotBeStored) {
   ASSERT_OK_AND_ASSIGN(const Shape three, Shape::Make({3}));
   EXPECT_STATUS(writer->AddSlice("s", three, slice, TensorOf<float>({2}, {1, 2})),
                 absl::StatusCode::kInvalidArgument, "must lie in shape [3]");
+  // The keys of the header and of other slices.
+  ASSERT_OK_AND_ASSIGN(const TensorSlice two, TensorSlice::Parse("0,2"));
+  for (const std::string& name : {std::string(), std::string("\0w", 2)}) {
+    EXPECT_STATUS(writer->AddSlice(name, three, two, TensorOf<float>({2}, {1, 2})),
+                  absl::StatusCode::kInvalidArgument, "must have a name");
+  }
   ASSERT_OK(writer->Finish());
+  ASSERT_OK_AND_ASSIGN(auto reader, BundleReader::Open(fs_, prefix_));
+  ASSERT_EQ(reader->entries().size(), 1u);
 }
 
 TEST_F(TensorBundleTest, SlicesArePutTogetherWhateverWayTheyWereCut) {
@@ -133,6 +150,117 @@ TEST_F(TensorBundleTest, MissingSliceIsDataLoss) {
   ASSERT_OK_AND_ASSIGN(auto reader, BundleReader::Open(fs_, prefix_));
   EXPECT_STATUS(reader->Read("table").status(), absl::StatusCode::kDataLoss,
                 "Does not have sufficient slices for partitioned tensor table");
+}
+
+TEST_F(TensorBundleTest, OnlySlicesThatAreAskedForAreRead) {
+  const Tensor whole = TensorOf<int32_t>({4}, {0, 1, 2, 3});
+  ASSERT_OK_AND_ASSIGN(const TensorSlice top, TensorSlice::Parse("0,2"));
+  ASSERT_OK_AND_ASSIGN(const TensorSlice rest, TensorSlice::Parse("2,2"));
+  {
+    ASSERT_OK_AND_ASSIGN(auto writer, BundleWriter::Open(fs_, prefix_));
+    ASSERT_OK(writer->AddSlice("table", whole.shape(), top, whole.Rows(0, 2)));
+    ASSERT_OK(writer->AddSlice("table", whole.shape(), rest, whole.Rows(2, 4)));
+    ASSERT_OK(writer->Finish());
+  }
+  // The other one is damaged.
+  std::string data = Bytes(BundleDataPath(prefix_, 0, 1));
+  ASSERT_EQ(data.size(), 16u);
+  data[15] = 1;
+  Overwrite(BundleDataPath(prefix_, 0, 1), data);
+  ASSERT_OK_AND_ASSIGN(auto reader, BundleReader::Open(fs_, prefix_));
+  ASSERT_OK_AND_ASSIGN(const Tensor part, reader->ReadSlice("table", top));
+  ExpectTensorEqual(part, TensorOf<int32_t>({2}, {0, 1}));
+  EXPECT_STATUS(reader->ReadSlice("table", rest).status(), absl::StatusCode::kDataLoss,
+                "fails its checksum");
+  EXPECT_STATUS(reader->Read("table").status(), absl::StatusCode::kDataLoss, "fails its checksum");
+}
+
+TEST_F(TensorBundleTest, OverlappingSlicesDoNotHideAHole) {
+  struct Case {
+    const char* full;
+    std::vector<const char*> slices;
+    const char* want;  // nullptr: sound
+  };
+  const std::vector<Case> cases = {
+      // As many elements as there should be, but element 2 twice and element 5 not at all.
+      {"6", {"0,3", "2,3"}, "its slices must not overlap, got '0,3' and '2,3'"},
+      {"2,4", {"0,1:-", "1,1:0,2", "0,1:0,2"}, "its slices must not overlap"},
+      {"2,2", {"-:0,1", "-:1,1"}, nullptr},
+      {"3,3", {"0,2:0,1", "0,1:1,2", "1,2:2,1", "2,1:0,2", "1,1:1,1"}, nullptr},
+      {"0,3", {"-:0,1"}, nullptr},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.full);
+    std::vector<int64_t> dims;
+    for (absl::string_view dim : absl::StrSplit(c.full, ',')) {
+      dims.push_back(0);
+      ASSERT_TRUE(absl::SimpleAtoi(dim, &dims.back()));
+    }
+    ASSERT_OK_AND_ASSIGN(const Shape full, Shape::Make(dims));
+    {
+      ASSERT_OK_AND_ASSIGN(auto writer, BundleWriter::Open(fs_, prefix_));
+      for (const char* text : c.slices) {
+        ASSERT_OK_AND_ASSIGN(const TensorSlice slice, TensorSlice::Parse(text));
+        ASSERT_OK_AND_ASSIGN(const Shape shape, slice.SliceShape(full));
+        ASSERT_OK_AND_ASSIGN(const Tensor zeros, Tensor::Zeros(DT_FLOAT, shape));
+        ASSERT_OK(writer->AddSlice("table", full, slice, zeros));
+      }
+      ASSERT_OK(writer->Finish());
+    }
+    ASSERT_OK_AND_ASSIGN(auto reader, BundleReader::Open(fs_, prefix_));
+    const auto read = reader->Read("table");
+    if (c.want != nullptr) {
+      EXPECT_STATUS(read.status(), absl::StatusCode::kDataLoss, c.want);
+    } else {
+      ASSERT_OK(read.status());
+      ExpectTensorEqual(*read, *Tensor::Zeros(DT_FLOAT, full));
+    }
+  }
+}
+
+// A table of 2^43 bytes and more of which the file has a few: refused, and not because of a lack of
+// memory.
+TEST_F(TensorBundleTest, ATableIsNotAllocatedBeforeItsSlicesAreThere) {
+  ASSERT_OK_AND_ASSIGN(const Shape huge, Shape::Make({int64_t{1} << 40}));
+  for (const DType dtype : {DT_DOUBLE, DT_STRING}) {
+    {
+      ASSERT_OK_AND_ASSIGN(auto writer, BundleWriter::Open(fs_, prefix_));
+      ASSERT_OK_AND_ASSIGN(const TensorSlice slice, TensorSlice::Parse("5,2"));
+      ASSERT_OK_AND_ASSIGN(const Shape two, Shape::Make({2}));
+      ASSERT_OK_AND_ASSIGN(const Tensor zeros, Tensor::Zeros(dtype, two));
+      ASSERT_OK(writer->AddSlice("table", huge, slice, zeros));
+      ASSERT_OK(writer->Finish());
+    }
+    ASSERT_OK_AND_ASSIGN(auto reader, BundleReader::Open(fs_, prefix_));
+    EXPECT_STATUS(reader->Read("table").status(), absl::StatusCode::kDataLoss,
+                  "Does not have sufficient slices for partitioned tensor table");
+  }
+}
+
+TEST_F(TensorBundleTest, MergeRefusesAnEntryOfAShardThatIsNotThere) {
+  const std::string twin = JoinPath(directory_, "twin");
+  for (const int shard : {-1, 1, std::numeric_limits<int>::max()}) {
+    const std::string part = JoinPath(directory_, absl::StrCat("part", shard));
+    Write(twin, {{"b", TensorOf<float>({1}, {1})}});
+    Write(part, {{"a", TensorOf<float>({1}, {1})}});
+    tensorflow::BundleHeaderProto header;
+    header.set_num_shards(1);
+    header.mutable_version()->set_producer(1);
+    tensorflow::BundleEntryProto entry;
+    entry.set_dtype(tensorflow::DT_FLOAT);
+    entry.set_shard_id(shard);
+    leveldb::WritableFile* file = nullptr;
+    ASSERT_TRUE(leveldb::Env::Default()->NewWritableFile(BundleIndexPath(part), &file).ok());
+    const std::unique_ptr<leveldb::WritableFile> owned(file);
+    leveldb::TableBuilder builder(leveldb::Options(), file);
+    builder.Add("", header.SerializeAsString());
+    builder.Add("a", entry.SerializeAsString());
+    ASSERT_TRUE(builder.Finish().ok() && file->Close().ok());
+    const std::string parts[] = {twin, part};
+    EXPECT_STATUS(MergeBundles(fs_, parts, prefix_, true), absl::StatusCode::kDataLoss,
+                  absl::StrCat("tensor 'a': its shard must be in [0, 1), got ", shard));
+    EXPECT_OK(BundleReader::Open(fs_, twin).status());
+  }
 }
 
 TEST_F(TensorBundleTest, MergeMakesOneCheckpointOfParts) {

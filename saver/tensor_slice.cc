@@ -159,6 +159,22 @@ Extent ExtentOf(const Shape& full, const TensorSlice& slice, int i) {
 
 }  // namespace
 
+StatusOr<int64_t> SliceOverlap(const Shape& full, const TensorSlice& a, const TensorSlice& b) {
+  RETURN_IF_ERROR(a.SliceShape(full).status());
+  RETURN_IF_ERROR(b.SliceShape(full).status());
+  int64_t count = 1;
+  bool apart = false;
+  for (int i = 0; i < full.rank(); ++i) {
+    const Extent x = ExtentOf(full, a, i);
+    const Extent y = ExtentOf(full, b, i);
+    const int64_t common = std::min(x.end, y.end) - std::max(x.begin, y.begin);
+    apart = apart || common <= 0;
+    // Only a shape with an empty dimension can have others whose product is no int64.
+    if (!apart && __builtin_mul_overflow(count, common, &count)) apart = true;
+  }
+  return apart ? 0 : count;
+}
+
 StatusOr<int64_t> CopySliceOverlap(const Shape& full, const TensorSlice& from_slice,
                                    const Tensor& from, const TensorSlice& to_slice, Tensor* to) {
   ASSIGN_OR_RETURN(const Shape from_shape, from_slice.SliceShape(full));
@@ -169,18 +185,17 @@ StatusOr<int64_t> CopySliceOverlap(const Shape& full, const TensorSlice& from_sl
                      " must hold ", DTypeName(to->dtype()), from_shape.ToString(), ", got ",
                      DTypeName(from.dtype()), from.shape().ToString()));
   }
+  ASSIGN_OR_RETURN(const int64_t count, SliceOverlap(full, from_slice, to_slice));
+  if (count == 0) return count;
   const int rank = full.rank();
   std::vector<int64_t> begin(static_cast<size_t>(rank)), size(static_cast<size_t>(rank));
-  int64_t count = 1;
   for (int i = 0; i < rank; ++i) {
     const Extent a = ExtentOf(full, from_slice, i);
     const Extent b = ExtentOf(full, to_slice, i);
     const int64_t low = std::max(a.begin, b.begin);
     const int64_t high = std::min(a.end, b.end);
-    if (low >= high) return 0;
     begin[static_cast<size_t>(i)] = low;
     size[static_cast<size_t>(i)] = high - low;
-    count *= high - low;
   }
   // Runs of the last dimension are contiguous in both tensors.
   const int64_t run = rank == 0 ? 1 : size[static_cast<size_t>(rank - 1)];

@@ -64,6 +64,9 @@ struct ShapeAndSlice {
 };
 StatusOr<ShapeAndSlice> ParseShapeAndSlice(absl::string_view spec);
 
+// How many elements two parts of a tensor of shape `full` have in common.
+StatusOr<int64_t> SliceOverlap(const Shape& full, const TensorSlice& a, const TensorSlice& b);
+
 // Copies the elements that `from_slice` and `to_slice` (parts of one tensor of shape `full`) have
 // in common from `from` to `to`; returns how many there are. The tensors have the slices' shapes
 // and one dtype.
