@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "core/fail_point.h"
 #include "core/logging.h"
 #include "core/random_bits.h"
@@ -17,6 +18,7 @@
 #include "ops/state.h"
 #include "ops/strings.h"
 #include "saver/checkpoint_v1.h"
+#include "saver/meta_graph.h"
 #include "saver/save_restore.h"
 #include "saver/tensor_bundle.h"
 
@@ -27,9 +29,64 @@ constexpr char kStateFile[] = "checkpoint";
 // Digits of the random part in the name of a sharded save's directory, as TensorFlow has them.
 constexpr size_t kTempDigits = 32;
 
+// Digits of RandomHexName(), which ends the names of files that are not finished.
+constexpr size_t kHexDigits = 16;
+
 bool IsHex(absl::string_view text, size_t digits) {
   return text.size() == digits &&
          text.find_first_not_of("0123456789abcdef") == absl::string_view::npos;
+}
+
+std::string MetaGraphPath(absl::string_view checkpoint) {
+  return absl::StrCat(checkpoint, ".meta");
+}
+
+// ".data-00000-of-00002".
+bool IsDataSuffix(absl::string_view text) {
+  const auto number = [&text] {
+    const size_t end = std::min(text.find_first_not_of("0123456789"), text.size());
+    text.remove_prefix(end);
+    return end >= 5;
+  };
+  return absl::ConsumePrefix(&text, ".data-") && number() && absl::ConsumePrefix(&text, "-of-") &&
+         number() && text.empty();
+}
+
+// Removes "<mark><digits hexadecimal digits>" from the end.
+bool ConsumeHexSuffix(absl::string_view* text, absl::string_view mark, size_t digits) {
+  if (text->size() < digits || !IsHex(text->substr(text->size() - digits), digits)) return false;
+  absl::string_view rest = text->substr(0, text->size() - digits);
+  if (!absl::ConsumeSuffix(&rest, mark)) return false;
+  *text = rest;
+  return true;
+}
+
+// What a name in a directory of checkpoints says: a file of a checkpoint `base`-<step> that is no
+// checkpoint without an index, or one that is not finished.
+enum class Part { kNone, kFile, kUnfinishedFile, kUnfinishedDirectory };
+struct PartName {
+  Part part = Part::kNone;
+  std::string checkpoint;  // "m-12"
+};
+PartName ParsePartName(absl::string_view name, absl::string_view base) {
+  absl::string_view rest = name;
+  if (ConsumeHexSuffix(&rest, ".tmp", kHexDigits) && rest == kStateFile) {
+    return {Part::kUnfinishedFile, ""};
+  }
+  rest = name;
+  if (!absl::ConsumePrefix(&rest, base) || !absl::ConsumePrefix(&rest, "-")) return {};
+  const size_t digits = std::min(rest.find_first_not_of("0123456789"), rest.size());
+  if (digits == 0) return {};
+  rest.remove_prefix(digits);
+  const std::string checkpoint(name.substr(0, name.size() - rest.size()));
+  if (rest == ".meta" || IsDataSuffix(rest)) return {Part::kFile, checkpoint};
+  if (ConsumeHexSuffix(&rest, "_temp_", kTempDigits)) {
+    return {rest.empty() ? Part::kUnfinishedDirectory : Part::kNone, checkpoint};
+  }
+  const bool unfinished = ConsumeHexSuffix(&rest, ".tempstate", kHexDigits)
+                              ? rest == ".index" || IsDataSuffix(rest)
+                              : ConsumeHexSuffix(&rest, ".tmp", kHexDigits) && rest == ".meta";
+  return {unfinished ? Part::kUnfinishedFile : Part::kNone, checkpoint};
 }
 
 // --- Building ------------------------------------------------------------------------------------
@@ -212,10 +269,12 @@ Status MakeDirectory(FileSystem* fs, const std::string& directory) {
 
 class GraphSaver : public Saver {
  public:
-  GraphSaver(tensorflow::SaverDef def, std::string temp_suffix, FileSystem* fs, Clock* clock,
-             double keep_every_n_hours)
+  // `graph`: whose meta graph is written beside each checkpoint.
+  GraphSaver(tensorflow::SaverDef def, std::string temp_suffix, std::optional<Scope> graph,
+             FileSystem* fs, Clock* clock, double keep_every_n_hours)
       : def_(std::move(def)),
         temp_suffix_(std::move(temp_suffix)),
+        graph_(std::move(graph)),
         fs_(fs),
         clock_(clock),
         keep_period_s_(keep_every_n_hours * 3600),
@@ -229,8 +288,16 @@ class GraphSaver : public Saver {
           absl::StrCat("Saver: the prefix must name a file other than the state file '", kStateFile,
                        "', got '", path, "'"));
     }
+    // First, because it fails without having changed anything.
+    std::optional<tensorflow::MetaGraphDef> meta;
+    if (graph_) {
+      ASSIGN_OR_RETURN(meta, ExportMetaGraph(*graph_, {.saver_def = def_}));
+    }
     const std::string directory = Dirname(path);
     RETURN_IF_ERROR(MakeDirectory(fs_, directory));
+    const std::string family = JoinPath(directory, Basename(prefix));
+    const bool first_of_family = global_step && family != leftovers_family_;
+    if (first_of_family) NoteLeftovers(directory, Basename(prefix));
     RETURN_IF_ERROR(FailPoint("saver/before_save"));
     const Status saved =
         session
@@ -245,10 +312,15 @@ class GraphSaver : public Saver {
       Remember(path);
       return saved;
     }
-    const Status go_on = FailPoint("saver/after_save");
-    if (!go_on.ok()) {
+    const Status described = [&]() -> Status {
+      RETURN_IF_ERROR(FailPoint("saver/after_save"));
+      if (!meta) return absl::OkStatus();
+      RETURN_IF_ERROR(FailPoint("saver/before_meta"));
+      return WriteMetaGraph(fs_, MetaGraphPath(path), *meta);
+    }();
+    if (!described.ok()) {
       Remember(path);
-      return go_on;
+      return described;
     }
 
     std::vector<Kept> kept = kept_;
@@ -288,13 +360,18 @@ class GraphSaver : public Saver {
     to_delete.insert(to_delete.end(), evicted.begin(), evicted.end());
     undeleted_.clear();
     for (const std::string& old : to_delete) {
-      if (old == path) continue;
+      if (old == path || IsKept(old)) continue;  // saved again since
       const Status deleted = Delete(old);
       if (!deleted.ok()) {
         LogWarning("Checkpoint '", old,
                    "' is left for the next save to delete: ", deleted.message());
         undeleted_.push_back(old);
       }
+    }
+    if (first_of_family) {
+      leftovers_family_ = family;
+    } else {
+      DeleteLeftovers();
     }
     return path;
   }
@@ -311,7 +388,8 @@ class GraphSaver : public Saver {
             ->Run({{def_.filename_tensor_name(), Tensor::Scalar<std::string>(checkpoint)}}, {},
                   {def_.restore_op_name()})
             .status();
-    if (absl::IsNotFound(restored)) {
+    if (absl::IsNotFound(restored) &&
+        absl::StrContains(restored.message(), "not found in checkpoint")) {
       return Prefixed("Saver: restoring from a checkpoint that lacks a variable of the graph",
                       restored);
     }
@@ -354,33 +432,105 @@ class GraphSaver : public Saver {
     std::string path;
     double time_s;  // when it was written, since the epoch
   };
+  struct Leftover {
+    std::string path;
+    PartName name;
+    std::pair<uint64_t, double> state;  // size and time of the last change
+  };
 
   double NowSeconds() { return absl::ToDoubleSeconds(clock_->Now() - absl::UnixEpoch()); }
 
-  // A checkpoint that came into being although its save failed: the next save may delete it.
+  bool IsKept(const std::string& path) const {
+    return std::any_of(kept_.begin(), kept_.end(), [&](const Kept& k) { return k.path == path; });
+  }
+
+  // After a save that failed. A checkpoint that came into being all the same is one that later
+  // saves may delete; of one that did not, the next save deletes what there is (not this one: a
+  // task that lost us may still be at it).
   void Remember(const std::string& path) {
-    const bool known =
-        std::any_of(kept_.begin(), kept_.end(), [&](const Kept& k) { return k.path == path; });
-    if (def_.max_to_keep() > 0 && !known && fs_->FileExists(BundleIndexPath(path))) {
+    if (def_.max_to_keep() <= 0 || IsKept(path)) return;
+    if (fs_->FileExists(BundleIndexPath(path))) {
       kept_.push_back({path, NowSeconds()});
+    } else if (CheckpointV1Files(fs_, path).empty()) {
+      undeleted_.push_back(path);
     }
   }
 
   // Index first: without it the rest is no checkpoint.
   Status Delete(const std::string& prefix) {
     RETURN_IF_ERROR(FailPoint("saver/before_delete"));
+    const std::string base = Basename(prefix);
     if (fs_->FileExists(BundleIndexPath(prefix))) {
       RETURN_IF_ERROR(fs_->DeleteFile(BundleIndexPath(prefix)));
+    } else {
+      // One of the first format is its data files, named by the prefix itself.
+      for (const std::string& file : CheckpointV1Files(fs_, prefix)) {
+        const std::string name = Basename(file);
+        absl::string_view rest = name;
+        if (absl::ConsumePrefix(&rest, base) &&
+            (rest.empty() || IsDataSuffix(".data" + std::string(rest)))) {
+          RETURN_IF_ERROR(fs_->DeleteFile(file));
+        }
+      }
     }
     RETURN_IF_ERROR(FailPoint("saver/after_delete_index"));
     ASSIGN_OR_RETURN(const auto names, fs_->GetChildren(Dirname(prefix)));
-    const std::string base = Basename(prefix);
     for (const std::string& name : names) {
-      if (absl::StartsWith(name, base + ".data-") || name == base + ".meta") {
+      absl::string_view rest = name;
+      if (absl::ConsumePrefix(&rest, base) && (rest == ".meta" || IsDataSuffix(rest))) {
         RETURN_IF_ERROR(fs_->DeleteFile(JoinPath(Dirname(prefix), name)));
       }
     }
     return absl::OkStatus();
+  }
+
+  // What an interrupted save or deletion of the same prefix left has no index. Somebody may just be
+  // writing it (a task that has not noticed the end of the program before this one): it is noted
+  // before the first save and deleted only when the second one finds it unchanged.
+
+  // Nothing when it is no such file (any more).
+  std::optional<std::pair<uint64_t, double>> LeftoverState(const std::string& path,
+                                                           const PartName& name) {
+    if (name.part == Part::kNone) return std::nullopt;
+    if (name.part == Part::kUnfinishedDirectory) {
+      if (!HoldsPartsOnly(path)) return std::nullopt;
+    } else if (name.part == Part::kFile) {
+      const std::string checkpoint = JoinPath(Dirname(path), name.checkpoint);
+      if (IsKept(checkpoint) || fs_->FileExists(BundleIndexPath(checkpoint)) ||
+          !CheckpointV1Files(fs_, checkpoint).empty()) {
+        return std::nullopt;
+      }
+    }
+    const StatusOr<double> time = fs_->GetModificationTime(path);
+    if (!time.ok()) return std::nullopt;
+    return std::make_pair(fs_->GetFileSize(path).value_or(0), *time);
+  }
+
+  void NoteLeftovers(const std::string& directory, const std::string& base) {
+    leftovers_.clear();
+    leftovers_family_.clear();
+    if (def_.max_to_keep() <= 0) return;
+    const StatusOr<std::vector<std::string>> names = fs_->GetChildren(directory);
+    if (!names.ok()) return;
+    for (const std::string& name : *names) {
+      const std::string path = JoinPath(directory, name);
+      const PartName part = ParsePartName(name, base);
+      const auto state = LeftoverState(path, part);
+      if (state) leftovers_.push_back({path, part, *state});
+    }
+  }
+
+  void DeleteLeftovers() {
+    for (const Leftover& leftover : leftovers_) {
+      if (LeftoverState(leftover.path, leftover.name) != leftover.state) continue;
+      LogInfo("Saver: deleting '", leftover.path, "', which an interrupted save left");
+      if (leftover.name.part == Part::kUnfinishedDirectory) {
+        fs_->RecursivelyDelete(leftover.path).IgnoreError();
+      } else {
+        fs_->DeleteFile(leftover.path).IgnoreError();
+      }
+    }
+    leftovers_.clear();
   }
 
   // What a save that died left: directories of parts, and files under temporary names.
@@ -395,7 +545,7 @@ class GraphSaver : public Saver {
         fs_->RecursivelyDelete(path).IgnoreError();
       }
       const size_t state = name.rfind(".tempstate");
-      if (state != std::string::npos && IsHex(name.substr(state + 10), RandomHexName().size())) {
+      if (state != std::string::npos && IsHex(name.substr(state + 10), kHexDigits)) {
         fs_->DeleteFile(path).IgnoreError();
       }
     }
@@ -419,12 +569,15 @@ class GraphSaver : public Saver {
 
   const tensorflow::SaverDef def_;
   const std::string temp_suffix_;  // "" when the graph was not made here, or is not sharded
+  const std::optional<Scope> graph_;
   FileSystem* const fs_;
   Clock* const clock_;
   const double keep_period_s_;
   double next_keep_s_;
   std::vector<Kept> kept_;              // oldest first
-  std::vector<std::string> undeleted_;  // evicted, but still there
+  std::vector<std::string> undeleted_;  // evicted or never finished, but still there
+  std::string leftovers_family_;        // directory and base name of the last saves by step
+  std::vector<Leftover> leftovers_;     // seen before the first of them
 };
 
 }  // namespace
@@ -476,13 +629,14 @@ StatusOr<std::unique_ptr<Saver>> Saver::Make(const Scope& scope, SaverOptions op
   SaveGraph graph(root, options.name);
   graph.Build(groups, options.sharded, temp_suffix, &def);
   RETURN_IF_ERROR(scope.status());
-  return std::unique_ptr<Saver>(new GraphSaver(std::move(def), temp_suffix, options.file_system,
-                                               options.clock,
-                                               options.keep_checkpoint_every_n_hours));
+  return std::unique_ptr<Saver>(
+      new GraphSaver(std::move(def), temp_suffix,
+                     options.write_meta_graph ? std::optional<Scope>(root) : std::nullopt,
+                     options.file_system, options.clock, options.keep_checkpoint_every_n_hours));
 }
 
 std::unique_ptr<Saver> Saver::FromDef(const tensorflow::SaverDef& def, FileSystem* file_system) {
-  return std::make_unique<GraphSaver>(def, "", file_system, Clock::Real(),
+  return std::make_unique<GraphSaver>(def, "", std::nullopt, file_system, Clock::Real(),
                                       def.keep_checkpoint_every_n_hours());
 }
 

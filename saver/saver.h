@@ -9,11 +9,12 @@
 //   ASSIGN_OR_RETURN(std::string path, saver->Save(session, "run/model.ckpt", step));
 //   RETURN_IF_ERROR(saver->Restore(session, path));
 //
-// A save is atomic and durable: when Save returns OK, the checkpoint and the state file survive a
-// loss of power; when the process dies in between, the former checkpoint is still the latest. Old
-// checkpoints are deleted only after the state file names the new one.
+// A save is atomic and durable: when Save returns OK, the checkpoint, its meta graph and the state
+// file survive a loss of power; when the process dies in between, the former checkpoint is still
+// the latest. Old checkpoints are deleted only after the state file names the new one.
 //
-// Thread-safety: thread-compatible. Failure: of the session's steps; of files with their path.
+// Thread-safety: thread-compatible; a Saver of a scope reads the scope's graph when it saves.
+// Failure: of the session's steps; of files with their path.
 
 #include <memory>
 #include <optional>
@@ -39,8 +40,12 @@ struct SaverOptions {
   int max_to_keep = 5;  // 0 = all
   // One of every so many hours is never deleted.
   double keep_checkpoint_every_n_hours = 10000;
+  // `<checkpoint>.meta` beside each checkpoint: the scope's graph, as it is when the checkpoint is
+  // written, with collections and SaverDef. It is deleted with its checkpoint.
+  bool write_meta_graph = true;
   std::string name = "save";
-  // For the state file and deletions; the save and restore ops use the tasks' own files.
+  // For meta graphs, the state file and deletions; the save and restore ops use the tasks' own
+  // files.
   FileSystem* file_system = FileSystem::Posix();
   Clock* clock = Clock::Real();
 };
@@ -51,13 +56,17 @@ class Saver {
   // device and control dependencies the scope has. InvalidArgument when there are no variables or
   // two have one name.
   static StatusOr<std::unique_ptr<Saver>> Make(const Scope& scope, SaverOptions options = {});
-  // For a graph that has the nodes already.
+  // For a graph that has the nodes already. It writes no meta graphs: it does not know the graph.
   static std::unique_ptr<Saver> FromDef(const tensorflow::SaverDef& def,
                                         FileSystem* file_system = FileSystem::Posix());
   virtual ~Saver() = default;
 
-  // Writes `<prefix>-<global_step>` (or `<prefix>`), the state file in the prefix's directory, then
-  // deletes what is too much. Returns the checkpoint's path.
+  // Writes `<prefix>-<global_step>` (or `<prefix>`), its meta graph, the state file in the prefix's
+  // directory, then deletes what is too much. Returns the checkpoint's path.
+  //
+  // Files without an index that stood under the names of other steps of `prefix` before the first
+  // of several saves are what an interrupted save or deletion left: those that have not changed by
+  // the second save are deleted then (unless max_to_keep is 0). One prefix has one writer.
   virtual StatusOr<std::string> Save(Session* session, const std::string& prefix,
                                      std::optional<int64_t> global_step) = 0;
   // NotFound when there is no such checkpoint, or it lacks a variable (named).

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "absl/strings/match.h"
 #include "core/fail_point.h"
 #include "core/logging.h"
 #include "core/random_bits.h"
@@ -13,6 +14,7 @@
 #include "core/testing/tensor_testing.h"
 #include "ops/constant.h"
 #include "ops/state.h"
+#include "saver/meta_graph.h"
 #include "saver/save_restore.h"
 #include "saver/tensor_bundle.h"
 
@@ -202,7 +204,7 @@ TEST_F(SaverTest, AnotherProcessRestoresWhatThisOneSaved) {
     EXPECT_EQ(saver->last_checkpoints(), std::vector<std::string>{path});
   }
   EXPECT_EQ(Files(), (std::vector<std::string>{"checkpoint", "model.ckpt-10.data-00000-of-00001",
-                                               "model.ckpt-10.index"}));
+                                               "model.ckpt-10.index", "model.ckpt-10.meta"}));
   Model m(5);
   ASSERT_OK_AND_ASSIGN(auto saver, Saver::Make(m.root));
   auto session = OpenSession(m.root);
@@ -229,7 +231,7 @@ TEST_F(SaverTest, SeveralShardsAndReferenceVariablesComeBack) {
   ASSERT_OK(session->Run({}, {}, {w.initializer, assign.op()}).status());
   ASSERT_OK_AND_ASSIGN(const std::string path, saver->Save(session.get(), Path("m"), std::nullopt));
   EXPECT_EQ(Files(), (std::vector<std::string>{"checkpoint", "m.data-00000-of-00002",
-                                               "m.data-00001-of-00002", "m.index"}));
+                                               "m.data-00001-of-00002", "m.index", "m.meta"}));
   ASSERT_OK_AND_ASSIGN(auto other, NewSession());
   ASSERT_OK(other->Extend(root));
   ASSERT_OK(saver->Restore(other.get(), path));
@@ -299,6 +301,11 @@ TEST_F(SaverTest, RestoreSaysWhatIsMissing) {
   EXPECT_STATUS(saver->Restore(session.get(), Path("m-2")), absl::StatusCode::kDataLoss,
                 "the newest other checkpoint is '" + Path("m-1") + "'");
   ASSERT_OK(saver->Restore(session.get(), Path("m-1")));
+  // A file that is gone is not a variable that the checkpoint lacks.
+  ASSERT_OK(kFiles->DeleteFile(BundleDataPath(Path("m-1"), 0, 1)));
+  const Status gone = saver->Restore(session.get(), Path("m-1"));
+  EXPECT_STATUS(gone, absl::StatusCode::kNotFound, BundleDataPath(Path("m-1"), 0, 1));
+  EXPECT_FALSE(absl::StrContains(gone.message(), "lacks a variable")) << gone;
 }
 
 // --- Retention -----------------------------------------------------------------------------------
@@ -458,6 +465,166 @@ TEST_F(SaverTest, RestartedSaverDeletesWhatTheFormerOneWroteAndLeft) {
   EXPECT_EQ(Indexes(directory_), (std::set<std::string>{"m-3", "m-5"}));
 }
 
+// --- Meta graphs ---------------------------------------------------------------------------------
+
+TEST_F(SaverTest, EachCheckpointHasItsMetaGraphAndTakesItAlong) {
+  Model m;
+  ASSERT_OK_AND_ASSIGN(auto saver, Saver::Make(m.root, {.max_to_keep = 2}));
+  auto session = OpenSession(m.root);
+  ASSERT_OK(session->Run({}, {}, {m.init}).status());
+  for (int64_t step : {1, 2}) ASSERT_OK(saver->Save(session.get(), Path("m"), step).status());
+  // The graph as it is at the save, as TensorFlow does it.
+  Const(m.root.WithName("added_later"), 1.0f);
+  ASSERT_OK(saver->Save(session.get(), Path("m"), 3).status());
+  EXPECT_EQ(Files(), (std::vector<std::string>{"checkpoint", "m-2.data-00000-of-00001", "m-2.index",
+                                               "m-2.meta", "m-3.data-00000-of-00001", "m-3.index",
+                                               "m-3.meta"}));
+  const auto has_node = [](const tensorflow::MetaGraphDef& meta, const std::string& name) {
+    for (const auto& node : meta.graph_def().node()) {
+      if (node.name() == name) return true;
+    }
+    return false;
+  };
+  ASSERT_OK_AND_ASSIGN(const auto before, ReadMetaGraph(kFiles, Path("m-2.meta")));
+  ASSERT_OK_AND_ASSIGN(const auto after, ReadMetaGraph(kFiles, Path("m-3.meta")));
+  EXPECT_FALSE(has_node(before, "added_later"));
+  EXPECT_TRUE(has_node(after, "added_later"));
+  EXPECT_EQ(after.saver_def().SerializeAsString(), saver->def().SerializeAsString());
+  EXPECT_EQ(after.collection_def().at("variables").bytes_list().value_size(), 2);
+
+  // Another program goes on with it, without the code that built the graph.
+  ASSERT_OK_AND_ASSIGN(const Scope imported, ImportMetaGraph(after));
+  auto other = OpenSession(imported);
+  ASSERT_OK(Saver::FromDef(after.saver_def())->Restore(other.get(), Path("m-3")));
+  ASSERT_OK_AND_ASSIGN(const auto out, other->Run({}, {"w/Read/ReadVariableOp"}));
+  ExpectTensorEqual(out[0], TensorOf<float>({2}, {1, 2}));
+}
+
+TEST_F(SaverTest, MetaGraphsAreNotWrittenWhenNobodyWantsThem) {
+  Model m;
+  ASSERT_OK_AND_ASSIGN(auto saver, Saver::Make(m.root, {.write_meta_graph = false}));
+  FileSession session(kFiles);
+  ASSERT_OK(saver->Save(&session, Path("m"), 1).status());
+  EXPECT_FALSE(kFiles->FileExists(Path("m-1.meta")));
+}
+
+TEST_F(SaverTest, AnErrorOfTheGraphIsReportedBeforeAnythingIsWritten) {
+  Model m;
+  ASSERT_OK_AND_ASSIGN(auto saver, Saver::Make(m.root));
+  m.root.UpdateStatus(absl::InvalidArgumentError("a bad node"), std::source_location::current());
+  FileSession session(kFiles);
+  EXPECT_STATUS(saver->Save(&session, Path("m"), 1).status(), absl::StatusCode::kInvalidArgument,
+                "a bad node; built at ");
+  EXPECT_TRUE(Files().empty());
+}
+
+// --- Leftovers -----------------------------------------------------------------------------------
+
+TEST_F(SaverTest, WhatAnInterruptedSaveLeftGoesAtTheSecondSave) {
+  FileSession session(kFiles);
+  {
+    auto saver = Saver::FromDef(TestDef(2));
+    for (int64_t step : {1, 2}) ASSERT_OK(saver->Save(&session, Path("m"), step).status());
+  }
+  const std::string hex16 = "0123456789abcdef", hex32 = hex16 + hex16;
+  const std::vector<std::string> left = {
+      // Between the renames of the data files and of the index; between the deletions.
+      "m-3.data-00000-of-00002",
+      "m-0.data-00001-of-00002",
+      "m-0.meta",
+      // Never finished.
+      "m-3.index.tempstate" + hex16,
+      "m-3.data-00000-of-00001.tempstate" + hex16,
+      "m-3.meta.tmp" + hex16,
+      "checkpoint.tmp" + hex16,
+      "m-3_temp_" + hex32 + "/part-00000-of-00001.data-00000-of-00001",
+  };
+  const std::vector<std::string> others = {
+      "m-7",  // a checkpoint of the first format, with its meta graph
+      "m-7.meta",
+      "m-8-00000-of-00002",
+      "m-8.meta",
+      "m-3.data-notes.txt",
+      "m-3.metadata",
+      "m-x.meta",
+      "m-3x.meta",
+      "m.meta",
+      "m2-3.data-00000-of-00002",
+      "other-3.data-00000-of-00002",
+      "m-3.meta.tmp0123",
+      "m-3_temp_" + hex32.substr(1) + "/part-0",
+      "m-4_temp_" + hex32 + "/notes.txt",
+      "checkpoint.tmp.old",
+  };
+  for (const std::string& name : left) Write(Path(name), "left");
+  for (const std::string& name : others) Write(Path(name), "not ours");
+  // Somebody is still at this one.
+  Write(Path("m-4.data-00000-of-00001"), "grow");
+  // And this one becomes a checkpoint.
+  const std::string index = Bytes(BundleIndexPath(Path("m-2")));
+  Write(Path("m-5.data-00000-of-00002"), "x");
+
+  auto saver = Saver::FromDef(TestDef(5));
+  ASSERT_OK(saver->Save(&session, Path("m"), 10).status());
+  for (const std::string& name : left) EXPECT_TRUE(kFiles->FileExists(Path(name))) << name;
+  Write(Path("m-4.data-00000-of-00001"), "growing");
+  Write(Path("m-5.index"), index);
+  Write(Path("m-6.data-00000-of-00001"), "after the first save");
+  ASSERT_OK(saver->Save(&session, Path("m"), 11).status());
+  for (const std::string& name : left) {
+    const size_t slash = name.find('/');
+    EXPECT_FALSE(kFiles->FileExists(Path(name.substr(0, slash)))) << name;
+  }
+  for (const std::string& name : others) EXPECT_TRUE(kFiles->FileExists(Path(name))) << name;
+  for (const char* name :
+       {"m-4.data-00000-of-00001", "m-5.data-00000-of-00002", "m-6.data-00000-of-00001"}) {
+    EXPECT_TRUE(kFiles->FileExists(Path(name))) << name;
+  }
+  for (const char* name : {"m-1", "m-2", "m-10", "m-11"}) {
+    EXPECT_TRUE(CheckpointExists(kFiles, Path(name))) << name;
+  }
+}
+
+TEST_F(SaverTest, WithoutALimitLeftoversStay) {
+  Write(Path("m-3.data-00000-of-00002"), "left");
+  FileSession session(kFiles);
+  auto saver = Saver::FromDef(TestDef(0));
+  for (int64_t step : {10, 11, 12}) ASSERT_OK(saver->Save(&session, Path("m"), step).status());
+  EXPECT_TRUE(kFiles->FileExists(Path("m-3.data-00000-of-00002")));
+}
+
+TEST_F(SaverTest, ACheckpointOfTheFirstFormatGoesAsAWhole) {
+  for (const char* name : {"m-1", "m-2-00000-of-00002", "m-2-00001-of-00002"}) {
+    WriteCheckpoint("table");
+    Write(Path(name), Bytes(BundleIndexPath(Path("table"))));
+  }
+  Write(Path("m-1.meta"), "x");
+  Write(Path("m-2.meta"), "x");
+  Write(Path("m-1-notes"), "x");
+  Write(Path("m-2-000"), "x");
+  auto saver = Saver::FromDef(TestDef(2));
+  ASSERT_OK(saver->RecoverLastCheckpoints({Path("m-1"), Path("m-2")}));
+  ASSERT_EQ(saver->last_checkpoints().size(), 2u);
+  FileSession session(kFiles);
+  for (int64_t step : {3, 4}) ASSERT_OK(saver->Save(&session, Path("m"), step).status());
+  for (const char* name :
+       {"m-1", "m-2-00000-of-00002", "m-2-00001-of-00002", "m-1.meta", "m-2.meta"}) {
+    EXPECT_FALSE(kFiles->FileExists(Path(name))) << name;
+  }
+  EXPECT_TRUE(kFiles->FileExists(Path("m-1-notes")));
+  EXPECT_TRUE(kFiles->FileExists(Path("m-2-000")));
+}
+
+TEST_F(SaverTest, OnlyFilesOfTheFormatAreDeletedWithACheckpoint) {
+  FileSession session(kFiles);
+  auto saver = Saver::FromDef(TestDef(1));
+  ASSERT_OK(saver->Save(&session, Path("m"), 1).status());
+  Write(Path("m-1.data-notes.txt"), "x");
+  ASSERT_OK(saver->Save(&session, Path("m"), 2).status());
+  EXPECT_EQ(Indexes(directory_), std::set<std::string>{"m-2"});
+  EXPECT_TRUE(kFiles->FileExists(Path("m-1.data-notes.txt")));
+}
+
 TEST_F(SaverTest, CheckpointsOfOtherDirectoriesAreForgottenNotDeleted) {
   FileSession session(kFiles);
   const std::string other = JoinPath(directory_, "other");
@@ -584,13 +751,44 @@ TEST_F(SaverTest, StateOfAnotherDirectoryNeedsAbsolutePaths) {
 
 // --- Old or new, never between -------------------------------------------------------------------
 
+// A Saver with one checkpoint and meta graphs.
+std::unique_ptr<Saver> MetaSaver(const Model& model, FileSystem* fs) {
+  auto saver = Saver::Make(model.root, {.max_to_keep = 1, .file_system = fs});
+  EXPECT_OK(saver.status());
+  return saver.ok() ? *std::move(saver) : nullptr;
+}
+
+// Files of checkpoints that have no index. Parts are the session's.
+std::vector<std::string> Orphans(const std::string& directory) {
+  std::vector<std::string> orphans;
+  const auto names = kFiles->GetChildren(directory);
+  EXPECT_OK(names.status());
+  const std::set<std::string> indexes = Indexes(directory);
+  for (const std::string& name : names.value_or(std::vector<std::string>())) {
+    const std::string base = name.substr(0, name.find('.'));
+    if (name == "checkpoint" || absl::StrContains(name, "_temp_") || indexes.count(base) > 0) {
+      continue;
+    }
+    orphans.push_back(name);
+  }
+  return orphans;
+}
+
 // After an interrupted save of `value` over `old_value`: the latest checkpoint is one of them,
-// whole. True when it is the new one.
+// whole; the one that the state file names has its meta graph. True when it is the new one.
 bool ExpectOldOrNew(const std::string& directory, int64_t old_value, int64_t value,
                     const std::string& what) {
   const auto latest = LatestCheckpoint(kFiles, directory);
   EXPECT_TRUE(latest.has_value()) << what;
   if (!latest) return false;
+  const auto state = ReadCheckpointState(kFiles, directory);
+  if (state && state->latest == *latest) {
+    const auto meta = ReadMetaGraph(kFiles, *latest + ".meta");
+    EXPECT_TRUE(meta.ok()) << what << ": " << meta.status();
+    if (meta.ok()) {
+      EXPECT_EQ(meta->saver_def().restore_op_name(), "save/restore_all") << what;
+    }
+  }
   FileSession reader(kFiles);
   const Status restored = Saver::FromDef(TestDef(2))->Restore(&reader, *latest);
   EXPECT_TRUE(restored.ok()) << what << ": " << restored;
@@ -606,7 +804,8 @@ TEST_F(SaverTest, ErrorAtEachFailPointLeavesTheOldOrTheNewCheckpoint) {
     for (int stop_at = 1;; ++stop_at) {
       const std::string directory = Path(absl::StrCat(further, "_", stop_at));
       FileSession session(kFiles);
-      auto saver = Saver::FromDef(TestDef(1));
+      Model model;
+      auto saver = MetaSaver(model, kFiles);
       session.value = 100;
       ASSERT_OK(saver->Save(&session, JoinPath(directory, "m"), 1).status());
       session.value = 200;
@@ -628,9 +827,12 @@ TEST_F(SaverTest, ErrorAtEachFailPointLeavesTheOldOrTheNewCheckpoint) {
       session.value = 300;
       ASSERT_OK(saver->Save(&session, JoinPath(directory, "m"), 3).status());
       EXPECT_TRUE(ExpectOldOrNew(directory, 300, 300, stopped_at));
+      // What became no checkpoint is gone with the next save.
+      EXPECT_EQ(Orphans(directory), std::vector<std::string>()) << stopped_at;
       if (stopped_at.empty()) break;
     }
-    EXPECT_GE(names.size(), further == 1 ? 15u : 13u);
+    EXPECT_GE(names.size(), further == 1 ? 16u : 14u);
+    EXPECT_EQ(names.count("saver/before_meta"), 1u);
   }
 }
 
@@ -640,7 +842,8 @@ TEST_F(SaverTest, EveryFailingFileOperationIsReportedAndLeavesTheOldOrTheNewChec
       const std::string directory = Path(absl::StrCat(further, "_", k));
       FaultyFileSystem fs(kFiles, directory);
       FileSession session(&fs);
-      auto saver = Saver::FromDef(TestDef(1), &fs);
+      Model model;
+      auto saver = MetaSaver(model, &fs);
       session.value = 100;
       ASSERT_OK(saver->Save(&session, JoinPath(directory, "m"), 1).status());
       const int64_t before = fs.num_operations();
@@ -662,6 +865,7 @@ TEST_F(SaverTest, EveryFailingFileOperationIsReportedAndLeavesTheOldOrTheNewChec
       EXPECT_TRUE(ExpectOldOrNew(directory, 300, 300, what));
       // What could not be deleted is deleted now.
       EXPECT_EQ(Indexes(directory).size(), 1u) << what;
+      EXPECT_EQ(Orphans(directory), std::vector<std::string>()) << what;
       if (done) {
         ASSERT_OK(saved);
         EXPECT_GT(k, 30);
@@ -676,7 +880,8 @@ TEST_F(SaverTest, PowerCutAnywhereLeavesTheOldOrTheNewCheckpoint) {
     const std::string directory = Path(absl::StrCat("disk", further));
     FaultyFileSystem fs(kFiles, directory);
     FileSession session(&fs);
-    auto saver = Saver::FromDef(TestDef(1), &fs);
+    Model model;
+    auto saver = MetaSaver(model, &fs);
     session.value = 100;
     ASSERT_OK(saver->Save(&session, JoinPath(directory, "m"), 1).status());
     const int64_t first = fs.num_operations();
