@@ -141,6 +141,20 @@ Operation Optimizer::Minimize(ScopeAt at, Output loss, const MinimizeOptions& op
   return ApplyGradients(at, ComputeGradients(at, loss, options.variables), options);
 }
 
+Output StepAfter(ScopeAt at, Operation train, const Variable& global_step) {
+  if (!at.scope.ok()) return Output();
+  if (!train.valid() || !global_step.valid()) {
+    at.scope.UpdateStatus(
+        absl::InvalidArgumentError(absl::StrCat(
+            "StepAfter: train and global_step must belong to the graph, got an invalid ",
+            train.valid() ? "global_step" : "train")),
+        at.where);
+    return Output();
+  }
+  const Scope after = NextTo(at.scope, global_step).WithControlDependencies({train});
+  return ReadVariableOp(ScopeAt(after, at.where), global_step.handle, global_step.dtype);
+}
+
 Variable Optimizer::MakeSlot(const Scope& scope, const Variable& variable, double value,
                              const std::string& slot_name) {
   // Slots ignore name scopes: "<variable>/<slot_name>", "_1", ... (checkpoints depend on it).

@@ -77,6 +77,16 @@ class Optimizer {
   const bool use_locking_;
 };
 
+// The global step with this step's own update in it, as TensorFlow's global_step.assign_add(1)
+// yields it: a read beside the variable, after `train`. Fetching it runs `train`. (A plain read,
+// `global_step.value`, may come before or after the update; in asynchronous training both may
+// have the updates of other workers in them.)
+//
+//   const Operation train = optimizer.Minimize(model, loss, {.global_step = step});
+//   const Output step_after = StepAfter(model, train, step);
+//   session->Run(feeds, {loss, step_after});
+Output StepAfter(ScopeAt at, Operation train, const Variable& global_step);
+
 struct GradientDescentOptions {
   double learning_rate = 0.01;
   bool use_locking = false;

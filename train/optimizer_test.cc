@@ -210,6 +210,42 @@ TEST(OptimizerTest, ErrorsNameTheOptimizerAndTheSourceLine) {
   }
 }
 
+TEST(OptimizerTest, StepAfterRunsTheUpdateAndSeesItsCount) {
+  LinearLoss model({1, 2});
+  // Beside the variable, wherever the caller's scope is.
+  const Variable step = GlobalStep(model.root.WithDevice("/job:localhost"));
+  const Operation train = GradientDescentOptimizer({.learning_rate = 1})
+                              .Minimize(model.root, model.loss, {.global_step = step});
+  const Output after = StepAfter(model.root.WithName("now").WithDevice("/cpu:7"), train, step);
+  ASSERT_OK(model.root.status());
+  EXPECT_EQ(after.name(), "now:0");
+  EXPECT_EQ(after.dtype(), DT_INT64);
+  EXPECT_EQ(after.node()->requested_device(), step.handle.node()->requested_device());
+  const Operation init = GlobalVariablesInitializer(model.root);
+  ASSERT_OK_AND_ASSIGN(auto session, NewSession());
+  ASSERT_OK(session->Extend(model.root));
+  ASSERT_OK(session->Run({}, {}, {init}).status());
+  const Tensor ones = TensorOf<float>({2}, {1, 1});
+  for (int64_t i = 1; i <= 100; ++i) {
+    ASSERT_OK_AND_ASSIGN(const auto out, session->Run({{model.gradient, ones}}, {after}));
+    ASSERT_EQ(out[0].scalar<int64_t>(), i);
+  }
+  ASSERT_OK_AND_ASSIGN(const auto w, session->Run({}, {model.w.value}));
+  ExpectTensorEqual(w[0], TensorOf<float>({2}, {-99, -98}));
+}
+
+TEST(OptimizerTest, StepAfterNeedsAnUpdateAndAStep) {
+  LinearLoss model({1});
+  const Variable step = GlobalStep(model.root);
+  EXPECT_FALSE(StepAfter(model.root, Operation(), step).valid());
+  EXPECT_STATUS(model.root.status(), absl::StatusCode::kInvalidArgument,
+                "StepAfter: train and global_step must belong to the graph, got an invalid train");
+  LinearLoss other({1});
+  EXPECT_FALSE(StepAfter(other.root, other.w.initializer, Variable()).valid());
+  EXPECT_STATUS(other.root.status(), absl::StatusCode::kInvalidArgument,
+                "got an invalid global_step; built at ");
+}
+
 TEST(OptimizerTest, GlobalStepIsOneVariableAndCountsUpdates) {
   LinearLoss model({1, 1, 1});
   const Variable step = GlobalStep(model.root);

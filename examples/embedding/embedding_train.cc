@@ -31,7 +31,6 @@
 #include "ops/placeholder.h"
 #include "ops/random.h"
 #include "ops/reduction.h"
-#include "ops/state.h"
 #include "train/optimizer.h"
 #include "train/progress.h"
 #include "train/supervisor.h"
@@ -114,10 +113,7 @@ ClickModel BuildClickModel(const Scope& scope) {
                           Sub(scope, Softplus(scope, logit), Mul(scope, logit, model.clicks)));
   model.train = AdagradOptimizer({.learning_rate = absl::GetFlag(FLAGS_learning_rate)})
                     .Minimize(scope, model.loss, {.global_step = model.global_step});
-  // A plain read may come before or after the update; this one comes after.
-  model.step = ReadVariableOp(
-      scope.ColocatedWith(model.global_step.handle.op()).WithControlDependencies({model.train}),
-      model.global_step.handle, DT_INT64);
+  model.step = StepAfter(scope, model.train, model.global_step);
   return model;
 }
 

@@ -25,7 +25,6 @@
 #include "ops/cwise_unary.h"
 #include "ops/placeholder.h"
 #include "ops/reduction.h"
-#include "ops/state.h"
 #include "saver/saved_model.h"
 #include "train/optimizer.h"
 #include "train/supervisor.h"
@@ -66,9 +65,7 @@ LinearModel BuildLinearModel(const Scope& scope) {
   m.loss = ReduceMean(scope.WithName("loss"), Square(scope, Sub(scope, predicted, m.y)));
   m.train = GradientDescentOptimizer({.learning_rate = absl::GetFlag(FLAGS_learning_rate)})
                 .Minimize(scope, m.loss, {.global_step = m.global_step});
-  m.step_after = ReadVariableOp(
-      scope.WithControlDependencies({m.train}).ColocatedWith(m.global_step.handle.op()),
-      m.global_step.handle, m.global_step.dtype);
+  m.step_after = StepAfter(scope, m.train, m.global_step);
   return m;
 }
 

@@ -18,7 +18,6 @@
 #include "ops/reduction.h"
 #include "ops/reshape.h"
 #include "ops/softmax.h"
-#include "ops/state.h"
 #include "ops/xent.h"
 #include "saver/saved_model.h"
 #include "saver/saver.h"
@@ -109,10 +108,7 @@ MnistTrainer BuildMnistTrainer(const Scope& scope) {
                   SoftmaxCrossEntropyWithLogits(optimizer, model.logits, trainer.labels).loss);
     trainer.train = AdamOptimizer({.learning_rate = kLearningRate})
                         .Minimize(optimizer, trainer.loss, {.global_step = trainer.global_step});
-    // A plain read may come before or after the update; this one comes after.
-    trainer.step = ReadVariableOp(optimizer.ColocatedWith(trainer.global_step.handle.op())
-                                      .WithControlDependencies({trainer.train}),
-                                  trainer.global_step.handle, DT_INT64);
+    trainer.step = StepAfter(optimizer, trainer.train, trainer.global_step);
   }
   const Scope evaluator = scope.WithSubScope("evaluator");
   const Output one = Const(evaluator, int32_t{1});
