@@ -80,10 +80,13 @@ struct Supervisor::Impl {
   StatusOr<std::vector<std::string>> Uninitialized(Session* session, const std::string& fetch);
   Status RunLocalInitAndCheck(Session* session);
   StatusOr<int64_t> ReadGlobalStep(Session* session);
-  void StartServices(std::shared_ptr<Session> session);
+  // Refuses when a stop has been requested: Stop may have gone by already.
+  Status StartServices(std::shared_ptr<Session> session);
   void StopServices();
   void SaveLoop(std::shared_ptr<Session> session);
   void RequestStop(const Status& reason);
+  // Why there is no session after a request to stop.
+  Status Stopped() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
   Scope scope;
   SupervisorOptions options;
@@ -106,8 +109,7 @@ struct Supervisor::Impl {
   Start start ABSL_GUARDED_BY(mu) = Start::kInitialized;
   std::string restored ABSL_GUARDED_BY(mu);
   std::shared_ptr<Session> session ABSL_GUARDED_BY(mu);
-
-  std::thread save_thread;  // touched by the thread that calls ManagedSession and Stop
+  std::thread save_thread ABSL_GUARDED_BY(mu);  // moved out by whoever joins it
 };
 
 void Supervisor::Impl::CompleteGraph() {
@@ -215,7 +217,7 @@ Status Supervisor::Impl::PrepareAsChief(Session* s) {
       }
     }
   }
-  const size_t kept = variables.size() - missing.size();
+  size_t kept = variables.size() - missing.size();
   Start how = Start::kInitialized;
   if (missing.empty() && !variables.empty()) {
     how = Start::kAdopted;
@@ -239,6 +241,7 @@ Status Supervisor::Impl::PrepareAsChief(Session* s) {
       RETURN_IF_ERROR(s->Run({filename}, {}, targets).status());
     }
   } else if (kept == 0 || !default_init_op) {
+    kept = 0;  // what the caller's operation initialises is not known: all, as far as we can say
     RETURN_IF_ERROR(s->Run({}, {}, {init_op}).status());
     if (options.init_fn) RETURN_IF_ERROR(options.init_fn(s));
   } else {
@@ -314,30 +317,32 @@ void Supervisor::Impl::RequestStop(const Status& reason) {
   stop_cv.SignalAll();
 }
 
-void Supervisor::Impl::StartServices(std::shared_ptr<Session> s) {
-  {
-    MutexLock lock(&mu);
-    session = s;
-    services_should_stop = false;
-  }
+Status Supervisor::Impl::Stopped() const {
+  return first_error.ok() ? absl::CancelledError("Supervisor: a stop has been requested")
+                          : first_error;
+}
+
+Status Supervisor::Impl::StartServices(std::shared_ptr<Session> s) {
+  MutexLock lock(&mu);
+  if (should_stop) return Stopped();
+  session = s;
+  services_should_stop = false;
   if (options.is_chief && saver != nullptr && !options.logdir.empty() &&
       options.save_model_period > absl::ZeroDuration()) {
-    {
-      MutexLock lock(&mu);
-      save_running = true;
-    }
+    save_running = true;
     save_thread = std::thread([this, s = std::move(s)] {
       SaveLoop(s);
-      MutexLock lock(&mu);
+      MutexLock done(&mu);
       save_running = false;
       stop_cv.SignalAll();
     });
   }
+  return absl::OkStatus();
 }
 
 void Supervisor::Impl::StopServices() {
-  if (!save_thread.joinable()) return;
   std::shared_ptr<Session> blocked;
+  std::thread ending;
   {
     MutexLock lock(&mu);
     services_should_stop = true;
@@ -347,13 +352,14 @@ void Supervisor::Impl::StopServices() {
       options.clock->WaitUntil(&stop_cv, &mu, deadline);
     }
     if (save_running) blocked = session;
+    ending = std::move(save_thread);
   }
   if (blocked != nullptr) {
     LogWarning("Supervisor: the checkpoint service did not end within ",
                absl::FormatDuration(options.stop_grace), ", closing its session");
     blocked->Close().IgnoreError();
   }
-  save_thread.join();
+  if (ending.joinable()) ending.join();
 }
 
 // The first checkpoint is written at once, so that a job that dies early loses nothing it started
@@ -403,12 +409,9 @@ StatusOr<std::shared_ptr<Session>> Supervisor::ManagedSession(const std::string&
   std::shared_ptr<Session> former;
   {
     MutexLock lock(&impl_->mu);
+    if (impl_->should_stop) return impl_->Stopped();  // Stop closes the session.
     former = std::move(impl_->session);
     impl_->session = nullptr;
-    if (impl_->should_stop) {
-      return impl_->first_error.ok() ? absl::CancelledError("Supervisor: a stop has been requested")
-                                     : impl_->first_error;
-    }
   }
   if (former != nullptr) former->Close().IgnoreError();
 
@@ -468,10 +471,14 @@ StatusOr<std::shared_ptr<Session>> Supervisor::ManagedSession(const std::string&
     }
     if (impl_->should_stop) {
       if (session != nullptr) session->Close().IgnoreError();
-      return absl::CancelledError("Supervisor: a stop has been requested");
+      return impl_->Stopped();
     }
   }
-  impl_->StartServices(session);
+  const Status started = impl_->StartServices(session);
+  if (!started.ok()) {
+    session->Close().IgnoreError();
+    return started;
+  }
   return session;
 }
 

@@ -15,9 +15,11 @@
 //
 // The constructor completes the graph (init, ready and save operations) and finalizes it.
 //
-// Thread-safety: all methods, from any thread. Services run on one thread of the Supervisor.
-// Failure: ManagedSession returns DeadlineExceeded after max_wait; Unavailable and Aborted of a
-// session (a task restarted) are the caller's to retry with a new ManagedSession.
+// Thread-safety: all methods, from any thread; ManagedSession from one at a time. Services run on
+// one thread of the Supervisor.
+// Failure: ManagedSession returns DeadlineExceeded after max_wait, and after a request to stop its
+// reason or Cancelled; Unavailable and Aborted of a session (a task restarted) are the caller's to
+// retry with a new ManagedSession.
 
 #include <functional>
 #include <memory>
@@ -41,9 +43,11 @@ struct SupervisorOptions {
   // Where checkpoints go; "" = no checkpoints, no restore.
   std::string logdir = "";
   std::optional<Variable> global_step = {};  // GlobalStep of the graph otherwise, when there is one
-  Operation init_op = {};                    // global variables otherwise
-  Operation local_init_op = {};              // local variables otherwise
-  Saver* saver = nullptr;                    // a Saver of all variables otherwise; not owned
+  // Run as a whole unless all variables have values or are restored; otherwise those that have no
+  // value are initialised, one by one.
+  Operation init_op = {};
+  Operation local_init_op = {};  // local variables otherwise
+  Saver* saver = nullptr;        // a Saver of all variables otherwise; not owned
   // Seconds between checkpoints of the chief's service; 0 = none.
   absl::Duration save_model_period = absl::Seconds(600);
   // Poll while waiting for the chief.

@@ -5,6 +5,7 @@
 #include <limits>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/notification.h"
@@ -271,6 +272,24 @@ TEST_F(SupervisorTest, ChiefWithoutCheckpointInitialisesOnlyWhatIsMissing) {
   EXPECT_EQ(Step(session.get(), model), 0);
 }
 
+TEST_F(SupervisorTest, AnInitOperationOfTheCallerBeginsAnewAndIsNotSaidToAdopt) {
+  Model first;
+  ASSERT_OK(Variables()->Extend(first.root));
+  const Feed kept(first.w.initializer.node()->input(1).node->name(), TensorOf<float>({}, {7}));
+  ASSERT_OK(Variables()->Run({kept}, {}, {first.w.initializer}).status());
+  Model model;
+  SupervisorOptions options = Options();
+  options.init_op = GlobalVariablesInitializer(model.root);
+  Supervisor supervisor(model.root, options);
+  ::testing::internal::CaptureStderr();
+  const auto session = supervisor.ManagedSession(kTarget);
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  ASSERT_OK(session.status());
+  EXPECT_EQ(Float(session->get(), model.w.value), 1);
+  EXPECT_TRUE(absl::StrContains(log, "Supervisor: initialized 3 variables at global step 0"))
+      << log;
+}
+
 TEST_F(SupervisorTest, ADamagedOnlyCheckpointIsAnErrorAndNotANewBeginning) {
   const std::string path = SaveOne();
   RestartParameterServers();
@@ -417,6 +436,47 @@ TEST_F(SupervisorTest, StopClosesTheSessionAndTellsTheFirstError) {
   EXPECT_EQ(cluster_.sessions_closed, 1);
 }
 
+TEST_F(SupervisorTest, ASessionThatIsAskedForAfterAStopLeavesTheFormerOneToBeClosed) {
+  Model model;
+  Supervisor supervisor(model.root, Options());
+  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kTarget));
+  supervisor.RequestStop(absl::DataLossError("bad input"));
+  EXPECT_EQ(supervisor.ManagedSession(kTarget).status(), absl::DataLossError("bad input"));
+  EXPECT_EQ(supervisor.Stop(), absl::DataLossError("bad input"));
+  MutexLock lock(&cluster_.mu);
+  EXPECT_EQ(cluster_.sessions_closed, 1);
+}
+
+TEST_F(SupervisorTest, AStopWhileTheSessionIsPreparedIsNotOvertakenByItsServices) {
+  Model model;
+  SupervisorOptions options = Options();
+  options.save_model_period = absl::Seconds(600);
+  Supervisor* stopped = nullptr;
+  options.init_fn = [&](Session*) { return stopped->Stop(); };
+  Supervisor supervisor(model.root, options);
+  stopped = &supervisor;
+  EXPECT_STATUS(supervisor.ManagedSession(kTarget).status(), StatusCode::kCancelled,
+                "a stop has been requested");
+  EXPECT_EQ(LatestCheckpoint(FileSystem::Posix(), logdir_), std::nullopt);
+  MutexLock lock(&cluster_.mu);
+  EXPECT_EQ(cluster_.sessions_closed, 1);
+}
+
+TEST_F(SupervisorTest, SeveralThreadsMayStopAtOnce) {
+  SupervisorOptions options = Options();
+  options.save_model_period = absl::Seconds(600);
+  for (int i = 0; i < 20; ++i) {
+    Model model;
+    Supervisor supervisor(model.root, options);
+    ASSERT_OK(supervisor.ManagedSession(kTarget).status());
+    std::vector<std::thread> threads;
+    for (int k = 0; k < 4; ++k) {
+      threads.emplace_back([&] { EXPECT_OK(supervisor.Stop()); });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+}
+
 TEST_F(SupervisorTest, TheEndOfInputIsACleanStop) {
   Model model;
   Supervisor supervisor(model.root, Options());
@@ -481,6 +541,7 @@ TEST_F(SupervisorTest, TheChiefSavesAtOnceAndInEachPeriod) {
   EXPECT_EQ(saver.AwaitSave(2), logdir_ + "/model.ckpt-1");
   EXPECT_OK(supervisor.Stop());
   EXPECT_EQ(LatestCheckpoint(FileSystem::Posix(), logdir_), logdir_ + "/model.ckpt-1");
+  EXPECT_TRUE(FileSystem::Posix()->FileExists(logdir_ + "/model.ckpt-1.meta"));
 }
 
 TEST_F(SupervisorTest, ASaveThatFailsStopsTheTraining) {
