@@ -9,11 +9,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -316,6 +318,18 @@ TEST(LaunchTest, PortsThatStayInUseEndTheJobAfterThreeRetries) {
               HasSubstr("found its port in use again after 3 times new ports; the job ends"));
 }
 
+TEST(LaunchTest, APortInUseThatATaskGotOverIsNotWhyItEnded) {
+  Gate gate;
+  Launched launch(
+      {"--ps=1", "--master", "--workers=1"},
+      {"ps=until_term", "worker=say:port is in use, trying the next one;lines:60;exit:3",
+       absl::StrCat("master=await:", gate.path())});
+  EXPECT_TRUE(launch.ReadUntil("launch: worker 0 ended with code 3; the job goes on\n"));
+  gate.Open();
+  EXPECT_EQ(launch.Wait(), 3);
+  EXPECT_THAT(launch.output(), Not(HasSubstr("new ports")));
+}
+
 TEST(LaunchTest, ARestartedTaskThatLosesItsPortIsDead) {
   const std::string once = TempPath("once");
   Launched launch(
@@ -344,6 +358,16 @@ TEST(LaunchTest, ASignalEndsEveryTaskAndLeavesNoProcess) {
     AwaitGone(fifo, reader);
     close(reader);
   }
+}
+
+TEST(LaunchTest, ATaskThatWritesWithoutEndDoesNotKeepSignalsAway) {
+  Launched launch({"--master", "--workers=1"}, {"worker=flood", "master=say:up;until_term"});
+  EXPECT_TRUE(launch.ReadUntil("[master 0] up"));
+  EXPECT_TRUE(launch.ReadUntil("[worker 0] ffff"));
+  launch.Signal(SIGTERM);
+  EXPECT_EQ(launch.Wait(), 143);
+  EXPECT_THAT(launch.output(), HasSubstr("passing it on to all tasks"));
+  EXPECT_THAT(launch.output(), HasSubstr("[master 0] got SIGTERM\n"));
 }
 
 TEST(LaunchTest, ASecondSignalKillsTasksThatDoNotEnd) {
@@ -392,6 +416,38 @@ TEST(LaunchTest, ATerminalShowsTheMastersStatusAtTheBottom) {
   EXPECT_THAT(launch.output(), HasSubstr("\"environment\": \"cloud\"} progress live\r\n"));
   EXPECT_THAT(launch.output(), HasSubstr("\"environment\": \"cloud\"} progress plain\r\n"));
   EXPECT_THAT(launch.output(), HasSubstr("[master 0] step 2/3    done\r\n"));
+}
+
+TEST(LaunchTest, ASlowReaderOfANonBlockingFileGetsEveryLine) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  ASSERT_EQ(fcntl(ends[1], F_SETFL, O_NONBLOCK), 0);
+  std::string output;
+  std::atomic<bool> ended = false;  // so that a launcher that writes nothing is no endless wait
+  std::thread reader([&] {
+    // Begins when the pipe is full: its last page has no room for a line.
+    pollfd full = {ends[1], POLLOUT, 0};
+    while (!ended && poll(&full, 1, 0) == 1) std::this_thread::yield();
+    char buffer[4096];
+    for (ssize_t n = 0; (n = read(ends[0], buffer, sizeof(buffer))) > 0;) {
+      output.append(buffer, static_cast<size_t>(n));
+    }
+  });
+  LocalClusterOptions options;
+  options.chief = "master";
+  options.command = {kTask, "master=lines:10000"};
+  options.output_fd = ends[1];
+  const auto code = RunLocalCluster(options);
+  ended = true;
+  close(ends[1]);
+  reader.join();
+  close(ends[0]);
+  EXPECT_EQ(code.value_or(-1), 0);
+  size_t lines = 0;
+  for (absl::string_view line : absl::StrSplit(output, '\n')) {
+    if (absl::StartsWith(line, "[master 0] line ")) ++lines;
+  }
+  EXPECT_EQ(lines, 10000u);
 }
 
 TEST(LaunchTest, AProgramThatIsNotThereFailsTheJob) {

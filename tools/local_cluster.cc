@@ -37,6 +37,12 @@ namespace {
 
 // A task that writes no line ends gets its text in pieces of this size.
 constexpr size_t kMaxLine = 64 << 10;
+// What is read of one task before others, and signals, have their turn: as much as the largest pipe
+// holds, so that nothing is left in the pipe of a task that has ended.
+constexpr size_t kReadSize = 16 << 10;
+constexpr int kMaxReads = (1 << 20) / kReadSize;
+// A task that ends within so many lines after it said that its port is in use ended because of it.
+constexpr int kPortLines = 50;
 // How often it is said whom the launcher waits for at the end.
 constexpr absl::Duration kWaitReport = absl::Seconds(10);
 
@@ -69,6 +75,11 @@ void WriteAll(int fd, absl::string_view data) {
   while (!data.empty()) {
     const ssize_t n = write(fd, data.data(), data.size());
     if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+      // Somebody else made the file non-blocking: another program on the same terminal, say.
+      pollfd room = {fd, POLLOUT, 0};
+      if (poll(&room, 1, -1) >= 0 || errno == EINTR) continue;
+    }
     if (n <= 0) return;  // Nobody reads any more; the job goes on.
     data.remove_prefix(static_cast<size_t>(n));
   }
@@ -184,12 +195,13 @@ struct Task {
   absl::Time started;
   absl::Duration ran;
   int starts = 0;
-  bool port_in_use = false;  // its output said so
+  int lines_since_port = kPortLines;  // since its output said that its port is in use
   bool killed_by_us = false;
   int wait_status = 0;  // of the last run
 
   std::string name() const { return absl::StrCat(job, " ", index); }
   bool running() const { return pid > 0; }
+  bool port_in_use() const { return lines_since_port < kPortLines; }
   bool trainer() const { return role == Role::kChief || role == Role::kWorker; }
   // 128 + n for signal n.
   int code() const {
@@ -299,9 +311,10 @@ class Launcher {
 
   void PrintLines(Task* task, const std::vector<std::string>& lines) {
     for (const std::string& line : lines) {
+      if (task->port_in_use()) ++task->lines_since_port;
       if (absl::StrContains(line, "port is in use") ||
           absl::StrContains(line, "ddress already in use")) {
-        task->port_in_use = true;
+        task->lines_since_port = 0;
       }
       // A log that cannot be written (a full disk) does not stop the job.
       if (task->log != nullptr && !(task->log->Append(line + "\n")).ok()) {
@@ -314,8 +327,8 @@ class Launcher {
   }
 
   void ReadOutput(Task* task) {
-    std::array<char, 16384> buffer;
-    while (task->pipe.open()) {
+    std::array<char, kReadSize> buffer;
+    for (int reads = 0; reads < kMaxReads && task->pipe.open(); ++reads) {
       const ssize_t n = read(task->pipe.get(), buffer.data(), buffer.size());
       if (n < 0 && errno == EINTR) continue;
       if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
@@ -406,7 +419,7 @@ class Launcher {
     task->pid = pid;
     task->pipe = std::move(reader);
     task->output = TaskOutput();
-    task->port_in_use = false;
+    task->lines_since_port = kPortLines;
     task->killed_by_us = false;
     task->started = absl::Now();
     ++task->starts;
@@ -516,7 +529,7 @@ class Launcher {
         ReportEnding(*task);
         continue;
       }
-      if (task->port_in_use && task->code() != 0 && task->starts == starts_of_all_) {
+      if (task->port_in_use() && task->code() != 0 && task->starts == starts_of_all_) {
         if (port_retries_ < kMaxPortRetries) {
           ++port_retries_;
           ++starts_of_all_;

@@ -8,8 +8,8 @@
 //             ^____________|  (a dead ps or master, while restarts are left)
 //
 // What happens when a task ends (dead: a signal or an exit code other than 0):
-//   * it never got its port ("port is in use" in its output): all are killed and start again on new
-//     ports, at most kMaxPortRetries times;
+//   * it never got its port ("port is in use" in its last lines): all are killed and start again on
+//     new ports, at most kMaxPortRetries times;
 //   * a dead worker or evaluator: reported, the job goes on;
 //   * a dead ps or master (chief): started again with the same TF_CONFIG while `restarts` are
 //     left, else the job ends with that task's code;

@@ -9,6 +9,7 @@
 //   say:TEXT       a line on stdout              status:TEXT  "\rTEXT" without an end
 //   err:TEXT       a line on stderr              config       TF_CONFIG and MILLRACE_PROGRESS
 //   exit:N         ends                          signal:N     sends itself a signal
+//   lines:N        N lines on stdout             flood        lines without end; SIGTERM ends it
 //   until_term     waits for SIGTERM             ignore_term  SIGTERM has no effect
 //   forever        waits for ever
 //   open:FIFO      opens it for writing, keeps it open until the process ends
@@ -87,6 +88,13 @@ bool Do(const std::string& action) {
     std::printf("%s\n", argument.c_str());
   } else if (verb == "status") {
     std::printf("\r%s", argument.c_str());
+  } else if (verb == "lines") {
+    for (int i = 0; i < std::atoi(argument.c_str()); ++i) std::printf("line %d\n", i);
+  } else if (verb == "flood") {
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+    while (true) std::printf("%s\n", std::string(1000, 'f').c_str());
   } else if (verb == "err") {
     std::fprintf(stderr, "%s\n", argument.c_str());
   } else if (verb == "config") {
