@@ -129,10 +129,15 @@ std::string Print(const std::complex<T>& v) {
   return absl::StrCat("(", v.real(), ",", v.imag(), ")");
 }
 template <typename T>
-requires std::is_integral_v<T> std::string Print(T v) { return absl::StrCat(+v); }
+  requires std::is_integral_v<T>
+std::string Print(T v) {
+  return absl::StrCat(+v);
+}
 template <typename T>
-requires requires(T v) { v.value; }
-std::string Print(T v) { return absl::StrCat(+v.value); }
+  requires requires(T v) { v.value; }
+std::string Print(T v) {
+  return absl::StrCat(+v.value);
+}
 
 // NaN equals NaN of the same bits; 0 equals -0.
 template <typename T>

@@ -34,12 +34,14 @@
 #include "ops/indices.h"
 #include "ops/lrn.h"
 #include "ops/matmul.h"
+#include "ops/pad.h"
 #include "ops/placeholder.h"
 #include "ops/pool.h"
 #include "ops/queue.h"
 #include "ops/random.h"
 #include "ops/reduction.h"
 #include "ops/reshape.h"
+#include "ops/reverse.h"
 #include "ops/scan.h"
 #include "ops/segment.h"
 #include "ops/select.h"
@@ -48,6 +50,7 @@
 #include "ops/state.h"
 #include "ops/string_split.h"
 #include "ops/strings.h"
+#include "ops/tile.h"
 #include "ops/top_k.h"
 #include "ops/training_ops.h"
 #include "ops/transpose.h"
@@ -77,19 +80,19 @@ struct Call {
 
 #define MILLRACE_UNARY(Op)               \
   {                                      \
-#Op, [](const S& s) { Op(s, F(s)); } \
+    #Op, [](const S& s) { Op(s, F(s)); } \
   }
 #define MILLRACE_BINARY(Op)                    \
   {                                            \
-#Op, [](const S& s) { Op(s, F(s), F(s)); } \
+    #Op, [](const S& s) { Op(s, F(s), F(s)); } \
   }
 #define MILLRACE_LOGICAL(Op)                   \
   {                                            \
-#Op, [](const S& s) { Op(s, B(s), B(s)); } \
+    #Op, [](const S& s) { Op(s, B(s), B(s)); } \
   }
 #define MILLRACE_REDUCTION(Op)                                      \
   {                                                                 \
-#Op, [](const S& s) { Op(s, F(s), I(s), {.keep_dims = true}); } \
+    #Op, [](const S& s) { Op(s, F(s), I(s), {.keep_dims = true}); } \
   }
 
 const std::vector<Call>& Calls() {

@@ -24,7 +24,8 @@ inline Output Const(ScopeAt at, const Tensor& value) {
 }
 // A scalar: Const(scope, 1.0f), Const(scope, int64_t{3}), Const(scope, "text").
 template <typename T>
-requires std::is_arithmetic_v<T> Output Const(ScopeAt at, T value) {
+  requires std::is_arithmetic_v<T>
+Output Const(ScopeAt at, T value) {
   return Const(at, Tensor::Scalar<T>(value));
 }
 inline Output Const(ScopeAt at, const char* value) { return Const(at, Tensor::Scalar(value)); }

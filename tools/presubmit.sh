@@ -7,8 +7,6 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 failures=0
-scratch=$(mktemp)
-trap 'rm -f "$scratch"' EXIT
 say() { printf '%s\n' "$*"; }
 
 format=$(command -v clang-format-16 || command -v clang-format || true)
@@ -21,7 +19,7 @@ elif [[ "${1:-}" == "--fix" ]]; then
 else
   for file in "${sources[@]}"; do
     if ! "$format" --dry-run -Werror "$file" >/dev/null 2>&1; then
-      say "format: $file"
+      say "format: $file; tools/presubmit.sh --fix"
       failures=$((failures + 1))
     fi
   done
@@ -31,16 +29,19 @@ say "build: everything, warnings as errors (tools/copts.bzl)"
 bazel build --noshow_progress //... || failures=$((failures + 1))
 
 say "headers: each compiles alone"
-genfiles=$(bazel info bazel-bin 2>/dev/null)
-while read -r header; do
-  if ! g++ -std=c++20 -march=x86-64-v3 -fsyntax-only -x c++ -Wall -Wextra -Wconversion \
-    -Wsign-conversion -Werror -I. -isystem "$genfiles" \
-    -isystem /usr/include/eigen3 "$header" 2>"$scratch"; then
-    say "header: $header"
-    head -5 "$scratch"
-    failures=$((failures + 1))
-  fi
-done < <(git ls-files '*.h')
+generated=$(bazel info bazel-bin 2>/dev/null)
+compile_alone() {
+  local errors
+  errors=$(g++ -std=c++20 -march=x86-64-v3 -fsyntax-only -x c++ -Wall -Wextra -Wconversion \
+    -Wsign-conversion -Wno-restrict -Werror -I. -isystem "$1" -isystem /usr/include/eigen3 "$2" 2>&1)
+  local status=$?
+  [[ $status -eq 0 ]] || printf 'header: %s\n%s\n' "$2" "$(head -5 <<<"$errors")"
+  return $status
+}
+export -f compile_alone
+git ls-files -z '*.h' |
+  xargs -0 -n 1 -P "$(nproc)" bash -c 'compile_alone "$0" "$1"' "$generated" ||
+  failures=$((failures + 1))
 
 tools/compile_commands.py || failures=$((failures + 1))
 [[ $failures -eq 0 ]] && say "presubmit: ok" || say "presubmit: $failures problem(s)"
