@@ -363,7 +363,7 @@ TEST(LaunchTest, ASignalEndsEveryTaskAndLeavesNoProcess) {
 TEST(LaunchTest, ATaskThatWritesWithoutEndDoesNotKeepSignalsAway) {
   Launched launch({"--master", "--workers=1"}, {"worker=flood", "master=say:up;until_term"});
   EXPECT_TRUE(launch.ReadUntil("[master 0] up"));
-  EXPECT_TRUE(launch.ReadUntil("[worker 0] ffff"));
+  EXPECT_TRUE(launch.ReadUntil("[worker 0] f\n"));
   launch.Signal(SIGTERM);
   EXPECT_EQ(launch.Wait(), 143);
   EXPECT_THAT(launch.output(), HasSubstr("passing it on to all tasks"));

@@ -37,10 +37,12 @@ namespace {
 
 // A task that writes no line ends gets its text in pieces of this size.
 constexpr size_t kMaxLine = 64 << 10;
-// What is read of one task before others, and signals, have their turn: as much as the largest pipe
-// holds, so that nothing is left in the pipe of a task that has ended.
+// What is read of one task before signals and other tasks have their turn.
 constexpr size_t kReadSize = 16 << 10;
-constexpr int kMaxReads = (1 << 20) / kReadSize;
+constexpr int kReadsPerTurn = 4;
+// What is left in the pipe of a task that has ended: no pipe holds more. (Who left the task's
+// process group may still be writing to it.)
+constexpr int kLastReads = (1 << 20) / kReadSize;
 // A task that ends within so many lines after it said that its port is in use ended because of it.
 constexpr int kPortLines = 50;
 // How often it is said whom the launcher waits for at the end.
@@ -326,9 +328,9 @@ class Launcher {
     if (task->log != nullptr && !lines.empty()) task->log->Flush().IgnoreError();
   }
 
-  void ReadOutput(Task* task) {
+  void ReadOutput(Task* task, int max_reads) {
     std::array<char, kReadSize> buffer;
-    for (int reads = 0; reads < kMaxReads && task->pipe.open(); ++reads) {
+    for (int reads = 0; reads < max_reads && task->pipe.open(); ++reads) {
       const ssize_t n = read(task->pipe.get(), buffer.data(), buffer.size());
       if (n < 0 && errno == EINTR) continue;
       if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
@@ -468,7 +470,7 @@ class Launcher {
     }
     if (poll(fds.data(), fds.size(), timeout_ms) < 0 && errno != EINTR) return SystemError("poll");
     for (size_t i = 0; i < readers.size(); ++i) {
-      if (fds[i + 1].revents != 0) ReadOutput(readers[i]);
+      if (fds[i + 1].revents != 0) ReadOutput(readers[i], kReadsPerTurn);
     }
     return absl::OkStatus();
   }
@@ -499,11 +501,11 @@ class Launcher {
 
   // Collects a task that has ended: its last output, what is left of its process group.
   void Collect(Task* task) {
-    ReadOutput(task);
+    ReadOutput(task, kLastReads);
     // The zombie keeps the number of the group from being used for another.
     kill(-task->pid, SIGKILL);
     waitpid(task->pid, &task->wait_status, 0);
-    ReadOutput(task);
+    ReadOutput(task, kLastReads);
     task->pipe.Close();
     std::vector<std::string> rest;
     task->output.Finish(&rest);
