@@ -21,8 +21,7 @@ using math::Load;
 using math::UpdateArray;
 using math::Wide;
 
-// --- What all kernels share
-// ------------------------------------------------------------------------
+// --- What all kernels share ----------------------------------------------------------------------
 
 using Variables = std::vector<std::shared_ptr<VariableStorage>>;
 
@@ -64,8 +63,7 @@ StatusOr<Wide<E>> Rate(KernelContext* ctx, int i, absl::string_view name) {
   return Load(value);
 }
 
-// --- Rules
-// -----------------------------------------------------------------------------------------
+// --- Rules ---------------------------------------------------------------------------------------
 
 // What a rule says about its op's inputs: variables first, then the rest by position.
 struct Layout {
@@ -175,8 +173,7 @@ class MomentumRule {
   bool nesterov_ = false;
 };
 
-// --- Dense
-// -----------------------------------------------------------------------------------------
+// --- Dense ---------------------------------------------------------------------------------------
 
 template <typename Rule, bool kResource>
 class DenseKernel : public Kernel {
@@ -233,8 +230,7 @@ class DenseKernel : public Kernel {
   Rule rule_;
 };
 
-// --- Sparse
-// ----------------------------------------------------------------------------------------
+// --- Sparse --------------------------------------------------------------------------------------
 
 // Shapes of variables, gradient and indices of a row update. The only place that knows which are
 // legal.
@@ -291,18 +287,15 @@ class SparseKernel : public Kernel {
     ASSIGN_OR_RETURN(const Variables variables, VariableInputs(ctx, count, kResource, DTypeOf<E>));
     ASSIGN_OR_RETURN(const auto rates, rule_.Read(ctx, true));
     const Tensor& grad = ctx->input(layout_.gradient_input);
-    ASSIGN_OR_RETURN(const Shape shape, variables[0]->shape());
-    for (size_t i = 1; i < variables.size(); ++i) {
-      ASSIGN_OR_RETURN(const Shape slot, variables[i]->shape());
-      if (slot != shape) {
-        return DifferentShapes("var", layout_.variables[i], shape.ToString(), slot.ToString());
-      }
-    }
-    RETURN_IF_ERROR(CheckRows(shape, grad.shape(), indices.shape()));
-    const int64_t row = shape.NumElements(1, shape.rank());
     const E* gradient = static_cast<const E*>(grad.raw_data());
+    int64_t row = 0;
     RETURN_IF_ERROR(VariableStorage::UpdateRows<Index>(
         Pointers(variables), indices.flat<Index>(), exclusive_,
+        [&](absl::Span<const Shape> shapes) -> Status {
+          RETURN_IF_ERROR(CheckShapes(shapes, grad.shape(), indices.shape()));
+          row = shapes[0].NumElements(1, shapes[0].rank());
+          return absl::OkStatus();
+        },
         [&](int64_t i, absl::Span<char* const> rows) {
           std::array<UpdateArray<E>, 2> arrays{};
           for (size_t k = 0; k < rows.size(); ++k) {
@@ -315,13 +308,24 @@ class SparseKernel : public Kernel {
     return absl::OkStatus();
   }
 
+  // Under the locks of the variables: their shapes may have changed until then.
+  Status CheckShapes(absl::Span<const Shape> shapes, const Shape& grad,
+                     const Shape& indices) const {
+    for (size_t i = 1; i < shapes.size(); ++i) {
+      if (shapes[i] != shapes[0]) {
+        return DifferentShapes("var", layout_.variables[i], shapes[0].ToString(),
+                               shapes[i].ToString());
+      }
+    }
+    return CheckRows(shapes[0], grad, indices);
+  }
+
   const Layout layout_ = Rule::GetLayout(true);
   bool exclusive_ = false;
   Rule rule_;
 };
 
-// --- Shape functions
-// -------------------------------------------------------------------------------
+// --- Shape functions -----------------------------------------------------------------------------
 
 // The shape of variable input i: of what the handle holds, or of the reference.
 PartialShape VariableShape(InferenceContext* c, int i, bool resource) {
@@ -372,8 +376,7 @@ Status SparseShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-// --- Definitions
-// -----------------------------------------------------------------------------------
+// --- Definitions ---------------------------------------------------------------------------------
 
 constexpr char kNumbers[] =
     "T: {float, double, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32, "

@@ -249,9 +249,15 @@ size_t VariableStorage::RowBytes() const {
 }
 
 template <typename Index>
-Status VariableStorage::GatherRows(absl::Span<const Index> indices, char* out) const {
+Status VariableStorage::GatherRows(absl::Span<const Index> indices, const Shape& table,
+                                   char* out) const {
   ReaderLock lock(&mu_);
   RETURN_IF_ERROR(CheckHasRows());
+  if (value_.shape() != table) {
+    return absl::AbortedError(absl::StrCat("Variable '", name_, "' must keep its shape ",
+                                           table.ToString(), " while rows are gathered, got ",
+                                           value_.shape().ToString()));
+  }
   RETURN_IF_ERROR(CheckIndices(indices, value_.dim(0)));
   const size_t row_bytes = RowBytes();
   if (row_bytes == 0) return absl::OkStatus();
@@ -280,6 +286,7 @@ Status VariableStorage::StartRowUpdates() {
   Tensor old_value, old_spare;  // freed without the lock
   WriterLock lock(&mu_);
   if (by_rows_) return absl::OkStatus();
+  if (!value_.has_value()) return Uninitialized();  // cleared since the caller looked
   if (!OwnsValue()) {
     ASSIGN_OR_RETURN(Tensor own, value_.Clone());
     old_value = std::exchange(value_, std::move(own));
@@ -293,12 +300,19 @@ Status VariableStorage::StartRowUpdates() {
 template <typename Index>
 Status VariableStorage::UpdateRows(
     absl::Span<VariableStorage* const> variables, absl::Span<const Index> indices, bool exclusive,
+    absl::FunctionRef<Status(absl::Span<const Shape> shapes)> check,
     absl::FunctionRef<void(int64_t i, absl::Span<char* const> rows)> update)
     ABSL_NO_THREAD_SAFETY_ANALYSIS {
   ASSIGN_OR_RETURN(const LockSet::Sorted sorted, LockSet::Sort(variables));
   for (;;) {
     {
       LockSet lock(sorted, exclusive);
+      absl::InlinedVector<Shape, 4> shapes;
+      for (const VariableStorage* v : variables) {
+        if (!v->value_.has_value()) return v->Uninitialized();
+        shapes.push_back(v->value_.shape());
+      }
+      RETURN_IF_ERROR(check(shapes));
       bool all_by_rows = true;
       for (const VariableStorage* v : variables) {
         RETURN_IF_ERROR(v->CheckHasRows());
@@ -351,13 +365,15 @@ Status VariableStorage::UpdateRows(
   }
 }
 
-template Status VariableStorage::GatherRows(absl::Span<const int32_t>, char*) const;
-template Status VariableStorage::GatherRows(absl::Span<const int64_t>, char*) const;
+template Status VariableStorage::GatherRows(absl::Span<const int32_t>, const Shape&, char*) const;
+template Status VariableStorage::GatherRows(absl::Span<const int64_t>, const Shape&, char*) const;
 template Status VariableStorage::UpdateRows(
     absl::Span<VariableStorage* const>, absl::Span<const int32_t>, bool,
+    absl::FunctionRef<Status(absl::Span<const Shape>)>,
     absl::FunctionRef<void(int64_t, absl::Span<char* const>)>);
 template Status VariableStorage::UpdateRows(
     absl::Span<VariableStorage* const>, absl::Span<const int64_t>, bool,
+    absl::FunctionRef<Status(absl::Span<const Shape>)>,
     absl::FunctionRef<void(int64_t, absl::Span<char* const>)>);
 
 }  // namespace millrace

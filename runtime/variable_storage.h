@@ -9,7 +9,9 @@
 // What always holds:
 //   * a tensor that Read() returned never changes under its holder;
 //   * a row that GatherRows copied is never torn: it is the row before or after an update;
-//   * dense updates are serial per variable; nothing is lost.
+//   * dense updates are serial per variable; nothing is lost;
+//   * memory is reached only in the shape that was checked under the same locks: a shape that was
+//     asked for earlier may be out of date, since Assign can change it at any time.
 //
 // How: a dense update writes into the buffer in place when nobody else holds it, and
 // into a recycled second buffer otherwise (one pass, no copy first). Row updates work in
@@ -72,18 +74,23 @@ class VariableStorage : public Resource {
       absl::FunctionRef<Status(absl::Span<const Tensor> old)> check,
       absl::FunctionRef<Status(absl::Span<const Tensor> old, absl::Span<Tensor> fresh)> update);
 
-  // Copies rows indices[i] (of dimension 0) to out + i * row_bytes. Memcopyable dtypes; no row is
-  // torn. InvalidArgument "indices[i] = v is not in [0, n)" for a bad index.
+  // Copies rows indices[i] (of dimension 0) of a value of shape `table` to out + i * row_bytes.
+  // Memcopyable dtypes; no row is torn. InvalidArgument "indices[i] = v is not in [0, n)" for a bad
+  // index. Aborted, with nothing copied, when the value has another shape by now: ask for shape()
+  // again.
   template <typename Index>
-  Status GatherRows(absl::Span<const Index> indices, char* out) const;
+  Status GatherRows(absl::Span<const Index> indices, const Shape& table, char* out) const;
 
   // Row update of one or more variables of equal first dimension: for each i in order of its
   // choosing, `update(i, rows)` gets pointers to row indices[i] of each variable, under that row's
   // lock. With `exclusive`, under all row locks for the whole call (use_locking).
-  // Indices are all checked before the first row is touched.
+  // `check(shapes)`, once or twice under the locks before any row is touched, sees the shapes that
+  // `update` will work on: the length of a row is known only there. Indices are all checked before
+  // the first row is touched, too.
   template <typename Index>
   static Status UpdateRows(absl::Span<VariableStorage* const> variables,
                            absl::Span<const Index> indices, bool exclusive,
+                           absl::FunctionRef<Status(absl::Span<const Shape> shapes)> check,
                            absl::FunctionRef<void(int64_t i, absl::Span<char* const> rows)> update);
 
   // Changes with every update; for caches and savers.

@@ -42,7 +42,8 @@ void CountRows(benchmark::State& state) {
 void StepRows(VariableStorage* v, const std::vector<int64_t>& batch, const float* gradient) {
   VariableStorage* const one[] = {v};
   const Status status = VariableStorage::UpdateRows<int64_t>(
-      one, batch, false, [gradient](int64_t i, absl::Span<char* const> rows) {
+      one, batch, false, [](absl::Span<const Shape>) { return absl::OkStatus(); },
+      [gradient](int64_t i, absl::Span<char* const> rows) {
         float* const row = reinterpret_cast<float*>(rows[0]);
         const float* const g = gradient + i * kColumns;
         for (int64_t c = 0; c < kColumns; ++c) row[c] -= 0.1f * g[c];
@@ -56,8 +57,8 @@ void GatherShared(benchmark::State& state) {
   std::vector<float> out(kBatch * kColumns);
   size_t k = 0;
   for (auto _ : state) {
-    const Status status =
-        table->GatherRows<int64_t>(batches[k++ % 64], reinterpret_cast<char*>(out.data()));
+    const Status status = table->GatherRows<int64_t>(
+        batches[k++ % 64], *Shape::Make({kRows, kColumns}), reinterpret_cast<char*>(out.data()));
     benchmark::DoNotOptimize(status);
     benchmark::ClobberMemory();
   }
@@ -73,8 +74,8 @@ void GatherByRows(benchmark::State& state) {
   StepRows(table.get(), batches[0], gradient.data());
   size_t k = 0;
   for (auto _ : state) {
-    const Status status =
-        table->GatherRows<int64_t>(batches[k++ % 64], reinterpret_cast<char*>(out.data()));
+    const Status status = table->GatherRows<int64_t>(
+        batches[k++ % 64], *Shape::Make({kRows, kColumns}), reinterpret_cast<char*>(out.data()));
     benchmark::DoNotOptimize(status);
     benchmark::ClobberMemory();
   }

@@ -49,15 +49,25 @@ Tensor RowNumbers(int64_t rows, int64_t columns) {
 // Adds one to every element of the rows.
 Status AddOneToRows(std::vector<VariableStorage*> variables, std::vector<int64_t> indices,
                     bool exclusive = false) {
-  const size_t columns = static_cast<size_t>(variables[0]->shape()->dim(1));
-  return VariableStorage::UpdateRows<int64_t>(variables, indices, exclusive,
-                                              [&](int64_t, absl::Span<char* const> rows) {
-                                                for (char* row : rows) {
-                                                  float* values = reinterpret_cast<float*>(row);
-                                                  for (size_t i = 0; i < columns; ++i)
-                                                    values[i] += 1;
-                                                }
-                                              });
+  size_t columns = 0;
+  return VariableStorage::UpdateRows<int64_t>(
+      variables, indices, exclusive,
+      [&](absl::Span<const Shape> shapes) {
+        columns = static_cast<size_t>(shapes[0].dim(1));
+        return absl::OkStatus();
+      },
+      [&](int64_t, absl::Span<char* const> rows) {
+        for (char* row : rows) {
+          float* values = reinterpret_cast<float*>(row);
+          for (size_t i = 0; i < columns; ++i) values[i] += 1;
+        }
+      });
+}
+
+template <typename Index>
+Status Gather(const VariableStorage& v, const std::vector<Index>& indices, float* out) {
+  ASSIGN_OR_RETURN(const Shape table, v.shape());
+  return v.GatherRows<Index>(indices, table, reinterpret_cast<char*>(out));
 }
 
 // --- Values ------------------------------------------------------------------------------------
@@ -270,10 +280,10 @@ TEST(VariableStorageTest, GatherCopiesRowsInTheOrderOfTheIndices) {
       ASSERT_OK(AddOneToRows({v.get()}, {}));
     }
     float out[8];
-    ASSERT_OK(v->GatherRows<int32_t>({4, 0, 4, 2}, reinterpret_cast<char*>(out)));
+    ASSERT_OK(Gather<int32_t>(*v, {4, 0, 4, 2}, out));
     const float expected[] = {4, 4, 0, 0, 4, 4, 2, 2};
     EXPECT_EQ(std::memcmp(out, expected, sizeof(out)), 0);
-    EXPECT_OK(v->GatherRows<int64_t>({}, nullptr));
+    EXPECT_OK(Gather<int64_t>(*v, {}, nullptr));
   }
 }
 
@@ -291,7 +301,13 @@ TEST(VariableStorageTest, RowUpdateGetsTheRowOfEachVariable) {
   VariableStorage* const both[] = {slot.get(), table.get()};
   const int32_t indices[] = {2, 0};
   ASSERT_OK(VariableStorage::UpdateRows<int32_t>(
-      both, indices, false, [](int64_t i, absl::Span<char* const> rows) {
+      both, indices, false,
+      [](absl::Span<const Shape> shapes) {
+        EXPECT_EQ(shapes[0].ToString(), "[3,1]");
+        EXPECT_EQ(shapes[1].ToString(), "[3,2]");
+        return absl::OkStatus();
+      },
+      [](int64_t i, absl::Span<char* const> rows) {
         float* const s = reinterpret_cast<float*>(rows[0]);
         float* const t = reinterpret_cast<float*>(rows[1]);
         EXPECT_EQ(s[0], i == 0 ? 2 : 0);
@@ -315,8 +331,8 @@ TEST(VariableStorageTest, BadIndexIsNamedAndNoRowChanges) {
   };
   std::vector<float> out(6);
   for (const auto& c : cases) {
-    EXPECT_STATUS(v->GatherRows<int64_t>(c.indices, reinterpret_cast<char*>(out.data())),
-                  absl::StatusCode::kInvalidArgument, c.text);
+    EXPECT_STATUS(Gather<int64_t>(*v, c.indices, out.data()), absl::StatusCode::kInvalidArgument,
+                  c.text);
     EXPECT_STATUS(AddOneToRows({v.get()}, c.indices), absl::StatusCode::kInvalidArgument, c.text);
     EXPECT_STATUS(AddOneToRows({v.get()}, c.indices, true), absl::StatusCode::kInvalidArgument,
                   c.text);
@@ -326,32 +342,77 @@ TEST(VariableStorageTest, BadIndexIsNamedAndNoRowChanges) {
   EXPECT_TRUE(v->Read()->SharesBufferWith(*v->Read()));
 }
 
+// The caller asked for the shape, then somebody assigned longer (or fewer) rows: what was allocated
+// for the old shape must not be written or read in the new one.
+TEST(VariableStorageTest, AShapeThatChangedSinceItWasAskedForIsNotGathered) {
+  for (const bool by_rows : {false, true}) {
+    VariableStorage v("v", DT_FLOAT, {-1, -1});
+    ASSERT_OK(v.Assign(RowNumbers(4, 2), true));
+    if (by_rows) {
+      ASSERT_OK(AddOneToRows({&v}, {}));
+    }
+    const Shape asked = *v.shape();
+    ASSERT_OK(v.Assign(RowNumbers(4, 1000), true));
+    std::vector<float> out(8, -1);
+    EXPECT_STATUS(v.GatherRows<int64_t>({3, 3, 3, 3}, asked, reinterpret_cast<char*>(out.data())),
+                  absl::StatusCode::kAborted,
+                  "Variable 'v' must keep its shape [4,2] while rows are gathered, got [4,1000]");
+    EXPECT_EQ(out, std::vector<float>(8, -1));
+    ASSERT_OK(v.Assign(RowNumbers(4, 2), true));
+    EXPECT_OK(v.GatherRows<int64_t>({3, 3, 3, 3}, asked, reinterpret_cast<char*>(out.data())));
+    EXPECT_EQ(out, std::vector<float>(8, 3));
+  }
+}
+
+TEST(VariableStorageTest, RowUpdatesCheckTheShapeThatTheyWriteTo) {
+  VariableStorage v("v", DT_FLOAT, {-1, -1});
+  ASSERT_OK(v.Assign(RowNumbers(4, 1000), true));
+  const Shape asked = *v.shape();
+  ASSERT_OK(v.Assign(RowNumbers(4, 2), true));
+  for (const bool exclusive : {false, true}) {
+    bool touched = false;
+    VariableStorage* const variables[] = {&v};
+    const int64_t indices[] = {3};
+    EXPECT_STATUS(
+        VariableStorage::UpdateRows<int64_t>(
+            variables, indices, exclusive,
+            [&](absl::Span<const Shape> shapes) -> Status {
+              if (shapes[0] == asked) return absl::OkStatus();
+              return absl::InvalidArgumentError(absl::StrCat("rows of ", shapes[0].ToString()));
+            },
+            [&](int64_t, absl::Span<char* const>) { touched = true; }),
+        absl::StatusCode::kInvalidArgument, "rows of [4,2]");
+    EXPECT_FALSE(touched);
+  }
+  ExpectTensorEqual(*v.Read(), RowNumbers(4, 2));
+}
+
 TEST(VariableStorageTest, WhatHasNoRowsIsRefused) {
-  char out[16];
+  float out[4];
   const auto scalar = Variable(TensorOf<float>({}, {1}));
-  EXPECT_STATUS(scalar->GatherRows<int32_t>({0}, out), absl::StatusCode::kInvalidArgument,
+  EXPECT_STATUS(Gather<int32_t>(*scalar, {0}, out), absl::StatusCode::kInvalidArgument,
                 "must be at least a vector to be used by rows, got shape []");
   const auto strings = Variable(TensorOf<std::string>({1}, {"a"}));
-  EXPECT_STATUS(strings->GatherRows<int32_t>({0}, out), absl::StatusCode::kInvalidArgument,
+  EXPECT_STATUS(Gather<int32_t>(*strings, {0}, out), absl::StatusCode::kInvalidArgument,
                 "must be of a numeric type to be used by rows, got string");
   const auto three = Variable(RowNumbers(3, 1));
   const auto two = Variable(RowNumbers(2, 1));
   EXPECT_STATUS(AddOneToRows({three.get(), two.get()}, {0}), absl::StatusCode::kInvalidArgument,
                 "must have the same number of rows, got shapes [3,1] and [2,1]");
   VariableStorage empty("e", DT_FLOAT, {2, 2});
-  EXPECT_STATUS(empty.GatherRows<int32_t>({0}, out), absl::StatusCode::kFailedPrecondition,
-                "Attempting to use uninitialized value e");
+  EXPECT_STATUS(empty.GatherRows<int32_t>({0}, ShapeOf({2, 2}), reinterpret_cast<char*>(out)),
+                absl::StatusCode::kFailedPrecondition, "Attempting to use uninitialized value e");
 }
 
 TEST(VariableStorageTest, EmptyRowsAndEmptyTables) {
   const auto narrow = Variable(*Tensor::Zeros(DT_FLOAT, ShapeOf({3, 0})));
-  EXPECT_OK(narrow->GatherRows<int32_t>({2, 1}, nullptr));
+  EXPECT_OK(Gather<int32_t>(*narrow, {2, 1}, nullptr));
   EXPECT_OK(AddOneToRows({narrow.get()}, {2, 1}));
   EXPECT_OK(AddOneTo(narrow.get()));
   EXPECT_EQ(narrow->Read()->shape().ToString(), "[3,0]");
   const auto none = Variable(*Tensor::Zeros(DT_FLOAT, ShapeOf({0, 4})));
-  EXPECT_OK(none->GatherRows<int32_t>({}, nullptr));
-  EXPECT_STATUS(none->GatherRows<int32_t>({0}, nullptr), absl::StatusCode::kInvalidArgument,
+  EXPECT_OK(Gather<int32_t>(*none, {}, nullptr));
+  EXPECT_STATUS(Gather<int32_t>(*none, {0}, nullptr), absl::StatusCode::kInvalidArgument,
                 "indices[0] = 0 is not in [0, 0)");
 }
 
@@ -390,7 +451,7 @@ TEST(VariableStorageTest, RowsAreNeverTornAndNothingIsLost) {
     threads.emplace_back([&] {
       std::vector<float> out(indices.size() * kColumns);
       while (writers.load(std::memory_order_acquire) > 0) {
-        EXPECT_OK(table->GatherRows<int64_t>(indices, reinterpret_cast<char*>(out.data())));
+        EXPECT_OK(Gather<int64_t>(*table, indices, out.data()));
         check_rows(out.data(), out.size());
       }
     });
@@ -408,6 +469,35 @@ TEST(VariableStorageTest, RowsAreNeverTornAndNothingIsLost) {
       for (const float value : end.flat<float>()) EXPECT_EQ(value, 2 * 3 * kRounds);
     }
   }
+}
+
+// Rows of 2 and of 64 columns take turns; every row r is filled with r, or r + 1, ...
+TEST(VariableStorageTest, RowsStayWholeWhileAssignChangesTheirLength) {
+  constexpr int kRounds = 300;
+  VariableStorage v("v", DT_FLOAT, {-1, -1});
+  ASSERT_OK(v.Assign(RowNumbers(8, 64), true));
+  std::atomic<bool> over{false};  // release by the writer at its end, acquire by readers
+  std::thread assigns([&] {
+    for (int i = 0; i < kRounds; ++i) EXPECT_OK(v.Assign(RowNumbers(8, i % 2 == 0 ? 2 : 64), true));
+    over.store(true, std::memory_order_release);
+  });
+  std::thread updates([&] {
+    while (!over.load(std::memory_order_acquire)) EXPECT_OK(AddOneToRows({&v}, {0, 3, 7}));
+  });
+  const std::vector<int64_t> indices = {7, 0, 3};
+  while (!over.load(std::memory_order_acquire)) {
+    const Shape table = *v.shape();
+    const size_t columns = static_cast<size_t>(table.dim(1));
+    std::vector<float> out(indices.size() * columns, -1);
+    const Status status =
+        v.GatherRows<int64_t>(indices, table, reinterpret_cast<char*>(out.data()));
+    EXPECT_TRUE(status.ok() || absl::IsAborted(status)) << status;
+    for (size_t i = 0; i < out.size(); ++i) {
+      EXPECT_EQ(out[i], out[i - i % columns]) << "row " << i / columns << " is torn";
+    }
+  }
+  assigns.join();
+  updates.join();
 }
 
 TEST(VariableStorageTest, DenseAndRowUpdatesMixWithoutLoss) {

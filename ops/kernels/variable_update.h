@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_OPS_KERNELS_VARIABLE_UPDATE_H_
+#define MILLRACE_OPS_KERNELS_VARIABLE_UPDATE_H_
+
+// variable = rule(variable, value), for whole variables and for rows: what the resource ops
+// (AssignAddVariableOp, ResourceScatterAdd, ...) and the reference ops (AssignAdd, ScatterAdd, ...)
+// have in common. A rule is a template over the element type: AddRule, SubRule, UpdateRule.
+//
+// Shapes are checked under the locks of the variable, so an Assign from elsewhere either comes
+// before the check or after the update.
+//
+// Thread-safety: any thread; updates of one variable are serial (dense) or row by row.
+// Failure: InvalidArgument for a value of another shape or a bad index; nothing changes then.
+// FailedPrecondition for a variable without value.
+
+#include <cstdint>
+#include <type_traits>
+
+#include "ops/rules/variable_rules.h"
+#include "runtime/kernel.h"
+
+namespace millrace {
+
+// a + b and a - b; integers wrap.
+template <typename T>
+T WrapAdd(T a, T b) {
+  if constexpr (std::is_integral_v<T>) {
+    using U = std::make_unsigned_t<T>;
+    return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
+  } else {
+    return a + b;
+  }
+}
+template <typename T>
+T WrapSub(T a, T b) {
+  if constexpr (std::is_integral_v<T>) {
+    using U = std::make_unsigned_t<T>;
+    return static_cast<T>(static_cast<U>(a) - static_cast<U>(b));
+  } else {
+    return a - b;
+  }
+}
+template <typename T>
+struct AddRule {
+  static T Apply(T a, T b) { return WrapAdd(a, b); }
+};
+template <typename T>
+struct SubRule {
+  static T Apply(T a, T b) { return WrapSub(a, b); }
+};
+template <typename T>
+struct UpdateRule {
+  static T Apply(T, T b) { return b; }
+};
+// Half and bfloat16 compute in float.
+template <>
+struct AddRule<Half> {
+  static Half Apply(Half a, Half b) { return ToHalf(ToFloat(a) + ToFloat(b)); }
+};
+template <>
+struct SubRule<Half> {
+  static Half Apply(Half a, Half b) { return ToHalf(ToFloat(a) - ToFloat(b)); }
+};
+template <>
+struct AddRule<Bfloat16> {
+  static Bfloat16 Apply(Bfloat16 a, Bfloat16 b) { return ToBfloat16(ToFloat(a) + ToFloat(b)); }
+};
+template <>
+struct SubRule<Bfloat16> {
+  static Bfloat16 Apply(Bfloat16 a, Bfloat16 b) { return ToBfloat16(ToFloat(a) - ToFloat(b)); }
+};
+
+// variable = Rule(variable, value), element by element.
+template <typename T, template <typename> class Rule>
+Status UpdateDense(KernelContext* ctx, VariableStorage* variable, const Tensor& value) {
+  VariableStorage* const variables[] = {variable};
+  return VariableStorage::UpdateDense(
+      variables,
+      [&](absl::Span<const Tensor> old) -> Status {
+        if (old[0].shape() != value.shape()) {
+          return absl::InvalidArgumentError(
+              absl::StrCat("value must have the shape of variable '", variable->name(), "' ",
+                           old[0].shape().ToString(), ", got ", value.shape().ToString()));
+        }
+        return absl::OkStatus();
+      },
+      [&](absl::Span<const Tensor> old, absl::Span<Tensor> fresh) -> Status {
+        const T* a = old[0].flat<T>().data();
+        const T* b = value.flat<T>().data();
+        T* out = fresh[0].mutable_flat<T>().data();
+        ctx->ParallelFor(value.num_elements(), 0.5, [=](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) out[i] = Rule<T>::Apply(a[i], b[i]);
+        });
+        return absl::OkStatus();
+      });
+}
+
+// Row indices[i] = Rule(row, updates[i]), or Rule(row, updates) for a scalar.
+template <typename T, typename Index, template <typename> class Rule>
+Status ScatterRows(VariableStorage* variable, const Tensor& indices, const Tensor& updates,
+                   bool exclusive) {
+  const bool is_scalar = updates.shape().is_scalar();
+  const T* from = updates.flat<T>().data();
+  int64_t row = 0;
+  VariableStorage* const variables[] = {variable};
+  return VariableStorage::UpdateRows<Index>(
+      variables, indices.flat<Index>(), exclusive,
+      [&](absl::Span<const Shape> tables) -> Status {
+        RETURN_IF_ERROR(CheckUpdates(updates.shape(), indices.shape(), tables[0]));
+        row = tables[0].NumElements(1, tables[0].rank());
+        return absl::OkStatus();
+      },
+      [&](int64_t i, absl::Span<char* const> rows) {
+        T* to = reinterpret_cast<T*>(rows[0]);
+        for (int64_t j = 0; j < row; ++j) {
+          to[j] = Rule<T>::Apply(to[j], is_scalar ? *from : from[i * row + j]);
+        }
+      });
+}
+
+}  // namespace millrace
+
+#endif  // MILLRACE_OPS_KERNELS_VARIABLE_UPDATE_H_
