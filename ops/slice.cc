@@ -2,48 +2,26 @@
 #include "ops/slice.h"
 
 #include <algorithm>
-#include <complex>
 #include <cstring>
 #include <optional>
+#include <vector>
 
 #include "graph/gradient.h"
 #include "graph/op_registry.h"
 #include "graph/shape_inference.h"
 #include "ops/concat.h"
 #include "ops/constant.h"
+#include "ops/pad.h"
 #include "ops/reshape.h"
 #include "ops/rules/copy_box.h"
 #include "ops/rules/int_inputs.h"
+#include "ops/rules/per_dimension.h"
 #include "runtime/kernel.h"
 
 namespace millrace {
 namespace {
 
 using Ints = std::vector<int64_t>;
-
-Status CheckLength(const char* name, size_t length, int rank) {
-  if (static_cast<int64_t>(length) != rank) {
-    return absl::InvalidArgumentError(absl::StrCat(name, " must have one element for each of the ",
-                                                   rank, " dimensions, got ", length));
-  }
-  return absl::OkStatus();
-}
-
-// The rank that an int vector input with `n` elements gives its tensor, merged with what is known
-// of the tensor.
-StatusOr<PartialShape> WithLength(const PartialShape& input, const PartialShape& vector,
-                                  const char* name) {
-  if (!vector.has_rank() || vector.rank() != 1 || vector.dim(0) == -1) return input;
-  if (!input.has_rank()) {
-    if (vector.dim(0) > Shape::kMaxRank) {
-      return absl::InvalidArgumentError(absl::StrCat(name, " must have at most ", Shape::kMaxRank,
-                                                     " elements, got ", vector.dim(0)));
-    }
-    return PartialShape::UnknownOfRank(static_cast<int>(vector.dim(0)));
-  }
-  RETURN_IF_ERROR(CheckLength(name, static_cast<size_t>(vector.dim(0)), input.rank()));
-  return input;
-}
 
 // Output 0 as the box of these dimensions that begins at `begin` and has steps `steps`, shaped as
 // `shape`. A range of whole rows shares the input's memory.
@@ -68,12 +46,6 @@ Status OutputBox(KernelContext* ctx, const Tensor& input, const Ints& begin, con
     from.strides[d] *= steps[d];
   }
   return CopyBox(ctx, dims, input, from, out, DenseSide(dims));
-}
-
-// Zero bytes (numbers); strings are empty already.
-void Clear(Tensor* t) {
-  absl::Span<char> bytes = t->mutable_bytes();
-  if (!bytes.empty()) std::memset(bytes.data(), 0, bytes.size());
 }
 
 // --- Slice ---------------------------------------------------------------------------------------
@@ -122,7 +94,9 @@ Status SliceShape(InferenceContext* c) {
   }
   const std::optional<Ints> begin = ConstantInts(c, 1);
   const std::optional<Ints> size = ConstantInts(c, 2);
+  if (begin) RETURN_IF_ERROR(CheckLength("begin", begin->size(), input.rank()));
   if (size) {
+    RETURN_IF_ERROR(CheckLength("size", size->size(), input.rank()));
     ASSIGN_OR_RETURN(PartialShape shape, SlicedShape(input, begin, *size));
     c->set_output(0, std::move(shape));
     return absl::OkStatus();
@@ -427,7 +401,9 @@ class StridedSliceGradKernel : public Kernel {
                                                      dy.shape().ToString()));
     }
     ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
-    Clear(out);
+    if (absl::Span<char> bytes = out->mutable_bytes(); !bytes.empty()) {  // strings are empty
+      std::memset(bytes.data(), 0, bytes.size());
+    }
     BoxSide to = DenseSide(shape.dims());
     for (size_t d = 0; d < plan.sizes.size(); ++d) {
       to.origin += plan.begin[d] * to.strides[d];
@@ -458,503 +434,6 @@ const OpRegistration kStridedSliceGrad = StridedSliceSpec(OpSpec("StridedSliceGr
                                              .Gradient(StridedSliceGradGradient);
 const KernelRegistration kStridedSliceGradKernel =
     KernelFor<StridedSliceGradKernel>("StridedSliceGrad");
-
-// --- Pad, PadV2 ----------------------------------------------------------------------------------
-
-// Of a mirrored dimension, how many elements the border itself is left out of: REFLECT 1,
-// SYMMETRIC 0. Padding with a constant has no limit.
-struct Mirror {
-  int64_t offset = 0;
-};
-
-// The padded shape; the only place that knows which (input, paddings) are legal.
-StatusOr<PartialShape> PaddedShape(const PartialShape& input, const Ints& paddings,
-                                   const std::optional<Mirror>& mirror) {
-  Ints dims(paddings.size() / 2, -1);
-  for (size_t d = 0; d < dims.size(); ++d) {
-    const int64_t dim = input.has_rank() ? input.dim(static_cast<int>(d)) : -1;
-    for (size_t side = 0; side < 2; ++side) {
-      const int64_t padding = paddings[2 * d + side];
-      if (padding < 0 || padding > Shape::kMaxElements) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("paddings[", d, ",", side, "] must be >= 0, got ", padding));
-      }
-      if (mirror && dim != -1 && padding > dim - mirror->offset) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "paddings[", d, ",", side, "] must be <= ", std::max<int64_t>(0, dim - mirror->offset),
-            " to mirror a dimension of ", dim, ", got ", padding));
-      }
-    }
-    if (dim != -1) dims[d] = dim + paddings[2 * d] + paddings[2 * d + 1];
-  }
-  return PartialShape::Make(dims);
-}
-
-Status CheckPaddingsShape(const PartialShape& paddings) {
-  if (paddings.has_rank() &&
-      (paddings.rank() != 2 || (paddings.dim(1) != -1 && paddings.dim(1) != 2))) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("paddings must have shape [rank,2], got ", paddings.ToString()));
-  }
-  return absl::OkStatus();
-}
-
-Status PadShapeOf(InferenceContext* c, const std::optional<Mirror>& mirror) {
-  const PartialShape& paddings_shape = c->input(1);
-  RETURN_IF_ERROR(CheckPaddingsShape(paddings_shape));
-  PartialShape input = c->input(0);
-  if (paddings_shape.has_rank() && paddings_shape.dim(0) != -1) {
-    ASSIGN_OR_RETURN(input, WithLength(input, PartialShape({paddings_shape.dim(0)}), "paddings"));
-  }
-  if (!input.has_rank()) {
-    c->set_output(0, PartialShape());
-    return absl::OkStatus();
-  }
-  const std::optional<Ints> paddings = ConstantInts(c, 1);
-  if (!paddings) {
-    c->set_output(0, PartialShape::UnknownOfRank(input.rank()));
-    return absl::OkStatus();
-  }
-  ASSIGN_OR_RETURN(PartialShape shape, PaddedShape(input, *paddings, mirror));
-  c->set_output(0, std::move(shape));
-  return absl::OkStatus();
-}
-Status PadShape(InferenceContext* c) { return PadShapeOf(c, std::nullopt); }
-
-// The paddings of a step, checked against the input.
-StatusOr<Ints> PaddingsInput(const KernelContext* ctx) {
-  const Tensor& paddings = ctx->input(1);
-  RETURN_IF_ERROR(CheckPaddingsShape(paddings.shape()));
-  RETURN_IF_ERROR(
-      CheckLength("paddings", static_cast<size_t>(paddings.dim(0)), ctx->input(0).rank()));
-  return IntElements(paddings);
-}
-
-class PadKernel : public Kernel {
- public:
-  Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(const Ints paddings, PaddingsInput(ctx));
-    ASSIGN_OR_RETURN(const PartialShape known,
-                     PaddedShape(ctx->input(0).shape(), paddings, std::nullopt));
-    ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
-    if (ctx->num_inputs() > 2 && !ctx->input(2).shape().is_scalar()) {
-      return absl::InvalidArgumentError(absl::StrCat("constant_values must be a scalar, got shape ",
-                                                     ctx->input(2).shape().ToString()));
-    }
-    const Tensor input = ctx->TakeInput(0);
-    if (shape == input.shape()) {
-      ctx->set_output(0, input);
-      return absl::OkStatus();
-    }
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
-    if (shape.num_elements() == 0) return absl::OkStatus();
-    if (ctx->num_inputs() > 2) {
-      const Tensor& value = ctx->input(2);
-      RETURN_IF_ERROR(VisitElements(value.dtype(), [&]<typename E>() {
-        E* to = MutableElementsOf<E>(out);
-        std::fill(to, to + out->num_elements(), *ElementsOf<E>(value));
-      }));
-    } else {
-      Clear(out);
-    }
-    BoxSide to = DenseSide(shape.dims());
-    for (size_t d = 0; d < to.strides.size(); ++d) to.origin += paddings[2 * d] * to.strides[d];
-    return CopyBox(ctx, input.shape().dims(), input, DenseSide(input.shape().dims()), out, to);
-  }
-};
-
-Output SumOfAll(const Scope& scope, Output x) {
-  const Output axes = Range(scope, Const(scope, int32_t{0}), Rank(scope, x), Const(scope, 1));
-  return NodeBuilder(scope, "Sum").Input(x).Input(axes).Finish().output(0);
-}
-
-// The part of the gradient that is not padding; the padding's value gets the rest.
-Status PadGradient(GradientContext* c) {
-  if (!c->has_grad(0)) return absl::OkStatus();
-  const Scope& scope = c->scope();
-  const Output grad = c->dense_grad(0);
-  const Output begin = Unpack(scope, c->input(1), 2, {.axis = 1})[0];
-  const Output inside =
-      Slice(scope, grad, begin, ShapeOf(scope, c->input(0), {.out_type = begin.dtype()}));
-  c->set_input_grad(0, inside);
-  if (c->num_inputs() > 2) {
-    c->set_input_grad(2, NodeBuilder(scope, "Sub")
-                             .Input(SumOfAll(scope, grad))
-                             .Input(SumOfAll(scope, inside))
-                             .Finish()
-                             .output(0));
-  }
-  return absl::OkStatus();
-}
-
-const OpRegistration kPad = OpSpec("Pad")
-                                .Input("input: T")
-                                .Input("paddings: Tpaddings")
-                                .Output("output: T")
-                                .Attr("T: type")
-                                .Attr("Tpaddings: {int32, int64} = DT_INT32")
-                                .Shape(PadShape)
-                                .Gradient(PadGradient);
-const KernelRegistration kPadKernel = KernelFor<PadKernel>("Pad");
-
-const OpRegistration kPadV2 = OpSpec("PadV2")
-                                  .Input("input: T")
-                                  .Input("paddings: Tpaddings")
-                                  .Input("constant_values: T")
-                                  .Output("output: T")
-                                  .Attr("T: type")
-                                  .Attr("Tpaddings: {int32, int64} = DT_INT32")
-                                  .Shape(PadShape)
-                                  .Gradient(PadGradient);
-const KernelRegistration kPadV2Kernel = KernelFor<PadKernel>("PadV2");
-
-// --- MirrorPad, MirrorPadGrad --------------------------------------------------------------------
-
-template <typename Context>
-StatusOr<Mirror> ReadMode(const Context* c) {
-  ASSIGN_OR_RETURN(const std::string mode, c->template GetAttr<std::string>("mode"));
-  return Mirror{.offset = mode == "REFLECT" ? 1 : 0};
-}
-
-// For each index of a padded dimension, which index of the unpadded one it shows.
-Ints MirroredIndices(int64_t dim, int64_t before, int64_t after, Mirror mirror) {
-  Ints indices;
-  for (int64_t i = 0; i < before; ++i) indices.push_back(before - 1 - i + mirror.offset);
-  for (int64_t i = 0; i < dim; ++i) indices.push_back(i);
-  for (int64_t i = 0; i < after; ++i) indices.push_back(dim - 1 - i - mirror.offset);
-  return indices;
-}
-
-// Visits every element of the padded shape: visit(padded offset, unpadded offset).
-template <typename Visit>
-void ForEachMirrored(const Shape& unpadded, const Ints& paddings, Mirror mirror,
-                     const Visit& visit) {
-  const size_t rank = static_cast<size_t>(unpadded.rank());
-  const auto strides = math::DenseStrides(unpadded.dims());
-  std::vector<Ints> offsets(rank);  // per dimension: padded index -> offset in the unpadded tensor
-  int64_t total = 1;
-  for (size_t d = 0; d < rank; ++d) {
-    offsets[d] = MirroredIndices(unpadded.dim(static_cast<int>(d)), paddings[2 * d],
-                                 paddings[2 * d + 1], mirror);
-    for (int64_t& o : offsets[d]) o *= strides[d];
-    total *= static_cast<int64_t>(offsets[d].size());
-  }
-  if (total == 0) return;
-  std::vector<size_t> index(rank, 0);
-  for (int64_t padded = 0; padded < total;) {
-    int64_t base = 0;
-    for (size_t d = 0; d + 1 < rank; ++d) base += offsets[d][index[d]];
-    if (rank == 0) {
-      visit(padded++, base);
-      continue;
-    }
-    for (int64_t last : offsets[rank - 1]) visit(padded++, base + last);
-    for (size_t d = rank - 1; d-- > 0;) {
-      if (++index[d] < offsets[d].size()) break;
-      index[d] = 0;
-    }
-  }
-}
-
-Status MirrorPadShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const Mirror mirror, ReadMode(c));
-  return PadShapeOf(c, mirror);
-}
-
-class MirrorPadKernel : public Kernel {
- public:
-  Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(mirror_, ReadMode(c));
-    return absl::OkStatus();
-  }
-  Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(const Ints paddings, PaddingsInput(ctx));
-    const Tensor input = ctx->input(0);
-    ASSIGN_OR_RETURN(const PartialShape known, PaddedShape(input.shape(), paddings, mirror_));
-    ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
-    return VisitElements(input.dtype(), [&]<typename E>() {
-      const E* from = ElementsOf<E>(input);
-      E* to = MutableElementsOf<E>(out);
-      ForEachMirrored(input.shape(), paddings, mirror_,
-                      [=](int64_t padded, int64_t inner) { to[padded] = from[inner]; });
-    });
-  }
-
- private:
-  Mirror mirror_;
-};
-
-// The shape before padding.
-StatusOr<PartialShape> UnpaddedShape(const PartialShape& padded, const Ints& paddings,
-                                     Mirror mirror) {
-  Ints dims(paddings.size() / 2, -1);
-  for (size_t d = 0; d < dims.size(); ++d) {
-    const int64_t dim = padded.has_rank() ? padded.dim(static_cast<int>(d)) : -1;
-    const int64_t before = paddings[2 * d], after = paddings[2 * d + 1];
-    if (before < 0 || after < 0 || before > Shape::kMaxElements || after > Shape::kMaxElements) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("paddings[", d, "] must be >= 0, got [", before, ", ", after, "]"));
-    }
-    if (dim == -1) continue;
-    dims[d] = dim - before - after;
-    if (dims[d] < 0 || std::max(before, after) > dims[d] - mirror.offset) {
-      if (before == 0 && after == 0) continue;
-      return absl::InvalidArgumentError(
-          absl::StrCat("paddings[", d, "] must be what a mirrored dimension allows, got [", before,
-                       ", ", after, "] in a padded dimension of ", dim));
-    }
-  }
-  return PartialShape::Make(dims);
-}
-
-Status MirrorPadGradShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const Mirror mirror, ReadMode(c));
-  RETURN_IF_ERROR(CheckPaddingsShape(c->input(1)));
-  PartialShape input = c->input(0);
-  if (c->input(1).has_rank() && c->input(1).dim(0) != -1) {
-    ASSIGN_OR_RETURN(input, WithLength(input, PartialShape({c->input(1).dim(0)}), "paddings"));
-  }
-  const std::optional<Ints> paddings = ConstantInts(c, 1);
-  if (!paddings || !input.has_rank()) {
-    c->set_output(0, input.has_rank() ? PartialShape::UnknownOfRank(input.rank()) : PartialShape());
-    return absl::OkStatus();
-  }
-  ASSIGN_OR_RETURN(PartialShape shape, UnpaddedShape(input, *paddings, mirror));
-  c->set_output(0, std::move(shape));
-  return absl::OkStatus();
-}
-
-template <typename T>
-class MirrorPadGradKernel : public Kernel {
- public:
-  Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(mirror_, ReadMode(c));
-    return absl::OkStatus();
-  }
-  Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(const Ints paddings, PaddingsInput(ctx));
-    const Tensor grad = ctx->input(0);
-    ASSIGN_OR_RETURN(const PartialShape known, UnpaddedShape(grad.shape(), paddings, mirror_));
-    ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
-    Clear(out);
-    const T* from = grad.flat<T>().data();
-    T* to = out->mutable_flat<T>().data();
-    ForEachMirrored(shape, paddings, mirror_,
-                    [=](int64_t padded, int64_t inner) { to[inner] += from[padded]; });
-    return absl::OkStatus();
-  }
-
- private:
-  Mirror mirror_;
-};
-
-Status MirrorPadGradient(GradientContext* c) {
-  if (!c->has_grad(0)) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::string mode, c->GetAttr<std::string>("mode"));
-  c->set_input_grad(0, MirrorPadGrad(c->scope(), c->dense_grad(0), c->input(1), mode));
-  return absl::OkStatus();
-}
-Status MirrorPadGradGradient(GradientContext* c) {
-  if (!c->has_grad(0)) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::string mode, c->GetAttr<std::string>("mode"));
-  c->set_input_grad(0, MirrorPad(c->scope(), c->dense_grad(0), c->input(1), mode));
-  return absl::OkStatus();
-}
-
-OpSpec MirrorPadSpec(const char* name) {
-  return OpSpec(name)
-      .Input("input: T")
-      .Input("paddings: Tpaddings")
-      .Output("output: T")
-      .Attr("T: type")
-      .Attr("Tpaddings: {int32, int64} = DT_INT32")
-      .Attr("mode: {'REFLECT', 'SYMMETRIC'}");
-}
-const OpRegistration kMirrorPad =
-    MirrorPadSpec("MirrorPad").Shape(MirrorPadShape).Gradient(MirrorPadGradient);
-const KernelRegistration kMirrorPadKernel = KernelFor<MirrorPadKernel>("MirrorPad");
-const OpRegistration kMirrorPadGrad =
-    MirrorPadSpec("MirrorPadGrad").Shape(MirrorPadGradShape).Gradient(MirrorPadGradGradient);
-const KernelRegistration kMirrorPadGradFloat =
-    KernelFor<MirrorPadGradKernel<float>>("MirrorPadGrad").Type<float>("T");
-const KernelRegistration kMirrorPadGradDouble =
-    KernelFor<MirrorPadGradKernel<double>>("MirrorPadGrad").Type<double>("T");
-
-// --- Tile ----------------------------------------------------------------------------------------
-
-// The only place that knows which (input, multiples) pairs are legal.
-StatusOr<PartialShape> TiledShape(const PartialShape& input, const Ints& multiples) {
-  Ints dims(multiples.size(), -1);
-  for (size_t d = 0; d < multiples.size(); ++d) {
-    if (multiples[d] < 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("multiples[", d, "] must be >= 0, got ", multiples[d]));
-    }
-    const int64_t dim = input.has_rank() ? input.dim(static_cast<int>(d)) : -1;
-    if (dim == -1) {
-      if (multiples[d] == 0) dims[d] = 0;
-      continue;
-    }
-    ASSIGN_OR_RETURN(dims[d], CheckedProduct(dim, multiples[d]));
-  }
-  return PartialShape::Make(dims);
-}
-
-Status TileShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const PartialShape multiples_shape, c->InputWithRank(1, 1));
-  ASSIGN_OR_RETURN(const PartialShape input, WithLength(c->input(0), multiples_shape, "multiples"));
-  if (!input.has_rank()) {
-    c->set_output(0, PartialShape());
-    return absl::OkStatus();
-  }
-  if (const std::optional<Ints> multiples = ConstantInts(c, 1)) {
-    ASSIGN_OR_RETURN(PartialShape shape, TiledShape(input, *multiples));
-    c->set_output(0, std::move(shape));
-    return absl::OkStatus();
-  }
-  // Some multiples may be known even when others are not.
-  ASSIGN_OR_RETURN(const PartialShape some, c->input_as_shape(1));
-  Ints dims(static_cast<size_t>(input.rank()), -1);
-  for (int d = 0; some.has_rank() && d < input.rank(); ++d) {
-    if (some.dim(d) == -1 || input.dim(d) == -1) continue;
-    ASSIGN_OR_RETURN(dims[static_cast<size_t>(d)], CheckedProduct(some.dim(d), input.dim(d)));
-  }
-  ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Make(dims));
-  c->set_output(0, std::move(shape));
-  return absl::OkStatus();
-}
-
-class TileKernel : public Kernel {
- public:
-  Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(const Ints multiples, ctx->IntVectorInput(1, "multiples"));
-    const Tensor input = ctx->TakeInput(0);
-    RETURN_IF_ERROR(CheckLength("multiples", multiples.size(), input.rank()));
-    ASSIGN_OR_RETURN(const PartialShape known, TiledShape(input.shape(), multiples));
-    ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
-    if (shape == input.shape()) {
-      ctx->set_output(0, input);
-      return absl::OkStatus();
-    }
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
-    // Each dimension becomes two: (copy, element); all copies read the same elements.
-    Ints dims;
-    BoxSide from, to;
-    const BoxSide dense_in = DenseSide(input.shape().dims()), dense_out = DenseSide(shape.dims());
-    for (size_t d = 0; d < multiples.size(); ++d) {
-      const int64_t dim = input.dim(static_cast<int>(d));
-      dims.insert(dims.end(), {multiples[d], dim});
-      from.strides.push_back(0);
-      from.strides.push_back(dense_in.strides[d]);
-      to.strides.push_back(dim * dense_out.strides[d]);
-      to.strides.push_back(dense_out.strides[d]);
-    }
-    return CopyBox(ctx, dims, input, from, out, to);
-  }
-};
-
-// An element that was copied k times gets the sum of k contributions: the gradient, seen as
-// [copies, elements, copies, elements, ...], is added up over the copies.
-Status TileGradient(GradientContext* c) {
-  if (!c->has_grad(0)) return absl::OkStatus();
-  const Scope& scope = c->scope();
-  const Output multiples = c->input(1);
-  const Output shape = ShapeOf(scope, c->input(0), {.out_type = multiples.dtype()});
-  const Output pairs =
-      Reshape(scope, Pack(scope, {multiples, shape}, {.axis = 1}), Const<int32_t>(scope, {-1}));
-  const Output axes =
-      Range(scope, Const(scope, int32_t{0}), Size(scope, pairs), Const(scope, int32_t{2}));
-  const Output sum = NodeBuilder(scope, "Sum")
-                         .Input(Reshape(scope, c->dense_grad(0), pairs))
-                         .Input(axes)
-                         .Finish()
-                         .output(0);
-  c->set_input_grad(0, sum);
-  return absl::OkStatus();
-}
-
-const OpRegistration kTile = OpSpec("Tile")
-                                 .Input("input: T")
-                                 .Input("multiples: Tmultiples")
-                                 .Output("output: T")
-                                 .Attr("T: type")
-                                 .Attr("Tmultiples: {int32, int64} = DT_INT32")
-                                 .Shape(TileShape)
-                                 .Gradient(TileGradient);
-const KernelRegistration kTileKernel = KernelFor<TileKernel>("Tile");
-
-// --- ReverseV2 -----------------------------------------------------------------------------------
-
-// Which dimensions turn around; the only place that knows which axes are legal.
-StatusOr<std::vector<bool>> ReversedDims(int rank, const Ints& axes) {
-  std::vector<bool> reversed(static_cast<size_t>(rank), false);
-  for (size_t i = 0; i < axes.size(); ++i) {
-    const StatusOr<int> axis = ResolveAxis(axes[i], rank);
-    if (!axis.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("axis[", i, "] must be in [", -rank, ", ", rank, "), got ", axes[i]));
-    }
-    if (reversed[static_cast<size_t>(*axis)]) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("axis must name a dimension once, got ", *axis, " twice"));
-    }
-    reversed[static_cast<size_t>(*axis)] = true;
-  }
-  return reversed;
-}
-
-Status ReverseShape(InferenceContext* c) {
-  RETURN_IF_ERROR(c->InputWithRank(1, 1).status());
-  const std::optional<Ints> axes = ConstantInts(c, 1);
-  if (axes && c->input(0).has_rank()) {
-    RETURN_IF_ERROR(ReversedDims(c->input(0).rank(), *axes).status());
-  }
-  c->set_output(0, c->input(0));
-  return absl::OkStatus();
-}
-
-class ReverseKernel : public Kernel {
- public:
-  Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(const Ints axes, ctx->IntVectorInput(1, "axis"));
-    const Tensor input = ctx->TakeInput(0);
-    ASSIGN_OR_RETURN(const std::vector<bool> reversed, ReversedDims(input.rank(), axes));
-    if (axes.empty() || input.num_elements() == 0) {
-      ctx->set_output(0, input);
-      return absl::OkStatus();
-    }
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, input.shape()));
-    const absl::Span<const int64_t> dims = input.shape().dims();
-    BoxSide from = DenseSide(dims);
-    for (size_t d = 0; d < reversed.size(); ++d) {
-      if (!reversed[d]) continue;
-      from.origin += (dims[d] - 1) * from.strides[d];
-      from.strides[d] = -from.strides[d];
-    }
-    return CopyBox(ctx, dims, input, from, out, DenseSide(dims));
-  }
-};
-
-Status ReverseGradient(GradientContext* c) {
-  if (!c->has_grad(0)) return absl::OkStatus();
-  c->set_input_grad(0, ReverseV2(c->scope(), c->dense_grad(0), c->input(1)));
-  return absl::OkStatus();
-}
-
-const OpRegistration kReverseV2 =
-    OpSpec("ReverseV2")
-        .Input("tensor: T")
-        .Input("axis: Tidx")
-        .Output("output: T")
-        .Attr("Tidx: {int32, int64} = DT_INT32")
-        .Attr(
-            "T: {uint8, int8, uint16, int16, int32, int64, bool, bfloat16, half, float, double, "
-            "complex64, complex128, string}")
-        .Shape(ReverseShape)
-        .Gradient(ReverseGradient);
-const KernelRegistration kReverseKernel = KernelFor<ReverseKernel>("ReverseV2");
 
 }  // namespace
 }  // namespace millrace

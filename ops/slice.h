@@ -2,14 +2,11 @@
 #ifndef MILLRACE_OPS_SLICE_H_
 #define MILLRACE_OPS_SLICE_H_
 
-// Parts of tensors, and tensors around them: slices, padding, repetition, reversal. All dtypes
-// unless an op says otherwise. A slice that is a range of rows shares the input's memory.
+// Parts of tensors: boxes, with or without steps. All dtypes. A slice that is a range of rows
+// shares the input's memory.
 //
-// Begins, ends, sizes, strides, paddings, multiples and axes are int32 or int64 vectors (paddings:
-// an [n, 2] matrix). Errors: InvalidArgument for a part that is not inside the tensor and for
-// vectors whose length is not the rank.
-
-#include <vector>
+// Begins, ends, sizes and strides are int32 or int64 vectors. Errors: InvalidArgument for a part
+// that is not inside the tensor and for vectors whose length is not the rank.
 
 #include "graph/node_builder.h"
 
@@ -61,48 +58,6 @@ inline Output StridedSliceGrad(ScopeAt at, Output shape, Output begin, Output en
       .Attr("shrink_axis_mask", attrs.shrink_axis_mask)
       .Finish()
       .output(0);
-}
-
-// `paddings[d]` = how many zeros before and after in dimension d.
-inline Output Pad(ScopeAt at, Output input, Output paddings) {
-  return NodeBuilder(at, "Pad").Input(input).Input(paddings).Finish().output(0);
-}
-// The same with a scalar instead of zeros.
-inline Output PadV2(ScopeAt at, Output input, Output paddings, Output constant_values) {
-  return NodeBuilder(at, "PadV2")
-      .Input(input)
-      .Input(paddings)
-      .Input(constant_values)
-      .Finish()
-      .output(0);
-}
-// Padding with the tensor's own elements, mirrored at its border: mode "REFLECT" does not repeat
-// the border itself (paddings < size), "SYMMETRIC" does (paddings <= size).
-inline Output MirrorPad(ScopeAt at, Output input, Output paddings, const std::string& mode) {
-  return NodeBuilder(at, "MirrorPad")
-      .Input(input)
-      .Input(paddings)
-      .Attr("mode", mode)
-      .Finish()
-      .output(0);
-}
-// The gradient of MirrorPad: adds up what comes from copies of one element. Numbers only.
-inline Output MirrorPadGrad(ScopeAt at, Output input, Output paddings, const std::string& mode) {
-  return NodeBuilder(at, "MirrorPadGrad")
-      .Input(input)
-      .Input(paddings)
-      .Attr("mode", mode)
-      .Finish()
-      .output(0);
-}
-
-// The input repeated multiples[d] times along dimension d.
-inline Output Tile(ScopeAt at, Output input, Output multiples) {
-  return NodeBuilder(at, "Tile").Input(input).Input(multiples).Finish().output(0);
-}
-// The dimensions in `axis` (a vector) backwards.
-inline Output ReverseV2(ScopeAt at, Output tensor, Output axis) {
-  return NodeBuilder(at, "ReverseV2").Input(tensor).Input(axis).Finish().output(0);
 }
 
 }  // namespace millrace
