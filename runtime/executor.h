@@ -37,6 +37,8 @@
 
 namespace millrace {
 
+class FlatEngine;
+
 struct ExecutorOptions {
   // Null: the step is not traced. Outlives the step.
   StepStatsCollector* stats = nullptr;
@@ -74,11 +76,8 @@ class Executor {
  private:
   friend Status RunPartitions(absl::Span<const struct PartitionRun> partitions,
                               const ExecutorOptions& options);
-  class Engine;
-  class Step;
-  class Host;
-  explicit Executor(std::unique_ptr<Engine> engine);
-  std::unique_ptr<Engine> engine_;
+  explicit Executor(std::unique_ptr<FlatEngine> engine);
+  std::unique_ptr<FlatEngine> engine_;
 };
 
 // One device's part of a step.
