@@ -12,7 +12,6 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "core/cancellation.h"
 #include "core/io_pool.h"
 #include "core/mutex.h"
@@ -49,6 +48,31 @@ std::string CanonicalTensorName(const std::string& name) {
   const StatusOr<TensorName> parsed = ParseTensorName(name);
   if (!parsed.ok() || parsed->index == kControlSlot) return name;
   return absl::StrCat(parsed->node, ":", parsed->index);
+}
+
+// A list of names as part of a key. Names are a caller's text and may hold any separator, so each
+// list begins with its size and each name with its length.
+template <typename Names, typename NameOf>
+void AppendNames(const Names& names, const NameOf& name_of, std::string* key) {
+  const auto append_size = [key](size_t size) {
+    key->append(reinterpret_cast<const char*>(&size), sizeof(size));
+  };
+  append_size(names.size());
+  for (const auto& item : names) {
+    const std::string& name = name_of(item);
+    append_size(name.size());
+    key->append(name);
+  }
+}
+// The same text for equal lists only.
+std::string SignatureKey(absl::Span<const std::string> feeds, absl::Span<const std::string> fetches,
+                         absl::Span<const std::string> targets) {
+  std::string key;
+  for (const absl::Span<const std::string> names : {feeds, fetches, targets}) {
+    AppendNames(
+        names, [](const std::string& name) -> const std::string& { return name; }, &key);
+  }
+  return key;
 }
 
 // Equal for two definitions that mean the same node.
@@ -118,7 +142,7 @@ class SessionState {
   StatusOr<std::shared_ptr<const Binding>> Bind(absl::Span<const std::string> feeds,
                                                 absl::Span<const std::string> fetches,
                                                 absl::Span<const std::string> targets);
-  // Bind through the cache; `key` is the text of the lists.
+  // Bind through the cache; `key` is the SignatureKey of the lists.
   StatusOr<std::shared_ptr<const Binding>> BindCached(const std::string& key,
                                                       absl::FunctionRef<RunSignature()> signature);
   StatusOr<std::vector<Tensor>> Run(const tensorflow::RunOptions& options, const Binding& binding,
@@ -310,10 +334,10 @@ StatusOr<GraphPartitions> SessionState::MakePartitions(const RunSignature& signa
 }
 
 StatusOr<std::shared_ptr<const Compiled>> SessionState::FindOrCompile(RunSignature signature) {
-  const std::string key =
-      absl::StrCat(absl::StrJoin(signature.feeds, ","), "->", absl::StrJoin(signature.fetches, ","),
-                   "/", absl::StrJoin(signature.targets, ","));
-  if (std::shared_ptr<const Compiled> found = compiled_[key].lock()) return found;
+  const std::string key = SignatureKey(signature.feeds, signature.fetches, signature.targets);
+  if (auto it = compiled_.find(key); it != compiled_.end()) {
+    if (std::shared_ptr<const Compiled> found = it->second.lock()) return found;
+  }
 
   auto compiled = std::make_shared<Compiled>();
   RewrittenSignature rewritten;
@@ -405,7 +429,7 @@ StatusOr<std::shared_ptr<const Binding>> SessionState::Bind(absl::Span<const std
     for (const std::string& name : signature.feeds) {
       ASSIGN_OR_RETURN(const TensorName parsed, ParseTensorName(name));
       const Node* node = graph_.FindNode(parsed.node);
-      if (node == nullptr || parsed.index >= node->num_outputs()) {
+      if (node == nullptr || parsed.index == kControlSlot || parsed.index >= node->num_outputs()) {
         return absl::NotFoundError(absl::StrCat("FeedInputs: unable to find feed output ", name));
       }
     }
@@ -696,11 +720,13 @@ class DirectSession : public Session {
     // Kept between calls for its memory.
     thread_local std::string key;
     key.clear();
-    for (const Feed& feed : feeds) absl::StrAppend(&key, feed.name, ",");
-    key += "->";
-    for (const FetchName& fetch : fetches) absl::StrAppend(&key, fetch.name(), ",");
-    key += "/";
-    for (const FetchName& target : targets) absl::StrAppend(&key, target.name(), ",");
+    const auto name_of_fetch = [](const FetchName& fetch) -> const std::string& {
+      return fetch.name();
+    };
+    AppendNames(
+        feeds, [](const Feed& feed) -> const std::string& { return feed.name; }, &key);
+    AppendNames(fetches, name_of_fetch, &key);
+    AppendNames(targets, name_of_fetch, &key);
     StatusOr<std::shared_ptr<const Binding>> binding = state_->BindCached(key, [&] {
       RunSignature signature;
       for (const Feed& feed : feeds) signature.feeds.push_back(feed.name);
@@ -715,9 +741,7 @@ class DirectSession : public Session {
   }
 
   StatusOr<std::unique_ptr<PreparedStep>> Prepare(const Signature& signature) override {
-    const std::string key = absl::StrCat(absl::StrJoin(signature.feeds, ","), "=>",
-                                         absl::StrJoin(signature.fetches, ","), "/",
-                                         absl::StrJoin(signature.targets, ","));
+    const std::string key = SignatureKey(signature.feeds, signature.fetches, signature.targets);
     StatusOr<std::shared_ptr<const Binding>> binding = state_->BindCached(key, [&] {
       return RunSignature{signature.feeds, signature.fetches, signature.targets};
     });

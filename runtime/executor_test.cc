@@ -497,6 +497,14 @@ TEST_F(ExecutorTest, APlanOfWhatCannotRunIsRefused) {
   }
   {
     TestGraph graph;
+    graph.Add("TestThrowsInInit", "thrower");
+    const Status status = error(graph);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), "building the kernel threw")) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), "thrower")) << status;
+  }
+  {
+    TestGraph graph;
     Node* a = graph.NoOp("a");
     Node* b = graph.NoOp("b", {a});
     graph.graph()->AddControlEdge(b, a);

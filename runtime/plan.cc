@@ -214,6 +214,8 @@ class Plan::Builder {
         return absl::ResourceExhaustedError("out of memory while building the kernel");
       } catch (const std::exception& e) {
         return absl::InternalError(absl::StrCat("building the kernel threw: ", e.what()));
+      } catch (...) {
+        return absl::InternalError("building the kernel threw something that is no std::exception");
       }
     };
     // What the runtime itself puts into a graph is named anew for every signature.

@@ -224,6 +224,12 @@ TEST_F(SessionTest, ErrorsSayWhatIsWrong) {
        {},
        absl::StatusCode::kNotFound,
        "nobody"},
+      {"a control edge that is fed and fetched",
+       {{"^x", good}},
+       {"^x"},
+       {},
+       absl::StatusCode::kNotFound,
+       "^x"},
       {"output index", {}, {"y:1"}, {}, absl::StatusCode::kInvalidArgument, "y:1"},
       {"fed twice",
        {{"x", good}, {"x:0", good}},
@@ -278,6 +284,21 @@ TEST_F(SessionTest, ErrorsSayWhatIsWrong) {
     }
   }
   EXPECT_TRUE(session->Run({{"x", good}}, {"y"}).ok());
+}
+
+// What was compiled for several names must not be found for one name that looks like their list.
+TEST_F(SessionTest, ANameWithSeparatorsIsNoListOfNames) {
+  Scope root;
+  Const(root.WithName("a"), 1.f);
+  Const(root.WithName("b"), 2.f);
+  Session* session = Make(root);
+  ASSERT_TRUE(session->Run({}, {"a:0", "b:0"}).ok());
+  ASSERT_TRUE(session->Run({}, {}, {"a", "b"}).ok());
+  ASSERT_TRUE(session->Prepare({.fetches = {"a:0", "b:0"}}).ok());
+  EXPECT_FALSE(session->Run({}, {"a:0,b:0"}).ok());
+  EXPECT_FALSE(session->Run({}, {}, {"a,b"}).ok());
+  EXPECT_FALSE(session->Run({}, {"a:0,/b"}).ok());
+  EXPECT_FALSE(session->Prepare({.fetches = {"a:0,b:0"}}).ok());
 }
 
 TEST_F(SessionTest, AnUnknownOpIsNoErrorUntilItRuns) {
@@ -388,6 +409,12 @@ TEST_F(SessionTest, APreparedStepRunsWithoutNames) {
   }
   EXPECT_EQ((*step)->Run({}).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(session->Prepare({.fetches = {"nobody"}}).status().code(), absl::StatusCode::kNotFound);
+  // By names it is the same signature.
+  const std::optional<DirectSessionStats> before = StatsOfDirectSession(*session);
+  EXPECT_TRUE(
+      session->Run({{"y", Tensor::Scalar<float>(1)}, {"x", Tensor::Scalar<float>(1)}}, {"sum", "y"})
+          .ok());
+  EXPECT_EQ(StatsOfDirectSession(*session)->cached_signatures, before->cached_signatures);
   sessions_.clear();
   const std::vector<Tensor> feeds = {Tensor::Scalar<float>(1), Tensor::Scalar<float>(1)};
   EXPECT_EQ((*step)->Run(feeds).status().message(), "Session has been closed.");

@@ -164,6 +164,12 @@ OpSpec ProbeSpec(absl::string_view name) {
       .Shape(ValueDependentShape);
 }
 
+class ThrowsInInitKernel : public Kernel {
+ public:
+  Status Init(KernelConstruction*) override { throw 3; }
+  Status Compute(KernelContext*) const override { return absl::OkStatus(); }
+};
+
 const OpRegistration kProbe = ProbeSpec("TestProbe");
 const OpRegistration kProbeAsync = ProbeSpec("TestProbeAsync");
 const OpRegistration kSource =
@@ -185,6 +191,7 @@ const OpRegistration kUseRef =
     OpSpec("TestUseRef").Input("ref: Ref(float)").Stateful().Shape(NoOutputShape);
 const OpRegistration kSpin = OpSpec("TestSpin").Attr("cycles: int").Shape(NoOutputShape);
 const OpRegistration kNoKernel = OpSpec("TestNoKernel").Shape(NoOutputShape);
+const OpRegistration kThrowsInInit = OpSpec("TestThrowsInInit").Shape(NoOutputShape);
 
 const KernelRegistration kProbeKernel = KernelFor<ProbeKernel>("TestProbe");
 const KernelRegistration kProbeAsyncKernel = KernelFor<AsyncProbeKernel>("TestProbeAsync");
@@ -194,6 +201,7 @@ const KernelRegistration kVariableKernel = KernelFor<VariableKernel>("TestVariab
 const KernelRegistration kAssignKernel = KernelFor<AssignKernel>("TestAssign");
 const KernelRegistration kUseRefKernel = KernelFor<UseRefKernel>("TestUseRef");
 const KernelRegistration kSpinKernel = KernelFor<SpinKernel>("TestSpin");
+const KernelRegistration kThrowsInInitKernel = KernelFor<ThrowsInInitKernel>("TestThrowsInInit");
 
 [[noreturn]] void Die(const Status& status) {
   std::fprintf(stderr, "TestGraph: %s\n", status.ToString().c_str());

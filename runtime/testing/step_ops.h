@@ -13,6 +13,7 @@
 //   TestAssign      (reference, value) -> reference; the reference may be uninitialised
 //   TestUseRef      (reference) -> nothing; must be initialised
 //   TestSpin        keeps a core busy for attr `cycles` of the time stamp counter
+//   TestNoKernel, TestThrowsInInit   cannot be planned
 // The kernel of a hook that nobody set returns Internal. NoOp, Identity, Switch, Merge and
 // ControlTrigger are those of //ops.
 //
