@@ -76,7 +76,8 @@ TEST(CwiseUnary, AgreesWithTheStandardLibrary) {
       y[i] = f.reference(x[i]);
       yf[i] = static_cast<float>(y[i]);
     }
-    ExpectTensorNear(Call(f.op, Tensor::Vector<double>(x)), Tensor::Vector<double>(y), 1e-14, 1e-15);
+    ExpectTensorNear(Call(f.op, Tensor::Vector<double>(x)), Tensor::Vector<double>(y), 1e-14,
+                     1e-15);
     ExpectTensorNear(Call(f.op, Tensor::Vector<float>(xf)), Tensor::Vector<float>(yf), 1e-6, 2e-7);
     ExpectTensorEqual(Call(f.op, TensorOf<float>({0, 2}, {})), TensorOf<float>({0, 2}, {}));
     ExpectTensorNear(Call(f.op, TensorOf<Half>({1}, {ToHalf(xf[600])})),
@@ -130,7 +131,8 @@ TEST(CwiseUnary, ComputesIntegersAndWraps) {
   constexpr int32_t kMin = std::numeric_limits<int32_t>::min();
   ExpectTensorEqual(Call("Abs", Tensor::Vector<int32_t>({-3, 3, kMin})),
                     Tensor::Vector<int32_t>({3, 3, kMin}));
-  ExpectTensorEqual(Call("Neg", Tensor::Vector<int64_t>({5, -5})), Tensor::Vector<int64_t>({-5, 5}));
+  ExpectTensorEqual(Call("Neg", Tensor::Vector<int64_t>({5, -5})),
+                    Tensor::Vector<int64_t>({-5, 5}));
   ExpectTensorEqual(Call("Square", Tensor::Vector<int32_t>({-3, 65536})),
                     Tensor::Vector<int32_t>({9, 0}));
   ExpectTensorEqual(Call("Sign", Tensor::Vector<int64_t>({-7, 0, 7})),

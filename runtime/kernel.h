@@ -55,8 +55,8 @@ class FunctionRunner;  // runs functions of the graph's library from within a ke
 
 // A device of this process: its name, its resources.
 struct Device {
-  std::string name;  // "/job:worker/replica:0/task:0/device:CPU:0"
-  std::string type;  // "CPU"
+  std::string name;          // "/job:worker/replica:0/task:0/device:CPU:0"
+  std::string type;          // "CPU"
   uint64_t incarnation = 0;  // random, nonzero, new in every process
   std::unique_ptr<ResourceManager> resources;
 };

@@ -25,8 +25,8 @@ namespace millrace {
 
 // "src device;src incarnation (16 hex digits);dst device;edge name;frame:iteration".
 struct RendezvousKey {
-  std::string text;      // the whole key, as it travels
-  uint64_t hash = 0;     // of the text
+  std::string text;   // the whole key, as it travels
+  uint64_t hash = 0;  // of the text
   std::string src_device;
   uint64_t src_incarnation = 0;
   std::string dst_device;

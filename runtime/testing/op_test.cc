@@ -341,7 +341,8 @@ class OpRunner {
 
   // Static shapes must allow what the kernel made, however much is known.
   void CheckShapes(const std::vector<EdgeValue>& inputs,
-                   const std::vector<PartialShape>& input_shapes, const std::vector<Tensor>& outputs) const {
+                   const std::vector<PartialShape>& input_shapes,
+                   const std::vector<Tensor>& outputs) const {
     for (const char* known : {"shapes and constants", "shapes", "nothing"}) {
       std::vector<PartialShape> shapes;
       std::vector<std::optional<HandleData>> handles;
