@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Seven hundred small graphs that TensorFlow wrote, with the outputs it computed, through sessions:
-// import, pruning, placement, plan and executor take part, not kernels alone (which
-// ops/tf_graphs_test.cc looks at). A graph with an op that has no kernel here is counted as such,
-// never as passed; a result that differs fails the test with its name.
+// import, pruning, placement, plan, executor and kernels take part. What shape inference says of an
+// output before the step must allow what the step gives. A graph with an op that has no kernel
+// here is counted as such, never as passed; a result that differs fails the test with its name.
 
 #include <algorithm>
 #include <cstdio>
@@ -21,6 +21,7 @@
 #include "core/testing/shared_data.h"
 #include "core/testing/tensor_testing.h"
 #include "graph/import_export.h"
+#include "graph/scope.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "runtime/session.h"
@@ -94,6 +95,27 @@ StatusOr<std::string> DifferenceFrom(const Tensor& want, const Tensor& got, cons
 
 Outcome Failed(const std::string& text) { return {Outcome::Kind::kFailed, text}; }
 
+// "" when the shapes that are inferred for the outputs of the graph are those of `got`, or leave
+// them open.
+StatusOr<std::string> InferredDifference(const tensorflow::GraphDef& def,
+                                         const std::vector<FetchName>& fetches,
+                                         const std::vector<Tensor>& got) {
+  auto graph = std::make_unique<Graph>();
+  RETURN_IF_ERROR(ImportGraphDef(def, {}, graph.get()));
+  ASSIGN_OR_RETURN(const Scope scope, Scope::ForGraph(std::move(graph)));
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSIGN_OR_RETURN(const TensorName name, ParseTensorName(fetches[i].name()));
+    Node* const node = scope.graph()->FindNode(name.node);
+    if (node == nullptr) return absl::InternalError(fetches[i].name());
+    const PartialShape inferred = scope.shape(Output(node, name.index));
+    if (!inferred.IsCompatibleWith(got[i].shape())) {
+      return absl::StrCat(fetches[i].name(), ": ", inferred.ToString(), " was inferred, got ",
+                          got[i].shape().ToString());
+    }
+  }
+  return std::string();
+}
+
 Outcome RunCase(const json& c, const std::string& directory) {
   StatusOr<tensorflow::GraphDef> graph =
       ReadGraphDef(FileSystem::Posix(), JoinPath(directory, c["graph"].get<std::string>()));
@@ -132,6 +154,9 @@ Outcome RunCase(const json& c, const std::string& directory) {
     if (!difference.ok()) return Failed(difference.status().ToString());
     if (!difference->empty()) return Failed(absl::StrCat(fetches[i].name(), ": ", *difference));
   }
+  const StatusOr<std::string> inferred = InferredDifference(*graph, fetches, *got);
+  if (!inferred.ok()) return Failed(inferred.status().ToString());
+  if (!inferred->empty()) return Failed(*inferred);
   return {Outcome::Kind::kPassed, ""};
 }
 
