@@ -195,6 +195,18 @@ TEST(LaunchTest, LinesAreNamedAndWrittenToOneFilePerTask) {
   EXPECT_EQ(worker, "three\n");
 }
 
+TEST(LaunchTest, ATaskInheritsNoFileOfTheLaunchers) {
+  // What this program hands on, as whoever started it did.
+  std::string inherited = "fds";
+  for (int fd = 0; fd < 1024; ++fd) {
+    const int flags = fcntl(fd, F_GETFD);
+    if (fd <= 2 || (flags >= 0 && (flags & FD_CLOEXEC) == 0)) absl::StrAppend(&inherited, " ", fd);
+  }
+  Launched launch({"--master"}, {"master=fds"});
+  EXPECT_EQ(launch.Wait(), 0);
+  EXPECT_THAT(launch.output(), HasSubstr(absl::StrCat("[master 0] ", inherited, "\n")));
+}
+
 TEST(LaunchTest, PsAreAskedToEndWhenAllTrainersHave) {
   Gate gate;
   Launched launch({"--ps=2", "--master", "--workers=1"},
@@ -339,6 +351,23 @@ TEST(LaunchTest, ARestartedTaskThatLosesItsPortIsDead) {
   EXPECT_THAT(launch.output(), Not(HasSubstr("new ports")));
 }
 
+TEST(LaunchTest, ATaskThatWasRestartedMayLoseTheNewPortOfAllLikeAnyOther) {
+  const std::string ps = TempPath("ps"), worker = TempPath("worker");
+  Gate worker_goes_on, master_ends;
+  Launched launch({"--ps=1", "--master", "--workers=1", "--restarts=1"},
+                  {absl::StrCat("ps=once:", ps, "1;exit:9;once:", ps, "2;forever;once:", ps,
+                                "3;say:port is in use;once:", ps, "4;exit:1;until_term"),
+                   absl::StrCat("worker=await:", worker_goes_on.path(), ";once:", worker,
+                                "1;say:port is in use;once:", worker, "2;exit:1"),
+                   absl::StrCat("master=await:", master_ends.path())});
+  EXPECT_TRUE(launch.ReadUntil("launch: ps 0 ended with code 9; starting it again (1 of 1)\n"));
+  worker_goes_on.Open();
+  EXPECT_TRUE(launch.ReadUntil("in use; all tasks start again on new ports (1 of 3)\n"));
+  EXPECT_TRUE(launch.ReadUntil("in use; all tasks start again on new ports (2 of 3)\n"));
+  master_ends.Open();
+  EXPECT_EQ(launch.Wait(), 0);
+}
+
 TEST(LaunchTest, ASignalEndsEveryTaskAndLeavesNoProcess) {
   for (const int signal : {SIGTERM, SIGINT}) {
     const std::string fifo = MakeFifo(absl::StrCat("fifo", signal));
@@ -379,6 +408,8 @@ TEST(LaunchTest, ASecondSignalKillsTasksThatDoNotEnd) {
   EXPECT_EQ(launch.Wait(), 143);
   EXPECT_THAT(launch.output(), HasSubstr("second signal: killing all tasks"));
   EXPECT_THAT(launch.output(), HasSubstr("launch: master 0       signal 9"));
+  // It was not given the time.
+  EXPECT_THAT(launch.output(), Not(HasSubstr("did not end within")));
 }
 
 TEST(LaunchTest, TasksDieWithALauncherThatIsKilled) {

@@ -198,8 +198,9 @@ struct Task {
   absl::Duration ran;
   int starts = 0;
   int lines_since_port = kPortLines;  // since its output said that its port is in use
-  bool killed_by_us = false;
-  int wait_status = 0;  // of the last run
+  bool started_alone = false;         // not with all others: it had its port once
+  bool killed_by_grace = false;       // it was asked to end and did not
+  int wait_status = 0;                // of the last run
 
   std::string name() const { return absl::StrCat(job, " ", index); }
   bool running() const { return pid > 0; }
@@ -372,7 +373,10 @@ class Launcher {
       }
       addresses_.back().second.push_back(task->address);
     }
-    for (const auto& task : tasks_) RETURN_IF_ERROR(Start(task.get()));
+    for (const auto& task : tasks_) {
+      task->started_alone = false;
+      RETURN_IF_ERROR(Start(task.get()));
+    }
     return absl::OkStatus();
   }
 
@@ -409,6 +413,7 @@ class Launcher {
       if (getppid() != parent) _exit(128 + SIGKILL);
       const int null = open("/dev/null", O_RDONLY);
       if (null >= 0) dup2(null, 0);
+      if (null > 2) close(null);
       dup2(writer.get(), 1);
       dup2(writer.get(), 2);
       signal(SIGPIPE, SIG_DFL);
@@ -422,7 +427,7 @@ class Launcher {
     task->pipe = std::move(reader);
     task->output = TaskOutput();
     task->lines_since_port = kPortLines;
-    task->killed_by_us = false;
+    task->killed_by_grace = false;
     task->started = absl::Now();
     ++task->starts;
     Report(absl::StrCat(task->name(), " started",
@@ -480,7 +485,7 @@ class Launcher {
       if (signal == SIGCHLD) continue;  // HandleEnded looks at every task.
       if (signalled_) {
         Report("second signal: killing all tasks");
-        for (const auto& task : tasks_) KillNow(task.get());
+        for (const auto& task : tasks_) Signal(task.get(), SIGKILL);
         continue;
       }
       signalled_ = true;
@@ -491,12 +496,6 @@ class Launcher {
       EndJob(128 + signal, signal == SIGHUP ? SIGTERM : signal);
     }
     return absl::OkStatus();
-  }
-
-  void KillNow(Task* task) {
-    if (!task->running()) return;
-    task->killed_by_us = true;
-    Signal(task, SIGKILL);
   }
 
   // Collects a task that has ended: its last output, what is left of its process group.
@@ -531,16 +530,15 @@ class Launcher {
         ReportEnding(*task);
         continue;
       }
-      if (task->port_in_use() && task->code() != 0 && task->starts == starts_of_all_) {
+      if (task->port_in_use() && task->code() != 0 && !task->started_alone) {
         if (port_retries_ < kMaxPortRetries) {
           ++port_retries_;
-          ++starts_of_all_;
           Report(absl::StrCat(task->name(), " found its port ", task->address,
                               " in use; all tasks start again on new ports (", port_retries_,
                               " of ", kMaxPortRetries, ")"));
           for (const auto& other : tasks_) {
             if (!other->running()) continue;
-            KillNow(other.get());
+            Signal(other.get(), SIGKILL);
             Collect(other.get());
           }
           trainers_ended_ = false;
@@ -560,6 +558,7 @@ class Launcher {
         --restarts_left_;
         Report(absl::StrCat(task->name(), " ", task->ending(), "; starting it again (",
                             options_.restarts - restarts_left_, " of ", options_.restarts, ")"));
+        task->started_alone = true;
         RETURN_IF_ERROR(Start(task));
       } else {
         Report(absl::StrCat(task->name(), " ", task->ending(), "; the job ends"));
@@ -576,7 +575,7 @@ class Launcher {
   }
 
   void ReportEnding(const Task& task) {
-    if (task.killed_by_us) {
+    if (task.killed_by_grace) {
       Report(absl::StrCat(task.name(), " did not end within ", absl::ToInt64Seconds(kGrace),
                           " s and was killed"));
     } else if (task.code() != 0) {
@@ -589,7 +588,9 @@ class Launcher {
     if (now >= deadline_) {
       deadline_ = absl::InfiniteFuture();
       for (const auto& task : tasks_) {
-        if (!kill_ps_only_ || task->role == Role::kPs) KillNow(task.get());
+        if (!task->running() || (kill_ps_only_ && task->role != Role::kPs)) continue;
+        task->killed_by_grace = true;
+        Signal(task.get(), SIGKILL);
       }
     }
     if (now >= next_report_) {
@@ -648,7 +649,6 @@ class Launcher {
   std::set<int> used_ports_;
   int restarts_left_ = 0;
   int port_retries_ = 0;
-  int starts_of_all_ = 1;  // a task with more starts was restarted alone: it had a port once
   bool trainers_ended_ = false;
   bool ending_ = false;  // all tasks were asked to end
   bool signalled_ = false;

@@ -16,6 +16,7 @@
 //   await:FIFO     waits until nobody has it open for writing
 //   once:FILE      goes on only for the first process that comes here (creates FILE); later ones
 //                  skip the next action
+//   fds            the numbers of its open files, in one line
 //   child          forks a process that waits for ever and keeps all files open
 //
 // A task that cannot do what it was told exits with 99.
@@ -133,6 +134,12 @@ bool Do(const std::string& action) {
     if (fd < 0 && errno != EEXIST) Fail(argument);
     if (fd >= 0) close(fd);
     return fd >= 0;
+  } else if (verb == "fds") {
+    std::string open_files = "fds";
+    for (int fd = 0; fd < 1024; ++fd) {
+      if (fcntl(fd, F_GETFD) >= 0) open_files += " " + std::to_string(fd);
+    }
+    std::printf("%s\n", open_files.c_str());
   } else if (verb == "child") {
     std::fflush(stdout);
     const pid_t pid = fork();
