@@ -256,8 +256,11 @@ class PullStream : public PullSink, public std::enable_shared_from_this<PullStre
 
   void OnTensor(uint64_t index, Tensor value, bool is_dead) override {
     MutexLock lock(&mu_);
+    if (done_) return;
+    // What has gathered and a large tensor may be too much for one message.
+    if (value.TotalBytes() >= kMaxBatchBytes) Cut();
     const Status added = writer_.AddIndexedTensor(kPulled, index, value, is_dead);
-    if (!added.ok() && error_.ok()) error_ = added;
+    if (!added.ok()) return Fail(added);
     if (writer_.num_bytes() >= kMaxBatchBytes) Cut();
     if (writer_.num_bytes() >= kHoldBelowBytes || !ready_.empty()) Send();
   }
@@ -267,19 +270,28 @@ class PullStream : public PullSink, public std::enable_shared_from_this<PullStre
   }
   void OnDone(const Status& status) override {
     MutexLock lock(&mu_);
-    if (error_.ok()) error_ = status;
+    if (done_) return;
+    error_ = status;
     done_ = true;
     Send();
   }
 
  private:
+  // A tensor cannot travel. The puller hears of it now: the rest may depend on what it would send.
+  void Fail(const Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (done_) return;
+    error_ = status;
+    done_ = true;
+    ready_.clear();
+    Send();
+  }
   void Cut() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (writer_.num_bytes() == 0) return;
     StatusOr<grpc::ByteBuffer> message = writer_.Finish();
     if (message.ok()) {
       ready_.push_back(*std::move(message));
-    } else if (error_.ok()) {
-      error_ = message.status();
+    } else {
+      Fail(message.status());
     }
   }
   void Send() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -289,7 +301,7 @@ class PullStream : public PullSink, public std::enable_shared_from_this<PullStre
       wire::PullResponse last;
       last.set_last(true);
       last.set_status_code(static_cast<int>(error_.code()));
-      last.set_status_message(std::string(error_.message()));
+      last.set_status_message(WireText(error_.message()));
       writer_.AddMessage(last);
       const StatusOr<grpc::ByteBuffer> message = writer_.Finish();
       if (!message.ok()) return call_->FinishWithStatus(message.status());
@@ -353,7 +365,7 @@ void ServeRunGraph(Worker* worker, std::shared_ptr<ServerCall> call,
           return run->call->FinishWithStatus(failed);
         }
         run->response.set_status_code(static_cast<tensorflow::error::Code>(failed.code()));
-        run->response.set_status_error_message(std::string(failed.message()));
+        run->response.set_status_error_message(WireText(failed.message()));
         writer.AddMessage(run->response);
         const StatusOr<grpc::ByteBuffer> message = writer.Finish();
         if (!message.ok()) return run->call->FinishWithStatus(message.status());
@@ -366,20 +378,22 @@ void ServeRecvTensor(Worker* worker, std::shared_ptr<ServerCall> call,
   tensorflow::RecvTensorRequest request;
   const Status read = DecodeMessage("RecvTensorRequest", bytes, &request);
   if (!read.ok()) return call->FinishWithStatus(read);
-  worker->RecvTensor(request, [call](const Status& status, Tensor value, bool is_dead) {
-    if (!status.ok()) return call->FinishWithStatus(status);
-    tensorflow::RecvTensorResponse response;
-    response.set_is_dead(is_dead);
-    response.set_send_start_micros(absl::ToUnixMicros(absl::Now()));
-    MessageWriter writer;
-    writer.AddMessage(response);
-    Status added;
-    if (!is_dead) added = writer.AddTensor(kRecvTensorTensor, value);
-    const StatusOr<grpc::ByteBuffer> message = writer.Finish();
-    if (!added.ok()) return call->FinishWithStatus(added);
-    if (!message.ok()) return call->FinishWithStatus(message.status());
-    call->Finish(*message);
-  });
+  CancellationManager* const cancellation = call->cancellation();
+  worker->RecvTensor(request, cancellation,
+                     [call](const Status& status, Tensor value, bool is_dead) {
+                       if (!status.ok()) return call->FinishWithStatus(status);
+                       tensorflow::RecvTensorResponse response;
+                       response.set_is_dead(is_dead);
+                       response.set_send_start_micros(absl::ToUnixMicros(absl::Now()));
+                       MessageWriter writer;
+                       writer.AddMessage(response);
+                       Status added;
+                       if (!is_dead) added = writer.AddTensor(kRecvTensorTensor, value);
+                       const StatusOr<grpc::ByteBuffer> message = writer.Finish();
+                       if (!added.ok()) return call->FinishWithStatus(added);
+                       if (!message.ok()) return call->FinishWithStatus(message.status());
+                       call->Finish(*message);
+                     });
 }
 
 void ServePull(Worker* worker, std::shared_ptr<ServerCall> call, const grpc::ByteBuffer& bytes) {

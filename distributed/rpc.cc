@@ -105,8 +105,14 @@ Status FromGrpc(const std::string& address, const grpc::Status& status, bool can
 grpc::Status ToGrpc(const Status& status) {
   if (status.ok()) return grpc::Status::OK;
   std::string message(status.message());
-  if (message.size() > kMaxStatusMessage) {
-    message.resize(kMaxStatusMessage);
+  // As long as gRPC writes it: it escapes what is not printable ASCII.
+  size_t written = 0, length = 0;
+  for (; length < message.size() && written < kMaxStatusMessage; ++length) {
+    const char c = message[length];
+    written += c >= ' ' && c <= '~' && c != '%' ? 1 : 3;
+  }
+  if (length < message.size()) {
+    message.resize(length);
     message += " ... [truncated]";
   }
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), message);

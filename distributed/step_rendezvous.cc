@@ -60,6 +60,8 @@ absl::flat_hash_set<std::string> NeedsOthers(const tensorflow::GraphDef& graph,
   return result;
 }
 
+Status GivenUp() { return absl::CancelledError("Pull was cancelled by its caller"); }
+
 Status StepEnded(int64_t step_id) {
   return Derived(absl::AbortedError(absl::StrCat("Cleanup ", step_id)));
 }
@@ -195,45 +197,60 @@ Status StepRendezvous::Start(std::shared_ptr<const StepEdges> edges) {
   return absl::OkStatus();
 }
 
-void StepRendezvous::ServePull(const PullRequest& request, std::shared_ptr<PullSink> sink,
-                               CancellationManager* cancellation) {
-  Status aborted;
+bool StepRendezvous::MayWait(int64_t number, CancellationManager* cancellation) {
+  // Registered under the lock: the wait is in its list when the callback looks for it.
+  CancellationManager::Token token;
+  return cancellation == nullptr ||
+         cancellation->Register(&token, [weak = weak_from_this(), number] {
+           if (const auto step = weak.lock()) step->GiveUp(number);
+         });
+}
+
+void StepRendezvous::GiveUp(int64_t number) {
+  const auto has_number = [number](const auto& waiting) { return waiting.number == number; };
+  std::shared_ptr<PullSink> sink;
+  DoneCallback done;
   {
     MutexLock lock(&mu_);
-    aborted = aborted_;
-    if (aborted.ok() && edges_ == nullptr) {
+    const auto pull = std::find_if(waiting_pulls_.begin(), waiting_pulls_.end(), has_number);
+    const auto tensor = std::find_if(waiting_tensors_.begin(), waiting_tensors_.end(), has_number);
+    if (pull != waiting_pulls_.end()) {
+      sink = std::move(pull->sink);
+      waiting_pulls_.erase(pull);
+    } else if (tensor != waiting_tensors_.end()) {
+      done = std::move(tensor->done);
+      waiting_tensors_.erase(tensor);
+    } else {
+      return;  // the step has started, or was aborted
+    }
+  }
+  if (sink != nullptr) sink->OnDone(GivenUp());
+  if (done) done(GivenUp(), Tensor(), false);
+  if (const auto table = table_.lock()) table->EraseUnused(this);
+}
+
+bool StepRendezvous::IsUnused() {
+  MutexLock lock(&mu_);
+  return edges_ == nullptr && aborted_.ok() && waiting_pulls_.empty() && waiting_tensors_.empty() &&
+         !was_pushed_to_;
+}
+
+void StepRendezvous::ServePull(const PullRequest& request, std::shared_ptr<PullSink> sink,
+                               CancellationManager* cancellation) {
+  Status refused;
+  {
+    MutexLock lock(&mu_);
+    refused = aborted_;
+    if (refused.ok() && edges_ == nullptr) {
       const int64_t number = next_number_++;
-      // Registered under the lock: the pull is in the list when the callback looks for it.
-      CancellationManager::Token token;
-      const auto cancel = [self = weak_from_this(), number] {
-        const std::shared_ptr<StepRendezvous> step = self.lock();
-        if (step == nullptr) return;
-        std::shared_ptr<PullSink> found;
-        bool forgotten;
-        {
-          MutexLock inner(&step->mu_);
-          auto& waiting = step->waiting_pulls_;
-          const auto it = std::find_if(waiting.begin(), waiting.end(),
-                                       [&](const WaitingPull& p) { return p.number == number; });
-          if (it == waiting.end()) return;
-          found = std::move(it->sink);
-          waiting.erase(it);
-          forgotten = step->edges_ == nullptr && waiting.empty() &&
-                      step->waiting_tensors_.empty() && step->parked_bytes_ == 0;
-        }
-        found->OnDone(absl::CancelledError("Pull was cancelled by its caller"));
-        if (const auto table = step->table_.lock(); table != nullptr && forgotten) {
-          table->Erase(step->step_id_, step.get());
-        }
-      };
-      if (cancellation == nullptr || cancellation->Register(&token, cancel)) {
+      if (MayWait(number, cancellation)) {
         waiting_pulls_.push_back({request, std::move(sink), number});
         return;
       }
-      aborted = absl::CancelledError("Pull was cancelled by its caller");
+      refused = GivenUp();
     }
   }
-  if (!aborted.ok()) return sink->OnDone(Derived(aborted));
+  if (!refused.ok()) return sink->OnDone(Derived(refused));
   BeginPull(request, std::move(sink));
 }
 
@@ -264,9 +281,13 @@ void StepRendezvous::BeginPull(const PullRequest& request, std::shared_ptr<PullS
   // What is there already leaves in one message.
   Cork cork(this);
   for (uint64_t i = 0; i < n; ++i) {
-    local_->RecvAsync(pull->peer->keys[i], [self = shared_from_this(), pull, i](
+    // A second pull of the same tensors waits here for what will not come again: it must not keep
+    // the step in which it waits.
+    local_->RecvAsync(pull->peer->keys[i], [weak = weak_from_this(), pull, i](
                                                const Status& status, Tensor value, bool is_dead) {
-      self->Served(pull, i, status, std::move(value), is_dead);
+      const std::shared_ptr<StepRendezvous> step = weak.lock();
+      if (step == nullptr) return pull->End(Derived(status));
+      step->Served(pull, i, status, std::move(value), is_dead);
     });
   }
 }
@@ -290,17 +311,22 @@ void StepRendezvous::Served(const std::shared_ptr<ServedPull>& pull, uint64_t in
   Consumed();
 }
 
-void StepRendezvous::ServeTensor(const std::string& wire_key, DoneCallback done) {
-  Status aborted;
+void StepRendezvous::ServeTensor(const std::string& wire_key, CancellationManager* cancellation,
+                                 DoneCallback done) {
+  Status refused;
   {
     MutexLock lock(&mu_);
-    aborted = aborted_;
-    if (aborted.ok() && edges_ == nullptr) {
-      waiting_tensors_.push_back({wire_key, std::move(done)});
-      return;
+    refused = aborted_;
+    if (refused.ok() && edges_ == nullptr) {
+      const int64_t number = next_number_++;
+      if (MayWait(number, cancellation)) {
+        waiting_tensors_.push_back({wire_key, std::move(done), number});
+        return;
+      }
+      refused = GivenUp();
     }
   }
-  if (!aborted.ok()) return done(Derived(aborted), Tensor(), false);
+  if (!refused.ok()) return done(Derived(refused), Tensor(), false);
   BeginTensor(wire_key, std::move(done));
 }
 
@@ -323,10 +349,11 @@ void StepRendezvous::BeginTensor(const std::string& wire_key, DoneCallback done)
     if (!parsed.ok()) return done(parsed.status(), Tensor(), false);
     return local_->RecvAsync(*parsed, std::move(done));
   }
-  local_->RecvAsync(*key, [self = shared_from_this(), done = std::move(done)](
+  local_->RecvAsync(*key, [weak = weak_from_this(), done = std::move(done)](
                               const Status& status, Tensor value, bool is_dead) mutable {
+    const std::shared_ptr<StepRendezvous> step = weak.lock();
     done(status.ok() ? status : Derived(status), std::move(value), is_dead);
-    if (status.ok()) self->Consumed();
+    if (status.ok() && step != nullptr) step->Consumed();
   });
 }
 
@@ -394,6 +421,7 @@ StatusOr<std::shared_ptr<StepRendezvous>> StepTable::Start(int64_t step_id,
 
 void StepTable::End(StepRendezvous* step, const Status& status) {
   if (!status.ok()) {
+    Sweep();  // perhaps nothing ever starts here
     step->StartAbort(status);
   } else if (step->outstanding_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
     return Erase(step->step_id_, step);
@@ -404,6 +432,7 @@ void StepTable::End(StepRendezvous* step, const Status& status) {
 }
 
 Status StepTable::Push(int64_t step_id, absl::Span<const NamedTensor> tensors) {
+  Sweep();
   std::vector<RendezvousKey> keys;
   int64_t bytes = 0;
   for (const NamedTensor& tensor : tensors) {
@@ -424,6 +453,7 @@ Status StepTable::Push(int64_t step_id, absl::Span<const NamedTensor> tensors) {
       }
       parked_bytes_.fetch_add(bytes, std::memory_order_relaxed);
       step->parked_bytes_ += bytes;
+      step->was_pushed_to_ = true;
       parked = true;
     }
   }
@@ -446,13 +476,14 @@ void StepTable::Cleanup(int64_t step_id, const Status& status) {
     step = std::move(it->second);
     steps_.erase(it);
   }
+  // First: nobody parks tensors in it any more.
+  step->StartAbort(status);
   int64_t parked;
   {
     MutexLock lock(&step->mu_);
     parked = std::exchange(step->parked_bytes_, 0);
   }
   parked_bytes_.fetch_sub(parked, std::memory_order_relaxed);
-  step->StartAbort(status);
 }
 
 void StepTable::AbortAll(const Status& status) {
@@ -508,6 +539,15 @@ void StepTable::Erase(int64_t step_id, const StepRendezvous* step) {
   MutexLock lock(&mu_);
   const auto it = steps_.find(step_id);
   if (it == steps_.end() || it->second.get() != step) return;
+  dropped = std::move(it->second);
+  steps_.erase(it);
+}
+
+void StepTable::EraseUnused(StepRendezvous* step) {
+  std::shared_ptr<StepRendezvous> dropped;  // destroyed without the lock
+  MutexLock lock(&mu_);
+  const auto it = steps_.find(step->step_id_);
+  if (it == steps_.end() || it->second.get() != step || !step->IsUnused()) return;
   dropped = std::move(it->second);
   steps_.erase(it);
 }

@@ -16,7 +16,11 @@
 // tensor has been pulled; one that failed stays for a while to tell late comers why. Nobody has to
 // be told that a step is over.
 //
-// Thread-safety: all methods, from any thread; no lock is held when a sink or callback is called.
+// Threads: all methods, from any thread; no lock is held when a sink or callback is called. The
+// table's lock is taken before a step's.
+// Lifetime: the table and the run keep a step, those who wait in it do not: when both have let go
+// of it, whoever still waits is told that it is over.
+// Failure: waits end with the error of the step, marked as derived.
 
 #include <atomic>
 #include <cstdint>
@@ -82,8 +86,9 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   // is started while the pull still waits for the step, the sink gets Cancelled.
   void ServePull(const PullRequest& request, std::shared_ptr<PullSink> sink,
                  CancellationManager* cancellation);
-  // Serves one tensor by its wire key, now or when the step starts.
-  void ServeTensor(const std::string& wire_key, DoneCallback done);
+  // Serves one tensor by its wire key, now or when the step starts. `cancellation` as above.
+  void ServeTensor(const std::string& wire_key, CancellationManager* cancellation,
+                   DoneCallback done);
 
   // While one lives, small tensors that this thread sends may wait for each other.
   class Cork {
@@ -109,10 +114,17 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   struct WaitingTensor {
     std::string wire_key;
     DoneCallback done;
+    int64_t number;
   };
 
   // AlreadyExists when it was started before.
   Status Start(std::shared_ptr<const StepEdges> edges);
+  // Whether the wait with this number may begin; it ends when `cancellation` is started.
+  bool MayWait(int64_t number, CancellationManager* cancellation)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void GiveUp(int64_t number);
+  // Nobody waits for it, nothing was pushed to it, and it has not been started.
+  bool IsUnused();
   void BeginPull(const PullRequest& request, std::shared_ptr<PullSink> sink);
   void BeginTensor(const std::string& wire_key, DoneCallback done);
   void Served(const std::shared_ptr<ServedPull>& pull, uint64_t index, const Status& status,
@@ -137,6 +149,7 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   int64_t next_number_ ABSL_GUARDED_BY(mu_) = 0;
   // Of pushed tensors, while the step is expected.
   int64_t parked_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  bool was_pushed_to_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 class StepTable : public std::enable_shared_from_this<StepTable> {
@@ -150,7 +163,7 @@ class StepTable : public std::enable_shared_from_this<StepTable> {
   static constexpr size_t kMaxEnded = 10'000;
 
   explicit StepTable(Clock* clock);
-  // Aborts what is left: who waits in a step keeps it alive.
+  // Aborts what is left.
   ~StepTable();
   StepTable(const StepTable&) = delete;
   StepTable& operator=(const StepTable&) = delete;
@@ -168,7 +181,7 @@ class StepTable : public std::enable_shared_from_this<StepTable> {
   void Cleanup(int64_t step_id, const Status& status);
   // Aborts all steps, now and later.
   void AbortAll(const Status& status);
-  // Drops what has expired. Called by Start now and then.
+  // Drops what has expired. Called by Start, Push and failed Ends now and then.
   void Sweep();
 
   int64_t num_steps() const;
@@ -177,6 +190,7 @@ class StepTable : public std::enable_shared_from_this<StepTable> {
  private:
   friend class StepRendezvous;
   void Erase(int64_t step_id, const StepRendezvous* step);
+  void EraseUnused(StepRendezvous* step);
   struct Ended {
     int64_t step_id;
     absl::Time at;

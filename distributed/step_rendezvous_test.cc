@@ -225,6 +225,68 @@ TEST_F(StepRendezvousTest, EndedStepsThatNobodyFetchedExpire) {
   EXPECT_EQ(table_->num_steps(), 0);
 }
 
+TEST_F(StepRendezvousTest, ATensorThatIsNotWaitedForAnyMoreLeavesNothing) {
+  std::vector<std::string> answers;
+  const auto record = [&](const Status& status, Tensor, bool) {
+    answers.push_back(status.ToString());
+  };
+  CancellationManager first, second;
+  table_->FindOrExpect(1)->ServeTensor(KeyOf("a").text, &first, record);
+  table_->FindOrExpect(1)->ServeTensor(KeyOf("a").text, &second, record);
+  first.StartCancel();
+  EXPECT_EQ(table_->num_steps(), 1);
+  second.StartCancel();
+  ASSERT_EQ(answers.size(), 2u);
+  EXPECT_NE(answers[1].find("CANCELLED"), std::string::npos);
+  EXPECT_EQ(table_->num_steps(), 0);
+  table_->FindOrExpect(1)->ServeTensor(KeyOf("a").text, &second, record);
+  EXPECT_EQ(answers.size(), 3u);
+}
+
+TEST_F(StepRendezvousTest, AStepWithPushedTensorsStaysWhenAPullIsCancelled) {
+  ASSERT_OK(table_->Push(1, {NamedTensor{KeyOf("pushed").text, Tensor(), true}}));
+  CancellationManager call;
+  table_->FindOrExpect(1)->ServePull(Request(), std::make_shared<Recorder>(), &call);
+  call.StartCancel();
+  EXPECT_EQ(table_->num_steps(), 1);
+}
+
+TEST_F(StepRendezvousTest, ASecondPullOfTheSameTensorsEndsWithTheStepAndKeepsNothing) {
+  auto first = std::make_shared<Recorder>(), second = std::make_shared<Recorder>();
+  std::string single;
+  std::weak_ptr<StepRendezvous> kept;
+  {
+    ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_));
+    kept = step;
+    step->ServePull(Request(), first, nullptr);
+    step->ServePull(Request(), second, nullptr);
+    for (const char* edge : {"a", "b", "c"}) {
+      ASSERT_OK(step->Send(KeyOf(edge), Tensor::Scalar(1.0f), false));
+    }
+    step->ServeTensor(KeyOf("a").text, nullptr,
+                      [&](const Status& status, Tensor, bool) { single = status.ToString(); });
+    table_->End(step.get(), absl::OkStatus());
+  }
+  EXPECT_EQ(first->events.back(), "OK");
+  EXPECT_EQ(table_->num_steps(), 0);
+  EXPECT_TRUE(kept.expired());
+  ASSERT_EQ(second->events.size(), 1u);
+  EXPECT_NE(second->events[0].find("CANCELLED"), std::string::npos) << second->events[0];
+  EXPECT_NE(single.find("CANCELLED"), std::string::npos) << single;
+}
+
+TEST_F(StepRendezvousTest, StepsThatFailBeforeTheyStartDoNotPileUp) {
+  for (int64_t id = 0; id < 2 * static_cast<int64_t>(StepTable::kMaxEnded); ++id) {
+    const auto step = table_->FindOrExpect(id);
+    table_->End(step.get(), absl::AbortedError("Session handle is not found"));
+  }
+  EXPECT_LE(table_->num_steps(), static_cast<int64_t>(StepTable::kMaxEnded) + 1);
+  clock_.Advance(StepTable::kEndedExpiry + absl::Seconds(1));
+  const auto last = table_->FindOrExpect(-1);
+  table_->End(last.get(), absl::AbortedError("Session handle is not found"));
+  EXPECT_EQ(table_->num_steps(), 1);
+}
+
 TEST_F(StepRendezvousTest, MalformedTransfersAreRefused) {
   tensorflow::GraphDef graph = PsGraph();
   (*graph.mutable_node(0)->mutable_attr())["recv_device"].set_s("nonsense");

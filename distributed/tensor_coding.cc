@@ -159,7 +159,9 @@ bool CopyField(SliceReader* in, uint64_t tag, std::string* out) {
 
 // The elements, from the reader's position. `size` has been checked against the message.
 StatusOr<Tensor> ReadContent(SliceReader* in, DType dtype, const Shape& shape, uint64_t size) {
-  const uint8_t* here = size >= kMinBytesInPlace ? in->Contiguous(size) : nullptr;
+  // Bools are read through: their bytes may be any.
+  const bool may_stay = size >= kMinBytesInPlace && dtype != DT_BOOL;
+  const uint8_t* here = may_stay ? in->Contiguous(size) : nullptr;
   if (here != nullptr && reinterpret_cast<uintptr_t>(here) % Allocator::kAlignment == 0 &&
       in->slice().size() / 2 <= size) {
     grpc::Slice keep = in->slice();
@@ -169,7 +171,12 @@ StatusOr<Tensor> ReadContent(SliceReader* in, DType dtype, const Shape& shape, u
     return Tensor::FromBuffer(dtype, shape, std::move(buffer), 0);
   }
   ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(dtype, shape));
-  in->Read(tensor.mutable_bytes().data(), size);
+  const absl::Span<char> bytes = tensor.mutable_bytes();
+  in->Read(bytes.data(), size);
+  if (dtype == DT_BOOL) {
+    // Any byte but 0 means true, and only 0 and 1 may become bools.
+    for (char& b : bytes) b = b != 0 ? 1 : 0;
+  }
   Count(counters().received_copied, size);
   return tensor;
 }
@@ -264,6 +271,25 @@ StatusOr<DecodedTensor> ReadEntry(absl::string_view what, SliceReader* in, uint6
   }
   if (in->left() != end) return Malformed(what, "an entry that is longer than its field");
   return entry;
+}
+
+// Bytes of the UTF-8 character with which `text`, which is not empty, begins; 0 when it is none.
+size_t Utf8Length(absl::string_view text) {
+  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<uint8_t>(text[i]) : 0; };
+  const auto in = [&](size_t i, int low, int high) { return byte(i) >= low && byte(i) <= high; };
+  const auto rest = [&](size_t i) { return in(i, 0x80, 0xbf); };
+  if (in(0, 0, 0x7f)) return 1;
+  if (in(0, 0xc2, 0xdf)) return rest(1) ? 2 : 0;
+  if (in(0, 0xe0, 0xef)) {
+    // Neither longer than needed nor a surrogate.
+    if (!in(1, byte(0) == 0xe0 ? 0xa0 : 0x80, byte(0) == 0xed ? 0x9f : 0xbf)) return 0;
+    return rest(2) ? 3 : 0;
+  }
+  if (in(0, 0xf0, 0xf4)) {
+    if (!in(1, byte(0) == 0xf0 ? 0x90 : 0x80, byte(0) == 0xf4 ? 0x8f : 0xbf)) return 0;
+    return rest(2) && rest(3) ? 4 : 0;
+  }
+  return 0;
 }
 
 void PutTag(std::string* out, int field, WireType type) { PutVarint32(out, Tag(field, type)); }
@@ -457,6 +483,21 @@ Status DecodeMessage(absl::string_view what, const grpc::ByteBuffer& buffer, int
 Status DecodeMessage(absl::string_view what, const grpc::ByteBuffer& buffer,
                      google::protobuf::MessageLite* rest) {
   return DecodeMessage(what, buffer, 0, TensorField::kTensor, nullptr, rest);
+}
+
+std::string WireText(absl::string_view text) {
+  std::string result;
+  while (!text.empty()) {
+    const size_t n = Utf8Length(text);
+    if (n == 0) {
+      absl::StrAppend(&result, "\\x",
+                      absl::Hex(static_cast<uint8_t>(text.front()), absl::kZeroPad2));
+    } else {
+      result.append(text.data(), n);
+    }
+    text.remove_prefix(std::max<size_t>(n, 1));
+  }
+  return result;
 }
 
 TensorCodingCounters GetTensorCodingCounters() {

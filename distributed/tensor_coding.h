@@ -88,6 +88,10 @@ Status DecodeMessage(absl::string_view what, const grpc::ByteBuffer& buffer, int
 Status DecodeMessage(absl::string_view what, const grpc::ByteBuffer& buffer,
                      google::protobuf::MessageLite* rest);
 
+// `text` with bytes that are no UTF-8 written as \xNN. Protobuf refuses a whole message for such a
+// byte in a `string` field, and messages of errors may quote any input.
+std::string WireText(absl::string_view text);
+
 // What happened to the bytes of tensors in this process so far; for tests and benchmarks.
 struct TensorCodingCounters {
   int64_t sent_by_reference = 0;  // bytes

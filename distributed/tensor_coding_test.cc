@@ -205,6 +205,53 @@ TEST(TensorCodingTest, EveryFlippedByteIsReadOrRefused) {
   }
 }
 
+TEST(TensorCodingTest, AnyByteButZeroIsTrueAndBecomesOne) {
+  for (const int64_t n : {int64_t{4}, int64_t{1} << 17}) {
+    tensorflow::TensorProto proto;
+    proto.set_dtype(tensorflow::DT_BOOL);
+    proto.mutable_tensor_shape()->add_dim()->set_size(n);
+    std::string content(static_cast<size_t>(n), '\0');
+    content[1] = '\2';
+    content[3] = '\xff';
+    proto.set_tensor_content(content);
+    tensorflow::RecvTensorResponse response;
+    *response.mutable_tensor() = proto;
+    std::vector<DecodedTensor> read;
+    tensorflow::RecvTensorResponse rest;
+    const std::string bytes = response.SerializeAsString();
+    ASSERT_OK(
+        DecodeMessage("m", InPieces(bytes, bytes.size()), 1, TensorField::kTensor, &read, &rest));
+    ASSERT_EQ(read[0].value.num_elements(), n);
+    EXPECT_EQ(std::string(static_cast<const char*>(read[0].value.raw_data()), 4),
+              std::string("\0\1\0\1", 4));
+  }
+}
+
+TEST(TensorCodingTest, WireTextIsWhatProtobufTakesAndKeepsWhatItCan) {
+  struct Case {
+    std::string text, wire;
+  };
+  const Case cases[] = {
+      {"plain [2,?]\n", "plain [2,?]\n"},
+      {"Gr\u00fc\u00dfe \u20ac \U0001F600", "Gr\u00fc\u00dfe \u20ac \U0001F600"},
+      {"a\xff"
+       "b\x80",
+       "a\\xffb\\x80"},
+      {"cut \xe2\x82", "cut \\xe2\\x82"},
+      {"too long \xc0\xaf", "too long \\xc0\\xaf"},
+      {"too long \xe0\x80\xaf", "too long \\xe0\\x80\\xaf"},
+      {"surrogate \xed\xa0\x80", "surrogate \\xed\\xa0\\x80"},
+      {"beyond \xf4\x90\x80\x80", "beyond \\xf4\\x90\\x80\\x80"},
+      {"", ""},
+  };
+  for (const Case& c : cases) {
+    EXPECT_EQ(WireText(c.text), c.wire);
+    tensorflow::RunGraphResponse response, read;
+    response.set_status_error_message(WireText(c.text));
+    EXPECT_TRUE(read.ParseFromString(response.SerializeAsString())) << c.wire;
+  }
+}
+
 TEST(TensorCodingTest, SizesThatTheMessageDoesNotHaveAreRefusedBeforeAllocation) {
   struct Case {
     const char* what;

@@ -83,10 +83,32 @@ bool KeepsStateInResources(const Graph& graph) {
   return true;
 }
 
+// Which process opened a session; no task when its master did not say.
+struct Opener {
+  std::string task;
+  uint64_t incarnation = 0;
+
+  static Opener Of(const tensorflow::CreateWorkerSessionRequest& request);
+  bool IsEarlierLifeOf(const Opener& other) const {
+    return !task.empty() && task == other.task && incarnation != other.incarnation;
+  }
+};
+
+Opener Opener::Of(const tensorflow::CreateWorkerSessionRequest& request) {
+  Opener opener;
+  for (const tensorflow::DeviceAttributes& device : request.cluster_device_attributes()) {
+    const StatusOr<std::string> task = TaskOfDevice(device.name());
+    if (!task.ok() || (!opener.task.empty() && *task != opener.task)) return Opener();
+    if (opener.task.empty()) opener = {*task, device.incarnation()};
+  }
+  return opener;
+}
+
 }  // namespace
 
 struct Worker::Session {
   std::string handle;
+  Opener opener;
   std::vector<std::shared_ptr<Device>> devices;
   bool isolated = false;
   KernelStore kernels;
@@ -145,6 +167,7 @@ class Worker::StepRun : public std::enable_shared_from_this<StepRun> {
   void PartEnded(const Status& status);
   void Finish();
   void CollectResults();
+  Status CollectResult(const std::string& wire_key);
 
   Worker* const worker_;
   const std::shared_ptr<RegisteredGraph> graph_;
@@ -174,6 +197,7 @@ class Worker::IncomingPull : public PullSink {
                const StepEdges::Peer* peer)
       : rendezvous_(std::move(rendezvous)), edges_(std::move(edges)), peer_(peer) {}
   void OnTensor(uint64_t index, Tensor value, bool is_dead) override {
+    received_.fetch_add(1, std::memory_order_relaxed);
     if (index >= peer_->keys.size()) {
       return rendezvous_->StartAbort(absl::InternalError(
           absl::StrCat("Pull from ", peer_->task, ": a tensor's number must be below ",
@@ -183,13 +207,20 @@ class Worker::IncomingPull : public PullSink {
     rendezvous_->Send(peer_->keys[index], std::move(value), is_dead).IgnoreError();
   }
   void OnDone(const Status& status) override {
-    if (!status.ok()) rendezvous_->StartAbort(status);
+    if (!status.ok()) return rendezvous_->StartAbort(status);
+    const size_t received = received_.load(std::memory_order_relaxed);
+    if (received < peer_->keys.size()) {
+      rendezvous_->StartAbort(
+          absl::InternalError(absl::StrCat("Pull from ", peer_->task, ": all ", peer_->keys.size(),
+                                           " tensors must arrive, got ", received)));
+    }
   }
 
  private:
   const std::shared_ptr<StepRendezvous> rendezvous_;
   const std::shared_ptr<const StepEdges> edges_;
   const StepEdges::Peer* const peer_;  // in *edges_
+  std::atomic<size_t> received_{0};    // relaxed: OnDone comes after every OnTensor
 };
 
 // --- Worker --------------------------------------------------------------------------------------
@@ -235,6 +266,7 @@ StatusOr<std::shared_ptr<Worker::Session>> Worker::FindSession(const std::string
 Status Worker::CreateWorkerSession(const tensorflow::CreateWorkerSessionRequest& request) {
   auto session = std::make_shared<Session>();
   session->handle = request.session_handle();
+  session->opener = Opener::Of(request);
   session->isolated = request.isolate_session_state();
   for (const auto& shared : devices_) {
     if (!session->isolated) {
@@ -248,11 +280,30 @@ Status Worker::CreateWorkerSession(const tensorflow::CreateWorkerSessionRequest&
     own->resources = std::make_unique<ResourceManager>(own->name);
     session->devices.push_back(std::move(own));
   }
-  MutexLock lock(&mu_);
-  RETURN_IF_ERROR(shut_down_);
-  // A second call of one master is a retry of the first.
-  sessions_.emplace(session->handle, std::move(session));
+  std::vector<std::shared_ptr<Session>> ended;
+  {
+    MutexLock lock(&mu_);
+    RETURN_IF_ERROR(shut_down_);
+    for (auto it = sessions_.begin(); it != sessions_.end();) {
+      if (it->second->opener.IsEarlierLifeOf(session->opener)) {
+        ended.push_back(std::move(it->second));
+        it = sessions_.erase(it);
+      } else {
+        ++it;
+      }
+    }
+    // A second call of one master is a retry of the first.
+    sessions_.emplace(session->handle, std::move(session));
+  }
+  for (const auto& old : ended) DropGraphs(old.get());
   return absl::OkStatus();
+}
+
+// When the session is in the list no more: plans may hold what belongs to it.
+void Worker::DropGraphs(Session* session) {
+  std::map<std::string, std::shared_ptr<RegisteredGraph>> graphs;
+  MutexLock lock(&session->mu);
+  graphs.swap(session->graphs);
 }
 
 Status Worker::DeleteWorkerSession(const tensorflow::DeleteWorkerSessionRequest& request) {
@@ -264,9 +315,7 @@ Status Worker::DeleteWorkerSession(const tensorflow::DeleteWorkerSessionRequest&
     session = std::move(it->second);
     sessions_.erase(it);
   }
-  std::map<std::string, std::shared_ptr<RegisteredGraph>> graphs;
-  MutexLock lock(&session->mu);
-  graphs.swap(session->graphs);  // their plans may hold the session
+  DropGraphs(session.get());
   return absl::OkStatus();
 }
 
@@ -426,6 +475,7 @@ Status Worker::CheckIncarnation(uint64_t expected) const {
 }
 
 void Worker::RecvTensor(const tensorflow::RecvTensorRequest& request,
+                        CancellationManager* cancellation,
                         absl::AnyInvocable<void(const Status&, Tensor, bool)> done) {
   const StatusOr<RendezvousKey> key = RendezvousKey::Parse(request.rendezvous_key());
   Status status = key.status();
@@ -443,7 +493,8 @@ void Worker::RecvTensor(const tensorflow::RecvTensorRequest& request,
     }
   }
   if (!status.ok()) return done(status, Tensor(), false);
-  steps_->FindOrExpect(request.step_id())->ServeTensor(request.rendezvous_key(), std::move(done));
+  steps_->FindOrExpect(request.step_id())
+      ->ServeTensor(request.rendezvous_key(), cancellation, std::move(done));
 }
 
 void Worker::Pull(const PullRequest& request, std::shared_ptr<PullSink> sink,
@@ -469,6 +520,11 @@ void Worker::Shutdown(const Status& status) {
   steps_->AbortAll(status);
   MutexLock lock(&mu_);
   while (!running_.empty()) run_ended_.Wait(&mu_);
+}
+
+int Worker::num_sessions() const {
+  MutexLock lock(&mu_);
+  return static_cast<int>(sessions_.size());
 }
 
 int Worker::num_plans() const {
@@ -603,32 +659,47 @@ void Worker::StepRun::Cancel(const Status& status) {
 }
 
 void Worker::StepRun::CollectResults() {
-  for (const std::string& text : recv_keys_) {
-    const StatusOr<RendezvousKey> key = RendezvousKey::Parse(text);
-    Status status = key.status();
-    if (status.ok()) {
-      // The sends have run: the values are there, or will never be.
-      auto found = std::make_shared<std::optional<NamedTensor>>();
-      rendezvous_->RecvAsync(*key,
-                             [found, &text, &status](const Status& s, Tensor value, bool is_dead) {
-                               if (s.ok()) *found = NamedTensor{text, std::move(value), is_dead};
-                               status = s;
-                             });
-      if (*found) {
-        received_->push_back(**std::move(found));
-        continue;
-      }
-      if (status.ok()) {
-        status = absl::InternalError(
-            absl::StrCat("Step on ", worker_->options_.task, ": '", text,
-                         "' must have been sent when all nodes have run, got nothing"));
-        rendezvous_->StartAbort(status);
-      }
-    }
+  for (const std::string& key : recv_keys_) {
+    const Status status = CollectResult(key);
+    if (status.ok()) continue;
     MutexLock lock(&mu_);
     if (status_.ok()) status_ = status;
     return;
   }
+}
+
+Status Worker::StepRun::CollectResult(const std::string& wire_key) {
+  ASSIGN_OR_RETURN(const RendezvousKey key, RendezvousKey::Parse(wire_key));
+  // Shared: who aborts the step at this moment may call back after this function.
+  struct Slot {
+    Mutex mu;
+    bool filled ABSL_GUARDED_BY(mu) = false;
+    Status status ABSL_GUARDED_BY(mu);
+    NamedTensor tensor ABSL_GUARDED_BY(mu);
+  };
+  auto slot = std::make_shared<Slot>();
+  rendezvous_->RecvAsync(key, [slot](const Status& status, Tensor value, bool is_dead) {
+    MutexLock lock(&slot->mu);
+    slot->filled = true;
+    slot->status = status;
+    slot->tensor.value = std::move(value);
+    slot->tensor.is_dead = is_dead;
+  });
+  {
+    // The sends have run: the value is there, or will never be.
+    MutexLock lock(&slot->mu);
+    if (slot->filled) {
+      RETURN_IF_ERROR(slot->status);
+      slot->tensor.name = wire_key;
+      received_->push_back(std::move(slot->tensor));
+      return absl::OkStatus();
+    }
+  }
+  const Status missing = absl::InternalError(
+      absl::StrCat("Step on ", worker_->options_.task, ": '", wire_key,
+                   "' must have been sent when all nodes have run, got nothing"));
+  rendezvous_->StartAbort(missing);
+  return missing;
 }
 
 void Worker::StepRun::Finish() {
@@ -715,14 +786,15 @@ class InProcessTransport : public Transport {
     worker_->RunGraph(request, send, block, options.deadline, options.cancellation, response,
                       received, std::move(done));
   }
-  void RecvTensor(const CallOptions&, const tensorflow::RecvTensorRequest& request,
+  void RecvTensor(const CallOptions& options, const tensorflow::RecvTensorRequest& request,
                   NamedTensor* tensor, Done done) override {
-    worker_->RecvTensor(request, [tensor, done = std::move(done)](
-                                     const Status& status, Tensor value, bool is_dead) mutable {
-      tensor->value = std::move(value);
-      tensor->is_dead = is_dead;
-      done(status);
-    });
+    worker_->RecvTensor(
+        request, options.cancellation,
+        [tensor, done = std::move(done)](const Status& status, Tensor value, bool is_dead) mutable {
+          tensor->value = std::move(value);
+          tensor->is_dead = is_dead;
+          done(status);
+        });
   }
   void Pull(const CallOptions& options, const PullRequest& request,
             std::shared_ptr<PullSink> sink) override {

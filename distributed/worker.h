@@ -12,6 +12,9 @@
 // The thread that calls RunGraph works until nothing is left to do there; a step that waits for a
 // tensor or a queue occupies no thread.
 //
+// A session ends when its master says so, or when a master of the same task opens one after a
+// restart: the one that died cannot come back for it.
+//
 // Thread-safety: all methods, from any thread.
 // Lifetime: Shutdown() first; it returns when no step runs any more. `peer` is called until then.
 // Failure: Aborted for sessions, graphs and incarnations that this process does not know: it has
@@ -60,6 +63,8 @@ class Worker {
   const std::string& task() const { return options_.task; }
   std::vector<tensorflow::DeviceAttributes> DeviceAttributes() const;
 
+  // When all `cluster_device_attributes` are of one task, it is that of the session's master, and
+  // the sessions that this task opened in an earlier life (with another incarnation) end.
   Status CreateWorkerSession(const tensorflow::CreateWorkerSessionRequest& request);
   Status DeleteWorkerSession(const tensorflow::DeleteWorkerSessionRequest& request);
   Status RegisterGraph(const tensorflow::RegisterGraphRequest& request,
@@ -74,7 +79,8 @@ class Worker {
   // Clears the containers of all devices that are shared; none named: the default one.
   Status CleanupAll(absl::Span<const std::string> containers);
 
-  void RecvTensor(const tensorflow::RecvTensorRequest& request,
+  // `cancellation` (may be null) of RecvTensor and Pull outlives the answer.
+  void RecvTensor(const tensorflow::RecvTensorRequest& request, CancellationManager* cancellation,
                   absl::AnyInvocable<void(const Status&, Tensor, bool)> done);
   void Pull(const PullRequest& request, std::shared_ptr<PullSink> sink,
             CancellationManager* cancellation);
@@ -83,7 +89,9 @@ class Worker {
   // Cancels all steps with `status` and waits until they have ended. Idempotent.
   void Shutdown(const Status& status);
 
-  // For tests: plans that registered graphs use now, and steps that are not forgotten yet.
+  // For tests: sessions, plans that registered graphs use now, and steps that are not forgotten
+  // yet.
+  int num_sessions() const;
   int num_plans() const;
   int64_t num_steps() const { return steps_->num_steps(); }
 
@@ -97,6 +105,7 @@ class Worker {
   StatusOr<std::shared_ptr<Session>> FindSession(const std::string& handle) const;
   StatusOr<std::shared_ptr<const SharedPlan>> FindOrBuildPlan(const tensorflow::GraphDef& graph,
                                                               Session* session);
+  static void DropGraphs(Session* session);
   Status CheckIncarnation(uint64_t expected) const;
   void RunEnded(StepRun* run);
 
