@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "distributed/task_calls.h"
 #include "graph/attr.h"
 #include "graph/device_name.h"
@@ -105,8 +104,13 @@ CompiledStep::~CompiledStep() {
 }
 
 std::string SignatureKey(const RunSignature& s) {
-  return absl::StrCat(absl::StrJoin(s.feeds, ","), "->", absl::StrJoin(s.fetches, ","), "/",
-                      absl::StrJoin(s.targets, ","));
+  // Names may have any characters here: lengths part them.
+  std::string key;
+  for (const std::vector<std::string>* names : {&s.feeds, &s.fetches, &s.targets}) {
+    absl::StrAppend(&key, names->size(), ";");
+    for (const std::string& name : *names) absl::StrAppend(&key, name.size(), ":", name);
+  }
+  return key;
 }
 
 Status CheckFeeds(const CompiledStep& compiled, absl::Span<const Tensor> feeds) {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/graph_extension.h"
 
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+
 #include <algorithm>
-#include <map>
 #include <string>
 
 #include "absl/container/flat_hash_set.h"
@@ -21,12 +23,14 @@ std::string CanonicalNode(tensorflow::NodeDef node) {
   for (std::string& input : *node.mutable_input()) {
     if (absl::EndsWith(input, ":0")) input.resize(input.size() - 2);
   }
-  std::map<std::string, std::string> attrs;
-  for (const auto& [name, value] : node.attr()) attrs[name] = value.SerializeAsString();
-  node.clear_attr();
-  std::string text = node.SerializeAsString();
-  for (const auto& [name, value] : attrs) absl::StrAppend(&text, "\n", name, "=", value);
-  return text;
+  std::string bytes;
+  {
+    google::protobuf::io::StringOutputStream stream(&bytes);
+    google::protobuf::io::CodedOutputStream coded(&stream);
+    coded.SetSerializationDeterministic(true);  // attrs are maps, and hold maps
+    node.SerializeToCodedStream(&coded);
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -49,7 +53,7 @@ Status ExtendGraph(const tensorflow::GraphDef& def, Graph* graph) {
           node.op(), ", was ", existing->op(), ")"));
     }
   }
-  if (fresh.node_size() == 0) return absl::OkStatus();
+  if (fresh.node_size() == 0 && fresh.library().function_size() == 0) return absl::OkStatus();
   ImportOptions options;
   for (const tensorflow::NodeDef& node : fresh.node()) {
     for (const std::string& input : node.input()) {

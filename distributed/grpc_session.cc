@@ -114,17 +114,25 @@ class GrpcMaster : public MasterInterface {
   }
   StatusOr<StepResult> RunCallable(const tensorflow::RunCallableRequest& request,
                                    absl::Span<const Tensor> feeds,
-                                   const tensorflow::RunOptions*) override {
+                                   const tensorflow::RunOptions* options) override {
     MessageWriter writer;
     writer.AddMessage(request);
     for (const Tensor& feed : feeds) RETURN_IF_ERROR(writer.AddTensor(kRunCallableFeed, feed));
     ASSIGN_OR_RETURN(const grpc::ByteBuffer bytes, writer.Finish());
-    ASSIGN_OR_RETURN(
-        const grpc::ByteBuffer answer,
-        channel_->Call(absl::StrCat(kMasterService, "RunCallable"), StepOptions(0), bytes));
+    // The message has no place for options, so the limit is the call's: it cancels the step.
+    RpcOptions call;
+    if (options != nullptr && options->timeout_in_ms() > 0) {
+      call.deadline = absl::Now() + absl::Milliseconds(options->timeout_in_ms());
+    }
+    const StatusOr<grpc::ByteBuffer> answer =
+        channel_->Call(absl::StrCat(kMasterService, "RunCallable"), call, bytes);
+    if (absl::IsDeadlineExceeded(answer.status()) && absl::Now() >= call.deadline) {
+      return absl::DeadlineExceededError("Timed out waiting for notification");
+    }
+    RETURN_IF_ERROR(answer.status());
     tensorflow::RunCallableResponse response;
     std::vector<DecodedTensor> tensors;
-    RETURN_IF_ERROR(DecodeMessage("RunCallableResponse", answer, kRunCallableFetch,
+    RETURN_IF_ERROR(DecodeMessage("RunCallableResponse", *answer, kRunCallableFetch,
                                   TensorField::kTensor, &tensors, &response));
     return ResultOf(std::move(tensors), response.mutable_metadata());
   }
@@ -147,9 +155,10 @@ class GrpcMaster : public MasterInterface {
  private:
   // Says every 10 s that the master is missing.
   Status AwaitServer(absl::Duration timeout, absl::Time deadline) {
+    absl::Time next_log = absl::Now() + kWaitLogPeriod;
     for (;;) {
       RpcOptions options;
-      options.deadline = std::min(deadline, absl::Now() + kWaitLogPeriod);
+      options.deadline = std::min(deadline, next_log);
       options.wait_for_ready = true;
       ASSIGN_OR_RETURN(const grpc::ByteBuffer bytes, Encode(tensorflow::GetStatusRequest()));
       const Status status =
@@ -160,7 +169,10 @@ class GrpcMaster : public MasterInterface {
             absl::StrCat("Session: the master at ", channel_->address(), " must answer within ",
                          absl::FormatDuration(timeout), ", got no answer"));
       }
-      LogInfo("CreateSession still waiting for response from master: ", channel_->address());
+      if (absl::Now() >= next_log) {
+        LogInfo("CreateSession still waiting for response from master: ", channel_->address());
+        next_log = absl::Now() + kWaitLogPeriod;
+      }
       // A refusal may come at once.
       if (absl::IsUnavailable(status)) absl::SleepFor(absl::Milliseconds(100));
     }
@@ -238,7 +250,7 @@ void FinishStep(ServerCall* call, const tensorflow::RunStepRequest& request,
     response.mutable_metadata()->Swap(&result->metadata);
   } else {
     response.set_status_code(static_cast<tensorflow::error::Code>(status.code()));
-    response.set_status_error_message(std::string(status.message()));
+    response.set_status_error_message(WireText(status.message()));
   }
   writer.AddMessage(response);
   const StatusOr<grpc::ByteBuffer> message = writer.Finish();
@@ -472,8 +484,14 @@ class GrpcSession : public Session {
       return wanted;
     }
   };
-  static std::vector<Tensor> Arrange(const Wanted& wanted, absl::Span<const Tensor> fed,
-                                     std::vector<Tensor> fetched) {
+  static StatusOr<std::vector<Tensor>> Arrange(const Wanted& wanted, absl::Span<const Tensor> fed,
+                                               std::vector<Tensor> fetched) {
+    // A master may be another program.
+    if (fetched.size() != wanted.fetches.size()) {
+      return absl::InternalError(absl::StrCat("Session: the master must answer with ",
+                                              wanted.fetches.size(), " tensors, got ",
+                                              fetched.size()));
+    }
     std::vector<Tensor> results;
     for (const Wanted::Result& result : wanted.results) {
       results.push_back(result.fed ? fed[result.index] : fetched[result.index]);
@@ -610,14 +628,15 @@ std::map<std::string, RpcServer::Handler> MasterHandlers(Master* master, IoPool*
                              }
                              // The answer must arrive before the client's own end.
                              timeout -= std::min(absl::Milliseconds(500), timeout / 10);
-                             return master->CreateSession(request, timeout, kDefaultMaxCachedPlans,
-                                                          response);
+                             return master->CreateSessionFor(call->cancellation(), request, timeout,
+                                                             kDefaultMaxCachedPlans, response);
                            }));
   add("ExtendSession", Blocking<ExtendSessionRequest, ExtendSessionResponse>(
                            "ExtendSession", pool,
-                           [master](ServerCall*, const ExtendSessionRequest& request,
+                           [master](ServerCall* call, const ExtendSessionRequest& request,
                                     ExtendSessionResponse* response) {
-                             return master->ExtendSession(request, response);
+                             return master->ExtendSessionFor(call->cancellation(), request,
+                                                             response);
                            }));
   add("MakeCallable", Blocking<MakeCallableRequest, MakeCallableResponse>(
                           "MakeCallable", pool,

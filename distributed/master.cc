@@ -44,6 +44,18 @@ StatusOr<std::shared_ptr<MasterSession>> Master::FindSession(const std::string& 
 Status Master::CreateSession(const tensorflow::CreateSessionRequest& request,
                              absl::Duration timeout, int max_cached_plans,
                              tensorflow::CreateSessionResponse* response) {
+  return CreateSessionFor(nullptr, request, timeout, max_cached_plans, response);
+}
+
+Status Master::ExtendSession(const tensorflow::ExtendSessionRequest& request,
+                             tensorflow::ExtendSessionResponse* response) {
+  return ExtendSessionFor(nullptr, request, response);
+}
+
+Status Master::CreateSessionFor(CancellationManager* caller,
+                                const tensorflow::CreateSessionRequest& request,
+                                absl::Duration timeout, int max_cached_plans,
+                                tensorflow::CreateSessionResponse* response) {
   tensorflow::ConfigProto config = options_.default_config;
   if (request.config().device_filters_size() > 0) config.clear_device_filters();
   config.MergeFrom(request.config());
@@ -53,10 +65,14 @@ Status Master::CreateSession(const tensorflow::CreateSessionRequest& request,
     MutexLock lock(&mu_);
     RETURN_IF_ERROR(shut_down_);
   }
-  Status status = session->Create(&shutdown_);
+  const MasterSession::WaitEnds ends{&shutdown_, caller};
+  Status status = session->Create(ends);
   int64_t version = 0;
   if (status.ok() && request.graph_def().node_size() > 0) {
-    status = session->Extend(request.graph_def(), 0, &shutdown_, &version);
+    status = session->Extend(request.graph_def(), 0, ends, &version);
+  }
+  if (status.ok() && caller != nullptr && caller->IsCancelled()) {
+    status = absl::CancelledError("Session: its client has gone, nobody would close it");
   }
   if (status.ok()) {
     MutexLock lock(&mu_);
@@ -72,13 +88,14 @@ Status Master::CreateSession(const tensorflow::CreateSessionRequest& request,
   return absl::OkStatus();
 }
 
-Status Master::ExtendSession(const tensorflow::ExtendSessionRequest& request,
-                             tensorflow::ExtendSessionResponse* response) {
+Status Master::ExtendSessionFor(CancellationManager* caller,
+                                const tensorflow::ExtendSessionRequest& request,
+                                tensorflow::ExtendSessionResponse* response) {
   ASSIGN_OR_RETURN(const std::shared_ptr<MasterSession> session,
                    FindSession(request.session_handle()));
   int64_t version = 0;
-  RETURN_IF_ERROR(
-      session->Extend(request.graph_def(), request.current_graph_version(), &shutdown_, &version));
+  RETURN_IF_ERROR(session->Extend(request.graph_def(), request.current_graph_version(),
+                                  {&shutdown_, caller}, &version));
   response->set_new_graph_version(version);
   return absl::OkStatus();
 }

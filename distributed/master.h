@@ -55,6 +55,14 @@ class Master : public MasterInterface {
                      tensorflow::ListDevicesResponse* response) override;
   Status Reset(const tensorflow::ResetRequest& request) override;
 
+  // As CreateSession and ExtendSession, for a client that may go away: that ends the wait for tasks
+  // with Cancelled, and no session is left.
+  Status CreateSessionFor(CancellationManager* caller,
+                          const tensorflow::CreateSessionRequest& request, absl::Duration timeout,
+                          int max_cached_plans, tensorflow::CreateSessionResponse* response);
+  Status ExtendSessionFor(CancellationManager* caller,
+                          const tensorflow::ExtendSessionRequest& request,
+                          tensorflow::ExtendSessionResponse* response);
   // As RunStep and RunCallable, but once the signature is compiled no thread waits. `cancellation`
   // (may be null) outlives `done`.
   void RunStepAsync(const tensorflow::RunStepRequest& request, absl::Span<const NamedTensor> feeds,

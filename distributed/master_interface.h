@@ -50,7 +50,7 @@ class MasterInterface {
   virtual Status MakeCallable(const tensorflow::MakeCallableRequest& request,
                               tensorflow::MakeCallableResponse* response) = 0;
   // `feeds` in the order of the callable's, in place of request.feed. `options` (may be null)
-  // replaces the callable's own; only a master of this process gets it.
+  // replaces the callable's own; of it only timeout_in_ms travels over a network.
   virtual StatusOr<StepResult> RunCallable(const tensorflow::RunCallableRequest& request,
                                            absl::Span<const Tensor> feeds,
                                            const tensorflow::RunOptions* options) = 0;

@@ -66,8 +66,7 @@ StatusOr<std::vector<std::string>> MasterSession::TasksNamedBy(
   return result;
 }
 
-Status MasterSession::Connect(const std::vector<std::string>& tasks,
-                              CancellationManager* shutdown) {
+Status MasterSession::Connect(const std::vector<std::string>& tasks, const WaitEnds& ends) {
   std::vector<std::shared_ptr<Transport>> fresh;
   absl::flat_hash_set<std::string> seen;
   {
@@ -87,35 +86,62 @@ Status MasterSession::Connect(const std::vector<std::string>& tasks,
   await.own_task = options_->task;
   await.timeout = timeout_;
   await.clock = options_->clock;
-  await.shutdown = shutdown;
+  await.shutdown = ends.shutdown;
+  await.caller = ends.caller;
   ASSIGN_OR_RETURN(const std::vector<ReachedTask> reached, AwaitTasks(fresh, await));
   // All are there: the session is made known to them.
   tensorflow::CreateWorkerSessionRequest request;
   request.set_session_handle(handle_);
   request.set_isolate_session_state(config_.isolate_session_state());
-  RETURN_IF_ERROR(OpenWorkerSessions(reached, request));
-  MutexLock lock(&mu_);
-  for (const ReachedTask& task : reached) {
-    tasks_[task.transport->task()] = task.transport;
-    devices_.insert(devices_.end(), task.devices.begin(), task.devices.end());
+  // The workers learn whose session it is, so that those of this task's earlier lives can go.
+  for (const tensorflow::DeviceAttributes& device : OwnDevices(reached)) {
+    *request.add_cluster_device_attributes() = device;
   }
-  return absl::OkStatus();
+  RETURN_IF_ERROR(OpenWorkerSessions(reached, request));
+  Status closed;
+  {
+    MutexLock lock(&mu_);
+    closed = closed_;
+    for (const ReachedTask& task : reached) {
+      // Another Extend may have been faster.
+      if (!closed.ok() || !tasks_.emplace(task.transport->task(), task.transport).second) continue;
+      devices_.insert(devices_.end(), task.devices.begin(), task.devices.end());
+    }
+  }
+  if (!closed.ok()) CloseWorkerSessions(fresh, handle_);
+  return closed;
 }
 
-Status MasterSession::Create(CancellationManager* shutdown) {
+std::vector<tensorflow::DeviceAttributes> MasterSession::OwnDevices(
+    absl::Span<const ReachedTask> reached) const {
+  for (const ReachedTask& task : reached) {
+    if (task.transport->task() == options_->task) return task.devices;
+  }
+  std::vector<tensorflow::DeviceAttributes> result;
+  MutexLock lock(&mu_);
+  for (const tensorflow::DeviceAttributes& device : devices_) {
+    if (IsOwn(device)) result.push_back(device);
+  }
+  return result;
+}
+
+bool MasterSession::IsOwn(const tensorflow::DeviceAttributes& device) const {
+  return absl::StartsWith(device.name(), absl::StrCat(options_->task, "/"));
+}
+
+Status MasterSession::Create(const WaitEnds& ends) {
   if (config_.use_per_session_threads() || config_.session_inter_op_thread_pool_size() > 0) {
     return absl::InvalidArgumentError(
         "Distributed session does not support session thread pool options.");
   }
   ASSIGN_OR_RETURN(const std::vector<std::string> tasks, TasksFromTheStart());
-  return Connect(tasks, shutdown);
+  return Connect(tasks, ends);
 }
 
 void MasterSession::ListDevices(tensorflow::ListDevicesResponse* response) const {
   MutexLock lock(&mu_);
   for (const auto& device : devices_) {
-    const bool own = absl::StartsWith(device.name(), absl::StrCat(options_->task, "/"));
-    *(own ? response->add_local_device() : response->add_remote_device()) = device;
+    *(IsOwn(device) ? response->add_local_device() : response->add_remote_device()) = device;
   }
 }
 
@@ -157,11 +183,16 @@ Status MasterSession::Usable() const {
   return broken_;
 }
 
+Status MasterSession::Closed() const {
+  MutexLock lock(&mu_);
+  return closed_;
+}
+
 Status MasterSession::Extend(const tensorflow::GraphDef& graph, int64_t version,
-                             CancellationManager* shutdown, int64_t* new_version) {
+                             const WaitEnds& ends, int64_t* new_version) {
   RETURN_IF_ERROR(Usable());
   ASSIGN_OR_RETURN(const std::vector<std::string> tasks, TasksNamedBy(graph));
-  RETURN_IF_ERROR(Connect(tasks, shutdown));
+  RETURN_IF_ERROR(Connect(tasks, ends));
   MutexLock lock(&graph_mu_);
   if (version != version_) {
     return absl::AbortedError(
@@ -210,10 +241,17 @@ StatusOr<std::shared_ptr<CompiledStep>> MasterSession::Compile(const RunSignatur
   {
     MutexLock lock(&graph_mu_);
     if (auto found = FindCompiled(key)) return found;  // somebody else was faster
-    ASSIGN_OR_RETURN(fresh, CompileStep(graph_, signature, Target()));
+    StatusOr<std::shared_ptr<CompiledStep>> made = CompileStep(graph_, signature, Target());
+    if (!made.ok()) {
+      // Closing takes the session's tasks away from under a compilation.
+      RETURN_IF_ERROR(Closed());
+      return made.status();
+    }
+    fresh = *std::move(made);
   }
   std::shared_ptr<CompiledStep> dropped;  // its graphs are deregistered without the lock
   MutexLock lock(&mu_);
+  RETURN_IF_ERROR(closed_);
   const auto [it, inserted] = compiled_.emplace(key, Recent::iterator());
   if (!inserted) return it->second->second;
   recent_.emplace_front(key, fresh);

@@ -37,6 +37,7 @@
 #include "distributed/compiled_step.h"
 #include "distributed/master_options.h"
 #include "distributed/master_step.h"
+#include "distributed/task_connector.h"
 #include "graph/graph.h"
 #include "graph/placer.h"
 #include "proto/master.pb.h"
@@ -57,10 +58,15 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
 
   const std::string& handle() const { return handle_; }
 
-  // Connects to the tasks that the session needs from the start. `shutdown` ends the wait.
-  Status Create(CancellationManager* shutdown);
+  // What ends a wait for tasks early: the server stops, or the client has gone (may be null).
+  struct WaitEnds {
+    CancellationManager* shutdown;
+    CancellationManager* caller = nullptr;
+  };
+  // Connects to the tasks that the session needs from the start.
+  Status Create(const WaitEnds& ends);
   // Aborted unless the graph has `version`; gives it the next one.
-  Status Extend(const tensorflow::GraphDef& graph, int64_t version, CancellationManager* shutdown,
+  Status Extend(const tensorflow::GraphDef& graph, int64_t version, const WaitEnds& ends,
                 int64_t* new_version);
   StatusOr<std::shared_ptr<CompiledStep>> Compile(const RunSignature& signature);
   // `done` gets the result. With options.block it has been called when this returns.
@@ -86,8 +92,12 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
   StatusOr<std::vector<std::string>> TasksFromTheStart() const;
   StatusOr<std::vector<std::string>> TasksNamedBy(const tensorflow::GraphDef& graph) const;
   // Those of `tasks` that are not connected yet.
-  Status Connect(const std::vector<std::string>& tasks, CancellationManager* shutdown);
+  Status Connect(const std::vector<std::string>& tasks, const WaitEnds& ends);
+  bool IsOwn(const tensorflow::DeviceAttributes& device) const;
+  // Of the master's task, which is in `reached` or connected.
+  std::vector<tensorflow::DeviceAttributes> OwnDevices(absl::Span<const ReachedTask> reached) const;
   Status Usable() const;
+  Status Closed() const;
   CompileTarget Target() ABSL_EXCLUSIVE_LOCKS_REQUIRED(graph_mu_);
   std::shared_ptr<CompiledStep> FindCompiled(const std::string& key);
 

@@ -9,6 +9,7 @@
 #include "core/notification.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/testing/small_model.h"
+#include "distributed/testing/unreachable_task.h"
 #include "distributed/worker.h"
 #include "gtest/gtest.h"
 
@@ -18,68 +19,6 @@ namespace {
 constexpr char kPs0[] = "/job:ps/replica:0/task:0";
 constexpr char kWorker0[] = "/job:worker/replica:0/task:0";
 constexpr char kWorker1[] = "/job:worker/replica:0/task:1";
-
-// Answers nothing until the call is cancelled: a task that is not there.
-class AbsentTask : public Transport {
- public:
-  explicit AbsentTask(std::string task) : task_(std::move(task)) {}
-  const std::string& task() const override { return task_; }
-  const std::string& address() const override { return address_; }
-  void GetStatus(const CallOptions& options, tensorflow::GetStatusResponse*, Done done) override {
-    asked.fetch_add(1);
-    auto shared = std::make_shared<Done>(std::move(done));
-    CancellationManager::Token token;
-    if (!options.cancellation->Register(
-            &token, [shared] { (*shared)(absl::CancelledError("cancelled")); })) {
-      (*shared)(absl::CancelledError("cancelled"));
-    }
-  }
-  void CreateWorkerSession(const CallOptions&, const tensorflow::CreateWorkerSessionRequest&,
-                           Done done) override {
-    done(Gone());
-  }
-  void DeleteWorkerSession(const CallOptions&, const tensorflow::DeleteWorkerSessionRequest&,
-                           Done done) override {
-    done(Gone());
-  }
-  void RegisterGraph(const CallOptions&, const tensorflow::RegisterGraphRequest&,
-                     tensorflow::RegisterGraphResponse*, Done done) override {
-    done(Gone());
-  }
-  void DeregisterGraph(const CallOptions&, const tensorflow::DeregisterGraphRequest&,
-                       Done done) override {
-    done(Gone());
-  }
-  void CleanupGraph(const CallOptions&, const tensorflow::CleanupGraphRequest&,
-                    Done done) override {
-    done(Gone());
-  }
-  void CleanupAll(const CallOptions&, const tensorflow::CleanupAllRequest&, Done done) override {
-    done(Gone());
-  }
-  void RunGraph(const CallOptions&, const tensorflow::RunGraphRequest&,
-                absl::Span<const NamedTensor>, bool, tensorflow::RunGraphResponse*,
-                std::vector<NamedTensor>*, Done done) override {
-    done(Gone());
-  }
-  void RecvTensor(const CallOptions&, const tensorflow::RecvTensorRequest&, NamedTensor*,
-                  Done done) override {
-    done(Gone());
-  }
-  void Pull(const CallOptions&, const PullRequest&, std::shared_ptr<PullSink> sink) override {
-    sink->OnDone(Gone());
-  }
-  void Push(const CallOptions&, int64_t, absl::Span<const NamedTensor>, Done done) override {
-    done(Gone());
-  }
-
-  std::atomic<int> asked{0};
-
- private:
-  Status Gone() const { return absl::UnavailableError(absl::StrCat(task_, " is gone")); }
-  const std::string task_;
-  const std::string address_ = "ps.example:2222";
-};
 
 class MasterTest : public ::testing::Test {
  protected:
@@ -209,6 +148,31 @@ class MasterTest : public ::testing::Test {
     MasterTest* const test_;
     const std::string task_;
   };
+
+  // A redirect that lets a test act, or refuse, when a call arrives.
+  class Hooked : public Redirect {
+   public:
+    using Redirect::Redirect;
+    void CreateWorkerSession(const CallOptions& o, const tensorflow::CreateWorkerSessionRequest& r,
+                             Done d) override {
+      const Status status = on_create ? on_create() : absl::OkStatus();
+      if (!status.ok()) return d(status);
+      Redirect::CreateWorkerSession(o, r, std::move(d));
+    }
+    void RegisterGraph(const CallOptions& o, const tensorflow::RegisterGraphRequest& r,
+                       tensorflow::RegisterGraphResponse* s, Done d) override {
+      if (on_register) on_register();
+      Redirect::RegisterGraph(o, r, s, std::move(d));
+    }
+    std::function<Status()> on_create;
+    std::function<void()> on_register;
+  };
+  std::shared_ptr<Hooked> Hook(const std::string& task) {
+    auto hooked = std::make_shared<Hooked>(this, task);
+    MutexLock lock(&mu_);
+    replaced_[task] = hooked;
+    return hooked;
+  }
 
   ClusterSpec cluster_;
   Mutex mu_;
@@ -400,6 +364,94 @@ TEST_F(MasterTest, StoppingTheServerEndsTheWaitForTasks) {
   master->Shutdown(absl::AbortedError("Shutdown"));
   waiting.join();
   EXPECT_STATUS(status, absl::StatusCode::kAborted, "");
+}
+
+TEST_F(MasterTest, SignaturesWhoseNamesJoinToOneTextAreTwo) {
+  Master* const master = NewMaster(kWorker0);
+  Scope root;
+  const Scope on = root.WithDevice(kWorker0);
+  for (const char* name : {"a", "a/b", "b/c", "c"}) {
+    Const(on.WithName(name), absl::string_view(name) == "a" ? 1.0f : 2.0f);
+  }
+  const std::string session = NewSessionOn(master, root);
+  ASSERT_OK_AND_ASSIGN(const StepResult first, Run(master, session, {}, {"a"}, {"b/c"}));
+  ExpectTensorEqual(first.fetches[0], Tensor::Scalar(1.0f));
+  ASSERT_OK_AND_ASSIGN(const StepResult second, Run(master, session, {}, {"a/b"}, {"c"}));
+  ExpectTensorEqual(second.fetches[0], Tensor::Scalar(2.0f));
+}
+
+TEST_F(MasterTest, ASessionThatCannotBeMadeLeavesNothingOnTheTasks) {
+  Master* const master = NewMaster(kWorker0);
+  Hook(kPs0)->on_create = [] { return absl::UnavailableError("Socket closed"); };
+  tensorflow::CreateSessionResponse response;
+  EXPECT_STATUS(master->CreateSession({}, absl::Seconds(30), 16, &response),
+                absl::StatusCode::kUnavailable, "From /job:ps/replica:0/task:0:\nSocket closed");
+  EXPECT_EQ(workers_[kWorker0]->num_sessions(), 0);
+  EXPECT_EQ(workers_[kPs0]->num_sessions(), 0);
+}
+
+TEST_F(MasterTest, ASessionForAClientThatHasGoneIsNotKept) {
+  Master* const master = NewMaster(kWorker0);
+  CancellationManager client;
+  Hook(kPs0)->on_create = [&] {
+    client.StartCancel();
+    return absl::OkStatus();
+  };
+  tensorflow::CreateSessionResponse response;
+  EXPECT_STATUS(master->CreateSessionFor(&client, {}, absl::Seconds(30), 16, &response),
+                absl::StatusCode::kCancelled, "its client has gone");
+  EXPECT_EQ(workers_[kWorker0]->num_sessions(), 0);
+  EXPECT_EQ(workers_[kPs0]->num_sessions(), 0);
+}
+
+TEST_F(MasterTest, SessionsOfAMasterThatDiedEndWhenItsTaskComesBack) {
+  const SmallModel model = MakeSmallModel();
+  Master* const first = NewMaster(kWorker0);
+  const std::string lost = NewSessionOn(first, model.root);
+  ASSERT_OK(Run(first, lost, {}, {}, {"init"}));
+  const std::string other = NewSessionOn(NewMaster(kWorker1), model.root);
+  EXPECT_EQ(workers_[kPs0]->num_sessions(), 2);
+  // The process of worker 0 is killed: nobody closes its session.
+  Restart(kWorker0);
+  Master* const second = NewMaster(kWorker0);
+  const std::string fresh = NewSessionOn(second, model.root);
+  EXPECT_EQ(workers_[kPs0]->num_sessions(),
+            2);  // that of worker 1, and the new one
+  // A second session of the same life harms nobody; neither do the variables'
+  // values.
+  const std::string sibling = NewSessionOn(second, model.root);
+  EXPECT_EQ(workers_[kPs0]->num_sessions(), 3);
+  EXPECT_OK(Run(second, fresh, {}, {model.w.value.name()}, {}));
+  EXPECT_OK(Run(second, sibling, {}, {model.w.value.name()}, {}));
+}
+
+TEST_F(MasterTest, ClosingWhileASignatureIsCompiledSaysThatTheSessionWasClosed) {
+  Master* const master = NewMaster(kWorker0);
+  const auto ps = Hook(kPs0);
+  const SmallModel model = MakeSmallModel();
+  const std::string session = NewSessionOn(master, model.root);
+  tensorflow::CloseSessionRequest close;
+  close.set_session_handle(session);
+  ps->on_register = [&] { EXPECT_OK(master->CloseSession(close)); };
+  EXPECT_STATUS(Run(master, session, {}, {}, {"init"}), absl::StatusCode::kCancelled,
+                "Session has been closed.");
+}
+
+TEST_F(MasterTest, ClosingWhileTheGraphIsExtendedLeavesNothingOnTheTasks) {
+  Master* const master = NewMaster(kWorker0);
+  const std::string session = NewSessionOn(master, Scope());
+  tensorflow::CloseSessionRequest close;
+  close.set_session_handle(session);
+  Hook(kWorker1)->on_create = [&] { return master->CloseSession(close); };
+  Scope root;
+  Const(root.WithDevice("/job:worker/task:1").WithName("one"), 1.0f);
+  tensorflow::ExtendSessionRequest extend;
+  extend.set_session_handle(session);
+  *extend.mutable_graph_def() = *root.ToGraphDef();
+  tensorflow::ExtendSessionResponse extended;
+  EXPECT_STATUS(master->ExtendSession(extend, &extended), absl::StatusCode::kCancelled,
+                "Session has been closed.");
+  EXPECT_EQ(workers_[kWorker1]->num_sessions(), 0);
 }
 
 TEST_F(MasterTest, ASessionTalksOnlyToTheTasksItNeeds) {

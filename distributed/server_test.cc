@@ -5,6 +5,7 @@
 
 #include <grpcpp/support/slice.h>
 #include <signal.h>
+#include <sys/mman.h>
 
 #include <map>
 #include <thread>
@@ -14,14 +15,18 @@
 #include "core/notification.h"
 #include "core/testing/free_port.h"
 #include "core/testing/tensor_testing.h"
+#include "distributed/grpc_session.h"
 #include "distributed/grpc_transport.h"
 #include "distributed/rpc.h"
 #include "distributed/tensor_coding.h"
 #include "distributed/testing/small_model.h"
+#include "graph/op_registry.h"
+#include "graph/shape_inference.h"
 #include "gtest/gtest.h"
 #include "ops/gather.h"
 #include "ops/reshape.h"
 #include "ops/state.h"
+#include "runtime/kernel.h"
 #include "runtime/session.h"
 
 namespace millrace {
@@ -74,6 +79,45 @@ class Cluster {
   std::string cluster_;
   std::map<std::string, std::unique_ptr<Server>> servers_;
 };
+
+// More than one message may have; its pages are all the same one.
+constexpr int64_t kHugeElements = (int64_t{1} << 29) + 1024;
+
+Status VectorOutput(InferenceContext* c) {
+  c->set_output(0, PartialShape::UnknownOfRank(1));
+  return absl::OkStatus();
+}
+
+class HugeKernel : public Kernel {
+ public:
+  Status Compute(KernelContext* ctx) const override {
+    const size_t size = static_cast<size_t>(kHugeElements) * sizeof(float);
+    void* const pages =
+        mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (pages == MAP_FAILED) return absl::ResourceExhaustedError("no address space");
+    BufferRef buffer = Buffer::External(pages, size, [pages, size] { munmap(pages, size); });
+    ASSIGN_OR_RETURN(Tensor huge, Tensor::FromBuffer(DT_FLOAT, *Shape::Make({kHugeElements}),
+                                                     std::move(buffer), 0));
+    ctx->set_output(0, std::move(huge));
+    return absl::OkStatus();
+  }
+};
+
+class QuoteBytesKernel : public Kernel {
+ public:
+  Status Compute(KernelContext*) const override {
+    return absl::InvalidArgumentError("text must be a number, got '\xff\xfe'");
+  }
+};
+
+const OpRegistration kHuge =
+    OpSpec("TestHuge").Output("y: float").Stateful().Shape(VectorOutput).NotDifferentiable();
+const OpRegistration kQuoteBytes =
+    OpSpec("TestQuoteBytes").Output("y: float").Stateful().Shape(VectorOutput).NotDifferentiable();
+const KernelRegistration kHugeKernel = KernelFor<HugeKernel>("TestHuge");
+const KernelRegistration kQuoteBytesKernel = KernelFor<QuoteBytesKernel>("TestQuoteBytes");
+
+Output Source(ScopeAt at, const char* op) { return NodeBuilder(at, op).Finish().output(0); }
 
 std::vector<Feed> Batch(const SmallModel& model) {
   return {{model.x, Tensor::Vector<float>({-1, 0, 1})},
@@ -172,7 +216,7 @@ TEST(ServerTest, ClientsOfAnotherProcessReachTheMasterOverTheNetwork) {
   const SmallModel model = MakeSmallModel();
   SessionOptions options;
   // Another name of the same server: it is not taken for the one of this process.
-  options.target = absl::StrCat("grpc://127.0.0.1:", cluster.server("worker", 0)->port());
+  options.target = absl::StrCat("grpc://localhost:", cluster.server("worker", 0)->port());
   options.creation_timeout = absl::Seconds(30);
   const auto before = RpcCallsBegun();
   ASSERT_OK_AND_ASSIGN(const auto session, NewSession(options));
@@ -448,6 +492,124 @@ TEST(ServerTest, RecvTensorAndPushServeSingleTensors) {
                 "Invalid rendezvous key");
   EXPECT_STATUS(push(5, "nonsense", Tensor::Scalar(1.0f)), absl::StatusCode::kInvalidArgument,
                 "Invalid rendezvous key");
+}
+
+TEST(ServerTest, ATensorThatCannotTravelEndsTheStepAtOnce) {
+  Cluster cluster;
+  Scope root;
+  const Scope ps = root.WithDevice("/job:ps/task:0");
+  const Scope worker = root.WithDevice("/job:worker/task:0");
+  // The ps waits for what the worker makes of the tensor.
+  const Output there = Identity(worker, Source(ps.WithName("huge"), "TestHuge"));
+  const Output back = Identity(ps.WithName("back"), there);
+  const auto session = cluster.NewSession(root);
+  ASSERT_NE(session, nullptr);
+  tensorflow::RunOptions options;
+  options.set_timeout_in_ms(20'000);
+  const std::vector<FetchName> targets = {back.op()};
+  EXPECT_STATUS(session->Run(options, {}, {}, targets, nullptr),
+                absl::StatusCode::kResourceExhausted, "must be below 2 GiB");
+}
+
+TEST(ServerTest, ErrorsThatQuoteAnyBytesArrive) {
+  Cluster cluster;
+  Scope root;
+  const Output bad = Source(root.WithDevice("/job:ps/task:0").WithName("bad"), "TestQuoteBytes");
+  const Output after = Identity(root.WithDevice("/job:worker/task:0"), bad);
+  const std::string text = "text must be a number, got '\\xff\\xfe'";
+  const auto session = cluster.NewSession(root);
+  ASSERT_NE(session, nullptr);
+  EXPECT_STATUS(session->Run({}, {after}), absl::StatusCode::kInvalidArgument, text);
+  // A client of another process.
+  SessionOptions options;
+  options.target = absl::StrCat("grpc://localhost:", cluster.server("worker", 0)->port());
+  ASSERT_OK_AND_ASSIGN(const auto remote, NewSession(options));
+  ASSERT_OK(remote->Extend(root));
+  EXPECT_STATUS(remote->Run({}, {after}), absl::StatusCode::kInvalidArgument, text);
+}
+
+TEST(ServerTest, LongErrorsOfAnyAlphabetFitIntoTheTrailers) {
+  RpcServer::Options options;
+  options.address = absl::StrCat("127.0.0.1:", FreePort());
+  std::string text;
+  for (int i = 0; i < 3000; ++i) text += "\u00e4";
+  options.handlers["/test/Fail"] = [&](std::shared_ptr<ServerCall> call, const grpc::ByteBuffer&) {
+    call->FinishWithStatus(absl::OutOfRangeError(text));
+  };
+  const std::string address = options.address;
+  ASSERT_OK_AND_ASSIGN(const auto server, RpcServer::Start(std::move(options)));
+  RpcOptions call;
+  call.deadline = absl::Now() + absl::Seconds(20);
+  call.wait_for_ready = true;
+  const grpc::Slice nothing;
+  EXPECT_STATUS(RpcChannel::Make(address)->Call("/test/Fail", call, grpc::ByteBuffer(&nothing, 1)),
+                absl::StatusCode::kOutOfRange, "\u00e4\u00e4\u00e4");
+}
+
+TEST(ServerTest, APreparedStepsTimeLimitHoldsOverTheNetwork) {
+  Cluster cluster;
+  Scope root;
+  const Output wait = TestWait(root.WithDevice("/job:ps/task:0").WithName("wait"));
+  SessionOptions options;
+  options.target = absl::StrCat("grpc://localhost:", cluster.server("worker", 0)->port());
+  ASSERT_OK_AND_ASSIGN(const auto session, NewSession(options));
+  ASSERT_OK(session->Extend(root));
+  ASSERT_OK_AND_ASSIGN(const auto step, session->Prepare({{}, {wait.name()}, {}}));
+  tensorflow::RunOptions limit;
+  limit.set_timeout_in_ms(200);
+  Status ended;
+  std::thread run([&] { ended = step->Run(limit, {}, nullptr).status(); });
+  run.join();
+  EXPECT_STATUS(ended, absl::StatusCode::kDeadlineExceeded, "Timed out waiting for notification");
+}
+
+// A master that answers with nothing.
+class EmptyMaster : public MasterInterface {
+ public:
+  Status CreateSession(const tensorflow::CreateSessionRequest&, absl::Duration, int,
+                       tensorflow::CreateSessionResponse* response) override {
+    response->set_session_handle("empty");
+    return absl::OkStatus();
+  }
+  Status ExtendSession(const tensorflow::ExtendSessionRequest&,
+                       tensorflow::ExtendSessionResponse*) override {
+    return absl::OkStatus();
+  }
+  StatusOr<StepResult> RunStep(const tensorflow::RunStepRequest&,
+                               absl::Span<const NamedTensor>) override {
+    return StepResult();
+  }
+  Status MakeCallable(const tensorflow::MakeCallableRequest&,
+                      tensorflow::MakeCallableResponse* response) override {
+    response->set_handle(1);
+    return absl::OkStatus();
+  }
+  StatusOr<StepResult> RunCallable(const tensorflow::RunCallableRequest&, absl::Span<const Tensor>,
+                                   const tensorflow::RunOptions*) override {
+    return StepResult();
+  }
+  Status ReleaseCallable(const tensorflow::ReleaseCallableRequest&) override {
+    return absl::OkStatus();
+  }
+  Status CloseSession(const tensorflow::CloseSessionRequest&) override { return absl::OkStatus(); }
+  Status ListDevices(const tensorflow::ListDevicesRequest&,
+                     tensorflow::ListDevicesResponse*) override {
+    return absl::OkStatus();
+  }
+  Status Reset(const tensorflow::ResetRequest&) override { return absl::OkStatus(); }
+};
+
+TEST(GrpcSessionTest, AMasterThatAnswersWithTooFewTensorsIsAnError) {
+  RegisterLocalMaster("empty.example:1", std::make_shared<EmptyMaster>());
+  SessionOptions options;
+  options.target = "grpc://empty.example:1";
+  ASSERT_OK_AND_ASSIGN(const auto session, NewSession(options));
+  UnregisterLocalMaster("empty.example:1");
+  EXPECT_STATUS(session->Run({}, {"x"}), absl::StatusCode::kInternal,
+                "the master must answer with 1 tensors, got 0");
+  ASSERT_OK_AND_ASSIGN(const auto step, session->Prepare({{}, {"x"}, {}}));
+  EXPECT_STATUS(step->Run({}), absl::StatusCode::kInternal,
+                "the master must answer with 1 tensors, got 0");
 }
 
 TEST(ServerTest, GarbageIsRefusedAndHarmsNobody) {

@@ -42,6 +42,10 @@ struct Attempts {
   }
 };
 
+Status ClientHasGone() {
+  return absl::CancelledError("Session: its client has gone while the master waited for tasks");
+}
+
 // Asks one task that is not being asked.
 void Ask(const std::shared_ptr<Attempts>& attempts, size_t i, Clock* clock) {
   std::shared_ptr<Transport> transport;
@@ -126,15 +130,22 @@ StatusOr<std::vector<ReachedTask>> AwaitTasks(
     MutexLock lock(&attempts->mu);
     for (const auto& transport : transports) attempts->tasks.emplace_back().transport = transport;
   }
-  CancellationManager::Token token;
-  if (options.shutdown != nullptr && !options.shutdown->Register(&token, [attempts] {
+  CancellationManager::Token shutdown_token, caller_token;
+  if (options.shutdown != nullptr && !options.shutdown->Register(&shutdown_token, [attempts] {
         attempts->Stop(
             absl::AbortedError("Session: the server was stopped while it waited for tasks"));
       })) {
     return absl::AbortedError("Session: the server must be running, got one that has stopped");
   }
-  const Status status = AwaitAnswers(attempts, options);
-  if (options.shutdown != nullptr) options.shutdown->Deregister(token);
+  Status status;
+  if (options.caller != nullptr &&
+      !options.caller->Register(&caller_token, [attempts] { attempts->Stop(ClientHasGone()); })) {
+    status = ClientHasGone();
+  } else {
+    status = AwaitAnswers(attempts, options);
+    if (options.caller != nullptr) options.caller->Deregister(caller_token);
+  }
+  if (options.shutdown != nullptr) options.shutdown->Deregister(shutdown_token);
   if (!status.ok()) {
     attempts->cancellation.StartCancel();
     return status;
@@ -157,10 +168,14 @@ Status OpenWorkerSessions(absl::Span<const ReachedTask> tasks,
                                             calls.Done(static_cast<int>(i)));
   }
   const std::vector<Status>& statuses = calls.Wait();
-  for (size_t i = 0; i < tasks.size(); ++i) {
-    if (!statuses[i].ok()) return FromTask(tasks[i].transport->task(), statuses[i]);
-  }
-  return absl::OkStatus();
+  const auto failed =
+      std::find_if(statuses.begin(), statuses.end(), [](const Status& s) { return !s.ok(); });
+  if (failed == statuses.end()) return absl::OkStatus();
+  // Also on the one that failed: perhaps only its answer was lost.
+  std::vector<std::shared_ptr<Transport>> transports;
+  for (const ReachedTask& task : tasks) transports.push_back(task.transport);
+  CloseWorkerSessions(transports, request.session_handle());
+  return FromTask(tasks[static_cast<size_t>(failed - statuses.begin())].transport->task(), *failed);
 }
 
 void CloseWorkerSessions(absl::Span<const std::shared_ptr<Transport>> tasks,

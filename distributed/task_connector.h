@@ -12,7 +12,7 @@
 // Lifetime: attempts that are still under way when AwaitTasks fails are cancelled; they hold what
 // they need themselves.
 // Failure: DeadlineExceeded names all tasks that did not answer within the timeout, and the first
-// one's last error; Aborted when the server stops.
+// one's last error; Aborted when the server stops; Cancelled when the client has gone.
 
 #include <memory>
 #include <string>
@@ -36,15 +36,16 @@ struct AwaitOptions {
   std::string own_task;  // whose master waits; for the message
   absl::Duration timeout;
   Clock* clock = Clock::Real();
-  // Ends the wait when the server stops.
+  // End the wait: the server stops; the client for whom it is has gone. May be null.
   CancellationManager* shutdown = nullptr;
+  CancellationManager* caller = nullptr;
 };
 
 // In the order given.
 StatusOr<std::vector<ReachedTask>> AwaitTasks(
     absl::Span<const std::shared_ptr<Transport>> transports, const AwaitOptions& options);
 
-// The session `request` on each task; the first error of a task, with its name.
+// The session `request` on each task, or, with the first error of a task and its name, on none.
 Status OpenWorkerSessions(absl::Span<const ReachedTask> tasks,
                           const tensorflow::CreateWorkerSessionRequest& request);
 

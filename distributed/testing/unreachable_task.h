@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_DISTRIBUTED_TESTING_UNREACHABLE_TASK_H_
+#define MILLRACE_DISTRIBUTED_TESTING_UNREACHABLE_TASK_H_
+
+// UnreachableTask: a Transport that answers every call with Unavailable, at
+// once; tests override the calls that they are about.
+//
+// Thread-safety: as Transport. Lifetime: answers come before the calls return.
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "distributed/transport.h"
+
+namespace millrace {
+
+class UnreachableTask : public Transport {
+ public:
+  explicit UnreachableTask(std::string task, std::string address = "ps.example:2222")
+      : task_(std::move(task)), address_(std::move(address)) {}
+
+  const std::string& task() const override { return task_; }
+  const std::string& address() const override { return address_; }
+  void GetStatus(const CallOptions&, tensorflow::GetStatusResponse*, Done done) override {
+    done(Gone());
+  }
+  void CreateWorkerSession(const CallOptions&, const tensorflow::CreateWorkerSessionRequest&,
+                           Done done) override {
+    done(Gone());
+  }
+  void DeleteWorkerSession(const CallOptions&, const tensorflow::DeleteWorkerSessionRequest&,
+                           Done done) override {
+    done(Gone());
+  }
+  void RegisterGraph(const CallOptions&, const tensorflow::RegisterGraphRequest&,
+                     tensorflow::RegisterGraphResponse*, Done done) override {
+    done(Gone());
+  }
+  void DeregisterGraph(const CallOptions&, const tensorflow::DeregisterGraphRequest&,
+                       Done done) override {
+    done(Gone());
+  }
+  void CleanupGraph(const CallOptions&, const tensorflow::CleanupGraphRequest&,
+                    Done done) override {
+    done(Gone());
+  }
+  void CleanupAll(const CallOptions&, const tensorflow::CleanupAllRequest&, Done done) override {
+    done(Gone());
+  }
+  void RunGraph(const CallOptions&, const tensorflow::RunGraphRequest&,
+                absl::Span<const NamedTensor>, bool, tensorflow::RunGraphResponse*,
+                std::vector<NamedTensor>*, Done done) override {
+    done(Gone());
+  }
+  void RecvTensor(const CallOptions&, const tensorflow::RecvTensorRequest&, NamedTensor*,
+                  Done done) override {
+    done(Gone());
+  }
+  void Pull(const CallOptions&, const PullRequest&, std::shared_ptr<PullSink> sink) override {
+    sink->OnDone(Gone());
+  }
+  void Push(const CallOptions&, int64_t, absl::Span<const NamedTensor>, Done done) override {
+    done(Gone());
+  }
+
+ protected:
+  Status Gone() const { return absl::UnavailableError(absl::StrCat(task_, " is gone")); }
+
+ private:
+  const std::string task_, address_;
+};
+
+// Answers GetStatus only when it is cancelled: a task that is not there.
+class AbsentTask : public UnreachableTask {
+ public:
+  using UnreachableTask::UnreachableTask;
+  void GetStatus(const CallOptions& options, tensorflow::GetStatusResponse*, Done done) override {
+    asked.fetch_add(1);
+    auto shared = std::make_shared<Done>(std::move(done));
+    CancellationManager::Token token;
+    if (!options.cancellation->Register(
+            &token, [shared] { (*shared)(absl::CancelledError("cancelled")); })) {
+      (*shared)(absl::CancelledError("cancelled"));
+    }
+  }
+  std::atomic<int> asked{0};
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_DISTRIBUTED_TESTING_UNREACHABLE_TASK_H_
