@@ -36,6 +36,15 @@ bool IsRetryable(const Status& status) {
   return absl::IsUnavailable(status) || absl::IsAborted(status);
 }
 
+// Does `assign` write what a RestoreV2 node has read? TensorFlow puts an Identity between.
+bool AssignsRestored(const Node& assign) {
+  if (assign.op() != "AssignVariableOp" && assign.op() != "Assign") return false;
+  if (assign.num_inputs() < 2) return false;
+  const Node* value = assign.input(1).node;
+  if (value->op() == "Identity" && value->num_inputs() > 0) value = value->input(0).node;
+  return value->op() == "RestoreV2";
+}
+
 // One Saver used by the caller's thread and the service thread.
 class SharedSaver : public Saver {
  public:
@@ -164,9 +173,7 @@ void Supervisor::Impl::CompleteGraph() {
         saver->def().restore_op_name().substr(0, saver->def().restore_op_name().rfind('/') + 1);
     for (const auto& node : root.graph()->nodes()) {
       if (node == nullptr || !absl::StartsWith(node->name(), prefix)) continue;
-      if ((node->op() != "AssignVariableOp" && node->op() != "Assign") || node->num_inputs() < 1) {
-        continue;
-      }
+      if (!AssignsRestored(*node)) continue;
       const auto found = variable_of.find(node->input(0).node);
       if (found != variable_of.end()) restore_target[found->second] = node->name();
     }

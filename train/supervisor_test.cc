@@ -13,6 +13,7 @@
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 #include "ops/constant.h"
+#include "ops/identity.h"
 #include "ops/placeholder.h"
 #include "ops/state.h"
 #include "saver/tensor_bundle.h"
@@ -256,6 +257,32 @@ TEST_F(SupervisorTest, ChiefRestoresOnlyWhatIsMissing) {
   EXPECT_EQ(supervisor.restored_checkpoint(), path);
   EXPECT_EQ(Float(session.get(), model.w.value), 7);
   EXPECT_EQ(Float(session.get(), model.b.value), 2);
+  EXPECT_EQ(Step(session.get(), model), 1);
+}
+
+// The nodes of the caller's Saver are found by what they do, not by the name of its restore op.
+TEST_F(SupervisorTest, WhatIsMissingIsRestoredByTheCallersSaverWhateverItIsCalled) {
+  SaveOne();
+  RestartParameterServers();
+  Model model;
+  ASSERT_OK_AND_ASSIGN(const auto made, Saver::Make(model.root));
+  AssignVariableOp(model.root.WithName("reset"), model.w.handle, Const(model.root, 99.f));
+  Node* const restore = model.root.graph()->FindNode(made->def().restore_op_name());
+  ASSERT_NE(restore, nullptr);
+  tensorflow::SaverDef def = made->def();
+  def.set_restore_op_name(
+      Group(model.root.WithName("restore_everything"), {Operation(restore)}).name());
+  const auto saver = Saver::FromDef(def);
+  {
+    ASSERT_OK(Variables()->Extend(model.root));
+    ASSERT_OK(Variables()->Run({}, {}, {model.b.initializer}).status());
+  }
+  SupervisorOptions options = Options();
+  options.saver = saver.get();
+  Supervisor supervisor(model.root, options);
+  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kTarget));
+  EXPECT_EQ(supervisor.start(), Supervisor::Start::kRestored);
+  EXPECT_EQ(Float(session.get(), model.w.value), 11);
   EXPECT_EQ(Step(session.get(), model), 1);
 }
 
