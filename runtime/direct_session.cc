@@ -5,7 +5,6 @@
 #include <atomic>
 #include <list>
 #include <random>
-#include <set>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -15,17 +14,9 @@
 #include "core/cancellation.h"
 #include "core/io_pool.h"
 #include "core/mutex.h"
-#include "google/protobuf/io/coded_stream.h"
-#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "graph/device_name.h"
-#include "graph/import_export.h"
-#include "graph/partition.h"
-#include "graph/placer.h"
-#include "graph/prune.h"
-#include "graph/shape_inference.h"
-#include "runtime/constant_evaluator.h"
 #include "runtime/executor.h"
-#include "runtime/plan.h"
+#include "runtime/signature_compiler.h"
 #include "runtime/source_lines.h"
 #include "runtime/step_stats.h"
 
@@ -43,88 +34,6 @@ uint64_t RandomIncarnation() {
   return value == 0 ? 1 : value;
 }
 
-// "x" and "x:0" name one tensor; names that do not parse stay as they are, for the error.
-std::string CanonicalTensorName(const std::string& name) {
-  const StatusOr<TensorName> parsed = ParseTensorName(name);
-  if (!parsed.ok() || parsed->index == kControlSlot) return name;
-  return absl::StrCat(parsed->node, ":", parsed->index);
-}
-
-// A list of names as part of a key. Names are a caller's text and may hold any separator, so each
-// list begins with its size and each name with its length.
-template <typename Names, typename NameOf>
-void AppendNames(const Names& names, const NameOf& name_of, std::string* key) {
-  const auto append_size = [key](size_t size) {
-    key->append(reinterpret_cast<const char*>(&size), sizeof(size));
-  };
-  append_size(names.size());
-  for (const auto& item : names) {
-    const std::string& name = name_of(item);
-    append_size(name.size());
-    key->append(name);
-  }
-}
-// The same text for equal lists only.
-std::string SignatureKey(absl::Span<const std::string> feeds, absl::Span<const std::string> fetches,
-                         absl::Span<const std::string> targets) {
-  std::string key;
-  for (const absl::Span<const std::string> names : {feeds, fetches, targets}) {
-    AppendNames(
-        names, [](const std::string& name) -> const std::string& { return name; }, &key);
-  }
-  return key;
-}
-
-// Equal for two definitions that mean the same node.
-std::string CanonicalNode(tensorflow::NodeDef def) {
-  if (const OpEntry* entry = LookUpOp(def.op())) AddDefaultAttrs(entry->def, &def);
-  def.clear_experimental_debug_info();
-  for (std::string& input : *def.mutable_input()) {
-    const StatusOr<TensorName> parsed = ParseTensorName(input);
-    if (parsed.ok() && parsed->index == 0) input = parsed->node;
-  }
-  // Control inputs have no order.
-  auto* inputs = def.mutable_input();
-  std::sort(std::find_if(inputs->begin(), inputs->end(),
-                         [](const std::string& input) { return input[0] == '^'; }),
-            inputs->end());
-  std::string bytes;
-  {
-    google::protobuf::io::StringOutputStream stream(&bytes);
-    google::protobuf::io::CodedOutputStream coded(&stream);
-    coded.SetSerializationDeterministic(true);
-    def.SerializeToCodedStream(&coded);
-  }
-  return bytes;
-}
-
-// A signature that has been compiled, in the order of its sorted names. Immutable but for counters.
-struct Compiled {
-  RunSignature signature;
-  std::vector<DType> feed_types;
-  std::vector<PartialShape> feed_shapes;
-  struct Part {
-    Device* device;
-    std::unique_ptr<Executor> executor;
-  };
-  std::vector<Part> parts;
-  bool has_transfers = false;
-};
-
-// What a caller's lists mean: where each of its tensors is in a Compiled.
-struct Binding {
-  std::shared_ptr<const Compiled> compiled;  // null when there is nothing to run
-  size_t num_feeds = 0;
-  std::vector<size_t> feed_to;  // caller's feed -> feed of compiled
-  struct Source {
-    bool fed;      // else fetched
-    size_t index;  // caller's feed, or fetch of compiled
-  };
-  std::vector<Source> results;            // one per tensor that is returned
-  std::vector<std::string> result_names;  // for messages
-  std::vector<std::string> feed_names;
-};
-
 // A step that is under way, on the stack of its Run.
 struct ActiveStep {
   CancellationManager cancellation;
@@ -139,14 +48,11 @@ class SessionState {
   static StatusOr<std::shared_ptr<SessionState>> Make(const SessionOptions& options);
 
   Status Extend(const tensorflow::GraphDef& def);
-  StatusOr<std::shared_ptr<const Binding>> Bind(absl::Span<const std::string> feeds,
-                                                absl::Span<const std::string> fetches,
-                                                absl::Span<const std::string> targets);
-  // Bind through the cache; `key` is the SignatureKey of the lists.
-  StatusOr<std::shared_ptr<const Binding>> BindCached(const std::string& key,
-                                                      absl::FunctionRef<RunSignature()> signature);
-  StatusOr<std::vector<Tensor>> Run(const tensorflow::RunOptions& options, const Binding& binding,
-                                    absl::Span<const Tensor> feeds,
+  // SignatureCompiler::Bind through the cache; `key` is the SignatureKey of the lists.
+  StatusOr<std::shared_ptr<const SignatureBinding>> BindCached(
+      const std::string& key, absl::FunctionRef<RunSignature()> signature);
+  StatusOr<std::vector<Tensor>> Run(const tensorflow::RunOptions& options,
+                                    const SignatureBinding& binding, absl::Span<const Tensor> feeds,
                                     tensorflow::RunMetadata* metadata);
   void Close();
   void ClearContainers(absl::Span<const std::string> containers);
@@ -156,21 +62,15 @@ class SessionState {
 
  private:
   struct CacheEntry {
-    std::shared_ptr<const Binding> binding;
+    std::shared_ptr<const SignatureBinding> binding;
     std::list<std::string>::iterator place;  // in recent_
   };
 
   SessionState() = default;
-  StatusOr<std::shared_ptr<const Compiled>> FindOrCompile(RunSignature signature)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(compile_mu_);
-  StatusOr<GraphPartitions> MakePartitions(const RunSignature& signature,
-                                           RewrittenSignature* rewritten)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(compile_mu_);
-  PartialShape FeedShape(const std::string& name) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(compile_mu_);
-  Status CheckFeeds(const Binding& binding, absl::Span<const Tensor> feeds) const;
+  Status CheckFeeds(const SignatureBinding& binding, absl::Span<const Tensor> feeds) const;
   Status BeginStep(ActiveStep* step);
   void EndStep(ActiveStep* step);
-  Status RunParts(const tensorflow::RunOptions& options, const Compiled& compiled,
+  Status RunParts(const tensorflow::RunOptions& options, const CompiledSignature& compiled,
                   absl::Span<const Tensor> args, absl::Span<Tensor> results,
                   tensorflow::RunMetadata* metadata);
   Arena* ArenaFor(const tensorflow::RunOptions& options) const;
@@ -179,20 +79,11 @@ class SessionState {
   size_t max_cached_ = 1;
   std::string handle_;
   std::vector<std::unique_ptr<Device>> devices_;
-  std::vector<DeviceInfo> device_infos_;
   std::unique_ptr<Arena> own_arena_;
   Arena* arena_ = nullptr;
-  const KernelRegistrySupport kernel_support_;
-  KernelStore kernels_;
   SourceLines source_lines_;
   std::atomic<int64_t> next_step_id_{1};  // relaxed: hands out numbers
-  std::atomic<int64_t> compilations_{0};  // relaxed: counts only
-
-  Mutex compile_mu_;  // taken before mu_
-  Graph graph_ ABSL_GUARDED_BY(compile_mu_);
-  StatefulPlacements placements_ ABSL_GUARDED_BY(compile_mu_);
-  absl::flat_hash_map<std::string, std::weak_ptr<const Compiled>> compiled_
-      ABSL_GUARDED_BY(compile_mu_);
+  std::unique_ptr<SignatureCompiler> compiler_;
 
   Mutex mu_;
   CondVar step_ended_;
@@ -222,9 +113,11 @@ StatusOr<std::shared_ptr<SessionState>> SessionState::Make(const SessionOptions&
     device->type = "CPU";
     device->incarnation = RandomIncarnation();
     device->resources = std::make_unique<ResourceManager>(device->name);
-    state->device_infos_.push_back({device->name, device->type, device->incarnation});
     state->devices_.push_back(std::move(device));
   }
+
+  state->compiler_ =
+      std::make_unique<SignatureCompiler>(state->devices_, state->config_, state->max_cached_);
 
   // One number: intra-op wins, since loops inside of kernels and nodes share the arena.
   int threads = config.intra_op_parallelism_threads();
@@ -237,207 +130,17 @@ StatusOr<std::shared_ptr<SessionState>> SessionState::Make(const SessionOptions&
   return state;
 }
 
-// --- The graph -----------------------------------------------------------------------------------
+// --- Signatures ----------------------------------------------------------------------------------
 
 Status SessionState::Extend(const tensorflow::GraphDef& def) {
-  MutexLock compile_lock(&compile_mu_);
   {
     MutexLock lock(&mu_);
     if (closed_) return Closed();
   }
-  if (graph_.num_nodes() == 0) return ImportGraphDef(def, {}, &graph_);
-
-  tensorflow::GraphDef fresh;
-  *fresh.mutable_versions() = def.versions();
-  *fresh.mutable_library() = def.library();
-  absl::flat_hash_set<absl::string_view> fresh_names;
-  for (const tensorflow::NodeDef& node : def.node()) {
-    const Node* existing = graph_.FindNode(node.name());
-    if (existing == nullptr) {
-      *fresh.add_node() = node;
-      fresh_names.insert(node.name());
-    } else if (CanonicalNode(graph_.NodeToDef(*existing)) != CanonicalNode(node)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("GraphDef node '", node.name(),
-                       "': a name that the session has must keep its definition, got another one "
-                       "(op ",
-                       node.op(), ", was ", existing->op(), ")"));
-    }
-  }
-  ImportOptions options;
-  for (const tensorflow::NodeDef& node : fresh.node()) {
-    for (const std::string& input : node.input()) {
-      const StatusOr<TensorName> name = ParseTensorName(input);
-      if (!name.ok() || fresh_names.contains(name->node)) continue;
-      Node* source = graph_.FindNode(name->node);
-      if (source == nullptr) continue;  // the import names what is missing
-      options.input_map[input] = {source, std::max(name->index, 0)};
-    }
-  }
-  return ImportGraphDef(fresh, options, &graph_);
+  return compiler_->Extend(def);
 }
 
-// What is known of a tensor's shape: the placeholder's, or what shape inference finds.
-PartialShape SessionState::FeedShape(const std::string& name) const {
-  const StatusOr<TensorName> parsed = ParseTensorName(name);
-  if (!parsed.ok()) return PartialShape();
-  const Node* node = graph_.FindNode(parsed->node);
-  if (node == nullptr) return PartialShape();
-  if (node->op() == "Placeholder" || node->op() == "PlaceholderV2" ||
-      node->op() == "PlaceholderWithDefault") {
-    const StatusOr<PartialShape> shape = GetAttr<PartialShape>(node->def(), "shape");
-    if (!shape.ok()) return PartialShape();
-    // Up to producer 21 a scalar meant "unknown".
-    const bool old = graph_.versions().producer() <= 21;
-    if (old && shape->has_rank() && shape->rank() == 0) return PartialShape();
-    return *shape;
-  }
-  // Inputs first; a node that inference refuses (or a loop) leaves its consumers unknown.
-  ShapeRefiner refiner;
-  absl::flat_hash_set<const Node*> seen;
-  std::vector<std::pair<const Node*, int>> stack = {{node, 0}};
-  seen.insert(node);
-  while (!stack.empty()) {
-    auto& [top, next_input] = stack.back();
-    if (next_input < top->num_inputs()) {
-      const Node* source = top->input(next_input++).node;
-      if (source != nullptr && seen.insert(source).second) stack.emplace_back(source, 0);
-      continue;
-    }
-    refiner.AddNode(*top).IgnoreError();
-    stack.pop_back();
-  }
-  return refiner.OutputShape(*node, parsed->index);
-}
-
-// --- Compiling -----------------------------------------------------------------------------------
-
-StatusOr<GraphPartitions> SessionState::MakePartitions(const RunSignature& signature,
-                                                       RewrittenSignature* rewritten) {
-  ASSIGN_OR_RETURN(RunGraph run, BuildRunGraph(graph_, signature));
-  PlacementOptions placement;
-  placement.allow_soft_placement = config_.allow_soft_placement();
-  placement.log_device_placement = config_.log_device_placement();
-  placement.default_device = devices_[0]->name;
-  placement.stateful_placements = &placements_;
-  RETURN_IF_ERROR(PlaceGraph(run.graph.get(), device_infos_, &kernel_support_, placement));
-  PartitionOptions partition;
-  partition.get_incarnation = [this](absl::string_view name) -> uint64_t {
-    for (const DeviceInfo& info : device_infos_) {
-      if (info.name == name) return info.incarnation;
-    }
-    return 0;
-  };
-  ASSIGN_OR_RETURN(GraphPartitions partitions, PartitionGraph(*run.graph, partition));
-  if (rewritten != nullptr) *rewritten = std::move(run.signature);
-  return partitions;
-}
-
-StatusOr<std::shared_ptr<const Compiled>> SessionState::FindOrCompile(RunSignature signature) {
-  const std::string key = SignatureKey(signature.feeds, signature.fetches, signature.targets);
-  if (auto it = compiled_.find(key); it != compiled_.end()) {
-    if (std::shared_ptr<const Compiled> found = it->second.lock()) return found;
-  }
-
-  auto compiled = std::make_shared<Compiled>();
-  RewrittenSignature rewritten;
-  ASSIGN_OR_RETURN(const GraphPartitions partitions, MakePartitions(signature, &rewritten));
-  for (const auto& [location, graph] : partitions) {
-    auto device = std::find_if(devices_.begin(), devices_.end(),
-                               [&loc = location](const auto& d) { return d->name == loc; });
-    if (device == devices_.end()) {
-      return absl::InternalError(absl::StrCat("DirectSession: no device '", location, "'"));
-    }
-    ASSIGN_OR_RETURN(std::shared_ptr<const Plan> plan,
-                     Plan::Build(*graph, device->get(), &kernels_));
-    compiled->has_transfers |= plan->has_transfers();
-    ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor, Executor::Make(std::move(plan)));
-    compiled->parts.push_back({device->get(), std::move(executor)});
-  }
-  compiled->feed_types = std::move(rewritten.feed_types);
-  for (const std::string& feed : signature.feeds) {
-    compiled->feed_shapes.push_back(FeedShape(feed));
-  }
-  compiled->signature = std::move(signature);
-  compilations_.fetch_add(1, std::memory_order_relaxed);
-  // Entries whose plan is gone would add up.
-  if (compiled_.size() > 2 * max_cached_) {
-    absl::erase_if(compiled_, [](const auto& entry) { return entry.second.expired(); });
-  }
-  compiled_[key] = compiled;
-  return std::shared_ptr<const Compiled>(std::move(compiled));
-}
-
-StatusOr<std::shared_ptr<const Binding>> SessionState::Bind(absl::Span<const std::string> feeds,
-                                                            absl::Span<const std::string> fetches,
-                                                            absl::Span<const std::string> targets) {
-  if (fetches.empty() && targets.empty()) {
-    return absl::InvalidArgumentError("Must specify at least one target to fetch or execute.");
-  }
-  MutexLock lock(&compile_mu_);
-  auto binding = std::make_shared<Binding>();
-  binding->num_feeds = feeds.size();
-  absl::flat_hash_map<std::string, size_t> fed;
-  for (size_t i = 0; i < feeds.size(); ++i) {
-    std::string name = CanonicalTensorName(feeds[i]);
-    if (!fed.emplace(name, i).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("Endpoint \"", name, "\" fed more than once."));
-    }
-    binding->feed_names.push_back(std::move(name));
-  }
-  std::set<std::string> wanted_fetches, wanted_targets;
-  for (const std::string& target : targets) {
-    // A target may be given by a tensor's name, too.
-    const StatusOr<TensorName> name = ParseTensorName(target);
-    wanted_targets.insert(name.ok() && graph_.FindNode(target) == nullptr ? name->node : target);
-  }
-  for (const std::string& fetch : fetches) {
-    const Node* node = graph_.FindNode(fetch);
-    if (node != nullptr && node->num_outputs() == 0 && node->op_entry() != nullptr) {
-      wanted_targets.insert(fetch);
-      continue;
-    }
-    std::string name = CanonicalTensorName(fetch);
-    if (fed.count(name) == 0) wanted_fetches.insert(name);
-    binding->result_names.push_back(std::move(name));
-  }
-
-  RunSignature signature;
-  signature.fetches.assign(wanted_fetches.begin(), wanted_fetches.end());
-  signature.targets.assign(wanted_targets.begin(), wanted_targets.end());
-  signature.feeds = binding->feed_names;
-  std::sort(signature.feeds.begin(), signature.feeds.end());
-  const auto index_of = [](const std::vector<std::string>& sorted, const std::string& name) {
-    return static_cast<size_t>(std::lower_bound(sorted.begin(), sorted.end(), name) -
-                               sorted.begin());
-  };
-  for (const std::string& name : binding->feed_names) {
-    binding->feed_to.push_back(index_of(signature.feeds, name));
-  }
-  for (const std::string& name : binding->result_names) {
-    auto it = fed.find(name);
-    if (it != fed.end()) {
-      binding->results.push_back({true, it->second});
-    } else {
-      binding->results.push_back({false, index_of(signature.fetches, name)});
-    }
-  }
-  if (!signature.fetches.empty() || !signature.targets.empty()) {
-    ASSIGN_OR_RETURN(binding->compiled, FindOrCompile(std::move(signature)));
-  } else {
-    for (const std::string& name : signature.feeds) {
-      ASSIGN_OR_RETURN(const TensorName parsed, ParseTensorName(name));
-      const Node* node = graph_.FindNode(parsed.node);
-      if (node == nullptr || parsed.index == kControlSlot || parsed.index >= node->num_outputs()) {
-        return absl::NotFoundError(absl::StrCat("FeedInputs: unable to find feed output ", name));
-      }
-    }
-  }
-  return std::shared_ptr<const Binding>(std::move(binding));
-}
-
-StatusOr<std::shared_ptr<const Binding>> SessionState::BindCached(
+StatusOr<std::shared_ptr<const SignatureBinding>> SessionState::BindCached(
     const std::string& key, absl::FunctionRef<RunSignature()> signature) {
   {
     MutexLock lock(&mu_);
@@ -450,10 +153,10 @@ StatusOr<std::shared_ptr<const Binding>> SessionState::BindCached(
     }
   }
   const RunSignature names = signature();
-  ASSIGN_OR_RETURN(std::shared_ptr<const Binding> binding,
-                   Bind(names.feeds, names.fetches, names.targets));
+  ASSIGN_OR_RETURN(std::shared_ptr<const SignatureBinding> binding,
+                   compiler_->Bind(names.feeds, names.fetches, names.targets));
   // Let go of outside of the lock: this may be the last user of a plan.
-  std::shared_ptr<const Binding> evicted;
+  std::shared_ptr<const SignatureBinding> evicted;
   MutexLock lock(&mu_);
   if (closed_ || cache_.count(key) != 0) return binding;
   if (cache_.size() >= max_cached_) {
@@ -469,7 +172,8 @@ StatusOr<std::shared_ptr<const Binding>> SessionState::BindCached(
 
 // --- Steps ---------------------------------------------------------------------------------------
 
-Status SessionState::CheckFeeds(const Binding& binding, absl::Span<const Tensor> feeds) const {
+Status SessionState::CheckFeeds(const SignatureBinding& binding,
+                                absl::Span<const Tensor> feeds) const {
   if (feeds.size() != binding.num_feeds) {
     return absl::InvalidArgumentError(absl::StrCat("Run: the signature has ", binding.num_feeds,
                                                    " feeds, got ", feeds.size(), " tensors"));
@@ -518,9 +222,9 @@ Arena* SessionState::ArenaFor(const tensorflow::RunOptions& options) const {
   return caller_only;
 }
 
-Status SessionState::RunParts(const tensorflow::RunOptions& options, const Compiled& compiled,
-                              absl::Span<const Tensor> args, absl::Span<Tensor> results,
-                              tensorflow::RunMetadata* metadata) {
+Status SessionState::RunParts(const tensorflow::RunOptions& options,
+                              const CompiledSignature& compiled, absl::Span<const Tensor> args,
+                              absl::Span<Tensor> results, tensorflow::RunMetadata* metadata) {
   ActiveStep active;
   if (compiled.has_transfers) active.rendezvous = MakeLocalRendezvous();
   StepStatsCollector collector;
@@ -563,7 +267,7 @@ Status SessionState::RunParts(const tensorflow::RunOptions& options, const Compi
 }
 
 StatusOr<std::vector<Tensor>> SessionState::Run(const tensorflow::RunOptions& options,
-                                                const Binding& binding,
+                                                const SignatureBinding& binding,
                                                 absl::Span<const Tensor> feeds,
                                                 tensorflow::RunMetadata* metadata) {
   RETURN_IF_ERROR(CheckFeeds(binding, feeds));
@@ -576,16 +280,14 @@ StatusOr<std::vector<Tensor>> SessionState::Run(const tensorflow::RunOptions& op
     MutexLock lock(&mu_);
     if (closed_) return Closed();
   } else {
-    const Compiled& compiled = *binding.compiled;
+    const CompiledSignature& compiled = *binding.compiled;
     absl::InlinedVector<Tensor, 4> args(compiled.signature.feeds.size());
     for (size_t i = 0; i < feeds.size(); ++i) args[binding.feed_to[i]] = feeds[i];
     fetched.resize(compiled.signature.fetches.size());
     const Status status = RunParts(options, compiled, args, absl::MakeSpan(fetched), metadata);
     if (!status.ok()) return source_lines_.Complete(status);
     if (metadata != nullptr && options.output_partition_graphs()) {
-      MutexLock lock(&compile_mu_);
-      ASSIGN_OR_RETURN(const GraphPartitions partitions,
-                       MakePartitions(compiled.signature, nullptr));
+      ASSIGN_OR_RETURN(const GraphPartitions partitions, compiler_->Partitions(compiled.signature));
       for (const auto& [location, graph] : partitions) {
         graph->ToGraphDef(metadata->add_partition_graphs(), 0, /*assigned=*/true);
       }
@@ -594,7 +296,7 @@ StatusOr<std::vector<Tensor>> SessionState::Run(const tensorflow::RunOptions& op
   std::vector<Tensor> results;
   results.reserve(binding.results.size());
   for (size_t i = 0; i < binding.results.size(); ++i) {
-    const Binding::Source& source = binding.results[i];
+    const SignatureBinding::Source& source = binding.results[i];
     results.push_back(source.fed ? feeds[source.index] : fetched[source.index]);
     if (!results.back().has_value()) {
       return absl::InvalidArgumentError(absl::StrCat("Retval[", i, "] does not have value; fetch '",
@@ -654,14 +356,14 @@ std::vector<tensorflow::DeviceAttributes> SessionState::ListDevices() const {
 
 DirectSessionStats SessionState::stats() {
   DirectSessionStats stats;
-  stats.compilations = compilations_.load(std::memory_order_relaxed);
+  stats.compilations = compiler_->compilations();
   MutexLock lock(&mu_);
   stats.cached_signatures = static_cast<int64_t>(cache_.size());
-  absl::flat_hash_set<const Compiled*> seen;
+  absl::flat_hash_set<const CompiledSignature*> seen;
   for (const auto& [key, entry] : cache_) {
-    const Compiled* compiled = entry.binding->compiled.get();
+    const CompiledSignature* compiled = entry.binding->compiled.get();
     if (compiled == nullptr || !seen.insert(compiled).second) continue;
-    for (const Compiled::Part& part : compiled->parts) {
+    for (const CompiledSignature::Part& part : compiled->parts) {
       const ExecutorCounters counters = part.executor->counters();
       stats.wakeups += counters.wakeups;
       stats.blocking_waits += counters.blocking_waits;
@@ -674,7 +376,8 @@ DirectSessionStats SessionState::stats() {
 
 class DirectPreparedStep : public PreparedStep {
  public:
-  DirectPreparedStep(std::shared_ptr<SessionState> state, std::shared_ptr<const Binding> binding)
+  DirectPreparedStep(std::shared_ptr<SessionState> state,
+                     std::shared_ptr<const SignatureBinding> binding)
       : state_(std::move(state)), binding_(std::move(binding)) {}
   StatusOr<std::vector<Tensor>> Run(absl::Span<const Tensor> feeds) override {
     return state_->Run(tensorflow::RunOptions::default_instance(), *binding_, feeds, nullptr);
@@ -687,7 +390,7 @@ class DirectPreparedStep : public PreparedStep {
 
  private:
   const std::shared_ptr<SessionState> state_;
-  const std::shared_ptr<const Binding> binding_;
+  const std::shared_ptr<const SignatureBinding> binding_;
 };
 
 // Sessions that exist, for ResetTarget.
@@ -727,7 +430,7 @@ class DirectSession : public Session {
         feeds, [](const Feed& feed) -> const std::string& { return feed.name; }, &key);
     AppendNames(fetches, name_of_fetch, &key);
     AppendNames(targets, name_of_fetch, &key);
-    StatusOr<std::shared_ptr<const Binding>> binding = state_->BindCached(key, [&] {
+    StatusOr<std::shared_ptr<const SignatureBinding>> binding = state_->BindCached(key, [&] {
       RunSignature signature;
       for (const Feed& feed : feeds) signature.feeds.push_back(feed.name);
       for (const FetchName& fetch : fetches) signature.fetches.push_back(fetch.name());
@@ -742,7 +445,7 @@ class DirectSession : public Session {
 
   StatusOr<std::unique_ptr<PreparedStep>> Prepare(const Signature& signature) override {
     const std::string key = SignatureKey(signature.feeds, signature.fetches, signature.targets);
-    StatusOr<std::shared_ptr<const Binding>> binding = state_->BindCached(key, [&] {
+    StatusOr<std::shared_ptr<const SignatureBinding>> binding = state_->BindCached(key, [&] {
       return RunSignature{signature.feeds, signature.fetches, signature.targets};
     });
     if (!binding.ok()) return state_->source_lines()->Complete(binding.status());
