@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -63,7 +64,7 @@ bool ConsumeHexSuffix(absl::string_view* text, absl::string_view mark, size_t di
 
 // What a name in a directory of checkpoints says: a file of a checkpoint `base`-<step> that is no
 // checkpoint without an index, or one that is not finished.
-enum class Part { kNone, kFile, kUnfinishedFile, kUnfinishedDirectory };
+enum class Part { kNone, kData, kMetaGraph, kUnfinishedFile, kUnfinishedDirectory };
 struct PartName {
   Part part = Part::kNone;
   std::string checkpoint;  // "m-12"
@@ -79,7 +80,8 @@ PartName ParsePartName(absl::string_view name, absl::string_view base) {
   if (digits == 0) return {};
   rest.remove_prefix(digits);
   const std::string checkpoint(name.substr(0, name.size() - rest.size()));
-  if (rest == ".meta" || IsDataSuffix(rest)) return {Part::kFile, checkpoint};
+  if (rest == ".meta") return {Part::kMetaGraph, checkpoint};
+  if (IsDataSuffix(rest)) return {Part::kData, checkpoint};
   if (ConsumeHexSuffix(&rest, "_temp_", kTempDigits)) {
     return {rest.empty() ? Part::kUnfinishedDirectory : Part::kNone, checkpoint};
   }
@@ -475,9 +477,13 @@ class GraphSaver : public Saver {
     }
     RETURN_IF_ERROR(FailPoint("saver/after_delete_index"));
     ASSIGN_OR_RETURN(const auto names, fs_->GetChildren(Dirname(prefix)));
+    // Before the data: a meta graph without data is somebody's own.
+    if (fs_->FileExists(MetaGraphPath(prefix))) {
+      RETURN_IF_ERROR(fs_->DeleteFile(MetaGraphPath(prefix)));
+    }
     for (const std::string& name : names) {
       absl::string_view rest = name;
-      if (absl::ConsumePrefix(&rest, base) && (rest == ".meta" || IsDataSuffix(rest))) {
+      if (absl::ConsumePrefix(&rest, base) && IsDataSuffix(rest)) {
         RETURN_IF_ERROR(fs_->DeleteFile(JoinPath(Dirname(prefix), name)));
       }
     }
@@ -494,7 +500,7 @@ class GraphSaver : public Saver {
     if (name.part == Part::kNone) return std::nullopt;
     if (name.part == Part::kUnfinishedDirectory) {
       if (!HoldsPartsOnly(path)) return std::nullopt;
-    } else if (name.part == Part::kFile) {
+    } else if (name.part == Part::kData || name.part == Part::kMetaGraph) {
       const std::string checkpoint = JoinPath(Dirname(path), name.checkpoint);
       if (IsKept(checkpoint) || fs_->FileExists(BundleIndexPath(checkpoint)) ||
           !CheckpointV1Files(fs_, checkpoint).empty()) {
@@ -512,12 +518,23 @@ class GraphSaver : public Saver {
     if (def_.max_to_keep() <= 0) return;
     const StatusOr<std::vector<std::string>> names = fs_->GetChildren(directory);
     if (!names.ok()) return;
+    std::set<std::string> with_data;
+    for (const std::string& name : *names) {
+      const PartName part = ParsePartName(name, base);
+      if (part.part == Part::kData) with_data.insert(part.checkpoint);
+    }
     for (const std::string& name : *names) {
       const std::string path = JoinPath(directory, name);
       const PartName part = ParsePartName(name, base);
+      // A meta graph by itself is a file that people keep.
+      if (part.part == Part::kMetaGraph && with_data.count(part.checkpoint) == 0) continue;
       const auto state = LeftoverState(path, part);
       if (state) leftovers_.push_back({path, part, *state});
     }
+    // Meta graphs before their data, for the same reason.
+    std::stable_partition(leftovers_.begin(), leftovers_.end(), [](const Leftover& leftover) {
+      return leftover.name.part == Part::kMetaGraph;
+    });
   }
 
   void DeleteLeftovers() {

@@ -66,7 +66,8 @@ class Saver {
   //
   // Files without an index that stood under the names of other steps of `prefix` before the first
   // of several saves are what an interrupted save or deletion left: those that have not changed by
-  // the second save are deleted then (unless max_to_keep is 0). One prefix has one writer.
+  // the second save are deleted then (unless max_to_keep is 0). A meta graph without data files
+  // stays: people export graphs under such names. One prefix has one writer.
   virtual StatusOr<std::string> Save(Session* session, const std::string& prefix,
                                      std::optional<int64_t> global_step) = 0;
   // NotFound when there is no such checkpoint, or it lacks a variable (named).

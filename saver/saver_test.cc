@@ -544,6 +544,7 @@ TEST_F(SaverTest, WhatAnInterruptedSaveLeftGoesAtTheSecondSave) {
       "m-7.meta",
       "m-8-00000-of-00002",
       "m-8.meta",
+      "m-9.meta",  // a graph that somebody exported
       "m-3.data-notes.txt",
       "m-3.metadata",
       "m-x.meta",
