@@ -106,9 +106,14 @@ class Launched {
     close(reader_);
   }
 
-  // Reads until the output has this text or ends.
-  bool ReadUntil(const std::string& text) {
-    while (!absl::StrContains(output_, text)) {
+  // Reads until the output has this text, so many times, or ends.
+  bool ReadUntil(const std::string& text, int times = 1) {
+    const auto count = [&] {
+      int n = 0;
+      for (size_t at = output_.find(text); at != output_.npos; at = output_.find(text, at + 1)) ++n;
+      return n;
+    };
+    while (count() < times) {
       char buffer[4096];
       const ssize_t n = read(reader_, buffer, sizeof(buffer));
       if (n <= 0) return false;  // a terminal without processes is an error
@@ -353,16 +358,22 @@ TEST(LaunchTest, ARestartedTaskThatLosesItsPortIsDead) {
 
 TEST(LaunchTest, ATaskThatWasRestartedMayLoseTheNewPortOfAllLikeAnyOther) {
   const std::string ps = TempPath("ps"), worker = TempPath("worker");
-  Gate worker_goes_on, master_ends;
+  Gate ps_goes_on, worker_goes_on, master_ends;
   Launched launch({"--ps=1", "--master", "--workers=1", "--restarts=1"},
-                  {absl::StrCat("ps=once:", ps, "1;exit:9;once:", ps, "2;forever;once:", ps,
-                                "3;say:port is in use;once:", ps, "4;exit:1;until_term"),
+                  {absl::StrCat("ps=once:", ps, "1;exit:9;await:", ps_goes_on.path(), ";once:", ps,
+                                "2;say:port is in use;once:", ps, "3;exit:1;until_term"),
                    absl::StrCat("worker=await:", worker_goes_on.path(), ";once:", worker,
                                 "1;say:port is in use;once:", worker, "2;exit:1"),
                    absl::StrCat("master=await:", master_ends.path())});
+  // By itself, ...
   EXPECT_TRUE(launch.ReadUntil("launch: ps 0 ended with code 9; starting it again (1 of 1)\n"));
   worker_goes_on.Open();
-  EXPECT_TRUE(launch.ReadUntil("in use; all tasks start again on new ports (1 of 3)\n"));
+  // ... with all because of the worker, ...
+  EXPECT_TRUE(launch.ReadUntil("worker 0 found its port"));
+  EXPECT_TRUE(launch.ReadUntil("launch: ps 0 started at ", 3));
+  ps_goes_on.Open();
+  // ... and with all because of its own port.
+  EXPECT_TRUE(launch.ReadUntil("ps 0 found its port"));
   EXPECT_TRUE(launch.ReadUntil("in use; all tasks start again on new ports (2 of 3)\n"));
   master_ends.Open();
   EXPECT_EQ(launch.Wait(), 0);
