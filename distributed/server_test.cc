@@ -499,14 +499,15 @@ TEST(ServerTest, ATensorThatCannotTravelEndsTheStepAtOnce) {
   Scope root;
   const Scope ps = root.WithDevice("/job:ps/task:0");
   const Scope worker = root.WithDevice("/job:worker/task:0");
-  // The ps waits for what the worker makes of the tensor.
+  // The ps waits for what the worker makes of the tensor before it has all that the worker pulls.
   const Output there = Identity(worker, Source(ps.WithName("huge"), "TestHuge"));
   const Output back = Identity(ps.WithName("back"), there);
+  const Output again = Identity(worker.WithName("again"), back);
   const auto session = cluster.NewSession(root);
   ASSERT_NE(session, nullptr);
   tensorflow::RunOptions options;
   options.set_timeout_in_ms(20'000);
-  const std::vector<FetchName> targets = {back.op()};
+  const std::vector<FetchName> targets = {again.op()};
   EXPECT_STATUS(session->Run(options, {}, {}, targets, nullptr),
                 absl::StatusCode::kResourceExhausted, "must be below 2 GiB");
 }
