@@ -6,10 +6,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/notification.h"
-#include "distributed/graph_extension.h"
 #include "distributed/task_calls.h"
 #include "distributed/task_connector.h"
 #include "graph/device_name.h"
+#include "graph/graph_extension.h"
 
 namespace millrace {
 

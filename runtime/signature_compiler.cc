@@ -7,9 +7,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
-#include "google/protobuf/io/coded_stream.h"
-#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
-#include "graph/import_export.h"
+#include "graph/graph_extension.h"
 #include "graph/shape_inference.h"
 
 namespace millrace {
@@ -20,29 +18,6 @@ std::string CanonicalTensorName(const std::string& name) {
   const StatusOr<TensorName> parsed = ParseTensorName(name);
   if (!parsed.ok() || parsed->index == kControlSlot) return name;
   return absl::StrCat(parsed->node, ":", parsed->index);
-}
-
-// Equal for two definitions that mean the same node.
-std::string CanonicalNode(tensorflow::NodeDef def) {
-  if (const OpEntry* entry = LookUpOp(def.op())) AddDefaultAttrs(entry->def, &def);
-  def.clear_experimental_debug_info();
-  for (std::string& input : *def.mutable_input()) {
-    const StatusOr<TensorName> parsed = ParseTensorName(input);
-    if (parsed.ok() && parsed->index == 0) input = parsed->node;
-  }
-  // Control inputs have no order.
-  auto* inputs = def.mutable_input();
-  std::sort(std::find_if(inputs->begin(), inputs->end(),
-                         [](const std::string& input) { return input[0] == '^'; }),
-            inputs->end());
-  std::string bytes;
-  {
-    google::protobuf::io::StringOutputStream stream(&bytes);
-    google::protobuf::io::CodedOutputStream coded(&stream);
-    coded.SetSerializationDeterministic(true);
-    def.SerializeToCodedStream(&coded);
-  }
-  return bytes;
 }
 
 }  // namespace
@@ -77,36 +52,7 @@ StatusOr<GraphPartitions> SignatureCompiler::Partitions(const RunSignature& sign
 
 Status SignatureCompiler::Extend(const tensorflow::GraphDef& def) {
   MutexLock lock(&mu_);
-  if (graph_.num_nodes() == 0) return ImportGraphDef(def, {}, &graph_);
-
-  tensorflow::GraphDef fresh;
-  *fresh.mutable_versions() = def.versions();
-  *fresh.mutable_library() = def.library();
-  absl::flat_hash_set<absl::string_view> fresh_names;
-  for (const tensorflow::NodeDef& node : def.node()) {
-    const Node* existing = graph_.FindNode(node.name());
-    if (existing == nullptr) {
-      *fresh.add_node() = node;
-      fresh_names.insert(node.name());
-    } else if (CanonicalNode(graph_.NodeToDef(*existing)) != CanonicalNode(node)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("GraphDef node '", node.name(),
-                       "': a name that the session has must keep its definition, got another one "
-                       "(op ",
-                       node.op(), ", was ", existing->op(), ")"));
-    }
-  }
-  ImportOptions options;
-  for (const tensorflow::NodeDef& node : fresh.node()) {
-    for (const std::string& input : node.input()) {
-      const StatusOr<TensorName> name = ParseTensorName(input);
-      if (!name.ok() || fresh_names.contains(name->node)) continue;
-      Node* source = graph_.FindNode(name->node);
-      if (source == nullptr) continue;  // the import names what is missing
-      options.input_map[input] = {source, std::max(name->index, 0)};
-    }
-  }
-  return ImportGraphDef(fresh, options, &graph_);
+  return ExtendGraph(def, &graph_);
 }
 
 // What is known of a tensor's shape: the placeholder's, or what shape inference finds.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "distributed/graph_extension.h"
+#include "graph/graph_extension.h"
 
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
@@ -20,9 +20,14 @@ namespace {
 std::string CanonicalNode(tensorflow::NodeDef node) {
   if (const OpEntry* op = LookUpOp(node.op())) AddDefaultAttrs(op->def, &node);
   node.clear_experimental_debug_info();
-  for (std::string& input : *node.mutable_input()) {
+  auto* const inputs = node.mutable_input();
+  for (std::string& input : *inputs) {
     if (absl::EndsWith(input, ":0")) input.resize(input.size() - 2);
   }
+  // Control inputs come last, in no order.
+  std::sort(std::find_if(inputs->begin(), inputs->end(),
+                         [](const std::string& input) { return absl::StartsWith(input, "^"); }),
+            inputs->end());
   std::string bytes;
   {
     google::protobuf::io::StringOutputStream stream(&bytes);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "distributed/graph_extension.h"
+#include "graph/graph_extension.h"
 
 #include "core/testing/tensor_testing.h"
 #include "graph/attr.h"
@@ -54,6 +54,17 @@ TEST(GraphExtensionTest, ANodeMayComeAgainInAnotherSpelling) {
       GraphOf({x, FloatNode("y", "Identity", {"x:0"}), FloatNode("z", "Identity", {"y"})}),
       &graph));
   EXPECT_EQ(graph.num_nodes(), 3);
+}
+
+TEST(GraphExtensionTest, ControlInputsHaveNoOrder) {
+  Graph graph;
+  const auto after = [](const std::vector<std::string>& inputs) {
+    return GraphOf({NodeOf("a", "NoOp"), NodeOf("b", "NoOp"), NodeOf("n", "NoOp", inputs)});
+  };
+  ASSERT_OK(ExtendGraph(after({"^a", "^b"}), &graph));
+  ASSERT_OK(ExtendGraph(after({"^b", "^a"}), &graph));
+  EXPECT_STATUS(ExtendGraph(after({"^a"}), &graph), absl::StatusCode::kInvalidArgument,
+                "a name that the session has must keep its definition");
 }
 
 TEST(GraphExtensionTest, AttrsThatHoldMapsAreComparedWithoutTheirOrder) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_DISTRIBUTED_GRAPH_EXTENSION_H_
-#define MILLRACE_DISTRIBUTED_GRAPH_EXTENSION_H_
+#ifndef MILLRACE_GRAPH_GRAPH_EXTENSION_H_
+#define MILLRACE_GRAPH_GRAPH_EXTENSION_H_
 
 // Graph extension: the graph of a session only grows, whichever client extends it.
 //
 // Several clients may bring overlapping graphs (TensorFlow's own send the whole graph again), so a
-// node whose name is there already must be the same node: equal but for the order of attrs,
-// defaults that are written out or not, "x" for "x:0" and debug information. All others are added;
-// their inputs may come from old and new nodes.
+// node whose name is there already must be the same node: equal but for the order of attrs and of
+// control inputs, defaults that are written out or not, "x" for "x:0" and debug information. All
+// others are added; their inputs may come from old and new nodes.
 //
 // Thread-safety: the caller guards the graph.
 // Failure: InvalidArgument for another node under a known name, and as ImportGraphDef says; the
@@ -23,4 +23,4 @@ Status ExtendGraph(const tensorflow::GraphDef& def, Graph* graph);
 
 }  // namespace millrace
 
-#endif  // MILLRACE_DISTRIBUTED_GRAPH_EXTENSION_H_
+#endif  // MILLRACE_GRAPH_GRAPH_EXTENSION_H_
