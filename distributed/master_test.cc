@@ -8,6 +8,7 @@
 
 #include "core/notification.h"
 #include "core/testing/tensor_testing.h"
+#include "distributed/in_process_transport.h"
 #include "distributed/testing/small_model.h"
 #include "distributed/testing/unreachable_task.h"
 #include "distributed/worker.h"

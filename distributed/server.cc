@@ -20,6 +20,7 @@
 #include "core/mutex.h"
 #include "distributed/grpc_session.h"
 #include "distributed/grpc_transport.h"
+#include "distributed/in_process_transport.h"
 #include "distributed/master.h"
 #include "distributed/rpc.h"
 #include "distributed/worker.h"

@@ -22,7 +22,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -31,27 +30,18 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/string_view.h"
-#include "core/arena.h"
-#include "core/clock.h"
-#include "core/io_pool.h"
 #include "core/mutex.h"
 #include "core/status.h"
 #include "distributed/step_rendezvous.h"
 #include "distributed/transport.h"
+#include "distributed/worker_options.h"
 #include "proto/worker.pb.h"
 #include "runtime/kernel.h"
 
 namespace millrace {
 
-struct WorkerOptions {
-  std::string task;  // "/job:ps/replica:0/task:0"
-  int num_cpu_devices = 1;
-  Arena* arena = nullptr;     // outlives the worker
-  IoPool* io_pool = nullptr;  // outlives the worker
-  Clock* clock = Clock::Real();
-  // The way to another task; null for one that is not in the cluster.
-  std::function<std::shared_ptr<Transport>(absl::string_view task)> peer;
-};
+struct WorkerPlan;
+class WorkerStep;
 
 class Worker {
  public:
@@ -97,37 +87,30 @@ class Worker {
 
  private:
   struct Session;
-  struct SharedPlan;
-  struct RegisteredGraph;
-  class StepRun;
-  class IncomingPull;
 
   StatusOr<std::shared_ptr<Session>> FindSession(const std::string& handle) const;
-  StatusOr<std::shared_ptr<const SharedPlan>> FindOrBuildPlan(const tensorflow::GraphDef& graph,
+  StatusOr<std::shared_ptr<const WorkerPlan>> FindOrBuildPlan(const tensorflow::GraphDef& graph,
                                                               Session* session);
   static void DropGraphs(Session* session);
   Status CheckIncarnation(uint64_t expected) const;
-  void RunEnded(StepRun* run);
+  void StepEnded(WorkerStep* step);
 
   const WorkerOptions options_;
   std::vector<std::shared_ptr<Device>> devices_;
   const std::shared_ptr<StepTable> steps_;
 
   mutable Mutex mu_;
-  CondVar run_ended_;
+  CondVar step_ended_;
   Status shut_down_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, std::shared_ptr<Session>> sessions_ ABSL_GUARDED_BY(mu_);
   // By fingerprint of the canonical graph.
-  std::map<std::pair<uint64_t, uint64_t>, std::weak_ptr<const SharedPlan>> plans_
+  std::map<std::pair<uint64_t, uint64_t>, std::weak_ptr<const WorkerPlan>> plans_
       ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_set<StepRun*> running_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_set<WorkerStep*> running_ ABSL_GUARDED_BY(mu_);
   // Ids of RecvTensor requests seen lately.
   absl::flat_hash_set<int64_t> request_ids_ ABSL_GUARDED_BY(mu_);
   std::deque<int64_t> request_order_ ABSL_GUARDED_BY(mu_);
 };
-
-// The way to a worker of this process. The worker outlives it.
-std::shared_ptr<Transport> MakeInProcessTransport(Worker* worker, const std::string& address);
 
 }  // namespace millrace
 
