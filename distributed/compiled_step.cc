@@ -103,16 +103,6 @@ CompiledStep::~CompiledStep() {
   }
 }
 
-std::string SignatureKey(const RunSignature& s) {
-  // Names may have any characters here: lengths part them.
-  std::string key;
-  for (const std::vector<std::string>* names : {&s.feeds, &s.fetches, &s.targets}) {
-    absl::StrAppend(&key, names->size(), ";");
-    for (const std::string& name : *names) absl::StrAppend(&key, name.size(), ":", name);
-  }
-  return key;
-}
-
 Status CheckFeeds(const CompiledStep& compiled, absl::Span<const Tensor> feeds) {
   const RunSignature& signature = compiled.signature;
   if (feeds.size() != signature.feeds.size()) {

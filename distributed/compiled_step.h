@@ -60,9 +60,6 @@ struct CompiledStep {
   std::atomic<bool> forgotten{false};
 };
 
-// Equal for equal signatures only.
-std::string SignatureKey(const RunSignature& signature);
-
 // InvalidArgument unless `feeds` has a value of the right dtype and shape for each feed.
 Status CheckFeeds(const CompiledStep& compiled, absl::Span<const Tensor> feeds);
 

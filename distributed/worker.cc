@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/worker.h"
 
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/deterministic_bytes.h"
 #include "core/fail_point.h"
 #include "core/hash64.h"
 #include "core/random_bits.h"
@@ -24,16 +22,6 @@ namespace millrace {
 namespace {
 
 constexpr size_t kTrackedRequests = 100'000;
-
-std::string SerializeDeterministic(const tensorflow::GraphDef& graph) {
-  std::string bytes;
-  google::protobuf::io::StringOutputStream stream(&bytes);
-  google::protobuf::io::CodedOutputStream out(&stream);
-  out.SetSerializationDeterministic(true);
-  graph.SerializePartialToCodedStream(&out);
-  out.Trim();
-  return bytes;
-}
 
 bool IsTransfer(const tensorflow::NodeDef& node) {
   return node.op() == "_Send" || node.op() == "_HostSend" || node.op() == "_Recv" ||
@@ -212,7 +200,7 @@ Status Worker::DeleteWorkerSession(const tensorflow::DeleteWorkerSessionRequest&
 
 StatusOr<std::shared_ptr<const WorkerPlan>> Worker::FindOrBuildPlan(
     const tensorflow::GraphDef& canonical, Session* session) {
-  const std::string bytes = SerializeDeterministic(canonical);
+  const std::string bytes = DeterministicBytes(canonical);
   const std::pair<uint64_t, uint64_t> fingerprint(Hash64(bytes), Hash64(bytes, bytes.size()));
   if (!session->isolated) {
     MutexLock lock(&mu_);

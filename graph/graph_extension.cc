@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/graph_extension.h"
 
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
-
 #include <algorithm>
 #include <string>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/deterministic_bytes.h"
 #include "graph/attr.h"
 #include "graph/import_export.h"
 
@@ -28,14 +26,7 @@ std::string CanonicalNode(tensorflow::NodeDef node) {
   std::sort(std::find_if(inputs->begin(), inputs->end(),
                          [](const std::string& input) { return absl::StartsWith(input, "^"); }),
             inputs->end());
-  std::string bytes;
-  {
-    google::protobuf::io::StringOutputStream stream(&bytes);
-    google::protobuf::io::CodedOutputStream coded(&stream);
-    coded.SetSerializationDeterministic(true);  // attrs are maps, and hold maps
-    node.SerializeToCodedStream(&coded);
-  }
-  return bytes;
+  return DeterministicBytes(node);  // attrs are maps, and hold maps
 }
 
 }  // namespace

@@ -309,6 +309,16 @@ StatusOr<RunGraph> Rewriter::Build() {
 
 }  // namespace
 
+std::string SignatureKey(const RunSignature& signature) {
+  std::string key;
+  for (const std::vector<std::string>* names :
+       {&signature.feeds, &signature.fetches, &signature.targets}) {
+    AppendNames(
+        *names, [](const std::string& name) -> const std::string& { return name; }, &key);
+  }
+  return key;
+}
+
 Status PruneForTargets(Graph* graph, absl::Span<Node* const> targets) {
   std::vector<bool> needed(static_cast<size_t>(graph->num_node_ids()), false);
   std::vector<const Node*> stack;

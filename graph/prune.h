@@ -36,6 +36,23 @@ struct RunSignature {
   std::vector<std::string> targets;
 };
 
+// A list of names as part of a key. Names are a caller's text and may hold any separator, so each
+// list begins with its size and each name with its length.
+template <typename Names, typename NameOf>
+void AppendNames(const Names& names, const NameOf& name_of, std::string* key) {
+  const auto append_size = [key](size_t size) {
+    key->append(reinterpret_cast<const char*>(&size), sizeof(size));
+  };
+  append_size(names.size());
+  for (const auto& item : names) {
+    const std::string& name = name_of(item);
+    append_size(name.size());
+    key->append(name);
+  }
+}
+// Equal for equal signatures only: the names of feeds, fetches and targets, in this order.
+std::string SignatureKey(const RunSignature& signature);
+
 struct RunGraphOptions {
   // Client-terminated _Recv and _Send instead of _Arg and _Retval.
   bool client_terminated = false;

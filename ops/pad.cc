@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "graph/gradient.h"
 #include "graph/op_registry.h"
 #include "graph/shape_inference.h"
@@ -80,26 +81,30 @@ Status CheckPaddingsShape(const PartialShape& paddings) {
   return absl::OkStatus();
 }
 
-Status PadShapeOf(InferenceContext* c, const std::optional<Mirror>& mirror) {
+// Output 0 is shape_of(input, paddings) when the paddings are known, else only of the same rank.
+Status PaddingShape(
+    InferenceContext* c,
+    absl::FunctionRef<StatusOr<PartialShape>(const PartialShape&, const Ints&)> shape_of) {
   const PartialShape& paddings_shape = c->input(1);
   RETURN_IF_ERROR(CheckPaddingsShape(paddings_shape));
   PartialShape input = c->input(0);
   if (paddings_shape.has_rank() && paddings_shape.dim(0) != -1) {
     ASSIGN_OR_RETURN(input, WithLength(input, PartialShape({paddings_shape.dim(0)}), "paddings"));
   }
-  if (!input.has_rank()) {
-    c->set_output(0, PartialShape());
-    return absl::OkStatus();
-  }
   const std::optional<Ints> paddings = ConstantInts(c, 1);
-  if (!paddings) {
-    c->set_output(0, PartialShape::UnknownOfRank(input.rank()));
+  if (!paddings || !input.has_rank()) {
+    c->set_output(0, input.has_rank() ? PartialShape::UnknownOfRank(input.rank()) : PartialShape());
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(CheckLength("paddings", paddings->size() / 2, input.rank()));
-  ASSIGN_OR_RETURN(PartialShape shape, PaddedShape(input, *paddings, mirror));
+  ASSIGN_OR_RETURN(PartialShape shape, shape_of(input, *paddings));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
+}
+Status PadShapeOf(InferenceContext* c, const std::optional<Mirror>& mirror) {
+  return PaddingShape(c, [&](const PartialShape& input, const Ints& paddings) {
+    return PaddedShape(input, paddings, mirror);
+  });
 }
 Status PadShape(InferenceContext* c) { return PadShapeOf(c, std::nullopt); }
 
@@ -293,20 +298,9 @@ StatusOr<PartialShape> UnpaddedShape(const PartialShape& padded, const Ints& pad
 
 Status MirrorPadGradShape(InferenceContext* c) {
   ASSIGN_OR_RETURN(const Mirror mirror, ReadMode(c));
-  RETURN_IF_ERROR(CheckPaddingsShape(c->input(1)));
-  PartialShape input = c->input(0);
-  if (c->input(1).has_rank() && c->input(1).dim(0) != -1) {
-    ASSIGN_OR_RETURN(input, WithLength(input, PartialShape({c->input(1).dim(0)}), "paddings"));
-  }
-  const std::optional<Ints> paddings = ConstantInts(c, 1);
-  if (!paddings || !input.has_rank()) {
-    c->set_output(0, input.has_rank() ? PartialShape::UnknownOfRank(input.rank()) : PartialShape());
-    return absl::OkStatus();
-  }
-  RETURN_IF_ERROR(CheckLength("paddings", paddings->size() / 2, input.rank()));
-  ASSIGN_OR_RETURN(PartialShape shape, UnpaddedShape(input, *paddings, mirror));
-  c->set_output(0, std::move(shape));
-  return absl::OkStatus();
+  return PaddingShape(c, [&](const PartialShape& padded, const Ints& paddings) {
+    return UnpaddedShape(padded, paddings, mirror);
+  });
 }
 
 template <typename T>

@@ -227,36 +227,18 @@ const OpRegistration kScatterAdd = ScatterSpec("ScatterAdd", kNumberTypes, "fals
 const OpRegistration kScatterSub = ScatterSpec("ScatterSub", kNumberTypes, "false");
 const OpRegistration kScatterUpdate = ScatterSpec("ScatterUpdate", "type", "true");
 
-template <typename T, template <typename> class Rule>
-struct ScatterKernels {
-  explicit ScatterKernels(const char* op)
-      : by_int32(KernelFor<ScatterKernel<T, int32_t, Rule>>(op)
-                     .template Type<T>("T")
-                     .template Type<int32_t>("Tindices")),
-        by_int64(KernelFor<ScatterKernel<T, int64_t, Rule>>(op)
-                     .template Type<T>("T")
-                     .template Type<int64_t>("Tindices")) {}
-  KernelRegistration by_int32, by_int64;
-};
-
 template <typename T>
 struct UpdateKernels {
   KernelRegistration add =
       KernelFor<AssignUpdateKernel<T, AddRule>>("AssignAdd").template Type<T>("T");
   KernelRegistration sub =
       KernelFor<AssignUpdateKernel<T, SubRule>>("AssignSub").template Type<T>("T");
-  ScatterKernels<T, AddRule> scatter_add{"ScatterAdd"};
-  ScatterKernels<T, SubRule> scatter_sub{"ScatterSub"};
-  ScatterKernels<T, UpdateRule> scatter_update{"ScatterUpdate"};
+  ScatterKernels<ScatterKernel, T, AddRule> scatter_add{"ScatterAdd", "T"};
+  ScatterKernels<ScatterKernel, T, SubRule> scatter_sub{"ScatterSub", "T"};
+  ScatterKernels<ScatterKernel, T, UpdateRule> scatter_update{"ScatterUpdate", "T"};
 };
-const UpdateKernels<float> kFloatUpdates;
-const UpdateKernels<double> kDoubleUpdates;
-const UpdateKernels<int32_t> kInt32Updates;
-const UpdateKernels<int64_t> kInt64Updates;
-const UpdateKernels<Half> kHalfUpdates;
-const UpdateKernels<Bfloat16> kBfloat16Updates;
-const UpdateKernels<std::complex<float>> kComplex64Updates;
-const ScatterKernels<bool, UpdateRule> kBoolUpdates{"ScatterUpdate"};
+const ForNumbers<UpdateKernels> kUpdates;
+const ScatterKernels<ScatterKernel, bool, UpdateRule> kBoolUpdates{"ScatterUpdate", "T"};
 
 }  // namespace
 }  // namespace millrace

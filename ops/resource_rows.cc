@@ -221,32 +221,15 @@ const OpRegistration kResourceScatterAdd = ResourceScatterSpec("ResourceScatterA
 const OpRegistration kResourceScatterSub = ResourceScatterSpec("ResourceScatterSub", kNumberTypes);
 const OpRegistration kResourceScatterUpdate = ResourceScatterSpec("ResourceScatterUpdate", "type");
 
-template <typename T, template <typename> class Rule>
-struct ScatterKernels {
-  explicit ScatterKernels(const char* op)
-      : by_int32(KernelFor<ResourceScatterKernel<T, int32_t, Rule>>(op)
-                     .template Type<T>("dtype")
-                     .template Type<int32_t>("Tindices")),
-        by_int64(KernelFor<ResourceScatterKernel<T, int64_t, Rule>>(op)
-                     .template Type<T>("dtype")
-                     .template Type<int64_t>("Tindices")) {}
-  KernelRegistration by_int32, by_int64;
-};
-
 template <typename T>
 struct UpdateKernels {
-  ScatterKernels<T, AddRule> add{"ResourceScatterAdd"};
-  ScatterKernels<T, SubRule> sub{"ResourceScatterSub"};
-  ScatterKernels<T, UpdateRule> update{"ResourceScatterUpdate"};
+  ScatterKernels<ResourceScatterKernel, T, AddRule> add{"ResourceScatterAdd", "dtype"};
+  ScatterKernels<ResourceScatterKernel, T, SubRule> sub{"ResourceScatterSub", "dtype"};
+  ScatterKernels<ResourceScatterKernel, T, UpdateRule> update{"ResourceScatterUpdate", "dtype"};
 };
-const UpdateKernels<float> kFloatUpdates;
-const UpdateKernels<double> kDoubleUpdates;
-const UpdateKernels<int32_t> kInt32Updates;
-const UpdateKernels<int64_t> kInt64Updates;
-const UpdateKernels<Half> kHalfUpdates;
-const UpdateKernels<Bfloat16> kBfloat16Updates;
-const UpdateKernels<std::complex<float>> kComplex64Updates;
-const ScatterKernels<bool, UpdateRule> kBoolUpdates{"ResourceScatterUpdate"};
+const ForNumbers<UpdateKernels> kUpdates;
+const ScatterKernels<ResourceScatterKernel, bool, UpdateRule> kBoolUpdates{"ResourceScatterUpdate",
+                                                                           "dtype"};
 
 }  // namespace
 }  // namespace millrace

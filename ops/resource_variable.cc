@@ -278,13 +278,7 @@ struct UpdateKernels {
   KernelRegistration sub = KernelFor<AssignUpdateVariableKernel<T, SubRule>>("AssignSubVariableOp")
                                .template Type<T>("dtype");
 };
-const UpdateKernels<float> kFloatUpdates;
-const UpdateKernels<double> kDoubleUpdates;
-const UpdateKernels<int32_t> kInt32Updates;
-const UpdateKernels<int64_t> kInt64Updates;
-const UpdateKernels<Half> kHalfUpdates;
-const UpdateKernels<Bfloat16> kBfloat16Updates;
-const UpdateKernels<std::complex<float>> kComplex64Updates;
+const ForNumbers<UpdateKernels> kUpdates;
 
 }  // namespace
 }  // namespace millrace

@@ -444,10 +444,9 @@ class DirectSession : public Session {
   }
 
   StatusOr<std::unique_ptr<PreparedStep>> Prepare(const Signature& signature) override {
-    const std::string key = SignatureKey(signature.feeds, signature.fetches, signature.targets);
-    StatusOr<std::shared_ptr<const SignatureBinding>> binding = state_->BindCached(key, [&] {
-      return RunSignature{signature.feeds, signature.fetches, signature.targets};
-    });
+    const RunSignature names{signature.feeds, signature.fetches, signature.targets};
+    StatusOr<std::shared_ptr<const SignatureBinding>> binding =
+        state_->BindCached(SignatureKey(names), [&] { return names; });
     if (!binding.ok()) return state_->source_lines()->Complete(binding.status());
     return std::unique_ptr<PreparedStep>(
         std::make_unique<DirectPreparedStep>(state_, *std::move(binding)));

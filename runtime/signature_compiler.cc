@@ -22,16 +22,6 @@ std::string CanonicalTensorName(const std::string& name) {
 
 }  // namespace
 
-std::string SignatureKey(absl::Span<const std::string> feeds, absl::Span<const std::string> fetches,
-                         absl::Span<const std::string> targets) {
-  std::string key;
-  for (const absl::Span<const std::string> names : {feeds, fetches, targets}) {
-    AppendNames(
-        names, [](const std::string& name) -> const std::string& { return name; }, &key);
-  }
-  return key;
-}
-
 SignatureCompiler::SignatureCompiler(absl::Span<const std::unique_ptr<Device>> devices,
                                      const tensorflow::ConfigProto& config, size_t max_kept)
     : devices_(devices),
@@ -113,7 +103,7 @@ StatusOr<GraphPartitions> SignatureCompiler::MakePartitions(const RunSignature& 
 
 StatusOr<std::shared_ptr<const CompiledSignature>> SignatureCompiler::FindOrCompile(
     RunSignature signature) {
-  const std::string key = SignatureKey(signature.feeds, signature.fetches, signature.targets);
+  const std::string key = SignatureKey(signature);
   if (auto it = compiled_.find(key); it != compiled_.end()) {
     if (std::shared_ptr<const CompiledSignature> found = it->second.lock()) return found;
   }

@@ -63,24 +63,6 @@ struct SignatureBinding {
   std::vector<std::string> feed_names;
 };
 
-// A list of names as part of a key. Names are a caller's text and may hold any separator, so each
-// list begins with its size and each name with its length.
-template <typename Names, typename NameOf>
-void AppendNames(const Names& names, const NameOf& name_of, std::string* key) {
-  const auto append_size = [key](size_t size) {
-    key->append(reinterpret_cast<const char*>(&size), sizeof(size));
-  };
-  append_size(names.size());
-  for (const auto& item : names) {
-    const std::string& name = name_of(item);
-    append_size(name.size());
-    key->append(name);
-  }
-}
-// The same text for equal lists only.
-std::string SignatureKey(absl::Span<const std::string> feeds, absl::Span<const std::string> fetches,
-                         absl::Span<const std::string> targets);
-
 class SignatureCompiler {
  public:
   // `devices` (the first is the default one) outlive the compiler. `max_kept`: how many signatures

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "saver/message_file.h"
 
-#include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/text_format.h>
@@ -25,17 +24,6 @@ class FirstError : public google::protobuf::io::ErrorCollector {
 };
 
 }  // namespace
-
-std::string DeterministicBytes(const google::protobuf::Message& message) {
-  std::string bytes;
-  {
-    google::protobuf::io::StringOutputStream stream(&bytes);
-    google::protobuf::io::CodedOutputStream coded(&stream);
-    coded.SetSerializationDeterministic(true);
-    message.SerializeToCodedStream(&coded);
-  }
-  return bytes;
-}
 
 Status ParseBytes(absl::string_view bytes, const std::string& path, absl::string_view what,
                   google::protobuf::Message* message) {

@@ -2,7 +2,7 @@
 #ifndef MILLRACE_SAVER_MESSAGE_FILE_H_
 #define MILLRACE_SAVER_MESSAGE_FILE_H_
 
-// Protocol messages to and from the bytes or text of files, for readers that trust nothing: the
+// Protocol messages from the bytes or text of files, for readers that trust nothing: the
 // nesting of text is bounded, an error says where the text is wrong.
 //
 // Thread-safety: pure functions. Failure: DataLoss that names the file, the kind of message that it
@@ -16,9 +16,6 @@
 #include "core/status.h"
 
 namespace millrace {
-
-// Serialized with sorted maps: equal messages are equal bytes.
-std::string DeterministicBytes(const google::protobuf::Message& message);
 
 // The first thing in a text that its parser did not accept. Lines and columns count from 1.
 struct TextError {

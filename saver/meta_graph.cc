@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "core/deterministic_bytes.h"
 #include "graph/import_export.h"
 
 namespace millrace {

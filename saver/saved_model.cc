@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_join.h"
 #include "core/crc32c.h"
+#include "core/deterministic_bytes.h"
 #include "core/fail_point.h"
 #include "core/logging.h"
 #include "saver/meta_graph.h"

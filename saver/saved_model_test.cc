@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "core/deterministic_bytes.h"
 #include "core/logging.h"
 #include "core/random_bits.h"
 #include "core/testing/shared_data.h"

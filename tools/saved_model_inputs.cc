@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/saved_model_inputs.h"
 
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
-
 #include <optional>
 #include <set>
 #include <utility>
@@ -12,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "core/deterministic_bytes.h"
 #include "core/npy.h"
 #include "proto/example.pb.h"
 #include "tools/python_error.h"
@@ -137,18 +135,6 @@ Status FillFeature(const std::string& name, const PythonValue& list, tensorflow:
   return absl::OkStatus();
 }
 
-// The same examples give the same bytes.
-std::string SerializeExample(const tensorflow::Example& example) {
-  std::string bytes;
-  {
-    google::protobuf::io::StringOutputStream stream(&bytes);
-    google::protobuf::io::CodedOutputStream coded(&stream);
-    coded.SetSerializationDeterministic(true);
-    example.SerializeToCodedStream(&coded);
-  }
-  return bytes;
-}
-
 StatusOr<Tensor> ExamplesTensor(const PythonValue& list) {
   if (list.kind != Kind::kList) {
     return PythonError("ValueError",
@@ -171,7 +157,7 @@ StatusOr<Tensor> ExamplesTensor(const PythonValue& list) {
       RETURN_IF_ERROR(FillFeature(key.text, value,
                                   &(*example.mutable_features()->mutable_feature())[key.text]));
     }
-    examples.push_back(SerializeExample(example));
+    examples.push_back(DeterministicBytes(example));
   }
   return Tensor::Vector<std::string>(examples);
 }

@@ -13,61 +13,54 @@
 // Failure: InvalidArgument for a value of another shape or a bad index; nothing changes then.
 // FailedPrecondition for a variable without value.
 
+#include <complex>
 #include <cstdint>
-#include <type_traits>
 
+#include "ops/math/number.h"
 #include "ops/rules/variable_rules.h"
 #include "runtime/kernel.h"
 
 namespace millrace {
 
-// a + b and a - b; integers wrap.
-template <typename T>
-T WrapAdd(T a, T b) {
-  if constexpr (std::is_integral_v<T>) {
-    using U = std::make_unsigned_t<T>;
-    return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
-  } else {
-    return a + b;
-  }
-}
-template <typename T>
-T WrapSub(T a, T b) {
-  if constexpr (std::is_integral_v<T>) {
-    using U = std::make_unsigned_t<T>;
-    return static_cast<T>(static_cast<U>(a) - static_cast<U>(b));
-  } else {
-    return a - b;
-  }
-}
+// Integers wrap; half and bfloat16 compute in float.
 template <typename T>
 struct AddRule {
-  static T Apply(T a, T b) { return WrapAdd(a, b); }
+  static T Apply(T a, T b) { return math::Store<T>(math::WrapAdd(math::Load(a), math::Load(b))); }
 };
 template <typename T>
 struct SubRule {
-  static T Apply(T a, T b) { return WrapSub(a, b); }
+  static T Apply(T a, T b) { return math::Store<T>(math::WrapSub(math::Load(a), math::Load(b))); }
 };
 template <typename T>
 struct UpdateRule {
   static T Apply(T, T b) { return b; }
 };
-// Half and bfloat16 compute in float.
-template <>
-struct AddRule<Half> {
-  static Half Apply(Half a, Half b) { return ToHalf(ToFloat(a) + ToFloat(b)); }
+
+// The kernels of every type that has rules to add and subtract by. Keep one alive as long as the
+// program.
+template <template <typename> class Kernels>
+struct ForNumbers {
+  Kernels<float> of_float;
+  Kernels<double> of_double;
+  Kernels<int32_t> of_int32;
+  Kernels<int64_t> of_int64;
+  Kernels<Half> of_half;
+  Kernels<Bfloat16> of_bfloat16;
+  Kernels<std::complex<float>> of_complex64;
 };
-template <>
-struct SubRule<Half> {
-  static Half Apply(Half a, Half b) { return ToHalf(ToFloat(a) - ToFloat(b)); }
-};
-template <>
-struct AddRule<Bfloat16> {
-  static Bfloat16 Apply(Bfloat16 a, Bfloat16 b) { return ToBfloat16(ToFloat(a) + ToFloat(b)); }
-};
-template <>
-struct SubRule<Bfloat16> {
-  static Bfloat16 Apply(Bfloat16 a, Bfloat16 b) { return ToBfloat16(ToFloat(a) - ToFloat(b)); }
+
+// A scatter op's kernels for both types of indices. `type_attr` names the attr of the rows' type.
+template <template <typename, typename, template <typename> class> class Kernel, typename T,
+          template <typename> class Rule>
+struct ScatterKernels {
+  ScatterKernels(const char* op, const char* type_attr)
+      : by_int32(KernelFor<Kernel<T, int32_t, Rule>>(op)
+                     .template Type<T>(type_attr)
+                     .template Type<int32_t>("Tindices")),
+        by_int64(KernelFor<Kernel<T, int64_t, Rule>>(op)
+                     .template Type<T>(type_attr)
+                     .template Type<int64_t>("Tindices")) {}
+  KernelRegistration by_int32, by_int64;
 };
 
 // variable = Rule(variable, value), element by element.
