@@ -116,35 +116,35 @@ struct Variant;         // core/resource_handle.h
 // DTypeOf<float> == DT_FLOAT. Undefined for types that are no element type.
 template <typename T>
 struct DTypeOfImpl;
-#define MILLRACE_ELEMENT_TYPE(cpp_type, dtype) \
-  template <>                                  \
-  struct DTypeOfImpl<cpp_type> {               \
-    static constexpr DType value = dtype;      \
+#define MR_ELEMENT_TYPE(cpp_type, dtype)  \
+  template <>                             \
+  struct DTypeOfImpl<cpp_type> {          \
+    static constexpr DType value = dtype; \
   };
-MILLRACE_ELEMENT_TYPE(float, DT_FLOAT)
-MILLRACE_ELEMENT_TYPE(double, DT_DOUBLE)
-MILLRACE_ELEMENT_TYPE(int32_t, DT_INT32)
-MILLRACE_ELEMENT_TYPE(uint8_t, DT_UINT8)
-MILLRACE_ELEMENT_TYPE(int16_t, DT_INT16)
-MILLRACE_ELEMENT_TYPE(int8_t, DT_INT8)
-MILLRACE_ELEMENT_TYPE(std::string, DT_STRING)
-MILLRACE_ELEMENT_TYPE(std::complex<float>, DT_COMPLEX64)
-MILLRACE_ELEMENT_TYPE(int64_t, DT_INT64)
-MILLRACE_ELEMENT_TYPE(bool, DT_BOOL)
-MILLRACE_ELEMENT_TYPE(QInt8, DT_QINT8)
-MILLRACE_ELEMENT_TYPE(QUInt8, DT_QUINT8)
-MILLRACE_ELEMENT_TYPE(QInt32, DT_QINT32)
-MILLRACE_ELEMENT_TYPE(Bfloat16, DT_BFLOAT16)
-MILLRACE_ELEMENT_TYPE(QInt16, DT_QINT16)
-MILLRACE_ELEMENT_TYPE(QUInt16, DT_QUINT16)
-MILLRACE_ELEMENT_TYPE(uint16_t, DT_UINT16)
-MILLRACE_ELEMENT_TYPE(std::complex<double>, DT_COMPLEX128)
-MILLRACE_ELEMENT_TYPE(Half, DT_HALF)
-MILLRACE_ELEMENT_TYPE(ResourceHandle, DT_RESOURCE)
-MILLRACE_ELEMENT_TYPE(Variant, DT_VARIANT)
-MILLRACE_ELEMENT_TYPE(uint32_t, DT_UINT32)
-MILLRACE_ELEMENT_TYPE(uint64_t, DT_UINT64)
-#undef MILLRACE_ELEMENT_TYPE
+MR_ELEMENT_TYPE(float, DT_FLOAT)
+MR_ELEMENT_TYPE(double, DT_DOUBLE)
+MR_ELEMENT_TYPE(int32_t, DT_INT32)
+MR_ELEMENT_TYPE(uint8_t, DT_UINT8)
+MR_ELEMENT_TYPE(int16_t, DT_INT16)
+MR_ELEMENT_TYPE(int8_t, DT_INT8)
+MR_ELEMENT_TYPE(std::string, DT_STRING)
+MR_ELEMENT_TYPE(std::complex<float>, DT_COMPLEX64)
+MR_ELEMENT_TYPE(int64_t, DT_INT64)
+MR_ELEMENT_TYPE(bool, DT_BOOL)
+MR_ELEMENT_TYPE(QInt8, DT_QINT8)
+MR_ELEMENT_TYPE(QUInt8, DT_QUINT8)
+MR_ELEMENT_TYPE(QInt32, DT_QINT32)
+MR_ELEMENT_TYPE(Bfloat16, DT_BFLOAT16)
+MR_ELEMENT_TYPE(QInt16, DT_QINT16)
+MR_ELEMENT_TYPE(QUInt16, DT_QUINT16)
+MR_ELEMENT_TYPE(uint16_t, DT_UINT16)
+MR_ELEMENT_TYPE(std::complex<double>, DT_COMPLEX128)
+MR_ELEMENT_TYPE(Half, DT_HALF)
+MR_ELEMENT_TYPE(ResourceHandle, DT_RESOURCE)
+MR_ELEMENT_TYPE(Variant, DT_VARIANT)
+MR_ELEMENT_TYPE(uint32_t, DT_UINT32)
+MR_ELEMENT_TYPE(uint64_t, DT_UINT64)
+#undef MR_ELEMENT_TYPE
 
 template <typename T>
 inline constexpr DType DTypeOf = DTypeOfImpl<T>::value;

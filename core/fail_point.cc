@@ -157,7 +157,7 @@ Status Pass(const char* name) {
       hit = it->second;
     }
   }
-  if (hook != nullptr) RETURN_IF_ERROR((*hook)(name));
+  if (hook != nullptr) MR_RETURN_IF_ERROR((*hook)(name));
   if (!is_hit) return absl::OkStatus();
   switch (hit.action) {
     case Action::kCrash:
@@ -175,7 +175,7 @@ Status Pass(const char* name) {
 }  // namespace fail_point_internal
 
 Status SetFailPoints(absl::string_view spec) {
-  ASSIGN_OR_RETURN(Points points, Parse("SetFailPoints", spec));
+  MR_ASSIGN_OR_RETURN(Points points, Parse("SetFailPoints", spec));
   Registry& registry = TheRegistry();
   MutexLock lock(&registry.mu);
   registry.environment_read = true;

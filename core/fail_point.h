@@ -4,7 +4,7 @@
 
 // Fail points: named places where a test can make the program fail, wait or die.
 //
-//   RETURN_IF_ERROR(FailPoint("saver/after_data_rename"));
+//   MR_RETURN_IF_ERROR(FailPoint("saver/after_data_rename"));
 //
 // They are switched on by MILLRACE_FAIL_POINTS (read at the first fail point) or SetFailPoints:
 //

@@ -74,26 +74,26 @@ class PosixWritableFile final : public WritableFile {
   ~PosixWritableFile() override { PosixWritableFile::Close().IgnoreError(); }
 
   Status Append(absl::string_view data) override {
-    RETURN_IF_ERROR(Usable("append"));
+    MR_RETURN_IF_ERROR(Usable("append"));
     if (buffer_.size() + data.size() <= kWriteBuffer) {
       buffer_.append(data.data(), data.size());
       return absl::OkStatus();
     }
-    RETURN_IF_ERROR(Flush());
+    MR_RETURN_IF_ERROR(Flush());
     if (data.size() >= kWriteBuffer) return WriteAll(data);
     buffer_.append(data.data(), data.size());
     return absl::OkStatus();
   }
 
   Status Flush() override {
-    RETURN_IF_ERROR(Usable("flush"));
-    RETURN_IF_ERROR(WriteAll(buffer_));
+    MR_RETURN_IF_ERROR(Usable("flush"));
+    MR_RETURN_IF_ERROR(WriteAll(buffer_));
     buffer_.clear();
     return absl::OkStatus();
   }
 
   Status Sync() override {
-    RETURN_IF_ERROR(Flush());
+    MR_RETURN_IF_ERROR(Flush());
     // What a failed fsync leaves in the page cache is unknown: the file stays unusable.
     if (RetryOnInterrupt([this] { return ::fsync(fd_); }) != 0) return Failed("fsync", errno);
     return absl::OkStatus();
@@ -211,17 +211,17 @@ class PosixFileSystem final : public FileSystem {
   }
 
   StatusOr<bool> IsDirectory(const std::string& path) override {
-    ASSIGN_OR_RETURN(const struct stat info, Stat(path));
+    MR_ASSIGN_OR_RETURN(const struct stat info, Stat(path));
     return S_ISDIR(info.st_mode);
   }
 
   StatusOr<uint64_t> GetFileSize(const std::string& path) override {
-    ASSIGN_OR_RETURN(const struct stat info, Stat(path));
+    MR_ASSIGN_OR_RETURN(const struct stat info, Stat(path));
     return static_cast<uint64_t>(info.st_size);
   }
 
   StatusOr<double> GetModificationTime(const std::string& path) override {
-    ASSIGN_OR_RETURN(const struct stat info, Stat(path));
+    MR_ASSIGN_OR_RETURN(const struct stat info, Stat(path));
     return static_cast<double>(info.st_mtim.tv_sec) +
            static_cast<double>(info.st_mtim.tv_nsec) * 1e-9;
   }
@@ -261,12 +261,12 @@ class PosixFileSystem final : public FileSystem {
     if (error == ENOENT) {
       const std::string parent = Dirname(path);
       if (parent.empty() || parent == path) return ErrnoStatus("create directory", path, error);
-      RETURN_IF_ERROR(RecursivelyCreateDirectory(parent));
+      MR_RETURN_IF_ERROR(RecursivelyCreateDirectory(parent));
       if (::mkdir(path.c_str(), kDirectoryMode) == 0) return absl::OkStatus();
       error = errno;
     }
     if (error == EEXIST) {
-      ASSIGN_OR_RETURN(const bool is_directory, IsDirectory(path));
+      MR_ASSIGN_OR_RETURN(const bool is_directory, IsDirectory(path));
       if (is_directory) return absl::OkStatus();
       error = ENOTDIR;
     }
@@ -288,8 +288,9 @@ class PosixFileSystem final : public FileSystem {
     struct stat info;
     if (::lstat(path.c_str(), &info) != 0) return ErrnoStatus("delete", path, errno);
     if (!S_ISDIR(info.st_mode)) return DeleteFile(path);
-    ASSIGN_OR_RETURN(const std::vector<std::string> names, GetChildren(path));
-    for (const std::string& name : names) RETURN_IF_ERROR(RecursivelyDelete(JoinPath(path, name)));
+    MR_ASSIGN_OR_RETURN(const std::vector<std::string> names, GetChildren(path));
+    for (const std::string& name : names)
+      MR_RETURN_IF_ERROR(RecursivelyDelete(JoinPath(path, name)));
     return DeleteDirectory(path);
   }
 
@@ -343,23 +344,23 @@ FileSystem* FileSystem::Posix() {
 
 StatusOr<std::string> ReadFileToString(FileSystem* fs, const std::string& path,
                                        uint64_t max_bytes) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<RandomAccessFile> file, fs->NewRandomAccessFile(path));
+  MR_ASSIGN_OR_RETURN(const std::unique_ptr<RandomAccessFile> file, fs->NewRandomAccessFile(path));
   if (file->size() > max_bytes) {
     return absl::ResourceExhaustedError(absl::StrCat("File '", path, "': size must be at most ",
                                                      max_bytes, " bytes, got ", file->size()));
   }
   std::string contents(static_cast<size_t>(file->size()), '\0');
-  RETURN_IF_ERROR(file->Read(0, contents.size(), contents.data()));
+  MR_RETURN_IF_ERROR(file->Read(0, contents.size(), contents.data()));
   return contents;
 }
 
 Status WriteFileAtomically(FileSystem* fs, const std::string& path, absl::string_view data) {
   const std::string temporary = absl::StrCat(path, ".tmp", RandomHexName());
   const Status status = [&]() -> Status {
-    ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file, fs->NewExclusiveFile(temporary));
-    RETURN_IF_ERROR(file->Append(data));
-    RETURN_IF_ERROR(file->Sync());
-    RETURN_IF_ERROR(file->Close());
+    MR_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file, fs->NewExclusiveFile(temporary));
+    MR_RETURN_IF_ERROR(file->Append(data));
+    MR_RETURN_IF_ERROR(file->Sync());
+    MR_RETURN_IF_ERROR(file->Close());
     return fs->RenameFile(temporary, path);
   }();
   if (!status.ok()) {

@@ -8,6 +8,10 @@
 // because Debian's libabsl_synchronization is not instrumented and every lock in
 // it would look like a race. Annotated for clang's thread safety analysis.
 //
+// Debian's Abseil is built with its deadlock detector, which takes a global lock around every lock
+// (50 to 150 ns) and ends programs that take two locks in both orders although they never wait
+// for each other. Including this header switches it off before main.
+//
 // CondVar waits may return without a signal: always wait in a loop on the condition.
 
 #include <cstdint>
@@ -84,6 +88,14 @@ class CondVar {
 };
 
 #else
+
+namespace mutex_internal {
+inline bool SwitchOffDeadlockDetector() {
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  return true;
+}
+inline const bool deadlock_detector_is_off = SwitchOffDeadlockDetector();
+}  // namespace mutex_internal
 
 class ABSL_LOCKABLE SharedMutex {
  public:

@@ -66,7 +66,7 @@ class HeaderParser {
         }
         order = true;
       } else if (*key == "shape") {
-        ASSIGN_OR_RETURN(header.shape, Tuple());
+        MR_ASSIGN_OR_RETURN(header.shape, Tuple());
         shape = true;
       } else {
         return absl::InvalidArgumentError(
@@ -254,7 +254,7 @@ Status ParseString(const ElementType& type, absl::string_view bytes, std::string
     codes.push_back(code);
   }
   while (!codes.empty() && codes.back() == 0) codes.pop_back();
-  for (uint32_t code : codes) RETURN_IF_ERROR(AppendUtf8(code, out));
+  for (uint32_t code : codes) MR_RETURN_IF_ERROR(AppendUtf8(code, out));
   return absl::OkStatus();
 }
 
@@ -268,7 +268,7 @@ Status ForEachFortran(const Shape& shape, F f) {
   }
   int64_t source = 0;
   for (int64_t i = 0; i < shape.num_elements(); ++i) {
-    RETURN_IF_ERROR(f(static_cast<size_t>(i), static_cast<size_t>(source)));
+    MR_RETURN_IF_ERROR(f(static_cast<size_t>(i), static_cast<size_t>(source)));
     for (size_t axis = rank; axis-- > 0;) {
       source += strides[axis];
       if (++index[axis] < shape.dim(static_cast<int>(axis))) break;
@@ -283,7 +283,7 @@ template <typename F>
 Status ForEachElement(const Header& header, F f) {
   if (header.fortran_order && header.shape.rank() > 1) return ForEachFortran(header.shape, f);
   for (size_t i = 0; i < static_cast<size_t>(header.shape.num_elements()); ++i) {
-    RETURN_IF_ERROR(f(i, i));
+    MR_RETURN_IF_ERROR(f(i, i));
   }
   return absl::OkStatus();
 }
@@ -504,7 +504,7 @@ StatusOr<std::string> FormatNpz(const NamedArrays& arrays, NpzCompression compre
   std::vector<std::string> files;
   files.reserve(arrays.size());
   for (const auto& [name, tensor] : arrays) {
-    ASSIGN_OR_RETURN(std::string file, FormatNpy(tensor, absl::StrCat("'", name, "'")));
+    MR_ASSIGN_OR_RETURN(std::string file, FormatNpy(tensor, absl::StrCat("'", name, "'")));
     files.push_back(std::move(file));
     zip_source_t* source =
         zip_source_buffer(zip.get(), files.back().data(), files.back().size(), 0);
@@ -546,10 +546,10 @@ StatusOr<std::string> FormatNpz(const NamedArrays& arrays, NpzCompression compre
 
 StatusOr<Tensor> ParseNpy(absl::string_view bytes) {
   size_t offset = 0;
-  ASSIGN_OR_RETURN(const absl::string_view text, HeaderText(bytes, &offset));
-  ASSIGN_OR_RETURN(const Header header, HeaderParser(text).Parse());
-  ASSIGN_OR_RETURN(const ElementType type, ParseDescr(header.descr));
-  ASSIGN_OR_RETURN(const uint64_t expected, DataBytes(header, type));
+  MR_ASSIGN_OR_RETURN(const absl::string_view text, HeaderText(bytes, &offset));
+  MR_ASSIGN_OR_RETURN(const Header header, HeaderParser(text).Parse());
+  MR_ASSIGN_OR_RETURN(const ElementType type, ParseDescr(header.descr));
+  MR_ASSIGN_OR_RETURN(const uint64_t expected, DataBytes(header, type));
   const absl::string_view data = bytes.substr(offset);
   if (data.size() < expected) {
     return absl::DataLossError(absl::StrCat("npy: array '", header.descr, "' of shape ",
@@ -563,10 +563,10 @@ StatusOr<Tensor> ParseNpy(absl::string_view bytes) {
                                                    header.shape.ToString(), " must have data, got ",
                                                    data.size(), " bytes"));
   }
-  ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(type.dtype, header.shape));
+  MR_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(type.dtype, header.shape));
   if (type.dtype == DT_STRING) {
-    const absl::Span<std::string> out = tensor.mutable_flat<std::string>();
-    RETURN_IF_ERROR(ForEachElement(header, [&](size_t to, size_t from) {
+    const absl::Span<std::string> out = tensor.mutable_raw<std::string>();
+    MR_RETURN_IF_ERROR(ForEachElement(header, [&](size_t to, size_t from) {
       return ParseString(type, data.substr(from * type.size, type.size), &out[to]);
     }));
     return tensor;
@@ -576,7 +576,7 @@ StatusOr<Tensor> ParseNpy(absl::string_view bytes) {
   if (in_order && expected > 0 && (!type.big_endian || type.swap == 1)) {
     std::memcpy(out, data.data(), expected);
   } else {
-    RETURN_IF_ERROR(ForEachElement(header, [&](size_t to, size_t from) {
+    MR_RETURN_IF_ERROR(ForEachElement(header, [&](size_t to, size_t from) {
       char* target = out + to * type.size;
       std::memcpy(target, data.data() + from * type.size, type.size);
       if (type.big_endian) {
@@ -598,7 +598,7 @@ StatusOr<std::string> FormatNpy(const Tensor& tensor, absl::string_view what) {
   std::string descr = DescrOf(tensor.dtype());
   size_t longest = 1;  // numpy has no strings of no bytes
   if (tensor.dtype() == DT_STRING) {
-    for (const std::string& s : tensor.flat<std::string>()) longest = std::max(longest, s.size());
+    for (const std::string& s : tensor.raw<std::string>()) longest = std::max(longest, s.size());
     descr = absl::StrCat("|S", longest);
   }
   if (descr.empty()) {
@@ -628,12 +628,12 @@ StatusOr<std::string> FormatNpy(const Tensor& tensor, absl::string_view what) {
                        " bytes is too large for numpy's fixed width"));
     }
     bytes.reserve(bytes.size() + count * longest);
-    for (const std::string& s : tensor.flat<std::string>()) {
+    for (const std::string& s : tensor.raw<std::string>()) {
       bytes += s;
       bytes.append(longest - s.size(), '\0');
     }
   } else if (tensor.dtype() == DT_BFLOAT16) {
-    for (Bfloat16 v : tensor.flat<Bfloat16>()) {
+    for (Bfloat16 v : tensor.raw<Bfloat16>()) {
       const float f = ToFloat(v);
       char raw[sizeof(f)];
       std::memcpy(raw, &f, sizeof(f));
@@ -647,7 +647,7 @@ StatusOr<std::string> FormatNpy(const Tensor& tensor, absl::string_view what) {
 }
 
 StatusOr<Tensor> ReadNpy(FileSystem* fs, const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string bytes, ReadFileToString(fs, path, uint64_t{1} << 36));
+  MR_ASSIGN_OR_RETURN(const std::string bytes, ReadFileToString(fs, path, uint64_t{1} << 36));
   StatusOr<Tensor> tensor = ParseNpy(bytes);
   if (!tensor.ok()) return Prefixed(path, tensor.status());
   return tensor;
@@ -660,7 +660,7 @@ Status WriteNpy(FileSystem* fs, const std::string& path, const Tensor& tensor) {
 }
 
 StatusOr<NamedArrays> ReadNpz(FileSystem* fs, const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string bytes, ReadFileToString(fs, path, uint64_t{1} << 36));
+  MR_ASSIGN_OR_RETURN(const std::string bytes, ReadFileToString(fs, path, uint64_t{1} << 36));
   StatusOr<NamedArrays> arrays = ParseNpz(bytes);
   if (!arrays.ok()) return Prefixed(path, arrays.status());
   return arrays;
@@ -678,9 +678,9 @@ StatusOr<Tensor> LengthsOf(const Tensor& strings) {
     return absl::InvalidArgumentError(
         absl::StrCat("npy: lengths are of strings, got ", DTypeName(strings.dtype())));
   }
-  ASSIGN_OR_RETURN(Tensor lengths, Tensor::Allocate(DT_INT64, strings.shape()));
-  const absl::Span<const std::string> from = strings.flat<std::string>();
-  const absl::Span<int64_t> to = lengths.mutable_flat<int64_t>();
+  MR_ASSIGN_OR_RETURN(Tensor lengths, Tensor::Allocate(DT_INT64, strings.shape()));
+  const absl::Span<const std::string> from = strings.raw<std::string>();
+  const absl::Span<int64_t> to = lengths.mutable_raw<int64_t>();
   for (size_t i = 0; i < from.size(); ++i) to[i] = static_cast<int64_t>(from[i].size());
   return lengths;
 }
@@ -693,9 +693,9 @@ StatusOr<Tensor> WithLengths(const Tensor& strings, const Tensor& lengths, int64
                      DTypeName(lengths.dtype()), lengths.shape().ToString(), " for ",
                      DTypeName(strings.dtype()), strings.shape().ToString()));
   }
-  ASSIGN_OR_RETURN(Tensor result, strings.Clone());
-  const absl::Span<const int64_t> sizes = lengths.flat<int64_t>();
-  const absl::Span<std::string> out = result.mutable_flat<std::string>();
+  MR_ASSIGN_OR_RETURN(Tensor result, strings.Clone());
+  const absl::Span<const int64_t> sizes = lengths.raw<int64_t>();
+  const absl::Span<std::string> out = result.mutable_raw<std::string>();
   int64_t left = max_total;
   for (size_t i = 0; i < sizes.size(); ++i) {
     if (sizes[i] < 0 || sizes[i] > left) {

@@ -43,8 +43,8 @@ std::string TempPath(const std::string& name) {
 
 // Without the syncs that make thousands of small files slow.
 Status WriteQuickly(const std::string& path, absl::string_view bytes) {
-  ASSIGN_OR_RETURN(const auto file, FileSystem::Posix()->NewWritableFile(path));
-  RETURN_IF_ERROR(file->Append(bytes));
+  MR_ASSIGN_OR_RETURN(const auto file, FileSystem::Posix()->NewWritableFile(path));
+  MR_RETURN_IF_ERROR(file->Append(bytes));
   return file->Close();
 }
 

@@ -50,7 +50,7 @@ struct RecordWriter::Deflater {
 
 StatusOr<std::unique_ptr<RecordWriter>> RecordWriter::Open(FileSystem* fs, const std::string& path,
                                                            RecordCompression compression) {
-  ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, fs->NewWritableFile(path));
+  MR_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, fs->NewWritableFile(path));
   return std::make_unique<RecordWriter>(std::move(file), compression);
 }
 
@@ -81,7 +81,7 @@ Status RecordWriter::Deflate(absl::string_view bytes, int flush) {
       deflate(&stream, bytes.empty() ? flush : Z_NO_FLUSH);
       const size_t made = kChunk - stream.avail_out;
       if (made > 0) {
-        RETURN_IF_ERROR(file_->Append(absl::string_view(deflater_->out).substr(0, made)));
+        MR_RETURN_IF_ERROR(file_->Append(absl::string_view(deflater_->out).substr(0, made)));
       }
     } while (stream.avail_out == 0);
   } while (!bytes.empty());
@@ -94,7 +94,7 @@ Status RecordWriter::Append(absl::string_view bytes) {
 }
 
 Status RecordWriter::Write(absl::string_view record) {
-  RETURN_IF_ERROR(error_);
+  MR_RETURN_IF_ERROR(error_);
   if (file_ == nullptr) {
     return absl::FailedPreconditionError("Records: write: the writer is closed");
   }
@@ -104,21 +104,21 @@ Status RecordWriter::Write(absl::string_view record) {
   char footer[kFooterBytes];
   EncodeFixed32(footer, MaskCrc32c(Crc32c(record)));
   return Keep([&]() -> Status {
-    RETURN_IF_ERROR(Append(absl::string_view(header, sizeof(header))));
-    RETURN_IF_ERROR(Append(record));
+    MR_RETURN_IF_ERROR(Append(absl::string_view(header, sizeof(header))));
+    MR_RETURN_IF_ERROR(Append(record));
     return Append(absl::string_view(footer, sizeof(footer)));
   }());
 }
 
 Status RecordWriter::Flush() {
-  RETURN_IF_ERROR(error_);
+  MR_RETURN_IF_ERROR(error_);
   if (file_ == nullptr) return absl::OkStatus();
-  if (deflater_ != nullptr) RETURN_IF_ERROR(Keep(Deflate("", Z_SYNC_FLUSH)));
+  if (deflater_ != nullptr) MR_RETURN_IF_ERROR(Keep(Deflate("", Z_SYNC_FLUSH)));
   return Keep(file_->Flush());
 }
 
 Status RecordWriter::Sync() {
-  RETURN_IF_ERROR(Flush());
+  MR_RETURN_IF_ERROR(Flush());
   return file_ == nullptr ? absl::OkStatus() : Keep(file_->Sync());
 }
 
@@ -152,7 +152,7 @@ StatusOr<std::unique_ptr<RecordReader>> RecordReader::Open(FileSystem* fs, const
     return absl::InvalidArgumentError(absl::StrCat(
         "Records '", path, "': a compressed file must be read from offset 0, got ", offset));
   }
-  ASSIGN_OR_RETURN(std::unique_ptr<RandomAccessFile> file, fs->NewRandomAccessFile(path));
+  MR_ASSIGN_OR_RETURN(std::unique_ptr<RandomAccessFile> file, fs->NewRandomAccessFile(path));
   std::unique_ptr<RecordReader> reader(
       new RecordReader(path, std::move(file), compression, offset));
   if (reader->inflater_ != nullptr && !reader->inflater_->ready) {
@@ -199,7 +199,7 @@ Status RecordReader::FillOnce(uint64_t wanted) {
     if (z.in_position == z.in.size()) {
       z.in.clear();
       z.in_position = 0;
-      RETURN_IF_ERROR(read_file(kChunk, &z.in));
+      MR_RETURN_IF_ERROR(read_file(kChunk, &z.in));
       if (z.in.empty()) return absl::OkStatus();
     }
     if (z.ended) {  // more bytes follow: another stream
@@ -237,7 +237,7 @@ StatusOr<bool> RecordReader::Fill(uint64_t n) {
       position_ = 0;
     }
     const size_t before = available();
-    RETURN_IF_ERROR(FillOnce(n - before));
+    MR_RETURN_IF_ERROR(FillOnce(n - before));
     if (available() == before) return false;
   }
   return true;
@@ -248,7 +248,7 @@ StatusOr<absl::string_view> RecordReader::ReadNext() {
   offset_ += record_bytes_;
   record_bytes_ = 0;
   const uint64_t start = offset_;
-  ASSIGN_OR_RETURN(const bool has_header, Fill(kHeaderBytes));
+  MR_ASSIGN_OR_RETURN(const bool has_header, Fill(kHeaderBytes));
   if (!has_header) {
     if (inflater_ != nullptr && !inflater_->ended && file_->size() > 0) {
       return Loss("truncated compressed data", start + available());
@@ -267,7 +267,7 @@ StatusOr<absl::string_view> RecordReader::ReadNext() {
   }
   if (length > SIZE_MAX - kHeaderBytes - kFooterBytes) return Loss("truncated record", start);
   const uint64_t total = kHeaderBytes + length + kFooterBytes;
-  ASSIGN_OR_RETURN(const bool is_whole, Fill(total));
+  MR_ASSIGN_OR_RETURN(const bool is_whole, Fill(total));
   if (!is_whole) return Loss("truncated record", start);
   const absl::string_view data(buffer_.data() + position_ + kHeaderBytes,
                                static_cast<size_t>(length));
@@ -279,7 +279,7 @@ StatusOr<absl::string_view> RecordReader::ReadNext() {
 }
 
 StatusOr<absl::string_view> RecordReader::Next() {
-  RETURN_IF_ERROR(end_);
+  MR_RETURN_IF_ERROR(end_);
   StatusOr<absl::string_view> record = ReadNext();
   if (!record.ok()) end_ = record.status();
   return record;

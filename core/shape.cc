@@ -128,7 +128,7 @@ bool BroadcastDims(absl::Span<const int64_t> a, absl::Span<const int64_t> b,
 }  // namespace
 
 StatusOr<Shape> Shape::Make(absl::Span<const int64_t> dims) {
-  RETURN_IF_ERROR(CheckDims(dims, 0));
+  MR_RETURN_IF_ERROR(CheckDims(dims, 0));
   Shape shape;
   shape.dims_.assign(dims.begin(), dims.end());
   shape.num_elements_ = Product(dims);
@@ -139,7 +139,7 @@ StatusOr<Shape> Shape::FromProto(const tensorflow::TensorShapeProto& proto) {
   if (proto.unknown_rank()) {
     return absl::InvalidArgumentError("Shape: the rank must be known, got an unknown rank");
   }
-  ASSIGN_OR_RETURN(const auto dims, DimsFromProto(proto));
+  MR_ASSIGN_OR_RETURN(const auto dims, DimsFromProto(proto));
   return Make(dims);
 }
 
@@ -193,7 +193,7 @@ PartialShape::PartialShape(std::initializer_list<int64_t> dims)
     : dims_(dims), has_rank_(true), valid_(CheckDims(dims_, kUnknownDim).ok()) {}
 
 StatusOr<PartialShape> PartialShape::Make(absl::Span<const int64_t> dims) {
-  RETURN_IF_ERROR(CheckDims(dims, kUnknownDim));
+  MR_RETURN_IF_ERROR(CheckDims(dims, kUnknownDim));
   PartialShape shape;
   shape.dims_.assign(dims.begin(), dims.end());
   shape.has_rank_ = true;
@@ -208,7 +208,7 @@ StatusOr<PartialShape> PartialShape::FromProto(const tensorflow::TensorShapeProt
     }
     return PartialShape();
   }
-  ASSIGN_OR_RETURN(const auto dims, DimsFromProto(proto));
+  MR_ASSIGN_OR_RETURN(const auto dims, DimsFromProto(proto));
   return Make(dims);
 }
 

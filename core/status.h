@@ -33,22 +33,22 @@ Status Suffixed(const Status& status, absl::string_view text);
 
 }  // namespace millrace
 
-#define MILLRACE_STATUS_CONCAT_INNER(a, b) a##b
-#define MILLRACE_STATUS_CONCAT(a, b) MILLRACE_STATUS_CONCAT_INNER(a, b)
+#define MR_STATUS_CONCAT_INNER(a, b) a##b
+#define MR_STATUS_CONCAT(a, b) MR_STATUS_CONCAT_INNER(a, b)
 
 // Evaluates an expression of type Status; returns it unless it is OK.
-#define RETURN_IF_ERROR(expr)                                                                   \
-  do {                                                                                          \
-    if (::absl::Status millrace_status_ = (expr); ABSL_PREDICT_FALSE(!millrace_status_.ok())) { \
-      return millrace_status_;                                                                  \
-    }                                                                                           \
+#define MR_RETURN_IF_ERROR(expr)                                                    \
+  do {                                                                              \
+    if (::absl::Status mr_status_ = (expr); ABSL_PREDICT_FALSE(!mr_status_.ok())) { \
+      return mr_status_;                                                            \
+    }                                                                               \
   } while (false)
 
 // Evaluates an expression of type StatusOr<T>; assigns its value to `lhs` (which
 // may declare a variable) or returns its Status.
-#define ASSIGN_OR_RETURN(lhs, expr) \
-  MILLRACE_ASSIGN_OR_RETURN_INNER(MILLRACE_STATUS_CONCAT(millrace_or_, __LINE__), lhs, expr)
-#define MILLRACE_ASSIGN_OR_RETURN_INNER(tmp, lhs, expr)   \
+#define MR_ASSIGN_OR_RETURN(lhs, expr) \
+  MR_ASSIGN_OR_RETURN_INNER(MR_STATUS_CONCAT(mr_or_, __LINE__), lhs, expr)
+#define MR_ASSIGN_OR_RETURN_INNER(tmp, lhs, expr)         \
   auto tmp = (expr);                                      \
   if (ABSL_PREDICT_FALSE(!tmp.ok())) return tmp.status(); \
   lhs = std::move(tmp).value()

@@ -184,7 +184,7 @@ Status TableReader::Loss(uint64_t offset, absl::string_view what) const {
 
 StatusOr<std::unique_ptr<TableReader>> TableReader::Open(FileSystem* fs, const std::string& path,
                                                          TableOptions options) {
-  ASSIGN_OR_RETURN(std::unique_ptr<RandomAccessFile> file, fs->NewRandomAccessFile(path));
+  MR_ASSIGN_OR_RETURN(std::unique_ptr<RandomAccessFile> file, fs->NewRandomAccessFile(path));
   return Open(std::move(file), path, options);
 }
 
@@ -193,12 +193,12 @@ StatusOr<std::unique_ptr<TableReader>> TableReader::Open(std::unique_ptr<RandomA
                                                          TableOptions options) {
   std::unique_ptr<TableReader> table(new TableReader(path, options, std::move(file)));
   Handle metaindex_handle, index_handle;
-  RETURN_IF_ERROR(table->ReadFooter(&metaindex_handle, &index_handle));
-  ASSIGN_OR_RETURN(const std::shared_ptr<const Block> metaindex,
-                   table->ReadBlock(metaindex_handle));
-  ASSIGN_OR_RETURN(table->index_, table->ReadBlock(index_handle));
+  MR_RETURN_IF_ERROR(table->ReadFooter(&metaindex_handle, &index_handle));
+  MR_ASSIGN_OR_RETURN(const std::shared_ptr<const Block> metaindex,
+                      table->ReadBlock(metaindex_handle));
+  MR_ASSIGN_OR_RETURN(table->index_, table->ReadBlock(index_handle));
   table->index_offset_ = index_handle.offset;
-  RETURN_IF_ERROR(table->CheckLayout(metaindex_handle, *metaindex, index_handle));
+  MR_RETURN_IF_ERROR(table->CheckLayout(metaindex_handle, *metaindex, index_handle));
   return table;
 }
 
@@ -254,16 +254,16 @@ Status TableReader::CheckLayout(Handle metaindex_handle, const Block& metaindex,
     // Not owned by the pointer: the block outlives the cursor.
     Cursor cursor(std::shared_ptr<const Block>(&block, [](const Block*) {}));
     for (cursor.SeekToFirst(); cursor.Valid(); cursor.Next()) {
-      ASSIGN_OR_RETURN(handles.emplace_back(), DecodeHandle(cursor.value(), where));
+      MR_ASSIGN_OR_RETURN(handles.emplace_back(), DecodeHandle(cursor.value(), where));
     }
     return absl::OkStatus();
   };
-  RETURN_IF_ERROR(add_entries(*index_, index_handle.offset));
+  MR_RETURN_IF_ERROR(add_entries(*index_, index_handle.offset));
   if (options_.lenient) return absl::OkStatus();
   const size_t num_data_blocks = handles.size();
-  RETURN_IF_ERROR(add_entries(metaindex, metaindex_handle.offset));
+  MR_RETURN_IF_ERROR(add_entries(metaindex, metaindex_handle.offset));
   for (size_t i = num_data_blocks; i < handles.size(); ++i) {
-    RETURN_IF_ERROR(ReadBlockBytes(handles[i]).status());
+    MR_RETURN_IF_ERROR(ReadBlockBytes(handles[i]).status());
   }
   handles.push_back(metaindex_handle);
   handles.push_back(index_handle);
@@ -321,7 +321,7 @@ StatusOr<std::string> TableReader::ReadBlockBytes(Handle handle) const {
 }
 
 StatusOr<std::shared_ptr<const TableReader::Block>> TableReader::ReadBlock(Handle handle) const {
-  ASSIGN_OR_RETURN(std::string contents, ReadBlockBytes(handle));
+  MR_ASSIGN_OR_RETURN(std::string contents, ReadBlockBytes(handle));
   size_t where;
   const std::string problem = Block::Verify(contents, &where);
   if (!problem.empty()) {
@@ -332,13 +332,13 @@ StatusOr<std::shared_ptr<const TableReader::Block>> TableReader::ReadBlock(Handl
 
 StatusOr<std::shared_ptr<const TableReader::Block>> TableReader::DataBlock(
     const Cursor& cursor) const {
-  ASSIGN_OR_RETURN(const Handle handle, DecodeHandle(cursor.value(), index_offset_));
+  MR_ASSIGN_OR_RETURN(const Handle handle, DecodeHandle(cursor.value(), index_offset_));
   {
     MutexLock lock(&mu_);
     auto it = cache_.find(handle.offset);
     if (it != cache_.end()) return it->second;
   }
-  ASSIGN_OR_RETURN(std::shared_ptr<const Block> block, ReadBlock(handle));
+  MR_ASSIGN_OR_RETURN(std::shared_ptr<const Block> block, ReadBlock(handle));
   // No key may be beyond what the index says of this block.
   Cursor last(block);
   last.Seek(cursor.key());
@@ -359,7 +359,7 @@ StatusOr<std::optional<std::string>> TableReader::Get(absl::string_view key) con
   Cursor index(index_);
   index.Seek(key);
   if (!index.Valid()) return std::optional<std::string>();
-  ASSIGN_OR_RETURN(std::shared_ptr<const Block> block, DataBlock(index));
+  MR_ASSIGN_OR_RETURN(std::shared_ptr<const Block> block, DataBlock(index));
   Cursor cursor(std::move(block));
   cursor.Seek(key);
   if (!cursor.Valid() || cursor.key() != key) return std::optional<std::string>();

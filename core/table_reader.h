@@ -93,7 +93,7 @@ class TableReader {
 //
 //   auto it = table->NewIterator();
 //   for (it->SeekToFirst(); it->Valid(); it->Next()) Use(it->key(), it->value());
-//   RETURN_IF_ERROR(it->status());
+//   MR_RETURN_IF_ERROR(it->status());
 class TableReader::Iterator {
  public:
   explicit Iterator(const TableReader* table);

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <complex>
+#include <cstdio>
+#include <cstdlib>
 #include <limits>
 #include <type_traits>
 
@@ -75,34 +77,34 @@ Status NoMemory(DType dtype, const Shape& shape) {
 template <typename F>
 bool ForPrintable(DType dtype, F&& f) {
   switch (dtype) {
-#define MILLRACE_CASE(type)               \
+#define MR_CASE(type)                     \
   case DTypeOf<type>:                     \
     f(static_cast<const type*>(nullptr)); \
     return true
-    MILLRACE_CASE(float);
-    MILLRACE_CASE(double);
-    MILLRACE_CASE(int32_t);
-    MILLRACE_CASE(uint8_t);
-    MILLRACE_CASE(int16_t);
-    MILLRACE_CASE(int8_t);
-    MILLRACE_CASE(std::string);
-    MILLRACE_CASE(std::complex<float>);
-    MILLRACE_CASE(int64_t);
-    MILLRACE_CASE(bool);
-    MILLRACE_CASE(QInt8);
-    MILLRACE_CASE(QUInt8);
-    MILLRACE_CASE(QInt32);
-    MILLRACE_CASE(Bfloat16);
-    MILLRACE_CASE(QInt16);
-    MILLRACE_CASE(QUInt16);
-    MILLRACE_CASE(uint16_t);
-    MILLRACE_CASE(std::complex<double>);
-    MILLRACE_CASE(Half);
-    MILLRACE_CASE(ResourceHandle);
-    MILLRACE_CASE(Variant);
-    MILLRACE_CASE(uint32_t);
-    MILLRACE_CASE(uint64_t);
-#undef MILLRACE_CASE
+    MR_CASE(float);
+    MR_CASE(double);
+    MR_CASE(int32_t);
+    MR_CASE(uint8_t);
+    MR_CASE(int16_t);
+    MR_CASE(int8_t);
+    MR_CASE(std::string);
+    MR_CASE(std::complex<float>);
+    MR_CASE(int64_t);
+    MR_CASE(bool);
+    MR_CASE(QInt8);
+    MR_CASE(QUInt8);
+    MR_CASE(QInt32);
+    MR_CASE(Bfloat16);
+    MR_CASE(QInt16);
+    MR_CASE(QUInt16);
+    MR_CASE(uint16_t);
+    MR_CASE(std::complex<double>);
+    MR_CASE(Half);
+    MR_CASE(ResourceHandle);
+    MR_CASE(Variant);
+    MR_CASE(uint32_t);
+    MR_CASE(uint64_t);
+#undef MR_CASE
     default:
       return false;
   }
@@ -155,7 +157,7 @@ bool SameNumber(std::complex<T> a, std::complex<T> b) {
 
 template <typename T>
 bool SameNumbers(const Tensor& a, const Tensor& b) {
-  const absl::Span<const T> x = a.flat<T>(), y = b.flat<T>();
+  const absl::Span<const T> x = a.raw<T>(), y = b.raw<T>();
   return std::equal(x.begin(), x.end(), y.begin(), [](T p, T q) { return SameNumber(p, q); });
 }
 
@@ -172,8 +174,8 @@ bool SameVariant(const Variant& a, const Variant& b) {
 template <typename T>
 Status CopyObjects(const Tensor& from, Tensor* to) {
   try {
-    const absl::Span<const T> in = from.flat<T>();
-    std::copy(in.begin(), in.end(), to->mutable_flat<T>().begin());
+    const absl::Span<const T> in = from.raw<T>();
+    std::copy(in.begin(), in.end(), to->mutable_raw<T>().begin());
   } catch (const std::bad_alloc&) {
     return NoMemory(from.dtype(), from.shape());
   }
@@ -211,7 +213,7 @@ StatusOr<Tensor> Tensor::Allocate(DType dtype, const Shape& shape, Allocator* al
 }
 
 StatusOr<Tensor> Tensor::Zeros(DType dtype, const Shape& shape, Allocator* allocator) {
-  ASSIGN_OR_RETURN(Tensor tensor, Allocate(dtype, shape, allocator));
+  MR_ASSIGN_OR_RETURN(Tensor tensor, Allocate(dtype, shape, allocator));
   const absl::Span<char> bytes = tensor.mutable_bytes();
   if (!bytes.empty()) std::memset(bytes.data(), 0, bytes.size());
   return tensor;
@@ -254,9 +256,9 @@ int64_t Tensor::TotalBytes() const {
   if (!has_value()) return 0;
   int64_t total = num_elements() * static_cast<int64_t>(ElementStride(dtype_));
   if (dtype_ == DT_STRING) {
-    for (const std::string& s : flat<std::string>()) total += static_cast<int64_t>(s.size());
+    for (const std::string& s : raw<std::string>()) total += static_cast<int64_t>(s.size());
   } else if (dtype_ == DT_VARIANT) {
-    for (const Variant& v : flat<Variant>()) {
+    for (const Variant& v : raw<Variant>()) {
       total += static_cast<int64_t>(v.type_name.size() + v.metadata.size());
       for (const Tensor& t : v.tensors) total += t.TotalBytes();
     }
@@ -295,16 +297,16 @@ Tensor Tensor::Rows(int64_t begin, int64_t end) const {
 
 StatusOr<Tensor> Tensor::Clone(Allocator* allocator) const {
   if (!has_value()) return Tensor();
-  ASSIGN_OR_RETURN(Tensor copy, Allocate(dtype_, shape_, allocator));
+  MR_ASSIGN_OR_RETURN(Tensor copy, Allocate(dtype_, shape_, allocator));
   switch (dtype_) {
     case DT_STRING:
-      RETURN_IF_ERROR(CopyObjects<std::string>(*this, &copy));
+      MR_RETURN_IF_ERROR(CopyObjects<std::string>(*this, &copy));
       break;
     case DT_RESOURCE:
-      RETURN_IF_ERROR(CopyObjects<ResourceHandle>(*this, &copy));
+      MR_RETURN_IF_ERROR(CopyObjects<ResourceHandle>(*this, &copy));
       break;
     case DT_VARIANT:
-      RETURN_IF_ERROR(CopyObjects<Variant>(*this, &copy));
+      MR_RETURN_IF_ERROR(CopyObjects<Variant>(*this, &copy));
       break;
     default: {
       const absl::Span<const char> from = bytes();
@@ -314,13 +316,26 @@ StatusOr<Tensor> Tensor::Clone(Allocator* allocator) const {
   return copy;
 }
 
+void Tensor::WrongAccess(const char* accessor, DType wanted) const {
+  std::fprintf(stderr, "Tensor: %s<%s>() must be asked of a %s tensor, got %s of shape %s\n",
+               accessor, DTypeName(wanted).c_str(), DTypeName(wanted).c_str(),
+               DTypeName(dtype_).c_str(), shape_.ToString().c_str());
+  std::abort();
+}
+
+void Tensor::NotOneElement() const {
+  std::fprintf(stderr, "Tensor: scalar() must be asked of a tensor of one element, got shape %s\n",
+               shape_.ToString().c_str());
+  std::abort();
+}
+
 std::string Tensor::DebugString(int max_elements) const {
   if (!has_value()) return "<no value>";
   std::string text = absl::StrCat(DTypeName(dtype_), shape_.ToString(), ":");
   const size_t shown = static_cast<size_t>(
       std::min<int64_t>(num_elements(), static_cast<int64_t>(std::max(0, max_elements))));
   ForPrintable(dtype_, [&]<typename T>(const T*) {
-    for (const T& value : flat<T>().subspan(0, shown)) absl::StrAppend(&text, " ", Print(value));
+    for (const T& value : raw<T>().subspan(0, shown)) absl::StrAppend(&text, " ", Print(value));
   });
   if (static_cast<int64_t>(shown) < num_elements()) text += " ...";
   return text;
@@ -332,13 +347,13 @@ bool operator==(const Tensor& a, const Tensor& b) {
   if (a.raw_data() == b.raw_data()) return true;
   switch (a.dtype()) {
     case DT_STRING:
-      return a.flat<std::string>() == b.flat<std::string>();
+      return a.raw<std::string>() == b.raw<std::string>();
     case DT_RESOURCE: {
-      const auto x = a.flat<ResourceHandle>(), y = b.flat<ResourceHandle>();
+      const auto x = a.raw<ResourceHandle>(), y = b.raw<ResourceHandle>();
       return std::equal(x.begin(), x.end(), y.begin(), SameHandle);
     }
     case DT_VARIANT: {
-      const auto x = a.flat<Variant>(), y = b.flat<Variant>();
+      const auto x = a.raw<Variant>(), y = b.raw<Variant>();
       return std::equal(x.begin(), x.end(), y.begin(), SameVariant);
     }
     case DT_FLOAT:

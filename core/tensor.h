@@ -13,9 +13,9 @@
 // project allocated is aligned to Allocator::kAlignment. Strings are std::string objects.
 //
 // Thread-safety: a value; distinct Tensors that share a buffer may be read from many threads.
-// Failure: functions that allocate return ResourceExhausted; nothing aborts. The typed
-// accessors require T to be the dtype's element type: kernels are chosen by dtype, so
-// a difference is a bug of this project (checked in debug builds).
+// Failure: functions that allocate return ResourceExhausted. The typed accessors flat, mutable_flat
+// and scalar end the program with a named failure when T is not the dtype's element type; raw,
+// mutable_raw and raw_scalar are the kernels' and do not look.
 
 #include <cassert>
 #include <cstdint>
@@ -76,22 +76,43 @@ class Tensor {
   // Bytes of the elements (string contents included).
   int64_t TotalBytes() const;
 
-  // All elements as one span. T must be the element type of dtype().
+  // All elements as one span. Another T than the dtype's element type ends the program with a
+  // message that names both: other bytes are never returned.
   template <typename T>
   absl::Span<const T> flat() const {
+    CheckAccess("flat", DTypeOf<T>);
+    return raw<T>();
+  }
+  template <typename T>
+  absl::Span<T> mutable_flat() {
+    CheckAccess("mutable_flat", DTypeOf<T>);
+    return mutable_raw<T>();
+  }
+  // The only element; as flat, and a tensor of another number of elements ends the program, too.
+  template <typename T>
+  const T& scalar() const {
+    CheckAccess("scalar", DTypeOf<T>);
+    CheckOneElement();
+    return *static_cast<const T*>(data_);
+  }
+
+  // Unchecked access, for kernels: they are chosen by dtype, so T is right by construction (checked
+  // in debug builds only).
+  template <typename T>
+  absl::Span<const T> raw() const {
     assert(DTypeOf<T> == dtype_);
     // Not in braces: two values would be an initializer list of bools.
     return absl::Span<const T>(static_cast<const T*>(data_),
                                static_cast<size_t>(shape_.num_elements()));
   }
   template <typename T>
-  absl::Span<T> mutable_flat() {
+  absl::Span<T> mutable_raw() {
     assert(DTypeOf<T> == dtype_);
     return absl::Span<T>(static_cast<T*>(data_), static_cast<size_t>(shape_.num_elements()));
   }
-  // The only element. Requires num_elements() == 1 (check the shape first).
+  // Requires num_elements() == 1 (check the shape first).
   template <typename T>
-  const T& scalar() const {
+  const T& raw_scalar() const {
     assert(DTypeOf<T> == dtype_ && num_elements() == 1);
     return *static_cast<const T*>(data_);
   }
@@ -124,6 +145,15 @@ class Tensor {
   Tensor(DType dtype, const Shape& shape, BufferRef buffer, void* data)
       : buffer_(std::move(buffer)), data_(data), dtype_(dtype), shape_(shape) {}
 
+  void CheckAccess(const char* accessor, DType wanted) const {
+    if (ABSL_PREDICT_FALSE(wanted != dtype_)) WrongAccess(accessor, wanted);
+  }
+  void CheckOneElement() const {
+    if (ABSL_PREDICT_FALSE(num_elements() != 1)) NotOneElement();
+  }
+  [[noreturn]] void WrongAccess(const char* accessor, DType wanted) const;
+  [[noreturn]] void NotOneElement() const;
+
   BufferRef buffer_;
   void* data_ = nullptr;
   DType dtype_ = DT_INVALID;
@@ -138,7 +168,7 @@ template <typename T>
 Tensor Tensor::Scalar(T value) {
   StatusOr<Tensor> t = Allocate(DTypeOf<T>, Shape());
   if (!t.ok()) throw std::bad_alloc();
-  t->template mutable_flat<T>()[0] = std::move(value);
+  t->template mutable_raw<T>()[0] = std::move(value);
   return *std::move(t);
 }
 
@@ -149,8 +179,8 @@ StatusOr<Tensor> Tensor::FromValues(const Shape& shape, absl::Span<const T> valu
                                                    shape.num_elements(), " values, got ",
                                                    values.size()));
   }
-  ASSIGN_OR_RETURN(Tensor t, Allocate(DTypeOf<T>, shape));
-  absl::Span<T> out = t.template mutable_flat<T>();
+  MR_ASSIGN_OR_RETURN(Tensor t, Allocate(DTypeOf<T>, shape));
+  absl::Span<T> out = t.template mutable_raw<T>();
   for (size_t i = 0; i < values.size(); ++i) out[i] = values[i];
   return t;
 }

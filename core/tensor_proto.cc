@@ -16,33 +16,33 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "raw content is little-endian");
 
-#define MILLRACE_SAME(name)                                                    \
+#define MR_SAME(name)                                                          \
   static_assert(static_cast<int>(name) == static_cast<int>(tensorflow::name)); \
   static_assert(static_cast<int>(RefOf(name)) == static_cast<int>(tensorflow::name##_REF))
-MILLRACE_SAME(DT_FLOAT);
-MILLRACE_SAME(DT_DOUBLE);
-MILLRACE_SAME(DT_INT32);
-MILLRACE_SAME(DT_UINT8);
-MILLRACE_SAME(DT_INT16);
-MILLRACE_SAME(DT_INT8);
-MILLRACE_SAME(DT_STRING);
-MILLRACE_SAME(DT_COMPLEX64);
-MILLRACE_SAME(DT_INT64);
-MILLRACE_SAME(DT_BOOL);
-MILLRACE_SAME(DT_QINT8);
-MILLRACE_SAME(DT_QUINT8);
-MILLRACE_SAME(DT_QINT32);
-MILLRACE_SAME(DT_BFLOAT16);
-MILLRACE_SAME(DT_QINT16);
-MILLRACE_SAME(DT_QUINT16);
-MILLRACE_SAME(DT_UINT16);
-MILLRACE_SAME(DT_COMPLEX128);
-MILLRACE_SAME(DT_HALF);
-MILLRACE_SAME(DT_RESOURCE);
-MILLRACE_SAME(DT_VARIANT);
-MILLRACE_SAME(DT_UINT32);
-MILLRACE_SAME(DT_UINT64);
-#undef MILLRACE_SAME
+MR_SAME(DT_FLOAT);
+MR_SAME(DT_DOUBLE);
+MR_SAME(DT_INT32);
+MR_SAME(DT_UINT8);
+MR_SAME(DT_INT16);
+MR_SAME(DT_INT8);
+MR_SAME(DT_STRING);
+MR_SAME(DT_COMPLEX64);
+MR_SAME(DT_INT64);
+MR_SAME(DT_BOOL);
+MR_SAME(DT_QINT8);
+MR_SAME(DT_QUINT8);
+MR_SAME(DT_QINT32);
+MR_SAME(DT_BFLOAT16);
+MR_SAME(DT_QINT16);
+MR_SAME(DT_QUINT16);
+MR_SAME(DT_UINT16);
+MR_SAME(DT_COMPLEX128);
+MR_SAME(DT_HALF);
+MR_SAME(DT_RESOURCE);
+MR_SAME(DT_VARIANT);
+MR_SAME(DT_UINT32);
+MR_SAME(DT_UINT64);
+#undef MR_SAME
 static_assert(static_cast<int>(DT_INVALID) == static_cast<int>(tensorflow::DT_INVALID));
 
 // Variants hold tensors that may hold variants: a bound on the stack that a message can use.
@@ -62,7 +62,7 @@ Status ParseError(const Args&... args) {
 template <typename T>
 struct Codec;
 
-#define MILLRACE_CODEC(type, field, from_wire, to_wire)                              \
+#define MR_CODEC(type, field, from_wire, to_wire)                                    \
   template <>                                                                        \
   struct Codec<type> {                                                               \
     static int Count(const tensorflow::TensorProto& p) { return p.field##_size(); }  \
@@ -72,27 +72,27 @@ struct Codec;
     }                                                                                \
     static void Add(type v, tensorflow::TensorProto* p) { p->add_##field(to_wire); } \
   }
-MILLRACE_CODEC(float, float_val, w, v);
-MILLRACE_CODEC(double, double_val, w, v);
-MILLRACE_CODEC(int32_t, int_val, w, v);
-MILLRACE_CODEC(uint8_t, int_val, static_cast<uint8_t>(w), v);
-MILLRACE_CODEC(int16_t, int_val, static_cast<int16_t>(w), v);
-MILLRACE_CODEC(int8_t, int_val, static_cast<int8_t>(w), v);
-MILLRACE_CODEC(uint16_t, int_val, static_cast<uint16_t>(w), v);
-MILLRACE_CODEC(int64_t, int64_val, w, v);
-MILLRACE_CODEC(bool, bool_val, w, v);
-MILLRACE_CODEC(uint32_t, uint32_val, w, v);
-MILLRACE_CODEC(uint64_t, uint64_val, w, v);
-MILLRACE_CODEC(QInt8, int_val, QInt8{static_cast<int8_t>(w)}, v.value);
-MILLRACE_CODEC(QUInt8, int_val, QUInt8{static_cast<uint8_t>(w)}, v.value);
-MILLRACE_CODEC(QInt16, int_val, QInt16{static_cast<int16_t>(w)}, v.value);
-MILLRACE_CODEC(QUInt16, int_val, QUInt16{static_cast<uint16_t>(w)}, v.value);
-MILLRACE_CODEC(QInt32, int_val, QInt32{w}, v.value);
-MILLRACE_CODEC(Half, half_val, Half{static_cast<uint16_t>(w)}, v.bits);
-MILLRACE_CODEC(Bfloat16, half_val, Bfloat16{static_cast<uint16_t>(w)}, v.bits);
-#undef MILLRACE_CODEC
+MR_CODEC(float, float_val, w, v);
+MR_CODEC(double, double_val, w, v);
+MR_CODEC(int32_t, int_val, w, v);
+MR_CODEC(uint8_t, int_val, static_cast<uint8_t>(w), v);
+MR_CODEC(int16_t, int_val, static_cast<int16_t>(w), v);
+MR_CODEC(int8_t, int_val, static_cast<int8_t>(w), v);
+MR_CODEC(uint16_t, int_val, static_cast<uint16_t>(w), v);
+MR_CODEC(int64_t, int64_val, w, v);
+MR_CODEC(bool, bool_val, w, v);
+MR_CODEC(uint32_t, uint32_val, w, v);
+MR_CODEC(uint64_t, uint64_val, w, v);
+MR_CODEC(QInt8, int_val, QInt8{static_cast<int8_t>(w)}, v.value);
+MR_CODEC(QUInt8, int_val, QUInt8{static_cast<uint8_t>(w)}, v.value);
+MR_CODEC(QInt16, int_val, QInt16{static_cast<int16_t>(w)}, v.value);
+MR_CODEC(QUInt16, int_val, QUInt16{static_cast<uint16_t>(w)}, v.value);
+MR_CODEC(QInt32, int_val, QInt32{w}, v.value);
+MR_CODEC(Half, half_val, Half{static_cast<uint16_t>(w)}, v.bits);
+MR_CODEC(Bfloat16, half_val, Bfloat16{static_cast<uint16_t>(w)}, v.bits);
+#undef MR_CODEC
 
-#define MILLRACE_COMPLEX_CODEC(type, field)                                             \
+#define MR_COMPLEX_CODEC(type, field)                                                   \
   template <>                                                                           \
   struct Codec<type> {                                                                  \
     static int Count(const tensorflow::TensorProto& p) { return p.field##_size() / 2; } \
@@ -104,9 +104,9 @@ MILLRACE_CODEC(Bfloat16, half_val, Bfloat16{static_cast<uint16_t>(w)}, v.bits);
       p->add_##field(v.imag());                                                         \
     }                                                                                   \
   }
-MILLRACE_COMPLEX_CODEC(std::complex<float>, scomplex_val);
-MILLRACE_COMPLEX_CODEC(std::complex<double>, dcomplex_val);
-#undef MILLRACE_COMPLEX_CODEC
+MR_COMPLEX_CODEC(std::complex<float>, scomplex_val);
+MR_COMPLEX_CODEC(std::complex<double>, dcomplex_val);
+#undef MR_COMPLEX_CODEC
 
 // Calls f.operator()<T>() for the number type of `dtype`, which is memcopyable.
 template <typename F>
@@ -210,7 +210,7 @@ Status CheckVariant(const tensorflow::VariantTensorDataProto& variant, int nesti
   for (const tensorflow::TensorProto& tensor : variant.tensors()) {
     if (tensor.dtype() == tensorflow::DT_INVALID) continue;  // "no value"
     Header inner;
-    RETURN_IF_ERROR(Validate(tensor, nesting + 1, &inner));
+    MR_RETURN_IF_ERROR(Validate(tensor, nesting + 1, &inner));
   }
   return absl::OkStatus();
 }
@@ -248,11 +248,12 @@ Status Validate(const tensorflow::TensorProto& proto, int nesting, Header* heade
       return absl::OkStatus();
     case DT_RESOURCE:
       if (!content.empty()) break;
-      for (const auto& handle : proto.resource_handle_val()) RETURN_IF_ERROR(CheckHandle(handle));
+      for (const auto& handle : proto.resource_handle_val())
+        MR_RETURN_IF_ERROR(CheckHandle(handle));
       return absl::OkStatus();
     case DT_VARIANT:
       if (!content.empty()) break;
-      for (const auto& v : proto.variant_val()) RETURN_IF_ERROR(CheckVariant(v, nesting));
+      for (const auto& v : proto.variant_val()) MR_RETURN_IF_ERROR(CheckVariant(v, nesting));
       return absl::OkStatus();
     default: {
       if (!content.empty()) {
@@ -278,7 +279,7 @@ Status Validate(const tensorflow::TensorProto& proto, int nesting, Header* heade
 
 template <typename T>
 void ReadNumbers(const tensorflow::TensorProto& proto, Tensor* tensor) {
-  const absl::Span<T> out = tensor->mutable_flat<T>();
+  const absl::Span<T> out = tensor->mutable_raw<T>();
   const absl::string_view content = proto.tensor_content();
   if (!content.empty()) {
     if constexpr (std::is_same_v<T, bool>) {
@@ -296,7 +297,7 @@ void ReadNumbers(const tensorflow::TensorProto& proto, Tensor* tensor) {
 }
 
 void ReadStrings(const tensorflow::TensorProto& proto, Tensor* tensor) {
-  const absl::Span<std::string> out = tensor->mutable_flat<std::string>();
+  const absl::Span<std::string> out = tensor->mutable_raw<std::string>();
   if (!proto.tensor_content().empty()) {
     absl::string_view lengths = proto.tensor_content();
     absl::string_view bytes = lengths;
@@ -332,7 +333,7 @@ ResourceHandle ReadHandle(const tensorflow::ResourceHandleProto& proto) {
 }
 
 void ReadHandles(const tensorflow::TensorProto& proto, Tensor* tensor) {
-  const absl::Span<ResourceHandle> out = tensor->mutable_flat<ResourceHandle>();
+  const absl::Span<ResourceHandle> out = tensor->mutable_raw<ResourceHandle>();
   const int listed = proto.resource_handle_val_size();
   if (listed == 0) return;
   for (size_t i = 0; i < out.size(); ++i) {
@@ -346,7 +347,7 @@ StatusOr<Tensor> Read(const tensorflow::TensorProto& proto, const Header& header
                       Allocator* allocator);
 
 Status ReadVariants(const tensorflow::TensorProto& proto, Tensor* tensor, Allocator* allocator) {
-  const absl::Span<Variant> out = tensor->mutable_flat<Variant>();
+  const absl::Span<Variant> out = tensor->mutable_raw<Variant>();
   const size_t listed = std::min(out.size(), static_cast<size_t>(proto.variant_val_size()));
   for (size_t i = 0; i < listed; ++i) {
     const auto& from = proto.variant_val(static_cast<int>(i));
@@ -356,8 +357,8 @@ Status ReadVariants(const tensorflow::TensorProto& proto, Tensor* tensor, Alloca
       Tensor value;
       if (inner.dtype() != tensorflow::DT_INVALID) {
         // Accepted before, with everything around it.
-        ASSIGN_OR_RETURN(Shape shape, Shape::FromProto(inner.tensor_shape()));
-        ASSIGN_OR_RETURN(
+        MR_ASSIGN_OR_RETURN(Shape shape, Shape::FromProto(inner.tensor_shape()));
+        MR_ASSIGN_OR_RETURN(
             value, Read(inner, {static_cast<DType>(inner.dtype()), std::move(shape)}, allocator));
       }
       out[i].tensors.push_back(std::move(value));
@@ -368,7 +369,7 @@ Status ReadVariants(const tensorflow::TensorProto& proto, Tensor* tensor, Alloca
 
 StatusOr<Tensor> Read(const tensorflow::TensorProto& proto, const Header& header,
                       Allocator* allocator) {
-  ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(header.dtype, header.shape, allocator));
+  MR_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(header.dtype, header.shape, allocator));
   if (tensor.num_elements() == 0) return tensor;
   switch (header.dtype) {
     case DT_STRING:
@@ -378,7 +379,7 @@ StatusOr<Tensor> Read(const tensorflow::TensorProto& proto, const Header& header
       ReadHandles(proto, &tensor);
       break;
     case DT_VARIANT:
-      RETURN_IF_ERROR(ReadVariants(proto, &tensor, allocator));
+      MR_RETURN_IF_ERROR(ReadVariants(proto, &tensor, allocator));
       break;
     default:
       ForNumberType(header.dtype, [&]<typename T>() { ReadNumbers<T>(proto, &tensor); });
@@ -431,14 +432,14 @@ Status WriteVariant(const Variant& variant, int nesting,
   proto->set_metadata(variant.metadata);
   for (const Tensor& inner : variant.tensors) {
     tensorflow::TensorProto* const out = proto->add_tensors();
-    if (inner.has_value()) RETURN_IF_ERROR(Write(inner, nesting + 1, out));
+    if (inner.has_value()) MR_RETURN_IF_ERROR(Write(inner, nesting + 1, out));
   }
   return absl::OkStatus();
 }
 
 template <typename T>
 void WriteNumbers(const Tensor& tensor, tensorflow::TensorProto* proto) {
-  for (const T& value : tensor.flat<T>()) Codec<T>::Add(value, proto);
+  for (const T& value : tensor.raw<T>()) Codec<T>::Add(value, proto);
 }
 
 Status Write(const Tensor& tensor, int nesting, tensorflow::TensorProto* proto) {
@@ -447,16 +448,16 @@ Status Write(const Tensor& tensor, int nesting, tensorflow::TensorProto* proto) 
   if (tensor.num_elements() == 0) return absl::OkStatus();
   switch (tensor.dtype()) {
     case DT_STRING:
-      for (const std::string& s : tensor.flat<std::string>()) proto->add_string_val(s);
+      for (const std::string& s : tensor.raw<std::string>()) proto->add_string_val(s);
       break;
     case DT_RESOURCE:
-      for (const ResourceHandle& handle : tensor.flat<ResourceHandle>()) {
+      for (const ResourceHandle& handle : tensor.raw<ResourceHandle>()) {
         WriteHandle(handle, proto->add_resource_handle_val());
       }
       break;
     case DT_VARIANT:
-      for (const Variant& variant : tensor.flat<Variant>()) {
-        RETURN_IF_ERROR(WriteVariant(variant, nesting, proto->add_variant_val()));
+      for (const Variant& variant : tensor.raw<Variant>()) {
+        MR_RETURN_IF_ERROR(WriteVariant(variant, nesting, proto->add_variant_val()));
       }
       break;
     default:
@@ -474,7 +475,7 @@ Status Write(const Tensor& tensor, int nesting, tensorflow::TensorProto* proto) 
 
 StatusOr<Tensor> TensorFromProto(const tensorflow::TensorProto& proto, Allocator* allocator) {
   Header header;
-  RETURN_IF_ERROR(Validate(proto, 0, &header));
+  MR_RETURN_IF_ERROR(Validate(proto, 0, &header));
   try {
     return Read(proto, header, allocator);
   } catch (const std::bad_alloc&) {  // of a string

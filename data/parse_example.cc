@@ -34,21 +34,21 @@ struct FeatureAttrs {
 };
 StatusOr<FeatureAttrs> ReadAttrs(const tensorflow::NodeDef& node) {
   FeatureAttrs attrs;
-  ASSIGN_OR_RETURN(const int64_t num_sparse, GetAttr<int64_t>(node, "Nsparse"));
-  ASSIGN_OR_RETURN(const int64_t num_dense, GetAttr<int64_t>(node, "Ndense"));
-  ASSIGN_OR_RETURN(attrs.sparse_types, GetAttr<std::vector<DType>>(node, "sparse_types"));
-  ASSIGN_OR_RETURN(const std::vector<DType> dense_types,
-                   GetAttr<std::vector<DType>>(node, "Tdense"));
-  ASSIGN_OR_RETURN(const std::vector<PartialShape> dense_shapes,
-                   GetAttr<std::vector<PartialShape>>(node, "dense_shapes"));
+  MR_ASSIGN_OR_RETURN(const int64_t num_sparse, GetAttr<int64_t>(node, "Nsparse"));
+  MR_ASSIGN_OR_RETURN(const int64_t num_dense, GetAttr<int64_t>(node, "Ndense"));
+  MR_ASSIGN_OR_RETURN(attrs.sparse_types, GetAttr<std::vector<DType>>(node, "sparse_types"));
+  MR_ASSIGN_OR_RETURN(const std::vector<DType> dense_types,
+                      GetAttr<std::vector<DType>>(node, "Tdense"));
+  MR_ASSIGN_OR_RETURN(const std::vector<PartialShape> dense_shapes,
+                      GetAttr<std::vector<PartialShape>>(node, "dense_shapes"));
   const auto check = [](const char* name, size_t size, const char* keys, int64_t num) {
     if (static_cast<int64_t>(size) == num) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(name, " must have one element for each of the ",
                                                    num, " ", keys, ", got ", size));
   };
-  RETURN_IF_ERROR(check("sparse_types", attrs.sparse_types.size(), "sparse_keys", num_sparse));
-  RETURN_IF_ERROR(check("Tdense", dense_types.size(), "dense_keys", num_dense));
-  RETURN_IF_ERROR(check("dense_shapes", dense_shapes.size(), "dense_keys", num_dense));
+  MR_RETURN_IF_ERROR(check("sparse_types", attrs.sparse_types.size(), "sparse_keys", num_sparse));
+  MR_RETURN_IF_ERROR(check("Tdense", dense_types.size(), "dense_keys", num_dense));
+  MR_RETURN_IF_ERROR(check("dense_shapes", dense_shapes.size(), "dense_keys", num_dense));
   for (size_t d = 0; d < dense_types.size(); ++d) {
     const PartialShape& shape = dense_shapes[d];
     if (!shape.has_rank()) {
@@ -58,7 +58,7 @@ StatusOr<FeatureAttrs> ReadAttrs(const tensorflow::NodeDef& node) {
     Dense dense{dense_types[d], false, {shape.dims().begin(), shape.dims().end()}, 1};
     for (int i = 0; i < shape.rank(); ++i) {
       if (shape.dim(i) >= 0) {
-        ASSIGN_OR_RETURN(dense.stride, CheckedProduct(dense.stride, shape.dim(i)));
+        MR_ASSIGN_OR_RETURN(dense.stride, CheckedProduct(dense.stride, shape.dim(i)));
       } else if (i == 0) {
         dense.variable = true;
       } else {
@@ -111,7 +111,7 @@ Status CheckDefault(size_t d, const Dense& dense, const PartialShape& value) {
   const bool same =
       std::equal(dense.shape.begin(), dense.shape.end(), value.dims().begin(), value.dims().end());
   if (elements == 0 || same) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const PartialShape wanted, PartialShape::Make(dense.shape));
+  MR_ASSIGN_OR_RETURN(const PartialShape wanted, PartialShape::Make(dense.shape));
   return absl::InvalidArgumentError(
       absl::StrCat("dense_defaults[", d, "] must have shape ", wanted.ToString(),
                    " of the feature or no elements, got ", value.ToString()));
@@ -120,12 +120,12 @@ Status CheckDefault(size_t d, const Dense& dense, const PartialShape& value) {
 // --- Shape ---------------------------------------------------------------------------------------
 
 Status ParseExampleShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const FeatureAttrs attrs, ReadAttrs(c->node()));
-  RETURN_IF_ERROR(CheckBatch(c->input(0), c->input(1)));
+  MR_ASSIGN_OR_RETURN(const FeatureAttrs attrs, ReadAttrs(c->node()));
+  MR_RETURN_IF_ERROR(CheckBatch(c->input(0), c->input(1)));
   const int sparse = static_cast<int>(attrs.sparse_types.size());
   const int dense = static_cast<int>(attrs.dense.size());
   for (int i = 2; i < 2 + sparse + dense; ++i) {
-    ASSIGN_OR_RETURN(const PartialShape key, c->InputWithRank(i, 0));
+    MR_ASSIGN_OR_RETURN(const PartialShape key, c->InputWithRank(i, 0));
   }
   int output = 0;
   for (int i = 0; i < sparse; ++i) c->set_output(output++, {-1, 2});
@@ -134,11 +134,11 @@ Status ParseExampleShape(InferenceContext* c) {
   const int64_t batch = c->input(0).has_rank() ? c->input(0).dim(0) : -1;
   for (int d = 0; d < dense; ++d) {
     const Dense& feature = attrs.dense[static_cast<size_t>(d)];
-    RETURN_IF_ERROR(
+    MR_RETURN_IF_ERROR(
         CheckDefault(static_cast<size_t>(d), feature, c->input(2 + sparse + dense + d)));
     std::vector<int64_t> dims = {batch};
     dims.insert(dims.end(), feature.shape.begin(), feature.shape.end());
-    ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Make(dims));
+    MR_ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Make(dims));
     c->set_output(output++, std::move(shape));
   }
   return absl::OkStatus();
@@ -209,23 +209,23 @@ constexpr double kCopyNs = 20;
 class ParseExampleKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(attrs_, ReadAttrs(c->node()));
+    MR_ASSIGN_OR_RETURN(attrs_, ReadAttrs(c->node()));
     return absl::OkStatus();
   }
 
   Status Compute(KernelContext* ctx) const override {
     const Tensor& serialized = ctx->input(0);
     const Tensor& names = ctx->input(1);
-    RETURN_IF_ERROR(CheckBatch(serialized.shape(), names.shape()));
-    ASSIGN_OR_RETURN(const std::vector<std::string> keys, Keys(*ctx));
+    MR_RETURN_IF_ERROR(CheckBatch(serialized.shape(), names.shape()));
+    MR_ASSIGN_OR_RETURN(const std::vector<std::string> keys, Keys(*ctx));
     for (size_t d = 0; d < attrs_.dense.size(); ++d) {
-      RETURN_IF_ERROR(CheckDefault(d, attrs_.dense[d], Default(*ctx, d).shape()));
+      MR_RETURN_IF_ERROR(CheckDefault(d, attrs_.dense[d], Default(*ctx, d).shape()));
     }
-    ASSIGN_OR_RETURN(const std::vector<Found> found, FindAll(ctx, keys));
+    MR_ASSIGN_OR_RETURN(const std::vector<Found> found, FindAll(ctx, keys));
     for (size_t s = 0; s < attrs_.sparse_types.size(); ++s) {
-      RETURN_IF_ERROR(MakeSparse(ctx, found, s));
+      MR_RETURN_IF_ERROR(MakeSparse(ctx, found, s));
     }
-    for (size_t d = 0; d < attrs_.dense.size(); ++d) RETURN_IF_ERROR(MakeDense(ctx, found, d));
+    for (size_t d = 0; d < attrs_.dense.size(); ++d) MR_RETURN_IF_ERROR(MakeDense(ctx, found, d));
     return absl::OkStatus();
   }
 
@@ -244,9 +244,9 @@ class ParseExampleKernel : public Kernel {
     std::vector<std::string> keys;
     for (size_t i = 0; i < num_features(); ++i) {
       const bool is_sparse = i < attrs_.sparse_types.size();
-      ASSIGN_OR_RETURN(std::string key,
-                       ctx.ScalarInput<std::string>(static_cast<int>(2 + i),
-                                                    is_sparse ? "sparse_keys" : "dense_keys"));
+      MR_ASSIGN_OR_RETURN(std::string key,
+                          ctx.ScalarInput<std::string>(static_cast<int>(2 + i),
+                                                       is_sparse ? "sparse_keys" : "dense_keys"));
       keys.push_back(std::move(key));
     }
     return keys;
@@ -255,8 +255,8 @@ class ParseExampleKernel : public Kernel {
   // found[example * num_features() + feature]
   StatusOr<std::vector<Found>> FindAll(KernelContext* ctx,
                                        const std::vector<std::string>& keys) const {
-    const absl::Span<const std::string> examples = ctx->input(0).flat<std::string>();
-    const absl::Span<const std::string> names = ctx->input(1).flat<std::string>();
+    const absl::Span<const std::string> examples = ctx->input(0).raw<std::string>();
+    const absl::Span<const std::string> names = ctx->input(1).raw<std::string>();
     absl::flat_hash_map<absl::string_view, size_t> feature_of;
     for (size_t i = 0; i < keys.size(); ++i) {
       if (!feature_of.emplace(keys[i], i).second) {
@@ -280,7 +280,7 @@ class ParseExampleKernel : public Kernel {
             if (!status.ok()) error.Report(i, status);
           }
         });
-    RETURN_IF_ERROR(error.status());
+    MR_RETURN_IF_ERROR(error.status());
     return found;
   }
 
@@ -319,7 +319,7 @@ class ParseExampleKernel : public Kernel {
       Found& f = found[i];
       if (f.count == -2) f.count = -1;
       if (i < sparse) continue;
-      RETURN_IF_ERROR(CheckCount(attrs_.dense[i - sparse], f.count, name, keys[i], index));
+      MR_RETURN_IF_ERROR(CheckCount(attrs_.dense[i - sparse], f.count, name, keys[i], index));
     }
     return absl::OkStatus();
   }
@@ -362,15 +362,15 @@ class ParseExampleKernel : public Kernel {
       most = std::max(most, count);
     }
     const int output = static_cast<int>(s);
-    ASSIGN_OR_RETURN(const Shape indices_shape, Shape::Make({first[batch], 2}));
-    ASSIGN_OR_RETURN(Tensor * indices, ctx->AllocateOutput(output, indices_shape));
-    ASSIGN_OR_RETURN(Tensor * values,
-                     ctx->AllocateOutput(sparse + output, indices_shape.WithoutDim(1)));
+    MR_ASSIGN_OR_RETURN(const Shape indices_shape, Shape::Make({first[batch], 2}));
+    MR_ASSIGN_OR_RETURN(Tensor * indices, ctx->AllocateOutput(output, indices_shape));
+    MR_ASSIGN_OR_RETURN(Tensor * values,
+                        ctx->AllocateOutput(sparse + output, indices_shape.WithoutDim(1)));
     ctx->set_output(2 * sparse + output,
                     Tensor::Vector<int64_t>({static_cast<int64_t>(batch), most}));
     return Visit(attrs_.sparse_types[s], [&]<typename T>() {
-      const absl::Span<int64_t> at = indices->mutable_flat<int64_t>();
-      const absl::Span<T> to = values->mutable_flat<T>();
+      const absl::Span<int64_t> at = indices->mutable_raw<int64_t>();
+      const absl::Span<T> to = values->mutable_raw<T>();
       ctx->ParallelFor(static_cast<int64_t>(batch), kCopyNs, [&](int64_t begin, int64_t end) {
         for (size_t i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
           const size_t from = static_cast<size_t>(first[i]);
@@ -401,21 +401,21 @@ class ParseExampleKernel : public Kernel {
     } else if (default_value.num_elements() == 0 && dense.stride > 0) {
       for (size_t i = 0; i < batch; ++i) {
         if (of(i).count >= 0) continue;
-        const absl::Span<const std::string> names = ctx->input(1).flat<std::string>();
+        const absl::Span<const std::string> names = ctx->input(1).raw<std::string>();
         return absl::InvalidArgumentError(absl::StrCat(
             "Name: ", names.empty() ? "<unknown>" : names[i],
-            ", Feature: ", ctx->input(static_cast<int>(2 + feature)).scalar<std::string>(),
+            ", Feature: ", ctx->input(static_cast<int>(2 + feature)).raw_scalar<std::string>(),
             " (data type: ", DTypeName(dense.dtype), ") is required but could not be found."));
       }
     }
-    ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
+    MR_ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
     const int output = static_cast<int>(3 * attrs_.sparse_types.size() + d);
-    ASSIGN_OR_RETURN(Tensor * result, ctx->AllocateOutput(output, shape));
+    MR_ASSIGN_OR_RETURN(Tensor * result, ctx->AllocateOutput(output, shape));
     if (result->num_elements() == 0) return absl::OkStatus();
     const size_t row = static_cast<size_t>(result->num_elements()) / batch;
     return Visit(dense.dtype, [&]<typename T>() {
-      const absl::Span<T> to = result->mutable_flat<T>();
-      const absl::Span<const T> missing = default_value.flat<T>();
+      const absl::Span<T> to = result->mutable_raw<T>();
+      const absl::Span<const T> missing = default_value.raw<T>();
       ctx->ParallelFor(
           static_cast<int64_t>(batch), kCopyNs + 0.5 * static_cast<double>(row),
           [&](int64_t begin, int64_t end) {

@@ -195,7 +195,7 @@ StatusOr<ClusterSpec> ClusterSpec::Make(
     std::map<int, std::string>& tasks = spec.jobs_[job];
     for (size_t i = 0; i < addresses.size(); ++i) tasks[static_cast<int>(i)] = addresses[i];
   }
-  RETURN_IF_ERROR(CheckJobs("ClusterSpec", spec.jobs_));
+  MR_RETURN_IF_ERROR(CheckJobs("ClusterSpec", spec.jobs_));
   return spec;
 }
 
@@ -209,7 +209,7 @@ StatusOr<ClusterSpec> ClusterSpec::FromProto(const tensorflow::ClusterDef& def) 
     }
     for (const auto& [task, address] : job.tasks()) it->second[task] = address;
   }
-  RETURN_IF_ERROR(CheckJobs("ClusterSpec", spec.jobs_));
+  MR_RETURN_IF_ERROR(CheckJobs("ClusterSpec", spec.jobs_));
   return spec;
 }
 
@@ -255,18 +255,18 @@ StatusOr<std::string> ClusterSpec::address(absl::string_view job, int task) cons
 StatusOr<ClusterConfig> ClusterConfig::Parse(absl::string_view text) {
   ClusterConfig config;
   if (absl::StripAsciiWhitespace(text).empty()) return config;
-  ASSIGN_OR_RETURN(const Json json, ParseJson(text));
+  MR_ASSIGN_OR_RETURN(const Json json, ParseJson(text));
   const auto cluster = json.find("cluster");
   if (cluster == json.end() || cluster->is_null()) return config;
   if (!cluster->is_object()) {
     return Invalid("TF_CONFIG: cluster must be an object, got ", Dump(*cluster));
   }
-  ASSIGN_OR_RETURN(Jobs jobs, ParseCluster(*cluster));
-  RETURN_IF_ERROR(CheckJobs("TF_CONFIG: cluster", jobs));
+  MR_ASSIGN_OR_RETURN(Jobs jobs, ParseCluster(*cluster));
+  MR_RETURN_IF_ERROR(CheckJobs("TF_CONFIG: cluster", jobs));
   // Some launchers list the evaluator, which nobody may dial or count.
   jobs.erase(kEvaluator);
   if (jobs.empty()) return config;
-  RETURN_IF_ERROR(CheckRoles(jobs));
+  MR_RETURN_IF_ERROR(CheckRoles(jobs));
 
   const auto task = json.find("task");
   if (task == json.end() || !task->is_object()) {
@@ -285,7 +285,7 @@ StatusOr<ClusterConfig> ClusterConfig::Parse(absl::string_view text) {
     out->set_name(name);
     for (const auto& [number, address] : tasks) (*out->mutable_tasks())[number] = address;
   }
-  ASSIGN_OR_RETURN(config.cluster_, ClusterSpec::FromProto(def));
+  MR_ASSIGN_OR_RETURN(config.cluster_, ClusterSpec::FromProto(def));
   const std::vector<std::string> names = config.cluster_.jobs();
   if (config.job_ != kEvaluator && config.cluster_.num_tasks(config.job_) == 0) {
     return Invalid("TF_CONFIG: task.type must be one of ", absl::StrJoin(names, ", "),

@@ -17,10 +17,10 @@ namespace {
 
 // Of a client-terminated _Recv or _Send: both ends are on one device.
 StatusOr<std::string> ClientKeyOf(const Node& node) {
-  ASSIGN_OR_RETURN(const std::string device, GetAttr<std::string>(node.def(), "send_device"));
-  ASSIGN_OR_RETURN(const std::string name, GetAttr<std::string>(node.def(), "tensor_name"));
-  ASSIGN_OR_RETURN(const int64_t incarnation,
-                   GetAttr<int64_t>(node.def(), "send_device_incarnation"));
+  MR_ASSIGN_OR_RETURN(const std::string device, GetAttr<std::string>(node.def(), "send_device"));
+  MR_ASSIGN_OR_RETURN(const std::string name, GetAttr<std::string>(node.def(), "tensor_name"));
+  MR_ASSIGN_OR_RETURN(const int64_t incarnation,
+                      GetAttr<int64_t>(node.def(), "send_device_incarnation"));
   return RendezvousKey::Make(device, static_cast<uint64_t>(incarnation), device, name, 0, 0);
 }
 
@@ -31,7 +31,7 @@ Status RecordSignature(const RewrittenSignature& rewritten, CompiledStep* compil
     std::string key;
     PartialShape shape;
     if (node != nullptr) {
-      ASSIGN_OR_RETURN(key, ClientKeyOf(*node));
+      MR_ASSIGN_OR_RETURN(key, ClientKeyOf(*node));
       const auto shapes = GetAttr<std::vector<PartialShape>>(node->def(), "_output_shapes");
       if (shapes.ok() && shapes->size() == 1) shape = shapes->front();
     }
@@ -39,7 +39,7 @@ Status RecordSignature(const RewrittenSignature& rewritten, CompiledStep* compil
     compiled->feed_shapes.push_back(std::move(shape));
   }
   for (const Node* node : rewritten.fetch_nodes) {
-    ASSIGN_OR_RETURN(const std::string key, ClientKeyOf(*node));
+    MR_ASSIGN_OR_RETURN(const std::string key, ClientKeyOf(*node));
     const auto it = std::find(compiled->recv_keys.begin(), compiled->recv_keys.end(), key);
     compiled->fetch_index.push_back(static_cast<size_t>(it - compiled->recv_keys.begin()));
     if (it == compiled->recv_keys.end()) compiled->recv_keys.push_back(key);
@@ -138,7 +138,7 @@ StatusOr<std::shared_ptr<CompiledStep>> CompileStep(const Graph& graph,
   run_options.client_terminated = true;
   run_options.device = absl::StrCat(target.own_task, "/device:CPU:0");
   run_options.incarnation = IncarnationOf(target.devices, run_options.device);
-  ASSIGN_OR_RETURN(millrace::RunGraph run, BuildRunGraph(graph, signature, run_options));
+  MR_ASSIGN_OR_RETURN(millrace::RunGraph run, BuildRunGraph(graph, signature, run_options));
 
   std::vector<DeviceInfo> devices;
   for (const auto& device : target.devices) {
@@ -150,8 +150,8 @@ StatusOr<std::shared_ptr<CompiledStep>> CompileStep(const Graph& graph,
   placement.log_device_placement = target.config->log_device_placement();
   placement.default_device = run_options.device;
   placement.stateful_placements = target.placements;
-  RETURN_IF_ERROR(PlaceGraph(run.graph.get(), devices, &kernels, placement));
-  RETURN_IF_ERROR(RecordSignature(run.signature, compiled.get()));
+  MR_RETURN_IF_ERROR(PlaceGraph(run.graph.get(), devices, &kernels, placement));
+  MR_RETURN_IF_ERROR(RecordSignature(run.signature, compiled.get()));
 
   PartitionOptions partition;
   partition.new_name_mark = std::string("_S");
@@ -163,8 +163,8 @@ StatusOr<std::shared_ptr<CompiledStep>> CompileStep(const Graph& graph,
     return IncarnationOf(target.devices, device);
   };
   std::map<std::string, tensorflow::GraphDef> parts;
-  RETURN_IF_ERROR(PartitionGraph(*run.graph, partition, &parts));
-  RETURN_IF_ERROR(RegisterParts(std::move(parts), target, compiled.get()));
+  MR_RETURN_IF_ERROR(PartitionGraph(*run.graph, partition, &parts));
+  MR_RETURN_IF_ERROR(RegisterParts(std::move(parts), target, compiled.get()));
   return compiled;
 }
 

@@ -59,7 +59,7 @@ class GrpcMaster : public MasterInterface {
   Status CreateSession(const tensorflow::CreateSessionRequest& request, absl::Duration timeout, int,
                        tensorflow::CreateSessionResponse* response) override {
     const absl::Time deadline = absl::Now() + timeout;
-    RETURN_IF_ERROR(AwaitServer(timeout, deadline));
+    MR_RETURN_IF_ERROR(AwaitServer(timeout, deadline));
     RpcOptions options;
     // The master gives up at the deadline that it sees with the call.
     options.deadline = deadline;
@@ -88,16 +88,16 @@ class GrpcMaster : public MasterInterface {
     MessageWriter writer;
     writer.AddMessage(message);
     for (const NamedTensor& feed : feeds) {
-      RETURN_IF_ERROR(writer.AddNamedTensor(kRunStepFeed, feed.name, feed.value));
+      MR_RETURN_IF_ERROR(writer.AddNamedTensor(kRunStepFeed, feed.name, feed.value));
     }
-    ASSIGN_OR_RETURN(const grpc::ByteBuffer bytes, writer.Finish());
-    ASSIGN_OR_RETURN(const grpc::ByteBuffer answer,
-                     channel_->Call(absl::StrCat(kMasterService, "RunStep"),
-                                    StepOptions(request.options().timeout_in_ms()), bytes));
+    MR_ASSIGN_OR_RETURN(const grpc::ByteBuffer bytes, writer.Finish());
+    MR_ASSIGN_OR_RETURN(const grpc::ByteBuffer answer,
+                        channel_->Call(absl::StrCat(kMasterService, "RunStep"),
+                                       StepOptions(request.options().timeout_in_ms()), bytes));
     tensorflow::RunStepResponse response;
     std::vector<DecodedTensor> tensors;
-    RETURN_IF_ERROR(DecodeMessage("RunStepResponse", answer, kRunStepTensor,
-                                  TensorField::kNamedOrIndexed, &tensors, &response));
+    MR_RETURN_IF_ERROR(DecodeMessage("RunStepResponse", answer, kRunStepTensor,
+                                     TensorField::kNamedOrIndexed, &tensors, &response));
     if (response.status_code() != 0) {
       return Status(static_cast<absl::StatusCode>(response.status_code()),
                     response.status_error_message());
@@ -117,8 +117,8 @@ class GrpcMaster : public MasterInterface {
                                    const tensorflow::RunOptions* options) override {
     MessageWriter writer;
     writer.AddMessage(request);
-    for (const Tensor& feed : feeds) RETURN_IF_ERROR(writer.AddTensor(kRunCallableFeed, feed));
-    ASSIGN_OR_RETURN(const grpc::ByteBuffer bytes, writer.Finish());
+    for (const Tensor& feed : feeds) MR_RETURN_IF_ERROR(writer.AddTensor(kRunCallableFeed, feed));
+    MR_ASSIGN_OR_RETURN(const grpc::ByteBuffer bytes, writer.Finish());
     // The message has no place for options, so the limit is the call's: it cancels the step.
     RpcOptions call;
     if (options != nullptr && options->timeout_in_ms() > 0) {
@@ -129,11 +129,11 @@ class GrpcMaster : public MasterInterface {
     if (absl::IsDeadlineExceeded(answer.status()) && absl::Now() >= call.deadline) {
       return absl::DeadlineExceededError("Timed out waiting for notification");
     }
-    RETURN_IF_ERROR(answer.status());
+    MR_RETURN_IF_ERROR(answer.status());
     tensorflow::RunCallableResponse response;
     std::vector<DecodedTensor> tensors;
-    RETURN_IF_ERROR(DecodeMessage("RunCallableResponse", *answer, kRunCallableFetch,
-                                  TensorField::kTensor, &tensors, &response));
+    MR_RETURN_IF_ERROR(DecodeMessage("RunCallableResponse", *answer, kRunCallableFetch,
+                                     TensorField::kTensor, &tensors, &response));
     return ResultOf(std::move(tensors), response.mutable_metadata());
   }
   Status ReleaseCallable(const tensorflow::ReleaseCallableRequest& request) override {
@@ -160,7 +160,7 @@ class GrpcMaster : public MasterInterface {
       RpcOptions options;
       options.deadline = std::min(deadline, next_log);
       options.wait_for_ready = true;
-      ASSIGN_OR_RETURN(const grpc::ByteBuffer bytes, Encode(tensorflow::GetStatusRequest()));
+      MR_ASSIGN_OR_RETURN(const grpc::ByteBuffer bytes, Encode(tensorflow::GetStatusRequest()));
       const Status status =
           channel_->Call(absl::StrCat(kWorkerService, "GetStatus"), options, bytes).status();
       if (!absl::IsDeadlineExceeded(status) && !absl::IsUnavailable(status)) return status;
@@ -199,9 +199,9 @@ class GrpcMaster : public MasterInterface {
   Status Call(const char* method, const RpcOptions& options,
               const google::protobuf::MessageLite& request,
               google::protobuf::MessageLite* response) {
-    ASSIGN_OR_RETURN(const grpc::ByteBuffer bytes, Encode(request));
-    ASSIGN_OR_RETURN(const grpc::ByteBuffer answer,
-                     channel_->Call(absl::StrCat(kMasterService, method), options, bytes));
+    MR_ASSIGN_OR_RETURN(const grpc::ByteBuffer bytes, Encode(request));
+    MR_ASSIGN_OR_RETURN(const grpc::ByteBuffer answer,
+                        channel_->Call(absl::StrCat(kMasterService, method), options, bytes));
     return response == nullptr ? absl::OkStatus() : DecodeMessage(method, answer, response);
   }
 
@@ -328,14 +328,14 @@ class GrpcSession : public Session {
   using Session::Run;
 
   Status Extend(const tensorflow::GraphDef& graph) override {
-    RETURN_IF_ERROR(shared_->Open());
+    MR_RETURN_IF_ERROR(shared_->Open());
     MutexLock lock(&extend_mu_);
     tensorflow::ExtendSessionRequest request;
     request.set_session_handle(shared_->handle);
     request.set_current_graph_version(version_);
     *request.mutable_graph_def() = graph;
     tensorflow::ExtendSessionResponse response;
-    RETURN_IF_ERROR(shared_->Complete(shared_->master->ExtendSession(request, &response)));
+    MR_RETURN_IF_ERROR(shared_->Complete(shared_->master->ExtendSession(request, &response)));
     version_ = response.new_graph_version();
     MutexLock names(&shared_->mu);
     for (const tensorflow::NodeDef& node : graph.node()) {
@@ -350,7 +350,7 @@ class GrpcSession : public Session {
                                     absl::Span<const FetchName> fetches,
                                     absl::Span<const FetchName> targets,
                                     tensorflow::RunMetadata* metadata) override {
-    RETURN_IF_ERROR(shared_->Open());
+    MR_RETURN_IF_ERROR(shared_->Open());
     Signature signature;
     std::vector<NamedTensor> values;
     for (const Feed& feed : feeds) signature.feeds.push_back(feed.name);
@@ -380,7 +380,7 @@ class GrpcSession : public Session {
   }
 
   StatusOr<std::unique_ptr<PreparedStep>> Prepare(const Signature& signature) override {
-    RETURN_IF_ERROR(shared_->Open());
+    MR_RETURN_IF_ERROR(shared_->Open());
     auto step = std::make_unique<Prepared>(shared_);
     step->num_feeds = signature.feeds.size();
     step->wanted = shared_->Resolve(signature);
@@ -399,7 +399,7 @@ class GrpcSession : public Session {
       request.mutable_options()->add_target(target);
     }
     tensorflow::MakeCallableResponse response;
-    RETURN_IF_ERROR(shared_->Complete(shared_->master->MakeCallable(request, &response)));
+    MR_RETURN_IF_ERROR(shared_->Complete(shared_->master->MakeCallable(request, &response)));
     step->handle = response.handle();
     return std::unique_ptr<PreparedStep>(std::move(step));
   }
@@ -416,11 +416,11 @@ class GrpcSession : public Session {
   }
 
   StatusOr<std::vector<tensorflow::DeviceAttributes>> ListDevices() override {
-    RETURN_IF_ERROR(shared_->Open());
+    MR_RETURN_IF_ERROR(shared_->Open());
     tensorflow::ListDevicesRequest request;
     request.set_session_handle(shared_->handle);
     tensorflow::ListDevicesResponse response;
-    RETURN_IF_ERROR(shared_->master->ListDevices(request, &response));
+    MR_RETURN_IF_ERROR(shared_->master->ListDevices(request, &response));
     std::vector<tensorflow::DeviceAttributes> devices(response.local_device().begin(),
                                                       response.local_device().end());
     devices.insert(devices.end(), response.remote_device().begin(), response.remote_device().end());
@@ -526,7 +526,7 @@ class GrpcSession : public Session {
     StatusOr<std::vector<Tensor>> RunWith(const tensorflow::RunOptions* options,
                                           absl::Span<const Tensor> feeds,
                                           tensorflow::RunMetadata* metadata) {
-      RETURN_IF_ERROR(shared_->Open());
+      MR_RETURN_IF_ERROR(shared_->Open());
       if (feeds.size() != num_feeds) {
         return absl::InvalidArgumentError(absl::StrCat("Run: the signature has ", num_feeds,
                                                        " feeds, got ", feeds.size(), " tensors"));
@@ -567,19 +567,19 @@ StatusOr<std::shared_ptr<MasterInterface>> FindMaster(const std::string& target)
 }
 
 StatusOr<std::unique_ptr<Session>> NewGrpcSession(const SessionOptions& options) {
-  ASSIGN_OR_RETURN(std::shared_ptr<MasterInterface> master, FindMaster(options.target));
+  MR_ASSIGN_OR_RETURN(std::shared_ptr<MasterInterface> master, FindMaster(options.target));
   tensorflow::CreateSessionRequest request;
   *request.mutable_config() = options.config;
   request.set_target(options.target);
   tensorflow::CreateSessionResponse response;
-  RETURN_IF_ERROR(master->CreateSession(request, options.creation_timeout, options.max_cached_plans,
-                                        &response));
+  MR_RETURN_IF_ERROR(master->CreateSession(request, options.creation_timeout,
+                                           options.max_cached_plans, &response));
   return std::unique_ptr<Session>(
       std::make_unique<GrpcSession>(std::move(master), response.session_handle()));
 }
 
 Status ResetGrpcTarget(const SessionOptions& options, absl::Span<const std::string> containers) {
-  ASSIGN_OR_RETURN(const std::shared_ptr<MasterInterface> master, FindMaster(options.target));
+  MR_ASSIGN_OR_RETURN(const std::shared_ptr<MasterInterface> master, FindMaster(options.target));
   tensorflow::ResetRequest request;
   for (const std::string& container : containers) request.add_container(container);
   for (const std::string& filter : options.config.device_filters()) {

@@ -33,7 +33,7 @@ Master::~Master() { Shutdown(absl::AbortedError("Shutdown")); }
 StatusOr<std::shared_ptr<MasterSession>> Master::FindSession(const std::string& handle,
                                                              absl::string_view hint) const {
   MutexLock lock(&mu_);
-  RETURN_IF_ERROR(shut_down_);
+  MR_RETURN_IF_ERROR(shut_down_);
   const auto it = sessions_.find(handle);
   if (it == sessions_.end()) {
     return absl::AbortedError(absl::StrCat("Session ", handle, " is not found.", hint));
@@ -63,7 +63,7 @@ Status Master::CreateSessionFor(CancellationManager* caller,
                                                  timeout, max_cached_plans);
   {
     MutexLock lock(&mu_);
-    RETURN_IF_ERROR(shut_down_);
+    MR_RETURN_IF_ERROR(shut_down_);
   }
   const MasterSession::WaitEnds ends{&shutdown_, caller};
   Status status = session->Create(ends);
@@ -91,22 +91,22 @@ Status Master::CreateSessionFor(CancellationManager* caller,
 Status Master::ExtendSessionFor(CancellationManager* caller,
                                 const tensorflow::ExtendSessionRequest& request,
                                 tensorflow::ExtendSessionResponse* response) {
-  ASSIGN_OR_RETURN(const std::shared_ptr<MasterSession> session,
-                   FindSession(request.session_handle()));
+  MR_ASSIGN_OR_RETURN(const std::shared_ptr<MasterSession> session,
+                      FindSession(request.session_handle()));
   int64_t version = 0;
-  RETURN_IF_ERROR(session->Extend(request.graph_def(), request.current_graph_version(),
-                                  {&shutdown_, caller}, &version));
+  MR_RETURN_IF_ERROR(session->Extend(request.graph_def(), request.current_graph_version(),
+                                     {&shutdown_, caller}, &version));
   response->set_new_graph_version(version);
   return absl::OkStatus();
 }
 
 StatusOr<StepResult> Master::RunStep(const tensorflow::RunStepRequest& request,
                                      absl::Span<const NamedTensor> feeds) {
-  ASSIGN_OR_RETURN(const std::shared_ptr<MasterSession> session,
-                   FindSession(request.session_handle()));
+  MR_ASSIGN_OR_RETURN(const std::shared_ptr<MasterSession> session,
+                      FindSession(request.session_handle()));
   std::vector<Tensor> values;
   const RunSignature signature = SignatureOf(request, feeds, &values);
-  ASSIGN_OR_RETURN(std::shared_ptr<CompiledStep> compiled, session->Compile(signature));
+  MR_ASSIGN_OR_RETURN(std::shared_ptr<CompiledStep> compiled, session->Compile(signature));
   return session->RunAndWait(std::move(compiled), values, request.options());
 }
 
@@ -128,8 +128,8 @@ void Master::RunStepAsync(const tensorflow::RunStepRequest& request,
 
 Status Master::MakeCallable(const tensorflow::MakeCallableRequest& request,
                             tensorflow::MakeCallableResponse* response) {
-  ASSIGN_OR_RETURN(const std::shared_ptr<MasterSession> session,
-                   FindSession(request.session_handle()));
+  MR_ASSIGN_OR_RETURN(const std::shared_ptr<MasterSession> session,
+                      FindSession(request.session_handle()));
   const tensorflow::CallableOptions& options = request.options();
   if (options.tensor_connection_size() > 0) {
     return absl::UnimplementedError("MakeCallable: tensor connections are not supported");
@@ -138,7 +138,7 @@ Status Master::MakeCallable(const tensorflow::MakeCallableRequest& request,
   signature.feeds.assign(options.feed().begin(), options.feed().end());
   signature.fetches.assign(options.fetch().begin(), options.fetch().end());
   signature.targets.assign(options.target().begin(), options.target().end());
-  ASSIGN_OR_RETURN(std::shared_ptr<CompiledStep> compiled, session->Compile(signature));
+  MR_ASSIGN_OR_RETURN(std::shared_ptr<CompiledStep> compiled, session->Compile(signature));
   response->set_handle(session->AddCallable(std::move(compiled), options.run_options()));
   return absl::OkStatus();
 }
@@ -146,9 +146,9 @@ Status Master::MakeCallable(const tensorflow::MakeCallableRequest& request,
 StatusOr<StepResult> Master::RunCallable(const tensorflow::RunCallableRequest& request,
                                          absl::Span<const Tensor> feeds,
                                          const tensorflow::RunOptions* options) {
-  ASSIGN_OR_RETURN(const std::shared_ptr<MasterSession> session,
-                   FindSession(request.session_handle()));
-  ASSIGN_OR_RETURN(auto callable, session->FindCallable(request.handle()));
+  MR_ASSIGN_OR_RETURN(const std::shared_ptr<MasterSession> session,
+                      FindSession(request.session_handle()));
+  MR_ASSIGN_OR_RETURN(auto callable, session->FindCallable(request.handle()));
   return session->RunAndWait(std::move(callable.compiled), feeds,
                              options == nullptr ? callable.options : *options);
 }
@@ -168,14 +168,15 @@ void Master::RunCallableAsync(const tensorflow::RunCallableRequest& request,
 }
 
 Status Master::ReleaseCallable(const tensorflow::ReleaseCallableRequest& request) {
-  ASSIGN_OR_RETURN(const std::shared_ptr<MasterSession> session,
-                   FindSession(request.session_handle()));
+  MR_ASSIGN_OR_RETURN(const std::shared_ptr<MasterSession> session,
+                      FindSession(request.session_handle()));
   return session->RemoveCallable(request.handle());
 }
 
 Status Master::CloseSession(const tensorflow::CloseSessionRequest& request) {
-  ASSIGN_OR_RETURN(const std::shared_ptr<MasterSession> session,
-                   FindSession(request.session_handle(), " Possibly, this master has restarted."));
+  MR_ASSIGN_OR_RETURN(
+      const std::shared_ptr<MasterSession> session,
+      FindSession(request.session_handle(), " Possibly, this master has restarted."));
   {
     MutexLock lock(&mu_);
     sessions_.erase(session->handle());
@@ -188,15 +189,15 @@ Status Master::ListDevices(const tensorflow::ListDevicesRequest& request,
                            tensorflow::ListDevicesResponse* response) {
   {
     MutexLock lock(&mu_);
-    RETURN_IF_ERROR(shut_down_);
+    MR_RETURN_IF_ERROR(shut_down_);
     if (sessions_.count(request.session_handle()) == 0) {
       return absl::InvalidArgumentError(
           absl::StrCat("Session ", request.session_handle(),
                        " is not found. Possibly, this master has restarted."));
     }
   }
-  ASSIGN_OR_RETURN(const std::shared_ptr<MasterSession> session,
-                   FindSession(request.session_handle()));
+  MR_ASSIGN_OR_RETURN(const std::shared_ptr<MasterSession> session,
+                      FindSession(request.session_handle()));
   session->ListDevices(response);
   return absl::OkStatus();
 }
@@ -205,7 +206,7 @@ Status Master::Reset(const tensorflow::ResetRequest& request) {
   std::map<std::string, std::shared_ptr<MasterSession>> sessions;
   {
     MutexLock lock(&mu_);
-    RETURN_IF_ERROR(shut_down_);
+    MR_RETURN_IF_ERROR(shut_down_);
     sessions.swap(sessions_);
   }
   for (const auto& [handle, session] : sessions) {
@@ -217,7 +218,7 @@ Status Master::Reset(const tensorflow::ResetRequest& request) {
   for (const std::string& job : options_.cluster.jobs()) {
     for (const int task : options_.cluster.tasks(job)) {
       const std::string name = absl::StrCat("/job:", job, "/replica:0/task:", task);
-      ASSIGN_OR_RETURN(const bool wanted, PassesDeviceFilters(name, filters));
+      MR_ASSIGN_OR_RETURN(const bool wanted, PassesDeviceFilters(name, filters));
       if (!wanted && name != options_.task) continue;
       if (auto transport = options_.peer(name)) tasks.push_back(std::move(transport));
     }

@@ -34,7 +34,7 @@ StatusOr<std::vector<std::string>> MasterSession::TasksFromTheStart() const {
       if (name == options_->task) continue;
       bool wanted = job == "ps";
       if (!filters.empty()) {
-        ASSIGN_OR_RETURN(wanted, PassesDeviceFilters(name, filters));
+        MR_ASSIGN_OR_RETURN(wanted, PassesDeviceFilters(name, filters));
       }
       if (wanted) result.push_back(name);
     }
@@ -50,7 +50,7 @@ StatusOr<std::vector<std::string>> MasterSession::TasksNamedBy(
   absl::flat_hash_set<std::string> seen;
   for (const tensorflow::NodeDef& node : graph.node()) {
     if (node.device().empty() || !seen.insert(node.device()).second) continue;
-    ASSIGN_OR_RETURN(const DeviceName name, DeviceName::Parse(node.device()));
+    MR_ASSIGN_OR_RETURN(const DeviceName name, DeviceName::Parse(node.device()));
     if (!name.job) continue;
     const std::vector<int> tasks = options_->cluster.tasks(*name.job);
     if (tasks.empty()) continue;  // the placer says which devices there are
@@ -88,7 +88,7 @@ Status MasterSession::Connect(const std::vector<std::string>& tasks, const WaitE
   await.clock = options_->clock;
   await.shutdown = ends.shutdown;
   await.caller = ends.caller;
-  ASSIGN_OR_RETURN(const std::vector<ReachedTask> reached, AwaitTasks(fresh, await));
+  MR_ASSIGN_OR_RETURN(const std::vector<ReachedTask> reached, AwaitTasks(fresh, await));
   // All are there: the session is made known to them.
   tensorflow::CreateWorkerSessionRequest request;
   request.set_session_handle(handle_);
@@ -97,7 +97,7 @@ Status MasterSession::Connect(const std::vector<std::string>& tasks, const WaitE
   for (const tensorflow::DeviceAttributes& device : OwnDevices(reached)) {
     *request.add_cluster_device_attributes() = device;
   }
-  RETURN_IF_ERROR(OpenWorkerSessions(reached, request));
+  MR_RETURN_IF_ERROR(OpenWorkerSessions(reached, request));
   Status closed;
   {
     MutexLock lock(&mu_);
@@ -134,7 +134,7 @@ Status MasterSession::Create(const WaitEnds& ends) {
     return absl::InvalidArgumentError(
         "Distributed session does not support session thread pool options.");
   }
-  ASSIGN_OR_RETURN(const std::vector<std::string> tasks, TasksFromTheStart());
+  MR_ASSIGN_OR_RETURN(const std::vector<std::string> tasks, TasksFromTheStart());
   return Connect(tasks, ends);
 }
 
@@ -179,7 +179,7 @@ void MasterSession::ExplainRestart(std::shared_ptr<Transport> task, int64_t step
 
 Status MasterSession::Usable() const {
   MutexLock lock(&mu_);
-  RETURN_IF_ERROR(closed_);
+  MR_RETURN_IF_ERROR(closed_);
   return broken_;
 }
 
@@ -190,15 +190,15 @@ Status MasterSession::Closed() const {
 
 Status MasterSession::Extend(const tensorflow::GraphDef& graph, int64_t version,
                              const WaitEnds& ends, int64_t* new_version) {
-  RETURN_IF_ERROR(Usable());
-  ASSIGN_OR_RETURN(const std::vector<std::string> tasks, TasksNamedBy(graph));
-  RETURN_IF_ERROR(Connect(tasks, ends));
+  MR_RETURN_IF_ERROR(Usable());
+  MR_ASSIGN_OR_RETURN(const std::vector<std::string> tasks, TasksNamedBy(graph));
+  MR_RETURN_IF_ERROR(Connect(tasks, ends));
   MutexLock lock(&graph_mu_);
   if (version != version_) {
     return absl::AbortedError(
         absl::StrCat("Current version is ", version_, " but caller expected ", version, "."));
   }
-  RETURN_IF_ERROR(ExtendGraph(graph, &graph_));
+  MR_RETURN_IF_ERROR(ExtendGraph(graph, &graph_));
   *new_version = ++version_;
   return absl::OkStatus();
 }
@@ -234,7 +234,7 @@ std::shared_ptr<CompiledStep> MasterSession::FindCompiled(const std::string& key
 }
 
 StatusOr<std::shared_ptr<CompiledStep>> MasterSession::Compile(const RunSignature& signature) {
-  RETURN_IF_ERROR(Usable());
+  MR_RETURN_IF_ERROR(Usable());
   const std::string key = SignatureKey(signature);
   if (auto found = FindCompiled(key)) return found;
   std::shared_ptr<CompiledStep> fresh;
@@ -244,14 +244,14 @@ StatusOr<std::shared_ptr<CompiledStep>> MasterSession::Compile(const RunSignatur
     StatusOr<std::shared_ptr<CompiledStep>> made = CompileStep(graph_, signature, Target());
     if (!made.ok()) {
       // Closing takes the session's tasks away from under a compilation.
-      RETURN_IF_ERROR(Closed());
+      MR_RETURN_IF_ERROR(Closed());
       return made.status();
     }
     fresh = *std::move(made);
   }
   std::shared_ptr<CompiledStep> dropped;  // its graphs are deregistered without the lock
   MutexLock lock(&mu_);
-  RETURN_IF_ERROR(closed_);
+  MR_RETURN_IF_ERROR(closed_);
   const auto [it, inserted] = compiled_.emplace(key, Recent::iterator());
   if (!inserted) return it->second->second;
   recent_.emplace_front(key, fresh);
@@ -314,7 +314,7 @@ int64_t MasterSession::AddCallable(std::shared_ptr<CompiledStep> compiled,
 
 StatusOr<MasterSession::Callable> MasterSession::FindCallable(int64_t id) const {
   MutexLock lock(&mu_);
-  RETURN_IF_ERROR(closed_);
+  MR_RETURN_IF_ERROR(closed_);
   const auto it = callables_.find(id);
   if (it == callables_.end()) {
     return absl::InvalidArgumentError(absl::StrCat("No such callable handle: ", id));

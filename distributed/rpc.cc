@@ -515,7 +515,7 @@ Status CheckFree(const std::string& address) {
 }
 
 Status GrpcRpcServer::Listen(const std::string& address, int num_pollers) {
-  RETURN_IF_ERROR(CheckFree(address));
+  MR_RETURN_IF_ERROR(CheckFree(address));
   grpc::ServerBuilder builder;
   builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
   builder.SetMaxReceiveMessageSize(INT32_MAX);
@@ -582,7 +582,7 @@ StatusOr<grpc::ByteBuffer> RpcChannel::Call(const std::string& method, const Rpc
     done.Notify();
   });
   done.Wait();
-  RETURN_IF_ERROR(status);
+  MR_RETURN_IF_ERROR(status);
   return response;
 }
 
@@ -601,7 +601,7 @@ std::shared_ptr<RpcTimer> RpcTimer::Start(absl::Time when, absl::AnyInvocable<vo
 StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(Options options) {
   KeepFreedMemory();
   auto server = std::make_unique<GrpcRpcServer>(std::move(options.handlers));
-  RETURN_IF_ERROR(server->Listen(options.address, std::max(options.num_pollers, 1)));
+  MR_RETURN_IF_ERROR(server->Listen(options.address, std::max(options.num_pollers, 1)));
   return std::unique_ptr<RpcServer>(std::move(server));
 }
 

@@ -101,7 +101,7 @@ class GrpcServer : public Server {
         std::clamp(static_cast<int>(std::thread::hardware_concurrency()), kMinPollers, kMaxPollers);
     options.handlers = WorkerHandlers(core_->worker.get());
     options.handlers.merge(MasterHandlers(core_->master.get(), &master_pool_));
-    ASSIGN_OR_RETURN(rpc_, RpcServer::Start(std::move(options)));
+    MR_ASSIGN_OR_RETURN(rpc_, RpcServer::Start(std::move(options)));
     port_ = rpc_->port();
     RegisterLocalMaster(own_address(),
                         std::shared_ptr<MasterInterface>(core_, core_->master.get()));
@@ -199,7 +199,7 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
 
   auto server =
       std::make_unique<GrpcServer>(std::move(core), address->substr(0, address->rfind(':')));
-  RETURN_IF_ERROR(server->Listen(*address));
+  MR_RETURN_IF_ERROR(server->Listen(*address));
   return std::unique_ptr<Server>(std::move(server));
 }
 

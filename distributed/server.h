@@ -4,7 +4,7 @@
 
 // Server: one task of a cluster: master and worker service on one gRPC port.
 //
-//   ASSIGN_OR_RETURN(auto server, Server::Start(cluster));
+//   MR_ASSIGN_OR_RETURN(auto server, Server::Start(cluster));
 //   if (cluster.job() == "ps") return server->Join();
 //   ... NewSession({.target = server->target()}) ...
 //

@@ -96,8 +96,8 @@ class HugeKernel : public Kernel {
         mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (pages == MAP_FAILED) return absl::ResourceExhaustedError("no address space");
     BufferRef buffer = Buffer::External(pages, size, [pages, size] { munmap(pages, size); });
-    ASSIGN_OR_RETURN(Tensor huge, Tensor::FromBuffer(DT_FLOAT, *Shape::Make({kHugeElements}),
-                                                     std::move(buffer), 0));
+    MR_ASSIGN_OR_RETURN(Tensor huge, Tensor::FromBuffer(DT_FLOAT, *Shape::Make({kHugeElements}),
+                                                        std::move(buffer), 0));
     ctx->set_output(0, std::move(huge));
     return absl::OkStatus();
   }

@@ -27,10 +27,10 @@ bool IsRecv(const tensorflow::NodeDef& node) {
 }
 
 StatusOr<std::string> KeyOf(const tensorflow::NodeDef& node) {
-  ASSIGN_OR_RETURN(const std::string src, GetAttr<std::string>(node, "send_device"));
-  ASSIGN_OR_RETURN(const std::string dst, GetAttr<std::string>(node, "recv_device"));
-  ASSIGN_OR_RETURN(const std::string name, GetAttr<std::string>(node, "tensor_name"));
-  ASSIGN_OR_RETURN(const int64_t incarnation, GetAttr<int64_t>(node, "send_device_incarnation"));
+  MR_ASSIGN_OR_RETURN(const std::string src, GetAttr<std::string>(node, "send_device"));
+  MR_ASSIGN_OR_RETURN(const std::string dst, GetAttr<std::string>(node, "recv_device"));
+  MR_ASSIGN_OR_RETURN(const std::string name, GetAttr<std::string>(node, "tensor_name"));
+  MR_ASSIGN_OR_RETURN(const int64_t incarnation, GetAttr<int64_t>(node, "send_device_incarnation"));
   return RendezvousKey::Make(src, static_cast<uint64_t>(incarnation), dst, name, 0, 0);
 }
 
@@ -84,15 +84,16 @@ StatusOr<StepEdges> StepEdges::Of(const tensorflow::GraphDef& wire,
     if (!is_send && !IsRecv(node)) continue;
     const StatusOr<bool> client = GetAttr<bool>(node, "client_terminated");
     if (client.ok() && *client) continue;
-    ASSIGN_OR_RETURN(const std::string device,
-                     GetAttr<std::string>(node, is_send ? "recv_device" : "send_device"));
-    ASSIGN_OR_RETURN(const std::string task, TaskOfDevice(device));
+    MR_ASSIGN_OR_RETURN(const std::string device,
+                        GetAttr<std::string>(node, is_send ? "recv_device" : "send_device"));
+    MR_ASSIGN_OR_RETURN(const std::string task, TaskOfDevice(device));
     if (task == own_task) continue;
     Edge edge;
-    ASSIGN_OR_RETURN(edge.wire_key, KeyOf(node));
-    ASSIGN_OR_RETURN(const std::string plan_key, KeyOf(plan.node(i)));
-    ASSIGN_OR_RETURN(edge.key, RendezvousKey::Parse(plan_key));
-    ASSIGN_OR_RETURN(const int64_t incarnation, GetAttr<int64_t>(node, "send_device_incarnation"));
+    MR_ASSIGN_OR_RETURN(edge.wire_key, KeyOf(node));
+    MR_ASSIGN_OR_RETURN(const std::string plan_key, KeyOf(plan.node(i)));
+    MR_ASSIGN_OR_RETURN(edge.key, RendezvousKey::Parse(plan_key));
+    MR_ASSIGN_OR_RETURN(const int64_t incarnation,
+                        GetAttr<int64_t>(node, "send_device_incarnation"));
     edge.incarnation = static_cast<uint64_t>(incarnation);
     edge.immediate = late.count(node.name()) == 0;
     (is_send ? sends : recvs)[task].push_back(std::move(edge));
@@ -413,7 +414,7 @@ StatusOr<std::shared_ptr<StepRendezvous>> StepTable::Start(int64_t step_id,
                                                            std::shared_ptr<const StepEdges> edges) {
   Sweep();
   std::shared_ptr<StepRendezvous> step = FindOrExpect(step_id);
-  RETURN_IF_ERROR(step->Start(std::move(edges)));
+  MR_RETURN_IF_ERROR(step->Start(std::move(edges)));
   MutexLock lock(&step->mu_);
   parked_bytes_.fetch_sub(std::exchange(step->parked_bytes_, 0), std::memory_order_relaxed);
   return step;
@@ -436,7 +437,7 @@ Status StepTable::Push(int64_t step_id, absl::Span<const NamedTensor> tensors) {
   std::vector<RendezvousKey> keys;
   int64_t bytes = 0;
   for (const NamedTensor& tensor : tensors) {
-    ASSIGN_OR_RETURN(RendezvousKey key, RendezvousKey::Parse(tensor.name));
+    MR_ASSIGN_OR_RETURN(RendezvousKey key, RendezvousKey::Parse(tensor.name));
     keys.push_back(std::move(key));
     bytes += tensor.value.TotalBytes();
   }
@@ -462,7 +463,7 @@ Status StepTable::Push(int64_t step_id, absl::Span<const NamedTensor> tensors) {
     parked_.push_back({step_id, clock_->Now()});
   }
   for (size_t i = 0; i < tensors.size(); ++i) {
-    RETURN_IF_ERROR(step->Send(keys[i], tensors[i].value, tensors[i].is_dead));
+    MR_RETURN_IF_ERROR(step->Send(keys[i], tensors[i].value, tensors[i].is_dead));
   }
   return absl::OkStatus();
 }

@@ -97,7 +97,7 @@ Status AwaitAnswers(const std::shared_ptr<Attempts>& attempts, const AwaitOption
         }
       }
       if (missing.empty()) return absl::OkStatus();
-      RETURN_IF_ERROR(attempts->stopped);
+      MR_RETURN_IF_ERROR(attempts->stopped);
       if (now >= next_log) {
         for (const std::string& task : missing) {
           LogInfo("CreateSession still waiting for response from worker: ", task);

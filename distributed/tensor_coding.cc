@@ -170,7 +170,7 @@ StatusOr<Tensor> ReadContent(SliceReader* in, DType dtype, const Shape& shape, u
     Count(counters().received_in_place, size);
     return Tensor::FromBuffer(dtype, shape, std::move(buffer), 0);
   }
-  ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(dtype, shape));
+  MR_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(dtype, shape));
   const absl::Span<char> bytes = tensor.mutable_bytes();
   in->Read(bytes.data(), size);
   if (dtype == DT_BOOL) {
@@ -199,7 +199,7 @@ StatusOr<Tensor> ReadTensor(absl::string_view what, SliceReader* in, uint64_t si
     if (!in->ReadVarint(&tag)) return Malformed(what, "a tensor that ends early");
     if (tag == Tag(kDtypeField, kVarint) && !result) {
       if (!in->ReadVarint(&value)) return Malformed(what, "a tensor that ends early");
-      ASSIGN_OR_RETURN(dtype, DTypeFromNumber(value > INT32_MAX ? -1 : static_cast<int>(value)));
+      MR_ASSIGN_OR_RETURN(dtype, DTypeFromNumber(value > INT32_MAX ? -1 : static_cast<int>(value)));
     } else if (tag == Tag(kShapeField, kBytes) && !result) {
       std::string bytes;
       if (!in->ReadVarint(&value) || value > in->left() - end || value > kMaxShapeBytes ||
@@ -208,7 +208,7 @@ StatusOr<Tensor> ReadTensor(absl::string_view what, SliceReader* in, uint64_t si
       }
       tensorflow::TensorShapeProto proto;
       if (!proto.ParseFromString(bytes)) return Malformed(what, "a shape that is none");
-      ASSIGN_OR_RETURN(shape, Shape::FromProto(proto));
+      MR_ASSIGN_OR_RETURN(shape, Shape::FromProto(proto));
     } else if (tag == Tag(kVersionField, kVarint)) {
       if (!in->ReadVarint(&value)) return Malformed(what, "a tensor that ends early");
     } else if (tag == Tag(kContentField, kBytes) && !result && IsMemcopyable(dtype)) {
@@ -220,7 +220,7 @@ StatusOr<Tensor> ReadTensor(absl::string_view what, SliceReader* in, uint64_t si
         return Malformed(what, absl::StrCat(value, " bytes for a tensor ", DTypeName(dtype),
                                             shape.ToString(), " of ", want));
       }
-      ASSIGN_OR_RETURN(result, ReadContent(in, dtype, shape, value));
+      MR_ASSIGN_OR_RETURN(result, ReadContent(in, dtype, shape, value));
     } else {
       plain = false;
     }
@@ -262,7 +262,7 @@ StatusOr<DecodedTensor> ReadEntry(absl::string_view what, SliceReader* in, uint6
     } else if (tag == Tag(kDeadField, kVarint)) {
       entry.is_dead = value != 0;
     } else if (tag == Tag(kValueField, kBytes)) {
-      ASSIGN_OR_RETURN(entry.value, ReadTensor(what, in, value));
+      MR_ASSIGN_OR_RETURN(entry.value, ReadTensor(what, in, value));
     } else if (is_bytes) {
       in->Skip(value);
     } else if ((tag & 7) != kVarint) {
@@ -309,7 +309,7 @@ StatusOr<MessageWriter::Encoded> MessageWriter::Encoded::Of(const Tensor& tensor
   Encoded result;
   if (!IsMemcopyable(tensor.dtype())) {
     tensorflow::TensorProto proto;
-    RETURN_IF_ERROR(TensorToProto(tensor, &proto));
+    MR_RETURN_IF_ERROR(TensorToProto(tensor, &proto));
     if (proto.ByteSizeLong() > static_cast<size_t>(kMaxMessageBytes)) {
       return absl::ResourceExhaustedError(
           absl::StrCat("Tensor ", DTypeName(tensor.dtype()), tensor.shape().ToString(),
@@ -381,7 +381,7 @@ void MessageWriter::Flush() {
 }
 
 Status MessageWriter::AddTensor(int field, const Tensor& tensor) {
-  ASSIGN_OR_RETURN(Encoded encoded, Encoded::Of(tensor));
+  MR_ASSIGN_OR_RETURN(Encoded encoded, Encoded::Of(tensor));
   const size_t old = pending_.size();
   PutTag(&pending_, field, kBytes);
   PutVarint64(&pending_, static_cast<uint64_t>(encoded.num_bytes));
@@ -399,7 +399,7 @@ Status MessageWriter::AddEntry(int field, absl::string_view prefix, const Tensor
   Encoded encoded;
   std::string head(prefix);
   if (has_tensor) {
-    ASSIGN_OR_RETURN(encoded, Encoded::Of(tensor));
+    MR_ASSIGN_OR_RETURN(encoded, Encoded::Of(tensor));
     PutTag(&head, kValueField, kBytes);
     PutVarint64(&head, static_cast<uint64_t>(encoded.num_bytes));
   }
@@ -467,10 +467,10 @@ Status DecodeMessage(absl::string_view what, const grpc::ByteBuffer& buffer, int
     if (!in.ReadVarint(&size) || size > in.left()) return Malformed(what, "an end within a tensor");
     if (form == TensorField::kTensor) {
       DecodedTensor tensor;
-      ASSIGN_OR_RETURN(tensor.value, ReadTensor(what, &in, size));
+      MR_ASSIGN_OR_RETURN(tensor.value, ReadTensor(what, &in, size));
       tensors->push_back(std::move(tensor));
     } else {
-      ASSIGN_OR_RETURN(DecodedTensor tensor, ReadEntry(what, &in, size));
+      MR_ASSIGN_OR_RETURN(DecodedTensor tensor, ReadEntry(what, &in, size));
       tensors->push_back(std::move(tensor));
     }
   }

@@ -60,7 +60,7 @@ StatusOr<grpc::ByteBuffer> RunGraphBytes(const std::vector<Tensor>& tensors) {
   MessageWriter writer;
   writer.AddMessage(request);
   for (size_t i = 0; i < tensors.size(); ++i) {
-    RETURN_IF_ERROR(writer.AddNamedTensor(3, "t" + std::to_string(i), tensors[i]));
+    MR_RETURN_IF_ERROR(writer.AddNamedTensor(3, "t" + std::to_string(i), tensors[i]));
   }
   return writer.Finish();
 }

@@ -35,10 +35,10 @@ Status MakeCanonical(absl::string_view own_task, tensorflow::GraphDef* graph) {
   for (tensorflow::NodeDef& node : *graph->mutable_node()) {
     if (!IsTransfer(node)) continue;
     for (const char* attr : {"send_device", "recv_device"}) {
-      ASSIGN_OR_RETURN(const std::string device, GetAttr<std::string>(node, attr));
-      ASSIGN_OR_RETURN(const std::string task, TaskOfDevice(device));
+      MR_ASSIGN_OR_RETURN(const std::string device, GetAttr<std::string>(node, attr));
+      MR_ASSIGN_OR_RETURN(const std::string task, TaskOfDevice(device));
       if (task == own_task) continue;
-      ASSIGN_OR_RETURN(DeviceName name, DeviceName::Parse(device));
+      MR_ASSIGN_OR_RETURN(DeviceName name, DeviceName::Parse(device));
       std::string& job = names[task];
       if (job.empty()) job = absl::StrCat("peer", names.size() - 1);
       name.job = job;
@@ -132,7 +132,7 @@ std::vector<tensorflow::DeviceAttributes> Worker::DeviceAttributes() const {
 
 StatusOr<std::shared_ptr<Worker::Session>> Worker::FindSession(const std::string& handle) const {
   MutexLock lock(&mu_);
-  RETURN_IF_ERROR(shut_down_);
+  MR_RETURN_IF_ERROR(shut_down_);
   const auto it = sessions_.find(handle);
   if (it == sessions_.end()) {
     return absl::AbortedError(absl::StrCat("Session handle is not found: ", handle,
@@ -162,7 +162,7 @@ Status Worker::CreateWorkerSession(const tensorflow::CreateWorkerSessionRequest&
   std::vector<std::shared_ptr<Session>> ended;
   {
     MutexLock lock(&mu_);
-    RETURN_IF_ERROR(shut_down_);
+    MR_RETURN_IF_ERROR(shut_down_);
     for (auto it = sessions_.begin(); it != sessions_.end();) {
       if (it->second->opener.IsEarlierLifeOf(session->opener)) {
         ended.push_back(std::move(it->second));
@@ -212,7 +212,7 @@ StatusOr<std::shared_ptr<const WorkerPlan>> Worker::FindOrBuildPlan(
   Graph graph;
   ImportOptions import;
   import.allow_internal_names = true;
-  RETURN_IF_ERROR(ImportGraphDef(canonical, import, &graph));
+  MR_RETURN_IF_ERROR(ImportGraphDef(canonical, import, &graph));
   for (const auto& node : graph.nodes()) {
     if (node == nullptr) continue;
     node->set_assigned_device(node->requested_device());
@@ -237,14 +237,14 @@ StatusOr<std::shared_ptr<const WorkerPlan>> Worker::FindOrBuildPlan(
   PartitionOptions partition;
   partition.new_name_mark = std::string("_G");
   partition.get_incarnation = incarnation;
-  ASSIGN_OR_RETURN(GraphPartitions parts, PartitionGraph(graph, partition));
+  MR_ASSIGN_OR_RETURN(GraphPartitions parts, PartitionGraph(graph, partition));
   for (const auto& [name, part] : parts) {
     FillIncarnations(part.get(), incarnation);
     const auto device = std::find_if(session->devices.begin(), session->devices.end(),
                                      [&, &n = name](const auto& d) { return d->name == n; });
-    ASSIGN_OR_RETURN(std::shared_ptr<const Plan> built,
-                     Plan::Build(*part, device->get(), shared ? nullptr : &session->kernels));
-    ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor, Executor::Make(std::move(built)));
+    MR_ASSIGN_OR_RETURN(std::shared_ptr<const Plan> built,
+                        Plan::Build(*part, device->get(), shared ? nullptr : &session->kernels));
+    MR_ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor, Executor::Make(std::move(built)));
     plan->parts.push_back({device->get(), std::move(executor)});
   }
   if (shared) {
@@ -262,13 +262,14 @@ StatusOr<std::shared_ptr<const WorkerPlan>> Worker::FindOrBuildPlan(
 
 Status Worker::RegisterGraph(const tensorflow::RegisterGraphRequest& request,
                              tensorflow::RegisterGraphResponse* response) {
-  ASSIGN_OR_RETURN(const std::shared_ptr<Session> session, FindSession(request.session_handle()));
+  MR_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session,
+                      FindSession(request.session_handle()));
   tensorflow::GraphDef canonical = request.graph_def();
-  RETURN_IF_ERROR(MakeCanonical(options_.task, &canonical));
+  MR_RETURN_IF_ERROR(MakeCanonical(options_.task, &canonical));
   auto registered = std::make_shared<RegisteredGraph>();
   registered->graph = request.graph_def();
-  ASSIGN_OR_RETURN(registered->plan, FindOrBuildPlan(canonical, session.get()));
-  ASSIGN_OR_RETURN(StepEdges edges, StepEdges::Of(registered->graph, canonical, options_.task));
+  MR_ASSIGN_OR_RETURN(registered->plan, FindOrBuildPlan(canonical, session.get()));
+  MR_ASSIGN_OR_RETURN(StepEdges edges, StepEdges::Of(registered->graph, canonical, options_.task));
   registered->edges = std::make_shared<const StepEdges>(std::move(edges));
   const std::string handle = RandomHexName();
   MutexLock lock(&session->mu);
@@ -278,7 +279,8 @@ Status Worker::RegisterGraph(const tensorflow::RegisterGraphRequest& request,
 }
 
 Status Worker::DeregisterGraph(const tensorflow::DeregisterGraphRequest& request) {
-  ASSIGN_OR_RETURN(const std::shared_ptr<Session> session, FindSession(request.session_handle()));
+  MR_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session,
+                      FindSession(request.session_handle()));
   std::shared_ptr<RegisteredGraph> dropped;
   MutexLock lock(&session->mu);
   const auto it = session->graphs.find(request.graph_handle());
@@ -295,8 +297,9 @@ void Worker::RunGraph(const tensorflow::RunGraphRequest& request,
                       CancellationManager* cancellation, tensorflow::RunGraphResponse* response,
                       std::vector<NamedTensor>* received, Transport::Done done) {
   const auto find = [&]() -> StatusOr<std::shared_ptr<RegisteredGraph>> {
-    RETURN_IF_ERROR(FailPoint("worker/run_graph"));
-    ASSIGN_OR_RETURN(const std::shared_ptr<Session> session, FindSession(request.session_handle()));
+    MR_RETURN_IF_ERROR(FailPoint("worker/run_graph"));
+    MR_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session,
+                        FindSession(request.session_handle()));
     MutexLock lock(&session->mu);
     const auto it = session->graphs.find(request.graph_handle());
     if (it == session->graphs.end()) {

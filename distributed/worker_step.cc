@@ -112,8 +112,8 @@ Status WorkerStep::Prepare(const tensorflow::RunGraphRequest& request,
   recv_keys_.assign(request.recv_key().begin(), request.recv_key().end());
   for (StepContext& context : contexts_) context.rendezvous = rendezvous_;
   for (const NamedTensor& tensor : send) {
-    ASSIGN_OR_RETURN(const RendezvousKey key, RendezvousKey::Parse(tensor.name));
-    RETURN_IF_ERROR(rendezvous_->Send(key, tensor.value, tensor.is_dead));
+    MR_ASSIGN_OR_RETURN(const RendezvousKey key, RendezvousKey::Parse(tensor.name));
+    MR_RETURN_IF_ERROR(rendezvous_->Send(key, tensor.value, tensor.is_dead));
   }
   return absl::OkStatus();
 }
@@ -198,7 +198,7 @@ void WorkerStep::CollectResults() {
 }
 
 Status WorkerStep::CollectResult(const std::string& wire_key) {
-  ASSIGN_OR_RETURN(const RendezvousKey key, RendezvousKey::Parse(wire_key));
+  MR_ASSIGN_OR_RETURN(const RendezvousKey key, RendezvousKey::Parse(wire_key));
   // Shared: who aborts the step at this moment may call back after this function.
   struct Slot {
     Mutex mu;
@@ -218,7 +218,7 @@ Status WorkerStep::CollectResult(const std::string& wire_key) {
     // The sends have run: the value is there, or will never be.
     MutexLock lock(&slot->mu);
     if (slot->filled) {
-      RETURN_IF_ERROR(slot->status);
+      MR_RETURN_IF_ERROR(slot->status);
       slot->tensor.name = wire_key;
       received_->push_back(std::move(slot->tensor));
       return absl::OkStatus();

@@ -70,11 +70,11 @@ Status Convert(int in, DType* out) {
   return absl::OkStatus();
 }
 Status Convert(const tensorflow::TensorShapeProto& in, PartialShape* out) {
-  ASSIGN_OR_RETURN(*out, PartialShape::FromProto(in));
+  MR_ASSIGN_OR_RETURN(*out, PartialShape::FromProto(in));
   return absl::OkStatus();
 }
 Status Convert(const tensorflow::TensorProto& in, Tensor* out) {
-  ASSIGN_OR_RETURN(*out, TensorFromProto(in));
+  MR_ASSIGN_OR_RETURN(*out, TensorFromProto(in));
   return absl::OkStatus();
 }
 Status Convert(const tensorflow::NameAttrList& in, tensorflow::NameAttrList* out) {
@@ -119,7 +119,7 @@ Status ConvertAll(const AttrValue& attr, const Elements& elements, std::vector<T
   out->reserve(static_cast<size_t>(elements.size()));
   for (const auto& element : elements) {
     T value{};
-    RETURN_IF_ERROR(Convert(element, &value));
+    MR_RETURN_IF_ERROR(Convert(element, &value));
     out->push_back(std::move(value));
   }
   return absl::OkStatus();
@@ -212,20 +212,20 @@ StatusOr<T> GetAttr(const tensorflow::NodeDef& node, absl::string_view name) {
   return value;
 }
 
-#define MILLRACE_ATTR_TYPE(T)                                                                \
+#define MR_ATTR_TYPE(T)                                                                      \
   template StatusOr<T> GetAttr<T>(const tensorflow::NodeDef& node, absl::string_view name);  \
   template StatusOr<std::vector<T>> GetAttr<std::vector<T>>(const tensorflow::NodeDef& node, \
                                                             absl::string_view name)
-MILLRACE_ATTR_TYPE(std::string);
-MILLRACE_ATTR_TYPE(int64_t);
-MILLRACE_ATTR_TYPE(int32_t);
-MILLRACE_ATTR_TYPE(float);
-MILLRACE_ATTR_TYPE(bool);
-MILLRACE_ATTR_TYPE(DType);
-MILLRACE_ATTR_TYPE(PartialShape);
-MILLRACE_ATTR_TYPE(Tensor);
-MILLRACE_ATTR_TYPE(tensorflow::NameAttrList);
-#undef MILLRACE_ATTR_TYPE
+MR_ATTR_TYPE(std::string);
+MR_ATTR_TYPE(int64_t);
+MR_ATTR_TYPE(int32_t);
+MR_ATTR_TYPE(float);
+MR_ATTR_TYPE(bool);
+MR_ATTR_TYPE(DType);
+MR_ATTR_TYPE(PartialShape);
+MR_ATTR_TYPE(Tensor);
+MR_ATTR_TYPE(tensorflow::NameAttrList);
+#undef MR_ATTR_TYPE
 
 bool HasAttr(const tensorflow::NodeDef& node, absl::string_view name) {
   return node.attr().contains(std::string(name));

@@ -4,7 +4,7 @@
 
 // Attributes of nodes as C++ values.
 //
-//   ASSIGN_OR_RETURN(auto strides, GetAttr<std::vector<int64_t>>(node, "strides"));
+//   MR_ASSIGN_OR_RETURN(auto strides, GetAttr<std::vector<int64_t>>(node, "strides"));
 //
 // T is one of: std::string, int64_t, int32_t (range-checked), float, bool, DType,
 // PartialShape, Tensor, tensorflow::NameAttrList, or a std::vector of one of these.

@@ -7,8 +7,8 @@ namespace millrace {
 
 StatusOr<Node*> CopyNode(const Graph& from, const Node& node, Graph* to) {
   // An unknown op kind takes the number of its inputs from the `input` field.
-  ASSIGN_OR_RETURN(Node * copy,
-                   to->AddNode(node.op_entry() == nullptr ? from.NodeToDef(node) : node.def()));
+  MR_ASSIGN_OR_RETURN(Node * copy,
+                      to->AddNode(node.op_entry() == nullptr ? from.NodeToDef(node) : node.def()));
   copy->set_requested_device(node.requested_device());
   copy->set_assigned_device(node.assigned_device());
   copy->set_built_at(node.built_at());
@@ -22,7 +22,8 @@ StatusOr<std::unique_ptr<Graph>> CopyGraph(const Graph& graph) {
   std::vector<Node*> copies(static_cast<size_t>(graph.num_node_ids()));
   for (const auto& node : graph.nodes()) {
     if (node == nullptr) continue;
-    ASSIGN_OR_RETURN(copies[static_cast<size_t>(node->id())], CopyNode(graph, *node, result.get()));
+    MR_ASSIGN_OR_RETURN(copies[static_cast<size_t>(node->id())],
+                        CopyNode(graph, *node, result.get()));
   }
   for (const auto& node : graph.nodes()) {
     if (node == nullptr) continue;
@@ -30,7 +31,7 @@ StatusOr<std::unique_ptr<Graph>> CopyGraph(const Graph& graph) {
     for (int i = 0; i < node->num_inputs(); ++i) {
       const OutputRef& input = node->input(i);
       if (input.node == nullptr) continue;
-      RETURN_IF_ERROR(
+      MR_RETURN_IF_ERROR(
           result->AddEdge(copies[static_cast<size_t>(input.node->id())], input.index, copy, i));
     }
     for (const Node* control : node->control_inputs()) {

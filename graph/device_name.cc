@@ -99,13 +99,14 @@ StatusOr<DeviceName> DeviceName::Parse(absl::string_view text) {
             text, absl::StrCat("job must be a letter followed by letters, digits or _, got '",
                                value, "'"));
       }
-      RETURN_IF_ERROR(SetOnce<std::string>(text, "job", std::string(value), &saw_job, &name.job));
+      MR_RETURN_IF_ERROR(
+          SetOnce<std::string>(text, "job", std::string(value), &saw_job, &name.job));
       if (value == "*") name.job.reset();
     } else if (key == "replica" || key == "task") {
-      ASSIGN_OR_RETURN(const std::optional<int> number, ParseNumber(text, key, value));
+      MR_ASSIGN_OR_RETURN(const std::optional<int> number, ParseNumber(text, key, value));
       const bool is_task = key == "task";
       std::optional<int>* field = is_task ? &name.task : &name.replica;
-      RETURN_IF_ERROR(SetOnce<int>(text, key, 0, is_task ? &saw_task : &saw_replica, field));
+      MR_RETURN_IF_ERROR(SetOnce<int>(text, key, 0, is_task ? &saw_task : &saw_replica, field));
       *field = number;
     } else {
       absl::string_view type = key;  // the legacy "cpu:0"
@@ -130,11 +131,11 @@ StatusOr<DeviceName> DeviceName::Parse(absl::string_view text) {
                                               key, "'"));
         }
       }
-      RETURN_IF_ERROR(
+      MR_RETURN_IF_ERROR(
           SetOnce<std::string>(text, "device", CanonicalType(type), &saw_device, &name.type));
       if (type == "*") name.type.reset();
       if (has_id) {
-        ASSIGN_OR_RETURN(name.id, ParseNumber(text, "device id", id));
+        MR_ASSIGN_OR_RETURN(name.id, ParseNumber(text, "device id", id));
       }
     }
   }
@@ -205,14 +206,14 @@ std::string FullDeviceName(absl::string_view job, int replica, int task, absl::s
 }
 
 StatusOr<std::string> MergeDeviceNames(absl::string_view base, absl::string_view overriding) {
-  ASSIGN_OR_RETURN(DeviceName result, DeviceName::Parse(base));
-  ASSIGN_OR_RETURN(const DeviceName inner, DeviceName::Parse(overriding));
+  MR_ASSIGN_OR_RETURN(DeviceName result, DeviceName::Parse(base));
+  MR_ASSIGN_OR_RETURN(const DeviceName inner, DeviceName::Parse(overriding));
   result.Override(inner);
   return result.ToString();
 }
 
 StatusOr<std::string> TaskOfDevice(absl::string_view device) {
-  ASSIGN_OR_RETURN(DeviceName name, DeviceName::Parse(device));
+  MR_ASSIGN_OR_RETURN(DeviceName name, DeviceName::Parse(device));
   if (!name.job || !name.task) {
     return absl::InvalidArgumentError(
         absl::StrCat("Device '", device, "': a name that says its process must give job and task"));
@@ -223,10 +224,10 @@ StatusOr<std::string> TaskOfDevice(absl::string_view device) {
 
 StatusOr<bool> PassesDeviceFilters(absl::string_view device,
                                    absl::Span<const std::string> filters) {
-  ASSIGN_OR_RETURN(const DeviceName name, DeviceName::Parse(device));
+  MR_ASSIGN_OR_RETURN(const DeviceName name, DeviceName::Parse(device));
   bool passes = filters.empty();
   for (const std::string& filter : filters) {
-    ASSIGN_OR_RETURN(const DeviceName allowed, DeviceName::Parse(filter));
+    MR_ASSIGN_OR_RETURN(const DeviceName allowed, DeviceName::Parse(filter));
     passes = passes || name.IsCompatible(allowed);
   }
   return passes;

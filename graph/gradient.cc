@@ -256,7 +256,7 @@ Status Backprop::SeedOutputs(absl::Span<const Output> ys) {
     if (!dependents_.contains(y)) continue;
     if (options_.grad_ys.empty()) {
       const Output ones = FilledLike(ScopeFor(y.node()), absl::StrCat("grad_ys_", i), y, 1.0f);
-      RETURN_IF_ERROR(scope_.status());
+      MR_RETURN_IF_ERROR(scope_.status());
       contributions_[y].push_back(ones);
     } else {
       contributions_[y].push_back(options_.grad_ys[i]);
@@ -270,7 +270,7 @@ StatusOr<GradientFn> Backprop::FunctionOf(const Node& node) {
   std::string type = node.op();
   // A graph may ask for the gradient of another kind (override maps of TensorFlow's Python).
   if (HasAttr(node.def(), "_gradient_op_type")) {
-    ASSIGN_OR_RETURN(type, GetAttr<std::string>(node.def(), "_gradient_op_type"));
+    MR_ASSIGN_OR_RETURN(type, GetAttr<std::string>(node.def(), "_gradient_op_type"));
     if (type != node.op()) entry = LookUpOp(type);
   }
   if (entry == nullptr || entry->differentiability == OpEntry::Differentiability::kUnknown) {
@@ -323,7 +323,7 @@ Status Backprop::PropagateThrough(Node* node) {
     if (const Output* dense = std::get_if<Output>(&it->second[0])) first = dense->node();
     Gradient sum = Aggregate(
         it->second.size() > 1 && first != nullptr ? ScopeFor(first) : ScopeFor(node), it->second);
-    RETURN_IF_ERROR(scope_.status());
+    MR_RETURN_IF_ERROR(scope_.status());
     sums_[output] = sum;
     contributions_.erase(it);
     if (stopped_.contains(output)) continue;
@@ -333,19 +333,19 @@ Status Backprop::PropagateThrough(Node* node) {
   if (!Propagates(*node)) return absl::OkStatus();
   std::vector<Gradient> input_gradients(static_cast<size_t>(node->num_inputs()));
   if (any) {
-    ASSIGN_OR_RETURN(const GradientFn function, FunctionOf(*node));
+    MR_ASSIGN_OR_RETURN(const GradientFn function, FunctionOf(*node));
     if (function) {
       const Scope scope = ScopeFor(node).WithSubScope(absl::StrCat(node->name(), "_grad"));
       GradientContext context(scope, node, std::move(output_gradients));
       const Status status = function(&context);
-      RETURN_IF_ERROR(scope_.status());
-      RETURN_IF_ERROR(
+      MR_RETURN_IF_ERROR(scope_.status());
+      MR_RETURN_IF_ERROR(
           Prefixed(absl::StrCat("Gradient of ", node->op(), " '", node->name(), "'"), status));
       input_gradients = std::move(context.input_gradients());
       for (int i = 0; i < node->num_inputs(); ++i) {
         const Gradient& gradient = input_gradients[static_cast<size_t>(i)];
         if (!Depends(node->input(i)) || !HasGradient(gradient)) continue;
-        RETURN_IF_ERROR(CheckInputGradient(scope, *node, i, gradient));
+        MR_RETURN_IF_ERROR(CheckInputGradient(scope, *node, i, gradient));
       }
     }
   }
@@ -363,13 +363,13 @@ Status Backprop::PropagateThrough(Node* node) {
 
 StatusOr<std::vector<Gradient>> Backprop::Run(absl::Span<const Output> ys,
                                               absl::Span<const Output> xs) {
-  RETURN_IF_ERROR(caller_.status());
+  MR_RETURN_IF_ERROR(caller_.status());
   for (const Output& stop : options_.stop_gradients) {
     if (stop.valid()) stopped_.insert(stop);
   }
   MarkDependents(xs);
-  RETURN_IF_ERROR(CountPending(ys));
-  RETURN_IF_ERROR(SeedOutputs(ys));
+  MR_RETURN_IF_ERROR(CountPending(ys));
+  MR_RETURN_IF_ERROR(SeedOutputs(ys));
 
   std::deque<Node*> ready;
   absl::flat_hash_set<Node*> queued;
@@ -384,7 +384,7 @@ StatusOr<std::vector<Gradient>> Backprop::Run(absl::Span<const Output> ys,
     Node* node = ready.front();
     ready.pop_front();
     ++done;
-    RETURN_IF_ERROR(PropagateThrough(node));
+    MR_RETURN_IF_ERROR(PropagateThrough(node));
     if (!Propagates(*node)) continue;
     for (const OutputRef& input : node->inputs()) {
       if (Depends(input) && pending_[input.node] == 0 && queued.insert(input.node).second) {
@@ -548,14 +548,14 @@ Output DenseGradient(const Scope& scope, const Gradient& gradient) {
 StatusOr<std::vector<Gradient>> AddGradients(const Scope& scope, absl::Span<const Output> ys,
                                              absl::Span<const Output> xs,
                                              const GradientOptions& options) {
-  RETURN_IF_ERROR(scope.status());
+  MR_RETURN_IF_ERROR(scope.status());
   if (!options.grad_ys.empty() && options.grad_ys.size() != ys.size()) {
     return absl::InvalidArgumentError(absl::StrCat("Gradients: grad_ys must be as many as ys (",
                                                    ys.size(), "), got ", options.grad_ys.size()));
   }
-  for (size_t i = 0; i < xs.size(); ++i) RETURN_IF_ERROR(CheckTensor(scope, "xs", i, xs[i]));
+  for (size_t i = 0; i < xs.size(); ++i) MR_RETURN_IF_ERROR(CheckTensor(scope, "xs", i, xs[i]));
   for (size_t i = 0; i < ys.size(); ++i) {
-    RETURN_IF_ERROR(CheckTensor(scope, "ys", i, ys[i]));
+    MR_RETURN_IF_ERROR(CheckTensor(scope, "ys", i, ys[i]));
     const DType type = WithoutRef(ys[i].dtype());
     const std::string where = absl::StrCat("Gradients: ys[", i, "] '", ys[i].name(), "'");
     if (!IsTrainable(type)) {
@@ -569,7 +569,7 @@ StatusOr<std::vector<Gradient>> AddGradients(const Scope& scope, absl::Span<cons
       }
       continue;
     }
-    RETURN_IF_ERROR(CheckTensor(scope, "grad_ys", i, options.grad_ys[i]));
+    MR_RETURN_IF_ERROR(CheckTensor(scope, "grad_ys", i, options.grad_ys[i]));
     if (WithoutRef(options.grad_ys[i].dtype()) != type) {
       return absl::InvalidArgumentError(
           absl::StrCat("Gradients: grad_ys[", i, "] '", options.grad_ys[i].name(), "' must be ",

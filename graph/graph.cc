@@ -39,8 +39,8 @@ bool SplitSuffix(absl::string_view name, absl::string_view* base, int* suffix) {
 Status AppendArgTypes(const NodeDef& node, const OpDef::ArgDef& arg, std::vector<DType>* types) {
   auto wrap = [&](DType type) { return arg.is_ref() ? RefOf(type) : type; };
   if (!arg.type_list_attr().empty()) {
-    ASSIGN_OR_RETURN(std::vector<DType> list,
-                     GetAttr<std::vector<DType>>(node, arg.type_list_attr()));
+    MR_ASSIGN_OR_RETURN(std::vector<DType> list,
+                        GetAttr<std::vector<DType>>(node, arg.type_list_attr()));
     for (DType type : list) {
       if (type == DT_INVALID) {
         return absl::InvalidArgumentError(absl::StrCat(node.op(), " '", node.name(), "': attr '",
@@ -51,10 +51,10 @@ Status AppendArgTypes(const NodeDef& node, const OpDef::ArgDef& arg, std::vector
     }
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(const int count, ArgSize(node, arg));
+  MR_ASSIGN_OR_RETURN(const int count, ArgSize(node, arg));
   DType type = static_cast<DType>(arg.type());
   if (!arg.type_attr().empty()) {
-    ASSIGN_OR_RETURN(type, GetAttr<DType>(node, arg.type_attr()));
+    MR_ASSIGN_OR_RETURN(type, GetAttr<DType>(node, arg.type_attr()));
   }
   if (type == DT_INVALID) {
     return absl::InvalidArgumentError(absl::StrCat(node.op(), " '", node.name(), "': argument '",
@@ -69,7 +69,7 @@ StatusOr<ArgRange> FindRange(const NodeDef& node, const Args& args, absl::string
                              absl::string_view what) {
   ArgRange range;
   for (const OpDef::ArgDef& arg : args) {
-    ASSIGN_OR_RETURN(const int size, ArgSize(node, arg));
+    MR_ASSIGN_OR_RETURN(const int size, ArgSize(node, arg));
     range.end = range.begin + size;
     if (arg.name() == name) return range;
     range.begin = range.end;
@@ -97,7 +97,7 @@ Status ValidateNodeAttrs(const NodeDef& node, const OpDef& op) {
   for (const OpDef::AttrDef& rule : op.attr()) {
     auto it = node.attr().find(rule.name());
     if (it != node.attr().end()) {
-      RETURN_IF_ERROR(ValidateAttrValue(rule, it->second));
+      MR_RETURN_IF_ERROR(ValidateAttrValue(rule, it->second));
     } else if (!rule.has_default_value()) {
       return absl::InvalidArgumentError(
           absl::StrCat("attr '", rule.name(), "' must be given (", rule.type(), "), got none"));
@@ -135,7 +135,7 @@ StatusOr<Node*> Graph::AddNode(NodeDef def) {
     const OpDef& op = node->op_entry_->def;
     if (Status s = ValidateNodeAttrs(def, op); !s.ok()) return Prefixed(where(), s);
     AddDefaultAttrs(op, &def);
-    RETURN_IF_ERROR(NodeTypes(def, op, &node->input_types_, &node->output_types_));
+    MR_RETURN_IF_ERROR(NodeTypes(def, op, &node->input_types_, &node->output_types_));
   } else {
     size_t num_inputs = 0;
     for (const std::string& input : def.input()) num_inputs += !absl::StartsWith(input, "^");
@@ -425,8 +425,8 @@ StatusOr<std::vector<Node*>> TopologicalOrder(const Graph& graph) {
     dependencies.EndNode();
   }
   auto node_of = [&](int id) { return graph.nodes()[static_cast<size_t>(id)].get(); };
-  ASSIGN_OR_RETURN(std::vector<int> ids,
-                   dependencies.Order([&](int id) { return node_of(id)->name(); }));
+  MR_ASSIGN_OR_RETURN(std::vector<int> ids,
+                      dependencies.Order([&](int id) { return node_of(id)->name(); }));
   std::vector<Node*> order;
   order.reserve(static_cast<size_t>(graph.num_nodes()));
   for (int id : ids) {
@@ -468,10 +468,10 @@ Status NodeTypes(const NodeDef& node, const OpDef& op, std::vector<DType>* input
   inputs->clear();
   outputs->clear();
   for (const OpDef::ArgDef& arg : op.input_arg()) {
-    RETURN_IF_ERROR(AppendArgTypes(node, arg, inputs));
+    MR_RETURN_IF_ERROR(AppendArgTypes(node, arg, inputs));
   }
   for (const OpDef::ArgDef& arg : op.output_arg()) {
-    RETURN_IF_ERROR(AppendArgTypes(node, arg, outputs));
+    MR_RETURN_IF_ERROR(AppendArgTypes(node, arg, outputs));
   }
   for (const auto* types : {inputs, outputs}) {
     if (types->size() > kMaxNodeArgs) {
@@ -490,7 +490,7 @@ StatusOr<int> ArgSize(const NodeDef& node, const OpDef::ArgDef& arg) {
     return GetAttr<std::vector<DType>>(node, arg.type_list_attr()).status();  // says it is missing
   }
   if (arg.number_attr().empty()) return 1;
-  ASSIGN_OR_RETURN(const int64_t count, GetAttr<int64_t>(node, arg.number_attr()));
+  MR_ASSIGN_OR_RETURN(const int64_t count, GetAttr<int64_t>(node, arg.number_attr()));
   if (count < 0 || count > kMaxNodeArgs) {
     return absl::InvalidArgumentError(absl::StrCat(node.op(), " '", node.name(), "': attr '",
                                                    arg.number_attr(), "' must be in [0, ",

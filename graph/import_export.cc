@@ -134,7 +134,7 @@ Status ImportGraphDef(const GraphDef& def, const ImportOptions& options, Graph* 
   verify.unknown_ops = options.unknown_ops;
   verify.allow_internal_names = options.allow_internal_names;
   verify.allow_missing_inputs = !options.input_map.empty();
-  RETURN_IF_ERROR(VerifyGraphDef(def, verify));
+  MR_RETURN_IF_ERROR(VerifyGraphDef(def, verify));
   std::string prefix = options.prefix;
   if (!prefix.empty()) {
     if (prefix.back() != '/') prefix += '/';
@@ -160,7 +160,7 @@ Status ImportGraphDef(const GraphDef& def, const ImportOptions& options, Graph* 
       names[node.name()] = name;
       copy.set_name(std::move(name));
     }
-    ASSIGN_OR_RETURN(Node * added, graph->AddNode(std::move(copy)));
+    MR_ASSIGN_OR_RETURN(Node * added, graph->AddNode(std::move(copy)));
     rollback.Add(added);
     made.push_back(added);
     nodes[node.name()] = added;
@@ -179,7 +179,7 @@ Status ImportGraphDef(const GraphDef& def, const ImportOptions& options, Graph* 
     int slot = 0;
     bool has_imported_input = false;
     for (const std::string& input : def.node(i).input()) {
-      ASSIGN_OR_RETURN(const TensorName name, ParseTensorName(input));
+      MR_ASSIGN_OR_RETURN(const TensorName name, ParseTensorName(input));
       const bool is_control = name.index == kControlSlot;
       const OutputRef* mapped = FindMapped(options, input, name);
       Node* src = nullptr;
@@ -209,8 +209,8 @@ Status ImportGraphDef(const GraphDef& def, const ImportOptions& options, Graph* 
       for (Node* src : options.control_dependencies) graph->AddControlEdge(src, dst);
     }
   }
-  if (!options.input_map.empty()) RETURN_IF_ERROR(VerifyGraph(*graph));
-  RETURN_IF_ERROR(MergeLibrary(def.library(), graph->mutable_library()));
+  if (!options.input_map.empty()) MR_RETURN_IF_ERROR(VerifyGraph(*graph));
+  MR_RETURN_IF_ERROR(MergeLibrary(def.library(), graph->mutable_library()));
   MergeVersions(def.versions(), was_empty, graph->mutable_versions());
   rollback.Keep();
   if (imported != nullptr) *imported = std::move(nodes);
@@ -235,7 +235,7 @@ StatusOr<GraphDef> ParseGraphDefText(absl::string_view text) {
 StatusOr<GraphDef> ReadGraphDef(FileSystem* fs, const std::string& path) {
   // protobuf counts bytes in an int.
   constexpr uint64_t kMaxBytes = (uint64_t{1} << 31) - 1;
-  ASSIGN_OR_RETURN(const std::string bytes, ReadFileToString(fs, path, kMaxBytes));
+  MR_ASSIGN_OR_RETURN(const std::string bytes, ReadFileToString(fs, path, kMaxBytes));
   const std::string where = absl::StrCat("GraphDef '", path, "'");
   const bool named_text = absl::EndsWith(path, ".pbtxt") || absl::EndsWith(path, ".txt");
   const bool text = named_text || (!absl::EndsWith(path, ".pb") && LooksLikeText(bytes));

@@ -583,7 +583,7 @@ GraphDef WithDefaults(GraphDef def) {
 // Imports and exports again. The status is the import's.
 Status RoundTrip(const std::string& what, const GraphDef& def, size_t* nodes) {
   Graph graph;
-  RETURN_IF_ERROR(ImportGraphDef(def, {}, &graph));
+  MR_RETURN_IF_ERROR(ImportGraphDef(def, {}, &graph));
   EXPECT_TRUE(VerifyGraph(graph).ok()) << what;
   EXPECT_TRUE(TopologicalOrder(graph).ok()) << what;
   EXPECT_FALSE(GraphToText(graph).empty());

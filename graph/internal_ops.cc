@@ -15,8 +15,8 @@ namespace {
 Status RecordedShape(InferenceContext* c) {
   PartialShape shape;
   if (HasAttr(c->node(), "_output_shapes")) {
-    ASSIGN_OR_RETURN(const std::vector<PartialShape> shapes,
-                     c->GetAttr<std::vector<PartialShape>>("_output_shapes"));
+    MR_ASSIGN_OR_RETURN(const std::vector<PartialShape> shapes,
+                        c->GetAttr<std::vector<PartialShape>>("_output_shapes"));
     if (!shapes.empty()) shape = shapes[0];
   }
   c->set_output(0, shape);

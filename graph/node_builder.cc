@@ -45,7 +45,7 @@ Status MatchArg(const OpDef::ArgDef& arg, absl::Span<const Output> outputs, bool
   if (!arg.number_attr().empty()) {
     const int64_t count = static_cast<int64_t>(outputs.size());
     if (attrs.contains(arg.number_attr())) {
-      ASSIGN_OR_RETURN(const int64_t given, GetAttr<int64_t>(*def, arg.number_attr()));
+      MR_ASSIGN_OR_RETURN(const int64_t given, GetAttr<int64_t>(*def, arg.number_attr()));
       if (given != count) {
         return error("have ", given, " tensors", Because(*origins, arg.number_attr()), ", got ",
                      count);
@@ -59,8 +59,8 @@ Status MatchArg(const OpDef::ArgDef& arg, absl::Span<const Output> outputs, bool
     std::vector<DType> types;
     for (const Output& output : outputs) types.push_back(WithoutRef(output.dtype()));
     if (attrs.contains(arg.type_list_attr())) {
-      ASSIGN_OR_RETURN(const std::vector<DType> given,
-                       GetAttr<std::vector<DType>>(*def, arg.type_list_attr()));
+      MR_ASSIGN_OR_RETURN(const std::vector<DType> given,
+                          GetAttr<std::vector<DType>>(*def, arg.type_list_attr()));
       if (given != types) {
         auto name = [](std::string* out, DType t) { out->append(DTypeName(t)); };
         return error("have types (", absl::StrJoin(given, ", ", name), ")",
@@ -80,7 +80,7 @@ Status MatchArg(const OpDef::ArgDef& arg, absl::Span<const Output> outputs, bool
         return error("be ", DTypeName(static_cast<DType>(arg.type())), ", got ", Describe(output));
       }
     } else if (attrs.contains(arg.type_attr())) {
-      ASSIGN_OR_RETURN(const DType given, GetAttr<DType>(*def, arg.type_attr()));
+      MR_ASSIGN_OR_RETURN(const DType given, GetAttr<DType>(*def, arg.type_attr()));
       if (type != given) {
         return error("be ", DTypeName(given), Because(*origins, arg.type_attr()), ", got ",
                      Describe(output));
@@ -105,7 +105,7 @@ Status MatchInputs(const OpDef& op, absl::Span<const std::pair<bool, absl::Span<
   AttrOrigins origins;
   for (int i = 0; i < op.input_arg_size(); ++i) {
     const auto& [is_list, outputs] = in[static_cast<size_t>(i)];
-    RETURN_IF_ERROR(MatchArg(op.input_arg(i), outputs, is_list, &origins, def));
+    MR_RETURN_IF_ERROR(MatchArg(op.input_arg(i), outputs, is_list, &origins, def));
   }
   return absl::OkStatus();
 }

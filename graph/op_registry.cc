@@ -235,8 +235,8 @@ Status ParseAttr(absl::string_view spec, OpDef* def) {
     attr->set_minimum(minimum);
   }
   if (in.Consume("=")) {
-    RETURN_IF_ERROR(ParseDefault(kind, in.rest(), attr->mutable_default_value()));
-    RETURN_IF_ERROR(ValidateAttrValue(*attr, attr->default_value()));
+    MR_RETURN_IF_ERROR(ParseDefault(kind, in.rest(), attr->mutable_default_value()));
+    MR_RETURN_IF_ERROR(ValidateAttrValue(*attr, attr->default_value()));
   } else if (!in.AtEnd()) {
     return absl::InvalidArgumentError(absl::StrCat("must end here, got '", in.rest(), "'"));
   }
@@ -496,13 +496,13 @@ StatusOr<OpEntry> OpSpec::Build() const {
     return Prefixed(absl::StrCat(where, ": ", part, " '", spec, "'"), status);
   };
   for (const std::string& spec : attrs_) {
-    RETURN_IF_ERROR(in_spec("attr", spec, ParseAttr(spec, &def)));
+    MR_RETURN_IF_ERROR(in_spec("attr", spec, ParseAttr(spec, &def)));
   }
   for (const std::string& spec : inputs_) {
-    RETURN_IF_ERROR(in_spec("input", spec, ParseArg(spec, &def, def.add_input_arg())));
+    MR_RETURN_IF_ERROR(in_spec("input", spec, ParseArg(spec, &def, def.add_input_arg())));
   }
   for (const std::string& spec : outputs_) {
-    RETURN_IF_ERROR(in_spec("output", spec, ParseArg(spec, &def, def.add_output_arg())));
+    MR_RETURN_IF_ERROR(in_spec("output", spec, ParseArg(spec, &def, def.add_output_arg())));
   }
   // G15: a name must tell one thing.
   absl::flat_hash_map<std::string, int> seen;
@@ -635,9 +635,9 @@ Status ValidateAttrValue(const OpDef::AttrDef& rule, const AttrValue& value) {
   if (rule.has_minimum() && ListSize(list) < rule.minimum()) {
     return error("have at least ", rule.minimum(), " elements, got ", ListSize(list));
   }
-  for (int type : list.type()) RETURN_IF_ERROR(check_type(type));
-  for (const std::string& s : list.s()) RETURN_IF_ERROR(check_string(s));
-  for (const auto& shape : list.shape()) RETURN_IF_ERROR(check_shape(shape));
+  for (int type : list.type()) MR_RETURN_IF_ERROR(check_type(type));
+  for (const std::string& s : list.s()) MR_RETURN_IF_ERROR(check_string(s));
+  for (const auto& shape : list.shape()) MR_RETURN_IF_ERROR(check_shape(shape));
   return absl::OkStatus();
 }
 

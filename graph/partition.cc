@@ -66,7 +66,7 @@ StatusOr<Loops> Loops::Of(const Graph& graph) {
     if (node->is_exit()) {
       frame = loops.frames_[static_cast<size_t>(frame)].parent;
     } else if (node->is_enter()) {
-      ASSIGN_OR_RETURN(const std::string name, GetAttr<std::string>(node->def(), "frame_name"));
+      MR_ASSIGN_OR_RETURN(const std::string name, GetAttr<std::string>(node->def(), "frame_name"));
       auto [it, first] =
           children.emplace(std::make_pair(frame, name), static_cast<int>(loops.frames_.size()));
       if (first) {
@@ -153,7 +153,7 @@ Status Partitioner::CopyNodes() {
     Place& place = PlaceOf(*node);
     place.graph = part.get();
     place.location = locations.emplace(location, static_cast<int>(locations.size())).first->second;
-    ASSIGN_OR_RETURN(place.copy, CopyNode(graph_, *node, part.get()));
+    MR_ASSIGN_OR_RETURN(place.copy, CopyNode(graph_, *node, part.get()));
   }
   return absl::OkStatus();
 }
@@ -176,7 +176,7 @@ StatusOr<Node*> Partitioner::Add(Graph* graph, const Node& near, tensorflow::Nod
   } while (graph_.FindNode(name) != nullptr || graph->FindNode(name) != nullptr);
   def.set_name(name);
   def.set_device(near.assigned_device());
-  ASSIGN_OR_RETURN(Node * node, graph->AddNode(std::move(def)));
+  MR_ASSIGN_OR_RETURN(Node * node, graph->AddNode(std::move(def)));
   node->set_assigned_device(near.assigned_device());
   node->set_built_at(near.built_at());
   return node;
@@ -201,13 +201,13 @@ StatusOr<Node*> Partitioner::AddSendRecv(const Node& src, Node* sent, int output
     set("recv_device", dst.assigned_device());
     set("client_terminated", false);
   }
-  ASSIGN_OR_RETURN(Node * send_node, Add(PlaceOf(src).graph, src, std::move(send), src.name()));
-  RETURN_IF_ERROR(PlaceOf(src).graph->AddEdge(sent, output, send_node, 0));
+  MR_ASSIGN_OR_RETURN(Node * send_node, Add(PlaceOf(src).graph, src, std::move(send), src.name()));
+  MR_RETURN_IF_ERROR(PlaceOf(src).graph->AddEdge(sent, output, send_node, 0));
   return Add(PlaceOf(dst).graph, dst, std::move(recv), src.name());
 }
 
 StatusOr<Node*> Partitioner::Received(const Node& src, int output, const Node& dst, int dst_input) {
-  RETURN_IF_ERROR(CheckLoop(src, output, dst));
+  MR_RETURN_IF_ERROR(CheckLoop(src, output, dst));
   const DType type = src.output_type(output);
   if ((IsRef(type) && IsRef(dst.input_type(dst_input))) || type == DT_RESOURCE) {
     return absl::InvalidArgumentError(
@@ -224,7 +224,7 @@ StatusOr<Node*> Partitioner::Received(const Node& src, int output, const Node& d
   if (IsRef(type)) return AddSendRecv(src, PlaceOf(src).copy, output, dst);
   Node*& recv = received_[CutKey({src.id()}, output, PlaceOf(dst).location)];
   if (recv == nullptr) {
-    ASSIGN_OR_RETURN(recv, AddSendRecv(src, PlaceOf(src).copy, output, dst));
+    MR_ASSIGN_OR_RETURN(recv, AddSendRecv(src, PlaceOf(src).copy, output, dst));
   }
   return recv;
 }
@@ -238,15 +238,15 @@ Status Partitioner::ConnectInputs(const Node& node) {
     if (input.node == nullptr) continue;
     const Place& source = PlaceOf(*input.node);
     if (source.location == place.location) {
-      RETURN_IF_ERROR(place.graph->AddEdge(source.copy, input.index, place.copy, i));
+      MR_RETURN_IF_ERROR(place.graph->AddEdge(source.copy, input.index, place.copy, i));
       others.push_back(source.copy);
       continue;
     }
-    ASSIGN_OR_RETURN(Node * recv, Received(*input.node, input.index, node, i));
-    RETURN_IF_ERROR(place.graph->AddEdge(recv, 0, place.copy, i));
+    MR_ASSIGN_OR_RETURN(Node * recv, Received(*input.node, input.index, node, i));
+    MR_RETURN_IF_ERROR(place.graph->AddEdge(recv, 0, place.copy, i));
     (IsRef(input.node->output_type(input.index)) ? late : others).push_back(recv);
   }
-  RETURN_IF_ERROR(ConnectControls(node));
+  MR_RETURN_IF_ERROR(ConnectControls(node));
   if (late.empty()) return absl::OkStatus();
   for (Node* control : place.copy->control_inputs()) others.push_back(control);
   for (Node* recv : late) {
@@ -265,7 +265,7 @@ Status Partitioner::ConnectControls(const Node& node) {
       place.graph->AddControlEdge(source.copy, place.copy);
       continue;
     }
-    RETURN_IF_ERROR(CheckLoop(*control, kControlSlot, node));
+    MR_RETURN_IF_ERROR(CheckLoop(*control, kControlSlot, node));
     auto it = std::find_if(remote.begin(), remote.end(),
                            [&](const auto& r) { return r.first == source.location; });
     if (it == remote.end()) it = remote.insert(it, {source.location, {}});
@@ -280,21 +280,21 @@ Status Partitioner::ConnectControls(const Node& node) {
     if (arrived == nullptr) {
       const Node& first = *sources[0];
       const std::string prefix = absl::StrCat(first.name(), "/ctrl");
-      ASSIGN_OR_RETURN(const Tensor nothing, Tensor::Zeros(DT_FLOAT, Shape::Vector(0)));
+      MR_ASSIGN_OR_RETURN(const Tensor nothing, Tensor::Zeros(DT_FLOAT, Shape::Vector(0)));
       tensorflow::NodeDef dummy;
       dummy.set_op("Const");
       SetAttr(DT_FLOAT, &(*dummy.mutable_attr())["dtype"]);
       SetAttr(nothing, &(*dummy.mutable_attr())["value"]);
-      ASSIGN_OR_RETURN(Node * token, Add(PlaceOf(first).graph, first, std::move(dummy), prefix));
+      MR_ASSIGN_OR_RETURN(Node * token, Add(PlaceOf(first).graph, first, std::move(dummy), prefix));
       for (const Node* source : sources) {
         PlaceOf(first).graph->AddControlEdge(PlaceOf(*source).copy, token);
       }
-      ASSIGN_OR_RETURN(Node * recv, AddSendRecv(first, token, 0, node));
+      MR_ASSIGN_OR_RETURN(Node * recv, AddSendRecv(first, token, 0, node));
       tensorflow::NodeDef identity;
       identity.set_op("Identity");
       SetAttr(DT_FLOAT, &(*identity.mutable_attr())["T"]);
-      ASSIGN_OR_RETURN(arrived, Add(place.graph, node, std::move(identity), prefix));
-      RETURN_IF_ERROR(place.graph->AddEdge(recv, 0, arrived, 0));
+      MR_ASSIGN_OR_RETURN(arrived, Add(place.graph, node, std::move(identity), prefix));
+      MR_RETURN_IF_ERROR(place.graph->AddEdge(recv, 0, arrived, 0));
     }
     place.graph->AddControlEdge(arrived, place.copy);
   }
@@ -302,10 +302,10 @@ Status Partitioner::ConnectControls(const Node& node) {
 }
 
 StatusOr<GraphPartitions> Partitioner::Run() {
-  ASSIGN_OR_RETURN(loops_, Loops::Of(graph_));
-  RETURN_IF_ERROR(CopyNodes());
+  MR_ASSIGN_OR_RETURN(loops_, Loops::Of(graph_));
+  MR_RETURN_IF_ERROR(CopyNodes());
   for (const auto& node : graph_.nodes()) {
-    if (node != nullptr) RETURN_IF_ERROR(ConnectInputs(*node));
+    if (node != nullptr) MR_RETURN_IF_ERROR(ConnectInputs(*node));
   }
   return std::move(result_);
 }
@@ -318,7 +318,7 @@ StatusOr<GraphPartitions> PartitionGraph(const Graph& graph, const PartitionOpti
 
 Status PartitionGraph(const Graph& graph, const PartitionOptions& options,
                       std::map<std::string, tensorflow::GraphDef>* partitions) {
-  ASSIGN_OR_RETURN(const GraphPartitions graphs, PartitionGraph(graph, options));
+  MR_ASSIGN_OR_RETURN(const GraphPartitions graphs, PartitionGraph(graph, options));
   partitions->clear();
   for (const auto& [location, part] : graphs) {
     part->ToGraphDef(&(*partitions)[location], 0, /*assigned=*/true);

@@ -149,7 +149,7 @@ Status Placer::SortDevices(absl::Span<const DeviceInfo> devices) {
     return absl::InvalidArgumentError("Placement: devices must not be empty, got none");
   }
   for (const DeviceInfo& info : devices) {
-    ASSIGN_OR_RETURN(DeviceName name, DeviceName::Parse(info.name));
+    MR_ASSIGN_OR_RETURN(DeviceName name, DeviceName::Parse(info.name));
     if (!name.IsFull() || *name.type != info.type) {
       return absl::InvalidArgumentError(absl::StrCat("Placement: device '", info.name,
                                                      "' must have a full name of type ", info.type,
@@ -157,9 +157,9 @@ Status Placer::SortDevices(absl::Span<const DeviceInfo> devices) {
     }
     devices_.push_back(Device{&info, std::move(name)});
   }
-  ASSIGN_OR_RETURN(const DeviceName preferred,
-                   DeviceName::Parse(options_.default_device.empty() ? devices[0].name
-                                                                     : options_.default_device));
+  MR_ASSIGN_OR_RETURN(const DeviceName preferred,
+                      DeviceName::Parse(options_.default_device.empty() ? devices[0].name
+                                                                        : options_.default_device));
   const auto key = [&preferred](const Device& d) {
     return std::make_tuple(-TypePriority(*d.name.type), !(d.name == preferred),
                            !d.name.IsSameTask(preferred), *d.name.job, *d.name.replica,
@@ -194,8 +194,8 @@ Status Placer::FormGroups() {
   for (const auto& node : graph_->nodes()) {
     if (node == nullptr) continue;
     if (HasAttr(node->def(), "_class")) {
-      ASSIGN_OR_RETURN(const std::vector<std::string> classes,
-                       GetAttr<std::vector<std::string>>(node->def(), "_class"));
+      MR_ASSIGN_OR_RETURN(const std::vector<std::string> classes,
+                          GetAttr<std::vector<std::string>>(node->def(), "_class"));
       for (absl::string_view location : classes) {
         if (!absl::ConsumePrefix(&location, kLocationPrefix)) continue;
         if (const Node* other = graph_->FindNode(location)) {
@@ -231,9 +231,9 @@ Status Placer::FormGroups() {
 }
 
 Status Placer::Pin(Group* group, const Node& node, const std::string& device) {
-  ASSIGN_OR_RETURN(const DeviceName name, Parsed(node, device));
+  MR_ASSIGN_OR_RETURN(const DeviceName name, Parsed(node, device));
   if (!group->pinned.empty()) {
-    ASSIGN_OR_RETURN(const DeviceName pinned, Parsed(node, group->pinned));
+    MR_ASSIGN_OR_RETURN(const DeviceName pinned, Parsed(node, group->pinned));
     if (pinned == name) return absl::OkStatus();
     return absl::InvalidArgumentError(
         absl::StrCat("Stateful placement mismatch. Current assignment of ", node.name(), " to ",
@@ -249,26 +249,26 @@ Status Placer::CollectRequests(Group* group) {
   const StatefulPlacements* placed = options_.stateful_placements;
   for (const Node* node : group->members) {
     if (!node->assigned_device().empty()) {
-      RETURN_IF_ERROR(Pin(group, *node, node->assigned_device()));
+      MR_RETURN_IF_ERROR(Pin(group, *node, node->assigned_device()));
     }
     if (placed != nullptr && node->is_stateful()) {
       auto it = placed->find(node->name());
-      if (it != placed->end()) RETURN_IF_ERROR(Pin(group, *node, it->second));
+      if (it != placed->end()) MR_RETURN_IF_ERROR(Pin(group, *node, it->second));
     }
   }
   const Node& first = *group->members[0];
   auto absent = pinned_by_absent_.find(Find(first.id()));
   if (absent != pinned_by_absent_.end() && group->pinned.empty()) {
-    RETURN_IF_ERROR(Pin(group, first, absent->second));
+    MR_RETURN_IF_ERROR(Pin(group, first, absent->second));
   }
 
   // Owners of state and nodes that share none first: their requests bind.
   for (const bool binding : {true, false}) {
     for (const Node* node : group->members) {
       if (UsesStateOfAnother(*node) == binding || node->requested_device().empty()) continue;
-      ASSIGN_OR_RETURN(const DeviceName asked, Parsed(*node, node->requested_device()));
+      MR_ASSIGN_OR_RETURN(const DeviceName asked, Parsed(*node, node->requested_device()));
       if (!binding && !group->pinned.empty()) {
-        ASSIGN_OR_RETURN(const DeviceName pinned, Parsed(*group->pinned_by, group->pinned));
+        MR_ASSIGN_OR_RETURN(const DeviceName pinned, Parsed(*group->pinned_by, group->pinned));
         if (!pinned.Matches(asked)) continue;
       }
       const Status status = group->request.Intersect(asked, options_.allow_soft_placement);
@@ -342,7 +342,7 @@ Status Placer::FindCandidates(Group* group) {
   };
 
   if (!group->pinned.empty()) {
-    ASSIGN_OR_RETURN(const DeviceName pinned, Parsed(*group->pinned_by, group->pinned));
+    MR_ASSIGN_OR_RETURN(const DeviceName pinned, Parsed(*group->pinned_by, group->pinned));
     group->candidates = search(pinned);
     if (group->candidates.size() != 1) {
       return CannotAssign(*group->pinned_by,
@@ -443,11 +443,11 @@ void Placer::Assign() {
 }
 
 Status Placer::Run(absl::Span<const DeviceInfo> devices) {
-  RETURN_IF_ERROR(SortDevices(devices));
-  RETURN_IF_ERROR(FormGroups());
+  MR_RETURN_IF_ERROR(SortDevices(devices));
+  MR_RETURN_IF_ERROR(FormGroups());
   for (Group& group : groups_) {
-    RETURN_IF_ERROR(CollectRequests(&group));
-    RETURN_IF_ERROR(FindCandidates(&group));
+    MR_RETURN_IF_ERROR(CollectRequests(&group));
+    MR_RETURN_IF_ERROR(FindCandidates(&group));
     group.device = devices_[static_cast<size_t>(group.candidates[0])].info->name;
   }
   FollowInputs();

@@ -74,7 +74,7 @@ class Rewriter {
 Status Rewriter::ResolveFeeds() {
   for (size_t i = 0; i < signature_.feeds.size(); ++i) {
     const std::string& text = signature_.feeds[i];
-    ASSIGN_OR_RETURN(const TensorName name, ParseTensorName(text));
+    MR_ASSIGN_OR_RETURN(const TensorName name, ParseTensorName(text));
     if (name.index == kControlSlot) {
       return absl::InvalidArgumentError(
           absl::StrCat("Feed '", text, "' must name a tensor, got a control edge"));
@@ -100,7 +100,7 @@ Status Rewriter::ResolveFeeds() {
 
 Status Rewriter::ResolveFetches() {
   for (const std::string& text : signature_.fetches) {
-    ASSIGN_OR_RETURN(const TensorName name, ParseTensorName(text));
+    MR_ASSIGN_OR_RETURN(const TensorName name, ParseTensorName(text));
     if (name.index == kControlSlot) {
       return absl::InvalidArgumentError(
           absl::StrCat("Fetch '", text, "' must name a tensor, got a control edge"));
@@ -207,12 +207,12 @@ StatusOr<Node*> Rewriter::AddBoundaryNode(bool feed, size_t i, const TensorKey& 
     set("index", static_cast<int64_t>(i));
   }
   if (feed && IsPlaceholder(*source) && HasAttr(source->def(), "shape")) {
-    ASSIGN_OR_RETURN(const PartialShape shape, GetAttr<PartialShape>(source->def(), "shape"));
+    MR_ASSIGN_OR_RETURN(const PartialShape shape, GetAttr<PartialShape>(source->def(), "shape"));
     set("_output_shapes", std::vector<PartialShape>{shape});
   }
   def.set_name(result_.graph->UniqueName(name));
   def.set_device(options_.device);
-  ASSIGN_OR_RETURN(Node * node, result_.graph->AddNode(std::move(def)));
+  MR_ASSIGN_OR_RETURN(Node * node, result_.graph->AddNode(std::move(def)));
   node->set_assigned_device(options_.device);
   node->set_built_at(source->built_at());
   return node;
@@ -223,8 +223,8 @@ Status Rewriter::AddFeedNodes() {
   nodes.assign(feeds_.size(), nullptr);
   for (size_t i = 0; i < feeds_.size(); ++i) {
     if (!feed_needed_[i]) continue;
-    ASSIGN_OR_RETURN(nodes[i],
-                     AddBoundaryNode(true, i, feeds_[i], result_.signature.feed_types[i]));
+    MR_ASSIGN_OR_RETURN(nodes[i],
+                        AddBoundaryNode(true, i, feeds_[i], result_.signature.feed_types[i]));
   }
   return absl::OkStatus();
 }
@@ -234,7 +234,7 @@ Status Rewriter::CopyNeeded() {
   copies_.assign(static_cast<size_t>(from_.num_node_ids()), nullptr);
   for (const auto& node : from_.nodes()) {
     if (node == nullptr || !needed_[static_cast<size_t>(node->id())]) continue;
-    ASSIGN_OR_RETURN(copies_[static_cast<size_t>(node->id())], CopyNode(from_, *node, to));
+    MR_ASSIGN_OR_RETURN(copies_[static_cast<size_t>(node->id())], CopyNode(from_, *node, to));
   }
   const std::vector<Node*>& feed_nodes = result_.signature.feed_nodes;
   for (const auto& node : from_.nodes()) {
@@ -245,7 +245,7 @@ Status Rewriter::CopyNeeded() {
       if (input.node == nullptr) continue;
       const int feed = FeedOf(input.node, input.index);
       if (feed < 0) {
-        RETURN_IF_ERROR(
+        MR_RETURN_IF_ERROR(
             to->AddEdge(copies_[static_cast<size_t>(input.node->id())], input.index, copy, k));
         continue;
       }
@@ -255,7 +255,7 @@ Status Rewriter::CopyNeeded() {
                          "' must not be needed as a reference, got consumer ", node->op(), " '",
                          node->name(), "' (input ", k, "), which changes it"));
       }
-      RETURN_IF_ERROR(to->AddEdge(feed_nodes[static_cast<size_t>(feed)], 0, copy, k));
+      MR_RETURN_IF_ERROR(to->AddEdge(feed_nodes[static_cast<size_t>(feed)], 0, copy, k));
     }
     for (const Node* control : node->control_inputs()) {
       const int feed = ControlFeedOf(*control);
@@ -276,9 +276,9 @@ Status Rewriter::AddFetchNodes() {
       result_.signature.fetch_nodes.push_back(send);
       continue;
     }
-    ASSIGN_OR_RETURN(send, AddBoundaryNode(false, i, fetch, result_.signature.fetch_types[i]));
-    RETURN_IF_ERROR(result_.graph->AddEdge(copies_[static_cast<size_t>(fetch.first->id())],
-                                           fetch.second, send, 0));
+    MR_ASSIGN_OR_RETURN(send, AddBoundaryNode(false, i, fetch, result_.signature.fetch_types[i]));
+    MR_RETURN_IF_ERROR(result_.graph->AddEdge(copies_[static_cast<size_t>(fetch.first->id())],
+                                              fetch.second, send, 0));
     result_.signature.fetch_nodes.push_back(send);
   }
   for (const Node* target : targets_) {
@@ -297,13 +297,13 @@ StatusOr<RunGraph> Rewriter::Build() {
   result_.graph = std::make_unique<Graph>();
   *result_.graph->mutable_versions() = from_.versions();
   *result_.graph->mutable_library() = from_.library();
-  RETURN_IF_ERROR(ResolveFeeds());
-  RETURN_IF_ERROR(ResolveFetches());
-  RETURN_IF_ERROR(ResolveTargets());
+  MR_RETURN_IF_ERROR(ResolveFeeds());
+  MR_RETURN_IF_ERROR(ResolveFetches());
+  MR_RETURN_IF_ERROR(ResolveTargets());
   MarkNeeded();
-  RETURN_IF_ERROR(AddFeedNodes());
-  RETURN_IF_ERROR(CopyNeeded());
-  RETURN_IF_ERROR(AddFetchNodes());
+  MR_RETURN_IF_ERROR(AddFeedNodes());
+  MR_RETURN_IF_ERROR(CopyNeeded());
+  MR_RETURN_IF_ERROR(AddFetchNodes());
   return std::move(result_);
 }
 

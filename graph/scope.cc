@@ -56,9 +56,9 @@ Scope::Scope(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
 
 StatusOr<Scope> Scope::ForGraph(std::unique_ptr<Graph> graph, ConstantEvaluator* evaluator) {
   auto shared = std::make_shared<Shared>(std::move(graph), evaluator);
-  ASSIGN_OR_RETURN(std::vector<Node*> order, TopologicalOrder(*shared->graph));
+  MR_ASSIGN_OR_RETURN(std::vector<Node*> order, TopologicalOrder(*shared->graph));
   for (const Node* node : order) {
-    RETURN_IF_ERROR(shared->refiner.AddNode(*node));
+    MR_RETURN_IF_ERROR(shared->refiner.AddNode(*node));
     // The scopes that hold the node are taken, too.
     const std::string lower = absl::AsciiStrToLower(node->name());
     for (size_t slash = lower.find('/'); slash != std::string::npos;
@@ -186,7 +186,7 @@ std::string Scope::UniqueName(absl::string_view op_name) const {
 }
 
 StatusOr<tensorflow::GraphDef> Scope::ToGraphDef() const {
-  RETURN_IF_ERROR(shared_->status);
+  MR_RETURN_IF_ERROR(shared_->status);
   tensorflow::GraphDef def;
   shared_->graph->ToGraphDef(&def);
   return def;
@@ -224,8 +224,8 @@ Status Scope::Prepare(bool own_device, tensorflow::NodeDef* def) const {
     // A node that is itself colocated stands for its whole group.
     std::vector<std::string> groups;
     if (HasAttr(colocated_.node()->def(), "_class")) {
-      ASSIGN_OR_RETURN(groups,
-                       GetAttr<std::vector<std::string>>(colocated_.node()->def(), "_class"));
+      MR_ASSIGN_OR_RETURN(groups,
+                          GetAttr<std::vector<std::string>>(colocated_.node()->def(), "_class"));
     }
     groups.erase(std::remove_if(
                      groups.begin(), groups.end(),
@@ -233,8 +233,8 @@ Status Scope::Prepare(bool own_device, tensorflow::NodeDef* def) const {
                  groups.end());
     if (groups.empty()) groups.push_back(absl::StrCat(kColocationPrefix, colocated_.name()));
     if (HasAttr(*def, "_class")) {
-      ASSIGN_OR_RETURN(std::vector<std::string> own,
-                       GetAttr<std::vector<std::string>>(*def, "_class"));
+      MR_ASSIGN_OR_RETURN(std::vector<std::string> own,
+                          GetAttr<std::vector<std::string>>(*def, "_class"));
       groups.insert(groups.end(), own.begin(), own.end());
     }
     std::sort(groups.begin(), groups.end());

@@ -12,7 +12,7 @@ namespace millrace {
 namespace {
 
 Status ShapeOfAttr(InferenceContext* c) {
-  ASSIGN_OR_RETURN(PartialShape shape, c->GetAttr<PartialShape>("shape"));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, c->GetAttr<PartialShape>("shape"));
   c->set_output(0, shape);
   return absl::OkStatus();
 }

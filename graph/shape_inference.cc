@@ -62,10 +62,10 @@ std::optional<PartialValue> FromTensor(const Tensor& tensor) {
   PartialValue value;
   value.is_scalar = tensor.rank() == 0;
   if (tensor.dtype() == DT_INT32) {
-    const auto data = tensor.flat<int32_t>();
+    const auto data = tensor.raw<int32_t>();
     value.elements.assign(data.begin(), data.end());
   } else {
-    const auto data = tensor.flat<int64_t>();
+    const auto data = tensor.raw<int64_t>();
     value.elements.assign(data.begin(), data.end());
   }
   return value;
@@ -74,7 +74,7 @@ std::optional<PartialValue> FromTensor(const Tensor& tensor) {
 // Null unless every element is known and fits `dtype`.
 StatusOr<Tensor> ToTensor(const PartialValue& value, DType dtype) {
   const Shape shape = value.is_scalar ? Shape() : Shape::Vector(value.elements.size());
-  ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(dtype, shape));
+  MR_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(dtype, shape));
   for (size_t i = 0; i < value.elements.size(); ++i) {
     const std::optional<int64_t>& element = value.elements[i];
     if (!element.has_value()) return absl::NotFoundError("not constant");
@@ -83,9 +83,9 @@ StatusOr<Tensor> ToTensor(const PartialValue& value, DType dtype) {
           *element > std::numeric_limits<int32_t>::max()) {
         return absl::NotFoundError("not constant");
       }
-      tensor.mutable_flat<int32_t>()[i] = static_cast<int32_t>(*element);
+      tensor.mutable_raw<int32_t>()[i] = static_cast<int32_t>(*element);
     } else {
-      tensor.mutable_flat<int64_t>()[i] = *element;
+      tensor.mutable_raw<int64_t>()[i] = *element;
     }
   }
   return tensor;
@@ -119,7 +119,7 @@ StatusOr<PartialShape> InferenceContext::input_as_shape(int i) {
   }
   PartialShape result;
   if (source_ != nullptr) {
-    ASSIGN_OR_RETURN(result, source_->ShapeInput(i));
+    MR_ASSIGN_OR_RETURN(result, source_->ShapeInput(i));
   }
   if (!result.has_rank() && in.has_rank() && in.rank() == 1 && in.dim(0) >= 0) {
     return PartialShape::UnknownOfRank(static_cast<int>(in.dim(0)));
@@ -165,7 +165,7 @@ Status BroadcastBinaryShape(InferenceContext* c) {
     return absl::InvalidArgumentError(
         absl::StrCat("must have 2 inputs to broadcast, got ", c->num_inputs()));
   }
-  ASSIGN_OR_RETURN(PartialShape shape, BroadcastShape(c->input(0), c->input(1)));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, BroadcastShape(c->input(0), c->input(1)));
   for (int i = 0; i < c->num_outputs(); ++i) c->set_output(i, shape);
   return absl::OkStatus();
 }

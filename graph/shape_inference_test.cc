@@ -12,12 +12,12 @@ namespace millrace {
 namespace {
 
 Status ShapeOfAttr(InferenceContext* c) {
-  ASSIGN_OR_RETURN(PartialShape shape, c->GetAttr<PartialShape>("shape"));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, c->GetAttr<PartialShape>("shape"));
   c->set_output(0, shape);
   return absl::OkStatus();
 }
 Status ConstShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(Tensor value, c->GetAttr<Tensor>("value"));
+  MR_ASSIGN_OR_RETURN(Tensor value, c->GetAttr<Tensor>("value"));
   c->set_output(0, value.shape());
   return absl::OkStatus();
 }
@@ -28,7 +28,7 @@ Status RankVectorShape(InferenceContext* c) {
 }
 // As the first input says: what Reshape, Fill, Placeholder-like ops do.
 Status DescribedShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(PartialShape shape, c->input_as_shape(0));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, c->input_as_shape(0));
   c->set_output(0, shape);
   return absl::OkStatus();
 }
@@ -43,7 +43,7 @@ Status VectorShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 Status HandleShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(PartialShape shape, c->GetAttr<PartialShape>("shape"));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, c->GetAttr<PartialShape>("shape"));
   c->set_output(0, PartialShape::Scalar());
   c->set_output_handle(0, HandleData{DT_FLOAT, shape});
   return absl::OkStatus();
@@ -53,17 +53,17 @@ Status ReadShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 Status PackShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(PartialShape each, MergeAll(c, 0, c->num_inputs()));
+  MR_ASSIGN_OR_RETURN(PartialShape each, MergeAll(c, 0, c->num_inputs()));
   if (each.has_rank() && each.rank() == 0) c->set_output(0, PartialShape({c->num_inputs()}));
   return absl::OkStatus();
 }
 Status SliceOfVectorShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(int64_t shrink, c->GetAttr<int64_t>("shrink_axis_mask"));
+  MR_ASSIGN_OR_RETURN(int64_t shrink, c->GetAttr<int64_t>("shrink_axis_mask"));
   c->set_output(0, shrink == 1 ? PartialShape::Scalar() : PartialShape({-1}));
   return absl::OkStatus();
 }
 Status MatrixShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(PartialShape a, c->InputWithRank(0, 2));
+  MR_ASSIGN_OR_RETURN(PartialShape a, c->InputWithRank(0, 2));
   c->set_output(0, a);
   return absl::OkStatus();
 }

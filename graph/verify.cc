@@ -44,7 +44,7 @@ bool IsOneOf(absl::string_view op, absl::string_view kind) {
 Status CheckNesting(const AttrValue& value, int depth);
 
 Status CheckFuncNesting(const tensorflow::NameAttrList& func, int depth) {
-  for (const auto& [name, value] : func.attr()) RETURN_IF_ERROR(CheckNesting(value, depth + 1));
+  for (const auto& [name, value] : func.attr()) MR_RETURN_IF_ERROR(CheckNesting(value, depth + 1));
   return absl::OkStatus();
 }
 
@@ -54,7 +54,7 @@ Status CheckNesting(const AttrValue& value, int depth) {
   }
   if (value.value_case() == AttrValue::kFunc) return CheckFuncNesting(value.func(), depth);
   if (value.value_case() == AttrValue::kList) {
-    for (const auto& func : value.list().func()) RETURN_IF_ERROR(CheckFuncNesting(func, depth));
+    for (const auto& func : value.list().func()) MR_RETURN_IF_ERROR(CheckFuncNesting(func, depth));
   }
   return absl::OkStatus();
 }
@@ -114,16 +114,16 @@ Status CheckNode(const NodeDef& node, const OpDef* op, bool in_function, Signatu
     if (value.value_case() == AttrValue::VALUE_NOT_SET) {
       return Bad("attr '", name, "' must have a value, got none");
     }
-    RETURN_IF_ERROR(CheckNesting(value, 1));
+    MR_RETURN_IF_ERROR(CheckNesting(value, 1));
     if (value.value_case() == AttrValue::kPlaceholder && !in_function) {
       return Bad("attr '", name, "' must have a value, got the placeholder '", value.placeholder(),
                  "', which only a function may have");
     }
   }
   const bool open = in_function && HasPlaceholder(node);
-  if (node.op() == "Const" && !open) RETURN_IF_ERROR(CheckConst(node));
+  if (node.op() == "Const" && !open) MR_RETURN_IF_ERROR(CheckConst(node));
   if (op == nullptr || open) return absl::OkStatus();
-  RETURN_IF_ERROR(ValidateNodeAttrs(node, *op));
+  MR_RETURN_IF_ERROR(ValidateNodeAttrs(node, *op));
   signature->known = true;
   return NodeTypes(TypeAttrs(node, *op), *op, &signature->inputs, &signature->outputs);
 }
@@ -300,14 +300,15 @@ class FunctionChecker {
     }
     for (int i = 0; i < function_.node_def_size(); ++i) {
       const NodeDef& node = function_.node_def(i);
-      RETURN_IF_ERROR(Prefixed(absl::StrCat("node[", i, "] '", node.name(), "'"), CheckBody(node)));
+      MR_RETURN_IF_ERROR(
+          Prefixed(absl::StrCat("node[", i, "] '", node.name(), "'"), CheckBody(node)));
     }
     for (const OpDef::ArgDef& arg : signature.output_arg()) {
       auto it = function_.ret().find(arg.name());
       if (it == function_.ret().end()) {
         return Bad("ret must say where output '", arg.name(), "' comes from, got none");
       }
-      RETURN_IF_ERROR(
+      MR_RETURN_IF_ERROR(
           Prefixed(absl::StrCat("output '", arg.name(), "'"), CheckReference(it->second)));
     }
     for (const auto& [name, unused] : function_.ret()) {
@@ -324,9 +325,9 @@ class FunctionChecker {
  private:
   Status CheckBody(const NodeDef& node) {
     const OpDef* op = FindOpOrFunction(node.op(), functions_);
-    RETURN_IF_ERROR(CheckOpKind(node, op, options_));
+    MR_RETURN_IF_ERROR(CheckOpKind(node, op, options_));
     Signature signature;
-    RETURN_IF_ERROR(CheckNode(node, op, /*in_function=*/true, &signature));
+    MR_RETURN_IF_ERROR(CheckNode(node, op, /*in_function=*/true, &signature));
     bool control = false;
     size_t data = 0;
     for (absl::string_view input : node.input()) {
@@ -338,7 +339,7 @@ class FunctionChecker {
         continue;
       }
       if (control) return Bad("control inputs must come after all data inputs, got '", input, "'");
-      RETURN_IF_ERROR(Prefixed(absl::StrCat("input ", data), CheckReference(input)));
+      MR_RETURN_IF_ERROR(Prefixed(absl::StrCat("input ", data), CheckReference(input)));
       ++data;
     }
     // An argument that is a list may give several tensors: then the count is known only later.
@@ -390,7 +391,7 @@ class FunctionChecker {
       return Bad("refers to '", text, "', but ", source.op(), " has no output '", parts[1], "'");
     }
     if (HasPlaceholder(source)) return absl::OkStatus();
-    ASSIGN_OR_RETURN(const int size, ArgSize(TypeAttrs(source, *op), *output));
+    MR_ASSIGN_OR_RETURN(const int size, ArgSize(TypeAttrs(source, *op), *output));
     if (index >= size) {
       return Bad("refers to '", text, "', but '", source.name(), ":", parts[1], "' has ", size,
                  size == 1 ? " tensor" : " tensors");
@@ -465,21 +466,21 @@ Status VerifyVersions(const tensorflow::VersionDef& versions) {
 }
 
 Status VerifyFunctions(const FunctionDefLibrary& library, const VerifyOptions& options) {
-  ASSIGN_OR_RETURN(FunctionIndex functions, IndexFunctions(library));
+  MR_ASSIGN_OR_RETURN(FunctionIndex functions, IndexFunctions(library));
   for (const FunctionDef& function : library.function()) {
-    RETURN_IF_ERROR(Prefixed(absl::StrCat("Function '", function.signature().name(), "'"),
-                             FunctionChecker(function, functions, options).Check()));
+    MR_RETURN_IF_ERROR(Prefixed(absl::StrCat("Function '", function.signature().name(), "'"),
+                                FunctionChecker(function, functions, options).Check()));
   }
   return CheckRecursion(library);
 }
 
 Status VerifyGraphDef(const GraphDef& def, const VerifyOptions& options) {
-  RETURN_IF_ERROR(VerifyVersions(def.versions()));
+  MR_RETURN_IF_ERROR(VerifyVersions(def.versions()));
   if (def.node_size() > kMaxGraphNodes) {
     return Bad("GraphDef: must have at most ", kMaxGraphNodes, " nodes, got ", def.node_size());
   }
-  RETURN_IF_ERROR(VerifyFunctions(def.library(), options));
-  ASSIGN_OR_RETURN(const FunctionIndex functions, IndexFunctions(def.library()));
+  MR_RETURN_IF_ERROR(VerifyFunctions(def.library(), options));
+  MR_ASSIGN_OR_RETURN(const FunctionIndex functions, IndexFunctions(def.library()));
 
   const size_t n = static_cast<size_t>(def.node_size());
   absl::flat_hash_map<absl::string_view, int> index;
@@ -588,9 +589,9 @@ Status VerifyGraphDef(const GraphDef& def, const VerifyOptions& options) {
     }
     dependencies.EndNode();
   }
-  RETURN_IF_ERROR(CheckColocation(def, index, options.allow_missing_inputs));
-  ASSIGN_OR_RETURN(const std::vector<int> order,
-                   dependencies.Order([&](int i) { return def.node(i).name(); }));
+  MR_RETURN_IF_ERROR(CheckColocation(def, index, options.allow_missing_inputs));
+  MR_ASSIGN_OR_RETURN(const std::vector<int> order,
+                      dependencies.Order([&](int i) { return def.node(i).name(); }));
   // Where inputs are missing it is unknown which frame they come from.
   if (!loops || options.allow_missing_inputs) return absl::OkStatus();
   return Prefixed("GraphDef", CheckFrames(order, dependencies, [&](int i) {
@@ -620,8 +621,8 @@ Status VerifyGraph(const Graph& graph) {
     dependencies.EndNode();
   }
   auto node_of = [&](int id) { return graph.nodes()[static_cast<size_t>(id)].get(); };
-  ASSIGN_OR_RETURN(const std::vector<int> order,
-                   dependencies.Order([&](int id) { return node_of(id)->name(); }));
+  MR_ASSIGN_OR_RETURN(const std::vector<int> order,
+                      dependencies.Order([&](int id) { return node_of(id)->name(); }));
   if (!loops) return absl::OkStatus();
   return Prefixed(
       "Graph", CheckFrames(order, dependencies, [&](int id) {

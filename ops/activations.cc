@@ -27,7 +27,7 @@ OpSpec ActivationSpec(absl::string_view op, absl::string_view types) {
 
 // The two inputs have one shape.
 Status SameShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(PartialShape shape, MergeAll(c, 0, 2));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, MergeAll(c, 0, 2));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
@@ -70,8 +70,7 @@ Status HelperGradient(GradientContext* c) {
 // The derivative is constant by parts.
 Output ZeroSecond(const Scope& s, Output x, Output) { return ZerosLike(s, x); }
 
-// --- Relu, Relu6
-// -----------------------------------------------------------------------------------
+// --- Relu, Relu6 ---------------------------------------------------------------------------------
 
 const OpRegistration kRelu =
     ActivationSpec("Relu",
@@ -89,8 +88,7 @@ const OpRegistration kRelu6Grad =
     HelperSpec("Relu6Grad", "features", kReals).Gradient(HelperGradient<Relu6Grad, ZeroSecond>);
 const KernelRegistration kRelu6GradKernel = SameShapeKernels<BinaryOp::kRelu6Grad>("Relu6Grad");
 
-// --- Elu, Selu
-// -------------------------------------------------------------------------------------
+// --- Elu, Selu -----------------------------------------------------------------------------------
 
 // Below zero the derivative is the output plus a constant.
 Output WhereNegative(const Scope& s, Output outputs, Output grad_gradients) {
@@ -110,8 +108,7 @@ const OpRegistration kSeluGrad =
     HelperSpec("SeluGrad", "outputs", kFloats).Gradient(HelperGradient<SeluGrad, WhereNegative>);
 const KernelRegistration kSeluGradKernel = SameShapeKernels<BinaryOp::kSeluGrad>("SeluGrad");
 
-// --- Softplus, Softsign
-// ----------------------------------------------------------------------------
+// --- Softplus, Softsign --------------------------------------------------------------------------
 
 // The derivative is sigmoid(x); its own is sigmoid(x) * (1 - sigmoid(x)).
 Output SoftplusSecond(const Scope& s, Output x, Output grad_gradients) {
@@ -141,14 +138,13 @@ const OpRegistration kSoftsignGrad = HelperSpec("SoftsignGrad", "features", kFlo
 const KernelRegistration kSoftsignGradKernel =
     SameShapeKernels<BinaryOp::kSoftsignGrad>("SoftsignGrad");
 
-// --- LeakyRelu
-// -------------------------------------------------------------------------------------
+// --- LeakyRelu -----------------------------------------------------------------------------------
 
 // LeakyRelu has one input, LeakyReluGrad two: (gradients, features).
 class LeakyReluKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(alpha_, c->GetAttr<float>("alpha"));
+    MR_ASSIGN_OR_RETURN(alpha_, c->GetAttr<float>("alpha"));
     features_ = c->num_inputs() - 1;
     const DType dtype = WithoutRef(c->input_type(0));
     fn_ = math::FindLeakyRelu(dtype);
@@ -169,7 +165,8 @@ class LeakyReluKernel : public Kernel {
     }
     const char* gs = static_cast<const char*>(g.raw_data());
     const char* xs = static_cast<const char*>(x.raw_data());
-    ASSIGN_OR_RETURN(Tensor * z, ctx->ForwardInputOrAllocateOutput({0, features_}, 0, g.shape()));
+    MR_ASSIGN_OR_RETURN(Tensor * z,
+                        ctx->ForwardInputOrAllocateOutput({0, features_}, 0, g.shape()));
     char* zs = static_cast<char*>(z->mutable_raw_data());
     ctx->ParallelFor(
         z->num_elements(), 0.1 * static_cast<double>(size_), [&](int64_t begin, int64_t end) {
@@ -190,13 +187,13 @@ KernelSpec LeakyReluKernels(absl::string_view op) {
 }
 
 Status LeakyReluGradient(GradientContext* c) {
-  ASSIGN_OR_RETURN(const float alpha, c->GetAttr<float>("alpha"));
+  MR_ASSIGN_OR_RETURN(const float alpha, c->GetAttr<float>("alpha"));
   c->set_input_grad(0, LeakyReluGrad(c->scope(), c->dense_grad(), c->input(0), {.alpha = alpha}));
   return absl::OkStatus();
 }
 
 Status LeakyReluGradGradient(GradientContext* c) {
-  ASSIGN_OR_RETURN(const float alpha, c->GetAttr<float>("alpha"));
+  MR_ASSIGN_OR_RETURN(const float alpha, c->GetAttr<float>("alpha"));
   c->set_input_grad(0, LeakyReluGrad(c->scope(), c->dense_grad(), c->input(1), {.alpha = alpha}));
   c->set_input_grad(1, ZerosLike(c->scope(), c->input(1)));
   return absl::OkStatus();

@@ -53,8 +53,7 @@ inline Output LeakyRelu(ScopeAt at, Output features, const LeakyReluAttrs& attrs
   return NodeBuilder(at, "LeakyRelu").Input(features).Attr("alpha", attrs.alpha).Finish().output(0);
 }
 
-// --- Gradient helpers
-// -------------------------------------------------------------------------------
+// --- Gradient helpers ----------------------------------------------------------------------------
 
 // `gradients` where features > 0, else 0. `features` may be the input or the output of Relu.
 inline Output ReluGrad(ScopeAt at, Output gradients, Output features) {

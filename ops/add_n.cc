@@ -21,7 +21,7 @@ class AddNKernel : public Kernel {
     }
     size_ = static_cast<int64_t>(DTypeSize(dtype));
     if (HasAttr(c->node(), "shape")) {
-      ASSIGN_OR_RETURN(declared_, c->GetAttr<PartialShape>("shape"));
+      MR_ASSIGN_OR_RETURN(declared_, c->GetAttr<PartialShape>("shape"));
     }
     return absl::OkStatus();
   }
@@ -49,7 +49,7 @@ class AddNKernel : public Kernel {
       ctx->set_output(0, ctx->TakeInput(0));
       return absl::OkStatus();
     }
-    ASSIGN_OR_RETURN(Tensor * sum, ctx->ForwardInputOrAllocateOutput({0, 1}, 0, shape));
+    MR_ASSIGN_OR_RETURN(Tensor * sum, ctx->ForwardInputOrAllocateOutput({0, 1}, 0, shape));
     char* out = static_cast<char*>(sum->mutable_raw_data());
     ctx->ParallelFor(shape.num_elements(), 0.1 * n * static_cast<double>(size_),
                      [&](int64_t begin, int64_t end) {
@@ -75,18 +75,18 @@ class AddNKernel : public Kernel {
 };
 
 Status AddNShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(PartialShape shape, MergeAll(c, 0, c->num_inputs()));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, MergeAll(c, 0, c->num_inputs()));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
 
 Status AccumulateShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const PartialShape declared, c->GetAttr<PartialShape>("shape"));
+  MR_ASSIGN_OR_RETURN(const PartialShape declared, c->GetAttr<PartialShape>("shape"));
   if (!declared.IsFullyDefined()) {
     return absl::InvalidArgumentError(
         absl::StrCat("attr shape must be fully known, got ", declared.ToString()));
   }
-  ASSIGN_OR_RETURN(const PartialShape merged, MergeAll(c, 0, c->num_inputs()));
+  MR_ASSIGN_OR_RETURN(const PartialShape merged, MergeAll(c, 0, c->num_inputs()));
   if (!merged.IsCompatibleWith(declared)) {
     return absl::InvalidArgumentError(absl::StrCat("inputs must have the shape of the attr, ",
                                                    declared.ToString(), ", got ",

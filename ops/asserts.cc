@@ -59,7 +59,7 @@ void AppendDim(const Shape& shape, absl::Span<const T> values, size_t limit, int
 }
 template <typename T>
 std::string ValuesText(const Tensor& t, int64_t summarize) {
-  const absl::Span<const T> values = t.flat<T>();
+  const absl::Span<const T> values = t.raw<T>();
   const size_t limit =
       summarize < 0 ? values.size() : std::min(values.size(), static_cast<size_t>(summarize));
   std::string text;
@@ -75,26 +75,26 @@ std::string ValuesText(const Tensor& t, int64_t summarize) {
 
 std::string Summary(const Tensor& t, int64_t summarize) {
   switch (t.dtype()) {
-#define MILLRACE_SUMMARY(D, T) \
-  case D:                      \
+#define MR_SUMMARY(D, T) \
+  case D:                \
     return ValuesText<T>(t, summarize);
-    MILLRACE_SUMMARY(DT_FLOAT, float)
-    MILLRACE_SUMMARY(DT_DOUBLE, double)
-    MILLRACE_SUMMARY(DT_HALF, Half)
-    MILLRACE_SUMMARY(DT_BFLOAT16, Bfloat16)
-    MILLRACE_SUMMARY(DT_INT8, int8_t)
-    MILLRACE_SUMMARY(DT_UINT8, uint8_t)
-    MILLRACE_SUMMARY(DT_INT16, int16_t)
-    MILLRACE_SUMMARY(DT_UINT16, uint16_t)
-    MILLRACE_SUMMARY(DT_INT32, int32_t)
-    MILLRACE_SUMMARY(DT_UINT32, uint32_t)
-    MILLRACE_SUMMARY(DT_INT64, int64_t)
-    MILLRACE_SUMMARY(DT_UINT64, uint64_t)
-    MILLRACE_SUMMARY(DT_BOOL, bool)
-    MILLRACE_SUMMARY(DT_STRING, std::string)
-    MILLRACE_SUMMARY(DT_COMPLEX64, std::complex<float>)
-    MILLRACE_SUMMARY(DT_COMPLEX128, std::complex<double>)
-#undef MILLRACE_SUMMARY
+    MR_SUMMARY(DT_FLOAT, float)
+    MR_SUMMARY(DT_DOUBLE, double)
+    MR_SUMMARY(DT_HALF, Half)
+    MR_SUMMARY(DT_BFLOAT16, Bfloat16)
+    MR_SUMMARY(DT_INT8, int8_t)
+    MR_SUMMARY(DT_UINT8, uint8_t)
+    MR_SUMMARY(DT_INT16, int16_t)
+    MR_SUMMARY(DT_UINT16, uint16_t)
+    MR_SUMMARY(DT_INT32, int32_t)
+    MR_SUMMARY(DT_UINT32, uint32_t)
+    MR_SUMMARY(DT_INT64, int64_t)
+    MR_SUMMARY(DT_UINT64, uint64_t)
+    MR_SUMMARY(DT_BOOL, bool)
+    MR_SUMMARY(DT_STRING, std::string)
+    MR_SUMMARY(DT_COMPLEX64, std::complex<float>)
+    MR_SUMMARY(DT_COMPLEX128, std::complex<double>)
+#undef MR_SUMMARY
     default:
       return absl::StrCat(DTypeName(t.dtype()), t.shape().ToString());
   }
@@ -107,11 +107,11 @@ Status AssertShape(InferenceContext* c) { return c->InputWithRank(0, 0).status()
 class AssertKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(summarize_, c->GetAttr<int64_t>("summarize"));
+    MR_ASSIGN_OR_RETURN(summarize_, c->GetAttr<int64_t>("summarize"));
     return absl::OkStatus();
   }
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(const bool holds, ctx->ScalarInput<bool>(0, "condition"));
+    MR_ASSIGN_OR_RETURN(const bool holds, ctx->ScalarInput<bool>(0, "condition"));
     if (holds) return absl::OkStatus();
     std::string text = "assertion failed:";
     for (int i = 1; i < ctx->num_inputs(); ++i) {
@@ -141,11 +141,11 @@ template <typename T>
 class CheckNumericsKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(message_, c->GetAttr<std::string>("message"));
+    MR_ASSIGN_OR_RETURN(message_, c->GetAttr<std::string>("message"));
     return absl::OkStatus();
   }
   Status Compute(KernelContext* ctx) const override {
-    const T* values = ctx->input(0).flat<T>().data();
+    const T* values = ctx->input(0).raw<T>().data();
     std::atomic<bool> has_inf{false}, has_nan{false};  // relaxed: read after the loop has ended
     ctx->ParallelFor(ctx->input(0).num_elements(), 1, [&](int64_t begin, int64_t end) {
       bool inf = false, nan = false;
@@ -205,9 +205,9 @@ const KernelRegistration kCheckNumericsKernels[] = {
 class PrintKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(message_, c->GetAttr<std::string>("message"));
-    ASSIGN_OR_RETURN(first_n_, c->GetAttr<int64_t>("first_n"));
-    ASSIGN_OR_RETURN(summarize_, c->GetAttr<int64_t>("summarize"));
+    MR_ASSIGN_OR_RETURN(message_, c->GetAttr<std::string>("message"));
+    MR_ASSIGN_OR_RETURN(first_n_, c->GetAttr<int64_t>("first_n"));
+    MR_ASSIGN_OR_RETURN(summarize_, c->GetAttr<int64_t>("summarize"));
     return absl::OkStatus();
   }
   Status Compute(KernelContext* ctx) const override {

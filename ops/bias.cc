@@ -37,7 +37,7 @@ StatusOr<PartialShape> BiasedShape(const PartialShape& value, const PartialShape
         absl::StrCat("bias must be a vector, got shape ", bias.ToString()));
   }
   if (!value.has_rank()) return PartialShape::Unknown();
-  ASSIGN_OR_RETURN(const int dim, ChannelDim("value", value.rank(), channels_first));
+  MR_ASSIGN_OR_RETURN(const int dim, ChannelDim("value", value.rank(), channels_first));
   if (!bias.has_rank() || bias.dim(0) < 0) return value;
   if (value.dim(dim) >= 0 && value.dim(dim) != bias.dim(0)) {
     return absl::InvalidArgumentError(absl::StrCat("bias must have ", value.dim(dim),
@@ -51,23 +51,23 @@ StatusOr<PartialShape> BiasedShape(const PartialShape& value, const PartialShape
 
 StatusOr<bool> ChannelsFirst(const tensorflow::NodeDef& node) {
   if (!HasAttr(node, "data_format")) return false;  // BiasAddV1
-  ASSIGN_OR_RETURN(const std::string format, GetAttr<std::string>(node, "data_format"));
+  MR_ASSIGN_OR_RETURN(const std::string format, GetAttr<std::string>(node, "data_format"));
   return format.substr(0, 2) == "NC";
 }
 
 Status BiasAddShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const bool channels_first, ChannelsFirst(c->node()));
-  ASSIGN_OR_RETURN(PartialShape shape, BiasedShape(c->input(0), c->input(1), channels_first));
+  MR_ASSIGN_OR_RETURN(const bool channels_first, ChannelsFirst(c->node()));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, BiasedShape(c->input(0), c->input(1), channels_first));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
 
 Status BiasAddGradShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const bool channels_first, ChannelsFirst(c->node()));
+  MR_ASSIGN_OR_RETURN(const bool channels_first, ChannelsFirst(c->node()));
   const PartialShape& value = c->input(0);
   int64_t channels = -1;
   if (value.has_rank()) {
-    ASSIGN_OR_RETURN(const int dim, ChannelDim("out_backprop", value.rank(), channels_first));
+    MR_ASSIGN_OR_RETURN(const int dim, ChannelDim("out_backprop", value.rank(), channels_first));
     channels = value.dim(dim);
   }
   c->set_output(0, {channels});
@@ -78,7 +78,7 @@ Status BiasAddGradShape(InferenceContext* c) {
 class BiasKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(channels_first_, ChannelsFirst(c->node()));
+    MR_ASSIGN_OR_RETURN(channels_first_, ChannelsFirst(c->node()));
     const DType dtype = WithoutRef(c->input_type(0));
     loops_ = math::FindBias(dtype);
     if (loops_ == nullptr) {
@@ -102,9 +102,9 @@ class BiasAddKernel : public BiasKernel {
   Status Compute(KernelContext* ctx) const override {
     const Shape shape = ctx->input(0).shape();
     const Tensor& bias = ctx->input(1);
-    RETURN_IF_ERROR(BiasedShape(shape, bias.shape(), channels_first_).status());
+    MR_RETURN_IF_ERROR(BiasedShape(shape, bias.shape(), channels_first_).status());
     const char* from = static_cast<const char*>(ctx->input(0).raw_data());
-    ASSIGN_OR_RETURN(Tensor * out, ctx->ForwardInputOrAllocateOutput({0}, 0, shape));
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->ForwardInputOrAllocateOutput({0}, 0, shape));
     if (out->num_elements() == 0) return absl::OkStatus();
     const int64_t channels = bias.num_elements();
     char* to = static_cast<char*>(out->mutable_raw_data());
@@ -130,10 +130,10 @@ class BiasAddGradKernel : public BiasKernel {
  public:
   Status Compute(KernelContext* ctx) const override {
     const Tensor& grad = ctx->input(0);
-    ASSIGN_OR_RETURN(const int dim, ChannelDim("out_backprop", grad.rank(), channels_first_));
+    MR_ASSIGN_OR_RETURN(const int dim, ChannelDim("out_backprop", grad.rank(), channels_first_));
     const int64_t channels = grad.dim(dim);
-    ASSIGN_OR_RETURN(const Shape shape, Shape::Make({channels}));
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
+    MR_ASSIGN_OR_RETURN(const Shape shape, Shape::Make({channels}));
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
     if (channels == 0) return absl::OkStatus();
     if (grad.num_elements() == 0) {
       const absl::Span<char> bytes = out->mutable_bytes();
@@ -143,7 +143,7 @@ class BiasAddGradKernel : public BiasKernel {
     const void* from = grad.raw_data();
     const int64_t wide_size = static_cast<int64_t>(loops_->wide_size);
     if (channels_first_) {
-      ASSIGN_OR_RETURN(Tensor sums, Scratch(ctx, channels * wide_size));
+      MR_ASSIGN_OR_RETURN(Tensor sums, Scratch(ctx, channels * wide_size));
       void* wide = sums.mutable_raw_data();
       const int64_t batch = grad.dim(0);
       const int64_t plane = grad.shape().NumElements(2, grad.rank());
@@ -159,7 +159,7 @@ class BiasAddGradKernel : public BiasKernel {
     const int64_t rows = grad.num_elements() / channels;
     const int64_t blocks =
         std::clamp<int64_t>(grad.num_elements() / kBlockElements, 1, std::min<int64_t>(rows, 64));
-    ASSIGN_OR_RETURN(Tensor sums, Scratch(ctx, blocks * channels * wide_size));
+    MR_ASSIGN_OR_RETURN(Tensor sums, Scratch(ctx, blocks * channels * wide_size));
     char* wide = static_cast<char*>(sums.mutable_raw_data());
     ctx->ParallelFor(blocks, kElementNs * static_cast<double>(grad.num_elements() / blocks),
                      [&](int64_t begin, int64_t end) {
@@ -178,7 +178,7 @@ class BiasAddGradKernel : public BiasKernel {
   static constexpr int64_t kBlockElements = 1 << 15;
 
   static StatusOr<Tensor> Scratch(KernelContext* ctx, int64_t bytes) {
-    ASSIGN_OR_RETURN(const Shape shape, Shape::Make({bytes}));
+    MR_ASSIGN_OR_RETURN(const Shape shape, Shape::Make({bytes}));
     return ctx->AllocateTemp(DT_UINT8, shape);
   }
 };
@@ -186,7 +186,7 @@ class BiasAddGradKernel : public BiasKernel {
 Status BiasAddGradient(GradientContext* c) {
   BiasAddAttrs attrs;
   if (HasAttr(c->node().def(), "data_format")) {
-    ASSIGN_OR_RETURN(attrs.data_format, c->GetAttr<std::string>("data_format"));
+    MR_ASSIGN_OR_RETURN(attrs.data_format, c->GetAttr<std::string>("data_format"));
   }
   const Output g = c->dense_grad();
   c->set_input_grad(0, g);
@@ -196,7 +196,7 @@ Status BiasAddGradient(GradientContext* c) {
 
 // The gradient of a sum is the same for all its terms.
 Status BiasAddGradGradient(GradientContext* c) {
-  ASSIGN_OR_RETURN(const std::string format, c->GetAttr<std::string>("data_format"));
+  MR_ASSIGN_OR_RETURN(const std::string format, c->GetAttr<std::string>("data_format"));
   c->set_input_grad(0, BiasAdd(c->scope(), ZerosLike(c->scope(), c->input(0)), c->dense_grad(),
                                {.data_format = format}));
   return absl::OkStatus();

@@ -8,15 +8,14 @@
 namespace millrace {
 namespace {
 
-// --- Cast
-// ------------------------------------------------------------------------------------------
+// --- Cast ----------------------------------------------------------------------------------------
 
 class CastKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
     const DType from = WithoutRef(c->input_type(0));
     const DType to = c->output_type(0);
-    ASSIGN_OR_RETURN(const bool truncate, c->GetAttr<bool>("Truncate"));
+    MR_ASSIGN_OR_RETURN(const bool truncate, c->GetAttr<bool>("Truncate"));
     same_ = from == to;
     if (same_) return absl::OkStatus();
     fn_ = math::FindCast(from, to, truncate);
@@ -36,7 +35,7 @@ class CastKernel : public Kernel {
     }
     const Tensor& x = ctx->input(0);
     const char* from = static_cast<const char*>(x.raw_data());
-    ASSIGN_OR_RETURN(Tensor * y, ctx->AllocateOutput(0, x.shape()));
+    MR_ASSIGN_OR_RETURN(Tensor * y, ctx->AllocateOutput(0, x.shape()));
     char* to = static_cast<char*>(y->mutable_raw_data());
     // Memory-bound for most pairs; up to a few nanoseconds where the library converts one by one.
     ctx->ParallelFor(x.num_elements(), 1.0, [&](int64_t begin, int64_t end) {
@@ -72,8 +71,7 @@ const OpRegistration kCast = OpSpec("Cast")
                                  .Gradient(CastGradient);
 const KernelRegistration kCastKernel = KernelFor<CastKernel>("Cast");
 
-// --- Bitcast
-// ---------------------------------------------------------------------------------------
+// --- Bitcast -------------------------------------------------------------------------------------
 
 // The shape of the same bytes as elements of `to`. The only place that knows which are legal.
 StatusOr<PartialShape> BitcastDims(const PartialShape& shape, DType from, DType to) {
@@ -103,14 +101,14 @@ class BitcastKernel : public Kernel {
   }
   Status Compute(KernelContext* ctx) const override {
     const Tensor& in = ctx->input(0);
-    ASSIGN_OR_RETURN(const PartialShape dims, BitcastDims(in.shape(), in.dtype(), to_));
-    ASSIGN_OR_RETURN(const Shape shape, dims.ToShape());
+    MR_ASSIGN_OR_RETURN(const PartialShape dims, BitcastDims(in.shape(), in.dtype(), to_));
+    MR_ASSIGN_OR_RETURN(const Shape shape, dims.ToShape());
     if (in.num_elements() == 0) {
       return ctx->AllocateOutput(0, shape).status();
     }
     const size_t offset = static_cast<size_t>(static_cast<const char*>(in.raw_data()) -
                                               static_cast<const char*>(in.buffer()->data()));
-    ASSIGN_OR_RETURN(Tensor out, Tensor::FromBuffer(to_, shape, in.buffer(), offset));
+    MR_ASSIGN_OR_RETURN(Tensor out, Tensor::FromBuffer(to_, shape, in.buffer(), offset));
     ctx->set_output(0, std::move(out));
     return absl::OkStatus();
   }
@@ -121,9 +119,9 @@ class BitcastKernel : public Kernel {
 };
 
 Status BitcastShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const DType from, c->GetAttr<DType>("T"));
-  ASSIGN_OR_RETURN(const DType to, c->GetAttr<DType>("type"));
-  ASSIGN_OR_RETURN(PartialShape shape, BitcastDims(c->input(0), from, to));
+  MR_ASSIGN_OR_RETURN(const DType from, c->GetAttr<DType>("T"));
+  MR_ASSIGN_OR_RETURN(const DType to, c->GetAttr<DType>("type"));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, BitcastDims(c->input(0), from, to));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }

@@ -63,7 +63,7 @@ StatusOr<PartialShape> ConcatenatedShape(absl::Span<const PartialShape> inputs,
         "values must have rank >= 1, got scalars; Pack makes a vector of scalars");
   }
   if (!axis) return merged;
-  ASSIGN_OR_RETURN(const int at, ResolveAxis(*axis, merged.rank()));
+  MR_ASSIGN_OR_RETURN(const int at, ResolveAxis(*axis, merged.rank()));
   std::vector<int64_t> dims(static_cast<size_t>(merged.rank()), -1);
   int64_t total = 0;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -144,7 +144,7 @@ StatusOr<int64_t> EqualPartSize(int64_t dim, int64_t num_split) {
 Status ConcatShapeOf(InferenceContext* c, int axis_input, int first, int end) {
   std::vector<PartialShape> inputs;
   for (int i = first; i < end; ++i) inputs.push_back(c->input(i));
-  ASSIGN_OR_RETURN(PartialShape shape, ConcatenatedShape(inputs, ConstantInt(c, axis_input)));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, ConcatenatedShape(inputs, ConstantInt(c, axis_input)));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
@@ -196,9 +196,9 @@ class ConcatKernelOf : public Kernel {
       values.push_back(&ctx->input(i));
     }
     const int64_t wanted = IntElements(axis).front();
-    ASSIGN_OR_RETURN(const PartialShape known, ConcatenatedShape(shapes, wanted));
-    ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
-    ASSIGN_OR_RETURN(const int at, ResolveAxis(wanted, shape.rank()));
+    MR_ASSIGN_OR_RETURN(const PartialShape known, ConcatenatedShape(shapes, wanted));
+    MR_ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
+    MR_ASSIGN_OR_RETURN(const int at, ResolveAxis(wanted, shape.rank()));
     // All but one empty: that one is the result.
     const Tensor* only = nullptr;
     for (const Tensor* value : values) {
@@ -208,7 +208,7 @@ class ConcatKernelOf : public Kernel {
       ctx->set_output(0, *only);
       return absl::OkStatus();
     }
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
     if (shape.num_elements() == 0) return absl::OkStatus();
     return VisitElements(out->dtype(), [&]<typename E>() {
       ConcatElements<E>(ctx, values, Around(shape, at), out);
@@ -281,9 +281,9 @@ const KernelRegistration kConcatKernel = KernelFor<ConcatV1Kernel>("Concat");
 // --- ConcatOffset --------------------------------------------------------------------------------
 
 Status ConcatOffsetShape(InferenceContext* c) {
-  RETURN_IF_ERROR(c->InputWithRank(0, 0).status());
+  MR_RETURN_IF_ERROR(c->InputWithRank(0, 0).status());
   for (int i = 1; i < c->num_inputs(); ++i) {
-    ASSIGN_OR_RETURN(PartialShape shape, c->InputWithRank(i, 1));
+    MR_ASSIGN_OR_RETURN(PartialShape shape, c->InputWithRank(i, 1));
     c->set_output(i - 1, std::move(shape));
   }
   return absl::OkStatus();
@@ -292,13 +292,13 @@ Status ConcatOffsetShape(InferenceContext* c) {
 class ConcatOffsetKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(const int64_t concat_dim, ctx->IntScalarInput(0, "concat_dim"));
-    ASSIGN_OR_RETURN(const std::vector<int64_t> first, ctx->IntVectorInput(1, "shape[0]"));
-    ASSIGN_OR_RETURN(const int axis, ResolveAxis(concat_dim, static_cast<int>(first.size())));
+    MR_ASSIGN_OR_RETURN(const int64_t concat_dim, ctx->IntScalarInput(0, "concat_dim"));
+    MR_ASSIGN_OR_RETURN(const std::vector<int64_t> first, ctx->IntVectorInput(1, "shape[0]"));
+    MR_ASSIGN_OR_RETURN(const int axis, ResolveAxis(concat_dim, static_cast<int>(first.size())));
     int64_t offset = 0;
     for (int i = 1; i < ctx->num_inputs(); ++i) {
       const std::string name = absl::StrCat("shape[", i - 1, "]");
-      ASSIGN_OR_RETURN(const std::vector<int64_t> dims, ctx->IntVectorInput(i, name));
+      MR_ASSIGN_OR_RETURN(const std::vector<int64_t> dims, ctx->IntVectorInput(i, name));
       if (dims.size() != first.size()) {
         return absl::InvalidArgumentError(absl::StrCat(name, " must have ", first.size(),
                                                        " elements as shape[0], got ", dims.size()));
@@ -310,8 +310,8 @@ class ConcatOffsetKernel : public Kernel {
               d, " = ", dims[d], " of ", name, " and ", first[d], " of shape[0]"));
         }
       }
-      ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(i - 1, Shape::Vector(dims.size())));
-      absl::Span<int32_t> values = out->mutable_flat<int32_t>();
+      MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(i - 1, Shape::Vector(dims.size())));
+      absl::Span<int32_t> values = out->mutable_raw<int32_t>();
       std::fill(values.begin(), values.end(), 0);
       values[static_cast<size_t>(axis)] = static_cast<int32_t>(offset);
       offset += dims[static_cast<size_t>(axis)];
@@ -339,16 +339,16 @@ const KernelRegistration kConcatOffsetKernel = KernelFor<ConcatOffsetKernel>("Co
 // The shape of `n` values packed along a new dimension.
 StatusOr<PartialShape> PackedShape(const PartialShape& value, int64_t n, int64_t axis) {
   if (!value.has_rank()) return PartialShape();
-  ASSIGN_OR_RETURN(const int at, ResolveAxis(axis, value.rank() + 1));
+  MR_ASSIGN_OR_RETURN(const int at, ResolveAxis(axis, value.rank() + 1));
   std::vector<int64_t> dims(value.dims().begin(), value.dims().end());
   dims.insert(dims.begin() + at, n);
   return PartialShape::Make(dims);
 }
 
 Status PackShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const int64_t axis, c->GetAttr<int64_t>("axis"));
-  ASSIGN_OR_RETURN(const PartialShape value, MergeAll(c, 0, c->num_inputs()));
-  ASSIGN_OR_RETURN(PartialShape shape, PackedShape(value, c->num_inputs(), axis));
+  MR_ASSIGN_OR_RETURN(const int64_t axis, c->GetAttr<int64_t>("axis"));
+  MR_ASSIGN_OR_RETURN(const PartialShape value, MergeAll(c, 0, c->num_inputs()));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, PackedShape(value, c->num_inputs(), axis));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
@@ -356,7 +356,7 @@ Status PackShape(InferenceContext* c) {
 class PackKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(axis_, c->GetAttr<int64_t>("axis"));
+    MR_ASSIGN_OR_RETURN(axis_, c->GetAttr<int64_t>("axis"));
     return absl::OkStatus();
   }
   Status Compute(KernelContext* ctx) const override {
@@ -370,15 +370,16 @@ class PackKernel : public Kernel {
       }
       values.push_back(&ctx->input(i));
     }
-    ASSIGN_OR_RETURN(const PartialShape known, PackedShape(value_shape, ctx->num_inputs(), axis_));
-    ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
+    MR_ASSIGN_OR_RETURN(const PartialShape known,
+                        PackedShape(value_shape, ctx->num_inputs(), axis_));
+    MR_ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
     if (values.size() == 1) {
-      ASSIGN_OR_RETURN(Tensor out, ctx->TakeInput(0).Reshaped(shape));
+      MR_ASSIGN_OR_RETURN(Tensor out, ctx->TakeInput(0).Reshaped(shape));
       ctx->set_output(0, std::move(out));
       return absl::OkStatus();
     }
-    ASSIGN_OR_RETURN(const int at, ResolveAxis(axis_, shape.rank()));
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
+    MR_ASSIGN_OR_RETURN(const int at, ResolveAxis(axis_, shape.rank()));
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
     if (shape.num_elements() == 0) return absl::OkStatus();
     return VisitElements(out->dtype(), [&]<typename E>() {
       ConcatElements<E>(ctx, values, Around(shape, at), out);
@@ -391,7 +392,7 @@ class PackKernel : public Kernel {
 
 Status PackGradient(GradientContext* c) {
   if (!c->has_grad(0)) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const int64_t axis, c->GetAttr<int64_t>("axis"));
+  MR_ASSIGN_OR_RETURN(const int64_t axis, c->GetAttr<int64_t>("axis"));
   const std::vector<Output> parts =
       Unpack(c->scope(), c->dense_grad(0), c->num_inputs(), {.axis = axis});
   for (int i = 0; i < c->num_inputs(); ++i) c->set_input_grad(i, parts[static_cast<size_t>(i)]);
@@ -414,7 +415,7 @@ StatusOr<PartialShape> UnpackedShape(const PartialShape& value, int64_t num, int
   if (value.rank() == 0) {
     return absl::InvalidArgumentError("value must have rank >= 1, got shape []");
   }
-  ASSIGN_OR_RETURN(const int at, ResolveAxis(axis, value.rank()));
+  MR_ASSIGN_OR_RETURN(const int at, ResolveAxis(axis, value.rank()));
   if (value.dim(at) != -1 && value.dim(at) != num) {
     return absl::InvalidArgumentError(absl::StrCat("dimension ", at,
                                                    " must have the size of attr num ", num,
@@ -426,9 +427,9 @@ StatusOr<PartialShape> UnpackedShape(const PartialShape& value, int64_t num, int
 }
 
 Status UnpackShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const int64_t num, c->GetAttr<int64_t>("num"));
-  ASSIGN_OR_RETURN(const int64_t axis, c->GetAttr<int64_t>("axis"));
-  ASSIGN_OR_RETURN(const PartialShape shape, UnpackedShape(c->input(0), num, axis));
+  MR_ASSIGN_OR_RETURN(const int64_t num, c->GetAttr<int64_t>("num"));
+  MR_ASSIGN_OR_RETURN(const int64_t axis, c->GetAttr<int64_t>("axis"));
+  MR_ASSIGN_OR_RETURN(const PartialShape shape, UnpackedShape(c->input(0), num, axis));
   for (int i = 0; i < c->num_outputs(); ++i) c->set_output(i, shape);
   return absl::OkStatus();
 }
@@ -441,7 +442,7 @@ Status OutputParts(KernelContext* ctx, const Tensor& value, int axis,
   if (axis == 0) {
     int64_t begin = 0;
     for (size_t i = 0; i < sizes.size(); ++i) {
-      ASSIGN_OR_RETURN(Tensor part, value.Rows(begin, begin + sizes[i]).Reshaped(shapes[i]));
+      MR_ASSIGN_OR_RETURN(Tensor part, value.Rows(begin, begin + sizes[i]).Reshaped(shapes[i]));
       ctx->set_output(static_cast<int>(i), std::move(part));
       begin += sizes[i];
     }
@@ -451,7 +452,7 @@ Status OutputParts(KernelContext* ctx, const Tensor& value, int axis,
     const E* from = ElementsOf<E>(value);
     const int64_t row = around.dim * around.after;
     for (size_t i = 0; i < sizes.size(); ++i) {
-      ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(static_cast<int>(i), shapes[i]));
+      MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(static_cast<int>(i), shapes[i]));
       if (out->num_elements() == 0) continue;
       E* to = MutableElementsOf<E>(out);
       const int64_t size = sizes[i] * around.after;
@@ -467,15 +468,15 @@ Status OutputParts(KernelContext* ctx, const Tensor& value, int axis,
 class UnpackKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(num_, c->GetAttr<int64_t>("num"));
-    ASSIGN_OR_RETURN(axis_, c->GetAttr<int64_t>("axis"));
+    MR_ASSIGN_OR_RETURN(num_, c->GetAttr<int64_t>("num"));
+    MR_ASSIGN_OR_RETURN(axis_, c->GetAttr<int64_t>("axis"));
     return absl::OkStatus();
   }
   Status Compute(KernelContext* ctx) const override {
     const Tensor value = ctx->TakeInput(0);
-    ASSIGN_OR_RETURN(const PartialShape known, UnpackedShape(value.shape(), num_, axis_));
-    ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
-    ASSIGN_OR_RETURN(const int axis, ResolveAxis(axis_, value.rank()));
+    MR_ASSIGN_OR_RETURN(const PartialShape known, UnpackedShape(value.shape(), num_, axis_));
+    MR_ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
+    MR_ASSIGN_OR_RETURN(const int axis, ResolveAxis(axis_, value.rank()));
     const std::vector<int64_t> sizes(static_cast<size_t>(num_), 1);
     const std::vector<Shape> shapes(static_cast<size_t>(num_), shape);
     return OutputParts(ctx, value, axis, sizes, shapes);
@@ -487,7 +488,7 @@ class UnpackKernel : public Kernel {
 };
 
 Status UnpackGradient(GradientContext* c) {
-  ASSIGN_OR_RETURN(const int64_t axis, c->GetAttr<int64_t>("axis"));
+  MR_ASSIGN_OR_RETURN(const int64_t axis, c->GetAttr<int64_t>("axis"));
   std::vector<Output> grads;
   for (int i = 0; i < c->num_outputs(); ++i) grads.push_back(c->dense_grad(i));
   if (grads.empty()) return absl::OkStatus();
@@ -513,7 +514,7 @@ StatusOr<PartialShape> WithDim(const PartialShape& shape, int axis, int64_t dim)
   return PartialShape::Make(dims);
 }
 StatusOr<Shape> WithDim(const Shape& shape, int axis, int64_t dim) {
-  ASSIGN_OR_RETURN(const PartialShape partial, WithDim(PartialShape(shape), axis, dim));
+  MR_ASSIGN_OR_RETURN(const PartialShape partial, WithDim(PartialShape(shape), axis, dim));
   return partial.ToShape();
 }
 
@@ -526,19 +527,19 @@ void SetUnknownParts(InferenceContext* c, const PartialShape& value) {
 }
 
 Status SplitShape(InferenceContext* c) {
-  RETURN_IF_ERROR(c->InputWithRank(0, 0).status());
-  ASSIGN_OR_RETURN(const PartialShape value, c->InputWithRankAtLeast(1, 1));
+  MR_RETURN_IF_ERROR(c->InputWithRank(0, 0).status());
+  MR_ASSIGN_OR_RETURN(const PartialShape value, c->InputWithRankAtLeast(1, 1));
   const std::optional<int64_t> split_dim = ConstantInt(c, 0);
   if (!split_dim || !value.has_rank()) {
     SetUnknownParts(c, value);
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(const int axis, ResolveAxis(*split_dim, value.rank()));
+  MR_ASSIGN_OR_RETURN(const int axis, ResolveAxis(*split_dim, value.rank()));
   int64_t size = -1;
   if (value.dim(axis) != -1) {
-    ASSIGN_OR_RETURN(size, EqualPartSize(value.dim(axis), c->num_outputs()));
+    MR_ASSIGN_OR_RETURN(size, EqualPartSize(value.dim(axis), c->num_outputs()));
   }
-  ASSIGN_OR_RETURN(const PartialShape part, WithDim(value, axis, size));
+  MR_ASSIGN_OR_RETURN(const PartialShape part, WithDim(value, axis, size));
   for (int i = 0; i < c->num_outputs(); ++i) c->set_output(i, part);
   return absl::OkStatus();
 }
@@ -546,14 +547,14 @@ Status SplitShape(InferenceContext* c) {
 class SplitKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(const int64_t split_dim, ctx->IntScalarInput(0, "split_dim"));
+    MR_ASSIGN_OR_RETURN(const int64_t split_dim, ctx->IntScalarInput(0, "split_dim"));
     const Tensor value = ctx->TakeInput(1);
     if (value.rank() < 1) {
       return absl::InvalidArgumentError("value must have rank >= 1, got shape []");
     }
-    ASSIGN_OR_RETURN(const int axis, ResolveAxis(split_dim, value.rank()));
-    ASSIGN_OR_RETURN(const int64_t size, EqualPartSize(value.dim(axis), ctx->num_outputs()));
-    ASSIGN_OR_RETURN(const Shape shape, WithDim(value.shape(), axis, size));
+    MR_ASSIGN_OR_RETURN(const int axis, ResolveAxis(split_dim, value.rank()));
+    MR_ASSIGN_OR_RETURN(const int64_t size, EqualPartSize(value.dim(axis), ctx->num_outputs()));
+    MR_ASSIGN_OR_RETURN(const Shape shape, WithDim(value.shape(), axis, size));
     const size_t n = static_cast<size_t>(ctx->num_outputs());
     return OutputParts(ctx, value, axis, std::vector<int64_t>(n, size),
                        std::vector<Shape>(n, shape));
@@ -589,27 +590,27 @@ Status CheckSizeSplits(int64_t size, int64_t num_split) {
 }
 
 Status SplitVShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const PartialShape value, c->InputWithRankAtLeast(0, 1));
-  ASSIGN_OR_RETURN(const PartialShape sizes_shape, c->InputWithRank(1, 1));
-  RETURN_IF_ERROR(c->InputWithRank(2, 0).status());
+  MR_ASSIGN_OR_RETURN(const PartialShape value, c->InputWithRankAtLeast(0, 1));
+  MR_ASSIGN_OR_RETURN(const PartialShape sizes_shape, c->InputWithRank(1, 1));
+  MR_RETURN_IF_ERROR(c->InputWithRank(2, 0).status());
   if (sizes_shape.dim(0) != -1) {
-    RETURN_IF_ERROR(CheckSizeSplits(sizes_shape.dim(0), c->num_outputs()));
+    MR_RETURN_IF_ERROR(CheckSizeSplits(sizes_shape.dim(0), c->num_outputs()));
   }
   const std::optional<int64_t> split_dim = ConstantInt(c, 2);
   if (!split_dim || !value.has_rank()) {
     SetUnknownParts(c, value);
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(const int axis, ResolveAxis(*split_dim, value.rank()));
+  MR_ASSIGN_OR_RETURN(const int axis, ResolveAxis(*split_dim, value.rank()));
   std::vector<int64_t> sizes(static_cast<size_t>(c->num_outputs()), -1);
   if (const std::optional<std::vector<int64_t>> given = ConstantInts(c, 1)) {
-    RETURN_IF_ERROR(CheckSizeSplits(static_cast<int64_t>(given->size()), c->num_outputs()));
-    ASSIGN_OR_RETURN(sizes, PartSizes(*given, value.dim(axis)));
+    MR_RETURN_IF_ERROR(CheckSizeSplits(static_cast<int64_t>(given->size()), c->num_outputs()));
+    MR_ASSIGN_OR_RETURN(sizes, PartSizes(*given, value.dim(axis)));
   } else if (c->num_outputs() == 1) {
     sizes[0] = value.dim(axis);
   }
   for (int i = 0; i < c->num_outputs(); ++i) {
-    ASSIGN_OR_RETURN(PartialShape part, WithDim(value, axis, sizes[static_cast<size_t>(i)]));
+    MR_ASSIGN_OR_RETURN(PartialShape part, WithDim(value, axis, sizes[static_cast<size_t>(i)]));
     c->set_output(i, std::move(part));
   }
   return absl::OkStatus();
@@ -618,18 +619,18 @@ Status SplitVShape(InferenceContext* c) {
 class SplitVKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(const std::vector<int64_t> given, ctx->IntVectorInput(1, "size_splits"));
-    ASSIGN_OR_RETURN(const int64_t split_dim, ctx->IntScalarInput(2, "split_dim"));
+    MR_ASSIGN_OR_RETURN(const std::vector<int64_t> given, ctx->IntVectorInput(1, "size_splits"));
+    MR_ASSIGN_OR_RETURN(const int64_t split_dim, ctx->IntScalarInput(2, "split_dim"));
     const Tensor value = ctx->TakeInput(0);
     if (value.rank() < 1) {
       return absl::InvalidArgumentError("value must have rank >= 1, got shape []");
     }
-    RETURN_IF_ERROR(CheckSizeSplits(static_cast<int64_t>(given.size()), ctx->num_outputs()));
-    ASSIGN_OR_RETURN(const int axis, ResolveAxis(split_dim, value.rank()));
-    ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, PartSizes(given, value.dim(axis)));
+    MR_RETURN_IF_ERROR(CheckSizeSplits(static_cast<int64_t>(given.size()), ctx->num_outputs()));
+    MR_ASSIGN_OR_RETURN(const int axis, ResolveAxis(split_dim, value.rank()));
+    MR_ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, PartSizes(given, value.dim(axis)));
     std::vector<Shape> shapes;
     for (int64_t size : sizes) {
-      ASSIGN_OR_RETURN(Shape shape, WithDim(value.shape(), axis, size));
+      MR_ASSIGN_OR_RETURN(Shape shape, WithDim(value.shape(), axis, size));
       shapes.push_back(std::move(shape));
     }
     return OutputParts(ctx, value, axis, sizes, shapes);

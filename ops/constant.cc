@@ -14,8 +14,7 @@
 namespace millrace {
 namespace {
 
-// --- Const
-// -----------------------------------------------------------------------------------------
+// --- Const ---------------------------------------------------------------------------------------
 
 // The only place that knows which (dtype, value) pairs are legal.
 Status CheckConst(DType dtype, const Tensor& value) {
@@ -28,9 +27,9 @@ Status CheckConst(DType dtype, const Tensor& value) {
 }
 
 Status ConstShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const DType dtype, c->GetAttr<DType>("dtype"));
-  ASSIGN_OR_RETURN(const Tensor value, c->GetAttr<Tensor>("value"));
-  RETURN_IF_ERROR(CheckConst(dtype, value));
+  MR_ASSIGN_OR_RETURN(const DType dtype, c->GetAttr<DType>("dtype"));
+  MR_ASSIGN_OR_RETURN(const Tensor value, c->GetAttr<Tensor>("value"));
+  MR_RETURN_IF_ERROR(CheckConst(dtype, value));
   c->set_output(0, value.shape());
   return absl::OkStatus();
 }
@@ -38,8 +37,8 @@ Status ConstShape(InferenceContext* c) {
 class ConstKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(const DType dtype, c->GetAttr<DType>("dtype"));
-    ASSIGN_OR_RETURN(value_, c->GetAttr<Tensor>("value"));
+    MR_ASSIGN_OR_RETURN(const DType dtype, c->GetAttr<DType>("dtype"));
+    MR_ASSIGN_OR_RETURN(value_, c->GetAttr<Tensor>("value"));
     return CheckConst(dtype, value_);
   }
   Status Compute(KernelContext* ctx) const override {
@@ -60,23 +59,22 @@ const OpRegistration kConst = OpSpec("Const")
                                   .NotDifferentiable();
 const KernelRegistration kConstKernel = KernelFor<ConstKernel>("Const");
 
-// --- Fill
-// ------------------------------------------------------------------------------------------
+// --- Fill ----------------------------------------------------------------------------------------
 
 Status FillShape(InferenceContext* c) {
-  RETURN_IF_ERROR(c->InputWithRank(0, 1).status());
-  RETURN_IF_ERROR(c->InputWithRank(1, 0).status());
+  MR_RETURN_IF_ERROR(c->InputWithRank(0, 1).status());
+  MR_RETURN_IF_ERROR(c->InputWithRank(1, 0).status());
   if (const Tensor* dims = c->input_tensor(0)) {
     std::vector<int64_t> values;
     for (int64_t i = 0; i < dims->num_elements(); ++i) {
-      values.push_back(dims->dtype() == DT_INT32 ? dims->flat<int32_t>()[static_cast<size_t>(i)]
-                                                 : dims->flat<int64_t>()[static_cast<size_t>(i)]);
+      values.push_back(dims->dtype() == DT_INT32 ? dims->raw<int32_t>()[static_cast<size_t>(i)]
+                                                 : dims->raw<int64_t>()[static_cast<size_t>(i)]);
     }
-    ASSIGN_OR_RETURN(const Shape shape, Shape::Make(values));
+    MR_ASSIGN_OR_RETURN(const Shape shape, Shape::Make(values));
     c->set_output(0, shape);
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(PartialShape shape, c->input_as_shape(0));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, c->input_as_shape(0));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
@@ -96,16 +94,16 @@ void FillBytes(char* out, int64_t count, const char* value, size_t size) {
 class FillKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(const std::vector<int64_t> dims, ctx->IntVectorInput(0, "dims"));
+    MR_ASSIGN_OR_RETURN(const std::vector<int64_t> dims, ctx->IntVectorInput(0, "dims"));
     const Tensor& value = ctx->input(1);
     if (!value.shape().is_scalar()) {
       return absl::InvalidArgumentError(
           absl::StrCat("value must be a scalar, got shape ", value.shape().ToString()));
     }
-    ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
+    MR_ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
     if (value.dtype() == DT_STRING) {
-      for (std::string& s : out->mutable_flat<std::string>()) s = value.scalar<std::string>();
+      for (std::string& s : out->mutable_raw<std::string>()) s = value.raw_scalar<std::string>();
       return absl::OkStatus();
     }
     if (!IsMemcopyable(value.dtype())) {
@@ -138,8 +136,7 @@ const OpRegistration kFill = OpSpec("Fill")
                                  .Gradient(FillGradient);
 const KernelRegistration kFillKernel = KernelFor<FillKernel>("Fill");
 
-// --- ZerosLike, OnesLike
-// ---------------------------------------------------------------------------
+// --- ZerosLike, OnesLike -------------------------------------------------------------------------
 
 class ZerosLikeKernel : public Kernel {
  public:
@@ -152,7 +149,7 @@ class ZerosLikeKernel : public Kernel {
       }
       return ctx->AllocateOutput(0, x.shape()).status();  // strings begin empty
     }
-    ASSIGN_OR_RETURN(Tensor * out, ctx->ForwardInputOrAllocateOutput({0}, 0, x.shape()));
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->ForwardInputOrAllocateOutput({0}, 0, x.shape()));
     absl::Span<char> bytes = out->mutable_bytes();
     if (!bytes.empty()) std::memset(bytes.data(), 0, bytes.size());
     return absl::OkStatus();
@@ -214,7 +211,7 @@ class OnesLikeKernel : public Kernel {
     if (size == 0) {
       return absl::UnimplementedError(absl::StrCat("x has no one of dtype ", DTypeName(x.dtype())));
     }
-    ASSIGN_OR_RETURN(Tensor * out, ctx->ForwardInputOrAllocateOutput({0}, 0, x.shape()));
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->ForwardInputOrAllocateOutput({0}, 0, x.shape()));
     FillBytes(out->mutable_bytes().data(), out->num_elements(), one, size);
     return absl::OkStatus();
   }
@@ -231,8 +228,7 @@ const OpRegistration kOnesLike =
         .NotDifferentiable();
 const KernelRegistration kOnesLikeKernel = KernelFor<OnesLikeKernel>("OnesLike");
 
-// --- Range
-// -----------------------------------------------------------------------------------------
+// --- Range ---------------------------------------------------------------------------------------
 
 // How many numbers Range makes; the only place that knows which (start, limit, delta) are legal.
 template <typename T>
@@ -275,11 +271,11 @@ StatusOr<int64_t> RangeSize(T start, T limit, T delta) {
 
 template <typename T>
 StatusOr<int64_t> RangeSizeOf(const Tensor& start, const Tensor& limit, const Tensor& delta) {
-  return RangeSize<T>(start.scalar<T>(), limit.scalar<T>(), delta.scalar<T>());
+  return RangeSize<T>(start.raw_scalar<T>(), limit.raw_scalar<T>(), delta.raw_scalar<T>());
 }
 
 Status RangeShape(InferenceContext* c) {
-  for (int i = 0; i < 3; ++i) RETURN_IF_ERROR(c->InputWithRank(i, 0).status());
+  for (int i = 0; i < 3; ++i) MR_RETURN_IF_ERROR(c->InputWithRank(i, 0).status());
   const Tensor* start = c->input_tensor(0);
   const Tensor* limit = c->input_tensor(1);
   const Tensor* delta = c->input_tensor(2);
@@ -304,9 +300,9 @@ Status RangeShape(InferenceContext* c) {
     default:
       break;
   }
-  RETURN_IF_ERROR(size.status());
+  MR_RETURN_IF_ERROR(size.status());
   const int64_t dims[] = {*size};
-  ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Make(dims));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Make(dims));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
@@ -315,13 +311,13 @@ template <typename T>
 class RangeKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(const T start, ctx->ScalarInput<T>(0, "start"));
-    ASSIGN_OR_RETURN(const T limit, ctx->ScalarInput<T>(1, "limit"));
-    ASSIGN_OR_RETURN(const T delta, ctx->ScalarInput<T>(2, "delta"));
-    ASSIGN_OR_RETURN(const int64_t size, RangeSize<T>(start, limit, delta));
-    ASSIGN_OR_RETURN(const Shape shape, Shape::Make({size}));
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
-    absl::Span<T> values = out->mutable_flat<T>();
+    MR_ASSIGN_OR_RETURN(const T start, ctx->ScalarInput<T>(0, "start"));
+    MR_ASSIGN_OR_RETURN(const T limit, ctx->ScalarInput<T>(1, "limit"));
+    MR_ASSIGN_OR_RETURN(const T delta, ctx->ScalarInput<T>(2, "delta"));
+    MR_ASSIGN_OR_RETURN(const int64_t size, RangeSize<T>(start, limit, delta));
+    MR_ASSIGN_OR_RETURN(const Shape shape, Shape::Make({size}));
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
+    absl::Span<T> values = out->mutable_raw<T>();
     T value = start;
     for (size_t i = 0; i < values.size(); ++i) {
       values[i] = value;

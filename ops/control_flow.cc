@@ -9,11 +9,10 @@
 namespace millrace {
 namespace {
 
-// --- Switch
-// ----------------------------------------------------------------------------------------
+// --- Switch --------------------------------------------------------------------------------------
 
 Status SwitchShape(InferenceContext* c) {
-  RETURN_IF_ERROR(c->InputWithRank(1, 0).status());
+  MR_RETURN_IF_ERROR(c->InputWithRank(1, 0).status());
   for (int i = 0; i < 2; ++i) {
     c->set_output(i, c->input(0));
     if (c->input_handle(0)) c->set_output_handle(i, *c->input_handle(0));
@@ -24,7 +23,7 @@ Status SwitchShape(InferenceContext* c) {
 class SwitchKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(const bool pred, ctx->ScalarInput<bool>(1, "pred"));
+    MR_ASSIGN_OR_RETURN(const bool pred, ctx->ScalarInput<bool>(1, "pred"));
     ctx->set_output(pred ? 1 : 0, ctx->TakeInput(0));
     return absl::OkStatus();
   }
@@ -34,8 +33,8 @@ class SwitchKernel : public Kernel {
 class RefSwitchKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(const bool pred, ctx->ScalarInput<bool>(1, "pred"));
-    ASSIGN_OR_RETURN(auto ref, ctx->ref_input(0));
+    MR_ASSIGN_OR_RETURN(const bool pred, ctx->ScalarInput<bool>(1, "pred"));
+    MR_ASSIGN_OR_RETURN(auto ref, ctx->ref_input(0));
     ctx->set_output_ref(pred ? 1 : 0, std::move(ref));
     return absl::OkStatus();
   }
@@ -63,8 +62,7 @@ const OpRegistration kRefSwitch = OpSpec("RefSwitch")
                                       .NotDifferentiable();
 const KernelRegistration kRefSwitchKernel = KernelFor<RefSwitchKernel>("RefSwitch");
 
-// --- Merge
-// -----------------------------------------------------------------------------------------
+// --- Merge ---------------------------------------------------------------------------------------
 
 // What all inputs agree on; an input that is not known yet (the back edge of a loop) agrees with
 // nothing but the rank.
@@ -80,7 +78,7 @@ Status MergeShape(InferenceContext* c) {
     for (int d = 0; d < other.rank(); ++d) {
       if (dims[static_cast<size_t>(d)] != other.dim(d)) dims[static_cast<size_t>(d)] = -1;
     }
-    ASSIGN_OR_RETURN(common, PartialShape::Make(dims));
+    MR_ASSIGN_OR_RETURN(common, PartialShape::Make(dims));
   }
   c->set_output(0, std::move(common));
   c->set_output(1, Shape());
@@ -100,13 +98,13 @@ class MergeKernel : public Kernel {
     }
     if (found < 0) return absl::OkStatus();  // dead
     if (is_ref_) {
-      ASSIGN_OR_RETURN(auto ref, ctx->ref_input(found));
+      MR_ASSIGN_OR_RETURN(auto ref, ctx->ref_input(found));
       ctx->set_output_ref(0, std::move(ref));
     } else {
       ctx->set_output(0, ctx->TakeInput(found));
     }
-    ASSIGN_OR_RETURN(Tensor * index, ctx->AllocateOutput(1, Shape()));
-    index->mutable_flat<int32_t>()[0] = found;
+    MR_ASSIGN_OR_RETURN(Tensor * index, ctx->AllocateOutput(1, Shape()));
+    index->mutable_raw<int32_t>()[0] = found;
     return absl::OkStatus();
   }
   bool may_be_expensive() const override { return false; }
@@ -144,8 +142,7 @@ const OpRegistration kRefMerge = OpSpec("RefMerge")
                                      .NotDifferentiable();
 const KernelRegistration kRefMergeKernel = KernelFor<RefMergeKernel>("RefMerge");
 
-// --- ControlTrigger
-// --------------------------------------------------------------------------------
+// --- ControlTrigger ------------------------------------------------------------------------------
 
 class ControlTriggerKernel : public Kernel {
  public:

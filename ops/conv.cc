@@ -39,19 +39,19 @@ Status CheckSizesVector(absl::string_view name, const PartialShape& shape) {
 
 // The shape that sizes input i describes: known when the values are.
 StatusOr<PartialShape> SizesInput(InferenceContext* c, int i, absl::string_view name) {
-  RETURN_IF_ERROR(CheckSizesVector(name, c->input(i)));
+  MR_RETURN_IF_ERROR(CheckSizesVector(name, c->input(i)));
   if (const Tensor* value = c->input_tensor(i); value != nullptr && value->dtype() == DT_INT32) {
-    const absl::Span<const int32_t> dims = value->flat<int32_t>();
+    const absl::Span<const int32_t> dims = value->raw<int32_t>();
     StatusOr<Shape> shape = Shape::Make(std::vector<int64_t>(dims.begin(), dims.end()));
     if (!shape.ok()) return Prefixed(name, shape.status());
     return PartialShape(*shape);
   }
-  ASSIGN_OR_RETURN(PartialShape shape, c->input_as_shape(i));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, c->input_as_shape(i));
   return shape.has_rank() ? shape : PartialShape::UnknownOfRank(4);
 }
 StatusOr<Shape> SizesInput(const KernelContext& ctx, int i, absl::string_view name) {
-  RETURN_IF_ERROR(CheckSizesVector(name, ctx.input(i).shape()));
-  ASSIGN_OR_RETURN(const std::vector<int64_t> dims, ctx.IntVectorInput(i, name));
+  MR_RETURN_IF_ERROR(CheckSizesVector(name, ctx.input(i).shape()));
+  MR_ASSIGN_OR_RETURN(const std::vector<int64_t> dims, ctx.IntVectorInput(i, name));
   StatusOr<Shape> shape = Shape::Make(dims);
   if (!shape.ok()) return Prefixed(name, shape.status());
   return *std::move(shape);
@@ -70,38 +70,38 @@ ImageShape MergeUnknown(ImageShape known, const ImageShape& other) {
 // --- Shapes --------------------------------------------------------------------------------------
 
 Status ConvShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const WindowAttrs attrs, ReadWindowAttrs(c->node()));
-  ASSIGN_OR_RETURN(const ConvGeometry g, SlideFilter(attrs, c->input(0), c->input(1)));
-  ASSIGN_OR_RETURN(PartialShape shape, FromImageShape(g.output, attrs.channels_first));
+  MR_ASSIGN_OR_RETURN(const WindowAttrs attrs, ReadWindowAttrs(c->node()));
+  MR_ASSIGN_OR_RETURN(const ConvGeometry g, SlideFilter(attrs, c->input(0), c->input(1)));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, FromImageShape(g.output, attrs.channels_first));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
 
 Status InputGradientShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const WindowAttrs attrs, ReadWindowAttrs(c->node()));
-  ASSIGN_OR_RETURN(const PartialShape sizes, SizesInput(c, 0, "input_sizes"));
-  ASSIGN_OR_RETURN(const ConvGeometry g, SlideFilter(attrs, sizes, c->input(1)));
-  RETURN_IF_ERROR(CheckOutputGradient(attrs, g, c->input(2)));
+  MR_ASSIGN_OR_RETURN(const WindowAttrs attrs, ReadWindowAttrs(c->node()));
+  MR_ASSIGN_OR_RETURN(const PartialShape sizes, SizesInput(c, 0, "input_sizes"));
+  MR_ASSIGN_OR_RETURN(const ConvGeometry g, SlideFilter(attrs, sizes, c->input(1)));
+  MR_RETURN_IF_ERROR(CheckOutputGradient(attrs, g, c->input(2)));
   // The batch is that of the gradient. (Channels are the filter's or a multiple of them.)
   ImageShape known;
   known.batch = ToImageShape(c->input(2), attrs.channels_first).batch;
-  ASSIGN_OR_RETURN(PartialShape shape,
-                   FromImageShape(MergeUnknown(g.input, known), attrs.channels_first));
+  MR_ASSIGN_OR_RETURN(PartialShape shape,
+                      FromImageShape(MergeUnknown(g.input, known), attrs.channels_first));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
 
 Status FilterGradientShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const WindowAttrs attrs, ReadWindowAttrs(c->node()));
-  ASSIGN_OR_RETURN(const PartialShape sizes, SizesInput(c, 1, "filter_sizes"));
-  ASSIGN_OR_RETURN(const ConvGeometry g, SlideFilter(attrs, c->input(0), sizes));
-  RETURN_IF_ERROR(CheckOutputGradient(attrs, g, c->input(2)));
+  MR_ASSIGN_OR_RETURN(const WindowAttrs attrs, ReadWindowAttrs(c->node()));
+  MR_ASSIGN_OR_RETURN(const PartialShape sizes, SizesInput(c, 1, "filter_sizes"));
+  MR_ASSIGN_OR_RETURN(const ConvGeometry g, SlideFilter(attrs, c->input(0), sizes));
+  MR_RETURN_IF_ERROR(CheckOutputGradient(attrs, g, c->input(2)));
   int64_t out_channels = g.output.channels;
   if (out_channels < 0) {
     out_channels = ToImageShape(c->input(2), attrs.channels_first).channels;
   }
-  ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Make({g.filter_size[0], g.filter_size[1],
-                                                           g.filter_channels, out_channels}));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Make({g.filter_size[0], g.filter_size[1],
+                                                              g.filter_channels, out_channels}));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
@@ -159,7 +159,7 @@ class ConvKernel : public Kernel {
   explicit ConvKernel(Conv2DPass pass) : pass_(pass) {}
 
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(attrs_, ReadWindowAttrs(c->node()));
+    MR_ASSIGN_OR_RETURN(attrs_, ReadWindowAttrs(c->node()));
     dtype_ = c->output_type(0);
     if (attrs_.channels_first) {
       return absl::UnimplementedError(
@@ -172,21 +172,24 @@ class ConvKernel : public Kernel {
     switch (pass_) {
       case Conv2DPass::kForward: {
         const Shape& filter = ctx->input(1).shape();
-        ASSIGN_OR_RETURN(const ConvGeometry g, SlideFilter(attrs_, ctx->input(0).shape(), filter));
-        ASSIGN_OR_RETURN(const PartialShape output, FromImageShape(g.output, false));
-        ASSIGN_OR_RETURN(const Shape shape, output.ToShape());
+        MR_ASSIGN_OR_RETURN(const ConvGeometry g,
+                            SlideFilter(attrs_, ctx->input(0).shape(), filter));
+        MR_ASSIGN_OR_RETURN(const PartialShape output, FromImageShape(g.output, false));
+        MR_ASSIGN_OR_RETURN(const Shape shape, output.ToShape());
         return Run(ctx, g, ctx->input(0), ctx->input(1), shape);
       }
       case Conv2DPass::kInputGradient: {
-        ASSIGN_OR_RETURN(const Shape shape, SizesInput(*ctx, 0, "input_sizes"));
-        ASSIGN_OR_RETURN(const ConvGeometry g, SlideFilter(attrs_, shape, ctx->input(1).shape()));
-        RETURN_IF_ERROR(CheckOutputGradient(attrs_, g, ctx->input(2).shape()));
+        MR_ASSIGN_OR_RETURN(const Shape shape, SizesInput(*ctx, 0, "input_sizes"));
+        MR_ASSIGN_OR_RETURN(const ConvGeometry g,
+                            SlideFilter(attrs_, shape, ctx->input(1).shape()));
+        MR_RETURN_IF_ERROR(CheckOutputGradient(attrs_, g, ctx->input(2).shape()));
         return Run(ctx, g, ctx->input(2), ctx->input(1), shape);
       }
       case Conv2DPass::kFilterGradient: {
-        ASSIGN_OR_RETURN(const Shape shape, SizesInput(*ctx, 1, "filter_sizes"));
-        ASSIGN_OR_RETURN(const ConvGeometry g, SlideFilter(attrs_, ctx->input(0).shape(), shape));
-        RETURN_IF_ERROR(CheckOutputGradient(attrs_, g, ctx->input(2).shape()));
+        MR_ASSIGN_OR_RETURN(const Shape shape, SizesInput(*ctx, 1, "filter_sizes"));
+        MR_ASSIGN_OR_RETURN(const ConvGeometry g,
+                            SlideFilter(attrs_, ctx->input(0).shape(), shape));
+        MR_RETURN_IF_ERROR(CheckOutputGradient(attrs_, g, ctx->input(2).shape()));
         return Run(ctx, g, ctx->input(0), ctx->input(2), shape);
       }
     }
@@ -201,7 +204,7 @@ class ConvKernel : public Kernel {
           absl::StrCat("filter must have as many input channels as the input (no groups), got ",
                        g.filter_channels, " for ", g.input.channels));
     }
-    ASSIGN_OR_RETURN(Tensor * result, ctx->AllocateOutput(0, result_shape));
+    MR_ASSIGN_OR_RETURN(Tensor * result, ctx->AllocateOutput(0, result_shape));
     if (result->num_elements() == 0) return absl::OkStatus();
     if (a.num_elements() == 0 || b.num_elements() == 0) {
       const absl::Span<char> bytes = result->mutable_bytes();
@@ -230,9 +233,9 @@ class ConvKernel : public Kernel {
     Conv2DArrays arrays{a.raw_data(), b.raw_data(), result->mutable_raw_data(), nullptr};
     Tensor scratch;
     if (plan->scratch_bytes() > 0) {
-      ASSIGN_OR_RETURN(const Shape bytes,
-                       Shape::Make({static_cast<int64_t>(plan->scratch_bytes())}));
-      ASSIGN_OR_RETURN(scratch, ctx->AllocateTemp(DT_UINT8, bytes));
+      MR_ASSIGN_OR_RETURN(const Shape bytes,
+                          Shape::Make({static_cast<int64_t>(plan->scratch_bytes())}));
+      MR_ASSIGN_OR_RETURN(scratch, ctx->AllocateTemp(DT_UINT8, bytes));
       arrays.scratch = scratch.mutable_bytes().data();
     }
     plan->Begin(arrays);
@@ -259,19 +262,19 @@ KernelSpec ConvKernelFor(absl::string_view op, Conv2DPass pass) {
 StatusOr<Conv2DAttrs> AttrsOf(const tensorflow::NodeDef& node) {
   using Ints = std::vector<int64_t>;
   Conv2DAttrs attrs;
-  ASSIGN_OR_RETURN(attrs.strides, GetAttr<Ints>(node, "strides"));
-  ASSIGN_OR_RETURN(attrs.padding, GetAttr<std::string>(node, "padding"));
-  ASSIGN_OR_RETURN(attrs.use_cudnn_on_gpu, GetAttr<bool>(node, "use_cudnn_on_gpu"));
-  ASSIGN_OR_RETURN(attrs.explicit_paddings, GetAttr<Ints>(node, "explicit_paddings"));
-  ASSIGN_OR_RETURN(attrs.data_format, GetAttr<std::string>(node, "data_format"));
-  ASSIGN_OR_RETURN(attrs.dilations, GetAttr<Ints>(node, "dilations"));
+  MR_ASSIGN_OR_RETURN(attrs.strides, GetAttr<Ints>(node, "strides"));
+  MR_ASSIGN_OR_RETURN(attrs.padding, GetAttr<std::string>(node, "padding"));
+  MR_ASSIGN_OR_RETURN(attrs.use_cudnn_on_gpu, GetAttr<bool>(node, "use_cudnn_on_gpu"));
+  MR_ASSIGN_OR_RETURN(attrs.explicit_paddings, GetAttr<Ints>(node, "explicit_paddings"));
+  MR_ASSIGN_OR_RETURN(attrs.data_format, GetAttr<std::string>(node, "data_format"));
+  MR_ASSIGN_OR_RETURN(attrs.dilations, GetAttr<Ints>(node, "dilations"));
   return attrs;
 }
 
 // The convolution is linear in each operand, so the gradients of the three ops are the other two.
 
 Status ConvGradient(GradientContext* c) {
-  ASSIGN_OR_RETURN(const Conv2DAttrs attrs, AttrsOf(c->node().def()));
+  MR_ASSIGN_OR_RETURN(const Conv2DAttrs attrs, AttrsOf(c->node().def()));
   const Scope& s = c->scope();
   const Output input = c->input(0), filter = c->input(1), g = c->dense_grad();
   c->set_input_grad(0, Conv2DBackpropInput(s, ShapeOf(s, input), filter, g, attrs));
@@ -280,7 +283,7 @@ Status ConvGradient(GradientContext* c) {
 }
 
 Status InputGradientGradient(GradientContext* c) {
-  ASSIGN_OR_RETURN(const Conv2DAttrs attrs, AttrsOf(c->node().def()));
+  MR_ASSIGN_OR_RETURN(const Conv2DAttrs attrs, AttrsOf(c->node().def()));
   const Scope& s = c->scope();
   const Output filter = c->input(1), out_backprop = c->input(2), g = c->dense_grad();
   c->set_input_grad(1, Conv2DBackpropFilter(s, g, ShapeOf(s, filter), out_backprop, attrs));
@@ -289,7 +292,7 @@ Status InputGradientGradient(GradientContext* c) {
 }
 
 Status FilterGradientGradient(GradientContext* c) {
-  ASSIGN_OR_RETURN(const Conv2DAttrs attrs, AttrsOf(c->node().def()));
+  MR_ASSIGN_OR_RETURN(const Conv2DAttrs attrs, AttrsOf(c->node().def()));
   const Scope& s = c->scope();
   const Output input = c->input(0), out_backprop = c->input(2), g = c->dense_grad();
   c->set_input_grad(0, Conv2DBackpropInput(s, ShapeOf(s, input), g, out_backprop, attrs));

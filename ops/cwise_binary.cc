@@ -31,8 +31,7 @@ size_t ElementSize(DType dtype) {
   return dtype == DT_STRING ? sizeof(std::string) : DTypeSize(dtype);
 }
 
-// --- Kernel
-// ----------------------------------------------------------------------------------------
+// --- Kernel --------------------------------------------------------------------------------------
 
 template <BinaryOp kOp>
 class BinaryKernel : public Kernel {
@@ -54,11 +53,11 @@ class BinaryKernel : public Kernel {
     const Tensor& x = ctx->input(0);
     const Tensor& y = ctx->input(1);
     if (x.shape() == y.shape()) {
-      ASSIGN_OR_RETURN(Tensor * z, AllocateResult(ctx, x.shape()));
+      MR_ASSIGN_OR_RETURN(Tensor * z, AllocateResult(ctx, x.shape()));
       return Run(ctx, x, false, y, false, z);
     }
-    ASSIGN_OR_RETURN(const Shape shape, BroadcastShape(x.shape(), y.shape()));
-    ASSIGN_OR_RETURN(Tensor * z, AllocateResult(ctx, shape));
+    MR_ASSIGN_OR_RETURN(const Shape shape, BroadcastShape(x.shape(), y.shape()));
+    MR_ASSIGN_OR_RETURN(Tensor * z, AllocateResult(ctx, shape));
     const BroadcastPlan plan(shape.dims(), {x.shape().dims(), y.shape().dims()});
     if (plan.is_single_run()) {
       return Run(ctx, x, plan.is_scalar_in_run(0), y, plan.is_scalar_in_run(1), z);
@@ -134,8 +133,7 @@ KernelSpec BinaryKernels(absl::string_view op) {
   return spec;
 }
 
-// --- Definitions
-// -----------------------------------------------------------------------------------
+// --- Definitions ---------------------------------------------------------------------------------
 
 OpSpec BinarySpec(absl::string_view op, absl::string_view types) {
   return OpSpec(op)
@@ -171,8 +169,7 @@ void SetGradients(GradientContext* c, Output x_grad, Output y_grad) {
 // The conjugate of a complex factor; a real one as it is.
 Output Conjugate(const Scope& s, Output x) { return IsComplex(x.dtype()) ? Conj(s, x) : x; }
 
-// --- Sums and products
-// -----------------------------------------------------------------------------
+// --- Sums and products ---------------------------------------------------------------------------
 
 Status AddGradient(GradientContext* c) {
   const Output g = c->dense_grad();
@@ -229,8 +226,7 @@ const KernelRegistration kMulKernel = BinaryKernels<BinaryOp::kMul>("Mul");
 const KernelRegistration kSquaredDifferenceKernel =
     BinaryKernels<BinaryOp::kSquaredDifference>("SquaredDifference");
 
-// --- Quotients
-// -------------------------------------------------------------------------------------
+// --- Quotients -----------------------------------------------------------------------------------
 
 // d(x/y)/dx = 1/y, d(x/y)/dy = -(x/y)/y, with `divide` for the quotients.
 using Divide = Output (*)(ScopeAt, Output, Output);
@@ -291,8 +287,7 @@ const KernelRegistration kFloorModKernel = BinaryKernels<BinaryOp::kFloorMod>("F
 const KernelRegistration kModKernel = BinaryKernels<BinaryOp::kTruncateMod>("Mod");
 const KernelRegistration kTruncateModKernel = BinaryKernels<BinaryOp::kTruncateMod>("TruncateMod");
 
-// --- Powers, extremes, angles
-// ----------------------------------------------------------------------
+// --- Powers, extremes, angles --------------------------------------------------------------------
 
 // d(x^y)/dx = y x^(y-1); d(x^y)/dy = x^y log x, 0 where x <= 0 (for complex numbers: where x is 0).
 Status PowGradient(GradientContext* c) {
@@ -356,8 +351,7 @@ const KernelRegistration kMaximumKernel = BinaryKernels<BinaryOp::kMaximum>("Max
 const KernelRegistration kMinimumKernel = BinaryKernels<BinaryOp::kMinimum>("Minimum");
 const KernelRegistration kAtan2Kernel = BinaryKernels<BinaryOp::kAtan2>("Atan2");
 
-// --- Comparisons
-// -----------------------------------------------------------------------------------
+// --- Comparisons ---------------------------------------------------------------------------------
 
 constexpr char kEqualTypes[] =
     "bfloat16, half, float, double, uint8, int8, int16, int32, int64, complex64, quint8, qint8, "
@@ -394,8 +388,7 @@ const KernelRegistration kLogicalAndKernel =
 const KernelRegistration kLogicalOrKernel =
     KernelFor<BinaryKernel<BinaryOp::kLogicalOr>>("LogicalOr");
 
-// --- BroadcastTo
-// -----------------------------------------------------------------------------------
+// --- BroadcastTo ---------------------------------------------------------------------------------
 
 // The only place that knows which (input, shape) pairs are legal.
 Status CheckBroadcastTo(const PartialShape& input, const PartialShape& shape) {
@@ -414,9 +407,9 @@ Status CheckBroadcastTo(const PartialShape& input, const PartialShape& shape) {
 }
 
 Status BroadcastToShape(InferenceContext* c) {
-  RETURN_IF_ERROR(c->InputWithRank(1, 1).status());
-  ASSIGN_OR_RETURN(PartialShape shape, c->input_as_shape(1));
-  RETURN_IF_ERROR(CheckBroadcastTo(c->input(0), shape));
+  MR_RETURN_IF_ERROR(c->InputWithRank(1, 1).status());
+  MR_ASSIGN_OR_RETURN(PartialShape shape, c->input_as_shape(1));
+  MR_RETURN_IF_ERROR(CheckBroadcastTo(c->input(0), shape));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
@@ -443,14 +436,14 @@ class BroadcastToKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
     const Tensor& in = ctx->input(0);
-    ASSIGN_OR_RETURN(const std::vector<int64_t> dims, ctx->IntVectorInput(1, "shape"));
-    ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
-    RETURN_IF_ERROR(CheckBroadcastTo(in.shape(), shape));
+    MR_ASSIGN_OR_RETURN(const std::vector<int64_t> dims, ctx->IntVectorInput(1, "shape"));
+    MR_ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
+    MR_RETURN_IF_ERROR(CheckBroadcastTo(in.shape(), shape));
     if (shape == in.shape()) {
       ctx->set_output(0, ctx->TakeInput(0));
       return absl::OkStatus();
     }
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
     const BroadcastPlan plan(shape.dims(), {in.shape().dims()});
     ctx->ParallelFor(plan.num_elements(), 0.5, [&](int64_t begin, int64_t end) {
       switch (in.dtype()) {
@@ -496,29 +489,28 @@ const OpRegistration kBroadcastTo = OpSpec("BroadcastTo")
                                         .Gradient(BroadcastToGradient);
 const KernelRegistration kBroadcastToKernel = KernelFor<BroadcastToKernel>("BroadcastTo");
 
-// --- BroadcastArgs, BroadcastGradientArgs
-// ----------------------------------------------------------
+// --- BroadcastArgs, BroadcastGradientArgs --------------------------------------------------------
 
 // The shapes that inputs 0 and 1 of a kernel describe.
 StatusOr<std::pair<Shape, Shape>> ShapeInputs(KernelContext* ctx) {
-  ASSIGN_OR_RETURN(const std::vector<int64_t> s0, ctx->IntVectorInput(0, "s0"));
-  ASSIGN_OR_RETURN(const std::vector<int64_t> s1, ctx->IntVectorInput(1, "s1"));
-  ASSIGN_OR_RETURN(Shape a, Shape::Make(s0));
-  ASSIGN_OR_RETURN(Shape b, Shape::Make(s1));
+  MR_ASSIGN_OR_RETURN(const std::vector<int64_t> s0, ctx->IntVectorInput(0, "s0"));
+  MR_ASSIGN_OR_RETURN(const std::vector<int64_t> s1, ctx->IntVectorInput(1, "s1"));
+  MR_ASSIGN_OR_RETURN(Shape a, Shape::Make(s0));
+  MR_ASSIGN_OR_RETURN(Shape b, Shape::Make(s1));
   return std::make_pair(std::move(a), std::move(b));
 }
 
 Status SetIntVector(KernelContext* ctx, int output, absl::Span<const int64_t> values) {
-  ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(output, Shape::Vector(values.size())));
+  MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(output, Shape::Vector(values.size())));
   for (size_t i = 0; i < values.size(); ++i) {
     if (out->dtype() == DT_INT64) {
-      out->mutable_flat<int64_t>()[i] = values[i];
+      out->mutable_raw<int64_t>()[i] = values[i];
     } else {
       if (values[i] > std::numeric_limits<int32_t>::max()) {
         return absl::InvalidArgumentError(absl::StrCat(
             "a dimension must fit into int32 to be a result of that type, got ", values[i]));
       }
-      out->mutable_flat<int32_t>()[i] = static_cast<int32_t>(values[i]);
+      out->mutable_raw<int32_t>()[i] = static_cast<int32_t>(values[i]);
     }
   }
   return absl::OkStatus();
@@ -527,16 +519,16 @@ Status SetIntVector(KernelContext* ctx, int output, absl::Span<const int64_t> va
 class BroadcastArgsKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(const auto shapes, ShapeInputs(ctx));
-    ASSIGN_OR_RETURN(const Shape result, BroadcastShape(shapes.first, shapes.second));
+    MR_ASSIGN_OR_RETURN(const auto shapes, ShapeInputs(ctx));
+    MR_ASSIGN_OR_RETURN(const Shape result, BroadcastShape(shapes.first, shapes.second));
     return SetIntVector(ctx, 0, result.dims());
   }
   bool may_be_expensive() const override { return false; }
 };
 
 Status BroadcastArgsShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const PartialShape a, c->InputWithRank(0, 1));
-  ASSIGN_OR_RETURN(const PartialShape b, c->InputWithRank(1, 1));
+  MR_ASSIGN_OR_RETURN(const PartialShape a, c->InputWithRank(0, 1));
+  MR_ASSIGN_OR_RETURN(const PartialShape b, c->InputWithRank(1, 1));
   // The rank of the result is the larger of the two.
   const int64_t rank = a.dim(0) < 0 || b.dim(0) < 0 ? -1 : std::max(a.dim(0), b.dim(0));
   c->set_output(0, {rank});
@@ -546,9 +538,9 @@ Status BroadcastArgsShape(InferenceContext* c) {
 class BroadcastGradientArgsKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(const auto shapes, ShapeInputs(ctx));
-    ASSIGN_OR_RETURN(const Shape result, BroadcastShape(shapes.first, shapes.second));
-    RETURN_IF_ERROR(SetIntVector(ctx, 0, RepeatedAxes(shapes.first, result)));
+    MR_ASSIGN_OR_RETURN(const auto shapes, ShapeInputs(ctx));
+    MR_ASSIGN_OR_RETURN(const Shape result, BroadcastShape(shapes.first, shapes.second));
+    MR_RETURN_IF_ERROR(SetIntVector(ctx, 0, RepeatedAxes(shapes.first, result)));
     return SetIntVector(ctx, 1, RepeatedAxes(shapes.second, result));
   }
   bool may_be_expensive() const override { return false; }
@@ -568,8 +560,8 @@ class BroadcastGradientArgsKernel : public Kernel {
 };
 
 Status BroadcastGradientArgsShape(InferenceContext* c) {
-  RETURN_IF_ERROR(c->InputWithRank(0, 1).status());
-  RETURN_IF_ERROR(c->InputWithRank(1, 1).status());
+  MR_RETURN_IF_ERROR(c->InputWithRank(0, 1).status());
+  MR_RETURN_IF_ERROR(c->InputWithRank(1, 1).status());
   // How many axes are repeated depends on the values.
   c->set_output(0, {-1});
   c->set_output(1, {-1});

@@ -14,8 +14,7 @@
 
 namespace millrace {
 
-// --- Arithmetic: the result has the inputs' dtype
-// -------------------------------------------------
+// --- Arithmetic: the result has the inputs' dtype ------------------------------------------------
 
 // x + y; strings are concatenated. bfloat16, half, float, double, uint8, int8, int16, int32, int64,
 // complex64, complex128, string.
@@ -113,8 +112,7 @@ inline Output Atan2(ScopeAt at, Output y, Output x) {
   return NodeBuilder(at, "Atan2").Input(y).Input(x).Finish().output(0);
 }
 
-// --- Comparisons: the result is bool
-// ---------------------------------------------------------------
+// --- Comparisons: the result is bool -------------------------------------------------------------
 
 // x == y. All numbers, bool, string, quantized. NaN equals nothing.
 inline Output Equal(ScopeAt at, Output x, Output y) {
@@ -156,8 +154,7 @@ inline Output LogicalOr(ScopeAt at, Output x, Output y) {
   return NodeBuilder(at, "LogicalOr").Input(x).Input(y).Finish().output(0);
 }
 
-// --- Broadcasting itself
-// ---------------------------------------------------------------------------
+// --- Broadcasting itself -------------------------------------------------------------------------
 
 // `input` repeated to `shape` (int32 or int64 vector). Every dtype. InvalidArgument when `input`
 // cannot be broadcast to exactly that shape.

@@ -210,8 +210,7 @@ TEST(CwiseBinary, InfersShapes) {
   EXPECT_SHAPE_ERROR("Mul", {}, {"[2,3]", "[4]"}, "Incompatible shapes: [2,3] vs. [4]");
 }
 
-// --- Gradients
-// -------------------------------------------------------------------------------------
+// --- Gradients -----------------------------------------------------------------------------------
 
 using Builder = Output (*)(ScopeAt, Output, Output);
 
@@ -265,8 +264,7 @@ TEST(CwiseBinary, EqualStaticShapesAddNoReduction) {
   }
 }
 
-// --- BroadcastTo and the arguments of gradients
-// ----------------------------------------------------
+// --- BroadcastTo and the arguments of gradients --------------------------------------------------
 
 TEST(BroadcastTo, RepeatsEveryDtype) {
   ExpectTensorEqual(RunOp1(OpCall("BroadcastTo")

@@ -37,7 +37,7 @@ OpSpec TestSpec(absl::string_view op) {
 
 // The two inputs have one shape.
 Status SameShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(PartialShape shape, MergeAll(c, 0, 2));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, MergeAll(c, 0, 2));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
@@ -76,8 +76,7 @@ Status ByHelper(GradientContext* c) {
   return absl::OkStatus();
 }
 
-// --- Signs and roundings
-// -----------------------------------------------------------------------------
+// --- Signs and roundings -------------------------------------------------------------------------
 
 Output AbsDerivative(const Scope& s, Output x) { return Sign(s, x); }
 const OpRegistration kAbs = UnarySpec("Abs", kReals).Gradient(FromInput<AbsDerivative>);
@@ -122,8 +121,7 @@ const OpRegistration kConj = OpSpec("Conj")
                                  .Gradient(ConjGradient);
 const KernelRegistration kConjKernel = UnaryKernels<UnaryOp::kConj>("Conj");
 
-// --- Powers and roots
-// --------------------------------------------------------------------------------
+// --- Powers and roots ----------------------------------------------------------------------------
 
 Output SquareDerivative(const Scope& s, Output x) { return Mul(s, x, ScalarLike(s, x, 2)); }
 const OpRegistration kSquare = UnarySpec("Square", kNumbers).Gradient(FromInput<SquareDerivative>);
@@ -142,8 +140,7 @@ const KernelRegistration kSqrtKernel = UnaryKernels<UnaryOp::kSqrt>("Sqrt");
 const OpRegistration kRsqrt = UnarySpec("Rsqrt", kFloatsAndComplex).Gradient(ByHelper<RsqrtGrad>);
 const KernelRegistration kRsqrtKernel = UnaryKernels<UnaryOp::kRsqrt>("Rsqrt");
 
-// --- Exponential functions
-// ---------------------------------------------------------------------------
+// --- Exponential functions -----------------------------------------------------------------------
 
 // In terms of the result.
 Output ExpDerivative(const Scope&, Output y) { return y; }
@@ -201,8 +198,7 @@ const OpRegistration kAtanh =
     UnarySpec("Atanh", kFloatsAndComplex).Gradient(FromInput<AtanhDerivative>);
 const KernelRegistration kAtanhKernel = UnaryKernels<UnaryOp::kAtanh>("Atanh");
 
-// --- Angles
-// ------------------------------------------------------------------------------------------
+// --- Angles --------------------------------------------------------------------------------------
 
 Output SinDerivative(const Scope& s, Output x) { return Cos(s, x); }
 const OpRegistration kSin = UnarySpec("Sin", kFloatsAndComplex).Gradient(FromInput<SinDerivative>);
@@ -232,8 +228,7 @@ Output AtanDerivative(const Scope& s, Output x) {
 const OpRegistration kAtan = UnarySpec("Atan", kNumbers).Gradient(FromInput<AtanDerivative>);
 const KernelRegistration kAtanKernel = UnaryKernels<UnaryOp::kAtan>("Atan");
 
-// --- Error function
-// ----------------------------------------------------------------------------------
+// --- Error function ------------------------------------------------------------------------------
 
 // exp(-x^2) * 2 / sqrt(pi)
 Output ErfDerivative(const Scope& s, Output x) {
@@ -248,8 +243,7 @@ Output ErfcDerivative(const Scope& s, Output x) { return Neg(s, ErfDerivative(s,
 const OpRegistration kErfc = UnarySpec("Erfc", kFloats).Gradient(FromInput<ErfcDerivative>);
 const KernelRegistration kErfcKernel = UnaryKernels<UnaryOp::kErfc>("Erfc");
 
-// --- Tests
-// -------------------------------------------------------------------------------------------
+// --- Tests ---------------------------------------------------------------------------------------
 
 const OpRegistration kIsNan = TestSpec("IsNan");
 const KernelRegistration kIsNanKernel = UnaryKernels<UnaryOp::kIsNan>("IsNan");
@@ -268,8 +262,7 @@ const OpRegistration kLogicalNot = OpSpec("LogicalNot")
 const KernelRegistration kLogicalNotKernel =
     KernelFor<UnaryKernel<UnaryOp::kLogicalNot>>("LogicalNot");
 
-// --- Gradient helpers
-// --------------------------------------------------------------------------------
+// --- Gradient helpers ----------------------------------------------------------------------------
 
 // Each is linear in dy: its gradient with respect to dy is the helper itself.
 using Helper = Output (*)(ScopeAt, Output, Output);

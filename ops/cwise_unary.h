@@ -173,8 +173,7 @@ inline Output Conj(ScopeAt at, Output input) {
   return NodeBuilder(at, "Conj").Input(input).Finish().output(0);
 }
 
-// --- Tests: the result is bool
-// ----------------------------------------------------------------------
+// --- Tests: the result is bool -------------------------------------------------------------------
 
 // Is x NaN? Floats.
 inline Output IsNan(ScopeAt at, Output x) {
@@ -196,8 +195,7 @@ inline Output LogicalNot(ScopeAt at, Output x) {
   return NodeBuilder(at, "LogicalNot").Input(x).Finish().output(0);
 }
 
-// --- Gradient helpers
-// -------------------------------------------------------------------------------
+// --- Gradient helpers ----------------------------------------------------------------------------
 
 // dy * y * (1 - y) for y = Sigmoid(x).
 inline Output SigmoidGrad(ScopeAt at, Output y, Output dy) {

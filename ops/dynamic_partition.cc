@@ -50,9 +50,9 @@ Status CheckPartitions(const PartialShape& data, const PartialShape& partitions)
 }
 
 Status DynamicPartitionShape(InferenceContext* c) {
-  RETURN_IF_ERROR(CheckPartitions(c->input(0), c->input(1)));
+  MR_RETURN_IF_ERROR(CheckPartitions(c->input(0), c->input(1)));
   if (!c->input(0).has_rank() || !c->input(1).has_rank()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const PartialShape part, RowsOf(-1, c->input(0), c->input(1).rank()));
+  MR_ASSIGN_OR_RETURN(const PartialShape part, RowsOf(-1, c->input(0), c->input(1).rank()));
   for (int i = 0; i < c->num_outputs(); ++i) c->set_output(i, part);
   return absl::OkStatus();
 }
@@ -62,9 +62,9 @@ class DynamicPartitionKernel : public Kernel {
   Status Compute(KernelContext* ctx) const override {
     const Tensor data = ctx->input(0);
     const Tensor partitions = ctx->input(1);
-    RETURN_IF_ERROR(CheckPartitions(data.shape(), partitions.shape()));
+    MR_RETURN_IF_ERROR(CheckPartitions(data.shape(), partitions.shape()));
     const int num_partitions = ctx->num_outputs();
-    const absl::Span<const int32_t> number = partitions.flat<int32_t>();
+    const absl::Span<const int32_t> number = partitions.raw<int32_t>();
     Ints counts(static_cast<size_t>(num_partitions), 0);
     for (size_t i = 0; i < number.size(); ++i) {
       if (number[i] < 0 || number[i] >= num_partitions) {
@@ -75,10 +75,10 @@ class DynamicPartitionKernel : public Kernel {
     }
     std::vector<Tensor*> outputs;
     for (int p = 0; p < num_partitions; ++p) {
-      ASSIGN_OR_RETURN(const PartialShape known,
-                       RowsOf(counts[static_cast<size_t>(p)], data.shape(), partitions.rank()));
-      ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
-      ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(p, shape));
+      MR_ASSIGN_OR_RETURN(const PartialShape known,
+                          RowsOf(counts[static_cast<size_t>(p)], data.shape(), partitions.rank()));
+      MR_ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
+      MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(p, shape));
       outputs.push_back(out);
     }
     const int64_t width = data.shape().NumElements(partitions.rank(), data.rank());
@@ -135,7 +135,7 @@ StatusOr<PartialShape> CommonRow(absl::Span<const PartialShape> indices,
                                                      "].shape = ", indices[m].ToString()));
     }
     if (!data[m].has_rank() || !indices[m].has_rank()) continue;
-    ASSIGN_OR_RETURN(
+    MR_ASSIGN_OR_RETURN(
         const PartialShape own,
         PartialShape::Make(data[m].dims().subspan(static_cast<size_t>(indices[m].rank()))));
     const StatusOr<PartialShape> merged = row.MergeWith(own);
@@ -151,7 +151,7 @@ StatusOr<PartialShape> CommonRow(absl::Span<const PartialShape> indices,
 
 // The number of rows: the largest index + 1.
 StatusOr<int64_t> StitchedRows(size_t m, const Tensor& indices, int64_t rows) {
-  const absl::Span<const int32_t> values = indices.flat<int32_t>();
+  const absl::Span<const int32_t> values = indices.raw<int32_t>();
   for (size_t i = 0; i < values.size(); ++i) {
     if (values[i] < 0) {
       return absl::InvalidArgumentError(
@@ -174,11 +174,11 @@ Status DynamicStitchShape(InferenceContext* c) {
       rows = -1;
       continue;
     }
-    ASSIGN_OR_RETURN(rows, StitchedRows(static_cast<size_t>(m), *constant, rows));
+    MR_ASSIGN_OR_RETURN(rows, StitchedRows(static_cast<size_t>(m), *constant, rows));
   }
-  ASSIGN_OR_RETURN(const PartialShape row, CommonRow(indices, data));
+  MR_ASSIGN_OR_RETURN(const PartialShape row, CommonRow(indices, data));
   if (!row.has_rank()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(PartialShape shape, RowsOf(rows, row, 0));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, RowsOf(rows, row, 0));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
@@ -192,18 +192,18 @@ class DynamicStitchKernel : public Kernel {
     for (int m = 0; m < n; ++m) {
       indices.push_back(ctx->input(m).shape());
       data.push_back(ctx->input(n + m).shape());
-      ASSIGN_OR_RETURN(rows, StitchedRows(static_cast<size_t>(m), ctx->input(m), rows));
+      MR_ASSIGN_OR_RETURN(rows, StitchedRows(static_cast<size_t>(m), ctx->input(m), rows));
     }
-    ASSIGN_OR_RETURN(const PartialShape row, CommonRow(indices, data));
-    ASSIGN_OR_RETURN(const PartialShape known, RowsOf(rows, row, 0));
-    ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
+    MR_ASSIGN_OR_RETURN(const PartialShape row, CommonRow(indices, data));
+    MR_ASSIGN_OR_RETURN(const PartialShape known, RowsOf(rows, row, 0));
+    MR_ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
     if (shape.num_elements() == 0) return absl::OkStatus();
     // Rows that no index names are zeros.
     std::vector<bool> seen(static_cast<size_t>(rows), false);
     int64_t missing = rows;
     for (int m = 0; m < n; ++m) {
-      for (const int32_t i : ctx->input(m).flat<int32_t>()) {
+      for (const int32_t i : ctx->input(m).raw<int32_t>()) {
         missing -= seen[static_cast<size_t>(i)] ? 0 : 1;
         seen[static_cast<size_t>(i)] = true;
       }
@@ -216,7 +216,7 @@ class DynamicStitchKernel : public Kernel {
       E* to = MutableElementsOf<E>(out);
       for (int m = 0; m < n; ++m) {
         const E* from = ElementsOf<E>(ctx->input(n + m));
-        for (const int32_t i : ctx->input(m).flat<int32_t>()) {
+        for (const int32_t i : ctx->input(m).raw<int32_t>()) {
           std::copy(from, from + width, to + i * width);
           from += width;
         }

@@ -27,9 +27,9 @@ struct NormAttrs {
 };
 StatusOr<NormAttrs> ReadAttrs(const tensorflow::NodeDef& node) {
   NormAttrs attrs;
-  ASSIGN_OR_RETURN(const std::string format, GetAttr<std::string>(node, "data_format"));
-  ASSIGN_OR_RETURN(attrs.epsilon, GetAttr<float>(node, "epsilon"));
-  ASSIGN_OR_RETURN(attrs.training, GetAttr<bool>(node, "is_training"));
+  MR_ASSIGN_OR_RETURN(const std::string format, GetAttr<std::string>(node, "data_format"));
+  MR_ASSIGN_OR_RETURN(attrs.epsilon, GetAttr<float>(node, "epsilon"));
+  MR_ASSIGN_OR_RETURN(attrs.training, GetAttr<bool>(node, "is_training"));
   attrs.channels_first = format.substr(0, 2) == "NC";
   return attrs;
 }
@@ -56,14 +56,14 @@ StatusOr<int64_t> CheckVector(absl::string_view name, const PartialShape& shape,
 
 // Shapes of the forward op's five inputs. The number of channels, -1 when unknown.
 StatusOr<int64_t> CheckForward(const NormAttrs& attrs, absl::Span<const PartialShape> in) {
-  ASSIGN_OR_RETURN(int64_t channels, ChannelsOf(in[0], attrs.channels_first));
-  ASSIGN_OR_RETURN(channels, CheckVector("scale", in[1], channels));
-  ASSIGN_OR_RETURN(channels, CheckVector("offset", in[2], channels));
+  MR_ASSIGN_OR_RETURN(int64_t channels, ChannelsOf(in[0], attrs.channels_first));
+  MR_ASSIGN_OR_RETURN(channels, CheckVector("scale", in[1], channels));
+  MR_ASSIGN_OR_RETURN(channels, CheckVector("offset", in[2], channels));
   const char* const names[2] = {"mean", "variance"};
   for (size_t i = 0; i < 2; ++i) {
     const PartialShape& shape = in[3 + i];
     if (!attrs.training) {
-      ASSIGN_OR_RETURN(channels, CheckVector(names[i], shape, channels));
+      MR_ASSIGN_OR_RETURN(channels, CheckVector(names[i], shape, channels));
     } else if (shape.has_rank() && (shape.rank() != 1 || shape.dim(0) > 0)) {
       return absl::InvalidArgumentError(absl::StrCat(
           names[i], " must be an empty vector for training, got shape ", shape.ToString()));
@@ -74,21 +74,21 @@ StatusOr<int64_t> CheckForward(const NormAttrs& attrs, absl::Span<const PartialS
 
 // Shapes of y_backprop, x, scale and the two reserve spaces.
 StatusOr<int64_t> CheckBackward(const NormAttrs& attrs, absl::Span<const PartialShape> in) {
-  ASSIGN_OR_RETURN(int64_t channels, ChannelsOf(in[1], attrs.channels_first));
+  MR_ASSIGN_OR_RETURN(int64_t channels, ChannelsOf(in[1], attrs.channels_first));
   if (!in[0].IsCompatibleWith(in[1])) {
     return absl::InvalidArgumentError(absl::StrCat("y_backprop must have the shape of x ",
                                                    in[1].ToString(), ", got ", in[0].ToString()));
   }
-  ASSIGN_OR_RETURN(channels, CheckVector("scale", in[2], channels));
-  ASSIGN_OR_RETURN(channels, CheckVector("reserve_space_1", in[3], channels));
+  MR_ASSIGN_OR_RETURN(channels, CheckVector("scale", in[2], channels));
+  MR_ASSIGN_OR_RETURN(channels, CheckVector("reserve_space_1", in[3], channels));
   return CheckVector("reserve_space_2", in[4], channels);
 }
 
 // `x` with the number of channels, which another input may have told.
 StatusOr<PartialShape> WithChannels(const PartialShape& x, int64_t channels, bool channels_first) {
-  ASSIGN_OR_RETURN(const PartialShape known, channels_first
-                                                 ? PartialShape::Make({-1, channels, -1, -1})
-                                                 : PartialShape::Make({-1, -1, -1, channels}));
+  MR_ASSIGN_OR_RETURN(const PartialShape known, channels_first
+                                                    ? PartialShape::Make({-1, channels, -1, -1})
+                                                    : PartialShape::Make({-1, -1, -1, channels}));
   return x.MergeWith(known);
 }
 
@@ -106,9 +106,9 @@ std::vector<PartialShape> InputShapes(const KernelContext& ctx) {
 // --- Shapes --------------------------------------------------------------------------------------
 
 Status ForwardShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const NormAttrs attrs, ReadAttrs(c->node()));
-  ASSIGN_OR_RETURN(const int64_t channels, CheckForward(attrs, InputShapes(c)));
-  ASSIGN_OR_RETURN(PartialShape y, WithChannels(c->input(0), channels, attrs.channels_first));
+  MR_ASSIGN_OR_RETURN(const NormAttrs attrs, ReadAttrs(c->node()));
+  MR_ASSIGN_OR_RETURN(const int64_t channels, CheckForward(attrs, InputShapes(c)));
+  MR_ASSIGN_OR_RETURN(PartialShape y, WithChannels(c->input(0), channels, attrs.channels_first));
   c->set_output(0, std::move(y));
   for (int i = 1; i < 5; ++i) c->set_output(i, {channels});
   if (c->num_outputs() > 5) c->set_output(5, PartialShape::Scalar());
@@ -116,10 +116,10 @@ Status ForwardShape(InferenceContext* c) {
 }
 
 Status BackwardShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const NormAttrs attrs, ReadAttrs(c->node()));
-  ASSIGN_OR_RETURN(const int64_t channels, CheckBackward(attrs, InputShapes(c)));
-  ASSIGN_OR_RETURN(const PartialShape x, c->input(0).MergeWith(c->input(1)));
-  ASSIGN_OR_RETURN(PartialShape dx, WithChannels(x, channels, attrs.channels_first));
+  MR_ASSIGN_OR_RETURN(const NormAttrs attrs, ReadAttrs(c->node()));
+  MR_ASSIGN_OR_RETURN(const int64_t channels, CheckBackward(attrs, InputShapes(c)));
+  MR_ASSIGN_OR_RETURN(const PartialShape x, c->input(0).MergeWith(c->input(1)));
+  MR_ASSIGN_OR_RETURN(PartialShape dx, WithChannels(x, channels, attrs.channels_first));
   c->set_output(0, std::move(dx));
   c->set_output(1, {channels});
   c->set_output(2, {channels});
@@ -139,7 +139,7 @@ constexpr int64_t kMaxPieces = 64;
 class NormKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(attrs_, ReadAttrs(c->node()));
+    MR_ASSIGN_OR_RETURN(attrs_, ReadAttrs(c->node()));
     loops_ = math::FindBatchNorm(c->output_type(0));
     if (loops_ == nullptr) {
       return absl::UnimplementedError(
@@ -198,28 +198,28 @@ class NormKernel : public Kernel {
 class ForwardKernel : public NormKernel {
  public:
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(const int64_t channels, CheckForward(attrs_, InputShapes(*ctx)));
+    MR_ASSIGN_OR_RETURN(const int64_t channels, CheckForward(attrs_, InputShapes(*ctx)));
     const Shape shape = ctx->input(0).shape();
     const ChannelLayout l = LayoutOf(shape);
     const size_t n = static_cast<size_t>(channels);
-    ASSIGN_OR_RETURN(const Shape vector, Shape::Make({channels}));
+    MR_ASSIGN_OR_RETURN(const Shape vector, Shape::Make({channels}));
     float* out[4];  // batch_mean, batch_variance and the two reserve spaces
     for (int i = 0; i < 4; ++i) {
-      ASSIGN_OR_RETURN(Tensor * t, ctx->AllocateOutput(1 + i, vector));
-      out[i] = t->mutable_flat<float>().data();
+      MR_ASSIGN_OR_RETURN(Tensor * t, ctx->AllocateOutput(1 + i, vector));
+      out[i] = t->mutable_raw<float>().data();
     }
     if (ctx->num_outputs() > 5) ctx->set_output(5, Tensor::Scalar(0.0f));
     const void* x = ctx->input(0).raw_data();
     if (attrs_.training) {
       Moments(ctx, l, x, out);
     } else {
-      for (const int i : {0, 2}) std::copy_n(ctx->input(3).flat<float>().data(), n, out[i]);
-      for (const int i : {1, 3}) std::copy_n(ctx->input(4).flat<float>().data(), n, out[i]);
+      for (const int i : {0, 2}) std::copy_n(ctx->input(3).raw<float>().data(), n, out[i]);
+      for (const int i : {1, 3}) std::copy_n(ctx->input(4).raw<float>().data(), n, out[i]);
     }
     const float* mean = out[2];
-    const std::vector<float> factors = Factors(ctx->input(1).flat<float>().data(), out[3], n);
-    const float* offset = ctx->input(2).flat<float>().data();
-    ASSIGN_OR_RETURN(Tensor * y, ctx->ForwardInputOrAllocateOutput({0}, 0, shape));
+    const std::vector<float> factors = Factors(ctx->input(1).raw<float>().data(), out[3], n);
+    const float* offset = ctx->input(2).raw<float>().data();
+    MR_ASSIGN_OR_RETURN(Tensor * y, ctx->ForwardInputOrAllocateOutput({0}, 0, shape));
     if (y->num_elements() == 0) return absl::OkStatus();
     void* to = y->mutable_raw_data();
     ForOuter(ctx, l, [&](int64_t begin, int64_t end) {
@@ -256,21 +256,21 @@ class ForwardKernel : public NormKernel {
 class BackwardKernel : public NormKernel {
  public:
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(const int64_t channels, CheckBackward(attrs_, InputShapes(*ctx)));
+    MR_ASSIGN_OR_RETURN(const int64_t channels, CheckBackward(attrs_, InputShapes(*ctx)));
     const Shape shape = ctx->input(1).shape();
     const ChannelLayout l = LayoutOf(shape);
     const size_t n = static_cast<size_t>(channels);
-    ASSIGN_OR_RETURN(const Shape vector, Shape::Make({channels}));
-    ASSIGN_OR_RETURN(const Shape empty, Shape::Make({0}));
-    ASSIGN_OR_RETURN(Tensor * dscale, ctx->AllocateOutput(1, vector));
-    ASSIGN_OR_RETURN(Tensor * doffset, ctx->AllocateOutput(2, vector));
-    RETURN_IF_ERROR(ctx->AllocateOutput(3, empty).status());
-    RETURN_IF_ERROR(ctx->AllocateOutput(4, empty).status());
+    MR_ASSIGN_OR_RETURN(const Shape vector, Shape::Make({channels}));
+    MR_ASSIGN_OR_RETURN(const Shape empty, Shape::Make({0}));
+    MR_ASSIGN_OR_RETURN(Tensor * dscale, ctx->AllocateOutput(1, vector));
+    MR_ASSIGN_OR_RETURN(Tensor * doffset, ctx->AllocateOutput(2, vector));
+    MR_RETURN_IF_ERROR(ctx->AllocateOutput(3, empty).status());
+    MR_RETURN_IF_ERROR(ctx->AllocateOutput(4, empty).status());
     const void* g = ctx->input(0).raw_data();
     const void* x = ctx->input(1).raw_data();
-    const float* mean = ctx->input(3).flat<float>().data();
-    const float* variance = ctx->input(4).flat<float>().data();
-    const std::vector<float> factors = Factors(ctx->input(2).flat<float>().data(), variance, n);
+    const float* mean = ctx->input(3).raw<float>().data();
+    const float* variance = ctx->input(4).raw<float>().data();
+    const std::vector<float> factors = Factors(ctx->input(2).raw<float>().data(), variance, n);
     std::vector<double> sums(2 * n);
     if (shape.num_elements() > 0) {
       sums = SumOuter(ctx, l, 2 * n, [&](int64_t begin, int64_t end, double* sum) {
@@ -281,14 +281,14 @@ class BackwardKernel : public NormKernel {
     const double size = std::max(1.0, static_cast<double>(l.outer * l.inner));
     for (size_t c = 0; c < n; ++c) {
       const double spread = static_cast<double>(variance[c]) + static_cast<double>(attrs_.epsilon);
-      doffset->mutable_flat<float>()[c] = static_cast<float>(sums[c]);
-      dscale->mutable_flat<float>()[c] = static_cast<float>(sums[n + c] / std::sqrt(spread));
+      doffset->mutable_raw<float>()[c] = static_cast<float>(sums[c]);
+      dscale->mutable_raw<float>()[c] = static_cast<float>(sums[n + c] / std::sqrt(spread));
       if (!attrs_.training) continue;
       // The batch's mean and variance move with every x.
       b[c] = static_cast<float>(-static_cast<double>(factors[c]) * sums[n + c] / (size * spread));
       d[c] = static_cast<float>(-static_cast<double>(factors[c]) * sums[c] / size);
     }
-    ASSIGN_OR_RETURN(Tensor * dx, ctx->ForwardInputOrAllocateOutput({0}, 0, shape));
+    MR_ASSIGN_OR_RETURN(Tensor * dx, ctx->ForwardInputOrAllocateOutput({0}, 0, shape));
     if (dx->num_elements() == 0) return absl::OkStatus();
     void* to = dx->mutable_raw_data();
     ForOuter(ctx, l, [&](int64_t begin, int64_t end) {
@@ -303,9 +303,9 @@ class BackwardKernel : public NormKernel {
 Status NormGradient(GradientContext* c) {
   if (!c->has_grad(0)) return absl::OkStatus();
   FusedBatchNormAttrs attrs;
-  ASSIGN_OR_RETURN(attrs.epsilon, c->GetAttr<float>("epsilon"));
-  ASSIGN_OR_RETURN(attrs.data_format, c->GetAttr<std::string>("data_format"));
-  ASSIGN_OR_RETURN(attrs.is_training, c->GetAttr<bool>("is_training"));
+  MR_ASSIGN_OR_RETURN(attrs.epsilon, c->GetAttr<float>("epsilon"));
+  MR_ASSIGN_OR_RETURN(attrs.data_format, c->GetAttr<std::string>("data_format"));
+  MR_ASSIGN_OR_RETURN(attrs.is_training, c->GetAttr<bool>("is_training"));
   const Scope& s = c->scope();
   const Output g = c->dense_grad(0), x = c->input(0), scale = c->input(1);
   const Output mean = attrs.is_training ? c->output(3) : c->input(3);

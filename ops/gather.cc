@@ -38,7 +38,7 @@ std::string IndexText(const Shape& shape, int64_t flat) {
 // Position of the first index outside of [0, limit), or -1.
 template <typename Index>
 int64_t FirstOutside(const Tensor& indices, int64_t limit) {
-  const absl::Span<const Index> values = indices.flat<Index>();
+  const absl::Span<const Index> values = indices.raw<Index>();
   for (size_t i = 0; i < values.size(); ++i) {
     if (values[i] < 0 || int64_t{values[i]} >= limit) return static_cast<int64_t>(i);
   }
@@ -51,7 +51,7 @@ Status CheckIndices(const Tensor& indices, int64_t limit) {
   if (bad < 0) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "indices[", IndexText(indices.shape(), bad),
-      "] = ", indices.flat<Index>()[static_cast<size_t>(bad)], " is not in [0, ", limit, ")"));
+      "] = ", indices.raw<Index>()[static_cast<size_t>(bad)], " is not in [0, ", limit, ")"));
 }
 
 // Copies one slice.
@@ -81,7 +81,7 @@ StatusOr<GatherPlace> ResolveGather(const PartialShape& params, const PartialSha
   if (params.rank() < 1) {
     return absl::InvalidArgumentError("params must have rank >= 1, got shape []");
   }
-  ASSIGN_OR_RETURN(const int at, ResolveAxis(axis, params.rank()));
+  MR_ASSIGN_OR_RETURN(const int at, ResolveAxis(axis, params.rank()));
   if (batch_dims < -indices.rank() || batch_dims > indices.rank()) {
     return absl::InvalidArgumentError(absl::StrCat("batch_dims must be in [", -indices.rank(), ", ",
                                                    indices.rank(), "], got ", batch_dims));
@@ -110,7 +110,7 @@ StatusOr<PartialShape> GatheredShape(const PartialShape& params, const PartialSh
 }
 
 Status GatherShapeOf(InferenceContext* c, std::optional<int64_t> axis, int64_t batch_dims) {
-  ASSIGN_OR_RETURN(const PartialShape params, c->InputWithRankAtLeast(0, 1));
+  MR_ASSIGN_OR_RETURN(const PartialShape params, c->InputWithRankAtLeast(0, 1));
   const PartialShape& indices = c->input(1);
   if (!params.has_rank() || !indices.has_rank()) return absl::OkStatus();
   if (!axis) {
@@ -121,14 +121,14 @@ Status GatherShapeOf(InferenceContext* c, std::optional<int64_t> axis, int64_t b
     }
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(const GatherPlace place, ResolveGather(params, indices, *axis, batch_dims));
-  ASSIGN_OR_RETURN(PartialShape shape, GatheredShape(params, indices, place));
+  MR_ASSIGN_OR_RETURN(const GatherPlace place, ResolveGather(params, indices, *axis, batch_dims));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, GatheredShape(params, indices, place));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
 Status GatherV2Shape(InferenceContext* c) {
-  RETURN_IF_ERROR(c->InputWithRank(2, 0).status());
-  ASSIGN_OR_RETURN(const int64_t batch_dims, c->GetAttr<int64_t>("batch_dims"));
+  MR_RETURN_IF_ERROR(c->InputWithRank(2, 0).status());
+  MR_ASSIGN_OR_RETURN(const int64_t batch_dims, c->GetAttr<int64_t>("batch_dims"));
   return GatherShapeOf(c, ConstantInt(c, 2), batch_dims);
 }
 Status GatherV1Shape(InferenceContext* c) { return GatherShapeOf(c, 0, 0); }
@@ -140,31 +140,31 @@ class GatherKernel : public Kernel {
   Status Init(KernelConstruction* c) override {
     has_axis_ = c->num_inputs() > 2;
     if (has_axis_) {
-      ASSIGN_OR_RETURN(batch_dims_, c->GetAttr<int64_t>("batch_dims"));
+      MR_ASSIGN_OR_RETURN(batch_dims_, c->GetAttr<int64_t>("batch_dims"));
     }
     return absl::OkStatus();
   }
   Status Compute(KernelContext* ctx) const override {
     int64_t axis = 0;
     if (has_axis_) {
-      ASSIGN_OR_RETURN(axis, ctx->IntScalarInput(2, "axis"));
+      MR_ASSIGN_OR_RETURN(axis, ctx->IntScalarInput(2, "axis"));
     }
     const Tensor params = ctx->input(0);
     const Tensor indices = ctx->input(1);
-    ASSIGN_OR_RETURN(const GatherPlace place,
-                     ResolveGather(params.shape(), indices.shape(), axis, batch_dims_));
-    ASSIGN_OR_RETURN(const PartialShape known,
-                     GatheredShape(params.shape(), indices.shape(), place));
-    ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
+    MR_ASSIGN_OR_RETURN(const GatherPlace place,
+                        ResolveGather(params.shape(), indices.shape(), axis, batch_dims_));
+    MR_ASSIGN_OR_RETURN(const PartialShape known,
+                        GatheredShape(params.shape(), indices.shape(), place));
+    MR_ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
     const Shape& p = params.shape();
     const int64_t limit = p.dim(place.axis);
-    RETURN_IF_ERROR(CheckIndices<Index>(indices, limit));
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
+    MR_RETURN_IF_ERROR(CheckIndices<Index>(indices, limit));
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
     if (shape.num_elements() == 0) return absl::OkStatus();
     const int64_t outer = p.NumElements(place.batch_dims, place.axis);
     const int64_t inner = p.NumElements(place.axis + 1, p.rank());
     const int64_t n = indices.shape().NumElements(place.batch_dims, indices.rank());
-    const Index* index = indices.flat<Index>().data();
+    const Index* index = indices.raw<Index>().data();
     return VisitElements(params.dtype(), [&]<typename E>() {
       const E* from = ElementsOf<E>(params);
       E* to = MutableElementsOf<E>(out);
@@ -278,7 +278,7 @@ Status SetDenseGradient(GradientContext* c, Output axis, int64_t batch_dims) {
 
 Status GatherV2Gradient(GradientContext* c) {
   if (!c->has_grad(0)) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const int64_t batch_dims, c->GetAttr<int64_t>("batch_dims"));
+  MR_ASSIGN_OR_RETURN(const int64_t batch_dims, c->GetAttr<int64_t>("batch_dims"));
   const Tensor* axis = c->scope().constant_value(c->input(2));
   if (axis != nullptr && axis->num_elements() == 1 && IntElements(*axis)[0] == 0 &&
       batch_dims == 0) {
@@ -351,9 +351,9 @@ Status GatherNdShape(InferenceContext* c) {
   const PartialShape& params = c->input(0);
   const PartialShape& indices = c->input(1);
   if (!params.has_rank() || !indices.has_rank()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const int depth, IndexDepth(indices, params));
+  MR_ASSIGN_OR_RETURN(const int depth, IndexDepth(indices, params));
   if (depth == -1) return absl::OkStatus();
-  ASSIGN_OR_RETURN(PartialShape shape, NdSlicesShape(indices, params, depth));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, NdSlicesShape(indices, params, depth));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
@@ -361,7 +361,7 @@ Status GatherNdShape(InferenceContext* c) {
 // The flat slice that each index names.
 template <typename Index>
 StatusOr<Ints> FlatSlices(const Tensor& indices, const Shape& params, int depth) {
-  const absl::Span<const Index> values = indices.flat<Index>();
+  const absl::Span<const Index> values = indices.raw<Index>();
   const int64_t n = indices.shape().NumElements(0, indices.rank() - 1);
   Ints slices(static_cast<size_t>(n), 0);
   size_t at = 0;
@@ -389,12 +389,12 @@ class GatherNdKernel : public Kernel {
   Status Compute(KernelContext* ctx) const override {
     const Tensor params = ctx->input(0);
     const Tensor indices = ctx->input(1);
-    ASSIGN_OR_RETURN(const int depth, IndexDepth(indices.shape(), params.shape()));
-    ASSIGN_OR_RETURN(const PartialShape known,
-                     NdSlicesShape(indices.shape(), params.shape(), depth));
-    ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
-    ASSIGN_OR_RETURN(const Ints slices, FlatSlices<Index>(indices, params.shape(), depth));
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
+    MR_ASSIGN_OR_RETURN(const int depth, IndexDepth(indices.shape(), params.shape()));
+    MR_ASSIGN_OR_RETURN(const PartialShape known,
+                        NdSlicesShape(indices.shape(), params.shape(), depth));
+    MR_ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
+    MR_ASSIGN_OR_RETURN(const Ints slices, FlatSlices<Index>(indices, params.shape(), depth));
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
     if (shape.num_elements() == 0) return absl::OkStatus();
     const int64_t inner = params.shape().NumElements(depth, params.rank());
     return VisitElements(params.dtype(), [&]<typename E>() {
@@ -436,9 +436,9 @@ const KernelRegistration kGatherNdKernel64 =
 // The only place that knows which updates fit.
 Status CheckNdUpdates(const PartialShape& indices, const PartialShape& updates,
                       const PartialShape& shape) {
-  ASSIGN_OR_RETURN(const int depth, IndexDepth(indices, shape));
+  MR_ASSIGN_OR_RETURN(const int depth, IndexDepth(indices, shape));
   if (depth == -1) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const PartialShape want, NdSlicesShape(indices, shape, depth));
+  MR_ASSIGN_OR_RETURN(const PartialShape want, NdSlicesShape(indices, shape, depth));
   if (!updates.IsCompatibleWith(want)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "updates must have shape ", want.ToString(), " for indices ", indices.ToString(),
@@ -448,10 +448,10 @@ Status CheckNdUpdates(const PartialShape& indices, const PartialShape& updates,
 }
 
 Status ScatterNdShape(InferenceContext* c) {
-  RETURN_IF_ERROR(c->InputWithRank(2, 1).status());
-  ASSIGN_OR_RETURN(PartialShape shape, c->input_as_shape(2));
+  MR_RETURN_IF_ERROR(c->InputWithRank(2, 1).status());
+  MR_ASSIGN_OR_RETURN(PartialShape shape, c->input_as_shape(2));
   if (shape.has_rank() && c->input(0).has_rank()) {
-    RETURN_IF_ERROR(CheckNdUpdates(c->input(0), c->input(1), shape));
+    MR_RETURN_IF_ERROR(CheckNdUpdates(c->input(0), c->input(1), shape));
   }
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
@@ -463,16 +463,16 @@ class ScatterNdKernel : public Kernel {
   Status Compute(KernelContext* ctx) const override {
     const Tensor& indices = ctx->input(0);
     const Tensor& updates = ctx->input(1);
-    ASSIGN_OR_RETURN(const Ints dims, ctx->IntVectorInput(2, "shape"));
-    ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
-    RETURN_IF_ERROR(CheckNdUpdates(indices.shape(), updates.shape(), shape));
-    ASSIGN_OR_RETURN(const int depth, IndexDepth(indices.shape(), shape));
-    ASSIGN_OR_RETURN(const Ints slices, FlatSlices<Index>(indices, shape, depth));
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
-    absl::Span<T> to = out->mutable_flat<T>();
+    MR_ASSIGN_OR_RETURN(const Ints dims, ctx->IntVectorInput(2, "shape"));
+    MR_ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
+    MR_RETURN_IF_ERROR(CheckNdUpdates(indices.shape(), updates.shape(), shape));
+    MR_ASSIGN_OR_RETURN(const int depth, IndexDepth(indices.shape(), shape));
+    MR_ASSIGN_OR_RETURN(const Ints slices, FlatSlices<Index>(indices, shape, depth));
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
+    absl::Span<T> to = out->mutable_raw<T>();
     std::fill(to.begin(), to.end(), T{0});
     const int64_t inner = shape.NumElements(depth, shape.rank());
-    const T* from = ctx->input(1).template flat<T>().data();
+    const T* from = ctx->input(1).template raw<T>().data();
     for (const int64_t slice : slices) {
       T* const row = to.data() + slice * inner;
       for (int64_t i = 0; i < inner; ++i) {

@@ -28,7 +28,7 @@ Status PassGradient(GradientContext* c) {
 }
 
 Status RefuseGradient(GradientContext* c) {
-  ASSIGN_OR_RETURN(const std::string message, c->GetAttr<std::string>("message"));
+  MR_ASSIGN_OR_RETURN(const std::string message, c->GetAttr<std::string>("message"));
   return absl::NotFoundError(absl::StrCat("PreventGradient '", c->node().name(),
                                           "': a gradient through it is forbidden",
                                           message.empty() ? "" : "; ", message));

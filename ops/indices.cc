@@ -39,15 +39,15 @@ Status CheckDepth(int64_t depth) {
 }
 
 Status OneHotShape(InferenceContext* c) {
-  for (int i = 1; i < 4; ++i) RETURN_IF_ERROR(c->InputWithRank(i, 0).status());
-  ASSIGN_OR_RETURN(const int64_t axis, c->GetAttr<int64_t>("axis"));
+  for (int i = 1; i < 4; ++i) MR_RETURN_IF_ERROR(c->InputWithRank(i, 0).status());
+  MR_ASSIGN_OR_RETURN(const int64_t axis, c->GetAttr<int64_t>("axis"));
   const std::optional<int64_t> depth = ConstantInt(c, 1);
-  if (depth) RETURN_IF_ERROR(CheckDepth(*depth));
+  if (depth) MR_RETURN_IF_ERROR(CheckDepth(*depth));
   if (!c->input(0).has_rank()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const int at, OneHotAxis(c->input(0).rank(), axis));
+  MR_ASSIGN_OR_RETURN(const int at, OneHotAxis(c->input(0).rank(), axis));
   Ints dims(c->input(0).dims().begin(), c->input(0).dims().end());
   dims.insert(dims.begin() + at, depth.value_or(-1));
-  ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Make(dims));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Make(dims));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
@@ -56,12 +56,12 @@ template <typename Index>
 class OneHotKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(axis_, c->GetAttr<int64_t>("axis"));
+    MR_ASSIGN_OR_RETURN(axis_, c->GetAttr<int64_t>("axis"));
     return absl::OkStatus();
   }
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(const int64_t depth, ctx->IntScalarInput(1, "depth"));
-    RETURN_IF_ERROR(CheckDepth(depth));
+    MR_ASSIGN_OR_RETURN(const int64_t depth, ctx->IntScalarInput(1, "depth"));
+    MR_RETURN_IF_ERROR(CheckDepth(depth));
     for (const int i : {2, 3}) {
       if (!ctx->input(i).shape().is_scalar()) {
         return absl::InvalidArgumentError(absl::StrCat(i == 2 ? "on_value" : "off_value",
@@ -71,14 +71,14 @@ class OneHotKernel : public Kernel {
     }
     const Tensor indices = ctx->input(0);
     const Shape& in = indices.shape();
-    ASSIGN_OR_RETURN(const int at, OneHotAxis(in.rank(), axis_));
+    MR_ASSIGN_OR_RETURN(const int at, OneHotAxis(in.rank(), axis_));
     Ints dims(in.dims().begin(), in.dims().end());
     dims.insert(dims.begin() + at, depth);
-    ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
+    MR_ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
     if (shape.num_elements() == 0) return absl::OkStatus();
     const int64_t outer = in.NumElements(0, at), inner = in.NumElements(at, in.rank());
-    const Index* index = indices.flat<Index>().data();
+    const Index* index = indices.raw<Index>().data();
     return VisitElements(out->dtype(), [&]<typename E>() {
       const E on = *ElementsOf<E>(ctx->input(2)), off = *ElementsOf<E>(ctx->input(3));
       E* to = MutableElementsOf<E>(out);
@@ -120,7 +120,7 @@ const KernelRegistration kOneHot64 = KernelFor<OneHotKernel<int64_t>>("OneHot").
 Status WhereShape(InferenceContext* c) {
   const int64_t rank = c->input(0).has_rank() ? c->input(0).rank() : -1;
   const int64_t dims[] = {-1, rank};
-  ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Make(dims));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Make(dims));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
@@ -137,14 +137,14 @@ class WhereKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
     const Tensor input = ctx->input(0);
-    const absl::Span<const T> values = input.flat<T>();
+    const absl::Span<const T> values = input.raw<T>();
     int64_t count = 0;
     for (const T& v : values) count += IsNonZero(v) ? 1 : 0;
     const int rank = input.rank();
-    ASSIGN_OR_RETURN(const Shape shape, Shape::Make({count, int64_t{rank}}));
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
+    MR_ASSIGN_OR_RETURN(const Shape shape, Shape::Make({count, int64_t{rank}}));
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
     if (shape.num_elements() == 0) return absl::OkStatus();
-    int64_t* to = out->mutable_flat<int64_t>().data();
+    int64_t* to = out->mutable_raw<int64_t>().data();
     for (size_t i = 0; i < values.size(); ++i) {
       if (!IsNonZero(values[i])) continue;
       int64_t rest = static_cast<int64_t>(i);
@@ -187,7 +187,7 @@ const KernelRegistration kWhereKernels[] = {
 // --- Unique, UniqueWithCounts --------------------------------------------------------------------
 
 Status UniqueShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(PartialShape x, c->InputWithRank(0, 1));
+  MR_ASSIGN_OR_RETURN(PartialShape x, c->InputWithRank(0, 1));
   c->set_output(0, PartialShape::UnknownOfRank(1));
   c->set_output(1, std::move(x));
   if (c->num_outputs() > 2) c->set_output(2, PartialShape::UnknownOfRank(1));
@@ -218,9 +218,9 @@ class UniqueKernel : public Kernel {
           "x must have at most ", std::numeric_limits<Index>::max(),
           " elements for out_idx int32, got ", x.num_elements(), "; use out_idx int64"));
     }
-    const absl::Span<const T> values = x.flat<T>();
-    ASSIGN_OR_RETURN(Tensor * idx, ctx->AllocateOutput(1, x.shape()));
-    absl::Span<Index> index = idx->mutable_flat<Index>();
+    const absl::Span<const T> values = x.raw<T>();
+    MR_ASSIGN_OR_RETURN(Tensor * idx, ctx->AllocateOutput(1, x.shape()));
+    absl::Span<Index> index = idx->mutable_raw<Index>();
     std::vector<size_t> first;  // where each different element appears first
     std::vector<Index> counts;
     absl::flat_hash_map<typename UniqueKey<T>::type, Index> seen;
@@ -239,12 +239,12 @@ class UniqueKernel : public Kernel {
         ++counts[static_cast<size_t>(number)];
       }
     }
-    ASSIGN_OR_RETURN(Tensor * y, ctx->AllocateOutput(0, Shape::Vector(first.size())));
-    absl::Span<T> unique = y->mutable_flat<T>();
+    MR_ASSIGN_OR_RETURN(Tensor * y, ctx->AllocateOutput(0, Shape::Vector(first.size())));
+    absl::Span<T> unique = y->mutable_raw<T>();
     for (size_t i = 0; i < first.size(); ++i) unique[i] = values[first[i]];
     if (ctx->num_outputs() < 3) return absl::OkStatus();
-    ASSIGN_OR_RETURN(Tensor * count, ctx->AllocateOutput(2, Shape::Vector(counts.size())));
-    std::copy(counts.begin(), counts.end(), count->mutable_flat<Index>().begin());
+    MR_ASSIGN_OR_RETURN(Tensor * count, ctx->AllocateOutput(2, Shape::Vector(counts.size())));
+    std::copy(counts.begin(), counts.end(), count->mutable_raw<Index>().begin());
     return absl::OkStatus();
   }
 };

@@ -16,10 +16,10 @@ namespace {
 
 StatusOr<LRNAttrs> ReadAttrs(const tensorflow::NodeDef& node) {
   LRNAttrs attrs;
-  ASSIGN_OR_RETURN(attrs.depth_radius, GetAttr<int64_t>(node, "depth_radius"));
-  ASSIGN_OR_RETURN(attrs.bias, GetAttr<float>(node, "bias"));
-  ASSIGN_OR_RETURN(attrs.alpha, GetAttr<float>(node, "alpha"));
-  ASSIGN_OR_RETURN(attrs.beta, GetAttr<float>(node, "beta"));
+  MR_ASSIGN_OR_RETURN(attrs.depth_radius, GetAttr<int64_t>(node, "depth_radius"));
+  MR_ASSIGN_OR_RETURN(attrs.bias, GetAttr<float>(node, "bias"));
+  MR_ASSIGN_OR_RETURN(attrs.alpha, GetAttr<float>(node, "alpha"));
+  MR_ASSIGN_OR_RETURN(attrs.beta, GetAttr<float>(node, "beta"));
   if (attrs.depth_radius < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("depth_radius must be >= 0, got ", attrs.depth_radius));
@@ -46,10 +46,10 @@ StatusOr<PartialShape> CommonShape(absl::Span<const PartialShape> shapes) {
 }
 
 Status LrnShape(InferenceContext* c) {
-  RETURN_IF_ERROR(ReadAttrs(c->node()).status());
+  MR_RETURN_IF_ERROR(ReadAttrs(c->node()).status());
   std::vector<PartialShape> shapes;
   for (int i = 0; i < c->num_inputs(); ++i) shapes.push_back(c->input(i));
-  ASSIGN_OR_RETURN(PartialShape common, CommonShape(shapes));
+  MR_ASSIGN_OR_RETURN(PartialShape common, CommonShape(shapes));
   c->set_output(0, std::move(common));
   return absl::OkStatus();
 }
@@ -58,7 +58,7 @@ Status LrnShape(InferenceContext* c) {
 class LrnKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(attrs_, ReadAttrs(c->node()));
+    MR_ASSIGN_OR_RETURN(attrs_, ReadAttrs(c->node()));
     loops_ = math::FindLrn(c->output_type(0));
     if (loops_ == nullptr) {
       return absl::UnimplementedError(
@@ -71,8 +71,8 @@ class LrnKernel : public Kernel {
   Status Compute(KernelContext* ctx) const override {
     std::vector<PartialShape> shapes;
     for (int i = 0; i < ctx->num_inputs(); ++i) shapes.push_back(ctx->input(i).shape());
-    RETURN_IF_ERROR(CommonShape(shapes).status());
-    ASSIGN_OR_RETURN(Tensor * output, ctx->AllocateOutput(0, ctx->input(0).shape()));
+    MR_RETURN_IF_ERROR(CommonShape(shapes).status());
+    MR_ASSIGN_OR_RETURN(Tensor * output, ctx->AllocateOutput(0, ctx->input(0).shape()));
     if (output->num_elements() == 0) return absl::OkStatus();
     const math::LrnShape s{output->dim(3), attrs_.depth_radius, attrs_.bias, attrs_.alpha,
                            attrs_.beta};
@@ -101,7 +101,7 @@ class LrnKernel : public Kernel {
 };
 
 Status LrnGradient(GradientContext* c) {
-  ASSIGN_OR_RETURN(const LRNAttrs attrs, ReadAttrs(c->node().def()));
+  MR_ASSIGN_OR_RETURN(const LRNAttrs attrs, ReadAttrs(c->node().def()));
   c->set_input_grad(0, LRNGrad(c->scope(), c->dense_grad(), c->input(0), c->output(0), attrs));
   return absl::OkStatus();
 }

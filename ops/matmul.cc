@@ -51,8 +51,7 @@ Operand ToOperand(bool transposed, bool adjoint) {
   return transposed ? Operand::kTransposed : Operand::kPlain;
 }
 
-// --- MatMul
-// ----------------------------------------------------------------------------------------
+// --- MatMul --------------------------------------------------------------------------------------
 
 Status CheckMatrix(const Shape& shape, const char* name) {
   if (shape.is_matrix()) return absl::OkStatus();
@@ -63,8 +62,8 @@ Status CheckMatrix(const Shape& shape, const char* name) {
 class MatMulKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(transpose_a_, c->GetAttr<bool>("transpose_a"));
-    ASSIGN_OR_RETURN(transpose_b_, c->GetAttr<bool>("transpose_b"));
+    MR_ASSIGN_OR_RETURN(transpose_a_, c->GetAttr<bool>("transpose_a"));
+    MR_ASSIGN_OR_RETURN(transpose_b_, c->GetAttr<bool>("transpose_b"));
     dtype_ = WithoutRef(c->input_type(0));
     gemm_ = FindGemm(dtype_);
     if (gemm_ == nullptr) {
@@ -76,12 +75,12 @@ class MatMulKernel : public Kernel {
   Status Compute(KernelContext* ctx) const override {
     const Tensor& a = ctx->input(0);
     const Tensor& b = ctx->input(1);
-    RETURN_IF_ERROR(CheckMatrix(a.shape(), "a"));
-    RETURN_IF_ERROR(CheckMatrix(b.shape(), "b"));
-    ASSIGN_OR_RETURN(const ProductShape p,
-                     MatrixProduct(a.shape(), b.shape(), transpose_a_, transpose_b_));
-    ASSIGN_OR_RETURN(const Shape shape, Shape::Make({p.m, p.n}));
-    ASSIGN_OR_RETURN(Tensor * c, ctx->AllocateOutput(0, shape));
+    MR_RETURN_IF_ERROR(CheckMatrix(a.shape(), "a"));
+    MR_RETURN_IF_ERROR(CheckMatrix(b.shape(), "b"));
+    MR_ASSIGN_OR_RETURN(const ProductShape p,
+                        MatrixProduct(a.shape(), b.shape(), transpose_a_, transpose_b_));
+    MR_ASSIGN_OR_RETURN(const Shape shape, Shape::Make({p.m, p.n}));
+    MR_ASSIGN_OR_RETURN(Tensor * c, ctx->AllocateOutput(0, shape));
     if (shape.num_elements() == 0) return absl::OkStatus();
     if (p.k == 0) {
       const absl::Span<char> bytes = c->mutable_bytes();
@@ -117,11 +116,11 @@ class MatMulKernel : public Kernel {
 };
 
 Status MatMulShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const bool transpose_a, c->GetAttr<bool>("transpose_a"));
-  ASSIGN_OR_RETURN(const bool transpose_b, c->GetAttr<bool>("transpose_b"));
-  ASSIGN_OR_RETURN(const PartialShape a, c->InputWithRank(0, 2));
-  ASSIGN_OR_RETURN(const PartialShape b, c->InputWithRank(1, 2));
-  ASSIGN_OR_RETURN(const ProductShape p, MatrixProduct(a, b, transpose_a, transpose_b));
+  MR_ASSIGN_OR_RETURN(const bool transpose_a, c->GetAttr<bool>("transpose_a"));
+  MR_ASSIGN_OR_RETURN(const bool transpose_b, c->GetAttr<bool>("transpose_b"));
+  MR_ASSIGN_OR_RETURN(const PartialShape a, c->InputWithRank(0, 2));
+  MR_ASSIGN_OR_RETURN(const PartialShape b, c->InputWithRank(1, 2));
+  MR_ASSIGN_OR_RETURN(const ProductShape p, MatrixProduct(a, b, transpose_a, transpose_b));
   c->set_output(0, {p.m, p.n});
   return absl::OkStatus();
 }
@@ -137,8 +136,8 @@ void ProductGradients(GradientContext* c, Output a, Output b, bool transpose_a, 
 }
 
 Status MatMulGradient(GradientContext* c) {
-  ASSIGN_OR_RETURN(const bool transpose_a, c->GetAttr<bool>("transpose_a"));
-  ASSIGN_OR_RETURN(const bool transpose_b, c->GetAttr<bool>("transpose_b"));
+  MR_ASSIGN_OR_RETURN(const bool transpose_a, c->GetAttr<bool>("transpose_a"));
+  MR_ASSIGN_OR_RETURN(const bool transpose_b, c->GetAttr<bool>("transpose_b"));
   const Scope& s = c->scope();
   // MatMul has no adjoint: the factors are conjugated first.
   const bool conjugate = IsComplex(c->input(0).dtype());
@@ -172,8 +171,7 @@ const OpRegistration kMatMul = OpSpec("MatMul")
                                    .Gradient(MatMulGradient);
 const KernelRegistration kMatMulKernel = ForProductTypes(KernelFor<MatMulKernel>("MatMul"));
 
-// --- BatchMatMul, BatchMatMulV2
-// --------------------------------------------------------------------
+// --- BatchMatMul, BatchMatMulV2 ------------------------------------------------------------------
 
 // The leading dimensions of a shape of rank >= 2.
 StatusOr<PartialShape> BatchDims(const PartialShape& shape) {
@@ -182,8 +180,8 @@ StatusOr<PartialShape> BatchDims(const PartialShape& shape) {
 
 // The leading dimensions of the result. The only place that knows which pairs are legal.
 StatusOr<PartialShape> BatchOf(const PartialShape& x, const PartialShape& y, bool broadcast) {
-  ASSIGN_OR_RETURN(const PartialShape bx, BatchDims(x));
-  ASSIGN_OR_RETURN(const PartialShape by, BatchDims(y));
+  MR_ASSIGN_OR_RETURN(const PartialShape bx, BatchDims(x));
+  MR_ASSIGN_OR_RETURN(const PartialShape by, BatchDims(y));
   StatusOr<PartialShape> batch = broadcast ? BroadcastShape(bx, by) : bx.MergeWith(by);
   if (batch.ok()) return batch;
   return absl::InvalidArgumentError(
@@ -208,8 +206,8 @@ template <bool kBroadcast>
 class BatchMatMulKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(adj_x_, c->GetAttr<bool>("adj_x"));
-    ASSIGN_OR_RETURN(adj_y_, c->GetAttr<bool>("adj_y"));
+    MR_ASSIGN_OR_RETURN(adj_x_, c->GetAttr<bool>("adj_x"));
+    MR_ASSIGN_OR_RETURN(adj_y_, c->GetAttr<bool>("adj_y"));
     dtype_ = WithoutRef(c->input_type(0));
     gemm_ = FindGemm(dtype_);
     if (gemm_ == nullptr) {
@@ -221,14 +219,14 @@ class BatchMatMulKernel : public Kernel {
   Status Compute(KernelContext* ctx) const override {
     const Tensor& x = ctx->input(0);
     const Tensor& y = ctx->input(1);
-    RETURN_IF_ERROR(CheckRankAtLeastTwo(x.shape(), "x"));
-    RETURN_IF_ERROR(CheckRankAtLeastTwo(y.shape(), "y"));
-    ASSIGN_OR_RETURN(const PartialShape batch_dims, BatchOf(x.shape(), y.shape(), kBroadcast));
-    ASSIGN_OR_RETURN(const ProductShape p, MatrixProduct(x.shape(), y.shape(), adj_x_, adj_y_));
-    ASSIGN_OR_RETURN(const PartialShape result, BatchProduct(batch_dims, p));
-    ASSIGN_OR_RETURN(const Shape shape, result.ToShape());
-    ASSIGN_OR_RETURN(const Shape batch, batch_dims.ToShape());
-    ASSIGN_OR_RETURN(Tensor * z, ctx->AllocateOutput(0, shape));
+    MR_RETURN_IF_ERROR(CheckRankAtLeastTwo(x.shape(), "x"));
+    MR_RETURN_IF_ERROR(CheckRankAtLeastTwo(y.shape(), "y"));
+    MR_ASSIGN_OR_RETURN(const PartialShape batch_dims, BatchOf(x.shape(), y.shape(), kBroadcast));
+    MR_ASSIGN_OR_RETURN(const ProductShape p, MatrixProduct(x.shape(), y.shape(), adj_x_, adj_y_));
+    MR_ASSIGN_OR_RETURN(const PartialShape result, BatchProduct(batch_dims, p));
+    MR_ASSIGN_OR_RETURN(const Shape shape, result.ToShape());
+    MR_ASSIGN_OR_RETURN(const Shape batch, batch_dims.ToShape());
+    MR_ASSIGN_OR_RETURN(Tensor * z, ctx->AllocateOutput(0, shape));
     if (shape.num_elements() == 0) return absl::OkStatus();
     if (p.k == 0) {
       const absl::Span<char> bytes = z->mutable_bytes();
@@ -291,10 +289,10 @@ class BatchMatMulKernel : public Kernel {
 
 template <bool kBroadcast>
 Status BatchMatMulShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const bool adj_x, c->GetAttr<bool>("adj_x"));
-  ASSIGN_OR_RETURN(const bool adj_y, c->GetAttr<bool>("adj_y"));
-  ASSIGN_OR_RETURN(PartialShape x, c->InputWithRankAtLeast(0, 2));
-  ASSIGN_OR_RETURN(PartialShape y, c->InputWithRankAtLeast(1, 2));
+  MR_ASSIGN_OR_RETURN(const bool adj_x, c->GetAttr<bool>("adj_x"));
+  MR_ASSIGN_OR_RETURN(const bool adj_y, c->GetAttr<bool>("adj_y"));
+  MR_ASSIGN_OR_RETURN(PartialShape x, c->InputWithRankAtLeast(0, 2));
+  MR_ASSIGN_OR_RETURN(PartialShape y, c->InputWithRankAtLeast(1, 2));
   // Equal batch dimensions mean equal ranks.
   if (!kBroadcast && x.has_rank() && !y.has_rank()) y = PartialShape::UnknownOfRank(x.rank());
   if (!kBroadcast && y.has_rank() && !x.has_rank()) x = PartialShape::UnknownOfRank(y.rank());
@@ -302,9 +300,9 @@ Status BatchMatMulShape(InferenceContext* c) {
     c->set_output(0, PartialShape());
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(const PartialShape batch, BatchOf(x, y, kBroadcast));
-  ASSIGN_OR_RETURN(const ProductShape p, MatrixProduct(x, y, adj_x, adj_y));
-  ASSIGN_OR_RETURN(PartialShape shape, BatchProduct(batch, p));
+  MR_ASSIGN_OR_RETURN(const PartialShape batch, BatchOf(x, y, kBroadcast));
+  MR_ASSIGN_OR_RETURN(const ProductShape p, MatrixProduct(x, y, adj_x, adj_y));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, BatchProduct(batch, p));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
@@ -326,8 +324,8 @@ bool SameBatch(const PartialShape& x, const PartialShape& y) {
 
 template <bool kBroadcast>
 Status BatchMatMulGradient(GradientContext* c) {
-  ASSIGN_OR_RETURN(const bool adj_x, c->GetAttr<bool>("adj_x"));
-  ASSIGN_OR_RETURN(const bool adj_y, c->GetAttr<bool>("adj_y"));
+  MR_ASSIGN_OR_RETURN(const bool adj_x, c->GetAttr<bool>("adj_x"));
+  MR_ASSIGN_OR_RETURN(const bool adj_y, c->GetAttr<bool>("adj_y"));
   const Scope& s = c->scope();
   Output dx, dy;
   ProductGradients(

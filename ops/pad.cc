@@ -60,7 +60,7 @@ StatusOr<PartialShape> PaddedShape(const PartialShape& input, const Ints& paddin
     const int64_t dim = input.has_rank() ? input.dim(static_cast<int>(d)) : -1;
     for (size_t side = 0; side < 2; ++side) {
       const int64_t padding = paddings[2 * d + side];
-      RETURN_IF_ERROR(CheckPadding(padding, d, side));
+      MR_RETURN_IF_ERROR(CheckPadding(padding, d, side));
       if (mirror && dim != -1 && padding > std::max<int64_t>(0, dim - mirror->offset)) {
         return absl::InvalidArgumentError(absl::StrCat(
             "paddings[", d, ",", side, "] must be <= ", std::max<int64_t>(0, dim - mirror->offset),
@@ -86,18 +86,19 @@ Status PaddingShape(
     InferenceContext* c,
     absl::FunctionRef<StatusOr<PartialShape>(const PartialShape&, const Ints&)> shape_of) {
   const PartialShape& paddings_shape = c->input(1);
-  RETURN_IF_ERROR(CheckPaddingsShape(paddings_shape));
+  MR_RETURN_IF_ERROR(CheckPaddingsShape(paddings_shape));
   PartialShape input = c->input(0);
   if (paddings_shape.has_rank() && paddings_shape.dim(0) != -1) {
-    ASSIGN_OR_RETURN(input, WithLength(input, PartialShape({paddings_shape.dim(0)}), "paddings"));
+    MR_ASSIGN_OR_RETURN(input,
+                        WithLength(input, PartialShape({paddings_shape.dim(0)}), "paddings"));
   }
   const std::optional<Ints> paddings = ConstantInts(c, 1);
   if (!paddings || !input.has_rank()) {
     c->set_output(0, input.has_rank() ? PartialShape::UnknownOfRank(input.rank()) : PartialShape());
     return absl::OkStatus();
   }
-  RETURN_IF_ERROR(CheckLength("paddings", paddings->size() / 2, input.rank()));
-  ASSIGN_OR_RETURN(PartialShape shape, shape_of(input, *paddings));
+  MR_RETURN_IF_ERROR(CheckLength("paddings", paddings->size() / 2, input.rank()));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, shape_of(input, *paddings));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
@@ -111,8 +112,8 @@ Status PadShape(InferenceContext* c) { return PadShapeOf(c, std::nullopt); }
 // The paddings of a step, checked against the input.
 StatusOr<Ints> PaddingsInput(const KernelContext* ctx) {
   const Tensor& paddings = ctx->input(1);
-  RETURN_IF_ERROR(CheckPaddingsShape(paddings.shape()));
-  RETURN_IF_ERROR(
+  MR_RETURN_IF_ERROR(CheckPaddingsShape(paddings.shape()));
+  MR_RETURN_IF_ERROR(
       CheckLength("paddings", static_cast<size_t>(paddings.dim(0)), ctx->input(0).rank()));
   return IntElements(paddings);
 }
@@ -120,10 +121,10 @@ StatusOr<Ints> PaddingsInput(const KernelContext* ctx) {
 class PadKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(const Ints paddings, PaddingsInput(ctx));
-    ASSIGN_OR_RETURN(const PartialShape known,
-                     PaddedShape(ctx->input(0).shape(), paddings, std::nullopt));
-    ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
+    MR_ASSIGN_OR_RETURN(const Ints paddings, PaddingsInput(ctx));
+    MR_ASSIGN_OR_RETURN(const PartialShape known,
+                        PaddedShape(ctx->input(0).shape(), paddings, std::nullopt));
+    MR_ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
     if (ctx->num_inputs() > 2 && !ctx->input(2).shape().is_scalar()) {
       return absl::InvalidArgumentError(absl::StrCat("constant_values must be a scalar, got shape ",
                                                      ctx->input(2).shape().ToString()));
@@ -133,11 +134,11 @@ class PadKernel : public Kernel {
       ctx->set_output(0, input);
       return absl::OkStatus();
     }
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
     if (shape.num_elements() == 0) return absl::OkStatus();
     if (ctx->num_inputs() > 2) {
       const Tensor& value = ctx->input(2);
-      RETURN_IF_ERROR(VisitElements(value.dtype(), [&]<typename E>() {
+      MR_RETURN_IF_ERROR(VisitElements(value.dtype(), [&]<typename E>() {
         E* to = MutableElementsOf<E>(out);
         std::fill(to, to + out->num_elements(), *ElementsOf<E>(value));
       }));
@@ -199,7 +200,7 @@ const KernelRegistration kPadV2Kernel = KernelFor<PadKernel>("PadV2");
 
 template <typename Context>
 StatusOr<Mirror> ReadMode(const Context* c) {
-  ASSIGN_OR_RETURN(const std::string mode, c->template GetAttr<std::string>("mode"));
+  MR_ASSIGN_OR_RETURN(const std::string mode, c->template GetAttr<std::string>("mode"));
   return Mirror{.offset = mode == "REFLECT" ? 1 : 0};
 }
 
@@ -247,22 +248,22 @@ void ForEachMirrored(const Shape& unpadded, const Ints& paddings, Mirror mirror,
 }
 
 Status MirrorPadShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const Mirror mirror, ReadMode(c));
+  MR_ASSIGN_OR_RETURN(const Mirror mirror, ReadMode(c));
   return PadShapeOf(c, mirror);
 }
 
 class MirrorPadKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(mirror_, ReadMode(c));
+    MR_ASSIGN_OR_RETURN(mirror_, ReadMode(c));
     return absl::OkStatus();
   }
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(const Ints paddings, PaddingsInput(ctx));
+    MR_ASSIGN_OR_RETURN(const Ints paddings, PaddingsInput(ctx));
     const Tensor input = ctx->input(0);
-    ASSIGN_OR_RETURN(const PartialShape known, PaddedShape(input.shape(), paddings, mirror_));
-    ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
+    MR_ASSIGN_OR_RETURN(const PartialShape known, PaddedShape(input.shape(), paddings, mirror_));
+    MR_ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
     return VisitElements(input.dtype(), [&]<typename E>() {
       const E* from = ElementsOf<E>(input);
       E* to = MutableElementsOf<E>(out);
@@ -282,8 +283,8 @@ StatusOr<PartialShape> UnpaddedShape(const PartialShape& padded, const Ints& pad
   for (size_t d = 0; d < dims.size(); ++d) {
     const int64_t dim = padded.has_rank() ? padded.dim(static_cast<int>(d)) : -1;
     const int64_t before = paddings[2 * d], after = paddings[2 * d + 1];
-    RETURN_IF_ERROR(CheckPadding(before, d, 0));
-    RETURN_IF_ERROR(CheckPadding(after, d, 1));
+    MR_RETURN_IF_ERROR(CheckPadding(before, d, 0));
+    MR_RETURN_IF_ERROR(CheckPadding(after, d, 1));
     if (dim == -1) continue;
     dims[d] = dim - before - after;
     if (dims[d] < 0 || std::max(before, after) > dims[d] - mirror.offset) {
@@ -297,7 +298,7 @@ StatusOr<PartialShape> UnpaddedShape(const PartialShape& padded, const Ints& pad
 }
 
 Status MirrorPadGradShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const Mirror mirror, ReadMode(c));
+  MR_ASSIGN_OR_RETURN(const Mirror mirror, ReadMode(c));
   return PaddingShape(c, [&](const PartialShape& padded, const Ints& paddings) {
     return UnpaddedShape(padded, paddings, mirror);
   });
@@ -307,18 +308,18 @@ template <typename T>
 class MirrorPadGradKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(mirror_, ReadMode(c));
+    MR_ASSIGN_OR_RETURN(mirror_, ReadMode(c));
     return absl::OkStatus();
   }
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(const Ints paddings, PaddingsInput(ctx));
+    MR_ASSIGN_OR_RETURN(const Ints paddings, PaddingsInput(ctx));
     const Tensor grad = ctx->input(0);
-    ASSIGN_OR_RETURN(const PartialShape known, UnpaddedShape(grad.shape(), paddings, mirror_));
-    ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
+    MR_ASSIGN_OR_RETURN(const PartialShape known, UnpaddedShape(grad.shape(), paddings, mirror_));
+    MR_ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
     Clear(out);
-    const T* from = grad.flat<T>().data();
-    T* to = out->mutable_flat<T>().data();
+    const T* from = grad.raw<T>().data();
+    T* to = out->mutable_raw<T>().data();
     ForEachMirrored(shape, paddings, mirror_,
                     [=](int64_t padded, int64_t inner) { to[inner] += from[padded]; });
     return absl::OkStatus();
@@ -330,13 +331,13 @@ class MirrorPadGradKernel : public Kernel {
 
 Status MirrorPadGradient(GradientContext* c) {
   if (!c->has_grad(0)) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::string mode, c->GetAttr<std::string>("mode"));
+  MR_ASSIGN_OR_RETURN(const std::string mode, c->GetAttr<std::string>("mode"));
   c->set_input_grad(0, MirrorPadGrad(c->scope(), c->dense_grad(0), c->input(1), mode));
   return absl::OkStatus();
 }
 Status MirrorPadGradGradient(GradientContext* c) {
   if (!c->has_grad(0)) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::string mode, c->GetAttr<std::string>("mode"));
+  MR_ASSIGN_OR_RETURN(const std::string mode, c->GetAttr<std::string>("mode"));
   c->set_input_grad(0, MirrorPad(c->scope(), c->dense_grad(0), c->input(1), mode));
   return absl::OkStatus();
 }

@@ -10,13 +10,13 @@ namespace millrace {
 namespace {
 
 Status PlaceholderShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(PartialShape shape, c->GetAttr<PartialShape>("shape"));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, c->GetAttr<PartialShape>("shape"));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
 
 Status PlaceholderWithDefaultShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(PartialShape shape, c->GetAttr<PartialShape>("shape"));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, c->GetAttr<PartialShape>("shape"));
   if (!c->input(0).IsCompatibleWith(shape)) {
     return absl::InvalidArgumentError(absl::StrCat("the default's shape must be compatible with ",
                                                    shape.ToString(), ", got ",
@@ -31,8 +31,8 @@ Status PlaceholderWithDefaultShape(InferenceContext* c) {
 class PlaceholderKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(dtype_, c->GetAttr<DType>("dtype"));
-    ASSIGN_OR_RETURN(shape_, c->GetAttr<PartialShape>("shape"));
+    MR_ASSIGN_OR_RETURN(dtype_, c->GetAttr<DType>("dtype"));
+    MR_ASSIGN_OR_RETURN(shape_, c->GetAttr<PartialShape>("shape"));
     return absl::OkStatus();
   }
   Status Compute(KernelContext* ctx) const override {

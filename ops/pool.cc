@@ -28,7 +28,7 @@ using math::PoolShape;
 // `shape`, the gradient or the output of a pooling, has the shape that the pooling gives.
 Status CheckPooled(absl::string_view name, const PartialShape& shape, const PoolGeometry& g,
                    bool channels_first) {
-  ASSIGN_OR_RETURN(const PartialShape pooled, FromImageShape(g.output, channels_first));
+  MR_ASSIGN_OR_RETURN(const PartialShape pooled, FromImageShape(g.output, channels_first));
   if (shape.IsCompatibleWith(pooled)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(name, " must have shape ", pooled.ToString(), ", got ", shape.ToString()));
@@ -47,47 +47,47 @@ Status CheckShapeVector(const PartialShape& shape) {
 // Attrs of either kind; for the V2 ops ksize and strides are inputs `first` and `first` + 1.
 // `known` says whether they could be read.
 StatusOr<WindowAttrs> AttrsOf(InferenceContext* c, int first, bool* known) {
-  ASSIGN_OR_RETURN(WindowAttrs attrs, ReadWindowAttrs(c->node()));
+  MR_ASSIGN_OR_RETURN(WindowAttrs attrs, ReadWindowAttrs(c->node()));
   *known = true;
   if (c->num_inputs() <= first) return attrs;
   const std::optional<std::vector<int64_t>> ksize = ConstantInts(c, first);
   const std::optional<std::vector<int64_t>> strides = ConstantInts(c, first + 1);
-  if (ksize) RETURN_IF_ERROR(SetWindowSizes(*ksize, &attrs));
-  if (strides) RETURN_IF_ERROR(SetStrides(*strides, &attrs));
+  if (ksize) MR_RETURN_IF_ERROR(SetWindowSizes(*ksize, &attrs));
+  if (strides) MR_RETURN_IF_ERROR(SetStrides(*strides, &attrs));
   *known = ksize.has_value() && strides.has_value();
   return attrs;
 }
 
 Status PoolOutputShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const std::string format, c->GetAttr<std::string>("data_format"));
+  MR_ASSIGN_OR_RETURN(const std::string format, c->GetAttr<std::string>("data_format"));
   if (format == "NCHW_VECT_C") {  // of GPUs: [batch, channels / 4, rows, columns, 4]
     c->set_output(0, PartialShape::UnknownOfRank(5));
     return absl::OkStatus();
   }
   bool known;
-  ASSIGN_OR_RETURN(const WindowAttrs attrs, AttrsOf(c, 1, &known));
+  MR_ASSIGN_OR_RETURN(const WindowAttrs attrs, AttrsOf(c, 1, &known));
   if (!known) {
-    ASSIGN_OR_RETURN(const PartialShape input, c->InputWithRank(0, 4));
+    MR_ASSIGN_OR_RETURN(const PartialShape input, c->InputWithRank(0, 4));
     ImageShape image = ToImageShape(input, attrs.channels_first);
     image.size = {-1, -1};
-    ASSIGN_OR_RETURN(PartialShape shape, FromImageShape(image, attrs.channels_first));
+    MR_ASSIGN_OR_RETURN(PartialShape shape, FromImageShape(image, attrs.channels_first));
     c->set_output(0, std::move(shape));
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(const PoolGeometry g, SlidePool(attrs, c->input(0)));
-  ASSIGN_OR_RETURN(PartialShape shape, FromImageShape(g.output, attrs.channels_first));
+  MR_ASSIGN_OR_RETURN(const PoolGeometry g, SlidePool(attrs, c->input(0)));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, FromImageShape(g.output, attrs.channels_first));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
 
 Status MaxPoolGradShape(InferenceContext* c) {
   bool known;
-  ASSIGN_OR_RETURN(const WindowAttrs attrs, AttrsOf(c, 3, &known));
-  ASSIGN_OR_RETURN(PartialShape input, c->InputWithRank(0, 4));
+  MR_ASSIGN_OR_RETURN(const WindowAttrs attrs, AttrsOf(c, 3, &known));
+  MR_ASSIGN_OR_RETURN(PartialShape input, c->InputWithRank(0, 4));
   if (known) {
-    ASSIGN_OR_RETURN(const PoolGeometry g, SlidePool(attrs, input));
-    RETURN_IF_ERROR(CheckPooled("orig_output", c->input(1), g, attrs.channels_first));
-    RETURN_IF_ERROR(CheckPooled("grad", c->input(2), g, attrs.channels_first));
+    MR_ASSIGN_OR_RETURN(const PoolGeometry g, SlidePool(attrs, input));
+    MR_RETURN_IF_ERROR(CheckPooled("orig_output", c->input(1), g, attrs.channels_first));
+    MR_RETURN_IF_ERROR(CheckPooled("grad", c->input(2), g, attrs.channels_first));
   }
   c->set_output(0, std::move(input));
   return absl::OkStatus();
@@ -95,8 +95,8 @@ Status MaxPoolGradShape(InferenceContext* c) {
 
 Status MaxPoolGradGradShape(InferenceContext* c) {
   bool known;
-  ASSIGN_OR_RETURN(const WindowAttrs attrs, AttrsOf(c, 3, &known));
-  ASSIGN_OR_RETURN(PartialShape output, c->InputWithRank(1, 4));
+  MR_ASSIGN_OR_RETURN(const WindowAttrs attrs, AttrsOf(c, 3, &known));
+  MR_ASSIGN_OR_RETURN(PartialShape output, c->InputWithRank(1, 4));
   StatusOr<PartialShape> input = c->input(0).MergeWith(c->input(2));
   if (!input.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("grad must have the shape of orig_input ",
@@ -104,35 +104,35 @@ Status MaxPoolGradGradShape(InferenceContext* c) {
                                                    c->input(2).ToString()));
   }
   if (known) {
-    ASSIGN_OR_RETURN(const PoolGeometry g, SlidePool(attrs, *input));
-    RETURN_IF_ERROR(CheckPooled("orig_output", output, g, attrs.channels_first));
-    ASSIGN_OR_RETURN(const PartialShape pooled, FromImageShape(g.output, attrs.channels_first));
-    ASSIGN_OR_RETURN(output, output.MergeWith(pooled));
+    MR_ASSIGN_OR_RETURN(const PoolGeometry g, SlidePool(attrs, *input));
+    MR_RETURN_IF_ERROR(CheckPooled("orig_output", output, g, attrs.channels_first));
+    MR_ASSIGN_OR_RETURN(const PartialShape pooled, FromImageShape(g.output, attrs.channels_first));
+    MR_ASSIGN_OR_RETURN(output, output.MergeWith(pooled));
   }
   c->set_output(0, std::move(output));
   return absl::OkStatus();
 }
 
 Status AvgPoolGradShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const WindowAttrs attrs, ReadWindowAttrs(c->node()));
-  RETURN_IF_ERROR(CheckShapeVector(c->input(0)));
+  MR_ASSIGN_OR_RETURN(const WindowAttrs attrs, ReadWindowAttrs(c->node()));
+  MR_RETURN_IF_ERROR(CheckShapeVector(c->input(0)));
   PartialShape input;
   if (const std::optional<std::vector<int64_t>> dims = ConstantInts(c, 0)) {
     StatusOr<Shape> shape = Shape::Make(*dims);
     if (!shape.ok()) return Prefixed("orig_input_shape", shape.status());
     input = *shape;
   } else {
-    ASSIGN_OR_RETURN(input, c->input_as_shape(0));
+    MR_ASSIGN_OR_RETURN(input, c->input_as_shape(0));
     if (!input.has_rank()) input = PartialShape::UnknownOfRank(4);
   }
-  ASSIGN_OR_RETURN(const PoolGeometry g, SlidePool(attrs, input));
-  RETURN_IF_ERROR(CheckPooled("grad", c->input(1), g, attrs.channels_first));
+  MR_ASSIGN_OR_RETURN(const PoolGeometry g, SlidePool(attrs, input));
+  MR_RETURN_IF_ERROR(CheckPooled("grad", c->input(1), g, attrs.channels_first));
   // Batch and channels are those of the gradient.
   const ImageShape grad = ToImageShape(c->input(1), attrs.channels_first);
   ImageShape image = g.input;
   if (image.batch < 0) image.batch = grad.batch;
   if (image.channels < 0) image.channels = grad.channels;
-  ASSIGN_OR_RETURN(PartialShape shape, FromImageShape(image, attrs.channels_first));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, FromImageShape(image, attrs.channels_first));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
@@ -143,12 +143,12 @@ Status AvgPoolGradShape(InferenceContext* c) {
 class PoolKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(const std::string format, c->GetAttr<std::string>("data_format"));
+    MR_ASSIGN_OR_RETURN(const std::string format, c->GetAttr<std::string>("data_format"));
     if (format != "NHWC") {
       return absl::UnimplementedError(
           absl::StrCat("data_format must be NHWC on CPU, got ", format, "; transpose the images"));
     }
-    ASSIGN_OR_RETURN(attrs_, ReadWindowAttrs(c->node()));
+    MR_ASSIGN_OR_RETURN(attrs_, ReadWindowAttrs(c->node()));
     const DType dtype = c->output_type(0);
     loops_ = math::FindPool(dtype);
     if (loops_ == nullptr) {
@@ -163,10 +163,11 @@ class PoolKernel : public Kernel {
   StatusOr<WindowAttrs> Attrs(const KernelContext& ctx, int first) const {
     WindowAttrs attrs = attrs_;
     if (ctx.num_inputs() <= first) return attrs;
-    ASSIGN_OR_RETURN(const std::vector<int64_t> ksize, ctx.IntVectorInput(first, "ksize"));
-    ASSIGN_OR_RETURN(const std::vector<int64_t> strides, ctx.IntVectorInput(first + 1, "strides"));
-    RETURN_IF_ERROR(SetWindowSizes(ksize, &attrs));
-    RETURN_IF_ERROR(SetStrides(strides, &attrs));
+    MR_ASSIGN_OR_RETURN(const std::vector<int64_t> ksize, ctx.IntVectorInput(first, "ksize"));
+    MR_ASSIGN_OR_RETURN(const std::vector<int64_t> strides,
+                        ctx.IntVectorInput(first + 1, "strides"));
+    MR_RETURN_IF_ERROR(SetWindowSizes(ksize, &attrs));
+    MR_RETURN_IF_ERROR(SetStrides(strides, &attrs));
     return attrs;
   }
 
@@ -183,7 +184,7 @@ class PoolKernel : public Kernel {
     s.stride_cols = attrs.axes[1].stride;
     s.pad_top = g.pad_before[0];
     s.pad_left = g.pad_before[1];
-    ASSIGN_OR_RETURN(const int64_t pixels, CheckedProduct(s.in_rows, s.in_cols));
+    MR_ASSIGN_OR_RETURN(const int64_t pixels, CheckedProduct(s.in_rows, s.in_cols));
     if (pixels > std::numeric_limits<int32_t>::max()) {
       return absl::UnimplementedError(
           absl::StrCat("an image must have less than 2^31 pixels, got ", pixels));
@@ -244,12 +245,12 @@ class ForwardKernel : public PoolKernel {
  public:
   Status Compute(KernelContext* ctx) const override {
     const Tensor& input = ctx->input(0);
-    ASSIGN_OR_RETURN(const WindowAttrs attrs, Attrs(*ctx, 1));
-    ASSIGN_OR_RETURN(const PoolGeometry g, SlidePool(attrs, input.shape()));
-    ASSIGN_OR_RETURN(const PartialShape pooled, FromImageShape(g.output, false));
-    ASSIGN_OR_RETURN(const Shape shape, pooled.ToShape());
-    ASSIGN_OR_RETURN(const PoolShape s, ToPoolShape(attrs, g));
-    ASSIGN_OR_RETURN(Tensor * output, ctx->AllocateOutput(0, shape));
+    MR_ASSIGN_OR_RETURN(const WindowAttrs attrs, Attrs(*ctx, 1));
+    MR_ASSIGN_OR_RETURN(const PoolGeometry g, SlidePool(attrs, input.shape()));
+    MR_ASSIGN_OR_RETURN(const PartialShape pooled, FromImageShape(g.output, false));
+    MR_ASSIGN_OR_RETURN(const Shape shape, pooled.ToShape());
+    MR_ASSIGN_OR_RETURN(const PoolShape s, ToPoolShape(attrs, g));
+    MR_ASSIGN_OR_RETURN(Tensor * output, ctx->AllocateOutput(0, shape));
     if (output->num_elements() == 0) return absl::OkStatus();
     const auto loop = kMean ? loops_->mean : loops_->max;
     ForOutputRows(ctx, s, g.input.batch, [&](int64_t image, int64_t begin, int64_t end) {
@@ -265,12 +266,12 @@ class MaxPoolGradKernel : public PoolKernel {
   Status Compute(KernelContext* ctx) const override {
     const Tensor& input = ctx->input(0);
     const Tensor& grad = ctx->input(2);
-    ASSIGN_OR_RETURN(const WindowAttrs attrs, Attrs(*ctx, 3));
-    ASSIGN_OR_RETURN(const PoolGeometry g, SlidePool(attrs, input.shape()));
-    RETURN_IF_ERROR(CheckPooled("orig_output", ctx->input(1).shape(), g, false));
-    RETURN_IF_ERROR(CheckPooled("grad", grad.shape(), g, false));
-    ASSIGN_OR_RETURN(const PoolShape s, ToPoolShape(attrs, g));
-    ASSIGN_OR_RETURN(Tensor * result, ctx->AllocateOutput(0, input.shape()));
+    MR_ASSIGN_OR_RETURN(const WindowAttrs attrs, Attrs(*ctx, 3));
+    MR_ASSIGN_OR_RETURN(const PoolGeometry g, SlidePool(attrs, input.shape()));
+    MR_RETURN_IF_ERROR(CheckPooled("orig_output", ctx->input(1).shape(), g, false));
+    MR_RETURN_IF_ERROR(CheckPooled("grad", grad.shape(), g, false));
+    MR_ASSIGN_OR_RETURN(const PoolShape s, ToPoolShape(attrs, g));
+    MR_ASSIGN_OR_RETURN(Tensor * result, ctx->AllocateOutput(0, input.shape()));
     if (result->num_elements() == 0) return absl::OkStatus();
     ForChannels(ctx, s, g.input.batch, [&](int64_t image, int64_t begin, int64_t end) {
       const int64_t in = image * InputPixels(s) * size_;
@@ -286,16 +287,16 @@ class MaxPoolGradGradKernel : public PoolKernel {
   Status Compute(KernelContext* ctx) const override {
     const Tensor& input = ctx->input(0);
     const Tensor& values = ctx->input(2);
-    ASSIGN_OR_RETURN(const WindowAttrs attrs, Attrs(*ctx, 3));
-    ASSIGN_OR_RETURN(const PoolGeometry g, SlidePool(attrs, input.shape()));
-    RETURN_IF_ERROR(CheckPooled("orig_output", ctx->input(1).shape(), g, false));
+    MR_ASSIGN_OR_RETURN(const WindowAttrs attrs, Attrs(*ctx, 3));
+    MR_ASSIGN_OR_RETURN(const PoolGeometry g, SlidePool(attrs, input.shape()));
+    MR_RETURN_IF_ERROR(CheckPooled("orig_output", ctx->input(1).shape(), g, false));
     if (values.shape() != input.shape()) {
       return absl::InvalidArgumentError(absl::StrCat("grad must have the shape of orig_input ",
                                                      input.shape().ToString(), ", got ",
                                                      values.shape().ToString()));
     }
-    ASSIGN_OR_RETURN(const PoolShape s, ToPoolShape(attrs, g));
-    ASSIGN_OR_RETURN(Tensor * output, ctx->AllocateOutput(0, ctx->input(1).shape()));
+    MR_ASSIGN_OR_RETURN(const PoolShape s, ToPoolShape(attrs, g));
+    MR_ASSIGN_OR_RETURN(Tensor * output, ctx->AllocateOutput(0, ctx->input(1).shape()));
     if (output->num_elements() == 0) return absl::OkStatus();
     ForOutputRows(ctx, s, g.input.batch, [&](int64_t image, int64_t begin, int64_t end) {
       const int64_t in = image * InputPixels(s) * size_;
@@ -310,14 +311,15 @@ class AvgPoolGradKernel : public PoolKernel {
  public:
   Status Compute(KernelContext* ctx) const override {
     const Tensor& grad = ctx->input(1);
-    RETURN_IF_ERROR(CheckShapeVector(ctx->input(0).shape()));
-    ASSIGN_OR_RETURN(const std::vector<int64_t> dims, ctx->IntVectorInput(0, "orig_input_shape"));
+    MR_RETURN_IF_ERROR(CheckShapeVector(ctx->input(0).shape()));
+    MR_ASSIGN_OR_RETURN(const std::vector<int64_t> dims,
+                        ctx->IntVectorInput(0, "orig_input_shape"));
     StatusOr<Shape> shape = Shape::Make(dims);
     if (!shape.ok()) return Prefixed("orig_input_shape", shape.status());
-    ASSIGN_OR_RETURN(const PoolGeometry g, SlidePool(attrs_, *shape));
-    RETURN_IF_ERROR(CheckPooled("grad", grad.shape(), g, false));
-    ASSIGN_OR_RETURN(const PoolShape s, ToPoolShape(attrs_, g));
-    ASSIGN_OR_RETURN(Tensor * result, ctx->AllocateOutput(0, *shape));
+    MR_ASSIGN_OR_RETURN(const PoolGeometry g, SlidePool(attrs_, *shape));
+    MR_RETURN_IF_ERROR(CheckPooled("grad", grad.shape(), g, false));
+    MR_ASSIGN_OR_RETURN(const PoolShape s, ToPoolShape(attrs_, g));
+    MR_ASSIGN_OR_RETURN(Tensor * result, ctx->AllocateOutput(0, *shape));
     if (result->num_elements() == 0) return absl::OkStatus();
     ForChannels(ctx, s, g.input.batch, [&](int64_t image, int64_t begin, int64_t end) {
       loops_->mean_gradient(s, At(grad, image * OutputPixels(s) * size_),
@@ -332,26 +334,26 @@ class AvgPoolGradKernel : public PoolKernel {
 StatusOr<PoolAttrs> BuilderAttrs(const GradientContext& c) {
   using Ints = std::vector<int64_t>;
   PoolAttrs attrs;
-  ASSIGN_OR_RETURN(attrs.ksize, c.GetAttr<Ints>("ksize"));
-  ASSIGN_OR_RETURN(attrs.strides, c.GetAttr<Ints>("strides"));
-  ASSIGN_OR_RETURN(attrs.padding, c.GetAttr<std::string>("padding"));
-  ASSIGN_OR_RETURN(attrs.data_format, c.GetAttr<std::string>("data_format"));
+  MR_ASSIGN_OR_RETURN(attrs.ksize, c.GetAttr<Ints>("ksize"));
+  MR_ASSIGN_OR_RETURN(attrs.strides, c.GetAttr<Ints>("strides"));
+  MR_ASSIGN_OR_RETURN(attrs.padding, c.GetAttr<std::string>("padding"));
+  MR_ASSIGN_OR_RETURN(attrs.data_format, c.GetAttr<std::string>("data_format"));
   return attrs;
 }
 StatusOr<MaxPoolV2Attrs> BuilderAttrsV2(const GradientContext& c) {
   MaxPoolV2Attrs attrs;
-  ASSIGN_OR_RETURN(attrs.padding, c.GetAttr<std::string>("padding"));
-  ASSIGN_OR_RETURN(attrs.data_format, c.GetAttr<std::string>("data_format"));
+  MR_ASSIGN_OR_RETURN(attrs.padding, c.GetAttr<std::string>("padding"));
+  MR_ASSIGN_OR_RETURN(attrs.data_format, c.GetAttr<std::string>("data_format"));
   return attrs;
 }
 
 Status MaxPoolGradient(GradientContext* c) {
-  ASSIGN_OR_RETURN(const PoolAttrs attrs, BuilderAttrs(*c));
+  MR_ASSIGN_OR_RETURN(const PoolAttrs attrs, BuilderAttrs(*c));
   c->set_input_grad(0, MaxPoolGrad(c->scope(), c->input(0), c->output(0), c->dense_grad(), attrs));
   return absl::OkStatus();
 }
 Status MaxPoolV2Gradient(GradientContext* c) {
-  ASSIGN_OR_RETURN(const MaxPoolV2Attrs attrs, BuilderAttrsV2(*c));
+  MR_ASSIGN_OR_RETURN(const MaxPoolV2Attrs attrs, BuilderAttrsV2(*c));
   c->set_input_grad(0, MaxPoolGradV2(c->scope(), c->input(0), c->output(0), c->dense_grad(),
                                      c->input(1), c->input(2), attrs));
   return absl::OkStatus();
@@ -359,37 +361,37 @@ Status MaxPoolV2Gradient(GradientContext* c) {
 
 // Linear in grad; which elements are largest does not change.
 Status MaxPoolGradGradient(GradientContext* c) {
-  ASSIGN_OR_RETURN(const PoolAttrs attrs, BuilderAttrs(*c));
+  MR_ASSIGN_OR_RETURN(const PoolAttrs attrs, BuilderAttrs(*c));
   c->set_input_grad(2,
                     MaxPoolGradGrad(c->scope(), c->input(0), c->input(1), c->dense_grad(), attrs));
   return absl::OkStatus();
 }
 Status MaxPoolGradV2Gradient(GradientContext* c) {
-  ASSIGN_OR_RETURN(const MaxPoolV2Attrs attrs, BuilderAttrsV2(*c));
+  MR_ASSIGN_OR_RETURN(const MaxPoolV2Attrs attrs, BuilderAttrsV2(*c));
   c->set_input_grad(2, MaxPoolGradGradV2(c->scope(), c->input(0), c->input(1), c->dense_grad(),
                                          c->input(3), c->input(4), attrs));
   return absl::OkStatus();
 }
 Status MaxPoolGradGradGradient(GradientContext* c) {
-  ASSIGN_OR_RETURN(const PoolAttrs attrs, BuilderAttrs(*c));
+  MR_ASSIGN_OR_RETURN(const PoolAttrs attrs, BuilderAttrs(*c));
   c->set_input_grad(2, MaxPoolGrad(c->scope(), c->input(0), c->input(1), c->dense_grad(), attrs));
   return absl::OkStatus();
 }
 Status MaxPoolGradGradV2Gradient(GradientContext* c) {
-  ASSIGN_OR_RETURN(const MaxPoolV2Attrs attrs, BuilderAttrsV2(*c));
+  MR_ASSIGN_OR_RETURN(const MaxPoolV2Attrs attrs, BuilderAttrsV2(*c));
   c->set_input_grad(2, MaxPoolGradV2(c->scope(), c->input(0), c->input(1), c->dense_grad(),
                                      c->input(3), c->input(4), attrs));
   return absl::OkStatus();
 }
 
 Status AvgPoolGradient(GradientContext* c) {
-  ASSIGN_OR_RETURN(const PoolAttrs attrs, BuilderAttrs(*c));
+  MR_ASSIGN_OR_RETURN(const PoolAttrs attrs, BuilderAttrs(*c));
   c->set_input_grad(
       0, AvgPoolGrad(c->scope(), ShapeOf(c->scope(), c->input(0)), c->dense_grad(), attrs));
   return absl::OkStatus();
 }
 Status AvgPoolGradGradient(GradientContext* c) {
-  ASSIGN_OR_RETURN(const PoolAttrs attrs, BuilderAttrs(*c));
+  MR_ASSIGN_OR_RETURN(const PoolAttrs attrs, BuilderAttrs(*c));
   c->set_input_grad(1, AvgPool(c->scope(), c->dense_grad(), attrs));
   return absl::OkStatus();
 }

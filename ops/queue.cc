@@ -301,17 +301,17 @@ Status CheckSpec(const QueueSpec& spec) {
 template <typename Context>
 StatusOr<QueueSpec> ReadSpec(const Context* c) {
   QueueSpec spec;
-  ASSIGN_OR_RETURN(spec.types, c->template GetAttr<std::vector<DType>>("component_types"));
-  ASSIGN_OR_RETURN(spec.shapes, c->template GetAttr<std::vector<PartialShape>>("shapes"));
-  ASSIGN_OR_RETURN(spec.capacity, c->template GetAttr<int64_t>("capacity"));
-  ASSIGN_OR_RETURN(spec.name, c->template GetAttr<std::string>("shared_name"));
+  MR_ASSIGN_OR_RETURN(spec.types, c->template GetAttr<std::vector<DType>>("component_types"));
+  MR_ASSIGN_OR_RETURN(spec.shapes, c->template GetAttr<std::vector<PartialShape>>("shapes"));
+  MR_ASSIGN_OR_RETURN(spec.capacity, c->template GetAttr<int64_t>("capacity"));
+  MR_ASSIGN_OR_RETURN(spec.name, c->template GetAttr<std::string>("shared_name"));
   if (spec.capacity < 0) spec.capacity = -1;
-  RETURN_IF_ERROR(CheckSpec(spec));
+  MR_RETURN_IF_ERROR(CheckSpec(spec));
   return spec;
 }
 
 Status FIFOQueueShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const QueueSpec spec, ReadSpec(c));
+  MR_ASSIGN_OR_RETURN(const QueueSpec spec, ReadSpec(c));
   c->set_output(0, Shape());
   // A handle knows of one type and shape only.
   if (spec.types.size() == 1) {
@@ -351,21 +351,21 @@ Status CheckSame(const QueueSpec& have, const QueueSpec& want, const std::string
 class FIFOQueueKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(spec_, ReadSpec(c));
-    ASSIGN_OR_RETURN(container_, c->GetAttr<std::string>("container"));
+    MR_ASSIGN_OR_RETURN(spec_, ReadSpec(c));
+    MR_ASSIGN_OR_RETURN(container_, c->GetAttr<std::string>("container"));
     spec_.op = c->node().op();
     if (spec_.name.empty()) spec_.name = c->node().name();
     return absl::OkStatus();
   }
   Status Compute(KernelContext* ctx) const override {
     MutexLock lock(&mu_);
-    if (!handle_.has_value() || handle_.scalar<ResourceHandle>().resource->abandoned()) {
-      ASSIGN_OR_RETURN(auto queue,
-                       ctx->resources()->LookupOrCreate<Queue>(
-                           container_, spec_.name, [this]() -> StatusOr<std::shared_ptr<Queue>> {
-                             return std::make_shared<Queue>(spec_);
-                           }));
-      RETURN_IF_ERROR(CheckSame(queue->spec(), spec_, ctx->node_name()));
+    if (!handle_.has_value() || handle_.raw_scalar<ResourceHandle>().resource->abandoned()) {
+      MR_ASSIGN_OR_RETURN(auto queue,
+                          ctx->resources()->LookupOrCreate<Queue>(
+                              container_, spec_.name, [this]() -> StatusOr<std::shared_ptr<Queue>> {
+                                return std::make_shared<Queue>(spec_);
+                              }));
+      MR_RETURN_IF_ERROR(CheckSame(queue->spec(), spec_, ctx->node_name()));
       ResourceHandle handle =
           ctx->resources()->MakeHandle<Queue>(container_, spec_.name, std::move(queue));
       handle.dtypes = spec_.types;
@@ -408,7 +408,7 @@ Status CheckTypes(const Queue& queue, absl::Span<const DType> types) {
 }
 
 Status CheckTimeout(KernelConstruction* c) {
-  ASSIGN_OR_RETURN(const int64_t timeout_ms, c->GetAttr<int64_t>("timeout_ms"));
+  MR_ASSIGN_OR_RETURN(const int64_t timeout_ms, c->GetAttr<int64_t>("timeout_ms"));
   if (timeout_ms != -1) {
     return absl::InvalidArgumentError(
         absl::StrCat("timeout_ms must be -1 (no timeout), got ", timeout_ms));
@@ -431,11 +431,11 @@ Status CheckComponentShape(const Queue& queue, size_t i, const Shape& row) {
 StatusOr<std::vector<Tuple>> ElementsOfInputs(KernelContext* ctx, const Queue& queue, bool many) {
   std::vector<DType> types;
   for (int i = 1; i < ctx->num_inputs(); ++i) types.push_back(ctx->input_dtype(i));
-  RETURN_IF_ERROR(CheckTypes(queue, types));
+  MR_RETURN_IF_ERROR(CheckTypes(queue, types));
   if (!many) {
     Tuple tuple;
     for (int i = 1; i < ctx->num_inputs(); ++i) {
-      RETURN_IF_ERROR(
+      MR_RETURN_IF_ERROR(
           CheckComponentShape(queue, static_cast<size_t>(i - 1), ctx->input(i).shape()));
       tuple.push_back(ctx->TakeInput(i));
     }
@@ -456,7 +456,7 @@ StatusOr<std::vector<Tuple>> ElementsOfInputs(KernelContext* ctx, const Queue& q
           absl::StrCat("All input tensors must have the same size in the 0th dimension. Component ",
                        i - 1, " has ", shape.dim(0), ", and should have ", rows));
     }
-    RETURN_IF_ERROR(
+    MR_RETURN_IF_ERROR(
         CheckComponentShape(queue, static_cast<size_t>(i - 1), shape.Slice(1, shape.rank())));
   }
   std::vector<Tuple> tuples(static_cast<size_t>(rows));
@@ -464,7 +464,7 @@ StatusOr<std::vector<Tuple>> ElementsOfInputs(KernelContext* ctx, const Queue& q
     const Tensor& component = ctx->input(i);
     const Shape row = component.shape().Slice(1, component.rank());
     for (int64_t r = 0; r < rows; ++r) {
-      ASSIGN_OR_RETURN(Tensor element, component.Rows(r, r + 1).Reshaped(row));
+      MR_ASSIGN_OR_RETURN(Tensor element, component.Rows(r, r + 1).Reshaped(row));
       tuples[static_cast<size_t>(r)].push_back(std::move(element));
     }
   }
@@ -519,7 +519,7 @@ Status DequeueShapeOf(InferenceContext* c, const std::optional<int64_t>& rows) {
   if (!element.has_rank()) return absl::OkStatus();
   std::vector<int64_t> dims(element.dims().begin(), element.dims().end());
   if (rows) dims.insert(dims.begin(), *rows);
-  ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Make(dims));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Make(dims));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
@@ -529,14 +529,14 @@ Status CheckCount(int64_t n) {
 }
 Status DequeueShape(InferenceContext* c) { return DequeueShapeOf(c, std::nullopt); }
 Status DequeueManyShape(InferenceContext* c) {
-  RETURN_IF_ERROR(c->InputWithRank(1, 0).status());
+  MR_RETURN_IF_ERROR(c->InputWithRank(1, 0).status());
   const std::optional<int64_t> n = ConstantInt(c, 1);
-  if (n) RETURN_IF_ERROR(CheckCount(*n));
+  if (n) MR_RETURN_IF_ERROR(CheckCount(*n));
   return DequeueShapeOf(c, n.value_or(-1));
 }
 Status DequeueUpToShape(InferenceContext* c) {
-  RETURN_IF_ERROR(c->InputWithRank(1, 0).status());
-  if (const std::optional<int64_t> n = ConstantInt(c, 1)) RETURN_IF_ERROR(CheckCount(*n));
+  MR_RETURN_IF_ERROR(c->InputWithRank(1, 0).status());
+  if (const std::optional<int64_t> n = ConstantInt(c, 1)) MR_RETURN_IF_ERROR(CheckCount(*n));
   return DequeueShapeOf(c, -1);
 }
 
@@ -544,14 +544,14 @@ Status DequeueUpToShape(InferenceContext* c) {
 class DequeueBase : public AsyncKernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(types_, c->GetAttr<std::vector<DType>>("component_types"));
+    MR_ASSIGN_OR_RETURN(types_, c->GetAttr<std::vector<DType>>("component_types"));
     return CheckTimeout(c);
   }
 
  protected:
   StatusOr<std::shared_ptr<Queue>> FindQueue(KernelContext* ctx) const {
-    ASSIGN_OR_RETURN(auto queue, ctx->ResourceInput<Queue>(0));
-    RETURN_IF_ERROR(CheckTypes(*queue, types_));
+    MR_ASSIGN_OR_RETURN(auto queue, ctx->ResourceInput<Queue>(0));
+    MR_RETURN_IF_ERROR(CheckTypes(*queue, types_));
     return queue;
   }
 
@@ -582,9 +582,9 @@ Status OutputRows(KernelContext* ctx, const Queue& queue, const std::vector<Tupl
     const PartialShape& element = queue.spec().shapes[c];
     std::vector<int64_t> dims(element.dims().begin(), element.dims().end());
     dims.insert(dims.begin(), static_cast<int64_t>(tuples.size()));
-    ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(static_cast<int>(c), shape));
-    RETURN_IF_ERROR(VisitElements(out->dtype(), [&]<typename E>() {
+    MR_ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(static_cast<int>(c), shape));
+    MR_RETURN_IF_ERROR(VisitElements(out->dtype(), [&]<typename E>() {
       E* to = MutableElementsOf<E>(out);
       for (const Tuple& tuple : tuples) {
         const E* from = ElementsOf<E>(tuple[c]);
@@ -659,11 +659,11 @@ const KernelRegistration kDequeueUpToKernel = KernelFor<DequeueUpToKernel>("Queu
 class QueueCloseKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(cancel_pending_enqueues_, c->GetAttr<bool>("cancel_pending_enqueues"));
+    MR_ASSIGN_OR_RETURN(cancel_pending_enqueues_, c->GetAttr<bool>("cancel_pending_enqueues"));
     return absl::OkStatus();
   }
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(auto queue, ctx->ResourceInput<Queue>(0));
+    MR_ASSIGN_OR_RETURN(auto queue, ctx->ResourceInput<Queue>(0));
     queue->Close(cancel_pending_enqueues_);
     return absl::OkStatus();
   }
@@ -682,9 +682,9 @@ const KernelRegistration kQueueCloseKernel = KernelFor<QueueCloseKernel>("QueueC
 class QueueSizeKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(auto queue, ctx->ResourceInput<Queue>(0));
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, Shape()));
-    out->mutable_flat<int32_t>()[0] = static_cast<int32_t>(queue->size());
+    MR_ASSIGN_OR_RETURN(auto queue, ctx->ResourceInput<Queue>(0));
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, Shape()));
+    out->mutable_raw<int32_t>()[0] = static_cast<int32_t>(queue->size());
     return absl::OkStatus();
   }
 };
@@ -699,9 +699,9 @@ const KernelRegistration kQueueSizeKernel = KernelFor<QueueSizeKernel>("QueueSiz
 class QueueIsClosedKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(auto queue, ctx->ResourceInput<Queue>(0));
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, Shape()));
-    out->mutable_flat<bool>()[0] = queue->closed();
+    MR_ASSIGN_OR_RETURN(auto queue, ctx->ResourceInput<Queue>(0));
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, Shape()));
+    out->mutable_raw<bool>()[0] = queue->closed();
     return absl::OkStatus();
   }
 };

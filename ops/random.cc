@@ -25,8 +25,8 @@ using math::PhiloxStream;
 class StreamState {
  public:
   Status Init(KernelConstruction* c) {
-    ASSIGN_OR_RETURN(const int64_t seed, c->GetAttr<int64_t>("seed"));
-    ASSIGN_OR_RETURN(const int64_t seed2, c->GetAttr<int64_t>("seed2"));
+    MR_ASSIGN_OR_RETURN(const int64_t seed, c->GetAttr<int64_t>("seed"));
+    MR_ASSIGN_OR_RETURN(const int64_t seed2, c->GetAttr<int64_t>("seed2"));
     const bool seeded = seed != 0 || seed2 != 0;
     MutexLock lock(&mu_);
     stream_ = seeded ? PhiloxStream(static_cast<uint64_t>(seed), static_cast<uint64_t>(seed2))
@@ -50,15 +50,15 @@ class StreamState {
 constexpr uint64_t kBlocksPerValue = 256;
 
 Status RandomShape(InferenceContext* c) {
-  RETURN_IF_ERROR(c->InputWithRank(0, 1).status());
-  for (int i = 1; i < c->num_inputs(); ++i) RETURN_IF_ERROR(c->InputWithRank(i, 0).status());
-  ASSIGN_OR_RETURN(PartialShape shape, c->input_as_shape(0));
+  MR_RETURN_IF_ERROR(c->InputWithRank(0, 1).status());
+  for (int i = 1; i < c->num_inputs(); ++i) MR_RETURN_IF_ERROR(c->InputWithRank(i, 0).status());
+  MR_ASSIGN_OR_RETURN(PartialShape shape, c->input_as_shape(0));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
 
 StatusOr<Shape> ShapeInputOf(KernelContext* ctx) {
-  ASSIGN_OR_RETURN(const std::vector<int64_t> dims, ctx->IntVectorInput(0, "shape"));
+  MR_ASSIGN_OR_RETURN(const std::vector<int64_t> dims, ctx->IntVectorInput(0, "shape"));
   return Shape::Make(dims);
 }
 
@@ -67,7 +67,7 @@ template <typename T, typename Fill>
 void FillInParts(KernelContext* ctx, const PhiloxStream& stream, double cost_per_value, Tensor* out,
                  const Fill& fill) {
   constexpr int64_t kGroup = math::kPhiloxGroup<T>;
-  const absl::Span<T> all = out->mutable_flat<T>();
+  const absl::Span<T> all = out->mutable_raw<T>();
   const int64_t n = static_cast<int64_t>(all.size());
   ctx->ParallelFor((n + kGroup - 1) / kGroup, cost_per_value * static_cast<double>(kGroup),
                    [&](int64_t begin, int64_t end) {
@@ -104,8 +104,8 @@ class RandomKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override { return state_.Init(c); }
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(const Shape shape, ShapeInputOf(ctx));
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
+    MR_ASSIGN_OR_RETURN(const Shape shape, ShapeInputOf(ctx));
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
     const PhiloxStream stream =
         state_.Take(static_cast<uint64_t>(shape.num_elements()), kBlocksPerValue);
     FillInParts<T>(ctx, stream, Rule<T>::kCostNs, out, &Rule<T>::Fill);
@@ -121,14 +121,14 @@ class RandomUniformIntKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override { return state_.Init(c); }
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(const Shape shape, ShapeInputOf(ctx));
-    ASSIGN_OR_RETURN(const T low, ctx->ScalarInput<T>(1, "minval"));
-    ASSIGN_OR_RETURN(const T high, ctx->ScalarInput<T>(2, "maxval"));
+    MR_ASSIGN_OR_RETURN(const Shape shape, ShapeInputOf(ctx));
+    MR_ASSIGN_OR_RETURN(const T low, ctx->ScalarInput<T>(1, "minval"));
+    MR_ASSIGN_OR_RETURN(const T high, ctx->ScalarInput<T>(2, "maxval"));
     if (low >= high && shape.num_elements() > 0) {
       return absl::InvalidArgumentError(
           absl::StrCat("Need minval < maxval, got ", low, " >= ", high));
     }
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
     if (shape.num_elements() == 0) return absl::OkStatus();
     const PhiloxStream stream =
         state_.Take(static_cast<uint64_t>(shape.num_elements()), kBlocksPerValue);
@@ -217,7 +217,7 @@ class RandomShuffleKernel : public Kernel {
       const int64_t other = i + words[static_cast<size_t>(i % 4)] % left;
       std::swap(order[static_cast<size_t>(i)], order[static_cast<size_t>(other)]);
     }
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, value.shape()));
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, value.shape()));
     const int64_t row = value.num_elements() / n;
     return VisitElements(value.dtype(), [&]<typename E>() {
       const E* from = ElementsOf<E>(value);

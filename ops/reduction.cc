@@ -29,8 +29,7 @@ using math::ReduceFns;
 using math::ReduceOp;
 using math::ReducePlan;
 
-// --- Axes
-// ------------------------------------------------------------------------------------------
+// --- Axes ----------------------------------------------------------------------------------------
 
 // The values of the axes tensor. The only place that knows which tensors are legal.
 StatusOr<std::vector<int64_t>> AxesOf(const Tensor& t) {
@@ -41,7 +40,7 @@ StatusOr<std::vector<int64_t>> AxesOf(const Tensor& t) {
   std::vector<int64_t> axes;
   for (int64_t i = 0; i < t.num_elements(); ++i) {
     const size_t at = static_cast<size_t>(i);
-    axes.push_back(t.dtype() == DT_INT64 ? t.flat<int64_t>()[at] : t.flat<int32_t>()[at]);
+    axes.push_back(t.dtype() == DT_INT64 ? t.raw<int64_t>()[at] : t.raw<int32_t>()[at]);
   }
   return axes;
 }
@@ -81,7 +80,7 @@ std::vector<int64_t> ResultDims(absl::Span<const int64_t> dims, absl::Span<const
 }
 
 Status ReductionShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const bool keep_dims, c->GetAttr<bool>("keep_dims"));
+  MR_ASSIGN_OR_RETURN(const bool keep_dims, c->GetAttr<bool>("keep_dims"));
   const PartialShape& input = c->input(0);
   const PartialShape& axes_shape = c->input(1);
   if (axes_shape.has_rank() && axes_shape.rank() > 1) {
@@ -90,10 +89,10 @@ Status ReductionShape(InferenceContext* c) {
   }
   const Tensor* axes_tensor = c->input_tensor(1);
   if (axes_tensor != nullptr && input.has_rank()) {
-    ASSIGN_OR_RETURN(const std::vector<int64_t> axes, AxesOf(*axes_tensor));
-    ASSIGN_OR_RETURN(const std::vector<char> reduced, ReducedDims(input.rank(), axes));
-    ASSIGN_OR_RETURN(PartialShape shape,
-                     PartialShape::Make(ResultDims(input.dims(), reduced, keep_dims)));
+    MR_ASSIGN_OR_RETURN(const std::vector<int64_t> axes, AxesOf(*axes_tensor));
+    MR_ASSIGN_OR_RETURN(const std::vector<char> reduced, ReducedDims(input.rank(), axes));
+    MR_ASSIGN_OR_RETURN(PartialShape shape,
+                        PartialShape::Make(ResultDims(input.dims(), reduced, keep_dims)));
     c->set_output(0, std::move(shape));
     return absl::OkStatus();
   }
@@ -115,8 +114,7 @@ Status ReductionShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-// --- Kernel
-// ----------------------------------------------------------------------------------------
+// --- Kernel --------------------------------------------------------------------------------------
 
 // Reduces `in` along the dimensions marked in `reduced` into `out`, which has the elements that
 // remain.
@@ -129,10 +127,10 @@ Status Reduce(KernelContext* ctx, const ReduceFns& fns, const Tensor& in,
   absl::InlinedVector<bool, 8> flags;
   for (const char flag : reduced) flags.push_back(flag != 0);
   const ReducePlan plan(in.shape().dims(), flags);
-  ASSIGN_OR_RETURN(const int64_t scratch_bytes,
-                   CheckedProduct(plan.num_partials(), static_cast<int64_t>(fns.partial_size)));
-  ASSIGN_OR_RETURN(const Shape scratch_shape, Shape::Make({scratch_bytes}));
-  ASSIGN_OR_RETURN(Tensor scratch, ctx->AllocateTemp(DT_UINT8, scratch_shape));
+  MR_ASSIGN_OR_RETURN(const int64_t scratch_bytes,
+                      CheckedProduct(plan.num_partials(), static_cast<int64_t>(fns.partial_size)));
+  MR_ASSIGN_OR_RETURN(const Shape scratch_shape, Shape::Make({scratch_bytes}));
+  MR_ASSIGN_OR_RETURN(Tensor scratch, ctx->AllocateTemp(DT_UINT8, scratch_shape));
   void* partials = scratch.mutable_raw_data();
   const void* from = in.raw_data();
   void* to = out->mutable_raw_data();
@@ -152,7 +150,7 @@ template <ReduceOp kOp>
 class ReductionKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(keep_dims_, c->GetAttr<bool>("keep_dims"));
+    MR_ASSIGN_OR_RETURN(keep_dims_, c->GetAttr<bool>("keep_dims"));
     const DType dtype = WithoutRef(c->input_type(0));
     fns_ = FindReduce(kOp, dtype);
     if (fns_.run == nullptr) {
@@ -163,17 +161,17 @@ class ReductionKernel : public Kernel {
 
   Status Compute(KernelContext* ctx) const override {
     const Tensor& in = ctx->input(0);
-    ASSIGN_OR_RETURN(const std::vector<int64_t> axes, AxesOf(ctx->input(1)));
-    ASSIGN_OR_RETURN(const std::vector<char> reduced, ReducedDims(in.rank(), axes));
-    ASSIGN_OR_RETURN(const Shape shape,
-                     Shape::Make(ResultDims(in.shape().dims(), reduced, keep_dims_)));
+    MR_ASSIGN_OR_RETURN(const std::vector<int64_t> axes, AxesOf(ctx->input(1)));
+    MR_ASSIGN_OR_RETURN(const std::vector<char> reduced, ReducedDims(in.rank(), axes));
+    MR_ASSIGN_OR_RETURN(const Shape shape,
+                        Shape::Make(ResultDims(in.shape().dims(), reduced, keep_dims_)));
     if (shape.num_elements() == in.num_elements() && in.num_elements() > 0) {
       // Nothing but dimensions of size 1 is reduced.
-      ASSIGN_OR_RETURN(Tensor same, in.Reshaped(shape));
+      MR_ASSIGN_OR_RETURN(Tensor same, in.Reshaped(shape));
       ctx->set_output(0, std::move(same));
       return absl::OkStatus();
     }
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
     return Reduce(ctx, fns_, in, reduced, out);
   }
 
@@ -192,8 +190,7 @@ KernelSpec ReductionKernels(absl::string_view op) {
   return spec;
 }
 
-// --- Gradients
-// -------------------------------------------------------------------------------------
+// --- Gradients -----------------------------------------------------------------------------------
 
 // An int32 vector with one place per dimension of the input: 1 where it is reduced, else 0.
 Output ReducedMask(GradientContext* c) {
@@ -315,8 +312,7 @@ Status ProdGradient(GradientContext* c) {
   return absl::OkStatus();
 }
 
-// --- Definitions
-// -----------------------------------------------------------------------------------
+// --- Definitions ---------------------------------------------------------------------------------
 
 constexpr char kNumbers[] =
     "T: {float, double, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32, "
@@ -359,8 +355,7 @@ const KernelRegistration kMinKernel = ReductionKernels<ReduceOp::kMin>("Min");
 const KernelRegistration kAnyKernel = KernelFor<ReductionKernel<ReduceOp::kAny>>("Any");
 const KernelRegistration kAllKernel = KernelFor<ReductionKernel<ReduceOp::kAll>>("All");
 
-// --- ArgMax, ArgMin
-// --------------------------------------------------------------------------------
+// --- ArgMax, ArgMin ------------------------------------------------------------------------------
 
 // The axis. The only place that knows which dimensions are legal.
 StatusOr<int> ArgAxis(int64_t dimension, const PartialShape& input) {
@@ -392,9 +387,9 @@ class ArgReductionKernel : public Kernel {
 
   Status Compute(KernelContext* ctx) const override {
     const Tensor& in = ctx->input(0);
-    ASSIGN_OR_RETURN(const int64_t dimension, ctx->IntScalarInput(1, "dimension"));
-    ASSIGN_OR_RETURN(const int axis, ArgAxis(dimension, in.shape()));
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, in.shape().WithoutDim(axis)));
+    MR_ASSIGN_OR_RETURN(const int64_t dimension, ctx->IntScalarInput(1, "dimension"));
+    MR_ASSIGN_OR_RETURN(const int axis, ArgAxis(dimension, in.shape()));
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, in.shape().WithoutDim(axis)));
     if (out->num_elements() == 0) return absl::OkStatus();
     const int64_t n = in.dim(axis);
     if (out->dtype() == DT_INT32 && n > std::numeric_limits<int32_t>::max()) {
@@ -407,10 +402,10 @@ class ArgReductionKernel : public Kernel {
     Tensor wide;
     int64_t* indices = nullptr;
     if (out->dtype() == DT_INT64) {
-      indices = out->mutable_flat<int64_t>().data();
+      indices = out->mutable_raw<int64_t>().data();
     } else {
-      ASSIGN_OR_RETURN(wide, ctx->AllocateTemp(DT_INT64, out->shape()));
-      indices = wide.mutable_flat<int64_t>().data();
+      MR_ASSIGN_OR_RETURN(wide, ctx->AllocateTemp(DT_INT64, out->shape()));
+      indices = wide.mutable_raw<int64_t>().data();
     }
     const char* from = static_cast<const char*>(in.raw_data());
     const double cost_ns = 1.0 * static_cast<double>(n) * static_cast<double>(inner);
@@ -420,7 +415,7 @@ class ArgReductionKernel : public Kernel {
       }
     });
     if (out->dtype() == DT_INT32) {
-      const absl::Span<int32_t> narrow = out->mutable_flat<int32_t>();
+      const absl::Span<int32_t> narrow = out->mutable_raw<int32_t>();
       for (size_t i = 0; i < narrow.size(); ++i) narrow[i] = static_cast<int32_t>(indices[i]);
     }
     return absl::OkStatus();
@@ -432,7 +427,7 @@ class ArgReductionKernel : public Kernel {
 };
 
 Status ArgReductionShape(InferenceContext* c) {
-  RETURN_IF_ERROR(c->InputWithRank(1, 0).status());
+  MR_RETURN_IF_ERROR(c->InputWithRank(1, 0).status());
   const PartialShape& input = c->input(0);
   if (!input.has_rank()) {
     c->set_output(0, PartialShape());
@@ -446,12 +441,12 @@ Status ArgReductionShape(InferenceContext* c) {
     c->set_output(0, PartialShape::UnknownOfRank(input.rank() - 1));
     return absl::OkStatus();
   }
-  const int64_t value =
-      dimension->dtype() == DT_INT64 ? dimension->scalar<int64_t>() : dimension->scalar<int32_t>();
-  ASSIGN_OR_RETURN(const int axis, ArgAxis(value, input));
+  const int64_t value = dimension->dtype() == DT_INT64 ? dimension->raw_scalar<int64_t>()
+                                                       : dimension->raw_scalar<int32_t>();
+  MR_ASSIGN_OR_RETURN(const int axis, ArgAxis(value, input));
   std::vector<int64_t> dims(input.dims().begin(), input.dims().end());
   dims.erase(dims.begin() + axis);
-  ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Make(dims));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Make(dims));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
@@ -483,8 +478,7 @@ const OpRegistration kArgMin = ArgSpec("ArgMin");
 const KernelRegistration kArgMaxKernel = ArgKernels<ReduceOp::kMax>("ArgMax");
 const KernelRegistration kArgMinKernel = ArgKernels<ReduceOp::kMin>("ArgMin");
 
-// --- L2Loss
-// ----------------------------------------------------------------------------------------
+// --- L2Loss --------------------------------------------------------------------------------------
 
 class L2LossKernel : public Kernel {
  public:
@@ -494,7 +488,7 @@ class L2LossKernel : public Kernel {
   }
   Status Compute(KernelContext* ctx) const override {
     const Tensor& in = ctx->input(0);
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, Shape()));
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, Shape()));
     const std::vector<char> reduced(static_cast<size_t>(in.rank()), 1);
     return Reduce(ctx, fns_, in, reduced, out);
   }

@@ -22,14 +22,14 @@ namespace {
 // --- VariableV2, Variable ------------------------------------------------------------------------
 
 Status VariableRefShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(PartialShape shape, c->GetAttr<PartialShape>("shape"));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, c->GetAttr<PartialShape>("shape"));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
 
 // In graphs of the oldest form an empty shape means that it is not known.
 Status VariableV1Shape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(PartialShape shape, c->GetAttr<PartialShape>("shape"));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, c->GetAttr<PartialShape>("shape"));
   c->set_output(0, shape.has_rank() && shape.rank() == 0 ? PartialShape() : shape);
   return absl::OkStatus();
 }
@@ -43,7 +43,7 @@ class VariableRefKernel : public Kernel {
     const std::shared_ptr<VariableStorage>* storage = current_.load(std::memory_order_acquire);
     if (storage == nullptr || (*storage)->abandoned()) {
       MutexLock lock(&mu_);
-      ASSIGN_OR_RETURN(auto found, maker_.FindOrMake(ctx->resources()));
+      MR_ASSIGN_OR_RETURN(auto found, maker_.FindOrMake(ctx->resources()));
       all_.push_back(std::move(found));
       storage = &all_.back();
       current_.store(storage, std::memory_order_release);
@@ -82,9 +82,9 @@ const KernelRegistration kVariableV1Kernel = KernelFor<VariableRefKernel>("Varia
 class IsVariableInitializedKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(auto variable, ctx->ref_input(0));
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, Shape()));
-    out->mutable_flat<bool>()[0] = variable->IsInitialized();
+    MR_ASSIGN_OR_RETURN(auto variable, ctx->ref_input(0));
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, Shape()));
+    out->mutable_raw<bool>()[0] = variable->IsInitialized();
     return absl::OkStatus();
   }
   bool may_be_expensive() const override { return false; }
@@ -110,13 +110,13 @@ Status CheckAssign(const PartialShape& variable, const PartialShape& value, bool
 }
 
 Status AssignShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const bool validate_shape, c->GetAttr<bool>("validate_shape"));
-  RETURN_IF_ERROR(CheckAssign(c->input(0), c->input(1), validate_shape));
+  MR_ASSIGN_OR_RETURN(const bool validate_shape, c->GetAttr<bool>("validate_shape"));
+  MR_RETURN_IF_ERROR(CheckAssign(c->input(0), c->input(1), validate_shape));
   if (!validate_shape) {
     c->set_output(0, c->input(1));
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(PartialShape merged, c->input(0).MergeWith(c->input(1)));
+  MR_ASSIGN_OR_RETURN(PartialShape merged, c->input(0).MergeWith(c->input(1)));
   c->set_output(0, std::move(merged));
   return absl::OkStatus();
 }
@@ -124,17 +124,17 @@ Status AssignShape(InferenceContext* c) {
 class AssignKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(validate_shape_, c->GetAttr<bool>("validate_shape"));
+    MR_ASSIGN_OR_RETURN(validate_shape_, c->GetAttr<bool>("validate_shape"));
     return absl::OkStatus();
   }
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(auto variable, ctx->ref_input(0));
+    MR_ASSIGN_OR_RETURN(auto variable, ctx->ref_input(0));
     if (validate_shape_) {
       const StatusOr<Shape> shape = variable->shape();
-      RETURN_IF_ERROR(CheckAssign(shape.ok() ? PartialShape(*shape) : variable->declared_shape(),
-                                  ctx->input(1).shape(), true));
+      MR_RETURN_IF_ERROR(CheckAssign(shape.ok() ? PartialShape(*shape) : variable->declared_shape(),
+                                     ctx->input(1).shape(), true));
     }
-    RETURN_IF_ERROR(variable->Assign(ctx->TakeInput(1), /*validate_shape=*/false));
+    MR_RETURN_IF_ERROR(variable->Assign(ctx->TakeInput(1), /*validate_shape=*/false));
     ctx->set_output_ref(0, std::move(variable));
     return absl::OkStatus();
   }
@@ -155,7 +155,7 @@ const OpRegistration kAssign = OpSpec("Assign")
 const KernelRegistration kAssignKernel = KernelFor<AssignKernel>("Assign");
 
 Status AssignUpdateShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(PartialShape merged, c->input(0).MergeWith(c->input(1)));
+  MR_ASSIGN_OR_RETURN(PartialShape merged, c->input(0).MergeWith(c->input(1)));
   c->set_output(0, std::move(merged));
   return absl::OkStatus();
 }
@@ -164,8 +164,8 @@ template <typename T, template <typename> class Rule>
 class AssignUpdateKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(auto variable, ctx->ref_input(0));
-    RETURN_IF_ERROR((UpdateDense<T, Rule>(ctx, variable.get(), ctx->input(1))));
+    MR_ASSIGN_OR_RETURN(auto variable, ctx->ref_input(0));
+    MR_RETURN_IF_ERROR((UpdateDense<T, Rule>(ctx, variable.get(), ctx->input(1))));
     ctx->set_output_ref(0, std::move(variable));
     return absl::OkStatus();
   }
@@ -187,7 +187,7 @@ const OpRegistration kAssignSub = RefUpdateSpec("AssignSub");
 // --- ScatterAdd, ScatterSub, ScatterUpdate -------------------------------------------------------
 
 Status ScatterShape(InferenceContext* c) {
-  RETURN_IF_ERROR(CheckUpdates(c->input(2), c->input(1), c->input(0)));
+  MR_RETURN_IF_ERROR(CheckUpdates(c->input(2), c->input(1), c->input(0)));
   c->set_output(0, c->input(0));
   return absl::OkStatus();
 }
@@ -196,12 +196,12 @@ template <typename T, typename Index, template <typename> class Rule>
 class ScatterKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(exclusive_, c->GetAttr<bool>("use_locking"));
+    MR_ASSIGN_OR_RETURN(exclusive_, c->GetAttr<bool>("use_locking"));
     return absl::OkStatus();
   }
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(auto variable, ctx->ref_input(0));
-    RETURN_IF_ERROR(
+    MR_ASSIGN_OR_RETURN(auto variable, ctx->ref_input(0));
+    MR_RETURN_IF_ERROR(
         (ScatterRows<T, Index, Rule>(variable.get(), ctx->input(1), ctx->input(2), exclusive_)));
     ctx->set_output_ref(0, std::move(variable));
     return absl::OkStatus();

@@ -25,7 +25,7 @@ Status ShapedAsInput(GradientContext* c) {
 
 // Passes input 0 on in another shape.
 Status OutputReshaped(KernelContext* ctx, const Shape& shape) {
-  ASSIGN_OR_RETURN(Tensor out, ctx->TakeInput(0).Reshaped(shape));
+  MR_ASSIGN_OR_RETURN(Tensor out, ctx->TakeInput(0).Reshaped(shape));
   ctx->set_output(0, std::move(out));
   return absl::OkStatus();
 }
@@ -53,11 +53,11 @@ StatusOr<PartialShape> ReshapedShape(const PartialShape& input, absl::Span<const
       return absl::InvalidArgumentError(
           absl::StrCat("shape[", i, "] must be >= -1, got ", dims[i]));
     }
-    ASSIGN_OR_RETURN(product, CheckedProduct(product, dims[i]));
+    MR_ASSIGN_OR_RETURN(product, CheckedProduct(product, dims[i]));
   }
   const int64_t elements = input.num_elements();
   const auto mismatch = [&]() -> Status {
-    ASSIGN_OR_RETURN(const PartialShape shape, PartialShape::Make(wanted));
+    MR_ASSIGN_OR_RETURN(const PartialShape shape, PartialShape::Make(wanted));
     return absl::InvalidArgumentError(absl::StrCat(
         "Input to reshape is a tensor with ", elements, " values, but the requested shape ",
         shape.ToString(), num_unknown > 0 ? " requires a multiple of " : " has ", product));
@@ -86,18 +86,19 @@ StatusOr<PartialShape> ReshapedShape(const PartialShape& input, absl::Span<const
 }
 
 Status ReshapeShape(InferenceContext* c) {
-  RETURN_IF_ERROR(c->InputWithRank(1, 1).status());
+  MR_RETURN_IF_ERROR(c->InputWithRank(1, 1).status());
   if (const std::optional<std::vector<int64_t>> wanted = ConstantInts(c, 1)) {
-    ASSIGN_OR_RETURN(PartialShape shape, ReshapedShape(c->input(0), *wanted, /*exact=*/true));
+    MR_ASSIGN_OR_RETURN(PartialShape shape, ReshapedShape(c->input(0), *wanted, /*exact=*/true));
     c->set_output(0, std::move(shape));
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(const PartialShape wanted, c->input_as_shape(1));
+  MR_ASSIGN_OR_RETURN(const PartialShape wanted, c->input_as_shape(1));
   if (!wanted.has_rank()) {
     c->set_output(0, PartialShape());
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(PartialShape shape, ReshapedShape(c->input(0), wanted.dims(), /*exact=*/false));
+  MR_ASSIGN_OR_RETURN(PartialShape shape,
+                      ReshapedShape(c->input(0), wanted.dims(), /*exact=*/false));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
@@ -105,10 +106,10 @@ Status ReshapeShape(InferenceContext* c) {
 class ReshapeKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(const std::vector<int64_t> wanted, ctx->IntVectorInput(1, "shape"));
-    ASSIGN_OR_RETURN(const PartialShape known,
-                     ReshapedShape(ctx->input(0).shape(), wanted, /*exact=*/true));
-    ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
+    MR_ASSIGN_OR_RETURN(const std::vector<int64_t> wanted, ctx->IntVectorInput(1, "shape"));
+    MR_ASSIGN_OR_RETURN(const PartialShape known,
+                        ReshapedShape(ctx->input(0).shape(), wanted, /*exact=*/true));
+    MR_ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
     return OutputReshaped(ctx, shape);
   }
   bool may_be_expensive() const override { return false; }
@@ -152,10 +153,10 @@ Status ExpandDimsShape(InferenceContext* c) {
     }
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(const int at, ExpandedAt(input.rank(), *dim));
+  MR_ASSIGN_OR_RETURN(const int at, ExpandedAt(input.rank(), *dim));
   std::vector<int64_t> dims(input.dims().begin(), input.dims().end());
   dims.insert(dims.begin() + at, 1);
-  ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Make(dims));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Make(dims));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
@@ -169,7 +170,7 @@ class ExpandDimsKernel : public Kernel {
           absl::StrCat("dim must have one element, got shape ", dim.shape().ToString()));
     }
     const Shape& shape = ctx->input(0).shape();
-    ASSIGN_OR_RETURN(const int at, ExpandedAt(shape.rank(), IntElements(dim).front()));
+    MR_ASSIGN_OR_RETURN(const int at, ExpandedAt(shape.rank(), IntElements(dim).front()));
     return OutputReshaped(ctx, Shape(shape).WithInsertedOne(at));
   }
   bool may_be_expensive() const override { return false; }
@@ -220,8 +221,8 @@ StatusOr<PartialShape> SqueezedShape(const PartialShape& input,
 }
 
 Status SqueezeShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const auto squeeze_dims, c->GetAttr<std::vector<int64_t>>("squeeze_dims"));
-  ASSIGN_OR_RETURN(PartialShape shape, SqueezedShape(c->input(0), squeeze_dims));
+  MR_ASSIGN_OR_RETURN(const auto squeeze_dims, c->GetAttr<std::vector<int64_t>>("squeeze_dims"));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, SqueezedShape(c->input(0), squeeze_dims));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
@@ -229,12 +230,13 @@ Status SqueezeShape(InferenceContext* c) {
 class SqueezeKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(squeeze_dims_, c->GetAttr<std::vector<int64_t>>("squeeze_dims"));
+    MR_ASSIGN_OR_RETURN(squeeze_dims_, c->GetAttr<std::vector<int64_t>>("squeeze_dims"));
     return absl::OkStatus();
   }
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(const PartialShape known, SqueezedShape(ctx->input(0).shape(), squeeze_dims_));
-    ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
+    MR_ASSIGN_OR_RETURN(const PartialShape known,
+                        SqueezedShape(ctx->input(0).shape(), squeeze_dims_));
+    MR_ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
     return OutputReshaped(ctx, shape);
   }
   bool may_be_expensive() const override { return false; }
@@ -257,14 +259,14 @@ const KernelRegistration kSqueezeKernel = KernelFor<SqueezeKernel>("Squeeze");
 // Writes `value` as element i of an int32 or int64 tensor. `what` names it in the message.
 Status PutInt(int64_t value, absl::string_view what, size_t i, Tensor* out) {
   if (out->dtype() == DT_INT64) {
-    out->mutable_flat<int64_t>()[i] = value;
+    out->mutable_raw<int64_t>()[i] = value;
     return absl::OkStatus();
   }
   if (value > std::numeric_limits<int32_t>::max()) {
     return absl::InvalidArgumentError(
         absl::StrCat(what, " must fit into out_type int32, got ", value, "; use out_type int64"));
   }
-  out->mutable_flat<int32_t>()[i] = static_cast<int32_t>(value);
+  out->mutable_raw<int32_t>()[i] = static_cast<int32_t>(value);
   return absl::OkStatus();
 }
 
@@ -274,9 +276,9 @@ class ShapeKernel : public Kernel {
     for (int i = 0; i < ctx->num_inputs(); ++i) {
       const Shape shape = ctx->input(i).shape();
       const Shape size = Shape::Vector(static_cast<size_t>(shape.rank()));
-      ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(i, size));
+      MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(i, size));
       for (int d = 0; d < shape.rank(); ++d) {
-        RETURN_IF_ERROR(
+        MR_RETURN_IF_ERROR(
             PutInt(shape.dim(d), absl::StrCat("dimension ", d), static_cast<size_t>(d), out));
       }
     }
@@ -290,7 +292,7 @@ Status ShapesOfShapes(InferenceContext* c) {
   for (int i = 0; i < c->num_inputs(); ++i) {
     const int64_t rank = c->input(i).has_rank() ? c->input(i).rank() : -1;
     const int64_t dims[] = {rank};
-    ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Make(dims));
+    MR_ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Make(dims));
     c->set_output(i, std::move(shape));
   }
   return absl::OkStatus();
@@ -319,7 +321,7 @@ class SizeKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
     const int64_t size = ctx->input(0).num_elements();
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, Shape()));
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, Shape()));
     return PutInt(size, "the number of elements", 0, out);
   }
   bool may_be_expensive() const override { return false; }
@@ -338,8 +340,8 @@ class RankKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
     const int rank = ctx->input(0).rank();
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, Shape()));
-    out->mutable_flat<int32_t>()[0] = rank;
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, Shape()));
+    out->mutable_raw<int32_t>()[0] = rank;
     return absl::OkStatus();
   }
   bool may_be_expensive() const override { return false; }

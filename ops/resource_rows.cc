@@ -26,10 +26,10 @@ namespace {
 // --- ResourceGather ------------------------------------------------------------------------------
 
 Status ResourceGatherShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const DType dtype, c->GetAttr<DType>("dtype"));
+  MR_ASSIGN_OR_RETURN(const DType dtype, c->GetAttr<DType>("dtype"));
   const HandleData handle = HandleOf(c, 0);
-  RETURN_IF_ERROR(CheckHandleDtype(handle, dtype));
-  ASSIGN_OR_RETURN(PartialShape shape, RowsShape(c->input(1), handle.shape));
+  MR_RETURN_IF_ERROR(CheckHandleDtype(handle, dtype));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, RowsShape(c->input(1), handle.shape));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
@@ -38,8 +38,8 @@ template <typename Index>
 class ResourceGatherKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(dtype_, c->GetAttr<DType>("dtype"));
-    ASSIGN_OR_RETURN(const int64_t batch_dims, c->GetAttr<int64_t>("batch_dims"));
+    MR_ASSIGN_OR_RETURN(dtype_, c->GetAttr<DType>("dtype"));
+    MR_ASSIGN_OR_RETURN(const int64_t batch_dims, c->GetAttr<int64_t>("batch_dims"));
     if (batch_dims != 0) {
       return absl::UnimplementedError(absl::StrCat("batch_dims must be 0, got ", batch_dims,
                                                    "; gather from the variable's value"));
@@ -47,14 +47,14 @@ class ResourceGatherKernel : public Kernel {
     return absl::OkStatus();
   }
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(auto variable, ctx->ResourceInput<VariableStorage>(0));
-    RETURN_IF_ERROR(CheckStorageDtype(*variable, dtype_));
+    MR_ASSIGN_OR_RETURN(auto variable, ctx->ResourceInput<VariableStorage>(0));
+    MR_RETURN_IF_ERROR(CheckStorageDtype(*variable, dtype_));
     for (;;) {
       const Status status = IsMemcopyable(dtype_) ? GatherBytes(ctx, variable.get())
                                                   : GatherObjects(ctx, variable.get());
       if (absl::IsAborted(status)) continue;  // assigned another shape meanwhile
       if (absl::IsFailedPrecondition(status)) {
-        return ReadError(*variable, ctx->input(0).scalar<ResourceHandle>());
+        return ReadError(*variable, ctx->input(0).raw_scalar<ResourceHandle>());
       }
       return status;
     }
@@ -62,8 +62,8 @@ class ResourceGatherKernel : public Kernel {
 
  private:
   static StatusOr<Tensor*> AllocateRows(KernelContext* ctx, const Shape& table) {
-    ASSIGN_OR_RETURN(const PartialShape rows, RowsShape(ctx->input(1).shape(), table));
-    ASSIGN_OR_RETURN(const Shape shape, rows.ToShape());
+    MR_ASSIGN_OR_RETURN(const PartialShape rows, RowsShape(ctx->input(1).shape(), table));
+    MR_ASSIGN_OR_RETURN(const Shape shape, rows.ToShape());
     return ctx->AllocateOutput(0, shape);
   }
 
@@ -80,15 +80,15 @@ class ResourceGatherKernel : public Kernel {
 
   // Aborted when the variable's shape changed after the output was allocated.
   Status GatherBytes(KernelContext* ctx, VariableStorage* variable) const {
-    ASSIGN_OR_RETURN(const Shape table, variable->shape());
-    ASSIGN_OR_RETURN(Tensor * out, AllocateRows(ctx, table));
-    const absl::Span<const Index> index = ctx->input(1).flat<Index>();
+    MR_ASSIGN_OR_RETURN(const Shape table, variable->shape());
+    MR_ASSIGN_OR_RETURN(Tensor * out, AllocateRows(ctx, table));
+    const absl::Span<const Index> index = ctx->input(1).raw<Index>();
     char* const data = out->mutable_bytes().data();
     constexpr size_t kRowsPerTask = 2048;
     if (index.size() < 2 * kRowsPerTask || ctx->num_threads() == 1) {
       return variable->GatherRows<Index>(index, table, data);
     }
-    RETURN_IF_ERROR(CheckIndices(index, table.dim(0)));
+    MR_RETURN_IF_ERROR(CheckIndices(index, table.dim(0)));
     const size_t row_bytes =
         static_cast<size_t>(table.NumElements(1, table.rank())) * DTypeSize(dtype_);
     const int64_t tasks = static_cast<int64_t>((index.size() + kRowsPerTask - 1) / kRowsPerTask);
@@ -113,13 +113,13 @@ class ResourceGatherKernel : public Kernel {
       return absl::UnimplementedError(
           absl::StrCat("rows of dtype ", DTypeName(dtype_), " cannot be gathered"));
     }
-    ASSIGN_OR_RETURN(const Tensor table, variable->Read());
-    ASSIGN_OR_RETURN(Tensor * out, AllocateRows(ctx, table.shape()));
-    const absl::Span<const Index> index = ctx->input(1).flat<Index>();
-    RETURN_IF_ERROR(CheckIndices(index, table.dim(0)));
+    MR_ASSIGN_OR_RETURN(const Tensor table, variable->Read());
+    MR_ASSIGN_OR_RETURN(Tensor * out, AllocateRows(ctx, table.shape()));
+    const absl::Span<const Index> index = ctx->input(1).raw<Index>();
+    MR_RETURN_IF_ERROR(CheckIndices(index, table.dim(0)));
     const size_t row = static_cast<size_t>(table.shape().NumElements(1, table.rank()));
-    const absl::Span<const std::string> from = table.flat<std::string>();
-    const absl::Span<std::string> to = out->mutable_flat<std::string>();
+    const absl::Span<const std::string> from = table.raw<std::string>();
+    const absl::Span<std::string> to = out->mutable_raw<std::string>();
     for (size_t i = 0; i < index.size(); ++i) {
       for (size_t j = 0; j < row; ++j) {
         to[i * row + j] = from[static_cast<size_t>(index[i]) * row + j];
@@ -189,9 +189,9 @@ const KernelRegistration kResourceGather64 =
 // --- ResourceScatterAdd, ResourceScatterSub, ResourceScatterUpdate -------------------------------
 
 Status ResourceScatterShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const DType dtype, c->GetAttr<DType>("dtype"));
+  MR_ASSIGN_OR_RETURN(const DType dtype, c->GetAttr<DType>("dtype"));
   const HandleData handle = HandleOf(c, 0);
-  RETURN_IF_ERROR(CheckHandleDtype(handle, dtype));
+  MR_RETURN_IF_ERROR(CheckHandleDtype(handle, dtype));
   return CheckUpdates(c->input(2), c->input(1), handle.shape);
 }
 
@@ -199,8 +199,8 @@ template <typename T, typename Index, template <typename> class Rule>
 class ResourceScatterKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(auto variable, ctx->ResourceInput<VariableStorage>(0));
-    RETURN_IF_ERROR(CheckStorageDtype(*variable, DTypeOf<T>));
+    MR_ASSIGN_OR_RETURN(auto variable, ctx->ResourceInput<VariableStorage>(0));
+    MR_RETURN_IF_ERROR(CheckStorageDtype(*variable, DTypeOf<T>));
     return ScatterRows<T, Index, Rule>(variable.get(), ctx->input(1), ctx->input(2),
                                        /*exclusive=*/false);
   }

@@ -23,8 +23,8 @@ namespace {
 
 Status VarHandleShape(InferenceContext* c) {
   HandleData data;
-  ASSIGN_OR_RETURN(data.dtype, c->GetAttr<DType>("dtype"));
-  ASSIGN_OR_RETURN(data.shape, c->GetAttr<PartialShape>("shape"));
+  MR_ASSIGN_OR_RETURN(data.dtype, c->GetAttr<DType>("dtype"));
+  MR_ASSIGN_OR_RETURN(data.shape, c->GetAttr<PartialShape>("shape"));
   c->set_output(0, Shape());
   c->set_output_handle(0, std::move(data));
   return absl::OkStatus();
@@ -37,8 +37,8 @@ class VarHandleKernel : public Kernel {
   Status Init(KernelConstruction* c) override { return maker_.Init(c); }
   Status Compute(KernelContext* ctx) const override {
     const Tensor* handle = current_.load(std::memory_order_acquire);
-    if (handle == nullptr || handle->scalar<ResourceHandle>().resource->abandoned()) {
-      ASSIGN_OR_RETURN(handle, MakeHandle(ctx->resources()));
+    if (handle == nullptr || handle->raw_scalar<ResourceHandle>().resource->abandoned()) {
+      MR_ASSIGN_OR_RETURN(handle, MakeHandle(ctx->resources()));
     }
     ctx->set_output(0, *handle);
     return absl::OkStatus();
@@ -48,7 +48,7 @@ class VarHandleKernel : public Kernel {
  private:
   StatusOr<const Tensor*> MakeHandle(ResourceManager* resources) const {
     MutexLock lock(&mu_);
-    ASSIGN_OR_RETURN(auto storage, maker_.FindOrMake(resources));
+    MR_ASSIGN_OR_RETURN(auto storage, maker_.FindOrMake(resources));
     ResourceHandle handle =
         resources->MakeHandle<VariableStorage>(maker_.container(), maker_.name(), storage);
     handle.dtypes = {maker_.dtype()};
@@ -82,8 +82,8 @@ class VarIsInitializedKernel : public Kernel {
   Status Compute(KernelContext* ctx) const override {
     auto variable = ctx->ResourceInput<VariableStorage>(0);
     if (!variable.ok() && !absl::IsNotFound(variable.status())) return variable.status();
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, Shape()));
-    out->mutable_flat<bool>()[0] = variable.ok() && (*variable)->IsInitialized();
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, Shape()));
+    out->mutable_raw<bool>()[0] = variable.ok() && (*variable)->IsInitialized();
     return absl::OkStatus();
   }
   bool may_be_expensive() const override { return false; }
@@ -99,9 +99,9 @@ const KernelRegistration kVarIsInitializedKernel =
     KernelFor<VarIsInitializedKernel>("VarIsInitializedOp");
 
 Status ReadVariableShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const DType dtype, c->GetAttr<DType>("dtype"));
+  MR_ASSIGN_OR_RETURN(const DType dtype, c->GetAttr<DType>("dtype"));
   const HandleData handle = HandleOf(c, 0);
-  RETURN_IF_ERROR(CheckHandleDtype(handle, dtype));
+  MR_RETURN_IF_ERROR(CheckHandleDtype(handle, dtype));
   c->set_output(0, handle.shape);
   return absl::OkStatus();
 }
@@ -109,17 +109,17 @@ Status ReadVariableShape(InferenceContext* c) {
 class ReadVariableKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(dtype_, c->GetAttr<DType>("dtype"));
+    MR_ASSIGN_OR_RETURN(dtype_, c->GetAttr<DType>("dtype"));
     return absl::OkStatus();
   }
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(auto variable, ctx->ResourceInput<VariableStorage>(0));
-    RETURN_IF_ERROR(CheckStorageDtype(*variable, dtype_));
+    MR_ASSIGN_OR_RETURN(auto variable, ctx->ResourceInput<VariableStorage>(0));
+    MR_RETURN_IF_ERROR(CheckStorageDtype(*variable, dtype_));
     StatusOr<Tensor> value = variable->Read();
     if (absl::IsFailedPrecondition(value.status())) {
-      return ReadError(*variable, ctx->input(0).scalar<ResourceHandle>());
+      return ReadError(*variable, ctx->input(0).raw_scalar<ResourceHandle>());
     }
-    RETURN_IF_ERROR(value.status());
+    MR_RETURN_IF_ERROR(value.status());
     ctx->set_output(0, *std::move(value));
     return absl::OkStatus();
   }
@@ -151,7 +151,7 @@ const KernelRegistration kReadVariableKernel = KernelFor<ReadVariableKernel>("Re
 Status VariableShapeShape(InferenceContext* c) {
   const HandleData handle = HandleOf(c, 0);
   const int64_t rank = handle.shape.has_rank() ? handle.shape.rank() : -1;
-  ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Make({rank}));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Make({rank}));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
@@ -159,20 +159,20 @@ Status VariableShapeShape(InferenceContext* c) {
 class VariableShapeKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(auto variable, ctx->ResourceInput<VariableStorage>(0));
-    ASSIGN_OR_RETURN(const Shape shape, variable->shape());
-    ASSIGN_OR_RETURN(Tensor * out,
-                     ctx->AllocateOutput(0, Shape::Vector(static_cast<size_t>(shape.rank()))));
+    MR_ASSIGN_OR_RETURN(auto variable, ctx->ResourceInput<VariableStorage>(0));
+    MR_ASSIGN_OR_RETURN(const Shape shape, variable->shape());
+    MR_ASSIGN_OR_RETURN(Tensor * out,
+                        ctx->AllocateOutput(0, Shape::Vector(static_cast<size_t>(shape.rank()))));
     for (int i = 0; i < shape.rank(); ++i) {
       if (out->dtype() == DT_INT64) {
-        out->mutable_flat<int64_t>()[static_cast<size_t>(i)] = shape.dim(i);
+        out->mutable_raw<int64_t>()[static_cast<size_t>(i)] = shape.dim(i);
         continue;
       }
       if (shape.dim(i) > std::numeric_limits<int32_t>::max()) {
         return absl::InvalidArgumentError(
             absl::StrCat("dimension ", i, " must fit into out_type int32, got ", shape.dim(i)));
       }
-      out->mutable_flat<int32_t>()[static_cast<size_t>(i)] = static_cast<int32_t>(shape.dim(i));
+      out->mutable_raw<int32_t>()[static_cast<size_t>(i)] = static_cast<int32_t>(shape.dim(i));
     }
     return absl::OkStatus();
   }
@@ -191,7 +191,7 @@ const KernelRegistration kVariableShapeKernel = KernelFor<VariableShapeKernel>("
 class DestroyResourceKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(ignore_lookup_error_, c->GetAttr<bool>("ignore_lookup_error"));
+    MR_ASSIGN_OR_RETURN(ignore_lookup_error_, c->GetAttr<bool>("ignore_lookup_error"));
     return absl::OkStatus();
   }
   Status Compute(KernelContext* ctx) const override {
@@ -199,7 +199,8 @@ class DestroyResourceKernel : public Kernel {
       return absl::InvalidArgumentError(
           absl::StrCat("resource must be a scalar, got shape ", ctx->input(0).shape().ToString()));
     }
-    const Status status = ctx->resources()->DeleteHandle(ctx->input(0).scalar<ResourceHandle>());
+    const Status status =
+        ctx->resources()->DeleteHandle(ctx->input(0).raw_scalar<ResourceHandle>());
     return ignore_lookup_error_ && absl::IsNotFound(status) ? absl::OkStatus() : status;
   }
 
@@ -219,9 +220,9 @@ const KernelRegistration kDestroyResourceKernel =
 // --- AssignVariableOp, AssignAddVariableOp, AssignSubVariableOp ----------------------------------
 
 Status AssignVariableShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const DType dtype, c->GetAttr<DType>("dtype"));
+  MR_ASSIGN_OR_RETURN(const DType dtype, c->GetAttr<DType>("dtype"));
   const HandleData handle = HandleOf(c, 0);
-  RETURN_IF_ERROR(CheckHandleDtype(handle, dtype));
+  MR_RETURN_IF_ERROR(CheckHandleDtype(handle, dtype));
   if (!handle.shape.IsCompatibleWith(c->input(1))) {
     return absl::InvalidArgumentError(absl::StrCat("value must have the variable's shape ",
                                                    handle.shape.ToString(), ", got ",
@@ -233,8 +234,8 @@ Status AssignVariableShape(InferenceContext* c) {
 class AssignVariableKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(auto variable, ctx->ResourceInput<VariableStorage>(0));
-    RETURN_IF_ERROR(CheckStorageDtype(*variable, ctx->input(1).dtype()));
+    MR_ASSIGN_OR_RETURN(auto variable, ctx->ResourceInput<VariableStorage>(0));
+    MR_RETURN_IF_ERROR(CheckStorageDtype(*variable, ctx->input(1).dtype()));
     return variable->Assign(ctx->TakeInput(1), /*validate_shape=*/true);
   }
 };
@@ -253,8 +254,8 @@ template <typename T, template <typename> class Rule>
 class AssignUpdateVariableKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(auto variable, ctx->ResourceInput<VariableStorage>(0));
-    RETURN_IF_ERROR(CheckStorageDtype(*variable, DTypeOf<T>));
+    MR_ASSIGN_OR_RETURN(auto variable, ctx->ResourceInput<VariableStorage>(0));
+    MR_RETURN_IF_ERROR(CheckStorageDtype(*variable, DTypeOf<T>));
     return UpdateDense<T, Rule>(ctx, variable.get(), ctx->input(1));
   }
 };

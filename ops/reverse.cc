@@ -35,10 +35,10 @@ StatusOr<std::vector<bool>> ReversedDims(int rank, const Ints& axes) {
 }
 
 Status ReverseShape(InferenceContext* c) {
-  RETURN_IF_ERROR(c->InputWithRank(1, 1).status());
+  MR_RETURN_IF_ERROR(c->InputWithRank(1, 1).status());
   const std::optional<Ints> axes = ConstantInts(c, 1);
   if (axes && c->input(0).has_rank()) {
-    RETURN_IF_ERROR(ReversedDims(c->input(0).rank(), *axes).status());
+    MR_RETURN_IF_ERROR(ReversedDims(c->input(0).rank(), *axes).status());
   }
   c->set_output(0, c->input(0));
   return absl::OkStatus();
@@ -47,14 +47,14 @@ Status ReverseShape(InferenceContext* c) {
 class ReverseKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(const Ints axes, ctx->IntVectorInput(1, "axis"));
+    MR_ASSIGN_OR_RETURN(const Ints axes, ctx->IntVectorInput(1, "axis"));
     const Tensor input = ctx->TakeInput(0);
-    ASSIGN_OR_RETURN(const std::vector<bool> reversed, ReversedDims(input.rank(), axes));
+    MR_ASSIGN_OR_RETURN(const std::vector<bool> reversed, ReversedDims(input.rank(), axes));
     if (axes.empty() || input.num_elements() == 0) {
       ctx->set_output(0, input);
       return absl::OkStatus();
     }
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, input.shape()));
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, input.shape()));
     const absl::Span<const int64_t> dims = input.shape().dims();
     BoxSide from = DenseSide(dims);
     for (size_t d = 0; d < reversed.size(); ++d) {

@@ -35,19 +35,19 @@ template <typename E, template <typename> typename Step>
 class ScanKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(exclusive_, c->GetAttr<bool>("exclusive"));
-    ASSIGN_OR_RETURN(reverse_, c->GetAttr<bool>("reverse"));
+    MR_ASSIGN_OR_RETURN(exclusive_, c->GetAttr<bool>("exclusive"));
+    MR_ASSIGN_OR_RETURN(reverse_, c->GetAttr<bool>("reverse"));
     return absl::OkStatus();
   }
 
   Status Compute(KernelContext* ctx) const override {
     using W = math::Wide<E>;
     const Tensor& x = ctx->input(0);
-    ASSIGN_OR_RETURN(const int64_t axis_value, ctx->IntScalarInput(1, "axis"));
-    ASSIGN_OR_RETURN(const int axis, ScanAxis(axis_value, x.rank()));
-    ASSIGN_OR_RETURN(Tensor * y, ctx->AllocateOutput(0, x.shape()));
-    const E* xs = x.flat<E>().data();
-    E* ys = y->mutable_flat<E>().data();
+    MR_ASSIGN_OR_RETURN(const int64_t axis_value, ctx->IntScalarInput(1, "axis"));
+    MR_ASSIGN_OR_RETURN(const int axis, ScanAxis(axis_value, x.rank()));
+    MR_ASSIGN_OR_RETURN(Tensor * y, ctx->AllocateOutput(0, x.shape()));
+    const E* xs = x.raw<E>().data();
+    E* ys = y->mutable_raw<E>().data();
     const int64_t n = x.dim(axis);
     const int64_t inner = x.shape().NumElements(axis + 1, x.rank());
     const int64_t outer = x.shape().NumElements(0, axis);
@@ -74,12 +74,12 @@ class ScanKernel : public Kernel {
 };
 
 Status ScanShape(InferenceContext* c) {
-  RETURN_IF_ERROR(c->InputWithRank(1, 0).status());
+  MR_RETURN_IF_ERROR(c->InputWithRank(1, 0).status());
   const Tensor* axis = c->input_tensor(1);
   if (axis != nullptr && c->input(0).has_rank()) {
     const int64_t value =
-        axis->dtype() == DT_INT64 ? axis->scalar<int64_t>() : axis->scalar<int32_t>();
-    RETURN_IF_ERROR(ScanAxis(value, c->input(0).rank()).status());
+        axis->dtype() == DT_INT64 ? axis->raw_scalar<int64_t>() : axis->raw_scalar<int32_t>();
+    MR_RETURN_IF_ERROR(ScanAxis(value, c->input(0).rank()).status());
   }
   c->set_output(0, c->input(0));
   return absl::OkStatus();
@@ -87,14 +87,14 @@ Status ScanShape(InferenceContext* c) {
 
 StatusOr<ScanAttrs> AttrsOf(GradientContext* c) {
   ScanAttrs attrs;
-  ASSIGN_OR_RETURN(attrs.exclusive, c->GetAttr<bool>("exclusive"));
-  ASSIGN_OR_RETURN(attrs.reverse, c->GetAttr<bool>("reverse"));
+  MR_ASSIGN_OR_RETURN(attrs.exclusive, c->GetAttr<bool>("exclusive"));
+  MR_ASSIGN_OR_RETURN(attrs.reverse, c->GetAttr<bool>("reverse"));
   return attrs;
 }
 
 // The running sum from the other end.
 Status CumsumGradient(GradientContext* c) {
-  ASSIGN_OR_RETURN(ScanAttrs attrs, AttrsOf(c));
+  MR_ASSIGN_OR_RETURN(ScanAttrs attrs, AttrsOf(c));
   attrs.reverse = !attrs.reverse;
   c->set_input_grad(0, Cumsum(c->scope(), c->dense_grad(), c->input(1), attrs));
   return absl::OkStatus();
@@ -103,7 +103,7 @@ Status CumsumGradient(GradientContext* c) {
 // Each product that contains x_i, divided by x_i: not defined where an input is 0.
 Status CumprodGradient(GradientContext* c) {
   const Scope& s = c->scope();
-  ASSIGN_OR_RETURN(ScanAttrs attrs, AttrsOf(c));
+  MR_ASSIGN_OR_RETURN(ScanAttrs attrs, AttrsOf(c));
   const Output products = Cumprod(s, c->input(0), c->input(1), attrs);
   attrs.reverse = !attrs.reverse;
   const Output sums = Cumsum(s, Mul(s, products, c->dense_grad()), c->input(1), attrs);
@@ -129,15 +129,15 @@ template <template <typename> typename Step, typename... E>
 std::vector<KernelRegistration> ScanKernels(absl::string_view op) {
   return {KernelFor<ScanKernel<E, Step>>(op).template Type<E>("T")...};
 }
-#define MILLRACE_SCAN_TYPES                                                                      \
+#define MR_SCAN_TYPES                                                                            \
   float, double, Half, Bfloat16, int8_t, uint8_t, int16_t, uint16_t, int32_t, uint32_t, int64_t, \
       uint64_t, std::complex<float>, std::complex<double>
 
 const OpRegistration kCumsum = ScanSpec("Cumsum").Gradient(CumsumGradient);
-const auto kCumsumKernels = ScanKernels<SumStep, MILLRACE_SCAN_TYPES>("Cumsum");
+const auto kCumsumKernels = ScanKernels<SumStep, MR_SCAN_TYPES>("Cumsum");
 const OpRegistration kCumprod = ScanSpec("Cumprod").Gradient(CumprodGradient);
-const auto kCumprodKernels = ScanKernels<ProductStep, MILLRACE_SCAN_TYPES>("Cumprod");
-#undef MILLRACE_SCAN_TYPES
+const auto kCumprodKernels = ScanKernels<ProductStep, MR_SCAN_TYPES>("Cumprod");
+#undef MR_SCAN_TYPES
 
 }  // namespace
 }  // namespace millrace

@@ -138,12 +138,12 @@ Status CheckNumSegments(int64_t num_segments) {
 }
 
 Status UnsortedSegmentShape(InferenceContext* c) {
-  RETURN_IF_ERROR(c->InputWithRank(2, 0).status());
-  RETURN_IF_ERROR(CheckUnsortedIds(c->input(0), c->input(1)));
+  MR_RETURN_IF_ERROR(c->InputWithRank(2, 0).status());
+  MR_RETURN_IF_ERROR(CheckUnsortedIds(c->input(0), c->input(1)));
   const std::optional<int64_t> num_segments = ConstantInt(c, 2);
-  if (num_segments) RETURN_IF_ERROR(CheckNumSegments(*num_segments));
-  ASSIGN_OR_RETURN(PartialShape shape,
-                   UnsortedResult(c->input(0), c->input(1), num_segments.value_or(-1)));
+  if (num_segments) MR_RETURN_IF_ERROR(CheckNumSegments(*num_segments));
+  MR_ASSIGN_OR_RETURN(PartialShape shape,
+                      UnsortedResult(c->input(0), c->input(1), num_segments.value_or(-1)));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
@@ -154,12 +154,12 @@ class UnsortedSegmentKernel : public Kernel {
   Status Compute(KernelContext* ctx) const override {
     const Tensor& data = ctx->input(0);
     const Tensor& ids = ctx->input(1);
-    ASSIGN_OR_RETURN(const int64_t num_segments, ctx->IntScalarInput(2, "num_segments"));
-    RETURN_IF_ERROR(CheckNumSegments(num_segments));
-    RETURN_IF_ERROR(CheckUnsortedIds(data.shape(), ids.shape()));
-    ASSIGN_OR_RETURN(const PartialShape known,
-                     UnsortedResult(data.shape(), ids.shape(), num_segments));
-    ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
+    MR_ASSIGN_OR_RETURN(const int64_t num_segments, ctx->IntScalarInput(2, "num_segments"));
+    MR_RETURN_IF_ERROR(CheckNumSegments(num_segments));
+    MR_RETURN_IF_ERROR(CheckUnsortedIds(data.shape(), ids.shape()));
+    MR_ASSIGN_OR_RETURN(const PartialShape known,
+                        UnsortedResult(data.shape(), ids.shape(), num_segments));
+    MR_ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
     const Ints segments = IntElements(ids);
     for (size_t i = 0; i < segments.size(); ++i) {
       if (segments[i] >= num_segments) {
@@ -167,12 +167,12 @@ class UnsortedSegmentKernel : public Kernel {
                                                        " is out of range [0, ", num_segments, ")"));
       }
     }
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
-    absl::Span<T> to = out->mutable_flat<T>();
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
+    absl::Span<T> to = out->mutable_raw<T>();
     std::fill(to.begin(), to.end(), Rule::template Start<T>());
     if (data.num_elements() == 0) return absl::OkStatus();
     const int64_t width = data.shape().NumElements(ids.rank(), data.rank());
-    CombineOnThreads<T, Rule>(ctx, segments, ctx->input(0).template flat<T>().data(), width,
+    CombineOnThreads<T, Rule>(ctx, segments, ctx->input(0).template raw<T>().data(), width,
                               num_segments, to.data());
     return absl::OkStatus();
   }
@@ -306,14 +306,14 @@ StatusOr<int64_t> CountSortedSegments(const Ints& ids) {
 }
 
 Status SegmentShape(InferenceContext* c) {
-  RETURN_IF_ERROR(CheckSortedShapes(c->input(0), c->input(1)));
+  MR_RETURN_IF_ERROR(CheckSortedShapes(c->input(0), c->input(1)));
   if (!c->input(0).has_rank()) return absl::OkStatus();
   Ints dims(c->input(0).dims().begin(), c->input(0).dims().end());
   dims[0] = -1;
   if (const std::optional<Ints> ids = ConstantInts(c, 1)) {
-    ASSIGN_OR_RETURN(dims[0], CountSortedSegments(*ids));
+    MR_ASSIGN_OR_RETURN(dims[0], CountSortedSegments(*ids));
   }
-  ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Make(dims));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Make(dims));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
@@ -323,19 +323,19 @@ class SegmentKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
     const Tensor& data = ctx->input(0);
-    RETURN_IF_ERROR(CheckSortedShapes(data.shape(), ctx->input(1).shape()));
+    MR_RETURN_IF_ERROR(CheckSortedShapes(data.shape(), ctx->input(1).shape()));
     const Ints ids = IntElements(ctx->input(1));
-    ASSIGN_OR_RETURN(const int64_t num_segments, CountSortedSegments(ids));
+    MR_ASSIGN_OR_RETURN(const int64_t num_segments, CountSortedSegments(ids));
     Ints dims(data.shape().dims().begin(), data.shape().dims().end());
     dims[0] = num_segments;
-    ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
-    absl::Span<T> to = out->mutable_flat<T>();
+    MR_ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
+    absl::Span<T> to = out->mutable_raw<T>();
     std::fill(to.begin(), to.end(), Rule::template Start<T>());
     if (ids.empty() || shape.num_elements() == 0) return absl::OkStatus();
     const int64_t width = shape.NumElements(1, shape.rank());
-    CombineOnThreads<T, Rule>(ctx, ids, ctx->input(0).template flat<T>().data(), width,
-                              num_segments, to.data());
+    CombineOnThreads<T, Rule>(ctx, ids, ctx->input(0).template raw<T>().data(), width, num_segments,
+                              to.data());
     Finish(ids, width, to);
     return absl::OkStatus();
   }

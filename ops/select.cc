@@ -15,8 +15,7 @@
 namespace millrace {
 namespace {
 
-// --- Select
-// ----------------------------------------------------------------------------------------
+// --- Select --------------------------------------------------------------------------------------
 
 // The only place that knows which (condition, t, e) shapes are legal: the shape of the result.
 StatusOr<PartialShape> SelectedShape(const PartialShape& condition, const PartialShape& t,
@@ -58,7 +57,7 @@ StatusOr<PartialShape> SelectedShape(const PartialShape& condition, const Partia
 }
 
 Status SelectShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(PartialShape shape, SelectedShape(c->input(0), c->input(1), c->input(2)));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, SelectedShape(c->input(0), c->input(1), c->input(2)));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
@@ -121,17 +120,17 @@ class SelectKernel : public Kernel {
     const Tensor& condition = ctx->input(0);
     const Tensor& t = ctx->input(1);
     const Tensor& e = ctx->input(2);
-    RETURN_IF_ERROR(SelectedShape(condition.shape(), t.shape(), e.shape()).status());
-    const bool* flags = condition.flat<bool>().data();
+    MR_RETURN_IF_ERROR(SelectedShape(condition.shape(), t.shape(), e.shape()).status());
+    const bool* flags = condition.raw<bool>().data();
     if (condition.shape().is_scalar()) {
       ctx->set_output(0, ctx->TakeInput(*flags ? 1 : 2));
       return absl::OkStatus();
     }
     const DType dtype = t.dtype();
     if (condition.shape() == t.shape()) {
-      ASSIGN_OR_RETURN(Tensor * out, IsMemcopyable(dtype)
-                                         ? ctx->ForwardInputOrAllocateOutput({1, 2}, 0, t.shape())
-                                         : ctx->AllocateOutput(0, t.shape()));
+      MR_ASSIGN_OR_RETURN(Tensor * out, IsMemcopyable(dtype) ? ctx->ForwardInputOrAllocateOutput(
+                                                                   {1, 2}, 0, t.shape())
+                                                             : ctx->AllocateOutput(0, t.shape()));
       ctx->ParallelFor(t.num_elements(), 0.5, [&](int64_t begin, int64_t end) {
         WithElementType(dtype, [&](auto type) {
           SelectElements<decltype(type)>(flags, t, e, out, begin, end);
@@ -139,7 +138,7 @@ class SelectKernel : public Kernel {
       });
       return absl::OkStatus();
     }
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, t.shape()));
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, t.shape()));
     const int64_t row = t.shape().NumElements(1, t.rank());
     ctx->ParallelFor(t.dim(0), 5 + 0.3 * static_cast<double>(row), [&](int64_t begin, int64_t end) {
       WithElementType(
@@ -169,8 +168,7 @@ const OpRegistration kSelect = OpSpec("Select")
                                    .Gradient(SelectGradient);
 const KernelRegistration kSelectKernel = KernelFor<SelectKernel>("Select");
 
-// --- ClipByValue
-// -----------------------------------------------------------------------------------
+// --- ClipByValue ---------------------------------------------------------------------------------
 
 // The only place that knows which bounds are legal.
 Status CheckBound(const PartialShape& t, const PartialShape& bound, absl::string_view name) {
@@ -181,8 +179,8 @@ Status CheckBound(const PartialShape& t, const PartialShape& bound, absl::string
 }
 
 Status ClipShape(InferenceContext* c) {
-  RETURN_IF_ERROR(CheckBound(c->input(0), c->input(1), "clip_value_min"));
-  RETURN_IF_ERROR(CheckBound(c->input(0), c->input(2), "clip_value_max"));
+  MR_RETURN_IF_ERROR(CheckBound(c->input(0), c->input(1), "clip_value_min"));
+  MR_RETURN_IF_ERROR(CheckBound(c->input(0), c->input(2), "clip_value_max"));
   c->set_output(0, c->input(0));
   return absl::OkStatus();
 }
@@ -204,14 +202,14 @@ class ClipByValueKernel : public Kernel {
     const Tensor& t = ctx->input(0);
     const Tensor& low = ctx->input(1);
     const Tensor& high = ctx->input(2);
-    RETURN_IF_ERROR(CheckBound(t.shape(), low.shape(), "clip_value_min"));
-    RETURN_IF_ERROR(CheckBound(t.shape(), high.shape(), "clip_value_max"));
+    MR_RETURN_IF_ERROR(CheckBound(t.shape(), low.shape(), "clip_value_min"));
+    MR_RETURN_IF_ERROR(CheckBound(t.shape(), high.shape(), "clip_value_max"));
     const char* ts = static_cast<const char*>(t.raw_data());
     const char* lows = static_cast<const char*>(low.raw_data());
     const char* highs = static_cast<const char*>(high.raw_data());
     const bool low_is_scalar = low.shape().is_scalar();
     const bool high_is_scalar = high.shape().is_scalar();
-    ASSIGN_OR_RETURN(Tensor * out, ctx->ForwardInputOrAllocateOutput({0}, 0, t.shape()));
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->ForwardInputOrAllocateOutput({0}, 0, t.shape()));
     char* os = static_cast<char*>(out->mutable_raw_data());
     ctx->ParallelFor(t.num_elements(), 0.5, [&](int64_t begin, int64_t end) {
       constexpr int64_t kBlock = 4096;  // both passes in the cache

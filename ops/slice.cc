@@ -34,11 +34,11 @@ Status OutputBox(KernelContext* ctx, const Tensor& input, const Ints& begin, con
   }
   if (input.rank() == 0 || (rows && shape.num_elements() > 0)) {
     const Tensor part = input.rank() == 0 ? input : input.Rows(begin[0], begin[0] + dims[0]);
-    ASSIGN_OR_RETURN(Tensor out, part.Reshaped(shape));
+    MR_ASSIGN_OR_RETURN(Tensor out, part.Reshaped(shape));
     ctx->set_output(0, std::move(out));
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
+  MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
   if (shape.num_elements() == 0) return absl::OkStatus();
   BoxSide from = DenseSide(input.shape().dims());
   for (size_t d = 0; d < dims.size(); ++d) {
@@ -84,26 +84,26 @@ StatusOr<PartialShape> SlicedShape(const PartialShape& input, const std::optiona
 }
 
 Status SliceShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const PartialShape begin_shape, c->InputWithRank(1, 1));
-  ASSIGN_OR_RETURN(const PartialShape size_shape, c->InputWithRank(2, 1));
-  ASSIGN_OR_RETURN(PartialShape input, WithLength(c->input(0), begin_shape, "begin"));
-  ASSIGN_OR_RETURN(input, WithLength(input, size_shape, "size"));
+  MR_ASSIGN_OR_RETURN(const PartialShape begin_shape, c->InputWithRank(1, 1));
+  MR_ASSIGN_OR_RETURN(const PartialShape size_shape, c->InputWithRank(2, 1));
+  MR_ASSIGN_OR_RETURN(PartialShape input, WithLength(c->input(0), begin_shape, "begin"));
+  MR_ASSIGN_OR_RETURN(input, WithLength(input, size_shape, "size"));
   if (!input.has_rank()) {
     c->set_output(0, PartialShape());
     return absl::OkStatus();
   }
   const std::optional<Ints> begin = ConstantInts(c, 1);
   const std::optional<Ints> size = ConstantInts(c, 2);
-  if (begin) RETURN_IF_ERROR(CheckLength("begin", begin->size(), input.rank()));
+  if (begin) MR_RETURN_IF_ERROR(CheckLength("begin", begin->size(), input.rank()));
   if (size) {
-    RETURN_IF_ERROR(CheckLength("size", size->size(), input.rank()));
-    ASSIGN_OR_RETURN(PartialShape shape, SlicedShape(input, begin, *size));
+    MR_RETURN_IF_ERROR(CheckLength("size", size->size(), input.rank()));
+    MR_ASSIGN_OR_RETURN(PartialShape shape, SlicedShape(input, begin, *size));
     c->set_output(0, std::move(shape));
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(const PartialShape partial, c->input_as_shape(2));
-  ASSIGN_OR_RETURN(PartialShape shape,
-                   PartialShape::UnknownOfRank(input.rank()).MergeWith(partial));
+  MR_ASSIGN_OR_RETURN(const PartialShape partial, c->input_as_shape(2));
+  MR_ASSIGN_OR_RETURN(PartialShape shape,
+                      PartialShape::UnknownOfRank(input.rank()).MergeWith(partial));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
@@ -111,13 +111,13 @@ Status SliceShape(InferenceContext* c) {
 class SliceKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(const Ints begin, ctx->IntVectorInput(1, "begin"));
-    ASSIGN_OR_RETURN(const Ints size, ctx->IntVectorInput(2, "size"));
+    MR_ASSIGN_OR_RETURN(const Ints begin, ctx->IntVectorInput(1, "begin"));
+    MR_ASSIGN_OR_RETURN(const Ints size, ctx->IntVectorInput(2, "size"));
     const Tensor input = ctx->TakeInput(0);
-    RETURN_IF_ERROR(CheckLength("begin", begin.size(), input.rank()));
-    RETURN_IF_ERROR(CheckLength("size", size.size(), input.rank()));
-    ASSIGN_OR_RETURN(const PartialShape known, SlicedShape(input.shape(), begin, size));
-    ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
+    MR_RETURN_IF_ERROR(CheckLength("begin", begin.size(), input.rank()));
+    MR_RETURN_IF_ERROR(CheckLength("size", size.size(), input.rank()));
+    MR_ASSIGN_OR_RETURN(const PartialShape known, SlicedShape(input.shape(), begin, size));
+    MR_ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
     const Ints dims(shape.dims().begin(), shape.dims().end());
     return OutputBox(ctx, input, begin, Ints(dims.size(), 1), dims, shape);
   }
@@ -154,11 +154,11 @@ const KernelRegistration kSliceKernel = KernelFor<SliceKernel>("Slice");
 template <typename Context>
 StatusOr<StridedSliceAttrs> ReadMasks(const Context* c) {
   StridedSliceAttrs masks;
-  ASSIGN_OR_RETURN(masks.begin_mask, c->template GetAttr<int64_t>("begin_mask"));
-  ASSIGN_OR_RETURN(masks.end_mask, c->template GetAttr<int64_t>("end_mask"));
-  ASSIGN_OR_RETURN(masks.ellipsis_mask, c->template GetAttr<int64_t>("ellipsis_mask"));
-  ASSIGN_OR_RETURN(masks.new_axis_mask, c->template GetAttr<int64_t>("new_axis_mask"));
-  ASSIGN_OR_RETURN(masks.shrink_axis_mask, c->template GetAttr<int64_t>("shrink_axis_mask"));
+  MR_ASSIGN_OR_RETURN(masks.begin_mask, c->template GetAttr<int64_t>("begin_mask"));
+  MR_ASSIGN_OR_RETURN(masks.end_mask, c->template GetAttr<int64_t>("end_mask"));
+  MR_ASSIGN_OR_RETURN(masks.ellipsis_mask, c->template GetAttr<int64_t>("ellipsis_mask"));
+  MR_ASSIGN_OR_RETURN(masks.new_axis_mask, c->template GetAttr<int64_t>("new_axis_mask"));
+  MR_ASSIGN_OR_RETURN(masks.shrink_axis_mask, c->template GetAttr<int64_t>("shrink_axis_mask"));
   return masks;
 }
 
@@ -267,24 +267,24 @@ StatusOr<StridedSlicePlan> PlanStridedSlice(const PartialShape& input,
   StridedSlicePlan plan;
   int d = 0;
   const auto add = [&](const SlicedDim& dim) -> Status {
-    RETURN_IF_ERROR(PlanDim(dim, d, input.dim(d), begin, end, strides, &plan));
+    MR_RETURN_IF_ERROR(PlanDim(dim, d, input.dim(d), begin, end, strides, &plan));
     ++d;
     if (!dim.shrinks) plan.result.push_back(plan.sizes.back());
     return absl::OkStatus();
   };
   for (size_t i = 0; i <= n; ++i) {
     if (i == ellipsis) {
-      for (size_t k = items; k < rank; ++k) RETURN_IF_ERROR(add(SlicedDim{}));
+      for (size_t k = items; k < rank; ++k) MR_RETURN_IF_ERROR(add(SlicedDim{}));
     }
     if (i == n || i == ellipsis) continue;
     if (bit(masks.new_axis_mask, i)) {
       plan.result.push_back(1);
       continue;
     }
-    RETURN_IF_ERROR(add({.item = i,
-                         .begin_masked = bit(masks.begin_mask, i),
-                         .end_masked = bit(masks.end_mask, i),
-                         .shrinks = bit(masks.shrink_axis_mask, i)}));
+    MR_RETURN_IF_ERROR(add({.item = i,
+                            .begin_masked = bit(masks.begin_mask, i),
+                            .end_masked = bit(masks.end_mask, i),
+                            .shrinks = bit(masks.shrink_axis_mask, i)}));
   }
   return plan;
 }
@@ -301,8 +301,8 @@ Status CheckSameLength(const Lengths& lengths) {
 }
 
 Status StridedSliceShape(InferenceContext* c) {
-  for (int i = 1; i < 4; ++i) RETURN_IF_ERROR(c->InputWithRank(i, 1).status());
-  ASSIGN_OR_RETURN(const StridedSliceAttrs masks, ReadMasks(c));
+  for (int i = 1; i < 4; ++i) MR_RETURN_IF_ERROR(c->InputWithRank(i, 1).status());
+  MR_ASSIGN_OR_RETURN(const StridedSliceAttrs masks, ReadMasks(c));
   const std::optional<Ints> strides = ConstantInts(c, 3);
   if (!c->input(0).has_rank() || !strides) {
     c->set_output(0, PartialShape());
@@ -310,11 +310,11 @@ Status StridedSliceShape(InferenceContext* c) {
   }
   const std::optional<Ints> begin = ConstantInts(c, 1), end = ConstantInts(c, 2);
   const size_t n = strides->size();
-  RETURN_IF_ERROR(
+  MR_RETURN_IF_ERROR(
       CheckSameLength(std::vector<size_t>{begin ? begin->size() : n, end ? end->size() : n, n}));
-  ASSIGN_OR_RETURN(const StridedSlicePlan plan,
-                   PlanStridedSlice(c->input(0), begin, end, *strides, masks));
-  ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Make(plan.result));
+  MR_ASSIGN_OR_RETURN(const StridedSlicePlan plan,
+                      PlanStridedSlice(c->input(0), begin, end, *strides, masks));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Make(plan.result));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
@@ -322,23 +322,24 @@ Status StridedSliceShape(InferenceContext* c) {
 // The plan of a step: all values are there, so every size is known.
 StatusOr<StridedSlicePlan> PlanFromInputs(KernelContext* ctx, const Shape& input,
                                           const StridedSliceAttrs& masks) {
-  ASSIGN_OR_RETURN(const Ints begin, ctx->IntVectorInput(1, "begin"));
-  ASSIGN_OR_RETURN(const Ints end, ctx->IntVectorInput(2, "end"));
-  ASSIGN_OR_RETURN(const Ints strides, ctx->IntVectorInput(3, "strides"));
-  RETURN_IF_ERROR(CheckSameLength(std::vector<size_t>{begin.size(), end.size(), strides.size()}));
+  MR_ASSIGN_OR_RETURN(const Ints begin, ctx->IntVectorInput(1, "begin"));
+  MR_ASSIGN_OR_RETURN(const Ints end, ctx->IntVectorInput(2, "end"));
+  MR_ASSIGN_OR_RETURN(const Ints strides, ctx->IntVectorInput(3, "strides"));
+  MR_RETURN_IF_ERROR(
+      CheckSameLength(std::vector<size_t>{begin.size(), end.size(), strides.size()}));
   return PlanStridedSlice(input, begin, end, strides, masks);
 }
 
 class StridedSliceKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(masks_, ReadMasks(c));
+    MR_ASSIGN_OR_RETURN(masks_, ReadMasks(c));
     return absl::OkStatus();
   }
   Status Compute(KernelContext* ctx) const override {
     const Tensor input = ctx->TakeInput(0);
-    ASSIGN_OR_RETURN(const StridedSlicePlan plan, PlanFromInputs(ctx, input.shape(), masks_));
-    ASSIGN_OR_RETURN(const Shape shape, Shape::Make(plan.result));
+    MR_ASSIGN_OR_RETURN(const StridedSlicePlan plan, PlanFromInputs(ctx, input.shape(), masks_));
+    MR_ASSIGN_OR_RETURN(const Shape shape, Shape::Make(plan.result));
     return OutputBox(ctx, input, plan.begin, plan.steps, plan.sizes, shape);
   }
 
@@ -348,7 +349,7 @@ class StridedSliceKernel : public Kernel {
 
 Status StridedSliceGradient(GradientContext* c) {
   if (!c->has_grad(0)) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const StridedSliceAttrs masks, ReadMasks(c));
+  MR_ASSIGN_OR_RETURN(const StridedSliceAttrs masks, ReadMasks(c));
   const Scope& scope = c->scope();
   const Output shape = ShapeOf(scope, c->input(0), {.out_type = c->input(1).dtype()});
   c->set_input_grad(0, StridedSliceGrad(scope, shape, c->input(1), c->input(2), c->input(3),
@@ -378,7 +379,7 @@ const KernelRegistration kStridedSliceKernel = KernelFor<StridedSliceKernel>("St
 // --- StridedSliceGrad ----------------------------------------------------------------------------
 
 Status StridedSliceGradShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(PartialShape shape, c->input_as_shape(0));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, c->input_as_shape(0));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
@@ -386,21 +387,21 @@ Status StridedSliceGradShape(InferenceContext* c) {
 class StridedSliceGradKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(masks_, ReadMasks(c));
+    MR_ASSIGN_OR_RETURN(masks_, ReadMasks(c));
     return absl::OkStatus();
   }
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(const Ints dims, ctx->IntVectorInput(0, "shape"));
-    ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
-    ASSIGN_OR_RETURN(const StridedSlicePlan plan, PlanFromInputs(ctx, shape, masks_));
-    ASSIGN_OR_RETURN(const Shape slice, Shape::Make(plan.result));
+    MR_ASSIGN_OR_RETURN(const Ints dims, ctx->IntVectorInput(0, "shape"));
+    MR_ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
+    MR_ASSIGN_OR_RETURN(const StridedSlicePlan plan, PlanFromInputs(ctx, shape, masks_));
+    MR_ASSIGN_OR_RETURN(const Shape slice, Shape::Make(plan.result));
     const Tensor& dy = ctx->input(4);
     if (dy.shape() != slice) {
       return absl::InvalidArgumentError(absl::StrCat("dy must have the shape of the slice ",
                                                      slice.ToString(), ", got ",
                                                      dy.shape().ToString()));
     }
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
     if (absl::Span<char> bytes = out->mutable_bytes(); !bytes.empty()) {  // strings are empty
       std::memset(bytes.data(), 0, bytes.size());
     }
@@ -418,7 +419,7 @@ class StridedSliceGradKernel : public Kernel {
 
 Status StridedSliceGradGradient(GradientContext* c) {
   if (!c->has_grad(0)) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const StridedSliceAttrs masks, ReadMasks(c));
+  MR_ASSIGN_OR_RETURN(const StridedSliceAttrs masks, ReadMasks(c));
   c->set_input_grad(
       4, StridedSlice(c->scope(), c->dense_grad(0), c->input(1), c->input(2), c->input(3), masks));
   return absl::OkStatus();

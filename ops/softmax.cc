@@ -20,7 +20,7 @@ Status CheckLogits(const PartialShape& logits) {
 }
 
 Status SoftmaxShape(InferenceContext* c) {
-  RETURN_IF_ERROR(CheckLogits(c->input(0)));
+  MR_RETURN_IF_ERROR(CheckLogits(c->input(0)));
   c->set_output(0, c->input(0));
   return absl::OkStatus();
 }
@@ -41,9 +41,9 @@ class SoftmaxKernel : public Kernel {
 
   Status Compute(KernelContext* ctx) const override {
     const Shape shape = ctx->input(0).shape();
-    RETURN_IF_ERROR(CheckLogits(shape));
+    MR_RETURN_IF_ERROR(CheckLogits(shape));
     const char* x = static_cast<const char*>(ctx->input(0).raw_data());
-    ASSIGN_OR_RETURN(Tensor * output, ctx->ForwardInputOrAllocateOutput({0}, 0, shape));
+    MR_ASSIGN_OR_RETURN(Tensor * output, ctx->ForwardInputOrAllocateOutput({0}, 0, shape));
     if (output->num_elements() == 0) return absl::OkStatus();
     char* y = static_cast<char*>(output->mutable_raw_data());
     const int64_t columns = shape.dim(shape.rank() - 1);

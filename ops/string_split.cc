@@ -18,8 +18,8 @@ namespace {
 // --- StringSplit ---------------------------------------------------------------------------------
 
 Status StringSplitShape(InferenceContext* c) {
-  RETURN_IF_ERROR(c->InputWithRank(0, 1).status());
-  RETURN_IF_ERROR(c->InputWithRank(1, 0).status());
+  MR_RETURN_IF_ERROR(c->InputWithRank(0, 1).status());
+  MR_RETURN_IF_ERROR(c->InputWithRank(1, 0).status());
   c->set_output(0, PartialShape({-1, 2}));
   c->set_output(1, PartialShape({-1}));
   c->set_output(2, PartialShape({2}));
@@ -44,7 +44,7 @@ std::vector<std::string> WordsOf(const std::string& text, const std::string& del
 class StringSplitKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(skip_empty_, c->GetAttr<bool>("skip_empty"));
+    MR_ASSIGN_OR_RETURN(skip_empty_, c->GetAttr<bool>("skip_empty"));
     return absl::OkStatus();
   }
   Status Compute(KernelContext* ctx) const override {
@@ -53,29 +53,30 @@ class StringSplitKernel : public Kernel {
       return absl::InvalidArgumentError(
           absl::StrCat("input must be a vector, got shape ", input.shape().ToString()));
     }
-    ASSIGN_OR_RETURN(const std::string delimiters, ctx->ScalarInput<std::string>(1, "delimiter"));
+    MR_ASSIGN_OR_RETURN(const std::string delimiters,
+                        ctx->ScalarInput<std::string>(1, "delimiter"));
     std::vector<std::string> words;
     std::vector<int64_t> places;  // string, number of the word in it
     int64_t longest = 0;
     for (int64_t row = 0; row < input.num_elements(); ++row) {
       int64_t number = 0;
       for (std::string& word :
-           WordsOf(input.flat<std::string>()[static_cast<size_t>(row)], delimiters, skip_empty_)) {
+           WordsOf(input.raw<std::string>()[static_cast<size_t>(row)], delimiters, skip_empty_)) {
         words.push_back(std::move(word));
         places.push_back(row);
         places.push_back(number++);
       }
       longest = std::max(longest, number);
     }
-    ASSIGN_OR_RETURN(const Shape indices_shape,
-                     Shape::Make({static_cast<int64_t>(words.size()), 2}));
-    ASSIGN_OR_RETURN(Tensor * indices, ctx->AllocateOutput(0, indices_shape));
-    std::copy(places.begin(), places.end(), indices->mutable_flat<int64_t>().begin());
-    ASSIGN_OR_RETURN(Tensor * values, ctx->AllocateOutput(1, Shape::Vector(words.size())));
-    std::move(words.begin(), words.end(), values->mutable_flat<std::string>().begin());
-    ASSIGN_OR_RETURN(Tensor * shape, ctx->AllocateOutput(2, Shape::Vector(2)));
-    shape->mutable_flat<int64_t>()[0] = input.num_elements();
-    shape->mutable_flat<int64_t>()[1] = longest;
+    MR_ASSIGN_OR_RETURN(const Shape indices_shape,
+                        Shape::Make({static_cast<int64_t>(words.size()), 2}));
+    MR_ASSIGN_OR_RETURN(Tensor * indices, ctx->AllocateOutput(0, indices_shape));
+    std::copy(places.begin(), places.end(), indices->mutable_raw<int64_t>().begin());
+    MR_ASSIGN_OR_RETURN(Tensor * values, ctx->AllocateOutput(1, Shape::Vector(words.size())));
+    std::move(words.begin(), words.end(), values->mutable_raw<std::string>().begin());
+    MR_ASSIGN_OR_RETURN(Tensor * shape, ctx->AllocateOutput(2, Shape::Vector(2)));
+    shape->mutable_raw<int64_t>()[0] = input.num_elements();
+    shape->mutable_raw<int64_t>()[1] = longest;
     return absl::OkStatus();
   }
 
@@ -128,15 +129,15 @@ StatusOr<PartialShape> JoinedShape(const PartialShape& inputs, absl::Span<const 
 }
 
 Status ReduceJoinShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const bool keep_dims, c->GetAttr<bool>("keep_dims"));
+  MR_ASSIGN_OR_RETURN(const bool keep_dims, c->GetAttr<bool>("keep_dims"));
   if (!c->input(0).has_rank()) return absl::OkStatus();
   const std::optional<std::vector<int64_t>> indices = ConstantInts(c, 1);
   if (!indices) {
     if (keep_dims) c->set_output(0, PartialShape::UnknownOfRank(c->input(0).rank()));
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(const std::vector<int> joined, JoinedDims(c->input(0).rank(), *indices));
-  ASSIGN_OR_RETURN(PartialShape shape, JoinedShape(c->input(0), joined, keep_dims));
+  MR_ASSIGN_OR_RETURN(const std::vector<int> joined, JoinedDims(c->input(0).rank(), *indices));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, JoinedShape(c->input(0), joined, keep_dims));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
@@ -158,16 +159,16 @@ std::vector<int64_t> BoxOffsets(absl::Span<const int64_t> dims, absl::Span<const
 class ReduceJoinKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(keep_dims_, c->GetAttr<bool>("keep_dims"));
-    ASSIGN_OR_RETURN(separator_, c->GetAttr<std::string>("separator"));
+    MR_ASSIGN_OR_RETURN(keep_dims_, c->GetAttr<bool>("keep_dims"));
+    MR_ASSIGN_OR_RETURN(separator_, c->GetAttr<std::string>("separator"));
     return absl::OkStatus();
   }
   Status Compute(KernelContext* ctx) const override {
     const Tensor inputs = ctx->input(0);
     const std::vector<int64_t> indices = IntElements(ctx->input(1));
-    ASSIGN_OR_RETURN(const std::vector<int> joined, JoinedDims(inputs.rank(), indices));
-    ASSIGN_OR_RETURN(const PartialShape known, JoinedShape(inputs.shape(), joined, keep_dims_));
-    ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
+    MR_ASSIGN_OR_RETURN(const std::vector<int> joined, JoinedDims(inputs.rank(), indices));
+    MR_ASSIGN_OR_RETURN(const PartialShape known, JoinedShape(inputs.shape(), joined, keep_dims_));
+    MR_ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
     if (joined.empty()) {
       ctx->set_output(0, ctx->TakeInput(0));
       return absl::OkStatus();
@@ -186,10 +187,10 @@ class ReduceJoinKernel : public Kernel {
     }
     const std::vector<int64_t> starts = BoxOffsets(kept_dims, kept_strides);
     const std::vector<int64_t> steps = BoxOffsets(joined_dims, joined_strides);
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
-    const std::string* from = inputs.flat<std::string>().data();
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
+    const std::string* from = inputs.raw<std::string>().data();
     for (size_t i = 0; i < starts.size(); ++i) {
-      std::string& text = out->mutable_flat<std::string>()[i];
+      std::string& text = out->mutable_raw<std::string>()[i];
       for (size_t k = 0; k < steps.size(); ++k) {
         if (k > 0) text += separator_;
         text += from[starts[i] + steps[k]];

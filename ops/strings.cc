@@ -43,7 +43,7 @@ StatusOr<PartialShape> JoinedShape(absl::Span<const PartialShape> inputs) {
 Status StringJoinShape(InferenceContext* c) {
   std::vector<PartialShape> inputs;
   for (int i = 0; i < c->num_inputs(); ++i) inputs.push_back(c->input(i));
-  ASSIGN_OR_RETURN(PartialShape joined, JoinedShape(inputs));
+  MR_ASSIGN_OR_RETURN(PartialShape joined, JoinedShape(inputs));
   c->set_output(0, std::move(joined));
   return absl::OkStatus();
 }
@@ -51,22 +51,22 @@ Status StringJoinShape(InferenceContext* c) {
 class StringJoinKernel : public Kernel {
  public:
   Status Init(KernelConstruction* construction) override {
-    ASSIGN_OR_RETURN(separator_, construction->GetAttr<std::string>("separator"));
+    MR_ASSIGN_OR_RETURN(separator_, construction->GetAttr<std::string>("separator"));
     return absl::OkStatus();
   }
   Status Compute(KernelContext* ctx) const override {
     std::vector<PartialShape> shapes;
     for (int i = 0; i < ctx->num_inputs(); ++i) shapes.push_back(ctx->input(i).shape());
-    ASSIGN_OR_RETURN(const PartialShape joined, JoinedShape(shapes));
-    ASSIGN_OR_RETURN(const Shape shape, joined.ToShape());
-    ASSIGN_OR_RETURN(Tensor * output, ctx->AllocateOutput(0, shape));
-    absl::Span<std::string> out = output->mutable_flat<std::string>();
+    MR_ASSIGN_OR_RETURN(const PartialShape joined, JoinedShape(shapes));
+    MR_ASSIGN_OR_RETURN(const Shape shape, joined.ToShape());
+    MR_ASSIGN_OR_RETURN(Tensor * output, ctx->AllocateOutput(0, shape));
+    absl::Span<std::string> out = output->mutable_raw<std::string>();
     for (size_t j = 0; j < out.size(); ++j) {
       std::string text;
       for (int i = 0; i < ctx->num_inputs(); ++i) {
         if (i > 0) text += separator_;
         const Tensor& input = ctx->input(i);
-        text += input.flat<std::string>()[input.shape().is_scalar() ? 0 : j];
+        text += input.raw<std::string>()[input.shape().is_scalar() ? 0 : j];
       }
       out[j] = std::move(text);
     }

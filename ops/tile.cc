@@ -33,35 +33,36 @@ StatusOr<PartialShape> TiledShape(const PartialShape& input, const Ints& multipl
       if (multiples[d] == 0) dims[d] = 0;
       continue;
     }
-    ASSIGN_OR_RETURN(dims[d], CheckedProduct(dim, multiples[d]));
+    MR_ASSIGN_OR_RETURN(dims[d], CheckedProduct(dim, multiples[d]));
   }
   return PartialShape::Make(dims);
 }
 
 Status TileShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const PartialShape multiples_shape, c->InputWithRank(1, 1));
-  ASSIGN_OR_RETURN(const PartialShape input, WithLength(c->input(0), multiples_shape, "multiples"));
+  MR_ASSIGN_OR_RETURN(const PartialShape multiples_shape, c->InputWithRank(1, 1));
+  MR_ASSIGN_OR_RETURN(const PartialShape input,
+                      WithLength(c->input(0), multiples_shape, "multiples"));
   if (!input.has_rank()) {
     c->set_output(0, PartialShape());
     return absl::OkStatus();
   }
   if (const std::optional<Ints> multiples = ConstantInts(c, 1)) {
-    RETURN_IF_ERROR(CheckLength("multiples", multiples->size(), input.rank()));
-    ASSIGN_OR_RETURN(PartialShape shape, TiledShape(input, *multiples));
+    MR_RETURN_IF_ERROR(CheckLength("multiples", multiples->size(), input.rank()));
+    MR_ASSIGN_OR_RETURN(PartialShape shape, TiledShape(input, *multiples));
     c->set_output(0, std::move(shape));
     return absl::OkStatus();
   }
   // Some multiples may be known even when others are not.
-  ASSIGN_OR_RETURN(const PartialShape some, c->input_as_shape(1));
+  MR_ASSIGN_OR_RETURN(const PartialShape some, c->input_as_shape(1));
   if (some.has_rank()) {
-    RETURN_IF_ERROR(CheckLength("multiples", static_cast<size_t>(some.rank()), input.rank()));
+    MR_RETURN_IF_ERROR(CheckLength("multiples", static_cast<size_t>(some.rank()), input.rank()));
   }
   Ints dims(static_cast<size_t>(input.rank()), -1);
   for (int d = 0; some.has_rank() && d < input.rank(); ++d) {
     if (some.dim(d) == -1 || input.dim(d) == -1) continue;
-    ASSIGN_OR_RETURN(dims[static_cast<size_t>(d)], CheckedProduct(some.dim(d), input.dim(d)));
+    MR_ASSIGN_OR_RETURN(dims[static_cast<size_t>(d)], CheckedProduct(some.dim(d), input.dim(d)));
   }
-  ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Make(dims));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Make(dims));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
@@ -69,16 +70,16 @@ Status TileShape(InferenceContext* c) {
 class TileKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(const Ints multiples, ctx->IntVectorInput(1, "multiples"));
+    MR_ASSIGN_OR_RETURN(const Ints multiples, ctx->IntVectorInput(1, "multiples"));
     const Tensor input = ctx->TakeInput(0);
-    RETURN_IF_ERROR(CheckLength("multiples", multiples.size(), input.rank()));
-    ASSIGN_OR_RETURN(const PartialShape known, TiledShape(input.shape(), multiples));
-    ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
+    MR_RETURN_IF_ERROR(CheckLength("multiples", multiples.size(), input.rank()));
+    MR_ASSIGN_OR_RETURN(const PartialShape known, TiledShape(input.shape(), multiples));
+    MR_ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
     if (shape == input.shape()) {
       ctx->set_output(0, input);
       return absl::OkStatus();
     }
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
     // Each dimension becomes two: (copy, element); all copies read the same elements.
     Ints dims;
     BoxSide from, to;

@@ -44,20 +44,20 @@ Status CheckK(int64_t k) {
 }
 
 Status SetTopKShapes(InferenceContext* c, int64_t k) {
-  ASSIGN_OR_RETURN(const PartialShape shape, TopKShapeOf(c->input(0), k));
+  MR_ASSIGN_OR_RETURN(const PartialShape shape, TopKShapeOf(c->input(0), k));
   c->set_output(0, shape);
   c->set_output(1, shape);
   return absl::OkStatus();
 }
 Status TopKV2Shape(InferenceContext* c) {
-  RETURN_IF_ERROR(c->InputWithRank(1, 0).status());
+  MR_RETURN_IF_ERROR(c->InputWithRank(1, 0).status());
   const std::optional<int64_t> k = ConstantInt(c, 1);
-  if (k) RETURN_IF_ERROR(CheckK(*k));
+  if (k) MR_RETURN_IF_ERROR(CheckK(*k));
   return SetTopKShapes(c, k.value_or(-1));
 }
 Status TopKV1Shape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const int64_t k, c->GetAttr<int64_t>("k"));
-  RETURN_IF_ERROR(CheckK(k));
+  MR_ASSIGN_OR_RETURN(const int64_t k, c->GetAttr<int64_t>("k"));
+  MR_RETURN_IF_ERROR(CheckK(k));
   return SetTopKShapes(c, k);
 }
 
@@ -66,7 +66,7 @@ class TopKKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
     if (c->num_inputs() > 1) return absl::OkStatus();
-    ASSIGN_OR_RETURN(k_, c->GetAttr<int64_t>("k"));
+    MR_ASSIGN_OR_RETURN(k_, c->GetAttr<int64_t>("k"));
     return CheckK(*k_);
   }
   Status Compute(KernelContext* ctx) const override {
@@ -74,19 +74,19 @@ class TopKKernel : public Kernel {
     if (k_) {
       k = *k_;
     } else {
-      ASSIGN_OR_RETURN(k, ctx->IntScalarInput(1, "k"));
-      RETURN_IF_ERROR(CheckK(k));
+      MR_ASSIGN_OR_RETURN(k, ctx->IntScalarInput(1, "k"));
+      MR_RETURN_IF_ERROR(CheckK(k));
     }
     const Tensor input = ctx->input(0);
-    ASSIGN_OR_RETURN(const PartialShape known, TopKShapeOf(input.shape(), k));
-    ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
-    ASSIGN_OR_RETURN(Tensor * values, ctx->AllocateOutput(0, shape));
-    ASSIGN_OR_RETURN(Tensor * indices, ctx->AllocateOutput(1, shape));
+    MR_ASSIGN_OR_RETURN(const PartialShape known, TopKShapeOf(input.shape(), k));
+    MR_ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
+    MR_ASSIGN_OR_RETURN(Tensor * values, ctx->AllocateOutput(0, shape));
+    MR_ASSIGN_OR_RETURN(Tensor * indices, ctx->AllocateOutput(1, shape));
     if (shape.num_elements() == 0) return absl::OkStatus();
     const int64_t width = input.dim(input.rank() - 1);
-    const T* from = input.flat<T>().data();
-    T* to = values->mutable_flat<T>().data();
-    int32_t* where = indices->mutable_flat<int32_t>().data();
+    const T* from = input.raw<T>().data();
+    T* to = values->mutable_raw<T>().data();
+    int32_t* where = indices->mutable_raw<int32_t>().data();
     ctx->ParallelFor(input.num_elements() / width, 5.0 * static_cast<double>(width),
                      [=](int64_t begin, int64_t end) {
                        std::vector<int32_t> order(static_cast<size_t>(width));
@@ -190,13 +190,13 @@ Status CheckInTopK(const PartialShape& predictions, const PartialShape& targets)
 }
 
 Status InTopKShape(InferenceContext* c) {
-  RETURN_IF_ERROR(CheckInTopK(c->input(0), c->input(1)));
-  if (c->num_inputs() > 2) RETURN_IF_ERROR(c->InputWithRank(2, 0).status());
+  MR_RETURN_IF_ERROR(CheckInTopK(c->input(0), c->input(1)));
+  if (c->num_inputs() > 2) MR_RETURN_IF_ERROR(c->InputWithRank(2, 0).status());
   int64_t batch = -1;
   if (c->input(0).has_rank()) batch = c->input(0).dim(0);
   if (batch == -1 && c->input(1).has_rank()) batch = c->input(1).dim(0);
   const int64_t dims[] = {batch};
-  ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Make(dims));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Make(dims));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
@@ -218,7 +218,7 @@ class InTopKKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
     if (c->num_inputs() > 2) return absl::OkStatus();
-    ASSIGN_OR_RETURN(k_, c->GetAttr<int64_t>("k"));
+    MR_ASSIGN_OR_RETURN(k_, c->GetAttr<int64_t>("k"));
     return absl::OkStatus();
   }
   Status Compute(KernelContext* ctx) const override {
@@ -226,15 +226,15 @@ class InTopKKernel : public Kernel {
     if (k_) {
       k = *k_;
     } else {
-      ASSIGN_OR_RETURN(k, ctx->IntScalarInput(2, "k"));
+      MR_ASSIGN_OR_RETURN(k, ctx->IntScalarInput(2, "k"));
     }
-    RETURN_IF_ERROR(CheckInTopK(ctx->input(0).shape(), ctx->input(1).shape()));
+    MR_RETURN_IF_ERROR(CheckInTopK(ctx->input(0).shape(), ctx->input(1).shape()));
     const std::vector<int64_t> targets = IntElements(ctx->input(1));
-    const absl::Span<const float> predictions = ctx->input(0).flat<float>();
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, Shape::Vector(targets.size())));
+    const absl::Span<const float> predictions = ctx->input(0).raw<float>();
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, Shape::Vector(targets.size())));
     const size_t classes = targets.empty() ? 0 : predictions.size() / targets.size();
     for (size_t i = 0; i < targets.size(); ++i) {
-      out->mutable_flat<bool>()[i] =
+      out->mutable_raw<bool>()[i] =
           IsInTopK(predictions.subspan(i * classes, classes), targets[i], k);
     }
     return absl::OkStatus();

@@ -31,9 +31,9 @@ StatusOr<Variables> VariableInputs(KernelContext* ctx, int count, bool resource,
   for (int i = 0; i < count; ++i) {
     std::shared_ptr<VariableStorage> variable;
     if (resource) {
-      ASSIGN_OR_RETURN(variable, ctx->ResourceInput<VariableStorage>(i));
+      MR_ASSIGN_OR_RETURN(variable, ctx->ResourceInput<VariableStorage>(i));
     } else {
-      ASSIGN_OR_RETURN(variable, ctx->ref_input(i));
+      MR_ASSIGN_OR_RETURN(variable, ctx->ref_input(i));
     }
     if (variable->dtype() != dtype) {
       return absl::InvalidArgumentError(absl::StrCat("variable '", variable->name(), "' must be ",
@@ -59,7 +59,7 @@ Status DifferentShapes(absl::string_view a, absl::string_view b, const std::stri
 
 template <typename E>
 StatusOr<Wide<E>> Rate(KernelContext* ctx, int i, absl::string_view name) {
-  ASSIGN_OR_RETURN(const E value, ctx->ScalarInput<E>(i, name));
+  MR_ASSIGN_OR_RETURN(const E value, ctx->ScalarInput<E>(i, name));
   return Load(value);
 }
 
@@ -84,7 +84,7 @@ class GradientDescentRule {
   static Layout GetLayout(bool) { return {{"var"}, "delta", 2}; }
   Status Init(KernelConstruction*) { return absl::OkStatus(); }
   StatusOr<Rates> Read(KernelContext* ctx, bool) const {
-    ASSIGN_OR_RETURN(const Wide<E> alpha, Rate<E>(ctx, 1, "alpha"));
+    MR_ASSIGN_OR_RETURN(const Wide<E> alpha, Rate<E>(ctx, 1, "alpha"));
     return Rates{alpha};
   }
   void Run(const Rates& r, const UpdateArray<E>* v, const E* grad, int64_t n) const {
@@ -100,17 +100,17 @@ class AdamRule {
   static constexpr double kCostNs = 1.0;
   static Layout GetLayout(bool) { return {{"var", "m", "v"}, "grad", 9}; }
   Status Init(KernelConstruction* c) {
-    ASSIGN_OR_RETURN(nesterov_, c->GetAttr<bool>("use_nesterov"));
+    MR_ASSIGN_OR_RETURN(nesterov_, c->GetAttr<bool>("use_nesterov"));
     return absl::OkStatus();
   }
   StatusOr<Rates> Read(KernelContext* ctx, bool) const {
     using W = Wide<E>;
-    ASSIGN_OR_RETURN(const W beta1_power, Rate<E>(ctx, 3, "beta1_power"));
-    ASSIGN_OR_RETURN(const W beta2_power, Rate<E>(ctx, 4, "beta2_power"));
-    ASSIGN_OR_RETURN(const W lr, Rate<E>(ctx, 5, "lr"));
-    ASSIGN_OR_RETURN(const W beta1, Rate<E>(ctx, 6, "beta1"));
-    ASSIGN_OR_RETURN(const W beta2, Rate<E>(ctx, 7, "beta2"));
-    ASSIGN_OR_RETURN(const W epsilon, Rate<E>(ctx, 8, "epsilon"));
+    MR_ASSIGN_OR_RETURN(const W beta1_power, Rate<E>(ctx, 3, "beta1_power"));
+    MR_ASSIGN_OR_RETURN(const W beta2_power, Rate<E>(ctx, 4, "beta2_power"));
+    MR_ASSIGN_OR_RETURN(const W lr, Rate<E>(ctx, 5, "lr"));
+    MR_ASSIGN_OR_RETURN(const W beta1, Rate<E>(ctx, 6, "beta1"));
+    MR_ASSIGN_OR_RETURN(const W beta2, Rate<E>(ctx, 7, "beta2"));
+    MR_ASSIGN_OR_RETURN(const W epsilon, Rate<E>(ctx, 8, "epsilon"));
     const W step = lr * std::sqrt(W(1) - beta2_power) / (W(1) - beta1_power);
     return Rates{step, beta1, beta2, epsilon};
   }
@@ -132,11 +132,11 @@ class AdagradRule {
   static constexpr double kCostNs = 0.8;
   static Layout GetLayout(bool sparse) { return {{"var", "accum"}, "grad", 3, sparse ? 4 : -1}; }
   Status Init(KernelConstruction* c) {
-    ASSIGN_OR_RETURN(update_slots_, c->GetAttr<bool>("update_slots"));
+    MR_ASSIGN_OR_RETURN(update_slots_, c->GetAttr<bool>("update_slots"));
     return absl::OkStatus();
   }
   StatusOr<Rates> Read(KernelContext* ctx, bool) const {
-    ASSIGN_OR_RETURN(const Wide<E> lr, Rate<E>(ctx, 2, "lr"));
+    MR_ASSIGN_OR_RETURN(const Wide<E> lr, Rate<E>(ctx, 2, "lr"));
     return Rates{lr};
   }
   void Run(const Rates& r, const UpdateArray<E>* v, const E* grad, int64_t n) const {
@@ -157,12 +157,12 @@ class MomentumRule {
   static constexpr double kCostNs = 0.6;
   static Layout GetLayout(bool sparse) { return {{"var", "accum"}, "grad", 3, sparse ? 4 : -1}; }
   Status Init(KernelConstruction* c) {
-    ASSIGN_OR_RETURN(nesterov_, c->GetAttr<bool>("use_nesterov"));
+    MR_ASSIGN_OR_RETURN(nesterov_, c->GetAttr<bool>("use_nesterov"));
     return absl::OkStatus();
   }
   StatusOr<Rates> Read(KernelContext* ctx, bool sparse) const {
-    ASSIGN_OR_RETURN(const Wide<E> lr, Rate<E>(ctx, 2, "lr"));
-    ASSIGN_OR_RETURN(const Wide<E> momentum, Rate<E>(ctx, sparse ? 5 : 4, "momentum"));
+    MR_ASSIGN_OR_RETURN(const Wide<E> lr, Rate<E>(ctx, 2, "lr"));
+    MR_ASSIGN_OR_RETURN(const Wide<E> momentum, Rate<E>(ctx, sparse ? 5 : 4, "momentum"));
     return Rates{lr, momentum};
   }
   void Run(const Rates& r, const UpdateArray<E>* v, const E* grad, int64_t n) const {
@@ -185,10 +185,11 @@ class DenseKernel : public Kernel {
 
   Status Compute(KernelContext* ctx) const override {
     const int count = static_cast<int>(layout_.variables.size());
-    ASSIGN_OR_RETURN(const Variables variables, VariableInputs(ctx, count, kResource, DTypeOf<E>));
-    ASSIGN_OR_RETURN(const auto rates, rule_.Read(ctx, false));
+    MR_ASSIGN_OR_RETURN(const Variables variables,
+                        VariableInputs(ctx, count, kResource, DTypeOf<E>));
+    MR_ASSIGN_OR_RETURN(const auto rates, rule_.Read(ctx, false));
     const Tensor& grad = ctx->input(layout_.gradient_input);
-    RETURN_IF_ERROR(VariableStorage::UpdateDense(
+    MR_RETURN_IF_ERROR(VariableStorage::UpdateDense(
         Pointers(variables), [&](absl::Span<const Tensor> old) { return CheckShapes(old, grad); },
         [&](absl::Span<const Tensor> old, absl::Span<Tensor> fresh) {
           std::array<UpdateArray<E>, kMaxVariables> arrays{};
@@ -269,14 +270,14 @@ class SparseKernel : public Kernel {
   using E = typename Rule::E;
 
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(exclusive_, c->GetAttr<bool>("use_locking"));
+    MR_ASSIGN_OR_RETURN(exclusive_, c->GetAttr<bool>("use_locking"));
     return rule_.Init(c);
   }
 
   Status Compute(KernelContext* ctx) const override {
     const Tensor& indices = ctx->input(layout_.indices_input);
-    RETURN_IF_ERROR(indices.dtype() == DT_INT64 ? Update<int64_t>(ctx, indices)
-                                                : Update<int32_t>(ctx, indices));
+    MR_RETURN_IF_ERROR(indices.dtype() == DT_INT64 ? Update<int64_t>(ctx, indices)
+                                                   : Update<int32_t>(ctx, indices));
     return absl::OkStatus();
   }
 
@@ -284,15 +285,16 @@ class SparseKernel : public Kernel {
   template <typename Index>
   Status Update(KernelContext* ctx, const Tensor& indices) const {
     const int count = static_cast<int>(layout_.variables.size());
-    ASSIGN_OR_RETURN(const Variables variables, VariableInputs(ctx, count, kResource, DTypeOf<E>));
-    ASSIGN_OR_RETURN(const auto rates, rule_.Read(ctx, true));
+    MR_ASSIGN_OR_RETURN(const Variables variables,
+                        VariableInputs(ctx, count, kResource, DTypeOf<E>));
+    MR_ASSIGN_OR_RETURN(const auto rates, rule_.Read(ctx, true));
     const Tensor& grad = ctx->input(layout_.gradient_input);
     const E* gradient = static_cast<const E*>(grad.raw_data());
     int64_t row = 0;
-    RETURN_IF_ERROR(VariableStorage::UpdateRows<Index>(
-        Pointers(variables), indices.flat<Index>(), exclusive_,
+    MR_RETURN_IF_ERROR(VariableStorage::UpdateRows<Index>(
+        Pointers(variables), indices.raw<Index>(), exclusive_,
         [&](absl::Span<const Shape> shapes) -> Status {
-          RETURN_IF_ERROR(CheckShapes(shapes, grad.shape(), indices.shape()));
+          MR_RETURN_IF_ERROR(CheckShapes(shapes, grad.shape(), indices.shape()));
           row = shapes[0].NumElements(1, shapes[0].rank());
           return absl::OkStatus();
         },
@@ -349,7 +351,7 @@ StatusOr<PartialShape> CheckInputs(InferenceContext* c, const Layout& layout, bo
   }
   for (int i = count; i < c->num_inputs(); ++i) {
     if (i == layout.gradient_input || i == layout.indices_input) continue;
-    RETURN_IF_ERROR(c->InputWithRank(i, 0).status());
+    MR_RETURN_IF_ERROR(c->InputWithRank(i, 0).status());
   }
   return shape;
 }
@@ -357,7 +359,7 @@ StatusOr<PartialShape> CheckInputs(InferenceContext* c, const Layout& layout, bo
 template <typename Rule, bool kResource>
 Status DenseShape(InferenceContext* c) {
   const Layout layout = Rule::GetLayout(false);
-  ASSIGN_OR_RETURN(const PartialShape var, CheckInputs(c, layout, kResource));
+  MR_ASSIGN_OR_RETURN(const PartialShape var, CheckInputs(c, layout, kResource));
   const PartialShape& grad = c->input(layout.gradient_input);
   StatusOr<PartialShape> merged = var.MergeWith(grad);
   if (!merged.ok()) {
@@ -370,8 +372,9 @@ Status DenseShape(InferenceContext* c) {
 template <typename Rule, bool kResource>
 Status SparseShape(InferenceContext* c) {
   const Layout layout = Rule::GetLayout(true);
-  ASSIGN_OR_RETURN(PartialShape var, CheckInputs(c, layout, kResource));
-  RETURN_IF_ERROR(CheckRows(var, c->input(layout.gradient_input), c->input(layout.indices_input)));
+  MR_ASSIGN_OR_RETURN(PartialShape var, CheckInputs(c, layout, kResource));
+  MR_RETURN_IF_ERROR(
+      CheckRows(var, c->input(layout.gradient_input), c->input(layout.indices_input)));
   if (!kResource) c->set_output(0, std::move(var));
   return absl::OkStatus();
 }

@@ -45,7 +45,7 @@ StatusOr<PartialShape> TransposedShape(const PartialShape& x, const Ints& perm) 
     return absl::InvalidArgumentError(absl::StrCat("perm must have one element for each of the ",
                                                    x.rank(), " dimensions, got ", perm.size()));
   }
-  RETURN_IF_ERROR(InversePermutation("perm", perm).status());
+  MR_RETURN_IF_ERROR(InversePermutation("perm", perm).status());
   Ints dims(perm.size(), -1);
   for (size_t i = 0; x.has_rank() && i < perm.size(); ++i) {
     dims[i] = x.dim(static_cast<int>(perm[i]));
@@ -54,9 +54,9 @@ StatusOr<PartialShape> TransposedShape(const PartialShape& x, const Ints& perm) 
 }
 
 Status TransposeShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const PartialShape perm_shape, c->InputWithRank(1, 1));
+  MR_ASSIGN_OR_RETURN(const PartialShape perm_shape, c->InputWithRank(1, 1));
   if (const std::optional<Ints> perm = ConstantInts(c, 1)) {
-    ASSIGN_OR_RETURN(PartialShape shape, TransposedShape(c->input(0), *perm));
+    MR_ASSIGN_OR_RETURN(PartialShape shape, TransposedShape(c->input(0), *perm));
     c->set_output(0, std::move(shape));
     return absl::OkStatus();
   }
@@ -71,7 +71,7 @@ Status TransposeShape(InferenceContext* c) {
 
 template <typename T>
 void ConjugateAll(KernelContext* ctx, Tensor* t) {
-  T* values = t->mutable_flat<T>().data();
+  T* values = t->mutable_raw<T>().data();
   ctx->ParallelFor(t->num_elements(), 1, [=](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) values[i] = std::conj(values[i]);
   });
@@ -81,10 +81,10 @@ class TransposeKernel : public Kernel {
  public:
   explicit TransposeKernel(bool conjugate = false) : conjugate_(conjugate) {}
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(const Ints perm, ctx->IntVectorInput(1, "perm"));
+    MR_ASSIGN_OR_RETURN(const Ints perm, ctx->IntVectorInput(1, "perm"));
     const Tensor x = ctx->TakeInput(0);
-    ASSIGN_OR_RETURN(const PartialShape known, TransposedShape(x.shape(), perm));
-    ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
+    MR_ASSIGN_OR_RETURN(const PartialShape known, TransposedShape(x.shape(), perm));
+    MR_ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
     const bool conjugate = conjugate_ && IsComplex(x.dtype());
     // Only dimensions of size 1 change places: the elements stay where they are.
     bool in_order = true;
@@ -95,15 +95,15 @@ class TransposeKernel : public Kernel {
       last = p;
     }
     if (in_order && !conjugate) {
-      ASSIGN_OR_RETURN(Tensor out, x.Reshaped(shape));
+      MR_ASSIGN_OR_RETURN(Tensor out, x.Reshaped(shape));
       ctx->set_output(0, std::move(out));
       return absl::OkStatus();
     }
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
     const BoxSide dense = DenseSide(x.shape().dims());
     BoxSide from;
     for (const int64_t p : perm) from.strides.push_back(dense.strides[static_cast<size_t>(p)]);
-    RETURN_IF_ERROR(CopyBox(ctx, shape.dims(), x, from, out, DenseSide(shape.dims())));
+    MR_RETURN_IF_ERROR(CopyBox(ctx, shape.dims(), x, from, out, DenseSide(shape.dims())));
     if (conjugate && x.dtype() == DT_COMPLEX64) ConjugateAll<std::complex<float>>(ctx, out);
     if (conjugate && x.dtype() == DT_COMPLEX128) ConjugateAll<std::complex<double>>(ctx, out);
     return absl::OkStatus();
@@ -150,7 +150,7 @@ const KernelRegistration kConjugateTransposeKernel =
 // --- InvertPermutation ---------------------------------------------------------------------------
 
 Status InvertPermutationShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(PartialShape shape, c->InputWithRank(0, 1));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, c->InputWithRank(0, 1));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
@@ -158,14 +158,14 @@ Status InvertPermutationShape(InferenceContext* c) {
 class InvertPermutationKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(const Ints perm, ctx->IntVectorInput(0, "x"));
-    ASSIGN_OR_RETURN(const Ints inverse, InversePermutation("x", perm));
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, Shape::Vector(inverse.size())));
+    MR_ASSIGN_OR_RETURN(const Ints perm, ctx->IntVectorInput(0, "x"));
+    MR_ASSIGN_OR_RETURN(const Ints inverse, InversePermutation("x", perm));
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, Shape::Vector(inverse.size())));
     for (size_t i = 0; i < inverse.size(); ++i) {
       if (out->dtype() == DT_INT64) {
-        out->mutable_flat<int64_t>()[i] = inverse[i];
+        out->mutable_raw<int64_t>()[i] = inverse[i];
       } else {
-        out->mutable_flat<int32_t>()[i] = static_cast<int32_t>(inverse[i]);
+        out->mutable_raw<int32_t>()[i] = static_cast<int32_t>(inverse[i]);
       }
     }
     return absl::OkStatus();

@@ -76,15 +76,15 @@ StatusOr<SparseSizes> CheckSparse(const PartialShape& features, const PartialSha
 // --- Shapes --------------------------------------------------------------------------------------
 
 Status XentShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(PartialShape both, CommonShape(c->input(0), c->input(1)));
+  MR_ASSIGN_OR_RETURN(PartialShape both, CommonShape(c->input(0), c->input(1)));
   c->set_output(0, {both.dim(0)});
   c->set_output(1, std::move(both));
   return absl::OkStatus();
 }
 
 Status SparseXentShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const SparseSizes sizes, CheckSparse(c->input(0), c->input(1)));
-  ASSIGN_OR_RETURN(PartialShape backprop, PartialShape::Make({sizes.batch, sizes.classes}));
+  MR_ASSIGN_OR_RETURN(const SparseSizes sizes, CheckSparse(c->input(0), c->input(1)));
+  MR_ASSIGN_OR_RETURN(PartialShape backprop, PartialShape::Make({sizes.batch, sizes.classes}));
   c->set_output(0, {sizes.batch});
   c->set_output(1, std::move(backprop));
   return absl::OkStatus();
@@ -117,13 +117,13 @@ class XentKernel : public XentKernelBase {
   Status Compute(KernelContext* ctx) const override {
     const Shape logits = ctx->input(0).shape();
     const Shape labels = ctx->input(1).shape();
-    ASSIGN_OR_RETURN(const Shape both, CommonShape(logits, labels));
+    MR_ASSIGN_OR_RETURN(const Shape both, CommonShape(logits, labels));
     const int64_t rows = both.dim(0);
     const int64_t columns = both.dim(1);
-    ASSIGN_OR_RETURN(const Shape loss_shape, Shape::Make({rows}));
-    ASSIGN_OR_RETURN(Tensor * loss, ctx->AllocateOutput(0, loss_shape));
+    MR_ASSIGN_OR_RETURN(const Shape loss_shape, Shape::Make({rows}));
+    MR_ASSIGN_OR_RETURN(Tensor * loss, ctx->AllocateOutput(0, loss_shape));
     if (both.num_elements() == 0) {
-      RETURN_IF_ERROR(ctx->AllocateOutput(1, both).status());
+      MR_RETURN_IF_ERROR(ctx->AllocateOutput(1, both).status());
       const absl::Span<char> bytes = loss->mutable_bytes();
       if (!bytes.empty()) std::memset(bytes.data(), 0, bytes.size());
       return absl::OkStatus();
@@ -132,16 +132,16 @@ class XentKernel : public XentKernelBase {
     const char* x = static_cast<const char*>(ctx->input(0).raw_data());
     const char* t = static_cast<const char*>(ctx->input(1).raw_data());
     if (labels != both) {
-      ASSIGN_OR_RETURN(t_copy, Repeated(ctx, ctx->input(1), both));
+      MR_ASSIGN_OR_RETURN(t_copy, Repeated(ctx, ctx->input(1), both));
       t = static_cast<const char*>(t_copy.raw_data());
     }
     if (logits != both) {
-      ASSIGN_OR_RETURN(x_copy, Repeated(ctx, ctx->input(0), both));
+      MR_ASSIGN_OR_RETURN(x_copy, Repeated(ctx, ctx->input(0), both));
       x = static_cast<const char*>(x_copy.raw_data());
     }
-    ASSIGN_OR_RETURN(Tensor * backprop, logits == both
-                                            ? ctx->ForwardInputOrAllocateOutput({0}, 1, both)
-                                            : ctx->AllocateOutput(1, both));
+    MR_ASSIGN_OR_RETURN(Tensor * backprop, logits == both
+                                               ? ctx->ForwardInputOrAllocateOutput({0}, 1, both)
+                                               : ctx->AllocateOutput(1, both));
     char* l = static_cast<char*>(loss->mutable_raw_data());
     char* b = static_cast<char*>(backprop->mutable_raw_data());
     ctx->ParallelFor(
@@ -155,7 +155,7 @@ class XentKernel : public XentKernelBase {
  private:
   // `small`, of rank <= 2, repeated to a matrix of shape `both`.
   StatusOr<Tensor> Repeated(KernelContext* ctx, const Tensor& small, const Shape& both) const {
-    ASSIGN_OR_RETURN(Tensor result, ctx->AllocateTemp(small.dtype(), both));
+    MR_ASSIGN_OR_RETURN(Tensor result, ctx->AllocateTemp(small.dtype(), both));
     const int rank = small.rank();
     const int64_t rows = rank < 2 ? 1 : small.dim(0);
     const int64_t columns = rank < 1 ? 1 : small.dim(rank - 1);
@@ -179,8 +179,8 @@ class SparseXentKernel : public XentKernelBase {
  public:
   Status Compute(KernelContext* ctx) const override {
     const Shape shape = ctx->input(0).shape();
-    ASSIGN_OR_RETURN(const SparseSizes sizes, CheckSparse(shape, ctx->input(1).shape()));
-    ASSIGN_OR_RETURN(const std::vector<int64_t> labels, ctx->IntVectorInput(1, "labels"));
+    MR_ASSIGN_OR_RETURN(const SparseSizes sizes, CheckSparse(shape, ctx->input(1).shape()));
+    MR_ASSIGN_OR_RETURN(const std::vector<int64_t> labels, ctx->IntVectorInput(1, "labels"));
     for (const int64_t label : labels) {
       if (label < 0 || label >= sizes.classes) {
         return absl::InvalidArgumentError(absl::StrCat(
@@ -188,9 +188,9 @@ class SparseXentKernel : public XentKernelBase {
             sizes.classes, ").  Label values: ", First(labels)));
       }
     }
-    ASSIGN_OR_RETURN(Tensor * loss, ctx->AllocateOutput(0, ctx->input(1).shape()));
+    MR_ASSIGN_OR_RETURN(Tensor * loss, ctx->AllocateOutput(0, ctx->input(1).shape()));
     const char* x = static_cast<const char*>(ctx->input(0).raw_data());
-    ASSIGN_OR_RETURN(Tensor * backprop, ctx->ForwardInputOrAllocateOutput({0}, 1, shape));
+    MR_ASSIGN_OR_RETURN(Tensor * backprop, ctx->ForwardInputOrAllocateOutput({0}, 1, shape));
     char* l = static_cast<char*>(loss->mutable_raw_data());
     char* b = static_cast<char*>(backprop->mutable_raw_data());
     ctx->ParallelFor(sizes.batch, kElementNs * static_cast<double>(sizes.classes),

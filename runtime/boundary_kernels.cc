@@ -17,7 +17,7 @@ namespace {
 class ArgKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(const int64_t index, c->GetAttr<int64_t>("index"));
+    MR_ASSIGN_OR_RETURN(const int64_t index, c->GetAttr<int64_t>("index"));
     index_ = static_cast<size_t>(index);
     return absl::OkStatus();
   }
@@ -39,7 +39,7 @@ class ArgKernel : public Kernel {
 class RetvalKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(const int64_t index, c->GetAttr<int64_t>("index"));
+    MR_ASSIGN_OR_RETURN(const int64_t index, c->GetAttr<int64_t>("index"));
     index_ = static_cast<size_t>(index);
     return absl::OkStatus();
   }
@@ -62,12 +62,12 @@ class RetvalKernel : public Kernel {
 class EdgeKey {
  public:
   Status Init(KernelConstruction* c) {
-    ASSIGN_OR_RETURN(src_device_, c->GetAttr<std::string>("send_device"));
-    ASSIGN_OR_RETURN(dst_device_, c->GetAttr<std::string>("recv_device"));
-    ASSIGN_OR_RETURN(name_, c->GetAttr<std::string>("tensor_name"));
-    ASSIGN_OR_RETURN(const int64_t incarnation, c->GetAttr<int64_t>("send_device_incarnation"));
+    MR_ASSIGN_OR_RETURN(src_device_, c->GetAttr<std::string>("send_device"));
+    MR_ASSIGN_OR_RETURN(dst_device_, c->GetAttr<std::string>("recv_device"));
+    MR_ASSIGN_OR_RETURN(name_, c->GetAttr<std::string>("tensor_name"));
+    MR_ASSIGN_OR_RETURN(const int64_t incarnation, c->GetAttr<int64_t>("send_device_incarnation"));
     src_incarnation_ = static_cast<uint64_t>(incarnation);
-    ASSIGN_OR_RETURN(root_key_, Key(0, 0));
+    MR_ASSIGN_OR_RETURN(root_key_, Key(0, 0));
     return absl::OkStatus();
   }
   StatusOr<RendezvousKey> KeyFor(const KernelContext& ctx) const {
@@ -100,7 +100,7 @@ class SendKernel : public Kernel {
     if (const RendezvousKey* key = edge_.RootKey(*ctx)) {
       return ctx->rendezvous()->Send(*key, std::move(value), dead);
     }
-    ASSIGN_OR_RETURN(const RendezvousKey key, edge_.KeyFor(*ctx));
+    MR_ASSIGN_OR_RETURN(const RendezvousKey key, edge_.KeyFor(*ctx));
     return ctx->rendezvous()->Send(key, std::move(value), dead);
   }
   bool may_be_expensive() const override { return false; }

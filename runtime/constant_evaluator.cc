@@ -61,7 +61,7 @@ StatusOr<std::optional<int64_t>> OutputBytes(const Node& node, absl::Span<const 
   InferenceContext context(&node.def(), &node.op_entry()->def, std::move(shapes),
                            std::vector<std::optional<HandleData>>(inputs.size()),
                            node.num_outputs(), &source);
-  RETURN_IF_ERROR(node.op_entry()->shape_fn(&context));
+  MR_RETURN_IF_ERROR(node.op_entry()->shape_fn(&context));
   int64_t bytes = 0;
   for (int i = 0; i < node.num_outputs(); ++i) {
     const PartialShape& shape = context.outputs()[static_cast<size_t>(i)];
@@ -90,7 +90,7 @@ KernelEvaluator::~KernelEvaluator() = default;
 
 StatusOr<std::vector<Tensor>> KernelEvaluator::Evaluate(const Node& node,
                                                         absl::Span<const Tensor> inputs) {
-  RETURN_IF_ERROR(CheckIsFunction(node));
+  MR_RETURN_IF_ERROR(CheckIsFunction(node));
   if (static_cast<int>(inputs.size()) != node.num_inputs()) {
     return absl::InternalError(absl::StrCat(node.op(), " '", node.name(), "' must have ",
                                             node.num_inputs(), " input values, got ",
@@ -105,7 +105,7 @@ StatusOr<std::vector<Tensor>> KernelEvaluator::Evaluate(const Node& node,
     }
     input_bytes += inputs[i].TotalBytes();
   }
-  ASSIGN_OR_RETURN(const std::optional<int64_t> output_bytes, OutputBytes(node, inputs));
+  MR_ASSIGN_OR_RETURN(const std::optional<int64_t> output_bytes, OutputBytes(node, inputs));
   if (output_bytes.value_or(input_bytes) > max_bytes_) {
     return NotHere(node, absl::StrCat("its result may have ", output_bytes.value_or(input_bytes),
                                       " bytes, more than ", max_bytes_));
@@ -131,9 +131,9 @@ StatusOr<std::vector<Tensor>> KernelEvaluator::Evaluate(const Node& node,
   params.outputs = absl::MakeSpan(out);
   KernelContext context(params);
   try {
-    ASSIGN_OR_RETURN(const std::unique_ptr<Kernel> kernel, MakeKernel(&construction));
+    MR_ASSIGN_OR_RETURN(const std::unique_ptr<Kernel> kernel, MakeKernel(&construction));
     if (kernel->AsAsync() != nullptr) return NotHere(node, "its kernel waits");
-    RETURN_IF_ERROR(kernel->Compute(&context));
+    MR_RETURN_IF_ERROR(kernel->Compute(&context));
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError(
         absl::StrCat(node.op(), " '", node.name(), "': out of memory"));

@@ -126,8 +126,8 @@ TEST(CountedTest, BranchesAndDeadValuesCostNoMore) {
 
 TEST(CountedTest, AChainOfElementwiseKernelsMakesOneTensor) {
   SetHook("increment", [](KernelContext* ctx) -> Status {
-    ASSIGN_OR_RETURN(Tensor * out,
-                     ctx->ForwardInputOrAllocateOutput({0}, 0, ctx->input(0).shape()));
+    MR_ASSIGN_OR_RETURN(Tensor * out,
+                        ctx->ForwardInputOrAllocateOutput({0}, 0, ctx->input(0).shape()));
     out->mutable_flat<float>()[0] += 1;
     return absl::OkStatus();
   });

@@ -153,8 +153,8 @@ StatusOr<std::shared_ptr<const SignatureBinding>> SessionState::BindCached(
     }
   }
   const RunSignature names = signature();
-  ASSIGN_OR_RETURN(std::shared_ptr<const SignatureBinding> binding,
-                   compiler_->Bind(names.feeds, names.fetches, names.targets));
+  MR_ASSIGN_OR_RETURN(std::shared_ptr<const SignatureBinding> binding,
+                      compiler_->Bind(names.feeds, names.fetches, names.targets));
   // Let go of outside of the lock: this may be the last user of a plan.
   std::shared_ptr<const SignatureBinding> evicted;
   MutexLock lock(&mu_);
@@ -259,7 +259,7 @@ Status SessionState::RunParts(const tensorflow::RunOptions& options,
     context.results = results;
     runs[i] = {compiled.parts[i].executor.get(), &context};
   }
-  RETURN_IF_ERROR(BeginStep(&active));
+  MR_RETURN_IF_ERROR(BeginStep(&active));
   Status status = RunPartitions(runs, executor_options);
   EndStep(&active);
   if (traced) collector.TakeInto(metadata->mutable_step_stats());
@@ -270,7 +270,7 @@ StatusOr<std::vector<Tensor>> SessionState::Run(const tensorflow::RunOptions& op
                                                 const SignatureBinding& binding,
                                                 absl::Span<const Tensor> feeds,
                                                 tensorflow::RunMetadata* metadata) {
-  RETURN_IF_ERROR(CheckFeeds(binding, feeds));
+  MR_RETURN_IF_ERROR(CheckFeeds(binding, feeds));
   const int pool = options.inter_op_thread_pool();
   if (pool < -1 || pool > std::max(0, config_.session_inter_op_thread_pool_size() - 1)) {
     return absl::InvalidArgumentError(absl::StrCat("Invalid inter_op_thread_pool: ", pool));
@@ -287,7 +287,8 @@ StatusOr<std::vector<Tensor>> SessionState::Run(const tensorflow::RunOptions& op
     const Status status = RunParts(options, compiled, args, absl::MakeSpan(fetched), metadata);
     if (!status.ok()) return source_lines_.Complete(status);
     if (metadata != nullptr && options.output_partition_graphs()) {
-      ASSIGN_OR_RETURN(const GraphPartitions partitions, compiler_->Partitions(compiled.signature));
+      MR_ASSIGN_OR_RETURN(const GraphPartitions partitions,
+                          compiler_->Partitions(compiled.signature));
       for (const auto& [location, graph] : partitions) {
         graph->ToGraphDef(metadata->add_partition_graphs(), 0, /*assigned=*/true);
       }
@@ -492,7 +493,7 @@ const SessionFactoryRegistration kDirect("", NewDirectSession, ResetDirectSessio
 }  // namespace
 
 StatusOr<std::unique_ptr<Session>> NewDirectSession(const SessionOptions& options) {
-  ASSIGN_OR_RETURN(std::shared_ptr<SessionState> state, SessionState::Make(options));
+  MR_ASSIGN_OR_RETURN(std::shared_ptr<SessionState> state, SessionState::Make(options));
   {
     LiveSessions& all = AllSessions();
     MutexLock lock(&all.mu);

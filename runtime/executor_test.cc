@@ -579,7 +579,7 @@ TEST_F(ExecutorTest, TheOnlyReaderOwnsItsInput) {
   std::vector<const void*> places;
   SetHook("in place", [&](KernelContext* ctx) -> Status {
     EXPECT_TRUE(ctx->input(0).BufferIsUnique()) << ctx->node_name();
-    ASSIGN_OR_RETURN(Tensor * out, ctx->ForwardInputOrAllocateOutput({0}, 0, Shape()));
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->ForwardInputOrAllocateOutput({0}, 0, Shape()));
     out->mutable_flat<float>()[0] += 1;
     places.push_back(out->raw_data());
     return absl::OkStatus();
@@ -612,7 +612,7 @@ TEST_F(ExecutorTest, ValuesAreFreedWhenTheirLastReaderIsDone) {
   SetHook("make", [&](KernelContext* ctx) -> Status {
     static float memory[16];
     BufferRef buffer = Buffer::External(memory, sizeof(memory), [&freed] { freed = true; });
-    ASSIGN_OR_RETURN(Tensor t, Tensor::FromBuffer(DT_FLOAT, Shape(), std::move(buffer), 0));
+    MR_ASSIGN_OR_RETURN(Tensor t, Tensor::FromBuffer(DT_FLOAT, Shape(), std::move(buffer), 0));
     ctx->set_output(0, std::move(t));
     return absl::OkStatus();
   });
@@ -635,7 +635,7 @@ TEST_F(ExecutorTest, ValuesOfAFailedStepAreFreedBeforeItsEnd) {
     static float memory[16];
     ++alive;
     BufferRef buffer = Buffer::External(memory, sizeof(memory), [&alive] { --alive; });
-    ASSIGN_OR_RETURN(Tensor t, Tensor::FromBuffer(DT_FLOAT, Shape(), std::move(buffer), 0));
+    MR_ASSIGN_OR_RETURN(Tensor t, Tensor::FromBuffer(DT_FLOAT, Shape(), std::move(buffer), 0));
     ctx->set_output(0, std::move(t));
     return absl::OkStatus();
   });

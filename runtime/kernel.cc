@@ -48,11 +48,11 @@ StatusOr<std::vector<int64_t>> KernelContext::IntVectorInput(int i, absl::string
         absl::StrCat(name, " must be a vector, got shape ", t.shape().ToString()));
   }
   if (t.dtype() == DT_INT64) {
-    const absl::Span<const int64_t> values = t.flat<int64_t>();
+    const absl::Span<const int64_t> values = t.raw<int64_t>();
     return std::vector<int64_t>(values.begin(), values.end());
   }
   if (t.dtype() == DT_INT32) {
-    const absl::Span<const int32_t> values = t.flat<int32_t>();
+    const absl::Span<const int32_t> values = t.raw<int32_t>();
     return std::vector<int64_t>(values.begin(), values.end());
   }
   return absl::InvalidArgumentError(
@@ -62,8 +62,8 @@ StatusOr<std::vector<int64_t>> KernelContext::IntVectorInput(int i, absl::string
 StatusOr<int64_t> KernelContext::IntScalarInput(int i, absl::string_view name) const {
   const Tensor& t = input(i);
   if (!t.shape().is_scalar()) return NotScalar(i, name);
-  if (t.dtype() == DT_INT64) return t.scalar<int64_t>();
-  if (t.dtype() == DT_INT32) return int64_t{t.scalar<int32_t>()};
+  if (t.dtype() == DT_INT64) return t.raw_scalar<int64_t>();
+  if (t.dtype() == DT_INT32) return int64_t{t.raw_scalar<int32_t>()};
   return absl::InvalidArgumentError(
       absl::StrCat(name, " must be int32 or int64, got ", DTypeName(t.dtype())));
 }
@@ -84,7 +84,7 @@ StatusOr<Tensor*> KernelContext::ForwardInputOrAllocateOutput(std::initializer_l
   for (const int candidate : candidates) {
     const EdgeValue& in = p_.inputs[static_cast<size_t>(candidate)];
     if (!CanForward(in, dtype, shape)) continue;
-    ASSIGN_OR_RETURN(Tensor same, SameMemory(in.tensor, dtype, shape));
+    MR_ASSIGN_OR_RETURN(Tensor same, SameMemory(in.tensor, dtype, shape));
     set_output(i, std::move(same));
     return mutable_output(i);
   }

@@ -8,7 +8,7 @@
 //    public:
 //     Status Compute(KernelContext* ctx) const override {
 //       const Tensor& x = ctx->input(0);
-//       ASSIGN_OR_RETURN(Tensor* y, ctx->ForwardInputOrAllocateOutput({0}, 0, x.shape()));
+//       MR_ASSIGN_OR_RETURN(Tensor* y, ctx->ForwardInputOrAllocateOutput({0}, 0, x.shape()));
 //       ...
 //       return absl::OkStatus();
 //     }
@@ -150,7 +150,7 @@ class KernelContext {
   template <typename T>
   StatusOr<T> ScalarInput(int i, absl::string_view name) const {
     if (!input(i).shape().is_scalar()) return NotScalar(i, name);
-    return input(i).scalar<T>();
+    return input(i).raw_scalar<T>();
   }
   // The elements of an int32 or int64 vector input. InvalidArgument for another rank or dtype.
   StatusOr<std::vector<int64_t>> IntVectorInput(int i, absl::string_view name) const;
@@ -201,8 +201,8 @@ class KernelContext {
   // The resource behind handle input i.
   template <typename T>
   StatusOr<std::shared_ptr<T>> ResourceInput(int i) const {
-    RETURN_IF_ERROR(CheckHandleInput(i));
-    return resources()->Resolve<T>(input(i).scalar<ResourceHandle>());
+    MR_RETURN_IF_ERROR(CheckHandleInput(i));
+    return resources()->Resolve<T>(input(i).raw_scalar<ResourceHandle>());
   }
 
  private:

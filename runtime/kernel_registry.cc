@@ -116,7 +116,7 @@ std::string AttrsText(const tensorflow::NodeDef& node) {
 }
 
 StatusOr<const KernelSpec*> FindKernel(const tensorflow::NodeDef& node, absl::string_view device) {
-  RETURN_IF_ERROR(Registry::Get().LateRegistration(node.op()));
+  MR_RETURN_IF_ERROR(Registry::Get().LateRegistration(node.op()));
   const std::vector<KernelSpec>* specs = Registry::Get().Find(node.op());
   const KernelSpec* found = nullptr;
   if (specs != nullptr) {
@@ -166,10 +166,10 @@ KernelSpec& KernelSpec::Types(absl::string_view attr, std::initializer_list<DTyp
 KernelRegistration::KernelRegistration(const KernelSpec& spec) { Registry::Get().Add(spec); }
 
 StatusOr<std::unique_ptr<Kernel>> MakeKernel(KernelConstruction* construction) {
-  ASSIGN_OR_RETURN(const KernelSpec* spec,
-                   FindKernel(construction->node(), construction->device()->type));
+  MR_ASSIGN_OR_RETURN(const KernelSpec* spec,
+                      FindKernel(construction->node(), construction->device()->type));
   std::unique_ptr<Kernel> kernel = spec->factory()();
-  RETURN_IF_ERROR(kernel->Init(construction));
+  MR_RETURN_IF_ERROR(kernel->Init(construction));
   return kernel;
 }
 

@@ -24,14 +24,15 @@ namespace {
 class DoubleKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(bias_, c->GetAttr<int64_t>("bias"));
+    MR_ASSIGN_OR_RETURN(bias_, c->GetAttr<int64_t>("bias"));
     if (bias_ < 0) {
       return absl::InvalidArgumentError(absl::StrCat("bias must be >= 0, got ", bias_));
     }
     return absl::OkStatus();
   }
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(Tensor * y, ctx->ForwardInputOrAllocateOutput({0}, 0, ctx->input(0).shape()));
+    MR_ASSIGN_OR_RETURN(Tensor * y,
+                        ctx->ForwardInputOrAllocateOutput({0}, 0, ctx->input(0).shape()));
     const absl::Span<const float> in = ctx->input(0).flat<float>();
     const absl::Span<float> out = y->mutable_flat<float>();
     for (size_t i = 0; i < in.size(); ++i) out[i] = 2 * in[i] + static_cast<float>(bias_);
@@ -100,22 +101,22 @@ const KernelRegistration kTwiceKernel2 = KernelFor<PassInputKernel>("_TestTwice"
 class AskKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(const std::string what, ctx->ScalarInput<std::string>(0, "what"));
+    MR_ASSIGN_OR_RETURN(const std::string what, ctx->ScalarInput<std::string>(0, "what"));
     if (what == "vector") {
-      ASSIGN_OR_RETURN(const auto values, ctx->IntVectorInput(1, "dims"));
+      MR_ASSIGN_OR_RETURN(const auto values, ctx->IntVectorInput(1, "dims"));
       ctx->set_output(0, Tensor::Vector<int64_t>(values));
     } else if (what == "scalar") {
-      ASSIGN_OR_RETURN(const int64_t value, ctx->IntScalarInput(1, "axis"));
+      MR_ASSIGN_OR_RETURN(const int64_t value, ctx->IntScalarInput(1, "axis"));
       ctx->set_output(0, Tensor::Scalar<int64_t>(value));
     } else if (what == "ref") {
-      RETURN_IF_ERROR(ctx->ref_input(1).status());
+      MR_RETURN_IF_ERROR(ctx->ref_input(1).status());
     } else if (what == "resource") {
-      ASSIGN_OR_RETURN(const auto variable, ctx->ResourceInput<VariableStorage>(1));
-      ASSIGN_OR_RETURN(Tensor value, variable->Read());
+      MR_ASSIGN_OR_RETURN(const auto variable, ctx->ResourceInput<VariableStorage>(1));
+      MR_ASSIGN_OR_RETURN(Tensor value, variable->Read());
       ctx->set_output(0, std::move(value));
     } else if (what == "huge") {
-      ASSIGN_OR_RETURN(const Shape shape, Shape::Make({int64_t{1} << 39}));
-      RETURN_IF_ERROR(ctx->AllocateOutput(0, shape).status());
+      MR_ASSIGN_OR_RETURN(const Shape shape, Shape::Make({int64_t{1} << 39}));
+      MR_RETURN_IF_ERROR(ctx->AllocateOutput(0, shape).status());
     } else if (what == "throw") {
       throw std::bad_alloc();
     }
@@ -152,7 +153,7 @@ class SumKernel : public Kernel {
     float sum = 0;
     for (int i = 0; i < ctx->num_inputs(); ++i) {
       if (!ctx->has_input(i)) continue;
-      ASSIGN_OR_RETURN(const float x, ctx->ScalarInput<float>(i, "x"));
+      MR_ASSIGN_OR_RETURN(const float x, ctx->ScalarInput<float>(i, "x"));
       sum += x;
     }
     ctx->set_output(0, Tensor::Scalar<float>(sum));
@@ -160,7 +161,7 @@ class SumKernel : public Kernel {
   }
 };
 Status SumShape(InferenceContext* c) {
-  for (int i = 0; i < c->num_inputs(); ++i) RETURN_IF_ERROR(c->InputWithRank(i, 0).status());
+  for (int i = 0; i < c->num_inputs(); ++i) MR_RETURN_IF_ERROR(c->InputWithRank(i, 0).status());
   return ScalarShape(c);
 }
 const OpRegistration kSum = OpSpec("_TestSum")
@@ -177,8 +178,8 @@ const KernelRegistration kSumKernel = KernelFor<SumKernel>("_TestSum").Type<floa
 class ReadKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(const auto variable, ctx->ResourceInput<VariableStorage>(0));
-    ASSIGN_OR_RETURN(Tensor value, variable->Read());
+    MR_ASSIGN_OR_RETURN(const auto variable, ctx->ResourceInput<VariableStorage>(0));
+    MR_ASSIGN_OR_RETURN(Tensor value, variable->Read());
     ctx->set_output(0, std::move(value));
     return absl::OkStatus();
   }
@@ -203,9 +204,9 @@ const OpRegistration kAddOne = OpSpec("_TestRefAddOne")
 class RefAddOneKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(const auto variable, ctx->ref_input(0));
+    MR_ASSIGN_OR_RETURN(const auto variable, ctx->ref_input(0));
     VariableStorage* const raw = variable.get();
-    RETURN_IF_ERROR(VariableStorage::UpdateDense(
+    MR_RETURN_IF_ERROR(VariableStorage::UpdateDense(
         {raw}, [](absl::Span<const Tensor>) { return absl::OkStatus(); },
         [](absl::Span<const Tensor> old, absl::Span<Tensor> fresh) {
           const absl::Span<const float> in = old[0].flat<float>();

@@ -47,7 +47,7 @@ StatusOr<std::shared_ptr<const Kernel>> KernelStore::FindOrMake(
   const std::string key = absl::StrCat(device, "\n", node);
   MutexLock lock(&mu_);
   if (auto it = kernels_.find(key); it != kernels_.end()) return it->second;
-  ASSIGN_OR_RETURN(std::unique_ptr<Kernel> made, make());
+  MR_ASSIGN_OR_RETURN(std::unique_ptr<Kernel> made, make());
   std::shared_ptr<const Kernel> kernel = std::move(made);
   kernels_.emplace(key, kernel);
   return kernel;
@@ -60,8 +60,8 @@ class Plan::Builder {
 
   Status Build() {
     plan_->device_name_ = device_->name;
-    RETURN_IF_ERROR(Number());
-    for (const millrace::Node* node : order_) RETURN_IF_ERROR(AddNode(*node));
+    MR_RETURN_IF_ERROR(Number());
+    for (const millrace::Node* node : order_) MR_RETURN_IF_ERROR(AddNode(*node));
     for (const millrace::Node* node : order_) AddEdges(*node);
     for (size_t i = 0; i < order_.size(); ++i) plan_->nodes_[i].name = &plan_->names_[i];
     FindRoots();
@@ -227,7 +227,7 @@ class Plan::Builder {
     if (!key.empty()) {
       if (auto it = shared_kernels_.find(key); it != shared_kernels_.end()) return it->second;
     }
-    ASSIGN_OR_RETURN(std::unique_ptr<Kernel> made, make());
+    MR_ASSIGN_OR_RETURN(std::unique_ptr<Kernel> made, make());
     std::shared_ptr<const Kernel> kernel = std::move(made);
     if (!key.empty()) shared_kernels_.emplace(key, kernel);
     return kernel;
@@ -337,7 +337,7 @@ class Plan::Builder {
 StatusOr<std::shared_ptr<const Plan>> Plan::Build(const Graph& graph, Device* device,
                                                   KernelStore* kernels) {
   std::shared_ptr<Plan> plan(new Plan());
-  RETURN_IF_ERROR(Builder(graph, device, kernels, plan.get()).Build());
+  MR_RETURN_IF_ERROR(Builder(graph, device, kernels, plan.get()).Build());
   return std::shared_ptr<const Plan>(std::move(plan));
 }
 

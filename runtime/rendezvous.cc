@@ -225,7 +225,7 @@ StatusOr<Tensor> Rendezvous::Recv(const RendezvousKey& key, bool* is_dead, absl:
                                                     key.text, "' within ",
                                                     absl::FormatDuration(timeout)));
   }
-  RETURN_IF_ERROR(state->status);
+  MR_RETURN_IF_ERROR(state->status);
   if (is_dead != nullptr) *is_dead = state->is_dead;
   return std::move(state->value);
 }

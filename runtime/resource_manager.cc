@@ -65,7 +65,7 @@ StatusOr<std::shared_ptr<Resource>> ResourceManager::LookupOrCreateAny(
     const auto it = found->second.find(key);
     if (it != found->second.end()) return it->second;
   }
-  ASSIGN_OR_RETURN(std::shared_ptr<Resource> made, create());
+  MR_ASSIGN_OR_RETURN(std::shared_ptr<Resource> made, create());
   if (made == nullptr) {
     return absl::InternalError(
         absl::StrCat("Resource ", in, "/", name, "/", type_name, " was created as null"));
@@ -104,7 +104,7 @@ Status ResourceManager::DeleteAny(absl::string_view container, std::type_index,
 }
 
 Status ResourceManager::DeleteHandle(const ResourceHandle& handle) {
-  RETURN_IF_ERROR(CheckHandle(handle, HashTypeName(handle.type_name), handle.type_name));
+  MR_RETURN_IF_ERROR(CheckHandle(handle, HashTypeName(handle.type_name), handle.type_name));
   return DeleteAny(handle.container, typeid(void), handle.type_name, handle.name);
 }
 

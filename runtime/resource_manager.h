@@ -38,7 +38,7 @@ class ResourceManager {
   // NotFound "Resource <container>/<name>/<type> does not exist.".
   template <typename T>
   StatusOr<std::shared_ptr<T>> Lookup(absl::string_view container, absl::string_view name) const {
-    ASSIGN_OR_RETURN(auto found, LookupAny(container, typeid(T), TypeName<T>(), name));
+    MR_ASSIGN_OR_RETURN(auto found, LookupAny(container, typeid(T), TypeName<T>(), name));
     return std::static_pointer_cast<T>(std::move(found));
   }
   // The existing resource, or what `create` makes.
@@ -46,11 +46,11 @@ class ResourceManager {
   StatusOr<std::shared_ptr<T>> LookupOrCreate(
       absl::string_view container, absl::string_view name,
       const std::function<StatusOr<std::shared_ptr<T>>()>& create) {
-    ASSIGN_OR_RETURN(auto found, LookupOrCreateAny(container, typeid(T), TypeName<T>(), name,
-                                                   [&]() -> StatusOr<std::shared_ptr<Resource>> {
-                                                     ASSIGN_OR_RETURN(auto made, create());
-                                                     return std::shared_ptr<Resource>(made);
-                                                   }));
+    MR_ASSIGN_OR_RETURN(auto found, LookupOrCreateAny(container, typeid(T), TypeName<T>(), name,
+                                                      [&]() -> StatusOr<std::shared_ptr<Resource>> {
+                                                        MR_ASSIGN_OR_RETURN(auto made, create());
+                                                        return std::shared_ptr<Resource>(made);
+                                                      }));
     return std::static_pointer_cast<T>(std::move(found));
   }
   // AlreadyExists.
@@ -70,7 +70,7 @@ class ResourceManager {
   // InvalidArgument when the handle is of another kind or device.
   template <typename T>
   StatusOr<std::shared_ptr<T>> Resolve(const ResourceHandle& handle) const {
-    RETURN_IF_ERROR(CheckHandle(handle, TypeHash<T>(), TypeName<T>()));
+    MR_RETURN_IF_ERROR(CheckHandle(handle, TypeHash<T>(), TypeName<T>()));
     if (handle.resource != nullptr && !handle.resource->abandoned()) {
       return std::static_pointer_cast<T>(handle.resource);
     }

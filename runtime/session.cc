@@ -56,12 +56,12 @@ SessionFactoryRegistration::SessionFactoryRegistration(absl::string_view scheme,
 }
 
 StatusOr<std::unique_ptr<Session>> NewSession(const SessionOptions& options) {
-  ASSIGN_OR_RETURN(const Factories::Entry entry, FindFactory(options.target));
+  MR_ASSIGN_OR_RETURN(const Factories::Entry entry, FindFactory(options.target));
   return entry.factory(options);
 }
 
 Status ResetTarget(const SessionOptions& options, absl::Span<const std::string> containers) {
-  ASSIGN_OR_RETURN(const Factories::Entry entry, FindFactory(options.target));
+  MR_ASSIGN_OR_RETURN(const Factories::Entry entry, FindFactory(options.target));
   if (entry.reset == nullptr) {
     return absl::UnimplementedError(
         absl::StrCat("ResetTarget: target '", options.target, "' cannot be reset"));
@@ -70,7 +70,7 @@ Status ResetTarget(const SessionOptions& options, absl::Span<const std::string> 
 }
 
 Status Session::Extend(const Scope& scope) {
-  ASSIGN_OR_RETURN(const tensorflow::GraphDef def, scope.ToGraphDef());
+  MR_ASSIGN_OR_RETURN(const tensorflow::GraphDef def, scope.ToGraphDef());
   std::vector<std::pair<std::string, std::string>> lines;
   for (const auto& node : scope.graph()->nodes()) {
     if (node != nullptr && !node->built_at().empty()) {

@@ -4,9 +4,9 @@
 
 // Session: runs steps of a graph.
 //
-//   ASSIGN_OR_RETURN(auto session, NewSession({.target = "", .config = ...}));
-//   RETURN_IF_ERROR(session->Extend(graph_def));           // or: session->Create(scope)
-//   ASSIGN_OR_RETURN(auto out, session->Run({{x, images}}, {loss, step}, {train}));
+//   MR_ASSIGN_OR_RETURN(auto session, NewSession({.target = "", .config = ...}));
+//   MR_RETURN_IF_ERROR(session->Extend(graph_def));           // or: session->Create(scope)
+//   MR_ASSIGN_OR_RETURN(auto out, session->Run({{x, images}}, {loss, step}, {train}));
 //
 // Targets: "" runs in this process; other schemes ("grpc://host:port") are
 // registered by the libraries that implement them (link //distributed).

@@ -82,13 +82,13 @@ PartialShape SignatureCompiler::FeedShape(const std::string& name) const {
 
 StatusOr<GraphPartitions> SignatureCompiler::MakePartitions(const RunSignature& signature,
                                                             RewrittenSignature* rewritten) {
-  ASSIGN_OR_RETURN(RunGraph run, BuildRunGraph(graph_, signature));
+  MR_ASSIGN_OR_RETURN(RunGraph run, BuildRunGraph(graph_, signature));
   PlacementOptions placement;
   placement.allow_soft_placement = allow_soft_placement_;
   placement.log_device_placement = log_device_placement_;
   placement.default_device = devices_[0]->name;
   placement.stateful_placements = &placements_;
-  RETURN_IF_ERROR(PlaceGraph(run.graph.get(), device_infos_, &kernel_support_, placement));
+  MR_RETURN_IF_ERROR(PlaceGraph(run.graph.get(), device_infos_, &kernel_support_, placement));
   PartitionOptions partition;
   partition.get_incarnation = [this](absl::string_view name) -> uint64_t {
     for (const DeviceInfo& info : device_infos_) {
@@ -96,7 +96,7 @@ StatusOr<GraphPartitions> SignatureCompiler::MakePartitions(const RunSignature& 
     }
     return 0;
   };
-  ASSIGN_OR_RETURN(GraphPartitions partitions, PartitionGraph(*run.graph, partition));
+  MR_ASSIGN_OR_RETURN(GraphPartitions partitions, PartitionGraph(*run.graph, partition));
   if (rewritten != nullptr) *rewritten = std::move(run.signature);
   return partitions;
 }
@@ -110,17 +110,17 @@ StatusOr<std::shared_ptr<const CompiledSignature>> SignatureCompiler::FindOrComp
 
   auto compiled = std::make_shared<CompiledSignature>();
   RewrittenSignature rewritten;
-  ASSIGN_OR_RETURN(const GraphPartitions partitions, MakePartitions(signature, &rewritten));
+  MR_ASSIGN_OR_RETURN(const GraphPartitions partitions, MakePartitions(signature, &rewritten));
   for (const auto& [location, graph] : partitions) {
     auto device = std::find_if(devices_.begin(), devices_.end(),
                                [&loc = location](const auto& d) { return d->name == loc; });
     if (device == devices_.end()) {
       return absl::InternalError(absl::StrCat("DirectSession: no device '", location, "'"));
     }
-    ASSIGN_OR_RETURN(std::shared_ptr<const Plan> plan,
-                     Plan::Build(*graph, device->get(), &kernels_));
+    MR_ASSIGN_OR_RETURN(std::shared_ptr<const Plan> plan,
+                        Plan::Build(*graph, device->get(), &kernels_));
     compiled->has_transfers |= plan->has_transfers();
-    ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor, Executor::Make(std::move(plan)));
+    MR_ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor, Executor::Make(std::move(plan)));
     compiled->parts.push_back({device->get(), std::move(executor)});
   }
   compiled->feed_types = std::move(rewritten.feed_types);
@@ -193,10 +193,10 @@ StatusOr<std::shared_ptr<const SignatureBinding>> SignatureCompiler::Bind(
     }
   }
   if (!signature.fetches.empty() || !signature.targets.empty()) {
-    ASSIGN_OR_RETURN(binding->compiled, FindOrCompile(std::move(signature)));
+    MR_ASSIGN_OR_RETURN(binding->compiled, FindOrCompile(std::move(signature)));
   } else {
     for (const std::string& name : signature.feeds) {
-      ASSIGN_OR_RETURN(const TensorName parsed, ParseTensorName(name));
+      MR_ASSIGN_OR_RETURN(const TensorName parsed, ParseTensorName(name));
       const Node* node = graph_.FindNode(parsed.node);
       if (node == nullptr || parsed.index == kControlSlot || parsed.index >= node->num_outputs()) {
         return absl::NotFoundError(absl::StrCat("FeedInputs: unable to find feed output ", name));

@@ -143,7 +143,7 @@ StatusOr<Tensor> VariableStorage::Read() const {
       shape = value_.shape();
     }
     // Memory first, then the lock that keeps all rows still.
-    ASSIGN_OR_RETURN(Tensor copy, Tensor::Allocate(dtype_, shape));
+    MR_ASSIGN_OR_RETURN(Tensor copy, Tensor::Allocate(dtype_, shape));
     WriterLock lock(&mu_);
     if (!value_.has_value()) return Uninitialized();
     if (value_.shape() != shape) continue;  // assigned in between
@@ -167,7 +167,7 @@ Status VariableStorage::Assign(Tensor value, bool validate_shape) {
   Tensor old_value, old_spare;  // freed without the lock
   WriterLock lock(&mu_);
   if (by_rows_ && value.num_elements() != 0 && !value.BufferIsUnique()) {
-    ASSIGN_OR_RETURN(value, value.Clone());
+    MR_ASSIGN_OR_RETURN(value, value.Clone());
   }
   old_value = std::exchange(value_, std::move(value));
   old_spare = std::exchange(spare_, Tensor());
@@ -190,7 +190,7 @@ Status VariableStorage::UpdateDense(
     absl::FunctionRef<Status(absl::Span<const Tensor> old)> check,
     absl::FunctionRef<Status(absl::Span<const Tensor> old, absl::Span<Tensor> fresh)> update)
     ABSL_NO_THREAD_SAFETY_ANALYSIS {
-  ASSIGN_OR_RETURN(const LockSet::Sorted sorted, LockSet::Sort(variables));
+  MR_ASSIGN_OR_RETURN(const LockSet::Sorted sorted, LockSet::Sort(variables));
   LockSet lock(sorted, /*exclusive=*/true);
   for (const VariableStorage* v : variables) {
     if (!v->value_.has_value()) return v->Uninitialized();
@@ -199,7 +199,7 @@ Status VariableStorage::UpdateDense(
   for (const VariableStorage* v : variables) in_place.push_back(v->OwnsValue());
   absl::InlinedVector<Tensor, 4> old;
   for (const VariableStorage* v : variables) old.push_back(v->value_);
-  RETURN_IF_ERROR(check(old));
+  MR_RETURN_IF_ERROR(check(old));
 
   absl::InlinedVector<Tensor, 4> fresh;
   for (size_t i = 0; i < variables.size(); ++i) {
@@ -210,7 +210,7 @@ Status VariableStorage::UpdateDense(
                v->spare_.BufferIsUnique()) {
       fresh.push_back(std::exchange(v->spare_, Tensor()));
     } else {
-      ASSIGN_OR_RETURN(Tensor t, Tensor::Allocate(v->dtype_, v->value_.shape()));
+      MR_ASSIGN_OR_RETURN(Tensor t, Tensor::Allocate(v->dtype_, v->value_.shape()));
       fresh.push_back(std::move(t));
     }
   }
@@ -252,13 +252,13 @@ template <typename Index>
 Status VariableStorage::GatherRows(absl::Span<const Index> indices, const Shape& table,
                                    char* out) const {
   ReaderLock lock(&mu_);
-  RETURN_IF_ERROR(CheckHasRows());
+  MR_RETURN_IF_ERROR(CheckHasRows());
   if (value_.shape() != table) {
     return absl::AbortedError(absl::StrCat("Variable '", name_, "' must keep its shape ",
                                            table.ToString(), " while rows are gathered, got ",
                                            value_.shape().ToString()));
   }
-  RETURN_IF_ERROR(CheckIndices(indices, value_.dim(0)));
+  MR_RETURN_IF_ERROR(CheckIndices(indices, value_.dim(0)));
   const size_t row_bytes = RowBytes();
   if (row_bytes == 0) return absl::OkStatus();
   const char* const base = static_cast<const char*>(value_.raw_data());
@@ -288,7 +288,7 @@ Status VariableStorage::StartRowUpdates() {
   if (by_rows_) return absl::OkStatus();
   if (!value_.has_value()) return Uninitialized();  // cleared since the caller looked
   if (!OwnsValue()) {
-    ASSIGN_OR_RETURN(Tensor own, value_.Clone());
+    MR_ASSIGN_OR_RETURN(Tensor own, value_.Clone());
     old_value = std::exchange(value_, std::move(own));
   }
   old_spare = std::exchange(spare_, Tensor());
@@ -303,7 +303,7 @@ Status VariableStorage::UpdateRows(
     absl::FunctionRef<Status(absl::Span<const Shape> shapes)> check,
     absl::FunctionRef<void(int64_t i, absl::Span<char* const> rows)> update)
     ABSL_NO_THREAD_SAFETY_ANALYSIS {
-  ASSIGN_OR_RETURN(const LockSet::Sorted sorted, LockSet::Sort(variables));
+  MR_ASSIGN_OR_RETURN(const LockSet::Sorted sorted, LockSet::Sort(variables));
   for (;;) {
     {
       LockSet lock(sorted, exclusive);
@@ -312,10 +312,10 @@ Status VariableStorage::UpdateRows(
         if (!v->value_.has_value()) return v->Uninitialized();
         shapes.push_back(v->value_.shape());
       }
-      RETURN_IF_ERROR(check(shapes));
+      MR_RETURN_IF_ERROR(check(shapes));
       bool all_by_rows = true;
       for (const VariableStorage* v : variables) {
-        RETURN_IF_ERROR(v->CheckHasRows());
+        MR_RETURN_IF_ERROR(v->CheckHasRows());
         if (v->value_.dim(0) != variables[0]->value_.dim(0)) {
           return absl::InvalidArgumentError(absl::StrCat(
               "Variables '", variables[0]->name_, "' and '", v->name_,
@@ -325,7 +325,7 @@ Status VariableStorage::UpdateRows(
         all_by_rows &= v->by_rows_;
       }
       if (variables.empty()) return absl::OkStatus();
-      RETURN_IF_ERROR(CheckIndices(indices, variables[0]->value_.dim(0)));
+      MR_RETURN_IF_ERROR(CheckIndices(indices, variables[0]->value_.dim(0)));
       if (all_by_rows) {
         const size_t k = variables.size();
         absl::InlinedVector<char*, 4> base, rows(k);
@@ -361,7 +361,7 @@ Status VariableStorage::UpdateRows(
       }
     }
     // At most once per variable and process: after that the loop ends.
-    for (VariableStorage* v : variables) RETURN_IF_ERROR(v->StartRowUpdates());
+    for (VariableStorage* v : variables) MR_RETURN_IF_ERROR(v->StartRowUpdates());
   }
 }
 

@@ -66,7 +66,7 @@ Status AddOneToRows(std::vector<VariableStorage*> variables, std::vector<int64_t
 
 template <typename Index>
 Status Gather(const VariableStorage& v, const std::vector<Index>& indices, float* out) {
-  ASSIGN_OR_RETURN(const Shape table, v.shape());
+  MR_ASSIGN_OR_RETURN(const Shape table, v.shape());
   return v.GatherRows<Index>(indices, table, reinterpret_cast<char*>(out));
 }
 

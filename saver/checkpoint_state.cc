@@ -105,16 +105,16 @@ Status WriteCheckpointState(FileSystem* fs, const std::string& directory,
         "': checkpoints must be in the directory or have absolute paths, got '", path, "'"));
   };
   tensorflow::CheckpointState message;
-  ASSIGN_OR_RETURN(*message.mutable_model_checkpoint_path(), relative(state.latest));
+  MR_ASSIGN_OR_RETURN(*message.mutable_model_checkpoint_path(), relative(state.latest));
   for (const std::string& path : state.all) {
-    ASSIGN_OR_RETURN(*message.add_all_model_checkpoint_paths(), relative(path));
+    MR_ASSIGN_OR_RETURN(*message.add_all_model_checkpoint_paths(), relative(path));
   }
   std::string text;
   google::protobuf::TextFormat::PrintToString(message, &text);
   const uint32_t crc = MaskCrc32c(Crc32c(text));
   absl::StrAppendFormat(&text, "%s%08x\n", kChecksumLine, crc);
-  RETURN_IF_ERROR(FailPoint("saver/before_state"));
-  RETURN_IF_ERROR(WriteFileAtomically(fs, JoinPath(clean, kStateFile), text));
+  MR_RETURN_IF_ERROR(FailPoint("saver/before_state"));
+  MR_RETURN_IF_ERROR(WriteFileAtomically(fs, JoinPath(clean, kStateFile), text));
   return FailPoint("saver/after_state");
 }
 

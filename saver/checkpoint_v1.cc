@@ -99,11 +99,11 @@ StatusOr<std::unique_ptr<CheckpointV1Reader>> CheckpointV1Reader::Open(FileSyste
   std::map<std::string, Entry> entries;
   for (const std::string& file : files) {
     // Its writers left gaps and padding that only matter to byte-exact readers.
-    ASSIGN_OR_RETURN(auto table, TableReader::Open(fs, file, {.lenient = true}));
+    MR_ASSIGN_OR_RETURN(auto table, TableReader::Open(fs, file, {.lenient = true}));
     const auto loss = [&](absl::string_view what) {
       return absl::DataLossError(absl::StrCat("Checkpoint '", file, "': ", what));
     };
-    ASSIGN_OR_RETURN(const std::optional<std::string> bytes, table->Get(""));
+    MR_ASSIGN_OR_RETURN(const std::optional<std::string> bytes, table->Get(""));
     tensorflow::SavedTensorSlices header;
     if (!bytes || !header.ParseFromString(*bytes)) return loss("the table has no list of tensors");
     for (const tensorflow::SavedSliceMeta& meta : header.meta().tensor()) {
@@ -157,13 +157,13 @@ StatusOr<CheckpointV1Reader::Entry> CheckpointV1Reader::Find(absl::string_view n
 }
 
 StatusOr<Tensor> CheckpointV1Reader::Read(absl::string_view name) const {
-  ASSIGN_OR_RETURN(const Entry entry, Find(name));
+  MR_ASSIGN_OR_RETURN(const Entry entry, Find(name));
   return ReadSlice(name, TensorSlice::Full(entry.shape.rank()));
 }
 
 StatusOr<Tensor> CheckpointV1Reader::ReadSlice(absl::string_view name,
                                                const TensorSlice& slice) const {
-  ASSIGN_OR_RETURN(const Entry entry, Find(name));
+  MR_ASSIGN_OR_RETURN(const Entry entry, Find(name));
   const std::string where = absl::StrCat("Checkpoint '", pattern_, "': tensor '", name, "'");
   StatusOr<Shape> shape = slice.SliceShape(entry.shape);
   if (!shape.ok()) return Prefixed(where, shape.status());
@@ -172,7 +172,7 @@ StatusOr<Tensor> CheckpointV1Reader::ReadSlice(absl::string_view name,
     const std::string key = stored.BundleKey(name);
     std::optional<std::string> bytes;
     for (const auto& table : tables_) {
-      ASSIGN_OR_RETURN(bytes, table->Get(key));
+      MR_ASSIGN_OR_RETURN(bytes, table->Get(key));
       if (bytes) break;
     }
     tensorflow::SavedTensorSlices message;
@@ -183,7 +183,7 @@ StatusOr<Tensor> CheckpointV1Reader::ReadSlice(absl::string_view name,
     // The writer leaves dtype and shape to the list of tensors.
     tensorflow::TensorProto* data = message.mutable_data()->mutable_data();
     data->set_dtype(static_cast<tensorflow::DataType>(entry.dtype));
-    ASSIGN_OR_RETURN(const Shape part_shape, stored.SliceShape(entry.shape));
+    MR_ASSIGN_OR_RETURN(const Shape part_shape, stored.SliceShape(entry.shape));
     part_shape.ToProto(data->mutable_tensor_shape());
     const int64_t values = NumValues(*data, entry.dtype);
     if (values >= 0 && values != part_shape.num_elements()) {
@@ -196,11 +196,11 @@ StatusOr<Tensor> CheckpointV1Reader::ReadSlice(absl::string_view name,
     }
     parts.push_back(*std::move(part));
   }
-  ASSIGN_OR_RETURN(Tensor out, Tensor::Allocate(entry.dtype, *shape));
+  MR_ASSIGN_OR_RETURN(Tensor out, Tensor::Allocate(entry.dtype, *shape));
   int64_t covered = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
-    ASSIGN_OR_RETURN(const int64_t copied,
-                     CopySliceOverlap(entry.shape, entry.slices[i], parts[i], slice, &out));
+    MR_ASSIGN_OR_RETURN(const int64_t copied,
+                        CopySliceOverlap(entry.shape, entry.slices[i], parts[i], slice, &out));
     covered += copied;
   }
   if (covered != shape->num_elements()) {

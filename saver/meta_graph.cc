@@ -19,9 +19,9 @@ namespace {
 // Calls fn(node) for every node of the graph and of its functions.
 template <typename Fn>
 Status ForEachNode(tensorflow::GraphDef* def, Fn fn) {
-  for (auto& node : *def->mutable_node()) RETURN_IF_ERROR(fn(&node));
+  for (auto& node : *def->mutable_node()) MR_RETURN_IF_ERROR(fn(&node));
   for (auto& function : *def->mutable_library()->mutable_function()) {
-    for (auto& node : *function.mutable_node_def()) RETURN_IF_ERROR(fn(&node));
+    for (auto& node : *function.mutable_node_def()) MR_RETURN_IF_ERROR(fn(&node));
   }
   return absl::OkStatus();
 }
@@ -55,9 +55,9 @@ tensorflow::OpDef Stripped(tensorflow::OpDef op) {
 StatusOr<tensorflow::MetaGraphDef> ExportMetaGraph(const Scope& scope,
                                                    const MetaGraphOptions& options) {
   tensorflow::MetaGraphDef meta;
-  ASSIGN_OR_RETURN(*meta.mutable_graph_def(), scope.ToGraphDef());
+  MR_ASSIGN_OR_RETURN(*meta.mutable_graph_def(), scope.ToGraphDef());
   std::map<std::string, const tensorflow::OpDef*> used;
-  RETURN_IF_ERROR(ForEachNode(meta.mutable_graph_def(), [&](tensorflow::NodeDef* node) {
+  MR_RETURN_IF_ERROR(ForEachNode(meta.mutable_graph_def(), [&](tensorflow::NodeDef* node) {
     if (options.clear_devices) node->clear_device();
     const OpEntry* entry = LookUpOp(node->op());
     if (entry == nullptr) return absl::OkStatus();
@@ -109,10 +109,10 @@ Status RemoveUnknownDefaultAttrs(tensorflow::MetaGraphDef* meta) {
 }
 
 StatusOr<Scope> ImportMetaGraph(tensorflow::MetaGraphDef meta, ConstantEvaluator* evaluator) {
-  RETURN_IF_ERROR(RemoveUnknownDefaultAttrs(&meta));
+  MR_RETURN_IF_ERROR(RemoveUnknownDefaultAttrs(&meta));
   auto graph = std::make_unique<Graph>();
-  RETURN_IF_ERROR(ImportGraphDef(meta.graph_def(), {}, graph.get()));
-  ASSIGN_OR_RETURN(Scope scope, Scope::ForGraph(std::move(graph), evaluator));
+  MR_RETURN_IF_ERROR(ImportGraphDef(meta.graph_def(), {}, graph.get()));
+  MR_ASSIGN_OR_RETURN(Scope scope, Scope::ForGraph(std::move(graph), evaluator));
   for (const auto& [key, collection] : meta.collection_def()) {
     (*scope.collections())[key] = collection;
   }
@@ -135,10 +135,10 @@ Status WriteMetaGraph(FileSystem* fs, const std::string& path,
 }
 
 StatusOr<tensorflow::MetaGraphDef> ReadMetaGraph(FileSystem* fs, const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string bytes, ReadFileToString(fs, path));
+  MR_ASSIGN_OR_RETURN(const std::string bytes, ReadFileToString(fs, path));
   tensorflow::MetaGraphDef meta;
-  RETURN_IF_ERROR(absl::EndsWith(path, "txt") ? ParseText(bytes, path, "MetaGraphDef", &meta)
-                                              : ParseBytes(bytes, path, "MetaGraphDef", &meta));
+  MR_RETURN_IF_ERROR(absl::EndsWith(path, "txt") ? ParseText(bytes, path, "MetaGraphDef", &meta)
+                                                 : ParseBytes(bytes, path, "MetaGraphDef", &meta));
   return meta;
 }
 

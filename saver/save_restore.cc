@@ -27,7 +27,7 @@ StatusOr<std::vector<Tensor>> Restore(const Reader& reader, const std::string& p
   for (size_t i = 0; i < names.size(); ++i) {
     StatusOr<ShapeAndSlice> spec = ParseShapeAndSlice(specs[i]);
     if (!spec.ok()) return Prefixed(Where(prefix, names[i]), spec.status());
-    ASSIGN_OR_RETURN(const auto entry, reader.Find(names[i]));
+    MR_ASSIGN_OR_RETURN(const auto entry, reader.Find(names[i]));
     if (entry.dtype != dtypes[i]) {
       return absl::InvalidArgumentError(absl::StrCat(
           Where(prefix, names[i]), " must have the dtype that the graph expects, ",
@@ -42,7 +42,7 @@ StatusOr<std::vector<Tensor>> Restore(const Reader& reader, const std::string& p
   }
   std::vector<Tensor> tensors;
   for (size_t i = 0; i < names.size(); ++i) {
-    if (stop) RETURN_IF_ERROR(stop());
+    if (stop) MR_RETURN_IF_ERROR(stop());
     StatusOr<Tensor> tensor =
         wanted[i].is_whole ? reader.Read(names[i]) : reader.ReadSlice(names[i], wanted[i].slice);
     if (!tensor.ok()) return tensor.status();
@@ -56,18 +56,18 @@ StatusOr<std::vector<Tensor>> Restore(const Reader& reader, const std::string& p
 Status SaveTensors(FileSystem* fs, const std::string& prefix, absl::Span<const std::string> names,
                    absl::Span<const std::string> specs, absl::Span<const Tensor> tensors,
                    const StopCheck& stop) {
-  ASSIGN_OR_RETURN(auto writer, BundleWriter::Open(fs, prefix));
+  MR_ASSIGN_OR_RETURN(auto writer, BundleWriter::Open(fs, prefix));
   for (size_t i = 0; i < names.size(); ++i) {
-    if (stop) RETURN_IF_ERROR(stop());
+    if (stop) MR_RETURN_IF_ERROR(stop());
     StatusOr<ShapeAndSlice> spec = ParseShapeAndSlice(specs[i]);
     if (!spec.ok()) return Prefixed(Where(prefix, names[i]), spec.status());
     if (spec->is_whole) {
-      RETURN_IF_ERROR(writer->Add(names[i], tensors[i]));
+      MR_RETURN_IF_ERROR(writer->Add(names[i], tensors[i]));
     } else {
-      RETURN_IF_ERROR(writer->AddSlice(names[i], spec->full_shape, spec->slice, tensors[i]));
+      MR_RETURN_IF_ERROR(writer->AddSlice(names[i], spec->full_shape, spec->slice, tensors[i]));
     }
   }
-  if (stop) RETURN_IF_ERROR(stop());
+  if (stop) MR_RETURN_IF_ERROR(stop());
   return writer->Finish();
 }
 
@@ -77,10 +77,10 @@ StatusOr<std::vector<Tensor>> RestoreTensors(FileSystem* fs, const std::string& 
                                              absl::Span<const DType> dtypes,
                                              const StopCheck& stop) {
   if (!fs->FileExists(BundleIndexPath(prefix)) && !CheckpointV1Files(fs, prefix).empty()) {
-    ASSIGN_OR_RETURN(const auto reader, CheckpointV1Reader::Open(fs, prefix));
+    MR_ASSIGN_OR_RETURN(const auto reader, CheckpointV1Reader::Open(fs, prefix));
     return Restore(*reader, prefix, names, specs, dtypes, stop);
   }
-  ASSIGN_OR_RETURN(const auto reader, BundleReader::Open(fs, prefix));
+  MR_ASSIGN_OR_RETURN(const auto reader, BundleReader::Open(fs, prefix));
   return Restore(*reader, prefix, names, specs, dtypes, stop);
 }
 

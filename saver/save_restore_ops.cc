@@ -48,7 +48,7 @@ StatusOr<absl::Span<const std::string>> StringVector(const KernelContext* ctx, i
     return absl::InvalidArgumentError(
         absl::StrCat(name, " must be a vector, got shape ", input.shape().ToString()));
   }
-  return input.flat<std::string>();
+  return input.raw<std::string>();
 }
 
 // The only place that knows which numbers of names, specs and tensors go together. -1 is unknown.
@@ -66,9 +66,9 @@ Status CheckCounts(int64_t names, int64_t specs, int64_t tensors) {
 
 // Inputs prefix, tensor_names and shape_and_slices, for `tensors` tensors.
 Status CheckNameShapes(InferenceContext* c, int64_t tensors) {
-  RETURN_IF_ERROR(c->InputWithRank(0, 0).status());
-  ASSIGN_OR_RETURN(const PartialShape names, c->InputWithRank(1, 1));
-  ASSIGN_OR_RETURN(const PartialShape specs, c->InputWithRank(2, 1));
+  MR_RETURN_IF_ERROR(c->InputWithRank(0, 0).status());
+  MR_ASSIGN_OR_RETURN(const PartialShape names, c->InputWithRank(1, 1));
+  MR_ASSIGN_OR_RETURN(const PartialShape specs, c->InputWithRank(2, 1));
   return CheckCounts(names.dim(0), specs.dim(0), tensors);
 }
 
@@ -82,14 +82,14 @@ class SaveKernel : public AsyncKernel {
  public:
   void ComputeAsync(KernelContext* ctx, DoneCallback done) const override {
     RunOnIoPool(ctx, std::move(done), [ctx]() -> Status {
-      ASSIGN_OR_RETURN(const std::string prefix, ctx->ScalarInput<std::string>(0, "prefix"));
-      ASSIGN_OR_RETURN(const auto names, StringVector(ctx, 1, "tensor_names"));
-      ASSIGN_OR_RETURN(const auto specs, StringVector(ctx, 2, "shape_and_slices"));
+      MR_ASSIGN_OR_RETURN(const std::string prefix, ctx->ScalarInput<std::string>(0, "prefix"));
+      MR_ASSIGN_OR_RETURN(const auto names, StringVector(ctx, 1, "tensor_names"));
+      MR_ASSIGN_OR_RETURN(const auto specs, StringVector(ctx, 2, "shape_and_slices"));
       std::vector<Tensor> tensors;
       for (int i = kFirstTensor; i < ctx->num_inputs(); ++i) tensors.push_back(ctx->input(i));
-      RETURN_IF_ERROR(CheckCounts(static_cast<int64_t>(names.size()),
-                                  static_cast<int64_t>(specs.size()),
-                                  static_cast<int64_t>(tensors.size())));
+      MR_RETURN_IF_ERROR(CheckCounts(static_cast<int64_t>(names.size()),
+                                     static_cast<int64_t>(specs.size()),
+                                     static_cast<int64_t>(tensors.size())));
       return SaveTensors(FileSystem::Posix(), prefix, names, specs, tensors, StopOnCancel(ctx));
     });
   }
@@ -109,13 +109,13 @@ const KernelRegistration kSaveV2Kernel = KernelFor<SaveKernel>("SaveV2");
 // --- RestoreV2 -----------------------------------------------------------------------------------
 
 Status RestoreShape(InferenceContext* c) {
-  RETURN_IF_ERROR(CheckNameShapes(c, c->num_outputs()));
+  MR_RETURN_IF_ERROR(CheckNameShapes(c, c->num_outputs()));
   const Tensor* specs = c->input_tensor(2);
   for (int i = 0; i < c->num_outputs(); ++i) {
     c->set_output(i, PartialShape::Unknown());
     if (specs == nullptr) continue;
-    ASSIGN_OR_RETURN(const ShapeAndSlice spec,
-                     ParseShapeAndSlice(specs->flat<std::string>()[static_cast<size_t>(i)]));
+    MR_ASSIGN_OR_RETURN(const ShapeAndSlice spec,
+                        ParseShapeAndSlice(specs->raw<std::string>()[static_cast<size_t>(i)]));
     if (!spec.is_whole) c->set_output(i, spec.slice_shape);
   }
   return absl::OkStatus();
@@ -131,12 +131,12 @@ class RestoreKernel : public AsyncKernel {
   }
   void ComputeAsync(KernelContext* ctx, DoneCallback done) const override {
     RunOnIoPool(ctx, std::move(done), [this, ctx]() -> Status {
-      ASSIGN_OR_RETURN(const std::string prefix, ctx->ScalarInput<std::string>(0, "prefix"));
-      ASSIGN_OR_RETURN(const auto names, StringVector(ctx, 1, "tensor_names"));
-      ASSIGN_OR_RETURN(const auto specs, StringVector(ctx, 2, "shape_and_slices"));
-      RETURN_IF_ERROR(CheckCounts(static_cast<int64_t>(names.size()),
-                                  static_cast<int64_t>(specs.size()), ctx->num_outputs()));
-      ASSIGN_OR_RETURN(
+      MR_ASSIGN_OR_RETURN(const std::string prefix, ctx->ScalarInput<std::string>(0, "prefix"));
+      MR_ASSIGN_OR_RETURN(const auto names, StringVector(ctx, 1, "tensor_names"));
+      MR_ASSIGN_OR_RETURN(const auto specs, StringVector(ctx, 2, "shape_and_slices"));
+      MR_RETURN_IF_ERROR(CheckCounts(static_cast<int64_t>(names.size()),
+                                     static_cast<int64_t>(specs.size()), ctx->num_outputs()));
+      MR_ASSIGN_OR_RETURN(
           std::vector<Tensor> tensors,
           RestoreTensors(FileSystem::Posix(), prefix, names, specs, dtypes_, StopOnCancel(ctx)));
       for (int i = 0; i < ctx->num_outputs(); ++i) {
@@ -164,22 +164,22 @@ const KernelRegistration kRestoreV2Kernel = KernelFor<RestoreKernel>("RestoreV2"
 // --- MergeV2Checkpoints --------------------------------------------------------------------------
 
 Status MergeShape(InferenceContext* c) {
-  RETURN_IF_ERROR(c->InputWithRank(0, 1).status());
+  MR_RETURN_IF_ERROR(c->InputWithRank(0, 1).status());
   return c->InputWithRank(1, 0).status();
 }
 
 class MergeKernel : public AsyncKernel {
  public:
   Status Init(KernelConstruction* construction) override {
-    ASSIGN_OR_RETURN(delete_old_dirs_, construction->GetAttr<bool>("delete_old_dirs"));
+    MR_ASSIGN_OR_RETURN(delete_old_dirs_, construction->GetAttr<bool>("delete_old_dirs"));
     return absl::OkStatus();
   }
   void ComputeAsync(KernelContext* ctx, DoneCallback done) const override {
     RunOnIoPool(ctx, std::move(done), [this, ctx]() -> Status {
-      ASSIGN_OR_RETURN(const auto parts, StringVector(ctx, 0, "checkpoint_prefixes"));
-      ASSIGN_OR_RETURN(const std::string merged,
-                       ctx->ScalarInput<std::string>(1, "destination_prefix"));
-      RETURN_IF_ERROR(StopOnCancel(ctx)());
+      MR_ASSIGN_OR_RETURN(const auto parts, StringVector(ctx, 0, "checkpoint_prefixes"));
+      MR_ASSIGN_OR_RETURN(const std::string merged,
+                          ctx->ScalarInput<std::string>(1, "destination_prefix"));
+      MR_RETURN_IF_ERROR(StopOnCancel(ctx)());
       return MergeBundles(FileSystem::Posix(), parts, merged, delete_old_dirs_);
     });
   }
@@ -200,17 +200,17 @@ const KernelRegistration kMergeV2CheckpointsKernel = KernelFor<MergeKernel>("Mer
 // --- ShardedFilename, ShardedFilespec ------------------------------------------------------------
 
 Status AllScalarsShape(InferenceContext* c) {
-  for (int i = 0; i < c->num_inputs(); ++i) RETURN_IF_ERROR(c->InputWithRank(i, 0).status());
+  for (int i = 0; i < c->num_inputs(); ++i) MR_RETURN_IF_ERROR(c->InputWithRank(i, 0).status());
   return ScalarShape(c);
 }
 
 class ShardedFilenameKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(const std::string basename, ctx->ScalarInput<std::string>(0, "basename"));
-    ASSIGN_OR_RETURN(const int32_t shard, ctx->ScalarInput<int32_t>(1, "shard"));
-    ASSIGN_OR_RETURN(const int32_t num_shards, ctx->ScalarInput<int32_t>(2, "num_shards"));
-    ASSIGN_OR_RETURN(std::string name, ShardedName(basename, shard, num_shards));
+    MR_ASSIGN_OR_RETURN(const std::string basename, ctx->ScalarInput<std::string>(0, "basename"));
+    MR_ASSIGN_OR_RETURN(const int32_t shard, ctx->ScalarInput<int32_t>(1, "shard"));
+    MR_ASSIGN_OR_RETURN(const int32_t num_shards, ctx->ScalarInput<int32_t>(2, "num_shards"));
+    MR_ASSIGN_OR_RETURN(std::string name, ShardedName(basename, shard, num_shards));
     ctx->set_output(0, Tensor::Scalar<std::string>(std::move(name)));
     return absl::OkStatus();
   }
@@ -230,8 +230,8 @@ const KernelRegistration kShardedFilenameKernel =
 class ShardedFilespecKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(const std::string basename, ctx->ScalarInput<std::string>(0, "basename"));
-    ASSIGN_OR_RETURN(const int32_t num_shards, ctx->ScalarInput<int32_t>(1, "num_shards"));
+    MR_ASSIGN_OR_RETURN(const std::string basename, ctx->ScalarInput<std::string>(0, "basename"));
+    MR_ASSIGN_OR_RETURN(const int32_t num_shards, ctx->ScalarInput<int32_t>(1, "num_shards"));
     if (num_shards < 1) {
       return absl::InvalidArgumentError(absl::StrCat("num_shards must be >= 1, got ", num_shards));
     }

@@ -123,10 +123,10 @@ Status CheckSignatures(const tensorflow::MetaGraphDef& meta) {
   for (const auto& [key, signature] : meta.signature_def()) {
     if (key == kInitOpSignature) continue;  // reported as init op
     for (const auto& [name, info] : signature.inputs()) {
-      RETURN_IF_ERROR(check(key, "input", name, info));
+      MR_RETURN_IF_ERROR(check(key, "input", name, info));
     }
     for (const auto& [name, info] : signature.outputs()) {
-      RETURN_IF_ERROR(check(key, "output", name, info));
+      MR_RETURN_IF_ERROR(check(key, "output", name, info));
     }
   }
   return absl::OkStatus();
@@ -137,7 +137,7 @@ Status CheckSignatures(const tensorflow::MetaGraphDef& meta) {
 // --- Signatures ----------------------------------------------------------------------------------
 
 StatusOr<tensorflow::TensorInfo> MakeTensorInfo(const Scope& scope, Output output) {
-  RETURN_IF_ERROR(scope.status());
+  MR_RETURN_IF_ERROR(scope.status());
   if (!output.valid()) {
     return absl::InvalidArgumentError("must be a tensor of the graph, got an invalid output");
   }
@@ -195,20 +195,20 @@ StatusOr<tensorflow::SignatureDef> RegressSignatureDef(const Scope& scope, Outpu
 StatusOr<std::unique_ptr<SavedModelBuilder>> SavedModelBuilder::Open(std::string directory,
                                                                      FileSystem* file_system) {
   if (file_system->FileExists(directory)) {
-    ASSIGN_OR_RETURN(const auto children, file_system->GetChildren(directory));
+    MR_ASSIGN_OR_RETURN(const auto children, file_system->GetChildren(directory));
     if (!children.empty()) {
       return absl::FailedPreconditionError(
           absl::StrCat("SavedModel '", directory, "': the export directory must be new or empty, ",
                        "got ", children.size(), " files in it"));
     }
   }
-  RETURN_IF_ERROR(file_system->RecursivelyCreateDirectory(directory));
+  MR_RETURN_IF_ERROR(file_system->RecursivelyCreateDirectory(directory));
   return std::unique_ptr<SavedModelBuilder>(
       new SavedModelBuilder(std::move(directory), file_system));
 }
 
 StatusOr<std::string> SavedModelBuilder::CopyAsset(const std::string& source) {
-  ASSIGN_OR_RETURN(const std::string bytes, ReadFileToString(fs_, source));
+  MR_ASSIGN_OR_RETURN(const std::string bytes, ReadFileToString(fs_, source));
   const std::string fingerprint = absl::StrCat(Crc32c(bytes), " ", bytes.size());
   const std::string base = Basename(source);
   std::string name = base;
@@ -217,7 +217,7 @@ StatusOr<std::string> SavedModelBuilder::CopyAsset(const std::string& source) {
     if (is_new) break;
     if (known->second == fingerprint) {
       // Equal checksums are not equal files.
-      ASSIGN_OR_RETURN(
+      MR_ASSIGN_OR_RETURN(
           const std::string copy,
           ReadFileToString(fs_, JoinPath(JoinPath(directory_, kAssetsDirectory), name)));
       if (copy == bytes) return name;
@@ -225,8 +225,8 @@ StatusOr<std::string> SavedModelBuilder::CopyAsset(const std::string& source) {
     name = absl::StrCat(base, "_", i);
   }
   const std::string folder = JoinPath(directory_, kAssetsDirectory);
-  RETURN_IF_ERROR(fs_->RecursivelyCreateDirectory(folder));
-  RETURN_IF_ERROR(WriteFileAtomically(fs_, JoinPath(folder, name), bytes));
+  MR_RETURN_IF_ERROR(fs_->RecursivelyCreateDirectory(folder));
+  MR_RETURN_IF_ERROR(WriteFileAtomically(fs_, JoinPath(folder, name), bytes));
   return name;
 }
 
@@ -243,12 +243,12 @@ Status SavedModelBuilder::Add(tensorflow::MetaGraphDef meta, absl::Span<const As
           TagsText({tags.begin(), tags.end()}), " twice"));
     }
   }
-  RETURN_IF_ERROR(Prefixed(absl::StrCat("'", directory_, "'"), CheckSignatures(meta)));
-  RETURN_IF_ERROR(Prefixed(absl::StrCat("'", directory_, "'"), InitOp(meta).status()));
+  MR_RETURN_IF_ERROR(Prefixed(absl::StrCat("'", directory_, "'"), CheckSignatures(meta)));
+  MR_RETURN_IF_ERROR(Prefixed(absl::StrCat("'", directory_, "'"), InitOp(meta).status()));
   for (const Asset& asset : assets) {
     tensorflow::AssetFileDef def;
     def.mutable_tensor_info()->set_name(asset.tensor);
-    ASSIGN_OR_RETURN(*def.mutable_filename(), CopyAsset(asset.source));
+    MR_ASSIGN_OR_RETURN(*def.mutable_filename(), CopyAsset(asset.source));
     *meta.add_asset_file_def() = def;
     (*meta.mutable_collection_def())[kAssetsCollection].mutable_any_list()->add_value()->PackFrom(
         def);
@@ -265,7 +265,7 @@ Status SavedModelBuilder::AddMetaGraphAndVariables(Session* session, tensorflow:
                      "meta graph, got a further one; use AddMetaGraph"));
   }
   const tensorflow::SaverDef saver = meta.saver_def();
-  RETURN_IF_ERROR(Add(std::move(meta), assets));
+  MR_RETURN_IF_ERROR(Add(std::move(meta), assets));
   if (saver.save_tensor_name().empty()) return absl::OkStatus();
   const std::string prefix = VariablesPrefix(directory_);
   Status saved = fs_->RecursivelyCreateDirectory(Dirname(prefix));
@@ -302,9 +302,9 @@ Status SavedModelBuilder::Save(bool as_text) {
     bytes = DeterministicBytes(model_);
   }
   // The names of the folders, before the file that makes them a model.
-  RETURN_IF_ERROR(fs_->SyncDirectory(directory_));
-  RETURN_IF_ERROR(FailPoint("saved_model/before_model"));
-  RETURN_IF_ERROR(WriteFileAtomically(
+  MR_RETURN_IF_ERROR(fs_->SyncDirectory(directory_));
+  MR_RETURN_IF_ERROR(FailPoint("saved_model/before_model"));
+  MR_RETURN_IF_ERROR(WriteFileAtomically(
       fs_, JoinPath(directory_, as_text ? kSavedModelTextFile : kSavedModelFile), bytes));
   return fs_->SyncDirectory(Dirname(directory_));
 }
@@ -318,7 +318,7 @@ StatusOr<tensorflow::MetaGraphDef> MakeMetaGraph(const Scope& scope, const Saver
   if (saver != nullptr) meta_options.saver_def = saver->def();
   meta_options.clear_devices = options.clear_devices;
   meta_options.strip_default_attrs = options.strip_default_attrs;
-  ASSIGN_OR_RETURN(tensorflow::MetaGraphDef meta, ExportMetaGraph(scope, meta_options));
+  MR_ASSIGN_OR_RETURN(tensorflow::MetaGraphDef meta, ExportMetaGraph(scope, meta_options));
   for (const auto& [key, signature] : options.signatures) {
     (*meta.mutable_signature_def())[key] = signature;
   }
@@ -335,13 +335,13 @@ StatusOr<tensorflow::MetaGraphDef> MakeMetaGraph(const Scope& scope, const Saver
 Status SavedModelBuilder::AddMetaGraphAndVariables(Session* session, const Scope& scope,
                                                    const Saver* saver,
                                                    const SavedModelOptions& options) {
-  ASSIGN_OR_RETURN(tensorflow::MetaGraphDef meta, MakeMetaGraph(scope, saver, options));
+  MR_ASSIGN_OR_RETURN(tensorflow::MetaGraphDef meta, MakeMetaGraph(scope, saver, options));
   return AddMetaGraphAndVariables(session, std::move(meta), options.assets);
 }
 
 Status SavedModelBuilder::AddMetaGraph(const Scope& scope, const Saver* saver,
                                        const SavedModelOptions& options) {
-  ASSIGN_OR_RETURN(tensorflow::MetaGraphDef meta, MakeMetaGraph(scope, saver, options));
+  MR_ASSIGN_OR_RETURN(tensorflow::MetaGraphDef meta, MakeMetaGraph(scope, saver, options));
   return AddMetaGraph(std::move(meta), options.assets);
 }
 
@@ -349,7 +349,7 @@ Status SavedModelBuilder::AddMetaGraph(const Scope& scope, const Saver* saver,
 
 StatusOr<std::vector<Feed>> AssetFeeds(FileSystem* fs, const std::string& directory,
                                        const tensorflow::MetaGraphDef& meta) {
-  ASSIGN_OR_RETURN(const auto assets, AssetsOf(meta));
+  MR_ASSIGN_OR_RETURN(const auto assets, AssetsOf(meta));
   std::vector<Feed> feeds;
   for (const tensorflow::AssetFileDef& asset : assets) {
     if (asset.filename().empty() || Basename(asset.filename()) != asset.filename()) {
@@ -380,17 +380,17 @@ StatusOr<SavedModelBundle> LoadSavedModel(const SessionOptions& options,
                                           const std::string& directory,
                                           absl::Span<const std::string> tags,
                                           FileSystem* file_system) {
-  ASSIGN_OR_RETURN(const tensorflow::SavedModel model, ReadSavedModel(file_system, directory));
-  ASSIGN_OR_RETURN(const tensorflow::MetaGraphDef* meta, FindMetaGraph(model, tags));
+  MR_ASSIGN_OR_RETURN(const tensorflow::SavedModel model, ReadSavedModel(file_system, directory));
+  MR_ASSIGN_OR_RETURN(const tensorflow::MetaGraphDef* meta, FindMetaGraph(model, tags));
   SavedModelBundle bundle;
   bundle.meta_graph_def = *meta;
   const auto where = [&](const Status& status) {
     return Prefixed(absl::StrCat("SavedModel '", directory, "'"), status);
   };
-  RETURN_IF_ERROR(where(CheckSignatures(*meta)));
+  MR_RETURN_IF_ERROR(where(CheckSignatures(*meta)));
   StatusOr<std::string> init_op = InitOp(*meta);
   if (!init_op.ok()) return where(init_op.status());
-  ASSIGN_OR_RETURN(const std::vector<Feed> assets, AssetFeeds(file_system, directory, *meta));
+  MR_ASSIGN_OR_RETURN(const std::vector<Feed> assets, AssetFeeds(file_system, directory, *meta));
   for (const Feed& asset : assets) {
     const StatusOr<TensorName> tensor = ParseTensorName(asset.name);
     if (!tensor.ok() || !HasNode(meta->graph_def(), tensor->node)) {
@@ -407,18 +407,18 @@ StatusOr<SavedModelBundle> LoadSavedModel(const SessionOptions& options,
                                             BundleIndexPath(variables), "' must exist"));
   }
 
-  RETURN_IF_ERROR(where(RemoveUnknownDefaultAttrs(&bundle.meta_graph_def)));
-  ASSIGN_OR_RETURN(bundle.session, NewSession(options));
-  RETURN_IF_ERROR(where(bundle.session->Extend(bundle.meta_graph_def.graph_def())));
+  MR_RETURN_IF_ERROR(where(RemoveUnknownDefaultAttrs(&bundle.meta_graph_def)));
+  MR_ASSIGN_OR_RETURN(bundle.session, NewSession(options));
+  MR_RETURN_IF_ERROR(where(bundle.session->Extend(bundle.meta_graph_def.graph_def())));
   if (has_checkpoint && !saver.restore_op_name().empty()) {
     std::vector<Feed> feeds = assets;
     feeds.emplace_back(saver.filename_tensor_name(), Tensor::Scalar<std::string>(variables));
-    RETURN_IF_ERROR(where(bundle.session->Run(feeds, {}, {saver.restore_op_name()}).status()));
+    MR_RETURN_IF_ERROR(where(bundle.session->Run(feeds, {}, {saver.restore_op_name()}).status()));
   } else {
     LogInfo("SavedModel '", directory, "' has no variables");
   }
   if (!init_op->empty()) {
-    RETURN_IF_ERROR(where(bundle.session->Run(assets, {}, {*init_op}).status()));
+    MR_RETURN_IF_ERROR(where(bundle.session->Run(assets, {}, {*init_op}).status()));
   }
   return bundle;
 }

@@ -6,12 +6,12 @@
 // saved_model_cli): saved_model.pb with one or more meta graphs told apart by their tags,
 // variables/ with a checkpoint, assets/ with files that the graph reads.
 //
-//   ASSIGN_OR_RETURN(auto builder, SavedModelBuilder::Open("export/1"));
-//   ASSIGN_OR_RETURN(auto signature, PredictSignatureDef(scope, {{"x", x}}, {{"y", y}}));
-//   RETURN_IF_ERROR(builder->AddMetaGraphAndVariables(session, scope, saver,
+//   MR_ASSIGN_OR_RETURN(auto builder, SavedModelBuilder::Open("export/1"));
+//   MR_ASSIGN_OR_RETURN(auto signature, PredictSignatureDef(scope, {{"x", x}}, {{"y", y}}));
+//   MR_RETURN_IF_ERROR(builder->AddMetaGraphAndVariables(session, scope, saver,
 //       {.signatures = {{kDefaultServingSignature, signature}}}));
-//   RETURN_IF_ERROR(builder->Save());
-//   ASSIGN_OR_RETURN(SavedModelBundle model, LoadSavedModel({}, "export/1",
+//   MR_RETURN_IF_ERROR(builder->Save());
+//   MR_ASSIGN_OR_RETURN(SavedModelBundle model, LoadSavedModel({}, "export/1",
 //   {kSavedModelTagServe}));
 //
 // A builder writes variables and assets first and saved_model.pb last, atomically: a directory

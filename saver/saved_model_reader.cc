@@ -20,11 +20,12 @@ std::optional<std::string> SavedModelPath(FileSystem* fs, const std::string& dir
 StatusOr<tensorflow::SavedModel> ReadSavedModelFile(FileSystem* fs, const std::string& path,
                                                     TextError* error) {
   // No message is larger.
-  ASSIGN_OR_RETURN(const std::string bytes,
-                   ReadFileToString(fs, path, std::numeric_limits<int>::max()));
+  MR_ASSIGN_OR_RETURN(const std::string bytes,
+                      ReadFileToString(fs, path, std::numeric_limits<int>::max()));
   tensorflow::SavedModel model;
-  RETURN_IF_ERROR(absl::EndsWith(path, "txt") ? ParseText(bytes, path, "SavedModel", &model, error)
-                                              : ParseBytes(bytes, path, "SavedModel", &model));
+  MR_RETURN_IF_ERROR(absl::EndsWith(path, "txt")
+                         ? ParseText(bytes, path, "SavedModel", &model, error)
+                         : ParseBytes(bytes, path, "SavedModel", &model));
   return model;
 }
 
@@ -34,7 +35,7 @@ StatusOr<tensorflow::SavedModel> ReadSavedModel(FileSystem* fs, const std::strin
     return absl::NotFoundError(absl::StrCat(
         "Could not find SavedModel .pb or .pbtxt at supplied export directory path: ", directory));
   }
-  ASSIGN_OR_RETURN(tensorflow::SavedModel model, ReadSavedModelFile(fs, *path));
+  MR_ASSIGN_OR_RETURN(tensorflow::SavedModel model, ReadSavedModelFile(fs, *path));
   if (model.meta_graphs().empty()) {
     return absl::DataLossError(
         absl::StrCat("SavedModel '", *path, "' must have at least one meta graph, got none"));

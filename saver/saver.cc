@@ -126,8 +126,8 @@ StatusOr<Saved> MakeSaved(const Variable& variable) {
 
 // Files are written by the CPU of the task that holds the variable.
 StatusOr<std::string> SaveDevice(const Variable& variable) {
-  ASSIGN_OR_RETURN(DeviceName device,
-                   DeviceName::Parse(variable.handle.node()->requested_device()));
+  MR_ASSIGN_OR_RETURN(DeviceName device,
+                      DeviceName::Parse(variable.handle.node()->requested_device()));
   device.type = "CPU";
   device.id = 0;
   return device.ToString();
@@ -263,7 +263,7 @@ class SaveGraph {
 // Makes the directory, durably: the names of new directories are synced, too.
 Status MakeDirectory(FileSystem* fs, const std::string& directory) {
   if (directory.empty() || fs->FileExists(directory)) return absl::OkStatus();
-  RETURN_IF_ERROR(MakeDirectory(fs, Dirname(directory)));
+  MR_RETURN_IF_ERROR(MakeDirectory(fs, Dirname(directory)));
   const Status made = fs->CreateDirectory(directory);
   if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
   return fs->SyncDirectory(Dirname(directory));
@@ -293,14 +293,14 @@ class GraphSaver : public Saver {
     // First, because it fails without having changed anything.
     std::optional<tensorflow::MetaGraphDef> meta;
     if (graph_) {
-      ASSIGN_OR_RETURN(meta, ExportMetaGraph(*graph_, {.saver_def = def_}));
+      MR_ASSIGN_OR_RETURN(meta, ExportMetaGraph(*graph_, {.saver_def = def_}));
     }
     const std::string directory = Dirname(path);
-    RETURN_IF_ERROR(MakeDirectory(fs_, directory));
+    MR_RETURN_IF_ERROR(MakeDirectory(fs_, directory));
     const std::string family = JoinPath(directory, Basename(prefix));
     const bool first_of_family = global_step && family != leftovers_family_;
     if (first_of_family) NoteLeftovers(directory, Basename(prefix));
-    RETURN_IF_ERROR(FailPoint("saver/before_save"));
+    MR_RETURN_IF_ERROR(FailPoint("saver/before_save"));
     const Status saved =
         session
             ->Run({{def_.filename_tensor_name(), Tensor::Scalar<std::string>(path)}},
@@ -315,9 +315,9 @@ class GraphSaver : public Saver {
       return saved;
     }
     const Status described = [&]() -> Status {
-      RETURN_IF_ERROR(FailPoint("saver/after_save"));
+      MR_RETURN_IF_ERROR(FailPoint("saver/after_save"));
       if (!meta) return absl::OkStatus();
-      RETURN_IF_ERROR(FailPoint("saver/before_meta"));
+      MR_RETURN_IF_ERROR(FailPoint("saver/before_meta"));
       return WriteMetaGraph(fs_, MetaGraphPath(path), *meta);
     }();
     if (!described.ok()) {
@@ -460,10 +460,10 @@ class GraphSaver : public Saver {
 
   // Index first: without it the rest is no checkpoint.
   Status Delete(const std::string& prefix) {
-    RETURN_IF_ERROR(FailPoint("saver/before_delete"));
+    MR_RETURN_IF_ERROR(FailPoint("saver/before_delete"));
     const std::string base = Basename(prefix);
     if (fs_->FileExists(BundleIndexPath(prefix))) {
-      RETURN_IF_ERROR(fs_->DeleteFile(BundleIndexPath(prefix)));
+      MR_RETURN_IF_ERROR(fs_->DeleteFile(BundleIndexPath(prefix)));
     } else {
       // One of the first format is its data files, named by the prefix itself.
       for (const std::string& file : CheckpointV1Files(fs_, prefix)) {
@@ -471,20 +471,20 @@ class GraphSaver : public Saver {
         absl::string_view rest = name;
         if (absl::ConsumePrefix(&rest, base) &&
             (rest.empty() || IsDataSuffix(".data" + std::string(rest)))) {
-          RETURN_IF_ERROR(fs_->DeleteFile(file));
+          MR_RETURN_IF_ERROR(fs_->DeleteFile(file));
         }
       }
     }
-    RETURN_IF_ERROR(FailPoint("saver/after_delete_index"));
-    ASSIGN_OR_RETURN(const auto names, fs_->GetChildren(Dirname(prefix)));
+    MR_RETURN_IF_ERROR(FailPoint("saver/after_delete_index"));
+    MR_ASSIGN_OR_RETURN(const auto names, fs_->GetChildren(Dirname(prefix)));
     // Before the data: a meta graph without data is somebody's own.
     if (fs_->FileExists(MetaGraphPath(prefix))) {
-      RETURN_IF_ERROR(fs_->DeleteFile(MetaGraphPath(prefix)));
+      MR_RETURN_IF_ERROR(fs_->DeleteFile(MetaGraphPath(prefix)));
     }
     for (const std::string& name : names) {
       absl::string_view rest = name;
       if (absl::ConsumePrefix(&rest, base) && IsDataSuffix(rest)) {
-        RETURN_IF_ERROR(fs_->DeleteFile(JoinPath(Dirname(prefix), name)));
+        MR_RETURN_IF_ERROR(fs_->DeleteFile(JoinPath(Dirname(prefix), name)));
       }
     }
     return absl::OkStatus();
@@ -600,7 +600,7 @@ class GraphSaver : public Saver {
 }  // namespace
 
 StatusOr<std::unique_ptr<Saver>> Saver::Make(const Scope& scope, SaverOptions options) {
-  RETURN_IF_ERROR(scope.status());
+  MR_RETURN_IF_ERROR(scope.status());
   if (options.variables.empty()) options.variables = VariablesOf(scope, "variables");
   if (options.variables.empty()) {
     return absl::InvalidArgumentError(
@@ -609,7 +609,7 @@ StatusOr<std::unique_ptr<Saver>> Saver::Make(const Scope& scope, SaverOptions op
   }
   std::vector<Saved> all;
   for (const Variable& variable : options.variables) {
-    ASSIGN_OR_RETURN(Saved one, MakeSaved(variable));
+    MR_ASSIGN_OR_RETURN(Saved one, MakeSaved(variable));
     all.push_back(std::move(one));
   }
   // By name, as TensorFlow does: the order in the files. Parts of one variable stay in order.
@@ -624,13 +624,13 @@ StatusOr<std::unique_ptr<Saver>> Saver::Make(const Scope& scope, SaverOptions op
   }
   std::map<std::string, std::vector<Saved>> by_device;
   for (Saved& one : all) {
-    ASSIGN_OR_RETURN(const std::string device, SaveDevice(one.variable));
+    MR_ASSIGN_OR_RETURN(const std::string device, SaveDevice(one.variable));
     by_device[options.sharded ? device : std::string()].push_back(std::move(one));
   }
   if (!options.sharded) {
     // One file, written by the task of the first variable.
     auto group = by_device.extract("");
-    ASSIGN_OR_RETURN(group.key(), SaveDevice(group.mapped()[0].variable));
+    MR_ASSIGN_OR_RETURN(group.key(), SaveDevice(group.mapped()[0].variable));
     by_device.insert(std::move(group));
   }
   const SaveGraph::Groups groups(by_device.begin(), by_device.end());
@@ -645,7 +645,7 @@ StatusOr<std::unique_ptr<Saver>> Saver::Make(const Scope& scope, SaverOptions op
   const Scope root = scope.WithRootPrefix().WithoutControlDependencies().WithDevice("");
   SaveGraph graph(root, options.name);
   graph.Build(groups, options.sharded, temp_suffix, &def);
-  RETURN_IF_ERROR(scope.status());
+  MR_RETURN_IF_ERROR(scope.status());
   return std::unique_ptr<Saver>(
       new GraphSaver(std::move(def), temp_suffix,
                      options.write_meta_graph ? std::optional<Scope>(root) : std::nullopt,

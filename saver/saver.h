@@ -5,9 +5,9 @@
 // Saver: adds the save and restore operations to a graph and runs them: checkpoints
 // in TensorFlow's V2 format, a bounded number of them, and the `checkpoint` state file.
 //
-//   ASSIGN_OR_RETURN(auto saver, Saver::Make(root));            // all variables of the graph
-//   ASSIGN_OR_RETURN(std::string path, saver->Save(session, "run/model.ckpt", step));
-//   RETURN_IF_ERROR(saver->Restore(session, path));
+//   MR_ASSIGN_OR_RETURN(auto saver, Saver::Make(root));            // all variables of the graph
+//   MR_ASSIGN_OR_RETURN(std::string path, saver->Save(session, "run/model.ckpt", step));
+//   MR_RETURN_IF_ERROR(saver->Restore(session, path));
 //
 // A save is atomic and durable: when Save returns OK, the checkpoint, its meta graph and the state
 // file survive a loss of power; when the process dies in between, the former checkpoint is still

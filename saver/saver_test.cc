@@ -324,14 +324,15 @@ class FileSession : public Session {
     if (fetches.empty()) return Restore(prefix);
     std::vector<std::string> parts;
     for (int i = 0; i < 2; ++i) {
-      ASSIGN_OR_RETURN(parts.emplace_back(),
-                       ShardedName(prefix + "_temp_0123456789abcdef0123456789abcdef/part", i, 2));
+      MR_ASSIGN_OR_RETURN(
+          parts.emplace_back(),
+          ShardedName(prefix + "_temp_0123456789abcdef0123456789abcdef/part", i, 2));
       const std::string names[] = {absl::StrCat("v", i)};
       const std::string specs[] = {""};
       const Tensor values[] = {Tensor::Scalar<int64_t>(value)};
-      RETURN_IF_ERROR(SaveTensors(fs_, parts.back(), names, specs, values));
+      MR_RETURN_IF_ERROR(SaveTensors(fs_, parts.back(), names, specs, values));
     }
-    RETURN_IF_ERROR(MergeBundles(fs_, parts, prefix, /*delete_parts=*/true));
+    MR_RETURN_IF_ERROR(MergeBundles(fs_, parts, prefix, /*delete_parts=*/true));
     return std::vector<Tensor>{feeds[0].value};
   }
   StatusOr<std::unique_ptr<PreparedStep>> Prepare(const Signature&) override {
@@ -352,7 +353,7 @@ class FileSession : public Session {
     const std::string names[] = {"v0", "v1"};
     const std::string specs[] = {"", ""};
     const DType dtypes[] = {DT_INT64, DT_INT64};
-    ASSIGN_OR_RETURN(const auto tensors, RestoreTensors(fs_, prefix, names, specs, dtypes));
+    MR_ASSIGN_OR_RETURN(const auto tensors, RestoreTensors(fs_, prefix, names, specs, dtypes));
     if (tensors[0] != tensors[1]) return absl::InternalError("shards of two saves are mixed");
     value = tensors[0].scalar<int64_t>();
     return std::vector<Tensor>();

@@ -75,9 +75,9 @@ std::string TableOf(int num_shards, const Entries& entries) {
 }
 
 Status WriteSynced(FileSystem* fs, const std::string& path, absl::string_view data) {
-  ASSIGN_OR_RETURN(auto file, fs->NewWritableFile(path));
-  RETURN_IF_ERROR(file->Append(data));
-  RETURN_IF_ERROR(file->Sync());
+  MR_ASSIGN_OR_RETURN(auto file, fs->NewWritableFile(path));
+  MR_RETURN_IF_ERROR(file->Append(data));
+  MR_RETURN_IF_ERROR(file->Sync());
   return file->Close();
 }
 
@@ -86,7 +86,7 @@ Status WriteIndex(FileSystem* fs, const std::string& prefix, int num_shards,
                   const Entries& entries) {
   const std::string temporary =
       absl::StrCat(BundleIndexPath(prefix), ".tempstate", RandomHexName());
-  RETURN_IF_ERROR(FailPoint("saver/before_index"));
+  MR_RETURN_IF_ERROR(FailPoint("saver/before_index"));
   Status status = WriteSynced(fs, temporary, TableOf(num_shards, entries));
   if (status.ok()) status = FailPoint("saver/after_index_sync");
   if (status.ok()) status = fs->RenameFile(temporary, BundleIndexPath(prefix));
@@ -94,13 +94,13 @@ Status WriteIndex(FileSystem* fs, const std::string& prefix, int num_shards,
     fs->DeleteFile(temporary).IgnoreError();
     return status;
   }
-  RETURN_IF_ERROR(FailPoint("saver/after_index_rename"));
+  MR_RETURN_IF_ERROR(FailPoint("saver/after_index_rename"));
   return fs->SyncDirectory(Dirname(prefix));
 }
 
 StatusOr<tensorflow::BundleHeaderProto> CheckedHeader(const std::string& prefix,
                                                       const TableReader& table) {
-  ASSIGN_OR_RETURN(const std::optional<std::string> bytes, table.Get(""));
+  MR_ASSIGN_OR_RETURN(const std::optional<std::string> bytes, table.Get(""));
   tensorflow::BundleHeaderProto header;
   const std::string where = absl::StrCat("Checkpoint '", prefix, "': ");
   if (!bytes || !header.ParseFromString(*bytes)) {
@@ -152,7 +152,7 @@ Status FinishData(FileSystem* fs, const std::string& prefix, int num_data_files,
                   const Placement& place) {
   if (place.old_shards == 0) return absl::OkStatus();
   for (int i = num_data_files; i < place.num_shards; ++i) {
-    RETURN_IF_ERROR(WriteSynced(fs, BundleDataPath(prefix, i, place.num_shards), ""));
+    MR_RETURN_IF_ERROR(WriteSynced(fs, BundleDataPath(prefix, i, place.num_shards), ""));
   }
   // The index must not come before the names of what it refers to: it ends the old bundle.
   return fs->SyncDirectory(Dirname(prefix));
@@ -182,8 +182,7 @@ std::string BundleDataPath(absl::string_view prefix, int shard, int num_shards) 
   return absl::StrFormat("%s.data-%05d-of-%05d", prefix, shard, num_shards);
 }
 
-// --- Writing
-// ---------------------------------------------------------------------------------------
+// --- Writing -------------------------------------------------------------------------------------
 
 struct BundleWriter::State {
   FileSystem* fs;
@@ -206,12 +205,12 @@ StatusOr<std::unique_ptr<BundleWriter>> BundleWriter::Open(FileSystem* fs, std::
     return absl::InvalidArgumentError(
         absl::StrCat("Checkpoint '", prefix, "': the prefix must name a file, got a directory"));
   }
-  if (!Dirname(prefix).empty()) RETURN_IF_ERROR(fs->RecursivelyCreateDirectory(Dirname(prefix)));
+  if (!Dirname(prefix).empty()) MR_RETURN_IF_ERROR(fs->RecursivelyCreateDirectory(Dirname(prefix)));
   auto state = std::make_unique<State>();
   state->fs = fs;
   state->temporary_data = absl::StrCat(BundleDataPath(prefix, 0, 1), ".tempstate", RandomHexName());
   state->prefix = std::move(prefix);
-  ASSIGN_OR_RETURN(state->data, fs->NewExclusiveFile(state->temporary_data));
+  MR_ASSIGN_OR_RETURN(state->data, fs->NewExclusiveFile(state->temporary_data));
   return std::unique_ptr<BundleWriter>(new BundleWriter(std::move(state)));
 }
 
@@ -230,7 +229,7 @@ Status BundleWriter::State::WriteTensor(const Tensor& value, tensorflow::BundleE
   if (value.dtype() == DT_STRING) {
     std::string lengths;
     std::string hashed;
-    for (const std::string& s : value.flat<std::string>()) {
+    for (const std::string& s : value.raw<std::string>()) {
       PutVarint64(&lengths, s.size());
       AppendLengthForCrc(s.size(), &hashed);
     }
@@ -239,17 +238,17 @@ Status BundleWriter::State::WriteTensor(const Tensor& value, tensorflow::BundleE
     PutFixed32(&length_crc, MaskCrc32c(crc));
     crc = ExtendCrc32c(crc, length_crc);
     lengths += length_crc;
-    RETURN_IF_ERROR(data->Append(lengths));
+    MR_RETURN_IF_ERROR(data->Append(lengths));
     size = lengths.size();
-    for (const std::string& s : value.flat<std::string>()) {
-      RETURN_IF_ERROR(data->Append(s));
+    for (const std::string& s : value.raw<std::string>()) {
+      MR_RETURN_IF_ERROR(data->Append(s));
       crc = ExtendCrc32c(crc, s);
       size += s.size();
     }
   } else if (IsMemcopyable(value.dtype())) {
     const absl::Span<const char> bytes = value.bytes();
     const absl::string_view view(bytes.data(), bytes.size());
-    RETURN_IF_ERROR(data->Append(view));
+    MR_RETURN_IF_ERROR(data->Append(view));
     crc = Crc32c(view);
     size = bytes.size();
   } else {
@@ -272,8 +271,8 @@ Status BundleWriter::State::CheckName(absl::string_view name) const {
 
 Status BundleWriter::Add(absl::string_view name, const Tensor& value) {
   State& s = *state_;
-  RETURN_IF_ERROR(s.status);
-  RETURN_IF_ERROR(s.CheckName(name));
+  MR_RETURN_IF_ERROR(s.status);
+  MR_RETURN_IF_ERROR(s.CheckName(name));
   const auto where = [&] {
     return absl::StrCat("Checkpoint '", s.prefix, "': tensor '", name, "'");
   };
@@ -291,8 +290,8 @@ Status BundleWriter::Add(absl::string_view name, const Tensor& value) {
 Status BundleWriter::AddSlice(absl::string_view name, const Shape& full_shape,
                               const TensorSlice& slice, const Tensor& value) {
   State& s = *state_;
-  RETURN_IF_ERROR(s.status);
-  RETURN_IF_ERROR(s.CheckName(name));
+  MR_RETURN_IF_ERROR(s.status);
+  MR_RETURN_IF_ERROR(s.CheckName(name));
   const std::string where = absl::StrCat("Checkpoint '", s.prefix, "': tensor '", name, "'");
   StatusOr<Shape> slice_shape = slice.SliceShape(full_shape);
   if (!slice_shape.ok()) return Prefixed(where, slice_shape.status());
@@ -330,16 +329,16 @@ Status BundleWriter::AddSlice(absl::string_view name, const Shape& full_shape,
 
 Status BundleWriter::Finish() {
   State& s = *state_;
-  RETURN_IF_ERROR(s.status);
-  RETURN_IF_ERROR(FailPoint("saver/before_data_sync"));
-  RETURN_IF_ERROR(s.data->Sync());
-  RETURN_IF_ERROR(s.data->Close());
-  RETURN_IF_ERROR(FailPoint("saver/before_data_rename"));
+  MR_RETURN_IF_ERROR(s.status);
+  MR_RETURN_IF_ERROR(FailPoint("saver/before_data_sync"));
+  MR_RETURN_IF_ERROR(s.data->Sync());
+  MR_RETURN_IF_ERROR(s.data->Close());
+  MR_RETURN_IF_ERROR(FailPoint("saver/before_data_rename"));
   const Placement place = PlaceBundle(s.fs, s.prefix, 1);
-  RETURN_IF_ERROR(
+  MR_RETURN_IF_ERROR(
       s.fs->RenameFile(s.temporary_data, BundleDataPath(s.prefix, 0, place.num_shards)));
   s.finished = true;
-  RETURN_IF_ERROR(FailPoint("saver/after_data_rename"));
+  MR_RETURN_IF_ERROR(FailPoint("saver/after_data_rename"));
   s.status = FinishData(s.fs, s.prefix, 1, place);
   if (s.status.ok()) s.status = WriteIndex(s.fs, s.prefix, place.num_shards, s.entries);
   if (s.status.ok()) {
@@ -351,8 +350,7 @@ Status BundleWriter::Finish() {
   return s.status;
 }
 
-// --- Merging
-// ---------------------------------------------------------------------------------------
+// --- Merging -------------------------------------------------------------------------------------
 
 Status MergeBundles(FileSystem* fs, absl::Span<const std::string> parts, const std::string& merged,
                     bool delete_parts) {
@@ -369,8 +367,8 @@ Status MergeBundles(FileSystem* fs, absl::Span<const std::string> parts, const s
   for (const std::string& part : parts) {
     if (std::find(unique.begin(), unique.end(), part) != unique.end()) continue;
     unique.push_back(part);
-    ASSIGN_OR_RETURN(auto table, TableReader::Open(fs, BundleIndexPath(part)));
-    ASSIGN_OR_RETURN(const auto header, CheckedHeader(part, *table));
+    MR_ASSIGN_OR_RETURN(auto table, TableReader::Open(fs, BundleIndexPath(part)));
+    MR_ASSIGN_OR_RETURN(const auto header, CheckedHeader(part, *table));
     const int first_shard = num_shards;
     num_shards += header.num_shards();
     for (int i = 0; i < header.num_shards(); ++i) {
@@ -412,23 +410,23 @@ Status MergeBundles(FileSystem* fs, absl::Span<const std::string> parts, const s
       }
       known.mutable_slices()->MergeFrom(entry.slices());
     }
-    RETURN_IF_ERROR(it->status());
+    MR_RETURN_IF_ERROR(it->status());
   }
-  if (!Dirname(merged).empty()) RETURN_IF_ERROR(fs->RecursivelyCreateDirectory(Dirname(merged)));
+  if (!Dirname(merged).empty()) MR_RETURN_IF_ERROR(fs->RecursivelyCreateDirectory(Dirname(merged)));
   const Placement place = PlaceBundle(fs, merged, num_shards);
   for (const auto& [path, shard] : data_files) {
-    RETURN_IF_ERROR(FailPoint("saver/merge_before_data_rename"));
-    RETURN_IF_ERROR(fs->RenameFile(path, BundleDataPath(merged, shard, place.num_shards)));
+    MR_RETURN_IF_ERROR(FailPoint("saver/merge_before_data_rename"));
+    MR_RETURN_IF_ERROR(fs->RenameFile(path, BundleDataPath(merged, shard, place.num_shards)));
   }
-  RETURN_IF_ERROR(FailPoint("saver/after_merge_data"));
-  RETURN_IF_ERROR(FinishData(fs, merged, num_shards, place));
-  RETURN_IF_ERROR(WriteIndex(fs, merged, place.num_shards, all));
+  MR_RETURN_IF_ERROR(FailPoint("saver/after_merge_data"));
+  MR_RETURN_IF_ERROR(FinishData(fs, merged, num_shards, place));
+  MR_RETURN_IF_ERROR(WriteIndex(fs, merged, place.num_shards, all));
   DeleteReplacedData(fs, merged, place);
   if (!delete_parts) return absl::OkStatus();
-  RETURN_IF_ERROR(FailPoint("saver/before_part_delete"));
+  MR_RETURN_IF_ERROR(FailPoint("saver/before_part_delete"));
   for (const std::string& part : unique) {
     if (part == merged) continue;
-    RETURN_IF_ERROR(fs->DeleteFile(BundleIndexPath(part)));
+    MR_RETURN_IF_ERROR(fs->DeleteFile(BundleIndexPath(part)));
   }
   for (const std::string& part : unique) {
     // Fails while another part's files are in it, or somebody else's: then it stays.
@@ -439,8 +437,7 @@ Status MergeBundles(FileSystem* fs, absl::Span<const std::string> parts, const s
   return absl::OkStatus();
 }
 
-// --- Reading
-// ---------------------------------------------------------------------------------------
+// --- Reading -------------------------------------------------------------------------------------
 
 struct BundleReader::State {
   FileSystem* fs;
@@ -502,8 +499,8 @@ StatusOr<std::unique_ptr<BundleReader>> BundleReader::Open(FileSystem* fs, std::
   auto state = std::make_unique<State>();
   state->fs = fs;
   state->prefix = std::move(prefix);
-  ASSIGN_OR_RETURN(auto table, TableReader::Open(fs, BundleIndexPath(state->prefix)));
-  ASSIGN_OR_RETURN(const auto header, CheckedHeader(state->prefix, *table));
+  MR_ASSIGN_OR_RETURN(auto table, TableReader::Open(fs, BundleIndexPath(state->prefix)));
+  MR_ASSIGN_OR_RETURN(const auto header, CheckedHeader(state->prefix, *table));
   state->num_shards = header.num_shards();
   auto it = table->NewIterator();
   for (it->SeekToFirst(); it->Valid(); it->Next()) {
@@ -514,12 +511,12 @@ StatusOr<std::unique_ptr<BundleReader>> BundleReader::Open(FileSystem* fs, std::
     if (!proto.ParseFromArray(it->value().data(), static_cast<int>(it->value().size()))) {
       return state->Loss(name, "its entry cannot be parsed");
     }
-    RETURN_IF_ERROR(state->CheckEntry(name, proto));
+    MR_RETURN_IF_ERROR(state->CheckEntry(name, proto));
     if (!IsSliceKey(key)) {
       Entry entry;
       entry.name = key;
       entry.dtype = static_cast<DType>(proto.dtype());
-      ASSIGN_OR_RETURN(entry.shape, Shape::FromProto(proto.shape()));
+      MR_ASSIGN_OR_RETURN(entry.shape, Shape::FromProto(proto.shape()));
       for (const auto& slice_proto : proto.slices()) {
         StatusOr<TensorSlice> slice = TensorSlice::FromProto(slice_proto);
         if (!slice.ok()) return state->Loss(key, slice.status().message());
@@ -532,7 +529,7 @@ StatusOr<std::unique_ptr<BundleReader>> BundleReader::Open(FileSystem* fs, std::
     }
     state->protos[key] = std::move(proto);
   }
-  RETURN_IF_ERROR(it->status());
+  MR_RETURN_IF_ERROR(it->status());
   return std::unique_ptr<BundleReader>(new BundleReader(std::move(state)));
 }
 
@@ -589,7 +586,7 @@ Status BundleReader::State::ReadStrings(absl::string_view name,
                                       stored, MaskCrc32c(crc)));
   }
   crc = ExtendCrc32c(crc, stored_bytes);
-  absl::Span<std::string> strings = out->mutable_flat<std::string>();
+  absl::Span<std::string> strings = out->mutable_raw<std::string>();
   for (size_t i = 0; i < lengths.size(); ++i) {
     if (lengths[i] > rest.size()) {
       return Loss(name, absl::StrCat("string ", i, " must be within its data, got length ",
@@ -612,8 +609,8 @@ Status BundleReader::State::ReadStrings(absl::string_view name,
 
 Status BundleReader::State::CheckData(absl::string_view name,
                                       const tensorflow::BundleEntryProto& proto) const {
-  ASSIGN_OR_RETURN(const Shape shape, Shape::FromProto(proto.shape()));
-  ASSIGN_OR_RETURN(const auto file, DataFile(proto.shard_id()));
+  MR_ASSIGN_OR_RETURN(const Shape shape, Shape::FromProto(proto.shape()));
+  MR_ASSIGN_OR_RETURN(const auto file, DataFile(proto.shard_id()));
   const uint64_t offset = static_cast<uint64_t>(proto.offset());
   const uint64_t size = static_cast<uint64_t>(proto.size());
   if (offset > file->size() || size > file->size() - offset) {
@@ -633,17 +630,17 @@ Status BundleReader::State::CheckData(absl::string_view name,
 
 StatusOr<Tensor> BundleReader::State::ReadStored(absl::string_view name,
                                                  const tensorflow::BundleEntryProto& proto) const {
-  RETURN_IF_ERROR(CheckData(name, proto));
+  MR_RETURN_IF_ERROR(CheckData(name, proto));
   const DType dtype = static_cast<DType>(proto.dtype());
-  ASSIGN_OR_RETURN(const Shape shape, Shape::FromProto(proto.shape()));
-  ASSIGN_OR_RETURN(const auto file, DataFile(proto.shard_id()));
+  MR_ASSIGN_OR_RETURN(const Shape shape, Shape::FromProto(proto.shape()));
+  MR_ASSIGN_OR_RETURN(const auto file, DataFile(proto.shard_id()));
   const uint64_t offset = static_cast<uint64_t>(proto.offset());
   const uint64_t size = static_cast<uint64_t>(proto.size());
   if (dtype == DT_STRING) {
     std::string bytes(size, '\0');
-    RETURN_IF_ERROR(file->Read(offset, size, bytes.data()));
-    ASSIGN_OR_RETURN(Tensor out, Tensor::Allocate(dtype, shape));
-    RETURN_IF_ERROR(ReadStrings(name, proto, bytes, &out));
+    MR_RETURN_IF_ERROR(file->Read(offset, size, bytes.data()));
+    MR_ASSIGN_OR_RETURN(Tensor out, Tensor::Allocate(dtype, shape));
+    MR_RETURN_IF_ERROR(ReadStrings(name, proto, bytes, &out));
     return out;
   }
   if (!IsMemcopyable(dtype)) {
@@ -651,9 +648,9 @@ StatusOr<Tensor> BundleReader::State::ReadStored(absl::string_view name,
                                                  "' must hold numbers or strings, got dtype ",
                                                  DTypeName(dtype)));
   }
-  ASSIGN_OR_RETURN(Tensor out, Tensor::Allocate(dtype, shape));
+  MR_ASSIGN_OR_RETURN(Tensor out, Tensor::Allocate(dtype, shape));
   absl::Span<char> bytes = out.mutable_bytes();
-  if (!bytes.empty()) RETURN_IF_ERROR(file->Read(offset, bytes.size(), bytes.data()));
+  if (!bytes.empty()) MR_RETURN_IF_ERROR(file->Read(offset, bytes.size(), bytes.data()));
   const uint32_t crc = Crc32c(absl::string_view(bytes.data(), bytes.size()));
   if (MaskCrc32c(crc) != proto.crc32c()) {
     return Loss(name, absl::StrFormat("its data fails its checksum (stored %08x, computed %08x)",
@@ -688,7 +685,7 @@ Status BundleReader::CheckFiles() const {
 }
 
 StatusOr<Tensor> BundleReader::Read(absl::string_view name) const {
-  ASSIGN_OR_RETURN(const Entry entry, Find(name));
+  MR_ASSIGN_OR_RETURN(const Entry entry, Find(name));
   if (entry.slices.empty()) return state_->ReadStored(name, state_->protos.at(name));
   return ReadSlice(name, TensorSlice::Full(entry.shape.rank()));
 }
@@ -735,17 +732,17 @@ std::optional<std::pair<const TensorSlice*, const TensorSlice*>> FindOverlap(
 }  // namespace
 
 StatusOr<Tensor> BundleReader::ReadSlice(absl::string_view name, const TensorSlice& slice) const {
-  ASSIGN_OR_RETURN(const Entry entry, Find(name));
+  MR_ASSIGN_OR_RETURN(const Entry entry, Find(name));
   StatusOr<Shape> shape = slice.SliceShape(entry.shape);
   if (!shape.ok()) {
     return Prefixed(absl::StrCat("Checkpoint '", state_->prefix, "': tensor '", name, "'"),
                     shape.status());
   }
   if (entry.slices.empty()) {
-    ASSIGN_OR_RETURN(const Tensor whole, state_->ReadStored(name, state_->protos.at(name)));
+    MR_ASSIGN_OR_RETURN(const Tensor whole, state_->ReadStored(name, state_->protos.at(name)));
     if (*shape == entry.shape) return whole;
-    ASSIGN_OR_RETURN(Tensor out, Tensor::Allocate(entry.dtype, *shape));
-    RETURN_IF_ERROR(
+    MR_ASSIGN_OR_RETURN(Tensor out, Tensor::Allocate(entry.dtype, *shape));
+    MR_RETURN_IF_ERROR(
         CopySliceOverlap(entry.shape, TensorSlice::Full(entry.shape.rank()), whole, slice, &out)
             .status());
     return out;
@@ -756,7 +753,7 @@ StatusOr<Tensor> BundleReader::ReadSlice(absl::string_view name, const TensorSli
   std::vector<const TensorSlice*> slices;
   int64_t covered = 0;
   for (const TensorSlice& stored : entry.slices) {
-    ASSIGN_OR_RETURN(const int64_t common, SliceOverlap(entry.shape, stored, slice));
+    MR_ASSIGN_OR_RETURN(const int64_t common, SliceOverlap(entry.shape, stored, slice));
     if (common == 0) continue;
     const auto proto = state_->protos.find(stored.BundleKey(name));
     if (proto == state_->protos.end()) {
@@ -769,7 +766,7 @@ StatusOr<Tensor> BundleReader::ReadSlice(absl::string_view name, const TensorSli
       return state_->Loss(name, absl::StrCat("slice '", stored.ToString(),
                                              "' does not have the dtype and shape of its tensor"));
     }
-    RETURN_IF_ERROR(state_->CheckData(name, proto->second));
+    MR_RETURN_IF_ERROR(state_->CheckData(name, proto->second));
     parts.push_back({&stored, &proto->second});
     slices.push_back(&stored);
     covered += std::min(common, std::numeric_limits<int64_t>::max() - covered);
@@ -787,10 +784,10 @@ StatusOr<Tensor> BundleReader::ReadSlice(absl::string_view name, const TensorSli
                      " to restore in slice: ", slice.ToString(), " (", covered, " of ",
                      shape->num_elements(), " elements)"));
   }
-  ASSIGN_OR_RETURN(Tensor out, Tensor::Allocate(entry.dtype, *shape));
+  MR_ASSIGN_OR_RETURN(Tensor out, Tensor::Allocate(entry.dtype, *shape));
   for (const auto& [stored, proto] : parts) {
-    ASSIGN_OR_RETURN(const Tensor part, state_->ReadStored(name, *proto));
-    RETURN_IF_ERROR(CopySliceOverlap(entry.shape, *stored, part, slice, &out).status());
+    MR_ASSIGN_OR_RETURN(const Tensor part, state_->ReadStored(name, *proto));
+    MR_RETURN_IF_ERROR(CopySliceOverlap(entry.shape, *stored, part, slice, &out).status());
   }
   return out;
 }

@@ -297,10 +297,10 @@ TEST_F(TensorBundleTest, MergeRefusesOneTensorInTwoPartsAndTouchesNothing) {
 
 // Reads everything; OK only when all is as in SmallModel().
 Status ReadSmallModel(FileSystem* fs, const std::string& prefix, bool* equal) {
-  ASSIGN_OR_RETURN(auto reader, BundleReader::Open(fs, prefix));
+  MR_ASSIGN_OR_RETURN(auto reader, BundleReader::Open(fs, prefix));
   *equal = reader->entries().size() == SmallModel().size();
   for (const auto& [name, value] : SmallModel()) {
-    ASSIGN_OR_RETURN(const Tensor read, reader->Read(name));
+    MR_ASSIGN_OR_RETURN(const Tensor read, reader->Read(name));
     *equal = *equal && read == value;
   }
   return absl::OkStatus();

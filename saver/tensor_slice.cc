@@ -140,9 +140,9 @@ StatusOr<ShapeAndSlice> ParseShapeAndSlice(absl::string_view spec) {
     }
     dims.push_back(dim);
   }
-  ASSIGN_OR_RETURN(result.full_shape, Shape::Make(dims));
-  ASSIGN_OR_RETURN(result.slice, TensorSlice::Parse(words.back()));
-  ASSIGN_OR_RETURN(result.slice_shape, result.slice.SliceShape(result.full_shape));
+  MR_ASSIGN_OR_RETURN(result.full_shape, Shape::Make(dims));
+  MR_ASSIGN_OR_RETURN(result.slice, TensorSlice::Parse(words.back()));
+  MR_ASSIGN_OR_RETURN(result.slice_shape, result.slice.SliceShape(result.full_shape));
   return result;
 }
 
@@ -160,8 +160,8 @@ Extent ExtentOf(const Shape& full, const TensorSlice& slice, int i) {
 }  // namespace
 
 StatusOr<int64_t> SliceOverlap(const Shape& full, const TensorSlice& a, const TensorSlice& b) {
-  RETURN_IF_ERROR(a.SliceShape(full).status());
-  RETURN_IF_ERROR(b.SliceShape(full).status());
+  MR_RETURN_IF_ERROR(a.SliceShape(full).status());
+  MR_RETURN_IF_ERROR(b.SliceShape(full).status());
   int64_t count = 1;
   bool apart = false;
   for (int i = 0; i < full.rank(); ++i) {
@@ -177,15 +177,15 @@ StatusOr<int64_t> SliceOverlap(const Shape& full, const TensorSlice& a, const Te
 
 StatusOr<int64_t> CopySliceOverlap(const Shape& full, const TensorSlice& from_slice,
                                    const Tensor& from, const TensorSlice& to_slice, Tensor* to) {
-  ASSIGN_OR_RETURN(const Shape from_shape, from_slice.SliceShape(full));
-  ASSIGN_OR_RETURN(const Shape to_shape, to_slice.SliceShape(full));
+  MR_ASSIGN_OR_RETURN(const Shape from_shape, from_slice.SliceShape(full));
+  MR_ASSIGN_OR_RETURN(const Shape to_shape, to_slice.SliceShape(full));
   if (from.shape() != from_shape || to->shape() != to_shape || from.dtype() != to->dtype()) {
     return absl::InvalidArgumentError(
         absl::StrCat("Slice '", from_slice.ToString(), "' of shape ", full.ToString(),
                      " must hold ", DTypeName(to->dtype()), from_shape.ToString(), ", got ",
                      DTypeName(from.dtype()), from.shape().ToString()));
   }
-  ASSIGN_OR_RETURN(const int64_t count, SliceOverlap(full, from_slice, to_slice));
+  MR_ASSIGN_OR_RETURN(const int64_t count, SliceOverlap(full, from_slice, to_slice));
   if (count == 0) return count;
   const int rank = full.rank();
   std::vector<int64_t> begin(static_cast<size_t>(rank)), size(static_cast<size_t>(rank));
@@ -214,8 +214,8 @@ StatusOr<int64_t> CopySliceOverlap(const Shape& full, const TensorSlice& from_sl
     const int64_t target = offset(to_slice, to_shape, at);
     if (from.dtype() == DT_STRING) {
       for (int64_t j = 0; j < run; ++j) {
-        to->mutable_flat<std::string>()[static_cast<size_t>(target + j)] =
-            from.flat<std::string>()[static_cast<size_t>(source + j)];
+        to->mutable_raw<std::string>()[static_cast<size_t>(target + j)] =
+            from.raw<std::string>()[static_cast<size_t>(source + j)];
       }
     } else if (width > 0) {
       std::memcpy(to->mutable_bytes().data() + static_cast<size_t>(target) * width,

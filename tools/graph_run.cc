@@ -60,7 +60,7 @@ StatusOr<Tensor> ToFeed(const std::string& name, const Tensor& array, DType dtyp
   const auto it = stands_for.find(dtype);
   if (it != stands_for.end() && it->second == array.dtype()) return Reinterpret(array, dtype);
   if (dtype == DT_BFLOAT16 && array.dtype() == DT_FLOAT) {
-    ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(dtype, array.shape()));
+    MR_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(dtype, array.shape()));
     const absl::Span<const float> from = array.flat<float>();
     const absl::Span<Bfloat16> to = tensor.mutable_flat<Bfloat16>();
     for (size_t i = 0; i < from.size(); ++i) to[i] = ToBfloat16(from[i]);
@@ -75,7 +75,7 @@ StatusOr<std::vector<Feed>> MakeFeeds(const tensorflow::GraphDef& graph_def,
                                       const NamedArrays& arrays) {
   if (arrays.empty()) return std::vector<Feed>();
   Graph graph;
-  RETURN_IF_ERROR(ImportGraphDef(graph_def, ImportOptions(), &graph));
+  MR_RETURN_IF_ERROR(ImportGraphDef(graph_def, ImportOptions(), &graph));
   std::map<std::string, const Tensor*> by_name;
   for (const auto& [name, array] : arrays) by_name[name] = &array;
   std::vector<Feed> feeds;
@@ -94,8 +94,8 @@ StatusOr<std::vector<Feed>> MakeFeeds(const tensorflow::GraphDef& graph_def,
       if (!restored.ok()) return Prefixed(absl::StrCat("feed '", name, "'"), restored.status());
       value = *std::move(restored);
     }
-    ASSIGN_OR_RETURN(const DType dtype, FedType(graph, name));
-    ASSIGN_OR_RETURN(Tensor feed, ToFeed(name, value, dtype));
+    MR_ASSIGN_OR_RETURN(const DType dtype, FedType(graph, name));
+    MR_ASSIGN_OR_RETURN(Tensor feed, ToFeed(name, value, dtype));
     feeds.emplace_back(name, std::move(feed));
   }
   return feeds;
@@ -105,11 +105,11 @@ StatusOr<std::vector<Feed>> MakeFeeds(const tensorflow::GraphDef& graph_def,
 
 StatusOr<NamedArrays> RunGraphOnArrays(const tensorflow::GraphDef& graph, const NamedArrays& feeds,
                                        const GraphRun& run) {
-  ASSIGN_OR_RETURN(const std::vector<Feed> fed, MakeFeeds(graph, feeds));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, NewSession());
-  RETURN_IF_ERROR(session->Extend(graph));
+  MR_ASSIGN_OR_RETURN(const std::vector<Feed> fed, MakeFeeds(graph, feeds));
+  MR_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, NewSession());
+  MR_RETURN_IF_ERROR(session->Extend(graph));
   for (const std::string& target : run.targets) {
-    RETURN_IF_ERROR(session->Run(fed, {}, {target}).status());
+    MR_RETURN_IF_ERROR(session->Run(fed, {}, {target}).status());
   }
   std::vector<FetchName> fetches;
   std::set<std::string> names;
@@ -120,7 +120,7 @@ StatusOr<NamedArrays> RunGraphOnArrays(const tensorflow::GraphDef& graph, const 
     }
     fetches.push_back(fetch);
   }
-  ASSIGN_OR_RETURN(const std::vector<Tensor> outputs, session->Run(fed, fetches));
+  MR_ASSIGN_OR_RETURN(const std::vector<Tensor> outputs, session->Run(fed, fetches));
   if (outputs.size() != run.fetches.size()) {
     return absl::InvalidArgumentError(
         "fetches must be tensors, got an operation without outputs; make it a target");
@@ -135,7 +135,7 @@ StatusOr<NamedArrays> RunGraphOnArrays(const tensorflow::GraphDef& graph, const 
     }
     arrays.emplace_back(name, outputs[i]);
     if (outputs[i].dtype() == DT_STRING) {
-      ASSIGN_OR_RETURN(Tensor lengths, LengthsOf(outputs[i]));
+      MR_ASSIGN_OR_RETURN(Tensor lengths, LengthsOf(outputs[i]));
       arrays.emplace_back(absl::StrCat(name, kLengths), std::move(lengths));
     }
   }

@@ -29,10 +29,10 @@ StatusOr<LocalClusterOptions> ParseFlags(const std::vector<std::string>& args) {
       {"ps"},       {"master", false}, {"chief", false}, {"workers"}, {"evaluator", false},
       {"restarts"}, {"log_dir"},       {"host"}};
   LocalClusterOptions options;
-  ASSIGN_OR_RETURN(const CommandLine flags, CommandLine::Parse(specs, args, &options.command));
-  ASSIGN_OR_RETURN(options.ps, flags.IntValue("ps", 0, 0, 1000));
-  ASSIGN_OR_RETURN(options.workers, flags.IntValue("workers", 0, 0, 1000));
-  ASSIGN_OR_RETURN(options.restarts, flags.IntValue("restarts", 0, 0, 1000));
+  MR_ASSIGN_OR_RETURN(const CommandLine flags, CommandLine::Parse(specs, args, &options.command));
+  MR_ASSIGN_OR_RETURN(options.ps, flags.IntValue("ps", 0, 0, 1000));
+  MR_ASSIGN_OR_RETURN(options.workers, flags.IntValue("workers", 0, 0, 1000));
+  MR_ASSIGN_OR_RETURN(options.restarts, flags.IntValue("restarts", 0, 0, 1000));
   if (flags.has("master") && flags.has("chief")) {
     return absl::InvalidArgumentError("argument --chief: not allowed with argument --master");
   }

@@ -259,18 +259,18 @@ class Launcher {
   StatusOr<int> Run() {
     if (signals_.fd() < 0) return SystemError("signalfd");
     if (!options_.log_dir.empty()) {
-      RETURN_IF_ERROR(FileSystem::Posix()->RecursivelyCreateDirectory(options_.log_dir));
+      MR_RETURN_IF_ERROR(FileSystem::Posix()->RecursivelyCreateDirectory(options_.log_dir));
       for (const auto& task : tasks_) {
-        ASSIGN_OR_RETURN(task->log,
-                         FileSystem::Posix()->NewWritableFile(JoinPath(
-                             options_.log_dir, absl::StrCat(task->job, "-", task->index, ".log"))));
+        MR_ASSIGN_OR_RETURN(
+            task->log, FileSystem::Posix()->NewWritableFile(JoinPath(
+                           options_.log_dir, absl::StrCat(task->job, "-", task->index, ".log"))));
       }
     }
-    RETURN_IF_ERROR(StartAll());
+    MR_RETURN_IF_ERROR(StartAll());
     while (AnyRunning()) {
-      RETURN_IF_ERROR(Wait());
-      RETURN_IF_ERROR(HandleSignals());
-      RETURN_IF_ERROR(HandleEnded());
+      MR_RETURN_IF_ERROR(Wait());
+      MR_RETURN_IF_ERROR(HandleSignals());
+      MR_RETURN_IF_ERROR(HandleEnded());
       HandleDeadlines();
     }
     ShowStatus("");
@@ -359,8 +359,8 @@ class Launcher {
         static_cast<size_t>(std::count_if(tasks_.begin(), tasks_.end(), [](const auto& task) {
           return task->role != Role::kEvaluator;
         }));
-    ASSIGN_OR_RETURN(const std::vector<int> ports,
-                     FreePorts(options_.host, with_port, &used_ports_));
+    MR_ASSIGN_OR_RETURN(const std::vector<int> ports,
+                        FreePorts(options_.host, with_port, &used_ports_));
     addresses_.clear();
     size_t next = 0;
     for (const auto& task : tasks_) {
@@ -375,7 +375,7 @@ class Launcher {
     }
     for (const auto& task : tasks_) {
       task->started_alone = false;
-      RETURN_IF_ERROR(Start(task.get()));
+      MR_RETURN_IF_ERROR(Start(task.get()));
     }
     return absl::OkStatus();
   }
@@ -559,7 +559,7 @@ class Launcher {
         Report(absl::StrCat(task->name(), " ", task->ending(), "; starting it again (",
                             options_.restarts - restarts_left_, " of ", options_.restarts, ")"));
         task->started_alone = true;
-        RETURN_IF_ERROR(Start(task));
+        MR_RETURN_IF_ERROR(Start(task));
       } else {
         Report(absl::StrCat(task->name(), " ", task->ending(), "; the job ends"));
         EndJob(task->code(), SIGTERM);

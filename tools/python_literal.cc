@@ -46,7 +46,7 @@ class Parser {
 
   StatusOr<PythonValue> Parse() {
     PythonValue value;
-    RETURN_IF_ERROR(Value(0, &value));
+    MR_RETURN_IF_ERROR(Value(0, &value));
     Skip();
     if (at_ != text_.size()) return Error("the end");
     return value;
@@ -108,7 +108,7 @@ class Parser {
     while (!Take(close)) {
       if (!value->items.empty() && !comma) return Error("',' or the end of a sequence");
       value->items.emplace_back();
-      RETURN_IF_ERROR(Value(depth + 1, &value->items.back()));
+      MR_RETURN_IF_ERROR(Value(depth + 1, &value->items.back()));
       comma = Take(',');
     }
     // Parentheses around one value do not make a tuple.
@@ -126,10 +126,10 @@ class Parser {
     while (!Take('}')) {
       if (!comma) return Error("',' or '}'");
       PythonValue key, item;
-      RETURN_IF_ERROR(Value(depth + 1, &key));
+      MR_RETURN_IF_ERROR(Value(depth + 1, &key));
       if (key.kind == Kind::kList || key.kind == Kind::kDict) return Error("after a hashable key");
       if (!Take(':')) return Error("':'");
-      RETURN_IF_ERROR(Value(depth + 1, &item));
+      MR_RETURN_IF_ERROR(Value(depth + 1, &item));
       // The last of equal keys stays, in the place of the first.
       const std::string text = PythonRepr(key);
       const auto same = std::find_if(value->entries.begin(), value->entries.end(),
@@ -242,7 +242,7 @@ class Parser {
       if (!first && kind != value->kind) return Error("a string of the same kind");
       first = false;
       value->kind = kind;
-      RETURN_IF_ERROR(OneString(bytes, raw, &value->text));
+      MR_RETURN_IF_ERROR(OneString(bytes, raw, &value->text));
       Skip();
     }
     return absl::OkStatus();
@@ -273,7 +273,7 @@ class Parser {
         ++at_;
         continue;
       }
-      RETURN_IF_ERROR(Escape(e, bytes, out));
+      MR_RETURN_IF_ERROR(Escape(e, bytes, out));
     }
   }
 
@@ -378,7 +378,7 @@ Status Leaves(const PythonValue& value, absl::Span<const int64_t> dims,
   }
   if (!sequence || static_cast<int64_t>(value.items.size()) != dims[0]) return Ragged();
   for (const PythonValue& item : value.items) {
-    RETURN_IF_ERROR(Leaves(item, dims.subspan(1), leaves));
+    MR_RETURN_IF_ERROR(Leaves(item, dims.subspan(1), leaves));
   }
   return absl::OkStatus();
 }
@@ -428,14 +428,14 @@ Status StoreAll(const std::vector<const PythonValue*>& leaves, Tensor* tensor) {
     }
     if constexpr (std::is_same_v<T, std::complex<float>>) {
       float real = 0;
-      RETURN_IF_ERROR(Store(*leaves[i], tensor->dtype(), &real));
+      MR_RETURN_IF_ERROR(Store(*leaves[i], tensor->dtype(), &real));
       out[i] = real;
     } else if constexpr (std::is_same_v<T, std::complex<double>>) {
       double real = 0;
-      RETURN_IF_ERROR(Store(*leaves[i], tensor->dtype(), &real));
+      MR_RETURN_IF_ERROR(Store(*leaves[i], tensor->dtype(), &real));
       out[i] = real;
     } else {
-      RETURN_IF_ERROR(Store(*leaves[i], tensor->dtype(), &out[i]));
+      MR_RETURN_IF_ERROR(Store(*leaves[i], tensor->dtype(), &out[i]));
     }
   }
   return absl::OkStatus();
@@ -600,9 +600,9 @@ std::string PythonTypeText(const PythonValue& value) {
 StatusOr<Tensor> TensorFromPython(const PythonValue& value, DType dtype) {
   std::vector<int64_t> dims;
   DimsOf(value, &dims);
-  ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
+  MR_ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
   std::vector<const PythonValue*> leaves;
-  RETURN_IF_ERROR(Leaves(value, dims, &leaves));
+  MR_RETURN_IF_ERROR(Leaves(value, dims, &leaves));
   if (dtype == DT_INVALID) {
     bool text = false, real = leaves.empty(), integer = false;
     for (const PythonValue* leaf : leaves) {
@@ -612,7 +612,7 @@ StatusOr<Tensor> TensorFromPython(const PythonValue& value, DType dtype) {
     }
     dtype = text ? DT_STRING : real ? DT_DOUBLE : integer ? DT_INT64 : DT_BOOL;
   }
-  ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(dtype, shape));
+  MR_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(dtype, shape));
   if (dtype == DT_STRING) {
     const absl::Span<std::string> out = tensor.mutable_flat<std::string>();
     for (size_t i = 0; i < leaves.size(); ++i) {
@@ -624,7 +624,7 @@ StatusOr<Tensor> TensorFromPython(const PythonValue& value, DType dtype) {
     }
     return tensor;
   }
-  RETURN_IF_ERROR(WithNumericType(dtype, [&](auto* type) {
+  MR_RETURN_IF_ERROR(WithNumericType(dtype, [&](auto* type) {
     return StoreAll<std::remove_pointer_t<decltype(type)>>(leaves, &tensor);
   }));
   return tensor;
@@ -636,15 +636,15 @@ StatusOr<Tensor> ConvertForFeed(const Tensor& tensor, DType dtype) {
     return absl::InvalidArgumentError(
         absl::StrCat("array must be of ", DTypeName(dtype), ", got ", DTypeName(tensor.dtype())));
   }
-  ASSIGN_OR_RETURN(Tensor result, Tensor::Allocate(dtype, tensor.shape()));
-  RETURN_IF_ERROR(WithNumericType(dtype, [&](auto* to_type) {
+  MR_ASSIGN_OR_RETURN(Tensor result, Tensor::Allocate(dtype, tensor.shape()));
+  MR_RETURN_IF_ERROR(WithNumericType(dtype, [&](auto* to_type) {
     using To = std::remove_pointer_t<decltype(to_type)>;
     return WithNumericType(tensor.dtype(), [&](auto* from_type) {
       using From = std::remove_pointer_t<decltype(from_type)>;
       const absl::Span<const From> from = tensor.flat<From>();
       const absl::Span<To> to = result.mutable_flat<To>();
       for (size_t i = 0; i < from.size(); ++i) {
-        RETURN_IF_ERROR(ConvertElement(from[i], dtype, &to[i]));
+        MR_RETURN_IF_ERROR(ConvertElement(from[i], dtype, &to[i]));
       }
       return absl::OkStatus();
     });

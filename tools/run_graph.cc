@@ -29,14 +29,14 @@ constexpr char kUsage[] =
 
 Status Run(const CommandLine& flags) {
   FileSystem* const fs = FileSystem::Posix();
-  ASSIGN_OR_RETURN(const tensorflow::GraphDef graph, ReadGraphDef(fs, flags.value("graph")));
+  MR_ASSIGN_OR_RETURN(const tensorflow::GraphDef graph, ReadGraphDef(fs, flags.value("graph")));
   NamedArrays feeds;
   if (flags.has("feeds")) {
-    ASSIGN_OR_RETURN(feeds, ReadNpz(fs, flags.value("feeds")));
+    MR_ASSIGN_OR_RETURN(feeds, ReadNpz(fs, flags.value("feeds")));
   }
   const GraphRun run = {absl::StrSplit(flags.value("targets"), ',', absl::SkipEmpty()),
                         absl::StrSplit(flags.value("fetches"), ',', absl::SkipEmpty())};
-  ASSIGN_OR_RETURN(const NamedArrays outputs, RunGraphOnArrays(graph, feeds, run));
+  MR_ASSIGN_OR_RETURN(const NamedArrays outputs, RunGraphOnArrays(graph, feeds, run));
   return WriteNpz(fs, flags.value("out"), outputs);
 }
 

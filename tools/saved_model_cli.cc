@@ -55,15 +55,15 @@ int WrongUsage(absl::string_view usage, absl::string_view program, absl::string_
 }
 
 Status Show(const CommandLine& flags) {
-  ASSIGN_OR_RETURN(const tensorflow::SavedModel model,
-                   ReadSavedModelForTool(FileSystem::Posix(), flags.value("dir")));
+  MR_ASSIGN_OR_RETURN(const tensorflow::SavedModel model,
+                      ReadSavedModelForTool(FileSystem::Posix(), flags.value("dir")));
   if (flags.has("all")) {
     std::cout << ShowAll(model);
   } else if (!flags.has("tag_set")) {
     std::cout << ShowTagSets(model);
   } else {
-    ASSIGN_OR_RETURN(const tensorflow::MetaGraphDef* meta_graph,
-                     MetaGraphWithTags(model, flags.value("tag_set")));
+    MR_ASSIGN_OR_RETURN(const tensorflow::MetaGraphDef* meta_graph,
+                        MetaGraphWithTags(model, flags.value("tag_set")));
     if (flags.has("signature_def")) {
       std::cout << ShowSignature(*meta_graph, flags.value("signature_def"));
     } else {
@@ -74,11 +74,11 @@ Status Show(const CommandLine& flags) {
 }
 
 Status Scan(const CommandLine& flags) {
-  ASSIGN_OR_RETURN(const tensorflow::SavedModel model,
-                   ReadSavedModelForTool(FileSystem::Posix(), flags.value("dir")));
+  MR_ASSIGN_OR_RETURN(const tensorflow::SavedModel model,
+                      ReadSavedModelForTool(FileSystem::Posix(), flags.value("dir")));
   const std::string tag_set = flags.value("tag_set");
-  ASSIGN_OR_RETURN(const std::string text,
-                   ScanForDeniedOps(model, flags.has("tag_set") ? &tag_set : nullptr));
+  MR_ASSIGN_OR_RETURN(const std::string text,
+                      ScanForDeniedOps(model, flags.has("tag_set") ? &tag_set : nullptr));
   std::cout << text;
   return absl::OkStatus();
 }

@@ -154,8 +154,8 @@ StatusOr<Tensor> ExamplesTensor(const PythonValue& list) {
         return PythonError("TypeError",
                            absl::StrCat("feature name must be a string, got ", PythonRepr(key)));
       }
-      RETURN_IF_ERROR(FillFeature(key.text, value,
-                                  &(*example.mutable_features()->mutable_feature())[key.text]));
+      MR_RETURN_IF_ERROR(FillFeature(key.text, value,
+                                     &(*example.mutable_features()->mutable_feature())[key.text]));
     }
     examples.push_back(DeterministicBytes(example));
   }
@@ -164,9 +164,9 @@ StatusOr<Tensor> ExamplesTensor(const PythonValue& list) {
 
 StatusOr<Tensor> ReadInputFile(FileSystem* fs, const InputFile& input,
                                std::vector<std::string>* warnings) {
-  ASSIGN_OR_RETURN(const auto file, fs->NewRandomAccessFile(input.name));
+  MR_ASSIGN_OR_RETURN(const auto file, fs->NewRandomAccessFile(input.name));
   char magic[4] = {};
-  if (file->size() >= sizeof(magic)) RETURN_IF_ERROR(file->Read(0, sizeof(magic), magic));
+  if (file->size() >= sizeof(magic)) MR_RETURN_IF_ERROR(file->Read(0, sizeof(magic), magic));
   if (absl::string_view(magic, 2) != "PK") {
     // A pickle could run any code.
     if (magic[0] == '\x80') {
@@ -174,7 +174,7 @@ StatusOr<Tensor> ReadInputFile(FileSystem* fs, const InputFile& input,
                                                     " is a pickle, which is never loaded; save "
                                                     "it with numpy.save or numpy.savez"));
     }
-    ASSIGN_OR_RETURN(Tensor array, ReadNpy(fs, input.name));
+    MR_ASSIGN_OR_RETURN(Tensor array, ReadNpy(fs, input.name));
     if (input.variable) {
       warnings->push_back(absl::StrCat("Input file ", input.name,
                                        " contains a single ndarray. Name key \"", *input.variable,
@@ -182,7 +182,7 @@ StatusOr<Tensor> ReadInputFile(FileSystem* fs, const InputFile& input,
     }
     return array;
   }
-  ASSIGN_OR_RETURN(NamedArrays arrays, ReadNpz(fs, input.name));
+  MR_ASSIGN_OR_RETURN(NamedArrays arrays, ReadNpz(fs, input.name));
   if (input.variable) {
     for (auto& [name, array] : arrays) {
       if (name == *input.variable) return std::move(array);
@@ -210,9 +210,9 @@ StatusOr<std::vector<std::pair<std::string, Tensor>>> LoadSavedModelInputs(
                        "At least one of --inputs, --input_exprs or --input_examples must be "
                        "required");
   }
-  ASSIGN_OR_RETURN(const auto files, ParseInputs(flags.inputs));
-  ASSIGN_OR_RETURN(const auto literals, ParseLiterals(flags.input_exprs));
-  ASSIGN_OR_RETURN(const auto examples, ParseLiterals(flags.input_examples));
+  MR_ASSIGN_OR_RETURN(const auto files, ParseInputs(flags.inputs));
+  MR_ASSIGN_OR_RETURN(const auto literals, ParseLiterals(flags.input_exprs));
+  MR_ASSIGN_OR_RETURN(const auto examples, ParseLiterals(flags.input_examples));
 
   const auto dtype = [&signature](const std::string& key) {
     const auto it = signature.inputs().find(key);
@@ -257,7 +257,7 @@ StatusOr<std::vector<std::pair<std::string, Tensor>>> LoadSavedModelInputs(
                                        " has been specified in multiple options. Value in "
                                        "--input_examples will be used."));
     }
-    ASSIGN_OR_RETURN(Tensor tensor, ExamplesTensor(value));
+    MR_ASSIGN_OR_RETURN(Tensor tensor, ExamplesTensor(value));
     Put(&tensors, key, std::move(tensor));
   }
   for (const auto& [key, tensor] : tensors) {

@@ -61,9 +61,9 @@ Status RunSavedModel(FileSystem* fs, const SavedModelRun& run, std::ostream& out
     return LoadSavedModelInputs(fs, run.inputs, signature, &none).status();
   }
   {
-    ASSIGN_OR_RETURN(const tensorflow::SavedModel model, ReadSavedModelForTool(fs, run.dir));
-    ASSIGN_OR_RETURN(const tensorflow::MetaGraphDef* meta_graph,
-                     MetaGraphWithTags(model, run.tag_set));
+    MR_ASSIGN_OR_RETURN(const tensorflow::SavedModel model, ReadSavedModelForTool(fs, run.dir));
+    MR_ASSIGN_OR_RETURN(const tensorflow::MetaGraphDef* meta_graph,
+                        MetaGraphWithTags(model, run.tag_set));
     const auto found = meta_graph->signature_def().find(run.signature_key);
     if (found == meta_graph->signature_def().end()) {
       return PythonError("ValueError", absl::StrCat("No SignatureDef with key '", run.signature_key,
@@ -80,7 +80,7 @@ Status RunSavedModel(FileSystem* fs, const SavedModelRun& run, std::ostream& out
 
   std::vector<Feed> feeds;
   for (const auto& [key, tensor] : *inputs) {
-    ASSIGN_OR_RETURN(const std::string name, NameToFeedOrFetch(key, signature.inputs().at(key)));
+    MR_ASSIGN_OR_RETURN(const std::string name, NameToFeedOrFetch(key, signature.inputs().at(key)));
     // The feeds are a dict by tensor name: of two keys for one tensor the later one counts.
     const auto same = std::find_if(feeds.begin(), feeds.end(),
                                    [&](const Feed& feed) { return feed.name == name; });
@@ -95,7 +95,8 @@ Status RunSavedModel(FileSystem* fs, const SavedModelRun& run, std::ostream& out
   std::sort(keys.begin(), keys.end());
   std::vector<FetchName> fetches;
   for (const std::string& key : keys) {
-    ASSIGN_OR_RETURN(const std::string name, NameToFeedOrFetch(key, signature.outputs().at(key)));
+    MR_ASSIGN_OR_RETURN(const std::string name,
+                        NameToFeedOrFetch(key, signature.outputs().at(key)));
     fetches.push_back(name);
   }
 
@@ -116,7 +117,7 @@ Status RunSavedModel(FileSystem* fs, const SavedModelRun& run, std::ostream& out
   for (size_t i = 0; i < keys.size(); ++i) {
     const Tensor& tensor = (*outputs)[i];
     out << "Result for output key " << keys[i] << ":\n" << NumpyString(tensor) << "\n";
-    if (!run.outdir.empty()) RETURN_IF_ERROR(SaveOutput(fs, run, keys[i], tensor, out));
+    if (!run.outdir.empty()) MR_RETURN_IF_ERROR(SaveOutput(fs, run, keys[i], tensor, out));
   }
   return absl::OkStatus();
 }

@@ -371,7 +371,7 @@ StatusOr<std::string> ScanForDeniedOps(const tensorflow::SavedModel& model,
                                        const std::string* tag_set) {
   std::vector<const tensorflow::MetaGraphDef*> meta_graphs;
   if (tag_set != nullptr) {
-    ASSIGN_OR_RETURN(const tensorflow::MetaGraphDef* m, MetaGraphWithTags(model, *tag_set));
+    MR_ASSIGN_OR_RETURN(const tensorflow::MetaGraphDef* m, MetaGraphWithTags(model, *tag_set));
     meta_graphs.push_back(m);
   } else {
     for (const tensorflow::MetaGraphDef& m : model.meta_graphs()) meta_graphs.push_back(&m);

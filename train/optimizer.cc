@@ -180,8 +180,7 @@ Variable Optimizer::MakeSlot(const Scope& scope, const Variable& variable, doubl
   return MakeVariable(root.WithName(full_name), fill, attrs);
 }
 
-// --- GradientDescent
-// -------------------------------------------------------------------------------
+// --- GradientDescent -----------------------------------------------------------------------------
 
 struct GradientDescentOptimizer::State {
   GradientDescentOptions options;
@@ -218,8 +217,7 @@ Operation GradientDescentOptimizer::ApplySparse(const Scope& scope, const Variab
   return ResourceScatterSub(scope, variable.handle, rows, scaled);
 }
 
-// --- Adam
-// ------------------------------------------------------------------------------------------
+// --- Adam ----------------------------------------------------------------------------------------
 
 struct AdamOptimizer::State {
   AdamOptions options;
@@ -340,8 +338,7 @@ std::vector<Operation> AdamOptimizer::Finish(const Scope& scope,
   return all;
 }
 
-// --- Adagrad
-// ---------------------------------------------------------------------------------------
+// --- Adagrad -------------------------------------------------------------------------------------
 
 struct AdagradOptimizer::State {
   AdagradOptions options;

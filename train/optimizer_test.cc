@@ -33,12 +33,12 @@ struct LinearLoss {
   StatusOr<std::vector<Tensor>> Train(Operation train, const std::vector<Tensor>& gradients,
                                       const std::vector<FetchName>& also = {}) {
     const Operation init = GlobalVariablesInitializer(root);
-    RETURN_IF_ERROR(root.status());
-    ASSIGN_OR_RETURN(session, NewSession());
-    RETURN_IF_ERROR(session->Extend(root));
-    RETURN_IF_ERROR(session->Run({}, {}, {init}).status());
+    MR_RETURN_IF_ERROR(root.status());
+    MR_ASSIGN_OR_RETURN(session, NewSession());
+    MR_RETURN_IF_ERROR(session->Extend(root));
+    MR_RETURN_IF_ERROR(session->Run({}, {}, {init}).status());
     for (const Tensor& g : gradients) {
-      RETURN_IF_ERROR(session->Run({{gradient, g}}, {}, {train}).status());
+      MR_RETURN_IF_ERROR(session->Run({{gradient, g}}, {}, {train}).status());
     }
     std::vector<FetchName> fetches = {w.value};
     fetches.insert(fetches.end(), also.begin(), also.end());
@@ -136,12 +136,12 @@ struct TableLoss {
   }
   StatusOr<Tensor> TrainOnce(Operation train) {
     const Operation init = GlobalVariablesInitializer(root);
-    RETURN_IF_ERROR(root.status());
-    ASSIGN_OR_RETURN(auto session, NewSession());
-    RETURN_IF_ERROR(session->Extend(root));
-    RETURN_IF_ERROR(session->Run({}, {}, {init}).status());
-    RETURN_IF_ERROR(session->Run({}, {}, {train}).status());
-    ASSIGN_OR_RETURN(auto out, session->Run({}, {table.value}));
+    MR_RETURN_IF_ERROR(root.status());
+    MR_ASSIGN_OR_RETURN(auto session, NewSession());
+    MR_RETURN_IF_ERROR(session->Extend(root));
+    MR_RETURN_IF_ERROR(session->Run({}, {}, {init}).status());
+    MR_RETURN_IF_ERROR(session->Run({}, {}, {train}).status());
+    MR_ASSIGN_OR_RETURN(auto out, session->Run({}, {table.value}));
     return out[0];
   }
   // No node of the training graph makes a dense gradient of the table.

@@ -186,20 +186,20 @@ StatusOr<std::vector<std::string>> Supervisor::Impl::Uninitialized(Session* s,
                                                                    const std::string& fetch) {
   std::vector<std::string> names;
   if (fetch.empty()) return names;
-  ASSIGN_OR_RETURN(const std::vector<Tensor> out, s->Run({}, {fetch}));
+  MR_ASSIGN_OR_RETURN(const std::vector<Tensor> out, s->Run({}, {fetch}));
   for (const std::string& name : out[0].flat<std::string>()) names.push_back(name);
   return names;
 }
 
 StatusOr<int64_t> Supervisor::Impl::ReadGlobalStep(Session* s) {
   if (!global_step) return int64_t{-1};
-  ASSIGN_OR_RETURN(const std::vector<Tensor> out, s->Run({}, {global_step->value}));
+  MR_ASSIGN_OR_RETURN(const std::vector<Tensor> out, s->Run({}, {global_step->value}));
   return out[0].dtype() == DT_INT32 ? int64_t{out[0].scalar<int32_t>()} : out[0].scalar<int64_t>();
 }
 
 Status Supervisor::Impl::RunLocalInitAndCheck(Session* s) {
-  if (!local_init_op.empty()) RETURN_IF_ERROR(s->Run({}, {}, {local_init_op}).status());
-  ASSIGN_OR_RETURN(const std::vector<std::string> missing, Uninitialized(s, all_report));
+  if (!local_init_op.empty()) MR_RETURN_IF_ERROR(s->Run({}, {}, {local_init_op}).status());
+  MR_ASSIGN_OR_RETURN(const std::vector<std::string> missing, Uninitialized(s, all_report));
   if (missing.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "Supervisor: init operations did not make the model ready (init_op '", init_op,
@@ -207,7 +207,7 @@ Status Supervisor::Impl::RunLocalInitAndCheck(Session* s) {
 }
 
 Status Supervisor::Impl::PrepareAsChief(Session* s) {
-  ASSIGN_OR_RETURN(const std::vector<std::string> missing, Uninitialized(s, global_report));
+  MR_ASSIGN_OR_RETURN(const std::vector<std::string> missing, Uninitialized(s, global_report));
   std::optional<CheckpointState> state;
   std::optional<std::string> checkpoint;
   if (!options.logdir.empty() && saver != nullptr) {
@@ -231,7 +231,7 @@ Status Supervisor::Impl::PrepareAsChief(Session* s) {
   } else if (checkpoint) {
     how = Start::kRestored;
     if (kept == 0) {
-      RETURN_IF_ERROR(saver->Restore(s, *checkpoint));
+      MR_RETURN_IF_ERROR(saver->Restore(s, *checkpoint));
     } else {
       std::vector<FetchName> targets;
       for (const std::string& name : missing) {
@@ -245,26 +245,26 @@ Status Supervisor::Impl::PrepareAsChief(Session* s) {
       }
       const Feed filename(saver->def().filename_tensor_name(),
                           Tensor::Scalar<std::string>(*checkpoint));
-      RETURN_IF_ERROR(s->Run({filename}, {}, targets).status());
+      MR_RETURN_IF_ERROR(s->Run({filename}, {}, targets).status());
     }
   } else if (kept == 0 || !default_init_op) {
     kept = 0;  // what the caller's operation initialises is not known: all, as far as we can say
-    RETURN_IF_ERROR(s->Run({}, {}, {init_op}).status());
-    if (options.init_fn) RETURN_IF_ERROR(options.init_fn(s));
+    MR_RETURN_IF_ERROR(s->Run({}, {}, {init_op}).status());
+    if (options.init_fn) MR_RETURN_IF_ERROR(options.init_fn(s));
   } else {
     std::vector<FetchName> targets;
     const absl::flat_hash_set<std::string> wanted(missing.begin(), missing.end());
     for (const Variable& variable : variables) {
       if (wanted.contains(variable.name)) targets.push_back(variable.initializer);
     }
-    RETURN_IF_ERROR(s->Run({}, {}, targets).status());
+    MR_RETURN_IF_ERROR(s->Run({}, {}, targets).status());
   }
   // Checkpoints of an earlier process may be deleted later, like those of this one.
   if (state && saver != nullptr && saver->last_checkpoints().empty()) {
-    RETURN_IF_ERROR(saver->RecoverLastCheckpoints(state->all));
+    MR_RETURN_IF_ERROR(saver->RecoverLastCheckpoints(state->all));
   }
-  RETURN_IF_ERROR(RunLocalInitAndCheck(s));
-  ASSIGN_OR_RETURN(const int64_t step, ReadGlobalStep(s));
+  MR_RETURN_IF_ERROR(RunLocalInitAndCheck(s));
+  MR_ASSIGN_OR_RETURN(const int64_t step, ReadGlobalStep(s));
   const std::string at = step >= 0 ? absl::StrCat(" at global step ", step) : "";
   switch (how) {
     case Start::kAdopted:
@@ -294,10 +294,10 @@ Status Supervisor::Impl::PrepareAsChief(Session* s) {
 }
 
 StatusOr<bool> Supervisor::Impl::PrepareAsWorker(Session* s, std::vector<std::string>* missing) {
-  ASSIGN_OR_RETURN(*missing, Uninitialized(s, global_report));
+  MR_ASSIGN_OR_RETURN(*missing, Uninitialized(s, global_report));
   if (!missing->empty()) return false;
-  RETURN_IF_ERROR(RunLocalInitAndCheck(s));
-  ASSIGN_OR_RETURN(const int64_t step, ReadGlobalStep(s));
+  MR_RETURN_IF_ERROR(RunLocalInitAndCheck(s));
+  MR_ASSIGN_OR_RETURN(const int64_t step, ReadGlobalStep(s));
   LogInfo("Supervisor: the model is ready",
           step >= 0 ? absl::StrCat(" at global step ", step) : std::string());
   MutexLock lock(&mu);
@@ -312,8 +312,8 @@ StatusOr<std::shared_ptr<Session>> Supervisor::Impl::OpenSession(const std::stri
   session_options.target = target;
   session_options.creation_timeout =
       std::min(session_options.creation_timeout, deadline - options.clock->Now());
-  ASSIGN_OR_RETURN(std::shared_ptr<Session> opened, NewSession(session_options));
-  RETURN_IF_ERROR(opened->Extend(scope));
+  MR_ASSIGN_OR_RETURN(std::shared_ptr<Session> opened, NewSession(session_options));
+  MR_RETURN_IF_ERROR(opened->Extend(scope));
   return opened;
 }
 
@@ -411,7 +411,7 @@ Supervisor::Supervisor(const Scope& scope, SupervisorOptions options)
 Supervisor::~Supervisor() { Stop().IgnoreError(); }
 
 StatusOr<std::shared_ptr<Session>> Supervisor::ManagedSession(const std::string& target) {
-  RETURN_IF_ERROR(impl_->status);
+  MR_RETURN_IF_ERROR(impl_->status);
   impl_->StopServices();
   std::shared_ptr<Session> former;
   {
@@ -533,7 +533,7 @@ Status Supervisor::status() const { return impl_->status; }
 Status RunWithRecovery(Supervisor* supervisor, const std::string& target, int max_recoveries,
                        absl::FunctionRef<Status(Session*)> body) {
   for (int recoveries = 0;; ++recoveries) {
-    ASSIGN_OR_RETURN(const std::shared_ptr<Session> session, supervisor->ManagedSession(target));
+    MR_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session, supervisor->ManagedSession(target));
     const Status status = body(session.get());
     if (status.ok() || !IsRetryable(status)) return status;
     if (recoveries >= max_recoveries) {

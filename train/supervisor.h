@@ -5,7 +5,7 @@
 // Supervisor: starts a training session, keeps checkpoints, ends it cleanly.
 //
 //   Supervisor supervisor(root, {.is_chief = cluster.is_chief(), .logdir = "run"});
-//   ASSIGN_OR_RETURN(auto session, supervisor.ManagedSession(server->target()));
+//   MR_ASSIGN_OR_RETURN(auto session, supervisor.ManagedSession(server->target()));
 //   while (!supervisor.ShouldStop()) { ... session->Run(...) ... }
 //   return supervisor.Stop();
 //

@@ -102,7 +102,7 @@ const SessionFactoryRegistration registration(
         status = cluster->creations.front();
         cluster->creations.pop_front();
       }
-      RETURN_IF_ERROR(status);
+      MR_RETURN_IF_ERROR(status);
       ++cluster->sessions_made;
       return std::make_unique<ClusterSession>(cluster->variables, cluster->sessions_made);
     });
@@ -628,9 +628,9 @@ TEST_F(SupervisorTest, ALostParameterServerMeansANewSessionFromTheCheckpoint) {
   const Status status = RunWithRecovery(&supervisor, kTarget, 5, [&](Session* session) -> Status {
     began_with.push_back(Float(session, model.w.value));
     if (began_with.size() == 3) return absl::OkStatus();
-    RETURN_IF_ERROR(session->Run({}, {}, {model.grow}).status());
-    RETURN_IF_ERROR(supervisor.saver()->Save(session, supervisor.save_path(), 1).status());
-    RETURN_IF_ERROR(session->Run({}, {}, {model.grow}).status());  // lost
+    MR_RETURN_IF_ERROR(session->Run({}, {}, {model.grow}).status());
+    MR_RETURN_IF_ERROR(supervisor.saver()->Save(session, supervisor.save_path(), 1).status());
+    MR_RETURN_IF_ERROR(session->Run({}, {}, {model.grow}).status());  // lost
     RestartParameterServers();
     return began_with.size() == 1 ? absl::UnavailableError("ps is gone")
                                   : absl::AbortedError("ps restarted");

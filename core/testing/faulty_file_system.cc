@@ -40,7 +40,7 @@ class FaultyFileSystem::File final : public WritableFile {
       : fs_(fs), path_(std::move(path)), inode_(inode), base_(std::move(base)) {}
 
   Status Append(absl::string_view data) override {
-    RETURN_IF_ERROR(error_);
+    MR_RETURN_IF_ERROR(error_);
     StatusOr<int64_t> number = fs_->BeginNumbered(absl::StrCat("append ", path_, " ", data.size()));
     if (!number.ok()) {  // a torn write, not counted again
       base_->Append(data.substr(0, data.size() / 2)).IgnoreError();
@@ -51,11 +51,11 @@ class FaultyFileSystem::File final : public WritableFile {
     return status;
   }
   Status Flush() override {
-    RETURN_IF_ERROR(error_);
+    MR_RETURN_IF_ERROR(error_);
     return base_->Flush();
   }
   Status Sync() override {
-    RETURN_IF_ERROR(error_);
+    MR_RETURN_IF_ERROR(error_);
     StatusOr<int64_t> number = fs_->BeginNumbered(absl::StrCat("sync ", path_));
     if (!number.ok()) return error_ = number.status();
     const Status status = base_->Flush();  // the cut is simulated: no need to wait for a disk
@@ -63,7 +63,7 @@ class FaultyFileSystem::File final : public WritableFile {
     return status;
   }
   Status Close() override {
-    RETURN_IF_ERROR(error_);
+    MR_RETURN_IF_ERROR(error_);
     StatusOr<int64_t> number = fs_->BeginNumbered(absl::StrCat("close ", path_));
     if (!number.ok()) return error_ = number.status();
     return base_->Close();
@@ -98,17 +98,17 @@ FaultyFileSystem::FaultyFileSystem(FileSystem* base, std::string root)
 FaultyFileSystem::~FaultyFileSystem() = default;
 
 Status FaultyFileSystem::Snapshot(const std::string& directory, const std::string& relative) {
-  ASSIGN_OR_RETURN(const std::vector<std::string> children, base_->GetChildren(directory));
+  MR_ASSIGN_OR_RETURN(const std::vector<std::string> children, base_->GetChildren(directory));
   for (const std::string& child : children) {
     const std::string path = JoinPath(directory, child);
     const std::string name = JoinPath(relative, child);
-    ASSIGN_OR_RETURN(const bool is_directory, base_->IsDirectory(path));
+    MR_ASSIGN_OR_RETURN(const bool is_directory, base_->IsDirectory(path));
     if (is_directory) {
       first_names_[name] = kDirectoryInode;
-      RETURN_IF_ERROR(Snapshot(path, name));
+      MR_RETURN_IF_ERROR(Snapshot(path, name));
     } else {
       const int inode = static_cast<int>(first_contents_.size()) + 1;
-      ASSIGN_OR_RETURN(first_contents_[inode], ReadFileToString(base_, path));
+      MR_ASSIGN_OR_RETURN(first_contents_[inode], ReadFileToString(base_, path));
       first_names_[name] = inode;
     }
   }
@@ -187,8 +187,8 @@ bool FaultyFileSystem::Below(const std::string& path, std::string* relative) con
 StatusOr<std::unique_ptr<WritableFile>> FaultyFileSystem::Open(
     const std::string& path, const char* text, bool truncate,
     StatusOr<std::unique_ptr<WritableFile>> (FileSystem::*open)(const std::string&)) {
-  ASSIGN_OR_RETURN(const int64_t number, BeginNumbered(absl::StrCat(text, " ", path)));
-  ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> base, (base_->*open)(path));
+  MR_ASSIGN_OR_RETURN(const int64_t number, BeginNumbered(absl::StrCat(text, " ", path)));
+  MR_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> base, (base_->*open)(path));
   int inode = -1;
   Operation operation;
   if (Below(path, &operation.path)) {
@@ -243,8 +243,8 @@ StatusOr<std::vector<std::string>> FaultyFileSystem::GetChildren(const std::stri
 }
 
 Status FaultyFileSystem::CreateDirectory(const std::string& path) {
-  ASSIGN_OR_RETURN(const int64_t number, BeginNumbered(absl::StrCat("mkdir ", path)));
-  RETURN_IF_ERROR(base_->CreateDirectory(path));
+  MR_ASSIGN_OR_RETURN(const int64_t number, BeginNumbered(absl::StrCat("mkdir ", path)));
+  MR_RETURN_IF_ERROR(base_->CreateDirectory(path));
   Operation operation;
   operation.kind = Kind::kMakeDirectory;
   if (Below(path, &operation.path)) Did(number, std::move(operation));
@@ -255,14 +255,14 @@ Status FaultyFileSystem::CreateDirectory(const std::string& path) {
 Status FaultyFileSystem::RecursivelyCreateDirectory(const std::string& path) {
   if (path.empty() || base_->FileExists(path)) return base_->RecursivelyCreateDirectory(path);
   const std::string parent = Dirname(path);
-  if (parent != path) RETURN_IF_ERROR(RecursivelyCreateDirectory(parent));
+  if (parent != path) MR_RETURN_IF_ERROR(RecursivelyCreateDirectory(parent));
   if (base_->FileExists(path)) return absl::OkStatus();  // "a/b/" after "a/b"
   return CreateDirectory(path);
 }
 
 Status FaultyFileSystem::DeleteFile(const std::string& path) {
-  ASSIGN_OR_RETURN(const int64_t number, BeginNumbered(absl::StrCat("delete ", path)));
-  RETURN_IF_ERROR(base_->DeleteFile(path));
+  MR_ASSIGN_OR_RETURN(const int64_t number, BeginNumbered(absl::StrCat("delete ", path)));
+  MR_RETURN_IF_ERROR(base_->DeleteFile(path));
   Operation operation;
   operation.kind = Kind::kRemove;
   if (Below(path, &operation.path)) Did(number, std::move(operation));
@@ -270,8 +270,8 @@ Status FaultyFileSystem::DeleteFile(const std::string& path) {
 }
 
 Status FaultyFileSystem::DeleteDirectory(const std::string& path) {
-  ASSIGN_OR_RETURN(const int64_t number, BeginNumbered(absl::StrCat("rmdir ", path)));
-  RETURN_IF_ERROR(base_->DeleteDirectory(path));
+  MR_ASSIGN_OR_RETURN(const int64_t number, BeginNumbered(absl::StrCat("rmdir ", path)));
+  MR_RETURN_IF_ERROR(base_->DeleteDirectory(path));
   Operation operation;
   operation.kind = Kind::kRemove;
   if (Below(path, &operation.path)) Did(number, std::move(operation));
@@ -280,19 +280,19 @@ Status FaultyFileSystem::DeleteDirectory(const std::string& path) {
 
 // One operation for each file and directory.
 Status FaultyFileSystem::RecursivelyDelete(const std::string& path) {
-  ASSIGN_OR_RETURN(const bool is_directory, base_->IsDirectory(path));
+  MR_ASSIGN_OR_RETURN(const bool is_directory, base_->IsDirectory(path));
   if (!is_directory) return DeleteFile(path);
-  ASSIGN_OR_RETURN(const std::vector<std::string> children, base_->GetChildren(path));
+  MR_ASSIGN_OR_RETURN(const std::vector<std::string> children, base_->GetChildren(path));
   for (const std::string& child : children) {
-    RETURN_IF_ERROR(RecursivelyDelete(JoinPath(path, child)));
+    MR_RETURN_IF_ERROR(RecursivelyDelete(JoinPath(path, child)));
   }
   return DeleteDirectory(path);
 }
 
 Status FaultyFileSystem::RenameFile(const std::string& source, const std::string& target) {
-  ASSIGN_OR_RETURN(const int64_t number,
-                   BeginNumbered(absl::StrCat("rename ", source, " ", target)));
-  RETURN_IF_ERROR(base_->RenameFile(source, target));
+  MR_ASSIGN_OR_RETURN(const int64_t number,
+                      BeginNumbered(absl::StrCat("rename ", source, " ", target)));
+  MR_RETURN_IF_ERROR(base_->RenameFile(source, target));
   Operation operation;
   operation.kind = Kind::kRename;
   const bool from = Below(source, &operation.path), to = Below(target, &operation.target);
@@ -305,8 +305,8 @@ Status FaultyFileSystem::RenameFile(const std::string& source, const std::string
 }
 
 Status FaultyFileSystem::SyncDirectory(const std::string& directory) {
-  ASSIGN_OR_RETURN(const int64_t number, BeginNumbered(absl::StrCat("syncdir ", directory)));
-  ASSIGN_OR_RETURN(const bool is_directory, base_->IsDirectory(directory));
+  MR_ASSIGN_OR_RETURN(const int64_t number, BeginNumbered(absl::StrCat("syncdir ", directory)));
+  MR_ASSIGN_OR_RETURN(const bool is_directory, base_->IsDirectory(directory));
   if (!is_directory) return base_->SyncDirectory(directory);  // says why not
   Operation operation;
   operation.kind = Kind::kSyncDirectory;
@@ -383,8 +383,8 @@ Status FaultyFileSystem::RestoreCut(int64_t cut, Loss loss, uint64_t seed,
     if (loss == Loss::kUnsyncedData || (loss == Loss::kRandom && coin())) apply(change);
   }
 
-  if (base_->FileExists(target)) RETURN_IF_ERROR(base_->RecursivelyDelete(target));
-  RETURN_IF_ERROR(base_->RecursivelyCreateDirectory(target));
+  if (base_->FileExists(target)) MR_RETURN_IF_ERROR(base_->RecursivelyDelete(target));
+  MR_RETURN_IF_ERROR(base_->RecursivelyCreateDirectory(target));
   // Parents come before what is below them ("a" < "a/b"); what lost its parent is lost.
   std::set<std::string> directories = {""};
   for (const auto& [name, inode] : names) {
@@ -392,7 +392,7 @@ Status FaultyFileSystem::RestoreCut(int64_t cut, Loss loss, uint64_t seed,
     const std::string path = JoinPath(target, name);
     if (inode == kDirectoryInode) {
       directories.insert(name);
-      RETURN_IF_ERROR(base_->CreateDirectory(path));
+      MR_RETURN_IF_ERROR(base_->CreateDirectory(path));
       continue;
     }
     const Content& content = contents[inode];
@@ -404,9 +404,9 @@ Status FaultyFileSystem::RestoreCut(int64_t cut, Loss loss, uint64_t seed,
           absl::StartsWith(content.now, content.synced) ? content.synced.size() : 0;
       bytes = content.now.substr(0, least + random() % (content.now.size() - least + 1));
     }
-    ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file, base_->NewWritableFile(path));
-    RETURN_IF_ERROR(file->Append(bytes));
-    RETURN_IF_ERROR(file->Close());
+    MR_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file, base_->NewWritableFile(path));
+    MR_RETURN_IF_ERROR(file->Append(bytes));
+    MR_RETURN_IF_ERROR(file->Close());
   }
   return absl::OkStatus();
 }

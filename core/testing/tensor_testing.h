@@ -77,10 +77,9 @@ const absl::Status& StatusOf(const absl::StatusOr<T>& status_or) {
 
 // Assigns the value of a StatusOr to `lhs`, which may declare a variable; ends the test function
 // when there is none.
-#define ASSERT_OK_AND_ASSIGN(lhs, ...)                                                          \
-  MILLRACE_ASSERT_OK_AND_ASSIGN_INNER(MILLRACE_STATUS_CONCAT(millrace_test_or_, __LINE__), lhs, \
-                                      __VA_ARGS__)
-#define MILLRACE_ASSERT_OK_AND_ASSIGN_INNER(tmp, lhs, ...)                     \
+#define ASSERT_OK_AND_ASSIGN(lhs, ...) \
+  MR_ASSERT_OK_AND_ASSIGN_INNER(MR_STATUS_CONCAT(millrace_test_or_, __LINE__), lhs, __VA_ARGS__)
+#define MR_ASSERT_OK_AND_ASSIGN_INNER(tmp, lhs, ...)                           \
   auto tmp = (__VA_ARGS__);                                                    \
   ASSERT_TRUE(::millrace::testing_internal::IsOk(#__VA_ARGS__, tmp.status())); \
   lhs = std::move(tmp).value()

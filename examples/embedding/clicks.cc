@@ -41,11 +41,11 @@ int64_t ClickStream::ZipfId() {
 
 StatusOr<ClickBatch> ClickStream::Next(int64_t count) {
   ClickBatch batch;
-  ASSIGN_OR_RETURN(const Shape ids, Shape::Make({count}));
-  ASSIGN_OR_RETURN(const Shape column, Shape::Make({count, 1}));
-  ASSIGN_OR_RETURN(batch.users, Tensor::Allocate(DT_INT64, ids));
-  ASSIGN_OR_RETURN(batch.items, Tensor::Allocate(DT_INT64, ids));
-  ASSIGN_OR_RETURN(batch.clicks, Tensor::Allocate(DT_FLOAT, column));
+  MR_ASSIGN_OR_RETURN(const Shape ids, Shape::Make({count}));
+  MR_ASSIGN_OR_RETURN(const Shape column, Shape::Make({count, 1}));
+  MR_ASSIGN_OR_RETURN(batch.users, Tensor::Allocate(DT_INT64, ids));
+  MR_ASSIGN_OR_RETURN(batch.items, Tensor::Allocate(DT_INT64, ids));
+  MR_ASSIGN_OR_RETURN(batch.clicks, Tensor::Allocate(DT_FLOAT, column));
   for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
     const int64_t user = ZipfId();
     const int64_t item = ZipfId();

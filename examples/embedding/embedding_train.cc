@@ -131,7 +131,7 @@ Status TrainAndJudge(const ClusterConfig& cluster, const std::string& target) {
   options.is_chief = cluster.is_chief();
   options.global_step = model.global_step;
   Supervisor supervisor(root, options);
-  ASSIGN_OR_RETURN(const auto session, supervisor.ManagedSession(target));
+  MR_ASSIGN_OR_RETURN(const auto session, supervisor.ManagedSession(target));
 
   const int64_t max_steps = absl::GetFlag(FLAGS_max_steps);
   const uint64_t stream_number = cluster.is_chief() ? 1 : 2 + static_cast<uint64_t>(cluster.task());
@@ -140,11 +140,11 @@ Status TrainAndJudge(const ClusterConfig& cluster, const std::string& target) {
   Progress progress({.last_step = max_steps});
   int64_t step = 0;
   while (!supervisor.ShouldStop() && step < max_steps) {
-    ASSIGN_OR_RETURN(ClickBatch batch, stream.Next(absl::GetFlag(FLAGS_batch_size)));
-    ASSIGN_OR_RETURN(const std::vector<Tensor> out,
-                     session->Run(Feeds(model, std::move(batch)), {model.loss, model.step}));
+    MR_ASSIGN_OR_RETURN(ClickBatch batch, stream.Next(absl::GetFlag(FLAGS_batch_size)));
+    MR_ASSIGN_OR_RETURN(const std::vector<Tensor> out,
+                        session->Run(Feeds(model, std::move(batch)), {model.loss, model.step}));
     step = std::max(step, out[1].scalar<int64_t>());
-    RETURN_IF_ERROR(CheckLossIsFinite(out[0], step));
+    MR_RETURN_IF_ERROR(CheckLossIsFinite(out[0], step));
     if (cluster.is_chief()) {
       progress.Update(std::min(step, max_steps), static_cast<double>(out[0].scalar<float>()));
     }
@@ -158,9 +158,9 @@ Status TrainAndJudge(const ClusterConfig& cluster, const std::string& target) {
   int64_t batches = 0;
   for (int64_t done = 0; done < absl::GetFlag(FLAGS_eval_examples); ++batches) {
     const int64_t count = absl::GetFlag(FLAGS_batch_size);
-    ASSIGN_OR_RETURN(ClickBatch batch, held_out.Next(count));
-    ASSIGN_OR_RETURN(const std::vector<Tensor> out,
-                     session->Run(Feeds(model, std::move(batch)), {model.loss}));
+    MR_ASSIGN_OR_RETURN(ClickBatch batch, held_out.Next(count));
+    MR_ASSIGN_OR_RETURN(const std::vector<Tensor> out,
+                        session->Run(Feeds(model, std::move(batch)), {model.loss}));
     sum += static_cast<double>(out[0].scalar<float>());
     done += count;
   }
@@ -180,10 +180,10 @@ Status Main() {
       return absl::InvalidArgumentError(absl::StrCat("--", flag, ": must be >= 1, got ", value));
     }
   }
-  ASSIGN_OR_RETURN(const ClusterConfig cluster, ClusterConfig::FromEnvironment());
+  MR_ASSIGN_OR_RETURN(const ClusterConfig cluster, ClusterConfig::FromEnvironment());
   if (cluster.is_local()) return TrainAndJudge(cluster, "");
   if (cluster.job() == "ps") HandleTerminationSignals();
-  ASSIGN_OR_RETURN(const auto server, Server::Start(cluster));
+  MR_ASSIGN_OR_RETURN(const auto server, Server::Start(cluster));
   if (cluster.job() == "ps") return server->Join();
   return TrainAndJudge(cluster, server->target());
 }

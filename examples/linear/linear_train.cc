@@ -75,14 +75,14 @@ Status Export(const std::string& checkpoint) {
   const Variable w = MakeVariable(root.WithName("w"), Const(root, 0.0f));
   const Variable b = MakeVariable(root.WithName("b"), Const(root, 0.0f));
   const Output y = Add(root.WithName("y"), Mul(root, w.value, x), b.value);
-  ASSIGN_OR_RETURN(auto saver, Saver::Make(root, {.sharded = false}));
-  RETURN_IF_ERROR(root.status());
-  ASSIGN_OR_RETURN(auto session, NewSession());
-  RETURN_IF_ERROR(session->Extend(root));
-  RETURN_IF_ERROR(saver->Restore(session.get(), checkpoint));
-  ASSIGN_OR_RETURN(auto builder, SavedModelBuilder::Open(absl::GetFlag(FLAGS_model_dir)));
-  ASSIGN_OR_RETURN(const auto signature, PredictSignatureDef(root, {{"x", x}}, {{"y", y}}));
-  RETURN_IF_ERROR(builder->AddMetaGraphAndVariables(
+  MR_ASSIGN_OR_RETURN(auto saver, Saver::Make(root, {.sharded = false}));
+  MR_RETURN_IF_ERROR(root.status());
+  MR_ASSIGN_OR_RETURN(auto session, NewSession());
+  MR_RETURN_IF_ERROR(session->Extend(root));
+  MR_RETURN_IF_ERROR(saver->Restore(session.get(), checkpoint));
+  MR_ASSIGN_OR_RETURN(auto builder, SavedModelBuilder::Open(absl::GetFlag(FLAGS_model_dir)));
+  MR_ASSIGN_OR_RETURN(const auto signature, PredictSignatureDef(root, {{"x", x}}, {{"y", y}}));
+  MR_RETURN_IF_ERROR(builder->AddMetaGraphAndVariables(
       session.get(), root, saver.get(), {.signatures = {{kDefaultServingSignature, signature}}}));
   return builder->Save();
 }
@@ -94,14 +94,14 @@ Status TrainInSession(const LinearModel& model, const ClusterConfig& cluster,
   const int64_t max_steps = absl::GetFlag(FLAGS_max_steps);
   const size_t n = static_cast<size_t>(absl::GetFlag(FLAGS_batch_size));
   const int64_t period = absl::GetFlag(FLAGS_checkpoint);
-  ASSIGN_OR_RETURN(std::vector<Tensor> out, session->Run({}, {model.global_step.value}));
+  MR_ASSIGN_OR_RETURN(std::vector<Tensor> out, session->Run({}, {model.global_step.value}));
   int64_t step = out[0].scalar<int64_t>();
   std::printf("First step is %lld\n", static_cast<long long>(step));
   int64_t next = (step / period + 1) * period;
   const auto save = [&]() -> Status {
     if (!cluster.is_chief() || supervisor->saver() == nullptr) return absl::OkStatus();
-    ASSIGN_OR_RETURN(*last_checkpoint,
-                     supervisor->saver()->Save(session, supervisor->save_path(), step));
+    MR_ASSIGN_OR_RETURN(*last_checkpoint,
+                        supervisor->saver()->Save(session, supervisor->save_path(), step));
     std::printf("Saved %s\n", last_checkpoint->c_str());
     return absl::OkStatus();
   };
@@ -121,19 +121,20 @@ Status TrainInSession(const LinearModel& model, const ClusterConfig& cluster,
         y[i] = std::numeric_limits<float>::quiet_NaN();
       }
     }
-    ASSIGN_OR_RETURN(out, session->Run({{model.x, Tensor::Vector<float>(x)},
-                                        {model.y, Tensor::Vector<float>(y)}},
-                                       {model.loss, model.step_after}));
+    MR_ASSIGN_OR_RETURN(out, session->Run({{model.x, Tensor::Vector<float>(x)},
+                                           {model.y, Tensor::Vector<float>(y)}},
+                                          {model.loss, model.step_after}));
     step = std::max(step, out[1].scalar<int64_t>());
-    RETURN_IF_ERROR(CheckLossIsFinite(out[0], step));
+    MR_RETURN_IF_ERROR(CheckLossIsFinite(out[0], step));
     if (step < next) continue;
     next = (step / period + 1) * period;
     std::printf("Step: %lld, loss: %g\n", static_cast<long long>(step),
                 static_cast<double>(out[0].scalar<float>()));
-    if (step < max_steps) RETURN_IF_ERROR(save());
+    if (step < max_steps) MR_RETURN_IF_ERROR(save());
   }
-  RETURN_IF_ERROR(save());
-  ASSIGN_OR_RETURN(out, session->Run({}, {model.w.value, model.b.value, model.global_step.value}));
+  MR_RETURN_IF_ERROR(save());
+  MR_ASSIGN_OR_RETURN(out,
+                      session->Run({}, {model.w.value, model.b.value, model.global_step.value}));
   std::printf(
       "Final step: %lld, w = %.4f, b = %.4f\n", static_cast<long long>(out[2].scalar<int64_t>()),
       static_cast<double>(out[0].scalar<float>()), static_cast<double>(out[1].scalar<float>()));
@@ -151,13 +152,13 @@ Status Train(const ClusterConfig& cluster, const std::string& target) {
   options.max_wait = absl::Seconds(absl::GetFlag(FLAGS_session_timeout_secs));
   Supervisor supervisor(root, options);
   std::string last_checkpoint;
-  RETURN_IF_ERROR(RunWithRecovery(
+  MR_RETURN_IF_ERROR(RunWithRecovery(
       &supervisor, target, absl::GetFlag(FLAGS_max_recoveries), [&](Session* session) {
         return TrainInSession(model, cluster, &supervisor, session, &last_checkpoint);
       }));
-  RETURN_IF_ERROR(supervisor.Stop());
+  MR_RETURN_IF_ERROR(supervisor.Stop());
   if (!cluster.is_chief() || absl::GetFlag(FLAGS_model_dir).empty()) return absl::OkStatus();
-  RETURN_IF_ERROR(Export(last_checkpoint));
+  MR_RETURN_IF_ERROR(Export(last_checkpoint));
   std::printf("Exported %s\n", absl::GetFlag(FLAGS_model_dir).c_str());
   return absl::OkStatus();
 }
@@ -174,10 +175,10 @@ Status Main() {
   if (!absl::GetFlag(FLAGS_model_dir).empty() && absl::GetFlag(FLAGS_log_dir).empty()) {
     return absl::InvalidArgumentError("--model_dir: needs --log_dir, got none");
   }
-  ASSIGN_OR_RETURN(const ClusterConfig cluster, ClusterConfig::FromEnvironment());
+  MR_ASSIGN_OR_RETURN(const ClusterConfig cluster, ClusterConfig::FromEnvironment());
   if (cluster.is_local()) return Train(cluster, "");
   if (cluster.job() == "ps") HandleTerminationSignals();
-  ASSIGN_OR_RETURN(const auto server, Server::Start(cluster));
+  MR_ASSIGN_OR_RETURN(const auto server, Server::Start(cluster));
   if (cluster.job() == "ps") return server->Join();
   return Train(cluster, server->target());
 }

@@ -14,8 +14,7 @@
 namespace millrace {
 namespace {
 
-// --- Drawing
-// ---------------------------------------------------------------------------------------
+// --- Drawing -------------------------------------------------------------------------------------
 
 struct Point {
   double x, y;  // in [0, 1], y down
@@ -133,8 +132,7 @@ void DrawDigit(int digit, std::mt19937_64* random, float* pixels) {
   }
 }
 
-// --- Files
-// -----------------------------------------------------------------------------------------
+// --- Files ---------------------------------------------------------------------------------------
 
 // Reads plain and gzip files alike. `limit` bounds what is read.
 StatusOr<std::string> ReadGzFile(const std::string& path, size_t limit) {
@@ -167,7 +165,7 @@ uint32_t BigEndian(const std::string& data, size_t offset) {
 // An idx file of unsigned bytes: magic 0x00000800 + rank, then the dimensions, then the data.
 StatusOr<std::string> ReadIdx(const std::string& path, uint32_t rank, std::vector<uint32_t>* dims) {
   constexpr size_t kLimit = size_t{1} << 30;
-  ASSIGN_OR_RETURN(const std::string data, ReadGzFile(path, kLimit));
+  MR_ASSIGN_OR_RETURN(const std::string data, ReadGzFile(path, kLimit));
   const size_t header = 4 + 4 * size_t{rank};
   if (data.size() < header || BigEndian(data, 0) != 0x800 + rank) {
     return absl::DataLossError(absl::StrCat("MNIST: file '", path,
@@ -198,13 +196,13 @@ StatusOr<std::string> FindFile(const std::string& directory, const std::string& 
 }
 
 StatusOr<Digits> ReadSet(const std::string& directory, const std::string& prefix) {
-  ASSIGN_OR_RETURN(const std::string image_path,
-                   FindFile(directory, prefix + "-images-idx3-ubyte"));
-  ASSIGN_OR_RETURN(const std::string label_path,
-                   FindFile(directory, prefix + "-labels-idx1-ubyte"));
+  MR_ASSIGN_OR_RETURN(const std::string image_path,
+                      FindFile(directory, prefix + "-images-idx3-ubyte"));
+  MR_ASSIGN_OR_RETURN(const std::string label_path,
+                      FindFile(directory, prefix + "-labels-idx1-ubyte"));
   std::vector<uint32_t> image_dims, label_dims;
-  ASSIGN_OR_RETURN(const std::string images, ReadIdx(image_path, 3, &image_dims));
-  ASSIGN_OR_RETURN(const std::string labels, ReadIdx(label_path, 1, &label_dims));
+  MR_ASSIGN_OR_RETURN(const std::string images, ReadIdx(image_path, 3, &image_dims));
+  MR_ASSIGN_OR_RETURN(const std::string labels, ReadIdx(label_path, 1, &label_dims));
   if (image_dims[0] == 0 || image_dims[1] != kDigitSide || image_dims[2] != kDigitSide) {
     return absl::DataLossError(absl::StrCat("MNIST: file '", image_path,
                                             "' must hold images of 28 x 28, got ", image_dims[0],
@@ -247,8 +245,8 @@ Digits DrawDigits(int64_t count, uint64_t seed) {
 
 StatusOr<DigitSets> ReadDigits(const std::string& directory) {
   DigitSets sets;
-  ASSIGN_OR_RETURN(sets.train, ReadSet(directory, "train"));
-  ASSIGN_OR_RETURN(sets.test, ReadSet(directory, "t10k"));
+  MR_ASSIGN_OR_RETURN(sets.train, ReadSet(directory, "train"));
+  MR_ASSIGN_OR_RETURN(sets.test, ReadSet(directory, "t10k"));
   return sets;
 }
 
@@ -265,10 +263,10 @@ namespace {
 StatusOr<DigitBatch> BatchOf(const Digits& digits, absl::Span<const int64_t> which) {
   const int64_t n = static_cast<int64_t>(which.size());
   DigitBatch batch;
-  ASSIGN_OR_RETURN(const Shape image_shape, Shape::Make({n, kDigitPixels}));
-  ASSIGN_OR_RETURN(const Shape label_shape, Shape::Make({n, kDigitClasses}));
-  ASSIGN_OR_RETURN(batch.images, Tensor::Allocate(DT_FLOAT, image_shape));
-  ASSIGN_OR_RETURN(batch.labels, Tensor::Zeros(DT_FLOAT, label_shape));
+  MR_ASSIGN_OR_RETURN(const Shape image_shape, Shape::Make({n, kDigitPixels}));
+  MR_ASSIGN_OR_RETURN(const Shape label_shape, Shape::Make({n, kDigitClasses}));
+  MR_ASSIGN_OR_RETURN(batch.images, Tensor::Allocate(DT_FLOAT, image_shape));
+  MR_ASSIGN_OR_RETURN(batch.labels, Tensor::Zeros(DT_FLOAT, label_shape));
   float* image = batch.images.mutable_flat<float>().data();
   float* label = batch.labels.mutable_flat<float>().data();
   for (int64_t i : which) {

@@ -24,16 +24,16 @@ namespace millrace {
 namespace {
 
 Status Main() {
-  ASSIGN_OR_RETURN(const DigitSets data,
-                   LoadDigits(absl::GetFlag(FLAGS_data), absl::GetFlag(FLAGS_seed)));
+  MR_ASSIGN_OR_RETURN(const DigitSets data,
+                      LoadDigits(absl::GetFlag(FLAGS_data), absl::GetFlag(FLAGS_seed)));
   const int64_t count = absl::GetFlag(FLAGS_count);
   if (count < 1 || count > data.test.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--count: must be in [1, ", data.test.size(), "], got ", count));
   }
-  ASSIGN_OR_RETURN(auto model,
-                   LoadSavedModel({}, absl::GetFlag(FLAGS_model_dir), {kSavedModelTagServe}));
-  ASSIGN_OR_RETURN(const auto signature, model.Signature(kDefaultServingSignature));
+  MR_ASSIGN_OR_RETURN(auto model,
+                      LoadSavedModel({}, absl::GetFlag(FLAGS_model_dir), {kSavedModelTagServe}));
+  MR_ASSIGN_OR_RETURN(const auto signature, model.Signature(kDefaultServingSignature));
   const auto tensor = [](const auto& infos, const char* name) -> StatusOr<std::string> {
     const auto info = infos.find(name);
     if (info == infos.end()) {
@@ -42,15 +42,15 @@ Status Main() {
     }
     return info->second.name();
   };
-  ASSIGN_OR_RETURN(const std::string image, tensor(signature.inputs(), "image"));
-  ASSIGN_OR_RETURN(const std::string key, tensor(signature.inputs(), "key"));
-  ASSIGN_OR_RETURN(const std::string key_out, tensor(signature.outputs(), "key"));
-  ASSIGN_OR_RETURN(const std::string prediction, tensor(signature.outputs(), "prediction"));
+  MR_ASSIGN_OR_RETURN(const std::string image, tensor(signature.inputs(), "image"));
+  MR_ASSIGN_OR_RETURN(const std::string key, tensor(signature.inputs(), "key"));
+  MR_ASSIGN_OR_RETURN(const std::string key_out, tensor(signature.outputs(), "key"));
+  MR_ASSIGN_OR_RETURN(const std::string prediction, tensor(signature.outputs(), "prediction"));
 
   std::vector<int64_t> keys;
   for (int64_t i = 0; i < count; ++i) keys.push_back(i);
-  ASSIGN_OR_RETURN(DigitBatch batch, MakeBatch(data.test, 0, count));
-  ASSIGN_OR_RETURN(
+  MR_ASSIGN_OR_RETURN(DigitBatch batch, MakeBatch(data.test, 0, count));
+  MR_ASSIGN_OR_RETURN(
       const std::vector<Tensor> out,
       model.session->Run({{image, std::move(batch.images)}, {key, Tensor::Vector<int64_t>(keys)}},
                          {key_out, prediction}));

@@ -49,9 +49,9 @@ Status CheckFlags() {
     if (value >= 1) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat("--", flag, ": must be >= 1, got ", value));
   };
-  RETURN_IF_ERROR(at_least_one("batch_size", absl::GetFlag(FLAGS_batch_size)));
-  RETURN_IF_ERROR(at_least_one("max_steps", absl::GetFlag(FLAGS_max_steps)));
-  RETURN_IF_ERROR(at_least_one("checkpoint", absl::GetFlag(FLAGS_checkpoint)));
+  MR_RETURN_IF_ERROR(at_least_one("batch_size", absl::GetFlag(FLAGS_batch_size)));
+  MR_RETURN_IF_ERROR(at_least_one("max_steps", absl::GetFlag(FLAGS_max_steps)));
+  MR_RETURN_IF_ERROR(at_least_one("checkpoint", absl::GetFlag(FLAGS_checkpoint)));
   const double keep = absl::GetFlag(FLAGS_keep_prob);
   if (!(keep > 0 && keep <= 1)) {
     return absl::InvalidArgumentError(absl::StrCat("--keep_prob: must be in (0, 1], got ", keep));
@@ -69,7 +69,7 @@ class Trainer {
       : cluster_(cluster), target_(std::move(target)) {}
 
   Status Run() {
-    ASSIGN_OR_RETURN(data_, LoadDigits(absl::GetFlag(FLAGS_data), absl::GetFlag(FLAGS_seed)));
+    MR_ASSIGN_OR_RETURN(data_, LoadDigits(absl::GetFlag(FLAGS_data), absl::GetFlag(FLAGS_seed)));
     Scope root;
     root.SetGraphSeed(static_cast<int64_t>(absl::GetFlag(FLAGS_seed)));
     trainer_ = BuildMnistTrainer(root.WithDevice(ReplicaDeviceSetter(cluster_)));
@@ -79,21 +79,21 @@ class Trainer {
     options.global_step = trainer_.global_step;
     options.save_model_period = absl::ZeroDuration();  // this program saves by steps
     Supervisor supervisor(root, options);
-    RETURN_IF_ERROR(supervisor.status());
+    MR_RETURN_IF_ERROR(supervisor.status());
 
     batches_ = std::make_unique<BatchIterator>(
         &data_.train, absl::GetFlag(FLAGS_seed) * 1000003 +
                           (cluster_.is_chief() ? 0 : 1 + static_cast<uint64_t>(cluster_.task())));
     const absl::Time start = absl::Now();
     // A lost parameter server ends a session; with a new one training goes on from the checkpoint.
-    RETURN_IF_ERROR(
+    MR_RETURN_IF_ERROR(
         RunWithRecovery(&supervisor, target_, absl::GetFlag(FLAGS_max_recoveries),
                         [&](Session* session) { return TrainInSession(&supervisor, session); }));
     LogInfo("Trained ", own_steps_, " of ", step_, " steps in ",
             absl::StrFormat("%.1f s", absl::ToDoubleSeconds(absl::Now() - start)));
-    RETURN_IF_ERROR(supervisor.Stop());
+    MR_RETURN_IF_ERROR(supervisor.Stop());
     if (!cluster_.is_chief() || absl::GetFlag(FLAGS_model_dir).empty()) return absl::OkStatus();
-    RETURN_IF_ERROR(ExportMnist(last_checkpoint_, absl::GetFlag(FLAGS_model_dir)));
+    MR_RETURN_IF_ERROR(ExportMnist(last_checkpoint_, absl::GetFlag(FLAGS_model_dir)));
     std::printf("Exported %s from %s\n", absl::GetFlag(FLAGS_model_dir).c_str(),
                 last_checkpoint_.c_str());
     return absl::OkStatus();
@@ -104,24 +104,24 @@ class Trainer {
     const int64_t max_steps = absl::GetFlag(FLAGS_max_steps);
     const int64_t period = absl::GetFlag(FLAGS_checkpoint);
     const float keep = static_cast<float>(absl::GetFlag(FLAGS_keep_prob));
-    ASSIGN_OR_RETURN(const std::vector<Tensor> first,
-                     session->Run({}, {trainer_.global_step.value}));
+    MR_ASSIGN_OR_RETURN(const std::vector<Tensor> first,
+                        session->Run({}, {trainer_.global_step.value}));
     step_ = first[0].scalar<int64_t>();
     LogInfo("First step is ", step_);
     int64_t next_report = (step_ / period + 1) * period;
     Progress progress({.last_step = max_steps});
     while (!supervisor->ShouldStop() && step_ < max_steps) {
-      ASSIGN_OR_RETURN(DigitBatch batch, batches_->Next(absl::GetFlag(FLAGS_batch_size)));
-      ASSIGN_OR_RETURN(const std::vector<Tensor> out,
-                       session->Run({{trainer_.images, std::move(batch.images)},
-                                     {trainer_.labels, std::move(batch.labels)},
-                                     {trainer_.keep_prob, Tensor::Scalar<float>(keep)}},
-                                    {trainer_.loss, trainer_.step}));
+      MR_ASSIGN_OR_RETURN(DigitBatch batch, batches_->Next(absl::GetFlag(FLAGS_batch_size)));
+      MR_ASSIGN_OR_RETURN(const std::vector<Tensor> out,
+                          session->Run({{trainer_.images, std::move(batch.images)},
+                                        {trainer_.labels, std::move(batch.labels)},
+                                        {trainer_.keep_prob, Tensor::Scalar<float>(keep)}},
+                                       {trainer_.loss, trainer_.step}));
       // Other workers count, too: what this one saw last may be more.
       step_ = std::max(step_, out[1].scalar<int64_t>());
       ++own_steps_;
       const float loss = out[0].scalar<float>();
-      RETURN_IF_ERROR(CheckLossIsFinite(out[0], step_));
+      MR_RETURN_IF_ERROR(CheckLossIsFinite(out[0], step_));
       if (cluster_.is_chief())
         progress.Update(std::min(step_, max_steps), static_cast<double>(loss));
       if (step_ < next_report) continue;
@@ -132,19 +132,20 @@ class Trainer {
         std::fflush(stdout);
         continue;
       }
-      if (step_ < max_steps) RETURN_IF_ERROR(SaveAndJudge(supervisor, session, &progress));
+      if (step_ < max_steps) MR_RETURN_IF_ERROR(SaveAndJudge(supervisor, session, &progress));
     }
-    if (cluster_.is_chief()) RETURN_IF_ERROR(SaveAndJudge(supervisor, session, &progress));
+    if (cluster_.is_chief()) MR_RETURN_IF_ERROR(SaveAndJudge(supervisor, session, &progress));
     return absl::OkStatus();
   }
 
   Status SaveAndJudge(Supervisor* supervisor, Session* session, Progress* progress) {
-    ASSIGN_OR_RETURN(const std::vector<Tensor> now, session->Run({}, {trainer_.global_step.value}));
+    MR_ASSIGN_OR_RETURN(const std::vector<Tensor> now,
+                        session->Run({}, {trainer_.global_step.value}));
     step_ = std::max(step_, now[0].scalar<int64_t>());
-    ASSIGN_OR_RETURN(last_checkpoint_,
-                     supervisor->saver()->Save(session, supervisor->save_path(), step_));
-    ASSIGN_OR_RETURN(const MnistScore score,
-                     Evaluate(session, trainer_, data_.test, absl::GetFlag(FLAGS_batch_size)));
+    MR_ASSIGN_OR_RETURN(last_checkpoint_,
+                        supervisor->saver()->Save(session, supervisor->save_path(), step_));
+    MR_ASSIGN_OR_RETURN(const MnistScore score,
+                        Evaluate(session, trainer_, data_.test, absl::GetFlag(FLAGS_batch_size)));
     progress->EndLine();
     std::printf("Step: %lld, Test loss: %f, Test accuracy: %.4f\n", static_cast<long long>(step_),
                 score.loss, score.accuracy);
@@ -163,13 +164,13 @@ class Trainer {
 };
 
 Status Main() {
-  RETURN_IF_ERROR(CheckFlags());
-  ASSIGN_OR_RETURN(const ClusterConfig cluster, ClusterConfig::FromEnvironment());
+  MR_RETURN_IF_ERROR(CheckFlags());
+  MR_ASSIGN_OR_RETURN(const ClusterConfig cluster, ClusterConfig::FromEnvironment());
   if (cluster.is_local()) return Trainer(cluster, "").Run();
   // A trainer that is told to stop in the middle of a job dies of the signal (143); a parameter
   // server has done its work then.
   if (cluster.job() == "ps") HandleTerminationSignals();
-  ASSIGN_OR_RETURN(const auto server, Server::Start(cluster));
+  MR_ASSIGN_OR_RETURN(const auto server, Server::Start(cluster));
   LogInfo("Task ", cluster.task_device(), " listens at ", server->target());
   if (cluster.job() == "ps") return server->Join();
   return Trainer(cluster, server->target()).Run();

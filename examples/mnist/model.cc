@@ -123,11 +123,11 @@ StatusOr<MnistScore> Evaluate(Session* session, const MnistTrainer& trainer, con
   MnistScore score;
   for (int64_t begin = 0; begin < digits.size(); begin += batch_size) {
     const int64_t count = std::min(batch_size, digits.size() - begin);
-    ASSIGN_OR_RETURN(DigitBatch batch, MakeBatch(digits, begin, count));
-    ASSIGN_OR_RETURN(const std::vector<Tensor> out,
-                     session->Run({{trainer.images, std::move(batch.images)},
-                                   {trainer.labels, std::move(batch.labels)}},
-                                  {trainer.loss, trainer.accuracy}));
+    MR_ASSIGN_OR_RETURN(DigitBatch batch, MakeBatch(digits, begin, count));
+    MR_ASSIGN_OR_RETURN(const std::vector<Tensor> out,
+                        session->Run({{trainer.images, std::move(batch.images)},
+                                      {trainer.labels, std::move(batch.labels)}},
+                                     {trainer.loss, trainer.accuracy}));
     score.loss += static_cast<double>(out[0].scalar<float>());
     score.accuracy += static_cast<double>(out[1].scalar<float>()) * static_cast<double>(count);
   }
@@ -144,20 +144,20 @@ Status ExportMnist(const std::string& checkpoint, const std::string& directory) 
   const Output prediction =
       ArgMax(root.WithName("prediction"), model.probabilities, Const(root, int32_t{1}));
   const Output key_out = Identity(root.WithName("key_out"), key);
-  RETURN_IF_ERROR(root.status());
+  MR_RETURN_IF_ERROR(root.status());
 
-  ASSIGN_OR_RETURN(auto saver, Saver::Make(root, {.sharded = false}));
-  ASSIGN_OR_RETURN(auto session, NewSession());
-  RETURN_IF_ERROR(session->Extend(root));
-  RETURN_IF_ERROR(saver->Restore(session.get(), checkpoint));
-  ASSIGN_OR_RETURN(auto builder, SavedModelBuilder::Open(directory));
-  ASSIGN_OR_RETURN(
+  MR_ASSIGN_OR_RETURN(auto saver, Saver::Make(root, {.sharded = false}));
+  MR_ASSIGN_OR_RETURN(auto session, NewSession());
+  MR_RETURN_IF_ERROR(session->Extend(root));
+  MR_RETURN_IF_ERROR(saver->Restore(session.get(), checkpoint));
+  MR_ASSIGN_OR_RETURN(auto builder, SavedModelBuilder::Open(directory));
+  MR_ASSIGN_OR_RETURN(
       const auto signature,
       PredictSignatureDef(root, {{"image", images}, {"key", key}},
                           {{"scores", scores}, {"prediction", prediction}, {"key", key_out}}));
-  RETURN_IF_ERROR(builder->AddMetaGraphAndVariables(
+  MR_RETURN_IF_ERROR(builder->AddMetaGraphAndVariables(
       session.get(), root, saver.get(), {.signatures = {{kDefaultServingSignature, signature}}}));
-  RETURN_IF_ERROR(builder->Save());
+  MR_RETURN_IF_ERROR(builder->Save());
   return session->Close();
 }
 

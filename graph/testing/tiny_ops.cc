@@ -9,20 +9,20 @@ namespace millrace::testing {
 namespace {
 
 Status ConstShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const Tensor value, c->GetAttr<Tensor>("value"));
+  MR_ASSIGN_OR_RETURN(const Tensor value, c->GetAttr<Tensor>("value"));
   c->set_output(0, value.shape());
   return absl::OkStatus();
 }
 
 Status ShapeOfAttr(InferenceContext* c) {
-  ASSIGN_OR_RETURN(PartialShape shape, c->GetAttr<PartialShape>("shape"));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, c->GetAttr<PartialShape>("shape"));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
 
 Status HandleShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(PartialShape shape, c->GetAttr<PartialShape>("shape"));
-  ASSIGN_OR_RETURN(const DType dtype, c->GetAttr<DType>("dtype"));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, c->GetAttr<PartialShape>("shape"));
+  MR_ASSIGN_OR_RETURN(const DType dtype, c->GetAttr<DType>("dtype"));
   c->set_output(0, Shape());
   c->set_output_handle(0, HandleData{dtype, std::move(shape)});
   return absl::OkStatus();
@@ -155,7 +155,7 @@ const OpRegistration kOps[] = {
         .Attr("T: type")
         .Attr("index_type: {int32, int64} = DT_INT32")
         .Shape([](InferenceContext* c) -> Status {
-          ASSIGN_OR_RETURN(PartialShape shape, c->input_as_shape(0));
+          MR_ASSIGN_OR_RETURN(PartialShape shape, c->input_as_shape(0));
           c->set_output(0, std::move(shape));
           return absl::OkStatus();
         }),

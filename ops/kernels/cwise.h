@@ -37,8 +37,9 @@ class UnaryKernel : public Kernel {
   Status Compute(KernelContext* ctx) const override {
     const Tensor& x = ctx->input(0);
     const char* from = static_cast<const char*>(x.raw_data());
-    ASSIGN_OR_RETURN(Tensor * y, may_forward_ ? ctx->ForwardInputOrAllocateOutput({0}, 0, x.shape())
-                                              : ctx->AllocateOutput(0, x.shape()));
+    MR_ASSIGN_OR_RETURN(Tensor * y, may_forward_
+                                        ? ctx->ForwardInputOrAllocateOutput({0}, 0, x.shape())
+                                        : ctx->AllocateOutput(0, x.shape()));
     char* to = static_cast<char*>(y->mutable_raw_data());
     ctx->ParallelFor(y->num_elements(), cost_ns_, [&](int64_t begin, int64_t end) {
       fn_(from + begin * in_size_, to + begin * out_size_, end - begin);
@@ -79,7 +80,7 @@ class SameShapeKernel : public Kernel {
     }
     const char* xs = static_cast<const char*>(x.raw_data());
     const char* ys = static_cast<const char*>(y.raw_data());
-    ASSIGN_OR_RETURN(Tensor * z, ctx->ForwardInputOrAllocateOutput({0, 1}, 0, x.shape()));
+    MR_ASSIGN_OR_RETURN(Tensor * z, ctx->ForwardInputOrAllocateOutput({0, 1}, 0, x.shape()));
     char* zs = static_cast<char*>(z->mutable_raw_data());
     ctx->ParallelFor(z->num_elements(), cost_ns_, [&](int64_t begin, int64_t end) {
       fn_(xs + begin * size_, false, ys + begin * size_, false, zs + begin * size_, end - begin);

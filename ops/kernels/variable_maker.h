@@ -21,20 +21,21 @@ namespace millrace {
 class VariableMaker {
  public:
   Status Init(KernelConstruction* c) {
-    ASSIGN_OR_RETURN(dtype_, c->GetAttr<DType>("dtype"));
-    ASSIGN_OR_RETURN(shape_, c->GetAttr<PartialShape>("shape"));
-    ASSIGN_OR_RETURN(container_, c->GetAttr<std::string>("container"));
-    ASSIGN_OR_RETURN(name_, c->GetAttr<std::string>("shared_name"));
+    MR_ASSIGN_OR_RETURN(dtype_, c->GetAttr<DType>("dtype"));
+    MR_ASSIGN_OR_RETURN(shape_, c->GetAttr<PartialShape>("shape"));
+    MR_ASSIGN_OR_RETURN(container_, c->GetAttr<std::string>("container"));
+    MR_ASSIGN_OR_RETURN(name_, c->GetAttr<std::string>("shared_name"));
     if (name_.empty()) name_ = c->node().name();
     return absl::OkStatus();
   }
   StatusOr<std::shared_ptr<VariableStorage>> FindOrMake(ResourceManager* resources) const {
-    ASSIGN_OR_RETURN(auto storage,
-                     resources->LookupOrCreate<VariableStorage>(
-                         container_, name_, [this]() -> StatusOr<std::shared_ptr<VariableStorage>> {
-                           return std::make_shared<VariableStorage>(name_, dtype_, shape_);
-                         }));
-    RETURN_IF_ERROR(CheckStorageDtype(*storage, dtype_));
+    MR_ASSIGN_OR_RETURN(
+        auto storage,
+        resources->LookupOrCreate<VariableStorage>(
+            container_, name_, [this]() -> StatusOr<std::shared_ptr<VariableStorage>> {
+              return std::make_shared<VariableStorage>(name_, dtype_, shape_);
+            }));
+    MR_RETURN_IF_ERROR(CheckStorageDtype(*storage, dtype_));
     return storage;
   }
   const std::string& container() const { return container_; }

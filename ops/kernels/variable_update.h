@@ -78,9 +78,9 @@ Status UpdateDense(KernelContext* ctx, VariableStorage* variable, const Tensor& 
         return absl::OkStatus();
       },
       [&](absl::Span<const Tensor> old, absl::Span<Tensor> fresh) -> Status {
-        const T* a = old[0].flat<T>().data();
-        const T* b = value.flat<T>().data();
-        T* out = fresh[0].mutable_flat<T>().data();
+        const T* a = old[0].raw<T>().data();
+        const T* b = value.raw<T>().data();
+        T* out = fresh[0].mutable_raw<T>().data();
         ctx->ParallelFor(value.num_elements(), 0.5, [=](int64_t begin, int64_t end) {
           for (int64_t i = begin; i < end; ++i) out[i] = Rule<T>::Apply(a[i], b[i]);
         });
@@ -93,13 +93,13 @@ template <typename T, typename Index, template <typename> class Rule>
 Status ScatterRows(VariableStorage* variable, const Tensor& indices, const Tensor& updates,
                    bool exclusive) {
   const bool is_scalar = updates.shape().is_scalar();
-  const T* from = updates.flat<T>().data();
+  const T* from = updates.raw<T>().data();
   int64_t row = 0;
   VariableStorage* const variables[] = {variable};
   return VariableStorage::UpdateRows<Index>(
-      variables, indices.flat<Index>(), exclusive,
+      variables, indices.raw<Index>(), exclusive,
       [&](absl::Span<const Shape> tables) -> Status {
-        RETURN_IF_ERROR(CheckUpdates(updates.shape(), indices.shape(), tables[0]));
+        MR_RETURN_IF_ERROR(CheckUpdates(updates.shape(), indices.shape(), tables[0]));
         row = tables[0].NumElements(1, tables[0].rank());
         return absl::OkStatus();
       },

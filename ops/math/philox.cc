@@ -224,15 +224,15 @@ void PhiloxTruncatedNormal(const PhiloxStream& stream, int64_t first_group, absl
 
 float PhiloxToFloat(uint32_t word) { return ToUniformFloat(word); }
 
-#define MILLRACE_PHILOX(T)                                                     \
+#define MR_PHILOX(T)                                                           \
   template void PhiloxUniform<T>(const PhiloxStream&, int64_t, absl::Span<T>); \
   template void PhiloxNormal<T>(const PhiloxStream&, int64_t, absl::Span<T>);  \
   template void PhiloxTruncatedNormal<T>(const PhiloxStream&, int64_t, absl::Span<T>);
-MILLRACE_PHILOX(float)
-MILLRACE_PHILOX(double)
-MILLRACE_PHILOX(Half)
-MILLRACE_PHILOX(Bfloat16)
-#undef MILLRACE_PHILOX
+MR_PHILOX(float)
+MR_PHILOX(double)
+MR_PHILOX(Half)
+MR_PHILOX(Bfloat16)
+#undef MR_PHILOX
 template void PhiloxUniformInt<int32_t>(const PhiloxStream&, int64_t, int32_t, uint64_t,
                                         absl::Span<int32_t>);
 template void PhiloxUniformInt<int64_t>(const PhiloxStream&, int64_t, int64_t, uint64_t,

@@ -170,16 +170,16 @@ void CopyStrided(const StridedBox& box, const E* in, E* out, int64_t begin, int6
   }
 }
 
-#define MILLRACE_STRIDED_COPY(E) \
+#define MR_STRIDED_COPY(E) \
   template void CopyStrided<E>(const StridedBox&, const E*, E*, int64_t, int64_t);
-MILLRACE_STRIDED_COPY(Bytes<1>)
-MILLRACE_STRIDED_COPY(Bytes<2>)
-MILLRACE_STRIDED_COPY(Bytes<4>)
-MILLRACE_STRIDED_COPY(Bytes<8>)
-MILLRACE_STRIDED_COPY(Bytes<16>)
-MILLRACE_STRIDED_COPY(std::string)
-MILLRACE_STRIDED_COPY(ResourceHandle)
-MILLRACE_STRIDED_COPY(Variant)
-#undef MILLRACE_STRIDED_COPY
+MR_STRIDED_COPY(Bytes<1>)
+MR_STRIDED_COPY(Bytes<2>)
+MR_STRIDED_COPY(Bytes<4>)
+MR_STRIDED_COPY(Bytes<8>)
+MR_STRIDED_COPY(Bytes<16>)
+MR_STRIDED_COPY(std::string)
+MR_STRIDED_COPY(ResourceHandle)
+MR_STRIDED_COPY(Variant)
+#undef MR_STRIDED_COPY
 
 }  // namespace millrace::math

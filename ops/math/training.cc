@@ -67,17 +67,17 @@ void Momentum(UpdateArray<E> var, UpdateArray<E> accum, const E* grad, Wide<E> l
   }
 }
 
-#define MILLRACE_INSTANTIATE(E)                                                               \
+#define MR_INSTANTIATE(E)                                                                     \
   template void GradientDescent<E>(UpdateArray<E>, const E*, Wide<E>, int64_t);               \
   template void Adam<E>(UpdateArray<E>, UpdateArray<E>, UpdateArray<E>, const E*,             \
                         const AdamRates<Wide<E>>&, bool, int64_t);                            \
   template void Adagrad<E>(UpdateArray<E>, UpdateArray<E>, const E*, Wide<E>, bool, int64_t); \
   template void Momentum<E>(UpdateArray<E>, UpdateArray<E>, const E*, Wide<E>, Wide<E>, bool, \
                             int64_t);
-MILLRACE_INSTANTIATE(float)
-MILLRACE_INSTANTIATE(double)
-MILLRACE_INSTANTIATE(Half)
-MILLRACE_INSTANTIATE(Bfloat16)
-#undef MILLRACE_INSTANTIATE
+MR_INSTANTIATE(float)
+MR_INSTANTIATE(double)
+MR_INSTANTIATE(Half)
+MR_INSTANTIATE(Bfloat16)
+#undef MR_INSTANTIATE
 
 }  // namespace millrace::math

@@ -19,10 +19,10 @@ namespace millrace {
 
 inline std::vector<int64_t> IntElements(const Tensor& t) {
   if (t.dtype() == DT_INT32) {
-    const absl::Span<const int32_t> values = t.flat<int32_t>();
+    const absl::Span<const int32_t> values = t.raw<int32_t>();
     return std::vector<int64_t>(values.begin(), values.end());
   }
-  const absl::Span<const int64_t> values = t.flat<int64_t>();
+  const absl::Span<const int64_t> values = t.raw<int64_t>();
   return std::vector<int64_t>(values.begin(), values.end());
 }
 

@@ -40,7 +40,7 @@ inline StatusOr<PartialShape> WithLength(const PartialShape& input, const Partia
     }
     return PartialShape::UnknownOfRank(static_cast<int>(vector.dim(0)));
   }
-  RETURN_IF_ERROR(CheckLength(name, static_cast<size_t>(vector.dim(0)), input.rank()));
+  MR_RETURN_IF_ERROR(CheckLength(name, static_cast<size_t>(vector.dim(0)), input.rank()));
   return input;
 }
 

@@ -41,7 +41,7 @@ inline StatusOr<PartialShape> RowsShape(const PartialShape& indices, const Parti
 // `updates` is either a scalar or shaped like the rows.
 inline Status CheckUpdates(const PartialShape& updates, const PartialShape& indices,
                            const PartialShape& table) {
-  ASSIGN_OR_RETURN(const PartialShape rows, RowsShape(indices, table));
+  MR_ASSIGN_OR_RETURN(const PartialShape rows, RowsShape(indices, table));
   if (updates.has_rank() && updates.rank() == 0) return absl::OkStatus();
   if (!updates.IsCompatibleWith(rows)) {
     return absl::InvalidArgumentError(

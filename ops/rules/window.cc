@@ -119,26 +119,26 @@ StatusOr<SlidResult> SlideWindow(absl::string_view what, int64_t input, const Wi
 }
 
 Status SetStrides(absl::Span<const int64_t> strides, WindowAttrs* attrs) {
-  ASSIGN_OR_RETURN(const auto values, RowsAndColumns("strides", strides, attrs->channels_first));
+  MR_ASSIGN_OR_RETURN(const auto values, RowsAndColumns("strides", strides, attrs->channels_first));
   for (size_t i = 0; i < 2; ++i) attrs->axes[i].stride = values[i];
   return absl::OkStatus();
 }
 
 Status SetWindowSizes(absl::Span<const int64_t> ksize, WindowAttrs* attrs) {
-  ASSIGN_OR_RETURN(const auto values, RowsAndColumns("ksize", ksize, attrs->channels_first));
+  MR_ASSIGN_OR_RETURN(const auto values, RowsAndColumns("ksize", ksize, attrs->channels_first));
   for (size_t i = 0; i < 2; ++i) attrs->axes[i].size = values[i];
   return absl::OkStatus();
 }
 
 StatusOr<WindowAttrs> ReadWindowAttrs(const tensorflow::NodeDef& node) {
   WindowAttrs attrs;
-  ASSIGN_OR_RETURN(const std::string format, GetAttr<std::string>(node, "data_format"));
+  MR_ASSIGN_OR_RETURN(const std::string format, GetAttr<std::string>(node, "data_format"));
   attrs.channels_first = Is(format, "NCHW");
   if (!attrs.channels_first && !Is(format, "NHWC")) {
     return absl::InvalidArgumentError(
         absl::StrCat("data_format must be NHWC or NCHW, got ", format));
   }
-  ASSIGN_OR_RETURN(const std::string padding, GetAttr<std::string>(node, "padding"));
+  MR_ASSIGN_OR_RETURN(const std::string padding, GetAttr<std::string>(node, "padding"));
   if (Is(padding, "SAME")) {
     attrs.padding = Padding::kSame;
   } else if (Is(padding, "VALID")) {
@@ -151,22 +151,22 @@ StatusOr<WindowAttrs> ReadWindowAttrs(const tensorflow::NodeDef& node) {
   }
   using Ints = std::vector<int64_t>;
   if (HasAttr(node, "strides")) {
-    ASSIGN_OR_RETURN(const Ints strides, GetAttr<Ints>(node, "strides"));
-    RETURN_IF_ERROR(SetStrides(strides, &attrs));
+    MR_ASSIGN_OR_RETURN(const Ints strides, GetAttr<Ints>(node, "strides"));
+    MR_RETURN_IF_ERROR(SetStrides(strides, &attrs));
   }
   if (HasAttr(node, "ksize")) {
-    ASSIGN_OR_RETURN(const Ints ksize, GetAttr<Ints>(node, "ksize"));
-    RETURN_IF_ERROR(SetWindowSizes(ksize, &attrs));
+    MR_ASSIGN_OR_RETURN(const Ints ksize, GetAttr<Ints>(node, "ksize"));
+    MR_RETURN_IF_ERROR(SetWindowSizes(ksize, &attrs));
   }
   if (HasAttr(node, "dilations")) {
-    ASSIGN_OR_RETURN(const Ints dilations, GetAttr<Ints>(node, "dilations"));
-    ASSIGN_OR_RETURN(const auto values,
-                     RowsAndColumns("dilations", dilations, attrs.channels_first));
+    MR_ASSIGN_OR_RETURN(const Ints dilations, GetAttr<Ints>(node, "dilations"));
+    MR_ASSIGN_OR_RETURN(const auto values,
+                        RowsAndColumns("dilations", dilations, attrs.channels_first));
     for (size_t i = 0; i < 2; ++i) attrs.axes[i].dilation = values[i];
   }
   if (HasAttr(node, "explicit_paddings")) {
-    ASSIGN_OR_RETURN(const Ints paddings, GetAttr<Ints>(node, "explicit_paddings"));
-    RETURN_IF_ERROR(SetExplicitPaddings(paddings, &attrs));
+    MR_ASSIGN_OR_RETURN(const Ints paddings, GetAttr<Ints>(node, "explicit_paddings"));
+    MR_RETURN_IF_ERROR(SetExplicitPaddings(paddings, &attrs));
   }
   return attrs;
 }
@@ -198,8 +198,8 @@ Status CheckRank4(absl::string_view name, const PartialShape& shape) {
 
 StatusOr<ConvGeometry> SlideFilter(const WindowAttrs& attrs, const PartialShape& input,
                                    const PartialShape& filter) {
-  RETURN_IF_ERROR(CheckRank4("input", input));
-  RETURN_IF_ERROR(CheckRank4("filter", filter));
+  MR_RETURN_IF_ERROR(CheckRank4("input", input));
+  MR_RETURN_IF_ERROR(CheckRank4("filter", filter));
   ConvGeometry g;
   g.input = ToImageShape(input, attrs.channels_first);
   if (filter.has_rank()) {
@@ -217,8 +217,8 @@ StatusOr<ConvGeometry> SlideFilter(const WindowAttrs& attrs, const PartialShape&
   for (size_t i = 0; i < 2; ++i) {
     WindowAxis axis = attrs.axes[i];
     axis.size = g.filter_size[i];
-    ASSIGN_OR_RETURN(const SlidResult slid,
-                     SlideWindow(kAxisNames[i], g.input.size[i], axis, attrs.padding));
+    MR_ASSIGN_OR_RETURN(const SlidResult slid,
+                        SlideWindow(kAxisNames[i], g.input.size[i], axis, attrs.padding));
     g.output.size[i] = slid.output;
     g.pad_before[i] = slid.pad_before;
     g.pad_after[i] = slid.pad_after;
@@ -228,11 +228,11 @@ StatusOr<ConvGeometry> SlideFilter(const WindowAttrs& attrs, const PartialShape&
 
 Status CheckOutputGradient(const WindowAttrs& attrs, const ConvGeometry& g,
                            const PartialShape& out_backprop) {
-  RETURN_IF_ERROR(CheckRank4("out_backprop", out_backprop));
+  MR_RETURN_IF_ERROR(CheckRank4("out_backprop", out_backprop));
   if (g.output.channels == 0) {
     return absl::InvalidArgumentError("filter must have at least 1 output channel, got 0");
   }
-  ASSIGN_OR_RETURN(const PartialShape expected, FromImageShape(g.output, attrs.channels_first));
+  MR_ASSIGN_OR_RETURN(const PartialShape expected, FromImageShape(g.output, attrs.channels_first));
   if (!expected.IsCompatibleWith(out_backprop)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "Size of out_backprop doesn't match computed: out_backprop must have shape ",
@@ -245,7 +245,7 @@ Status CheckOutputGradient(const WindowAttrs& attrs, const ConvGeometry& g,
 }
 
 StatusOr<PoolGeometry> SlidePool(const WindowAttrs& attrs, const PartialShape& input) {
-  RETURN_IF_ERROR(CheckRank4("input", input));
+  MR_RETURN_IF_ERROR(CheckRank4("input", input));
   PoolGeometry g;
   g.input = ToImageShape(input, attrs.channels_first);
   g.output.batch = g.input.batch;
@@ -257,8 +257,8 @@ StatusOr<PoolGeometry> SlidePool(const WindowAttrs& attrs, const PartialShape& i
           "ksize must not be larger than the input without padding, got ", attrs.axes[i].size, " ",
           kAxisNames[i], " for input shape ", input.ToString()));
     }
-    ASSIGN_OR_RETURN(const SlidResult slid,
-                     SlideWindow(kAxisNames[i], size, attrs.axes[i], attrs.padding));
+    MR_ASSIGN_OR_RETURN(const SlidResult slid,
+                        SlideWindow(kAxisNames[i], size, attrs.axes[i], attrs.padding));
     g.output.size[i] = slid.output;
     g.pad_before[i] = slid.pad_before;
   }

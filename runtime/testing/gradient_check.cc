@@ -47,7 +47,7 @@ class NodeOrder {
     fed_.insert(feeds.begin(), feeds.end());
     for (const Output& fetch : fetches) {
       if (!fetch.valid()) return absl::InvalidArgumentError("a fetch is no output of a node");
-      RETURN_IF_ERROR(Visit(fetch));
+      MR_RETURN_IF_ERROR(Visit(fetch));
     }
     fetches_.assign(fetches.begin(), fetches.end());
     return absl::OkStatus();
@@ -74,7 +74,7 @@ class NodeOrder {
       std::unique_ptr<Kernel> fresh;
       const Kernel* kernel = step.kernel.get();
       if (kernel == nullptr) {  // stateful: each run begins anew
-        ASSIGN_OR_RETURN(fresh, MakeNodeKernel(node, device_));
+        MR_ASSIGN_OR_RETURN(fresh, MakeNodeKernel(node, device_));
         kernel = fresh.get();
       }
       StatusOr<std::vector<EdgeValue>> outputs = RunNode(node, *kernel, device_, std::move(inputs));
@@ -94,7 +94,7 @@ class NodeOrder {
             absl::StrCat("The tensor returned for ", fetch.name(), " was not valid."));
       }
       if (value.ref != nullptr) {
-        ASSIGN_OR_RETURN(Tensor read, value.ref->Read());
+        MR_ASSIGN_OR_RETURN(Tensor read, value.ref->Read());
         result.push_back(std::move(read));
       } else {
         result.push_back(value.tensor);
@@ -123,9 +123,9 @@ class NodeOrder {
     if (node->op() == "_OpTestInput") {
       return absl::InvalidArgumentError(absl::StrCat("'", node->name(), "' must be fed"));
     }
-    for (const OutputRef& in : node->inputs()) RETURN_IF_ERROR(Visit(Output(in.node, in.index)));
+    for (const OutputRef& in : node->inputs()) MR_RETURN_IF_ERROR(Visit(Output(in.node, in.index)));
     for (Node* control : node->control_inputs()) {
-      if (!fed_.contains(Output(control, 0))) RETURN_IF_ERROR(VisitNode(control));
+      if (!fed_.contains(Output(control, 0))) MR_RETURN_IF_ERROR(VisitNode(control));
     }
     if (node->op_entry() == nullptr) return FindOp(node->op()).status();
     Step step{node, nullptr};
@@ -157,7 +157,7 @@ StatusOr<std::vector<Tensor>> EvaluateGraph(const Scope& scope,
                                             const std::vector<std::pair<Output, Tensor>>& feeds,
                                             const std::vector<Output>& fetches,
                                             OpTestDevice* device) {
-  RETURN_IF_ERROR(scope.status());
+  MR_RETURN_IF_ERROR(scope.status());
   std::unique_ptr<OpTestDevice> own_device;
   if (device == nullptr) {
     own_device = std::make_unique<OpTestDevice>();
@@ -166,7 +166,7 @@ StatusOr<std::vector<Tensor>> EvaluateGraph(const Scope& scope,
   std::vector<Output> fed;
   for (const auto& feed : feeds) fed.push_back(feed.first);
   NodeOrder order(device);
-  RETURN_IF_ERROR(order.Build(fetches, fed));
+  MR_RETURN_IF_ERROR(order.Build(fetches, fed));
   return order.Run(feeds);
 }
 
@@ -254,14 +254,14 @@ class GradientCheck {
                                   HandleDataOf(input)));
     }
     ys_ = build_(scope_, xs_);
-    RETURN_IF_ERROR(scope_.status());
+    MR_RETURN_IF_ERROR(scope_.status());
     NodeOrder forward(device_);
-    RETURN_IF_ERROR(forward.Build(ys_, xs_));
-    ASSIGN_OR_RETURN(const std::vector<Tensor> y, forward.Run(Feeds()));
-    RETURN_IF_ERROR(MakeWeights(y));
-    ASSIGN_OR_RETURN(const std::vector<Gradient> gradients, AddSymbolicGradients());
+    MR_RETURN_IF_ERROR(forward.Build(ys_, xs_));
+    MR_ASSIGN_OR_RETURN(const std::vector<Tensor> y, forward.Run(Feeds()));
+    MR_RETURN_IF_ERROR(MakeWeights(y));
+    MR_ASSIGN_OR_RETURN(const std::vector<Gradient> gradients, AddSymbolicGradients());
     for (size_t k = 0; k < checked_.size(); ++k) {
-      RETURN_IF_ERROR(CheckInput(checked_[k], gradients[k], &forward));
+      MR_RETURN_IF_ERROR(CheckInput(checked_[k], gradients[k], &forward));
     }
     return absl::OkStatus();
   }
@@ -283,7 +283,7 @@ class GradientCheck {
         return absl::InvalidArgumentError(absl::StrCat("test: output ", i, " must be floating or ",
                                                        "complex, got ", DTypeName(y[i].dtype())));
       }
-      ASSIGN_OR_RETURN(Tensor weight, Tensor::Allocate(y[i].dtype(), y[i].shape()));
+      MR_ASSIGN_OR_RETURN(Tensor weight, Tensor::Allocate(y[i].dtype(), y[i].shape()));
       for (size_t c = 0; c < NumComponents(weight); ++c) {
         SetComponent(&weight, c, (random() % 2 == 0 ? 1 : -1) * uniform(random));
       }
@@ -307,16 +307,16 @@ class GradientCheck {
     }
     GradientOptions gradient_options;
     gradient_options.grad_ys = grad_ys_;
-    ASSIGN_OR_RETURN(std::vector<Gradient> gradients,
-                     AddGradients(scope_, ys_, wrt, gradient_options));
-    RETURN_IF_ERROR(scope_.status());
+    MR_ASSIGN_OR_RETURN(std::vector<Gradient> gradients,
+                        AddGradients(scope_, ys_, wrt, gradient_options));
+    MR_RETURN_IF_ERROR(scope_.status());
     return gradients;
   }
 
   // What the finite difference moves: the input itself or the variable behind it.
   StatusOr<Tensor> Value(size_t input) const {
     if (inputs_[input].dtype() != DT_RESOURCE) return inputs_[input];
-    ASSIGN_OR_RETURN(auto variable, Variable(input));
+    MR_ASSIGN_OR_RETURN(auto variable, Variable(input));
     return variable->Read();
   }
 
@@ -327,14 +327,14 @@ class GradientCheck {
   // sum(weight * y) with `value` as the input's value.
   StatusOr<double> Loss(NodeOrder* forward, size_t input, const Tensor& value) const {
     std::vector<std::pair<Output, Tensor>> feeds = Feeds();
-    ASSIGN_OR_RETURN(Tensor copy, value.Clone());
+    MR_ASSIGN_OR_RETURN(Tensor copy, value.Clone());
     if (inputs_[input].dtype() == DT_RESOURCE) {
-      ASSIGN_OR_RETURN(auto variable, Variable(input));
-      RETURN_IF_ERROR(variable->Assign(std::move(copy), false));
+      MR_ASSIGN_OR_RETURN(auto variable, Variable(input));
+      MR_RETURN_IF_ERROR(variable->Assign(std::move(copy), false));
     } else {
       feeds[input].second = std::move(copy);
     }
-    ASSIGN_OR_RETURN(const std::vector<Tensor> y, forward->Run(feeds));
+    MR_ASSIGN_OR_RETURN(const std::vector<Tensor> y, forward->Run(feeds));
     double sum = 0;
     for (size_t i = 0; i < y.size(); ++i) {
       if (y[i].shape() != weights_[i].shape()) {
@@ -348,13 +348,13 @@ class GradientCheck {
   }
 
   Status CheckInput(size_t input, const Gradient& gradient, NodeOrder* forward) {
-    ASSIGN_OR_RETURN(const Tensor start, Value(input));
+    MR_ASSIGN_OR_RETURN(const Tensor start, Value(input));
     Tensor analytic;  // no value: no gradient flows, so nothing may depend on the input
     if (HasGradient(gradient)) {
       const Output dense = DenseGradient(scope_, gradient);
       std::vector<std::pair<Output, Tensor>> feeds = Feeds();
       for (size_t i = 0; i < grad_ys_.size(); ++i) feeds.emplace_back(grad_ys_[i], weights_[i]);
-      ASSIGN_OR_RETURN(std::vector<Tensor> got, EvaluateGraph(scope_, feeds, {dense}, device_));
+      MR_ASSIGN_OR_RETURN(std::vector<Tensor> got, EvaluateGraph(scope_, feeds, {dense}, device_));
       analytic = std::move(got[0]);
       if (analytic.dtype() != start.dtype() || analytic.shape() != start.shape()) {
         return absl::InternalError(
@@ -374,10 +374,10 @@ class GradientCheck {
       const double x = Component(start, c);
       double at[2], loss[2];
       for (int side = 0; side < 2; ++side) {
-        ASSIGN_OR_RETURN(Tensor moved, start.Clone());
+        MR_ASSIGN_OR_RETURN(Tensor moved, start.Clone());
         SetComponent(&moved, c, side == 0 ? x - eps : x + eps);
         at[side] = Component(moved, c);  // as the type can store it
-        ASSIGN_OR_RETURN(loss[side], Loss(forward, input, moved));
+        MR_ASSIGN_OR_RETURN(loss[side], Loss(forward, input, moved));
       }
       const double numeric = (loss[1] - loss[0]) / (at[1] - at[0]);
       const double symbolic = analytic.has_value() ? Component(analytic, c) : 0;
@@ -388,8 +388,8 @@ class GradientCheck {
           << ", the finite difference " << numeric;
     }
     if (inputs_[input].dtype() == DT_RESOURCE) {
-      ASSIGN_OR_RETURN(auto variable, Variable(input));
-      RETURN_IF_ERROR(variable->Assign(start, false));
+      MR_ASSIGN_OR_RETURN(auto variable, Variable(input));
+      MR_RETURN_IF_ERROR(variable->Assign(start, false));
     }
     return absl::OkStatus();
   }

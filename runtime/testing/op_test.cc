@@ -27,12 +27,12 @@ constexpr char kDeviceName[] = "/job:localhost/replica:0/task:0/device:CPU:0";
 // --- The nodes that stand for inputs -----------------------------------------------------------
 
 Status TestInputShape(InferenceContext* c) {
-  ASSIGN_OR_RETURN(const PartialShape shape, c->GetAttr<PartialShape>("shape"));
+  MR_ASSIGN_OR_RETURN(const PartialShape shape, c->GetAttr<PartialShape>("shape"));
   c->set_output(0, shape);
-  ASSIGN_OR_RETURN(const DType handle_dtype, c->GetAttr<DType>("handle_dtype"));
-  ASSIGN_OR_RETURN(const DType dtype, c->GetAttr<DType>("dtype"));
+  MR_ASSIGN_OR_RETURN(const DType handle_dtype, c->GetAttr<DType>("handle_dtype"));
+  MR_ASSIGN_OR_RETURN(const DType dtype, c->GetAttr<DType>("dtype"));
   if (dtype == DT_RESOURCE) {
-    ASSIGN_OR_RETURN(const PartialShape handle_shape, c->GetAttr<PartialShape>("handle_shape"));
+    MR_ASSIGN_OR_RETURN(const PartialShape handle_shape, c->GetAttr<PartialShape>("handle_shape"));
     c->set_output_handle(0, {handle_dtype, handle_shape});
   }
   return absl::OkStatus();
@@ -85,7 +85,7 @@ StatusOr<std::vector<PartialShape>> Infer(const tensorflow::NodeDef& node, const
                                           std::vector<std::optional<HandleData>> handles,
                                           std::vector<const Tensor*> constants) {
   std::vector<DType> input_types, output_types;
-  RETURN_IF_ERROR(NodeTypes(node, entry.def, &input_types, &output_types));
+  MR_RETURN_IF_ERROR(NodeTypes(node, entry.def, &input_types, &output_types));
   if (input_types.size() != inputs.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat(node.op(), " must have ", input_types.size(), " inputs, got ", inputs.size()));
@@ -93,7 +93,7 @@ StatusOr<std::vector<PartialShape>> Infer(const tensorflow::NodeDef& node, const
   GivenConstants source(std::move(constants));
   InferenceContext context(&node, &entry.def, std::move(inputs), std::move(handles),
                            static_cast<int>(output_types.size()), &source);
-  RETURN_IF_ERROR(entry.shape_fn(&context));
+  MR_RETURN_IF_ERROR(entry.shape_fn(&context));
   return context.outputs();
 }
 
@@ -124,7 +124,7 @@ Status ReadRefs(const Node& node, std::vector<EdgeValue>* inputs) {
     EdgeValue& in = (*inputs)[i];
     if (in.ref == nullptr) continue;
     if (in.ref->IsInitialized()) {
-      ASSIGN_OR_RETURN(in.tensor, in.ref->Read());
+      MR_ASSIGN_OR_RETURN(in.tensor, in.ref->Read());
     } else if (!node.op_entry()->def.allows_uninitialized_input()) {
       return absl::FailedPreconditionError(
           absl::StrCat("Attempting to use uninitialized value ", in.ref->name()));
@@ -161,7 +161,7 @@ StatusOr<std::unique_ptr<Kernel>> MakeNodeKernel(const Node& node, OpTestDevice*
 
 StatusOr<std::vector<EdgeValue>> RunNode(const Node& node, const Kernel& kernel,
                                          OpTestDevice* device, std::vector<EdgeValue> inputs) {
-  RETURN_IF_ERROR(ReadRefs(node, &inputs));
+  MR_RETURN_IF_ERROR(ReadRefs(node, &inputs));
   std::vector<EdgeValue> outputs(static_cast<size_t>(node.num_outputs()));
   KernelContext::Params params;
   params.step = &device->step();
@@ -171,7 +171,7 @@ StatusOr<std::vector<EdgeValue>> RunNode(const Node& node, const Kernel& kernel,
   params.outputs = absl::MakeSpan(outputs);
   for (const EdgeValue& in : inputs) params.is_input_dead |= !in.has_value;
   KernelContext context(params);
-  RETURN_IF_ERROR(RunKernel(kernel, &context));
+  MR_RETURN_IF_ERROR(RunKernel(kernel, &context));
   return outputs;
 }
 
@@ -226,8 +226,8 @@ class OpRunner {
   }
 
   StatusOr<std::vector<Tensor>> Run() {
-    RETURN_IF_ERROR(BuildNode());
-    ASSIGN_OR_RETURN(const std::unique_ptr<Kernel> kernel, MakeNodeKernel(*node_, device_));
+    MR_RETURN_IF_ERROR(BuildNode());
+    MR_ASSIGN_OR_RETURN(const std::unique_ptr<Kernel> kernel, MakeNodeKernel(*node_, device_));
     std::vector<EdgeValue> inputs = SharedInputs();
     // Shapes of variables as they are before the kernel.
     std::vector<PartialShape> input_shapes;
@@ -239,12 +239,12 @@ class OpRunner {
     std::vector<Tensor> before;
     if (stateless) {
       for (const EdgeValue& in : inputs) {
-        ASSIGN_OR_RETURN(Tensor copy, CanCompare(in.tensor) ? in.tensor.Clone() : Tensor());
+        MR_ASSIGN_OR_RETURN(Tensor copy, CanCompare(in.tensor) ? in.tensor.Clone() : Tensor());
         before.push_back(std::move(copy));
       }
     }
-    ASSIGN_OR_RETURN(std::vector<EdgeValue> edges, RunNode(*node_, *kernel, device_, inputs));
-    ASSIGN_OR_RETURN(std::vector<Tensor> outputs, OutputTensors(edges));
+    MR_ASSIGN_OR_RETURN(std::vector<EdgeValue> edges, RunNode(*node_, *kernel, device_, inputs));
+    MR_ASSIGN_OR_RETURN(std::vector<Tensor> outputs, OutputTensors(edges));
     CheckShapes(inputs, input_shapes, outputs);
     if (stateless) {
       for (size_t i = 0; i < inputs.size(); ++i) {
@@ -254,7 +254,7 @@ class OpRunner {
           return outputs;
         }
       }
-      RETURN_IF_ERROR(RunWithOwnInputs(*kernel, outputs));
+      MR_RETURN_IF_ERROR(RunWithOwnInputs(*kernel, outputs));
     }
     return outputs;
   }
@@ -275,8 +275,8 @@ class OpRunner {
           SetAttr(data->dtype, &(*def.mutable_attr())["handle_dtype"]);
           SetAttr(data->shape, &(*def.mutable_attr())["handle_shape"]);
         }
-        ASSIGN_OR_RETURN(Node * node, scope_.graph()->AddNode(std::move(def)));
-        RETURN_IF_ERROR(scope_.refiner()->AddNode(*node));
+        MR_ASSIGN_OR_RETURN(Node * node, scope_.graph()->AddNode(std::move(def)));
+        MR_RETURN_IF_ERROR(scope_.refiner()->AddNode(*node));
         outputs.emplace_back(node, 0);
         flat_.push_back(&input);
       }
@@ -288,7 +288,7 @@ class OpRunner {
     }
     for (const auto& [name, value] : call_.attrs_) builder.Attr(name, value);
     node_ = builder.Finish().operation().node();
-    RETURN_IF_ERROR(scope_.status());
+    MR_RETURN_IF_ERROR(scope_.status());
     if (node_ == nullptr) return absl::InternalError("NodeBuilder gave no node and no error");
     return absl::OkStatus();
   }
@@ -382,12 +382,12 @@ class OpRunner {
     std::vector<EdgeValue> inputs = SharedInputs();
     for (EdgeValue& in : inputs) {
       if (in.has_value) {
-        ASSIGN_OR_RETURN(in.tensor, in.tensor.Clone());
+        MR_ASSIGN_OR_RETURN(in.tensor, in.tensor.Clone());
       }
     }
-    ASSIGN_OR_RETURN(const std::vector<EdgeValue> edges,
-                     RunNode(*node_, kernel, device_, std::move(inputs)));
-    ASSIGN_OR_RETURN(const std::vector<Tensor> outputs, OutputTensors(edges));
+    MR_ASSIGN_OR_RETURN(const std::vector<EdgeValue> edges,
+                        RunNode(*node_, kernel, device_, std::move(inputs)));
+    MR_ASSIGN_OR_RETURN(const std::vector<Tensor> outputs, OutputTensors(edges));
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (!CanCompare(outputs[i]) || !CanCompare(expected[i])) continue;
       EXPECT_TRUE(outputs[i] == expected[i])
@@ -504,7 +504,7 @@ void CompleteAttrs(const tensorflow::OpDef& op, absl::Span<const ShapeInput> inp
 
 StatusOr<std::string> InferText(absl::string_view op, absl::Span<const OpAttr> attrs,
                                 absl::Span<const ShapeInput> inputs) {
-  ASSIGN_OR_RETURN(const OpEntry* entry, FindOp(op));
+  MR_ASSIGN_OR_RETURN(const OpEntry* entry, FindOp(op));
   tensorflow::NodeDef node;
   node.set_name("op");
   node.set_op(std::string(op));
@@ -523,19 +523,19 @@ StatusOr<std::string> InferText(absl::string_view op, absl::Span<const OpAttr> a
       shapes.emplace_back(input.constant.shape());
       constants.push_back(&input.constant);
     } else {
-      ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Parse(input.shape_text));
+      MR_ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Parse(input.shape_text));
       shapes.push_back(std::move(shape));
       constants.push_back(nullptr);
     }
     if (input.handle_dtype != DT_INVALID) {
-      ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Parse(input.handle_shape));
+      MR_ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Parse(input.handle_shape));
       handles.push_back(HandleData{input.handle_dtype, std::move(shape)});
     } else {
       handles.push_back(HandleDataOf(input.constant));
     }
   }
-  ASSIGN_OR_RETURN(const std::vector<PartialShape> outputs,
-                   Infer(node, *entry, std::move(shapes), std::move(handles), constants));
+  MR_ASSIGN_OR_RETURN(const std::vector<PartialShape> outputs,
+                      Infer(node, *entry, std::move(shapes), std::move(handles), constants));
   return ShapesText(outputs);
 }
 

@@ -34,8 +34,8 @@ Status NoSuchHook(absl::string_view name) {
 class ProbeKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(const std::string name, c->GetAttr<std::string>("hook"));
-    ASSIGN_OR_RETURN(expensive_, c->GetAttr<bool>("expensive"));
+    MR_ASSIGN_OR_RETURN(const std::string name, c->GetAttr<std::string>("hook"));
+    MR_ASSIGN_OR_RETURN(expensive_, c->GetAttr<bool>("expensive"));
     MutexLock lock(&AllHooks().mu);
     auto it = AllHooks().probes.find(name);
     if (it == AllHooks().probes.end()) return NoSuchHook(name);
@@ -53,7 +53,7 @@ class ProbeKernel : public Kernel {
 class AsyncProbeKernel : public AsyncKernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(const std::string name, c->GetAttr<std::string>("hook"));
+    MR_ASSIGN_OR_RETURN(const std::string name, c->GetAttr<std::string>("hook"));
     MutexLock lock(&AllHooks().mu);
     auto it = AllHooks().async.find(name);
     if (it == AllHooks().async.end()) return NoSuchHook(name);
@@ -71,11 +71,11 @@ class AsyncProbeKernel : public AsyncKernel {
 class SourceKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(value_, c->GetAttr<float>("value"));
+    MR_ASSIGN_OR_RETURN(value_, c->GetAttr<float>("value"));
     return absl::OkStatus();
   }
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, Shape()));
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, Shape()));
     out->mutable_flat<float>()[0] = value_;
     return absl::OkStatus();
   }
@@ -88,7 +88,7 @@ class SourceKernel : public Kernel {
 class BoolKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(const bool value, c->GetAttr<bool>("value"));
+    MR_ASSIGN_OR_RETURN(const bool value, c->GetAttr<bool>("value"));
     value_ = Tensor::Scalar<bool>(value);
     return absl::OkStatus();
   }
@@ -105,7 +105,7 @@ class BoolKernel : public Kernel {
 class VariableKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(const std::string name, c->GetAttr<std::string>("name"));
+    MR_ASSIGN_OR_RETURN(const std::string name, c->GetAttr<std::string>("name"));
     MutexLock lock(&AllHooks().mu);
     auto it = AllHooks().variables.find(name);
     if (it == AllHooks().variables.end()) return NoSuchHook(name);
@@ -124,8 +124,8 @@ class VariableKernel : public Kernel {
 class AssignKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
-    ASSIGN_OR_RETURN(auto ref, ctx->ref_input(0));
-    RETURN_IF_ERROR(ref->Assign(ctx->TakeInput(1), true));
+    MR_ASSIGN_OR_RETURN(auto ref, ctx->ref_input(0));
+    MR_RETURN_IF_ERROR(ref->Assign(ctx->TakeInput(1), true));
     ctx->set_output_ref(0, std::move(ref));
     return absl::OkStatus();
   }
@@ -139,7 +139,7 @@ class UseRefKernel : public Kernel {
 class SpinKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    ASSIGN_OR_RETURN(cycles_, c->GetAttr<int64_t>("cycles"));
+    MR_ASSIGN_OR_RETURN(cycles_, c->GetAttr<int64_t>("cycles"));
     return absl::OkStatus();
   }
   Status Compute(KernelContext*) const override {

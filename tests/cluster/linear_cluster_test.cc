@@ -106,7 +106,7 @@ class JobProcesses {
     }
     options.args.insert(options.args.end(), job_.args.begin(), job_.args.end());
     options.env["TF_CONFIG"] = TfConfig(ports_, parts[0], std::atoi(parts[1].c_str()));
-    ASSIGN_OR_RETURN(processes_[name], Process::Start(options));
+    MR_ASSIGN_OR_RETURN(processes_[name], Process::Start(options));
     return processes_[name]->WaitForLine("listens on", kStartTime).status();
   }
 
@@ -177,7 +177,7 @@ class JobProcesses {
     add("ps", job_.ps);
     add("master", job_.masters);
     add("worker", job_.workers);
-    for (const std::string& name : names) RETURN_IF_ERROR(StartTask(name));
+    for (const std::string& name : names) MR_RETURN_IF_ERROR(StartTask(name));
     return absl::OkStatus();
   }
 
@@ -336,8 +336,7 @@ TEST(LinearClusterTest, AParameterServerThatComesBackUnnoticedIsNotTakenForTheOl
   job.ExpectTrained(1000);
 }
 
-// --- The same under the launcher
-// ------------------------------------------------------------------
+// --- The same under the launcher -----------------------------------------------------------------
 
 struct LaunchCase {
   const char* name;

@@ -108,13 +108,13 @@ std::vector<json> CasesOfKind(const std::string& kind) {
 
 StatusOr<Tensor> TensorFromValues(const std::string& dtype_name, const std::vector<int64_t>& dims,
                                   const json& values) {
-  ASSIGN_OR_RETURN(const DType dtype, ToDType(dtype_name));
-  ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
+  MR_ASSIGN_OR_RETURN(const DType dtype, ToDType(dtype_name));
+  MR_ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
   if (static_cast<int64_t>(values.size()) != shape.num_elements()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "cases.json: shape ", shape.ToString(), " must have as many values, got ", values.size()));
   }
-  ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(dtype, shape));
+  MR_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(dtype, shape));
   Dispatch(dtype, [&]<typename T>() {
     for (size_t i = 0; i < values.size(); ++i) tensor.mutable_flat<T>()[i] = Element<T>(values[i]);
   });

@@ -48,14 +48,14 @@ struct Wanted {
 StatusOr<Wanted> WantedOf(const json& one, const char* in, const char* out) {
   Wanted wanted;
   for (const auto& [name, value] : one.at(in).items()) {
-    ASSIGN_OR_RETURN(Tensor tensor, TensorFromJson(value));
+    MR_ASSIGN_OR_RETURN(Tensor tensor, TensorFromJson(value));
     // Two keys may stand for one tensor: the later one wins, as in a Python dictionary.
     const std::string fed = value.value("tensor", name);
     std::erase_if(wanted.feeds, [&](const Feed& feed) { return feed.name == fed; });
     wanted.feeds.emplace_back(fed, std::move(tensor));
   }
   for (const auto& [name, value] : one.at(out).items()) {
-    ASSIGN_OR_RETURN(Tensor tensor, TensorFromJson(value));
+    MR_ASSIGN_OR_RETURN(Tensor tensor, TensorFromJson(value));
     wanted.fetches.emplace_back(value.value("tensor", name));
     wanted.expected.push_back(std::move(tensor));
   }

@@ -45,7 +45,7 @@ struct Outcome {
 // float16 and bfloat16 as float, everything else as it is.
 StatusOr<Tensor> Widened(const Tensor& tensor) {
   if (tensor.dtype() != DT_HALF && tensor.dtype() != DT_BFLOAT16) return tensor;
-  ASSIGN_OR_RETURN(Tensor wide, Tensor::Allocate(DT_FLOAT, tensor.shape()));
+  MR_ASSIGN_OR_RETURN(Tensor wide, Tensor::Allocate(DT_FLOAT, tensor.shape()));
   const absl::Span<float> out = wide.mutable_flat<float>();
   for (size_t i = 0; i < out.size(); ++i) {
     out[i] = tensor.dtype() == DT_HALF ? ToFloat(tensor.flat<Half>()[i])
@@ -58,16 +58,16 @@ StatusOr<Tensor> Widened(const Tensor& tensor) {
 StatusOr<Tensor> FromCase(const json& value) {
   const std::string dtype = value.at("dtype").get<std::string>();
   if (dtype != "float16" && dtype != "bfloat16") return TensorFromJson(value);
-  ASSIGN_OR_RETURN(const Tensor wide,
-                   TensorFromValues("float32", value.at("shape").get<std::vector<int64_t>>(),
-                                    value.at("values")));
+  MR_ASSIGN_OR_RETURN(const Tensor wide,
+                      TensorFromValues("float32", value.at("shape").get<std::vector<int64_t>>(),
+                                       value.at("values")));
   const absl::Span<const float> from = wide.flat<float>();
   if (dtype == "float16") {
-    ASSIGN_OR_RETURN(Tensor half, Tensor::Allocate(DT_HALF, wide.shape()));
+    MR_ASSIGN_OR_RETURN(Tensor half, Tensor::Allocate(DT_HALF, wide.shape()));
     for (size_t i = 0; i < from.size(); ++i) half.mutable_flat<Half>()[i] = ToHalf(from[i]);
     return half;
   }
-  ASSIGN_OR_RETURN(Tensor brain, Tensor::Allocate(DT_BFLOAT16, wide.shape()));
+  MR_ASSIGN_OR_RETURN(Tensor brain, Tensor::Allocate(DT_BFLOAT16, wide.shape()));
   for (size_t i = 0; i < from.size(); ++i) brain.mutable_flat<Bfloat16>()[i] = ToBfloat16(from[i]);
   return brain;
 }
@@ -75,7 +75,7 @@ StatusOr<Tensor> FromCase(const json& value) {
 // The floats in ascending order: for outputs whose order TensorFlow leaves open.
 StatusOr<Tensor> Sorted(const Tensor& tensor) {
   if (tensor.dtype() != DT_FLOAT) return tensor;
-  ASSIGN_OR_RETURN(Tensor sorted, tensor.Clone());
+  MR_ASSIGN_OR_RETURN(Tensor sorted, tensor.Clone());
   const absl::Span<float> values = sorted.mutable_flat<float>();
   std::sort(values.begin(), values.end());
   return sorted;
@@ -84,11 +84,11 @@ StatusOr<Tensor> Sorted(const Tensor& tensor) {
 // "" when `got` is what the case wants.
 StatusOr<std::string> DifferenceFrom(const Tensor& want, const Tensor& got, const json& c) {
   if (want.dtype() != got.dtype()) return Difference(got, want, 0, 0);
-  ASSIGN_OR_RETURN(Tensor a, Widened(want));
-  ASSIGN_OR_RETURN(Tensor b, Widened(got));
+  MR_ASSIGN_OR_RETURN(Tensor a, Widened(want));
+  MR_ASSIGN_OR_RETURN(Tensor b, Widened(got));
   if (c.value("reference", "") == "order differs") {
-    ASSIGN_OR_RETURN(a, Sorted(a));
-    ASSIGN_OR_RETURN(b, Sorted(b));
+    MR_ASSIGN_OR_RETURN(a, Sorted(a));
+    MR_ASSIGN_OR_RETURN(b, Sorted(b));
   }
   return Difference(b, a, c.value("rtol", 1e-4), c.value("atol", 1e-5));
 }
@@ -101,10 +101,10 @@ StatusOr<std::string> InferredDifference(const tensorflow::GraphDef& def,
                                          const std::vector<FetchName>& fetches,
                                          const std::vector<Tensor>& got) {
   auto graph = std::make_unique<Graph>();
-  RETURN_IF_ERROR(ImportGraphDef(def, {}, graph.get()));
-  ASSIGN_OR_RETURN(const Scope scope, Scope::ForGraph(std::move(graph)));
+  MR_RETURN_IF_ERROR(ImportGraphDef(def, {}, graph.get()));
+  MR_ASSIGN_OR_RETURN(const Scope scope, Scope::ForGraph(std::move(graph)));
   for (size_t i = 0; i < got.size(); ++i) {
-    ASSIGN_OR_RETURN(const TensorName name, ParseTensorName(fetches[i].name()));
+    MR_ASSIGN_OR_RETURN(const TensorName name, ParseTensorName(fetches[i].name()));
     Node* const node = scope.graph()->FindNode(name.node);
     if (node == nullptr) return absl::InternalError(fetches[i].name());
     const PartialShape inferred = scope.shape(Output(node, name.index));
