@@ -547,36 +547,38 @@ StatusOr<std::string> FormatNpz(const NamedArrays& arrays, NpzCompression compre
 StatusOr<Tensor> ParseNpy(absl::string_view bytes) {
   size_t offset = 0;
   MR_ASSIGN_OR_RETURN(const absl::string_view text, HeaderText(bytes, &offset));
-  MR_ASSIGN_OR_RETURN(const Header header, HeaderParser(text).Parse());
-  MR_ASSIGN_OR_RETURN(const ElementType type, ParseDescr(header.descr));
-  MR_ASSIGN_OR_RETURN(const uint64_t expected, DataBytes(header, type));
+  const StatusOr<Header> header = HeaderParser(text).Parse();
+  if (!header.ok()) return header.status();
+  MR_ASSIGN_OR_RETURN(const ElementType type, ParseDescr(header->descr));
+  MR_ASSIGN_OR_RETURN(const uint64_t expected, DataBytes(*header, type));
   const absl::string_view data = bytes.substr(offset);
   if (data.size() < expected) {
-    return absl::DataLossError(absl::StrCat("npy: array '", header.descr, "' of shape ",
-                                            header.shape.ToString(), " needs ", expected,
+    return absl::DataLossError(absl::StrCat("npy: array '", header->descr, "' of shape ",
+                                            header->shape.ToString(), " needs ", expected,
                                             " bytes of data, got ", data.size()));
   }
   // A string of no bytes costs nothing in the file, but an object here.
-  if (type.dtype == DT_STRING && static_cast<uint64_t>(header.shape.num_elements()) > data.size() &&
-      header.shape.num_elements() > (int64_t{1} << 20)) {
-    return absl::InvalidArgumentError(absl::StrCat("npy: array '", header.descr, "' of shape ",
-                                                   header.shape.ToString(), " must have data, got ",
-                                                   data.size(), " bytes"));
+  if (type.dtype == DT_STRING &&
+      static_cast<uint64_t>(header->shape.num_elements()) > data.size() &&
+      header->shape.num_elements() > (int64_t{1} << 20)) {
+    return absl::InvalidArgumentError(absl::StrCat("npy: array '", header->descr, "' of shape ",
+                                                   header->shape.ToString(),
+                                                   " must have data, got ", data.size(), " bytes"));
   }
-  MR_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(type.dtype, header.shape));
+  MR_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(type.dtype, header->shape));
   if (type.dtype == DT_STRING) {
     const absl::Span<std::string> out = tensor.mutable_raw<std::string>();
-    MR_RETURN_IF_ERROR(ForEachElement(header, [&](size_t to, size_t from) {
+    MR_RETURN_IF_ERROR(ForEachElement(*header, [&](size_t to, size_t from) {
       return ParseString(type, data.substr(from * type.size, type.size), &out[to]);
     }));
     return tensor;
   }
   char* out = tensor.mutable_bytes().data();
-  const bool in_order = !header.fortran_order || header.shape.rank() <= 1;
+  const bool in_order = !header->fortran_order || header->shape.rank() <= 1;
   if (in_order && expected > 0 && (!type.big_endian || type.swap == 1)) {
     std::memcpy(out, data.data(), expected);
   } else {
-    MR_RETURN_IF_ERROR(ForEachElement(header, [&](size_t to, size_t from) {
+    MR_RETURN_IF_ERROR(ForEachElement(*header, [&](size_t to, size_t from) {
       char* target = out + to * type.size;
       std::memcpy(target, data.data() + from * type.size, type.size);
       if (type.big_endian) {

@@ -131,7 +131,6 @@ StatusOr<Shape> Shape::Make(absl::Span<const int64_t> dims) {
   MR_RETURN_IF_ERROR(CheckDims(dims, 0));
   Shape shape;
   shape.dims_.assign(dims.begin(), dims.end());
-  shape.num_elements_ = Product(dims);
   return shape;
 }
 
@@ -147,7 +146,6 @@ Shape Shape::Vector(size_t size) {
   assert(size <= static_cast<size_t>(kMaxElements));
   Shape shape;
   shape.dims_.push_back(static_cast<int64_t>(size));
-  shape.num_elements_ = static_cast<int64_t>(size);
   return shape;
 }
 
@@ -158,21 +156,18 @@ int64_t Shape::NumElements(int begin, int end) const {
 Shape Shape::Slice(int begin, int end) const {
   Shape shape;
   shape.dims_.assign(dims_.begin() + begin, dims_.begin() + end);
-  shape.num_elements_ = Product(shape.dims_);
   return shape;
 }
 
 Shape Shape::WithoutDim(int i) const {
   Shape shape = *this;
   shape.dims_.erase(shape.dims_.begin() + i);
-  shape.num_elements_ = Product(shape.dims_);
   return shape;
 }
 
 Shape Shape::WithDimOne(int i) const {
   Shape shape = *this;
   shape.dims_[static_cast<size_t>(i)] = 1;
-  shape.num_elements_ = Product(shape.dims_);
   return shape;
 }
 

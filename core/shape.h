@@ -59,7 +59,11 @@ class Shape {
   // 0 <= i < rank().
   int64_t dim(int i) const { return dims_[static_cast<size_t>(i)]; }
   absl::Span<const int64_t> dims() const { return dims_; }
-  int64_t num_elements() const { return num_elements_; }
+  int64_t num_elements() const {
+    int64_t product = 1;
+    for (const int64_t dim : dims_) product *= dim;
+    return product;
+  }
   bool is_scalar() const { return dims_.empty(); }
   bool is_vector() const { return dims_.size() == 1; }
   bool is_matrix() const { return dims_.size() == 2; }
@@ -86,8 +90,9 @@ class Shape {
   }
 
  private:
+  // The number of elements is not kept beside it: an edge of a step holds a whole Tensor, which is
+  // to fit into one cache line.
   absl::InlinedVector<int64_t, 4> dims_;
-  int64_t num_elements_ = 1;
 };
 
 class PartialShape {

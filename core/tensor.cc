@@ -49,6 +49,28 @@ class ObjectBuffer final : public Buffer {
   Allocator* const allocator_;
 };
 
+// What a reference refers to: no elements, one pointer.
+class ReferenceBuffer final : public Buffer {
+ public:
+  static BufferRef Make(std::shared_ptr<Resource> resource) {
+    void* const block = DefaultAllocator()->Allocate(sizeof(ReferenceBuffer));
+    if (block == nullptr) throw std::bad_alloc();
+    return BufferRef(new (block) ReferenceBuffer(std::move(resource)));
+  }
+  const std::shared_ptr<Resource>& resource() const { return resource_; }
+
+ private:
+  explicit ReferenceBuffer(std::shared_ptr<Resource> resource)
+      : Buffer(nullptr, 0), resource_(std::move(resource)) {}
+
+  void Destroy() override {
+    this->~ReferenceBuffer();
+    DefaultAllocator()->Deallocate(this, sizeof(ReferenceBuffer));
+  }
+
+  const std::shared_ptr<Resource> resource_;
+};
+
 // Bytes from one element to the next in memory, objects included.
 size_t ElementStride(DType dtype) {
   switch (dtype) {
@@ -314,6 +336,16 @@ StatusOr<Tensor> Tensor::Clone(Allocator* allocator) const {
     }
   }
   return copy;
+}
+
+Tensor Tensor::Reference(DType dtype, std::shared_ptr<Resource> resource) {
+  assert(IsRef(dtype));
+  return Tensor(dtype, Shape::Vector(0), ReferenceBuffer::Make(std::move(resource)), nullptr);
+}
+
+const std::shared_ptr<Resource>& Tensor::reference() const {
+  assert(is_reference());
+  return static_cast<const ReferenceBuffer*>(buffer_.get())->resource();
 }
 
 void Tensor::WrongAccess(const char* accessor, DType wanted) const {

@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
+#include <memory>
 #include <new>
 #include <string>
 #include <utility>
@@ -34,6 +35,8 @@
 #include "core/status.h"
 
 namespace millrace {
+
+class Resource;  // core/resource_handle.h
 
 class Tensor {
  public:
@@ -66,6 +69,10 @@ class Tensor {
     return Vector<T>(absl::MakeConstSpan(values.begin(), values.size()));
   }
 
+  // What travels along an edge from a reference variable: a value of a reference type without
+  // elements (shape [0]) that refers to `resource`. `dtype` is a reference type.
+  static Tensor Reference(DType dtype, std::shared_ptr<Resource> resource);
+
   DType dtype() const { return dtype_; }
   const Shape& shape() const { return shape_; }
   int rank() const { return shape_.rank(); }
@@ -73,6 +80,10 @@ class Tensor {
   int64_t num_elements() const { return shape_.num_elements(); }
   // False for the default-constructed tensor.
   bool has_value() const { return dtype_ != DT_INVALID; }
+  // Is this a reference to a variable?
+  bool is_reference() const { return IsRef(dtype_); }
+  // Requires is_reference().
+  const std::shared_ptr<Resource>& reference() const;
   // Bytes of the elements (string contents included).
   int64_t TotalBytes() const;
 
@@ -159,6 +170,7 @@ class Tensor {
   DType dtype_ = DT_INVALID;
   Shape shape_;
 };
+static_assert(sizeof(Tensor) <= 64);  // one cache line per edge of a step
 
 // Element-wise equality of dtype, shape and values (NaN equals NaN bit for bit).
 bool operator==(const Tensor& a, const Tensor& b);

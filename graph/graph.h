@@ -29,6 +29,7 @@
 #include "core/dtype.h"
 #include "core/shape.h"
 #include "core/status.h"
+#include "graph/arg_range.h"
 #include "graph/op_registry.h"
 #include "proto/function.pb.h"
 #include "proto/graph.pb.h"
@@ -46,8 +47,6 @@ inline constexpr int kControlSlot = -1;
 inline constexpr int kGraphVersion = 134;
 inline constexpr int kGraphMinProducer = 0;
 
-// Most inputs or outputs that one node may have: a bound against counts that only an attack has.
-inline constexpr int kMaxNodeArgs = 1 << 20;
 // Most outputs that edges may give a node of an unknown op: each is made for a few bytes of input.
 inline constexpr int kMaxUnknownOutputs = 1 << 12;
 
@@ -229,15 +228,6 @@ Status NodeTypes(const tensorflow::NodeDef& node, const tensorflow::OpDef& op,
 // How many tensors `arg` stands for: 1, the value of its number attr or the length of its type
 // list.
 StatusOr<int> ArgSize(const tensorflow::NodeDef& node, const tensorflow::OpDef::ArgDef& arg);
-// [begin, end) of input (output) argument `arg` in the flat list. NotFound when there is none.
-struct ArgRange {
-  int begin = 0;
-  int end = 0;
-};
-StatusOr<ArgRange> InputArgRange(const tensorflow::NodeDef& node, const tensorflow::OpDef& op,
-                                 absl::string_view arg);
-StatusOr<ArgRange> OutputArgRange(const tensorflow::NodeDef& node, const tensorflow::OpDef& op,
-                                  absl::string_view arg);
 
 }  // namespace millrace
 

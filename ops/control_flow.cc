@@ -5,6 +5,7 @@
 #include "graph/op_registry.h"
 #include "graph/shape_inference.h"
 #include "runtime/kernel.h"
+#include "runtime/variable_storage.h"
 
 namespace millrace {
 namespace {

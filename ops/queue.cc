@@ -18,6 +18,7 @@
 #include "ops/rules/elements.h"
 #include "ops/rules/int_inputs.h"
 #include "runtime/kernel.h"
+#include "runtime/resource_manager.h"
 
 namespace millrace {
 namespace {

@@ -28,7 +28,7 @@ class Attempt {
       : outputs_(outputs.size()), output_types_(std::move(outputs)), step_(device->step()) {
     for (Tensor& t : inputs) {
       input_types_.push_back(t.dtype());
-      inputs_.push_back({std::move(t), nullptr, true});
+      inputs_.push_back(std::move(t));
     }
     node_.set_op(op);
     node_.set_name("attempt");
@@ -45,13 +45,14 @@ class Attempt {
     EXPECT_OK(kernel.status());
     kernel_ = *std::move(kernel);
     step_.cancellation = &cancellation_;
-    KernelContext::Params params;
-    params.step = &step_;
-    params.node_name = &node_.name();
-    params.inputs = absl::MakeSpan(inputs_);
-    params.output_types = output_types_;
-    params.outputs = absl::MakeSpan(outputs_);
-    context_ = std::make_unique<KernelContext>(params);
+    frame_ = KernelFrame{.step = &step_,
+                         .node_name = &node_.name(),
+                         .inputs = inputs_.data(),
+                         .outputs = outputs_.data(),
+                         .output_types = output_types_.data(),
+                         .num_inputs = static_cast<uint32_t>(inputs_.size()),
+                         .num_outputs = static_cast<uint32_t>(outputs_.size())};
+    context_ = std::make_unique<KernelContext>(&frame_);
     kernel_->AsAsync()->ComputeAsync(context_.get(), [this](Status status) {
       status_ = std::move(status);
       EXPECT_FALSE(done_.HasBeenNotified());
@@ -63,7 +64,7 @@ class Attempt {
     done_.Wait();
     return status_;
   }
-  const Tensor& output(size_t i) { return outputs_[i].tensor; }
+  const Tensor& output(size_t i) { return outputs_[i]; }
   void Cancel() { cancellation_.StartCancel(); }
 
  private:
@@ -72,6 +73,7 @@ class Attempt {
   std::vector<DType> input_types_, output_types_;
   CancellationManager cancellation_;
   StepContext step_;
+  KernelFrame frame_;
   std::unique_ptr<Kernel> kernel_;
   std::unique_ptr<KernelContext> context_;
   Status status_;

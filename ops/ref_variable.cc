@@ -15,6 +15,8 @@
 #include "ops/kernels/variable_update.h"
 #include "ops/rules/variable_rules.h"
 #include "runtime/kernel.h"
+#include "runtime/resource_manager.h"
+#include "runtime/variable_storage.h"
 
 namespace millrace {
 namespace {

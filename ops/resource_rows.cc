@@ -19,6 +19,7 @@
 #include "ops/rules/variable_rules.h"
 #include "ops/slice.h"
 #include "runtime/kernel.h"
+#include "runtime/variable_storage.h"
 
 namespace millrace {
 namespace {

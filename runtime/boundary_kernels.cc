@@ -10,6 +10,7 @@
 
 #include "runtime/kernel.h"
 #include "runtime/plan.h"
+#include "runtime/step_context.h"
 
 namespace millrace {
 namespace {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/arena.h"
 #include "graph/op_registry.h"
+#include "runtime/step_context.h"
 
 namespace millrace {
 namespace {
@@ -120,16 +121,16 @@ StatusOr<std::vector<Tensor>> KernelEvaluator::Evaluate(const Node& node,
   CancellationManager cancellation;
   step.cancellation = &cancellation;
   step.step_resources = device_.resources.get();
-  std::vector<EdgeValue> in;
-  for (const Tensor& input : inputs) in.push_back({input, nullptr, true});
+  std::vector<EdgeValue> in(inputs.begin(), inputs.end());
   std::vector<EdgeValue> out(static_cast<size_t>(node.num_outputs()));
-  KernelContext::Params params;
-  params.step = &step;
-  params.node_name = &node.name();
-  params.inputs = absl::MakeSpan(in);
-  params.output_types = node.output_types();
-  params.outputs = absl::MakeSpan(out);
-  KernelContext context(params);
+  const KernelFrame frame{.step = &step,
+                          .node_name = &node.name(),
+                          .inputs = in.data(),
+                          .outputs = out.data(),
+                          .output_types = node.output_types().data(),
+                          .num_inputs = static_cast<uint32_t>(in.size()),
+                          .num_outputs = static_cast<uint32_t>(out.size())};
+  KernelContext context(&frame);
   try {
     MR_ASSIGN_OR_RETURN(const std::unique_ptr<Kernel> kernel, MakeKernel(&construction));
     if (kernel->AsAsync() != nullptr) return NotHere(node, "its kernel waits");
@@ -143,13 +144,13 @@ StatusOr<std::vector<Tensor>> KernelEvaluator::Evaluate(const Node& node,
   std::vector<Tensor> results;
   for (int i = 0; i < node.num_outputs(); ++i) {
     EdgeValue& value = out[static_cast<size_t>(i)];
-    if (!value.has_value || value.tensor.dtype() != node.output_type(i)) {
+    if (value.dtype() != node.output_type(i)) {
       return absl::InternalError(
           absl::StrCat(node.op(), " '", node.name(), "': output ", i, " must be ",
                        DTypeName(node.output_type(i)), ", got ",
-                       value.has_value ? DTypeName(value.tensor.dtype()) : "no value"));
+                       value.has_value() ? DTypeName(value.dtype()) : "no value"));
     }
-    results.push_back(std::move(value.tensor));
+    results.push_back(std::move(value));
   }
   return results;
 }

@@ -23,6 +23,7 @@
 #include "core/tensor.h"
 #include "graph/kernel_support.h"
 #include "graph/shape_inference.h"
+#include "runtime/device.h"
 #include "runtime/kernel.h"
 
 namespace millrace {

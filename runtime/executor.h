@@ -33,6 +33,7 @@
 #include "core/status.h"
 #include "runtime/kernel.h"
 #include "runtime/plan.h"
+#include "runtime/step_context.h"
 #include "runtime/step_stats.h"
 
 namespace millrace {

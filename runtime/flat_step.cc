@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/node_trace.h"
+#include "runtime/variable_storage.h"
 
 namespace millrace {
 namespace {
@@ -81,7 +82,7 @@ inline const Plan::Edge* FlatStep::PropagateAs(Lane& lane, const Plan::Edge* edg
     bool edge_dead = dead;
     if ((edge->flags & Plan::kControl) == 0) {
       value = outputs + edge->output;
-      edge_dead |= !value->has_value;
+      edge_dead |= !value->has_value();
     }
     if (ABSL_PREDICT_FALSE((edge->flags & Plan::kToMerge) != 0)) {
       ArriveAtMerge<kSolo>(lane, *edge, value, edge_dead);
@@ -109,15 +110,21 @@ Status FlatStep::ReadReferences(const Plan::Node& node) {
   const absl::Span<const DType> types = plan_.input_types(node);
   for (uint32_t i = 0; i < node.num_inputs; ++i) {
     EdgeValue& in = slots_[node.first_input + i];
-    if (in.ref == nullptr) continue;
-    StatusOr<Tensor> value = in.ref->Read();
-    if (value.ok()) {
-      in.tensor = *std::move(value);
-    } else if ((node.flags & Plan::kAllowsUninitialized) == 0) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("Attempting to use uninitialized value ", plan_.InputName(node, i)));
+    if (!in.is_reference()) continue;
+    const auto variable = std::static_pointer_cast<VariableStorage>(in.reference());
+    const bool may_be_uninitialized = (node.flags & Plan::kAllowsUninitialized) != 0;
+    if (IsRef(types[i])) {
+      // The kernel works on the variable itself: nothing is read.
+      if (may_be_uninitialized || variable->IsInitialized()) continue;
+    } else if (StatusOr<Tensor> value = variable->Read(); value.ok()) {
+      in = *std::move(value);
+      continue;
+    } else if (may_be_uninitialized) {
+      in = Tensor();
+      continue;
     }
-    if (!IsRef(types[i])) in.ref = nullptr;
+    return absl::FailedPreconditionError(
+        absl::StrCat("Attempting to use uninitialized value ", plan_.InputName(node, i)));
   }
   return absl::OkStatus();
 }
@@ -126,20 +133,14 @@ Status FlatStep::CheckOutputs(const Plan::Node& node, const EdgeValue* outputs) 
   const absl::Span<const DType> types = plan_.output_types(node);
   for (uint32_t i = 0; i < node.num_outputs; ++i) {
     const EdgeValue& out = outputs[i];
-    if (ABSL_PREDICT_FALSE(!out.has_value)) {
+    if (ABSL_PREDICT_FALSE(!out.has_value())) {
       if ((node.flags & Plan::kMayLeaveOutputsDead) != 0) continue;
       return absl::InternalError(absl::StrCat("Missing ", i, "-th output from '", *node.name, "'"));
     }
-    if (ABSL_PREDICT_FALSE(out.ref != nullptr)) {
-      if (IsRef(types[i]) && out.ref->dtype() == WithoutRef(types[i])) continue;
-      return absl::InternalError(absl::StrCat("output ", i, " must be of type ",
-                                              DTypeName(types[i]), ", got a reference to ",
-                                              DTypeName(out.ref->dtype())));
-    }
-    if (ABSL_PREDICT_FALSE(out.tensor.dtype() != types[i])) {
+    if (ABSL_PREDICT_FALSE(out.dtype() != types[i])) {
       return absl::InternalError(absl::StrCat("output ", i, " must be of type ",
                                               DTypeName(types[i]), ", got ",
-                                              DTypeName(out.tensor.dtype())));
+                                              DTypeName(out.dtype())));
     }
   }
   return absl::OkStatus();
@@ -167,7 +168,8 @@ void FlatStep::RunEntry(Lane& lane, uint32_t entry) {
   if (ABSL_PREDICT_FALSE((node.flags & Plan::kRefInputs) != 0)) {
     if (Status status = ReadReferences(node); !status.ok()) return FailNode(node, status);
   }
-  KernelContext ctx = ContextOf(node, lane.outputs, dead);
+  const KernelFrame frame = FrameOf(node, lane.outputs, dead);
+  KernelContext ctx(&frame);
   const auto compute = [&] { return node.kernel->Compute(&ctx); };
 
   Status status;

@@ -26,7 +26,6 @@
 #include <exception>
 #include <memory>
 #include <new>
-#include <optional>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -40,6 +39,7 @@
 #include "runtime/pending_words.h"
 #include "runtime/plan.h"
 #include "runtime/ready_list.h"
+#include "runtime/step_context.h"
 #include "runtime/step_host.h"
 #include "runtime/step_stats.h"
 
@@ -72,11 +72,11 @@ class FlatStep {
  public:
   explicit FlatStep(FlatEngine* engine);
 
-  using DoneCallback = absl::AnyInvocable<void(Status)>;
+  using StepDone = absl::AnyInvocable<void(Status)>;
 
   // The step's end is told to `host`, or to `done` when there is none. `stats` may be null.
   void Begin(const StepContext& context, StepStatsCollector* stats, absl::Time deadline,
-             StepHost* host, DoneCallback done);
+             StepHost* host, StepDone done);
   // The loop of the thread that began the step. After it: DropRef.
   void WorkFromRoots();
   // A further loop of the host thread. After it: DropRef.
@@ -93,7 +93,8 @@ class FlatStep {
     FlatStep* step = nullptr;
     uint32_t entry = 0;
     std::vector<EdgeValue> outputs;
-    std::optional<KernelContext> context;
+    KernelFrame frame;
+    KernelContext context{&frame};
     Status status;
     NodeTimes times;
     bool done_called = false;  // by the thread that calls done, before its exchange of `phase`
@@ -118,7 +119,7 @@ class FlatStep {
   void ArriveAtMerge(Lane& lane, const Plan::Edge& edge, EdgeValue* value, bool dead);
   void PushReady(Lane& lane, uint32_t entry);
   // What a kernel sees of the step.
-  KernelContext ContextOf(const Plan::Node& node, EdgeValue* outputs, bool dead);
+  KernelFrame FrameOf(const Plan::Node& node, EdgeValue* outputs, bool dead);
   void CountNodes(const Lane& lane) {
     nodes_run_.fetch_add(lane.nodes_run, std::memory_order_relaxed);
   }
@@ -178,7 +179,7 @@ class FlatStep {
   absl::Time deadline_;
   bool has_deadline_ = false;
   StepHost* host_ = nullptr;
-  DoneCallback done_;
+  StepDone done_;
   int num_threads_ = 1;
   bool parallel_ = false;
   bool solo_ = true;  // written only while one thread knows the step
@@ -198,17 +199,17 @@ inline void FlatStep::ResetInputs(const Plan::Node& node) {
   for (uint32_t i = 0; i < node.num_inputs; ++i) Reset(slots_[node.first_input + i]);
 }
 
-inline KernelContext FlatStep::ContextOf(const Plan::Node& node, EdgeValue* outputs, bool dead) {
-  // All at once: members that are set one by one are stored in halves and copied as wholes, which
-  // the processor waits for (measured: twice the time of an empty node).
-  return KernelContext({
+inline KernelFrame FlatStep::FrameOf(const Plan::Node& node, EdgeValue* outputs, bool dead) {
+  return KernelFrame{
       .step = context_,
       .node_name = node.name,
-      .inputs = absl::MakeSpan(slots_.data() + node.first_input, node.num_inputs),
-      .output_types = plan_.output_types(node),
-      .outputs = absl::MakeSpan(outputs, node.num_outputs),
+      .inputs = slots_.data() + node.first_input,
+      .outputs = outputs,
+      .output_types = plan_.output_types(node).data(),
+      .num_inputs = node.num_inputs,
+      .num_outputs = node.num_outputs,
       .is_input_dead = dead,
-  });
+  };
 }
 
 }  // namespace millrace

@@ -26,19 +26,25 @@ void FlatStep::StartAsync(Lane& lane, uint32_t entry) {
   if ((node.flags & Plan::kRefInputs) != 0) {
     if (Status status = ReadReferences(node); !status.ok()) return FailNode(node, status);
   }
-  run.context.emplace(ContextOf(node, run.outputs.data(), (entry & kDeadEntry) != 0));
+  run.frame = FrameOf(node, run.outputs.data(), (entry & kDeadEntry) != 0);
 
   refs_.fetch_add(1, std::memory_order_relaxed);
   LeaveSolo();
   AsyncRun* const pointer = &run;
   Status thrown = WithoutException([&]() -> Status {
-    node.async->ComputeAsync(&*run.context, [pointer](Status status) {
+    node.async->ComputeAsync(&run.context, [pointer](Status status) {
       pointer->step->AsyncDone(pointer, std::move(status));
     });
     return absl::OkStatus();
   });
-  // A kernel that throws has not handed `done` to anybody, or has called it here.
-  if (!thrown.ok() && !run.done_called) AsyncDone(pointer, std::move(thrown));
+  // A kernel that throws has let go of `done`, or has called it here.
+  if (!thrown.ok()) {
+    if (!run.done_called) {
+      AsyncDone(pointer, std::move(thrown));
+    } else if (AsyncKernel::DoneCallback::WasDropped(run.status)) {
+      run.status = std::move(thrown);  // why it was dropped
+    }
+  }
   if (run.phase.exchange(1, std::memory_order_acq_rel) == 0) return;
   // Done already: go on here.
   FinishAsync(lane, pointer);
@@ -75,7 +81,7 @@ void FlatStep::FinishAsync(Lane& lane, AsyncRun* run) {
   Status status = std::exchange(run->status, absl::OkStatus());
   if (stats_ != nullptr) run->times.op_end = absl::GetCurrentTimeNanos();
   if (status.ok()) status = CheckOutputs(node, outputs);
-  run->context.reset();
+  run->frame = KernelFrame();
   ResetInputs(node);
   if (!status.ok()) {
     for (EdgeValue& out : run->outputs) Reset(out);

@@ -10,9 +10,7 @@
 namespace millrace {
 namespace {
 
-bool IsEmpty(const EdgeValue& v) {
-  return !v.has_value && v.ref == nullptr && !v.tensor.buffer() && !v.tensor.has_value();
-}
+bool IsEmpty(const EdgeValue& v) { return !v.buffer() && !v.has_value(); }
 
 }  // namespace
 
@@ -26,7 +24,7 @@ FlatStep::FlatStep(FlatEngine* engine)
       async_(plan_.num_async()) {}
 
 void FlatStep::Begin(const StepContext& context, StepStatsCollector* stats, absl::Time deadline,
-                     StepHost* host, DoneCallback done) {
+                     StepHost* host, StepDone done) {
   pending_.Reset(plan_.initial_pending());
   ++uses_;
   context_ = &context;
@@ -71,7 +69,7 @@ Status FlatStep::TakeResult() {
 
 void FlatStep::Finish() {
   StepHost* const host = host_;
-  DoneCallback done = std::move(done_);
+  StepDone done = std::move(done_);
   Status status = TakeResult();
   if (host != nullptr) {
     host->StepFinished(status);

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/kernel.h"
 
+#include "core/arena.h"
+#include "core/logging.h"
+#include "runtime/step_context.h"
+#include "runtime/variable_storage.h"
+
 namespace millrace {
 namespace {
 
 Status OutOfMemory(absl::string_view what, DType dtype, const Shape& shape, const Status& cause) {
   if (!absl::IsResourceExhausted(cause)) return Prefixed(what, cause);
+  if (StepMemory::IsOverLimit(cause)) return Prefixed(what, cause);
   return absl::ResourceExhaustedError(
       absl::StrCat("OOM when allocating ", what, " with shape ", shape.ToString(), " and type ",
                    DTypeName(dtype), " (",
@@ -14,8 +20,8 @@ Status OutOfMemory(absl::string_view what, DType dtype, const Shape& shape, cons
 
 // Can an output of this type and shape live in the memory of `input`?
 bool CanForward(const EdgeValue& input, DType dtype, const Shape& shape) {
-  if (!input.has_value || input.ref != nullptr) return false;
-  const Tensor& t = input.tensor;
+  const Tensor& t = input;
+  if (!t.has_value() || t.is_reference()) return false;
   if (t.num_elements() != shape.num_elements() || !t.BufferIsUnique()) return false;
   if (t.dtype() == dtype) return true;
   return IsMemcopyable(dtype) && IsMemcopyable(t.dtype()) &&
@@ -32,13 +38,18 @@ StatusOr<Tensor> SameMemory(const Tensor& t, DType dtype, const Shape& shape) {
 }  // namespace
 
 StatusOr<std::shared_ptr<VariableStorage>> KernelContext::ref_input(int i) const {
-  const EdgeValue& in = p_.inputs[static_cast<size_t>(i)];
-  if (in.ref == nullptr) {
+  const Tensor& in = input(i);
+  if (!in.has_value() || !in.is_reference()) {
     return absl::InvalidArgumentError(
         absl::StrCat("input ", i, " must be a reference to a variable, got a ",
-                     in.has_value ? DTypeName(in.tensor.dtype()) : "dead", " tensor"));
+                     in.has_value() ? DTypeName(in.dtype()) : "dead", " tensor"));
   }
-  return in.ref;
+  return std::static_pointer_cast<VariableStorage>(in.reference());
+}
+
+void KernelContext::set_output_ref(int i, std::shared_ptr<VariableStorage> ref) {
+  const DType dtype = RefOf(ref->dtype());
+  f_->outputs[i] = Tensor::Reference(dtype, std::move(ref));
 }
 
 StatusOr<std::vector<int64_t>> KernelContext::IntVectorInput(int i, absl::string_view name) const {
@@ -68,23 +79,29 @@ StatusOr<int64_t> KernelContext::IntScalarInput(int i, absl::string_view name) c
       absl::StrCat(name, " must be int32 or int64, got ", DTypeName(t.dtype())));
 }
 
+StatusOr<Tensor> KernelContext::Allocate(DType dtype, const Shape& shape) const {
+  const StepContext& step = *f_->step;
+  if (step.memory != nullptr) return step.memory->Allocate(dtype, shape, node_name());
+  return Tensor::Allocate(dtype, shape, step.device->allocator);
+}
+
 StatusOr<Tensor*> KernelContext::AllocateOutput(int i, const Shape& shape) {
-  const DType dtype = WithoutRef(p_.output_types[static_cast<size_t>(i)]);
-  StatusOr<Tensor> fresh = Tensor::Allocate(dtype, shape);
+  const DType dtype = WithoutRef(f_->output_types[i]);
+  StatusOr<Tensor> fresh = Allocate(dtype, shape);
   if (!fresh.ok()) {
     return OutOfMemory(absl::StrCat("output ", i), dtype, shape, fresh.status());
   }
-  set_output(i, *std::move(fresh));
+  f_->outputs[i] = *std::move(fresh);
   return mutable_output(i);
 }
 
 StatusOr<Tensor*> KernelContext::ForwardInputOrAllocateOutput(std::initializer_list<int> candidates,
                                                               int i, const Shape& shape) {
-  const DType dtype = WithoutRef(p_.output_types[static_cast<size_t>(i)]);
+  const DType dtype = WithoutRef(f_->output_types[i]);
   for (const int candidate : candidates) {
-    const EdgeValue& in = p_.inputs[static_cast<size_t>(candidate)];
+    const Tensor& in = input(candidate);
     if (!CanForward(in, dtype, shape)) continue;
-    MR_ASSIGN_OR_RETURN(Tensor same, SameMemory(in.tensor, dtype, shape));
+    MR_ASSIGN_OR_RETURN(Tensor same, SameMemory(in, dtype, shape));
     set_output(i, std::move(same));
     return mutable_output(i);
   }
@@ -92,28 +109,62 @@ StatusOr<Tensor*> KernelContext::ForwardInputOrAllocateOutput(std::initializer_l
 }
 
 StatusOr<Tensor> KernelContext::AllocateTemp(DType dtype, const Shape& shape) {
-  StatusOr<Tensor> fresh = Tensor::Allocate(dtype, shape);
+  StatusOr<Tensor> fresh = Allocate(dtype, shape);
   if (!fresh.ok()) return OutOfMemory("scratch memory", dtype, shape, fresh.status());
   return fresh;
 }
+
+void KernelContext::ParallelFor(int64_t n, double cost_ns,
+                                absl::FunctionRef<void(int64_t begin, int64_t end)> body) const {
+  f_->step->arena->ParallelFor(n, cost_ns, body);
+}
+
+int KernelContext::num_threads() const { return f_->step->arena->num_threads(); }
+int64_t KernelContext::step_id() const { return f_->step->step_id; }
+Device* KernelContext::device() const { return f_->step->device; }
+ResourceManager* KernelContext::resources() const { return f_->step->device->resources.get(); }
+ResourceManager* KernelContext::step_resources() const { return f_->step->step_resources; }
+Rendezvous* KernelContext::rendezvous() const { return f_->step->rendezvous.get(); }
+CancellationManager* KernelContext::cancellation() const { return f_->step->cancellation; }
+IoPool* KernelContext::io_pool() const { return f_->step->io_pool; }
+FunctionRunner* KernelContext::functions() const { return f_->step->functions; }
+const std::string& KernelContext::session_handle() const { return f_->step->session_handle; }
 
 Status KernelContext::NotScalar(int i, absl::string_view name) const {
   return absl::InvalidArgumentError(
       absl::StrCat(name, " must be a scalar, got shape ", input(i).shape().ToString()));
 }
 
-Status KernelContext::CheckHandleInput(int i) const {
+StatusOr<std::shared_ptr<Resource>> KernelContext::ResolveInput(int i,
+                                                                const char* type_name) const {
   const Tensor& t = input(i);
   if (t.dtype() != DT_RESOURCE || t.num_elements() != 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("input ", i, " must be one resource handle, got ", DTypeName(t.dtype()),
                      " of shape ", t.shape().ToString()));
   }
-  return absl::OkStatus();
+  return resources()->ResolveAny(t.raw_scalar<ResourceHandle>(), type_name);
 }
 
 Status AsyncKernel::Compute(KernelContext*) const {
   return absl::InternalError("an asynchronous kernel was run synchronously");
+}
+
+// --- DoneCallback --------------------------------------------------------------------------------
+
+namespace {
+constexpr absl::string_view kDropped = "the kernel dropped its done callback without calling it";
+}  // namespace
+
+void DoneCallback::CallDropped() { (*this)(absl::InternalError(kDropped)); }
+
+bool DoneCallback::WasDropped(const Status& status) {
+  return absl::IsInternal(status) && status.message() == kDropped;
+}
+
+void DoneCallback::LogSecondCall(const Status& status) {
+  LogWarning("an asynchronous kernel must call its done callback once, got a second call with ",
+             status.ToString());
 }
 
 }  // namespace millrace

@@ -34,32 +34,27 @@
 #include <utility>
 #include <vector>
 
-#include "absl/functional/any_invocable.h"
 #include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "core/arena.h"
-#include "core/cancellation.h"
-#include "core/io_pool.h"
+#include "core/resource_handle.h"
 #include "core/status.h"
 #include "core/tensor.h"
+#include "graph/arg_range.h"
 #include "graph/attr.h"
 #include "graph/op_registry.h"
-#include "runtime/rendezvous.h"
-#include "runtime/resource_manager.h"
-#include "runtime/variable_storage.h"
+#include "runtime/done_callback.h"
 
 namespace millrace {
 
-class FunctionRunner;  // runs functions of the graph's library from within a kernel (later)
-
-// A device of this process: its name, its resources.
-struct Device {
-  std::string name;          // "/job:worker/replica:0/task:0/device:CPU:0"
-  std::string type;          // "CPU"
-  uint64_t incarnation = 0;  // random, nonzero, new in every process
-  std::unique_ptr<ResourceManager> resources;
-};
+class CancellationManager;  // core/cancellation.h
+class FunctionRunner;       // runtime/function_runner.h
+class IoPool;               // core/io_pool.h
+class Rendezvous;           // runtime/rendezvous.h
+class ResourceManager;      // runtime/resource_manager.h
+class VariableStorage;      // runtime/variable_storage.h
+struct Device;              // runtime/device.h
+struct StepContext;         // runtime/step_context.h
 
 // What a kernel is built from.
 class KernelConstruction {
@@ -80,6 +75,13 @@ class KernelConstruction {
   StatusOr<T> GetAttr(absl::string_view name) const {
     return millrace::GetAttr<T>(*node_, name);
   }
+  // Where a named argument stands among the inputs or outputs; for KernelContext::inputs(range).
+  StatusOr<ArgRange> InputRange(absl::string_view arg) const {
+    return InputArgRange(*node_, *op_, arg);
+  }
+  StatusOr<ArgRange> OutputRange(absl::string_view arg) const {
+    return OutputArgRange(*node_, *op_, arg);
+  }
   Device* device() const { return device_; }
   int num_inputs() const { return static_cast<int>(input_types_.size()); }
   int num_outputs() const { return static_cast<int>(output_types_.size()); }
@@ -95,54 +97,47 @@ class KernelConstruction {
   int graph_producer_;
 };
 
-// What flows along an edge during a step: a tensor, or a reference to a variable (old graphs).
-struct EdgeValue {
-  Tensor tensor;
-  std::shared_ptr<VariableStorage> ref;  // set for reference outputs
-  bool has_value = false;                // false: dead, or not set yet
+// What flows along an edge during a step: a value, a reference to a variable (old graphs;
+// Tensor::is_reference), or nothing (no value: dead, or not set yet).
+using EdgeValue = Tensor;
+
+// What the executor points a kernel at; op authors use the methods of KernelContext.
+struct KernelFrame {
+  const StepContext* step = nullptr;
+  const std::string* node_name = nullptr;
+  EdgeValue* inputs = nullptr;
+  EdgeValue* outputs = nullptr;
+  const DType* output_types = nullptr;
+  uint32_t num_inputs = 0;
+  uint32_t num_outputs = 0;
+  bool is_input_dead = false;  // _Send, _Recv and control flow see dead inputs
+  uint64_t frame_id = 0;
+  int64_t iteration = 0;
 };
 
-// What all kernels of one step share. Owned by whoever runs the step; outlives its kernels.
-struct StepContext {
-  int64_t step_id = 0;
-  Device* device = nullptr;
-  std::shared_ptr<Rendezvous> rendezvous;
-  CancellationManager* cancellation = nullptr;
-  Arena* arena = nullptr;
-  IoPool* io_pool = nullptr;
-  // Resources that end with the step (temporary variables, tensor arrays).
-  ResourceManager* step_resources = nullptr;
-  FunctionRunner* functions = nullptr;
-  std::string session_handle;
-  // Fed tensors by _Arg index and where _Retval puts its tensor; null outside of a session's step.
-  absl::Span<const Tensor> args;
-  absl::Span<Tensor> results;
-};
-
+// What a kernel sees of its run. Passed by pointer; valid until Compute returns or `done` is
+// called.
 class KernelContext {
  public:
-  // The executor fills these; op authors use the methods.
-  struct Params {
-    const StepContext* step = nullptr;
-    const std::string* node_name = nullptr;
-    absl::Span<EdgeValue> inputs;
-    absl::Span<const DType> output_types;
-    absl::Span<EdgeValue> outputs;
-    bool is_input_dead = false;  // _Send, _Recv and control flow see dead inputs
-    uint64_t frame_id = 0;
-    int64_t iteration = 0;
-  };
-  explicit KernelContext(const Params& params) : p_(params) {}
+  // `frame` outlives the context.
+  explicit KernelContext(const KernelFrame* frame) : f_(frame) {}
+  KernelContext(const KernelContext&) = delete;
+  KernelContext& operator=(const KernelContext&) = delete;
 
-  int num_inputs() const { return static_cast<int>(p_.inputs.size()); }
-  int num_outputs() const { return static_cast<int>(p_.outputs.size()); }
-  // For a reference input: the variable's value as the executor read it before the kernel.
-  const Tensor& input(int i) const { return p_.inputs[static_cast<size_t>(i)].tensor; }
+  // --- Inputs
+
+  int num_inputs() const { return static_cast<int>(f_->num_inputs); }
+  // A reference to a variable has no elements here: ask ref_input for the variable.
+  const Tensor& input(int i) const { return f_->inputs[i]; }
+  // The tensors of a list argument (KernelConstruction::InputRange).
+  absl::Span<const Tensor> inputs(ArgRange range) const {
+    return absl::MakeConstSpan(f_->inputs + range.begin, static_cast<size_t>(range.size()));
+  }
   DType input_dtype(int i) const { return input(i).dtype(); }
-  bool has_input(int i) const { return p_.inputs[static_cast<size_t>(i)].has_value; }
-  bool is_input_dead() const { return p_.is_input_dead; }
+  bool has_input(int i) const { return input(i).has_value(); }
+  bool is_input_dead() const { return f_->is_input_dead; }
   // Moves the input out (for outputs that pass it on).
-  Tensor TakeInput(int i) { return std::move(p_.inputs[static_cast<size_t>(i)].tensor); }
+  Tensor TakeInput(int i) { return std::move(f_->inputs[i]); }
   // The variable behind a reference input; InvalidArgument when it is none.
   StatusOr<std::shared_ptr<VariableStorage>> ref_input(int i) const;
 
@@ -157,58 +152,62 @@ class KernelContext {
   // An int32 or int64 scalar.
   StatusOr<int64_t> IntScalarInput(int i, absl::string_view name) const;
 
-  // A fresh tensor as output i. ResourceExhausted.
+  // --- Outputs
+
+  int num_outputs() const { return static_cast<int>(f_->num_outputs); }
+  // A fresh tensor as output i, booked to the step (runtime/step_memory.h). ResourceExhausted.
   StatusOr<Tensor*> AllocateOutput(int i, const Shape& shape);
   // Output i in the memory of one of `candidates` when that input has no other user and the same
   // element size and count, else a fresh one. The input keeps its value (same memory).
   StatusOr<Tensor*> ForwardInputOrAllocateOutput(std::initializer_list<int> candidates, int i,
                                                  const Shape& shape);
+  // Scratch memory, booked to the step.
   StatusOr<Tensor> AllocateTemp(DType dtype, const Shape& shape);
   // The dtype must be that of the output (checked by the executor).
-  void set_output(int i, Tensor value) {
-    EdgeValue& out = p_.outputs[static_cast<size_t>(i)];
-    out.tensor = std::move(value);
-    out.has_value = true;
-  }
-  void set_output_ref(int i, std::shared_ptr<VariableStorage> ref) {
-    EdgeValue& out = p_.outputs[static_cast<size_t>(i)];
-    out.ref = std::move(ref);
-    out.has_value = true;
-  }
-  Tensor* mutable_output(int i) { return &p_.outputs[static_cast<size_t>(i)].tensor; }
+  void set_output(int i, Tensor value) { f_->outputs[i] = std::move(value); }
+  void set_output_ref(int i, std::shared_ptr<VariableStorage> ref);
+  Tensor* mutable_output(int i) { return &f_->outputs[i]; }
 
-  // body(begin, end) over [0, n) on the compute arena; small work runs here and now.
+  // --- Threads
+  //
+  // A body may read inputs, write its own part of outputs and scratch memory, and compute. It must
+  // not allocate outputs, block, wait for another loop than one it starts itself, or touch the
+  // step (cancel, send, set outputs). What it throws ends the loop and the kernel.
+
+  // body(begin, end) over [0, n) on the compute arena; small work runs here and now. Where the cuts
+  // are depends on the number of threads: only for results that do not depend on the cuts.
   void ParallelFor(int64_t n, double cost_ns,
-                   absl::FunctionRef<void(int64_t begin, int64_t end)> body) const {
-    p_.step->arena->ParallelFor(n, cost_ns, body);
-  }
-  int num_threads() const { return p_.step->arena->num_threads(); }
+                   absl::FunctionRef<void(int64_t begin, int64_t end)> body) const;
+  int num_threads() const;
 
-  const std::string& node_name() const { return *p_.node_name; }
-  int64_t step_id() const { return p_.step->step_id; }
-  Device* device() const { return p_.step->device; }
-  ResourceManager* resources() const { return p_.step->device->resources.get(); }
-  ResourceManager* step_resources() const { return p_.step->step_resources; }
-  Rendezvous* rendezvous() const { return p_.step->rendezvous.get(); }
-  CancellationManager* cancellation() const { return p_.step->cancellation; }
-  IoPool* io_pool() const { return p_.step->io_pool; }
-  FunctionRunner* functions() const { return p_.step->functions; }
-  const std::string& session_handle() const { return p_.step->session_handle; }
-  const StepContext& step() const { return *p_.step; }
-  uint64_t frame_id() const { return p_.frame_id; }
-  int64_t iteration() const { return p_.iteration; }
+  // --- The step and what outlives it
 
-  // The resource behind handle input i.
+  const std::string& node_name() const { return *f_->node_name; }
+  uint64_t frame_id() const { return f_->frame_id; }
+  int64_t iteration() const { return f_->iteration; }
+  int64_t step_id() const;
+  Device* device() const;
+  ResourceManager* resources() const;
+  ResourceManager* step_resources() const;
+  Rendezvous* rendezvous() const;
+  CancellationManager* cancellation() const;
+  IoPool* io_pool() const;
+  FunctionRunner* functions() const;
+  const std::string& session_handle() const;
+  const StepContext& step() const { return *f_->step; }
+
+  // The resource behind handle input i; T is a Resource with a kTypeName.
   template <typename T>
   StatusOr<std::shared_ptr<T>> ResourceInput(int i) const {
-    MR_RETURN_IF_ERROR(CheckHandleInput(i));
-    return resources()->Resolve<T>(input(i).raw_scalar<ResourceHandle>());
+    MR_ASSIGN_OR_RETURN(std::shared_ptr<Resource> found, ResolveInput(i, T::kTypeName));
+    return std::static_pointer_cast<T>(std::move(found));
   }
 
  private:
   Status NotScalar(int i, absl::string_view name) const;
-  Status CheckHandleInput(int i) const;
-  Params p_;
+  StatusOr<Tensor> Allocate(DType dtype, const Shape& shape) const;
+  StatusOr<std::shared_ptr<Resource>> ResolveInput(int i, const char* type_name) const;
+  const KernelFrame* f_;
 };
 
 class AsyncKernel;
@@ -227,9 +226,9 @@ class Kernel {
 
 class AsyncKernel : public Kernel {
  public:
-  using DoneCallback = absl::AnyInvocable<void(Status)>;
-  // Calls `done` exactly once, here or on another thread; ctx lives until then. Must react to
-  // ctx->cancellation().
+  using DoneCallback = millrace::DoneCallback;
+  // Calls `done` once, here or on another thread; ctx lives until then. Must react to
+  // ctx->cancellation(). Dropping `done` without a call fails the node (Internal).
   virtual void ComputeAsync(KernelContext* ctx, DoneCallback done) const = 0;
   const AsyncKernel* AsAsync() const final { return this; }
   // Only executors that know AsyncKernel run it.
@@ -251,16 +250,21 @@ class KernelSpec {
   }
   KernelSpec& Type(absl::string_view attr, DType dtype);
   KernelSpec& Types(absl::string_view attr, std::initializer_list<DType> dtypes);
+  // The argument is in host memory (MemoryKind, runtime/device.h) also on devices with a memory of
+  // their own: shapes, axes, paths.
+  KernelSpec& HostMemory(absl::string_view arg);
 
   const std::string& op() const { return op_; }
   const std::string& device() const { return device_; }
   const std::vector<std::pair<std::string, std::vector<DType>>>& types() const { return types_; }
+  const std::vector<std::string>& host_memory() const { return host_memory_; }
   const Factory& factory() const { return factory_; }
 
  private:
   std::string op_;
   std::string device_ = "CPU";
   std::vector<std::pair<std::string, std::vector<DType>>> types_;
+  std::vector<std::string> host_memory_;
   Factory factory_;
 };
 
@@ -269,7 +273,9 @@ KernelSpec KernelFor(absl::string_view op) {
   return KernelSpec(op, [] { return std::make_unique<K>(); });
 }
 
-// Registers at construction; meant for namespace-scope constants.
+// Registers at construction; meant for namespace-scope constants. Registrations are seen by the
+// look-ups that begin after them, so that a library may be loaded at any time; what was registered
+// never changes.
 class KernelRegistration {
  public:
   KernelRegistration(const KernelSpec& spec);  // NOLINT: converts from the finished spec

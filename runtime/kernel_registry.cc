@@ -2,19 +2,24 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
+#include <memory>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_join.h"
 #include "core/mutex.h"
+#include "runtime/device.h"
 #include "runtime/kernel.h"
 
 namespace millrace {
 namespace {
 
-// Filled before main by KernelRegistrations, frozen by the first look-up; from then on it is read
-// without a lock.
+// Kernels by op. A look-up reads an immutable snapshot without a lock; registrations gather until a
+// look-up finds that there are some, and publishes a snapshot with them. Snapshots and specs live
+// as long as the process: a reader may hold an old one.
 class Registry {
  public:
+  using Specs = std::vector<const KernelSpec*>;
+
   static Registry& Get() {
     static Registry* registry = new Registry;  // never destroyed: kernels may be built at exit
     return *registry;
@@ -22,42 +27,38 @@ class Registry {
 
   void Add(const KernelSpec& spec) {
     MutexLock lock(&mu_);
-    if (frozen_.load(std::memory_order_relaxed)) {
-      late_[spec.op()] = absl::FailedPreconditionError(
-          absl::StrCat("Kernel of op '", spec.op(),
-                       "' was registered after the first look-up; link its library into the "
-                       "program instead of loading it later"));
-      has_late_.store(true, std::memory_order_release);
-      return;
-    }
-    specs_[spec.op()].push_back(spec);
+    pending_.push_back(new KernelSpec(spec));
+    has_pending_.store(true, std::memory_order_release);
   }
 
   // Null when the op has none.
-  const std::vector<KernelSpec>* Find(absl::string_view op) {
-    if (!frozen_.load(std::memory_order_acquire)) {
-      MutexLock lock(&mu_);
-      frozen_.store(true, std::memory_order_release);
-    }
-    const auto it = specs_.find(op);
-    return it == specs_.end() ? nullptr : &it->second;
-  }
-
-  // Why a kernel of `op` could not be registered.
-  Status LateRegistration(absl::string_view op) {
-    if (!has_late_.load(std::memory_order_acquire)) return absl::OkStatus();
-    MutexLock lock(&mu_);
-    const auto it = late_.find(op);
-    return it == late_.end() ? absl::OkStatus() : it->second;
+  const Specs* Find(absl::string_view op) {
+    if (ABSL_PREDICT_FALSE(has_pending_.load(std::memory_order_acquire))) Publish();
+    const Snapshot& snapshot = *snapshot_.load(std::memory_order_acquire);
+    const auto it = snapshot.find(op);
+    return it == snapshot.end() ? nullptr : &it->second;
   }
 
  private:
+  using Snapshot = absl::flat_hash_map<std::string, Specs>;
+
+  void Publish() {
+    MutexLock lock(&mu_);
+    if (pending_.empty()) return;
+    auto next = std::make_unique<Snapshot>(*snapshot_.load(std::memory_order_relaxed));
+    for (const KernelSpec* spec : pending_) (*next)[spec->op()].push_back(spec);
+    pending_.clear();
+    snapshot_.store(next.release(), std::memory_order_release);
+    has_pending_.store(false, std::memory_order_release);
+  }
+
   Mutex mu_;
-  // release: after it specs_ does not change; acquire: a reader sees all of specs_.
-  std::atomic<bool> frozen_{false};
-  std::atomic<bool> has_late_{false};  // release/acquire: skips the lock in the usual case
-  absl::flat_hash_map<std::string, std::vector<KernelSpec>> specs_;  // written while not frozen
-  absl::flat_hash_map<std::string, Status> late_ ABSL_GUARDED_BY(mu_);
+  std::vector<const KernelSpec*> pending_ ABSL_GUARDED_BY(mu_);
+  // release after pending_ (true) or snapshot_ (false); acquire: who sees true publishes before it
+  // looks, who sees false finds all that was registered before.
+  std::atomic<bool> has_pending_{false};
+  // release by who publishes, acquire by readers.
+  std::atomic<const Snapshot*> snapshot_{new Snapshot};
 };
 
 // The attr of the node, or the op's default when the node leaves it out.
@@ -116,18 +117,17 @@ std::string AttrsText(const tensorflow::NodeDef& node) {
 }
 
 StatusOr<const KernelSpec*> FindKernel(const tensorflow::NodeDef& node, absl::string_view device) {
-  MR_RETURN_IF_ERROR(Registry::Get().LateRegistration(node.op()));
-  const std::vector<KernelSpec>* specs = Registry::Get().Find(node.op());
+  const Registry::Specs* specs = Registry::Get().Find(node.op());
   const KernelSpec* found = nullptr;
   if (specs != nullptr) {
-    for (const KernelSpec& spec : *specs) {
-      if (!Fits(spec, node, device)) continue;
+    for (const KernelSpec* spec : *specs) {
+      if (!Fits(*spec, node, device)) continue;
       if (found != nullptr) {
         return absl::InternalError(absl::StrCat("Op '", node.op(), "' must have one kernel per ",
                                                 "type, got two that fit: ", SpecText(*found),
-                                                " and ", SpecText(spec)));
+                                                " and ", SpecText(*spec)));
       }
-      found = &spec;
+      found = spec;
     }
   }
   if (found != nullptr) return found;
@@ -163,6 +163,11 @@ KernelSpec& KernelSpec::Types(absl::string_view attr, std::initializer_list<DTyp
   return *this;
 }
 
+KernelSpec& KernelSpec::HostMemory(absl::string_view arg) {
+  host_memory_.emplace_back(arg);
+  return *this;
+}
+
 KernelRegistration::KernelRegistration(const KernelSpec& spec) { Registry::Get().Add(spec); }
 
 StatusOr<std::unique_ptr<Kernel>> MakeKernel(KernelConstruction* construction) {
@@ -178,10 +183,10 @@ bool HasKernel(const tensorflow::NodeDef& node, absl::string_view device_type) {
 }
 
 std::string DescribeKernels(absl::string_view op) {
-  const std::vector<KernelSpec>* specs = Registry::Get().Find(op);
+  const Registry::Specs* specs = Registry::Get().Find(op);
   if (specs == nullptr) return std::string();
   std::vector<std::string> texts;
-  for (const KernelSpec& spec : *specs) texts.push_back(SpecText(spec));
+  for (const KernelSpec* spec : *specs) texts.push_back(SpecText(*spec));
   std::sort(texts.begin(), texts.end());
   return absl::StrJoin(texts, "; ");
 }

@@ -26,7 +26,9 @@ void RecordNode(const Plan& plan, const Plan::Node& node, const NodeTimes& times
         absl::StrCat(*node.name, " = ", plan.op(node), "(", absl::StrJoin(inputs, ", "), ")"));
   }
   for (uint32_t i = 0; i < node.num_outputs; ++i) {
-    if (outputs[i].has_value) AddOutput(static_cast<int>(i), outputs[i].tensor, &run);
+    if (outputs[i].has_value() && !outputs[i].is_reference()) {
+      AddOutput(static_cast<int>(i), outputs[i], &run);
+    }
   }
   stats->Add(plan.device_name(), std::move(run));
 }

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "graph/attr.h"
+#include "runtime/device.h"
 
 namespace millrace {
 namespace {

@@ -40,8 +40,14 @@ Status ResourceManager::CheckHandle(const ResourceHandle& handle, uint64_t hash,
   return absl::OkStatus();
 }
 
+StatusOr<std::shared_ptr<Resource>> ResourceManager::ResolveAny(const ResourceHandle& handle,
+                                                                absl::string_view type_name) const {
+  MR_RETURN_IF_ERROR(CheckHandle(handle, HashTypeName(type_name), type_name));
+  if (handle.resource != nullptr && !handle.resource->abandoned()) return handle.resource;
+  return LookupAny(handle.container, type_name, handle.name);
+}
+
 StatusOr<std::shared_ptr<Resource>> ResourceManager::LookupAny(absl::string_view container,
-                                                               std::type_index,
                                                                absl::string_view type_name,
                                                                absl::string_view name) const {
   const std::string in = ContainerName(container);
@@ -55,8 +61,8 @@ StatusOr<std::shared_ptr<Resource>> ResourceManager::LookupAny(absl::string_view
 }
 
 StatusOr<std::shared_ptr<Resource>> ResourceManager::LookupOrCreateAny(
-    absl::string_view container, std::type_index, absl::string_view type_name,
-    absl::string_view name, const std::function<StatusOr<std::shared_ptr<Resource>>()>& create) {
+    absl::string_view container, absl::string_view type_name, absl::string_view name,
+    const std::function<StatusOr<std::shared_ptr<Resource>>()>& create) {
   const std::string in = ContainerName(container);
   const Key key(type_name, name);
   MutexLock lock(&mu_);
@@ -74,9 +80,8 @@ StatusOr<std::shared_ptr<Resource>> ResourceManager::LookupOrCreateAny(
   return made;
 }
 
-Status ResourceManager::CreateAny(absl::string_view container, std::type_index,
-                                  absl::string_view type_name, absl::string_view name,
-                                  std::shared_ptr<Resource> resource) {
+Status ResourceManager::CreateAny(absl::string_view container, absl::string_view type_name,
+                                  absl::string_view name, std::shared_ptr<Resource> resource) {
   const std::string in = ContainerName(container);
   MutexLock lock(&mu_);
   if (!containers_[in].try_emplace(Key(type_name, name), std::move(resource)).second) {
@@ -86,8 +91,8 @@ Status ResourceManager::CreateAny(absl::string_view container, std::type_index,
   return absl::OkStatus();
 }
 
-Status ResourceManager::DeleteAny(absl::string_view container, std::type_index,
-                                  absl::string_view type_name, absl::string_view name) {
+Status ResourceManager::DeleteAny(absl::string_view container, absl::string_view type_name,
+                                  absl::string_view name) {
   const std::string in = ContainerName(container);
   std::shared_ptr<Resource> removed;  // destroyed without the lock: a resource may own others
   {
@@ -105,7 +110,7 @@ Status ResourceManager::DeleteAny(absl::string_view container, std::type_index,
 
 Status ResourceManager::DeleteHandle(const ResourceHandle& handle) {
   MR_RETURN_IF_ERROR(CheckHandle(handle, HashTypeName(handle.type_name), handle.type_name));
-  return DeleteAny(handle.container, typeid(void), handle.type_name, handle.name);
+  return DeleteAny(handle.container, handle.type_name, handle.name);
 }
 
 void ResourceManager::ClearContainer(absl::string_view container) {

@@ -14,7 +14,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <typeindex>
 #include <utility>
 #include <vector>
 
@@ -38,7 +37,7 @@ class ResourceManager {
   // NotFound "Resource <container>/<name>/<type> does not exist.".
   template <typename T>
   StatusOr<std::shared_ptr<T>> Lookup(absl::string_view container, absl::string_view name) const {
-    MR_ASSIGN_OR_RETURN(auto found, LookupAny(container, typeid(T), TypeName<T>(), name));
+    MR_ASSIGN_OR_RETURN(auto found, LookupAny(container, TypeName<T>(), name));
     return std::static_pointer_cast<T>(std::move(found));
   }
   // The existing resource, or what `create` makes.
@@ -46,7 +45,7 @@ class ResourceManager {
   StatusOr<std::shared_ptr<T>> LookupOrCreate(
       absl::string_view container, absl::string_view name,
       const std::function<StatusOr<std::shared_ptr<T>>()>& create) {
-    MR_ASSIGN_OR_RETURN(auto found, LookupOrCreateAny(container, typeid(T), TypeName<T>(), name,
+    MR_ASSIGN_OR_RETURN(auto found, LookupOrCreateAny(container, TypeName<T>(), name,
                                                       [&]() -> StatusOr<std::shared_ptr<Resource>> {
                                                         MR_ASSIGN_OR_RETURN(auto made, create());
                                                         return std::shared_ptr<Resource>(made);
@@ -56,12 +55,12 @@ class ResourceManager {
   // AlreadyExists.
   template <typename T>
   Status Create(absl::string_view container, absl::string_view name, std::shared_ptr<T> resource) {
-    return CreateAny(container, typeid(T), TypeName<T>(), name, std::move(resource));
+    return CreateAny(container, TypeName<T>(), name, std::move(resource));
   }
   // Deletes and abandons. NotFound.
   template <typename T>
   Status Delete(absl::string_view container, absl::string_view name) {
-    return DeleteAny(container, typeid(T), TypeName<T>(), name);
+    return DeleteAny(container, TypeName<T>(), name);
   }
   // Whatever kind the handle names.
   Status DeleteHandle(const ResourceHandle& handle);
@@ -70,12 +69,12 @@ class ResourceManager {
   // InvalidArgument when the handle is of another kind or device.
   template <typename T>
   StatusOr<std::shared_ptr<T>> Resolve(const ResourceHandle& handle) const {
-    MR_RETURN_IF_ERROR(CheckHandle(handle, TypeHash<T>(), TypeName<T>()));
-    if (handle.resource != nullptr && !handle.resource->abandoned()) {
-      return std::static_pointer_cast<T>(handle.resource);
-    }
-    return Lookup<T>(handle.container, handle.name);
+    MR_ASSIGN_OR_RETURN(auto found, ResolveAny(handle, TypeName<T>()));
+    return std::static_pointer_cast<T>(std::move(found));
   }
+  // The same for a type that is given by its name.
+  StatusOr<std::shared_ptr<Resource>> ResolveAny(const ResourceHandle& handle,
+                                                 absl::string_view type_name) const;
   template <typename T>
   ResourceHandle MakeHandle(absl::string_view container, absl::string_view name,
                             std::shared_ptr<T> resource) const {
@@ -108,15 +107,15 @@ class ResourceManager {
  private:
   static uint64_t HashTypeName(absl::string_view name);
   Status CheckHandle(const ResourceHandle& handle, uint64_t hash, absl::string_view type) const;
-  StatusOr<std::shared_ptr<Resource>> LookupAny(absl::string_view container, std::type_index type,
+  StatusOr<std::shared_ptr<Resource>> LookupAny(absl::string_view container,
                                                 absl::string_view type_name,
                                                 absl::string_view name) const;
   StatusOr<std::shared_ptr<Resource>> LookupOrCreateAny(
-      absl::string_view container, std::type_index type, absl::string_view type_name,
-      absl::string_view name, const std::function<StatusOr<std::shared_ptr<Resource>>()>& create);
-  Status CreateAny(absl::string_view container, std::type_index type, absl::string_view type_name,
-                   absl::string_view name, std::shared_ptr<Resource> resource);
-  Status DeleteAny(absl::string_view container, std::type_index type, absl::string_view type_name,
+      absl::string_view container, absl::string_view type_name, absl::string_view name,
+      const std::function<StatusOr<std::shared_ptr<Resource>>()>& create);
+  Status CreateAny(absl::string_view container, absl::string_view type_name, absl::string_view name,
+                   std::shared_ptr<Resource> resource);
+  Status DeleteAny(absl::string_view container, absl::string_view type_name,
                    absl::string_view name);
 
   // Keyed by type name, which is unique per type: names of types are part of the format.

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "core/cancellation.h"
+#include "core/io_pool.h"
 #include "graph/shape_inference.h"
 #include "runtime/kernel.h"
 #include "saver/save_restore.h"

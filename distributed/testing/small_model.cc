@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/testing/small_model.h"
 
+#include "core/cancellation.h"
 #include "graph/op_registry.h"
 #include "graph/shape_inference.h"
 #include "runtime/kernel.h"

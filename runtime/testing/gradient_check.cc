@@ -56,14 +56,14 @@ class NodeOrder {
   StatusOr<std::vector<Tensor>> Run(const std::vector<std::pair<Output, Tensor>>& feeds) {
     absl::flat_hash_map<Output, EdgeValue> values;
     absl::flat_hash_map<const Node*, bool> dead_nodes;
-    for (const auto& [output, tensor] : feeds) values[output] = {tensor, nullptr, true};
+    for (const auto& [output, tensor] : feeds) values[output] = tensor;
     for (const auto& step : steps_) {
       const Node& node = *step.node;
       std::vector<EdgeValue> inputs;
       size_t dead = 0;
       for (const OutputRef& in : node.inputs()) {
         inputs.push_back(values[Output(in.node, in.index)]);
-        if (!inputs.back().has_value) ++dead;
+        if (!inputs.back().has_value()) ++dead;
       }
       bool is_dead = node.is_merge() ? dead == inputs.size() : dead > 0;
       for (const Node* control : node.control_inputs()) {
@@ -89,15 +89,16 @@ class NodeOrder {
     std::vector<Tensor> result;
     for (const Output& fetch : fetches_) {
       const EdgeValue& value = values[fetch];
-      if (!value.has_value) {
+      if (!value.has_value()) {
         return absl::InvalidArgumentError(
             absl::StrCat("The tensor returned for ", fetch.name(), " was not valid."));
       }
-      if (value.ref != nullptr) {
-        MR_ASSIGN_OR_RETURN(Tensor read, value.ref->Read());
+      if (value.is_reference()) {
+        MR_ASSIGN_OR_RETURN(Tensor read,
+                            std::static_pointer_cast<VariableStorage>(value.reference())->Read());
         result.push_back(std::move(read));
       } else {
-        result.push_back(value.tensor);
+        result.push_back(value);
       }
     }
     return result;

@@ -97,6 +97,12 @@ StatusOr<std::vector<PartialShape>> Infer(const tensorflow::NodeDef& node, const
   return context.outputs();
 }
 
+// Null unless the value is a reference.
+std::shared_ptr<VariableStorage> VariableOf(const EdgeValue& value) {
+  if (!value.is_reference()) return nullptr;
+  return std::static_pointer_cast<VariableStorage>(value.reference());
+}
+
 // --- Running one kernel ------------------------------------------------------------------------
 
 Status RunKernel(const Kernel& kernel, KernelContext* context) {
@@ -118,16 +124,19 @@ Status RunKernel(const Kernel& kernel, KernelContext* context) {
   }
 }
 
-// The value of a reference, as the executor reads it before the kernel.
+// The value of a reference where the op takes a value, as the executor reads it before the kernel.
 Status ReadRefs(const Node& node, std::vector<EdgeValue>* inputs) {
   for (size_t i = 0; i < inputs->size(); ++i) {
     EdgeValue& in = (*inputs)[i];
-    if (in.ref == nullptr) continue;
-    if (in.ref->IsInitialized()) {
-      MR_ASSIGN_OR_RETURN(in.tensor, in.ref->Read());
-    } else if (!node.op_entry()->def.allows_uninitialized_input()) {
+    const std::shared_ptr<VariableStorage> variable = VariableOf(in);
+    if (variable == nullptr) continue;
+    if (!variable->IsInitialized()) {
+      if (node.op_entry()->def.allows_uninitialized_input()) continue;
       return absl::FailedPreconditionError(
-          absl::StrCat("Attempting to use uninitialized value ", in.ref->name()));
+          absl::StrCat("Attempting to use uninitialized value ", variable->name()));
+    }
+    if (!IsRef(node.input_type(static_cast<int>(i)))) {
+      MR_ASSIGN_OR_RETURN(in, variable->Read());
     }
   }
   return absl::OkStatus();
@@ -135,7 +144,7 @@ Status ReadRefs(const Node& node, std::vector<EdgeValue>* inputs) {
 
 // Elements are bytes, or compared one by one; resources and variants are not compared.
 bool CanCompare(const Tensor& t) {
-  return t.has_value() && t.dtype() != DT_RESOURCE && t.dtype() != DT_VARIANT;
+  return t.has_value() && !t.is_reference() && t.dtype() != DT_RESOURCE && t.dtype() != DT_VARIANT;
 }
 
 }  // namespace
@@ -163,14 +172,15 @@ StatusOr<std::vector<EdgeValue>> RunNode(const Node& node, const Kernel& kernel,
                                          OpTestDevice* device, std::vector<EdgeValue> inputs) {
   MR_RETURN_IF_ERROR(ReadRefs(node, &inputs));
   std::vector<EdgeValue> outputs(static_cast<size_t>(node.num_outputs()));
-  KernelContext::Params params;
-  params.step = &device->step();
-  params.node_name = &node.name();
-  params.inputs = absl::MakeSpan(inputs);
-  params.output_types = node.output_types();
-  params.outputs = absl::MakeSpan(outputs);
-  for (const EdgeValue& in : inputs) params.is_input_dead |= !in.has_value;
-  KernelContext context(params);
+  KernelFrame frame{.step = &device->step(),
+                    .node_name = &node.name(),
+                    .inputs = inputs.data(),
+                    .outputs = outputs.data(),
+                    .output_types = node.output_types().data(),
+                    .num_inputs = static_cast<uint32_t>(inputs.size()),
+                    .num_outputs = static_cast<uint32_t>(outputs.size())};
+  for (const EdgeValue& in : inputs) frame.is_input_dead |= !in.has_value();
+  KernelContext context(&frame);
   MR_RETURN_IF_ERROR(RunKernel(kernel, &context));
   return outputs;
 }
@@ -232,14 +242,15 @@ class OpRunner {
     // Shapes of variables as they are before the kernel.
     std::vector<PartialShape> input_shapes;
     for (const EdgeValue& in : inputs) {
-      StatusOr<Shape> shape = in.ref == nullptr ? in.tensor.shape() : in.ref->shape();
-      input_shapes.push_back(shape.ok() ? PartialShape(*shape) : in.ref->declared_shape());
+      const std::shared_ptr<VariableStorage> variable = VariableOf(in);
+      StatusOr<Shape> shape = variable == nullptr ? in.shape() : variable->shape();
+      input_shapes.push_back(shape.ok() ? PartialShape(*shape) : variable->declared_shape());
     }
     const bool stateless = !node_->is_stateful() && !HasRefs();
     std::vector<Tensor> before;
     if (stateless) {
       for (const EdgeValue& in : inputs) {
-        MR_ASSIGN_OR_RETURN(Tensor copy, CanCompare(in.tensor) ? in.tensor.Clone() : Tensor());
+        MR_ASSIGN_OR_RETURN(Tensor copy, CanCompare(in) ? in.Clone() : Tensor());
         before.push_back(std::move(copy));
       }
     }
@@ -248,9 +259,9 @@ class OpRunner {
     CheckShapes(inputs, input_shapes, outputs);
     if (stateless) {
       for (size_t i = 0; i < inputs.size(); ++i) {
-        if (CanCompare(inputs[i].tensor) && inputs[i].tensor != before[i]) {
+        if (CanCompare(inputs[i]) && inputs[i] != before[i]) {
           ADD_FAILURE() << call_.op_ << " changed its input " << i << ", which others share: from "
-                        << before[i].DebugString() << " to " << inputs[i].tensor.DebugString();
+                        << before[i].DebugString() << " to " << inputs[i].DebugString();
           return outputs;
         }
       }
@@ -303,7 +314,13 @@ class OpRunner {
   std::vector<EdgeValue> SharedInputs() const {
     std::vector<EdgeValue> inputs;
     for (const OpInput* input : flat_) {
-      inputs.push_back({input->tensor, input->ref, input->has_value});
+      if (!input->has_value) {
+        inputs.emplace_back();
+      } else if (input->ref != nullptr) {
+        inputs.push_back(Tensor::Reference(RefOf(input->ref->dtype()), input->ref));
+      } else {
+        inputs.push_back(input->tensor);
+      }
     }
     return inputs;
   }
@@ -313,17 +330,17 @@ class OpRunner {
     for (int i = 0; i < node_->num_outputs(); ++i) {
       const EdgeValue& edge = edges[static_cast<size_t>(i)];
       const DType want = WithoutRef(node_->output_type(i));
-      if (!edge.has_value) {
+      if (!edge.has_value()) {
         if (!call_.allow_dead_) {
           ADD_FAILURE() << "Missing output " << i << " of " << call_.op_;
         }
         outputs.emplace_back();
         continue;
       }
-      Tensor value = edge.tensor;
-      if (edge.ref != nullptr) {
-        EXPECT_EQ(edge.ref->dtype(), want) << "output " << i << " of " << call_.op_;
-        StatusOr<Tensor> read = edge.ref->Read();
+      Tensor value = edge;
+      if (const std::shared_ptr<VariableStorage> variable = VariableOf(edge)) {
+        EXPECT_EQ(variable->dtype(), want) << "output " << i << " of " << call_.op_;
+        StatusOr<Tensor> read = variable->Read();
         if (!read.ok()) {  // a variable that has no value yet
           outputs.emplace_back();
           continue;
@@ -349,13 +366,12 @@ class OpRunner {
       std::vector<const Tensor*> constants;
       for (size_t i = 0; i < inputs.size(); ++i) {
         const EdgeValue& in = inputs[i];
-        const bool has_shape = in.has_value && absl::string_view(known) != "nothing";
+        const bool has_shape = in.has_value() && absl::string_view(known) != "nothing";
         shapes.push_back(has_shape ? input_shapes[i] : PartialShape());
-        handles.push_back(absl::string_view(known) == "nothing" ? std::nullopt
-                                                                : HandleDataOf(in.tensor));
-        const bool constant = absl::string_view(known) == "shapes and constants" && in.has_value &&
-                              in.ref == nullptr && in.tensor.dtype() != DT_RESOURCE;
-        constants.push_back(constant ? &in.tensor : nullptr);
+        handles.push_back(absl::string_view(known) == "nothing" ? std::nullopt : HandleDataOf(in));
+        const bool constant = absl::string_view(known) == "shapes and constants" &&
+                              in.has_value() && !in.is_reference() && in.dtype() != DT_RESOURCE;
+        constants.push_back(constant ? &in : nullptr);
       }
       const StatusOr<std::vector<PartialShape>> inferred =
           Infer(node_->def(), *node_->op_entry(), shapes, handles, constants);
@@ -381,8 +397,8 @@ class OpRunner {
   Status RunWithOwnInputs(const Kernel& kernel, const std::vector<Tensor>& expected) {
     std::vector<EdgeValue> inputs = SharedInputs();
     for (EdgeValue& in : inputs) {
-      if (in.has_value) {
-        MR_ASSIGN_OR_RETURN(in.tensor, in.tensor.Clone());
+      if (in.has_value()) {
+        MR_ASSIGN_OR_RETURN(in, in.Clone());
       }
     }
     MR_ASSIGN_OR_RETURN(const std::vector<EdgeValue> edges,

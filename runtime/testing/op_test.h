@@ -38,6 +38,9 @@
 #include "graph/scope.h"
 #include "gtest/gtest.h"
 #include "runtime/kernel.h"
+#include "runtime/rendezvous.h"
+#include "runtime/step_context.h"
+#include "runtime/variable_storage.h"
 
 namespace millrace {
 

@@ -31,6 +31,8 @@
 #include "graph/graph.h"
 #include "runtime/kernel.h"
 #include "runtime/plan.h"
+#include "runtime/step_context.h"
+#include "runtime/variable_storage.h"
 
 namespace millrace::testing {
 

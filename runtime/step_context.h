@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_RUNTIME_STEP_CONTEXT_H_
+#define MILLRACE_RUNTIME_STEP_CONTEXT_H_
+
+// StepContext and KernelFrame: what executors fill in before they run a kernel. Op authors see both
+// through the methods of KernelContext (runtime/kernel.h) only.
+//
+// Lifetime: a StepContext outlives the kernels of its step, a KernelFrame the kernel's run
+// (asynchronous kernels: until `done`).
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/types/span.h"
+#include "core/arena.h"
+#include "core/cancellation.h"
+#include "core/io_pool.h"
+#include "core/tensor.h"
+#include "runtime/device.h"
+#include "runtime/function_runner.h"
+#include "runtime/rendezvous.h"
+#include "runtime/resource_manager.h"
+#include "runtime/step_memory.h"
+
+namespace millrace {
+
+// What all kernels of one step share. Owned by whoever runs the step.
+struct StepContext {
+  int64_t step_id = 0;
+  Device* device = nullptr;
+  std::shared_ptr<Rendezvous> rendezvous;
+  CancellationManager* cancellation = nullptr;
+  Arena* arena = nullptr;
+  IoPool* io_pool = nullptr;
+  // Resources that end with the step (temporary variables, tensor arrays).
+  ResourceManager* step_resources = nullptr;
+  FunctionRunner* functions = nullptr;
+  std::shared_ptr<StepMemory> memory;  // null: the step's memory is neither limited nor watched
+  std::string session_handle;
+  // Fed tensors by _Arg index and where _Retval puts its tensor; null outside of a session's step.
+  absl::Span<const Tensor> args;
+  absl::Span<Tensor> results;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_RUNTIME_STEP_CONTEXT_H_
