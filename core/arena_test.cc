@@ -106,10 +106,10 @@ TEST_P(ArenaTest, AnotherThreadHelps) {
       seen.insert(std::this_thread::get_id());
     });
     MutexLock lock(&mu);
-    if (seen.size() == 2) break;
+    if (seen.size() >= 2) break;
   }
   MutexLock lock(&mu);
-  EXPECT_EQ(seen.size(), 2u);
+  EXPECT_GE(seen.size(), 2u);  // not always the same helper
   EXPECT_EQ(seen.count(std::this_thread::get_id()), 1u) << "the caller takes part";
 }
 
