@@ -19,7 +19,7 @@
 //
 // Thread-safety: a builder is thread-compatible; loading is pure. Lifetime: builders use their
 // session only during calls.
-// Failure: NotFound for what is missing (files, tags, init op), DataLoss for damaged files,
+// Failure: NotFound for what is missing (variables, tags, init op), DataLoss for damaged files,
 // InvalidArgument for graphs and signatures that do not fit.
 
 #include <map>
@@ -141,7 +141,8 @@ struct SavedModelBundle {
   StatusOr<tensorflow::SignatureDef> Signature(const std::string& key) const;
 };
 
-// The files that the meta graph's assets name, as feeds; NotFound when one is missing.
+// The paths of the files that the meta graph's assets name, as feeds. A missing file is a warning:
+// the op that reads it fails, if there is one.
 StatusOr<std::vector<Feed>> AssetFeeds(FileSystem* fs, const std::string& directory,
                                        const tensorflow::MetaGraphDef& meta);
 

@@ -236,9 +236,38 @@ TEST_F(SavedModelTest, AssetsAreCopiedFedAndFoundAgain) {
   ASSERT_OK_AND_ASSIGN(SavedModelBundle bundle, LoadSavedModel({}, directory_, {"serve"}));
   ASSERT_OK_AND_ASSIGN(const auto out, bundle.session->Run({}, {path.value.name()}));
   ExpectTensorEqual(out[0], Tensor::Scalar(Path("assets/vocabulary.txt_1")));
+}
 
-  ASSERT_OK(kFiles->DeleteFile(Path("assets/vocabulary.txt")));
-  EXPECT_STATUS(Load(), kNotFound, "assets/vocabulary.txt' must exist");
+TEST_F(SavedModelTest, AMissingAssetFailsOnlyTheOpThatReadsIt) {
+  const std::string source = directory_ + "_source";
+  Write(source, "no checkpoint");
+  Scope root;
+  const Output path = Const(root.WithName("path"), "unset");
+  NodeBuilder(root.WithName("read"), "RestoreV2")
+      .Input(path)
+      .Input(Const(root, TensorOf<std::string>({1}, {"v"})))
+      .Input(Const(root, TensorOf<std::string>({1}, {""})))
+      .Attr("dtypes", std::vector<DType>{DT_FLOAT})
+      .Finish();
+  SavedModelOptions options;
+  options.assets = {{path.name(), source}};
+  ASSERT_OK_AND_ASSIGN(auto session, NewSession());
+  ASSERT_OK(session->Extend(root));
+  ASSERT_OK_AND_ASSIGN(auto builder, SavedModelBuilder::Open(directory_));
+  ASSERT_OK(builder->AddMetaGraphAndVariables(session.get(), root, nullptr, options));
+  ASSERT_OK(builder->Save());
+  ASSERT_OK(kFiles->DeleteFile(source));
+  const std::string asset = Path("assets/" + Basename(source));
+  ASSERT_OK(kFiles->DeleteFile(asset));
+
+  ::testing::internal::CaptureStderr();
+  EXPECT_OK(Load());
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find(asset + "' does not exist"), std::string::npos) << log;
+  const auto init_reads_it = [&](tensorflow::MetaGraphDef* m) {
+    (*m->mutable_collection_def())["saved_model_main_op"].mutable_node_list()->add_value("read");
+  };
+  EXPECT_STATUS(LoadChanged(init_reads_it), kNotFound, asset);
 }
 
 TEST_F(SavedModelTest, WrongModelsAreRefusedWithTheReason) {
@@ -266,8 +295,11 @@ TEST_F(SavedModelTest, WrongModelsAreRefusedWithTheReason) {
                 kInvalid, "signature 'serving_default': input 'x' must be a tensor of the graph");
   EXPECT_STATUS(LoadChanged([](Meta* m) { m->add_asset_file_def()->set_filename("../../etc/x"); }),
                 kInvalid, "must be a file in 'assets', got '../../etc/x'");
-  EXPECT_STATUS(LoadChanged([](Meta* m) { m->add_asset_file_def()->set_filename("gone"); }),
-                kNotFound, "assets/gone");
+  EXPECT_STATUS(LoadChanged([](Meta* m) {
+                  m->add_asset_file_def()->set_filename("vocabulary");
+                  m->mutable_asset_file_def(0)->mutable_tensor_info()->set_name("gone:0");
+                }),
+                kNotFound, "asset tensor 'gone:0' must be in the graph");
   EXPECT_STATUS(LoadChanged([](Meta* m) {
                   (*m->mutable_collection_def())["saved_model_assets"]
                       .mutable_any_list()
