@@ -435,7 +435,9 @@ void Placer::Assign() {
       options_.stateful_placements->emplace(node->name(), device);
     }
   }
-  if (first_missing_gpu_ != nullptr) {
+  bool* const warned = options_.warned_of_missing_gpu;
+  if (first_missing_gpu_ != nullptr && (warned == nullptr || !*warned)) {
+    if (warned != nullptr) *warned = true;
     LogWarning(missing_gpu_, missing_gpu_ == 1 ? " node asks" : " nodes ask",
                " for a GPU that does not exist or cannot run the op ('", first_missing_gpu_->name(),
                "' is the first); placed on CPU, as soft placement allows");

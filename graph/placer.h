@@ -46,6 +46,9 @@ struct PlacementOptions {
   // A request for a type or id that does not exist or has no kernel counts without these two
   // fields; one warning tells how many nodes asked for a missing GPU.
   bool allow_soft_placement = false;
+  // Set by that warning, and no further one where it is set: one session warns once. May be null.
+  // Must outlive the call.
+  bool* warned_of_missing_gpu = nullptr;
   // Logs "name: (Op): device" per node.
   bool log_device_placement = false;
   // Full name of the device preferred for nodes that may go anywhere; the first device when empty.

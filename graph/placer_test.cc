@@ -183,6 +183,20 @@ TEST_F(PlacerTest, SoftPlacementFallsBackWithOneWarning) {
   EXPECT_EQ(log.find(" GPU "), log.rfind(" GPU "));
 }
 
+TEST_F(PlacerTest, OneSessionWarnsOfAMissingGpuOnce) {
+  bool warned = false;
+  for (const bool silent : {false, true}) {
+    X(root_.WithDevice("/job:worker/task:1/gpu:0"), silent ? "second" : "first");
+    ::testing::internal::CaptureStderr();
+    const Status placed = Place({kWorker0, kWorker1},
+                                {.allow_soft_placement = true, .warned_of_missing_gpu = &warned});
+    const std::string log = ::testing::internal::GetCapturedStderr();
+    ASSERT_TRUE(placed.ok());
+    EXPECT_EQ(log.find(" GPU ") == std::string::npos, silent) << log;
+    EXPECT_TRUE(warned);
+  }
+}
+
 TEST_F(PlacerTest, SoftPlacementNeverLeavesTheTask) {
   X(root_.WithDevice("/job:worker/task:7/gpu:0"), "x");
   EXPECT_FALSE(Place({kWorker0, kWorker1}, {.allow_soft_placement = true}).ok());

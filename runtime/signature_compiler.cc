@@ -85,6 +85,7 @@ StatusOr<GraphPartitions> SignatureCompiler::MakePartitions(const RunSignature& 
   MR_ASSIGN_OR_RETURN(RunGraph run, BuildRunGraph(graph_, signature));
   PlacementOptions placement;
   placement.allow_soft_placement = allow_soft_placement_;
+  placement.warned_of_missing_gpu = &warned_of_missing_gpu_;
   placement.log_device_placement = log_device_placement_;
   placement.default_device = devices_[0]->name;
   placement.stateful_placements = &placements_;

@@ -98,6 +98,7 @@ class SignatureCompiler {
   Mutex mu_;
   Graph graph_ ABSL_GUARDED_BY(mu_);
   StatefulPlacements placements_ ABSL_GUARDED_BY(mu_);
+  bool warned_of_missing_gpu_ ABSL_GUARDED_BY(mu_) = false;
   absl::flat_hash_map<std::string, std::weak_ptr<const CompiledSignature>> compiled_
       ABSL_GUARDED_BY(mu_);
 };

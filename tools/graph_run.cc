@@ -106,7 +106,9 @@ StatusOr<std::vector<Feed>> MakeFeeds(const tensorflow::GraphDef& graph_def,
 StatusOr<NamedArrays> RunGraphOnArrays(const tensorflow::GraphDef& graph, const NamedArrays& feeds,
                                        const GraphRun& run) {
   MR_ASSIGN_OR_RETURN(const std::vector<Feed> fed, MakeFeeds(graph, feeds));
-  MR_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, NewSession());
+  SessionOptions options;
+  options.config.set_allow_soft_placement(true);
+  MR_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, NewSession(options));
   MR_RETURN_IF_ERROR(session->Extend(graph));
   for (const std::string& target : run.targets) {
     MR_RETURN_IF_ERROR(session->Run(fed, {}, {target}).status());

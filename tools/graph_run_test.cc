@@ -204,6 +204,21 @@ TEST(GraphRunTest, TargetsRunBeforeFetches) {
                 StatusCode::kFailedPrecondition, "v");
 }
 
+// The initialiser and the fetches are two signatures of one session.
+TEST(GraphRunTest, AGraphPinnedToAGpuRunsWithOneWarning) {
+  tensorflow::GraphDef graph = Graph();
+  for (auto& node : *graph.mutable_node()) node.set_device("/device:GPU:0");
+  ::testing::internal::CaptureStderr();
+  const StatusOr<NamedArrays> out =
+      RunGraphOnArrays(graph, {{"x:0", TensorOf<float>({2}, {1, 2})}}, {{"init"}, {"sum:0"}});
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  ASSERT_OK(out.status());
+  ExpectTensorEqual((*out)[0].second, TensorOf<float>({2}, {2, 3}));
+  const size_t warning = log.find("for a GPU that does not exist");
+  EXPECT_NE(warning, std::string::npos) << log;
+  EXPECT_EQ(warning, log.rfind("for a GPU that does not exist")) << log;
+}
+
 TEST(GraphRunTest, StringsKeepTheirTrailingNuls) {
   const std::string nul("a\0", 2);
   ASSERT_OK_AND_ASSIGN(const NamedArrays out,

@@ -474,6 +474,20 @@ TEST(RunTest, LiteralsAreFedAndResultsPrinted) {
   EXPECT_EQ(result.warnings, "");
 }
 
+TEST(RunTest, AModelPinnedToAGpuRunsWithOneWarning) {
+  std::string model = kModel;
+  const std::string add = "op: \"Add\"";
+  model.replace(model.find(add), add.size(), add + " device: \"/device:GPU:0\"");
+  ::testing::internal::CaptureStderr();
+  const RunResult result = RunTool({Written(model), "serve", "twice", {.input_exprs = "x=[[1]]"}});
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  ASSERT_OK(result.status);
+  EXPECT_EQ(result.out, "Result for output key y:\n[[2.]]\n");
+  const size_t warning = log.find("asks for a GPU that does not exist");
+  EXPECT_NE(warning, std::string::npos) << log;
+  EXPECT_EQ(warning, log.rfind("asks for a GPU that does not exist")) << log;
+}
+
 TEST(RunTest, ArraysOfFilesAreFedInTheTypeOfTheSignature) {
   const std::string dir = Written(kModel);
   const std::string npy = TempPath("x: \\~.npy"), npz = TempPath("x.npz"), one = TempPath("1.npz");

@@ -100,7 +100,10 @@ Status RunSavedModel(FileSystem* fs, const SavedModelRun& run, std::ostream& out
     fetches.push_back(name);
   }
 
-  StatusOr<SavedModelBundle> bundle = LoadSavedModel(SessionOptions(), run.dir, tags, fs);
+  // As the Python tool: a model that asks for a GPU runs without one.
+  SessionOptions options;
+  options.config.set_allow_soft_placement(true);
+  StatusOr<SavedModelBundle> bundle = LoadSavedModel(options, run.dir, tags, fs);
   if (!bundle.ok()) return PythonErrorFromStatus(bundle.status());
   const StatusOr<std::vector<Tensor>> outputs = bundle->session->Run(feeds, fetches);
   if (!outputs.ok()) return PythonErrorFromStatus(outputs.status());
