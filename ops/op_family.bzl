@@ -9,7 +9,8 @@ def op_family(name, srcs = None, deps = [], test_deps = [], test = True, **kwarg
       name: the family; sources are <name>.cc, the builders are in <name>.h (part of :builders).
       srcs: instead of [<name>.cc].
       deps: beyond the builders and the kernel API (inner loops in //ops/math, libraries).
-      test_deps: beyond the op test kit and all families (gradients need one another).
+      test_deps: beyond the op test kit: the families whose ops the test or a gradient in it runs. A
+        missing one fails the test by name, "Op type not registered".
       test: whether there is a <name>_test.cc.
       **kwargs: passed to cc_library.
     """
@@ -34,7 +35,6 @@ def op_family(name, srcs = None, deps = [], test_deps = [], test = True, **kwarg
             deps = [
                 ":builders",
                 ":" + name,
-                ":ops",
                 "//core/testing:tensor_testing",
                 "//runtime/testing:op_test",
                 "//third_party/gtest:gtest_main",
