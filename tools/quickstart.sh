@@ -38,8 +38,10 @@ dir=$(cd "$dir" && pwd)
 
 tools/install_deps.sh
 echo "== Building"
-bazel build //examples/mnist:mnist_train //examples/mnist:mnist_predict //tools:launch \
-  //tools:saved_model_cli
+cache=$(tools/disk_cache.py path)
+bazel build ${cache:+"--disk_cache=$cache"} //examples/mnist:mnist_train \
+  //examples/mnist:mnist_predict //tools:launch //tools:saved_model_cli
+tools/disk_cache.py trim || true
 bin=$(bazel info bazel-bin 2>/dev/null)
 
 echo "== Training on 1 ps + 1 master + 2 workers: $max_steps steps, logs in $dir/logs"

@@ -5,6 +5,7 @@
 # Usage: tools/test.sh [bazel flags and targets]     default target: //...
 # Tests that compare with files of TensorFlow look for them below $MILLRACE_SHARED (or
 # ../shared beside the checkout) and report themselves as skipped where there are none.
+# What is compiled is kept for other clones (tools/disk_cache.py), --disk_cache= builds without.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tools/install_deps.sh
@@ -22,4 +23,8 @@ shared="${MILLRACE_SHARED:-$PWD/../shared}"
 if [[ -d "$shared" ]]; then
   flags+=("--test_env=MILLRACE_SHARED=$(cd "$shared" && pwd)")
 fi
-exec bazel test "${flags[@]}" -- "${targets[@]}"
+cache=$(tools/disk_cache.py path)
+status=0
+bazel test ${cache:+"--disk_cache=$cache"} "${flags[@]}" -- "${targets[@]}" || status=$?
+tools/disk_cache.py trim || true
+exit "$status"

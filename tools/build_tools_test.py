@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the build's own programs promise: the disk cache and the count of compile actions."""
+
+import contextlib
+import io
+import os
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True  # beside the sources
+import count_compiles
+import disk_cache
+
+CACHE = "g++-12.2.0-0123456789abcdef"
+
+
+class DiskCacheTest(unittest.TestCase):
+
+    def setUp(self):
+        self.root = tempfile.mkdtemp(dir=os.environ["TEST_TMPDIR"])
+
+    def write(self, path, last_use, size=100):
+        path = os.path.join(self.root, path)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as out:
+            out.write(bytes(size))
+        os.utime(path, (last_use, last_use))
+        return path
+
+    def trim(self, limit_bytes):
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            disk_cache.trim(self.root, limit_bytes)
+        return out.getvalue()
+
+    def test_what_was_used_least_recently_goes_first_whatever_its_version(self):
+        old = self.write(f"{CACHE}/cas/aa/1", last_use=1000)
+        other = self.write("g++-13.1.0-ffffffffffffffff/ac/bb/2", last_use=2000)
+        kept = self.write(f"{CACHE}/ac/cc/3", last_use=3000)
+        self.assertEqual(self.trim(300), "")
+        self.assertIn("deleted 2 of 3 files", self.trim(199))
+        self.assertEqual([os.path.exists(path) for path in (old, other, kept)],
+                         [False, False, True])
+
+    def test_an_entry_read_since_it_was_written_counts_as_used_then(self):
+        read = self.write(f"{CACHE}/cas/aa/1", last_use=1000)
+        os.utime(read, (5000, 1000))
+        unread = self.write(f"{CACHE}/cas/aa/2", last_use=4000)
+        self.trim(100)
+        self.assertEqual([os.path.exists(read), os.path.exists(unread)], [True, False])
+
+    def test_files_that_are_no_cache_stay(self):
+        mine = [self.write("cas/aa/1", 1), self.write("photos/cas/1", 1),
+                self.write(f"{CACHE}/note", 1)]
+        self.trim(0)
+        self.assertEqual([os.path.exists(path) for path in mine], [True] * 3)
+
+    def test_the_folder_has_the_compilers_version_and_can_be_switched_off(self):
+        os.environ["MILLRACE_DISK_CACHE"] = self.root
+        self.assertEqual(os.path.dirname(disk_cache.folder()), self.root)
+        self.assertRegex(os.path.basename(disk_cache.folder()), disk_cache.FOLDER)
+        os.environ["MILLRACE_DISK_CACHE"] = "off"
+        self.assertIsNone(disk_cache.folder())
+
+    def test_headers_and_tools_of_the_compiler_are_in_the_name(self):
+        packages = [line.split(":")[0] for line in disk_cache.versions()]
+        for package in ("g++", "libprotobuf-dev", "libeigen3-dev", "protobuf-compiler"):
+            self.assertIn(package, packages)
+
+
+class CountCompilesTest(unittest.TestCase):
+
+    def test_a_source_counts_once_in_each_configuration(self):
+        def action(target, configuration, output):
+            return {"targetId": target, "configurationId": configuration,
+                    "arguments": ["g++", "-c", "a.cc", "-o", output]}
+        labels = count_compiles.labels_by_source({
+            "targets": [{"id": 1, "label": "//a"}, {"id": 2, "label": "//b"}],
+            "actions": [action(1, 1, "a.o"), action(1, 2, "a.o"), action(2, 2, "a.pic.o")]})
+        self.assertEqual(dict(labels), {(1, "a.cc"): ["//a"], (2, "a.cc"): ["//a", "//b"]})
+
+
+if __name__ == "__main__":
+    unittest.main()
