@@ -10,6 +10,7 @@ import tempfile
 import unittest
 
 sys.dont_write_bytecode = True  # beside the sources
+import check_includes
 import count_compiles
 import disk_cache
 
@@ -79,6 +80,47 @@ class CountCompilesTest(unittest.TestCase):
             "targets": [{"id": 1, "label": "//a"}, {"id": 2, "label": "//b"}],
             "actions": [action(1, 1, "a.o"), action(1, 2, "a.o"), action(2, 2, "a.pic.o")]})
         self.assertEqual(dict(labels), {(1, "a.cc"): ["//a"], (2, "a.cc"): ["//a", "//b"]})
+
+
+class CheckIncludesTest(unittest.TestCase):
+
+    SHAPE = "class Shape {\n};\nclass Forward;\n"
+
+    def missing(self, sources):
+        found = check_includes.missing_includes(check_includes.Tree(sources))
+        return [(path, header) for path, header, _ in found]
+
+    def test_a_name_needs_the_header_that_declares_it(self):
+        sources = {"core/shape.h": self.SHAPE,
+                   "core/tensor.h": '#include "core/shape.h"\nclass Tensor {\n  Shape s;\n};\n',
+                   "graph/a.cc": '#include "core/tensor.h"\nTensor t;\nShape s;\n'}
+        self.assertEqual(self.missing(sources), [("graph/a.cc", "core/shape.h")])
+
+    def test_own_header_and_exports_provide_names(self):
+        exported = '#include "core/shape.h"  // IWYU pragma: export\nclass Tensor {\n};\n'
+        sources = {"core/shape.h": self.SHAPE, "core/tensor.h": exported,
+                   "graph/a.cc": '#include "core/tensor.h"\nShape s;\n',
+                   "graph/b.h": '#include "core/shape.h"\n',
+                   "graph/b_test.cc": '#include "graph/b.h"\nShape s;\n'}
+        self.assertEqual(self.missing(sources), [])
+
+    def test_comments_strings_members_and_own_names_are_no_uses(self):
+        sources = {"core/shape.h": self.SHAPE,
+                   "graph/a.cc": '// Shape\nconst char* k = "Shape";\nauto x = y.Shape();\n'
+                                 'auto z = other::Shape();\n',
+                   "graph/b.cc": "template <typename Shape>\nvoid F(Shape s);\n",
+                   "graph/c.h": "class Shape;\nvoid G(const Shape& s);\n"}
+        self.assertEqual(self.missing(sources), [])
+
+    def test_arrows_bind_libraries_and_not_tests(self):
+        includes = ('#include "ops/tile.h"\n#include "core/shape.h"\n')
+        tree = check_includes.Tree({"graph/a.cc": includes, "graph/a_test.cc": includes,
+                                    "ops/b.cc": '#include "runtime/kernel.h"\n'
+                                                '#include "runtime/plan.h"\n'})
+        errors = "\n".join(check_includes.arrow_errors(tree))
+        self.assertIn("graph/a.cc: graph/ may include proto, core, got 'ops/tile.h'", errors)
+        self.assertIn("ops/b.cc", errors)
+        self.assertEqual(errors.count("\n"), 1)
 
 
 if __name__ == "__main__":

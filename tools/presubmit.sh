@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What to run before a commit: format, warnings as errors, headers that compile alone,
+# What to run before a commit: format, warnings as errors, headers that compile alone, includes,
 # compile_commands.json. Changes nothing but compile_commands.json; prints what is wrong.
 #
 # Usage: tools/presubmit.sh [--fix]     --fix formats the files that need it
@@ -42,6 +42,9 @@ export -f compile_alone
 git ls-files -z '*.h' |
   xargs -0 -n 1 -P "$(nproc)" bash -c 'compile_alone "$0" "$1"' "$generated" ||
   failures=$((failures + 1))
+
+say "includes: arrows between folders, direct includes"
+tools/check_includes.py || failures=$((failures + 1))
 
 tools/compile_commands.py || failures=$((failures + 1))
 [[ $failures -eq 0 ]] && say "presubmit: ok" || say "presubmit: $failures problem(s)"

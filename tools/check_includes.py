@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks the includes of project headers: the arrows between folders, and direct includes.
+
+Arrows: a file of a folder includes folders above it only (ARROWS), tests and benchmarks apart.
+Nothing includes tools, tests or examples, or a .cc file.
+
+Direct includes: a file that uses a name which one project header declares includes that header, or
+one that exports it (`// IWYU pragma: export`). X.cc and X_test.cc may leave it to X.h. Names are
+found as text, at the start of a line in headers; a name that two headers declare is not looked at.
+
+Usage: tools/check_includes.py [--fix]     --fix adds the missing includes; clang-format sorts them
+"""
+
+import os
+import re
+import subprocess
+import sys
+
+# Folder -> what it may include beside itself; a header stands for itself alone.
+KERNEL_API = ["runtime/kernel.h", "runtime/resource_manager.h", "runtime/variable_storage.h"]
+GRAPH = ["proto", "core", "graph"]
+OPS = GRAPH + KERNEL_API + ["ops"]
+LAYERS = OPS + ["layers"]
+SAVER = LAYERS + ["runtime/session.h", "saver"]
+ARROWS = {
+    "proto": [],
+    "core": ["proto"],
+    "graph": ["proto", "core"],
+    "runtime": GRAPH,
+    "ops": GRAPH + KERNEL_API,
+    "layers": OPS,
+    "data": OPS,
+    "saver": LAYERS + ["runtime/session.h"],
+    "distributed": GRAPH + ["runtime"],
+    "train": SAVER,
+}
+FORBIDDEN = {"tools", "tests", "examples"}
+
+INCLUDE = re.compile(r'^#include "([^"]+)"(.*)$', re.M)
+# What a header declares for others, at the start of a line: the code style indents no namespace.
+DECLARATIONS = [
+    re.compile(r"^(?:class|struct|enum|enum class|union) (?:ABSL_\w+(?:\([^)]*\))? )?"
+               r"(?:\[\[nodiscard\]\] )?(\w+)(?! *;)(?=[ :{]|$)", re.M),
+    re.compile(r"^using (\w+) =", re.M),
+    re.compile(r"^(?:inline )?constexpr [^=({;]*?\b(k[A-Z]\w+)(?:\[\w*\])?(?= *[={])", re.M),
+    re.compile(r"^(?!return |using |class |struct |friend |#)[\w:<>,*&\[\] ]+[ *&]([A-Z]\w+)\(", re.M),
+    re.compile(r"^#define (MR_\w+)", re.M),
+]
+FORWARD = re.compile(r"^(?:class|struct|enum class) (\w+)(?: *: *\w+)?;", re.M)
+
+# Types of a function or class, parameters of templates.
+LOCAL = re.compile(r"\b(?:class|struct|enum|using|typename) (\w+)")
+
+
+def code_of(text):
+    """The text without comments, strings and includes."""
+    text = re.sub(r'R"(\w*)\((.*?)\)\1"', '""', text, flags=re.S)
+    text = re.sub(r'//[^\n]*|/\*.*?\*/', " ", text, flags=re.S)
+    text = re.sub(r'"(?:\\.|[^"\\\n])*"', '""', text)
+    return re.sub(r"^#include.*$", "", text, flags=re.M)
+
+
+class Tree:
+    """What each source includes and declares."""
+
+    def __init__(self, sources):
+        """`sources`: path -> text."""
+        self.code = {path: code_of(text) for path, text in sources.items()}
+        self.includes = {path: [m[0] for m in INCLUDE.findall(text)]
+                         for path, text in sources.items()}
+        self.exports = {path: [name for name, rest in INCLUDE.findall(text)
+                               if "IWYU pragma: export" in rest]
+                        for path, text in sources.items()}
+        self.declared = {path: {name for pattern in DECLARATIONS for name in pattern.findall(code)}
+                         for path, code in self.code.items()}
+
+    def owners(self):
+        """Name -> its header, for names of four letters and more that only one header declares."""
+        headers = {}
+        for path, names in self.declared.items():
+            if path.endswith(".h"):
+                for name in names:
+                    headers.setdefault(name, set()).add(path)
+        return {name: found.pop() for name, found in headers.items()
+                if len(found) == 1 and len(name) >= 4}
+
+    def provided(self, path):
+        """The headers whose names `path` may use."""
+        found, queue = set(), list(self.includes[path])
+        for own in {re.sub(r"(_test|_benchmark)?\.cc$", ".h", path)} - {path}:
+            queue += self.includes.get(own, [])
+        while queue:
+            header = queue.pop()
+            if header not in found:
+                found.add(header)
+                queue += self.exports.get(header, [])
+        return found
+
+
+def tracked_sources():
+    listed = subprocess.check_output(["git", "ls-files", "*.cc", "*.h"], text=True).split()
+    sources = {}
+    for path in listed:
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as source:
+                sources[path] = source.read()
+    return sources
+
+
+def is_test(path):
+    return (re.search(r"_(test|benchmark)\.cc$", path) is not None or "/testing/" in path
+            or path.startswith("tests/"))
+
+
+def arrow_errors(tree):
+    for path, includes in sorted(tree.includes.items()):
+        folder = path.split("/")[0]
+        for header in includes:
+            top = header.split("/")[0]
+            if header.endswith(".cc"):
+                yield f"{path}: must not include a source, got '{header}'"
+            elif top == folder or top not in set(ARROWS) | FORBIDDEN or is_test(path):
+                continue  # the folder itself, a library of the system
+            elif top in FORBIDDEN:
+                yield f"{path}: nothing includes {top}/, got '{header}'"
+            elif folder in ARROWS and top not in ARROWS[folder] and header not in ARROWS[folder]:
+                yield (f"{path}: {folder}/ may include {', '.join(ARROWS[folder]) or 'nothing'}, "
+                       f"got '{header}'")
+
+
+def missing_includes(tree):
+    """(path, header, name) for each header that `path` must include itself."""
+    owners = tree.owners()
+    words = re.compile(r"(?<![\w.>:])(?:millrace::)?([A-Za-z]\w{3,})\b")
+    for path in sorted(tree.code):
+        code = tree.code[path]
+        own = tree.declared[path] | set(FORWARD.findall(code)) | set(LOCAL.findall(code)) | {
+            # What the file declares otherwise: members, locals, enumerators, test names.
+            name for name in re.findall(r"[\w>&*] ([A-Z]\w+)(?:[;,={(]| =)", code)
+            if re.search(rf"^ +[\w:<>,*& ]+ {name}\(", code, re.M)}
+        provided = tree.provided(path) | {path}
+        wanted = {}
+        for name in words.findall(code):
+            header = owners.get(name)
+            if header is not None and header not in provided and name not in own:
+                wanted.setdefault(header, name)
+        for header, name in sorted(wanted.items()):
+            yield path, header, name
+
+
+def add_includes(path, headers):
+    with open(path, encoding="utf-8") as source:
+        lines = source.read().split("\n")
+    last = max(i for i, line in enumerate(lines) if line.startswith("#include "))
+    # Beside the last project header, in whose block clang-format sorts.
+    quoted = [i for i, line in enumerate(lines) if line.startswith('#include "') and "/" in line]
+    at = (quoted[-1] if quoted else last) + 1
+    lines[at:at] = [f'#include "{header}"' for header in headers]
+    with open(path, "w", encoding="utf-8") as out:
+        out.write("\n".join(lines))
+
+
+def main():
+    if sys.argv[1:] not in ([], ["--fix"]):
+        sys.exit(__doc__)
+    tree = Tree(tracked_sources())
+    errors = list(arrow_errors(tree))
+    missing = {}
+    for path, header, name in missing_includes(tree):
+        missing.setdefault(path, []).append(header)
+        errors.append(f"{path}: uses {name} and must include '{header}' itself")
+    if sys.argv[1:] == ["--fix"]:
+        for path, headers in missing.items():
+            add_includes(path, headers)
+            subprocess.check_call(["clang-format-16", "-i", path])
+    for line in errors:
+        print(f"include: {line}")
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
