@@ -44,7 +44,7 @@ DECLARATIONS = [
                r"(?:\[\[nodiscard\]\] )?(\w+)(?! *;)(?=[ :{]|$)", re.M),
     re.compile(r"^using (\w+) =", re.M),
     re.compile(r"^(?:inline )?constexpr [^=({;]*?\b(k[A-Z]\w+)(?:\[\w*\])?(?= *[={])", re.M),
-    re.compile(r"^(?!return |using |class |struct |friend |#)[\w:<>,*&\[\] ]+[ *&]([A-Z]\w+)\(", re.M),
+    re.compile(r"^(?! |return |using |class |struct |friend |#)[\w:<>,*&\[\] ]+[ *&]([A-Z]\w+)\(", re.M),
     re.compile(r"^#define (MR_\w+)", re.M),
 ]
 FORWARD = re.compile(r"^(?:class|struct|enum class) (\w+)(?: *: *\w+)?;", re.M)
@@ -113,20 +113,27 @@ def is_test(path):
             or path.startswith("tests/"))
 
 
+def arrow_error(path, header):
+    """Why `path` must not include `header`; None when it may."""
+    folder, top = path.split("/")[0], header.split("/")[0]
+    if header.endswith(".cc"):
+        return f"{path}: must not include a source, got '{header}'"
+    if top == folder or top not in set(ARROWS) | FORBIDDEN or is_test(path):
+        return None  # the folder itself, a library of the system
+    if top in FORBIDDEN:
+        return f"{path}: nothing includes {top}/, got '{header}'"
+    if folder in ARROWS and top not in ARROWS[folder] and header not in ARROWS[folder]:
+        return (f"{path}: {folder}/ may include {', '.join(ARROWS[folder]) or 'nothing'}, "
+                f"got '{header}'")
+    return None
+
+
 def arrow_errors(tree):
     for path, includes in sorted(tree.includes.items()):
-        folder = path.split("/")[0]
         for header in includes:
-            top = header.split("/")[0]
-            if header.endswith(".cc"):
-                yield f"{path}: must not include a source, got '{header}'"
-            elif top == folder or top not in set(ARROWS) | FORBIDDEN or is_test(path):
-                continue  # the folder itself, a library of the system
-            elif top in FORBIDDEN:
-                yield f"{path}: nothing includes {top}/, got '{header}'"
-            elif folder in ARROWS and top not in ARROWS[folder] and header not in ARROWS[folder]:
-                yield (f"{path}: {folder}/ may include {', '.join(ARROWS[folder]) or 'nothing'}, "
-                       f"got '{header}'")
+            error = arrow_error(path, header)
+            if error is not None:
+                yield error
 
 
 def missing_includes(tree):
@@ -143,8 +150,10 @@ def missing_includes(tree):
         wanted = {}
         for name in words.findall(code):
             header = owners.get(name)
-            if header is not None and header not in provided and name not in own:
-                wanted.setdefault(header, name)
+            if (header is None or header in provided or name in own or arrow_error(path, header)
+                    or (is_test(header) and not is_test(path))):
+                continue  # known here, or another thing of that name
+            wanted.setdefault(header, name)
         for header, name in sorted(wanted.items()):
             yield path, header, name
 
