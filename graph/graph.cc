@@ -18,6 +18,9 @@ namespace {
 using tensorflow::NodeDef;
 using tensorflow::OpDef;
 
+// See EdgesVisitedForTesting.
+constinit thread_local int64_t edges_visited = 0;
+
 std::string Where(const Node& node) { return absl::StrCat(node.op(), " '", node.name(), "'"); }
 
 // "base_12" -> "base", 12. False when the name has no such suffix.
@@ -69,6 +72,8 @@ std::string Plural(int n, absl::string_view noun) {
 }
 
 }  // namespace
+
+int64_t EdgesVisitedForTesting() { return edges_visited; }
 
 bool IsLegalNodeName(absl::string_view name, bool internal) {
   if (name.empty()) return false;
@@ -154,25 +159,68 @@ StatusOr<Node*> Graph::AddNode(NodeDef def) {
   return nodes_.back().get();
 }
 
-void Graph::RemoveNode(Node* node) {
-  auto erase_edges = [](Node* from, auto&& predicate) {
-    from->out_edges_.erase(
-        std::remove_if(from->out_edges_.begin(), from->out_edges_.end(), predicate),
-        from->out_edges_.end());
-  };
-  auto is_to_node = [node](const Edge& e) { return e.dst == node; };
-  for (const OutputRef& input : node->inputs_) {
-    if (input.node != nullptr && input.node != node) erase_edges(input.node, is_to_node);
-  }
-  for (Node* src : node->control_inputs_) {
-    if (src != node) erase_edges(src, is_to_node);
-  }
-  for (const Edge& e : node->out_edges_) {
-    if (e.is_control()) {
-      auto& controls = e.dst->control_inputs_;
-      controls.erase(std::remove(controls.begin(), controls.end(), node), controls.end());
+void Graph::RemoveOutEdge(Node* src, uint32_t at) {
+  EdgeList<Edge>& list = src->out_edges_;
+  std::vector<Edge>& edges = list.items_;
+  ++edges_visited;
+  edges[at].dst = nullptr;
+  ++list.num_holes_;
+  if (list.num_holes_ <= edges.size() / 2) return;
+  uint32_t kept = 0;
+  for (const Edge& edge : edges) {
+    ++edges_visited;
+    if (IsHole(edge)) continue;
+    if (edge.is_control()) {
+      edge.dst->control_inputs_.items_[edge.control_at].edge_at = kept;
     } else {
-      e.dst->inputs_[static_cast<size_t>(e.dst_input)] = OutputRef();
+      edge.dst->inputs_[static_cast<size_t>(edge.dst_input)].edge_at = kept;
+    }
+    edges[kept++] = edge;
+  }
+  edges.resize(kept, Edge{});
+  list.num_holes_ = 0;
+}
+
+void Graph::RemoveControlInput(Node* dst, uint32_t at) {
+  EdgeList<ControlInput>& list = dst->control_inputs_;
+  std::vector<ControlInput>& inputs = list.items_;
+  ++edges_visited;
+  control_edges_.erase({inputs[at].node, dst});
+  inputs[at].node = nullptr;
+  ++list.num_holes_;
+  if (list.num_holes_ <= inputs.size() / 2) return;
+  uint32_t kept = 0;
+  for (const ControlInput& input : inputs) {
+    ++edges_visited;
+    if (IsHole(input)) continue;
+    input.node->out_edges_.items_[input.edge_at].control_at = kept;
+    control_edges_[{input.node, dst}] = kept;
+    inputs[kept++] = input;
+  }
+  inputs.resize(kept);
+  list.num_holes_ = 0;
+}
+
+void Graph::RemoveNode(Node* node) {
+  // By index: closing up a neighbour's list moves the places that are noted here.
+  for (size_t i = 0; i < node->inputs_.size(); ++i) {
+    const OutputRef input = node->inputs_[i];
+    if (input.node != nullptr && input.node != node) RemoveOutEdge(input.node, input.edge_at);
+  }
+  for (size_t i = 0; i < node->control_inputs_.items_.size(); ++i) {
+    const ControlInput input = node->control_inputs_.items_[i];
+    if (IsHole(input)) continue;
+    control_edges_.erase({input.node, node});
+    if (input.node != node) RemoveOutEdge(input.node, input.edge_at);
+  }
+  for (size_t i = 0; i < node->out_edges_.items_.size(); ++i) {
+    const Edge edge = node->out_edges_.items_[i];
+    ++edges_visited;
+    if (IsHole(edge) || edge.dst == node) continue;
+    if (edge.is_control()) {
+      RemoveControlInput(edge.dst, edge.control_at);
+    } else {
+      edge.dst->inputs_[static_cast<size_t>(edge.dst_input)] = OutputRef();
     }
   }
   const std::string lower = absl::AsciiStrToLower(node->name());
@@ -228,33 +276,25 @@ Status Graph::AddEdge(Node* src, int src_output, Node* dst, int dst_input) {
   } else {
     src->output_types_.resize(static_cast<size_t>(src_output) + 1, DT_INVALID);
   }
-  input = OutputRef{src, src_output};
-  src->out_edges_.push_back(Edge{src, src_output, dst, dst_input});
+  input = OutputRef{src, src_output, static_cast<uint32_t>(src->out_edges_.items_.size())};
+  src->out_edges_.items_.push_back(Edge{src, src_output, dst, dst_input});
   return absl::OkStatus();
 }
 
 void Graph::AddControlEdge(Node* src, Node* dst) {
-  // Whichever list is shorter tells whether the edge exists.
-  if (dst->control_inputs_.size() <= src->out_edges_.size()) {
-    if (std::find(dst->control_inputs_.begin(), dst->control_inputs_.end(), src) !=
-        dst->control_inputs_.end()) {
-      return;
-    }
-  } else if (std::any_of(src->out_edges_.begin(), src->out_edges_.end(),
-                         [&](const Edge& e) { return e.is_control() && e.dst == dst; })) {
-    return;
-  }
-  dst->control_inputs_.push_back(src);
-  src->out_edges_.push_back(Edge{src, kControlSlot, dst, kControlSlot});
+  const uint32_t at = static_cast<uint32_t>(dst->control_inputs_.items_.size());
+  if (!control_edges_.try_emplace({src, dst}, at).second) return;
+  dst->control_inputs_.items_.push_back(
+      ControlInput{src, static_cast<uint32_t>(src->out_edges_.items_.size())});
+  src->out_edges_.items_.push_back(Edge{src, kControlSlot, dst, kControlSlot, at});
 }
 
 void Graph::RemoveControlEdge(Node* src, Node* dst) {
-  auto& controls = dst->control_inputs_;
-  controls.erase(std::remove(controls.begin(), controls.end(), src), controls.end());
-  auto& edges = src->out_edges_;
-  edges.erase(std::remove_if(edges.begin(), edges.end(),
-                             [&](const Edge& e) { return e.is_control() && e.dst == dst; }),
-              edges.end());
+  const auto it = control_edges_.find({src, dst});
+  if (it == control_edges_.end()) return;
+  const uint32_t at = it->second;
+  RemoveOutEdge(src, dst->control_inputs_.items_[at].edge_at);
+  RemoveControlInput(dst, at);
 }
 
 Status Graph::UpdateInput(Node* dst, int dst_input, Node* src, int src_output) {
@@ -267,14 +307,7 @@ Status Graph::UpdateInput(Node* dst, int dst_input, Node* src, int src_output) {
     input = old;
     return status;
   }
-  if (old.node != nullptr) {
-    auto& edges = old.node->out_edges_;
-    // The first match is the old edge: AddEdge appends.
-    auto it = std::find_if(edges.begin(), edges.end(), [&](const Edge& e) {
-      return e.dst == dst && e.dst_input == dst_input && e.src_output == old.index;
-    });
-    if (it != edges.end()) edges.erase(it);
-  }
+  if (old.node != nullptr) RemoveOutEdge(old.node, old.edge_at);
   return absl::OkStatus();
 }
 

@@ -16,10 +16,18 @@
 // agree (a reference output may feed a non-reference input). Cycles are legal here only through
 // NextIteration; verify (graph/verify.h) checks whole graphs.
 //
+// Cost: adding, replacing and removing an edge is O(1) amortised, removing a node linear in its own
+// edges; how many edges its neighbours have does not matter.
+//
 // Thread-safety: thread-compatible. Nodes live as long as the graph and keep their address.
 
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
 #include <memory>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -53,16 +61,96 @@ inline constexpr int kMaxUnknownOutputs = 1 << 12;
 struct Edge {
   Node* src;
   int src_output;  // kControlSlot for a control edge
-  Node* dst;
-  int dst_input;  // kControlSlot for a control edge
+  Node* dst;       // null only for a hole in an EdgeList
+  int dst_input;   // kControlSlot for a control edge
   bool is_control() const { return src_output == kControlSlot; }
+
+  uint32_t control_at = 0;  // the graph's own: place among the control inputs of dst
 };
 
 // One output of a node: "name:index" in text, "name" for index 0.
 struct OutputRef {
   Node* node = nullptr;
   int index = 0;
+
+  uint32_t edge_at = 0;  // the graph's own: place of an input's edge among node's out-edges
 };
+
+// The graph's own: where a control edge comes from and its place among the out-edges there.
+struct ControlInput {
+  Node* node = nullptr;
+  uint32_t edge_at = 0;
+};
+
+inline const Edge& ListedAs(const Edge& edge) { return edge; }
+inline Node* ListedAs(const ControlInput& input) { return input.node; }
+inline bool IsHole(const Edge& edge) { return edge.dst == nullptr; }
+inline bool IsHole(const ControlInput& input) { return input.node == nullptr; }
+
+// The edges on one side of a node in the order in which they were added. A removed one leaves a
+// hole, which iteration skips; when most of the list are holes it is closed up. So removing costs
+// O(1) amortised, whatever the fan-out, and the order of the others stays. Iterators and references
+// are valid until an edge of the node is added or removed.
+template <typename Item>
+class EdgeList {
+ public:
+  class const_iterator {
+   public:
+    using iterator_category = std::forward_iterator_tag;
+    using difference_type = std::ptrdiff_t;
+    using reference = decltype(ListedAs(std::declval<const Item&>()));
+    using value_type = std::decay_t<reference>;
+    using pointer = const value_type*;
+
+    const_iterator() = default;
+    const_iterator(const Item* at, const Item* end) : at_(at), end_(end) { SkipHoles(); }
+    reference operator*() const { return ListedAs(*at_); }
+    const_iterator& operator++() {
+      ++at_;
+      SkipHoles();
+      return *this;
+    }
+    const_iterator operator++(int) {
+      const_iterator old = *this;
+      ++*this;
+      return old;
+    }
+    friend bool operator==(const const_iterator& a, const const_iterator& b) {
+      return a.at_ == b.at_;
+    }
+
+   private:
+    void SkipHoles() {
+      while (at_ != end_ && IsHole(*at_)) ++at_;
+    }
+    const Item* at_ = nullptr;
+    const Item* end_ = nullptr;
+  };
+  using iterator = const_iterator;
+  using value_type = typename const_iterator::value_type;
+
+  size_t size() const { return items_.size() - num_holes_; }
+  bool empty() const { return size() == 0; }
+  const_iterator begin() const {
+    return const_iterator(items_.data(), items_.data() + items_.size());
+  }
+  const_iterator end() const {
+    return const_iterator(items_.data() + items_.size(), items_.data() + items_.size());
+  }
+  // The i-th edge; linear in i where there are holes.
+  typename const_iterator::reference operator[](size_t i) const {
+    return num_holes_ == 0 ? ListedAs(items_[i])
+                           : *std::next(begin(), static_cast<std::ptrdiff_t>(i));
+  }
+
+ private:
+  friend class Graph;
+  std::vector<Item> items_;
+  uint32_t num_holes_ = 0;
+};
+// How many edges this thread's edits of graphs (removing, replacing, looking for duplicates) have
+// looked at so far. For tests that count.
+int64_t EdgesVisitedForTesting();
 
 class Node {
  public:
@@ -93,9 +181,10 @@ class Node {
   // The source of data input i; node is null while there is none.
   const OutputRef& input(int i) const { return inputs_[static_cast<size_t>(i)]; }
   absl::Span<const OutputRef> inputs() const { return inputs_; }
-  absl::Span<Node* const> control_inputs() const { return control_inputs_; }
+  // Nodes; in the order in which their edges were added.
+  const EdgeList<ControlInput>& control_inputs() const { return control_inputs_; }
   // Data and control edges that leave this node, in the order they were added.
-  absl::Span<const Edge> out_edges() const { return out_edges_; }
+  const EdgeList<Edge>& out_edges() const { return out_edges_; }
 
   bool is_switch() const { return op() == "Switch" || op() == "RefSwitch"; }
   bool is_merge() const { return op() == "Merge" || op() == "RefMerge"; }
@@ -121,8 +210,8 @@ class Node {
   std::string built_at_;
   std::vector<DType> input_types_, output_types_;
   std::vector<OutputRef> inputs_;
-  std::vector<Node*> control_inputs_;
-  std::vector<Edge> out_edges_;
+  EdgeList<ControlInput> control_inputs_;
+  EdgeList<Edge> out_edges_;
 };
 
 class Graph {
@@ -170,11 +259,16 @@ class Graph {
   tensorflow::NodeDef NodeToDef(const Node& node) const;
 
  private:
+  void RemoveOutEdge(Node* src, uint32_t at);
+  void RemoveControlInput(Node* dst, uint32_t at);
+
   std::vector<std::unique_ptr<Node>> nodes_;
   absl::flat_hash_map<std::string, Node*> by_name_;
   absl::flat_hash_map<std::string, int> lower_case_names_;  // how many nodes have it
   // For a lower-case base name: base_1 ... base_(n-1) are taken, so UniqueName starts at n.
   absl::flat_hash_map<std::string, int> next_suffix_;
+  // (source, destination) of every control edge -> its place among the control inputs there.
+  absl::flat_hash_map<std::pair<const Node*, const Node*>, uint32_t> control_edges_;
   int num_nodes_ = 0;
   tensorflow::VersionDef versions_;
   tensorflow::FunctionDefLibrary library_;

@@ -208,6 +208,92 @@ TEST(GraphTest, ControlEdgesExistOnce) {
   EXPECT_TRUE(a->out_edges().empty());
 }
 
+// What a list of edges shows, by name and input.
+std::vector<std::string> Readers(const Node& node) {
+  std::vector<std::string> readers;
+  for (const Edge& edge : node.out_edges()) {
+    readers.push_back(edge.is_control() ? "^" + edge.dst->name()
+                                        : edge.dst->name() + ":" + std::to_string(edge.dst_input));
+  }
+  return readers;
+}
+
+TEST(GraphTest, EdgesKeepTheirOrderWhenOthersAreRemoved) {
+  Graph graph;
+  Node* a = Add(&graph, "a", "TestSource");
+  Node* b = Add(&graph, "b", "TestSource");
+  std::vector<Node*> readers;
+  for (int i = 0; i < 6; ++i) {
+    readers.push_back(Add(&graph, "r" + std::to_string(i), "TestBinary"));
+    ASSERT_TRUE(graph.AddEdge(a, 0, readers.back(), 0).ok());
+    graph.AddControlEdge(a, readers.back());
+  }
+  graph.RemoveNode(readers[2]);
+  graph.RemoveControlEdge(a, readers[4]);
+  ASSERT_TRUE(graph.UpdateInput(readers[0], 0, b, 0).ok());
+  EXPECT_EQ(Readers(*a),
+            std::vector<std::string>({"^r0", "r1:0", "^r1", "r3:0", "^r3", "r4:0", "r5:0", "^r5"}));
+  graph.RemoveNode(readers[1]);
+  graph.RemoveNode(readers[3]);
+  graph.AddControlEdge(a, readers[4]);
+  EXPECT_EQ(Readers(*a), std::vector<std::string>({"^r0", "r4:0", "r5:0", "^r5", "^r4"}));
+  EXPECT_EQ(a->out_edges().size(), 5u);
+  EXPECT_EQ(a->out_edges()[3].dst, readers[5]);
+}
+
+TEST(GraphTest, ControlInputsKeepTheirOrderWhenOthersAreRemoved) {
+  Graph graph;
+  Node* group = Add(&graph, "group", "TestSource");
+  std::vector<Node*> sources;
+  for (int i = 0; i < 8; ++i) {
+    sources.push_back(Add(&graph, "s" + std::to_string(i), "TestSource"));
+    graph.AddControlEdge(sources.back(), group);
+  }
+  for (int i : {1, 6, 0, 4}) graph.RemoveNode(sources[static_cast<size_t>(i)]);
+  graph.RemoveControlEdge(sources[3], group);
+  graph.AddControlEdge(sources[7], group);
+  graph.AddControlEdge(sources[3], group);
+  const tensorflow::NodeDef def = graph.NodeToDef(*group);
+  EXPECT_EQ(std::vector<std::string>(def.input().begin(), def.input().end()),
+            std::vector<std::string>({"^s2", "^s5", "^s7", "^s3"}));
+  EXPECT_EQ(group->control_inputs().size(), 4u);
+}
+
+TEST(GraphTest, EditsAtAHubLookAtTheirOwnEdgesOnly) {
+  constexpr int kReaders = 10'000;
+  Graph graph;
+  Node* hub = Add(&graph, "hub", "TestSource");
+  Node* sink = Add(&graph, "sink", "TestSource");
+  Node* other = Add(&graph, "other", "TestSource");
+  std::vector<Node*> readers;
+  for (int i = 0; i < kReaders; ++i) {
+    Node* reader = Add(&graph, "r" + std::to_string(i), "TestBinary");
+    ASSERT_TRUE(graph.AddEdge(hub, 0, reader, 0).ok());
+    ASSERT_TRUE(graph.AddEdge(hub, 0, reader, 1).ok());
+    graph.AddControlEdge(hub, reader);
+    graph.AddControlEdge(reader, sink);
+    readers.push_back(reader);
+  }
+  const int64_t before = EdgesVisitedForTesting();
+  graph.AddControlEdge(hub, sink);
+  for (int i = 0; i < kReaders; ++i) graph.AddControlEdge(hub, sink);
+  EXPECT_EQ(EdgesVisitedForTesting(), before) << "looking for a duplicate walks no list";
+  // From the front, so that a search from either end would be seen.
+  for (int i = 0; i < kReaders / 2; ++i) {
+    ASSERT_TRUE(graph.UpdateInput(readers[static_cast<size_t>(i)], 0, other, 0).ok());
+  }
+  for (int i = 0; i < kReaders / 2; ++i) {
+    graph.RemoveControlEdge(readers[static_cast<size_t>(i)], sink);
+  }
+  for (int i = kReaders / 4; i < kReaders; ++i) {
+    graph.RemoveNode(readers[static_cast<size_t>(i)]);
+  }
+  // Four edges each, all looked at a few times at most.
+  EXPECT_LE(EdgesVisitedForTesting() - before, 16 * kReaders);
+  EXPECT_EQ(sink->control_inputs().size(), 1u);
+  EXPECT_EQ(hub->out_edges().size(), static_cast<size_t>(2 * (kReaders / 4) + 1));
+}
+
 TEST(GraphTest, OutputsOfUnknownOpsComeIntoBeingWhenReferredTo) {
   Graph graph;
   NodeDef def = Def("x", "NobodyKnows");
