@@ -11,6 +11,7 @@
 #include "core/shape.h"
 #include "graph/attr.h"
 #include "graph/device_name.h"
+#include "proto/node_def.pb.h"
 
 namespace millrace {
 namespace {

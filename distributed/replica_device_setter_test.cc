@@ -4,6 +4,7 @@
 #include "core/testing/tensor_testing.h"
 #include "graph/attr.h"
 #include "gtest/gtest.h"
+#include "proto/node_def.pb.h"
 
 namespace millrace {
 namespace {

@@ -2,17 +2,22 @@
 #include "graph/attr.h"
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_join.h"
 #include "core/tensor_proto.h"
+#include "proto/attr_value.pb.h"
+#include "proto/node_def.pb.h"
 
 namespace millrace {
 namespace {
 
 using tensorflow::AttrValue;
+
+std::atomic<int64_t> constant_bytes_copied{0};  // relaxed: a count
 
 template <typename T>
 struct IsVector : std::false_type {};
@@ -75,6 +80,7 @@ Status Convert(const tensorflow::TensorShapeProto& in, PartialShape* out) {
 }
 Status Convert(const tensorflow::TensorProto& in, Tensor* out) {
   MR_ASSIGN_OR_RETURN(*out, TensorFromProto(in));
+  CountConstantBytes(out->TotalBytes());
   return absl::OkStatus();
 }
 Status Convert(const tensorflow::NameAttrList& in, tensorflow::NameAttrList* out) {
@@ -191,12 +197,28 @@ std::string FuncToString(const tensorflow::NameAttrList& func) {
 
 }  // namespace
 
+absl::string_view NodeAttrs::name() const {
+  return name_.empty() ? absl::string_view(node_->name()) : name_;
+}
+
+int64_t ConstantBytesCopiedForTesting() {
+  return constant_bytes_copied.load(std::memory_order_relaxed);
+}
+
+void CountConstantBytes(int64_t bytes) {
+  constant_bytes_copied.fetch_add(bytes, std::memory_order_relaxed);
+}
+
 template <typename T>
-StatusOr<T> GetAttr(const tensorflow::NodeDef& node, absl::string_view name) {
+StatusOr<T> GetAttr(const NodeAttrs& attrs, absl::string_view name) {
+  if constexpr (std::is_same_v<T, Tensor>) {
+    if (attrs.value() != nullptr && name == "value") return *attrs.value();
+  }
+  const tensorflow::NodeDef& node = attrs.node();
   auto it = node.attr().find(std::string(name));
   if (it == node.attr().end()) {
     return absl::NotFoundError(
-        absl::StrCat(node.op(), " '", node.name(), "': attr '", name, "' is missing"));
+        absl::StrCat(node.op(), " '", attrs.name(), "': attr '", name, "' is missing"));
   }
   T value{};
   Status status;
@@ -207,14 +229,14 @@ StatusOr<T> GetAttr(const tensorflow::NodeDef& node, absl::string_view name) {
   }
   if (!status.ok()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(node.op(), " '", node.name(), "': attr '", name, "' ", status.message()));
+        absl::StrCat(node.op(), " '", attrs.name(), "': attr '", name, "' ", status.message()));
   }
   return value;
 }
 
-#define MR_ATTR_TYPE(T)                                                                      \
-  template StatusOr<T> GetAttr<T>(const tensorflow::NodeDef& node, absl::string_view name);  \
-  template StatusOr<std::vector<T>> GetAttr<std::vector<T>>(const tensorflow::NodeDef& node, \
+#define MR_ATTR_TYPE(T)                                                             \
+  template StatusOr<T> GetAttr<T>(const NodeAttrs& attrs, absl::string_view name);  \
+  template StatusOr<std::vector<T>> GetAttr<std::vector<T>>(const NodeAttrs& attrs, \
                                                             absl::string_view name)
 MR_ATTR_TYPE(std::string);
 MR_ATTR_TYPE(int64_t);
@@ -244,6 +266,7 @@ void SetAttr(const PartialShape& value, AttrValue* attr) { value.ToProto(attr->m
 void SetAttr(const Tensor& value, AttrValue* attr) {
   // A tensor without a wire form (a variant) leaves an empty proto, which verification refuses.
   if (!TensorToProto(value, attr->mutable_tensor()).ok()) attr->mutable_tensor()->Clear();
+  CountConstantBytes(value.TotalBytes());
 }
 void SetAttr(const tensorflow::NameAttrList& value, AttrValue* attr) {
   *attr->mutable_func() = value;

@@ -12,6 +12,7 @@
 // Failure: NotFound when the attr is missing, InvalidArgument when it has another kind; the message
 // names node, op and attr.
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -21,13 +22,39 @@
 #include "core/shape.h"
 #include "core/status.h"
 #include "core/tensor.h"
-#include "proto/attr_value.pb.h"
-#include "proto/node_def.pb.h"
+
+namespace tensorflow {
+class AttrValue;
+class NameAttrList;
+class NodeDef;
+}  // namespace tensorflow
 
 namespace millrace {
 
+// Where attrs are read from: the message that holds them and, for a Const whose value has been
+// parsed, the tensor that is its attr `value`. Refers to what it is made of.
+class NodeAttrs {
+ public:
+  NodeAttrs(const tensorflow::NodeDef* node) : node_(node) {}  // NOLINT: a message has attrs
+  // `name` is for messages, where the message itself has none. `value` may be null.
+  NodeAttrs(absl::string_view name, const tensorflow::NodeDef* node, const Tensor* value)
+      : name_(name), node_(node), value_(value) {}
+  absl::string_view name() const;
+  const tensorflow::NodeDef& node() const { return *node_; }
+  const Tensor* value() const { return value_; }
+
+ private:
+  absl::string_view name_;
+  const tensorflow::NodeDef* node_;
+  const Tensor* value_ = nullptr;
+};
+
 template <typename T>
-StatusOr<T> GetAttr(const tensorflow::NodeDef& node, absl::string_view name);
+StatusOr<T> GetAttr(const NodeAttrs& attrs, absl::string_view name);
+template <typename T>
+StatusOr<T> GetAttr(const tensorflow::NodeDef& node, absl::string_view name) {
+  return GetAttr<T>(NodeAttrs(&node), name);
+}
 bool HasAttr(const tensorflow::NodeDef& node, absl::string_view name);
 
 // Fills an AttrValue from a C++ value; overloads for the types above.
@@ -51,6 +78,11 @@ void SetAttr(const tensorflow::AttrValue& value, tensorflow::AttrValue* attr);
 
 // Short text of a value for messages and printed graphs.
 std::string AttrToString(const tensorflow::AttrValue& attr);
+
+// Bytes of constants that this process has copied so far: parsed into tensors, written into
+// messages, copied with a message. For tests that count.
+int64_t ConstantBytesCopiedForTesting();
+void CountConstantBytes(int64_t bytes);
 
 }  // namespace millrace
 

@@ -5,10 +5,8 @@
 
 namespace millrace {
 
-StatusOr<Node*> CopyNode(const Graph& from, const Node& node, Graph* to) {
-  // An unknown op kind takes the number of its inputs from the `input` field.
-  MR_ASSIGN_OR_RETURN(Node * copy,
-                      to->AddNode(node.op_entry() == nullptr ? from.NodeToDef(node) : node.def()));
+StatusOr<Node*> CopyNode(const Node& node, Graph* to) {
+  MR_ASSIGN_OR_RETURN(Node * copy, to->AddNode(node.name(), node.body()));
   copy->set_requested_device(node.requested_device());
   copy->set_assigned_device(node.assigned_device());
   copy->set_built_at(node.built_at());
@@ -17,13 +15,12 @@ StatusOr<Node*> CopyNode(const Graph& from, const Node& node, Graph* to) {
 
 StatusOr<std::unique_ptr<Graph>> CopyGraph(const Graph& graph) {
   auto result = std::make_unique<Graph>();
-  *result->mutable_versions() = graph.versions();
-  *result->mutable_library() = graph.library();
+  result->TakeVersionsAndLibrary(graph);
+  result->ReserveNodes(graph.num_nodes());
   std::vector<Node*> copies(static_cast<size_t>(graph.num_node_ids()));
   for (const auto& node : graph.nodes()) {
     if (node == nullptr) continue;
-    MR_ASSIGN_OR_RETURN(copies[static_cast<size_t>(node->id())],
-                        CopyNode(graph, *node, result.get()));
+    MR_ASSIGN_OR_RETURN(copies[static_cast<size_t>(node->id())], CopyNode(*node, result.get()));
   }
   for (const auto& node : graph.nodes()) {
     if (node == nullptr) continue;

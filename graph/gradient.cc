@@ -152,7 +152,7 @@ std::string LoopName(const Node& node) {
     const Node* n = queue.front();
     queue.pop_front();
     if (n->is_enter()) {
-      StatusOr<std::string> frame = GetAttr<std::string>(n->def(), "frame_name");
+      StatusOr<std::string> frame = GetAttr<std::string>(*n, "frame_name");
       if (frame.ok()) return *frame;
     }
     for (const OutputRef& input : n->inputs()) {
@@ -269,8 +269,8 @@ StatusOr<GradientFn> Backprop::FunctionOf(const Node& node) {
   const OpEntry* entry = node.op_entry();
   std::string type = node.op();
   // A graph may ask for the gradient of another kind (override maps of TensorFlow's Python).
-  if (HasAttr(node.def(), "_gradient_op_type")) {
-    MR_ASSIGN_OR_RETURN(type, GetAttr<std::string>(node.def(), "_gradient_op_type"));
+  if (HasAttr(node, "_gradient_op_type")) {
+    MR_ASSIGN_OR_RETURN(type, GetAttr<std::string>(node, "_gradient_op_type"));
     if (type != node.op()) entry = LookUpOp(type);
   }
   if (entry == nullptr || entry->differentiability == OpEntry::Differentiability::kUnknown) {

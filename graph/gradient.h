@@ -42,7 +42,7 @@ class GradientContext {
   int num_outputs() const { return node_->num_outputs(); }
   template <typename T>
   StatusOr<T> GetAttr(absl::string_view name) const {
-    return millrace::GetAttr<T>(node_->def(), name);
+    return millrace::GetAttr<T>(*node_, name);
   }
 
   // The gradient of output i as a dense tensor: slices are made dense, a missing one becomes zeros

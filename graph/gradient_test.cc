@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "graph/testing/tiny_ops.h"
+#include "proto/node_def.pb.h"
 
 namespace millrace {
 namespace {

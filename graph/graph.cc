@@ -2,6 +2,7 @@
 #include "graph/graph.h"
 
 #include <algorithm>
+#include <atomic>
 #include <queue>
 #include <utility>
 
@@ -10,7 +11,12 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "graph/attr.h"
+#include "proto/attr_value.pb.h"
+#include "proto/function.pb.h"
+#include "proto/graph.pb.h"
+#include "proto/node_def.pb.h"
+#include "proto/op_def.pb.h"
+#include "proto/versions.pb.h"
 
 namespace millrace {
 namespace {
@@ -18,10 +24,20 @@ namespace {
 using tensorflow::NodeDef;
 using tensorflow::OpDef;
 
+std::atomic<int64_t> attr_validations{0};  // relaxed: a count
+
+// The output types of an unknown op, however many edges have given it.
+constexpr DType kUnknownOutputs[kMaxUnknownOutputs] = {};
+static_assert(DType{} == DT_INVALID);
+
 // See EdgesVisitedForTesting.
 constinit thread_local int64_t edges_visited = 0;
 
 std::string Where(const Node& node) { return absl::StrCat(node.op(), " '", node.name(), "'"); }
+
+bool IsLoopNode(const Node& node) {
+  return node.is_enter() || node.is_exit() || node.is_next_iteration() || node.is_loop_cond();
+}
 
 // "base_12" -> "base", 12. False when the name has no such suffix.
 bool SplitSuffix(absl::string_view name, absl::string_view* base, int* suffix) {
@@ -84,7 +100,10 @@ bool IsLegalNodeName(absl::string_view name, bool internal) {
   });
 }
 
+int64_t AttrValidationsForTesting() { return attr_validations.load(std::memory_order_relaxed); }
+
 Status ValidateNodeAttrs(const NodeDef& node, const OpDef& op) {
+  attr_validations.fetch_add(1, std::memory_order_relaxed);
   for (const OpDef::AttrDef& rule : op.attr()) {
     auto it = node.attr().find(rule.name());
     if (it != node.attr().end()) {
@@ -97,11 +116,125 @@ Status ValidateNodeAttrs(const NodeDef& node, const OpDef& op) {
   return absl::OkStatus();
 }
 
-Graph::Graph() {
-  versions_.set_producer(kGraphVersion);
-  versions_.set_min_consumer(0);
+// --- Node ----------------------------------------------------------------------------------------
+
+Node::Node(Graph* graph, int id, std::string name, std::shared_ptr<const NodeBody> body)
+    : graph_(graph),
+      id_(id),
+      num_outputs_(static_cast<int>(body->output_types().size())),
+      name_(std::move(name)),
+      body_(std::move(body)),
+      requested_device_(graph->Text("")),
+      assigned_device_(requested_device_),
+      built_at_(requested_device_),
+      inputs_(body_->input_types().size()) {}
+
+absl::Span<const DType> Node::output_types() const {
+  return op_entry() != nullptr
+             ? body_->output_types()
+             : absl::MakeConstSpan(kUnknownOutputs, static_cast<size_t>(num_outputs_));
+}
+
+void Node::set_requested_device(absl::string_view device) {
+  requested_device_ = graph_->Text(device);
+}
+void Node::set_assigned_device(absl::string_view device) {
+  assigned_device_ = graph_->Text(device);
+}
+void Node::set_built_at(absl::string_view where) { built_at_ = graph_->Text(where); }
+
+bool Node::is_stateful() const { return op_entry() != nullptr && op_entry()->def.is_stateful(); }
+
+tensorflow::AttrValue* Node::mutable_attr(absl::string_view name) {
+  tensorflow::AttrValue* attr = nullptr;
+  body_ = body_->WithAttr(name, &attr);
+  return attr;
+}
+
+NamedAttrs::NamedAttrs(const Node& node) : attrs_(node.attrs()) {
+  if (node.body()->value() != nullptr) return;
+  named_ = std::make_unique<NodeDef>(node.def());
+  named_->set_name(node.name());
+  named_->set_device(node.requested_device());
+  attrs_ = NodeAttrs(named_.get());
+}
+NamedAttrs::~NamedAttrs() = default;
+
+// --- Graph ---------------------------------------------------------------------------------------
+
+// Names as UniqueName sees them: in lower case.
+struct Graph::NamesIgnoringCase {
+  void Add(absl::string_view name) {
+    const std::string lower = absl::AsciiStrToLower(name);
+    ++count[lower];
+    absl::string_view base;
+    int suffix = 0;
+    if (!SplitSuffix(lower, &base, &suffix)) return;
+    auto it = next_suffix.find(base);
+    if (it == next_suffix.end()) {
+      if (suffix == 1) next_suffix[std::string(base)] = 2;
+    } else if (it->second == suffix) {
+      ++it->second;
+    }
+  }
+  void Remove(absl::string_view name) {
+    const std::string lower = absl::AsciiStrToLower(name);
+    auto it = count.find(lower);
+    if (--it->second > 0) return;
+    count.erase(it);
+    absl::string_view base;
+    int suffix = 0;
+    if (!SplitSuffix(lower, &base, &suffix)) return;
+    if (auto next = next_suffix.find(base); next != next_suffix.end()) {
+      next->second = std::min(next->second, suffix);
+    }
+  }
+
+  absl::flat_hash_map<std::string, int> count;  // how many nodes have the name
+  // For a base name: base_1 ... base_(n-1) are taken, so UniqueName starts at n.
+  absl::flat_hash_map<std::string, int> next_suffix;
+};
+
+Graph::Graph()
+    : versions_(std::make_unique<tensorflow::VersionDef>()),
+      library_(std::make_shared<const tensorflow::FunctionDefLibrary>()) {
+  versions_->set_producer(kGraphVersion);
+  versions_->set_min_consumer(0);
 }
 Graph::~Graph() = default;
+
+const std::string* Graph::Text(absl::string_view text) {
+  if (last_text_ != nullptr && *last_text_ == text) return last_text_;
+  auto it = texts_.find(text);
+  if (it == texts_.end()) {
+    auto owned = std::make_unique<const std::string>(text);
+    const absl::string_view key = *owned;
+    it = texts_.emplace(key, std::move(owned)).first;
+  }
+  return last_text_ = it->second.get();
+}
+
+tensorflow::FunctionDefLibrary* Graph::mutable_library() {
+  auto own = std::make_shared<tensorflow::FunctionDefLibrary>(*library_);
+  tensorflow::FunctionDefLibrary* const library = own.get();
+  library_ = std::move(own);
+  return library;
+}
+
+void Graph::TakeVersionsAndLibrary(const Graph& from) {
+  *versions_ = *from.versions_;
+  library_ = from.library_;
+}
+
+Graph::NamesIgnoringCase* Graph::names_ignoring_case() {
+  if (names_ignoring_case_ == nullptr) {
+    names_ignoring_case_ = std::make_unique<NamesIgnoringCase>();
+    for (const auto& node : nodes_) {
+      if (node != nullptr) names_ignoring_case_->Add(node->name());
+    }
+  }
+  return names_ignoring_case_.get();
+}
 
 StatusOr<Node*> Graph::AddNode(NodeDef def) {
   auto where = [&def] { return absl::StrCat(def.op(), " '", def.name(), "'"); };
@@ -120,43 +253,39 @@ StatusOr<Node*> Graph::AddNode(NodeDef def) {
     return absl::InvalidArgumentError(
         absl::StrCat(where(), ": node name must be unique, got a second node of this name"));
   }
-  std::unique_ptr<Node> node(new Node);
-  node->op_entry_ = LookUpOp(def.op());
-  if (node->op_entry_ != nullptr) {
-    const OpDef& op = node->op_entry_->def;
-    if (Status s = ValidateNodeAttrs(def, op); !s.ok()) return Prefixed(where(), s);
-    AddDefaultAttrs(op, &def);
-    MR_RETURN_IF_ERROR(NodeTypes(def, op, &node->input_types_, &node->output_types_));
-  } else {
-    size_t num_inputs = 0;
-    for (const std::string& input : def.input()) num_inputs += !absl::StartsWith(input, "^");
-    if (num_inputs > kMaxNodeArgs) {
-      return absl::InvalidArgumentError(absl::StrCat(where(), ": number of inputs must be at most ",
-                                                     kMaxNodeArgs, ", got ", num_inputs));
-    }
-    node->input_types_.assign(num_inputs, DT_INVALID);
+  StatusOr<std::shared_ptr<const NodeBody>> body =
+      bodies_.Make(def, &def, [](const NodeDef&) { return absl::OkStatus(); });
+  if (!body.ok()) {
+    const std::string self = where();
+    return absl::StartsWith(body.status().message(), self) ? body.status()
+                                                           : Prefixed(self, body.status());
   }
-  node->inputs_.resize(node->input_types_.size());
-  def.clear_input();
-  node->def_ = std::move(def);
-  node->id_ = num_node_ids();
+  Node* const node = Insert(std::move(*def.mutable_name()), *std::move(body));
+  if (!def.device().empty()) node->set_requested_device(def.device());
+  return node;
+}
 
-  const std::string lower = absl::AsciiStrToLower(node->name());
-  ++lower_case_names_[lower];
-  absl::string_view base;
-  int suffix = 0;
-  if (SplitSuffix(lower, &base, &suffix)) {
-    auto it = next_suffix_.find(base);
-    if (it == next_suffix_.end()) {
-      if (suffix == 1) next_suffix_[std::string(base)] = 2;
-    } else if (it->second == suffix) {
-      ++it->second;
-    }
+StatusOr<Node*> Graph::AddNode(absl::string_view name, std::shared_ptr<const NodeBody> body) {
+  if (by_name_.contains(name)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        body->op(), " '", name, "': node name must be unique, got a second node of this name"));
   }
-  by_name_[node->name()] = node.get();
+  return Insert(std::string(name), std::move(body));
+}
+
+Node* Graph::Insert(std::string name, std::shared_ptr<const NodeBody> body) {
+  nodes_.emplace_back(new Node(this, num_node_ids(), std::move(name), std::move(body)));
+  Node* const node = nodes_.back().get();
+  by_name_.emplace(node->name(), node);
+  if (names_ignoring_case_ != nullptr) names_ignoring_case_->Add(node->name());
   ++num_nodes_;
-  nodes_.push_back(std::move(node));
-  return nodes_.back().get();
+  num_loop_nodes_ += IsLoopNode(*node);
+  return node;
+}
+
+void Graph::ReserveNodes(int count) {
+  nodes_.reserve(nodes_.size() + static_cast<size_t>(count));
+  by_name_.reserve(by_name_.size() + static_cast<size_t>(count));
 }
 
 void Graph::RemoveOutEdge(Node* src, uint32_t at) {
@@ -223,20 +352,10 @@ void Graph::RemoveNode(Node* node) {
       edge.dst->inputs_[static_cast<size_t>(edge.dst_input)] = OutputRef();
     }
   }
-  const std::string lower = absl::AsciiStrToLower(node->name());
-  auto it = lower_case_names_.find(lower);
-  if (--it->second == 0) {
-    lower_case_names_.erase(it);
-    absl::string_view base;
-    int suffix = 0;
-    if (SplitSuffix(lower, &base, &suffix)) {
-      if (auto next = next_suffix_.find(base); next != next_suffix_.end()) {
-        next->second = std::min(next->second, suffix);
-      }
-    }
-  }
+  if (names_ignoring_case_ != nullptr) names_ignoring_case_->Remove(node->name());
   by_name_.erase(node->name());
   --num_nodes_;
+  num_loop_nodes_ -= IsLoopNode(*node);
   nodes_[static_cast<size_t>(node->id_)].reset();
 }
 
@@ -257,7 +376,7 @@ Status Graph::AddEdge(Node* src, int src_output, Node* dst, int dst_input) {
                      TensorNameString(*input.node, input.index), "' and '",
                      TensorNameString(*src, src_output), "'"));
   }
-  const bool src_is_known = src->op_entry_ != nullptr;
+  const bool src_is_known = src->op_entry() != nullptr;
   if (src_output < 0 || src_output >= (src_is_known ? src->num_outputs() : kMaxUnknownOutputs)) {
     return absl::InvalidArgumentError(absl::StrCat(
         Where(*dst), ": input ", dst_input, " refers to '", src->name(), ":", src_output,
@@ -274,7 +393,7 @@ Status Graph::AddEdge(Node* src, int src_output, Node* dst, int dst_input) {
                        DTypeName(from), " from '", TensorNameString(*src, src_output), "'"));
     }
   } else {
-    src->output_types_.resize(static_cast<size_t>(src_output) + 1, DT_INVALID);
+    src->num_outputs_ = src_output + 1;
   }
   input = OutputRef{src, src_output, static_cast<uint32_t>(src->out_edges_.items_.size())};
   src->out_edges_.items_.push_back(Edge{src, src_output, dst, dst_input});
@@ -316,48 +435,56 @@ Node* Graph::FindNode(absl::string_view name) const {
   return it == by_name_.end() ? nullptr : it->second;
 }
 
-bool Graph::HasNameIgnoringCase(absl::string_view name) const {
-  return lower_case_names_.contains(absl::AsciiStrToLower(name));
+bool Graph::HasNameIgnoringCase(absl::string_view name) {
+  return names_ignoring_case()->count.contains(absl::AsciiStrToLower(name));
 }
 
-std::string Graph::UniqueName(absl::string_view prefix) const {
+std::string Graph::UniqueName(absl::string_view prefix) {
+  const NamesIgnoringCase& names = *names_ignoring_case();
   const std::string lower = absl::AsciiStrToLower(prefix);
-  if (!lower_case_names_.contains(lower)) return std::string(prefix);
-  auto it = next_suffix_.find(lower);
-  int suffix = it == next_suffix_.end() ? 1 : it->second;
-  while (lower_case_names_.contains(absl::StrCat(lower, "_", suffix))) ++suffix;
+  if (!names.count.contains(lower)) return std::string(prefix);
+  auto it = names.next_suffix.find(lower);
+  int suffix = it == names.next_suffix.end() ? 1 : it->second;
+  while (names.count.contains(absl::StrCat(lower, "_", suffix))) ++suffix;
   return absl::StrCat(prefix, "_", suffix);
 }
 
-NodeDef Graph::NodeToDef(const Node& node) const {
-  NodeDef def = node.def();
-  def.mutable_input()->Reserve(node.num_inputs() + static_cast<int>(node.control_inputs().size()));
+void Graph::WriteNode(const Node& node, NodeDef* def) const {
+  node.body()->WriteTo(def);
+  def->set_name(node.name());
+  if (!node.requested_device().empty()) def->set_device(node.requested_device());
+  def->mutable_input()->Reserve(node.num_inputs() + static_cast<int>(node.control_inputs().size()));
   for (const OutputRef& input : node.inputs()) {
     if (input.node == nullptr) {
-      def.add_input();  // keeps the places of the others
+      def->add_input();  // keeps the places of the others
     } else if (input.index == 0) {
-      def.add_input(input.node->name());
+      def->add_input(input.node->name());
     } else {
-      def.add_input(absl::StrCat(input.node->name(), ":", input.index));
+      def->add_input(absl::StrCat(input.node->name(), ":", input.index));
     }
   }
-  for (const Node* src : node.control_inputs()) def.add_input(absl::StrCat("^", src->name()));
+  for (const Node* src : node.control_inputs()) def->add_input(absl::StrCat("^", src->name()));
+}
+
+NodeDef Graph::NodeToDef(const Node& node) const {
+  NodeDef def;
+  WriteNode(node, &def);
   return def;
 }
 
 void Graph::ToGraphDef(tensorflow::GraphDef* def, int first_id, bool assigned) const {
   def->Clear();
-  *def->mutable_versions() = versions_;
+  *def->mutable_versions() = *versions_;
   // An empty library is not written, as TensorFlow does.
-  if (library_.function_size() > 0 || library_.gradient_size() > 0) {
-    *def->mutable_library() = library_;
+  if (library_->function_size() > 0 || library_->gradient_size() > 0) {
+    *def->mutable_library() = *library_;
   }
   def->mutable_node()->Reserve(num_nodes_);
   for (size_t id = static_cast<size_t>(std::max(first_id, 0)); id < nodes_.size(); ++id) {
     const Node* node = nodes_[id].get();
     if (node == nullptr) continue;
     NodeDef* out = def->add_node();
-    *out = NodeToDef(*node);
+    WriteNode(*node, out);
     if (assigned && !node->assigned_device().empty()) out->set_device(node->assigned_device());
   }
 }
@@ -454,27 +581,33 @@ StatusOr<std::vector<Node*>> TopologicalOrder(const Graph& graph) {
   return order;
 }
 
-StatusOr<TensorName> ParseTensorName(absl::string_view text) {
-  TensorName name;
+bool SplitTensorName(absl::string_view text, absl::string_view* node, int* index) {
+  *index = 0;
   absl::string_view rest = text;
   if (absl::ConsumePrefix(&rest, "^")) {
-    name.index = kControlSlot;
+    *index = kControlSlot;
   } else if (const size_t colon = rest.rfind(':'); colon != absl::string_view::npos) {
     absl::string_view digits = rest.substr(colon + 1);
     if (digits.empty() ||
         !std::all_of(digits.begin(), digits.end(),
                      [](char c) { return absl::ascii_isdigit(static_cast<unsigned char>(c)); }) ||
-        !absl::SimpleAtoi(digits, &name.index)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("tensor name must be 'node', 'node:index' or '^node', got '", text, "'"));
+        !absl::SimpleAtoi(digits, index)) {
+      return false;
     }
     rest = rest.substr(0, colon);
   }
-  if (rest.empty() || rest.find(':') != absl::string_view::npos) {
+  *node = rest;
+  return !rest.empty() && rest.find(':') == absl::string_view::npos;
+}
+
+StatusOr<TensorName> ParseTensorName(absl::string_view text) {
+  absl::string_view node;
+  TensorName name;
+  if (!SplitTensorName(text, &node, &name.index)) {
     return absl::InvalidArgumentError(
         absl::StrCat("tensor name must be 'node', 'node:index' or '^node', got '", text, "'"));
   }
-  name.node = std::string(rest);
+  name.node = std::string(node);
   return name;
 }
 

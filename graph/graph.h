@@ -4,10 +4,10 @@
 
 // Graph: nodes, data edges and control edges: what a model is.
 //
-// A node has an op kind, a unique name, attrs, a requested device and, after
-// placement, an assigned one. Data edges go from an output index to an input
-// index; control edges have no index (kControlSlot). Ids are dense in creation
-// order; removing a node leaves a hole.
+// A node has a unique name, a requested device and, after placement, an assigned one; its op, attrs
+// and types are its body (graph/node_body.h), which copies of the node share. Data edges go from an
+// output index to an input index; control edges have no index (kControlSlot). Ids are dense in
+// creation order; removing a node leaves a hole.
 //
 // A node of an op kind that this program does not know is kept (its attrs, inputs and
 // text survive); its outputs exist as far as edges refer to them, with DT_INVALID.
@@ -19,7 +19,8 @@
 // Cost: adding, replacing and removing an edge is O(1) amortised, removing a node linear in its own
 // edges; how many edges its neighbours have does not matter.
 //
-// Thread-safety: thread-compatible. Nodes live as long as the graph and keep their address.
+// Thread-safety: thread-compatible. Nodes live as long as the graph and keep their address; bodies
+// outlive graphs.
 
 #include <cstddef>
 #include <cstdint>
@@ -38,11 +39,18 @@
 #include "core/shape.h"
 #include "core/status.h"
 #include "graph/arg_range.h"
+#include "graph/attr.h"
+#include "graph/node_body.h"
 #include "graph/op_registry.h"
-#include "proto/function.pb.h"
-#include "proto/graph.pb.h"
-#include "proto/node_def.pb.h"
-#include "proto/versions.pb.h"
+
+namespace tensorflow {
+class FunctionDefLibrary;
+class GraphDef;
+class NodeDef;
+class OpDef;
+class OpDef_ArgDef;  // OpDef::ArgDef
+class VersionDef;
+}  // namespace tensorflow
 
 namespace millrace {
 
@@ -155,28 +163,31 @@ int64_t EdgesVisitedForTesting();
 class Node {
  public:
   int id() const { return id_; }
-  const std::string& name() const { return def_.name(); }
+  const std::string& name() const { return name_; }
   // The op kind: "MatMul".
-  const std::string& op() const { return def_.op(); }
+  const std::string& op() const { return body_->op(); }
   // Null for an op kind that is not registered.
-  const OpEntry* op_entry() const { return op_entry_; }
-  // Name, op, attrs and requested device; its `input` field is empty (edges are the truth).
-  const tensorflow::NodeDef& def() const { return def_; }
-  const std::string& requested_device() const { return def_.device(); }
-  const std::string& assigned_device() const { return assigned_device_; }
-  void set_requested_device(absl::string_view device) { def_.set_device(std::string(device)); }
-  void set_assigned_device(absl::string_view device) { assigned_device_ = std::string(device); }
-  // For attrs that do not change input and output types.
-  tensorflow::AttrValue* mutable_attr(absl::string_view name) {
-    return &(*def_.mutable_attr())[std::string(name)];
-  }
+  const OpEntry* op_entry() const { return body_->op_entry(); }
+  // Op and attrs, as the body has them: without name, device and inputs, and with a mark instead of
+  // the bytes of a large constant. Graph::NodeToDef makes the whole message.
+  const tensorflow::NodeDef& def() const { return body_->def(); }
+  // For GetAttr, shape functions and kernels.
+  NodeAttrs attrs() const { return NodeAttrs(name_, &body_->def(), body_->value()); }
+  const std::shared_ptr<const NodeBody>& body() const { return body_; }
+  const std::string& requested_device() const { return *requested_device_; }
+  const std::string& assigned_device() const { return *assigned_device_; }
+  void set_requested_device(absl::string_view device);
+  void set_assigned_device(absl::string_view device);
+  // For attrs that do not change input and output types; other copies of the node keep theirs.
+  // Valid until the next call, and to be written before the node is copied.
+  tensorflow::AttrValue* mutable_attr(absl::string_view name);
 
   int num_inputs() const { return static_cast<int>(inputs_.size()); }
-  int num_outputs() const { return static_cast<int>(output_types_.size()); }
-  DType input_type(int i) const { return input_types_[static_cast<size_t>(i)]; }
-  DType output_type(int i) const { return output_types_[static_cast<size_t>(i)]; }
-  absl::Span<const DType> input_types() const { return input_types_; }
-  absl::Span<const DType> output_types() const { return output_types_; }
+  int num_outputs() const { return num_outputs_; }
+  DType input_type(int i) const { return input_types()[static_cast<size_t>(i)]; }
+  DType output_type(int i) const { return output_types()[static_cast<size_t>(i)]; }
+  absl::Span<const DType> input_types() const { return body_->input_types(); }
+  absl::Span<const DType> output_types() const;
 
   // The source of data input i; node is null while there is none.
   const OutputRef& input(int i) const { return inputs_[static_cast<size_t>(i)]; }
@@ -186,32 +197,60 @@ class Node {
   // Data and control edges that leave this node, in the order they were added.
   const EdgeList<Edge>& out_edges() const { return out_edges_; }
 
-  bool is_switch() const { return op() == "Switch" || op() == "RefSwitch"; }
-  bool is_merge() const { return op() == "Merge" || op() == "RefMerge"; }
-  bool is_enter() const { return op() == "Enter" || op() == "RefEnter"; }
-  bool is_exit() const { return op() == "Exit" || op() == "RefExit"; }
-  bool is_next_iteration() const { return op() == "NextIteration" || op() == "RefNextIteration"; }
-  bool is_send() const { return op() == "_Send" || op() == "_HostSend"; }
-  bool is_recv() const { return op() == "_Recv" || op() == "_HostRecv"; }
-  bool is_stateful() const { return op_entry_ != nullptr && op_entry_->def.is_stateful(); }
+  // Each also for the op with "Ref" in front.
+  bool is_switch() const { return Is(NodeBody::ControlFlow::kSwitch); }
+  bool is_merge() const { return Is(NodeBody::ControlFlow::kMerge); }
+  bool is_enter() const { return Is(NodeBody::ControlFlow::kEnter); }
+  bool is_exit() const { return Is(NodeBody::ControlFlow::kExit); }
+  bool is_next_iteration() const { return Is(NodeBody::ControlFlow::kNextIteration); }
+  bool is_loop_cond() const { return Is(NodeBody::ControlFlow::kLoopCond); }
+  // Also of _HostSend and _HostRecv.
+  bool is_send() const { return Is(NodeBody::ControlFlow::kSend); }
+  bool is_recv() const { return Is(NodeBody::ControlFlow::kRecv); }
+  bool is_stateful() const;
 
   // "file:line" of the program line that made the node; empty for imported ones.
-  const std::string& built_at() const { return built_at_; }
-  void set_built_at(absl::string_view where) { built_at_ = std::string(where); }
+  const std::string& built_at() const { return *built_at_; }
+  void set_built_at(absl::string_view where);
 
  private:
   friend class Graph;
-  Node() = default;
+  Node(Graph* graph, int id, std::string name, std::shared_ptr<const NodeBody> body);
+  bool Is(NodeBody::ControlFlow kind) const { return body_->control_flow() == kind; }
 
-  int id_ = 0;
-  tensorflow::NodeDef def_;
-  const OpEntry* op_entry_ = nullptr;
-  std::string assigned_device_;
-  std::string built_at_;
-  std::vector<DType> input_types_, output_types_;
+  Graph* const graph_;
+  const int id_;
+  int num_outputs_;  // more than the body's types for an unknown op
+  const std::string name_;
+  std::shared_ptr<const NodeBody> body_;
+  // In the graph's table of texts.
+  const std::string* requested_device_;
+  const std::string* assigned_device_;
+  const std::string* built_at_;
   std::vector<OutputRef> inputs_;
   EdgeList<ControlInput> control_inputs_;
   EdgeList<Edge> out_edges_;
+};
+
+// As GetAttr of a message (graph/attr.h); the value of a Const is shared, not copied.
+template <typename T>
+StatusOr<T> GetAttr(const Node& node, absl::string_view name) {
+  return GetAttr<T>(node.attrs(), name);
+}
+inline bool HasAttr(const Node& node, absl::string_view name) { return HasAttr(node.def(), name); }
+
+// The attrs of a node for who builds its kernel: in a message with its name and requested device,
+// which a stateful kernel may take for its own. (Not for a constant, whose message may be large.)
+// The node outlives it.
+class NamedAttrs {
+ public:
+  explicit NamedAttrs(const Node& node);
+  ~NamedAttrs();
+  const NodeAttrs& attrs() const { return attrs_; }
+
+ private:
+  std::unique_ptr<tensorflow::NodeDef> named_;
+  NodeAttrs attrs_;
 };
 
 class Graph {
@@ -225,6 +264,13 @@ class Graph {
   // The `input` field of `def` is ignored, except that it gives the number of inputs of an unknown
   // op. InvalidArgument: bad or duplicate name, missing or illegal attr.
   StatusOr<Node*> AddNode(tensorflow::NodeDef def);
+  // The same for a node that shares a body which another node has or bodies() has made. For names
+  // only that verification has passed or another graph has.
+  StatusOr<Node*> AddNode(absl::string_view name, std::shared_ptr<const NodeBody> body);
+  // Room for `count` more nodes.
+  void ReserveNodes(int count);
+  // Makes bodies for nodes of this graph.
+  NodeBodies* bodies() { return &bodies_; }
   // Removes the node and its edges.
   void RemoveNode(Node* node);
 
@@ -239,19 +285,24 @@ class Graph {
 
   Node* FindNode(absl::string_view name) const;
   // Does any node have this name, whatever the case of its letters?
-  bool HasNameIgnoringCase(absl::string_view name) const;
+  bool HasNameIgnoringCase(absl::string_view name);
   // A name that no node has: `prefix`, else prefix_1, prefix_2, ... (case-insensitive).
-  std::string UniqueName(absl::string_view prefix) const;
+  std::string UniqueName(absl::string_view prefix);
 
   // By id; null where a node has been removed.
   absl::Span<const std::unique_ptr<Node>> nodes() const { return nodes_; }
   int num_node_ids() const { return static_cast<int>(nodes_.size()); }
   int num_nodes() const { return num_nodes_; }
+  // Is there an Enter, Exit, NextIteration or LoopCond?
+  bool has_loops() const { return num_loop_nodes_ > 0; }
 
-  const tensorflow::VersionDef& versions() const { return versions_; }
-  tensorflow::VersionDef* mutable_versions() { return &versions_; }
-  const tensorflow::FunctionDefLibrary& library() const { return library_; }
-  tensorflow::FunctionDefLibrary* mutable_library() { return &library_; }
+  const tensorflow::VersionDef& versions() const { return *versions_; }
+  tensorflow::VersionDef* mutable_versions() { return versions_.get(); }
+  const tensorflow::FunctionDefLibrary& library() const { return *library_; }
+  // A library of this graph's own.
+  tensorflow::FunctionDefLibrary* mutable_library();
+  // The versions and, without a copy, the library of `from`.
+  void TakeVersionsAndLibrary(const Graph& from);
 
   // Nodes in id order, from `first_id` on; inputs written as TensorFlow writes them. The device is
   // the assigned one when there is one and `assigned` is true, otherwise the requested one.
@@ -262,16 +313,27 @@ class Graph {
   void RemoveOutEdge(Node* src, uint32_t at);
   void RemoveControlInput(Node* dst, uint32_t at);
 
+  friend class Node;
+  struct NamesIgnoringCase;
+  NamesIgnoringCase* names_ignoring_case();
+  Node* Insert(std::string name, std::shared_ptr<const NodeBody> body);
+  void WriteNode(const Node& node, tensorflow::NodeDef* def) const;
+  // The one copy of a device or source line, valid as long as the graph.
+  const std::string* Text(absl::string_view text);
+
   std::vector<std::unique_ptr<Node>> nodes_;
-  absl::flat_hash_map<std::string, Node*> by_name_;
-  absl::flat_hash_map<std::string, int> lower_case_names_;  // how many nodes have it
-  // For a lower-case base name: base_1 ... base_(n-1) are taken, so UniqueName starts at n.
-  absl::flat_hash_map<std::string, int> next_suffix_;
+  absl::flat_hash_map<absl::string_view, Node*> by_name_;  // the keys are the nodes' names
+  // Null until a caller asks.
+  std::unique_ptr<NamesIgnoringCase> names_ignoring_case_;
+  absl::flat_hash_map<absl::string_view, std::unique_ptr<const std::string>> texts_;
+  const std::string* last_text_ = nullptr;
+  NodeBodies bodies_;
   // (source, destination) of every control edge -> its place among the control inputs there.
   absl::flat_hash_map<std::pair<const Node*, const Node*>, uint32_t> control_edges_;
   int num_nodes_ = 0;
-  tensorflow::VersionDef versions_;
-  tensorflow::FunctionDefLibrary library_;
+  int num_loop_nodes_ = 0;
+  std::unique_ptr<tensorflow::VersionDef> versions_;
+  std::shared_ptr<const tensorflow::FunctionDefLibrary> library_;
 };
 
 // All nodes, the source of every edge before its destination; an edge from a NextIteration to a
@@ -313,6 +375,8 @@ struct TensorName {
   int index = 0;
 };
 StatusOr<TensorName> ParseTensorName(absl::string_view text);
+// The same without a copy: `node` points into `text`. False for text that is no tensor name.
+bool SplitTensorName(absl::string_view text, absl::string_view* node, int* index);
 // "a:0" always with its index, as TensorInfo and feeds have it.
 std::string TensorNameString(const Node& node, int index);
 
@@ -321,7 +385,7 @@ Status NodeTypes(const tensorflow::NodeDef& node, const tensorflow::OpDef& op,
                  std::vector<DType>* inputs, std::vector<DType>* outputs);
 // How many tensors `arg` stands for: 1, the value of its number attr or the length of its type
 // list.
-StatusOr<int> ArgSize(const tensorflow::NodeDef& node, const tensorflow::OpDef::ArgDef& arg);
+StatusOr<int> ArgSize(const tensorflow::NodeDef& node, const tensorflow::OpDef_ArgDef& arg);
 
 }  // namespace millrace
 

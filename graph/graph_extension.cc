@@ -4,12 +4,13 @@
 #include <algorithm>
 #include <string>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/deterministic_bytes.h"
 #include "graph/attr.h"
 #include "graph/import_export.h"
+#include "proto/graph.pb.h"
+#include "proto/node_def.pb.h"
 
 namespace millrace {
 namespace {
@@ -29,19 +30,16 @@ std::string CanonicalNode(tensorflow::NodeDef node) {
   return DeterministicBytes(node);  // attrs are maps, and hold maps
 }
 
-}  // namespace
-
-Status ExtendGraph(const tensorflow::GraphDef& def, Graph* graph) {
-  if (graph->num_nodes() == 0) return ImportGraphDef(def, ImportOptions(), graph);
-  tensorflow::GraphDef fresh;
-  *fresh.mutable_versions() = def.versions();
-  *fresh.mutable_library() = def.library();
-  absl::flat_hash_set<std::string> fresh_names;
-  for (const tensorflow::NodeDef& node : def.node()) {
-    const Node* const existing = graph->FindNode(node.name());
+Status Extend(const tensorflow::GraphDef& def, tensorflow::GraphDef* taken, Graph* graph) {
+  IncomingNodes nodes;
+  nodes.def = &def;
+  nodes.taken = taken;
+  ImportOptions options;
+  for (int i = 0; i < def.node_size(); ++i) {
+    const tensorflow::NodeDef& node = def.node(i);
+    const Node* const existing = graph->num_nodes() == 0 ? nullptr : graph->FindNode(node.name());
     if (existing == nullptr) {
-      *fresh.add_node() = node;
-      fresh_names.insert(node.name());
+      nodes.indices.push_back(i);
     } else if (CanonicalNode(graph->NodeToDef(*existing)) != CanonicalNode(node)) {
       return absl::InvalidArgumentError(absl::StrCat(
           "GraphDef node '", node.name(),
@@ -49,18 +47,30 @@ Status ExtendGraph(const tensorflow::GraphDef& def, Graph* graph) {
           node.op(), ", was ", existing->op(), ")"));
     }
   }
-  if (fresh.node_size() == 0 && fresh.library().function_size() == 0) return absl::OkStatus();
-  ImportOptions options;
-  for (const tensorflow::NodeDef& node : fresh.node()) {
-    for (const std::string& input : node.input()) {
-      const StatusOr<TensorName> name = ParseTensorName(input);
-      if (!name.ok() || fresh_names.contains(name->node)) continue;
-      Node* const source = graph->FindNode(name->node);
-      if (source == nullptr) continue;  // the import names what is missing
-      options.input_map[input] = {source, std::max(name->index, 0)};
+  if (nodes.indices.empty() && def.library().function_size() == 0 && graph->num_nodes() > 0) {
+    return absl::OkStatus();
+  }
+  if (graph->num_nodes() > 0) {
+    for (const int i : nodes.indices) {
+      for (const std::string& input : def.node(i).input()) {
+        absl::string_view name;
+        int index = 0;
+        if (!SplitTensorName(input, &name, &index)) continue;
+        // A node of the session; what is neither there nor new is named by the import.
+        Node* const source = graph->FindNode(name);
+        if (source != nullptr) options.input_map[input] = {source, std::max(index, 0)};
+      }
     }
   }
-  return ImportGraphDef(fresh, options, graph);
+  return ImportNodes(&nodes, options, graph);
 }
+
+}  // namespace
+
+Status ExtendGraph(const tensorflow::GraphDef& def, Graph* graph) {
+  return Extend(def, nullptr, graph);
+}
+
+Status ExtendGraph(tensorflow::GraphDef&& def, Graph* graph) { return Extend(def, &def, graph); }
 
 }  // namespace millrace

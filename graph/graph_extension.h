@@ -7,7 +7,9 @@
 // Several clients may bring overlapping graphs (TensorFlow's own send the whole graph again), so a
 // node whose name is there already must be the same node: equal but for the order of attrs and of
 // control inputs, defaults that are written out or not, "x" for "x:0" and debug information. All
-// others are added; their inputs may come from old and new nodes.
+// others are added; their inputs may come from old and new nodes. Only they are verified: extending
+// a large graph by a few nodes costs as much as these (except that a graph with loops has its
+// frames checked whole).
 //
 // Thread-safety: the caller guards the graph.
 // Failure: InvalidArgument for another node under a known name, and as ImportGraphDef says; the
@@ -20,6 +22,8 @@
 namespace millrace {
 
 Status ExtendGraph(const tensorflow::GraphDef& def, Graph* graph);
+// Attrs are moved out of `def`; see ImportGraphDef.
+Status ExtendGraph(tensorflow::GraphDef&& def, Graph* graph);
 
 }  // namespace millrace
 

@@ -2,6 +2,7 @@
 #include "graph/import_export.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -12,6 +13,10 @@
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/message_differencer.h"
+#include "proto/attr_value.pb.h"
+#include "proto/function.pb.h"
+#include "proto/node_def.pb.h"
+#include "proto/versions.pb.h"
 
 namespace millrace {
 namespace {
@@ -45,8 +50,9 @@ class Rollback {
   std::vector<Node*> nodes_;
 };
 
-Status MergeLibrary(const tensorflow::FunctionDefLibrary& from,
-                    tensorflow::FunctionDefLibrary* to) {
+Status MergeLibrary(const tensorflow::FunctionDefLibrary& from, Graph* graph) {
+  if (from.function_size() == 0 && from.gradient_size() == 0) return absl::OkStatus();
+  tensorflow::FunctionDefLibrary* const to = graph->mutable_library();
   absl::flat_hash_map<std::string, const tensorflow::FunctionDef*> present;
   for (const auto& function : to->function()) {
     present.emplace(function.signature().name(), &function);
@@ -89,10 +95,8 @@ void MergeVersions(const tensorflow::VersionDef& from, bool take_over, tensorflo
 
 // `_class` names nodes of the message; they have other names now.
 void RenameColocation(const absl::flat_hash_map<std::string, std::string>& names,
-                      const std::string& prefix, NodeDef* node) {
-  auto it = node->mutable_attr()->find("_class");
-  if (it == node->mutable_attr()->end()) return;
-  for (std::string& group : *it->second.mutable_list()->mutable_s()) {
+                      const std::string& prefix, tensorflow::AttrValue* classes) {
+  for (std::string& group : *classes->mutable_list()->mutable_s()) {
     absl::string_view target = group;
     if (!absl::ConsumePrefix(&target, "loc:@")) continue;
     auto name = names.find(target);
@@ -116,6 +120,25 @@ const OutputRef* FindMapped(const ImportOptions& options, const std::string& inp
   return it == options.input_map.end() ? nullptr : &it->second;
 }
 
+IncomingNodes AllNodes(const GraphDef& def) {
+  IncomingNodes nodes;
+  nodes.def = &def;
+  nodes.indices.resize(static_cast<size_t>(def.node_size()));
+  std::iota(nodes.indices.begin(), nodes.indices.end(), 0);
+  return nodes;
+}
+
+Status CheckInputsConnected(absl::Span<Node* const> nodes) {
+  for (const Node* node : nodes) {
+    for (int i = 0; i < node->num_inputs(); ++i) {
+      if (node->input(i).node != nullptr) continue;
+      return absl::InvalidArgumentError(absl::StrCat(node->op(), " '", node->name(), "': input ", i,
+                                                     " must have a source, got none"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 bool LooksLikeText(absl::string_view bytes) {
   // A binary GraphDef begins with the tag of field 1, 2, 3 or 4, which no text does, except that
   // 0x0a and 0x20 are blanks: what follows decides.
@@ -128,13 +151,13 @@ bool LooksLikeText(absl::string_view bytes) {
 
 }  // namespace
 
-Status ImportGraphDef(const GraphDef& def, const ImportOptions& options, Graph* graph,
-                      ImportedNodes* imported) {
+Status ImportNodes(IncomingNodes* incoming, const ImportOptions& options, Graph* graph,
+                   ImportedNodes* imported) {
   VerifyOptions verify;
   verify.unknown_ops = options.unknown_ops;
   verify.allow_internal_names = options.allow_internal_names;
   verify.allow_missing_inputs = !options.input_map.empty();
-  MR_RETURN_IF_ERROR(VerifyGraphDef(def, verify));
+  MR_RETURN_IF_ERROR(VerifyNodes(verify, graph->bodies(), incoming));
   std::string prefix = options.prefix;
   if (!prefix.empty()) {
     if (prefix.back() != '/') prefix += '/';
@@ -143,78 +166,108 @@ Status ImportGraphDef(const GraphDef& def, const ImportOptions& options, Graph* 
           "ImportGraphDef: prefix must be a legal node name, got '", options.prefix, "'"));
     }
   }
+  const GraphDef& def = *incoming->def;
+  const size_t n = incoming->indices.size();
+  const auto node_at = [&](size_t i) -> const NodeDef& { return def.node(incoming->indices[i]); };
   const bool was_empty = graph->num_nodes() == 0 && graph->library().function_size() == 0;
+  const bool had_loops = graph->has_loops();
 
   const bool renames = !prefix.empty() || options.uniquify_names;
   absl::flat_hash_map<std::string, std::string> names;
-  ImportedNodes nodes;
-  nodes.reserve(static_cast<size_t>(def.node_size()));
   Rollback rollback(graph);
   std::vector<Node*> made;
-  made.reserve(static_cast<size_t>(def.node_size()));
-  for (const NodeDef& node : def.node()) {
-    NodeDef copy = node;
+  made.reserve(n);
+  graph->ReserveNodes(static_cast<int>(n));
+  for (size_t i = 0; i < n; ++i) {
+    const NodeDef& node = node_at(i);
+    std::string name = node.name();
     if (renames) {
-      std::string name = absl::StrCat(prefix, node.name());
+      name = absl::StrCat(prefix, name);
       if (options.uniquify_names) name = graph->UniqueName(name);
       names[node.name()] = name;
-      copy.set_name(std::move(name));
     }
-    MR_ASSIGN_OR_RETURN(Node * added, graph->AddNode(std::move(copy)));
+    MR_ASSIGN_OR_RETURN(Node * added, graph->AddNode(name, std::move(incoming->bodies[i])));
+    if (!node.device().empty()) added->set_requested_device(node.device());
     rollback.Add(added);
     made.push_back(added);
-    nodes[node.name()] = added;
   }
   if (renames) {
     for (Node* node : made) {
-      if (!node->def().attr().contains("_class")) continue;
-      NodeDef colocation;
-      (*colocation.mutable_attr())["_class"] = node->def().attr().at("_class");
-      RenameColocation(names, prefix, &colocation);
-      *node->mutable_attr("_class") = colocation.attr().at("_class");
+      if (HasAttr(*node, "_class")) RenameColocation(names, prefix, node->mutable_attr("_class"));
     }
   }
-  for (int i = 0; i < def.node_size(); ++i) {
-    Node* dst = made[static_cast<size_t>(i)];
+  size_t at = 0;  // in incoming->sources
+  for (size_t i = 0; i < n; ++i) {
+    const NodeDef& node = node_at(i);
+    Node* dst = made[i];
+    const auto where = [&] {
+      return absl::StrCat("GraphDef node[", incoming->indices[i], "] '", node.name(), "'");
+    };
     int slot = 0;
     bool has_imported_input = false;
-    for (const std::string& input : def.node(i).input()) {
-      MR_ASSIGN_OR_RETURN(const TensorName name, ParseTensorName(input));
-      const bool is_control = name.index == kControlSlot;
-      const OutputRef* mapped = FindMapped(options, input, name);
+    for (const std::string& input : node.input()) {
+      const IncomingNodes::Source& source = incoming->sources[at++];
+      const bool is_control = source.index == kControlSlot;
+      const OutputRef* mapped = nullptr;
+      if (!options.input_map.empty()) {
+        MR_ASSIGN_OR_RETURN(const TensorName name, ParseTensorName(input));
+        mapped = FindMapped(options, input, name);
+      }
       Node* src = nullptr;
       if (mapped != nullptr) {
         src = mapped->node;
-      } else if (auto it = nodes.find(name.node); it != nodes.end()) {
-        src = it->second;
+      } else if (source.node >= 0) {
+        src = made[static_cast<size_t>(source.node)];
         has_imported_input = true;
       }
       if (src == nullptr) {
         return absl::InvalidArgumentError(absl::StrCat(
-            "GraphDef node[", i, "] '", def.node(i).name(),
-            "': ", is_control ? std::string("control input") : absl::StrCat("input ", slot),
+            where(), ": ", is_control ? std::string("control input") : absl::StrCat("input ", slot),
             " refers to '", input, "', but neither the graph nor the input map has it"));
       }
       if (is_control) {
         graph->AddControlEdge(src, dst);
         continue;
       }
-      const int output = mapped != nullptr ? mapped->index : name.index;
-      if (Status s = graph->AddEdge(src, output, dst, slot); !s.ok()) {
-        return Prefixed(absl::StrCat("GraphDef node[", i, "] '", def.node(i).name(), "'"), s);
-      }
+      const int output = mapped != nullptr ? mapped->index : source.index;
+      if (Status s = graph->AddEdge(src, output, dst, slot); !s.ok()) return Prefixed(where(), s);
       ++slot;
     }
     if (!has_imported_input) {
       for (Node* src : options.control_dependencies) graph->AddControlEdge(src, dst);
     }
   }
-  if (!options.input_map.empty()) MR_RETURN_IF_ERROR(VerifyGraph(*graph));
-  MR_RETURN_IF_ERROR(MergeLibrary(def.library(), graph->mutable_library()));
+  // Edges into new nodes only: what the graph had can have got no cycle and no other frame, so it
+  // is looked at again only where the new nodes may be in one of its loops.
+  if (!options.input_map.empty()) {
+    if (had_loops || incoming->has_loops) {
+      MR_RETURN_IF_ERROR(VerifyGraph(*graph));
+    } else {
+      MR_RETURN_IF_ERROR(CheckInputsConnected(made));
+    }
+  }
+  MR_RETURN_IF_ERROR(MergeLibrary(def.library(), graph));
   MergeVersions(def.versions(), was_empty, graph->mutable_versions());
   rollback.Keep();
-  if (imported != nullptr) *imported = std::move(nodes);
+  if (imported != nullptr) {
+    imported->clear();
+    imported->reserve(n);
+    for (size_t i = 0; i < n; ++i) imported->emplace(node_at(i).name(), made[i]);
+  }
   return absl::OkStatus();
+}
+
+Status ImportGraphDef(const GraphDef& def, const ImportOptions& options, Graph* graph,
+                      ImportedNodes* imported) {
+  IncomingNodes nodes = AllNodes(def);
+  return ImportNodes(&nodes, options, graph, imported);
+}
+
+Status ImportGraphDef(GraphDef&& def, const ImportOptions& options, Graph* graph,
+                      ImportedNodes* imported) {
+  IncomingNodes nodes = AllNodes(def);
+  nodes.taken = &def;
+  return ImportNodes(&nodes, options, graph, imported);
 }
 
 StatusOr<GraphDef> ParseGraphDefText(absl::string_view text) {

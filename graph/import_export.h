@@ -48,6 +48,15 @@ using ImportedNodes = absl::flat_hash_map<std::string, Node*>;
 // becomes the smaller, min_consumer the larger of both.
 Status ImportGraphDef(const tensorflow::GraphDef& def, const ImportOptions& options, Graph* graph,
                       ImportedNodes* imported = nullptr);
+// The attrs of `def` are moved into the graph; what is left of it (after an error, too) is good for
+// nothing. The bytes of constants are copied once in either form: into their tensors.
+Status ImportGraphDef(tensorflow::GraphDef&& def, const ImportOptions& options, Graph* graph,
+                      ImportedNodes* imported = nullptr);
+
+// Some nodes of a message, `nodes->indices`; `nodes` is used up. For graphs that grow, see
+// graph/graph_extension.h. Verifies these nodes and, where the graph has loops, the frames of all.
+Status ImportNodes(IncomingNodes* nodes, const ImportOptions& options, Graph* graph,
+                   ImportedNodes* imported = nullptr);
 
 // Binary or text: ".pbtxt" and ".txt" are text, ".pb" is binary; other names are decided by the
 // bytes.

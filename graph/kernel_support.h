@@ -10,7 +10,10 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "proto/node_def.pb.h"
+
+namespace tensorflow {
+class NodeDef;
+}
 
 namespace millrace {
 

@@ -5,6 +5,9 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_join.h"
+#include "proto/attr_value.pb.h"
+#include "proto/node_def.pb.h"
+#include "proto/op_def.pb.h"
 
 namespace millrace {
 namespace {
@@ -112,8 +115,15 @@ Status MatchInputs(const OpDef& op, absl::Span<const std::pair<bool, absl::Span<
 
 }  // namespace
 
-NodeBuilder::NodeBuilder(const ScopeAt& at, absl::string_view op) : at_(at) {
-  def_.set_op(std::string(op));
+NodeBuilder::NodeBuilder(const ScopeAt& at, absl::string_view op)
+    : at_(at), def_(std::make_unique<NodeDef>()) {
+  def_->set_op(std::string(op));
+}
+
+NodeBuilder::~NodeBuilder() = default;
+
+tensorflow::AttrValue* NodeBuilder::MutableAttr(absl::string_view name) {
+  return &(*def_->mutable_attr())[std::string(name)];
 }
 
 NodeBuilder& NodeBuilder::Input(Output input) {
@@ -132,7 +142,7 @@ NodeBuilder& NodeBuilder::ControlInput(Operation operation) {
 }
 
 NodeBuilder& NodeBuilder::Device(absl::string_view device) {
-  def_.set_device(std::string(device));
+  def_->set_device(std::string(device));
   own_device_ = true;
   return *this;
 }
@@ -144,13 +154,13 @@ BuiltNode NodeBuilder::Finish() {
     scope.UpdateStatus(status, at_.where);
     return BuiltNode();
   };
-  StatusOr<const OpEntry*> entry = FindOp(def_.op());
+  StatusOr<const OpEntry*> entry = FindOp(def_->op());
   if (!entry.ok()) return fail(entry.status());
 
   // Before the node has its own name, messages use the one that was asked for.
   const std::string asked =
-      absl::StrCat(scope.prefix_, scope.next_name_.empty() ? def_.op() : scope.next_name_);
-  const std::string where = absl::StrCat(def_.op(), " '", asked, "'");
+      absl::StrCat(scope.prefix_, scope.next_name_.empty() ? def_->op() : scope.next_name_);
+  const std::string where = absl::StrCat(def_->op(), " '", asked, "'");
   Graph* graph = scope.graph();
   auto is_ours = [&](const Node* node) {
     return node != nullptr && node->id() < graph->num_node_ids() &&
@@ -172,13 +182,13 @@ BuiltNode NodeBuilder::Finish() {
     }
     inputs.emplace_back(arg.is_list, arg.outputs);
   }
-  if (Status s = MatchInputs((*entry)->def, inputs, &def_); !s.ok()) {
+  if (Status s = MatchInputs((*entry)->def, inputs, def_.get()); !s.ok()) {
     return fail(Prefixed(where, s));
   }
   // Device functions see the complete node.
-  AddDefaultAttrs((*entry)->def, &def_);
-  if (Status s = scope.Prepare(own_device_, &def_); !s.ok()) return fail(s);
-  StatusOr<Node*> added = graph->AddNode(std::move(def_));
+  AddDefaultAttrs((*entry)->def, def_.get());
+  if (Status s = scope.Prepare(own_device_, def_.get()); !s.ok()) return fail(s);
+  StatusOr<Node*> added = graph->AddNode(std::move(*def_));
   if (!added.ok()) return fail(added.status());
   Node* node = *added;
   node->set_built_at(absl::StrCat(at_.where.file_name(), ":", at_.where.line()));

@@ -54,13 +54,16 @@ class BuiltNode {
 class NodeBuilder {
  public:
   NodeBuilder(const ScopeAt& at, absl::string_view op);
+  ~NodeBuilder();
+  NodeBuilder(const NodeBuilder&) = delete;
+  NodeBuilder& operator=(const NodeBuilder&) = delete;
 
   NodeBuilder& Input(Output input);
   // A list argument (N * T, or a list of types).
   NodeBuilder& Input(absl::Span<const Output> inputs);
   template <typename T>
   NodeBuilder& Attr(absl::string_view name, const T& value) {
-    SetAttr(value, &(*def_.mutable_attr())[std::string(name)]);
+    SetAttr(value, MutableAttr(name));
     return *this;
   }
   NodeBuilder& ControlInput(Operation operation);
@@ -70,8 +73,10 @@ class NodeBuilder {
   BuiltNode Finish();
 
  private:
+  tensorflow::AttrValue* MutableAttr(absl::string_view name);
+
   const ScopeAt at_;
-  tensorflow::NodeDef def_;
+  std::unique_ptr<tensorflow::NodeDef> def_;
   struct InputArg {
     bool is_list;
     std::vector<Output> outputs;

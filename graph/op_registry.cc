@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
-#include <map>
+#include <memory>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -23,6 +23,9 @@
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/message_differencer.h"
+#include "proto/attr_value.pb.h"
+#include "proto/node_def.pb.h"
+#include "proto/op_def.pb.h"
 
 namespace millrace {
 namespace {
@@ -308,55 +311,76 @@ Status ParseArg(absl::string_view spec, OpDef* def, OpDef::ArgDef* arg) {
   return absl::OkStatus();
 }
 
-// What OpSpecs have said so far; parsed and frozen at the first look-up.
-struct Registry {
-  Mutex mu;
-  std::vector<OpSpec> pending ABSL_GUARDED_BY(mu);
-  // The first error of each op name, and of all in the order they were found.
-  std::map<std::string, Status> errors ABSL_GUARDED_BY(mu);
-  Status first_error ABSL_GUARDED_BY(mu);
-  // Written once, under mu, before `frozen` is set; read without a lock afterwards.
-  absl::flat_hash_map<std::string, std::unique_ptr<OpEntry>> entries;
-  std::atomic<bool> frozen{false};  // release when entries are complete, acquire before reading
+// All ops at one moment. Immutable once published; never destroyed, as readers may hold it.
+struct Snapshot {
+  absl::flat_hash_map<std::string, const OpEntry*> entries;
+  absl::flat_hash_map<std::string, Status> errors;  // the first of each op name
+  Status first_error;
 };
 
-Registry* GlobalRegistry() {
-  static Registry* const registry = new Registry;
-  return registry;
-}
-
-void KeepError(Registry* registry, const std::string& op, const Status& error)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry->mu) {
-  registry->errors.emplace(op, error);
-  if (registry->first_error.ok()) registry->first_error = error;
-}
-
-Registry* FrozenRegistry() {
-  Registry* registry = GlobalRegistry();
-  if (registry->frozen.load(std::memory_order_acquire)) return registry;
-  MutexLock lock(&registry->mu);
-  if (registry->frozen.load(std::memory_order_relaxed)) return registry;
-  for (const OpSpec& spec : registry->pending) {
-    StatusOr<OpEntry> entry = spec.Build();
-    if (!entry.ok()) {
-      KeepError(registry, spec.name(), entry.status());
-      continue;
-    }
-    auto [it, inserted] = registry->entries.emplace(spec.name(), nullptr);
-    if (!inserted) {
-      KeepError(registry, spec.name(),
-                absl::AlreadyExistsError(
-                    absl::StrCat("Op '", spec.name(), "': name must be registered once, got two")));
-      continue;
-    }
-    it->second = std::make_unique<OpEntry>(*std::move(entry));
+class Registry {
+ public:
+  static Registry& Get() {
+    static Registry* const registry =
+        new Registry;  // never destroyed: ops may be asked for at exit
+    return *registry;
   }
-  // An op with any error is not usable: look-ups report it.
-  for (const auto& [name, error] : registry->errors) registry->entries.erase(name);
-  registry->pending.clear();
-  registry->frozen.store(true, std::memory_order_release);
-  return registry;
-}
+
+  void Add(const OpSpec& spec) {
+    MutexLock lock(&mu_);
+    pending_.push_back(spec);
+    current_.store(nullptr, std::memory_order_release);
+  }
+
+  const Snapshot& Read() {
+    const Snapshot* const snapshot = current_.load(std::memory_order_acquire);
+    return snapshot != nullptr ? *snapshot : Publish();
+  }
+
+ private:
+  // Adds what waits to the last snapshot.
+  const Snapshot& Publish() {
+    MutexLock lock(&mu_);
+    if (pending_.empty() && last_ != nullptr) {
+      // Another look-up has been faster.
+      current_.store(last_, std::memory_order_release);
+      return *last_;
+    }
+    Snapshot* const next = last_ == nullptr ? new Snapshot : new Snapshot(*last_);
+    const auto keep_error = [next](const std::string& op, const Status& error) {
+      next->errors.emplace(op, error);
+      if (next->first_error.ok()) next->first_error = error;
+    };
+    absl::flat_hash_map<std::string, std::unique_ptr<const OpEntry>> fresh;
+    for (const OpSpec& spec : pending_) {
+      StatusOr<OpEntry> entry = spec.Build();
+      if (!entry.ok()) {
+        keep_error(spec.name(), entry.status());
+      } else if (next->entries.contains(spec.name()) || fresh.contains(spec.name())) {
+        keep_error(spec.name(),
+                   absl::AlreadyExistsError(absl::StrCat(
+                       "Op '", spec.name(), "': name must be registered once, got two")));
+      } else {
+        fresh.emplace(spec.name(), std::make_unique<const OpEntry>(*std::move(entry)));
+      }
+    }
+    pending_.clear();
+    for (auto& [name, entry] : fresh) {
+      // An op with any error is not usable: look-ups report it.
+      if (!next->errors.contains(name)) next->entries.emplace(name, entry.release());
+    }
+    last_ = next;
+    current_.store(next, std::memory_order_release);
+    return *next;
+  }
+
+  Mutex mu_;
+  std::vector<OpSpec> pending_ ABSL_GUARDED_BY(mu_);
+  const Snapshot* last_ ABSL_GUARDED_BY(mu_) = nullptr;
+  // The last snapshot; null while registrations wait. Release after the snapshot is complete,
+  // acquire before it is read.
+  std::atomic<const Snapshot*> current_{nullptr};
+};
 
 // Has the oneof of `value` (or every element of its list) the field of `kind`?
 bool HasKind(const AttrValue& value, absl::string_view kind) {
@@ -447,44 +471,44 @@ OpSpec& OpSpec::Attr(absl::string_view spec) {
   return *this;
 }
 OpSpec& OpSpec::Stateful() {
-  entry_.def.set_is_stateful(true);
+  stateful_ = true;
   return *this;
 }
 OpSpec& OpSpec::Commutative() {
-  entry_.def.set_is_commutative(true);
+  commutative_ = true;
   return *this;
 }
 OpSpec& OpSpec::Aggregate() {
-  entry_.def.set_is_aggregate(true);
+  aggregate_ = true;
   return *this;
 }
 OpSpec& OpSpec::AllowsUninitializedInput() {
-  entry_.def.set_allows_uninitialized_input(true);
+  allows_uninitialized_input_ = true;
   return *this;
 }
 OpSpec& OpSpec::Deprecated(int since_version, absl::string_view explanation) {
-  entry_.def.mutable_deprecation()->set_version(since_version);
-  entry_.def.mutable_deprecation()->set_explanation(std::string(explanation));
+  deprecated_since_ = since_version;
+  deprecation_ = std::string(explanation);
   return *this;
 }
 OpSpec& OpSpec::Shape(ShapeFn fn) {
-  entry_.shape_fn = std::move(fn);
+  shape_fn_ = std::move(fn);
   return *this;
 }
 OpSpec& OpSpec::Gradient(GradientFn fn) {
-  entry_.gradient_fn = std::move(fn);
-  entry_.differentiability = OpEntry::Differentiability::kHasGradient;
+  gradient_fn_ = std::move(fn);
+  differentiability_ = OpEntry::Differentiability::kHasGradient;
   return *this;
 }
 OpSpec& OpSpec::NotDifferentiable() {
-  entry_.gradient_fn = nullptr;
-  entry_.differentiability = OpEntry::Differentiability::kNotDifferentiable;
+  gradient_fn_ = nullptr;
+  differentiability_ = OpEntry::Differentiability::kNotDifferentiable;
   return *this;
 }
 
 StatusOr<OpEntry> OpSpec::Build() const {
-  OpEntry entry = entry_;
-  OpDef& def = entry.def;
+  auto owned = std::make_shared<OpDef>();
+  OpDef& def = *owned;
   const std::string where = absl::StrCat("Op '", name_, "'");
   SpecReader name(name_);
   if (name.Word().empty() || !name.AtEnd()) {
@@ -492,6 +516,14 @@ StatusOr<OpEntry> OpSpec::Build() const {
         absl::StrCat(where, ": name must be letters, digits and '_', got '", name_, "'"));
   }
   def.set_name(name_);
+  def.set_is_stateful(stateful_);
+  def.set_is_commutative(commutative_);
+  def.set_is_aggregate(aggregate_);
+  def.set_allows_uninitialized_input(allows_uninitialized_input_);
+  if (deprecated_since_ != 0 || !deprecation_.empty()) {
+    def.mutable_deprecation()->set_version(deprecated_since_);
+    def.mutable_deprecation()->set_explanation(deprecation_);
+  }
   auto in_spec = [&](absl::string_view part, const std::string& spec, const Status& status) {
     return Prefixed(absl::StrCat(where, ": ", part, " '", spec, "'"), status);
   };
@@ -520,43 +552,31 @@ StatusOr<OpEntry> OpSpec::Build() const {
   for (const OpDef::ArgDef& arg : def.output_arg()) {
     if (++seen[arg.name()] > 1) return twice("output", arg.name());
   }
-  if (!entry.shape_fn) {
+  if (!shape_fn_) {
     return absl::InvalidArgumentError(absl::StrCat(where, ": must have a shape function"));
   }
-  if (entry.differentiability == OpEntry::Differentiability::kHasGradient && !entry.gradient_fn) {
+  if (differentiability_ == OpEntry::Differentiability::kHasGradient && !gradient_fn_) {
     return absl::InvalidArgumentError(absl::StrCat(where, ": gradient function must not be empty"));
   }
+  OpEntry entry(std::move(owned));
+  entry.shape_fn = shape_fn_;
+  entry.differentiability = differentiability_;
+  entry.gradient_fn = gradient_fn_;
   return entry;
 }
 
-OpRegistration::OpRegistration(const OpSpec& spec) {
-  Registry* registry = GlobalRegistry();
-  MutexLock lock(&registry->mu);
-  if (registry->frozen.load(std::memory_order_relaxed)) {
-    KeepError(registry, spec.name(),
-              absl::FailedPreconditionError(absl::StrCat(
-                  "Op '", spec.name(),
-                  "': must be registered before the first look-up of any op; link its family into "
-                  "the program")));
-    return;
-  }
-  registry->pending.push_back(spec);
-}
+OpRegistration::OpRegistration(const OpSpec& spec) { Registry::Get().Add(spec); }
 
 const OpEntry* LookUpOp(absl::string_view name) {
-  const Registry* registry = FrozenRegistry();
-  auto it = registry->entries.find(name);
-  return it == registry->entries.end() ? nullptr : it->second.get();
+  const Snapshot& snapshot = Registry::Get().Read();
+  auto it = snapshot.entries.find(name);
+  return it == snapshot.entries.end() ? nullptr : it->second;
 }
 
 StatusOr<const OpEntry*> FindOp(absl::string_view name) {
-  if (const OpEntry* entry = LookUpOp(name); entry != nullptr) return entry;
-  Registry* registry = GlobalRegistry();
-  {
-    MutexLock lock(&registry->mu);
-    auto it = registry->errors.find(std::string(name));
-    if (it != registry->errors.end()) return it->second;
-  }
+  const Snapshot& snapshot = Registry::Get().Read();
+  if (auto it = snapshot.entries.find(name); it != snapshot.entries.end()) return it->second;
+  if (auto it = snapshot.errors.find(name); it != snapshot.errors.end()) return it->second;
   char host[256] = "";
   if (gethostname(host, sizeof(host) - 1) != 0) host[0] = '\0';
   return absl::NotFoundError(
@@ -565,20 +585,16 @@ StatusOr<const OpEntry*> FindOp(absl::string_view name) {
 }
 
 std::vector<const OpEntry*> AllOps() {
-  const Registry* registry = FrozenRegistry();
+  const Snapshot& snapshot = Registry::Get().Read();
   std::vector<const OpEntry*> all;
-  all.reserve(registry->entries.size());
-  for (const auto& [name, entry] : registry->entries) all.push_back(entry.get());
+  all.reserve(snapshot.entries.size());
+  for (const auto& [name, entry] : snapshot.entries) all.push_back(entry);
   std::sort(all.begin(), all.end(),
             [](const OpEntry* a, const OpEntry* b) { return a->def.name() < b->def.name(); });
   return all;
 }
 
-Status OpRegistrationStatus() {
-  Registry* registry = FrozenRegistry();
-  MutexLock lock(&registry->mu);
-  return registry->first_error;
-}
+Status OpRegistrationStatus() { return Registry::Get().Read().first_error; }
 
 void AddDefaultAttrs(const OpDef& op, tensorflow::NodeDef* node) {
   for (const OpDef::AttrDef& attr : op.attr()) {

@@ -22,19 +22,29 @@
 // The words may also stand inside a set ("{numbertype, variant}"). An attr that sizes an argument
 // (N, Ts) has minimum 1 unless it says otherwise.
 //
-// The registry is frozen at the first look-up; a later registration is an error.
-// Thread-safety: look-ups from any thread. Entries live as long as the process.
+// Registrations before the first look-up (those of libraries that are linked) are parsed together,
+// at that look-up. A library that is loaded later adds its ops: look-ups after its registration see
+// them. An entry never changes, moves or goes away: a second registration of a name is an error.
+//
+// Thread-safety: any thread. A look-up reads an immutable snapshot and takes no lock, but for the
+// first one after a registration, which publishes the next snapshot. Entries live as long as the
+// process.
 
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 #include "core/status.h"
-#include "proto/attr_value.pb.h"
-#include "proto/node_def.pb.h"
-#include "proto/op_def.pb.h"
+
+namespace tensorflow {
+class AttrValue;
+class NodeDef;
+class OpDef;
+class OpDef_AttrDef;  // OpDef::AttrDef
+}  // namespace tensorflow
 
 namespace millrace {
 
@@ -45,12 +55,16 @@ using ShapeFn = std::function<Status(InferenceContext*)>;
 using GradientFn = std::function<Status(GradientContext*)>;
 
 struct OpEntry {
+  explicit OpEntry(std::shared_ptr<const tensorflow::OpDef> op_def)
+      : owned_def(std::move(op_def)), def(*owned_def) {}
+
   enum class Differentiability {
     kUnknown,            // no gradient registered: an error when one is asked for
     kNotDifferentiable,  // declared so: no gradient flows
     kHasGradient,
   };
-  tensorflow::OpDef def;
+  std::shared_ptr<const tensorflow::OpDef> owned_def;
+  const tensorflow::OpDef& def;
   ShapeFn shape_fn;  // never empty for a registered op
   Differentiability differentiability = Differentiability::kUnknown;
   GradientFn gradient_fn;
@@ -78,11 +92,19 @@ class OpSpec {
  private:
   std::string name_;
   std::vector<std::string> inputs_, outputs_, attrs_;
-  OpEntry entry_;
+  bool stateful_ = false, commutative_ = false, aggregate_ = false;
+  bool allows_uninitialized_input_ = false;
+  int deprecated_since_ = 0;  // 0: not deprecated
+  std::string deprecation_;
+  ShapeFn shape_fn_;
+  OpEntry::Differentiability differentiability_ = OpEntry::Differentiability::kUnknown;
+  GradientFn gradient_fn_;
 };
 
 // Registers at construction; meant for namespace-scope constants. An error (bad spec, a name
-// registered twice) is kept and reported by OpRegistrationStatus() and by every look-up of that op.
+// registered twice) is kept and reported by OpRegistrationStatus() and by every look-up of that op
+// that finds no entry: of two registrations before the first look-up neither counts, a later one
+// leaves the entry that others use.
 class OpRegistration {
  public:
   OpRegistration(const OpSpec& spec);  // NOLINT: converts from the finished spec
@@ -102,8 +124,7 @@ void AddDefaultAttrs(const tensorflow::OpDef& op, tensorflow::NodeDef* node);
 
 // The rules of one attr: kind, known and non-reference types, allowed values, minimum. The message
 // begins with "attr 'name' must ".
-Status ValidateAttrValue(const tensorflow::OpDef::AttrDef& rule,
-                         const tensorflow::AttrValue& value);
+Status ValidateAttrValue(const tensorflow::OpDef_AttrDef& rule, const tensorflow::AttrValue& value);
 
 // Equal but for documentation (summaries, descriptions, the explanation of a deprecation).
 // `difference` (may be null) gets what differs, from `a` to `b`.

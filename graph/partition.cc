@@ -12,6 +12,8 @@
 #include "core/tensor.h"
 #include "graph/attr.h"
 #include "graph/copy.h"
+#include "proto/attr_value.pb.h"
+#include "proto/node_def.pb.h"
 
 namespace millrace {
 namespace {
@@ -66,7 +68,7 @@ StatusOr<Loops> Loops::Of(const Graph& graph) {
     if (node->is_exit()) {
       frame = loops.frames_[static_cast<size_t>(frame)].parent;
     } else if (node->is_enter()) {
-      MR_ASSIGN_OR_RETURN(const std::string name, GetAttr<std::string>(node->def(), "frame_name"));
+      MR_ASSIGN_OR_RETURN(const std::string name, GetAttr<std::string>(*node, "frame_name"));
       auto [it, first] =
           children.emplace(std::make_pair(frame, name), static_cast<int>(loops.frames_.size()));
       if (first) {
@@ -89,6 +91,16 @@ StatusOr<Loops> Loops::Of(const Graph& graph) {
     for (const Edge& edge : node->out_edges()) queue.push_back(edge.dst);
   }
   return loops;
+}
+
+StatusOr<std::string> LocationOf(const Node& node, const PartitionOptions& options) {
+  std::string location = options.node_to_loc ? options.node_to_loc(node) : node.assigned_device();
+  if (location.empty() || node.assigned_device().empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("Partition: node '", node.name(),
+                                                   "' must have been placed, got no ",
+                                                   location.empty() ? "location" : "device"));
+  }
+  return location;
 }
 
 class Partitioner {
@@ -137,23 +149,16 @@ Status Partitioner::CopyNodes() {
   absl::flat_hash_map<std::string, int> locations;
   for (const auto& node : graph_.nodes()) {
     if (node == nullptr) continue;
-    const std::string location =
-        options_.node_to_loc ? options_.node_to_loc(*node) : node->assigned_device();
-    if (location.empty() || node->assigned_device().empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("Partition: node '", node->name(),
-                                                     "' must have been placed, got no ",
-                                                     location.empty() ? "location" : "device"));
-    }
+    MR_ASSIGN_OR_RETURN(const std::string location, LocationOf(*node, options_));
     std::unique_ptr<Graph>& part = result_[location];
     if (part == nullptr) {
       part = std::make_unique<Graph>();
-      *part->mutable_versions() = graph_.versions();
-      *part->mutable_library() = graph_.library();
+      part->TakeVersionsAndLibrary(graph_);
     }
     Place& place = PlaceOf(*node);
     place.graph = part.get();
     place.location = locations.emplace(location, static_cast<int>(locations.size())).first->second;
-    MR_ASSIGN_OR_RETURN(place.copy, CopyNode(graph_, *node, part.get()));
+    MR_ASSIGN_OR_RETURN(place.copy, CopyNode(*node, part.get()));
   }
   return absl::OkStatus();
 }
@@ -316,6 +321,23 @@ StatusOr<GraphPartitions> PartitionGraph(const Graph& graph, const PartitionOpti
   return Partitioner(graph, options).Run();
 }
 
+StatusOr<GraphPartitions> PartitionGraph(std::unique_ptr<Graph> graph,
+                                         const PartitionOptions& options) {
+  std::string location;
+  const std::string* device = nullptr;  // of the node before; one text per device and graph
+  for (const auto& node : graph->nodes()) {
+    if (node == nullptr) continue;
+    if (!options.node_to_loc && &node->assigned_device() == device) continue;
+    device = &node->assigned_device();
+    MR_ASSIGN_OR_RETURN(std::string here, LocationOf(*node, options));
+    if (!location.empty() && here != location) return PartitionGraph(*graph, options);
+    location = std::move(here);
+  }
+  GraphPartitions partitions;
+  if (!location.empty()) partitions[location] = std::move(graph);
+  return partitions;
+}
+
 Status PartitionGraph(const Graph& graph, const PartitionOptions& options,
                       std::map<std::string, tensorflow::GraphDef>* partitions) {
   MR_ASSIGN_OR_RETURN(const GraphPartitions graphs, PartitionGraph(graph, options));
@@ -330,10 +352,12 @@ void FillIncarnations(Graph* graph,
                       const std::function<uint64_t(absl::string_view device)>& get_incarnation) {
   for (const auto& node : graph->nodes()) {
     if (node == nullptr || !(node->is_send() || node->is_recv())) continue;
-    tensorflow::AttrValue* incarnation = node->mutable_attr("send_device_incarnation");
-    if (incarnation->i() != 0) continue;
-    const StatusOr<std::string> device = GetAttr<std::string>(node->def(), "send_device");
-    if (device.ok()) incarnation->set_i(static_cast<int64_t>(get_incarnation(*device)));
+    const StatusOr<int64_t> known = GetAttr<int64_t>(*node, "send_device_incarnation");
+    if (known.ok() && *known != 0) continue;
+    const StatusOr<std::string> device = GetAttr<std::string>(*node, "send_device");
+    if (!device.ok()) continue;
+    node->mutable_attr("send_device_incarnation")
+        ->set_i(static_cast<int64_t>(get_incarnation(*device)));
   }
 }
 

@@ -15,7 +15,9 @@
 // nodes and edges: the same graph is always cut in the same way, and graphs that are equal except
 // for the names of devices give partitions that are equal except for these.
 //
-// Versions and function library are copied into each partition. Nodes keep name, attrs, device.
+// Versions are copied into each partition, the function library is shared. Nodes keep name, device
+// and body (graph/node_body.h): no attr or constant is copied, so a partition that stays in this
+// process is best handed on as the Graph that it is.
 // Thread-safety: the graph is only read. Failure: nothing is returned then.
 
 #include <cstdint>
@@ -48,6 +50,10 @@ using GraphPartitions = std::map<std::string, std::unique_ptr<Graph>>;
 //     a reference or resource handle.
 //   Unimplemented: an edge between partitions inside a while loop; the loop is named.
 StatusOr<GraphPartitions> PartitionGraph(const Graph& graph, const PartitionOptions& options = {});
+
+// The same; a graph that is at one location becomes the partition itself, nothing is copied.
+StatusOr<GraphPartitions> PartitionGraph(std::unique_ptr<Graph> graph,
+                                         const PartitionOptions& options = {});
 
 // The same as GraphDefs with assigned devices, for RegisterGraph.
 Status PartitionGraph(const Graph& graph, const PartitionOptions& options,

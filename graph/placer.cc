@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -15,6 +16,8 @@
 #include "core/logging.h"
 #include "graph/attr.h"
 #include "graph/device_name.h"
+#include "proto/attr_value.pb.h"
+#include "proto/node_def.pb.h"
 
 namespace millrace {
 namespace {
@@ -28,9 +31,9 @@ struct Device {
   DeviceName name;
 };
 
-// Nodes that go to one device.
+// Nodes that go to one device: mostly one node, so its lists are inline.
 struct Group {
-  std::vector<Node*> members;  // in id order
+  absl::InlinedVector<Node*, 1> members;  // in id order
   // What the members ask for together, and the member that asked first.
   DeviceName request;
   const Node* asked_by = nullptr;
@@ -38,8 +41,8 @@ struct Group {
   std::string pinned;
   const Node* pinned_by = nullptr;
   // Indices into the sorted list of devices; the first is the choice.
-  std::vector<int> candidates;
-  std::string device;
+  absl::InlinedVector<int, 1> candidates;
+  const std::string* device = nullptr;  // the name in its DeviceInfo
 };
 
 int TypePriority(absl::string_view type) {
@@ -95,8 +98,12 @@ class Placer {
   void FollowConsumers();
   void Assign();
 
-  bool Supports(const Node& node, absl::string_view type) const {
-    return kernels_ == nullptr || kernels_->HasKernel(node.def(), type);
+  // Asks once for each body and type.
+  bool Supports(const Node& node, const std::string& type) {
+    if (kernels_ == nullptr) return true;
+    auto [it, first] = supports_.try_emplace({node.body().get(), type}, false);
+    if (first) it->second = kernels_->HasKernel(node.def(), type);
+    return it->second;
   }
   Status NoKernel(const Node& node) const;
   std::string DeviceList() const;
@@ -131,6 +138,7 @@ class Placer {
   // Names in _class that no node of the graph has.
   absl::flat_hash_map<int, std::string> pinned_by_absent_;  // root id -> device
   absl::flat_hash_map<std::string, DeviceName> parsed_;
+  absl::flat_hash_map<std::pair<const NodeBody*, std::string>, bool> supports_;
   int missing_gpu_ = 0;
   const Node* first_missing_gpu_ = nullptr;
 };
@@ -193,9 +201,9 @@ Status Placer::FormGroups() {
   absl::flat_hash_map<std::string, int> absent;  // class name -> a node of that class
   for (const auto& node : graph_->nodes()) {
     if (node == nullptr) continue;
-    if (HasAttr(node->def(), "_class")) {
+    if (HasAttr(*node, "_class")) {
       MR_ASSIGN_OR_RETURN(const std::vector<std::string> classes,
-                          GetAttr<std::vector<std::string>>(node->def(), "_class"));
+                          GetAttr<std::vector<std::string>>(*node, "_class"));
       for (absl::string_view location : classes) {
         if (!absl::ConsumePrefix(&location, kLocationPrefix)) continue;
         if (const Node* other = graph_->FindNode(location)) {
@@ -211,6 +219,9 @@ Status Placer::FormGroups() {
     }
   }
   group_of_.assign(parent_.size(), -1);
+  groups_.reserve(static_cast<size_t>(std::count_if(
+      graph_->nodes().begin(), graph_->nodes().end(),
+      [&](const auto& node) { return node != nullptr && Find(node->id()) == node->id(); })));
   for (const auto& node : graph_->nodes()) {
     if (node == nullptr) continue;
     const size_t root = static_cast<size_t>(Find(node->id()));
@@ -332,7 +343,7 @@ Status Placer::FindCandidates(Group* group) {
                                             absl::StrJoin(names, ", ")));
   }
   const auto search = [&](const DeviceName& request) {
-    std::vector<int> found;
+    absl::InlinedVector<int, 1> found;
     for (size_t i = 0; i < devices_.size(); ++i) {
       if (!devices_[i].name.Matches(request)) continue;
       if (std::find(types.begin(), types.end(), *devices_[i].name.type) == types.end()) continue;
@@ -403,9 +414,9 @@ void Placer::FollowInputs() {
     if (group.members.size() != 1 || !group.pinned.empty()) continue;
     const Node& node = *group.members[0];
     if (!IsMetadata(node) || node.num_inputs() != 1 || node.input(0).node == nullptr) continue;
-    const std::string& wanted = GroupOf(*node.input(0).node).device;
+    const std::string* const wanted = GroupOf(*node.input(0).node).device;
     for (int candidate : group.candidates) {
-      if (devices_[static_cast<size_t>(candidate)].info->name == wanted) group.device = wanted;
+      if (&devices_[static_cast<size_t>(candidate)].info->name == wanted) group.device = wanted;
     }
   }
 }
@@ -415,12 +426,12 @@ void Placer::FollowConsumers() {
     if (group.members.size() != 1 || !group.pinned.empty()) continue;
     const Node& node = *group.members[0];
     if (!IsGenerator(node) || node.out_edges().empty()) continue;
-    const std::string& wanted = GroupOf(*node.out_edges()[0].dst).device;
+    const std::string* const wanted = GroupOf(*(*node.out_edges().begin()).dst).device;
     bool all = true;
     for (const Edge& edge : node.out_edges()) all = all && GroupOf(*edge.dst).device == wanted;
     if (!all) continue;
     for (int candidate : group.candidates) {
-      if (devices_[static_cast<size_t>(candidate)].info->name == wanted) group.device = wanted;
+      if (&devices_[static_cast<size_t>(candidate)].info->name == wanted) group.device = wanted;
     }
   }
 }
@@ -428,7 +439,7 @@ void Placer::FollowConsumers() {
 void Placer::Assign() {
   for (const auto& node : graph_->nodes()) {
     if (node == nullptr) continue;
-    const std::string& device = GroupOf(*node).device;
+    const std::string& device = *GroupOf(*node).device;
     node->set_assigned_device(device);
     if (options_.log_device_placement) LogInfo(node->name(), ": (", node->op(), "): ", device);
     if (options_.stateful_placements != nullptr && node->is_stateful()) {
@@ -450,7 +461,7 @@ Status Placer::Run(absl::Span<const DeviceInfo> devices) {
   for (Group& group : groups_) {
     MR_RETURN_IF_ERROR(CollectRequests(&group));
     MR_RETURN_IF_ERROR(FindCandidates(&group));
-    group.device = devices_[static_cast<size_t>(group.candidates[0])].info->name;
+    group.device = &devices_[static_cast<size_t>(group.candidates[0])].info->name;
   }
   FollowInputs();
   FollowConsumers();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/prune.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -9,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "graph/attr.h"
 #include "graph/copy.h"
+#include "proto/node_def.pb.h"
 
 namespace millrace {
 namespace {
@@ -50,6 +52,7 @@ class Rewriter {
 
   // The feed that stands for this output, or -1.
   int FeedOf(const Node* node, int index) const {
+    if (feed_of_.empty()) return -1;
     auto it = feed_of_.find(TensorKey(node, index));
     return it == feed_of_.end() ? -1 : it->second;
   }
@@ -206,11 +209,17 @@ StatusOr<Node*> Rewriter::AddBoundaryNode(bool feed, size_t i, const TensorKey& 
     set("T", type);
     set("index", static_cast<int64_t>(i));
   }
-  if (feed && IsPlaceholder(*source) && HasAttr(source->def(), "shape")) {
-    MR_ASSIGN_OR_RETURN(const PartialShape shape, GetAttr<PartialShape>(source->def(), "shape"));
+  if (feed && IsPlaceholder(*source) && HasAttr(*source, "shape")) {
+    MR_ASSIGN_OR_RETURN(const PartialShape shape, GetAttr<PartialShape>(*source, "shape"));
     set("_output_shapes", std::vector<PartialShape>{shape});
   }
-  def.set_name(result_.graph->UniqueName(name));
+  // A name that neither graph has; which of the two nodes comes first does not matter.
+  std::string unique = name;
+  for (int k = 1; from_.FindNode(unique) != nullptr || result_.graph->FindNode(unique) != nullptr;
+       ++k) {
+    unique = absl::StrCat(name, "_", k);
+  }
+  def.set_name(unique);
   def.set_device(options_.device);
   MR_ASSIGN_OR_RETURN(Node * node, result_.graph->AddNode(std::move(def)));
   node->set_assigned_device(options_.device);
@@ -231,10 +240,11 @@ Status Rewriter::AddFeedNodes() {
 
 Status Rewriter::CopyNeeded() {
   Graph* to = result_.graph.get();
+  to->ReserveNodes(static_cast<int>(std::count(needed_.begin(), needed_.end(), true)));
   copies_.assign(static_cast<size_t>(from_.num_node_ids()), nullptr);
   for (const auto& node : from_.nodes()) {
     if (node == nullptr || !needed_[static_cast<size_t>(node->id())]) continue;
-    MR_ASSIGN_OR_RETURN(copies_[static_cast<size_t>(node->id())], CopyNode(from_, *node, to));
+    MR_ASSIGN_OR_RETURN(copies_[static_cast<size_t>(node->id())], CopyNode(*node, to));
   }
   const std::vector<Node*>& feed_nodes = result_.signature.feed_nodes;
   for (const auto& node : from_.nodes()) {
@@ -295,8 +305,7 @@ StatusOr<RunGraph> Rewriter::Build() {
     return absl::InvalidArgumentError("Must specify at least one target to fetch or execute.");
   }
   result_.graph = std::make_unique<Graph>();
-  *result_.graph->mutable_versions() = from_.versions();
-  *result_.graph->mutable_library() = from_.library();
+  result_.graph->TakeVersionsAndLibrary(from_);
   MR_RETURN_IF_ERROR(ResolveFeeds());
   MR_RETURN_IF_ERROR(ResolveFetches());
   MR_RETURN_IF_ERROR(ResolveTargets());

@@ -11,6 +11,7 @@
 
 #include "graph/copy.h"
 #include "graph/testing/tiny_ops.h"
+#include "proto/node_def.pb.h"
 
 namespace millrace {
 namespace {

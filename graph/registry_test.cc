@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <atomic>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/mutex.h"
 #include "google/protobuf/text_format.h"
 #include "graph/op_registry.h"
 #include "graph/testing/op_list.h"
 #include "gtest/gtest.h"
+#include "proto/node_def.pb.h"
 
 namespace millrace {
 namespace {
@@ -314,14 +318,60 @@ TEST(RegistryTest, ErrorsOfRegistrationAreKeptAndReported) {
             "Op 'RegistryBad': input 'x float': must have the form 'name: type'");
 }
 
-TEST(RegistryTest, RegistrationAfterTheFirstLookUpIsAnError) {
-  ASSERT_NE(LookUpOp("RegistryGood"), nullptr);
+TEST(RegistryTest, ARegistrationAfterTheFirstLookUpIsSeenByLaterOnes) {
+  const OpEntry* const good = LookUpOp("RegistryGood");
+  ASSERT_NE(good, nullptr);
+  ASSERT_EQ(LookUpOp("RegistryLate"), nullptr);
+  const std::vector<const OpEntry*> before = AllOps();
   [[maybe_unused]] const OpRegistration late = OpSpec("RegistryLate").Shape(NoShape);
-  EXPECT_EQ(LookUpOp("RegistryLate"), nullptr);
-  EXPECT_EQ(FindOp("RegistryLate").status().code(), absl::StatusCode::kFailedPrecondition);
-  // A late second registration does not take away what others already use.
-  [[maybe_unused]] const OpRegistration again = OpSpec("RegistryGood").Shape(NoShape);
-  EXPECT_NE(LookUpOp("RegistryGood"), nullptr);
+  const OpEntry* const added = LookUpOp("RegistryLate");
+  ASSERT_NE(added, nullptr);
+  EXPECT_EQ(*FindOp("RegistryLate"), added);
+  EXPECT_EQ(AllOps().size(), before.size() + 1);
+  // What was there has neither changed nor moved.
+  EXPECT_EQ(LookUpOp("RegistryGood"), good);
+  for (const OpEntry* entry : before) EXPECT_EQ(LookUpOp(entry->def.name()), entry);
+}
+
+TEST(RegistryTest, ALateSecondRegistrationLeavesTheEntryThatOthersUse) {
+  const OpEntry* const good = LookUpOp("RegistryGood");
+  [[maybe_unused]] const OpRegistration again =
+      OpSpec("RegistryGood").Input("other: float").Shape(NoShape);
+  EXPECT_EQ(LookUpOp("RegistryGood"), good);
+  EXPECT_EQ(*FindOp("RegistryGood"), good);
+  EXPECT_EQ(good->def.input_arg_size(), LookUpOp("RegistryGood")->def.input_arg_size());
+  // A late op with a bad spec is reported as an early one is.
+  [[maybe_unused]] const OpRegistration bad = OpSpec("RegistryLateBad").Input("x").Shape(NoShape);
+  EXPECT_EQ(LookUpOp("RegistryLateBad"), nullptr);
+  EXPECT_EQ(FindOp("RegistryLateBad").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(RegistryTest, LookUpsTakeNoLock) {
+  ASSERT_NE(LookUpOp("RegistryGood"), nullptr);
+  const int64_t before = MutexLockCountForTesting();
+  for (int i = 0; i < 100; ++i) {
+    LookUpOp("RegistryGood");
+    LookUpOp("RegistryNone");
+    FindOp("RegistryTwice").status().IgnoreError();
+  }
+  EXPECT_EQ(MutexLockCountForTesting(), before);
+}
+
+TEST(RegistryTest, LookUpsAndRegistrationsMayRunAtOnce) {
+  const OpEntry* const good = LookUpOp("RegistryGood");
+  std::atomic<bool> done{false};
+  std::thread reader([&] {
+    while (!done.load()) {
+      if (LookUpOp("RegistryGood") != good) ADD_FAILURE() << "the entry moved";
+    }
+  });
+  for (int i = 0; i < 50; ++i) {
+    const std::string name = "RegistryConcurrent" + std::to_string(i);
+    [[maybe_unused]] const OpRegistration late = OpSpec(name).Shape(NoShape);
+    EXPECT_NE(LookUpOp(name), nullptr);
+  }
+  done.store(true);
+  reader.join();
 }
 
 TEST(RegistryTest, AllOpsAreSortedByName) {

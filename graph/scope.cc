@@ -7,6 +7,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "graph/device_name.h"
+#include "proto/graph.pb.h"
+#include "proto/meta_graph.pb.h"
+#include "proto/node_def.pb.h"
 
 namespace millrace {
 namespace {
@@ -223,9 +226,8 @@ Status Scope::Prepare(bool own_device, tensorflow::NodeDef* def) const {
   if (colocated_.valid()) {
     // A node that is itself colocated stands for its whole group.
     std::vector<std::string> groups;
-    if (HasAttr(colocated_.node()->def(), "_class")) {
-      MR_ASSIGN_OR_RETURN(groups,
-                          GetAttr<std::vector<std::string>>(colocated_.node()->def(), "_class"));
+    if (HasAttr(*colocated_.node(), "_class")) {
+      MR_ASSIGN_OR_RETURN(groups, GetAttr<std::vector<std::string>>(*colocated_.node(), "_class"));
     }
     groups.erase(std::remove_if(
                      groups.begin(), groups.end(),

@@ -33,7 +33,12 @@
 #include "core/status.h"
 #include "graph/graph.h"
 #include "graph/shape_inference.h"
-#include "proto/meta_graph.pb.h"
+
+namespace tensorflow {
+class CollectionDef;
+class GraphDef;
+class NodeDef;
+}  // namespace tensorflow
 
 namespace millrace {
 

@@ -7,6 +7,10 @@
 #include "absl/strings/match.h"
 #include "graph/node_builder.h"
 #include "gtest/gtest.h"
+#include "proto/graph.pb.h"
+#include "proto/meta_graph.pb.h"
+#include "proto/node_def.pb.h"
+#include "proto/types.pb.h"
 
 namespace millrace {
 namespace {

@@ -93,11 +93,11 @@ StatusOr<Tensor> ToTensor(const PartialValue& value, DType dtype) {
 
 }  // namespace
 
-InferenceContext::InferenceContext(const tensorflow::NodeDef* node, const tensorflow::OpDef* op,
+InferenceContext::InferenceContext(const NodeAttrs& attrs, const tensorflow::OpDef* op,
                                    std::vector<PartialShape> inputs,
                                    std::vector<std::optional<HandleData>> input_handles,
                                    int num_outputs, Source* source)
-    : node_(node),
+    : attrs_(attrs),
       op_(op),
       inputs_(std::move(inputs)),
       input_handles_(std::move(input_handles)),
@@ -457,7 +457,7 @@ struct ShapeRefiner::Impl {
     std::optional<PartialValue> value = InputPartial(node, 0, depth, search);
     if (!value.has_value() || value->is_scalar) return std::nullopt;
     auto mask = [&](const char* name) {
-      StatusOr<int64_t> bits = GetAttr<int64_t>(node.def(), name);
+      StatusOr<int64_t> bits = GetAttr<int64_t>(node, name);
       return bits.ok() ? *bits : 0;
     };
     if (mask("ellipsis_mask") != 0 || mask("new_axis_mask") != 0) return std::nullopt;
@@ -503,7 +503,7 @@ struct ShapeRefiner::Impl {
     if (slot != nullptr) return slot.get();
     if (search->failed.contains(&node)) return nullptr;
     if (node.op() == "Const") {
-      StatusOr<Tensor> value = GetAttr<Tensor>(node.def(), "value");
+      StatusOr<Tensor> value = GetAttr<Tensor>(node, "value");
       if (!value.ok()) return nullptr;
       slot = std::make_unique<Tensor>(*std::move(value));
       return slot.get();
@@ -619,7 +619,7 @@ Status ShapeRefiner::AddNode(const Node& node) {
                                             : OutputHandle(*input.node, input.index));
   }
   RefinerSource<ShapeRefiner> source(this, &node);
-  InferenceContext context(&node.def(), &node.op_entry()->def, std::move(inputs),
+  InferenceContext context(node.attrs(), &node.op_entry()->def, std::move(inputs),
                            std::move(handles), node.num_outputs(), &source);
   const std::string where = absl::StrCat(node.op(), " '", node.name(), "'");
   if (Status status = node.op_entry()->shape_fn(&context); !status.ok()) {

@@ -56,15 +56,16 @@ class InferenceContext {
     virtual StatusOr<PartialShape> ShapeInput(int i) = 0;
   };
 
-  InferenceContext(const tensorflow::NodeDef* node, const tensorflow::OpDef* op,
+  InferenceContext(const NodeAttrs& attrs, const tensorflow::OpDef* op,
                    std::vector<PartialShape> inputs,
                    std::vector<std::optional<HandleData>> input_handles, int num_outputs,
                    Source* source);
 
-  const tensorflow::NodeDef& node() const { return *node_; }
+  // Op and attrs; the value of a large Const is to be had from GetAttr only.
+  const tensorflow::NodeDef& node() const { return attrs_.node(); }
   template <typename T>
   StatusOr<T> GetAttr(absl::string_view name) const {
-    return millrace::GetAttr<T>(*node_, name);
+    return millrace::GetAttr<T>(attrs_, name);
   }
 
   int num_inputs() const { return static_cast<int>(inputs_.size()); }
@@ -72,7 +73,7 @@ class InferenceContext {
   const PartialShape& input(int i) const { return inputs_[static_cast<size_t>(i)]; }
   // [begin, end) of a named argument, as in the OpDef.
   StatusOr<ArgRange> InputRange(absl::string_view arg) const {
-    return InputArgRange(*node_, *op_, arg);
+    return InputArgRange(node(), *op_, arg);
   }
 
   // The value of input i when it is constant, else null. Valid during this call.
@@ -102,7 +103,7 @@ class InferenceContext {
   const std::vector<std::optional<HandleData>>& output_handles() const { return output_handles_; }
 
  private:
-  const tensorflow::NodeDef* node_;
+  NodeAttrs attrs_;
   const tensorflow::OpDef* op_;
   std::vector<PartialShape> inputs_;
   std::vector<std::optional<HandleData>> input_handles_;

@@ -7,6 +7,7 @@
 #include "graph/node_builder.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
+#include "proto/node_def.pb.h"
 
 namespace millrace {
 namespace {

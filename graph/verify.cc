@@ -2,7 +2,11 @@
 #include "graph/verify.h"
 
 #include <algorithm>
+#include <atomic>
+#include <deque>
+#include <functional>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -19,6 +23,9 @@
 #include "core/tensor_proto.h"
 #include "graph/attr.h"
 #include "graph/op_registry.h"
+#include "proto/attr_value.pb.h"
+#include "proto/node_def.pb.h"
+#include "proto/op_def.pb.h"
 
 namespace millrace {
 namespace {
@@ -29,6 +36,8 @@ using tensorflow::FunctionDefLibrary;
 using tensorflow::GraphDef;
 using tensorflow::NodeDef;
 using tensorflow::OpDef;
+
+std::atomic<int64_t> nodes_verified{0};  // relaxed: a count
 
 template <typename... Parts>
 Status Bad(const Parts&... parts) {
@@ -103,13 +112,12 @@ NodeDef TypeAttrs(const NodeDef& node, const OpDef& op) {
 // What one node's op and attrs say: the types of its inputs and outputs, when they are known.
 struct Signature {
   bool known = false;
-  std::vector<DType> inputs, outputs;
   int unknown_outputs = 0;  // of an unknown op: one more than the highest index referred to
+  absl::Span<const DType> inputs, outputs;
 };
 
-// `op` is null for an unknown op. In a function body an attr may be a placeholder: then nothing is
-// known of the types.
-Status CheckNode(const NodeDef& node, const OpDef* op, bool in_function, Signature* signature) {
+// What holds for the attrs of any node. In a function body an attr may be a placeholder.
+Status CheckAttrs(const NodeDef& node, bool in_function) {
   for (const auto& [name, value] : node.attr()) {
     if (value.value_case() == AttrValue::VALUE_NOT_SET) {
       return Bad("attr '", name, "' must have a value, got none");
@@ -120,12 +128,17 @@ Status CheckNode(const NodeDef& node, const OpDef* op, bool in_function, Signatu
                  "', which only a function may have");
     }
   }
-  const bool open = in_function && HasPlaceholder(node);
-  if (node.op() == "Const" && !open) MR_RETURN_IF_ERROR(CheckConst(node));
-  if (op == nullptr || open) return absl::OkStatus();
-  MR_RETURN_IF_ERROR(ValidateNodeAttrs(node, *op));
-  signature->known = true;
-  return NodeTypes(TypeAttrs(node, *op), *op, &signature->inputs, &signature->outputs);
+  if (node.op() == "Const" && !(in_function && HasPlaceholder(node))) return CheckConst(node);
+  return absl::OkStatus();
+}
+
+// Of a call of a library function, or of a node in one, whose attrs are given.
+struct OwnedTypes {
+  std::vector<DType> inputs, outputs;
+};
+Status CheckTypes(const NodeDef& node, const OpDef& op, OwnedTypes* types) {
+  MR_RETURN_IF_ERROR(ValidateNodeAttrs(node, op));
+  return NodeTypes(TypeAttrs(node, op), op, &types->inputs, &types->outputs);
 }
 
 // ---- frames ------------------------------------------------------------------------------------
@@ -186,21 +199,21 @@ bool HasLoops(absl::string_view op) {
 
 // ---- colocation --------------------------------------------------------------------------------
 
-Status CheckColocation(const GraphDef& def,
-                       const absl::flat_hash_map<absl::string_view, int>& index,
-                       bool allow_missing) {
+// `class_of` gives the `_class` attr of the i-th node, null when it has none; `where` names it.
+Status CheckColocation(int num_nodes, const absl::flat_hash_map<absl::string_view, int>& index,
+                       bool allow_missing, absl::FunctionRef<const AttrValue*(int)> class_of,
+                       absl::FunctionRef<std::string(int)> where,
+                       absl::FunctionRef<std::string(int)> name) {
   Dependencies colocated;
   bool any = false;
-  for (int i = 0; i < def.node_size(); ++i) {
-    const NodeDef& node = def.node(i);
-    if (auto it = node.attr().find("_class"); it != node.attr().end()) {
-      for (absl::string_view group : it->second.list().s()) {
+  for (int i = 0; i < num_nodes; ++i) {
+    if (const AttrValue* const groups = class_of(i); groups != nullptr) {
+      for (absl::string_view group : groups->list().s()) {
         if (!absl::ConsumePrefix(&group, "loc:@")) continue;
         auto target = index.find(group);
         if (target == index.end()) {
           if (allow_missing) continue;
-          return Bad("GraphDef node[", i, "] '", node.name(),
-                     "': attr '_class' must name a node, got 'loc:@", group,
+          return Bad(where(i), ": attr '_class' must name a node, got 'loc:@", group,
                      "', which is not in the graph");
         }
         // A node may name its own group.
@@ -213,7 +226,7 @@ Status CheckColocation(const GraphDef& def,
     colocated.EndNode();
   }
   if (!any) return absl::OkStatus();
-  StatusOr<std::vector<int>> order = colocated.Order([&](int i) { return def.node(i).name(); });
+  StatusOr<std::vector<int>> order = colocated.Order(name);
   if (order.ok()) return absl::OkStatus();
   absl::string_view text = order.status().message();
   return Bad("GraphDef: colocation ('_class') must not be circular, got ",
@@ -326,8 +339,10 @@ class FunctionChecker {
   Status CheckBody(const NodeDef& node) {
     const OpDef* op = FindOpOrFunction(node.op(), functions_);
     MR_RETURN_IF_ERROR(CheckOpKind(node, op, options_));
-    Signature signature;
-    MR_RETURN_IF_ERROR(CheckNode(node, op, /*in_function=*/true, &signature));
+    MR_RETURN_IF_ERROR(CheckAttrs(node, /*in_function=*/true));
+    const bool known = op != nullptr && !HasPlaceholder(node);
+    OwnedTypes types;
+    if (known) MR_RETURN_IF_ERROR(CheckTypes(node, *op, &types));
     bool control = false;
     size_t data = 0;
     for (absl::string_view input : node.input()) {
@@ -347,8 +362,8 @@ class FunctionChecker {
     for (const OpDef::ArgDef& arg : function_.signature().input_arg()) {
       lists |= !arg.number_attr().empty() || !arg.type_list_attr().empty();
     }
-    if (signature.known && !lists && data > signature.inputs.size()) {
-      return Bad("must have ", signature.inputs.size(), " inputs, got ", data);
+    if (known && !lists && data > types.inputs.size()) {
+      return Bad("must have ", types.inputs.size(), " inputs, got ", data);
     }
     return absl::OkStatus();
   }
@@ -474,7 +489,14 @@ Status VerifyFunctions(const FunctionDefLibrary& library, const VerifyOptions& o
   return CheckRecursion(library);
 }
 
-Status VerifyGraphDef(const GraphDef& def, const VerifyOptions& options) {
+int64_t NodesVerifiedForTesting() { return nodes_verified.load(std::memory_order_relaxed); }
+
+namespace {
+
+// `with_values`: the bodies get the values of constants.
+Status Verify(const VerifyOptions& options, bool with_values, NodeBodies* bodies,
+              IncomingNodes* incoming) {
+  const GraphDef& def = *incoming->def;
   MR_RETURN_IF_ERROR(VerifyVersions(def.versions()));
   if (def.node_size() > kMaxGraphNodes) {
     return Bad("GraphDef: must have at most ", kMaxGraphNodes, " nodes, got ", def.node_size());
@@ -482,17 +504,26 @@ Status VerifyGraphDef(const GraphDef& def, const VerifyOptions& options) {
   MR_RETURN_IF_ERROR(VerifyFunctions(def.library(), options));
   MR_ASSIGN_OR_RETURN(const FunctionIndex functions, IndexFunctions(def.library()));
 
-  const size_t n = static_cast<size_t>(def.node_size());
-  absl::flat_hash_map<absl::string_view, int> index;
-  index.reserve(n);
-  std::vector<Signature> signatures(n);
-  auto where = [&](int i) {
-    return absl::StrCat("GraphDef node[", i, "] '", def.node(i).name(), "'");
+  const int n = static_cast<int>(incoming->indices.size());
+  nodes_verified.fetch_add(n, std::memory_order_relaxed);
+  const auto node_at = [&](int i) -> const NodeDef& {
+    return def.node(incoming->indices[static_cast<size_t>(i)]);
   };
-  bool loops = false;
+  const auto name_at = [&](int i) { return node_at(i).name(); };
+  const std::function<std::string(int)> where = [&](int i) {
+    return absl::StrCat("GraphDef node[", incoming->indices[static_cast<size_t>(i)], "] '",
+                        node_at(i).name(), "'");
+  };
+  absl::flat_hash_map<absl::string_view, int> index;
+  index.reserve(static_cast<size_t>(n));
+  std::vector<Signature> signatures(static_cast<size_t>(n));
+  std::deque<OwnedTypes> owned_types;
+  incoming->bodies.resize(static_cast<size_t>(n));
+  const auto check = [](const NodeDef& node) { return CheckAttrs(node, /*in_function=*/false); };
+  bool colocation = false;
   int64_t outputs = 0;
-  for (int i = 0; i < def.node_size(); ++i) {
-    const NodeDef& node = def.node(i);
+  for (int i = 0; i < n; ++i) {
+    const NodeDef& node = node_at(i);
     if (!IsLegalNodeName(node.name(), options.allow_internal_names)) {
       return Bad(where(i),
                  ": name must be letters, digits and any of '_./-' and begin with a "
@@ -501,17 +532,47 @@ Status VerifyGraphDef(const GraphDef& def, const VerifyOptions& options) {
     }
     auto [it, inserted] = index.emplace(node.name(), i);
     if (!inserted) {
-      return Bad(where(i), ": name must be unique, got it at node[", it->second, "], too");
+      return Bad(where(i), ": name must be unique, got it at node[",
+                 incoming->indices[static_cast<size_t>(it->second)], "], too");
     }
     const OpDef* op = FindOpOrFunction(node.op(), functions);
     if (Status s = CheckOpKind(node, op, options); !s.ok()) return Prefixed(where(i), s);
     Signature& signature = signatures[static_cast<size_t>(i)];
-    if (Status s = CheckNode(node, op, /*in_function=*/false, &signature); !s.ok()) {
+    colocation |= node.attr().contains("_class");
+    // Before the attrs may be moved away.
+    const bool is_call = op != nullptr && LookUpOp(node.op()) == nullptr;
+    Status status;
+    if (is_call) {
+      status = CheckAttrs(node, /*in_function=*/false);
+      OwnedTypes& types = owned_types.emplace_back();
+      if (status.ok()) status = CheckTypes(node, *op, &types);
+      signature.known = true;
+      signature.inputs = types.inputs;
+      signature.outputs = types.outputs;
+    }
+    if (status.ok()) {
+      NodeDef* const taken =
+          incoming->taken == nullptr
+              ? nullptr
+              : incoming->taken->mutable_node(incoming->indices[static_cast<size_t>(i)]);
+      StatusOr<std::shared_ptr<const NodeBody>> body =
+          with_values ? bodies->Make(node, taken, check) : bodies->MakeWithoutValue(node, check);
+      status = body.status();
+      if (body.ok()) {
+        if (op != nullptr && !is_call) {
+          signature.known = true;
+          signature.inputs = (*body)->input_types();
+          signature.outputs = (*body)->output_types();
+        }
+        incoming->bodies[static_cast<size_t>(i)] = *std::move(body);
+      }
+    }
+    if (!status.ok()) {
       // NodeTypes names op and node itself.
       const std::string self = absl::StrCat(node.op(), " '", node.name(), "': ");
-      absl::string_view text = s.message();
+      absl::string_view text = status.message();
       absl::ConsumePrefix(&text, self);
-      return absl::Status(s.code(), absl::StrCat(where(i), ": ", text));
+      return absl::Status(status.code(), absl::StrCat(where(i), ": ", text));
     }
     // Before the next node is looked at: no message declares more than it has inputs for.
     size_t data = 0;
@@ -528,40 +589,45 @@ Status VerifyGraphDef(const GraphDef& def, const VerifyOptions& options) {
       return Bad(where(i), ": nodes must have at most ", kMaxGraphOutputs,
                  " outputs in all, got more");
     }
-    loops |= HasLoops(node.op());
+    incoming->has_loops |= HasLoops(node.op());
   }
 
   Dependencies dependencies;
-  for (int i = 0; i < def.node_size(); ++i) {
-    const NodeDef& node = def.node(i);
+  incoming->ends.reserve(static_cast<size_t>(n));
+  for (int i = 0; i < n; ++i) {
+    const NodeDef& node = node_at(i);
     const Signature& signature = signatures[static_cast<size_t>(i)];
     bool control = false;
     size_t data = 0;
     for (const std::string& input : node.input()) {
-      StatusOr<TensorName> name = ParseTensorName(input);
-      if (!name.ok()) return Prefixed(absl::StrCat(where(i), ": input ", data), name.status());
-      if (name->index != kControlSlot && control) {
+      absl::string_view source_name;
+      int source_index = 0;
+      if (!SplitTensorName(input, &source_name, &source_index)) {
+        return Prefixed(absl::StrCat(where(i), ": input ", data), ParseTensorName(input).status());
+      }
+      if (source_index != kControlSlot && control) {
         return Bad(where(i), ": control inputs must come after all data inputs, got '", input,
                    "' after one");
       }
-      control |= name->index == kControlSlot;
+      control |= source_index == kControlSlot;
       const size_t slot = data;
-      data += name->index != kControlSlot;
-      auto source = index.find(name->node);
+      data += source_index != kControlSlot;
+      auto source = index.find(source_name);
+      incoming->sources.push_back({source == index.end() ? -1 : source->second, source_index});
       if (source == index.end()) {
         if (options.allow_missing_inputs) continue;
         return Bad(where(i),
                    control ? std::string(": control input") : absl::StrCat(": input ", slot),
-                   " refers to '", input, "', but the graph has no node '", name->node, "'");
+                   " refers to '", input, "', but the graph has no node '", source_name, "'");
       }
-      const NodeDef& src = def.node(source->second);
-      if (name->index != kControlSlot) {
+      const NodeDef& src = node_at(source->second);
+      if (source_index != kControlSlot) {
         Signature& from = signatures[static_cast<size_t>(source->second)];
-        const size_t output = static_cast<size_t>(name->index);
+        const size_t output = static_cast<size_t>(source_index);
         if (!from.known && output < static_cast<size_t>(kMaxUnknownOutputs)) {
           // An unknown op has the outputs that the graph refers to.
-          outputs += std::max<int64_t>(0, name->index + 1 - from.unknown_outputs);
-          from.unknown_outputs = std::max(from.unknown_outputs, name->index + 1);
+          outputs += std::max<int64_t>(0, source_index + 1 - from.unknown_outputs);
+          from.unknown_outputs = std::max(from.unknown_outputs, source_index + 1);
           if (outputs > kMaxGraphOutputs) {
             return Bad(where(i), ": nodes must have at most ", kMaxGraphOutputs,
                        " outputs in all, got more");
@@ -583,24 +649,53 @@ Status VerifyGraphDef(const GraphDef& def, const VerifyOptions& options) {
           }
         }
       }
-      const bool is_back_edge = name->index != kControlSlot && IsOneOf(node.op(), "Merge") &&
+      const bool is_back_edge = source_index != kControlSlot && IsOneOf(node.op(), "Merge") &&
                                 IsOneOf(src.op(), "NextIteration");
       if (!is_back_edge) dependencies.AddInput(source->second);
     }
     dependencies.EndNode();
+    incoming->ends.push_back(incoming->sources.size());
   }
-  MR_RETURN_IF_ERROR(CheckColocation(def, index, options.allow_missing_inputs));
-  MR_ASSIGN_OR_RETURN(const std::vector<int> order,
-                      dependencies.Order([&](int i) { return def.node(i).name(); }));
+  const auto attrs_of = [&](int i) -> const NodeDef& {
+    return incoming->taken == nullptr ? node_at(i)
+                                      : incoming->bodies[static_cast<size_t>(i)]->def();
+  };
+  if (colocation) {
+    MR_RETURN_IF_ERROR(CheckColocation(
+        n, index, options.allow_missing_inputs,
+        [&](int i) -> const AttrValue* {
+          const auto& attrs = attrs_of(i).attr();
+          const auto it = attrs.find("_class");
+          return it == attrs.end() ? nullptr : &it->second;
+        },
+        where, name_at));
+  }
+  MR_ASSIGN_OR_RETURN(const std::vector<int> order, dependencies.Order(name_at));
   // Where inputs are missing it is unknown which frame they come from.
-  if (!loops || options.allow_missing_inputs) return absl::OkStatus();
+  if (!incoming->has_loops || options.allow_missing_inputs) return absl::OkStatus();
   return Prefixed("GraphDef", CheckFrames(order, dependencies, [&](int i) {
-                    const NodeDef& node = def.node(i);
-                    return FlowNode{node.name(), node.op(), &node};
+                    const NodeDef& node = node_at(i);
+                    return FlowNode{node.name(), node.op(), &attrs_of(i)};
                   }));
 }
 
+}  // namespace
+
+Status VerifyNodes(const VerifyOptions& options, NodeBodies* bodies, IncomingNodes* nodes) {
+  return Verify(options, /*with_values=*/true, bodies, nodes);
+}
+
+Status VerifyGraphDef(const GraphDef& def, const VerifyOptions& options) {
+  IncomingNodes nodes;
+  nodes.def = &def;
+  nodes.indices.resize(static_cast<size_t>(def.node_size()));
+  std::iota(nodes.indices.begin(), nodes.indices.end(), 0);
+  NodeBodies bodies;
+  return Verify(options, /*with_values=*/false, &bodies, &nodes);
+}
+
 Status VerifyGraph(const Graph& graph) {
+  nodes_verified.fetch_add(graph.num_nodes(), std::memory_order_relaxed);
   Dependencies dependencies;
   bool loops = false;
   for (const auto& node : graph.nodes()) {

@@ -11,6 +11,9 @@
 // frames; colocation names nodes; functions are complete and do not call themselves; versions
 // agree. Ops that this program does not know are checked as far as the graph alone allows.
 //
+// VerifyNodes is what an import uses: it verifies some of the nodes of a message (those that a
+// growing graph lacks) and leaves what it has found out, so that nothing is looked at twice.
+//
 // Thread-safety: pure functions. Cost: one pass, linear in the message (n log n in the nodes);
 // memory is allocated only in proportion to the message.
 // Failure: InvalidArgument with the first thing that is wrong (NotFound for a refused unknown op):
@@ -18,6 +21,8 @@
 //   output
 
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "core/status.h"
 #include "graph/graph.h"
@@ -44,8 +49,35 @@ struct VerifyOptions {
 };
 
 Status VerifyGraphDef(const tensorflow::GraphDef& def, const VerifyOptions& options = {});
+
+// Nodes of a message on their way into a graph, and what verification found out about them.
+struct IncomingNodes {
+  const tensorflow::GraphDef* def = nullptr;
+  // Null, or the same message: then attrs are moved out of its nodes.
+  tensorflow::GraphDef* taken = nullptr;
+  std::vector<int> indices;  // which of its nodes, ascending
+
+  // Where an input comes from.
+  struct Source {
+    int node;   // position in `indices`; -1: not among them (only with allow_missing_inputs)
+    int index;  // output; kControlSlot for a control input
+  };
+  // For each node, its inputs as the message lists them: the next of `sources` up to `ends`.
+  std::vector<Source> sources;
+  std::vector<size_t> ends;
+  std::vector<std::shared_ptr<const NodeBody>> bodies;
+  bool has_loops = false;
+};
+
+// VerifyGraphDef of the nodes at `indices`; the library and versions are verified whole. Fills in
+// the rest. `bodies` makes the bodies; its owner is the graph that the nodes go into. With `taken`,
+// an error leaves the message without some of its attrs.
+Status VerifyNodes(const VerifyOptions& options, NodeBodies* bodies, IncomingNodes* nodes);
 // Of a graph in memory: what AddNode and AddEdge cannot see: inputs without source, cycles, frames.
 Status VerifyGraph(const Graph& graph);
+
+// How many nodes of messages and graphs have been verified in this process. For tests that count.
+int64_t NodesVerifiedForTesting();
 
 // tf-core B1.6.
 Status VerifyVersions(const tensorflow::VersionDef& versions);

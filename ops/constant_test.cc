@@ -7,7 +7,13 @@
 #include <vector>
 
 #include "core/testing/tensor_testing.h"
+#include "graph/import_export.h"
+#include "graph/partition.h"
+#include "graph/placer.h"
+#include "graph/prune.h"
 #include "gtest/gtest.h"
+#include "runtime/constant_evaluator.h"
+#include "runtime/plan.h"
 #include "runtime/testing/op_test.h"
 
 namespace millrace {
@@ -22,6 +28,34 @@ TEST(Const, GivesItsValue) {
   ExpectTensorEqual(RunOp1(OpCall("Const").Attr("dtype", DT_STRING).Attr("value", value)), value);
   ExpectOpError(OpCall("Const").Attr("dtype", DT_FLOAT).Attr("value", value), kInvalid,
                 "value must have dtype float of attr dtype, got string");
+}
+
+TEST(Const, BytesAreCopiedOnceFromTheGraphDefToThePlans) {
+  Scope scope;
+  constexpr int64_t kCount = 1 << 16;
+  ASSERT_OK_AND_ASSIGN(const Tensor value, Tensor::Zeros(DT_FLOAT, Shape::Vector(kCount)));
+  const Output large = Const(scope.WithName("large"), value);
+  NodeBuilder(scope.WithName("out"), "Identity").Input(large).Finish();
+  ASSERT_OK_AND_ASSIGN(const tensorflow::GraphDef def, scope.ToGraphDef());
+
+  const int64_t bytes = ConstantBytesCopiedForTesting();
+  const int64_t validations = AttrValidationsForTesting();
+  Graph graph;
+  ASSERT_OK(ImportGraphDef(def, {}, &graph));
+  const Tensor kept = *GetAttr<Tensor>(*graph.FindNode("large"), "value");
+  OpTestDevice device;
+  const KernelRegistrySupport kernels;
+  // Two signatures: each has a plan of its own, and the constant is the same.
+  for (const char* target : {"out", "large"}) {
+    ASSERT_OK_AND_ASSIGN(RunGraph run, BuildRunGraph(graph, {{}, {}, {target}}));
+    ASSERT_OK(PlaceGraph(run.graph.get(), {{device.device()->name, "CPU", 1}}, &kernels, {}));
+    ASSERT_OK_AND_ASSIGN(const GraphPartitions parts, PartitionGraph(std::move(run.graph)));
+    ASSERT_OK_AND_ASSIGN(const auto plan,
+                         Plan::Build(*parts.begin()->second, device.device(), nullptr));
+    EXPECT_FALSE(kept.BufferIsUnique());
+  }
+  EXPECT_EQ(ConstantBytesCopiedForTesting() - bytes, kCount * 4);
+  EXPECT_EQ(AttrValidationsForTesting() - validations, 2) << "one Const, one Identity";
 }
 
 TEST(Const, BuildersMakeScalarsAndVectors) {

@@ -17,6 +17,7 @@
 #include "graph/shape_inference.h"
 #include "ops/rules/elements.h"
 #include "ops/rules/int_inputs.h"
+#include "proto/node_def.pb.h"
 #include "runtime/kernel.h"
 #include "runtime/resource_manager.h"
 

@@ -10,6 +10,7 @@
 #include "core/notification.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
+#include "proto/node_def.pb.h"
 #include "runtime/testing/op_test.h"
 
 namespace millrace {

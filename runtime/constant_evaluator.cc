@@ -59,7 +59,7 @@ StatusOr<std::optional<int64_t>> OutputBytes(const Node& node, absl::Span<const 
   std::vector<PartialShape> shapes;
   for (const Tensor& input : inputs) shapes.emplace_back(input.shape());
   KnownInputs source(inputs);
-  InferenceContext context(&node.def(), &node.op_entry()->def, std::move(shapes),
+  InferenceContext context(node.attrs(), &node.op_entry()->def, std::move(shapes),
                            std::vector<std::optional<HandleData>>(inputs.size()),
                            node.num_outputs(), &source);
   MR_RETURN_IF_ERROR(node.op_entry()->shape_fn(&context));
@@ -112,8 +112,9 @@ StatusOr<std::vector<Tensor>> KernelEvaluator::Evaluate(const Node& node,
                                       " bytes, more than ", max_bytes_));
   }
 
-  KernelConstruction construction(&node.def(), &node.op_entry()->def, &device_, node.input_types(),
-                                  node.output_types(), kGraphVersion);
+  const NamedAttrs attrs(node);
+  KernelConstruction construction(attrs.attrs(), &node.op_entry()->def, &device_,
+                                  node.input_types(), node.output_types(), kGraphVersion);
   StepContext step;
   step.device = &device_;
   step.arena = Arena::Default();

@@ -59,28 +59,28 @@ struct StepContext;         // runtime/step_context.h
 // What a kernel is built from.
 class KernelConstruction {
  public:
-  KernelConstruction(const tensorflow::NodeDef* node, const tensorflow::OpDef* op, Device* device,
+  KernelConstruction(const NodeAttrs& attrs, const tensorflow::OpDef* op, Device* device,
                      absl::Span<const DType> input_types, absl::Span<const DType> output_types,
                      int graph_producer)
-      : node_(node),
+      : attrs_(attrs),
         op_(op),
         device_(device),
         input_types_(input_types),
         output_types_(output_types),
         graph_producer_(graph_producer) {}
 
-  const tensorflow::NodeDef& node() const { return *node_; }
+  const tensorflow::NodeDef& node() const { return attrs_.node(); }
   const tensorflow::OpDef& op() const { return *op_; }
   template <typename T>
   StatusOr<T> GetAttr(absl::string_view name) const {
-    return millrace::GetAttr<T>(*node_, name);
+    return millrace::GetAttr<T>(attrs_, name);
   }
   // Where a named argument stands among the inputs or outputs; for KernelContext::inputs(range).
   StatusOr<ArgRange> InputRange(absl::string_view arg) const {
-    return InputArgRange(*node_, *op_, arg);
+    return InputArgRange(node(), *op_, arg);
   }
   StatusOr<ArgRange> OutputRange(absl::string_view arg) const {
-    return OutputArgRange(*node_, *op_, arg);
+    return OutputArgRange(node(), *op_, arg);
   }
   Device* device() const { return device_; }
   int num_inputs() const { return static_cast<int>(input_types_.size()); }
@@ -90,7 +90,7 @@ class KernelConstruction {
   int graph_producer() const { return graph_producer_; }
 
  private:
-  const tensorflow::NodeDef* node_;
+  NodeAttrs attrs_;
   const tensorflow::OpDef* op_;
   Device* device_;
   absl::Span<const DType> input_types_, output_types_;

@@ -7,6 +7,9 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_join.h"
 #include "core/mutex.h"
+#include "proto/attr_value.pb.h"
+#include "proto/node_def.pb.h"
+#include "proto/op_def.pb.h"
 #include "runtime/device.h"
 #include "runtime/kernel.h"
 

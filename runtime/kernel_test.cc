@@ -12,6 +12,8 @@
 #include "graph/node_builder.h"
 #include "gtest/gtest-spi.h"
 #include "gtest/gtest.h"
+#include "proto/node_def.pb.h"
+#include "proto/op_def.pb.h"
 #include "runtime/constant_evaluator.h"
 #include "runtime/testing/op_test.h"
 

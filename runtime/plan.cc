@@ -11,6 +11,10 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "graph/attr.h"
+#include "proto/attr_value.pb.h"
+#include "proto/node_def.pb.h"
+#include "proto/op_def.pb.h"
+#include "proto/versions.pb.h"
 #include "runtime/device.h"
 
 namespace millrace {
@@ -34,9 +38,9 @@ bool IsFrameNode(const Node& node) {
 }
 
 std::string TransferLabel(const Node& node) {
-  const StatusOr<std::string> name = GetAttr<std::string>(node.def(), "tensor_name");
+  const StatusOr<std::string> name = GetAttr<std::string>(node, "tensor_name");
   const StatusOr<std::string> peer =
-      GetAttr<std::string>(node.def(), node.is_send() ? "recv_device" : "send_device");
+      GetAttr<std::string>(node, node.is_send() ? "recv_device" : "send_device");
   return absl::StrCat(name.ok() ? *name : "", " @", peer.ok() ? *peer : "");
 }
 
@@ -206,7 +210,8 @@ class Plan::Builder {
 
   StatusOr<std::shared_ptr<const Kernel>> FindKernel(const millrace::Node& node) {
     const auto make = [&]() -> StatusOr<std::unique_ptr<Kernel>> {
-      KernelConstruction construction(&node.def(), &node.op_entry()->def, device_,
+      const NamedAttrs attrs(node);
+      KernelConstruction construction(attrs.attrs(), &node.op_entry()->def, device_,
                                       node.input_types(), node.output_types(),
                                       graph_.versions().producer());
       try {
@@ -224,13 +229,23 @@ class Plan::Builder {
     if (store_ != nullptr && node.is_stateful() && !internal) {
       return store_->FindOrMake(device_->name, node.name(), make);
     }
+    // Nodes that share a body share a kernel without a look at the attrs.
+    if (auto it = kernels_of_bodies_.find(node.body().get()); it != kernels_of_bodies_.end()) {
+      return it->second;
+    }
     const std::string key = ShareKey(node);
     if (!key.empty()) {
-      if (auto it = shared_kernels_.find(key); it != shared_kernels_.end()) return it->second;
+      if (auto it = shared_kernels_.find(key); it != shared_kernels_.end()) {
+        kernels_of_bodies_.emplace(node.body().get(), it->second);
+        return it->second;
+      }
     }
     MR_ASSIGN_OR_RETURN(std::unique_ptr<Kernel> made, make());
     std::shared_ptr<const Kernel> kernel = std::move(made);
-    if (!key.empty()) shared_kernels_.emplace(key, kernel);
+    if (!key.empty()) {
+      shared_kernels_.emplace(key, kernel);
+      kernels_of_bodies_.emplace(node.body().get(), kernel);
+    }
     return kernel;
   }
 
@@ -333,6 +348,7 @@ class Plan::Builder {
   std::vector<const millrace::Node*> order_;
   std::vector<const millrace::Edge*> sorted_edges_;  // kept for its memory
   absl::flat_hash_map<std::string, std::shared_ptr<const Kernel>> shared_kernels_;
+  absl::flat_hash_map<const NodeBody*, std::shared_ptr<const Kernel>> kernels_of_bodies_;
 };
 
 StatusOr<std::shared_ptr<const Plan>> Plan::Build(const Graph& graph, Device* device,

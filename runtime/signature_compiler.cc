@@ -97,7 +97,7 @@ StatusOr<GraphPartitions> SignatureCompiler::MakePartitions(const RunSignature& 
     }
     return 0;
   };
-  MR_ASSIGN_OR_RETURN(GraphPartitions partitions, PartitionGraph(*run.graph, partition));
+  MR_ASSIGN_OR_RETURN(GraphPartitions partitions, PartitionGraph(std::move(run.graph), partition));
   if (rewritten != nullptr) *rewritten = std::move(run.signature);
   return partitions;
 }

@@ -9,6 +9,7 @@
 #include "core/testing/tensor_testing.h"
 #include "graph/testing/op_list.h"
 #include "ops/constant.h"
+#include "proto/node_def.pb.h"
 #include "runtime/testing/op_test.h"
 #include "saver/checkpoint_v1.h"
 #include "saver/tensor_bundle.h"

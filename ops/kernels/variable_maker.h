@@ -14,6 +14,7 @@
 #include <string>
 
 #include "ops/rules/variable_rules.h"
+#include "proto/node_def.pb.h"
 #include "runtime/kernel.h"
 #include "runtime/resource_manager.h"
 #include "runtime/variable_storage.h"

@@ -10,6 +10,8 @@
 #include "core/notification.h"
 #include "graph/node_builder.h"
 #include "graph/shape_inference.h"
+#include "proto/node_def.pb.h"
+#include "proto/op_def.pb.h"
 #include "runtime/testing/op_test_internal.h"
 
 namespace millrace {
@@ -80,10 +82,11 @@ class GivenConstants : public InferenceContext::Source {
   std::vector<const Tensor*> values_;
 };
 
-StatusOr<std::vector<PartialShape>> Infer(const tensorflow::NodeDef& node, const OpEntry& entry,
+StatusOr<std::vector<PartialShape>> Infer(const NodeAttrs& attrs, const OpEntry& entry,
                                           std::vector<PartialShape> inputs,
                                           std::vector<std::optional<HandleData>> handles,
                                           std::vector<const Tensor*> constants) {
+  const tensorflow::NodeDef& node = attrs.node();
   std::vector<DType> input_types, output_types;
   MR_RETURN_IF_ERROR(NodeTypes(node, entry.def, &input_types, &output_types));
   if (input_types.size() != inputs.size()) {
@@ -91,7 +94,7 @@ StatusOr<std::vector<PartialShape>> Infer(const tensorflow::NodeDef& node, const
         absl::StrCat(node.op(), " must have ", input_types.size(), " inputs, got ", inputs.size()));
   }
   GivenConstants source(std::move(constants));
-  InferenceContext context(&node, &entry.def, std::move(inputs), std::move(handles),
+  InferenceContext context(attrs, &entry.def, std::move(inputs), std::move(handles),
                            static_cast<int>(output_types.size()), &source);
   MR_RETURN_IF_ERROR(entry.shape_fn(&context));
   return context.outputs();
@@ -163,7 +166,8 @@ std::optional<HandleData> HandleDataOf(const Tensor& tensor) {
 }
 
 StatusOr<std::unique_ptr<Kernel>> MakeNodeKernel(const Node& node, OpTestDevice* device) {
-  KernelConstruction construction(&node.def(), &node.op_entry()->def, device->device(),
+  const NamedAttrs attrs(node);
+  KernelConstruction construction(attrs.attrs(), &node.op_entry()->def, device->device(),
                                   node.input_types(), node.output_types(), kGraphVersion);
   return MakeKernel(&construction);
 }
@@ -374,7 +378,7 @@ class OpRunner {
         constants.push_back(constant ? &in : nullptr);
       }
       const StatusOr<std::vector<PartialShape>> inferred =
-          Infer(node_->def(), *node_->op_entry(), shapes, handles, constants);
+          Infer(node_->attrs(), *node_->op_entry(), shapes, handles, constants);
       if (!inferred.ok()) {
         ADD_FAILURE() << "The shape function of " << call_.op_ << " refuses, knowing " << known
                       << " of inputs " << ShapesText(shapes)
@@ -551,7 +555,7 @@ StatusOr<std::string> InferText(absl::string_view op, absl::Span<const OpAttr> a
     }
   }
   MR_ASSIGN_OR_RETURN(const std::vector<PartialShape> outputs,
-                      Infer(node, *entry, std::move(shapes), std::move(handles), constants));
+                      Infer(&node, *entry, std::move(shapes), std::move(handles), constants));
   return ShapesText(outputs);
 }
 

@@ -37,6 +37,7 @@
 #include "graph/attr.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
+#include "proto/attr_value.pb.h"
 #include "runtime/kernel.h"
 #include "runtime/rendezvous.h"
 #include "runtime/step_context.h"

@@ -10,6 +10,7 @@
 #include "core/mutex.h"
 #include "graph/attr.h"
 #include "graph/shape_inference.h"
+#include "proto/node_def.pb.h"
 #include "runtime/variable_storage.h"
 
 namespace millrace::testing {

@@ -29,6 +29,7 @@
 #include "core/arena.h"
 #include "core/cancellation.h"
 #include "graph/graph.h"
+#include "proto/attr_value.pb.h"
 #include "runtime/kernel.h"
 #include "runtime/plan.h"
 #include "runtime/step_context.h"

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/node_body.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <utility>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "core/tensor_proto.h"
+#include "graph/graph.h"
+#include "proto/attr_value.pb.h"
+#include "proto/node_def.pb.h"
+#include "proto/op_def.pb.h"
+#include "proto/tensor.pb.h"
+
+namespace millrace {
+namespace {
+
+using tensorflow::AttrValue;
+using tensorflow::NodeDef;
+using tensorflow::OpDef;
+using tensorflow::TensorProto;
+
+constexpr char kValueAttr[] = "value";
+
+// Bodies with longer attrs are not worth looking for: they hold names, not kinds.
+constexpr size_t kMaxKeyBytes = 512;
+
+// A tensor may be larger than its message by this much; beyond, its message stands for it.
+constexpr int64_t kMaxGrowth = 16;
+constexpr int64_t kSmallTensorBytes = 4096;
+
+NodeBody::ControlFlow ControlFlowOf(absl::string_view op) {
+  using Kind = NodeBody::ControlFlow;
+  if (op == "_Send" || op == "_HostSend") return Kind::kSend;
+  if (op == "_Recv" || op == "_HostRecv") return Kind::kRecv;
+  if (op == "LoopCond") return Kind::kLoopCond;
+  absl::ConsumePrefix(&op, "Ref");
+  if (op == "Switch") return Kind::kSwitch;
+  if (op == "Merge") return Kind::kMerge;
+  if (op == "Enter") return Kind::kEnter;
+  if (op == "Exit") return Kind::kExit;
+  if (op == "NextIteration") return Kind::kNextIteration;
+  return Kind::kNone;
+}
+
+// Attr `value` of a Const, or null.
+const TensorProto* ConstProto(const NodeDef& node) {
+  if (node.op() != "Const") return nullptr;
+  const auto it = node.attr().find(kValueAttr);
+  if (it == node.attr().end() || it->second.value_case() != AttrValue::kTensor) return nullptr;
+  return &it->second.tensor();
+}
+
+// No value when the message is none, or would grow too much.
+Tensor ParseConst(const TensorProto& proto) {
+  const StatusOr<Shape> shape = Shape::FromProto(proto.tensor_shape());
+  const StatusOr<DType> dtype = DTypeFromNumber(proto.dtype());
+  if (!shape.ok() || !dtype.ok()) return Tensor();
+  const int64_t size = static_cast<int64_t>(DTypeSize(*dtype));
+  const int64_t element = size == 0 ? static_cast<int64_t>(sizeof(std::string)) : size;
+  const int64_t limit =
+      std::max(kSmallTensorBytes, kMaxGrowth * static_cast<int64_t>(proto.ByteSizeLong()));
+  if (shape->num_elements() > limit / element) return Tensor();
+  StatusOr<Tensor> tensor = TensorFromProto(proto);
+  if (!tensor.ok()) return Tensor();
+  CountConstantBytes(tensor->TotalBytes());
+  return *std::move(tensor);
+}
+
+// The tensor's bytes are the message's, so that one can be made from the other.
+bool CanDetach(const TensorProto& proto, const Tensor& tensor) {
+  const std::string& content = proto.tensor_content();
+  if (content.size() < kDetachedConstantBytes || !IsMemcopyable(tensor.dtype())) return false;
+  const absl::Span<const char> bytes = tensor.bytes();
+  if (bytes.size() != content.size()) return false;
+  // Bytes other than 0 and 1 become true.
+  return tensor.dtype() != DT_BOOL || std::memcmp(bytes.data(), content.data(), bytes.size()) == 0;
+}
+
+// Stands for the bytes of a value. No tensor of kDetachedConstantBytes has a content of this
+// length, so whoever takes it for one gets an error.
+std::string DetachedMark() {
+  static std::atomic<uint64_t> next{1};  // relaxed: only distinct
+  const uint64_t number = next.fetch_add(1, std::memory_order_relaxed);
+  return absl::StrCat("detached", absl::Hex(number, absl::kZeroPad16));
+}
+
+// As `from` but for tensor_content.
+void CopyWithoutContent(const AttrValue& from, AttrValue* to) {
+  const TensorProto& tensor = from.tensor();
+  std::vector<const google::protobuf::FieldDescriptor*> fields;
+  tensor.GetReflection()->ListFields(tensor, &fields);
+  const bool plain =
+      std::all_of(fields.begin(), fields.end(),
+                  [](const google::protobuf::FieldDescriptor* field) {
+                    return field->number() == TensorProto::kDtypeFieldNumber ||
+                           field->number() == TensorProto::kTensorShapeFieldNumber ||
+                           field->number() == TensorProto::kVersionNumberFieldNumber ||
+                           field->number() == TensorProto::kTensorContentFieldNumber;
+                  }) &&
+      tensor.GetReflection()->GetUnknownFields(tensor).empty() &&
+      from.GetReflection()->GetUnknownFields(from).empty();
+  if (!plain) {
+    CountConstantBytes(static_cast<int64_t>(tensor.ByteSizeLong()));
+    *to = from;
+    to->mutable_tensor()->clear_tensor_content();
+    return;
+  }
+  TensorProto* const copy = to->mutable_tensor();
+  copy->set_dtype(tensor.dtype());
+  *copy->mutable_tensor_shape() = tensor.tensor_shape();
+  copy->set_version_number(tensor.version_number());
+}
+
+// Equal for nodes that may share a body only. False for those that share with no other.
+bool AppendKey(const NodeDef& node, const OpEntry* entry, std::string* key) {
+  if (node.op() == "Const" || node.has_experimental_debug_info() ||
+      !node.GetReflection()->GetUnknownFields(node).empty()) {
+    return false;
+  }
+  using Attr = google::protobuf::Map<std::string, AttrValue>::value_type;
+  absl::InlinedVector<const Attr*, 8> attrs;
+  for (const Attr& attr : node.attr()) {
+    const AttrValue::ValueCase kind = attr.second.value_case();
+    const bool plain = kind != AttrValue::kTensor && kind != AttrValue::kFunc &&
+                       (kind != AttrValue::kList ||
+                        attr.second.list().tensor_size() + attr.second.list().func_size() == 0);
+    // Attrs of the framework ("_class") tell nodes apart.
+    if (!plain || absl::StartsWith(attr.first, "_")) return false;
+    attrs.push_back(&attr);
+  }
+  std::sort(attrs.begin(), attrs.end(),
+            [](const Attr* a, const Attr* b) { return a->first < b->first; });
+  const auto append_number = [key](uint64_t number) {
+    key->append(reinterpret_cast<const char*>(&number), sizeof(number));
+  };
+  // An op that becomes known later is another one.
+  append_number(reinterpret_cast<uintptr_t>(entry));
+  if (entry == nullptr) {
+    append_number(static_cast<uint64_t>(
+        std::count_if(node.input().begin(), node.input().end(),
+                      [](const std::string& input) { return !absl::StartsWith(input, "^"); })));
+  }
+  append_number(node.op().size());
+  key->append(node.op());
+  for (const Attr* attr : attrs) {
+    append_number(attr->first.size());
+    key->append(attr->first);
+    const size_t length_at = key->size();
+    append_number(0);
+    if (!attr->second.AppendToString(key)) return false;
+    const uint64_t length = key->size() - length_at - sizeof(uint64_t);
+    std::memcpy(key->data() + length_at, &length, sizeof(length));
+    if (key->size() > kMaxKeyBytes) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+NodeBody::NodeBody() : def_(std::make_unique<NodeDef>()) {}
+NodeBody::~NodeBody() = default;
+NodeBody::NodeBody(const NodeBody& other)
+    : def_(std::make_unique<NodeDef>(*other.def_)),
+      op_entry_(other.op_entry_),
+      control_flow_(other.control_flow_),
+      detached_(other.detached_),
+      input_types_(other.input_types_),
+      output_types_(other.output_types_),
+      value_(other.value_) {
+  // Two bodies that are written differently must not look equal.
+  if (detached_) {
+    (*def_->mutable_attr())[kValueAttr].mutable_tensor()->set_tensor_content(DetachedMark());
+  } else if (const TensorProto* value = ConstProto(*def_)) {
+    CountConstantBytes(static_cast<int64_t>(value->ByteSizeLong()));
+  }
+}
+
+const std::string& NodeBody::op() const { return def_->op(); }
+
+void NodeBody::WriteTo(NodeDef* def) const {
+  def->MergeFrom(*def_);
+  if (detached_) {
+    const absl::Span<const char> bytes = value_.bytes();
+    CountConstantBytes(static_cast<int64_t>(bytes.size()));
+    (*def->mutable_attr())[kValueAttr].mutable_tensor()->set_tensor_content(bytes.data(),
+                                                                            bytes.size());
+  } else if (const TensorProto* value = ConstProto(*def_)) {
+    CountConstantBytes(static_cast<int64_t>(value->ByteSizeLong()));
+  }
+}
+
+AttrValue* NodeBody::MutableAttr(absl::string_view name) {
+  AttrValue* const attr = &(*def_->mutable_attr())[std::string(name)];
+  if (name == kValueAttr && value_.has_value()) {
+    if (detached_) {
+      const absl::Span<const char> bytes = value_.bytes();
+      CountConstantBytes(static_cast<int64_t>(bytes.size()));
+      attr->mutable_tensor()->set_tensor_content(bytes.data(), bytes.size());
+      detached_ = false;
+    }
+    value_ = Tensor();  // the message is the truth from here on
+  }
+  return attr;
+}
+
+std::shared_ptr<NodeBody> NodeBody::WithAttr(absl::string_view name, AttrValue** attr) const {
+  std::shared_ptr<NodeBody> body(new NodeBody(*this));
+  *attr = body->MutableAttr(name);
+  return body;
+}
+
+StatusOr<std::shared_ptr<const NodeBody>> NodeBodies::Make(const NodeDef& node, NodeDef* taken,
+                                                           Check check) {
+  return FindOrMake(node, taken, /*with_value=*/true, check);
+}
+
+StatusOr<std::shared_ptr<const NodeBody>> NodeBodies::MakeWithoutValue(const NodeDef& node,
+                                                                       Check check) {
+  return FindOrMake(node, /*taken=*/nullptr, /*with_value=*/false, check);
+}
+
+StatusOr<std::shared_ptr<const NodeBody>> NodeBodies::FindOrMake(const NodeDef& node,
+                                                                 NodeDef* taken, bool with_value,
+                                                                 Check check) {
+  const OpEntry* const entry = LookUpOp(node.op());
+  key_.clear();
+  const bool keep = AppendKey(node, entry, &key_);
+  if (keep) {
+    if (const auto it = known_.find(key_); it != known_.end()) return it->second;
+  }
+  MR_RETURN_IF_ERROR(check(node));
+  std::shared_ptr<NodeBody> body(new NodeBody);
+  body->op_entry_ = entry;
+  body->control_flow_ = ControlFlowOf(node.op());
+  if (body->op_entry_ != nullptr) {
+    MR_RETURN_IF_ERROR(ValidateNodeAttrs(node, body->op_entry_->def));
+  } else {
+    size_t num_inputs = 0;
+    for (const std::string& input : node.input()) num_inputs += !absl::StartsWith(input, "^");
+    if (num_inputs > kMaxNodeArgs) {
+      return absl::InvalidArgumentError(absl::StrCat(node.op(), " '", node.name(),
+                                                     "': number of inputs must be at most ",
+                                                     kMaxNodeArgs, ", got ", num_inputs));
+    }
+    body->input_types_.assign(num_inputs, DT_INVALID);
+  }
+
+  const TensorProto* const value = ConstProto(node);
+  if (value != nullptr && with_value) {
+    body->value_ = ParseConst(*value);
+    body->detached_ = body->value_.has_value() && CanDetach(*value, body->value_);
+  }
+  NodeDef& def = *body->def_;
+  def.set_op(node.op());
+  def.set_name(node.name());  // for messages
+  if (taken != nullptr) {
+    def.mutable_attr()->swap(*taken->mutable_attr());
+    if (taken->has_experimental_debug_info()) {
+      def.mutable_experimental_debug_info()->Swap(taken->mutable_experimental_debug_info());
+    }
+  } else {
+    for (const auto& [name, attr] : node.attr()) {
+      const bool types = attr.value_case() == AttrValue::kType ||
+                         attr.value_case() == AttrValue::kI ||
+                         attr.value_case() == AttrValue::kList;
+      if (!with_value && !types) continue;
+      if (value != nullptr && name == kValueAttr) {
+        if (body->detached_) {
+          CopyWithoutContent(attr, &(*def.mutable_attr())[name]);
+          continue;
+        }
+        CountConstantBytes(static_cast<int64_t>(value->ByteSizeLong()));
+      }
+      (*def.mutable_attr())[name] = attr;
+    }
+    if (node.has_experimental_debug_info()) {
+      *def.mutable_experimental_debug_info() = node.experimental_debug_info();
+    }
+  }
+  const auto& unknown = node.GetReflection()->GetUnknownFields(node);
+  if (!unknown.empty()) def.GetReflection()->MutableUnknownFields(&def)->MergeFrom(unknown);
+  if (body->detached_) {
+    (*def.mutable_attr())[kValueAttr].mutable_tensor()->set_tensor_content(DetachedMark());
+  }
+  if (body->op_entry_ != nullptr) {
+    const OpDef& op = body->op_entry_->def;
+    AddDefaultAttrs(op, &def);
+    MR_RETURN_IF_ERROR(NodeTypes(def, op, &body->input_types_, &body->output_types_));
+  }
+  def.clear_name();
+  if (keep) known_.emplace(key_, body);
+  return std::shared_ptr<const NodeBody>(std::move(body));
+}
+
+}  // namespace millrace

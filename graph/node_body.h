@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_GRAPH_NODE_BODY_H_
+#define MILLRACE_GRAPH_NODE_BODY_H_
+
+// NodeBody: what a node is apart from its name, its place and its edges: op, attrs and types.
+//
+// A body is made and validated once, when a node comes into a graph; every copy of the node (in the
+// graphs of a run, in partitions, in a plan) shares it. The value of a Const is parsed once, into a
+// tensor that the body holds and kernels share. The bytes of a large value are in that tensor only:
+// in def() a mark stands for them, which no reader takes for a value and which differs between
+// bodies, so that equal messages mean equal constants. WriteTo puts the bytes back.
+//
+// Thread-safety: immutable, any thread. Lifetime: the last node that has it.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "core/dtype.h"
+#include "core/status.h"
+#include "core/tensor.h"
+#include "graph/attr.h"
+#include "graph/op_registry.h"
+
+namespace tensorflow {
+class AttrValue;
+class NodeDef;
+}  // namespace tensorflow
+
+namespace millrace {
+
+// Bytes of a Const's value from which on only the tensor holds them.
+inline constexpr size_t kDetachedConstantBytes = 1024;
+
+class NodeBody {
+ public:
+  enum class ControlFlow : uint8_t {
+    kNone,
+    kSwitch,
+    kMerge,
+    kEnter,
+    kExit,
+    kNextIteration,
+    kLoopCond,
+    kSend,
+    kRecv,
+  };
+
+  ~NodeBody();
+  NodeBody& operator=(const NodeBody&) = delete;
+
+  const std::string& op() const;
+  // Null for an op kind that is not registered.
+  const OpEntry* op_entry() const { return op_entry_; }
+  // Op and attrs, defaults filled in; without name, device and inputs.
+  const tensorflow::NodeDef& def() const { return *def_; }
+  // Of an unknown op: DT_INVALID for each input, and no outputs.
+  absl::Span<const DType> input_types() const { return input_types_; }
+  absl::Span<const DType> output_types() const { return output_types_; }
+  // Attr `value` of a Const; null for other ops, for a value that is no legal tensor and for one
+  // that would take far more memory than its message (few numbers that stand for many).
+  const Tensor* value() const { return value_.has_value() ? &value_ : nullptr; }
+  ControlFlow control_flow() const { return control_flow_; }
+
+  // Op and attrs, all bytes in their places. Name, device and inputs of `def` are left as they are.
+  void WriteTo(tensorflow::NodeDef* def) const;
+
+  // A body of its own with attr `name` to be written; `*attr` is valid as long as that body. For
+  // attrs that no types hang on.
+  std::shared_ptr<NodeBody> WithAttr(absl::string_view name, tensorflow::AttrValue** attr) const;
+
+ private:
+  friend class NodeBodies;
+  NodeBody();
+  NodeBody(const NodeBody& other);
+
+  // The attr that is to be written, its value's bytes put back if they are detached.
+  tensorflow::AttrValue* MutableAttr(absl::string_view name);
+
+  std::unique_ptr<tensorflow::NodeDef> def_;
+  const OpEntry* op_entry_ = nullptr;
+  ControlFlow control_flow_ = ControlFlow::kNone;
+  bool detached_ = false;  // the bytes of attr `value` are in value_ only
+  std::vector<DType> input_types_, output_types_;
+  Tensor value_;
+};
+
+// Makes bodies and keeps those whose attrs are plain values, so that equal nodes share one.
+//
+// Thread-safety: thread-compatible.
+class NodeBodies {
+ public:
+  // Called for a node whose body is not known yet, before its attrs are validated.
+  using Check = absl::FunctionRef<Status(const tensorflow::NodeDef&)>;
+
+  // The body of `node`. `taken` is null, or the same message: then its attrs are moved out of it
+  // (unless a known body is found). Each known op's attrs are validated.
+  // InvalidArgument: missing or illegal attr ("attr 'x' must ...", or beginning with op and node).
+  StatusOr<std::shared_ptr<const NodeBody>> Make(const tensorflow::NodeDef& node,
+                                                 tensorflow::NodeDef* taken, Check check);
+  // As Make, but for the types alone: constants get no value.
+  StatusOr<std::shared_ptr<const NodeBody>> MakeWithoutValue(const tensorflow::NodeDef& node,
+                                                             Check check);
+
+ private:
+  StatusOr<std::shared_ptr<const NodeBody>> FindOrMake(const tensorflow::NodeDef& node,
+                                                       tensorflow::NodeDef* taken, bool with_value,
+                                                       Check check);
+
+  absl::flat_hash_map<std::string, std::shared_ptr<const NodeBody>> known_;
+  std::string key_;  // of the node at hand; kept for its memory
+};
+
+// How often attrs of a node have been validated against an OpDef in this process. For tests that
+// count.
+int64_t AttrValidationsForTesting();
+
+}  // namespace millrace
+
+#endif  // MILLRACE_GRAPH_NODE_BODY_H_
