@@ -304,6 +304,23 @@ int DefaultThreads() {
 
 }  // namespace
 
+void Arena::ParallelBlocks(int64_t n, int64_t block, double cost_ns,
+                           absl::FunctionRef<void(int64_t, int64_t)> body) {
+  if (n <= 0) return;
+  if (n <= block) {
+    body(0, n);
+    return;
+  }
+  const int64_t blocks = n / block + (n % block != 0);
+  const double block_ns = cost_ns * (static_cast<double>(n) / static_cast<double>(blocks));
+  ParallelFor(blocks, block_ns, [n, block, body](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t from = i * block;
+      body(from, n - from < block ? n : from + block);
+    }
+  });
+}
+
 std::unique_ptr<Arena> Arena::MakeTbb(int num_threads) {
   return std::make_unique<TbbArena>(ResolvedThreads(num_threads));
 }

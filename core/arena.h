@@ -12,9 +12,22 @@
 // Helpers are optional: a loop ends also when every other thread is busy. Of the threads inside
 // loops never more than num_threads() work at once; the destructor waits for scheduled tasks.
 //
+// What a loop body may do: compute on what its caller gave it, allocate memory of its own, take a
+// lock for a few instructions to hand in a result (one that no caller of a loop holds), Schedule,
+// and run a loop of its own, while it holds no lock. What it may not: wait for another thread, a
+// file or a queue; take a lock that is held around a loop anywhere, the step's among them; call
+// what belongs to one thread (a kernel's body changes nothing of its KernelContext: outputs and
+// scratch are allocated before). Parts run in any order; the caller sees what they wrote when the
+// loop returns.
+//
+// Determinism: where ParallelFor cuts depends on the number of threads. So its body must give the
+// same bits wherever it is cut: it moves elements, or begins each item anew. What adds up items, or
+// computes with vectors across them, takes ParallelBlocks, which cuts by its arguments alone.
+//
 // Thread-safety: all methods may be called from any thread; the destructor not from a task.
-// Failure: a scheduled task must not throw. What a loop body throws first, ParallelFor throws in
-// its caller, when all parts that had begun have returned; the other parts are then left out.
+// Failure: a scheduled task must not throw. What a loop body throws first (in time), the loop
+// throws in its caller, when all parts that had begun have returned; the other parts are then left
+// out, so what the loop writes is incomplete.
 
 #include <cstdint>
 #include <memory>
@@ -40,6 +53,13 @@ class Arena {
   // While it waits, the caller runs only parts of this loop (isolation): no other task nests in.
   virtual void ParallelFor(int64_t n, double cost_ns,
                            absl::FunctionRef<void(int64_t begin, int64_t end)> body) = 0;
+
+  // Calls body(begin, end) once for each block of `block` >= 1 consecutive items of [0, n), the
+  // last of which may be shorter. A thread takes any number of blocks, but the calls are the same
+  // on any number of threads: results do not depend on it when `block` does not. `cost_ns` is per
+  // item; small work runs in the caller alone.
+  void ParallelBlocks(int64_t n, int64_t block, double cost_ns,
+                      absl::FunctionRef<void(int64_t begin, int64_t end)> body);
 
   // An arena of its own. num_threads >= 1.
   static std::unique_ptr<Arena> MakeTbb(int num_threads);

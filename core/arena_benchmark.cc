@@ -43,6 +43,21 @@ void SharedLoop(benchmark::State& state) {
 }
 BENCHMARK(SharedLoop)->ArgsProduct({{0, 1}, {1, 2}, {1'000, 10'000}})->UseRealTime();
 
+// The second loop of SharedLoop in blocks of range(2) items.
+void SharedBlocks(benchmark::State& state) {
+  SetKindLabel(state);
+  auto arena = MakeKind(state.range(0), static_cast<int>(state.range(1)));
+  for (auto _ : state) {
+    arena->ParallelBlocks(10'000, state.range(2), 100.0, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        double x = static_cast<double>(i);
+        for (int k = 0; k < 25; ++k) benchmark::DoNotOptimize(x = x * 0.5 + 1.0);
+      }
+    });
+  }
+}
+BENCHMARK(SharedBlocks)->ArgsProduct({{0, 1}, {1, 2}, {16, 128}})->UseRealTime();
+
 void ScheduleRoundTrip(benchmark::State& state) {
   SetKindLabel(state);
   auto arena = MakeKind(state.range(0), 2);

@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/time/clock.h"
@@ -77,6 +78,71 @@ TEST_P(ArenaTest, PartsCostAtLeastTenMicrosecondsExceptTheLast) {
         EXPECT_GE(static_cast<double>(end - begin) * cost, 10'000.0);
       }
     });
+  }
+}
+
+TEST_P(ArenaTest, BlocksAreTheSameOnAnyNumberOfThreads) {
+  const struct {
+    int64_t n, block;
+  } cases[] = {{0, 4}, {1, 4}, {4, 4}, {5, 4}, {8, 4}, {1000, 1}, {1000, 7}, {10007, 64}};
+  for (const auto& c : cases) {
+    std::vector<std::pair<int64_t, int64_t>> expected;
+    for (int64_t i = 0; i < c.n; i += c.block) expected.emplace_back(i, std::min(c.n, i + c.block));
+    for (const int num_threads : {1, 2, 3, 8}) {
+      auto arena = MakeArena(num_threads);
+      for (const double cost : {0.0, 10.0, 1e4, 1e9}) {
+        Mutex mu;
+        std::vector<std::pair<int64_t, int64_t>> calls;
+        arena->ParallelBlocks(c.n, c.block, cost, [&](int64_t begin, int64_t end) {
+          MutexLock lock(&mu);
+          calls.emplace_back(begin, end);
+        });
+        std::sort(calls.begin(), calls.end());
+        EXPECT_EQ(calls, expected) << c.n << " items in blocks of " << c.block << ", " << cost
+                                   << " ns, on " << num_threads << " threads";
+      }
+    }
+  }
+}
+
+TEST_P(ArenaTest, ASumOverBlocksHasTheSameBitsOnAnyNumberOfThreads) {
+  constexpr int64_t kItems = 100'003, kBlock = 1'000;
+  const auto sum_on = [&](int num_threads) {
+    auto arena = MakeArena(num_threads);
+    std::vector<float> sums(kItems / kBlock + 1);
+    arena->ParallelBlocks(kItems, kBlock, 1e3, [&](int64_t begin, int64_t end) {
+      float sum = 0;
+      for (int64_t i = begin; i < end; ++i) sum += 1.0f / static_cast<float>(i + 1);
+      sums[static_cast<size_t>(begin / kBlock)] = sum;
+    });
+    float total = 0;
+    for (const float sum : sums) total += sum;
+    return total;
+  };
+  const float alone = sum_on(1);
+  for (const int num_threads : {2, 3, 4, 8}) EXPECT_EQ(sum_on(num_threads), alone) << num_threads;
+}
+
+TEST_P(ArenaTest, HugeCountsAreCutIntoBlocksWithoutOverflow) {
+  auto arena = MakeArena(2);
+  const int64_t huge = std::numeric_limits<int64_t>::max();
+  std::atomic<int64_t> items{0}, calls{0};
+  arena->ParallelBlocks(huge, huge / 3, 1.0, [&](int64_t begin, int64_t end) {
+    items += end - begin;
+    ++calls;
+  });
+  EXPECT_EQ(items, huge);
+  EXPECT_EQ(calls, 4);
+}
+
+TEST_P(ArenaTest, ExceptionOfABlockReachesTheCaller) {
+  for (const int num_threads : {1, 2, 4}) {
+    auto arena = MakeArena(num_threads);
+    EXPECT_THROW(arena->ParallelBlocks(100, 3, kExpensive,
+                                       [](int64_t begin, int64_t) {
+                                         if (begin == 51) throw std::runtime_error("block 17");
+                                       }),
+                 std::runtime_error);
   }
 }
 

@@ -119,6 +119,11 @@ void KernelContext::ParallelFor(int64_t n, double cost_ns,
   f_->step->arena->ParallelFor(n, cost_ns, body);
 }
 
+void KernelContext::ParallelBlocks(int64_t n, int64_t block, double cost_ns,
+                                   absl::FunctionRef<void(int64_t begin, int64_t end)> body) const {
+  f_->step->arena->ParallelBlocks(n, block, cost_ns, body);
+}
+
 int KernelContext::num_threads() const { return f_->step->arena->num_threads(); }
 int64_t KernelContext::step_id() const { return f_->step->step_id; }
 Device* KernelContext::device() const { return f_->step->device; }

@@ -178,6 +178,10 @@ class KernelContext {
   // are depends on the number of threads: only for results that do not depend on the cuts.
   void ParallelFor(int64_t n, double cost_ns,
                    absl::FunctionRef<void(int64_t begin, int64_t end)> body) const;
+  // body(begin, end) for each block of `block` items of [0, n): the same calls on any number of
+  // threads. core/arena.h says what a body may do, and which loop a kernel needs.
+  void ParallelBlocks(int64_t n, int64_t block, double cost_ns,
+                      absl::FunctionRef<void(int64_t begin, int64_t end)> body) const;
   int num_threads() const;
 
   // --- The step and what outlives it
