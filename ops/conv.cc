@@ -120,18 +120,15 @@ class PlanCache {
     }
   }
 
-  std::shared_ptr<const Conv2DPlan> Get(const Conv2DShape& shape, Conv2DPass pass, DType dtype,
-                                        int threads) {
+  std::shared_ptr<const Conv2DPlan> Get(const Conv2DShape& shape, Conv2DPass pass, DType dtype) {
     // Acquire: sees the entry that the release below published.
-    if (const Entry* e = Find(head_.load(std::memory_order_acquire), shape, threads)) {
-      return e->plan;
-    }
-    std::shared_ptr<const Conv2DPlan> plan = math::MakeConv2DPlan(shape, pass, dtype, threads);
+    if (const Entry* e = Find(head_.load(std::memory_order_acquire), shape)) return e->plan;
+    std::shared_ptr<const Conv2DPlan> plan = math::MakeConv2DPlan(shape, pass, dtype);
     MutexLock lock(&mu_);
     const Entry* head = head_.load(std::memory_order_relaxed);
-    if (size_ < kMaxPlans && Find(head, shape, threads) == nullptr) {
+    if (size_ < kMaxPlans && Find(head, shape) == nullptr) {
       ++size_;
-      head_.store(new Entry{shape, threads, plan, head}, std::memory_order_release);
+      head_.store(new Entry{shape, plan, head}, std::memory_order_release);
     }
     return plan;
   }
@@ -140,12 +137,11 @@ class PlanCache {
   static constexpr int kMaxPlans = 16;
   struct Entry {
     Conv2DShape shape;
-    int threads;
     std::shared_ptr<const Conv2DPlan> plan;
     const Entry* next;
   };
-  static const Entry* Find(const Entry* e, const Conv2DShape& shape, int threads) {
-    while (e != nullptr && !(e->threads == threads && e->shape == shape)) e = e->next;
+  static const Entry* Find(const Entry* e, const Conv2DShape& shape) {
+    while (e != nullptr && !(e->shape == shape)) e = e->next;
     return e;
   }
 
@@ -229,7 +225,7 @@ class ConvKernel : public Kernel {
     s.pad_bottom = g.pad_after[0];
     s.pad_left = g.pad_before[1];
     s.pad_right = g.pad_after[1];
-    const std::shared_ptr<const Conv2DPlan> plan = plans_.Get(s, pass_, dtype_, ctx->num_threads());
+    const std::shared_ptr<const Conv2DPlan> plan = plans_.Get(s, pass_, dtype_);
     Conv2DArrays arrays{a.raw_data(), b.raw_data(), result->mutable_raw_data(), nullptr};
     Tensor scratch;
     if (plan->scratch_bytes() > 0) {

@@ -20,7 +20,6 @@ namespace millrace {
 namespace {
 
 using math::FindGemm;
-using math::GemmFn;
 using math::GemmShape;
 using math::Operand;
 
@@ -65,8 +64,7 @@ class MatMulKernel : public Kernel {
     MR_ASSIGN_OR_RETURN(transpose_a_, c->GetAttr<bool>("transpose_a"));
     MR_ASSIGN_OR_RETURN(transpose_b_, c->GetAttr<bool>("transpose_b"));
     dtype_ = WithoutRef(c->input_type(0));
-    gemm_ = FindGemm(dtype_);
-    if (gemm_ == nullptr) {
+    if (FindGemm(dtype_) == nullptr) {
       return absl::UnimplementedError(absl::StrCat("has no kernel for ", DTypeName(dtype_)));
     }
     return absl::OkStatus();
@@ -92,18 +90,9 @@ class MatMulKernel : public Kernel {
     const void* as = a.raw_data();
     const void* bs = b.raw_data();
     void* cs = c->mutable_raw_data();
-    const math::GemmSlices slices = math::SliceGemm(gemm, ctx->num_threads());
-    const int64_t side = slices.by_rows ? p.m : p.n;
-    // Slice i covers [i * side / slices, (i + 1) * side / slices) of the longer side.
-    const double cost_ns = math::GemmCostNs(gemm, dtype_) / static_cast<double>(slices.slices);
-    ctx->ParallelFor(slices.slices, cost_ns, [&](int64_t begin, int64_t end) {
-      const int64_t from = begin * side / slices.slices;
-      const int64_t to = end * side / slices.slices;
-      if (slices.by_rows) {
-        gemm_(gemm, as, bs, cs, from, to, 0, p.n);
-      } else {
-        gemm_(gemm, as, bs, cs, 0, p.m, from, to);
-      }
+    const math::GemmSlices slices(gemm, dtype_);
+    ctx->ParallelFor(slices.count(), slices.cost_ns(), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) slices.Run(i, as, bs, cs);
     });
     return absl::OkStatus();
   }
@@ -112,7 +101,6 @@ class MatMulKernel : public Kernel {
   bool transpose_a_ = false;
   bool transpose_b_ = false;
   DType dtype_ = DT_INVALID;
-  GemmFn gemm_ = nullptr;
 };
 
 Status MatMulShape(InferenceContext* c) {
@@ -209,8 +197,7 @@ class BatchMatMulKernel : public Kernel {
     MR_ASSIGN_OR_RETURN(adj_x_, c->GetAttr<bool>("adj_x"));
     MR_ASSIGN_OR_RETURN(adj_y_, c->GetAttr<bool>("adj_y"));
     dtype_ = WithoutRef(c->input_type(0));
-    gemm_ = FindGemm(dtype_);
-    if (gemm_ == nullptr) {
+    if (FindGemm(dtype_) == nullptr) {
       return absl::UnimplementedError(absl::StrCat("has no kernel for ", DTypeName(dtype_)));
     }
     return absl::OkStatus();
@@ -246,33 +233,20 @@ class BatchMatMulKernel : public Kernel {
     const int64_t y_step = plan.is_scalar_in_run(1) ? 0 : 1;
     const int64_t products = batch.num_elements();
     // Few large products are sliced, many are not.
-    const math::GemmSlices slices = products >= ctx->num_threads()
-                                        ? math::GemmSlices{}
-                                        : math::SliceGemm(gemm, ctx->num_threads());
-    const int64_t side = slices.by_rows ? p.m : p.n;
-    const double cost_ns = math::GemmCostNs(gemm, dtype_) / static_cast<double>(slices.slices);
-    ctx->ParallelFor(products * slices.slices, cost_ns, [&](int64_t begin, int64_t end) {
-      const auto multiply = [&](int64_t ix, int64_t iy, int64_t iz, int64_t slice) {
-        const int64_t from = slice * side / slices.slices;
-        const int64_t to = (slice + 1) * side / slices.slices;
-        const char* a = xs + ix * p.m * p.k * size;
-        const char* b = ys + iy * p.k * p.n * size;
-        char* c = zs + iz * p.m * p.n * size;
-        if (slices.by_rows) {
-          gemm_(gemm, a, b, c, from, to, 0, p.n);
-        } else {
-          gemm_(gemm, a, b, c, 0, p.m, from, to);
-        }
-      };
-      const int64_t first = begin / slices.slices;
-      const int64_t last = (end - 1) / slices.slices;
+    const math::GemmSlices slices(gemm, dtype_, products);
+    const int64_t count = slices.count();
+    ctx->ParallelFor(products * count, slices.cost_ns(), [&](int64_t begin, int64_t end) {
+      const int64_t first = begin / count;
+      const int64_t last = (end - 1) / count;
       plan.ForEachRun(first, last + 1, [&](const BroadcastPlan::Run& run) {
         for (int64_t i = 0; i < run.size; ++i) {
           const int64_t product = run.out + i;
-          const int64_t slice_begin = product == first ? begin - first * slices.slices : 0;
-          const int64_t slice_end = product == last ? end - last * slices.slices : slices.slices;
+          const char* a = xs + (run.offset[0] + i * x_step) * p.m * p.k * size;
+          const char* b = ys + (run.offset[1] + i * y_step) * p.k * p.n * size;
+          const int64_t slice_begin = product == first ? begin - first * count : 0;
+          const int64_t slice_end = product == last ? end - last * count : count;
           for (int64_t slice = slice_begin; slice < slice_end; ++slice) {
-            multiply(run.offset[0] + i * x_step, run.offset[1] + i * y_step, product, slice);
+            slices.Run(slice, a, b, zs + product * p.m * p.n * size);
           }
         }
       });
@@ -284,7 +258,6 @@ class BatchMatMulKernel : public Kernel {
   bool adj_x_ = false;
   bool adj_y_ = false;
   DType dtype_ = DT_INVALID;
-  GemmFn gemm_ = nullptr;
 };
 
 template <bool kBroadcast>

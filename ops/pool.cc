@@ -212,17 +212,19 @@ class PoolKernel : public Kernel {
     });
   }
 
-  // f(image, begin, end) for channels [begin, end) of each image.
+  // f(image, begin, end) for channels [begin, end) of each image: all, or 64 where images are few.
   template <typename F>
   static void ForChannels(KernelContext* ctx, const PoolShape& s, int64_t batch, F f) {
-    const int64_t parts = batch >= ctx->num_threads() ? 1 : (s.channels + 63) / 64;
+    constexpr int64_t kManyImages = 16, kChannels = 64;
+    const int64_t parts = batch >= kManyImages ? 1 : (s.channels + kChannels - 1) / kChannels;
     const double part_ns = 2 * ElementNs(s) *
                            static_cast<double>(s.out_rows * s.out_cols * s.channels) /
                            static_cast<double>(parts);
     ctx->ParallelFor(batch * parts, part_ns, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t part = i % parts;
-        f(i / parts, s.channels * part / parts, s.channels * (part + 1) / parts);
+        const int64_t from = parts == 1 ? 0 : part * kChannels;
+        f(i / parts, from, part + 1 == parts ? s.channels : from + kChannels);
       }
     });
   }

@@ -232,9 +232,9 @@ Primitive MakePrimitive(const Conv2DShape& s, Conv2DPass pass) {
 // A part covers some images, or some output rows of one image.
 class DnnlPlan : public Conv2DPlan {
  public:
-  DnnlPlan(const Conv2DShape& shape, Conv2DPass pass, int threads) : s_(shape), pass_(pass) {
+  DnnlPlan(const Conv2DShape& shape, Conv2DPass pass) : s_(shape), pass_(pass) {
     UseOneOpenMpThread();
-    if (!CutRows(threads)) CutBatch(threads);
+    if (!CutRows()) CutBatch();
     // All parts must agree on the filter's layout.
     filter_ = FilterDesc(primitives_[parts_[0].primitive]);
     for (const Primitive& p : primitives_) {
@@ -268,9 +268,8 @@ class DnnlPlan : public Conv2DPlan {
   }
 
   int64_t num_parts() const override { return static_cast<int64_t>(parts_.size()); }
-  // Measured on one core with AVX-512, rounded.
   double part_cost_ns() const override {
-    return 1000 + 0.02 * Products(s_) / static_cast<double>(parts_.size());
+    return 1000 + kProductNs * Products(s_) / static_cast<double>(parts_.size());
   }
   size_t scratch_bytes() const override {
     return filter_copies_ * filter_bytes_ + parts_.size() * primitive_scratch_;
@@ -359,13 +358,19 @@ class DnnlPlan : public Conv2DPlan {
     return primitives_.size() - 1;
   }
 
+  // As many parts as are worth their start.
+  static constexpr int64_t kMaxParts = 16;
+  int64_t WorthwhileParts() const {
+    return static_cast<int64_t>(
+        std::clamp(kProductNs * Products(s_) / kMinPartNs, 1.0, static_cast<double>(kMaxParts)));
+  }
+
   // Pieces of the batch of nearly equal size.
-  void CutBatch(int threads) {
-    // The gradient of the filter adds the pieces up: their number may not depend on the threads,
-    // and each costs a filter's worth of additions.
+  void CutBatch() {
+    // The gradient of the filter adds the pieces up: each costs a filter's worth of additions.
     const int64_t pieces = pass_ == Conv2DPass::kFilterGradient
                                ? std::clamp<int64_t>(s_.batch / 16, 1, 8)
-                               : std::min<int64_t>(s_.batch, threads);
+                               : std::min<int64_t>(s_.batch, WorthwhileParts());
     int64_t last_size = -1;
     for (int64_t i = 0; i < pieces; ++i) {
       const int64_t from = s_.batch / pieces * i + std::min(i, s_.batch % pieces);
@@ -380,11 +385,13 @@ class DnnlPlan : public Conv2DPlan {
     }
   }
 
-  // For batches smaller than the number of threads: output rows of each image. False when that
-  // is not worth it.
-  bool CutRows(int threads) {
-    if (pass_ != Conv2DPass::kForward || s_.batch >= threads) return false;
-    const int64_t pieces = std::min<int64_t>((threads + s_.batch - 1) / s_.batch, s_.out_rows / 4);
+  // For small batches: output rows of each image. False when that is not worth it.
+  bool CutRows() {
+    constexpr int64_t kSmallBatch = 8;
+    if (pass_ != Conv2DPass::kForward || s_.batch >= kSmallBatch) return false;
+    const int64_t parts_wanted = std::min<int64_t>(kSmallBatch, WorthwhileParts());
+    const int64_t pieces =
+        std::min<int64_t>((parts_wanted + s_.batch - 1) / s_.batch, s_.out_rows / 4);
     if (pieces < 2) return false;
     std::vector<Conv2DShape> shapes;
     std::vector<Part> parts;
@@ -406,7 +413,10 @@ class DnnlPlan : public Conv2DPlan {
       shapes.push_back(piece);
       parts.push_back(Part{0, 0, read_from, from});
     }
-    for (size_t i = 0; i < shapes.size(); ++i) parts[i].primitive = AddPrimitive(shapes[i]);
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      const bool same = i > 0 && shapes[i] == shapes[i - 1];
+      parts[i].primitive = same ? parts[i - 1].primitive : AddPrimitive(shapes[i]);
+    }
     for (int64_t image = 0; image < s_.batch; ++image) {
       for (Part part : parts) {
         part.image = image;
@@ -415,6 +425,10 @@ class DnnlPlan : public Conv2DPlan {
     }
     return true;
   }
+
+  // Measured on one core with AVX-512, rounded: one multiplication and addition.
+  static constexpr double kProductNs = 0.02;
+  static constexpr double kMinPartNs = 50e3;
 
   const Conv2DShape s_;
   const Conv2DPass pass_;
@@ -453,10 +467,10 @@ std::unique_ptr<const Conv2DPlan> MakeDirectConv2DPlan(const Conv2DShape& shape,
 }
 
 std::unique_ptr<const Conv2DPlan> MakeConv2DPlan(const Conv2DShape& shape, Conv2DPass pass,
-                                                 DType dtype, int threads) {
+                                                 DType dtype) {
   if (dtype == DT_FLOAT && Products(shape) > kTinyConvolution && FitsDnnl(shape)) {
     try {
-      return std::make_unique<DnnlPlan>(shape, pass, threads);
+      return std::make_unique<DnnlPlan>(shape, pass);
     } catch (const dnnl::error&) {
       // It has no primitive for this: the loops have.
     }

@@ -15,8 +15,8 @@
 // copied into oneDNN's layout); what is too small for it, what it refuses, and double run in
 // plain loops.
 //
-// The gradient of the filter is a sum over pieces of the batch whose number depends on the
-// shape alone.
+// The parts depend on the shape alone, so results do not depend on the number of threads. The
+// gradient of the filter is a sum over pieces of the batch.
 //
 // Thread-safety: plans are immutable. Failure: dnnl::error (a std::exception) from oneDNN.
 
@@ -67,9 +67,9 @@ class Conv2DPlan {
 };
 
 // For float and double; null for others. Every size is >= 1 and the output fits the input (as
-// ops/rules/window.h computes it). `threads` is a hint for the number of parts.
+// ops/rules/window.h computes it).
 std::unique_ptr<const Conv2DPlan> MakeConv2DPlan(const Conv2DShape& shape, Conv2DPass pass,
-                                                 DType dtype, int threads);
+                                                 DType dtype);
 // The same without oneDNN: an independent reference for tests.
 std::unique_ptr<const Conv2DPlan> MakeDirectConv2DPlan(const Conv2DShape& shape, Conv2DPass pass,
                                                        DType dtype);

@@ -5,7 +5,7 @@
 // Products of row-major matrices: c[m,n] = op(a)[m,k] * op(b)[k,n].
 //
 // float runs in oneDNN, which picks the instruction set at run time; it is held to the
-// calling thread, and parallel callers slice the work themselves (GemmSlices).
+// calling thread, and parallel callers run slices of a product (GemmSlices).
 // Other types run in Eigen; integers wrap.
 //
 // Thread-safety: pure functions. Failure: GemmError when oneDNN refuses.
@@ -43,15 +43,33 @@ using GemmFn = void (*)(const GemmShape& shape, const void* a, const void* b, vo
 // For half, bfloat16, float, double, int32, int64, complex64, complex128; null for others.
 GemmFn FindGemm(DType dtype);
 
-// How a product is cut into `slices` pieces of equal work along its rows or columns.
-struct GemmSlices {
-  int64_t slices = 1;
-  bool by_rows = true;
-};
-GemmSlices SliceGemm(const GemmShape& shape, int threads);
-
 // About how long the whole product takes on one thread.
 double GemmCostNs(const GemmShape& shape, DType dtype);
+
+// How a product is cut into slices that run in parallel: by its shape alone, because a library may
+// sum in another order for another number of rows or columns. Each slice reads (oneDNN: packs) the
+// whole other operand again, so slices are few and wide.
+class GemmSlices {
+ public:
+  // One of `products` products that run at once: more of them need fewer slices each. FindGemm has
+  // a loop for `dtype`.
+  GemmSlices(const GemmShape& shape, DType dtype, int64_t products = 1);
+
+  int64_t count() const { return count_; }
+  // About how long one slice takes.
+  double cost_ns() const { return cost_ns_; }
+  // Slice i in [0, count()) of c = op(a) * op(b).
+  void Run(int64_t i, const void* a, const void* b, void* c) const;
+
+ private:
+  GemmShape shape_;
+  GemmFn gemm_;
+  bool by_rows_;
+  int64_t unit_;   // slices begin at multiples of it
+  int64_t units_;  // of the side that is cut
+  int64_t count_;
+  double cost_ns_;
+};
 
 // Makes OpenMP, which oneDNN uses, stay on the calling thread. Cheap after the first call of a
 // thread.

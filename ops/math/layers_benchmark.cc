@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of a convolutional network (MNIST's sizes, batch 100), on 1 and 2 threads.
+// The loops of a convolutional network (MNIST's sizes, batch 100), and products, on 1 and 2
+// threads.
 //   bazel run //ops/math:layers_benchmark
 #include <algorithm>
 #include <cstdlib>
@@ -11,6 +12,7 @@
 #include "core/arena.h"
 #include "ops/math/bias.h"
 #include "ops/math/conv2d.h"
+#include "ops/math/gemm.h"
 #include "ops/math/pool.h"
 #include "ops/math/softmax.h"
 
@@ -45,7 +47,7 @@ void Convolution(benchmark::State& state) {
       state.range(1) == 0 ? Square(100, 14, 32, 5, 64) : Square(100, 28, 1, 5, 32);
   const int threads = static_cast<int>(state.range(2));
   const auto arena = Arena::MakeTbb(threads);
-  const auto plan = MakeConv2DPlan(s, pass, DT_FLOAT, threads);
+  const auto plan = MakeConv2DPlan(s, pass, DT_FLOAT);
   std::vector<float> input = Values(s.batch * s.in_rows * s.in_cols * s.in_channels);
   std::vector<float> filter =
       Values(s.filter_rows * s.filter_cols * s.in_channels * s.out_channels);
@@ -86,6 +88,34 @@ BENCHMARK(Convolution)
     ->ArgsProduct({{0, 1, 2}, {0, 1}, {1, 2}})
     ->UseRealTime()
     ->Unit(benchmark::kMillisecond);
+
+// Products in slices. Arguments: m, n, k, threads.
+void Product(benchmark::State& state) {
+  const GemmShape s{state.range(0), state.range(1), state.range(2)};
+  const auto arena = Arena::MakeTbb(static_cast<int>(state.range(3)));
+  const std::vector<float> a = Values(s.m * s.k), b = Values(s.k * s.n);
+  std::vector<float> c(static_cast<size_t>(s.m * s.n));
+  const GemmSlices slices(s, DT_FLOAT);
+  for (auto _ : state) {
+    arena->ParallelFor(slices.count(), slices.cost_ns(), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) slices.Run(i, a.data(), b.data(), c.data());
+    });
+  }
+  state.counters["FLOP/s"] =
+      benchmark::Counter(2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) *
+                             static_cast<double>(s.k) * static_cast<double>(state.iterations()),
+                         benchmark::Counter::kIsRate);
+  state.SetLabel(std::to_string(slices.count()) + " slices");
+}
+BENCHMARK(Product)
+    ->ArgsProduct({{256}, {256}, {256}, {1, 2}})
+    ->ArgsProduct({{512}, {512}, {512}, {1, 2}})
+    ->ArgsProduct({{1024}, {1024}, {1024}, {1, 2}})
+    ->ArgsProduct({{128}, {512}, {784}, {1, 2}})
+    ->ArgsProduct({{100}, {1024}, {3136}, {1, 2}})
+    ->ArgsProduct({{3136}, {1024}, {100}, {1, 2}})
+    ->UseRealTime()
+    ->Unit(benchmark::kMicrosecond);
 
 // 100 images of 28x28x32, windows of 2x2.
 void Pooling(benchmark::State& state) {

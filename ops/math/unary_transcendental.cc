@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <Eigen/Core>
+#include <algorithm>
 #include <cmath>
 
 #include "ops/math/selu.h"
@@ -8,104 +9,122 @@
 namespace millrace::math {
 namespace {
 
+// A row of elements that Eigen computes in whole vector registers: no element takes a scalar path.
 template <typename W>
-using In = Eigen::Map<const Eigen::Array<W, Eigen::Dynamic, 1>>;
+using Lanes = Eigen::Array<W, 64 / sizeof(W), 1>;
+
+// y = f(x) in rows of lanes; the last row is filled up with ones. So an element's result depends on
+// its value alone, not on where it stands or how the loop is cut or aligned.
+template <typename W, typename F>
+void ForEachLanes(const W* x, W* y, int64_t n, F f) {
+  constexpr int64_t kLanes = Lanes<W>::SizeAtCompileTime;
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const Lanes<W> values = Eigen::Map<const Lanes<W>>(x + i);
+    const Lanes<W> results = f(values);
+    Eigen::Map<Lanes<W>>(y + i) = results;
+  }
+  if (i == n) return;
+  Lanes<W> values = Lanes<W>::Ones();
+  std::copy(x + i, x + n, values.data());
+  const Lanes<W> results = f(values);
+  std::copy(results.data(), results.data() + (n - i), y + i);
+}
+
+// below where x < limit, else above. (Eigen's select() takes one element at a time, what it chooses
+// from included.)
 template <typename W>
-using Out = Eigen::Map<Eigen::Array<W, Eigen::Dynamic, 1>>;
+Lanes<W> Choose(const Lanes<W>& x, W limit, const Lanes<W>& below, const Lanes<W>& above) {
+  Lanes<W> chosen;
+  for (int i = 0; i < Lanes<W>::SizeAtCompileTime; ++i) {
+    chosen.data()[i] = x.data()[i] < limit ? below.data()[i] : above.data()[i];
+  }
+  return chosen;
+}
 
 // Eigen limits x to where the result is just a denormal number, also for minus infinity: below, it
 // is 0.
 struct Exp {
   template <typename W>
-  static void Block(const W* x, W* y, int64_t n) {
+  static Lanes<W> Of(const Lanes<W>& x) {
     constexpr W kLowest = sizeof(W) == sizeof(float) ? W(-88.37) : W(-708.39);
-    constexpr int64_t kBlock = 1024;  // y may be the memory of x
-    W values[kBlock];
-    for (int64_t begin = 0; begin < n; begin += kBlock) {
-      const int64_t size = std::min(kBlock, n - begin);
-      Out<W>(values, size) = In<W>(x + begin, size).exp();
-      for (int64_t i = 0; i < size; ++i) {
-        y[begin + i] = x[begin + i] < kLowest ? W(0) : values[i];
-      }
-    }
+    return Choose<W>(x, kLowest, Lanes<W>::Zero(), x.exp());
   }
 };
 struct Expm1 {
   template <typename W>
-  static void Block(const W* x, W* y, int64_t n) {
-    Out<W>(y, n) = In<W>(x, n).expm1();
+  static Lanes<W> Of(const Lanes<W>& x) {
+    return x.expm1();
   }
 };
 struct Log {
   template <typename W>
-  static void Block(const W* x, W* y, int64_t n) {
-    Out<W>(y, n) = In<W>(x, n).log();
+  static Lanes<W> Of(const Lanes<W>& x) {
+    return x.log();
   }
 };
 struct Log1p {
   template <typename W>
-  static void Block(const W* x, W* y, int64_t n) {
-    Out<W>(y, n) = In<W>(x, n).log1p();
+  static Lanes<W> Of(const Lanes<W>& x) {
+    return x.log1p();
   }
 };
 // 1 / (1 + exp(-x)); exp overflows to infinity, which gives the limit 0.
 struct Sigmoid {
   template <typename W>
-  static void Block(const W* x, W* y, int64_t n) {
-    Out<W>(y, n) = (W(1) + (-In<W>(x, n)).exp()).inverse();
+  static Lanes<W> Of(const Lanes<W>& x) {
+    return (W(1) + (-x).exp()).inverse();
   }
 };
 struct Tanh {
   template <typename W>
-  static void Block(const W* x, W* y, int64_t n) {
-    Out<W>(y, n) = In<W>(x, n).tanh();
+  static Lanes<W> Of(const Lanes<W>& x) {
+    return x.tanh();
   }
 };
 struct Sin {
   template <typename W>
-  static void Block(const W* x, W* y, int64_t n) {
-    Out<W>(y, n) = In<W>(x, n).sin();
+  static Lanes<W> Of(const Lanes<W>& x) {
+    return x.sin();
   }
 };
 struct Cos {
   template <typename W>
-  static void Block(const W* x, W* y, int64_t n) {
-    Out<W>(y, n) = In<W>(x, n).cos();
+  static Lanes<W> Of(const Lanes<W>& x) {
+    return x.cos();
   }
 };
-// The curve of ELU and SELU: negative * expm1(x) below zero, positive * x above. In blocks that fit
-// into the first-level cache, because y may be the memory of x.
+// The curve of ELU and SELU: negative * expm1(x) below zero, positive * x above.
 template <typename W>
-void ExponentialUnit(const W* x, W* y, int64_t n, W negative, W positive) {
-  constexpr int64_t kBlock = 1024;
-  W curve[kBlock];
-  for (int64_t begin = 0; begin < n; begin += kBlock) {
-    const int64_t size = std::min(kBlock, n - begin);
-    Out<W>(curve, size) = negative * In<W>(x + begin, size).expm1();
-    for (int64_t i = 0; i < size; ++i) {
-      const W v = x[begin + i];
-      y[begin + i] = v < W(0) ? curve[i] : positive * v;
-    }
-  }
+Lanes<W> ExponentialUnit(const Lanes<W>& x, W negative, W positive) {
+  return Choose<W>(x, W(0), negative * x.expm1(), positive * x);
 }
 struct Elu {
   template <typename W>
-  static void Block(const W* x, W* y, int64_t n) {
-    ExponentialUnit(x, y, n, W(1), W(1));
+  static Lanes<W> Of(const Lanes<W>& x) {
+    return ExponentialUnit(x, W(1), W(1));
   }
 };
 struct Selu {
   template <typename W>
-  static void Block(const W* x, W* y, int64_t n) {
-    ExponentialUnit(x, y, n, W(kSeluScaleAlpha), W(kSeluScale));
+  static Lanes<W> Of(const Lanes<W>& x) {
+    return ExponentialUnit(x, W(kSeluScaleAlpha), W(kSeluScale));
   }
 };
 // max(x, 0) + log1p(exp(-|x|)): exact for both signs, without overflow.
 struct Softplus {
   template <typename W>
+  static Lanes<W> Of(const Lanes<W>& x) {
+    return x.max(W(0)) + (-x.abs()).exp().log1p();
+  }
+};
+
+// The loop of a functor on lanes, as UnaryBlocks takes it.
+template <typename F>
+struct InLanes {
+  template <typename W>
   static void Block(const W* x, W* y, int64_t n) {
-    const In<W> in(x, n);
-    Out<W>(y, n) = in.max(W(0)) + (-in.abs()).exp().log1p();
+    ForEachLanes(x, y, n, [](const Lanes<W>& v) { return F::template Of<W>(v); });
   }
 };
 
@@ -158,13 +177,13 @@ template <typename F>
 UnaryFn Blocks(DType dtype) {
   switch (dtype) {
     case DT_FLOAT:
-      return &UnaryBlocks<F, float>;
+      return &UnaryBlocks<InLanes<F>, float>;
     case DT_DOUBLE:
-      return &UnaryBlocks<F, double>;
+      return &UnaryBlocks<InLanes<F>, double>;
     case DT_HALF:
-      return &UnaryBlocks<F, Half>;
+      return &UnaryBlocks<InLanes<F>, Half>;
     case DT_BFLOAT16:
-      return &UnaryBlocks<F, Bfloat16>;
+      return &UnaryBlocks<InLanes<F>, Bfloat16>;
     default:
       return nullptr;
   }
