@@ -6,6 +6,7 @@
 #include "ops/cwise_binary.h"
 #include "ops/cwise_unary.h"
 #include "ops/kernels/cwise.h"
+#include "ops/kernels/element_block.h"
 #include "ops/math/leaky_relu.h"
 #include "ops/scalar_like.h"
 #include "ops/select.h"
@@ -168,10 +169,11 @@ class LeakyReluKernel : public Kernel {
     MR_ASSIGN_OR_RETURN(Tensor * z,
                         ctx->ForwardInputOrAllocateOutput({0, features_}, 0, g.shape()));
     char* zs = static_cast<char*>(z->mutable_raw_data());
-    ctx->ParallelFor(
-        z->num_elements(), 0.1 * static_cast<double>(size_), [&](int64_t begin, int64_t end) {
-          fn_(gs + begin * size_, xs + begin * size_, alpha_, zs + begin * size_, end - begin);
-        });
+    ctx->ParallelBlocks(z->num_elements(), kElementBlock, 0.1 * static_cast<double>(size_),
+                        [&](int64_t begin, int64_t end) {
+                          fn_(gs + begin * size_, xs + begin * size_, alpha_, zs + begin * size_,
+                              end - begin);
+                        });
     return absl::OkStatus();
   }
 

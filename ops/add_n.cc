@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "graph/gradient.h"
+#include "ops/kernels/element_block.h"
 #include "ops/math/binary.h"
 #include "runtime/kernel.h"
 
@@ -51,20 +52,16 @@ class AddNKernel : public Kernel {
     }
     MR_ASSIGN_OR_RETURN(Tensor * sum, ctx->ForwardInputOrAllocateOutput({0, 1}, 0, shape));
     char* out = static_cast<char*>(sum->mutable_raw_data());
-    ctx->ParallelFor(shape.num_elements(), 0.1 * n * static_cast<double>(size_),
-                     [&](int64_t begin, int64_t end) {
-                       constexpr int64_t kBlock = 2048;
-                       for (int64_t from = begin; from < end; from += kBlock) {
-                         const int64_t count = std::min(kBlock, end - from);
-                         const int64_t at = from * size_;
-                         // The first two are read before the result, which may be one of them, is
-                         // written.
-                         add_(inputs[0] + at, false, inputs[1] + at, false, out + at, count);
-                         for (size_t i = 2; i < inputs.size(); ++i) {
-                           add_(out + at, false, inputs[i] + at, false, out + at, count);
-                         }
-                       }
-                     });
+    ctx->ParallelBlocks(shape.num_elements(), kElementBlock, 0.1 * n * static_cast<double>(size_),
+                        [&](int64_t begin, int64_t end) {
+                          const int64_t at = begin * size_, count = end - begin;
+                          // The first two are read before the result, which may be one of them, is
+                          // written.
+                          add_(inputs[0] + at, false, inputs[1] + at, false, out + at, count);
+                          for (size_t i = 2; i < inputs.size(); ++i) {
+                            add_(out + at, false, inputs[i] + at, false, out + at, count);
+                          }
+                        });
     return absl::OkStatus();
   }
 

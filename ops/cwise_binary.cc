@@ -13,6 +13,7 @@
 #include "ops/broadcast_gradient.h"
 #include "ops/constant.h"
 #include "ops/cwise_unary.h"
+#include "ops/kernels/element_block.h"
 #include "ops/math/binary.h"
 #include "ops/math/broadcast.h"
 #include "ops/reduction.h"
@@ -72,15 +73,17 @@ class BinaryKernel : public Kernel {
         cost_ns_ + 5.0 / static_cast<double>(std::max<int64_t>(1, plan.run_size()));
     // Relaxed: set once or more by any thread, read after the loop has ended.
     std::atomic<bool> legal{true};
-    ctx->ParallelFor(plan.num_elements(), cost_ns, [&](int64_t begin, int64_t end) {
-      bool ok = true;
-      plan.ForEachRun(begin, end, [&](const BroadcastPlan::Run& run) {
-        ok = fn_(xs + At(run.offset[0], in_size_), x_is_scalar, ys + At(run.offset[1], in_size_),
-                 y_is_scalar, zs + At(run.out, out_size_), run.size) &&
-             ok;
-      });
-      if (!ok) legal.store(false, std::memory_order_relaxed);
-    });
+    ctx->ParallelBlocks(
+        plan.num_elements(), kElementBlock, cost_ns, [&](int64_t begin, int64_t end) {
+          bool ok = true;
+          plan.ForEachRun(begin, end, [&](const BroadcastPlan::Run& run) {
+            ok =
+                fn_(xs + At(run.offset[0], in_size_), x_is_scalar, ys + At(run.offset[1], in_size_),
+                    y_is_scalar, zs + At(run.out, out_size_), run.size) &&
+                ok;
+          });
+          if (!ok) legal.store(false, std::memory_order_relaxed);
+        });
     return legal.load(std::memory_order_relaxed) ? absl::OkStatus() : IllegalOperand();
   }
 
@@ -99,7 +102,7 @@ class BinaryKernel : public Kernel {
     char* zs = static_cast<char*>(z->mutable_raw_data());
     const int64_t n = z->num_elements();
     std::atomic<bool> legal{true};  // relaxed, as above
-    ctx->ParallelFor(n, cost_ns_, [&](int64_t begin, int64_t end) {
+    ctx->ParallelBlocks(n, kElementBlock, cost_ns_, [&](int64_t begin, int64_t end) {
       if (!fn_(x_is_scalar ? xs : xs + At(begin, in_size_), x_is_scalar,
                y_is_scalar ? ys : ys + At(begin, in_size_), y_is_scalar, zs + At(begin, out_size_),
                end - begin)) {

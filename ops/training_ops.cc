@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/kernels/element_block.h"
 #include "ops/math/training.h"
 #include "runtime/kernel.h"
 #include "runtime/variable_storage.h"
@@ -198,14 +199,15 @@ class DenseKernel : public Kernel {
                          static_cast<E*>(fresh[i].mutable_raw_data())};
           }
           const E* gradient = static_cast<const E*>(grad.raw_data());
-          ctx->ParallelFor(grad.num_elements(), Rule::kCostNs, [&](int64_t begin, int64_t end) {
-            std::array<UpdateArray<E>, kMaxVariables> part = arrays;
-            for (size_t i = 0; i < old.size(); ++i) {
-              part[i].old_value += begin;
-              part[i].new_value += begin;
-            }
-            rule_.Run(rates, part.data(), gradient + begin, end - begin);
-          });
+          ctx->ParallelBlocks(grad.num_elements(), kElementBlock, Rule::kCostNs,
+                              [&](int64_t begin, int64_t end) {
+                                std::array<UpdateArray<E>, kMaxVariables> part = arrays;
+                                for (size_t i = 0; i < old.size(); ++i) {
+                                  part[i].old_value += begin;
+                                  part[i].new_value += begin;
+                                }
+                                rule_.Run(rates, part.data(), gradient + begin, end - begin);
+                              });
           return absl::OkStatus();
         }));
     if (!kResource) ctx->set_output_ref(0, variables[0]);

@@ -12,6 +12,7 @@
 
 #include "core/dtype.h"
 #include "core/status.h"
+#include "ops/kernels/element_block.h"
 #include "ops/math/binary.h"
 #include "ops/math/unary.h"
 #include "runtime/kernel.h"
@@ -41,9 +42,10 @@ class UnaryKernel : public Kernel {
                                         ? ctx->ForwardInputOrAllocateOutput({0}, 0, x.shape())
                                         : ctx->AllocateOutput(0, x.shape()));
     char* to = static_cast<char*>(y->mutable_raw_data());
-    ctx->ParallelFor(y->num_elements(), cost_ns_, [&](int64_t begin, int64_t end) {
-      fn_(from + begin * in_size_, to + begin * out_size_, end - begin);
-    });
+    ctx->ParallelBlocks(y->num_elements(), kElementBlock, cost_ns_,
+                        [&](int64_t begin, int64_t end) {
+                          fn_(from + begin * in_size_, to + begin * out_size_, end - begin);
+                        });
     return absl::OkStatus();
   }
 
@@ -82,9 +84,11 @@ class SameShapeKernel : public Kernel {
     const char* ys = static_cast<const char*>(y.raw_data());
     MR_ASSIGN_OR_RETURN(Tensor * z, ctx->ForwardInputOrAllocateOutput({0, 1}, 0, x.shape()));
     char* zs = static_cast<char*>(z->mutable_raw_data());
-    ctx->ParallelFor(z->num_elements(), cost_ns_, [&](int64_t begin, int64_t end) {
-      fn_(xs + begin * size_, false, ys + begin * size_, false, zs + begin * size_, end - begin);
-    });
+    ctx->ParallelBlocks(z->num_elements(), kElementBlock, cost_ns_,
+                        [&](int64_t begin, int64_t end) {
+                          fn_(xs + begin * size_, false, ys + begin * size_, false,
+                              zs + begin * size_, end - begin);
+                        });
     return absl::OkStatus();
   }
 

@@ -16,6 +16,7 @@
 #include <complex>
 #include <cstdint>
 
+#include "ops/kernels/element_block.h"
 #include "ops/math/number.h"
 #include "ops/rules/variable_rules.h"
 #include "runtime/kernel.h"
@@ -82,9 +83,11 @@ Status UpdateDense(KernelContext* ctx, VariableStorage* variable, const Tensor& 
         const T* a = old[0].raw<T>().data();
         const T* b = value.raw<T>().data();
         T* out = fresh[0].mutable_raw<T>().data();
-        ctx->ParallelFor(value.num_elements(), 0.5, [=](int64_t begin, int64_t end) {
-          for (int64_t i = begin; i < end; ++i) out[i] = Rule<T>::Apply(a[i], b[i]);
-        });
+        ctx->ParallelBlocks(value.num_elements(), kElementBlock, 0.5,
+                            [=](int64_t begin, int64_t end) {
+                              for (int64_t i = begin; i < end; ++i)
+                                out[i] = Rule<T>::Apply(a[i], b[i]);
+                            });
         return absl::OkStatus();
       });
 }
