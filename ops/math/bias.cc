@@ -119,38 +119,7 @@ const BiasLoops* LoopsOf() {
 }  // namespace
 
 const BiasLoops* FindBias(DType dtype) {
-  switch (dtype) {
-    case DT_FLOAT:
-      return LoopsOf<float>();
-    case DT_DOUBLE:
-      return LoopsOf<double>();
-    case DT_HALF:
-      return LoopsOf<Half>();
-    case DT_BFLOAT16:
-      return LoopsOf<Bfloat16>();
-    case DT_INT8:
-      return LoopsOf<int8_t>();
-    case DT_UINT8:
-      return LoopsOf<uint8_t>();
-    case DT_INT16:
-      return LoopsOf<int16_t>();
-    case DT_UINT16:
-      return LoopsOf<uint16_t>();
-    case DT_INT32:
-      return LoopsOf<int32_t>();
-    case DT_UINT32:
-      return LoopsOf<uint32_t>();
-    case DT_INT64:
-      return LoopsOf<int64_t>();
-    case DT_UINT64:
-      return LoopsOf<uint64_t>();
-    case DT_COMPLEX64:
-      return LoopsOf<std::complex<float>>();
-    case DT_COMPLEX128:
-      return LoopsOf<std::complex<double>>();
-    default:
-      return nullptr;
-  }
+  return LoopFor<NumberTypes>(dtype, []<typename T> { return LoopsOf<Signless<T>>(); });
 }
 
 }  // namespace millrace::math

@@ -138,89 +138,23 @@ struct PowInt {
   }
 };
 
-// Sum, difference and product do not depend on the sign: one loop per width.
+// Sum, difference and product do not depend on the sign.
 template <template <typename> typename F>
 BinaryFn AnyNumber(DType dtype) {
-  switch (dtype) {
-    case DT_FLOAT:
-      return SameType<F<float>, float>();
-    case DT_DOUBLE:
-      return SameType<F<double>, double>();
-    case DT_INT8:
-    case DT_UINT8:
-      return SameType<F<uint8_t>, uint8_t>();
-    case DT_INT16:
-    case DT_UINT16:
-      return SameType<F<uint16_t>, uint16_t>();
-    case DT_INT32:
-    case DT_UINT32:
-      return SameType<F<uint32_t>, uint32_t>();
-    case DT_INT64:
-    case DT_UINT64:
-      return SameType<F<uint64_t>, uint64_t>();
-    case DT_HALF:
-      return SameType<F<float>, Half>();
-    case DT_BFLOAT16:
-      return SameType<F<float>, Bfloat16>();
-    case DT_COMPLEX64:
-      return SameType<F<std::complex<float>>, std::complex<float>>();
-    case DT_COMPLEX128:
-      return SameType<F<std::complex<double>>, std::complex<double>>();
-    default:
-      return nullptr;
-  }
+  return LoopFor<NumberTypes>(
+      dtype, []<typename T> { return SameType<F<Wide<Signless<T>>>, Signless<T>>(); });
 }
-
 template <template <typename> typename F>
 BinaryFn Integers(DType dtype) {
-  switch (dtype) {
-    case DT_INT8:
-      return SameType<F<int8_t>, int8_t>();
-    case DT_UINT8:
-      return SameType<F<uint8_t>, uint8_t>();
-    case DT_INT16:
-      return SameType<F<int16_t>, int16_t>();
-    case DT_UINT16:
-      return SameType<F<uint16_t>, uint16_t>();
-    case DT_INT32:
-      return SameType<F<int32_t>, int32_t>();
-    case DT_UINT32:
-      return SameType<F<uint32_t>, uint32_t>();
-    case DT_INT64:
-      return SameType<F<int64_t>, int64_t>();
-    case DT_UINT64:
-      return SameType<F<uint64_t>, uint64_t>();
-    default:
-      return nullptr;
-  }
+  return SameTypeOf<F, IntegerTypes>(dtype);
 }
-
 template <template <typename> typename F>
 BinaryFn Reals(DType dtype) {
-  switch (dtype) {
-    case DT_FLOAT:
-      return SameType<F<float>, float>();
-    case DT_DOUBLE:
-      return SameType<F<double>, double>();
-    case DT_HALF:
-      return SameType<F<float>, Half>();
-    case DT_BFLOAT16:
-      return SameType<F<float>, Bfloat16>();
-    default:
-      return nullptr;
-  }
+  return SameTypeOf<F, FloatTypes>(dtype);
 }
-
 template <template <typename> typename F>
 BinaryFn Complexes(DType dtype) {
-  switch (dtype) {
-    case DT_COMPLEX64:
-      return SameType<F<std::complex<float>>, std::complex<float>>();
-    case DT_COMPLEX128:
-      return SameType<F<std::complex<double>>, std::complex<double>>();
-    default:
-      return nullptr;
-  }
+  return SameTypeOf<F, ComplexTypes>(dtype);
 }
 
 BinaryFn Either(BinaryFn first, BinaryFn second) { return first != nullptr ? first : second; }

@@ -39,75 +39,29 @@ struct LogicalOr {
   static uint8_t Apply(uint8_t a, uint8_t b) { return static_cast<uint8_t>(a | b); }
 };
 
-// Equality of integers does not depend on the sign; quantized elements are their integers.
-template <template <typename> typename F>
-BinaryFn Equality(DType dtype) {
+// Quantized elements and bools are compared as the integers that they are.
+DType AsInteger(DType dtype) {
   switch (dtype) {
-    case DT_FLOAT:
-      return ToBool<F<float>, float>();
-    case DT_DOUBLE:
-      return ToBool<F<double>, double>();
-    case DT_INT8:
-    case DT_UINT8:
+    case DT_BOOL:
     case DT_QINT8:
     case DT_QUINT8:
-    case DT_BOOL:
-      return ToBool<F<uint8_t>, uint8_t>();
-    case DT_INT16:
-    case DT_UINT16:
-      return ToBool<F<uint16_t>, uint16_t>();
-    case DT_INT32:
-    case DT_UINT32:
+      return DT_UINT8;
     case DT_QINT32:
-      return ToBool<F<uint32_t>, uint32_t>();
-    case DT_INT64:
-    case DT_UINT64:
-      return ToBool<F<uint64_t>, uint64_t>();
-    case DT_HALF:
-      return ToBool<F<float>, Half>();
-    case DT_BFLOAT16:
-      return ToBool<F<float>, Bfloat16>();
-    case DT_COMPLEX64:
-      return ToBool<F<std::complex<float>>, std::complex<float>>();
-    case DT_COMPLEX128:
-      return ToBool<F<std::complex<double>>, std::complex<double>>();
-    case DT_STRING:
-      return ToBool<F<std::string>, std::string>();
+      return DT_UINT32;
     default:
-      return nullptr;
+      return dtype;
   }
 }
 
 template <template <typename> typename F>
+BinaryFn Equality(DType dtype) {
+  return LoopFor<Joined<NumberTypes, TypeList<std::string>>>(
+      AsInteger(dtype), []<typename T> { return ToBool<F<Wide<Signless<T>>>, Signless<T>>(); });
+}
+
+template <template <typename> typename F>
 BinaryFn Order(DType dtype) {
-  switch (dtype) {
-    case DT_FLOAT:
-      return ToBool<F<float>, float>();
-    case DT_DOUBLE:
-      return ToBool<F<double>, double>();
-    case DT_INT8:
-      return ToBool<F<int8_t>, int8_t>();
-    case DT_UINT8:
-      return ToBool<F<uint8_t>, uint8_t>();
-    case DT_INT16:
-      return ToBool<F<int16_t>, int16_t>();
-    case DT_UINT16:
-      return ToBool<F<uint16_t>, uint16_t>();
-    case DT_INT32:
-      return ToBool<F<int32_t>, int32_t>();
-    case DT_UINT32:
-      return ToBool<F<uint32_t>, uint32_t>();
-    case DT_INT64:
-      return ToBool<F<int64_t>, int64_t>();
-    case DT_UINT64:
-      return ToBool<F<uint64_t>, uint64_t>();
-    case DT_HALF:
-      return ToBool<F<float>, Half>();
-    case DT_BFLOAT16:
-      return ToBool<F<float>, Bfloat16>();
-    default:
-      return nullptr;
-  }
+  return LoopFor<RealTypes>(dtype, []<typename T> { return ToBool<F<Wide<T>>, T>(); });
 }
 
 }  // namespace

@@ -69,54 +69,15 @@ struct SoftsignGrad {
 
 template <template <typename> typename F>
 BinaryFn Reals(DType dtype) {
-  switch (dtype) {
-    case DT_FLOAT:
-      return SameType<F<float>, float>();
-    case DT_DOUBLE:
-      return SameType<F<double>, double>();
-    case DT_HALF:
-      return SameType<F<float>, Half>();
-    case DT_BFLOAT16:
-      return SameType<F<float>, Bfloat16>();
-    default:
-      return nullptr;
-  }
+  return SameTypeOf<F, FloatTypes>(dtype);
 }
-
 template <template <typename> typename F>
 BinaryFn RealsAndComplexes(DType dtype) {
-  switch (dtype) {
-    case DT_COMPLEX64:
-      return SameType<F<std::complex<float>>, std::complex<float>>();
-    case DT_COMPLEX128:
-      return SameType<F<std::complex<double>>, std::complex<double>>();
-    default:
-      return Reals<F>(dtype);
-  }
+  return SameTypeOf<F, Joined<FloatTypes, ComplexTypes>>(dtype);
 }
-
 template <template <typename> typename F>
 BinaryFn RealsAndIntegers(DType dtype) {
-  switch (dtype) {
-    case DT_INT8:
-      return SameType<F<int8_t>, int8_t>();
-    case DT_UINT8:
-      return SameType<F<uint8_t>, uint8_t>();
-    case DT_INT16:
-      return SameType<F<int16_t>, int16_t>();
-    case DT_UINT16:
-      return SameType<F<uint16_t>, uint16_t>();
-    case DT_INT32:
-      return SameType<F<int32_t>, int32_t>();
-    case DT_UINT32:
-      return SameType<F<uint32_t>, uint32_t>();
-    case DT_INT64:
-      return SameType<F<int64_t>, int64_t>();
-    case DT_UINT64:
-      return SameType<F<uint64_t>, uint64_t>();
-    default:
-      return Reals<F>(dtype);
-  }
+  return SameTypeOf<F, RealTypes>(dtype);
 }
 
 }  // namespace

@@ -71,6 +71,12 @@ constexpr BinaryFn ToBool() {
   return &BinaryLoop<F, T, bool>;
 }
 
+// The loop of functor F<W> for the types of a list.
+template <template <typename> typename F, typename List>
+BinaryFn SameTypeOf(DType dtype) {
+  return LoopFor<List>(dtype, []<typename T> { return SameType<F<Wide<T>>, T>(); });
+}
+
 // The parts of FindBinary, one per source file.
 BinaryFn FindArithmetic(BinaryOp op, DType dtype);
 BinaryFn FindComparison(BinaryOp op, DType dtype);

@@ -92,43 +92,7 @@ void TruncatingDoubleToFloat(const void* x_memory, void* y_memory, int64_t n) {
   }
 }
 
-template <typename S>
-CastFn From(DType to) {
-  switch (to) {
-    case DT_BOOL:
-      return &Cast<S, bool>;
-    case DT_INT8:
-      return &Cast<S, int8_t>;
-    case DT_UINT8:
-      return &Cast<S, uint8_t>;
-    case DT_INT16:
-      return &Cast<S, int16_t>;
-    case DT_UINT16:
-      return &Cast<S, uint16_t>;
-    case DT_INT32:
-      return &Cast<S, int32_t>;
-    case DT_UINT32:
-      return &Cast<S, uint32_t>;
-    case DT_INT64:
-      return &Cast<S, int64_t>;
-    case DT_UINT64:
-      return &Cast<S, uint64_t>;
-    case DT_HALF:
-      return &Cast<S, Half>;
-    case DT_BFLOAT16:
-      return &Cast<S, Bfloat16>;
-    case DT_FLOAT:
-      return &Cast<S, float>;
-    case DT_DOUBLE:
-      return &Cast<S, double>;
-    case DT_COMPLEX64:
-      return &Cast<S, std::complex<float>>;
-    case DT_COMPLEX128:
-      return &Cast<S, std::complex<double>>;
-    default:
-      return nullptr;
-  }
-}
+using CastTypes = Joined<NumberTypes, TypeList<bool>>;
 
 }  // namespace
 
@@ -140,40 +104,9 @@ CastFn FindCast(DType from, DType to, bool truncate) {
     if (from == DT_DOUBLE && to == DT_HALF) return &TruncatingCast<double, Half>;
     if (from == DT_DOUBLE && to == DT_FLOAT) return &TruncatingDoubleToFloat;
   }
-  switch (from) {
-    case DT_BOOL:
-      return From<bool>(to);
-    case DT_INT8:
-      return From<int8_t>(to);
-    case DT_UINT8:
-      return From<uint8_t>(to);
-    case DT_INT16:
-      return From<int16_t>(to);
-    case DT_UINT16:
-      return From<uint16_t>(to);
-    case DT_INT32:
-      return From<int32_t>(to);
-    case DT_UINT32:
-      return From<uint32_t>(to);
-    case DT_INT64:
-      return From<int64_t>(to);
-    case DT_UINT64:
-      return From<uint64_t>(to);
-    case DT_HALF:
-      return From<Half>(to);
-    case DT_BFLOAT16:
-      return From<Bfloat16>(to);
-    case DT_FLOAT:
-      return From<float>(to);
-    case DT_DOUBLE:
-      return From<double>(to);
-    case DT_COMPLEX64:
-      return From<std::complex<float>>(to);
-    case DT_COMPLEX128:
-      return From<std::complex<double>>(to);
-    default:
-      return nullptr;
-  }
+  return LoopFor<CastTypes>(from, [to]<typename S> {
+    return LoopFor<CastTypes>(to, []<typename D>() -> CastFn { return &Cast<S, D>; });
+  });
 }
 
 }  // namespace millrace::math

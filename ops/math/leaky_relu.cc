@@ -23,18 +23,7 @@ void LeakyRelu(const void* g_memory, const void* x_memory, float alpha, void* z_
 }  // namespace
 
 LeakyReluFn FindLeakyRelu(DType dtype) {
-  switch (dtype) {
-    case DT_FLOAT:
-      return &LeakyRelu<float>;
-    case DT_DOUBLE:
-      return &LeakyRelu<double>;
-    case DT_HALF:
-      return &LeakyRelu<Half>;
-    case DT_BFLOAT16:
-      return &LeakyRelu<Bfloat16>;
-    default:
-      return nullptr;
-  }
+  return LoopFor<FloatTypes>(dtype, []<typename T>() -> LeakyReluFn { return &LeakyRelu<T>; });
 }
 
 }  // namespace millrace::math

@@ -86,16 +86,7 @@ const LrnLoops* LoopsOf() {
 }  // namespace
 
 const LrnLoops* FindLrn(DType dtype) {
-  switch (dtype) {
-    case DT_FLOAT:
-      return LoopsOf<float>();
-    case DT_HALF:
-      return LoopsOf<Half>();
-    case DT_BFLOAT16:
-      return LoopsOf<Bfloat16>();
-    default:
-      return nullptr;
-  }
+  return LoopFor<TypeList<float, Half, Bfloat16>>(dtype, []<typename T> { return LoopsOf<T>(); });
 }
 
 }  // namespace millrace::math

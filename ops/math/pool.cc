@@ -225,34 +225,7 @@ const PoolLoops* LoopsOf() {
 }  // namespace
 
 const PoolLoops* FindPool(DType dtype) {
-  switch (dtype) {
-    case DT_FLOAT:
-      return LoopsOf<float>();
-    case DT_DOUBLE:
-      return LoopsOf<double>();
-    case DT_HALF:
-      return LoopsOf<Half>();
-    case DT_BFLOAT16:
-      return LoopsOf<Bfloat16>();
-    case DT_INT8:
-      return LoopsOf<int8_t>();
-    case DT_UINT8:
-      return LoopsOf<uint8_t>();
-    case DT_INT16:
-      return LoopsOf<int16_t>();
-    case DT_UINT16:
-      return LoopsOf<uint16_t>();
-    case DT_INT32:
-      return LoopsOf<int32_t>();
-    case DT_UINT32:
-      return LoopsOf<uint32_t>();
-    case DT_INT64:
-      return LoopsOf<int64_t>();
-    case DT_UINT64:
-      return LoopsOf<uint64_t>();
-    default:
-      return nullptr;
-  }
+  return LoopFor<RealTypes>(dtype, []<typename T> { return LoopsOf<T>(); });
 }
 
 }  // namespace millrace::math

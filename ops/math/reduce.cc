@@ -349,56 +349,13 @@ struct AllOf {
   static T Empty() { return 1; }
 };
 
-template <template <typename> typename R>
-ReduceFns Floats(DType dtype) {
-  switch (dtype) {
-    case DT_FLOAT:
-      return ReduceLoops::Fns<R<float>>();
-    case DT_DOUBLE:
-      return ReduceLoops::Fns<R<double>>();
-    case DT_HALF:
-      return ReduceLoops::Fns<R<Half>>();
-    case DT_BFLOAT16:
-      return ReduceLoops::Fns<R<Bfloat16>>();
-    default:
-      return {};
-  }
+template <template <typename> typename R, typename List>
+ReduceFns FnsOf(DType dtype) {
+  return LoopFor<List>(dtype, []<typename T> { return ReduceLoops::Fns<R<T>>(); });
 }
-
 template <template <typename> typename R>
-ReduceFns Reals(DType dtype) {
-  switch (dtype) {
-    case DT_INT8:
-      return ReduceLoops::Fns<R<int8_t>>();
-    case DT_UINT8:
-      return ReduceLoops::Fns<R<uint8_t>>();
-    case DT_INT16:
-      return ReduceLoops::Fns<R<int16_t>>();
-    case DT_UINT16:
-      return ReduceLoops::Fns<R<uint16_t>>();
-    case DT_INT32:
-      return ReduceLoops::Fns<R<int32_t>>();
-    case DT_UINT32:
-      return ReduceLoops::Fns<R<uint32_t>>();
-    case DT_INT64:
-      return ReduceLoops::Fns<R<int64_t>>();
-    case DT_UINT64:
-      return ReduceLoops::Fns<R<uint64_t>>();
-    default:
-      return Floats<R>(dtype);
-  }
-}
-
-template <template <typename> typename R>
-ReduceFns Numbers(DType dtype) {
-  switch (dtype) {
-    case DT_COMPLEX64:
-      return ReduceLoops::Fns<R<std::complex<float>>>();
-    case DT_COMPLEX128:
-      return ReduceLoops::Fns<R<std::complex<double>>>();
-    default:
-      return Reals<R>(dtype);
-  }
+ReduceFns SignlessFnsOf(DType dtype) {
+  return LoopFor<NumberTypes>(dtype, []<typename T> { return ReduceLoops::Fns<R<Signless<T>>>(); });
 }
 
 template <typename E, bool kMax>
@@ -437,34 +394,7 @@ void ArgReduce(const void* memory, int64_t n, int64_t inner, int64_t* out) {
 
 template <bool kMax>
 ArgReduceFn FindArg(DType dtype) {
-  switch (dtype) {
-    case DT_FLOAT:
-      return &ArgReduce<float, kMax>;
-    case DT_DOUBLE:
-      return &ArgReduce<double, kMax>;
-    case DT_HALF:
-      return &ArgReduce<Half, kMax>;
-    case DT_BFLOAT16:
-      return &ArgReduce<Bfloat16, kMax>;
-    case DT_INT8:
-      return &ArgReduce<int8_t, kMax>;
-    case DT_UINT8:
-      return &ArgReduce<uint8_t, kMax>;
-    case DT_INT16:
-      return &ArgReduce<int16_t, kMax>;
-    case DT_UINT16:
-      return &ArgReduce<uint16_t, kMax>;
-    case DT_INT32:
-      return &ArgReduce<int32_t, kMax>;
-    case DT_UINT32:
-      return &ArgReduce<uint32_t, kMax>;
-    case DT_INT64:
-      return &ArgReduce<int64_t, kMax>;
-    case DT_UINT64:
-      return &ArgReduce<uint64_t, kMax>;
-    default:
-      return nullptr;
-  }
+  return LoopFor<RealTypes>(dtype, []<typename T>() -> ArgReduceFn { return &ArgReduce<T, kMax>; });
 }
 
 }  // namespace
@@ -472,21 +402,21 @@ ArgReduceFn FindArg(DType dtype) {
 ReduceFns FindReduce(ReduceOp op, DType dtype) {
   switch (op) {
     case ReduceOp::kSum:
-      return Numbers<SumOf>(dtype);
+      return SignlessFnsOf<SumOf>(dtype);
     case ReduceOp::kMean:
-      return Numbers<MeanOf>(dtype);
+      return FnsOf<MeanOf, NumberTypes>(dtype);
     case ReduceOp::kProd:
-      return Numbers<ProdOf>(dtype);
+      return SignlessFnsOf<ProdOf>(dtype);
     case ReduceOp::kMax:
-      return Reals<MaxOf>(dtype);
+      return FnsOf<MaxOf, RealTypes>(dtype);
     case ReduceOp::kMin:
-      return Reals<MinOf>(dtype);
+      return FnsOf<MinOf, RealTypes>(dtype);
     case ReduceOp::kAny:
       return dtype == DT_BOOL ? ReduceLoops::Fns<AnyOf>() : ReduceFns{};
     case ReduceOp::kAll:
       return dtype == DT_BOOL ? ReduceLoops::Fns<AllOf>() : ReduceFns{};
     case ReduceOp::kHalfSumOfSquares:
-      return Floats<HalfSumOfSquaresOf>(dtype);
+      return FnsOf<HalfSumOfSquaresOf, FloatTypes>(dtype);
   }
   return {};
 }

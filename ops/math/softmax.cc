@@ -178,18 +178,7 @@ const SoftmaxLoops* LoopsOf() {
 }  // namespace
 
 const SoftmaxLoops* FindSoftmax(DType dtype) {
-  switch (dtype) {
-    case DT_FLOAT:
-      return LoopsOf<float>();
-    case DT_DOUBLE:
-      return LoopsOf<double>();
-    case DT_HALF:
-      return LoopsOf<Half>();
-    case DT_BFLOAT16:
-      return LoopsOf<Bfloat16>();
-    default:
-      return nullptr;
-  }
+  return LoopFor<FloatTypes>(dtype, []<typename T> { return LoopsOf<T>(); });
 }
 
 }  // namespace millrace::math

@@ -91,68 +91,20 @@ struct LogicalNot {
   static uint8_t Apply(uint8_t v) { return static_cast<uint8_t>(v ^ 1u); }
 };
 
-template <template <typename> typename F>
-UnaryFn Reals(DType dtype) {
-  switch (dtype) {
-    case DT_FLOAT:
-      return &UnaryEach<F<float>, float>;
-    case DT_DOUBLE:
-      return &UnaryEach<F<double>, double>;
-    case DT_HALF:
-      return &UnaryEach<F<float>, Half>;
-    case DT_BFLOAT16:
-      return &UnaryEach<F<float>, Bfloat16>;
-    default:
-      return nullptr;
-  }
-}
-
-template <template <typename> typename F>
-UnaryFn RealsToBool(DType dtype) {
-  switch (dtype) {
-    case DT_FLOAT:
-      return &UnaryToBool<F<float>, float>;
-    case DT_DOUBLE:
-      return &UnaryToBool<F<double>, double>;
-    case DT_HALF:
-      return &UnaryToBool<F<float>, Half>;
-    case DT_BFLOAT16:
-      return &UnaryToBool<F<float>, Bfloat16>;
-    default:
-      return nullptr;
-  }
-}
+using SignedTypes = Joined<FloatTypes, TypeList<int32_t, int64_t>>;
 
 template <template <typename> typename F>
 UnaryFn Numbers(DType dtype) {
-  switch (dtype) {
-    case DT_INT32:
-      return &UnaryEach<F<int32_t>, int32_t>;
-    case DT_INT64:
-      return &UnaryEach<F<int64_t>, int64_t>;
-    default:
-      return Reals<F>(dtype);
-  }
+  return EachOf<F, SignedTypes>(dtype);
 }
-
 template <template <typename> typename F>
-UnaryFn AllNumbers(DType dtype) {
-  switch (dtype) {
-    case DT_INT8:
-      return &UnaryEach<F<int8_t>, int8_t>;
-    case DT_UINT8:
-      return &UnaryEach<F<uint8_t>, uint8_t>;
-    case DT_INT16:
-      return &UnaryEach<F<int16_t>, int16_t>;
-    case DT_UINT16:
-      return &UnaryEach<F<uint16_t>, uint16_t>;
-    case DT_UINT32:
-      return &UnaryEach<F<uint32_t>, uint32_t>;
-    case DT_UINT64:
-      return &UnaryEach<F<uint64_t>, uint64_t>;
-    default:
-      return Numbers<F>(dtype);
-  }
+UnaryFn Reals(DType dtype) {
+  return EachOf<F, FloatTypes>(dtype);
+}
+template <template <typename> typename F>
+UnaryFn RealsToBool(DType dtype) {
+  return LoopFor<FloatTypes>(dtype,
+                             []<typename T>() -> UnaryFn { return &UnaryToBool<F<Wide<T>>, T>; });
 }
 
 }  // namespace
@@ -180,9 +132,9 @@ UnaryFn FindUnaryArithmetic(UnaryOp op, DType dtype) {
     case UnaryOp::kRound:
       return IsInteger(dtype) ? Numbers<Identity>(dtype) : Reals<Round>(dtype);
     case UnaryOp::kRelu:
-      return AllNumbers<Relu>(dtype);
+      return EachOf<Relu, RealTypes>(dtype);
     case UnaryOp::kRelu6:
-      return AllNumbers<Relu6>(dtype);
+      return EachOf<Relu6, RealTypes>(dtype);
     case UnaryOp::kSoftsign:
       return Reals<Softsign>(dtype);
     case UnaryOp::kIsNan:

@@ -53,53 +53,26 @@ struct ComplexFn {
 };
 
 template <UnaryOp kOp>
-UnaryFn Complexes(DType dtype) {
-  return dtype == DT_COMPLEX64 ? &UnaryEach<ComplexFn<kOp, float>, std::complex<float>>
-                               : &UnaryEach<ComplexFn<kOp, double>, std::complex<double>>;
+UnaryFn LoopOf(DType dtype) {
+  return LoopFor<ComplexTypes>(dtype, []<typename C>() -> UnaryFn {
+    return &UnaryEach<ComplexFn<kOp, typename C::value_type>, C>;
+  });
+}
+
+template <UnaryOp... kOps>
+UnaryFn OneOf(UnaryOp op, DType dtype) {
+  UnaryFn fn = nullptr;
+  ((op == kOps ? void(fn = LoopOf<kOps>(dtype)) : void()), ...);
+  return fn;
 }
 
 }  // namespace
 
 UnaryFn FindUnaryComplex(UnaryOp op, DType dtype) {
-  if (!IsComplex(dtype)) return nullptr;
-  switch (op) {
-    case UnaryOp::kNeg:
-      return Complexes<UnaryOp::kNeg>(dtype);
-    case UnaryOp::kSign:
-      return Complexes<UnaryOp::kSign>(dtype);
-    case UnaryOp::kSquare:
-      return Complexes<UnaryOp::kSquare>(dtype);
-    case UnaryOp::kReciprocal:
-      return Complexes<UnaryOp::kReciprocal>(dtype);
-    case UnaryOp::kSqrt:
-      return Complexes<UnaryOp::kSqrt>(dtype);
-    case UnaryOp::kRsqrt:
-      return Complexes<UnaryOp::kRsqrt>(dtype);
-    case UnaryOp::kRound:
-      return Complexes<UnaryOp::kRound>(dtype);
-    case UnaryOp::kConj:
-      return Complexes<UnaryOp::kConj>(dtype);
-    case UnaryOp::kExp:
-      return Complexes<UnaryOp::kExp>(dtype);
-    case UnaryOp::kExpm1:
-      return Complexes<UnaryOp::kExpm1>(dtype);
-    case UnaryOp::kLog:
-      return Complexes<UnaryOp::kLog>(dtype);
-    case UnaryOp::kLog1p:
-      return Complexes<UnaryOp::kLog1p>(dtype);
-    case UnaryOp::kSigmoid:
-      return Complexes<UnaryOp::kSigmoid>(dtype);
-    case UnaryOp::kTanh:
-      return Complexes<UnaryOp::kTanh>(dtype);
-    case UnaryOp::kSin:
-      return Complexes<UnaryOp::kSin>(dtype);
-    case UnaryOp::kCos:
-      return Complexes<UnaryOp::kCos>(dtype);
-    case UnaryOp::kTan:
-      return Complexes<UnaryOp::kTan>(dtype);
-    default:
-      return nullptr;
-  }
+  return OneOf<UnaryOp::kNeg, UnaryOp::kSign, UnaryOp::kSquare, UnaryOp::kReciprocal,
+               UnaryOp::kSqrt, UnaryOp::kRsqrt, UnaryOp::kRound, UnaryOp::kConj, UnaryOp::kExp,
+               UnaryOp::kExpm1, UnaryOp::kLog, UnaryOp::kLog1p, UnaryOp::kSigmoid, UnaryOp::kTanh,
+               UnaryOp::kSin, UnaryOp::kCos, UnaryOp::kTan>(op, dtype);
 }
 
 }  // namespace millrace::math

@@ -49,6 +49,12 @@ void UnaryBlocks(const void* x_memory, void* y_memory, int64_t n) {
   }
 }
 
+// The loop of functor F<W> for the types of a list.
+template <template <typename> typename F, typename List>
+UnaryFn EachOf(DType dtype) {
+  return LoopFor<List>(dtype, []<typename T>() -> UnaryFn { return &UnaryEach<F<Wide<T>>, T>; });
+}
+
 // The parts of FindUnary, one per source file.
 UnaryFn FindUnaryArithmetic(UnaryOp op, DType dtype);
 UnaryFn FindUnaryTranscendental(UnaryOp op, DType dtype);

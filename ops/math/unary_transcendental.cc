@@ -175,34 +175,13 @@ struct Erfc {
 
 template <typename F>
 UnaryFn Blocks(DType dtype) {
-  switch (dtype) {
-    case DT_FLOAT:
-      return &UnaryBlocks<InLanes<F>, float>;
-    case DT_DOUBLE:
-      return &UnaryBlocks<InLanes<F>, double>;
-    case DT_HALF:
-      return &UnaryBlocks<InLanes<F>, Half>;
-    case DT_BFLOAT16:
-      return &UnaryBlocks<InLanes<F>, Bfloat16>;
-    default:
-      return nullptr;
-  }
+  return LoopFor<FloatTypes>(dtype,
+                             []<typename T>() -> UnaryFn { return &UnaryBlocks<InLanes<F>, T>; });
 }
 
 template <template <typename> typename F>
 UnaryFn Each(DType dtype) {
-  switch (dtype) {
-    case DT_FLOAT:
-      return &UnaryEach<F<float>, float>;
-    case DT_DOUBLE:
-      return &UnaryEach<F<double>, double>;
-    case DT_HALF:
-      return &UnaryEach<F<float>, Half>;
-    case DT_BFLOAT16:
-      return &UnaryEach<F<float>, Bfloat16>;
-    default:
-      return nullptr;
-  }
+  return EachOf<F, FloatTypes>(dtype);
 }
 
 }  // namespace
