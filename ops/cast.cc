@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/cast.h"
 
+#include <optional>
+
 #include "graph/gradient.h"
+#include "graph/partial_value.h"
 #include "ops/math/cast.h"
 #include "runtime/kernel.h"
 
@@ -61,6 +64,14 @@ Status CastGradient(GradientContext* c) {
   return absl::OkStatus();
 }
 
+// Of integers that fit the result's type.
+std::optional<PartialValue> CastValue(PartialValueContext* c) {
+  std::optional<PartialValue> value = c->input(0);
+  if (!value) return std::nullopt;
+  for (std::optional<int64_t>& element : value->elements) element = IfItFits(element, c->dtype());
+  return value;
+}
+
 const OpRegistration kCast = OpSpec("Cast")
                                  .Input("x: SrcT")
                                  .Output("y: DstT")
@@ -69,6 +80,7 @@ const OpRegistration kCast = OpSpec("Cast")
                                  .Attr("Truncate: bool = false")
                                  .Shape(UnchangedShape)
                                  .Gradient(CastGradient);
+const PartialValueRule kCastRule("Cast", CastValue);
 const KernelRegistration kCastKernel = KernelFor<CastKernel>("Cast");
 
 // --- Bitcast -------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@
 
 #include "graph/gradient.h"
 #include "graph/op_registry.h"
+#include "graph/partial_value.h"
 #include "graph/shape_inference.h"
 #include "ops/constant.h"
 #include "ops/reshape.h"
@@ -257,6 +258,26 @@ Status ConcatV2Gradient(GradientContext* c) {
 }
 Status ConcatV1Gradient(GradientContext* c) { return ConcatGradientOf(c, 0, 1, c->num_inputs()); }
 
+// Vectors [begin, end) one after the other. `axis` is the only one that a vector has.
+std::optional<PartialValue> JoinedValue(PartialValueContext* c, int begin, int end, int axis) {
+  const std::optional<int64_t> along = c->input_scalar(axis);
+  if (!along || (*along != 0 && *along != -1)) return std::nullopt;
+  PartialValue joined;
+  for (int i = begin; i < end; ++i) {
+    const std::optional<PartialValue> part = c->input(i);
+    if (!part || part->is_scalar) return std::nullopt;
+    joined.elements.insert(joined.elements.end(), part->elements.begin(), part->elements.end());
+    if (joined.elements.size() > static_cast<size_t>(kMaxConstantElements)) return std::nullopt;
+  }
+  return joined;
+}
+std::optional<PartialValue> ConcatV2Value(PartialValueContext* c) {
+  return JoinedValue(c, 0, c->num_inputs() - 1, c->num_inputs() - 1);
+}
+std::optional<PartialValue> ConcatV1Value(PartialValueContext* c) {
+  return JoinedValue(c, 1, c->num_inputs(), 0);
+}
+
 const OpRegistration kConcatV2 = OpSpec("ConcatV2")
                                      .Input("values: N * T")
                                      .Input("axis: Tidx")
@@ -266,6 +287,7 @@ const OpRegistration kConcatV2 = OpSpec("ConcatV2")
                                      .Attr("Tidx: {int32, int64} = DT_INT32")
                                      .Shape(ConcatV2Shape)
                                      .Gradient(ConcatV2Gradient);
+const PartialValueRule kConcatV2Rule("ConcatV2", ConcatV2Value);
 const KernelRegistration kConcatV2Kernel = KernelFor<ConcatV2Kernel>("ConcatV2");
 
 const OpRegistration kConcat = OpSpec("Concat")
@@ -276,6 +298,7 @@ const OpRegistration kConcat = OpSpec("Concat")
                                    .Attr("T: type")
                                    .Shape(ConcatV1Shape)
                                    .Gradient(ConcatV1Gradient);
+const PartialValueRule kConcatRule("Concat", ConcatV1Value);
 const KernelRegistration kConcatKernel = KernelFor<ConcatV1Kernel>("Concat");
 
 // --- ConcatOffset --------------------------------------------------------------------------------
@@ -399,6 +422,27 @@ Status PackGradient(GradientContext* c) {
   return absl::OkStatus();
 }
 
+// Scalars as the elements of a vector.
+std::optional<PartialValue> PackValue(PartialValueContext* c) {
+  const StatusOr<int64_t> axis = c->GetAttr<int64_t>("axis");
+  if (!axis.ok() || (*axis != 0 && *axis != -1)) return std::nullopt;
+  const PartialShape out = c->output_shape();
+  PartialValue packed;
+  for (int i = 0; i < c->num_inputs(); ++i) {
+    const std::optional<PartialValue> value = c->input(i);
+    if (value && !value->is_scalar) return std::nullopt;
+    if (!value) {
+      // Not even its rank is known unless a shape says so.
+      const PartialShape in = c->input_shape(i);
+      if (!(in.has_rank() && in.rank() == 0) && !(out.has_rank() && out.rank() == 1)) {
+        return std::nullopt;
+      }
+    }
+    packed.elements.push_back(value ? value->elements[0] : std::nullopt);
+  }
+  return packed;
+}
+
 const OpRegistration kPack = OpSpec("Pack")
                                  .Input("values: N * T")
                                  .Output("output: T")
@@ -407,6 +451,7 @@ const OpRegistration kPack = OpSpec("Pack")
                                  .Attr("axis: int = 0")
                                  .Shape(PackShape)
                                  .Gradient(PackGradient);
+const PartialValueRule kPackRule("Pack", PackValue);
 const KernelRegistration kPackKernel = KernelFor<PackKernel>("Pack");
 
 // The shape of one of `num` slices along `axis`.

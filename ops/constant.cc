@@ -5,9 +5,11 @@
 #include <complex>
 #include <cstring>
 #include <limits>
+#include <optional>
 
 #include "graph/gradient.h"
 #include "graph/op_registry.h"
+#include "graph/partial_value.h"
 #include "graph/shape_inference.h"
 #include "runtime/kernel.h"
 
@@ -126,6 +128,19 @@ Status FillGradient(GradientContext* c) {
   return absl::OkStatus();
 }
 
+// A vector of equal elements.
+std::optional<PartialValue> FillValue(PartialValueContext* c) {
+  const std::optional<PartialValue> dims = c->input(0);
+  const std::optional<PartialValue> value = c->input(1);
+  if (!dims || dims->is_scalar || dims->elements.size() != 1 || !dims->elements[0] || !value ||
+      !value->is_scalar || *dims->elements[0] < 0 || *dims->elements[0] > kMaxConstantElements) {
+    return std::nullopt;
+  }
+  PartialValue filled;
+  filled.elements.assign(static_cast<size_t>(*dims->elements[0]), value->elements[0]);
+  return filled;
+}
+
 const OpRegistration kFill = OpSpec("Fill")
                                  .Input("dims: index_type")
                                  .Input("value: T")
@@ -134,6 +149,7 @@ const OpRegistration kFill = OpSpec("Fill")
                                  .Attr("index_type: {int32, int64} = DT_INT32")
                                  .Shape(FillShape)
                                  .Gradient(FillGradient);
+const PartialValueRule kFillRule("Fill", FillValue);
 const KernelRegistration kFillKernel = KernelFor<FillKernel>("Fill");
 
 // --- ZerosLike, OnesLike -------------------------------------------------------------------------
@@ -333,6 +349,20 @@ class RangeKernel : public Kernel {
   }
 };
 
+std::optional<PartialValue> RangeValue(PartialValueContext* c) {
+  const std::optional<int64_t> start = c->input_scalar(0), limit = c->input_scalar(1),
+                               delta = c->input_scalar(2);
+  if (!start || !limit || !delta || *delta == 0) return std::nullopt;
+  if (*delta > 0 ? *start > *limit : *start < *limit) return std::nullopt;
+  PartialValue range;
+  for (int64_t i = *start; *delta > 0 ? i < *limit : i > *limit;) {
+    if (range.elements.size() == static_cast<size_t>(kMaxConstantElements)) return std::nullopt;
+    range.elements.emplace_back(i);
+    if (__builtin_add_overflow(i, *delta, &i)) return std::nullopt;
+  }
+  return range;
+}
+
 const OpRegistration kRange = OpSpec("Range")
                                   .Input("start: Tidx")
                                   .Input("limit: Tidx")
@@ -341,6 +371,7 @@ const OpRegistration kRange = OpSpec("Range")
                                   .Attr("Tidx: {bfloat16, float, double, int32, int64} = DT_INT32")
                                   .Shape(RangeShape)
                                   .NotDifferentiable();
+const PartialValueRule kRangeRule("Range", RangeValue);
 const KernelRegistration kRangeFloat = KernelFor<RangeKernel<float>>("Range").Type<float>("Tidx");
 const KernelRegistration kRangeDouble =
     KernelFor<RangeKernel<double>>("Range").Type<double>("Tidx");

@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "graph/gradient.h"
+#include "graph/partial_value.h"
 #include "ops/broadcast_gradient.h"
 #include "ops/constant.h"
 #include "ops/cwise_unary.h"
@@ -138,6 +141,47 @@ KernelSpec BinaryKernels(absl::string_view op) {
 
 // --- Definitions ---------------------------------------------------------------------------------
 
+// What is known of integers element by element. kFn returns true when there is no result.
+template <bool (*kFn)(int64_t a, int64_t b, int64_t* result)>
+std::optional<PartialValue> ElementwiseValue(PartialValueContext* c) {
+  const std::optional<PartialValue> x = c->input(0);
+  const std::optional<PartialValue> y = c->input(1);
+  if (!x || !y) return std::nullopt;
+  const size_t xn = x->elements.size(), yn = y->elements.size();
+  if (xn != yn && xn != 1 && yn != 1) return std::nullopt;
+  PartialValue z;
+  z.is_scalar = x->is_scalar && y->is_scalar;
+  z.elements.resize(xn == 1 ? yn : xn);
+  for (size_t i = 0; i < z.elements.size(); ++i) {
+    const std::optional<int64_t>& a = x->elements[xn == 1 ? 0 : i];
+    const std::optional<int64_t>& b = y->elements[yn == 1 ? 0 : i];
+    int64_t result = 0;
+    if (a && b && !kFn(*a, *b, &result)) z.elements[i] = IfItFits(result, c->dtype());
+  }
+  return z;
+}
+bool AddInts(int64_t a, int64_t b, int64_t* r) { return __builtin_add_overflow(a, b, r); }
+bool SubInts(int64_t a, int64_t b, int64_t* r) { return __builtin_sub_overflow(a, b, r); }
+bool MulInts(int64_t a, int64_t b, int64_t* r) { return __builtin_mul_overflow(a, b, r); }
+bool MaxInts(int64_t a, int64_t b, int64_t* r) {
+  *r = std::max(a, b);
+  return false;
+}
+bool MinInts(int64_t a, int64_t b, int64_t* r) {
+  *r = std::min(a, b);
+  return false;
+}
+bool FloorDivInts(int64_t a, int64_t b, int64_t* r) {
+  if (b == 0 || (b == -1 && a == std::numeric_limits<int64_t>::min())) return true;
+  *r = a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
+  return false;
+}
+bool FloorModInts(int64_t a, int64_t b, int64_t* r) {
+  if (FloorDivInts(a, b, r)) return true;
+  *r = a - *r * b;
+  return false;
+}
+
 OpSpec BinarySpec(absl::string_view op, absl::string_view types) {
   return OpSpec(op)
       .Input("x: T")
@@ -207,6 +251,7 @@ const OpRegistration kAdd =
                "bfloat16, half, float, double, uint8, int8, int16, int32, int64, complex64, "
                "complex128, string")
         .Gradient(AddGradient);
+const PartialValueRule kAddRule("Add", ElementwiseValue<AddInts>);
 const OpRegistration kAddV2 =
     BinarySpec("AddV2",
                "bfloat16, half, float, double, uint8, int8, int16, int32, int64, complex64, "
@@ -214,8 +259,11 @@ const OpRegistration kAddV2 =
         .Aggregate()
         .Commutative()
         .Gradient(AddGradient);
+const PartialValueRule kAddV2Rule("AddV2", ElementwiseValue<AddInts>);
 const OpRegistration kSub = BinarySpec("Sub", kMulTypes).Gradient(SubGradient);
+const PartialValueRule kSubRule("Sub", ElementwiseValue<SubInts>);
 const OpRegistration kMul = BinarySpec("Mul", kMulTypes).Commutative().Gradient(MulGradient);
+const PartialValueRule kMulRule("Mul", ElementwiseValue<MulInts>);
 const OpRegistration kSquaredDifference =
     BinarySpec("SquaredDifference",
                "bfloat16, half, float, double, int32, int64, complex64, complex128")
@@ -268,10 +316,12 @@ const OpRegistration kDivNoNan =
 const OpRegistration kMulNoNan =
     BinarySpec("MulNoNan", "half, float, double, complex64, complex128").Gradient(MulNoNanGradient);
 const OpRegistration kFloorDiv = BinarySpec("FloorDiv", kMulTypes).NotDifferentiable();
+const PartialValueRule kFloorDivRule("FloorDiv", ElementwiseValue<FloorDivInts>);
 const OpRegistration kTruncateDiv = BinarySpec("TruncateDiv", kMulTypes).NotDifferentiable();
 const OpRegistration kFloorMod =
     BinarySpec("FloorMod", "int32, int64, bfloat16, half, float, double")
         .Gradient(FloorModGradient);
+const PartialValueRule kFloorModRule("FloorMod", ElementwiseValue<FloorModInts>);
 const OpRegistration kMod =
     BinarySpec("Mod", "int32, int64, half, half, bfloat16, float, double").NotDifferentiable();
 const OpRegistration kTruncateMod =
@@ -339,8 +389,10 @@ const OpRegistration kPow =
         .Gradient(PowGradient);
 const OpRegistration kMaximum =
     BinarySpec("Maximum", "bfloat16, half, float, double, int32, int64").Gradient(MaximumGradient);
+const PartialValueRule kMaximumRule("Maximum", ElementwiseValue<MaxInts>);
 const OpRegistration kMinimum =
     BinarySpec("Minimum", "bfloat16, half, float, double, int32, int64").Gradient(MinimumGradient);
+const PartialValueRule kMinimumRule("Minimum", ElementwiseValue<MinInts>);
 const OpRegistration kAtan2 = OpSpec("Atan2")
                                   .Input("y: T")
                                   .Input("x: T")

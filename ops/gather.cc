@@ -10,6 +10,7 @@
 
 #include "graph/gradient.h"
 #include "graph/op_registry.h"
+#include "graph/partial_value.h"
 #include "graph/shape_inference.h"
 #include "ops/concat.h"
 #include "ops/constant.h"
@@ -292,6 +293,28 @@ Status GatherV1Gradient(GradientContext* c) {
   return absl::OkStatus();
 }
 
+// Elements of a vector.
+std::optional<PartialValue> GatherV1Value(PartialValueContext* c) {
+  const std::optional<PartialValue> params = c->input(0);
+  const std::optional<PartialValue> indices = c->input(1);
+  if (!params || params->is_scalar || !indices) return std::nullopt;
+  PartialValue gathered;
+  gathered.is_scalar = indices->is_scalar;
+  for (const std::optional<int64_t>& i : indices->elements) {
+    if (i && (*i < 0 || *i >= static_cast<int64_t>(params->elements.size()))) return std::nullopt;
+    gathered.elements.push_back(i ? params->elements[static_cast<size_t>(*i)] : std::nullopt);
+  }
+  return gathered;
+}
+std::optional<PartialValue> GatherV2Value(PartialValueContext* c) {
+  const std::optional<int64_t> axis = c->input_scalar(2);
+  const StatusOr<int64_t> batch_dims = c->GetAttr<int64_t>("batch_dims");
+  if (!axis || (*axis != 0 && *axis != -1) || !batch_dims.ok() || *batch_dims != 0) {
+    return std::nullopt;
+  }
+  return GatherV1Value(c);
+}
+
 const OpRegistration kGatherV2 = OpSpec("GatherV2")
                                      .Input("params: Tparams")
                                      .Input("indices: Tindices")
@@ -303,6 +326,7 @@ const OpRegistration kGatherV2 = OpSpec("GatherV2")
                                      .Attr("Taxis: {int32, int64}")
                                      .Shape(GatherV2Shape)
                                      .Gradient(GatherV2Gradient);
+const PartialValueRule kGatherV2Rule("GatherV2", GatherV2Value);
 const KernelRegistration kGatherV2Kernel32 =
     KernelFor<GatherKernel<int32_t>>("GatherV2").Type<int32_t>("Tindices");
 const KernelRegistration kGatherV2Kernel64 =
@@ -317,6 +341,7 @@ const OpRegistration kGather = OpSpec("Gather")
                                    .Attr("Tindices: {int32, int64}")
                                    .Shape(GatherV1Shape)
                                    .Gradient(GatherV1Gradient);
+const PartialValueRule kGatherRule("Gather", GatherV1Value);
 const KernelRegistration kGatherKernel32 =
     KernelFor<GatherKernel<int32_t>>("Gather").Type<int32_t>("Tindices");
 const KernelRegistration kGatherKernel64 =

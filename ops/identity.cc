@@ -3,6 +3,7 @@
 
 #include "graph/gradient.h"
 #include "graph/op_registry.h"
+#include "graph/partial_value.h"
 #include "graph/shape_inference.h"
 #include "runtime/kernel.h"
 
@@ -55,6 +56,7 @@ const OpRegistration kIdentity = OpSpec("Identity")
                                      .Attr("T: type")
                                      .Shape(SameShapes)
                                      .Gradient(PassGradient);
+const PartialValueRule kIdentityRule("Identity", FirstInputValue);
 const KernelRegistration kIdentityKernel = KernelFor<PassInputKernel>("Identity");
 
 const OpRegistration kIdentityN = OpSpec("IdentityN")
@@ -71,6 +73,7 @@ const OpRegistration kStopGradient = OpSpec("StopGradient")
                                          .Attr("T: type")
                                          .Shape(SameShapes)
                                          .NotDifferentiable();
+const PartialValueRule kStopGradientRule("StopGradient", FirstInputValue);
 const KernelRegistration kStopGradientKernel = KernelFor<PassInputKernel>("StopGradient");
 
 const OpRegistration kPreventGradient = OpSpec("PreventGradient")

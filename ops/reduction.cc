@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "graph/gradient.h"
+#include "graph/partial_value.h"
 #include "ops/broadcast_gradient.h"
 #include "ops/cast.h"
 #include "ops/concat.h"
@@ -340,9 +342,32 @@ OpSpec LogicalReductionSpec(absl::string_view op) {
       .NotDifferentiable();
 }
 
+// Of a vector over its only axis.
+std::optional<PartialValue> ProdValue(PartialValueContext* c) {
+  const std::optional<PartialValue> value = c->input(0);
+  std::optional<int64_t> axis = c->input_single(1);
+  if (!axis) axis = c->input_scalar(1);
+  const PartialShape out = c->output_shape();
+  if (!value || value->is_scalar || !axis || (*axis != 0 && *axis != -1) || !out.has_rank() ||
+      out.rank() > 1) {
+    return std::nullopt;
+  }
+  std::optional<int64_t> product = 1;
+  for (const std::optional<int64_t>& element : value->elements) {
+    int64_t next = 0;
+    if (!product || !element || __builtin_mul_overflow(*product, *element, &next)) {
+      product.reset();
+      break;
+    }
+    product = IfItFits(next, c->dtype());
+  }
+  return PartialValue{out.rank() == 0, {product}};
+}
+
 const OpRegistration kSum = ReductionSpec("Sum").Gradient(SumGradient);
 const OpRegistration kMean = ReductionSpec("Mean").Gradient(MeanGradient);
 const OpRegistration kProd = ReductionSpec("Prod").Gradient(ProdGradient);
+const PartialValueRule kProdRule("Prod", ProdValue);
 const OpRegistration kMax = ReductionSpec("Max").Gradient(ExtremeGradient);
 const OpRegistration kMin = ReductionSpec("Min").Gradient(ExtremeGradient);
 const OpRegistration kAny = LogicalReductionSpec("Any");

@@ -7,6 +7,7 @@
 
 #include "graph/gradient.h"
 #include "graph/op_registry.h"
+#include "graph/partial_value.h"
 #include "graph/shape_inference.h"
 #include "ops/constant.h"
 #include "ops/rules/int_inputs.h"
@@ -123,6 +124,7 @@ const OpRegistration kReshape = OpSpec("Reshape")
                                     .Attr("Tshape: {int32, int64} = DT_INT32")
                                     .Shape(ReshapeShape)
                                     .Gradient(ShapedAsInput);
+const PartialValueRule kReshapeRule("Reshape", ReshapedInputValue);
 const KernelRegistration kReshapeKernel = KernelFor<ReshapeKernel>("Reshape");
 
 // --- ExpandDims ----------------------------------------------------------------------------------
@@ -184,6 +186,7 @@ const OpRegistration kExpandDims = OpSpec("ExpandDims")
                                        .Attr("Tdim: {int32, int64} = DT_INT32")
                                        .Shape(ExpandDimsShape)
                                        .Gradient(ShapedAsInput);
+const PartialValueRule kExpandDimsRule("ExpandDims", ReshapedInputValue);
 const KernelRegistration kExpandDimsKernel = KernelFor<ExpandDimsKernel>("ExpandDims");
 
 // --- Squeeze -------------------------------------------------------------------------------------
@@ -252,6 +255,7 @@ const OpRegistration kSqueeze = OpSpec("Squeeze")
                                     .Attr("squeeze_dims: list(int) >= 0 = []")
                                     .Shape(SqueezeShape)
                                     .Gradient(ShapedAsInput);
+const PartialValueRule kSqueezeRule("Squeeze", ReshapedInputValue);
 const KernelRegistration kSqueezeKernel = KernelFor<SqueezeKernel>("Squeeze");
 
 // --- Shape, ShapeN, Size, Rank -------------------------------------------------------------------
@@ -305,6 +309,7 @@ const OpRegistration kShape = OpSpec("Shape")
                                   .Attr("out_type: {int32, int64} = DT_INT32")
                                   .Shape(ShapesOfShapes)
                                   .NotDifferentiable();
+const PartialValueRule kShapeRule("Shape", ShapeOfInputValue, PartialValueRule::kOfShapes);
 const KernelRegistration kShapeKernel = KernelFor<ShapeKernel>("Shape");
 
 const OpRegistration kShapeN = OpSpec("ShapeN")
@@ -315,6 +320,7 @@ const OpRegistration kShapeN = OpSpec("ShapeN")
                                    .Attr("out_type: {int32, int64} = DT_INT32")
                                    .Shape(ShapesOfShapes)
                                    .NotDifferentiable();
+const PartialValueRule kShapeNRule("ShapeN", ShapeOfInputValue, PartialValueRule::kOfShapes);
 const KernelRegistration kShapeNKernel = KernelFor<ShapeKernel>("ShapeN");
 
 class SizeKernel : public Kernel {
@@ -327,6 +333,13 @@ class SizeKernel : public Kernel {
   bool may_be_expensive() const override { return false; }
 };
 
+std::optional<PartialValue> SizeValue(PartialValueContext* c) {
+  const PartialShape shape = c->input_shape(0);
+  std::optional<int64_t> size;
+  if (shape.IsFullyDefined()) size = shape.num_elements();
+  return PartialValue{/*is_scalar=*/true, {size}};
+}
+
 const OpRegistration kSize = OpSpec("Size")
                                  .Input("input: T")
                                  .Output("output: out_type")
@@ -334,6 +347,7 @@ const OpRegistration kSize = OpSpec("Size")
                                  .Attr("out_type: {int32, int64} = DT_INT32")
                                  .Shape(ScalarShape)
                                  .NotDifferentiable();
+const PartialValueRule kSizeRule("Size", SizeValue, PartialValueRule::kOfShapes);
 const KernelRegistration kSizeKernel = KernelFor<SizeKernel>("Size");
 
 class RankKernel : public Kernel {
@@ -347,12 +361,20 @@ class RankKernel : public Kernel {
   bool may_be_expensive() const override { return false; }
 };
 
+std::optional<PartialValue> RankValue(PartialValueContext* c) {
+  const PartialShape shape = c->input_shape(0);
+  std::optional<int64_t> rank;
+  if (shape.has_rank()) rank = shape.rank();
+  return PartialValue{/*is_scalar=*/true, {rank}};
+}
+
 const OpRegistration kRank = OpSpec("Rank")
                                  .Input("input: T")
                                  .Output("output: int32")
                                  .Attr("T: type")
                                  .Shape(ScalarShape)
                                  .NotDifferentiable();
+const PartialValueRule kRankRule("Rank", RankValue, PartialValueRule::kOfShapes);
 const KernelRegistration kRankKernel = KernelFor<RankKernel>("Rank");
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "graph/gradient.h"
 #include "graph/op_registry.h"
+#include "graph/partial_value.h"
 #include "graph/shape_inference.h"
 #include "ops/concat.h"
 #include "ops/constant.h"
@@ -138,6 +139,20 @@ Status SliceGradient(GradientContext* c) {
   return absl::OkStatus();
 }
 
+// A slice of a vector.
+std::optional<PartialValue> SliceValue(PartialValueContext* c) {
+  const std::optional<PartialValue> value = c->input(0);
+  const std::optional<int64_t> begin = c->input_single(1);
+  const std::optional<int64_t> size = c->input_single(2);
+  if (!value || value->is_scalar || !begin || !size) return std::nullopt;
+  const int64_t n = static_cast<int64_t>(value->elements.size());
+  if (*begin < 0 || *begin > n) return std::nullopt;
+  const int64_t count = *size == -1 ? n - *begin : *size;
+  if (count < 0 || count > n - *begin) return std::nullopt;
+  const auto first = value->elements.begin() + *begin;
+  return PartialValue{/*is_scalar=*/false, {first, first + count}};
+}
+
 const OpRegistration kSlice = OpSpec("Slice")
                                   .Input("input: T")
                                   .Input("begin: Index")
@@ -147,6 +162,7 @@ const OpRegistration kSlice = OpSpec("Slice")
                                   .Attr("Index: {int32, int64}")
                                   .Shape(SliceShape)
                                   .Gradient(SliceGradient);
+const PartialValueRule kSliceRule("Slice", SliceValue);
 const KernelRegistration kSliceKernel = KernelFor<SliceKernel>("Slice");
 
 // --- StridedSlice --------------------------------------------------------------------------------
@@ -367,6 +383,48 @@ OpSpec StridedSliceSpec(OpSpec spec) {
       .Attr("new_axis_mask: int = 0")
       .Attr("shrink_axis_mask: int = 0");
 }
+// A slice or one element of a vector, with known bounds.
+std::optional<PartialValue> StridedSliceValue(PartialValueContext* c) {
+  const std::optional<PartialValue> value = c->input(0);
+  const std::optional<int64_t> stride = c->input_single(3);
+  if (!value || value->is_scalar || !stride || *stride == 0) return std::nullopt;
+  // The bounds are vectors of one element, known or not.
+  std::optional<int64_t> bounds[2];
+  for (int i = 0; i < 2; ++i) {
+    const std::optional<PartialValue> bound = c->input(1 + i);
+    if (!bound || bound->is_scalar || bound->elements.size() != 1) return std::nullopt;
+    bounds[i] = bound->elements[0];
+  }
+  const auto mask = [c](const char* name) {
+    const StatusOr<int64_t> bits = c->GetAttr<int64_t>(name);
+    return bits.ok() ? *bits : 0;
+  };
+  if (mask("ellipsis_mask") != 0 || mask("new_axis_mask") != 0) return std::nullopt;
+  const auto& [begin, end] = bounds;
+  const bool begin_masked = (mask("begin_mask") & 1) != 0;
+  const bool end_masked = (mask("end_mask") & 1) != 0;
+  const int64_t n = static_cast<int64_t>(value->elements.size());
+  if ((mask("shrink_axis_mask") & 1) != 0) {
+    if (!begin || begin_masked || *stride < 0) return std::nullopt;
+    const int64_t at = *begin < 0 ? *begin + n : *begin;
+    if (at < 0 || at >= n) return std::nullopt;
+    return PartialValue{/*is_scalar=*/true, {value->elements[static_cast<size_t>(at)]}};
+  }
+  if ((!begin && !begin_masked) || (!end && !end_masked)) return std::nullopt;
+  const int64_t low = *stride > 0 ? 0 : -1;
+  const int64_t high = *stride > 0 ? n : n - 1;
+  const auto clamp = [&](int64_t i) { return std::clamp(i < 0 ? i + n : i, low, high); };
+  const int64_t from = begin_masked ? (*stride > 0 ? low : high) : clamp(*begin);
+  const int64_t to = end_masked ? (*stride > 0 ? high : low) : clamp(*end);
+  // A stride beyond the length visits one element at most; cutting it avoids overflow.
+  const int64_t step = std::clamp(*stride, -(n + 1), n + 1);
+  PartialValue result;
+  for (int64_t i = from; step > 0 ? i < to : i > to; i += step) {
+    result.elements.push_back(value->elements[static_cast<size_t>(i)]);
+  }
+  return result;
+}
+
 const OpRegistration kStridedSlice = StridedSliceSpec(OpSpec("StridedSlice")
                                                           .Input("input: T")
                                                           .Input("begin: Index")
@@ -374,6 +432,7 @@ const OpRegistration kStridedSlice = StridedSliceSpec(OpSpec("StridedSlice")
                                                           .Input("strides: Index"))
                                          .Shape(StridedSliceShape)
                                          .Gradient(StridedSliceGradient);
+const PartialValueRule kStridedSliceRule("StridedSlice", StridedSliceValue);
 const KernelRegistration kStridedSliceKernel = KernelFor<StridedSliceKernel>("StridedSlice");
 
 // --- StridedSliceGrad ----------------------------------------------------------------------------

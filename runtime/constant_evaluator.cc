@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/arena.h"
 #include "graph/op_registry.h"
+#include "graph/pure.h"
 #include "runtime/step_context.h"
 
 namespace millrace {
@@ -20,25 +21,6 @@ constexpr char kDeviceName[] = "/job:localhost/replica:0/task:0/device:CPU:0";
 Status NotHere(const Node& node, absl::string_view why) {
   return absl::UnimplementedError(absl::StrCat(
       node.op(), " '", node.name(), "' is not evaluated while the graph is built: ", why));
-}
-
-// Nodes whose result depends on nothing but attrs and input values.
-Status CheckIsFunction(const Node& node) {
-  if (node.op_entry() == nullptr) return NotHere(node, "its op is not registered");
-  if (node.is_stateful()) return NotHere(node, "it is stateful");
-  if (node.is_switch() || node.is_merge() || node.is_enter() || node.is_exit() ||
-      node.is_next_iteration() || node.is_send() || node.is_recv()) {
-    return NotHere(node, "it is control flow");
-  }
-  for (const absl::Span<const DType> types : {node.input_types(), node.output_types()}) {
-    for (const DType type : types) {
-      if (IsRef(type) || type == DT_RESOURCE || type == DT_VARIANT) {
-        return NotHere(node, absl::StrCat("it works on ", DTypeName(type)));
-      }
-    }
-  }
-  if (node.num_outputs() == 0) return NotHere(node, "it has no output");
-  return absl::OkStatus();
 }
 
 class KnownInputs : public InferenceContext::Source {
@@ -91,7 +73,7 @@ KernelEvaluator::~KernelEvaluator() = default;
 
 StatusOr<std::vector<Tensor>> KernelEvaluator::Evaluate(const Node& node,
                                                         absl::Span<const Tensor> inputs) {
-  MR_RETURN_IF_ERROR(CheckIsFunction(node));
+  MR_RETURN_IF_ERROR(CheckIsPure(node));
   if (static_cast<int>(inputs.size()) != node.num_inputs()) {
     return absl::InternalError(absl::StrCat(node.op(), " '", node.name(), "' must have ",
                                             node.num_inputs(), " input values, got ",

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_GRAPH_PARTIAL_VALUE_H_
+#define MILLRACE_GRAPH_PARTIAL_VALUE_H_
+
+// Partial values: what is known of the int vectors that describe shapes, element by element.
+//
+// Of the shape [?,28,28] the vector Shape(x) is {?, 28, 28}, x.shape[1] * x.shape[2] is 784 and
+// stack([x.shape[0], 784]) is {?, 784}. A family says beside the op how its output follows:
+//
+//   const PartialValueRule kPackRule("Pack", PackValue);
+//   const PartialValueRule kRankRule("Rank", RankValue, PartialValueRule::kOfShapes);
+//
+// A rule claims an element only when the kernel gives it: a node for which all elements are claimed
+// succeeds once its inputs are there. So a rewrite may put a constant in its place. Where the
+// kernel would refuse its inputs, the rule says nothing.
+//
+// Values of more than kMaxConstantElements are not followed.
+//
+// Thread-safety: values are thread-compatible; rules are registered before main and read from any
+// thread afterwards. Failure: nullopt is "nothing is known".
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "core/dtype.h"
+#include "core/shape.h"
+#include "core/status.h"
+#include "core/tensor.h"
+#include "graph/attr.h"
+#include "graph/shape_inference.h"
+
+namespace millrace {
+
+// An int32 or int64 scalar or vector of which single elements may be unknown.
+struct PartialValue {
+  bool is_scalar = false;
+  std::vector<std::optional<int64_t>> elements;
+
+  // Nullopt unless the tensor is an int scalar or vector of at most kMaxConstantElements.
+  static std::optional<PartialValue> FromTensor(const Tensor& tensor);
+  // Nothing known but the number of elements; nullopt when not even that is.
+  static std::optional<PartialValue> Unknown(const PartialShape& shape);
+  // Nullopt unless every element is known and fits `dtype` (DT_INT32 or DT_INT64).
+  std::optional<Tensor> ToTensor(DType dtype) const;
+};
+
+// One output of a node, as its rule sees it.
+class PartialValueContext {
+ public:
+  struct Source {  // how the context reaches the graph
+    virtual ~Source() = default;
+    virtual std::optional<PartialValue> Value(int input) = 0;
+    virtual PartialShape InputShape(int input) = 0;
+    virtual PartialShape OutputShape(int output) = 0;
+  };
+
+  // What `attrs` refers to, and `source`, outlive the context.
+  PartialValueContext(const NodeAttrs& attrs, int num_inputs, int output, DType dtype,
+                      Source* source)
+      : attrs_(attrs), num_inputs_(num_inputs), output_(output), dtype_(dtype), source_(source) {}
+
+  template <typename T>
+  StatusOr<T> GetAttr(absl::string_view name) const {
+    return millrace::GetAttr<T>(attrs_, name);
+  }
+  int num_inputs() const { return num_inputs_; }
+  int output() const { return output_; }  // which one is asked for
+  DType dtype() const { return dtype_; }  // of that output: DT_INT32 or DT_INT64
+
+  // Nullopt beyond the last input, too.
+  std::optional<PartialValue> input(int i) const {
+    return i < num_inputs_ ? source_->Value(i) : std::nullopt;
+  }
+  // The known value of a scalar input, the known element of a vector of one element.
+  std::optional<int64_t> input_scalar(int i) const { return OneElement(i, /*is_scalar=*/true); }
+  std::optional<int64_t> input_single(int i) const { return OneElement(i, /*is_scalar=*/false); }
+  // Requires 0 <= i < num_inputs().
+  PartialShape input_shape(int i) const { return source_->InputShape(i); }
+  PartialShape output_shape() const { return source_->OutputShape(output_); }
+
+ private:
+  std::optional<int64_t> OneElement(int i, bool is_scalar) const;
+
+  NodeAttrs attrs_;
+  int num_inputs_;
+  int output_;
+  DType dtype_;
+  Source* source_;
+};
+
+using PartialValueFn = std::optional<PartialValue> (*)(PartialValueContext*);
+
+// The rule of one op kind. Meant for namespace-scope constants; of two for one op the first counts.
+class PartialValueRule {
+ public:
+  // What the rule reads of the node's inputs.
+  enum Reads { kValues, kOfShapes };
+  PartialValueRule(absl::string_view op, PartialValueFn fn, Reads reads = kValues);
+
+  // Null when the op has no rule: then nothing is known of its int outputs but what they are when
+  // all inputs are constant. Lives as long as the process.
+  static const PartialValueRule* Find(absl::string_view op);
+
+  bool of_shapes() const { return reads_ == kOfShapes; }
+  std::optional<PartialValue> operator()(PartialValueContext* context) const {
+    return fn_(context);
+  }
+
+ private:
+  PartialValueFn fn_;
+  Reads reads_;
+};
+
+bool IsIndexType(DType type);  // DT_INT32 or DT_INT64
+// An element of an int32 tensor that does not fit wraps in a step: it counts as unknown.
+std::optional<int64_t> IfItFits(std::optional<int64_t> element, DType dtype);
+
+// Rules that many ops share.
+std::optional<PartialValue> FirstInputValue(PartialValueContext* c);     // Identity
+std::optional<PartialValue> ReshapedInputValue(PartialValueContext* c);  // same elements, new rank
+std::optional<PartialValue> ShapeOfInputValue(PartialValueContext* c);   // Shape, ShapeN
+
+}  // namespace millrace
+
+#endif  // MILLRACE_GRAPH_PARTIAL_VALUE_H_
