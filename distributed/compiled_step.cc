@@ -9,6 +9,7 @@
 #include "graph/attr.h"
 #include "graph/device_name.h"
 #include "graph/partition.h"
+#include "graph/rewrite/rewrite.h"
 #include "runtime/constant_evaluator.h"
 #include "runtime/rendezvous.h"
 
@@ -151,6 +152,8 @@ StatusOr<std::shared_ptr<CompiledStep>> CompileStep(const Graph& graph,
   placement.default_device = run_options.device;
   placement.stateful_placements = target.placements;
   MR_RETURN_IF_ERROR(PlaceGraph(run.graph.get(), devices, &kernels, placement));
+  KernelEvaluator evaluator;
+  MR_RETURN_IF_ERROR(RewriteRunGraph(&run, &evaluator, target.config->graph_options()).status());
   MR_RETURN_IF_ERROR(RecordSignature(run.signature, compiled.get()));
 
   PartitionOptions partition;

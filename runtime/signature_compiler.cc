@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "graph/graph_extension.h"
+#include "graph/rewrite/rewrite.h"
 #include "graph/shape_inference.h"
 
 namespace millrace {
@@ -27,7 +28,8 @@ SignatureCompiler::SignatureCompiler(absl::Span<const std::unique_ptr<Device>> d
     : devices_(devices),
       allow_soft_placement_(config.allow_soft_placement()),
       log_device_placement_(config.log_device_placement()),
-      max_kept_(max_kept) {
+      max_kept_(max_kept),
+      graph_options_(config.graph_options()) {
   for (const std::unique_ptr<Device>& device : devices_) {
     device_infos_.push_back({device->name, device->type, device->incarnation});
   }
@@ -90,6 +92,7 @@ StatusOr<GraphPartitions> SignatureCompiler::MakePartitions(const RunSignature& 
   placement.default_device = devices_[0]->name;
   placement.stateful_placements = &placements_;
   MR_RETURN_IF_ERROR(PlaceGraph(run.graph.get(), device_infos_, &kernel_support_, placement));
+  MR_RETURN_IF_ERROR(RewriteRunGraph(&run, &evaluator_, graph_options_).status());
   PartitionOptions partition;
   partition.get_incarnation = [this](absl::string_view name) -> uint64_t {
     for (const DeviceInfo& info : device_infos_) {

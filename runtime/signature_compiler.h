@@ -3,7 +3,7 @@
 #define MILLRACE_RUNTIME_SIGNATURE_COMPILER_H_
 
 // SignatureCompiler: a session's graph, and the way from the names of a Run (feeds, fetches,
-// targets) to executors: prune, place, partition, plan.
+// targets) to executors: prune, place, rewrite, partition, plan.
 //
 // Invariants:
 //   * the graph only grows, so what was compiled stays right;
@@ -91,7 +91,9 @@ class SignatureCompiler {
   std::vector<DeviceInfo> device_infos_;
   const bool allow_soft_placement_, log_device_placement_;
   const size_t max_kept_;
+  const tensorflow::GraphOptions graph_options_;
   const KernelRegistrySupport kernel_support_;
+  KernelEvaluator evaluator_;
   KernelStore kernels_;
   std::atomic<int64_t> compilations_{0};  // relaxed: counts only
 
