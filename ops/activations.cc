@@ -71,24 +71,6 @@ Status HelperGradient(GradientContext* c) {
 // The derivative is constant by parts.
 Output ZeroSecond(const Scope& s, Output x, Output) { return ZerosLike(s, x); }
 
-// --- Relu, Relu6 ---------------------------------------------------------------------------------
-
-const OpRegistration kRelu =
-    ActivationSpec("Relu",
-                   "T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, "
-                   "uint32, uint64, qint8}")
-        .Gradient(FromResult<ReluGrad>);
-const KernelRegistration kReluKernel = UnaryKernels<UnaryOp::kRelu>("Relu");
-const OpRegistration kReluGrad =
-    HelperSpec("ReluGrad", "features", kReals).Gradient(HelperGradient<ReluGrad, ZeroSecond>);
-const KernelRegistration kReluGradKernel = SameShapeKernels<BinaryOp::kReluGrad>("ReluGrad");
-
-const OpRegistration kRelu6 = ActivationSpec("Relu6", kReals).Gradient(FromResult<Relu6Grad>);
-const KernelRegistration kRelu6Kernel = UnaryKernels<UnaryOp::kRelu6>("Relu6");
-const OpRegistration kRelu6Grad =
-    HelperSpec("Relu6Grad", "features", kReals).Gradient(HelperGradient<Relu6Grad, ZeroSecond>);
-const KernelRegistration kRelu6GradKernel = SameShapeKernels<BinaryOp::kRelu6Grad>("Relu6Grad");
-
 // --- Elu, Selu -----------------------------------------------------------------------------------
 
 // Below zero the derivative is the output plus a constant.
@@ -96,18 +78,6 @@ Output WhereNegative(const Scope& s, Output outputs, Output grad_gradients) {
   const Output zeros = ZerosLike(s, outputs);
   return Select(s, Less(s, outputs, zeros), grad_gradients, zeros);
 }
-
-const OpRegistration kElu = ActivationSpec("Elu", kFloats).Gradient(FromResult<EluGrad>);
-const KernelRegistration kEluKernel = UnaryKernels<UnaryOp::kElu>("Elu");
-const OpRegistration kEluGrad =
-    HelperSpec("EluGrad", "outputs", kFloats).Gradient(HelperGradient<EluGrad, WhereNegative>);
-const KernelRegistration kEluGradKernel = SameShapeKernels<BinaryOp::kEluGrad>("EluGrad");
-
-const OpRegistration kSelu = ActivationSpec("Selu", kFloats).Gradient(FromResult<SeluGrad>);
-const KernelRegistration kSeluKernel = UnaryKernels<UnaryOp::kSelu>("Selu");
-const OpRegistration kSeluGrad =
-    HelperSpec("SeluGrad", "outputs", kFloats).Gradient(HelperGradient<SeluGrad, WhereNegative>);
-const KernelRegistration kSeluGradKernel = SameShapeKernels<BinaryOp::kSeluGrad>("SeluGrad");
 
 // --- Softplus, Softsign --------------------------------------------------------------------------
 
@@ -123,21 +93,37 @@ Output SoftsignSecond(const Scope& s, Output x, Output grad_gradients) {
   return RealDiv(s, Mul(s, grad_gradients, factor), Mul(s, d, Square(s, d)));
 }
 
-const OpRegistration kSoftplus =
-    ActivationSpec("Softplus", kFloats).Gradient(FromInput<SoftplusGrad>);
-const KernelRegistration kSoftplusKernel = UnaryKernels<UnaryOp::kSoftplus>("Softplus");
-const OpRegistration kSoftplusGrad = HelperSpec("SoftplusGrad", "features", kFloats)
-                                         .Gradient(HelperGradient<SoftplusGrad, SoftplusSecond>);
-const KernelRegistration kSoftplusGradKernel =
-    SameShapeKernels<BinaryOp::kSoftplusGrad>("SoftplusGrad");
+// --- Tables --------------------------------------------------------------------------------------
 
-const OpRegistration kSoftsign =
-    ActivationSpec("Softsign", kFloats).Gradient(FromInput<SoftsignGrad>);
-const KernelRegistration kSoftsignKernel = UnaryKernels<UnaryOp::kSoftsign>("Softsign");
-const OpRegistration kSoftsignGrad = HelperSpec("SoftsignGrad", "features", kFloats)
-                                         .Gradient(HelperGradient<SoftsignGrad, SoftsignSecond>);
-const KernelRegistration kSoftsignGradKernel =
-    SameShapeKernels<BinaryOp::kSoftsignGrad>("SoftsignGrad");
+const UnaryOps kActivations = {
+    {ActivationSpec("Relu",
+                    "T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, "
+                    "uint32, uint64, qint8}")
+         .Gradient(FromResult<ReluGrad>),
+     UnaryOp::kRelu},
+    {ActivationSpec("Relu6", kReals).Gradient(FromResult<Relu6Grad>), UnaryOp::kRelu6},
+    {ActivationSpec("Elu", kFloats).Gradient(FromResult<EluGrad>), UnaryOp::kElu},
+    {ActivationSpec("Selu", kFloats).Gradient(FromResult<SeluGrad>), UnaryOp::kSelu},
+    {ActivationSpec("Softplus", kFloats).Gradient(FromInput<SoftplusGrad>), UnaryOp::kSoftplus},
+    {ActivationSpec("Softsign", kFloats).Gradient(FromInput<SoftsignGrad>), UnaryOp::kSoftsign},
+};
+
+const SameShapeOps kGradientHelpers = {
+    {HelperSpec("ReluGrad", "features", kReals).Gradient(HelperGradient<ReluGrad, ZeroSecond>),
+     BinaryOp::kReluGrad},
+    {HelperSpec("Relu6Grad", "features", kReals).Gradient(HelperGradient<Relu6Grad, ZeroSecond>),
+     BinaryOp::kRelu6Grad},
+    {HelperSpec("EluGrad", "outputs", kFloats).Gradient(HelperGradient<EluGrad, WhereNegative>),
+     BinaryOp::kEluGrad},
+    {HelperSpec("SeluGrad", "outputs", kFloats).Gradient(HelperGradient<SeluGrad, WhereNegative>),
+     BinaryOp::kSeluGrad},
+    {HelperSpec("SoftplusGrad", "features", kFloats)
+         .Gradient(HelperGradient<SoftplusGrad, SoftplusSecond>),
+     BinaryOp::kSoftplusGrad},
+    {HelperSpec("SoftsignGrad", "features", kFloats)
+         .Gradient(HelperGradient<SoftsignGrad, SoftsignSecond>),
+     BinaryOp::kSoftsignGrad},
+};
 
 // --- LeakyRelu -----------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <initializer_list>
 #include <limits>
 #include <optional>
 #include <string>
@@ -16,6 +17,7 @@
 #include "ops/broadcast_gradient.h"
 #include "ops/constant.h"
 #include "ops/cwise_unary.h"
+#include "ops/kernels/cwise.h"
 #include "ops/kernels/element_block.h"
 #include "ops/math/binary.h"
 #include "ops/math/broadcast.h"
@@ -37,19 +39,20 @@ size_t ElementSize(DType dtype) {
 
 // --- Kernel --------------------------------------------------------------------------------------
 
-template <BinaryOp kOp>
 class BinaryKernel : public Kernel {
  public:
+  explicit BinaryKernel(BinaryOp op) : op_(op) {}
+
   Status Init(KernelConstruction* c) override {
     const DType in = WithoutRef(c->input_type(0));
-    fn_ = FindBinary(kOp, in);
+    fn_ = FindBinary(op_, in);
     if (fn_ == nullptr) {
       return absl::UnimplementedError(absl::StrCat("has no kernel for ", DTypeName(in)));
     }
     in_size_ = ElementSize(in);
     out_size_ = ElementSize(c->output_type(0));
     may_forward_ = in != DT_STRING && in == c->output_type(0);
-    cost_ns_ = math::BinaryCostNs(kOp, in);
+    cost_ns_ = math::BinaryCostNs(op_, in);
     return absl::OkStatus();
   }
 
@@ -115,12 +118,13 @@ class BinaryKernel : public Kernel {
     return legal.load(std::memory_order_relaxed) ? absl::OkStatus() : IllegalOperand();
   }
 
-  static Status IllegalOperand() {
-    return absl::InvalidArgumentError(kOp == BinaryOp::kPow
+  Status IllegalOperand() const {
+    return absl::InvalidArgumentError(op_ == BinaryOp::kPow
                                           ? "Integers to negative integer powers are not allowed"
                                           : "Integer division by zero");
   }
 
+  const BinaryOp op_;
   BinaryFn fn_ = nullptr;
   size_t in_size_ = 0;
   size_t out_size_ = 0;
@@ -128,16 +132,26 @@ class BinaryKernel : public Kernel {
   double cost_ns_ = 1;
 };
 
-// The kernel for every dtype that has a loop.
-template <BinaryOp kOp>
-KernelSpec BinaryKernels(absl::string_view op) {
-  KernelSpec spec = KernelFor<BinaryKernel<kOp>>(op);
-  for (int number = 1; number <= kNumDTypes; ++number) {
-    const DType dtype = static_cast<DType>(number);
-    if (FindBinary(kOp, dtype) != nullptr) spec.Type("T", dtype);
+// A table of definitions and loops. Kernels are for every dtype that has the loop, or for `types`.
+class BinaryOps {
+ public:
+  struct Row {
+    OpSpec op;
+    BinaryOp loop;
+    std::vector<DType> types = {};
+  };
+  BinaryOps(std::initializer_list<Row> rows) {
+    for (const Row& row : rows) {
+      OpRegistration{row.op};
+      const auto find = [&row](BinaryOp loop, DType dtype) {
+        const bool wanted = row.types.empty() ||
+                            std::find(row.types.begin(), row.types.end(), dtype) != row.types.end();
+        return wanted ? FindBinary(loop, dtype) : nullptr;
+      };
+      KernelRegistration{LoopKernels<BinaryKernel>(row.op.name(), row.loop, find)};
+    }
   }
-  return spec;
-}
+};
 
 // --- Definitions ---------------------------------------------------------------------------------
 
@@ -246,37 +260,6 @@ Status SquaredDifferenceGradient(GradientContext* c) {
   return absl::OkStatus();
 }
 
-const OpRegistration kAdd =
-    BinarySpec("Add",
-               "bfloat16, half, float, double, uint8, int8, int16, int32, int64, complex64, "
-               "complex128, string")
-        .Gradient(AddGradient);
-const PartialValueRule kAddRule("Add", ElementwiseValue<AddInts>);
-const OpRegistration kAddV2 =
-    BinarySpec("AddV2",
-               "bfloat16, half, float, double, uint8, int8, int16, int32, int64, complex64, "
-               "complex128")
-        .Aggregate()
-        .Commutative()
-        .Gradient(AddGradient);
-const PartialValueRule kAddV2Rule("AddV2", ElementwiseValue<AddInts>);
-const OpRegistration kSub = BinarySpec("Sub", kMulTypes).Gradient(SubGradient);
-const PartialValueRule kSubRule("Sub", ElementwiseValue<SubInts>);
-const OpRegistration kMul = BinarySpec("Mul", kMulTypes).Commutative().Gradient(MulGradient);
-const PartialValueRule kMulRule("Mul", ElementwiseValue<MulInts>);
-const OpRegistration kSquaredDifference =
-    BinarySpec("SquaredDifference",
-               "bfloat16, half, float, double, int32, int64, complex64, complex128")
-        .Commutative()
-        .Gradient(SquaredDifferenceGradient);
-
-const KernelRegistration kAddKernel = BinaryKernels<BinaryOp::kAdd>("Add");
-const KernelRegistration kAddV2Kernel = BinaryKernels<BinaryOp::kAdd>("AddV2");
-const KernelRegistration kSubKernel = BinaryKernels<BinaryOp::kSub>("Sub");
-const KernelRegistration kMulKernel = BinaryKernels<BinaryOp::kMul>("Mul");
-const KernelRegistration kSquaredDifferenceKernel =
-    BinaryKernels<BinaryOp::kSquaredDifference>("SquaredDifference");
-
 // --- Quotients -----------------------------------------------------------------------------------
 
 // d(x/y)/dx = 1/y, d(x/y)/dy = -(x/y)/y, with `divide` for the quotients.
@@ -308,37 +291,6 @@ Status FloorModGradient(GradientContext* c) {
   SetGradients(c, g, Mul(s, g, Neg(s, FloorDiv(s, c->input(0), c->input(1)))));
   return absl::OkStatus();
 }
-
-const OpRegistration kDiv = BinarySpec("Div", kMulTypes).Gradient(RealDivGradient);
-const OpRegistration kRealDiv = BinarySpec("RealDiv", kMulTypes).Gradient(RealDivGradient);
-const OpRegistration kDivNoNan =
-    BinarySpec("DivNoNan", "half, float, double, complex64, complex128").Gradient(DivNoNanGradient);
-const OpRegistration kMulNoNan =
-    BinarySpec("MulNoNan", "half, float, double, complex64, complex128").Gradient(MulNoNanGradient);
-const OpRegistration kFloorDiv = BinarySpec("FloorDiv", kMulTypes).NotDifferentiable();
-const PartialValueRule kFloorDivRule("FloorDiv", ElementwiseValue<FloorDivInts>);
-const OpRegistration kTruncateDiv = BinarySpec("TruncateDiv", kMulTypes).NotDifferentiable();
-const OpRegistration kFloorMod =
-    BinarySpec("FloorMod", "int32, int64, bfloat16, half, float, double")
-        .Gradient(FloorModGradient);
-const PartialValueRule kFloorModRule("FloorMod", ElementwiseValue<FloorModInts>);
-const OpRegistration kMod =
-    BinarySpec("Mod", "int32, int64, half, half, bfloat16, float, double").NotDifferentiable();
-const OpRegistration kTruncateMod =
-    BinarySpec("TruncateMod", "int32, int64, bfloat16, half, float, double").NotDifferentiable();
-
-const KernelRegistration kDivKernel = BinaryKernels<BinaryOp::kDiv>("Div");
-const KernelRegistration kRealDivKernel = KernelFor<BinaryKernel<BinaryOp::kDiv>>("RealDiv").Types(
-    "T", {DT_HALF, DT_BFLOAT16, DT_FLOAT, DT_DOUBLE, DT_COMPLEX64, DT_COMPLEX128});
-const KernelRegistration kDivNoNanKernel = BinaryKernels<BinaryOp::kDivNoNan>("DivNoNan");
-const KernelRegistration kMulNoNanKernel = BinaryKernels<BinaryOp::kMulNoNan>("MulNoNan");
-const KernelRegistration kFloorDivKernel = BinaryKernels<BinaryOp::kFloorDiv>("FloorDiv");
-const KernelRegistration kTruncateDivKernel =
-    KernelFor<BinaryKernel<BinaryOp::kDiv>>("TruncateDiv")
-        .Types("T", {DT_UINT8, DT_INT8, DT_UINT16, DT_INT16, DT_INT32, DT_INT64});
-const KernelRegistration kFloorModKernel = BinaryKernels<BinaryOp::kFloorMod>("FloorMod");
-const KernelRegistration kModKernel = BinaryKernels<BinaryOp::kTruncateMod>("Mod");
-const KernelRegistration kTruncateModKernel = BinaryKernels<BinaryOp::kTruncateMod>("TruncateMod");
 
 // --- Powers, extremes, angles --------------------------------------------------------------------
 
@@ -384,28 +336,6 @@ Status Atan2Gradient(GradientContext* c) {
   return absl::OkStatus();
 }
 
-const OpRegistration kPow =
-    BinarySpec("Pow", "bfloat16, float, half, double, int32, int64, complex64, complex128")
-        .Gradient(PowGradient);
-const OpRegistration kMaximum =
-    BinarySpec("Maximum", "bfloat16, half, float, double, int32, int64").Gradient(MaximumGradient);
-const PartialValueRule kMaximumRule("Maximum", ElementwiseValue<MaxInts>);
-const OpRegistration kMinimum =
-    BinarySpec("Minimum", "bfloat16, half, float, double, int32, int64").Gradient(MinimumGradient);
-const PartialValueRule kMinimumRule("Minimum", ElementwiseValue<MinInts>);
-const OpRegistration kAtan2 = OpSpec("Atan2")
-                                  .Input("y: T")
-                                  .Input("x: T")
-                                  .Output("z: T")
-                                  .Attr("T: {bfloat16, half, float, double}")
-                                  .Shape(BroadcastBinaryShape)
-                                  .Gradient(Atan2Gradient);
-
-const KernelRegistration kPowKernel = BinaryKernels<BinaryOp::kPow>("Pow");
-const KernelRegistration kMaximumKernel = BinaryKernels<BinaryOp::kMaximum>("Maximum");
-const KernelRegistration kMinimumKernel = BinaryKernels<BinaryOp::kMinimum>("Minimum");
-const KernelRegistration kAtan2Kernel = BinaryKernels<BinaryOp::kAtan2>("Atan2");
-
 // --- Comparisons ---------------------------------------------------------------------------------
 
 constexpr char kEqualTypes[] =
@@ -422,26 +352,73 @@ OpSpec LogicalSpec(absl::string_view op) {
       .NotDifferentiable();
 }
 
-const OpRegistration kEqual = CompareSpec("Equal", kEqualTypes).Commutative();
-const OpRegistration kNotEqual = CompareSpec("NotEqual", kEqualTypes).Commutative();
-const OpRegistration kLess = CompareSpec("Less", kRealTypes);
-const OpRegistration kLessEqual = CompareSpec("LessEqual", kRealTypes);
-const OpRegistration kGreater = CompareSpec("Greater", kRealTypes);
-const OpRegistration kGreaterEqual = CompareSpec("GreaterEqual", kRealTypes);
-const OpRegistration kLogicalAnd = LogicalSpec("LogicalAnd");
-const OpRegistration kLogicalOr = LogicalSpec("LogicalOr");
+// --- Table ---------------------------------------------------------------------------------------
 
-const KernelRegistration kEqualKernel = BinaryKernels<BinaryOp::kEqual>("Equal");
-const KernelRegistration kNotEqualKernel = BinaryKernels<BinaryOp::kNotEqual>("NotEqual");
-const KernelRegistration kLessKernel = BinaryKernels<BinaryOp::kLess>("Less");
-const KernelRegistration kLessEqualKernel = BinaryKernels<BinaryOp::kLessEqual>("LessEqual");
-const KernelRegistration kGreaterKernel = BinaryKernels<BinaryOp::kGreater>("Greater");
-const KernelRegistration kGreaterEqualKernel =
-    BinaryKernels<BinaryOp::kGreaterEqual>("GreaterEqual");
-const KernelRegistration kLogicalAndKernel =
-    KernelFor<BinaryKernel<BinaryOp::kLogicalAnd>>("LogicalAnd");
-const KernelRegistration kLogicalOrKernel =
-    KernelFor<BinaryKernel<BinaryOp::kLogicalOr>>("LogicalOr");
+const BinaryOps kBinaryOps = {
+    {BinarySpec("Add",
+                "bfloat16, half, float, double, uint8, int8, int16, int32, int64, complex64, "
+                "complex128, string")
+         .Gradient(AddGradient),
+     BinaryOp::kAdd},
+    {BinarySpec("AddV2",
+                "bfloat16, half, float, double, uint8, int8, int16, int32, int64, complex64, "
+                "complex128")
+         .Aggregate()
+         .Commutative()
+         .Gradient(AddGradient),
+     BinaryOp::kAdd},
+    {BinarySpec("Sub", kMulTypes).Gradient(SubGradient), BinaryOp::kSub},
+    {BinarySpec("Mul", kMulTypes).Commutative().Gradient(MulGradient), BinaryOp::kMul},
+    {BinarySpec("SquaredDifference",
+                "bfloat16, half, float, double, int32, int64, complex64, complex128")
+         .Commutative()
+         .Gradient(SquaredDifferenceGradient),
+     BinaryOp::kSquaredDifference},
+    {BinarySpec("Div", kMulTypes).Gradient(RealDivGradient), BinaryOp::kDiv},
+    {BinarySpec("RealDiv", kMulTypes).Gradient(RealDivGradient),
+     BinaryOp::kDiv,
+     {DT_HALF, DT_BFLOAT16, DT_FLOAT, DT_DOUBLE, DT_COMPLEX64, DT_COMPLEX128}},
+    {BinarySpec("DivNoNan", "half, float, double, complex64, complex128")
+         .Gradient(DivNoNanGradient),
+     BinaryOp::kDivNoNan},
+    {BinarySpec("MulNoNan", "half, float, double, complex64, complex128")
+         .Gradient(MulNoNanGradient),
+     BinaryOp::kMulNoNan},
+    {BinarySpec("FloorDiv", kMulTypes).NotDifferentiable(), BinaryOp::kFloorDiv},
+    {BinarySpec("TruncateDiv", kMulTypes).NotDifferentiable(),
+     BinaryOp::kDiv,
+     {DT_UINT8, DT_INT8, DT_UINT16, DT_INT16, DT_INT32, DT_INT64}},
+    {BinarySpec("FloorMod", "int32, int64, bfloat16, half, float, double")
+         .Gradient(FloorModGradient),
+     BinaryOp::kFloorMod},
+    {BinarySpec("Mod", "int32, int64, half, half, bfloat16, float, double").NotDifferentiable(),
+     BinaryOp::kTruncateMod},
+    {BinarySpec("TruncateMod", "int32, int64, bfloat16, half, float, double").NotDifferentiable(),
+     BinaryOp::kTruncateMod},
+    {BinarySpec("Pow", "bfloat16, float, half, double, int32, int64, complex64, complex128")
+         .Gradient(PowGradient),
+     BinaryOp::kPow},
+    {BinarySpec("Maximum", "bfloat16, half, float, double, int32, int64").Gradient(MaximumGradient),
+     BinaryOp::kMaximum},
+    {BinarySpec("Minimum", "bfloat16, half, float, double, int32, int64").Gradient(MinimumGradient),
+     BinaryOp::kMinimum},
+    {OpSpec("Atan2")
+         .Input("y: T")
+         .Input("x: T")
+         .Output("z: T")
+         .Attr("T: {bfloat16, half, float, double}")
+         .Shape(BroadcastBinaryShape)
+         .Gradient(Atan2Gradient),
+     BinaryOp::kAtan2},
+    {CompareSpec("Equal", kEqualTypes).Commutative(), BinaryOp::kEqual},
+    {CompareSpec("NotEqual", kEqualTypes).Commutative(), BinaryOp::kNotEqual},
+    {CompareSpec("Less", kRealTypes), BinaryOp::kLess},
+    {CompareSpec("LessEqual", kRealTypes), BinaryOp::kLessEqual},
+    {CompareSpec("Greater", kRealTypes), BinaryOp::kGreater},
+    {CompareSpec("GreaterEqual", kRealTypes), BinaryOp::kGreaterEqual},
+    {LogicalSpec("LogicalAnd"), BinaryOp::kLogicalAnd},
+    {LogicalSpec("LogicalOr"), BinaryOp::kLogicalOr},
+};
 
 // --- BroadcastTo ---------------------------------------------------------------------------------
 
@@ -642,6 +619,17 @@ const OpRegistration kBroadcastGradientArgs = OpSpec("BroadcastGradientArgs")
                                                   .NotDifferentiable();
 const KernelRegistration kBroadcastGradientArgsKernel =
     KernelFor<BroadcastGradientArgsKernel>("BroadcastGradientArgs");
+
+// --- What is known of int vectors (graph/partial_value.h) ---------------------------------------
+
+const PartialValueRule kAddRule("Add", ElementwiseValue<AddInts>);
+const PartialValueRule kAddV2Rule("AddV2", ElementwiseValue<AddInts>);
+const PartialValueRule kSubRule("Sub", ElementwiseValue<SubInts>);
+const PartialValueRule kMulRule("Mul", ElementwiseValue<MulInts>);
+const PartialValueRule kFloorDivRule("FloorDiv", ElementwiseValue<FloorDivInts>);
+const PartialValueRule kFloorModRule("FloorMod", ElementwiseValue<FloorModInts>);
+const PartialValueRule kMaximumRule("Maximum", ElementwiseValue<MaxInts>);
+const PartialValueRule kMinimumRule("Minimum", ElementwiseValue<MinInts>);
 
 }  // namespace
 }  // namespace millrace

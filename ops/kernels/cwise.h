@@ -5,13 +5,20 @@
 // Kernels that run a loop of ops/math over all elements, in parallel: of one tensor,
 // and of two tensors of one shape (gradient helpers).
 //
-//   const KernelRegistration kTanhKernel = UnaryKernels<math::UnaryOp::kTanh>("Tanh");
+// A family is a table of definitions and loops; each row registers the op and its kernels for every
+// dtype that has the loop:
+//
+//   const UnaryOps kOps = {{UnarySpec("Tanh").Gradient(TanhGradient), math::UnaryOp::kTanh}, ...};
 //
 // The output takes the input's memory when nobody else needs it.
 // Failure: InvalidArgument when the two shapes differ.
 
+#include <initializer_list>
+#include <memory>
+
 #include "core/dtype.h"
 #include "core/status.h"
+#include "graph/op_registry.h"
 #include "ops/kernels/element_block.h"
 #include "ops/math/binary.h"
 #include "ops/math/unary.h"
@@ -19,19 +26,20 @@
 
 namespace millrace {
 
-template <math::UnaryOp kOp>
 class UnaryKernel : public Kernel {
  public:
+  explicit UnaryKernel(math::UnaryOp op) : op_(op) {}
+
   Status Init(KernelConstruction* c) override {
     const DType in = WithoutRef(c->input_type(0));
-    fn_ = math::FindUnary(kOp, in);
+    fn_ = math::FindUnary(op_, in);
     if (fn_ == nullptr) {
       return absl::UnimplementedError(absl::StrCat("has no kernel for ", DTypeName(in)));
     }
     in_size_ = static_cast<int64_t>(DTypeSize(in));
     out_size_ = static_cast<int64_t>(DTypeSize(c->output_type(0)));
     may_forward_ = in == c->output_type(0);
-    cost_ns_ = math::UnaryCostNs(kOp, in);
+    cost_ns_ = math::UnaryCostNs(op_, in);
     return absl::OkStatus();
   }
 
@@ -50,6 +58,7 @@ class UnaryKernel : public Kernel {
   }
 
  private:
+  const math::UnaryOp op_;
   math::UnaryFn fn_ = nullptr;
   int64_t in_size_ = 0;
   int64_t out_size_ = 0;
@@ -58,17 +67,18 @@ class UnaryKernel : public Kernel {
 };
 
 // The two inputs have one shape, dtype and that of the result.
-template <math::BinaryOp kOp>
 class SameShapeKernel : public Kernel {
  public:
+  explicit SameShapeKernel(math::BinaryOp op) : op_(op) {}
+
   Status Init(KernelConstruction* c) override {
     const DType in = WithoutRef(c->input_type(0));
-    fn_ = math::FindBinary(kOp, in);
+    fn_ = math::FindBinary(op_, in);
     if (fn_ == nullptr) {
       return absl::UnimplementedError(absl::StrCat("has no kernel for ", DTypeName(in)));
     }
     size_ = static_cast<int64_t>(DTypeSize(in));
-    cost_ns_ = math::BinaryCostNs(kOp, in);
+    cost_ns_ = math::BinaryCostNs(op_, in);
     return absl::OkStatus();
   }
 
@@ -93,31 +103,54 @@ class SameShapeKernel : public Kernel {
   }
 
  private:
+  const math::BinaryOp op_;
   math::BinaryFn fn_ = nullptr;
   int64_t size_ = 0;
   double cost_ns_ = 1;
 };
 
-// The kernel for every dtype that has a loop.
-template <math::UnaryOp kOp>
-KernelSpec UnaryKernels(absl::string_view op) {
-  KernelSpec spec = KernelFor<UnaryKernel<kOp>>(op);
+// A kernel K(loop) of `op` for every dtype T for which find(loop, dtype) is not null. Ops on bools
+// have no attr T.
+template <typename K, typename Loop, typename Find>
+KernelSpec LoopKernels(absl::string_view op, Loop loop, Find find) {
+  KernelSpec spec(op, [loop] { return std::make_unique<K>(loop); });
   for (int number = 1; number <= kNumDTypes; ++number) {
     const DType dtype = static_cast<DType>(number);
-    if (math::FindUnary(kOp, dtype) != nullptr) spec.Type("T", dtype);
+    if (find(loop, dtype) == nullptr) continue;
+    if (dtype == DT_BOOL && find(loop, DT_FLOAT) == nullptr) continue;
+    spec.Type("T", dtype);
   }
   return spec;
 }
 
-template <math::BinaryOp kOp>
-KernelSpec SameShapeKernels(absl::string_view op) {
-  KernelSpec spec = KernelFor<SameShapeKernel<kOp>>(op);
-  for (int number = 1; number <= kNumDTypes; ++number) {
-    const DType dtype = static_cast<DType>(number);
-    if (math::FindBinary(kOp, dtype) != nullptr) spec.Type("T", dtype);
+// Tables, for namespace scope.
+class UnaryOps {
+ public:
+  struct Row {
+    OpSpec op;
+    math::UnaryOp loop;
+  };
+  UnaryOps(std::initializer_list<Row> rows) {
+    for (const Row& row : rows) {
+      OpRegistration{row.op};
+      KernelRegistration{LoopKernels<UnaryKernel>(row.op.name(), row.loop, math::FindUnary)};
+    }
   }
-  return spec;
-}
+};
+
+class SameShapeOps {
+ public:
+  struct Row {
+    OpSpec op;
+    math::BinaryOp loop;
+  };
+  SameShapeOps(std::initializer_list<Row> rows) {
+    for (const Row& row : rows) {
+      OpRegistration{row.op};
+      KernelRegistration{LoopKernels<SameShapeKernel>(row.op.name(), row.loop, math::FindBinary)};
+    }
+  }
+};
 
 }  // namespace millrace
 
