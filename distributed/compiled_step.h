@@ -4,11 +4,11 @@
 
 // CompiledStep: one signature (feeds, fetches, targets) of a session, ready to run on its tasks.
 //
-//   graph -> pruned to the signature -> placed over the session's devices -> cut by task
-//         -> registered on each task, which answers with a handle
+//   graph -> cut by task (CutForSignature) -> registered on each task, which answers with a handle
 //
 // Everything that does not change between two steps of a signature is in it; a step is one RunGraph
-// per part. The master's own part comes last: it may keep the thread that starts the step.
+// per part. The master's own part comes last: it may keep the thread that starts the step. All
+// feeds and fetches are in it, by position; its graph is handed over as it is.
 //
 // Thread-safety: immutable once compiled, so that steps share it. CompileStep blocks; never on a
 // poller.
@@ -27,15 +27,16 @@
 #include "distributed/transport.h"
 #include "graph/graph.h"
 #include "graph/placer.h"
-#include "graph/prune.h"
+#include "graph/signature.h"
 #include "proto/config.pb.h"
+#include "runtime/compile_path.h"
 
 namespace millrace {
 
 struct CompiledStep {
   struct Part {
     std::shared_ptr<Transport> transport;
-    std::string handle;
+    tensorflow::RunGraphRequest request;  // what is the same for all steps
   };
 
   CompiledStep() = default;
@@ -48,20 +49,13 @@ struct CompiledStep {
 
   std::string session_handle;
   std::vector<Part> parts;
-  int own_part = -1;  // index in parts, or -1
+  int own_part = -1;  // index in parts, or -1 when nothing is fetched and the rest is elsewhere
   RunSignature signature;
-  std::vector<DType> feed_types;          // DT_INVALID: any
-  std::vector<PartialShape> feed_shapes;  // what the fed node says
-  std::vector<std::string> feed_keys;     // "" for a feed that nothing needs
-  std::vector<std::string> recv_keys;     // distinct
-  std::vector<size_t> fetch_index;        // of fetch i in recv_keys
+  HeldBytes held;  // on all tasks
 
   // Relaxed: whoever destroys has synchronised with the other owners.
   std::atomic<bool> forgotten{false};
 };
-
-// InvalidArgument unless `feeds` has a value of the right dtype and shape for each feed.
-Status CheckFeeds(const CompiledStep& compiled, absl::Span<const Tensor> feeds);
 
 // What of a session a signature is compiled for.
 struct CompileTarget {
@@ -70,7 +64,9 @@ struct CompileTarget {
   const tensorflow::ConfigProto* config = nullptr;          // outlives the call
   std::vector<tensorflow::DeviceAttributes> devices;        // of all tasks
   std::map<std::string, std::shared_ptr<Transport>> tasks;  // by name
-  StatefulPlacements* placements = nullptr;                 // the session's; outlives the call
+  // The session's; outlive the call.
+  StatefulPlacements* placements = nullptr;
+  bool* warned_of_missing_gpu = nullptr;
   // Makes the step's error of a task's answer that tells of a restart. Blocks.
   std::function<Status(const std::shared_ptr<Transport>& task, const Status& answer)> explain;
 };

@@ -8,10 +8,12 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "core/exceptions.h"
 #include "core/logging.h"
 #include "distributed/grpc_transport.h"
 #include "distributed/tensor_coding.h"
 #include "graph/graph.h"
+#include "graph/signature.h"
 #include "runtime/session.h"
 #include "runtime/source_lines.h"
 
@@ -226,9 +228,10 @@ RpcServer::Handler Blocking(const char* name, IoPool* pool,
     auto request = std::make_shared<Request>();
     const Status status = DecodeMessage(name, bytes, request.get());
     if (!status.ok()) return call->FinishWithStatus(status);
-    pool->Schedule([call, request, method] {
+    pool->Schedule([name, call, request, method] {
       Response response;
-      const Status result = method(call.get(), *request, &response);
+      const Status result =
+          NoExceptions(name, [&] { return method(call.get(), *request, &response); });
       Respond(call.get(), result, response);
     });
   };
@@ -306,12 +309,6 @@ void ServeRunCallable(Master* master, std::shared_ptr<ServerCall> call,
 
 // --- The session ---------------------------------------------------------------------------------
 
-std::string WithIndex(const std::string& name) {
-  const StatusOr<TensorName> parsed = ParseTensorName(name);
-  if (!parsed.ok() || parsed->index == kControlSlot) return name;
-  return absl::StrCat(parsed->node, ":", parsed->index);
-}
-
 class GrpcSession : public Session {
  public:
   GrpcSession(std::shared_ptr<MasterInterface> master, std::string handle)
@@ -328,21 +325,7 @@ class GrpcSession : public Session {
   using Session::Run;
 
   Status Extend(const tensorflow::GraphDef& graph) override {
-    MR_RETURN_IF_ERROR(shared_->Open());
-    MutexLock lock(&extend_mu_);
-    tensorflow::ExtendSessionRequest request;
-    request.set_session_handle(shared_->handle);
-    request.set_current_graph_version(version_);
-    *request.mutable_graph_def() = graph;
-    tensorflow::ExtendSessionResponse response;
-    MR_RETURN_IF_ERROR(shared_->Complete(shared_->master->ExtendSession(request, &response)));
-    version_ = response.new_graph_version();
-    MutexLock names(&shared_->mu);
-    for (const tensorflow::NodeDef& node : graph.node()) {
-      const OpEntry* const op = LookUpOp(node.op());
-      if (op != nullptr && op->def.output_arg_size() == 0) shared_->operations.insert(node.name());
-    }
-    return absl::OkStatus();
+    return NoExceptions("Extend", [&] { return ExtendOrThrow(graph); });
   }
 
   StatusOr<std::vector<Tensor>> Run(const tensorflow::RunOptions& options,
@@ -350,69 +333,25 @@ class GrpcSession : public Session {
                                     absl::Span<const FetchName> fetches,
                                     absl::Span<const FetchName> targets,
                                     tensorflow::RunMetadata* metadata) override {
-    MR_RETURN_IF_ERROR(shared_->Open());
-    Signature signature;
-    std::vector<NamedTensor> values;
-    for (const Feed& feed : feeds) signature.feeds.push_back(feed.name);
-    for (const FetchName& fetch : fetches) signature.fetches.push_back(fetch.name());
-    for (const FetchName& target : targets) signature.targets.push_back(target.name());
-    const Wanted wanted = shared_->Resolve(signature);
-    for (size_t i = 0; i < feeds.size(); ++i) {
-      values.push_back({WithIndex(feeds[i].name), feeds[i].value, false});
-    }
-    StepResult result;
-    if (wanted.fetches.empty() && wanted.targets.empty() && !wanted.results.empty()) {
-      // Everything fetched was fed: nothing runs.
-    } else {
-      tensorflow::RunStepRequest request;
-      request.set_session_handle(shared_->handle);
-      for (const std::string& fetch : wanted.fetches) request.add_fetch(fetch);
-      for (const std::string& target : wanted.targets) request.add_target(target);
-      *request.mutable_options() = options;
-      StatusOr<StepResult> ran = shared_->master->RunStep(request, values);
-      if (!ran.ok()) return shared_->Complete(ran.status());
-      result = *std::move(ran);
-    }
-    if (metadata != nullptr) metadata->Swap(&result.metadata);
-    std::vector<Tensor> fed;
-    for (NamedTensor& value : values) fed.push_back(std::move(value.value));
-    return Arrange(wanted, fed, std::move(result.fetches));
+    return NoExceptions("Run",
+                        [&] { return RunOrThrow(options, feeds, fetches, targets, metadata); });
   }
 
   StatusOr<std::unique_ptr<PreparedStep>> Prepare(const Signature& signature) override {
-    MR_RETURN_IF_ERROR(shared_->Open());
-    auto step = std::make_unique<Prepared>(shared_);
-    step->num_feeds = signature.feeds.size();
-    step->wanted = shared_->Resolve(signature);
-    if (step->wanted.fetches.empty() && step->wanted.targets.empty() &&
-        !step->wanted.results.empty()) {
-      return std::unique_ptr<PreparedStep>(std::move(step));
-    }
-    tensorflow::MakeCallableRequest request;
-    request.set_session_handle(shared_->handle);
-    for (const std::string& feed : signature.feeds) {
-      request.mutable_options()->add_feed(WithIndex(feed));
-    }
-    for (const std::string& fetch : step->wanted.fetches)
-      request.mutable_options()->add_fetch(fetch);
-    for (const std::string& target : step->wanted.targets) {
-      request.mutable_options()->add_target(target);
-    }
-    tensorflow::MakeCallableResponse response;
-    MR_RETURN_IF_ERROR(shared_->Complete(shared_->master->MakeCallable(request, &response)));
-    step->handle = response.handle();
-    return std::unique_ptr<PreparedStep>(std::move(step));
+    return NoExceptions("Prepare", [&] { return PrepareOrThrow(signature); });
   }
 
   Status Close() override {
-    {
-      MutexLock lock(&shared_->mu);
-      if (shared_->closed) return absl::OkStatus();
-      shared_->closed = true;
-    }
-    tensorflow::CloseSessionRequest request;
-    request.set_session_handle(shared_->handle);
-    return shared_->master->CloseSession(request);
+    return NoExceptions("Close", [&]() -> Status {
+      {
+        MutexLock lock(&shared_->mu);
+        if (shared_->closed) return absl::OkStatus();
+        shared_->closed = true;
+      }
+      tensorflow::CloseSessionRequest request;
+      request.set_session_handle(shared_->handle);
+      return shared_->master->CloseSession(request);
+    });
   }
 
   StatusOr<std::vector<tensorflow::DeviceAttributes>> ListDevices() override {
@@ -433,14 +372,11 @@ class GrpcSession : public Session {
   }
 
  private:
-  // What of a signature goes to the master, and where the client's results come from.
   struct Wanted {
-    struct Result {
-      bool fed;
-      size_t index;  // of the feed, or of `fetches`
-    };
-    std::vector<std::string> fetches, targets;
-    std::vector<Result> results;
+    BoundSignature bound;
+    // What the master is asked for: feeds in the caller's order, and the canonical fetches. When
+    // everything that is fetched was fed, all of it: the master knows which names there are.
+    RunSignature sent;
   };
   struct Shared {
     std::shared_ptr<MasterInterface> master;
@@ -455,31 +391,20 @@ class GrpcSession : public Session {
       return closed ? absl::CancelledError("Session has been closed.") : absl::OkStatus();
     }
     Status Complete(const Status& status) const { return lines.Complete(status); }
-    Wanted Resolve(const Signature& signature) {
+    StatusOr<Wanted> Resolve(const Signature& names) {
       Wanted wanted;
-      std::map<std::string, size_t> fed, fetched;
-      for (size_t i = 0; i < signature.feeds.size(); ++i) {
-        fed.emplace(WithIndex(signature.feeds[i]), i);
+      MR_ASSIGN_OR_RETURN(wanted.bound, BindSignature(names, [this](const std::string& name) {
+                            MutexLock lock(&mu);
+                            return operations.contains(name);
+                          }));
+      wanted.sent = wanted.bound.signature;
+      for (size_t i = 0; i < names.feeds.size(); ++i) {
+        wanted.sent.feeds[i] = CanonicalTensorName(names.feeds[i]);
       }
-      MutexLock lock(&mu);
-      for (const std::string& target : signature.targets) {
-        // A target may be given by a tensor's name, too.
-        const StatusOr<TensorName> name = ParseTensorName(target);
-        wanted.targets.push_back(name.ok() ? name->node : target);
-      }
-      for (const std::string& fetch : signature.fetches) {
-        if (operations.count(fetch) != 0) {
-          wanted.targets.push_back(fetch);
-          continue;
+      if (!wanted.bound.runs()) {
+        for (const std::string& fetch : names.fetches) {
+          wanted.sent.fetches.push_back(CanonicalTensorName(fetch));
         }
-        const std::string name = WithIndex(fetch);
-        if (const auto it = fed.find(name); it != fed.end()) {
-          wanted.results.push_back({true, it->second});
-          continue;
-        }
-        const auto [it, fresh] = fetched.emplace(name, wanted.fetches.size());
-        if (fresh) wanted.fetches.push_back(name);
-        wanted.results.push_back({false, it->second});
       }
       return wanted;
     }
@@ -487,15 +412,14 @@ class GrpcSession : public Session {
   static StatusOr<std::vector<Tensor>> Arrange(const Wanted& wanted, absl::Span<const Tensor> fed,
                                                std::vector<Tensor> fetched) {
     // A master may be another program.
-    if (fetched.size() != wanted.fetches.size()) {
+    if (fetched.size() != wanted.sent.fetches.size()) {
       return absl::InternalError(absl::StrCat("Session: the master must answer with ",
-                                              wanted.fetches.size(), " tensors, got ",
+                                              wanted.sent.fetches.size(), " tensors, got ",
                                               fetched.size()));
     }
-    std::vector<Tensor> results;
-    for (const Wanted::Result& result : wanted.results) {
-      results.push_back(result.fed ? fed[result.index] : fetched[result.index]);
-    }
+    if (!wanted.bound.runs()) return fetched;
+    std::vector<Tensor> results(wanted.bound.results.size());
+    ArrangeResults(wanted.bound, fed, absl::MakeSpan(fetched), absl::MakeSpan(results));
     return results;
   }
 
@@ -510,15 +434,14 @@ class GrpcSession : public Session {
       shared_->master->ReleaseCallable(request).IgnoreError();  // gone with its session otherwise
     }
     StatusOr<std::vector<Tensor>> Run(absl::Span<const Tensor> feeds) override {
-      return RunWith(nullptr, feeds, nullptr);
+      return NoExceptions("Run", [&] { return RunWith(nullptr, feeds, nullptr); });
     }
     StatusOr<std::vector<Tensor>> Run(const tensorflow::RunOptions& options,
                                       absl::Span<const Tensor> feeds,
                                       tensorflow::RunMetadata* metadata) override {
-      return RunWith(&options, feeds, metadata);
+      return NoExceptions("Run", [&] { return RunWith(&options, feeds, metadata); });
     }
 
-    size_t num_feeds = 0;
     Wanted wanted;
     int64_t handle = 0;
 
@@ -527,24 +450,76 @@ class GrpcSession : public Session {
                                           absl::Span<const Tensor> feeds,
                                           tensorflow::RunMetadata* metadata) {
       MR_RETURN_IF_ERROR(shared_->Open());
-      if (feeds.size() != num_feeds) {
-        return absl::InvalidArgumentError(absl::StrCat("Run: the signature has ", num_feeds,
-                                                       " feeds, got ", feeds.size(), " tensors"));
-      }
-      StepResult result;
-      if (handle != 0) {
-        tensorflow::RunCallableRequest request;
-        request.set_session_handle(shared_->handle);
-        request.set_handle(handle);
-        StatusOr<StepResult> ran = shared_->master->RunCallable(request, feeds, options);
-        if (!ran.ok()) return shared_->Complete(ran.status());
-        result = *std::move(ran);
-      }
-      if (metadata != nullptr) metadata->Swap(&result.metadata);
-      return Arrange(wanted, feeds, std::move(result.fetches));
+      MR_RETURN_IF_ERROR(CheckFeedsGiven(wanted.bound, feeds));
+      tensorflow::RunCallableRequest request;
+      request.set_session_handle(shared_->handle);
+      request.set_handle(handle);
+      StatusOr<StepResult> ran = shared_->master->RunCallable(request, feeds, options);
+      if (!ran.ok()) return shared_->Complete(ran.status());
+      if (metadata != nullptr) metadata->Swap(&ran->metadata);
+      return Arrange(wanted, feeds, std::move(ran->fetches));
     }
     const std::shared_ptr<Shared> shared_;
   };
+
+  Status ExtendOrThrow(const tensorflow::GraphDef& graph) {
+    MR_RETURN_IF_ERROR(shared_->Open());
+    MutexLock lock(&extend_mu_);
+    tensorflow::ExtendSessionRequest request;
+    request.set_session_handle(shared_->handle);
+    request.set_current_graph_version(version_);
+    *request.mutable_graph_def() = graph;
+    tensorflow::ExtendSessionResponse response;
+    MR_RETURN_IF_ERROR(shared_->Complete(shared_->master->ExtendSession(request, &response)));
+    version_ = response.new_graph_version();
+    MutexLock names(&shared_->mu);
+    for (const tensorflow::NodeDef& node : graph.node()) {
+      const OpEntry* const op = LookUpOp(node.op());
+      if (op != nullptr && op->def.output_arg_size() == 0) shared_->operations.insert(node.name());
+    }
+    return absl::OkStatus();
+  }
+
+  StatusOr<std::vector<Tensor>> RunOrThrow(const tensorflow::RunOptions& options,
+                                           absl::Span<const Feed> feeds,
+                                           absl::Span<const FetchName> fetches,
+                                           absl::Span<const FetchName> targets,
+                                           tensorflow::RunMetadata* metadata) {
+    MR_RETURN_IF_ERROR(shared_->Open());
+    MR_ASSIGN_OR_RETURN(const Wanted wanted, shared_->Resolve(NamesOf(feeds, fetches, targets)));
+    tensorflow::RunStepRequest request;
+    request.set_session_handle(shared_->handle);
+    for (const std::string& fetch : wanted.sent.fetches) request.add_fetch(fetch);
+    for (const std::string& target : wanted.sent.targets) request.add_target(target);
+    *request.mutable_options() = options;
+    std::vector<NamedTensor> values;
+    std::vector<Tensor> fed;
+    for (size_t i = 0; i < feeds.size(); ++i) {
+      values.push_back({wanted.sent.feeds[i], feeds[i].value, false});
+      fed.push_back(feeds[i].value);
+    }
+    MR_RETURN_IF_ERROR(CheckFeedsGiven(wanted.bound, fed));
+    StatusOr<StepResult> ran = shared_->master->RunStep(request, values);
+    if (!ran.ok()) return shared_->Complete(ran.status());
+    if (metadata != nullptr) metadata->Swap(&ran->metadata);
+    return Arrange(wanted, fed, std::move(ran->fetches));
+  }
+
+  StatusOr<std::unique_ptr<PreparedStep>> PrepareOrThrow(const Signature& signature) {
+    MR_RETURN_IF_ERROR(shared_->Open());
+    auto step = std::make_unique<Prepared>(shared_);
+    MR_ASSIGN_OR_RETURN(step->wanted, shared_->Resolve(signature));
+    const RunSignature& sent = step->wanted.sent;
+    tensorflow::MakeCallableRequest request;
+    request.set_session_handle(shared_->handle);
+    for (const std::string& feed : sent.feeds) request.mutable_options()->add_feed(feed);
+    for (const std::string& fetch : sent.fetches) request.mutable_options()->add_fetch(fetch);
+    for (const std::string& target : sent.targets) request.mutable_options()->add_target(target);
+    tensorflow::MakeCallableResponse response;
+    MR_RETURN_IF_ERROR(shared_->Complete(shared_->master->MakeCallable(request, &response)));
+    step->handle = response.handle();
+    return std::unique_ptr<PreparedStep>(std::move(step));
+  }
 
   const std::shared_ptr<Shared> shared_;
   Mutex extend_mu_;
@@ -567,15 +542,17 @@ StatusOr<std::shared_ptr<MasterInterface>> FindMaster(const std::string& target)
 }
 
 StatusOr<std::unique_ptr<Session>> NewGrpcSession(const SessionOptions& options) {
-  MR_ASSIGN_OR_RETURN(std::shared_ptr<MasterInterface> master, FindMaster(options.target));
-  tensorflow::CreateSessionRequest request;
-  *request.mutable_config() = options.config;
-  request.set_target(options.target);
-  tensorflow::CreateSessionResponse response;
-  MR_RETURN_IF_ERROR(master->CreateSession(request, options.creation_timeout,
-                                           options.max_cached_plans, &response));
-  return std::unique_ptr<Session>(
-      std::make_unique<GrpcSession>(std::move(master), response.session_handle()));
+  return NoExceptions("NewSession", [&]() -> StatusOr<std::unique_ptr<Session>> {
+    MR_ASSIGN_OR_RETURN(std::shared_ptr<MasterInterface> master, FindMaster(options.target));
+    tensorflow::CreateSessionRequest request;
+    *request.mutable_config() = options.config;
+    request.set_target(options.target);
+    tensorflow::CreateSessionResponse response;
+    MR_RETURN_IF_ERROR(master->CreateSession(request, options.creation_timeout,
+                                             options.max_cached_plans, &response));
+    return std::unique_ptr<Session>(
+        std::make_unique<GrpcSession>(std::move(master), response.session_handle()));
+  });
 }
 
 Status ResetGrpcTarget(const SessionOptions& options, absl::Span<const std::string> containers) {

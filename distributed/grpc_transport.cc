@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/exceptions.h"
 #include "core/mutex.h"
 #include "core/random_bits.h"
 #include "distributed/tensor_coding.h"
@@ -98,11 +99,13 @@ class GrpcTransport : public Transport {
     Simple("CleanupAll", options, request, nullptr, std::move(done));
   }
 
-  void RunGraph(const CallOptions& options, const tensorflow::RunGraphRequest& request,
-                absl::Span<const NamedTensor> send, bool, tensorflow::RunGraphResponse* response,
-                std::vector<NamedTensor>* received, Done done) override {
+  void RunGraph(const CallOptions& options, const tensorflow::RunGraphRequest& graph,
+                const tensorflow::RunGraphRequest& step, absl::Span<const NamedTensor> send, bool,
+                tensorflow::RunGraphResponse* response, std::vector<NamedTensor>* received,
+                Done done) override {
     MessageWriter writer;
-    writer.AddMessage(request);
+    writer.AddMessage(graph);
+    if (&step != &graph) writer.AddMessage(step);  // parsers merge the two
     for (const NamedTensor& tensor : send) {
       const Status added = writer.AddNamedTensor(kRunGraphSend, tensor.name, tensor.value);
       if (!added.ok()) return done(added);
@@ -242,8 +245,10 @@ RpcServer::Handler Plain(const char* name,
   return [name, method](std::shared_ptr<ServerCall> call, const grpc::ByteBuffer& bytes) {
     Request request;
     Response response;
-    Status status = DecodeMessage(name, bytes, &request);
-    if (status.ok()) status = method(request, &response);
+    const Status status = NoExceptions(name, [&]() -> Status {
+      MR_RETURN_IF_ERROR(DecodeMessage(name, bytes, &request));
+      return method(request, &response);
+    });
     if (!status.ok()) return call->FinishWithStatus(status);
     Respond(call.get(), response);
   };
@@ -348,8 +353,8 @@ void ServeRunGraph(Worker* worker, std::shared_ptr<ServerCall> call,
   if (!read.ok()) return run->call->FinishWithStatus(read);
   const std::vector<NamedTensor> send = ToNamed(std::move(tensors));
   worker->RunGraph(
-      run->request, send, /*block=*/false, absl::InfiniteFuture(), run->call->cancellation(),
-      &run->response, &run->received, [run](const Status& status) {
+      run->request, run->request, send, /*block=*/false, absl::InfiniteFuture(),
+      run->call->cancellation(), &run->response, &run->received, [run](const Status& status) {
         MessageWriter writer;
         Status failed = status;
         for (const NamedTensor& tensor : run->received) {
@@ -457,7 +462,7 @@ std::map<std::string, RpcServer::Handler> WorkerHandlers(Worker* worker) {
       Plain<RegisterGraphRequest, RegisterGraphResponse>(
           "RegisterGraph",
           [worker](const RegisterGraphRequest& request, RegisterGraphResponse* response) {
-            return worker->RegisterGraph(request, response);
+            return worker->RegisterGraph(request, nullptr, response);
           }));
   add(kWorkerService, "DeregisterGraph",
       Plain<DeregisterGraphRequest, DeregisterGraphResponse>(

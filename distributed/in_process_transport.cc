@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "graph/graph.h"
+
 namespace millrace {
 namespace {
 
@@ -34,7 +36,12 @@ class InProcessTransport : public Transport {
   }
   void RegisterGraph(const CallOptions&, const tensorflow::RegisterGraphRequest& request,
                      tensorflow::RegisterGraphResponse* response, Done done) override {
-    done(worker_->RegisterGraph(request, response));
+    done(worker_->RegisterGraph(request, nullptr, response));
+  }
+  void RegisterGraph(const CallOptions&, const tensorflow::RegisterGraphRequest& request,
+                     std::unique_ptr<Graph> graph, tensorflow::RegisterGraphResponse* response,
+                     Done done) override {
+    done(worker_->RegisterGraph(request, std::move(graph), response));
   }
   void DeregisterGraph(const CallOptions&, const tensorflow::DeregisterGraphRequest& request,
                        Done done) override {
@@ -50,11 +57,11 @@ class InProcessTransport : public Transport {
                                               request.container().end());
     done(worker_->CleanupAll(containers));
   }
-  void RunGraph(const CallOptions& options, const tensorflow::RunGraphRequest& request,
-                absl::Span<const NamedTensor> send, bool block,
-                tensorflow::RunGraphResponse* response, std::vector<NamedTensor>* received,
-                Done done) override {
-    worker_->RunGraph(request, send, block, options.deadline, options.cancellation, response,
+  void RunGraph(const CallOptions& options, const tensorflow::RunGraphRequest& graph,
+                const tensorflow::RunGraphRequest& step, absl::Span<const NamedTensor> send,
+                bool block, tensorflow::RunGraphResponse* response,
+                std::vector<NamedTensor>* received, Done done) override {
+    worker_->RunGraph(graph, step, send, block, options.deadline, options.cancellation, response,
                       received, std::move(done));
   }
   void RecvTensor(const CallOptions& options, const tensorflow::RecvTensorRequest& request,

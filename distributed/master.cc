@@ -5,10 +5,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/exceptions.h"
 #include "core/random_bits.h"
 #include "distributed/master_session.h"
 #include "distributed/task_calls.h"
 #include "graph/device_name.h"
+#include "graph/signature.h"
 
 namespace millrace {
 namespace {
@@ -66,19 +68,20 @@ Status Master::CreateSessionFor(CancellationManager* caller,
     MR_RETURN_IF_ERROR(shut_down_);
   }
   const MasterSession::WaitEnds ends{&shutdown_, caller};
-  Status status = session->Create(ends);
   int64_t version = 0;
-  if (status.ok() && request.graph_def().node_size() > 0) {
-    status = session->Extend(request.graph_def(), 0, ends, &version);
-  }
-  if (status.ok() && caller != nullptr && caller->IsCancelled()) {
-    status = absl::CancelledError("Session: its client has gone, nobody would close it");
-  }
-  if (status.ok()) {
+  const Status status = NoExceptions("CreateSession", [&]() -> Status {
+    MR_RETURN_IF_ERROR(session->Create(ends));
+    if (request.graph_def().node_size() > 0) {
+      MR_RETURN_IF_ERROR(session->Extend(request.graph_def(), 0, ends, &version));
+    }
+    if (caller != nullptr && caller->IsCancelled()) {
+      return absl::CancelledError("Session: its client has gone, nobody would close it");
+    }
     MutexLock lock(&mu_);
-    status = shut_down_;
-    if (status.ok()) sessions_[session->handle()] = session;
-  }
+    MR_RETURN_IF_ERROR(shut_down_);
+    sessions_[session->handle()] = session;
+    return absl::OkStatus();
+  });
   if (!status.ok()) {
     session->Close(status);
     return status;
@@ -106,24 +109,27 @@ StatusOr<StepResult> Master::RunStep(const tensorflow::RunStepRequest& request,
                       FindSession(request.session_handle()));
   std::vector<Tensor> values;
   const RunSignature signature = SignatureOf(request, feeds, &values);
-  MR_ASSIGN_OR_RETURN(std::shared_ptr<CompiledStep> compiled, session->Compile(signature));
-  return session->RunAndWait(std::move(compiled), values, request.options());
+  MR_ASSIGN_OR_RETURN(std::shared_ptr<const MasterBinding> binding, session->Bind(signature));
+  return session->RunAndWait(std::move(binding), values, request.options());
 }
 
 void Master::RunStepAsync(const tensorflow::RunStepRequest& request,
                           absl::Span<const NamedTensor> feeds, CancellationManager* cancellation,
                           StepDone done) {
-  const StatusOr<std::shared_ptr<MasterSession>> session = FindSession(request.session_handle());
-  if (!session.ok()) return done(session.status());
+  std::shared_ptr<MasterSession> session;
+  std::shared_ptr<const MasterBinding> binding;
   std::vector<Tensor> values;
-  const RunSignature signature = SignatureOf(request, feeds, &values);
-  StatusOr<std::shared_ptr<CompiledStep>> compiled = (*session)->Compile(signature);
-  if (!compiled.ok()) return done(compiled.status());
   MasterStepOptions options;
-  options.run = request.options();
-  options.block = false;
-  options.cancellation = cancellation;
-  (*session)->Run(*std::move(compiled), values, options, std::move(done));
+  const Status status = NoExceptions("RunStep", [&]() -> Status {
+    MR_ASSIGN_OR_RETURN(session, FindSession(request.session_handle()));
+    MR_ASSIGN_OR_RETURN(binding, session->Bind(SignatureOf(request, feeds, &values)));
+    options.run = request.options();
+    options.block = false;
+    options.cancellation = cancellation;
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return done(status);
+  session->Run(std::move(binding), values, options, std::move(done));
 }
 
 Status Master::MakeCallable(const tensorflow::MakeCallableRequest& request,
@@ -138,8 +144,8 @@ Status Master::MakeCallable(const tensorflow::MakeCallableRequest& request,
   signature.feeds.assign(options.feed().begin(), options.feed().end());
   signature.fetches.assign(options.fetch().begin(), options.fetch().end());
   signature.targets.assign(options.target().begin(), options.target().end());
-  MR_ASSIGN_OR_RETURN(std::shared_ptr<CompiledStep> compiled, session->Compile(signature));
-  response->set_handle(session->AddCallable(std::move(compiled), options.run_options()));
+  MR_ASSIGN_OR_RETURN(std::shared_ptr<const MasterBinding> binding, session->Bind(signature));
+  response->set_handle(session->AddCallable(std::move(binding), options.run_options()));
   return absl::OkStatus();
 }
 
@@ -149,22 +155,26 @@ StatusOr<StepResult> Master::RunCallable(const tensorflow::RunCallableRequest& r
   MR_ASSIGN_OR_RETURN(const std::shared_ptr<MasterSession> session,
                       FindSession(request.session_handle()));
   MR_ASSIGN_OR_RETURN(auto callable, session->FindCallable(request.handle()));
-  return session->RunAndWait(std::move(callable.compiled), feeds,
+  return session->RunAndWait(std::move(callable.binding), feeds,
                              options == nullptr ? callable.options : *options);
 }
 
 void Master::RunCallableAsync(const tensorflow::RunCallableRequest& request,
                               absl::Span<const Tensor> feeds, CancellationManager* cancellation,
                               StepDone done) {
-  const StatusOr<std::shared_ptr<MasterSession>> session = FindSession(request.session_handle());
-  if (!session.ok()) return done(session.status());
-  auto callable = (*session)->FindCallable(request.handle());
-  if (!callable.ok()) return done(callable.status());
+  std::shared_ptr<MasterSession> session;
+  MasterSession::Callable callable;
   MasterStepOptions options;
-  options.run = callable->options;
-  options.block = false;
-  options.cancellation = cancellation;
-  (*session)->Run(std::move(callable->compiled), feeds, options, std::move(done));
+  const Status status = NoExceptions("RunCallable", [&]() -> Status {
+    MR_ASSIGN_OR_RETURN(session, FindSession(request.session_handle()));
+    MR_ASSIGN_OR_RETURN(callable, session->FindCallable(request.handle()));
+    options.run = callable.options;
+    options.block = false;
+    options.cancellation = cancellation;
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return done(status);
+  session->Run(std::move(callable.binding), feeds, options, std::move(done));
 }
 
 Status Master::ReleaseCallable(const tensorflow::ReleaseCallableRequest& request) {

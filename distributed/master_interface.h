@@ -25,6 +25,8 @@
 namespace millrace {
 
 inline constexpr int kDefaultMaxCachedPlans = 128;
+// Held on all tasks together, besides the signature that was compiled last.
+inline constexpr int64_t kMaxCachedPlanBytes = int64_t{256} << 20;
 
 // Without its feeds (or fetches), which go beside it.
 struct StepResult {

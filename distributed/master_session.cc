@@ -5,11 +5,13 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/exceptions.h"
 #include "core/notification.h"
+#include "distributed/master_interface.h"
 #include "distributed/task_calls.h"
 #include "distributed/task_connector.h"
 #include "graph/device_name.h"
-#include "graph/graph_extension.h"
+#include "graph/graph.h"
 
 namespace millrace {
 
@@ -20,7 +22,10 @@ MasterSession::MasterSession(const MasterOptions* options, std::string handle,
       handle_(std::move(handle)),
       config_(std::move(config)),
       timeout_(timeout),
-      max_cached_plans_(static_cast<size_t>(std::max(max_cached_plans, 1))) {}
+      compiler_(OperationFetch::kIsAnError, static_cast<size_t>(std::max(max_cached_plans, 1)),
+                kMaxCachedPlanBytes, [this](const Graph& graph, const RunSignature& signature) {
+                  return CompileStep(graph, signature, Target());
+                }) {}
 
 // --- Tasks ---------------------------------------------------------------------------------------
 
@@ -183,22 +188,17 @@ Status MasterSession::Usable() const {
   return broken_;
 }
 
-Status MasterSession::Closed() const {
-  MutexLock lock(&mu_);
-  return closed_;
-}
-
 Status MasterSession::Extend(const tensorflow::GraphDef& graph, int64_t version,
                              const WaitEnds& ends, int64_t* new_version) {
   MR_RETURN_IF_ERROR(Usable());
   MR_ASSIGN_OR_RETURN(const std::vector<std::string> tasks, TasksNamedBy(graph));
   MR_RETURN_IF_ERROR(Connect(tasks, ends));
-  MutexLock lock(&graph_mu_);
+  MutexLock lock(&extend_mu_);
   if (version != version_) {
     return absl::AbortedError(
         absl::StrCat("Current version is ", version_, " but caller expected ", version, "."));
   }
-  MR_RETURN_IF_ERROR(ExtendGraph(graph, &graph_));
+  MR_RETURN_IF_ERROR(compiler_.Extend(graph));
   *new_version = ++version_;
   return absl::OkStatus();
 }
@@ -209,6 +209,7 @@ CompileTarget MasterSession::Target() {
   target.session_handle = handle_;
   target.config = &config_;
   target.placements = &placements_;
+  target.warned_of_missing_gpu = &warned_of_missing_gpu_;
   target.explain = [this](const std::shared_ptr<Transport>& task, const Status& answer) {
     Status result;
     Notification explained;
@@ -225,75 +226,58 @@ CompileTarget MasterSession::Target() {
   return target;
 }
 
-std::shared_ptr<CompiledStep> MasterSession::FindCompiled(const std::string& key) {
-  MutexLock lock(&mu_);
-  const auto it = compiled_.find(key);
-  if (it == compiled_.end()) return nullptr;
-  recent_.splice(recent_.begin(), recent_, it->second);
-  return it->second->second;
-}
-
-StatusOr<std::shared_ptr<CompiledStep>> MasterSession::Compile(const RunSignature& signature) {
+StatusOr<std::shared_ptr<const MasterBinding>> MasterSession::Bind(const RunSignature& names) {
   MR_RETURN_IF_ERROR(Usable());
-  const std::string key = SignatureKey(signature);
-  if (auto found = FindCompiled(key)) return found;
-  std::shared_ptr<CompiledStep> fresh;
-  {
-    MutexLock lock(&graph_mu_);
-    if (auto found = FindCompiled(key)) return found;  // somebody else was faster
-    StatusOr<std::shared_ptr<CompiledStep>> made = CompileStep(graph_, signature, Target());
-    if (!made.ok()) {
-      // Closing takes the session's tasks away from under a compilation.
-      MR_RETURN_IF_ERROR(Closed());
-      return made.status();
-    }
-    fresh = *std::move(made);
-  }
-  std::shared_ptr<CompiledStep> dropped;  // its graphs are deregistered without the lock
-  MutexLock lock(&mu_);
-  MR_RETURN_IF_ERROR(closed_);
-  const auto [it, inserted] = compiled_.emplace(key, Recent::iterator());
-  if (!inserted) return it->second->second;
-  recent_.emplace_front(key, fresh);
-  it->second = recent_.begin();
-  if (recent_.size() > max_cached_plans_) {
-    dropped = std::move(recent_.back().second);
-    compiled_.erase(recent_.back().first);
-    recent_.pop_back();
-  }
-  return fresh;
+  return compiler_.Bind(SignatureKey(names), [&names] { return names; });
 }
 
 // --- Steps ---------------------------------------------------------------------------------------
 
-void MasterSession::Run(std::shared_ptr<CompiledStep> compiled, absl::Span<const Tensor> feeds,
-                        const MasterStepOptions& options, StepDone done) {
-  Status status = Usable();
-  if (status.ok()) status = CheckFeeds(*compiled, feeds);
-  if (!status.ok()) return done(status);
-  MasterStepOptions limited = options;
-  if (limited.run.timeout_in_ms() <= 0) {
-    limited.run.set_timeout_in_ms(config_.operation_timeout_in_ms());
+Status MasterSession::Runnable(const MasterBinding& binding, absl::Span<const Tensor> feeds,
+                               const MasterStepOptions& options) const {
+  MR_RETURN_IF_ERROR(Usable());
+  MR_RETURN_IF_ERROR(CheckFeeds(binding.bound, binding.feed_rules, feeds));
+  return CheckRunOptions(config_, options.run);
+}
+
+void MasterSession::Run(std::shared_ptr<const MasterBinding> binding,
+                        absl::Span<const Tensor> feeds, const MasterStepOptions& options,
+                        StepDone done) {
+  if (binding->compiled == nullptr) {
+    return done(NoExceptions("Run", [&]() -> StatusOr<StepResult> {
+      MR_RETURN_IF_ERROR(Runnable(*binding, feeds, options));
+      StepResult result;
+      result.fetches.resize(binding->bound.results.size());
+      ArrangeResults(binding->bound, feeds, {}, absl::MakeSpan(result.fetches));
+      return result;
+    }));
   }
-  auto step =
-      std::make_shared<MasterStep>(shared_from_this(), std::move(compiled), std::move(done));
-  {
+  std::shared_ptr<MasterStep> step;
+  MasterStepOptions limited;
+  const Status status = NoExceptions("Run", [&]() -> Status {
+    MR_RETURN_IF_ERROR(Runnable(*binding, feeds, options));
+    limited = options;
+    if (limited.run.timeout_in_ms() <= 0) {
+      limited.run.set_timeout_in_ms(config_.operation_timeout_in_ms());
+    }
+    step = std::make_shared<MasterStep>(shared_from_this(), std::move(binding));
     MutexLock lock(&mu_);
-    status = closed_;  // perhaps since the check
-    if (status.ok()) running_.insert(step.get());
-  }
-  if (!status.ok()) return step->Refuse(status);
-  step->Start(feeds, limited);
+    MR_RETURN_IF_ERROR(closed_);  // perhaps since the check
+    running_.insert(step.get());
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return done(status);
+  step->Start(feeds, limited, std::move(done));
   if (options.block) step->Wait();
 }
 
-StatusOr<StepResult> MasterSession::RunAndWait(std::shared_ptr<CompiledStep> compiled,
+StatusOr<StepResult> MasterSession::RunAndWait(std::shared_ptr<const MasterBinding> binding,
                                                absl::Span<const Tensor> feeds,
                                                const tensorflow::RunOptions& options) {
   StatusOr<StepResult> result = absl::InternalError("Step ended without a result");
   MasterStepOptions step;
   step.run = options;
-  Run(std::move(compiled), feeds, step,
+  Run(std::move(binding), feeds, step,
       [&result](StatusOr<StepResult> r) { result = std::move(r); });
   return result;
 }
@@ -304,11 +288,11 @@ void MasterSession::StepEnded(MasterStep* step) {
   step_ended_.SignalAll();
 }
 
-int64_t MasterSession::AddCallable(std::shared_ptr<CompiledStep> compiled,
+int64_t MasterSession::AddCallable(std::shared_ptr<const MasterBinding> binding,
                                    const tensorflow::RunOptions& options) {
   MutexLock lock(&mu_);
   const int64_t id = next_callable_++;
-  callables_[id] = {std::move(compiled), options};
+  callables_[id] = {std::move(binding), options};
   return id;
 }
 
@@ -323,13 +307,13 @@ StatusOr<MasterSession::Callable> MasterSession::FindCallable(int64_t id) const 
 }
 
 Status MasterSession::RemoveCallable(int64_t id) {
-  std::shared_ptr<CompiledStep> dropped;  // its graphs are deregistered without the lock
+  std::shared_ptr<const MasterBinding> dropped;  // its graphs are deregistered without the lock
   MutexLock lock(&mu_);
   const auto it = callables_.find(id);
   if (it == callables_.end()) {
     return absl::InvalidArgumentError(absl::StrCat("No such callable handle: ", id));
   }
-  dropped = std::move(it->second.compiled);
+  dropped = std::move(it->second.binding);
   callables_.erase(it);
   return absl::OkStatus();
 }
@@ -343,20 +327,21 @@ void MasterSession::Close(const Status& status) {
   }
   for (const auto& step : running) step->Fail(status);
   running.clear();
-  Recent recent;
+  const auto kept = compiler_.Close(status);
   std::map<int64_t, Callable> callables;
   std::vector<std::shared_ptr<Transport>> tasks;
   {
     MutexLock lock(&mu_);
     while (!running_.empty()) step_ended_.Wait(&mu_);
-    compiled_.clear();
-    recent.swap(recent_);
     callables.swap(callables_);
     for (auto& [name, task] : std::exchange(tasks_, {})) tasks.push_back(task);
   }
   // The tasks drop their graphs together with the session.
-  for (auto& [key, compiled] : recent) compiled->Forget();
-  for (auto& [id, callable] : callables) callable.compiled->Forget();
+  const auto forget = [](const MasterBinding& binding) {
+    if (binding.compiled != nullptr) binding.compiled->Forget();
+  };
+  for (const auto& entry : kept) forget(*entry.binding);
+  for (const auto& [id, callable] : callables) forget(*callable.binding);
   if (!tasks.empty()) CloseWorkerSessions(tasks, handle_);
 }
 

@@ -9,8 +9,8 @@
 //
 // The tasks: the master's own, those that the device filters admit (without filters: the parameter
 // servers), and those that nodes name; the first two from Create on, the last when Extend brings
-// such nodes. Signatures are compiled once and kept, the least recently used go first; callables
-// keep theirs until they are removed.
+// such nodes. Signatures are compiled once and kept (SignatureCompiler); callables keep theirs
+// until they are removed.
 //
 // Thread-safety: all methods, from any thread. Create, Extend, Compile and Close wait for other
 // tasks; never on a poller.
@@ -19,14 +19,12 @@
 // Failure: Cancelled after Close, Aborted when broken.
 
 #include <cstdint>
-#include <list>
 #include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
@@ -38,17 +36,20 @@
 #include "distributed/master_options.h"
 #include "distributed/master_step.h"
 #include "distributed/task_connector.h"
-#include "graph/graph.h"
 #include "graph/placer.h"
+#include "graph/signature.h"
 #include "proto/master.pb.h"
+#include "runtime/signature_compiler.h"
 
 namespace millrace {
+
+using MasterBinding = SignatureBinding<CompiledStep>;
 
 class MasterSession : public MasterStepOwner, public std::enable_shared_from_this<MasterSession> {
  public:
   // A signature that a client refers to by number, and its own RunOptions.
   struct Callable {
-    std::shared_ptr<CompiledStep> compiled;
+    std::shared_ptr<const MasterBinding> binding;
     tensorflow::RunOptions options;
   };
 
@@ -68,14 +69,16 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
   // Aborted unless the graph has `version`; gives it the next one.
   Status Extend(const tensorflow::GraphDef& graph, int64_t version, const WaitEnds& ends,
                 int64_t* new_version);
-  StatusOr<std::shared_ptr<CompiledStep>> Compile(const RunSignature& signature);
-  // `done` gets the result. With options.block it has been called when this returns.
-  void Run(std::shared_ptr<CompiledStep> compiled, absl::Span<const Tensor> feeds,
+  // A fetch of an operation is an error: clients count the answers by what they fetch.
+  StatusOr<std::shared_ptr<const MasterBinding>> Bind(const RunSignature& names);
+  // `feeds` and the result in the order of the names. `done` gets the result. With options.block it
+  // has been called when this returns.
+  void Run(std::shared_ptr<const MasterBinding> binding, absl::Span<const Tensor> feeds,
            const MasterStepOptions& options, StepDone done);
-  StatusOr<StepResult> RunAndWait(std::shared_ptr<CompiledStep> compiled,
+  StatusOr<StepResult> RunAndWait(std::shared_ptr<const MasterBinding> binding,
                                   absl::Span<const Tensor> feeds,
                                   const tensorflow::RunOptions& options);
-  int64_t AddCallable(std::shared_ptr<CompiledStep> compiled,
+  int64_t AddCallable(std::shared_ptr<const MasterBinding> binding,
                       const tensorflow::RunOptions& options);
   // InvalidArgument for a number that is none.
   StatusOr<Callable> FindCallable(int64_t id) const;
@@ -97,21 +100,22 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
   // Of the master's task, which is in `reached` or connected.
   std::vector<tensorflow::DeviceAttributes> OwnDevices(absl::Span<const ReachedTask> reached) const;
   Status Usable() const;
-  Status Closed() const;
-  CompileTarget Target() ABSL_EXCLUSIVE_LOCKS_REQUIRED(graph_mu_);
-  std::shared_ptr<CompiledStep> FindCompiled(const std::string& key);
+  Status Runnable(const MasterBinding& binding, absl::Span<const Tensor> feeds,
+                  const MasterStepOptions& options) const;
+  CompileTarget Target();
 
   const MasterOptions* const options_;
   const std::string handle_;
   const tensorflow::ConfigProto config_;
   const absl::Duration timeout_;
-  const size_t max_cached_plans_;
 
-  // Compiling and extending, one at a time. Taken before mu_.
-  Mutex graph_mu_;
-  Graph graph_ ABSL_GUARDED_BY(graph_mu_);
-  int64_t version_ ABSL_GUARDED_BY(graph_mu_) = 0;
-  StatefulPlacements placements_ ABSL_GUARDED_BY(graph_mu_);
+  // One extension at a time. Taken before the compiler's locks, as these are before mu_.
+  Mutex extend_mu_;
+  int64_t version_ ABSL_GUARDED_BY(extend_mu_) = 0;
+  // By whoever compiles, which is one at a time.
+  StatefulPlacements placements_;
+  bool warned_of_missing_gpu_ = false;
+  SignatureCompiler<CompiledStep> compiler_;
 
   mutable Mutex mu_;
   CondVar step_ended_;
@@ -119,9 +123,6 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
   Status broken_ ABSL_GUARDED_BY(mu_);  // a task restarted
   std::map<std::string, std::shared_ptr<Transport>> tasks_ ABSL_GUARDED_BY(mu_);
   std::vector<tensorflow::DeviceAttributes> devices_ ABSL_GUARDED_BY(mu_);  // own first
-  using Recent = std::list<std::pair<std::string, std::shared_ptr<CompiledStep>>>;
-  Recent recent_ ABSL_GUARDED_BY(mu_);  // most recently used first
-  absl::flat_hash_map<std::string, Recent::iterator> compiled_ ABSL_GUARDED_BY(mu_);
   std::map<int64_t, Callable> callables_ ABSL_GUARDED_BY(mu_);
   int64_t next_callable_ ABSL_GUARDED_BY(mu_) = 1;
   absl::flat_hash_set<MasterStep*> running_ ABSL_GUARDED_BY(mu_);

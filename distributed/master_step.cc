@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/master_step.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/exceptions.h"
 #include "core/random_bits.h"
 #include "distributed/task_calls.h"
+#include "graph/signature.h"
 #include "runtime/plan.h"
 
 namespace millrace {
@@ -27,28 +28,41 @@ int64_t NewStepId() {
 }  // namespace
 
 MasterStep::MasterStep(std::shared_ptr<MasterStepOwner> owner,
-                       std::shared_ptr<const CompiledStep> compiled, StepDone done)
+                       std::shared_ptr<const SignatureBinding<CompiledStep>> binding)
     : owner_(std::move(owner)),
-      compiled_(std::move(compiled)),
-      done_(std::move(done)),
+      binding_(std::move(binding)),
+      compiled_(binding_->compiled.get()),
       step_id_(NewStepId()) {
   const size_t n = compiled_->parts.size();
-  requests_.resize(n);
   responses_.resize(n);
   received_.resize(n);
   left_ = static_cast<int>(n) + 1;
 }
 
-void MasterStep::Start(absl::Span<const Tensor> feeds, const MasterStepOptions& options) {
+void MasterStep::Start(absl::Span<const Tensor> feeds, const MasterStepOptions& options,
+                       StepDone done) {
+  const std::shared_ptr<MasterStep> self = shared_from_this();
+  done_ = std::move(done);
+  size_t begun = 0;
+  try {
+    StartOrThrow(feeds, options, &begun);
+  } catch (...) {
+    Fail(StatusOfException("Run"));
+    for (; begun < compiled_->parts.size(); ++begun) Drop();
+  }
+  Drop();
+}
+
+void MasterStep::StartOrThrow(absl::Span<const Tensor> feeds, const MasterStepOptions& options,
+                              size_t* begun) {
   const std::shared_ptr<MasterStep> self = shared_from_this();
   const int64_t timeout_ms = options.run.timeout_in_ms();
   if (timeout_ms > 0) deadline_ = absl::Now() + absl::Milliseconds(timeout_ms);
   trace_ = options.run.trace_level() > tensorflow::RunOptions::NO_TRACE;
   record_graphs_ = options.run.output_partition_graphs();
-  for (size_t i = 0; i < feeds.size(); ++i) {
-    if (compiled_->feed_keys[i].empty()) continue;
-    send_.push_back({compiled_->feed_keys[i], feeds[i], false});
-  }
+  feeds_.assign(feeds.begin(), feeds.end());
+  send_.resize(feeds.size());
+  for (size_t i = 0; i < feeds.size(); ++i) send_[binding_->bound.feed_to[i]].value = feeds[i];
   if (!options.block && deadline_ != absl::InfiniteFuture()) {
     timer_ = RpcTimer::Start(deadline_, [weak = weak_from_this()] {
       if (const auto step = weak.lock()) {
@@ -67,29 +81,22 @@ void MasterStep::Start(absl::Span<const Tensor> feeds, const MasterStepOptions& 
       Fail(absl::CancelledError("Step was cancelled by its caller"));
     }
   }
+  request_.set_step_id(step_id_);
+  if (trace_) request_.mutable_exec_opts()->set_record_timeline(true);
+  if (record_graphs_) request_.mutable_exec_opts()->set_record_partition_graphs(true);
   // The own part comes last: it may keep this thread busy.
   for (size_t i = 0; i < compiled_->parts.size(); ++i) {
     const bool own = static_cast<int>(i) == compiled_->own_part;
-    tensorflow::RunGraphRequest& request = requests_[i];
-    request.set_session_handle(compiled_->session_handle);
-    request.set_create_worker_session_called(true);
-    request.set_graph_handle(compiled_->parts[i].handle);
-    request.set_step_id(step_id_);
-    request.set_store_errors_in_response_body(true);
-    if (trace_) request.mutable_exec_opts()->set_record_timeline(true);
-    if (record_graphs_) request.mutable_exec_opts()->set_record_partition_graphs(true);
-    if (own) {
-      for (const std::string& key : compiled_->recv_keys) request.add_recv_key(key);
-    }
     CallOptions call;
     call.cancellation = &cancellation_;
     if (own && options.block) call.deadline = deadline_;
+    ++*begun;
     compiled_->parts[i].transport->RunGraph(
-        call, request, own ? absl::MakeConstSpan(send_) : absl::Span<const NamedTensor>(),
-        own && options.block, &responses_[i], &received_[i],
+        call, compiled_->parts[i].request, request_,
+        own ? absl::MakeConstSpan(send_) : absl::Span<const NamedTensor>(), own && options.block,
+        &responses_[i], &received_[i],
         [self, i](const Status& status) { self->PartDone(i, status); });
   }
-  Drop();
 }
 
 void MasterStep::Record(const Status& status, int part) {
@@ -168,8 +175,10 @@ void MasterStep::End() {
 
 void MasterStep::Complete(Status status) {
   const std::shared_ptr<MasterStep> self = shared_from_this();
-  StatusOr<StepResult> result =
-      status.ok() ? TakeResult() : StatusOr<StepResult>(WithoutDerivedMark(status));
+  StatusOr<StepResult> result = NoExceptions("Run", [&]() -> StatusOr<StepResult> {
+    if (status.ok()) return TakeResult();
+    return WithoutDerivedMark(status);
+  });
   StepDone done = std::move(done_);
   owner_->StepEnded(this);
   done(std::move(result));
@@ -178,28 +187,16 @@ void MasterStep::Complete(Status status) {
 
 StatusOr<StepResult> MasterStep::TakeResult() {
   StepResult result;
+  std::vector<Tensor> fetched(compiled_->signature.fetches.size());
   if (compiled_->own_part >= 0) {
     std::vector<NamedTensor>& own = received_[static_cast<size_t>(compiled_->own_part)];
-    std::vector<NamedTensor*> by_key(compiled_->recv_keys.size());
-    for (NamedTensor& tensor : own) {
-      const auto it =
-          std::find(compiled_->recv_keys.begin(), compiled_->recv_keys.end(), tensor.name);
-      if (it != compiled_->recv_keys.end()) {
-        by_key[static_cast<size_t>(it - compiled_->recv_keys.begin())] = &tensor;
-      }
+    for (size_t i = 0; i < fetched.size() && i < own.size(); ++i) {
+      fetched[i] = std::move(own[i].value);
     }
-    for (size_t i = 0; i < compiled_->fetch_index.size(); ++i) {
-      NamedTensor* const tensor = by_key[compiled_->fetch_index[i]];
-      if (tensor == nullptr || tensor->is_dead) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "The tensor returned for ", compiled_->signature.fetches[i], " was not valid."));
-      }
-      result.fetches.push_back(tensor->value);
-    }
-    // A caller may be the only one to hold what it fetched.
-    by_key.clear();
-    own.clear();
   }
+  MR_RETURN_IF_ERROR(CheckFetched(compiled_->signature, fetched));
+  result.fetches.resize(binding_->bound.results.size());
+  ArrangeResults(binding_->bound, feeds_, absl::MakeSpan(fetched), absl::MakeSpan(result.fetches));
   if (trace_ || record_graphs_) {
     for (tensorflow::RunGraphResponse& response : responses_) {
       for (auto& device : *response.mutable_step_stats()->mutable_dev_stats()) {

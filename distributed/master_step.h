@@ -35,6 +35,7 @@
 #include "distributed/master_interface.h"
 #include "distributed/rpc.h"
 #include "distributed/transport.h"
+#include "runtime/signature_compiler.h"
 
 namespace millrace {
 
@@ -60,19 +61,21 @@ struct MasterStepOptions {
 
 class MasterStep : public std::enable_shared_from_this<MasterStep> {
  public:
-  MasterStep(std::shared_ptr<MasterStepOwner> owner, std::shared_ptr<const CompiledStep> compiled,
-             StepDone done);
+  // `binding` has something to run.
+  MasterStep(std::shared_ptr<MasterStepOwner> owner,
+             std::shared_ptr<const SignatureBinding<CompiledStep>> binding);
 
-  // `feeds` as CheckFeeds accepts them. Once.
-  void Start(absl::Span<const Tensor> feeds, const MasterStepOptions& options);
-  // Instead of Start: `done` gets `status`.
-  void Refuse(const Status& status) { done_(status); }
+  // `feeds` as CheckFeeds accepts them, in the caller's order. Once.
+  void Start(absl::Span<const Tensor> feeds, const MasterStepOptions& options, StepDone done);
   // The step ends with `status`, unless it has failed before.
   void Fail(const Status& status);
   // Until `done` has been called. For a blocking step.
   void Wait();
 
  private:
+  // Counts the parts whose PartDone will be called.
+  void StartOrThrow(absl::Span<const Tensor> feeds, const MasterStepOptions& options,
+                    size_t* begun);
   void PartDone(size_t part, const Status& status);
   void Record(const Status& status, int part);
   void Drop();
@@ -81,15 +84,17 @@ class MasterStep : public std::enable_shared_from_this<MasterStep> {
   StatusOr<StepResult> TakeResult();
 
   const std::shared_ptr<MasterStepOwner> owner_;
-  const std::shared_ptr<const CompiledStep> compiled_;
+  const std::shared_ptr<const SignatureBinding<CompiledStep>> binding_;
+  const CompiledStep* const compiled_;  // the binding's
   StepDone done_;
   const int64_t step_id_;
   CancellationManager cancellation_;
+  tensorflow::RunGraphRequest request_;  // besides what is the same for all steps
   // By part.
-  std::vector<tensorflow::RunGraphRequest> requests_;
   std::vector<tensorflow::RunGraphResponse> responses_;
   std::vector<std::vector<NamedTensor>> received_;
-  std::vector<NamedTensor> send_;
+  std::vector<Tensor> feeds_;      // in the caller's order
+  std::vector<NamedTensor> send_;  // by position in the signature
   bool record_graphs_ = false;
   bool trace_ = false;
   absl::Time deadline_ = absl::InfiniteFuture();

@@ -125,10 +125,11 @@ class MasterTest : public ::testing::Test {
     void CleanupAll(const CallOptions& o, const tensorflow::CleanupAllRequest& r, Done d) override {
       To()->CleanupAll(o, r, std::move(d));
     }
-    void RunGraph(const CallOptions& o, const tensorflow::RunGraphRequest& r,
-                  absl::Span<const NamedTensor> send, bool block, tensorflow::RunGraphResponse* s,
-                  std::vector<NamedTensor>* t, Done d) override {
-      To()->RunGraph(o, r, send, block, s, t, std::move(d));
+    void RunGraph(const CallOptions& o, const tensorflow::RunGraphRequest& g,
+                  const tensorflow::RunGraphRequest& r, absl::Span<const NamedTensor> send,
+                  bool block, tensorflow::RunGraphResponse* s, std::vector<NamedTensor>* t,
+                  Done d) override {
+      To()->RunGraph(o, g, r, send, block, s, t, std::move(d));
     }
     void RecvTensor(const CallOptions& o, const tensorflow::RecvTensorRequest& r, NamedTensor* t,
                     Done d) override {

@@ -24,6 +24,7 @@
 #include "distributed/master.h"
 #include "distributed/rpc.h"
 #include "distributed/worker.h"
+#include "runtime/compile_path.h"
 
 namespace millrace {
 namespace {
@@ -165,10 +166,9 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
                                                    "cluster, got ", cluster.task_device()));
   }
   auto core = std::make_shared<ServerCore>(options);
-  // One number sets how many threads compute: intra-op wins.
-  int threads = options.config.intra_op_parallelism_threads();
-  if (threads <= 0) threads = options.config.inter_op_parallelism_threads();
-  if (threads != 0) core->own_arena = Arena::Make(std::max(threads, 1));
+  if (const int threads = ComputeThreads(options.config); threads > 0) {
+    core->own_arena = Arena::Make(threads);
+  }
 
   const auto name_of = [](absl::string_view job, int task) {
     return absl::StrCat("/job:", job, "/replica:0/task:", task);

@@ -69,6 +69,8 @@ class PullSink {
   virtual void OnDone(const Status& status) = 0;
 };
 
+class Graph;
+
 class Transport {
  public:
   using Done = absl::AnyInvocable<void(const Status&)>;
@@ -93,6 +95,12 @@ class Transport {
   virtual void RegisterGraph(const CallOptions& options,
                              const tensorflow::RegisterGraphRequest& request,
                              tensorflow::RegisterGraphResponse* response, Done done) = 0;
+  // The same with the graph beside the request, its nodes placed; null when it is in the request.
+  // It stays a graph when the worker lives in this process.
+  virtual void RegisterGraph(const CallOptions& options,
+                             const tensorflow::RegisterGraphRequest& request,
+                             std::unique_ptr<Graph> graph,
+                             tensorflow::RegisterGraphResponse* response, Done done);
   virtual void DeregisterGraph(const CallOptions& options,
                                const tensorflow::DeregisterGraphRequest& request, Done done) = 0;
   virtual void CleanupGraph(const CallOptions& options,
@@ -100,13 +108,16 @@ class Transport {
   virtual void CleanupAll(const CallOptions& options, const tensorflow::CleanupAllRequest& request,
                           Done done) = 0;
 
-  // `send` goes into request.send, `received` comes from response.recv. The error of the step is
-  // `done`'s status, never in the response. With `block` a local worker runs the step to its end in
-  // the calling thread before it returns.
-  virtual void RunGraph(const CallOptions& options, const tensorflow::RunGraphRequest& request,
-                        absl::Span<const NamedTensor> send, bool block,
-                        tensorflow::RunGraphResponse* response, std::vector<NamedTensor>* received,
-                        Done done) = 0;
+  // `send` goes into request.send, `received` comes from response.recv: by rendezvous keys, or for
+  // a graph with _Arg and _Retval nodes by position, without names (null without a result). The
+  // error of the step is `done`'s status, never in the response. With `block` a local worker runs
+  // the step to its end in the calling thread before it returns. The request is `graph` and `step`
+  // together: what is the same for all steps of a graph (handles, flags), and this step's id and
+  // options. They may be one message.
+  virtual void RunGraph(const CallOptions& options, const tensorflow::RunGraphRequest& graph,
+                        const tensorflow::RunGraphRequest& step, absl::Span<const NamedTensor> send,
+                        bool block, tensorflow::RunGraphResponse* response,
+                        std::vector<NamedTensor>* received, Done done) = 0;
 
   // One tensor by its key; for what Pull does not cover.
   virtual void RecvTensor(const CallOptions& options, const tensorflow::RecvTensorRequest& request,

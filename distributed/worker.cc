@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/deterministic_bytes.h"
+#include "core/exceptions.h"
 #include "core/fail_point.h"
 #include "core/hash64.h"
 #include "core/random_bits.h"
@@ -16,6 +17,7 @@
 #include "graph/graph.h"
 #include "graph/import_export.h"
 #include "graph/partition.h"
+#include "runtime/compile_path.h"
 #include "runtime/plan.h"
 
 namespace millrace {
@@ -58,7 +60,7 @@ Status MakeCanonical(absl::string_view own_task, tensorflow::GraphDef* graph) {
 bool KeepsStateInResources(const Graph& graph) {
   const auto is_resource = [](DType t) { return t == DT_RESOURCE || IsRef(t); };
   for (const auto& node : graph.nodes()) {
-    if (node == nullptr || !node->is_stateful() || IsTransfer(node->def())) continue;
+    if (node == nullptr || !node->is_stateful() || absl::StartsWith(node->op(), "_")) continue;
     const auto inputs = node->input_types(), outputs = node->output_types();
     if (std::none_of(inputs.begin(), inputs.end(), is_resource) &&
         std::none_of(outputs.begin(), outputs.end(), is_resource)) {
@@ -66,6 +68,28 @@ bool KeepsStateInResources(const Graph& graph) {
     }
   }
   return true;
+}
+
+// What StepEdges need of a graph: all nodes and edges, attrs of those that transfer.
+tensorflow::GraphDef EdgesOf(const Graph& graph) {
+  tensorflow::GraphDef def;
+  for (const auto& node : graph.nodes()) {
+    if (node == nullptr) continue;
+    if (node->is_send() || node->is_recv()) {
+      *def.add_node() = graph.NodeToDef(*node);
+      continue;
+    }
+    tensorflow::NodeDef* const copy = def.add_node();
+    copy->set_name(node->name());
+    copy->set_op(node->op());
+    for (const OutputRef& input : node->inputs()) {
+      if (input.node != nullptr) copy->add_input(TensorNameString(*input.node, input.index));
+    }
+    for (const Node* control : node->control_inputs()) {
+      copy->add_input(absl::StrCat("^", control->name()));
+    }
+  }
+  return def;
 }
 
 // Which process opened a session; no task when its master did not say.
@@ -214,39 +238,11 @@ StatusOr<std::shared_ptr<const WorkerPlan>> Worker::FindOrBuildPlan(
   import.allow_internal_names = true;
   MR_RETURN_IF_ERROR(ImportGraphDef(canonical, import, &graph));
   for (const auto& node : graph.nodes()) {
-    if (node == nullptr) continue;
-    node->set_assigned_device(node->requested_device());
-    const bool known =
-        std::any_of(session->devices.begin(), session->devices.end(),
-                    [&](const auto& d) { return d->name == node->assigned_device(); });
-    if (!known) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "RegisterGraph on ", options_.task, ": node '", node->name(),
-          "' must be placed on a device of this task, got '", node->assigned_device(), "'"));
-    }
+    if (node != nullptr) node->set_assigned_device(node->requested_device());
   }
-  const auto incarnation = [session](absl::string_view name) -> uint64_t {
-    for (const auto& device : session->devices) {
-      if (device->name == name) return device->incarnation;
-    }
-    return 0;
-  };
   const bool shared = !session->isolated && KeepsStateInResources(graph);
-  auto plan = std::make_shared<WorkerPlan>();
-  plan->devices = session->devices;
-  PartitionOptions partition;
-  partition.new_name_mark = std::string("_G");
-  partition.get_incarnation = incarnation;
-  MR_ASSIGN_OR_RETURN(GraphPartitions parts, PartitionGraph(graph, partition));
-  for (const auto& [name, part] : parts) {
-    FillIncarnations(part.get(), incarnation);
-    const auto device = std::find_if(session->devices.begin(), session->devices.end(),
-                                     [&, &n = name](const auto& d) { return d->name == n; });
-    MR_ASSIGN_OR_RETURN(std::shared_ptr<const Plan> built,
-                        Plan::Build(*part, device->get(), shared ? nullptr : &session->kernels));
-    MR_ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor, Executor::Make(std::move(built)));
-    plan->parts.push_back({device->get(), std::move(executor)});
-  }
+  MR_ASSIGN_OR_RETURN(std::shared_ptr<const WorkerPlan> plan,
+                      BuildPlan(graph, session, shared ? nullptr : &session->kernels));
   if (shared) {
     MutexLock lock(&mu_);
     std::weak_ptr<const WorkerPlan>& place = plans_[fingerprint];
@@ -257,20 +253,77 @@ StatusOr<std::shared_ptr<const WorkerPlan>> Worker::FindOrBuildPlan(
       it = it->second.expired() ? plans_.erase(it) : std::next(it);
     }
   }
+  return plan;
+}
+
+StatusOr<std::shared_ptr<const WorkerPlan>> Worker::BuildPlan(const Graph& graph, Session* session,
+                                                              KernelStore* kernels) {
+  const auto find_device = [session](absl::string_view name) -> Device* {
+    for (const auto& device : session->devices) {
+      if (device->name == name) return device.get();
+    }
+    return nullptr;
+  };
+  std::vector<DeviceInfo> devices;
+  for (const auto& device : session->devices) {
+    devices.push_back({device->name, device->type, device->incarnation});
+  }
+  auto plan = std::make_shared<WorkerPlan>();
+  plan->devices = session->devices;
+  for (const auto& node : graph.nodes()) {
+    if (node == nullptr) continue;
+    if (find_device(node->assigned_device()) == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "RegisterGraph on ", options_.task, ": node '", node->name(),
+          "' must be placed on a device of this task, got '", node->assigned_device(), "'"));
+    }
+    int* const places = node->op() == "_Arg"      ? &plan->num_args
+                        : node->op() == "_Retval" ? &plan->num_results
+                                                  : nullptr;
+    if (places == nullptr) continue;
+    MR_ASSIGN_OR_RETURN(const int64_t index, GetAttr<int64_t>(node->def(), "index"));
+    if (index >= kMaxNodeArgs) {
+      return absl::InvalidArgumentError(absl::StrCat("RegisterGraph on ", options_.task, ": node '",
+                                                     node->name(), "': index must be below ",
+                                                     kMaxNodeArgs, ", got ", index));
+    }
+    *places = std::max(*places, static_cast<int>(index) + 1);
+  }
+  const PartitionOptions cut = PartitionOptionsFor(CutBy::kDeviceOfTask, devices);
+  MR_ASSIGN_OR_RETURN(const GraphPartitions parts, PartitionGraph(graph, cut));
+  for (const auto& [name, part] : parts) FillIncarnations(part.get(), cut.get_incarnation);
+  MR_ASSIGN_OR_RETURN(plan->parts, BuildParts(parts, find_device, kernels, nullptr));
   return std::shared_ptr<const WorkerPlan>(std::move(plan));
 }
 
 Status Worker::RegisterGraph(const tensorflow::RegisterGraphRequest& request,
+                             std::unique_ptr<Graph> graph,
                              tensorflow::RegisterGraphResponse* response) {
+  return NoExceptions("RegisterGraph",
+                      [&] { return RegisterOrThrow(request, std::move(graph), response); });
+}
+
+Status Worker::RegisterOrThrow(const tensorflow::RegisterGraphRequest& request,
+                               std::unique_ptr<Graph> graph,
+                               tensorflow::RegisterGraphResponse* response) {
   MR_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session,
                       FindSession(request.session_handle()));
-  tensorflow::GraphDef canonical = request.graph_def();
-  MR_RETURN_IF_ERROR(MakeCanonical(options_.task, &canonical));
   auto registered = std::make_shared<RegisteredGraph>();
-  registered->graph = request.graph_def();
-  MR_ASSIGN_OR_RETURN(registered->plan, FindOrBuildPlan(canonical, session.get()));
-  MR_ASSIGN_OR_RETURN(StepEdges edges, StepEdges::Of(registered->graph, canonical, options_.task));
-  registered->edges = std::make_shared<const StepEdges>(std::move(edges));
+  StatusOr<StepEdges> edges;
+  if (graph != nullptr) {
+    MR_ASSIGN_OR_RETURN(registered->plan, BuildPlan(*graph, session.get(), &session->kernels));
+    const tensorflow::GraphDef wire = EdgesOf(*graph);
+    edges = StepEdges::Of(wire, wire, options_.task);
+    registered->own_graph = std::move(graph);
+  } else {
+    tensorflow::GraphDef canonical = request.graph_def();
+    MR_RETURN_IF_ERROR(MakeCanonical(options_.task, &canonical));
+    registered->graph = request.graph_def();
+    MR_ASSIGN_OR_RETURN(registered->plan, FindOrBuildPlan(canonical, session.get()));
+    edges = StepEdges::Of(registered->graph, canonical, options_.task);
+  }
+  MR_RETURN_IF_ERROR(edges.status());
+  registered->edges = std::make_shared<const StepEdges>(*std::move(edges));
   const std::string handle = RandomHexName();
   MutexLock lock(&session->mu);
   session->graphs[handle] = std::move(registered);
@@ -292,40 +345,41 @@ Status Worker::DeregisterGraph(const tensorflow::DeregisterGraphRequest& request
   return absl::OkStatus();
 }
 
-void Worker::RunGraph(const tensorflow::RunGraphRequest& request,
-                      absl::Span<const NamedTensor> send, bool block, absl::Time deadline,
-                      CancellationManager* cancellation, tensorflow::RunGraphResponse* response,
-                      std::vector<NamedTensor>* received, Transport::Done done) {
+void Worker::RunGraph(const tensorflow::RunGraphRequest& graph,
+                      const tensorflow::RunGraphRequest& step, absl::Span<const NamedTensor> send,
+                      bool block, absl::Time deadline, CancellationManager* cancellation,
+                      tensorflow::RunGraphResponse* response, std::vector<NamedTensor>* received,
+                      Transport::Done done) {
   const auto find = [&]() -> StatusOr<std::shared_ptr<RegisteredGraph>> {
     MR_RETURN_IF_ERROR(FailPoint("worker/run_graph"));
     MR_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session,
-                        FindSession(request.session_handle()));
+                        FindSession(graph.session_handle()));
     MutexLock lock(&session->mu);
-    const auto it = session->graphs.find(request.graph_handle());
+    const auto it = session->graphs.find(graph.graph_handle());
     if (it == session->graphs.end()) {
-      return absl::AbortedError(
-          absl::StrCat("Graph handle is not found: ", request.graph_handle()));
+      return absl::AbortedError(absl::StrCat("Graph handle is not found: ", graph.graph_handle()));
     }
     return it->second;
   };
-  StatusOr<std::shared_ptr<RegisteredGraph>> graph = find();
-  if (!graph.ok()) {
-    // Tasks that wait for this one's tensors must hear of it too.
-    const std::shared_ptr<StepRendezvous> step = steps_->FindOrExpect(request.step_id());
-    steps_->End(step.get(), Derived(graph.status()));
-    return done(graph.status());
-  }
-  auto run = std::make_shared<WorkerStep>(&options_, steps_, *std::move(graph),
-                                          request.session_handle(), request.step_id(),
-                                          [this](WorkerStep* step) { StepEnded(step); });
-  Status refused;
-  {
+  std::shared_ptr<WorkerStep> run;
+  const Status status = NoExceptions("RunGraph", [&]() -> Status {
+    StatusOr<std::shared_ptr<RegisteredGraph>> registered = find();
+    if (!registered.ok()) {
+      // Tasks that wait for this one's tensors must hear of it too.
+      const std::shared_ptr<StepRendezvous> expected = steps_->FindOrExpect(step.step_id());
+      steps_->End(expected.get(), Derived(registered.status()));
+      return registered.status();
+    }
+    run = std::make_shared<WorkerStep>(&options_, steps_, *std::move(registered),
+                                       graph.session_handle(), step.step_id(),
+                                       [this](WorkerStep* ended) { StepEnded(ended); });
     MutexLock lock(&mu_);
-    refused = shut_down_;
-    if (refused.ok()) running_.insert(run.get());
-  }
-  if (!refused.ok()) return done(refused);
-  run->Start(request, send, block, deadline, cancellation, response, received, std::move(done));
+    MR_RETURN_IF_ERROR(shut_down_);
+    running_.insert(run.get());
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return done(status);
+  run->Start(step, send, block, deadline, cancellation, response, received, std::move(done));
 }
 
 void Worker::StepEnded(WorkerStep* run) {

@@ -35,11 +35,13 @@
 #include "distributed/step_rendezvous.h"
 #include "distributed/transport.h"
 #include "distributed/worker_options.h"
+#include "graph/graph.h"
 #include "proto/worker.pb.h"
 #include "runtime/kernel.h"
 
 namespace millrace {
 
+class KernelStore;
 struct WorkerPlan;
 class WorkerStep;
 
@@ -57,14 +59,16 @@ class Worker {
   // the sessions that this task opened in an earlier life (with another incarnation) end.
   Status CreateWorkerSession(const tensorflow::CreateWorkerSessionRequest& request);
   Status DeleteWorkerSession(const tensorflow::DeleteWorkerSessionRequest& request);
+  // `graph` replaces request.graph_def when it is not null: it is this process's own, its nodes are
+  // placed, and its plan is shared with nobody.
   Status RegisterGraph(const tensorflow::RegisterGraphRequest& request,
-                       tensorflow::RegisterGraphResponse* response);
+                       std::unique_ptr<Graph> graph, tensorflow::RegisterGraphResponse* response);
   Status DeregisterGraph(const tensorflow::DeregisterGraphRequest& request);
   // As Transport::RunGraph. `cancellation` (may be null) outlives `done`.
-  void RunGraph(const tensorflow::RunGraphRequest& request, absl::Span<const NamedTensor> send,
-                bool block, absl::Time deadline, CancellationManager* cancellation,
-                tensorflow::RunGraphResponse* response, std::vector<NamedTensor>* received,
-                Transport::Done done);
+  void RunGraph(const tensorflow::RunGraphRequest& graph, const tensorflow::RunGraphRequest& step,
+                absl::Span<const NamedTensor> send, bool block, absl::Time deadline,
+                CancellationManager* cancellation, tensorflow::RunGraphResponse* response,
+                std::vector<NamedTensor>* received, Transport::Done done);
   Status CleanupGraph(int64_t step_id);
   // Clears the containers of all devices that are shared; none named: the default one.
   Status CleanupAll(absl::Span<const std::string> containers);
@@ -89,8 +93,12 @@ class Worker {
   struct Session;
 
   StatusOr<std::shared_ptr<Session>> FindSession(const std::string& handle) const;
+  Status RegisterOrThrow(const tensorflow::RegisterGraphRequest& request,
+                         std::unique_ptr<Graph> graph, tensorflow::RegisterGraphResponse* response);
   StatusOr<std::shared_ptr<const WorkerPlan>> FindOrBuildPlan(const tensorflow::GraphDef& graph,
                                                               Session* session);
+  StatusOr<std::shared_ptr<const WorkerPlan>> BuildPlan(const Graph& graph, Session* session,
+                                                        KernelStore* kernels);
   static void DropGraphs(Session* session);
   Status CheckIncarnation(uint64_t expected) const;
   void StepEnded(WorkerStep* step);

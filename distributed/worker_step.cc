@@ -4,7 +4,9 @@
 #include <optional>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "core/exceptions.h"
 
 namespace millrace {
 namespace {
@@ -73,36 +75,40 @@ void WorkerStep::Start(const tensorflow::RunGraphRequest& request,
   done_ = std::move(done);
   response_ = response;
   received_ = received;
-  StatusOr<std::shared_ptr<StepRendezvous>> started =
-      steps_->Start(request.step_id(), graph_->edges);
-  Status status = started.status();
-  if (started.ok()) {
+  const Status status =
+      NoExceptions("RunGraph", [&] { return Begin(request, send, cancellation); });
+  if (!status.ok()) {
     {
       MutexLock lock(&mu_);
-      rendezvous_ = *std::move(started);
+      status_ = status;
     }
-    status = Prepare(request, send);
+    return Finish();
   }
-  if (status.ok() && cancellation != nullptr) {
-    if (cancellation->Register(&outer_token_, [self] {
+  // Small tensors that are ready at once leave together.
+  std::optional<StepRendezvous::Cork> cork;
+  if (!block) cork.emplace(rendezvous_.get());
+  Execute(block, deadline);
+}
+
+Status WorkerStep::Begin(const tensorflow::RunGraphRequest& request,
+                         absl::Span<const NamedTensor> send, CancellationManager* cancellation) {
+  MR_ASSIGN_OR_RETURN(std::shared_ptr<StepRendezvous> started,
+                      steps_->Start(request.step_id(), graph_->edges));
+  {
+    MutexLock lock(&mu_);
+    rendezvous_ = std::move(started);
+  }
+  MR_RETURN_IF_ERROR(Prepare(request, send));
+  if (cancellation != nullptr) {
+    if (!cancellation->Register(&outer_token_, [self = shared_from_this()] {
           self->Cancel(absl::CancelledError("Step was cancelled by the master."));
         })) {
-      outer_ = cancellation;
-    } else {
-      status = Derived(absl::CancelledError("Step was cancelled by the master."));
+      return Derived(absl::CancelledError("Step was cancelled by the master."));
     }
+    outer_ = cancellation;
   }
-  if (!status.ok()) {
-    MutexLock lock(&mu_);
-    status_ = status;
-  } else {
-    AskPeers();
-    // Small tensors that are ready at once leave together.
-    std::optional<StepRendezvous::Cork> cork;
-    if (!block) cork.emplace(rendezvous_.get());
-    return Execute(block, deadline);
-  }
-  Finish();
+  AskPeers();
+  return absl::OkStatus();
 }
 
 Status WorkerStep::Prepare(const tensorflow::RunGraphRequest& request,
@@ -110,8 +116,18 @@ Status WorkerStep::Prepare(const tensorflow::RunGraphRequest& request,
   if (request.exec_opts().record_timeline()) stats_ = std::make_unique<StepStatsCollector>();
   record_graphs_ = request.exec_opts().record_partition_graphs();
   recv_keys_.assign(request.recv_key().begin(), request.recv_key().end());
-  for (StepContext& context : contexts_) context.rendezvous = rendezvous_;
+  const WorkerPlan& plan = *graph_->plan;
+  for (int i = 0; i < plan.num_args && static_cast<size_t>(i) < send.size(); ++i) {
+    args_.push_back(send[static_cast<size_t>(i)].value);
+  }
+  results_.resize(static_cast<size_t>(plan.num_results));
+  for (StepContext& context : contexts_) {
+    context.rendezvous = rendezvous_;
+    context.args = args_;
+    context.results = absl::MakeSpan(results_);
+  }
   for (const NamedTensor& tensor : send) {
+    if (tensor.name.empty()) continue;  // by position
     MR_ASSIGN_OR_RETURN(const RendezvousKey key, RendezvousKey::Parse(tensor.name));
     MR_RETURN_IF_ERROR(rendezvous_->Send(key, tensor.value, tensor.is_dead));
   }
@@ -143,16 +159,18 @@ void WorkerStep::AskPeers() {
 
 void WorkerStep::Execute(bool block, absl::Time deadline) {
   const std::shared_ptr<WorkerStep> self = shared_from_this();
-  const std::vector<WorkerPlan::Part>& parts = graph_->plan->parts;
+  const std::vector<StepPart>& parts = graph_->plan->parts;
   ExecutorOptions options;
   options.stats = stats_.get();
   options.deadline = deadline;
   if (block) {
-    std::vector<PartitionRun> runs;
-    for (size_t i = 0; i < parts.size(); ++i) {
-      runs.push_back({parts[i].executor.get(), &contexts_[i]});
-    }
-    const Status status = RunPartitions(runs, options);
+    const Status status = NoExceptions("RunGraph", [&] {
+      absl::InlinedVector<PartitionRun, 4> runs;
+      for (size_t i = 0; i < parts.size(); ++i) {
+        runs.push_back({parts[i].executor.get(), &contexts_[i]});
+      }
+      return RunPartitions(runs, options);
+    });
     {
       MutexLock lock(&mu_);
       status_ = status;
@@ -161,8 +179,15 @@ void WorkerStep::Execute(bool block, absl::Time deadline) {
   }
   parts_left_.store(static_cast<int>(parts.size()) + 1, std::memory_order_relaxed);
   for (size_t i = 0; i < parts.size(); ++i) {
-    parts[i].executor->RunAsync(contexts_[i], options,
-                                [self](Status status) { self->PartEnded(status); });
+    try {
+      parts[i].executor->RunAsync(contexts_[i], options,
+                                  [self](Status status) { self->PartEnded(status); });
+    } catch (...) {
+      // It has not begun; the others are told.
+      const Status failed = StatusOfException("RunGraph");
+      rendezvous_->StartAbort(failed);
+      PartEnded(failed);
+    }
   }
   PartEnded(absl::OkStatus());
 }
@@ -188,6 +213,10 @@ void WorkerStep::Cancel(const Status& status) {
 }
 
 void WorkerStep::CollectResults() {
+  for (Tensor& result : results_) {
+    const bool is_dead = !result.has_value();
+    received_->push_back({"", std::move(result), is_dead});
+  }
   for (const std::string& key : recv_keys_) {
     const Status status = CollectResult(key);
     if (status.ok()) continue;
@@ -251,7 +280,14 @@ void WorkerStep::Finish() {
     }
   }
   if (stats_ != nullptr) stats_->TakeInto(response_->mutable_step_stats());
-  if (record_graphs_) *response_->add_partition_graph() = graph_->graph;
+  if (record_graphs_) {
+    tensorflow::GraphDef* const graph = response_->add_partition_graph();
+    if (graph_->own_graph != nullptr) {
+      graph_->own_graph->ToGraphDef(graph, 0, /*assigned=*/true);
+    } else {
+      *graph = graph_->graph;
+    }
+  }
   if (rendezvous_ != nullptr) {
     steps_->End(rendezvous_.get(), status.ok() ? status : Derived(status));
   }

@@ -29,7 +29,9 @@
 #include "distributed/step_rendezvous.h"
 #include "distributed/transport.h"
 #include "distributed/worker_options.h"
+#include "graph/graph.h"
 #include "proto/worker.pb.h"
+#include "runtime/compile_path.h"
 #include "runtime/executor.h"
 #include "runtime/kernel.h"
 #include "runtime/step_stats.h"
@@ -38,19 +40,20 @@ namespace millrace {
 
 // The executors of a partition, one per device that it uses.
 struct WorkerPlan {
-  struct Part {
-    Device* device;
-    std::unique_ptr<Executor> executor;
-  };
   std::vector<std::shared_ptr<Device>> devices;  // keeps those of `parts`
-  std::vector<Part> parts;
+  std::vector<StepPart> parts;
+  // Places of its _Arg and _Retval nodes: what a step gets and gives by position.
+  int num_args = 0;
+  int num_results = 0;
 };
 
 // What a graph handle stands for.
 struct RegisteredGraph {
   std::shared_ptr<const WorkerPlan> plan;
   std::shared_ptr<const StepEdges> edges;
-  tensorflow::GraphDef graph;  // for RunMetadata.partition_graphs
+  // For RunMetadata.partition_graphs; one of them.
+  tensorflow::GraphDef graph;
+  std::unique_ptr<const Graph> own_graph;
 };
 
 class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
@@ -70,6 +73,8 @@ class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
   void Cancel(const Status& status);
 
  private:
+  Status Begin(const tensorflow::RunGraphRequest& request, absl::Span<const NamedTensor> send,
+               CancellationManager* cancellation);
   Status Prepare(const tensorflow::RunGraphRequest& request, absl::Span<const NamedTensor> send);
   void AskPeers();
   void Execute(bool block, absl::Time deadline);
@@ -89,6 +94,7 @@ class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
   std::unique_ptr<StepStatsCollector> stats_;
   bool record_graphs_ = false;
   std::vector<std::string> recv_keys_;
+  std::vector<Tensor> args_, results_;  // by position
   tensorflow::RunGraphResponse* response_ = nullptr;
   std::vector<NamedTensor>* received_ = nullptr;
   Transport::Done done_;

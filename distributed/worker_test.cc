@@ -66,7 +66,7 @@ class WorkerTest : public ::testing::Test {
       set("client_terminated", false);
     }
     tensorflow::RegisterGraphResponse response;
-    EXPECT_OK(worker_->RegisterGraph(request, &response));
+    EXPECT_OK(worker_->RegisterGraph(request, nullptr, &response));
     return response.graph_handle();
   }
   Status RunGraph(const std::string& handle, int64_t step_id,
@@ -80,8 +80,8 @@ class WorkerTest : public ::testing::Test {
     std::vector<NamedTensor> received;
     Notification ended;
     Status result;
-    worker_->RunGraph(request, {}, /*block=*/false, absl::InfiniteFuture(), nullptr, &response,
-                      &received, [&](const Status& status) {
+    worker_->RunGraph(request, request, {}, /*block=*/false, absl::InfiniteFuture(), nullptr,
+                      &response, &received, [&](const Status& status) {
                         result = status;
                         ended.Notify();
                       });

@@ -8,9 +8,11 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/shape.h"
 #include "graph/attr.h"
 #include "graph/copy.h"
 #include "proto/node_def.pb.h"
+#include "proto/versions.pb.h"
 
 namespace millrace {
 namespace {
@@ -19,18 +21,6 @@ using TensorKey = std::pair<const Node*, int>;
 
 bool IsPlaceholder(const Node& node) {
   return node.op() == "Placeholder" || node.op() == "PlaceholderV2";
-}
-
-// The type of an output; an op kind that is not known has none, then that of a consumer's input.
-DType TensorType(const Node& node, int index) {
-  const DType type = WithoutRef(node.output_type(index));
-  if (type != DT_INVALID) return type;
-  for (const Edge& edge : node.out_edges()) {
-    if (edge.src_output != index || edge.is_control()) continue;
-    const DType wanted = WithoutRef(edge.dst->input_type(edge.dst_input));
-    if (wanted != DT_INVALID) return wanted;
-  }
-  return DT_INVALID;
 }
 
 // The work of one BuildRunGraph.
@@ -77,26 +67,14 @@ class Rewriter {
 Status Rewriter::ResolveFeeds() {
   for (size_t i = 0; i < signature_.feeds.size(); ++i) {
     const std::string& text = signature_.feeds[i];
-    MR_ASSIGN_OR_RETURN(const TensorName name, ParseTensorName(text));
-    if (name.index == kControlSlot) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("Feed '", text, "' must name a tensor, got a control edge"));
-    }
-    const Node* node = from_.FindNode(name.node);
-    if (node == nullptr) {
-      return absl::NotFoundError(absl::StrCat("FeedInputs: unable to find feed output ", text));
-    }
-    if (name.index >= node->num_outputs()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("FeedInputs: ", text, " should have output index < ", node->num_outputs()));
-    }
-    const TensorKey key(node, name.index);
+    MR_ASSIGN_OR_RETURN(const OutputRef fed, FindFed(from_, text));
+    const TensorKey key(fed.node, fed.index);
     if (!feed_of_.emplace(key, static_cast<int>(i)).second) {
       return absl::InvalidArgumentError(
           absl::StrCat("Endpoint \"", text, "\" fed more than once."));
     }
     feeds_.push_back(key);
-    result_.signature.feed_types.push_back(TensorType(*node, name.index));
+    result_.signature.feed_types.push_back(TensorType(*fed.node, fed.index));
   }
   return absl::OkStatus();
 }
@@ -193,27 +171,16 @@ StatusOr<Node*> Rewriter::AddBoundaryNode(bool feed, size_t i, const TensorKey& 
   auto set = [&def](const char* name, const auto& value) {
     SetAttr(value, &(*def.mutable_attr())[name]);
   };
-  std::string name = absl::StrCat(source->name(), "_", index);
-  if (options_.client_terminated) {
-    name = absl::StrCat(feed ? "_recv_" : "_send_", name);
-    def.set_op(feed ? "_Recv" : "_Send");
-    set(feed ? "tensor_type" : "T", type);
-    set("tensor_name", feed ? signature_.feeds[i] : signature_.fetches[i]);
-    set("send_device", options_.device);
-    set("recv_device", options_.device);
-    set("send_device_incarnation", static_cast<int64_t>(options_.incarnation));
-    set("client_terminated", true);
-  } else {
-    name = absl::StrCat(feed ? "_arg_" : "_retval_", name, "_", i);
-    def.set_op(feed ? "_Arg" : "_Retval");
-    set("T", type);
-    set("index", static_cast<int64_t>(i));
-  }
+  def.set_op(feed ? "_Arg" : "_Retval");
+  set("T", type);
+  set("index", static_cast<int64_t>(i));
   if (feed && IsPlaceholder(*source) && HasAttr(*source, "shape")) {
-    MR_ASSIGN_OR_RETURN(const PartialShape shape, GetAttr<PartialShape>(*source, "shape"));
+    const PartialShape shape = PlaceholderShape(*source, from_.versions().producer());
     set("_output_shapes", std::vector<PartialShape>{shape});
   }
   // A name that neither graph has; which of the two nodes comes first does not matter.
+  const std::string name =
+      absl::StrCat(feed ? "_arg_" : "_retval_", source->name(), "_", index, "_", i);
   std::string unique = name;
   for (int k = 1; from_.FindNode(unique) != nullptr || result_.graph->FindNode(unique) != nullptr;
        ++k) {
@@ -278,18 +245,13 @@ Status Rewriter::CopyNeeded() {
 }
 
 Status Rewriter::AddFetchNodes() {
-  absl::flat_hash_map<TensorKey, Node*> sends;
   for (size_t i = 0; i < fetches_.size(); ++i) {
     const TensorKey& fetch = fetches_[i];
-    Node*& send = sends[fetch];
-    if (send != nullptr && options_.client_terminated) {
-      result_.signature.fetch_nodes.push_back(send);
-      continue;
-    }
-    MR_ASSIGN_OR_RETURN(send, AddBoundaryNode(false, i, fetch, result_.signature.fetch_types[i]));
+    MR_ASSIGN_OR_RETURN(Node * retval,
+                        AddBoundaryNode(false, i, fetch, result_.signature.fetch_types[i]));
     MR_RETURN_IF_ERROR(result_.graph->AddEdge(copies_[static_cast<size_t>(fetch.first->id())],
-                                              fetch.second, send, 0));
-    result_.signature.fetch_nodes.push_back(send);
+                                              fetch.second, retval, 0));
+    result_.signature.fetch_nodes.push_back(retval);
   }
   for (const Node* target : targets_) {
     const int feed = ControlFeedOf(*target);
@@ -317,16 +279,6 @@ StatusOr<RunGraph> Rewriter::Build() {
 }
 
 }  // namespace
-
-std::string SignatureKey(const RunSignature& signature) {
-  std::string key;
-  for (const std::vector<std::string>* names :
-       {&signature.feeds, &signature.fetches, &signature.targets}) {
-    AppendNames(
-        *names, [](const std::string& name) -> const std::string& { return name; }, &key);
-  }
-  return key;
-}
 
 Status PruneForTargets(Graph* graph, absl::Span<Node* const> targets) {
   std::vector<bool> needed(static_cast<size_t>(graph->num_node_ids()), false);

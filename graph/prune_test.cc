@@ -112,28 +112,23 @@ TEST_F(PruneTest, UnneededFeedsHaveNoNodeButAType) {
   EXPECT_THAT(run->signature.feed_types, ElementsAre(DT_FLOAT, DT_FLOAT));
 }
 
-TEST_F(PruneTest, ClientTerminatedNodesCarryTheClientsNames) {
+TEST_F(PruneTest, FeedsAndFetchesAreWhereTheirCallerIs) {
   RunGraphOptions options;
-  options.client_terminated = true;
   options.device = "/job:worker/replica:0/task:0/device:CPU:0";
-  options.incarnation = 42;
-  StatusOr<RunGraph> run = BuildRunGraph(graph(), {{"x"}, {"sum:0", "after", "sum"}, {}}, options);
+  StatusOr<RunGraph> run = BuildRunGraph(graph(), {{"x"}, {"after", "sum"}, {}}, options);
   ASSERT_TRUE(run.ok()) << run.status();
-  const Node* recv = run->graph->FindNode("_recv_x_0");
-  ASSERT_NE(recv, nullptr);
-  EXPECT_EQ(recv->op(), "_Recv");
-  EXPECT_EQ(*GetAttr<std::string>(recv->def(), "tensor_name"), "x");
-  EXPECT_EQ(*GetAttr<DType>(recv->def(), "tensor_type"), DT_FLOAT);
-  EXPECT_TRUE(*GetAttr<bool>(recv->def(), "client_terminated"));
-  EXPECT_EQ(*GetAttr<std::string>(recv->def(), "send_device"), options.device);
-  EXPECT_EQ(*GetAttr<std::string>(recv->def(), "recv_device"), options.device);
-  EXPECT_EQ(*GetAttr<int64_t>(recv->def(), "send_device_incarnation"), 42);
-  EXPECT_EQ(recv->assigned_device(), options.device);
-  const Node* send = run->graph->FindNode("_send_sum_0");
-  ASSERT_NE(send, nullptr);
-  EXPECT_EQ(*GetAttr<std::string>(send->def(), "tensor_name"), "sum:0");
-  EXPECT_EQ(run->signature.fetch_nodes[2], send);
-  EXPECT_THAT(InputsOf(*run->graph, "after"), ElementsAre("^_recv_x_0"));
+  const Node* arg = run->graph->FindNode("_arg_x_0_0");
+  ASSERT_NE(arg, nullptr);
+  EXPECT_EQ(*GetAttr<int64_t>(arg->def(), "index"), 0);
+  EXPECT_EQ(*GetAttr<DType>(arg->def(), "T"), DT_FLOAT);
+  const Node* retval = run->graph->FindNode("_retval_sum_0_1");
+  ASSERT_NE(retval, nullptr);
+  EXPECT_EQ(*GetAttr<int64_t>(retval->def(), "index"), 1);
+  for (const Node* node : {arg, retval}) {
+    EXPECT_EQ(node->requested_device(), options.device);
+    EXPECT_EQ(node->assigned_device(), options.device);
+  }
+  EXPECT_THAT(InputsOf(*run->graph, "after"), ElementsAre("^_arg_x_0_0"));
 }
 
 TEST_F(PruneTest, TheShapeOfAFedPlaceholderIsKept) {

@@ -3,21 +3,33 @@
 
 #include <algorithm>
 #include <atomic>
-#include <list>
+#include <optional>
 #include <random>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
-#include "core/cancellation.h"
+#include "core/arena.h"
+#include "core/exceptions.h"
 #include "core/io_pool.h"
 #include "core/mutex.h"
+#include "core/status.h"
+#include "core/tensor.h"
 #include "graph/device_name.h"
+#include "graph/graph.h"
+#include "graph/partition.h"
+#include "graph/placer.h"
+#include "graph/signature.h"
+#include "runtime/compile_path.h"
+#include "runtime/device.h"
 #include "runtime/executor.h"
+#include "runtime/plan.h"
+#include "runtime/rendezvous.h"
+#include "runtime/resource_manager.h"
 #include "runtime/signature_compiler.h"
 #include "runtime/source_lines.h"
+#include "runtime/step_context.h"
+#include "runtime/step_pool.h"
 #include "runtime/step_stats.h"
 
 namespace millrace {
@@ -26,33 +38,36 @@ namespace {
 constexpr int kMaxCpuDevices = 1024;
 constexpr int64_t kReportedMemoryLimit = int64_t{256} << 20;  // what TensorFlow reports for a CPU
 
-Status Closed() { return absl::CancelledError("Session has been closed."); }
-
 uint64_t RandomIncarnation() {
   std::random_device random;
   const uint64_t value = (uint64_t{random()} << 32) | random();
   return value == 0 ? 1 : value;
 }
 
-// A step that is under way, on the stack of its Run.
-struct ActiveStep {
-  CancellationManager cancellation;
-  std::shared_ptr<Rendezvous> rendezvous;
-  int pins = 0;  // Close is using it
-  std::list<ActiveStep*>::iterator place;
+// What a signature is compiled to. Immutable but for counters.
+struct CompiledSignature {
+  RunSignature signature;
+  std::vector<StepPart> parts;
+  bool has_transfers = false;
+  HeldBytes held;
 };
+using DirectBinding = SignatureBinding<const CompiledSignature>;
 
 // Everything that a session and its prepared steps share.
 class SessionState {
  public:
   static StatusOr<std::shared_ptr<SessionState>> Make(const SessionOptions& options);
 
-  Status Extend(const tensorflow::GraphDef& def);
-  // SignatureCompiler::Bind through the cache; `key` is the SignatureKey of the lists.
-  StatusOr<std::shared_ptr<const SignatureBinding>> BindCached(
-      const std::string& key, absl::FunctionRef<RunSignature()> signature);
+  Status Extend(const tensorflow::GraphDef& def) { return compiler_.Extend(def); }
+  // `key` is the SignatureKey of the lists.
+  StatusOr<std::shared_ptr<const DirectBinding>> Bind(const std::string& key,
+                                                      absl::FunctionRef<RunSignature()> signature);
+  Status Run(const tensorflow::RunOptions& options, const DirectBinding& binding,
+             absl::Span<const Tensor> feeds, absl::Span<Tensor> results,
+             tensorflow::RunMetadata* metadata);
+  // The same with results of their own.
   StatusOr<std::vector<Tensor>> Run(const tensorflow::RunOptions& options,
-                                    const SignatureBinding& binding, absl::Span<const Tensor> feeds,
+                                    const DirectBinding& binding, absl::Span<const Tensor> feeds,
                                     tensorflow::RunMetadata* metadata);
   void Close();
   void ClearContainers(absl::Span<const std::string> containers);
@@ -61,48 +76,65 @@ class SessionState {
   SourceLines* source_lines() { return &source_lines_; }
 
  private:
-  struct CacheEntry {
-    std::shared_ptr<const SignatureBinding> binding;
-    std::list<std::string>::iterator place;  // in recent_
-  };
-
-  SessionState() = default;
-  Status CheckFeeds(const SignatureBinding& binding, absl::Span<const Tensor> feeds) const;
-  Status BeginStep(ActiveStep* step);
-  void EndStep(ActiveStep* step);
+  explicit SessionState(const SessionOptions& options);
+  Status MakeDevices();
+  StatusOr<GraphPartitions> Cut(const Graph& graph, const RunSignature& signature);
+  StatusOr<std::shared_ptr<const CompiledSignature>> Compile(const Graph& graph,
+                                                             const RunSignature& signature);
+  Device* FindDevice(absl::string_view name) const;
   Status RunParts(const tensorflow::RunOptions& options, const CompiledSignature& compiled,
-                  absl::Span<const Tensor> args, absl::Span<Tensor> results,
+                  StepPool::Step& step, absl::Span<const Tensor> args, absl::Span<Tensor> results,
                   tensorflow::RunMetadata* metadata);
   Arena* ArenaFor(const tensorflow::RunOptions& options) const;
 
-  tensorflow::ConfigProto config_;
-  size_t max_cached_ = 1;
-  std::string handle_;
+  const tensorflow::ConfigProto config_;
+  const std::string handle_;
+  // What calls say after Close, which needs no memory to say it.
+  const Status closed_ = absl::CancelledError("Session has been closed.");
   std::vector<std::unique_ptr<Device>> devices_;
+  std::vector<DeviceInfo> device_infos_;
   std::unique_ptr<Arena> own_arena_;
   Arena* arena_ = nullptr;
   SourceLines source_lines_;
   std::atomic<int64_t> next_step_id_{1};  // relaxed: hands out numbers
-  std::unique_ptr<SignatureCompiler> compiler_;
-
-  Mutex mu_;
-  CondVar step_ended_;
-  bool closed_ ABSL_GUARDED_BY(mu_) = false;
-  std::list<ActiveStep*> active_ ABSL_GUARDED_BY(mu_);
-  std::list<std::string> recent_ ABSL_GUARDED_BY(mu_);  // keys of cache_, latest first
-  absl::flat_hash_map<std::string, CacheEntry> cache_ ABSL_GUARDED_BY(mu_);
+  KernelStore kernels_;
+  // By whoever compiles, which is one at a time.
+  StatefulPlacements placements_;
+  bool warned_of_missing_gpu_ = false;
+  SignatureCompiler<const CompiledSignature> compiler_;
+  StepPool steps_;
 };
 
-StatusOr<std::shared_ptr<SessionState>> SessionState::Make(const SessionOptions& options) {
-  static std::atomic<int64_t> next_session{1};
-  std::shared_ptr<SessionState> state(new SessionState());
-  state->config_ = options.config;
-  state->max_cached_ = static_cast<size_t>(std::max(1, options.max_cached_plans));
-  state->handle_ = absl::StrCat("direct_", next_session.fetch_add(1, std::memory_order_relaxed));
+std::string NextHandle() {
+  static std::atomic<int64_t> next{1};  // relaxed: hands out numbers
+  return absl::StrCat("direct_", next.fetch_add(1, std::memory_order_relaxed));
+}
 
-  const tensorflow::ConfigProto& config = options.config;
-  const auto count = config.device_count().find("CPU");
-  const int num_cpus = count == config.device_count().end() ? 1 : count->second;
+SessionState::SessionState(const SessionOptions& options)
+    : config_(options.config),
+      handle_(NextHandle()),
+      compiler_(OperationFetch::kIsTarget,
+                static_cast<size_t>(std::max(1, options.max_cached_plans)),
+                options.max_cached_plan_bytes,
+                [this](const Graph& graph, const RunSignature& signature) {
+                  return Compile(graph, signature);
+                }),
+      steps_(absl::StrCat(handle_, "/step")) {}
+
+StatusOr<std::shared_ptr<SessionState>> SessionState::Make(const SessionOptions& options) {
+  std::shared_ptr<SessionState> state(new SessionState(options));
+  MR_RETURN_IF_ERROR(state->MakeDevices());
+  const int threads = ComputeThreads(options.config);
+  if (threads > 0 || options.config.use_per_session_threads()) {
+    state->own_arena_ = Arena::Make(threads);
+  }
+  state->arena_ = state->own_arena_ != nullptr ? state->own_arena_.get() : Arena::Default();
+  return state;
+}
+
+Status SessionState::MakeDevices() {
+  const auto count = config_.device_count().find("CPU");
+  const int num_cpus = count == config_.device_count().end() ? 1 : count->second;
   if (num_cpus < 1 || num_cpus > kMaxCpuDevices) {
     return absl::InvalidArgumentError(absl::StrCat(
         "ConfigProto: device_count['CPU'] must be in [1,", kMaxCpuDevices, "], got ", num_cpus));
@@ -113,108 +145,55 @@ StatusOr<std::shared_ptr<SessionState>> SessionState::Make(const SessionOptions&
     device->type = "CPU";
     device->incarnation = RandomIncarnation();
     device->resources = std::make_unique<ResourceManager>(device->name);
-    state->devices_.push_back(std::move(device));
+    device_infos_.push_back({device->name, device->type, device->incarnation});
+    devices_.push_back(std::move(device));
   }
-
-  state->compiler_ =
-      std::make_unique<SignatureCompiler>(state->devices_, state->config_, state->max_cached_);
-
-  // One number: intra-op wins, since loops inside of kernels and nodes share the arena.
-  int threads = config.intra_op_parallelism_threads();
-  if (threads <= 0) threads = config.inter_op_parallelism_threads();
-  if (threads < 0) threads = 1;  // "in the caller"
-  if (threads > 0 || config.use_per_session_threads()) {
-    state->own_arena_ = Arena::Make(threads);
-  }
-  state->arena_ = state->own_arena_ != nullptr ? state->own_arena_.get() : Arena::Default();
-  return state;
+  return absl::OkStatus();
 }
 
 // --- Signatures ----------------------------------------------------------------------------------
 
-Status SessionState::Extend(const tensorflow::GraphDef& def) {
-  {
-    MutexLock lock(&mu_);
-    if (closed_) return Closed();
+Device* SessionState::FindDevice(absl::string_view name) const {
+  for (const std::unique_ptr<Device>& device : devices_) {
+    if (device->name == name) return device.get();
   }
-  return compiler_->Extend(def);
+  return nullptr;
 }
 
-StatusOr<std::shared_ptr<const SignatureBinding>> SessionState::BindCached(
+StatusOr<GraphPartitions> SessionState::Cut(const Graph& graph, const RunSignature& signature) {
+  CutOptions options;
+  options.config = &config_;
+  options.cut = CutBy::kDevice;
+  options.devices = device_infos_;
+  options.default_device = devices_[0]->name;
+  options.placements = &placements_;
+  options.warned_of_missing_gpu = &warned_of_missing_gpu_;
+  return CutForSignature(graph, signature, options);
+}
+
+StatusOr<std::shared_ptr<const CompiledSignature>> SessionState::Compile(
+    const Graph& graph, const RunSignature& signature) {
+  auto compiled = std::make_shared<CompiledSignature>();
+  MR_ASSIGN_OR_RETURN(const GraphPartitions partitions, Cut(graph, signature));
+  MR_ASSIGN_OR_RETURN(compiled->parts,
+                      BuildParts(
+                          partitions, [this](absl::string_view name) { return FindDevice(name); },
+                          &kernels_, &compiled->held));
+  for (const StepPart& part : compiled->parts) {
+    compiled->has_transfers |= part.executor->plan().has_transfers();
+  }
+  compiled->signature = signature;
+  return std::shared_ptr<const CompiledSignature>(std::move(compiled));
+}
+
+StatusOr<std::shared_ptr<const DirectBinding>> SessionState::Bind(
     const std::string& key, absl::FunctionRef<RunSignature()> signature) {
-  {
-    MutexLock lock(&mu_);
-    if (closed_) return Closed();
-    if (auto it = cache_.find(key); it != cache_.end()) {
-      if (it->second.place != recent_.begin()) {
-        recent_.splice(recent_.begin(), recent_, it->second.place);
-      }
-      return it->second.binding;
-    }
-  }
-  const RunSignature names = signature();
-  MR_ASSIGN_OR_RETURN(std::shared_ptr<const SignatureBinding> binding,
-                      compiler_->Bind(names.feeds, names.fetches, names.targets));
-  // Let go of outside of the lock: this may be the last user of a plan.
-  std::shared_ptr<const SignatureBinding> evicted;
-  MutexLock lock(&mu_);
-  if (closed_ || cache_.count(key) != 0) return binding;
-  if (cache_.size() >= max_cached_) {
-    auto oldest = cache_.find(recent_.back());
-    evicted = std::move(oldest->second.binding);
-    cache_.erase(oldest);
-    recent_.pop_back();
-  }
-  recent_.push_front(key);
-  cache_.emplace(key, CacheEntry{binding, recent_.begin()});
+  StatusOr<std::shared_ptr<const DirectBinding>> binding = compiler_.Bind(key, signature);
+  if (!binding.ok()) return source_lines_.Complete(binding.status());
   return binding;
 }
 
 // --- Steps ---------------------------------------------------------------------------------------
-
-Status SessionState::CheckFeeds(const SignatureBinding& binding,
-                                absl::Span<const Tensor> feeds) const {
-  if (feeds.size() != binding.num_feeds) {
-    return absl::InvalidArgumentError(absl::StrCat("Run: the signature has ", binding.num_feeds,
-                                                   " feeds, got ", feeds.size(), " tensors"));
-  }
-  for (size_t i = 0; i < feeds.size(); ++i) {
-    const Tensor& value = feeds[i];
-    const std::string& name = binding.feed_names[i];
-    if (!value.has_value()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("Cannot feed Tensor '", name, "' without a value, got an empty Tensor"));
-    }
-    if (binding.compiled == nullptr) continue;
-    const DType type = binding.compiled->feed_types[binding.feed_to[i]];
-    if (type != DT_INVALID && value.dtype() != type) {
-      return absl::InvalidArgumentError(absl::StrCat("Cannot feed value of type ",
-                                                     DTypeName(value.dtype()), " for Tensor '",
-                                                     name, "', which has type ", DTypeName(type)));
-    }
-    const PartialShape& shape = binding.compiled->feed_shapes[binding.feed_to[i]];
-    if (!shape.IsCompatibleWith(value.shape())) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("Cannot feed value of shape ", value.shape().ToString(), " for Tensor '",
-                       name, "', which has shape ", shape.ToString()));
-    }
-  }
-  return absl::OkStatus();
-}
-
-Status SessionState::BeginStep(ActiveStep* step) {
-  MutexLock lock(&mu_);
-  if (closed_) return Closed();
-  step->place = active_.insert(active_.end(), step);
-  return absl::OkStatus();
-}
-
-void SessionState::EndStep(ActiveStep* step) {
-  MutexLock lock(&mu_);
-  while (step->pins > 0) step_ended_.Wait(&mu_);
-  active_.erase(step->place);
-  if (closed_) step_ended_.SignalAll();
-}
 
 Arena* SessionState::ArenaFor(const tensorflow::RunOptions& options) const {
   if (options.inter_op_thread_pool() >= 0) return arena_;
@@ -223,116 +202,104 @@ Arena* SessionState::ArenaFor(const tensorflow::RunOptions& options) const {
 }
 
 Status SessionState::RunParts(const tensorflow::RunOptions& options,
-                              const CompiledSignature& compiled, absl::Span<const Tensor> args,
-                              absl::Span<Tensor> results, tensorflow::RunMetadata* metadata) {
-  ActiveStep active;
-  if (compiled.has_transfers) active.rendezvous = MakeLocalRendezvous();
-  StepStatsCollector collector;
+                              const CompiledSignature& compiled, StepPool::Step& step,
+                              absl::Span<const Tensor> args, absl::Span<Tensor> results,
+                              tensorflow::RunMetadata* metadata) {
+  std::optional<StepStatsCollector> collector;
   ExecutorOptions executor_options;
-  const bool traced =
-      metadata != nullptr && options.trace_level() != tensorflow::RunOptions::NO_TRACE;
-  if (traced) executor_options.stats = &collector;
+  if (metadata != nullptr && options.trace_level() != tensorflow::RunOptions::NO_TRACE) {
+    executor_options.stats = &collector.emplace();
+  }
   const int64_t timeout_ms =
       options.timeout_in_ms() > 0 ? options.timeout_in_ms() : config_.operation_timeout_in_ms();
   if (timeout_ms > 0) {
     executor_options.deadline = absl::Now() + absl::Milliseconds(timeout_ms);
   }
 
+  if (compiled.has_transfers) step->rendezvous = MakeLocalRendezvous();
   const int64_t step_id = next_step_id_.fetch_add(1, std::memory_order_relaxed);
   Arena* const arena = ArenaFor(options);
-  const size_t num_parts = compiled.parts.size();
-  absl::InlinedVector<std::unique_ptr<ResourceManager>, 1> step_resources(num_parts);
-  absl::InlinedVector<StepContext, 1> contexts(num_parts);
-  absl::InlinedVector<PartitionRun, 1> runs(num_parts);
-  for (size_t i = 0; i < num_parts; ++i) {
-    step_resources[i] = std::make_unique<ResourceManager>(compiled.parts[i].device->name);
-    StepContext& context = contexts[i];
+  step->contexts.resize(compiled.parts.size());
+  step->runs.resize(compiled.parts.size());
+  for (size_t i = 0; i < compiled.parts.size(); ++i) {
+    StepContext& context = step->contexts[i];
     context.step_id = step_id;
     context.device = compiled.parts[i].device;
-    context.rendezvous = active.rendezvous;
-    context.cancellation = &active.cancellation;
+    context.rendezvous = step->rendezvous;
+    context.cancellation = &*step->cancellation;
     context.arena = arena;
     context.io_pool = IoPool::Default();
-    context.step_resources = step_resources[i].get();
+    context.step_resources = &step->resources;
     context.session_handle = handle_;
     context.args = args;
     context.results = results;
-    runs[i] = {compiled.parts[i].executor.get(), &context};
+    step->runs[i] = {compiled.parts[i].executor.get(), &context};
   }
-  MR_RETURN_IF_ERROR(BeginStep(&active));
-  Status status = RunPartitions(runs, executor_options);
-  EndStep(&active);
-  if (traced) collector.TakeInto(metadata->mutable_step_stats());
+  const Status status = RunPartitions(step->runs, executor_options);
+  if (collector) collector->TakeInto(metadata->mutable_step_stats());
   return WithoutDerivedMark(status);
 }
 
+Status SessionState::Run(const tensorflow::RunOptions& options, const DirectBinding& binding,
+                         absl::Span<const Tensor> feeds, absl::Span<Tensor> results,
+                         tensorflow::RunMetadata* metadata) {
+  const BoundSignature& bound = binding.bound;
+  if (results.size() != bound.results.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("Run: the signature has ", bound.results.size(),
+                                                   " results, got places for ", results.size()));
+  }
+  MR_ASSIGN_OR_RETURN(StepPool::Step step, steps_.Begin());
+  MR_RETURN_IF_ERROR(CheckFeeds(bound, binding.feed_rules, feeds));
+  MR_RETURN_IF_ERROR(CheckRunOptions(config_, options));
+  if (binding.compiled == nullptr) {
+    ArrangeResults(bound, feeds, {}, results);
+    return absl::OkStatus();
+  }
+  const CompiledSignature& compiled = *binding.compiled;
+  absl::Span<const Tensor> args = feeds;
+  if (!bound.feeds_in_order) {
+    step->args.resize(feeds.size());
+    for (size_t i = 0; i < feeds.size(); ++i) step->args[bound.feed_to[i]] = feeds[i];
+    args = step->args;
+  }
+  absl::Span<Tensor> fetched = results;
+  if (bound.results_in_order) {
+    for (Tensor& result : results) result = Tensor();
+  } else {
+    step->fetched.resize(compiled.signature.fetches.size());
+    fetched = absl::MakeSpan(step->fetched);
+  }
+  Status status = RunParts(options, compiled, step, args, fetched, metadata);
+  if (status.ok()) status = CheckFetched(compiled.signature, fetched);
+  if (!status.ok()) {
+    for (Tensor& tensor : fetched) tensor = Tensor();
+    return source_lines_.Complete(status);
+  }
+  if (metadata != nullptr && options.output_partition_graphs()) {
+    MR_RETURN_IF_ERROR(compiler_.WithGraph([&](const Graph& graph) -> Status {
+      MR_ASSIGN_OR_RETURN(const GraphPartitions partitions, Cut(graph, compiled.signature));
+      for (const auto& [location, part] : partitions) {
+        part->ToGraphDef(metadata->add_partition_graphs(), 0, /*assigned=*/true);
+      }
+      return absl::OkStatus();
+    }));
+  }
+  if (!bound.results_in_order) ArrangeResults(bound, feeds, fetched, results);
+  return absl::OkStatus();
+}
+
 StatusOr<std::vector<Tensor>> SessionState::Run(const tensorflow::RunOptions& options,
-                                                const SignatureBinding& binding,
+                                                const DirectBinding& binding,
                                                 absl::Span<const Tensor> feeds,
                                                 tensorflow::RunMetadata* metadata) {
-  MR_RETURN_IF_ERROR(CheckFeeds(binding, feeds));
-  const int pool = options.inter_op_thread_pool();
-  if (pool < -1 || pool > std::max(0, config_.session_inter_op_thread_pool_size() - 1)) {
-    return absl::InvalidArgumentError(absl::StrCat("Invalid inter_op_thread_pool: ", pool));
-  }
-  absl::InlinedVector<Tensor, 4> fetched;
-  if (binding.compiled == nullptr) {
-    MutexLock lock(&mu_);
-    if (closed_) return Closed();
-  } else {
-    const CompiledSignature& compiled = *binding.compiled;
-    absl::InlinedVector<Tensor, 4> args(compiled.signature.feeds.size());
-    for (size_t i = 0; i < feeds.size(); ++i) args[binding.feed_to[i]] = feeds[i];
-    fetched.resize(compiled.signature.fetches.size());
-    const Status status = RunParts(options, compiled, args, absl::MakeSpan(fetched), metadata);
-    if (!status.ok()) return source_lines_.Complete(status);
-    if (metadata != nullptr && options.output_partition_graphs()) {
-      MR_ASSIGN_OR_RETURN(const GraphPartitions partitions,
-                          compiler_->Partitions(compiled.signature));
-      for (const auto& [location, graph] : partitions) {
-        graph->ToGraphDef(metadata->add_partition_graphs(), 0, /*assigned=*/true);
-      }
-    }
-  }
-  std::vector<Tensor> results;
-  results.reserve(binding.results.size());
-  for (size_t i = 0; i < binding.results.size(); ++i) {
-    const SignatureBinding::Source& source = binding.results[i];
-    results.push_back(source.fed ? feeds[source.index] : fetched[source.index]);
-    if (!results.back().has_value()) {
-      return absl::InvalidArgumentError(absl::StrCat("Retval[", i, "] does not have value; fetch '",
-                                                     binding.result_names[i],
-                                                     "' is in a branch that was not taken"));
-    }
-  }
+  std::vector<Tensor> results(binding.bound.results.size());
+  MR_RETURN_IF_ERROR(Run(options, binding, feeds, absl::MakeSpan(results), metadata));
   return results;
 }
 
 void SessionState::Close() {
-  std::list<std::string> recent;
-  absl::flat_hash_map<std::string, CacheEntry> cache;
-  MutexLock lock(&mu_);
-  closed_ = true;
-  // Plans that nobody uses go with the cache, outside of the lock.
-  recent.swap(recent_);
-  cache.swap(cache_);
-  for (;;) {
-    auto it = std::find_if(active_.begin(), active_.end(), [](const ActiveStep* step) {
-      return !step->cancellation.IsCancelled();
-    });
-    if (it == active_.end()) break;
-    ActiveStep* const step = *it;
-    ++step->pins;
-    mu_.Unlock();
-    step->cancellation.StartCancel();
-    if (step->rendezvous != nullptr) {
-      step->rendezvous->StartAbort(Derived(absl::CancelledError("Step was cancelled.")));
-    }
-    mu_.Lock();
-    --step->pins;
-    step_ended_.SignalAll();
-  }
-  while (!active_.empty()) step_ended_.Wait(&mu_);
+  const auto dropped = compiler_.Close(closed_);  // without a lock
+  steps_.Close(closed_);
 }
 
 void SessionState::ClearContainers(absl::Span<const std::string> containers) {
@@ -356,15 +323,13 @@ std::vector<tensorflow::DeviceAttributes> SessionState::ListDevices() const {
 }
 
 DirectSessionStats SessionState::stats() {
+  const auto kept = compiler_.stats();
   DirectSessionStats stats;
-  stats.compilations = compiler_->compilations();
-  MutexLock lock(&mu_);
-  stats.cached_signatures = static_cast<int64_t>(cache_.size());
-  absl::flat_hash_set<const CompiledSignature*> seen;
-  for (const auto& [key, entry] : cache_) {
-    const CompiledSignature* compiled = entry.binding->compiled.get();
-    if (compiled == nullptr || !seen.insert(compiled).second) continue;
-    for (const CompiledSignature::Part& part : compiled->parts) {
+  stats.compilations = kept.compilations;
+  stats.cached_signatures = kept.entries;
+  stats.cached_bytes = kept.bytes;
+  for (const auto& compiled : compiler_.Kept()) {
+    for (const StepPart& part : compiled->parts) {
       const ExecutorCounters counters = part.executor->counters();
       stats.wakeups += counters.wakeups;
       stats.blocking_waits += counters.blocking_waits;
@@ -378,20 +343,26 @@ DirectSessionStats SessionState::stats() {
 class DirectPreparedStep : public PreparedStep {
  public:
   DirectPreparedStep(std::shared_ptr<SessionState> state,
-                     std::shared_ptr<const SignatureBinding> binding)
+                     std::shared_ptr<const DirectBinding> binding)
       : state_(std::move(state)), binding_(std::move(binding)) {}
   StatusOr<std::vector<Tensor>> Run(absl::Span<const Tensor> feeds) override {
-    return state_->Run(tensorflow::RunOptions::default_instance(), *binding_, feeds, nullptr);
+    return Run(tensorflow::RunOptions::default_instance(), feeds, nullptr);
   }
   StatusOr<std::vector<Tensor>> Run(const tensorflow::RunOptions& options,
                                     absl::Span<const Tensor> feeds,
                                     tensorflow::RunMetadata* metadata) override {
-    return state_->Run(options, *binding_, feeds, metadata);
+    return NoExceptions("Run", [&] { return state_->Run(options, *binding_, feeds, metadata); });
+  }
+  Status RunInto(absl::Span<const Tensor> feeds, absl::Span<Tensor> results) override {
+    return NoExceptions("Run", [&] {
+      return state_->Run(tensorflow::RunOptions::default_instance(), *binding_, feeds, results,
+                         nullptr);
+    });
   }
 
  private:
   const std::shared_ptr<SessionState> state_;
-  const std::shared_ptr<const SignatureBinding> binding_;
+  const std::shared_ptr<const DirectBinding> binding_;
 };
 
 // Sessions that exist, for ResetTarget.
@@ -407,13 +378,14 @@ LiveSessions& AllSessions() {
 class DirectSession : public Session {
  public:
   explicit DirectSession(std::shared_ptr<SessionState> state) : state_(std::move(state)) {}
-  ~DirectSession() override { state_->Close(); }
+  ~DirectSession() override { Close().IgnoreError(); }
 
   using Session::Extend;
   using Session::Run;
 
   Status Extend(const tensorflow::GraphDef& graph) override {
-    return state_->source_lines()->Complete(state_->Extend(graph));
+    return NoExceptions("Extend",
+                        [&] { return state_->source_lines()->Complete(state_->Extend(graph)); });
   }
 
   StatusOr<std::vector<Tensor>> Run(const tensorflow::RunOptions& options,
@@ -421,44 +393,45 @@ class DirectSession : public Session {
                                     absl::Span<const FetchName> fetches,
                                     absl::Span<const FetchName> targets,
                                     tensorflow::RunMetadata* metadata) override {
-    // Kept between calls for its memory.
-    thread_local std::string key;
-    key.clear();
-    const auto name_of_fetch = [](const FetchName& fetch) -> const std::string& {
-      return fetch.name();
-    };
-    AppendNames(
-        feeds, [](const Feed& feed) -> const std::string& { return feed.name; }, &key);
-    AppendNames(fetches, name_of_fetch, &key);
-    AppendNames(targets, name_of_fetch, &key);
-    StatusOr<std::shared_ptr<const SignatureBinding>> binding = state_->BindCached(key, [&] {
-      RunSignature signature;
-      for (const Feed& feed : feeds) signature.feeds.push_back(feed.name);
-      for (const FetchName& fetch : fetches) signature.fetches.push_back(fetch.name());
-      for (const FetchName& target : targets) signature.targets.push_back(target.name());
-      return signature;
+    return NoExceptions("Run", [&]() -> StatusOr<std::vector<Tensor>> {
+      // Kept between calls for its memory.
+      thread_local std::string key;
+      key.clear();
+      const auto name_of_fetch = [](const FetchName& fetch) -> const std::string& {
+        return fetch.name();
+      };
+      AppendNames(
+          feeds, [](const Feed& feed) -> const std::string& { return feed.name; }, &key);
+      AppendNames(fetches, name_of_fetch, &key);
+      AppendNames(targets, name_of_fetch, &key);
+      MR_ASSIGN_OR_RETURN(const std::shared_ptr<const DirectBinding> binding,
+                          state_->Bind(key, [&] { return NamesOf(feeds, fetches, targets); }));
+      absl::InlinedVector<Tensor, 4> values;
+      for (const Feed& feed : feeds) values.push_back(feed.value);
+      return state_->Run(options, *binding, values, metadata);
     });
-    if (!binding.ok()) return state_->source_lines()->Complete(binding.status());
-    absl::InlinedVector<Tensor, 4> values;
-    for (const Feed& feed : feeds) values.push_back(feed.value);
-    return state_->Run(options, **binding, values, metadata);
   }
 
   StatusOr<std::unique_ptr<PreparedStep>> Prepare(const Signature& signature) override {
-    const RunSignature names{signature.feeds, signature.fetches, signature.targets};
-    StatusOr<std::shared_ptr<const SignatureBinding>> binding =
-        state_->BindCached(SignatureKey(names), [&] { return names; });
-    if (!binding.ok()) return state_->source_lines()->Complete(binding.status());
-    return std::unique_ptr<PreparedStep>(
-        std::make_unique<DirectPreparedStep>(state_, *std::move(binding)));
+    return NoExceptions("Prepare", [&]() -> StatusOr<std::unique_ptr<PreparedStep>> {
+      MR_ASSIGN_OR_RETURN(std::shared_ptr<const DirectBinding> binding,
+                          state_->Bind(SignatureKey(signature), [&] { return signature; }));
+      return std::unique_ptr<PreparedStep>(
+          std::make_unique<DirectPreparedStep>(state_, std::move(binding)));
+    });
   }
 
   Status Close() override {
-    state_->Close();
-    return absl::OkStatus();
+    return NoExceptions("Close", [&] {
+      state_->Close();
+      return absl::OkStatus();
+    });
   }
   StatusOr<std::vector<tensorflow::DeviceAttributes>> ListDevices() override {
-    return state_->ListDevices();
+    return NoExceptions("ListDevices",
+                        [&]() -> StatusOr<std::vector<tensorflow::DeviceAttributes>> {
+                          return state_->ListDevices();
+                        });
   }
   DirectSessionStats stats() const { return state_->stats(); }
 

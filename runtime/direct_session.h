@@ -9,10 +9,10 @@
 // /job:localhost/replica:0/task:0/device:CPU:i) with their resources, the stateful kernels by node
 // name, and where stateful nodes were placed; all of it outlives single signatures.
 //
-// Compiling: graph -> what the signature needs -> placement -> one partition per device -> plan and
-// executor per partition. Signatures that differ in the order of names only share one.
+// Compiling: runtime/compile_path.h, kept by a SignatureCompiler.
 //
-// Thread-safety: as session.h says; compiling and Extend take turns, cached steps pass them by.
+// Thread-safety: as session.h says; compiling and Extend take turns, cached steps pass them by. A
+// prepared step takes one lock.
 // Lifetime: a PreparedStep keeps what it needs; after Close it fails. Failure: session.h.
 
 #include <cstdint>
@@ -30,6 +30,7 @@ StatusOr<std::unique_ptr<Session>> NewDirectSession(const SessionOptions& option
 struct DirectSessionStats {
   int64_t compilations = 0;
   int64_t cached_signatures = 0;
+  int64_t cached_bytes = 0;    // what these hold
   int64_t wakeups = 0;         // of the executors that are cached now
   int64_t blocking_waits = 0;  // likewise
 };

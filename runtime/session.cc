@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/session.h"
 
+#include <algorithm>
 #include <map>
 
 #include "absl/strings/match.h"
@@ -67,6 +68,26 @@ Status ResetTarget(const SessionOptions& options, absl::Span<const std::string> 
         absl::StrCat("ResetTarget: target '", options.target, "' cannot be reset"));
   }
   return entry.reset(options, containers);
+}
+
+Signature NamesOf(absl::Span<const Feed> feeds, absl::Span<const FetchName> fetches,
+                  absl::Span<const FetchName> targets) {
+  Signature names;
+  for (const Feed& feed : feeds) names.feeds.push_back(feed.name);
+  for (const FetchName& fetch : fetches) names.fetches.push_back(fetch.name());
+  for (const FetchName& target : targets) names.targets.push_back(target.name());
+  return names;
+}
+
+Status PreparedStep::RunInto(absl::Span<const Tensor> feeds, absl::Span<Tensor> results) {
+  for (Tensor& result : results) result = Tensor();
+  MR_ASSIGN_OR_RETURN(std::vector<Tensor> made, Run(feeds));
+  if (made.size() != results.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("Run: the signature has ", made.size(),
+                                                   " results, got places for ", results.size()));
+  }
+  std::move(made.begin(), made.end(), results.begin());
+  return absl::OkStatus();
 }
 
 Status Session::Extend(const Scope& scope) {

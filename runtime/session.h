@@ -11,15 +11,16 @@
 // Targets: "" runs in this process; other schemes ("grpc://host:port") are
 // registered by the libraries that implement them (link //distributed).
 //
-// A signature (feeds, fetches, targets) is compiled at its first Run and cached (bounded, least
-// recently used first out); Prepare returns a handle that skips the look-up.
+// A signature (feeds, fetches, targets) is compiled at its first Run and cached (bounded in number
+// and bytes, least recently used first out); Prepare returns a handle that skips the look-up.
 //
 // States: open -> closed. Close cancels running steps (they end with Cancelled) and waits for them;
 // later calls return Cancelled "Session has been closed.".
 //
 // Thread-safety: all methods, from any thread; many Runs at once.
 // Failure: the first error of a step, with the op's and node's name; for nodes that a Scope of this
-// process made, followed by "; built at file:line".
+// process made, followed by "; built at file:line". Without memory: ResourceExhausted, and the
+// session goes on. No exception leaves it.
 
 #include <cstdint>
 #include <functional>
@@ -35,6 +36,7 @@
 #include "core/status.h"
 #include "core/tensor.h"
 #include "graph/scope.h"
+#include "graph/signature.h"
 #include "proto/config.pb.h"
 #include "proto/device_attributes.pb.h"
 #include "proto/graph.pb.h"
@@ -49,6 +51,9 @@ struct SessionOptions {
   tensorflow::ConfigProto config = {};
   // Compiled signatures that are kept.
   int max_cached_plans = 128;
+  // What they may hold together besides the one that ran last, in this process: plans, and
+  // constants (one that several hold counts once).
+  int64_t max_cached_plan_bytes = int64_t{256} << 20;
   // How long creating a session may wait for other tasks.
   absl::Duration creation_timeout = absl::Seconds(7200);
 };
@@ -73,11 +78,11 @@ struct Feed {
   Tensor value;
 };
 
-struct Signature {
-  std::vector<std::string> feeds = {};
-  std::vector<std::string> fetches = {};
-  std::vector<std::string> targets = {};
-};
+// {.feeds = {"x"}, .fetches = {"y:0"}, .targets = {"train"}}
+using Signature = RunSignature;
+// The names of a Run's lists.
+Signature NamesOf(absl::Span<const Feed> feeds, absl::Span<const FetchName> fetches,
+                  absl::Span<const FetchName> targets);
 
 // A compiled signature. Keeps what it needs of its session alive; after Close its runs fail.
 class PreparedStep {
@@ -88,6 +93,9 @@ class PreparedStep {
   virtual StatusOr<std::vector<Tensor>> Run(const tensorflow::RunOptions& options,
                                             absl::Span<const Tensor> feeds,
                                             tensorflow::RunMetadata* metadata) = 0;
+  // The same with places for the results, one per fetched tensor; in this process a step allocates
+  // nothing then but what its kernels do. Empty places after an error.
+  virtual Status RunInto(absl::Span<const Tensor> feeds, absl::Span<Tensor> results);
 };
 
 class Session {

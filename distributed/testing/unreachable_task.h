@@ -52,8 +52,8 @@ class UnreachableTask : public Transport {
     done(Gone());
   }
   void RunGraph(const CallOptions&, const tensorflow::RunGraphRequest&,
-                absl::Span<const NamedTensor>, bool, tensorflow::RunGraphResponse*,
-                std::vector<NamedTensor>*, Done done) override {
+                const tensorflow::RunGraphRequest&, absl::Span<const NamedTensor>, bool,
+                tensorflow::RunGraphResponse*, std::vector<NamedTensor>*, Done done) override {
     done(Gone());
   }
   void RecvTensor(const CallOptions&, const tensorflow::RecvTensorRequest&, NamedTensor*,

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a session does with memory, counted by a replaced operator new: what a step allocates and
+// locks, and that a session survives the failure of any one allocation.
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <new>
+
+#include "absl/strings/str_cat.h"
+#include "core/allocator.h"
+#include "core/mutex.h"
+#include "core/shape.h"
+#include "core/status.h"
+#include "core/tensor.h"
+#include "core/testing/tensor_testing.h"
+#include "graph/scope.h"
+#include "gtest/gtest.h"
+#include "ops/constant.h"
+#include "ops/cwise_binary.h"
+#include "ops/identity.h"
+#include "ops/placeholder.h"
+#include "ops/state.h"
+#include "runtime/direct_session.h"
+#include "runtime/session.h"
+
+namespace {
+// Of this thread: steps of the tests run in it alone.
+thread_local int64_t allocations = 0;
+thread_local int64_t fails_at = -1;  // the number that `allocations` has then
+
+void* Allocate(size_t bytes, size_t align) {
+  if (++allocations == fails_at) throw std::bad_alloc();
+  void* block = std::aligned_alloc(align, (bytes + align) / align * align);
+  if (block == nullptr) throw std::bad_alloc();
+  return block;
+}
+}  // namespace
+
+void* operator new(size_t bytes) { return Allocate(bytes, alignof(std::max_align_t)); }
+void* operator new[](size_t bytes) { return Allocate(bytes, alignof(std::max_align_t)); }
+void* operator new(size_t bytes, std::align_val_t align) {
+  return Allocate(bytes, static_cast<size_t>(align));
+}
+void* operator new[](size_t bytes, std::align_val_t align) {
+  return Allocate(bytes, static_cast<size_t>(align));
+}
+void operator delete(void* block) noexcept { std::free(block); }
+void operator delete[](void* block) noexcept { std::free(block); }
+void operator delete(void* block, size_t) noexcept { std::free(block); }
+void operator delete[](void* block, size_t) noexcept { std::free(block); }
+void operator delete(void* block, std::align_val_t) noexcept { std::free(block); }
+void operator delete[](void* block, std::align_val_t) noexcept { std::free(block); }
+void operator delete(void* block, size_t, std::align_val_t) noexcept { std::free(block); }
+void operator delete[](void* block, size_t, std::align_val_t) noexcept { std::free(block); }
+
+namespace millrace {
+namespace {
+
+// Nothing of a step may leave the calling thread.
+SessionOptions OneThread() {
+  SessionOptions options;
+  options.config.set_intra_op_parallelism_threads(1);
+  return options;
+}
+
+std::unique_ptr<Session> SessionOf(const Scope& scope, const SessionOptions& options) {
+  auto session = NewSession(options);
+  EXPECT_OK(session);
+  EXPECT_OK((*session)->Extend(scope));
+  return *std::move(session);
+}
+
+// Ten nodes between a feed and a fetch.
+Scope TenNodes() {
+  Scope root;
+  Output y = Placeholder(root.WithName("x"), DT_FLOAT, {});
+  for (int i = 0; i < 9; ++i) y = Identity(root, y);
+  Identity(root.WithName("y"), y);
+  return root;
+}
+
+// --- Counted -------------------------------------------------------------------------------------
+
+TEST(SessionMemoryTest, APreparedStepAllocatesNothingAndTakesOneLock) {
+  for (const int threads : {1, 2}) {
+    SessionOptions options;
+    options.config.set_intra_op_parallelism_threads(threads);
+    const auto session = SessionOf(TenNodes(), options);
+    ASSERT_OK_AND_ASSIGN(const auto step, session->Prepare({.feeds = {"x"}, .fetches = {"y"}}));
+    const std::vector<Tensor> feeds = {Tensor::Scalar<float>(3)};
+    std::vector<Tensor> results(1);
+    const auto run = [&] { return step->RunInto(feeds, absl::MakeSpan(results)).ok(); };
+    bool ok = true;
+    for (int i = 0; i < 200; ++i) ok &= run();
+    const int64_t allocated = allocations, locked = MutexLockCountForTesting();
+    for (int i = 0; i < 1000; ++i) ok &= run();
+    EXPECT_TRUE(ok);
+    EXPECT_EQ(allocations - allocated, 0);
+    EXPECT_LE(MutexLockCountForTesting() - locked, 1000);
+    EXPECT_EQ(results[0].scalar<float>(), 3);
+
+    // The vector of its results is one.
+    const int64_t before = allocations;
+    for (int i = 0; i < 1000; ++i) ok &= step->Run(feeds).ok();
+    EXPECT_TRUE(ok);
+    EXPECT_EQ(allocations - before, 1000);
+  }
+}
+
+TEST(SessionMemoryTest, TensorsInAnotherOrderCostNoAllocationEither) {
+  Scope root;
+  const Output x = Placeholder(root.WithName("x"), DT_FLOAT, {});
+  const Output y = Placeholder(root.WithName("y"), DT_FLOAT, {});
+  Identity(root.WithName("a"), x);
+  Identity(root.WithName("b"), y);
+  const auto session = SessionOf(root, OneThread());
+  ASSERT_OK_AND_ASSIGN(const auto step,
+                       session->Prepare({.feeds = {"y", "x"}, .fetches = {"b", "a", "y", "b"}}));
+  const std::vector<Tensor> feeds = {Tensor::Scalar<float>(1), Tensor::Scalar<float>(2)};
+  std::vector<Tensor> results(4);
+  bool ok = true;
+  for (int i = 0; i < 20; ++i) ok &= step->RunInto(feeds, absl::MakeSpan(results)).ok();
+  const int64_t before = allocations;
+  for (int i = 0; i < 100; ++i) ok &= step->RunInto(feeds, absl::MakeSpan(results)).ok();
+  EXPECT_TRUE(ok);
+  EXPECT_EQ(allocations - before, 0);
+  std::vector<float> values;
+  for (const Tensor& t : results) values.push_back(t.scalar<float>());
+  EXPECT_EQ(values, (std::vector<float>{1, 2, 1, 1}));
+}
+
+// --- Bounded -------------------------------------------------------------------------------------
+
+constexpr int64_t kConstantBytes = int64_t{16} << 20;
+
+// A constant and `n` nodes that use it.
+Scope UsersOfAConstant(int n) {
+  Scope root;
+  Tensor value = *Tensor::Zeros(DT_FLOAT, ShapeOf({kConstantBytes / 4}));
+  float next = 0;
+  for (float& element : value.mutable_flat<float>()) element = ++next;
+  const Output big = Const(root.WithName("big"), value);
+  for (int i = 0; i < n; ++i) Identity(root.WithName(absl::StrCat("user", i)), big);
+  return root;
+}
+
+TEST(SessionMemoryTest, ManySignaturesOfALargeConstantHoldItOnce) {
+  constexpr int kSignatures = 128;
+  const auto session = SessionOf(UsersOfAConstant(kSignatures), OneThread());
+  const int64_t before = DefaultAllocatorStats().bytes_in_use;
+  for (int i = 0; i < kSignatures; ++i) {
+    ASSERT_OK(session->Run({}, {absl::StrCat("user", i)}));
+  }
+  EXPECT_LE(DefaultAllocatorStats().bytes_in_use - before, 2 * kConstantBytes);
+  EXPECT_EQ(StatsOfDirectSession(*session)->cached_signatures, kSignatures);
+  EXPECT_LE(StatsOfDirectSession(*session)->cached_bytes, 2 * kConstantBytes);
+}
+
+TEST(SessionMemoryTest, SignaturesAreKeptWithinABoundOfBytes) {
+  Scope root;
+  for (int i = 0; i < 6; ++i) {
+    Identity(root.WithName(absl::StrCat("user", i)),
+             Const(root, TensorOf<float>({4}, {1, 2, 3, static_cast<float>(i)})));
+  }
+  SessionOptions options = OneThread();
+  options.max_cached_plan_bytes = 1;  // besides the latest
+  const auto session = SessionOf(root, options);
+  for (int i = 0; i < 6; ++i) {
+    for (int run = 0; run < 2; ++run) {
+      ASSERT_OK(session->Run({}, {absl::StrCat("user", i)}));
+      EXPECT_EQ(StatsOfDirectSession(*session)->cached_signatures, 1);
+      EXPECT_EQ(StatsOfDirectSession(*session)->compilations, i + 1);
+    }
+  }
+}
+
+// --- Failing -------------------------------------------------------------------------------------
+
+// Runs `body` with its k-th allocation failing, for every k until none fails; `after` sees each.
+void ForEveryAllocation(const std::function<Status()>& body,
+                        const std::function<void(int64_t k)>& after) {
+  for (int64_t k = 1;; ++k) {
+    ASSERT_LT(k, 1'000'000);
+    fails_at = allocations + k;
+    const Status status = body();
+    const bool failed = allocations >= fails_at;
+    fails_at = -1;
+    if (failed && !status.ok()) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << k << ": " << status;
+    }
+    after(k);
+    if (!failed) {
+      EXPECT_OK(status);
+      return;
+    }
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+// A step with a variable, a constant and a tensor that a kernel makes.
+Scope StatefulStep() {
+  Scope root;
+  const Output x = Placeholder(root.WithName("x"), DT_FLOAT, {2});
+  const Output handle = VarHandleOp(root.WithName("v"), DT_FLOAT, PartialShape({2}));
+  AssignVariableOp(root.WithName("assign"), handle, x);
+  const Output sum = Add(root.WithName("sum"), x, Const(root.WithName("c"), {1.f, 2.f}));
+  const Output read = ReadVariableOp(root.WithName("read"), handle, DT_FLOAT);
+  Add(root.WithName("y"), sum, read);
+  return root;
+}
+
+class FailingAllocationTest : public ::testing::Test {
+ protected:
+  const Tensor x_ = TensorOf<float>({2}, {10, 20});
+  const std::vector<Feed> feeds_ = {{"x", x_}};
+  const std::vector<FetchName> fetches_ = {"y"}, none_;
+  const tensorflow::RunOptions options_;
+
+  std::unique_ptr<Session> Make() {
+    auto session = SessionOf(StatefulStep(), OneThread());
+    EXPECT_OK(session->Run(feeds_, {}, {"assign"}));
+    return session;
+  }
+  Status Run(Session* session) {
+    return session->Run(options_, feeds_, fetches_, none_, nullptr).status();
+  }
+  void ExpectWorks(Session* session) {
+    const auto out = session->Run(options_, feeds_, fetches_, none_, nullptr);
+    ASSERT_OK(out);
+    ExpectTensorEqual((*out)[0], TensorOf<float>({2}, {21, 42}));
+  }
+};
+
+TEST_F(FailingAllocationTest, AFirstRunThatFailsLeavesTheNextOneAndCloseWorking) {
+  auto session = Make();
+  ForEveryAllocation([&] { return Run(session.get()); },
+                     [&](int64_t) {
+                       ExpectWorks(session.get());
+                       EXPECT_OK(session->Close());
+                       session = Make();
+                     });
+}
+
+TEST_F(FailingAllocationTest, ACachedRunThatFailsLeavesTheNextOneWorking) {
+  auto session = Make();
+  ExpectWorks(session.get());
+  ForEveryAllocation([&] { return Run(session.get()); },
+                     [&](int64_t) { ExpectWorks(session.get()); });
+  EXPECT_OK(session->Close());
+}
+
+TEST_F(FailingAllocationTest, APreparedStepThatFailsLeavesTheNextOneWorking) {
+  auto session = Make();
+  const Signature signature = {.feeds = {"x"}, .fetches = {"y"}};
+  const std::vector<Tensor> values = {x_};
+  ForEveryAllocation(
+      [&]() -> Status {
+        MR_ASSIGN_OR_RETURN(const auto step, session->Prepare(signature));
+        return step->Run(values).status();
+      },
+      [&](int64_t) {
+        ExpectWorks(session.get());
+        EXPECT_OK(session->Close());
+        session = Make();
+      });
+}
+
+TEST_F(FailingAllocationTest, AnExtendThatFailsLeavesTheGraphAsItWas) {
+  auto session = Make();
+  Scope more = StatefulStep();
+  Identity(more.WithName("z"), Const(more.WithName("fresh"), {3.f, 4.f}));
+  ASSERT_OK_AND_ASSIGN(const tensorflow::GraphDef def, more.ToGraphDef());
+  ForEveryAllocation([&] { return session->Extend(def); },
+                     [&](int64_t) {
+                       ExpectWorks(session.get());
+                       EXPECT_OK(session->Extend(def));
+                       EXPECT_OK(session->Run({}, {"z"}));
+                       EXPECT_OK(session->Close());
+                       session = Make();
+                     });
+}
+
+TEST_F(FailingAllocationTest, AStepWithoutMemoryForATensorFailsAndTheNextOneWorks) {
+  auto session = Make();
+  ExpectWorks(session.get());
+  int failed = 0;
+  for (int64_t room = 0;; room += static_cast<int64_t>(Allocator::kAlignment)) {
+    SetDefaultAllocatorLimit(DefaultAllocatorStats().bytes_in_use + 1 + room);
+    const Status status = Run(session.get());
+    SetDefaultAllocatorLimit(0);
+    ExpectWorks(session.get());
+    if (status.ok()) break;
+    ++failed;
+    ASSERT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+    ASSERT_LT(failed, 10'000);
+  }
+  EXPECT_GT(failed, 0);
+  EXPECT_OK(session->Close());
+}
+
+TEST_F(FailingAllocationTest, CloseNeedsNoMemory) {
+  auto session = Make();
+  ForEveryAllocation([&] { return session->Close(); },
+                     [&](int64_t) {
+                       EXPECT_OK(session->Close());
+                       EXPECT_TRUE(absl::IsCancelled(Run(session.get())));
+                       session = Make();
+                     });
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/step_pool.h"
+
+#include <utility>
+
+#include "runtime/step_context.h"
+
+namespace millrace {
+
+StepPool::~StepPool() {
+  for (State* state = all_.load(); state != nullptr;) {
+    delete std::exchange(state, state->next);
+  }
+}
+
+StepPool::State* StepPool::TakeIdle() {
+  const auto take = [](State* state) {
+    auto idle = State::Phase::kIdle;
+    return state->phase.compare_exchange_strong(idle, State::Phase::kRunning);
+  };
+  State* const last = last_idle_.load(std::memory_order_relaxed);
+  if (last != nullptr && take(last)) return last;
+  for (State* state = all_.load(); state != nullptr; state = state->next) {
+    if (take(state)) return state;
+  }
+  auto made = std::make_unique<State>(name_);
+  made->next = all_.load();
+  while (!all_.compare_exchange_weak(made->next, made.get())) {
+  }
+  return made.release();
+}
+
+StatusOr<StepPool::Step> StepPool::Begin() {
+  Step step(this, TakeIdle());
+  // Either this sees that the pool is closed, or Close sees that the step runs.
+  if (is_closed_.load()) return Closed();
+  return step;
+}
+
+void StepPool::End(State* state) noexcept {
+  for (auto phase = State::Phase::kRunning;
+       !state->phase.compare_exchange_strong(phase, State::Phase::kEnding);
+       phase = State::Phase::kRunning) {
+    MutexLock lock(&mu_);
+    while (state->phase.load() == State::Phase::kPinned) changed_.Wait(&mu_);
+  }
+  state->resources.ClearAll();
+  state->rendezvous.reset();
+  for (StepContext& context : state->contexts) context.rendezvous.reset();
+  state->args.clear();
+  state->fetched.clear();
+  state->cancellation.emplace();
+  state->phase.store(State::Phase::kIdle);
+  last_idle_.store(state, std::memory_order_relaxed);
+  if (is_closed_.load()) {
+    MutexLock lock(&mu_);
+    changed_.SignalAll();
+  }
+}
+
+Status StepPool::Closed() {
+  MutexLock lock(&mu_);
+  return closed_;
+}
+
+void StepPool::Close(const Status& status) {
+  {
+    MutexLock lock(&mu_);
+    if (closed_.ok()) closed_ = status;
+  }
+  is_closed_.store(true);
+  for (State* state = all_.load(); state != nullptr; state = state->next) {
+    auto phase = State::Phase::kRunning;
+    if (!state->phase.compare_exchange_strong(phase, State::Phase::kPinned)) continue;
+    try {
+      state->cancellation->StartCancel();
+    } catch (...) {
+      // It is cancelled, though not everyone was told: the others see it between two nodes.
+    }
+    MutexLock lock(&mu_);
+    state->phase.store(State::Phase::kRunning);
+    changed_.SignalAll();
+  }
+  for (State* state = all_.load(); state != nullptr; state = state->next) {
+    MutexLock lock(&mu_);
+    while (state->phase.load() != State::Phase::kIdle) changed_.Wait(&mu_);
+  }
+}
+
+}  // namespace millrace

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_RUNTIME_STEP_POOL_H_
+#define MILLRACE_RUNTIME_STEP_POOL_H_
+
+// StepPool: the steps of a session that run in the threads that called Run, and what each of them
+// needs besides its plan. Both are one thing: a step's state, recycled from step to step.
+//
+// Phases of a state; who moves it on:
+//
+//   idle -> running               Begin, by the thread of the step
+//           running -> pinned     Close, while it cancels the step
+//           pinned  -> running    Close
+//           running -> ending     the end of the step, by its thread, which waits while pinned
+//                      ending -> idle
+//
+// Invariants: a state is made when all others are in use, and lives as long as the pool; an idle
+// one is empty. After Close no step begins, and the last one has ended when it returns.
+//
+// Threads: all methods, from any thread; a step belongs to the thread that began it. In the steady
+// state neither Begin nor the end of a step allocates, and of locks they take the one of the step's
+// resources.
+// Lifetime: outlives its steps.
+// Failure: Begin is what Close said. No memory for a further state is std::bad_alloc.
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "core/cancellation.h"
+#include "core/mutex.h"
+#include "core/status.h"
+#include "core/tensor.h"
+#include "runtime/executor.h"
+#include "runtime/rendezvous.h"
+#include "runtime/resource_manager.h"
+#include "runtime/step_context.h"
+
+namespace millrace {
+
+class StepPool {
+ public:
+  // What a step may use until it ends. Nothing of it is in use when the step begins.
+  struct State {
+    explicit State(const std::string& name) : resources(name) {}
+
+    std::optional<CancellationManager> cancellation{std::in_place};
+    ResourceManager resources;  // end with the step
+    std::shared_ptr<Rendezvous> rendezvous;
+    absl::InlinedVector<StepContext, 1> contexts;  // by part
+    absl::InlinedVector<PartitionRun, 1> runs;
+    std::vector<Tensor> args, fetched;
+
+   private:
+    friend class StepPool;
+    enum class Phase { kIdle, kRunning, kPinned, kEnding };
+    std::atomic<Phase> phase{Phase::kRunning};  // seq_cst: see Begin
+    State* next = nullptr;                      // set before it is in the list
+  };
+
+  // A step under way; it ends with this object.
+  class Step {
+   public:
+    Step(Step&& other) noexcept : pool_(other.pool_), state_(other.state_) {
+      other.state_ = nullptr;
+    }
+    Step& operator=(Step&&) = delete;
+    ~Step() {
+      if (state_ != nullptr) pool_->End(state_);
+    }
+    State* operator->() const { return state_; }
+
+   private:
+    friend class StepPool;
+    Step(StepPool* pool, State* state) : pool_(pool), state_(state) {}
+    StepPool* pool_;
+    State* state_;
+  };
+
+  // `name` is that of the steps' resources.
+  explicit StepPool(std::string name) : name_(std::move(name)) {}
+  ~StepPool();
+  StepPool(const StepPool&) = delete;
+  StepPool& operator=(const StepPool&) = delete;
+
+  StatusOr<Step> Begin();
+  // Cancels the steps that run and waits for them. Idempotent. `status` must not be OK; the first
+  // one counts.
+  void Close(const Status& status);
+
+ private:
+  State* TakeIdle();
+  void End(State* state) noexcept;
+  Status Closed();
+
+  const std::string name_;
+  std::atomic<bool> is_closed_{false};      // seq_cst: see Begin
+  std::atomic<State*> all_{nullptr};        // the list's head; seq_cst likewise
+  std::atomic<State*> last_idle_{nullptr};  // relaxed: a hint
+
+  Mutex mu_;
+  CondVar changed_;  // a phase, once the pool is closed
+  Status closed_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_RUNTIME_STEP_POOL_H_
