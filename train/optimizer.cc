@@ -2,6 +2,7 @@
 #include "train/optimizer.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "absl/container/flat_hash_map.h"
 #include "graph/node_builder.h"
@@ -20,6 +21,27 @@ Output ScalarLike(const Scope& scope, const Variable& variable, double value) {
   const Output single = Const(scope, static_cast<float>(value));
   if (variable.dtype == DT_FLOAT) return single;
   return NodeBuilder(scope, "Cast").Input(single).Attr("DstT", variable.dtype).Finish().output(0);
+}
+
+// A value that lives with another variable, in the dtype of this one.
+Output CastTo(const Scope& scope, const Variable& variable, const Variable& from) {
+  if (from.dtype == variable.dtype) return from.value;
+  return NodeBuilder(scope, "Cast")
+      .Input(from.value)
+      .Attr("DstT", variable.dtype)
+      .Finish()
+      .output(0);
+}
+
+// The dimensions as Fill takes them: int32 as in TensorFlow's graphs, int64 when one does not fit.
+Output FillDims(const Scope& scope, const Shape& shape) {
+  const bool fits = std::all_of(shape.dims().begin(), shape.dims().end(), [](int64_t dim) {
+    return dim <= std::numeric_limits<int32_t>::max();
+  });
+  if (!fits) return ConstVector<int64_t>(scope, shape.dims());
+  std::vector<int32_t> dims;
+  for (int64_t dim : shape.dims()) dims.push_back(static_cast<int32_t>(dim));
+  return ConstVector<int32_t>(scope, dims);
 }
 
 // Rows that appear once each: the values of repeated rows are added.
@@ -164,12 +186,10 @@ Variable Optimizer::MakeSlot(const Scope& scope, const Variable& variable, doubl
     scope.UpdateStatus(shape.status(), std::source_location::current());
     return Variable();
   }
-  std::vector<int32_t> dims;
-  for (int64_t dim : shape->dims()) dims.push_back(static_cast<int32_t>(dim));
   const std::string full_name = variable.name + "/" + slot_name;
   const Scope initializer = root.WithSubScope(full_name + "/Initializer");
-  const Output fill = Fill(initializer, ConstVector<int32_t>(initializer, dims),
-                           ScalarLike(initializer, variable, value));
+  const Output fill =
+      Fill(initializer, FillDims(initializer, *shape), ScalarLike(initializer, variable, value));
   VariableAttrs attrs;
   attrs.trainable = false;
   if (!variable.slice.full_name().empty()) {
@@ -259,20 +279,12 @@ Operation AdamOptimizer::ApplyDense(const Scope& scope, const Variable& variable
   const auto number = [&](const char* name, double value) {
     return ScalarLike(scope.WithName(name), variable, value);
   };
-  const auto power = [&](const Variable& p) {
-    return p.dtype == variable.dtype ? p.value
-                                     : NodeBuilder(scope, "Cast")
-                                           .Input(p.value)
-                                           .Attr("DstT", variable.dtype)
-                                           .Finish()
-                                           .output(0);
-  };
   return NodeBuilder(scope.WithName("ResourceApplyAdam"), "ResourceApplyAdam")
       .Input(variable.handle)
       .Input(m.handle)
       .Input(v.handle)
-      .Input(power(state_->beta1_power))
-      .Input(power(state_->beta2_power))
+      .Input(CastTo(scope, variable, state_->beta1_power))
+      .Input(CastTo(scope, variable, state_->beta2_power))
       .Input(number("learning_rate", o.learning_rate))
       .Input(number("beta1", o.beta1))
       .Input(number("beta2", o.beta2))
@@ -300,11 +312,12 @@ Operation AdamOptimizer::ApplySparse(const Scope& scope, const Variable& variabl
   const Output beta2 = number(o.beta2);
   // lr * sqrt(1 - beta2^t) / (1 - beta1^t)
   const Output one = number(1);
-  const Output rate =
-      binary(scope, "RealDiv",
-             binary(scope, "Mul", number(o.learning_rate),
-                    unary(scope, "Sqrt", binary(scope, "Sub", one, state_->beta2_power.value))),
-             binary(scope, "Sub", one, state_->beta1_power.value));
+  const Output beta1_power = CastTo(scope, variable, state_->beta1_power);
+  const Output beta2_power = CastTo(scope, variable, state_->beta2_power);
+  const Output rate = binary(scope, "RealDiv",
+                             binary(scope, "Mul", number(o.learning_rate),
+                                    unary(scope, "Sqrt", binary(scope, "Sub", one, beta2_power))),
+                             binary(scope, "Sub", one, beta1_power));
   const auto decay_and_add = [&](const Variable& slot, Output beta, double rest, Output addend) {
     const Output old = ReadVariableOp(scope, slot.handle, slot.dtype);
     const Operation decayed = AssignVariableOp(scope, slot.handle, binary(scope, "Mul", old, beta));

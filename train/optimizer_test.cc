@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/testing/tensor_testing.h"
+#include "graph/node_builder.h"
 #include "ops/constant.h"
 #include "ops/cwise_binary.h"
 #include "ops/cwise_unary.h"
@@ -184,6 +185,46 @@ TEST(SparseGradientTest, AdamMovesTheWholeTableAsTensorFlowDoes) {
   // First step: rows with a gradient move by the learning rate, the others' moments are zero.
   ExpectTensorNear(table, TensorOf<float>({4, 2}, {0, 1, 1.9f, 2.9f, 4, 5, 5.9f, 6.9f}), 1e-4,
                    1e-4);
+}
+
+// The powers live with the first variable by name, here a float beside a table of doubles.
+TEST(SparseGradientTest, AdamsPowersAreCastToTheTablesType) {
+  Scope root;
+  const Variable a = MakeVariable(root.WithName("a"), Const<float>(root, {1}));
+  const Variable table =
+      MakeVariable(root.WithName("b"), Const(root, TensorOf<double>({2, 1}, {1, 2})));
+  const Output rows = ResourceGather(root, table.handle, Const<int64_t>(root, {1}), DT_DOUBLE);
+  const Output sum = NodeBuilder(root, "Cast")
+                         .Input(ReduceSum(root, rows))
+                         .Attr("DstT", DT_FLOAT)
+                         .Finish()
+                         .output(0);
+  const Operation train = AdamOptimizer({.learning_rate = 0.1})
+                              .Minimize(root, Add(root, ReduceSum(root, a.value), sum));
+  const Operation init = GlobalVariablesInitializer(root);
+  ASSERT_OK(root.status());
+  ASSERT_OK_AND_ASSIGN(auto session, NewSession());
+  ASSERT_OK(session->Extend(root));
+  ASSERT_OK(session->Run({}, {}, {init}).status());
+  ASSERT_OK(session->Run({}, {}, {train}).status());
+  ASSERT_OK_AND_ASSIGN(const auto out, session->Run({}, {a.value, table.value}));
+  ExpectTensorNear(out[0], TensorOf<float>({1}, {0.9f}), 1e-4, 1e-4);
+  ExpectTensorNear(out[1], TensorOf<double>({2, 1}, {1, 1.9}), 1e-4, 1e-4);
+}
+
+TEST(OptimizerTest, SlotsOfHugeVariablesHaveTheirShape) {
+  Scope root;
+  constexpr int64_t kRows = 3'000'000'000;
+  const Variable table = MakeVariable(
+      root.WithName("table"), Fill(root, Const<int64_t>(root, {kRows, 1}), Const(root, 1.0f)));
+  const Output loss = ReduceSum(
+      root, ResourceGather(root, table.handle, Const<int64_t>(root, {kRows - 1}), DT_FLOAT));
+  AdagradOptimizer().Minimize(root, loss);
+  ASSERT_OK(root.status());
+  const std::vector<Variable> variables = VariablesOf(root, "variables");
+  ASSERT_EQ(variables.size(), 2u);
+  EXPECT_EQ(variables[1].name, "table/Adagrad");
+  EXPECT_EQ(variables[1].shape.ToString(), "[3000000000,1]");
 }
 
 TEST(OptimizerTest, ErrorsNameTheOptimizerAndTheSourceLine) {
