@@ -203,8 +203,8 @@ class ScatterKernel : public Kernel {
   }
   Status Compute(KernelContext* ctx) const override {
     MR_ASSIGN_OR_RETURN(auto variable, ctx->ref_input(0));
-    MR_RETURN_IF_ERROR(
-        (ScatterRows<T, Index, Rule>(variable.get(), ctx->input(1), ctx->input(2), exclusive_)));
+    MR_RETURN_IF_ERROR((ScatterRows<T, Index, Rule>(ctx, variable.get(), ctx->input(1),
+                                                    ctx->input(2), exclusive_)));
     ctx->set_output_ref(0, std::move(variable));
     return absl::OkStatus();
   }

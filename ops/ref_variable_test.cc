@@ -6,6 +6,7 @@
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 #include "runtime/testing/op_test.h"
+#include "runtime/variable_storage.h"
 
 namespace millrace {
 namespace {
@@ -60,6 +61,23 @@ TEST(RefVariable, ScattersRows) {
                     .Input(Ints({3}))
                     .Input(TensorOf<float>({1, 2}, {1, 2})),
                 kInvalid, "indices[0] = 3 is not in [0, 3)");
+}
+
+TEST(RefVariable, UpdatesWorkInPlace) {
+  const auto variable = TestVariable("v", *Tensor::Zeros(DT_FLOAT, ShapeOf({1000, 64})));
+  const void* const memory = variable->Read()->raw_data();
+  ASSERT_OK(RunOp(OpCall("ScatterAdd")
+                      .InputRef(variable)
+                      .Input(Ints({1, 500, 999}))
+                      .Input(Tensor::Scalar<float>(1)))
+                .status());
+  EXPECT_EQ(variable->Read()->raw_data(), memory);
+  ASSERT_OK(RunOp(OpCall("AssignAdd")
+                      .InputRef(variable)
+                      .Input(*Tensor::Zeros(DT_FLOAT, ShapeOf({1000, 64}))))
+                .status());
+  EXPECT_EQ(variable->Read()->raw_data(), memory);
+  EXPECT_EQ(variable->CountsForTesting().bytes_copied, 0);
 }
 
 TEST(RefVariable, ShapesFollowTheDeclaration) {

@@ -202,7 +202,7 @@ class ResourceScatterKernel : public Kernel {
   Status Compute(KernelContext* ctx) const override {
     MR_ASSIGN_OR_RETURN(auto variable, ctx->ResourceInput<VariableStorage>(0));
     MR_RETURN_IF_ERROR(CheckStorageDtype(*variable, DTypeOf<T>));
-    return ScatterRows<T, Index, Rule>(variable.get(), ctx->input(1), ctx->input(2),
+    return ScatterRows<T, Index, Rule>(ctx, variable.get(), ctx->input(1), ctx->input(2),
                                        /*exclusive=*/false);
   }
 };

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ops/kernels/element_block.h"
+#include "ops/kernels/variable_update.h"
 #include "ops/math/training.h"
 #include "runtime/kernel.h"
 #include "runtime/variable_storage.h"
@@ -294,7 +295,10 @@ class SparseKernel : public Kernel {
     const E* gradient = static_cast<const E*>(grad.raw_data());
     int64_t row = 0;
     MR_RETURN_IF_ERROR(VariableStorage::UpdateRows<Index>(
-        Pointers(variables), indices.raw<Index>(), exclusive_,
+        Pointers(variables), indices.raw<Index>(),
+        ParallelRows(ctx, exclusive_,
+                     Rule::kCostNs * static_cast<double>(grad.num_elements()) /
+                         static_cast<double>(indices.num_elements() + 1)),
         [&](absl::Span<const Shape> shapes) -> Status {
           MR_RETURN_IF_ERROR(CheckShapes(shapes, grad.shape(), indices.shape()));
           row = shapes[0].NumElements(1, shapes[0].rank());

@@ -161,6 +161,41 @@ TEST(SparseUpdates, RepeatedIndicesAreAppliedInTurn) {
   ExpectTensorEqual(none[0], TensorOf<double>({1, 1}, {1}));
 }
 
+// The rows of one table are spread over threads; repeated ones still come in their order.
+TEST(SparseUpdates, AreTheSameForAnyNumberOfThreads) {
+  constexpr int64_t kRows = 500, kColumns = 24, kIndices = 6000;
+  Tensor grad = *Tensor::Allocate(DT_FLOAT, ShapeOf({kIndices, kColumns}));
+  std::vector<int32_t> indices;
+  for (int64_t i = 0; i < kIndices; ++i) {
+    indices.push_back(static_cast<int32_t>(i * 7919 % kRows));
+    for (int64_t c = 0; c < kColumns; ++c) {
+      grad.mutable_flat<float>()[static_cast<size_t>(i * kColumns + c)] =
+          static_cast<float>(i % 13 - 6) + static_cast<float>(c) / 10;
+    }
+  }
+  Tensor accum = *Tensor::Zeros(DT_FLOAT, ShapeOf({kRows, kColumns}));
+  for (float& a : accum.mutable_flat<float>()) a = 0.1f;
+  std::vector<Tensor> results;
+  for (const int threads : {1, 2, 4}) {
+    for (const bool locking : {false, true}) {
+      OpTestDevice device(threads);
+      const Tensor var = device.VariableHandle("var", accum);
+      const Tensor slot = device.VariableHandle("slot", accum);
+      ASSERT_OK(RunOp(OpCall("ResourceSparseApplyAdagrad")
+                          .Input(var)
+                          .Input(slot)
+                          .Input(Scalar<float>(0.1))
+                          .Input(grad)
+                          .Input(Tensor::Vector<int32_t>(indices))
+                          .Attr("use_locking", locking)
+                          .On(&device))
+                    .status());
+      results.push_back(*device.resources()->Lookup<VariableStorage>("", "var").value()->Read());
+    }
+  }
+  for (const Tensor& result : results) EXPECT_TRUE(result == results[0]);
+}
+
 TEST(TrainingOps, RefuseBadInputs) {
   const auto var = [](std::initializer_list<float> values) {
     return TestVariable("v", Tensor::Vector<float>(values));

@@ -5,11 +5,14 @@
 #include <array>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/inlined_vector.h"
+#include "core/allocator.h"
 
 namespace millrace {
 namespace {
@@ -66,11 +69,157 @@ Status CheckIndices(absl::Span<const Index> indices, int64_t num_rows) {
 
 }  // namespace
 
-// Row r belongs to stripe r mod kCount: neighbours (the frequent ids of a vocabulary) lie apart.
+// Row locks, and where the rows are: in the variable's buffer, or apart from it because a reader
+// holds the buffer. Where a stripe is changes only under the locks of all its rows (or with the
+// variable locked exclusively); one of them, or exclusion, is enough to look.
 struct VariableStorage::Stripes {
-  static constexpr size_t kCount = 2048;
-  static size_t Of(int64_t row) { return static_cast<size_t>(row) % kCount; }
-  std::array<SpinLock, kCount> locks;
+  // Few enough for runs: 4096 rows at random are some four to a lock; 64 threads on random rows
+  // still rarely meet.
+  static constexpr size_t kLocks = 1024;
+  // Large enough that a lock, a stamp and an allocation are small against a copy, small enough that
+  // a row update beside a reader copies little: 16 KiB are 64 rows of 64 floats.
+  static constexpr size_t kStripeBytes = 16 * 1024;
+  static constexpr size_t kMaxRows = 256;  // <= kLocks: the rows of a stripe have different locks
+
+  Stripes(int64_t rows, size_t bytes) : row_bytes(bytes), num_rows(static_cast<size_t>(rows)) {
+    size_t rows_per_stripe = kMaxRows;
+    while (rows_per_stripe > 1 && rows_per_stripe * row_bytes > kStripeBytes) rows_per_stripe /= 2;
+    while ((size_t{1} << shift) < rows_per_stripe) ++shift;
+    // Rows without bytes are one stripe, however many they are.
+    if (row_bytes == 0) shift = 62;
+    count = row_bytes == 0 ? 1 : (num_rows + rows_per_stripe - 1) >> shift;
+    apart = std::make_unique<std::atomic<char*>[]>(count);
+    changed_in = std::make_unique<std::atomic<uint64_t>[]>(count);
+  }
+  ~Stripes() {
+    for (size_t s = 0; num_apart.load(std::memory_order_relaxed) > 0 && s < count; ++s) Free(s);
+  }
+  Stripes(const Stripes&) = delete;
+  Stripes& operator=(const Stripes&) = delete;
+
+  size_t rows_per_stripe() const { return size_t{1} << shift; }
+  size_t stripe_bytes() const { return row_bytes << shift; }
+  size_t BytesOf(size_t s) const {
+    return std::min(rows_per_stripe(), num_rows - (s << shift)) * row_bytes;
+  }
+  static size_t LockOf(size_t row) { return row % kLocks; }
+  // Of rows in one stripe or in one aligned block of at most kMaxRows: in ascending order.
+  void Lock(size_t begin, size_t end) {
+    for (size_t row = begin; row < end; ++row) locks[LockOf(row)].Lock();
+  }
+  void Unlock(size_t begin, size_t end) {
+    for (size_t row = begin; row < end; ++row) locks[LockOf(row)].Unlock();
+  }
+  // Works under the locks of all rows of a stripe.
+  template <typename Work>
+  auto WithStripe(size_t s, Work work) {
+    const size_t begin = s << shift;
+    const size_t end = std::min(begin + rows_per_stripe(), num_rows);
+    Lock(begin, end);
+    auto result = work();
+    Unlock(begin, end);
+    return result;
+  }
+
+  char* Locate(char* buffer, size_t row) const {
+    char* const own = apart[row >> shift].load(std::memory_order_relaxed);
+    return own == nullptr ? buffer + row * row_bytes
+                          : own + (row & (rows_per_stripe() - 1)) * row_bytes;
+  }
+  // At the end of an update: its rows have changed in the present epoch. When a walk begins
+  // meanwhile it is done again: a walk that begins after the last look at the epoch sees the
+  // stamps, one that began before has a number that they reach.
+  template <typename Index>
+  void Stamp(absl::Span<const Index> rows) {
+    uint64_t now = epoch.load(std::memory_order_seq_cst);
+    for (uint64_t stamped = now - 1; stamped != now; now = epoch.load(std::memory_order_seq_cst)) {
+      for (const Index row : rows) {
+        std::atomic<uint64_t>& stamp = changed_in[static_cast<size_t>(row) >> shift];
+        uint64_t known = stamp.load(std::memory_order_seq_cst);
+        // Others stamp too: it never goes back.
+        while (known < now && !stamp.compare_exchange_weak(known, now, std::memory_order_seq_cst)) {
+        }
+      }
+      stamped = now;
+    }
+  }
+  uint64_t ChangedIn(size_t row) const {
+    return changed_in[row >> shift].load(std::memory_order_seq_cst);
+  }
+  bool IsAnyApart() const { return num_apart.load(std::memory_order_relaxed) > 0; }
+  bool IsApart(size_t s) const { return apart[s].load(std::memory_order_relaxed) != nullptr; }
+  bool IsInTarget(const char* own) const {
+    const char* const begin = static_cast<const char*>(target.raw_data());
+    return target.has_value() && own >= begin && own < begin + num_rows * row_bytes;
+  }
+  // The stripe's own memory, when it has some; its rows are then nowhere.
+  void Free(size_t s) {
+    char* const own = apart[s].exchange(nullptr, std::memory_order_relaxed);
+    if (own == nullptr) return;
+    num_apart.fetch_sub(1, std::memory_order_relaxed);
+    if (!IsInTarget(own)) DefaultAllocator()->Deallocate(own, stripe_bytes());
+  }
+  // Copies the stripe out of the buffer, which stays as it is. False: no memory. Bytes are counted
+  // in `copied`.
+  bool TakeApart(size_t s, const char* buffer, int64_t* copied) {
+    if (IsApart(s)) return true;
+    const size_t at = (s << shift) * row_bytes;
+    char* const to = target.has_value()
+                         ? static_cast<char*>(target.mutable_raw_data()) + at
+                         : static_cast<char*>(DefaultAllocator()->Allocate(stripe_bytes()));
+    if (to == nullptr) return false;
+    std::memcpy(to, buffer + at, BytesOf(s));
+    *copied += static_cast<int64_t>(BytesOf(s));
+    apart[s].store(to, std::memory_order_relaxed);
+    num_apart.fetch_add(1, std::memory_order_relaxed);
+    return true;
+  }
+  // Brings it back into the buffer.
+  void Return(size_t s, char* buffer, int64_t* copied) {
+    const char* const own = apart[s].load(std::memory_order_relaxed);
+    if (own == nullptr) return;
+    std::memcpy(buffer + (s << shift) * row_bytes, own, BytesOf(s));
+    *copied += static_cast<int64_t>(BytesOf(s));
+    Free(s);
+  }
+  // Brings it into the target, from wherever it is.
+  void MoveToTarget(size_t s, const char* buffer, int64_t* copied) {
+    const char* const own = apart[s].load(std::memory_order_relaxed);
+    if (own == nullptr) {
+      (void)TakeApart(s, buffer, copied);  // into the target: needs no memory
+    } else if (!IsInTarget(own)) {
+      char* const to = static_cast<char*>(target.mutable_raw_data()) + (s << shift) * row_bytes;
+      std::memcpy(to, own, BytesOf(s));
+      *copied += static_cast<int64_t>(BytesOf(s));
+      // Not by Free: who looks meanwhile must not find that nothing is apart.
+      apart[s].store(to, std::memory_order_relaxed);
+      DefaultAllocator()->Deallocate(const_cast<char*>(own), stripe_bytes());
+    }
+  }
+  // Exclusively, when all stripes are in the target: hands it over as the buffer.
+  Tensor TakeTarget() {
+    for (size_t s = 0; s < count; ++s) apart[s].store(nullptr, std::memory_order_relaxed);
+    num_apart.store(0, std::memory_order_relaxed);
+    return std::exchange(target, Tensor());
+  }
+
+  // Advanced by walks. Loaded by every row update: on a cache line that rarely changes.
+  alignas(64) static inline std::atomic<uint64_t> epoch{1};
+
+  const size_t row_bytes;
+  const size_t num_rows;
+  size_t shift = 0;
+  size_t count = 0;
+  // By stripe: its own memory, null when it is in the buffer. relaxed: ordered by the rows' locks.
+  std::unique_ptr<std::atomic<char*>[]> apart;
+  // By stripe: the epoch of the last change. seq_cst, see Stamp.
+  std::unique_ptr<std::atomic<uint64_t>[]> changed_in;
+  std::atomic<int64_t> num_apart{0};   // relaxed: exact when rows are excluded, a hint otherwise
+  std::atomic<size_t> next_return{0};  // relaxed: where row updates go on bringing stripes back
+  // A buffer that all rows are moving to because a reader holds the present one. Set and taken with
+  // the variable locked exclusively.
+  Tensor target;
+  std::array<SpinLock, kLocks> locks;
 };
 
 class ABSL_SCOPED_LOCKABLE VariableStorage::LockSet {
@@ -134,22 +283,81 @@ StatusOr<Shape> VariableStorage::shape() const {
 }
 
 StatusOr<Tensor> VariableStorage::Read() const {
+  {
+    ReaderLock lock(&mu_);
+    if (!value_.has_value()) return Uninitialized();
+    if (stripes_ == nullptr || (frozen_ && !stripes_->IsAnyApart())) return value_;
+  }
+  {
+    WriterLock lock(&mu_);  // waits for row updates that write into the buffer
+    if (!value_.has_value()) return Uninitialized();
+    if (stripes_ == nullptr || !stripes_->IsAnyApart()) {
+      frozen_ = true;
+      return value_;
+    }
+  }
+  return ReadTogether();
+}
+
+StatusOr<Tensor> VariableStorage::ReadTogether() const {
+  // Copied per hold of mu_, so that who waits for it exclusively waits some ten microseconds.
+  constexpr size_t kStripesAtOnce = 8;
+  MutexLock one(&together_mu_);
   for (;;) {
+    Tensor target, old_value;  // freed without the lock
     Shape shape;
+    uint64_t generation;
+    bool kept;  // a reader holds the buffer
     {
       ReaderLock lock(&mu_);
       if (!value_.has_value()) return Uninitialized();
-      if (!by_rows_) return value_;
       shape = value_.shape();
+      generation = generation_;
+      kept = !OwnsValue();
     }
-    // Memory first, then the lock that keeps all rows still.
-    MR_ASSIGN_OR_RETURN(Tensor copy, Tensor::Allocate(dtype_, shape));
+    if (kept) {
+      MR_ASSIGN_OR_RETURN(target, Tensor::Allocate(dtype_, shape));
+    }
+    size_t count;
+    {
+      WriterLock lock(&mu_);
+      if (generation_ != generation) continue;
+      if (stripes_ == nullptr || !stripes_->IsAnyApart()) {
+        frozen_ = true;
+        return value_;
+      }
+      if (kept) {
+        stripes_->target = std::move(target);
+      } else if (OwnsValue()) {
+        frozen_ = false;
+      } else {
+        continue;
+      }
+      count = stripes_->count;
+    }
+    bool moved = true;
+    for (size_t begin = 0; moved && begin < count; begin += kStripesAtOnce) {
+      ReaderLock lock(&mu_);
+      // Another Read may have shared the buffer again; then nothing may be written into it.
+      moved = generation_ == generation && (kept || !frozen_);
+      if (!moved) break;
+      int64_t copied = 0;
+      char* const buffer = static_cast<char*>(value_.mutable_raw_data());
+      for (size_t s = begin; s < std::min(count, begin + kStripesAtOnce); ++s) {
+        if (!kept && !stripes_->IsApart(s)) continue;
+        stripes_->WithStripe(s, [&] {
+          kept ? stripes_->MoveToTarget(s, buffer, &copied) : stripes_->Return(s, buffer, &copied);
+          return true;
+        });
+      }
+      bytes_copied_.fetch_add(copied, std::memory_order_relaxed);
+    }
     WriterLock lock(&mu_);
-    if (!value_.has_value()) return Uninitialized();
-    if (value_.shape() != shape) continue;  // assigned in between
-    const absl::Span<const char> bytes = value_.bytes();
-    if (!bytes.empty()) std::memcpy(copy.mutable_raw_data(), bytes.data(), bytes.size());
-    return copy;
+    if (!moved || generation_ != generation) continue;
+    if (kept) old_value = std::exchange(value_, stripes_->TakeTarget());
+    if (stripes_->IsAnyApart()) continue;
+    frozen_ = true;
+    return value_;
   }
 }
 
@@ -165,24 +373,55 @@ Status VariableStorage::Assign(Tensor value, bool validate_shape) {
                      declared_shape_.ToString(), ", got shape ", value.shape().ToString()));
   }
   Tensor old_value, old_spare;  // freed without the lock
+  std::unique_ptr<Stripes> old_stripes;
   WriterLock lock(&mu_);
-  if (by_rows_ && value.num_elements() != 0 && !value.BufferIsUnique()) {
-    MR_ASSIGN_OR_RETURN(value, value.Clone());
-  }
+  old_stripes = std::move(stripes_);
   old_value = std::exchange(value_, std::move(value));
   old_spare = std::exchange(spare_, Tensor());
   has_value_.store(true, std::memory_order_release);
-  version_.fetch_add(1, std::memory_order_release);
+  ++generation_;
+  Changed();
   return absl::OkStatus();
 }
 
 void VariableStorage::Clear() {
   Tensor old_value, old_spare;  // freed without the lock
+  std::unique_ptr<Stripes> old_stripes;
   WriterLock lock(&mu_);
+  old_stripes = std::move(stripes_);
   old_value = std::exchange(value_, Tensor());
   old_spare = std::exchange(spare_, Tensor());
   has_value_.store(false, std::memory_order_release);
+  ++generation_;
+  Changed();
+}
+
+void VariableStorage::Changed() {
+  all_changed_in_ = Stripes::epoch.load(std::memory_order_acquire);
   version_.fetch_add(1, std::memory_order_release);
+}
+
+Status VariableStorage::Flatten() {
+  if (stripes_ == nullptr) return absl::OkStatus();
+  Stripes& stripes = *stripes_;
+  if (!stripes.IsAnyApart()) {
+    stripes.target = Tensor();
+    ++generation_;
+    return absl::OkStatus();
+  }
+  const bool into_buffer = !stripes.target.has_value() && OwnsValue();
+  if (!into_buffer && !stripes.target.has_value()) {
+    MR_ASSIGN_OR_RETURN(stripes.target, Tensor::Allocate(dtype_, value_.shape()));
+  }
+  int64_t copied = 0;
+  char* const buffer = static_cast<char*>(value_.mutable_raw_data());
+  for (size_t s = 0; s < stripes.count; ++s) {
+    into_buffer ? stripes.Return(s, buffer, &copied) : stripes.MoveToTarget(s, buffer, &copied);
+  }
+  if (!into_buffer) value_ = stripes.TakeTarget();
+  bytes_copied_.fetch_add(copied, std::memory_order_relaxed);
+  ++generation_;
+  return absl::OkStatus();
 }
 
 Status VariableStorage::UpdateDense(
@@ -195,6 +434,7 @@ Status VariableStorage::UpdateDense(
   for (const VariableStorage* v : variables) {
     if (!v->value_.has_value()) return v->Uninitialized();
   }
+  for (VariableStorage* v : variables) MR_RETURN_IF_ERROR(v->Flatten());
   absl::InlinedVector<bool, 4> in_place;
   for (const VariableStorage* v : variables) in_place.push_back(v->OwnsValue());
   absl::InlinedVector<Tensor, 4> old;
@@ -218,10 +458,11 @@ Status VariableStorage::UpdateDense(
   for (size_t i = 0; i < variables.size(); ++i) {
     VariableStorage* v = variables[i];
     if (in_place[i]) {
-      v->version_.fetch_add(1, std::memory_order_release);  // also after an error: it may differ
+      v->Changed();  // also after an error: it may differ
     } else if (status.ok()) {
       v->spare_ = std::exchange(v->value_, std::move(fresh[i]));
-      v->version_.fetch_add(1, std::memory_order_release);
+      v->frozen_ = false;
+      v->Changed();
     } else {
       v->spare_ = std::move(fresh[i]);
     }
@@ -261,18 +502,24 @@ Status VariableStorage::GatherRows(absl::Span<const Index> indices, const Shape&
   MR_RETURN_IF_ERROR(CheckIndices(indices, value_.dim(0)));
   const size_t row_bytes = RowBytes();
   if (row_bytes == 0) return absl::OkStatus();
-  const char* const base = static_cast<const char*>(value_.raw_data());
-  const auto row_at = [&](size_t i) { return base + static_cast<size_t>(indices[i]) * row_bytes; };
+  char* const base = static_cast<char*>(const_cast<void*>(value_.raw_data()));
+  const Stripes* const stripes = stripes_.get();
+  // Nothing goes apart while mu_ is held and no reader holds the buffer.
+  const bool together = stripes == nullptr || (!frozen_ && !stripes->IsAnyApart());
+  const auto row_at = [&](size_t i) {
+    const size_t row = static_cast<size_t>(indices[i]);
+    return together ? base + row * row_bytes : stripes->Locate(base, row);
+  };
   const size_t n = indices.size();
   for (size_t i = 0; i < std::min(n, kRowsAhead); ++i) PrefetchRow<0>(row_at(i), row_bytes);
   SpinLock* held = nullptr;
   for (size_t i = 0; i < n; ++i) {
     if (i + kRowsAhead < n) PrefetchRow<0>(row_at(i + kRowsAhead), row_bytes);
-    if (by_rows_) {
-      SpinLock* const stripe = &stripes_->locks[Stripes::Of(indices[i])];
-      if (stripe != held) {
+    if (stripes != nullptr) {
+      SpinLock* const wanted = &stripes_->locks[Stripes::LockOf(static_cast<size_t>(indices[i]))];
+      if (wanted != held) {
         if (held != nullptr) held->Unlock();
-        held = stripe;
+        held = wanted;
         held->Lock();
       }
     }
@@ -282,38 +529,77 @@ Status VariableStorage::GatherRows(absl::Span<const Index> indices, const Shape&
   return absl::OkStatus();
 }
 
-Status VariableStorage::StartRowUpdates() {
-  Tensor old_value, old_spare;  // freed without the lock
+// --- Row updates ---------------------------------------------------------------------------------
+
+bool VariableStorage::IsReadyForRows() const {
+  return stripes_ != nullptr && !(frozen_ && !stripes_->target.has_value() && OwnsValue());
+}
+
+Status VariableStorage::MakeReadyForRows() {
+  Tensor old_spare;  // freed without the lock
   WriterLock lock(&mu_);
-  if (by_rows_) return absl::OkStatus();
   if (!value_.has_value()) return Uninitialized();  // cleared since the caller looked
-  if (!OwnsValue()) {
-    MR_ASSIGN_OR_RETURN(Tensor own, value_.Clone());
-    old_value = std::exchange(value_, std::move(own));
+  MR_RETURN_IF_ERROR(CheckHasRows());
+  if (stripes_ == nullptr) {
+    stripes_ = std::make_unique<Stripes>(value_.dim(0), RowBytes());
+    frozen_ = !OwnsValue();
+    old_spare = std::exchange(spare_, Tensor());
+    ++generation_;
+  } else if (!IsReadyForRows()) {
+    frozen_ = false;
   }
-  old_spare = std::exchange(spare_, Tensor());
-  stripes_ = std::make_unique<Stripes>();
-  by_rows_ = true;
   return absl::OkStatus();
 }
 
+namespace {
+
+// The positions of `indices` by the lock of their rows, in their own order for each lock:
+// positions of lock k are order[first[k]] to order[first[k + 1]].
+template <size_t kLocks>
+struct ByLock {
+  template <typename Index>
+  explicit ByLock(absl::Span<const Index> indices) : order(indices.size()) {
+    for (const Index index : indices) ++first[static_cast<size_t>(index) % kLocks + 1];
+    for (size_t k = 0; k < kLocks; ++k) first[k + 1] += first[k];
+    std::array<uint32_t, kLocks> next;
+    std::copy_n(first.begin(), kLocks, next.begin());
+    for (size_t i = 0; i < indices.size(); ++i) {
+      order[next[static_cast<size_t>(indices[i]) % kLocks]++] = static_cast<uint32_t>(i);
+    }
+  }
+  std::array<uint32_t, kLocks + 1> first{};
+  std::vector<uint32_t> order;
+};
+
+}  // namespace
+
 template <typename Index>
-Status VariableStorage::UpdateRows(
-    absl::Span<VariableStorage* const> variables, absl::Span<const Index> indices, bool exclusive,
-    absl::FunctionRef<Status(absl::Span<const Shape> shapes)> check,
-    absl::FunctionRef<void(int64_t i, absl::Span<char* const> rows)> update)
-    ABSL_NO_THREAD_SAFETY_ANALYSIS {
+Status VariableStorage::UpdateRows(absl::Span<VariableStorage* const> variables,
+                                   absl::Span<const Index> indices, const RowUpdateOptions& options,
+                                   absl::FunctionRef<Status(absl::Span<const Shape> shapes)> check,
+                                   absl::FunctionRef<void(int64_t i, absl::Span<char* const> rows)>
+                                       update) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  // Below, sorting costs more than the locks it saves.
+  constexpr size_t kSortFrom = 512;
+  // Of the locks, as units of parallel work: enough for any machine, and long against their start.
+  constexpr int64_t kParts = 64;
+  static_assert(Stripes::kLocks % kParts == 0);
+  // Stripes that one call returns at most: a fraction of a millisecond.
+  constexpr size_t kReturnAtOnce = 32;
+
+  if (variables.empty()) return absl::OkStatus();
   MR_ASSIGN_OR_RETURN(const LockSet::Sorted sorted, LockSet::Sort(variables));
-  for (;;) {
+  const size_t k = variables.size();
+  for (bool made_ready = false;; made_ready = true) {
     {
-      LockSet lock(sorted, exclusive);
+      LockSet lock(sorted, options.exclusive);
       absl::InlinedVector<Shape, 4> shapes;
       for (const VariableStorage* v : variables) {
         if (!v->value_.has_value()) return v->Uninitialized();
         shapes.push_back(v->value_.shape());
       }
       MR_RETURN_IF_ERROR(check(shapes));
-      bool all_by_rows = true;
+      bool ready = true;
       for (const VariableStorage* v : variables) {
         MR_RETURN_IF_ERROR(v->CheckHasRows());
         if (v->value_.dim(0) != variables[0]->value_.dim(0)) {
@@ -322,57 +608,237 @@ Status VariableStorage::UpdateRows(
               "' must have the same number of rows, got shapes ",
               variables[0]->value_.shape().ToString(), " and ", v->value_.shape().ToString()));
         }
-        all_by_rows &= v->by_rows_;
+        // A buffer that is still kept the second time has found a new reader: rows work then, too.
+        ready &= v->stripes_ != nullptr && (made_ready || v->IsReadyForRows());
       }
-      if (variables.empty()) return absl::OkStatus();
       MR_RETURN_IF_ERROR(CheckIndices(indices, variables[0]->value_.dim(0)));
-      if (all_by_rows) {
-        const size_t k = variables.size();
-        absl::InlinedVector<char*, 4> base, rows(k);
-        absl::InlinedVector<size_t, 4> row_bytes;
+      if (ready) {
         for (VariableStorage* v : variables) {
-          base.push_back(static_cast<char*>(v->value_.mutable_raw_data()));
-          row_bytes.push_back(v->RowBytes());
+          MR_RETURN_IF_ERROR(v->frozen_ ? v->TakeRowsApart(indices)
+                                        : v->ReturnStripes(kReturnAtOnce));
         }
-        constexpr size_t kNone = Stripes::kCount;
-        size_t held = kNone;
-        const auto unlock = [&] {
-          for (VariableStorage* v : sorted) v->stripes_->locks[held].Unlock();
+        // Of all variables: nothing goes apart while the locks are held. Then the loop needs no
+        // stripes, which may be far from the caches.
+        bool together = true;
+        for (const VariableStorage* v : variables) {
+          together &= !v->frozen_ && !v->stripes_->IsAnyApart();
+        }
+        struct Member {
+          char* buffer;
+          size_t row_bytes;
+          Stripes* stripes;
+          char* Locate(size_t row, bool is_together) const {
+            return is_together ? buffer + row * row_bytes : stripes->Locate(buffer, row);
+          }
         };
-        for (size_t i = 0; i < indices.size(); ++i) {
-          const size_t row = static_cast<size_t>(indices[i]);
-          if (i + kRowsAhead < indices.size()) {
-            const size_t ahead = static_cast<size_t>(indices[i + kRowsAhead]);
-            for (size_t j = 0; j < k; ++j) {
-              PrefetchRow<1>(base[j] + ahead * row_bytes[j], row_bytes[j]);
-            }
-          }
-          if (!exclusive && Stripes::Of(indices[i]) != held) {
-            if (held != kNone) unlock();
-            held = Stripes::Of(indices[i]);
-            for (VariableStorage* v : sorted) v->stripes_->locks[held].Lock();
-          }
-          for (size_t j = 0; j < k; ++j) rows[j] = base[j] + row * row_bytes[j];
-          update(static_cast<int64_t>(i), rows);
+        absl::InlinedVector<Member, 4> members;
+        absl::InlinedVector<Stripes*, 4> lockers;  // in the order of locks
+        for (VariableStorage* v : variables) {
+          members.push_back(
+              {static_cast<char*>(v->value_.mutable_raw_data()), v->RowBytes(), v->stripes_.get()});
         }
-        if (held != kNone) unlock();
-        for (VariableStorage* v : variables) v->version_.fetch_add(1, std::memory_order_release);
+        for (VariableStorage* v : sorted) lockers.push_back(v->stripes_.get());
+        // Positions [begin, end) of `order`, or of the indices themselves without one.
+        const auto run = [&](const uint32_t* order, size_t begin, size_t end) {
+          const auto position = [&](size_t p) { return order == nullptr ? p : order[p]; };
+          const auto prefetch = [&](size_t p) {
+            const size_t row = static_cast<size_t>(indices[position(p)]);
+            for (const Member& m : members) {
+              PrefetchRow<1>(m.Locate(row, together), m.row_bytes);
+            }
+          };
+          absl::InlinedVector<char*, 4> rows(k);
+          constexpr size_t kNone = Stripes::kLocks;
+          size_t held = kNone;
+          int64_t locks = 0;
+          for (size_t p = begin; p < std::min(end, begin + kRowsAhead); ++p) prefetch(p);
+          for (size_t p = begin; p < end; ++p) {
+            if (p + kRowsAhead < end) prefetch(p + kRowsAhead);
+            const size_t i = position(p);
+            const size_t row = static_cast<size_t>(indices[i]);
+            if (!options.exclusive && Stripes::LockOf(row) != held) {
+              if (held != kNone) {
+                for (Stripes* s : lockers) s->locks[held].Unlock();
+              }
+              held = Stripes::LockOf(row);
+              for (Stripes* s : lockers) s->locks[held].Lock();
+              ++locks;
+            }
+            for (size_t j = 0; j < k; ++j) rows[j] = members[j].Locate(row, together);
+            update(static_cast<int64_t>(i), rows);
+          }
+          if (held != kNone) {
+            for (Stripes* s : lockers) s->locks[held].Unlock();
+          }
+          for (VariableStorage* v : variables) {
+            v->row_locks_.fetch_add(locks, std::memory_order_relaxed);
+          }
+        };
+        const size_t n = indices.size();
+        // One thread goes by the gradient's rows, which lie together.
+        if (!options.parallel_for || n < kSortFrom || n > std::numeric_limits<uint32_t>::max()) {
+          run(nullptr, 0, n);
+        } else {
+          const ByLock<Stripes::kLocks> by_lock(indices);
+          constexpr size_t kLocksOfPart = Stripes::kLocks / kParts;
+          options.parallel_for(
+              kParts, options.row_cost_ns * static_cast<double>(n) / static_cast<double>(kParts),
+              [&](int64_t begin, int64_t end) {
+                run(by_lock.order.data(), by_lock.first[static_cast<size_t>(begin) * kLocksOfPart],
+                    by_lock.first[static_cast<size_t>(end) * kLocksOfPart]);
+              });
+        }
+        for (VariableStorage* v : variables) {
+          v->stripes_->Stamp(indices);
+          v->version_.fetch_add(1, std::memory_order_release);
+        }
         return absl::OkStatus();
       }
     }
-    // At most once per variable and process: after that the loop ends.
-    for (VariableStorage* v : variables) MR_RETURN_IF_ERROR(v->StartRowUpdates());
+    for (VariableStorage* v : variables) MR_RETURN_IF_ERROR(v->MakeReadyForRows());
   }
+}
+
+template <typename Index>
+Status VariableStorage::TakeRowsApart(absl::Span<const Index> indices) {
+  Stripes& stripes = *stripes_;
+  if (stripes.row_bytes == 0) return absl::OkStatus();
+  char* const buffer = static_cast<char*>(value_.mutable_raw_data());
+  int64_t copied = 0;
+  bool has_memory = true;
+  for (size_t i = 0; has_memory && i < indices.size(); ++i) {
+    const size_t s = static_cast<size_t>(indices[i]) >> stripes.shift;
+    if (stripes.IsApart(s)) continue;
+    has_memory = stripes.WithStripe(s, [&] { return stripes.TakeApart(s, buffer, &copied); });
+  }
+  bytes_copied_.fetch_add(copied, std::memory_order_relaxed);
+  if (has_memory) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("Variable '", name_, "' must keep ", stripes.stripe_bytes(),
+                   " bytes of rows for a reader, got no memory for them"));
+}
+
+Status VariableStorage::ReturnStripes(size_t most) {
+  Stripes& stripes = *stripes_;
+  if (!stripes.IsAnyApart()) return absl::OkStatus();
+  char* const buffer = static_cast<char*>(value_.mutable_raw_data());
+  int64_t copied = 0;
+  size_t s = stripes.next_return.load(std::memory_order_relaxed);
+  for (size_t seen = 0; most > 0 && seen < stripes.count; ++seen) {
+    if (++s >= stripes.count) s = 0;
+    if (!stripes.IsApart(s)) continue;
+    stripes.WithStripe(s, [&] {
+      stripes.Return(s, buffer, &copied);
+      return true;
+    });
+    --most;
+  }
+  stripes.next_return.store(s, std::memory_order_relaxed);
+  bytes_copied_.fetch_add(copied, std::memory_order_relaxed);
+  return absl::OkStatus();
+}
+
+// --- Walks ---------------------------------------------------------------------------------------
+
+uint64_t VariableStorage::NextEpoch() {
+  return Stripes::epoch.fetch_add(1, std::memory_order_seq_cst) + 1;
+}
+
+StatusOr<VariableStorage::Range> VariableStorage::CopyRows(
+    absl::Span<VariableStorage* const> variables, absl::Span<const Shape> shapes, Range rows,
+    uint64_t since, absl::Span<char* const> outs) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  MR_ASSIGN_OR_RETURN(const LockSet::Sorted sorted, LockSet::Sort(variables));
+  LockSet lock(sorted, /*exclusive=*/false);
+  // Rows that are locked at once: of one stripe in every variable.
+  size_t block = Stripes::kMaxRows;
+  bool all_changed = since == 0;
+  for (size_t k = 0; k < variables.size(); ++k) {
+    const VariableStorage* const v = variables[k];
+    MR_RETURN_IF_ERROR(v->CheckHasRows());
+    if (v->value_.shape() != shapes[k]) {
+      return absl::AbortedError(absl::StrCat("Variable '", v->name_, "' must keep its shape ",
+                                             shapes[k].ToString(), " while its rows are walked, ",
+                                             "got ", v->value_.shape().ToString()));
+    }
+    if (rows.begin < 0 || rows.begin > rows.end || rows.end > v->value_.dim(0)) {
+      return absl::InvalidArgumentError(absl::StrCat("Variable '", v->name_, "': rows [",
+                                                     rows.begin, ", ", rows.end,
+                                                     ") must be in [0, ", v->value_.dim(0), ")"));
+    }
+    all_changed |= v->all_changed_in_ >= since;
+    if (v->stripes_ != nullptr) block = std::min(block, v->stripes_->rows_per_stripe());
+  }
+  size_t record_bytes = 0;
+  for (const VariableStorage* v : variables) record_bytes += v->RowBytes();
+  if (record_bytes == 0) return rows;
+  Range copied{rows.end, rows.end};
+  bool begun = false;
+  const size_t last = static_cast<size_t>(rows.end);
+  size_t end;
+  for (size_t begin = static_cast<size_t>(rows.begin); begin < last; begin = end) {
+    end = std::min((begin / block + 1) * block, last);
+    bool changed = all_changed;
+    for (const VariableStorage* v : sorted) {
+      changed = changed || (v->stripes_ != nullptr && v->stripes_->ChangedIn(begin) >= since);
+    }
+    if (changed) {
+      for (const VariableStorage* v : sorted) {
+        if (v->stripes_ != nullptr) v->stripes_->Lock(begin, end);
+      }
+      if (!begun) copied.begin = static_cast<int64_t>(begin);
+      for (size_t k = 0; k < variables.size(); ++k) {
+        const VariableStorage* const v = variables[k];
+        const size_t row_bytes = v->RowBytes();
+        char* const buffer = static_cast<char*>(const_cast<void*>(v->value_.raw_data()));
+        const size_t bytes = (end - begin) * row_bytes;
+        if (bytes == 0) continue;
+        char* const from = v->stripes_ == nullptr ? buffer + begin * row_bytes
+                                                  : v->stripes_->Locate(buffer, begin);
+        std::memcpy(outs[k] + (begin - static_cast<size_t>(copied.begin)) * row_bytes, from, bytes);
+      }
+      for (const VariableStorage* v : sorted) {
+        if (v->stripes_ != nullptr) v->stripes_->Unlock(begin, end);
+      }
+    }
+    if (begun && !changed) {
+      copied.end = static_cast<int64_t>(begin);
+      break;
+    }
+    begun |= changed;
+  }
+  return copied;
+}
+
+bool VariableStorage::IsRowsOf(const Tensor& value) const {
+  ReaderLock lock(&mu_);
+  return stripes_ != nullptr && value.shape() == value_.shape() && value.SharesBufferWith(value_);
+}
+
+VariableStorage::Counts VariableStorage::CountsForTesting() const {
+  ReaderLock lock(&mu_);
+  return {bytes_copied_.load(std::memory_order_relaxed), row_locks_.load(std::memory_order_relaxed),
+          stripes_ == nullptr ? 0 : stripes_->num_apart.load(std::memory_order_relaxed)};
+}
+
+int64_t VariableStorage::StripesChangedForTesting(uint64_t since) const {
+  ReaderLock lock(&mu_);
+  if (stripes_ == nullptr) return all_changed_in_ >= since ? 1 : 0;
+  if (all_changed_in_ >= since) return static_cast<int64_t>(stripes_->count);
+  int64_t changed = 0;
+  for (size_t s = 0; s < stripes_->count; ++s) {
+    changed += stripes_->ChangedIn(s << stripes_->shift) >= since ? 1 : 0;
+  }
+  return changed;
 }
 
 template Status VariableStorage::GatherRows(absl::Span<const int32_t>, const Shape&, char*) const;
 template Status VariableStorage::GatherRows(absl::Span<const int64_t>, const Shape&, char*) const;
 template Status VariableStorage::UpdateRows(
-    absl::Span<VariableStorage* const>, absl::Span<const int32_t>, bool,
+    absl::Span<VariableStorage* const>, absl::Span<const int32_t>, const RowUpdateOptions&,
     absl::FunctionRef<Status(absl::Span<const Shape>)>,
     absl::FunctionRef<void(int64_t, absl::Span<char* const>)>);
 template Status VariableStorage::UpdateRows(
-    absl::Span<VariableStorage* const>, absl::Span<const int64_t>, bool,
+    absl::Span<VariableStorage* const>, absl::Span<const int64_t>, const RowUpdateOptions&,
     absl::FunctionRef<Status(absl::Span<const Shape>)>,
     absl::FunctionRef<void(int64_t, absl::Span<char* const>)>);
 

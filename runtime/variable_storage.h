@@ -8,34 +8,77 @@
 //
 // What always holds:
 //   * a tensor that Read() returned never changes under its holder;
-//   * a row that GatherRows copied is never torn: it is the row before or after an update;
-//   * dense updates are serial per variable; nothing is lost;
+//   * a row that GatherRows or CopyRows copied is never torn: it is the row before or after an
+//     update, and with CopyRows so are the rows of several variables (a record) together;
+//   * dense updates are serial per variable; of a row update, what meets one row happens in the
+//     order of the indices, however many threads take part; nothing is lost;
 //   * memory is reached only in the shape that was checked under the same locks: a shape that was
-//     asked for earlier may be out of date, since Assign can change it at any time.
+//     asked for earlier may be out of date, since Assign can change it at any time;
+//   * rows are copied under the lock of the whole variable only by dense updates, which pass over
+//     all of it anyway. Read, row updates and walks copy stripe by stripe, gathers go on beside.
 //
-// How: a dense update writes into the buffer in place when nobody else holds it, and
-// into a recycled second buffer otherwise (one pass, no copy first). Row updates work in
-// place under striped row locks; from the first row update on, Read() copies
-// (under all stripes) instead of sharing, so that snapshots stay true.
+// How: a dense update writes into the buffer in place when nobody else holds it, and into a
+// recycled second buffer otherwise (one pass, no copy first). From the first row update on the
+// rows lie in stripes: blocks of consecutive rows of about 16 KiB. Read() shares the buffer at any
+// time; a row update that finds it shared copies the stripes it touches into memory of their own
+// and leaves the buffer to its readers; when these are gone the stripes return, some with every
+// row update, the rest with the next Read. So a reader costs the stripes that are written while it
+// holds on, and one buffer of the whole at most.
 //
-// Thread-safety: all methods, from any thread. Several storages are locked in address order.
+// Why stripes are consecutive rows and locks are not: a walk, a copy and a stamp want memory that
+// lies together; contention wants the opposite, because the frequent ids of a vocabulary are
+// neighbours. So row r belongs to stripe r / rows_per_stripe, and its lock is number r mod 1024 of
+// its variable (they all fit into the first-level cache). A row update on several threads sorts its
+// rows by lock: one lock per run, threads take disjoint ranges of locks, and hot neighbours spread
+// over them.
+//
+// Stamps: a stripe knows the epoch of its last change, which is version and dirty bit for any
+// number of observers: NextEpoch() begins an epoch, CopyRows(..., since e) passes over what changed
+// in epoch e or later. Epochs are the process's, so that one number serves all variables. An update
+// stamps its stripes at its end: who begins an epoch after that finds the stamps.
+//
+// Tables whose rows are found by key need no other storage: the index (key -> row number, with its
+// list of free rows) stands in front, and what comes here are row numbers. A record is the rows of
+// equal number of several storages (weight, slots, metadata: any dtype and width):
+// UpdateRows locks it as a whole, CopyRows walks it as a whole, and one index serves them all.
+// A row is reached through its stripe, never by its distance from row 0, so a table can grow
+// by stripes without moving one.
+//
+// Thread-safety: all methods, from any thread. Several storages are locked in address order, row
+// locks after all of the former, by storage and number.
 // Failure: FailedPrecondition "Attempting to use uninitialized value <name>" and the like;
 // the word "uninitialized" is part of the Supervisor's protocol.
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
+#include "core/dtype.h"
 #include "core/mutex.h"
 #include "core/resource_handle.h"
+#include "core/shape.h"
 #include "core/status.h"
 #include "core/tensor.h"
 
 namespace millrace {
+
+// How a row update is done.
+struct RowUpdateOptions {
+  // use_locking: nothing else reaches the variables during the call.
+  bool exclusive = false;
+  // Runs parts of a loop on several threads and waits (KernelContext::ParallelFor); empty: the
+  // calling thread alone.
+  std::function<void(int64_t n, double cost_ns,
+                     absl::FunctionRef<void(int64_t begin, int64_t end)> body)>
+      parallel_for = nullptr;
+  // What the update of one row costs, for parallel_for.
+  double row_cost_ns = 100;
+};
 
 class VariableStorage : public Resource {
  public:
@@ -54,7 +97,10 @@ class VariableStorage : public Resource {
   // The value's shape. FailedPrecondition when uninitialised.
   StatusOr<Shape> shape() const;
 
-  // A snapshot. FailedPrecondition when uninitialised.
+  // The value at one moment: waits for row updates that are under way. Copies nothing, except
+  // after row updates beside another reader: then the stripes that are apart from the buffer (or
+  // the whole, once, while that reader stays), without stopping anybody.
+  // FailedPrecondition when uninitialised.
   StatusOr<Tensor> Read() const;
   // Adopts the buffer when `value` is its only holder, otherwise shares it copy-on-write.
   // InvalidArgument when dtype differs, or the shape and `validate_shape`.
@@ -81,23 +127,53 @@ class VariableStorage : public Resource {
   template <typename Index>
   Status GatherRows(absl::Span<const Index> indices, const Shape& table, char* out) const;
 
-  // Row update of one or more variables of equal first dimension: for each i in order of its
-  // choosing, `update(i, rows)` gets pointers to row indices[i] of each variable, under that row's
-  // lock. With `exclusive`, under all row locks for the whole call (use_locking).
-  // `check(shapes)`, once or twice under the locks before any row is touched, sees the shapes that
+  // Row update of one or more variables of equal first dimension: for each i, `update(i, rows)`
+  // gets pointers to row indices[i] of each variable, under that row's lock. It is called for
+  // several i at once with parallel_for, never for two of one row; for one row in the order of i.
+  // `check(shapes)`, once or more under the locks before any row is touched, sees the shapes that
   // `update` will work on: the length of a row is known only there. Indices are all checked before
-  // the first row is touched, too.
+  // the first row is touched, too. ResourceExhausted, with no row changed, when there is no memory
+  // for stripes that a reader needs as they are.
   template <typename Index>
   static Status UpdateRows(absl::Span<VariableStorage* const> variables,
-                           absl::Span<const Index> indices, bool exclusive,
+                           absl::Span<const Index> indices, const RowUpdateOptions& options,
                            absl::FunctionRef<Status(absl::Span<const Shape> shapes)> check,
                            absl::FunctionRef<void(int64_t i, absl::Span<char* const> rows)> update);
 
-  // Changes with every update; for caches and savers.
+  // --- For walks (runtime/variable_walk.h) ---
+
+  // Begins an epoch of changes and returns its number.
+  static uint64_t NextEpoch();
+  // Rows [begin, end) of every variable at outs[k], in memory of their own: each record as it is
+  // at one moment, stripe by stripe. Skips ahead to the first stripe with a row that changed in
+  // epoch `since` or later (0: every row) and ends before the next that did not: copied is
+  // the range that is returned; empty at `end`: there is none. Aborted when a variable has another
+  // shape than shapes[k] by now.
+  struct Range {
+    int64_t begin = 0;
+    int64_t end = 0;
+  };
+  static StatusOr<Range> CopyRows(absl::Span<VariableStorage* const> variables,
+                                  absl::Span<const Shape> shapes, Range rows, uint64_t since,
+                                  absl::Span<char* const> outs);
+  // `value` is what Read() would share, and rows of it are updated singly: whoever wants the rows
+  // and not this moment lets go of `value` and walks.
+  bool IsRowsOf(const Tensor& value) const;
+
+  // Changes with every update; for caches.
   uint64_t version() const { return version_.load(std::memory_order_acquire); }
 
+  struct Counts {
+    int64_t bytes_copied = 0;   // by Read, row updates and dense updates, to keep readers' values
+    int64_t row_locks = 0;      // taken by row updates
+    int64_t stripes_apart = 0;  // that lie in memory of their own
+  };
+  Counts CountsForTesting() const;
+  // How many stripes have a row that changed in epoch `since` or later.
+  int64_t StripesChangedForTesting(uint64_t since) const;
+
  private:
-  struct Stripes;  // locks of rows
+  struct Stripes;  // row locks, and where the rows are
   class LockSet;   // several storages locked in address order
 
   Status Uninitialized() const;
@@ -106,21 +182,42 @@ class VariableStorage : public Resource {
   // Rows can be reached: initialised, plain bytes, rank >= 1.
   Status CheckHasRows() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   size_t RowBytes() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
-  // Ends the sharing of the value with readers, for good.
-  Status StartRowUpdates();
+  // Row updates can work: there are stripes, and the buffer is not kept for readers who have left.
+  bool IsReadyForRows() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  Status MakeReadyForRows();
+  // Before rows are written beside readers of the buffer: their stripes get memory of their own.
+  template <typename Index>
+  Status TakeRowsApart(absl::Span<const Index> indices) ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  // Brings up to `most` stripes back into the buffer, which nobody else holds.
+  Status ReturnStripes(size_t most) ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  // Read when stripes are apart from the buffer: brings them together.
+  StatusOr<Tensor> ReadTogether() const;
+  // Brings all rows into value_, for a dense update. Exclusively.
+  Status Flatten() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Changed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::string name_;
   const DType dtype_;
   const PartialShape declared_shape_;
   std::atomic<uint64_t> version_{0};    // release after a change, acquire by readers
   std::atomic<bool> has_value_{false};  // release when it gets a value, acquire in IsInitialized
-  mutable SharedMutex mu_;              // value_ itself; access to rows holds it shared
-  Tensor value_ ABSL_GUARDED_BY(mu_);
+  mutable std::atomic<int64_t> bytes_copied_{0};  // relaxed: a counter
+  mutable std::atomic<int64_t> row_locks_{0};     // relaxed: a counter
+  // One Read at a time brings stripes together. Taken before mu_.
+  mutable Mutex together_mu_;
+  mutable SharedMutex mu_;  // value_ itself; access to rows holds it shared
+  mutable Tensor value_ ABSL_GUARDED_BY(mu_);
   Tensor spare_ ABSL_GUARDED_BY(mu_);  // buffer for the next dense update that cannot be in place
-  // Row updates have begun: nobody shares value_'s buffer, rows change under mu_ held shared and
-  // the row's stripe. Never goes back.
-  bool by_rows_ ABSL_GUARDED_BY(mu_) = false;
-  std::unique_ptr<Stripes> stripes_ ABSL_GUARDED_BY(mu_);  // set with by_rows_
+  // Changes whenever value_ or stripes_ is another than the one a caller saw before it let go of
+  // mu_.
+  mutable uint64_t generation_ ABSL_GUARDED_BY(mu_) = 0;
+  // Epoch of the last change of all rows at once.
+  uint64_t all_changed_in_ ABSL_GUARDED_BY(mu_) = 0;
+  // Set by the first row update after an Assign: rows change under mu_ held shared and the row's
+  // lock.
+  std::unique_ptr<Stripes> stripes_ ABSL_GUARDED_BY(mu_);
+  // With stripes_: value_'s buffer must stay as it is, readers may hold it.
+  mutable bool frozen_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 }  // namespace millrace

@@ -1,13 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A table of 1M rows of 64 floats, 4096 random rows per call; figures per row.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "benchmark/benchmark.h"
+#include "core/arena.h"
+#include "core/shape.h"
+#include "ops/math/training.h"
 #include "runtime/variable_storage.h"
+#include "runtime/variable_walk.h"
 
 namespace millrace {
 namespace {
@@ -42,7 +50,7 @@ void CountRows(benchmark::State& state) {
 void StepRows(VariableStorage* v, const std::vector<int64_t>& batch, const float* gradient) {
   VariableStorage* const one[] = {v};
   const Status status = VariableStorage::UpdateRows<int64_t>(
-      one, batch, false, [](absl::Span<const Shape>) { return absl::OkStatus(); },
+      one, batch, {}, [](absl::Span<const Shape>) { return absl::OkStatus(); },
       [gradient](int64_t i, absl::Span<char* const> rows) {
         float* const row = reinterpret_cast<float*>(rows[0]);
         const float* const g = gradient + i * kColumns;
@@ -92,6 +100,102 @@ void UpdateRowsSgd(benchmark::State& state) {
   CountRows(state);
 }
 BENCHMARK(UpdateRowsSgd);
+
+// A table and its accumulator, as SparseApplyAdagrad updates them.
+// Argument: threads.
+void UpdateRowsAdagrad(benchmark::State& state) {
+  const auto table = Table(kRows);
+  const auto accumulator = Table(kRows);
+  const auto batches = Batches();
+  const std::vector<float> gradient(kBatch * kColumns, 1.0f);
+  VariableStorage* const both[] = {table.get(), accumulator.get()};
+  const auto arena = Arena::Make(static_cast<int>(state.range(0)));
+  RowUpdateOptions options;
+  if (state.range(0) > 1) {
+    options.parallel_for = [&](int64_t n, double cost_ns,
+                               absl::FunctionRef<void(int64_t, int64_t)> body) {
+      arena->ParallelFor(n, cost_ns, body);
+    };
+  }
+  size_t k = 0;
+  for (auto _ : state) {
+    const Status status = VariableStorage::UpdateRows<int64_t>(
+        both, batches[k++ % 64], options, [](absl::Span<const Shape>) { return absl::OkStatus(); },
+        [&gradient](int64_t i, absl::Span<char* const> rows) {
+          float* const w = reinterpret_cast<float*>(rows[0]);
+          float* const a = reinterpret_cast<float*>(rows[1]);
+          math::Adagrad<float>({w, w}, {a, a}, gradient.data() + i * kColumns, 0.1f, true,
+                               kColumns);
+        });
+    if (!status.ok()) abort();
+  }
+  CountRows(state);
+}
+BENCHMARK(UpdateRowsAdagrad)->Arg(1)->Arg(2)->UseRealTime();
+
+// Read after a row update, nobody else reading.
+void ReadAfterRowUpdate(benchmark::State& state) {
+  const auto table = Table(kRows);
+  const auto batches = Batches();
+  const std::vector<float> gradient(kBatch * kColumns, 1.0f);
+  StepRows(table.get(), batches[0], gradient.data());
+  for (auto _ : state) {
+    StepRows(table.get(), {1, 2, 3}, gradient.data());
+    benchmark::DoNotOptimize(table->Read());
+  }
+}
+BENCHMARK(ReadAfterRowUpdate);
+
+// Gathers of 64 rows while another thread walks the table again and again, as saves do; with
+// argument 1, while a third updates rows.
+void GatherDuringWalk(benchmark::State& state) {
+  const auto table = Table(kRows);
+  const auto batches = Batches();
+  const std::vector<float> gradient(kBatch * kColumns, 1.0f);
+  StepRows(table.get(), batches[0], gradient.data());
+  std::atomic<bool> over{false};  // relaxed: no data goes with it
+  std::atomic<int64_t> walks{0};  // relaxed: a counter
+  std::vector<std::thread> others;
+  others.emplace_back([&] {
+    while (!over.load(std::memory_order_relaxed)) {
+      // As a save: a step's read first, then the rows.
+      if (!table->Read().ok()) abort();
+      auto walk = VariableWalk::Begin({table});
+      for (auto rows = walk->Next(); rows->begin < rows->end; rows = walk->Next()) {
+        if (over.load(std::memory_order_relaxed)) return;
+      }
+      walks.fetch_add(1, std::memory_order_relaxed);
+    }
+  });
+  if (state.range(0) == 1) {
+    others.emplace_back([&] {
+      for (size_t k = 0; !over.load(std::memory_order_relaxed); ++k) {
+        StepRows(table.get(), batches[k % 64], gradient.data());
+      }
+    });
+  }
+  std::vector<float> out(64 * kColumns);
+  std::vector<double> micros;
+  const Shape shape = *Shape::Make({kRows, kColumns});
+  size_t k = 0;
+  for (auto _ : state) {
+    const auto begin = std::chrono::steady_clock::now();
+    const Status status =
+        table->GatherRows<int64_t>(absl::MakeConstSpan(batches[k++ % 64]).subspan(0, 64), shape,
+                                   reinterpret_cast<char*>(out.data()));
+    benchmark::DoNotOptimize(status);
+    micros.push_back(
+        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin)
+            .count());
+  }
+  over.store(true, std::memory_order_relaxed);
+  for (std::thread& t : others) t.join();
+  std::sort(micros.begin(), micros.end());
+  state.counters["p50_us"] = micros[micros.size() / 2];
+  state.counters["p99.9_us"] = micros[micros.size() * 999 / 1000];
+  state.counters["walks"] = static_cast<double>(walks.load(std::memory_order_relaxed));
+}
+BENCHMARK(GatherDuringWalk)->Arg(0)->Arg(1)->UseRealTime();
 
 void ReadShared(benchmark::State& state) {
   const auto table = Table(1000);

@@ -7,8 +7,11 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "core/allocator.h"
+#include "core/shape.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 
@@ -51,7 +54,7 @@ Status AddOneToRows(std::vector<VariableStorage*> variables, std::vector<int64_t
                     bool exclusive = false) {
   size_t columns = 0;
   return VariableStorage::UpdateRows<int64_t>(
-      variables, indices, exclusive,
+      variables, indices, {.exclusive = exclusive},
       [&](absl::Span<const Shape> shapes) {
         columns = static_cast<size_t>(shapes[0].dim(1));
         return absl::OkStatus();
@@ -177,20 +180,135 @@ TEST(VariableStorageTest, TwoBuffersAreRecycledWhileEachStepReadsOne) {
   EXPECT_EQ(memory[1], memory[3]);
 }
 
-TEST(VariableStorageTest, RowUpdatesWorkInPlaceAndReadsCopyFromThenOn) {
-  const auto v = Variable(RowNumbers(3, 2));
-  const Tensor reader = *v->Read();  // when row updates begin, somebody still reads
+TEST(VariableStorageTest, ReadAfterARowUpdateSharesTheBuffer) {
+  const auto v = Variable(RowNumbers(1000, 64));
+  const void* const memory = v->Read()->raw_data();
+  ASSERT_OK(AddOneToRows({v.get()}, {2, 999}));
+  for (int i = 0; i < 3; ++i) {
+    const Tensor a = *v->Read();
+    const Tensor b = *v->Read();
+    EXPECT_TRUE(a.SharesBufferWith(b));
+    EXPECT_EQ(a.raw_data(), memory);
+  }
+  // Nobody holds what was read: in place again.
   ASSERT_OK(AddOneToRows({v.get()}, {2}));
-  ExpectTensorEqual(reader, RowNumbers(3, 2));
-  const Tensor a = *v->Read();
-  const Tensor b = *v->Read();
-  EXPECT_FALSE(a.SharesBufferWith(b));
-  ExpectTensorEqual(b, TensorOf<float>({3, 2}, {0, 0, 1, 1, 3, 3}));
-  // An assigned buffer that somebody holds is copied now.
-  const Tensor held = RowNumbers(3, 2);
+  EXPECT_EQ(v->Read()->raw_data(), memory);
+  EXPECT_EQ(v->CountsForTesting().bytes_copied, 0);
+  EXPECT_EQ(v->Read()->flat<float>()[2 * 64], 4);
+  EXPECT_EQ(v->Read()->flat<float>()[999 * 64], 1000);
+}
+
+// 4096 rows of 256 bytes: 64 stripes of 64 rows.
+constexpr int64_t kStripe = 16 * 1024;
+
+TEST(VariableStorageTest, RowUpdateBesideAReaderCopiesTheStripesThatItTouches) {
+  const auto v = Variable(RowNumbers(4096, 64));
+  const Tensor reader = *v->Read();
+  ASSERT_OK(AddOneToRows({v.get()}, {0, 1, 63, 64, 4095, 1}));
+  EXPECT_EQ(v->CountsForTesting().stripes_apart, 3);
+  EXPECT_EQ(v->CountsForTesting().bytes_copied, 3 * kStripe);
+  ASSERT_OK(AddOneToRows({v.get()}, {2, 64, 4094}));  // apart already
+  EXPECT_EQ(v->CountsForTesting().bytes_copied, 3 * kStripe);
+  ExpectTensorEqual(reader, RowNumbers(4096, 64));
+  float out[4 * 64];
+  ASSERT_OK(Gather<int32_t>(*v, {1, 64, 4095, 65}, out));
+  EXPECT_EQ(out[0], 3);
+  EXPECT_EQ(out[64], 66);
+  EXPECT_EQ(out[128], 4096);
+  EXPECT_EQ(out[192], 65);
+}
+
+TEST(VariableStorageTest, ReadBesideAnOlderReaderCopiesTheWholeOnce) {
+  const auto v = Variable(RowNumbers(4096, 64));
+  const Tensor old = *v->Read();
+  ASSERT_OK(AddOneToRows({v.get()}, {7}));
+  const Tensor between = *v->Read();
+  EXPECT_EQ(v->CountsForTesting().bytes_copied, kStripe + 64 * kStripe);
+  EXPECT_TRUE(between.SharesBufferWith(*v->Read()));
+  EXPECT_EQ(v->CountsForTesting().bytes_copied, kStripe + 64 * kStripe);
+  ASSERT_OK(AddOneToRows({v.get()}, {7}));
+  ExpectTensorEqual(old, RowNumbers(4096, 64));
+  EXPECT_EQ(between.flat<float>()[7 * 64], 8);
+  EXPECT_EQ(between.flat<float>()[8 * 64], 8);
+  EXPECT_EQ(v->Read()->flat<float>()[7 * 64], 9);
+}
+
+TEST(VariableStorageTest, StripesReturnWhenTheirReadersHaveGone) {
+  const auto v = Variable(RowNumbers(4096, 64));
+  const void* const memory = v->Read()->raw_data();
+  std::vector<int64_t> one_per_stripe;
+  for (int64_t row = 0; row < 4096; row += 64) one_per_stripe.push_back(row);
+  {
+    const Tensor reader = *v->Read();
+    ASSERT_OK(AddOneToRows({v.get()}, one_per_stripe));
+    EXPECT_EQ(v->CountsForTesting().stripes_apart, 64);
+  }
+  // Some with every row update ...
+  ASSERT_OK(AddOneToRows({v.get()}, {1}));
+  const int64_t left = v->CountsForTesting().stripes_apart;
+  EXPECT_LT(left, 64);
+  EXPECT_GT(left, 0);
+  // ... and the rest with the next Read.
+  const Tensor now = *v->Read();
+  EXPECT_EQ(now.raw_data(), memory);
+  EXPECT_EQ(v->CountsForTesting().stripes_apart, 0);
+  EXPECT_EQ(v->CountsForTesting().bytes_copied, 2 * 64 * kStripe);
+  for (int64_t row = 0; row < 4096; ++row) {
+    const float added = row % 64 == 0 || row == 1 ? 1 : 0;
+    ASSERT_EQ(now.flat<float>()[static_cast<size_t>(row) * 64], static_cast<float>(row) + added);
+  }
+}
+
+TEST(VariableStorageTest, DenseUpdateTakesUpStripesThatAreApart) {
+  for (const bool reader_stays : {false, true}) {
+    const auto v = Variable(RowNumbers(4096, 64));
+    Tensor reader = *v->Read();
+    ASSERT_OK(AddOneToRows({v.get()}, {0, 4095}));
+    if (!reader_stays) reader = Tensor();
+    ASSERT_OK(AddOneTo(v.get()));
+    EXPECT_EQ(v->CountsForTesting().stripes_apart, 0);
+    ASSERT_OK(AddOneToRows({v.get()}, {0}));
+    const Tensor now = *v->Read();
+    EXPECT_EQ(now.flat<float>()[0], 3);
+    EXPECT_EQ(now.flat<float>()[64], 2);
+    EXPECT_EQ(now.flat<float>()[4095 * 64], 4097);
+    if (reader_stays) ExpectTensorEqual(reader, RowNumbers(4096, 64));
+  }
+}
+
+TEST(VariableStorageTest, DenseUpdateAfterRowUpdatesIsInPlaceWhenNobodyReads) {
+  const auto v = Variable(RowNumbers(4096, 64));
+  ASSERT_OK(AddOneToRows({v.get()}, {3}));
+  const void* const memory = v->Read()->raw_data();
+  ASSERT_OK(AddOneTo(v.get()));
+  EXPECT_EQ(v->Read()->raw_data(), memory);
+  EXPECT_EQ(v->CountsForTesting().bytes_copied, 0);
+}
+
+TEST(VariableStorageTest, AssignedTensorThatOthersHoldKeepsItsRows) {
+  const Tensor held = RowNumbers(4096, 64);
+  const auto v = Variable(held);
+  ASSERT_OK(AddOneToRows({v.get()}, {0}));
   ASSERT_OK(v->Assign(held, true));
   ASSERT_OK(AddOneToRows({v.get()}, {0}));
-  ExpectTensorEqual(held, RowNumbers(3, 2));
+  ExpectTensorEqual(held, RowNumbers(4096, 64));
+  EXPECT_EQ(v->CountsForTesting().bytes_copied, kStripe);
+  EXPECT_EQ(v->Read()->flat<float>()[0], 1);
+}
+
+TEST(VariableStorageTest, NoMemoryForAReadersStripeChangesNoRow) {
+  const auto v = Variable(RowNumbers(4096, 64));
+  const Tensor reader = *v->Read();
+  ASSERT_OK(AddOneToRows({v.get()}, {}));
+  SetDefaultAllocatorLimit(1);
+  const Status status = AddOneToRows({v.get()}, {0, 100});
+  SetDefaultAllocatorLimit(0);
+  EXPECT_STATUS(status, absl::StatusCode::kResourceExhausted,
+                "Variable 'v' must keep 16384 bytes of rows for a reader, got no memory for them");
+  float out[64];
+  ASSERT_OK(Gather<int32_t>(*v, {0}, out));
+  EXPECT_EQ(out[0], 0);
+  EXPECT_OK(AddOneToRows({v.get()}, {0, 100}));
 }
 
 // --- Dense updates -----------------------------------------------------------------------------
@@ -301,7 +419,7 @@ TEST(VariableStorageTest, RowUpdateGetsTheRowOfEachVariable) {
   VariableStorage* const both[] = {slot.get(), table.get()};
   const int32_t indices[] = {2, 0};
   ASSERT_OK(VariableStorage::UpdateRows<int32_t>(
-      both, indices, false,
+      both, indices, {},
       [](absl::Span<const Shape> shapes) {
         EXPECT_EQ(shapes[0].ToString(), "[3,1]");
         EXPECT_EQ(shapes[1].ToString(), "[3,2]");
@@ -316,6 +434,73 @@ TEST(VariableStorageTest, RowUpdateGetsTheRowOfEachVariable) {
       }));
   ExpectTensorEqual(*slot->Read(), TensorOf<float>({3, 1}, {10, 1, 12}));
   ExpectTensorEqual(*table->Read(), TensorOf<float>({3, 2}, {0, 101, 1, 1, 2, 100}));
+}
+
+// Parts of a loop in the order that a machine with many threads might choose: backwards, each on a
+// thread of its own.
+RowUpdateOptions OnThreads(int parts) {
+  RowUpdateOptions options;
+  options.parallel_for = [parts](int64_t n, double,
+                                 absl::FunctionRef<void(int64_t, int64_t)> body) {
+    std::vector<std::thread> threads;
+    for (int64_t part = parts; part-- > 0;) {
+      threads.emplace_back([=] { body(n * part / parts, n * (part + 1) / parts); });
+    }
+    for (std::thread& t : threads) t.join();
+  };
+  return options;
+}
+
+std::vector<int64_t> ManyRows(int64_t rows, size_t count) {
+  std::vector<int64_t> indices;
+  for (size_t i = 0; i < count; ++i) {
+    indices.push_back(static_cast<int64_t>(i * 2654435761 % static_cast<uint64_t>(rows)));
+  }
+  return indices;
+}
+
+TEST(VariableStorageTest, UpdatesOfOneRowComeInTheOrderOfTheIndicesWhateverTheThreads) {
+  const std::vector<int64_t> indices = ManyRows(700, 5000);
+  std::vector<Tensor> results;
+  for (const int parts : {0, 1, 3}) {
+    for (const bool exclusive : {false, true}) {
+      const auto v = Variable(RowNumbers(700, 2));
+      RowUpdateOptions options = parts == 0 ? RowUpdateOptions() : OnThreads(parts);
+      options.exclusive = exclusive;
+      VariableStorage* const one[] = {v.get()};
+      ASSERT_OK(VariableStorage::UpdateRows<int64_t>(
+          one, indices, options, [](absl::Span<const Shape>) { return absl::OkStatus(); },
+          [](int64_t i, absl::Span<char* const> rows) {
+            float* const row = reinterpret_cast<float*>(rows[0]);
+            row[0] = row[0] / 2 + static_cast<float>(i);  // another order is another value
+          }));
+      results.push_back(*v->Read());
+    }
+  }
+  for (const Tensor& result : results) EXPECT_TRUE(result == results[0]);
+}
+
+TEST(VariableStorageTest, OneLockIsTakenPerRunOfRowsUnderIt) {
+  // 6 x 1024 rows: six rows for each lock, each twice.
+  const auto table = Variable(RowNumbers(6144, 4));
+  const auto slot = Variable(RowNumbers(6144, 1));
+  std::vector<int64_t> indices;
+  for (int twice = 0; twice < 2; ++twice) {
+    for (int64_t row = 0; row < 6144; ++row) indices.push_back((row * 5) % 6144);
+  }
+  VariableStorage* const both[] = {table.get(), slot.get()};
+  const auto update = [&](const RowUpdateOptions& options) {
+    return VariableStorage::UpdateRows<int64_t>(
+        both, indices, options, [](absl::Span<const Shape>) { return absl::OkStatus(); },
+        [](int64_t, absl::Span<char* const> rows) { reinterpret_cast<float*>(rows[1])[0] += 1; });
+  };
+  ASSERT_OK(update(OnThreads(2)));
+  for (VariableStorage* v : both) EXPECT_EQ(v->CountsForTesting().row_locks, 1024);
+  RowUpdateOptions exclusive = OnThreads(2);
+  exclusive.exclusive = true;
+  ASSERT_OK(update(exclusive));
+  for (VariableStorage* v : both) EXPECT_EQ(v->CountsForTesting().row_locks, 1024);
+  EXPECT_EQ(slot->Read()->flat<float>()[6143], 6143 + 4);
 }
 
 TEST(VariableStorageTest, BadIndexIsNamedAndNoRowChanges) {
@@ -375,7 +560,7 @@ TEST(VariableStorageTest, RowUpdatesCheckTheShapeThatTheyWriteTo) {
     const int64_t indices[] = {3};
     EXPECT_STATUS(
         VariableStorage::UpdateRows<int64_t>(
-            variables, indices, exclusive,
+            variables, indices, {.exclusive = exclusive},
             [&](absl::Span<const Shape> shapes) -> Status {
               if (shapes[0] == asked) return absl::OkStatus();
               return absl::InvalidArgumentError(absl::StrCat("rows of ", shapes[0].ToString()));
@@ -498,6 +683,52 @@ TEST(VariableStorageTest, RowsStayWholeWhileAssignChangesTheirLength) {
   }
   assigns.join();
   updates.join();
+}
+
+// Readers hold what they read for a while; rows, the whole and the value change beneath them.
+TEST(VariableStorageTest, WhatWasReadStaysAsItIsBesideEveryKindOfUpdate) {
+  constexpr int64_t kRows = 512;
+  constexpr int64_t kColumns = 64;
+  constexpr int kRounds = 150;
+  const auto v = Variable(*Tensor::Zeros(DT_FLOAT, ShapeOf({kRows, kColumns})));
+  std::atomic<int> writers{3};  // release by a writer that ends, acquire by readers
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 2; ++t) {
+    threads.emplace_back([&, t] {
+      for (int round = 0; round < kRounds; ++round) {
+        EXPECT_OK(AddOneToRows({v.get()}, ManyRows(kRows, 20 + static_cast<size_t>(t))));
+      }
+      writers.fetch_sub(1, std::memory_order_release);
+    });
+  }
+  threads.emplace_back([&] {
+    for (int round = 0; round < kRounds / 3; ++round) {
+      EXPECT_OK(AddOneTo(v.get()));
+      if (round % 10 == 0) {
+        EXPECT_OK(v->Assign(*v->Read()->Clone(), true));
+      }
+    }
+    writers.fetch_sub(1, std::memory_order_release);
+  });
+  for (int t = 0; t < 2; ++t) {
+    threads.emplace_back([&, t] {
+      std::vector<std::pair<Tensor, Tensor>> held;  // what was read, and a copy
+      for (size_t round = 0; writers.load(std::memory_order_acquire) > 0; ++round) {
+        Tensor read = *v->Read();
+        Tensor copy = *read.Clone();
+        held.emplace_back(std::move(read), std::move(copy));
+        if (held.size() > 1 + static_cast<size_t>(t) * 2) held.erase(held.begin());
+        for (const auto& [now, then] : held) EXPECT_TRUE(now == then);
+        if (round % 4 == 0) held.clear();
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  // Rows are whole.
+  const Tensor end = *v->Read();
+  for (size_t i = 0; i < end.flat<float>().size(); ++i) {
+    ASSERT_EQ(end.flat<float>()[i], end.flat<float>()[i - i % kColumns]);
+  }
 }
 
 TEST(VariableStorageTest, DenseAndRowUpdatesMixWithoutLoss) {

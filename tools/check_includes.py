@@ -18,7 +18,8 @@ import subprocess
 import sys
 
 # Folder -> what it may include beside itself; a header stands for itself alone.
-KERNEL_API = ["runtime/kernel.h", "runtime/resource_manager.h", "runtime/variable_storage.h"]
+KERNEL_API = ["runtime/kernel.h", "runtime/resource_manager.h", "runtime/variable_storage.h",
+              "runtime/variable_walk.h"]
 GRAPH = ["proto", "core", "graph"]
 OPS = GRAPH + KERNEL_API + ["ops"]
 LAYERS = OPS + ["layers"]

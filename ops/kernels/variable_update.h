@@ -92,16 +92,35 @@ Status UpdateDense(KernelContext* ctx, VariableStorage* variable, const Tensor& 
       });
 }
 
+// Row updates on the threads of the step. `compute_ns`: what the arithmetic of one row costs.
+inline RowUpdateOptions ParallelRows(KernelContext* ctx, bool exclusive, double compute_ns) {
+  // A row comes from memory, not from a cache.
+  constexpr double kFetchNs = 60;
+  RowUpdateOptions options;
+  options.exclusive = exclusive;
+  options.row_cost_ns = kFetchNs + compute_ns;
+  if (ctx->num_threads() > 1) {
+    options.parallel_for = [ctx](int64_t n, double cost_ns,
+                                 absl::FunctionRef<void(int64_t, int64_t)> body) {
+      ctx->ParallelFor(n, cost_ns, body);
+    };
+  }
+  return options;
+}
+
 // Row indices[i] = Rule(row, updates[i]), or Rule(row, updates) for a scalar.
 template <typename T, typename Index, template <typename> class Rule>
-Status ScatterRows(VariableStorage* variable, const Tensor& indices, const Tensor& updates,
-                   bool exclusive) {
+Status ScatterRows(KernelContext* ctx, VariableStorage* variable, const Tensor& indices,
+                   const Tensor& updates, bool exclusive) {
   const bool is_scalar = updates.shape().is_scalar();
   const T* from = updates.raw<T>().data();
   int64_t row = 0;
   VariableStorage* const variables[] = {variable};
   return VariableStorage::UpdateRows<Index>(
-      variables, indices.raw<Index>(), exclusive,
+      variables, indices.raw<Index>(),
+      ParallelRows(ctx, exclusive,
+                   0.3 * static_cast<double>(updates.num_elements()) /
+                       static_cast<double>(indices.num_elements() + 1)),
       [&](absl::Span<const Shape> tables) -> Status {
         MR_RETURN_IF_ERROR(CheckUpdates(updates.shape(), indices.shape(), tables[0]));
         row = tables[0].NumElements(1, tables[0].rank());
