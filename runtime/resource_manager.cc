@@ -80,6 +80,17 @@ StatusOr<std::shared_ptr<Resource>> ResourceManager::LookupOrCreateAny(
   return made;
 }
 
+std::vector<std::shared_ptr<Resource>> ResourceManager::AllAny(absl::string_view type_name) const {
+  std::vector<std::shared_ptr<Resource>> all;
+  MutexLock lock(&mu_);
+  for (const auto& [container, resources] : containers_) {
+    for (const auto& [key, resource] : resources) {
+      if (key.first == type_name) all.push_back(resource);
+    }
+  }
+  return all;
+}
+
 Status ResourceManager::CreateAny(absl::string_view container, absl::string_view type_name,
                                   absl::string_view name, std::shared_ptr<Resource> resource) {
   const std::string in = ContainerName(container);

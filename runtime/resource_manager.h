@@ -52,6 +52,13 @@ class ResourceManager {
                                                       }));
     return std::static_pointer_cast<T>(std::move(found));
   }
+  // All resources of a kind, in every container, in no order.
+  template <typename T>
+  std::vector<std::shared_ptr<T>> All() const {
+    std::vector<std::shared_ptr<T>> all;
+    for (auto& any : AllAny(TypeName<T>())) all.push_back(std::static_pointer_cast<T>(any));
+    return all;
+  }
   // AlreadyExists.
   template <typename T>
   Status Create(absl::string_view container, absl::string_view name, std::shared_ptr<T> resource) {
@@ -113,6 +120,7 @@ class ResourceManager {
   StatusOr<std::shared_ptr<Resource>> LookupOrCreateAny(
       absl::string_view container, absl::string_view type_name, absl::string_view name,
       const std::function<StatusOr<std::shared_ptr<Resource>>()>& create);
+  std::vector<std::shared_ptr<Resource>> AllAny(absl::string_view type_name) const;
   Status CreateAny(absl::string_view container, absl::string_view type_name, absl::string_view name,
                    std::shared_ptr<Resource> resource);
   Status DeleteAny(absl::string_view container, absl::string_view type_name,

@@ -54,18 +54,19 @@ StatusOr<std::vector<Tensor>> Restore(const Reader& reader, const std::string& p
 }  // namespace
 
 Status SaveTensors(FileSystem* fs, const std::string& prefix, absl::Span<const std::string> names,
-                   absl::Span<const std::string> specs, absl::Span<const Tensor> tensors,
+                   absl::Span<const std::string> specs, absl::Span<const ValueToSave> values,
                    const StopCheck& stop) {
   MR_ASSIGN_OR_RETURN(auto writer, BundleWriter::Open(fs, prefix));
   for (size_t i = 0; i < names.size(); ++i) {
     if (stop) MR_RETURN_IF_ERROR(stop());
     StatusOr<ShapeAndSlice> spec = ParseShapeAndSlice(specs[i]);
     if (!spec.ok()) return Prefixed(Where(prefix, names[i]), spec.status());
-    if (spec->is_whole) {
-      MR_RETURN_IF_ERROR(writer->Add(names[i], tensors[i]));
-    } else {
-      MR_RETURN_IF_ERROR(writer->AddSlice(names[i], spec->full_shape, spec->slice, tensors[i]));
-    }
+    MR_RETURN_IF_ERROR(std::visit(
+        [&](const auto& value) {
+          return spec->is_whole ? writer->Add(names[i], value)
+                                : writer->AddSlice(names[i], spec->full_shape, spec->slice, value);
+        },
+        values[i]));
   }
   if (stop) MR_RETURN_IF_ERROR(stop());
   return writer->Finish();

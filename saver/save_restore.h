@@ -14,6 +14,7 @@
 
 #include <functional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -21,15 +22,19 @@
 #include "core/status.h"
 #include "core/tensor.h"
 #include "graph/node_builder.h"
+#include "saver/tensor_bundle.h"
 
 namespace millrace {
 
 // Asked between tensors; not OK: the work ends with it.
 using StopCheck = std::function<Status()>;
 
+// What a checkpoint stores under a name.
+using ValueToSave = std::variant<Tensor, TensorPieces>;
+
 // The three lists have one length. All or nothing: on error no file is left.
 Status SaveTensors(FileSystem* fs, const std::string& prefix, absl::Span<const std::string> names,
-                   absl::Span<const std::string> specs, absl::Span<const Tensor> tensors,
+                   absl::Span<const std::string> specs, absl::Span<const ValueToSave> values,
                    const StopCheck& stop = nullptr);
 // The three lists have one length.
 StatusOr<std::vector<Tensor>> RestoreTensors(FileSystem* fs, const std::string& prefix,

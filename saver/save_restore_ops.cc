@@ -3,15 +3,21 @@
 // SaveV2, RestoreV2, MergeV2Checkpoints, ShardedFilename and ShardedFilespec: definitions, shapes
 // and kernels. Kernels that touch files run on the I/O pool.
 
+#include <algorithm>
 #include <exception>
+#include <memory>
 #include <new>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "core/cancellation.h"
 #include "core/io_pool.h"
 #include "graph/shape_inference.h"
 #include "runtime/kernel.h"
+#include "runtime/resource_manager.h"
+#include "runtime/variable_storage.h"
+#include "runtime/variable_walk.h"
 #include "saver/save_restore.h"
 #include "saver/tensor_bundle.h"
 #include "saver/tensor_slice.h"
@@ -80,6 +86,52 @@ constexpr int kFirstTensor = 3;
 
 Status SaveShape(InferenceContext* c) { return CheckNameShapes(c, c->num_inputs() - kFirstTensor); }
 
+// The rows of a variable as a walk sees them, from the first on.
+TensorPieces RowsOf(std::shared_ptr<VariableStorage> variable, const Tensor& value,
+                    const StopCheck& stop) {
+  TensorPieces pieces;
+  pieces.dtype = value.dtype();
+  pieces.shape = value.shape();
+  pieces.next = [variable = std::move(variable), shape = value.shape(), stop,
+                 walk = std::shared_ptr<VariableWalk>()]() mutable -> StatusOr<absl::string_view> {
+    MR_RETURN_IF_ERROR(stop());
+    if (walk == nullptr) {
+      MR_ASSIGN_OR_RETURN(VariableWalk begun, VariableWalk::Begin({variable}));
+      walk = std::make_shared<VariableWalk>(std::move(begun));
+      if (walk->shape(0) != shape) {
+        return absl::AbortedError(
+            absl::StrCat("Variable '", variable->name(), "' must keep its shape ", shape.ToString(),
+                         " while it is saved, got ", walk->shape(0).ToString()));
+      }
+    }
+    MR_RETURN_IF_ERROR(walk->Next().status());
+    return absl::string_view(walk->bytes(0).data(), walk->bytes(0).size());
+  };
+  return pieces;
+}
+
+// What SaveV2 writes for its inputs. Graphs save a variable by a read in front of SaveV2, and keep
+// TensorFlow's form; a tensor that is a table of this device, read just now, is let go of here and
+// walked: rows that change during the save cost no copy of the table, and are saved each as it is
+// when the walk meets it. Other tensors are written as they are.
+std::vector<ValueToSave> ValuesToSave(KernelContext* ctx, int first) {
+  std::vector<std::shared_ptr<VariableStorage>> variables;
+  if (ctx->resources() != nullptr) variables = ctx->resources()->All<VariableStorage>();
+  std::vector<ValueToSave> values;
+  for (int i = first; i < ctx->num_inputs(); ++i) {
+    Tensor value = ctx->TakeInput(i);
+    const auto owner = std::find_if(variables.begin(), variables.end(), [&](const auto& variable) {
+      return variable->IsRowsOf(value);
+    });
+    if (owner != variables.end()) {
+      values.push_back(RowsOf(*owner, value, StopOnCancel(ctx)));
+    } else {
+      values.push_back(std::move(value));
+    }
+  }
+  return values;
+}
+
 class SaveKernel : public AsyncKernel {
  public:
   void ComputeAsync(KernelContext* ctx, DoneCallback done) const override {
@@ -87,12 +139,11 @@ class SaveKernel : public AsyncKernel {
       MR_ASSIGN_OR_RETURN(const std::string prefix, ctx->ScalarInput<std::string>(0, "prefix"));
       MR_ASSIGN_OR_RETURN(const auto names, StringVector(ctx, 1, "tensor_names"));
       MR_ASSIGN_OR_RETURN(const auto specs, StringVector(ctx, 2, "shape_and_slices"));
-      std::vector<Tensor> tensors;
-      for (int i = kFirstTensor; i < ctx->num_inputs(); ++i) tensors.push_back(ctx->input(i));
       MR_RETURN_IF_ERROR(CheckCounts(static_cast<int64_t>(names.size()),
                                      static_cast<int64_t>(specs.size()),
-                                     static_cast<int64_t>(tensors.size())));
-      return SaveTensors(FileSystem::Posix(), prefix, names, specs, tensors, StopOnCancel(ctx));
+                                     ctx->num_inputs() - kFirstTensor));
+      return SaveTensors(FileSystem::Posix(), prefix, names, specs, ValuesToSave(ctx, kFirstTensor),
+                         StopOnCancel(ctx));
     });
   }
 };

@@ -10,7 +10,9 @@
 #include "graph/testing/op_list.h"
 #include "ops/constant.h"
 #include "proto/node_def.pb.h"
+#include "runtime/resource_manager.h"
 #include "runtime/testing/op_test.h"
+#include "runtime/variable_storage.h"
 #include "saver/checkpoint_v1.h"
 #include "saver/tensor_bundle.h"
 
@@ -60,6 +62,54 @@ TEST_F(SaveRestoreTest, RestoresWhatWasSaved) {
   ExpectTensorEqual(out[0], step);
   ExpectTensorEqual(out[1], TensorOf<float>({1, 2}, {3, 4}));
   ExpectTensorEqual(out[2], words);
+}
+
+// 1000 rows of 64 numbers; row r is filled with r.
+Tensor RowNumbers() {
+  Tensor t = *Tensor::Allocate(DT_FLOAT, ShapeOf({1000, 64}));
+  const absl::Span<float> values = t.mutable_flat<float>();
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i / 64);
+  return t;
+}
+
+Status AddOneToRow(VariableStorage* v, int64_t row) {
+  VariableStorage* const one[] = {v};
+  return VariableStorage::UpdateRows<int64_t>(
+      one, {row}, {}, [](absl::Span<const Shape>) { return absl::OkStatus(); },
+      [](int64_t, absl::Span<char* const> rows) { *reinterpret_cast<float*>(rows[0]) += 1; });
+}
+
+// The read in front of SaveV2 is let go of; what is written is the table, each row as it is then.
+TEST_F(SaveRestoreTest, ATableIsSavedByItsRowsAndNotByTheReadInFront) {
+  OpTestDevice device;
+  device.VariableHandle("table", RowNumbers());
+  const auto table = *device.resources()->Lookup<VariableStorage>("", "table");
+  ASSERT_OK(AddOneToRow(table.get(), 1));
+  Tensor read = *table->Read();
+  ASSERT_OK(AddOneToRow(table.get(), 2));
+  EXPECT_EQ(read.flat<float>()[2 * 64], 2);
+  const int64_t copied = table->CountsForTesting().bytes_copied;
+  ASSERT_OK(
+      RunOp(Save({"w", "part"}, {"", "2000 64 1000,1000:-"}, {read, read}).On(&device)).status());
+  EXPECT_EQ(table->CountsForTesting().bytes_copied, copied);
+  ASSERT_OK_AND_ASSIGN(
+      const std::vector<Tensor> out,
+      RunOp(Restore({"w", "part"}, {"", "2000 64 1000,1000:-"}, {DT_FLOAT, DT_FLOAT})));
+  Tensor expected = RowNumbers();
+  expected.mutable_flat<float>()[1 * 64] = 2;
+  expected.mutable_flat<float>()[2 * 64] = 3;
+  ExpectTensorEqual(out[0], expected);
+  ExpectTensorEqual(out[1], expected);
+}
+
+TEST_F(SaveRestoreTest, AVariableThatIsUpdatedAsAWholeIsSavedAsItWasRead) {
+  OpTestDevice device;
+  device.VariableHandle("w", RowNumbers());
+  const auto w = *device.resources()->Lookup<VariableStorage>("", "w");
+  const Tensor read = *w->Read();
+  ASSERT_OK(w->Assign(*Tensor::Zeros(DT_FLOAT, ShapeOf({1000, 64})), true));
+  ASSERT_OK(RunOp(Save({"w"}, {""}, {read}).On(&device)).status());
+  ExpectTensorEqual(RunOp1(Restore({"w"}, {""}, {DT_FLOAT})), RowNumbers());
 }
 
 TEST_F(SaveRestoreTest, WrongSavesSayWhatIsWrongAndLeaveNoCheckpoint) {
@@ -115,7 +165,7 @@ TEST_F(SaveRestoreTest, MergeMakesOneCheckpoint) {
   const std::string none[] = {""};
   for (int i = 0; i < 2; ++i) {
     const std::string names[] = {i == 0 ? "a" : "b"};
-    const Tensor values[] = {Tensor::Scalar<int32_t>(i)};
+    const ValueToSave values[] = {Tensor::Scalar<int32_t>(i)};
     ASSERT_OK(SaveTensors(fs_, parts[i], names, none, values));
   }
   ASSERT_OK(RunOp(OpCall("MergeV2Checkpoints")

@@ -48,7 +48,7 @@ class SaverTest : public ::testing::Test {
   void WriteCheckpoint(absl::string_view name, float value = 0) const {
     const std::string names[] = {"w"};
     const std::string specs[] = {""};
-    const Tensor tensors[] = {Tensor::Scalar<float>(value)};
+    const ValueToSave tensors[] = {Tensor::Scalar<float>(value)};
     ASSERT_OK(SaveTensors(kFiles, Path(name), names, specs, tensors));
   }
 
@@ -329,7 +329,7 @@ class FileSession : public Session {
           ShardedName(prefix + "_temp_0123456789abcdef0123456789abcdef/part", i, 2));
       const std::string names[] = {absl::StrCat("v", i)};
       const std::string specs[] = {""};
-      const Tensor values[] = {Tensor::Scalar<int64_t>(value)};
+      const ValueToSave values[] = {Tensor::Scalar<int64_t>(value)};
       MR_RETURN_IF_ERROR(SaveTensors(fs_, parts.back(), names, specs, values));
     }
     MR_RETURN_IF_ERROR(MergeBundles(fs_, parts, prefix, /*delete_parts=*/true));

@@ -195,7 +195,18 @@ struct BundleWriter::State {
   bool finished = false;
 
   Status CheckName(absl::string_view name) const;
-  Status WriteTensor(const Tensor& value, tensorflow::BundleEntryProto* entry);
+  // Appends the elements to the data file; what they are goes into the entry.
+  Status Write(const Tensor& value, tensorflow::BundleEntryProto* entry);
+  Status Write(const TensorPieces& value, tensorflow::BundleEntryProto* entry);
+  // dtype, shape and place of bytes that have been appended, with their checksum.
+  void Describe(DType dtype, const Shape& shape, uint64_t size, uint32_t crc,
+                tensorflow::BundleEntryProto* entry);
+  // `Value` is a Tensor or TensorPieces.
+  template <typename Value>
+  Status Add(absl::string_view name, const Value& value);
+  template <typename Value>
+  Status AddSlice(absl::string_view name, const Shape& full_shape, const TensorSlice& slice,
+                  DType dtype, const Shape& shape, const Value& value);
 };
 
 BundleWriter::BundleWriter(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -220,10 +231,37 @@ BundleWriter::~BundleWriter() {
   state_->fs->DeleteFile(state_->temporary_data).IgnoreError();
 }
 
-Status BundleWriter::State::WriteTensor(const Tensor& value, tensorflow::BundleEntryProto* entry) {
-  entry->set_dtype(static_cast<tensorflow::DataType>(value.dtype()));
-  value.shape().ToProto(entry->mutable_shape());
+void BundleWriter::State::Describe(DType dtype, const Shape& shape, uint64_t size, uint32_t crc,
+                                   tensorflow::BundleEntryProto* entry) {
+  entry->set_dtype(static_cast<tensorflow::DataType>(dtype));
+  shape.ToProto(entry->mutable_shape());
   entry->set_offset(static_cast<int64_t>(offset));
+  entry->set_size(static_cast<int64_t>(size));
+  entry->set_crc32c(MaskCrc32c(crc));
+  offset += size;
+}
+
+Status BundleWriter::State::Write(const TensorPieces& value, tensorflow::BundleEntryProto* entry) {
+  const uint64_t wanted =
+      static_cast<uint64_t>(value.shape.num_elements()) * DTypeSize(value.dtype);
+  uint32_t crc = 0;
+  uint64_t size = 0;
+  for (;;) {
+    MR_ASSIGN_OR_RETURN(const absl::string_view piece, value.next());
+    if (piece.empty()) break;
+    MR_RETURN_IF_ERROR(data->Append(piece));
+    crc = ExtendCrc32c(crc, piece);
+    size += piece.size();
+  }
+  if (size != wanted) {
+    return absl::InternalError(absl::StrCat("the pieces of ", value.shape.ToString(), " must be ",
+                                            wanted, " bytes, got ", size));
+  }
+  Describe(value.dtype, value.shape, size, crc, entry);
+  return absl::OkStatus();
+}
+
+Status BundleWriter::State::Write(const Tensor& value, tensorflow::BundleEntryProto* entry) {
   uint32_t crc = 0;
   uint64_t size = 0;
   if (value.dtype() == DT_STRING) {
@@ -255,9 +293,7 @@ Status BundleWriter::State::WriteTensor(const Tensor& value, tensorflow::BundleE
     return absl::UnimplementedError(absl::StrCat(
         "a checkpoint holds numbers and strings, got dtype ", DTypeName(value.dtype())));
   }
-  entry->set_size(static_cast<int64_t>(size));
-  entry->set_crc32c(MaskCrc32c(crc));
-  offset += size;
+  Describe(value.dtype(), value.shape(), size, crc, entry);
   return absl::OkStatus();
 }
 
@@ -269,62 +305,76 @@ Status BundleWriter::State::CheckName(absl::string_view name) const {
                    "' must have a name that does not begin with NUL"));
 }
 
-Status BundleWriter::Add(absl::string_view name, const Tensor& value) {
-  State& s = *state_;
-  MR_RETURN_IF_ERROR(s.status);
-  MR_RETURN_IF_ERROR(s.CheckName(name));
-  const auto where = [&] {
-    return absl::StrCat("Checkpoint '", s.prefix, "': tensor '", name, "'");
-  };
-  if (s.entries.contains(std::string(name))) {
+template <typename Value>
+Status BundleWriter::State::Add(absl::string_view name, const Value& value) {
+  MR_RETURN_IF_ERROR(status);
+  MR_RETURN_IF_ERROR(CheckName(name));
+  const auto where = [&] { return absl::StrCat("Checkpoint '", prefix, "': tensor '", name, "'"); };
+  if (entries.contains(std::string(name))) {
     return absl::InvalidArgumentError(absl::StrCat(where(), " must be added once, got it twice"));
   }
   tensorflow::BundleEntryProto entry;
-  const Status written = s.WriteTensor(value, &entry);
+  const Status written = Write(value, &entry);
   if (absl::IsUnimplemented(written)) return Prefixed(where(), written);
-  if (!written.ok()) return s.status = written;
-  s.entries[std::string(name)] = std::move(entry);
+  if (!written.ok()) return status = written;
+  entries[std::string(name)] = std::move(entry);
   return absl::OkStatus();
 }
 
-Status BundleWriter::AddSlice(absl::string_view name, const Shape& full_shape,
-                              const TensorSlice& slice, const Tensor& value) {
-  State& s = *state_;
-  MR_RETURN_IF_ERROR(s.status);
-  MR_RETURN_IF_ERROR(s.CheckName(name));
-  const std::string where = absl::StrCat("Checkpoint '", s.prefix, "': tensor '", name, "'");
+template <typename Value>
+Status BundleWriter::State::AddSlice(absl::string_view name, const Shape& full_shape,
+                                     const TensorSlice& slice, DType dtype, const Shape& shape,
+                                     const Value& value) {
+  MR_RETURN_IF_ERROR(status);
+  MR_RETURN_IF_ERROR(CheckName(name));
+  const std::string where = absl::StrCat("Checkpoint '", prefix, "': tensor '", name, "'");
   StatusOr<Shape> slice_shape = slice.SliceShape(full_shape);
   if (!slice_shape.ok()) return Prefixed(where, slice_shape.status());
-  if (value.shape() != *slice_shape) {
+  if (shape != *slice_shape) {
     return absl::InvalidArgumentError(absl::StrCat(where, ": slice '", slice.ToString(),
                                                    "' must have shape ", slice_shape->ToString(),
-                                                   ", got ", value.shape().ToString()));
+                                                   ", got ", shape.ToString()));
   }
   if (*slice_shape == full_shape) return Add(name, value);
-  auto& full = s.entries[std::string(name)];
+  auto& full = entries[std::string(name)];
   if (full.dtype() == tensorflow::DT_INVALID) {
-    full.set_dtype(static_cast<tensorflow::DataType>(value.dtype()));
+    full.set_dtype(static_cast<tensorflow::DataType>(dtype));
     full_shape.ToProto(full.mutable_shape());
   } else {
     StatusOr<Shape> known = Shape::FromProto(full.shape());
-    if (static_cast<int>(full.dtype()) != static_cast<int>(value.dtype()) || !known.ok() ||
+    if (static_cast<int>(full.dtype()) != static_cast<int>(dtype) || !known.ok() ||
         *known != full_shape || full.slices_size() == 0) {
       return absl::InvalidArgumentError(
           absl::StrCat(where, " must be saved with one dtype and full shape, got also ",
-                       DTypeName(value.dtype()), full_shape.ToString()));
+                       DTypeName(dtype), full_shape.ToString()));
     }
   }
   const std::string key = slice.BundleKey(name);
-  if (s.entries.contains(key)) {
+  if (entries.contains(key)) {
     return absl::InvalidArgumentError(
         absl::StrCat(where, ": slice '", slice.ToString(), "' must be added once, got it twice"));
   }
   tensorflow::BundleEntryProto entry;
-  const Status written = s.WriteTensor(value, &entry);
-  if (!written.ok()) return s.status = Prefixed(where, written);
-  slice.ToProto(s.entries[std::string(name)].add_slices());
-  s.entries[key] = std::move(entry);
+  const Status written = Write(value, &entry);
+  if (!written.ok()) return status = Prefixed(where, written);
+  slice.ToProto(entries[std::string(name)].add_slices());
+  entries[key] = std::move(entry);
   return absl::OkStatus();
+}
+
+Status BundleWriter::Add(absl::string_view name, const Tensor& value) {
+  return state_->Add(name, value);
+}
+Status BundleWriter::Add(absl::string_view name, const TensorPieces& value) {
+  return state_->Add(name, value);
+}
+Status BundleWriter::AddSlice(absl::string_view name, const Shape& full_shape,
+                              const TensorSlice& slice, const Tensor& value) {
+  return state_->AddSlice(name, full_shape, slice, value.dtype(), value.shape(), value);
+}
+Status BundleWriter::AddSlice(absl::string_view name, const Shape& full_shape,
+                              const TensorSlice& slice, const TensorPieces& value) {
+  return state_->AddSlice(name, full_shape, slice, value.dtype, value.shape, value);
 }
 
 Status BundleWriter::Finish() {

@@ -18,6 +18,7 @@
 // is wrong. Source: TensorFlow's tensor_bundle.proto and tensor_bundle.cc (format facts).
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -37,6 +38,14 @@ namespace millrace {
 std::string BundleIndexPath(absl::string_view prefix);
 std::string BundleDataPath(absl::string_view prefix, int shard, int num_shards);
 
+// A tensor of numbers whose bytes come in pieces, so that nobody needs all of them at once.
+struct TensorPieces {
+  DType dtype = DT_INVALID;
+  Shape shape;
+  // The next bytes in row-major order, until the next call; empty after the last.
+  std::function<StatusOr<absl::string_view>()> next;
+};
+
 class BundleWriter {
  public:
   // Makes the directory. Files of an interrupted writer under the same prefix do not disturb.
@@ -46,9 +55,14 @@ class BundleWriter {
 
   // InvalidArgument: name empty or used before. Unimplemented: resource and variant tensors.
   Status Add(absl::string_view name, const Tensor& value);
+  // Internal: the pieces are not as many bytes as the shape says. An error of `next` ends the
+  // writer.
+  Status Add(absl::string_view name, const TensorPieces& value);
   // A part of a larger tensor. A part that is the whole is stored as an ordinary tensor.
   Status AddSlice(absl::string_view name, const Shape& full_shape, const TensorSlice& slice,
                   const Tensor& value);
+  Status AddSlice(absl::string_view name, const Shape& full_shape, const TensorSlice& slice,
+                  const TensorPieces& value);
   // Writes the index; durable when it returns OK. Add must not be called afterwards.
   Status Finish();
 

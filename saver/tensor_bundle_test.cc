@@ -95,6 +95,58 @@ TEST_F(TensorBundleTest, UnfinishedWriterLeavesNothing) {
   EXPECT_TRUE(files.empty());
 }
 
+// Gives the bytes of a tensor, a few at a time.
+TensorPieces PiecesOf(const Tensor& value, size_t piece) {
+  return {value.dtype(), value.shape(),
+          [value, piece, at = size_t{0}]() mutable -> StatusOr<absl::string_view> {
+            const absl::string_view rest =
+                absl::string_view(value.bytes().data(), value.bytes().size()).substr(at, piece);
+            at += rest.size();
+            return rest;
+          }};
+}
+
+TEST_F(TensorBundleTest, PiecesMakeTheSameFilesAsTheTensor) {
+  const Tensor w = TensorOf<float>({3, 2}, {1, 2, 3, 4, 5, 6});
+  const Tensor none = *Tensor::Zeros(DT_INT64, ShapeOf({0, 4}));
+  ASSERT_OK_AND_ASSIGN(const TensorSlice slice, TensorSlice::Parse("3,3:-"));
+  std::vector<std::string> files;
+  for (const bool in_pieces : {false, true}) {
+    const std::string prefix = prefix_ + (in_pieces ? "_pieces" : "_whole");
+    ASSERT_OK_AND_ASSIGN(auto writer, BundleWriter::Open(fs_, prefix));
+    if (in_pieces) {
+      ASSERT_OK(writer->Add("none", PiecesOf(none, 7)));
+      ASSERT_OK(writer->Add("w", PiecesOf(w, 7)));
+      ASSERT_OK(writer->AddSlice("p", ShapeOf({6, 2}), slice, PiecesOf(w, 8)));
+    } else {
+      ASSERT_OK(writer->Add("none", none));
+      ASSERT_OK(writer->Add("w", w));
+      ASSERT_OK(writer->AddSlice("p", ShapeOf({6, 2}), slice, w));
+    }
+    ASSERT_OK(writer->Finish());
+    std::string bytes;
+    ASSERT_OK_AND_ASSIGN(bytes, ReadFileToString(fs_, BundleIndexPath(prefix)));
+    files.push_back(bytes);
+    ASSERT_OK_AND_ASSIGN(bytes, ReadFileToString(fs_, BundleDataPath(prefix, 0, 1)));
+    files.push_back(bytes);
+  }
+  EXPECT_EQ(files[0], files[2]);
+  EXPECT_EQ(files[1], files[3]);
+}
+
+TEST_F(TensorBundleTest, PiecesThatEndEarlyOrFailEndTheWriter) {
+  ASSERT_OK_AND_ASSIGN(auto writer, BundleWriter::Open(fs_, prefix_));
+  TensorPieces pieces = PiecesOf(TensorOf<float>({2}, {1, 2}), 8);
+  pieces.shape = ShapeOf({3});
+  EXPECT_STATUS(writer->Add("w", pieces), absl::StatusCode::kInternal,
+                "the pieces of [3] must be 12 bytes, got 8");
+  EXPECT_STATUS(writer->Finish(), absl::StatusCode::kInternal, "the pieces of [3]");
+  ASSERT_OK_AND_ASSIGN(auto other, BundleWriter::Open(fs_, prefix_));
+  pieces.next = []() -> StatusOr<absl::string_view> { return absl::AbortedError("gone"); };
+  EXPECT_STATUS(other->Add("w", pieces), absl::StatusCode::kAborted, "gone");
+  EXPECT_STATUS(other->Finish(), absl::StatusCode::kAborted, "gone");
+}
+
 TEST_F(TensorBundleTest, WriterRefusesWhatCannotBeStored) {
   ASSERT_OK_AND_ASSIGN(auto writer, BundleWriter::Open(fs_, prefix_));
   EXPECT_STATUS(writer->Add("", TensorOf<float>({1}, {1})), absl::StatusCode::kInvalidArgument,
