@@ -18,6 +18,7 @@
 
 #include "core/dtype.h"
 #include "core/status.h"
+#include "core/tensor.h"
 #include "graph/op_registry.h"
 #include "ops/kernels/element_block.h"
 #include "ops/math/binary.h"

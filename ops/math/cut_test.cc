@@ -8,11 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "core/dtype.h"
 #include "gtest/gtest.h"
 #include "ops/math/binary.h"
 #include "ops/math/cast.h"
 #include "ops/math/gemm.h"
 #include "ops/math/leaky_relu.h"
+#include "ops/math/number.h"
 #include "ops/math/softmax.h"
 #include "ops/math/training.h"
 #include "ops/math/unary.h"
