@@ -45,7 +45,8 @@ DECLARATIONS = [
                r"(?:\[\[nodiscard\]\] )?(\w+)(?! *;)(?=[ :{]|$)", re.M),
     re.compile(r"^using (\w+) =", re.M),
     re.compile(r"^(?:inline )?constexpr [^=({;]*?\b(k[A-Z]\w+)(?:\[\w*\])?(?= *[={])", re.M),
-    re.compile(r"^(?! |return |using |class |struct |friend |#)[\w:<>,*&\[\] ]+[ *&]([A-Z]\w+)\(", re.M),
+    re.compile(r"^(?! |return |using |class |struct |friend |#)[\w:<>,*&\[\] ]+[ *&]([A-Z]\w+)\(",
+               re.M),
     re.compile(r"^#define (MR_\w+)", re.M),
 ]
 FORWARD = re.compile(r"^(?:class|struct|enum class) (\w+)(?: *: *\w+)?;", re.M)
