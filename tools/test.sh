@@ -5,7 +5,8 @@
 # Usage: tools/test.sh [bazel flags and targets]     default target: //...
 # Tests that compare with files of TensorFlow look for them below $MILLRACE_SHARED (or
 # ../shared beside the checkout) and report themselves as skipped where there are none.
-# What is compiled is kept for other clones (tools/disk_cache.py), --disk_cache= builds without.
+# What is compiled is kept for other clones (tools/disk_cache.py), --disk_cache= builds without;
+# tests are run, whatever the cache has of them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tools/install_deps.sh
@@ -25,6 +26,6 @@ if [[ -d "$shared" ]]; then
 fi
 cache=$(tools/disk_cache.py path)
 status=0
-bazel test ${cache:+"--disk_cache=$cache"} "${flags[@]}" -- "${targets[@]}" || status=$?
+bazel test ${cache:+"--disk_cache=$cache"} --nocache_test_results "${flags[@]}" -- "${targets[@]}" || status=$?
 tools/disk_cache.py trim || true
 exit "$status"
