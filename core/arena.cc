@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <deque>
 #include <exception>
+#include <new>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -178,12 +179,16 @@ class LoopArena : public Arena {
     LoopGate::Presence presence(gate_.get(), /*optional=*/false);
     auto loop = std::make_shared<Loop>(n, part, body);
     const int64_t num_helpers = std::min<int64_t>(num_parts, num_threads_) - 1;
-    for (int64_t i = 0; i < num_helpers && !loop->exhausted(); ++i) {
-      Enqueue([gate = gate_, loop] {
-        if (loop->exhausted()) return;
-        LoopGate::Presence helper(gate.get(), /*optional=*/true);
-        if (helper.entered()) loop->Work();
-      });
+    try {
+      for (int64_t i = 0; i < num_helpers && !loop->exhausted(); ++i) {
+        Enqueue([gate = gate_, loop] {
+          if (loop->exhausted()) return;
+          LoopGate::Presence helper(gate.get(), /*optional=*/true);
+          if (helper.entered()) loop->Work();
+        });
+      }
+    } catch (const std::bad_alloc&) {
+      // Helpers are optional, and those that came already need `body` until Finish.
     }
     loop->Work();
     loop->Finish();
@@ -215,19 +220,22 @@ class TbbArena final : public LoopArena {
 
  protected:
   void Enqueue(absl::AnyInvocable<void()> task) override {
-    pending_->count.fetch_add(1, std::memory_order_relaxed);
     // TBB copies what it is given, so the task travels by pointer.
-    auto* const parcel = new Parcel{std::move(task), pending_};
-    arena_.enqueue([parcel] {
-      parcel->task();
-      parcel->task = nullptr;
-      const std::shared_ptr<Pending> pending = std::move(parcel->pending);
-      delete parcel;
-      if (pending->count.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-        MutexLock lock(&pending->mu);
-        pending->none_cv.SignalAll();
-      }
-    });
+    auto owned = std::make_unique<Parcel>(Parcel{std::move(task), pending_});
+    pending_->count.fetch_add(1, std::memory_order_relaxed);
+    try {
+      arena_.enqueue([parcel = owned.get()] {
+        parcel->task();
+        parcel->task = nullptr;
+        const std::shared_ptr<Pending> pending = std::move(parcel->pending);
+        delete parcel;
+        TaskEnded(pending.get());
+      });
+    } catch (...) {
+      TaskEnded(pending_.get());
+      throw;
+    }
+    static_cast<void>(owned.release());
   }
 
  private:
@@ -241,6 +249,11 @@ class TbbArena final : public LoopArena {
     absl::AnyInvocable<void()> task;
     std::shared_ptr<Pending> pending;
   };
+  static void TaskEnded(Pending* pending) {
+    if (pending->count.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    MutexLock lock(&pending->mu);
+    pending->none_cv.SignalAll();
+  }
 
   const std::shared_ptr<Pending> pending_;
   tbb::task_arena arena_;

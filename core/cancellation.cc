@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/cancellation.h"
 
-#include <algorithm>
+#include <new>
 #include <utility>
-#include <vector>
 
 namespace millrace {
 namespace {
@@ -17,27 +16,31 @@ uintptr_t ThisThread() {
 }  // namespace
 
 void CancellationManager::StartCancel() {
-  std::vector<Token> tokens;
   {
     MutexLock lock(&mu_);
     if (cancelled_.load(std::memory_order_relaxed)) return;
     cancelled_.store(true, std::memory_order_release);
     canceller_thread_ = ThisThread();
-    tokens.reserve(callbacks_.size());
-    for (const auto& entry : callbacks_) tokens.push_back(entry.first);
   }
-  std::sort(tokens.begin(), tokens.end());
-  for (const Token token : tokens) {
+  // None is added any more. Nothing here takes memory: a step without any must end, too.
+  for (;;) {
     std::function<void()> callback;
     {
       MutexLock lock(&mu_);
-      auto it = callbacks_.find(token);
-      if (it == callbacks_.end()) continue;  // deregistered meanwhile
-      callback = std::move(it->second);
-      callbacks_.erase(it);
-      running_token_ = token;
+      const auto oldest = callbacks_.begin();
+      if (oldest == callbacks_.end()) return;
+      callback = std::move(oldest->second);
+      running_token_ = oldest->first;
+      callbacks_.erase(oldest);
     }
-    callback();
+    // One that found no memory is asked once more, and the others in any case: they wait.
+    for (int attempt = 0; attempt < 2; ++attempt) {
+      try {
+        callback();
+        break;
+      } catch (const std::bad_alloc&) {
+      }
+    }
     callback = nullptr;  // what it owns ends before a Deregister returns
     MutexLock lock(&mu_);
     running_token_ = -1;

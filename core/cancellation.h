@@ -17,8 +17,8 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 
-#include "absl/container/flat_hash_map.h"
 #include "core/mutex.h"
 
 namespace millrace {
@@ -49,7 +49,8 @@ class CancellationManager {
   Token running_token_ ABSL_GUARDED_BY(mu_) = -1;
   uintptr_t canceller_thread_ ABSL_GUARDED_BY(mu_) = 0;
   Token next_token_ ABSL_GUARDED_BY(mu_) = 0;
-  absl::flat_hash_map<Token, std::function<void()>> callbacks_ ABSL_GUARDED_BY(mu_);
+  // By age, and of nodes: absl's tables are broken by an allocation that fails while they grow.
+  std::map<Token, std::function<void()>> callbacks_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace millrace

@@ -3,10 +3,10 @@
 
 #include <array>
 #include <charconv>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -125,8 +125,9 @@ class LocalRendezvous : public Rendezvous {
   struct alignas(64) Shard {
     Mutex mu;
     Status aborted ABSL_GUARDED_BY(mu);
-    // By the hash of the key, as TensorFlow matches; an entry goes when its queue is empty.
-    absl::flat_hash_map<uint64_t, Queue> table ABSL_GUARDED_BY(mu);
+    // By the hash of the key, as TensorFlow matches; an entry goes when its queue is empty. Of
+    // nodes: absl's tables are broken by an allocation that fails while they grow.
+    std::unordered_map<uint64_t, Queue> table ABSL_GUARDED_BY(mu);
   };
   // Two threads of an arena of 16 seldom meet; small enough to make one per step.
   static constexpr size_t kShards = 8;
@@ -140,7 +141,7 @@ class LocalRendezvous : public Rendezvous {
       status = first_abort_;
     }
     for (Shard& shard : shards_) {
-      absl::flat_hash_map<uint64_t, Queue> dropped;
+      std::unordered_map<uint64_t, Queue> dropped;
       {
         MutexLock lock(&shard.mu);
         shard.aborted = status;
