@@ -7,25 +7,35 @@
 #include <new>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "core/mutex.h"
 #include "gtest/gtest.h"
 #include "runtime/executor.h"
 #include "runtime/testing/step_ops.h"
 
 namespace {
-thread_local int64_t allocations = 0;     // by this thread
-std::atomic<int64_t> all_allocations{0};  // by any thread
+thread_local int64_t allocations = 0;  // by this thread
+// Relaxed: counts. While it is positive, each allocation of any thread takes one off, and the one
+// that reaches zero fails.
+std::atomic<int64_t> allocations_left{0};
+
+void Count() {
+  ++allocations;
+  if (allocations_left.load(std::memory_order_relaxed) > 0 &&
+      allocations_left.fetch_sub(1, std::memory_order_relaxed) == 1) {
+    throw std::bad_alloc();
+  }
+}
 
 void* Allocate(size_t bytes) {
-  ++allocations;
-  all_allocations.fetch_add(1, std::memory_order_relaxed);
+  Count();
   void* block = std::malloc(bytes == 0 ? 1 : bytes);
   if (block == nullptr) throw std::bad_alloc();
   return block;
 }
 void* Allocate(size_t bytes, std::align_val_t align) {
-  ++allocations;
-  all_allocations.fetch_add(1, std::memory_order_relaxed);
+  Count();
   const size_t a = static_cast<size_t>(align);
   void* block = std::aligned_alloc(a, (bytes + a - 1) / a * a);
   if (block == nullptr) throw std::bad_alloc();
@@ -163,6 +173,123 @@ TEST(CountedTest, AsynchronousKernelsThatAreReadyAllocateNothing) {
   EXPECT_EQ(costs.locks, 0);
   EXPECT_EQ(costs.wakeups, 0);
   EXPECT_EQ(costs.waits, 0);
+  testing::ClearHooks();
+}
+
+// Makes the first, second, ... allocation of a step fail, until a step needs no more; each time the
+// step ends with a Status, and the next one runs. Returns how many allocations there were.
+int FailEachAllocation(TestGraph& graph, int num_threads, absl::StatusCode good,
+                       absl::Duration timeout = absl::InfiniteDuration(), bool traced = false) {
+  TestStep step(num_threads);
+  StatusOr<std::shared_ptr<const Plan>> plan = Plan::Build(*graph.graph(), &step.device, nullptr);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  // The k-th allocation fails (0: none); says whether there was one.
+  const auto run = [&](Executor& executor, int64_t k, bool* failed) {
+    CancellationManager cancellation;
+    StepStatsCollector stats;
+    StepContext context = step.context;
+    context.cancellation = &cancellation;
+    context.rendezvous = MakeLocalRendezvous();
+    const absl::Time deadline = absl::Now() + timeout;
+    const ExecutorOptions options = {.stats = traced ? &stats : nullptr, .deadline = deadline};
+    allocations_left = k;
+    const absl::StatusCode code = executor.Run(context, options).code();
+    *failed = allocations_left.exchange(0) <= 0;
+    return code;
+  };
+  for (int k = 1; k < 10'000; ++k) {
+    StatusOr<std::unique_ptr<Executor>> executor = Executor::Make(*plan);
+    EXPECT_TRUE(executor.ok());
+    if (!executor.ok()) return -1;
+    bool failed = false;
+    const absl::StatusCode code = run(**executor, k, &failed);
+    if (code != good && (!failed || code != absl::StatusCode::kResourceExhausted)) {
+      ADD_FAILURE() << "allocation " << k << ": " << absl::StatusCodeToString(code);
+      return -1;
+    }
+    if (!failed) return k - 1;
+    EXPECT_EQ(run(**executor, 0, &failed), good) << "after allocation " << k;
+  }
+  ADD_FAILURE() << "a step does not stop to allocate";
+  return -1;
+}
+
+// Chains with expensive nodes between cheap ones; kernels that answer at once, and through the
+// cancellation.
+void AddNodesThatAllocate(TestGraph& graph) {
+  testing::SetHook("make", [](KernelContext* ctx) -> Status {
+    auto shared = std::make_unique<float>(1);
+    for (int i = 0; i < ctx->num_outputs(); ++i) ctx->set_output(i, Tensor::Scalar<float>(*shared));
+    return absl::OkStatus();
+  });
+  testing::SetAsyncHook("now", [](KernelContext* ctx, AsyncKernel::DoneCallback done) {
+    auto shared = std::make_shared<AsyncKernel::DoneCallback>(std::move(done));
+    ctx->set_output(0, Tensor::Scalar<float>(2));
+    (*shared)(absl::OkStatus());
+  });
+  for (int chain = 0; chain < 4; ++chain) {
+    Node* node = graph.Source(absl::StrCat("a", chain), 1);
+    for (int i = 0; i < 4; ++i) {
+      Node* spin = graph.Add("TestSpin", absl::StrCat("spin", chain, "_", i), {},
+                             {{"cycles", testing::AttrOf(int64_t{30'000})}}, {node});
+      Node* made = graph.Probe(absl::StrCat("make", chain, "_", i), {node}, 6, "make", {spin});
+      node = graph.ProbeAsync(absl::StrCat("now", chain, "_", i), {{made, 5}}, 1, "now");
+    }
+  }
+}
+
+TEST(FailingAllocationsTest, AnyAllocationOfAStepMayFail) {
+  for (const int threads : {1, 2}) {
+    SCOPED_TRACE(threads);
+    TestGraph graph;
+    AddNodesThatAllocate(graph);
+    EXPECT_GT(FailEachAllocation(graph, threads, absl::StatusCode::kOk), 16);
+    testing::ClearHooks();
+  }
+}
+
+TEST(FailingAllocationsTest, AnyAllocationOfATracedStepMayFail) {
+  TestGraph graph;
+  AddNodesThatAllocate(graph);
+  EXPECT_GT(FailEachAllocation(graph, 1, absl::StatusCode::kOk, absl::InfiniteDuration(), true),
+            100);
+  testing::ClearHooks();
+}
+
+TEST(FailingAllocationsTest, AnyAllocationOfAFailingStepMayFail) {
+  for (const int threads : {1, 2}) {
+    SCOPED_TRACE(threads);
+    TestGraph graph;
+    AddNodesThatAllocate(graph);
+    testing::SetHook("fail", [](KernelContext*) -> Status {
+      return absl::InvalidArgumentError("wanted, with a text that needs memory of its own");
+    });
+    // Waits for the cancellation that the error starts.
+    testing::SetAsyncHook("wait", [](KernelContext* ctx, AsyncKernel::DoneCallback done) {
+      auto shared = std::make_shared<AsyncKernel::DoneCallback>(std::move(done));
+      CancellationManager::Token token;
+      const auto cancelled = [shared] { (*shared)(absl::CancelledError("cancelled")); };
+      if (!ctx->cancellation()->Register(&token, cancelled)) cancelled();
+    });
+    graph.ProbeAsync("wait", {}, 0, "wait");
+    Node* last = graph.graph()->FindNode("now3_3");
+    graph.Probe("fail", {}, 0, "fail", {last});
+    EXPECT_GT(FailEachAllocation(graph, threads, absl::StatusCode::kInvalidArgument), 20);
+    testing::ClearHooks();
+  }
+}
+
+TEST(FailingAllocationsTest, AnyAllocationOfAStepThatTimesOutMayFail) {
+  TestGraph graph;
+  testing::SetAsyncHook("wait", [](KernelContext* ctx, AsyncKernel::DoneCallback done) {
+    auto shared = std::make_shared<AsyncKernel::DoneCallback>(std::move(done));
+    CancellationManager::Token token;
+    const auto cancelled = [shared] { (*shared)(absl::CancelledError("cancelled")); };
+    if (!ctx->cancellation()->Register(&token, cancelled)) cancelled();
+  });
+  for (int i = 0; i < 4; ++i) graph.ProbeAsync(absl::StrCat("wait", i), {}, 0, "wait");
+  EXPECT_GT(
+      FailEachAllocation(graph, 1, absl::StatusCode::kDeadlineExceeded, absl::Milliseconds(2)), 10);
   testing::ClearHooks();
 }
 

@@ -1,18 +1,114 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/executor.h"
 
-#include <atomic>
+#include <new>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
-#include "runtime/flat_engine.h"
-#include "runtime/flat_step.h"
-#include "runtime/step_host.h"
+#include "absl/time/clock.h"
+#include "runtime/engine/flat_engine.h"
+#include "runtime/engine/step.h"
+#include "runtime/engine/step_host.h"
+#include "runtime/engine/step_life.h"
 
 namespace millrace {
+namespace {
 
-Executor::Executor(std::unique_ptr<FlatEngine> engine) : engine_(std::move(engine)) {}
+// How often a step whose time is over is looked at while arena threads still work for it.
+constexpr absl::Duration kLookAgain = absl::Milliseconds(10);
+
+// The steps of one RunPartitions, on the thread that waits for them.
+class HostedSteps {
+ public:
+  HostedSteps(const ExecutorOptions& options, int num_steps)
+      : options_(options), host_(num_steps) {}
+
+  // bad_alloc; Cancel follows then.
+  void Begin(Engine* engine, const StepContext& context) {
+    steps_.reserve(steps_.size() + 1);
+    steps_.push_back(engine->Begin({.context = &context,
+                                    .stats = options_.stats,
+                                    .deadline = options_.deadline,
+                                    .host = &host_}));
+  }
+  // Ends what was begun and not run.
+  void Cancel(const Status& status) {
+    for (Step* const step : steps_) {
+      step->Fail(status);
+      static_cast<void>(step->TakeResult());
+    }
+  }
+
+  Status Run(std::atomic<int64_t>* waits) {
+    for (Step* const step : steps_) {
+      if (!step->WorkFromRoots()) continue;
+      if (steps_.size() == 1) return step->TakeResult();
+      host_.StepEnded();
+    }
+    absl::Time limit = options_.deadline;
+    for (bool overdue = false;;) {
+      Step* step = nullptr;
+      const StepHost::Turn turn = host_.Next(limit, waits, &step);
+      if (turn == StepHost::Turn::kAllEnded) break;
+      if (turn == StepHost::Turn::kWork) {
+        if (step->WorkAsHost()) host_.StepEnded();
+      } else if (!overdue) {
+        overdue = true;
+        EndOverdue();
+        limit = options_.keep == nullptr ? absl::InfiniteFuture() : absl::Now() + kAnswerTime;
+      } else {
+        AbandonSilent();
+        limit = absl::Now() + kLookAgain;
+      }
+    }
+    for (Step* const step : steps_) {
+      if (step != nullptr) Note(step->TakeResult());
+    }
+    return std::move(status_);
+  }
+
+ private:
+  // The time is over: every step ends with that, unless it has a better reason.
+  void EndOverdue() {
+    std::vector<std::string> names;
+    try {
+      for (const Step* const step : steps_) step->AppendSilentKernels(&names);
+    } catch (const std::bad_alloc&) {
+      // Then without the others' names.
+    }
+    const Status status = StepTimedOut(names);
+    for (Step* const step : steps_) step->FailOverdue(status);
+  }
+
+  // Kernels had their time to answer.
+  void AbandonSilent() {
+    for (Step*& step : steps_) {
+      Status status;
+      if (step == nullptr || !step->Abandon(options_.keep, &status)) continue;
+      step = nullptr;
+      Note(status);
+      host_.StepEnded();
+    }
+  }
+
+  void Note(const Status& status) {
+    if (!status.ok() && (status_.ok() || (IsDerived(status_) && !IsDerived(status)))) {
+      status_ = status;
+    }
+  }
+
+  const ExecutorOptions& options_;
+  StepHost host_;
+  absl::InlinedVector<Step*, 4> steps_;  // null: abandoned
+  Status status_;
+};
+
+}  // namespace
+
+Executor::Executor(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) {}
 Executor::~Executor() = default;
 
 StatusOr<std::unique_ptr<Executor>> Executor::Make(std::shared_ptr<const Plan> plan) {
@@ -24,64 +120,42 @@ StatusOr<std::unique_ptr<Executor>> Executor::Make(std::shared_ptr<const Plan> p
   return std::unique_ptr<Executor>(new Executor(std::make_unique<FlatEngine>(std::move(plan))));
 }
 
-const Plan &Executor::plan() const { return engine_->plan(); }
+const Plan& Executor::plan() const { return engine_->plan(); }
 
 ExecutorCounters Executor::counters() const {
   return {engine_->wakeups.load(std::memory_order_relaxed),
           engine_->blocking_waits.load(std::memory_order_relaxed)};
 }
 
-void Executor::RunAsync(const StepContext &context, const ExecutorOptions &options,
+void Executor::RunAsync(const StepContext& context, const ExecutorOptions& options,
                         DoneCallback done) {
-  FlatStep *const step = engine_->Acquire();
-  step->Begin(context, options.stats, options.deadline, nullptr, std::move(done));
-  step->WorkFromRoots();
-  if (step->DropRef()) step->Finish();
+  Step* step = nullptr;
+  try {
+    step = engine_->Begin(
+        {.context = &context, .stats = options.stats, .deadline = options.deadline, .done = &done});
+  } catch (const std::bad_alloc&) {
+    return done(NoMemory());
+  }
+  if (step->WorkFromRoots()) step->Finish();
 }
 
-Status Executor::Run(const StepContext &context, const ExecutorOptions &options) {
+Status Executor::Run(const StepContext& context, const ExecutorOptions& options) {
   const PartitionRun run = {this, &context};
   return RunPartitions(absl::MakeConstSpan(&run, 1), options);
 }
 
-Status RunPartitions(absl::Span<const PartitionRun> partitions, const ExecutorOptions &options) {
+Status RunPartitions(absl::Span<const PartitionRun> partitions, const ExecutorOptions& options) {
   if (partitions.empty()) return absl::OkStatus();
-  StepHost host(static_cast<int>(partitions.size()));
-  absl::InlinedVector<FlatStep *, 4> steps;
-  for (const PartitionRun &partition : partitions) {
-    steps.push_back(partition.executor->engine_->Acquire());
-    steps.back()->Begin(*partition.step, options.stats, options.deadline, &host, nullptr);
-  }
-  for (FlatStep *step : steps) {
-    step->WorkFromRoots();
-    if (!step->DropRef()) continue;
-    if (steps.size() == 1) return step->TakeResult();
-    step->Finish();
-  }
-  absl::Time deadline = options.deadline;
-  std::atomic<int64_t> *const waits = &partitions[0].executor->engine_->blocking_waits;
-  bool timed_out = false;
-  for (;;) {
-    bool time_is_over = false;
-    FlatStep *const step = host.Next(deadline, waits, &time_is_over);
-    if (step != nullptr) {
-      step->WorkAsHost();
-      if (step->DropRef()) step->Finish();
-    } else if (time_is_over) {
-      timed_out = true;
-      deadline = absl::InfiniteFuture();
-      // The steps end by themselves now; one that is over already is not
-      // touched.
-      const StepContext &context = *partitions[0].step;
-      if (context.rendezvous != nullptr) context.rendezvous->StartAbort(Derived(StepTimedOut()));
-      if (context.cancellation != nullptr) context.cancellation->StartCancel();
-    } else {
-      break;
+  HostedSteps steps(options, static_cast<int>(partitions.size()));
+  try {
+    for (const PartitionRun& partition : partitions) {
+      steps.Begin(partition.executor->engine_.get(), *partition.step);
     }
+  } catch (const std::bad_alloc&) {
+    steps.Cancel(NoMemory());
+    return NoMemory();
   }
-  Status status = host.TakeStatus();
-  if (timed_out && !status.ok()) return StepTimedOut();
-  return status;
+  return steps.Run(&partitions[0].executor->engine_->blocking_waits);
 }
 
 }  // namespace millrace

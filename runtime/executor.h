@@ -5,24 +5,26 @@
 // Executor: runs the steps of one plan.
 //
 // The thread that calls Run works: it takes ready nodes from its own stack until none is left.
-// Arena threads are woken only while two or more expensive nodes are ready (which nodes are
-// expensive is measured and keeps being measured). The only wait is that of a caller whose own work
-// is used up while asynchronous kernels or arena threads are still busy; work that turns up
-// then is handed to it.
+// Arena threads are woken only while two or more expensive nodes are ready, or cheap ones that cost
+// as much together (what a node costs is measured and keeps being measured). The only wait is that
+// of a caller whose own work is used up while asynchronous kernels or arena threads are still busy;
+// work that turns up then is handed to it.
 //
 // Invariants of a step:
 //   * a node runs at most once; a dead one does not run (but _Send and _Recv do);
 //   * after the first error no further kernel is started;
 //   * `done` is called exactly once, after the last running kernel returned;
+//   * an asynchronous kernel that drops its `done` has failed (Internal), one that throws, too;
 //   * an input that a kernel is the last to use is its own (BufferIsUnique).
 // In the steady state a step of cheap nodes takes no mutex, allocates nothing but tensors and wakes
 // nobody.
 //
 // Thread-safety: Run, RunAsync and RunPartitions may be called from many threads at once.
-// Lifetime: destroy an Executor only after `done` was called for every step.
+// Lifetime: destroy an Executor only after `done` was called for every step. A kernel that does not
+// answer when the time of its step is over may live longer: see ExecutorOptions::keep.
 // Failure: the first error of the step, in the form of NodeError (plan.h). It aborts the
 // rendezvous and starts the cancellation of the step. A status that only passes on another one's
-// error is Derived.
+// error is Derived. No memory is ResourceExhausted, wherever it was wanted; the next step runs.
 
 #include <cstdint>
 #include <memory>
@@ -38,15 +40,25 @@
 
 namespace millrace {
 
-class FlatEngine;
+class Engine;
 
 struct ExecutorOptions {
   // Null: the step is not traced. Outlives the step.
   StepStatsCollector* stats = nullptr;
-  // DeadlineExceeded "Timed out waiting for notification" once it has passed; the step then ends
-  // when its running kernels have returned.
+  // Once it has passed the step ends with DeadlineExceeded "Timed out waiting for notification; the
+  // step waited for <op> '<node>', ...", unless it has failed or was cancelled before: then with
+  // that. Kernels are told by the cancellation; the step ends when they have returned and answered.
   absl::Time deadline = absl::InfiniteFuture();
+  // Owns the steps' contexts and all that these point to (devices, cancellation, resources; not
+  // arguments and results, which only synchronous kernels use). When it is set, Run waits for
+  // asynchronous kernels that do not answer the cancellation for kAnswerTime only. Then it returns;
+  // what such a kernel holds (its context, inputs and outputs, the plan and `keep`) is freed when
+  // the kernel calls or drops its `done`. Null: Run waits until every kernel has answered.
+  std::shared_ptr<const void> keep = nullptr;
 };
+
+// For kernels to answer the cancellation of a step whose time is over.
+inline constexpr absl::Duration kAnswerTime = absl::Seconds(1);
 
 // What an executor did since it was made; for tests.
 struct ExecutorCounters {
@@ -68,7 +80,7 @@ class Executor {
 
   // Works in the calling thread until nothing is left to do there; `done` is called here or,
   // after an asynchronous kernel, on the thread that finished last. `step` outlives the step.
-  // The deadline is only looked at between nodes.
+  // The deadline is only looked at between nodes, and `keep` is not used.
   void RunAsync(const StepContext& step, const ExecutorOptions& options, DoneCallback done);
 
   const Plan& plan() const;
@@ -77,8 +89,8 @@ class Executor {
  private:
   friend Status RunPartitions(absl::Span<const struct PartitionRun> partitions,
                               const ExecutorOptions& options);
-  explicit Executor(std::unique_ptr<FlatEngine> engine);
-  std::unique_ptr<FlatEngine> engine_;
+  explicit Executor(std::unique_ptr<Engine> engine);
+  const std::unique_ptr<Engine> engine_;
 };
 
 // One device's part of a step.

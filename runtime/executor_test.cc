@@ -674,6 +674,12 @@ class Gate {
     for (AsyncKernel::DoneCallback& done : going) done(status);
     return going.size();
   }
+  // Forgets everybody, in the calling thread.
+  void Drop() {
+    std::vector<AsyncKernel::DoneCallback> dropped;
+    MutexLock lock(&mu_);
+    dropped.swap(waiting_);
+  }
 
  private:
   Mutex mu_;
@@ -800,6 +806,188 @@ TEST_F(ExecutorTest, RunAsyncReturnsWhileKernelsWait) {
     finished.Wait();
     EXPECT_EQ(last_, 2);
   }
+}
+
+// --- Kernels that break the rules of `done`
+// ---------------------------------------------------------
+
+TEST_F(ExecutorTest, AKernelThatDropsDoneFailsItsNode) {
+  SetAsyncHook("drop", [](KernelContext*, AsyncKernel::DoneCallback) {});
+  for (const int threads : {1, 2}) {
+    TestGraph graph;
+    graph.NoOp("after", {graph.ProbeAsync("drop", {}, 0, "drop")});
+    const Status status = RunOnce(graph, threads);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
+    EXPECT_EQ(status.message(),
+              "TestProbeAsync 'drop': the kernel dropped its done callback without calling it"
+              "\n\t [[{{node drop}}]]");
+  }
+}
+
+TEST_F(ExecutorTest, AKernelThatDropsDoneLaterOnAnotherThreadEndsTheStep) {
+  Gate gate;
+  SetAsyncHook("wait", [&](KernelContext* ctx, AsyncKernel::DoneCallback done) {
+    gate.Wait(ctx, std::move(done));
+  });
+  TestGraph graph;
+  graph.NoOp("after", {graph.ProbeAsync("drop", {}, 0, "wait")});
+  TestStep step;
+  std::unique_ptr<Executor> executor = Make(graph, step);
+  std::thread dropper([&] {
+    gate.AwaitWaiters(1);
+    gate.Drop();
+  });
+  const Status status = executor->Run(step.context);
+  dropper.join();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "TestProbeAsync 'drop': the kernel dropped"))
+      << status;
+}
+
+TEST_F(ExecutorTest, ASecondCallOfDoneChangesNothing) {
+  SetAsyncHook("twice", [](KernelContext* ctx, AsyncKernel::DoneCallback done) {
+    ctx->set_output(0, Tensor::Scalar<float>(1));
+    done(absl::OkStatus());
+    done(absl::InternalError("again"));
+  });
+  TestGraph graph;
+  Node* node = graph.ProbeAsync("twice", {}, 1, "twice");
+  graph.Probe("sum", {node}, 0, "sum");
+  TestStep step(2);
+  std::unique_ptr<Executor> executor = Make(graph, step);
+  for (int i = 0; i < 3; ++i) {
+    const Status status = executor->Run(step.context);
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(last_, 1);
+  }
+}
+
+TEST_F(ExecutorTest, AKernelThatThrowsAfterItGaveDoneAwayHasFailedWhenDoneIsCalled) {
+  Gate gate;
+  SetAsyncHook("throw", [&](KernelContext* ctx, AsyncKernel::DoneCallback done) {
+    gate.Wait(ctx, std::move(done));
+    throw std::runtime_error("too late");
+  });
+  TestGraph graph;
+  graph.NoOp("after", {graph.ProbeAsync("thrower", {}, 1, "throw")});
+  TestStep step;
+  std::unique_ptr<Executor> executor = Make(graph, step);
+  Notification finished;
+  Status result;
+  executor->RunAsync(step.context, {}, [&](Status status) {
+    result = status;
+    finished.Notify();
+  });
+  EXPECT_FALSE(finished.HasBeenNotified());
+  EXPECT_EQ(gate.Open(), 1u);
+  finished.Wait();
+  EXPECT_EQ(result.message(),
+            "TestProbeAsync 'thrower': the kernel threw: too late\n\t [[{{node thrower}}]]");
+}
+
+// A step whose parts have one owner, so that it can be left to a kernel that does not answer.
+struct OwnedStep {
+  explicit OwnedStep(int threads) : step(threads) {}
+  TestStep step;
+};
+
+TEST_F(ExecutorTest, AKernelThatNeverAnswersIsNamedAtTheDeadlineAndKeepsWhatItUses) {
+  for (const int threads : {1, 2}) {
+    SCOPED_TRACE(threads);
+    Gate gate;
+    KernelContext* seen = nullptr;
+    SetAsyncHook("silent", [&](KernelContext* ctx, AsyncKernel::DoneCallback done) {
+      seen = ctx;
+      gate.Wait(ctx, std::move(done));
+    });
+    auto owned = std::make_shared<OwnedStep>(threads);
+    const std::weak_ptr<OwnedStep> watch = owned;
+    {
+      TestGraph graph;
+      Node* silent = graph.ProbeAsync("scope/silent", {graph.Source("a", 7)}, 1, "silent");
+      graph.Probe("reader", {silent}, 0, "sum");
+      std::unique_ptr<Executor> executor = Make(graph, owned->step);
+      const Status status = executor->Run(
+          owned->step.context, {.deadline = absl::Now() + absl::Milliseconds(20), .keep = owned});
+      EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+      EXPECT_EQ(status.message(),
+                "Timed out waiting for notification; the step waited for TestProbeAsync "
+                "'scope/silent'");
+      owned.reset();
+    }
+    ASSERT_FALSE(watch.expired());
+    EXPECT_EQ(seen->input(0).scalar<float>(), 7);
+    EXPECT_TRUE(seen->cancellation()->IsCancelled());
+    EXPECT_EQ(seen->node_name(), "scope/silent");
+    seen->set_output(0, Tensor::Scalar<float>(2));
+    gate.Open();
+    EXPECT_TRUE(watch.expired());
+    EXPECT_FALSE(journal_.Has("reader"));
+  }
+}
+
+TEST_F(ExecutorTest, AStepThatWasAbandonedIsNotInTheWayOfTheNextOne) {
+  Gate gate;
+  std::atomic<bool> wait{true};
+  SetAsyncHook("silent", [&](KernelContext* ctx, AsyncKernel::DoneCallback done) {
+    if (wait) return gate.Wait(ctx, std::move(done));
+    ctx->set_output(0, Tensor::Scalar<float>(5));
+    done(absl::OkStatus());
+  });
+  TestGraph graph;
+  graph.Probe("reader", {graph.ProbeAsync("silent", {}, 1, "silent")}, 0, "sum");
+  auto first = std::make_shared<OwnedStep>(2);
+  std::unique_ptr<Executor> executor = Make(graph, first->step);
+  const Status overdue = executor->Run(
+      first->step.context, {.deadline = absl::Now() + absl::Milliseconds(20), .keep = first});
+  EXPECT_EQ(overdue.code(), absl::StatusCode::kDeadlineExceeded) << overdue;
+  CancellationManager cancellation;
+  StepContext context = first->step.context;
+  context.cancellation = &cancellation;
+  context.rendezvous = MakeLocalRendezvous();
+  wait = false;
+  const Status status = executor->Run(context);
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(last_, 5);
+  gate.Open();
+}
+
+TEST_F(ExecutorTest, AnErrorBeforeTheDeadlineIsReportedInsteadOfIt) {
+  Gate gate;
+  SetAsyncHook("silent", [&](KernelContext* ctx, AsyncKernel::DoneCallback done) {
+    gate.Wait(ctx, std::move(done));
+  });
+  TestGraph graph;
+  Node* silent = graph.ProbeAsync("silent", {}, 0, "silent");
+  graph.Probe("bad", {}, 0, "fail", {graph.NoOp("first")});
+  graph.NoOp("after", {silent});
+  auto owned = std::make_shared<OwnedStep>(1);
+  std::unique_ptr<Executor> executor = Make(graph, owned->step);
+  const Status status = executor->Run(
+      owned->step.context, {.deadline = absl::Now() + absl::Milliseconds(20), .keep = owned});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_EQ(status.message(), "TestProbe 'bad': wanted\n\t [[{{node bad}}]]");
+  gate.Open();
+}
+
+TEST_F(ExecutorTest, WhatAnswersTheCancellationEndsAnOverdueStepWithoutBeingAbandoned) {
+  // Without `keep` Run must wait, and does not have to wait long.
+  Gate gate;
+  SetAsyncHook("late", [&](KernelContext* ctx, AsyncKernel::DoneCallback done) {
+    gate.Wait(ctx, std::move(done));
+  });
+  TestGraph graph;
+  for (int i = 0; i < 12; ++i) graph.ProbeAsync(absl::StrCat("late", i), {}, 0, "late");
+  TestStep step;
+  std::unique_ptr<Executor> executor = Make(graph, step);
+  CancellationManager::Token token;
+  ASSERT_TRUE(step.cancellation.Register(
+      &token, [&] { gate.Open(absl::CancelledError("wait was cancelled")); }));
+  const Status status =
+      executor->Run(step.context, {.deadline = absl::Now() + absl::Milliseconds(20)});
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "TestProbeAsync 'late0', ")) << status;
+  EXPECT_TRUE(absl::EndsWith(status.message(), " and 4 more")) << status;
 }
 
 // --- Cancellation --------------------------------------------------------------------------------
@@ -1111,6 +1299,32 @@ TEST_F(PartitionTest, AValueThatGoesToAndFroEndsWhereItShould) {
       ASSERT_TRUE(RunPartitions(runs).ok());
       EXPECT_EQ(last_, kHops);
     }
+  }
+}
+
+TEST_F(PartitionTest, ASilentPartDoesNotHideTheErrorOfAnother) {
+  Gate gate;
+  SetAsyncHook("silent", [&](KernelContext* ctx, AsyncKernel::DoneCallback done) {
+    gate.Wait(ctx, std::move(done));
+  });
+  for (const int failing : {0, 1}) {
+    TestGraph graphs[2];
+    graphs[failing].Probe("bad", {}, 0, "fail");
+    graphs[1 - failing].NoOp("after", {graphs[1 - failing].ProbeAsync("silent", {}, 0, "silent")});
+    struct Steps {
+      TestStep steps[2];
+    };
+    auto owned = std::make_shared<Steps>();
+    TestStep* const steps = owned->steps;
+    steps[1].context.rendezvous = steps[0].context.rendezvous;
+    steps[1].context.cancellation = steps[0].context.cancellation;
+    std::unique_ptr<Executor> executors[2] = {Make(graphs[0], steps[0]), Make(graphs[1], steps[1])};
+    const std::array<PartitionRun, 2> runs = {PartitionRun{executors[0].get(), &steps[0].context},
+                                              PartitionRun{executors[1].get(), &steps[1].context}};
+    const Status status =
+        RunPartitions(runs, {.deadline = absl::Now() + absl::Milliseconds(20), .keep = owned});
+    EXPECT_EQ(status.message(), "TestProbe 'bad': wanted\n\t [[{{node bad}}]]");
+    gate.Open();
   }
 }
 

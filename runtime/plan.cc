@@ -172,7 +172,7 @@ class Plan::Builder {
     if (item.async != nullptr) item.async_index = plan_->num_async_++;
 
     const bool trigger = node.op() == "ControlTrigger";
-    uint32_t flags = 0;
+    uint32_t flags = kEveryNode;
     if (node.is_switch()) flags |= kSwitch | kMayLeaveOutputsDead;
     if (node.is_merge()) flags |= kMerge;
     if (node.is_send()) flags |= kSend | kRunsWhenDead;
@@ -181,7 +181,11 @@ class Plan::Builder {
     if (ref_inputs) flags |= kRefInputs;
     if (node.op_entry()->def.allows_uninitialized_input()) flags |= kAllowsUninitialized;
     // Starting an asynchronous kernel is cheap: what it waits for happens elsewhere.
-    if (item.async == nullptr && item.kernel->may_be_expensive()) flags |= kMayBeExpensive;
+    if (item.async != nullptr) {
+      flags |= kAsync;
+    } else if (item.kernel->may_be_expensive()) {
+      flags |= kMayBeExpensive;
+    }
     item.flags = flags;
     plan_->has_transfers_ |= node.is_send() || node.is_recv();
     if (IsFrameNode(node) && !plan_->has_frames()) plan_->frame_node_ = node.name();
@@ -293,6 +297,7 @@ class Plan::Builder {
       }
       if ((dst.flags & kMerge) != 0) flags |= kToMerge;
       if ((dst.flags & kControlTrigger) != 0) flags |= kToTrigger;
+      if ((dst.flags & kMayBeExpensive) != 0) flags |= kToMeasured;
       e.flags = flags & 0xffu;
       plan_->edges_.push_back(e);
     }

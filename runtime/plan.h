@@ -75,12 +75,15 @@ class Plan {
     kMayBeExpensive = 1u << 7,
     kMayLeaveOutputsDead = 1u << 8,
     kRunsWhenDead = 1u << 9,
+    kAsync = 1u << 10,
+    kEveryNode = 1u << 11,  // set
   };
   enum EdgeFlags : uint32_t {
     kControl = 1u << 0,
     kMoves = 1u << 1,  // the last reader of its output
     kToMerge = 1u << 2,
     kToTrigger = 1u << 3,
+    kToMeasured = 1u << 4,  // to a node that may be expensive
   };
 
   struct alignas(64) Node {  // one cache line
@@ -119,6 +122,8 @@ class Plan {
   absl::Span<const DType> input_types(const Node& node) const {
     return absl::MakeConstSpan(input_types_.data() + node.first_input, node.num_inputs);
   }
+  // Of all nodes: a node's begin at its first_output.
+  absl::Span<const DType> all_output_types() const { return output_types_; }
   uint32_t num_slots() const { return static_cast<uint32_t>(input_types_.size()); }
   uint32_t max_outputs() const { return max_outputs_; }
   uint32_t num_async() const { return num_async_; }

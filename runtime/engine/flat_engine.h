@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_RUNTIME_FLAT_ENGINE_H_
-#define MILLRACE_RUNTIME_FLAT_ENGINE_H_
+#ifndef MILLRACE_RUNTIME_ENGINE_FLAT_ENGINE_H_
+#define MILLRACE_RUNTIME_ENGINE_FLAT_ENGINE_H_
 
 // FlatEngine: what all steps of a plan without frames share besides the plan itself: measured costs
 // of nodes, counters, and the states of steps that are over, for reuse.
@@ -9,38 +9,37 @@
 // value, no error). At most kPooledSteps states are kept; more steps at once allocate theirs anew.
 //
 // Thread-safety: all methods, from any thread; no lock is taken.
-// Lifetime: outlives its steps.
+// Lifetime: outlives its steps, but not those that were abandoned.
 // Failure: none; no memory for a state is std::bad_alloc.
 
 #include <array>
 #include <atomic>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <utility>
 
-#include "runtime/node_costs.h"
+#include "runtime/engine/engine.h"
+#include "runtime/engine/node_costs.h"
 #include "runtime/plan.h"
 
 namespace millrace {
 
 class FlatStep;
 
-class FlatEngine {
+class FlatEngine final : public Engine {
  public:
+  // The plan has no frames.
   explicit FlatEngine(std::shared_ptr<const Plan> plan)
       : plan_(std::move(plan)), costs_(plan_->nodes().size()) {}
-  ~FlatEngine();
+  ~FlatEngine() override;
 
-  const Plan& plan() const { return *plan_; }
+  const Plan& plan() const override { return *plan_; }
+  const std::shared_ptr<const Plan>& shared_plan() const { return plan_; }
   NodeCosts& costs() { return costs_; }
 
-  // A state for a step: FlatStep::Begin makes it one, its end gives it back.
-  FlatStep* Acquire();
+  Step* Begin(const StepStart& start) override;
+  // By a step that has ended.
   void Release(FlatStep* step);
-
-  std::atomic<int64_t> wakeups{0};         // relaxed: counts only
-  std::atomic<int64_t> blocking_waits{0};  // relaxed: counts only
 
  private:
   static constexpr size_t kPooledSteps = 16;
@@ -53,4 +52,4 @@ class FlatEngine {
 
 }  // namespace millrace
 
-#endif  // MILLRACE_RUNTIME_FLAT_ENGINE_H_
+#endif  // MILLRACE_RUNTIME_ENGINE_FLAT_ENGINE_H_

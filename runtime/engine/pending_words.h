@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_RUNTIME_PENDING_WORDS_H_
-#define MILLRACE_RUNTIME_PENDING_WORDS_H_
+#ifndef MILLRACE_RUNTIME_ENGINE_PENDING_WORDS_H_
+#define MILLRACE_RUNTIME_ENGINE_PENDING_WORDS_H_
 
 // PendingWords: what each node of a step still waits for, one word per node (bits: plan.h).
 //
@@ -23,8 +23,8 @@
 #include <memory>
 
 #include "absl/types/span.h"
+#include "runtime/engine/ready_list.h"
 #include "runtime/plan.h"
-#include "runtime/ready_list.h"
 
 namespace millrace {
 
@@ -131,4 +131,4 @@ class PendingWords {
 
 }  // namespace millrace
 
-#endif  // MILLRACE_RUNTIME_PENDING_WORDS_H_
+#endif  // MILLRACE_RUNTIME_ENGINE_PENDING_WORDS_H_

@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The parts of the flat engine, each alone: pending words, ready lists, costs. Whole steps are in
-// executor_test.
+// The parts of the flat engine, each alone: pending words, ready lists, costs, and which nodes it
+// hands over. Whole steps are in executor_test.
+#include "runtime/engine/flat_engine.h"
+
 #include <algorithm>
 #include <atomic>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/time/clock.h"
+#include "core/notification.h"
 #include "gtest/gtest.h"
-#include "runtime/node_costs.h"
-#include "runtime/pending_words.h"
-#include "runtime/ready_list.h"
+#include "runtime/engine/node_costs.h"
+#include "runtime/engine/pending_words.h"
+#include "runtime/engine/ready_list.h"
+#include "runtime/engine/step.h"
+#include "runtime/testing/step_ops.h"
 
 namespace millrace {
 namespace {
@@ -171,6 +177,47 @@ TEST(ReadyListTest, TheSharedStackLosesNothingBetweenThreads) {
   for (const std::atomic<int>& count : taken) EXPECT_EQ(count.load(), 1);
 }
 
+TEST(ReadyListTest, ALaneGivesAwayItsOldestMeasuredNodes) {
+  ReadyLinks links(6);
+  Lane lane;
+  const auto cycles_of = [](uint32_t entry) { return uint64_t{10} * (entry + 1); };
+  for (uint32_t node = 0; node < 5; ++node) lane.PushMeasured(links, node, cycles_of(node));
+  EXPECT_EQ(lane.measured_cycles, 10u + 20 + 30 + 40 + 50);
+  // 50 and 40 make up what is to be kept.
+  const ReadyChain old = lane.TakeOldMeasured(links, 60, cycles_of);
+  EXPECT_EQ(old.first, 2u);
+  EXPECT_EQ(links.Below(2), 1u);
+  EXPECT_EQ(links.Below(1), 0u);
+  EXPECT_EQ(old.last, 0u);
+  EXPECT_EQ(lane.measured_cycles, 90u);
+  EXPECT_EQ(lane.PopMeasured(links, cycles_of), 4u);
+  EXPECT_EQ(lane.PopMeasured(links, cycles_of), 3u);
+  EXPECT_EQ(lane.measured, kNoEntry);
+  EXPECT_EQ(lane.measured_cycles, 0u);
+  lane.PushMeasured(links, 5, 60);
+  EXPECT_EQ(lane.TakeOldMeasured(links, 100, cycles_of).first, kNoEntry);
+  EXPECT_EQ(lane.measured, 5u);
+}
+
+TEST(ReadyListTest, TheSharedStackGivesAwayWhatIsWorthItTogether) {
+  ReadyLinks links(8);
+  SharedStack stack;
+  stack.Clear();
+  links.SetBelow(2, 1);
+  links.SetBelow(1, 0);
+  stack.Push(links, ReadyChain{2, 0});
+  stack.Push(links, ReadyChain{3, 3});
+  const auto cycles_of = [](uint32_t entry) { return uint64_t{entry == 1 ? 100u : 10u}; };
+  ReadyChain batch = stack.Pop(links, 25, cycles_of);
+  EXPECT_EQ(batch.first, 3u);
+  EXPECT_EQ(links.Below(3), 2u);
+  EXPECT_EQ(batch.last, 1u);  // 10 + 10 + 100
+  batch = stack.Pop(links, 25, cycles_of);
+  EXPECT_EQ(batch.first, 0u);
+  EXPECT_EQ(batch.last, 0u);
+  EXPECT_EQ(stack.Pop(links, 25, cycles_of).first, kNoEntry);
+}
+
 // --- Costs ---------------------------------------------------------------------------------------
 
 TEST(NodeCostsTest, WhatWasNeverMeasuredIsExpensiveAndTheFirstMeasurementCountsAlone) {
@@ -195,6 +242,66 @@ TEST(NodeCostsTest, ANodeThatChangesItsWaysIsNoticedAfterAFewSamples) {
   NodeCosts huge(1);
   huge.AddSample(0, ~uint64_t{0});
   EXPECT_TRUE(huge.IsExpensive(0));
+}
+
+// --- Batches -------------------------------------------------------------------------------------
+
+// Runs a step of `count` unconnected nodes that are known to cost `cycles` each.
+struct BatchOutcome {
+  Status status;
+  int64_t wakeups;
+};
+BatchOutcome RunKnownCosts(int count, uint32_t cycles) {
+  testing::TestGraph graph;
+  for (int i = 0; i < count; ++i) graph.Probe(std::to_string(i), {}, 0, "batch");
+  testing::TestStep step(2);
+  StatusOr<std::shared_ptr<const Plan>> plan = Plan::Build(*graph.graph(), &step.device, nullptr);
+  if (!plan.ok()) return {plan.status(), 0};
+  FlatEngine engine(*plan);
+  for (uint32_t i = 0; i < (*plan)->nodes().size(); ++i) engine.costs().AddSample(i, cycles);
+  Notification finished;
+  Status result;
+  StepStart::DoneCallback done = [&](Status status) {
+    result = std::move(status);
+    finished.Notify();
+  };
+  Step* const begun = engine.Begin({.context = &step.context, .done = &done});
+  if (begun->WorkFromRoots()) begun->Finish();
+  finished.Wait();
+  return {result, engine.wakeups};
+}
+
+TEST(FlatStepTest, CheapNodesThatAreWorthItTogetherRunOnSeveralThreads) {
+  // Whoever comes first waits for somebody on another thread; alone it would give up.
+  std::atomic<int> threads{0};
+  thread_local bool counted = false;
+  testing::SetHook("batch", [&](KernelContext*) -> Status {
+    if (counted) return absl::OkStatus();
+    counted = true;
+    threads.fetch_add(1);
+    const absl::Time end = absl::Now() + absl::Seconds(30);
+    while (threads.load() < 2) {
+      if (absl::Now() > end) return absl::InternalError("nobody else came");
+      std::this_thread::yield();
+    }
+    return absl::OkStatus();
+  });
+  const BatchOutcome outcome = RunKnownCosts(64, NodeCosts::kExpensiveCycles - 1);
+  counted = false;
+  EXPECT_TRUE(outcome.status.ok()) << outcome.status;
+  EXPECT_GE(outcome.wakeups, 1);
+  testing::ClearHooks();
+}
+
+TEST(FlatStepTest, NodesThatAreNotWorthItTogetherWakeNobody) {
+  testing::SetHook("batch", [](KernelContext*) { return absl::OkStatus(); });
+  // Few that are cheap, and many that are too cheap to be moved.
+  for (const auto& [count, cycles] : {std::pair(4, 10'000u), std::pair(500, 1'000u)}) {
+    const BatchOutcome outcome = RunKnownCosts(count, cycles);
+    EXPECT_TRUE(outcome.status.ok()) << outcome.status;
+    EXPECT_EQ(outcome.wakeups, 0);
+  }
+  testing::ClearHooks();
 }
 
 }  // namespace

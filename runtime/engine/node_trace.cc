@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/node_trace.h"
+#include "runtime/engine/node_trace.h"
 
 #include <string>
 #include <utility>

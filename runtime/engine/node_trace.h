@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_RUNTIME_NODE_TRACE_H_
-#define MILLRACE_RUNTIME_NODE_TRACE_H_
+#ifndef MILLRACE_RUNTIME_ENGINE_NODE_TRACE_H_
+#define MILLRACE_RUNTIME_ENGINE_NODE_TRACE_H_
 
 // RecordNode: one run of a node, as a line of the step's trace: when, on which thread, what it read
 // ("y = Sum(w, x:1)") and what it made.
@@ -19,4 +19,4 @@ void RecordNode(const Plan& plan, const Plan::Node& node, const NodeTimes& times
 
 }  // namespace millrace
 
-#endif  // MILLRACE_RUNTIME_NODE_TRACE_H_
+#endif  // MILLRACE_RUNTIME_ENGINE_NODE_TRACE_H_

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/flat_engine.h"
+#include "runtime/engine/flat_engine.h"
 
-#include "runtime/flat_step.h"
+#include "runtime/engine/flat_step.h"
 
 namespace millrace {
 
@@ -9,12 +9,16 @@ FlatEngine::~FlatEngine() {
   for (std::atomic<FlatStep*>& place : pool_) delete place.load(std::memory_order_acquire);
 }
 
-FlatStep* FlatEngine::Acquire() {
+Step* FlatEngine::Begin(const StepStart& start) {
+  FlatStep* step = nullptr;
   for (std::atomic<FlatStep*>& place : pool_) {
     if (place.load(std::memory_order_relaxed) == nullptr) continue;
-    if (FlatStep* step = place.exchange(nullptr, std::memory_order_acquire)) return step;
+    step = place.exchange(nullptr, std::memory_order_acquire);
+    if (step != nullptr) break;
   }
-  return new FlatStep(this);
+  std::unique_ptr<FlatStep> owned(step != nullptr ? step : new FlatStep(this));
+  owned->Begin(start);
+  return owned.release();
 }
 
 void FlatEngine::Release(FlatStep* step) {

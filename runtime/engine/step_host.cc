@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/step_host.h"
-
-#include <utility>
+#include "runtime/engine/step_host.h"
 
 #include "absl/time/clock.h"
-#include "runtime/plan.h"
 
 namespace millrace {
 namespace {
@@ -18,51 +15,45 @@ StepHost::StepHost(int num_steps) : outer_(current_host), unfinished_(num_steps)
 }
 StepHost::~StepHost() { current_host = outer_; }
 
-bool StepHost::Offer(FlatStep* step, bool expensive) {
+bool StepHost::Offer(Step* step, bool expensive) {
   const bool here = current_host == this;
   MutexLock lock(&mu_);
   if (!parked_ && (!here || expensive)) return false;
-  offered_.push_back(step);
+  if (step->host_place.loops++ == 0) {
+    step->host_place.next = offered_;
+    offered_ = step;
+  }
   if (parked_) cv_.Signal();
   return true;
 }
 
-void StepHost::StepFinished(const Status& status) {
+void StepHost::StepEnded() {
   MutexLock lock(&mu_);
-  if (!status.ok() && (status_.ok() || (IsDerived(status_) && !IsDerived(status)))) {
-    status_ = status;
-  }
   --unfinished_;
   cv_.Signal();
 }
 
-FlatStep* StepHost::Next(absl::Time deadline, std::atomic<int64_t>* waits, bool* timed_out) {
+StepHost::Turn StepHost::Next(absl::Time limit, std::atomic<int64_t>* waits, Step** step) {
   MutexLock lock(&mu_);
-  while (offered_.empty() && unfinished_ > 0) {
+  while (offered_ == nullptr && unfinished_ > 0) {
     if (!parked_) waits->fetch_add(1, std::memory_order_relaxed);
     parked_ = true;
-    if (deadline == absl::InfiniteFuture()) {
+    if (limit == absl::InfiniteFuture()) {
       cv_.Wait(&mu_);
     } else {
-      const absl::Duration left = deadline - absl::Now();
+      const absl::Duration left = limit - absl::Now();
       if (left <= absl::ZeroDuration()) {
         parked_ = false;
-        *timed_out = true;
-        return nullptr;
+        return Turn::kTimeIsOver;
       }
       cv_.WaitWithTimeout(&mu_, left);
     }
   }
   parked_ = false;
-  if (offered_.empty()) return nullptr;
-  FlatStep* step = offered_.back();
-  offered_.pop_back();
-  return step;
-}
-
-Status StepHost::TakeStatus() {
-  MutexLock lock(&mu_);
-  return std::move(status_);
+  if (offered_ == nullptr) return Turn::kAllEnded;
+  *step = offered_;
+  if (--offered_->host_place.loops == 0) offered_ = offered_->host_place.next;
+  return Turn::kWork;
 }
 
 }  // namespace millrace

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_RUNTIME_ENGINE_FLAT_STEP_H_
+#define MILLRACE_RUNTIME_ENGINE_FLAT_STEP_H_
+
+// FlatStep: one step of a plan without frames: its state, and the loops that run its nodes.
+//
+// A loop takes ready nodes from its lane until none is left (flat_step.cc). Others help only with
+// expensive nodes, with batches of cheap ones that are worth it together, and with what
+// asynchronous kernels leave behind (flat_step_sharing.cc, flat_step_async.cc). Beginning and end
+// are in flat_step_end.cc.
+//
+// Parts (step_life.h): every loop is one and every asynchronous kernel that has not finished;
+// whoever drops the last ends the step. Nodes on the shared stack need none: the loop that pushed
+// them looks there again before it leaves, and who pushes without being a loop makes sure that
+// there is one.
+//
+// Threads: Begin and WorkFromRoots on the thread that runs the step, the rest on any loop's.
+// Lifetime: made and kept by the FlatEngine, an abandoned one by its kernels; the context outlives
+// the step.
+// Failure: the first error is the step's; no kernel is started after it (see executor.h).
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/engine/flat_engine.h"
+#include "runtime/engine/kernel_runner.h"
+#include "runtime/engine/ready_list.h"
+#include "runtime/engine/state_block.h"
+#include "runtime/engine/step.h"
+#include "runtime/engine/step_host.h"
+#include "runtime/engine/step_life.h"
+#include "runtime/plan.h"
+
+namespace millrace {
+
+class FlatStep final : public Step {
+ public:
+  explicit FlatStep(FlatEngine* engine);
+  ~FlatStep() override;
+
+  void Begin(const StepStart& start);
+
+  bool WorkFromRoots() noexcept override;
+  bool WorkAsHost() noexcept override;
+  Status TakeResult() override;
+  void Finish() override;
+  void Fail(const Status& status) noexcept override { life_.Fail(status); }
+  void FailOverdue(const Status& status) noexcept override { life_.FailOverdue(status); }
+  void AppendSilentKernels(std::vector<std::string>* names) const override;
+  bool Abandon(std::shared_ptr<const void> keep, Status* status) override;
+  void KernelDone(AsyncRun* run, Status status) noexcept override;
+
+ private:
+  // What one loop works with.
+  struct Loop {
+    Loop(const KernelRuns& runs, EdgeValue* outputs, uint32_t tick) : runner(runs, outputs, tick) {}
+    Lane lane;
+    KernelRunner runner;
+  };
+
+  // --- Loops and nodes (flat_step.cc)
+
+  // Works until nothing is left; what kernels throw becomes the step's error.
+  void Work(Loop& loop) noexcept;
+  // Makes what is thrown in `call` the error of the node that ran; false then.
+  template <typename Call>
+  bool Guarded(Loop& loop, Call call) noexcept;
+  // Works until nothing is left or a kernel throws.
+  void RunReady(Loop& loop);
+  void RunEntry(Loop& loop, uint32_t entry);
+  // Of a node that is asynchronous, dead, or measured while there are several threads.
+  void RunOther(Loop& loop, const Plan::Node& node, bool dead);
+  // By a loop whose lane is empty: one entry, the rest of a batch in the lane. kNoEntry: the loop
+  // is over.
+  uint32_t TakeShared(Lane& lane);
+  // Hands `outputs` on and leaves them empty; nodes that became ready go into `lane`.
+  void Propagate(Lane& lane, const Plan::Node& node, EdgeValue* outputs, bool dead);
+  // Returns the first edge that is left to do: `end`, or earlier when the step has left solo.
+  template <bool kSolo>
+  const Plan::Edge* PropagateAs(Lane& lane, const Plan::Edge* edge, const Plan::Edge* end,
+                                EdgeValue* outputs, bool dead);
+  void PropagateShared(Lane& lane, const Plan::Edge* edge, const Plan::Edge* end,
+                       EdgeValue* outputs, bool dead);
+  template <bool kSolo>
+  void ArriveAtMerge(Lane& lane, const Plan::Edge& edge, EdgeValue* value, bool dead);
+  void PushReady(Lane& lane, uint32_t entry, bool measured);
+  // A node that may be worth another thread's time.
+  void PushMeasured(Lane& lane, uint32_t entry);
+  // What a ready node costs as far as that is known; 0 for one that is not measured.
+  uint64_t CyclesOf(uint32_t entry) const {
+    const uint32_t index = NodeOfEntry(entry);
+    const bool measured =
+        (entry & kDeadEntry) == 0 && (nodes_[index].flags & Plan::kMayBeExpensive) != 0;
+    return measured ? engine_->costs().Cycles(index) : 0;
+  }
+
+  // --- Several threads (flat_step_sharing.cc)
+
+  // By a loop that has more to do than it should keep to itself.
+  void Publish(const ReadyChain& chain);
+  // By a holder of an active part: one loop more, of the host thread or of an arena thread.
+  void RequestLoop(bool expensive);
+  void ArenaTask();
+  EdgeValue* TakeOutputs();
+  void GiveOutputsBack(EdgeValue* outputs);
+
+  // --- Asynchronous kernels (flat_step_async.cc)
+
+  void StartAsync(Loop& loop, const Plan::Node& node, bool dead);
+  // Takes up what a kernel has answered; nodes that became ready go into `lane`.
+  void FinishAsync(Lane& lane, AsyncRun* run) noexcept;
+  void PropagateAsync(Lane& lane, const AsyncRun& run);
+
+  // Of an abandoned step: what it still needs when nobody else is left.
+  std::shared_ptr<const void> kept_;
+  std::shared_ptr<const Plan> kept_plan_;
+
+  FlatEngine* const engine_;
+  const Plan& plan_;
+  const Plan::Node* const nodes_;
+  const Plan::Edge* const edges_;
+  StateBlock block_;
+  const std::unique_ptr<EdgeValue[]> host_outputs_;
+  uint32_t uses_ = 0;  // shifts which nodes are sampled
+
+  // Of this step.
+  KernelRuns runs_;
+  std::vector<int64_t> scheduled_ns_;  // by node, when traced; written by who makes it ready
+  int num_threads_ = 1;
+  uint32_t other_flags_ = 0;  // of nodes for RunOther
+  StepLife life_;
+
+  // Below: written by several threads.
+  alignas(64) SharedStack shared_;
+  std::atomic<int> loops_{1};           // seq_cst: see RequestLoop
+  std::atomic<int> busy_{0};            // loops inside an expensive kernel; relaxed: a hint
+  std::atomic<uint64_t> nodes_run_{0};  // relaxed: ordered by the parts
+  // Outputs for loops of arena threads, empty, kept from step to step. Release by who puts them in,
+  // acquire by who takes them out.
+  static constexpr size_t kKeptOutputs = 8;
+  std::array<std::atomic<EdgeValue*>, kKeptOutputs> outputs_ = {};
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_RUNTIME_ENGINE_FLAT_STEP_H_

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Beginning and end of a step: a recycled state is made ready, and the end leaves it empty for the
+// next step, or leaves it to kernels that never answered.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "runtime/engine/flat_step.h"
+
+namespace millrace {
+
+FlatStep::FlatStep(FlatEngine* engine)
+    : engine_(engine),
+      plan_(engine->plan()),
+      nodes_(plan_.nodes().data()),
+      edges_(plan_.edges().data()),
+      block_(plan_),
+      host_outputs_(std::make_unique<EdgeValue[]>(plan_.max_outputs())) {
+  for (AsyncRun& run : block_.async) run.step = this;
+}
+
+FlatStep::~FlatStep() {
+  for (std::atomic<EdgeValue*>& place : outputs_) delete[] place.load(std::memory_order_acquire);
+}
+
+void FlatStep::Begin(const StepStart& start) {
+  if (start.stats != nullptr) {
+    scheduled_ns_.assign(plan_.nodes().size(), absl::GetCurrentTimeNanos());
+  }
+  block_.pending.Reset(plan_.initial_pending());
+  ++uses_;
+  num_threads_ = start.context->arena->num_threads();
+  runs_ = {.plan = &plan_,
+           .context = start.context,
+           .costs = &engine_->costs(),
+           .stats = start.stats,
+           .scheduled_ns = scheduled_ns_.data(),
+           .parallel = num_threads_ > 1};
+  other_flags_ = Plan::kAsync | (runs_.parallel ? Plan::kMayBeExpensive : 0u);
+  shared_.Clear();
+  loops_.store(1, std::memory_order_relaxed);
+  busy_.store(0, std::memory_order_relaxed);
+  nodes_run_.store(0, std::memory_order_relaxed);
+  life_.Begin(start);
+}
+
+Status FlatStep::TakeResult() {
+  const bool failed = life_.failed();
+  if (failed) block_.Empty();
+  Status status = life_.End();
+  const uint64_t run = nodes_run_.load(std::memory_order_relaxed);
+  if (ABSL_PREDICT_FALSE(!failed && run != plan_.nodes().size())) {
+    status =
+        absl::InternalError(absl::StrCat("Executor: a step must run each of its ",
+                                         plan_.nodes().size(), " nodes once, got ", run, " runs"));
+  }
+  engine_->Release(this);
+  return status;
+}
+
+void FlatStep::Finish() {
+  if (StepHost* const host = life_.host()) return host->StepEnded();
+  StepStart::DoneCallback done = life_.TakeDone();
+  done(TakeResult());
+}
+
+void FlatStep::AppendSilentKernels(std::vector<std::string>* names) const {
+  for (const AsyncRun& run : block_.async) {
+    const int phase = run.phase.load(std::memory_order_acquire);
+    if (phase != AsyncRun::kStarted && phase != AsyncRun::kReturned) continue;
+    const Plan::Node& node = plan_.nodes()[run.node];
+    names->push_back(absl::StrCat(plan_.op(node), " '", *node.name, "'"));
+  }
+}
+
+bool FlatStep::Abandon(std::shared_ptr<const void> keep, Status* status) {
+  *status = life_.status();
+  kept_ = std::move(keep);
+  kept_plan_ = engine_->shared_plan();
+  // From here on the kernels may free the step at any time.
+  if (life_.TryOrphan()) return true;
+  kept_ = nullptr;
+  kept_plan_ = nullptr;
+  return false;
+}
+
+}  // namespace millrace
