@@ -109,7 +109,7 @@ TEST(GraphTest, TypesComeFromOpAndAttrs) {
   EXPECT_EQ(rest->begin, 1);
   EXPECT_EQ(rest->end, 3);
   EXPECT_EQ(OutputArgRange(split->def(), op, "more")->end, 5);
-  EXPECT_EQ(OutputArgRange(split->def(), op, "none").status().message(),
+  EXPECT_EQ(OutputArgRange(graph.NodeToDef(*split), op, "none").status().message(),
             "TestSplit 's': has no output 'none'");
   EXPECT_EQ(Add(&graph, "v", "TestVariable")->output_type(0), DT_FLOAT_REF);
 }

@@ -50,7 +50,7 @@ void AddFloatNode(GraphDef* graph, const std::string& name, const std::string& o
 }
 
 Tensor Numbers(int64_t count) {
-  Tensor tensor = *Tensor::Allocate(DT_FLOAT, Shape::Vector(count));
+  Tensor tensor = *Tensor::Allocate(DT_FLOAT, Shape::Vector(static_cast<size_t>(count)));
   std::iota(tensor.mutable_flat<float>().begin(), tensor.mutable_flat<float>().end(), 0.5f);
   return tensor;
 }
