@@ -163,6 +163,7 @@ void WorkerStep::Execute(bool block, absl::Time deadline) {
   ExecutorOptions options;
   options.stats = stats_.get();
   options.deadline = deadline;
+  options.keep = self;
   if (block) {
     const Status status = NoExceptions("RunGraph", [&] {
       absl::InlinedVector<PartitionRun, 4> runs;

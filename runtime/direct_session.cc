@@ -54,7 +54,7 @@ struct CompiledSignature {
 using DirectBinding = SignatureBinding<const CompiledSignature>;
 
 // Everything that a session and its prepared steps share.
-class SessionState {
+class SessionState : public std::enable_shared_from_this<SessionState> {
  public:
   static StatusOr<std::shared_ptr<SessionState>> Make(const SessionOptions& options);
 
@@ -214,6 +214,7 @@ Status SessionState::RunParts(const tensorflow::RunOptions& options,
       options.timeout_in_ms() > 0 ? options.timeout_in_ms() : config_.operation_timeout_in_ms();
   if (timeout_ms > 0) {
     executor_options.deadline = absl::Now() + absl::Milliseconds(timeout_ms);
+    executor_options.keep = step.Share(shared_from_this());
   }
 
   if (compiled.has_transfers) step->rendezvous = MakeLocalRendezvous();

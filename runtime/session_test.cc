@@ -439,6 +439,31 @@ TEST_F(SessionTest, ATimeoutCancelsTheStep) {
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
 }
 
+// It is told that the step is over and does not react; what it holds lives until it does.
+TEST_F(SessionTest, AKernelThatDoesNotAnswerHoldsUpNeitherRunNorClose) {
+  std::vector<AsyncKernel::DoneCallback> silent;
+  SetAsyncHook("silent", [&](KernelContext*, AsyncKernel::DoneCallback done) {
+    MutexLock lock(&mu_);
+    silent.push_back(std::move(done));
+  });
+  Scope root;
+  Output never = ProbeNode(root.WithName("mute"), "TestProbeAsync", "silent", {}, 1).output(0);
+  Output one = Const(root, 1.f);
+  Session* session = Make(root);
+  tensorflow::RunOptions options;
+  options.set_timeout_in_ms(20);
+  const std::vector<FetchName> fetches = {never};
+  const Status status = session->Run(options, {}, fetches, {}, nullptr).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "'mute'")) << status;
+  EXPECT_TRUE(session->Run({}, {one}).ok());
+  EXPECT_TRUE(session->Close().ok());
+  sessions_.clear();
+  MutexLock lock(&mu_);
+  ASSERT_EQ(silent.size(), 1u);
+  silent[0](absl::OkStatus());  // a sanitizer would see memory that is gone
+}
+
 TEST_F(SessionTest, CloseCancelsRunningStepsAndLaterOnesFail) {
   Scope root;
   Output never = ProbeNode(root, "TestProbeAsync", "forever", {}, 1).output(0);

@@ -7,6 +7,23 @@
 
 namespace millrace {
 
+// Ends the step when the last holder has let go.
+struct StepPool::Step::Shared {
+  Shared(std::shared_ptr<const void> owner, StepPool* pool, State* state)
+      : owner(std::move(owner)), pool(pool), state(state) {}
+  ~Shared() { pool->End(state); }
+  Shared(const Shared&) = delete;
+  Shared& operator=(const Shared&) = delete;
+  const std::shared_ptr<const void> owner;
+  StepPool* const pool;
+  State* const state;
+};
+
+std::shared_ptr<const void> StepPool::Step::Share(std::shared_ptr<const void> pool_owner) {
+  shared_ = std::make_shared<Shared>(std::move(pool_owner), pool_, state_);
+  return shared_;
+}
+
 StepPool::~StepPool() {
   for (State* state = all_.load(); state != nullptr;) {
     delete std::exchange(state, state->next);
@@ -37,10 +54,24 @@ StatusOr<StepPool::Step> StepPool::Begin() {
   return step;
 }
 
-void StepPool::End(State* state) noexcept {
+void StepPool::Leave(State* state) noexcept {
   for (auto phase = State::Phase::kRunning;
-       !state->phase.compare_exchange_strong(phase, State::Phase::kEnding);
+       !state->phase.compare_exchange_strong(phase, State::Phase::kLeft);
        phase = State::Phase::kRunning) {
+    MutexLock lock(&mu_);
+    while (state->phase.load() == State::Phase::kPinned) changed_.Wait(&mu_);
+  }
+  if (is_closed_.load()) {
+    MutexLock lock(&mu_);
+    changed_.SignalAll();
+  }
+}
+
+void StepPool::End(State* state) noexcept {
+  for (auto phase = state->phase.load();
+       phase == State::Phase::kPinned ||
+       !state->phase.compare_exchange_strong(phase, State::Phase::kEnding);
+       phase = state->phase.load()) {
     MutexLock lock(&mu_);
     while (state->phase.load() == State::Phase::kPinned) changed_.Wait(&mu_);
   }
@@ -83,7 +114,10 @@ void StepPool::Close(const Status& status) {
   }
   for (State* state = all_.load(); state != nullptr; state = state->next) {
     MutexLock lock(&mu_);
-    while (state->phase.load() != State::Phase::kIdle) changed_.Wait(&mu_);
+    while (state->phase.load() != State::Phase::kIdle &&
+           state->phase.load() != State::Phase::kLeft) {
+      changed_.Wait(&mu_);
+    }
   }
 }
 

@@ -12,9 +12,12 @@
 //           pinned  -> running    Close
 //           running -> ending     the end of the step, by its thread, which waits while pinned
 //                      ending -> idle
+//           running -> left       likewise, when the step is shared: kernels that never answered
+//                                 may still use it
+//                      left   -> ending   by whoever lets go of it last
 //
 // Invariants: a state is made when all others are in use, and lives as long as the pool; an idle
-// one is empty. After Close no step begins, and the last one has ended when it returns.
+// one is empty. After Close no step begins, and none runs when it returns (some may be left).
 //
 // Threads: all methods, from any thread; a step belongs to the thread that began it. In the steady
 // state neither Begin nor the end of a step allocates, and of locks they take the one of the step's
@@ -55,7 +58,7 @@ class StepPool {
 
    private:
     friend class StepPool;
-    enum class Phase { kIdle, kRunning, kPinned, kEnding };
+    enum class Phase { kIdle, kRunning, kPinned, kLeft, kEnding };
     std::atomic<Phase> phase{Phase::kRunning};  // seq_cst: see Begin
     State* next = nullptr;                      // set before it is in the list
   };
@@ -63,20 +66,30 @@ class StepPool {
   // A step under way; it ends with this object.
   class Step {
    public:
-    Step(Step&& other) noexcept : pool_(other.pool_), state_(other.state_) {
+    Step(Step&& other) noexcept
+        : pool_(other.pool_), state_(other.state_), shared_(std::move(other.shared_)) {
       other.state_ = nullptr;
     }
     Step& operator=(Step&&) = delete;
     ~Step() {
-      if (state_ != nullptr) pool_->End(state_);
+      if (shared_ != nullptr) {
+        pool_->Leave(state_);
+      } else if (state_ != nullptr) {
+        pool_->End(state_);
+      }
     }
     State* operator->() const { return state_; }
+    // What keeps the state in use, also after this object: for kernels that may never answer.
+    // `pool_owner` keeps the pool. Once.
+    std::shared_ptr<const void> Share(std::shared_ptr<const void> pool_owner);
 
    private:
     friend class StepPool;
+    struct Shared;
     Step(StepPool* pool, State* state) : pool_(pool), state_(state) {}
     StepPool* pool_;
     State* state_;
+    std::shared_ptr<const Shared> shared_;
   };
 
   // `name` is that of the steps' resources.
@@ -92,6 +105,7 @@ class StepPool {
 
  private:
   State* TakeIdle();
+  void Leave(State* state) noexcept;
   void End(State* state) noexcept;
   Status Closed();
 

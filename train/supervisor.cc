@@ -14,6 +14,7 @@
 #include "core/logging.h"
 #include "core/mutex.h"
 #include "ops/identity.h"
+#include "proto/meta_graph.pb.h"
 #include "saver/tensor_bundle.h"
 
 namespace millrace {
