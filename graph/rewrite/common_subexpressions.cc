@@ -2,6 +2,7 @@
 #include "graph/rewrite/common_subexpressions.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -63,17 +64,22 @@ std::vector<int> SortedControls(const Node& node) {
   return ids;
 }
 
-size_t HashOf(const Node& node) {
-  size_t attrs = 0;  // whatever their order
+// Op and attrs, whatever the order of these.
+size_t HashOfBody(const Node& node) {
+  size_t attrs = 0;
   for (const auto& [name, value] : node.def().attr()) {
     if (IsPlain(node, name)) attrs += absl::HashOf(name, DeterministicBytes(value));
   }
   if (node.body()->value() != nullptr) attrs += HashOf(*node.body()->value());
+  return absl::HashOf(node.op(), attrs);
+}
+
+size_t HashOf(const Node& node, size_t body) {
   std::vector<std::pair<int, int>> inputs;
   for (const OutputRef& input : node.inputs()) {
     inputs.emplace_back(input.node == nullptr ? -1 : input.node->id(), input.index);
   }
-  return absl::HashOf(node.op(), attrs, inputs, SortedControls(node), node.assigned_device());
+  return absl::HashOf(body, inputs, SortedControls(node), node.assigned_device());
 }
 
 bool AreEqual(const Node& a, const Node& b) {
@@ -100,11 +106,16 @@ Status Merge(Graph* graph, Node* node, Node* by) {
 StatusOr<int> MergeCommonSubexpressions(RewriteContext* context) {
   absl::flat_hash_map<size_t, Node*> first;  // by hash; of two that clash one is not found
   first.reserve(context->Order().size());
+  // By body, which many nodes share: its hash, if the node is pure.
+  absl::flat_hash_map<const NodeBody*, std::optional<size_t>> bodies;
   int merged = 0;
   for (const int id : context->Order()) {
     Node* node = context->node(id);
-    if (node == nullptr || !CheckIsPure(*node).ok()) continue;
-    Node*& same = first[HashOf(*node)];
+    if (node == nullptr) continue;
+    const auto [body, is_new] = bodies.try_emplace(node->body().get());
+    if (is_new && CheckIsPure(*node).ok()) body->second = HashOfBody(*node);
+    if (!body->second) continue;
+    Node*& same = first[HashOf(*node, *body->second)];
     if (same == nullptr) {
       same = node;
     } else if (!context->IsKept(*node) && AreEqual(*same, *node)) {

@@ -183,7 +183,8 @@ StatusOr<RewriteReport> RunRewrites(Graph* graph, absl::Span<Node* const> keep,
       MR_ASSIGN_OR_RETURN(const int count, FindPass(name)->run(&context));
       if (count > 0) MR_RETURN_IF_ERROR(context.Sweep());
       changes += count;
-      changed += count;
+      // Nodes that were merged give no other pass anything to do.
+      if (name != "common_subexpressions") changed += count;
       dump(name);
     }
     if (changed == 0) break;
