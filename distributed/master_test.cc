@@ -510,10 +510,10 @@ TEST_F(MasterTest, BadRequestsAreRefused) {
                 "nothing:0");
   EXPECT_STATUS(Run(master, session, {{"x", Tensor::Scalar(1.0), false}}, {"loss:0"}, {}),
                 absl::StatusCode::kInvalidArgument,
-                "Cannot feed value of type double for Tensor 'x', which has type float");
+                "Cannot feed value of type double for Tensor 'x:0', which has type float");
   EXPECT_STATUS(Run(master, session, {{"x", TensorOf<float>({1, 1}, {1}), false}}, {"loss:0"}, {}),
                 absl::StatusCode::kInvalidArgument,
-                "Cannot feed value of shape [1,1] for Tensor 'x', which has shape [?]");
+                "Cannot feed value of shape [1,1] for Tensor 'x:0', which has shape [?]");
   tensorflow::ExtendSessionRequest extend;
   extend.set_session_handle(session);
   extend.set_current_graph_version(7);

@@ -112,7 +112,10 @@ class SendKernel : public Kernel {
 
 class RecvKernel : public AsyncKernel {
  public:
-  Status Init(KernelConstruction* c) override { return edge_.Init(c); }
+  Status Init(KernelConstruction* c) override {
+    dtype_ = c->output_type(0);
+    return edge_.Init(c);
+  }
   void ComputeAsync(KernelContext* ctx, DoneCallback done) const override {
     Rendezvous* const rendezvous = ctx->rendezvous();
     if (rendezvous == nullptr) return done(NoRendezvous());
@@ -126,15 +129,21 @@ class RecvKernel : public AsyncKernel {
         })) {
       return done(Derived(absl::CancelledError("Step was cancelled.")));
     }
-    rendezvous->RecvAsync(*key, [ctx, cancellation, token, done = std::move(done)](
+    rendezvous->RecvAsync(*key, [ctx, cancellation, token, dtype = dtype_, done = std::move(done)](
                                     const Status& status, Tensor value, bool is_dead) mutable {
       if (cancellation != nullptr) cancellation->Deregister(token);
-      if (status.ok() && !is_dead) ctx->set_output(0, std::move(value));
-      done(status);
+      if (!status.ok() || is_dead) return done(status);
+      if (!value.has_value()) {
+        return done(absl::InternalError(absl::StrCat("the tensor that came must be of type ",
+                                                     DTypeName(dtype), ", got no value")));
+      }
+      ctx->set_output(0, std::move(value));
+      done(absl::OkStatus());
     });
   }
 
  private:
+  DType dtype_ = DT_INVALID;
   EdgeKey edge_;
 };
 
