@@ -14,8 +14,6 @@
 // succeeds once its inputs are there. So a rewrite may put a constant in its place. Where the
 // kernel would refuse its inputs, the rule says nothing.
 //
-// Values of more than kMaxConstantElements are not followed.
-//
 // Thread-safety: values are thread-compatible; rules are registered before main and read from any
 // thread afterwards. Failure: nullopt is "nothing is known".
 
@@ -29,9 +27,11 @@
 #include "core/status.h"
 #include "core/tensor.h"
 #include "graph/attr.h"
-#include "graph/shape_inference.h"
 
 namespace millrace {
+
+// Values of more elements are not followed.
+inline constexpr int64_t kMaxConstantElements = 1 << 12;
 
 // An int32 or int64 scalar or vector of which single elements may be unknown.
 struct PartialValue {

@@ -1,97 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/shape_inference.h"
 
-#include <algorithm>
-#include <limits>
+#include <utility>
 
 #include "absl/strings/match.h"
-#include "core/tensor_proto.h"
 #include "graph/op_registry.h"
+#include "graph/partial_value.h"
 
 namespace millrace {
-namespace {
-
-// An int scalar or vector of which single elements may be unknown: what shape arithmetic computes.
-struct PartialValue {
-  bool is_scalar = false;
-  std::vector<std::optional<int64_t>> elements;
-};
-
-// Integer arithmetic of the cwise ops that shapes are computed with; nullopt for others.
-std::optional<int64_t> ApplyBinary(absl::string_view op, int64_t a, int64_t b) {
-  int64_t r = 0;
-  bool overflow = false;
-  if (op == "Add" || op == "AddV2") {
-    overflow = __builtin_add_overflow(a, b, &r);
-    return overflow ? std::nullopt : std::optional<int64_t>(r);
-  }
-  if (op == "Sub") {
-    overflow = __builtin_sub_overflow(a, b, &r);
-    return overflow ? std::nullopt : std::optional<int64_t>(r);
-  }
-  if (op == "Mul") {
-    overflow = __builtin_mul_overflow(a, b, &r);
-    return overflow ? std::nullopt : std::optional<int64_t>(r);
-  }
-  if (op == "Maximum") return std::max(a, b);
-  if (op == "Minimum") return std::min(a, b);
-  if (op == "FloorDiv" || op == "FloorMod") {
-    if (b == 0 || (b == -1 && a == std::numeric_limits<int64_t>::min())) return std::nullopt;
-    const int64_t quotient = a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
-    return op == "FloorDiv" ? quotient : a - quotient * b;
-  }
-  return std::nullopt;
-}
-
-bool IsShapeArithmetic(absl::string_view op) {
-  return op == "Add" || op == "AddV2" || op == "Sub" || op == "Mul" || op == "Maximum" ||
-         op == "Minimum" || op == "FloorDiv" || op == "FloorMod";
-}
-
-bool IsShapeDescription(absl::string_view op) {
-  return op == "Shape" || op == "ShapeN" || op == "Size" || op == "Rank";
-}
-
-bool IsIndexType(DType type) { return type == DT_INT32 || type == DT_INT64; }
-
-std::optional<PartialValue> FromTensor(const Tensor& tensor) {
-  if (!IsIndexType(tensor.dtype()) || tensor.rank() > 1 ||
-      tensor.num_elements() > kMaxConstantElements) {
-    return std::nullopt;
-  }
-  PartialValue value;
-  value.is_scalar = tensor.rank() == 0;
-  if (tensor.dtype() == DT_INT32) {
-    const auto data = tensor.raw<int32_t>();
-    value.elements.assign(data.begin(), data.end());
-  } else {
-    const auto data = tensor.raw<int64_t>();
-    value.elements.assign(data.begin(), data.end());
-  }
-  return value;
-}
-
-// Null unless every element is known and fits `dtype`.
-StatusOr<Tensor> ToTensor(const PartialValue& value, DType dtype) {
-  const Shape shape = value.is_scalar ? Shape() : Shape::Vector(value.elements.size());
-  MR_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(dtype, shape));
-  for (size_t i = 0; i < value.elements.size(); ++i) {
-    const std::optional<int64_t>& element = value.elements[i];
-    if (!element.has_value()) return absl::NotFoundError("not constant");
-    if (dtype == DT_INT32) {
-      if (*element < std::numeric_limits<int32_t>::min() ||
-          *element > std::numeric_limits<int32_t>::max()) {
-        return absl::NotFoundError("not constant");
-      }
-      tensor.mutable_raw<int32_t>()[i] = static_cast<int32_t>(*element);
-    } else {
-      tensor.mutable_raw<int64_t>()[i] = *element;
-    }
-  }
-  return tensor;
-}
-
-}  // namespace
 
 InferenceContext::InferenceContext(const NodeAttrs& attrs, const tensorflow::OpDef* op,
                                    std::vector<PartialShape> inputs,
@@ -226,9 +142,14 @@ struct ShapeRefiner::Impl {
     return info->shapes[static_cast<size_t>(output)];
   }
 
+  static bool IsShapeDescription(const Node& node) {
+    const PartialValueRule* const rule = PartialValueRule::Find(node.op());
+    return rule != nullptr && rule->of_shapes();
+  }
+
   bool MaybeConstant(const Node& node) {
     if (node.op_entry() == nullptr || node.is_stateful() || node.num_outputs() == 0) return false;
-    if (node.op() == "Const" || IsShapeDescription(node.op())) return true;
+    if (node.op() == "Const" || IsShapeDescription(node)) return true;
     if (node.num_inputs() == 0 || node.is_switch() || node.is_merge() || node.is_enter() ||
         node.is_exit() || node.is_next_iteration()) {
       return false;
@@ -267,228 +188,43 @@ struct ShapeRefiner::Impl {
     return Partial(*node.input(i).node, node.input(i).index, depth + 1, search);
   }
 
-  // One known int of an input; nullopt when it is not one.
-  std::optional<int64_t> InputInt(const Node& node, int i, int depth, Search* search) {
-    std::optional<PartialValue> value = InputPartial(node, i, depth, search);
-    if (!value.has_value() || value->elements.size() != 1) return std::nullopt;
-    return value->elements[0];
-  }
-
-  static std::optional<PartialValue> AllUnknown(const PartialShape& shape) {
-    if (!shape.has_rank() || shape.rank() > 1) return std::nullopt;
-    PartialValue value;
-    value.is_scalar = shape.rank() == 0;
-    if (!value.is_scalar && (shape.dim(0) < 0 || shape.dim(0) > kMaxConstantElements)) {
-      return std::nullopt;
-    }
-    value.elements.resize(value.is_scalar ? 1 : static_cast<size_t>(shape.dim(0)));
-    return value;
-  }
-
   std::optional<PartialValue> ComputePartial(const Node& node, int output, int depth,
                                              Search* search) {
-    const std::string& op = node.op();
     std::optional<PartialValue> known = FollowOp(node, output, depth, search);
     if (known.has_value()) return known;
     if (const Tensor* value = Constant(node, output, depth, search); value != nullptr) {
-      return FromTensor(*value);
+      return PartialValue::FromTensor(*value);
     }
     // A known number of unknown elements still tells something to Pack and ConcatV2.
-    if (op == "Const") return std::nullopt;
-    return AllUnknown(OutputShape(node, output));
+    if (node.op() == "Const") return std::nullopt;
+    return PartialValue::Unknown(OutputShape(node, output));
   }
 
+  // What the op's own rule says.
   std::optional<PartialValue> FollowOp(const Node& node, int output, int depth, Search* search) {
-    const std::string& op = node.op();
-    PartialValue result;
-    if (op == "Shape" || op == "ShapeN") {
-      if (output >= node.num_inputs() || node.input(output).node == nullptr) return std::nullopt;
-      const OutputRef& in = node.input(output);
-      const PartialShape shape = OutputShape(*in.node, in.index);
-      if (!shape.has_rank()) return std::nullopt;
-      for (int64_t dim : shape.dims()) {
-        result.elements.push_back(dim < 0 ? std::nullopt : std::optional<int64_t>(dim));
+    const PartialValueRule* const rule = PartialValueRule::Find(node.op());
+    if (node.op_entry() == nullptr || rule == nullptr) return std::nullopt;
+    struct InputsOfNode : PartialValueContext::Source {
+      std::optional<PartialValue> Value(int i) override {
+        return impl->InputPartial(*node, i, depth, search);
       }
-      return result;
-    }
-    if (op == "Rank" || op == "Size") {
-      if (node.num_inputs() < 1 || node.input(0).node == nullptr) return std::nullopt;
-      const PartialShape shape = OutputShape(*node.input(0).node, node.input(0).index);
-      result.is_scalar = true;
-      result.elements.resize(1);
-      if (op == "Rank" && shape.has_rank()) result.elements[0] = shape.rank();
-      if (op == "Size" && shape.IsFullyDefined()) result.elements[0] = shape.num_elements();
-      return result;
-    }
-    if (op == "Identity" || op == "StopGradient" || op == "Snapshot") {
-      return InputPartial(node, 0, depth, search);
-    }
-    if (op == "Cast") {
-      std::optional<PartialValue> value = InputPartial(node, 0, depth, search);
-      if (value.has_value() && node.output_type(0) == DT_INT32) {
-        for (auto& e : value->elements) {
-          if (e.has_value() && (*e < std::numeric_limits<int32_t>::min() ||
-                                *e > std::numeric_limits<int32_t>::max())) {
-            e.reset();
-          }
-        }
+      PartialShape InputShape(int i) override {
+        const OutputRef& in = node->input(i);
+        return in.node == nullptr ? PartialShape() : impl->OutputShape(*in.node, in.index);
       }
-      return value;
-    }
-    if (op == "ExpandDims" || op == "Squeeze" || op == "Reshape") {
-      // Scalar <-> vector of one element; a vector may also keep its shape.
-      std::optional<PartialValue> value = InputPartial(node, 0, depth, search);
-      const PartialShape out = OutputShape(node, 0);
-      if (!value.has_value() || !out.has_rank() || out.rank() > 1) return std::nullopt;
-      if (out.rank() == 0 && value->elements.size() != 1) return std::nullopt;
-      value->is_scalar = out.rank() == 0;
-      return value;
-    }
-    if (op == "Pack") {
-      const PartialShape out = OutputShape(node, 0);
-      for (int i = 0; i < node.num_inputs(); ++i) {
-        std::optional<PartialValue> value = InputPartial(node, i, depth, search);
-        if (value.has_value() && !value->is_scalar) return std::nullopt;
-        if (!value.has_value()) {
-          // Not even its rank is known unless its shape says so.
-          if (node.input(i).node == nullptr) return std::nullopt;
-          const PartialShape in = OutputShape(*node.input(i).node, node.input(i).index);
-          if (!(in.has_rank() && in.rank() == 0) && !(out.has_rank() && out.rank() == 1)) {
-            return std::nullopt;
-          }
-          result.elements.emplace_back();
-        } else {
-          result.elements.push_back(value->elements[0]);
-        }
-      }
-      return result;
-    }
-    if (op == "ConcatV2" || op == "Concat") {
-      const int first = op == "Concat" ? 1 : 0;
-      const int end = node.num_inputs() - (op == "ConcatV2" ? 1 : 0);
-      for (int i = first; i < end; ++i) {
-        std::optional<PartialValue> value = InputPartial(node, i, depth, search);
-        if (!value.has_value() || value->is_scalar) return std::nullopt;
-        result.elements.insert(result.elements.end(), value->elements.begin(),
-                               value->elements.end());
-        if (result.elements.size() > static_cast<size_t>(kMaxConstantElements)) {
-          return std::nullopt;
-        }
-      }
-      return result;
-    }
-    if (op == "Slice") {
-      std::optional<PartialValue> value = InputPartial(node, 0, depth, search);
-      const std::optional<int64_t> begin = InputInt(node, 1, depth, search);
-      const std::optional<int64_t> size = InputInt(node, 2, depth, search);
-      if (!value.has_value() || value->is_scalar || !begin || !size) return std::nullopt;
-      const int64_t n = static_cast<int64_t>(value->elements.size());
-      if (*begin < 0 || *begin > n) return std::nullopt;
-      const int64_t count = *size == -1 ? n - *begin : *size;
-      if (count < 0 || count > n - *begin) return std::nullopt;
-      result.elements.assign(value->elements.begin() + *begin,
-                             value->elements.begin() + *begin + count);
-      return result;
-    }
-    if (op == "StridedSlice") return FollowStridedSlice(node, depth, search);
-    if (op == "Gather" || op == "GatherV2") {
-      std::optional<PartialValue> value = InputPartial(node, 0, depth, search);
-      std::optional<PartialValue> indices = InputPartial(node, 1, depth, search);
-      if (!value.has_value() || value->is_scalar || !indices.has_value()) return std::nullopt;
-      result.is_scalar = indices->is_scalar;
-      for (const std::optional<int64_t>& i : indices->elements) {
-        if (i && (*i < 0 || *i >= static_cast<int64_t>(value->elements.size()))) {
-          return std::nullopt;
-        }
-        result.elements.push_back(i ? value->elements[static_cast<size_t>(*i)] : std::nullopt);
-      }
-      return result;
-    }
-    if (op == "Prod") {
-      const PartialShape out = OutputShape(node, 0);
-      std::optional<PartialValue> value = InputPartial(node, 0, depth, search);
-      // Of a vector over its only axis.
-      std::optional<PartialValue> axes = InputPartial(node, 1, depth, search);
-      if (!value.has_value() || value->is_scalar || !axes.has_value() ||
-          axes->elements.size() != 1 || !axes->elements[0] || !out.has_rank() || out.rank() > 1) {
-        return std::nullopt;
-      }
-      std::optional<int64_t> product = 1;
-      for (const auto& e : value->elements) {
-        if (!product || !e) {
-          product.reset();
-          break;
-        }
-        product = ApplyBinary("Mul", *product, *e);
-      }
-      result.is_scalar = out.rank() == 0;
-      result.elements = {product};
-      return result;
-    }
-    if (IsShapeArithmetic(op)) {
-      std::optional<PartialValue> a = InputPartial(node, 0, depth, search);
-      std::optional<PartialValue> b = InputPartial(node, 1, depth, search);
-      if (!a || !b) return std::nullopt;
-      const size_t n = std::max(a->elements.size(), b->elements.size());
-      for (const auto* v : {&*a, &*b}) {
-        if (v->elements.size() != n && v->elements.size() != 1) return std::nullopt;
-      }
-      result.is_scalar = a->is_scalar && b->is_scalar;
-      // Two int32 operands wrap at 32 bits at run time: what does not fit is not known.
-      const bool narrow = node.output_type(0) == DT_INT32;
-      for (size_t i = 0; i < n; ++i) {
-        const auto& x = a->elements[a->elements.size() == 1 ? 0 : i];
-        const auto& y = b->elements[b->elements.size() == 1 ? 0 : i];
-        std::optional<int64_t> r = x && y ? ApplyBinary(op, *x, *y) : std::nullopt;
-        if (r && narrow &&
-            (*r < std::numeric_limits<int32_t>::min() ||
-             *r > std::numeric_limits<int32_t>::max())) {
-          r.reset();
-        }
-        result.elements.push_back(r);
-      }
-      return result;
-    }
-    return std::nullopt;
-  }
-
-  // A slice or one element of a vector, with known constant bounds.
-  std::optional<PartialValue> FollowStridedSlice(const Node& node, int depth, Search* search) {
-    std::optional<PartialValue> value = InputPartial(node, 0, depth, search);
-    if (!value.has_value() || value->is_scalar) return std::nullopt;
-    auto mask = [&](const char* name) {
-      StatusOr<int64_t> bits = GetAttr<int64_t>(node, name);
-      return bits.ok() ? *bits : 0;
-    };
-    if (mask("ellipsis_mask") != 0 || mask("new_axis_mask") != 0) return std::nullopt;
-    const int64_t n = static_cast<int64_t>(value->elements.size());
-    const std::optional<int64_t> stride = InputInt(node, 3, depth, search);
-    if (!stride || *stride == 0) return std::nullopt;
-    const bool begin_masked = (mask("begin_mask") & 1) != 0;
-    const bool end_masked = (mask("end_mask") & 1) != 0;
-    std::optional<int64_t> begin = InputInt(node, 1, depth, search);
-    std::optional<int64_t> end = InputInt(node, 2, depth, search);
-    PartialValue result;
-    if ((mask("shrink_axis_mask") & 1) != 0) {
-      if (!begin) return std::nullopt;
-      const int64_t at = begin_masked ? 0 : (*begin < 0 ? *begin + n : *begin);
-      if (at < 0 || at >= n) return std::nullopt;
-      result.is_scalar = true;
-      result.elements = {value->elements[static_cast<size_t>(at)]};
-      return result;
-    }
-    if ((!begin && !begin_masked) || (!end && !end_masked)) return std::nullopt;
-    const int64_t low = *stride > 0 ? 0 : -1;
-    const int64_t high = *stride > 0 ? n : n - 1;
-    auto clamp = [&](int64_t i) { return std::clamp(i < 0 ? i + n : i, low, high); };
-    const int64_t from = begin_masked ? (*stride > 0 ? low : high) : clamp(*begin);
-    const int64_t to = end_masked ? (*stride > 0 ? high : low) : clamp(*end);
-    // A stride beyond the length visits one element at most; cutting it avoids overflow.
-    const int64_t step = std::clamp(*stride, -(n + 1), n + 1);
-    for (int64_t i = from; step > 0 ? i < to : i > to; i += step) {
-      result.elements.push_back(value->elements[static_cast<size_t>(i)]);
-    }
-    return result;
+      PartialShape OutputShape(int i) override { return impl->OutputShape(*node, i); }
+      Impl* impl;
+      const Node* node;
+      int depth;
+      Search* search;
+    } source;
+    source.impl = this;
+    source.node = &node;
+    source.depth = depth;
+    source.search = search;
+    PartialValueContext context(node.attrs(), node.num_inputs(), output, node.output_type(output),
+                                &source);
+    return (*rule)(&context);
   }
 
   // Null when the value cannot be computed now. The tensor lives in the node's Info.
@@ -511,15 +247,14 @@ struct ShapeRefiner::Impl {
     if (IsIndexType(node.output_type(output))) {
       std::optional<PartialValue> value = FollowOp(node, output, depth, search);
       if (value.has_value()) {
-        StatusOr<Tensor> tensor = ToTensor(*value, node.output_type(output));
-        if (tensor.ok()) {
+        if (std::optional<Tensor> tensor = value->ToTensor(node.output_type(output))) {
           slot = std::make_unique<Tensor>(*std::move(tensor));
           return slot.get();
         }
       }
     }
     search->failed[&node] = true;  // unless the evaluator has it
-    if (IsShapeDescription(node.op()) || evaluator == nullptr) return nullptr;
+    if (IsShapeDescription(node) || evaluator == nullptr) return nullptr;
     for (const PartialShape& shape : info->shapes) {
       if (!shape.IsFullyDefined() || shape.num_elements() > kMaxConstantElements) return nullptr;
     }

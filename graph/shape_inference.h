@@ -7,7 +7,7 @@
 // A shape function reads input shapes and attrs and sets every output's shape; it
 // may ask for the value of an input that is constant in the graph (input_tensor)
 // or for a shape that an int vector input describes even when only part of it is known
-// (input_as_shape: Shape, Pack, ConcatV2, StridedSlice of shapes are followed).
+// (input_as_shape; graph/partial_value.h).
 // Resource outputs also carry dtype and shape of what they hold (handle data).
 //
 // ShapeRefiner runs the functions over a growing graph and keeps the results.
@@ -34,10 +34,10 @@
 #include "core/tensor.h"
 #include "graph/attr.h"
 #include "graph/graph.h"
+#include "graph/partial_value.h"
 
 namespace millrace {
 
-inline constexpr int64_t kMaxConstantElements = 1 << 12;
 inline constexpr int kMaxConstantDepth = 128;
 
 // What a resource holds.
