@@ -190,9 +190,9 @@ struct Graph::NamesIgnoringCase {
     }
   }
 
-  absl::flat_hash_map<std::string, int> count;  // how many nodes have the name
+  HashMap<std::string, int> count;  // how many nodes have the name
   // For a base name: base_1 ... base_(n-1) are taken, so UniqueName starts at n.
-  absl::flat_hash_map<std::string, int> next_suffix;
+  HashMap<std::string, int> next_suffix;
 };
 
 Graph::Graph()

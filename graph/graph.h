@@ -31,11 +31,11 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "core/dtype.h"
+#include "core/hash_table.h"
 #include "core/shape.h"
 #include "core/status.h"
 #include "graph/arg_range.h"
@@ -322,14 +322,14 @@ class Graph {
   const std::string* Text(absl::string_view text);
 
   std::vector<std::unique_ptr<Node>> nodes_;
-  absl::flat_hash_map<absl::string_view, Node*> by_name_;  // the keys are the nodes' names
+  HashMap<absl::string_view, Node*> by_name_;  // the keys are the nodes' names
   // Null until a caller asks.
   std::unique_ptr<NamesIgnoringCase> names_ignoring_case_;
-  absl::flat_hash_map<absl::string_view, std::unique_ptr<const std::string>> texts_;
+  HashMap<absl::string_view, std::unique_ptr<const std::string>> texts_;
   const std::string* last_text_ = nullptr;
   NodeBodies bodies_;
   // (source, destination) of every control edge -> its place among the control inputs there.
-  absl::flat_hash_map<std::pair<const Node*, const Node*>, uint32_t> control_edges_;
+  HashMap<std::pair<const Node*, const Node*>, uint32_t> control_edges_;
   int num_nodes_ = 0;
   int num_loop_nodes_ = 0;
   std::unique_ptr<tensorflow::VersionDef> versions_;

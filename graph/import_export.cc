@@ -53,7 +53,7 @@ class Rollback {
 Status MergeLibrary(const tensorflow::FunctionDefLibrary& from, Graph* graph) {
   if (from.function_size() == 0 && from.gradient_size() == 0) return absl::OkStatus();
   tensorflow::FunctionDefLibrary* const to = graph->mutable_library();
-  absl::flat_hash_map<std::string, const tensorflow::FunctionDef*> present;
+  HashMap<std::string, const tensorflow::FunctionDef*> present;
   for (const auto& function : to->function()) {
     present.emplace(function.signature().name(), &function);
   }
@@ -94,8 +94,8 @@ void MergeVersions(const tensorflow::VersionDef& from, bool take_over, tensorflo
 }
 
 // `_class` names nodes of the message; they have other names now.
-void RenameColocation(const absl::flat_hash_map<std::string, std::string>& names,
-                      const std::string& prefix, tensorflow::AttrValue* classes) {
+void RenameColocation(const HashMap<std::string, std::string>& names, const std::string& prefix,
+                      tensorflow::AttrValue* classes) {
   for (std::string& group : *classes->mutable_list()->mutable_s()) {
     absl::string_view target = group;
     if (!absl::ConsumePrefix(&target, "loc:@")) continue;
@@ -173,7 +173,7 @@ Status ImportNodes(IncomingNodes* incoming, const ImportOptions& options, Graph*
   const bool had_loops = graph->has_loops();
 
   const bool renames = !prefix.empty() || options.uniquify_names;
-  absl::flat_hash_map<std::string, std::string> names;
+  HashMap<std::string, std::string> names;
   Rollback rollback(graph);
   std::vector<Node*> made;
   made.reserve(n);

@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "core/file_system.h"
+#include "core/hash_table.h"
 #include "core/status.h"
 #include "graph/graph.h"
 #include "graph/verify.h"
@@ -33,7 +33,7 @@ struct ImportOptions {
   // Tensors of the message ("x" or "x:1"), as its inputs name them -> tensors of the graph used
   // in their place; "^x" -> a node for control inputs (its index is ignored). The message need not
   // have the nodes named here.
-  absl::flat_hash_map<std::string, OutputRef> input_map;
+  HashMap<std::string, OutputRef> input_map;
   // Imported nodes without an input from another imported node wait for these.
   std::vector<Node*> control_dependencies;
   bool allow_internal_names = false;
@@ -41,7 +41,7 @@ struct ImportOptions {
 };
 
 // Names in the message -> nodes made.
-using ImportedNodes = absl::flat_hash_map<std::string, Node*>;
+using ImportedNodes = HashMap<std::string, Node*>;
 
 // `imported` may be null. Functions are added to the graph's library; one of a name that is there
 // must be equal. Into an empty graph the versions are taken over; otherwise the graph's producer

@@ -18,11 +18,11 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "core/dtype.h"
+#include "core/hash_table.h"
 #include "core/status.h"
 #include "core/tensor.h"
 #include "graph/attr.h"
@@ -113,7 +113,7 @@ class NodeBodies {
                                                        tensorflow::NodeDef* taken, bool with_value,
                                                        Check check);
 
-  absl::flat_hash_map<std::string, std::shared_ptr<const NodeBody>> known_;
+  HashMap<std::string, std::shared_ptr<const NodeBody>> known_;
   std::string key_;  // of the node at hand; kept for its memory
 };
 

@@ -11,13 +11,13 @@
 #include <memory>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "core/dtype.h"
+#include "core/hash_table.h"
 #include "core/mutex.h"
 #include "core/shape.h"
 #include "google/protobuf/io/tokenizer.h"
@@ -313,8 +313,8 @@ Status ParseArg(absl::string_view spec, OpDef* def, OpDef::ArgDef* arg) {
 
 // All ops at one moment. Immutable once published; never destroyed, as readers may hold it.
 struct Snapshot {
-  absl::flat_hash_map<std::string, const OpEntry*> entries;
-  absl::flat_hash_map<std::string, Status> errors;  // the first of each op name
+  HashMap<std::string, const OpEntry*> entries;
+  HashMap<std::string, Status> errors;  // the first of each op name
   Status first_error;
 };
 
@@ -351,7 +351,7 @@ class Registry {
       next->errors.emplace(op, error);
       if (next->first_error.ok()) next->first_error = error;
     };
-    absl::flat_hash_map<std::string, std::unique_ptr<const OpEntry>> fresh;
+    HashMap<std::string, std::unique_ptr<const OpEntry>> fresh;
     for (const OpSpec& spec : pending_) {
       StatusOr<OpEntry> entry = spec.Build();
       if (!entry.ok()) {
@@ -537,7 +537,7 @@ StatusOr<OpEntry> OpSpec::Build() const {
     MR_RETURN_IF_ERROR(in_spec("output", spec, ParseArg(spec, &def, def.add_output_arg())));
   }
   // G15: a name must tell one thing.
-  absl::flat_hash_map<std::string, int> seen;
+  HashMap<std::string, int> seen;
   auto twice = [&](absl::string_view what, const std::string& n) {
     return absl::InvalidArgumentError(
         absl::StrCat(where, ": ", what, " '", n, "' must be declared once, got two"));

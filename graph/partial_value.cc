@@ -5,14 +5,14 @@
 #include <string>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
+#include "core/hash_table.h"
 
 namespace millrace {
 namespace {
 
 // Written before main only.
-absl::flat_hash_map<std::string, PartialValueRule>& Rules() {
-  static auto* const rules = new absl::flat_hash_map<std::string, PartialValueRule>();
+HashMap<std::string, PartialValueRule>& Rules() {
+  static auto* const rules = new HashMap<std::string, PartialValueRule>();
   return *rules;
 }
 

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "core/hash_table.h"
 #include "core/tensor.h"
 #include "graph/attr.h"
 #include "graph/copy.h"
@@ -146,7 +146,7 @@ class Partitioner {
 
 Status Partitioner::CopyNodes() {
   places_.resize(static_cast<size_t>(graph_.num_node_ids()));
-  absl::flat_hash_map<std::string, int> locations;
+  HashMap<std::string, int> locations;
   for (const auto& node : graph_.nodes()) {
     if (node == nullptr) continue;
     MR_ASSIGN_OR_RETURN(const std::string location, LocationOf(*node, options_));

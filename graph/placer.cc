@@ -7,12 +7,12 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "core/hash_table.h"
 #include "core/logging.h"
 #include "graph/attr.h"
 #include "graph/device_name.h"
@@ -136,9 +136,9 @@ class Placer {
   std::vector<int> group_of_;  // by node id
   std::vector<Group> groups_;
   // Names in _class that no node of the graph has.
-  absl::flat_hash_map<int, std::string> pinned_by_absent_;  // root id -> device
-  absl::flat_hash_map<std::string, DeviceName> parsed_;
-  absl::flat_hash_map<std::pair<const NodeBody*, std::string>, bool> supports_;
+  HashMap<int, std::string> pinned_by_absent_;  // root id -> device
+  HashMap<std::string, DeviceName> parsed_;
+  HashMap<std::pair<const NodeBody*, std::string>, bool> supports_;
   int missing_gpu_ = 0;
   const Node* first_missing_gpu_ = nullptr;
 };
@@ -198,7 +198,7 @@ std::string Placer::DeviceList() const {
 Status Placer::FormGroups() {
   parent_.resize(static_cast<size_t>(graph_->num_node_ids()));
   std::iota(parent_.begin(), parent_.end(), 0);
-  absl::flat_hash_map<std::string, int> absent;  // class name -> a node of that class
+  HashMap<std::string, int> absent;  // class name -> a node of that class
   for (const auto& node : graph_->nodes()) {
     if (node == nullptr) continue;
     if (HasAttr(*node, "_class")) {

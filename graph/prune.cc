@@ -4,10 +4,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/hash_table.h"
 #include "core/shape.h"
 #include "graph/attr.h"
 #include "graph/copy.h"
@@ -56,7 +55,7 @@ class Rewriter {
 
   std::vector<TensorKey> feeds_, fetches_;
   std::vector<const Node*> targets_;
-  absl::flat_hash_map<TensorKey, int> feed_of_;
+  HashMap<TensorKey, int> feed_of_;
   std::vector<bool> needed_;  // by node id
   std::vector<bool> feed_needed_;
 

@@ -123,8 +123,8 @@ struct ShapeRefiner::Impl {
 
   // Nodes whose value a search has failed to find, so that it visits none twice.
   struct Search {
-    absl::flat_hash_map<std::pair<const Node*, int>, std::optional<PartialValue>> partial;
-    absl::flat_hash_map<const Node*, bool> failed;
+    HashMap<std::pair<const Node*, int>, std::optional<PartialValue>> partial;
+    HashMap<const Node*, bool> failed;
   };
 
   explicit Impl(ConstantEvaluator* e) : evaluator(e) {}
@@ -300,7 +300,7 @@ struct ShapeRefiner::Impl {
   }
 
   ConstantEvaluator* const evaluator;
-  absl::flat_hash_map<const Node*, std::unique_ptr<Info>> infos;
+  HashMap<const Node*, std::unique_ptr<Info>> infos;
 };
 
 namespace {

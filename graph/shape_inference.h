@@ -26,9 +26,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "core/hash_table.h"
 #include "core/shape.h"
 #include "core/status.h"
 #include "core/tensor.h"

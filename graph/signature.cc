@@ -5,9 +5,8 @@
 #include <set>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "core/hash_table.h"
 #include "graph/attr.h"
 #include "graph/shape_inference.h"
 #include "proto/versions.pb.h"
@@ -31,7 +30,7 @@ PartialShape KnownShape(const Graph& graph, const Node& node, int index) {
   if (HasPlaceholderShape(node)) return PlaceholderShape(node, graph.versions().producer());
   // Inputs first; a node that inference refuses (or a loop) leaves its consumers unknown.
   ShapeRefiner refiner;
-  absl::flat_hash_set<const Node*> seen = {&node};
+  HashSet<const Node*> seen = {&node};
   std::vector<std::pair<const Node*, int>> stack = {{&node, 0}};
   while (!stack.empty()) {
     auto& [top, next_input] = stack.back();
@@ -72,7 +71,7 @@ StatusOr<BoundSignature> BindSignature(const RunSignature& names,
     return absl::InvalidArgumentError("Must specify at least one target to fetch or execute.");
   }
   std::vector<std::string> feed_names, result_names;
-  absl::flat_hash_map<std::string, size_t> fed;
+  HashMap<std::string, size_t> fed;
   for (size_t i = 0; i < names.feeds.size(); ++i) {
     feed_names.push_back(CanonicalTensorName(names.feeds[i]));
     if (!fed.emplace(feed_names.back(), i).second) {

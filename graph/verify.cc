@@ -12,14 +12,13 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/functional/function_ref.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "core/hash_table.h"
 #include "core/tensor_proto.h"
 #include "graph/attr.h"
 #include "graph/op_registry.h"
@@ -200,7 +199,7 @@ bool HasLoops(absl::string_view op) {
 // ---- colocation --------------------------------------------------------------------------------
 
 // `class_of` gives the `_class` attr of the i-th node, null when it has none; `where` names it.
-Status CheckColocation(int num_nodes, const absl::flat_hash_map<absl::string_view, int>& index,
+Status CheckColocation(int num_nodes, const HashMap<absl::string_view, int>& index,
                        bool allow_missing, absl::FunctionRef<const AttrValue*(int)> class_of,
                        absl::FunctionRef<std::string(int)> where,
                        absl::FunctionRef<std::string(int)> name) {
@@ -235,7 +234,7 @@ Status CheckColocation(int num_nodes, const absl::flat_hash_map<absl::string_vie
 
 // ---- functions ---------------------------------------------------------------------------------
 
-using FunctionIndex = absl::flat_hash_map<absl::string_view, const FunctionDef*>;
+using FunctionIndex = HashMap<absl::string_view, const FunctionDef*>;
 
 StatusOr<FunctionIndex> IndexFunctions(const FunctionDefLibrary& library) {
   if (library.function_size() > kMaxFunctions) {
@@ -284,13 +283,13 @@ class FunctionChecker {
         return Bad("argument '", arg.name(), "' must be declared once, got two");
       }
     }
-    absl::flat_hash_set<absl::string_view> outputs;
+    HashSet<absl::string_view> outputs;
     for (const OpDef::ArgDef& arg : signature.output_arg()) {
       if (!outputs.insert(arg.name()).second) {
         return Bad("output '", arg.name(), "' must be declared once, got two");
       }
     }
-    absl::flat_hash_set<absl::string_view> attrs;
+    HashSet<absl::string_view> attrs;
     for (const OpDef::AttrDef& attr : signature.attr()) {
       if (!attrs.insert(attr.name()).second) {
         return Bad("attr '", attr.name(), "' must be declared once, got two");
@@ -417,8 +416,8 @@ class FunctionChecker {
   const FunctionDef& function_;
   const FunctionIndex& functions_;
   const VerifyOptions& options_;
-  absl::flat_hash_map<absl::string_view, const OpDef::ArgDef*> args_;
-  absl::flat_hash_map<absl::string_view, const NodeDef*> nodes_;
+  HashMap<absl::string_view, const OpDef::ArgDef*> args_;
+  HashMap<absl::string_view, const NodeDef*> nodes_;
 };
 
 // Calls f with the name of every function that `value` names, at any depth (bounded by
@@ -436,13 +435,13 @@ void ForEachFunc(const AttrValue& value, absl::FunctionRef<void(const std::strin
 
 // Functions are expanded in place: one that reaches itself would never end.
 Status CheckRecursion(const FunctionDefLibrary& library) {
-  absl::flat_hash_map<absl::string_view, int> number;
+  HashMap<absl::string_view, int> number;
   for (int i = 0; i < library.function_size(); ++i) {
     number.emplace(library.function(i).signature().name(), i);
   }
   Dependencies calls;
   for (const FunctionDef& function : library.function()) {
-    absl::flat_hash_set<int> callees;
+    HashSet<int> callees;
     auto add = [&](const std::string& name) {
       auto it = number.find(name);
       if (it != number.end() && callees.insert(it->second).second) calls.AddInput(it->second);
@@ -514,7 +513,7 @@ Status Verify(const VerifyOptions& options, bool with_values, NodeBodies* bodies
     return absl::StrCat("GraphDef node[", incoming->indices[static_cast<size_t>(i)], "] '",
                         node_at(i).name(), "'");
   };
-  absl::flat_hash_map<absl::string_view, int> index;
+  HashMap<absl::string_view, int> index;
   index.reserve(static_cast<size_t>(n));
   std::vector<Signature> signatures(static_cast<size_t>(n));
   std::deque<OwnedTypes> owned_types;

@@ -4,8 +4,8 @@
 #include <map>
 #include <memory>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_join.h"
+#include "core/hash_table.h"
 #include "core/mutex.h"
 #include "proto/attr_value.pb.h"
 #include "proto/node_def.pb.h"
@@ -43,7 +43,7 @@ class Registry {
   }
 
  private:
-  using Snapshot = absl::flat_hash_map<std::string, Specs>;
+  using Snapshot = HashMap<std::string, Specs>;
 
   void Publish() {
     MutexLock lock(&mu_);

@@ -352,8 +352,8 @@ class Plan::Builder {
   std::vector<uint32_t> ids_;  // graph id -> plan index
   std::vector<const millrace::Node*> order_;
   std::vector<const millrace::Edge*> sorted_edges_;  // kept for its memory
-  absl::flat_hash_map<std::string, std::shared_ptr<const Kernel>> shared_kernels_;
-  absl::flat_hash_map<const NodeBody*, std::shared_ptr<const Kernel>> kernels_of_bodies_;
+  HashMap<std::string, std::shared_ptr<const Kernel>> shared_kernels_;
+  HashMap<const NodeBody*, std::shared_ptr<const Kernel>> kernels_of_bodies_;
 };
 
 StatusOr<std::shared_ptr<const Plan>> Plan::Build(const Graph& graph, Device* device,

@@ -27,10 +27,10 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "core/hash_table.h"
 #include "core/mutex.h"
 #include "core/status.h"
 #include "graph/graph.h"
@@ -48,7 +48,7 @@ class KernelStore {
 
  private:
   Mutex mu_;
-  absl::flat_hash_map<std::string, std::shared_ptr<const Kernel>> kernels_ ABSL_GUARDED_BY(mu_);
+  HashMap<std::string, std::shared_ptr<const Kernel>> kernels_ ABSL_GUARDED_BY(mu_);
 };
 
 class Plan {

@@ -125,7 +125,7 @@ Status ResourceManager::DeleteHandle(const ResourceHandle& handle) {
 }
 
 void ResourceManager::ClearContainer(absl::string_view container) {
-  absl::flat_hash_map<Key, std::shared_ptr<Resource>> removed;
+  HashMap<Key, std::shared_ptr<Resource>> removed;
   {
     MutexLock lock(&mu_);
     const auto found = containers_.find(ContainerName(container));
@@ -137,7 +137,7 @@ void ResourceManager::ClearContainer(absl::string_view container) {
 }
 
 void ResourceManager::ClearAll() {
-  absl::flat_hash_map<std::string, absl::flat_hash_map<Key, std::shared_ptr<Resource>>> removed;
+  HashMap<std::string, HashMap<Key, std::shared_ptr<Resource>>> removed;
   {
     MutexLock lock(&mu_);
     removed.swap(containers_);

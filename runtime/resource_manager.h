@@ -17,8 +17,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
+#include "core/hash_table.h"
 #include "core/mutex.h"
 #include "core/resource_handle.h"
 #include "core/status.h"
@@ -130,8 +130,7 @@ class ResourceManager {
   using Key = std::pair<std::string, std::string>;  // (type name, resource name)
   const std::string device_name_;
   mutable Mutex mu_;
-  absl::flat_hash_map<std::string, absl::flat_hash_map<Key, std::shared_ptr<Resource>>> containers_
-      ABSL_GUARDED_BY(mu_);
+  HashMap<std::string, HashMap<Key, std::shared_ptr<Resource>>> containers_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace millrace

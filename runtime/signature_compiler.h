@@ -34,9 +34,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "core/exceptions.h"
+#include "core/hash_table.h"
 #include "core/mutex.h"
 #include "core/status.h"
 #include "graph/graph.h"
@@ -70,7 +70,7 @@ class HeldBytesSum {
     int64_t bytes = 0;
     int users = 0;
   };
-  absl::flat_hash_map<const void*, Shared> shared_;
+  HashMap<const void*, Shared> shared_;
   int64_t total_ = 0;
 };
 
@@ -146,13 +146,13 @@ class SignatureCompiler {
   Mutex graph_mu_;
   GrowingGraph graph_ ABSL_GUARDED_BY(graph_mu_);
   // By the key of the canonical signature.
-  absl::flat_hash_map<std::string, std::weak_ptr<Compiled>> compiled_ ABSL_GUARDED_BY(graph_mu_);
+  HashMap<std::string, std::weak_ptr<Compiled>> compiled_ ABSL_GUARDED_BY(graph_mu_);
 
   Mutex mu_;
   Status closed_ ABSL_GUARDED_BY(mu_);
   Entries entries_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<std::string, typename Entries::iterator> by_key_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<const Compiled*, int> users_ ABSL_GUARDED_BY(mu_);  // among the entries
+  HashMap<std::string, typename Entries::iterator> by_key_ ABSL_GUARDED_BY(mu_);
+  HashMap<const Compiled*, int> users_ ABSL_GUARDED_BY(mu_);  // among the entries
   HeldBytesSum held_ ABSL_GUARDED_BY(mu_);
 };
 
@@ -225,7 +225,7 @@ StatusOr<std::shared_ptr<const SignatureBinding<Compiled>>> SignatureCompiler<Co
       place = binding->compiled;
       // Entries of what is gone would add up.
       if (compiled_.size() > 2 * max_entries_) {
-        absl::erase_if(compiled_, [](const auto& entry) { return entry.second.expired(); });
+        std::erase_if(compiled_, [](const auto& entry) { return entry.second.expired(); });
       }
     }
   }
@@ -290,7 +290,7 @@ typename SignatureCompiler<Compiled>::Stats SignatureCompiler<Compiled>::stats()
 template <typename Compiled>
 std::vector<std::shared_ptr<Compiled>> SignatureCompiler<Compiled>::Kept() {
   MutexLock lock(&mu_);
-  absl::flat_hash_map<const Compiled*, std::shared_ptr<Compiled>> distinct;
+  HashMap<const Compiled*, std::shared_ptr<Compiled>> distinct;
   for (const Entry& entry : entries_) {
     if (entry.binding->compiled != nullptr) {
       distinct.emplace(entry.binding->compiled.get(), entry.binding->compiled);

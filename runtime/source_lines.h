@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
+#include "core/hash_table.h"
 #include "core/mutex.h"
 #include "core/status.h"
 
@@ -29,7 +29,7 @@ class SourceLines {
 
  private:
   mutable Mutex mu_;
-  absl::flat_hash_map<std::string, std::string> lines_ ABSL_GUARDED_BY(mu_);
+  HashMap<std::string, std::string> lines_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace millrace

@@ -98,7 +98,7 @@ std::vector<StepMemory::Holder> StepMemory::LargestHolders(size_t count) const {
 }
 
 std::vector<StepMemory::Holder> StepMemory::LargestHoldersLocked(size_t count) const {
-  absl::flat_hash_map<std::string, int64_t> by_node;
+  HashMap<std::string, int64_t> by_node;
   for (const auto& [block, owner] : blocks_)
     by_node[owner.node] += static_cast<int64_t>(owner.bytes);
   std::vector<Holder> holders;

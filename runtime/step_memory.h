@@ -20,8 +20,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "core/allocator.h"
+#include "core/hash_table.h"
 #include "core/mutex.h"
 #include "core/status.h"
 #include "core/tensor.h"
@@ -68,7 +68,7 @@ class StepMemory final : private Allocator, public std::enable_shared_from_this<
   Allocator* const allocator_;
 
   mutable Mutex mu_;
-  absl::flat_hash_map<void*, Block> blocks_ ABSL_GUARDED_BY(mu_);
+  HashMap<void*, Block> blocks_ ABSL_GUARDED_BY(mu_);
   // Itself while there are blocks.
   std::shared_ptr<StepMemory> self_ ABSL_GUARDED_BY(mu_);
   int64_t in_use_ ABSL_GUARDED_BY(mu_) = 0;

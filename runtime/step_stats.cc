@@ -5,10 +5,10 @@
 #include <atomic>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "core/hash_table.h"
 #include "nlohmann/json.hpp"
 
 namespace millrace {
@@ -114,7 +114,7 @@ std::string WriteChromeTrace(const tensorflow::StepStats& stats) {
     int pid, row;
     int64_t end;
   };
-  absl::flat_hash_map<std::string, Place> producers;
+  HashMap<std::string, Place> producers;
   struct Arrow {
     std::string from;
     int pid, row;

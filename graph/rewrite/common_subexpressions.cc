@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/hash/hash.h"
 #include "core/deterministic_bytes.h"
+#include "core/hash_table.h"
 #include "core/tensor.h"
 #include "graph/pure.h"
 #include "proto/node_def.pb.h"
@@ -104,10 +104,10 @@ Status Merge(Graph* graph, Node* node, Node* by) {
 }  // namespace
 
 StatusOr<int> MergeCommonSubexpressions(RewriteContext* context) {
-  absl::flat_hash_map<size_t, Node*> first;  // by hash; of two that clash one is not found
+  HashMap<size_t, Node*> first;  // by hash; of two that clash one is not found
   first.reserve(context->Order().size());
   // By body, which many nodes share: its hash, if the node is pure.
-  absl::flat_hash_map<const NodeBody*, std::optional<size_t>> bodies;
+  HashMap<const NodeBody*, std::optional<size_t>> bodies;
   int merged = 0;
   for (const int id : context->Order()) {
     Node* node = context->node(id);

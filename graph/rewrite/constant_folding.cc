@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "core/dtype.h"
+#include "core/hash_table.h"
 #include "graph/pure.h"
 
 namespace millrace {
@@ -48,7 +48,7 @@ class Folder {
   StatusOr<int> Replace() {
     int folded = 0;
     // Of computed nodes that others run after. The controls name nodes by their old addresses only.
-    absl::flat_hash_map<const Node*, Node*> replaced;
+    HashMap<const Node*, Node*> replaced;
     for (const int id : context_->Order()) {
       Node* const node = context_->node(id);
       Constant* const constant = Find(node);

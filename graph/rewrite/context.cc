@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "core/hash_table.h"
 #include "graph/attr.h"
 #include "graph/pure.h"
 #include "proto/node_def.pb.h"
@@ -40,7 +40,7 @@ bool CannotFail(const Node& node) {
 // Shape inference on demand: only what comes before the tensors that are asked for.
 struct RewriteContext::Shapes {
   ShapeRefiner refiner;
-  absl::flat_hash_map<const Node*, bool> seen;  // whether its shapes are known
+  HashMap<const Node*, bool> seen;  // whether its shapes are known
 };
 
 RewriteContext::RewriteContext(Graph* graph, absl::Span<Node* const> keep,
@@ -269,7 +269,7 @@ Status RewriteContext::Sweep() {
 
 void RemoveDoubles(std::vector<Node*>* controls) {
   if (controls->size() < 2) return;
-  absl::flat_hash_set<const Node*> seen;
+  HashSet<const Node*> seen;
   controls->erase(std::remove_if(controls->begin(), controls->end(),
                                  [&](const Node* node) { return !seen.insert(node).second; }),
                   controls->end());

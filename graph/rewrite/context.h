@@ -19,8 +19,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/types/span.h"
+#include "core/hash_table.h"
 #include "core/shape.h"
 #include "core/status.h"
 #include "core/tensor.h"
@@ -92,10 +92,10 @@ class RewriteContext {
   Graph* const graph_;
   ConstantEvaluator* const evaluator_;
   const int64_t max_folded_bytes_;
-  absl::flat_hash_set<const Node*> kept_;
+  HashSet<const Node*> kept_;
   std::vector<int> order_;
   int order_ids_ = -1;  // num_node_ids when order_ was found
-  absl::flat_hash_set<const Node*> unneeded_;
+  HashSet<const Node*> unneeded_;
   std::unique_ptr<Shapes> shapes_;
 };
 

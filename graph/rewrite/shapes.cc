@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
+#include "core/hash_table.h"
 #include "graph/partial_value.h"
 #include "graph/pure.h"
 
@@ -68,7 +68,7 @@ class ShapeValues : public PartialValueContext::Source {
  private:
   RewriteContext* const context_;
   const Node* node_ = nullptr;  // of which Compute is asking
-  absl::flat_hash_map<const Node*, std::vector<std::optional<PartialValue>>> values_;
+  HashMap<const Node*, std::vector<std::optional<PartialValue>>> values_;
 };
 
 // The outputs that are read as tensors; none when one of them is not known.
