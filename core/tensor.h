@@ -30,8 +30,8 @@
 #include "absl/types/span.h"
 #include "core/allocator.h"
 #include "core/buffer.h"
-#include "core/dtype.h"
-#include "core/shape.h"
+#include "core/dtype.h"  // IWYU pragma: export
+#include "core/shape.h"  // IWYU pragma: export
 #include "core/status.h"
 
 namespace millrace {

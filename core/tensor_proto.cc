@@ -7,7 +7,9 @@
 #include <limits>
 #include <new>
 
+#include "core/allocator.h"
 #include "core/resource_handle.h"
+#include "core/status.h"
 #include "proto/tensor.pb.h"
 #include "proto/types.pb.h"
 

@@ -7,6 +7,7 @@
 //
 // Sizes are checked before anything is allocated. Source: TensorFlow's tensor.proto.
 
+#include "core/allocator.h"
 #include "core/tensor.h"
 
 namespace tensorflow {

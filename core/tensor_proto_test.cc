@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/allocator.h"
 #include "core/resource_handle.h"
 #include "core/testing/shared_data.h"
 #include "core/testing/tensor_testing.h"

@@ -25,8 +25,9 @@
 #include <string>
 #include <vector>
 
+#include "core/tensor.h"
 #include "graph/node_builder.h"
-#include "ops/constant.h"
+#include "ops/array/constant.h"
 
 namespace millrace {
 

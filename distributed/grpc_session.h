@@ -15,8 +15,9 @@
 #include <string>
 
 #include "core/io_pool.h"
-#include "distributed/master.h"
-#include "distributed/rpc.h"
+#include "distributed/master/master.h"
+#include "distributed/master/master_interface.h"
+#include "distributed/transport/rpc.h"
 
 namespace millrace {
 

@@ -2,6 +2,7 @@
 #include "graph/arg_range.h"
 
 #include "absl/strings/str_cat.h"
+#include "core/dtype.h"
 #include "graph/attr.h"
 #include "proto/node_def.pb.h"
 #include "proto/op_def.pb.h"

@@ -6,10 +6,10 @@
 #include "graph/attr.h"
 #include "graph/gradient.h"
 #include "graph/graph.h"
-#include "graph/kernel_support.h"
 #include "graph/node_body.h"
 #include "graph/node_builder.h"
 #include "graph/op_registry.h"
+#include "graph/place/kernel_support.h"
 #include "graph/scope.h"
 #include "graph/shape_inference.h"
 

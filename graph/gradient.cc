@@ -12,8 +12,10 @@
 #include "core/dtype.h"
 #include "core/tensor.h"
 #include "graph/attr.h"
+#include "graph/graph.h"
 #include "graph/node_builder.h"
 #include "graph/op_registry.h"
+#include "graph/shape_inference.h"
 
 namespace millrace {
 namespace {

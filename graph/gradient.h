@@ -20,6 +20,7 @@
 
 #include "absl/types/span.h"
 #include "core/status.h"
+#include "graph/graph.h"
 #include "graph/scope.h"
 
 namespace millrace {

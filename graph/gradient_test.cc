@@ -13,6 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/tensor.h"
+#include "graph/attr.h"
+#include "graph/graph.h"
 #include "graph/testing/tiny_ops.h"
 #include "proto/node_def.pb.h"
 

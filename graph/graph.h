@@ -14,7 +14,7 @@
 //
 // Invariants: names are unique; each data input has at most one edge; edge types
 // agree (a reference output may feed a non-reference input). Cycles are legal here only through
-// NextIteration; verify (graph/verify.h) checks whole graphs.
+// NextIteration; verify (graph/check/verify.h) checks whole graphs.
 //
 // Cost: adding, replacing and removing an edge is O(1) amortised, removing a node linear in its own
 // edges; how many edges its neighbours have does not matter.

@@ -10,11 +10,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "benchmark/benchmark.h"
+#include "graph/check/verify.h"
+#include "graph/graph.h"
 #include "graph/graph_extension.h"
 #include "graph/import_export.h"
 #include "graph/node_builder.h"
-#include "graph/partition.h"
-#include "graph/placer.h"
+#include "graph/place/partition.h"
+#include "graph/place/placer.h"
 #include "graph/print.h"
 #include "graph/prune.h"
 #include "graph/shape_inference.h"
@@ -22,6 +24,8 @@
 #include "proto/graph.pb.h"
 #include "proto/node_def.pb.h"
 #include "runtime/constant_evaluator.h"
+#include "runtime/device.h"
+#include "runtime/kernel.h"
 #include "runtime/plan.h"
 
 namespace millrace {

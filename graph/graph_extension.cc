@@ -8,7 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "core/deterministic_bytes.h"
 #include "graph/attr.h"
+#include "graph/check/verify.h"
 #include "graph/import_export.h"
+#include "graph/op_registry.h"
 #include "proto/graph.pb.h"
 #include "proto/node_def.pb.h"
 

@@ -5,6 +5,7 @@
 // partition (_Send, _Recv; _HostSend and _HostRecv keep the tensor in host memory). Names and attrs
 // are TensorFlow's; the kernels are the runtime's.
 
+#include "core/status.h"
 #include "graph/op_registry.h"
 #include "graph/shape_inference.h"
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/tensor_proto.h"
+#include "graph/arg_range.h"
 #include "graph/graph.h"
 #include "proto/attr_value.pb.h"
 #include "proto/node_def.pb.h"

@@ -5,6 +5,9 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_join.h"
+#include "core/status.h"
+#include "graph/graph.h"
+#include "graph/op_registry.h"
 #include "proto/attr_value.pb.h"
 #include "proto/node_def.pb.h"
 #include "proto/op_def.pb.h"

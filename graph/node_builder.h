@@ -25,7 +25,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "graph/attr.h"
-#include "graph/scope.h"
+#include "graph/graph.h"
+#include "graph/scope.h"  // IWYU pragma: export
 
 namespace millrace {
 

@@ -9,7 +9,13 @@
 #include <string>
 #include <vector>
 
+#include "core/shape.h"
+#include "core/tensor.h"
+#include "graph/attr.h"
 #include "graph/copy.h"
+#include "graph/node_builder.h"
+#include "graph/scope.h"
+#include "graph/shape_inference.h"
 #include "graph/testing/tiny_ops.h"
 #include "proto/node_def.pb.h"
 

@@ -2,6 +2,7 @@
 #include "graph/pure.h"
 
 #include "absl/strings/str_cat.h"
+#include "core/dtype.h"
 
 namespace millrace {
 namespace {

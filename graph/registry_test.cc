@@ -10,6 +10,7 @@
 #include "core/mutex.h"
 #include "google/protobuf/text_format.h"
 #include "graph/op_registry.h"
+#include "graph/shape_inference.h"
 #include "graph/testing/op_list.h"
 #include "gtest/gtest.h"
 #include "proto/node_def.pb.h"

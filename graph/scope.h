@@ -28,9 +28,10 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "core/dtype.h"
-#include "core/shape.h"
+#include "core/dtype.h"  // IWYU pragma: export
+#include "core/shape.h"  // IWYU pragma: export
 #include "core/status.h"
+#include "core/tensor.h"
 #include "graph/graph.h"
 #include "graph/shape_inference.h"
 
@@ -130,7 +131,7 @@ class Scope {
   Scope WithoutControlDependencies() const;
   // Nodes go where `operation` goes: attr _class "loc:@name", and its device.
   Scope ColocatedWith(Operation operation) const;
-  // Graph-level random seed; see ops/random.h.
+  // Graph-level random seed; see ops/random/random.h.
   void SetGraphSeed(int64_t seed) const;
   std::optional<int64_t> graph_seed() const;
 

@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "graph/attr.h"
 #include "graph/node_builder.h"
+#include "graph/op_registry.h"
 #include "gtest/gtest.h"
 #include "proto/graph.pb.h"
 #include "proto/meta_graph.pb.h"

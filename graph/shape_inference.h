@@ -29,9 +29,10 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "core/hash_table.h"
-#include "core/shape.h"
+#include "core/shape.h"  // IWYU pragma: export
 #include "core/status.h"
 #include "core/tensor.h"
+#include "graph/arg_range.h"
 #include "graph/attr.h"
 #include "graph/graph.h"
 #include "graph/partial_value.h"

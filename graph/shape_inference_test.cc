@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "graph/node_builder.h"
+#include "graph/op_registry.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
 #include "proto/node_def.pb.h"

@@ -6,7 +6,7 @@ def op_family(name, srcs = None, deps = [], test_deps = [], test = True, **kwarg
     """A library that registers its ops when it is linked, and its test.
 
     Args:
-      name: the family; sources are <name>.cc, the builders are in <name>.h (part of :builders).
+      name: the family; sources are <name>.cc, the builders are in <name>.h (part of //ops:builders).
       srcs: instead of [<name>.cc].
       deps: beyond the builders and the kernel API (inner loops in //ops/math, libraries).
       test_deps: beyond the op test kit: the families whose ops the test or a gradient in it runs. A
@@ -20,7 +20,7 @@ def op_family(name, srcs = None, deps = [], test_deps = [], test = True, **kwarg
         copts = MILLRACE_COPTS,
         visibility = ["//visibility:public"],
         deps = [
-            ":builders",
+            "//ops:builders",
             "//runtime:kernel",
         ] + deps,
         alwayslink = True,
@@ -33,7 +33,7 @@ def op_family(name, srcs = None, deps = [], test_deps = [], test = True, **kwarg
             srcs = [name + "_test.cc"],
             copts = MILLRACE_COPTS,
             deps = [
-                ":builders",
+                "//ops:builders",
                 ":" + name,
                 "//core/testing:tensor_testing",
                 "//runtime/testing:op_test",

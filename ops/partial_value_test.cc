@@ -12,6 +12,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "core/dtype.h"
+#include "core/tensor.h"
+#include "graph/attr.h"
 #include "gtest/gtest.h"
 #include "proto/node_def.pb.h"
 

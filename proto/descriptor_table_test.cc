@@ -50,6 +50,7 @@
 #include "proto/worker.pb.h"
 #include "proto/worker_service.grpc.pb.h"
 #include "proto/worker_service.pb.h"
+#include "saver/saver.h"
 
 namespace millrace {
 namespace {

@@ -36,6 +36,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "core/arena.h"
 #include "core/testing/shared_data.h"
 #include "proto/attr_value.pb.h"
 #include "proto/config.pb.h"

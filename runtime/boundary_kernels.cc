@@ -8,8 +8,10 @@
 #include <string>
 #include <utility>
 
+#include "core/cancellation.h"
 #include "runtime/kernel.h"
 #include "runtime/plan.h"
+#include "runtime/rendezvous.h"
 #include "runtime/step_context.h"
 
 namespace millrace {

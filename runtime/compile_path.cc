@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/dtype.h"
 #include "core/tensor.h"
-#include "graph/device_name.h"
+#include "graph/place/device_name.h"
 #include "graph/prune.h"
 #include "graph/rewrite/rewrite.h"
 #include "proto/attr_value.pb.h"

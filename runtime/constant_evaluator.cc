@@ -9,8 +9,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/arena.h"
+#include "core/cancellation.h"
+#include "core/io_pool.h"
+#include "graph/graph.h"
 #include "graph/op_registry.h"
 #include "graph/pure.h"
+#include "runtime/resource_manager.h"
 #include "runtime/step_context.h"
 
 namespace millrace {

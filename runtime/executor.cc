@@ -9,6 +9,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "runtime/engine/engine.h"
 #include "runtime/engine/flat_engine.h"
 #include "runtime/engine/step.h"
 #include "runtime/engine/step_host.h"

@@ -14,9 +14,15 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/buffer.h"
+#include "core/cancellation.h"
+#include "core/mutex.h"
 #include "core/notification.h"
+#include "graph/graph.h"
 #include "gtest/gtest.h"
+#include "runtime/rendezvous.h"
 #include "runtime/testing/step_ops.h"
+#include "runtime/variable_storage.h"
 
 namespace millrace {
 namespace {

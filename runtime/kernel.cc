@@ -2,8 +2,15 @@
 #include "runtime/kernel.h"
 
 #include "core/arena.h"
+#include "core/cancellation.h"
+#include "core/io_pool.h"
 #include "core/logging.h"
+#include "runtime/device.h"
+#include "runtime/function_runner.h"
+#include "runtime/rendezvous.h"
+#include "runtime/resource_manager.h"
 #include "runtime/step_context.h"
+#include "runtime/step_memory.h"
 #include "runtime/variable_storage.h"
 
 namespace millrace {

@@ -37,13 +37,13 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "core/resource_handle.h"
-#include "core/status.h"
-#include "core/tensor.h"
-#include "graph/arg_range.h"
-#include "graph/attr.h"
-#include "graph/op_registry.h"
-#include "runtime/done_callback.h"
+#include "core/resource_handle.h"   // IWYU pragma: export
+#include "core/status.h"            // IWYU pragma: export
+#include "core/tensor.h"            // IWYU pragma: export
+#include "graph/arg_range.h"        // IWYU pragma: export
+#include "graph/attr.h"             // IWYU pragma: export
+#include "graph/op_registry.h"      // IWYU pragma: export
+#include "runtime/done_callback.h"  // IWYU pragma: export
 
 namespace millrace {
 

@@ -9,12 +9,16 @@
 
 #include "core/testing/tensor_testing.h"
 #include "graph/gradient.h"
+#include "graph/graph.h"
 #include "graph/node_builder.h"
+#include "graph/shape_inference.h"
 #include "gtest/gtest-spi.h"
 #include "gtest/gtest.h"
 #include "proto/node_def.pb.h"
 #include "proto/op_def.pb.h"
 #include "runtime/constant_evaluator.h"
+#include "runtime/device.h"
+#include "runtime/step_memory.h"
 #include "runtime/testing/op_test.h"
 
 namespace millrace {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "graph/attr.h"
+#include "graph/node_body.h"
 #include "proto/attr_value.pb.h"
 #include "proto/node_def.pb.h"
 #include "proto/op_def.pb.h"

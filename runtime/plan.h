@@ -34,6 +34,7 @@
 #include "core/mutex.h"
 #include "core/status.h"
 #include "graph/graph.h"
+#include "runtime/device.h"
 #include "runtime/kernel.h"
 
 namespace millrace {

@@ -15,7 +15,8 @@
 #include "core/hash64.h"
 #include "core/mutex.h"
 #include "core/notification.h"
-#include "graph/device_name.h"
+#include "graph/place/device_name.h"
+#include "runtime/done_callback.h"
 
 namespace millrace {
 namespace {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/mutex.h"
+#include "runtime/engine/kernel_runner.h"
 
 namespace millrace {
 namespace {

@@ -16,13 +16,13 @@
 #include "core/testing/tensor_testing.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
-#include "ops/constant.h"
-#include "ops/cwise_binary.h"
-#include "ops/identity.h"
-#include "ops/placeholder.h"
-#include "ops/state.h"
-#include "runtime/direct_session.h"
+#include "ops/array/constant.h"
+#include "ops/array/identity.h"
+#include "ops/array/placeholder.h"
+#include "ops/math/cwise_binary.h"
+#include "ops/state/state.h"
 #include "runtime/session.h"
+#include "runtime/session/direct_session.h"
 
 namespace {
 // Of this thread: steps of the tests run in it alone.

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "runtime/engine/step.h"
 #include "runtime/step_context.h"
 
 namespace millrace {

@@ -13,7 +13,7 @@
 #include "benchmark/benchmark.h"
 #include "core/arena.h"
 #include "core/shape.h"
-#include "ops/math/training.h"
+#include "ops/loops/training.h"
 #include "runtime/variable_storage.h"
 #include "runtime/variable_walk.h"
 

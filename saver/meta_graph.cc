@@ -11,7 +11,11 @@
 
 #include "absl/strings/match.h"
 #include "core/deterministic_bytes.h"
+#include "graph/attr.h"
+#include "graph/graph.h"
 #include "graph/import_export.h"
+#include "graph/op_registry.h"
+#include "graph/shape_inference.h"
 
 namespace millrace {
 namespace {

@@ -15,6 +15,7 @@
 #include "core/file_system.h"
 #include "core/status.h"
 #include "graph/scope.h"
+#include "graph/shape_inference.h"
 #include "proto/meta_graph.pb.h"
 #include "saver/message_file.h"
 

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_format.h"
 #include "core/cancellation.h"
+#include "core/file_system.h"
 #include "core/io_pool.h"
 #include "graph/shape_inference.h"
 #include "runtime/kernel.h"

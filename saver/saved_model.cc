@@ -12,6 +12,8 @@
 #include "core/deterministic_bytes.h"
 #include "core/fail_point.h"
 #include "core/logging.h"
+#include "core/tensor.h"
+#include "graph/graph.h"
 #include "saver/meta_graph.h"
 #include "saver/tensor_bundle.h"
 

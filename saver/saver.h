@@ -26,7 +26,7 @@
 #include "core/file_system.h"
 #include "core/status.h"
 #include "graph/scope.h"
-#include "ops/variable.h"
+#include "layers/variable.h"
 #include "proto/saver.pb.h"
 #include "runtime/session.h"
 

@@ -113,12 +113,12 @@ class CheckIncludesTest(unittest.TestCase):
         self.assertEqual(self.missing(sources), [])
 
     def test_arrows_bind_libraries_and_not_tests(self):
-        includes = ('#include "ops/tile.h"\n#include "core/shape.h"\n')
+        includes = ('#include "ops/array/tile.h"\n#include "core/shape.h"\n')
         tree = check_includes.Tree({"graph/a.cc": includes, "graph/a_test.cc": includes,
                                     "ops/b.cc": '#include "runtime/kernel.h"\n'
                                                 '#include "runtime/plan.h"\n'})
         errors = "\n".join(check_includes.arrow_errors(tree))
-        self.assertIn("graph/a.cc: graph/ may include proto, core, got 'ops/tile.h'", errors)
+        self.assertIn("graph/a.cc: graph/ may include proto, core, got 'ops/array/tile.h'", errors)
         self.assertIn("ops/b.cc", errors)
         self.assertEqual(errors.count("\n"), 1)
 

@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/dtype.h"
 #include "core/npy.h"
+#include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "graph/import_export.h"
 #include "gtest/gtest.h"

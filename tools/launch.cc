@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/exit_code.h"
+#include "core/status.h"
 #include "tools/command_line.h"
 #include "tools/local_cluster.h"
 

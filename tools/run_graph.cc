@@ -20,6 +20,7 @@
 #include "core/exit_code.h"
 #include "core/file_system.h"
 #include "core/npy.h"
+#include "core/status.h"
 #include "graph/import_export.h"
 #include "tools/command_line.h"
 #include "tools/graph_run.h"

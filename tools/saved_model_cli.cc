@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/file_system.h"
+#include "core/status.h"
 #include "tools/command_line.h"
 #include "tools/python_error.h"
 #include "tools/saved_model_run.h"

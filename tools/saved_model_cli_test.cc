@@ -15,6 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "core/file_system.h"
 #include "core/npy.h"
+#include "core/tensor.h"
 #include "core/testing/shared_data.h"
 #include "core/testing/tensor_testing.h"
 #include "gmock/gmock.h"

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/npy.h"
+#include "core/tensor.h"
 #include "runtime/session.h"
 #include "saver/saved_model.h"
 #include "tools/numpy_format.h"

@@ -12,6 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "core/tensor.h"
+#include "saver/message_file.h"
 #include "saver/saved_model_reader.h"
 #include "tools/numpy_format.h"
 #include "tools/python_error.h"

@@ -23,7 +23,7 @@
 
 #include "graph/gradient.h"
 #include "graph/scope.h"
-#include "ops/variable.h"
+#include "layers/variable.h"
 
 namespace millrace {
 
@@ -86,72 +86,6 @@ class Optimizer {
 //   const Output step_after = StepAfter(model, train, step);
 //   session->Run(feeds, {loss, step_after});
 Output StepAfter(ScopeAt at, Operation train, const Variable& global_step);
-
-struct GradientDescentOptions {
-  double learning_rate = 0.01;
-  bool use_locking = false;
-  std::string name = "GradientDescent";
-};
-struct AdamOptions {
-  double learning_rate = 0.001;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double epsilon = 1e-8;
-  bool use_locking = false;
-  std::string name = "Adam";
-};
-struct AdagradOptions {
-  double learning_rate = 0.01;
-  double initial_accumulator_value = 0.1;
-  bool use_locking = false;
-  std::string name = "Adagrad";
-};
-
-class GradientDescentOptimizer : public Optimizer {
- public:
-  explicit GradientDescentOptimizer(GradientDescentOptions options = {});
-  ~GradientDescentOptimizer() override;
-
- protected:
-  void Prepare(const Scope&, const std::vector<Variable>&) override;
-  Operation ApplyDense(const Scope&, const Variable&, Output) override;
-  Operation ApplySparse(const Scope&, const Variable&, Output, Output) override;
-
- private:
-  struct State;
-  std::unique_ptr<State> state_;
-};
-
-class AdamOptimizer : public Optimizer {
- public:
-  explicit AdamOptimizer(AdamOptions options = {});
-  ~AdamOptimizer() override;
-
- protected:
-  void Prepare(const Scope&, const std::vector<Variable>&) override;
-  Operation ApplyDense(const Scope&, const Variable&, Output) override;
-  Operation ApplySparse(const Scope&, const Variable&, Output, Output) override;
-  std::vector<Operation> Finish(const Scope&, const std::vector<Operation>&) override;
-
- private:
-  struct State;
-  std::unique_ptr<State> state_;
-};
-
-class AdagradOptimizer : public Optimizer {
- public:
-  explicit AdagradOptimizer(AdagradOptions options = {});
-  ~AdagradOptimizer() override;
-
- protected:
-  void Prepare(const Scope&, const std::vector<Variable>&) override;
-  Operation ApplyDense(const Scope&, const Variable&, Output) override;
-  Operation ApplySparse(const Scope&, const Variable&, Output, Output) override;
-
- private:
-  struct State;
-  std::unique_ptr<State> state_;
-};
 
 }  // namespace millrace
 

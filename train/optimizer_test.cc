@@ -5,15 +5,20 @@
 
 #include <cmath>
 
+#include "core/status.h"
+#include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "graph/node_builder.h"
-#include "ops/constant.h"
-#include "ops/cwise_binary.h"
-#include "ops/cwise_unary.h"
-#include "ops/placeholder.h"
-#include "ops/reduction.h"
-#include "ops/state.h"
+#include "ops/array/constant.h"
+#include "ops/array/placeholder.h"
+#include "ops/math/cwise_binary.h"
+#include "ops/math/cwise_unary.h"
+#include "ops/math/reduction.h"
+#include "ops/state/state.h"
 #include "runtime/session.h"
+#include "train/adagrad.h"
+#include "train/adam.h"
+#include "train/gradient_descent.h"
 
 namespace millrace {
 namespace {

@@ -13,7 +13,9 @@
 #include "absl/strings/str_join.h"
 #include "core/logging.h"
 #include "core/mutex.h"
-#include "ops/identity.h"
+#include "core/tensor.h"
+#include "graph/graph.h"
+#include "ops/array/identity.h"
 #include "proto/meta_graph.pb.h"
 #include "saver/tensor_bundle.h"
 

@@ -31,8 +31,9 @@
 #include "core/clock.h"
 #include "core/file_system.h"
 #include "core/status.h"
+#include "core/tensor.h"
 #include "graph/scope.h"
-#include "ops/variable.h"
+#include "layers/variable.h"
 #include "runtime/session.h"
 #include "saver/saver.h"
 

@@ -7,6 +7,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/strip.h"
+#include "core/status.h"
+#include "graph/scope.h"
 
 namespace millrace {
 namespace {

@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "core/status.h"
 #include "core/tensor.h"
 #include "gtest/gtest.h"
 

@@ -13,13 +13,13 @@
 #include "core/testing/tensor_testing.h"
 #include "graph/node_builder.h"
 #include "graph/scope.h"
-#include "ops/constant.h"
-#include "ops/cwise_binary.h"
-#include "ops/identity.h"
-#include "ops/placeholder.h"
-#include "ops/reduction.h"
-#include "ops/training_ops.h"
-#include "ops/variable.h"
+#include "layers/variable.h"
+#include "ops/array/constant.h"
+#include "ops/array/identity.h"
+#include "ops/array/placeholder.h"
+#include "ops/math/cwise_binary.h"
+#include "ops/math/reduction.h"
+#include "ops/training/training_ops.h"
 
 namespace millrace {
 

@@ -14,7 +14,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "distributed/transport.h"
+#include "core/cancellation.h"
+#include "distributed/transport/transport.h"
 
 namespace millrace {
 

@@ -17,20 +17,20 @@
 #include "absl/flags/usage.h"
 #include "core/exit_code.h"
 #include "core/logging.h"
+#include "core/shape.h"
+#include "core/status.h"
+#include "core/tensor.h"
 #include "distributed/cluster.h"
 #include "distributed/replica_device_setter.h"
 #include "distributed/server.h"
 #include "examples/embedding/clicks.h"
-#include "ops/activations.h"
-#include "ops/bias.h"
-#include "ops/concat.h"
-#include "ops/constant.h"
-#include "ops/cwise_binary.h"
-#include "ops/embedding.h"
-#include "ops/matmul.h"
-#include "ops/placeholder.h"
-#include "ops/random.h"
-#include "ops/reduction.h"
+#include "graph/scope.h"
+#include "layers/embedding.h"
+#include "layers/initial_values.h"
+#include "layers/variable.h"
+#include "ops/ops.h"
+#include "runtime/session.h"
+#include "train/adagrad.h"
 #include "train/optimizer.h"
 #include "train/progress.h"
 #include "train/supervisor.h"
@@ -74,23 +74,6 @@ Output EmbeddingOf(const Scope& scope, const std::string& name, Output ids) {
   return EmbeddingLookup(scope.WithName(name + "_lookup"), table, ids);
 }
 
-Variable Weights(const Scope& scope, const std::string& name, int64_t rows, int64_t columns) {
-  const double bound = std::sqrt(6.0 / static_cast<double>(rows + columns));
-  const StatusOr<Shape> shape = Shape::Make({rows, columns});
-  if (!shape.ok()) {
-    scope.UpdateStatus(shape.status(), std::source_location::current());
-    return Variable();
-  }
-  return MakeVariable(scope.WithName(name), RandomUniform(scope.WithName(name + "/Initializer"),
-                                                          *shape, DT_FLOAT, -bound, bound));
-}
-
-Variable Zeros(const Scope& scope, const std::string& name, int32_t size) {
-  const Scope initializer = scope.WithSubScope(name + "/Initializer");
-  return MakeVariable(scope.WithName(name), Fill(initializer, Const<int32_t>(initializer, {size}),
-                                                 Const(initializer, 0.0f)));
-}
-
 ClickModel BuildClickModel(const Scope& scope) {
   ClickModel model;
   model.users = Placeholder(scope.WithName("users"), DT_INT64, {-1});
@@ -102,11 +85,11 @@ ClickModel BuildClickModel(const Scope& scope) {
   const Output item = EmbeddingOf(scope, "item_table", model.items);
   const Output both =
       ConcatV2(scope, {user, item, Mul(scope, user, item)}, Const(scope, int32_t{1}));
-  const Variable w1 = Weights(scope, "hidden/kernel", 3 * dimension, kHidden);
-  const Variable b1 = Zeros(scope, "hidden/bias", static_cast<int32_t>(kHidden));
+  const Variable w1 = GlorotUniformVariable(scope, "hidden/kernel", 3 * dimension, kHidden);
+  const Variable b1 = FilledVariable(scope, "hidden/bias", {static_cast<int32_t>(kHidden)}, 0.0f);
   const Output hidden = Relu(scope, BiasAdd(scope, MatMul(scope, both, w1.value), b1.value));
-  const Variable w2 = Weights(scope, "logit/kernel", kHidden, 1);
-  const Variable b2 = Zeros(scope, "logit/bias", 1);
+  const Variable w2 = GlorotUniformVariable(scope, "logit/kernel", kHidden, 1);
+  const Variable b2 = FilledVariable(scope, "logit/bias", {1}, 0.0f);
   const Output logit = BiasAdd(scope, MatMul(scope, hidden, w2.value), b2.value);
   // Cross entropy of a sigmoid: log(1 + e^x) - x z.
   model.loss = ReduceMean(scope.WithName("loss"),

@@ -3,9 +3,12 @@
 // compute threads.
 #include <benchmark/benchmark.h>
 
+#include "core/tensor.h"
 #include "examples/mnist/digits.h"
 #include "examples/mnist/model.h"
-#include "ops/variable.h"
+#include "graph/scope.h"
+#include "layers/variable.h"
+#include "runtime/session.h"
 
 namespace millrace {
 namespace {

@@ -11,6 +11,8 @@
 #include "absl/flags/usage.h"
 #include "core/exit_code.h"
 #include "core/logging.h"
+#include "core/status.h"
+#include "core/tensor.h"
 #include "examples/mnist/digits.h"
 #include "saver/saved_model.h"
 

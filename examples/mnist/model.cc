@@ -3,24 +3,12 @@
 
 #include <algorithm>
 
-#include "ops/activations.h"
-#include "ops/bias.h"
-#include "ops/cast.h"
-#include "ops/constant.h"
-#include "ops/conv.h"
-#include "ops/cwise_binary.h"
-#include "ops/dropout.h"
-#include "ops/identity.h"
-#include "ops/matmul.h"
-#include "ops/placeholder.h"
-#include "ops/pool.h"
-#include "ops/random.h"
-#include "ops/reduction.h"
-#include "ops/reshape.h"
-#include "ops/softmax.h"
-#include "ops/xent.h"
+#include "layers/dropout.h"
+#include "layers/initial_values.h"
+#include "ops/ops.h"
 #include "saver/saved_model.h"
 #include "saver/saver.h"
+#include "train/adam.h"
 #include "train/optimizer.h"
 
 namespace millrace {
@@ -32,33 +20,13 @@ constexpr int64_t kFilters2 = 64;
 constexpr int64_t kHidden = 1024;
 constexpr double kLearningRate = 1e-4;
 
-Variable Weights(const Scope& scope, const std::string& name, std::initializer_list<int64_t> dims,
-                 double stddev) {
-  const StatusOr<Shape> shape = Shape::Make(dims);
-  if (!shape.ok()) {
-    scope.UpdateStatus(shape.status(), std::source_location::current());
-    return Variable();
-  }
-  const Output initial =
-      TruncatedNormal(scope.WithName(name + "/Initializer"), *shape, DT_FLOAT, 0, stddev);
-  return MakeVariable(scope.WithName(name), initial);
-}
-
-Variable Filled(const Scope& scope, const std::string& name, const std::vector<int32_t>& shape,
-                float value) {
-  const Scope initializer = scope.WithSubScope(name + "/Initializer");
-  return MakeVariable(
-      scope.WithName(name),
-      Fill(initializer, ConstVector<int32_t>(initializer, shape), Const(initializer, value)));
-}
-
 // Convolution, bias, relu, pooling that halves both sides.
 Output ConvolutionLayer(const Scope& outer, const std::string& name, Output input, int64_t channels,
                         int64_t filters) {
   const Scope scope = outer.WithSubScope(name);
   const Variable kernel =
-      Weights(scope, "kernel", {kFilterSide, kFilterSide, channels, filters}, 0.1);
-  const Variable bias = Filled(scope, "bias", {static_cast<int32_t>(filters)}, 0.1f);
+      TruncatedNormalVariable(scope, "kernel", {kFilterSide, kFilterSide, channels, filters}, 0.1);
+  const Variable bias = FilledVariable(scope, "bias", {static_cast<int32_t>(filters)}, 0.1f);
   const Output convolved = Conv2D(scope, input, kernel.value);
   const Output active = Relu(scope, BiasAdd(scope, convolved, bias.value));
   return MaxPool(scope, active);
@@ -77,16 +45,16 @@ MnistModel BuildMnistModel(const Scope& outer, Output images, std::optional<Outp
   const int64_t features = (kDigitSide / 4) * (kDigitSide / 4) * kFilters2;
   const Output flat =
       Reshape(dense, pool2, Const<int32_t>(dense, {-1, static_cast<int32_t>(features)}));
-  const Variable w2 = Weights(dense, "kernel", {features, kHidden}, 1.0);
-  const Variable b2 = Filled(dense, "bias", {kHidden}, 0.1f);
+  const Variable w2 = TruncatedNormalVariable(dense, "kernel", {features, kHidden}, 1.0);
+  const Variable b2 = FilledVariable(dense, "bias", {kHidden}, 0.1f);
   Output hidden = Relu(dense, BiasAdd(dense, MatMul(dense, flat, w2.value), b2.value));
 
   const Scope last = scope.WithSubScope("output");
   if (keep_prob) {
     hidden = Dropout(last, hidden, Sub(last, Const(last, 1.0f), *keep_prob));
   }
-  const Variable w0 = Filled(last, "kernel", {kHidden, kDigitClasses}, 0.0f);
-  const Variable b0 = Filled(last, "bias", {kDigitClasses}, 0.0f);
+  const Variable w0 = FilledVariable(last, "kernel", {kHidden, kDigitClasses}, 0.0f);
+  const Variable b0 = FilledVariable(last, "bias", {kDigitClasses}, 0.0f);
   MnistModel model;
   model.logits = BiasAdd(last, MatMul(last, hidden, w0.value), b0.value);
   model.probabilities = Softmax(last, model.logits);

@@ -15,7 +15,7 @@
 #include "core/tensor.h"
 #include "examples/mnist/digits.h"
 #include "graph/scope.h"
-#include "ops/variable.h"
+#include "layers/variable.h"
 #include "runtime/session.h"
 
 namespace millrace {

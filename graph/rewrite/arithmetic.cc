@@ -8,6 +8,10 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "core/dtype.h"
+#include "core/shape.h"
+#include "core/tensor.h"
+#include "graph/graph.h"
 #include "graph/pure.h"
 
 namespace millrace {

@@ -6,14 +6,17 @@
 #include <functional>
 #include <limits>
 
+#include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "graph/rewrite/testing/rewrite_test.h"
-#include "ops/add_n.h"
-#include "ops/constant.h"
-#include "ops/cwise_binary.h"
-#include "ops/cwise_unary.h"
-#include "ops/identity.h"
-#include "ops/placeholder.h"
+#include "graph/scope.h"
+#include "graph/signature.h"
+#include "ops/array/constant.h"
+#include "ops/array/identity.h"
+#include "ops/array/placeholder.h"
+#include "ops/math/add_n.h"
+#include "ops/math/cwise_binary.h"
+#include "ops/math/cwise_unary.h"
 
 namespace millrace {
 namespace {

@@ -11,6 +11,8 @@
 #include "core/deterministic_bytes.h"
 #include "core/hash_table.h"
 #include "core/tensor.h"
+#include "graph/graph.h"
+#include "graph/node_body.h"
 #include "graph/pure.h"
 #include "proto/node_def.pb.h"
 

@@ -3,12 +3,14 @@
 
 #include "core/testing/tensor_testing.h"
 #include "graph/rewrite/testing/rewrite_test.h"
-#include "ops/constant.h"
-#include "ops/cwise_binary.h"
-#include "ops/cwise_unary.h"
-#include "ops/identity.h"
-#include "ops/placeholder.h"
-#include "ops/random.h"
+#include "graph/scope.h"
+#include "graph/signature.h"
+#include "ops/array/constant.h"
+#include "ops/array/identity.h"
+#include "ops/array/placeholder.h"
+#include "ops/math/cwise_binary.h"
+#include "ops/math/cwise_unary.h"
+#include "ops/random/random.h"
 
 namespace millrace {
 namespace {

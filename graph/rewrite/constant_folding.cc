@@ -7,6 +7,9 @@
 
 #include "core/dtype.h"
 #include "core/hash_table.h"
+#include "core/tensor.h"
+#include "graph/graph.h"
+#include "graph/op_registry.h"
 #include "graph/pure.h"
 
 namespace millrace {

@@ -6,7 +6,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/dtype.h"
+#include "core/tensor.h"
 #include "graph/attr.h"
+#include "graph/graph.h"
+#include "graph/op_registry.h"
 #include "graph/pure.h"
 #include "proto/node_def.pb.h"
 

@@ -2,16 +2,20 @@
 #include "graph/rewrite/dead_branches.h"
 
 #include "absl/strings/match.h"
+#include "core/shape.h"
+#include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "graph/rewrite/testing/rewrite_test.h"
-#include "ops/asserts.h"
-#include "ops/constant.h"
-#include "ops/control_flow.h"
-#include "ops/cwise_binary.h"
-#include "ops/cwise_unary.h"
-#include "ops/identity.h"
-#include "ops/placeholder.h"
-#include "ops/random.h"
+#include "graph/scope.h"
+#include "graph/signature.h"
+#include "ops/array/constant.h"
+#include "ops/array/identity.h"
+#include "ops/array/placeholder.h"
+#include "ops/control/asserts.h"
+#include "ops/control/control_flow.h"
+#include "ops/math/cwise_binary.h"
+#include "ops/math/cwise_unary.h"
+#include "ops/random/random.h"
 
 namespace millrace {
 namespace {

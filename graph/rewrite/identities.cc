@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "graph/graph.h"
+
 namespace millrace {
 namespace {
 

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/rewrite/identities.h"
 
+#include "core/shape.h"
 #include "core/testing/tensor_testing.h"
+#include "graph/node_builder.h"
 #include "graph/rewrite/testing/rewrite_test.h"
-#include "ops/constant.h"
-#include "ops/control_flow.h"
-#include "ops/cwise_binary.h"
-#include "ops/cwise_unary.h"
-#include "ops/identity.h"
-#include "ops/placeholder.h"
-#include "ops/variable.h"
+#include "graph/scope.h"
+#include "graph/signature.h"
+#include "layers/variable.h"
+#include "ops/array/constant.h"
+#include "ops/array/identity.h"
+#include "ops/array/placeholder.h"
+#include "ops/control/control_flow.h"
+#include "ops/math/cwise_binary.h"
+#include "ops/math/cwise_unary.h"
 
 namespace millrace {
 namespace {

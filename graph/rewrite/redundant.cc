@@ -5,6 +5,10 @@
 #include <optional>
 #include <vector>
 
+#include "core/dtype.h"
+#include "core/shape.h"
+#include "core/tensor.h"
+#include "graph/graph.h"
 #include "graph/pure.h"
 
 namespace millrace {

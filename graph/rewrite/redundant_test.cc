@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/rewrite/redundant.h"
 
+#include "core/dtype.h"
+#include "core/shape.h"
+#include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "graph/rewrite/testing/rewrite_test.h"
-#include "ops/cast.h"
-#include "ops/constant.h"
-#include "ops/cwise_unary.h"
-#include "ops/placeholder.h"
-#include "ops/reshape.h"
-#include "ops/transpose.h"
+#include "graph/scope.h"
+#include "graph/signature.h"
+#include "ops/array/constant.h"
+#include "ops/array/placeholder.h"
+#include "ops/array/reshape.h"
+#include "ops/array/transpose.h"
+#include "ops/math/cast.h"
+#include "ops/math/cwise_unary.h"
 
 namespace millrace {
 namespace {

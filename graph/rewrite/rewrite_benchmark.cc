@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "benchmark/benchmark.h"
+#include "core/tensor.h"
 #include "graph/attr.h"
 #include "graph/rewrite/rewrite.h"
 #include "proto/node_def.pb.h"

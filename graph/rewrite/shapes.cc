@@ -5,7 +5,12 @@
 #include <utility>
 #include <vector>
 
+#include "core/dtype.h"
 #include "core/hash_table.h"
+#include "core/shape.h"
+#include "core/tensor.h"
+#include "graph/graph.h"
+#include "graph/op_registry.h"
 #include "graph/partial_value.h"
 #include "graph/pure.h"
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/testing/tiny_ops.h"
 
+#include "core/status.h"
+#include "core/tensor.h"
 #include "graph/gradient.h"
 #include "graph/op_registry.h"
 #include "graph/shape_inference.h"

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "core/tensor.h"
 #include "graph/node_builder.h"
 
 namespace millrace::testing {

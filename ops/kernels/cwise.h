@@ -2,7 +2,7 @@
 #ifndef MILLRACE_OPS_KERNELS_CWISE_H_
 #define MILLRACE_OPS_KERNELS_CWISE_H_
 
-// Kernels that run a loop of ops/math over all elements, in parallel: of one tensor,
+// Kernels that run a loop of ops/loops over all elements, in parallel: of one tensor,
 // and of two tensors of one shape (gradient helpers).
 //
 // A family is a table of definitions and loops; each row registers the op and its kernels for every
@@ -21,8 +21,8 @@
 #include "core/tensor.h"
 #include "graph/op_registry.h"
 #include "ops/kernels/element_block.h"
-#include "ops/math/binary.h"
-#include "ops/math/unary.h"
+#include "ops/loops/binary.h"
+#include "ops/loops/unary.h"
 #include "runtime/kernel.h"
 
 namespace millrace {

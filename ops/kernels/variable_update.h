@@ -17,7 +17,7 @@
 #include <cstdint>
 
 #include "ops/kernels/element_block.h"
-#include "ops/math/number.h"
+#include "ops/loops/number.h"
 #include "ops/rules/variable_rules.h"
 #include "runtime/kernel.h"
 #include "runtime/variable_storage.h"

@@ -2,28 +2,36 @@
 #ifndef MILLRACE_OPS_MATH_CAST_H_
 #define MILLRACE_OPS_MATH_CAST_H_
 
-// Conversion of element types.
-//
-//   y[i] = (D) x[i] for i in [0, n)
-//
-// Floats to integers round towards zero; a value that the integer cannot hold gives some value of
-// it, NaN gives 0, and nothing is undefined. Integers keep their low bits. To bool: is it not 0?
-// Complex to real drops the imaginary part. y may be the memory of x when both sizes are equal.
-//
-// Thread-safety: pure functions.
+// Changing the element type of a tensor.
 
-#include <cstdint>
+#include "graph/node_builder.h"
 
-#include "core/dtype.h"
+namespace millrace {
 
-namespace millrace::math {
+struct CastAttrs {
+  // Narrowing floats cut their low bits off instead of rounding.
+  bool truncate = false;
+};
 
-using CastFn = void (*)(const void* x, void* y, int64_t n);
+// Every element converted to `dst`: floats to integers round towards zero, wider integers keep
+// their low bits, numbers to bool say whether they are not 0, complex to real drops the imaginary
+// part. The value of an integer from a float that is out of its range is not specified (the
+// conversion is safe). Numbers and bool; InvalidArgument in the step for others.
+inline Output Cast(ScopeAt at, Output x, DType dst, const CastAttrs& attrs = {}) {
+  return NodeBuilder(at, "Cast")
+      .Input(x)
+      .Attr("DstT", dst)
+      .Attr("Truncate", attrs.truncate)
+      .Finish()
+      .output(0);
+}
 
-// Between bool, the integers, half, bfloat16, float, double, complex64 and complex128; null for
-// others. With `truncate`, floats are narrowed by cutting low bits off instead of rounding.
-CastFn FindCast(DType from, DType to, bool truncate);
+// The same bytes seen as elements of `type`. With a smaller element a last dimension is added, with
+// a larger one the last dimension, which must be the ratio of the sizes, vanishes. Numbers.
+inline Output Bitcast(ScopeAt at, Output input, DType type) {
+  return NodeBuilder(at, "Bitcast").Input(input).Attr("type", type).Finish().output(0);
+}
 
-}  // namespace millrace::math
+}  // namespace millrace
 
 #endif  // MILLRACE_OPS_MATH_CAST_H_

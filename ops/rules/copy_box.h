@@ -13,7 +13,7 @@
 #include "absl/types/span.h"
 #include "core/status.h"
 #include "core/tensor.h"
-#include "ops/math/strided_copy.h"
+#include "ops/loops/strided_copy.h"
 #include "ops/rules/elements.h"
 #include "runtime/kernel.h"
 

@@ -20,7 +20,7 @@
 #include "core/resource_handle.h"
 #include "core/status.h"
 #include "core/tensor.h"
-#include "ops/math/bytes.h"
+#include "ops/loops/bytes.h"
 
 namespace millrace {
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/dtype.h"
 #include "core/resource_handle.h"
 #include "core/shape.h"
 #include "core/status.h"

@@ -2,6 +2,7 @@
 #include "runtime/engine/flat_engine.h"
 
 #include "runtime/engine/flat_step.h"
+#include "runtime/engine/step.h"
 
 namespace millrace {
 

@@ -20,6 +20,7 @@
 
 #include "runtime/engine/engine.h"
 #include "runtime/engine/node_costs.h"
+#include "runtime/engine/step.h"
 #include "runtime/plan.h"
 
 namespace millrace {

@@ -17,6 +17,7 @@
 #include "runtime/engine/pending_words.h"
 #include "runtime/engine/ready_list.h"
 #include "runtime/engine/step.h"
+#include "runtime/kernel.h"
 #include "runtime/testing/step_ops.h"
 
 namespace millrace {

@@ -7,6 +7,8 @@
 
 #include <utility>
 
+#include "runtime/kernel.h"
+
 namespace millrace {
 namespace {
 

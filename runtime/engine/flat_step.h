@@ -33,6 +33,7 @@
 #include "runtime/engine/step.h"
 #include "runtime/engine/step_host.h"
 #include "runtime/engine/step_life.h"
+#include "runtime/kernel.h"
 #include "runtime/plan.h"
 
 namespace millrace {

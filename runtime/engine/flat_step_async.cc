@@ -7,7 +7,13 @@
 #include <utility>
 
 #include "runtime/engine/flat_step.h"
+#include "runtime/engine/kernel_runner.h"
+#include "runtime/engine/node_costs.h"
 #include "runtime/engine/node_trace.h"
+#include "runtime/engine/ready_list.h"
+#include "runtime/engine/state_block.h"
+#include "runtime/kernel.h"
+#include "runtime/plan.h"
 
 namespace millrace {
 

@@ -6,7 +6,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "runtime/engine/flat_engine.h"
 #include "runtime/engine/flat_step.h"
+#include "runtime/engine/state_block.h"
+#include "runtime/engine/step.h"
+#include "runtime/engine/step_host.h"
+#include "runtime/kernel.h"
+#include "runtime/plan.h"
 
 namespace millrace {
 

@@ -8,6 +8,10 @@
 #include <utility>
 
 #include "runtime/engine/flat_step.h"
+#include "runtime/engine/node_costs.h"
+#include "runtime/engine/ready_list.h"
+#include "runtime/engine/step_life.h"
+#include "runtime/kernel.h"
 
 namespace millrace {
 namespace {

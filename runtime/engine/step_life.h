@@ -33,6 +33,7 @@
 #include "core/mutex.h"
 #include "core/status.h"
 #include "runtime/engine/step.h"
+#include "runtime/engine/step_host.h"
 #include "runtime/plan.h"
 #include "runtime/step_context.h"
 

@@ -13,7 +13,9 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "graph/gradient.h"
+#include "graph/graph.h"
 #include "graph/node_builder.h"
+#include "graph/shape_inference.h"
 #include "runtime/testing/op_test.h"
 #include "runtime/testing/op_test_internal.h"
 

@@ -7,11 +7,15 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
+#include "core/arena.h"
+#include "core/io_pool.h"
 #include "core/notification.h"
+#include "graph/graph.h"
 #include "graph/node_builder.h"
 #include "graph/shape_inference.h"
 #include "proto/node_def.pb.h"
 #include "proto/op_def.pb.h"
+#include "runtime/resource_manager.h"
 #include "runtime/testing/op_test_internal.h"
 
 namespace millrace {

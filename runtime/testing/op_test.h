@@ -32,16 +32,20 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "core/tensor.h"
-#include "core/testing/tensor_testing.h"
+#include "core/arena.h"
+#include "core/cancellation.h"
+#include "core/tensor.h"                  // IWYU pragma: export
+#include "core/testing/tensor_testing.h"  // IWYU pragma: export
 #include "graph/attr.h"
-#include "graph/scope.h"
+#include "graph/scope.h"  // IWYU pragma: export
 #include "gtest/gtest.h"
 #include "proto/attr_value.pb.h"
-#include "runtime/kernel.h"
-#include "runtime/rendezvous.h"
-#include "runtime/step_context.h"
-#include "runtime/variable_storage.h"
+#include "runtime/device.h"
+#include "runtime/kernel.h"      // IWYU pragma: export
+#include "runtime/rendezvous.h"  // IWYU pragma: export
+#include "runtime/resource_manager.h"
+#include "runtime/step_context.h"      // IWYU pragma: export
+#include "runtime/variable_storage.h"  // IWYU pragma: export
 
 namespace millrace {
 

@@ -11,6 +11,8 @@
 #include "graph/attr.h"
 #include "graph/shape_inference.h"
 #include "proto/node_def.pb.h"
+#include "runtime/rendezvous.h"
+#include "runtime/resource_manager.h"
 #include "runtime/variable_storage.h"
 
 namespace millrace::testing {

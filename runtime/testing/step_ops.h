@@ -30,6 +30,7 @@
 #include "core/cancellation.h"
 #include "graph/graph.h"
 #include "proto/attr_value.pb.h"
+#include "runtime/device.h"
 #include "runtime/kernel.h"
 #include "runtime/plan.h"
 #include "runtime/step_context.h"

@@ -21,6 +21,8 @@
 #include "absl/strings/strip.h"
 #include "core/file_system.h"
 #include "core/random_bits.h"
+#include "core/status.h"
+#include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 #include "saver/saved_model.h"

@@ -18,6 +18,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "core/testing/free_port.h"
+#include "graph/testing/tiny_ops.h"
 
 extern char** environ;
 

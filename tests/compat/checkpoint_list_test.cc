@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "core/file_system.h"
+#include "core/tensor.h"
 #include "core/testing/shared_data.h"
 #include "core/testing/tensor_testing.h"
 #include "saver/tensor_bundle.h"

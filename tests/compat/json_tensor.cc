@@ -8,6 +8,7 @@
 #include "absl/strings/escaping.h"
 #include "core/file_system.h"
 #include "core/npy.h"
+#include "core/status.h"
 #include "core/testing/shared_data.h"
 
 namespace millrace {

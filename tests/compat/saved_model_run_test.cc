@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "core/file_system.h"
+#include "core/status.h"
+#include "core/tensor.h"
 #include "core/testing/shared_data.h"
 #include "core/testing/tensor_testing.h"
 #include "examples/mnist/digits.h"
@@ -20,6 +22,7 @@
 #include "runtime/session.h"
 #include "saver/meta_graph.h"
 #include "saver/saved_model.h"
+#include "saver/saver.h"
 #include "tests/compat/json_tensor.h"
 
 namespace millrace {

@@ -3,13 +3,14 @@
 #include <string>
 #include <vector>
 
+#include "core/status.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "examples/mnist/digits.h"
 #include "examples/mnist/model.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
-#include "ops/variable.h"
+#include "layers/variable.h"
 #include "runtime/session.h"
 
 namespace millrace {

@@ -14,6 +14,7 @@
 #include "core/file_system.h"
 #include "core/npy.h"
 #include "core/random_bits.h"
+#include "core/tensor.h"
 #include "core/testing/free_port.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"

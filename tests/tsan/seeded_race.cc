@@ -12,7 +12,11 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "core/tensor.h"
+#include "graph/graph.h"
 #include "runtime/executor.h"
+#include "runtime/kernel.h"
+#include "runtime/plan.h"
 #include "runtime/testing/step_ops.h"
 
 namespace millrace {

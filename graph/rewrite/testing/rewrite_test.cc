@@ -7,9 +7,17 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "core/status.h"
+#include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
+#include "graph/graph.h"
 #include "graph/print.h"
+#include "graph/prune.h"
+#include "graph/rewrite/rewrite.h"
+#include "graph/scope.h"
+#include "graph/signature.h"
 #include "runtime/constant_evaluator.h"
+#include "runtime/session.h"
 
 namespace millrace::testing {
 namespace {

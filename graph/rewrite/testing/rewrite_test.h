@@ -16,9 +16,12 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "core/tensor.h"
+#include "graph/graph.h"
 #include "graph/prune.h"
 #include "graph/rewrite/rewrite.h"
 #include "graph/scope.h"
+#include "graph/signature.h"
 #include "gtest/gtest.h"
 #include "runtime/session.h"
 

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "distributed/master/compiled_step.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "distributed/master/task_calls.h"
+#include "graph/place/partition.h"
+
+namespace millrace {
+namespace {
+
+// Gives each task its part, all at once, and fills in the handles.
+Status RegisterParts(GraphPartitions parts, const CompileTarget& target, CompiledStep* compiled) {
+  std::vector<tensorflow::RegisterGraphRequest> requests;
+  std::vector<std::shared_ptr<Transport>> transports;
+  std::unique_ptr<Graph> own_graph;
+  for (const bool own : {false, true}) {
+    for (auto& [task, graph] : parts) {
+      if ((task == target.own_task) != own) continue;
+      const auto it = target.tasks.find(task);
+      if (it == target.tasks.end()) {
+        return absl::InternalError(
+            absl::StrCat("Session: a partition must be for a task of it, got ", task));
+      }
+      AddHeldBytes(*graph, &compiled->held);
+      transports.push_back(it->second);
+      tensorflow::RegisterGraphRequest& request = requests.emplace_back();
+      request.set_session_handle(target.session_handle);
+      request.set_create_worker_session_called(true);
+      *request.mutable_graph_options() = target.config->graph_options();
+      if (own) {
+        compiled->own_part = static_cast<int>(requests.size()) - 1;
+        own_graph = std::move(graph);
+      } else {
+        graph->ToGraphDef(request.mutable_graph_def(), 0, /*assigned=*/true);
+        graph.reset();
+      }
+    }
+  }
+  std::vector<tensorflow::RegisterGraphResponse> responses(requests.size());
+  TaskCalls calls(static_cast<int>(requests.size()));
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const int part = static_cast<int>(i);
+    transports[i]->RegisterGraph(CallWithin(kSetupTimeout), requests[i],
+                                 part == compiled->own_part ? std::move(own_graph) : nullptr,
+                                 &responses[i], calls.Done(part));
+  }
+  Status first;
+  const std::vector<Status>& statuses = calls.Wait();
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (statuses[i].ok()) {
+      CompiledStep::Part& part = compiled->parts.emplace_back();
+      part.transport = transports[i];
+      part.request.set_session_handle(target.session_handle);
+      part.request.set_create_worker_session_called(true);
+      part.request.set_graph_handle(responses[i].graph_handle());
+      part.request.set_store_errors_in_response_body(true);
+    } else if (first.ok()) {
+      first = TellsOfRestart(statuses[i]) ? target.explain(transports[i], statuses[i])
+                                          : FromTask(transports[i]->task(), statuses[i]);
+    }
+  }
+  return first;
+}
+
+}  // namespace
+
+CompiledStep::~CompiledStep() {
+  if (forgotten.load(std::memory_order_relaxed)) return;
+  for (const Part& part : parts) {
+    auto request = std::make_shared<tensorflow::DeregisterGraphRequest>();
+    request->set_session_handle(session_handle);
+    request->set_create_worker_session_called(true);
+    request->set_graph_handle(part.request.graph_handle());
+    // Nobody waits: a task that is gone has forgotten the graph anyway.
+    part.transport->DeregisterGraph(CallWithin(kCleanupTimeout), *request,
+                                    [request](const Status&) {});
+  }
+}
+
+StatusOr<std::shared_ptr<CompiledStep>> CompileStep(const Graph& graph,
+                                                    const RunSignature& signature,
+                                                    const CompileTarget& target) {
+  auto compiled = std::make_shared<CompiledStep>();
+  compiled->session_handle = target.session_handle;
+  compiled->signature = signature;
+  std::vector<DeviceInfo> devices;
+  for (const auto& device : target.devices) {
+    devices.push_back({device.name(), device.device_type(), device.incarnation()});
+  }
+  CutOptions options;
+  options.config = target.config;
+  options.cut = CutBy::kTask;
+  options.devices = devices;
+  options.default_device = absl::StrCat(target.own_task, "/device:CPU:0");
+  options.boundary_device = options.default_device;
+  options.placements = target.placements;
+  options.warned_of_missing_gpu = target.warned_of_missing_gpu;
+  MR_ASSIGN_OR_RETURN(GraphPartitions parts, CutForSignature(graph, signature, options));
+  MR_RETURN_IF_ERROR(RegisterParts(std::move(parts), target, compiled.get()));
+  return compiled;
+}
+
+uint64_t IncarnationOf(absl::Span<const tensorflow::DeviceAttributes> devices,
+                       absl::string_view device) {
+  for (const auto& known : devices) {
+    if (known.name() == device) return known.incarnation();
+  }
+  return 0;
+}
+
+}  // namespace millrace

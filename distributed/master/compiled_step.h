@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_DISTRIBUTED_MASTER_COMPILED_STEP_H_
+#define MILLRACE_DISTRIBUTED_MASTER_COMPILED_STEP_H_
+
+// CompiledStep: one signature (feeds, fetches, targets) of a session, ready to run on its tasks.
+//
+//   graph -> cut by task (CutForSignature) -> registered on each task, which answers with a handle
+//
+// Everything that does not change between two steps of a signature is in it; a step is one RunGraph
+// per part. The master's own part comes last: it may keep the thread that starts the step. All
+// feeds and fetches are in it, by position; its graph is handed over as it is.
+//
+// Thread-safety: immutable once compiled, so that steps share it. CompileStep blocks; never on a
+// poller.
+// Lifetime: the last owner deregisters the parts, without waiting. Forget() before that when the
+// tasks have dropped the whole session.
+// Failure: what pruning and placing say of the signature, what a task says of its part.
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/status.h"
+#include "distributed/transport/transport.h"
+#include "graph/graph.h"
+#include "graph/place/placer.h"
+#include "graph/signature.h"
+#include "proto/config.pb.h"
+#include "runtime/compile_path.h"
+
+namespace millrace {
+
+struct CompiledStep {
+  struct Part {
+    std::shared_ptr<Transport> transport;
+    tensorflow::RunGraphRequest request;  // what is the same for all steps
+  };
+
+  CompiledStep() = default;
+  ~CompiledStep();
+  CompiledStep(const CompiledStep&) = delete;
+  CompiledStep& operator=(const CompiledStep&) = delete;
+
+  // The parts need not be deregistered.
+  void Forget() { forgotten.store(true, std::memory_order_relaxed); }
+
+  std::string session_handle;
+  std::vector<Part> parts;
+  int own_part = -1;  // index in parts, or -1 when nothing is fetched and the rest is elsewhere
+  RunSignature signature;
+  HeldBytes held;  // on all tasks
+
+  // Relaxed: whoever destroys has synchronised with the other owners.
+  std::atomic<bool> forgotten{false};
+};
+
+// What of a session a signature is compiled for.
+struct CompileTarget {
+  std::string own_task;
+  std::string session_handle;
+  const tensorflow::ConfigProto* config = nullptr;          // outlives the call
+  std::vector<tensorflow::DeviceAttributes> devices;        // of all tasks
+  std::map<std::string, std::shared_ptr<Transport>> tasks;  // by name
+  // The session's; outlive the call.
+  StatefulPlacements* placements = nullptr;
+  bool* warned_of_missing_gpu = nullptr;
+  // Makes the step's error of a task's answer that tells of a restart. Blocks.
+  std::function<Status(const std::shared_ptr<Transport>& task, const Status& answer)> explain;
+};
+
+StatusOr<std::shared_ptr<CompiledStep>> CompileStep(const Graph& graph,
+                                                    const RunSignature& signature,
+                                                    const CompileTarget& target);
+
+// The incarnation of a device of the list; 0 when it is not there.
+uint64_t IncarnationOf(absl::Span<const tensorflow::DeviceAttributes> devices,
+                       absl::string_view device);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_DISTRIBUTED_MASTER_COMPILED_STEP_H_

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "distributed/master/master.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/exceptions.h"
+#include "core/random_bits.h"
+#include "distributed/master/master_session.h"
+#include "distributed/master/master_step.h"
+#include "distributed/master/task_calls.h"
+#include "distributed/transport/transport.h"
+#include "graph/place/device_name.h"
+#include "graph/signature.h"
+
+namespace millrace {
+namespace {
+
+RunSignature SignatureOf(const tensorflow::RunStepRequest& request,
+                         absl::Span<const NamedTensor> feeds, std::vector<Tensor>* values) {
+  RunSignature signature;
+  for (const NamedTensor& feed : feeds) {
+    signature.feeds.push_back(feed.name);
+    values->push_back(feed.value);
+  }
+  signature.fetches.assign(request.fetch().begin(), request.fetch().end());
+  signature.targets.assign(request.target().begin(), request.target().end());
+  return signature;
+}
+
+}  // namespace
+
+Master::Master(MasterOptions options) : options_(std::move(options)) {}
+Master::~Master() { Shutdown(absl::AbortedError("Shutdown")); }
+
+StatusOr<std::shared_ptr<MasterSession>> Master::FindSession(const std::string& handle,
+                                                             absl::string_view hint) const {
+  MutexLock lock(&mu_);
+  MR_RETURN_IF_ERROR(shut_down_);
+  const auto it = sessions_.find(handle);
+  if (it == sessions_.end()) {
+    return absl::AbortedError(absl::StrCat("Session ", handle, " is not found.", hint));
+  }
+  return it->second;
+}
+
+Status Master::CreateSession(const tensorflow::CreateSessionRequest& request,
+                             absl::Duration timeout, int max_cached_plans,
+                             tensorflow::CreateSessionResponse* response) {
+  return CreateSessionFor(nullptr, request, timeout, max_cached_plans, response);
+}
+
+Status Master::ExtendSession(const tensorflow::ExtendSessionRequest& request,
+                             tensorflow::ExtendSessionResponse* response) {
+  return ExtendSessionFor(nullptr, request, response);
+}
+
+Status Master::CreateSessionFor(CancellationManager* caller,
+                                const tensorflow::CreateSessionRequest& request,
+                                absl::Duration timeout, int max_cached_plans,
+                                tensorflow::CreateSessionResponse* response) {
+  tensorflow::ConfigProto config = options_.default_config;
+  if (request.config().device_filters_size() > 0) config.clear_device_filters();
+  config.MergeFrom(request.config());
+  auto session = std::make_shared<MasterSession>(&options_, RandomHexName(), std::move(config),
+                                                 timeout, max_cached_plans);
+  {
+    MutexLock lock(&mu_);
+    MR_RETURN_IF_ERROR(shut_down_);
+  }
+  const MasterSession::WaitEnds ends{&shutdown_, caller};
+  int64_t version = 0;
+  const Status status = NoExceptions("CreateSession", [&]() -> Status {
+    MR_RETURN_IF_ERROR(session->Create(ends));
+    if (request.graph_def().node_size() > 0) {
+      MR_RETURN_IF_ERROR(session->Extend(request.graph_def(), 0, ends, &version));
+    }
+    if (caller != nullptr && caller->IsCancelled()) {
+      return absl::CancelledError("Session: its client has gone, nobody would close it");
+    }
+    MutexLock lock(&mu_);
+    MR_RETURN_IF_ERROR(shut_down_);
+    sessions_[session->handle()] = session;
+    return absl::OkStatus();
+  });
+  if (!status.ok()) {
+    session->Close(status);
+    return status;
+  }
+  response->set_session_handle(session->handle());
+  response->set_graph_version(version);
+  return absl::OkStatus();
+}
+
+Status Master::ExtendSessionFor(CancellationManager* caller,
+                                const tensorflow::ExtendSessionRequest& request,
+                                tensorflow::ExtendSessionResponse* response) {
+  MR_ASSIGN_OR_RETURN(const std::shared_ptr<MasterSession> session,
+                      FindSession(request.session_handle()));
+  int64_t version = 0;
+  MR_RETURN_IF_ERROR(session->Extend(request.graph_def(), request.current_graph_version(),
+                                     {&shutdown_, caller}, &version));
+  response->set_new_graph_version(version);
+  return absl::OkStatus();
+}
+
+StatusOr<StepResult> Master::RunStep(const tensorflow::RunStepRequest& request,
+                                     absl::Span<const NamedTensor> feeds) {
+  MR_ASSIGN_OR_RETURN(const std::shared_ptr<MasterSession> session,
+                      FindSession(request.session_handle()));
+  std::vector<Tensor> values;
+  const RunSignature signature = SignatureOf(request, feeds, &values);
+  MR_ASSIGN_OR_RETURN(std::shared_ptr<const MasterBinding> binding, session->Bind(signature));
+  return session->RunAndWait(std::move(binding), values, request.options());
+}
+
+void Master::RunStepAsync(const tensorflow::RunStepRequest& request,
+                          absl::Span<const NamedTensor> feeds, CancellationManager* cancellation,
+                          StepDone done) {
+  std::shared_ptr<MasterSession> session;
+  std::shared_ptr<const MasterBinding> binding;
+  std::vector<Tensor> values;
+  MasterStepOptions options;
+  const Status status = NoExceptions("RunStep", [&]() -> Status {
+    MR_ASSIGN_OR_RETURN(session, FindSession(request.session_handle()));
+    MR_ASSIGN_OR_RETURN(binding, session->Bind(SignatureOf(request, feeds, &values)));
+    options.run = request.options();
+    options.block = false;
+    options.cancellation = cancellation;
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return done(status);
+  session->Run(std::move(binding), values, options, std::move(done));
+}
+
+Status Master::MakeCallable(const tensorflow::MakeCallableRequest& request,
+                            tensorflow::MakeCallableResponse* response) {
+  MR_ASSIGN_OR_RETURN(const std::shared_ptr<MasterSession> session,
+                      FindSession(request.session_handle()));
+  const tensorflow::CallableOptions& options = request.options();
+  if (options.tensor_connection_size() > 0) {
+    return absl::UnimplementedError("MakeCallable: tensor connections are not supported");
+  }
+  RunSignature signature;
+  signature.feeds.assign(options.feed().begin(), options.feed().end());
+  signature.fetches.assign(options.fetch().begin(), options.fetch().end());
+  signature.targets.assign(options.target().begin(), options.target().end());
+  MR_ASSIGN_OR_RETURN(std::shared_ptr<const MasterBinding> binding, session->Bind(signature));
+  response->set_handle(session->AddCallable(std::move(binding), options.run_options()));
+  return absl::OkStatus();
+}
+
+StatusOr<StepResult> Master::RunCallable(const tensorflow::RunCallableRequest& request,
+                                         absl::Span<const Tensor> feeds,
+                                         const tensorflow::RunOptions* options) {
+  MR_ASSIGN_OR_RETURN(const std::shared_ptr<MasterSession> session,
+                      FindSession(request.session_handle()));
+  MR_ASSIGN_OR_RETURN(auto callable, session->FindCallable(request.handle()));
+  return session->RunAndWait(std::move(callable.binding), feeds,
+                             options == nullptr ? callable.options : *options);
+}
+
+void Master::RunCallableAsync(const tensorflow::RunCallableRequest& request,
+                              absl::Span<const Tensor> feeds, CancellationManager* cancellation,
+                              StepDone done) {
+  std::shared_ptr<MasterSession> session;
+  MasterSession::Callable callable;
+  MasterStepOptions options;
+  const Status status = NoExceptions("RunCallable", [&]() -> Status {
+    MR_ASSIGN_OR_RETURN(session, FindSession(request.session_handle()));
+    MR_ASSIGN_OR_RETURN(callable, session->FindCallable(request.handle()));
+    options.run = callable.options;
+    options.block = false;
+    options.cancellation = cancellation;
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return done(status);
+  session->Run(std::move(callable.binding), feeds, options, std::move(done));
+}
+
+Status Master::ReleaseCallable(const tensorflow::ReleaseCallableRequest& request) {
+  MR_ASSIGN_OR_RETURN(const std::shared_ptr<MasterSession> session,
+                      FindSession(request.session_handle()));
+  return session->RemoveCallable(request.handle());
+}
+
+Status Master::CloseSession(const tensorflow::CloseSessionRequest& request) {
+  MR_ASSIGN_OR_RETURN(
+      const std::shared_ptr<MasterSession> session,
+      FindSession(request.session_handle(), " Possibly, this master has restarted."));
+  {
+    MutexLock lock(&mu_);
+    sessions_.erase(session->handle());
+  }
+  session->Close(absl::CancelledError("Session has been closed."));
+  return absl::OkStatus();
+}
+
+Status Master::ListDevices(const tensorflow::ListDevicesRequest& request,
+                           tensorflow::ListDevicesResponse* response) {
+  {
+    MutexLock lock(&mu_);
+    MR_RETURN_IF_ERROR(shut_down_);
+    if (sessions_.count(request.session_handle()) == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("Session ", request.session_handle(),
+                       " is not found. Possibly, this master has restarted."));
+    }
+  }
+  MR_ASSIGN_OR_RETURN(const std::shared_ptr<MasterSession> session,
+                      FindSession(request.session_handle()));
+  session->ListDevices(response);
+  return absl::OkStatus();
+}
+
+Status Master::Reset(const tensorflow::ResetRequest& request) {
+  std::map<std::string, std::shared_ptr<MasterSession>> sessions;
+  {
+    MutexLock lock(&mu_);
+    MR_RETURN_IF_ERROR(shut_down_);
+    sessions.swap(sessions_);
+  }
+  for (const auto& [handle, session] : sessions) {
+    session->Close(absl::CancelledError("Session has been closed by a reset of its master."));
+  }
+  const std::vector<std::string> filters(request.device_filters().begin(),
+                                         request.device_filters().end());
+  std::vector<std::shared_ptr<Transport>> tasks;
+  for (const std::string& job : options_.cluster.jobs()) {
+    for (const int task : options_.cluster.tasks(job)) {
+      const std::string name = absl::StrCat("/job:", job, "/replica:0/task:", task);
+      MR_ASSIGN_OR_RETURN(const bool wanted, PassesDeviceFilters(name, filters));
+      if (!wanted && name != options_.task) continue;
+      if (auto transport = options_.peer(name)) tasks.push_back(std::move(transport));
+    }
+  }
+  tensorflow::CleanupAllRequest cleanup;
+  *cleanup.mutable_container() = request.container();
+  TaskCalls calls(static_cast<int>(tasks.size()));
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    tasks[i]->CleanupAll(CallWithin(kCleanupTimeout), cleanup, calls.Done(static_cast<int>(i)));
+  }
+  const std::vector<Status>& statuses = calls.Wait();
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    if (!statuses[i].ok()) return FromTask(tasks[i]->task(), statuses[i]);
+  }
+  return absl::OkStatus();
+}
+
+void Master::Shutdown(const Status& status) {
+  std::map<std::string, std::shared_ptr<MasterSession>> sessions;
+  {
+    MutexLock lock(&mu_);
+    if (shut_down_.ok()) shut_down_ = status;
+    sessions.swap(sessions_);
+  }
+  shutdown_.StartCancel();
+  for (const auto& [handle, session] : sessions) session->Close(status);
+}
+
+}  // namespace millrace

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_DISTRIBUTED_MASTER_MASTER_H_
+#define MILLRACE_DISTRIBUTED_MASTER_MASTER_H_
+
+// Master: runs the steps of clients' graphs over the tasks of a cluster.
+//
+// Finds the session that a call is for; the session (master_session.h) has the graph and the tasks,
+// compiles each signature into one partition per task (compiled_step.h) and runs it as one RunGraph
+// per task (master_step.h).
+//
+// A step ends with its first real error, after all its tasks have ended. A task that restarted
+// makes its sessions Aborted for good: what its variables held is gone, a new session is needed.
+//
+// Thread-safety: all methods, from any thread. Those without `done` block; never on a poller.
+// Lifetime: Shutdown() first; it returns when no step runs any more.
+// Failure: Aborted for sessions that this process does not know.
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "core/cancellation.h"
+#include "core/mutex.h"
+#include "core/status.h"
+#include "core/tensor.h"
+#include "distributed/master/master_interface.h"
+#include "distributed/master/master_options.h"
+#include "distributed/transport/transport.h"
+
+namespace millrace {
+
+class MasterSession;
+
+class Master : public MasterInterface {
+ public:
+  explicit Master(MasterOptions options);
+  ~Master() override;
+
+  Status CreateSession(const tensorflow::CreateSessionRequest& request, absl::Duration timeout,
+                       int max_cached_plans, tensorflow::CreateSessionResponse* response) override;
+  Status ExtendSession(const tensorflow::ExtendSessionRequest& request,
+                       tensorflow::ExtendSessionResponse* response) override;
+  StatusOr<StepResult> RunStep(const tensorflow::RunStepRequest& request,
+                               absl::Span<const NamedTensor> feeds) override;
+  Status MakeCallable(const tensorflow::MakeCallableRequest& request,
+                      tensorflow::MakeCallableResponse* response) override;
+  StatusOr<StepResult> RunCallable(const tensorflow::RunCallableRequest& request,
+                                   absl::Span<const Tensor> feeds,
+                                   const tensorflow::RunOptions* options) override;
+  Status ReleaseCallable(const tensorflow::ReleaseCallableRequest& request) override;
+  Status CloseSession(const tensorflow::CloseSessionRequest& request) override;
+  Status ListDevices(const tensorflow::ListDevicesRequest& request,
+                     tensorflow::ListDevicesResponse* response) override;
+  Status Reset(const tensorflow::ResetRequest& request) override;
+
+  // As CreateSession and ExtendSession, for a client that may go away: that ends the wait for tasks
+  // with Cancelled, and no session is left.
+  Status CreateSessionFor(CancellationManager* caller,
+                          const tensorflow::CreateSessionRequest& request, absl::Duration timeout,
+                          int max_cached_plans, tensorflow::CreateSessionResponse* response);
+  Status ExtendSessionFor(CancellationManager* caller,
+                          const tensorflow::ExtendSessionRequest& request,
+                          tensorflow::ExtendSessionResponse* response);
+  // As RunStep and RunCallable, but once the signature is compiled no thread waits. `cancellation`
+  // (may be null) outlives `done`.
+  void RunStepAsync(const tensorflow::RunStepRequest& request, absl::Span<const NamedTensor> feeds,
+                    CancellationManager* cancellation, StepDone done);
+  void RunCallableAsync(const tensorflow::RunCallableRequest& request,
+                        absl::Span<const Tensor> feeds, CancellationManager* cancellation,
+                        StepDone done);
+
+  // Ends all sessions: their steps with `status`, waits for tasks too. Idempotent.
+  void Shutdown(const Status& status);
+
+ private:
+  StatusOr<std::shared_ptr<MasterSession>> FindSession(const std::string& handle,
+                                                       absl::string_view hint = "") const;
+
+  const MasterOptions options_;
+  CancellationManager shutdown_;  // ends waits for tasks
+  mutable Mutex mu_;
+  Status shut_down_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, std::shared_ptr<MasterSession>> sessions_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_DISTRIBUTED_MASTER_MASTER_H_

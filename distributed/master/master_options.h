@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_DISTRIBUTED_MASTER_MASTER_OPTIONS_H_
+#define MILLRACE_DISTRIBUTED_MASTER_MASTER_OPTIONS_H_
+
+// MasterOptions: what a master and its sessions know of the server they live in.
+//
+// Plain data, fixed once the master is made.
+// Threads: `peer` is called from any thread, until Shutdown of the master has returned.
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "core/clock.h"
+#include "distributed/cluster.h"
+#include "distributed/transport/transport.h"
+#include "proto/config.pb.h"
+
+namespace millrace {
+
+struct MasterOptions {
+  std::string task;  // "/job:worker/replica:0/task:0"
+  ClusterSpec cluster;
+  // Used where a session says nothing.
+  tensorflow::ConfigProto default_config;
+  // The way to a task; null for one that is not in the cluster.
+  std::function<std::shared_ptr<Transport>(absl::string_view task)> peer;
+  Clock* clock = Clock::Real();
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_DISTRIBUTED_MASTER_MASTER_OPTIONS_H_

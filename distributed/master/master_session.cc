@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "distributed/master/master_session.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/exceptions.h"
+#include "core/notification.h"
+#include "distributed/master/master_interface.h"
+#include "distributed/master/task_calls.h"
+#include "distributed/master/task_connector.h"
+#include "distributed/transport/transport.h"
+#include "graph/graph.h"
+#include "graph/place/device_name.h"
+
+namespace millrace {
+
+MasterSession::MasterSession(const MasterOptions* options, std::string handle,
+                             tensorflow::ConfigProto config, absl::Duration timeout,
+                             int max_cached_plans)
+    : options_(options),
+      handle_(std::move(handle)),
+      config_(std::move(config)),
+      timeout_(timeout),
+      compiler_(OperationFetch::kIsAnError, static_cast<size_t>(std::max(max_cached_plans, 1)),
+                kMaxCachedPlanBytes, [this](const Graph& graph, const RunSignature& signature) {
+                  return CompileStep(graph, signature, Target());
+                }) {}
+
+// --- Tasks ---------------------------------------------------------------------------------------
+
+StatusOr<std::vector<std::string>> MasterSession::TasksFromTheStart() const {
+  const std::vector<std::string> filters(config_.device_filters().begin(),
+                                         config_.device_filters().end());
+  std::vector<std::string> result = {options_->task};
+  for (const std::string& job : options_->cluster.jobs()) {
+    for (const int task : options_->cluster.tasks(job)) {
+      const std::string name = absl::StrCat("/job:", job, "/replica:0/task:", task);
+      if (name == options_->task) continue;
+      bool wanted = job == "ps";
+      if (!filters.empty()) {
+        MR_ASSIGN_OR_RETURN(wanted, PassesDeviceFilters(name, filters));
+      }
+      if (wanted) result.push_back(name);
+    }
+  }
+  return result;
+}
+
+// Without filters, a node may ask for any task of the cluster.
+StatusOr<std::vector<std::string>> MasterSession::TasksNamedBy(
+    const tensorflow::GraphDef& graph) const {
+  std::vector<std::string> result;
+  if (config_.device_filters_size() > 0) return result;
+  absl::flat_hash_set<std::string> seen;
+  for (const tensorflow::NodeDef& node : graph.node()) {
+    if (node.device().empty() || !seen.insert(node.device()).second) continue;
+    MR_ASSIGN_OR_RETURN(const DeviceName name, DeviceName::Parse(node.device()));
+    if (!name.job) continue;
+    const std::vector<int> tasks = options_->cluster.tasks(*name.job);
+    if (tasks.empty()) continue;  // the placer says which devices there are
+    int task = name.task.value_or(tasks.front());
+    if (!name.task) {
+      // Any task of the job will do; one that is connected already does.
+      const DeviceName own = *DeviceName::Parse(options_->task);
+      if (own.job == name.job || *name.job == "ps") continue;
+    }
+    if (std::find(tasks.begin(), tasks.end(), task) == tasks.end()) continue;
+    result.push_back(absl::StrCat("/job:", *name.job, "/replica:0/task:", task));
+  }
+  return result;
+}
+
+Status MasterSession::Connect(const std::vector<std::string>& tasks, const WaitEnds& ends) {
+  std::vector<std::shared_ptr<Transport>> fresh;
+  absl::flat_hash_set<std::string> seen;
+  {
+    MutexLock lock(&mu_);
+    for (const std::string& task : tasks) {
+      if (tasks_.count(task) != 0 || !seen.insert(task).second) continue;
+      std::shared_ptr<Transport> transport = options_->peer(task);
+      if (transport == nullptr) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("Session: task ", task, " must be in the cluster"));
+      }
+      fresh.push_back(std::move(transport));
+    }
+  }
+  if (fresh.empty()) return absl::OkStatus();
+  AwaitOptions await;
+  await.own_task = options_->task;
+  await.timeout = timeout_;
+  await.clock = options_->clock;
+  await.shutdown = ends.shutdown;
+  await.caller = ends.caller;
+  MR_ASSIGN_OR_RETURN(const std::vector<ReachedTask> reached, AwaitTasks(fresh, await));
+  // All are there: the session is made known to them.
+  tensorflow::CreateWorkerSessionRequest request;
+  request.set_session_handle(handle_);
+  request.set_isolate_session_state(config_.isolate_session_state());
+  // The workers learn whose session it is, so that those of this task's earlier lives can go.
+  for (const tensorflow::DeviceAttributes& device : OwnDevices(reached)) {
+    *request.add_cluster_device_attributes() = device;
+  }
+  MR_RETURN_IF_ERROR(OpenWorkerSessions(reached, request));
+  Status closed;
+  {
+    MutexLock lock(&mu_);
+    closed = closed_;
+    for (const ReachedTask& task : reached) {
+      // Another Extend may have been faster.
+      if (!closed.ok() || !tasks_.emplace(task.transport->task(), task.transport).second) continue;
+      devices_.insert(devices_.end(), task.devices.begin(), task.devices.end());
+    }
+  }
+  if (!closed.ok()) CloseWorkerSessions(fresh, handle_);
+  return closed;
+}
+
+std::vector<tensorflow::DeviceAttributes> MasterSession::OwnDevices(
+    absl::Span<const ReachedTask> reached) const {
+  for (const ReachedTask& task : reached) {
+    if (task.transport->task() == options_->task) return task.devices;
+  }
+  std::vector<tensorflow::DeviceAttributes> result;
+  MutexLock lock(&mu_);
+  for (const tensorflow::DeviceAttributes& device : devices_) {
+    if (IsOwn(device)) result.push_back(device);
+  }
+  return result;
+}
+
+bool MasterSession::IsOwn(const tensorflow::DeviceAttributes& device) const {
+  return absl::StartsWith(device.name(), absl::StrCat(options_->task, "/"));
+}
+
+Status MasterSession::Create(const WaitEnds& ends) {
+  if (config_.use_per_session_threads() || config_.session_inter_op_thread_pool_size() > 0) {
+    return absl::InvalidArgumentError(
+        "Distributed session does not support session thread pool options.");
+  }
+  MR_ASSIGN_OR_RETURN(const std::vector<std::string> tasks, TasksFromTheStart());
+  return Connect(tasks, ends);
+}
+
+void MasterSession::ListDevices(tensorflow::ListDevicesResponse* response) const {
+  MutexLock lock(&mu_);
+  for (const auto& device : devices_) {
+    *(IsOwn(device) ? response->add_local_device() : response->add_remote_device()) = device;
+  }
+}
+
+void MasterSession::ExplainRestart(std::shared_ptr<Transport> task, int64_t step_id,
+                                   const Status& error, absl::AnyInvocable<void(Status)> done) {
+  auto response = std::make_shared<tensorflow::GetStatusResponse>();
+  Transport* const transport = task.get();
+  transport->GetStatus(
+      CallWithin(kCleanupTimeout), response.get(),
+      [self = shared_from_this(), task = std::move(task), response, step_id, error,
+       done = std::move(done)](const Status& status) mutable {
+        uint64_t found = 0;
+        if (status.ok() && response->device_attributes_size() > 0) {
+          found = response->device_attributes(0).incarnation();
+        }
+        Status result = error;
+        {
+          MutexLock lock(&self->mu_);
+          const uint64_t expected =
+              IncarnationOf(self->devices_, absl::StrCat(task->task(), "/device:CPU:0"));
+          if (found == 0 || found != expected) {
+            result = absl::AbortedError(absl::StrCat(
+                "Worker '", task->task(), "' restarted",
+                step_id == 0 ? "" : absl::StrCat(" during step ", step_id), " (incarnation ",
+                expected, " expected, ", found == 0 ? "none" : absl::StrCat(found),
+                " found); variables there are lost, restore from a checkpoint"));
+          }
+          if (self->broken_.ok()) self->broken_ = result;
+        }
+        done(std::move(result));
+      });
+}
+
+// --- Graph ---------------------------------------------------------------------------------------
+
+Status MasterSession::Usable() const {
+  MutexLock lock(&mu_);
+  MR_RETURN_IF_ERROR(closed_);
+  return broken_;
+}
+
+Status MasterSession::Extend(const tensorflow::GraphDef& graph, int64_t version,
+                             const WaitEnds& ends, int64_t* new_version) {
+  MR_RETURN_IF_ERROR(Usable());
+  MR_ASSIGN_OR_RETURN(const std::vector<std::string> tasks, TasksNamedBy(graph));
+  MR_RETURN_IF_ERROR(Connect(tasks, ends));
+  MutexLock lock(&extend_mu_);
+  if (version != version_) {
+    return absl::AbortedError(
+        absl::StrCat("Current version is ", version_, " but caller expected ", version, "."));
+  }
+  MR_RETURN_IF_ERROR(compiler_.Extend(graph));
+  *new_version = ++version_;
+  return absl::OkStatus();
+}
+
+CompileTarget MasterSession::Target() {
+  CompileTarget target;
+  target.own_task = options_->task;
+  target.session_handle = handle_;
+  target.config = &config_;
+  target.placements = &placements_;
+  target.warned_of_missing_gpu = &warned_of_missing_gpu_;
+  target.explain = [this](const std::shared_ptr<Transport>& task, const Status& answer) {
+    Status result;
+    Notification explained;
+    ExplainRestart(task, 0, answer, [&](Status status) {
+      result = std::move(status);
+      explained.Notify();
+    });
+    explained.Wait();
+    return result;
+  };
+  MutexLock lock(&mu_);
+  target.devices = devices_;
+  target.tasks = tasks_;
+  return target;
+}
+
+StatusOr<std::shared_ptr<const MasterBinding>> MasterSession::Bind(const RunSignature& names) {
+  MR_RETURN_IF_ERROR(Usable());
+  return compiler_.Bind(SignatureKey(names), [&names] { return names; });
+}
+
+// --- Steps ---------------------------------------------------------------------------------------
+
+Status MasterSession::Runnable(const MasterBinding& binding, absl::Span<const Tensor> feeds,
+                               const MasterStepOptions& options) const {
+  MR_RETURN_IF_ERROR(Usable());
+  MR_RETURN_IF_ERROR(CheckFeeds(binding.bound, binding.feed_rules, feeds));
+  return CheckRunOptions(config_, options.run);
+}
+
+void MasterSession::Run(std::shared_ptr<const MasterBinding> binding,
+                        absl::Span<const Tensor> feeds, const MasterStepOptions& options,
+                        StepDone done) {
+  if (binding->compiled == nullptr) {
+    return done(NoExceptions("Run", [&]() -> StatusOr<StepResult> {
+      MR_RETURN_IF_ERROR(Runnable(*binding, feeds, options));
+      StepResult result;
+      result.fetches.resize(binding->bound.results.size());
+      ArrangeResults(binding->bound, feeds, {}, absl::MakeSpan(result.fetches));
+      return result;
+    }));
+  }
+  std::shared_ptr<MasterStep> step;
+  MasterStepOptions limited;
+  const Status status = NoExceptions("Run", [&]() -> Status {
+    MR_RETURN_IF_ERROR(Runnable(*binding, feeds, options));
+    limited = options;
+    if (limited.run.timeout_in_ms() <= 0) {
+      limited.run.set_timeout_in_ms(config_.operation_timeout_in_ms());
+    }
+    step = std::make_shared<MasterStep>(shared_from_this(), std::move(binding));
+    MutexLock lock(&mu_);
+    MR_RETURN_IF_ERROR(closed_);  // perhaps since the check
+    running_.insert(step.get());
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return done(status);
+  step->Start(feeds, limited, std::move(done));
+  if (options.block) step->Wait();
+}
+
+StatusOr<StepResult> MasterSession::RunAndWait(std::shared_ptr<const MasterBinding> binding,
+                                               absl::Span<const Tensor> feeds,
+                                               const tensorflow::RunOptions& options) {
+  StatusOr<StepResult> result = absl::InternalError("Step ended without a result");
+  MasterStepOptions step;
+  step.run = options;
+  Run(std::move(binding), feeds, step,
+      [&result](StatusOr<StepResult> r) { result = std::move(r); });
+  return result;
+}
+
+void MasterSession::StepEnded(MasterStep* step) {
+  MutexLock lock(&mu_);
+  running_.erase(step);
+  step_ended_.SignalAll();
+}
+
+int64_t MasterSession::AddCallable(std::shared_ptr<const MasterBinding> binding,
+                                   const tensorflow::RunOptions& options) {
+  MutexLock lock(&mu_);
+  const int64_t id = next_callable_++;
+  callables_[id] = {std::move(binding), options};
+  return id;
+}
+
+StatusOr<MasterSession::Callable> MasterSession::FindCallable(int64_t id) const {
+  MutexLock lock(&mu_);
+  MR_RETURN_IF_ERROR(closed_);
+  const auto it = callables_.find(id);
+  if (it == callables_.end()) {
+    return absl::InvalidArgumentError(absl::StrCat("No such callable handle: ", id));
+  }
+  return it->second;
+}
+
+Status MasterSession::RemoveCallable(int64_t id) {
+  std::shared_ptr<const MasterBinding> dropped;  // its graphs are deregistered without the lock
+  MutexLock lock(&mu_);
+  const auto it = callables_.find(id);
+  if (it == callables_.end()) {
+    return absl::InvalidArgumentError(absl::StrCat("No such callable handle: ", id));
+  }
+  dropped = std::move(it->second.binding);
+  callables_.erase(it);
+  return absl::OkStatus();
+}
+
+void MasterSession::Close(const Status& status) {
+  std::vector<std::shared_ptr<MasterStep>> running;
+  {
+    MutexLock lock(&mu_);
+    if (closed_.ok()) closed_ = status;
+    for (MasterStep* step : running_) running.push_back(step->shared_from_this());
+  }
+  for (const auto& step : running) step->Fail(status);
+  running.clear();
+  const auto kept = compiler_.Close(status);
+  std::map<int64_t, Callable> callables;
+  std::vector<std::shared_ptr<Transport>> tasks;
+  {
+    MutexLock lock(&mu_);
+    while (!running_.empty()) step_ended_.Wait(&mu_);
+    callables.swap(callables_);
+    for (auto& [name, task] : std::exchange(tasks_, {})) tasks.push_back(task);
+  }
+  // The tasks drop their graphs together with the session.
+  const auto forget = [](const MasterBinding& binding) {
+    if (binding.compiled != nullptr) binding.compiled->Forget();
+  };
+  for (const auto& entry : kept) forget(*entry.binding);
+  for (const auto& [id, callable] : callables) forget(*callable.binding);
+  if (!tasks.empty()) CloseWorkerSessions(tasks, handle_);
+}
+
+}  // namespace millrace

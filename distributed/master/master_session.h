@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_DISTRIBUTED_MASTER_MASTER_SESSION_H_
+#define MILLRACE_DISTRIBUTED_MASTER_MASTER_SESSION_H_
+
+// MasterSession: a client's graph on the tasks that it needs, and the steps that run there.
+//
+//   open -> closed                by Close: running steps end, the tasks forget the session
+//        -> broken -> closed      by a task that restarted: every later step is Aborted
+//
+// The tasks: the master's own, those that the device filters admit (without filters: the parameter
+// servers), and those that nodes name; the first two from Create on, the last when Extend brings
+// such nodes. Signatures are compiled once and kept (SignatureCompiler); callables keep theirs
+// until they are removed.
+//
+// Thread-safety: all methods, from any thread. Create, Extend, Compile and Close wait for other
+// tasks; never on a poller.
+// Lifetime: `options` outlives the session. Steps keep the session; Close before the last owner
+// goes, else its tasks keep theirs.
+// Failure: Cancelled after Close, Aborted when broken.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "core/cancellation.h"
+#include "core/mutex.h"
+#include "core/status.h"
+#include "core/tensor.h"
+#include "distributed/master/compiled_step.h"
+#include "distributed/master/master_interface.h"
+#include "distributed/master/master_options.h"
+#include "distributed/master/master_step.h"
+#include "distributed/master/task_connector.h"
+#include "distributed/transport/transport.h"
+#include "graph/place/placer.h"
+#include "graph/signature.h"
+#include "proto/master.pb.h"
+#include "runtime/session/signature_compiler.h"
+
+namespace millrace {
+
+using MasterBinding = SignatureBinding<CompiledStep>;
+
+class MasterSession : public MasterStepOwner, public std::enable_shared_from_this<MasterSession> {
+ public:
+  // A signature that a client refers to by number, and its own RunOptions.
+  struct Callable {
+    std::shared_ptr<const MasterBinding> binding;
+    tensorflow::RunOptions options;
+  };
+
+  // `timeout` bounds each wait for tasks.
+  MasterSession(const MasterOptions* options, std::string handle, tensorflow::ConfigProto config,
+                absl::Duration timeout, int max_cached_plans);
+
+  const std::string& handle() const { return handle_; }
+
+  // What ends a wait for tasks early: the server stops, or the client has gone (may be null).
+  struct WaitEnds {
+    CancellationManager* shutdown;
+    CancellationManager* caller = nullptr;
+  };
+  // Connects to the tasks that the session needs from the start.
+  Status Create(const WaitEnds& ends);
+  // Aborted unless the graph has `version`; gives it the next one.
+  Status Extend(const tensorflow::GraphDef& graph, int64_t version, const WaitEnds& ends,
+                int64_t* new_version);
+  // A fetch of an operation is an error: clients count the answers by what they fetch.
+  StatusOr<std::shared_ptr<const MasterBinding>> Bind(const RunSignature& names);
+  // `feeds` and the result in the order of the names. `done` gets the result. With options.block it
+  // has been called when this returns.
+  void Run(std::shared_ptr<const MasterBinding> binding, absl::Span<const Tensor> feeds,
+           const MasterStepOptions& options, StepDone done);
+  StatusOr<StepResult> RunAndWait(std::shared_ptr<const MasterBinding> binding,
+                                  absl::Span<const Tensor> feeds,
+                                  const tensorflow::RunOptions& options);
+  int64_t AddCallable(std::shared_ptr<const MasterBinding> binding,
+                      const tensorflow::RunOptions& options);
+  // InvalidArgument for a number that is none.
+  StatusOr<Callable> FindCallable(int64_t id) const;
+  Status RemoveCallable(int64_t id);
+  void ListDevices(tensorflow::ListDevicesResponse* response) const;
+  // Ends all steps with `status`, waits for them, closes the session on all tasks.
+  void Close(const Status& status);
+
+  void ExplainRestart(std::shared_ptr<Transport> task, int64_t step_id, const Status& error,
+                      absl::AnyInvocable<void(Status)> done) override;
+  void StepEnded(MasterStep* step) override;
+
+ private:
+  StatusOr<std::vector<std::string>> TasksFromTheStart() const;
+  StatusOr<std::vector<std::string>> TasksNamedBy(const tensorflow::GraphDef& graph) const;
+  // Those of `tasks` that are not connected yet.
+  Status Connect(const std::vector<std::string>& tasks, const WaitEnds& ends);
+  bool IsOwn(const tensorflow::DeviceAttributes& device) const;
+  // Of the master's task, which is in `reached` or connected.
+  std::vector<tensorflow::DeviceAttributes> OwnDevices(absl::Span<const ReachedTask> reached) const;
+  Status Usable() const;
+  Status Runnable(const MasterBinding& binding, absl::Span<const Tensor> feeds,
+                  const MasterStepOptions& options) const;
+  CompileTarget Target();
+
+  const MasterOptions* const options_;
+  const std::string handle_;
+  const tensorflow::ConfigProto config_;
+  const absl::Duration timeout_;
+
+  // One extension at a time. Taken before the compiler's locks, as these are before mu_.
+  Mutex extend_mu_;
+  int64_t version_ ABSL_GUARDED_BY(extend_mu_) = 0;
+  // By whoever compiles, which is one at a time.
+  StatefulPlacements placements_;
+  bool warned_of_missing_gpu_ = false;
+  SignatureCompiler<CompiledStep> compiler_;
+
+  mutable Mutex mu_;
+  CondVar step_ended_;
+  Status closed_ ABSL_GUARDED_BY(mu_);
+  Status broken_ ABSL_GUARDED_BY(mu_);  // a task restarted
+  std::map<std::string, std::shared_ptr<Transport>> tasks_ ABSL_GUARDED_BY(mu_);
+  std::vector<tensorflow::DeviceAttributes> devices_ ABSL_GUARDED_BY(mu_);  // own first
+  std::map<int64_t, Callable> callables_ ABSL_GUARDED_BY(mu_);
+  int64_t next_callable_ ABSL_GUARDED_BY(mu_) = 1;
+  absl::flat_hash_set<MasterStep*> running_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_DISTRIBUTED_MASTER_MASTER_SESSION_H_

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "distributed/master/master_step.h"
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/exceptions.h"
+#include "core/random_bits.h"
+#include "distributed/master/task_calls.h"
+#include "graph/signature.h"
+#include "runtime/plan.h"
+
+namespace millrace {
+namespace {
+
+// How long a step whose tasks only pass on an error waits for the one that had it.
+constexpr absl::Duration kRootCauseGrace = absl::Seconds(1);
+
+// Step ids are positive and leave room, as TensorFlow's do.
+int64_t NewStepId() {
+  for (;;) {
+    const int64_t id = static_cast<int64_t>(RandomUint64() & ((uint64_t{1} << 56) - 1));
+    if (id != 0) return id;
+  }
+}
+
+}  // namespace
+
+MasterStep::MasterStep(std::shared_ptr<MasterStepOwner> owner,
+                       std::shared_ptr<const SignatureBinding<CompiledStep>> binding)
+    : owner_(std::move(owner)),
+      binding_(std::move(binding)),
+      compiled_(binding_->compiled.get()),
+      step_id_(NewStepId()) {
+  const size_t n = compiled_->parts.size();
+  responses_.resize(n);
+  received_.resize(n);
+  left_ = static_cast<int>(n) + 1;
+}
+
+void MasterStep::Start(absl::Span<const Tensor> feeds, const MasterStepOptions& options,
+                       StepDone done) {
+  const std::shared_ptr<MasterStep> self = shared_from_this();
+  done_ = std::move(done);
+  size_t begun = 0;
+  try {
+    StartOrThrow(feeds, options, &begun);
+  } catch (...) {
+    Fail(StatusOfException("Run"));
+    for (; begun < compiled_->parts.size(); ++begun) Drop();
+  }
+  Drop();
+}
+
+void MasterStep::StartOrThrow(absl::Span<const Tensor> feeds, const MasterStepOptions& options,
+                              size_t* begun) {
+  const std::shared_ptr<MasterStep> self = shared_from_this();
+  const int64_t timeout_ms = options.run.timeout_in_ms();
+  if (timeout_ms > 0) deadline_ = absl::Now() + absl::Milliseconds(timeout_ms);
+  trace_ = options.run.trace_level() > tensorflow::RunOptions::NO_TRACE;
+  record_graphs_ = options.run.output_partition_graphs();
+  feeds_.assign(feeds.begin(), feeds.end());
+  send_.resize(feeds.size());
+  for (size_t i = 0; i < feeds.size(); ++i) send_[binding_->bound.feed_to[i]].value = feeds[i];
+  if (!options.block && deadline_ != absl::InfiniteFuture()) {
+    timer_ = RpcTimer::Start(deadline_, [weak = weak_from_this()] {
+      if (const auto step = weak.lock()) {
+        step->Fail(absl::DeadlineExceededError("Timed out waiting for notification"));
+      }
+    });
+  }
+  if (options.cancellation != nullptr) {
+    if (options.cancellation->Register(&outer_token_, [weak = weak_from_this()] {
+          if (const auto step = weak.lock()) {
+            step->Fail(absl::CancelledError("Step was cancelled by its caller"));
+          }
+        })) {
+      outer_ = options.cancellation;
+    } else {
+      Fail(absl::CancelledError("Step was cancelled by its caller"));
+    }
+  }
+  request_.set_step_id(step_id_);
+  if (trace_) request_.mutable_exec_opts()->set_record_timeline(true);
+  if (record_graphs_) request_.mutable_exec_opts()->set_record_partition_graphs(true);
+  // The own part comes last: it may keep this thread busy.
+  for (size_t i = 0; i < compiled_->parts.size(); ++i) {
+    const bool own = static_cast<int>(i) == compiled_->own_part;
+    CallOptions call;
+    call.cancellation = &cancellation_;
+    if (own && options.block) call.deadline = deadline_;
+    ++*begun;
+    compiled_->parts[i].transport->RunGraph(
+        call, compiled_->parts[i].request, request_,
+        own ? absl::MakeConstSpan(send_) : absl::Span<const NamedTensor>(), own && options.block,
+        &responses_[i], &received_[i],
+        [self, i](const Status& status) { self->PartDone(i, status); });
+  }
+}
+
+void MasterStep::Record(const Status& status, int part) {
+  {
+    MutexLock lock(&mu_);
+    if (status_.ok() || (IsDerived(status_) && !IsDerived(status))) {
+      status_ = status;
+      failed_part_ = part;
+    }
+    if (IsDerived(status)) {
+      // Another task has failed, and its own account of it is on the way: it is waited for.
+      if (grace_ == nullptr) {
+        grace_ = RpcTimer::Start(absl::Now() + kRootCauseGrace, [weak = weak_from_this()] {
+          if (const auto step = weak.lock()) step->cancellation_.StartCancel();
+        });
+      }
+      return;
+    }
+  }
+  cancellation_.StartCancel();
+}
+
+void MasterStep::Fail(const Status& status) { Record(status, -1); }
+
+void MasterStep::PartDone(size_t part, const Status& status) {
+  if (absl::IsCancelled(status) && cancellation_.IsCancelled()) {
+    Record(Derived(status), static_cast<int>(part));
+  } else if (!status.ok()) {
+    // The step's own time limit needs no sender.
+    const bool timed_out = absl::IsDeadlineExceeded(status) &&
+                           static_cast<int>(part) == compiled_->own_part &&
+                           absl::Now() >= deadline_;
+    Record(timed_out || TellsOfRestart(status)
+               ? status
+               : FromTask(compiled_->parts[part].transport->task(), status),
+           static_cast<int>(part));
+  }
+  Drop();
+}
+
+void MasterStep::Drop() {
+  {
+    MutexLock lock(&mu_);
+    if (--left_ > 0) return;
+  }
+  End();
+}
+
+void MasterStep::End() {
+  if (timer_ != nullptr) timer_->Cancel();
+  if (outer_ != nullptr) outer_->Deregister(outer_token_);
+  Status status;
+  int part;
+  std::shared_ptr<RpcTimer> grace;
+  {
+    MutexLock lock(&mu_);
+    status = status_;
+    part = failed_part_;
+    grace = grace_;
+  }
+  if (grace != nullptr) grace->Cancel();
+  if (part >= 0 && TellsOfRestart(status)) {
+    // A pull that met another incarnation failed in the receiver's part: the sender restarted.
+    std::shared_ptr<Transport> task = compiled_->parts[static_cast<size_t>(part)].transport;
+    for (const CompiledStep::Part& other : compiled_->parts) {
+      if (absl::StrContains(status.message(), absl::StrCat("\"", other.transport->task(), "\""))) {
+        task = other.transport;
+      }
+    }
+    return owner_->ExplainRestart(
+        task, step_id_, status,
+        [self = shared_from_this()](Status explained) { self->Complete(std::move(explained)); });
+  }
+  Complete(std::move(status));
+}
+
+void MasterStep::Complete(Status status) {
+  const std::shared_ptr<MasterStep> self = shared_from_this();
+  StatusOr<StepResult> result = NoExceptions("Run", [&]() -> StatusOr<StepResult> {
+    if (status.ok()) return TakeResult();
+    return WithoutDerivedMark(status);
+  });
+  StepDone done = std::move(done_);
+  owner_->StepEnded(this);
+  done(std::move(result));
+  ended_.Notify();
+}
+
+StatusOr<StepResult> MasterStep::TakeResult() {
+  StepResult result;
+  std::vector<Tensor> fetched(compiled_->signature.fetches.size());
+  if (compiled_->own_part >= 0) {
+    std::vector<NamedTensor>& own = received_[static_cast<size_t>(compiled_->own_part)];
+    for (size_t i = 0; i < fetched.size() && i < own.size(); ++i) {
+      fetched[i] = std::move(own[i].value);
+    }
+  }
+  MR_RETURN_IF_ERROR(CheckFetched(compiled_->signature, fetched));
+  result.fetches.resize(binding_->bound.results.size());
+  ArrangeResults(binding_->bound, feeds_, absl::MakeSpan(fetched), absl::MakeSpan(result.fetches));
+  if (trace_ || record_graphs_) {
+    for (tensorflow::RunGraphResponse& response : responses_) {
+      for (auto& device : *response.mutable_step_stats()->mutable_dev_stats()) {
+        result.metadata.mutable_step_stats()->add_dev_stats()->Swap(&device);
+      }
+      for (auto& graph : *response.mutable_partition_graph()) {
+        result.metadata.add_partition_graphs()->Swap(&graph);
+      }
+    }
+  }
+  return result;
+}
+
+void MasterStep::Wait() {
+  if (deadline_ == absl::InfiniteFuture()) return ended_.Wait();
+  if (ended_.WaitFor(deadline_ - absl::Now())) return;
+  Fail(absl::DeadlineExceededError("Timed out waiting for notification"));
+  ended_.Wait();
+}
+
+}  // namespace millrace

@@ -1,0 +1,617 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Masters and workers of a cluster within one process, without a network.
+#include "distributed/master/master.h"
+
+#include <atomic>
+#include <thread>
+
+#include "core/arena.h"
+#include "core/clock.h"
+#include "core/io_pool.h"
+#include "core/notification.h"
+#include "core/testing/tensor_testing.h"
+#include "distributed/cluster.h"
+#include "distributed/testing/small_model.h"
+#include "distributed/testing/unreachable_task.h"
+#include "distributed/transport/in_process_transport.h"
+#include "distributed/transport/transport.h"
+#include "distributed/worker/worker.h"
+#include "distributed/worker/worker_options.h"
+#include "graph/scope.h"
+#include "gtest/gtest.h"
+#include "ops/array/constant.h"
+
+namespace millrace {
+namespace {
+
+constexpr char kPs0[] = "/job:ps/replica:0/task:0";
+constexpr char kWorker0[] = "/job:worker/replica:0/task:0";
+constexpr char kWorker1[] = "/job:worker/replica:0/task:1";
+
+class MasterTest : public ::testing::Test {
+ protected:
+  MasterTest() {
+    cluster_ = *ClusterSpec::Make(
+        {{"ps", {"ps.example:2222"}}, {"worker", {"w0.example:1", "w1.example:1"}}});
+    for (const char* task : {kPs0, kWorker0, kWorker1}) Restart(task);
+  }
+  ~MasterTest() override {
+    for (auto& master : masters_) master->Shutdown(absl::AbortedError("Shutdown"));
+    for (auto& [task, worker] : workers_) worker->Shutdown(absl::AbortedError("Shutdown"));
+  }
+
+  // A task's process ends and starts anew.
+  void Restart(const std::string& task) {
+    WorkerOptions options;
+    options.task = task;
+    options.arena = Arena::Default();
+    options.io_pool = IoPool::Default();
+    options.peer = [this](absl::string_view name) { return Peer(name); };
+    if (auto& old = workers_[task]; old != nullptr) {
+      old->Shutdown(absl::UnavailableError("Socket closed"));
+      graveyard_.push_back(std::move(old));
+    }
+    workers_[task] = std::make_unique<Worker>(std::move(options));
+  }
+  std::shared_ptr<Transport> Peer(absl::string_view name) {
+    MutexLock lock(&mu_);
+    if (const auto it = replaced_.find(std::string(name)); it != replaced_.end()) {
+      return it->second;
+    }
+    const auto it = workers_.find(std::string(name));
+    if (it == workers_.end()) return nullptr;
+    return std::make_shared<Redirect>(this, std::string(name));
+  }
+  Master* NewMaster(const std::string& task, Clock* clock = Clock::Real()) {
+    MasterOptions options;
+    options.task = task;
+    options.cluster = cluster_;
+    options.peer = [this](absl::string_view name) { return Peer(name); };
+    options.clock = clock;
+    masters_.push_back(std::make_unique<Master>(std::move(options)));
+    return masters_.back().get();
+  }
+  // A session with the model's graph; its handle.
+  std::string NewSessionOn(Master* master, const Scope& scope,
+                           const tensorflow::ConfigProto& config = {}) {
+    tensorflow::CreateSessionRequest request;
+    *request.mutable_config() = config;
+    const auto graph = scope.ToGraphDef();
+    EXPECT_OK(graph);
+    if (graph.ok()) *request.mutable_graph_def() = *graph;
+    tensorflow::CreateSessionResponse response;
+    EXPECT_OK(master->CreateSession(request, absl::Seconds(30), 16, &response));
+    return response.session_handle();
+  }
+  static StatusOr<StepResult> Run(Master* master, const std::string& session,
+                                  const std::vector<NamedTensor>& feeds,
+                                  const std::vector<std::string>& fetches,
+                                  const std::vector<std::string>& targets, int64_t timeout_ms = 0) {
+    tensorflow::RunStepRequest request;
+    request.set_session_handle(session);
+    for (const auto& fetch : fetches) request.add_fetch(fetch);
+    for (const auto& target : targets) request.add_target(target);
+    request.mutable_options()->set_timeout_in_ms(timeout_ms);
+    return master->RunStep(request, feeds);
+  }
+  static std::vector<NamedTensor> Batch(float at) {
+    return {{"x", Tensor::Vector<float>({at, at + 1, at + 2}), false},
+            {"y", Tensor::Vector<float>({3 * at + 1, 3 * at + 4, 3 * at + 7}), false}};
+  }
+
+  // Goes to whichever worker has the name now.
+  class Redirect : public Transport {
+   public:
+    Redirect(MasterTest* test, std::string task) : test_(test), task_(std::move(task)) {}
+    const std::string& task() const override { return task_; }
+    const std::string& address() const override { return task_; }
+    bool is_local() const override { return true; }
+    void GetStatus(const CallOptions& o, tensorflow::GetStatusResponse* r, Done d) override {
+      To()->GetStatus(o, r, std::move(d));
+    }
+    void CreateWorkerSession(const CallOptions& o, const tensorflow::CreateWorkerSessionRequest& r,
+                             Done d) override {
+      To()->CreateWorkerSession(o, r, std::move(d));
+    }
+    void DeleteWorkerSession(const CallOptions& o, const tensorflow::DeleteWorkerSessionRequest& r,
+                             Done d) override {
+      To()->DeleteWorkerSession(o, r, std::move(d));
+    }
+    void RegisterGraph(const CallOptions& o, const tensorflow::RegisterGraphRequest& r,
+                       tensorflow::RegisterGraphResponse* s, Done d) override {
+      To()->RegisterGraph(o, r, s, std::move(d));
+    }
+    void DeregisterGraph(const CallOptions& o, const tensorflow::DeregisterGraphRequest& r,
+                         Done d) override {
+      To()->DeregisterGraph(o, r, std::move(d));
+    }
+    void CleanupGraph(const CallOptions& o, const tensorflow::CleanupGraphRequest& r,
+                      Done d) override {
+      To()->CleanupGraph(o, r, std::move(d));
+    }
+    void CleanupAll(const CallOptions& o, const tensorflow::CleanupAllRequest& r, Done d) override {
+      To()->CleanupAll(o, r, std::move(d));
+    }
+    void RunGraph(const CallOptions& o, const tensorflow::RunGraphRequest& g,
+                  const tensorflow::RunGraphRequest& r, absl::Span<const NamedTensor> send,
+                  bool block, tensorflow::RunGraphResponse* s, std::vector<NamedTensor>* t,
+                  Done d) override {
+      To()->RunGraph(o, g, r, send, block, s, t, std::move(d));
+    }
+    void RecvTensor(const CallOptions& o, const tensorflow::RecvTensorRequest& r, NamedTensor* t,
+                    Done d) override {
+      To()->RecvTensor(o, r, t, std::move(d));
+    }
+    void Pull(const CallOptions& o, const PullRequest& r, std::shared_ptr<PullSink> s) override {
+      To()->Pull(o, r, std::move(s));
+    }
+    void Push(const CallOptions& o, int64_t step, absl::Span<const NamedTensor> t,
+              Done d) override {
+      To()->Push(o, step, t, std::move(d));
+    }
+
+   private:
+    std::shared_ptr<Transport> To() {
+      return MakeInProcessTransport(test_->workers_.at(task_).get(), task_);
+    }
+    MasterTest* const test_;
+    const std::string task_;
+  };
+
+  // A redirect that lets a test act, or refuse, when a call arrives.
+  class Hooked : public Redirect {
+   public:
+    using Redirect::Redirect;
+    void CreateWorkerSession(const CallOptions& o, const tensorflow::CreateWorkerSessionRequest& r,
+                             Done d) override {
+      const Status status = on_create ? on_create() : absl::OkStatus();
+      if (!status.ok()) return d(status);
+      Redirect::CreateWorkerSession(o, r, std::move(d));
+    }
+    void RegisterGraph(const CallOptions& o, const tensorflow::RegisterGraphRequest& r,
+                       tensorflow::RegisterGraphResponse* s, Done d) override {
+      if (on_register) on_register();
+      Redirect::RegisterGraph(o, r, s, std::move(d));
+    }
+    std::function<Status()> on_create;
+    std::function<void()> on_register;
+  };
+  std::shared_ptr<Hooked> Hook(const std::string& task) {
+    auto hooked = std::make_shared<Hooked>(this, task);
+    MutexLock lock(&mu_);
+    replaced_[task] = hooked;
+    return hooked;
+  }
+
+  ClusterSpec cluster_;
+  Mutex mu_;
+  std::map<std::string, std::shared_ptr<Transport>> replaced_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, std::unique_ptr<Worker>> workers_;
+  std::vector<std::unique_ptr<Worker>> graveyard_;
+  std::vector<std::unique_ptr<Master>> masters_;
+};
+
+TEST_F(MasterTest, TrainsOverAParameterServerAndAWorker) {
+  Master* const master = NewMaster(kWorker0);
+  const SmallModel model = MakeSmallModel();
+  const std::string session = NewSessionOn(master, model.root);
+  ASSERT_OK(Run(master, session, {}, {}, {"init"}));
+  float loss = 0;
+  for (int step = 0; step < 400; ++step) {
+    ASSERT_OK_AND_ASSIGN(const StepResult result,
+                         Run(master, session, Batch(-1), {"loss:0"}, {"train"}));
+    loss = result.fetches[0].scalar<float>();
+  }
+  EXPECT_LT(loss, 1e-6f);
+  ASSERT_OK_AND_ASSIGN(const StepResult values,
+                       Run(master, session, {}, {model.w.value.name(), model.b.value.name()}, {}));
+  ExpectTensorNear(values.fetches[0], Tensor::Scalar(3.0f), 0, 1e-2);
+  ExpectTensorNear(values.fetches[1], Tensor::Scalar(1.0f), 0, 1e-2);
+  // Nothing of the steps is left behind.
+  EXPECT_EQ(workers_[kPs0]->num_steps(), 0);
+  EXPECT_EQ(workers_[kWorker0]->num_steps(), 0);
+}
+
+TEST_F(MasterTest, WorkersShareVariablesAndEqualPartitionsShareAPlan) {
+  Master* const first = NewMaster(kWorker0);
+  Master* const second = NewMaster(kWorker1);
+  const SmallModel model0 = MakeSmallModel("/job:worker/task:0");
+  const SmallModel model1 = MakeSmallModel("/job:worker/task:1");
+  const std::string session0 = NewSessionOn(first, model0.root);
+  const std::string session1 = NewSessionOn(second, model1.root);
+  ASSERT_OK(Run(first, session0, {}, {}, {"init"}));
+  ASSERT_OK(Run(first, session0, Batch(-1), {}, {"train"}));
+  const int plans = workers_[kPs0]->num_plans();
+  ASSERT_OK(Run(second, session1, Batch(-1), {}, {"train"}));
+  EXPECT_EQ(workers_[kPs0]->num_plans(), plans);
+  // Both at once, on that plan.
+  const auto train = [&](Master* master, const std::string& session) {
+    for (int step = 0; step < 200; ++step) {
+      EXPECT_OK(Run(master, session, Batch(-1), {}, {"train"}));
+    }
+  };
+  std::thread other(train, second, session1);
+  train(first, session0);
+  other.join();
+  ASSERT_OK_AND_ASSIGN(const StepResult values,
+                       Run(second, session1, {}, {model1.w.value.name()}, {}));
+  ExpectTensorNear(values.fetches[0], Tensor::Scalar(3.0f), 0, 5e-2);
+  EXPECT_EQ(workers_[kPs0]->num_steps(), 0);
+}
+
+TEST_F(MasterTest, IsolatedSessionsHaveTheirOwnVariables) {
+  Master* const master = NewMaster(kWorker0);
+  const SmallModel model = MakeSmallModel();
+  tensorflow::ConfigProto isolated;
+  isolated.set_isolate_session_state(true);
+  const std::string session = NewSessionOn(master, model.root);
+  const std::string apart = NewSessionOn(master, model.root, isolated);
+  ASSERT_OK(Run(master, session, {}, {}, {"init"}));
+  EXPECT_STATUS(Run(master, apart, {}, {model.w.value.name()}, {}),
+                absl::StatusCode::kFailedPrecondition, "uninitialized");
+}
+
+TEST_F(MasterTest, AnErrorNamesTaskAndNodeAndLeavesTheSessionUsable) {
+  Master* const master = NewMaster(kWorker0);
+  SmallModel model = MakeSmallModel();
+  const Scope on_ps = model.root.WithDevice("/job:ps/task:0");
+  const Output bad = TestFail(on_ps.WithName("bad"), model.w.value);
+  const Output after = Add(model.root.WithDevice("/job:worker/task:0").WithName("after"), bad, bad);
+  const std::string session = NewSessionOn(master, model.root);
+  ASSERT_OK(Run(master, session, {}, {}, {"init"}));
+  const auto failed = Run(master, session, {}, {after.name()}, {});
+  EXPECT_STATUS(failed, absl::StatusCode::kInvalidArgument,
+                "From /job:ps/replica:0/task:0:\nTestFail 'bad': value must be better");
+  EXPECT_NE(failed.status().message().find("[[{{node bad}}]]"), absl::string_view::npos);
+  EXPECT_EQ(failed.status().message().find("[_Derived_]"), absl::string_view::npos);
+  ASSERT_OK(Run(master, session, Batch(0), {"loss:0"}, {"train"}));
+}
+
+TEST_F(MasterTest, AStepThatWaitsEndsAtItsTimeLimit) {
+  Master* const master = NewMaster(kWorker0);
+  SmallModel model = MakeSmallModel();
+  for (const char* device : {"/job:ps/task:0", "/job:worker/task:0"}) {
+    const Output wait = TestWait(model.root.WithDevice(device));
+    const std::string session = NewSessionOn(master, model.root);
+    EXPECT_STATUS(Run(master, session, {}, {wait.name()}, {}, /*timeout_ms=*/50),
+                  absl::StatusCode::kDeadlineExceeded, "Timed out waiting for notification");
+    EXPECT_OK(Run(master, session, {}, {}, {"init"}));
+  }
+}
+
+TEST_F(MasterTest, ClosingASessionCancelsItsSteps) {
+  Master* const master = NewMaster(kWorker0);
+  SmallModel model = MakeSmallModel();
+  const Output wait = TestWait(model.root.WithDevice("/job:ps/task:0"));
+  const std::string session = NewSessionOn(master, model.root);
+  Status ended;
+  std::thread step([&] { ended = Run(master, session, {}, {wait.name()}, {}).status(); });
+  // The step is known to the ps once it has been started there.
+  while (workers_[kPs0]->num_steps() == 0) std::this_thread::yield();
+  tensorflow::CloseSessionRequest close;
+  close.set_session_handle(session);
+  EXPECT_OK(master->CloseSession(close));
+  step.join();
+  EXPECT_STATUS(ended, absl::StatusCode::kCancelled, "Session has been closed.");
+  EXPECT_STATUS(Run(master, session, {}, {}, {"init"}), absl::StatusCode::kAborted,
+                "is not found.");
+  EXPECT_STATUS(master->CloseSession(close), absl::StatusCode::kAborted,
+                "is not found. Possibly, this master has restarted.");
+}
+
+TEST_F(MasterTest, ARestartedTaskEndsItsSessionsForGoodAndANewOneWorks) {
+  Master* const master = NewMaster(kWorker0);
+  const SmallModel model = MakeSmallModel();
+  const std::string session = NewSessionOn(master, model.root);
+  ASSERT_OK(Run(master, session, {}, {}, {"init"}));
+  ASSERT_OK(Run(master, session, Batch(0), {}, {"train"}));
+  Restart(kPs0);
+  const auto failed = Run(master, session, Batch(0), {}, {"train"});
+  EXPECT_STATUS(failed, absl::StatusCode::kAborted,
+                "Worker '/job:ps/replica:0/task:0' restarted during step ");
+  EXPECT_NE(failed.status().message().find("variables there are lost, restore from a checkpoint"),
+            absl::string_view::npos);
+  EXPECT_STATUS(Run(master, session, {}, {}, {"init"}), absl::StatusCode::kAborted, "restarted");
+  const std::string fresh = NewSessionOn(master, model.root);
+  EXPECT_STATUS(Run(master, fresh, {}, {model.w.value.name()}, {}),
+                absl::StatusCode::kFailedPrecondition, "uninitialized");
+  ASSERT_OK(Run(master, fresh, {}, {}, {"init"}));
+  EXPECT_OK(Run(master, fresh, Batch(0), {}, {"train"}));
+}
+
+TEST_F(MasterTest, ARestartIsNoticedByANewSignatureToo) {
+  Master* const master = NewMaster(kWorker0);
+  const SmallModel model = MakeSmallModel();
+  const std::string session = NewSessionOn(master, model.root);
+  Restart(kPs0);
+  EXPECT_STATUS(Run(master, session, {}, {}, {"init"}), absl::StatusCode::kAborted, "restarted");
+}
+
+TEST_F(MasterTest, AMissingTaskIsNamedAndEndsTheWait) {
+  FakeClock clock;
+  auto absent = std::make_shared<AbsentTask>(kPs0);
+  {
+    MutexLock lock(&mu_);
+    replaced_[kPs0] = absent;
+  }
+  Master* const master = NewMaster(kWorker0, &clock);
+  Status status;
+  std::thread waiting([&] {
+    tensorflow::CreateSessionResponse response;
+    status = master->CreateSession({}, absl::Seconds(15), 16, &response);
+  });
+  ::testing::internal::CaptureStderr();
+  clock.AwaitWaiters(1);
+  EXPECT_EQ(absent->asked.load(), 1);
+  clock.Advance(absl::Seconds(10));
+  clock.AwaitWaiters(1);
+  clock.Advance(absl::Seconds(5));
+  waiting.join();
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_STATUS(status, absl::StatusCode::kDeadlineExceeded,
+                "must answer within 15s, got none from /job:ps/replica:0/task:0 at "
+                "ps.example:2222");
+  EXPECT_NE(log.find("CreateSession still waiting for response from worker: "
+                     "/job:ps/replica:0/task:0 at ps.example:2222"),
+            std::string::npos)
+      << log;
+}
+
+TEST_F(MasterTest, StoppingTheServerEndsTheWaitForTasks) {
+  FakeClock clock;
+  {
+    MutexLock lock(&mu_);
+    replaced_[kPs0] = std::make_shared<AbsentTask>(kPs0);
+  }
+  Master* const master = NewMaster(kWorker0, &clock);
+  Status status;
+  std::thread waiting([&] {
+    tensorflow::CreateSessionResponse response;
+    status = master->CreateSession({}, absl::Hours(2), 16, &response);
+  });
+  clock.AwaitWaiters(1);
+  master->Shutdown(absl::AbortedError("Shutdown"));
+  waiting.join();
+  EXPECT_STATUS(status, absl::StatusCode::kAborted, "");
+}
+
+TEST_F(MasterTest, SignaturesWhoseNamesJoinToOneTextAreTwo) {
+  Master* const master = NewMaster(kWorker0);
+  Scope root;
+  const Scope on = root.WithDevice(kWorker0);
+  for (const char* name : {"a", "a/b", "b/c", "c"}) {
+    Const(on.WithName(name), absl::string_view(name) == "a" ? 1.0f : 2.0f);
+  }
+  const std::string session = NewSessionOn(master, root);
+  ASSERT_OK_AND_ASSIGN(const StepResult first, Run(master, session, {}, {"a"}, {"b/c"}));
+  ExpectTensorEqual(first.fetches[0], Tensor::Scalar(1.0f));
+  ASSERT_OK_AND_ASSIGN(const StepResult second, Run(master, session, {}, {"a/b"}, {"c"}));
+  ExpectTensorEqual(second.fetches[0], Tensor::Scalar(2.0f));
+}
+
+TEST_F(MasterTest, ASessionThatCannotBeMadeLeavesNothingOnTheTasks) {
+  Master* const master = NewMaster(kWorker0);
+  Hook(kPs0)->on_create = [] { return absl::UnavailableError("Socket closed"); };
+  tensorflow::CreateSessionResponse response;
+  EXPECT_STATUS(master->CreateSession({}, absl::Seconds(30), 16, &response),
+                absl::StatusCode::kUnavailable, "From /job:ps/replica:0/task:0:\nSocket closed");
+  EXPECT_EQ(workers_[kWorker0]->num_sessions(), 0);
+  EXPECT_EQ(workers_[kPs0]->num_sessions(), 0);
+}
+
+TEST_F(MasterTest, ASessionForAClientThatHasGoneIsNotKept) {
+  Master* const master = NewMaster(kWorker0);
+  CancellationManager client;
+  Hook(kPs0)->on_create = [&] {
+    client.StartCancel();
+    return absl::OkStatus();
+  };
+  tensorflow::CreateSessionResponse response;
+  EXPECT_STATUS(master->CreateSessionFor(&client, {}, absl::Seconds(30), 16, &response),
+                absl::StatusCode::kCancelled, "its client has gone");
+  EXPECT_EQ(workers_[kWorker0]->num_sessions(), 0);
+  EXPECT_EQ(workers_[kPs0]->num_sessions(), 0);
+}
+
+TEST_F(MasterTest, SessionsOfAMasterThatDiedEndWhenItsTaskComesBack) {
+  const SmallModel model = MakeSmallModel();
+  Master* const first = NewMaster(kWorker0);
+  const std::string lost = NewSessionOn(first, model.root);
+  ASSERT_OK(Run(first, lost, {}, {}, {"init"}));
+  const std::string other = NewSessionOn(NewMaster(kWorker1), model.root);
+  EXPECT_EQ(workers_[kPs0]->num_sessions(), 2);
+  // The process of worker 0 is killed: nobody closes its session.
+  Restart(kWorker0);
+  Master* const second = NewMaster(kWorker0);
+  const std::string fresh = NewSessionOn(second, model.root);
+  EXPECT_EQ(workers_[kPs0]->num_sessions(),
+            2);  // that of worker 1, and the new one
+  // A second session of the same life harms nobody; neither do the variables'
+  // values.
+  const std::string sibling = NewSessionOn(second, model.root);
+  EXPECT_EQ(workers_[kPs0]->num_sessions(), 3);
+  EXPECT_OK(Run(second, fresh, {}, {model.w.value.name()}, {}));
+  EXPECT_OK(Run(second, sibling, {}, {model.w.value.name()}, {}));
+}
+
+TEST_F(MasterTest, ClosingWhileASignatureIsCompiledSaysThatTheSessionWasClosed) {
+  Master* const master = NewMaster(kWorker0);
+  const auto ps = Hook(kPs0);
+  const SmallModel model = MakeSmallModel();
+  const std::string session = NewSessionOn(master, model.root);
+  tensorflow::CloseSessionRequest close;
+  close.set_session_handle(session);
+  ps->on_register = [&] { EXPECT_OK(master->CloseSession(close)); };
+  EXPECT_STATUS(Run(master, session, {}, {}, {"init"}), absl::StatusCode::kCancelled,
+                "Session has been closed.");
+}
+
+TEST_F(MasterTest, ClosingWhileTheGraphIsExtendedLeavesNothingOnTheTasks) {
+  Master* const master = NewMaster(kWorker0);
+  const std::string session = NewSessionOn(master, Scope());
+  tensorflow::CloseSessionRequest close;
+  close.set_session_handle(session);
+  Hook(kWorker1)->on_create = [&] { return master->CloseSession(close); };
+  Scope root;
+  Const(root.WithDevice("/job:worker/task:1").WithName("one"), 1.0f);
+  tensorflow::ExtendSessionRequest extend;
+  extend.set_session_handle(session);
+  *extend.mutable_graph_def() = *root.ToGraphDef();
+  tensorflow::ExtendSessionResponse extended;
+  EXPECT_STATUS(master->ExtendSession(extend, &extended), absl::StatusCode::kCancelled,
+                "Session has been closed.");
+  EXPECT_EQ(workers_[kWorker1]->num_sessions(), 0);
+}
+
+TEST_F(MasterTest, ASessionTalksOnlyToTheTasksItNeeds) {
+  auto other_worker = std::make_shared<AbsentTask>(kWorker1);
+  {
+    MutexLock lock(&mu_);
+    replaced_[kWorker1] = other_worker;
+  }
+  Master* const master = NewMaster(kWorker0);
+  const SmallModel model = MakeSmallModel();
+  const std::string session = NewSessionOn(master, model.root);
+  tensorflow::ListDevicesRequest request;
+  request.set_session_handle(session);
+  tensorflow::ListDevicesResponse devices;
+  ASSERT_OK(master->ListDevices(request, &devices));
+  ASSERT_EQ(devices.local_device_size(), 1);
+  EXPECT_EQ(devices.local_device(0).name(), std::string(kWorker0) + "/device:CPU:0");
+  ASSERT_EQ(devices.remote_device_size(), 1);
+  EXPECT_EQ(devices.remote_device(0).name(), std::string(kPs0) + "/device:CPU:0");
+  EXPECT_NE(devices.remote_device(0).incarnation(), 0u);
+  EXPECT_EQ(other_worker->asked.load(), 0);
+}
+
+TEST_F(MasterTest, ATaskThatANodeNamesIsOneOfTheSession) {
+  Master* const master = NewMaster(kWorker0);
+  Scope root;
+  const Output one = Const(root.WithDevice("/job:worker/task:1").WithName("one"), 1.0f);
+  const Output two = Add(root.WithDevice("/job:worker/task:0").WithName("two"), one, one);
+  const std::string session = NewSessionOn(master, root);
+  ASSERT_OK_AND_ASSIGN(const StepResult result, Run(master, session, {}, {two.name()}, {}));
+  ExpectTensorEqual(result.fetches[0], Tensor::Scalar(2.0f));
+}
+
+TEST_F(MasterTest, DeviceFiltersKeepTasksOut) {
+  Master* const master = NewMaster(kWorker0);
+  tensorflow::ConfigProto config;
+  config.add_device_filters("/job:worker/task:0");
+  Scope root;
+  const Output one = Const(root.WithDevice("/job:ps/task:0").WithName("one"), 1.0f);
+  const std::string session = NewSessionOn(master, root, config);
+  EXPECT_STATUS(Run(master, session, {}, {one.name()}, {}), absl::StatusCode::kInvalidArgument,
+                "one");
+}
+
+TEST_F(MasterTest, BadRequestsAreRefused) {
+  Master* const master = NewMaster(kWorker0);
+  const SmallModel model = MakeSmallModel();
+  const std::string session = NewSessionOn(master, model.root);
+  EXPECT_STATUS(Run(master, "nobody", {}, {}, {"init"}), absl::StatusCode::kAborted,
+                "Session nobody is not found.");
+  EXPECT_STATUS(Run(master, session, {}, {}, {}), absl::StatusCode::kInvalidArgument,
+                "Must specify at least one target to fetch or execute.");
+  EXPECT_STATUS(Run(master, session, {}, {"nothing:0"}, {}), absl::StatusCode::kNotFound,
+                "nothing:0");
+  EXPECT_STATUS(Run(master, session, {{"x", Tensor::Scalar(1.0), false}}, {"loss:0"}, {}),
+                absl::StatusCode::kInvalidArgument,
+                "Cannot feed value of type double for Tensor 'x:0', which has type float");
+  EXPECT_STATUS(Run(master, session, {{"x", TensorOf<float>({1, 1}, {1}), false}}, {"loss:0"}, {}),
+                absl::StatusCode::kInvalidArgument,
+                "Cannot feed value of shape [1,1] for Tensor 'x:0', which has shape [?]");
+  tensorflow::ExtendSessionRequest extend;
+  extend.set_session_handle(session);
+  extend.set_current_graph_version(7);
+  tensorflow::ExtendSessionResponse extended;
+  EXPECT_STATUS(master->ExtendSession(extend, &extended), absl::StatusCode::kAborted,
+                "Current version is 1 but caller expected 7.");
+  tensorflow::CreateSessionRequest pools;
+  pools.mutable_config()->set_use_per_session_threads(true);
+  tensorflow::CreateSessionResponse created;
+  EXPECT_STATUS(master->CreateSession(pools, absl::Seconds(1), 16, &created),
+                absl::StatusCode::kInvalidArgument,
+                "Distributed session does not support session thread pool options.");
+}
+
+TEST_F(MasterTest, CallablesRunInTheOrderOfTheirFeeds) {
+  Master* const master = NewMaster(kWorker0);
+  const SmallModel model = MakeSmallModel();
+  const std::string session = NewSessionOn(master, model.root);
+  ASSERT_OK(Run(master, session, {}, {}, {"init"}));
+  tensorflow::MakeCallableRequest make;
+  make.set_session_handle(session);
+  make.mutable_options()->add_feed("y:0");
+  make.mutable_options()->add_feed("x:0");
+  make.mutable_options()->add_fetch("loss:0");
+  tensorflow::MakeCallableResponse made;
+  ASSERT_OK(master->MakeCallable(make, &made));
+  tensorflow::RunCallableRequest run;
+  run.set_session_handle(session);
+  run.set_handle(made.handle());
+  const std::vector<Tensor> feeds = {Tensor::Vector<float>({2}), Tensor::Vector<float>({100})};
+  ASSERT_OK_AND_ASSIGN(const StepResult result, master->RunCallable(run, feeds, nullptr));
+  ExpectTensorEqual(result.fetches[0], Tensor::Scalar(4.0f));
+  tensorflow::ReleaseCallableRequest release;
+  release.set_session_handle(session);
+  release.set_handle(made.handle());
+  ASSERT_OK(master->ReleaseCallable(release));
+  EXPECT_STATUS(master->RunCallable(run, feeds, nullptr), absl::StatusCode::kInvalidArgument,
+                "No such callable handle");
+}
+
+TEST_F(MasterTest, ForgottenSignaturesAreDroppedEverywhereAndCompiledAgain) {
+  Master* const master = NewMaster(kWorker0);
+  const SmallModel model = MakeSmallModel();
+  tensorflow::CreateSessionRequest request;
+  *request.mutable_graph_def() = *model.root.ToGraphDef();
+  tensorflow::CreateSessionResponse response;
+  ASSERT_OK(master->CreateSession(request, absl::Seconds(30), /*max_cached_plans=*/1, &response));
+  const std::string session = response.session_handle();
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_OK(Run(master, session, {}, {}, {"init"}));
+    ASSERT_OK(Run(master, session, {}, {model.w.value.name()}, {}));
+    // The thread that ended the step before may still hold on to it for a moment.
+    while (workers_[kPs0]->num_plans() > 1) std::this_thread::yield();
+    EXPECT_EQ(workers_[kPs0]->num_plans(), 1);
+  }
+}
+
+TEST_F(MasterTest, ResetClearsTheContainers) {
+  Master* const master = NewMaster(kWorker0);
+  const SmallModel model = MakeSmallModel();
+  const std::string session = NewSessionOn(master, model.root);
+  ASSERT_OK(Run(master, session, {}, {}, {"init"}));
+  ASSERT_OK(master->Reset({}));
+  EXPECT_STATUS(Run(master, session, {}, {}, {"init"}), absl::StatusCode::kAborted, "not found");
+  const std::string fresh = NewSessionOn(master, model.root);
+  EXPECT_STATUS(Run(master, fresh, {}, {model.w.value.name()}, {}),
+                absl::StatusCode::kFailedPrecondition, "uninitialized");
+}
+
+TEST_F(MasterTest, ATracedStepNamesTheNodesOfAllTasks) {
+  Master* const master = NewMaster(kWorker0);
+  const SmallModel model = MakeSmallModel();
+  const std::string session = NewSessionOn(master, model.root);
+  ASSERT_OK(Run(master, session, {}, {}, {"init"}));
+  tensorflow::RunStepRequest request;
+  request.set_session_handle(session);
+  request.add_fetch("loss:0");
+  request.mutable_options()->set_trace_level(tensorflow::RunOptions::FULL_TRACE);
+  request.mutable_options()->set_output_partition_graphs(true);
+  ASSERT_OK_AND_ASSIGN(const StepResult result, master->RunStep(request, Batch(0)));
+  std::vector<std::string> devices;
+  for (const auto& device : result.metadata.step_stats().dev_stats()) {
+    devices.push_back(device.device());
+    EXPECT_GT(device.node_stats_size(), 0);
+  }
+  std::sort(devices.begin(), devices.end());
+  EXPECT_EQ(devices, (std::vector<std::string>{std::string(kPs0) + "/device:CPU:0",
+                                               std::string(kWorker0) + "/device:CPU:0"}));
+  EXPECT_EQ(result.metadata.partition_graphs_size(), 2);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "distributed/master/task_calls.h"
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "runtime/plan.h"
+
+namespace millrace {
+
+TaskCalls::TaskCalls(int n) : left_(n), statuses_(static_cast<size_t>(n)) {}
+
+Transport::Done TaskCalls::Done(int i) {
+  return [this, i](const Status& status) {
+    statuses_[static_cast<size_t>(i)] = status;
+    left_.Decrement();
+  };
+}
+
+const std::vector<Status>& TaskCalls::Wait() {
+  left_.Wait();
+  return statuses_;
+}
+
+CallOptions CallWithin(absl::Duration timeout) {
+  CallOptions options;
+  options.deadline = absl::Now() + timeout;
+  return options;
+}
+
+Status FromTask(const std::string& task, const Status& status) {
+  if (IsDerived(status)) return status;
+  return Status(status.code(), absl::StrCat("From ", task, ":\n", status.message()));
+}
+
+bool TellsOfRestart(const Status& status) {
+  return absl::IsAborted(status) &&
+         (absl::StrContains(status.message(), "Session handle is not found") ||
+          absl::StrContains(status.message(), "a different device incarnation"));
+}
+
+}  // namespace millrace

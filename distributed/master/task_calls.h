@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_DISTRIBUTED_MASTER_TASK_CALLS_H_
+#define MILLRACE_DISTRIBUTED_MASTER_TASK_CALLS_H_
+
+// TaskCalls: several calls to tasks at once, how long they may take, and what their errors mean.
+//
+//   TaskCalls calls(n);
+//   for (int i = 0; i < n; ++i) tasks[i]->RegisterGraph(options, ..., calls.Done(i));
+//   const std::vector<Status>& statuses = calls.Wait();
+//
+// Invariant: each Done is called exactly once, as every Transport promises; Wait returns then.
+// Thread-safety: Done's callbacks, from any thread; the rest belongs to one thread, never a poller.
+// Lifetime: destroy it after Wait.
+
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "core/notification.h"
+#include "core/status.h"
+#include "distributed/transport/transport.h"
+
+namespace millrace {
+
+// For calls that only tidy up.
+inline constexpr absl::Duration kCleanupTimeout = absl::Seconds(5);
+// Setting up a session or graph on a task that has answered already.
+inline constexpr absl::Duration kSetupTimeout = absl::Minutes(10);
+
+class TaskCalls {
+ public:
+  explicit TaskCalls(int n);
+  // What call number `i` is given.
+  Transport::Done Done(int i);
+  // The statuses by number, when all have come.
+  const std::vector<Status>& Wait();
+
+ private:
+  BlockingCounter left_;
+  std::vector<Status> statuses_;
+};
+
+// Options of a call that must end within `timeout`.
+CallOptions CallWithin(absl::Duration timeout);
+
+// An error of a task, as the client sees it: "From /job:ps/replica:0/task:0:\n...". Errors that
+// were only passed on stay as they are.
+Status FromTask(const std::string& task, const Status& status);
+
+// The task does not know the session, or has another incarnation: its process is another one.
+bool TellsOfRestart(const Status& status);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_DISTRIBUTED_MASTER_TASK_CALLS_H_

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "distributed/master/task_connector.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/logging.h"
+#include "core/mutex.h"
+#include "distributed/master/task_calls.h"
+
+namespace millrace {
+namespace {
+
+// How often the log names the tasks that have not answered.
+constexpr absl::Duration kWaitLogPeriod = absl::Seconds(10);
+// One attempt to reach a task that is not there yet.
+constexpr absl::Duration kConnectAttempt = absl::Seconds(10);
+constexpr absl::Duration kConnectPause = absl::Milliseconds(100);
+
+// What the attempts to reach several tasks share; they may end after the wait for them.
+struct Attempts {
+  struct Task {
+    std::shared_ptr<Transport> transport;
+    bool asked = false;
+    bool answered = false;
+    absl::Time next_attempt = absl::InfinitePast();
+    std::string last_error = "no answer yet";
+    std::shared_ptr<tensorflow::GetStatusResponse> response;
+  };
+  Mutex mu;
+  CondVar changed;
+  Status stopped ABSL_GUARDED_BY(mu);
+  std::vector<Task> tasks ABSL_GUARDED_BY(mu);
+  CancellationManager cancellation;
+
+  void Stop(const Status& status) {
+    MutexLock lock(&mu);
+    if (stopped.ok()) stopped = status;
+    changed.SignalAll();
+  }
+};
+
+Status ClientHasGone() {
+  return absl::CancelledError("Session: its client has gone while the master waited for tasks");
+}
+
+// Asks one task that is not being asked.
+void Ask(const std::shared_ptr<Attempts>& attempts, size_t i, Clock* clock) {
+  std::shared_ptr<Transport> transport;
+  std::shared_ptr<tensorflow::GetStatusResponse> response;
+  {
+    MutexLock lock(&attempts->mu);
+    transport = attempts->tasks[i].transport;
+    response = attempts->tasks[i].response;
+  }
+  CallOptions options = CallWithin(kConnectAttempt);
+  options.wait_for_ready = true;
+  options.cancellation = &attempts->cancellation;
+  transport->GetStatus(options, response.get(),
+                       [attempts, response, clock, i](const Status& answer) {
+                         MutexLock lock(&attempts->mu);
+                         Attempts::Task& task = attempts->tasks[i];
+                         task.asked = false;
+                         task.answered = answer.ok() && response->device_attributes_size() > 0;
+                         task.last_error = std::string(answer.message());
+                         task.next_attempt = clock->Now() + kConnectPause;
+                         attempts->changed.SignalAll();
+                       });
+}
+
+// Until all have answered.
+Status AwaitAnswers(const std::shared_ptr<Attempts>& attempts, const AwaitOptions& options) {
+  Clock* const clock = options.clock;
+  const absl::Time deadline = clock->Now() + options.timeout;
+  absl::Time next_log = clock->Now() + kWaitLogPeriod;
+  for (;;) {
+    // Calls are begun without the lock: an answer may come in this thread.
+    std::vector<size_t> to_ask;
+    std::vector<std::string> missing;
+    absl::Time wake = std::min(deadline, next_log);
+    {
+      MutexLock lock(&attempts->mu);
+      const absl::Time now = clock->Now();
+      for (size_t i = 0; i < attempts->tasks.size(); ++i) {
+        Attempts::Task& task = attempts->tasks[i];
+        if (task.answered) continue;
+        missing.push_back(absl::StrCat(task.transport->task(), " at ", task.transport->address()));
+        if (task.asked) continue;
+        if (task.next_attempt <= now) {
+          task.asked = true;
+          task.response = std::make_shared<tensorflow::GetStatusResponse>();
+          to_ask.push_back(i);
+        } else {
+          wake = std::min(wake, task.next_attempt);
+        }
+      }
+      if (missing.empty()) return absl::OkStatus();
+      MR_RETURN_IF_ERROR(attempts->stopped);
+      if (now >= next_log) {
+        for (const std::string& task : missing) {
+          LogInfo("CreateSession still waiting for response from worker: ", task);
+        }
+        next_log = now + kWaitLogPeriod;
+      }
+      if (now >= deadline) {
+        const auto first = std::find_if(attempts->tasks.begin(), attempts->tasks.end(),
+                                        [](const Attempts::Task& task) { return !task.answered; });
+        return absl::DeadlineExceededError(
+            absl::StrCat("Session on ", options.own_task, ": all its tasks must answer within ",
+                         absl::FormatDuration(options.timeout), ", got none from ",
+                         absl::StrJoin(missing, ", "), " (", first->last_error, ")"));
+      }
+      if (to_ask.empty()) {
+        clock->WaitUntil(&attempts->changed, &attempts->mu, wake);
+        continue;
+      }
+    }
+    for (const size_t i : to_ask) Ask(attempts, i, clock);
+  }
+}
+
+}  // namespace
+
+StatusOr<std::vector<ReachedTask>> AwaitTasks(
+    absl::Span<const std::shared_ptr<Transport>> transports, const AwaitOptions& options) {
+  auto attempts = std::make_shared<Attempts>();
+  {
+    MutexLock lock(&attempts->mu);
+    for (const auto& transport : transports) attempts->tasks.emplace_back().transport = transport;
+  }
+  CancellationManager::Token shutdown_token, caller_token;
+  if (options.shutdown != nullptr && !options.shutdown->Register(&shutdown_token, [attempts] {
+        attempts->Stop(
+            absl::AbortedError("Session: the server was stopped while it waited for tasks"));
+      })) {
+    return absl::AbortedError("Session: the server must be running, got one that has stopped");
+  }
+  Status status;
+  if (options.caller != nullptr &&
+      !options.caller->Register(&caller_token, [attempts] { attempts->Stop(ClientHasGone()); })) {
+    status = ClientHasGone();
+  } else {
+    status = AwaitAnswers(attempts, options);
+    if (options.caller != nullptr) options.caller->Deregister(caller_token);
+  }
+  if (options.shutdown != nullptr) options.shutdown->Deregister(shutdown_token);
+  if (!status.ok()) {
+    attempts->cancellation.StartCancel();
+    return status;
+  }
+  std::vector<ReachedTask> result;
+  MutexLock lock(&attempts->mu);
+  for (const Attempts::Task& task : attempts->tasks) {
+    result.push_back(
+        {task.transport,
+         {task.response->device_attributes().begin(), task.response->device_attributes().end()}});
+  }
+  return result;
+}
+
+Status OpenWorkerSessions(absl::Span<const ReachedTask> tasks,
+                          const tensorflow::CreateWorkerSessionRequest& request) {
+  TaskCalls calls(static_cast<int>(tasks.size()));
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    tasks[i].transport->CreateWorkerSession(CallWithin(kSetupTimeout), request,
+                                            calls.Done(static_cast<int>(i)));
+  }
+  const std::vector<Status>& statuses = calls.Wait();
+  const auto failed =
+      std::find_if(statuses.begin(), statuses.end(), [](const Status& s) { return !s.ok(); });
+  if (failed == statuses.end()) return absl::OkStatus();
+  // Also on the one that failed: perhaps only its answer was lost.
+  std::vector<std::shared_ptr<Transport>> transports;
+  for (const ReachedTask& task : tasks) transports.push_back(task.transport);
+  CloseWorkerSessions(transports, request.session_handle());
+  return FromTask(tasks[static_cast<size_t>(failed - statuses.begin())].transport->task(), *failed);
+}
+
+void CloseWorkerSessions(absl::Span<const std::shared_ptr<Transport>> tasks,
+                         const std::string& session_handle) {
+  tensorflow::DeleteWorkerSessionRequest request;
+  request.set_session_handle(session_handle);
+  TaskCalls calls(static_cast<int>(tasks.size()));
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    tasks[i]->DeleteWorkerSession(CallWithin(kCleanupTimeout), request,
+                                  calls.Done(static_cast<int>(i)));
+  }
+  calls.Wait();
+}
+
+}  // namespace millrace

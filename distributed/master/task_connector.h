@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_DISTRIBUTED_MASTER_TASK_CONNECTOR_H_
+#define MILLRACE_DISTRIBUTED_MASTER_TASK_CONNECTOR_H_
+
+// Task connector: waits until the tasks of a session answer, and opens worker sessions on them.
+//
+// Tasks may start in any order: each is asked who it is (GetStatus) again and again, all at the
+// same time, until every one has answered with its devices. The log names those that are missing,
+// with their addresses, every 10 s.
+//
+// Thread-safety: both functions, from any thread. They block; never on a poller.
+// Lifetime: attempts that are still under way when AwaitTasks fails are cancelled; they hold what
+// they need themselves.
+// Failure: DeadlineExceeded names all tasks that did not answer within the timeout, and the first
+// one's last error; Aborted when the server stops; Cancelled when the client has gone.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "core/cancellation.h"
+#include "core/clock.h"
+#include "core/status.h"
+#include "distributed/transport/transport.h"
+
+namespace millrace {
+
+struct ReachedTask {
+  std::shared_ptr<Transport> transport;
+  std::vector<tensorflow::DeviceAttributes> devices;  // at least one
+};
+
+struct AwaitOptions {
+  std::string own_task;  // whose master waits; for the message
+  absl::Duration timeout;
+  Clock* clock = Clock::Real();
+  // End the wait: the server stops; the client for whom it is has gone. May be null.
+  CancellationManager* shutdown = nullptr;
+  CancellationManager* caller = nullptr;
+};
+
+// In the order given.
+StatusOr<std::vector<ReachedTask>> AwaitTasks(
+    absl::Span<const std::shared_ptr<Transport>> transports, const AwaitOptions& options);
+
+// The session `request` on each task, or, with the first error of a task and its name, on none.
+Status OpenWorkerSessions(absl::Span<const ReachedTask> tasks,
+                          const tensorflow::CreateWorkerSessionRequest& request);
+
+// Ends the session on each task. A task that is gone has nothing to delete: no error.
+void CloseWorkerSessions(absl::Span<const std::shared_ptr<Transport>> tasks,
+                         const std::string& session_handle);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_DISTRIBUTED_MASTER_TASK_CONNECTOR_H_

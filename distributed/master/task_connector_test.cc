@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Waiting for tasks on a clock that stands still. What clients see of it:
+// master_test.cc.
+#include "distributed/master/task_connector.h"
+
+#include <thread>
+
+#include "core/testing/tensor_testing.h"
+#include "distributed/testing/unreachable_task.h"
+#include "gtest/gtest.h"
+
+namespace millrace {
+namespace {
+
+constexpr char kPs0[] = "/job:ps/replica:0/task:0";
+constexpr char kPs1[] = "/job:ps/replica:0/task:1";
+
+// Refuses the first `refusals` questions, then says who it is.
+class LateTask : public UnreachableTask {
+ public:
+  LateTask(std::string task, int refusals) : UnreachableTask(std::move(task)), left_(refusals) {}
+  void GetStatus(const CallOptions&, tensorflow::GetStatusResponse* response, Done done) override {
+    asked.fetch_add(1);
+    if (left_.fetch_sub(1) > 0) return done(Gone());
+    response->add_device_attributes()->set_name(task() + "/device:CPU:0");
+    done(absl::OkStatus());
+  }
+  void CreateWorkerSession(const CallOptions&,
+                           const tensorflow::CreateWorkerSessionRequest& request,
+                           Done done) override {
+    if (!refuses_sessions) session = request.session_handle();
+    done(refuses_sessions ? Gone() : absl::OkStatus());
+  }
+  void DeleteWorkerSession(const CallOptions&,
+                           const tensorflow::DeleteWorkerSessionRequest& request,
+                           Done done) override {
+    if (session == request.session_handle()) session = "";
+    done(absl::OkStatus());
+  }
+  std::atomic<int> asked{0};
+  std::string session;
+  bool refuses_sessions = false;
+
+ private:
+  std::atomic<int> left_;
+};
+
+// AwaitTasks in a thread of its own.
+class Waiting {
+ public:
+  Waiting(std::vector<std::shared_ptr<Transport>> tasks, absl::Duration timeout,
+          CancellationManager* caller = nullptr)
+      : thread_([this, tasks, timeout, caller] {
+          AwaitOptions options;
+          options.own_task = "/job:worker/replica:0/task:0";
+          options.timeout = timeout;
+          options.clock = &clock;
+          options.shutdown = &shutdown;
+          options.caller = caller;
+          result = AwaitTasks(tasks, options);
+        }) {}
+  ~Waiting() { Join(); }
+  // Until `task` has been asked so often and the wait goes on.
+  void AwaitAsked(const LateTask& task, int times) {
+    while (task.asked.load() < times) std::this_thread::yield();
+    clock.AwaitWaiters(1);
+  }
+  void Join() {
+    if (thread_.joinable()) thread_.join();
+  }
+
+  FakeClock clock;
+  CancellationManager shutdown;
+  StatusOr<std::vector<ReachedTask>> result = absl::UnknownError("not yet");
+
+ private:
+  std::thread thread_;
+};
+
+TEST(TaskConnectorTest, ATaskThatRefusesIsAskedAgainAfterAPauseAndKeepsItsPlace) {
+  auto late = std::make_shared<LateTask>(kPs0, 2);
+  auto there = std::make_shared<LateTask>(kPs1, 0);
+  Waiting waiting({late, there}, absl::Seconds(60));
+  for (int asked = 1; asked <= 2; ++asked) {
+    waiting.AwaitAsked(*late, asked);
+    waiting.clock.Advance(absl::Milliseconds(100));
+  }
+  waiting.Join();
+  EXPECT_EQ(late->asked.load(), 3);
+  EXPECT_EQ(there->asked.load(), 1);
+  ASSERT_OK(waiting.result);
+  ASSERT_EQ(waiting.result->size(), 2u);
+  EXPECT_EQ(waiting.result->front().transport, late);
+  ASSERT_EQ(waiting.result->back().devices.size(), 1u);
+  EXPECT_EQ(waiting.result->back().devices[0].name(), std::string(kPs1) + "/device:CPU:0");
+}
+
+TEST(TaskConnectorTest, TheLogNamesOnlyThoseWhoAreMissingEveryTenSeconds) {
+  ::testing::internal::CaptureStderr();
+  {
+    auto missing = std::make_shared<LateTask>(kPs0, 1000);
+    Waiting waiting({missing, std::make_shared<LateTask>(kPs1, 0)}, absl::Seconds(25));
+    int asked = 0;
+    for (const int seconds : {9, 1, 10, 5}) {
+      waiting.AwaitAsked(*missing, ++asked);
+      waiting.clock.Advance(absl::Seconds(seconds));
+    }
+    waiting.Join();
+    EXPECT_STATUS(waiting.result, absl::StatusCode::kDeadlineExceeded,
+                  "Session on /job:worker/replica:0/task:0: all its tasks must answer within 25s, "
+                  "got none from /job:ps/replica:0/task:0 at ps.example:2222 "
+                  "(/job:ps/replica:0/task:0 is gone)");
+  }
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  const std::string line = "still waiting for response from worker: ";
+  size_t lines = 0;
+  for (size_t at = log.find(line); at != std::string::npos; at = log.find(line, at + 1)) ++lines;
+  EXPECT_EQ(lines, 2u) << log;
+  EXPECT_EQ(log.find(kPs1), std::string::npos) << log;
+}
+
+TEST(TaskConnectorTest, AClientThatHasGoneEndsTheWait) {
+  CancellationManager caller;
+  Waiting waiting({std::make_shared<AbsentTask>(kPs0)}, absl::Hours(2), &caller);
+  waiting.clock.AwaitWaiters(1);
+  caller.StartCancel();
+  waiting.Join();
+  EXPECT_STATUS(waiting.result, absl::StatusCode::kCancelled, "its client has gone");
+  Waiting late({std::make_shared<AbsentTask>(kPs0)}, absl::Hours(2), &caller);
+  late.Join();
+  EXPECT_STATUS(late.result, absl::StatusCode::kCancelled, "its client has gone");
+}
+
+TEST(TaskConnectorTest, TheEndOfTheServerEndsTheWait) {
+  Waiting waiting({std::make_shared<AbsentTask>(kPs0)}, absl::Hours(2));
+  waiting.clock.AwaitWaiters(1);
+  waiting.shutdown.StartCancel();
+  waiting.Join();
+  EXPECT_STATUS(waiting.result, absl::StatusCode::kAborted, "the server was stopped");
+}
+
+TEST(TaskConnectorTest, ASessionIsOpenOnAllTasksOrOnNone) {
+  auto first = std::make_shared<LateTask>(kPs0, 0);
+  auto second = std::make_shared<LateTask>(kPs1, 0);
+  const std::vector<ReachedTask> tasks = {{first, {}}, {second, {}}};
+  tensorflow::CreateWorkerSessionRequest request;
+  request.set_session_handle("abc");
+  ASSERT_OK(OpenWorkerSessions(tasks, request));
+  EXPECT_EQ(first->session, "abc");
+  EXPECT_EQ(second->session, "abc");
+  CloseWorkerSessions({first, second}, "abc");
+  EXPECT_EQ(first->session, "");
+  second->refuses_sessions = true;
+  EXPECT_STATUS(OpenWorkerSessions(tasks, request), absl::StatusCode::kUnavailable,
+                "From /job:ps/replica:0/task:1:\n/job:ps/replica:0/task:1 is gone");
+  EXPECT_EQ(first->session, "");
+}
+
+}  // namespace
+}  // namespace millrace

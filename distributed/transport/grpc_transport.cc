@@ -1,0 +1,507 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "distributed/transport/grpc_transport.h"
+
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/cancellation.h"
+#include "core/exceptions.h"
+#include "core/mutex.h"
+#include "core/random_bits.h"
+#include "core/status.h"
+#include "core/tensor.h"
+#include "distributed/transport/tensor_coding.h"
+#include "distributed/transport/transport.pb.h"
+
+namespace millrace {
+namespace {
+
+// Fields with tensors.
+constexpr int kRunGraphSend = 3;      // RunGraphRequest.send
+constexpr int kRunGraphRecv = 1;      // RunGraphResponse.recv
+constexpr int kRecvTensorTensor = 1;  // RecvTensorResponse.tensor
+constexpr int kPulled = 1;            // PullResponse.tensor
+constexpr int kPushed = 1;            // PushRequest.tensor
+
+// Tensors of this size leave at once; smaller ones may wait for Flush.
+constexpr int64_t kHoldBelowBytes = 64 << 10;
+// Of one message of several tensors; far from the limit of 2 GiB.
+constexpr int64_t kMaxBatchBytes = 256 << 20;
+
+RpcOptions ToRpcOptions(const CallOptions& options) {
+  RpcOptions rpc;
+  rpc.deadline = options.deadline;
+  rpc.wait_for_ready = options.wait_for_ready;
+  rpc.cancellation = options.cancellation;
+  return rpc;
+}
+
+StatusOr<grpc::ByteBuffer> Encode(const google::protobuf::MessageLite& message) {
+  MessageWriter writer;
+  writer.AddMessage(message);
+  return writer.Finish();
+}
+
+Status StatusFromBody(int code, const std::string& message) {
+  return code == 0 ? absl::OkStatus() : Status(static_cast<absl::StatusCode>(code), message);
+}
+
+std::vector<NamedTensor> ToNamed(std::vector<DecodedTensor> tensors) {
+  std::vector<NamedTensor> result;
+  for (DecodedTensor& tensor : tensors) {
+    result.push_back({std::move(tensor.name), std::move(tensor.value), tensor.is_dead});
+  }
+  return result;
+}
+
+// --- The calling side ----------------------------------------------------------------------------
+
+class GrpcTransport : public Transport {
+ public:
+  GrpcTransport(std::string task, std::shared_ptr<RpcChannel> channel)
+      : task_(std::move(task)), channel_(std::move(channel)) {}
+
+  const std::string& task() const override { return task_; }
+  const std::string& address() const override { return channel_->address(); }
+
+  void GetStatus(const CallOptions& options, tensorflow::GetStatusResponse* response,
+                 Done done) override {
+    Simple("GetStatus", options, tensorflow::GetStatusRequest(), response, std::move(done));
+  }
+  void CreateWorkerSession(const CallOptions& options,
+                           const tensorflow::CreateWorkerSessionRequest& request,
+                           Done done) override {
+    Simple("CreateWorkerSession", options, request, nullptr, std::move(done));
+  }
+  void DeleteWorkerSession(const CallOptions& options,
+                           const tensorflow::DeleteWorkerSessionRequest& request,
+                           Done done) override {
+    Simple("DeleteWorkerSession", options, request, nullptr, std::move(done));
+  }
+  void RegisterGraph(const CallOptions& options, const tensorflow::RegisterGraphRequest& request,
+                     tensorflow::RegisterGraphResponse* response, Done done) override {
+    if (request.ByteSizeLong() > static_cast<size_t>(kMaxMessageBytes)) {
+      return done(absl::ResourceExhaustedError(
+          absl::StrCat("RegisterGraph on ", task_, ": a partition must be below 2 GiB, got ",
+                       request.ByteSizeLong(), " bytes; keep large constants in files")));
+    }
+    Simple("RegisterGraph", options, request, response, std::move(done));
+  }
+  void DeregisterGraph(const CallOptions& options,
+                       const tensorflow::DeregisterGraphRequest& request, Done done) override {
+    Simple("DeregisterGraph", options, request, nullptr, std::move(done));
+  }
+  void CleanupGraph(const CallOptions& options, const tensorflow::CleanupGraphRequest& request,
+                    Done done) override {
+    Simple("CleanupGraph", options, request, nullptr, std::move(done));
+  }
+  void CleanupAll(const CallOptions& options, const tensorflow::CleanupAllRequest& request,
+                  Done done) override {
+    Simple("CleanupAll", options, request, nullptr, std::move(done));
+  }
+
+  void RunGraph(const CallOptions& options, const tensorflow::RunGraphRequest& graph,
+                const tensorflow::RunGraphRequest& step, absl::Span<const NamedTensor> send, bool,
+                tensorflow::RunGraphResponse* response, std::vector<NamedTensor>* received,
+                Done done) override {
+    MessageWriter writer;
+    writer.AddMessage(graph);
+    if (&step != &graph) writer.AddMessage(step);  // parsers merge the two
+    for (const NamedTensor& tensor : send) {
+      const Status added = writer.AddNamedTensor(kRunGraphSend, tensor.name, tensor.value);
+      if (!added.ok()) return done(added);
+    }
+    const StatusOr<grpc::ByteBuffer> message = writer.Finish();
+    if (!message.ok()) return done(message.status());
+    channel_->Unary(absl::StrCat(kWorkerService, "RunGraph"), ToRpcOptions(options), *message,
+                    [response, received, done = std::move(done)](
+                        const Status& status, const grpc::ByteBuffer& answer) mutable {
+                      if (!status.ok()) return done(status);
+                      std::vector<DecodedTensor> tensors;
+                      Status read = DecodeMessage("RunGraphResponse", answer, kRunGraphRecv,
+                                                  TensorField::kNamedOrIndexed, &tensors, response);
+                      if (read.ok()) {
+                        read = StatusFromBody(response->status_code(),
+                                              response->status_error_message());
+                      }
+                      for (NamedTensor& tensor : ToNamed(std::move(tensors))) {
+                        received->push_back(std::move(tensor));
+                      }
+                      done(read);
+                    });
+  }
+
+  void RecvTensor(const CallOptions& options, const tensorflow::RecvTensorRequest& request,
+                  NamedTensor* tensor, Done done) override {
+    const StatusOr<grpc::ByteBuffer> message = Encode(request);
+    if (!message.ok()) return done(message.status());
+    channel_->Unary(absl::StrCat(kWorkerService, "RecvTensor"), ToRpcOptions(options), *message,
+                    [tensor, done = std::move(done)](const Status& status,
+                                                     const grpc::ByteBuffer& answer) mutable {
+                      if (!status.ok()) return done(status);
+                      tensorflow::RecvTensorResponse rest;
+                      std::vector<DecodedTensor> tensors;
+                      const Status read =
+                          DecodeMessage("RecvTensorResponse", answer, kRecvTensorTensor,
+                                        TensorField::kTensor, &tensors, &rest);
+                      tensor->is_dead = rest.is_dead();
+                      if (!tensors.empty()) tensor->value = std::move(tensors.back().value);
+                      done(read);
+                    });
+  }
+
+  void Pull(const CallOptions& options, const PullRequest& request,
+            std::shared_ptr<PullSink> sink) override {
+    wire::PullRequest wire;
+    wire.set_step_id(request.step_id);
+    wire.set_dst_task(request.dst_task);
+    wire.set_num_keys(request.num_keys);
+    wire.set_fingerprint(request.fingerprint);
+    wire.set_src_incarnation(request.src_incarnation);
+    const StatusOr<grpc::ByteBuffer> message = Encode(wire);
+    if (!message.ok()) return sink->OnDone(message.status());
+    struct End {
+      bool last = false;
+      Status status;
+    };
+    auto end = std::make_shared<End>();
+    channel_->Stream(
+        absl::StrCat(kTransportService, "Pull"), ToRpcOptions(options), *message,
+        [sink, end](const grpc::ByteBuffer& part) {
+          wire::PullResponse rest;
+          std::vector<DecodedTensor> tensors;
+          end->status = DecodeMessage("PullResponse", part, kPulled, TensorField::kNamedOrIndexed,
+                                      &tensors, &rest);
+          if (!end->status.ok()) return false;
+          for (DecodedTensor& tensor : tensors) {
+            sink->OnTensor(tensor.index, std::move(tensor.value), tensor.is_dead);
+          }
+          end->last = rest.last();
+          if (rest.last()) end->status = StatusFromBody(rest.status_code(), rest.status_message());
+          return !rest.last();
+        },
+        [sink, end, task = task_](const Status& status) {
+          if (!end->status.ok() || end->last) return sink->OnDone(end->status);
+          if (!status.ok()) return sink->OnDone(status);
+          sink->OnDone(absl::UnavailableError(
+              absl::StrCat("Pull from ", task, ": all tensors must arrive, got an early end")));
+        });
+  }
+
+  void Push(const CallOptions& options, int64_t step_id, absl::Span<const NamedTensor> tensors,
+            Done done) override {
+    wire::PushRequest wire;
+    wire.set_step_id(step_id);
+    MessageWriter writer;
+    writer.AddMessage(wire);
+    for (const NamedTensor& tensor : tensors) {
+      if (tensor.is_dead) {
+        wire::PushRequest dead;
+        wire::PushedTensor* const entry = dead.add_tensor();
+        entry->set_key(tensor.name);
+        entry->set_is_dead(true);
+        writer.AddMessage(dead);
+        continue;
+      }
+      const Status added = writer.AddNamedTensor(kPushed, tensor.name, tensor.value);
+      if (!added.ok()) return done(added);
+    }
+    const StatusOr<grpc::ByteBuffer> message = writer.Finish();
+    if (!message.ok()) return done(message.status());
+    channel_->Unary(absl::StrCat(kTransportService, "Push"), ToRpcOptions(options), *message,
+                    [done = std::move(done)](const Status& status,
+                                             const grpc::ByteBuffer&) mutable { done(status); });
+  }
+
+ private:
+  void Simple(const char* method, const CallOptions& options,
+              const google::protobuf::MessageLite& request, google::protobuf::MessageLite* response,
+              Done done) {
+    const StatusOr<grpc::ByteBuffer> message = Encode(request);
+    if (!message.ok()) return done(message.status());
+    channel_->Unary(absl::StrCat(kWorkerService, method), ToRpcOptions(options), *message,
+                    [response, method, done = std::move(done)](
+                        const Status& status, const grpc::ByteBuffer& answer) mutable {
+                      if (!status.ok() || response == nullptr) return done(status);
+                      done(DecodeMessage(method, answer, response));
+                    });
+  }
+
+  const std::string task_;
+  const std::shared_ptr<RpcChannel> channel_;
+};
+
+// --- The serving side ----------------------------------------------------------------------------
+
+void Respond(ServerCall* call, const google::protobuf::MessageLite& response) {
+  const StatusOr<grpc::ByteBuffer> message = Encode(response);
+  if (!message.ok()) return call->FinishWithStatus(message.status());
+  call->Finish(*message);
+}
+
+// A method without tensors, answered at once.
+template <typename Request, typename Response>
+RpcServer::Handler Plain(const char* name,
+                         std::function<Status(const Request&, Response*)> method) {
+  return [name, method](std::shared_ptr<ServerCall> call, const grpc::ByteBuffer& bytes) {
+    Request request;
+    Response response;
+    const Status status = NoExceptions(name, [&]() -> Status {
+      MR_RETURN_IF_ERROR(DecodeMessage(name, bytes, &request));
+      return method(request, &response);
+    });
+    if (!status.ok()) return call->FinishWithStatus(status);
+    Respond(call.get(), response);
+  };
+}
+
+// Sends what is pulled as it comes: one message at a time, and what gathers meanwhile together.
+class PullStream : public PullSink, public std::enable_shared_from_this<PullStream> {
+ public:
+  explicit PullStream(std::shared_ptr<ServerCall> call) : call_(std::move(call)) {}
+
+  void OnTensor(uint64_t index, Tensor value, bool is_dead) override {
+    MutexLock lock(&mu_);
+    if (done_) return;
+    // What has gathered and a large tensor may be too much for one message.
+    if (value.TotalBytes() >= kMaxBatchBytes) Cut();
+    const Status added = writer_.AddIndexedTensor(kPulled, index, value, is_dead);
+    if (!added.ok()) return Fail(added);
+    if (writer_.num_bytes() >= kMaxBatchBytes) Cut();
+    if (writer_.num_bytes() >= kHoldBelowBytes || !ready_.empty()) Send();
+  }
+  void Flush() override {
+    MutexLock lock(&mu_);
+    Send();
+  }
+  void OnDone(const Status& status) override {
+    MutexLock lock(&mu_);
+    if (done_) return;
+    error_ = status;
+    done_ = true;
+    Send();
+  }
+
+ private:
+  // A tensor cannot travel. The puller hears of it now: the rest may depend on what it would send.
+  void Fail(const Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (done_) return;
+    error_ = status;
+    done_ = true;
+    ready_.clear();
+    Send();
+  }
+  void Cut() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (writer_.num_bytes() == 0) return;
+    StatusOr<grpc::ByteBuffer> message = writer_.Finish();
+    if (message.ok()) {
+      ready_.push_back(*std::move(message));
+    } else {
+      Fail(message.status());
+    }
+  }
+  void Send() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (writing_ || finished_) return;
+    if (done_ && ready_.empty()) {
+      finished_ = true;
+      wire::PullResponse last;
+      last.set_last(true);
+      last.set_status_code(static_cast<int>(error_.code()));
+      last.set_status_message(WireText(error_.message()));
+      writer_.AddMessage(last);
+      const StatusOr<grpc::ByteBuffer> message = writer_.Finish();
+      if (!message.ok()) return call_->FinishWithStatus(message.status());
+      return call_->Finish(*message);
+    }
+    if (ready_.empty()) Cut();
+    if (ready_.empty()) return;
+    writing_ = true;
+    const grpc::ByteBuffer message = std::move(ready_.front());
+    ready_.pop_front();
+    call_->Write(message, [self = shared_from_this()] { self->Written(); });
+  }
+  void Written() {
+    MutexLock lock(&mu_);
+    writing_ = false;
+    Send();
+  }
+
+  const std::shared_ptr<ServerCall> call_;
+  Mutex mu_;
+  MessageWriter writer_ ABSL_GUARDED_BY(mu_);
+  std::deque<grpc::ByteBuffer> ready_ ABSL_GUARDED_BY(mu_);
+  Status error_ ABSL_GUARDED_BY(mu_);
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool done_ ABSL_GUARDED_BY(mu_) = false;
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+// A RunGraph under way.
+struct RunGraphCall {
+  std::shared_ptr<ServerCall> call;
+  tensorflow::RunGraphRequest request;
+  tensorflow::RunGraphResponse response;
+  std::vector<NamedTensor> received;
+};
+
+void ServeRunGraph(Worker* worker, std::shared_ptr<ServerCall> call,
+                   const grpc::ByteBuffer& bytes) {
+  auto run = std::make_shared<RunGraphCall>();
+  run->call = std::move(call);
+  std::vector<DecodedTensor> tensors;
+  const Status read = DecodeMessage("RunGraphRequest", bytes, kRunGraphSend,
+                                    TensorField::kNamedOrIndexed, &tensors, &run->request);
+  if (!read.ok()) return run->call->FinishWithStatus(read);
+  const std::vector<NamedTensor> send = ToNamed(std::move(tensors));
+  worker->RunGraph(
+      run->request, run->request, send, /*block=*/false, absl::InfiniteFuture(),
+      run->call->cancellation(), &run->response, &run->received, [run](const Status& status) {
+        MessageWriter writer;
+        Status failed = status;
+        for (const NamedTensor& tensor : run->received) {
+          if (!failed.ok()) break;
+          if (tensor.is_dead) {
+            failed = absl::InvalidArgumentError(
+                absl::StrCat("The tensor returned for ", tensor.name, " was not valid."));
+            break;
+          }
+          failed = writer.AddNamedTensor(kRunGraphRecv, tensor.name, tensor.value);
+        }
+        if (!failed.ok() && !run->request.store_errors_in_response_body()) {
+          return run->call->FinishWithStatus(failed);
+        }
+        run->response.set_status_code(static_cast<tensorflow::error::Code>(failed.code()));
+        run->response.set_status_error_message(WireText(failed.message()));
+        writer.AddMessage(run->response);
+        const StatusOr<grpc::ByteBuffer> message = writer.Finish();
+        if (!message.ok()) return run->call->FinishWithStatus(message.status());
+        run->call->Finish(*message);
+      });
+}
+
+void ServeRecvTensor(Worker* worker, std::shared_ptr<ServerCall> call,
+                     const grpc::ByteBuffer& bytes) {
+  tensorflow::RecvTensorRequest request;
+  const Status read = DecodeMessage("RecvTensorRequest", bytes, &request);
+  if (!read.ok()) return call->FinishWithStatus(read);
+  CancellationManager* const cancellation = call->cancellation();
+  worker->RecvTensor(request, cancellation,
+                     [call](const Status& status, Tensor value, bool is_dead) {
+                       if (!status.ok()) return call->FinishWithStatus(status);
+                       tensorflow::RecvTensorResponse response;
+                       response.set_is_dead(is_dead);
+                       response.set_send_start_micros(absl::ToUnixMicros(absl::Now()));
+                       MessageWriter writer;
+                       writer.AddMessage(response);
+                       Status added;
+                       if (!is_dead) added = writer.AddTensor(kRecvTensorTensor, value);
+                       const StatusOr<grpc::ByteBuffer> message = writer.Finish();
+                       if (!added.ok()) return call->FinishWithStatus(added);
+                       if (!message.ok()) return call->FinishWithStatus(message.status());
+                       call->Finish(*message);
+                     });
+}
+
+void ServePull(Worker* worker, std::shared_ptr<ServerCall> call, const grpc::ByteBuffer& bytes) {
+  wire::PullRequest wire;
+  const Status read = DecodeMessage("PullRequest", bytes, &wire);
+  if (!read.ok()) return call->FinishWithStatus(read);
+  PullRequest request;
+  request.step_id = wire.step_id();
+  request.dst_task = wire.dst_task();
+  request.num_keys = wire.num_keys();
+  request.fingerprint = wire.fingerprint();
+  request.src_incarnation = wire.src_incarnation();
+  CancellationManager* const cancellation = call->cancellation();
+  worker->Pull(request, std::make_shared<PullStream>(std::move(call)), cancellation);
+}
+
+void ServePush(Worker* worker, std::shared_ptr<ServerCall> call, const grpc::ByteBuffer& bytes) {
+  wire::PushRequest rest;
+  std::vector<DecodedTensor> tensors;
+  Status status =
+      DecodeMessage("PushRequest", bytes, kPushed, TensorField::kNamedOrIndexed, &tensors, &rest);
+  if (status.ok()) status = worker->Push(rest.step_id(), ToNamed(std::move(tensors)));
+  if (!status.ok()) return call->FinishWithStatus(status);
+  Respond(call.get(), wire::PushResponse());
+}
+
+}  // namespace
+
+std::shared_ptr<Transport> MakeGrpcTransport(const std::string& task,
+                                             std::shared_ptr<RpcChannel> channel) {
+  return std::make_shared<GrpcTransport>(task, std::move(channel));
+}
+
+std::map<std::string, RpcServer::Handler> WorkerHandlers(Worker* worker) {
+  using namespace tensorflow;  // NOLINT: the messages of a whole service
+  std::map<std::string, RpcServer::Handler> handlers;
+  const auto add = [&](const char* service, const char* method, RpcServer::Handler handler) {
+    handlers[absl::StrCat(service, method)] = std::move(handler);
+  };
+  add(kWorkerService, "GetStatus",
+      Plain<GetStatusRequest, GetStatusResponse>(
+          "GetStatus", [worker](const GetStatusRequest&, GetStatusResponse* response) {
+            for (const auto& device : worker->DeviceAttributes()) {
+              *response->add_device_attributes() = device;
+            }
+            return absl::OkStatus();
+          }));
+  add(kWorkerService, "CreateWorkerSession",
+      Plain<CreateWorkerSessionRequest, CreateWorkerSessionResponse>(
+          "CreateWorkerSession",
+          [worker](const CreateWorkerSessionRequest& request, CreateWorkerSessionResponse*) {
+            return worker->CreateWorkerSession(request);
+          }));
+  add(kWorkerService, "DeleteWorkerSession",
+      Plain<DeleteWorkerSessionRequest, DeleteWorkerSessionResponse>(
+          "DeleteWorkerSession",
+          [worker](const DeleteWorkerSessionRequest& request, DeleteWorkerSessionResponse*) {
+            return worker->DeleteWorkerSession(request);
+          }));
+  add(kWorkerService, "RegisterGraph",
+      Plain<RegisterGraphRequest, RegisterGraphResponse>(
+          "RegisterGraph",
+          [worker](const RegisterGraphRequest& request, RegisterGraphResponse* response) {
+            return worker->RegisterGraph(request, nullptr, response);
+          }));
+  add(kWorkerService, "DeregisterGraph",
+      Plain<DeregisterGraphRequest, DeregisterGraphResponse>(
+          "DeregisterGraph",
+          [worker](const DeregisterGraphRequest& request, DeregisterGraphResponse*) {
+            return worker->DeregisterGraph(request);
+          }));
+  add(kWorkerService, "CleanupGraph",
+      Plain<CleanupGraphRequest, CleanupGraphResponse>(
+          "CleanupGraph", [worker](const CleanupGraphRequest& request, CleanupGraphResponse*) {
+            return worker->CleanupGraph(request.step_id());
+          }));
+  add(kWorkerService, "CleanupAll",
+      Plain<CleanupAllRequest, CleanupAllResponse>(
+          "CleanupAll", [worker](const CleanupAllRequest& request, CleanupAllResponse*) {
+            const std::vector<std::string> containers(request.container().begin(),
+                                                      request.container().end());
+            return worker->CleanupAll(containers);
+          }));
+  // RPCs are counted and steps traced elsewhere; these are there because clients may call them.
+  add(kWorkerService, "Logging",
+      Plain<LoggingRequest, LoggingResponse>(
+          "Logging", [](const LoggingRequest&, LoggingResponse*) { return absl::OkStatus(); }));
+  add(kWorkerService, "Tracing",
+      Plain<TracingRequest, TracingResponse>(
+          "Tracing", [](const TracingRequest&, TracingResponse*) { return absl::OkStatus(); }));
+  const auto bind = [worker](auto serve) {
+    return [worker, serve](std::shared_ptr<ServerCall> call, const grpc::ByteBuffer& bytes) {
+      serve(worker, std::move(call), bytes);
+    };
+  };
+  add(kWorkerService, "RunGraph", bind(ServeRunGraph));
+  add(kWorkerService, "RecvTensor", bind(ServeRecvTensor));
+  add(kTransportService, "Pull", bind(ServePull));
+  add(kTransportService, "Push", bind(ServePush));
+  return handlers;
+}
+
+}  // namespace millrace

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_DISTRIBUTED_TRANSPORT_GRPC_TRANSPORT_H_
+#define MILLRACE_DISTRIBUTED_TRANSPORT_GRPC_TRANSPORT_H_
+
+// gRPC transport: Transport over an RpcChannel, and the handlers that serve one.
+//
+// Services and methods have TensorFlow's full names; Pull and Push belong to millrace.Transport
+// (transport.proto). Errors of a step travel in the body of the answer, because gRPC's trailers
+// hold few bytes.
+//
+// Thread-safety: all functions, from any thread.
+// Lifetime: the worker outlives the server that the handlers are given to.
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "distributed/transport/rpc.h"
+#include "distributed/transport/transport.h"
+#include "distributed/worker/worker.h"
+
+namespace millrace {
+
+inline constexpr char kWorkerService[] = "/tensorflow.grpc.WorkerService/";
+inline constexpr char kMasterService[] = "/tensorflow.grpc.MasterService/";
+inline constexpr char kTransportService[] = "/millrace.Transport/";
+
+std::shared_ptr<Transport> MakeGrpcTransport(const std::string& task,
+                                             std::shared_ptr<RpcChannel> channel);
+
+std::map<std::string, RpcServer::Handler> WorkerHandlers(Worker* worker);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_DISTRIBUTED_TRANSPORT_GRPC_TRANSPORT_H_

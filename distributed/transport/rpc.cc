@@ -1,0 +1,608 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "distributed/transport/rpc.h"
+
+#include <grpc/grpc.h>
+#include <grpcpp/alarm.h>
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+#include <malloc.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/mutex.h"
+#include "core/notification.h"
+
+namespace millrace {
+namespace {
+
+// Threads that take answers off the network; they decode messages and hand work on, no more.
+constexpr int kClientPollers = 2;
+// How long answers may take to leave a server that shuts down.
+constexpr absl::Duration kShutdownGrace = absl::Milliseconds(500);
+// Calls that the server can take up without asking for each anew.
+constexpr int kAcceptedAhead = 16;
+
+// What malloc keeps free at the end of a heap before it gives memory back to the system.
+constexpr int kMallocKeepsBytes = 64 << 20;
+
+// gRPC holds messages in small pieces of malloc and frees them soon after. With glibc's own limit
+// of 128 KiB each megabyte of a tensor then costs new pages: a third of the time of a large pull
+// (transport_benchmark). For the whole process; limits that the user sets are left alone.
+void KeepFreedMemory() {
+  static const bool done = [] {
+    if (std::getenv("GLIBC_TUNABLES") == nullptr &&
+        std::getenv("MALLOC_TRIM_THRESHOLD_") == nullptr) {
+      mallopt(M_TRIM_THRESHOLD, kMallocKeepsBytes);
+    }
+    return true;
+  }();
+  static_cast<void>(done);
+}
+
+// What a completion queue hands back.
+class Event {
+ public:
+  virtual void Proceed(bool ok) = 0;
+
+ protected:
+  ~Event() = default;
+};
+
+// One of the operations of `Owner` that may be under way at the same time. While it is, it keeps
+// the owner alive.
+template <typename Owner>
+class OwnedEvent final : public Event {
+ public:
+  using Method = void (Owner::*)(bool);
+  void* Arm(std::shared_ptr<Owner> owner, Method method) {
+    owner_ = std::move(owner);
+    method_ = method;
+    return static_cast<Event*>(this);
+  }
+  void Disarm() { owner_ = nullptr; }
+  void Proceed(bool ok) override {
+    const std::shared_ptr<Owner> owner = std::move(owner_);
+    owner_ = nullptr;
+    (owner.get()->*method_)(ok);
+  }
+
+ private:
+  std::shared_ptr<Owner> owner_;
+  Method method_ = nullptr;
+};
+
+void Poll(grpc::CompletionQueue* queue) {
+  void* tag;
+  bool ok;
+  while (queue->Next(&tag, &ok)) static_cast<Event*>(tag)->Proceed(ok);
+}
+
+// For all channels of the process; never destroyed, like the arena and the I/O pool.
+grpc::CompletionQueue* ClientQueue() {
+  static grpc::CompletionQueue* const queue = [] {
+    auto* q = new grpc::CompletionQueue;
+    for (int i = 0; i < kClientPollers; ++i) std::thread([q] { Poll(q); }).detach();
+    return q;
+  }();
+  return queue;
+}
+
+// `cancelled_here`: this side has cancelled the call.
+Status FromGrpc(const std::string& address, const grpc::Status& status, bool cancelled_here) {
+  if (status.ok()) return absl::OkStatus();
+  absl::StatusCode code = static_cast<absl::StatusCode>(status.error_code());
+  const std::string& message = status.error_message();
+  // The connection ended under the call; gRPC says Unknown to that.
+  if (code == absl::StatusCode::kUnknown && message == "Stream removed") {
+    code = absl::StatusCode::kUnavailable;
+  }
+  // A server that goes away cancels what is open; handlers that say Cancelled say why.
+  if (code == absl::StatusCode::kCancelled && !cancelled_here &&
+      (message.empty() || absl::EqualsIgnoreCase(message, "cancelled"))) {
+    code = absl::StatusCode::kUnavailable;
+  }
+  if (code == absl::StatusCode::kUnavailable) {
+    return absl::UnavailableError(
+        absl::StrCat("Task at ", address, " must be reachable, got: ", message));
+  }
+  return Status(code, message);
+}
+
+grpc::Status ToGrpc(const Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  std::string message(status.message());
+  // As long as gRPC writes it: it escapes what is not printable ASCII.
+  size_t written = 0, length = 0;
+  for (; length < message.size() && written < kMaxStatusMessage; ++length) {
+    const char c = message[length];
+    written += c >= ' ' && c <= '~' && c != '%' ? 1 : 3;
+  }
+  if (length < message.size()) {
+    message.resize(length);
+    message += " ... [truncated]";
+  }
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), message);
+}
+
+// Keeps a call and its CancellationManager together.
+class CancelOnRequest {
+ public:
+  // False when it is cancelled already.
+  bool Begin(CancellationManager* manager, std::shared_ptr<grpc::ClientContext> context) {
+    if (manager == nullptr) return true;
+    if (!manager->Register(&token_, [context] { context->TryCancel(); })) return false;
+    manager_ = manager;
+    return true;
+  }
+  // Whether the call was cancelled through the manager.
+  bool End() {
+    if (manager_ == nullptr) return false;
+    return !std::exchange(manager_, nullptr)->Deregister(token_);
+  }
+
+ private:
+  CancellationManager* manager_ = nullptr;
+  CancellationManager::Token token_ = 0;
+};
+
+std::shared_ptr<grpc::ClientContext> MakeContext(const RpcOptions& options) {
+  auto context = std::make_shared<grpc::ClientContext>();
+  if (options.deadline != absl::InfiniteFuture()) {
+    context->set_deadline(absl::ToChronoTime(options.deadline));
+  }
+  context->set_wait_for_ready(options.wait_for_ready);
+  return context;
+}
+
+Status CancelledBeforeStart() { return absl::CancelledError("Call was cancelled before it began"); }
+
+class UnaryCall : public std::enable_shared_from_this<UnaryCall> {
+ public:
+  UnaryCall(std::string address, RpcChannel::UnaryDone done)
+      : address_(std::move(address)), done_(std::move(done)) {}
+
+  void Start(grpc::GenericStub* stub, const std::string& method, const RpcOptions& options,
+             const grpc::ByteBuffer& request) {
+    context_ = MakeContext(options);
+    reader_ = stub->PrepareUnaryCall(context_.get(), method, request, ClientQueue());
+    if (!cancel_.Begin(options.cancellation, context_)) {
+      // A call that was prepared must be started to be freed.
+      context_->TryCancel();
+    }
+    reader_->StartCall();
+    reader_->Finish(&response_, &status_, event_.Arm(shared_from_this(), &UnaryCall::Finished));
+  }
+
+ private:
+  void Finished(bool) {
+    const bool cancelled = cancel_.End();
+    done_(FromGrpc(address_, status_, cancelled), response_);
+  }
+
+  const std::string address_;
+  RpcChannel::UnaryDone done_;
+  std::shared_ptr<grpc::ClientContext> context_;
+  std::unique_ptr<grpc::GenericClientAsyncResponseReader> reader_;
+  grpc::ByteBuffer response_;
+  grpc::Status status_;
+  CancelOnRequest cancel_;
+  OwnedEvent<UnaryCall> event_;
+};
+
+// Events: the request is written | a message has come, one after the other | finished. The call
+// is over when the last of them has come.
+class StreamCall : public std::enable_shared_from_this<StreamCall> {
+ public:
+  StreamCall(std::string address, RpcChannel::OnMessage on_message, RpcChannel::StreamDone done)
+      : address_(std::move(address)), on_message_(std::move(on_message)), done_(std::move(done)) {}
+
+  void Start(grpc::GenericStub* stub, const std::string& method, const RpcOptions& options,
+             const grpc::ByteBuffer& request) {
+    context_ = MakeContext(options);
+    // Headers, request and end of the client's side leave in one piece; StartCall gives no event.
+    context_->set_initial_metadata_corked(true);
+    stream_ = stub->PrepareCall(context_.get(), method, ClientQueue());
+    if (!cancel_.Begin(options.cancellation, context_)) context_->TryCancel();
+    stream_->StartCall(nullptr);
+    stream_->WriteLast(request, grpc::WriteOptions(),
+                       wrote_.Arm(shared_from_this(), &StreamCall::Wrote));
+    ReadNext();
+  }
+
+ private:
+  void Wrote(bool) {}  // when it fails, so do the read and the end
+  void ReadNext() { stream_->Read(&message_, read_.Arm(shared_from_this(), &StreamCall::Read)); }
+  void Read(bool ok) {
+    if (ok && on_message_(message_)) {
+      message_.Clear();
+      return ReadNext();
+    }
+    stream_->Finish(&status_, finish_.Arm(shared_from_this(), &StreamCall::Finished));
+  }
+  void Finished(bool) {
+    const bool cancelled = cancel_.End();
+    done_(FromGrpc(address_, status_, cancelled));
+  }
+
+  const std::string address_;
+  RpcChannel::OnMessage on_message_;
+  RpcChannel::StreamDone done_;
+  std::shared_ptr<grpc::ClientContext> context_;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
+  grpc::ByteBuffer message_;
+  grpc::Status status_;
+  CancelOnRequest cancel_;
+  OwnedEvent<StreamCall> wrote_, read_, finish_;
+};
+
+grpc::ChannelArguments ChannelArguments() {
+  grpc::ChannelArguments args;
+  args.SetMaxReceiveMessageSize(INT32_MAX);
+  args.SetMaxSendMessageSize(INT32_MAX);
+  args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
+  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(absl::ToInt64Milliseconds(kKeepalive)));
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+              static_cast<int>(absl::ToInt64Milliseconds(kKeepaliveTimeout)));
+  args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  // A step is never run twice by the transport; retries would also hold on to what was sent.
+  args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return args;
+}
+
+struct CallCounts {
+  Mutex mu;
+  std::map<std::string, int64_t> by_name ABSL_GUARDED_BY(mu);
+};
+CallCounts& call_counts() {
+  static CallCounts* const counts = new CallCounts;
+  return *counts;
+}
+
+class GrpcRpcChannel : public RpcChannel {
+ public:
+  explicit GrpcRpcChannel(const std::string& address)
+      : address_(address),
+        stub_(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
+                                        ChannelArguments())) {}
+
+  void Unary(const std::string& method, const RpcOptions& options, const grpc::ByteBuffer& request,
+             UnaryDone done) override {
+    Count(method);
+    if (options.cancellation != nullptr && options.cancellation->IsCancelled()) {
+      return done(CancelledBeforeStart(), grpc::ByteBuffer());
+    }
+    std::make_shared<UnaryCall>(address_, std::move(done))->Start(&stub_, method, options, request);
+  }
+  void Stream(const std::string& method, const RpcOptions& options, const grpc::ByteBuffer& request,
+              OnMessage on_message, StreamDone done) override {
+    Count(method);
+    if (options.cancellation != nullptr && options.cancellation->IsCancelled()) {
+      return done(CancelledBeforeStart());
+    }
+    std::make_shared<StreamCall>(address_, std::move(on_message), std::move(done))
+        ->Start(&stub_, method, options, request);
+  }
+  const std::string& address() const override { return address_; }
+
+ private:
+  void Count(const std::string& method) {
+    CallCounts& counts = call_counts();
+    MutexLock lock(&counts.mu);
+    ++counts.by_name[absl::StrCat(address_, method)];
+  }
+
+  const std::string address_;
+  grpc::GenericStub stub_;
+};
+
+class AlarmTimer : public RpcTimer, public std::enable_shared_from_this<AlarmTimer> {
+ public:
+  explicit AlarmTimer(absl::AnyInvocable<void()> fire) : fire_(std::move(fire)) {}
+  void Start(absl::Time when) {
+    alarm_.Set(ClientQueue(), absl::ToChronoTime(when),
+               event_.Arm(shared_from_this(), &AlarmTimer::Fired));
+  }
+  void Cancel() override { alarm_.Cancel(); }
+
+ private:
+  void Fired(bool ok) {
+    if (ok) fire_();
+    fire_ = nullptr;
+  }
+  absl::AnyInvocable<void()> fire_;
+  grpc::Alarm alarm_;
+  OwnedEvent<AlarmTimer> event_;
+};
+
+// Open while the server's queue takes operations; outlives the server for calls that end late.
+struct Gate {
+  SharedMutex mu;
+  bool closed ABSL_GUARDED_BY(mu) = false;
+};
+
+class GrpcRpcServer;
+
+// Events: accepted -> request read -> (written)* -> finished; `over` when gRPC is done with it.
+class GrpcServerCall : public ServerCall, public std::enable_shared_from_this<GrpcServerCall> {
+ public:
+  GrpcServerCall(GrpcRpcServer* server, std::shared_ptr<Gate> gate)
+      : server_(server), gate_(std::move(gate)), stream_(&context_) {}
+
+  void Accept();
+
+  const std::string& method() const override { return context_.method(); }
+  absl::Time deadline() const override {
+    const auto deadline = context_.deadline();
+    // gRPC's "none" is the end of its clock.
+    if (deadline > std::chrono::system_clock::now() + std::chrono::hours(24 * 365 * 10)) {
+      return absl::InfiniteFuture();
+    }
+    return absl::FromChrono(deadline);
+  }
+  CancellationManager* cancellation() override { return &cancellation_; }
+  void Write(const grpc::ByteBuffer& message, absl::AnyInvocable<void()> written) override {
+    ReaderLock lock(&gate_->mu);
+    if (gate_->closed) return;
+    written_ = std::move(written);
+    stream_.Write(message, write_.Arm(shared_from_this(), &GrpcServerCall::Written));
+  }
+  void Finish(const grpc::ByteBuffer& message) override {
+    ReaderLock lock(&gate_->mu);
+    if (gate_->closed) return;
+    stream_.WriteAndFinish(message, grpc::WriteOptions(), grpc::Status::OK,
+                           finish_.Arm(shared_from_this(), &GrpcServerCall::Finished));
+  }
+  void FinishWithStatus(const Status& status) override {
+    ReaderLock lock(&gate_->mu);
+    if (gate_->closed) return;
+    stream_.Finish(ToGrpc(status), finish_.Arm(shared_from_this(), &GrpcServerCall::Finished));
+  }
+
+ private:
+  void Accepted(bool ok);
+  void RequestRead(bool ok);
+  void Written(bool) {
+    // A client that is gone is noticed through `over`.
+    absl::AnyInvocable<void()> written = std::move(written_);
+    written_ = nullptr;
+    if (written) written();
+  }
+  void Finished(bool) {}
+  void Over(bool) {
+    if (context_.IsCancelled()) cancellation_.StartCancel();
+  }
+
+  GrpcRpcServer* const server_;  // used by events only: they end before the server does
+  const std::shared_ptr<Gate> gate_;
+  CancellationManager cancellation_;
+  grpc::GenericServerContext context_;
+  grpc::GenericServerAsyncReaderWriter stream_;
+  grpc::ByteBuffer request_;
+  absl::AnyInvocable<void()> written_;
+  OwnedEvent<GrpcServerCall> accept_, read_, write_, finish_, over_;
+};
+
+class GrpcRpcServer : public RpcServer {
+ public:
+  explicit GrpcRpcServer(std::map<std::string, Handler> handlers)
+      : handlers_(std::move(handlers)) {}
+  ~GrpcRpcServer() override { Shutdown(); }
+
+  Status Listen(const std::string& address, int num_pollers);
+  int port() const override { return port_; }
+  void Shutdown() override;
+
+  void AcceptNext();
+  const Handler* FindHandler(const std::string& method) const {
+    const auto it = handlers_.find(method);
+    return it == handlers_.end() ? nullptr : &it->second;
+  }
+  grpc::AsyncGenericService* service() { return &service_; }
+  grpc::ServerCompletionQueue* queue() { return queue_.get(); }
+
+ private:
+  const std::shared_ptr<Gate> gate_ = std::make_shared<Gate>();
+  const std::map<std::string, Handler> handlers_;
+  grpc::AsyncGenericService service_;
+  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  std::unique_ptr<grpc::Server> server_;
+  std::vector<std::thread> pollers_;
+  int port_ = 0;
+  Mutex mu_;
+  bool accepting_ ABSL_GUARDED_BY(mu_) = true;
+  bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+void GrpcServerCall::Accept() {
+  context_.AsyncNotifyWhenDone(over_.Arm(shared_from_this(), &GrpcServerCall::Over));
+  server_->service()->RequestCall(&context_, &stream_, server_->queue(), server_->queue(),
+                                  accept_.Arm(shared_from_this(), &GrpcServerCall::Accepted));
+}
+
+void GrpcServerCall::Accepted(bool ok) {
+  if (!ok) {
+    // The server shuts down; gRPC gives no end to a call that never began.
+    over_.Disarm();
+    return;
+  }
+  server_->AcceptNext();
+  ReaderLock lock(&gate_->mu);
+  if (gate_->closed) return;
+  stream_.Read(&request_, read_.Arm(shared_from_this(), &GrpcServerCall::RequestRead));
+}
+
+void GrpcServerCall::RequestRead(bool ok) {
+  if (!ok) {
+    return FinishWithStatus(absl::InvalidArgumentError(
+        absl::StrCat(method(), ": a call must have one request, got none")));
+  }
+  const RpcServer::Handler* const handler = server_->FindHandler(method());
+  if (handler == nullptr) {
+    return FinishWithStatus(absl::UnimplementedError(
+        absl::StrCat("Method must be one of this server, got ", method())));
+  }
+  const grpc::ByteBuffer request = std::exchange(request_, grpc::ByteBuffer());
+  (*handler)(shared_from_this(), request);
+}
+
+void GrpcRpcServer::AcceptNext() {
+  MutexLock lock(&mu_);
+  if (accepting_) std::make_shared<GrpcServerCall>(this, gate_)->Accept();
+}
+
+// gRPC binds what it can of the addresses of a host name and is content with one; here each of
+// this machine must be free.
+Status CheckFree(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  std::string host = address.substr(0, colon);
+  const std::string port = address.substr(colon + 1);
+  if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
+  addrinfo hints = {};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); error != 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("Server: the host of its own address ", address,
+                     " must be known, got: ", gai_strerror(error)));
+  }
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owned(found, freeaddrinfo);
+  bool local = false;
+  for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
+    const int fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
+    if (fd < 0) continue;
+    const int one = 1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    if (a->ai_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one));
+    const bool bound = bind(fd, a->ai_addr, a->ai_addrlen) == 0;
+    const int error = bound ? 0 : errno;
+    // Two sockets may bind one port as long as none listens.
+    const bool in_use = error == EADDRINUSE || (bound && listen(fd, 1) != 0 && errno == EADDRINUSE);
+    close(fd);
+    if (in_use) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "Server: ", address, " must be free, got: port is in use by another process"));
+    }
+    if (error == EACCES) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "Server: ", address, " must be open to this user, got: ", std::strerror(error)));
+    }
+    local |= bound;
+  }
+  if (!local) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("Server: the host of its own address ", address,
+                     " must be one of this machine, got one that cannot be bound"));
+  }
+  return absl::OkStatus();
+}
+
+Status GrpcRpcServer::Listen(const std::string& address, int num_pollers) {
+  MR_RETURN_IF_ERROR(CheckFree(address));
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
+  builder.SetMaxReceiveMessageSize(INT32_MAX);
+  builder.SetMaxSendMessageSize(INT32_MAX);
+  // A second process on the port must fail, not share it.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,
+                             static_cast<int>(absl::ToInt64Milliseconds(kKeepalive)));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                             static_cast<int>(absl::ToInt64Milliseconds(kKeepaliveTimeout)));
+  // Half of what clients keep to.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                             static_cast<int>(absl::ToInt64Milliseconds(kKeepalive / 2)));
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  builder.RegisterAsyncGenericService(&service_);
+  queue_ = builder.AddCompletionQueue();
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr || port_ == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("Server: ", address, " must be free, got: port is in use"));
+  }
+  for (int i = 0; i < kAcceptedAhead; ++i) AcceptNext();
+  for (int i = 0; i < num_pollers; ++i) pollers_.emplace_back([this] { Poll(queue_.get()); });
+  return absl::OkStatus();
+}
+
+void GrpcRpcServer::Shutdown() {
+  {
+    MutexLock lock(&mu_);
+    if (std::exchange(shut_down_, true)) return;
+    accepting_ = false;
+  }
+  // Answers on their way may leave; what is open afterwards is cancelled. The pollers run on until
+  // the last call has ended.
+  if (server_ != nullptr) {
+    server_->Shutdown(absl::ToChronoTime(absl::Now() + kShutdownGrace));
+  }
+  if (queue_ != nullptr) {
+    {
+      WriterLock lock(&gate_->mu);
+      gate_->closed = true;
+      queue_->Shutdown();
+    }
+    if (pollers_.empty()) Poll(queue_.get());
+  }
+  for (std::thread& poller : pollers_) poller.join();
+}
+
+}  // namespace
+
+std::shared_ptr<RpcChannel> RpcChannel::Make(const std::string& address) {
+  KeepFreedMemory();
+  return std::make_shared<GrpcRpcChannel>(address);
+}
+
+StatusOr<grpc::ByteBuffer> RpcChannel::Call(const std::string& method, const RpcOptions& options,
+                                            const grpc::ByteBuffer& request) {
+  Notification done;
+  Status status;
+  grpc::ByteBuffer response;
+  Unary(method, options, request, [&](const Status& s, const grpc::ByteBuffer& r) {
+    status = s;
+    response = r;
+    done.Notify();
+  });
+  done.Wait();
+  MR_RETURN_IF_ERROR(status);
+  return response;
+}
+
+std::map<std::string, int64_t> RpcCallsBegun() {
+  CallCounts& counts = call_counts();
+  MutexLock lock(&counts.mu);
+  return counts.by_name;
+}
+
+std::shared_ptr<RpcTimer> RpcTimer::Start(absl::Time when, absl::AnyInvocable<void()> fire) {
+  auto timer = std::make_shared<AlarmTimer>(std::move(fire));
+  timer->Start(when);
+  return timer;
+}
+
+StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(Options options) {
+  KeepFreedMemory();
+  auto server = std::make_unique<GrpcRpcServer>(std::move(options.handlers));
+  MR_RETURN_IF_ERROR(server->Listen(options.address, std::max(options.num_pollers, 1)));
+  return std::unique_ptr<RpcServer>(std::move(server));
+}
+
+}  // namespace millrace

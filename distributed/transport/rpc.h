@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_DISTRIBUTED_TRANSPORT_RPC_H_
+#define MILLRACE_DISTRIBUTED_TRANSPORT_RPC_H_
+
+// RPC: gRPC calls by method name whose messages are bytes, and the threads that poll for them.
+//
+// RpcChannel: the way to one address. RpcServer: one port, whose handlers run on the thread that
+// took the call off the network; a handler that cannot answer at once keeps the ServerCall and
+// answers later, so that no poller ever waits. Every call ends: by its answer, its deadline, its
+// CancellationManager, or the loss of the peer (keepalive 20 s).
+//
+// Thread-safety: all methods, from any thread. Callbacks come on pollers: they must not block.
+// Failure: gRPC's status codes are Status codes; a connection that breaks is Unavailable.
+
+#include <grpcpp/support/byte_buffer.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "core/cancellation.h"
+#include "core/status.h"
+
+namespace millrace {
+
+// Messages that travel in gRPC's trailers are cut to this length.
+inline constexpr size_t kMaxStatusMessage = 3072;
+// Between two keepalive pings, and how long the answer may take.
+inline constexpr absl::Duration kKeepalive = absl::Seconds(20);
+inline constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(10);
+
+struct RpcOptions {
+  absl::Time deadline = absl::InfiniteFuture();
+  // Waits until the peer is there, instead of failing at once when it is not.
+  bool wait_for_ready = false;
+  // Cancels the call. May be null; outlives the call's `done`.
+  CancellationManager* cancellation = nullptr;
+};
+
+class RpcChannel {
+ public:
+  using UnaryDone = absl::AnyInvocable<void(const Status&, const grpc::ByteBuffer&)>;
+  // Returns false when it expects no further message.
+  using OnMessage = absl::AnyInvocable<bool(const grpc::ByteBuffer&)>;
+  using StreamDone = absl::AnyInvocable<void(const Status&)>;
+
+  virtual ~RpcChannel() = default;
+  static std::shared_ptr<RpcChannel> Make(const std::string& address);
+
+  // `method`: "/package.Service/Method". `done` is called exactly once, on a poller, or in the
+  // calling thread when the call was cancelled before it began.
+  virtual void Unary(const std::string& method, const RpcOptions& options,
+                     const grpc::ByteBuffer& request, UnaryDone done) = 0;
+  // One request, several messages in answer, in order; then `done`.
+  virtual void Stream(const std::string& method, const RpcOptions& options,
+                      const grpc::ByteBuffer& request, OnMessage on_message, StreamDone done) = 0;
+  // Blocks. Never on a poller.
+  StatusOr<grpc::ByteBuffer> Call(const std::string& method, const RpcOptions& options,
+                                  const grpc::ByteBuffer& request);
+
+  virtual const std::string& address() const = 0;
+};
+
+// Calls begun by all channels of this process so far, by "host:port/package.Service/Method". For
+// tests that count.
+std::map<std::string, int64_t> RpcCallsBegun();
+
+// A timer on the pollers: `fire` is called once the time has come, unless Cancel() was earlier.
+class RpcTimer {
+ public:
+  virtual ~RpcTimer() = default;
+  static std::shared_ptr<RpcTimer> Start(absl::Time when, absl::AnyInvocable<void()> fire);
+  virtual void Cancel() = 0;
+};
+
+// An incoming call. Exactly one Finish; before it any number of Writes, each begun after
+// `written` of the one before was called.
+class ServerCall {
+ public:
+  virtual ~ServerCall() = default;
+  virtual const std::string& method() const = 0;
+  // InfiniteFuture when the client gave none.
+  virtual absl::Time deadline() const = 0;
+  // Started when the client has gone or cancelled; the callbacks run on a poller.
+  virtual CancellationManager* cancellation() = 0;
+  virtual void Write(const grpc::ByteBuffer& message, absl::AnyInvocable<void()> written) = 0;
+  // The last message, then OK.
+  virtual void Finish(const grpc::ByteBuffer& message) = 0;
+  virtual void FinishWithStatus(const Status& status) = 0;
+};
+
+class RpcServer {
+ public:
+  using Handler = std::function<void(std::shared_ptr<ServerCall>, const grpc::ByteBuffer&)>;
+  struct Options {
+    std::string address;  // "host:port"; port 0: any
+    std::map<std::string, Handler> handlers;
+    int num_pollers = 4;
+  };
+
+  virtual ~RpcServer() = default;
+  // FailedPrecondition when the port is in use or the host not of this machine.
+  static StatusOr<std::unique_ptr<RpcServer>> Start(Options options);
+  virtual int port() const = 0;
+  // Ends all calls and joins the pollers. Whatever the handlers left open must be on its way to
+  // Finish. Idempotent; not on a poller.
+  virtual void Shutdown() = 0;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_DISTRIBUTED_TRANSPORT_RPC_H_

@@ -1,0 +1,563 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "distributed/worker/step_rendezvous.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "core/hash64.h"
+#include "core/tensor.h"
+#include "graph/attr.h"
+#include "graph/place/device_name.h"
+#include "runtime/done_callback.h"
+#include "runtime/plan.h"
+
+namespace millrace {
+namespace {
+
+constexpr absl::Duration kSweepPeriod = absl::Seconds(30);
+
+thread_local StepRendezvous* corked = nullptr;
+
+bool IsSend(const tensorflow::NodeDef& node) {
+  return node.op() == "_Send" || node.op() == "_HostSend";
+}
+bool IsRecv(const tensorflow::NodeDef& node) {
+  return node.op() == "_Recv" || node.op() == "_HostRecv";
+}
+
+StatusOr<std::string> KeyOf(const tensorflow::NodeDef& node) {
+  MR_ASSIGN_OR_RETURN(const std::string src, GetAttr<std::string>(node, "send_device"));
+  MR_ASSIGN_OR_RETURN(const std::string dst, GetAttr<std::string>(node, "recv_device"));
+  MR_ASSIGN_OR_RETURN(const std::string name, GetAttr<std::string>(node, "tensor_name"));
+  MR_ASSIGN_OR_RETURN(const int64_t incarnation, GetAttr<int64_t>(node, "send_device_incarnation"));
+  return RendezvousKey::Make(src, static_cast<uint64_t>(incarnation), dst, name, 0, 0);
+}
+
+// Names of the nodes that need something from another task, directly or not.
+absl::flat_hash_set<std::string> NeedsOthers(const tensorflow::GraphDef& graph,
+                                             absl::string_view own_task) {
+  absl::flat_hash_map<std::string, std::vector<const tensorflow::NodeDef*>> consumers;
+  absl::flat_hash_set<std::string> result;
+  std::vector<std::string> stack;
+  for (const tensorflow::NodeDef& node : graph.node()) {
+    for (const std::string& input : node.input()) {
+      absl::string_view name = input;
+      if (!name.empty() && name[0] == '^') name.remove_prefix(1);
+      consumers[std::string(name.substr(0, name.find(':')))].push_back(&node);
+    }
+    if (!IsRecv(node)) continue;
+    const StatusOr<std::string> src = GetAttr<std::string>(node, "send_device");
+    const StatusOr<std::string> task = src.ok() ? TaskOfDevice(*src) : src;
+    if (!task.ok() || *task != own_task) stack.push_back(node.name());
+  }
+  while (!stack.empty()) {
+    std::string name = std::move(stack.back());
+    stack.pop_back();
+    if (!result.insert(name).second) continue;
+    for (const tensorflow::NodeDef* node : consumers[name]) stack.push_back(node->name());
+  }
+  return result;
+}
+
+Status GivenUp() { return absl::CancelledError("Pull was cancelled by its caller"); }
+
+Status StepEnded(int64_t step_id) {
+  return Derived(absl::AbortedError(absl::StrCat("Cleanup ", step_id)));
+}
+
+}  // namespace
+
+StatusOr<StepEdges> StepEdges::Of(const tensorflow::GraphDef& wire,
+                                  const tensorflow::GraphDef& plan, absl::string_view own_task) {
+  struct Edge {
+    std::string wire_key;
+    RendezvousKey key;
+    bool immediate;
+    uint64_t incarnation;
+  };
+  std::map<std::string, std::vector<Edge>> sends, recvs;  // by task
+  const absl::flat_hash_set<std::string> late = NeedsOthers(wire, own_task);
+  for (int i = 0; i < wire.node_size(); ++i) {
+    const tensorflow::NodeDef& node = wire.node(i);
+    const bool is_send = IsSend(node);
+    if (!is_send && !IsRecv(node)) continue;
+    const StatusOr<bool> client = GetAttr<bool>(node, "client_terminated");
+    if (client.ok() && *client) continue;
+    MR_ASSIGN_OR_RETURN(const std::string device,
+                        GetAttr<std::string>(node, is_send ? "recv_device" : "send_device"));
+    MR_ASSIGN_OR_RETURN(const std::string task, TaskOfDevice(device));
+    if (task == own_task) continue;
+    Edge edge;
+    MR_ASSIGN_OR_RETURN(edge.wire_key, KeyOf(node));
+    MR_ASSIGN_OR_RETURN(const std::string plan_key, KeyOf(plan.node(i)));
+    MR_ASSIGN_OR_RETURN(edge.key, RendezvousKey::Parse(plan_key));
+    MR_ASSIGN_OR_RETURN(const int64_t incarnation,
+                        GetAttr<int64_t>(node, "send_device_incarnation"));
+    edge.incarnation = static_cast<uint64_t>(incarnation);
+    edge.immediate = late.count(node.name()) == 0;
+    (is_send ? sends : recvs)[task].push_back(std::move(edge));
+  }
+  StepEdges result;
+  for (const bool is_send : {true, false}) {
+    for (auto& [task, edges] : is_send ? sends : recvs) {
+      std::sort(edges.begin(), edges.end(),
+                [](const Edge& a, const Edge& b) { return a.wire_key < b.wire_key; });
+      Peer peer;
+      peer.task = task;
+      for (Edge& edge : edges) {
+        peer.fingerprint = Hash64(edge.wire_key, peer.fingerprint + 1);
+        peer.src_incarnation = edge.incarnation;
+        if (is_send) {
+          peer.immediate.push_back(edge.immediate);
+          peer.num_immediate += edge.immediate ? 1 : 0;
+          ++result.num_sends;
+        }
+        peer.wire_keys.push_back(std::move(edge.wire_key));
+        peer.keys.push_back(std::move(edge.key));
+      }
+      (is_send ? result.sends : result.recvs).push_back(std::move(peer));
+    }
+  }
+  return result;
+}
+
+// --- StepRendezvous ------------------------------------------------------------------------------
+
+// One pull under way.
+struct StepRendezvous::ServedPull {
+  std::shared_ptr<PullSink> sink;
+  std::shared_ptr<const StepEdges> edges;
+  const StepEdges::Peer* peer = nullptr;  // in *edges
+  std::atomic<int64_t> left{0};           // acq_rel: the last tensor's thread ends the pull
+  std::atomic<int64_t> immediate_left{0};
+  std::atomic<bool> held{false};  // something waits for Flush
+  std::atomic<bool> over{false};
+
+  void End(const Status& status) {
+    if (!over.exchange(true, std::memory_order_acq_rel)) sink->OnDone(status);
+  }
+};
+
+StepRendezvous::StepRendezvous(int64_t step_id, std::weak_ptr<StepTable> table)
+    : step_id_(step_id), table_(std::move(table)), local_(MakeLocalRendezvous()) {}
+
+StepRendezvous::~StepRendezvous() {
+  // The local rendezvous tells those who wait in it; these wait outside.
+  for (WaitingPull& pull : waiting_pulls_) pull.sink->OnDone(StepEnded(step_id_));
+  for (WaitingTensor& tensor : waiting_tensors_) tensor.done(StepEnded(step_id_), Tensor(), false);
+}
+
+Status StepRendezvous::Send(const RendezvousKey& key, Tensor value, bool is_dead) {
+  return local_->Send(key, std::move(value), is_dead);
+}
+
+void StepRendezvous::RecvAsync(const RendezvousKey& key, DoneCallback done) {
+  local_->RecvAsync(key, std::move(done));
+}
+
+void StepRendezvous::StartAbort(const Status& status) {
+  std::vector<WaitingPull> pulls;
+  std::vector<WaitingTensor> tensors;
+  {
+    MutexLock lock(&mu_);
+    if (!aborted_.ok()) return;
+    aborted_ = status.ok() ? absl::InternalError("Rendezvous: a status that aborts must not be OK")
+                           : status;
+    pulls.swap(waiting_pulls_);
+    tensors.swap(waiting_tensors_);
+  }
+  local_->StartAbort(status);
+  for (WaitingPull& pull : pulls) pull.sink->OnDone(Derived(status));
+  for (WaitingTensor& tensor : tensors) tensor.done(Derived(status), Tensor(), false);
+  std::vector<std::shared_ptr<ServedPull>> over;  // they have been told
+  {
+    MutexLock lock(&mu_);
+    over.swap(served_);
+  }
+  cancellation_.StartCancel();
+}
+
+Status StepRendezvous::Start(std::shared_ptr<const StepEdges> edges) {
+  std::vector<WaitingPull> pulls;
+  std::vector<WaitingTensor> tensors;
+  {
+    MutexLock lock(&mu_);
+    if (!aborted_.ok()) return aborted_;
+    if (edges_ != nullptr) {
+      return absl::AlreadyExistsError(
+          absl::StrCat("Step ", step_id_, " must be run once by a task, got it twice"));
+    }
+    outstanding_.store(edges->num_sends + 1, std::memory_order_release);
+    edges_ = std::move(edges);
+    pulls.swap(waiting_pulls_);
+    tensors.swap(waiting_tensors_);
+  }
+  for (WaitingPull& pull : pulls) BeginPull(pull.request, std::move(pull.sink));
+  for (WaitingTensor& tensor : tensors) BeginTensor(tensor.wire_key, std::move(tensor.done));
+  return absl::OkStatus();
+}
+
+bool StepRendezvous::MayWait(int64_t number, CancellationManager* cancellation) {
+  // Registered under the lock: the wait is in its list when the callback looks for it.
+  CancellationManager::Token token;
+  return cancellation == nullptr ||
+         cancellation->Register(&token, [weak = weak_from_this(), number] {
+           if (const auto step = weak.lock()) step->GiveUp(number);
+         });
+}
+
+void StepRendezvous::GiveUp(int64_t number) {
+  const auto has_number = [number](const auto& waiting) { return waiting.number == number; };
+  std::shared_ptr<PullSink> sink;
+  DoneCallback done;
+  {
+    MutexLock lock(&mu_);
+    const auto pull = std::find_if(waiting_pulls_.begin(), waiting_pulls_.end(), has_number);
+    const auto tensor = std::find_if(waiting_tensors_.begin(), waiting_tensors_.end(), has_number);
+    if (pull != waiting_pulls_.end()) {
+      sink = std::move(pull->sink);
+      waiting_pulls_.erase(pull);
+    } else if (tensor != waiting_tensors_.end()) {
+      done = std::move(tensor->done);
+      waiting_tensors_.erase(tensor);
+    } else {
+      return;  // the step has started, or was aborted
+    }
+  }
+  if (sink != nullptr) sink->OnDone(GivenUp());
+  if (done) done(GivenUp(), Tensor(), false);
+  if (const auto table = table_.lock()) table->EraseUnused(this);
+}
+
+bool StepRendezvous::IsUnused() {
+  MutexLock lock(&mu_);
+  return edges_ == nullptr && aborted_.ok() && waiting_pulls_.empty() && waiting_tensors_.empty() &&
+         !was_pushed_to_;
+}
+
+void StepRendezvous::ServePull(const PullRequest& request, std::shared_ptr<PullSink> sink,
+                               CancellationManager* cancellation) {
+  Status refused;
+  {
+    MutexLock lock(&mu_);
+    refused = aborted_;
+    if (refused.ok() && edges_ == nullptr) {
+      const int64_t number = next_number_++;
+      if (MayWait(number, cancellation)) {
+        waiting_pulls_.push_back({request, std::move(sink), number});
+        return;
+      }
+      refused = GivenUp();
+    }
+  }
+  if (!refused.ok()) return sink->OnDone(Derived(refused));
+  BeginPull(request, std::move(sink));
+}
+
+void StepRendezvous::BeginPull(const PullRequest& request, std::shared_ptr<PullSink> sink) {
+  auto pull = std::make_shared<ServedPull>();
+  pull->sink = std::move(sink);
+  {
+    MutexLock lock(&mu_);
+    pull->edges = edges_;
+  }
+  for (const StepEdges::Peer& peer : pull->edges->sends) {
+    if (peer.task == request.dst_task) pull->peer = &peer;
+  }
+  if (pull->peer == nullptr || pull->peer->keys.size() != request.num_keys ||
+      pull->peer->fingerprint != request.fingerprint) {
+    return pull->End(absl::InternalError(absl::StrCat(
+        "Pull of step ", step_id_, " by ", request.dst_task, ": both tasks must have parts of one ",
+        "graph, got ", request.num_keys, " tensors wanted and ",
+        pull->peer == nullptr ? 0 : pull->peer->keys.size(), " sent or other names")));
+  }
+  const uint64_t n = request.num_keys;
+  pull->left.store(static_cast<int64_t>(n), std::memory_order_relaxed);
+  pull->immediate_left.store(pull->peer->num_immediate, std::memory_order_relaxed);
+  {
+    MutexLock lock(&mu_);
+    served_.push_back(pull);
+  }
+  // What is there already leaves in one message.
+  Cork cork(this);
+  for (uint64_t i = 0; i < n; ++i) {
+    // A second pull of the same tensors waits here for what will not come again: it must not keep
+    // the step in which it waits.
+    local_->RecvAsync(pull->peer->keys[i], [weak = weak_from_this(), pull, i](
+                                               const Status& status, Tensor value, bool is_dead) {
+      const std::shared_ptr<StepRendezvous> step = weak.lock();
+      if (step == nullptr) return pull->End(Derived(status));
+      step->Served(pull, i, status, std::move(value), is_dead);
+    });
+  }
+}
+
+void StepRendezvous::Served(const std::shared_ptr<ServedPull>& pull, uint64_t index,
+                            const Status& status, Tensor value, bool is_dead) {
+  if (!status.ok()) return pull->End(Derived(status));
+  pull->sink->OnTensor(index, std::move(value), is_dead);
+  const bool immediates_complete =
+      pull->peer->immediate[index] &&
+      pull->immediate_left.fetch_sub(1, std::memory_order_acq_rel) == 1;
+  if (pull->left.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+    pull->End(absl::OkStatus());
+    MutexLock lock(&mu_);
+    served_.erase(std::remove(served_.begin(), served_.end(), pull), served_.end());
+  } else if (corked == this && !immediates_complete) {
+    pull->held.store(true, std::memory_order_release);
+  } else {
+    pull->sink->Flush();
+  }
+  Consumed();
+}
+
+void StepRendezvous::ServeTensor(const std::string& wire_key, CancellationManager* cancellation,
+                                 DoneCallback done) {
+  Status refused;
+  {
+    MutexLock lock(&mu_);
+    refused = aborted_;
+    if (refused.ok() && edges_ == nullptr) {
+      const int64_t number = next_number_++;
+      if (MayWait(number, cancellation)) {
+        waiting_tensors_.push_back({wire_key, std::move(done), number});
+        return;
+      }
+      refused = GivenUp();
+    }
+  }
+  if (!refused.ok()) return done(Derived(refused), Tensor(), false);
+  BeginTensor(wire_key, std::move(done));
+}
+
+void StepRendezvous::BeginTensor(const std::string& wire_key, DoneCallback done) {
+  std::shared_ptr<const StepEdges> edges;
+  {
+    MutexLock lock(&mu_);
+    edges = edges_;
+  }
+  const RendezvousKey* key = nullptr;
+  for (const StepEdges::Peer& peer : edges->sends) {
+    const auto it = std::lower_bound(peer.wire_keys.begin(), peer.wire_keys.end(), wire_key);
+    if (it != peer.wire_keys.end() && *it == wire_key) {
+      key = &peer.keys[static_cast<size_t>(it - peer.wire_keys.begin())];
+    }
+  }
+  if (key == nullptr) {
+    // Not an edge of the plan: a tensor that was pushed under this key.
+    StatusOr<RendezvousKey> parsed = RendezvousKey::Parse(wire_key);
+    if (!parsed.ok()) return done(parsed.status(), Tensor(), false);
+    return local_->RecvAsync(*parsed, std::move(done));
+  }
+  local_->RecvAsync(*key, [weak = weak_from_this(), done = std::move(done)](
+                              const Status& status, Tensor value, bool is_dead) mutable {
+    const std::shared_ptr<StepRendezvous> step = weak.lock();
+    done(status.ok() ? status : Derived(status), std::move(value), is_dead);
+    if (status.ok() && step != nullptr) step->Consumed();
+  });
+}
+
+void StepRendezvous::Consumed() {
+  if (outstanding_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  if (const auto table = table_.lock()) table->Erase(step_id_, this);
+}
+
+void StepRendezvous::FlushAll() {
+  std::vector<std::shared_ptr<ServedPull>> held;
+  {
+    MutexLock lock(&mu_);
+    for (const auto& pull : served_) {
+      if (pull->held.exchange(false, std::memory_order_acq_rel)) held.push_back(pull);
+    }
+  }
+  for (const auto& pull : held) pull->sink->Flush();
+}
+
+StepRendezvous::Cork::Cork(StepRendezvous* step) : step_(step), outer_(corked) { corked = step; }
+
+StepRendezvous::Cork::~Cork() {
+  corked = outer_;
+  if (outer_ != step_) step_->FlushAll();
+}
+
+// --- StepTable -----------------------------------------------------------------------------------
+
+StepTable::StepTable(Clock* clock) : clock_(clock), next_sweep_(clock->Now() + kSweepPeriod) {}
+
+StepTable::~StepTable() {
+  absl::flat_hash_map<int64_t, std::shared_ptr<StepRendezvous>> left;
+  {
+    MutexLock lock(&mu_);
+    left.swap(steps_);
+  }
+  for (const auto& [id, step] : left) step->StartAbort(StepEnded(id));
+}
+
+std::shared_ptr<StepRendezvous> StepTable::FindOrExpect(int64_t step_id) {
+  std::shared_ptr<StepRendezvous> step;
+  Status aborted;
+  {
+    MutexLock lock(&mu_);
+    std::shared_ptr<StepRendezvous>& place = steps_[step_id];
+    if (place == nullptr) {
+      place = std::make_shared<StepRendezvous>(step_id, weak_from_this());
+    }
+    step = place;
+    aborted = aborted_;
+  }
+  if (!aborted.ok()) step->StartAbort(aborted);
+  return step;
+}
+
+StatusOr<std::shared_ptr<StepRendezvous>> StepTable::Start(int64_t step_id,
+                                                           std::shared_ptr<const StepEdges> edges) {
+  Sweep();
+  std::shared_ptr<StepRendezvous> step = FindOrExpect(step_id);
+  MR_RETURN_IF_ERROR(step->Start(std::move(edges)));
+  MutexLock lock(&step->mu_);
+  parked_bytes_.fetch_sub(std::exchange(step->parked_bytes_, 0), std::memory_order_relaxed);
+  return step;
+}
+
+void StepTable::End(StepRendezvous* step, const Status& status) {
+  if (!status.ok()) {
+    Sweep();  // perhaps nothing ever starts here
+    step->StartAbort(status);
+  } else if (step->outstanding_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+    return Erase(step->step_id_, step);
+  }
+  // Stays until everything was fetched, or (after an error) for those who come too late.
+  MutexLock lock(&mu_);
+  ended_.push_back({step->step_id_, clock_->Now()});
+}
+
+Status StepTable::Push(int64_t step_id, absl::Span<const NamedTensor> tensors) {
+  Sweep();
+  std::vector<RendezvousKey> keys;
+  int64_t bytes = 0;
+  for (const NamedTensor& tensor : tensors) {
+    MR_ASSIGN_OR_RETURN(RendezvousKey key, RendezvousKey::Parse(tensor.name));
+    keys.push_back(std::move(key));
+    bytes += tensor.value.TotalBytes();
+  }
+  const std::shared_ptr<StepRendezvous> step = FindOrExpect(step_id);
+  bool parked = false;
+  {
+    MutexLock lock(&step->mu_);
+    if (step->edges_ == nullptr && step->aborted_.ok()) {
+      if (parked_bytes_.load(std::memory_order_relaxed) + bytes > kMaxParkedBytes) {
+        return absl::ResourceExhaustedError(
+            absl::StrCat("Push for step ", step_id,
+                         ", which has not begun here: tensors that wait ", "must be at most ",
+                         kMaxParkedBytes, " bytes, got ", parked_bytes(), " and ", bytes, " more"));
+      }
+      parked_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+      step->parked_bytes_ += bytes;
+      step->was_pushed_to_ = true;
+      parked = true;
+    }
+  }
+  if (parked) {
+    MutexLock lock(&mu_);
+    parked_.push_back({step_id, clock_->Now()});
+  }
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    MR_RETURN_IF_ERROR(step->Send(keys[i], tensors[i].value, tensors[i].is_dead));
+  }
+  return absl::OkStatus();
+}
+
+void StepTable::Cleanup(int64_t step_id, const Status& status) {
+  std::shared_ptr<StepRendezvous> step;
+  {
+    MutexLock lock(&mu_);
+    const auto it = steps_.find(step_id);
+    if (it == steps_.end()) return;
+    step = std::move(it->second);
+    steps_.erase(it);
+  }
+  // First: nobody parks tensors in it any more.
+  step->StartAbort(status);
+  int64_t parked;
+  {
+    MutexLock lock(&step->mu_);
+    parked = std::exchange(step->parked_bytes_, 0);
+  }
+  parked_bytes_.fetch_sub(parked, std::memory_order_relaxed);
+}
+
+void StepTable::AbortAll(const Status& status) {
+  std::vector<std::shared_ptr<StepRendezvous>> all;
+  {
+    MutexLock lock(&mu_);
+    aborted_ = status;
+    for (const auto& [id, step] : steps_) all.push_back(step);
+  }
+  for (const auto& step : all) step->StartAbort(status);
+}
+
+void StepTable::Sweep() {
+  const absl::Time now = clock_->Now();
+  std::vector<int64_t> expired, never_started;
+  {
+    MutexLock lock(&mu_);
+    if (now < next_sweep_ && ended_.size() <= kMaxEnded) return;
+    next_sweep_ = now + kSweepPeriod;
+    while (!ended_.empty() &&
+           (now - ended_.front().at > kEndedExpiry || ended_.size() > kMaxEnded)) {
+      expired.push_back(ended_.front().step_id);
+      ended_.pop_front();
+    }
+    while (!parked_.empty() && now - parked_.front().at > kParkedExpiry) {
+      never_started.push_back(parked_.front().step_id);
+      parked_.pop_front();
+    }
+  }
+  for (const int64_t id : expired) Cleanup(id, StepEnded(id));
+  for (const int64_t id : never_started) {
+    std::shared_ptr<StepRendezvous> step;
+    {
+      MutexLock lock(&mu_);
+      const auto it = steps_.find(id);
+      if (it != steps_.end()) step = it->second;
+    }
+    if (step == nullptr) continue;
+    bool started;
+    {
+      MutexLock lock(&step->mu_);
+      started = step->edges_ != nullptr;
+    }
+    if (!started) {
+      Cleanup(id, absl::AbortedError(absl::StrCat("Step ", id, " has not begun here within ",
+                                                  absl::FormatDuration(kParkedExpiry))));
+    }
+  }
+}
+
+void StepTable::Erase(int64_t step_id, const StepRendezvous* step) {
+  std::shared_ptr<StepRendezvous> dropped;  // destroyed without the lock
+  MutexLock lock(&mu_);
+  const auto it = steps_.find(step_id);
+  if (it == steps_.end() || it->second.get() != step) return;
+  dropped = std::move(it->second);
+  steps_.erase(it);
+}
+
+void StepTable::EraseUnused(StepRendezvous* step) {
+  std::shared_ptr<StepRendezvous> dropped;  // destroyed without the lock
+  MutexLock lock(&mu_);
+  const auto it = steps_.find(step->step_id_);
+  if (it == steps_.end() || it->second.get() != step || !step->IsUnused()) return;
+  dropped = std::move(it->second);
+  steps_.erase(it);
+}
+
+int64_t StepTable::num_steps() const {
+  MutexLock lock(&mu_);
+  return static_cast<int64_t>(steps_.size());
+}
+
+}  // namespace millrace

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_DISTRIBUTED_WORKER_STEP_RENDEZVOUS_H_
+#define MILLRACE_DISTRIBUTED_WORKER_STEP_RENDEZVOUS_H_
+
+// StepRendezvous: the rendezvous of one step in one task. StepTable: those of all steps.
+//
+// Tensors wait where they are made until the other task pulls them. All keys of a partition
+// are known when it is registered (StepEdges), so one request per pair of tasks asks for all
+// of them when the step starts, and the answers leave in as few messages as can be without waiting:
+// what becomes ready while the thread that starts the step still works through its first ready
+// nodes leaves together; afterwards each tensor leaves at once, or with those that became ready
+// while the one before was on its way.
+//
+// States of a step: expected -> running -> ended. A pull (or a pushed tensor) may come before the
+// step is started here: it is expected then. A step that ended well leaves the table when the last
+// tensor has been pulled; one that failed stays for a while to tell late comers why. Nobody has to
+// be told that a step is over.
+//
+// Threads: all methods, from any thread; no lock is held when a sink or callback is called. The
+// table's lock is taken before a step's.
+// Lifetime: the table and the run keep a step, those who wait in it do not: when both have let go
+// of it, whoever still waits is told that it is over.
+// Failure: waits end with the error of the step, marked as derived.
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/time/time.h"
+#include "core/cancellation.h"
+#include "core/clock.h"
+#include "core/mutex.h"
+#include "core/status.h"
+#include "core/tensor.h"
+#include "distributed/transport/transport.h"
+#include "proto/graph.pb.h"
+#include "runtime/done_callback.h"
+#include "runtime/rendezvous.h"
+
+namespace millrace {
+
+// What one partition exchanges with other tasks.
+struct StepEdges {
+  struct Peer {
+    std::string task;
+    // Sorted; as other tasks know them.
+    std::vector<std::string> wire_keys;
+    // In the same order; as the plan's _Send and _Recv nodes make them.
+    std::vector<RendezvousKey> keys;
+    // Sends only: needs nothing from other tasks, so it is ready soon after the start.
+    std::vector<bool> immediate;
+    int64_t num_immediate = 0;
+    uint64_t fingerprint = 0;      // of wire_keys
+    uint64_t src_incarnation = 0;  // of a device of the sending task
+  };
+  std::vector<Peer> sends, recvs;
+  int64_t num_sends = 0;
+
+  // `wire` is the partition as the master sent it, `plan` what the plan is made of: the same nodes
+  // in the same order, perhaps with other names for the other tasks' devices.
+  // InvalidArgument for malformed attrs.
+  static StatusOr<StepEdges> Of(const tensorflow::GraphDef& wire, const tensorflow::GraphDef& plan,
+                                absl::string_view own_task);
+};
+
+class StepTable;
+
+class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<StepRendezvous> {
+ public:
+  StepRendezvous(int64_t step_id, std::weak_ptr<StepTable> table);
+  ~StepRendezvous() override;
+
+  int64_t step_id() const { return step_id_; }
+
+  Status Send(const RendezvousKey& key, Tensor value, bool is_dead) override;
+  void RecvAsync(const RendezvousKey& key, DoneCallback done) override;
+  // Also cancels pulls in both directions.
+  void StartAbort(const Status& status) override;
+
+  // Cancels what this step has asked other tasks for, when it is aborted.
+  CancellationManager* cancellation() { return &cancellation_; }
+
+  // Serves a pull now or when the step starts. `cancellation` (may be null) is the call's; when it
+  // is started while the pull still waits for the step, the sink gets Cancelled.
+  void ServePull(const PullRequest& request, std::shared_ptr<PullSink> sink,
+                 CancellationManager* cancellation);
+  // Serves one tensor by its wire key, now or when the step starts. `cancellation` as above.
+  void ServeTensor(const std::string& wire_key, CancellationManager* cancellation,
+                   DoneCallback done);
+
+  // While one lives, small tensors that this thread sends may wait for each other.
+  class Cork {
+   public:
+    explicit Cork(StepRendezvous* step);
+    ~Cork();
+    Cork(const Cork&) = delete;
+    Cork& operator=(const Cork&) = delete;
+
+   private:
+    StepRendezvous* const step_;
+    StepRendezvous* const outer_;
+  };
+
+ private:
+  friend class StepTable;
+  struct ServedPull;
+  struct WaitingPull {
+    PullRequest request;
+    std::shared_ptr<PullSink> sink;
+    int64_t number;
+  };
+  struct WaitingTensor {
+    std::string wire_key;
+    DoneCallback done;
+    int64_t number;
+  };
+
+  // AlreadyExists when it was started before.
+  Status Start(std::shared_ptr<const StepEdges> edges);
+  // Whether the wait with this number may begin; it ends when `cancellation` is started.
+  bool MayWait(int64_t number, CancellationManager* cancellation)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void GiveUp(int64_t number);
+  // Nobody waits for it, nothing was pushed to it, and it has not been started.
+  bool IsUnused();
+  void BeginPull(const PullRequest& request, std::shared_ptr<PullSink> sink);
+  void BeginTensor(const std::string& wire_key, DoneCallback done);
+  void Served(const std::shared_ptr<ServedPull>& pull, uint64_t index, const Status& status,
+              Tensor value, bool is_dead);
+  void Consumed();
+  void FlushAll();
+
+  const int64_t step_id_;
+  const std::weak_ptr<StepTable> table_;
+  const std::shared_ptr<Rendezvous> local_;
+  CancellationManager cancellation_;
+  // The sends that have not been pulled yet, and one for the run itself; the last one takes the
+  // step out of the table. Set by Start; acq_rel.
+  std::atomic<int64_t> outstanding_{0};
+
+  Mutex mu_;
+  Status aborted_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<const StepEdges> edges_ ABSL_GUARDED_BY(mu_);  // null until started
+  std::vector<WaitingPull> waiting_pulls_ ABSL_GUARDED_BY(mu_);
+  std::vector<WaitingTensor> waiting_tensors_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::shared_ptr<ServedPull>> served_ ABSL_GUARDED_BY(mu_);
+  int64_t next_number_ ABSL_GUARDED_BY(mu_) = 0;
+  // Of pushed tensors, while the step is expected.
+  int64_t parked_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  bool was_pushed_to_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+class StepTable : public std::enable_shared_from_this<StepTable> {
+ public:
+  // Pushed tensors that wait for steps to start here, all together.
+  static constexpr int64_t kMaxParkedBytes = int64_t{1} << 30;
+  // How long a step that was not started may have tensors here.
+  static constexpr absl::Duration kParkedExpiry = absl::Seconds(120);
+  // How long a step that ended stays when somebody did not fetch what was made for him.
+  static constexpr absl::Duration kEndedExpiry = absl::Minutes(10);
+  static constexpr size_t kMaxEnded = 10'000;
+
+  explicit StepTable(Clock* clock);
+  // Aborts what is left.
+  ~StepTable();
+  StepTable(const StepTable&) = delete;
+  StepTable& operator=(const StepTable&) = delete;
+
+  // An expected step is made when there is none.
+  std::shared_ptr<StepRendezvous> FindOrExpect(int64_t step_id);
+  // AlreadyExists for a step that was started before; the reason for one that was cleaned up.
+  StatusOr<std::shared_ptr<StepRendezvous>> Start(int64_t step_id,
+                                                  std::shared_ptr<const StepEdges> edges);
+  // The run is over. An error aborts the step.
+  void End(StepRendezvous* step, const Status& status);
+  // Tensors for a step: they wait when it has not begun. ResourceExhausted beyond the bound.
+  Status Push(int64_t step_id, absl::Span<const NamedTensor> tensors);
+  // Aborts and forgets a step.
+  void Cleanup(int64_t step_id, const Status& status);
+  // Aborts all steps, now and later.
+  void AbortAll(const Status& status);
+  // Drops what has expired. Called by Start, Push and failed Ends now and then.
+  void Sweep();
+
+  int64_t num_steps() const;
+  int64_t parked_bytes() const { return parked_bytes_.load(std::memory_order_relaxed); }
+
+ private:
+  friend class StepRendezvous;
+  void Erase(int64_t step_id, const StepRendezvous* step);
+  void EraseUnused(StepRendezvous* step);
+  struct Ended {
+    int64_t step_id;
+    absl::Time at;
+  };
+
+  Clock* const clock_;
+  std::atomic<int64_t> parked_bytes_{0};  // relaxed: a bound, not a protocol
+  mutable Mutex mu_;
+  absl::flat_hash_map<int64_t, std::shared_ptr<StepRendezvous>> steps_ ABSL_GUARDED_BY(mu_);
+  std::deque<Ended> ended_ ABSL_GUARDED_BY(mu_);
+  std::deque<Ended> parked_ ABSL_GUARDED_BY(mu_);  // expected steps with pushed tensors
+  absl::Time next_sweep_ ABSL_GUARDED_BY(mu_);
+  Status aborted_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_DISTRIBUTED_WORKER_STEP_RENDEZVOUS_H_

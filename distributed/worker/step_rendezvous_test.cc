@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "distributed/worker/step_rendezvous.h"
+
+#include "core/shape.h"
+#include "core/tensor.h"
+#include "core/testing/tensor_testing.h"
+#include "graph/attr.h"
+#include "gtest/gtest.h"
+
+namespace millrace {
+namespace {
+
+constexpr char kPs[] = "/job:ps/replica:0/task:0";
+constexpr char kWorker[] = "/job:worker/replica:0/task:0";
+
+tensorflow::NodeDef Transfer(const std::string& name, bool send, const std::string& edge,
+                             const std::string& src, const std::string& dst) {
+  tensorflow::NodeDef node;
+  node.set_name(name);
+  node.set_op(send ? "_Send" : "_Recv");
+  const auto set = [&](const char* attr, const auto& value) {
+    SetAttr(value, &(*node.mutable_attr())[attr]);
+  };
+  set("tensor_name", edge);
+  set("send_device", src + "/device:CPU:0");
+  set("recv_device", dst + "/device:CPU:0");
+  set("send_device_incarnation", int64_t{42});
+  set("client_terminated", false);
+  return node;
+}
+
+// The ps sends a and b at once and c after it has received g.
+tensorflow::GraphDef PsGraph() {
+  tensorflow::GraphDef graph;
+  *graph.add_node() = Transfer("send_b", true, "b", kPs, kWorker);
+  *graph.add_node() = Transfer("send_a", true, "a", kPs, kWorker);
+  *graph.add_node() = Transfer("recv_g", false, "g", kWorker, kPs);
+  tensorflow::NodeDef send_c = Transfer("send_c", true, "c", kPs, kWorker);
+  send_c.add_input("^recv_g");
+  *graph.add_node() = send_c;
+  return graph;
+}
+
+RendezvousKey KeyOf(const std::string& edge) {
+  return *RendezvousKey::Parse(RendezvousKey::Make(
+      std::string(kPs) + "/device:CPU:0", 42, std::string(kWorker) + "/device:CPU:0", edge, 0, 0));
+}
+
+// Writes down what it is given: "0=1.5 | flush".
+class Recorder : public PullSink {
+ public:
+  void OnTensor(uint64_t index, Tensor value, bool is_dead) override {
+    events.push_back(absl::StrCat(index, is_dead ? " dead" : ""));
+    values.push_back(std::move(value));
+  }
+  void Flush() override { events.push_back("flush"); }
+  void OnDone(const Status& status) override { events.push_back(status.ToString()); }
+  std::vector<std::string> events;
+  std::vector<Tensor> values;
+};
+
+class StepRendezvousTest : public ::testing::Test {
+ protected:
+  StepRendezvousTest() {
+    const tensorflow::GraphDef graph = PsGraph();
+    auto edges = StepEdges::Of(graph, graph, kPs);
+    EXPECT_OK(edges);
+    edges_ = std::make_shared<const StepEdges>(*std::move(edges));
+  }
+  PullRequest Request(int64_t step = 1) const {
+    PullRequest request;
+    request.step_id = step;
+    request.dst_task = kWorker;
+    request.num_keys = 3;
+    request.fingerprint = edges_->sends[0].fingerprint;
+    return request;
+  }
+
+  FakeClock clock_;
+  std::shared_ptr<StepTable> table_ = std::make_shared<StepTable>(&clock_);
+  std::shared_ptr<const StepEdges> edges_;
+};
+
+TEST_F(StepRendezvousTest, EdgesAreSortedAndKnowWhatIsReadyAtOnce) {
+  ASSERT_EQ(edges_->sends.size(), 1u);
+  const StepEdges::Peer& sends = edges_->sends[0];
+  EXPECT_EQ(sends.task, kWorker);
+  ASSERT_EQ(sends.keys.size(), 3u);
+  EXPECT_EQ(sends.keys[0].edge_name, "a");
+  EXPECT_EQ(sends.keys[2].edge_name, "c");
+  EXPECT_EQ(sends.immediate, (std::vector<bool>{true, true, false}));
+  EXPECT_EQ(sends.num_immediate, 2);
+  ASSERT_EQ(edges_->recvs.size(), 1u);
+  EXPECT_EQ(edges_->recvs[0].task, kWorker);
+  EXPECT_EQ(edges_->num_sends, 3);
+}
+
+TEST_F(StepRendezvousTest, AStepIsForgottenWhenAllIsPulled) {
+  ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_));
+  auto sink = std::make_shared<Recorder>();
+  table_->FindOrExpect(1)->ServePull(Request(), sink, nullptr);
+  EXPECT_TRUE(sink->events.empty());
+  ASSERT_OK(step->Send(KeyOf("b"), Tensor::Scalar(2.0f), false));
+  ASSERT_OK(step->Send(KeyOf("c"), Tensor(), true));
+  table_->End(step.get(), absl::OkStatus());
+  EXPECT_EQ(table_->num_steps(), 1);
+  ASSERT_OK(step->Send(KeyOf("a"), Tensor::Scalar(1.0f), false));
+  EXPECT_EQ(sink->events, (std::vector<std::string>{"1", "flush", "2 dead", "flush", "0", "OK"}));
+  EXPECT_EQ(table_->num_steps(), 0);
+}
+
+TEST_F(StepRendezvousTest, APullThatComesFirstWaitsForTheStep) {
+  auto sink = std::make_shared<Recorder>();
+  CancellationManager call;
+  table_->FindOrExpect(1)->ServePull(Request(), sink, &call);
+  ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_));
+  for (const char* edge : {"a", "b", "c"}) {
+    ASSERT_OK(step->Send(KeyOf(edge), Tensor::Scalar(1.0f), false));
+  }
+  table_->End(step.get(), absl::OkStatus());
+  EXPECT_EQ(sink->events.back(), "OK");
+  EXPECT_EQ(table_->num_steps(), 0);
+}
+
+TEST_F(StepRendezvousTest, APullThatIsCancelledWhileItWaitsLeavesNothing) {
+  auto sink = std::make_shared<Recorder>();
+  CancellationManager call;
+  table_->FindOrExpect(1)->ServePull(Request(), sink, &call);
+  EXPECT_EQ(table_->num_steps(), 1);
+  call.StartCancel();
+  ASSERT_EQ(sink->events.size(), 1u);
+  EXPECT_NE(sink->events[0].find("CANCELLED"), std::string::npos);
+  EXPECT_EQ(table_->num_steps(), 0);
+}
+
+TEST_F(StepRendezvousTest, WhileCorkedTensorsThatAreReadyAtOnceLeaveTogether) {
+  ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_));
+  auto sink = std::make_shared<Recorder>();
+  step->ServePull(Request(), sink, nullptr);
+  {
+    StepRendezvous::Cork cork(step.get());
+    ASSERT_OK(step->Send(KeyOf("a"), Tensor::Scalar(1.0f), false));
+    EXPECT_EQ(sink->events, (std::vector<std::string>{"0"}));
+    ASSERT_OK(step->Send(KeyOf("b"), Tensor::Scalar(1.0f), false));
+    // The last that needs nothing from others: no reason to hold them longer.
+    EXPECT_EQ(sink->events, (std::vector<std::string>{"0", "1", "flush"}));
+  }
+  ASSERT_OK(step->Send(KeyOf("c"), Tensor::Scalar(1.0f), false));
+  EXPECT_EQ(sink->events.back(), "OK");
+}
+
+TEST_F(StepRendezvousTest, TheEndOfTheCorkFlushes) {
+  ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_));
+  auto sink = std::make_shared<Recorder>();
+  step->ServePull(Request(), sink, nullptr);
+  {
+    StepRendezvous::Cork cork(step.get());
+    ASSERT_OK(step->Send(KeyOf("a"), Tensor::Scalar(1.0f), false));
+  }
+  EXPECT_EQ(sink->events, (std::vector<std::string>{"0", "flush"}));
+}
+
+TEST_F(StepRendezvousTest, AnErrorReachesThoseWhoWaitAndThoseWhoComeLate) {
+  ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_));
+  auto early = std::make_shared<Recorder>();
+  step->ServePull(Request(), early, nullptr);
+  table_->End(step.get(), absl::InternalError("broken"));
+  ASSERT_EQ(early->events.size(), 1u);
+  EXPECT_NE(early->events[0].find("[_Derived_]broken"), std::string::npos) << early->events[0];
+  EXPECT_TRUE(step->cancellation()->IsCancelled());
+  auto late = std::make_shared<Recorder>();
+  table_->FindOrExpect(1)->ServePull(Request(), late, nullptr);
+  ASSERT_EQ(late->events.size(), 1u);
+  EXPECT_NE(late->events[0].find("broken"), std::string::npos);
+}
+
+TEST_F(StepRendezvousTest, BothTasksMustHavePartsOfOneGraph) {
+  ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_));
+  PullRequest request = Request();
+  request.fingerprint += 1;
+  auto sink = std::make_shared<Recorder>();
+  step->ServePull(request, sink, nullptr);
+  ASSERT_EQ(sink->events.size(), 1u);
+  EXPECT_NE(sink->events[0].find("must have parts of one graph"), std::string::npos);
+}
+
+TEST_F(StepRendezvousTest, AStepRunsOnce) {
+  ASSERT_OK(table_->Start(1, edges_));
+  EXPECT_STATUS(table_->Start(1, edges_), absl::StatusCode::kAlreadyExists, "Step 1");
+}
+
+TEST_F(StepRendezvousTest, PushedTensorsWaitForTheirStepWithinABound) {
+  const std::string key = KeyOf("pushed").text;
+  ASSERT_OK(table_->Push(9, {NamedTensor{key, Tensor::Scalar(7.0f), false}}));
+  EXPECT_EQ(table_->parked_bytes(), 4);
+  ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(9, edges_));
+  EXPECT_EQ(table_->parked_bytes(), 0);
+  ASSERT_OK_AND_ASSIGN(const Tensor value, step->Recv(KeyOf("pushed"), nullptr));
+  ExpectTensorEqual(value, Tensor::Scalar(7.0f));
+}
+
+TEST_F(StepRendezvousTest, PushedTensorsBeyondTheBoundAreRefused) {
+  // 2 * 512 MiB fit; one buffer is shared, so this costs no memory.
+  const Tensor half = *Tensor::Allocate(DT_INT8, *Shape::Make({StepTable::kMaxParkedBytes / 2}));
+  const std::string key = KeyOf("pushed").text;
+  ASSERT_OK(table_->Push(1, {NamedTensor{key, half, false}}));
+  ASSERT_OK(table_->Push(2, {NamedTensor{key, half, false}}));
+  EXPECT_STATUS(table_->Push(3, {NamedTensor{key, Tensor::Scalar(1.0f), false}}),
+                absl::StatusCode::kResourceExhausted, "Push for step 3");
+}
+
+TEST_F(StepRendezvousTest, PushedTensorsOfStepsThatNeverBeginExpire) {
+  ASSERT_OK(table_->Push(9, {NamedTensor{KeyOf("pushed").text, Tensor::Scalar(7.0f), false}}));
+  clock_.Advance(StepTable::kParkedExpiry + absl::Seconds(1));
+  table_->Sweep();
+  EXPECT_EQ(table_->parked_bytes(), 0);
+  EXPECT_EQ(table_->num_steps(), 0);
+}
+
+TEST_F(StepRendezvousTest, EndedStepsThatNobodyFetchedExpire) {
+  ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_));
+  table_->End(step.get(), absl::OkStatus());
+  table_->Sweep();
+  EXPECT_EQ(table_->num_steps(), 1);
+  clock_.Advance(StepTable::kEndedExpiry + absl::Seconds(1));
+  table_->Sweep();
+  EXPECT_EQ(table_->num_steps(), 0);
+}
+
+TEST_F(StepRendezvousTest, ATensorThatIsNotWaitedForAnyMoreLeavesNothing) {
+  std::vector<std::string> answers;
+  const auto record = [&](const Status& status, Tensor, bool) {
+    answers.push_back(status.ToString());
+  };
+  CancellationManager first, second;
+  table_->FindOrExpect(1)->ServeTensor(KeyOf("a").text, &first, record);
+  table_->FindOrExpect(1)->ServeTensor(KeyOf("a").text, &second, record);
+  first.StartCancel();
+  EXPECT_EQ(table_->num_steps(), 1);
+  second.StartCancel();
+  ASSERT_EQ(answers.size(), 2u);
+  EXPECT_NE(answers[1].find("CANCELLED"), std::string::npos);
+  EXPECT_EQ(table_->num_steps(), 0);
+  table_->FindOrExpect(1)->ServeTensor(KeyOf("a").text, &second, record);
+  EXPECT_EQ(answers.size(), 3u);
+}
+
+TEST_F(StepRendezvousTest, AStepWithPushedTensorsStaysWhenAPullIsCancelled) {
+  ASSERT_OK(table_->Push(1, {NamedTensor{KeyOf("pushed").text, Tensor(), true}}));
+  CancellationManager call;
+  table_->FindOrExpect(1)->ServePull(Request(), std::make_shared<Recorder>(), &call);
+  call.StartCancel();
+  EXPECT_EQ(table_->num_steps(), 1);
+}
+
+TEST_F(StepRendezvousTest, ASecondPullOfTheSameTensorsEndsWithTheStepAndKeepsNothing) {
+  auto first = std::make_shared<Recorder>(), second = std::make_shared<Recorder>();
+  std::string single;
+  std::weak_ptr<StepRendezvous> kept;
+  {
+    ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_));
+    kept = step;
+    step->ServePull(Request(), first, nullptr);
+    step->ServePull(Request(), second, nullptr);
+    for (const char* edge : {"a", "b", "c"}) {
+      ASSERT_OK(step->Send(KeyOf(edge), Tensor::Scalar(1.0f), false));
+    }
+    step->ServeTensor(KeyOf("a").text, nullptr,
+                      [&](const Status& status, Tensor, bool) { single = status.ToString(); });
+    table_->End(step.get(), absl::OkStatus());
+  }
+  EXPECT_EQ(first->events.back(), "OK");
+  EXPECT_EQ(table_->num_steps(), 0);
+  EXPECT_TRUE(kept.expired());
+  ASSERT_EQ(second->events.size(), 1u);
+  EXPECT_NE(second->events[0].find("CANCELLED"), std::string::npos) << second->events[0];
+  EXPECT_NE(single.find("CANCELLED"), std::string::npos) << single;
+}
+
+TEST_F(StepRendezvousTest, StepsThatFailBeforeTheyStartDoNotPileUp) {
+  for (int64_t id = 0; id < 2 * static_cast<int64_t>(StepTable::kMaxEnded); ++id) {
+    const auto step = table_->FindOrExpect(id);
+    table_->End(step.get(), absl::AbortedError("Session handle is not found"));
+  }
+  EXPECT_LE(table_->num_steps(), static_cast<int64_t>(StepTable::kMaxEnded) + 1);
+  clock_.Advance(StepTable::kEndedExpiry + absl::Seconds(1));
+  const auto last = table_->FindOrExpect(-1);
+  table_->End(last.get(), absl::AbortedError("Session handle is not found"));
+  EXPECT_EQ(table_->num_steps(), 1);
+}
+
+TEST_F(StepRendezvousTest, MalformedTransfersAreRefused) {
+  tensorflow::GraphDef graph = PsGraph();
+  (*graph.mutable_node(0)->mutable_attr())["recv_device"].set_s("nonsense");
+  EXPECT_STATUS(StepEdges::Of(graph, graph, kPs), absl::StatusCode::kInvalidArgument, "");
+  EXPECT_STATUS(table_->Push(1, {NamedTensor{"no key", Tensor::Scalar(1.0f), false}}),
+                absl::StatusCode::kInvalidArgument, "Invalid rendezvous key");
+}
+
+}  // namespace
+}  // namespace millrace

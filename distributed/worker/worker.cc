@@ -1,0 +1,479 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "distributed/worker/worker.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/cancellation.h"
+#include "core/deterministic_bytes.h"
+#include "core/exceptions.h"
+#include "core/fail_point.h"
+#include "core/hash64.h"
+#include "core/random_bits.h"
+#include "distributed/worker/worker_step.h"
+#include "graph/attr.h"
+#include "graph/graph.h"
+#include "graph/import_export.h"
+#include "graph/place/device_name.h"
+#include "graph/place/partition.h"
+#include "graph/place/placer.h"
+#include "runtime/compile_path.h"
+#include "runtime/device.h"
+#include "runtime/plan.h"
+#include "runtime/rendezvous.h"
+#include "runtime/resource_manager.h"
+#include "runtime/session.h"
+
+namespace millrace {
+namespace {
+
+constexpr size_t kTrackedRequests = 100'000;
+
+bool IsTransfer(const tensorflow::NodeDef& node) {
+  return node.op() == "_Send" || node.op() == "_HostSend" || node.op() == "_Recv" ||
+         node.op() == "_HostRecv";
+}
+
+// The partition with other tasks named by the order in which they appear, so that partitions made
+// for different workers are equal. Their incarnations are left out.
+Status MakeCanonical(absl::string_view own_task, tensorflow::GraphDef* graph) {
+  std::map<std::string, std::string> names;  // task -> job name that stands for it
+  for (tensorflow::NodeDef& node : *graph->mutable_node()) {
+    if (!IsTransfer(node)) continue;
+    for (const char* attr : {"send_device", "recv_device"}) {
+      MR_ASSIGN_OR_RETURN(const std::string device, GetAttr<std::string>(node, attr));
+      MR_ASSIGN_OR_RETURN(const std::string task, TaskOfDevice(device));
+      if (task == own_task) continue;
+      MR_ASSIGN_OR_RETURN(DeviceName name, DeviceName::Parse(device));
+      std::string& job = names[task];
+      if (job.empty()) job = absl::StrCat("peer", names.size() - 1);
+      name.job = job;
+      name.replica = 0;
+      name.task = 0;
+      SetAttr(name.ToString(), &(*node.mutable_attr())[attr]);
+      if (absl::string_view(attr) == "send_device") {
+        SetAttr(int64_t{0}, &(*node.mutable_attr())["send_device_incarnation"]);
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The state of its stateful nodes lives in resources, where every plan finds it, and not in
+// kernels.
+bool KeepsStateInResources(const Graph& graph) {
+  const auto is_resource = [](DType t) { return t == DT_RESOURCE || IsRef(t); };
+  for (const auto& node : graph.nodes()) {
+    if (node == nullptr || !node->is_stateful() || absl::StartsWith(node->op(), "_")) continue;
+    const auto inputs = node->input_types(), outputs = node->output_types();
+    if (std::none_of(inputs.begin(), inputs.end(), is_resource) &&
+        std::none_of(outputs.begin(), outputs.end(), is_resource)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// What StepEdges need of a graph: all nodes and edges, attrs of those that transfer.
+tensorflow::GraphDef EdgesOf(const Graph& graph) {
+  tensorflow::GraphDef def;
+  for (const auto& node : graph.nodes()) {
+    if (node == nullptr) continue;
+    if (node->is_send() || node->is_recv()) {
+      *def.add_node() = graph.NodeToDef(*node);
+      continue;
+    }
+    tensorflow::NodeDef* const copy = def.add_node();
+    copy->set_name(node->name());
+    copy->set_op(node->op());
+    for (const OutputRef& input : node->inputs()) {
+      if (input.node != nullptr) copy->add_input(TensorNameString(*input.node, input.index));
+    }
+    for (const Node* control : node->control_inputs()) {
+      copy->add_input(absl::StrCat("^", control->name()));
+    }
+  }
+  return def;
+}
+
+// Which process opened a session; no task when its master did not say.
+struct Opener {
+  std::string task;
+  uint64_t incarnation = 0;
+
+  static Opener Of(const tensorflow::CreateWorkerSessionRequest& request);
+  bool IsEarlierLifeOf(const Opener& other) const {
+    return !task.empty() && task == other.task && incarnation != other.incarnation;
+  }
+};
+
+Opener Opener::Of(const tensorflow::CreateWorkerSessionRequest& request) {
+  Opener opener;
+  for (const tensorflow::DeviceAttributes& device : request.cluster_device_attributes()) {
+    const StatusOr<std::string> task = TaskOfDevice(device.name());
+    if (!task.ok() || (!opener.task.empty() && *task != opener.task)) return Opener();
+    if (opener.task.empty()) opener = {*task, device.incarnation()};
+  }
+  return opener;
+}
+
+}  // namespace
+
+struct Worker::Session {
+  std::string handle;
+  Opener opener;
+  std::vector<std::shared_ptr<Device>> devices;
+  bool isolated = false;
+  KernelStore kernels;
+
+  Mutex mu;
+  std::map<std::string, std::shared_ptr<RegisteredGraph>> graphs ABSL_GUARDED_BY(mu);
+};
+
+// --- Worker --------------------------------------------------------------------------------------
+
+Worker::Worker(WorkerOptions options)
+    : options_(std::move(options)), steps_(std::make_shared<StepTable>(options_.clock)) {
+  for (int i = 0; i < std::max(options_.num_cpu_devices, 1); ++i) {
+    auto device = std::make_shared<Device>();
+    device->name = absl::StrCat(options_.task, "/device:CPU:", i);
+    device->type = "CPU";
+    device->incarnation = RandomUint64();
+    device->resources = std::make_unique<ResourceManager>(device->name);
+    devices_.push_back(std::move(device));
+  }
+}
+
+Worker::~Worker() { Shutdown(absl::AbortedError("Shutdown")); }
+
+std::vector<tensorflow::DeviceAttributes> Worker::DeviceAttributes() const {
+  std::vector<tensorflow::DeviceAttributes> result;
+  for (const auto& device : devices_) {
+    tensorflow::DeviceAttributes& attributes = result.emplace_back();
+    attributes.set_name(device->name);
+    attributes.set_device_type(device->type);
+    attributes.set_incarnation(device->incarnation);
+    attributes.set_memory_limit(int64_t{256} << 20);  // what TensorFlow says of CPUs
+  }
+  return result;
+}
+
+StatusOr<std::shared_ptr<Worker::Session>> Worker::FindSession(const std::string& handle) const {
+  MutexLock lock(&mu_);
+  MR_RETURN_IF_ERROR(shut_down_);
+  const auto it = sessions_.find(handle);
+  if (it == sessions_.end()) {
+    return absl::AbortedError(absl::StrCat("Session handle is not found: ", handle,
+                                           ". Possibly this worker (\"", options_.task,
+                                           "\") just restarted."));
+  }
+  return it->second;
+}
+
+Status Worker::CreateWorkerSession(const tensorflow::CreateWorkerSessionRequest& request) {
+  auto session = std::make_shared<Session>();
+  session->handle = request.session_handle();
+  session->opener = Opener::Of(request);
+  session->isolated = request.isolate_session_state();
+  for (const auto& shared : devices_) {
+    if (!session->isolated) {
+      session->devices.push_back(shared);
+      continue;
+    }
+    auto own = std::make_shared<Device>();
+    own->name = shared->name;
+    own->type = shared->type;
+    own->incarnation = shared->incarnation;
+    own->resources = std::make_unique<ResourceManager>(own->name);
+    session->devices.push_back(std::move(own));
+  }
+  std::vector<std::shared_ptr<Session>> ended;
+  {
+    MutexLock lock(&mu_);
+    MR_RETURN_IF_ERROR(shut_down_);
+    for (auto it = sessions_.begin(); it != sessions_.end();) {
+      if (it->second->opener.IsEarlierLifeOf(session->opener)) {
+        ended.push_back(std::move(it->second));
+        it = sessions_.erase(it);
+      } else {
+        ++it;
+      }
+    }
+    // A second call of one master is a retry of the first.
+    sessions_.emplace(session->handle, std::move(session));
+  }
+  for (const auto& old : ended) DropGraphs(old.get());
+  return absl::OkStatus();
+}
+
+// When the session is in the list no more: plans may hold what belongs to it.
+void Worker::DropGraphs(Session* session) {
+  std::map<std::string, std::shared_ptr<RegisteredGraph>> graphs;
+  MutexLock lock(&session->mu);
+  graphs.swap(session->graphs);
+}
+
+Status Worker::DeleteWorkerSession(const tensorflow::DeleteWorkerSessionRequest& request) {
+  std::shared_ptr<Session> session;
+  {
+    MutexLock lock(&mu_);
+    const auto it = sessions_.find(request.session_handle());
+    if (it == sessions_.end()) return absl::OkStatus();
+    session = std::move(it->second);
+    sessions_.erase(it);
+  }
+  DropGraphs(session.get());
+  return absl::OkStatus();
+}
+
+StatusOr<std::shared_ptr<const WorkerPlan>> Worker::FindOrBuildPlan(
+    const tensorflow::GraphDef& canonical, Session* session) {
+  const std::string bytes = DeterministicBytes(canonical);
+  const std::pair<uint64_t, uint64_t> fingerprint(Hash64(bytes), Hash64(bytes, bytes.size()));
+  if (!session->isolated) {
+    MutexLock lock(&mu_);
+    const auto it = plans_.find(fingerprint);
+    if (it != plans_.end()) {
+      if (auto plan = it->second.lock()) return plan;
+    }
+  }
+  Graph graph;
+  ImportOptions import;
+  import.allow_internal_names = true;
+  MR_RETURN_IF_ERROR(ImportGraphDef(canonical, import, &graph));
+  for (const auto& node : graph.nodes()) {
+    if (node != nullptr) node->set_assigned_device(node->requested_device());
+  }
+  const bool shared = !session->isolated && KeepsStateInResources(graph);
+  MR_ASSIGN_OR_RETURN(std::shared_ptr<const WorkerPlan> plan,
+                      BuildPlan(graph, session, shared ? nullptr : &session->kernels));
+  if (shared) {
+    MutexLock lock(&mu_);
+    std::weak_ptr<const WorkerPlan>& place = plans_[fingerprint];
+    // Somebody else may have been faster.
+    if (auto other = place.lock()) return other;
+    place = plan;
+    for (auto it = plans_.begin(); it != plans_.end();) {
+      it = it->second.expired() ? plans_.erase(it) : std::next(it);
+    }
+  }
+  return plan;
+}
+
+StatusOr<std::shared_ptr<const WorkerPlan>> Worker::BuildPlan(const Graph& graph, Session* session,
+                                                              KernelStore* kernels) {
+  const auto find_device = [session](absl::string_view name) -> Device* {
+    for (const auto& device : session->devices) {
+      if (device->name == name) return device.get();
+    }
+    return nullptr;
+  };
+  std::vector<DeviceInfo> devices;
+  for (const auto& device : session->devices) {
+    devices.push_back({device->name, device->type, device->incarnation});
+  }
+  auto plan = std::make_shared<WorkerPlan>();
+  plan->devices = session->devices;
+  for (const auto& node : graph.nodes()) {
+    if (node == nullptr) continue;
+    if (find_device(node->assigned_device()) == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "RegisterGraph on ", options_.task, ": node '", node->name(),
+          "' must be placed on a device of this task, got '", node->assigned_device(), "'"));
+    }
+    int* const places = node->op() == "_Arg"      ? &plan->num_args
+                        : node->op() == "_Retval" ? &plan->num_results
+                                                  : nullptr;
+    if (places == nullptr) continue;
+    MR_ASSIGN_OR_RETURN(const int64_t index, GetAttr<int64_t>(node->def(), "index"));
+    if (index >= kMaxNodeArgs) {
+      return absl::InvalidArgumentError(absl::StrCat("RegisterGraph on ", options_.task, ": node '",
+                                                     node->name(), "': index must be below ",
+                                                     kMaxNodeArgs, ", got ", index));
+    }
+    *places = std::max(*places, static_cast<int>(index) + 1);
+  }
+  const PartitionOptions cut = PartitionOptionsFor(CutBy::kDeviceOfTask, devices);
+  MR_ASSIGN_OR_RETURN(const GraphPartitions parts, PartitionGraph(graph, cut));
+  for (const auto& [name, part] : parts) FillIncarnations(part.get(), cut.get_incarnation);
+  MR_ASSIGN_OR_RETURN(plan->parts, BuildParts(parts, find_device, kernels, nullptr));
+  return std::shared_ptr<const WorkerPlan>(std::move(plan));
+}
+
+Status Worker::RegisterGraph(const tensorflow::RegisterGraphRequest& request,
+                             std::unique_ptr<Graph> graph,
+                             tensorflow::RegisterGraphResponse* response) {
+  return NoExceptions("RegisterGraph",
+                      [&] { return RegisterOrThrow(request, std::move(graph), response); });
+}
+
+Status Worker::RegisterOrThrow(const tensorflow::RegisterGraphRequest& request,
+                               std::unique_ptr<Graph> graph,
+                               tensorflow::RegisterGraphResponse* response) {
+  MR_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session,
+                      FindSession(request.session_handle()));
+  auto registered = std::make_shared<RegisteredGraph>();
+  StatusOr<StepEdges> edges;
+  if (graph != nullptr) {
+    MR_ASSIGN_OR_RETURN(registered->plan, BuildPlan(*graph, session.get(), &session->kernels));
+    const tensorflow::GraphDef wire = EdgesOf(*graph);
+    edges = StepEdges::Of(wire, wire, options_.task);
+    registered->own_graph = std::move(graph);
+  } else {
+    tensorflow::GraphDef canonical = request.graph_def();
+    MR_RETURN_IF_ERROR(MakeCanonical(options_.task, &canonical));
+    registered->graph = request.graph_def();
+    MR_ASSIGN_OR_RETURN(registered->plan, FindOrBuildPlan(canonical, session.get()));
+    edges = StepEdges::Of(registered->graph, canonical, options_.task);
+  }
+  MR_RETURN_IF_ERROR(edges.status());
+  registered->edges = std::make_shared<const StepEdges>(*std::move(edges));
+  const std::string handle = RandomHexName();
+  MutexLock lock(&session->mu);
+  session->graphs[handle] = std::move(registered);
+  response->set_graph_handle(handle);
+  return absl::OkStatus();
+}
+
+Status Worker::DeregisterGraph(const tensorflow::DeregisterGraphRequest& request) {
+  MR_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session,
+                      FindSession(request.session_handle()));
+  std::shared_ptr<RegisteredGraph> dropped;
+  MutexLock lock(&session->mu);
+  const auto it = session->graphs.find(request.graph_handle());
+  if (it == session->graphs.end()) {
+    return absl::AbortedError(absl::StrCat("Graph handle is not found: ", request.graph_handle()));
+  }
+  dropped = std::move(it->second);
+  session->graphs.erase(it);
+  return absl::OkStatus();
+}
+
+void Worker::RunGraph(const tensorflow::RunGraphRequest& graph,
+                      const tensorflow::RunGraphRequest& step, absl::Span<const NamedTensor> send,
+                      bool block, absl::Time deadline, CancellationManager* cancellation,
+                      tensorflow::RunGraphResponse* response, std::vector<NamedTensor>* received,
+                      Transport::Done done) {
+  const auto find = [&]() -> StatusOr<std::shared_ptr<RegisteredGraph>> {
+    MR_RETURN_IF_ERROR(FailPoint("worker/run_graph"));
+    MR_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session,
+                        FindSession(graph.session_handle()));
+    MutexLock lock(&session->mu);
+    const auto it = session->graphs.find(graph.graph_handle());
+    if (it == session->graphs.end()) {
+      return absl::AbortedError(absl::StrCat("Graph handle is not found: ", graph.graph_handle()));
+    }
+    return it->second;
+  };
+  std::shared_ptr<WorkerStep> run;
+  const Status status = NoExceptions("RunGraph", [&]() -> Status {
+    StatusOr<std::shared_ptr<RegisteredGraph>> registered = find();
+    if (!registered.ok()) {
+      // Tasks that wait for this one's tensors must hear of it too.
+      const std::shared_ptr<StepRendezvous> expected = steps_->FindOrExpect(step.step_id());
+      steps_->End(expected.get(), Derived(registered.status()));
+      return registered.status();
+    }
+    run = std::make_shared<WorkerStep>(&options_, steps_, *std::move(registered),
+                                       graph.session_handle(), step.step_id(),
+                                       [this](WorkerStep* ended) { StepEnded(ended); });
+    MutexLock lock(&mu_);
+    MR_RETURN_IF_ERROR(shut_down_);
+    running_.insert(run.get());
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return done(status);
+  run->Start(step, send, block, deadline, cancellation, response, received, std::move(done));
+}
+
+void Worker::StepEnded(WorkerStep* run) {
+  MutexLock lock(&mu_);
+  running_.erase(run);
+  step_ended_.SignalAll();
+}
+
+Status Worker::CleanupGraph(int64_t step_id) {
+  steps_->Cleanup(step_id, absl::AbortedError(absl::StrCat("Cleanup ", step_id)));
+  return absl::OkStatus();
+}
+
+Status Worker::CleanupAll(absl::Span<const std::string> containers) {
+  for (const auto& device : devices_) {
+    if (containers.empty()) device->resources->ClearContainer("");
+    for (const std::string& container : containers) device->resources->ClearContainer(container);
+  }
+  return absl::OkStatus();
+}
+
+Status Worker::CheckIncarnation(uint64_t expected) const {
+  for (const auto& device : devices_) {
+    if (device->incarnation == expected) return absl::OkStatus();
+  }
+  return absl::AbortedError(absl::StrCat(
+      "RecvTensor expects a different device incarnation: ", expected, " vs. ",
+      devices_[0]->incarnation, ". Your worker job (\"", options_.task,
+      "\") was probably restarted; variables there are lost, restore from a checkpoint"));
+}
+
+void Worker::RecvTensor(const tensorflow::RecvTensorRequest& request,
+                        CancellationManager* cancellation,
+                        absl::AnyInvocable<void(const Status&, Tensor, bool)> done) {
+  const StatusOr<RendezvousKey> key = RendezvousKey::Parse(request.rendezvous_key());
+  Status status = key.status();
+  if (status.ok()) status = CheckIncarnation(key->src_incarnation);
+  if (status.ok() && request.request_id() != 0) {
+    MutexLock lock(&mu_);
+    if (!request_ids_.insert(request.request_id()).second) {
+      status = absl::AbortedError("The same RecvTensor (GrpcWorker) request was received twice.");
+    } else {
+      request_order_.push_back(request.request_id());
+      if (request_order_.size() > kTrackedRequests) {
+        request_ids_.erase(request_order_.front());
+        request_order_.pop_front();
+      }
+    }
+  }
+  if (!status.ok()) return done(status, Tensor(), false);
+  steps_->FindOrExpect(request.step_id())
+      ->ServeTensor(request.rendezvous_key(), cancellation, std::move(done));
+}
+
+void Worker::Pull(const PullRequest& request, std::shared_ptr<PullSink> sink,
+                  CancellationManager* cancellation) {
+  const Status status = CheckIncarnation(request.src_incarnation);
+  if (!status.ok()) return sink->OnDone(status);
+  steps_->FindOrExpect(request.step_id)->ServePull(request, std::move(sink), cancellation);
+}
+
+Status Worker::Push(int64_t step_id, absl::Span<const NamedTensor> tensors) {
+  return steps_->Push(step_id, tensors);
+}
+
+void Worker::Shutdown(const Status& status) {
+  std::vector<std::shared_ptr<WorkerStep>> running;
+  {
+    MutexLock lock(&mu_);
+    if (shut_down_.ok()) shut_down_ = status;
+    for (WorkerStep* run : running_) running.push_back(run->shared_from_this());
+  }
+  for (const auto& run : running) run->Cancel(status);
+  running.clear();
+  steps_->AbortAll(status);
+  MutexLock lock(&mu_);
+  while (!running_.empty()) step_ended_.Wait(&mu_);
+}
+
+int Worker::num_sessions() const {
+  MutexLock lock(&mu_);
+  return static_cast<int>(sessions_.size());
+}
+
+int Worker::num_plans() const {
+  MutexLock lock(&mu_);
+  return static_cast<int>(std::count_if(plans_.begin(), plans_.end(),
+                                        [](const auto& p) { return !p.second.expired(); }));
+}
+
+}  // namespace millrace

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_DISTRIBUTED_WORKER_WORKER_H_
+#define MILLRACE_DISTRIBUTED_WORKER_WORKER_H_
+
+// Worker: runs the partitions of steps on the devices of one task.
+//
+// A master opens a worker session, registers partitions in it (RegisterGraph gives a handle) and
+// runs them by handle. The devices' resources (variables, queues) are shared by all sessions, so
+// that sessions of several masters train one model; a session that asks for isolation has its own.
+// Partitions that are equal but for the names of other tasks share one plan.
+//
+// The thread that calls RunGraph works until nothing is left to do there; a step that waits for a
+// tensor or a queue occupies no thread.
+//
+// A session ends when its master says so, or when a master of the same task opens one after a
+// restart: the one that died cannot come back for it.
+//
+// Thread-safety: all methods, from any thread.
+// Lifetime: Shutdown() first; it returns when no step runs any more. `peer` is called until then.
+// Failure: Aborted for sessions, graphs and incarnations that this process does not know: it has
+// restarted, and what its variables held is lost.
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/string_view.h"
+#include "core/cancellation.h"
+#include "core/mutex.h"
+#include "core/status.h"
+#include "distributed/transport/transport.h"
+#include "distributed/worker/step_rendezvous.h"
+#include "distributed/worker/worker_options.h"
+#include "graph/graph.h"
+#include "proto/worker.pb.h"
+#include "runtime/device.h"
+#include "runtime/kernel.h"
+
+namespace millrace {
+
+class KernelStore;
+struct WorkerPlan;
+class WorkerStep;
+
+class Worker {
+ public:
+  explicit Worker(WorkerOptions options);
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  const std::string& task() const { return options_.task; }
+  std::vector<tensorflow::DeviceAttributes> DeviceAttributes() const;
+
+  // When all `cluster_device_attributes` are of one task, it is that of the session's master, and
+  // the sessions that this task opened in an earlier life (with another incarnation) end.
+  Status CreateWorkerSession(const tensorflow::CreateWorkerSessionRequest& request);
+  Status DeleteWorkerSession(const tensorflow::DeleteWorkerSessionRequest& request);
+  // `graph` replaces request.graph_def when it is not null: it is this process's own, its nodes are
+  // placed, and its plan is shared with nobody.
+  Status RegisterGraph(const tensorflow::RegisterGraphRequest& request,
+                       std::unique_ptr<Graph> graph, tensorflow::RegisterGraphResponse* response);
+  Status DeregisterGraph(const tensorflow::DeregisterGraphRequest& request);
+  // As Transport::RunGraph. `cancellation` (may be null) outlives `done`.
+  void RunGraph(const tensorflow::RunGraphRequest& graph, const tensorflow::RunGraphRequest& step,
+                absl::Span<const NamedTensor> send, bool block, absl::Time deadline,
+                CancellationManager* cancellation, tensorflow::RunGraphResponse* response,
+                std::vector<NamedTensor>* received, Transport::Done done);
+  Status CleanupGraph(int64_t step_id);
+  // Clears the containers of all devices that are shared; none named: the default one.
+  Status CleanupAll(absl::Span<const std::string> containers);
+
+  // `cancellation` (may be null) of RecvTensor and Pull outlives the answer.
+  void RecvTensor(const tensorflow::RecvTensorRequest& request, CancellationManager* cancellation,
+                  absl::AnyInvocable<void(const Status&, Tensor, bool)> done);
+  void Pull(const PullRequest& request, std::shared_ptr<PullSink> sink,
+            CancellationManager* cancellation);
+  Status Push(int64_t step_id, absl::Span<const NamedTensor> tensors);
+
+  // Cancels all steps with `status` and waits until they have ended. Idempotent.
+  void Shutdown(const Status& status);
+
+  // For tests: sessions, plans that registered graphs use now, and steps that are not forgotten
+  // yet.
+  int num_sessions() const;
+  int num_plans() const;
+  int64_t num_steps() const { return steps_->num_steps(); }
+
+ private:
+  struct Session;
+
+  StatusOr<std::shared_ptr<Session>> FindSession(const std::string& handle) const;
+  Status RegisterOrThrow(const tensorflow::RegisterGraphRequest& request,
+                         std::unique_ptr<Graph> graph, tensorflow::RegisterGraphResponse* response);
+  StatusOr<std::shared_ptr<const WorkerPlan>> FindOrBuildPlan(const tensorflow::GraphDef& graph,
+                                                              Session* session);
+  StatusOr<std::shared_ptr<const WorkerPlan>> BuildPlan(const Graph& graph, Session* session,
+                                                        KernelStore* kernels);
+  static void DropGraphs(Session* session);
+  Status CheckIncarnation(uint64_t expected) const;
+  void StepEnded(WorkerStep* step);
+
+  const WorkerOptions options_;
+  std::vector<std::shared_ptr<Device>> devices_;
+  const std::shared_ptr<StepTable> steps_;
+
+  mutable Mutex mu_;
+  CondVar step_ended_;
+  Status shut_down_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, std::shared_ptr<Session>> sessions_ ABSL_GUARDED_BY(mu_);
+  // By fingerprint of the canonical graph.
+  std::map<std::pair<uint64_t, uint64_t>, std::weak_ptr<const WorkerPlan>> plans_
+      ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_set<WorkerStep*> running_ ABSL_GUARDED_BY(mu_);
+  // Ids of RecvTensor requests seen lately.
+  absl::flat_hash_set<int64_t> request_ids_ ABSL_GUARDED_BY(mu_);
+  std::deque<int64_t> request_order_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_DISTRIBUTED_WORKER_WORKER_H_

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_DISTRIBUTED_WORKER_WORKER_OPTIONS_H_
+#define MILLRACE_DISTRIBUTED_WORKER_WORKER_OPTIONS_H_
+
+// What a worker is made with, and its steps use. Plain data.
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "core/arena.h"
+#include "core/clock.h"
+#include "core/io_pool.h"
+#include "distributed/transport/transport.h"
+
+namespace millrace {
+
+struct WorkerOptions {
+  std::string task;  // "/job:ps/replica:0/task:0"
+  int num_cpu_devices = 1;
+  Arena* arena = nullptr;     // outlives the worker
+  IoPool* io_pool = nullptr;  // outlives the worker
+  Clock* clock = Clock::Real();
+  // The way to another task; null for one that is not in the cluster.
+  std::function<std::shared_ptr<Transport>(absl::string_view task)> peer;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_DISTRIBUTED_WORKER_WORKER_OPTIONS_H_

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "distributed/worker/worker_step.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/strings/str_cat.h"
+#include "core/exceptions.h"
+#include "runtime/plan.h"
+#include "runtime/rendezvous.h"
+#include "runtime/step_context.h"
+
+namespace millrace {
+namespace {
+
+// Puts what a peer sends into the step's rendezvous.
+class IncomingPull : public PullSink {
+ public:
+  IncomingPull(std::shared_ptr<StepRendezvous> rendezvous, std::shared_ptr<const StepEdges> edges,
+               const StepEdges::Peer* peer)
+      : rendezvous_(std::move(rendezvous)), edges_(std::move(edges)), peer_(peer) {}
+  void OnTensor(uint64_t index, Tensor value, bool is_dead) override {
+    received_.fetch_add(1, std::memory_order_relaxed);
+    if (index >= peer_->keys.size()) {
+      return rendezvous_->StartAbort(absl::InternalError(
+          absl::StrCat("Pull from ", peer_->task, ": a tensor's number must be below ",
+                       peer_->keys.size(), ", got ", index)));
+    }
+    // An error means that the step was aborted, which says why.
+    rendezvous_->Send(peer_->keys[index], std::move(value), is_dead).IgnoreError();
+  }
+  void OnDone(const Status& status) override {
+    if (!status.ok()) return rendezvous_->StartAbort(status);
+    const size_t received = received_.load(std::memory_order_relaxed);
+    if (received < peer_->keys.size()) {
+      rendezvous_->StartAbort(
+          absl::InternalError(absl::StrCat("Pull from ", peer_->task, ": all ", peer_->keys.size(),
+                                           " tensors must arrive, got ", received)));
+    }
+  }
+
+ private:
+  const std::shared_ptr<StepRendezvous> rendezvous_;
+  const std::shared_ptr<const StepEdges> edges_;
+  const StepEdges::Peer* const peer_;  // in *edges_
+  std::atomic<size_t> received_{0};    // relaxed: OnDone comes after every OnTensor
+};
+
+}  // namespace
+
+WorkerStep::WorkerStep(const WorkerOptions* options, std::shared_ptr<StepTable> steps,
+                       std::shared_ptr<const RegisteredGraph> graph, const std::string& session,
+                       int64_t step_id, std::function<void(WorkerStep*)> ended)
+    : options_(options),
+      steps_(std::move(steps)),
+      graph_(std::move(graph)),
+      ended_(std::move(ended)),
+      step_resources_(absl::StrCat(options->task, "/step")) {
+  contexts_.resize(graph_->plan->parts.size());
+  for (size_t i = 0; i < contexts_.size(); ++i) {
+    StepContext& context = contexts_[i];
+    context.step_id = step_id;
+    context.device = graph_->plan->parts[i].device;
+    context.cancellation = &cancellation_;
+    context.arena = options_->arena;
+    context.io_pool = options_->io_pool;
+    context.step_resources = &step_resources_;
+    context.session_handle = session;
+  }
+}
+
+void WorkerStep::Start(const tensorflow::RunGraphRequest& request,
+                       absl::Span<const NamedTensor> send, bool block, absl::Time deadline,
+                       CancellationManager* cancellation, tensorflow::RunGraphResponse* response,
+                       std::vector<NamedTensor>* received, Transport::Done done) {
+  const std::shared_ptr<WorkerStep> self = shared_from_this();
+  done_ = std::move(done);
+  response_ = response;
+  received_ = received;
+  const Status status =
+      NoExceptions("RunGraph", [&] { return Begin(request, send, cancellation); });
+  if (!status.ok()) {
+    {
+      MutexLock lock(&mu_);
+      status_ = status;
+    }
+    return Finish();
+  }
+  // Small tensors that are ready at once leave together.
+  std::optional<StepRendezvous::Cork> cork;
+  if (!block) cork.emplace(rendezvous_.get());
+  Execute(block, deadline);
+}
+
+Status WorkerStep::Begin(const tensorflow::RunGraphRequest& request,
+                         absl::Span<const NamedTensor> send, CancellationManager* cancellation) {
+  MR_ASSIGN_OR_RETURN(std::shared_ptr<StepRendezvous> started,
+                      steps_->Start(request.step_id(), graph_->edges));
+  {
+    MutexLock lock(&mu_);
+    rendezvous_ = std::move(started);
+  }
+  MR_RETURN_IF_ERROR(Prepare(request, send));
+  if (cancellation != nullptr) {
+    if (!cancellation->Register(&outer_token_, [self = shared_from_this()] {
+          self->Cancel(absl::CancelledError("Step was cancelled by the master."));
+        })) {
+      return Derived(absl::CancelledError("Step was cancelled by the master."));
+    }
+    outer_ = cancellation;
+  }
+  AskPeers();
+  return absl::OkStatus();
+}
+
+Status WorkerStep::Prepare(const tensorflow::RunGraphRequest& request,
+                           absl::Span<const NamedTensor> send) {
+  if (request.exec_opts().record_timeline()) stats_ = std::make_unique<StepStatsCollector>();
+  record_graphs_ = request.exec_opts().record_partition_graphs();
+  recv_keys_.assign(request.recv_key().begin(), request.recv_key().end());
+  const WorkerPlan& plan = *graph_->plan;
+  for (int i = 0; i < plan.num_args && static_cast<size_t>(i) < send.size(); ++i) {
+    args_.push_back(send[static_cast<size_t>(i)].value);
+  }
+  results_.resize(static_cast<size_t>(plan.num_results));
+  for (StepContext& context : contexts_) {
+    context.rendezvous = rendezvous_;
+    context.args = args_;
+    context.results = absl::MakeSpan(results_);
+  }
+  for (const NamedTensor& tensor : send) {
+    if (tensor.name.empty()) continue;  // by position
+    MR_ASSIGN_OR_RETURN(const RendezvousKey key, RendezvousKey::Parse(tensor.name));
+    MR_RETURN_IF_ERROR(rendezvous_->Send(key, tensor.value, tensor.is_dead));
+  }
+  return absl::OkStatus();
+}
+
+void WorkerStep::AskPeers() {
+  for (const StepEdges::Peer& peer : graph_->edges->recvs) {
+    const std::shared_ptr<Transport> transport =
+        options_->peer ? options_->peer(peer.task) : nullptr;
+    if (transport == nullptr) {
+      rendezvous_->StartAbort(absl::InvalidArgumentError(
+          absl::StrCat("Step on ", options_->task, ": tensors must come from a task of ",
+                       "the cluster, got ", peer.task)));
+      return;
+    }
+    PullRequest request;
+    request.step_id = rendezvous_->step_id();
+    request.dst_task = options_->task;
+    request.num_keys = peer.keys.size();
+    request.fingerprint = peer.fingerprint;
+    request.src_incarnation = peer.src_incarnation;
+    CallOptions options;
+    options.cancellation = rendezvous_->cancellation();
+    transport->Pull(options, request,
+                    std::make_shared<IncomingPull>(rendezvous_, graph_->edges, &peer));
+  }
+}
+
+void WorkerStep::Execute(bool block, absl::Time deadline) {
+  const std::shared_ptr<WorkerStep> self = shared_from_this();
+  const std::vector<StepPart>& parts = graph_->plan->parts;
+  ExecutorOptions options;
+  options.stats = stats_.get();
+  options.deadline = deadline;
+  options.keep = self;
+  if (block) {
+    const Status status = NoExceptions("RunGraph", [&] {
+      absl::InlinedVector<PartitionRun, 4> runs;
+      for (size_t i = 0; i < parts.size(); ++i) {
+        runs.push_back({parts[i].executor.get(), &contexts_[i]});
+      }
+      return RunPartitions(runs, options);
+    });
+    {
+      MutexLock lock(&mu_);
+      status_ = status;
+    }
+    return Finish();
+  }
+  parts_left_.store(static_cast<int>(parts.size()) + 1, std::memory_order_relaxed);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    try {
+      parts[i].executor->RunAsync(contexts_[i], options,
+                                  [self](Status status) { self->PartEnded(status); });
+    } catch (...) {
+      // It has not begun; the others are told.
+      const Status failed = StatusOfException("RunGraph");
+      rendezvous_->StartAbort(failed);
+      PartEnded(failed);
+    }
+  }
+  PartEnded(absl::OkStatus());
+}
+
+void WorkerStep::PartEnded(const Status& status) {
+  if (!status.ok()) {
+    MutexLock lock(&mu_);
+    if (status_.ok() || (IsDerived(status_) && !IsDerived(status))) status_ = status;
+  }
+  if (parts_left_.fetch_sub(1, std::memory_order_acq_rel) == 1) Finish();
+}
+
+void WorkerStep::Cancel(const Status& status) {
+  std::shared_ptr<StepRendezvous> rendezvous;
+  {
+    MutexLock lock(&mu_);
+    if (!cancelled_with_.ok()) return;
+    cancelled_with_ = status;
+    rendezvous = rendezvous_;
+  }
+  if (rendezvous != nullptr) rendezvous->StartAbort(Derived(status));
+  cancellation_.StartCancel();
+}
+
+void WorkerStep::CollectResults() {
+  for (Tensor& result : results_) {
+    const bool is_dead = !result.has_value();
+    received_->push_back({"", std::move(result), is_dead});
+  }
+  for (const std::string& key : recv_keys_) {
+    const Status status = CollectResult(key);
+    if (status.ok()) continue;
+    MutexLock lock(&mu_);
+    if (status_.ok()) status_ = status;
+    return;
+  }
+}
+
+Status WorkerStep::CollectResult(const std::string& wire_key) {
+  MR_ASSIGN_OR_RETURN(const RendezvousKey key, RendezvousKey::Parse(wire_key));
+  // Shared: who aborts the step at this moment may call back after this function.
+  struct Slot {
+    Mutex mu;
+    bool filled ABSL_GUARDED_BY(mu) = false;
+    Status status ABSL_GUARDED_BY(mu);
+    NamedTensor tensor ABSL_GUARDED_BY(mu);
+  };
+  auto slot = std::make_shared<Slot>();
+  rendezvous_->RecvAsync(key, [slot](const Status& status, Tensor value, bool is_dead) {
+    MutexLock lock(&slot->mu);
+    slot->filled = true;
+    slot->status = status;
+    slot->tensor.value = std::move(value);
+    slot->tensor.is_dead = is_dead;
+  });
+  {
+    // The sends have run: the value is there, or will never be.
+    MutexLock lock(&slot->mu);
+    if (slot->filled) {
+      MR_RETURN_IF_ERROR(slot->status);
+      slot->tensor.name = wire_key;
+      received_->push_back(std::move(slot->tensor));
+      return absl::OkStatus();
+    }
+  }
+  const Status missing = absl::InternalError(
+      absl::StrCat("Step on ", options_->task, ": '", wire_key,
+                   "' must have been sent when all nodes have run, got nothing"));
+  rendezvous_->StartAbort(missing);
+  return missing;
+}
+
+void WorkerStep::Finish() {
+  const std::shared_ptr<WorkerStep> self = shared_from_this();
+  if (outer_ != nullptr) outer_->Deregister(outer_token_);
+  Status status;
+  {
+    MutexLock lock(&mu_);
+    status = status_;
+  }
+  if (status.ok()) {
+    CollectResults();
+    MutexLock lock(&mu_);
+    status = status_;
+  } else {
+    // What the step was told to end with, when it only obeyed.
+    MutexLock lock(&mu_);
+    if (IsDerived(status) && !cancelled_with_.ok()) {
+      status = absl::IsCancelled(cancelled_with_) ? Derived(cancelled_with_) : cancelled_with_;
+    }
+  }
+  if (stats_ != nullptr) stats_->TakeInto(response_->mutable_step_stats());
+  if (record_graphs_) {
+    tensorflow::GraphDef* const graph = response_->add_partition_graph();
+    if (graph_->own_graph != nullptr) {
+      graph_->own_graph->ToGraphDef(graph, 0, /*assigned=*/true);
+    } else {
+      *graph = graph_->graph;
+    }
+  }
+  if (rendezvous_ != nullptr) {
+    steps_->End(rendezvous_.get(), status.ok() ? status : Derived(status));
+  }
+  Transport::Done done = std::move(done_);
+  done(status);
+  ended_(this);
+}
+
+}  // namespace millrace

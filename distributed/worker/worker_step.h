@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_DISTRIBUTED_WORKER_WORKER_STEP_H_
+#define MILLRACE_DISTRIBUTED_WORKER_WORKER_STEP_H_
+
+// WorkerStep: one RunGraph on a worker.
+//
+//   started -> peers are asked for what they send here -> the plan's executors run
+//           -> results are collected -> the step's rendezvous ends -> `done` -> `ended`
+//
+// Invariants: `done` is called exactly once, after the last executor has ended, and then `ended`.
+// The first real error wins over those that were only passed on; a step that was told to end says
+// what it was told.
+// Threads: Start by the thread that got the call; Cancel from any thread. `done` comes in the
+// thread that ends the last executor. Lifetime: the executors' callbacks keep the step until the
+// last of them has come. Failure: what kernels and peers say; Internal when a result was never
+// sent.
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "core/cancellation.h"
+#include "core/mutex.h"
+#include "core/status.h"
+#include "distributed/transport/transport.h"
+#include "distributed/worker/step_rendezvous.h"
+#include "distributed/worker/worker_options.h"
+#include "graph/graph.h"
+#include "proto/worker.pb.h"
+#include "runtime/compile_path.h"
+#include "runtime/device.h"
+#include "runtime/executor.h"
+#include "runtime/kernel.h"
+#include "runtime/resource_manager.h"
+#include "runtime/step_context.h"
+#include "runtime/step_stats.h"
+
+namespace millrace {
+
+// The executors of a partition, one per device that it uses.
+struct WorkerPlan {
+  std::vector<std::shared_ptr<Device>> devices;  // keeps those of `parts`
+  std::vector<StepPart> parts;
+  // Places of its _Arg and _Retval nodes: what a step gets and gives by position.
+  int num_args = 0;
+  int num_results = 0;
+};
+
+// What a graph handle stands for.
+struct RegisteredGraph {
+  std::shared_ptr<const WorkerPlan> plan;
+  std::shared_ptr<const StepEdges> edges;
+  // For RunMetadata.partition_graphs; one of them.
+  tensorflow::GraphDef graph;
+  std::unique_ptr<const Graph> own_graph;
+};
+
+class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
+ public:
+  // `options` outlives the step. `ended` is called last, after `done`.
+  WorkerStep(const WorkerOptions* options, std::shared_ptr<StepTable> steps,
+             std::shared_ptr<const RegisteredGraph> graph, const std::string& session,
+             int64_t step_id, std::function<void(WorkerStep*)> ended);
+
+  // Once. `response` and `received` outlive `done`; `cancellation` (may be null) too. With `block`
+  // the calling thread runs the step to its end, at most until `deadline`.
+  void Start(const tensorflow::RunGraphRequest& request, absl::Span<const NamedTensor> send,
+             bool block, absl::Time deadline, CancellationManager* cancellation,
+             tensorflow::RunGraphResponse* response, std::vector<NamedTensor>* received,
+             Transport::Done done);
+  // The step ends with `status`, unless it fails by itself first.
+  void Cancel(const Status& status);
+
+ private:
+  Status Begin(const tensorflow::RunGraphRequest& request, absl::Span<const NamedTensor> send,
+               CancellationManager* cancellation);
+  Status Prepare(const tensorflow::RunGraphRequest& request, absl::Span<const NamedTensor> send);
+  void AskPeers();
+  void Execute(bool block, absl::Time deadline);
+  void PartEnded(const Status& status);
+  void Finish();
+  void CollectResults();
+  Status CollectResult(const std::string& wire_key);
+
+  const WorkerOptions* const options_;
+  const std::shared_ptr<StepTable> steps_;
+  const std::shared_ptr<const RegisteredGraph> graph_;
+  const std::function<void(WorkerStep*)> ended_;
+  std::shared_ptr<StepRendezvous> rendezvous_;  // set once, under mu_, before anything runs
+  CancellationManager cancellation_;
+  ResourceManager step_resources_;
+  std::vector<StepContext> contexts_;
+  std::unique_ptr<StepStatsCollector> stats_;
+  bool record_graphs_ = false;
+  std::vector<std::string> recv_keys_;
+  std::vector<Tensor> args_, results_;  // by position
+  tensorflow::RunGraphResponse* response_ = nullptr;
+  std::vector<NamedTensor>* received_ = nullptr;
+  Transport::Done done_;
+  CancellationManager* outer_ = nullptr;
+  CancellationManager::Token outer_token_ = 0;
+  std::atomic<int> parts_left_{0};  // acq_rel: the last part finishes the run
+
+  Mutex mu_;
+  Status status_ ABSL_GUARDED_BY(mu_);
+  Status cancelled_with_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_DISTRIBUTED_WORKER_WORKER_STEP_H_

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A worker against peers and masters that misbehave. Workers in good company:
+// master_test.cc.
+#include "distributed/worker/worker.h"
+
+#include "core/arena.h"
+#include "core/cancellation.h"
+#include "core/io_pool.h"
+#include "core/notification.h"
+#include "core/testing/tensor_testing.h"
+#include "distributed/testing/unreachable_task.h"
+#include "graph/attr.h"
+#include "gtest/gtest.h"
+#include "runtime/rendezvous.h"
+
+namespace millrace {
+namespace {
+
+constexpr char kPs[] = "/job:ps/replica:0/task:0";
+constexpr char kWorker[] = "/job:worker/replica:0/task:0";
+
+// Answers a pull with `tensors`, in this order, and OK.
+class HastyPeer : public UnreachableTask {
+ public:
+  HastyPeer() : UnreachableTask(kWorker) {}
+  void Pull(const CallOptions&, const PullRequest&, std::shared_ptr<PullSink> sink) override {
+    for (const auto& [index, value] : tensors) sink->OnTensor(index, value, /*is_dead=*/false);
+    sink->OnDone(absl::OkStatus());
+  }
+  std::vector<std::pair<uint64_t, Tensor>> tensors;
+};
+
+class WorkerTest : public ::testing::Test {
+ protected:
+  WorkerTest() {
+    WorkerOptions options;
+    options.task = kPs;
+    options.arena = Arena::Default();
+    options.io_pool = IoPool::Default();
+    options.peer = [this](absl::string_view task) -> std::shared_ptr<Transport> {
+      return task == kWorker ? peer_ : nullptr;
+    };
+    worker_ = std::make_unique<Worker>(std::move(options));
+    tensorflow::CreateWorkerSessionRequest request;
+    request.set_session_handle("session");
+    EXPECT_OK(worker_->CreateWorkerSession(request));
+  }
+  ~WorkerTest() override { worker_->Shutdown(absl::AbortedError("Shutdown")); }
+
+  std::string Device() const { return std::string(kPs) + "/device:CPU:0"; }
+  // Receives a float under each name from the worker.
+  std::string RegisterReceiver(const std::vector<std::string>& edges) {
+    tensorflow::RegisterGraphRequest request;
+    request.set_session_handle("session");
+    request.mutable_graph_def()->mutable_versions()->set_producer(134);
+    for (const std::string& edge : edges) {
+      tensorflow::NodeDef* const node = request.mutable_graph_def()->add_node();
+      node->set_name("recv_" + edge);
+      node->set_op("_Recv");
+      node->set_device(Device());
+      const auto set = [&](const char* attr, const auto& value) {
+        SetAttr(value, &(*node->mutable_attr())[attr]);
+      };
+      set("tensor_type", DT_FLOAT);
+      set("tensor_name", edge);
+      set("send_device", std::string(kWorker) + "/device:CPU:0");
+      set("recv_device", Device());
+      set("send_device_incarnation", int64_t{42});
+      set("client_terminated", false);
+    }
+    tensorflow::RegisterGraphResponse response;
+    EXPECT_OK(worker_->RegisterGraph(request, nullptr, &response));
+    return response.graph_handle();
+  }
+  Status RunGraph(const std::string& handle, int64_t step_id,
+                  const std::vector<std::string>& recv_keys = {}) {
+    tensorflow::RunGraphRequest request;
+    request.set_session_handle("session");
+    request.set_graph_handle(handle);
+    request.set_step_id(step_id);
+    for (const std::string& key : recv_keys) request.add_recv_key(key);
+    tensorflow::RunGraphResponse response;
+    std::vector<NamedTensor> received;
+    Notification ended;
+    Status result;
+    worker_->RunGraph(request, request, {}, /*block=*/false, absl::InfiniteFuture(), nullptr,
+                      &response, &received, [&](const Status& status) {
+                        result = status;
+                        ended.Notify();
+                      });
+    if (!ended.WaitFor(absl::Seconds(20))) {
+      worker_->Shutdown(absl::AbortedError("the step did not end by itself"));
+      ended.Wait();
+    }
+    return result;
+  }
+
+  std::shared_ptr<HastyPeer> peer_ = std::make_shared<HastyPeer>();
+  std::unique_ptr<Worker> worker_;
+};
+
+TEST_F(WorkerTest, APeerThatEndsAPullTooEarlyFailsTheStep) {
+  const std::string handle = RegisterReceiver({"a", "b"});
+  peer_->tensors = {{0, Tensor::Scalar(1.0f)}, {1, Tensor::Scalar(2.0f)}};
+  EXPECT_OK(RunGraph(handle, 1));
+  peer_->tensors.pop_back();
+  EXPECT_STATUS(RunGraph(handle, 2), absl::StatusCode::kInternal,
+                "Pull from /job:worker/replica:0/task:0: all 2 tensors must "
+                "arrive, got 1");
+}
+
+TEST_F(WorkerTest, TensorsThatNobodyAskedForOrOfAnotherTypeFailTheStep) {
+  const std::string handle = RegisterReceiver({"a"});
+  peer_->tensors = {{7, Tensor::Scalar(1.0f)}};
+  EXPECT_STATUS(RunGraph(handle, 1), absl::StatusCode::kInternal, "must be below 1, got 7");
+  peer_->tensors = {{0, Tensor::Scalar(1.0)}};
+  EXPECT_STATUS(RunGraph(handle, 2), absl::StatusCode::kInternal, "must be of type float");
+  peer_->tensors = {{0, Tensor()}};
+  EXPECT_STATUS(RunGraph(handle, 3), absl::StatusCode::kInternal, "must be of type float");
+}
+
+TEST_F(WorkerTest, AFetchThatNothingSendsIsAnError) {
+  const std::string handle = RegisterReceiver({"a"});
+  peer_->tensors = {{0, Tensor::Scalar(1.0f)}};
+  const std::string nothing = RendezvousKey::Make(Device(), 1, Device(), "nothing", 0, 0);
+  EXPECT_STATUS(RunGraph(handle, 1, {nothing}), absl::StatusCode::kInternal,
+                "must have been sent when all nodes have run, got nothing");
+  EXPECT_STATUS(RunGraph(handle, 2, {"nonsense"}), absl::StatusCode::kInvalidArgument,
+                "Invalid rendezvous key");
+}
+
+TEST_F(WorkerTest, ARecvTensorWhoseCallerHasGoneLeavesNothing) {
+  tensorflow::RecvTensorRequest request;
+  request.set_step_id(5);
+  const uint64_t incarnation = worker_->DeviceAttributes()[0].incarnation();
+  request.set_rendezvous_key(RendezvousKey::Make(Device(), incarnation, Device(), "a", 0, 0));
+  CancellationManager call;
+  Status answer;
+  worker_->RecvTensor(request, &call, [&](const Status& s, Tensor, bool) { answer = s; });
+  EXPECT_EQ(worker_->num_steps(), 1);
+  call.StartCancel();
+  EXPECT_STATUS(answer, absl::StatusCode::kCancelled, "cancelled by its caller");
+  EXPECT_EQ(worker_->num_steps(), 0);
+}
+
+TEST_F(WorkerTest, OnlyTheEarlierLivesOfTheSameMasterLoseTheirSessions) {
+  const auto open = [&](const std::string& handle, const std::vector<std::string>& devices,
+                        uint64_t incarnation) {
+    tensorflow::CreateWorkerSessionRequest request;
+    request.set_session_handle(handle);
+    for (const std::string& device : devices) {
+      tensorflow::DeviceAttributes* const attributes = request.add_cluster_device_attributes();
+      attributes->set_name(device);
+      attributes->set_incarnation(incarnation);
+    }
+    EXPECT_OK(worker_->CreateWorkerSession(request));
+    return worker_->num_sessions();
+  };
+  const std::string w0 = "/job:worker/replica:0/task:0/device:CPU:0";
+  const std::string w1 = "/job:worker/replica:0/task:1/device:CPU:0";
+  EXPECT_EQ(worker_->num_sessions(), 1);
+  EXPECT_EQ(open("a", {w0}, 1), 2);
+  EXPECT_EQ(open("b", {w0}, 1), 3);
+  EXPECT_EQ(open("c", {w1}, 7), 4);
+  EXPECT_EQ(open("d", {}, 0), 5);        // a master that does not say who it is
+  EXPECT_EQ(open("e", {w0, w1}, 2), 6);  // or tells of its whole cluster
+  EXPECT_EQ(open("f", {"nonsense"}, 2), 7);
+  EXPECT_EQ(open("g", {w0}, 2), 6);  // a and b end
+  EXPECT_EQ(open("g", {w0}, 2), 6);  // a retry
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,731 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/check/verify.h"
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "core/dtype.h"
+#include "core/hash_table.h"
+#include "core/tensor_proto.h"
+#include "graph/arg_range.h"
+#include "graph/attr.h"
+#include "graph/node_body.h"
+#include "graph/op_registry.h"
+#include "proto/attr_value.pb.h"
+#include "proto/node_def.pb.h"
+#include "proto/op_def.pb.h"
+
+namespace millrace {
+namespace {
+
+using tensorflow::AttrValue;
+using tensorflow::FunctionDef;
+using tensorflow::FunctionDefLibrary;
+using tensorflow::GraphDef;
+using tensorflow::NodeDef;
+using tensorflow::OpDef;
+
+std::atomic<int64_t> nodes_verified{0};  // relaxed: a count
+
+template <typename... Parts>
+Status Bad(const Parts&... parts) {
+  return absl::InvalidArgumentError(absl::StrCat(parts...));
+}
+
+bool IsOneOf(absl::string_view op, absl::string_view kind) {
+  return op == kind || (absl::ConsumePrefix(&op, "Ref") && op == kind);
+}
+
+// ---- attrs -------------------------------------------------------------------------------------
+
+Status CheckNesting(const AttrValue& value, int depth);
+
+Status CheckFuncNesting(const tensorflow::NameAttrList& func, int depth) {
+  for (const auto& [name, value] : func.attr()) MR_RETURN_IF_ERROR(CheckNesting(value, depth + 1));
+  return absl::OkStatus();
+}
+
+Status CheckNesting(const AttrValue& value, int depth) {
+  if (depth > kMaxAttrNesting) {
+    return Bad("attrs must be nested at most ", kMaxAttrNesting, " deep, got more");
+  }
+  if (value.value_case() == AttrValue::kFunc) return CheckFuncNesting(value.func(), depth);
+  if (value.value_case() == AttrValue::kList) {
+    for (const auto& func : value.list().func()) MR_RETURN_IF_ERROR(CheckFuncNesting(func, depth));
+  }
+  return absl::OkStatus();
+}
+
+bool HasPlaceholder(const NodeDef& node) {
+  for (const auto& [name, value] : node.attr()) {
+    if (value.value_case() == AttrValue::kPlaceholder) return true;
+  }
+  return false;
+}
+
+Status CheckConst(const NodeDef& node) {
+  auto value = node.attr().find("value");
+  auto dtype = node.attr().find("dtype");
+  if (value == node.attr().end() || value->second.value_case() != AttrValue::kTensor) {
+    return Bad("attr 'value' must be a tensor, got none");
+  }
+  if (Status s = ValidateTensorProto(value->second.tensor()); !s.ok()) {
+    return Prefixed("attr 'value'", s);
+  }
+  if (dtype != node.attr().end() && dtype->second.type() != value->second.tensor().dtype()) {
+    return Bad("attr 'value' must be ", DTypeName(static_cast<DType>(dtype->second.type())),
+               " as attr 'dtype' says, got ",
+               DTypeName(static_cast<DType>(value->second.tensor().dtype())));
+  }
+  return absl::OkStatus();
+}
+
+// The node with only what its types hang on, defaults filled in: never the tensor of a Const.
+NodeDef TypeAttrs(const NodeDef& node, const OpDef& op) {
+  NodeDef types;
+  types.set_name(node.name());
+  types.set_op(node.op());
+  for (const OpDef::AttrDef& attr : op.attr()) {
+    if (attr.type() != "type" && attr.type() != "list(type)" && attr.type() != "int") continue;
+    auto it = node.attr().find(attr.name());
+    if (it != node.attr().end()) {
+      (*types.mutable_attr())[attr.name()] = it->second;
+    } else if (attr.has_default_value()) {
+      (*types.mutable_attr())[attr.name()] = attr.default_value();
+    }
+  }
+  return types;
+}
+
+// What one node's op and attrs say: the types of its inputs and outputs, when they are known.
+struct Signature {
+  bool known = false;
+  int unknown_outputs = 0;  // of an unknown op: one more than the highest index referred to
+  absl::Span<const DType> inputs, outputs;
+};
+
+// What holds for the attrs of any node. In a function body an attr may be a placeholder.
+Status CheckAttrs(const NodeDef& node, bool in_function) {
+  for (const auto& [name, value] : node.attr()) {
+    if (value.value_case() == AttrValue::VALUE_NOT_SET) {
+      return Bad("attr '", name, "' must have a value, got none");
+    }
+    MR_RETURN_IF_ERROR(CheckNesting(value, 1));
+    if (value.value_case() == AttrValue::kPlaceholder && !in_function) {
+      return Bad("attr '", name, "' must have a value, got the placeholder '", value.placeholder(),
+                 "', which only a function may have");
+    }
+  }
+  if (node.op() == "Const" && !(in_function && HasPlaceholder(node))) return CheckConst(node);
+  return absl::OkStatus();
+}
+
+// Of a call of a library function, or of a node in one, whose attrs are given.
+struct OwnedTypes {
+  std::vector<DType> inputs, outputs;
+};
+Status CheckTypes(const NodeDef& node, const OpDef& op, OwnedTypes* types) {
+  MR_RETURN_IF_ERROR(ValidateNodeAttrs(node, op));
+  return NodeTypes(TypeAttrs(node, op), op, &types->inputs, &types->outputs);
+}
+
+// ---- frames ------------------------------------------------------------------------------------
+
+// What the frame check needs of a node, wherever it comes from.
+struct FlowNode {
+  absl::string_view name;
+  absl::string_view op;
+  const NodeDef* def;
+};
+
+// Every node runs in one frame. Enter leads into a frame, Exit out of it; all inputs of a node come
+// from the node's own frame.
+Status CheckFrames(absl::Span<const int> order, const Dependencies& dependencies,
+                   absl::FunctionRef<FlowNode(int)> node_at) {
+  struct Frame {
+    int parent;
+    std::string name;
+  };
+  std::vector<Frame> frames = {{-1, ""}};
+  std::map<std::pair<int, std::string>, int> children;
+  std::vector<int> output_frame(order.size(), 0);
+  for (int i : order) {
+    const absl::Span<const int> inputs = dependencies.inputs(i);
+    int frame = 0;
+    for (size_t k = 0; k < inputs.size(); ++k) {
+      const int from = output_frame[static_cast<size_t>(inputs[k])];
+      if (k == 0) frame = from;
+      if (from == frame) continue;
+      return Bad("node '", node_at(i).name, "': all inputs must come from one frame, got '",
+                 node_at(inputs[0]).name, "' in frame '", frames[static_cast<size_t>(frame)].name,
+                 "' and '", node_at(inputs[k]).name, "' in frame '",
+                 frames[static_cast<size_t>(from)].name, "'");
+    }
+    const FlowNode node = node_at(i);
+    if (IsOneOf(node.op, "Enter")) {
+      StatusOr<std::string> name = GetAttr<std::string>(*node.def, "frame_name");
+      if (!name.ok()) return name.status();
+      auto [it, inserted] = children.try_emplace({frame, *name}, static_cast<int>(frames.size()));
+      if (inserted) frames.push_back({frame, *std::move(name)});
+      frame = it->second;
+    } else if (frame == 0 && (IsOneOf(node.op, "Exit") || IsOneOf(node.op, "NextIteration") ||
+                              node.op == "LoopCond")) {
+      return Bad(node.op, " '", node.name, "': must be inside a loop that begins with Enter, got ",
+                 "no Enter before it");
+    } else if (IsOneOf(node.op, "Exit")) {
+      frame = frames[static_cast<size_t>(frame)].parent;
+    }
+    output_frame[static_cast<size_t>(i)] = frame;
+  }
+  return absl::OkStatus();
+}
+
+bool HasLoops(absl::string_view op) {
+  return IsOneOf(op, "Enter") || IsOneOf(op, "Exit") || IsOneOf(op, "NextIteration") ||
+         op == "LoopCond";
+}
+
+// ---- colocation --------------------------------------------------------------------------------
+
+// `class_of` gives the `_class` attr of the i-th node, null when it has none; `where` names it.
+Status CheckColocation(int num_nodes, const HashMap<absl::string_view, int>& index,
+                       bool allow_missing, absl::FunctionRef<const AttrValue*(int)> class_of,
+                       absl::FunctionRef<std::string(int)> where,
+                       absl::FunctionRef<std::string(int)> name) {
+  Dependencies colocated;
+  bool any = false;
+  for (int i = 0; i < num_nodes; ++i) {
+    if (const AttrValue* const groups = class_of(i); groups != nullptr) {
+      for (absl::string_view group : groups->list().s()) {
+        if (!absl::ConsumePrefix(&group, "loc:@")) continue;
+        auto target = index.find(group);
+        if (target == index.end()) {
+          if (allow_missing) continue;
+          return Bad(where(i), ": attr '_class' must name a node, got 'loc:@", group,
+                     "', which is not in the graph");
+        }
+        // A node may name its own group.
+        if (target->second != i) {
+          colocated.AddInput(target->second);
+          any = true;
+        }
+      }
+    }
+    colocated.EndNode();
+  }
+  if (!any) return absl::OkStatus();
+  StatusOr<std::vector<int>> order = colocated.Order(name);
+  if (order.ok()) return absl::OkStatus();
+  absl::string_view text = order.status().message();
+  return Bad("GraphDef: colocation ('_class') must not be circular, got ",
+             text.substr(text.find("the cycle")));
+}
+
+// ---- functions ---------------------------------------------------------------------------------
+
+using FunctionIndex = HashMap<absl::string_view, const FunctionDef*>;
+
+StatusOr<FunctionIndex> IndexFunctions(const FunctionDefLibrary& library) {
+  if (library.function_size() > kMaxFunctions) {
+    return absl::InvalidArgumentError(absl::StrCat("GraphDef: library must have at most ",
+                                                   kMaxFunctions, " functions, got ",
+                                                   library.function_size()));
+  }
+  FunctionIndex index;
+  for (const FunctionDef& function : library.function()) {
+    if (function.signature().name().empty()) {
+      return absl::InvalidArgumentError("Function: signature must have a name, got none");
+    }
+    if (!index.emplace(function.signature().name(), &function).second) {
+      return absl::InvalidArgumentError(absl::StrCat("Function '", function.signature().name(),
+                                                     "': name must be unique, got two"));
+    }
+  }
+  return index;
+}
+
+const OpDef* FindOpOrFunction(const std::string& op, const FunctionIndex& functions) {
+  if (const OpEntry* entry = LookUpOp(op); entry != nullptr) return &entry->def;
+  auto it = functions.find(op);
+  return it == functions.end() ? nullptr : &it->second->signature();
+}
+
+Status CheckOpKind(const NodeDef& node, const OpDef* op, const VerifyOptions& options) {
+  if (node.op().empty()) return Bad("op must be given, got none");
+  if (op == nullptr && options.unknown_ops == UnknownOps::kRefuse) {
+    return FindOp(node.op()).status();
+  }
+  return absl::OkStatus();
+}
+
+class FunctionChecker {
+ public:
+  FunctionChecker(const FunctionDef& function, const FunctionIndex& functions,
+                  const VerifyOptions& options)
+      : function_(function), functions_(functions), options_(options) {}
+
+  Status Check() {
+    const OpDef& signature = function_.signature();
+    for (const OpDef::ArgDef& arg : signature.input_arg()) {
+      if (arg.name().empty()) return Bad("argument must have a name, got none");
+      if (!args_.emplace(arg.name(), &arg).second) {
+        return Bad("argument '", arg.name(), "' must be declared once, got two");
+      }
+    }
+    HashSet<absl::string_view> outputs;
+    for (const OpDef::ArgDef& arg : signature.output_arg()) {
+      if (!outputs.insert(arg.name()).second) {
+        return Bad("output '", arg.name(), "' must be declared once, got two");
+      }
+    }
+    HashSet<absl::string_view> attrs;
+    for (const OpDef::AttrDef& attr : signature.attr()) {
+      if (!attrs.insert(attr.name()).second) {
+        return Bad("attr '", attr.name(), "' must be declared once, got two");
+      }
+    }
+    for (const auto& [index, unused] : function_.arg_attr()) {
+      if (index >= static_cast<uint32_t>(signature.input_arg_size())) {
+        return Bad("arg_attr index must be in [0, ", signature.input_arg_size(), "), got ", index);
+      }
+    }
+    for (int i = 0; i < function_.node_def_size(); ++i) {
+      const NodeDef& node = function_.node_def(i);
+      if (!IsLegalNodeName(node.name(), /*internal=*/true)) {
+        return Bad("node[", i, "]: name must be letters, digits and any of '_./-', got '",
+                   node.name(), "'");
+      }
+      if (args_.contains(node.name()) || !nodes_.emplace(node.name(), &node).second) {
+        return Bad("node[", i, "] '", node.name(), "': name must be unique, got a second one");
+      }
+    }
+    for (int i = 0; i < function_.node_def_size(); ++i) {
+      const NodeDef& node = function_.node_def(i);
+      MR_RETURN_IF_ERROR(
+          Prefixed(absl::StrCat("node[", i, "] '", node.name(), "'"), CheckBody(node)));
+    }
+    for (const OpDef::ArgDef& arg : signature.output_arg()) {
+      auto it = function_.ret().find(arg.name());
+      if (it == function_.ret().end()) {
+        return Bad("ret must say where output '", arg.name(), "' comes from, got none");
+      }
+      MR_RETURN_IF_ERROR(
+          Prefixed(absl::StrCat("output '", arg.name(), "'"), CheckReference(it->second)));
+    }
+    for (const auto& [name, unused] : function_.ret()) {
+      if (!outputs.contains(name)) return Bad("ret must name outputs, got '", name, "'");
+    }
+    for (const auto& [name, node] : function_.control_ret()) {
+      if (!nodes_.contains(node)) {
+        return Bad("control output '", name, "' must name a node, got '", node, "'");
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  Status CheckBody(const NodeDef& node) {
+    const OpDef* op = FindOpOrFunction(node.op(), functions_);
+    MR_RETURN_IF_ERROR(CheckOpKind(node, op, options_));
+    MR_RETURN_IF_ERROR(CheckAttrs(node, /*in_function=*/true));
+    const bool known = op != nullptr && !HasPlaceholder(node);
+    OwnedTypes types;
+    if (known) MR_RETURN_IF_ERROR(CheckTypes(node, *op, &types));
+    bool control = false;
+    size_t data = 0;
+    for (absl::string_view input : node.input()) {
+      if (absl::ConsumePrefix(&input, "^")) {
+        control = true;
+        if (!nodes_.contains(input) && !args_.contains(input)) {
+          return Bad("control input must name a node, got '", input, "'");
+        }
+        continue;
+      }
+      if (control) return Bad("control inputs must come after all data inputs, got '", input, "'");
+      MR_RETURN_IF_ERROR(Prefixed(absl::StrCat("input ", data), CheckReference(input)));
+      ++data;
+    }
+    // An argument that is a list may give several tensors: then the count is known only later.
+    bool lists = false;
+    for (const OpDef::ArgDef& arg : function_.signature().input_arg()) {
+      lists |= !arg.number_attr().empty() || !arg.type_list_attr().empty();
+    }
+    if (known && !lists && data > types.inputs.size()) {
+      return Bad("must have ", types.inputs.size(), " inputs, got ", data);
+    }
+    return absl::OkStatus();
+  }
+
+  // "arg", "arg:0", "node:output" or "node:output:k".
+  Status CheckReference(absl::string_view text) {
+    const std::vector<absl::string_view> parts = absl::StrSplit(text, ':');
+    if (text.empty() || parts.size() > 3) {
+      return Bad("must be 'argument' or 'node:output:index', got '", text, "'");
+    }
+    int index = 0;
+    if (auto arg = args_.find(parts[0]); arg != args_.end()) {
+      const bool is_list =
+          !arg->second->number_attr().empty() || !arg->second->type_list_attr().empty();
+      if (parts.size() == 3 || (parts.size() == 2 && (!absl::SimpleAtoi(parts[1], &index) ||
+                                                      index < 0 || (index > 0 && !is_list)))) {
+        return Bad("refers to '", text, "', but argument '", parts[0], "' is one tensor");
+      }
+      return absl::OkStatus();
+    }
+    auto node = nodes_.find(parts[0]);
+    if (node == nodes_.end()) {
+      return Bad("refers to '", text, "', but the function has no node or argument '", parts[0],
+                 "'");
+    }
+    if (parts.size() < 2) {
+      return Bad("refers to '", text, "', but must name an output as 'node:output:index'");
+    }
+    if (parts.size() == 3 && (!absl::SimpleAtoi(parts[2], &index) || index < 0)) {
+      return Bad("refers to '", text, "', but the index must be a number, got '", parts[2], "'");
+    }
+    const NodeDef& source = *node->second;
+    const OpDef* op = FindOpOrFunction(source.op(), functions_);
+    if (op == nullptr) return absl::OkStatus();
+    const OpDef::ArgDef* output = nullptr;
+    for (const OpDef::ArgDef& arg : op->output_arg()) {
+      if (arg.name() == parts[1]) output = &arg;
+    }
+    if (output == nullptr) {
+      return Bad("refers to '", text, "', but ", source.op(), " has no output '", parts[1], "'");
+    }
+    if (HasPlaceholder(source)) return absl::OkStatus();
+    MR_ASSIGN_OR_RETURN(const int size, ArgSize(TypeAttrs(source, *op), *output));
+    if (index >= size) {
+      return Bad("refers to '", text, "', but '", source.name(), ":", parts[1], "' has ", size,
+                 size == 1 ? " tensor" : " tensors");
+    }
+    return absl::OkStatus();
+  }
+
+  const FunctionDef& function_;
+  const FunctionIndex& functions_;
+  const VerifyOptions& options_;
+  HashMap<absl::string_view, const OpDef::ArgDef*> args_;
+  HashMap<absl::string_view, const NodeDef*> nodes_;
+};
+
+// Calls f with the name of every function that `value` names, at any depth (bounded by
+// CheckNesting, which has run before).
+void ForEachFunc(const AttrValue& value, absl::FunctionRef<void(const std::string&)> f) {
+  auto visit = [&](const tensorflow::NameAttrList& func) {
+    f(func.name());
+    for (const auto& [name, inner] : func.attr()) ForEachFunc(inner, f);
+  };
+  if (value.value_case() == AttrValue::kFunc) visit(value.func());
+  if (value.value_case() == AttrValue::kList) {
+    for (const auto& func : value.list().func()) visit(func);
+  }
+}
+
+// Functions are expanded in place: one that reaches itself would never end.
+Status CheckRecursion(const FunctionDefLibrary& library) {
+  HashMap<absl::string_view, int> number;
+  for (int i = 0; i < library.function_size(); ++i) {
+    number.emplace(library.function(i).signature().name(), i);
+  }
+  Dependencies calls;
+  for (const FunctionDef& function : library.function()) {
+    HashSet<int> callees;
+    auto add = [&](const std::string& name) {
+      auto it = number.find(name);
+      if (it != number.end() && callees.insert(it->second).second) calls.AddInput(it->second);
+    };
+    for (const NodeDef& node : function.node_def()) {
+      add(node.op());
+      for (const auto& [name, value] : node.attr()) ForEachFunc(value, add);
+    }
+    calls.EndNode();
+  }
+  StatusOr<std::vector<int>> order =
+      calls.Order([&](int i) { return library.function(i).signature().name(); });
+  if (order.ok()) return absl::OkStatus();
+  absl::string_view text = order.status().message();
+  return Bad("Function: must not call itself, got ", text.substr(text.find("the cycle")));
+}
+
+}  // namespace
+
+Status VerifyVersions(const tensorflow::VersionDef& versions) {
+  if (versions.min_consumer() > kGraphVersion) {
+    return Bad("GraphDef min consumer version ", versions.min_consumer(), " above current version ",
+               kGraphVersion, " for TensorFlow 1.15. Please upgrade TensorFlow.");
+  }
+  if (versions.producer() < kGraphMinProducer) {
+    return Bad("GraphDef producer version ", versions.producer(), " below min producer ",
+               kGraphMinProducer, " supported by TensorFlow 1.15. Please regenerate your graph.");
+  }
+  for (int bad : versions.bad_consumers()) {
+    if (bad == kGraphVersion) {
+      return Bad("GraphDef disallows consumer version ", bad,
+                 ". Please upgrade TensorFlow: this version is likely buggy.");
+    }
+  }
+  return absl::OkStatus();
+}
+
+Status VerifyFunctions(const FunctionDefLibrary& library, const VerifyOptions& options) {
+  MR_ASSIGN_OR_RETURN(FunctionIndex functions, IndexFunctions(library));
+  for (const FunctionDef& function : library.function()) {
+    MR_RETURN_IF_ERROR(Prefixed(absl::StrCat("Function '", function.signature().name(), "'"),
+                                FunctionChecker(function, functions, options).Check()));
+  }
+  return CheckRecursion(library);
+}
+
+int64_t NodesVerifiedForTesting() { return nodes_verified.load(std::memory_order_relaxed); }
+
+namespace {
+
+// `with_values`: the bodies get the values of constants.
+Status Verify(const VerifyOptions& options, bool with_values, NodeBodies* bodies,
+              IncomingNodes* incoming) {
+  const GraphDef& def = *incoming->def;
+  MR_RETURN_IF_ERROR(VerifyVersions(def.versions()));
+  if (def.node_size() > kMaxGraphNodes) {
+    return Bad("GraphDef: must have at most ", kMaxGraphNodes, " nodes, got ", def.node_size());
+  }
+  MR_RETURN_IF_ERROR(VerifyFunctions(def.library(), options));
+  MR_ASSIGN_OR_RETURN(const FunctionIndex functions, IndexFunctions(def.library()));
+
+  const int n = static_cast<int>(incoming->indices.size());
+  nodes_verified.fetch_add(n, std::memory_order_relaxed);
+  const auto node_at = [&](int i) -> const NodeDef& {
+    return def.node(incoming->indices[static_cast<size_t>(i)]);
+  };
+  const auto name_at = [&](int i) { return node_at(i).name(); };
+  const std::function<std::string(int)> where = [&](int i) {
+    return absl::StrCat("GraphDef node[", incoming->indices[static_cast<size_t>(i)], "] '",
+                        node_at(i).name(), "'");
+  };
+  HashMap<absl::string_view, int> index;
+  index.reserve(static_cast<size_t>(n));
+  std::vector<Signature> signatures(static_cast<size_t>(n));
+  std::deque<OwnedTypes> owned_types;
+  incoming->bodies.resize(static_cast<size_t>(n));
+  const auto check = [](const NodeDef& node) { return CheckAttrs(node, /*in_function=*/false); };
+  bool colocation = false;
+  int64_t outputs = 0;
+  for (int i = 0; i < n; ++i) {
+    const NodeDef& node = node_at(i);
+    if (!IsLegalNodeName(node.name(), options.allow_internal_names)) {
+      return Bad(where(i),
+                 ": name must be letters, digits and any of '_./-' and begin with a "
+                 "letter, a digit or '.', got '",
+                 node.name(), "'");
+    }
+    auto [it, inserted] = index.emplace(node.name(), i);
+    if (!inserted) {
+      return Bad(where(i), ": name must be unique, got it at node[",
+                 incoming->indices[static_cast<size_t>(it->second)], "], too");
+    }
+    const OpDef* op = FindOpOrFunction(node.op(), functions);
+    if (Status s = CheckOpKind(node, op, options); !s.ok()) return Prefixed(where(i), s);
+    Signature& signature = signatures[static_cast<size_t>(i)];
+    colocation |= node.attr().contains("_class");
+    // Before the attrs may be moved away.
+    const bool is_call = op != nullptr && LookUpOp(node.op()) == nullptr;
+    Status status;
+    if (is_call) {
+      status = CheckAttrs(node, /*in_function=*/false);
+      OwnedTypes& types = owned_types.emplace_back();
+      if (status.ok()) status = CheckTypes(node, *op, &types);
+      signature.known = true;
+      signature.inputs = types.inputs;
+      signature.outputs = types.outputs;
+    }
+    if (status.ok()) {
+      NodeDef* const taken =
+          incoming->taken == nullptr
+              ? nullptr
+              : incoming->taken->mutable_node(incoming->indices[static_cast<size_t>(i)]);
+      StatusOr<std::shared_ptr<const NodeBody>> body =
+          with_values ? bodies->Make(node, taken, check) : bodies->MakeWithoutValue(node, check);
+      status = body.status();
+      if (body.ok()) {
+        if (op != nullptr && !is_call) {
+          signature.known = true;
+          signature.inputs = (*body)->input_types();
+          signature.outputs = (*body)->output_types();
+        }
+        incoming->bodies[static_cast<size_t>(i)] = *std::move(body);
+      }
+    }
+    if (!status.ok()) {
+      // NodeTypes names op and node itself.
+      const std::string self = absl::StrCat(node.op(), " '", node.name(), "': ");
+      absl::string_view text = status.message();
+      absl::ConsumePrefix(&text, self);
+      return absl::Status(status.code(), absl::StrCat(where(i), ": ", text));
+    }
+    // Before the next node is looked at: no message declares more than it has inputs for.
+    size_t data = 0;
+    for (const std::string& input : node.input()) data += !absl::StartsWith(input, "^");
+    if (signature.known && data != signature.inputs.size()) {
+      return Bad(where(i), ": ", node.op(), " must have ", signature.inputs.size(),
+                 signature.inputs.size() == 1 ? " input" : " inputs", ", got ", data);
+    }
+    if (data > static_cast<size_t>(kMaxNodeArgs)) {
+      return Bad(where(i), ": number of inputs must be at most ", kMaxNodeArgs, ", got ", data);
+    }
+    outputs += static_cast<int64_t>(signature.outputs.size());
+    if (outputs > kMaxGraphOutputs) {
+      return Bad(where(i), ": nodes must have at most ", kMaxGraphOutputs,
+                 " outputs in all, got more");
+    }
+    incoming->has_loops |= HasLoops(node.op());
+  }
+
+  Dependencies dependencies;
+  incoming->ends.reserve(static_cast<size_t>(n));
+  for (int i = 0; i < n; ++i) {
+    const NodeDef& node = node_at(i);
+    const Signature& signature = signatures[static_cast<size_t>(i)];
+    bool control = false;
+    size_t data = 0;
+    for (const std::string& input : node.input()) {
+      absl::string_view source_name;
+      int source_index = 0;
+      if (!SplitTensorName(input, &source_name, &source_index)) {
+        return Prefixed(absl::StrCat(where(i), ": input ", data), ParseTensorName(input).status());
+      }
+      if (source_index != kControlSlot && control) {
+        return Bad(where(i), ": control inputs must come after all data inputs, got '", input,
+                   "' after one");
+      }
+      control |= source_index == kControlSlot;
+      const size_t slot = data;
+      data += source_index != kControlSlot;
+      auto source = index.find(source_name);
+      incoming->sources.push_back({source == index.end() ? -1 : source->second, source_index});
+      if (source == index.end()) {
+        if (options.allow_missing_inputs) continue;
+        return Bad(where(i),
+                   control ? std::string(": control input") : absl::StrCat(": input ", slot),
+                   " refers to '", input, "', but the graph has no node '", source_name, "'");
+      }
+      const NodeDef& src = node_at(source->second);
+      if (source_index != kControlSlot) {
+        Signature& from = signatures[static_cast<size_t>(source->second)];
+        const size_t output = static_cast<size_t>(source_index);
+        if (!from.known && output < static_cast<size_t>(kMaxUnknownOutputs)) {
+          // An unknown op has the outputs that the graph refers to.
+          outputs += std::max<int64_t>(0, source_index + 1 - from.unknown_outputs);
+          from.unknown_outputs = std::max(from.unknown_outputs, source_index + 1);
+          if (outputs > kMaxGraphOutputs) {
+            return Bad(where(i), ": nodes must have at most ", kMaxGraphOutputs,
+                       " outputs in all, got more");
+          }
+        } else if (!from.known) {
+          return Bad(where(i), ": input ", slot, " refers to '", input, "', but an unknown op ('",
+                     src.op(), "') has at most ", kMaxUnknownOutputs, " outputs");
+        } else if (output >= from.outputs.size()) {
+          return Bad(where(i), ": input ", slot, " refers to '", input, "', but '", src.name(),
+                     "' has ", from.outputs.size(),
+                     from.outputs.size() == 1 ? " output" : " outputs");
+        }
+        if (from.known && signature.known && slot < signature.inputs.size()) {
+          const DType got = from.outputs[output];
+          const DType want = signature.inputs[slot];
+          if (got != want && !(IsRef(got) && WithoutRef(got) == want)) {
+            return Bad(where(i), ": input ", slot, " must be ", DTypeName(want), ", got ",
+                       DTypeName(got), " from '", input, "'");
+          }
+        }
+      }
+      const bool is_back_edge = source_index != kControlSlot && IsOneOf(node.op(), "Merge") &&
+                                IsOneOf(src.op(), "NextIteration");
+      if (!is_back_edge) dependencies.AddInput(source->second);
+    }
+    dependencies.EndNode();
+    incoming->ends.push_back(incoming->sources.size());
+  }
+  const auto attrs_of = [&](int i) -> const NodeDef& {
+    return incoming->taken == nullptr ? node_at(i)
+                                      : incoming->bodies[static_cast<size_t>(i)]->def();
+  };
+  if (colocation) {
+    MR_RETURN_IF_ERROR(CheckColocation(
+        n, index, options.allow_missing_inputs,
+        [&](int i) -> const AttrValue* {
+          const auto& attrs = attrs_of(i).attr();
+          const auto it = attrs.find("_class");
+          return it == attrs.end() ? nullptr : &it->second;
+        },
+        where, name_at));
+  }
+  MR_ASSIGN_OR_RETURN(const std::vector<int> order, dependencies.Order(name_at));
+  // Where inputs are missing it is unknown which frame they come from.
+  if (!incoming->has_loops || options.allow_missing_inputs) return absl::OkStatus();
+  return Prefixed("GraphDef", CheckFrames(order, dependencies, [&](int i) {
+                    const NodeDef& node = node_at(i);
+                    return FlowNode{node.name(), node.op(), &attrs_of(i)};
+                  }));
+}
+
+}  // namespace
+
+Status VerifyNodes(const VerifyOptions& options, NodeBodies* bodies, IncomingNodes* nodes) {
+  return Verify(options, /*with_values=*/true, bodies, nodes);
+}
+
+Status VerifyGraphDef(const GraphDef& def, const VerifyOptions& options) {
+  IncomingNodes nodes;
+  nodes.def = &def;
+  nodes.indices.resize(static_cast<size_t>(def.node_size()));
+  std::iota(nodes.indices.begin(), nodes.indices.end(), 0);
+  NodeBodies bodies;
+  return Verify(options, /*with_values=*/false, &bodies, &nodes);
+}
+
+Status VerifyGraph(const Graph& graph) {
+  nodes_verified.fetch_add(graph.num_nodes(), std::memory_order_relaxed);
+  Dependencies dependencies;
+  bool loops = false;
+  for (const auto& node : graph.nodes()) {
+    if (node != nullptr) {
+      loops |= HasLoops(node->op());
+      for (int i = 0; i < node->num_inputs(); ++i) {
+        const OutputRef& input = node->input(i);
+        if (input.node == nullptr) {
+          return Bad(node->op(), " '", node->name(), "': input ", i,
+                     " must have a source, got none");
+        }
+        if (!(input.node->is_next_iteration() && node->is_merge())) {
+          dependencies.AddInput(input.node->id());
+        }
+      }
+      for (const Node* src : node->control_inputs()) dependencies.AddInput(src->id());
+    }
+    dependencies.EndNode();
+  }
+  auto node_of = [&](int id) { return graph.nodes()[static_cast<size_t>(id)].get(); };
+  MR_ASSIGN_OR_RETURN(const std::vector<int> order,
+                      dependencies.Order([&](int id) { return node_of(id)->name(); }));
+  if (!loops) return absl::OkStatus();
+  return Prefixed(
+      "Graph", CheckFrames(order, dependencies, [&](int id) {
+        const Node* node = node_of(id);
+        return node == nullptr ? FlowNode{} : FlowNode{node->name(), node->op(), &node->def()};
+      }));
+}
+
+}  // namespace millrace

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_GRAPH_PLACE_PARTITION_H_
+#define MILLRACE_GRAPH_PLACE_PARTITION_H_
+
+// Partitioning: cuts a placed graph into one graph per location (device or task).
+//
+// An edge from one partition to another becomes a _Send where it starts and a _Recv where it ends:
+//   * one pair per (source tensor, destination partition), however many consumers there are;
+//   * an edge that carries a reference has a pair of its own, and its _Recv runs after the
+//     consumer's other inputs, because the read of a variable must be late; other _Recvs have
+//     no inputs and can be issued when the step starts;
+//   * the control edges from one partition to one node become one pair: an empty float
+//     constant after all the sources, _Send, _Recv and an Identity before the node.
+// The name on the wire is "edge_<id>_<source node>". Ids and names depend only on the order of
+// nodes and edges: the same graph is always cut in the same way, and graphs that are equal except
+// for the names of devices give partitions that are equal except for these.
+//
+// Versions are copied into each partition, the function library is shared. Nodes keep name, device
+// and body (graph/node_body.h): no attr or constant is copied, so a partition that stays in this
+// process is best handed on as the Graph that it is.
+// Thread-safety: the graph is only read. Failure: nothing is returned then.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "core/status.h"
+#include "graph/graph.h"
+#include "proto/graph.pb.h"
+
+namespace millrace {
+
+struct PartitionOptions {
+  // The partition of a node; its assigned device when empty.
+  std::function<std::string(const Node&)> node_to_loc = nullptr;
+  // Put before the number in the names of added nodes: "<node>/_S12". Each level of partitioning
+  // (master "_S", worker "_G") has its own, so that a cut of a cut has no clash of names.
+  std::string new_name_mark = "_";
+  // Incarnation of a device (full name), 0 when unknown; 0 for all when empty.
+  std::function<uint64_t(absl::string_view device)> get_incarnation = nullptr;
+};
+
+using GraphPartitions = std::map<std::string, std::unique_ptr<Graph>>;
+
+// The partitions by location. Locations without nodes have none.
+//   InvalidArgument: a node without device or location; an edge between partitions that must pass
+//     a reference or resource handle.
+//   Unimplemented: an edge between partitions inside a while loop; the loop is named.
+StatusOr<GraphPartitions> PartitionGraph(const Graph& graph, const PartitionOptions& options = {});
+
+// The same; a graph that is at one location becomes the partition itself, nothing is copied.
+StatusOr<GraphPartitions> PartitionGraph(std::unique_ptr<Graph> graph,
+                                         const PartitionOptions& options = {});
+
+// The same as GraphDefs with assigned devices, for RegisterGraph.
+Status PartitionGraph(const Graph& graph, const PartitionOptions& options,
+                      std::map<std::string, tensorflow::GraphDef>* partitions);
+
+// Writes the incarnations of devices that were unknown (0) when the graph was cut into the _Send
+// and _Recv nodes of `graph`.
+void FillIncarnations(Graph* graph,
+                      const std::function<uint64_t(absl::string_view device)>& get_incarnation);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_GRAPH_PLACE_PARTITION_H_

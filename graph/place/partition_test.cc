@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "graph/place/partition.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/dtype.h"
+#include "core/shape.h"
+#include "core/tensor.h"
+#include "graph/scope.h"
+#include "graph/testing/tiny_ops.h"
+#include "runtime/engine/kernel_runner.h"
+
+namespace millrace {
+namespace {
+
+using testing::Call;
+using testing::Constant;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::Input;
+using ::testing::IsEmpty;
+using testing::NoOp;
+using testing::Read;
+using ::testing::SizeIs;
+using testing::Variable;
+
+const char kPs[] = "/job:ps/replica:0/task:0/device:CPU:0";
+const char kPs1[] = "/job:ps/replica:0/task:0/device:CPU:1";
+const char kWorker[] = "/job:worker/replica:0/task:0/device:CPU:0";
+
+Output On(const char* device, Output output) {
+  output.node()->set_assigned_device(device);
+  return output;
+}
+Operation On(const char* device, Operation operation) {
+  operation.node()->set_assigned_device(device);
+  return operation;
+}
+
+std::vector<const Node*> Ops(const Graph& graph, const std::string& op) {
+  std::vector<const Node*> nodes;
+  for (const auto& node : graph.nodes()) {
+    if (node != nullptr && node->op() == op) nodes.push_back(node.get());
+  }
+  return nodes;
+}
+
+std::string Text(const Node* node, const char* attr) {
+  return *GetAttr<std::string>(node->def(), attr);
+}
+
+std::vector<std::string> ControlNames(const Node& node) {
+  std::vector<std::string> names;
+  for (const Node* control : node.control_inputs()) names.push_back(control->name());
+  return names;
+}
+
+class PartitionTest : public ::testing::Test {
+ protected:
+  Output X(const Scope& scope, const char* device, const char* name = "x") {
+    return On(device, Input(scope.WithName(name), DT_FLOAT, {3}));
+  }
+  GraphPartitions Cut(const PartitionOptions& options = {}) {
+    EXPECT_TRUE(root_.ok()) << root_.status();
+    StatusOr<GraphPartitions> parts = PartitionGraph(*root_.graph(), options);
+    EXPECT_TRUE(parts.ok()) << parts.status();
+    return parts.ok() ? *std::move(parts) : GraphPartitions();
+  }
+  Scope root_;
+};
+
+TEST_F(PartitionTest, OneLocationIsACopy) {
+  const Output x = X(root_, kPs);
+  On(kPs, Call(root_.WithControlDependencies({x.op()}).WithName("y"), "Mul", {x, x}));
+  root_.graph()->mutable_versions()->set_producer(77);
+  root_.graph()->mutable_library()->add_function()->mutable_signature()->set_name("f");
+  const GraphPartitions parts = Cut();
+  ASSERT_THAT(parts, SizeIs(1));
+  const Graph& part = *parts.at(kPs);
+  EXPECT_EQ(part.num_nodes(), 2);
+  EXPECT_EQ(part.versions().producer(), 77);
+  EXPECT_EQ(part.library().function(0).signature().name(), "f");
+  EXPECT_THAT(part.NodeToDef(*part.FindNode("y")).input(), ElementsAre("x", "x", "^x"));
+}
+
+TEST_F(PartitionTest, AnEdgeBecomesSendAndRecvWithTheSameAttrs) {
+  const Output x = X(root_, kPs);
+  On(kWorker, Call(root_.WithName("y"), "Floor", {x}));
+  PartitionOptions options;
+  options.get_incarnation = [](absl::string_view device) {
+    return device == kPs ? uint64_t{0xFEDCBA9876543210} : uint64_t{7};
+  };
+  options.new_name_mark = "_S";
+  const GraphPartitions parts = Cut(options);
+  ASSERT_THAT(parts, SizeIs(2));
+  const std::vector<const Node*> sends = Ops(*parts.at(kPs), "_Send");
+  const std::vector<const Node*> recvs = Ops(*parts.at(kWorker), "_Recv");
+  ASSERT_THAT(sends, SizeIs(1));
+  ASSERT_THAT(recvs, SizeIs(1));
+  EXPECT_EQ(sends[0]->name(), "x/_S0");
+  EXPECT_EQ(recvs[0]->name(), "x/_S1");
+  EXPECT_EQ(*GetAttr<DType>(sends[0]->def(), "T"), DT_FLOAT);
+  EXPECT_EQ(*GetAttr<DType>(recvs[0]->def(), "tensor_type"), DT_FLOAT);
+  for (const Node* node : {sends[0], recvs[0]}) {
+    EXPECT_EQ(Text(node, "tensor_name"), "edge_0_x");
+    EXPECT_EQ(Text(node, "send_device"), kPs);
+    EXPECT_EQ(Text(node, "recv_device"), kWorker);
+    EXPECT_EQ(*GetAttr<int64_t>(node->def(), "send_device_incarnation"),
+              static_cast<int64_t>(0xFEDCBA9876543210));
+    EXPECT_FALSE(*GetAttr<bool>(node->def(), "client_terminated"));
+  }
+  EXPECT_EQ(sends[0]->assigned_device(), kPs);
+  EXPECT_EQ(recvs[0]->assigned_device(), kWorker);
+  EXPECT_EQ(sends[0]->input(0).node->name(), "x");
+  EXPECT_EQ(parts.at(kWorker)->FindNode("y")->input(0).node, recvs[0]);
+  EXPECT_THAT(recvs[0]->control_inputs(), IsEmpty());
+}
+
+TEST_F(PartitionTest, ManyConsumersShareOneSendPerOutputAndPartition) {
+  const Output x = X(root_, kPs);
+  const Output first = On(kPs, Call(root_.WithName("two"), "TwoOutputs", {x}));
+  const Output second(first.node(), 1);
+  On(kWorker, Call(root_, "Mul", {first, first}));
+  On(kWorker, Call(root_, "Add", {first, second}));
+  On(kPs1, Call(root_, "Floor", {first}));
+  const GraphPartitions parts = Cut();
+  EXPECT_THAT(Ops(*parts.at(kPs), "_Send"), SizeIs(3));
+  EXPECT_THAT(Ops(*parts.at(kWorker), "_Recv"), SizeIs(2));
+  EXPECT_THAT(Ops(*parts.at(kPs1), "_Recv"), SizeIs(1));
+  std::map<std::string, int> names;
+  for (const Node* send : Ops(*parts.at(kPs), "_Send")) ++names[Text(send, "tensor_name")];
+  EXPECT_THAT(names, SizeIs(3));
+}
+
+TEST_F(PartitionTest, TheLocationMayBeATask) {
+  const Output x = X(root_, kPs);
+  const Output y = On(kPs1, Call(root_, "Floor", {x}));
+  On(kWorker, Call(root_, "Mul", {x, y}));
+  PartitionOptions options;
+  options.node_to_loc = [](const Node& node) {
+    return node.assigned_device().substr(0, node.assigned_device().find("/device:"));
+  };
+  const GraphPartitions parts = Cut(options);
+  ASSERT_THAT(parts, SizeIs(2));
+  EXPECT_THAT(Ops(*parts.at("/job:ps/replica:0/task:0"), "_Send"), SizeIs(2));
+  EXPECT_EQ(Text(Ops(*parts.at("/job:ps/replica:0/task:0"), "_Send")[1], "send_device"), kPs1);
+}
+
+TEST_F(PartitionTest, ControlEdgesOfOneNodeArriveTogether) {
+  const Output a = X(root_, kPs, "a"), b = X(root_, kPs, "b"), c = X(root_, kWorker, "c");
+  On(kWorker, NoOp(root_.WithControlDependencies({b.op(), a.op(), c.op()}).WithName("group")));
+  const GraphPartitions parts = Cut();
+  const Graph& ps = *parts.at(kPs);
+  const Graph& worker = *parts.at(kWorker);
+  const std::vector<const Node*> sends = Ops(ps, "_Send");
+  ASSERT_THAT(sends, SizeIs(1));
+  const Node* token = sends[0]->input(0).node;
+  EXPECT_EQ(token->op(), "Const");
+  EXPECT_EQ(GetAttr<Tensor>(token->def(), "value")->shape().ToString(), "[0]");
+  EXPECT_EQ(token->output_type(0), DT_FLOAT);
+  EXPECT_THAT(ControlNames(*token), ElementsAre("a", "b"));
+  const std::vector<const Node*> identities = Ops(worker, "Identity");
+  ASSERT_THAT(identities, SizeIs(1));
+  EXPECT_EQ(identities[0]->input(0).node, Ops(worker, "_Recv")[0]);
+  EXPECT_THAT(ControlNames(*worker.FindNode("group")), ElementsAre("c", identities[0]->name()));
+}
+
+TEST_F(PartitionTest, EqualControlEdgesToOnePartitionAreSentOnce) {
+  const Output a = X(root_, kPs, "a");
+  for (int i = 0; i < 3; ++i) On(kWorker, NoOp(root_.WithControlDependencies({a.op()})));
+  On(kPs1, NoOp(root_.WithControlDependencies({a.op()})));
+  EXPECT_THAT(Ops(*Cut().at(kPs), "_Send"), SizeIs(2));
+}
+
+TEST_F(PartitionTest, ReferencesAreReadLateAndForEachConsumer) {
+  const auto variable = [&](const char* name) {
+    return On(kPs, NodeBuilder(root_.WithName(name), "VariableV2")
+                       .Attr("shape", PartialShape({3}))
+                       .Attr("dtype", DT_FLOAT)
+                       .Finish()
+                       .output(0));
+  };
+  const Output v = variable("v"), u = variable("u");
+  const Output y = X(root_, kWorker, "y"), z = X(root_, kPs, "z");
+  On(kWorker, NoOp(root_.WithName("first")));
+  const Operation first(root_.graph()->FindNode("first"));
+  On(kWorker, Call(root_.WithControlDependencies({first}).WithName("a"), "Mul", {v, y}));
+  On(kWorker, Call(root_.WithName("b"), "Mul", {z, v}));
+  // Two late reads do not wait for each other.
+  On(kWorker, Call(root_.WithName("c"), "Mul", {v, u}));
+  const GraphPartitions parts = Cut();
+  const Graph& worker = *parts.at(kWorker);
+  const Node* late_a = worker.FindNode("a")->input(0).node;
+  const Node* late_b = worker.FindNode("b")->input(1).node;
+  EXPECT_NE(late_a, late_b);
+  EXPECT_EQ(late_a->op(), "_Recv");
+  EXPECT_EQ(*GetAttr<DType>(late_a->def(), "tensor_type"), DT_FLOAT);
+  EXPECT_THAT(ControlNames(*late_a), ElementsAre("y", "first"));
+  EXPECT_THAT(ControlNames(*late_b), ElementsAre(worker.FindNode("b")->input(0).node->name()));
+  EXPECT_THAT(worker.FindNode("c")->input(0).node->control_inputs(), IsEmpty());
+  EXPECT_THAT(worker.FindNode("c")->input(1).node->control_inputs(), IsEmpty());
+}
+
+TEST_F(PartitionTest, GraphsThatDifferInDevicesOnlyAreCutAlike) {
+  const char* kWorkers[] = {kWorker, "/job:worker/replica:0/task:1/device:CPU:0"};
+  std::string ps[2];
+  for (int i = 0; i < 2; ++i) {
+    Scope root;
+    const Output w = X(root, kPs, "w");
+    const Output x = X(root, kWorkers[i], "x");
+    const Output y = On(kWorkers[i], Call(root.WithName("y"), "Mul", {x, w}));
+    On(kPs, Call(root.WithControlDependencies({x.op()}).WithName("z"), "Add", {y, w}));
+    StatusOr<GraphPartitions> parts = PartitionGraph(*root.graph());
+    ASSERT_TRUE(parts.ok()) << parts.status();
+    tensorflow::GraphDef def;
+    parts->at(kPs)->ToGraphDef(&def);
+    ps[i] = def.ShortDebugString();
+    for (size_t at = 0; (at = ps[i].find(kWorkers[i], at)) != std::string::npos;) {
+      ps[i].replace(at, strlen(kWorkers[i]), "WORKER");
+    }
+  }
+  EXPECT_EQ(ps[0], ps[1]);
+  EXPECT_THAT(ps[0], HasSubstr("WORKER"));
+}
+
+TEST_F(PartitionTest, GraphDefsCarryAssignedDevices) {
+  const Output x = X(root_.WithDevice("/job:ps"), kPs);
+  On(kWorker, Call(root_.WithName("y"), "Floor", {x}));
+  std::map<std::string, tensorflow::GraphDef> defs;
+  ASSERT_TRUE(PartitionGraph(*root_.graph(), {}, &defs).ok());
+  ASSERT_THAT(defs, SizeIs(2));
+  for (const auto& [location, def] : defs) {
+    EXPECT_EQ(def.node_size(), 2);
+    for (const tensorflow::NodeDef& node : def.node()) EXPECT_EQ(node.device(), location);
+  }
+}
+
+TEST_F(PartitionTest, UnknownIncarnationsAreFilledInLater) {
+  const Output x = X(root_, kPs);
+  On(kWorker, Call(root_, "Floor", {x}));
+  GraphPartitions parts = Cut();
+  for (auto& [location, part] : parts) {
+    const Node* node = Ops(*part, location == kPs ? "_Send" : "_Recv")[0];
+    EXPECT_EQ(*GetAttr<int64_t>(node->def(), "send_device_incarnation"), 0);
+    FillIncarnations(part.get(),
+                     [](absl::string_view device) -> uint64_t { return device == kPs ? 42 : 0; });
+    EXPECT_EQ(*GetAttr<int64_t>(node->def(), "send_device_incarnation"), 42);
+    FillIncarnations(part.get(), [](absl::string_view) -> uint64_t { return 43; });
+    EXPECT_EQ(*GetAttr<int64_t>(node->def(), "send_device_incarnation"), 42);
+  }
+}
+
+TEST_F(PartitionTest, AddedNamesAvoidThoseOfTheGraph) {
+  const Output x = X(root_, kPs);
+  On(kWorker, Call(root_.WithName("y"), "Floor", {x}));
+  tensorflow::NodeDef taken;
+  taken.set_name("x/_0");
+  taken.set_op("NoOp");
+  On(kPs, Operation(*root_.graph()->AddNode(taken)));
+  const GraphPartitions parts = Cut();
+  EXPECT_EQ(Ops(*parts.at(kPs), "_Send")[0]->name(), "x/_1");
+}
+
+Output Enter(const Scope& scope, Output x) {
+  return NodeBuilder(scope.WithName("enter"), "Enter")
+      .Input(x)
+      .Attr("frame_name", "while/ctx")
+      .Finish()
+      .output(0);
+}
+
+TEST_F(PartitionTest, ALoopOnOneDeviceMayBeFedAndReadFromOthers) {
+  const Output x = X(root_, kPs);
+  const Output in = On(kWorker, Enter(root_, x));
+  const Output body = On(kWorker, Call(root_, "Mul", {in, in}));
+  const Output out = On(kWorker, Call(root_, "Exit", {body}));
+  On(kPs, Call(root_, "Floor", {out}));
+  const GraphPartitions parts = Cut();
+  EXPECT_THAT(Ops(*parts.at(kWorker), "_Recv"), SizeIs(1));
+  EXPECT_THAT(Ops(*parts.at(kPs), "_Recv"), SizeIs(1));
+}
+
+TEST_F(PartitionTest, EdgesBetweenDevicesInsideALoopAreRefusedByName) {
+  for (const bool control : {false, true}) {
+    Scope root;
+    const Output x = X(root, kPs);
+    const Output in = On(kWorker, Enter(root, x));
+    if (control) {
+      On(kPs, NoOp(root.WithControlDependencies({in.op()}).WithName("away")));
+    } else {
+      On(kPs, Call(root.WithName("away"), "Floor", {in}));
+    }
+    const Status status = PartitionGraph(*root.graph()).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("feeding 'away'"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("inside loop 'while/ctx'"));
+  }
+}
+
+TEST_F(PartitionTest, HandlesAndMutableReferencesDoNotTravel) {
+  const Output w = On(kPs, Variable(root_.WithName("w"), DT_FLOAT, {3}));
+  On(kWorker, Read(root_.WithName("read"), w, DT_FLOAT));
+  const Status handle = PartitionGraph(*root_.graph()).status();
+  EXPECT_EQ(handle.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(handle.message()),
+              HasSubstr("a resource handle must be used where it is made, got 'w:0' on "));
+
+  Scope refs;
+  const Output v = On(kPs, NodeBuilder(refs.WithName("v"), "VariableV2")
+                               .Attr("shape", PartialShape({3}))
+                               .Attr("dtype", DT_FLOAT)
+                               .Finish()
+                               .output(0));
+  On(kWorker, Call(refs.WithName("assign"), "Assign", {v, X(refs, kWorker)}));
+  const Status reference = PartitionGraph(*refs.graph()).status();
+  EXPECT_EQ(reference.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(reference.message()), HasSubstr("a reference must be used where"));
+}
+
+TEST_F(PartitionTest, NodesWithoutPlaceAreRefused) {
+  Input(root_.WithName("x"), DT_FLOAT, {});
+  const Status status = PartitionGraph(*root_.graph()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("node 'x' must have been placed"));
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "layers/variable.h"
+
+#include <utility>
+
+#include "graph/graph.h"
+#include "ops/array/constant.h"
+#include "ops/array/identity.h"
+#include "ops/state/state.h"
+#include "proto/meta_graph.pb.h"
+
+namespace millrace {
+namespace {
+
+constexpr char kVariables[] = "variables";
+constexpr char kTrainableVariables[] = "trainable_variables";
+constexpr char kLocalVariables[] = "local_variables";
+constexpr char kGlobalStep[] = "global_step";
+
+// What VariableDef keeps, so that VariablesOf can give the variable back.
+tensorflow::VariableDef ToDef(const Variable& variable, const std::string& initial_value,
+                              bool trainable) {
+  tensorflow::VariableDef def;
+  def.set_variable_name(variable.handle.name());
+  def.set_initial_value_name(initial_value);
+  def.set_initializer_name(variable.initializer.name());
+  def.set_snapshot_name(variable.value.name());
+  def.set_is_resource(true);
+  def.set_trainable(trainable);
+  if (!variable.slice.full_name().empty()) *def.mutable_save_slice_info_def() = variable.slice;
+  return def;
+}
+
+Output FindOutput(const Scope& scope, const std::string& tensor_name) {
+  const StatusOr<TensorName> parsed = ParseTensorName(tensor_name);
+  if (!parsed.ok()) return Output();
+  Node* node = scope.graph()->FindNode(parsed->node);
+  if (node == nullptr || parsed->index < 0 || parsed->index >= node->num_outputs()) return Output();
+  return Output(node, parsed->index);
+}
+
+Variable FromDef(const Scope& scope, const tensorflow::VariableDef& def) {
+  Variable variable;
+  variable.handle = FindOutput(scope, def.variable_name());
+  variable.value = FindOutput(scope, def.snapshot_name());
+  if (Node* node = scope.graph()->FindNode(def.initializer_name())) {
+    variable.initializer = Operation(node);
+  }
+  if (!variable.handle.valid() || !variable.value.valid()) return Variable();
+  variable.name = variable.handle.node()->name();
+  variable.dtype = variable.value.dtype();
+  variable.shape = scope.shape(variable.value);
+  variable.slice = def.save_slice_info_def();
+  if (Node* node = scope.graph()->FindNode(variable.name + "/IsInitialized/VarIsInitializedOp")) {
+    variable.is_initialized = Output(node, 0);
+  }
+  return variable;
+}
+
+Variable Make(const ScopeAt& at, const std::string& name, Output initial_value, const Shape& shape,
+              const VariableAttrs& attrs) {
+  const Scope& scope = at.scope;
+  // The variable belongs to the whole model: it must not wait for what the caller builds next to
+  // it.
+  const Scope plain = scope.WithoutControlDependencies();
+  Variable variable;
+  const std::source_location where = at.where;
+  variable.handle = VarHandleOp({plain.WithName(name), where}, initial_value.dtype(), shape,
+                                {.container = attrs.container, .shared_name = ""});
+  if (!variable.handle.valid()) return Variable();
+  variable.name = variable.handle.node()->name();
+  variable.handle.node()->mutable_attr("shared_name")->set_s(variable.name);
+  variable.dtype = initial_value.dtype();
+  variable.shape = shape;
+  variable.slice = attrs.slice;
+
+  // The full name: the one asked for may itself be a path ("w/Adam").
+  const Scope here = plain.WithRootPrefix().ColocatedWith(variable.handle.op());
+  const std::string& base = variable.name;
+  variable.is_initialized = VarIsInitializedOp(
+      {here.WithName(base + "/IsInitialized/VarIsInitializedOp"), where}, variable.handle);
+  variable.initializer =
+      AssignVariableOp({here.WithName(base + "/Assign"), where}, variable.handle, initial_value);
+  variable.value = ReadVariableOp({here.WithName(base + "/Read/ReadVariableOp"), where},
+                                  variable.handle, variable.dtype);
+  if (!variable.value.valid()) return Variable();
+
+  const std::string def =
+      ToDef(variable, initial_value.name(), attrs.trainable).SerializeAsString();
+  scope.AddToBytesCollection(attrs.local ? kLocalVariables : kVariables, def);
+  if (attrs.trainable && !attrs.local) scope.AddToBytesCollection(kTrainableVariables, def);
+  return variable;
+}
+
+Operation GroupInitializers(const ScopeAt& at, const std::string& collection, const char* name) {
+  std::vector<Operation> initializers;
+  for (const Variable& variable : VariablesOf(at.scope, collection)) {
+    initializers.push_back(variable.initializer);
+  }
+  return Group({at.scope.WithoutControlDependencies().WithName(name), at.where}, initializers);
+}
+
+}  // namespace
+
+Variable MakeVariable(ScopeAt at, Output initial_value, const VariableAttrs& attrs) {
+  if (!initial_value.valid()) return Variable();
+  const StatusOr<Shape> shape = at.scope.shape(initial_value).ToShape();
+  if (!shape.ok()) {
+    at.scope.UpdateStatus(
+        absl::InvalidArgumentError(absl::StrCat(
+            "Variable: the initial value '", initial_value.name(),
+            "' must have a fully defined shape, got ", at.scope.shape(initial_value).ToString())),
+        at.where);
+    return Variable();
+  }
+  return Make(at, at.scope.RequestedName("Variable"), initial_value, *shape, attrs);
+}
+
+PartitionedVariable MakePartitionedVariable(
+    ScopeAt at, const Shape& full_shape, DType dtype, int num_parts,
+    const std::function<Output(const Scope&, const Shape&, int)>& initial_value,
+    const VariableAttrs& attrs) {
+  PartitionedVariable result;
+  result.full_shape = full_shape;
+  if (full_shape.rank() < 1 || num_parts < 1 || num_parts > full_shape.dim(0)) {
+    at.scope.UpdateStatus(absl::InvalidArgumentError(absl::StrCat(
+                              "PartitionedVariable: the number of parts must be in [1, rows], got ",
+                              num_parts, " parts of shape ", full_shape.ToString())),
+                          at.where);
+    return result;
+  }
+  const Scope parts = at.scope.WithSubScope(at.scope.RequestedName("Variable"));
+  result.name = parts.prefix().substr(0, parts.prefix().size() - 1);
+  const int64_t rows = full_shape.dim(0);
+  int64_t begin = 0;
+  for (int i = 0; i < num_parts; ++i) {
+    const int64_t count = rows / num_parts + (i < rows % num_parts ? 1 : 0);
+    std::vector<int64_t> dims(full_shape.dims().begin(), full_shape.dims().end());
+    dims[0] = count;
+    const StatusOr<Shape> part_shape = Shape::Make(dims);
+    if (!part_shape.ok()) {
+      at.scope.UpdateStatus(part_shape.status(), at.where);
+      return result;
+    }
+    tensorflow::SaveSliceInfoDef slice;
+    slice.set_full_name(result.name);
+    for (int d = 0; d < full_shape.rank(); ++d) {
+      slice.add_full_shape(full_shape.dim(d));
+      slice.add_var_offset(d == 0 ? begin : 0);
+      slice.add_var_shape(part_shape->dim(d));
+    }
+    const std::string name = absl::StrCat("part_", i);
+    const Output initial =
+        initial_value(parts.WithSubScope(absl::StrCat(name, "/Initializer")), *part_shape, i);
+    if (!initial.valid()) return result;
+    if (initial.dtype() != dtype) {
+      at.scope.UpdateStatus(
+          absl::InvalidArgumentError(absl::StrCat(
+              "PartitionedVariable '", result.name, "': the initial value must have dtype ",
+              DTypeName(dtype), ", got ", DTypeName(initial.dtype()))),
+          at.where);
+      return result;
+    }
+    VariableAttrs part_attrs = attrs;
+    part_attrs.slice = slice;
+    result.parts.push_back(Make(ScopeAt(parts, at.where), name, initial, *part_shape, part_attrs));
+    begin += count;
+  }
+  return result;
+}
+
+std::vector<Variable> VariablesOf(const Scope& scope, const std::string& collection) {
+  std::vector<Variable> variables;
+  const auto found = scope.collections()->find(collection);
+  if (found == scope.collections()->end()) return variables;
+  for (const std::string& bytes : found->second.bytes_list().value()) {
+    tensorflow::VariableDef def;
+    if (!def.ParseFromString(bytes)) continue;
+    Variable variable = FromDef(scope, def);
+    if (variable.valid()) variables.push_back(std::move(variable));
+  }
+  return variables;
+}
+
+Operation GlobalVariablesInitializer(ScopeAt at) {
+  return GroupInitializers(at, kVariables, "init");
+}
+
+Operation LocalVariablesInitializer(ScopeAt at) {
+  return GroupInitializers(at, kLocalVariables, "init_local");
+}
+
+Output ReportUninitializedVariables(ScopeAt at, const std::vector<Variable>& variables) {
+  const Scope scope =
+      at.scope.WithoutControlDependencies().WithSubScope("report_uninitialized_variables");
+  std::vector<Output> flags;
+  std::vector<std::string> names;
+  for (const Variable& variable : variables) {
+    flags.push_back(variable.is_initialized);
+    names.push_back(variable.name);
+  }
+  if (flags.empty()) {
+    return ConstVector<std::string>(ScopeAt(scope, at.where), {});
+  }
+  const Output initialized = NodeBuilder({scope, at.where}, "Pack")
+                                 .Input(flags)
+                                 .Attr("axis", int64_t{0})
+                                 .Finish()
+                                 .output(0);
+  const Output missing =
+      NodeBuilder({scope, at.where}, "LogicalNot").Input(initialized).Finish().output(0);
+  const Output rows = NodeBuilder({scope, at.where}, "Where").Input(missing).Finish().output(0);
+  const Output flat = NodeBuilder({scope, at.where}, "Reshape")
+                          .Input(rows)
+                          .Input(Const<int32_t>({scope, at.where}, {-1}))
+                          .Finish()
+                          .output(0);
+  const Output all = ConstVector<std::string>(ScopeAt(scope, at.where), names);
+  return NodeBuilder({scope, at.where}, "GatherV2")
+      .Input(all)
+      .Input(flat)
+      .Input(Const({scope, at.where}, int32_t{0}))
+      .Finish()
+      .output(0);
+}
+
+Variable GlobalStep(ScopeAt at) {
+  const auto found = at.scope.collections()->find(kGlobalStep);
+  if (found != at.scope.collections()->end() && found->second.bytes_list().value_size() > 0) {
+    tensorflow::VariableDef def;
+    if (def.ParseFromString(found->second.bytes_list().value(0))) {
+      Variable variable = FromDef(at.scope, def);
+      if (variable.valid()) return variable;
+    }
+  }
+  const Scope root = at.scope.WithRootPrefix().WithoutControlDependencies();
+  const Output zero = Const({root.WithName("global_step/Initializer/zeros"), at.where}, int64_t{0});
+  const Variable step =
+      MakeVariable({root.WithName(kGlobalStep), at.where}, zero, {.trainable = false});
+  if (step.valid()) {
+    at.scope.AddToBytesCollection(
+        kGlobalStep, ToDef(step, zero.name(), /*trainable=*/false).SerializeAsString());
+  }
+  return step;
+}
+
+}  // namespace millrace

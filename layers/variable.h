@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_LAYERS_VARIABLE_H_
+#define MILLRACE_LAYERS_VARIABLE_H_
+
+// Variable: a tensor that steps read and training changes.
+//
+//   Variable w = MakeVariable(scope.WithName("w"), TruncatedNormal(...), {.trainable = true});
+//   Output y = MatMul(scope, x, w.value);
+//
+// Makes a resource variable as TensorFlow 1.15's tf.get_variable(use_resource=True)
+// does: `<name>` (VarHandleOp, shared_name = <name>), `<name>/Initializer/...` or the given
+// initial value, `<name>/IsInitialized/VarIsInitializedOp`, `<name>/Assign` (AssignVariableOp) and
+// `<name>/Read/ReadVariableOp`. The device function of the scope sees the VarHandleOp, which
+// decides the device of all of them (they are colocated with the handle).
+//
+// Each variable is entered, as a serialized VariableDef, into the collections "variables" (or
+// "local_variables") and, when trainable, "trainable_variables".
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "graph/scope.h"
+#include "proto/variable.pb.h"
+
+namespace millrace {
+
+struct VariableAttrs {
+  bool trainable = true;
+  // Into "local_variables" instead of "variables": not saved.
+  bool local = false;
+  std::string container = "";
+  // Which part of a larger variable this is; set by MakePartitionedVariable and for the slots of
+  // its parts. Checkpoints hold the parts as slices of `full_name`.
+  tensorflow::SaveSliceInfoDef slice = {};
+};
+
+struct Variable {
+  std::string name;       // "w": the name of the handle's node and of the tensor in checkpoints
+  Output handle;          // DT_RESOURCE
+  Output value;           // a read on the variable's device, made once
+  Operation initializer;  // assigns the initial value
+  Output is_initialized;  // bool scalar
+  DType dtype = DT_INVALID;
+  PartialShape shape;
+  // A part of a larger variable; empty full_name for a whole one.
+  tensorflow::SaveSliceInfoDef slice;
+  bool valid() const { return handle.valid(); }
+};
+
+// The scope's WithName gives the name ("Variable" otherwise). The shape of `initial_value` must be
+// fully defined: InvalidArgument otherwise.
+Variable MakeVariable(ScopeAt at, Output initial_value, const VariableAttrs& attrs = {});
+
+// Parts of one large variable along dimension 0: `<name>/part_0`, ... of nearly equal size (the
+// first ones are larger by one row). `initial_value(scope, shape of the part, index of the part)`.
+struct PartitionedVariable {
+  std::string name;
+  std::vector<Variable> parts;
+  Shape full_shape;
+};
+PartitionedVariable MakePartitionedVariable(
+    ScopeAt at, const Shape& full_shape, DType dtype, int num_parts,
+    const std::function<Output(const Scope&, const Shape&, int)>& initial_value,
+    const VariableAttrs& attrs = {});
+
+// All variables of the graph's collection ("variables", "trainable_variables", "local_variables"),
+// in the order in which they were made.
+std::vector<Variable> VariablesOf(const Scope& scope, const std::string& collection = "variables");
+
+// One operation that initialises all of them.
+Operation GlobalVariablesInitializer(ScopeAt at);
+Operation LocalVariablesInitializer(ScopeAt at);
+// A string vector: the names of variables that are not initialised.
+Output ReportUninitializedVariables(ScopeAt at, const std::vector<Variable>& variables);
+
+// The scalar int64 variable "global_step", made at the first call (in the scope's root name scope).
+Variable GlobalStep(ScopeAt at);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_LAYERS_VARIABLE_H_

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_OPS_ARRAY_CONCAT_H_
+#define MILLRACE_OPS_ARRAY_CONCAT_H_
+
+// Putting tensors together along a dimension and taking them apart again. All dtypes.
+//
+// Errors: InvalidArgument for tensors that differ in a dimension other than the axis, an axis
+// outside of [-rank, rank), sizes that do not add up.
+
+#include <vector>
+
+#include "graph/node_builder.h"
+
+namespace millrace {
+
+// Two or more tensors of one dtype and rank along `axis` (int32 or int64 scalar).
+inline Output ConcatV2(ScopeAt at, absl::Span<const Output> values, Output axis) {
+  return NodeBuilder(at, "ConcatV2").Input(values).Input(axis).Finish().output(0);
+}
+// The form of old graphs: the axis first.
+inline Output Concat(ScopeAt at, Output concat_dim, absl::Span<const Output> values) {
+  return NodeBuilder(at, "Concat").Input(concat_dim).Input(values).Finish().output(0);
+}
+// Where each tensor of these shapes (int32 vectors) begins in their concatenation: vectors of zeros
+// but for element concat_dim.
+inline std::vector<Output> ConcatOffset(ScopeAt at, Output concat_dim,
+                                        absl::Span<const Output> shape) {
+  return NodeBuilder(at, "ConcatOffset")
+      .Input(concat_dim)
+      .Input(shape)
+      .Finish()
+      .outputs(0, static_cast<int>(shape.size()));
+}
+
+struct PackAttrs {
+  int64_t axis = 0;  // of the new dimension, in [-rank - 1, rank]
+};
+// Tensors of one shape as slices of a tensor with one dimension more.
+inline Output Pack(ScopeAt at, absl::Span<const Output> values, const PackAttrs& attrs = {}) {
+  return NodeBuilder(at, "Pack").Input(values).Attr("axis", attrs.axis).Finish().output(0);
+}
+struct UnpackAttrs {
+  int64_t axis = 0;
+};
+// The `num` slices of a dimension, which must have just that size.
+inline std::vector<Output> Unpack(ScopeAt at, Output value, int num,
+                                  const UnpackAttrs& attrs = {}) {
+  return NodeBuilder(at, "Unpack")
+      .Input(value)
+      .Attr("num", int64_t{num})
+      .Attr("axis", attrs.axis)
+      .Finish()
+      .outputs(0, num);
+}
+
+// num_split parts of equal size along split_dim (int32 scalar), which must be a multiple of it.
+inline std::vector<Output> Split(ScopeAt at, Output split_dim, Output value, int num_split) {
+  return NodeBuilder(at, "Split")
+      .Input(split_dim)
+      .Input(value)
+      .Attr("num_split", int64_t{num_split})
+      .Finish()
+      .outputs(0, num_split);
+}
+// Parts of the sizes in vector `size_splits` (int32 or int64), one of which may be -1: the rest.
+inline std::vector<Output> SplitV(ScopeAt at, Output value, Output size_splits, Output split_dim,
+                                  int num_split) {
+  return NodeBuilder(at, "SplitV")
+      .Input(value)
+      .Input(size_splits)
+      .Input(split_dim)
+      .Attr("num_split", int64_t{num_split})
+      .Finish()
+      .outputs(0, num_split);
+}
+
+}  // namespace millrace
+
+#endif  // MILLRACE_OPS_ARRAY_CONCAT_H_

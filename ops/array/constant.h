@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_OPS_ARRAY_CONSTANT_H_
+#define MILLRACE_OPS_ARRAY_CONSTANT_H_
+
+// Constants: tensors whose values stand in the graph, and tensors of one value or of a row of
+// numbers.
+
+#include <initializer_list>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "core/tensor.h"
+#include "graph/node_builder.h"
+
+namespace millrace {
+
+// The tensor itself. Any dtype but resource and variant.
+inline Output Const(ScopeAt at, const Tensor& value) {
+  return NodeBuilder(at, "Const")
+      .Attr("dtype", value.dtype())
+      .Attr("value", value)
+      .Finish()
+      .output(0);
+}
+// A scalar: Const(scope, 1.0f), Const(scope, int64_t{3}), Const(scope, "text").
+template <typename T>
+  requires std::is_arithmetic_v<T>
+Output Const(ScopeAt at, T value) {
+  return Const(at, Tensor::Scalar<T>(value));
+}
+inline Output Const(ScopeAt at, const char* value) { return Const(at, Tensor::Scalar(value)); }
+inline Output Const(ScopeAt at, std::string value) {
+  return Const(at, Tensor::Scalar<std::string>(std::move(value)));
+}
+// A vector: Const<int32_t>(scope, {1, 2, 3}).
+template <typename T>
+Output Const(ScopeAt at, std::initializer_list<T> values) {
+  return Const(at, Tensor::Vector<T>(values));
+}
+template <typename T>
+Output ConstVector(ScopeAt at, absl::Span<const T> values) {
+  return Const(at, Tensor::Vector<T>(values));
+}
+
+// A tensor of shape `dims` (int32 or int64 vector) filled with the scalar `value`.
+// InvalidArgument for a negative dimension or too many elements.
+inline Output Fill(ScopeAt at, Output dims, Output value) {
+  return NodeBuilder(at, "Fill").Input(dims).Input(value).Finish().output(0);
+}
+// Zeros (0, false, "") with the dtype and shape of x.
+inline Output ZerosLike(ScopeAt at, Output x) {
+  return NodeBuilder(at, "ZerosLike").Input(x).Finish().output(0);
+}
+// Ones (1, true) with the dtype and shape of x. Numbers and bool.
+inline Output OnesLike(ScopeAt at, Output x) {
+  return NodeBuilder(at, "OnesLike").Input(x).Finish().output(0);
+}
+// start, start + delta, ... up to but without `limit`: scalars of one dtype (float, double, int32,
+// int64). InvalidArgument for delta 0.
+inline Output Range(ScopeAt at, Output start, Output limit, Output delta) {
+  return NodeBuilder(at, "Range").Input(start).Input(limit).Input(delta).Finish().output(0);
+}
+
+}  // namespace millrace
+
+#endif  // MILLRACE_OPS_ARRAY_CONSTANT_H_

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_OPS_ARRAY_GATHER_H_
+#define MILLRACE_OPS_ARRAY_GATHER_H_
+
+// Rows by index: picking slices of a tensor, and putting slices into one.
+//
+// Indices are int32 or int64. InvalidArgument "indices[1,0] = 7 is not in [0, 5)" for one that is
+// outside.
+
+#include "graph/node_builder.h"
+
+namespace millrace {
+
+struct GatherV2Attrs {
+  // The first batch_dims dimensions of params and indices belong together.
+  int64_t batch_dims = 0;
+};
+// params[..., indices, ...] at dimension `axis` (scalar): the shape of params with the dimension
+// replaced by the shape of indices (without batch dimensions). All dtypes. The gradient for axis 0
+// is IndexedSlices.
+inline Output GatherV2(ScopeAt at, Output params, Output indices, Output axis,
+                       const GatherV2Attrs& attrs = {}) {
+  return NodeBuilder(at, "GatherV2")
+      .Input(params)
+      .Input(indices)
+      .Input(axis)
+      .Attr("batch_dims", attrs.batch_dims)
+      .Finish()
+      .output(0);
+}
+// The form of old graphs: axis 0.
+inline Output Gather(ScopeAt at, Output params, Output indices) {
+  return NodeBuilder(at, "Gather").Input(params).Input(indices).Finish().output(0);
+}
+// The last dimension of indices is an index into the first dimensions of params: the result has
+// shape indices.shape[:-1] + params.shape[indices.shape[-1]:]. All dtypes.
+inline Output GatherNd(ScopeAt at, Output params, Output indices) {
+  return NodeBuilder(at, "GatherNd").Input(params).Input(indices).Finish().output(0);
+}
+// Zeros of shape `shape` with updates added at indices (as GatherNd reads them). Repeated indices
+// add up. float, double, int32, int64 and complex.
+inline Output ScatterNd(ScopeAt at, Output indices, Output updates, Output shape) {
+  return NodeBuilder(at, "ScatterNd").Input(indices).Input(updates).Input(shape).Finish().output(0);
+}
+
+}  // namespace millrace
+
+#endif  // MILLRACE_OPS_ARRAY_GATHER_H_

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_OPS_ARRAY_IDENTITY_H_
+#define MILLRACE_OPS_ARRAY_IDENTITY_H_
+
+// Ops that pass values on unchanged, or do nothing: they shape a graph.
+//
+// All take any dtype and shape; outputs have the inputs' shapes. They never fail.
+
+#include <string>
+#include <vector>
+
+#include "graph/node_builder.h"
+
+namespace millrace {
+
+// The input itself.
+inline Output Identity(ScopeAt at, Output input) {
+  return NodeBuilder(at, "Identity").Input(input).Finish().output(0);
+}
+
+// A list of tensors, passed on together: all are ready when one is.
+inline std::vector<Output> IdentityN(ScopeAt at, absl::Span<const Output> inputs) {
+  return NodeBuilder(at, "IdentityN")
+      .Input(inputs)
+      .Finish()
+      .outputs(0, static_cast<int>(inputs.size()));
+}
+
+// The input; no gradient flows back through it.
+inline Output StopGradient(ScopeAt at, Output input) {
+  return NodeBuilder(at, "StopGradient").Input(input).Finish().output(0);
+}
+
+// The input; asking for a gradient through it is an error with this message.
+struct PreventGradientAttrs {
+  std::string message = "";
+};
+inline Output PreventGradient(ScopeAt at, Output input, const PreventGradientAttrs& attrs = {}) {
+  return NodeBuilder(at, "PreventGradient")
+      .Input(input)
+      .Attr("message", attrs.message)
+      .Finish()
+      .output(0);
+}
+
+// Nothing; runs after its control inputs.
+inline Operation NoOp(ScopeAt at) { return NodeBuilder(at, "NoOp").Finish().operation(); }
+
+// One operation that runs all of `operations`.
+inline Operation Group(ScopeAt at, absl::Span<const Operation> operations) {
+  NodeBuilder builder(at, "NoOp");
+  for (const Operation& operation : operations) builder.ControlInput(operation);
+  return builder.Finish().operation();
+}
+inline Operation Group(ScopeAt at, std::initializer_list<Operation> operations) {
+  return Group(at, absl::MakeConstSpan(operations.begin(), operations.size()));
+}
+
+// `input`, after all of `operations` have run.
+inline Output WithDependencies(ScopeAt at, absl::Span<const Operation> operations, Output input) {
+  NodeBuilder builder(at, "Identity");
+  builder.Input(input);
+  for (const Operation& operation : operations) builder.ControlInput(operation);
+  return builder.Finish().output(0);
+}
+
+}  // namespace millrace
+
+#endif  // MILLRACE_OPS_ARRAY_IDENTITY_H_

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_OPS_ARRAY_INDICES_H_
+#define MILLRACE_OPS_ARRAY_INDICES_H_
+
+// Indices: which values there are, where they are, and rows made from them.
+
+#include "graph/node_builder.h"
+
+namespace millrace {
+
+struct OneHotAttrs {
+  int64_t axis = -1;  // of the new dimension; -1 is after the last one
+};
+// A new dimension of size `depth` (int32 scalar) that is on_value at the index and off_value
+// elsewhere (everywhere for an index outside of [0, depth)). Indices: uint8, int32, int64. Values:
+// scalars of any dtype.
+inline Output OneHot(ScopeAt at, Output indices, Output depth, Output on_value, Output off_value,
+                     const OneHotAttrs& attrs = {}) {
+  return NodeBuilder(at, "OneHot")
+      .Input(indices)
+      .Input(depth)
+      .Input(on_value)
+      .Input(off_value)
+      .Attr("axis", attrs.axis)
+      .Finish()
+      .output(0);
+}
+
+// The coordinates of all elements that are not 0 (false), in row-major order: int64
+// [count, rank of input]. Numbers and bool.
+inline Output Where(ScopeAt at, Output input) {
+  return NodeBuilder(at, "Where").Input(input).Finish().output(0);
+}
+
+struct UniqueOutputs {
+  Output y;    // the different elements, in the order in which they first appear
+  Output idx;  // y[idx[i]] == x[i]
+};
+struct UniqueAttrs {
+  DType out_idx = DT_INT32;
+};
+// `x`: a vector of numbers, bool or strings. NaN equals nothing.
+inline UniqueOutputs Unique(ScopeAt at, Output x, const UniqueAttrs& attrs = {}) {
+  const BuiltNode node = NodeBuilder(at, "Unique").Input(x).Attr("out_idx", attrs.out_idx).Finish();
+  return {node.output(0), node.output(1)};
+}
+struct UniqueWithCountsOutputs {
+  Output y, idx;
+  Output count;  // how often y[i] appears
+};
+inline UniqueWithCountsOutputs UniqueWithCounts(ScopeAt at, Output x,
+                                                const UniqueAttrs& attrs = {}) {
+  const BuiltNode node =
+      NodeBuilder(at, "UniqueWithCounts").Input(x).Attr("out_idx", attrs.out_idx).Finish();
+  return {node.output(0), node.output(1), node.output(2)};
+}
+
+}  // namespace millrace
+
+#endif  // MILLRACE_OPS_ARRAY_INDICES_H_

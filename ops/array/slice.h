@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_OPS_ARRAY_SLICE_H_
+#define MILLRACE_OPS_ARRAY_SLICE_H_
+
+// Parts of tensors: boxes, with or without steps. All dtypes. A slice that is a range of rows
+// shares the input's memory.
+//
+// Begins, ends, sizes and strides are int32 or int64 vectors. Errors: InvalidArgument for a part
+// that is not inside the tensor and for vectors whose length is not the rank.
+
+#include "graph/node_builder.h"
+
+namespace millrace {
+
+// The box that starts at `begin` and has `size` elements; a size of -1 is all that remain.
+inline Output Slice(ScopeAt at, Output input, Output begin, Output size) {
+  return NodeBuilder(at, "Slice").Input(input).Input(begin).Input(size).Finish().output(0);
+}
+
+// Bit i of a mask speaks of element i of begin, end and strides.
+struct StridedSliceAttrs {
+  int64_t begin_mask = 0;        // begin[i] is left out: from the first one
+  int64_t end_mask = 0;          // end[i] is left out: to the last one
+  int64_t ellipsis_mask = 0;     // "...": as many whole dimensions as it takes; at most one bit
+  int64_t new_axis_mask = 0;     // a new dimension of size 1
+  int64_t shrink_axis_mask = 0;  // the one element at begin[i]; the dimension goes
+};
+// NumPy's input[begin:end:strides, ...]. Negative begins and ends count from the end; what is
+// outside is cut off, but an index of shrink_axis_mask must be inside.
+inline Output StridedSlice(ScopeAt at, Output input, Output begin, Output end, Output strides,
+                           const StridedSliceAttrs& attrs = {}) {
+  return NodeBuilder(at, "StridedSlice")
+      .Input(input)
+      .Input(begin)
+      .Input(end)
+      .Input(strides)
+      .Attr("begin_mask", attrs.begin_mask)
+      .Attr("end_mask", attrs.end_mask)
+      .Attr("ellipsis_mask", attrs.ellipsis_mask)
+      .Attr("new_axis_mask", attrs.new_axis_mask)
+      .Attr("shrink_axis_mask", attrs.shrink_axis_mask)
+      .Finish()
+      .output(0);
+}
+// Zeros of shape `shape` with `dy` where StridedSlice would read.
+inline Output StridedSliceGrad(ScopeAt at, Output shape, Output begin, Output end, Output strides,
+                               Output dy, const StridedSliceAttrs& attrs = {}) {
+  return NodeBuilder(at, "StridedSliceGrad")
+      .Input(shape)
+      .Input(begin)
+      .Input(end)
+      .Input(strides)
+      .Input(dy)
+      .Attr("begin_mask", attrs.begin_mask)
+      .Attr("end_mask", attrs.end_mask)
+      .Attr("ellipsis_mask", attrs.ellipsis_mask)
+      .Attr("new_axis_mask", attrs.new_axis_mask)
+      .Attr("shrink_axis_mask", attrs.shrink_axis_mask)
+      .Finish()
+      .output(0);
+}
+
+}  // namespace millrace
+
+#endif  // MILLRACE_OPS_ARRAY_SLICE_H_

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_OPS_CONTROL_CONTROL_H_
+#define MILLRACE_OPS_CONTROL_CONTROL_H_
+
+// The builders of this drawer: the order of nodes: Switch, Merge, assertions, queues.
+
+#include "ops/control/asserts.h"       // IWYU pragma: export
+#include "ops/control/control_flow.h"  // IWYU pragma: export
+#include "ops/control/queue.h"         // IWYU pragma: export
+
+#endif  // MILLRACE_OPS_CONTROL_CONTROL_H_

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_OPS_CONTROL_QUEUE_H_
+#define MILLRACE_OPS_CONTROL_QUEUE_H_
+
+// Queues: steps hand tuples of tensors to other steps, first in, first out.
+//
+// An enqueue into a full queue and a dequeue from an empty one wait without a thread, in the order
+// in which they came, until they can go on, their step is cancelled or the queue is closed:
+//   * enqueue into a closed queue: Cancelled "FIFOQueue '<name>' is closed.";
+//   * dequeue when too little is left and nothing can come: OutOfRange "FIFOQueue '<name>' is
+//     closed and has insufficient elements (requested N, current size M)": the end of the data;
+//   * cancelled step: Cancelled "Dequeue operation was cancelled".
+// Queues outlive steps; those of one name on one device are one queue and must agree in capacity,
+// types and shapes.
+
+#include <string>
+#include <vector>
+
+#include "graph/node_builder.h"
+
+namespace millrace {
+
+struct FIFOQueueAttrs {
+  std::vector<PartialShape> shapes = {};  // of the components, fully defined; empty: any
+  int64_t capacity = -1;                  // elements; -1: no limit
+  std::string container = "";
+  std::string shared_name = "";  // the node's name when empty
+};
+// A handle to a queue whose elements are tuples of these types.
+inline Output FIFOQueueV2(ScopeAt at, const std::vector<DType>& component_types,
+                          const FIFOQueueAttrs& attrs = {}) {
+  return NodeBuilder(at, "FIFOQueueV2")
+      .Attr("component_types", component_types)
+      .Attr("shapes", attrs.shapes)
+      .Attr("capacity", attrs.capacity)
+      .Attr("container", attrs.container)
+      .Attr("shared_name", attrs.shared_name)
+      .Finish()
+      .output(0);
+}
+// One element: a tensor for each component.
+inline Operation QueueEnqueueV2(ScopeAt at, Output handle, absl::Span<const Output> components) {
+  return NodeBuilder(at, "QueueEnqueueV2").Input(handle).Input(components).Finish().operation();
+}
+// Many elements: the rows of the components, which all have equally many.
+inline Operation QueueEnqueueManyV2(ScopeAt at, Output handle,
+                                    absl::Span<const Output> components) {
+  return NodeBuilder(at, "QueueEnqueueManyV2").Input(handle).Input(components).Finish().operation();
+}
+// One element.
+inline std::vector<Output> QueueDequeueV2(ScopeAt at, Output handle,
+                                          const std::vector<DType>& component_types) {
+  return NodeBuilder(at, "QueueDequeueV2")
+      .Input(handle)
+      .Attr("component_types", component_types)
+      .Finish()
+      .outputs(0, static_cast<int>(component_types.size()));
+}
+// `n` (int32 scalar) elements as the rows of one tensor per component. The queue must have shapes.
+inline std::vector<Output> QueueDequeueManyV2(ScopeAt at, Output handle, Output n,
+                                              const std::vector<DType>& component_types) {
+  return NodeBuilder(at, "QueueDequeueManyV2")
+      .Input(handle)
+      .Input(n)
+      .Attr("component_types", component_types)
+      .Finish()
+      .outputs(0, static_cast<int>(component_types.size()));
+}
+// The same; the rest, when the queue is closed with fewer but not 0 elements.
+inline std::vector<Output> QueueDequeueUpToV2(ScopeAt at, Output handle, Output n,
+                                              const std::vector<DType>& component_types) {
+  return NodeBuilder(at, "QueueDequeueUpToV2")
+      .Input(handle)
+      .Input(n)
+      .Attr("component_types", component_types)
+      .Finish()
+      .outputs(0, static_cast<int>(component_types.size()));
+}
+struct QueueCloseAttrs {
+  bool cancel_pending_enqueues = false;  // those that wait fail with Cancelled, else they go on
+};
+// No more enqueues. Closing twice is no error.
+inline Operation QueueCloseV2(ScopeAt at, Output handle, const QueueCloseAttrs& attrs = {}) {
+  return NodeBuilder(at, "QueueCloseV2")
+      .Input(handle)
+      .Attr("cancel_pending_enqueues", attrs.cancel_pending_enqueues)
+      .Finish()
+      .operation();
+}
+// The number of elements, an int32 scalar.
+inline Output QueueSizeV2(ScopeAt at, Output handle) {
+  return NodeBuilder(at, "QueueSizeV2").Input(handle).Finish().output(0);
+}
+// Bool scalar.
+inline Output QueueIsClosedV2(ScopeAt at, Output handle) {
+  return NodeBuilder(at, "QueueIsClosedV2").Input(handle).Finish().output(0);
+}
+
+}  // namespace millrace
+
+#endif  // MILLRACE_OPS_CONTROL_QUEUE_H_

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_OPS_LINALG_MATMUL_H_
+#define MILLRACE_OPS_LINALG_MATMUL_H_
+
+// Products of matrices.
+//
+// Both inputs have one dtype: bfloat16, half, float, double, int32, int64, complex64 or
+// complex128. An inner dimension of size 0 gives zeros.
+//
+// Errors: InvalidArgument when a rank is wrong or the inner dimensions differ.
+
+#include "graph/node_builder.h"
+
+namespace millrace {
+
+struct MatMulAttrs {
+  bool transpose_a = false;
+  bool transpose_b = false;
+};
+
+// product[m,n] = a[m,k] * b[k,n]; a is given as [k,m] with transpose_a, b as [n,k] with
+// transpose_b.
+inline Output MatMul(ScopeAt at, Output a, Output b, const MatMulAttrs& attrs = {}) {
+  return NodeBuilder(at, "MatMul")
+      .Input(a)
+      .Input(b)
+      .Attr("transpose_a", attrs.transpose_a)
+      .Attr("transpose_b", attrs.transpose_b)
+      .Finish()
+      .output(0);
+}
+
+struct BatchMatMulAttrs {
+  // Adjoint: transposed, and conjugated when complex.
+  bool adj_x = false;
+  bool adj_y = false;
+};
+
+// output[...,m,n] = x[...,m,k] * y[...,k,n]; the leading dimensions of x and y are equal.
+inline Output BatchMatMul(ScopeAt at, Output x, Output y, const BatchMatMulAttrs& attrs = {}) {
+  return NodeBuilder(at, "BatchMatMul")
+      .Input(x)
+      .Input(y)
+      .Attr("adj_x", attrs.adj_x)
+      .Attr("adj_y", attrs.adj_y)
+      .Finish()
+      .output(0);
+}
+
+// As BatchMatMul; the leading dimensions are broadcast together.
+inline Output BatchMatMulV2(ScopeAt at, Output x, Output y, const BatchMatMulAttrs& attrs = {}) {
+  return NodeBuilder(at, "BatchMatMulV2")
+      .Input(x)
+      .Input(y)
+      .Attr("adj_x", attrs.adj_x)
+      .Attr("adj_y", attrs.adj_y)
+      .Finish()
+      .output(0);
+}
+
+}  // namespace millrace
+
+#endif  // MILLRACE_OPS_LINALG_MATMUL_H_

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_OPS_MATH_REDUCTION_H_
+#define MILLRACE_OPS_MATH_REDUCTION_H_
+
+// Reductions: along some axes of a tensor, its elements become one.
+//
+// `reduction_indices` is an int32 or int64 scalar or vector of axes, counted from the
+// end when negative; an empty one reduces nothing. Reduced dimensions vanish, or stay
+// as 1 with keep_dims. The result does not depend on the number of threads.
+//
+// Errors: InvalidArgument for an axis that is out of range or named twice, and for axes of a rank
+// above 1.
+//
+// ReduceSum, ReduceMean, ... take the axes as numbers: {} for all of them.
+
+#include <vector>
+
+#include "graph/node_builder.h"
+#include "ops/array/constant.h"
+
+namespace millrace {
+
+struct ReductionAttrs {
+  bool keep_dims = false;
+};
+
+// The sum; 0 of nothing. All numbers; integers wrap.
+inline Output Sum(ScopeAt at, Output input, Output reduction_indices,
+                  const ReductionAttrs& attrs = {}) {
+  return NodeBuilder(at, "Sum")
+      .Input(input)
+      .Input(reduction_indices)
+      .Attr("keep_dims", attrs.keep_dims)
+      .Finish()
+      .output(0);
+}
+
+// The mean; NaN of nothing. All numbers; that of integers rounds towards zero.
+inline Output Mean(ScopeAt at, Output input, Output reduction_indices,
+                   const ReductionAttrs& attrs = {}) {
+  return NodeBuilder(at, "Mean")
+      .Input(input)
+      .Input(reduction_indices)
+      .Attr("keep_dims", attrs.keep_dims)
+      .Finish()
+      .output(0);
+}
+
+// The product; 1 of nothing. All numbers; integers wrap.
+inline Output Prod(ScopeAt at, Output input, Output reduction_indices,
+                   const ReductionAttrs& attrs = {}) {
+  return NodeBuilder(at, "Prod")
+      .Input(input)
+      .Input(reduction_indices)
+      .Attr("keep_dims", attrs.keep_dims)
+      .Finish()
+      .output(0);
+}
+
+// The largest element; of nothing the lowest value of the dtype. Real numbers; NaN wins.
+inline Output Max(ScopeAt at, Output input, Output reduction_indices,
+                  const ReductionAttrs& attrs = {}) {
+  return NodeBuilder(at, "Max")
+      .Input(input)
+      .Input(reduction_indices)
+      .Attr("keep_dims", attrs.keep_dims)
+      .Finish()
+      .output(0);
+}
+
+// The smallest element; of nothing the highest value of the dtype. Real numbers; NaN wins.
+inline Output Min(ScopeAt at, Output input, Output reduction_indices,
+                  const ReductionAttrs& attrs = {}) {
+  return NodeBuilder(at, "Min")
+      .Input(input)
+      .Input(reduction_indices)
+      .Attr("keep_dims", attrs.keep_dims)
+      .Finish()
+      .output(0);
+}
+
+// Is any element true? bool.
+inline Output Any(ScopeAt at, Output input, Output reduction_indices,
+                  const ReductionAttrs& attrs = {}) {
+  return NodeBuilder(at, "Any")
+      .Input(input)
+      .Input(reduction_indices)
+      .Attr("keep_dims", attrs.keep_dims)
+      .Finish()
+      .output(0);
+}
+
+// Are all elements true? bool.
+inline Output All(ScopeAt at, Output input, Output reduction_indices,
+                  const ReductionAttrs& attrs = {}) {
+  return NodeBuilder(at, "All")
+      .Input(input)
+      .Input(reduction_indices)
+      .Attr("keep_dims", attrs.keep_dims)
+      .Finish()
+      .output(0);
+}
+
+struct ArgMaxAttrs {
+  DType output_type = DT_INT64;  // or int32
+};
+
+// The index of the largest element along `dimension` (int32 or int64 scalar); the first of equals.
+// InvalidArgument when the dimension is out of range or of size 0.
+inline Output ArgMax(ScopeAt at, Output input, Output dimension, const ArgMaxAttrs& attrs = {}) {
+  return NodeBuilder(at, "ArgMax")
+      .Input(input)
+      .Input(dimension)
+      .Attr("output_type", attrs.output_type)
+      .Finish()
+      .output(0);
+}
+
+struct ArgMinAttrs {
+  DType output_type = DT_INT64;  // or int32
+};
+
+// The index of the smallest element along `dimension`; as ArgMax otherwise.
+inline Output ArgMin(ScopeAt at, Output input, Output dimension, const ArgMinAttrs& attrs = {}) {
+  return NodeBuilder(at, "ArgMin")
+      .Input(input)
+      .Input(dimension)
+      .Attr("output_type", attrs.output_type)
+      .Finish()
+      .output(0);
+}
+
+// Half the sum of the squares of all elements: a scalar. Floats.
+inline Output L2Loss(ScopeAt at, Output t) {
+  return NodeBuilder(at, "L2Loss").Input(t).Finish().output(0);
+}
+
+// The axes as a node: a constant, or for all axes of a tensor of unknown rank Range(0,
+// Rank(input)).
+inline Output ReductionAxes(ScopeAt at, Output input, const std::vector<int64_t>& axes) {
+  std::vector<int32_t> values;
+  for (const int64_t axis : axes) values.push_back(static_cast<int32_t>(axis));
+  if (axes.empty()) {
+    const PartialShape shape = at.scope.shape(input);
+    if (!shape.has_rank()) {
+      const Output rank = NodeBuilder(ScopeAt(at.scope.WithName("Rank"), at.where), "Rank")
+                              .Input(input)
+                              .Finish()
+                              .output(0);
+      const Output zero = Const(ScopeAt(at.scope.WithName("Const"), at.where), int32_t{0});
+      const Output one = Const(ScopeAt(at.scope.WithName("Const"), at.where), int32_t{1});
+      return Range(ScopeAt(at.scope.WithName("range"), at.where), zero, rank, one);
+    }
+    for (int32_t i = 0; i < shape.rank(); ++i) values.push_back(i);
+  }
+  return ConstVector<int32_t>(ScopeAt(at.scope.WithName("Const"), at.where), values);
+}
+
+inline Output ReduceSum(ScopeAt at, Output input, const std::vector<int64_t>& axes = {},
+                        const ReductionAttrs& attrs = {}) {
+  return Sum(at, input, ReductionAxes(at, input, axes), attrs);
+}
+inline Output ReduceMean(ScopeAt at, Output input, const std::vector<int64_t>& axes = {},
+                         const ReductionAttrs& attrs = {}) {
+  return Mean(at, input, ReductionAxes(at, input, axes), attrs);
+}
+inline Output ReduceProd(ScopeAt at, Output input, const std::vector<int64_t>& axes = {},
+                         const ReductionAttrs& attrs = {}) {
+  return Prod(at, input, ReductionAxes(at, input, axes), attrs);
+}
+inline Output ReduceMax(ScopeAt at, Output input, const std::vector<int64_t>& axes = {},
+                        const ReductionAttrs& attrs = {}) {
+  return Max(at, input, ReductionAxes(at, input, axes), attrs);
+}
+inline Output ReduceMin(ScopeAt at, Output input, const std::vector<int64_t>& axes = {},
+                        const ReductionAttrs& attrs = {}) {
+  return Min(at, input, ReductionAxes(at, input, axes), attrs);
+}
+inline Output ReduceAny(ScopeAt at, Output input, const std::vector<int64_t>& axes = {},
+                        const ReductionAttrs& attrs = {}) {
+  return Any(at, input, ReductionAxes(at, input, axes), attrs);
+}
+inline Output ReduceAll(ScopeAt at, Output input, const std::vector<int64_t>& axes = {},
+                        const ReductionAttrs& attrs = {}) {
+  return All(at, input, ReductionAxes(at, input, axes), attrs);
+}
+
+}  // namespace millrace
+
+#endif  // MILLRACE_OPS_MATH_REDUCTION_H_

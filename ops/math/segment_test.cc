@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/math/segment.h"
+
+#include <limits>
+#include <vector>
+
+#include "core/testing/tensor_testing.h"
+#include "gtest/gtest.h"
+#include "ops/array/constant.h"
+#include "runtime/testing/op_test.h"
+
+namespace millrace {
+namespace {
+
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+
+Tensor Int(int32_t v) { return Tensor::Scalar<int32_t>(v); }
+Tensor Ints(std::initializer_list<int32_t> values) { return Tensor::Vector<int32_t>(values); }
+Tensor Rows() { return TensorOf<float>({4, 2}, {1, 2, 3, 4, 5, 6, 7, 8}); }
+
+OpCall Unsorted(const char* op, Tensor data, Tensor ids, int32_t n) {
+  return OpCall(op).Input(std::move(data)).Input(std::move(ids)).Input(Int(n));
+}
+OpCall Sorted(const char* op, Tensor data, Tensor ids) {
+  return OpCall(op).Input(std::move(data)).Input(std::move(ids));
+}
+
+TEST(UnsortedSegment, CombinesRowsOfOneId) {
+  ExpectTensorEqual(RunOp1(Unsorted("UnsortedSegmentSum", Rows(), Ints({2, 0, 2, -1}), 4)),
+                    TensorOf<float>({4, 2}, {3, 4, 0, 0, 6, 8, 0, 0}));
+  ExpectTensorEqual(RunOp1(Unsorted("UnsortedSegmentProd", Rows(), Ints({1, 0, 1, -1}), 3)),
+                    TensorOf<float>({3, 2}, {3, 4, 5, 12, 1, 1}));
+  const float low = std::numeric_limits<float>::lowest(), high = std::numeric_limits<float>::max();
+  ExpectTensorEqual(RunOp1(Unsorted("UnsortedSegmentMax", Rows(), Ints({0, 0, 0, -1}), 2)),
+                    TensorOf<float>({2, 2}, {5, 6, low, low}));
+  ExpectTensorEqual(RunOp1(Unsorted("UnsortedSegmentMin", Rows(), Ints({0, 0, 0, -1}), 2)),
+                    TensorOf<float>({2, 2}, {1, 2, high, high}));
+  // Ids of rank 2 name single elements.
+  ExpectTensorEqual(RunOp1(Unsorted("UnsortedSegmentSum", TensorOf<int32_t>({2, 2}, {1, 2, 3, 4}),
+                                    TensorOf<int64_t>({2, 2}, {0, 1, 1, 0}), 2)),
+                    Ints({5, 5}));
+  ExpectTensorEqual(
+      RunOp1(Unsorted("UnsortedSegmentSum", TensorOf<float>({0, 2}, {}), Ints({}), 1)),
+      TensorOf<float>({1, 2}, {0, 0}));
+}
+
+TEST(UnsortedSegment, IntegersWrap) {
+  const int32_t max = std::numeric_limits<int32_t>::max();
+  ExpectTensorEqual(RunOp1(Unsorted("UnsortedSegmentSum", Ints({max, 1}), Ints({0, 0}), 1)),
+                    Ints({std::numeric_limits<int32_t>::min()}));
+}
+
+TEST(UnsortedSegment, SumsDoNotDependOnThreads) {
+  std::vector<float> values(20000 * 16);
+  std::vector<int32_t> ids(20000);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = 1.0f / static_cast<float>(i + 1);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i * 7919 % 100);
+  ASSERT_OK_AND_ASSIGN(const Tensor data, Tensor::FromValues<float>(ShapeOf({20000, 16}), values));
+  OpTestDevice one(1), four(4);
+  const auto call = [&] {
+    return Unsorted("UnsortedSegmentSum", data, Tensor::Vector<int32_t>(ids), 100);
+  };
+  ExpectTensorEqual(RunOp1(call().On(&one)), RunOp1(call().On(&four)));
+}
+
+TEST(UnsortedSegment, RefusesIdsAndShapesThatDoNotFit) {
+  ExpectOpError(Unsorted("UnsortedSegmentSum", Rows(), Ints({0, 1, 2, 4}), 4), kInvalid,
+                "segment_ids[3] = 4 is out of range [0, 4)");
+  ExpectOpError(Unsorted("UnsortedSegmentSum", Rows(), Ints({0, 1}), 4), kInvalid,
+                "the shape of segment_ids must begin the shape of data [4,2], got [2]");
+  ExpectOpError(Unsorted("UnsortedSegmentSum", Rows(), Ints({0, 0, 0, 0}), -1), kInvalid,
+                "num_segments must be >= 0, got -1");
+  EXPECT_SHAPE("UnsortedSegmentSum", {{"Tindices", DT_INT32}}, {"[?,3]", "[?]", Int(5)}, "[5,3]");
+  EXPECT_SHAPE("UnsortedSegmentSum", {{"Tindices", DT_INT32}}, {"[4,3]", "[4]", "[]"}, "[?,3]");
+  EXPECT_SHAPE("UnsortedSegmentSum", {{"Tindices", DT_INT32}}, {"<unknown>", "[4]", "[]"},
+               "<unknown>");
+}
+
+TEST(Segment, CombinesNeighbours) {
+  const Tensor ids = Ints({0, 0, 2, 2});
+  ExpectTensorEqual(RunOp1(Sorted("SegmentSum", Rows(), ids)),
+                    TensorOf<float>({3, 2}, {4, 6, 0, 0, 12, 14}));
+  ExpectTensorEqual(RunOp1(Sorted("SegmentMean", Rows(), ids)),
+                    TensorOf<float>({3, 2}, {2, 3, 0, 0, 6, 7}));
+  ExpectTensorEqual(RunOp1(Sorted("SegmentProd", Rows(), ids)),
+                    TensorOf<float>({3, 2}, {3, 8, 1, 1, 35, 48}));
+  ExpectTensorEqual(RunOp1(Sorted("SegmentMax", Rows(), ids)),
+                    TensorOf<float>({3, 2}, {3, 4, 0, 0, 7, 8}));
+  ExpectTensorEqual(RunOp1(Sorted("SegmentMin", Rows(), ids)),
+                    TensorOf<float>({3, 2}, {1, 2, 0, 0, 5, 6}));
+  ExpectTensorEqual(RunOp1(Sorted("SegmentSum", TensorOf<float>({0, 2}, {}), Ints({}))),
+                    TensorOf<float>({0, 2}, {}));
+  ExpectOpError(Sorted("SegmentSum", Rows(), Ints({0, 2, 1, 3})), kInvalid,
+                "segment ids are not increasing");
+  ExpectOpError(Sorted("SegmentSum", Rows(), Ints({-1, 0, 0, 0})), kInvalid,
+                "segment_ids[0] must be >= 0, got -1");
+  ExpectOpError(Sorted("SegmentSum", Rows(), Ints({0, 0})), kInvalid,
+                "segment_ids must have one element for each of the 4 rows of data, got 2");
+  EXPECT_SHAPE("SegmentSum", {}, {"[4,?]", Ints({0, 0, 1, 5})}, "[6,?]");
+  EXPECT_SHAPE("SegmentSum", {{"Tindices", DT_INT32}}, {"[4,3]", "[4]"}, "[?,3]");
+}
+
+TEST(SegmentGradients, MatchFiniteDifferences) {
+  const Tensor x = TensorOf<double>({4, 2}, {1, -2, 3, 4, 5, -6, 7, 8});
+  const auto unsorted_ids = [](const Scope& s) { return Const<int32_t>(s, {2, 0, 2, -1}); };
+  const auto sorted_ids = [](const Scope& s) { return Const<int32_t>(s, {0, 0, 2, 2}); };
+  const BuildOutput builds[] = {
+      [=](const Scope& s, const std::vector<Output>& in) {
+        return UnsortedSegmentSum(s, in[0], unsorted_ids(s), Const(s, 3));
+      },
+      [=](const Scope& s, const std::vector<Output>& in) {
+        return UnsortedSegmentSum(
+            s, in[0], Const(s, TensorOf<int64_t>({4, 2}, {0, 1, 1, 1, 0, 2, -1, 2})), Const(s, 3));
+      },
+      [=](const Scope& s, const std::vector<Output>& in) {
+        return SegmentSum(s, in[0], sorted_ids(s));
+      },
+      [=](const Scope& s, const std::vector<Output>& in) {
+        return SegmentMean(s, in[0], sorted_ids(s));
+      },
+      [=](const Scope& s, const std::vector<Output>& in) {
+        return SegmentMax(s, in[0], sorted_ids(s));
+      },
+      [=](const Scope& s, const std::vector<Output>& in) {
+        return SegmentMin(s, in[0], sorted_ids(s));
+      },
+      [=](const Scope& s, const std::vector<Output>& in) {
+        return UnsortedSegmentMax(s, in[0], Const<int32_t>(s, {1, 0, 1, 0}), Const(s, 2));
+      },
+  };
+  for (const BuildOutput& build : builds) ExpectGradientsMatch(build, {x});
+  // One zero in a segment, two zeros, none.
+  const Tensor zeros = TensorOf<double>({4, 2}, {0, 0, 3, 0, 5, -6, 7, 8});
+  ExpectGradientsMatch(
+      [=](const Scope& s, const std::vector<Output>& in) {
+        return SegmentProd(s, in[0], sorted_ids(s));
+      },
+      {zeros});
+  ExpectGradientsMatch(
+      [](const Scope& s, const std::vector<Output>& in) {
+        return UnsortedSegmentProd(s, in[0], Const<int32_t>(s, {1, 1, -1, 0}), Const(s, 3));
+      },
+      {zeros});
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_OPS_MATH_SELECT_H_
+#define MILLRACE_OPS_MATH_SELECT_H_
+
+// Choosing between two tensors, and limiting one.
+
+#include "graph/node_builder.h"
+
+namespace millrace {
+
+// t where the condition (bool) holds, e elsewhere; t and e have one shape. The condition has that
+// shape too, or is a scalar for all, or a vector that chooses whole rows. Every dtype.
+// InvalidArgument for other shapes.
+inline Output Select(ScopeAt at, Output condition, Output t, Output e) {
+  return NodeBuilder(at, "Select").Input(condition).Input(t).Input(e).Finish().output(0);
+}
+
+// min(max(t, clip_value_min), clip_value_max); each bound is a scalar or has t's shape. Real
+// numbers. InvalidArgument for other shapes.
+inline Output ClipByValue(ScopeAt at, Output t, Output clip_value_min, Output clip_value_max) {
+  return NodeBuilder(at, "ClipByValue")
+      .Input(t)
+      .Input(clip_value_min)
+      .Input(clip_value_max)
+      .Finish()
+      .output(0);
+}
+
+}  // namespace millrace
+
+#endif  // MILLRACE_OPS_MATH_SELECT_H_

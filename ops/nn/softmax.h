@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_OPS_NN_SOFTMAX_H_
+#define MILLRACE_OPS_NN_SOFTMAX_H_
+
+// Softmax over the last dimension, and its logarithm.
+//
+// Half, bfloat16, float, double; rank >= 1; the output has the input's shape.
+//
+// Errors: InvalidArgument for a scalar.
+
+#include "graph/node_builder.h"
+
+namespace millrace {
+
+// exp(logits) / sum(exp(logits)) of each row.
+inline Output Softmax(ScopeAt at, Output logits) {
+  return NodeBuilder(at, "Softmax").Input(logits).Finish().output(0);
+}
+
+// logits - log(sum(exp(logits))) of each row.
+inline Output LogSoftmax(ScopeAt at, Output logits) {
+  return NodeBuilder(at, "LogSoftmax").Input(logits).Finish().output(0);
+}
+
+}  // namespace millrace
+
+#endif  // MILLRACE_OPS_NN_SOFTMAX_H_

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_OPS_TRAINING_TRAINING_H_
+#define MILLRACE_OPS_TRAINING_TRAINING_H_
+
+// The builders of this drawer: updates of variables by optimizers.
+
+#include "ops/training/training_ops.h"  // IWYU pragma: export
+
+#endif  // MILLRACE_OPS_TRAINING_TRAINING_H_

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_TRAIN_ADAGRAD_H_
+#define MILLRACE_TRAIN_ADAGRAD_H_
+
+// AdagradOptimizer: Adagrad (Duchi et al., 2011): accumulator += gradient^2,
+// variable -= learning_rate * gradient / sqrt(accumulator).
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "graph/scope.h"
+#include "layers/variable.h"
+#include "train/optimizer.h"
+
+namespace millrace {
+
+struct AdagradOptions {
+  double learning_rate = 0.01;
+  double initial_accumulator_value = 0.1;
+  bool use_locking = false;
+  std::string name = "Adagrad";
+};
+
+class AdagradOptimizer : public Optimizer {
+ public:
+  explicit AdagradOptimizer(AdagradOptions options = {});
+  ~AdagradOptimizer() override;
+
+ protected:
+  void Prepare(const Scope&, const std::vector<Variable>&) override;
+  Operation ApplyDense(const Scope&, const Variable&, Output) override;
+  Operation ApplySparse(const Scope&, const Variable&, Output, Output) override;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_TRAIN_ADAGRAD_H_

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_TRAIN_ADAM_H_
+#define MILLRACE_TRAIN_ADAM_H_
+
+// AdamOptimizer: Adam (Kingma and Ba, arXiv:1412.6980), with TensorFlow's epsilon: the paper's
+// epsilon hat.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "graph/scope.h"
+#include "layers/variable.h"
+#include "train/optimizer.h"
+
+namespace millrace {
+
+struct AdamOptions {
+  double learning_rate = 0.001;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  bool use_locking = false;
+  std::string name = "Adam";
+};
+
+class AdamOptimizer : public Optimizer {
+ public:
+  explicit AdamOptimizer(AdamOptions options = {});
+  ~AdamOptimizer() override;
+
+ protected:
+  void Prepare(const Scope&, const std::vector<Variable>&) override;
+  Operation ApplyDense(const Scope&, const Variable&, Output) override;
+  Operation ApplySparse(const Scope&, const Variable&, Output, Output) override;
+  std::vector<Operation> Finish(const Scope&, const std::vector<Operation>&) override;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_TRAIN_ADAM_H_

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_TRAIN_BESIDE_VARIABLE_H_
+#define MILLRACE_TRAIN_BESIDE_VARIABLE_H_
+
+// Nodes beside a variable, as optimizers make them: on its device, of its dtype.
+
+#include "graph/scope.h"
+#include "layers/variable.h"
+
+namespace millrace {
+
+// A scalar constant of the variable's dtype next to the variable.
+Output ScalarLike(const Scope& scope, const Variable& variable, double value);
+// Collections and names of a colocated scope: nodes of one variable's update live next to it.
+Scope NextTo(const Scope& scope, const Variable& variable);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_TRAIN_BESIDE_VARIABLE_H_

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_TRAIN_GRADIENT_DESCENT_H_
+#define MILLRACE_TRAIN_GRADIENT_DESCENT_H_
+
+// GradientDescentOptimizer: variable -= learning_rate * gradient.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "graph/scope.h"
+#include "layers/variable.h"
+#include "train/optimizer.h"
+
+namespace millrace {
+
+struct GradientDescentOptions {
+  double learning_rate = 0.01;
+  bool use_locking = false;
+  std::string name = "GradientDescent";
+};
+
+class GradientDescentOptimizer : public Optimizer {
+ public:
+  explicit GradientDescentOptimizer(GradientDescentOptions options = {});
+  ~GradientDescentOptimizer() override;
+
+ protected:
+  void Prepare(const Scope&, const std::vector<Variable>&) override;
+  Operation ApplyDense(const Scope&, const Variable&, Output) override;
+  Operation ApplySparse(const Scope&, const Variable&, Output, Output) override;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_TRAIN_GRADIENT_DESCENT_H_

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_TRAIN_OPTIMIZERS_H_
+#define MILLRACE_TRAIN_OPTIMIZERS_H_
+
+// All optimizers.
+
+#include "train/adagrad.h"           // IWYU pragma: export
+#include "train/adam.h"              // IWYU pragma: export
+#include "train/gradient_descent.h"  // IWYU pragma: export
+
+#endif  // MILLRACE_TRAIN_OPTIMIZERS_H_
