@@ -284,6 +284,8 @@ Node* Graph::Insert(std::string name, std::shared_ptr<const NodeBody> body) {
 }
 
 void Graph::ReserveNodes(int count) {
+  // Exact room for a few more would have to be made again for the next few.
+  if (static_cast<size_t>(count) < nodes_.size()) return;
   nodes_.reserve(nodes_.size() + static_cast<size_t>(count));
   by_name_.reserve(by_name_.size() + static_cast<size_t>(count));
 }
