@@ -50,7 +50,6 @@
 #include "proto/worker.pb.h"
 #include "proto/worker_service.grpc.pb.h"
 #include "proto/worker_service.pb.h"
-#include "saver/saver.h"
 
 namespace millrace {
 namespace {

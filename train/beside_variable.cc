@@ -13,6 +13,15 @@ Output ScalarLike(const Scope& scope, const Variable& variable, double value) {
   return NodeBuilder(scope, "Cast").Input(single).Attr("DstT", variable.dtype).Finish().output(0);
 }
 
+Output CastTo(const Scope& scope, const Variable& variable, const Variable& from) {
+  if (from.dtype == variable.dtype) return from.value;
+  return NodeBuilder(scope, "Cast")
+      .Input(from.value)
+      .Attr("DstT", variable.dtype)
+      .Finish()
+      .output(0);
+}
+
 Scope NextTo(const Scope& scope, const Variable& variable) {
   return scope.ColocatedWith(variable.handle.op());
 }

@@ -11,6 +11,8 @@ namespace millrace {
 
 // A scalar constant of the variable's dtype next to the variable.
 Output ScalarLike(const Scope& scope, const Variable& variable, double value);
+// A value that lives with another variable, in the dtype of this one.
+Output CastTo(const Scope& scope, const Variable& variable, const Variable& from);
 // Collections and names of a colocated scope: nodes of one variable's update live next to it.
 Scope NextTo(const Scope& scope, const Variable& variable);
 

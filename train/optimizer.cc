@@ -15,16 +15,6 @@ namespace {
 
 constexpr char kTrainOp[] = "train_op";
 
-// A value that lives with another variable, in the dtype of this one.
-Output CastTo(const Scope& scope, const Variable& variable, const Variable& from) {
-  if (from.dtype == variable.dtype) return from.value;
-  return NodeBuilder(scope, "Cast")
-      .Input(from.value)
-      .Attr("DstT", variable.dtype)
-      .Finish()
-      .output(0);
-}
-
 // The dimensions as Fill takes them: int32 as in TensorFlow's graphs, int64 when one does not fit.
 Output FillDims(const Scope& scope, const Shape& shape) {
   const bool fits = std::all_of(shape.dims().begin(), shape.dims().end(), [](int64_t dim) {

@@ -7,7 +7,6 @@
 #include "graph/rewrite/testing/rewrite_test.h"
 #include "graph/scope.h"
 #include "graph/signature.h"
-#include "layers/variable.h"
 #include "ops/array/constant.h"
 #include "ops/array/identity.h"
 #include "ops/array/placeholder.h"

@@ -18,7 +18,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "core/testing/free_port.h"
-#include "graph/testing/tiny_ops.h"
 
 extern char** environ;
 
