@@ -78,14 +78,14 @@ class Tree:
                          for path, code in self.code.items()}
 
     def owners(self):
-        """Name -> its header, for names of four letters and more that only one header declares."""
+        """Name -> its header, for names of five letters and more that only one header declares."""
         headers = {}
         for path, names in self.declared.items():
             if path.endswith(".h"):
                 for name in names:
                     headers.setdefault(name, set()).add(path)
         return {name: found.pop() for name, found in headers.items()
-                if len(found) == 1 and len(name) >= 4}
+                if len(found) == 1 and len(name) >= 5}
 
     def provided(self, path):
         """The headers whose names `path` may use."""
@@ -141,13 +141,15 @@ def arrow_errors(tree):
 def missing_includes(tree):
     """(path, header, name) for each header that `path` must include itself."""
     owners = tree.owners()
-    words = re.compile(r"(?<![\w.>:])(?:millrace::)?([A-Za-z]\w{3,})\b")
+    words = re.compile(r"(?<![\w.>:])(?:millrace::)?([A-Za-z]\w{4,})\b")
     for path in sorted(tree.code):
         code = tree.code[path]
         own = tree.declared[path] | set(FORWARD.findall(code)) | set(LOCAL.findall(code)) | {
             # What the file declares otherwise: members, locals, enumerators, test names.
             name for name in re.findall(r"[\w>&*] ([A-Z]\w+)(?:[;,={(]| =)", code)
             if re.search(rf"^ +[\w:<>,*& ]+ {name}\(", code, re.M)}
+        if re.search(r"using namespace (::)?tensorflow;", code):
+            continue  # a message may have the name of a type of ours
         provided = tree.provided(path) | {path}
         wanted = {}
         for name in words.findall(code):
