@@ -65,6 +65,8 @@ StatusOr<DType> DTypeFromNumber(int number);
 
 // "float", "int32", "float_ref": TensorFlow's short names. Used in messages.
 std::string DTypeName(DType type);
+// How a dtype stands in the messages of core/status.h.
+inline std::string MessageText(DType type) { return DTypeName(type); }
 // "DT_FLOAT": the name of the enum value.
 std::string DTypeEnumName(DType type);
 // Reads short names ("float", "int32", also "float32", "float64", "string") and enum names.

@@ -31,6 +31,41 @@ Status Prefixed(absl::string_view where, const Status& status);
 // The same code and payloads, with `text` after the message. OK stays OK.
 Status Suffixed(const Status& status, absl::string_view text);
 
+// A part of a message: what StrCat takes, what has a ToString() (shapes), or what has a
+// `MessageText(part)` beside its type (dtypes, by their names).
+template <typename T>
+decltype(auto) MessagePart(const T& part) {
+  if constexpr (requires { MessageText(part); }) {
+    return MessageText(part);
+  } else if constexpr (requires { part.ToString(); }) {
+    return part.ToString();
+  } else {
+    return (part);
+  }
+}
+
+// The error of the name, its message put together: InvalidArgument("size must be >= 0, got ", n).
+template <typename... Parts>
+Status InvalidArgument(const Parts&... parts) {
+  return absl::InvalidArgumentError(absl::StrCat(MessagePart(parts)...));
+}
+template <typename... Parts>
+Status FailedPrecondition(const Parts&... parts) {
+  return absl::FailedPreconditionError(absl::StrCat(MessagePart(parts)...));
+}
+template <typename... Parts>
+Status OutOfRange(const Parts&... parts) {
+  return absl::OutOfRangeError(absl::StrCat(MessagePart(parts)...));
+}
+template <typename... Parts>
+Status Unimplemented(const Parts&... parts) {
+  return absl::UnimplementedError(absl::StrCat(MessagePart(parts)...));
+}
+template <typename... Parts>
+Status Internal(const Parts&... parts) {
+  return absl::InternalError(absl::StrCat(MessagePart(parts)...));
+}
+
 }  // namespace millrace
 
 #define MR_STATUS_CONCAT_INNER(a, b) a##b

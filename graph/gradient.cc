@@ -515,6 +515,11 @@ void GradientContext::set_input_grad(int i, IndexedSlices gradient) {
   if (gradient.values.valid()) input_gradients_[static_cast<size_t>(i)] = std::move(gradient);
 }
 
+void GradientContext::set_input_grads(absl::Span<const Output> gradients) {
+  const size_t n = std::min(gradients.size(), input_gradients_.size());
+  for (size_t i = 0; i < n; ++i) set_input_grad(static_cast<int>(i), gradients[i]);
+}
+
 Output DenseGradient(const Scope& scope, const Gradient& gradient) {
   if (const Output* dense = std::get_if<Output>(&gradient)) return *dense;
   const IndexedSlices* slices = std::get_if<IndexedSlices>(&gradient);

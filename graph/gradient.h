@@ -14,7 +14,9 @@
 //
 // Source: TensorFlow's tf.gradients (name scope "gradients", one sub-scope "<op>_grad" per node).
 
+#include <functional>
 #include <string>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -45,6 +47,13 @@ class GradientContext {
   StatusOr<T> GetAttr(absl::string_view name) const {
     return millrace::GetAttr<T>(*node_, name);
   }
+  // The attrs as rule R of the op reads them.
+  template <typename R>
+  StatusOr<R> GetRule() const {
+    R rule;
+    MR_RETURN_IF_ERROR(rule.Init(node_->attrs()));
+    return rule;
+  }
 
   // The gradient of output i as a dense tensor: slices are made dense, a missing one becomes zeros
   // of the output's shape (of the variable's value, for a resource). Zeros for an output of a
@@ -57,6 +66,9 @@ class GradientContext {
   void set_input_grad(int i, Output gradient);
   void set_input_grad(int i, IndexedSlices gradient);
 
+  // The gradients of inputs 0, 1, ...; invalid ones (and those that are left out) get none.
+  void set_input_grads(absl::Span<const Output> gradients);
+
   std::vector<Gradient>& input_gradients() { return input_gradients_; }
 
  private:
@@ -65,6 +77,32 @@ class GradientContext {
   std::vector<Gradient> output_gradients_;
   std::vector<Gradient> input_gradients_;
 };
+
+// Gradient functions that return what they give: the gradient of input 0, or those of inputs 0, 1,
+// ... They are called only where output 0 has a gradient.
+template <typename Returned>
+std::function<Status(GradientContext*)> GradientFnOf(Returned (*fn)(GradientContext*)) {
+  static_assert(std::is_same_v<Returned, Output> || std::is_same_v<Returned, std::vector<Output>> ||
+                std::is_same_v<Returned, StatusOr<Output>> ||
+                std::is_same_v<Returned, StatusOr<std::vector<Output>>>);
+  return [fn](GradientContext* c) -> Status {
+    if (!c->has_grad(0)) return absl::OkStatus();
+    const auto set = [c](const auto& gradients) {
+      if constexpr (std::is_same_v<std::decay_t<decltype(gradients)>, Output>) {
+        c->set_input_grads({&gradients, 1});
+      } else {
+        c->set_input_grads(gradients);
+      }
+    };
+    if constexpr (requires(Returned returned) { returned.status(); }) {
+      MR_ASSIGN_OR_RETURN(const auto gradients, fn(c));
+      set(gradients);
+    } else {
+      set(fn(c));
+    }
+    return absl::OkStatus();
+  };
+}
 
 struct GradientOptions {
   // Gradients of the ys; empty = ones.

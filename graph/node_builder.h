@@ -7,16 +7,19 @@
 //
 //   struct MatMulAttrs { bool transpose_a = false; bool transpose_b = false; };
 //   inline Output MatMul(ScopeAt at, Output a, Output b, const MatMulAttrs& attrs = {}) {
-//     return NodeBuilder(at, "MatMul").Input(a).Input(b)
-//         .Attr("transpose_a", attrs.transpose_a).Attr("transpose_b", attrs.transpose_b)
-//         .Finish().output(0);
+//     return BuildOp(at, "MatMul", {a, b}, "transpose_a", attrs.transpose_a,
+//                    "transpose_b", attrs.transpose_b);
 //   }
+//
+// BuildOp is the short form for what is always given; a NodeBuilder itself serves builders that
+// leave attrs out or add control inputs.
 //
 // Inputs are given in the order of the OpDef; type attrs (T, N, Tidx, ...) that inputs
 // determine are inferred and need not be given. Shape inference runs in Finish.
 // An error goes into the Scope; the result is then invalid. Invalid inputs make
 // an invalid node without a further message.
 
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <utility>
@@ -36,6 +39,9 @@ class BuiltNode {
   BuiltNode() = default;
   explicit BuiltNode(Node* node) : node_(node) {}
   Operation operation() const { return Operation(node_); }
+  // What builders return: the first output, or the op where there is none to name.
+  operator Output() const { return output(0); }       // NOLINT
+  operator Operation() const { return operation(); }  // NOLINT
   // Invalid when the node is, or has no such output.
   Output output(int i) const {
     return node_ != nullptr && i < node_->num_outputs() ? Output(node_, i) : Output();
@@ -67,6 +73,12 @@ class NodeBuilder {
     SetAttr(value, MutableAttr(name));
     return *this;
   }
+  // Attr(name, value) for each pair.
+  NodeBuilder& Attrs() { return *this; }
+  template <typename T, typename... Rest>
+  NodeBuilder& Attrs(absl::string_view name, const T& value, const Rest&... rest) {
+    return Attr(name, value).Attrs(rest...);
+  }
   NodeBuilder& ControlInput(Operation operation);
   // Instead of the scope's device.
   NodeBuilder& Device(absl::string_view device);
@@ -85,6 +97,46 @@ class NodeBuilder {
   std::vector<InputArg> inputs_;
   std::vector<Operation> control_;
   bool own_device_ = false;
+};
+
+// One argument of an op: a tensor, or the tensors of a list argument.
+class BuilderInput {
+ public:
+  BuilderInput(Output output) : one_(output) {}                                   // NOLINT
+  BuilderInput(absl::Span<const Output> list) : list_(list), is_list_(true) {}    // NOLINT
+  BuilderInput(const std::vector<Output>& list) : list_(list), is_list_(true) {}  // NOLINT
+  void AddTo(NodeBuilder* builder) const {
+    is_list_ ? builder->Input(list_) : builder->Input(one_);
+  }
+
+ private:
+  Output one_;
+  absl::Span<const Output> list_;
+  bool is_list_ = false;
+};
+
+// A node of op `op`: its inputs in the order of the OpDef, then names and values of attrs.
+template <typename... Attrs>
+BuiltNode BuildOp(ScopeAt at, absl::string_view op, std::initializer_list<BuilderInput> inputs,
+                  const Attrs&... attrs) {
+  NodeBuilder builder(at, op);
+  for (const BuilderInput& input : inputs) input.AddTo(&builder);
+  builder.Attrs(attrs...);
+  return builder.Finish();
+}
+
+// Builders of ops without attrs, as constants: a family of many such ops is a list of
+//
+//   inline constexpr UnaryBuilder Sqrt{"Sqrt"};
+//
+// and Sqrt(scope, x) is called as any other builder.
+struct UnaryBuilder {
+  const char* op;
+  Output operator()(ScopeAt at, Output x) const { return BuildOp(at, op, {x}); }
+};
+struct BinaryBuilder {
+  const char* op;
+  Output operator()(ScopeAt at, Output x, Output y) const { return BuildOp(at, op, {x, y}); }
 };
 
 }  // namespace millrace

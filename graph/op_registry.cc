@@ -15,6 +15,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "core/dtype.h"
 #include "core/hash_table.h"
@@ -43,13 +44,16 @@ constexpr DType kRealNumberTypes[] = {DT_FLOAT,  DT_DOUBLE, DT_INT32,  DT_UINT8,
                                       DT_UINT16, DT_HALF,   DT_UINT32, DT_UINT64};
 constexpr DType kQuantizedTypes[] = {DT_QINT8, DT_QUINT8, DT_QINT32, DT_QINT16, DT_QUINT16};
 
-// Empty when `word` does not stand for a set of types.
+}  // namespace
+
 absl::Span<const DType> TypesOfWord(absl::string_view word) {
   if (word == "numbertype" || word == "numerictype") return kNumberTypes;
   if (word == "realnumbertype" || word == "realnumerictype") return kRealNumberTypes;
   if (word == "quantizedtype") return kQuantizedTypes;
   return {};
 }
+
+namespace {
 
 // Reads a spec from left to right, skipping blanks.
 class SpecReader {
@@ -457,6 +461,22 @@ int ListSize(const AttrValue::ListValue& list) {
 }  // namespace
 
 OpSpec::OpSpec(absl::string_view name) : name_(name) {}
+
+OpSpec::OpSpec(absl::string_view name, absl::string_view arguments, absl::string_view attrs)
+    : name_(name) {
+  const auto split = [](absl::string_view text, char separator) {
+    std::vector<std::string> parts;
+    for (absl::string_view part : absl::StrSplit(text, separator)) {
+      part = absl::StripAsciiWhitespace(part);
+      if (!part.empty()) parts.emplace_back(part);
+    }
+    return parts;
+  };
+  const size_t arrow = arguments.find("->");
+  inputs_ = split(arguments.substr(0, arrow), ',');
+  if (arrow != absl::string_view::npos) outputs_ = split(arguments.substr(arrow + 2), ',');
+  attrs_ = split(attrs, ';');
+}
 
 OpSpec& OpSpec::Input(absl::string_view spec) {
   inputs_.emplace_back(spec);

@@ -8,11 +8,16 @@
 // spec language:
 //
 //   const OpRegistration kMatMul =
-//       OpSpec("MatMul")
-//           .Input("a: T").Input("b: T").Output("product: T")
-//           .Attr("transpose_a: bool = false").Attr("transpose_b: bool = false")
-//           .Attr("T: {bfloat16, half, float, double, int32, int64, complex64, complex128}")
-//           .Shape(MatMulShape).Gradient(MatMulGradient);
+//       OpSpec("MatMul", "a: T, b: T -> product: T",
+//              "transpose_a: bool = false; transpose_b: bool = false; "
+//              "T: {bfloat16, half, float, double, int32, int64, complex64, complex128}")
+//           .Rule<MatMulRule>()
+//           .Gradient(MatMulGradient);
+//
+// What an op makes of its inputs' shapes is said by a rule (graph/op_rule.h), which the framework
+// calls in the graph and in a step, or, where only the graph has what it needs (what a handle
+// holds), by a shape function. A gradient function returns a Status, or the gradient itself
+// (graph/gradient.h).
 //
 // Spec language: inputs and outputs "name: float", "name: T", "name: N * T", "name: Ts"
 // (list(type) attr), "name: Ref(T)"; attrs "name: type", with types string, int,
@@ -33,10 +38,13 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "core/dtype.h"
 #include "core/status.h"
 
 namespace tensorflow {
@@ -50,6 +58,10 @@ namespace millrace {
 
 class InferenceContext;  // graph/shape_inference.h
 class GradientContext;   // graph/gradient.h
+
+// Runs rule R in the graph. Defined in graph/shape_inference.h.
+template <typename R>
+Status InferByRule(InferenceContext* c);
 
 using ShapeFn = std::function<Status(InferenceContext*)>;
 using GradientFn = std::function<Status(GradientContext*)>;
@@ -73,6 +85,9 @@ struct OpEntry {
 class OpSpec {
  public:
   explicit OpSpec(absl::string_view name);
+  // Arguments as "input: T, other: N * T -> output: T" (no arrow: no outputs), attrs as
+  // "T: type; N: int >= 2".
+  OpSpec(absl::string_view name, absl::string_view arguments, absl::string_view attrs = "");
   OpSpec& Input(absl::string_view spec);
   OpSpec& Output(absl::string_view spec);
   OpSpec& Attr(absl::string_view spec);
@@ -82,7 +97,20 @@ class OpSpec {
   OpSpec& AllowsUninitializedInput();
   OpSpec& Deprecated(int since_version, absl::string_view explanation);
   OpSpec& Shape(ShapeFn fn);
+  template <typename R>
+  OpSpec& Rule() {
+    return Shape(&InferByRule<R>);
+  }
   OpSpec& Gradient(GradientFn fn);
+  // `fn` returns the gradient of input 0, or those of all inputs (graph/gradient.h).
+  template <typename Returned>
+  OpSpec& Gradient(Returned (*fn)(GradientContext*)) {
+    if constexpr (std::is_same_v<Returned, Status>) {
+      return Gradient(GradientFn(fn));
+    } else {
+      return Gradient(GradientFnOf(fn));
+    }
+  }
   OpSpec& NotDifferentiable();
 
   // Parses the specs. InvalidArgument names the op and the part that is wrong.
@@ -118,6 +146,9 @@ StatusOr<const OpEntry*> FindOp(absl::string_view name);
 std::vector<const OpEntry*> AllOps();
 // The first error of any registration in this process.
 Status OpRegistrationStatus();
+
+// The types that a word of the spec language stands for ("numbertype"); empty for other words.
+absl::Span<const DType> TypesOfWord(absl::string_view word);
 
 // Adds the defaults of `op` for attrs that `node` lacks.
 void AddDefaultAttrs(const tensorflow::OpDef& op, tensorflow::NodeDef* node);

@@ -13,53 +13,16 @@ InferenceContext::InferenceContext(const NodeAttrs& attrs, const tensorflow::OpD
                                    std::vector<PartialShape> inputs,
                                    std::vector<std::optional<HandleData>> input_handles,
                                    int num_outputs, Source* source)
-    : attrs_(attrs),
+    : RuleContext({}, {}, source),
+      attrs_(attrs),
       op_(op),
-      inputs_(std::move(inputs)),
+      input_shapes_(std::move(inputs)),
       input_handles_(std::move(input_handles)),
-      outputs_(static_cast<size_t>(num_outputs)),
-      output_handles_(static_cast<size_t>(num_outputs)),
-      source_(source) {
-  input_handles_.resize(inputs_.size());
-}
-
-StatusOr<PartialShape> InferenceContext::input_as_shape(int i) {
-  const PartialShape& in = input(i);
-  if (in.has_rank() && in.rank() > 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "input ", i, " must be a vector that gives a shape, got shape ", in.ToString()));
-  }
-  if (in.has_rank() && in.rank() == 1 && in.dim(0) > Shape::kMaxRank) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "input ", i, " must give a shape of rank <= ", Shape::kMaxRank, ", got ", in.dim(0)));
-  }
-  PartialShape result;
-  if (source_ != nullptr) {
-    MR_ASSIGN_OR_RETURN(result, source_->ShapeInput(i));
-  }
-  if (!result.has_rank() && in.has_rank() && in.rank() == 1 && in.dim(0) >= 0) {
-    return PartialShape::UnknownOfRank(static_cast<int>(in.dim(0)));
-  }
-  return result;
-}
-
-StatusOr<PartialShape> InferenceContext::InputWithRank(int i, int rank) const {
-  const PartialShape& in = input(i);
-  if (!in.has_rank()) return PartialShape::UnknownOfRank(rank);
-  if (in.rank() != rank) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("input ", i, " must have rank ", rank, ", got shape ", in.ToString()));
-  }
-  return in;
-}
-
-StatusOr<PartialShape> InferenceContext::InputWithRankAtLeast(int i, int rank) const {
-  const PartialShape& in = input(i);
-  if (in.has_rank() && in.rank() < rank) {
-    return absl::InvalidArgumentError(absl::StrCat("input ", i, " must have rank at least ", rank,
-                                                   ", got shape ", in.ToString()));
-  }
-  return in;
+      output_shapes_(static_cast<size_t>(num_outputs)),
+      output_handles_(static_cast<size_t>(num_outputs)) {
+  input_handles_.resize(input_shapes_.size());
+  inputs_ = input_shapes_;
+  outputs_ = absl::MakeSpan(output_shapes_);
 }
 
 Status UnchangedShape(InferenceContext* c) {
@@ -89,20 +52,6 @@ Status BroadcastBinaryShape(InferenceContext* c) {
 Status ValueDependentShape(InferenceContext* c) {
   for (int i = 0; i < c->num_outputs(); ++i) c->set_output(i, PartialShape());
   return absl::OkStatus();
-}
-
-StatusOr<PartialShape> MergeAll(InferenceContext* c, int begin_input, int end_input) {
-  PartialShape merged;
-  for (int i = begin_input; i < end_input; ++i) {
-    StatusOr<PartialShape> next = merged.MergeWith(c->input(i));
-    if (!next.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("input ", i, " must have the shape of the inputs before it, ",
-                       merged.ToString(), ", got ", c->input(i).ToString()));
-    }
-    merged = *std::move(next);
-  }
-  return merged;
 }
 
 void ForwardInputToOutput(InferenceContext* c, int input, int output) {
@@ -323,6 +272,10 @@ class RefinerSource : public InferenceContext::Source {
     if (!shape.ok()) return Prefixed(absl::StrCat("input ", i), shape.status());
     return shape;
   }
+  std::optional<PartialValue> PartialInput(int i) override {
+    if (i < 0 || i >= node_->num_inputs() || node_->input(i).node == nullptr) return std::nullopt;
+    return refiner_->KnownInts(*node_->input(i).node, node_->input(i).index);
+  }
 
  private:
   Refiner* refiner_;
@@ -389,6 +342,11 @@ std::optional<HandleData> ShapeRefiner::OutputHandle(const Node& node, int outpu
 const Tensor* ShapeRefiner::ConstantValue(const Node& node, int output) {
   Impl::Search search;
   return impl_->Constant(node, output, 0, &search);
+}
+
+std::optional<PartialValue> ShapeRefiner::KnownInts(const Node& node, int output) {
+  Impl::Search search;
+  return impl_->Partial(node, output, 0, &search);
 }
 
 StatusOr<PartialShape> ShapeRefiner::ConstantShape(const Node& node, int output) {

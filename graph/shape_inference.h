@@ -35,6 +35,7 @@
 #include "graph/arg_range.h"
 #include "graph/attr.h"
 #include "graph/graph.h"
+#include "graph/op_rule.h"  // IWYU pragma: export
 #include "graph/partial_value.h"
 
 namespace millrace {
@@ -47,71 +48,53 @@ struct HandleData {
   PartialShape shape;
 };
 
-class InferenceContext {
+// What the graph knows besides: the node, and what handles hold. Shape functions that need neither
+// are rules (graph/op_rule.h).
+class InferenceContext : public RuleContext {
  public:
-  struct Source {  // how the context reaches the graph; supplied by the refiner
-    virtual ~Source() = default;
-    // Null when input i is no constant that can be computed now.
-    virtual const Tensor* ConstantInput(int i) = 0;
-    // Unknown when nothing is known of the shape that input i describes.
-    virtual StatusOr<PartialShape> ShapeInput(int i) = 0;
-  };
-
   InferenceContext(const NodeAttrs& attrs, const tensorflow::OpDef* op,
                    std::vector<PartialShape> inputs,
                    std::vector<std::optional<HandleData>> input_handles, int num_outputs,
                    Source* source);
 
-  // Op and attrs; the value of a large Const is to be had from GetAttr only.
+  // Op and attrs; the value of a large Const is to be had from attrs() only.
   const tensorflow::NodeDef& node() const { return attrs_.node(); }
+  const NodeAttrs& attrs() const { return attrs_; }
   template <typename T>
   StatusOr<T> GetAttr(absl::string_view name) const {
     return millrace::GetAttr<T>(attrs_, name);
   }
 
-  int num_inputs() const { return static_cast<int>(inputs_.size()); }
-  int num_outputs() const { return static_cast<int>(outputs_.size()); }
-  const PartialShape& input(int i) const { return inputs_[static_cast<size_t>(i)]; }
   // [begin, end) of a named argument, as in the OpDef.
   StatusOr<ArgRange> InputRange(absl::string_view arg) const {
     return InputArgRange(node(), *op_, arg);
   }
 
-  // The value of input i when it is constant, else null. Valid during this call.
-  const Tensor* input_tensor(int i) {
-    return source_ == nullptr ? nullptr : source_->ConstantInput(i);
-  }
-  // The shape that int vector input i describes; negative values are unknown dimensions.
-  StatusOr<PartialShape> input_as_shape(int i);
   const std::optional<HandleData>& input_handle(int i) const {
     return input_handles_[static_cast<size_t>(i)];
-  }
-
-  // Requires 0 <= i < num_outputs().
-  void set_output(int i, PartialShape shape) {
-    outputs_[static_cast<size_t>(i)] = std::move(shape);
   }
   void set_output_handle(int i, HandleData data) {
     output_handles_[static_cast<size_t>(i)] = std::move(data);
   }
 
-  // The input's shape with rank `rank` (unknown dimensions when its rank is unknown).
-  // InvalidArgument "... must have rank R, got shape S".
-  StatusOr<PartialShape> InputWithRank(int i, int rank) const;
-  StatusOr<PartialShape> InputWithRankAtLeast(int i, int rank) const;
-
-  const std::vector<PartialShape>& outputs() const { return outputs_; }
+  const std::vector<PartialShape>& outputs() const { return output_shapes_; }
   const std::vector<std::optional<HandleData>>& output_handles() const { return output_handles_; }
 
  private:
   NodeAttrs attrs_;
   const tensorflow::OpDef* op_;
-  std::vector<PartialShape> inputs_;
+  std::vector<PartialShape> input_shapes_;
   std::vector<std::optional<HandleData>> input_handles_;
-  std::vector<PartialShape> outputs_;
+  std::vector<PartialShape> output_shapes_;
   std::vector<std::optional<HandleData>> output_handles_;
-  Source* source_;
 };
+
+template <typename R>
+Status InferByRule(InferenceContext* c) {
+  R rule;
+  MR_RETURN_IF_ERROR(InitRule(&rule, c->attrs()));
+  return ApplyRule(rule, c);
+}
 
 // Shape functions that many ops share.
 Status UnchangedShape(InferenceContext* c);        // every output is shaped as input 0
@@ -120,8 +103,6 @@ Status NoOutputShape(InferenceContext* c);         // for ops without outputs
 Status BroadcastBinaryShape(InferenceContext* c);  // NumPy broadcasting of inputs 0 and 1
 // Every output unknown: for ops whose output shape really depends on values (Unique, dequeue).
 Status ValueDependentShape(InferenceContext* c);
-// The shapes of inputs [begin_input, end_input) merged into one; unknown when there are none.
-StatusOr<PartialShape> MergeAll(InferenceContext* c, int begin_input, int end_input);
 // Output `output` is input `input` passed on: its shape and what it is a handle of (Identity,
 // Switch, Enter, ...).
 void ForwardInputToOutput(InferenceContext* c, int input, int output);
@@ -150,6 +131,8 @@ class ShapeRefiner {
   std::optional<HandleData> OutputHandle(const Node& node, int output) const;
   // Null unless the value is known now.
   const Tensor* ConstantValue(const Node& node, int output);
+  // What is known of an int32 or int64 scalar or vector.
+  std::optional<PartialValue> KnownInts(const Node& node, int output);
   // The partial shape that an int vector describes.
   StatusOr<PartialShape> ConstantShape(const Node& node, int output);
   // Merges what the caller knows into what is known (set_shape). InvalidArgument on contradiction.

@@ -31,10 +31,8 @@ class KnownInputs : public InferenceContext::Source {
  public:
   explicit KnownInputs(absl::Span<const Tensor> inputs) : inputs_(inputs) {}
   const Tensor* ConstantInput(int i) override { return &inputs_[static_cast<size_t>(i)]; }
-  // The context reads the value itself.
-  StatusOr<PartialShape> ShapeInput(int) override {
-    return StatusOr<PartialShape>(absl::in_place);  // unknown
-  }
+  StatusOr<PartialShape> ShapeInput(int i) override { return ShapeOfElements(*ConstantInput(i)); }
+  std::optional<PartialValue> PartialInput(int) override { return std::nullopt; }
 
  private:
   absl::Span<const Tensor> inputs_;

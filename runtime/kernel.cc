@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/kernel.h"
 
+#include <cstring>
+
 #include "core/arena.h"
 #include "core/cancellation.h"
 #include "core/io_pool.h"
@@ -156,6 +158,44 @@ StatusOr<std::shared_ptr<Resource>> KernelContext::ResolveInput(int i,
                      " of shape ", t.shape().ToString()));
   }
   return resources()->ResolveAny(t.raw_scalar<ResourceHandle>(), type_name);
+}
+
+StatusOr<Tensor*> KernelContext::AllocateZeros(int i, const Shape& shape) {
+  MR_ASSIGN_OR_RETURN(Tensor * out, AllocateOutput(i, shape));
+  // Strings are made empty.
+  if (IsMemcopyable(out->dtype()) && out->num_elements() > 0) {
+    const absl::Span<char> bytes = out->mutable_bytes();
+    std::memset(bytes.data(), 0, bytes.size());
+  }
+  return out;
+}
+
+Status KernelContext::PassInput(int i) {
+  MR_ASSIGN_OR_RETURN(Tensor same, input(i).Reshaped(output_shape(0)));
+  set_output(0, std::move(same));
+  return absl::OkStatus();
+}
+
+StepRule::StepRule(KernelContext* ctx) : RuleContext({}, {}, &values_), ctx_(ctx), values_(ctx) {
+  input_shapes_.reserve(static_cast<size_t>(ctx->num_inputs()));
+  for (int i = 0; i < ctx->num_inputs(); ++i) input_shapes_.emplace_back(ctx->input(i).shape());
+  partial_outputs_.resize(static_cast<size_t>(ctx->num_outputs()));
+  inputs_ = input_shapes_;
+  outputs_ = absl::MakeSpan(partial_outputs_);
+}
+
+Status StepRule::HandOver() {
+  output_shapes_.resize(partial_outputs_.size());
+  for (size_t i = 0; i < partial_outputs_.size(); ++i) {
+    if (!partial_outputs_[i].IsFullyDefined() && partial_outputs_[i].valid()) continue;
+    MR_ASSIGN_OR_RETURN(output_shapes_[i], partial_outputs_[i].ToShape());
+  }
+  ctx_->set_rule_shapes(output_shapes_);
+  return absl::OkStatus();
+}
+
+StatusOr<PartialShape> StepRule::Values::ShapeInput(int i) {
+  return ShapeOfElements(ctx_->input(i));
 }
 
 Status AsyncKernel::Compute(KernelContext*) const {

@@ -4,21 +4,23 @@
 
 // Kernels: the code of an op on a device. This header is all that an op author sees of the runtime.
 //
-//   class ReluKernel : public Kernel {
-//    public:
-//     Status Compute(KernelContext* ctx) const override {
-//       const Tensor& x = ctx->input(0);
-//       MR_ASSIGN_OR_RETURN(Tensor* y, ctx->ForwardInputOrAllocateOutput({0}, 0, x.shape()));
+//   class MatMulKernel : public RuledKernel<MatMulRule> {
+//    protected:
+//     Status Run(KernelContext* ctx) const override {
+//       MR_ASSIGN_OR_RETURN(Tensor* product, ctx->AllocateOutput(0));  // as the rule says
 //       ...
 //       return absl::OkStatus();
 //     }
 //   };
-//   const KernelRegistration kRelu = KernelFor<ReluKernel>("Relu").Type<float>("T");
+//   const KernelRegistration kMatMul = KernelFor<MatMulKernel>("MatMul").Types("T", "numbertype");
+//
+// The framework runs the op's rule (graph/op_rule.h) first: Run sees legal inputs only. A Kernel
+// that is none of these (families of element-wise ops, updates of variables) checks for itself.
 //
 // A kernel is built once per plan (a stateful one once per session and node; stateless nodes with
 // equal attrs may share one, so it must not keep the node's name) and run by many steps at once,
 // so Compute is const; state has its own lock. A kernel that can fail to be built has
-// `Status Init(KernelConstruction*)`.
+// `Status Init(KernelConstruction*)` (a RuledKernel: Prepare).
 //
 // Rules: Compute never blocks (AsyncKernel is for queues, receives, files); only an isolated
 // ParallelFor may wait. Every output must be set when Compute returns OK, except by ops that leave
@@ -30,10 +32,12 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -43,6 +47,7 @@
 #include "graph/arg_range.h"        // IWYU pragma: export
 #include "graph/attr.h"             // IWYU pragma: export
 #include "graph/op_registry.h"      // IWYU pragma: export
+#include "graph/op_rule.h"          // IWYU pragma: export
 #include "runtime/done_callback.h"  // IWYU pragma: export
 
 namespace millrace {
@@ -70,6 +75,7 @@ class KernelConstruction {
         graph_producer_(graph_producer) {}
 
   const tensorflow::NodeDef& node() const { return attrs_.node(); }
+  const NodeAttrs& attrs() const { return attrs_; }
   const tensorflow::OpDef& op() const { return *op_; }
   template <typename T>
   StatusOr<T> GetAttr(absl::string_view name) const {
@@ -155,18 +161,34 @@ class KernelContext {
   // --- Outputs
 
   int num_outputs() const { return static_cast<int>(f_->num_outputs); }
+  // The shape that the rule of a RuledKernel's op gives output i in this step. Meaningless for an
+  // output that the rule leaves to the kernel.
+  const Shape& output_shape(int i) const { return rule_shapes_[static_cast<size_t>(i)]; }
   // A fresh tensor as output i, booked to the step (runtime/step_memory.h). ResourceExhausted.
   StatusOr<Tensor*> AllocateOutput(int i, const Shape& shape);
+  StatusOr<Tensor*> AllocateOutput(int i) { return AllocateOutput(i, output_shape(i)); }
   // Output i in the memory of one of `candidates` when that input has no other user and the same
   // element size and count, else a fresh one. The input keeps its value (same memory).
   StatusOr<Tensor*> ForwardInputOrAllocateOutput(std::initializer_list<int> candidates, int i,
                                                  const Shape& shape);
+  StatusOr<Tensor*> ForwardInputOrAllocateOutput(std::initializer_list<int> candidates, int i) {
+    return ForwardInputOrAllocateOutput(candidates, i, output_shape(i));
+  }
+  // A fresh output of zeros (of empty strings).
+  StatusOr<Tensor*> AllocateZeros(int i, const Shape& shape);
+  StatusOr<Tensor*> AllocateZeros(int i) { return AllocateZeros(i, output_shape(i)); }
+  // Input i as output 0, in the rule's shape and the same memory: for reshapes and for what turns
+  // out to change nothing. Requires as many elements.
+  Status PassInput(int i);
   // Scratch memory, booked to the step.
   StatusOr<Tensor> AllocateTemp(DType dtype, const Shape& shape);
   // The dtype must be that of the output (checked by the executor).
   void set_output(int i, Tensor value) { f_->outputs[i] = std::move(value); }
   void set_output_ref(int i, std::shared_ptr<VariableStorage> ref);
   Tensor* mutable_output(int i) { return &f_->outputs[i]; }
+
+  // For StepRule.
+  void set_rule_shapes(absl::Span<const Shape> shapes) { rule_shapes_ = shapes; }
 
   // --- Threads
   //
@@ -212,6 +234,34 @@ class KernelContext {
   StatusOr<Tensor> Allocate(DType dtype, const Shape& shape) const;
   StatusOr<std::shared_ptr<Resource>> ResolveInput(int i, const char* type_name) const;
   const KernelFrame* f_;
+  absl::Span<const Shape> rule_shapes_;  // of the StepRule, while a RuledKernel runs
+};
+
+// A rule's view of a step: every shape and value is known. Made by RuledKernel.
+class StepRule : public RuleContext {
+ public:
+  // `ctx` outlives it, and gets the shapes of its outputs from it.
+  explicit StepRule(KernelContext* ctx);
+  // After the rule: the context sees the shapes. InvalidArgument when one is no legal shape.
+  Status HandOver();
+
+ private:
+  class Values : public Source {
+   public:
+    explicit Values(const KernelContext* ctx) : ctx_(ctx) {}
+    const Tensor* ConstantInput(int i) override { return &ctx_->input(i); }
+    StatusOr<PartialShape> ShapeInput(int i) override;
+    std::optional<PartialValue> PartialInput(int) override { return std::nullopt; }
+
+   private:
+    const KernelContext* ctx_;
+  };
+
+  KernelContext* const ctx_;
+  Values values_;
+  absl::InlinedVector<PartialShape, 4> input_shapes_;
+  absl::InlinedVector<PartialShape, 2> partial_outputs_;
+  absl::InlinedVector<Shape, 2> output_shapes_;
 };
 
 class AsyncKernel;
@@ -226,6 +276,46 @@ class Kernel {
   // False for kernels of a few instructions (identity, shape, ...): the executor then never
   // schedules them apart. Others are measured.
   virtual bool may_be_expensive() const { return true; }
+};
+
+// A kernel behind its op's rule: attrs are read once, with the rule, and Run is called with inputs
+// that the rule has accepted.
+template <typename R>
+class RuledKernel : public Kernel {
+ public:
+  Status Init(KernelConstruction* c) final {
+    MR_RETURN_IF_ERROR(InitRule(&rule_, c->attrs()));
+    return Prepare(c);
+  }
+  Status Compute(KernelContext* ctx) const final {
+    StepRule step(ctx);
+    MR_RETURN_IF_ERROR(ApplyRule(rule_, &step));
+    MR_RETURN_IF_ERROR(step.HandOver());
+    return Run(ctx);
+  }
+
+ protected:
+  // What else is to be found out once: loops by dtype, say.
+  virtual Status Prepare(KernelConstruction*) { return absl::OkStatus(); }
+  virtual Status Run(KernelContext* ctx) const = 0;
+  const R& rule() const { return rule_; }
+
+ private:
+  R rule_;
+};
+
+// A RuledKernel that is one function of the step and the rule.
+template <typename R>
+class RuledFunctionKernel final : public RuledKernel<R> {
+ public:
+  using Function = Status (*)(KernelContext* ctx, const R& rule);
+  explicit RuledFunctionKernel(Function run) : run_(run) {}
+
+ protected:
+  Status Run(KernelContext* ctx) const override { return run_(ctx, this->rule()); }
+
+ private:
+  const Function run_;
 };
 
 class AsyncKernel : public Kernel {
@@ -254,6 +344,10 @@ class KernelSpec {
   }
   KernelSpec& Type(absl::string_view attr, DType dtype);
   KernelSpec& Types(absl::string_view attr, std::initializer_list<DType> dtypes);
+  // By a word of the spec language: "numbertype".
+  KernelSpec& Types(absl::string_view attr, absl::string_view word);
+  // Every dtype for which `has` says so: the types for which there is a loop.
+  KernelSpec& TypesWith(absl::string_view attr, absl::FunctionRef<bool(DType)> has);
   // The argument is in host memory (MemoryKind, runtime/device.h) also on devices with a memory of
   // their own: shapes, axes, paths.
   KernelSpec& HostMemory(absl::string_view arg);
@@ -277,12 +371,39 @@ KernelSpec KernelFor(absl::string_view op) {
   return KernelSpec(op, [] { return std::make_unique<K>(); });
 }
 
+// The kernel that `run` is behind rule R:
+//
+//   const KernelRegistration kTile = RuledKernelFor<TileRule>("Tile", RunTile);
+template <typename R>
+KernelSpec RuledKernelFor(absl::string_view op, typename RuledFunctionKernel<R>::Function run) {
+  return KernelSpec(op, [run] { return std::make_unique<RuledFunctionKernel<R>>(run); });
+}
+
+// The same for each of `Ts` as attr `attr`; function() is a lambda that gives the one for T:
+//
+//   RuledKernelsFor<CumsumRule, float, double>("Cumsum", "T", []<typename T> { return &RunSum<T>;
+//   })
+template <typename R, typename... Ts, typename F>
+std::vector<KernelSpec> RuledKernelsFor(absl::string_view op, absl::string_view attr, F function) {
+  return {RuledKernelFor<R>(op, function.template operator()<Ts>()).template Type<Ts>(attr)...};
+}
+
+// K<T> for each of `Ts`, as the kernel for attr `attr` = T:
+//
+//   const KernelRegistration kGather = KernelsFor<GatherKernel, int32_t, int64_t>("Gather",
+//   "Tidx");
+template <template <typename> class K, typename... Ts>
+std::vector<KernelSpec> KernelsFor(absl::string_view op, absl::string_view attr) {
+  return {KernelFor<K<Ts>>(op).template Type<Ts>(attr)...};
+}
+
 // Registers at construction; meant for namespace-scope constants. Registrations are seen by the
 // look-ups that begin after them, so that a library may be loaded at any time; what was registered
 // never changes.
 class KernelRegistration {
  public:
-  KernelRegistration(const KernelSpec& spec);  // NOLINT: converts from the finished spec
+  KernelRegistration(const KernelSpec& spec);                // NOLINT: converts from the spec
+  KernelRegistration(const std::vector<KernelSpec>& specs);  // NOLINT
 };
 
 // The kernel that fits the node's op, device type and attrs, built. Unimplemented with the list of

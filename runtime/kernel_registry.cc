@@ -166,12 +166,28 @@ KernelSpec& KernelSpec::Types(absl::string_view attr, std::initializer_list<DTyp
   return *this;
 }
 
+KernelSpec& KernelSpec::Types(absl::string_view attr, absl::string_view word) {
+  for (const DType dtype : TypesOfWord(word)) Type(attr, dtype);
+  return *this;
+}
+
+KernelSpec& KernelSpec::TypesWith(absl::string_view attr, absl::FunctionRef<bool(DType)> has) {
+  for (int number = 1; number <= kNumDTypes; ++number) {
+    const DType dtype = static_cast<DType>(number);
+    if (has(dtype)) Type(attr, dtype);
+  }
+  return *this;
+}
+
 KernelSpec& KernelSpec::HostMemory(absl::string_view arg) {
   host_memory_.emplace_back(arg);
   return *this;
 }
 
 KernelRegistration::KernelRegistration(const KernelSpec& spec) { Registry::Get().Add(spec); }
+KernelRegistration::KernelRegistration(const std::vector<KernelSpec>& specs) {
+  for (const KernelSpec& spec : specs) Registry::Get().Add(spec);
+}
 
 StatusOr<std::unique_ptr<Kernel>> MakeKernel(KernelConstruction* construction) {
   MR_ASSIGN_OR_RETURN(const KernelSpec* spec,

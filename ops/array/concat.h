@@ -15,11 +15,11 @@ namespace millrace {
 
 // Two or more tensors of one dtype and rank along `axis` (int32 or int64 scalar).
 inline Output ConcatV2(ScopeAt at, absl::Span<const Output> values, Output axis) {
-  return NodeBuilder(at, "ConcatV2").Input(values).Input(axis).Finish().output(0);
+  return BuildOp(at, "ConcatV2", {values, axis});
 }
 // The form of old graphs: the axis first.
 inline Output Concat(ScopeAt at, Output concat_dim, absl::Span<const Output> values) {
-  return NodeBuilder(at, "Concat").Input(concat_dim).Input(values).Finish().output(0);
+  return BuildOp(at, "Concat", {concat_dim, values});
 }
 // Where each tensor of these shapes (int32 vectors) begins in their concatenation: vectors of zeros
 // but for element concat_dim.
@@ -37,7 +37,7 @@ struct PackAttrs {
 };
 // Tensors of one shape as slices of a tensor with one dimension more.
 inline Output Pack(ScopeAt at, absl::Span<const Output> values, const PackAttrs& attrs = {}) {
-  return NodeBuilder(at, "Pack").Input(values).Attr("axis", attrs.axis).Finish().output(0);
+  return BuildOp(at, "Pack", {values}, "axis", attrs.axis);
 }
 struct UnpackAttrs {
   int64_t axis = 0;

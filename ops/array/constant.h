@@ -17,11 +17,7 @@ namespace millrace {
 
 // The tensor itself. Any dtype but resource and variant.
 inline Output Const(ScopeAt at, const Tensor& value) {
-  return NodeBuilder(at, "Const")
-      .Attr("dtype", value.dtype())
-      .Attr("value", value)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "Const", {}, "dtype", value.dtype(), "value", value);
 }
 // A scalar: Const(scope, 1.0f), Const(scope, int64_t{3}), Const(scope, "text").
 template <typename T>
@@ -46,20 +42,16 @@ Output ConstVector(ScopeAt at, absl::Span<const T> values) {
 // A tensor of shape `dims` (int32 or int64 vector) filled with the scalar `value`.
 // InvalidArgument for a negative dimension or too many elements.
 inline Output Fill(ScopeAt at, Output dims, Output value) {
-  return NodeBuilder(at, "Fill").Input(dims).Input(value).Finish().output(0);
+  return BuildOp(at, "Fill", {dims, value});
 }
 // Zeros (0, false, "") with the dtype and shape of x.
-inline Output ZerosLike(ScopeAt at, Output x) {
-  return NodeBuilder(at, "ZerosLike").Input(x).Finish().output(0);
-}
+inline Output ZerosLike(ScopeAt at, Output x) { return BuildOp(at, "ZerosLike", {x}); }
 // Ones (1, true) with the dtype and shape of x. Numbers and bool.
-inline Output OnesLike(ScopeAt at, Output x) {
-  return NodeBuilder(at, "OnesLike").Input(x).Finish().output(0);
-}
+inline Output OnesLike(ScopeAt at, Output x) { return BuildOp(at, "OnesLike", {x}); }
 // start, start + delta, ... up to but without `limit`: scalars of one dtype (float, double, int32,
 // int64). InvalidArgument for delta 0.
 inline Output Range(ScopeAt at, Output start, Output limit, Output delta) {
-  return NodeBuilder(at, "Range").Input(start).Input(limit).Input(delta).Finish().output(0);
+  return BuildOp(at, "Range", {start, limit, delta});
 }
 
 }  // namespace millrace

@@ -26,12 +26,12 @@ inline std::vector<Output> DynamicPartition(ScopeAt at, Output data, Output part
 // data[m].shape = indices[m].shape + (the same for all m). Indices: int32, >= 0.
 inline Output DynamicStitch(ScopeAt at, absl::Span<const Output> indices,
                             absl::Span<const Output> data) {
-  return NodeBuilder(at, "DynamicStitch").Input(indices).Input(data).Finish().output(0);
+  return BuildOp(at, "DynamicStitch", {indices, data});
 }
 // The same; which of equal indices wins is not defined.
 inline Output ParallelDynamicStitch(ScopeAt at, absl::Span<const Output> indices,
                                     absl::Span<const Output> data) {
-  return NodeBuilder(at, "ParallelDynamicStitch").Input(indices).Input(data).Finish().output(0);
+  return BuildOp(at, "ParallelDynamicStitch", {indices, data});
 }
 
 }  // namespace millrace

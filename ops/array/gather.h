@@ -20,27 +20,21 @@ struct GatherV2Attrs {
 // is IndexedSlices.
 inline Output GatherV2(ScopeAt at, Output params, Output indices, Output axis,
                        const GatherV2Attrs& attrs = {}) {
-  return NodeBuilder(at, "GatherV2")
-      .Input(params)
-      .Input(indices)
-      .Input(axis)
-      .Attr("batch_dims", attrs.batch_dims)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "GatherV2", {params, indices, axis}, "batch_dims", attrs.batch_dims);
 }
 // The form of old graphs: axis 0.
 inline Output Gather(ScopeAt at, Output params, Output indices) {
-  return NodeBuilder(at, "Gather").Input(params).Input(indices).Finish().output(0);
+  return BuildOp(at, "Gather", {params, indices});
 }
 // The last dimension of indices is an index into the first dimensions of params: the result has
 // shape indices.shape[:-1] + params.shape[indices.shape[-1]:]. All dtypes.
 inline Output GatherNd(ScopeAt at, Output params, Output indices) {
-  return NodeBuilder(at, "GatherNd").Input(params).Input(indices).Finish().output(0);
+  return BuildOp(at, "GatherNd", {params, indices});
 }
 // Zeros of shape `shape` with updates added at indices (as GatherNd reads them). Repeated indices
 // add up. float, double, int32, int64 and complex.
 inline Output ScatterNd(ScopeAt at, Output indices, Output updates, Output shape) {
-  return NodeBuilder(at, "ScatterNd").Input(indices).Input(updates).Input(shape).Finish().output(0);
+  return BuildOp(at, "ScatterNd", {indices, updates, shape});
 }
 
 }  // namespace millrace

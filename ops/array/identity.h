@@ -14,9 +14,7 @@
 namespace millrace {
 
 // The input itself.
-inline Output Identity(ScopeAt at, Output input) {
-  return NodeBuilder(at, "Identity").Input(input).Finish().output(0);
-}
+inline Output Identity(ScopeAt at, Output input) { return BuildOp(at, "Identity", {input}); }
 
 // A list of tensors, passed on together: all are ready when one is.
 inline std::vector<Output> IdentityN(ScopeAt at, absl::Span<const Output> inputs) {
@@ -28,7 +26,7 @@ inline std::vector<Output> IdentityN(ScopeAt at, absl::Span<const Output> inputs
 
 // The input; no gradient flows back through it.
 inline Output StopGradient(ScopeAt at, Output input) {
-  return NodeBuilder(at, "StopGradient").Input(input).Finish().output(0);
+  return BuildOp(at, "StopGradient", {input});
 }
 
 // The input; asking for a gradient through it is an error with this message.
@@ -36,15 +34,11 @@ struct PreventGradientAttrs {
   std::string message = "";
 };
 inline Output PreventGradient(ScopeAt at, Output input, const PreventGradientAttrs& attrs = {}) {
-  return NodeBuilder(at, "PreventGradient")
-      .Input(input)
-      .Attr("message", attrs.message)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "PreventGradient", {input}, "message", attrs.message);
 }
 
 // Nothing; runs after its control inputs.
-inline Operation NoOp(ScopeAt at) { return NodeBuilder(at, "NoOp").Finish().operation(); }
+inline Operation NoOp(ScopeAt at) { return BuildOp(at, "NoOp", {}); }
 
 // One operation that runs all of `operations`.
 inline Operation Group(ScopeAt at, absl::Span<const Operation> operations) {

@@ -16,21 +16,12 @@ struct OneHotAttrs {
 // scalars of any dtype.
 inline Output OneHot(ScopeAt at, Output indices, Output depth, Output on_value, Output off_value,
                      const OneHotAttrs& attrs = {}) {
-  return NodeBuilder(at, "OneHot")
-      .Input(indices)
-      .Input(depth)
-      .Input(on_value)
-      .Input(off_value)
-      .Attr("axis", attrs.axis)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "OneHot", {indices, depth, on_value, off_value}, "axis", attrs.axis);
 }
 
 // The coordinates of all elements that are not 0 (false), in row-major order: int64
 // [count, rank of input]. Numbers and bool.
-inline Output Where(ScopeAt at, Output input) {
-  return NodeBuilder(at, "Where").Input(input).Finish().output(0);
-}
+inline Output Where(ScopeAt at, Output input) { return BuildOp(at, "Where", {input}); }
 
 struct UniqueOutputs {
   Output y;    // the different elements, in the order in which they first appear
@@ -41,7 +32,7 @@ struct UniqueAttrs {
 };
 // `x`: a vector of numbers, bool or strings. NaN equals nothing.
 inline UniqueOutputs Unique(ScopeAt at, Output x, const UniqueAttrs& attrs = {}) {
-  const BuiltNode node = NodeBuilder(at, "Unique").Input(x).Attr("out_idx", attrs.out_idx).Finish();
+  const BuiltNode node = BuildOp(at, "Unique", {x}, "out_idx", attrs.out_idx);
   return {node.output(0), node.output(1)};
 }
 struct UniqueWithCountsOutputs {
@@ -50,8 +41,7 @@ struct UniqueWithCountsOutputs {
 };
 inline UniqueWithCountsOutputs UniqueWithCounts(ScopeAt at, Output x,
                                                 const UniqueAttrs& attrs = {}) {
-  const BuiltNode node =
-      NodeBuilder(at, "UniqueWithCounts").Input(x).Attr("out_idx", attrs.out_idx).Finish();
+  const BuiltNode node = BuildOp(at, "UniqueWithCounts", {x}, "out_idx", attrs.out_idx);
   return {node.output(0), node.output(1), node.output(2)};
 }
 

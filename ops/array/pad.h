@@ -17,35 +17,20 @@ namespace millrace {
 
 // `paddings[d]` = how many zeros before and after in dimension d.
 inline Output Pad(ScopeAt at, Output input, Output paddings) {
-  return NodeBuilder(at, "Pad").Input(input).Input(paddings).Finish().output(0);
+  return BuildOp(at, "Pad", {input, paddings});
 }
 // The same with a scalar instead of zeros.
 inline Output PadV2(ScopeAt at, Output input, Output paddings, Output constant_values) {
-  return NodeBuilder(at, "PadV2")
-      .Input(input)
-      .Input(paddings)
-      .Input(constant_values)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "PadV2", {input, paddings, constant_values});
 }
 // Padding with the tensor's own elements, mirrored at its border: mode "REFLECT" does not repeat
 // the border itself (paddings < size), "SYMMETRIC" does (paddings <= size).
 inline Output MirrorPad(ScopeAt at, Output input, Output paddings, const std::string& mode) {
-  return NodeBuilder(at, "MirrorPad")
-      .Input(input)
-      .Input(paddings)
-      .Attr("mode", mode)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "MirrorPad", {input, paddings}, "mode", mode);
 }
 // The gradient of MirrorPad: adds up what comes from copies of one element. Numbers only.
 inline Output MirrorPadGrad(ScopeAt at, Output input, Output paddings, const std::string& mode) {
-  return NodeBuilder(at, "MirrorPadGrad")
-      .Input(input)
-      .Input(paddings)
-      .Attr("mode", mode)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "MirrorPadGrad", {input, paddings}, "mode", mode);
 }
 
 }  // namespace millrace

@@ -11,29 +11,17 @@ namespace millrace {
 // A tensor of this dtype that must be fed; -1 in the shape is a dimension that may vary.
 // InvalidArgument at the step: "You must feed a value for placeholder tensor '<name>' ...".
 inline Output Placeholder(ScopeAt at, DType dtype, const PartialShape& shape = {}) {
-  return NodeBuilder(at, "Placeholder")
-      .Attr("dtype", dtype)
-      .Attr("shape", shape)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "Placeholder", {}, "dtype", dtype, "shape", shape);
 }
 
 // Deprecated form of old graphs; the same.
 inline Output PlaceholderV2(ScopeAt at, DType dtype, const PartialShape& shape) {
-  return NodeBuilder(at, "PlaceholderV2")
-      .Attr("dtype", dtype)
-      .Attr("shape", shape)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "PlaceholderV2", {}, "dtype", dtype, "shape", shape);
 }
 
 // `input` unless something is fed. `input`'s shape must be compatible with `shape`.
 inline Output PlaceholderWithDefault(ScopeAt at, Output input, const PartialShape& shape) {
-  return NodeBuilder(at, "PlaceholderWithDefault")
-      .Input(input)
-      .Attr("shape", shape)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "PlaceholderWithDefault", {input}, "shape", shape);
 }
 
 }  // namespace millrace

@@ -15,11 +15,11 @@ namespace millrace {
 // remains. InvalidArgument "Input to reshape is a tensor with N values, but the requested shape
 // [...] has M".
 inline Output Reshape(ScopeAt at, Output tensor, Output shape) {
-  return NodeBuilder(at, "Reshape").Input(tensor).Input(shape).Finish().output(0);
+  return BuildOp(at, "Reshape", {tensor, shape});
 }
 // With a dimension of size 1 put before position `dim` (scalar; -1 is after the last one).
 inline Output ExpandDims(ScopeAt at, Output input, Output dim) {
-  return NodeBuilder(at, "ExpandDims").Input(input).Input(dim).Finish().output(0);
+  return BuildOp(at, "ExpandDims", {input, dim});
 }
 // Without dimensions of size 1: those of squeeze_dims (negative ones count from the end), or all
 // when that is empty. InvalidArgument for a named dimension that is not 1.
@@ -27,11 +27,7 @@ struct SqueezeAttrs {
   std::vector<int64_t> squeeze_dims = {};
 };
 inline Output Squeeze(ScopeAt at, Output input, const SqueezeAttrs& attrs = {}) {
-  return NodeBuilder(at, "Squeeze")
-      .Input(input)
-      .Attr("squeeze_dims", attrs.squeeze_dims)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "Squeeze", {input}, "squeeze_dims", attrs.squeeze_dims);
 }
 
 // The dtype of the answer: int32 (InvalidArgument when a size does not fit) or int64.
@@ -40,7 +36,7 @@ struct ShapeAttrs {
 };
 // The dimensions as a vector (op Shape; `Shape` is the type).
 inline Output ShapeOf(ScopeAt at, Output input, const ShapeAttrs& attrs = {}) {
-  return NodeBuilder(at, "Shape").Input(input).Attr("out_type", attrs.out_type).Finish().output(0);
+  return BuildOp(at, "Shape", {input}, "out_type", attrs.out_type);
 }
 // The same for each of several tensors of one dtype.
 inline std::vector<Output> ShapeN(ScopeAt at, absl::Span<const Output> input,
@@ -53,12 +49,10 @@ inline std::vector<Output> ShapeN(ScopeAt at, absl::Span<const Output> input,
 }
 // The number of elements, a scalar.
 inline Output Size(ScopeAt at, Output input, const ShapeAttrs& attrs = {}) {
-  return NodeBuilder(at, "Size").Input(input).Attr("out_type", attrs.out_type).Finish().output(0);
+  return BuildOp(at, "Size", {input}, "out_type", attrs.out_type);
 }
 // The number of dimensions, an int32 scalar.
-inline Output Rank(ScopeAt at, Output input) {
-  return NodeBuilder(at, "Rank").Input(input).Finish().output(0);
-}
+inline Output Rank(ScopeAt at, Output input) { return BuildOp(at, "Rank", {input}); }
 
 }  // namespace millrace
 

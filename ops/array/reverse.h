@@ -13,7 +13,7 @@ namespace millrace {
 
 // The dimensions in `axis` (a vector) backwards.
 inline Output ReverseV2(ScopeAt at, Output tensor, Output axis) {
-  return NodeBuilder(at, "ReverseV2").Input(tensor).Input(axis).Finish().output(0);
+  return BuildOp(at, "ReverseV2", {tensor, axis});
 }
 
 }  // namespace millrace

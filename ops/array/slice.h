@@ -14,7 +14,7 @@ namespace millrace {
 
 // The box that starts at `begin` and has `size` elements; a size of -1 is all that remain.
 inline Output Slice(ScopeAt at, Output input, Output begin, Output size) {
-  return NodeBuilder(at, "Slice").Input(input).Input(begin).Input(size).Finish().output(0);
+  return BuildOp(at, "Slice", {input, begin, size});
 }
 
 // Bit i of a mask speaks of element i of begin, end and strides.
@@ -29,35 +29,16 @@ struct StridedSliceAttrs {
 // outside is cut off, but an index of shrink_axis_mask must be inside.
 inline Output StridedSlice(ScopeAt at, Output input, Output begin, Output end, Output strides,
                            const StridedSliceAttrs& attrs = {}) {
-  return NodeBuilder(at, "StridedSlice")
-      .Input(input)
-      .Input(begin)
-      .Input(end)
-      .Input(strides)
-      .Attr("begin_mask", attrs.begin_mask)
-      .Attr("end_mask", attrs.end_mask)
-      .Attr("ellipsis_mask", attrs.ellipsis_mask)
-      .Attr("new_axis_mask", attrs.new_axis_mask)
-      .Attr("shrink_axis_mask", attrs.shrink_axis_mask)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "StridedSlice", {input, begin, end, strides}, "begin_mask", attrs.begin_mask,
+                 "end_mask", attrs.end_mask, "ellipsis_mask", attrs.ellipsis_mask, "new_axis_mask",
+                 attrs.new_axis_mask, "shrink_axis_mask", attrs.shrink_axis_mask);
 }
 // Zeros of shape `shape` with `dy` where StridedSlice would read.
 inline Output StridedSliceGrad(ScopeAt at, Output shape, Output begin, Output end, Output strides,
                                Output dy, const StridedSliceAttrs& attrs = {}) {
-  return NodeBuilder(at, "StridedSliceGrad")
-      .Input(shape)
-      .Input(begin)
-      .Input(end)
-      .Input(strides)
-      .Input(dy)
-      .Attr("begin_mask", attrs.begin_mask)
-      .Attr("end_mask", attrs.end_mask)
-      .Attr("ellipsis_mask", attrs.ellipsis_mask)
-      .Attr("new_axis_mask", attrs.new_axis_mask)
-      .Attr("shrink_axis_mask", attrs.shrink_axis_mask)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "StridedSliceGrad", {shape, begin, end, strides, dy}, "begin_mask",
+                 attrs.begin_mask, "end_mask", attrs.end_mask, "ellipsis_mask", attrs.ellipsis_mask,
+                 "new_axis_mask", attrs.new_axis_mask, "shrink_axis_mask", attrs.shrink_axis_mask);
 }
 
 }  // namespace millrace

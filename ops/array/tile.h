@@ -15,7 +15,7 @@ namespace millrace {
 
 // The input repeated multiples[d] times along dimension d.
 inline Output Tile(ScopeAt at, Output input, Output multiples) {
-  return NodeBuilder(at, "Tile").Input(input).Input(multiples).Finish().output(0);
+  return BuildOp(at, "Tile", {input, multiples});
 }
 
 }  // namespace millrace

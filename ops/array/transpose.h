@@ -12,15 +12,15 @@ namespace millrace {
 
 // result.shape[i] = x.shape[perm[i]]. All dtypes.
 inline Output Transpose(ScopeAt at, Output x, Output perm) {
-  return NodeBuilder(at, "Transpose").Input(x).Input(perm).Finish().output(0);
+  return BuildOp(at, "Transpose", {x, perm});
 }
 // The same with complex elements conjugated.
 inline Output ConjugateTranspose(ScopeAt at, Output x, Output perm) {
-  return NodeBuilder(at, "ConjugateTranspose").Input(x).Input(perm).Finish().output(0);
+  return BuildOp(at, "ConjugateTranspose", {x, perm});
 }
 // y[x[i]] = i.
 inline Output InvertPermutation(ScopeAt at, Output x) {
-  return NodeBuilder(at, "InvertPermutation").Input(x).Finish().output(0);
+  return BuildOp(at, "InvertPermutation", {x});
 }
 
 }  // namespace millrace

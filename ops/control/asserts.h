@@ -16,18 +16,13 @@ struct AssertAttrs {
 // InvalidArgument "assertion failed: [data[0]] [data[1]] ..." unless condition (a bool scalar).
 inline Operation Assert(ScopeAt at, Output condition, absl::Span<const Output> data,
                         const AssertAttrs& attrs = {}) {
-  return NodeBuilder(at, "Assert")
-      .Input(condition)
-      .Input(data)
-      .Attr("summarize", attrs.summarize)
-      .Finish()
-      .operation();
+  return BuildOp(at, "Assert", {condition, data}, "summarize", attrs.summarize);
 }
 
 // The tensor (floating); InvalidArgument "<message> : Tensor had NaN values" when an element is NaN
 // or infinite.
 inline Output CheckNumerics(ScopeAt at, Output tensor, const std::string& message) {
-  return NodeBuilder(at, "CheckNumerics").Input(tensor).Attr("message", message).Finish().output(0);
+  return BuildOp(at, "CheckNumerics", {tensor}, "message", message);
 }
 
 struct PrintAttrs {
@@ -38,14 +33,8 @@ struct PrintAttrs {
 // The input; prints "<message>[data[0]][data[1]]..." to stderr.
 inline Output Print(ScopeAt at, Output input, absl::Span<const Output> data,
                     const PrintAttrs& attrs = {}) {
-  return NodeBuilder(at, "Print")
-      .Input(input)
-      .Input(data)
-      .Attr("message", attrs.message)
-      .Attr("first_n", attrs.first_n)
-      .Attr("summarize", attrs.summarize)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "Print", {input, data}, "message", attrs.message, "first_n", attrs.first_n,
+                 "summarize", attrs.summarize);
 }
 
 }  // namespace millrace

@@ -20,12 +20,12 @@ struct SwitchOutputs {
 
 // `data` (any dtype and shape) to one of two outputs. `pred`: bool scalar.
 inline SwitchOutputs Switch(ScopeAt at, Output data, Output pred) {
-  const BuiltNode node = NodeBuilder(at, "Switch").Input(data).Input(pred).Finish();
+  const BuiltNode node = BuildOp(at, "Switch", {data, pred});
   return {node.output(0), node.output(1)};
 }
 // The same for a reference to a variable.
 inline SwitchOutputs RefSwitch(ScopeAt at, Output data, Output pred) {
-  const BuiltNode node = NodeBuilder(at, "RefSwitch").Input(data).Input(pred).Finish();
+  const BuiltNode node = BuildOp(at, "RefSwitch", {data, pred});
   return {node.output(0), node.output(1)};
 }
 
@@ -36,18 +36,16 @@ struct MergeOutputs {
 
 // One of several tensors of one dtype: whichever is not dead.
 inline MergeOutputs Merge(ScopeAt at, absl::Span<const Output> inputs) {
-  const BuiltNode node = NodeBuilder(at, "Merge").Input(inputs).Finish();
+  const BuiltNode node = BuildOp(at, "Merge", {inputs});
   return {node.output(0), node.output(1)};
 }
 inline MergeOutputs RefMerge(ScopeAt at, absl::Span<const Output> inputs) {
-  const BuiltNode node = NodeBuilder(at, "RefMerge").Input(inputs).Finish();
+  const BuiltNode node = BuildOp(at, "RefMerge", {inputs});
   return {node.output(0), node.output(1)};
 }
 
 // Nothing; runs after its control inputs, dead ones too.
-inline Operation ControlTrigger(ScopeAt at) {
-  return NodeBuilder(at, "ControlTrigger").Finish().operation();
-}
+inline Operation ControlTrigger(ScopeAt at) { return BuildOp(at, "ControlTrigger", {}); }
 
 }  // namespace millrace
 

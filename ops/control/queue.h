@@ -29,23 +29,18 @@ struct FIFOQueueAttrs {
 // A handle to a queue whose elements are tuples of these types.
 inline Output FIFOQueueV2(ScopeAt at, const std::vector<DType>& component_types,
                           const FIFOQueueAttrs& attrs = {}) {
-  return NodeBuilder(at, "FIFOQueueV2")
-      .Attr("component_types", component_types)
-      .Attr("shapes", attrs.shapes)
-      .Attr("capacity", attrs.capacity)
-      .Attr("container", attrs.container)
-      .Attr("shared_name", attrs.shared_name)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "FIFOQueueV2", {}, "component_types", component_types, "shapes", attrs.shapes,
+                 "capacity", attrs.capacity, "container", attrs.container, "shared_name",
+                 attrs.shared_name);
 }
 // One element: a tensor for each component.
 inline Operation QueueEnqueueV2(ScopeAt at, Output handle, absl::Span<const Output> components) {
-  return NodeBuilder(at, "QueueEnqueueV2").Input(handle).Input(components).Finish().operation();
+  return BuildOp(at, "QueueEnqueueV2", {handle, components});
 }
 // Many elements: the rows of the components, which all have equally many.
 inline Operation QueueEnqueueManyV2(ScopeAt at, Output handle,
                                     absl::Span<const Output> components) {
-  return NodeBuilder(at, "QueueEnqueueManyV2").Input(handle).Input(components).Finish().operation();
+  return BuildOp(at, "QueueEnqueueManyV2", {handle, components});
 }
 // One element.
 inline std::vector<Output> QueueDequeueV2(ScopeAt at, Output handle,
@@ -81,19 +76,16 @@ struct QueueCloseAttrs {
 };
 // No more enqueues. Closing twice is no error.
 inline Operation QueueCloseV2(ScopeAt at, Output handle, const QueueCloseAttrs& attrs = {}) {
-  return NodeBuilder(at, "QueueCloseV2")
-      .Input(handle)
-      .Attr("cancel_pending_enqueues", attrs.cancel_pending_enqueues)
-      .Finish()
-      .operation();
+  return BuildOp(at, "QueueCloseV2", {handle}, "cancel_pending_enqueues",
+                 attrs.cancel_pending_enqueues);
 }
 // The number of elements, an int32 scalar.
 inline Output QueueSizeV2(ScopeAt at, Output handle) {
-  return NodeBuilder(at, "QueueSizeV2").Input(handle).Finish().output(0);
+  return BuildOp(at, "QueueSizeV2", {handle});
 }
 // Bool scalar.
 inline Output QueueIsClosedV2(ScopeAt at, Output handle) {
-  return NodeBuilder(at, "QueueIsClosedV2").Input(handle).Finish().output(0);
+  return BuildOp(at, "QueueIsClosedV2", {handle});
 }
 
 }  // namespace millrace

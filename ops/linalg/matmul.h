@@ -21,13 +21,8 @@ struct MatMulAttrs {
 // product[m,n] = a[m,k] * b[k,n]; a is given as [k,m] with transpose_a, b as [n,k] with
 // transpose_b.
 inline Output MatMul(ScopeAt at, Output a, Output b, const MatMulAttrs& attrs = {}) {
-  return NodeBuilder(at, "MatMul")
-      .Input(a)
-      .Input(b)
-      .Attr("transpose_a", attrs.transpose_a)
-      .Attr("transpose_b", attrs.transpose_b)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "MatMul", {a, b}, "transpose_a", attrs.transpose_a, "transpose_b",
+                 attrs.transpose_b);
 }
 
 struct BatchMatMulAttrs {
@@ -38,24 +33,12 @@ struct BatchMatMulAttrs {
 
 // output[...,m,n] = x[...,m,k] * y[...,k,n]; the leading dimensions of x and y are equal.
 inline Output BatchMatMul(ScopeAt at, Output x, Output y, const BatchMatMulAttrs& attrs = {}) {
-  return NodeBuilder(at, "BatchMatMul")
-      .Input(x)
-      .Input(y)
-      .Attr("adj_x", attrs.adj_x)
-      .Attr("adj_y", attrs.adj_y)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "BatchMatMul", {x, y}, "adj_x", attrs.adj_x, "adj_y", attrs.adj_y);
 }
 
 // As BatchMatMul; the leading dimensions are broadcast together.
 inline Output BatchMatMulV2(ScopeAt at, Output x, Output y, const BatchMatMulAttrs& attrs = {}) {
-  return NodeBuilder(at, "BatchMatMulV2")
-      .Input(x)
-      .Input(y)
-      .Attr("adj_x", attrs.adj_x)
-      .Attr("adj_y", attrs.adj_y)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "BatchMatMulV2", {x, y}, "adj_x", attrs.adj_x, "adj_y", attrs.adj_y);
 }
 
 }  // namespace millrace

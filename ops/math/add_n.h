@@ -12,13 +12,13 @@ namespace millrace {
 
 // inputs[0] + inputs[1] + ... Numbers.
 inline Output AddN(ScopeAt at, absl::Span<const Output> inputs) {
-  return NodeBuilder(at, "AddN").Input(inputs).Finish().output(0);
+  return BuildOp(at, "AddN", {inputs});
 }
 
 // As AddN; `shape` is the shape of every input, fully known.
 inline Output AccumulateNV2(ScopeAt at, absl::Span<const Output> inputs,
                             const PartialShape& shape) {
-  return NodeBuilder(at, "AccumulateNV2").Input(inputs).Attr("shape", shape).Finish().output(0);
+  return BuildOp(at, "AccumulateNV2", {inputs}, "shape", shape);
 }
 
 }  // namespace millrace

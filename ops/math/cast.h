@@ -18,18 +18,13 @@ struct CastAttrs {
 // part. The value of an integer from a float that is out of its range is not specified (the
 // conversion is safe). Numbers and bool; InvalidArgument in the step for others.
 inline Output Cast(ScopeAt at, Output x, DType dst, const CastAttrs& attrs = {}) {
-  return NodeBuilder(at, "Cast")
-      .Input(x)
-      .Attr("DstT", dst)
-      .Attr("Truncate", attrs.truncate)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "Cast", {x}, "DstT", dst, "Truncate", attrs.truncate);
 }
 
 // The same bytes seen as elements of `type`. With a smaller element a last dimension is added, with
 // a larger one the last dimension, which must be the ratio of the sizes, vanishes. Numbers.
 inline Output Bitcast(ScopeAt at, Output input, DType type) {
-  return NodeBuilder(at, "Bitcast").Input(input).Attr("type", type).Finish().output(0);
+  return BuildOp(at, "Bitcast", {input}, "type", type);
 }
 
 }  // namespace millrace

@@ -264,7 +264,7 @@ Status SquaredDifferenceGradient(GradientContext* c) {
 // --- Quotients -----------------------------------------------------------------------------------
 
 // d(x/y)/dx = 1/y, d(x/y)/dy = -(x/y)/y, with `divide` for the quotients.
-using Divide = Output (*)(ScopeAt, Output, Output);
+using Divide = const BinaryBuilder&;
 Status QuotientGradient(GradientContext* c, Divide divide) {
   const Scope& s = c->scope();
   const Output g = c->dense_grad();
@@ -273,8 +273,8 @@ Status QuotientGradient(GradientContext* c, Divide divide) {
   SetGradients(c, divide(s, g, y), Mul(s, g, divide(s, divide(s, Neg(s, x), y), y)));
   return absl::OkStatus();
 }
-Status RealDivGradient(GradientContext* c) { return QuotientGradient(c, &RealDiv); }
-Status DivNoNanGradient(GradientContext* c) { return QuotientGradient(c, &DivNoNan); }
+Status RealDivGradient(GradientContext* c) { return QuotientGradient(c, RealDiv); }
+Status DivNoNanGradient(GradientContext* c) { return QuotientGradient(c, DivNoNan); }
 
 // z = x * y, and 0 where y is 0: the factors of the gradients follow the same rule.
 Status MulNoNanGradient(GradientContext* c) {

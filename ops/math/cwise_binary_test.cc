@@ -212,7 +212,7 @@ TEST(CwiseBinary, InfersShapes) {
 
 // --- Gradients -----------------------------------------------------------------------------------
 
-using Builder = Output (*)(ScopeAt, Output, Output);
+using Builder = BinaryBuilder;
 
 TEST(CwiseBinary, GradientsMatchForEveryBroadcast) {
   const Tensor full = TensorOf<double>({2, 3}, {1.5, -0.5, 2, 0.7, -1.2, 0.4});
@@ -226,8 +226,7 @@ TEST(CwiseBinary, GradientsMatchForEveryBroadcast) {
                                                         {column, row},
                                                         {scalar, full},
                                                         {scalar, scalar}};
-  for (const Builder op : {Builder(&Add), Builder(&Sub), Builder(&Mul), Builder(&RealDiv),
-                           Builder(&SquaredDifference)}) {
+  for (const Builder op : {Add, Sub, Mul, RealDiv, SquaredDifference}) {
     for (const auto& [x, y] : pairs) {
       ExpectGradientsMatch(BuildOutput([op](const Scope& s, const std::vector<Output>& in) {
                              return op(s, in[0], in[1]);
@@ -241,8 +240,7 @@ TEST(CwiseBinary, GradientsMatchForTheOthers) {
   const Tensor x = TensorOf<double>({2, 2}, {0.4, 1.5, 2.5, 0.9});
   const Tensor y = TensorOf<double>({2}, {1.7, -0.8});
   for (const Builder op :
-       {Builder(&AddV2), Builder(&Div), Builder(&DivNoNan), Builder(&MulNoNan), Builder(&FloorMod),
-        Builder(&Pow), Builder(&Maximum), Builder(&Minimum), Builder(&Atan2)}) {
+       {AddV2, Div, DivNoNan, MulNoNan, FloorMod, Pow, Maximum, Minimum, Atan2}) {
     ExpectGradientsMatch(BuildOutput([op](const Scope& s, const std::vector<Output>& in) {
                            return op(s, in[0], in[1]);
                          }),

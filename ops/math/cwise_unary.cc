@@ -71,7 +71,7 @@ Status FromResult(GradientContext* c) {
   return absl::OkStatus();
 }
 // By a helper op of (result, incoming gradient).
-template <Output (*kHelper)(ScopeAt, Output, Output)>
+template <const BinaryBuilder& kHelper>
 Status ByHelper(GradientContext* c) {
   c->set_input_grad(0, kHelper(c->scope(), c->output(0), c->dense_grad()));
   return absl::OkStatus();
@@ -158,7 +158,7 @@ Output ErfcDerivative(const Scope& s, Output x) { return Neg(s, ErfDerivative(s,
 // --- Gradient helpers ----------------------------------------------------------------------------
 
 // Each is linear in dy: its gradient with respect to dy is the helper itself.
-using Helper = Output (*)(ScopeAt, Output, Output);
+using Helper = const BinaryBuilder&;
 using HelperDerivative = Output (*)(const Scope& s, Output y, Output g_dy);
 
 // `kDerivative` is the gradient with respect to y, from conj(y) and grad * dy.

@@ -184,20 +184,15 @@ TEST(CwiseUnary, GradientHelpersRefuseDifferentShapes) {
   }
 }
 
-using Builder = Output (*)(ScopeAt, Output);
-using HelperBuilder = Output (*)(ScopeAt, Output, Output);
+using Builder = UnaryBuilder;
+using HelperBuilder = BinaryBuilder;
 
 TEST(CwiseUnary, GradientsMatch) {
   const Tensor x = TensorOf<double>({2, 2}, {0.3, 0.8, 0.55, 0.12});
-  for (const Builder op : {Builder(&Abs),     Builder(&Neg),        Builder(&millrace::Sign),
-                           Builder(&Square),  Builder(&Reciprocal), Builder(&Inv),
-                           Builder(&Sqrt),    Builder(&Rsqrt),      Builder(&Exp),
-                           Builder(&Expm1),   Builder(&Log),        Builder(&Log1p),
-                           Builder(&Sigmoid), Builder(&Tanh),       Builder(&Sin),
-                           Builder(&Cos),     Builder(&Tan),        Builder(&Asin),
-                           Builder(&Acos),    Builder(&Atan),       Builder(&Sinh),
-                           Builder(&Cosh),    Builder(&Asinh),      Builder(&Atanh),
-                           Builder(&Erf),     Builder(&Erfc)}) {
+  for (const Builder op :
+       {Abs,   Neg,  millrace::Sign, Square,  Reciprocal, Inv,   Sqrt, Rsqrt, Exp,
+        Expm1, Log,  Log1p,          Sigmoid, Tanh,       Sin,   Cos,  Tan,   Asin,
+        Acos,  Atan, Sinh,           Cosh,    Asinh,      Atanh, Erf,  Erfc}) {
     ExpectGradientsMatch(
         BuildOutput([op](const Scope& s, const std::vector<Output>& in) { return op(s, in[0]); }),
         {x});
@@ -211,8 +206,7 @@ TEST(CwiseUnary, GradientsOfGradientHelpersMatch) {
   const Tensor y = TensorOf<double>({3}, {0.3, -0.8, 0.55});
   const Tensor dy = TensorOf<double>({3}, {1.2, 0.4, -0.7});
   for (const HelperBuilder op :
-       {HelperBuilder(&SigmoidGrad), HelperBuilder(&TanhGrad), HelperBuilder(&SqrtGrad),
-        HelperBuilder(&RsqrtGrad), HelperBuilder(&ReciprocalGrad), HelperBuilder(&InvGrad)}) {
+       {SigmoidGrad, TanhGrad, SqrtGrad, RsqrtGrad, ReciprocalGrad, InvGrad}) {
     ExpectGradientsMatch(BuildOutput([op](const Scope& s, const std::vector<Output>& in) {
                            return op(s, in[0], in[1]);
                          }),

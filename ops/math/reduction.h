@@ -27,78 +27,43 @@ struct ReductionAttrs {
 // The sum; 0 of nothing. All numbers; integers wrap.
 inline Output Sum(ScopeAt at, Output input, Output reduction_indices,
                   const ReductionAttrs& attrs = {}) {
-  return NodeBuilder(at, "Sum")
-      .Input(input)
-      .Input(reduction_indices)
-      .Attr("keep_dims", attrs.keep_dims)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "Sum", {input, reduction_indices}, "keep_dims", attrs.keep_dims);
 }
 
 // The mean; NaN of nothing. All numbers; that of integers rounds towards zero.
 inline Output Mean(ScopeAt at, Output input, Output reduction_indices,
                    const ReductionAttrs& attrs = {}) {
-  return NodeBuilder(at, "Mean")
-      .Input(input)
-      .Input(reduction_indices)
-      .Attr("keep_dims", attrs.keep_dims)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "Mean", {input, reduction_indices}, "keep_dims", attrs.keep_dims);
 }
 
 // The product; 1 of nothing. All numbers; integers wrap.
 inline Output Prod(ScopeAt at, Output input, Output reduction_indices,
                    const ReductionAttrs& attrs = {}) {
-  return NodeBuilder(at, "Prod")
-      .Input(input)
-      .Input(reduction_indices)
-      .Attr("keep_dims", attrs.keep_dims)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "Prod", {input, reduction_indices}, "keep_dims", attrs.keep_dims);
 }
 
 // The largest element; of nothing the lowest value of the dtype. Real numbers; NaN wins.
 inline Output Max(ScopeAt at, Output input, Output reduction_indices,
                   const ReductionAttrs& attrs = {}) {
-  return NodeBuilder(at, "Max")
-      .Input(input)
-      .Input(reduction_indices)
-      .Attr("keep_dims", attrs.keep_dims)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "Max", {input, reduction_indices}, "keep_dims", attrs.keep_dims);
 }
 
 // The smallest element; of nothing the highest value of the dtype. Real numbers; NaN wins.
 inline Output Min(ScopeAt at, Output input, Output reduction_indices,
                   const ReductionAttrs& attrs = {}) {
-  return NodeBuilder(at, "Min")
-      .Input(input)
-      .Input(reduction_indices)
-      .Attr("keep_dims", attrs.keep_dims)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "Min", {input, reduction_indices}, "keep_dims", attrs.keep_dims);
 }
 
 // Is any element true? bool.
 inline Output Any(ScopeAt at, Output input, Output reduction_indices,
                   const ReductionAttrs& attrs = {}) {
-  return NodeBuilder(at, "Any")
-      .Input(input)
-      .Input(reduction_indices)
-      .Attr("keep_dims", attrs.keep_dims)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "Any", {input, reduction_indices}, "keep_dims", attrs.keep_dims);
 }
 
 // Are all elements true? bool.
 inline Output All(ScopeAt at, Output input, Output reduction_indices,
                   const ReductionAttrs& attrs = {}) {
-  return NodeBuilder(at, "All")
-      .Input(input)
-      .Input(reduction_indices)
-      .Attr("keep_dims", attrs.keep_dims)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "All", {input, reduction_indices}, "keep_dims", attrs.keep_dims);
 }
 
 struct ArgMaxAttrs {
@@ -108,12 +73,7 @@ struct ArgMaxAttrs {
 // The index of the largest element along `dimension` (int32 or int64 scalar); the first of equals.
 // InvalidArgument when the dimension is out of range or of size 0.
 inline Output ArgMax(ScopeAt at, Output input, Output dimension, const ArgMaxAttrs& attrs = {}) {
-  return NodeBuilder(at, "ArgMax")
-      .Input(input)
-      .Input(dimension)
-      .Attr("output_type", attrs.output_type)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "ArgMax", {input, dimension}, "output_type", attrs.output_type);
 }
 
 struct ArgMinAttrs {
@@ -122,18 +82,11 @@ struct ArgMinAttrs {
 
 // The index of the smallest element along `dimension`; as ArgMax otherwise.
 inline Output ArgMin(ScopeAt at, Output input, Output dimension, const ArgMinAttrs& attrs = {}) {
-  return NodeBuilder(at, "ArgMin")
-      .Input(input)
-      .Input(dimension)
-      .Attr("output_type", attrs.output_type)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "ArgMin", {input, dimension}, "output_type", attrs.output_type);
 }
 
 // Half the sum of the squares of all elements: a scalar. Floats.
-inline Output L2Loss(ScopeAt at, Output t) {
-  return NodeBuilder(at, "L2Loss").Input(t).Finish().output(0);
-}
+inline Output L2Loss(ScopeAt at, Output t) { return BuildOp(at, "L2Loss", {t}); }
 
 // The axes as a node: a constant, or for all axes of a tensor of unknown rank Range(0,
 // Rank(input)).

@@ -22,24 +22,12 @@ struct ScanAttrs {
 
 // Running sums.
 inline Output Cumsum(ScopeAt at, Output x, Output axis, const ScanAttrs& attrs = {}) {
-  return NodeBuilder(at, "Cumsum")
-      .Input(x)
-      .Input(axis)
-      .Attr("exclusive", attrs.exclusive)
-      .Attr("reverse", attrs.reverse)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "Cumsum", {x, axis}, "exclusive", attrs.exclusive, "reverse", attrs.reverse);
 }
 
 // Running products.
 inline Output Cumprod(ScopeAt at, Output x, Output axis, const ScanAttrs& attrs = {}) {
-  return NodeBuilder(at, "Cumprod")
-      .Input(x)
-      .Input(axis)
-      .Attr("exclusive", attrs.exclusive)
-      .Attr("reverse", attrs.reverse)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "Cumprod", {x, axis}, "exclusive", attrs.exclusive, "reverse", attrs.reverse);
 }
 
 }  // namespace millrace

@@ -15,55 +15,35 @@ namespace millrace {
 // has shape [num_segments] + the other dimensions of data; an empty segment is 0 (1 for Prod, the
 // lowest and the highest value for Max and Min). InvalidArgument for an id >= num_segments.
 inline Output UnsortedSegmentSum(ScopeAt at, Output data, Output segment_ids, Output num_segments) {
-  return NodeBuilder(at, "UnsortedSegmentSum")
-      .Input(data)
-      .Input(segment_ids)
-      .Input(num_segments)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "UnsortedSegmentSum", {data, segment_ids, num_segments});
 }
 inline Output UnsortedSegmentProd(ScopeAt at, Output data, Output segment_ids,
                                   Output num_segments) {
-  return NodeBuilder(at, "UnsortedSegmentProd")
-      .Input(data)
-      .Input(segment_ids)
-      .Input(num_segments)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "UnsortedSegmentProd", {data, segment_ids, num_segments});
 }
 inline Output UnsortedSegmentMax(ScopeAt at, Output data, Output segment_ids, Output num_segments) {
-  return NodeBuilder(at, "UnsortedSegmentMax")
-      .Input(data)
-      .Input(segment_ids)
-      .Input(num_segments)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "UnsortedSegmentMax", {data, segment_ids, num_segments});
 }
 inline Output UnsortedSegmentMin(ScopeAt at, Output data, Output segment_ids, Output num_segments) {
-  return NodeBuilder(at, "UnsortedSegmentMin")
-      .Input(data)
-      .Input(segment_ids)
-      .Input(num_segments)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "UnsortedSegmentMin", {data, segment_ids, num_segments});
 }
 
 // segment_ids: a vector, one id >= 0 for each row of `data`, in increasing order (equal ones beside
 // each other). The result has as many rows as the last id + 1; an empty segment is 0 (1 for Prod).
 inline Output SegmentSum(ScopeAt at, Output data, Output segment_ids) {
-  return NodeBuilder(at, "SegmentSum").Input(data).Input(segment_ids).Finish().output(0);
+  return BuildOp(at, "SegmentSum", {data, segment_ids});
 }
 inline Output SegmentMean(ScopeAt at, Output data, Output segment_ids) {
-  return NodeBuilder(at, "SegmentMean").Input(data).Input(segment_ids).Finish().output(0);
+  return BuildOp(at, "SegmentMean", {data, segment_ids});
 }
 inline Output SegmentProd(ScopeAt at, Output data, Output segment_ids) {
-  return NodeBuilder(at, "SegmentProd").Input(data).Input(segment_ids).Finish().output(0);
+  return BuildOp(at, "SegmentProd", {data, segment_ids});
 }
 inline Output SegmentMax(ScopeAt at, Output data, Output segment_ids) {
-  return NodeBuilder(at, "SegmentMax").Input(data).Input(segment_ids).Finish().output(0);
+  return BuildOp(at, "SegmentMax", {data, segment_ids});
 }
 inline Output SegmentMin(ScopeAt at, Output data, Output segment_ids) {
-  return NodeBuilder(at, "SegmentMin").Input(data).Input(segment_ids).Finish().output(0);
+  return BuildOp(at, "SegmentMin", {data, segment_ids});
 }
 
 }  // namespace millrace

@@ -12,18 +12,13 @@ namespace millrace {
 // shape too, or is a scalar for all, or a vector that chooses whole rows. Every dtype.
 // InvalidArgument for other shapes.
 inline Output Select(ScopeAt at, Output condition, Output t, Output e) {
-  return NodeBuilder(at, "Select").Input(condition).Input(t).Input(e).Finish().output(0);
+  return BuildOp(at, "Select", {condition, t, e});
 }
 
 // min(max(t, clip_value_min), clip_value_max); each bound is a scalar or has t's shape. Real
 // numbers. InvalidArgument for other shapes.
 inline Output ClipByValue(ScopeAt at, Output t, Output clip_value_min, Output clip_value_max) {
-  return NodeBuilder(at, "ClipByValue")
-      .Input(t)
-      .Input(clip_value_min)
-      .Input(clip_value_max)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "ClipByValue", {t, clip_value_min, clip_value_max});
 }
 
 }  // namespace millrace

@@ -22,26 +22,17 @@ struct BiasAddAttrs {
 
 // value + bias, shaped as value; bias is a vector of the channels.
 inline Output BiasAdd(ScopeAt at, Output value, Output bias, const BiasAddAttrs& attrs = {}) {
-  return NodeBuilder(at, "BiasAdd")
-      .Input(value)
-      .Input(bias)
-      .Attr("data_format", attrs.data_format)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "BiasAdd", {value, bias}, "data_format", attrs.data_format);
 }
 
 // BiasAdd of old graphs: NHWC only.
 inline Output BiasAddV1(ScopeAt at, Output value, Output bias) {
-  return NodeBuilder(at, "BiasAddV1").Input(value).Input(bias).Finish().output(0);
+  return BuildOp(at, "BiasAddV1", {value, bias});
 }
 
 // The gradient of the bias: the sum of out_backprop over all dimensions but the channels.
 inline Output BiasAddGrad(ScopeAt at, Output out_backprop, const BiasAddAttrs& attrs = {}) {
-  return NodeBuilder(at, "BiasAddGrad")
-      .Input(out_backprop)
-      .Attr("data_format", attrs.data_format)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "BiasAddGrad", {out_backprop}, "data_format", attrs.data_format);
 }
 
 }  // namespace millrace

@@ -85,32 +85,18 @@ inline FusedBatchNormGradOutputs FusedBatchNormGrad(ScopeAt at, Output y_backpro
                                                     Output scale, Output reserve_space_1,
                                                     Output reserve_space_2,
                                                     const FusedBatchNormAttrs& attrs = {}) {
-  const BuiltNode node = NodeBuilder(at, "FusedBatchNormGrad")
-                             .Input(y_backprop)
-                             .Input(x)
-                             .Input(scale)
-                             .Input(reserve_space_1)
-                             .Input(reserve_space_2)
-                             .Attr("epsilon", attrs.epsilon)
-                             .Attr("data_format", attrs.data_format)
-                             .Attr("is_training", attrs.is_training)
-                             .Finish();
+  const BuiltNode node = BuildOp(
+      at, "FusedBatchNormGrad", {y_backprop, x, scale, reserve_space_1, reserve_space_2}, "epsilon",
+      attrs.epsilon, "data_format", attrs.data_format, "is_training", attrs.is_training);
   return {node.output(0), node.output(1), node.output(2)};
 }
 inline FusedBatchNormGradOutputs FusedBatchNormGradV2(ScopeAt at, Output y_backprop, Output x,
                                                       Output scale, Output reserve_space_1,
                                                       Output reserve_space_2,
                                                       const FusedBatchNormAttrs& attrs = {}) {
-  const BuiltNode node = NodeBuilder(at, "FusedBatchNormGradV2")
-                             .Input(y_backprop)
-                             .Input(x)
-                             .Input(scale)
-                             .Input(reserve_space_1)
-                             .Input(reserve_space_2)
-                             .Attr("epsilon", attrs.epsilon)
-                             .Attr("data_format", attrs.data_format)
-                             .Attr("is_training", attrs.is_training)
-                             .Finish();
+  const BuiltNode node = BuildOp(
+      at, "FusedBatchNormGradV2", {y_backprop, x, scale, reserve_space_1, reserve_space_2},
+      "epsilon", attrs.epsilon, "data_format", attrs.data_format, "is_training", attrs.is_training);
   return {node.output(0), node.output(1), node.output(2)};
 }
 inline FusedBatchNormGradOutputs FusedBatchNormGradV3(ScopeAt at, Output y_backprop, Output x,
@@ -118,17 +104,10 @@ inline FusedBatchNormGradOutputs FusedBatchNormGradV3(ScopeAt at, Output y_backp
                                                       Output reserve_space_2,
                                                       Output reserve_space_3,
                                                       const FusedBatchNormAttrs& attrs = {}) {
-  const BuiltNode node = NodeBuilder(at, "FusedBatchNormGradV3")
-                             .Input(y_backprop)
-                             .Input(x)
-                             .Input(scale)
-                             .Input(reserve_space_1)
-                             .Input(reserve_space_2)
-                             .Input(reserve_space_3)
-                             .Attr("epsilon", attrs.epsilon)
-                             .Attr("data_format", attrs.data_format)
-                             .Attr("is_training", attrs.is_training)
-                             .Finish();
+  const BuiltNode node =
+      BuildOp(at, "FusedBatchNormGradV3",
+              {y_backprop, x, scale, reserve_space_1, reserve_space_2, reserve_space_3}, "epsilon",
+              attrs.epsilon, "data_format", attrs.data_format, "is_training", attrs.is_training);
   return {node.output(0), node.output(1), node.output(2)};
 }
 

@@ -23,29 +23,15 @@ struct LRNAttrs {
 };
 
 inline Output LRN(ScopeAt at, Output input, const LRNAttrs& attrs = {}) {
-  return NodeBuilder(at, "LRN")
-      .Input(input)
-      .Attr("depth_radius", attrs.depth_radius)
-      .Attr("bias", attrs.bias)
-      .Attr("alpha", attrs.alpha)
-      .Attr("beta", attrs.beta)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "LRN", {input}, "depth_radius", attrs.depth_radius, "bias", attrs.bias,
+                 "alpha", attrs.alpha, "beta", attrs.beta);
 }
 
 // The gradient of LRN's input; the three inputs have one shape.
 inline Output LRNGrad(ScopeAt at, Output input_grads, Output input_image, Output output_image,
                       const LRNAttrs& attrs = {}) {
-  return NodeBuilder(at, "LRNGrad")
-      .Input(input_grads)
-      .Input(input_image)
-      .Input(output_image)
-      .Attr("depth_radius", attrs.depth_radius)
-      .Attr("bias", attrs.bias)
-      .Attr("alpha", attrs.alpha)
-      .Attr("beta", attrs.beta)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "LRNGrad", {input_grads, input_image, output_image}, "depth_radius",
+                 attrs.depth_radius, "bias", attrs.bias, "alpha", attrs.alpha, "beta", attrs.beta);
 }
 
 }  // namespace millrace

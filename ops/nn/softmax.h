@@ -13,14 +13,10 @@
 namespace millrace {
 
 // exp(logits) / sum(exp(logits)) of each row.
-inline Output Softmax(ScopeAt at, Output logits) {
-  return NodeBuilder(at, "Softmax").Input(logits).Finish().output(0);
-}
+inline Output Softmax(ScopeAt at, Output logits) { return BuildOp(at, "Softmax", {logits}); }
 
 // logits - log(sum(exp(logits))) of each row.
-inline Output LogSoftmax(ScopeAt at, Output logits) {
-  return NodeBuilder(at, "LogSoftmax").Input(logits).Finish().output(0);
-}
+inline Output LogSoftmax(ScopeAt at, Output logits) { return BuildOp(at, "LogSoftmax", {logits}); }
 
 }  // namespace millrace
 

@@ -18,14 +18,12 @@ struct TopKAttrs {
 // `k`: int32 scalar. InvalidArgument unless 0 <= k <= the size of the last dimension. float,
 // double, int32, int64, uint8.
 inline TopKOutputs TopKV2(ScopeAt at, Output input, Output k, const TopKAttrs& attrs = {}) {
-  const BuiltNode node =
-      NodeBuilder(at, "TopKV2").Input(input).Input(k).Attr("sorted", attrs.sorted).Finish();
+  const BuiltNode node = BuildOp(at, "TopKV2", {input, k}, "sorted", attrs.sorted);
   return {node.output(0), node.output(1)};
 }
 // The form of old graphs.
 inline TopKOutputs TopK(ScopeAt at, Output input, int64_t k, const TopKAttrs& attrs = {}) {
-  const BuiltNode node =
-      NodeBuilder(at, "TopK").Input(input).Attr("k", k).Attr("sorted", attrs.sorted).Finish();
+  const BuiltNode node = BuildOp(at, "TopK", {input}, "k", k, "sorted", attrs.sorted);
   return {node.output(0), node.output(1)};
 }
 
@@ -33,15 +31,10 @@ inline TopKOutputs TopK(ScopeAt at, Output input, int64_t k, const TopKAttrs& at
 // (int32 or int64) among the k largest? Ties at the border count as among them; a target outside of
 // the classes and a prediction that is not finite do not. `k`: scalar of targets' dtype.
 inline Output InTopKV2(ScopeAt at, Output predictions, Output targets, Output k) {
-  return NodeBuilder(at, "InTopKV2").Input(predictions).Input(targets).Input(k).Finish().output(0);
+  return BuildOp(at, "InTopKV2", {predictions, targets, k});
 }
 inline Output InTopK(ScopeAt at, Output predictions, Output targets, int64_t k) {
-  return NodeBuilder(at, "InTopK")
-      .Input(predictions)
-      .Input(targets)
-      .Attr("k", k)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "InTopK", {predictions, targets}, "k", k);
 }
 
 }  // namespace millrace

@@ -23,8 +23,7 @@ struct CrossEntropyOutputs {
 // matrix. InvalidArgument when they cannot be. Without classes the loss is 0.
 inline CrossEntropyOutputs SoftmaxCrossEntropyWithLogits(ScopeAt at, Output features,
                                                          Output labels) {
-  const BuiltNode node =
-      NodeBuilder(at, "SoftmaxCrossEntropyWithLogits").Input(features).Input(labels).Finish();
+  const BuiltNode node = BuildOp(at, "SoftmaxCrossEntropyWithLogits", {features, labels});
   return {node.output(0), node.output(1)};
 }
 
@@ -32,8 +31,7 @@ inline CrossEntropyOutputs SoftmaxCrossEntropyWithLogits(ScopeAt at, Output feat
 // [0, classes), for shapes that do not fit and for 0 classes.
 inline CrossEntropyOutputs SparseSoftmaxCrossEntropyWithLogits(ScopeAt at, Output features,
                                                                Output labels) {
-  const BuiltNode node =
-      NodeBuilder(at, "SparseSoftmaxCrossEntropyWithLogits").Input(features).Input(labels).Finish();
+  const BuiltNode node = BuildOp(at, "SparseSoftmaxCrossEntropyWithLogits", {features, labels});
   return {node.output(0), node.output(1)};
 }
 

@@ -49,60 +49,34 @@ inline SeedPair RandomSeed(const Scope& scope, const std::optional<int64_t>& own
 // Uniform over [0, 1): half, bfloat16, float or double.
 inline Output RandomUniform(ScopeAt at, Output shape, DType dtype, const RandomAttrs& attrs = {}) {
   const SeedPair seeds = RandomSeed(at.scope, attrs.seed);
-  return NodeBuilder(at, "RandomUniform")
-      .Input(shape)
-      .Attr("seed", seeds.seed)
-      .Attr("seed2", seeds.seed2)
-      .Attr("dtype", dtype)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "RandomUniform", {shape}, "seed", seeds.seed, "seed2", seeds.seed2, "dtype",
+                 dtype);
 }
 // Uniform over [minval, maxval): int32 or int64 scalars. InvalidArgument unless minval < maxval.
 inline Output RandomUniformInt(ScopeAt at, Output shape, Output minval, Output maxval,
                                const RandomAttrs& attrs = {}) {
   const SeedPair seeds = RandomSeed(at.scope, attrs.seed);
-  return NodeBuilder(at, "RandomUniformInt")
-      .Input(shape)
-      .Input(minval)
-      .Input(maxval)
-      .Attr("seed", seeds.seed)
-      .Attr("seed2", seeds.seed2)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "RandomUniformInt", {shape, minval, maxval}, "seed", seeds.seed, "seed2",
+                 seeds.seed2);
 }
 // Normal with mean 0 and standard deviation 1.
 inline Output RandomStandardNormal(ScopeAt at, Output shape, DType dtype,
                                    const RandomAttrs& attrs = {}) {
   const SeedPair seeds = RandomSeed(at.scope, attrs.seed);
-  return NodeBuilder(at, "RandomStandardNormal")
-      .Input(shape)
-      .Attr("seed", seeds.seed)
-      .Attr("seed2", seeds.seed2)
-      .Attr("dtype", dtype)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "RandomStandardNormal", {shape}, "seed", seeds.seed, "seed2", seeds.seed2,
+                 "dtype", dtype);
 }
 // The same without values that are 2 or more away from 0.
 inline Output TruncatedNormal(ScopeAt at, Output shape, DType dtype,
                               const RandomAttrs& attrs = {}) {
   const SeedPair seeds = RandomSeed(at.scope, attrs.seed);
-  return NodeBuilder(at, "TruncatedNormal")
-      .Input(shape)
-      .Attr("seed", seeds.seed)
-      .Attr("seed2", seeds.seed2)
-      .Attr("dtype", dtype)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "TruncatedNormal", {shape}, "seed", seeds.seed, "seed2", seeds.seed2, "dtype",
+                 dtype);
 }
 // The rows (elements of dimension 0) in random order. Any dtype.
 inline Output RandomShuffle(ScopeAt at, Output value, const RandomAttrs& attrs = {}) {
   const SeedPair seeds = RandomSeed(at.scope, attrs.seed);
-  return NodeBuilder(at, "RandomShuffle")
-      .Input(value)
-      .Attr("seed", seeds.seed)
-      .Attr("seed2", seeds.seed2)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "RandomShuffle", {value}, "seed", seeds.seed, "seed2", seeds.seed2);
 }
 
 // --- Tensors of given distributions --------------------------------------------------------------

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/shape.h"
 #include "core/status.h"
+#include "graph/op_rule.h"
 
 namespace millrace {
 
@@ -42,6 +43,20 @@ inline StatusOr<PartialShape> WithLength(const PartialShape& input, const Partia
   }
   MR_RETURN_IF_ERROR(CheckLength(name, static_cast<size_t>(vector.dim(0)), input.rank()));
   return input;
+}
+
+// The same for a vector that a rule sees: the rank that it gives its tensor, or the one that it
+// must fit.
+inline StatusOr<PartialShape> WithLength(const PartialShape& input, const PartialInts& vector,
+                                         const char* name) {
+  if (!vector.has_size()) return input;
+  if (input.has_rank()) {
+    MR_RETURN_IF_ERROR(CheckLength(name, static_cast<size_t>(vector.size()), input.rank()));
+    return input;
+  }
+  if (vector.size() <= Shape::kMaxRank) return PartialShape::UnknownOfRank(vector.size());
+  return InvalidArgument(name, " must have at most ", Shape::kMaxRank, " elements, got ",
+                         vector.size());
 }
 
 }  // namespace millrace

@@ -21,28 +21,18 @@ struct VariableV2Attrs {
 // A reference to the variable of this name.
 inline Output VariableV2(ScopeAt at, const PartialShape& shape, DType dtype,
                          const VariableV2Attrs& attrs = {}) {
-  return NodeBuilder(at, "VariableV2")
-      .Attr("shape", shape)
-      .Attr("dtype", dtype)
-      .Attr("container", attrs.container)
-      .Attr("shared_name", attrs.shared_name)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "VariableV2", {}, "shape", shape, "dtype", dtype, "container", attrs.container,
+                 "shared_name", attrs.shared_name);
 }
 // The oldest form; the same.
 inline Output VariableV1(ScopeAt at, const PartialShape& shape, DType dtype,
                          const VariableV2Attrs& attrs = {}) {
-  return NodeBuilder(at, "Variable")
-      .Attr("shape", shape)
-      .Attr("dtype", dtype)
-      .Attr("container", attrs.container)
-      .Attr("shared_name", attrs.shared_name)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "Variable", {}, "shape", shape, "dtype", dtype, "container", attrs.container,
+                 "shared_name", attrs.shared_name);
 }
 // Bool scalar.
 inline Output IsVariableInitialized(ScopeAt at, Output ref) {
-  return NodeBuilder(at, "IsVariableInitialized").Input(ref).Finish().output(0);
+  return BuildOp(at, "IsVariableInitialized", {ref});
 }
 struct AssignAttrs {
   bool validate_shape = true;
@@ -51,68 +41,35 @@ struct AssignAttrs {
 // The variable with its new value. InvalidArgument "Assign requires shapes of both tensors to
 // match".
 inline Output Assign(ScopeAt at, Output ref, Output value, const AssignAttrs& attrs = {}) {
-  return NodeBuilder(at, "Assign")
-      .Input(ref)
-      .Input(value)
-      .Attr("validate_shape", attrs.validate_shape)
-      .Attr("use_locking", attrs.use_locking)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "Assign", {ref, value}, "validate_shape", attrs.validate_shape, "use_locking",
+                 attrs.use_locking);
 }
 struct AssignUpdateAttrs {
   bool use_locking = false;
 };
 inline Output AssignAdd(ScopeAt at, Output ref, Output value, const AssignUpdateAttrs& attrs = {}) {
-  return NodeBuilder(at, "AssignAdd")
-      .Input(ref)
-      .Input(value)
-      .Attr("use_locking", attrs.use_locking)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "AssignAdd", {ref, value}, "use_locking", attrs.use_locking);
 }
 inline Output AssignSub(ScopeAt at, Output ref, Output value, const AssignUpdateAttrs& attrs = {}) {
-  return NodeBuilder(at, "AssignSub")
-      .Input(ref)
-      .Input(value)
-      .Attr("use_locking", attrs.use_locking)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "AssignSub", {ref, value}, "use_locking", attrs.use_locking);
 }
 struct ScatterAttrs {
   bool use_locking = false;
 };
 inline Output ScatterAdd(ScopeAt at, Output ref, Output indices, Output updates,
                          const ScatterAttrs& attrs = {}) {
-  return NodeBuilder(at, "ScatterAdd")
-      .Input(ref)
-      .Input(indices)
-      .Input(updates)
-      .Attr("use_locking", attrs.use_locking)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "ScatterAdd", {ref, indices, updates}, "use_locking", attrs.use_locking);
 }
 inline Output ScatterSub(ScopeAt at, Output ref, Output indices, Output updates,
                          const ScatterAttrs& attrs = {}) {
-  return NodeBuilder(at, "ScatterSub")
-      .Input(ref)
-      .Input(indices)
-      .Input(updates)
-      .Attr("use_locking", attrs.use_locking)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "ScatterSub", {ref, indices, updates}, "use_locking", attrs.use_locking);
 }
 struct ScatterUpdateAttrs {
   bool use_locking = true;
 };
 inline Output ScatterUpdate(ScopeAt at, Output ref, Output indices, Output updates,
                             const ScatterUpdateAttrs& attrs = {}) {
-  return NodeBuilder(at, "ScatterUpdate")
-      .Input(ref)
-      .Input(indices)
-      .Input(updates)
-      .Attr("use_locking", attrs.use_locking)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "ScatterUpdate", {ref, indices, updates}, "use_locking", attrs.use_locking);
 }
 
 }  // namespace millrace

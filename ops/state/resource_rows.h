@@ -14,39 +14,19 @@ namespace millrace {
 
 // Rows `indices` (int32 or int64, any shape) of the variable: [indices..., row...]. No row is torn.
 inline Output ResourceGather(ScopeAt at, Output resource, Output indices, DType dtype) {
-  return NodeBuilder(at, "ResourceGather")
-      .Input(resource)
-      .Input(indices)
-      .Attr("dtype", dtype)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "ResourceGather", {resource, indices}, "dtype", dtype);
 }
 // Row indices[i] += (-=, =) updates[i]; updates: [indices..., row...] or a scalar. Repeated indices
 // add up (for Update, one of them wins).
 inline Operation ResourceScatterAdd(ScopeAt at, Output resource, Output indices, Output updates) {
-  return NodeBuilder(at, "ResourceScatterAdd")
-      .Input(resource)
-      .Input(indices)
-      .Input(updates)
-      .Finish()
-      .operation();
+  return BuildOp(at, "ResourceScatterAdd", {resource, indices, updates});
 }
 inline Operation ResourceScatterSub(ScopeAt at, Output resource, Output indices, Output updates) {
-  return NodeBuilder(at, "ResourceScatterSub")
-      .Input(resource)
-      .Input(indices)
-      .Input(updates)
-      .Finish()
-      .operation();
+  return BuildOp(at, "ResourceScatterSub", {resource, indices, updates});
 }
 inline Operation ResourceScatterUpdate(ScopeAt at, Output resource, Output indices,
                                        Output updates) {
-  return NodeBuilder(at, "ResourceScatterUpdate")
-      .Input(resource)
-      .Input(indices)
-      .Input(updates)
-      .Finish()
-      .operation();
+  return BuildOp(at, "ResourceScatterUpdate", {resource, indices, updates});
 }
 
 }  // namespace millrace

@@ -22,42 +22,33 @@ struct VarHandleOpAttrs {
 // A handle to the variable of this name; sessions on one server share it.
 inline Output VarHandleOp(ScopeAt at, DType dtype, const PartialShape& shape,
                           const VarHandleOpAttrs& attrs = {}) {
-  return NodeBuilder(at, "VarHandleOp")
-      .Attr("container", attrs.container)
-      .Attr("shared_name", attrs.shared_name)
-      .Attr("dtype", dtype)
-      .Attr("shape", shape)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "VarHandleOp", {}, "container", attrs.container, "shared_name",
+                 attrs.shared_name, "dtype", dtype, "shape", shape);
 }
 // Bool scalar.
 inline Output VarIsInitializedOp(ScopeAt at, Output resource) {
-  return NodeBuilder(at, "VarIsInitializedOp").Input(resource).Finish().output(0);
+  return BuildOp(at, "VarIsInitializedOp", {resource});
 }
 // A snapshot of the value; it does not change when the variable does.
 inline Output ReadVariableOp(ScopeAt at, Output resource, DType dtype) {
-  return NodeBuilder(at, "ReadVariableOp").Input(resource).Attr("dtype", dtype).Finish().output(0);
+  return BuildOp(at, "ReadVariableOp", {resource}, "dtype", dtype);
 }
 // The variable's new value.
 inline Operation AssignVariableOp(ScopeAt at, Output resource, Output value) {
-  return NodeBuilder(at, "AssignVariableOp").Input(resource).Input(value).Finish().operation();
+  return BuildOp(at, "AssignVariableOp", {resource, value});
 }
 inline Operation AssignAddVariableOp(ScopeAt at, Output resource, Output value) {
-  return NodeBuilder(at, "AssignAddVariableOp").Input(resource).Input(value).Finish().operation();
+  return BuildOp(at, "AssignAddVariableOp", {resource, value});
 }
 inline Operation AssignSubVariableOp(ScopeAt at, Output resource, Output value) {
-  return NodeBuilder(at, "AssignSubVariableOp").Input(resource).Input(value).Finish().operation();
+  return BuildOp(at, "AssignSubVariableOp", {resource, value});
 }
 // The value's shape as an int32 (or int64) vector.
 struct VariableShapeAttrs {
   DType out_type = DT_INT32;
 };
 inline Output VariableShape(ScopeAt at, Output input, const VariableShapeAttrs& attrs = {}) {
-  return NodeBuilder(at, "VariableShape")
-      .Input(input)
-      .Attr("out_type", attrs.out_type)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "VariableShape", {input}, "out_type", attrs.out_type);
 }
 // Forgets the resource. With ignore_lookup_error = false, NotFound when there is none.
 struct DestroyResourceOpAttrs {
@@ -65,11 +56,8 @@ struct DestroyResourceOpAttrs {
 };
 inline Operation DestroyResourceOp(ScopeAt at, Output resource,
                                    const DestroyResourceOpAttrs& attrs = {}) {
-  return NodeBuilder(at, "DestroyResourceOp")
-      .Input(resource)
-      .Attr("ignore_lookup_error", attrs.ignore_lookup_error)
-      .Finish()
-      .operation();
+  return BuildOp(at, "DestroyResourceOp", {resource}, "ignore_lookup_error",
+                 attrs.ignore_lookup_error);
 }
 
 }  // namespace millrace

@@ -17,11 +17,7 @@ struct StringJoinAttrs {
 // which the result has. InvalidArgument for different shapes.
 inline Output StringJoin(ScopeAt at, absl::Span<const Output> inputs,
                          const StringJoinAttrs& attrs = {}) {
-  return NodeBuilder(at, "StringJoin")
-      .Input(inputs)
-      .Attr("separator", attrs.separator)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "StringJoin", {inputs}, "separator", attrs.separator);
 }
 
 }  // namespace millrace

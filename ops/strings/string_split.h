@@ -23,11 +23,8 @@ struct StringSplitAttrs {
 // is a word.
 inline StringSplitOutputs StringSplit(ScopeAt at, Output input, Output delimiter,
                                       const StringSplitAttrs& attrs = {}) {
-  const BuiltNode node = NodeBuilder(at, "StringSplit")
-                             .Input(input)
-                             .Input(delimiter)
-                             .Attr("skip_empty", attrs.skip_empty)
-                             .Finish();
+  const BuiltNode node =
+      BuildOp(at, "StringSplit", {input, delimiter}, "skip_empty", attrs.skip_empty);
   return {node.output(0), node.output(1), node.output(2)};
 }
 
@@ -39,13 +36,8 @@ struct ReduceJoinAttrs {
 // first varies fastest; negative ones count from the end; none: the input itself).
 inline Output ReduceJoin(ScopeAt at, Output inputs, Output reduction_indices,
                          const ReduceJoinAttrs& attrs = {}) {
-  return NodeBuilder(at, "ReduceJoin")
-      .Input(inputs)
-      .Input(reduction_indices)
-      .Attr("keep_dims", attrs.keep_dims)
-      .Attr("separator", attrs.separator)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "ReduceJoin", {inputs, reduction_indices}, "keep_dims", attrs.keep_dims,
+                 "separator", attrs.separator);
 }
 
 }  // namespace millrace

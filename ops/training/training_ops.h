@@ -28,24 +28,13 @@ struct ApplyGradientDescentAttrs {
 // var -= alpha * delta.
 inline Output ApplyGradientDescent(ScopeAt at, Output var, Output alpha, Output delta,
                                    const ApplyGradientDescentAttrs& attrs = {}) {
-  return NodeBuilder(at, "ApplyGradientDescent")
-      .Input(var)
-      .Input(alpha)
-      .Input(delta)
-      .Attr("use_locking", attrs.use_locking)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "ApplyGradientDescent", {var, alpha, delta}, "use_locking", attrs.use_locking);
 }
 
 inline Operation ResourceApplyGradientDescent(ScopeAt at, Output var, Output alpha, Output delta,
                                               const ApplyGradientDescentAttrs& attrs = {}) {
-  return NodeBuilder(at, "ResourceApplyGradientDescent")
-      .Input(var)
-      .Input(alpha)
-      .Input(delta)
-      .Attr("use_locking", attrs.use_locking)
-      .Finish()
-      .operation();
+  return BuildOp(at, "ResourceApplyGradientDescent", {var, alpha, delta}, "use_locking",
+                 attrs.use_locking);
 }
 
 struct ApplyAdamAttrs {
@@ -63,41 +52,17 @@ struct ApplyAdamAttrs {
 inline Output ApplyAdam(ScopeAt at, Output var, Output m, Output v, Output beta1_power,
                         Output beta2_power, Output lr, Output beta1, Output beta2, Output epsilon,
                         Output grad, const ApplyAdamAttrs& attrs = {}) {
-  return NodeBuilder(at, "ApplyAdam")
-      .Input(var)
-      .Input(m)
-      .Input(v)
-      .Input(beta1_power)
-      .Input(beta2_power)
-      .Input(lr)
-      .Input(beta1)
-      .Input(beta2)
-      .Input(epsilon)
-      .Input(grad)
-      .Attr("use_locking", attrs.use_locking)
-      .Attr("use_nesterov", attrs.use_nesterov)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "ApplyAdam",
+                 {var, m, v, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad},
+                 "use_locking", attrs.use_locking, "use_nesterov", attrs.use_nesterov);
 }
 
 inline Operation ResourceApplyAdam(ScopeAt at, Output var, Output m, Output v, Output beta1_power,
                                    Output beta2_power, Output lr, Output beta1, Output beta2,
                                    Output epsilon, Output grad, const ApplyAdamAttrs& attrs = {}) {
-  return NodeBuilder(at, "ResourceApplyAdam")
-      .Input(var)
-      .Input(m)
-      .Input(v)
-      .Input(beta1_power)
-      .Input(beta2_power)
-      .Input(lr)
-      .Input(beta1)
-      .Input(beta2)
-      .Input(epsilon)
-      .Input(grad)
-      .Attr("use_locking", attrs.use_locking)
-      .Attr("use_nesterov", attrs.use_nesterov)
-      .Finish()
-      .operation();
+  return BuildOp(at, "ResourceApplyAdam",
+                 {var, m, v, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad},
+                 "use_locking", attrs.use_locking, "use_nesterov", attrs.use_nesterov);
 }
 
 struct ApplyAdagradAttrs {
@@ -108,58 +73,28 @@ struct ApplyAdagradAttrs {
 // accum += grad^2 (unless update_slots is false); var -= lr * grad / sqrt(accum).
 inline Output ApplyAdagrad(ScopeAt at, Output var, Output accum, Output lr, Output grad,
                            const ApplyAdagradAttrs& attrs = {}) {
-  return NodeBuilder(at, "ApplyAdagrad")
-      .Input(var)
-      .Input(accum)
-      .Input(lr)
-      .Input(grad)
-      .Attr("use_locking", attrs.use_locking)
-      .Attr("update_slots", attrs.update_slots)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "ApplyAdagrad", {var, accum, lr, grad}, "use_locking", attrs.use_locking,
+                 "update_slots", attrs.update_slots);
 }
 
 inline Operation ResourceApplyAdagrad(ScopeAt at, Output var, Output accum, Output lr, Output grad,
                                       const ApplyAdagradAttrs& attrs = {}) {
-  return NodeBuilder(at, "ResourceApplyAdagrad")
-      .Input(var)
-      .Input(accum)
-      .Input(lr)
-      .Input(grad)
-      .Attr("use_locking", attrs.use_locking)
-      .Attr("update_slots", attrs.update_slots)
-      .Finish()
-      .operation();
+  return BuildOp(at, "ResourceApplyAdagrad", {var, accum, lr, grad}, "use_locking",
+                 attrs.use_locking, "update_slots", attrs.update_slots);
 }
 
 // The same for rows.
 inline Output SparseApplyAdagrad(ScopeAt at, Output var, Output accum, Output lr, Output grad,
                                  Output indices, const ApplyAdagradAttrs& attrs = {}) {
-  return NodeBuilder(at, "SparseApplyAdagrad")
-      .Input(var)
-      .Input(accum)
-      .Input(lr)
-      .Input(grad)
-      .Input(indices)
-      .Attr("use_locking", attrs.use_locking)
-      .Attr("update_slots", attrs.update_slots)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "SparseApplyAdagrad", {var, accum, lr, grad, indices}, "use_locking",
+                 attrs.use_locking, "update_slots", attrs.update_slots);
 }
 
 inline Operation ResourceSparseApplyAdagrad(ScopeAt at, Output var, Output accum, Output lr,
                                             Output grad, Output indices,
                                             const ApplyAdagradAttrs& attrs = {}) {
-  return NodeBuilder(at, "ResourceSparseApplyAdagrad")
-      .Input(var)
-      .Input(accum)
-      .Input(lr)
-      .Input(grad)
-      .Input(indices)
-      .Attr("use_locking", attrs.use_locking)
-      .Attr("update_slots", attrs.update_slots)
-      .Finish()
-      .operation();
+  return BuildOp(at, "ResourceSparseApplyAdagrad", {var, accum, lr, grad, indices}, "use_locking",
+                 attrs.use_locking, "update_slots", attrs.update_slots);
 }
 
 struct ApplyMomentumAttrs {
@@ -171,63 +106,29 @@ struct ApplyMomentumAttrs {
 // var -= lr * grad + lr * momentum * accum.
 inline Output ApplyMomentum(ScopeAt at, Output var, Output accum, Output lr, Output grad,
                             Output momentum, const ApplyMomentumAttrs& attrs = {}) {
-  return NodeBuilder(at, "ApplyMomentum")
-      .Input(var)
-      .Input(accum)
-      .Input(lr)
-      .Input(grad)
-      .Input(momentum)
-      .Attr("use_locking", attrs.use_locking)
-      .Attr("use_nesterov", attrs.use_nesterov)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "ApplyMomentum", {var, accum, lr, grad, momentum}, "use_locking",
+                 attrs.use_locking, "use_nesterov", attrs.use_nesterov);
 }
 
 inline Operation ResourceApplyMomentum(ScopeAt at, Output var, Output accum, Output lr, Output grad,
                                        Output momentum, const ApplyMomentumAttrs& attrs = {}) {
-  return NodeBuilder(at, "ResourceApplyMomentum")
-      .Input(var)
-      .Input(accum)
-      .Input(lr)
-      .Input(grad)
-      .Input(momentum)
-      .Attr("use_locking", attrs.use_locking)
-      .Attr("use_nesterov", attrs.use_nesterov)
-      .Finish()
-      .operation();
+  return BuildOp(at, "ResourceApplyMomentum", {var, accum, lr, grad, momentum}, "use_locking",
+                 attrs.use_locking, "use_nesterov", attrs.use_nesterov);
 }
 
 // The same for rows.
 inline Output SparseApplyMomentum(ScopeAt at, Output var, Output accum, Output lr, Output grad,
                                   Output indices, Output momentum,
                                   const ApplyMomentumAttrs& attrs = {}) {
-  return NodeBuilder(at, "SparseApplyMomentum")
-      .Input(var)
-      .Input(accum)
-      .Input(lr)
-      .Input(grad)
-      .Input(indices)
-      .Input(momentum)
-      .Attr("use_locking", attrs.use_locking)
-      .Attr("use_nesterov", attrs.use_nesterov)
-      .Finish()
-      .output(0);
+  return BuildOp(at, "SparseApplyMomentum", {var, accum, lr, grad, indices, momentum},
+                 "use_locking", attrs.use_locking, "use_nesterov", attrs.use_nesterov);
 }
 
 inline Operation ResourceSparseApplyMomentum(ScopeAt at, Output var, Output accum, Output lr,
                                              Output grad, Output indices, Output momentum,
                                              const ApplyMomentumAttrs& attrs = {}) {
-  return NodeBuilder(at, "ResourceSparseApplyMomentum")
-      .Input(var)
-      .Input(accum)
-      .Input(lr)
-      .Input(grad)
-      .Input(indices)
-      .Input(momentum)
-      .Attr("use_locking", attrs.use_locking)
-      .Attr("use_nesterov", attrs.use_nesterov)
-      .Finish()
-      .operation();
+  return BuildOp(at, "ResourceSparseApplyMomentum", {var, accum, lr, grad, indices, momentum},
+                 "use_locking", attrs.use_locking, "use_nesterov", attrs.use_nesterov);
 }
 
 }  // namespace millrace

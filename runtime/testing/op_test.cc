@@ -72,15 +72,9 @@ class GivenConstants : public InferenceContext::Source {
   const Tensor* ConstantInput(int i) override { return values_[static_cast<size_t>(i)]; }
   StatusOr<PartialShape> ShapeInput(int i) override {
     const Tensor* value = ConstantInput(i);
-    if (value == nullptr || value->rank() != 1) return PartialShape();
-    std::vector<int64_t> dims;
-    for (size_t k = 0; k < static_cast<size_t>(value->num_elements()); ++k) {
-      const int64_t dim =
-          value->dtype() == DT_INT32 ? value->flat<int32_t>()[k] : value->flat<int64_t>()[k];
-      dims.push_back(std::max<int64_t>(dim, -1));
-    }
-    return PartialShape::Make(dims);
+    return value == nullptr ? PartialShape() : ShapeOfElements(*value);
   }
+  std::optional<PartialValue> PartialInput(int) override { return std::nullopt; }
 
  private:
   std::vector<const Tensor*> values_;
