@@ -383,7 +383,7 @@ Status Leaves(const PythonValue& value, absl::Span<const int64_t> dims,
   return absl::OkStatus();
 }
 
-Status OutOfRange(absl::string_view text, DType dtype) {
+Status DoesNotFit(absl::string_view text, DType dtype) {
   return absl::InvalidArgumentError(
       absl::StrCat("number must fit ", DTypeName(dtype), ", got ", text));
 }
@@ -404,10 +404,10 @@ Status Store(const PythonValue& value, DType dtype, T* out) {
       // The bounds are exact as doubles; the upper one is the first that does not fit.
       const double low = static_cast<double>(std::numeric_limits<T>::min());
       const double high = std::ldexp(1.0, std::numeric_limits<T>::digits);
-      if (!(t >= low && t < high)) return OutOfRange(FloatRepr(value.real), dtype);
+      if (!(t >= low && t < high)) return DoesNotFit(FloatRepr(value.real), dtype);
       *out = static_cast<T>(t);
     } else {
-      if (!std::in_range<T>(value.integer)) return OutOfRange(absl::StrCat(value.integer), dtype);
+      if (!std::in_range<T>(value.integer)) return DoesNotFit(absl::StrCat(value.integer), dtype);
       *out = static_cast<T>(value.integer);
     }
   } else {
