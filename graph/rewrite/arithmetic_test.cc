@@ -101,19 +101,19 @@ struct Case {
 };
 
 template <typename T>
-Build With(Output (*op)(ScopeAt, Output, Output), T constant) {
+Build With(BinaryBuilder op, T constant) {
   return [op, constant](const Scope& s, Output x) {
     return op(s, x, Const(s.WithName("constant"), Tensor::Scalar<T>(constant)));
   };
 }
 // The same of a sum, which has no signalling NaN.
 template <typename T>
-Build AfterSum(Output (*op)(ScopeAt, Output, Output), T constant) {
+Build AfterSum(BinaryBuilder op, T constant) {
   return [op, constant](const Scope& s, Output x) {
     return op(s, Add(s.WithName("sum"), x, x), Const(s.WithName("constant"), constant));
   };
 }
-Build Twice(Output (*op)(ScopeAt, Output)) {
+Build Twice(UnaryBuilder op) {
   return [op](const Scope& s, Output x) { return op(s, op(s.WithName("inner"), x)); };
 }
 
@@ -124,37 +124,37 @@ TEST(ArithmeticTableTest, ResultsAreEqualBitForBitWhetherTheNodeGoesOrStays) {
   const Tensor complexes =
       TensorOf<std::complex<float>>({4}, {{0.f, -0.f}, {-0.f, 0.f}, {inf, -1.f}, {-0.f, -inf}});
   const std::vector<Case> cases = {
-      {"f x+0", HardFloats(), With(&Add, 0.f), false},
-      {"f x+-0", HardFloats(), With(&Add, -0.f), false},
-      {"f sum+0", HardFloats(), AfterSum(&Add, 0.f), false},
-      {"f sum+-0", HardFloats(), AfterSum(&Add, -0.f), true},
-      {"f sum-0", HardFloats(), AfterSum(&Sub, 0.f), true},
-      {"f sum--0", HardFloats(), AfterSum(&Sub, -0.f), false},
-      {"f x*1", HardFloats(), With(&Mul, 1.f), false},
-      {"f sum*1", HardFloats(), AfterSum(&Mul, 1.f), true},
-      {"f sum*0", HardFloats(), AfterSum(&Mul, 0.f), false},
-      {"f sum/1", HardFloats(), AfterSum(&RealDiv, 1.f), true},
-      {"f sum floordiv 1", HardFloats(), AfterSum(&FloorDiv, 1.f), false},
-      {"d sum+-0", HardDoubles(), AfterSum(&AddV2, -0.), true},
-      {"d sum*1", HardDoubles(), AfterSum(&Mul, 1.), true},
-      {"d sum/1", HardDoubles(), AfterSum(&Div, 1.), true},
-      {"d x/1", HardDoubles(), With(&Div, 1.), false},
-      {"f --x", HardFloats(), Twice(&Neg), true},
-      {"d --x", HardDoubles(), Twice(&Neg), true},
-      {"f 1/1/x", HardFloats(), Twice(&Reciprocal), false},
-      {"i x+0", ints, With(&AddV2, 0), true},
-      {"i x-0", ints, With(&Sub, 0), true},
-      {"i x*1", ints, With(&Mul, 1), true},
-      {"i x*0", ints, With(&Mul, 0), false},
-      {"i x/1", ints, With(&Div, 1), true},
-      {"i x floordiv 1", ints, With(&FloorDiv, 1), true},
-      {"i x truncatediv 1", ints, With(&TruncateDiv, 1), true},
-      {"i --x", ints, Twice(&Neg), true},
-      {"c x*1", complexes, With(&Mul, std::complex<float>(1, 0)), false},
-      {"c x+-0", complexes, With(&Add, std::complex<float>(-0.f, -0.f)), false},
-      {"c conj conj", complexes, Twice(&Conj), true},
-      {"c --x", complexes, Twice(&Neg), true},
-      {"b not not", TensorOf<bool>({2}, {true, false}), Twice(&LogicalNot), true},
+      {"f x+0", HardFloats(), With(Add, 0.f), false},
+      {"f x+-0", HardFloats(), With(Add, -0.f), false},
+      {"f sum+0", HardFloats(), AfterSum(Add, 0.f), false},
+      {"f sum+-0", HardFloats(), AfterSum(Add, -0.f), true},
+      {"f sum-0", HardFloats(), AfterSum(Sub, 0.f), true},
+      {"f sum--0", HardFloats(), AfterSum(Sub, -0.f), false},
+      {"f x*1", HardFloats(), With(Mul, 1.f), false},
+      {"f sum*1", HardFloats(), AfterSum(Mul, 1.f), true},
+      {"f sum*0", HardFloats(), AfterSum(Mul, 0.f), false},
+      {"f sum/1", HardFloats(), AfterSum(RealDiv, 1.f), true},
+      {"f sum floordiv 1", HardFloats(), AfterSum(FloorDiv, 1.f), false},
+      {"d sum+-0", HardDoubles(), AfterSum(AddV2, -0.), true},
+      {"d sum*1", HardDoubles(), AfterSum(Mul, 1.), true},
+      {"d sum/1", HardDoubles(), AfterSum(Div, 1.), true},
+      {"d x/1", HardDoubles(), With(Div, 1.), false},
+      {"f --x", HardFloats(), Twice(Neg), true},
+      {"d --x", HardDoubles(), Twice(Neg), true},
+      {"f 1/1/x", HardFloats(), Twice(Reciprocal), false},
+      {"i x+0", ints, With(AddV2, 0), true},
+      {"i x-0", ints, With(Sub, 0), true},
+      {"i x*1", ints, With(Mul, 1), true},
+      {"i x*0", ints, With(Mul, 0), false},
+      {"i x/1", ints, With(Div, 1), true},
+      {"i x floordiv 1", ints, With(FloorDiv, 1), true},
+      {"i x truncatediv 1", ints, With(TruncateDiv, 1), true},
+      {"i --x", ints, Twice(Neg), true},
+      {"c x*1", complexes, With(Mul, std::complex<float>(1, 0)), false},
+      {"c x+-0", complexes, With(Add, std::complex<float>(-0.f, -0.f)), false},
+      {"c conj conj", complexes, Twice(Conj), true},
+      {"c --x", complexes, Twice(Neg), true},
+      {"b not not", TensorOf<bool>({2}, {true, false}), Twice(LogicalNot), true},
       {"i constant - x", ints,
        [](const Scope& s, Output x) { return Sub(s, Const(s.WithName("zero"), 0), x); }, false},
       {"i one element more", ints,

@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Takes the code out of a page, so that it can be compiled: the page is the only place it stands.
+
+A fenced block whose first line is
+
+    ```cpp repeat_rows.cc
+
+is (a part of) that file; blocks of one file are put together in order. A block without a file's
+name is text. Usage: markdown_code.py PAGE OUTPUT_DIR FILE...   A FILE that the page lacks, and a
+named one that nobody asked for, are errors.
+"""
+
+import pathlib
+import re
+import sys
+
+FENCE = re.compile(r"^```(\w+)? ?(\S+)?\s*$")
+
+
+def files_of(page):
+    """The code of each file that the page names, in the order of the page."""
+    files = {}
+    current = None
+    for line in page.splitlines():
+        fence = FENCE.match(line)
+        if fence and current is None:
+            current = files.setdefault(fence.group(2), [])
+        elif fence:
+            current = None
+        elif current is not None:
+            current.append(line)
+    if current is not None:
+        raise ValueError("a block must be closed by ```, got the end of the page")
+    files.pop(None, None)
+    return {name: "\n".join(lines) + "\n" for name, lines in files.items()}
+
+
+def main(argv):
+    page, output_dir, wanted = pathlib.Path(argv[1]), pathlib.Path(argv[2]), argv[3:]
+    files = files_of(page.read_text())
+    if sorted(files) != sorted(wanted):
+        sys.exit(f"{page}: must have the files {sorted(wanted)}, got {sorted(files)}")
+    for name, code in files.items():
+        (output_dir / name).write_text(code)
+
+
+if __name__ == "__main__":
+    main(sys.argv)
