@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the build's own programs promise: the disk cache and the count of compile actions."""
+"""What the build's and the measurements' own programs promise."""
 
 import contextlib
 import io
@@ -13,8 +13,42 @@ sys.dont_write_bytecode = True  # beside the sources
 import check_includes
 import count_compiles
 import disk_cache
+import markdown_code
+import pairs
 
 CACHE = "g++-12.2.0-0123456789abcdef"
+
+
+class MarkdownCodeTest(unittest.TestCase):
+
+    def test_blocks_of_one_file_are_put_together_and_others_left(self):
+        page = "text\n```cpp a.cc\nint a;\n```\n```\nls\n```\n```cpp b.h\nint b;\n```\n```cpp a.cc\nint c;\n```\n"
+        self.assertEqual(markdown_code.files_of(page), {"a.cc": "int a;\nint c;\n", "b.h": "int b;\n"})
+
+    def test_a_block_without_an_end_is_an_error(self):
+        with self.assertRaisesRegex(ValueError, "must be closed"):
+            markdown_code.files_of("```cpp a.cc\nint a;\n")
+
+
+class PairsTest(unittest.TestCase):
+
+    def test_reads_rates_of_google_benchmark_and_of_json_lines(self):
+        benchmark = """{"benchmarks": [
+            {"name": "Chain/1/real_time", "real_time": 2.0, "time_unit": "us", "items_per_second": 7.0},
+            {"name": "Step", "real_time": 500.0, "time_unit": "ns", "steps": 4.0},
+            {"name": "Step_mean", "run_type": "aggregate", "real_time": 1.0, "time_unit": "ns"}]}"""
+        self.assertEqual(pairs.figures_of("noise\n" + benchmark), {"Chain/1": 7.0, "Chain/1:items_per_second": 7.0, "Step": 2e6,
+                          "Step:steps": 4.0})
+        lines = 'x\n{"variant": "tbb chain", "threads": 2, "value": 3.5}\n'
+        self.assertEqual(pairs.figures_of(lines), {"tbb chain/2": 3.5})
+
+    def test_a_slow_pair_does_not_hide_in_the_medians(self):
+        runs = [({"x": 10.0}, {"y": 20.0}), ({"x": 20.0}, {"y": 40.0}), ({"x": 10.0}, {"y": 9.0})]
+        self.assertEqual(pairs.compare(runs, [("x", "y")]), [("x -> y", 10.0, 20.0, 2.0, 0.9)])
+
+    def test_two_commands_stand_behind_dashes(self):
+        self.assertEqual(pairs.split_commands(["--pairs", "2", "--", "a", "1", "--", "b"]),
+                         (["--pairs", "2"], ["a", "1"], ["b"]))
 
 
 class DiskCacheTest(unittest.TestCase):
