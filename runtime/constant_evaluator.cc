@@ -13,6 +13,7 @@
 #include "core/io_pool.h"
 #include "graph/graph.h"
 #include "graph/op_registry.h"
+#include "graph/partial_value.h"
 #include "graph/pure.h"
 #include "runtime/resource_manager.h"
 #include "runtime/step_context.h"

@@ -41,13 +41,14 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "core/resource_handle.h"   // IWYU pragma: export
-#include "core/status.h"            // IWYU pragma: export
-#include "core/tensor.h"            // IWYU pragma: export
-#include "graph/arg_range.h"        // IWYU pragma: export
-#include "graph/attr.h"             // IWYU pragma: export
-#include "graph/op_registry.h"      // IWYU pragma: export
-#include "graph/op_rule.h"          // IWYU pragma: export
+#include "core/resource_handle.h"  // IWYU pragma: export
+#include "core/status.h"           // IWYU pragma: export
+#include "core/tensor.h"           // IWYU pragma: export
+#include "graph/arg_range.h"       // IWYU pragma: export
+#include "graph/attr.h"            // IWYU pragma: export
+#include "graph/op_registry.h"     // IWYU pragma: export
+#include "graph/op_rule.h"         // IWYU pragma: export
+#include "graph/partial_value.h"
 #include "runtime/done_callback.h"  // IWYU pragma: export
 
 namespace millrace {

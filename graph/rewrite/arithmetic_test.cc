@@ -8,6 +8,7 @@
 
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
+#include "graph/node_builder.h"
 #include "graph/rewrite/testing/rewrite_test.h"
 #include "graph/scope.h"
 #include "graph/signature.h"

@@ -12,6 +12,7 @@
 #include "core/notification.h"
 #include "graph/graph.h"
 #include "graph/node_builder.h"
+#include "graph/partial_value.h"
 #include "graph/shape_inference.h"
 #include "proto/node_def.pb.h"
 #include "proto/op_def.pb.h"
