@@ -4,266 +4,163 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "graph/gradient.h"
-#include "graph/op_registry.h"
 #include "graph/partial_value.h"
-#include "graph/shape_inference.h"
-#include "ops/array/constant.h"
 #include "ops/array/reshape.h"
-#include "ops/rules/elements.h"
+#include "ops/array/slice.h"
+#include "ops/math/cast.h"
+#include "ops/rules/copy_box.h"
 #include "ops/rules/int_inputs.h"
 #include "runtime/kernel.h"
 
 namespace millrace {
 namespace {
 
-// Bytes that one thread copies in about 10 us; strings count as more.
-constexpr double kNsPerByte = 0.1;
+using Ints = std::vector<int64_t>;
 
-// Copies `rows` pieces of `size` elements, `from_step` and `to_step` elements apart.
-template <typename E>
-void CopyPieces(const E* from, int64_t from_step, E* to, int64_t to_step, int64_t size,
-                int64_t begin, int64_t end) {
-  for (int64_t r = begin; r < end; ++r) {
-    const E* const piece = from + r * from_step;
-    std::copy(piece, piece + size, to + r * to_step);
-  }
+// Input i, an axis that the rule has seen, of a tensor of this rank.
+StatusOr<int> AxisInput(const KernelContext* ctx, int i, int rank) {
+  return ResolveAxis(*PartialInts(ctx->input(i)).at(0), rank);
 }
 
-// --- The rules -----------------------------------------------------------------------------------
-
-// A shape seen from one dimension: [before, dim, after] elements.
-struct AroundAxis {
-  int64_t before, dim, after;
-};
-AroundAxis Around(const Shape& shape, int axis) {
-  return {shape.NumElements(0, axis), shape.dim(axis), shape.NumElements(axis + 1, shape.rank())};
+// Output 0 is `values` one behind the other along `axis` (each has its part of the output there,
+// of whatever rank).
+Status OutputJoined(KernelContext* ctx, ArgRange values, int axis) {
+  MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0));
+  if (out->num_elements() == 0) return absl::OkStatus();
+  const int64_t before = out->shape().NumElements(0, axis);
+  const int64_t row = out->num_elements() / before;
+  int64_t origin = 0;
+  for (const Tensor& value : ctx->inputs(values)) {
+    const int64_t size = value.num_elements() / before;
+    MR_RETURN_IF_ERROR(
+        CopyBox(ctx, {before, size}, value, {0, {size, 1}}, out, {origin, {row, 1}}));
+    origin += size;
+  }
+  return absl::OkStatus();
 }
 
-// The shape of `inputs` put together along `axis`, which may be unknown (nullopt).
-StatusOr<PartialShape> ConcatenatedShape(absl::Span<const PartialShape> inputs,
-                                         std::optional<int64_t> axis) {
-  // Without an axis, only the rank: that of any input.
-  PartialShape merged;
-  size_t first_known = 0;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (!inputs[i].has_rank()) continue;
-    if (!merged.has_rank()) {
-      merged = PartialShape::UnknownOfRank(inputs[i].rank());
-      first_known = i;
-    } else if (merged.rank() != inputs[i].rank()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "values must have the same rank, got shape ", inputs[first_known].ToString(),
-          " for values[", first_known, "] and ", inputs[i].ToString(), " for values[", i, "]"));
+// Output i is the i-th part of `value` along `axis`, in the rule's shape. Parts along the first
+// dimension share the tensor's memory.
+Status OutputParts(KernelContext* ctx, const Tensor& value, int axis) {
+  const int64_t before = value.shape().NumElements(0, axis);
+  const int64_t after = value.shape().NumElements(axis + 1, value.rank());
+  int64_t begin = 0;
+  for (int i = 0; i < ctx->num_outputs(); ++i) {
+    const Shape& shape = ctx->output_shape(i);
+    const bool is_unpacked = shape.rank() < value.rank();
+    const int64_t size = is_unpacked ? 1 : shape.dim(axis);
+    if (axis == 0) {
+      MR_ASSIGN_OR_RETURN(Tensor part, value.Rows(begin, begin + size).Reshaped(shape));
+      ctx->set_output(i, std::move(part));
+    } else {
+      MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(i));
+      MR_RETURN_IF_ERROR(CopyBox(ctx, {before, size * after}, value,
+                                 {begin * after, {value.dim(axis) * after, 1}}, out,
+                                 {0, {size * after, 1}}));
     }
+    begin += size;
   }
-  if (!merged.has_rank()) return merged;
-  if (merged.rank() == 0) {
-    return absl::InvalidArgumentError(
-        "values must have rank >= 1, got scalars; Pack makes a vector of scalars");
-  }
-  if (!axis) return merged;
-  MR_ASSIGN_OR_RETURN(const int at, ResolveAxis(*axis, merged.rank()));
-  std::vector<int64_t> dims(static_cast<size_t>(merged.rank()), -1);
-  int64_t total = 0;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (!inputs[i].has_rank()) {
-      total = -1;
-      continue;
-    }
-    for (int d = 0; d < merged.rank(); ++d) {
-      const int64_t dim = inputs[i].dim(d);
-      if (dim == -1) {
-        if (d == at) total = -1;
-        continue;
-      }
-      if (d == at) {
-        if (total >= 0) total += dim;
-        continue;
-      }
-      int64_t& have = dims[static_cast<size_t>(d)];
-      if (have != -1 && have != dim) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "values must agree in all dimensions but axis ", at, ", got dimension ", d, " = ", have,
-            " (values[", first_known, "] of shape ", inputs[first_known].ToString(), ") and ", dim,
-            " (values[", i, "] of shape ", inputs[i].ToString(), ")"));
-      }
-      have = dim;
-    }
-  }
-  dims[static_cast<size_t>(at)] = total;
-  return PartialShape::Make(dims);
-}
-
-// The sizes of the parts of a dimension of `dim` elements (-1: not known yet), of which one may be
-// given as -1.
-StatusOr<std::vector<int64_t>> PartSizes(absl::Span<const int64_t> sizes, int64_t dim) {
-  std::vector<int64_t> parts(sizes.begin(), sizes.end());
-  std::optional<size_t> rest;
-  int64_t sum = 0;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    if (parts[i] == -1) {
-      if (rest) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "size_splits must have at most one -1, got one at [", *rest, "] and one at [", i, "]"));
-      }
-      rest = i;
-      continue;
-    }
-    if (parts[i] < 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("size_splits[", i, "] must be >= -1, got ", parts[i]));
-    }
-    if (parts[i] > Shape::kMaxElements - sum) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the sum of size_splits must be <= ", Shape::kMaxElements, ", got more"));
-    }
-    sum += parts[i];
-  }
-  if (dim < 0) return parts;
-  if (rest ? sum > dim : sum != dim) {
-    return absl::InvalidArgumentError(absl::StrCat("size_splits must add up to ",
-                                                   rest ? "at most " : "", "the size of split_dim ",
-                                                   dim, ", got ", sum));
-  }
-  if (rest) parts[*rest] = dim - sum;
-  return parts;
-}
-
-// The size of each of `num_split` equal parts.
-StatusOr<int64_t> EqualPartSize(int64_t dim, int64_t num_split) {
-  if (num_split < 1 || dim % num_split != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "num_split must divide the size of split_dim, got ", num_split, " parts of ", dim));
-  }
-  return dim / num_split;
+  return absl::OkStatus();
 }
 
 // --- Concat, ConcatV2 ----------------------------------------------------------------------------
 
-Status ConcatShapeOf(InferenceContext* c, int axis_input, int first, int end) {
-  std::vector<PartialShape> inputs;
-  for (int i = first; i < end; ++i) inputs.push_back(c->input(i));
-  MR_ASSIGN_OR_RETURN(PartialShape shape, ConcatenatedShape(inputs, ConstantInt(c, axis_input)));
-  c->set_output(0, std::move(shape));
-  return absl::OkStatus();
-}
-
-Status ConcatV2Shape(InferenceContext* c) {
-  return ConcatShapeOf(c, c->num_inputs() - 1, 0, c->num_inputs() - 1);
-}
-Status ConcatV1Shape(InferenceContext* c) { return ConcatShapeOf(c, 0, 1, c->num_inputs()); }
-
-// Writes the values one behind the other; [before, dim, after] is the output's shape around the
-// axis.
-template <typename E>
-void ConcatElements(KernelContext* ctx, absl::Span<const Tensor* const> values, AroundAxis out,
-                    Tensor* output) {
-  E* to = MutableElementsOf<E>(output);
-  const int64_t row = out.dim * out.after;
-  for (const Tensor* value : values) {
-    if (value->num_elements() == 0) continue;
-    const E* from = ElementsOf<E>(*value);
-    const int64_t size = value->num_elements() / out.before;
-    if (out.before == 1) {
-      ctx->ParallelFor(size, kNsPerByte * sizeof(E), [=](int64_t begin, int64_t end) {
-        std::copy(from + begin, from + end, to + begin);
-      });
-    } else {
-      ctx->ParallelFor(
-          out.before, kNsPerByte * sizeof(E) * static_cast<double>(size) + 1,
-          [=](int64_t begin, int64_t end) { CopyPieces(from, size, to, row, size, begin, end); });
-    }
-    to += size;
+// `values` put together along `axis`; only their rank while it is unknown.
+StatusOr<PartialShape> Concatenated(absl::Span<const PartialShape> values,
+                                    std::optional<int64_t> axis) {
+  size_t first = 0;  // whose rank is known
+  while (first < values.size() && !values[first].has_rank()) ++first;
+  if (first == values.size()) return PartialShape();
+  const int rank = values[first].rank();
+  if (rank == 0) {
+    return InvalidArgument("values must have rank >= 1, got scalars; Pack makes a vector of them");
   }
+  MR_ASSIGN_OR_RETURN(const int at, ResolveAxis(axis.value_or(0), rank));
+  Ints dims(static_cast<size_t>(rank), -1);
+  int64_t total = first == 0 ? 0 : -1;  // along the axis
+  for (size_t i = first; i < values.size(); ++i) {
+    const PartialShape& value = values[i];
+    if (value.has_rank() && value.rank() != rank) {
+      return InvalidArgument("values must have the same rank, got shape ", values[first],
+                             " for values[", first, "] and ", value, " for values[", i, "]");
+    }
+    const bool adds = axis && value.has_rank() && value.dim(at) != -1 && total != -1;
+    total = adds ? total + value.dim(at) : -1;
+    for (int d = 0; axis && value.has_rank() && d < rank; ++d) {
+      int64_t& have = dims[static_cast<size_t>(d)];
+      if (d == at || value.dim(d) == -1) continue;
+      if (have != -1 && have != value.dim(d)) {
+        return InvalidArgument("values must agree in all dimensions but axis ", at,
+                               ", got dimension ", d, " = ", have, " (values[", first,
+                               "] of shape ", values[first], ") and ", value.dim(d), " (values[", i,
+                               "] of shape ", value, ")");
+      }
+      have = value.dim(d);
+    }
+  }
+  if (axis) dims[static_cast<size_t>(at)] = total;
+  return PartialShape::Make(dims);
 }
 
-class ConcatKernelOf : public Kernel {
- public:
-  explicit ConcatKernelOf(bool axis_first) : axis_first_(axis_first) {}
-  Status Compute(KernelContext* ctx) const override {
-    const int first = axis_first_ ? 1 : 0;
-    const int end = axis_first_ ? ctx->num_inputs() : ctx->num_inputs() - 1;
-    const Tensor& axis = ctx->input(axis_first_ ? 0 : end);
-    if (axis.num_elements() != 1) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("axis must be a scalar, got shape ", axis.shape().ToString()));
-    }
-    std::vector<PartialShape> shapes;
-    std::vector<const Tensor*> values;
-    for (int i = first; i < end; ++i) {
-      shapes.push_back(ctx->input(i).shape());
-      values.push_back(&ctx->input(i));
-    }
-    const int64_t wanted = IntElements(axis).front();
-    MR_ASSIGN_OR_RETURN(const PartialShape known, ConcatenatedShape(shapes, wanted));
-    MR_ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
-    MR_ASSIGN_OR_RETURN(const int at, ResolveAxis(wanted, shape.rank()));
-    // All but one empty: that one is the result.
-    const Tensor* only = nullptr;
-    for (const Tensor* value : values) {
-      if (value->num_elements() == shape.num_elements() && shape.num_elements() > 0) only = value;
-    }
-    if (only != nullptr) {
-      ctx->set_output(0, *only);
-      return absl::OkStatus();
-    }
-    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
-    if (shape.num_elements() == 0) return absl::OkStatus();
-    return VisitElements(out->dtype(), [&]<typename E>() {
-      ConcatElements<E>(ctx, values, Around(shape, at), out);
-    });
+// Concat has its axis before the values, ConcatV2 behind them.
+template <bool kAxisFirst>
+struct ConcatRule {
+  static int Axis(int num_inputs) { return kAxisFirst ? 0 : num_inputs - 1; }
+  static ArgRange Values(int num_inputs) {
+    return kAxisFirst ? ArgRange{1, num_inputs} : ArgRange{0, num_inputs - 1};
   }
+  StatusOr<PartialShape> operator()(RuleContext* c) const {
+    const int n = c->num_inputs();
+    MR_ASSIGN_OR_RETURN(const std::optional<int64_t> axis,
+                        c->IntScalar(Axis(n), "axis", /*allow_single=*/true));
+    return Concatenated(c->inputs(Values(n).begin, Values(n).end), axis);
+  }
+};
 
- private:
-  const bool axis_first_;
-};
-class ConcatV2Kernel : public ConcatKernelOf {
- public:
-  ConcatV2Kernel() : ConcatKernelOf(false) {}
-};
-class ConcatV1Kernel : public ConcatKernelOf {
- public:
-  ConcatV1Kernel() : ConcatKernelOf(true) {}
-};
+template <typename Rule>
+Status RunConcat(KernelContext* ctx, const Rule&) {
+  const int n = ctx->num_inputs();
+  const Shape& shape = ctx->output_shape(0);
+  const ArgRange values = Rule::Values(n);
+  const int64_t size = shape.num_elements();
+  for (int i = values.begin; i < values.end && size > 0; ++i) {
+    if (ctx->input(i).num_elements() == size) return ctx->PassInput(i);  // the others are empty
+  }
+  MR_ASSIGN_OR_RETURN(const int axis, AxisInput(ctx, Rule::Axis(n), shape.rank()));
+  return OutputJoined(ctx, values, axis);
+}
 
 // Each value gets its part of the gradient: cut out where ConcatOffset says. Where all sizes are
 // known while the graph is built, they are constants.
-Status ConcatGradientOf(GradientContext* c, int axis_input, int first, int end) {
-  if (!c->has_grad(0)) return absl::OkStatus();
-  const Scope& scope = c->scope();
-  const Output grad = c->dense_grad(0);
-  std::vector<Output> values;
-  for (int i = first; i < end; ++i) values.push_back(c->input(i));
-  const std::vector<Output> sizes = ShapeN(scope, values);
-  Output axis = c->input(axis_input);
-  if (axis.dtype() != DT_INT32) {
-    axis = NodeBuilder(scope, "Cast").Input(axis).Attr("DstT", DT_INT32).Finish().output(0);
+template <typename Rule>
+std::vector<Output> ConcatGradient(GradientContext* c) {
+  const Scope& s = c->scope();
+  const int n = c->num_inputs();
+  const Output grad = c->dense_grad();
+  std::vector<Output> values, grads(static_cast<size_t>(n));
+  for (int i = Rule::Values(n).begin; i < Rule::Values(n).end; ++i) values.push_back(c->input(i));
+  const std::vector<Output> sizes = ShapeN(s, values);
+  Output axis = c->input(Rule::Axis(n));
+  if (axis.dtype() != DT_INT32) axis = Cast(s, axis, DT_INT32);
+  const std::vector<Output> offsets = ConcatOffset(s, axis, sizes);
+  for (size_t k = 0; k < values.size(); ++k) {
+    grads[static_cast<size_t>(Rule::Values(n).begin) + k] = Slice(s, grad, offsets[k], sizes[k]);
   }
-  const std::vector<Output> offsets = ConcatOffset(scope, axis, sizes);
-  for (int i = first; i < end; ++i) {
-    const size_t k = static_cast<size_t>(i - first);
-    c->set_input_grad(i, NodeBuilder(scope, "Slice")
-                             .Input(grad)
-                             .Input(offsets[k])
-                             .Input(sizes[k])
-                             .Finish()
-                             .output(0));
-  }
-  return absl::OkStatus();
+  return grads;
 }
-Status ConcatV2Gradient(GradientContext* c) {
-  return ConcatGradientOf(c, c->num_inputs() - 1, 0, c->num_inputs() - 1);
-}
-Status ConcatV1Gradient(GradientContext* c) { return ConcatGradientOf(c, 0, 1, c->num_inputs()); }
 
-// Vectors [begin, end) one after the other. `axis` is the only one that a vector has.
-std::optional<PartialValue> JoinedValue(PartialValueContext* c, int begin, int end, int axis) {
-  const std::optional<int64_t> along = c->input_scalar(axis);
-  if (!along || (*along != 0 && *along != -1)) return std::nullopt;
+// Vectors one after the other. The axis is the only one that a vector has.
+template <typename Rule>
+std::optional<PartialValue> ConcatValue(PartialValueContext* c) {
+  const int n = c->num_inputs();
+  const std::optional<int64_t> axis = c->input_scalar(Rule::Axis(n));
+  if (!axis || (*axis != 0 && *axis != -1)) return std::nullopt;
   PartialValue joined;
-  for (int i = begin; i < end; ++i) {
+  for (int i = Rule::Values(n).begin; i < Rule::Values(n).end; ++i) {
     const std::optional<PartialValue> part = c->input(i);
     if (!part || part->is_scalar) return std::nullopt;
     joined.elements.insert(joined.elements.end(), part->elements.begin(), part->elements.end());
@@ -271,155 +168,115 @@ std::optional<PartialValue> JoinedValue(PartialValueContext* c, int begin, int e
   }
   return joined;
 }
-std::optional<PartialValue> ConcatV2Value(PartialValueContext* c) {
-  return JoinedValue(c, 0, c->num_inputs() - 1, c->num_inputs() - 1);
-}
-std::optional<PartialValue> ConcatV1Value(PartialValueContext* c) {
-  return JoinedValue(c, 1, c->num_inputs(), 0);
-}
 
-const OpRegistration kConcatV2 = OpSpec("ConcatV2")
-                                     .Input("values: N * T")
-                                     .Input("axis: Tidx")
-                                     .Output("output: T")
-                                     .Attr("N: int >= 2")
-                                     .Attr("T: type")
-                                     .Attr("Tidx: {int32, int64} = DT_INT32")
-                                     .Shape(ConcatV2Shape)
-                                     .Gradient(ConcatV2Gradient);
-const PartialValueRule kConcatV2Rule("ConcatV2", ConcatV2Value);
-const KernelRegistration kConcatV2Kernel = KernelFor<ConcatV2Kernel>("ConcatV2");
+using ConcatV1Rule = ConcatRule</*kAxisFirst=*/true>;
+const OpRegistration kConcat =
+    OpSpec("Concat", "concat_dim: int32, values: N * T -> output: T", "N: int >= 2; T: type")
+        .Rule<ConcatV1Rule>()
+        .Gradient(ConcatGradient<ConcatV1Rule>);
+const PartialValueRule kConcatValue("Concat", ConcatValue<ConcatV1Rule>);
+const KernelRegistration kConcatKernel = RuledKernelFor<ConcatV1Rule>("Concat", RunConcat);
 
-const OpRegistration kConcat = OpSpec("Concat")
-                                   .Input("concat_dim: int32")
-                                   .Input("values: N * T")
-                                   .Output("output: T")
-                                   .Attr("N: int >= 2")
-                                   .Attr("T: type")
-                                   .Shape(ConcatV1Shape)
-                                   .Gradient(ConcatV1Gradient);
-const PartialValueRule kConcatRule("Concat", ConcatV1Value);
-const KernelRegistration kConcatKernel = KernelFor<ConcatV1Kernel>("Concat");
+using ConcatV2Rule = ConcatRule</*kAxisFirst=*/false>;
+const OpRegistration kConcatV2 = OpSpec("ConcatV2", "values: N * T, axis: Tidx -> output: T",
+                                        "N: int >= 2; T: type; Tidx: {int32, int64} = DT_INT32")
+                                     .Rule<ConcatV2Rule>()
+                                     .Gradient(ConcatGradient<ConcatV2Rule>);
+const PartialValueRule kConcatV2Value("ConcatV2", ConcatValue<ConcatV2Rule>);
+const KernelRegistration kConcatV2Kernel = RuledKernelFor<ConcatV2Rule>("ConcatV2", RunConcat);
 
 // --- ConcatOffset --------------------------------------------------------------------------------
 
-Status ConcatOffsetShape(InferenceContext* c) {
-  MR_RETURN_IF_ERROR(c->InputWithRank(0, 0).status());
-  for (int i = 1; i < c->num_inputs(); ++i) {
-    MR_ASSIGN_OR_RETURN(PartialShape shape, c->InputWithRank(i, 1));
-    c->set_output(i - 1, std::move(shape));
-  }
-  return absl::OkStatus();
-}
-
-class ConcatOffsetKernel : public Kernel {
- public:
-  Status Compute(KernelContext* ctx) const override {
-    MR_ASSIGN_OR_RETURN(const int64_t concat_dim, ctx->IntScalarInput(0, "concat_dim"));
-    MR_ASSIGN_OR_RETURN(const std::vector<int64_t> first, ctx->IntVectorInput(1, "shape[0]"));
-    MR_ASSIGN_OR_RETURN(const int axis, ResolveAxis(concat_dim, static_cast<int>(first.size())));
-    int64_t offset = 0;
-    for (int i = 1; i < ctx->num_inputs(); ++i) {
+struct ConcatOffsetRule {
+  Status operator()(RuleContext* c) const {
+    MR_ASSIGN_OR_RETURN(const std::optional<int64_t> concat_dim, c->IntScalar(0, "concat_dim"));
+    MR_ASSIGN_OR_RETURN(const PartialInts first, c->IntVector(1, "shape[0]"));
+    int axis = -1;
+    if (concat_dim && first.has_size()) {
+      MR_ASSIGN_OR_RETURN(axis, ResolveAxis(*concat_dim, first.size()));
+    }
+    for (int i = 1; i < c->num_inputs(); ++i) {
       const std::string name = absl::StrCat("shape[", i - 1, "]");
-      MR_ASSIGN_OR_RETURN(const std::vector<int64_t> dims, ctx->IntVectorInput(i, name));
+      MR_ASSIGN_OR_RETURN(const PartialInts dims, c->IntVector(i, name));
+      MR_ASSIGN_OR_RETURN(PartialShape offset, c->InputWithRank(i, 1));
+      c->set_output(i - 1, std::move(offset));
+      if (!first.has_size() || !dims.has_size()) continue;
       if (dims.size() != first.size()) {
-        return absl::InvalidArgumentError(absl::StrCat(name, " must have ", first.size(),
-                                                       " elements as shape[0], got ", dims.size()));
+        return InvalidArgument(name, " must have ", first.size(), " elements as shape[0], got ",
+                               dims.size());
       }
-      for (size_t d = 0; d < dims.size(); ++d) {
-        if (dims[d] != first[d] && d != static_cast<size_t>(axis)) {
-          return absl::InvalidArgumentError(absl::StrCat(
-              "all shapes must agree in all dimensions but concat_dim ", axis, ", got dimension ",
-              d, " = ", dims[d], " of ", name, " and ", first[d], " of shape[0]"));
-        }
-      }
-      MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(i - 1, Shape::Vector(dims.size())));
-      absl::Span<int32_t> values = out->mutable_raw<int32_t>();
-      std::fill(values.begin(), values.end(), 0);
-      values[static_cast<size_t>(axis)] = static_cast<int32_t>(offset);
-      offset += dims[static_cast<size_t>(axis)];
-      if (offset < 0 || offset > std::numeric_limits<int32_t>::max()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("offsets must fit into int32, got ", offset));
+      for (int d = 0; axis >= 0 && d < dims.size(); ++d) {
+        const std::optional<int64_t> dim = dims.at(d), want = first.at(d);
+        if (d == axis || !dim || !want || *dim == *want) continue;
+        return InvalidArgument("all shapes must agree in all dimensions but concat_dim ", axis,
+                               ", got dimension ", d, " = ", *dim, " of ", name, " and ", *want,
+                               " of shape[0]");
       }
     }
     return absl::OkStatus();
   }
-  bool may_be_expensive() const override { return false; }
 };
 
-const OpRegistration kConcatOffset = OpSpec("ConcatOffset")
-                                         .Input("concat_dim: int32")
-                                         .Input("shape: N * int32")
-                                         .Output("offset: N * int32")
-                                         .Attr("N: int >= 2")
-                                         .Shape(ConcatOffsetShape)
-                                         .NotDifferentiable();
+class ConcatOffsetKernel : public RuledKernel<ConcatOffsetRule> {
+ public:
+  bool may_be_expensive() const override { return false; }
+
+ protected:
+  Status Run(KernelContext* ctx) const override {
+    const int rank = static_cast<int>(ctx->input(1).num_elements());
+    MR_ASSIGN_OR_RETURN(const int axis, AxisInput(ctx, 0, rank));
+    int64_t offset = 0;
+    for (int i = 0; i < ctx->num_outputs(); ++i) {
+      MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateZeros(i));
+      out->mutable_raw<int32_t>()[static_cast<size_t>(axis)] = static_cast<int32_t>(offset);
+      offset += ctx->input(i + 1).raw<int32_t>()[static_cast<size_t>(axis)];
+      if (offset < 0 || offset > std::numeric_limits<int32_t>::max()) {
+        return InvalidArgument("offsets must fit into int32, got ", offset);
+      }
+    }
+    return absl::OkStatus();
+  }
+};
+
+const OpRegistration kConcatOffset =
+    OpSpec("ConcatOffset", "concat_dim: int32, shape: N * int32 -> offset: N * int32",
+           "N: int >= 2")
+        .Rule<ConcatOffsetRule>()
+        .NotDifferentiable();
 const KernelRegistration kConcatOffsetKernel = KernelFor<ConcatOffsetKernel>("ConcatOffset");
 
 // --- Pack, Unpack --------------------------------------------------------------------------------
 
-// The shape of `n` values packed along a new dimension.
-StatusOr<PartialShape> PackedShape(const PartialShape& value, int64_t n, int64_t axis) {
-  if (!value.has_rank()) return PartialShape();
-  MR_ASSIGN_OR_RETURN(const int at, ResolveAxis(axis, value.rank() + 1));
-  std::vector<int64_t> dims(value.dims().begin(), value.dims().end());
-  dims.insert(dims.begin() + at, n);
-  return PartialShape::Make(dims);
-}
-
-Status PackShape(InferenceContext* c) {
-  MR_ASSIGN_OR_RETURN(const int64_t axis, c->GetAttr<int64_t>("axis"));
-  MR_ASSIGN_OR_RETURN(const PartialShape value, MergeAll(c, 0, c->num_inputs()));
-  MR_ASSIGN_OR_RETURN(PartialShape shape, PackedShape(value, c->num_inputs(), axis));
-  c->set_output(0, std::move(shape));
-  return absl::OkStatus();
-}
-
-class PackKernel : public Kernel {
- public:
-  Status Init(KernelConstruction* c) override {
-    MR_ASSIGN_OR_RETURN(axis_, c->GetAttr<int64_t>("axis"));
-    return absl::OkStatus();
-  }
-  Status Compute(KernelContext* ctx) const override {
-    const Shape value_shape = ctx->input(0).shape();
-    std::vector<const Tensor*> values;
-    for (int i = 0; i < ctx->num_inputs(); ++i) {
-      if (ctx->input(i).shape() != value_shape) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "Shapes of all inputs must match: values[0].shape = ", value_shape.ToString(),
-            " != values[", i, "].shape = ", ctx->input(i).shape().ToString()));
+struct PackRule {
+  int64_t axis = 0;
+  Status Init(const NodeAttrs& attrs) { return ReadAttrs(attrs, "axis", &axis); }
+  StatusOr<PartialShape> operator()(RuleContext* c) const {
+    PartialShape value;
+    for (int i = 0; i < c->num_inputs(); ++i) {
+      StatusOr<PartialShape> merged = value.MergeWith(c->input(i));
+      if (!merged.ok()) {
+        return InvalidArgument("Shapes of all inputs must match: values[0].shape = ", value,
+                               " != values[", i, "].shape = ", c->input(i));
       }
-      values.push_back(&ctx->input(i));
+      value = *std::move(merged);
     }
-    MR_ASSIGN_OR_RETURN(const PartialShape known,
-                        PackedShape(value_shape, ctx->num_inputs(), axis_));
-    MR_ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
-    if (values.size() == 1) {
-      MR_ASSIGN_OR_RETURN(Tensor out, ctx->TakeInput(0).Reshaped(shape));
-      ctx->set_output(0, std::move(out));
-      return absl::OkStatus();
-    }
-    MR_ASSIGN_OR_RETURN(const int at, ResolveAxis(axis_, shape.rank()));
-    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
-    if (shape.num_elements() == 0) return absl::OkStatus();
-    return VisitElements(out->dtype(), [&]<typename E>() {
-      ConcatElements<E>(ctx, values, Around(shape, at), out);
-    });
+    if (!value.has_rank()) return value;
+    MR_ASSIGN_OR_RETURN(const int at, ResolveAxis(axis, value.rank() + 1));
+    Ints dims(value.dims().begin(), value.dims().end());
+    dims.insert(dims.begin() + at, c->num_inputs());
+    return PartialShape::Make(dims);
   }
-
- private:
-  int64_t axis_ = 0;
 };
 
-Status PackGradient(GradientContext* c) {
-  if (!c->has_grad(0)) return absl::OkStatus();
-  MR_ASSIGN_OR_RETURN(const int64_t axis, c->GetAttr<int64_t>("axis"));
-  const std::vector<Output> parts =
-      Unpack(c->scope(), c->dense_grad(0), c->num_inputs(), {.axis = axis});
-  for (int i = 0; i < c->num_inputs(); ++i) c->set_input_grad(i, parts[static_cast<size_t>(i)]);
-  return absl::OkStatus();
+Status RunPack(KernelContext* ctx, const PackRule& rule) {
+  if (ctx->num_inputs() == 1) return ctx->PassInput(0);
+  MR_ASSIGN_OR_RETURN(const int axis, ResolveAxis(rule.axis, ctx->output_shape(0).rank()));
+  return OutputJoined(ctx, {0, ctx->num_inputs()}, axis);
+}
+
+StatusOr<std::vector<Output>> PackGradient(GradientContext* c) {
+  MR_ASSIGN_OR_RETURN(const PackRule rule, c->GetRule<PackRule>());
+  return Unpack(c->scope(), c->dense_grad(), c->num_inputs(), {.axis = rule.axis});
 }
 
 // Scalars as the elements of a vector.
@@ -429,275 +286,175 @@ std::optional<PartialValue> PackValue(PartialValueContext* c) {
   const PartialShape out = c->output_shape();
   PartialValue packed;
   for (int i = 0; i < c->num_inputs(); ++i) {
-    const std::optional<PartialValue> value = c->input(i);
-    if (value && !value->is_scalar) return std::nullopt;
-    if (!value) {
-      // Not even its rank is known unless a shape says so.
-      const PartialShape in = c->input_shape(i);
-      if (!(in.has_rank() && in.rank() == 0) && !(out.has_rank() && out.rank() == 1)) {
-        return std::nullopt;
-      }
+    std::optional<PartialValue> value = c->input(i);
+    // An input of which no shape says that it is a scalar may be anything.
+    const bool is_scalar = c->input_shape(i) == PartialShape::Scalar();
+    if (!value && (is_scalar || (out.has_rank() && out.rank() == 1))) {
+      value = PartialValue::Unknown(PartialShape::Scalar());
     }
-    packed.elements.push_back(value ? value->elements[0] : std::nullopt);
+    if (!value || !value->is_scalar) return std::nullopt;
+    packed.elements.push_back(value->elements[0]);
   }
   return packed;
 }
 
-const OpRegistration kPack = OpSpec("Pack")
-                                 .Input("values: N * T")
-                                 .Output("output: T")
-                                 .Attr("N: int >= 1")
-                                 .Attr("T: type")
-                                 .Attr("axis: int = 0")
-                                 .Shape(PackShape)
-                                 .Gradient(PackGradient);
-const PartialValueRule kPackRule("Pack", PackValue);
-const KernelRegistration kPackKernel = KernelFor<PackKernel>("Pack");
+const OpRegistration kPack =
+    OpSpec("Pack", "values: N * T -> output: T", "N: int >= 1; T: type; axis: int = 0")
+        .Rule<PackRule>()
+        .Gradient(PackGradient);
+const PartialValueRule kPackValue("Pack", PackValue);
+const KernelRegistration kPackKernel = RuledKernelFor<PackRule>("Pack", RunPack);
 
-// The shape of one of `num` slices along `axis`.
-StatusOr<PartialShape> UnpackedShape(const PartialShape& value, int64_t num, int64_t axis) {
-  if (!value.has_rank()) return PartialShape();
-  if (value.rank() == 0) {
-    return absl::InvalidArgumentError("value must have rank >= 1, got shape []");
-  }
-  MR_ASSIGN_OR_RETURN(const int at, ResolveAxis(axis, value.rank()));
-  if (value.dim(at) != -1 && value.dim(at) != num) {
-    return absl::InvalidArgumentError(absl::StrCat("dimension ", at,
-                                                   " must have the size of attr num ", num,
-                                                   ", got shape ", value.ToString()));
-  }
-  std::vector<int64_t> dims(value.dims().begin(), value.dims().end());
-  dims.erase(dims.begin() + at);
-  return PartialShape::Make(dims);
+// What is taken apart has a dimension.
+Status CheckHasDims(const PartialShape& value) {
+  if (!value.has_rank() || value.rank() > 0) return absl::OkStatus();
+  return InvalidArgument("value must have rank >= 1, got shape []");
 }
 
-Status UnpackShape(InferenceContext* c) {
-  MR_ASSIGN_OR_RETURN(const int64_t num, c->GetAttr<int64_t>("num"));
-  MR_ASSIGN_OR_RETURN(const int64_t axis, c->GetAttr<int64_t>("axis"));
-  MR_ASSIGN_OR_RETURN(const PartialShape shape, UnpackedShape(c->input(0), num, axis));
-  for (int i = 0; i < c->num_outputs(); ++i) c->set_output(i, shape);
-  return absl::OkStatus();
-}
-
-// Parts of a tensor along an axis: sizes[i] each, with the shapes that they get. Parts along the
-// first dimension share the tensor's memory.
-Status OutputParts(KernelContext* ctx, const Tensor& value, int axis,
-                   absl::Span<const int64_t> sizes, absl::Span<const Shape> shapes) {
-  const AroundAxis around = Around(value.shape(), axis);
-  if (axis == 0) {
-    int64_t begin = 0;
-    for (size_t i = 0; i < sizes.size(); ++i) {
-      MR_ASSIGN_OR_RETURN(Tensor part, value.Rows(begin, begin + sizes[i]).Reshaped(shapes[i]));
-      ctx->set_output(static_cast<int>(i), std::move(part));
-      begin += sizes[i];
+struct UnpackRule {
+  int64_t num = 0, axis = 0;
+  Status Init(const NodeAttrs& attrs) { return ReadAttrs(attrs, "num", &num, "axis", &axis); }
+  Status operator()(RuleContext* c) const {
+    const PartialShape& value = c->input(0);
+    MR_RETURN_IF_ERROR(CheckHasDims(value));
+    if (!value.has_rank()) return absl::OkStatus();
+    MR_ASSIGN_OR_RETURN(const int at, ResolveAxis(axis, value.rank()));
+    if (value.dim(at) != -1 && value.dim(at) != num) {
+      return InvalidArgument("dimension ", at, " must have the size of attr num ", num,
+                             ", got shape ", value);
     }
+    Ints dims(value.dims().begin(), value.dims().end());
+    dims.erase(dims.begin() + at);
+    MR_ASSIGN_OR_RETURN(const PartialShape part, PartialShape::Make(dims));
+    for (int i = 0; i < c->num_outputs(); ++i) c->set_output(i, part);
     return absl::OkStatus();
   }
-  return VisitElements(value.dtype(), [&]<typename E>() -> Status {
-    const E* from = ElementsOf<E>(value);
-    const int64_t row = around.dim * around.after;
-    for (size_t i = 0; i < sizes.size(); ++i) {
-      MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(static_cast<int>(i), shapes[i]));
-      if (out->num_elements() == 0) continue;
-      E* to = MutableElementsOf<E>(out);
-      const int64_t size = sizes[i] * around.after;
-      ctx->ParallelFor(
-          around.before, kNsPerByte * sizeof(E) * static_cast<double>(size) + 1,
-          [=](int64_t begin, int64_t end) { CopyPieces(from, row, to, size, size, begin, end); });
-      from += size;
-    }
-    return absl::OkStatus();
-  });
-}
-
-class UnpackKernel : public Kernel {
- public:
-  Status Init(KernelConstruction* c) override {
-    MR_ASSIGN_OR_RETURN(num_, c->GetAttr<int64_t>("num"));
-    MR_ASSIGN_OR_RETURN(axis_, c->GetAttr<int64_t>("axis"));
-    return absl::OkStatus();
-  }
-  Status Compute(KernelContext* ctx) const override {
-    const Tensor value = ctx->TakeInput(0);
-    MR_ASSIGN_OR_RETURN(const PartialShape known, UnpackedShape(value.shape(), num_, axis_));
-    MR_ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
-    MR_ASSIGN_OR_RETURN(const int axis, ResolveAxis(axis_, value.rank()));
-    const std::vector<int64_t> sizes(static_cast<size_t>(num_), 1);
-    const std::vector<Shape> shapes(static_cast<size_t>(num_), shape);
-    return OutputParts(ctx, value, axis, sizes, shapes);
-  }
-
- private:
-  int64_t num_ = 0;
-  int64_t axis_ = 0;
 };
 
-Status UnpackGradient(GradientContext* c) {
-  MR_ASSIGN_OR_RETURN(const int64_t axis, c->GetAttr<int64_t>("axis"));
+Status RunUnpack(KernelContext* ctx, const UnpackRule& rule) {
+  MR_ASSIGN_OR_RETURN(const int axis, ResolveAxis(rule.axis, ctx->input(0).rank()));
+  return OutputParts(ctx, ctx->input(0), axis);
+}
+
+// Of the parts; zeros for one that has none.
+std::vector<Output> OutputGradients(GradientContext* c) {
   std::vector<Output> grads;
   for (int i = 0; i < c->num_outputs(); ++i) grads.push_back(c->dense_grad(i));
-  if (grads.empty()) return absl::OkStatus();
-  c->set_input_grad(0, Pack(c->scope(), grads, {.axis = axis}));
+  return grads;
+}
+
+Status UnpackGradient(GradientContext* c) {
+  MR_ASSIGN_OR_RETURN(const UnpackRule rule, c->GetRule<UnpackRule>());
+  if (rule.num == 0) return absl::OkStatus();
+  c->set_input_grad(0, Pack(c->scope(), OutputGradients(c), {.axis = rule.axis}));
   return absl::OkStatus();
 }
 
-const OpRegistration kUnpack = OpSpec("Unpack")
-                                   .Input("value: T")
-                                   .Output("output: num * T")
-                                   .Attr("num: int >= 0")
-                                   .Attr("T: type")
-                                   .Attr("axis: int = 0")
-                                   .Shape(UnpackShape)
-                                   .Gradient(UnpackGradient);
-const KernelRegistration kUnpackKernel = KernelFor<UnpackKernel>("Unpack");
+const OpRegistration kUnpack =
+    OpSpec("Unpack", "value: T -> output: num * T", "num: int >= 0; T: type; axis: int = 0")
+        .Rule<UnpackRule>()
+        .Gradient(UnpackGradient);
+const KernelRegistration kUnpackKernel = RuledKernelFor<UnpackRule>("Unpack", RunUnpack);
 
 // --- Split, SplitV -------------------------------------------------------------------------------
 
-StatusOr<PartialShape> WithDim(const PartialShape& shape, int axis, int64_t dim) {
-  std::vector<int64_t> dims(shape.dims().begin(), shape.dims().end());
-  dims[static_cast<size_t>(axis)] = dim;
-  return PartialShape::Make(dims);
-}
-StatusOr<Shape> WithDim(const Shape& shape, int axis, int64_t dim) {
-  MR_ASSIGN_OR_RETURN(const PartialShape partial, WithDim(PartialShape(shape), axis, dim));
-  return partial.ToShape();
+// The sizes of `n` equal parts of a dimension; -1 is unknown.
+StatusOr<Ints> EqualSizes(int n, int64_t dim) {
+  if (dim != -1 && (n < 1 || dim % n != 0)) {
+    return InvalidArgument("num_split must divide the size of split_dim, got ", n, " parts of ",
+                           dim);
+  }
+  return Ints(static_cast<size_t>(n), dim == -1 ? -1 : dim / n);
 }
 
-// Sets all outputs to what is known without an axis: the rank.
-void SetUnknownParts(InferenceContext* c, const PartialShape& value) {
-  for (int i = 0; i < c->num_outputs(); ++i) {
-    c->set_output(
-        i, value.has_rank() ? PartialShape::UnknownOfRank(value.rank()) : PartialShape::Unknown());
-  }
-}
-
-Status SplitShape(InferenceContext* c) {
-  MR_RETURN_IF_ERROR(c->InputWithRank(0, 0).status());
-  MR_ASSIGN_OR_RETURN(const PartialShape value, c->InputWithRankAtLeast(1, 1));
-  const std::optional<int64_t> split_dim = ConstantInt(c, 0);
-  if (!split_dim || !value.has_rank()) {
-    SetUnknownParts(c, value);
-    return absl::OkStatus();
-  }
-  MR_ASSIGN_OR_RETURN(const int axis, ResolveAxis(*split_dim, value.rank()));
-  int64_t size = -1;
-  if (value.dim(axis) != -1) {
-    MR_ASSIGN_OR_RETURN(size, EqualPartSize(value.dim(axis), c->num_outputs()));
-  }
-  MR_ASSIGN_OR_RETURN(const PartialShape part, WithDim(value, axis, size));
-  for (int i = 0; i < c->num_outputs(); ++i) c->set_output(i, part);
-  return absl::OkStatus();
-}
-
-class SplitKernel : public Kernel {
- public:
-  Status Compute(KernelContext* ctx) const override {
-    MR_ASSIGN_OR_RETURN(const int64_t split_dim, ctx->IntScalarInput(0, "split_dim"));
-    const Tensor value = ctx->TakeInput(1);
-    if (value.rank() < 1) {
-      return absl::InvalidArgumentError("value must have rank >= 1, got shape []");
+// The sizes of parts of which one may be given as -1: the rest.
+StatusOr<Ints> GivenSizes(const PartialInts& given, int n, int64_t dim) {
+  MR_ASSIGN_OR_RETURN(SizesWithRest parts, SizesWithRest::Read("size_splits", given, n));
+  int64_t sum = 0;
+  for (const int64_t size : parts.sizes) {
+    if (size > Shape::kMaxElements - sum) {
+      return InvalidArgument("the sum of size_splits must be <= ", Shape::kMaxElements,
+                             ", got more");
     }
-    MR_ASSIGN_OR_RETURN(const int axis, ResolveAxis(split_dim, value.rank()));
-    MR_ASSIGN_OR_RETURN(const int64_t size, EqualPartSize(value.dim(axis), ctx->num_outputs()));
-    MR_ASSIGN_OR_RETURN(const Shape shape, WithDim(value.shape(), axis, size));
-    const size_t n = static_cast<size_t>(ctx->num_outputs());
-    return OutputParts(ctx, value, axis, std::vector<int64_t>(n, size),
-                       std::vector<Shape>(n, shape));
+    sum += std::max<int64_t>(size, 0);
+  }
+  if (dim == -1) return parts.sizes;
+  if (parts.num_open > 0 ? sum > dim : sum != dim) {
+    return InvalidArgument("size_splits must add up to ", parts.num_open > 0 ? "at most " : "",
+                           "the size of split_dim ", dim, ", got ", sum);
+  }
+  if (parts.num_open == 1) parts.open() = dim - sum;
+  return parts.sizes;
+}
+
+// Split makes equal parts, SplitV parts of given sizes.
+template <bool kSizesGiven>
+struct SplitRule {
+  static constexpr int kValue = kSizesGiven ? 0 : 1;
+  static constexpr int kSplitDim = kSizesGiven ? 2 : 0;
+
+  Status operator()(RuleContext* c) const {
+    const int n = c->num_outputs();
+    const PartialShape& value = c->input(kValue);
+    MR_RETURN_IF_ERROR(CheckHasDims(value));
+    MR_ASSIGN_OR_RETURN(const std::optional<int64_t> split_dim,
+                        c->IntScalar(kSplitDim, "split_dim"));
+    PartialInts given;
+    if (kSizesGiven) {
+      MR_ASSIGN_OR_RETURN(given, c->IntVector(1, "size_splits"));
+      if (given.has_size() && given.size() != n) {
+        return InvalidArgument("size_splits must have num_split = ", n, " elements, got ",
+                               given.size());
+      }
+    }
+    if (!value.has_rank()) return absl::OkStatus();
+    if (!split_dim) {
+      for (int i = 0; i < n; ++i) c->set_output(i, PartialShape::UnknownOfRank(value.rank()));
+      return absl::OkStatus();
+    }
+    MR_ASSIGN_OR_RETURN(const int axis, ResolveAxis(*split_dim, value.rank()));
+    const int64_t dim = value.dim(axis);
+    MR_ASSIGN_OR_RETURN(const Ints sizes,
+                        kSizesGiven ? GivenSizes(given, n, dim) : EqualSizes(n, dim));
+    Ints dims(value.dims().begin(), value.dims().end());
+    for (int i = 0; i < n; ++i) {
+      dims[static_cast<size_t>(axis)] = sizes[static_cast<size_t>(i)];
+      MR_ASSIGN_OR_RETURN(PartialShape part, PartialShape::Make(dims));
+      c->set_output(i, std::move(part));
+    }
+    return absl::OkStatus();
   }
 };
 
-Output ConcatGradients(GradientContext* c, Output axis) {
-  std::vector<Output> grads;
-  for (int i = 0; i < c->num_outputs(); ++i) grads.push_back(c->dense_grad(i));
-  return grads.size() == 1 ? grads[0] : ConcatV2(c->scope(), grads, axis);
+template <typename Rule>
+Status RunSplit(KernelContext* ctx, const Rule&) {
+  const Tensor& value = ctx->input(Rule::kValue);
+  MR_ASSIGN_OR_RETURN(const int axis, AxisInput(ctx, Rule::kSplitDim, value.rank()));
+  return OutputParts(ctx, value, axis);
 }
+
+template <typename Rule>
 Status SplitGradient(GradientContext* c) {
-  c->set_input_grad(1, ConcatGradients(c, c->input(0)));
+  const std::vector<Output> grads = OutputGradients(c);
+  const Output axis = c->input(Rule::kSplitDim);
+  c->set_input_grad(Rule::kValue, grads.size() == 1 ? grads[0] : ConcatV2(c->scope(), grads, axis));
   return absl::OkStatus();
 }
 
-const OpRegistration kSplit = OpSpec("Split")
-                                  .Input("split_dim: int32")
-                                  .Input("value: T")
-                                  .Output("output: num_split * T")
-                                  .Attr("num_split: int >= 1")
-                                  .Attr("T: type")
-                                  .Shape(SplitShape)
-                                  .Gradient(SplitGradient);
-const KernelRegistration kSplitKernel = KernelFor<SplitKernel>("Split");
+using EqualSplitRule = SplitRule</*kSizesGiven=*/false>;
+const OpRegistration kSplit = OpSpec("Split", "split_dim: int32, value: T -> output: num_split * T",
+                                     "num_split: int >= 1; T: type")
+                                  .Rule<EqualSplitRule>()
+                                  .Gradient(SplitGradient<EqualSplitRule>);
+const KernelRegistration kSplitKernel = RuledKernelFor<EqualSplitRule>("Split", RunSplit);
 
-Status CheckSizeSplits(int64_t size, int64_t num_split) {
-  if (size != num_split) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("size_splits must have num_split = ", num_split, " elements, got ", size));
-  }
-  return absl::OkStatus();
-}
-
-Status SplitVShape(InferenceContext* c) {
-  MR_ASSIGN_OR_RETURN(const PartialShape value, c->InputWithRankAtLeast(0, 1));
-  MR_ASSIGN_OR_RETURN(const PartialShape sizes_shape, c->InputWithRank(1, 1));
-  MR_RETURN_IF_ERROR(c->InputWithRank(2, 0).status());
-  if (sizes_shape.dim(0) != -1) {
-    MR_RETURN_IF_ERROR(CheckSizeSplits(sizes_shape.dim(0), c->num_outputs()));
-  }
-  const std::optional<int64_t> split_dim = ConstantInt(c, 2);
-  if (!split_dim || !value.has_rank()) {
-    SetUnknownParts(c, value);
-    return absl::OkStatus();
-  }
-  MR_ASSIGN_OR_RETURN(const int axis, ResolveAxis(*split_dim, value.rank()));
-  std::vector<int64_t> sizes(static_cast<size_t>(c->num_outputs()), -1);
-  if (const std::optional<std::vector<int64_t>> given = ConstantInts(c, 1)) {
-    MR_RETURN_IF_ERROR(CheckSizeSplits(static_cast<int64_t>(given->size()), c->num_outputs()));
-    MR_ASSIGN_OR_RETURN(sizes, PartSizes(*given, value.dim(axis)));
-  } else if (c->num_outputs() == 1) {
-    sizes[0] = value.dim(axis);
-  }
-  for (int i = 0; i < c->num_outputs(); ++i) {
-    MR_ASSIGN_OR_RETURN(PartialShape part, WithDim(value, axis, sizes[static_cast<size_t>(i)]));
-    c->set_output(i, std::move(part));
-  }
-  return absl::OkStatus();
-}
-
-class SplitVKernel : public Kernel {
- public:
-  Status Compute(KernelContext* ctx) const override {
-    MR_ASSIGN_OR_RETURN(const std::vector<int64_t> given, ctx->IntVectorInput(1, "size_splits"));
-    MR_ASSIGN_OR_RETURN(const int64_t split_dim, ctx->IntScalarInput(2, "split_dim"));
-    const Tensor value = ctx->TakeInput(0);
-    if (value.rank() < 1) {
-      return absl::InvalidArgumentError("value must have rank >= 1, got shape []");
-    }
-    MR_RETURN_IF_ERROR(CheckSizeSplits(static_cast<int64_t>(given.size()), ctx->num_outputs()));
-    MR_ASSIGN_OR_RETURN(const int axis, ResolveAxis(split_dim, value.rank()));
-    MR_ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, PartSizes(given, value.dim(axis)));
-    std::vector<Shape> shapes;
-    for (int64_t size : sizes) {
-      MR_ASSIGN_OR_RETURN(Shape shape, WithDim(value.shape(), axis, size));
-      shapes.push_back(std::move(shape));
-    }
-    return OutputParts(ctx, value, axis, sizes, shapes);
-  }
-};
-
-Status SplitVGradient(GradientContext* c) {
-  c->set_input_grad(0, ConcatGradients(c, c->input(2)));
-  return absl::OkStatus();
-}
-
-const OpRegistration kSplitV = OpSpec("SplitV")
-                                   .Input("value: T")
-                                   .Input("size_splits: Tlen")
-                                   .Input("split_dim: int32")
-                                   .Output("output: num_split * T")
-                                   .Attr("num_split: int >= 1")
-                                   .Attr("T: type")
-                                   .Attr("Tlen: {int32, int64} = DT_INT64")
-                                   .Shape(SplitVShape)
-                                   .Gradient(SplitVGradient);
-const KernelRegistration kSplitVKernel = KernelFor<SplitVKernel>("SplitV");
+using SplitVRule = SplitRule</*kSizesGiven=*/true>;
+const OpRegistration kSplitV =
+    OpSpec("SplitV", "value: T, size_splits: Tlen, split_dim: int32 -> output: num_split * T",
+           "num_split: int >= 1; T: type; Tlen: {int32, int64} = DT_INT64")
+        .Rule<SplitVRule>()
+        .Gradient(SplitGradient<SplitVRule>);
+const KernelRegistration kSplitVKernel = RuledKernelFor<SplitVRule>("SplitV", RunSplit);
 
 }  // namespace
 }  // namespace millrace

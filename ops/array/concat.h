@@ -25,10 +25,7 @@ inline Output Concat(ScopeAt at, Output concat_dim, absl::Span<const Output> val
 // but for element concat_dim.
 inline std::vector<Output> ConcatOffset(ScopeAt at, Output concat_dim,
                                         absl::Span<const Output> shape) {
-  return NodeBuilder(at, "ConcatOffset")
-      .Input(concat_dim)
-      .Input(shape)
-      .Finish()
+  return BuildOp(at, "ConcatOffset", {concat_dim, shape})
       .outputs(0, static_cast<int>(shape.size()));
 }
 
@@ -45,32 +42,18 @@ struct UnpackAttrs {
 // The `num` slices of a dimension, which must have just that size.
 inline std::vector<Output> Unpack(ScopeAt at, Output value, int num,
                                   const UnpackAttrs& attrs = {}) {
-  return NodeBuilder(at, "Unpack")
-      .Input(value)
-      .Attr("num", int64_t{num})
-      .Attr("axis", attrs.axis)
-      .Finish()
-      .outputs(0, num);
+  return BuildOp(at, "Unpack", {value}, "num", int64_t{num}, "axis", attrs.axis).outputs(0, num);
 }
 
 // num_split parts of equal size along split_dim (int32 scalar), which must be a multiple of it.
 inline std::vector<Output> Split(ScopeAt at, Output split_dim, Output value, int num_split) {
-  return NodeBuilder(at, "Split")
-      .Input(split_dim)
-      .Input(value)
-      .Attr("num_split", int64_t{num_split})
-      .Finish()
+  return BuildOp(at, "Split", {split_dim, value}, "num_split", int64_t{num_split})
       .outputs(0, num_split);
 }
 // Parts of the sizes in vector `size_splits` (int32 or int64), one of which may be -1: the rest.
 inline std::vector<Output> SplitV(ScopeAt at, Output value, Output size_splits, Output split_dim,
                                   int num_split) {
-  return NodeBuilder(at, "SplitV")
-      .Input(value)
-      .Input(size_splits)
-      .Input(split_dim)
-      .Attr("num_split", int64_t{num_split})
-      .Finish()
+  return BuildOp(at, "SplitV", {value, size_splits, split_dim}, "num_split", int64_t{num_split})
       .outputs(0, num_split);
 }
 

@@ -8,6 +8,9 @@
 // Begins, ends, sizes and strides are int32 or int64 vectors. Errors: InvalidArgument for a part
 // that is not inside the tensor and for vectors whose length is not the rank.
 
+#include <initializer_list>
+#include <utility>
+
 #include "graph/node_builder.h"
 
 namespace millrace {
@@ -25,20 +28,32 @@ struct StridedSliceAttrs {
   int64_t new_axis_mask = 0;     // a new dimension of size 1
   int64_t shrink_axis_mask = 0;  // the one element at begin[i]; the dimension goes
 };
+// The masks by the names of their attrs.
+inline constexpr std::pair<const char*, int64_t StridedSliceAttrs::*> kStridedSliceMasks[] = {
+    {"begin_mask", &StridedSliceAttrs::begin_mask},
+    {"end_mask", &StridedSliceAttrs::end_mask},
+    {"ellipsis_mask", &StridedSliceAttrs::ellipsis_mask},
+    {"new_axis_mask", &StridedSliceAttrs::new_axis_mask},
+    {"shrink_axis_mask", &StridedSliceAttrs::shrink_axis_mask},
+};
+inline Output BuildStridedOp(ScopeAt at, absl::string_view op, std::initializer_list<Output> inputs,
+                             const StridedSliceAttrs& attrs) {
+  NodeBuilder builder(at, op);
+  for (const Output& input : inputs) builder.Input(input);
+  for (const auto& [name, bits] : kStridedSliceMasks) builder.Attr(name, attrs.*bits);
+  return builder.Finish();
+}
+
 // NumPy's input[begin:end:strides, ...]. Negative begins and ends count from the end; what is
 // outside is cut off, but an index of shrink_axis_mask must be inside.
 inline Output StridedSlice(ScopeAt at, Output input, Output begin, Output end, Output strides,
                            const StridedSliceAttrs& attrs = {}) {
-  return BuildOp(at, "StridedSlice", {input, begin, end, strides}, "begin_mask", attrs.begin_mask,
-                 "end_mask", attrs.end_mask, "ellipsis_mask", attrs.ellipsis_mask, "new_axis_mask",
-                 attrs.new_axis_mask, "shrink_axis_mask", attrs.shrink_axis_mask);
+  return BuildStridedOp(at, "StridedSlice", {input, begin, end, strides}, attrs);
 }
 // Zeros of shape `shape` with `dy` where StridedSlice would read.
 inline Output StridedSliceGrad(ScopeAt at, Output shape, Output begin, Output end, Output strides,
                                Output dy, const StridedSliceAttrs& attrs = {}) {
-  return BuildOp(at, "StridedSliceGrad", {shape, begin, end, strides, dy}, "begin_mask",
-                 attrs.begin_mask, "end_mask", attrs.end_mask, "ellipsis_mask", attrs.ellipsis_mask,
-                 "new_axis_mask", attrs.new_axis_mask, "shrink_axis_mask", attrs.shrink_axis_mask);
+  return BuildStridedOp(at, "StridedSliceGrad", {shape, begin, end, strides, dy}, attrs);
 }
 
 }  // namespace millrace

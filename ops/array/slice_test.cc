@@ -204,7 +204,9 @@ TEST(StridedSlice, ShapeFunctionKnowsWhatConstantsTell) {
                {"[3,4]", "[1]", "[1]", Ints({1})}, "[4]");
   EXPECT_SHAPE("StridedSlice", {{"begin_mask", int64_t{1}}, {"end_mask", int64_t{1}}},
                {"[3,4]", "[1]", "[1]", Ints({2})}, "[2,4]");
-  EXPECT_SHAPE("StridedSlice", {{"Index", DT_INT32}}, {"[3]", "[1]", "[1]", "[1]"}, "<unknown>");
+  EXPECT_SHAPE("StridedSlice", {{"Index", DT_INT32}}, {"[3]", "[1]", "[1]", "[1]"}, "[?]");
+  EXPECT_SHAPE("StridedSlice", {}, {"[3,4]", Ints({1}), "[?]", "[?]"}, "[?,4]");
+  EXPECT_SHAPE("StridedSlice", {{"Index", DT_INT32}}, {"[3]", "[?]", "[?]", "[?]"}, "<unknown>");
   EXPECT_SHAPE("StridedSliceGrad", {}, {Ints({3, 4}), "[1]", "[1]", "[1]", "<unknown>"}, "[3,4]");
 }
 

@@ -7,7 +7,6 @@
 // Index i of the box is element in_origin + sum i_d * in_strides[d] of `in` and the like of `out`;
 // the caller guarantees that all of them are inside. Unimplemented for a dtype without elements.
 
-#include <algorithm>
 #include <cstdint>
 
 #include "absl/types/span.h"
@@ -35,11 +34,12 @@ inline Status CopyBox(KernelContext* ctx, absl::Span<const int64_t> dims, const 
   return VisitElements(in.dtype(), [&]<typename E>() {
     const E* from = ElementsOf<E>(in) + in_side.origin;
     E* to = MutableElementsOf<E>(out) + out_side.origin;
-    const bool contiguous =
-        rows == 1 && !box.dims.empty() && box.in_strides[0] == 1 && box.out_strides[0] == 1;
-    if (contiguous) {  // one long row: cut it where threads like
-      ctx->ParallelFor(box.dims[0], 0.1 * sizeof(E), [=](int64_t begin, int64_t end) {
-        std::copy(from + begin, from + end, to + begin);
+    if (rows == 1 && box.dims.size() == 1) {  // one long row: cut it where threads like
+      ctx->ParallelFor(box.dims[0], 0.1 * sizeof(E), [&](int64_t begin, int64_t end) {
+        math::StridedBox part = box;
+        part.dims[0] = end - begin;
+        math::CopyStrided(part, from + begin * box.in_strides[0], to + begin * box.out_strides[0],
+                          0, 1);
       });
       return;
     }

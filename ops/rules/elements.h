@@ -13,6 +13,8 @@
 // E is Bytes<1>, <2>, <4>, <8> or <16> for plain dtypes, std::string, ResourceHandle or Variant for
 // the others. Pure functions; Unimplemented for a dtype that has no elements.
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 #include <type_traits>
 
@@ -66,9 +68,21 @@ Status VisitElements(DType dtype, Visitor&& visit) {
     case DT_VARIANT:
       return call.template operator()<Variant>();
     default:
-      return absl::UnimplementedError(
-          absl::StrCat("elements of dtype ", DTypeName(dtype), " cannot be copied"));
+      return Unimplemented("elements of dtype ", dtype, " cannot be copied");
   }
+}
+
+// Every element of `out` becomes the one of `value`, which has the same dtype.
+inline Status FillElements(const Tensor& value, Tensor* out) {
+  return VisitElements(value.dtype(), [&]<typename E>() {
+    E* const to = MutableElementsOf<E>(out);
+    const int64_t n = out->num_elements();
+    if (n > 0) *to = *ElementsOf<E>(value);
+    // What is there is copied behind itself: as fast for elements of any size.
+    for (int64_t done = 1; done < n; done *= 2) {
+      std::copy(to, to + std::min(done, n - done), to + done);
+    }
+  });
 }
 
 }  // namespace millrace

@@ -2,20 +2,60 @@
 #ifndef MILLRACE_OPS_RULES_INT_INPUTS_H_
 #define MILLRACE_OPS_RULES_INT_INPUTS_H_
 
-// Integer inputs (shapes, axes, sizes, begins) as int64 values: of a tensor, and of an input whose
-// value is constant while the graph is built.
+// Integer inputs of rules and kernels: shapes, sizes, axes.
 //
-// Pure functions. IntElements requires an int32 or int64 tensor (what the op's attrs allow).
+// Pure functions. Failure: InvalidArgument that names the input. IntElements requires an int32 or
+// int64 tensor (what the op's attrs allow).
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
+#include "core/shape.h"
 #include "core/status.h"
 #include "core/tensor.h"
+#include "graph/op_rule.h"
 #include "graph/shape_inference.h"
 
 namespace millrace {
+
+// The shape that int vector input i gives to a result: no dimension may be negative.
+inline StatusOr<PartialShape> ShapeInput(RuleContext* c, int i, const char* name) {
+  MR_ASSIGN_OR_RETURN(const PartialInts dims, c->IntVector(i, name));
+  if (!dims.all_known()) return c->input_as_shape(i);
+  return Shape::Make(dims.values());
+}
+
+// Sizes of which one may be given as -1: what remains.
+struct SizesWithRest {
+  std::vector<int64_t> sizes;  // -1 where a size is open: not known, or the rest
+  std::optional<int> rest;     // where -1 was given
+  int num_open = 0;
+
+  // The first open one. With only one open it is the rest, whether that was said or not.
+  int64_t& open() { return *std::find(sizes.begin(), sizes.end(), -1); }
+
+  // Of the `n` elements of int vector `name`.
+  static StatusOr<SizesWithRest> Read(const char* name, const PartialInts& given, int n) {
+    SizesWithRest result;
+    result.sizes.reserve(static_cast<size_t>(n));
+    for (int i = 0; i < n; ++i) {
+      const std::optional<int64_t> size = given.at(i);
+      if (size.value_or(0) < -1) {
+        return InvalidArgument(name, "[", i, "] must be >= -1, got ", *size);
+      }
+      if (size == -1 && result.rest) {
+        return InvalidArgument(name, " must have at most one -1, got one at [", *result.rest,
+                               "] and one at [", i, "]");
+      }
+      if (size == -1) result.rest = i;
+      result.sizes.push_back(size.value_or(-1));
+      result.num_open += result.sizes.back() == -1 ? 1 : 0;
+    }
+    return result;
+  }
+};
 
 inline std::vector<int64_t> IntElements(const Tensor& t) {
   if (t.dtype() == DT_INT32) {
