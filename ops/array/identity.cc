@@ -2,7 +2,6 @@
 #include "ops/array/identity.h"
 
 #include "graph/gradient.h"
-#include "graph/op_registry.h"
 #include "graph/partial_value.h"
 #include "graph/shape_inference.h"
 #include "runtime/kernel.h"
@@ -12,18 +11,13 @@ namespace {
 
 // Output i is shaped as input i and holds what input i holds.
 Status SameShapes(InferenceContext* c) {
-  for (int i = 0; i < c->num_inputs() && i < c->num_outputs(); ++i) {
-    c->set_output(i, c->input(i));
-    if (c->input_handle(i)) c->set_output_handle(i, *c->input_handle(i));
-  }
+  for (int i = 0; i < c->num_inputs(); ++i) ForwardInputToOutput(c, i, i);
   return absl::OkStatus();
 }
 
-Status PassGradient(GradientContext* c) {
+Status PassGradients(GradientContext* c) {
   for (int i = 0; i < c->num_inputs(); ++i) {
-    const Gradient& grad = c->grad(i);
-    if (const Output* dense = std::get_if<Output>(&grad)) c->set_input_grad(i, *dense);
-    if (const IndexedSlices* s = std::get_if<IndexedSlices>(&grad)) c->set_input_grad(i, *s);
+    c->input_gradients()[static_cast<size_t>(i)] = c->grad(i);
   }
   return absl::OkStatus();
 }
@@ -35,7 +29,8 @@ Status RefuseGradient(GradientContext* c) {
                                           message.empty() ? "" : "; ", message));
 }
 
-class IdentityNKernel : public Kernel {
+// Every input as the output of its number: none for NoOp.
+class PassInputsKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
     for (int i = 0; i < ctx->num_inputs(); ++i) ctx->set_output(i, ctx->TakeInput(i));
@@ -44,49 +39,30 @@ class IdentityNKernel : public Kernel {
   bool may_be_expensive() const override { return false; }
 };
 
-class NoOpKernel : public Kernel {
- public:
-  Status Compute(KernelContext*) const override { return absl::OkStatus(); }
-  bool may_be_expensive() const override { return false; }
-};
+constexpr char kInToOut[] = "input: T -> output: T";
 
-const OpRegistration kIdentity = OpSpec("Identity")
-                                     .Input("input: T")
-                                     .Output("output: T")
-                                     .Attr("T: type")
-                                     .Shape(SameShapes)
-                                     .Gradient(PassGradient);
-const PartialValueRule kIdentityRule("Identity", FirstInputValue);
+const OpRegistration kIdentity =
+    OpSpec("Identity", kInToOut, "T: type").Shape(SameShapes).Gradient(PassGradients);
+const PartialValueRule kIdentityValue("Identity", FirstInputValue);
 const KernelRegistration kIdentityKernel = KernelFor<PassInputKernel>("Identity");
 
-const OpRegistration kIdentityN = OpSpec("IdentityN")
-                                      .Input("input: T")
-                                      .Output("output: T")
-                                      .Attr("T: list(type) >= 1")
-                                      .Shape(SameShapes)
-                                      .Gradient(PassGradient);
-const KernelRegistration kIdentityNKernel = KernelFor<IdentityNKernel>("IdentityN");
+const OpRegistration kIdentityN =
+    OpSpec("IdentityN", kInToOut, "T: list(type) >= 1").Shape(SameShapes).Gradient(PassGradients);
+const KernelRegistration kIdentityNKernel = KernelFor<PassInputsKernel>("IdentityN");
 
-const OpRegistration kStopGradient = OpSpec("StopGradient")
-                                         .Input("input: T")
-                                         .Output("output: T")
-                                         .Attr("T: type")
-                                         .Shape(SameShapes)
-                                         .NotDifferentiable();
-const PartialValueRule kStopGradientRule("StopGradient", FirstInputValue);
+const OpRegistration kStopGradient =
+    OpSpec("StopGradient", kInToOut, "T: type").Shape(SameShapes).NotDifferentiable();
+const PartialValueRule kStopGradientValue("StopGradient", FirstInputValue);
 const KernelRegistration kStopGradientKernel = KernelFor<PassInputKernel>("StopGradient");
 
-const OpRegistration kPreventGradient = OpSpec("PreventGradient")
-                                            .Input("input: T")
-                                            .Output("output: T")
-                                            .Attr("T: type")
-                                            .Attr("message: string = ''")
-                                            .Shape(SameShapes)
-                                            .Gradient(RefuseGradient);
+const OpRegistration kPreventGradient =
+    OpSpec("PreventGradient", kInToOut, "T: type; message: string = ''")
+        .Shape(SameShapes)
+        .Gradient(RefuseGradient);
 const KernelRegistration kPreventGradientKernel = KernelFor<PassInputKernel>("PreventGradient");
 
 const OpRegistration kNoOp = OpSpec("NoOp").Shape(NoOutputShape).NotDifferentiable();
-const KernelRegistration kNoOpKernel = KernelFor<NoOpKernel>("NoOp");
+const KernelRegistration kNoOpKernel = KernelFor<PassInputsKernel>("NoOp");
 
 }  // namespace
 }  // namespace millrace

@@ -18,10 +18,7 @@ inline Output Identity(ScopeAt at, Output input) { return BuildOp(at, "Identity"
 
 // A list of tensors, passed on together: all are ready when one is.
 inline std::vector<Output> IdentityN(ScopeAt at, absl::Span<const Output> inputs) {
-  return NodeBuilder(at, "IdentityN")
-      .Input(inputs)
-      .Finish()
-      .outputs(0, static_cast<int>(inputs.size()));
+  return BuildOp(at, "IdentityN", {inputs}).outputs(0, static_cast<int>(inputs.size()));
 }
 
 // The input; no gradient flows back through it.
@@ -44,7 +41,7 @@ inline Operation NoOp(ScopeAt at) { return BuildOp(at, "NoOp", {}); }
 inline Operation Group(ScopeAt at, absl::Span<const Operation> operations) {
   NodeBuilder builder(at, "NoOp");
   for (const Operation& operation : operations) builder.ControlInput(operation);
-  return builder.Finish().operation();
+  return builder.Finish();
 }
 inline Operation Group(ScopeAt at, std::initializer_list<Operation> operations) {
   return Group(at, absl::MakeConstSpan(operations.begin(), operations.size()));
@@ -55,7 +52,7 @@ inline Output WithDependencies(ScopeAt at, absl::Span<const Operation> operation
   NodeBuilder builder(at, "Identity");
   builder.Input(input);
   for (const Operation& operation : operations) builder.ControlInput(operation);
-  return builder.Finish().output(0);
+  return builder.Finish();
 }
 
 }  // namespace millrace

@@ -41,10 +41,7 @@ inline Output ShapeOf(ScopeAt at, Output input, const ShapeAttrs& attrs = {}) {
 // The same for each of several tensors of one dtype.
 inline std::vector<Output> ShapeN(ScopeAt at, absl::Span<const Output> input,
                                   const ShapeAttrs& attrs = {}) {
-  return NodeBuilder(at, "ShapeN")
-      .Input(input)
-      .Attr("out_type", attrs.out_type)
-      .Finish()
+  return BuildOp(at, "ShapeN", {input}, "out_type", attrs.out_type)
       .outputs(0, static_cast<int>(input.size()));
 }
 // The number of elements, a scalar.

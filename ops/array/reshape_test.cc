@@ -68,7 +68,7 @@ TEST(Reshape, ShapeFunctionFollowsConstantsAndPartialShapes) {
   EXPECT_SHAPE("Reshape", {}, {"[2,3]", "[2]"}, "[?,?]");
   EXPECT_SHAPE("Reshape", {}, {"[2,3]", "<unknown>"}, "<unknown>");
   EXPECT_SHAPE_ERROR("Reshape", {}, {"[2,3]", Ints({4})}, "the requested shape [4] has 4");
-  EXPECT_SHAPE_ERROR("Reshape", {}, {"[2,3]", "[2,2]"}, "rank 1");
+  EXPECT_SHAPE_ERROR("Reshape", {}, {"[2,3]", "[2,2]"}, "shape must be a vector, got shape [2,2]");
 }
 
 TEST(Reshape, UnknownBatchThroughShapeArithmeticIsKept) {

@@ -6,10 +6,9 @@
 #include <vector>
 
 #include "graph/gradient.h"
-#include "graph/op_registry.h"
-#include "graph/shape_inference.h"
 #include "ops/rules/copy_box.h"
 #include "ops/rules/int_inputs.h"
+#include "ops/rules/per_dimension.h"
 #include "runtime/kernel.h"
 
 namespace millrace {
@@ -17,57 +16,42 @@ namespace {
 
 using Ints = std::vector<int64_t>;
 
-// The inverse; the only place that knows which vectors are permutations.
-StatusOr<Ints> InversePermutation(const char* name, const Ints& perm) {
-  const int64_t n = static_cast<int64_t>(perm.size());
-  Ints inverse(perm.size(), -1);
-  for (int64_t i = 0; i < n; ++i) {
-    const int64_t p = perm[static_cast<size_t>(i)];
-    if (p < 0 || p >= n) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(name, "[", i, "] must be in [0, ", n, "), got ", p));
+// InvalidArgument unless what is known of the vector may be part of a permutation.
+Status CheckPermutation(const char* name, const PartialInts& perm) {
+  if (!perm.has_size()) return absl::OkStatus();
+  std::vector<int> places(static_cast<size_t>(perm.size()), -1);
+  for (int i = 0; i < perm.size(); ++i) {
+    const std::optional<int64_t> p = perm.at(i);
+    if (!p) continue;
+    if (*p < 0 || *p >= perm.size()) {
+      return InvalidArgument(name, "[", i, "] must be in [0, ", perm.size(), "), got ", *p);
     }
-    int64_t& place = inverse[static_cast<size_t>(p)];
+    int& place = places[static_cast<size_t>(*p)];
     if (place != -1) {
-      return absl::InvalidArgumentError(absl::StrCat(name, " must have each index once, got ", p,
-                                                     " at [", place, "] and at [", i, "]"));
+      return InvalidArgument(name, " must have each index once, got ", *p, " at [", place,
+                             "] and at [", i, "]");
     }
     place = i;
   }
-  return inverse;
+  return absl::OkStatus();
 }
 
 // --- Transpose, ConjugateTranspose ---------------------------------------------------------------
 
-// The transposed shape; the only place that knows which (x, perm) pairs are legal.
-StatusOr<PartialShape> TransposedShape(const PartialShape& x, const Ints& perm) {
-  if (x.has_rank() && static_cast<int64_t>(perm.size()) != x.rank()) {
-    return absl::InvalidArgumentError(absl::StrCat("perm must have one element for each of the ",
-                                                   x.rank(), " dimensions, got ", perm.size()));
+struct TransposeRule {
+  StatusOr<PartialShape> operator()(RuleContext* c) const {
+    MR_ASSIGN_OR_RETURN(const PartialInts perm, c->IntVector(1, "perm"));
+    MR_ASSIGN_OR_RETURN(const PartialShape x, WithLength(c->input(0), perm, "perm"));
+    MR_RETURN_IF_ERROR(CheckPermutation("perm", perm));
+    if (!x.has_rank()) return x;
+    Ints dims;
+    for (int d = 0; d < x.rank(); ++d) {
+      const std::optional<int64_t> from = perm.at(d);
+      dims.push_back(from ? x.dim(static_cast<int>(*from)) : -1);
+    }
+    return PartialShape::Make(dims);
   }
-  MR_RETURN_IF_ERROR(InversePermutation("perm", perm).status());
-  Ints dims(perm.size(), -1);
-  for (size_t i = 0; x.has_rank() && i < perm.size(); ++i) {
-    dims[i] = x.dim(static_cast<int>(perm[i]));
-  }
-  return PartialShape::Make(dims);
-}
-
-Status TransposeShape(InferenceContext* c) {
-  MR_ASSIGN_OR_RETURN(const PartialShape perm_shape, c->InputWithRank(1, 1));
-  if (const std::optional<Ints> perm = ConstantInts(c, 1)) {
-    MR_ASSIGN_OR_RETURN(PartialShape shape, TransposedShape(c->input(0), *perm));
-    c->set_output(0, std::move(shape));
-    return absl::OkStatus();
-  }
-  const int64_t rank = c->input(0).has_rank() ? c->input(0).rank() : perm_shape.dim(0);
-  if (rank > Shape::kMaxRank || (perm_shape.dim(0) != -1 && perm_shape.dim(0) != rank)) {
-    return absl::InvalidArgumentError(absl::StrCat("perm must have one element for each of the ",
-                                                   rank, " dimensions, got ", perm_shape.dim(0)));
-  }
-  c->set_output(0, rank < 0 ? PartialShape() : PartialShape::UnknownOfRank(static_cast<int>(rank)));
-  return absl::OkStatus();
-}
+};
 
 template <typename T>
 void ConjugateAll(KernelContext* ctx, Tensor* t) {
@@ -77,110 +61,82 @@ void ConjugateAll(KernelContext* ctx, Tensor* t) {
   });
 }
 
-class TransposeKernel : public Kernel {
- public:
-  explicit TransposeKernel(bool conjugate = false) : conjugate_(conjugate) {}
-  Status Compute(KernelContext* ctx) const override {
-    MR_ASSIGN_OR_RETURN(const Ints perm, ctx->IntVectorInput(1, "perm"));
-    const Tensor x = ctx->TakeInput(0);
-    MR_ASSIGN_OR_RETURN(const PartialShape known, TransposedShape(x.shape(), perm));
-    MR_ASSIGN_OR_RETURN(const Shape shape, known.ToShape());
-    const bool conjugate = conjugate_ && IsComplex(x.dtype());
-    // Only dimensions of size 1 change places: the elements stay where they are.
-    bool in_order = true;
-    int64_t last = -1;
-    for (const int64_t p : perm) {
-      if (x.dim(static_cast<int>(p)) == 1) continue;
-      in_order = in_order && p > last;
-      last = p;
-    }
-    if (in_order && !conjugate) {
-      MR_ASSIGN_OR_RETURN(Tensor out, x.Reshaped(shape));
-      ctx->set_output(0, std::move(out));
-      return absl::OkStatus();
-    }
-    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
-    const BoxSide dense = DenseSide(x.shape().dims());
-    BoxSide from;
-    for (const int64_t p : perm) from.strides.push_back(dense.strides[static_cast<size_t>(p)]);
-    MR_RETURN_IF_ERROR(CopyBox(ctx, shape.dims(), x, from, out, DenseSide(shape.dims())));
-    if (conjugate && x.dtype() == DT_COMPLEX64) ConjugateAll<std::complex<float>>(ctx, out);
-    if (conjugate && x.dtype() == DT_COMPLEX128) ConjugateAll<std::complex<double>>(ctx, out);
-    return absl::OkStatus();
+template <bool kConjugate>
+Status RunTranspose(KernelContext* ctx, const TransposeRule&) {
+  const Tensor& x = ctx->input(0);
+  const Shape& shape = ctx->output_shape(0);
+  const Ints perm = IntElements(ctx->input(1));
+  const bool conjugate = kConjugate && IsComplex(x.dtype());
+  // Only dimensions of size 1 change places: the elements stay where they are.
+  bool in_order = true;
+  int64_t last = -1;
+  for (const int64_t p : perm) {
+    if (x.dim(static_cast<int>(p)) == 1) continue;
+    in_order = in_order && p > last;
+    last = p;
   }
-
- private:
-  const bool conjugate_;
-};
-class ConjugateTransposeKernel : public TransposeKernel {
- public:
-  ConjugateTransposeKernel() : TransposeKernel(true) {}
-};
-
-Status TransposeGradient(GradientContext* c) {
-  if (!c->has_grad(0)) return absl::OkStatus();
-  const Scope& scope = c->scope();
-  c->set_input_grad(0, Transpose(scope, c->dense_grad(0), InvertPermutation(scope, c->input(1))));
-  return absl::OkStatus();
-}
-Status ConjugateTransposeGradient(GradientContext* c) {
-  if (!c->has_grad(0)) return absl::OkStatus();
-  const Scope& scope = c->scope();
-  c->set_input_grad(
-      0, ConjugateTranspose(scope, c->dense_grad(0), InvertPermutation(scope, c->input(1))));
+  if (in_order && !conjugate) return ctx->PassInput(0);
+  MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0));
+  const BoxSide dense = DenseSide(x.shape().dims());
+  BoxSide from;
+  for (const int64_t p : perm) from.strides.push_back(dense.strides[static_cast<size_t>(p)]);
+  MR_RETURN_IF_ERROR(CopyBox(ctx, shape.dims(), x, from, out, DenseSide(shape.dims())));
+  if (conjugate && x.dtype() == DT_COMPLEX64) ConjugateAll<std::complex<float>>(ctx, out);
+  if (conjugate && x.dtype() == DT_COMPLEX128) ConjugateAll<std::complex<double>>(ctx, out);
   return absl::OkStatus();
 }
 
-OpSpec TransposeSpec(const char* name) {
-  return OpSpec(name)
-      .Input("x: T")
-      .Input("perm: Tperm")
-      .Output("y: T")
-      .Attr("T: type")
-      .Attr("Tperm: {int32, int64} = DT_INT32")
-      .Shape(TransposeShape);
+template <bool kConjugate>
+Output TransposeGradient(GradientContext* c) {
+  const Output back = InvertPermutation(c->scope(), c->input(1));
+  return kConjugate ? ConjugateTranspose(c->scope(), c->dense_grad(), back)
+                    : Transpose(c->scope(), c->dense_grad(), back);
 }
-const OpRegistration kTranspose = TransposeSpec("Transpose").Gradient(TransposeGradient);
-const KernelRegistration kTransposeKernel = KernelFor<TransposeKernel>("Transpose");
-const OpRegistration kConjugateTranspose =
-    TransposeSpec("ConjugateTranspose").Gradient(ConjugateTransposeGradient);
+
+template <bool kConjugate>
+OpSpec TransposeSpec(absl::string_view op) {
+  return OpSpec(op, "x: T, perm: Tperm -> y: T", "T: type; Tperm: {int32, int64} = DT_INT32")
+      .Rule<TransposeRule>()
+      .Gradient(TransposeGradient<kConjugate>);
+}
+const OpRegistration kTranspose = TransposeSpec<false>("Transpose");
+const KernelRegistration kTransposeKernel =
+    RuledKernelFor<TransposeRule>("Transpose", RunTranspose<false>);
+const OpRegistration kConjugateTranspose = TransposeSpec<true>("ConjugateTranspose");
 const KernelRegistration kConjugateTransposeKernel =
-    KernelFor<ConjugateTransposeKernel>("ConjugateTranspose");
+    RuledKernelFor<TransposeRule>("ConjugateTranspose", RunTranspose<true>);
 
 // --- InvertPermutation ---------------------------------------------------------------------------
 
-Status InvertPermutationShape(InferenceContext* c) {
-  MR_ASSIGN_OR_RETURN(PartialShape shape, c->InputWithRank(0, 1));
-  c->set_output(0, std::move(shape));
-  return absl::OkStatus();
-}
-
-class InvertPermutationKernel : public Kernel {
- public:
-  Status Compute(KernelContext* ctx) const override {
-    MR_ASSIGN_OR_RETURN(const Ints perm, ctx->IntVectorInput(0, "x"));
-    MR_ASSIGN_OR_RETURN(const Ints inverse, InversePermutation("x", perm));
-    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, Shape::Vector(inverse.size())));
-    for (size_t i = 0; i < inverse.size(); ++i) {
-      if (out->dtype() == DT_INT64) {
-        out->mutable_raw<int64_t>()[i] = inverse[i];
-      } else {
-        out->mutable_raw<int32_t>()[i] = static_cast<int32_t>(inverse[i]);
-      }
-    }
-    return absl::OkStatus();
+struct InvertPermutationRule {
+  StatusOr<PartialShape> operator()(RuleContext* c) const {
+    MR_ASSIGN_OR_RETURN(const PartialInts x, c->IntVector(0, "x"));
+    MR_RETURN_IF_ERROR(CheckPermutation("x", x));
+    return c->InputWithRank(0, 1);
   }
-  bool may_be_expensive() const override { return false; }
 };
 
-const OpRegistration kInvertPermutation = OpSpec("InvertPermutation")
-                                              .Input("x: T")
-                                              .Output("y: T")
-                                              .Attr("T: {int32, int64} = DT_INT32")
-                                              .Shape(InvertPermutationShape)
-                                              .NotDifferentiable();
-const KernelRegistration kInvertPermutationKernel =
-    KernelFor<InvertPermutationKernel>("InvertPermutation");
+template <typename T>
+class InvertPermutationKernel : public RuledKernel<InvertPermutationRule> {
+ public:
+  bool may_be_expensive() const override { return false; }
+
+ protected:
+  Status Run(KernelContext* ctx) const override {
+    const absl::Span<const T> x = ctx->input(0).raw<T>();
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0));
+    const absl::Span<T> y = out->mutable_raw<T>();
+    for (size_t i = 0; i < x.size(); ++i) y[static_cast<size_t>(x[i])] = static_cast<T>(i);
+    return absl::OkStatus();
+  }
+};
+
+const OpRegistration kInvertPermutation =
+    OpSpec("InvertPermutation", "x: T -> y: T", "T: {int32, int64} = DT_INT32")
+        .Rule<InvertPermutationRule>()
+        .NotDifferentiable();
+const KernelRegistration kInvertPermutationKernels =
+    KernelsFor<InvertPermutationKernel, int32_t, int64_t>("InvertPermutation", "T");
 
 }  // namespace
 }  // namespace millrace
