@@ -217,33 +217,28 @@ struct ConcatOffsetRule {
   }
 };
 
-class ConcatOffsetKernel : public RuledKernel<ConcatOffsetRule> {
- public:
-  bool may_be_expensive() const override { return false; }
-
- protected:
-  Status Run(KernelContext* ctx) const override {
-    const int rank = static_cast<int>(ctx->input(1).num_elements());
-    MR_ASSIGN_OR_RETURN(const int axis, AxisInput(ctx, 0, rank));
-    int64_t offset = 0;
-    for (int i = 0; i < ctx->num_outputs(); ++i) {
-      MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateZeros(i));
-      out->mutable_raw<int32_t>()[static_cast<size_t>(axis)] = static_cast<int32_t>(offset);
-      offset += ctx->input(i + 1).raw<int32_t>()[static_cast<size_t>(axis)];
-      if (offset < 0 || offset > std::numeric_limits<int32_t>::max()) {
-        return InvalidArgument("offsets must fit into int32, got ", offset);
-      }
+Status RunConcatOffset(KernelContext* ctx, const ConcatOffsetRule&) {
+  const int rank = static_cast<int>(ctx->input(1).num_elements());
+  MR_ASSIGN_OR_RETURN(const int axis, AxisInput(ctx, 0, rank));
+  int64_t offset = 0;
+  for (int i = 0; i < ctx->num_outputs(); ++i) {
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateZeros(i));
+    out->mutable_raw<int32_t>()[static_cast<size_t>(axis)] = static_cast<int32_t>(offset);
+    offset += ctx->input(i + 1).raw<int32_t>()[static_cast<size_t>(axis)];
+    if (offset < 0 || offset > std::numeric_limits<int32_t>::max()) {
+      return InvalidArgument("offsets must fit into int32, got ", offset);
     }
-    return absl::OkStatus();
   }
-};
+  return absl::OkStatus();
+}
 
 const OpRegistration kConcatOffset =
     OpSpec("ConcatOffset", "concat_dim: int32, shape: N * int32 -> offset: N * int32",
            "N: int >= 2")
         .Rule<ConcatOffsetRule>()
         .NotDifferentiable();
-const KernelRegistration kConcatOffsetKernel = KernelFor<ConcatOffsetKernel>("ConcatOffset");
+const KernelRegistration kConcatOffsetKernel =
+    RuledKernelFor<ConcatOffsetRule>("ConcatOffset", RunConcatOffset);
 
 // --- Pack, Unpack --------------------------------------------------------------------------------
 

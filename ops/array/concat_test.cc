@@ -7,6 +7,7 @@
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 #include "ops/array/constant.h"
+#include "ops/array/reshape.h"
 #include "runtime/testing/op_test.h"
 
 namespace millrace {
@@ -95,6 +96,9 @@ TEST(ConcatOffset, TellsWhereEachTensorBegins) {
                 "all shapes must agree in all dimensions but concat_dim 1");
   ExpectOpError(OpCall("ConcatOffset").Input(Int(0)).Inputs({Ints({2, 5}), Ints({2})}), kInvalid,
                 "shape[1] must have 2 elements as shape[0], got 1");
+  EXPECT_SHAPE("ConcatOffset", {}, {Int(1), Ints({2, 5}), "[2]"}, "[2];[2]");
+  EXPECT_SHAPE_ERROR("ConcatOffset", {}, {Int(1), Ints({2, 5}), Ints({3, 5})},
+                     "got dimension 0 = 3 of shape[1] and 2 of shape[0]");
 }
 
 TEST(Pack, MakesANewDimension) {
@@ -162,6 +166,27 @@ TEST(SplitV, GivesPartsOfGivenSizes) {
   EXPECT_SHAPE("SplitV", {{"num_split", int64_t{2}}}, {"[2,4]", Ints({1, -1}), Int(1)},
                "[2,1];[2,3]");
   EXPECT_SHAPE("SplitV", {{"num_split", int64_t{2}}}, {"[2,4]", "[2]", Int(1)}, "[2,?];[2,?]");
+}
+
+TEST(SplitV, OneSizeThatIsNotKnownIsTheRest) {
+  Scope scope;
+  const Output x = TestInput(scope, DT_FLOAT, {2, 4});
+  const Output size = ShapeOf(scope, TestInput(scope, DT_FLOAT, {-1}));
+  const auto shapes = [&](std::initializer_list<int32_t> others) {
+    const Output sizes =
+        ConcatV2(scope, {size, Const<int32_t>(scope, others)}, Const(scope, int32_t{0}));
+    std::string text;
+    for (const Output& part :
+         SplitV(scope, x, sizes, Const(scope, int32_t{1}), static_cast<int>(others.size()) + 1)) {
+      text += scope.shape(part).ToString();
+    }
+    return text;
+  };
+  EXPECT_EQ(shapes({3}), "[2,1][2,3]");
+  EXPECT_EQ(shapes({1, -1}), "[2,?][2,1][2,?]");
+  EXPECT_EQ(scope.status(), absl::OkStatus());
+  shapes({5});
+  EXPECT_STATUS(scope.status(), kInvalid, "must add up to at most the size of split_dim 4, got 5");
 }
 
 TEST(ConcatGradients, MatchFiniteDifferences) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <complex>
 #include <optional>
+#include <vector>
 
 #include "graph/gradient.h"
 #include "graph/partial_value.h"
@@ -73,9 +74,8 @@ Status RunFill(KernelContext* ctx, const FillRule&) {
 }
 
 // Each element is a copy of the scalar.
-Status FillGradient(GradientContext* c) {
-  c->set_input_grad(1, ReduceSum(c->scope(), c->dense_grad()));
-  return absl::OkStatus();
+std::vector<Output> FillGradient(GradientContext* c) {
+  return {Output(), ReduceSum(c->scope(), c->dense_grad())};
 }
 
 // A vector of equal elements.

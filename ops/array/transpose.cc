@@ -117,26 +117,21 @@ struct InvertPermutationRule {
 };
 
 template <typename T>
-class InvertPermutationKernel : public RuledKernel<InvertPermutationRule> {
- public:
-  bool may_be_expensive() const override { return false; }
-
- protected:
-  Status Run(KernelContext* ctx) const override {
-    const absl::Span<const T> x = ctx->input(0).raw<T>();
-    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0));
-    const absl::Span<T> y = out->mutable_raw<T>();
-    for (size_t i = 0; i < x.size(); ++i) y[static_cast<size_t>(x[i])] = static_cast<T>(i);
-    return absl::OkStatus();
-  }
-};
+Status RunInvertPermutation(KernelContext* ctx, const InvertPermutationRule&) {
+  MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0));
+  const absl::Span<const T> x = ctx->input(0).raw<T>();
+  const absl::Span<T> y = out->mutable_raw<T>();
+  for (size_t i = 0; i < x.size(); ++i) y[static_cast<size_t>(x[i])] = static_cast<T>(i);
+  return absl::OkStatus();
+}
 
 const OpRegistration kInvertPermutation =
     OpSpec("InvertPermutation", "x: T -> y: T", "T: {int32, int64} = DT_INT32")
         .Rule<InvertPermutationRule>()
         .NotDifferentiable();
 const KernelRegistration kInvertPermutationKernels =
-    KernelsFor<InvertPermutationKernel, int32_t, int64_t>("InvertPermutation", "T");
+    RuledKernelsFor<InvertPermutationRule, int32_t, int64_t>(
+        "InvertPermutation", "T", []<typename T>() { return &RunInvertPermutation<T>; });
 
 }  // namespace
 }  // namespace millrace

@@ -86,6 +86,7 @@ TEST(InvertPermutation, IsItsOwnInverse) {
                 "x must have each index once, got 0 at [0] and at [1]");
   ExpectOpError(OpCall("InvertPermutation").Input(TensorOf<int32_t>({1, 1}, {0})), kInvalid,
                 "x must be a vector");
+  EXPECT_SHAPE_ERROR("InvertPermutation", {}, {Ints({0, 2})}, "x[1] must be in [0, 2), got 2");
 }
 
 TEST(TransposeGradients, MatchFiniteDifferences) {
