@@ -14,11 +14,7 @@ namespace millrace {
 // data) is p, in their order. InvalidArgument for a number outside of [0, num_partitions).
 inline std::vector<Output> DynamicPartition(ScopeAt at, Output data, Output partitions,
                                             int num_partitions) {
-  return NodeBuilder(at, "DynamicPartition")
-      .Input(data)
-      .Input(partitions)
-      .Attr("num_partitions", int64_t{num_partitions})
-      .Finish()
+  return BuildOp(at, "DynamicPartition", {data, partitions}, "num_partitions", num_partitions)
       .outputs(0, num_partitions);
 }
 // Row indices[m][i...] of the result is data[m][i...]; of equal indices the last one wins. The
