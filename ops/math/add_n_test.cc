@@ -39,7 +39,7 @@ TEST(AddN, RefusesDifferentShapes) {
   const Tensor a = Tensor::Vector<float>({1, 2});
   const Tensor b = Tensor::Vector<float>({1});
   ExpectOpError(OpCall("AddN").Inputs({a, b}), kInvalid,
-                "must have the same size and shape: input 0 has [2], input 1 has [1]");
+                "input 1 must have the shape of the inputs before it, [2], got [1]");
   ExpectOpError(OpCall("AccumulateNV2").Inputs({b}).Attr("shape", PartialShape({2})), kInvalid,
                 "inputs must have the shape of the attr, [2], got [1]");
   EXPECT_SHAPE("AddN", {}, {"[2,?]", "[?,3]", "<unknown>"}, "[2,3]");

@@ -17,6 +17,7 @@
 
 #include "graph/node_builder.h"
 #include "ops/array/constant.h"
+#include "ops/array/reshape.h"
 
 namespace millrace {
 
@@ -24,47 +25,27 @@ struct ReductionAttrs {
   bool keep_dims = false;
 };
 
+struct ReductionBuilder {
+  const char* op;
+  Output operator()(ScopeAt at, Output input, Output reduction_indices,
+                    const ReductionAttrs& attrs = {}) const {
+    return BuildOp(at, op, {input, reduction_indices}, "keep_dims", attrs.keep_dims);
+  }
+};
 // The sum; 0 of nothing. All numbers; integers wrap.
-inline Output Sum(ScopeAt at, Output input, Output reduction_indices,
-                  const ReductionAttrs& attrs = {}) {
-  return BuildOp(at, "Sum", {input, reduction_indices}, "keep_dims", attrs.keep_dims);
-}
-
+inline constexpr ReductionBuilder Sum{"Sum"};
 // The mean; NaN of nothing. All numbers; that of integers rounds towards zero.
-inline Output Mean(ScopeAt at, Output input, Output reduction_indices,
-                   const ReductionAttrs& attrs = {}) {
-  return BuildOp(at, "Mean", {input, reduction_indices}, "keep_dims", attrs.keep_dims);
-}
-
+inline constexpr ReductionBuilder Mean{"Mean"};
 // The product; 1 of nothing. All numbers; integers wrap.
-inline Output Prod(ScopeAt at, Output input, Output reduction_indices,
-                   const ReductionAttrs& attrs = {}) {
-  return BuildOp(at, "Prod", {input, reduction_indices}, "keep_dims", attrs.keep_dims);
-}
-
+inline constexpr ReductionBuilder Prod{"Prod"};
 // The largest element; of nothing the lowest value of the dtype. Real numbers; NaN wins.
-inline Output Max(ScopeAt at, Output input, Output reduction_indices,
-                  const ReductionAttrs& attrs = {}) {
-  return BuildOp(at, "Max", {input, reduction_indices}, "keep_dims", attrs.keep_dims);
-}
-
+inline constexpr ReductionBuilder Max{"Max"};
 // The smallest element; of nothing the highest value of the dtype. Real numbers; NaN wins.
-inline Output Min(ScopeAt at, Output input, Output reduction_indices,
-                  const ReductionAttrs& attrs = {}) {
-  return BuildOp(at, "Min", {input, reduction_indices}, "keep_dims", attrs.keep_dims);
-}
-
+inline constexpr ReductionBuilder Min{"Min"};
 // Is any element true? bool.
-inline Output Any(ScopeAt at, Output input, Output reduction_indices,
-                  const ReductionAttrs& attrs = {}) {
-  return BuildOp(at, "Any", {input, reduction_indices}, "keep_dims", attrs.keep_dims);
-}
-
+inline constexpr ReductionBuilder Any{"Any"};
 // Are all elements true? bool.
-inline Output All(ScopeAt at, Output input, Output reduction_indices,
-                  const ReductionAttrs& attrs = {}) {
-  return BuildOp(at, "All", {input, reduction_indices}, "keep_dims", attrs.keep_dims);
-}
+inline constexpr ReductionBuilder All{"All"};
 
 struct ArgMaxAttrs {
   DType output_type = DT_INT64;  // or int32
@@ -96,10 +77,7 @@ inline Output ReductionAxes(ScopeAt at, Output input, const std::vector<int64_t>
   if (axes.empty()) {
     const PartialShape shape = at.scope.shape(input);
     if (!shape.has_rank()) {
-      const Output rank = NodeBuilder(ScopeAt(at.scope.WithName("Rank"), at.where), "Rank")
-                              .Input(input)
-                              .Finish()
-                              .output(0);
+      const Output rank = Rank(ScopeAt(at.scope.WithName("Rank"), at.where), input);
       const Output zero = Const(ScopeAt(at.scope.WithName("Const"), at.where), int32_t{0});
       const Output one = Const(ScopeAt(at.scope.WithName("Const"), at.where), int32_t{1});
       return Range(ScopeAt(at.scope.WithName("range"), at.where), zero, rank, one);
@@ -109,34 +87,20 @@ inline Output ReductionAxes(ScopeAt at, Output input, const std::vector<int64_t>
   return ConstVector<int32_t>(ScopeAt(at.scope.WithName("Const"), at.where), values);
 }
 
-inline Output ReduceSum(ScopeAt at, Output input, const std::vector<int64_t>& axes = {},
-                        const ReductionAttrs& attrs = {}) {
-  return Sum(at, input, ReductionAxes(at, input, axes), attrs);
-}
-inline Output ReduceMean(ScopeAt at, Output input, const std::vector<int64_t>& axes = {},
-                         const ReductionAttrs& attrs = {}) {
-  return Mean(at, input, ReductionAxes(at, input, axes), attrs);
-}
-inline Output ReduceProd(ScopeAt at, Output input, const std::vector<int64_t>& axes = {},
-                         const ReductionAttrs& attrs = {}) {
-  return Prod(at, input, ReductionAxes(at, input, axes), attrs);
-}
-inline Output ReduceMax(ScopeAt at, Output input, const std::vector<int64_t>& axes = {},
-                        const ReductionAttrs& attrs = {}) {
-  return Max(at, input, ReductionAxes(at, input, axes), attrs);
-}
-inline Output ReduceMin(ScopeAt at, Output input, const std::vector<int64_t>& axes = {},
-                        const ReductionAttrs& attrs = {}) {
-  return Min(at, input, ReductionAxes(at, input, axes), attrs);
-}
-inline Output ReduceAny(ScopeAt at, Output input, const std::vector<int64_t>& axes = {},
-                        const ReductionAttrs& attrs = {}) {
-  return Any(at, input, ReductionAxes(at, input, axes), attrs);
-}
-inline Output ReduceAll(ScopeAt at, Output input, const std::vector<int64_t>& axes = {},
-                        const ReductionAttrs& attrs = {}) {
-  return All(at, input, ReductionAxes(at, input, axes), attrs);
-}
+struct AxesReductionBuilder {
+  const char* op;
+  Output operator()(ScopeAt at, Output input, const std::vector<int64_t>& axes = {},
+                    const ReductionAttrs& attrs = {}) const {
+    return ReductionBuilder{op}(at, input, ReductionAxes(at, input, axes), attrs);
+  }
+};
+inline constexpr AxesReductionBuilder ReduceSum{"Sum"};
+inline constexpr AxesReductionBuilder ReduceMean{"Mean"};
+inline constexpr AxesReductionBuilder ReduceProd{"Prod"};
+inline constexpr AxesReductionBuilder ReduceMax{"Max"};
+inline constexpr AxesReductionBuilder ReduceMin{"Min"};
+inline constexpr AxesReductionBuilder ReduceAny{"Any"};
+inline constexpr AxesReductionBuilder ReduceAll{"All"};
 
 }  // namespace millrace
 
