@@ -22,15 +22,11 @@ inline Output GatherV2(ScopeAt at, Output params, Output indices, Output axis,
                        const GatherV2Attrs& attrs = {}) {
   return BuildOp(at, "GatherV2", {params, indices, axis}, "batch_dims", attrs.batch_dims);
 }
-// The form of old graphs: axis 0.
-inline Output Gather(ScopeAt at, Output params, Output indices) {
-  return BuildOp(at, "Gather", {params, indices});
-}
-// The last dimension of indices is an index into the first dimensions of params: the result has
+// The form of old graphs, (params, indices): axis 0.
+inline constexpr BinaryBuilder Gather{"Gather"};
+// (params, indices): the last dimension of indices is an index into the first dimensions of params: the result has
 // shape indices.shape[:-1] + params.shape[indices.shape[-1]:]. All dtypes.
-inline Output GatherNd(ScopeAt at, Output params, Output indices) {
-  return BuildOp(at, "GatherNd", {params, indices});
-}
+inline constexpr BinaryBuilder GatherNd{"GatherNd"};
 // Zeros of shape `shape` with updates added at indices (as GatherNd reads them). Repeated indices
 // add up. float, double, int32, int64 and complex.
 inline Output ScatterNd(ScopeAt at, Output indices, Output updates, Output shape) {

@@ -6,6 +6,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -149,7 +150,6 @@ Status FindUnique(KernelContext* ctx) {
   MR_ASSIGN_OR_RETURN(Tensor * idx, ctx->AllocateOutput(1));
   absl::Span<Index> index = idx->mutable_raw<Index>();
   std::vector<size_t> first;  // where each different element appears first
-  std::vector<Index> counts;
   absl::flat_hash_map<UniqueKey<T>, Index> seen;
   seen.reserve(values.size() / 2);
   for (size_t i = 0; i < values.size(); ++i) {
@@ -159,19 +159,15 @@ Status FindUnique(KernelContext* ctx) {
     const bool is_nan = values[i] != values[i];
     if (!is_nan) number = seen.try_emplace(values[i], number).first->second;
     index[i] = number;
-    if (static_cast<size_t>(number) == first.size()) {
-      first.push_back(i);
-      counts.push_back(1);
-    } else {
-      ++counts[static_cast<size_t>(number)];
-    }
+    if (static_cast<size_t>(number) == first.size()) first.push_back(i);
   }
   MR_ASSIGN_OR_RETURN(Tensor * y, ctx->AllocateOutput(0, Shape::Vector(first.size())));
   absl::Span<T> unique = y->mutable_raw<T>();
   for (size_t i = 0; i < first.size(); ++i) unique[i] = values[first[i]];
   if (ctx->num_outputs() < 3) return absl::OkStatus();
-  MR_ASSIGN_OR_RETURN(Tensor * count, ctx->AllocateOutput(2, Shape::Vector(counts.size())));
-  std::copy(counts.begin(), counts.end(), count->mutable_raw<Index>().begin());
+  MR_ASSIGN_OR_RETURN(Tensor * count, ctx->AllocateZeros(2, Shape::Vector(first.size())));
+  const absl::Span<Index> counts = count->mutable_raw<Index>();
+  for (const Index number : index) ++counts[static_cast<size_t>(number)];
   return absl::OkStatus();
 }
 
@@ -185,15 +181,14 @@ KernelRegistration UniqueKernels(absl::string_view op) {
       op, "T", []<typename T>() { return &RunUnique<T>; });
 }
 
-constexpr char kUniqueAttrs[] = "T: type; out_idx: {int32, int64} = DT_INT32";
-const OpRegistration kUnique = OpSpec("Unique", "x: T -> y: T, idx: out_idx", kUniqueAttrs)
-                                   .Rule<UniqueRule>()
-                                   .NotDifferentiable();
+OpSpec UniqueSpec(absl::string_view op) {
+  return OpSpec(op, "x: T -> y: T, idx: out_idx", "T: type; out_idx: {int32, int64} = DT_INT32")
+      .Rule<UniqueRule>()
+      .NotDifferentiable();
+}
+const OpRegistration kUnique = UniqueSpec("Unique");
 const KernelRegistration kUniqueKernels = UniqueKernels("Unique");
-const OpRegistration kUniqueWithCounts =
-    OpSpec("UniqueWithCounts", "x: T -> y: T, idx: out_idx, count: out_idx", kUniqueAttrs)
-        .Rule<UniqueRule>()
-        .NotDifferentiable();
+const OpRegistration kUniqueWithCounts = UniqueSpec("UniqueWithCounts").Output("count: out_idx");
 const KernelRegistration kUniqueWithCountsKernels = UniqueKernels("UniqueWithCounts");
 
 }  // namespace

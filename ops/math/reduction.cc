@@ -132,8 +132,9 @@ Status Reduce(KernelContext* ctx, const ReduceFns& fns, const Tensor& in, const 
   const ReducePlan plan(in.shape().dims(), reduced);
   MR_ASSIGN_OR_RETURN(const int64_t scratch_bytes,
                       CheckedProduct(plan.num_partials(), static_cast<int64_t>(fns.partial_size)));
-  MR_ASSIGN_OR_RETURN(const Shape scratch_shape, Shape::Make({scratch_bytes}));
-  MR_ASSIGN_OR_RETURN(Tensor scratch, ctx->AllocateTemp(DT_UINT8, scratch_shape));
+  MR_ASSIGN_OR_RETURN(
+      Tensor scratch,
+      ctx->AllocateTemp(DT_UINT8, Shape::Vector(static_cast<size_t>(scratch_bytes))));
   void* partials = scratch.mutable_raw_data();
   const void* from = in.raw_data();
   void* to = out->mutable_raw_data();
@@ -297,18 +298,14 @@ std::optional<PartialValue> ProdValue(PartialValueContext* c) {
   const std::optional<PartialValue> value = c->input(0);
   const std::optional<int64_t> axis = c->input_single(1) ? c->input_single(1) : c->input_scalar(1);
   const PartialShape out = c->output_shape();
-  if (!value || value->is_scalar || !axis || (*axis != 0 && *axis != -1) || !out.has_rank() ||
-      out.rank() > 1) {
+  if (!value || value->is_scalar || (axis != 0 && axis != -1) || !out.has_rank()) {
     return std::nullopt;
   }
   std::optional<int64_t> product = 1;
   for (const std::optional<int64_t>& element : value->elements) {
     int64_t next = 0;
-    if (!product || !element || __builtin_mul_overflow(*product, *element, &next)) {
-      product.reset();
-      break;
-    }
-    product = IfItFits(next, c->dtype());
+    const bool known = product && element && !__builtin_mul_overflow(*product, *element, &next);
+    product = known ? IfItFits(next, c->dtype()) : std::nullopt;
   }
   return PartialValue{out.rank() == 0, {product}};
 }
@@ -335,13 +332,10 @@ OpSpec ArgSpec(absl::string_view op) {
 }
 
 template <ReduceOp kOp>
-KernelSpec ReductionKernel(absl::string_view op) {
-  return RuledKernelFor<ReductionRule>(op, RunReduction<kOp>);
-}
-template <ReduceOp kOp>
 KernelSpec ReductionKernels(absl::string_view op) {
-  return ReductionKernel<kOp>(op).TypesWith(
-      "T", [](DType dtype) { return FindReduce(kOp, dtype).run != nullptr; });
+  return RuledKernelFor<ReductionRule>(op, RunReduction<kOp>).TypesWith("T", [](DType dtype) {
+    return FindReduce(kOp, dtype).run != nullptr;
+  });
 }
 template <ReduceOp kOp>
 KernelSpec ArgKernels(absl::string_view op) {
@@ -371,8 +365,8 @@ const KernelRegistration kKernels[] = {
     ReductionKernels<ReduceOp::kProd>("Prod"),
     ReductionKernels<ReduceOp::kMax>("Max"),
     ReductionKernels<ReduceOp::kMin>("Min"),
-    ReductionKernel<ReduceOp::kAny>("Any"),
-    ReductionKernel<ReduceOp::kAll>("All"),
+    RuledKernelFor<ReductionRule>("Any", RunReduction<ReduceOp::kAny>),
+    RuledKernelFor<ReductionRule>("All", RunReduction<ReduceOp::kAll>),
     ArgKernels<ReduceOp::kMax>("ArgMax"),
     ArgKernels<ReduceOp::kMin>("ArgMin"),
     RuledKernelFor<ScalarRule>("L2Loss", RunL2Loss)

@@ -56,11 +56,7 @@ struct ArgMaxAttrs {
 inline Output ArgMax(ScopeAt at, Output input, Output dimension, const ArgMaxAttrs& attrs = {}) {
   return BuildOp(at, "ArgMax", {input, dimension}, "output_type", attrs.output_type);
 }
-
-struct ArgMinAttrs {
-  DType output_type = DT_INT64;  // or int32
-};
-
+using ArgMinAttrs = ArgMaxAttrs;
 // The index of the smallest element along `dimension`; as ArgMax otherwise.
 inline Output ArgMin(ScopeAt at, Output input, Output dimension, const ArgMinAttrs& attrs = {}) {
   return BuildOp(at, "ArgMin", {input, dimension}, "output_type", attrs.output_type);

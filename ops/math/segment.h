@@ -14,37 +14,25 @@ namespace millrace {
 // segment_ids: the first dimensions of `data`, in any order; negative ones are left out. The result
 // has shape [num_segments] + the other dimensions of data; an empty segment is 0 (1 for Prod, the
 // lowest and the highest value for Max and Min). InvalidArgument for an id >= num_segments.
-inline Output UnsortedSegmentSum(ScopeAt at, Output data, Output segment_ids, Output num_segments) {
-  return BuildOp(at, "UnsortedSegmentSum", {data, segment_ids, num_segments});
-}
-inline Output UnsortedSegmentProd(ScopeAt at, Output data, Output segment_ids,
-                                  Output num_segments) {
-  return BuildOp(at, "UnsortedSegmentProd", {data, segment_ids, num_segments});
-}
-inline Output UnsortedSegmentMax(ScopeAt at, Output data, Output segment_ids, Output num_segments) {
-  return BuildOp(at, "UnsortedSegmentMax", {data, segment_ids, num_segments});
-}
-inline Output UnsortedSegmentMin(ScopeAt at, Output data, Output segment_ids, Output num_segments) {
-  return BuildOp(at, "UnsortedSegmentMin", {data, segment_ids, num_segments});
-}
+struct UnsortedSegmentBuilder {
+  const char* op;
+  Output operator()(ScopeAt at, Output data, Output segment_ids, Output num_segments) const {
+    return BuildOp(at, op, {data, segment_ids, num_segments});
+  }
+};
+inline constexpr UnsortedSegmentBuilder UnsortedSegmentSum{"UnsortedSegmentSum"};
+inline constexpr UnsortedSegmentBuilder UnsortedSegmentProd{"UnsortedSegmentProd"};
+inline constexpr UnsortedSegmentBuilder UnsortedSegmentMax{"UnsortedSegmentMax"};
+inline constexpr UnsortedSegmentBuilder UnsortedSegmentMin{"UnsortedSegmentMin"};
 
-// segment_ids: a vector, one id >= 0 for each row of `data`, in increasing order (equal ones beside
-// each other). The result has as many rows as the last id + 1; an empty segment is 0 (1 for Prod).
-inline Output SegmentSum(ScopeAt at, Output data, Output segment_ids) {
-  return BuildOp(at, "SegmentSum", {data, segment_ids});
-}
-inline Output SegmentMean(ScopeAt at, Output data, Output segment_ids) {
-  return BuildOp(at, "SegmentMean", {data, segment_ids});
-}
-inline Output SegmentProd(ScopeAt at, Output data, Output segment_ids) {
-  return BuildOp(at, "SegmentProd", {data, segment_ids});
-}
-inline Output SegmentMax(ScopeAt at, Output data, Output segment_ids) {
-  return BuildOp(at, "SegmentMax", {data, segment_ids});
-}
-inline Output SegmentMin(ScopeAt at, Output data, Output segment_ids) {
-  return BuildOp(at, "SegmentMin", {data, segment_ids});
-}
+// (data, segment_ids). segment_ids: a vector, one id >= 0 for each row of data, in increasing order
+// (equal ones beside each other). The result has as many rows as the last id + 1; an empty segment
+// is 0 (1 for Prod).
+inline constexpr BinaryBuilder SegmentSum{"SegmentSum"};
+inline constexpr BinaryBuilder SegmentMean{"SegmentMean"};
+inline constexpr BinaryBuilder SegmentProd{"SegmentProd"};
+inline constexpr BinaryBuilder SegmentMax{"SegmentMax"};
+inline constexpr BinaryBuilder SegmentMin{"SegmentMin"};
 
 }  // namespace millrace
 
