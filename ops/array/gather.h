@@ -24,8 +24,8 @@ inline Output GatherV2(ScopeAt at, Output params, Output indices, Output axis,
 }
 // The form of old graphs, (params, indices): axis 0.
 inline constexpr BinaryBuilder Gather{"Gather"};
-// (params, indices): the last dimension of indices is an index into the first dimensions of params: the result has
-// shape indices.shape[:-1] + params.shape[indices.shape[-1]:]. All dtypes.
+// (params, indices): the last dimension of indices is an index into the first dimensions of params,
+// the result has shape indices.shape[:-1] + params.shape[indices.shape[-1]:]. All dtypes.
 inline constexpr BinaryBuilder GatherNd{"GatherNd"};
 // Zeros of shape `shape` with updates added at indices (as GatherNd reads them). Repeated indices
 // add up. float, double, int32, int64 and complex.
