@@ -3,17 +3,14 @@
 // keeps a plan for each of the first shapes that it meets.
 #include "ops/nn/conv.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstring>
 #include <memory>
 #include <utility>
 
 #include "core/mutex.h"
 #include "graph/gradient.h"
-#include "graph/op_registry.h"
-#include "graph/shape_inference.h"
-#include "ops/array/constant.h"
 #include "ops/array/reshape.h"
 #include "ops/loops/conv2d.h"
 #include "ops/rules/window.h"
@@ -29,203 +26,116 @@ using math::Conv2DShape;
 
 // --- Rules ---------------------------------------------------------------------------------------
 
-// input_sizes and filter_sizes: a vector of 4.
-Status CheckSizesVector(absl::string_view name, const PartialShape& shape) {
-  if (!shape.has_rank()) return absl::OkStatus();
-  if (shape.rank() == 1 && (shape.dim(0) == 4 || shape.dim(0) < 0)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(name, " must be a vector of 4 elements, got shape ", shape.ToString()));
-}
+// Of Conv2D (input, filter), Conv2DBackpropInput (input_sizes, filter, out_backprop) and
+// Conv2DBackpropFilter (input, filter_sizes, out_backprop).
+template <Conv2DPass kPass>
+struct ConvRule {
+  WindowAttrs window;
 
-// The shape that sizes input i describes: known when the values are.
-StatusOr<PartialShape> SizesInput(InferenceContext* c, int i, absl::string_view name) {
-  MR_RETURN_IF_ERROR(CheckSizesVector(name, c->input(i)));
-  if (const Tensor* value = c->input_tensor(i); value != nullptr && value->dtype() == DT_INT32) {
-    const absl::Span<const int32_t> dims = value->raw<int32_t>();
-    StatusOr<Shape> shape = Shape::Make(std::vector<int64_t>(dims.begin(), dims.end()));
-    if (!shape.ok()) return Prefixed(name, shape.status());
-    return PartialShape(*shape);
+  Status Init(const NodeAttrs& attrs) { return window.Init(attrs); }
+  StatusOr<PartialShape> operator()(RuleContext* c) const {
+    PartialShape input = c->input(0), filter = c->input(1);
+    if constexpr (kPass == Conv2DPass::kInputGradient) {
+      MR_ASSIGN_OR_RETURN(input, ImageSizesInput(c, 0, "input_sizes"));
+    } else if constexpr (kPass == Conv2DPass::kFilterGradient) {
+      MR_ASSIGN_OR_RETURN(filter, ImageSizesInput(c, 1, "filter_sizes"));
+    }
+    MR_ASSIGN_OR_RETURN(WindowGeometry g, SlideFilter(window, input, filter));
+    if constexpr (kPass == Conv2DPass::kForward) return g.OutputShape();
+    MR_RETURN_IF_ERROR(CheckOutputGradient(g, c->input(2)));
+    // Batch and output channels are those of the gradient. (The input's channels are the filter's
+    // or a multiple of them.)
+    const ImageShape grad = ToImageShape(c->input(2), window.channels_first);
+    if constexpr (kPass == Conv2DPass::kInputGradient) {
+      g.input.batch = std::max(g.input.batch, grad.batch);
+      return g.InputShape();
+    }
+    const auto& [rows, columns] = g.window.axes;
+    return PartialShape::Make(
+        {rows.size, columns.size, g.filter_channels, std::max(g.output.channels, grad.channels)});
   }
-  MR_ASSIGN_OR_RETURN(PartialShape shape, c->input_as_shape(i));
-  return shape.has_rank() ? shape : PartialShape::UnknownOfRank(4);
-}
-StatusOr<Shape> SizesInput(const KernelContext& ctx, int i, absl::string_view name) {
-  MR_RETURN_IF_ERROR(CheckSizesVector(name, ctx.input(i).shape()));
-  MR_ASSIGN_OR_RETURN(const std::vector<int64_t> dims, ctx.IntVectorInput(i, name));
-  StatusOr<Shape> shape = Shape::Make(dims);
-  if (!shape.ok()) return Prefixed(name, shape.status());
-  return *std::move(shape);
-}
-
-// `known` with the sizes of `other` where it has none.
-ImageShape MergeUnknown(ImageShape known, const ImageShape& other) {
-  if (known.batch < 0) known.batch = other.batch;
-  if (known.channels < 0) known.channels = other.channels;
-  for (size_t i = 0; i < 2; ++i) {
-    if (known.size[i] < 0) known.size[i] = other.size[i];
-  }
-  return known;
-}
-
-// --- Shapes --------------------------------------------------------------------------------------
-
-Status ConvShape(InferenceContext* c) {
-  MR_ASSIGN_OR_RETURN(const WindowAttrs attrs, ReadWindowAttrs(c->node()));
-  MR_ASSIGN_OR_RETURN(const ConvGeometry g, SlideFilter(attrs, c->input(0), c->input(1)));
-  MR_ASSIGN_OR_RETURN(PartialShape shape, FromImageShape(g.output, attrs.channels_first));
-  c->set_output(0, std::move(shape));
-  return absl::OkStatus();
-}
-
-Status InputGradientShape(InferenceContext* c) {
-  MR_ASSIGN_OR_RETURN(const WindowAttrs attrs, ReadWindowAttrs(c->node()));
-  MR_ASSIGN_OR_RETURN(const PartialShape sizes, SizesInput(c, 0, "input_sizes"));
-  MR_ASSIGN_OR_RETURN(const ConvGeometry g, SlideFilter(attrs, sizes, c->input(1)));
-  MR_RETURN_IF_ERROR(CheckOutputGradient(attrs, g, c->input(2)));
-  // The batch is that of the gradient. (Channels are the filter's or a multiple of them.)
-  ImageShape known;
-  known.batch = ToImageShape(c->input(2), attrs.channels_first).batch;
-  MR_ASSIGN_OR_RETURN(PartialShape shape,
-                      FromImageShape(MergeUnknown(g.input, known), attrs.channels_first));
-  c->set_output(0, std::move(shape));
-  return absl::OkStatus();
-}
-
-Status FilterGradientShape(InferenceContext* c) {
-  MR_ASSIGN_OR_RETURN(const WindowAttrs attrs, ReadWindowAttrs(c->node()));
-  MR_ASSIGN_OR_RETURN(const PartialShape sizes, SizesInput(c, 1, "filter_sizes"));
-  MR_ASSIGN_OR_RETURN(const ConvGeometry g, SlideFilter(attrs, c->input(0), sizes));
-  MR_RETURN_IF_ERROR(CheckOutputGradient(attrs, g, c->input(2)));
-  int64_t out_channels = g.output.channels;
-  if (out_channels < 0) {
-    out_channels = ToImageShape(c->input(2), attrs.channels_first).channels;
-  }
-  MR_ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Make({g.filter_size[0], g.filter_size[1],
-                                                              g.filter_channels, out_channels}));
-  c->set_output(0, std::move(shape));
-  return absl::OkStatus();
-}
+};
 
 // --- Kernels -------------------------------------------------------------------------------------
 
 // Plans by shape: look-ups take no lock, entries stay until the kernel goes. Shapes beyond the
-// first kMaxPlans get a plan per call (oneDNN caches what is costly about them).
+// first ones get a plan per call (oneDNN caches what is costly about them).
 class PlanCache {
  public:
-  ~PlanCache() {
-    for (const Entry* e = head_.load(std::memory_order_relaxed); e != nullptr;) {
-      const Entry* next = e->next;
-      delete e;
-      e = next;
-    }
-  }
-
   std::shared_ptr<const Conv2DPlan> Get(const Conv2DShape& shape, Conv2DPass pass, DType dtype) {
-    // Acquire: sees the entry that the release below published.
-    if (const Entry* e = Find(head_.load(std::memory_order_acquire), shape)) return e->plan;
+    if (std::shared_ptr<const Conv2DPlan> plan = Find(shape)) return plan;
     std::shared_ptr<const Conv2DPlan> plan = math::MakeConv2DPlan(shape, pass, dtype);
     MutexLock lock(&mu_);
-    const Entry* head = head_.load(std::memory_order_relaxed);
-    if (size_ < kMaxPlans && Find(head, shape) == nullptr) {
-      ++size_;
-      head_.store(new Entry{shape, plan, head}, std::memory_order_release);
+    const size_t size = size_.load(std::memory_order_relaxed);
+    if (size < entries_.size() && Find(shape) == nullptr) {
+      entries_[size] = {shape, plan};
+      size_.store(size + 1, std::memory_order_release);
     }
     return plan;
   }
 
  private:
-  static constexpr int kMaxPlans = 16;
-  struct Entry {
-    Conv2DShape shape;
-    std::shared_ptr<const Conv2DPlan> plan;
-    const Entry* next;
-  };
-  static const Entry* Find(const Entry* e, const Conv2DShape& shape) {
-    while (e != nullptr && !(e->shape == shape)) e = e->next;
-    return e;
+  std::shared_ptr<const Conv2DPlan> Find(const Conv2DShape& shape) const {
+    // Acquire: sees the entries that the release above published.
+    const size_t size = size_.load(std::memory_order_acquire);
+    for (size_t i = 0; i < size; ++i) {
+      if (entries_[i].first == shape) return entries_[i].second;
+    }
+    return nullptr;
   }
 
-  std::atomic<const Entry*> head_ = nullptr;  // release on insertion, acquire on look-up
-  Mutex mu_;
-  int size_ ABSL_GUARDED_BY(mu_) = 0;
+  // Those below size_ never change.
+  std::array<std::pair<Conv2DShape, std::shared_ptr<const Conv2DPlan>>, 16> entries_;
+  std::atomic<size_t> size_ = 0;
+  Mutex mu_;  // for insertions
 };
 
-class ConvKernel : public Kernel {
- public:
-  explicit ConvKernel(Conv2DPass pass) : pass_(pass) {}
+Conv2DShape ToConv2DShape(const WindowGeometry& g) {
+  const auto& [rows, cols] = g.window.axes;
+  return {.batch = g.input.batch,
+          .in_rows = g.input.size[0],
+          .in_cols = g.input.size[1],
+          .in_channels = g.input.channels,
+          .filter_rows = rows.size,
+          .filter_cols = cols.size,
+          .out_rows = g.output.size[0],
+          .out_cols = g.output.size[1],
+          .out_channels = g.output.channels,
+          .stride_rows = rows.stride,
+          .stride_cols = cols.stride,
+          .dilation_rows = rows.dilation,
+          .dilation_cols = cols.dilation,
+          .pad_top = g.pad_before[0],
+          .pad_bottom = g.pad_after[0],
+          .pad_left = g.pad_before[1],
+          .pad_right = g.pad_after[1]};
+}
 
-  Status Init(KernelConstruction* c) override {
-    MR_ASSIGN_OR_RETURN(attrs_, ReadWindowAttrs(c->node()));
+template <Conv2DPass kPass>
+class ConvKernel : public RuledKernel<ConvRule<kPass>> {
+ protected:
+  Status Prepare(KernelConstruction* c) override {
     dtype_ = c->output_type(0);
-    if (attrs_.channels_first) {
-      return absl::UnimplementedError(
-          "data_format must be NHWC on CPU, got NCHW; transpose the images");
-    }
-    return absl::OkStatus();
+    if (!this->rule().window.channels_first) return absl::OkStatus();
+    return Unimplemented("data_format must be NHWC on CPU, got NCHW; transpose the images");
   }
 
-  Status Compute(KernelContext* ctx) const override {
-    switch (pass_) {
-      case Conv2DPass::kForward: {
-        const Shape& filter = ctx->input(1).shape();
-        MR_ASSIGN_OR_RETURN(const ConvGeometry g,
-                            SlideFilter(attrs_, ctx->input(0).shape(), filter));
-        MR_ASSIGN_OR_RETURN(const PartialShape output, FromImageShape(g.output, false));
-        MR_ASSIGN_OR_RETURN(const Shape shape, output.ToShape());
-        return Run(ctx, g, ctx->input(0), ctx->input(1), shape);
-      }
-      case Conv2DPass::kInputGradient: {
-        MR_ASSIGN_OR_RETURN(const Shape shape, SizesInput(*ctx, 0, "input_sizes"));
-        MR_ASSIGN_OR_RETURN(const ConvGeometry g,
-                            SlideFilter(attrs_, shape, ctx->input(1).shape()));
-        MR_RETURN_IF_ERROR(CheckOutputGradient(attrs_, g, ctx->input(2).shape()));
-        return Run(ctx, g, ctx->input(2), ctx->input(1), shape);
-      }
-      case Conv2DPass::kFilterGradient: {
-        MR_ASSIGN_OR_RETURN(const Shape shape, SizesInput(*ctx, 1, "filter_sizes"));
-        MR_ASSIGN_OR_RETURN(const ConvGeometry g,
-                            SlideFilter(attrs_, ctx->input(0).shape(), shape));
-        MR_RETURN_IF_ERROR(CheckOutputGradient(attrs_, g, ctx->input(2).shape()));
-        return Run(ctx, g, ctx->input(0), ctx->input(2), shape);
-      }
-    }
-    return absl::OkStatus();
-  }
-
- private:
-  Status Run(KernelContext* ctx, const ConvGeometry& g, const Tensor& a, const Tensor& b,
-             const Shape& result_shape) const {
+  Status Run(KernelContext* ctx) const override {
+    constexpr bool kToInput = kPass == Conv2DPass::kInputGradient;
+    constexpr bool kToFilter = kPass == Conv2DPass::kFilterGradient;
+    const Shape& input = kToInput ? ctx->output_shape(0) : ctx->input(0).shape();
+    const Shape& filter = kToFilter ? ctx->output_shape(0) : ctx->input(1).shape();
+    MR_ASSIGN_OR_RETURN(const WindowGeometry g, SlideFilter(this->rule().window, input, filter));
     if (g.input.channels != g.filter_channels) {
-      return absl::UnimplementedError(
-          absl::StrCat("filter must have as many input channels as the input (no groups), got ",
-                       g.filter_channels, " for ", g.input.channels));
+      return Unimplemented("filter must have as many input channels as the input (no groups), got ",
+                           g.filter_channels, " for ", g.input.channels);
     }
-    MR_ASSIGN_OR_RETURN(Tensor * result, ctx->AllocateOutput(0, result_shape));
+    const Tensor& a = ctx->input(kToInput ? 2 : 0);
+    const Tensor& b = ctx->input(kToFilter ? 2 : 1);
+    if (a.num_elements() == 0 || b.num_elements() == 0) return ctx->AllocateZeros(0).status();
+    MR_ASSIGN_OR_RETURN(Tensor * result, ctx->AllocateOutput(0));
     if (result->num_elements() == 0) return absl::OkStatus();
-    if (a.num_elements() == 0 || b.num_elements() == 0) {
-      const absl::Span<char> bytes = result->mutable_bytes();
-      std::memset(bytes.data(), 0, bytes.size());
-      return absl::OkStatus();
-    }
-    Conv2DShape s;
-    s.batch = g.input.batch;
-    s.in_rows = g.input.size[0];
-    s.in_cols = g.input.size[1];
-    s.in_channels = g.input.channels;
-    s.filter_rows = g.filter_size[0];
-    s.filter_cols = g.filter_size[1];
-    s.out_rows = g.output.size[0];
-    s.out_cols = g.output.size[1];
-    s.out_channels = g.output.channels;
-    s.stride_rows = attrs_.axes[0].stride;
-    s.stride_cols = attrs_.axes[1].stride;
-    s.dilation_rows = attrs_.axes[0].dilation;
-    s.dilation_cols = attrs_.axes[1].dilation;
-    s.pad_top = g.pad_before[0];
-    s.pad_bottom = g.pad_after[0];
-    s.pad_left = g.pad_before[1];
-    s.pad_right = g.pad_after[1];
-    const std::shared_ptr<const Conv2DPlan> plan = plans_.Get(s, pass_, dtype_);
+    const std::shared_ptr<const Conv2DPlan> plan = plans_.Get(ToConv2DShape(g), kPass, dtype_);
     Conv2DArrays arrays{a.raw_data(), b.raw_data(), result->mutable_raw_data(), nullptr};
     Tensor scratch;
     if (plan->scratch_bytes() > 0) {
@@ -242,95 +152,62 @@ class ConvKernel : public Kernel {
     return absl::OkStatus();
   }
 
-  const Conv2DPass pass_;
-  WindowAttrs attrs_;
+ private:
   DType dtype_ = DT_INVALID;
   mutable PlanCache plans_;
 };
 
-KernelSpec ConvKernelFor(absl::string_view op, Conv2DPass pass) {
-  return KernelSpec(op, [pass] { return std::make_unique<ConvKernel>(pass); })
-      .Types("T", {DT_FLOAT, DT_DOUBLE});
-}
-
 // --- Gradients -----------------------------------------------------------------------------------
 
-StatusOr<Conv2DAttrs> AttrsOf(const tensorflow::NodeDef& node) {
-  using Ints = std::vector<int64_t>;
+// Of input, filter and gradient of the output each op computes one, linearly, from the other two.
+// So the gradients of an op are those that it does not compute itself, with the gradient that comes
+// in as what it computes.
+template <Conv2DPass kPass>
+StatusOr<std::vector<Output>> ConvGradient(GradientContext* c) {
   Conv2DAttrs attrs;
-  MR_ASSIGN_OR_RETURN(attrs.strides, GetAttr<Ints>(node, "strides"));
-  MR_ASSIGN_OR_RETURN(attrs.padding, GetAttr<std::string>(node, "padding"));
-  MR_ASSIGN_OR_RETURN(attrs.use_cudnn_on_gpu, GetAttr<bool>(node, "use_cudnn_on_gpu"));
-  MR_ASSIGN_OR_RETURN(attrs.explicit_paddings, GetAttr<Ints>(node, "explicit_paddings"));
-  MR_ASSIGN_OR_RETURN(attrs.data_format, GetAttr<std::string>(node, "data_format"));
-  MR_ASSIGN_OR_RETURN(attrs.dilations, GetAttr<Ints>(node, "dilations"));
-  return attrs;
-}
-
-// The convolution is linear in each operand, so the gradients of the three ops are the other two.
-
-Status ConvGradient(GradientContext* c) {
-  MR_ASSIGN_OR_RETURN(const Conv2DAttrs attrs, AttrsOf(c->node().def()));
+  MR_RETURN_IF_ERROR(ReadAttrs(c->node().attrs(), "strides", &attrs.strides, "padding",
+                               &attrs.padding, "use_cudnn_on_gpu", &attrs.use_cudnn_on_gpu,
+                               "explicit_paddings", &attrs.explicit_paddings, "data_format",
+                               &attrs.data_format, "dilations", &attrs.dilations));
   const Scope& s = c->scope();
-  const Output input = c->input(0), filter = c->input(1), g = c->dense_grad();
-  c->set_input_grad(0, Conv2DBackpropInput(s, ShapeOf(s, input), filter, g, attrs));
-  c->set_input_grad(1, Conv2DBackpropFilter(s, input, ShapeOf(s, filter), g, attrs));
-  return absl::OkStatus();
+  const Output g = c->dense_grad();
+  const Output input = kPass == Conv2DPass::kInputGradient ? g : c->input(0);
+  const Output filter = kPass == Conv2DPass::kFilterGradient ? g : c->input(1);
+  const Output output = kPass == Conv2DPass::kForward ? g : c->input(2);
+  std::vector<Output> grads(static_cast<size_t>(c->num_inputs()));
+  if (kPass != Conv2DPass::kInputGradient) {
+    grads[0] = Conv2DBackpropInput(s, ShapeOf(s, c->input(0)), filter, output, attrs);
+  }
+  if (kPass != Conv2DPass::kFilterGradient) {
+    grads[1] = Conv2DBackpropFilter(s, input, ShapeOf(s, c->input(1)), output, attrs);
+  }
+  if (kPass != Conv2DPass::kForward) grads[2] = Conv2D(s, input, filter, attrs);
+  return grads;
 }
 
-Status InputGradientGradient(GradientContext* c) {
-  MR_ASSIGN_OR_RETURN(const Conv2DAttrs attrs, AttrsOf(c->node().def()));
-  const Scope& s = c->scope();
-  const Output filter = c->input(1), out_backprop = c->input(2), g = c->dense_grad();
-  c->set_input_grad(1, Conv2DBackpropFilter(s, g, ShapeOf(s, filter), out_backprop, attrs));
-  c->set_input_grad(2, Conv2D(s, g, filter, attrs));
-  return absl::OkStatus();
-}
+// --- Definitions ---------------------------------------------------------------------------------
 
-Status FilterGradientGradient(GradientContext* c) {
-  MR_ASSIGN_OR_RETURN(const Conv2DAttrs attrs, AttrsOf(c->node().def()));
-  const Scope& s = c->scope();
-  const Output input = c->input(0), out_backprop = c->input(2), g = c->dense_grad();
-  c->set_input_grad(0, Conv2DBackpropInput(s, ShapeOf(s, input), g, out_backprop, attrs));
-  c->set_input_grad(2, Conv2D(s, input, g, attrs));
-  return absl::OkStatus();
-}
+template <Conv2DPass kPass>
+struct ConvOp {
+  ConvOp(absl::string_view op, absl::string_view inputs)
+      : definition(
+            OpSpec(op, absl::StrCat(inputs, " -> output: T"),
+                   "T: {half, bfloat16, float, double}; strides: list(int); "
+                   "use_cudnn_on_gpu: bool = true; padding: {'SAME', 'VALID', 'EXPLICIT'}; "
+                   "explicit_paddings: list(int) = []; data_format: {'NHWC', 'NCHW'} = 'NHWC'; "
+                   "dilations: list(int) = [1, 1, 1, 1]")
+                .Rule<ConvRule<kPass>>()
+                .Gradient(ConvGradient<kPass>)),
+        kernel(KernelFor<ConvKernel<kPass>>(op).Types("T", {DT_FLOAT, DT_DOUBLE})) {}
+  OpRegistration definition;
+  KernelRegistration kernel;
+};
 
-// --- Registration --------------------------------------------------------------------------------
-
-OpSpec WithConvAttrs(OpSpec spec) {
-  return spec.Output("output: T")
-      .Attr("T: {half, bfloat16, float, double}")
-      .Attr("strides: list(int)")
-      .Attr("use_cudnn_on_gpu: bool = true")
-      .Attr("padding: {'SAME', 'VALID', 'EXPLICIT'}")
-      .Attr("explicit_paddings: list(int) = []")
-      .Attr("data_format: {'NHWC', 'NCHW'} = 'NHWC'")
-      .Attr("dilations: list(int) = [1, 1, 1, 1]");
-}
-
-const OpRegistration kConv2D = WithConvAttrs(OpSpec("Conv2D").Input("input: T").Input("filter: T"))
-                                   .Shape(ConvShape)
-                                   .Gradient(ConvGradient);
-const KernelRegistration kConv2DKernel = ConvKernelFor("Conv2D", Conv2DPass::kForward);
-
-const OpRegistration kConv2DBackpropInput = WithConvAttrs(OpSpec("Conv2DBackpropInput")
-                                                              .Input("input_sizes: int32")
-                                                              .Input("filter: T")
-                                                              .Input("out_backprop: T"))
-                                                .Shape(InputGradientShape)
-                                                .Gradient(InputGradientGradient);
-const KernelRegistration kConv2DBackpropInputKernel =
-    ConvKernelFor("Conv2DBackpropInput", Conv2DPass::kInputGradient);
-
-const OpRegistration kConv2DBackpropFilter = WithConvAttrs(OpSpec("Conv2DBackpropFilter")
-                                                               .Input("input: T")
-                                                               .Input("filter_sizes: int32")
-                                                               .Input("out_backprop: T"))
-                                                 .Shape(FilterGradientShape)
-                                                 .Gradient(FilterGradientGradient);
-const KernelRegistration kConv2DBackpropFilterKernel =
-    ConvKernelFor("Conv2DBackpropFilter", Conv2DPass::kFilterGradient);
+const ConvOp<Conv2DPass::kForward> kConv2D("Conv2D", "input: T, filter: T");
+const ConvOp<Conv2DPass::kInputGradient> kConv2DBackpropInput(
+    "Conv2DBackpropInput", "input_sizes: int32, filter: T, out_backprop: T");
+const ConvOp<Conv2DPass::kFilterGradient> kConv2DBackpropFilter(
+    "Conv2DBackpropFilter", "input: T, filter_sizes: int32, out_backprop: T");
 
 }  // namespace
 }  // namespace millrace

@@ -4,8 +4,8 @@
 
 // Two-dimensional convolution and its gradients.
 //
-//   input  [batch, rows, columns, in_channels]        ([batch, in_channels, rows, columns] for
-//   NCHW) filter [rows, columns, in_channels, out_channels] for either format; it is not flipped
+//   input  [batch, rows, columns, in_channels]  ([batch, in_channels, rows, columns] for NCHW)
+//   filter [rows, columns, in_channels, out_channels] for either format; it is not flipped
 //   output [batch, output rows, output columns, out_channels]
 //
 // Dtypes: half, bfloat16, float, double; kernels for float and double, NHWC. Padding "SAME",
@@ -15,6 +15,7 @@
 // Errors: InvalidArgument for shapes that do not fit, strides or dilations < 1 (other than 1 for
 // batch and channels); Unimplemented for NCHW and for grouped filters.
 
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -32,36 +33,30 @@ struct Conv2DAttrs {
 };
 
 // The three ops have the same attrs.
-inline Output BuildConvolution(ScopeAt at, absl::string_view op, Output a, Output b,
-                               const Output* c, const Conv2DAttrs& attrs) {
-  NodeBuilder builder(at, op);
-  builder.Input(a).Input(b);
-  if (c != nullptr) builder.Input(*c);
-  return builder.Attr("strides", attrs.strides)
-      .Attr("padding", attrs.padding)
-      .Attr("use_cudnn_on_gpu", attrs.use_cudnn_on_gpu)
-      .Attr("explicit_paddings", attrs.explicit_paddings)
-      .Attr("data_format", attrs.data_format)
-      .Attr("dilations", attrs.dilations)
-      .Finish()
-      .output(0);
+inline Output BuildConvolution(ScopeAt at, absl::string_view op,
+                               std::initializer_list<BuilderInput> inputs,
+                               const Conv2DAttrs& attrs) {
+  return BuildOp(at, op, inputs, "strides", attrs.strides, "padding", attrs.padding,
+                 "use_cudnn_on_gpu", attrs.use_cudnn_on_gpu, "explicit_paddings",
+                 attrs.explicit_paddings, "data_format", attrs.data_format, "dilations",
+                 attrs.dilations);
 }
 
 inline Output Conv2D(ScopeAt at, Output input, Output filter, const Conv2DAttrs& attrs = {}) {
-  return BuildConvolution(at, "Conv2D", input, filter, nullptr, attrs);
+  return BuildConvolution(at, "Conv2D", {input, filter}, attrs);
 }
 
 // The gradient of a convolution's input, whose shape is input_sizes (int32, 4 values): also known
 // as transposed convolution. out_backprop has the shape of the convolution's output.
 inline Output Conv2DBackpropInput(ScopeAt at, Output input_sizes, Output filter,
                                   Output out_backprop, const Conv2DAttrs& attrs = {}) {
-  return BuildConvolution(at, "Conv2DBackpropInput", input_sizes, filter, &out_backprop, attrs);
+  return BuildConvolution(at, "Conv2DBackpropInput", {input_sizes, filter, out_backprop}, attrs);
 }
 
 // The gradient of a convolution's filter, whose shape is filter_sizes (int32, 4 values).
 inline Output Conv2DBackpropFilter(ScopeAt at, Output input, Output filter_sizes,
                                    Output out_backprop, const Conv2DAttrs& attrs = {}) {
-  return BuildConvolution(at, "Conv2DBackpropFilter", input, filter_sizes, &out_backprop, attrs);
+  return BuildConvolution(at, "Conv2DBackpropFilter", {input, filter_sizes, out_backprop}, attrs);
 }
 
 }  // namespace millrace

@@ -5,16 +5,13 @@
 
 #include <algorithm>
 #include <limits>
-#include <optional>
 #include <utility>
 
 #include "graph/gradient.h"
-#include "graph/op_registry.h"
-#include "graph/shape_inference.h"
 #include "ops/array/reshape.h"
 #include "ops/loops/pool.h"
-#include "ops/rules/int_inputs.h"
 #include "ops/rules/window.h"
+#include "proto/node_def.pb.h"
 #include "runtime/kernel.h"
 
 namespace millrace {
@@ -23,472 +20,275 @@ namespace {
 using math::PoolLoops;
 using math::PoolShape;
 
+enum class Pass { kMax, kMaxGrad, kMaxGradGrad, kMean, kMeanGrad };
+
 // --- Rules ---------------------------------------------------------------------------------------
 
-// `shape`, the gradient or the output of a pooling, has the shape that the pooling gives.
-Status CheckPooled(absl::string_view name, const PartialShape& shape, const PoolGeometry& g,
-                   bool channels_first) {
-  MR_ASSIGN_OR_RETURN(const PartialShape pooled, FromImageShape(g.output, channels_first));
-  if (shape.IsCompatibleWith(pooled)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(name, " must have shape ", pooled.ToString(), ", got ", shape.ToString()));
+// Sets what is known of ksize and strides, the last two inputs of a V2 op.
+Status SetWindow(const PartialInts& ksize, const PartialInts& strides, WindowAttrs* window) {
+  if (ksize.all_known()) {
+    MR_RETURN_IF_ERROR(window->Set(&WindowAxis::size, "ksize", ksize.values()));
+  }
+  if (!strides.all_known()) return absl::OkStatus();
+  return window->Set(&WindowAxis::stride, "strides", strides.values());
 }
 
-Status CheckShapeVector(const PartialShape& shape) {
-  if (!shape.has_rank() || (shape.rank() == 1 && (shape.dim(0) == 4 || shape.dim(0) < 0))) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "orig_input_shape must be a vector of 4 elements, got shape ", shape.ToString()));
+// `shape`, the gradient or the output of a pooling, with what the pooling says of it.
+StatusOr<PartialShape> MergePooled(absl::string_view name, const PartialShape& shape,
+                                   const WindowGeometry& g) {
+  MR_ASSIGN_OR_RETURN(const PartialShape pooled, g.OutputShape());
+  StatusOr<PartialShape> merged = pooled.MergeWith(shape);
+  if (!merged.ok()) return InvalidArgument(name, " must have shape ", pooled, ", got ", shape);
+  return merged;
 }
 
-// --- Shapes --------------------------------------------------------------------------------------
+// The inputs are those that ops/nn/pool.h names.
+template <Pass kPass>
+struct PoolRule {
+  // The input that gives ksize in V2 ops; strides are the next one.
+  static constexpr int kKsize = kPass == Pass::kMax ? 1 : 3;
 
-// Attrs of either kind; for the V2 ops ksize and strides are inputs `first` and `first` + 1.
-// `known` says whether they could be read.
-StatusOr<WindowAttrs> AttrsOf(InferenceContext* c, int first, bool* known) {
-  MR_ASSIGN_OR_RETURN(WindowAttrs attrs, ReadWindowAttrs(c->node()));
-  *known = true;
-  if (c->num_inputs() <= first) return attrs;
-  const std::optional<std::vector<int64_t>> ksize = ConstantInts(c, first);
-  const std::optional<std::vector<int64_t>> strides = ConstantInts(c, first + 1);
-  if (ksize) MR_RETURN_IF_ERROR(SetWindowSizes(*ksize, &attrs));
-  if (strides) MR_RETURN_IF_ERROR(SetStrides(*strides, &attrs));
-  *known = ksize.has_value() && strides.has_value();
-  return attrs;
-}
+  std::string data_format;
+  WindowAttrs window;
 
-Status PoolOutputShape(InferenceContext* c) {
-  MR_ASSIGN_OR_RETURN(const std::string format, c->GetAttr<std::string>("data_format"));
-  if (format == "NCHW_VECT_C") {  // of GPUs: [batch, channels / 4, rows, columns, 4]
-    c->set_output(0, PartialShape::UnknownOfRank(5));
-    return absl::OkStatus();
+  Status Init(const NodeAttrs& attrs) {
+    MR_RETURN_IF_ERROR(ReadAttrs(attrs, "data_format", &data_format));
+    return is_of_gpus() ? absl::OkStatus() : window.Init(attrs);
   }
-  bool known;
-  MR_ASSIGN_OR_RETURN(const WindowAttrs attrs, AttrsOf(c, 1, &known));
-  if (!known) {
-    MR_ASSIGN_OR_RETURN(const PartialShape input, c->InputWithRank(0, 4));
-    ImageShape image = ToImageShape(input, attrs.channels_first);
-    image.size = {-1, -1};
-    MR_ASSIGN_OR_RETURN(PartialShape shape, FromImageShape(image, attrs.channels_first));
-    c->set_output(0, std::move(shape));
-    return absl::OkStatus();
-  }
-  MR_ASSIGN_OR_RETURN(const PoolGeometry g, SlidePool(attrs, c->input(0)));
-  MR_ASSIGN_OR_RETURN(PartialShape shape, FromImageShape(g.output, attrs.channels_first));
-  c->set_output(0, std::move(shape));
-  return absl::OkStatus();
-}
+  // [batch, channels / 4, rows, columns, 4]
+  bool is_of_gpus() const { return data_format == "NCHW_VECT_C"; }
 
-Status MaxPoolGradShape(InferenceContext* c) {
-  bool known;
-  MR_ASSIGN_OR_RETURN(const WindowAttrs attrs, AttrsOf(c, 3, &known));
-  MR_ASSIGN_OR_RETURN(PartialShape input, c->InputWithRank(0, 4));
-  if (known) {
-    MR_ASSIGN_OR_RETURN(const PoolGeometry g, SlidePool(attrs, input));
-    MR_RETURN_IF_ERROR(CheckPooled("orig_output", c->input(1), g, attrs.channels_first));
-    MR_RETURN_IF_ERROR(CheckPooled("grad", c->input(2), g, attrs.channels_first));
+  StatusOr<PartialShape> operator()(RuleContext* c) const {
+    if (is_of_gpus()) return PartialShape::UnknownOfRank(5);
+    WindowAttrs known = window;
+    if (c->num_inputs() > kKsize) {
+      MR_ASSIGN_OR_RETURN(const PartialInts ksize, c->IntVector(kKsize, "ksize"));
+      MR_ASSIGN_OR_RETURN(const PartialInts strides, c->IntVector(kKsize + 1, "strides"));
+      MR_RETURN_IF_ERROR(SetWindow(ksize, strides, &known));
+    }
+    if constexpr (kPass == Pass::kMeanGrad) {
+      MR_ASSIGN_OR_RETURN(const PartialShape input, ImageSizesInput(c, 0, "orig_input_shape"));
+      MR_ASSIGN_OR_RETURN(WindowGeometry g, SlidePool(known, input));
+      MR_ASSIGN_OR_RETURN(const PartialShape grad, MergePooled("grad", c->input(1), g));
+      // Batch and channels are those of the gradient.
+      const ImageShape image = ToImageShape(grad, window.channels_first);
+      g.input.batch = image.batch;
+      g.input.channels = image.channels;
+      return g.InputShape();
+    }
+    PartialShape input = c->input(0);
+    if constexpr (kPass == Pass::kMaxGradGrad) {
+      const StatusOr<PartialShape> both = input.MergeWith(c->input(2));
+      if (!both.ok()) {
+        return InvalidArgument("grad must have the shape of orig_input ", input, ", got ",
+                               c->input(2));
+      }
+      input = *both;
+    }
+    MR_ASSIGN_OR_RETURN(const WindowGeometry g, SlidePool(known, input));
+    if constexpr (kPass == Pass::kMax || kPass == Pass::kMean) return g.OutputShape();
+    MR_ASSIGN_OR_RETURN(PartialShape output, MergePooled("orig_output", c->input(1), g));
+    if constexpr (kPass == Pass::kMaxGradGrad) return output;
+    MR_RETURN_IF_ERROR(MergePooled("grad", c->input(2), g).status());
+    return c->InputWithRank(0, 4);
   }
-  c->set_output(0, std::move(input));
-  return absl::OkStatus();
-}
-
-Status MaxPoolGradGradShape(InferenceContext* c) {
-  bool known;
-  MR_ASSIGN_OR_RETURN(const WindowAttrs attrs, AttrsOf(c, 3, &known));
-  MR_ASSIGN_OR_RETURN(PartialShape output, c->InputWithRank(1, 4));
-  StatusOr<PartialShape> input = c->input(0).MergeWith(c->input(2));
-  if (!input.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("grad must have the shape of orig_input ",
-                                                   c->input(0).ToString(), ", got ",
-                                                   c->input(2).ToString()));
-  }
-  if (known) {
-    MR_ASSIGN_OR_RETURN(const PoolGeometry g, SlidePool(attrs, *input));
-    MR_RETURN_IF_ERROR(CheckPooled("orig_output", output, g, attrs.channels_first));
-    MR_ASSIGN_OR_RETURN(const PartialShape pooled, FromImageShape(g.output, attrs.channels_first));
-    MR_ASSIGN_OR_RETURN(output, output.MergeWith(pooled));
-  }
-  c->set_output(0, std::move(output));
-  return absl::OkStatus();
-}
-
-Status AvgPoolGradShape(InferenceContext* c) {
-  MR_ASSIGN_OR_RETURN(const WindowAttrs attrs, ReadWindowAttrs(c->node()));
-  MR_RETURN_IF_ERROR(CheckShapeVector(c->input(0)));
-  PartialShape input;
-  if (const std::optional<std::vector<int64_t>> dims = ConstantInts(c, 0)) {
-    StatusOr<Shape> shape = Shape::Make(*dims);
-    if (!shape.ok()) return Prefixed("orig_input_shape", shape.status());
-    input = *shape;
-  } else {
-    MR_ASSIGN_OR_RETURN(input, c->input_as_shape(0));
-    if (!input.has_rank()) input = PartialShape::UnknownOfRank(4);
-  }
-  MR_ASSIGN_OR_RETURN(const PoolGeometry g, SlidePool(attrs, input));
-  MR_RETURN_IF_ERROR(CheckPooled("grad", c->input(1), g, attrs.channels_first));
-  // Batch and channels are those of the gradient.
-  const ImageShape grad = ToImageShape(c->input(1), attrs.channels_first);
-  ImageShape image = g.input;
-  if (image.batch < 0) image.batch = grad.batch;
-  if (image.channels < 0) image.channels = grad.channels;
-  MR_ASSIGN_OR_RETURN(PartialShape shape, FromImageShape(image, attrs.channels_first));
-  c->set_output(0, std::move(shape));
-  return absl::OkStatus();
-}
+};
 
 // --- Kernels -------------------------------------------------------------------------------------
 
-// What the kernels share. `kFirst`: the input that gives ksize in the V2 ops.
-class PoolKernel : public Kernel {
- public:
-  Status Init(KernelConstruction* c) override {
-    MR_ASSIGN_OR_RETURN(const std::string format, c->GetAttr<std::string>("data_format"));
-    if (format != "NHWC") {
-      return absl::UnimplementedError(
-          absl::StrCat("data_format must be NHWC on CPU, got ", format, "; transpose the images"));
-    }
-    MR_ASSIGN_OR_RETURN(attrs_, ReadWindowAttrs(c->node()));
-    const DType dtype = c->output_type(0);
-    loops_ = math::FindPool(dtype);
-    if (loops_ == nullptr) {
-      return absl::UnimplementedError(absl::StrCat("has no kernel for ", DTypeName(dtype)));
-    }
-    size_ = static_cast<int64_t>(DTypeSize(dtype));
-    return absl::OkStatus();
-  }
-
- protected:
-  // The attrs, with ksize and strides from inputs `first` and `first` + 1 where the op has them.
-  StatusOr<WindowAttrs> Attrs(const KernelContext& ctx, int first) const {
-    WindowAttrs attrs = attrs_;
-    if (ctx.num_inputs() <= first) return attrs;
-    MR_ASSIGN_OR_RETURN(const std::vector<int64_t> ksize, ctx.IntVectorInput(first, "ksize"));
-    MR_ASSIGN_OR_RETURN(const std::vector<int64_t> strides,
-                        ctx.IntVectorInput(first + 1, "strides"));
-    MR_RETURN_IF_ERROR(SetWindowSizes(ksize, &attrs));
-    MR_RETURN_IF_ERROR(SetStrides(strides, &attrs));
-    return attrs;
-  }
-
-  static StatusOr<PoolShape> ToPoolShape(const WindowAttrs& attrs, const PoolGeometry& g) {
-    PoolShape s;
-    s.in_rows = g.input.size[0];
-    s.in_cols = g.input.size[1];
-    s.channels = g.input.channels;
-    s.out_rows = g.output.size[0];
-    s.out_cols = g.output.size[1];
-    s.window_rows = attrs.axes[0].size;
-    s.window_cols = attrs.axes[1].size;
-    s.stride_rows = attrs.axes[0].stride;
-    s.stride_cols = attrs.axes[1].stride;
-    s.pad_top = g.pad_before[0];
-    s.pad_left = g.pad_before[1];
-    MR_ASSIGN_OR_RETURN(const int64_t pixels, CheckedProduct(s.in_rows, s.in_cols));
-    if (pixels > std::numeric_limits<int32_t>::max()) {
-      return absl::UnimplementedError(
-          absl::StrCat("an image must have less than 2^31 pixels, got ", pixels));
-    }
-    return s;
-  }
-
-  // About how long one output element takes.
-  static double ElementNs(const PoolShape& s) {
-    return 0.1 + 0.15 * static_cast<double>(std::min(s.window_rows, s.in_rows)) *
-                     static_cast<double>(std::min(s.window_cols, s.in_cols));
-  }
-
-  // f(image, begin, end) for output rows [begin, end) of each image.
-  template <typename F>
-  static void ForOutputRows(KernelContext* ctx, const PoolShape& s, int64_t batch, F f) {
-    const double row_ns = ElementNs(s) * static_cast<double>(s.out_cols * s.channels);
-    ctx->ParallelFor(batch * s.out_rows, row_ns, [&](int64_t begin, int64_t end) {
-      while (begin < end) {
-        const int64_t image = begin / s.out_rows;
-        const int64_t last = std::min(end, (image + 1) * s.out_rows);
-        f(image, begin - image * s.out_rows, last - image * s.out_rows);
-        begin = last;
-      }
-    });
-  }
-
-  // f(image, begin, end) for channels [begin, end) of each image: all, or 64 where images are few.
-  template <typename F>
-  static void ForChannels(KernelContext* ctx, const PoolShape& s, int64_t batch, F f) {
-    constexpr int64_t kManyImages = 16, kChannels = 64;
-    const int64_t parts = batch >= kManyImages ? 1 : (s.channels + kChannels - 1) / kChannels;
-    const double part_ns = 2 * ElementNs(s) *
-                           static_cast<double>(s.out_rows * s.out_cols * s.channels) /
-                           static_cast<double>(parts);
-    ctx->ParallelFor(batch * parts, part_ns, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t part = i % parts;
-        const int64_t from = parts == 1 ? 0 : part * kChannels;
-        f(i / parts, from, part + 1 == parts ? s.channels : from + kChannels);
-      }
-    });
-  }
-
-  static int64_t InputPixels(const PoolShape& s) { return s.in_rows * s.in_cols * s.channels; }
-  static int64_t OutputPixels(const PoolShape& s) { return s.out_rows * s.out_cols * s.channels; }
-
-  WindowAttrs attrs_;
-  const PoolLoops* loops_ = nullptr;
-  int64_t size_ = 0;  // bytes of an element
-};
-
-const char* At(const Tensor& t, int64_t bytes) {
-  return static_cast<const char*>(t.raw_data()) + bytes;
+StatusOr<PoolShape> ToPoolShape(const WindowGeometry& g) {
+  const auto& [rows, cols] = g.window.axes;
+  PoolShape s;
+  s.in_rows = g.input.size[0];
+  s.in_cols = g.input.size[1];
+  s.channels = g.input.channels;
+  s.out_rows = g.output.size[0];
+  s.out_cols = g.output.size[1];
+  s.window_rows = rows.size;
+  s.window_cols = cols.size;
+  s.stride_rows = rows.stride;
+  s.stride_cols = cols.stride;
+  s.pad_top = g.pad_before[0];
+  s.pad_left = g.pad_before[1];
+  MR_ASSIGN_OR_RETURN(const int64_t pixels, CheckedProduct(s.in_rows, s.in_cols));
+  if (pixels <= std::numeric_limits<int32_t>::max()) return s;
+  return Unimplemented("an image must have less than 2^31 pixels, got ", pixels);
 }
-char* At(Tensor* t, int64_t bytes) { return static_cast<char*>(t->mutable_raw_data()) + bytes; }
 
-template <bool kMean>
-class ForwardKernel : public PoolKernel {
- public:
-  Status Compute(KernelContext* ctx) const override {
-    const Tensor& input = ctx->input(0);
-    MR_ASSIGN_OR_RETURN(const WindowAttrs attrs, Attrs(*ctx, 1));
-    MR_ASSIGN_OR_RETURN(const PoolGeometry g, SlidePool(attrs, input.shape()));
-    MR_ASSIGN_OR_RETURN(const PartialShape pooled, FromImageShape(g.output, false));
-    MR_ASSIGN_OR_RETURN(const Shape shape, pooled.ToShape());
-    MR_ASSIGN_OR_RETURN(const PoolShape s, ToPoolShape(attrs, g));
-    MR_ASSIGN_OR_RETURN(Tensor * output, ctx->AllocateOutput(0, shape));
-    if (output->num_elements() == 0) return absl::OkStatus();
-    const auto loop = kMean ? loops_->mean : loops_->max;
-    ForOutputRows(ctx, s, g.input.batch, [&](int64_t image, int64_t begin, int64_t end) {
-      loop(s, At(input, image * InputPixels(s) * size_),
-           At(output, image * OutputPixels(s) * size_), begin, end);
-    });
-    return absl::OkStatus();
-  }
-};
+// About how long one output element takes.
+double ElementNs(const PoolShape& s) {
+  return 0.1 + 0.15 * static_cast<double>(std::min(s.window_rows, s.in_rows)) *
+                   static_cast<double>(std::min(s.window_cols, s.in_cols));
+}
 
-class MaxPoolGradKernel : public PoolKernel {
- public:
-  Status Compute(KernelContext* ctx) const override {
-    const Tensor& input = ctx->input(0);
-    const Tensor& grad = ctx->input(2);
-    MR_ASSIGN_OR_RETURN(const WindowAttrs attrs, Attrs(*ctx, 3));
-    MR_ASSIGN_OR_RETURN(const PoolGeometry g, SlidePool(attrs, input.shape()));
-    MR_RETURN_IF_ERROR(CheckPooled("orig_output", ctx->input(1).shape(), g, false));
-    MR_RETURN_IF_ERROR(CheckPooled("grad", grad.shape(), g, false));
-    MR_ASSIGN_OR_RETURN(const PoolShape s, ToPoolShape(attrs, g));
-    MR_ASSIGN_OR_RETURN(Tensor * result, ctx->AllocateOutput(0, input.shape()));
-    if (result->num_elements() == 0) return absl::OkStatus();
-    ForChannels(ctx, s, g.input.batch, [&](int64_t image, int64_t begin, int64_t end) {
-      const int64_t in = image * InputPixels(s) * size_;
-      loops_->max_gradient(s, At(input, in), At(grad, image * OutputPixels(s) * size_),
-                           At(result, in), begin, end);
-    });
-    return absl::OkStatus();
-  }
-};
-
-class MaxPoolGradGradKernel : public PoolKernel {
- public:
-  Status Compute(KernelContext* ctx) const override {
-    const Tensor& input = ctx->input(0);
-    const Tensor& values = ctx->input(2);
-    MR_ASSIGN_OR_RETURN(const WindowAttrs attrs, Attrs(*ctx, 3));
-    MR_ASSIGN_OR_RETURN(const PoolGeometry g, SlidePool(attrs, input.shape()));
-    MR_RETURN_IF_ERROR(CheckPooled("orig_output", ctx->input(1).shape(), g, false));
-    if (values.shape() != input.shape()) {
-      return absl::InvalidArgumentError(absl::StrCat("grad must have the shape of orig_input ",
-                                                     input.shape().ToString(), ", got ",
-                                                     values.shape().ToString()));
+// f(image, begin, end) for output rows [begin, end) of each image.
+template <typename F>
+void ForOutputRows(KernelContext* ctx, const PoolShape& s, int64_t batch, F f) {
+  const double row_ns = ElementNs(s) * static_cast<double>(s.out_cols * s.channels);
+  ctx->ParallelFor(batch * s.out_rows, row_ns, [&](int64_t begin, int64_t end) {
+    while (begin < end) {
+      const int64_t image = begin / s.out_rows;
+      const int64_t last = std::min(end, (image + 1) * s.out_rows);
+      f(image, begin - image * s.out_rows, last - image * s.out_rows);
+      begin = last;
     }
-    MR_ASSIGN_OR_RETURN(const PoolShape s, ToPoolShape(attrs, g));
-    MR_ASSIGN_OR_RETURN(Tensor * output, ctx->AllocateOutput(0, ctx->input(1).shape()));
-    if (output->num_elements() == 0) return absl::OkStatus();
-    ForOutputRows(ctx, s, g.input.batch, [&](int64_t image, int64_t begin, int64_t end) {
-      const int64_t in = image * InputPixels(s) * size_;
-      loops_->max_select(s, At(input, in), At(values, in),
-                         At(output, image * OutputPixels(s) * size_), begin, end);
-    });
-    return absl::OkStatus();
-  }
-};
+  });
+}
 
-class AvgPoolGradKernel : public PoolKernel {
- public:
-  Status Compute(KernelContext* ctx) const override {
-    const Tensor& grad = ctx->input(1);
-    MR_RETURN_IF_ERROR(CheckShapeVector(ctx->input(0).shape()));
-    MR_ASSIGN_OR_RETURN(const std::vector<int64_t> dims,
-                        ctx->IntVectorInput(0, "orig_input_shape"));
-    StatusOr<Shape> shape = Shape::Make(dims);
-    if (!shape.ok()) return Prefixed("orig_input_shape", shape.status());
-    MR_ASSIGN_OR_RETURN(const PoolGeometry g, SlidePool(attrs_, *shape));
-    MR_RETURN_IF_ERROR(CheckPooled("grad", grad.shape(), g, false));
-    MR_ASSIGN_OR_RETURN(const PoolShape s, ToPoolShape(attrs_, g));
-    MR_ASSIGN_OR_RETURN(Tensor * result, ctx->AllocateOutput(0, *shape));
-    if (result->num_elements() == 0) return absl::OkStatus();
-    ForChannels(ctx, s, g.input.batch, [&](int64_t image, int64_t begin, int64_t end) {
-      loops_->mean_gradient(s, At(grad, image * OutputPixels(s) * size_),
-                            At(result, image * InputPixels(s) * size_), begin, end);
-    });
-    return absl::OkStatus();
+// f(image, begin, end) for channels [begin, end) of each image: all, or 64 where images are few.
+template <typename F>
+void ForChannels(KernelContext* ctx, const PoolShape& s, int64_t batch, F f) {
+  constexpr int64_t kManyImages = 16, kChannels = 64;
+  const int64_t parts = batch >= kManyImages ? 1 : (s.channels + kChannels - 1) / kChannels;
+  const double part_ns = 2 * ElementNs(s) *
+                         static_cast<double>(s.out_rows * s.out_cols * s.channels) /
+                         static_cast<double>(parts);
+  ctx->ParallelFor(batch * parts, part_ns, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t part = i % parts;
+      const int64_t from = parts == 1 ? 0 : part * kChannels;
+      f(i / parts, from, part + 1 == parts ? s.channels : from + kChannels);
+    }
+  });
+}
+
+template <Pass kPass>
+Status RunPool(KernelContext* ctx, const PoolRule<kPass>& rule) {
+  if (rule.data_format != "NHWC") {
+    return Unimplemented("data_format must be NHWC on CPU, got ", rule.data_format,
+                         "; transpose the images");
   }
-};
+  constexpr bool kBackwards = kPass == Pass::kMaxGrad || kPass == Pass::kMeanGrad;
+  constexpr int kKsize = PoolRule<kPass>::kKsize;
+  WindowAttrs window = rule.window;
+  if (ctx->num_inputs() > kKsize) {
+    MR_RETURN_IF_ERROR(
+        SetWindow(PartialInts(ctx->input(kKsize)), PartialInts(ctx->input(kKsize + 1)), &window));
+  }
+  const Shape& images = kBackwards ? ctx->output_shape(0) : ctx->input(0).shape();
+  MR_ASSIGN_OR_RETURN(const WindowGeometry g, SlidePool(window, images));
+  MR_ASSIGN_OR_RETURN(const PoolShape s, ToPoolShape(g));
+  MR_ASSIGN_OR_RETURN(Tensor * result, ctx->AllocateOutput(0));
+  if (result->num_elements() == 0) return absl::OkStatus();
+  const PoolLoops& loops = *math::FindPool(result->dtype());
+  // Bytes of an image, at the input and the output of the pooling.
+  const int64_t pixel_size = s.channels * static_cast<int64_t>(DTypeSize(result->dtype()));
+  const int64_t in_size = s.in_rows * s.in_cols * pixel_size;
+  const int64_t out_size = s.out_rows * s.out_cols * pixel_size;
+  const auto input = [&](int i, int64_t at) {
+    return static_cast<const char*>(ctx->input(i).raw_data()) + at;
+  };
+  char* const to = static_cast<char*>(result->mutable_raw_data());
+  const auto run = [&](int64_t image, int64_t begin, int64_t end) {
+    const int64_t in = image * in_size, out = image * out_size;
+    if constexpr (kPass == Pass::kMax) {
+      loops.max(s, input(0, in), to + out, begin, end);
+    } else if constexpr (kPass == Pass::kMaxGrad) {
+      loops.max_gradient(s, input(0, in), input(2, out), to + in, begin, end);
+    } else if constexpr (kPass == Pass::kMaxGradGrad) {
+      loops.max_select(s, input(0, in), input(2, in), to + out, begin, end);
+    } else if constexpr (kPass == Pass::kMean) {
+      loops.mean(s, input(0, in), to + out, begin, end);
+    } else {
+      loops.mean_gradient(s, input(1, out), to + in, begin, end);
+    }
+  };
+  if (kBackwards) {
+    ForChannels(ctx, s, g.input.batch, run);
+  } else {
+    ForOutputRows(ctx, s, g.input.batch, run);
+  }
+  return absl::OkStatus();
+}
 
 // --- Gradients -----------------------------------------------------------------------------------
 
-StatusOr<PoolAttrs> BuilderAttrs(const GradientContext& c) {
-  using Ints = std::vector<int64_t>;
-  PoolAttrs attrs;
-  MR_ASSIGN_OR_RETURN(attrs.ksize, c.GetAttr<Ints>("ksize"));
-  MR_ASSIGN_OR_RETURN(attrs.strides, c.GetAttr<Ints>("strides"));
-  MR_ASSIGN_OR_RETURN(attrs.padding, c.GetAttr<std::string>("padding"));
-  MR_ASSIGN_OR_RETURN(attrs.data_format, c.GetAttr<std::string>("data_format"));
-  return attrs;
-}
-StatusOr<MaxPoolV2Attrs> BuilderAttrsV2(const GradientContext& c) {
-  MaxPoolV2Attrs attrs;
-  MR_ASSIGN_OR_RETURN(attrs.padding, c.GetAttr<std::string>("padding"));
-  MR_ASSIGN_OR_RETURN(attrs.data_format, c.GetAttr<std::string>("data_format"));
-  return attrs;
+// `op` with the window of the node: ksize and strides are attrs or, of the V2 ops, inputs.
+Output WithWindow(GradientContext* c, std::string op, std::initializer_list<Output> inputs) {
+  const tensorflow::NodeDef& def = c->node().def();
+  const bool is_v2 = !HasAttr(def, "ksize");
+  NodeBuilder builder(c->scope(), is_v2 ? op + "V2" : op);
+  for (const Output& input : inputs) builder.Input(input);
+  for (int i = 2; is_v2 && i > 0; --i) builder.Input(c->input(c->num_inputs() - i));
+  for (const char* name : {"ksize", "strides", "padding", "data_format"}) {
+    if (HasAttr(def, name)) builder.Attr(name, def.attr().at(name));
+  }
+  return builder.Finish();
 }
 
-Status MaxPoolGradient(GradientContext* c) {
-  MR_ASSIGN_OR_RETURN(const PoolAttrs attrs, BuilderAttrs(*c));
-  c->set_input_grad(0, MaxPoolGrad(c->scope(), c->input(0), c->output(0), c->dense_grad(), attrs));
-  return absl::OkStatus();
-}
-Status MaxPoolV2Gradient(GradientContext* c) {
-  MR_ASSIGN_OR_RETURN(const MaxPoolV2Attrs attrs, BuilderAttrsV2(*c));
-  c->set_input_grad(0, MaxPoolGradV2(c->scope(), c->input(0), c->output(0), c->dense_grad(),
-                                     c->input(1), c->input(2), attrs));
-  return absl::OkStatus();
+Output MaxPoolGradient(GradientContext* c) {
+  return WithWindow(c, "MaxPoolGrad", {c->input(0), c->output(0), c->dense_grad()});
 }
 
-// Linear in grad; which elements are largest does not change.
-Status MaxPoolGradGradient(GradientContext* c) {
-  MR_ASSIGN_OR_RETURN(const PoolAttrs attrs, BuilderAttrs(*c));
-  c->set_input_grad(2,
-                    MaxPoolGradGrad(c->scope(), c->input(0), c->input(1), c->dense_grad(), attrs));
-  return absl::OkStatus();
-}
-Status MaxPoolGradV2Gradient(GradientContext* c) {
-  MR_ASSIGN_OR_RETURN(const MaxPoolV2Attrs attrs, BuilderAttrsV2(*c));
-  c->set_input_grad(2, MaxPoolGradGradV2(c->scope(), c->input(0), c->input(1), c->dense_grad(),
-                                         c->input(3), c->input(4), attrs));
-  return absl::OkStatus();
-}
-Status MaxPoolGradGradGradient(GradientContext* c) {
-  MR_ASSIGN_OR_RETURN(const PoolAttrs attrs, BuilderAttrs(*c));
-  c->set_input_grad(2, MaxPoolGrad(c->scope(), c->input(0), c->input(1), c->dense_grad(), attrs));
-  return absl::OkStatus();
-}
-Status MaxPoolGradGradV2Gradient(GradientContext* c) {
-  MR_ASSIGN_OR_RETURN(const MaxPoolV2Attrs attrs, BuilderAttrsV2(*c));
-  c->set_input_grad(2, MaxPoolGradV2(c->scope(), c->input(0), c->input(1), c->dense_grad(),
-                                     c->input(3), c->input(4), attrs));
-  return absl::OkStatus();
+// MaxPoolGrad and MaxPoolGradGrad are linear in grad, each the way back of the other; which
+// elements are largest does not change.
+template <Pass kPass>
+std::vector<Output> MaxPoolGradGradient(GradientContext* c) {
+  const char* const op = kPass == Pass::kMaxGrad ? "MaxPoolGradGrad" : "MaxPoolGrad";
+  return {Output(), Output(), WithWindow(c, op, {c->input(0), c->input(1), c->dense_grad()})};
 }
 
-Status AvgPoolGradient(GradientContext* c) {
-  MR_ASSIGN_OR_RETURN(const PoolAttrs attrs, BuilderAttrs(*c));
-  c->set_input_grad(
-      0, AvgPoolGrad(c->scope(), ShapeOf(c->scope(), c->input(0)), c->dense_grad(), attrs));
-  return absl::OkStatus();
+Output AvgPoolGradient(GradientContext* c) {
+  return WithWindow(c, "AvgPoolGrad", {ShapeOf(c->scope(), c->input(0)), c->dense_grad()});
 }
-Status AvgPoolGradGradient(GradientContext* c) {
-  MR_ASSIGN_OR_RETURN(const PoolAttrs attrs, BuilderAttrs(*c));
-  c->set_input_grad(1, AvgPool(c->scope(), c->dense_grad(), attrs));
-  return absl::OkStatus();
+std::vector<Output> AvgPoolGradGradient(GradientContext* c) {
+  return {Output(), WithWindow(c, "AvgPool", {c->dense_grad()})};
 }
 
-// --- Registration --------------------------------------------------------------------------------
+// --- Definitions ---------------------------------------------------------------------------------
 
-constexpr char kMaxPoolTypes[] =
-    "{half, bfloat16, float, double, int32, int64, uint8, int16, int8, uint16, qint8}";
-constexpr char kRealTypes[] =
-    "{float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, uint64}";
-constexpr char kFloatTypes[] = "{half, bfloat16, float, double}";
-constexpr char kTwoFormats[] = "data_format: {'NHWC', 'NCHW'} = 'NHWC'";
-constexpr char kThreeFormats[] = "data_format: {'NHWC', 'NCHW', 'NCHW_VECT_C'} = 'NHWC'";
+constexpr char kOriginals[] = "orig_input: T, orig_output: T, grad: T";
+constexpr char kMaxTypes[] =
+    "T: {half, bfloat16, float, double, int32, int64, uint8, int16, int8, uint16, qint8} = "
+    "DT_FLOAT; ";
+constexpr char kMaxFormats[] =
+    "padding: {'SAME', 'VALID'}; data_format: {'NHWC', 'NCHW', 'NCHW_VECT_C'} = 'NHWC'";
+constexpr char kFormats[] = "padding: {'SAME', 'VALID'}; data_format: {'NHWC', 'NCHW'} = 'NHWC'; ";
 
-OpSpec WithKsize(OpSpec spec) {
-  return spec.Attr("ksize: list(int) >= 4").Attr("strides: list(int) >= 4");
-}
-OpSpec WithPadding(OpSpec spec, const char* formats) {
-  return spec.Attr("padding: {'SAME', 'VALID'}").Attr(formats);
-}
-OpSpec WithPoolInputs(absl::string_view op) {
-  return OpSpec(op).Input("orig_input: T").Input("orig_output: T").Input("grad: T");
-}
-OpSpec WithKsizeInputs(OpSpec spec) { return spec.Input("ksize: int32").Input("strides: int32"); }
+// An op and, of the max poolings, its V2 form, where ksize and strides are the last inputs instead
+// of attrs between `first` and `last`.
+template <Pass kPass>
+class PoolOps {
+ public:
+  template <typename Gradient>
+  PoolOps(const std::string& op, absl::string_view inputs, absl::string_view first,
+          absl::string_view last, Gradient gradient) {
+    constexpr absl::string_view kSizes = "ksize: list(int) >= 4; strides: list(int) >= 4; ";
+    Register(op, inputs, absl::StrCat(first, kSizes, last), gradient);
+    if (kIsMean) return;
+    Register(op + "V2", absl::StrCat(inputs, ", ksize: int32, strides: int32"),
+             absl::StrCat(first, last), gradient);
+  }
 
-std::string T(absl::string_view types, absl::string_view value = "") {
-  return absl::StrCat("T: ", types, value.empty() ? "" : " = ", value);
-}
+ private:
+  static constexpr bool kIsMean = kPass == Pass::kMean || kPass == Pass::kMeanGrad;
 
-const OpRegistration kMaxPool = WithPadding(WithKsize(OpSpec("MaxPool")
-                                                          .Attr(T(kMaxPoolTypes, "DT_FLOAT"))
-                                                          .Input("input: T")
-                                                          .Output("output: T")),
-                                            kThreeFormats)
-                                    .Shape(PoolOutputShape)
-                                    .Gradient(MaxPoolGradient);
-const KernelRegistration kMaxPoolKernel = KernelFor<ForwardKernel<false>>("MaxPool");
+  template <typename Gradient>
+  static void Register(const std::string& op, absl::string_view inputs, absl::string_view attrs,
+                       Gradient gradient) {
+    OpRegistration{OpSpec(op, absl::StrCat(inputs, " -> output: T"), attrs)
+                       .Rule<PoolRule<kPass>>()
+                       .Gradient(gradient)};
+    KernelRegistration{
+        RuledKernelFor<PoolRule<kPass>>(op, RunPool<kPass>).TypesWith("T", [](DType dtype) {
+          const PoolLoops* loops = math::FindPool(dtype);
+          return loops != nullptr && (!kIsMean || loops->mean != nullptr);
+        })};
+  }
+};
 
-const OpRegistration kMaxPoolGrad =
-    WithPadding(WithKsize(WithPoolInputs("MaxPoolGrad").Output("output: T")), kTwoFormats)
-        .Attr(T(kRealTypes, "DT_FLOAT"))
-        .Shape(MaxPoolGradShape)
-        .Gradient(MaxPoolGradGradient);
-const KernelRegistration kMaxPoolGradKernel = KernelFor<MaxPoolGradKernel>("MaxPoolGrad");
+const PoolOps<Pass::kMax> kMaxPool("MaxPool", "input: T", kMaxTypes, kMaxFormats, MaxPoolGradient);
+const PoolOps<Pass::kMaxGrad> kMaxPoolGrad("MaxPoolGrad", kOriginals, "",
+                                           absl::StrCat(kFormats, "T: realnumbertype = DT_FLOAT"),
+                                           MaxPoolGradGradient<Pass::kMaxGrad>);
+const PoolOps<Pass::kMaxGradGrad> kMaxPoolGradGrad("MaxPoolGradGrad", kOriginals, "",
+                                                   absl::StrCat(kFormats, "T: realnumbertype"),
+                                                   MaxPoolGradGradient<Pass::kMaxGradGrad>);
 
-const OpRegistration kMaxPoolGradGrad =
-    WithPadding(WithKsize(WithPoolInputs("MaxPoolGradGrad").Output("output: T")), kTwoFormats)
-        .Attr(T(kRealTypes))
-        .Shape(MaxPoolGradGradShape)
-        .Gradient(MaxPoolGradGradGradient);
-const KernelRegistration kMaxPoolGradGradKernel =
-    KernelFor<MaxPoolGradGradKernel>("MaxPoolGradGrad");
-
-const OpRegistration kMaxPoolV2 =
-    WithPadding(WithKsizeInputs(OpSpec("MaxPoolV2")
-                                    .Attr(T(kMaxPoolTypes, "DT_FLOAT"))
-                                    .Input("input: T")
-                                    .Output("output: T")),
-                kThreeFormats)
-        .Shape(PoolOutputShape)
-        .Gradient(MaxPoolV2Gradient);
-const KernelRegistration kMaxPoolV2Kernel = KernelFor<ForwardKernel<false>>("MaxPoolV2");
-
-const OpRegistration kMaxPoolGradV2 =
-    WithPadding(WithKsizeInputs(WithPoolInputs("MaxPoolGradV2")).Output("output: T"), kTwoFormats)
-        .Attr(T(kRealTypes, "DT_FLOAT"))
-        .Shape(MaxPoolGradShape)
-        .Gradient(MaxPoolGradV2Gradient);
-const KernelRegistration kMaxPoolGradV2Kernel = KernelFor<MaxPoolGradKernel>("MaxPoolGradV2");
-
-const OpRegistration kMaxPoolGradGradV2 =
-    WithPadding(WithKsizeInputs(WithPoolInputs("MaxPoolGradGradV2")).Output("output: T"),
-                kTwoFormats)
-        .Attr(T(kRealTypes))
-        .Shape(MaxPoolGradGradShape)
-        .Gradient(MaxPoolGradGradV2Gradient);
-const KernelRegistration kMaxPoolGradGradV2Kernel =
-    KernelFor<MaxPoolGradGradKernel>("MaxPoolGradGradV2");
-
-const OpRegistration kAvgPool =
-    WithPadding(WithKsize(OpSpec("AvgPool").Input("value: T").Output("output: T")), kTwoFormats)
-        .Attr(T(kFloatTypes))
-        .Shape(PoolOutputShape)
-        .Gradient(AvgPoolGradient);
-const KernelRegistration kAvgPoolKernel = KernelFor<ForwardKernel<true>>("AvgPool");
-
-const OpRegistration kAvgPoolGrad = WithPadding(WithKsize(OpSpec("AvgPoolGrad")
-                                                              .Input("orig_input_shape: int32")
-                                                              .Input("grad: T")
-                                                              .Output("output: T")),
-                                                kTwoFormats)
-                                        .Attr(T(kFloatTypes))
-                                        .Shape(AvgPoolGradShape)
-                                        .Gradient(AvgPoolGradGradient);
-const KernelRegistration kAvgPoolGradKernel = KernelFor<AvgPoolGradKernel>("AvgPoolGrad");
+const std::string kMeanAttrs = absl::StrCat(kFormats, "T: {half, bfloat16, float, double}");
+const PoolOps<Pass::kMean> kAvgPool("AvgPool", "value: T", "", kMeanAttrs, AvgPoolGradient);
+const PoolOps<Pass::kMeanGrad> kAvgPoolGrad("AvgPoolGrad", "orig_input_shape: int32, grad: T", "",
+                                            kMeanAttrs, AvgPoolGradGradient);
 
 }  // namespace
 }  // namespace millrace

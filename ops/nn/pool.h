@@ -15,6 +15,7 @@
 // window larger than an input that is not padded, and for gradients of other shapes;
 // Unimplemented for NCHW.
 
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -29,16 +30,10 @@ struct PoolAttrs {
   std::string data_format = "NHWC";
 };
 
-inline Output BuildPool(ScopeAt at, absl::string_view op, std::initializer_list<Output> inputs,
-                        const PoolAttrs& attrs) {
-  NodeBuilder builder(at, op);
-  for (const Output& input : inputs) builder.Input(input);
-  return builder.Attr("ksize", attrs.ksize)
-      .Attr("strides", attrs.strides)
-      .Attr("padding", attrs.padding)
-      .Attr("data_format", attrs.data_format)
-      .Finish()
-      .output(0);
+inline Output BuildPool(ScopeAt at, absl::string_view op,
+                        std::initializer_list<BuilderInput> inputs, const PoolAttrs& attrs) {
+  return BuildOp(at, op, inputs, "ksize", attrs.ksize, "strides", attrs.strides, "padding",
+                 attrs.padding, "data_format", attrs.data_format);
 }
 
 inline Output MaxPool(ScopeAt at, Output input, const PoolAttrs& attrs = {}) {
@@ -74,14 +69,9 @@ struct MaxPoolV2Attrs {
   std::string padding = "SAME";
   std::string data_format = "NHWC";
 };
-inline Output BuildPoolV2(ScopeAt at, absl::string_view op, std::initializer_list<Output> inputs,
-                          const MaxPoolV2Attrs& attrs) {
-  NodeBuilder builder(at, op);
-  for (const Output& input : inputs) builder.Input(input);
-  return builder.Attr("padding", attrs.padding)
-      .Attr("data_format", attrs.data_format)
-      .Finish()
-      .output(0);
+inline Output BuildPoolV2(ScopeAt at, absl::string_view op,
+                          std::initializer_list<BuilderInput> inputs, const MaxPoolV2Attrs& attrs) {
+  return BuildOp(at, op, inputs, "padding", attrs.padding, "data_format", attrs.data_format);
 }
 inline Output MaxPoolV2(ScopeAt at, Output input, Output ksize, Output strides,
                         const MaxPoolV2Attrs& attrs = {}) {

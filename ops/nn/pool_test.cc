@@ -150,6 +150,9 @@ TEST(MaxPoolV2, TakesItsWindowFromInputs) {
       TensorOf<float>({1, 1, 2, 1}, {3, 4}));
   EXPECT_SHAPE("MaxPoolV2", {{"padding", "VALID"}}, {"[?,8,8,3]", ksize, strides}, "[?,4,8,3]");
   EXPECT_SHAPE("MaxPoolV2", {{"padding", "VALID"}}, {"[2,8,8,3]", "[4]", strides}, "[2,?,?,3]");
+  EXPECT_SHAPE("MaxPoolV2", {{"padding", "SAME"}}, {"[2,8,8,3]", "[4]", strides}, "[2,4,8,3]");
+  EXPECT_SHAPE_ERROR("MaxPoolV2", {{"padding", "VALID"}}, {"[2,8,8,3]", "[2,2]", strides},
+                     "ksize must be a vector, got shape [2,2]");
   ExpectOpError(OpCall("MaxPoolV2")
                     .Input(x)
                     .Input(Tensor::Vector<int32_t>({1, 0, 1, 1}))

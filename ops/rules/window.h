@@ -3,7 +3,7 @@
 #define MILLRACE_OPS_RULES_WINDOW_H_
 
 // The rules of sliding windows: which strides, paddings and shapes convolutions and poolings
-// accept, and how large their outputs are. Shape functions and kernels both call these.
+// accept, and how large their outputs are.
 //
 //   output o covers input o * stride - pad_before + tap * dilation, tap = 0 ... size - 1
 //   SAME:     output = ceil(input / stride), the odd cell of the padding comes after
@@ -11,20 +11,19 @@
 //             extent = (size - 1) * dilation + 1
 //   EXPLICIT: as VALID on the input with the padding that the attr names
 //
-// Sizes are -1 where they are unknown. Index 0 stands for rows, 1 for columns, whatever the
-// data format.
+// Sizes and strides are -1 where they are unknown. Index 0 stands for rows, 1 for columns, whatever
+// the data format.
 //
 // Pure functions. Failure: InvalidArgument.
 
 #include <array>
 #include <cstdint>
-#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "core/shape.h"
 #include "core/status.h"
-#include "proto/node_def.pb.h"
+#include "graph/op_rule.h"
 
 namespace millrace {
 
@@ -32,8 +31,8 @@ enum class Padding { kSame, kValid, kExplicit };
 
 // One axis of a window.
 struct WindowAxis {
-  int64_t size = 1;  // taps; -1 when unknown
-  int64_t stride = 1;
+  int64_t size = -1;  // taps
+  int64_t stride = -1;
   int64_t dilation = 1;
   int64_t explicit_before = 0;  // for Padding::kExplicit
   int64_t explicit_after = 0;
@@ -50,18 +49,19 @@ struct SlidResult {
 StatusOr<SlidResult> SlideWindow(absl::string_view what, int64_t input, const WindowAxis& axis,
                                  Padding padding);
 
-// The attrs strides, padding, data_format and, where the op has them, dilations,
-// explicit_paddings and ksize, checked: four numbers each, >= 1 (paddings >= 0), below 2^31, and
-// nothing but 1 (0) for batch and channels.
+// The attrs of a window, for rules to hold.
 struct WindowAttrs {
   bool channels_first = false;  // NCHW
   Padding padding = Padding::kValid;
-  std::array<WindowAxis, 2> axes;  // sizes from ksize
+  std::array<WindowAxis, 2> axes;
+
+  // Reads padding, data_format and, where the op has them, strides, ksize, dilations and
+  // explicit_paddings, checked: four numbers each, >= 1 (paddings >= 0), below 2^31, and nothing
+  // but 1 (0) for batch and channels.
+  Status Init(const NodeAttrs& attrs);
+  // Sets a field of both axes from four numbers in the order of the data format.
+  Status Set(int64_t WindowAxis::*field, absl::string_view name, absl::Span<const int64_t> values);
 };
-StatusOr<WindowAttrs> ReadWindowAttrs(const tensorflow::NodeDef& node);
-// Four numbers in the order of the data format; sets the axes' strides (or sizes).
-Status SetStrides(absl::Span<const int64_t> strides, WindowAttrs* attrs);
-Status SetWindowSizes(absl::Span<const int64_t> ksize, WindowAttrs* attrs);
 
 // A shape of rank 4 by meaning.
 struct ImageShape {
@@ -73,31 +73,33 @@ struct ImageShape {
 ImageShape ToImageShape(const PartialShape& shape, bool channels_first);
 StatusOr<PartialShape> FromImageShape(const ImageShape& image, bool channels_first);
 
-// A convolution: what is known of input, filter [rows, columns, input channels, output channels]
-// and output together.
-struct ConvGeometry {
-  ImageShape input;
-  std::array<int64_t, 2> filter_size = {-1, -1};
+// A window over images: what is known of the window (with the sizes of a filter), input and output
+// together.
+struct WindowGeometry {
+  WindowAttrs window;
+  ImageShape input, output;
   int64_t filter_channels = -1;
-  ImageShape output;
-  std::array<int64_t, 2> pad_before = {0, 0};
-  std::array<int64_t, 2> pad_after = {0, 0};
-};
-// The only place that knows which inputs and filters fit.
-StatusOr<ConvGeometry> SlideFilter(const WindowAttrs& attrs, const PartialShape& input,
-                                   const PartialShape& filter);
-// Does the gradient of the output have the output's shape, and has the filter an output channel?
-Status CheckOutputGradient(const WindowAttrs& attrs, const ConvGeometry& geometry,
-                           const PartialShape& out_backprop);
+  std::array<int64_t, 2> pad_before = {0, 0}, pad_after = {0, 0};
 
-// A pooling: the output of ksize over the input, with the padding.
-struct PoolGeometry {
-  ImageShape input;
-  ImageShape output;
-  std::array<int64_t, 2> pad_before = {0, 0};
+  StatusOr<PartialShape> InputShape() const { return FromImageShape(input, window.channels_first); }
+  StatusOr<PartialShape> OutputShape() const {
+    return FromImageShape(output, window.channels_first);
+  }
 };
-// Besides SlideWindow's rules, a window that is larger than the (padded) input is refused.
-StatusOr<PoolGeometry> SlidePool(const WindowAttrs& attrs, const PartialShape& input);
+
+// A convolution with a filter [rows, columns, input channels, output channels]. The only place that
+// knows which inputs and filters fit.
+StatusOr<WindowGeometry> SlideFilter(const WindowAttrs& attrs, const PartialShape& input,
+                                     const PartialShape& filter);
+// Has the gradient of the output the output's shape, and the filter an output channel?
+Status CheckOutputGradient(const WindowGeometry& geometry, const PartialShape& out_backprop);
+
+// A pooling. Besides SlideWindow's rules, a window that is larger than the (padded) input is
+// refused.
+StatusOr<WindowGeometry> SlidePool(const WindowAttrs& attrs, const PartialShape& input);
+
+// The shape of rank 4 that int vector input i gives, as far as it is known.
+StatusOr<PartialShape> ImageSizesInput(RuleContext* c, int i, absl::string_view name);
 
 }  // namespace millrace
 
