@@ -17,6 +17,7 @@
 //
 // Errors: InvalidArgument for another rank and for vectors of another length.
 
+#include <initializer_list>
 #include <string>
 
 #include "graph/node_builder.h"
@@ -39,39 +40,24 @@ struct FusedBatchNormOutputs {
   Output reserve_space_3;  // FusedBatchNormV3 only
 };
 
-inline FusedBatchNormOutputs BuildFusedBatchNorm(ScopeAt at, absl::string_view op, Output x,
-                                                 Output scale, Output offset, Output mean,
-                                                 Output variance,
-                                                 const FusedBatchNormAttrs& attrs) {
-  const BuiltNode node = NodeBuilder(at, op)
-                             .Input(x)
-                             .Input(scale)
-                             .Input(offset)
-                             .Input(mean)
-                             .Input(variance)
-                             .Attr("epsilon", attrs.epsilon)
-                             .Attr("data_format", attrs.data_format)
-                             .Attr("is_training", attrs.is_training)
-                             .Finish();
-  return {node.output(0), node.output(1), node.output(2),
-          node.output(3), node.output(4), node.output(5)};
+inline BuiltNode BuildFusedBatchNorm(ScopeAt at, absl::string_view op,
+                                     std::initializer_list<BuilderInput> inputs,
+                                     const FusedBatchNormAttrs& attrs) {
+  return BuildOp(at, op, inputs, "epsilon", attrs.epsilon, "data_format", attrs.data_format,
+                 "is_training", attrs.is_training);
 }
 
-inline FusedBatchNormOutputs FusedBatchNorm(ScopeAt at, Output x, Output scale, Output offset,
-                                            Output mean, Output variance,
-                                            const FusedBatchNormAttrs& attrs = {}) {
-  return BuildFusedBatchNorm(at, "FusedBatchNorm", x, scale, offset, mean, variance, attrs);
-}
-inline FusedBatchNormOutputs FusedBatchNormV2(ScopeAt at, Output x, Output scale, Output offset,
-                                              Output mean, Output variance,
-                                              const FusedBatchNormAttrs& attrs = {}) {
-  return BuildFusedBatchNorm(at, "FusedBatchNormV2", x, scale, offset, mean, variance, attrs);
-}
-inline FusedBatchNormOutputs FusedBatchNormV3(ScopeAt at, Output x, Output scale, Output offset,
-                                              Output mean, Output variance,
-                                              const FusedBatchNormAttrs& attrs = {}) {
-  return BuildFusedBatchNorm(at, "FusedBatchNormV3", x, scale, offset, mean, variance, attrs);
-}
+struct FusedBatchNormBuilder {
+  const char* op;
+  FusedBatchNormOutputs operator()(ScopeAt at, Output x, Output scale, Output offset, Output mean,
+                                   Output variance, const FusedBatchNormAttrs& attrs = {}) const {
+    const BuiltNode n = BuildFusedBatchNorm(at, op, {x, scale, offset, mean, variance}, attrs);
+    return {n.output(0), n.output(1), n.output(2), n.output(3), n.output(4), n.output(5)};
+  }
+};
+inline constexpr FusedBatchNormBuilder FusedBatchNorm{"FusedBatchNorm"};
+inline constexpr FusedBatchNormBuilder FusedBatchNormV2{"FusedBatchNormV2"};
+inline constexpr FusedBatchNormBuilder FusedBatchNormV3{"FusedBatchNormV3"};
 
 struct FusedBatchNormGradOutputs {
   Output x_backprop;
@@ -81,34 +67,27 @@ struct FusedBatchNormGradOutputs {
 
 // The gradients of x, scale and offset. reserve_space_1 and _2: those of the forward op when it
 // trains, else its inputs mean and variance.
-inline FusedBatchNormGradOutputs FusedBatchNormGrad(ScopeAt at, Output y_backprop, Output x,
-                                                    Output scale, Output reserve_space_1,
-                                                    Output reserve_space_2,
-                                                    const FusedBatchNormAttrs& attrs = {}) {
-  const BuiltNode node = BuildOp(
-      at, "FusedBatchNormGrad", {y_backprop, x, scale, reserve_space_1, reserve_space_2}, "epsilon",
-      attrs.epsilon, "data_format", attrs.data_format, "is_training", attrs.is_training);
-  return {node.output(0), node.output(1), node.output(2)};
-}
-inline FusedBatchNormGradOutputs FusedBatchNormGradV2(ScopeAt at, Output y_backprop, Output x,
-                                                      Output scale, Output reserve_space_1,
-                                                      Output reserve_space_2,
-                                                      const FusedBatchNormAttrs& attrs = {}) {
-  const BuiltNode node = BuildOp(
-      at, "FusedBatchNormGradV2", {y_backprop, x, scale, reserve_space_1, reserve_space_2},
-      "epsilon", attrs.epsilon, "data_format", attrs.data_format, "is_training", attrs.is_training);
-  return {node.output(0), node.output(1), node.output(2)};
-}
+struct FusedBatchNormGradBuilder {
+  const char* op;
+  FusedBatchNormGradOutputs operator()(ScopeAt at, Output y_backprop, Output x, Output scale,
+                                       Output reserve_space_1, Output reserve_space_2,
+                                       const FusedBatchNormAttrs& attrs = {}) const {
+    const BuiltNode n = BuildFusedBatchNorm(
+        at, op, {y_backprop, x, scale, reserve_space_1, reserve_space_2}, attrs);
+    return {n.output(0), n.output(1), n.output(2)};
+  }
+};
+inline constexpr FusedBatchNormGradBuilder FusedBatchNormGrad{"FusedBatchNormGrad"};
+inline constexpr FusedBatchNormGradBuilder FusedBatchNormGradV2{"FusedBatchNormGradV2"};
 inline FusedBatchNormGradOutputs FusedBatchNormGradV3(ScopeAt at, Output y_backprop, Output x,
                                                       Output scale, Output reserve_space_1,
                                                       Output reserve_space_2,
                                                       Output reserve_space_3,
                                                       const FusedBatchNormAttrs& attrs = {}) {
-  const BuiltNode node =
-      BuildOp(at, "FusedBatchNormGradV3",
-              {y_backprop, x, scale, reserve_space_1, reserve_space_2, reserve_space_3}, "epsilon",
-              attrs.epsilon, "data_format", attrs.data_format, "is_training", attrs.is_training);
-  return {node.output(0), node.output(1), node.output(2)};
+  const BuiltNode n = BuildFusedBatchNorm(
+      at, "FusedBatchNormGradV3",
+      {y_backprop, x, scale, reserve_space_1, reserve_space_2, reserve_space_3}, attrs);
+  return {n.output(0), n.output(1), n.output(2)};
 }
 
 }  // namespace millrace

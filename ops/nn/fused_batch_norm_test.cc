@@ -194,9 +194,7 @@ TEST(FusedBatchNormGradient, MatchesFiniteDifferences) {
   const Tensor x = TensorOf<float>({2, 2, 1, 2}, {1, -2, 3, 0.5f, -1, 2, 0, 4});
   const Tensor scale = Vector({2, 0.5f}), offset = Vector({-1, 3});
   const Tensor mean = Vector({0.5f, 1}), variance = Vector({2, 3});
-  using Builder = FusedBatchNormOutputs (*)(ScopeAt, Output, Output, Output, Output, Output,
-                                            const FusedBatchNormAttrs&);
-  for (const Builder build : {&FusedBatchNorm, &FusedBatchNormV2, &FusedBatchNormV3}) {
+  for (const FusedBatchNormBuilder& build : {FusedBatchNorm, FusedBatchNormV2, FusedBatchNormV3}) {
     for (const char* format : {"NHWC", "NCHW"}) {
       for (const bool training : {true, false}) {
         SCOPED_TRACE(std::string(format) + (training ? " training" : " inference"));

@@ -13,10 +13,10 @@
 namespace millrace {
 
 // exp(logits) / sum(exp(logits)) of each row.
-inline Output Softmax(ScopeAt at, Output logits) { return BuildOp(at, "Softmax", {logits}); }
+inline constexpr UnaryBuilder Softmax{"Softmax"};
 
 // logits - log(sum(exp(logits))) of each row.
-inline Output LogSoftmax(ScopeAt at, Output logits) { return BuildOp(at, "LogSoftmax", {logits}); }
+inline constexpr UnaryBuilder LogSoftmax{"LogSoftmax"};
 
 }  // namespace millrace
 

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/nn/xent.h"
 
-#include <cstring>
+#include <algorithm>
 #include <utility>
-#include <vector>
 
+#include "absl/strings/str_join.h"
 #include "graph/gradient.h"
-#include "graph/op_registry.h"
-#include "graph/shape_inference.h"
 #include "ops/array/constant.h"
 #include "ops/array/reshape.h"
 #include "ops/loops/softmax.h"
@@ -16,6 +14,8 @@
 #include "ops/math/cwise_unary.h"
 #include "ops/math/reduction.h"
 #include "ops/nn/softmax.h"
+#include "ops/rules/copy_box.h"
+#include "ops/rules/int_inputs.h"
 #include "runtime/kernel.h"
 
 namespace millrace {
@@ -24,197 +24,113 @@ namespace {
 // --- Rules ---------------------------------------------------------------------------------------
 
 // [batch, classes] of features and labels together.
-template <typename S>  // Shape or PartialShape
-StatusOr<S> CommonShape(const S& features, const S& labels) {
-  StatusOr<S> both = BroadcastShape(features, labels);
-  if (!both.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("logits and labels must be broadcastable: logits_size=", features.ToString(),
-                     " labels_size=", labels.ToString()));
-  }
-  bool is_matrix = both->rank() == 2;
-  if constexpr (std::is_same_v<S, PartialShape>) {
-    if (!both->has_rank()) return PartialShape::UnknownOfRank(2);
-  }
-  if (!is_matrix) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("logits and labels must be matrices or broadcast to a matrix, got shapes ",
-                     features.ToString(), " and ", labels.ToString()));
-  }
-  return *std::move(both);
-}
-
-struct SparseSizes {
-  int64_t batch, classes;  // -1 when unknown
-};
-StatusOr<SparseSizes> CheckSparse(const PartialShape& features, const PartialShape& labels) {
-  if (features.has_rank() && features.rank() != 2) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("logits must be 2-D, but got shape ", features.ToString()));
-  }
-  if (labels.has_rank() && labels.rank() != 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("labels must be 1-D, but got shape ", labels.ToString()));
-  }
-  SparseSizes sizes{features.has_rank() ? features.dim(0) : -1,
-                    features.has_rank() ? features.dim(1) : -1};
-  if (sizes.classes == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("Must have at least one class, but got logits shape ", features.ToString()));
-  }
-  if (labels.has_rank() && labels.dim(0) >= 0) {
-    if (sizes.batch >= 0 && sizes.batch != labels.dim(0)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("logits and labels must have the same first dimension, got logits shape ",
-                       features.ToString(), " and labels shape ", labels.ToString()));
+struct XentRule {
+  Status operator()(RuleContext* c) const {
+    const PartialShape &features = c->input(0), &labels = c->input(1);
+    const StatusOr<PartialShape> both = BroadcastShape(features, labels);
+    if (!both.ok()) {
+      return InvalidArgument("logits and labels must be broadcastable: logits_size=", features,
+                             " labels_size=", labels);
     }
-    sizes.batch = labels.dim(0);
+    const PartialShape matrix = both->has_rank() ? *both : PartialShape::UnknownOfRank(2);
+    if (matrix.rank() != 2) {
+      return InvalidArgument("logits and labels must be matrices or broadcast to a matrix, got ",
+                             "shapes ", features, " and ", labels);
+    }
+    c->set_output(0, {matrix.dim(0)});
+    c->set_output(1, matrix);
+    return absl::OkStatus();
   }
-  return sizes;
-}
+};
 
-// --- Shapes --------------------------------------------------------------------------------------
-
-Status XentShape(InferenceContext* c) {
-  MR_ASSIGN_OR_RETURN(PartialShape both, CommonShape(c->input(0), c->input(1)));
-  c->set_output(0, {both.dim(0)});
-  c->set_output(1, std::move(both));
-  return absl::OkStatus();
-}
-
-Status SparseXentShape(InferenceContext* c) {
-  MR_ASSIGN_OR_RETURN(const SparseSizes sizes, CheckSparse(c->input(0), c->input(1)));
-  MR_ASSIGN_OR_RETURN(PartialShape backprop, PartialShape::Make({sizes.batch, sizes.classes}));
-  c->set_output(0, {sizes.batch});
-  c->set_output(1, std::move(backprop));
-  return absl::OkStatus();
-}
+struct SparseXentRule {
+  Status operator()(RuleContext* c) const {
+    const PartialShape &features = c->input(0), &labels = c->input(1);
+    const StatusOr<PartialShape> matrix = c->InputWithRank(0, 2), vector = c->InputWithRank(1, 1);
+    if (!matrix.ok()) return InvalidArgument("logits must be 2-D, but got shape ", features);
+    if (!vector.ok()) return InvalidArgument("labels must be 1-D, but got shape ", labels);
+    if (matrix->dim(1) == 0) {
+      return InvalidArgument("Must have at least one class, but got logits shape ", features);
+    }
+    const StatusOr<PartialShape> batch = vector->MergeWith({matrix->dim(0)});
+    if (!batch.ok()) {
+      return InvalidArgument("logits and labels must have the same first dimension, got logits ",
+                             "shape ", features, " and labels shape ", labels);
+    }
+    c->set_output(0, *batch);
+    c->set_output(1, {batch->dim(0), matrix->dim(1)});
+    return absl::OkStatus();
+  }
+};
 
 // --- Kernels -------------------------------------------------------------------------------------
 
 // Nanoseconds for one element, measured.
 constexpr double kElementNs = 3;
 
-class XentKernelBase : public Kernel {
- public:
-  Status Init(KernelConstruction* c) override {
-    const DType dtype = c->output_type(0);
-    loops_ = math::FindSoftmax(dtype);
-    if (loops_ == nullptr) {
-      return absl::UnimplementedError(absl::StrCat("has no kernel for ", DTypeName(dtype)));
-    }
-    size_ = static_cast<int64_t>(DTypeSize(dtype));
-    return absl::OkStatus();
+// The elements of input i, of rank <= 2, as a matrix of shape `both`; `*copy` holds them where they
+// are repeated.
+StatusOr<const char*> Matrix(KernelContext* ctx, int i, const Shape& both, Tensor* copy) {
+  const Tensor& in = ctx->input(i);
+  if (in.shape() == both) return static_cast<const char*>(in.raw_data());
+  MR_ASSIGN_OR_RETURN(*copy, ctx->AllocateTemp(in.dtype(), both));
+  const int64_t rows = in.rank() < 2 ? 1 : in.dim(0);
+  const int64_t columns = in.rank() < 1 ? 1 : in.dim(in.rank() - 1);
+  const BoxSide from = {0, {rows == 1 ? 0 : columns, columns == 1 ? 0 : 1}};
+  MR_RETURN_IF_ERROR(CopyBox(ctx, both.dims(), in, from, copy, DenseSide(both.dims())));
+  return static_cast<const char*>(copy->raw_data());
+}
+
+// loop(at, loss, backprop, begin, rows) for slices of rows: `at` is the byte where a slice begins.
+// Both outputs are allocated; backprop in the memory of the features, where nobody else has it.
+template <typename F>
+Status ForRows(KernelContext* ctx, F loop) {
+  const int64_t size = static_cast<int64_t>(DTypeSize(ctx->input_dtype(0)));
+  const int64_t columns = ctx->output_shape(1).dim(1);
+  MR_ASSIGN_OR_RETURN(Tensor * loss, ctx->AllocateOutput(0));
+  MR_ASSIGN_OR_RETURN(Tensor * backprop, ctx->ForwardInputOrAllocateOutput({0}, 1));
+  char* l = static_cast<char*>(loss->mutable_raw_data());
+  char* b = static_cast<char*>(backprop->mutable_raw_data());
+  ctx->ParallelFor(loss->num_elements(), kElementNs * static_cast<double>(columns),
+                   [&](int64_t begin, int64_t end) {
+                     const int64_t at = begin * columns * size;
+                     loop(at, l + begin * size, b + at, begin, end - begin);
+                   });
+  return absl::OkStatus();
+}
+
+Status RunXent(KernelContext* ctx, const XentRule&) {
+  const Shape& both = ctx->output_shape(1);
+  if (both.num_elements() == 0) {
+    MR_RETURN_IF_ERROR(ctx->AllocateZeros(0).status());
+    return ctx->AllocateOutput(1).status();
   }
+  Tensor x_copy, t_copy;
+  MR_ASSIGN_OR_RETURN(const char* x, Matrix(ctx, 0, both, &x_copy));
+  MR_ASSIGN_OR_RETURN(const char* t, Matrix(ctx, 1, both, &t_copy));
+  const math::SoftmaxLoops& loops = *math::FindSoftmax(ctx->input_dtype(0));
+  return ForRows(ctx, [&](int64_t at, void* loss, void* backprop, int64_t, int64_t rows) {
+    loops.cross_entropy(x + at, t + at, loss, backprop, rows, both.dim(1));
+  });
+}
 
- protected:
-  const math::SoftmaxLoops* loops_ = nullptr;
-  int64_t size_ = 0;
-};
-
-class XentKernel : public XentKernelBase {
- public:
-  Status Compute(KernelContext* ctx) const override {
-    const Shape logits = ctx->input(0).shape();
-    const Shape labels = ctx->input(1).shape();
-    MR_ASSIGN_OR_RETURN(const Shape both, CommonShape(logits, labels));
-    const int64_t rows = both.dim(0);
-    const int64_t columns = both.dim(1);
-    MR_ASSIGN_OR_RETURN(const Shape loss_shape, Shape::Make({rows}));
-    MR_ASSIGN_OR_RETURN(Tensor * loss, ctx->AllocateOutput(0, loss_shape));
-    if (both.num_elements() == 0) {
-      MR_RETURN_IF_ERROR(ctx->AllocateOutput(1, both).status());
-      const absl::Span<char> bytes = loss->mutable_bytes();
-      if (!bytes.empty()) std::memset(bytes.data(), 0, bytes.size());
-      return absl::OkStatus();
-    }
-    Tensor x_copy, t_copy;  // only where an input is repeated
-    const char* x = static_cast<const char*>(ctx->input(0).raw_data());
-    const char* t = static_cast<const char*>(ctx->input(1).raw_data());
-    if (labels != both) {
-      MR_ASSIGN_OR_RETURN(t_copy, Repeated(ctx, ctx->input(1), both));
-      t = static_cast<const char*>(t_copy.raw_data());
-    }
-    if (logits != both) {
-      MR_ASSIGN_OR_RETURN(x_copy, Repeated(ctx, ctx->input(0), both));
-      x = static_cast<const char*>(x_copy.raw_data());
-    }
-    MR_ASSIGN_OR_RETURN(Tensor * backprop, logits == both
-                                               ? ctx->ForwardInputOrAllocateOutput({0}, 1, both)
-                                               : ctx->AllocateOutput(1, both));
-    char* l = static_cast<char*>(loss->mutable_raw_data());
-    char* b = static_cast<char*>(backprop->mutable_raw_data());
-    ctx->ParallelFor(
-        rows, kElementNs * static_cast<double>(columns), [&](int64_t begin, int64_t end) {
-          const int64_t at = begin * columns * size_;
-          loops_->cross_entropy(x + at, t + at, l + begin * size_, b + at, end - begin, columns);
-        });
-    return absl::OkStatus();
-  }
-
- private:
-  // `small`, of rank <= 2, repeated to a matrix of shape `both`.
-  StatusOr<Tensor> Repeated(KernelContext* ctx, const Tensor& small, const Shape& both) const {
-    MR_ASSIGN_OR_RETURN(Tensor result, ctx->AllocateTemp(small.dtype(), both));
-    const int rank = small.rank();
-    const int64_t rows = rank < 2 ? 1 : small.dim(0);
-    const int64_t columns = rank < 1 ? 1 : small.dim(rank - 1);
-    const char* from = static_cast<const char*>(small.raw_data());
-    char* to = static_cast<char*>(result.mutable_raw_data());
-    const size_t element = static_cast<size_t>(size_);
-    for (int64_t r = 0; r < both.dim(0); ++r) {
-      const char* row = from + (rows == 1 ? 0 : r * columns * size_);
-      if (columns == both.dim(1)) {
-        std::memcpy(to, row, static_cast<size_t>(columns) * element);
-        to += columns * size_;
-        continue;
-      }
-      for (int64_t c = 0; c < both.dim(1); ++c, to += size_) std::memcpy(to, row, element);
-    }
-    return result;
-  }
-};
-
-class SparseXentKernel : public XentKernelBase {
- public:
-  Status Compute(KernelContext* ctx) const override {
-    const Shape shape = ctx->input(0).shape();
-    MR_ASSIGN_OR_RETURN(const SparseSizes sizes, CheckSparse(shape, ctx->input(1).shape()));
-    MR_ASSIGN_OR_RETURN(const std::vector<int64_t> labels, ctx->IntVectorInput(1, "labels"));
-    for (const int64_t label : labels) {
-      if (label < 0 || label >= sizes.classes) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "Received a label value of ", label, " which is outside the valid range of [0, ",
-            sizes.classes, ").  Label values: ", First(labels)));
-      }
-    }
-    MR_ASSIGN_OR_RETURN(Tensor * loss, ctx->AllocateOutput(0, ctx->input(1).shape()));
-    const char* x = static_cast<const char*>(ctx->input(0).raw_data());
-    MR_ASSIGN_OR_RETURN(Tensor * backprop, ctx->ForwardInputOrAllocateOutput({0}, 1, shape));
-    char* l = static_cast<char*>(loss->mutable_raw_data());
-    char* b = static_cast<char*>(backprop->mutable_raw_data());
-    ctx->ParallelFor(sizes.batch, kElementNs * static_cast<double>(sizes.classes),
-                     [&](int64_t begin, int64_t end) {
-                       const int64_t at = begin * sizes.classes * size_;
-                       loops_->sparse_cross_entropy(x + at, labels.data() + begin,
-                                                    l + begin * size_, b + at, end - begin,
-                                                    sizes.classes);
-                     });
-    return absl::OkStatus();
-  }
-
- private:
-  // The first labels, for a message.
-  static std::string First(const std::vector<int64_t>& labels) {
+Status RunSparseXent(KernelContext* ctx, const SparseXentRule&) {
+  const int64_t classes = ctx->output_shape(1).dim(1);
+  const std::vector<int64_t> labels = IntElements(ctx->input(1));
+  for (const int64_t label : labels) {
+    if (label >= 0 && label < classes) continue;
     constexpr size_t kMost = 16;
-    std::string text;
-    for (size_t i = 0; i < std::min(labels.size(), kMost); ++i) {
-      absl::StrAppend(&text, i == 0 ? "" : " ", labels[i]);
-    }
-    if (labels.size() > kMost) text += " ...";
-    return text;
+    return InvalidArgument(
+        "Received a label value of ", label, " which is outside the valid range of [0, ", classes,
+        ").  Label values: ", absl::StrJoin(absl::MakeConstSpan(labels).subspan(0, kMost), " "),
+        labels.size() > kMost ? " ..." : "");
   }
-};
+  const char* x = static_cast<const char*>(ctx->input(0).raw_data());
+  const math::SoftmaxLoops& loops = *math::FindSoftmax(ctx->input_dtype(0));
+  return ForRows(ctx, [&](int64_t at, void* loss, void* backprop, int64_t begin, int64_t rows) {
+    loops.sparse_cross_entropy(x + at, labels.data() + begin, loss, backprop, rows, classes);
+  });
+}
 
 // --- Gradients -----------------------------------------------------------------------------------
 
@@ -237,64 +153,61 @@ bool SameClasses(const PartialShape& a, const PartialShape& b) {
          a.dim(a.rank() - 1) >= 0 && a.dim(a.rank() - 1) == b.dim(b.rank() - 1);
 }
 
+// The gradient of output i; invalid where none flows.
+Output GradientOf(GradientContext* c, int i) {
+  return c->has_grad(i) ? c->dense_grad(i) : Output();
+}
+
+// From those of loss and backprop.
+Output ToFeatures(GradientContext* c, Output loss_grad, Output backprop_grad, Output logits) {
+  const Scope& s = c->scope();
+  const Output first = loss_grad.valid() ? ScaleRows(s, loss_grad, c->output(1)) : Output();
+  if (!backprop_grad.valid()) return first;
+  const Output second = ThroughBackprop(s, backprop_grad, logits);
+  return first.valid() ? Add(s, first, second) : second;
+}
+
 Status XentGradient(GradientContext* c) {
   const Scope& s = c->scope();
-  const Output features = c->input(0), labels = c->input(1), backprop = c->output(1);
+  const Output features = c->input(0), labels = c->input(1);
+  const Output g = GradientOf(c, 0), h = GradientOf(c, 1);
+  if (!g.valid() && !h.valid()) return absl::OkStatus();
   // Features with one column may stand for many classes.
   const Output logits = SameClasses(s.shape(features), s.shape(labels))
                             ? features
-                            : BroadcastTo(s, features, ShapeOf(s, backprop));
-  Output to_features, to_labels;
-  if (c->has_grad(0)) {
-    const Output g = c->dense_grad(0);
-    to_features = ScaleRows(s, g, backprop);
-    to_labels = Neg(s, ScaleRows(s, g, LogSoftmax(s, logits)));
-  }
-  if (c->has_grad(1)) {
-    const Output g = c->dense_grad(1);
-    const Output second = ThroughBackprop(s, g, logits);
-    to_features = to_features.valid() ? Add(s, to_features, second) : second;
-    to_labels = to_labels.valid() ? Sub(s, to_labels, g) : Neg(s, g);
-  }
-  if (!to_features.valid()) return absl::OkStatus();
-  c->set_input_grad(0, SumToInput(s, to_features, features, labels));
-  c->set_input_grad(1, SumToInput(s, to_labels, labels, features));
+                            : BroadcastTo(s, features, ShapeOf(s, c->output(1)));
+  const Output to_features = ToFeatures(c, g, h, logits);
+  Output to_labels;
+  if (g.valid()) to_labels = Neg(s, ScaleRows(s, g, LogSoftmax(s, logits)));
+  if (h.valid()) to_labels = g.valid() ? Sub(s, to_labels, h) : Neg(s, h);
+  c->set_input_grads(
+      {SumToInput(s, to_features, features, labels), SumToInput(s, to_labels, labels, features)});
   return absl::OkStatus();
 }
 
 Status SparseXentGradient(GradientContext* c) {
-  const Scope& s = c->scope();
-  Output to_features;
-  if (c->has_grad(0)) to_features = ScaleRows(s, c->dense_grad(0), c->output(1));
-  if (c->has_grad(1)) {
-    const Output second = ThroughBackprop(s, c->dense_grad(1), c->input(0));
-    to_features = to_features.valid() ? Add(s, to_features, second) : second;
-  }
-  if (to_features.valid()) c->set_input_grad(0, to_features);
+  c->set_input_grad(0, ToFeatures(c, GradientOf(c, 0), GradientOf(c, 1), c->input(0)));
   return absl::OkStatus();
 }
 
-const OpRegistration kXent = OpSpec("SoftmaxCrossEntropyWithLogits")
-                                 .Input("features: T")
-                                 .Input("labels: T")
-                                 .Output("loss: T")
-                                 .Output("backprop: T")
-                                 .Attr("T: {half, bfloat16, float, double}")
-                                 .Shape(XentShape)
-                                 .Gradient(XentGradient);
-const KernelRegistration kXentKernel = KernelFor<XentKernel>("SoftmaxCrossEntropyWithLogits");
+// --- Definitions ---------------------------------------------------------------------------------
 
-const OpRegistration kSparseXent = OpSpec("SparseSoftmaxCrossEntropyWithLogits")
-                                       .Input("features: T")
-                                       .Input("labels: Tlabels")
-                                       .Output("loss: T")
-                                       .Output("backprop: T")
-                                       .Attr("T: {half, bfloat16, float, double}")
-                                       .Attr("Tlabels: {int32, int64} = DT_INT64")
-                                       .Shape(SparseXentShape)
-                                       .Gradient(SparseXentGradient);
+const OpRegistration kXent =
+    OpSpec("SoftmaxCrossEntropyWithLogits", "features: T, labels: T -> loss: T, backprop: T",
+           "T: {half, bfloat16, float, double}")
+        .Rule<XentRule>()
+        .Gradient(XentGradient);
+const KernelRegistration kXentKernel =
+    RuledKernelFor<XentRule>("SoftmaxCrossEntropyWithLogits", RunXent);
+
+const OpRegistration kSparseXent =
+    OpSpec("SparseSoftmaxCrossEntropyWithLogits",
+           "features: T, labels: Tlabels -> loss: T, backprop: T",
+           "T: {half, bfloat16, float, double}; Tlabels: {int32, int64} = DT_INT64")
+        .Rule<SparseXentRule>()
+        .Gradient(SparseXentGradient);
 const KernelRegistration kSparseXentKernel =
-    KernelFor<SparseXentKernel>("SparseSoftmaxCrossEntropyWithLogits");
+    RuledKernelFor<SparseXentRule>("SparseSoftmaxCrossEntropyWithLogits", RunSparseXent);
 
 }  // namespace
 }  // namespace millrace
