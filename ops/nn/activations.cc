@@ -2,7 +2,6 @@
 #include "ops/nn/activations.h"
 
 #include "graph/gradient.h"
-#include "graph/shape_inference.h"
 #include "ops/array/constant.h"
 #include "ops/array/scalar_like.h"
 #include "ops/kernels/cwise.h"
@@ -20,67 +19,58 @@ using math::BinaryOp;
 using math::UnaryOp;
 
 constexpr char kFloats[] = "T: {half, bfloat16, float, double}";
-constexpr char kReals[] =
-    "T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, uint64}";
+constexpr char kReals[] = "T: realnumbertype";
+
+// All inputs have one shape.
+struct SameShapeRule {
+  StatusOr<PartialShape> operator()(RuleContext* c) const {
+    const PartialShape &first = c->input(0), &last = c->input(c->num_inputs() - 1);
+    StatusOr<PartialShape> both = first.MergeWith(last);
+    if (both.ok()) return both;
+    return InvalidArgument("inputs must have the same shape, got ", first, " and ", last);
+  }
+};
 
 OpSpec ActivationSpec(absl::string_view op, absl::string_view types) {
-  return OpSpec(op).Input("features: T").Output("activations: T").Attr(types).Shape(UnchangedShape);
+  return OpSpec(op, "features: T -> activations: T", types).Rule<UnchangedShapeRule>();
 }
-
-// The two inputs have one shape.
-Status SameShape(InferenceContext* c) {
-  MR_ASSIGN_OR_RETURN(PartialShape shape, MergeAll(c, 0, 2));
-  c->set_output(0, std::move(shape));
-  return absl::OkStatus();
-}
-
-// `second` is "features" or "outputs".
-OpSpec HelperSpec(absl::string_view op, absl::string_view second, absl::string_view types) {
-  return OpSpec(op)
-      .Input("gradients: T")
-      .Input(absl::StrCat(second, ": T"))
-      .Output("backprops: T")
-      .Attr(types)
-      .Shape(SameShape);
-}
-
-using Helper = Output (*)(ScopeAt, Output, Output);
-
 // By a helper op of (incoming gradient, result) or (incoming gradient, input).
-template <Helper kHelper>
-Status FromResult(GradientContext* c) {
-  c->set_input_grad(0, kHelper(c->scope(), c->dense_grad(), c->output(0)));
-  return absl::OkStatus();
+template <const BinaryBuilder& kHelper>
+Output FromResult(GradientContext* c) {
+  return kHelper(c->scope(), c->dense_grad(), c->output(0));
 }
-template <Helper kHelper>
-Status FromInput(GradientContext* c) {
-  c->set_input_grad(0, kHelper(c->scope(), c->dense_grad(), c->input(0)));
-  return absl::OkStatus();
+template <const BinaryBuilder& kHelper>
+Output FromInput(GradientContext* c) {
+  return kHelper(c->scope(), c->dense_grad(), c->input(0));
 }
 
 // A helper is linear in `gradients`: its gradient with respect to them is the helper itself.
 // `kSecond` gives the gradient with respect to the second input x from x and grad * gradients.
 using SecondGradient = Output (*)(const Scope& s, Output x, Output grad_gradients);
-template <Helper kHelper, SecondGradient kSecond>
-Status HelperGradient(GradientContext* c) {
+template <const BinaryBuilder& kHelper, SecondGradient kSecond>
+std::vector<Output> HelperGradient(GradientContext* c) {
   const Scope& s = c->scope();
-  const Output grad = c->dense_grad();
-  c->set_input_grad(0, kHelper(s, grad, c->input(1)));
-  c->set_input_grad(1, kSecond(s, c->input(1), Mul(s, grad, c->input(0))));
-  return absl::OkStatus();
+  const Output grad = c->dense_grad(), x = c->input(1);
+  const Output to_gradients = kHelper(s, grad, x);
+  return {to_gradients, kSecond(s, x, Mul(s, grad, c->input(0)))};
 }
+
+// `second` is "features" or "outputs".
+template <const BinaryBuilder& kHelper, SecondGradient kSecond>
+OpSpec HelperSpec(absl::string_view second, absl::string_view types) {
+  return OpSpec(kHelper.op, absl::StrCat("gradients: T, ", second, ": T -> backprops: T"), types)
+      .Rule<SameShapeRule>()
+      .Gradient(HelperGradient<kHelper, kSecond>);
+}
+
 // The derivative is constant by parts.
 Output ZeroSecond(const Scope& s, Output x, Output) { return ZerosLike(s, x); }
 
-// --- Elu, Selu -----------------------------------------------------------------------------------
-
-// Below zero the derivative is the output plus a constant.
+// Below zero the derivative of Elu and Selu is the output plus a constant.
 Output WhereNegative(const Scope& s, Output outputs, Output grad_gradients) {
   const Output zeros = ZerosLike(s, outputs);
   return Select(s, Less(s, outputs, zeros), grad_gradients, zeros);
 }
-
-// --- Softplus, Softsign --------------------------------------------------------------------------
 
 // The derivative is sigmoid(x); its own is sigmoid(x) * (1 - sigmoid(x)).
 Output SoftplusSecond(const Scope& s, Output x, Output grad_gradients) {
@@ -97,10 +87,7 @@ Output SoftsignSecond(const Scope& s, Output x, Output grad_gradients) {
 // --- Tables --------------------------------------------------------------------------------------
 
 const UnaryOps kActivations = {
-    {ActivationSpec("Relu",
-                    "T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, "
-                    "uint32, uint64, qint8}")
-         .Gradient(FromResult<ReluGrad>),
+    {ActivationSpec("Relu", "T: {realnumbertype, qint8}").Gradient(FromResult<ReluGrad>),
      UnaryOp::kRelu},
     {ActivationSpec("Relu6", kReals).Gradient(FromResult<Relu6Grad>), UnaryOp::kRelu6},
     {ActivationSpec("Elu", kFloats).Gradient(FromResult<EluGrad>), UnaryOp::kElu},
@@ -110,103 +97,65 @@ const UnaryOps kActivations = {
 };
 
 const SameShapeOps kGradientHelpers = {
-    {HelperSpec("ReluGrad", "features", kReals).Gradient(HelperGradient<ReluGrad, ZeroSecond>),
-     BinaryOp::kReluGrad},
-    {HelperSpec("Relu6Grad", "features", kReals).Gradient(HelperGradient<Relu6Grad, ZeroSecond>),
-     BinaryOp::kRelu6Grad},
-    {HelperSpec("EluGrad", "outputs", kFloats).Gradient(HelperGradient<EluGrad, WhereNegative>),
-     BinaryOp::kEluGrad},
-    {HelperSpec("SeluGrad", "outputs", kFloats).Gradient(HelperGradient<SeluGrad, WhereNegative>),
-     BinaryOp::kSeluGrad},
-    {HelperSpec("SoftplusGrad", "features", kFloats)
-         .Gradient(HelperGradient<SoftplusGrad, SoftplusSecond>),
-     BinaryOp::kSoftplusGrad},
-    {HelperSpec("SoftsignGrad", "features", kFloats)
-         .Gradient(HelperGradient<SoftsignGrad, SoftsignSecond>),
-     BinaryOp::kSoftsignGrad},
+    {HelperSpec<ReluGrad, ZeroSecond>("features", kReals), BinaryOp::kReluGrad},
+    {HelperSpec<Relu6Grad, ZeroSecond>("features", kReals), BinaryOp::kRelu6Grad},
+    {HelperSpec<EluGrad, WhereNegative>("outputs", kFloats), BinaryOp::kEluGrad},
+    {HelperSpec<SeluGrad, WhereNegative>("outputs", kFloats), BinaryOp::kSeluGrad},
+    {HelperSpec<SoftplusGrad, SoftplusSecond>("features", kFloats), BinaryOp::kSoftplusGrad},
+    {HelperSpec<SoftsignGrad, SoftsignSecond>("features", kFloats), BinaryOp::kSoftsignGrad},
 };
 
 // --- LeakyRelu -----------------------------------------------------------------------------------
 
 // LeakyRelu has one input, LeakyReluGrad two: (gradients, features).
-class LeakyReluKernel : public Kernel {
- public:
-  Status Init(KernelConstruction* c) override {
-    MR_ASSIGN_OR_RETURN(alpha_, c->GetAttr<float>("alpha"));
-    features_ = c->num_inputs() - 1;
-    const DType dtype = WithoutRef(c->input_type(0));
-    fn_ = math::FindLeakyRelu(dtype);
-    if (fn_ == nullptr) {
-      return absl::UnimplementedError(absl::StrCat("has no kernel for ", DTypeName(dtype)));
-    }
-    size_ = static_cast<int64_t>(DTypeSize(dtype));
-    return absl::OkStatus();
-  }
-
-  Status Compute(KernelContext* ctx) const override {
-    const Tensor& g = ctx->input(0);
-    const Tensor& x = ctx->input(features_);
-    if (g.shape() != x.shape()) {
-      return absl::InvalidArgumentError(absl::StrCat("inputs must have the same shape, got ",
-                                                     g.shape().ToString(), " and ",
-                                                     x.shape().ToString()));
-    }
-    const char* gs = static_cast<const char*>(g.raw_data());
-    const char* xs = static_cast<const char*>(x.raw_data());
-    MR_ASSIGN_OR_RETURN(Tensor * z,
-                        ctx->ForwardInputOrAllocateOutput({0, features_}, 0, g.shape()));
-    char* zs = static_cast<char*>(z->mutable_raw_data());
-    ctx->ParallelBlocks(z->num_elements(), kElementBlock, 0.1 * static_cast<double>(size_),
-                        [&](int64_t begin, int64_t end) {
-                          fn_(gs + begin * size_, xs + begin * size_, alpha_, zs + begin * size_,
-                              end - begin);
-                        });
-    return absl::OkStatus();
-  }
-
- private:
-  float alpha_ = 0;
-  int features_ = 0;
-  math::LeakyReluFn fn_ = nullptr;
-  int64_t size_ = 0;
+struct LeakyReluRule {
+  float alpha = 0;
+  Status Init(const NodeAttrs& attrs) { return ReadAttrs(attrs, "alpha", &alpha); }
+  StatusOr<PartialShape> operator()(RuleContext* c) const { return SameShapeRule()(c); }
 };
 
-KernelSpec LeakyReluKernels(absl::string_view op) {
-  return KernelFor<LeakyReluKernel>(op).Types("T", {DT_HALF, DT_BFLOAT16, DT_FLOAT, DT_DOUBLE});
-}
-
-Status LeakyReluGradient(GradientContext* c) {
-  MR_ASSIGN_OR_RETURN(const float alpha, c->GetAttr<float>("alpha"));
-  c->set_input_grad(0, LeakyReluGrad(c->scope(), c->dense_grad(), c->input(0), {.alpha = alpha}));
+Status RunLeakyRelu(KernelContext* ctx, const LeakyReluRule& rule) {
+  const math::LeakyReluFn loop = math::FindLeakyRelu(ctx->input_dtype(0));
+  const int64_t size = static_cast<int64_t>(DTypeSize(ctx->input_dtype(0)));
+  const int features = ctx->num_inputs() - 1;
+  const char* g = static_cast<const char*>(ctx->input(0).raw_data());
+  const char* x = static_cast<const char*>(ctx->input(features).raw_data());
+  MR_ASSIGN_OR_RETURN(Tensor * output, ctx->ForwardInputOrAllocateOutput({0, features}, 0));
+  char* z = static_cast<char*>(output->mutable_raw_data());
+  ctx->ParallelBlocks(output->num_elements(), kElementBlock, 0.1 * static_cast<double>(size),
+                      [&](int64_t begin, int64_t end) {
+                        const int64_t at = begin * size;
+                        loop(g + at, x + at, rule.alpha, z + at, end - begin);
+                      });
   return absl::OkStatus();
 }
 
-Status LeakyReluGradGradient(GradientContext* c) {
+StatusOr<Output> LeakyReluGradient(GradientContext* c) {
   MR_ASSIGN_OR_RETURN(const float alpha, c->GetAttr<float>("alpha"));
-  c->set_input_grad(0, LeakyReluGrad(c->scope(), c->dense_grad(), c->input(1), {.alpha = alpha}));
-  c->set_input_grad(1, ZerosLike(c->scope(), c->input(1)));
-  return absl::OkStatus();
+  return LeakyReluGrad(c->scope(), c->dense_grad(), c->input(0), {.alpha = alpha});
 }
 
-constexpr char kLeakyTypes[] = "T: {half, bfloat16, float, double} = DT_FLOAT";
+StatusOr<std::vector<Output>> LeakyReluGradGradient(GradientContext* c) {
+  MR_ASSIGN_OR_RETURN(const float alpha, c->GetAttr<float>("alpha"));
+  const Scope& s = c->scope();
+  const Output x = c->input(1);
+  const Output to_gradients = LeakyReluGrad(s, c->dense_grad(), x, {.alpha = alpha});
+  return std::vector<Output>{to_gradients, ZerosLike(s, x)};
+}
 
-const OpRegistration kLeakyRelu = OpSpec("LeakyRelu")
-                                      .Input("features: T")
-                                      .Output("activations: T")
-                                      .Attr("alpha: float = 0.2")
-                                      .Attr(kLeakyTypes)
-                                      .Shape(UnchangedShape)
+constexpr char kLeakyAttrs[] = "alpha: float = 0.2; T: {half, bfloat16, float, double} = DT_FLOAT";
+
+const OpRegistration kLeakyRelu = OpSpec("LeakyRelu", "features: T -> activations: T", kLeakyAttrs)
+                                      .Rule<LeakyReluRule>()
                                       .Gradient(LeakyReluGradient);
-const KernelRegistration kLeakyReluKernel = LeakyReluKernels("LeakyRelu");
-const OpRegistration kLeakyReluGrad = OpSpec("LeakyReluGrad")
-                                          .Input("gradients: T")
-                                          .Input("features: T")
-                                          .Output("backprops: T")
-                                          .Attr("alpha: float = 0.2")
-                                          .Attr(kLeakyTypes)
-                                          .Shape(SameShape)
-                                          .Gradient(LeakyReluGradGradient);
-const KernelRegistration kLeakyReluGradKernel = LeakyReluKernels("LeakyReluGrad");
+const KernelRegistration kLeakyReluKernel =
+    RuledKernelFor<LeakyReluRule>("LeakyRelu", RunLeakyRelu);
+const OpRegistration kLeakyReluGrad =
+    OpSpec("LeakyReluGrad", "gradients: T, features: T -> backprops: T", kLeakyAttrs)
+        .Rule<LeakyReluRule>()
+        .Gradient(LeakyReluGradGradient);
+const KernelRegistration kLeakyReluGradKernel =
+    RuledKernelFor<LeakyReluRule>("LeakyReluGrad", RunLeakyRelu);
 
 }  // namespace
 }  // namespace millrace

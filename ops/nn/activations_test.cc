@@ -94,13 +94,9 @@ TEST(Activations, RefuseDifferentShapes) {
   EXPECT_SHAPE("Relu", {}, {"[2,?]"}, "[2,?]");
 }
 
-using Builder = Output (*)(ScopeAt, Output);
-using HelperBuilder = Output (*)(ScopeAt, Output, Output);
-
 TEST(Activations, GradientsMatch) {
   const Tensor x = TensorOf<double>({2, 3}, {-1.3, 0.4, 2.2, -0.2, 5.1, 6.8});
-  for (const Builder op : {Builder(&Relu), Builder(&Relu6), Builder(&Elu), Builder(&Selu),
-                           Builder(&Softplus), Builder(&Softsign)}) {
+  for (const UnaryBuilder& op : {Relu, Relu6, Elu, Selu, Softplus, Softsign}) {
     ExpectGradientsMatch(
         BuildOutput([op](const Scope& s, const std::vector<Output>& in) { return op(s, in[0]); }),
         {x});
@@ -114,9 +110,8 @@ TEST(Activations, GradientsMatch) {
 TEST(Activations, GradientsOfGradientHelpersMatch) {
   const Tensor g = TensorOf<double>({4}, {1.2, -0.4, 0.7, 2.0});
   const Tensor x = TensorOf<double>({4}, {-0.6, 0.4, 2.2, -0.2});
-  for (const HelperBuilder op :
-       {HelperBuilder(&ReluGrad), HelperBuilder(&Relu6Grad), HelperBuilder(&EluGrad),
-        HelperBuilder(&SeluGrad), HelperBuilder(&SoftplusGrad), HelperBuilder(&SoftsignGrad)}) {
+  for (const BinaryBuilder& op :
+       {ReluGrad, Relu6Grad, EluGrad, SeluGrad, SoftplusGrad, SoftsignGrad}) {
     ExpectGradientsMatch(BuildOutput([op](const Scope& s, const std::vector<Output>& in) {
                            return op(s, in[0], in[1]);
                          }),
