@@ -2,19 +2,23 @@
 #ifndef MILLRACE_OPS_KERNELS_CWISE_H_
 #define MILLRACE_OPS_KERNELS_CWISE_H_
 
-// Kernels that run a loop of ops/loops over all elements, in parallel: of one tensor,
-// and of two tensors of one shape (gradient helpers).
+// Kernels that run a loop of ops/loops over all elements, in parallel: of one tensor, of two
+// tensors that are broadcast together, and of two tensors of one shape (gradient helpers).
 //
 // A family is a table of definitions and loops; each row registers the op and its kernels for every
 // dtype that has the loop:
 //
 //   const UnaryOps kOps = {{UnarySpec("Tanh").Gradient(TanhGradient), math::UnaryOp::kTanh}, ...};
 //
-// The output takes the input's memory when nobody else needs it.
-// Failure: InvalidArgument when the two shapes differ.
+// The output takes an input's memory when nobody else needs it.
+// Failure: InvalidArgument when the two shapes do not fit or the loop refuses an operand (an
+// integer divisor 0, a negative integer power).
 
+#include <algorithm>
+#include <atomic>
 #include <initializer_list>
 #include <memory>
+#include <string>
 
 #include "core/dtype.h"
 #include "core/status.h"
@@ -22,136 +26,159 @@
 #include "graph/op_registry.h"
 #include "ops/kernels/element_block.h"
 #include "ops/loops/binary.h"
+#include "ops/loops/broadcast.h"
 #include "ops/loops/unary.h"
 #include "runtime/kernel.h"
 
 namespace millrace {
 
-class UnaryKernel : public Kernel {
+// What element-wise kernels know of their node: the loop for its dtype, and the sizes of elements.
+template <typename Op, typename Fn, Fn (*kFind)(Op, DType), double (*kCostNs)(Op, DType)>
+class LoopKernel : public Kernel {
  public:
-  explicit UnaryKernel(math::UnaryOp op) : op_(op) {}
+  using Loop = Op;
+  static constexpr auto kFindLoop = kFind;
+  explicit LoopKernel(Op op) : op_(op) {}
 
-  Status Init(KernelConstruction* c) override {
+  Status Init(KernelConstruction* c) final {
     const DType in = WithoutRef(c->input_type(0));
-    fn_ = math::FindUnary(op_, in);
-    if (fn_ == nullptr) {
-      return absl::UnimplementedError(absl::StrCat("has no kernel for ", DTypeName(in)));
-    }
-    in_size_ = static_cast<int64_t>(DTypeSize(in));
-    out_size_ = static_cast<int64_t>(DTypeSize(c->output_type(0)));
-    may_forward_ = in == c->output_type(0);
-    cost_ns_ = math::UnaryCostNs(op_, in);
+    fn_ = kFind(op_, in);
+    in_size_ = ElementSize(in);
+    out_size_ = ElementSize(c->output_type(0));
+    may_forward_ = in != DT_STRING && in == c->output_type(0);
+    cost_ns_ = kCostNs(op_, in);
     return absl::OkStatus();
   }
 
+ protected:
+  // Output 0, in the memory of an input when that may be.
+  StatusOr<Tensor*> AllocateResult(KernelContext* ctx, const Shape& shape) const {
+    if (!may_forward_) return ctx->AllocateOutput(0, shape);
+    if (ctx->num_inputs() == 1) return ctx->ForwardInputOrAllocateOutput({0}, 0, shape);
+    return ctx->ForwardInputOrAllocateOutput({0, 1}, 0, shape);
+  }
+  static const char* Bytes(const Tensor& x) { return static_cast<const char*>(x.raw_data()); }
+  static char* MutableBytes(Tensor* y) { return static_cast<char*>(y->mutable_raw_data()); }
+
+  const Op op_;
+  Fn fn_ = nullptr;
+  int64_t in_size_ = 0, out_size_ = 0;  // bytes of an element
+  double cost_ns_ = 1;
+
+ private:
+  static int64_t ElementSize(DType dtype) {
+    return static_cast<int64_t>(dtype == DT_STRING ? sizeof(std::string) : DTypeSize(dtype));
+  }
+
+  bool may_forward_ = false;
+};
+
+class UnaryKernel
+    : public LoopKernel<math::UnaryOp, math::UnaryFn, math::FindUnary, math::UnaryCostNs> {
+ public:
+  using LoopKernel::LoopKernel;
   Status Compute(KernelContext* ctx) const override {
     const Tensor& x = ctx->input(0);
-    const char* from = static_cast<const char*>(x.raw_data());
-    MR_ASSIGN_OR_RETURN(Tensor * y, may_forward_
-                                        ? ctx->ForwardInputOrAllocateOutput({0}, 0, x.shape())
-                                        : ctx->AllocateOutput(0, x.shape()));
-    char* to = static_cast<char*>(y->mutable_raw_data());
+    MR_ASSIGN_OR_RETURN(Tensor * y, AllocateResult(ctx, x.shape()));
+    const char* const from = Bytes(x);
+    char* const to = MutableBytes(y);
     ctx->ParallelBlocks(y->num_elements(), kElementBlock, cost_ns_,
                         [&](int64_t begin, int64_t end) {
                           fn_(from + begin * in_size_, to + begin * out_size_, end - begin);
                         });
     return absl::OkStatus();
   }
-
- private:
-  const math::UnaryOp op_;
-  math::UnaryFn fn_ = nullptr;
-  int64_t in_size_ = 0;
-  int64_t out_size_ = 0;
-  bool may_forward_ = false;
-  double cost_ns_ = 1;
 };
 
-// The two inputs have one shape, dtype and that of the result.
-class SameShapeKernel : public Kernel {
+// Two tensors of one shape; of any that can be broadcast together when `kBroadcasts`.
+template <bool kBroadcasts>
+class BinaryKernel
+    : public LoopKernel<math::BinaryOp, math::BinaryFn, math::FindBinary, math::BinaryCostNs> {
  public:
-  explicit SameShapeKernel(math::BinaryOp op) : op_(op) {}
-
-  Status Init(KernelConstruction* c) override {
-    const DType in = WithoutRef(c->input_type(0));
-    fn_ = math::FindBinary(op_, in);
-    if (fn_ == nullptr) {
-      return absl::UnimplementedError(absl::StrCat("has no kernel for ", DTypeName(in)));
-    }
-    size_ = static_cast<int64_t>(DTypeSize(in));
-    cost_ns_ = math::BinaryCostNs(op_, in);
-    return absl::OkStatus();
-  }
-
+  using LoopKernel::LoopKernel;
   Status Compute(KernelContext* ctx) const override {
     const Tensor& x = ctx->input(0);
     const Tensor& y = ctx->input(1);
-    if (x.shape() != y.shape()) {
-      return absl::InvalidArgumentError(absl::StrCat("inputs must have the same shape, got ",
-                                                     x.shape().ToString(), " and ",
-                                                     y.shape().ToString()));
+    const bool same = x.shape() == y.shape();
+    if (!same && !kBroadcasts) {
+      return InvalidArgument("inputs must have the same shape, got ", x.shape(), " and ",
+                             y.shape());
     }
-    const char* xs = static_cast<const char*>(x.raw_data());
-    const char* ys = static_cast<const char*>(y.raw_data());
-    MR_ASSIGN_OR_RETURN(Tensor * z, ctx->ForwardInputOrAllocateOutput({0, 1}, 0, x.shape()));
-    char* zs = static_cast<char*>(z->mutable_raw_data());
-    ctx->ParallelBlocks(z->num_elements(), kElementBlock, cost_ns_,
-                        [&](int64_t begin, int64_t end) {
-                          fn_(xs + begin * size_, false, ys + begin * size_, false,
-                              zs + begin * size_, end - begin);
-                        });
-    return absl::OkStatus();
+    Shape broadcast;
+    if (!same) {
+      MR_ASSIGN_OR_RETURN(broadcast, BroadcastShape(x.shape(), y.shape()));
+    }
+    const Shape& shape = same ? x.shape() : broadcast;
+    MR_ASSIGN_OR_RETURN(Tensor * z, AllocateResult(ctx, shape));
+    const char* const xs = Bytes(x);
+    const char* const ys = Bytes(y);
+    char* const zs = MutableBytes(z);
+    if (same) {
+      return RunBlocks(ctx, z->num_elements(), cost_ns_, [&](int64_t begin, int64_t end) {
+        return fn_(xs + begin * in_size_, false, ys + begin * in_size_, false,
+                   zs + begin * out_size_, end - begin);
+      });
+    }
+    const BroadcastPlan plan(shape.dims(), {x.shape().dims(), y.shape().dims()});
+    // Starting a run costs about 5 ns.
+    const double run_size = static_cast<double>(std::max<int64_t>(1, plan.run_size()));
+    const bool x_stays = plan.is_scalar_in_run(0), y_stays = plan.is_scalar_in_run(1);
+    const auto run_block = [&](int64_t begin, int64_t end) {
+      bool legal = true;
+      plan.ForEachRun(begin, end, [&](const BroadcastPlan::Run& run) {
+        legal = fn_(xs + run.offset[0] * in_size_, x_stays, ys + run.offset[1] * in_size_, y_stays,
+                    zs + run.out * out_size_, run.size) &&
+                legal;
+      });
+      return legal;
+    };
+    return RunBlocks(ctx, plan.num_elements(), cost_ns_ + 5 / run_size, run_block);
   }
 
  private:
-  const math::BinaryOp op_;
-  math::BinaryFn fn_ = nullptr;
-  int64_t size_ = 0;
-  double cost_ns_ = 1;
+  // run(begin, end) returns false when the loop has refused an operand.
+  template <typename Run>
+  Status RunBlocks(KernelContext* ctx, int64_t n, double cost_ns, const Run& run) const {
+    std::atomic<bool> legal{true};  // relaxed: read after the loop has ended
+    ctx->ParallelBlocks(n, kElementBlock, cost_ns, [&](int64_t begin, int64_t end) {
+      if (!run(begin, end)) legal.store(false, std::memory_order_relaxed);
+    });
+    if (legal.load(std::memory_order_relaxed)) return absl::OkStatus();
+    return InvalidArgument(op_ == math::BinaryOp::kPow
+                               ? "Integers to negative integer powers are not allowed"
+                               : "Integer division by zero");
+  }
 };
 
-// A kernel K(loop) of `op` for every dtype T for which find(loop, dtype) is not null. Ops on bools
-// have no attr T.
-template <typename K, typename Loop, typename Find>
-KernelSpec LoopKernels(absl::string_view op, Loop loop, Find find) {
-  KernelSpec spec(op, [loop] { return std::make_unique<K>(loop); });
-  for (int number = 1; number <= kNumDTypes; ++number) {
-    const DType dtype = static_cast<DType>(number);
-    if (find(loop, dtype) == nullptr) continue;
-    if (dtype == DT_BOOL && find(loop, DT_FLOAT) == nullptr) continue;
-    spec.Type("T", dtype);
-  }
-  return spec;
-}
+// What the graph knows of two tensors of one shape.
+struct SameShapeRule {
+  StatusOr<PartialShape> operator()(RuleContext* c) const { return MergeAll(c, 0, 2); }
+};
 
-// Tables, for namespace scope.
-class UnaryOps {
- public:
+// A table for namespace scope. Each row registers an op and a kernel K(loop) for every dtype that
+// has the loop (and that `takes` it, when given). Ops on bools have no attr T.
+template <typename K>
+struct LoopOps {
   struct Row {
     OpSpec op;
-    math::UnaryOp loop;
+    typename K::Loop loop;
+    bool (*takes)(DType dtype) = nullptr;
   };
-  UnaryOps(std::initializer_list<Row> rows) {
+  LoopOps(std::initializer_list<Row> rows) {
     for (const Row& row : rows) {
       OpRegistration{row.op};
-      KernelRegistration{LoopKernels<UnaryKernel>(row.op.name(), row.loop, math::FindUnary)};
+      KernelSpec kernel(row.op.name(), [loop = row.loop] { return std::make_unique<K>(loop); });
+      const bool is_logical = K::kFindLoop(row.loop, DT_FLOAT) == nullptr;
+      KernelRegistration{kernel.TypesWith("T", [&](DType dtype) {
+        return K::kFindLoop(row.loop, dtype) != nullptr && !(dtype == DT_BOOL && is_logical) &&
+               (row.takes == nullptr || row.takes(dtype));
+      })};
     }
   }
 };
-
-class SameShapeOps {
- public:
-  struct Row {
-    OpSpec op;
-    math::BinaryOp loop;
-  };
-  SameShapeOps(std::initializer_list<Row> rows) {
-    for (const Row& row : rows) {
-      OpRegistration{row.op};
-      KernelRegistration{LoopKernels<SameShapeKernel>(row.op.name(), row.loop, math::FindBinary)};
-    }
-  }
-};
+using UnaryOps = LoopOps<UnaryKernel>;
+using BinaryOps = LoopOps<BinaryKernel<true>>;
+using SameShapeOps = LoopOps<BinaryKernel<false>>;
 
 }  // namespace millrace
 

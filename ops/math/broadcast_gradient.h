@@ -9,7 +9,6 @@
 // when two unknown sizes meet are the shapes compared in the step.
 
 #include <algorithm>
-#include <optional>
 #include <vector>
 
 #include "core/shape.h"
@@ -21,53 +20,34 @@
 
 namespace millrace {
 
-// How static shapes decide; see SumToInput.
-struct StaticUnbroadcast {
-  std::vector<int64_t> axes;  // of the result, to be summed
-  bool inner = false;         // an axis that the input has with size 1
-  bool outer = false;         // an axis that the input lacks
-};
-
-// Empty when the shapes leave it open.
-inline std::optional<StaticUnbroadcast> UnbroadcastAxes(const PartialShape& input,
-                                                        const PartialShape& other) {
-  if (!input.has_rank() || !other.has_rank()) return std::nullopt;
-  StaticUnbroadcast result;
-  const int rank = std::max(input.rank(), other.rank());
-  for (int axis = 0; axis < rank; ++axis) {
-    const int own_axis = axis - (rank - input.rank());
-    const int other_axis = axis - (rank - other.rank());
-    if (own_axis < 0) {
-      result.axes.push_back(axis);
-      result.outer = true;
-      continue;
-    }
-    const int64_t own = input.dim(own_axis);
-    const int64_t others = other_axis < 0 ? 1 : other.dim(other_axis);
-    if (others == 1 || own > 1 || own == 0) continue;  // the input is not repeated here
-    if (own != 1) return std::nullopt;
-    result.axes.push_back(axis);
-    result.inner = true;
-  }
-  return result;
-}
-
 // `gradient`, which has the shape of `input` broadcast with `other`, as the gradient of `input`.
 inline Output SumToInput(const Scope& scope, Output gradient, Output input, Output other) {
-  const std::optional<StaticUnbroadcast> known =
-      UnbroadcastAxes(scope.shape(input), scope.shape(other));
-  Output sum;
-  if (known.has_value()) {
-    if (known->axes.empty()) return gradient;
-    sum = ReduceSum(scope, gradient, known->axes, {.keep_dims = known->inner && !known->outer});
-    if (!known->inner || !known->outer) return sum;
-  } else {
-    const Output input_shape = ShapeOf(scope, input);
-    const Output other_shape = ShapeOf(scope, other);
-    sum = Sum(scope, gradient, BroadcastGradientArgs(scope, input_shape, other_shape).r0);
-    return Reshape(scope, sum, input_shape);
+  const PartialShape own = scope.shape(input), others = scope.shape(other);
+  const int rank = std::max(own.rank(), others.rank());
+  const int missing = rank - own.rank();  // axes of the result that the input lacks
+  bool is_known = own.has_rank() && others.has_rank();
+  std::vector<int64_t> axes;
+  bool has_ones = false;  // the input has one of the axes, with size 1
+  for (int axis = 0; is_known && axis < rank; ++axis) {
+    if (axis >= missing) {
+      const int64_t size = own.dim(axis - missing);
+      const int other_axis = axis - (rank - others.rank());
+      const bool is_repeated = other_axis >= 0 && others.dim(other_axis) != 1;
+      if (!is_repeated || size > 1 || size == 0) continue;
+      is_known = size == 1;
+      has_ones = true;
+    }
+    axes.push_back(axis);
   }
-  return Reshape(scope, sum, ShapeOf(scope, input));
+  if (!is_known) {
+    const Output shape = ShapeOf(scope, input);
+    const Output other_shape = ShapeOf(scope, other);
+    const Output in_step = BroadcastGradientArgs(scope, shape, other_shape).r0;
+    return Reshape(scope, Sum(scope, gradient, in_step), shape);
+  }
+  if (axes.empty()) return gradient;
+  const Output sum = ReduceSum(scope, gradient, axes, {.keep_dims = has_ones && missing == 0});
+  return has_ones && missing > 0 ? Reshape(scope, sum, ShapeOf(scope, input)) : sum;
 }
 
 }  // namespace millrace

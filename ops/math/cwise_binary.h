@@ -7,8 +7,12 @@
 // Shapes are aligned at the right; a dimension of size 1 is repeated, a missing one
 // counts as 1. Both inputs have one dtype. Integers wrap around on overflow.
 //
+// "Numbers" are bfloat16, half, float, double, uint8, int8, uint16, int16, int32, int64, complex64
+// and complex128; "floats" the first four.
+//
 // Errors, for all of them: InvalidArgument "Incompatible shapes: ..." when the shapes cannot be
-// broadcast together, at build time when they are known then, otherwise in the step.
+// broadcast together, at build time when they are known then, otherwise in the step. In the step
+// also for an integer divided by zero or raised to a negative power.
 
 #include "graph/node_builder.h"
 
@@ -16,63 +20,27 @@ namespace millrace {
 
 // --- Arithmetic: the result has the inputs' dtype ------------------------------------------------
 
-// x + y; strings are concatenated. bfloat16, half, float, double, uint8, int8, int16, int32, int64,
-// complex64, complex128, string.
-inline constexpr BinaryBuilder Add{"Add"};
-
-// x + y, as Add but without strings: commutative, so graph rewrites may reorder it.
-inline constexpr BinaryBuilder AddV2{"AddV2"};
-
-// x - y. Types of Mul.
-inline constexpr BinaryBuilder Sub{"Sub"};
-
-// x * y. bfloat16, half, float, double, uint8, int8, uint16, int16, int32, int64, complex64,
-// complex128.
-inline constexpr BinaryBuilder Mul{"Mul"};
-
-// x / y; integers round towards zero. Types of Mul. InvalidArgument in the step for an integer
-// divided by zero.
-inline constexpr BinaryBuilder Div{"Div"};
-
-// x / y of floating and complex numbers.
-inline constexpr BinaryBuilder RealDiv{"RealDiv"};
-
-// x / y rounded towards minus infinity; integers and floats. InvalidArgument for an integer divided
-// by zero.
-inline constexpr BinaryBuilder FloorDiv{"FloorDiv"};
-
-// x / y of integers, rounded towards zero. InvalidArgument for division by zero.
-inline constexpr BinaryBuilder TruncateDiv{"TruncateDiv"};
-
-// x - y * floor(x / y): the sign follows y. int32, int64 and floats. InvalidArgument for an integer
-// modulo zero.
+inline constexpr BinaryBuilder Add{"Add"};      // x + y; joins strings. Numbers but uint16, string.
+inline constexpr BinaryBuilder AddV2{"AddV2"};  // Add without strings: rewrites may reorder it.
+inline constexpr BinaryBuilder Sub{"Sub"};      // x - y. Numbers.
+inline constexpr BinaryBuilder Mul{"Mul"};      // x * y. Numbers.
+inline constexpr BinaryBuilder Div{"Div"};      // x / y; integers round towards zero. Numbers.
+inline constexpr BinaryBuilder RealDiv{"RealDiv"};    // x / y of floating and complex numbers.
+inline constexpr BinaryBuilder FloorDiv{"FloorDiv"};  // x / y rounded down. Integers and floats.
+inline constexpr BinaryBuilder TruncateDiv{"TruncateDiv"};  // x / y of integers, towards zero.
+// x - y * floor(x / y): the sign follows y. int32, int64 and floats.
 inline constexpr BinaryBuilder FloorMod{"FloorMod"};
-
 // The remainder of division towards zero: the sign follows x. int32, int64, float, double.
 inline constexpr BinaryBuilder Mod{"Mod"};
-
-// As Mod.
-inline constexpr BinaryBuilder TruncateMod{"TruncateMod"};
-
-// x raised to y. InvalidArgument for an integer raised to a negative power.
-inline constexpr BinaryBuilder Pow{"Pow"};
-
-// The larger of x and y. Floats, int32, int64.
-inline constexpr BinaryBuilder Maximum{"Maximum"};
-
-// The smaller of x and y. Floats, int32, int64.
-inline constexpr BinaryBuilder Minimum{"Minimum"};
-
-// (x - y) * (x - y).
-inline constexpr BinaryBuilder SquaredDifference{"SquaredDifference"};
-
+inline constexpr BinaryBuilder TruncateMod{"TruncateMod"};  // As Mod.
+inline constexpr BinaryBuilder Pow{"Pow"};                  // x raised to y.
+inline constexpr BinaryBuilder Maximum{"Maximum"};  // The larger of x and y. Floats, int32, int64.
+inline constexpr BinaryBuilder Minimum{"Minimum"};  // The smaller of x and y. Floats, int32, int64.
+inline constexpr BinaryBuilder SquaredDifference{"SquaredDifference"};  // (x - y) * (x - y).
 // x / y, and 0 where y is 0. half, float, double, complex64, complex128.
 inline constexpr BinaryBuilder DivNoNan{"DivNoNan"};
-
-// x * y, and 0 where y is 0, even if x is infinite or NaN. half, float, double, complex64,
-// complex128.
+// x * y, and 0 where y is 0, even if x is infinite or NaN. Types of DivNoNan.
 inline constexpr BinaryBuilder MulNoNan{"MulNoNan"};
-
 // The angle of the point (x, y), in (-pi, pi]. Floats.
 inline constexpr BinaryBuilder Atan2{"Atan2"};
 
@@ -80,34 +48,19 @@ inline constexpr BinaryBuilder Atan2{"Atan2"};
 
 // x == y. All numbers, bool, string, quantized. NaN equals nothing.
 inline constexpr BinaryBuilder Equal{"Equal"};
-
-// x != y. Types of Equal.
-inline constexpr BinaryBuilder NotEqual{"NotEqual"};
-
-// x < y. Real numbers.
-inline constexpr BinaryBuilder Less{"Less"};
-
-// x <= y. Real numbers.
-inline constexpr BinaryBuilder LessEqual{"LessEqual"};
-
-// x > y. Real numbers.
-inline constexpr BinaryBuilder Greater{"Greater"};
-
-// x >= y. Real numbers.
-inline constexpr BinaryBuilder GreaterEqual{"GreaterEqual"};
-
-// x and y, both bool.
-inline constexpr BinaryBuilder LogicalAnd{"LogicalAnd"};
-
-// x or y, both bool.
-inline constexpr BinaryBuilder LogicalOr{"LogicalOr"};
+inline constexpr BinaryBuilder NotEqual{"NotEqual"};          // x != y. Types of Equal.
+inline constexpr BinaryBuilder Less{"Less"};                  // x < y. Real numbers.
+inline constexpr BinaryBuilder LessEqual{"LessEqual"};        // x <= y. Real numbers.
+inline constexpr BinaryBuilder Greater{"Greater"};            // x > y. Real numbers.
+inline constexpr BinaryBuilder GreaterEqual{"GreaterEqual"};  // x >= y. Real numbers.
+inline constexpr BinaryBuilder LogicalAnd{"LogicalAnd"};      // x and y, both bool.
+inline constexpr BinaryBuilder LogicalOr{"LogicalOr"};        // x or y, both bool.
 
 // --- Broadcasting itself -------------------------------------------------------------------------
 
 // `input` repeated to `shape` (int32 or int64 vector). Every dtype. InvalidArgument when `input`
 // cannot be broadcast to exactly that shape.
 inline constexpr BinaryBuilder BroadcastTo{"BroadcastTo"};
-
 // The shape of x broadcast with y, from their shapes (int32 or int64 vectors).
 inline constexpr BinaryBuilder BroadcastArgs{"BroadcastArgs"};
 

@@ -306,6 +306,8 @@ TEST(BroadcastArgs, GivesTheShapeAndTheRepeatedAxes) {
                 "Incompatible shapes: [2] vs. [3]");
   ExpectOpError(OpCall("BroadcastArgs").Input(Ints({-2})).Input(Ints({3})), kInvalid, "-2");
   EXPECT_SHAPE("BroadcastArgs", {}, {"[2]", "[3]"}, "[3]");
+  EXPECT_SHAPE_ERROR("BroadcastArgs", {}, {Ints({2}), Ints({3})},
+                     "Incompatible shapes: [2] vs. [3]");
   EXPECT_SHAPE("BroadcastGradientArgs", {}, {"[2]", "[3]"}, "[?];[?]");
 }
 

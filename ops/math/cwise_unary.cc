@@ -3,6 +3,8 @@
 // gradients. A gradient of a complex function is multiplied by the conjugate of the derivative.
 #include "ops/math/cwise_unary.h"
 
+#include <vector>
+
 #include "graph/gradient.h"
 #include "graph/shape_inference.h"
 #include "ops/array/constant.h"
@@ -24,152 +26,83 @@ constexpr char kNumbers[] =
     "T: {bfloat16, half, float, double, int32, int64, complex64, complex128}";
 
 OpSpec UnarySpec(absl::string_view op, absl::string_view types) {
-  return OpSpec(op).Input("x: T").Output("y: T").Attr(types).Shape(UnchangedShape);
+  return OpSpec(op, "x: T -> y: T", types).Shape(UnchangedShape);
 }
-
 OpSpec TestSpec(absl::string_view op) {
-  return OpSpec(op)
-      .Input("x: T")
-      .Output("y: bool")
-      .Attr(kFloats)
-      .Shape(UnchangedShape)
-      .NotDifferentiable();
+  return OpSpec(op, "x: T -> y: bool", kFloats).Shape(UnchangedShape).NotDifferentiable();
 }
-
-// The two inputs have one shape.
-Status SameShape(InferenceContext* c) {
-  MR_ASSIGN_OR_RETURN(PartialShape shape, MergeAll(c, 0, 2));
-  c->set_output(0, std::move(shape));
-  return absl::OkStatus();
-}
-
 OpSpec HelperSpec(absl::string_view op) {
-  return OpSpec(op)
-      .Input("y: T")
-      .Input("dy: T")
-      .Output("z: T")
-      .Attr(kFloatsAndComplex)
-      .Shape(SameShape);
+  return OpSpec(op, "y: T, dy: T -> z: T", kFloatsAndComplex).Rule<SameShapeRule>();
 }
 
-// The conjugate of a complex factor; a real one as it is.
-Output Conjugate(const Scope& s, Output x) { return IsComplex(x.dtype()) ? Conj(s, x) : x; }
+// --- Gradients -----------------------------------------------------------------------------------
 
-// grad * conj(derivative), the derivative in terms of the input x, or of the result y.
-template <Output (*kDerivative)(const Scope&, Output)>
-Status FromInput(GradientContext* c) {
+// grad * conj(derivative), the derivative (a function or a builder) in terms of the input x, or of
+// the result y.
+template <const auto& kDerivative>
+Output FromInput(GradientContext* c) {
   const Scope& s = c->scope();
   const Output derivative = Conjugate(s, kDerivative(s, c->input(0)));
-  c->set_input_grad(0, Mul(s, c->dense_grad(), derivative));
-  return absl::OkStatus();
+  return Mul(s, c->dense_grad(), derivative);
 }
-template <Output (*kDerivative)(const Scope&, Output)>
-Status FromResult(GradientContext* c) {
+template <const auto& kDerivative>
+Output FromResult(GradientContext* c) {
   const Scope& s = c->scope();
   const Output derivative = Conjugate(s, kDerivative(s, c->output(0)));
-  c->set_input_grad(0, Mul(s, c->dense_grad(), derivative));
-  return absl::OkStatus();
+  return Mul(s, c->dense_grad(), derivative);
 }
 // By a helper op of (result, incoming gradient).
 template <const BinaryBuilder& kHelper>
-Status ByHelper(GradientContext* c) {
-  c->set_input_grad(0, kHelper(c->scope(), c->output(0), c->dense_grad()));
-  return absl::OkStatus();
+Output ByHelper(GradientContext* c) {
+  return kHelper(c->scope(), c->output(0), c->dense_grad());
 }
-
-// --- Signs and roundings -------------------------------------------------------------------------
-
-Output AbsDerivative(const Scope& s, Output x) { return Sign(s, x); }
-
-Status NegGradient(GradientContext* c) {
-  c->set_input_grad(0, Neg(c->scope(), c->dense_grad()));
-  return absl::OkStatus();
+// By the op itself.
+template <const UnaryBuilder& kOp>
+Output BySelf(GradientContext* c) {
+  return kOp(c->scope(), c->dense_grad());
 }
-
 // Constant but for one point.
-Status ZeroGradient(GradientContext* c) {
-  c->set_input_grad(0, ZerosLike(c->scope(), c->input(0)));
-  return absl::OkStatus();
-}
+Output ZeroGradient(GradientContext* c) { return ZerosLike(c->scope(), c->input(0)); }
 
-Status ConjGradient(GradientContext* c) {
-  c->set_input_grad(0, Conj(c->scope(), c->dense_grad()));
-  return absl::OkStatus();
-}
+// --- Derivatives that are no op ------------------------------------------------------------------
 
-// --- Powers and roots ----------------------------------------------------------------------------
+Output OnePlus(const Scope& s, Output x) { return Add(s, ScalarLike(s, x, 1), x); }
+Output OneMinus(const Scope& s, Output x) { return Sub(s, ScalarLike(s, x, 1), x); }
 
 Output SquareDerivative(const Scope& s, Output x) { return Mul(s, x, ScalarLike(s, x, 2)); }
-
-// --- Exponential functions -----------------------------------------------------------------------
-
-// In terms of the result.
+// In terms of the result, as those of Asinh and Acosh.
 Output ExpDerivative(const Scope&, Output y) { return y; }
-
-Output Expm1Derivative(const Scope& s, Output x) { return Exp(s, x); }
-
-Output LogDerivative(const Scope& s, Output x) { return Reciprocal(s, x); }
-
-Output Log1pDerivative(const Scope& s, Output x) {
-  return Reciprocal(s, Add(s, ScalarLike(s, x, 1), x));
-}
-
-Output SinhDerivative(const Scope& s, Output x) { return Cosh(s, x); }
-
-Output CoshDerivative(const Scope& s, Output x) { return Sinh(s, x); }
-
-// In terms of the result, as those of Acosh.
 Output AsinhDerivative(const Scope& s, Output y) { return Reciprocal(s, Cosh(s, y)); }
-
 Output AcoshDerivative(const Scope& s, Output y) { return Reciprocal(s, Sinh(s, y)); }
-
+Output Log1pDerivative(const Scope& s, Output x) { return Reciprocal(s, OnePlus(s, x)); }
 Output AtanhDerivative(const Scope& s, Output x) {
-  return Reciprocal(s, Sub(s, ScalarLike(s, x, 1), Square(s, x)));
+  return Reciprocal(s, OneMinus(s, Square(s, x)));
 }
-
-// --- Angles --------------------------------------------------------------------------------------
-
-Output SinDerivative(const Scope& s, Output x) { return Cos(s, x); }
-
 Output CosDerivative(const Scope& s, Output x) { return Neg(s, Sin(s, x)); }
-
 Output TanDerivative(const Scope& s, Output x) { return Square(s, Reciprocal(s, Cos(s, x))); }
-
-Output AsinDerivative(const Scope& s, Output x) {
-  return Rsqrt(s, Sub(s, ScalarLike(s, x, 1), Square(s, x)));
-}
-
+Output AsinDerivative(const Scope& s, Output x) { return Rsqrt(s, OneMinus(s, Square(s, x))); }
 Output AcosDerivative(const Scope& s, Output x) { return Neg(s, AsinDerivative(s, x)); }
-
-Output AtanDerivative(const Scope& s, Output x) {
-  return Reciprocal(s, Add(s, ScalarLike(s, x, 1), Square(s, x)));
-}
-
-// --- Error function ------------------------------------------------------------------------------
+Output AtanDerivative(const Scope& s, Output x) { return Reciprocal(s, OnePlus(s, Square(s, x))); }
 
 // exp(-x^2) * 2 / sqrt(pi)
 Output ErfDerivative(const Scope& s, Output x) {
   const Output factor = ScalarLike(s, x, 1.1283791670955125739);
   return Mul(s, factor, Exp(s, Neg(s, Square(s, x))));
 }
-
 Output ErfcDerivative(const Scope& s, Output x) { return Neg(s, ErfDerivative(s, x)); }
 
 // --- Gradient helpers ----------------------------------------------------------------------------
 
-// Each is linear in dy: its gradient with respect to dy is the helper itself.
-using Helper = const BinaryBuilder&;
-using HelperDerivative = Output (*)(const Scope& s, Output y, Output g_dy);
-
-// `kDerivative` is the gradient with respect to y, from conj(y) and grad * dy.
-template <Helper kHelper, HelperDerivative kDerivative>
-Status HelperGradient(GradientContext* c) {
+// Each is linear in dy: its gradient with respect to dy is the helper itself. `kDerivative` is the
+// gradient with respect to y, from conj(y) and grad * dy.
+template <const BinaryBuilder& kHelper,
+          Output (*kDerivative)(const Scope& s, Output y, Output g_dy)>
+std::vector<Output> HelperGradient(GradientContext* c) {
   const Scope& s = c->scope();
   const Output grad = c->dense_grad();
   const Output y = Conjugate(s, c->input(0));
-  c->set_input_grad(0, kDerivative(s, y, Mul(s, grad, Conjugate(s, c->input(1)))));
-  c->set_input_grad(1, kHelper(s, c->input(0), grad));
-  return absl::OkStatus();
+  return {kDerivative(s, y, Mul(s, grad, Conjugate(s, c->input(1)))),
+          kHelper(s, c->input(0), grad)};
 }
 
 // dy * y * (1 - y)
@@ -192,19 +125,16 @@ Output RsqrtGradDerivative(const Scope& s, Output y, Output g_dy) {
 // --- Tables --------------------------------------------------------------------------------------
 
 const UnaryOps kUnaryOps = {
-    {UnarySpec("Abs", kReals).Gradient(FromInput<AbsDerivative>), UnaryOp::kAbs},
-    {UnarySpec("Neg", kNumbers).Gradient(NegGradient), UnaryOp::kNeg},
+    {UnarySpec("Abs", kReals).Gradient(FromInput<Sign>), UnaryOp::kAbs},
+    {UnarySpec("Neg", kNumbers).Gradient(BySelf<Neg>), UnaryOp::kNeg},
     {UnarySpec("Sign", kNumbers).Gradient(ZeroGradient), UnaryOp::kSign},
     {UnarySpec("Floor", kFloats).NotDifferentiable(), UnaryOp::kFloor},
     {UnarySpec("Ceil", kFloats).NotDifferentiable(), UnaryOp::kCeil},
     {UnarySpec("Round", kNumbers).NotDifferentiable(), UnaryOp::kRound},
     {UnarySpec("Rint", kFloats).NotDifferentiable(), UnaryOp::kRound},
-    {OpSpec("Conj")
-         .Input("input: T")
-         .Output("output: T")
-         .Attr("T: {complex64, complex128, variant} = DT_COMPLEX64")
+    {OpSpec("Conj", "input: T -> output: T", "T: {complex64, complex128, variant} = DT_COMPLEX64")
          .Shape(UnchangedShape)
-         .Gradient(ConjGradient),
+         .Gradient(BySelf<Conj>),
      UnaryOp::kConj},
     {UnarySpec("Square", kNumbers).Gradient(FromInput<SquareDerivative>), UnaryOp::kSquare},
     {UnarySpec("Reciprocal", kNumbers).Gradient(ByHelper<ReciprocalGrad>), UnaryOp::kReciprocal},
@@ -212,17 +142,17 @@ const UnaryOps kUnaryOps = {
     {UnarySpec("Sqrt", kFloatsAndComplex).Gradient(ByHelper<SqrtGrad>), UnaryOp::kSqrt},
     {UnarySpec("Rsqrt", kFloatsAndComplex).Gradient(ByHelper<RsqrtGrad>), UnaryOp::kRsqrt},
     {UnarySpec("Exp", kFloatsAndComplex).Gradient(FromResult<ExpDerivative>), UnaryOp::kExp},
-    {UnarySpec("Expm1", kFloatsAndComplex).Gradient(FromInput<Expm1Derivative>), UnaryOp::kExpm1},
-    {UnarySpec("Log", kFloatsAndComplex).Gradient(FromInput<LogDerivative>), UnaryOp::kLog},
+    {UnarySpec("Expm1", kFloatsAndComplex).Gradient(FromInput<Exp>), UnaryOp::kExpm1},
+    {UnarySpec("Log", kFloatsAndComplex).Gradient(FromInput<Reciprocal>), UnaryOp::kLog},
     {UnarySpec("Log1p", kFloatsAndComplex).Gradient(FromInput<Log1pDerivative>), UnaryOp::kLog1p},
     {UnarySpec("Sigmoid", kFloatsAndComplex).Gradient(ByHelper<SigmoidGrad>), UnaryOp::kSigmoid},
     {UnarySpec("Tanh", kFloatsAndComplex).Gradient(ByHelper<TanhGrad>), UnaryOp::kTanh},
-    {UnarySpec("Sinh", kFloatsAndComplex).Gradient(FromInput<SinhDerivative>), UnaryOp::kSinh},
-    {UnarySpec("Cosh", kFloatsAndComplex).Gradient(FromInput<CoshDerivative>), UnaryOp::kCosh},
+    {UnarySpec("Sinh", kFloatsAndComplex).Gradient(FromInput<Cosh>), UnaryOp::kSinh},
+    {UnarySpec("Cosh", kFloatsAndComplex).Gradient(FromInput<Sinh>), UnaryOp::kCosh},
     {UnarySpec("Asinh", kFloatsAndComplex).Gradient(FromResult<AsinhDerivative>), UnaryOp::kAsinh},
     {UnarySpec("Acosh", kFloatsAndComplex).Gradient(FromResult<AcoshDerivative>), UnaryOp::kAcosh},
     {UnarySpec("Atanh", kFloatsAndComplex).Gradient(FromInput<AtanhDerivative>), UnaryOp::kAtanh},
-    {UnarySpec("Sin", kFloatsAndComplex).Gradient(FromInput<SinDerivative>), UnaryOp::kSin},
+    {UnarySpec("Sin", kFloatsAndComplex).Gradient(FromInput<Cos>), UnaryOp::kSin},
     {UnarySpec("Cos", kFloatsAndComplex).Gradient(FromInput<CosDerivative>), UnaryOp::kCos},
     {UnarySpec("Tan", kNumbers).Gradient(FromInput<TanDerivative>), UnaryOp::kTan},
     {UnarySpec("Asin", kNumbers).Gradient(FromInput<AsinDerivative>), UnaryOp::kAsin},
@@ -233,11 +163,7 @@ const UnaryOps kUnaryOps = {
     {TestSpec("IsNan"), UnaryOp::kIsNan},
     {TestSpec("IsInf"), UnaryOp::kIsInf},
     {TestSpec("IsFinite"), UnaryOp::kIsFinite},
-    {OpSpec("LogicalNot")
-         .Input("x: bool")
-         .Output("y: bool")
-         .Shape(UnchangedShape)
-         .NotDifferentiable(),
+    {OpSpec("LogicalNot", "x: bool -> y: bool").Shape(UnchangedShape).NotDifferentiable(),
      UnaryOp::kLogicalNot},
 };
 
