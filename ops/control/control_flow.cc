@@ -2,10 +2,8 @@
 #include "ops/control/control_flow.h"
 
 #include "graph/gradient.h"
-#include "graph/op_registry.h"
 #include "graph/shape_inference.h"
 #include "runtime/kernel.h"
-#include "runtime/variable_storage.h"
 
 namespace millrace {
 namespace {
@@ -13,14 +11,13 @@ namespace {
 // --- Switch --------------------------------------------------------------------------------------
 
 Status SwitchShape(InferenceContext* c) {
-  MR_RETURN_IF_ERROR(c->InputWithRank(1, 0).status());
-  for (int i = 0; i < 2; ++i) {
-    c->set_output(i, c->input(0));
-    if (c->input_handle(0)) c->set_output_handle(i, *c->input_handle(0));
-  }
+  MR_RETURN_IF_ERROR(c->InputWithRank(1, 0, "pred").status());
+  ForwardInputToOutput(c, 0, 0);
+  ForwardInputToOutput(c, 0, 1);
   return absl::OkStatus();
 }
 
+// Of RefSwitch, too: a reference to a variable is passed on as any value.
 class SwitchKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
@@ -31,44 +28,26 @@ class SwitchKernel : public Kernel {
   bool may_be_expensive() const override { return false; }
 };
 
-class RefSwitchKernel : public Kernel {
- public:
-  Status Compute(KernelContext* ctx) const override {
-    MR_ASSIGN_OR_RETURN(const bool pred, ctx->ScalarInput<bool>(1, "pred"));
-    MR_ASSIGN_OR_RETURN(auto ref, ctx->ref_input(0));
-    ctx->set_output_ref(pred ? 1 : 0, std::move(ref));
-    return absl::OkStatus();
-  }
-  bool may_be_expensive() const override { return false; }
-};
-
-const OpRegistration kSwitch = OpSpec("Switch")
-                                   .Input("data: T")
-                                   .Input("pred: bool")
-                                   .Output("output_false: T")
-                                   .Output("output_true: T")
-                                   .Attr("T: type")
-                                   .Shape(SwitchShape)
-                                   .Gradient(GradientOfSwitch);
+const OpRegistration kSwitch =
+    OpSpec("Switch", "data: T, pred: bool -> output_false: T, output_true: T", "T: type")
+        .Shape(SwitchShape)
+        .Gradient(GradientOfSwitch);
 const KernelRegistration kSwitchKernel = KernelFor<SwitchKernel>("Switch");
 
-const OpRegistration kRefSwitch = OpSpec("RefSwitch")
-                                      .Input("data: Ref(T)")
-                                      .Input("pred: bool")
-                                      .Output("output_false: Ref(T)")
-                                      .Output("output_true: Ref(T)")
-                                      .Attr("T: type")
-                                      .AllowsUninitializedInput()
-                                      .Shape(SwitchShape)
-                                      .NotDifferentiable();
-const KernelRegistration kRefSwitchKernel = KernelFor<RefSwitchKernel>("RefSwitch");
+const OpRegistration kRefSwitch =
+    OpSpec("RefSwitch", "data: Ref(T), pred: bool -> output_false: Ref(T), output_true: Ref(T)",
+           "T: type")
+        .AllowsUninitializedInput()
+        .Shape(SwitchShape)
+        .NotDifferentiable();
+const KernelRegistration kRefSwitchKernel = KernelFor<SwitchKernel>("RefSwitch");
 
 // --- Merge ---------------------------------------------------------------------------------------
 
 // What all inputs agree on; an input that is not known yet (the back edge of a loop) agrees with
 // nothing but the rank.
 Status MergeShape(InferenceContext* c) {
-  PartialShape common = c->num_inputs() > 0 ? c->input(0) : PartialShape();
+  PartialShape common = c->input(0);
   for (int i = 1; i < c->num_inputs(); ++i) {
     const PartialShape& other = c->input(i);
     if (!common.has_rank() || !other.has_rank() || common.rank() != other.rank()) {
@@ -81,67 +60,43 @@ Status MergeShape(InferenceContext* c) {
     }
     MR_ASSIGN_OR_RETURN(common, PartialShape::Make(dims));
   }
+  ForwardInputToOutput(c, 0, 0);  // what it is a handle of
   c->set_output(0, std::move(common));
   c->set_output(1, Shape());
-  if (c->num_inputs() > 0 && c->input_handle(0)) c->set_output_handle(0, *c->input_handle(0));
   return absl::OkStatus();
 }
 
+// Of RefMerge, too.
 class MergeKernel : public Kernel {
  public:
-  explicit MergeKernel(bool is_ref) : is_ref_(is_ref) {}
   Status Compute(KernelContext* ctx) const override {
     int found = -1;
     for (int i = 0; i < ctx->num_inputs(); ++i) {
       if (!ctx->has_input(i)) continue;
-      if (found >= 0) return absl::InternalError("Merge can not have more than one valid input.");
+      if (found >= 0) return Internal("Merge can not have more than one valid input.");
       found = i;
     }
     if (found < 0) return absl::OkStatus();  // dead
-    if (is_ref_) {
-      MR_ASSIGN_OR_RETURN(auto ref, ctx->ref_input(found));
-      ctx->set_output_ref(0, std::move(ref));
-    } else {
-      ctx->set_output(0, ctx->TakeInput(found));
-    }
+    ctx->set_output(0, ctx->TakeInput(found));
     MR_ASSIGN_OR_RETURN(Tensor * index, ctx->AllocateOutput(1, Shape()));
     index->mutable_raw<int32_t>()[0] = found;
     return absl::OkStatus();
   }
   bool may_be_expensive() const override { return false; }
-
- private:
-  const bool is_ref_;
 };
 
-class ValueMergeKernel : public MergeKernel {
- public:
-  ValueMergeKernel() : MergeKernel(false) {}
-};
-class RefMergeKernel : public MergeKernel {
- public:
-  RefMergeKernel() : MergeKernel(true) {}
-};
+constexpr char kMergeAttrs[] = "T: type; N: int >= 1";
+const OpRegistration kMerge =
+    OpSpec("Merge", "inputs: N * T -> output: T, value_index: int32", kMergeAttrs)
+        .Shape(MergeShape)
+        .Gradient(GradientOfMerge);
+const KernelRegistration kMergeKernel = KernelFor<MergeKernel>("Merge");
 
-const OpRegistration kMerge = OpSpec("Merge")
-                                  .Input("inputs: N * T")
-                                  .Output("output: T")
-                                  .Output("value_index: int32")
-                                  .Attr("T: type")
-                                  .Attr("N: int >= 1")
-                                  .Shape(MergeShape)
-                                  .Gradient(GradientOfMerge);
-const KernelRegistration kMergeKernel = KernelFor<ValueMergeKernel>("Merge");
-
-const OpRegistration kRefMerge = OpSpec("RefMerge")
-                                     .Input("inputs: Ref(N * T)")
-                                     .Output("output: Ref(T)")
-                                     .Output("value_index: int32")
-                                     .Attr("T: type")
-                                     .Attr("N: int >= 1")
-                                     .Shape(MergeShape)
-                                     .NotDifferentiable();
-const KernelRegistration kRefMergeKernel = KernelFor<RefMergeKernel>("RefMerge");
+const OpRegistration kRefMerge =
+    OpSpec("RefMerge", "inputs: Ref(N * T) -> output: Ref(T), value_index: int32", kMergeAttrs)
+        .Shape(MergeShape)
+        .NotDifferentiable();
+const KernelRegistration kRefMergeKernel = KernelFor<MergeKernel>("RefMerge");
 
 // --- ControlTrigger ------------------------------------------------------------------------------
 

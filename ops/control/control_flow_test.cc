@@ -55,6 +55,14 @@ TEST(RefSwitch, PassesTheVariableOn) {
   ExpectTensorEqual(out[1], TensorOf<float>({1}, {5}));
 }
 
+TEST(RefMerge, PassesTheVariableOn) {
+  const auto variable = TestVariable("v", TensorOf<float>({1}, {5}));
+  ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> out,
+                       RunOp(OpCall("RefMerge").Inputs({OpInput(variable)})));
+  ExpectTensorEqual(out[0], TensorOf<float>({1}, {5}));
+  ExpectTensorEqual(out[1], Tensor::Scalar<int32_t>(0));
+}
+
 TEST(Conditional, EvaluatesOneBranch) {
   Scope scope;
   const Output x = TestInput(scope, DT_FLOAT), pred = TestInput(scope, DT_BOOL);

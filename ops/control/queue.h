@@ -45,30 +45,19 @@ inline Operation QueueEnqueueManyV2(ScopeAt at, Output handle,
 // One element.
 inline std::vector<Output> QueueDequeueV2(ScopeAt at, Output handle,
                                           const std::vector<DType>& component_types) {
-  return NodeBuilder(at, "QueueDequeueV2")
-      .Input(handle)
-      .Attr("component_types", component_types)
-      .Finish()
+  return BuildOp(at, "QueueDequeueV2", {handle}, "component_types", component_types)
       .outputs(0, static_cast<int>(component_types.size()));
 }
 // `n` (int32 scalar) elements as the rows of one tensor per component. The queue must have shapes.
 inline std::vector<Output> QueueDequeueManyV2(ScopeAt at, Output handle, Output n,
                                               const std::vector<DType>& component_types) {
-  return NodeBuilder(at, "QueueDequeueManyV2")
-      .Input(handle)
-      .Input(n)
-      .Attr("component_types", component_types)
-      .Finish()
+  return BuildOp(at, "QueueDequeueManyV2", {handle, n}, "component_types", component_types)
       .outputs(0, static_cast<int>(component_types.size()));
 }
 // The same; the rest, when the queue is closed with fewer but not 0 elements.
 inline std::vector<Output> QueueDequeueUpToV2(ScopeAt at, Output handle, Output n,
                                               const std::vector<DType>& component_types) {
-  return NodeBuilder(at, "QueueDequeueUpToV2")
-      .Input(handle)
-      .Input(n)
-      .Attr("component_types", component_types)
-      .Finish()
+  return BuildOp(at, "QueueDequeueUpToV2", {handle, n}, "component_types", component_types)
       .outputs(0, static_cast<int>(component_types.size()));
 }
 struct QueueCloseAttrs {

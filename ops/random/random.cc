@@ -3,17 +3,17 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <numeric>
+#include <optional>
 #include <type_traits>
 #include <vector>
 
 #include "core/mutex.h"
 #include "core/random_bits.h"
-#include "graph/gradient.h"
-#include "graph/op_registry.h"
-#include "graph/shape_inference.h"
 #include "ops/loops/philox.h"
 #include "ops/rules/elements.h"
+#include "ops/rules/shape_input.h"
 #include "runtime/kernel.h"
 
 namespace millrace {
@@ -21,12 +21,13 @@ namespace {
 
 using math::PhiloxStream;
 
-// Where the row of numbers of one kernel is. Each run takes what it needs and moves on.
-class StreamState {
- public:
-  Status Init(KernelConstruction* c) {
-    MR_ASSIGN_OR_RETURN(const int64_t seed, c->GetAttr<int64_t>("seed"));
-    MR_ASSIGN_OR_RETURN(const int64_t seed2, c->GetAttr<int64_t>("seed2"));
+// Knows where its row of numbers is. Each run takes what it needs and moves on.
+template <typename R>
+class StreamKernel : public RuledKernel<R> {
+ protected:
+  Status Prepare(KernelConstruction* c) override {
+    int64_t seed = 0, seed2 = 0;
+    MR_RETURN_IF_ERROR(ReadAttrs(c->attrs(), "seed", &seed, "seed2", &seed2));
     const bool seeded = seed != 0 || seed2 != 0;
     MutexLock lock(&mu_);
     stream_ = seeded ? PhiloxStream(static_cast<uint64_t>(seed), static_cast<uint64_t>(seed2))
@@ -46,21 +47,44 @@ class StreamState {
   mutable PhiloxStream stream_ ABSL_GUARDED_BY(mu_);
 };
 
-// What a run of n values moves the counter by, for each of them: room for any distribution.
-constexpr uint64_t kBlocksPerValue = 256;
+// --- Distributions -------------------------------------------------------------------------------
 
-Status RandomShape(InferenceContext* c) {
-  MR_RETURN_IF_ERROR(c->InputWithRank(0, 1).status());
-  for (int i = 1; i < c->num_inputs(); ++i) MR_RETURN_IF_ERROR(c->InputWithRank(i, 0).status());
-  MR_ASSIGN_OR_RETURN(PartialShape shape, c->input_as_shape(0));
-  c->set_output(0, std::move(shape));
-  return absl::OkStatus();
-}
+struct RandomRule {
+  StatusOr<PartialShape> operator()(RuleContext* c) const { return ShapeOfInput(c, 0, "shape"); }
+};
 
-StatusOr<Shape> ShapeInputOf(KernelContext* ctx) {
-  MR_ASSIGN_OR_RETURN(const std::vector<int64_t> dims, ctx->IntVectorInput(0, "shape"));
-  return Shape::Make(dims);
-}
+struct UniformIntRule {
+  StatusOr<PartialShape> operator()(RuleContext* c) const {
+    MR_ASSIGN_OR_RETURN(PartialShape shape, ShapeOfInput(c, 0, "shape"));
+    MR_ASSIGN_OR_RETURN(const std::optional<int64_t> low, c->IntScalar(1, "minval"));
+    MR_ASSIGN_OR_RETURN(const std::optional<int64_t> high, c->IntScalar(2, "maxval"));
+    if (low && high && *low >= *high && shape.num_elements() > 0) {
+      return InvalidArgument("Need minval < maxval, got ", *low, " >= ", *high);
+    }
+    return shape;
+  }
+};
+
+using FillFn = void (*)(KernelContext* ctx, const PhiloxStream& stream, Tensor* out);
+
+template <typename R>
+class RandomKernel : public StreamKernel<R> {
+ public:
+  explicit RandomKernel(FillFn fill) : fill_(fill) {}
+
+ protected:
+  Status Run(KernelContext* ctx) const override {
+    // What a run moves the counter by, for each value: room for any distribution.
+    constexpr uint64_t kBlocksPerValue = 256;
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0));
+    const uint64_t n = static_cast<uint64_t>(out->num_elements());
+    if (n > 0) fill_(ctx, this->Take(n, kBlocksPerValue), out);
+    return absl::OkStatus();
+  }
+
+ private:
+  const FillFn fill_;
+};
 
 // fill(stream, first group, span) for all elements, in parts that begin with a group.
 template <typename T, typename Fill>
@@ -77,137 +101,73 @@ void FillInParts(KernelContext* ctx, const PhiloxStream& stream, double cost_per
                    });
 }
 
-template <typename T>
-struct UniformRule {
-  static constexpr double kCostNs = 2;
-  static void Fill(const PhiloxStream& s, int64_t group, absl::Span<T> out) {
-    math::PhiloxUniform<T>(s, group, out);
-  }
-};
-template <typename T>
-struct NormalRule {
-  static constexpr double kCostNs = 30;
-  static void Fill(const PhiloxStream& s, int64_t group, absl::Span<T> out) {
-    math::PhiloxNormal<T>(s, group, out);
-  }
-};
-template <typename T>
-struct TruncatedRule {
-  static constexpr double kCostNs = 40;
-  static void Fill(const PhiloxStream& s, int64_t group, absl::Span<T> out) {
-    math::PhiloxTruncatedNormal<T>(s, group, out);
-  }
-};
-
-template <typename T, template <typename> class Rule>
-class RandomKernel : public Kernel {
- public:
-  Status Init(KernelConstruction* c) override { return state_.Init(c); }
-  Status Compute(KernelContext* ctx) const override {
-    MR_ASSIGN_OR_RETURN(const Shape shape, ShapeInputOf(ctx));
-    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
-    const PhiloxStream stream =
-        state_.Take(static_cast<uint64_t>(shape.num_elements()), kBlocksPerValue);
-    FillInParts<T>(ctx, stream, Rule<T>::kCostNs, out, &Rule<T>::Fill);
-    return absl::OkStatus();
-  }
-
- private:
-  StreamState state_;
-};
-
-template <typename T>
-class RandomUniformIntKernel : public Kernel {
- public:
-  Status Init(KernelConstruction* c) override { return state_.Init(c); }
-  Status Compute(KernelContext* ctx) const override {
-    MR_ASSIGN_OR_RETURN(const Shape shape, ShapeInputOf(ctx));
-    MR_ASSIGN_OR_RETURN(const T low, ctx->ScalarInput<T>(1, "minval"));
-    MR_ASSIGN_OR_RETURN(const T high, ctx->ScalarInput<T>(2, "maxval"));
-    if (low >= high && shape.num_elements() > 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("Need minval < maxval, got ", low, " >= ", high));
-    }
-    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
-    if (shape.num_elements() == 0) return absl::OkStatus();
-    const PhiloxStream stream =
-        state_.Take(static_cast<uint64_t>(shape.num_elements()), kBlocksPerValue);
-    using U = std::make_unsigned_t<T>;
-    const uint64_t range = static_cast<U>(static_cast<U>(high) - static_cast<U>(low));
-    FillInParts<T>(ctx, stream, 3, out,
-                   [=](const PhiloxStream& s, int64_t group, absl::Span<T> values) {
-                     math::PhiloxUniformInt<T>(s, group, low, range, values);
-                   });
-    return absl::OkStatus();
-  }
-
- private:
-  StreamState state_;
-};
-
-OpSpec RandomSpec(const char* name) {
-  return OpSpec(name)
-      .Input("shape: T")
-      .Output("output: dtype")
-      .Attr("seed: int = 0")
-      .Attr("seed2: int = 0")
-      .Attr("dtype: {half, bfloat16, float, double}")
-      .Attr("T: {int32, int64}")
-      .Stateful()
-      .Shape(RandomShape)
-      .NotDifferentiable();
+template <typename T, int kCostNs, auto kFill>
+void FillOutput(KernelContext* ctx, const PhiloxStream& stream, Tensor* out) {
+  FillInParts<T>(ctx, stream, kCostNs, out, kFill);
 }
-const OpRegistration kRandomUniform = RandomSpec("RandomUniform");
-const OpRegistration kRandomStandardNormal = RandomSpec("RandomStandardNormal");
-const OpRegistration kTruncatedNormal = RandomSpec("TruncatedNormal");
-
 template <typename T>
-struct RandomKernels {
-  KernelRegistration all[3] = {
-      KernelFor<RandomKernel<T, UniformRule>>("RandomUniform").template Type<T>("dtype"),
-      KernelFor<RandomKernel<T, NormalRule>>("RandomStandardNormal").template Type<T>("dtype"),
-      KernelFor<RandomKernel<T, TruncatedRule>>("TruncatedNormal").template Type<T>("dtype"),
-  };
-};
-const RandomKernels<float> kRandomFloat;
-const RandomKernels<double> kRandomDouble;
-const RandomKernels<Half> kRandomHalf;
-const RandomKernels<Bfloat16> kRandomBfloat16;
+void FillUniformInt(KernelContext* ctx, const PhiloxStream& stream, Tensor* out) {
+  using U = std::make_unsigned_t<T>;
+  const T low = ctx->input(1).raw_scalar<T>(), high = ctx->input(2).raw_scalar<T>();
+  const uint64_t range = static_cast<U>(static_cast<U>(high) - static_cast<U>(low));
+  FillInParts<T>(ctx, stream, 3, out,
+                 [=](const PhiloxStream& s, int64_t group, absl::Span<T> values) {
+                   math::PhiloxUniformInt<T>(s, group, low, range, values);
+                 });
+}
 
-const OpRegistration kRandomUniformInt = OpSpec("RandomUniformInt")
-                                             .Input("shape: T")
-                                             .Input("minval: Tout")
-                                             .Input("maxval: Tout")
-                                             .Output("output: Tout")
-                                             .Attr("seed: int = 0")
-                                             .Attr("seed2: int = 0")
-                                             .Attr("Tout: {int32, int64}")
-                                             .Attr("T: {int32, int64}")
-                                             .Stateful()
-                                             .Shape(RandomShape)
-                                             .NotDifferentiable();
-const KernelRegistration kRandomUniformInt32 =
-    KernelFor<RandomUniformIntKernel<int32_t>>("RandomUniformInt").Type<int32_t>("Tout");
-const KernelRegistration kRandomUniformInt64 =
-    KernelFor<RandomUniformIntKernel<int64_t>>("RandomUniformInt").Type<int64_t>("Tout");
+// An op and its kernel for each of `Ts` as attr `attr`; fill() gives the function for T.
+template <typename R, typename... Ts>
+struct RandomOp {
+  template <typename F>
+  RandomOp(absl::string_view op, absl::string_view arguments, absl::string_view attr,
+           absl::string_view types, F fill) {
+    OpRegistration{OpSpec(op, arguments,
+                          absl::StrCat("seed: int = 0; seed2: int = 0; ", attr, ": {", types,
+                                       "}; T: {int32, int64}"))
+                       .Stateful()
+                       .Rule<R>()
+                       .NotDifferentiable()};
+    (KernelRegistration{KernelSpec(op,
+                                   [f = FillFn(fill.template operator()<Ts>())] {
+                                     return std::make_unique<RandomKernel<R>>(f);
+                                   })
+                            .template Type<Ts>(attr)},
+     ...);
+  }
+};
+struct FloatingRandomOp : RandomOp<RandomRule, float, double, Half, Bfloat16> {
+  template <typename F>
+  FloatingRandomOp(absl::string_view op, F fill)
+      : RandomOp(op, "shape: T -> output: dtype", "dtype", "half, bfloat16, float, double", fill) {}
+};
+
+const FloatingRandomOp kUniform("RandomUniform", []<typename T>() {
+  return FillOutput<T, 2, math::PhiloxUniform<T>>;
+});
+const FloatingRandomOp kNormal("RandomStandardNormal", []<typename T>() {
+  return FillOutput<T, 30, math::PhiloxNormal<T>>;
+});
+const FloatingRandomOp kTruncatedNormal("TruncatedNormal", []<typename T>() {
+  return FillOutput<T, 40, math::PhiloxTruncatedNormal<T>>;
+});
+const RandomOp<UniformIntRule, int32_t, int64_t> kUniformInt(
+    "RandomUniformInt", "shape: T, minval: Tout, maxval: Tout -> output: Tout", "Tout",
+    "int32, int64", []<typename T>() { return FillUniformInt<T>; });
 
 // --- RandomShuffle -------------------------------------------------------------------------------
 
-class RandomShuffleKernel : public Kernel {
- public:
-  Status Init(KernelConstruction* c) override { return state_.Init(c); }
-  Status Compute(KernelContext* ctx) const override {
-    const Tensor value = ctx->input(0);
+class RandomShuffleKernel : public StreamKernel<UnchangedShapeRule> {
+ protected:
+  Status Run(KernelContext* ctx) const override {
+    const Tensor& value = ctx->input(0);
     const int64_t n = value.rank() == 0 ? 1 : value.dim(0);
-    if (n <= 1) {
-      ctx->set_output(0, value);
-      return absl::OkStatus();
+    if (n <= 1) return ctx->PassInput(0);
+    constexpr uint32_t kMaxRows = std::numeric_limits<uint32_t>::max();
+    if (n > kMaxRows) {
+      return InvalidArgument("value must have at most ", kMaxRows, " rows, got ", n);
     }
-    if (n > int64_t{std::numeric_limits<uint32_t>::max()}) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "value must have at most ", std::numeric_limits<uint32_t>::max(), " rows, got ", n));
-    }
-    PhiloxStream stream = state_.Take(static_cast<uint64_t>(n - 1 + 3) / 4, 1);
+    PhiloxStream stream = Take(static_cast<uint64_t>(n - 1 + 3) / 4, 1);
     std::vector<int64_t> order(static_cast<size_t>(n));
     std::iota(order.begin(), order.end(), 0);
     PhiloxStream::Block words = {};
@@ -217,7 +177,7 @@ class RandomShuffleKernel : public Kernel {
       const int64_t other = i + words[static_cast<size_t>(i % 4)] % left;
       std::swap(order[static_cast<size_t>(i)], order[static_cast<size_t>(other)]);
     }
-    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, value.shape()));
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0));
     const int64_t row = value.num_elements() / n;
     return VisitElements(value.dtype(), [&]<typename E>() {
       const E* from = ElementsOf<E>(value);
@@ -225,20 +185,13 @@ class RandomShuffleKernel : public Kernel {
       for (const int64_t r : order) to = std::copy(from + r * row, from + (r + 1) * row, to);
     });
   }
-
- private:
-  StreamState state_;
 };
 
-const OpRegistration kRandomShuffle = OpSpec("RandomShuffle")
-                                          .Input("value: T")
-                                          .Output("output: T")
-                                          .Attr("seed: int = 0")
-                                          .Attr("seed2: int = 0")
-                                          .Attr("T: type")
-                                          .Stateful()
-                                          .Shape(UnchangedShape)
-                                          .NotDifferentiable();
+const OpRegistration kRandomShuffle =
+    OpSpec("RandomShuffle", "value: T -> output: T", "seed: int = 0; seed2: int = 0; T: type")
+        .Stateful()
+        .Rule<UnchangedShapeRule>()
+        .NotDifferentiable();
 const KernelRegistration kRandomShuffleKernel = KernelFor<RandomShuffleKernel>("RandomShuffle");
 
 }  // namespace

@@ -14,12 +14,15 @@
 // `shape` is an int32 or int64 vector; InvalidArgument for a negative dimension. Random ops have no
 // gradient.
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
+#include "core/tensor.h"
 #include "graph/node_builder.h"
 #include "ops/array/constant.h"
+#include "ops/math/cwise_binary.h"
 
 namespace millrace {
 
@@ -46,37 +49,36 @@ inline SeedPair RandomSeed(const Scope& scope, const std::optional<int64_t>& own
   return pair;
 }
 
+// A random op: its seeds and `more`, names and values of attrs.
+template <typename... Attrs>
+Output SeededOp(ScopeAt at, const char* op, std::initializer_list<BuilderInput> inputs,
+                const RandomAttrs& attrs, const Attrs&... more) {
+  const SeedPair seeds = RandomSeed(at.scope, attrs.seed);
+  return BuildOp(at, op, inputs, "seed", seeds.seed, "seed2", seeds.seed2, more...);
+}
+
 // Uniform over [0, 1): half, bfloat16, float or double.
 inline Output RandomUniform(ScopeAt at, Output shape, DType dtype, const RandomAttrs& attrs = {}) {
-  const SeedPair seeds = RandomSeed(at.scope, attrs.seed);
-  return BuildOp(at, "RandomUniform", {shape}, "seed", seeds.seed, "seed2", seeds.seed2, "dtype",
-                 dtype);
+  return SeededOp(at, "RandomUniform", {shape}, attrs, "dtype", dtype);
 }
 // Uniform over [minval, maxval): int32 or int64 scalars. InvalidArgument unless minval < maxval.
 inline Output RandomUniformInt(ScopeAt at, Output shape, Output minval, Output maxval,
                                const RandomAttrs& attrs = {}) {
-  const SeedPair seeds = RandomSeed(at.scope, attrs.seed);
-  return BuildOp(at, "RandomUniformInt", {shape, minval, maxval}, "seed", seeds.seed, "seed2",
-                 seeds.seed2);
+  return SeededOp(at, "RandomUniformInt", {shape, minval, maxval}, attrs);
 }
 // Normal with mean 0 and standard deviation 1.
 inline Output RandomStandardNormal(ScopeAt at, Output shape, DType dtype,
                                    const RandomAttrs& attrs = {}) {
-  const SeedPair seeds = RandomSeed(at.scope, attrs.seed);
-  return BuildOp(at, "RandomStandardNormal", {shape}, "seed", seeds.seed, "seed2", seeds.seed2,
-                 "dtype", dtype);
+  return SeededOp(at, "RandomStandardNormal", {shape}, attrs, "dtype", dtype);
 }
 // The same without values that are 2 or more away from 0.
 inline Output TruncatedNormal(ScopeAt at, Output shape, DType dtype,
                               const RandomAttrs& attrs = {}) {
-  const SeedPair seeds = RandomSeed(at.scope, attrs.seed);
-  return BuildOp(at, "TruncatedNormal", {shape}, "seed", seeds.seed, "seed2", seeds.seed2, "dtype",
-                 dtype);
+  return SeededOp(at, "TruncatedNormal", {shape}, attrs, "dtype", dtype);
 }
 // The rows (elements of dimension 0) in random order. Any dtype.
 inline Output RandomShuffle(ScopeAt at, Output value, const RandomAttrs& attrs = {}) {
-  const SeedPair seeds = RandomSeed(at.scope, attrs.seed);
-  return BuildOp(at, "RandomShuffle", {value}, "seed", seeds.seed, "seed2", seeds.seed2);
+  return SeededOp(at, "RandomShuffle", {value}, attrs);
 }
 
 // --- Tensors of given distributions --------------------------------------------------------------
@@ -85,27 +87,36 @@ inline Output RandomShuffle(ScopeAt at, Output value, const RandomAttrs& attrs =
 
 namespace random_internal {
 
-inline Output ShapeConst(const ScopeAt& at, const Scope& scope, const millrace::Shape& shape) {
-  bool fits = true;
-  std::vector<int32_t> dims;
-  for (int64_t d : shape.dims()) {
-    fits = fits && d <= INT32_MAX;
-    dims.push_back(static_cast<int32_t>(d));
-  }
-  const Scope named = scope.WithName("shape");
-  return fits ? ConstVector<int32_t>(ScopeAt(named, at.where), dims)
-              : ConstVector<int64_t>(ScopeAt(named, at.where), shape.dims());
+// As int32 where the dimensions fit.
+inline Tensor ShapeTensor(const millrace::Shape& shape) {
+  const std::vector<int64_t> dims(shape.dims().begin(), shape.dims().end());
+  const std::vector<int32_t> small(dims.begin(), dims.end());
+  if (std::equal(dims.begin(), dims.end(), small.begin())) return Tensor::Vector<int32_t>(small);
+  return Tensor::Vector<int64_t>(dims);
 }
-inline Output NumberConst(const ScopeAt& at, const Scope& scope, const char* name, DType dtype,
-                          double value) {
-  const Scope named = scope.WithName(name);
-  return dtype == DT_DOUBLE ? Const(ScopeAt(named, at.where), value)
-                            : Const(ScopeAt(named, at.where), static_cast<float>(value));
-}
-inline Output Binary(const ScopeAt& at, const Scope& scope, const char* op, const char* name,
-                     Output a, Output b) {
-  const Scope named = scope.WithName(name);
-  return NodeBuilder(ScopeAt(named, at.where), op).Input(a).Input(b).Finish().output(0);
+
+// The values of `op` * b + a; for a range from a to b: * (b - a) + a.
+struct Named {
+  const char* name;
+  double value;
+};
+inline Output Scaled(ScopeAt at, const char* scope_name, const char* op,
+                     const millrace::Shape& shape, DType dtype, Named a, Named b,
+                     const RandomAttrs& attrs, bool is_range = false) {
+  const Scope s = at.scope.CompositeScope(scope_name);
+  const auto number = [&](const Named& n) {
+    return Const(
+        ScopeAt(s.WithName(n.name), at.where),
+        dtype == DT_DOUBLE ? Tensor::Scalar(n.value) : Tensor::Scalar(static_cast<float>(n.value)));
+  };
+  const Output dims = Const(ScopeAt(s.WithName("shape"), at.where), ShapeTensor(shape));
+  const Output a_node = number(a);
+  const Output b_node = number(b);
+  const Output values = SeededOp(ScopeAt(s, at.where), op, {dims}, attrs, "dtype", dtype);
+  const Output scale =
+      is_range ? Sub(ScopeAt(s.WithName("sub"), at.where), b_node, a_node) : b_node;
+  const Output scaled = Mul(ScopeAt(s.WithName("mul"), at.where), values, scale);
+  return Add(ScopeAt(s.WithName("add"), at.where), scaled, a_node);
 }
 
 }  // namespace random_internal
@@ -113,35 +124,19 @@ inline Output Binary(const ScopeAt& at, const Scope& scope, const char* op, cons
 // Normal values, those 2 standard deviations or more away from the mean drawn again.
 inline Output TruncatedNormal(ScopeAt at, const millrace::Shape& shape, DType dtype, double mean,
                               double stddev, const RandomAttrs& attrs = {}) {
-  const Scope scope = at.scope.CompositeScope("truncated_normal");
-  const Output dims = random_internal::ShapeConst(at, scope, shape);
-  const Output mean_node = random_internal::NumberConst(at, scope, "mean", dtype, mean);
-  const Output stddev_node = random_internal::NumberConst(at, scope, "stddev", dtype, stddev);
-  const Output values = TruncatedNormal(ScopeAt(scope, at.where), dims, dtype, attrs);
-  const Output scaled = random_internal::Binary(at, scope, "Mul", "mul", values, stddev_node);
-  return random_internal::Binary(at, scope, "Add", "add", scaled, mean_node);
+  return random_internal::Scaled(at, "truncated_normal", "TruncatedNormal", shape, dtype,
+                                 {"mean", mean}, {"stddev", stddev}, attrs);
 }
 inline Output RandomNormal(ScopeAt at, const millrace::Shape& shape, DType dtype, double mean,
                            double stddev, const RandomAttrs& attrs = {}) {
-  const Scope scope = at.scope.CompositeScope("random_normal");
-  const Output dims = random_internal::ShapeConst(at, scope, shape);
-  const Output mean_node = random_internal::NumberConst(at, scope, "mean", dtype, mean);
-  const Output stddev_node = random_internal::NumberConst(at, scope, "stddev", dtype, stddev);
-  const Output values = RandomStandardNormal(ScopeAt(scope, at.where), dims, dtype, attrs);
-  const Output scaled = random_internal::Binary(at, scope, "Mul", "mul", values, stddev_node);
-  return random_internal::Binary(at, scope, "Add", "add", scaled, mean_node);
+  return random_internal::Scaled(at, "random_normal", "RandomStandardNormal", shape, dtype,
+                                 {"mean", mean}, {"stddev", stddev}, attrs);
 }
 // Uniform over [minval, maxval).
 inline Output RandomUniform(ScopeAt at, const millrace::Shape& shape, DType dtype, double minval,
                             double maxval, const RandomAttrs& attrs = {}) {
-  const Scope scope = at.scope.CompositeScope("random_uniform");
-  const Output dims = random_internal::ShapeConst(at, scope, shape);
-  const Output min_node = random_internal::NumberConst(at, scope, "min", dtype, minval);
-  const Output max_node = random_internal::NumberConst(at, scope, "max", dtype, maxval);
-  const Output values = RandomUniform(ScopeAt(scope, at.where), dims, dtype, attrs);
-  const Output range = random_internal::Binary(at, scope, "Sub", "sub", max_node, min_node);
-  const Output scaled = random_internal::Binary(at, scope, "Mul", "mul", values, range);
-  return random_internal::Binary(at, scope, "Add", "add", scaled, min_node);
+  return random_internal::Scaled(at, "random_uniform", "RandomUniform", shape, dtype,
+                                 {"min", minval}, {"max", maxval}, attrs, /*is_range=*/true);
 }
 
 }  // namespace millrace

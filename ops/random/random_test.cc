@@ -72,6 +72,11 @@ TEST(Random, IntegersAreInsideOfTheirRange) {
 TEST(Random, ShapesFollowTheInput) {
   EXPECT_SHAPE("RandomUniform", {{"dtype", DT_FLOAT}}, {Ints({2, 3})}, "[2,3]");
   EXPECT_SHAPE("TruncatedNormal", {{"dtype", DT_FLOAT}, {"T", DT_INT32}}, {"[2]"}, "[?,?]");
+  EXPECT_SHAPE_ERROR("RandomUniform", {{"dtype", DT_FLOAT}}, {Ints({2, -1})},
+                     "shape[1] must be >= 0, got -1");
+  EXPECT_SHAPE_ERROR("RandomUniformInt", {},
+                     {Ints({1}), Tensor::Scalar<int32_t>(5), Tensor::Scalar<int32_t>(5)},
+                     "Need minval < maxval, got 5 >= 5");
   ExpectOpError(Call("RandomUniform", Ints({-1}), DT_FLOAT, 1, 2), kInvalid, "-1");
   ExpectOpError(Call("RandomUniform", Tensor::Scalar<int32_t>(1), DT_FLOAT, 1, 2), kInvalid,
                 "must");
