@@ -2,8 +2,8 @@
 #include "ops/state/resource_rows.h"
 
 #include <algorithm>
-#include <complex>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,10 +27,8 @@ namespace {
 // --- ResourceGather ------------------------------------------------------------------------------
 
 Status ResourceGatherShape(InferenceContext* c) {
-  MR_ASSIGN_OR_RETURN(const DType dtype, c->GetAttr<DType>("dtype"));
-  const HandleData handle = HandleOf(c, 0);
-  MR_RETURN_IF_ERROR(CheckHandleDtype(handle, dtype));
-  MR_ASSIGN_OR_RETURN(PartialShape shape, RowsShape(c->input(1), handle.shape));
+  MR_ASSIGN_OR_RETURN(const PartialShape table, ShapeOfHandle(c));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, RowsShape(c->input(1), table));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
 }
@@ -39,17 +37,14 @@ template <typename Index>
 class ResourceGatherKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override {
-    MR_ASSIGN_OR_RETURN(dtype_, c->GetAttr<DType>("dtype"));
-    MR_ASSIGN_OR_RETURN(const int64_t batch_dims, c->GetAttr<int64_t>("batch_dims"));
-    if (batch_dims != 0) {
-      return absl::UnimplementedError(absl::StrCat("batch_dims must be 0, got ", batch_dims,
-                                                   "; gather from the variable's value"));
-    }
-    return absl::OkStatus();
+    int64_t batch_dims = 0;
+    MR_RETURN_IF_ERROR(ReadAttrs(c->attrs(), "dtype", &dtype_, "batch_dims", &batch_dims));
+    if (batch_dims == 0) return absl::OkStatus();
+    return Unimplemented("batch_dims must be 0, got ", batch_dims,
+                         "; gather from the variable's value");
   }
   Status Compute(KernelContext* ctx) const override {
-    MR_ASSIGN_OR_RETURN(auto variable, ctx->ResourceInput<VariableStorage>(0));
-    MR_RETURN_IF_ERROR(CheckStorageDtype(*variable, dtype_));
+    MR_ASSIGN_OR_RETURN(auto variable, VariableInput(ctx, 0, dtype_));
     for (;;) {
       const Status status = IsMemcopyable(dtype_) ? GatherBytes(ctx, variable.get())
                                                   : GatherObjects(ctx, variable.get());
@@ -72,8 +67,7 @@ class ResourceGatherKernel : public Kernel {
   static Status CheckIndices(absl::Span<const Index> indices, int64_t num_rows) {
     for (size_t i = 0; i < indices.size(); ++i) {
       if (indices[i] < 0 || indices[i] >= num_rows) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("indices[", i, "] = ", indices[i], " is not in [0, ", num_rows, ")"));
+        return InvalidArgument("indices[", i, "] = ", indices[i], " is not in [0, ", num_rows, ")");
       }
     }
     return absl::OkStatus();
@@ -111,8 +105,7 @@ class ResourceGatherKernel : public Kernel {
   // Strings have no bytes to copy: a snapshot is read and its elements are copied.
   Status GatherObjects(KernelContext* ctx, VariableStorage* variable) const {
     if (dtype_ != DT_STRING) {
-      return absl::UnimplementedError(
-          absl::StrCat("rows of dtype ", DTypeName(dtype_), " cannot be gathered"));
+      return Unimplemented("rows of dtype ", dtype_, " cannot be gathered");
     }
     MR_ASSIGN_OR_RETURN(const Tensor table, variable->Read());
     MR_ASSIGN_OR_RETURN(Tensor * out, AllocateRows(ctx, table.shape()));
@@ -132,105 +125,73 @@ class ResourceGatherKernel : public Kernel {
   DType dtype_ = DT_INVALID;
 };
 
-// [-1] + shape[1:] and shape, as int32 vectors: constants when the variable's shape is known while
-// the graph is built.
-struct RowShapes {
-  Output values, table;
-};
-RowShapes ShapesOfRows(const Scope& scope, Output resource) {
+// The shape of what a handle holds when it is known while the graph is built.
+std::optional<std::vector<int32_t>> KnownTableShape(const Scope& scope, Output resource) {
   const auto handle = scope.refiner()->OutputHandle(*resource.node(), resource.index());
-  if (handle && handle->shape.IsFullyDefined() && handle->shape.rank() > 0) {
-    std::vector<int32_t> dims;
-    bool fits = true;
-    for (int64_t d : handle->shape.dims()) {
-      fits = fits && d <= std::numeric_limits<int32_t>::max();
-      dims.push_back(static_cast<int32_t>(d));
-    }
-    if (fits) {
-      const Output table = ConstVector<int32_t>(scope, dims);
-      dims[0] = -1;
-      return {ConstVector<int32_t>(scope, dims), table};
-    }
+  if (!handle || !handle->shape.IsFullyDefined() || handle->shape.rank() == 0) return std::nullopt;
+  const absl::Span<const int64_t> dims = handle->shape.dims();
+  if (*std::max_element(dims.begin(), dims.end()) > std::numeric_limits<int32_t>::max()) {
+    return std::nullopt;
   }
-  const Output table = VariableShape(scope, resource);
-  const Output one = Const<int32_t>(scope, {1});
-  const Output row = StridedSlice(scope, table, one, one, one, {.end_mask = 1});
-  return {ConcatV2(scope, {Const<int32_t>(scope, {-1}), row}, Const(scope, int32_t{0})), table};
+  return std::vector<int32_t>(dims.begin(), dims.end());
 }
 
-// The gradient touches only the gathered rows: values [n, row...] at indices [n].
+// The gradient touches only the gathered rows: values [n, row...] at indices [n]. Shapes are
+// constants when the variable's is known while the graph is built.
 Status ResourceGatherGradient(GradientContext* c) {
   if (!c->has_grad(0)) return absl::OkStatus();
-  const Scope& scope = c->scope();
-  const RowShapes shapes = ShapesOfRows(scope, c->input(0));
+  const Scope& s = c->scope();
+  const Output minus_one = Const<int32_t>(s, {-1});
   IndexedSlices slices;
-  slices.values = Reshape(scope, c->dense_grad(0), shapes.values);
-  slices.indices = Reshape(scope, c->input(1), Const<int32_t>(scope, {-1}));
-  slices.dense_shape = shapes.table;
+  Output values_shape;  // [-1] + table[1:]
+  if (std::optional<std::vector<int32_t>> dims = KnownTableShape(s, c->input(0))) {
+    slices.dense_shape = ConstVector<int32_t>(s, *dims);
+    (*dims)[0] = -1;
+    values_shape = ConstVector<int32_t>(s, *dims);
+  } else {
+    slices.dense_shape = VariableShape(s, c->input(0));
+    const Output one = Const<int32_t>(s, {1});
+    const Output row = StridedSlice(s, slices.dense_shape, one, one, one, {.end_mask = 1});
+    values_shape = ConcatV2(s, {minus_one, row}, Const(s, 0));
+  }
+  slices.values = Reshape(s, c->dense_grad(0), values_shape);
+  slices.indices = Reshape(s, c->input(1), minus_one);
   c->set_input_grad(0, slices);
   return absl::OkStatus();
 }
 
-const OpRegistration kResourceGather = OpSpec("ResourceGather")
-                                           .Input("resource: resource")
-                                           .Input("indices: Tindices")
-                                           .Output("output: dtype")
-                                           .Attr("batch_dims: int = 0")
-                                           .Attr("validate_indices: bool = true")
-                                           .Attr("dtype: type")
-                                           .Attr("Tindices: {int32, int64}")
-                                           .Stateful()
-                                           .Shape(ResourceGatherShape)
-                                           .Gradient(ResourceGatherGradient);
-const KernelRegistration kResourceGather32 =
-    KernelFor<ResourceGatherKernel<int32_t>>("ResourceGather").Type<int32_t>("Tindices");
-const KernelRegistration kResourceGather64 =
-    KernelFor<ResourceGatherKernel<int64_t>>("ResourceGather").Type<int64_t>("Tindices");
+const OpRegistration kResourceGather =
+    OpSpec("ResourceGather", "resource: resource, indices: Tindices -> output: dtype",
+           "batch_dims: int = 0; validate_indices: bool = true; dtype: type; "
+           "Tindices: {int32, int64}")
+        .Stateful()
+        .Shape(ResourceGatherShape)
+        .Gradient(ResourceGatherGradient);
+const KernelRegistration kResourceGatherKernels =
+    KernelsFor<ResourceGatherKernel, int32_t, int64_t>("ResourceGather", "Tindices");
 
 // --- ResourceScatterAdd, ResourceScatterSub, ResourceScatterUpdate -------------------------------
 
 Status ResourceScatterShape(InferenceContext* c) {
-  MR_ASSIGN_OR_RETURN(const DType dtype, c->GetAttr<DType>("dtype"));
-  const HandleData handle = HandleOf(c, 0);
-  MR_RETURN_IF_ERROR(CheckHandleDtype(handle, dtype));
-  return CheckUpdates(c->input(2), c->input(1), handle.shape);
+  MR_ASSIGN_OR_RETURN(const PartialShape table, ShapeOfHandle(c));
+  return CheckUpdates(c->input(2), c->input(1), table);
 }
 
-template <typename T, typename Index, template <typename> class Rule>
-class ResourceScatterKernel : public Kernel {
- public:
-  Status Compute(KernelContext* ctx) const override {
-    MR_ASSIGN_OR_RETURN(auto variable, ctx->ResourceInput<VariableStorage>(0));
-    MR_RETURN_IF_ERROR(CheckStorageDtype(*variable, DTypeOf<T>));
-    return ScatterRows<T, Index, Rule>(ctx, variable.get(), ctx->input(1), ctx->input(2),
-                                       /*exclusive=*/false);
-  }
-};
-
-OpSpec ResourceScatterSpec(const char* name, const std::string& dtype) {
-  return OpSpec(name)
-      .Input("resource: resource")
-      .Input("indices: Tindices")
-      .Input("updates: dtype")
-      .Attr(absl::StrCat("dtype: ", dtype))
-      .Attr("Tindices: {int32, int64}")
+OpSpec ScatterSpec(const char* name, const char* dtype) {
+  return OpSpec(name, "resource: resource, indices: Tindices, updates: dtype",
+                absl::StrCat("dtype: ", dtype, "; Tindices: {int32, int64}"))
       .Stateful()
       .Shape(ResourceScatterShape)
       .NotDifferentiable();
 }
-const OpRegistration kResourceScatterAdd = ResourceScatterSpec("ResourceScatterAdd", kNumberTypes);
-const OpRegistration kResourceScatterSub = ResourceScatterSpec("ResourceScatterSub", kNumberTypes);
-const OpRegistration kResourceScatterUpdate = ResourceScatterSpec("ResourceScatterUpdate", "type");
-
-template <typename T>
-struct UpdateKernels {
-  ScatterKernels<ResourceScatterKernel, T, AddRule> add{"ResourceScatterAdd", "dtype"};
-  ScatterKernels<ResourceScatterKernel, T, SubRule> sub{"ResourceScatterSub", "dtype"};
-  ScatterKernels<ResourceScatterKernel, T, UpdateRule> update{"ResourceScatterUpdate", "dtype"};
-};
-const ForNumbers<UpdateKernels> kUpdates;
-const ScatterKernels<ResourceScatterKernel, bool, UpdateRule> kBoolUpdates{"ResourceScatterUpdate",
-                                                                           "dtype"};
+const OpRegistration kScatters[] = {ScatterSpec("ResourceScatterAdd", "numbertype"),
+                                    ScatterSpec("ResourceScatterSub", "numbertype"),
+                                    ScatterSpec("ResourceScatterUpdate", "type")};
+const KernelRegistration kScatterKernels[] = {
+    KernelsForNumbers<VariableUpdate<AddRule>::Rows>("ResourceScatterAdd", "dtype"),
+    KernelsForNumbers<VariableUpdate<SubRule>::Rows>("ResourceScatterSub", "dtype"),
+    KernelsForNumbers<VariableUpdate<UpdateRule>::Rows>("ResourceScatterUpdate", "dtype"),
+    KernelsFor<VariableUpdate<UpdateRule>::Rows, bool>("ResourceScatterUpdate", "dtype")};
 
 }  // namespace
 }  // namespace millrace
