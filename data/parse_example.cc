@@ -18,7 +18,7 @@
 namespace millrace {
 namespace {
 
-// --- Rules ---------------------------------------------------------------------------------------
+// --- Rule ----------------------------------------------------------------------------------------
 
 struct Dense {
   DType dtype;
@@ -27,73 +27,28 @@ struct Dense {
   int64_t stride = 1;          // values of one example; of one row when variable
 };
 
-// The attrs, checked. The only place that knows which are legal.
-struct FeatureAttrs {
-  std::vector<DType> sparse_types;
-  std::vector<Dense> dense;
-};
-StatusOr<FeatureAttrs> ReadAttrs(const tensorflow::NodeDef& node) {
-  FeatureAttrs attrs;
-  MR_ASSIGN_OR_RETURN(const int64_t num_sparse, GetAttr<int64_t>(node, "Nsparse"));
-  MR_ASSIGN_OR_RETURN(const int64_t num_dense, GetAttr<int64_t>(node, "Ndense"));
-  MR_ASSIGN_OR_RETURN(attrs.sparse_types, GetAttr<std::vector<DType>>(node, "sparse_types"));
-  MR_ASSIGN_OR_RETURN(const std::vector<DType> dense_types,
-                      GetAttr<std::vector<DType>>(node, "Tdense"));
-  MR_ASSIGN_OR_RETURN(const std::vector<PartialShape> dense_shapes,
-                      GetAttr<std::vector<PartialShape>>(node, "dense_shapes"));
-  const auto check = [](const char* name, size_t size, const char* keys, int64_t num) {
-    if (static_cast<int64_t>(size) == num) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(name, " must have one element for each of the ",
-                                                   num, " ", keys, ", got ", size));
-  };
-  MR_RETURN_IF_ERROR(check("sparse_types", attrs.sparse_types.size(), "sparse_keys", num_sparse));
-  MR_RETURN_IF_ERROR(check("Tdense", dense_types.size(), "dense_keys", num_dense));
-  MR_RETURN_IF_ERROR(check("dense_shapes", dense_shapes.size(), "dense_keys", num_dense));
-  for (size_t d = 0; d < dense_types.size(); ++d) {
-    const PartialShape& shape = dense_shapes[d];
-    if (!shape.has_rank()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("dense_shapes[", d, "] must have a known rank, got ", shape.ToString()));
+// Feature number `d`, described by the attrs.
+StatusOr<Dense> DenseFeature(size_t d, DType dtype, const PartialShape& shape) {
+  if (!shape.has_rank()) {
+    return InvalidArgument("dense_shapes[", d, "] must have a known rank, got ", shape);
+  }
+  Dense dense{dtype, false, {shape.dims().begin(), shape.dims().end()}, 1};
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (shape.dim(i) >= 0) {
+      MR_ASSIGN_OR_RETURN(dense.stride, CheckedProduct(dense.stride, shape.dim(i)));
+    } else if (i == 0) {
+      dense.variable = true;
+    } else {
+      return InvalidArgument("dense_shapes[", d, "] may leave only its first dimension open, got ",
+                             shape);
     }
-    Dense dense{dense_types[d], false, {shape.dims().begin(), shape.dims().end()}, 1};
-    for (int i = 0; i < shape.rank(); ++i) {
-      if (shape.dim(i) >= 0) {
-        MR_ASSIGN_OR_RETURN(dense.stride, CheckedProduct(dense.stride, shape.dim(i)));
-      } else if (i == 0) {
-        dense.variable = true;
-      } else {
-        return absl::InvalidArgumentError(
-            absl::StrCat("dense_shapes[", d, "] may leave only its first dimension open, got ",
-                         shape.ToString()));
-      }
-    }
-    if (dense.variable && dense.stride == 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "dense_shapes[", d, "] with an open first dimension must have other dimensions > 0, got ",
-          shape.ToString()));
-    }
-    attrs.dense.push_back(std::move(dense));
   }
-  return attrs;
-}
-
-// names: empty or one for each example.
-Status CheckBatch(const PartialShape& serialized, const PartialShape& names) {
-  if (serialized.has_rank() && serialized.rank() != 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("serialized must be a vector, got shape ", serialized.ToString()));
+  if (dense.variable && dense.stride == 0) {
+    return InvalidArgument("dense_shapes[", d,
+                           "] with an open first dimension must have other dimensions > 0, got ",
+                           shape);
   }
-  if (names.has_rank() && names.rank() != 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("names must be a vector, got shape ", names.ToString()));
-  }
-  if (!serialized.has_rank() || !names.has_rank()) return absl::OkStatus();
-  if (names.dim(0) > 0 && serialized.dim(0) >= 0 && names.dim(0) != serialized.dim(0)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("names must be empty or have one element for each of the ", serialized.dim(0),
-                     " examples, got ", names.dim(0)));
-  }
-  return absl::OkStatus();
+  return dense;
 }
 
 // Of a fixed feature: the feature's shape, or no elements; of a variable one: one element.
@@ -102,47 +57,86 @@ Status CheckDefault(size_t d, const Dense& dense, const PartialShape& value) {
   const int64_t elements = value.num_elements();
   if (dense.variable) {
     if (elements == 1) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat("dense_defaults[", d,
-                     "] of a feature of variable length must have 1 element, the padding, got "
-                     "shape ",
-                     value.ToString()));
+    return InvalidArgument(
+        "dense_defaults[", d,
+        "] of a feature of variable length must have 1 element, the padding, got shape ", value);
   }
   const bool same =
       std::equal(dense.shape.begin(), dense.shape.end(), value.dims().begin(), value.dims().end());
   if (elements == 0 || same) return absl::OkStatus();
   MR_ASSIGN_OR_RETURN(const PartialShape wanted, PartialShape::Make(dense.shape));
-  return absl::InvalidArgumentError(
-      absl::StrCat("dense_defaults[", d, "] must have shape ", wanted.ToString(),
-                   " of the feature or no elements, got ", value.ToString()));
+  return InvalidArgument("dense_defaults[", d, "] must have shape ", wanted,
+                         " of the feature or no elements, got ", value);
 }
 
-// --- Shape ---------------------------------------------------------------------------------------
+struct ParseExampleRule {
+  std::vector<DType> sparse_types;
+  std::vector<Dense> dense;
 
-Status ParseExampleShape(InferenceContext* c) {
-  MR_ASSIGN_OR_RETURN(const FeatureAttrs attrs, ReadAttrs(c->node()));
-  MR_RETURN_IF_ERROR(CheckBatch(c->input(0), c->input(1)));
-  const int sparse = static_cast<int>(attrs.sparse_types.size());
-  const int dense = static_cast<int>(attrs.dense.size());
-  for (int i = 2; i < 2 + sparse + dense; ++i) {
-    MR_ASSIGN_OR_RETURN(const PartialShape key, c->InputWithRank(i, 0));
+  Status Init(const NodeAttrs& attrs) {
+    int64_t num_sparse = 0, num_dense = 0;
+    std::vector<DType> dense_types;
+    std::vector<PartialShape> dense_shapes;
+    MR_RETURN_IF_ERROR(ReadAttrs(attrs, "Nsparse", &num_sparse, "Ndense", &num_dense,
+                                 "sparse_types", &sparse_types, "Tdense", &dense_types,
+                                 "dense_shapes", &dense_shapes));
+    const auto check = [](const char* name, size_t size, const char* keys, int64_t num) {
+      if (static_cast<int64_t>(size) == num) return absl::OkStatus();
+      return InvalidArgument(name, " must have one element for each of the ", num, " ", keys,
+                             ", got ", size);
+    };
+    MR_RETURN_IF_ERROR(check("sparse_types", sparse_types.size(), "sparse_keys", num_sparse));
+    MR_RETURN_IF_ERROR(check("Tdense", dense_types.size(), "dense_keys", num_dense));
+    MR_RETURN_IF_ERROR(check("dense_shapes", dense_shapes.size(), "dense_keys", num_dense));
+    for (size_t d = 0; d < dense_types.size(); ++d) {
+      MR_ASSIGN_OR_RETURN(Dense feature, DenseFeature(d, dense_types[d], dense_shapes[d]));
+      dense.push_back(std::move(feature));
+    }
+    return absl::OkStatus();
   }
-  int output = 0;
-  for (int i = 0; i < sparse; ++i) c->set_output(output++, {-1, 2});
-  for (int i = 0; i < sparse; ++i) c->set_output(output++, {-1});
-  for (int i = 0; i < sparse; ++i) c->set_output(output++, {2});
-  const int64_t batch = c->input(0).has_rank() ? c->input(0).dim(0) : -1;
-  for (int d = 0; d < dense; ++d) {
-    const Dense& feature = attrs.dense[static_cast<size_t>(d)];
-    MR_RETURN_IF_ERROR(
-        CheckDefault(static_cast<size_t>(d), feature, c->input(2 + sparse + dense + d)));
-    std::vector<int64_t> dims = {batch};
-    dims.insert(dims.end(), feature.shape.begin(), feature.shape.end());
-    MR_ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Make(dims));
-    c->set_output(output++, std::move(shape));
+
+  // Sparse features come before dense ones: in the keys (inputs 2, 3, ...), and in the outputs.
+  size_t num_features() const { return sparse_types.size() + dense.size(); }
+  static int KeyInput(size_t feature) { return static_cast<int>(2 + feature); }
+  int DefaultInput(size_t d) const { return static_cast<int>(2 + num_features() + d); }
+  int DenseOutput(size_t d) const { return static_cast<int>(3 * sparse_types.size() + d); }
+
+  // The number of sparse values, and the length of variable features, are in the examples.
+  Status operator()(RuleContext* c) const {
+    MR_ASSIGN_OR_RETURN(const PartialShape serialized, Vector(c, 0, "serialized"));
+    MR_ASSIGN_OR_RETURN(const PartialShape names, Vector(c, 1, "names"));
+    const int64_t batch = serialized.dim(0);
+    if (names.dim(0) > 0 && batch >= 0 && names.dim(0) != batch) {
+      return InvalidArgument("names must be empty or have one element for each of the ", batch,
+                             " examples, got ", names.dim(0));
+    }
+    const size_t sparse = sparse_types.size();
+    for (size_t i = 0; i < num_features(); ++i) {
+      const char* name = i < sparse ? "sparse_keys" : "dense_keys";
+      MR_RETURN_IF_ERROR(c->InputWithRank(KeyInput(i), 0, name).status());
+    }
+    for (size_t i = 0; i < sparse; ++i) {
+      c->set_output(static_cast<int>(i), {-1, 2});
+      c->set_output(static_cast<int>(sparse + i), {-1});
+      c->set_output(static_cast<int>(2 * sparse + i), {2});
+    }
+    for (size_t d = 0; d < dense.size(); ++d) {
+      MR_RETURN_IF_ERROR(CheckDefault(d, dense[d], c->input(DefaultInput(d))));
+      std::vector<int64_t> dims = {batch};
+      dims.insert(dims.end(), dense[d].shape.begin(), dense[d].shape.end());
+      MR_ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Make(dims));
+      c->set_output(DenseOutput(d), std::move(shape));
+    }
+    return absl::OkStatus();
   }
-  return absl::OkStatus();
-}
+
+  static StatusOr<PartialShape> Vector(RuleContext* c, int i, const char* name) {
+    const PartialShape& shape = c->input(i);
+    if (!shape.has_rank()) return PartialShape::UnknownOfRank(1);
+    if (shape.rank() == 1) return shape;
+    return InvalidArgument(name, " must be a vector, got shape ", shape);
+  }
+};
 
 // --- Kernel --------------------------------------------------------------------------------------
 
@@ -206,50 +200,26 @@ class FirstError {
 constexpr double kFindNs = 60;
 constexpr double kCopyNs = 20;
 
-class ParseExampleKernel : public Kernel {
- public:
-  Status Init(KernelConstruction* c) override {
-    MR_ASSIGN_OR_RETURN(attrs_, ReadAttrs(c->node()));
-    return absl::OkStatus();
-  }
-
-  Status Compute(KernelContext* ctx) const override {
-    const Tensor& serialized = ctx->input(0);
-    const Tensor& names = ctx->input(1);
-    MR_RETURN_IF_ERROR(CheckBatch(serialized.shape(), names.shape()));
-    MR_ASSIGN_OR_RETURN(const std::vector<std::string> keys, Keys(*ctx));
-    for (size_t d = 0; d < attrs_.dense.size(); ++d) {
-      MR_RETURN_IF_ERROR(CheckDefault(d, attrs_.dense[d], Default(*ctx, d).shape()));
+class ParseExampleKernel : public RuledKernel<ParseExampleRule> {
+ protected:
+  Status Run(KernelContext* ctx) const override {
+    std::vector<std::string> keys;
+    for (size_t i = 0; i < num_features(); ++i) {
+      keys.push_back(ctx->input(rule().KeyInput(i)).raw_scalar<std::string>());
     }
     MR_ASSIGN_OR_RETURN(const std::vector<Found> found, FindAll(ctx, keys));
-    for (size_t s = 0; s < attrs_.sparse_types.size(); ++s) {
+    for (size_t s = 0; s < rule().sparse_types.size(); ++s) {
       MR_RETURN_IF_ERROR(MakeSparse(ctx, found, s));
     }
-    for (size_t d = 0; d < attrs_.dense.size(); ++d) MR_RETURN_IF_ERROR(MakeDense(ctx, found, d));
+    for (size_t d = 0; d < rule().dense.size(); ++d) MR_RETURN_IF_ERROR(MakeDense(ctx, found, d));
     return absl::OkStatus();
   }
 
  private:
-  size_t num_features() const { return attrs_.sparse_types.size() + attrs_.dense.size(); }
-  const Tensor& Default(const KernelContext& ctx, size_t d) const {
-    return ctx.input(static_cast<int>(2 + num_features() + d));
-  }
+  size_t num_features() const { return rule().num_features(); }
   DType TypeOf(size_t feature) const {
-    const size_t sparse = attrs_.sparse_types.size();
-    return feature < sparse ? attrs_.sparse_types[feature] : attrs_.dense[feature - sparse].dtype;
-  }
-
-  // Sparse keys, then dense ones.
-  StatusOr<std::vector<std::string>> Keys(const KernelContext& ctx) const {
-    std::vector<std::string> keys;
-    for (size_t i = 0; i < num_features(); ++i) {
-      const bool is_sparse = i < attrs_.sparse_types.size();
-      MR_ASSIGN_OR_RETURN(std::string key,
-                          ctx.ScalarInput<std::string>(static_cast<int>(2 + i),
-                                                       is_sparse ? "sparse_keys" : "dense_keys"));
-      keys.push_back(std::move(key));
-    }
-    return keys;
+    const size_t sparse = rule().sparse_types.size();
+    return feature < sparse ? rule().sparse_types[feature] : rule().dense[feature - sparse].dtype;
   }
 
   // found[example * num_features() + feature]
@@ -260,8 +230,7 @@ class ParseExampleKernel : public Kernel {
     absl::flat_hash_map<absl::string_view, size_t> feature_of;
     for (size_t i = 0; i < keys.size(); ++i) {
       if (!feature_of.emplace(keys[i], i).second) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("keys must differ, got '", keys[i], "' for two features"));
+        return InvalidArgument("keys must differ, got '", keys[i], "' for two features");
       }
     }
     std::vector<Found> found(examples.size() * keys.size());
@@ -289,9 +258,9 @@ class ParseExampleKernel : public Kernel {
               const absl::flat_hash_map<absl::string_view, size_t>& feature_of,
               std::vector<FeatureEntry>* entries, Found* found) const {
     const auto malformed = [&] {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "Name: ", name, ", Index: ", index, ".  Could not parse example input, value of ",
-          bytes.size(), " bytes is no tensorflow.Example"));
+      return InvalidArgument("Name: ", name, ", Index: ", index,
+                             ".  Could not parse example input, value of ", bytes.size(),
+                             " bytes is no tensorflow.Example");
     };
     if (!ReadExample(bytes, entries)) return malformed();
     // From the back: the last entry of a key counts.
@@ -307,19 +276,18 @@ class ParseExampleKernel : public Kernel {
       }
       const DType dtype = TypeOf(at->second);
       if (f.view.kind != KindOf(dtype)) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("Name: ", name, ", Key: ", keys[at->second], ", Index: ", index,
-                         ".  Data types don't match. Data type: ", NameOf(f.view.kind),
-                         " but expected type: ", DTypeName(dtype)));
+        return InvalidArgument("Name: ", name, ", Key: ", keys[at->second], ", Index: ", index,
+                               ".  Data types don't match. Data type: ", NameOf(f.view.kind),
+                               " but expected type: ", dtype);
       }
       if (!CountValues(f.view, &f.count)) return malformed();
     }
-    const size_t sparse = attrs_.sparse_types.size();
+    const size_t sparse = rule().sparse_types.size();
     for (size_t i = 0; i < keys.size(); ++i) {
       Found& f = found[i];
       if (f.count == -2) f.count = -1;
       if (i < sparse) continue;
-      MR_RETURN_IF_ERROR(CheckCount(attrs_.dense[i - sparse], f.count, name, keys[i], index));
+      MR_RETURN_IF_ERROR(CheckCount(rule().dense[i - sparse], f.count, name, keys[i], index));
     }
     return absl::OkStatus();
   }
@@ -330,10 +298,9 @@ class ParseExampleKernel : public Kernel {
     const bool fits = dense.variable ? count % dense.stride == 0 : count == dense.stride;
     if (fits) return absl::OkStatus();
     const StatusOr<PartialShape> shape = PartialShape::Make(dense.shape);
-    return absl::InvalidArgumentError(
-        absl::StrCat("Name: ", name, ", Key: ", key, ", Index: ", index, ".  Number of ",
-                     DTypeName(dense.dtype), " values != expected.  values size: ", count,
-                     " but output shape: ", shape.ok() ? shape->ToString() : "<invalid>"));
+    return InvalidArgument("Name: ", name, ", Key: ", key, ", Index: ", index, ".  Number of ",
+                           dense.dtype, " values != expected.  values size: ", count,
+                           " but output shape: ", shape.ok() ? shape->ToString() : "<invalid>");
   }
 
   // Calls visit.operator()<T>() for the element type.
@@ -347,13 +314,13 @@ class ParseExampleKernel : public Kernel {
       case DT_INT64:
         return visit.template operator()<int64_t>();
       default:
-        return absl::InternalError(absl::StrCat("a feature cannot be of ", DTypeName(dtype)));
+        return Internal("a feature cannot be of ", dtype);
     }
   }
 
   Status MakeSparse(KernelContext* ctx, const std::vector<Found>& found, size_t s) const {
     const size_t batch = static_cast<size_t>(ctx->input(0).num_elements());
-    const int sparse = static_cast<int>(attrs_.sparse_types.size());
+    const int sparse = static_cast<int>(rule().sparse_types.size());
     std::vector<int64_t> first(batch + 1, 0);  // where each example's values begin
     int64_t most = 0;
     for (size_t i = 0; i < batch; ++i) {
@@ -368,7 +335,7 @@ class ParseExampleKernel : public Kernel {
                         ctx->AllocateOutput(sparse + output, indices_shape.WithoutDim(1)));
     ctx->set_output(2 * sparse + output,
                     Tensor::Vector<int64_t>({static_cast<int64_t>(batch), most}));
-    return Visit(attrs_.sparse_types[s], [&]<typename T>() {
+    return Visit(rule().sparse_types[s], [&]<typename T>() {
       const absl::Span<int64_t> at = indices->mutable_raw<int64_t>();
       const absl::Span<T> to = values->mutable_raw<T>();
       ctx->ParallelFor(static_cast<int64_t>(batch), kCopyNs, [&](int64_t begin, int64_t end) {
@@ -387,10 +354,10 @@ class ParseExampleKernel : public Kernel {
   }
 
   Status MakeDense(KernelContext* ctx, const std::vector<Found>& found, size_t d) const {
-    const Dense& dense = attrs_.dense[d];
+    const Dense& dense = rule().dense[d];
     const size_t batch = static_cast<size_t>(ctx->input(0).num_elements());
-    const size_t feature = attrs_.sparse_types.size() + d;
-    const Tensor& default_value = Default(*ctx, d);
+    const size_t feature = rule().sparse_types.size() + d;
+    const Tensor& default_value = ctx->input(rule().DefaultInput(d));
     const auto of = [&](size_t i) -> const Found& { return found[i * num_features() + feature]; };
     std::vector<int64_t> dims = {static_cast<int64_t>(batch)};
     dims.insert(dims.end(), dense.shape.begin(), dense.shape.end());
@@ -402,15 +369,14 @@ class ParseExampleKernel : public Kernel {
       for (size_t i = 0; i < batch; ++i) {
         if (of(i).count >= 0) continue;
         const absl::Span<const std::string> names = ctx->input(1).raw<std::string>();
-        return absl::InvalidArgumentError(absl::StrCat(
+        return InvalidArgument(
             "Name: ", names.empty() ? "<unknown>" : names[i],
-            ", Feature: ", ctx->input(static_cast<int>(2 + feature)).raw_scalar<std::string>(),
-            " (data type: ", DTypeName(dense.dtype), ") is required but could not be found."));
+            ", Feature: ", ctx->input(rule().KeyInput(feature)).raw_scalar<std::string>(),
+            " (data type: ", dense.dtype, ") is required but could not be found.");
       }
     }
     MR_ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
-    const int output = static_cast<int>(3 * attrs_.sparse_types.size() + d);
-    MR_ASSIGN_OR_RETURN(Tensor * result, ctx->AllocateOutput(output, shape));
+    MR_ASSIGN_OR_RETURN(Tensor * result, ctx->AllocateOutput(rule().DenseOutput(d), shape));
     if (result->num_elements() == 0) return absl::OkStatus();
     const size_t row = static_cast<size_t>(result->num_elements()) / batch;
     return Visit(dense.dtype, [&]<typename T>() {
@@ -433,27 +399,18 @@ class ParseExampleKernel : public Kernel {
       return absl::OkStatus();
     });
   }
-
-  FeatureAttrs attrs_;
 };
 
-const OpRegistration kParseExample = OpSpec("ParseExample")
-                                         .Input("serialized: string")
-                                         .Input("names: string")
-                                         .Input("sparse_keys: Nsparse * string")
-                                         .Input("dense_keys: Ndense * string")
-                                         .Input("dense_defaults: Tdense")
-                                         .Output("sparse_indices: Nsparse * int64")
-                                         .Output("sparse_values: sparse_types")
-                                         .Output("sparse_shapes: Nsparse * int64")
-                                         .Output("dense_values: Tdense")
-                                         .Attr("Nsparse: int >= 0")
-                                         .Attr("Ndense: int >= 0")
-                                         .Attr("sparse_types: list({float, int64, string}) >= 0")
-                                         .Attr("Tdense: list({float, int64, string}) >= 0")
-                                         .Attr("dense_shapes: list(shape) >= 0")
-                                         .Shape(ParseExampleShape)
-                                         .NotDifferentiable();
+const OpRegistration kParseExample =
+    OpSpec("ParseExample",
+           "serialized: string, names: string, sparse_keys: Nsparse * string, "
+           "dense_keys: Ndense * string, dense_defaults: Tdense -> "
+           "sparse_indices: Nsparse * int64, sparse_values: sparse_types, "
+           "sparse_shapes: Nsparse * int64, dense_values: Tdense",
+           "Nsparse: int >= 0; Ndense: int >= 0; sparse_types: list({float, int64, string}) >= 0; "
+           "Tdense: list({float, int64, string}) >= 0; dense_shapes: list(shape) >= 0")
+        .Rule<ParseExampleRule>()
+        .NotDifferentiable();
 const KernelRegistration kParseExampleKernel = KernelFor<ParseExampleKernel>("ParseExample");
 
 }  // namespace

@@ -26,8 +26,12 @@
 namespace millrace {
 namespace {
 
-// The executor's boundary for exceptions does not reach the I/O pool's threads.
+// work() on the I/O pool, where the executor's boundary for exceptions does not reach, once `Rule`
+// accepts the inputs.
+template <typename Rule>
 void RunOnIoPool(KernelContext* ctx, AsyncKernel::DoneCallback done, std::function<Status()> work) {
+  StepRule step(ctx);
+  if (const Status accepted = ApplyRule(Rule(), &step); !accepted.ok()) return done(accepted);
   ctx->io_pool()->Schedule([work = std::move(work), done = std::move(done)]() mutable {
     Status status;
     try {
@@ -35,7 +39,7 @@ void RunOnIoPool(KernelContext* ctx, AsyncKernel::DoneCallback done, std::functi
     } catch (const std::bad_alloc&) {
       status = absl::ResourceExhaustedError("out of memory");
     } catch (const std::exception& e) {
-      status = absl::InternalError(absl::StrCat("unexpected exception: ", e.what()));
+      status = Internal("unexpected exception: ", e.what());
     }
     done(std::move(status));
   });
@@ -49,43 +53,29 @@ StopCheck StopOnCancel(const KernelContext* ctx) {
   };
 }
 
-// The elements of a string vector input.
-StatusOr<absl::Span<const std::string>> StringVector(const KernelContext* ctx, int i,
-                                                     absl::string_view name) {
-  const Tensor& input = ctx->input(i);
-  if (!input.shape().is_vector()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, " must be a vector, got shape ", input.shape().ToString()));
-  }
-  return input.raw<std::string>();
+absl::Span<const std::string> Strings(const KernelContext* ctx, int i) {
+  return ctx->input(i).raw<std::string>();
 }
 
-// The only place that knows which numbers of names, specs and tensors go together. -1 is unknown.
-Status CheckCounts(int64_t names, int64_t specs, int64_t tensors) {
-  if (names >= 0 && names != tensors) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "tensor_names must have one element per tensor, got ", names, " for ", tensors));
+// Inputs prefix, tensor_names and shape_and_slices: a name and a spec for each tensor that is saved
+// (the inputs after these) or restored (the outputs).
+constexpr int kFirstTensor = 3;
+struct NamesRule {
+  Status operator()(RuleContext* c) const {
+    const int tensors = c->num_inputs() - kFirstTensor + c->num_outputs();
+    MR_RETURN_IF_ERROR(c->InputWithRank(0, 0, "prefix").status());
+    for (const auto& [i, name] : {std::pair(1, "tensor_names"), std::pair(2, "shape_and_slices")}) {
+      MR_ASSIGN_OR_RETURN(const PartialShape shape, c->InputWithRank(i, 1, name));
+      if (shape.dim(0) >= 0 && shape.dim(0) != tensors) {
+        return InvalidArgument(name, " must have one element per tensor, got ", shape.dim(0),
+                               " for ", tensors);
+      }
+    }
+    return absl::OkStatus();
   }
-  if (specs >= 0 && specs != tensors) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "shape_and_slices must have one element per tensor, got ", specs, " for ", tensors));
-  }
-  return absl::OkStatus();
-}
-
-// Inputs prefix, tensor_names and shape_and_slices, for `tensors` tensors.
-Status CheckNameShapes(InferenceContext* c, int64_t tensors) {
-  MR_RETURN_IF_ERROR(c->InputWithRank(0, 0).status());
-  MR_ASSIGN_OR_RETURN(const PartialShape names, c->InputWithRank(1, 1));
-  MR_ASSIGN_OR_RETURN(const PartialShape specs, c->InputWithRank(2, 1));
-  return CheckCounts(names.dim(0), specs.dim(0), tensors);
-}
+};
 
 // --- SaveV2 --------------------------------------------------------------------------------------
-
-constexpr int kFirstTensor = 3;
-
-Status SaveShape(InferenceContext* c) { return CheckNameShapes(c, c->num_inputs() - kFirstTensor); }
 
 // The rows of a variable as a walk sees them, from the first on.
 TensorPieces RowsOf(std::shared_ptr<VariableStorage> variable, const Tensor& value,
@@ -136,44 +126,38 @@ std::vector<ValueToSave> ValuesToSave(KernelContext* ctx, int first) {
 class SaveKernel : public AsyncKernel {
  public:
   void ComputeAsync(KernelContext* ctx, DoneCallback done) const override {
-    RunOnIoPool(ctx, std::move(done), [ctx]() -> Status {
-      MR_ASSIGN_OR_RETURN(const std::string prefix, ctx->ScalarInput<std::string>(0, "prefix"));
-      MR_ASSIGN_OR_RETURN(const auto names, StringVector(ctx, 1, "tensor_names"));
-      MR_ASSIGN_OR_RETURN(const auto specs, StringVector(ctx, 2, "shape_and_slices"));
-      MR_RETURN_IF_ERROR(CheckCounts(static_cast<int64_t>(names.size()),
-                                     static_cast<int64_t>(specs.size()),
-                                     ctx->num_inputs() - kFirstTensor));
-      return SaveTensors(FileSystem::Posix(), prefix, names, specs, ValuesToSave(ctx, kFirstTensor),
+    RunOnIoPool<NamesRule>(ctx, std::move(done), [ctx]() -> Status {
+      return SaveTensors(FileSystem::Posix(), ctx->input(0).raw_scalar<std::string>(),
+                         Strings(ctx, 1), Strings(ctx, 2), ValuesToSave(ctx, kFirstTensor),
                          StopOnCancel(ctx));
     });
   }
 };
 
-const OpRegistration kSaveV2 = OpSpec("SaveV2")
-                                   .Input("prefix: string")
-                                   .Input("tensor_names: string")
-                                   .Input("shape_and_slices: string")
-                                   .Input("tensors: dtypes")
-                                   .Attr("dtypes: list(type) >= 1")
+const OpRegistration kSaveV2 = OpSpec("SaveV2",
+                                      "prefix: string, tensor_names: string, "
+                                      "shape_and_slices: string, tensors: dtypes",
+                                      "dtypes: list(type) >= 1")
                                    .Stateful()
-                                   .Shape(SaveShape)
+                                   .Rule<NamesRule>()
                                    .NotDifferentiable();
 const KernelRegistration kSaveV2Kernel = KernelFor<SaveKernel>("SaveV2");
 
 // --- RestoreV2 -----------------------------------------------------------------------------------
 
-Status RestoreShape(InferenceContext* c) {
-  MR_RETURN_IF_ERROR(CheckNameShapes(c, c->num_outputs()));
-  const Tensor* specs = c->input_tensor(2);
-  for (int i = 0; i < c->num_outputs(); ++i) {
-    c->set_output(i, PartialShape::Unknown());
-    if (specs == nullptr) continue;
-    MR_ASSIGN_OR_RETURN(const ShapeAndSlice spec,
-                        ParseShapeAndSlice(specs->raw<std::string>()[static_cast<size_t>(i)]));
-    if (!spec.is_whole) c->set_output(i, spec.slice_shape);
+// A slice has the shape that its spec says, a whole tensor the one that it has in the file.
+struct RestoreRule {
+  Status operator()(RuleContext* c) const {
+    MR_RETURN_IF_ERROR(NamesRule()(c));
+    const Tensor* specs = c->input_tensor(2);
+    for (int i = 0; specs != nullptr && i < c->num_outputs(); ++i) {
+      MR_ASSIGN_OR_RETURN(const ShapeAndSlice spec,
+                          ParseShapeAndSlice(specs->raw<std::string>()[static_cast<size_t>(i)]));
+      if (!spec.is_whole) c->set_output(i, spec.slice_shape);
+    }
+    return absl::OkStatus();
   }
-  return absl::OkStatus();
-}
+};
 
 class RestoreKernel : public AsyncKernel {
  public:
@@ -184,15 +168,11 @@ class RestoreKernel : public AsyncKernel {
     return absl::OkStatus();
   }
   void ComputeAsync(KernelContext* ctx, DoneCallback done) const override {
-    RunOnIoPool(ctx, std::move(done), [this, ctx]() -> Status {
-      MR_ASSIGN_OR_RETURN(const std::string prefix, ctx->ScalarInput<std::string>(0, "prefix"));
-      MR_ASSIGN_OR_RETURN(const auto names, StringVector(ctx, 1, "tensor_names"));
-      MR_ASSIGN_OR_RETURN(const auto specs, StringVector(ctx, 2, "shape_and_slices"));
-      MR_RETURN_IF_ERROR(CheckCounts(static_cast<int64_t>(names.size()),
-                                     static_cast<int64_t>(specs.size()), ctx->num_outputs()));
+    RunOnIoPool<RestoreRule>(ctx, std::move(done), [this, ctx]() -> Status {
       MR_ASSIGN_OR_RETURN(
           std::vector<Tensor> tensors,
-          RestoreTensors(FileSystem::Posix(), prefix, names, specs, dtypes_, StopOnCancel(ctx)));
+          RestoreTensors(FileSystem::Posix(), ctx->input(0).raw_scalar<std::string>(),
+                         Strings(ctx, 1), Strings(ctx, 2), dtypes_, StopOnCancel(ctx)));
       for (int i = 0; i < ctx->num_outputs(); ++i) {
         ctx->set_output(i, std::move(tensors[static_cast<size_t>(i)]));
       }
@@ -204,37 +184,34 @@ class RestoreKernel : public AsyncKernel {
   std::vector<DType> dtypes_;
 };
 
-const OpRegistration kRestoreV2 = OpSpec("RestoreV2")
-                                      .Input("prefix: string")
-                                      .Input("tensor_names: string")
-                                      .Input("shape_and_slices: string")
-                                      .Output("tensors: dtypes")
-                                      .Attr("dtypes: list(type) >= 1")
-                                      .Stateful()
-                                      .Shape(RestoreShape)
-                                      .NotDifferentiable();
+const OpRegistration kRestoreV2 =
+    OpSpec("RestoreV2",
+           "prefix: string, tensor_names: string, shape_and_slices: string -> tensors: dtypes",
+           "dtypes: list(type) >= 1")
+        .Stateful()
+        .Rule<RestoreRule>()
+        .NotDifferentiable();
 const KernelRegistration kRestoreV2Kernel = KernelFor<RestoreKernel>("RestoreV2");
 
 // --- MergeV2Checkpoints --------------------------------------------------------------------------
 
-Status MergeShape(InferenceContext* c) {
-  MR_RETURN_IF_ERROR(c->InputWithRank(0, 1).status());
-  return c->InputWithRank(1, 0).status();
-}
+struct MergeRule {
+  Status operator()(RuleContext* c) const {
+    MR_RETURN_IF_ERROR(c->InputWithRank(0, 1, "checkpoint_prefixes").status());
+    return c->InputWithRank(1, 0, "destination_prefix").status();
+  }
+};
 
 class MergeKernel : public AsyncKernel {
  public:
-  Status Init(KernelConstruction* construction) override {
-    MR_ASSIGN_OR_RETURN(delete_old_dirs_, construction->GetAttr<bool>("delete_old_dirs"));
-    return absl::OkStatus();
+  Status Init(KernelConstruction* c) override {
+    return ReadAttrs(c->attrs(), "delete_old_dirs", &delete_old_dirs_);
   }
   void ComputeAsync(KernelContext* ctx, DoneCallback done) const override {
-    RunOnIoPool(ctx, std::move(done), [this, ctx]() -> Status {
-      MR_ASSIGN_OR_RETURN(const auto parts, StringVector(ctx, 0, "checkpoint_prefixes"));
-      MR_ASSIGN_OR_RETURN(const std::string merged,
-                          ctx->ScalarInput<std::string>(1, "destination_prefix"));
+    RunOnIoPool<MergeRule>(ctx, std::move(done), [this, ctx]() -> Status {
       MR_RETURN_IF_ERROR(StopOnCancel(ctx)());
-      return MergeBundles(FileSystem::Posix(), parts, merged, delete_old_dirs_);
+      return MergeBundles(FileSystem::Posix(), Strings(ctx, 0),
+                          ctx->input(1).raw_scalar<std::string>(), delete_old_dirs_);
     });
   }
 
@@ -242,68 +219,59 @@ class MergeKernel : public AsyncKernel {
   bool delete_old_dirs_ = true;
 };
 
-const OpRegistration kMergeV2Checkpoints = OpSpec("MergeV2Checkpoints")
-                                               .Input("checkpoint_prefixes: string")
-                                               .Input("destination_prefix: string")
-                                               .Attr("delete_old_dirs: bool = true")
-                                               .Stateful()
-                                               .Shape(MergeShape)
-                                               .NotDifferentiable();
+const OpRegistration kMergeV2Checkpoints =
+    OpSpec("MergeV2Checkpoints", "checkpoint_prefixes: string, destination_prefix: string",
+           "delete_old_dirs: bool = true")
+        .Stateful()
+        .Rule<MergeRule>()
+        .NotDifferentiable();
 const KernelRegistration kMergeV2CheckpointsKernel = KernelFor<MergeKernel>("MergeV2Checkpoints");
 
 // --- ShardedFilename, ShardedFilespec ------------------------------------------------------------
 
-Status AllScalarsShape(InferenceContext* c) {
-  for (int i = 0; i < c->num_inputs(); ++i) MR_RETURN_IF_ERROR(c->InputWithRank(i, 0).status());
-  return ScalarShape(c);
+// Inputs basename, shard (of ShardedFilename) and num_shards.
+struct ShardedRule {
+  StatusOr<PartialShape> operator()(RuleContext* c) const {
+    const int last = c->num_inputs() - 1;
+    MR_RETURN_IF_ERROR(c->InputWithRank(0, 0, "basename").status());
+    MR_RETURN_IF_ERROR(c->InputWithRank(1, 0, last == 1 ? "num_shards" : "shard").status());
+    MR_RETURN_IF_ERROR(c->InputWithRank(last, 0, "num_shards").status());
+    return PartialShape::Scalar();
+  }
+};
+
+Status RunShardedFilename(KernelContext* ctx, const ShardedRule&) {
+  MR_ASSIGN_OR_RETURN(std::string name, ShardedName(ctx->input(0).raw_scalar<std::string>(),
+                                                    ctx->input(1).raw_scalar<int32_t>(),
+                                                    ctx->input(2).raw_scalar<int32_t>()));
+  ctx->set_output(0, Tensor::Scalar<std::string>(std::move(name)));
+  return absl::OkStatus();
 }
 
-class ShardedFilenameKernel : public Kernel {
- public:
-  Status Compute(KernelContext* ctx) const override {
-    MR_ASSIGN_OR_RETURN(const std::string basename, ctx->ScalarInput<std::string>(0, "basename"));
-    MR_ASSIGN_OR_RETURN(const int32_t shard, ctx->ScalarInput<int32_t>(1, "shard"));
-    MR_ASSIGN_OR_RETURN(const int32_t num_shards, ctx->ScalarInput<int32_t>(2, "num_shards"));
-    MR_ASSIGN_OR_RETURN(std::string name, ShardedName(basename, shard, num_shards));
-    ctx->set_output(0, Tensor::Scalar<std::string>(std::move(name)));
-    return absl::OkStatus();
-  }
-  bool may_be_expensive() const override { return false; }
-};
-
-const OpRegistration kShardedFilename = OpSpec("ShardedFilename")
-                                            .Input("basename: string")
-                                            .Input("shard: int32")
-                                            .Input("num_shards: int32")
-                                            .Output("filename: string")
-                                            .Shape(AllScalarsShape)
-                                            .NotDifferentiable();
+const OpRegistration kShardedFilename =
+    OpSpec("ShardedFilename",
+           "basename: string, shard: int32, num_shards: int32 -> "
+           "filename: string")
+        .Rule<ShardedRule>()
+        .NotDifferentiable();
 const KernelRegistration kShardedFilenameKernel =
-    KernelFor<ShardedFilenameKernel>("ShardedFilename");
+    RuledKernelFor<ShardedRule>("ShardedFilename", RunShardedFilename);
 
-class ShardedFilespecKernel : public Kernel {
- public:
-  Status Compute(KernelContext* ctx) const override {
-    MR_ASSIGN_OR_RETURN(const std::string basename, ctx->ScalarInput<std::string>(0, "basename"));
-    MR_ASSIGN_OR_RETURN(const int32_t num_shards, ctx->ScalarInput<int32_t>(1, "num_shards"));
-    if (num_shards < 1) {
-      return absl::InvalidArgumentError(absl::StrCat("num_shards must be >= 1, got ", num_shards));
-    }
-    ctx->set_output(0, Tensor::Scalar<std::string>(
-                           absl::StrFormat("%s-\?\?\?\?\?-of-%05d", basename, num_shards)));
-    return absl::OkStatus();
-  }
-  bool may_be_expensive() const override { return false; }
-};
+Status RunShardedFilespec(KernelContext* ctx, const ShardedRule&) {
+  const int32_t num_shards = ctx->input(1).raw_scalar<int32_t>();
+  if (num_shards < 1) return InvalidArgument("num_shards must be >= 1, got ", num_shards);
+  ctx->set_output(
+      0, Tensor::Scalar(absl::StrFormat("%s-\?\?\?\?\?-of-%05d",
+                                        ctx->input(0).raw_scalar<std::string>(), num_shards)));
+  return absl::OkStatus();
+}
 
-const OpRegistration kShardedFilespec = OpSpec("ShardedFilespec")
-                                            .Input("basename: string")
-                                            .Input("num_shards: int32")
-                                            .Output("filename: string")
-                                            .Shape(AllScalarsShape)
-                                            .NotDifferentiable();
+const OpRegistration kShardedFilespec =
+    OpSpec("ShardedFilespec", "basename: string, num_shards: int32 -> filename: string")
+        .Rule<ShardedRule>()
+        .NotDifferentiable();
 const KernelRegistration kShardedFilespecKernel =
-    KernelFor<ShardedFilespecKernel>("ShardedFilespec");
+    RuledKernelFor<ShardedRule>("ShardedFilespec", RunShardedFilespec);
 
 }  // namespace
 }  // namespace millrace

@@ -15,6 +15,7 @@
 #include "ops/array/constant.h"
 #include "ops/array/reshape.h"
 #include "ops/array/slice.h"
+#include "ops/kernels/variable_kernel.h"
 #include "ops/kernels/variable_update.h"
 #include "ops/rules/variable_rules.h"
 #include "ops/state/resource_variable.h"
@@ -112,12 +113,10 @@ class ResourceGatherKernel : public Kernel {
     const absl::Span<const Index> index = ctx->input(1).raw<Index>();
     MR_RETURN_IF_ERROR(CheckIndices(index, table.dim(0)));
     const size_t row = static_cast<size_t>(table.shape().NumElements(1, table.rank()));
-    const absl::Span<const std::string> from = table.raw<std::string>();
-    const absl::Span<std::string> to = out->mutable_raw<std::string>();
+    const std::string* const from = table.raw<std::string>().data();
+    std::string* const to = out->mutable_raw<std::string>().data();
     for (size_t i = 0; i < index.size(); ++i) {
-      for (size_t j = 0; j < row; ++j) {
-        to[i * row + j] = from[static_cast<size_t>(index[i]) * row + j];
-      }
+      std::copy_n(from + static_cast<size_t>(index[i]) * row, row, to + i * row);
     }
     return absl::OkStatus();
   }

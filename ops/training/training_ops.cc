@@ -17,6 +17,7 @@
 #include "ops/kernels/variable_update.h"
 #include "ops/loops/number.h"
 #include "ops/loops/training.h"
+#include "ops/rules/variable_rules.h"
 #include "runtime/kernel.h"
 #include "runtime/variable_storage.h"
 

@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every op that has a gradient gives the right one: one case at least for each op that is
+// registered as differentiable, checked by finite differences. An op without a case fails this
+// test by name, and so does a case of an op that is not differentiable.
+//
+// The cases here are the plainest that reach every input of an op; what an op's attrs and shapes
+// do to its gradient is proved in the test of its family.
+
+#include <complex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "core/testing/tensor_testing.h"
+#include "graph/gradient.h"
+#include "graph/graph.h"
+#include "graph/node_builder.h"
+#include "graph/op_registry.h"
+#include "gtest/gtest.h"
+#include "ops/array/constant.h"
+#include "ops/array/identity.h"
+#include "ops/control/control_flow.h"
+#include "proto/op_def.pb.h"
+#include "runtime/testing/op_test.h"
+
+namespace millrace {
+namespace {
+
+// --- Cases ---------------------------------------------------------------------------------------
+
+// One argument of an op: a tensor, the tensors of a list, or a handle to a variable of this value.
+struct Arg {
+  Arg(Tensor tensor) : tensors{std::move(tensor)} {}                          // NOLINT
+  Arg(std::vector<Tensor> list) : tensors(std::move(list)), is_list(true) {}  // NOLINT
+  std::vector<Tensor> tensors;
+  bool is_list = false;
+  bool is_variable = false;
+};
+Arg VariableOf(Tensor value) {
+  Arg arg(std::move(value));
+  arg.is_variable = true;
+  return arg;
+}
+
+struct Case {
+  std::string op;
+  std::vector<Arg> args = {};
+  std::vector<OpAttr> attrs = {};
+  // Whose gradients are given; all floating outputs when empty.
+  std::set<int> outputs = {};
+  // The gradient function only says, in these words, that there is no gradient.
+  std::string refusal = "";
+  // For ops that need others around them: a graph on the tensors of `args`, instead of one node.
+  BuildOutputs build = nullptr;
+};
+
+Tensor Ints(std::initializer_list<int32_t> values) { return Tensor::Vector<int32_t>(values); }
+Tensor Doubles(std::initializer_list<double> values) { return Tensor::Vector<double>(values); }
+Tensor Floats(std::initializer_list<float> values) { return Tensor::Vector<float>(values); }
+Tensor Scalar(double value) { return Tensor::Scalar<double>(value); }
+Tensor Int(int32_t value) { return Tensor::Scalar<int32_t>(value); }
+
+// All elements differ by more than a finite difference reaches.
+Tensor Matrix() { return TensorOf<double>({2, 3}, {0.3, -1.2, 2.1, 0.5, 0.9, -0.7}); }
+Tensor Rows() { return TensorOf<double>({4, 2}, {1.5, -2, 3, 0.4, 5, -6, 0.7, 8}); }
+// NHWC.
+Tensor Image() { return TensorOf<double>({1, 2, 4, 1}, {1, 5, 2, 3, 4, 0.5, 7, 6}); }
+
+std::vector<Case> UnaryCases() {
+  std::vector<Case> cases;
+  for (const char* op :
+       {"Abs",   "Neg",   "Sign", "Conj",     "Square",   "Reciprocal", "Inv",
+        "Sqrt",  "Rsqrt", "Exp",  "Expm1",    "Log",      "Log1p",      "Sigmoid",
+        "Tanh",  "Sinh",  "Cosh", "Asinh",    "Atanh",    "Sin",        "Cos",
+        "Tan",   "Asin",  "Acos", "Atan",     "Erf",      "Erfc",       "Relu",
+        "Relu6", "Elu",   "Selu", "Softplus", "Softsign", "LeakyRelu",  "Identity"}) {
+    // Where each of them is defined.
+    const Tensor x = Doubles({0.3, 0.8, 0.55});
+    const Tensor complex = TensorOf<std::complex<double>>({2}, {{0.3, 0.8}, {-1, 2}});
+    cases.push_back({.op = op, .args = {op == std::string("Conj") ? complex : x}});
+  }
+  cases.push_back({.op = "Acosh", .args = {Doubles({1.5, 3})}});
+  for (const char* op : {"Relu", "Relu6", "Elu", "Selu", "LeakyRelu"}) {
+    cases.push_back({.op = op, .args = {Doubles({-0.6, -1.5, 7})}});
+  }
+  // The derivative of y = f(x) times dy, as an op of its own.
+  for (const char* op :
+       {"SigmoidGrad", "TanhGrad", "SqrtGrad", "RsqrtGrad", "ReciprocalGrad", "InvGrad", "ReluGrad",
+        "Relu6Grad", "EluGrad", "SeluGrad", "SoftplusGrad", "SoftsignGrad", "LeakyReluGrad"}) {
+    cases.push_back({.op = op, .args = {Doubles({0.3, -0.8, 0.55}), Doubles({1.2, 0.4, -0.7})}});
+  }
+  return cases;
+}
+
+std::vector<Case> BinaryCases() {
+  std::vector<Case> cases;
+  for (const char* op : {"Add", "AddV2", "Sub", "Mul", "Div", "RealDiv", "DivNoNan", "MulNoNan",
+                         "SquaredDifference", "FloorMod", "Pow", "Maximum", "Minimum", "Atan2"}) {
+    const Tensor x = TensorOf<double>({2, 2}, {0.4, 1.5, 2.5, 0.9});
+    cases.push_back({.op = op, .args = {x, Doubles({1.7, 0.8})}});
+  }
+  return cases;
+}
+
+std::vector<Case> ReductionCases() {
+  std::vector<Case> cases;
+  for (const char* op : {"Sum", "Mean", "Prod", "Max", "Min"}) {
+    cases.push_back({.op = op, .args = {Matrix(), Ints({1})}});
+    cases.push_back({.op = op, .args = {Matrix(), Ints({0})}, .attrs = {{"keep_dims", true}}});
+  }
+  for (const char* op : {"Cumsum", "Cumprod"}) {
+    cases.push_back({.op = op, .args = {Matrix(), Int(1)}});
+    cases.push_back(
+        {.op = op, .args = {Matrix(), Int(0)}, .attrs = {{"exclusive", true}, {"reverse", true}}});
+  }
+  for (const char* op : {"SegmentSum", "SegmentMean", "SegmentProd", "SegmentMax", "SegmentMin"}) {
+    cases.push_back({.op = op, .args = {Rows(), Ints({0, 0, 2, 2})}});
+  }
+  for (const char* op :
+       {"UnsortedSegmentSum", "UnsortedSegmentProd", "UnsortedSegmentMax", "UnsortedSegmentMin"}) {
+    cases.push_back({.op = op, .args = {Rows(), Ints({1, 0, 1, -1}), Int(2)}});
+  }
+  return cases;
+}
+
+std::vector<Case> MathCases() {
+  const Tensor a = TensorOf<double>({2, 2, 3}, {1, -2, 3, 4, 5, -6, 0.5, 2, 1, -1, 0.3, 4});
+  const Tensor b = TensorOf<double>({2, 3, 1}, {0.5, 1, -2, 3, 2, 1});
+  return {
+      {.op = "AddN", .args = {std::vector<Tensor>{Matrix(), Matrix()}}},
+      {.op = "AccumulateNV2",
+       .args = {std::vector<Tensor>{Matrix(), Matrix()}},
+       .attrs = {{"shape", PartialShape({2, 3})}}},
+      {.op = "BatchMatMul", .args = {a, b}},
+      {.op = "BatchMatMulV2", .args = {a, TensorOf<double>({3, 1}, {0.5, 1, -2})}},
+      {.op = "BroadcastTo", .args = {TensorOf<double>({2, 1}, {1, 2}), Ints({3, 2, 2})}},
+      {.op = "Cast", .args = {Floats({1, 2})}, .attrs = {{"DstT", DT_DOUBLE}}},
+      {.op = "CheckNumerics", .args = {Matrix()}, .attrs = {{"message", "x"}}},
+      {.op = "ClipByValue", .args = {Doubles({-5, 0.5, 5}), Scalar(-1), Scalar(1)}},
+      {.op = "L2Loss", .args = {Matrix()}},
+      {.op = "MatMul", .args = {Matrix(), TensorOf<double>({3, 1}, {0.5, 1, -2})}},
+      {.op = "Print",
+       .args = {Matrix(), std::vector<Tensor>{Ints({1})}},
+       .attrs = {{"first_n", int64_t{0}}}},
+      {.op = "Select",
+       .args = {TensorOf<bool>({3}, {true, false, true}), Doubles({1, 2, 3}), Doubles({4, 5, 6})}},
+  };
+}
+
+std::vector<Case> ArrayCases() {
+  const Tensor paddings = TensorOf<int32_t>({2, 2}, {1, 0, 1, 2});
+  const std::vector<OpAttr> reflect = {{"mode", "REFLECT"}};
+  const std::vector<Tensor> stitched = {Ints({3, 0, 1}), Ints({2})};
+  const std::vector<Tensor> parts = {TensorOf<double>({3, 1}, {1, 2, 3}),
+                                     TensorOf<double>({1, 1}, {4})};
+  return {
+      {.op = "Concat", .args = {Int(1), std::vector<Tensor>{Matrix(), Matrix()}}},
+      {.op = "ConcatV2", .args = {std::vector<Tensor>{Matrix(), Matrix()}, Int(0)}},
+      {.op = "ConjugateTranspose",
+       .args = {TensorOf<std::complex<double>>({1, 2}, {{0.3, 0.8}, {-1, 2}}), Ints({1, 0})}},
+      {.op = "DynamicPartition",
+       .args = {Rows(), Ints({1, 0, 1, 1})},
+       .attrs = {{"num_partitions", int64_t{2}}}},
+      {.op = "DynamicStitch", .args = {stitched, parts}},
+      {.op = "ExpandDims", .args = {Matrix(), Int(1)}},
+      {.op = "Fill", .args = {Ints({2, 3}), Scalar(2)}},
+      {.op = "Gather", .args = {Matrix(), Ints({1, 0, 1})}},
+      {.op = "GatherNd", .args = {Matrix(), TensorOf<int32_t>({2, 2}, {1, 0, 1, 2})}},
+      {.op = "GatherV2", .args = {Matrix(), Ints({2, 0, 2}), Int(1)}},
+      {.op = "IdentityN", .args = {std::vector<Tensor>{Matrix(), Doubles({1})}}},
+      {.op = "MirrorPad", .args = {Matrix(), paddings}, .attrs = reflect},
+      {.op = "MirrorPadGrad",
+       .args = {TensorOf<double>({2, 4}, {1, 2, 3, 4, 5, 6, 7, 8}),
+                TensorOf<int32_t>({2, 2}, {0, 0, 1, 0})},
+       .attrs = reflect},
+      {.op = "Pack", .args = {std::vector<Tensor>{Matrix(), Matrix()}}, .attrs = {{"axis", 1}}},
+      {.op = "Pad", .args = {Matrix(), paddings}},
+      {.op = "PadV2", .args = {Matrix(), paddings, Scalar(4)}},
+      {.op = "ParallelDynamicStitch", .args = {stitched, parts}},
+      {.op = "PlaceholderWithDefault",
+       .args = {Matrix()},
+       .attrs = {{"shape", PartialShape({2, -1})}}},
+      {.op = "PreventGradient",
+       .args = {Matrix()},
+       .attrs = {{"message", "not through here"}},
+       .refusal = "not through here"},
+      {.op = "Reshape", .args = {Matrix(), Ints({3, -1})}},
+      {.op = "ReverseV2", .args = {Matrix(), Ints({1})}},
+      {.op = "ScatterNd", .args = {TensorOf<int32_t>({2, 1}, {2, 0}), Doubles({1, 2}), Ints({4})}},
+      {.op = "Slice", .args = {Matrix(), Ints({0, 1}), Ints({2, 2})}},
+      {.op = "Split", .args = {Int(1), Matrix()}, .attrs = {{"num_split", 3}}},
+      {.op = "SplitV", .args = {Matrix(), Ints({1, 2}), Int(1)}, .attrs = {{"num_split", 2}}},
+      {.op = "Squeeze", .args = {TensorOf<double>({2, 1}, {1, 2})}},
+      {.op = "StridedSlice", .args = {Matrix(), Ints({0, 2}), Ints({2, 0}), Ints({1, -1})}},
+      {.op = "StridedSliceGrad",
+       .args = {Ints({3}), Ints({0}), Ints({3}), Ints({2}), Doubles({1, 2})}},
+      {.op = "Tile", .args = {Matrix(), Ints({2, 1})}},
+      {.op = "Transpose", .args = {Matrix(), Ints({1, 0})}},
+      {.op = "Unpack", .args = {Matrix()}, .attrs = {{"num", 2}}},
+  };
+}
+
+std::vector<Case> NnCases() {
+  std::vector<Case> cases = {
+      {.op = "BiasAdd", .args = {Matrix(), Doubles({1, 2, 3})}},
+      {.op = "BiasAddGrad", .args = {Matrix()}},
+      {.op = "BiasAddV1", .args = {Matrix(), Doubles({1, 2, 3})}},
+      {.op = "LRN", .args = {TensorOf<float>({1, 1, 1, 4}, {1, -2, 0.5f, 3})}},
+      {.op = "LogSoftmax", .args = {Matrix()}},
+      {.op = "Softmax", .args = {Matrix()}},
+      {.op = "SoftmaxCrossEntropyWithLogits",
+       .args = {Matrix(), TensorOf<double>({2, 3}, {0.2, 0.5, 0.3, 0.1, 0.1, 0.8})}},
+      {.op = "SparseSoftmaxCrossEntropyWithLogits", .args = {Matrix(), Ints({2, 0})}},
+      {.op = "TopK", .args = {Matrix()}, .attrs = {{"k", 2}}, .outputs = {0}},
+      {.op = "TopKV2", .args = {Matrix(), Int(2)}, .outputs = {0}},
+  };
+
+  const std::vector<int64_t> one = {1, 1, 1, 1}, two = {1, 2, 2, 1};
+  const std::vector<OpAttr> conv = {{"strides", one}, {"padding", "VALID"}};
+  const Tensor filter = TensorOf<double>({2, 2, 1, 2}, {1, -2, 0.5, 3, 2, 1, -1, 0.3});
+  const Tensor conv_grad = TensorOf<double>({1, 1, 3, 2}, {1, 2, -1, 0.5, 3, 2});
+  cases.push_back({.op = "Conv2D", .args = {Image(), filter}, .attrs = conv});
+  cases.push_back({.op = "Conv2DBackpropInput",
+                   .args = {Ints({1, 2, 4, 1}), filter, conv_grad},
+                   .attrs = conv});
+  cases.push_back({.op = "Conv2DBackpropFilter",
+                   .args = {Image(), Ints({2, 2, 1, 2}), conv_grad},
+                   .attrs = conv});
+
+  // The largest elements of Image stay the largest while one is moved.
+  const std::vector<OpAttr> same = {{"padding", "VALID"}};
+  const std::vector<OpAttr> window = {{"ksize", two}, {"strides", two}, {"padding", "VALID"}};
+  const Tensor largest = TensorOf<double>({1, 1, 2, 1}, {5, 7});
+  const Tensor pool_grad = TensorOf<double>({1, 1, 2, 1}, {0.7, -2});
+  const Tensor size = Ints({1, 2, 2, 1});
+  cases.push_back({.op = "AvgPool", .args = {Image()}, .attrs = window});
+  cases.push_back({.op = "AvgPoolGrad", .args = {Ints({1, 2, 4, 1}), pool_grad}, .attrs = window});
+  cases.push_back({.op = "MaxPool", .args = {Image()}, .attrs = window});
+  cases.push_back({.op = "MaxPoolGrad", .args = {Image(), largest, pool_grad}, .attrs = window});
+  cases.push_back({.op = "MaxPoolGradGrad", .args = {Image(), largest, Image()}, .attrs = window});
+  cases.push_back({.op = "MaxPoolV2", .args = {Image(), size, size}, .attrs = same});
+  cases.push_back(
+      {.op = "MaxPoolGradV2", .args = {Image(), largest, pool_grad, size, size}, .attrs = same});
+  cases.push_back(
+      {.op = "MaxPoolGradGradV2", .args = {Image(), largest, Image(), size, size}, .attrs = same});
+
+  // Mean and variance of the batch, which are outputs, are computed and not given.
+  const Tensor x = TensorOf<float>({1, 2, 2, 1}, {1, -2, 0.5f, 3});
+  const Tensor scale = Floats({1.5f}), none = Floats({});
+  for (const char* op : {"FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"}) {
+    cases.push_back({.op = op,
+                     .args = {x, scale, Floats({0.5f}), none, none},
+                     .attrs = {{"epsilon", 0.01f}},
+                     .outputs = {0}});
+  }
+  const std::string no_second = "has no gradient";
+  cases.push_back({.op = "FusedBatchNormGrad",
+                   .args = {x, x, scale, scale, scale},
+                   .outputs = {0},
+                   .refusal = no_second});
+  cases.push_back({.op = "FusedBatchNormGradV2",
+                   .args = {x, x, scale, scale, scale},
+                   .outputs = {0},
+                   .refusal = no_second});
+  cases.push_back({.op = "FusedBatchNormGradV3",
+                   .args = {x, x, scale, scale, scale, scale},
+                   .outputs = {0},
+                   .refusal = no_second});
+  cases.push_back({.op = "LRNGrad", .args = {x, x, x}, .refusal = no_second});
+  return cases;
+}
+
+std::vector<Case> StateCases() {
+  return {
+      {.op = "ReadVariableOp", .args = {VariableOf(Matrix())}, .attrs = {{"dtype", DT_DOUBLE}}},
+      {.op = "ResourceGather",
+       .args = {VariableOf(Matrix()), Ints({1, 0, 1})},
+       .attrs = {{"dtype", DT_DOUBLE}}},
+  };
+}
+
+// Either branch of a conditional.
+std::vector<Case> ControlCases() {
+  std::vector<Case> cases;
+  for (const char* op : {"Switch", "Merge"}) {
+    for (const bool pred : {false, true}) {
+      cases.push_back({.op = op,
+                       .args = {Matrix()},
+                       .build = [pred](const Scope& s, const std::vector<Output>& x) {
+                         const SwitchOutputs ways = Switch(s, x[0], Const(s, pred));
+                         return std::vector<Output>{
+                             Merge(s, {Identity(s, ways.output_false), ways.output_true}).output};
+                       }});
+    }
+  }
+  return cases;
+}
+
+std::vector<Case> AllCases() {
+  std::vector<Case> all;
+  for (const auto& family : {UnaryCases, BinaryCases, ReductionCases, MathCases, ArrayCases,
+                             NnCases, StateCases, ControlCases}) {
+    for (Case& c : family()) all.push_back(std::move(c));
+  }
+  return all;
+}
+
+// --- Checks --------------------------------------------------------------------------------------
+
+// The gradient is checked for this argument. What gets none (where the largest elements of a pool
+// are) must not matter.
+bool IsChecked(const Case& c, size_t arg) {
+  return c.args[arg].is_variable || IsTrainable(c.args[arg].tensors[0].dtype());
+}
+
+// One node of op `c.op`. An argument comes from `inputs`, as far as it `is_fed`, or is a constant.
+template <typename IsFed>
+std::vector<Output> BuildNode(const Case& c, const Scope& scope, const std::vector<Output>& inputs,
+                              IsFed is_fed) {
+  NodeBuilder builder(scope, c.op);
+  auto input = inputs.begin();
+  for (size_t a = 0; a < c.args.size(); ++a) {
+    std::vector<Output> outputs;
+    for (const Tensor& t : c.args[a].tensors) {
+      outputs.push_back(is_fed(a) ? *input++ : Const(scope, t));
+    }
+    c.args[a].is_list ? builder.Input(outputs) : builder.Input(outputs[0]);
+  }
+  for (const OpAttr& attr : c.attrs) builder.Attr(attr.name, attr.value);
+  const BuiltNode node = builder.Finish();
+  std::vector<Output> outputs;
+  for (int i = 0; i < node.num_outputs(); ++i) {
+    if (c.outputs.empty() ? IsTrainable(node.output(i).dtype()) : c.outputs.contains(i)) {
+      outputs.push_back(node.output(i));
+    }
+  }
+  return outputs;
+}
+
+bool HasNodeOf(const Scope& scope, absl::string_view op) {
+  for (const auto& node : scope.graph()->nodes()) {
+    if (node != nullptr && node->op() == op) return true;
+  }
+  return false;
+}
+
+// The arguments that are not checked are fed, or constants, which gradient functions may look at.
+void ExpectRightGradients(const Case& c) {
+  for (const bool others_are_fed : {true, false}) {
+    SCOPED_TRACE(others_are_fed ? "the others are fed" : "the others are constants");
+    const auto is_fed = [&](size_t arg) { return others_are_fed || IsChecked(c, arg); };
+    OpTestDevice device;
+    std::vector<Tensor> fed;
+    GradientCheckOptions options;
+    for (size_t a = 0; a < c.args.size(); ++a) {
+      for (const Tensor& t : c.args[a].tensors) {
+        if (!is_fed(a)) continue;
+        fed.push_back(c.args[a].is_variable ? device.VariableHandle("variable", t) : t);
+      }
+    }
+    options.device = &device;
+    const BuildOutputs build = [&](const Scope& scope, const std::vector<Output>& inputs) {
+      const std::vector<Output> outputs =
+          c.build ? c.build(scope, inputs) : BuildNode(c, scope, inputs, is_fed);
+      EXPECT_FALSE(outputs.empty());
+      EXPECT_TRUE(HasNodeOf(scope, c.op));
+      return outputs;
+    };
+    ExpectGradientsMatch(build, fed, options);
+  }
+}
+
+void ExpectRefusal(const Case& c) {
+  Scope scope;
+  std::vector<Output> inputs;
+  for (const Arg& arg : c.args) {
+    for (const Tensor& t : arg.tensors) inputs.push_back(TestInput(scope, t.dtype(), t.shape()));
+  }
+  const std::vector<Output> outputs = BuildNode(c, scope, inputs, [](size_t) { return true; });
+  ASSERT_OK(scope.status());
+  const Status status = AddGradients(scope, outputs, inputs).status();
+  EXPECT_FALSE(status.ok());
+  EXPECT_TRUE(absl::StrContains(status.message(), c.refusal)) << status;
+}
+
+TEST(DifferentiableOps, HaveACaseEach) {
+  std::set<std::string> cases, ops;
+  for (const Case& c : AllCases()) cases.insert(c.op);
+  for (const OpEntry* entry : AllOps()) {
+    if (entry->differentiability != OpEntry::Differentiability::kHasGradient) continue;
+    ops.insert(entry->def.name());
+    EXPECT_TRUE(cases.contains(entry->def.name()))
+        << entry->def.name() << " has a gradient: give it a case in ops/differentiable_test.cc";
+  }
+  for (const std::string& op : cases) {
+    EXPECT_TRUE(ops.contains(op)) << "the case of " << op << " is of no differentiable op";
+  }
+}
+
+TEST(DifferentiableOps, HaveTheGradientThatFiniteDifferencesGive) {
+  for (const Case& c : AllCases()) {
+    SCOPED_TRACE(c.op);
+    c.refusal.empty() ? ExpectRightGradients(c) : ExpectRefusal(c);
+  }
+}
+
+}  // namespace
+}  // namespace millrace
