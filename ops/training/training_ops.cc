@@ -76,23 +76,18 @@ Status CheckRows(const PartialShape& var, const PartialShape& grad, const Partia
   if (var.has_rank() && var.rank() < 1) {
     return InvalidArgument("var must be at least 1 dimensional, got shape []");
   }
-  if (grad.has_rank() && indices.has_rank() &&
-      (grad.rank() < 1 ||
-       (grad.dim(0) != indices.dim(0) && grad.dim(0) >= 0 && indices.dim(0) >= 0))) {
+  if (!grad.has_rank()) return absl::OkStatus();
+  const auto differ = [](int64_t a, int64_t b) { return a != b && a >= 0 && b >= 0; };
+  if (indices.has_rank() && (grad.rank() < 1 || differ(grad.dim(0), indices.dim(0)))) {
     return InvalidArgument("grad must have one row for each of the indices (shape ", indices,
                            "), got shape ", grad);
   }
-  if (var.has_rank() && grad.has_rank()) {
-    bool equal = var.rank() == grad.rank();
-    for (int i = 1; equal && i < var.rank(); ++i) {
-      equal = var.dim(i) == grad.dim(i) || var.dim(i) < 0 || grad.dim(i) < 0;
-    }
-    if (!equal) {
-      return InvalidArgument("var and grad must match in all dimensions after the first, got ", var,
-                             " and ", grad);
-    }
-  }
-  return absl::OkStatus();
+  if (!var.has_rank()) return absl::OkStatus();
+  bool match = var.rank() == grad.rank();
+  for (int i = 1; match && i < var.rank(); ++i) match = !differ(var.dim(i), grad.dim(i));
+  if (match) return absl::OkStatus();
+  return InvalidArgument("var and grad must match in all dimensions after the first, got ", var,
+                         " and ", grad);
 }
 
 // What is known of the variables' common shape, if gradient and indices go with it. The only place
