@@ -12,7 +12,7 @@
 //
 // A rule claims an element only when the kernel gives it: a node for which all elements are claimed
 // succeeds once its inputs are there. So a rewrite may put a constant in its place. Where the
-// kernel would refuse its inputs, the rule says nothing.
+// kernel would refuse its inputs, the rule says nothing (but see may_assume_success).
 //
 // Thread-safety: values are thread-compatible; rules are registered before main and read from any
 // thread afterwards. Failure: nullopt is "nothing is known".
@@ -54,6 +54,8 @@ class PartialValueContext {
     virtual std::optional<PartialValue> Value(int input) = 0;
     virtual PartialShape InputShape(int input) = 0;
     virtual PartialShape OutputShape(int output) = 0;
+    // The question is what the value is if the node succeeds; a failing node may be claimed.
+    virtual bool MayAssumeSuccess() { return false; }
   };
 
   // What `attrs` refers to, and `source`, outlive the context.
@@ -79,6 +81,9 @@ class PartialValueContext {
   // Requires 0 <= i < num_inputs().
   PartialShape input_shape(int i) const { return source_->InputShape(i); }
   PartialShape output_shape() const { return source_->OutputShape(output_); }
+  // True while shapes are inferred: what reads a node that fails does not run. A rewrite, which
+  // would put the value in the node's place, needs nodes that succeed.
+  bool may_assume_success() const { return source_->MayAssumeSuccess(); }
 
  private:
   std::optional<int64_t> OneElement(int i, bool is_scalar) const;

@@ -162,6 +162,7 @@ struct ShapeRefiner::Impl {
         return in.node == nullptr ? PartialShape() : impl->OutputShape(*in.node, in.index);
       }
       PartialShape OutputShape(int i) override { return impl->OutputShape(*node, i); }
+      bool MayAssumeSuccess() override { return true; }
       Impl* impl;
       const Node* node;
       int depth;

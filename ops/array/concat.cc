@@ -158,7 +158,7 @@ template <typename Rule>
 std::optional<PartialValue> ConcatValue(PartialValueContext* c) {
   const int n = c->num_inputs();
   const std::optional<int64_t> axis = c->input_scalar(Rule::Axis(n));
-  if (!axis || (*axis != 0 && *axis != -1)) return std::nullopt;
+  if (axis ? *axis != 0 && *axis != -1 : !c->may_assume_success()) return std::nullopt;
   PartialValue joined;
   for (int i = Rule::Values(n).begin; i < Rule::Values(n).end; ++i) {
     const std::optional<PartialValue> part = c->input(i);

@@ -235,12 +235,13 @@ TEST(SliceGradients, MatchFiniteDifferences) {
   for (const BuildOutput& build : builds) ExpectGradientsMatch(build, {x});
 }
 
-// As many elements as are given, put together by ConcatV2 (shape inference follows its value; there
-// is no evaluator).
-Output Joined(const Scope& scope, std::initializer_list<int32_t> values) {
+// The number of its elements is known, its shape is not: ConcatV2 along an axis that only a step
+// knows. (No evaluator: constants and shape arithmetic are all that is followed.)
+Output OtherThanItsShape(const Scope& scope, std::initializer_list<int32_t> values) {
+  const Output axis = NodeBuilder(scope, "Abs").Input(Const(scope, int32_t{0})).Finish().output(0);
   std::vector<Output> parts;
   for (const int32_t value : values) parts.push_back(Const<int32_t>(scope, {value}));
-  return ConcatV2(scope, parts, Const(scope, int32_t{0}));
+  return ConcatV2(scope, parts, axis);
 }
 
 // A value's length is its own, whatever its shape says: it must not reach beyond the input's rank.
@@ -248,13 +249,13 @@ TEST(Slice, ShapeFunctionChecksTheLengthOfValuesToo) {
   {
     Scope scope;
     const Output x = TestInput(scope, DT_FLOAT, {3, 4});
-    Slice(scope, x, Const<int32_t>(scope, {0, 0}), Joined(scope, {1, 1, 1, 1, 1, 1}));
+    Slice(scope, x, Const<int32_t>(scope, {0, 0}), OtherThanItsShape(scope, {1, 1, 1, 1, 1, 1}));
     EXPECT_STATUS(scope.status(), kInvalid,
                   "size must have one element for each of the 2 dimensions, got 6");
   }
   Scope scope;
   const Output x = TestInput(scope, DT_FLOAT, {3, 4, 5});
-  Slice(scope, x, Joined(scope, {0, 0}), Const<int32_t>(scope, {1, 1, 1}));
+  Slice(scope, x, OtherThanItsShape(scope, {0, 0}), Const<int32_t>(scope, {1, 1, 1}));
   EXPECT_STATUS(scope.status(), kInvalid,
                 "begin must have one element for each of the 3 dimensions, got 2");
 }

@@ -51,17 +51,18 @@ TEST(TileGradients, MatchFiniteDifferences) {
   for (const BuildOutput& build : builds) ExpectGradientsMatch(build, {x});
 }
 
-// As many elements as are given, put together by ConcatV2 (shape inference follows its value; there
-// is no evaluator).
-Output Joined(const Scope& scope, std::initializer_list<int32_t> values) {
+// The number of its elements is known, its shape is not: ConcatV2 along an axis that only a step
+// knows. (No evaluator: constants and shape arithmetic are all that is followed.)
+Output OtherThanItsShape(const Scope& scope, std::initializer_list<int32_t> values) {
+  const Output axis = NodeBuilder(scope, "Abs").Input(Const(scope, int32_t{0})).Finish().output(0);
   std::vector<Output> parts;
   for (const int32_t value : values) parts.push_back(Const<int32_t>(scope, {value}));
-  return ConcatV2(scope, parts, Const(scope, int32_t{0}));
+  return ConcatV2(scope, parts, axis);
 }
 
 TEST(Tile, ShapeFunctionChecksTheLengthOfValuesToo) {
   Scope scope;
-  Tile(scope, TestInput(scope, DT_FLOAT, {3, 4}), Joined(scope, {1, 1, 1, 1, 1, 1}));
+  Tile(scope, TestInput(scope, DT_FLOAT, {3, 4}), OtherThanItsShape(scope, {1, 1, 1, 1, 1, 1}));
   EXPECT_STATUS(scope.status(), kInvalid,
                 "multiples must have one element for each of the 2 dimensions, got 6");
 }
