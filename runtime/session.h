@@ -54,6 +54,9 @@ struct SessionOptions {
   // What they may hold together besides the one that ran last, in this process: plans, and
   // constants (one that several hold counts once).
   int64_t max_cached_plan_bytes = int64_t{256} << 20;
+  // What the kernels of one step may hold at a time in this process: outputs and scratch memory. A
+  // step that needs more ends with ResourceExhausted that names the largest holders. 0: no limit.
+  int64_t max_step_bytes = 0;
   // How long creating a session may wait for other tasks.
   absl::Duration creation_timeout = absl::Seconds(7200);
 };

@@ -13,6 +13,8 @@
 #include "core/cancellation.h"
 #include "core/mutex.h"
 #include "core/notification.h"
+#include "core/tensor.h"
+#include "core/testing/tensor_testing.h"
 #include "graph/node_builder.h"
 #include "gtest/gtest.h"
 #include "ops/array/constant.h"
@@ -583,6 +585,57 @@ TEST_F(SessionTest, BadDeviceCountsAreRefused) {
   for (const int n : {0, -1, 1'000'000}) {
     EXPECT_EQ(NewSession(WithCpus(n)).status().code(), absl::StatusCode::kInvalidArgument);
   }
+}
+
+// --- Memory of a step ----------------------------------------------------------------------------
+
+TEST_F(SessionTest, AStepBeyondItsMemoryNamesTheHoldersAndTheNextOneWorks) {
+  // As many floats as the first input says.
+  SetHook("fill", [](KernelContext* ctx) -> Status {
+    const auto n = static_cast<int64_t>(ctx->input(0).scalar<float>());
+    MR_ASSIGN_OR_RETURN(Tensor* const out, ctx->AllocateOutput(0, ShapeOf({n})));
+    for (float& value : out->mutable_flat<float>()) value = 1;
+    return absl::OkStatus();
+  });
+  constexpr float kTooMany = 1000, kFew = 100;  // floats of each of the two outputs
+  for (const char* second_device : {"/cpu:0", "/cpu:1"}) {
+    Scope root;
+    const Output n = Placeholder(root.WithName("n"), DT_FLOAT, {});
+    const Output first = ProbeNode(root.WithName("first"), "TestProbe", "fill", {n}, 1).output(0);
+    const Output second = ProbeNode(root.WithName("second").WithDevice(second_device), "TestProbe",
+                                    "fill", {n, first}, 1)
+                              .output(0);
+    const Output y = Sum(root.WithName("y"), {first, second});
+    SessionOptions options = WithCpus(2);
+    options.max_step_bytes = 6000;
+    Session* const session = Make(root, options);
+    const auto step = session->Prepare({.feeds = {"n"}, .fetches = {"y"}});
+    ASSERT_TRUE(step.ok()) << step.status();
+    for (int i = 0; i < 3; ++i) {
+      const Tensor too_many = Tensor::Scalar<float>(kTooMany);
+      const std::vector<Tensor> feeds = {too_many};
+      for (const Status& status :
+           {session->Run({{n, too_many}}, {y}).status(), (*step)->Run(feeds).status()}) {
+        EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+        EXPECT_TRUE(
+            absl::StartsWith(status.message(),
+                             "TestProbe 'second': output 0: step memory must be at most 6000 "
+                             "bytes, got 4"))
+            << status;
+        EXPECT_TRUE(absl::StrContains(status.message(), "held by 'first' (4")) << status;
+      }
+      const auto out = session->Run({{n, Tensor::Scalar<float>(kFew)}}, {y, first});
+      ASSERT_TRUE(out.ok()) << out.status();
+      EXPECT_EQ(Value((*out)[0]), 2 * kFew);
+      EXPECT_EQ((*out)[1].num_elements(), static_cast<int64_t>(kFew));
+    }
+  }
+}
+
+TEST_F(SessionTest, AStepsMemoryLimitMustNotBeNegative) {
+  const Status status = NewSession({.max_step_bytes = -1}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), "SessionOptions: max_step_bytes must be >= 0, got -1");
 }
 
 // --- Metadata ------------------------------------------------------------------------------------

@@ -78,7 +78,10 @@ void StepPool::End(State* state) noexcept {
   }
   state->resources.ClearAll();
   state->rendezvous.reset();
-  for (StepContext& context : state->contexts) context.rendezvous.reset();
+  for (StepContext& context : state->contexts) {
+    context.rendezvous.reset();
+    context.memory.reset();
+  }
   state->args.clear();
   state->fetched.clear();
   state->cancellation.emplace();

@@ -29,6 +29,7 @@
 #include "runtime/session/signature_compiler.h"
 #include "runtime/source_lines.h"
 #include "runtime/step_context.h"
+#include "runtime/step_memory.h"
 #include "runtime/step_pool.h"
 #include "runtime/step_stats.h"
 
@@ -88,6 +89,7 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
   Arena* ArenaFor(const tensorflow::RunOptions& options) const;
 
   const tensorflow::ConfigProto config_;
+  const int64_t max_step_bytes_;
   const std::string handle_;
   // What calls say after Close, which needs no memory to say it.
   const Status closed_ = absl::CancelledError("Session has been closed.");
@@ -112,6 +114,7 @@ std::string NextHandle() {
 
 SessionState::SessionState(const SessionOptions& options)
     : config_(options.config),
+      max_step_bytes_(options.max_step_bytes),
       handle_(NextHandle()),
       compiler_(OperationFetch::kIsTarget,
                 static_cast<size_t>(std::max(1, options.max_cached_plans)),
@@ -122,6 +125,10 @@ SessionState::SessionState(const SessionOptions& options)
       steps_(absl::StrCat(handle_, "/step")) {}
 
 StatusOr<std::shared_ptr<SessionState>> SessionState::Make(const SessionOptions& options) {
+  if (options.max_step_bytes < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("SessionOptions: max_step_bytes must be >= 0, got ", options.max_step_bytes));
+  }
   std::shared_ptr<SessionState> state(new SessionState(options));
   MR_RETURN_IF_ERROR(state->MakeDevices());
   const int threads = ComputeThreads(options.config);
@@ -220,6 +227,8 @@ Status SessionState::RunParts(const tensorflow::RunOptions& options,
   if (compiled.has_transfers) step->rendezvous = MakeLocalRendezvous();
   const int64_t step_id = next_step_id_.fetch_add(1, std::memory_order_relaxed);
   Arena* const arena = ArenaFor(options);
+  const std::shared_ptr<StepMemory> memory =
+      max_step_bytes_ > 0 ? StepMemory::Make(max_step_bytes_) : nullptr;
   step->contexts.resize(compiled.parts.size());
   step->runs.resize(compiled.parts.size());
   for (size_t i = 0; i < compiled.parts.size(); ++i) {
@@ -231,6 +240,7 @@ Status SessionState::RunParts(const tensorflow::RunOptions& options,
     context.arena = arena;
     context.io_pool = IoPool::Default();
     context.step_resources = &step->resources;
+    context.memory = memory;
     context.session_handle = handle_;
     context.args = args;
     context.results = results;
