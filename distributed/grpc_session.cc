@@ -15,6 +15,7 @@
 #include "core/tensor.h"
 #include "distributed/master/master_interface.h"
 #include "distributed/transport/grpc_transport.h"
+#include "distributed/transport/step_limit.h"
 #include "distributed/transport/tensor_coding.h"
 #include "distributed/transport/transport.h"
 #include "graph/graph.h"
@@ -34,8 +35,6 @@ constexpr int kRunStepTensor = 1;     // RunStepResponse.tensor
 constexpr int kRunCallableFeed = 3;   // RunCallableRequest.feed
 constexpr int kRunCallableFetch = 1;  // RunCallableResponse.fetch
 
-// How much longer a client waits than the master was told to.
-constexpr absl::Duration kAnswerSlack = absl::Seconds(5);
 // How often the log says that a master is missing.
 constexpr absl::Duration kWaitLogPeriod = absl::Seconds(10);
 // For calls that only set up or tidy up.
@@ -126,21 +125,15 @@ class GrpcMaster : public MasterInterface {
     MessageWriter writer;
     writer.AddMessage(request);
     for (const Tensor& feed : feeds) MR_RETURN_IF_ERROR(writer.AddTensor(kRunCallableFeed, feed));
+    const int64_t timeout_ms = options == nullptr ? 0 : options->timeout_in_ms();
+    if (timeout_ms > 0) AddStepLimit(absl::Now() + absl::Milliseconds(timeout_ms), &writer);
     MR_ASSIGN_OR_RETURN(const grpc::ByteBuffer bytes, writer.Finish());
-    // The message has no place for options, so the limit is the call's: it cancels the step.
-    RpcOptions call;
-    if (options != nullptr && options->timeout_in_ms() > 0) {
-      call.deadline = absl::Now() + absl::Milliseconds(options->timeout_in_ms());
-    }
-    const StatusOr<grpc::ByteBuffer> answer =
-        channel_->Call(absl::StrCat(kMasterService, "RunCallable"), call, bytes);
-    if (absl::IsDeadlineExceeded(answer.status()) && absl::Now() >= call.deadline) {
-      return absl::DeadlineExceededError("Timed out waiting for notification");
-    }
-    MR_RETURN_IF_ERROR(answer.status());
+    MR_ASSIGN_OR_RETURN(const grpc::ByteBuffer answer,
+                        channel_->Call(absl::StrCat(kMasterService, "RunCallable"),
+                                       StepOptions(timeout_ms), bytes));
     tensorflow::RunCallableResponse response;
     std::vector<DecodedTensor> tensors;
-    MR_RETURN_IF_ERROR(DecodeMessage("RunCallableResponse", *answer, kRunCallableFetch,
+    MR_RETURN_IF_ERROR(DecodeMessage("RunCallableResponse", answer, kRunCallableFetch,
                                      TensorField::kTensor, &tensors, &response));
     return ResultOf(std::move(tensors), response.mutable_metadata());
   }
@@ -193,7 +186,7 @@ class GrpcMaster : public MasterInterface {
   static RpcOptions StepOptions(int64_t timeout_ms) {
     RpcOptions options;
     if (timeout_ms > 0) {
-      options.deadline = absl::Now() + absl::Milliseconds(timeout_ms) + kAnswerSlack;
+      options.deadline = absl::Now() + absl::Milliseconds(timeout_ms) + kStepAnswerSlack;
     }
     return options;
   }
@@ -296,7 +289,14 @@ void ServeRunCallable(Master* master, std::shared_ptr<ServerCall> call,
   if (!read.ok()) return call->FinishWithStatus(read);
   std::vector<Tensor> feeds;
   for (DecodedTensor& tensor : tensors) feeds.push_back(std::move(tensor.value));
-  master->RunCallableAsync(request, feeds, call->cancellation(),
+  tensorflow::RunOptions options;
+  const absl::Time deadline = StepDeadlineOf(request);
+  const bool limited = deadline != absl::InfiniteFuture();
+  if (limited) {
+    options.set_timeout_in_ms(
+        std::max(int64_t{1}, absl::ToInt64Milliseconds(deadline - absl::Now())));
+  }
+  master->RunCallableAsync(request, feeds, limited ? &options : nullptr, call->cancellation(),
                            [call](StatusOr<StepResult> result) {
                              if (!result.ok()) return call->FinishWithStatus(result.status());
                              MessageWriter writer;

@@ -404,6 +404,72 @@ TEST(ServerTest, TimeLimitsAndCloseEndStepsThatWait) {
   EXPECT_STATUS(status, absl::StatusCode::kCancelled, "Session has been closed.");
 }
 
+// A session in this process, with its master in this process, and behind a network; nodes here and
+// elsewhere; steps by name and prepared: one promise.
+TEST(ServerTest, AKernelThatNeverAnswersHoldsUpNoStepBeyondItsTimeAndIsNamed) {
+  enum Kind { kLocal, kOwnMaster, kNetwork };
+  for (const Kind kind : {kLocal, kOwnMaster, kNetwork}) {
+    struct Place {
+      const char* device;
+      bool taken_along;  // the silent part waits for the own one, whose time is over first
+    };
+    for (const Place& place : {Place{"/job:worker/task:0", false}, Place{"/job:ps/task:0", false},
+                               Place{"/job:ps/task:0", true}}) {
+      const auto& [device, taken_along] = place;
+      if (kind == kLocal && absl::StrContains(device, "ps")) continue;
+      SCOPED_TRACE(absl::StrCat("kind ", kind, ", ", device, ", ", taken_along));
+      Cluster cluster;
+      Scope root;
+      const Output x = Placeholder(root.WithName("x"), DT_FLOAT, {});
+      const Scope there = kind == kLocal ? root : root.WithDevice(device);
+      const Output beside = taken_along ? Identity(there.WithName("beside"), TestWait(root))
+                                        : Identity(there.WithName("beside"), x);
+      const Output silent = TestSilent(there.WithName("silent"));
+      const Output y = Identity(root.WithName("y"), silent);
+      const Output z = Identity(root.WithName("z"), beside);
+      const Output ok = Identity(there.WithName("ok"), x);
+      SessionOptions options;
+      if (kind == kOwnMaster) options.target = cluster.server("worker", 0)->target();
+      if (kind == kNetwork) options.target = RemoteTarget(*cluster.server("worker", 0));
+      ASSERT_OK_AND_ASSIGN(const auto session, NewSession(options));
+      ASSERT_OK(session->Extend(root));
+      const Tensor one = Tensor::Scalar(1.0f);
+      // Compiled and connected: what follows is the step alone.
+      ASSERT_OK(session->Run({{x, one}}, {ok}));
+      ASSERT_OK_AND_ASSIGN(const auto step,
+                           session->Prepare({{x.name()}, {y.name(), z.name()}, {}}));
+      tensorflow::RunOptions limit;
+      limit.set_timeout_in_ms(200);
+      const std::vector<Feed> feeds = {{x, one}};
+      const std::vector<FetchName> fetches = {y, z};
+      const std::vector<Tensor> values = {one};
+      for (const bool prepared : {false, true}) {
+        const absl::Time start = absl::Now();
+        const Status status = prepared ? step->Run(limit, values, nullptr).status()
+                                       : session->Run(limit, feeds, fetches, {}, nullptr).status();
+        const absl::Duration took = absl::Now() - start;
+        EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+        EXPECT_TRUE(absl::StartsWith(status.message(),
+                                     "Timed out waiting for notification; the "
+                                     "step waited for "))
+            << status;
+        EXPECT_TRUE(absl::StrContains(status.message(), "TestSilent 'silent'")) << status;
+        if (kind != kLocal && absl::StrContains(device, "ps")) {
+          EXPECT_TRUE(absl::StrContains(status.message(), " on /job:ps/replica:0/task:0"))
+              << status;
+        }
+        EXPECT_GE(took, absl::Milliseconds(200));
+        EXPECT_LT(took, absl::Seconds(3)) << "prepared " << prepared;
+      }
+      // Neither the session nor the servers wait for it.
+      EXPECT_OK(session->Run({{x, one}}, {ok}));
+      EXPECT_OK(session->Close());
+      if (taken_along) EndSilentKernels();
+    }
+  }
+  EndSilentKernels();
+}
+
 TEST(ServerTest, TwoWorkersTrainOneModelAtTheSameTime) {
   Cluster cluster(/*num_ps=*/1, /*num_workers=*/2);
   const SmallModel model0 = MakeSmallModel("/job:worker/task:0");

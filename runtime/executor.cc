@@ -2,9 +2,7 @@
 #include "runtime/executor.h"
 
 #include <new>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
@@ -17,9 +15,6 @@
 
 namespace millrace {
 namespace {
-
-// How often a step whose time is over is looked at while arena threads still work for it.
-constexpr absl::Duration kLookAgain = absl::Milliseconds(10);
 
 // The steps of one RunPartitions, on the thread that waits for them.
 class HostedSteps {
@@ -74,13 +69,7 @@ class HostedSteps {
  private:
   // The time is over: every step ends with that, unless it has a better reason.
   void EndOverdue() {
-    std::vector<std::string> names;
-    try {
-      for (const Step* const step : steps_) step->AppendSilentKernels(&names);
-    } catch (const std::bad_alloc&) {
-      // Then without the others' names.
-    }
-    const Status status = StepTimedOut(names);
+    const Status status = TimedOutOf(steps_);
     for (Step* const step : steps_) step->FailOverdue(status);
   }
 

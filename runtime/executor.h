@@ -59,6 +59,8 @@ struct ExecutorOptions {
 
 // For kernels to answer the cancellation of a step whose time is over.
 inline constexpr absl::Duration kAnswerTime = absl::Seconds(1);
+// How often such a step is looked at after that, while arena threads still work for it.
+inline constexpr absl::Duration kLookAgain = absl::Milliseconds(10);
 
 // What an executor did since it was made; for tests.
 struct ExecutorCounters {
@@ -80,7 +82,8 @@ class Executor {
 
   // Works in the calling thread until nothing is left to do there; `done` is called here or,
   // after an asynchronous kernel, on the thread that finished last. `step` outlives the step.
-  // The deadline is only looked at between nodes, and `keep` is not used.
+  // The deadline is only looked at between nodes, and `keep` is not used: for steps that a kernel
+  // must not hold up there are RunPartitions and DetachedParts.
   void RunAsync(const StepContext& step, const ExecutorOptions& options, DoneCallback done);
 
   const Plan& plan() const;
@@ -89,6 +92,7 @@ class Executor {
  private:
   friend Status RunPartitions(absl::Span<const struct PartitionRun> partitions,
                               const ExecutorOptions& options);
+  friend class DetachedParts;
   explicit Executor(std::unique_ptr<Engine> engine);
   const std::unique_ptr<Engine> engine_;
 };

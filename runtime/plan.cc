@@ -21,6 +21,10 @@
 namespace millrace {
 namespace {
 
+// TensorFlow's text, which its users know; what follows is ours.
+constexpr absl::string_view kTimedOut = "Timed out waiting for notification";
+constexpr absl::string_view kWaitedFor = "; the step waited for ";
+
 // Bounds of the packed fields; no real graph comes near.
 constexpr size_t kMaxNodes = size_t{1} << 30;
 constexpr int kMaxOutputs = 1 << 24;
@@ -380,6 +384,21 @@ Status Derived(const Status& status) {
 Status WithoutDerivedMark(const Status& status) {
   if (!IsDerived(status)) return status;
   return CopyWithMessage(status, absl::StripPrefix(status.message(), kDerivedMark));
+}
+
+Status TimedOutWaitingFor(absl::string_view kernels) {
+  if (kernels.empty()) return absl::DeadlineExceededError(kTimedOut);
+  return absl::DeadlineExceededError(absl::StrCat(kTimedOut, kWaitedFor, kernels));
+}
+
+bool IsTimedOut(const Status& status) {
+  return absl::IsDeadlineExceeded(status) && absl::StartsWith(status.message(), kTimedOut);
+}
+
+absl::string_view WaitedFor(const Status& status) {
+  absl::string_view text = status.message();
+  if (!absl::ConsumePrefix(&text, kTimedOut) || !absl::ConsumePrefix(&text, kWaitedFor)) return "";
+  return text;
 }
 
 Status NodeError(const Status& status, absl::string_view op, absl::string_view node) {

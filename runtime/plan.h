@@ -182,6 +182,13 @@ Status Derived(const Status& status);
 // Without the mark, for people.
 Status WithoutDerivedMark(const Status& status);
 
+// DeadlineExceeded "Timed out waiting for notification[; the step waited for <kernels>]": what a
+// step whose time is over ends with, here or (as text) on another task.
+Status TimedOutWaitingFor(absl::string_view kernels);
+bool IsTimedOut(const Status& status);
+// The kernels of such a status; empty when it names none.
+absl::string_view WaitedFor(const Status& status ABSL_ATTRIBUTE_LIFETIME_BOUND);
+
 }  // namespace millrace
 
 #endif  // MILLRACE_RUNTIME_PLAN_H_

@@ -162,15 +162,15 @@ StatusOr<StepResult> Master::RunCallable(const tensorflow::RunCallableRequest& r
 }
 
 void Master::RunCallableAsync(const tensorflow::RunCallableRequest& request,
-                              absl::Span<const Tensor> feeds, CancellationManager* cancellation,
-                              StepDone done) {
+                              absl::Span<const Tensor> feeds, const tensorflow::RunOptions* run,
+                              CancellationManager* cancellation, StepDone done) {
   std::shared_ptr<MasterSession> session;
   MasterSession::Callable callable;
   MasterStepOptions options;
   const Status status = NoExceptions("RunCallable", [&]() -> Status {
     MR_ASSIGN_OR_RETURN(session, FindSession(request.session_handle()));
     MR_ASSIGN_OR_RETURN(callable, session->FindCallable(request.handle()));
-    options.run = callable.options;
+    options.run = run == nullptr ? callable.options : *run;
     options.block = false;
     options.cancellation = cancellation;
     return absl::OkStatus();

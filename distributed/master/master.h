@@ -65,12 +65,12 @@ class Master : public MasterInterface {
                           const tensorflow::ExtendSessionRequest& request,
                           tensorflow::ExtendSessionResponse* response);
   // As RunStep and RunCallable, but once the signature is compiled no thread waits. `cancellation`
-  // (may be null) outlives `done`.
+  // and the options of a callable may be null; the former outlives `done`.
   void RunStepAsync(const tensorflow::RunStepRequest& request, absl::Span<const NamedTensor> feeds,
                     CancellationManager* cancellation, StepDone done);
   void RunCallableAsync(const tensorflow::RunCallableRequest& request,
-                        absl::Span<const Tensor> feeds, CancellationManager* cancellation,
-                        StepDone done);
+                        absl::Span<const Tensor> feeds, const tensorflow::RunOptions* options,
+                        CancellationManager* cancellation, StepDone done);
 
   // Ends all sessions: their steps with `status`, waits for tasks too. Idempotent.
   void Shutdown(const Status& status);

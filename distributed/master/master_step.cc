@@ -5,10 +5,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/exceptions.h"
 #include "core/random_bits.h"
 #include "distributed/master/task_calls.h"
 #include "graph/signature.h"
+#include "runtime/executor.h"
 #include "runtime/plan.h"
 
 namespace millrace {
@@ -16,6 +18,8 @@ namespace {
 
 // How long a step whose tasks only pass on an error waits for the one that had it.
 constexpr absl::Duration kRootCauseGrace = absl::Seconds(1);
+// After the deadline: for kernels to answer, then for the parts' answers to come here.
+const absl::Duration kTimedOutGrace = kAnswerTime + absl::Milliseconds(250);
 
 // Step ids are positive and leave room, as TensorFlow's do.
 int64_t NewStepId() {
@@ -64,9 +68,9 @@ void MasterStep::StartOrThrow(absl::Span<const Tensor> feeds, const MasterStepOp
   send_.resize(feeds.size());
   for (size_t i = 0; i < feeds.size(); ++i) send_[binding_->bound.feed_to[i]].value = feeds[i];
   if (!options.block && deadline_ != absl::InfiniteFuture()) {
-    timer_ = RpcTimer::Start(deadline_, [weak = weak_from_this()] {
+    timer_ = RpcTimer::Start(deadline_ + kTimedOutGrace, [weak = weak_from_this()] {
       if (const auto step = weak.lock()) {
-        step->Fail(absl::DeadlineExceededError("Timed out waiting for notification"));
+        step->Fail(TimedOutWaitingFor(""));
       }
     });
   }
@@ -89,7 +93,7 @@ void MasterStep::StartOrThrow(absl::Span<const Tensor> feeds, const MasterStepOp
     const bool own = static_cast<int>(i) == compiled_->own_part;
     CallOptions call;
     call.cancellation = &cancellation_;
-    if (own && options.block) call.deadline = deadline_;
+    call.deadline = deadline_;
     ++*begun;
     compiled_->parts[i].transport->RunGraph(
         call, compiled_->parts[i].request, request_,
@@ -109,7 +113,9 @@ void MasterStep::Record(const Status& status, int part) {
     if (IsDerived(status)) {
       // Another task has failed, and its own account of it is on the way: it is waited for.
       if (grace_ == nullptr) {
-        grace_ = RpcTimer::Start(absl::Now() + kRootCauseGrace, [weak = weak_from_this()] {
+        const absl::Duration grace =
+            absl::IsDeadlineExceeded(status) ? kTimedOutGrace : kRootCauseGrace;
+        grace_ = RpcTimer::Start(absl::Now() + grace, [weak = weak_from_this()] {
           if (const auto step = weak.lock()) step->cancellation_.StartCancel();
         });
       }
@@ -119,20 +125,32 @@ void MasterStep::Record(const Status& status, int part) {
   cancellation_.StartCancel();
 }
 
+// The others' time is over, too: they are left to say what they waited for.
+void MasterStep::RecordTimedOut(size_t part, const Status& status) {
+  MutexLock lock(&mu_);
+  if (const absl::string_view names = WaitedFor(status); !names.empty()) {
+    waited_for_[part] = static_cast<int>(part) == compiled_->own_part
+                            ? std::string(names)
+                            : absl::StrCat(names, " on ", compiled_->parts[part].transport->task());
+  }
+  if (!status_.ok() && !IsDerived(status_)) return;
+  status_ = TimedOutWaitingFor("");
+  failed_part_ = -1;
+}
+
 void MasterStep::Fail(const Status& status) { Record(status, -1); }
 
 void MasterStep::PartDone(size_t part, const Status& status) {
   if (absl::IsCancelled(status) && cancellation_.IsCancelled()) {
     Record(Derived(status), static_cast<int>(part));
   } else if (!status.ok()) {
-    // The step's own time limit needs no sender.
-    const bool timed_out = absl::IsDeadlineExceeded(status) &&
-                           static_cast<int>(part) == compiled_->own_part &&
-                           absl::Now() >= deadline_;
-    Record(timed_out || TellsOfRestart(status)
-               ? status
-               : FromTask(compiled_->parts[part].transport->task(), status),
-           static_cast<int>(part));
+    if (IsTimedOut(status) && absl::Now() >= deadline_) {
+      RecordTimedOut(part, status);
+    } else {
+      Record(TellsOfRestart(status) ? status
+                                    : FromTask(compiled_->parts[part].transport->task(), status),
+             static_cast<int>(part));
+    }
   }
   Drop();
 }
@@ -155,6 +173,11 @@ void MasterStep::End() {
     MutexLock lock(&mu_);
     status = status_;
     part = failed_part_;
+    if (IsTimedOut(status)) {
+      status = TimedOutWaitingFor(absl::StrJoin(
+          waited_for_, ", ",
+          [](std::string* out, const auto& of_part) { out->append(of_part.second); }));
+    }
     grace = grace_;
   }
   if (grace != nullptr) grace->Cancel();
@@ -212,8 +235,8 @@ StatusOr<StepResult> MasterStep::TakeResult() {
 
 void MasterStep::Wait() {
   if (deadline_ == absl::InfiniteFuture()) return ended_.Wait();
-  if (ended_.WaitFor(deadline_ - absl::Now())) return;
-  Fail(absl::DeadlineExceededError("Timed out waiting for notification"));
+  if (ended_.WaitFor(deadline_ + kTimedOutGrace - absl::Now())) return;
+  Fail(TimedOutWaitingFor(""));
   ended_.Wait();
 }
 

@@ -8,7 +8,8 @@
 //
 // The first real error wins; it cancels the other parts, and they are waited for. An error that a
 // part only passed on (derived) gives the part that had it one second to tell its own before
-// everything is cancelled.
+// everything is cancelled. Each part has the step's time limit and says what it waited for; parts
+// that do not say so in time are cancelled.
 //
 // Invariants: `done` is called exactly once, after the last part has ended; the owner is told
 // before.
@@ -16,9 +17,11 @@
 // whichever thread ends the last part.
 // Lifetime: callbacks keep the step until it has ended; the step keeps its owner. `cancellation` of
 // the options outlives `done`.
-// Failure: "From <task>:\n<error>" of a task; DeadlineExceeded "Timed out waiting for
-// notification"; Cancelled by the caller; what Fail was given.
+// Failure: "From <task>:\n<error>" of a task; TimedOutWaitingFor (runtime/plan.h) the kernels of
+// all parts, which are followed by " on <task>" unless it is the own one; Cancelled by the caller;
+// what Fail was given.
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -78,6 +81,7 @@ class MasterStep : public std::enable_shared_from_this<MasterStep> {
                     size_t* begun);
   void PartDone(size_t part, const Status& status);
   void Record(const Status& status, int part);
+  void RecordTimedOut(size_t part, const Status& status);
   void Drop();
   void End();
   void Complete(Status status);
@@ -107,6 +111,7 @@ class MasterStep : public std::enable_shared_from_this<MasterStep> {
   int left_ ABSL_GUARDED_BY(mu_);  // parts, and one for Start
   Status status_ ABSL_GUARDED_BY(mu_);
   int failed_part_ ABSL_GUARDED_BY(mu_) = -1;
+  std::map<size_t, std::string> waited_for_ ABSL_GUARDED_BY(mu_);  // by part, when time was over
   std::shared_ptr<RpcTimer> grace_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/testing/small_model.h"
 
+#include <utility>
+#include <vector>
+
 #include "core/cancellation.h"
+#include "core/mutex.h"
+#include "core/status.h"
 #include "graph/op_registry.h"
 #include "graph/shape_inference.h"
 #include "runtime/kernel.h"
@@ -27,6 +32,24 @@ class WaitKernel : public AsyncKernel {
   }
 };
 
+// What TestSilent kernels wait with.
+struct SilentKernels {
+  Mutex mu;
+  std::vector<AsyncKernel::DoneCallback> waiting ABSL_GUARDED_BY(mu);
+};
+SilentKernels& AllSilent() {
+  static SilentKernels* const all = new SilentKernels;
+  return *all;
+}
+
+class SilentKernel : public AsyncKernel {
+ public:
+  void ComputeAsync(KernelContext*, DoneCallback done) const override {
+    MutexLock lock(&AllSilent().mu);
+    AllSilent().waiting.push_back(std::move(done));
+  }
+};
+
 class FailKernel : public Kernel {
  public:
   Status Compute(KernelContext*) const override {
@@ -36,10 +59,23 @@ class FailKernel : public Kernel {
 
 const OpRegistration kWait =
     OpSpec("TestWait").Output("y: float").Stateful().Shape(ScalarOutput).NotDifferentiable();
+const OpRegistration kSilent =
+    OpSpec("TestSilent").Output("y: float").Stateful().Shape(ScalarOutput).NotDifferentiable();
 const OpRegistration kFail =
     OpSpec("TestFail").Input("x: float").Output("y: float").Shape(ScalarOutput).NotDifferentiable();
 const KernelRegistration kWaitKernel = KernelFor<WaitKernel>("TestWait");
+const KernelRegistration kSilentKernel = KernelFor<SilentKernel>("TestSilent");
 const KernelRegistration kFailKernel = KernelFor<FailKernel>("TestFail");
 
 }  // namespace
+
+void EndSilentKernels() {
+  std::vector<AsyncKernel::DoneCallback> waiting;
+  {
+    MutexLock lock(&AllSilent().mu);
+    waiting.swap(AllSilent().waiting);
+  }
+  for (AsyncKernel::DoneCallback& done : waiting) done(absl::CancelledError("told to end"));
+}
+
 }  // namespace millrace

@@ -3,7 +3,8 @@
 #define MILLRACE_DISTRIBUTED_TESTING_SMALL_MODEL_H_
 
 // What the tests of this folder train: y = w x + b, variables on /job:ps, the rest on one worker;
-// and two ops that only tests have: TestWait never ends by itself, TestFail fails.
+// and ops that only tests have: TestWait never ends by itself, TestFail fails, TestSilent does not
+// answer its cancellation either.
 //
 // Thread-safety: a model belongs to one thread.
 
@@ -61,6 +62,9 @@ inline SmallModel MakeSmallModel(const std::string& worker = "/job:worker/task:0
 
 // A scalar float that depends on `input`, which may be invalid.
 inline Output TestWait(ScopeAt at) { return NodeBuilder(at, "TestWait").Finish().output(0); }
+inline Output TestSilent(ScopeAt at) { return NodeBuilder(at, "TestSilent").Finish().output(0); }
+// Lets the TestSilent kernels of this process that have been started end.
+void EndSilentKernels();
 inline Output TestFail(ScopeAt at, Output input) {
   return NodeBuilder(at, "TestFail").Input(input).Finish().output(0);
 }

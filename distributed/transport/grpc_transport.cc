@@ -12,6 +12,7 @@
 #include "core/random_bits.h"
 #include "core/status.h"
 #include "core/tensor.h"
+#include "distributed/transport/step_limit.h"
 #include "distributed/transport/tensor_coding.h"
 #include "distributed/transport/transport.pb.h"
 
@@ -109,13 +110,16 @@ class GrpcTransport : public Transport {
     MessageWriter writer;
     writer.AddMessage(graph);
     if (&step != &graph) writer.AddMessage(step);  // parsers merge the two
+    AddStepLimit(options.deadline, &writer);
+    RpcOptions call = ToRpcOptions(options);
+    call.deadline += kStepAnswerSlack;
     for (const NamedTensor& tensor : send) {
       const Status added = writer.AddNamedTensor(kRunGraphSend, tensor.name, tensor.value);
       if (!added.ok()) return done(added);
     }
     const StatusOr<grpc::ByteBuffer> message = writer.Finish();
     if (!message.ok()) return done(message.status());
-    channel_->Unary(absl::StrCat(kWorkerService, "RunGraph"), ToRpcOptions(options), *message,
+    channel_->Unary(absl::StrCat(kWorkerService, "RunGraph"), call, *message,
                     [response, received, done = std::move(done)](
                         const Status& status, const grpc::ByteBuffer& answer) mutable {
                       if (!status.ok()) return done(status);
@@ -243,8 +247,7 @@ void Respond(ServerCall* call, const google::protobuf::MessageLite& response) {
 
 // A method without tensors, answered at once.
 template <typename Request, typename Response>
-RpcServer::Handler Plain(const char* name,
-                         std::function<Status(const Request&, Response*)> method) {
+RpcServer::Handler Plain(const char* name, std::function<Status(const Request&, Response*)> method) {
   return [name, method](std::shared_ptr<ServerCall> call, const grpc::ByteBuffer& bytes) {
     Request request;
     Response response;
@@ -356,7 +359,7 @@ void ServeRunGraph(Worker* worker, std::shared_ptr<ServerCall> call,
   if (!read.ok()) return run->call->FinishWithStatus(read);
   const std::vector<NamedTensor> send = ToNamed(std::move(tensors));
   worker->RunGraph(
-      run->request, run->request, send, /*block=*/false, absl::InfiniteFuture(),
+      run->request, run->request, send, /*block=*/false, StepDeadlineOf(run->request),
       run->call->cancellation(), &run->response, &run->received, [run](const Status& status) {
         MessageWriter writer;
         Status failed = status;

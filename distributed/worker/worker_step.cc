@@ -167,41 +167,51 @@ void WorkerStep::Execute(bool block, absl::Time deadline) {
   options.stats = stats_.get();
   options.deadline = deadline;
   options.keep = self;
-  if (block) {
-    const Status status = NoExceptions("RunGraph", [&] {
-      absl::InlinedVector<PartitionRun, 4> runs;
-      for (size_t i = 0; i < parts.size(); ++i) {
-        runs.push_back({parts[i].executor.get(), &contexts_[i]});
-      }
-      return RunPartitions(runs, options);
-    });
-    {
-      MutexLock lock(&mu_);
-      status_ = status;
+  absl::InlinedVector<PartitionRun, 4> runs;
+  const Status status = NoExceptions("RunGraph", [&]() -> Status {
+    for (size_t i = 0; i < parts.size(); ++i) {
+      runs.push_back({parts[i].executor.get(), &contexts_[i]});
     }
-    return Finish();
-  }
-  parts_left_.store(static_cast<int>(parts.size()) + 1, std::memory_order_relaxed);
-  for (size_t i = 0; i < parts.size(); ++i) {
-    try {
-      parts[i].executor->RunAsync(contexts_[i], options,
-                                  [self](Status status) { self->PartEnded(status); });
-    } catch (...) {
-      // It has not begun; the others are told.
-      const Status failed = StatusOfException("RunGraph");
-      rendezvous_->StartAbort(failed);
-      PartEnded(failed);
-    }
-  }
-  PartEnded(absl::OkStatus());
+    return block ? RunPartitions(runs, options) : absl::OkStatus();
+  });
+  if (block || !status.ok()) return PartsEnded(status);
+  parts_.Start(runs, options, [self](const Status& ended) { self->PartsEnded(ended); });
+  if (deadline == absl::InfiniteFuture()) return;
+  const Status watched = NoExceptions("RunGraph", [&] {
+    WatchTime(deadline);
+    return absl::OkStatus();
+  });
+  if (!watched.ok()) Cancel(watched);
 }
 
-void WorkerStep::PartEnded(const Status& status) {
-  if (!status.ok()) {
+void WorkerStep::WatchTime(absl::Time deadline) {
+  MutexLock lock(&mu_);
+  if (finished_) return;
+  timer_ = RpcTimer::Start(deadline, [self = shared_from_this()] { self->TimeIsOver(); });
+}
+
+void WorkerStep::TimeIsOver() {
+  parts_.EndOverdue();
+  MutexLock lock(&mu_);
+  if (finished_) return;
+  timer_ = RpcTimer::Start(absl::Now() + kAnswerTime,
+                           [self = shared_from_this()] { self->LeaveSilent(); });
+}
+
+void WorkerStep::LeaveSilent() {
+  if (parts_.LeaveSilent()) return;
+  MutexLock lock(&mu_);
+  if (finished_) return;
+  timer_ = RpcTimer::Start(absl::Now() + kLookAgain,
+                           [self = shared_from_this()] { self->LeaveSilent(); });
+}
+
+void WorkerStep::PartsEnded(const Status& status) {
+  {
     MutexLock lock(&mu_);
-    if (status_.ok() || (IsDerived(status_) && !IsDerived(status))) status_ = status;
+    status_ = status;
   }
-  if (parts_left_.fetch_sub(1, std::memory_order_acq_rel) == 1) Finish();
+  Finish();
 }
 
 void WorkerStep::Cancel(const Status& status) {
@@ -268,10 +278,14 @@ void WorkerStep::Finish() {
   const std::shared_ptr<WorkerStep> self = shared_from_this();
   if (outer_ != nullptr) outer_->Deregister(outer_token_);
   Status status;
+  std::shared_ptr<RpcTimer> timer;
   {
     MutexLock lock(&mu_);
     status = status_;
+    finished_ = true;
+    timer = std::move(timer_);
   }
+  if (timer != nullptr) timer->Cancel();
   if (status.ok()) {
     CollectResults();
     MutexLock lock(&mu_);

@@ -7,7 +7,8 @@
 //   started -> peers are asked for what they send here -> the plan's executors run
 //           -> results are collected -> the step's rendezvous ends -> `done` -> `ended`
 //
-// Invariants: `done` is called exactly once, after the last executor has ended, and then `ended`.
+// Invariants: `done` is called exactly once, after the last executor has ended (those excepted that
+// were left to kernels that do not answer), and then `ended`.
 // The first real error wins over those that were only passed on; a step that was told to end says
 // what it was told.
 // Threads: Start by the thread that got the call; Cancel from any thread. `done` comes in the
@@ -15,7 +16,6 @@
 // last of them has come. Failure: what kernels and peers say; Internal when a result was never
 // sent.
 
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -26,12 +26,14 @@
 #include "core/cancellation.h"
 #include "core/mutex.h"
 #include "core/status.h"
+#include "distributed/transport/rpc.h"
 #include "distributed/transport/transport.h"
 #include "distributed/worker/step_rendezvous.h"
 #include "distributed/worker/worker_options.h"
 #include "graph/graph.h"
 #include "proto/worker.pb.h"
 #include "runtime/compile_path.h"
+#include "runtime/detached_parts.h"
 #include "runtime/device.h"
 #include "runtime/executor.h"
 #include "runtime/kernel.h"
@@ -67,7 +69,8 @@ class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
              int64_t step_id, std::function<void(WorkerStep*)> ended);
 
   // Once. `response` and `received` outlive `done`; `cancellation` (may be null) too. With `block`
-  // the calling thread runs the step to its end, at most until `deadline`.
+  // the calling thread runs the step to its end. A step that has not ended at `deadline` ends then,
+  // kAnswerTime later at most: kernels that do not answer are left behind with what they use.
   void Start(const tensorflow::RunGraphRequest& request, absl::Span<const NamedTensor> send,
              bool block, absl::Time deadline, CancellationManager* cancellation,
              tensorflow::RunGraphResponse* response, std::vector<NamedTensor>* received,
@@ -81,7 +84,10 @@ class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
   Status Prepare(const tensorflow::RunGraphRequest& request, absl::Span<const NamedTensor> send);
   void AskPeers();
   void Execute(bool block, absl::Time deadline);
-  void PartEnded(const Status& status);
+  void WatchTime(absl::Time deadline);
+  void TimeIsOver();
+  void LeaveSilent();
+  void PartsEnded(const Status& status);
   void Finish();
   void CollectResults();
   Status CollectResult(const std::string& wire_key);
@@ -103,9 +109,11 @@ class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
   Transport::Done done_;
   CancellationManager* outer_ = nullptr;
   CancellationManager::Token outer_token_ = 0;
-  std::atomic<int> parts_left_{0};  // acq_rel: the last part finishes the run
+  DetachedParts parts_;  // of a step that does not block
 
   Mutex mu_;
+  std::shared_ptr<RpcTimer> timer_ ABSL_GUARDED_BY(mu_);
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;
   Status status_ ABSL_GUARDED_BY(mu_);
   Status cancelled_with_ ABSL_GUARDED_BY(mu_);
 };

@@ -4,7 +4,7 @@
 
 // Step: one run of a plan, whichever engine runs it, as its caller and its kernels see it.
 //
-//   begun ─> worked for ─> ended ─────────────────────> TakeResult (by its host) or Finish
+//   begun ─> worked for ─> ended ──────────────> TakeResult (by its host or StepEnd) or Finish
 //                 └─ its time is over and only kernels that do not answer are left
 //                    └─> abandoned ─> the last of these kernels frees it
 //
@@ -31,6 +31,15 @@ namespace millrace {
 
 class Step;
 class StepHost;
+
+// Who takes the result of a step that has no host.
+class StepEnd {
+ public:
+  virtual ~StepEnd() = default;
+  // The last thing that is done to a step by its loops and kernels; on the thread of one of them.
+  virtual void StepEnded(Step* step) = 0;
+};
+
 struct AsyncRun;
 
 // What a step is begun with.
@@ -40,8 +49,9 @@ struct StepStart {
   const StepContext* context = nullptr;
   StepStatsCollector* stats = nullptr;  // may be null
   absl::Time deadline = absl::InfiniteFuture();
-  // The step's end is told to `host`, or to `done` (moved from) when there is none.
+  // The step's end is told to the one that is set; `done` is moved from.
   StepHost* host = nullptr;
+  StepEnd* end = nullptr;
   DoneCallback* done = nullptr;
 };
 

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <new>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -17,7 +19,7 @@ constexpr size_t kNamesInMessage = 8;
 // Made before any step, so that a step without memory has them.
 const Status no_memory = absl::ResourceExhaustedError("out of memory");
 const Status no_memory_derived = Derived(no_memory);
-const Status timed_out = absl::DeadlineExceededError("Timed out waiting for notification");
+const Status timed_out = TimedOutWaitingFor("");
 
 Status DerivedOrNoMemory(const Status& status) {
   try {
@@ -35,13 +37,22 @@ Status StepTimedOut(absl::Span<const std::string> names) {
   try {
     if (names.empty()) return timed_out;
     const size_t shown = std::min(names.size(), kNamesInMessage);
-    std::string text = absl::StrCat(timed_out.message(), "; the step waited for ",
-                                    absl::StrJoin(names.subspan(0, shown), ", "));
+    std::string text = absl::StrJoin(names.subspan(0, shown), ", ");
     if (shown < names.size()) absl::StrAppend(&text, " and ", names.size() - shown, " more");
-    return absl::DeadlineExceededError(text);
+    return TimedOutWaitingFor(text);
   } catch (const std::bad_alloc&) {
     return timed_out;
   }
+}
+
+Status TimedOutOf(absl::Span<Step* const> steps) {
+  std::vector<std::string> names;
+  try {
+    for (const Step* const step : steps) step->AppendSilentKernels(&names);
+  } catch (const std::bad_alloc&) {
+    // Then without the others' names.
+  }
+  return StepTimedOut(names);
 }
 
 void StepLife::Begin(const StepStart& start) {
@@ -50,6 +61,7 @@ void StepLife::Begin(const StepStart& start) {
   deadline_ = start.deadline;
   has_deadline_ = start.deadline != absl::InfiniteFuture();
   host_ = start.host;
+  end_ = start.end;
   if (start.done != nullptr) done_ = std::move(*start.done);
   solo_ = true;
   failed_.store(false, std::memory_order_relaxed);

@@ -42,8 +42,10 @@ namespace millrace {
 // ResourceExhausted; takes no memory to return or copy.
 const Status& NoMemory();
 
-// "Timed out waiting for notification[; the step waited for <names>]".
+// TimedOutWaitingFor (plan.h) these kernels.
 Status StepTimedOut(absl::Span<const std::string> names);
+// The same for those of the steps that have not answered.
+Status TimedOutOf(absl::Span<Step* const> steps);
 
 class StepLife {
  public:
@@ -54,6 +56,7 @@ class StepLife {
 
   const StepContext* context() const { return context_; }
   StepHost* host() const { return host_; }
+  StepEnd* end() const { return end_; }
 
   // --- Parts
 
@@ -128,6 +131,7 @@ class StepLife {
   std::atomic<bool> failed_{false};  // relaxed: only stops; the status is under mu_
   absl::Time deadline_;
   StepHost* host_ = nullptr;
+  StepEnd* end_ = nullptr;
   StepStart::DoneCallback done_;
   // Release by who lets go, acquire by who comes last.
   alignas(64) std::atomic<uint64_t> parts_{kActive};

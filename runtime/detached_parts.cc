@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/detached_parts.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "runtime/engine/engine.h"
+#include "runtime/engine/step_life.h"
+#include "runtime/plan.h"
+
+namespace millrace {
+
+void DetachedParts::Start(absl::Span<const PartitionRun> parts, const ExecutorOptions& options,
+                          Executor::DoneCallback done) {
+  done_ = std::move(done);
+  absl::InlinedVector<Step*, 4> begun;
+  Status failed;
+  try {
+    begun.reserve(parts.size());
+    {
+      MutexLock lock(&mu_);
+      steps_.reserve(parts.size());
+      ended_.reserve(parts.size());
+      watched_.reserve(parts.size());
+    }
+    for (const PartitionRun& part : parts) {
+      begun.push_back(part.executor->engine_->Begin({.context = part.step,
+                                                     .stats = options.stats,
+                                                     .deadline = options.deadline,
+                                                     .end = this}));
+    }
+  } catch (const std::bad_alloc&) {
+    for (Step* const step : begun) {
+      step->Fail(NoMemory());
+      static_cast<void>(step->TakeResult());
+    }
+    begun.clear();
+    failed = NoMemory();
+  }
+  {
+    MutexLock lock(&mu_);
+    keep_ = options.keep;
+    steps_.assign(begun.begin(), begun.end());
+    left_ = static_cast<int>(begun.size()) + 1;
+  }
+  for (Step* const step : begun) {
+    if (step->WorkFromRoots()) StepEnded(step);
+  }
+  PartEnded(failed);
+}
+
+void DetachedParts::EndOverdue() {
+  absl::InlinedVector<Step*, 4> steps;
+  {
+    MutexLock lock(&mu_);
+    ++holds_;
+    steps.swap(watched_);  // which has room for all
+    steps = steps_;
+  }
+  const Status overdue = TimedOutOf(steps);
+  {
+    MutexLock lock(&mu_);
+    overdue_ = overdue;
+  }
+  for (Step* const step : steps) step->FailOverdue(overdue);
+  Release();
+}
+
+bool DetachedParts::LeaveSilent() {
+  for (;;) {
+    Status status;
+    {
+      MutexLock lock(&mu_);
+      if (keep_ == nullptr) return true;
+      const auto left = std::find_if(steps_.begin(), steps_.end(), [&](Step* step) {
+        return std::find(ended_.begin(), ended_.end(), step) == ended_.end() &&
+               step->Abandon(keep_, &status);
+      });
+      if (left == steps_.end()) return steps_.empty();
+      steps_.erase(left);
+    }
+    PartEnded(status);
+  }
+}
+
+void DetachedParts::StepEnded(Step* step) {
+  {
+    MutexLock lock(&mu_);
+    if (holds_ > 0) {
+      ended_.push_back(step);
+      return;
+    }
+    Forget(step);
+  }
+  PartEnded(step->TakeResult());
+}
+
+void DetachedParts::Release() {
+  absl::InlinedVector<Step*, 4> ended;
+  {
+    MutexLock lock(&mu_);
+    if (--holds_ > 0) return;
+    ended.swap(ended_);
+    for (Step* const step : ended) Forget(step);
+  }
+  for (Step* const step : ended) PartEnded(step->TakeResult());
+}
+
+void DetachedParts::Forget(Step* step) {
+  steps_.erase(std::find(steps_.begin(), steps_.end(), step));
+}
+
+void DetachedParts::PartEnded(const Status& status) {
+  Status result;
+  std::shared_ptr<const void> keep;
+  Executor::DoneCallback done;
+  {
+    MutexLock lock(&mu_);
+    if (!status.ok() && (status_.ok() || (IsDerived(status_) && !IsDerived(status)))) {
+      status_ = status;
+    }
+    if (--left_ > 0) return;
+    result = absl::IsDeadlineExceeded(status_) && IsDerived(status_) && !overdue_.ok() ? overdue_
+                                                                                       : status_;
+    done = std::move(done_);
+    keep = std::move(keep_);
+  }
+  done(std::move(result));
+}
+
+}  // namespace millrace
