@@ -189,8 +189,9 @@ void NodeBody::WriteTo(NodeDef* def) const {
   if (detached_) {
     const absl::Span<const char> bytes = value_.bytes();
     CountConstantBytes(static_cast<int64_t>(bytes.size()));
-    (*def->mutable_attr())[kValueAttr].mutable_tensor()->set_tensor_content(bytes.data(),
-                                                                            bytes.size());
+    // Not by the setter, which makes a copy on the way.
+    (*def->mutable_attr())[kValueAttr].mutable_tensor()->mutable_tensor_content()->assign(
+        bytes.data(), bytes.size());
   } else if (const TensorProto* value = ConstProto(*def_)) {
     CountConstantBytes(static_cast<int64_t>(value->ByteSizeLong()));
   }
@@ -202,7 +203,7 @@ AttrValue* NodeBody::MutableAttr(absl::string_view name) {
     if (detached_) {
       const absl::Span<const char> bytes = value_.bytes();
       CountConstantBytes(static_cast<int64_t>(bytes.size()));
-      attr->mutable_tensor()->set_tensor_content(bytes.data(), bytes.size());
+      attr->mutable_tensor()->mutable_tensor_content()->assign(bytes.data(), bytes.size());
       detached_ = false;
     }
     value_ = Tensor();  // the message is the truth from here on

@@ -247,7 +247,7 @@ void Respond(ServerCall* call, const google::protobuf::MessageLite& response) {
 
 // A method without tensors, answered at once.
 template <typename Request, typename Response>
-RpcServer::Handler Plain(const char* name, std::function<Status(const Request&, Response*)> method) {
+RpcServer::Handler Plain(const char* name, std::function<Status(Request&, Response*)> method) {
   return [name, method](std::shared_ptr<ServerCall> call, const grpc::ByteBuffer& bytes) {
     Request request;
     Response response;
@@ -467,8 +467,8 @@ std::map<std::string, RpcServer::Handler> WorkerHandlers(Worker* worker) {
   add(kWorkerService, "RegisterGraph",
       Plain<RegisterGraphRequest, RegisterGraphResponse>(
           "RegisterGraph",
-          [worker](const RegisterGraphRequest& request, RegisterGraphResponse* response) {
-            return worker->RegisterGraph(request, nullptr, response);
+          [worker](RegisterGraphRequest& request, RegisterGraphResponse* response) {
+            return worker->RegisterGraph(std::move(request), nullptr, response);
           }));
   add(kWorkerService, "DeregisterGraph",
       Plain<DeregisterGraphRequest, DeregisterGraphResponse>(

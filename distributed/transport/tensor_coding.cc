@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/transport/tensor_coding.h"
 
+#include <google/protobuf/io/zero_copy_stream_impl.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/message_lite.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/slice.h>
@@ -8,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <deque>
 #include <optional>
 #include <utility>
 
@@ -357,6 +360,17 @@ MessageWriter::MessageWriter() = default;
 MessageWriter::~MessageWriter() = default;
 
 void MessageWriter::AddMessage(const google::protobuf::MessageLite& message) {
+  const size_t size = message.ByteSizeLong();
+  if (size >= static_cast<size_t>(kMinBytesByReference)) {
+    // Into the slice that travels, at once: a graph's constants are in such messages.
+    Flush();
+    num_bytes_ += static_cast<int64_t>(size);
+    if (num_bytes_ > kMaxMessageBytes) return;  // Finish says so
+    grpc::Slice slice(size);
+    message.SerializeWithCachedSizesToArray(const_cast<uint8_t*>(slice.begin()));
+    slices_.push_back(std::move(slice));
+    return;
+  }
   const size_t old = pending_.size();
   message.AppendPartialToString(&pending_);
   num_bytes_ += static_cast<int64_t>(pending_.size() - old);
@@ -462,7 +476,7 @@ Status DecodeMessage(absl::string_view what, const grpc::ByteBuffer& buffer, int
   while (in.left() > 0) {
     uint64_t tag;
     if (!in.ReadVarint(&tag)) return Malformed(what, "an end within a field");
-    if (field == 0 || tag != Tag(field, kBytes)) {
+    if (tag != Tag(field, kBytes)) {
       if (!CopyField(&in, tag, &others)) return Malformed(what, "an end within a field");
       continue;
     }
@@ -485,7 +499,20 @@ Status DecodeMessage(absl::string_view what, const grpc::ByteBuffer& buffer, int
 
 Status DecodeMessage(absl::string_view what, const grpc::ByteBuffer& buffer,
                      google::protobuf::MessageLite* rest) {
-  return DecodeMessage(what, buffer, 0, TensorField::kTensor, nullptr, rest);
+  std::vector<grpc::Slice> slices;
+  if (buffer.Length() > 0 && !buffer.Dump(&slices).ok()) {
+    return Malformed(what, "bytes that cannot be read");
+  }
+  // From where they lie: strings of the message are the only copy.
+  std::deque<google::protobuf::io::ArrayInputStream> pieces;
+  std::vector<google::protobuf::io::ZeroCopyInputStream*> streams;
+  for (const grpc::Slice& slice : slices) {
+    streams.push_back(&pieces.emplace_back(slice.begin(), static_cast<int>(slice.size())));
+  }
+  google::protobuf::io::ConcatenatingInputStream all(streams.data(),
+                                                     static_cast<int>(streams.size()));
+  if (!rest->ParseFromZeroCopyStream(&all)) return Malformed(what, "fields of another message");
+  return absl::OkStatus();
 }
 
 std::string WireText(absl::string_view text) {

@@ -16,6 +16,7 @@
 #include "graph/attr.h"
 #include "graph/graph.h"
 #include "graph/import_export.h"
+#include "graph/node_body.h"
 #include "graph/place/device_name.h"
 #include "graph/place/partition.h"
 #include "graph/place/placer.h"
@@ -77,6 +78,20 @@ bool KeepsStateInResources(const Graph& graph) {
 }
 
 // What StepEdges need of a graph: all nodes and edges, attrs of those that transfer.
+tensorflow::GraphDef EdgesOf(const tensorflow::GraphDef& graph) {
+  tensorflow::GraphDef def;
+  for (const tensorflow::NodeDef& node : graph.node()) {
+    tensorflow::NodeDef* const copy = def.add_node();
+    if (IsTransfer(node)) {
+      *copy = node;
+    } else {
+      copy->set_name(node.name());
+      copy->set_op(node.op());
+      *copy->mutable_input() = node.input();
+    }
+  }
+  return def;
+}
 tensorflow::GraphDef EdgesOf(const Graph& graph) {
   tensorflow::GraphDef def;
   for (const auto& node : graph.nodes()) {
@@ -96,6 +111,26 @@ tensorflow::GraphDef EdgesOf(const Graph& graph) {
     }
   }
   return def;
+}
+
+// Of equal graphs only. The bytes of large constants are hashed where they are: a copy of them
+// would be the largest thing in the process. `graph` is left as it was.
+std::pair<uint64_t, uint64_t> FingerprintOf(tensorflow::GraphDef* graph) {
+  std::vector<std::pair<std::string*, std::string>> taken;  // place, content
+  for (tensorflow::NodeDef& node : *graph->mutable_node()) {
+    const auto value = node.mutable_attr()->find("value");
+    if (value == node.mutable_attr()->end() || !value->second.has_tensor()) continue;
+    std::string* const content = value->second.mutable_tensor()->mutable_tensor_content();
+    if (content->size() < kDetachedConstantBytes) continue;
+    std::string stand_in = absl::StrCat(
+        absl::Hex(Hash64(*content), absl::kZeroPad16),
+        absl::Hex(Hash64(*content, content->size()), absl::kZeroPad16), ":", content->size());
+    content->swap(stand_in);
+    taken.emplace_back(content, std::move(stand_in));
+  }
+  const std::string bytes = DeterministicBytes(*graph);
+  for (auto& [place, content] : taken) place->swap(content);
+  return {Hash64(bytes), Hash64(bytes, bytes.size())};
 }
 
 // Which process opened a session; no task when its master did not say.
@@ -228,10 +263,9 @@ Status Worker::DeleteWorkerSession(const tensorflow::DeleteWorkerSessionRequest&
   return absl::OkStatus();
 }
 
-StatusOr<std::shared_ptr<const WorkerPlan>> Worker::FindOrBuildPlan(
-    const tensorflow::GraphDef& canonical, Session* session) {
-  const std::string bytes = DeterministicBytes(canonical);
-  const std::pair<uint64_t, uint64_t> fingerprint(Hash64(bytes), Hash64(bytes, bytes.size()));
+StatusOr<std::shared_ptr<const WorkerPlan>> Worker::FindOrBuildPlan(tensorflow::GraphDef canonical,
+                                                                    Session* session) {
+  const std::pair<uint64_t, uint64_t> fingerprint = FingerprintOf(&canonical);
   if (!session->isolated) {
     MutexLock lock(&mu_);
     const auto it = plans_.find(fingerprint);
@@ -239,16 +273,16 @@ StatusOr<std::shared_ptr<const WorkerPlan>> Worker::FindOrBuildPlan(
       if (auto plan = it->second.lock()) return plan;
     }
   }
-  Graph graph;
+  auto graph = std::make_unique<Graph>();
   ImportOptions import;
   import.allow_internal_names = true;
-  MR_RETURN_IF_ERROR(ImportGraphDef(canonical, import, &graph));
-  for (const auto& node : graph.nodes()) {
+  MR_RETURN_IF_ERROR(ImportGraphDef(std::move(canonical), import, graph.get()));
+  for (const auto& node : graph->nodes()) {
     if (node != nullptr) node->set_assigned_device(node->requested_device());
   }
-  const bool shared = !session->isolated && KeepsStateInResources(graph);
+  const bool shared = !session->isolated && KeepsStateInResources(*graph);
   MR_ASSIGN_OR_RETURN(std::shared_ptr<const WorkerPlan> plan,
-                      BuildPlan(graph, session, shared ? nullptr : &session->kernels));
+                      BuildPlan(std::move(graph), session, shared ? nullptr : &session->kernels));
   if (shared) {
     MutexLock lock(&mu_);
     std::weak_ptr<const WorkerPlan>& place = plans_[fingerprint];
@@ -262,8 +296,10 @@ StatusOr<std::shared_ptr<const WorkerPlan>> Worker::FindOrBuildPlan(
   return plan;
 }
 
-StatusOr<std::shared_ptr<const WorkerPlan>> Worker::BuildPlan(const Graph& graph, Session* session,
+StatusOr<std::shared_ptr<const WorkerPlan>> Worker::BuildPlan(std::unique_ptr<const Graph> own,
+                                                              Session* session,
                                                               KernelStore* kernels) {
+  const Graph& graph = *own;
   const auto find_device = [session](absl::string_view name) -> Device* {
     for (const auto& device : session->devices) {
       if (device->name == name) return device.get();
@@ -299,34 +335,37 @@ StatusOr<std::shared_ptr<const WorkerPlan>> Worker::BuildPlan(const Graph& graph
   MR_ASSIGN_OR_RETURN(const GraphPartitions parts, PartitionGraph(graph, cut));
   for (const auto& [name, part] : parts) FillIncarnations(part.get(), cut.get_incarnation);
   MR_ASSIGN_OR_RETURN(plan->parts, BuildParts(parts, find_device, kernels, nullptr));
+  plan->graph = std::move(own);
   return std::shared_ptr<const WorkerPlan>(std::move(plan));
 }
 
-Status Worker::RegisterGraph(const tensorflow::RegisterGraphRequest& request,
-                             std::unique_ptr<Graph> graph,
+Status Worker::RegisterGraph(tensorflow::RegisterGraphRequest request, std::unique_ptr<Graph> graph,
                              tensorflow::RegisterGraphResponse* response) {
   return NoExceptions("RegisterGraph",
-                      [&] { return RegisterOrThrow(request, std::move(graph), response); });
+                      [&] { return RegisterOrThrow(&request, std::move(graph), response); });
 }
 
-Status Worker::RegisterOrThrow(const tensorflow::RegisterGraphRequest& request,
+Status Worker::RegisterOrThrow(tensorflow::RegisterGraphRequest* request,
                                std::unique_ptr<Graph> graph,
                                tensorflow::RegisterGraphResponse* response) {
   MR_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session,
-                      FindSession(request.session_handle()));
+                      FindSession(request->session_handle()));
   auto registered = std::make_shared<RegisteredGraph>();
   StatusOr<StepEdges> edges;
   if (graph != nullptr) {
-    MR_ASSIGN_OR_RETURN(registered->plan, BuildPlan(*graph, session.get(), &session->kernels));
     const tensorflow::GraphDef wire = EdgesOf(*graph);
+    MR_ASSIGN_OR_RETURN(registered->plan,
+                        BuildPlan(std::move(graph), session.get(), &session->kernels));
     edges = StepEdges::Of(wire, wire, options_.task);
-    registered->own_graph = std::move(graph);
   } else {
-    tensorflow::GraphDef canonical = request.graph_def();
+    tensorflow::GraphDef canonical = std::move(*request->mutable_graph_def());
+    const tensorflow::GraphDef wire = EdgesOf(canonical);
     MR_RETURN_IF_ERROR(MakeCanonical(options_.task, &canonical));
-    registered->graph = request.graph_def();
-    MR_ASSIGN_OR_RETURN(registered->plan, FindOrBuildPlan(canonical, session.get()));
-    edges = StepEdges::Of(registered->graph, canonical, options_.task);
+    edges = StepEdges::Of(wire, EdgesOf(canonical), options_.task);
+    for (const tensorflow::NodeDef& node : wire.node()) {
+      if (IsTransfer(node)) registered->transfers.push_back(node);
+    }
+    MR_ASSIGN_OR_RETURN(registered->plan, FindOrBuildPlan(std::move(canonical), session.get()));
   }
   MR_RETURN_IF_ERROR(edges.status());
   registered->edges = std::make_shared<const StepEdges>(*std::move(edges));

@@ -63,8 +63,9 @@ class Worker {
   Status DeleteWorkerSession(const tensorflow::DeleteWorkerSessionRequest& request);
   // `graph` replaces request.graph_def when it is not null: it is this process's own, its nodes are
   // placed, and its plan is shared with nobody.
-  Status RegisterGraph(const tensorflow::RegisterGraphRequest& request,
-                       std::unique_ptr<Graph> graph, tensorflow::RegisterGraphResponse* response);
+  // The bytes of its constants are copied once: into their tensors.
+  Status RegisterGraph(tensorflow::RegisterGraphRequest request, std::unique_ptr<Graph> graph,
+                       tensorflow::RegisterGraphResponse* response);
   Status DeregisterGraph(const tensorflow::DeregisterGraphRequest& request);
   // As Transport::RunGraph. `cancellation` (may be null) outlives `done`.
   void RunGraph(const tensorflow::RunGraphRequest& graph, const tensorflow::RunGraphRequest& step,
@@ -95,12 +96,12 @@ class Worker {
   struct Session;
 
   StatusOr<std::shared_ptr<Session>> FindSession(const std::string& handle) const;
-  Status RegisterOrThrow(const tensorflow::RegisterGraphRequest& request,
-                         std::unique_ptr<Graph> graph, tensorflow::RegisterGraphResponse* response);
-  StatusOr<std::shared_ptr<const WorkerPlan>> FindOrBuildPlan(const tensorflow::GraphDef& graph,
+  Status RegisterOrThrow(tensorflow::RegisterGraphRequest* request, std::unique_ptr<Graph> graph,
+                         tensorflow::RegisterGraphResponse* response);
+  StatusOr<std::shared_ptr<const WorkerPlan>> FindOrBuildPlan(tensorflow::GraphDef graph,
                                                               Session* session);
-  StatusOr<std::shared_ptr<const WorkerPlan>> BuildPlan(const Graph& graph, Session* session,
-                                                        KernelStore* kernels);
+  StatusOr<std::shared_ptr<const WorkerPlan>> BuildPlan(std::unique_ptr<const Graph> graph,
+                                                        Session* session, KernelStore* kernels);
   static void DropGraphs(Session* session);
   Status CheckIncarnation(uint64_t expected) const;
   void StepEnded(WorkerStep* step);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/worker/worker_step.h"
 
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -300,10 +301,12 @@ void WorkerStep::Finish() {
   if (stats_ != nullptr) stats_->TakeInto(response_->mutable_step_stats());
   if (record_graphs_) {
     tensorflow::GraphDef* const graph = response_->add_partition_graph();
-    if (graph_->own_graph != nullptr) {
-      graph_->own_graph->ToGraphDef(graph, 0, /*assigned=*/true);
-    } else {
-      *graph = graph_->graph;
+    graph_->plan->graph->ToGraphDef(graph, 0, /*assigned=*/true);
+    std::map<absl::string_view, const tensorflow::NodeDef*> transfers;
+    for (const tensorflow::NodeDef& node : graph_->transfers) transfers[node.name()] = &node;
+    for (tensorflow::NodeDef& node : *graph->mutable_node()) {
+      const auto it = transfers.find(node.name());
+      if (it != transfers.end()) node = *it->second;
     }
   }
   if (rendezvous_ != nullptr) {

@@ -47,6 +47,8 @@ namespace millrace {
 struct WorkerPlan {
   std::vector<std::shared_ptr<Device>> devices;  // keeps those of `parts`
   std::vector<StepPart> parts;
+  // What they were cut from; for RunMetadata.partition_graphs.
+  std::unique_ptr<const Graph> graph;
   // Places of its _Arg and _Retval nodes: what a step gets and gives by position.
   int num_args = 0;
   int num_results = 0;
@@ -56,9 +58,8 @@ struct WorkerPlan {
 struct RegisteredGraph {
   std::shared_ptr<const WorkerPlan> plan;
   std::shared_ptr<const StepEdges> edges;
-  // For RunMetadata.partition_graphs; one of them.
-  tensorflow::GraphDef graph;
-  std::unique_ptr<const Graph> own_graph;
+  // Nodes that the plan, which others share, has with other tasks' names.
+  std::vector<tensorflow::NodeDef> transfers;
 };
 
 class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
