@@ -96,12 +96,6 @@ void AppendFunction(const FunctionDef& function, const PrintOptions& options, st
 
 }  // namespace
 
-std::string NodeToText(const NodeDef& node, const PrintOptions& options) {
-  std::string out;
-  AppendNode(node, "", options, &out);
-  return out;
-}
-
 std::string GraphToText(const GraphDef& def, const PrintOptions& options) {
   std::string out = absl::StrCat("versions: producer ", def.versions().producer());
   if (def.versions().min_consumer() != 0) {

@@ -18,7 +18,6 @@
 
 #include "graph/graph.h"
 #include "proto/graph.pb.h"
-#include "proto/node_def.pb.h"
 
 namespace millrace {
 
@@ -32,8 +31,6 @@ struct PrintOptions {
 std::string GraphToText(const tensorflow::GraphDef& def, const PrintOptions& options = {});
 // Devices are the assigned ones where there are any.
 std::string GraphToText(const Graph& graph, const PrintOptions& options = {});
-// The lines of one node.
-std::string NodeToText(const tensorflow::NodeDef& node, const PrintOptions& options = {});
 
 }  // namespace millrace
 

@@ -12,7 +12,7 @@
 namespace millrace {
 
 void DetachedParts::Start(absl::Span<const PartitionRun> parts, const ExecutorOptions& options,
-                          Executor::DoneCallback done) {
+                          Done done) {
   done_ = std::move(done);
   absl::InlinedVector<Step*, 4> begun;
   Status failed;
@@ -114,7 +114,7 @@ void DetachedParts::Forget(Step* step) {
 void DetachedParts::PartEnded(const Status& status) {
   Status result;
   std::shared_ptr<const void> keep;
-  Executor::DoneCallback done;
+  Done done;
   {
     MutexLock lock(&mu_);
     if (!status.ok() && (status_.ok() || (IsDerived(status_) && !IsDerived(status)))) {

@@ -20,6 +20,7 @@
 #include <memory>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/functional/any_invocable.h"
 #include "absl/types/span.h"
 #include "core/mutex.h"
 #include "core/status.h"
@@ -30,14 +31,15 @@ namespace millrace {
 
 class DetachedParts final : private StepEnd {
  public:
+  using Done = absl::AnyInvocable<void(Status)>;
+
   DetachedParts() = default;
   DetachedParts(const DetachedParts&) = delete;
   DetachedParts& operator=(const DetachedParts&) = delete;
 
   // `parts` and what they refer to outlive the steps; kernels that LeaveSilent left are kept from
   // `options.keep` on.
-  void Start(absl::Span<const PartitionRun> parts, const ExecutorOptions& options,
-             Executor::DoneCallback done);
+  void Start(absl::Span<const PartitionRun> parts, const ExecutorOptions& options, Done done);
   // Once. The time is over: every part ends with that, unless it has a better reason.
   void EndOverdue();
   // Kernels had their time to answer: parts that wait for nothing else are left to them. False
@@ -52,7 +54,7 @@ class DetachedParts final : private StepEnd {
   void Forget(Step* step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PartEnded(const Status& status);
 
-  Executor::DoneCallback done_;
+  Done done_;
 
   Mutex mu_;
   std::shared_ptr<const void> keep_ ABSL_GUARDED_BY(mu_);       // until `done`

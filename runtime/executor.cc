@@ -117,18 +117,6 @@ ExecutorCounters Executor::counters() const {
           engine_->blocking_waits.load(std::memory_order_relaxed)};
 }
 
-void Executor::RunAsync(const StepContext& context, const ExecutorOptions& options,
-                        DoneCallback done) {
-  Step* step = nullptr;
-  try {
-    step = engine_->Begin(
-        {.context = &context, .stats = options.stats, .deadline = options.deadline, .done = &done});
-  } catch (const std::bad_alloc&) {
-    return done(NoMemory());
-  }
-  if (step->WorkFromRoots()) step->Finish();
-}
-
 Status Executor::Run(const StepContext& context, const ExecutorOptions& options) {
   const PartitionRun run = {this, &context};
   return RunPartitions(absl::MakeConstSpan(&run, 1), options);

@@ -13,14 +13,14 @@
 // Invariants of a step:
 //   * a node runs at most once; a dead one does not run (but _Send and _Recv do);
 //   * after the first error no further kernel is started;
-//   * `done` is called exactly once, after the last running kernel returned;
+//   * Run returns (DetachedParts calls `done`, once) after the last running kernel returned;
 //   * an asynchronous kernel that drops its `done` has failed (Internal), one that throws, too;
 //   * an input that a kernel is the last to use is its own (BufferIsUnique).
 // In the steady state a step of cheap nodes takes no mutex, allocates nothing but tensors and wakes
 // nobody.
 //
-// Thread-safety: Run, RunAsync and RunPartitions may be called from many threads at once.
-// Lifetime: destroy an Executor only after `done` was called for every step. A kernel that does not
+// Thread-safety: Run and RunPartitions may be called from many threads at once.
+// Lifetime: destroy an Executor only after all its steps have ended. A kernel that does not
 // answer when the time of its step is over may live longer: see ExecutorOptions::keep.
 // Failure: the first error of the step, in the form of NodeError (plan.h). It aborts the
 // rendezvous and starts the cancellation of the step. A status that only passes on another one's
@@ -29,7 +29,6 @@
 #include <cstdint>
 #include <memory>
 
-#include "absl/functional/any_invocable.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "core/status.h"
@@ -70,8 +69,6 @@ struct ExecutorCounters {
 
 class Executor {
  public:
-  using DoneCallback = absl::AnyInvocable<void(Status)>;
-
   // Unimplemented for a plan with frames (while loops).
   static StatusOr<std::unique_ptr<Executor>> Make(std::shared_ptr<const Plan> plan);
   ~Executor();
@@ -79,12 +76,6 @@ class Executor {
   // Runs a step in the calling thread, returns when it is over. `step` has arena and device set,
   // and rendezvous if the plan has transfers; with a deadline also cancellation.
   Status Run(const StepContext& step, const ExecutorOptions& options = {});
-
-  // Works in the calling thread until nothing is left to do there; `done` is called here or,
-  // after an asynchronous kernel, on the thread that finished last. `step` outlives the step.
-  // The deadline is only looked at between nodes, and `keep` is not used: for steps that a kernel
-  // must not hold up there are RunPartitions and DetachedParts.
-  void RunAsync(const StepContext& step, const ExecutorOptions& options, DoneCallback done);
 
   const Plan& plan() const;
   ExecutorCounters counters() const;

@@ -20,6 +20,7 @@
 #include "core/notification.h"
 #include "graph/graph.h"
 #include "gtest/gtest.h"
+#include "runtime/detached_parts.h"
 #include "runtime/rendezvous.h"
 #include "runtime/testing/step_ops.h"
 #include "runtime/variable_storage.h"
@@ -774,7 +775,9 @@ TEST_F(ExecutorTest, AnErrorOfAnAsynchronousKernelEndsTheStepOnce) {
     std::atomic<int> calls{0};
     Notification finished;
     Status result;
-    executor->RunAsync(step.context, {}, [&](Status status) {
+    const PartitionRun part = {executor.get(), &step.context};
+    DetachedParts parts;
+    parts.Start({&part, 1}, {}, [&](Status status) {
       ++calls;
       result = status;
       finished.Notify();
@@ -789,7 +792,7 @@ TEST_F(ExecutorTest, AnErrorOfAnAsynchronousKernelEndsTheStepOnce) {
   }
 }
 
-TEST_F(ExecutorTest, RunAsyncReturnsWhileKernelsWait) {
+TEST_F(ExecutorTest, DetachedPartsReturnWhileKernelsWait) {
   for (const int threads : {1, 2}) {
     journal_.Clear();
     Gate gate;
@@ -803,7 +806,9 @@ TEST_F(ExecutorTest, RunAsyncReturnsWhileKernelsWait) {
     TestStep step(threads);
     std::unique_ptr<Executor> executor = Make(graph, step);
     Notification finished;
-    executor->RunAsync(step.context, {}, [&](Status status) {
+    const PartitionRun part = {executor.get(), &step.context};
+    DetachedParts parts;
+    parts.Start({&part, 1}, {}, [&](Status status) {
       EXPECT_TRUE(status.ok()) << status;
       finished.Notify();
     });
@@ -880,7 +885,9 @@ TEST_F(ExecutorTest, AKernelThatThrowsAfterItGaveDoneAwayHasFailedWhenDoneIsCall
   std::unique_ptr<Executor> executor = Make(graph, step);
   Notification finished;
   Status result;
-  executor->RunAsync(step.context, {}, [&](Status status) {
+  const PartitionRun part = {executor.get(), &step.context};
+  DetachedParts parts;
+  parts.Start({&part, 1}, {}, [&](Status status) {
     result = status;
     finished.Notify();
   });
@@ -926,6 +933,45 @@ TEST_F(ExecutorTest, AKernelThatNeverAnswersIsNamedAtTheDeadlineAndKeepsWhatItUs
     EXPECT_TRUE(seen->cancellation()->IsCancelled());
     EXPECT_EQ(seen->node_name(), "scope/silent");
     seen->set_output(0, Tensor::Scalar<float>(2));
+    gate.Open();
+    EXPECT_TRUE(watch.expired());
+    EXPECT_FALSE(journal_.Has("reader"));
+  }
+}
+
+TEST_F(ExecutorTest, DetachedPartsNameAKernelThatNeverAnswersAndLeaveItBehind) {
+  for (const int threads : {1, 2}) {
+    SCOPED_TRACE(threads);
+    Gate gate;
+    SetAsyncHook("silent", [&](KernelContext* ctx, AsyncKernel::DoneCallback done) {
+      gate.Wait(ctx, std::move(done));
+    });
+    auto owned = std::make_shared<OwnedStep>(threads);
+    const std::weak_ptr<OwnedStep> watch = owned;
+    {
+      TestGraph graph;
+      Node* silent = graph.ProbeAsync("scope/silent", {}, 1, "silent");
+      graph.Probe("reader", {silent}, 0, "sum");
+      std::unique_ptr<Executor> executor = Make(graph, owned->step);
+      const PartitionRun part = {executor.get(), &owned->step.context};
+      DetachedParts parts;
+      int ended = 0;
+      Status result;
+      parts.Start({&part, 1}, {.keep = std::move(owned)}, [&](Status status) {
+        ++ended;
+        result = std::move(status);
+      });
+      parts.EndOverdue();
+      EXPECT_EQ(ended, 0);
+      EXPECT_TRUE(parts.LeaveSilent());
+      EXPECT_EQ(ended, 1);
+      EXPECT_EQ(result.code(), absl::StatusCode::kDeadlineExceeded);
+      EXPECT_EQ(result.message(),
+                "Timed out waiting for notification; the step waited for TestProbeAsync "
+                "'scope/silent'");
+      EXPECT_TRUE(parts.LeaveSilent());
+    }
+    EXPECT_FALSE(watch.expired());
     gate.Open();
     EXPECT_TRUE(watch.expired());
     EXPECT_FALSE(journal_.Has("reader"));

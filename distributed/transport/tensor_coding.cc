@@ -376,21 +376,6 @@ void MessageWriter::AddMessage(const google::protobuf::MessageLite& message) {
   num_bytes_ += static_cast<int64_t>(pending_.size() - old);
 }
 
-void MessageWriter::AddVarint(int field, uint64_t value) {
-  const size_t old = pending_.size();
-  PutTag(&pending_, field, kVarint);
-  PutVarint64(&pending_, value);
-  num_bytes_ += static_cast<int64_t>(pending_.size() - old);
-}
-
-void MessageWriter::AddString(int field, absl::string_view value) {
-  const size_t old = pending_.size();
-  PutTag(&pending_, field, kBytes);
-  PutVarint64(&pending_, value.size());
-  pending_.append(value.data(), value.size());
-  num_bytes_ += static_cast<int64_t>(pending_.size() - old);
-}
-
 void MessageWriter::Flush() {
   if (pending_.empty()) return;
   slices_.emplace_back(pending_);

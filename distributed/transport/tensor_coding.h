@@ -47,8 +47,6 @@ class MessageWriter {
 
   // The fields of `message` (which leaves out those written with the other functions).
   void AddMessage(const google::protobuf::MessageLite& message);
-  void AddVarint(int field, uint64_t value);
-  void AddString(int field, absl::string_view value);
   // Field `field` is a TensorProto.
   Status AddTensor(int field, const Tensor& tensor);
   // Field `field` is a message { 1: name or index, 2: TensorProto, 3: is_dead }. NamedTensorProto

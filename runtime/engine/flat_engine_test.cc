@@ -260,16 +260,13 @@ BatchOutcome RunKnownCosts(int count, uint32_t cycles) {
   if (!plan.ok()) return {plan.status(), 0};
   FlatEngine engine(*plan);
   for (uint32_t i = 0; i < (*plan)->nodes().size(); ++i) engine.costs().AddSample(i, cycles);
-  Notification finished;
-  Status result;
-  StepStart::DoneCallback done = [&](Status status) {
-    result = std::move(status);
-    finished.Notify();
-  };
-  Step* const begun = engine.Begin({.context = &step.context, .done = &done});
-  if (begun->WorkFromRoots()) begun->Finish();
-  finished.Wait();
-  return {result, engine.wakeups};
+  struct Ended : StepEnd {
+    void StepEnded(Step*) override { notification.Notify(); }
+    Notification notification;
+  } ended;
+  Step* const begun = engine.Begin({.context = &step.context, .end = &ended});
+  if (!begun->WorkFromRoots()) ended.notification.Wait();
+  return {begun->TakeResult(), engine.wakeups};
 }
 
 TEST(FlatStepTest, CheapNodesThatAreWorthItTogetherRunOnSeveralThreads) {

@@ -48,7 +48,6 @@ class FlatStep final : public Step {
   bool WorkFromRoots() noexcept override;
   bool WorkAsHost() noexcept override;
   Status TakeResult() override;
-  void Finish() override;
   void Fail(const Status& status) noexcept override { life_.Fail(status); }
   void FailOverdue(const Status& status) noexcept override { life_.FailOverdue(status); }
   void AppendSilentKernels(std::vector<std::string>* names) const override;
@@ -113,6 +112,8 @@ class FlatStep final : public Step {
 
   void StartAsync(Loop& loop, const Plan::Node& node, bool dead);
   // Takes up what a kernel has answered; nodes that became ready go into `lane`.
+  // The step has ended: its host or StepEnd is told.
+  void Finish();
   void FinishAsync(Lane& lane, AsyncRun* run) noexcept;
   void PropagateAsync(Lane& lane, const AsyncRun& run);
 

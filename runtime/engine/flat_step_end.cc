@@ -67,9 +67,7 @@ Status FlatStep::TakeResult() {
 
 void FlatStep::Finish() {
   if (StepHost* const host = life_.host()) return host->StepEnded();
-  if (StepEnd* const end = life_.end()) return end->StepEnded(this);
-  StepStart::DoneCallback done = life_.TakeDone();
-  done(TakeResult());
+  life_.end()->StepEnded(this);
 }
 
 void FlatStep::AppendSilentKernels(std::vector<std::string>* names) const {

@@ -4,7 +4,7 @@
 
 // Step: one run of a plan, whichever engine runs it, as its caller and its kernels see it.
 //
-//   begun ─> worked for ─> ended ──────────────> TakeResult (by its host or StepEnd) or Finish
+//   begun ─> worked for ─> ended ─────────────────────> TakeResult, by its host or StepEnd
 //                 └─ its time is over and only kernels that do not answer are left
 //                    └─> abandoned ─> the last of these kernels frees it
 //
@@ -44,15 +44,12 @@ struct AsyncRun;
 
 // What a step is begun with.
 struct StepStart {
-  using DoneCallback = absl::AnyInvocable<void(Status)>;
-
   const StepContext* context = nullptr;
   StepStatsCollector* stats = nullptr;  // may be null
   absl::Time deadline = absl::InfiniteFuture();
-  // The step's end is told to the one that is set; `done` is moved from.
+  // One of them is told of the step's end.
   StepHost* host = nullptr;
   StepEnd* end = nullptr;
-  DoneCallback* done = nullptr;
 };
 
 // A step's place among those that its host is offered; the host's, under its lock.
@@ -71,8 +68,6 @@ class Step {
   [[nodiscard]] virtual bool WorkAsHost() noexcept = 0;
   // The step's status; the state goes back to the engine. After the step has ended.
   virtual Status TakeResult() = 0;
-  // Takes the result to `done`. After the step has ended.
-  virtual void Finish() = 0;
 
   // Ends the step with `status` unless it has failed already.
   virtual void Fail(const Status& status) noexcept = 0;

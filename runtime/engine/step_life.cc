@@ -62,7 +62,6 @@ void StepLife::Begin(const StepStart& start) {
   has_deadline_ = start.deadline != absl::InfiniteFuture();
   host_ = start.host;
   end_ = start.end;
-  if (start.done != nullptr) done_ = std::move(*start.done);
   solo_ = true;
   failed_.store(false, std::memory_order_relaxed);
   parts_.store(kActive, std::memory_order_relaxed);

@@ -49,7 +49,6 @@ Status TimedOutOf(absl::Span<Step* const> steps);
 
 class StepLife {
  public:
-  // Moves from `start.done`.
   void Begin(const StepStart& start);
   // After the end: the status; what Begin was given is let go.
   Status End();
@@ -114,8 +113,6 @@ class StepLife {
   void FailNode(const Plan& plan, const Plan::Node& node, const Status& status) noexcept;
   Status status();
 
-  StepStart::DoneCallback TakeDone() { return std::move(done_); }
-
  private:
   static constexpr uint64_t kSilent = 1;
   static constexpr uint64_t kActive = uint64_t{1} << 32;
@@ -132,7 +129,6 @@ class StepLife {
   absl::Time deadline_;
   StepHost* host_ = nullptr;
   StepEnd* end_ = nullptr;
-  StepStart::DoneCallback done_;
   // Release by who lets go, acquire by who comes last.
   alignas(64) std::atomic<uint64_t> parts_{kActive};
   Mutex mu_;
