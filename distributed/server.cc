@@ -28,7 +28,7 @@
 #include "distributed/transport/transport.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
-#include "runtime/compile_path.h"
+#include "runtime/session/compile_path.h"
 
 namespace millrace {
 namespace {

@@ -29,7 +29,7 @@
 #include "graph/place/placer.h"
 #include "graph/signature.h"
 #include "proto/config.pb.h"
-#include "runtime/compile_path.h"
+#include "runtime/session/compile_path.h"
 
 namespace millrace {
 

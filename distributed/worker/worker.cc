@@ -20,12 +20,12 @@
 #include "graph/place/device_name.h"
 #include "graph/place/partition.h"
 #include "graph/place/placer.h"
-#include "runtime/compile_path.h"
 #include "runtime/device.h"
 #include "runtime/plan.h"
 #include "runtime/rendezvous.h"
 #include "runtime/resource_manager.h"
 #include "runtime/session.h"
+#include "runtime/session/compile_path.h"
 
 namespace millrace {
 namespace {

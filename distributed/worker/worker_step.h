@@ -32,12 +32,12 @@
 #include "distributed/worker/worker_options.h"
 #include "graph/graph.h"
 #include "proto/worker.pb.h"
-#include "runtime/compile_path.h"
 #include "runtime/detached_parts.h"
 #include "runtime/device.h"
 #include "runtime/executor.h"
 #include "runtime/kernel.h"
 #include "runtime/resource_manager.h"
+#include "runtime/session/compile_path.h"
 #include "runtime/step_context.h"
 #include "runtime/step_stats.h"
 

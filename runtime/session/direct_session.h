@@ -9,7 +9,7 @@
 // /job:localhost/replica:0/task:0/device:CPU:i) with their resources, the stateful kernels by node
 // name, and where stateful nodes were placed; all of it outlives single signatures.
 //
-// Compiling: runtime/compile_path.h, kept by a SignatureCompiler.
+// Compiling: runtime/session/compile_path.h, kept by a SignatureCompiler.
 //
 // Thread-safety: as session.h says; compiling and Extend take turns, cached steps pass them by. A
 // prepared step takes one lock.

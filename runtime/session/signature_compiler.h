@@ -42,7 +42,7 @@
 #include "graph/graph.h"
 #include "graph/graph_extension.h"
 #include "graph/signature.h"
-#include "runtime/compile_path.h"
+#include "runtime/session/compile_path.h"
 
 namespace millrace {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/compile_path.h"
+#include "runtime/session/compile_path.h"
 
 #include <algorithm>
 #include <utility>

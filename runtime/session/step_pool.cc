@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/step_pool.h"
+#include "runtime/session/step_pool.h"
 
 #include <utility>
 

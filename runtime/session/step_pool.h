@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_RUNTIME_STEP_POOL_H_
-#define MILLRACE_RUNTIME_STEP_POOL_H_
+#ifndef MILLRACE_RUNTIME_SESSION_STEP_POOL_H_
+#define MILLRACE_RUNTIME_SESSION_STEP_POOL_H_
 
 // StepPool: the steps of a session that run in the threads that called Run, and what each of them
 // needs besides its plan. Both are one thing: a step's state, recycled from step to step.
@@ -121,4 +121,4 @@ class StepPool {
 
 }  // namespace millrace
 
-#endif  // MILLRACE_RUNTIME_STEP_POOL_H_
+#endif  // MILLRACE_RUNTIME_SESSION_STEP_POOL_H_

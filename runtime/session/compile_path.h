@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_RUNTIME_COMPILE_PATH_H_
-#define MILLRACE_RUNTIME_COMPILE_PATH_H_
+#ifndef MILLRACE_RUNTIME_SESSION_COMPILE_PATH_H_
+#define MILLRACE_RUNTIME_SESSION_COMPILE_PATH_H_
 
 // The compile path: from a session's graph and a signature to executors.
 //
@@ -93,4 +93,4 @@ Status CheckRunOptions(const tensorflow::ConfigProto& config,
 
 }  // namespace millrace
 
-#endif  // MILLRACE_RUNTIME_COMPILE_PATH_H_
+#endif  // MILLRACE_RUNTIME_SESSION_COMPILE_PATH_H_
