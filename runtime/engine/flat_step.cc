@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The hot part of a step: a loop takes a ready node, runs its kernel and hands the outputs on. It
-// is all in this file so that it can be inlined: a node with an empty kernel costs some 9 ns
+// is all in this file so that it can be inlined: a node with an empty kernel costs some 8 ns
 // (executor_benchmark). Exceptions are caught outside of the iteration over nodes.
 #include "runtime/engine/flat_step.h"
 
@@ -19,6 +19,16 @@ constexpr int kPrefetchedNodes = 16;
 template <typename Value>
 inline void Place(EdgeValue& slot, Value&& value) {
   std::construct_at(&slot, std::forward<Value>(value));
+}
+
+// `entry`; by way of `guess` when the two are the same. Then the processor runs ahead on its
+// prediction that they are, instead of waiting for edge, pending word and list to say which node is
+// next: in a chain these are the critical path. Nodes are numbered as one thread runs them, so the
+// guess is the number after.
+ABSL_ATTRIBUTE_ALWAYS_INLINE inline uint32_t PreferGuess(uint32_t entry, uint32_t guess) {
+  if (ABSL_PREDICT_FALSE(entry != guess)) return entry;
+  asm("" : "+r"(guess));  // or the compiler sees that it may return `entry` in any case
+  return guess;
 }
 
 // Along an edge: moved when the edge is the last reader's.
@@ -147,6 +157,7 @@ void FlatStep::RunOther(Loop& loop, const Plan::Node& node, bool dead) {
 
 void FlatStep::RunReady(Loop& loop) {
   Lane& lane = loop.lane;
+  uint32_t guess = kNoEntry;
   for (;;) {
     uint32_t entry;
     if (ABSL_PREDICT_TRUE(lane.head != kNoEntry)) {
@@ -160,6 +171,8 @@ void FlatStep::RunReady(Loop& loop) {
       entry = TakeShared(lane);
       if (entry == kNoEntry) return;
     }
+    entry = PreferGuess(entry, guess);
+    guess = entry + 1;
     if (ABSL_PREDICT_TRUE(!life_.Stopped())) RunEntry(loop, entry);
   }
 }

@@ -60,8 +60,9 @@ class PendingWords {
         word = pending.fetch_sub(1, std::memory_order_acq_rel) - 1;
       }
     }
-    static_assert(kDeadEntry == Plan::kDeadBit);
-    return (word & ~Plan::kDeadBit) == 0 ? (node | word) : kNoEntry;
+    // Branches, no arithmetic: who runs the node need not wait for the word.
+    if (word == 0) return node;
+    return word == Plan::kDeadBit ? (node | kDeadEntry) : kNoEntry;
   }
 
   // A control edge of a Merge; it counts, dead or not. `num_inputs`: data inputs of the Merge.
