@@ -29,12 +29,13 @@ inline void PrefetchRow(const char* row, size_t row_bytes) {
   for (size_t at = 0; at < bytes; at += kLineBytes) __builtin_prefetch(row + at, 0, 2);
 }
 
-// Held for the time of one row: a few hundred nanoseconds.
+// Held for the time of a few rows or of one stripe: about a microsecond.
 class SpinLock {
  public:
   void Lock() {
     while (held_.exchange(true, std::memory_order_acquire)) WaitUntilFree();
   }
+  bool TryLock() { return !held_.exchange(true, std::memory_order_acquire); }
   void Unlock() { held_.store(false, std::memory_order_release); }
 
  private:
@@ -220,6 +221,59 @@ struct VariableStorage::Stripes {
   // the variable locked exclusively.
   Tensor target;
   std::array<SpinLock, kLocks> locks;
+};
+
+// The locks of a few rows, in each of several storages, held together. One by one, a row would wait
+// until all stores to the row before it have left the core: that is how processors take locks.
+//
+// It waits only while it holds nothing (or the same row in storages before, in their order) and
+// otherwise takes what is free, so that no two wait for each other, in whatever order rows come.
+class VariableStorage::RowRun {
+ public:
+  // More gain little, and who loses its core with them has gathers wait for that many locks.
+  static constexpr size_t kMostLocks = 4;
+
+  // `lockers`: in the order of locks; outlives the run.
+  explicit RowRun(absl::Span<Stripes* const> lockers) : lockers_(lockers) {}
+  ~RowRun() { Unlock(); }
+  RowRun(const RowRun&) = delete;
+  RowRun& operator=(const RowRun&) = delete;
+
+  // Locks `row` too. False: it is not locked and the run is at its end; always true for the first.
+  bool Add(size_t row) {
+    const size_t lock = Stripes::LockOf(row);
+    if (count_ == 0) {
+      for (Stripes* s : lockers_) s->locks[lock].Lock();
+    } else if (held_[count_ - 1] == lock) {
+      return true;
+    } else if (count_ == kMostLocks || !TryLock(lock)) {
+      return false;
+    }
+    held_[count_++] = static_cast<uint16_t>(lock);
+    return true;
+  }
+  // Returns how many locks there were in each storage.
+  size_t Unlock() {
+    for (size_t i = 0; i < count_; ++i) {
+      for (Stripes* s : lockers_) s->locks[held_[i]].Unlock();
+    }
+    return std::exchange(count_, 0);
+  }
+
+ private:
+  // In all storages or in none. A lock of this run is taken, too.
+  bool TryLock(size_t lock) {
+    for (size_t k = 0; k < lockers_.size(); ++k) {
+      if (lockers_[k]->locks[lock].TryLock()) continue;
+      while (k > 0) lockers_[--k]->locks[lock].Unlock();
+      return false;
+    }
+    return true;
+  }
+
+  const absl::Span<Stripes* const> lockers_;
+  size_t count_ = 0;
+  std::array<uint16_t, kMostLocks> held_;
 };
 
 class ABSL_SCOPED_LOCKABLE VariableStorage::LockSet {
@@ -641,39 +695,43 @@ Status VariableStorage::UpdateRows(absl::Span<VariableStorage* const> variables,
         // Positions [begin, end) of `order`, or of the indices themselves without one.
         const auto run = [&](const uint32_t* order, size_t begin, size_t end) {
           const auto position = [&](size_t p) { return order == nullptr ? p : order[p]; };
+          const auto row_of = [&](size_t p) { return static_cast<size_t>(indices[position(p)]); };
           const auto prefetch = [&](size_t p) {
-            const size_t row = static_cast<size_t>(indices[position(p)]);
+            const size_t row = row_of(p);
             for (const Member& m : members) {
               PrefetchRow(m.Locate(row, together), m.row_bytes);
             }
           };
           absl::InlinedVector<char*, 4> rows(k);
-          constexpr size_t kNone = Stripes::kLocks;
-          size_t held = kNone;
-          int64_t locks = 0;
+          RowRun locks(lockers);
+          int64_t num_locks = 0;
           for (size_t p = begin; p < std::min(end, begin + kRowsAhead); ++p) prefetch(p);
-          for (size_t p = begin; p < end; ++p) {
-            if (p + kRowsAhead < end) prefetch(p + kRowsAhead);
-            const size_t i = position(p);
-            const size_t row = static_cast<size_t>(indices[i]);
-            if (!options.exclusive && Stripes::LockOf(row) != held) {
-              if (held != kNone) {
-                for (Stripes* s : lockers) s->locks[held].Unlock();
-              }
-              held = Stripes::LockOf(row);
-              for (Stripes* s : lockers) s->locks[held].Lock();
-              ++locks;
+          for (size_t p = begin; p < end;) {
+            size_t run_end = options.exclusive ? end : p;
+            while (run_end < end && locks.Add(row_of(run_end))) ++run_end;
+            for (; p < run_end; ++p) {
+              if (p + kRowsAhead < end) prefetch(p + kRowsAhead);
+              for (size_t j = 0; j < k; ++j) rows[j] = members[j].Locate(row_of(p), together);
+              update(static_cast<int64_t>(position(p)), rows);
             }
-            for (size_t j = 0; j < k; ++j) rows[j] = members[j].Locate(row, together);
-            update(static_cast<int64_t>(i), rows);
-          }
-          if (held != kNone) {
-            for (Stripes* s : lockers) s->locks[held].Unlock();
+            num_locks += static_cast<int64_t>(locks.Unlock());
           }
           for (VariableStorage* v : variables) {
-            v->row_locks_.fetch_add(locks, std::memory_order_relaxed);
+            v->row_locks_.fetch_add(num_locks, std::memory_order_relaxed);
           }
         };
+        // Also when `update` throws: rows before that have changed.
+        struct MarkChanged {
+          ~MarkChanged() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+            for (VariableStorage* v : variables) {
+              v->stripes_->Stamp(indices);
+              v->version_.fetch_add(1, std::memory_order_release);
+            }
+          }
+          const absl::Span<VariableStorage* const> variables;
+          const absl::Span<const Index> indices;
+        };
+        const MarkChanged mark_changed{variables, indices};
         const size_t n = indices.size();
         // One thread goes by the gradient's rows, which lie together.
         if (!options.parallel_for || n < kSortFrom || n > std::numeric_limits<uint32_t>::max()) {
@@ -687,10 +745,6 @@ Status VariableStorage::UpdateRows(absl::Span<VariableStorage* const> variables,
                 run(by_lock.order.data(), by_lock.first[static_cast<size_t>(begin) * kLocksOfPart],
                     by_lock.first[static_cast<size_t>(end) * kLocksOfPart]);
               });
-        }
-        for (VariableStorage* v : variables) {
-          v->stripes_->Stamp(indices);
-          v->version_.fetch_add(1, std::memory_order_release);
         }
         return absl::OkStatus();
       }
@@ -749,7 +803,7 @@ StatusOr<VariableStorage::Range> VariableStorage::CopyRows(
     uint64_t since, absl::Span<char* const> outs) ABSL_NO_THREAD_SAFETY_ANALYSIS {
   MR_ASSIGN_OR_RETURN(const LockSet::Sorted sorted, LockSet::Sort(variables));
   LockSet lock(sorted, /*exclusive=*/false);
-  // Rows that are locked at once: of one stripe in every variable.
+  // Rows that are looked at together: of one stripe in every variable.
   size_t block = Stripes::kMaxRows;
   bool all_changed = since == 0;
   for (size_t k = 0; k < variables.size(); ++k) {
@@ -771,6 +825,11 @@ StatusOr<VariableStorage::Range> VariableStorage::CopyRows(
   size_t record_bytes = 0;
   for (const VariableStorage* v : variables) record_bytes += v->RowBytes();
   if (record_bytes == 0) return rows;
+  absl::InlinedVector<Stripes*, 4> lockers;
+  for (const VariableStorage* v : sorted) {
+    if (v->stripes_ != nullptr) lockers.push_back(v->stripes_.get());
+  }
+  RowRun locks(lockers);
   Range copied{rows.end, rows.end};
   bool begun = false;
   const size_t last = static_cast<size_t>(rows.end);
@@ -782,22 +841,24 @@ StatusOr<VariableStorage::Range> VariableStorage::CopyRows(
       changed = changed || (v->stripes_ != nullptr && v->stripes_->ChangedIn(begin) >= since);
     }
     if (changed) {
-      for (const VariableStorage* v : sorted) {
-        if (v->stripes_ != nullptr) v->stripes_->Lock(begin, end);
-      }
       if (!begun) copied.begin = static_cast<int64_t>(begin);
-      for (size_t k = 0; k < variables.size(); ++k) {
-        const VariableStorage* const v = variables[k];
-        const size_t row_bytes = v->RowBytes();
-        char* const buffer = static_cast<char*>(const_cast<void*>(v->value_.raw_data()));
-        const size_t bytes = (end - begin) * row_bytes;
-        if (bytes == 0) continue;
-        char* const from = v->stripes_ == nullptr ? buffer + begin * row_bytes
-                                                  : v->stripes_->Locate(buffer, begin);
-        std::memcpy(outs[k] + (begin - static_cast<size_t>(copied.begin)) * row_bytes, from, bytes);
-      }
-      for (const VariableStorage* v : sorted) {
-        if (v->stripes_ != nullptr) v->stripes_->Unlock(begin, end);
+      // A few rows at a time: who holds the locks may lose its core, and gathers would wait for all
+      // of the stripe until it has one again.
+      for (size_t row = begin; row < end;) {
+        size_t run_end = row;
+        while (run_end < end && locks.Add(run_end)) ++run_end;
+        for (size_t k = 0; k < variables.size(); ++k) {
+          const VariableStorage* const v = variables[k];
+          const size_t row_bytes = v->RowBytes();
+          if (row_bytes == 0) continue;
+          char* const buffer = static_cast<char*>(const_cast<void*>(v->value_.raw_data()));
+          char* const from =
+              v->stripes_ == nullptr ? buffer + row * row_bytes : v->stripes_->Locate(buffer, row);
+          std::memcpy(outs[k] + (row - static_cast<size_t>(copied.begin)) * row_bytes, from,
+                      (run_end - row) * row_bytes);
+        }
+        locks.Unlock();
+        row = run_end;
       }
     }
     if (begun && !changed) {

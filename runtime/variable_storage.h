@@ -133,7 +133,9 @@ class VariableStorage : public Resource {
   // `check(shapes)`, once or more under the locks before any row is touched, sees the shapes that
   // `update` will work on: the length of a row is known only there. Indices are all checked before
   // the first row is touched, too. ResourceExhausted, with no row changed, when there is no memory
-  // for stripes that a reader needs as they are.
+  // for stripes that a reader needs as they are. `update` holds the locks of a few other rows, too:
+  // it is short and uses no variable. What it throws passes through and leaves nothing locked; rows
+  // that it has changed stay changed, and count as such.
   template <typename Index>
   static Status UpdateRows(absl::Span<VariableStorage* const> variables,
                            absl::Span<const Index> indices, const RowUpdateOptions& options,
@@ -145,7 +147,7 @@ class VariableStorage : public Resource {
   // Begins an epoch of changes and returns its number.
   static uint64_t NextEpoch();
   // Rows [begin, end) of every variable at outs[k], in memory of their own: each record as it is
-  // at one moment, stripe by stripe. Skips ahead to the first stripe with a row that changed in
+  // at one moment, a few rows at a time. Skips ahead to the first stripe with a row that changed in
   // epoch `since` or later (0: every row) and ends before the next that did not: copied is
   // the range that is returned; empty at `end`: there is none. Aborted when a variable has another
   // shape than shapes[k] by now.
@@ -175,6 +177,7 @@ class VariableStorage : public Resource {
  private:
   struct Stripes;  // row locks, and where the rows are
   class LockSet;   // several storages locked in address order
+  class RowRun;    // a few rows locked together
 
   Status Uninitialized() const;
   // The value's memory has no holder but this storage.

@@ -146,8 +146,11 @@ void ReadAfterRowUpdate(benchmark::State& state) {
 }
 BENCHMARK(ReadAfterRowUpdate);
 
-// Gathers of 64 rows while another thread walks the table again and again, as saves do; with
-// argument 1, while a third updates rows.
+// Gathers of 64 rows while other threads work; the latency of one.
+//   0  one walks the table again and again, as saves do
+//   1  ... and one updates rows
+//   2  two compute and touch no table: what the scheduler alone costs when there are as many
+//      threads as in 1
 void GatherDuringWalk(benchmark::State& state) {
   const auto table = Table(kRows);
   const auto batches = Batches();
@@ -155,24 +158,31 @@ void GatherDuringWalk(benchmark::State& state) {
   StepRows(table.get(), batches[0], gradient.data());
   std::atomic<bool> over{false};  // relaxed: no data goes with it
   std::atomic<int64_t> walks{0};  // relaxed: a counter
-  std::vector<std::thread> others;
-  others.emplace_back([&] {
-    while (!over.load(std::memory_order_relaxed)) {
+  const auto is_over = [&] { return over.load(std::memory_order_relaxed); };
+  const auto walk_on = [&] {
+    while (!is_over()) {
       // As a save: a step's read first, then the rows.
       if (!table->Read().ok()) abort();
       auto walk = VariableWalk::Begin({table});
       for (auto rows = walk->Next(); rows->begin < rows->end; rows = walk->Next()) {
-        if (over.load(std::memory_order_relaxed)) return;
+        if (is_over()) return;
       }
       walks.fetch_add(1, std::memory_order_relaxed);
     }
-  });
-  if (state.range(0) == 1) {
-    others.emplace_back([&] {
-      for (size_t k = 0; !over.load(std::memory_order_relaxed); ++k) {
-        StepRows(table.get(), batches[k % 64], gradient.data());
-      }
-    });
+  };
+  const auto update_on = [&] {
+    for (size_t k = 0; !is_over(); ++k) StepRows(table.get(), batches[k % 64], gradient.data());
+  };
+  const auto compute_on = [&] {
+    for (uint64_t x = 1; !is_over(); ++x) benchmark::DoNotOptimize(x);
+  };
+  std::vector<std::thread> others;
+  if (state.range(0) == 2) {
+    others.emplace_back(compute_on);
+    others.emplace_back(compute_on);
+  } else {
+    others.emplace_back(walk_on);
+    if (state.range(0) == 1) others.emplace_back(update_on);
   }
   std::vector<float> out(64 * kColumns);
   std::vector<double> micros;
@@ -195,7 +205,7 @@ void GatherDuringWalk(benchmark::State& state) {
   state.counters["p99.9_us"] = micros[micros.size() * 999 / 1000];
   state.counters["walks"] = static_cast<double>(walks.load(std::memory_order_relaxed));
 }
-BENCHMARK(GatherDuringWalk)->Arg(0)->Arg(1)->UseRealTime();
+BENCHMARK(GatherDuringWalk)->Arg(0)->Arg(1)->Arg(2)->UseRealTime();
 
 void ReadShared(benchmark::State& state) {
   const auto table = Table(1000);

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -728,6 +729,51 @@ TEST(VariableStorageTest, WhatWasReadStaysAsItIsBesideEveryKindOfUpdate) {
   const Tensor end = *v->Read();
   for (size_t i = 0; i < end.flat<float>().size(); ++i) {
     ASSERT_EQ(end.flat<float>()[i], end.flat<float>()[i - i % kColumns]);
+  }
+}
+
+TEST(VariableStorageTest, AnUpdateThatThrowsLeavesNothingLocked) {
+  const auto v = Variable(*Tensor::Zeros(DT_FLOAT, ShapeOf({64, 4})));
+  const uint64_t version = v->version();
+  const std::vector<int64_t> rows = {3, 1, 2, 9};
+  VariableStorage* const one[] = {v.get()};
+  EXPECT_THROW(static_cast<void>(VariableStorage::UpdateRows<int64_t>(
+                   one, rows, {}, [](absl::Span<const Shape>) { return absl::OkStatus(); },
+                   [](int64_t i, absl::Span<char* const> row) {
+                     if (i == 2) throw std::runtime_error("row 2");
+                     *reinterpret_cast<float*>(row[0]) = 5;
+                   })),
+               std::runtime_error);
+  EXPECT_NE(v->version(), version);
+  ASSERT_OK(AddOneToRows({v.get()}, rows));
+  ASSERT_OK(AddOneTo(v.get()));
+  const Tensor end = *v->Read();
+  EXPECT_EQ(end.flat<float>()[3 * 4], 7);
+  EXPECT_EQ(end.flat<float>()[1 * 4], 7);
+  EXPECT_EQ(end.flat<float>()[2 * 4], 2);
+  EXPECT_EQ(end.flat<float>()[9 * 4], 2);
+}
+
+// Rows of one lock, before and after others of the same call, and calls in opposite orders.
+TEST(VariableStorageTest, UpdatesThatLockRowsInAnyOrderDoNotWaitForEachOther) {
+  constexpr int kRounds = 2000;
+  const auto v = Variable(*Tensor::Zeros(DT_FLOAT, ShapeOf({2048, 4})));
+  const auto slot = Variable(*Tensor::Zeros(DT_FLOAT, ShapeOf({2048, 4})));
+  const std::vector<int64_t> up = {1, 2, 3, 1025, 1, 4, 5, 2, 1026};
+  const std::vector<int64_t> down(up.rbegin(), up.rend());
+  std::thread forwards([&] {
+    for (int i = 0; i < kRounds; ++i) EXPECT_OK(AddOneToRows({v.get(), slot.get()}, up));
+  });
+  std::thread backwards([&] {
+    for (int i = 0; i < kRounds; ++i) EXPECT_OK(AddOneToRows({slot.get(), v.get()}, down));
+  });
+  forwards.join();
+  backwards.join();
+  for (const auto& variable : {v, slot}) {
+    const Tensor end = *variable->Read();
+    EXPECT_EQ(end.flat<float>()[1 * 4], 4 * kRounds);
+    EXPECT_EQ(end.flat<float>()[2 * 4], 4 * kRounds);
+    EXPECT_EQ(end.flat<float>()[1025 * 4], 2 * kRounds);
   }
 }
 

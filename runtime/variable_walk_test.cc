@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/variable_walk.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <map>
@@ -9,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/allocator.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
@@ -95,6 +97,63 @@ TEST(VariableWalkTest, SeesStripesThatAReaderKeepsApart) {
   expected.mutable_flat<float>()[999 * 64] = 1000;
   EXPECT_EQ(WalkAll({table}).bytes[0], BytesOf(expected));
   ExpectTensorEqual(reader, RowNumbers(1000, 64));
+}
+
+// One row of every stripe of a table of 64 floats a row.
+std::vector<int64_t> ARowOfEveryStripe(int64_t rows) {
+  std::vector<int64_t> result;
+  for (int64_t row = 0; row < rows; row += 64) result.push_back(row);
+  return result;
+}
+
+// What a save costs: a step's read, let go of before the rows are walked.
+TEST(VariableWalkTest, TakesNoMemoryForRowsThatAreUpdatedMeanwhile) {
+  constexpr int64_t kRows = 65536;  // 16 MiB
+  const std::vector<int64_t> everywhere = ARowOfEveryStripe(kRows);
+  const auto table = Variable(RowNumbers(kRows, 64));
+  ASSERT_OK(AddOneToRows({table.get()}, everywhere));
+  ASSERT_OK(table->Read().status());
+  ASSERT_OK_AND_ASSIGN(VariableWalk walk, VariableWalk::Begin({table}));
+  const int64_t before = DefaultAllocatorStats().bytes_in_use;
+  int64_t most = 0;
+  int pieces = 0;
+  for (;;) {
+    ASSERT_OK_AND_ASSIGN(const auto rows, walk.Next());
+    if (rows.begin == rows.end) break;
+    ++pieces;
+    EXPECT_LE(walk.bytes(0).size(), VariableWalkOptions().piece_bytes);
+    ASSERT_OK(AddOneToRows({table.get()}, everywhere));
+    most = std::max(most, DefaultAllocatorStats().bytes_in_use - before);
+  }
+  EXPECT_EQ(pieces, 64);
+  EXPECT_LE(most, 64 << 10);  // the counter's own precision
+  EXPECT_EQ(table->CountsForTesting().bytes_copied, 0);
+  EXPECT_EQ(table->CountsForTesting().stripes_apart, 0);
+}
+
+TEST(VariableWalkTest, AReadThatIsHeldMeanwhileCostsTheTableOnce) {
+  constexpr int64_t kRows = 65536;
+  constexpr int64_t kBytes = kRows * 64 * 4;
+  const std::vector<int64_t> everywhere = ARowOfEveryStripe(kRows);
+  const auto table = Variable(RowNumbers(kRows, 64));
+  ASSERT_OK(AddOneToRows({table.get()}, {0}));
+  ASSERT_OK_AND_ASSIGN(VariableWalk walk, VariableWalk::Begin({table}));
+  const int64_t before = DefaultAllocatorStats().bytes_in_use;
+  {
+    ASSERT_OK_AND_ASSIGN(const Tensor reader, table->Read());
+    int64_t most = 0;
+    for (;;) {
+      ASSERT_OK_AND_ASSIGN(const auto rows, walk.Next());
+      if (rows.begin == rows.end) break;
+      ASSERT_OK(AddOneToRows({table.get()}, everywhere));
+      most = std::max(most, DefaultAllocatorStats().bytes_in_use - before);
+    }
+    EXPECT_GE(most, kBytes - (64 << 10));
+    EXPECT_LE(most, kBytes + (64 << 10));
+    EXPECT_EQ(table->CountsForTesting().bytes_copied, kBytes);
+  }
+  ASSERT_OK(table->Read().status());
+  EXPECT_LE(DefaultAllocatorStats().bytes_in_use - before, 64 << 10);
 }
 
 TEST(VariableWalkTest, WalkOfChangesPassesOverTheStripesThatChanged) {

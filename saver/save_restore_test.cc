@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/allocator.h"
 #include "core/random_bits.h"
 #include "core/resource_handle.h"
 #include "core/testing/shared_data.h"
@@ -101,6 +102,20 @@ TEST_F(SaveRestoreTest, ATableIsSavedByItsRowsAndNotByTheReadInFront) {
   expected.mutable_flat<float>()[2 * 64] = 3;
   ExpectTensorEqual(out[0], expected);
   ExpectTensorEqual(out[1], expected);
+}
+
+// Beyond the table itself SaveV2 holds no tensor: a limit of 1 MiB is enough for one of 16 MiB.
+TEST_F(SaveRestoreTest, ATableIsSavedInBoundedMemory) {
+  OpTestDevice device;
+  device.VariableHandle("table", *Tensor::Zeros(DT_FLOAT, ShapeOf({65536, 64})));
+  const auto table = *device.resources()->Lookup<VariableStorage>("", "table");
+  ASSERT_OK(AddOneToRow(table.get(), 1));
+  OpCall save = Save({"w"}, {""}, {*table->Read()}).On(&device);
+  SetDefaultAllocatorLimit(DefaultAllocatorStats().bytes_in_use + (1 << 20));
+  const Status status = RunOp(save).status();
+  SetDefaultAllocatorLimit(0);
+  ASSERT_OK(status);
+  EXPECT_EQ(table->CountsForTesting().bytes_copied, 0);
 }
 
 TEST_F(SaveRestoreTest, AVariableThatIsUpdatedAsAWholeIsSavedAsItWasRead) {
