@@ -15,7 +15,8 @@
 //   * memory is reached only in the shape that was checked under the same locks: a shape that was
 //     asked for earlier may be out of date, since Assign can change it at any time;
 //   * rows are copied under the lock of the whole variable only by dense updates, which pass over
-//     all of it anyway. Read, row updates and walks copy stripe by stripe, gathers go on beside.
+//     all of it anyway. Read and row updates copy stripe by stripe, walks a few rows at a time;
+//     gathers go on beside.
 //
 // How: a dense update writes into the buffer in place when nobody else holds it, and into a
 // recycled second buffer otherwise (one pass, no copy first). From the first row update on the
@@ -66,6 +67,8 @@
 #include "core/tensor.h"
 
 namespace millrace {
+
+struct VariableStripes;  // row locks, and where the rows are: variable_stripes.h
 
 // How a row update is done.
 struct RowUpdateOptions {
@@ -175,9 +178,8 @@ class VariableStorage : public Resource {
   int64_t StripesChangedForTesting(uint64_t since) const;
 
  private:
-  struct Stripes;  // row locks, and where the rows are
-  class LockSet;   // several storages locked in address order
-  class RowRun;    // a few rows locked together
+  using Stripes = VariableStripes;
+  class LockSet;  // several storages locked in address order
 
   Status Uninitialized() const;
   // The value's memory has no holder but this storage.
