@@ -23,7 +23,7 @@ using Ints = std::vector<int64_t>;
 
 // Input i, an axis that the rule has seen, of a tensor of this rank.
 StatusOr<int> AxisInput(const KernelContext* ctx, int i, int rank) {
-  return ResolveAxis(*PartialInts(ctx->input(i)).at(0), rank);
+  return ResolveAxis(IntElement(ctx->input(i), 0), rank);
 }
 
 // Output 0 is `values` one behind the other along `axis` (each has its part of the output there,
@@ -412,10 +412,14 @@ struct SplitRule {
     MR_ASSIGN_OR_RETURN(const Ints sizes,
                         kSizesGiven ? GivenSizes(given, n, dim) : EqualSizes(n, dim));
     Ints dims(value.dims().begin(), value.dims().end());
+    PartialShape part;
     for (int i = 0; i < n; ++i) {
-      dims[static_cast<size_t>(axis)] = sizes[static_cast<size_t>(i)];
-      MR_ASSIGN_OR_RETURN(PartialShape part, PartialShape::Make(dims));
-      c->set_output(i, std::move(part));
+      const int64_t size = sizes[static_cast<size_t>(i)];
+      if (i == 0 || size != part.dim(axis)) {
+        dims[static_cast<size_t>(axis)] = size;
+        MR_ASSIGN_OR_RETURN(part, PartialShape::Make(dims));
+      }
+      c->set_output(i, part);
     }
     return absl::OkStatus();
   }

@@ -31,6 +31,7 @@ using DimRanges = std::vector<DimRange>;
 
 Ints Sizes(const DimRanges& ranges) {
   Ints sizes;
+  sizes.reserve(ranges.size());
   for (const DimRange& range : ranges) sizes.push_back(range.size);
   return sizes;
 }
@@ -45,26 +46,24 @@ BoxSide SideOf(const Shape& shape, const DimRanges& ranges) {
   return side;
 }
 
-// Output 0 is what the ranges cut out of input 0, in the rule's shape. A range of whole rows shares
-// the input's memory.
-Status OutputBox(KernelContext* ctx, const DimRanges& ranges) {
+// Output 0 is what the ranges cut out of input 0, in this shape. A range of whole rows shares the
+// input's memory.
+Status OutputBox(KernelContext* ctx, const DimRanges& ranges, const Shape& shape) {
   const Tensor& input = ctx->input(0);
-  if (input.rank() == 0) return ctx->PassInput(0);
-  const Shape& shape = ctx->output_shape(0);
-  const Ints sizes = Sizes(ranges);
-  bool are_rows = shape.num_elements() > 0;
+  bool are_rows = input.rank() > 0 && shape.num_elements() > 0;
   for (int d = 0; d < input.rank(); ++d) {
-    const DimRange& range = ranges[static_cast<size_t>(d)];
-    are_rows =
-        are_rows && (range.step == 1 || range.size == 1) && (d == 0 || range.size == input.dim(d));
+    const auto& [begin, step, size] = ranges[static_cast<size_t>(d)];
+    are_rows = are_rows && (step == 1 || size == 1) && (d == 0 || size == input.dim(d));
   }
-  if (are_rows) {
-    const Tensor rows = input.Rows(ranges[0].begin, ranges[0].begin + ranges[0].size);
-    MR_ASSIGN_OR_RETURN(Tensor out, rows.Reshaped(shape));
+  if (are_rows || input.rank() == 0) {
+    const Tensor part =
+        are_rows ? input.Rows(ranges[0].begin, ranges[0].begin + ranges[0].size) : input;
+    MR_ASSIGN_OR_RETURN(Tensor out, part.Reshaped(shape));
     ctx->set_output(0, std::move(out));
     return absl::OkStatus();
   }
-  MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0));
+  MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
+  const Ints sizes = Sizes(ranges);
   return CopyBox(ctx, sizes, input, SideOf(input.shape(), ranges), out, DenseSide(sizes));
 }
 
@@ -104,12 +103,12 @@ struct SliceRule {
 };
 
 Status RunSlice(KernelContext* ctx, const SliceRule&) {
-  const PartialInts begin(ctx->input(1));
-  DimRanges ranges;
-  for (int d = 0; d < begin.size(); ++d) {
-    ranges.push_back({.begin = *begin.at(d), .size = ctx->output_shape(0).dim(d)});
+  const Shape& shape = ctx->output_shape(0);
+  DimRanges ranges(static_cast<size_t>(shape.rank()));
+  for (size_t d = 0; d < ranges.size(); ++d) {
+    ranges[d] = {.begin = IntElement(ctx->input(1), d), .size = shape.dims()[d]};
   }
-  return OutputBox(ctx, ranges);
+  return OutputBox(ctx, ranges, shape);
 }
 
 // The gradient stands where the slice was; zeros around it.
@@ -184,7 +183,8 @@ struct StridedItems {
 };
 
 struct StridedPlan {
-  DimRanges ranges;     // one for each dimension of the input
+  PartialShape input;   // the shape of what is sliced
+  DimRanges ranges;     // one for each of its dimensions
   PartialShape result;  // the shape of the slice
 };
 
@@ -199,7 +199,7 @@ StatusOr<StridedPlan> PlanStrided(const PartialShape& input, const StridedItems&
     return InvalidArgument("begin, end and strides must have the same length, got ",
                            size(items.begin), ", ", size(items.end), ", ", size(items.strides));
   }
-  if (!input.has_rank() || n == -1) return StridedPlan();
+  if (!input.has_rank() || n == -1) return StridedPlan{input, {}, {}};
   constexpr int kMaxItems = 32;  // the masks of the field have 32 bits
   if (n > kMaxItems) {
     return InvalidArgument("strides must have at most ", kMaxItems, " elements, got ", n);
@@ -219,6 +219,8 @@ StatusOr<StridedPlan> PlanStrided(const PartialShape& input, const StridedItems&
   }
   DimRanges ranges;
   Ints result;
+  ranges.reserve(static_cast<size_t>(input.rank()));
+  result.reserve(static_cast<size_t>(input.rank() + n));
   for (int i = 0; i < std::max(n, ellipsis + 1); ++i) {
     const int d = static_cast<int>(ranges.size());
     if (i == ellipsis) {
@@ -235,7 +237,7 @@ StatusOr<StridedPlan> PlanStrided(const PartialShape& input, const StridedItems&
     }
   }
   MR_ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Make(result));
-  return StridedPlan{std::move(ranges), std::move(shape)};
+  return StridedPlan{input, std::move(ranges), std::move(shape)};
 }
 
 // --- StridedSlice, StridedSliceGrad --------------------------------------------------------------
@@ -251,7 +253,7 @@ struct StridedRule {
     }
     return absl::OkStatus();
   }
-  StatusOr<PartialShape> operator()(RuleContext* c) const {
+  StatusOr<StridedPlan> Plan(RuleContext* c) const {
     PartialShape input = c->input(0);
     if (kGrad) {
       MR_ASSIGN_OR_RETURN(input, ShapeInput(c, 0, "shape"));
@@ -260,34 +262,37 @@ struct StridedRule {
     MR_ASSIGN_OR_RETURN(items.begin, c->IntVector(1, "begin"));
     MR_ASSIGN_OR_RETURN(items.end, c->IntVector(2, "end"));
     MR_ASSIGN_OR_RETURN(items.strides, c->IntVector(3, "strides"));
-    MR_ASSIGN_OR_RETURN(const StridedPlan plan, PlanStrided(input, items));
-    if (!kGrad) return plan.result;
-    if (plan.result.IsCompatibleWith(c->input(4))) return input;
+    MR_ASSIGN_OR_RETURN(StridedPlan plan, PlanStrided(input, items));
+    if (!kGrad || plan.result.IsCompatibleWith(c->input(4))) return plan;
     return InvalidArgument("dy must have the shape of the slice ", plan.result, ", got ",
                            c->input(4));
   }
-  // The ranges of a step, for inputs that the rule has accepted: all are known.
-  StatusOr<DimRanges> Ranges(const KernelContext* ctx, const Shape& input) const {
-    const PartialInts begin(ctx->input(1)), end(ctx->input(2)), strides(ctx->input(3));
-    MR_ASSIGN_OR_RETURN(StridedPlan plan, PlanStrided(input, {masks, begin, end, strides}));
-    return std::move(plan.ranges);
+  StatusOr<PartialShape> operator()(RuleContext* c) const {
+    MR_ASSIGN_OR_RETURN(const StridedPlan plan, Plan(c));
+    return kGrad ? plan.input : plan.result;
   }
 };
 using StridedSliceRule = StridedRule</*kGrad=*/false>;
 using StridedSliceGradRule = StridedRule</*kGrad=*/true>;
 
-Status RunStridedSlice(KernelContext* ctx, const StridedSliceRule& rule) {
-  MR_ASSIGN_OR_RETURN(const DimRanges ranges, rule.Ranges(ctx, ctx->input(0).shape()));
-  return OutputBox(ctx, ranges);
-}
+// Makes the rule's plan once: it says the shape and what is read.
+template <bool kGrad>
+class StridedKernel : public Kernel {
+ public:
+  Status Init(KernelConstruction* c) override { return rule_.Init(c->attrs()); }
+  Status Compute(KernelContext* ctx) const override {
+    StepRule step(ctx);
+    MR_ASSIGN_OR_RETURN(const StridedPlan plan, rule_.Plan(&step));
+    MR_ASSIGN_OR_RETURN(const Shape shape, (kGrad ? plan.input : plan.result).ToShape());
+    if (!kGrad) return OutputBox(ctx, plan.ranges, shape);
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateZeros(0, shape));
+    const Ints sizes = Sizes(plan.ranges);
+    return CopyBox(ctx, sizes, ctx->input(4), DenseSide(sizes), out, SideOf(shape, plan.ranges));
+  }
 
-Status RunStridedSliceGrad(KernelContext* ctx, const StridedSliceGradRule& rule) {
-  const Shape& shape = ctx->output_shape(0);
-  MR_ASSIGN_OR_RETURN(const DimRanges ranges, rule.Ranges(ctx, shape));
-  MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateZeros(0));
-  const Ints sizes = Sizes(ranges);
-  return CopyBox(ctx, sizes, ctx->input(4), DenseSide(sizes), out, SideOf(shape, ranges));
-}
+ private:
+  StridedRule<kGrad> rule_;
+};
 
 StatusOr<Output> StridedSliceGradient(GradientContext* c) {
   MR_ASSIGN_OR_RETURN(const auto rule, c->GetRule<StridedSliceRule>());
@@ -338,7 +343,7 @@ const OpRegistration kStridedSlice =
         .Gradient(StridedSliceGradient);
 const PartialValueRule kStridedSliceValue("StridedSlice", StridedSliceValue);
 const KernelRegistration kStridedSliceKernel =
-    RuledKernelFor<StridedSliceRule>("StridedSlice", RunStridedSlice);
+    KernelFor<StridedKernel</*kGrad=*/false>>("StridedSlice");
 
 const OpRegistration kStridedSliceGrad =
     StridedSpec("StridedSliceGrad",
@@ -346,7 +351,7 @@ const OpRegistration kStridedSliceGrad =
         .Rule<StridedSliceGradRule>()
         .Gradient(StridedSliceGradGradient);
 const KernelRegistration kStridedSliceGradKernel =
-    RuledKernelFor<StridedSliceGradRule>("StridedSliceGrad", RunStridedSliceGrad);
+    KernelFor<StridedKernel</*kGrad=*/true>>("StridedSliceGrad");
 
 }  // namespace
 }  // namespace millrace

@@ -4,7 +4,7 @@
 
 // Integer inputs of rules and kernels: shapes, sizes, axes.
 //
-// Pure functions. Failure: InvalidArgument that names the input. IntElements requires an int32 or
+// Pure functions. Failure: InvalidArgument that names the input. IntElement(s) require an int32 or
 // int64 tensor (what the op's attrs allow).
 
 #include <algorithm>
@@ -57,6 +57,9 @@ struct SizesWithRest {
   }
 };
 
+inline int64_t IntElement(const Tensor& t, size_t i) {
+  return t.dtype() == DT_INT32 ? int64_t{t.raw<int32_t>()[i]} : t.raw<int64_t>()[i];
+}
 inline std::vector<int64_t> IntElements(const Tensor& t) {
   if (t.dtype() == DT_INT32) {
     const absl::Span<const int32_t> values = t.raw<int32_t>();
