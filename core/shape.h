@@ -36,6 +36,8 @@ namespace millrace {
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 
+class PartialShape;
+
 class Shape {
  public:
   // Largest number of dimensions, as in TensorFlow.
@@ -52,6 +54,8 @@ class Shape {
     return Make(absl::MakeConstSpan(dims.begin(), dims.size()));
   }
   static StatusOr<Shape> FromProto(const tensorflow::TensorShapeProto& proto);
+  // The shape that is known whole: requires known.valid() and known.IsFullyDefined().
+  static Shape Of(const PartialShape& known);
   // The shape of an existing container of `size` elements (size <= kMaxElements).
   static Shape Vector(size_t size);
 
@@ -147,6 +151,12 @@ class PartialShape {
   bool has_rank_ = false;
   bool valid_ = true;
 };
+
+inline Shape Shape::Of(const PartialShape& known) {
+  Shape shape;
+  shape.dims_.assign(known.dims().begin(), known.dims().end());
+  return shape;
+}
 
 #if !defined(__clang__)
 #pragma GCC diagnostic pop

@@ -83,7 +83,10 @@ StatusOr<std::optional<int64_t>> RuleContext::IntScalar(int i, absl::string_view
                         (allow_single && (!shape.IsFullyDefined() || shape.num_elements() == 1));
   if (!is_legal) return InvalidArgument(name, " must be a scalar, got shape ", shape);
   const Tensor* const constant = input_tensor(i);
-  if (IsIndexTensor(constant) && constant->num_elements() == 1) return PartialInts(*constant).at(0);
+  if (IsIndexTensor(constant) && constant->num_elements() == 1) {
+    return std::optional<int64_t>(constant->dtype() == DT_INT32 ? *constant->raw<int32_t>().data()
+                                                                : *constant->raw<int64_t>().data());
+  }
   if (source_ != nullptr && constant == nullptr) {
     const std::optional<PartialValue> value = source_->PartialInput(i);
     if (value && value->elements.size() == 1 && (allow_single || value->is_scalar)) {

@@ -10,6 +10,7 @@
 #include "core/tensor.h"
 #include "graph/node_builder.h"
 #include "graph/scope.h"
+#include "ops/linalg/matmul.h"
 #include "runtime/session.h"
 
 namespace millrace {

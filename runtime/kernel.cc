@@ -187,8 +187,9 @@ StepRule::StepRule(KernelContext* ctx) : RuleContext({}, {}, &values_), ctx_(ctx
 Status StepRule::HandOver() {
   output_shapes_.resize(partial_outputs_.size());
   for (size_t i = 0; i < partial_outputs_.size(); ++i) {
-    if (!partial_outputs_[i].IsFullyDefined() && partial_outputs_[i].valid()) continue;
-    MR_ASSIGN_OR_RETURN(output_shapes_[i], partial_outputs_[i].ToShape());
+    const PartialShape& shape = partial_outputs_[i];
+    if (ABSL_PREDICT_FALSE(!shape.valid())) return shape.ToShape().status();
+    if (shape.IsFullyDefined()) output_shapes_[i] = Shape::Of(shape);
   }
   ctx_->set_rule_shapes(output_shapes_);
   return absl::OkStatus();

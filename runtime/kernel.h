@@ -305,18 +305,23 @@ class RuledKernel : public Kernel {
   R rule_;
 };
 
+// Whether the executor measures what a kernel costs or takes it for a few instructions.
+enum class KernelCost { kMeasured, kCheap };
+
 // A RuledKernel that is one function of the step and the rule.
 template <typename R>
 class RuledFunctionKernel final : public RuledKernel<R> {
  public:
   using Function = Status (*)(KernelContext* ctx, const R& rule);
-  explicit RuledFunctionKernel(Function run) : run_(run) {}
+  RuledFunctionKernel(Function run, KernelCost cost) : run_(run), cost_(cost) {}
+  bool may_be_expensive() const override { return cost_ == KernelCost::kMeasured; }
 
  protected:
   Status Run(KernelContext* ctx) const override { return run_(ctx, this->rule()); }
 
  private:
   const Function run_;
+  const KernelCost cost_;
 };
 
 class AsyncKernel : public Kernel {
@@ -376,8 +381,9 @@ KernelSpec KernelFor(absl::string_view op) {
 //
 //   const KernelRegistration kTile = RuledKernelFor<TileRule>("Tile", RunTile);
 template <typename R>
-KernelSpec RuledKernelFor(absl::string_view op, typename RuledFunctionKernel<R>::Function run) {
-  return KernelSpec(op, [run] { return std::make_unique<RuledFunctionKernel<R>>(run); });
+KernelSpec RuledKernelFor(absl::string_view op, typename RuledFunctionKernel<R>::Function run,
+                          KernelCost cost = KernelCost::kMeasured) {
+  return KernelSpec(op, [=] { return std::make_unique<RuledFunctionKernel<R>>(run, cost); });
 }
 
 // The same for each of `Ts` as attr `attr`; function() is a lambda that gives the one for T:
@@ -385,8 +391,10 @@ KernelSpec RuledKernelFor(absl::string_view op, typename RuledFunctionKernel<R>:
 //   RuledKernelsFor<CumsumRule, float, double>("Cumsum", "T", []<typename T> { return &RunSum<T>;
 //   })
 template <typename R, typename... Ts, typename F>
-std::vector<KernelSpec> RuledKernelsFor(absl::string_view op, absl::string_view attr, F function) {
-  return {RuledKernelFor<R>(op, function.template operator()<Ts>()).template Type<Ts>(attr)...};
+std::vector<KernelSpec> RuledKernelsFor(absl::string_view op, absl::string_view attr, F function,
+                                        KernelCost cost = KernelCost::kMeasured) {
+  return {
+      RuledKernelFor<R>(op, function.template operator()<Ts>(), cost).template Type<Ts>(attr)...};
 }
 
 // K<T> for each of `Ts`, as the kernel for attr `attr` = T:

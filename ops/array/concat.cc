@@ -238,7 +238,7 @@ const OpRegistration kConcatOffset =
         .Rule<ConcatOffsetRule>()
         .NotDifferentiable();
 const KernelRegistration kConcatOffsetKernel =
-    RuledKernelFor<ConcatOffsetRule>("ConcatOffset", RunConcatOffset);
+    RuledKernelFor<ConcatOffsetRule>("ConcatOffset", RunConcatOffset, KernelCost::kCheap);
 
 // --- Pack, Unpack --------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@
 #include "ops/math/reduction.h"
 #include "ops/rules/elements.h"
 #include "ops/rules/int_inputs.h"
+#include "ops/rules/shape_input.h"
 #include "runtime/kernel.h"
 
 namespace millrace {
@@ -64,7 +65,7 @@ const KernelRegistration kConstKernel = KernelFor<ConstKernel>("Const");
 struct FillRule {
   StatusOr<PartialShape> operator()(RuleContext* c) const {
     MR_RETURN_IF_ERROR(CheckScalar(c, 1, "value"));
-    return ShapeInput(c, 0, "dims");
+    return ShapeOfInput(c, 0, "dims");
   }
 };
 

@@ -25,6 +25,7 @@
 #include "ops/math/segment.h"
 #include "ops/rules/elements.h"
 #include "ops/rules/index_type.h"
+#include "ops/rules/shape_input.h"
 #include "runtime/kernel.h"
 
 namespace millrace {
@@ -300,16 +301,8 @@ const KernelRegistration kGatherNdKernel = RuledKernelFor<GatherNdRule>("GatherN
 // Output 0 has the shape that input 2 says; the updates are what indices name of it.
 struct ScatterNdRule {
   StatusOr<PartialShape> operator()(RuleContext* c) const {
-    MR_ASSIGN_OR_RETURN(const PartialInts sizes, c->IntVector(2, "shape"));
-    if (!sizes.has_size()) return PartialShape();
-    Ints dims;
-    for (int d = 0; d < sizes.size(); ++d) {
-      dims.push_back(sizes.at(d).value_or(-1));
-      if (sizes.at(d).value_or(0) < 0) {
-        return InvalidArgument("shape[", d, "] must be >= 0, got ", dims.back());
-      }
-    }
-    MR_ASSIGN_OR_RETURN(const PartialShape shape, PartialShape::Make(dims));
+    MR_ASSIGN_OR_RETURN(const PartialShape shape, ShapeOfInput(c, 2, "shape"));
+    if (!shape.has_rank()) return shape;
     const PartialShape &indices = c->input(0), &updates = c->input(1);
     MR_ASSIGN_OR_RETURN(const PartialShape slices, NdSlices(indices, shape));
     if (updates.IsCompatibleWith(slices)) return shape;

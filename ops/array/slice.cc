@@ -16,6 +16,7 @@
 #include "ops/rules/copy_box.h"
 #include "ops/rules/int_inputs.h"
 #include "ops/rules/per_dimension.h"
+#include "ops/rules/shape_input.h"
 #include "runtime/kernel.h"
 
 namespace millrace {
@@ -256,7 +257,7 @@ struct StridedRule {
   StatusOr<StridedPlan> Plan(RuleContext* c) const {
     PartialShape input = c->input(0);
     if (kGrad) {
-      MR_ASSIGN_OR_RETURN(input, ShapeInput(c, 0, "shape"));
+      MR_ASSIGN_OR_RETURN(input, ShapeOfInput(c, 0, "shape"));
     }
     StridedItems items = {masks, {}, {}, {}};
     MR_ASSIGN_OR_RETURN(items.begin, c->IntVector(1, "begin"));

@@ -131,7 +131,8 @@ const OpRegistration kInvertPermutation =
         .NotDifferentiable();
 const KernelRegistration kInvertPermutationKernels =
     RuledKernelsFor<InvertPermutationRule, int32_t, int64_t>(
-        "InvertPermutation", "T", []<typename T>() { return &RunInvertPermutation<T>; });
+        "InvertPermutation", "T", []<typename T>() { return &RunInvertPermutation<T>; },
+        KernelCost::kCheap);
 
 }  // namespace
 }  // namespace millrace

@@ -2,7 +2,7 @@
 #ifndef MILLRACE_OPS_RULES_INT_INPUTS_H_
 #define MILLRACE_OPS_RULES_INT_INPUTS_H_
 
-// Integer inputs of rules and kernels: shapes, sizes, axes.
+// Integer inputs of rules and kernels: sizes and single elements.
 //
 // Pure functions. Failure: InvalidArgument that names the input. IntElement(s) require an int32 or
 // int64 tensor (what the op's attrs allow).
@@ -12,20 +12,11 @@
 #include <optional>
 #include <vector>
 
-#include "core/shape.h"
 #include "core/status.h"
 #include "core/tensor.h"
 #include "graph/op_rule.h"
-#include "graph/shape_inference.h"
 
 namespace millrace {
-
-// The shape that int vector input i gives to a result: no dimension may be negative.
-inline StatusOr<PartialShape> ShapeInput(RuleContext* c, int i, const char* name) {
-  MR_ASSIGN_OR_RETURN(const PartialInts dims, c->IntVector(i, name));
-  if (!dims.all_known()) return c->input_as_shape(i);
-  return Shape::Make(dims.values());
-}
 
 // Sizes of which one may be given as -1: what remains.
 struct SizesWithRest {
@@ -67,21 +58,6 @@ inline std::vector<int64_t> IntElements(const Tensor& t) {
   }
   const absl::Span<const int64_t> values = t.raw<int64_t>();
   return std::vector<int64_t>(values.begin(), values.end());
-}
-
-// The elements of input i when they are known now.
-inline std::optional<std::vector<int64_t>> ConstantInts(InferenceContext* c, int i) {
-  const Tensor* t = c->input_tensor(i);
-  if (t == nullptr || (t->dtype() != DT_INT32 && t->dtype() != DT_INT64)) return std::nullopt;
-  return IntElements(*t);
-}
-
-// The value of scalar input i when it is known now. A tensor of one element counts as a scalar, as
-// it always did in graphs of the field.
-inline std::optional<int64_t> ConstantInt(InferenceContext* c, int i) {
-  const std::optional<std::vector<int64_t>> values = ConstantInts(c, i);
-  if (!values || values->size() != 1) return std::nullopt;
-  return values->front();
 }
 
 }  // namespace millrace
