@@ -350,7 +350,9 @@ class Registry {
       current_.store(last_, std::memory_order_release);
       return *last_;
     }
-    Snapshot* const next = last_ == nullptr ? new Snapshot : new Snapshot(*last_);
+    snapshots_.push_back(last_ == nullptr ? std::make_unique<Snapshot>()
+                                          : std::make_unique<Snapshot>(*last_));
+    Snapshot* const next = snapshots_.back().get();
     const auto keep_error = [next](const std::string& op, const Status& error) {
       next->errors.emplace(op, error);
       if (next->first_error.ok()) next->first_error = error;
@@ -380,6 +382,8 @@ class Registry {
 
   Mutex mu_;
   std::vector<OpSpec> pending_ ABSL_GUARDED_BY(mu_);
+  // All that were published: readers may hold any.
+  std::vector<std::unique_ptr<Snapshot>> snapshots_ ABSL_GUARDED_BY(mu_);
   const Snapshot* last_ ABSL_GUARDED_BY(mu_) = nullptr;
   // The last snapshot; null while registrations wait. Release after the snapshot is complete,
   // acquire before it is read.

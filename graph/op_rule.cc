@@ -2,10 +2,14 @@
 #include "graph/op_rule.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 
 namespace millrace {
 namespace {
+
+// Of an int vector that a rule reads: what PartialInts::size() can tell.
+constexpr int64_t kMaxElements = std::numeric_limits<int>::max();
 
 bool IsIndexTensor(const Tensor* t) { return t != nullptr && IsIndexType(t->dtype()); }
 
@@ -63,6 +67,10 @@ StatusOr<PartialInts> RuleContext::IntVector(int i, absl::string_view name, bool
   if (shape.has_rank() && shape.rank() != 1 && !(allow_scalar && shape.rank() == 0)) {
     return InvalidArgument(name, " must be a ", allow_scalar ? "scalar or a vector" : "vector",
                            ", got shape ", shape);
+  }
+  if (shape.has_rank() && shape.num_elements() > kMaxElements) {
+    return InvalidArgument(name, " must have at most ", kMaxElements, " elements, got shape ",
+                           shape);
   }
   const Tensor* const constant = input_tensor(i);
   if (IsIndexTensor(constant)) return PartialInts(*constant);

@@ -121,8 +121,11 @@ void DetachedParts::PartEnded(const Status& status) {
       status_ = status;
     }
     if (--left_ > 0) return;
-    result = absl::IsDeadlineExceeded(status_) && IsDerived(status_) && !overdue_.ok() ? overdue_
-                                                                                       : status_;
+    // A part that saw its time pass before it was told names nobody.
+    const bool unnamed =
+        absl::IsDeadlineExceeded(status_) &&
+        (IsDerived(status_) || (IsTimedOut(status_) && WaitedFor(status_).empty()));
+    result = unnamed && !overdue_.ok() ? overdue_ : status_;
     done = std::move(done_);
     keep = std::move(keep_);
   }

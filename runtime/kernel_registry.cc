@@ -51,17 +51,21 @@ class Registry {
     auto next = std::make_unique<Snapshot>(*snapshot_.load(std::memory_order_relaxed));
     for (const KernelSpec* spec : pending_) (*next)[spec->op()].push_back(spec);
     pending_.clear();
-    snapshot_.store(next.release(), std::memory_order_release);
+    snapshot_.store(next.get(), std::memory_order_release);
+    snapshots_.push_back(std::move(next));
     has_pending_.store(false, std::memory_order_release);
   }
 
   Mutex mu_;
   std::vector<const KernelSpec*> pending_ ABSL_GUARDED_BY(mu_);
+  // All that were published: readers may hold any.
+  std::vector<std::unique_ptr<const Snapshot>> snapshots_ ABSL_GUARDED_BY(mu_);
+  const Snapshot empty_;
   // release after pending_ (true) or snapshot_ (false); acquire: who sees true publishes before it
   // looks, who sees false finds all that was registered before.
   std::atomic<bool> has_pending_{false};
   // release by who publishes, acquire by readers.
-  std::atomic<const Snapshot*> snapshot_{new Snapshot};
+  std::atomic<const Snapshot*> snapshot_{&empty_};
 };
 
 // The attr of the node, or the op's default when the node leaves it out.

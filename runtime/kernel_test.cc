@@ -364,6 +364,14 @@ TEST(StepMemoryTest, NamesTheLargestHoldersAtTheLimit) {
   EXPECT_OK(allocate("last", 512));
 }
 
+// A buffer is larger than its elements: the limit decides, not what the elements would have needed.
+TEST(StepMemoryTest, NamesHoldersAlsoWhereTheElementsAloneWouldFit) {
+  const auto memory = StepMemory::Make(1000 * 4 + 8);
+  const Status status = memory->Allocate(DT_FLOAT, ShapeOf({1000}), "a").status();
+  EXPECT_STATUS(status, absl::StatusCode::kResourceExhausted, "step memory must be at most 4008");
+  EXPECT_TRUE(StepMemory::IsOverLimit(status));
+}
+
 TEST(StepMemoryTest, MemoryOutlivesItsStep) {
   Tensor kept;
   {

@@ -14,8 +14,20 @@ namespace {
 constexpr size_t kHoldersInMessages = 5;
 constexpr absl::string_view kOverLimit = "step memory must be at most ";
 
-// Who asks for the block that Tensor::Allocate is taking on this thread.
-thread_local const std::string* asking_node = nullptr;
+// Who asks for the block that Tensor::Allocate is taking on this thread, and whether the limit (not
+// the system) refused it.
+struct Request {
+  explicit Request(const std::string* name) : node(name), outer(current) { current = this; }
+  ~Request() { current = outer; }
+  Request(const Request&) = delete;
+  Request& operator=(const Request&) = delete;
+
+  const std::string* const node;
+  Request* const outer;
+  bool over_limit = false;
+  static thread_local Request* current;
+};
+thread_local Request* Request::current = nullptr;
 
 }  // namespace
 
@@ -24,15 +36,11 @@ std::shared_ptr<StepMemory> StepMemory::Make(int64_t limit_bytes, Allocator* all
 }
 
 StatusOr<Tensor> StepMemory::Allocate(DType dtype, const Shape& shape, const std::string& node) {
-  const std::string* const outer = std::exchange(asking_node, &node);
+  Request request(&node);
   StatusOr<Tensor> tensor = Tensor::Allocate(dtype, shape, this);
-  asking_node = outer;
-  if (tensor.ok() || !absl::IsResourceExhausted(tensor.status()) || limit_bytes_ == 0) {
-    return tensor;
-  }
+  if (tensor.ok() || !request.over_limit) return tensor;  // else the system has no more
   const int64_t wanted = shape.num_elements() * static_cast<int64_t>(DTypeSize(dtype));
   MutexLock lock(&mu_);
-  if (in_use_ + wanted <= limit_bytes_) return tensor;  // the system has no more
   return absl::ResourceExhaustedError(absl::StrCat(
       kOverLimit, limit_bytes_, " bytes, got ", in_use_, " in use and ", wanted, " more; held by ",
       absl::StrJoin(LargestHoldersLocked(kHoldersInMessages), ", ",
@@ -48,11 +56,14 @@ bool StepMemory::IsOverLimit(const Status& status) {
 void* StepMemory::Allocate(size_t bytes) {
   MutexLock lock(&mu_);
   const int64_t size = static_cast<int64_t>(bytes);
-  if (limit_bytes_ > 0 && in_use_ + size > limit_bytes_) return nullptr;
+  if (limit_bytes_ > 0 && in_use_ + size > limit_bytes_) {
+    if (Request::current != nullptr) Request::current->over_limit = true;
+    return nullptr;
+  }
   void* const block = allocator_->Allocate(bytes);
   if (block == nullptr) return nullptr;
   try {
-    blocks_[block] = {asking_node == nullptr ? std::string() : *asking_node, bytes};
+    blocks_[block] = {Request::current == nullptr ? std::string() : *Request::current->node, bytes};
   } catch (...) {
     allocator_->Deallocate(block, bytes);
     throw;

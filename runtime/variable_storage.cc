@@ -11,6 +11,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/inlined_vector.h"
+#include "core/fail_point.h"
 #include "runtime/variable_stripes.h"
 
 namespace millrace {
@@ -141,6 +142,7 @@ StatusOr<Tensor> VariableStorage::ReadTogether() const {
     }
     if (kept) {
       MR_ASSIGN_OR_RETURN(target, Tensor::Allocate(dtype_, shape));
+      MR_RETURN_IF_ERROR(FailPoint("variable/target_allocated"));
     }
     size_t count;
     {
@@ -152,6 +154,9 @@ StatusOr<Tensor> VariableStorage::ReadTogether() const {
       }
       if (kept) {
         stripes_->target = std::move(target);
+        // The reader may have gone and rows been written in place meanwhile: from here on none is
+        // written into the buffer, nor brought back to it, until the target takes its place.
+        frozen_ = true;
       } else if (OwnsValue()) {
         frozen_ = false;
       } else {
@@ -161,6 +166,7 @@ StatusOr<Tensor> VariableStorage::ReadTogether() const {
     }
     bool moved = true;
     for (size_t begin = 0; moved && begin < count; begin += kStripesAtOnce) {
+      if (begin > 0) MR_RETURN_IF_ERROR(FailPoint("variable/stripes_moved"));
       ReaderLock lock(&mu_);
       // Another Read may have shared the buffer again; then nothing may be written into it.
       moved = generation_ == generation && (kept || !frozen_);
@@ -278,7 +284,15 @@ Status VariableStorage::UpdateDense(
       fresh.push_back(std::move(t));
     }
   }
-  const Status status = update(old, absl::MakeSpan(fresh));
+  Status status;
+  try {
+    status = update(old, absl::MakeSpan(fresh));
+  } catch (...) {
+    for (size_t i = 0; i < variables.size(); ++i) {
+      if (in_place[i]) variables[i]->Changed();  // in part
+    }
+    throw;
+  }
   for (size_t i = 0; i < variables.size(); ++i) {
     VariableStorage* v = variables[i];
     if (in_place[i]) {

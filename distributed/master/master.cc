@@ -170,7 +170,8 @@ void Master::RunCallableAsync(const tensorflow::RunCallableRequest& request,
   const Status status = NoExceptions("RunCallable", [&]() -> Status {
     MR_ASSIGN_OR_RETURN(session, FindSession(request.session_handle()));
     MR_ASSIGN_OR_RETURN(callable, session->FindCallable(request.handle()));
-    options.run = run == nullptr ? callable.options : *run;
+    options.run = callable.options;
+    if (run != nullptr) options.run.set_timeout_in_ms(run->timeout_in_ms());
     options.block = false;
     options.cancellation = cancellation;
     return absl::OkStatus();

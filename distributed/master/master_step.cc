@@ -144,7 +144,7 @@ void MasterStep::PartDone(size_t part, const Status& status) {
   if (absl::IsCancelled(status) && cancellation_.IsCancelled()) {
     Record(Derived(status), static_cast<int>(part));
   } else if (!status.ok()) {
-    if (IsTimedOut(status) && absl::Now() >= deadline_) {
+    if (IsTimedOut(status)) {
       RecordTimedOut(part, status);
     } else {
       Record(TellsOfRestart(status) ? status

@@ -189,7 +189,8 @@ const KernelRegistration kConcatV2Kernel = RuledKernelFor<ConcatV2Rule>("ConcatV
 
 struct ConcatOffsetRule {
   Status operator()(RuleContext* c) const {
-    MR_ASSIGN_OR_RETURN(const std::optional<int64_t> concat_dim, c->IntScalar(0, "concat_dim"));
+    MR_ASSIGN_OR_RETURN(const std::optional<int64_t> concat_dim,
+                        c->IntScalar(0, "concat_dim", /*allow_single=*/true));
     MR_ASSIGN_OR_RETURN(const PartialInts first, c->IntVector(1, "shape[0]"));
     int axis = -1;
     if (concat_dim && first.has_size()) {

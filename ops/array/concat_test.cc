@@ -189,6 +189,15 @@ TEST(SplitV, OneSizeThatIsNotKnownIsTheRest) {
   EXPECT_STATUS(scope.status(), kInvalid, "must add up to at most the size of split_dim 4, got 5");
 }
 
+TEST(ConcatGradients, AnAxisOfOneElementCountsAsAScalar) {
+  const Tensor x = TensorOf<double>({1, 2}, {1, 2});
+  ExpectGradientsMatch(
+      [](const Scope& s, const std::vector<Output>& in) {
+        return ConcatV2(s, in, Const<int32_t>(s, {1}));
+      },
+      {x, x});
+}
+
 TEST(ConcatGradients, MatchFiniteDifferences) {
   const Tensor a = TensorOf<double>({2, 2}, {1, -2, 3, 4}), b = TensorOf<double>({2, 1}, {5, 6});
   ExpectGradientsMatch(

@@ -279,6 +279,10 @@ struct GatherNdRule {
 Status RunGatherNd(KernelContext* ctx, const GatherNdRule&) {
   const Tensor& params = ctx->input(0);
   const Tensor& indices = ctx->input(1);
+  // Indices without coordinates may be too many to list.
+  if (indices.num_elements() == 0 && ctx->output_shape(0).num_elements() == 0) {
+    return ctx->AllocateOutput(0).status();
+  }
   MR_ASSIGN_OR_RETURN(const Ints slices, FlatSlices(indices, params.shape()));
   const int depth = static_cast<int>(indices.dim(indices.rank() - 1));
   return CopySlices(ctx, params, params.shape().NumElements(depth, params.rank()),
@@ -315,6 +319,9 @@ template <typename T>
 Status RunScatterNd(KernelContext* ctx, const ScatterNdRule&) {
   const Shape& shape = ctx->output_shape(0);
   const Tensor& indices = ctx->input(0);
+  if (indices.num_elements() == 0 && ctx->input(1).num_elements() == 0) {
+    return ctx->AllocateZeros(0).status();
+  }
   MR_ASSIGN_OR_RETURN(const Ints slices, FlatSlices(indices, shape));
   MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateZeros(0));
   const int depth = static_cast<int>(indices.dim(indices.rank() - 1));

@@ -187,7 +187,7 @@ const OpRegistration kPrint = OpSpec("Print", "input: T, data: U -> output: T",
                                      "T: type; U: list(type) >= 0; message: string = ''; "
                                      "first_n: int = -1; summarize: int = 3")
                                   .Stateful()
-                                  .Rule<PrintRule>()
+                                  .Shape(UnchangedShape)  // what a handle holds goes on, too
                                   .Gradient(PrintGradient);
 const KernelRegistration kPrintKernel = KernelFor<PrintKernel>("Print");
 

@@ -35,6 +35,7 @@ Status RunScan(KernelContext* ctx, const ScanRule& rule) {
   MR_ASSIGN_OR_RETURN(const int64_t axis_value, ctx->IntScalarInput(1, "axis"));
   MR_ASSIGN_OR_RETURN(const int axis, ResolveAxis(axis_value, x.rank()));
   MR_ASSIGN_OR_RETURN(Tensor * y, ctx->AllocateOutput(0));
+  if (y->num_elements() == 0) return absl::OkStatus();
   const E* xs = x.raw<E>().data();
   E* ys = y->mutable_raw<E>().data();
   const bool exclusive = rule.attrs.exclusive, reverse = rule.attrs.reverse;

@@ -43,6 +43,12 @@ TEST(Scan, RunsAlongAnyAxis) {
                     TensorOf<int8_t>({0, 3}, {}));
 }
 
+TEST(Scan, LinesWithoutElementsTakeNoTime) {
+  ASSERT_OK_AND_ASSIGN(const Shape shape, Shape::Make({int64_t{1} << 40, 0}));
+  ASSERT_OK_AND_ASSIGN(const Tensor none, Tensor::Zeros(DT_FLOAT, shape));
+  EXPECT_EQ(RunOp1(OpCall("Cumsum").Input(none).Input(Tensor::Scalar<int32_t>(1))).shape(), shape);
+}
+
 TEST(Scan, RefusesBadAxes) {
   for (const char* op : {"Cumsum", "Cumprod"}) {
     for (const int32_t axis : {1, -2}) {

@@ -225,7 +225,7 @@ Status RunSegment(KernelContext* ctx, const SegmentRule&) {
   const PartialInts ids(ctx->input(1));
   MR_ASSIGN_OR_RETURN(Tensor * out, (CombineRows<T, Step>(ctx, ids.values())));
   constexpr bool kExtremum = std::is_same_v<Step, Largest<T>> || std::is_same_v<Step, Smallest<T>>;
-  if (!kMean && !kExtremum) return absl::OkStatus();
+  if ((!kMean && !kExtremum) || out->num_elements() == 0) return absl::OkStatus();
   const size_t width = static_cast<size_t>(out->shape().NumElements(1, out->rank()));
   auto id = ids.values().begin();
   for (int64_t segment = 0; segment < out->dim(0); ++segment) {

@@ -90,6 +90,13 @@ TEST(Segment, CombinesNeighbours) {
                     TensorOf<float>({3, 2}, {1, 2, 0, 0, 5, 6}));
   ExpectTensorEqual(RunOp1(Sorted("SegmentSum", TensorOf<float>({0, 2}, {}), Ints({}))),
                     TensorOf<float>({0, 2}, {}));
+  // As many segments as there may be, of rows without elements.
+  const int64_t last = (int64_t{1} << 39) - 1;
+  for (const char* op : {"SegmentMax", "SegmentMean"}) {
+    const Tensor none =
+        RunOp1(Sorted(op, TensorOf<float>({1, 0}, {}), TensorOf<int64_t>({1}, {last})));
+    EXPECT_EQ(none.dim(0), last + 1);
+  }
   ExpectOpError(Sorted("SegmentSum", Rows(), Ints({0, 2, 1, 3})), kInvalid,
                 "segment ids are not increasing");
   ExpectOpError(Sorted("SegmentSum", Rows(), Ints({-1, 0, 0, 0})), kInvalid,

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <vector>
@@ -50,6 +51,11 @@ struct TopKRule {
     if (dims.back() >= 0 && count.value_or(0) > dims.back()) {
       return InvalidArgument("input must have at least k columns. Had ", dims.back(), ", needed ",
                              *count);
+    }
+    constexpr int64_t kMaxColumns = std::numeric_limits<int32_t>::max();  // of output indices
+    if (dims.back() > kMaxColumns) {
+      return InvalidArgument("input must have at most ", kMaxColumns, " columns, got shape ",
+                             input);
     }
     dims.back() = count.value_or(-1);
     MR_ASSIGN_OR_RETURN(const PartialShape shape, PartialShape::Make(dims));

@@ -36,6 +36,11 @@ TEST(TopK, FindsTheLargestOfEachRow) {
   EXPECT_SHAPE("TopKV2", {}, {"[2,5]", "[]"}, "[2,?];[2,?]");
 }
 
+TEST(TopK, RefusesRowsThatItsIndicesCannotName) {
+  EXPECT_SHAPE_ERROR("TopKV2", {}, {"[1,2147483648]", "[]"},
+                     "input must have at most 2147483647 columns, got shape [1,2147483648]");
+}
+
 TEST(InTopK, CountsLargerPredictions) {
   const Tensor p = TensorOf<float>({3, 3}, {1, 2, 3, 3, 3, 1, 5, 4, 6});
   ExpectTensorEqual(RunOp1(OpCall("InTopKV2").Input(p).Input(Ints({1, 1, 1})).Input(Int(2))),

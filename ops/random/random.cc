@@ -162,7 +162,7 @@ class RandomShuffleKernel : public StreamKernel<UnchangedShapeRule> {
   Status Run(KernelContext* ctx) const override {
     const Tensor& value = ctx->input(0);
     const int64_t n = value.rank() == 0 ? 1 : value.dim(0);
-    if (n <= 1) return ctx->PassInput(0);
+    if (n <= 1 || value.num_elements() == 0) return ctx->PassInput(0);
     constexpr uint32_t kMaxRows = std::numeric_limits<uint32_t>::max();
     if (n > kMaxRows) {
       return InvalidArgument("value must have at most ", kMaxRows, " rows, got ", n);

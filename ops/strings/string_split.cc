@@ -113,8 +113,9 @@ struct ReduceJoinRule {
   }
   StatusOr<PartialShape> operator()(RuleContext* c) const {
     const PartialShape& inputs = c->input(0);
-    MR_ASSIGN_OR_RETURN(const PartialInts indices,
-                        c->IntVector(1, "reduction_indices", /*allow_scalar=*/true));
+    // Of any rank, as they always were.
+    const Tensor* const known = c->input_tensor(1);
+    const PartialInts indices = known == nullptr ? PartialInts() : PartialInts(*known);
     if (!inputs.has_rank()) return inputs;
     if (!indices.all_known()) {
       return keep_dims ? PartialShape::UnknownOfRank(inputs.rank()) : PartialShape();
@@ -135,6 +136,7 @@ std::vector<int64_t> BoxOffsets(const Shape& shape, absl::Span<const int> axes) 
   std::vector<int64_t> offsets = {0};
   for (const int axis : axes) {
     std::vector<int64_t> next;
+    next.reserve(offsets.size() * static_cast<size_t>(shape.dim(axis)));
     for (const int64_t offset : offsets) {
       for (int64_t i = 0; i < shape.dim(axis); ++i) {
         next.push_back(offset + i * strides[static_cast<size_t>(axis)]);
@@ -155,8 +157,9 @@ Status RunReduceJoin(KernelContext* ctx, const ReduceJoinRule& rule) {
     if (std::find(joined.begin(), joined.end(), d) == joined.end()) order.push_back(d);
   }
   order.insert(order.end(), joined.rbegin(), joined.rend());
-  const std::vector<int64_t> offsets = BoxOffsets(inputs.shape(), order);
   MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0));
+  if (inputs.num_elements() == 0) return absl::OkStatus();  // empty texts, or none
+  const std::vector<int64_t> offsets = BoxOffsets(inputs.shape(), order);
   const std::string* from = inputs.raw<std::string>().data();
   const absl::Span<std::string> texts = out->mutable_raw<std::string>();
   const size_t count = texts.empty() ? 0 : offsets.size() / texts.size();
