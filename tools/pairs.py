@@ -80,8 +80,10 @@ def compare(runs, names):
 def run(command):
     """The figures of one run."""
     with tempfile.NamedTemporaryFile(mode="r", suffix=".jsonl") as out:
-        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True,
+        done = subprocess.run(command, capture_output=True, text=True,
                               env=dict(os.environ, PEERS_OUT=out.name))
+        if done.returncode != 0:
+            sys.exit(f"{' '.join(command)}: exit code {done.returncode}\n{done.stderr}")
         return figures_of(out.read() or done.stdout)
 
 
@@ -102,7 +104,8 @@ def main(argv):
     parser.add_argument("--names", default="", help="A=B,...: figures that have different names")
     parser.add_argument("--log", help="file that every figure is appended to")
     args = parser.parse_args(options)
-    commands = [c + [GOOGLE_BENCHMARK] if "benchmark" in c[0] else c for c in (a_command, b_command)]
+    commands = [c + [GOOGLE_BENCHMARK] if any("benchmark" in word for word in c) else c
+                for c in (a_command, b_command)]
     runs = []
     for number in range(args.pairs):
         runs.append(tuple(run(command) for command in commands))
