@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/kernel.h"
 
+#include <algorithm>
 #include <cstring>
+#include <string>
 
 #include "core/arena.h"
 #include "core/cancellation.h"
@@ -195,8 +197,92 @@ Status StepRule::HandOver() {
   return absl::OkStatus();
 }
 
+const Tensor* StepRule::Values::ConstantInput(int i) {
+  if (std::find(read.begin(), read.end(), i) == read.end()) read.push_back(i);
+  return &ctx->input(i);
+}
+
 StatusOr<PartialShape> StepRule::Values::ShapeInput(int i) {
-  return ShapeOfElements(ctx_->input(i));
+  return ShapeOfElements(*ConstantInput(i));
+}
+
+namespace {
+// Of plain elements.
+size_t BytesOf(const Tensor& t) {
+  return static_cast<size_t>(t.num_elements()) * DTypeSize(t.dtype());
+}
+}  // namespace
+
+struct RuleMemo::Entry {
+  // Bounds: kernels live as long as plans, and long lists of inputs are slow to compare.
+  static constexpr int kMost = 4, kMostInputs = 8;
+  static constexpr size_t kMostBytes = 256;  // of all values
+
+  bool Fits(const KernelContext& ctx) const {
+    if (static_cast<int>(inputs.size()) != ctx.num_inputs()) return false;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (inputs[i] != ctx.input(static_cast<int>(i)).shape()) return false;
+    }
+    size_t at = 0;
+    for (const int i : read) {  // of the same shape, and so of as many bytes
+      const Tensor& t = ctx.input(i);
+      const size_t size = BytesOf(t);
+      if (size > 0 && std::memcmp(values.data() + at, t.raw_data(), size) != 0) return false;
+      at += size;
+    }
+    return true;
+  }
+
+  const Entry* older = nullptr;
+  int number = 1;
+  absl::InlinedVector<Shape, 4> inputs;
+  absl::InlinedVector<int, 4> read;
+  std::string values;  // of the inputs that were read, one behind the other
+  absl::InlinedVector<Shape, 2> outputs;
+};
+
+RuleMemo::~RuleMemo() {
+  const Entry* entry = newest_.load(std::memory_order_acquire);
+  while (entry != nullptr) {
+    const std::unique_ptr<const Entry> last(entry);
+    entry = last->older;
+  }
+}
+
+bool RuleMemo::HandOver(KernelContext* ctx) const {
+  const Entry* entry = newest_.load(std::memory_order_acquire);
+  while (entry != nullptr && !entry->Fits(*ctx)) entry = entry->older;
+  if (entry == nullptr) return false;
+  ctx->set_rule_shapes(entry->outputs);
+  return true;
+}
+
+void RuleMemo::Keep(const KernelContext& ctx, const StepRule& step) const {
+  const Entry* newest = newest_.load(std::memory_order_acquire);
+  if (ctx.num_inputs() > Entry::kMostInputs) return;
+  if (newest != nullptr && newest->number >= Entry::kMost) return;
+  auto entry = std::make_unique<Entry>();
+  for (int i = 0; i < ctx.num_inputs(); ++i) {
+    if (ctx.input(i).is_reference()) return;  // the variable's shape is not the tensor's
+    entry->inputs.push_back(ctx.input(i).shape());
+  }
+  for (const int i : step.values_read()) {
+    const Tensor& t = ctx.input(i);
+    if (!IsMemcopyable(t.dtype()) || entry->values.size() + BytesOf(t) > Entry::kMostBytes) {
+      return;
+    }
+    entry->read.push_back(i);
+    if (BytesOf(t) > 0) {
+      entry->values.append(static_cast<const char*>(t.raw_data()), BytesOf(t));
+    }
+  }
+  entry->outputs.assign(step.output_shapes().begin(), step.output_shapes().end());
+  do {
+    entry->older = newest;
+    entry->number = newest == nullptr ? 1 : newest->number + 1;
+  } while (!newest_.compare_exchange_weak(newest, entry.get(), std::memory_order_acq_rel,
+                                          std::memory_order_acquire));
+  entry.release();
 }
 
 Status AsyncKernel::Compute(KernelContext*) const {

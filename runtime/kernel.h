@@ -28,6 +28,7 @@
 // Exceptions (bad_alloc, oneDNN's) become Status at the boundary, once, in the executor. The
 // executor also puts "<op> '<node>': " in front of the message.
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -235,7 +236,7 @@ class KernelContext {
   StatusOr<Tensor> Allocate(DType dtype, const Shape& shape) const;
   StatusOr<std::shared_ptr<Resource>> ResolveInput(int i, const char* type_name) const;
   const KernelFrame* f_;
-  absl::Span<const Shape> rule_shapes_;  // of the StepRule, while a RuledKernel runs
+  absl::Span<const Shape> rule_shapes_;  // of the rule, while a RuledKernel runs
 };
 
 // A rule's view of a step: every shape and value is known. Made by RuledKernel.
@@ -246,16 +247,19 @@ class StepRule : public RuleContext {
   // After the rule: the context sees the shapes. InvalidArgument when one is no legal shape.
   Status HandOver();
 
+  // The inputs whose values the rule has looked at.
+  absl::Span<const int> values_read() const { return values_.read; }
+  absl::Span<const Shape> output_shapes() const { return output_shapes_; }
+
  private:
-  class Values : public Source {
-   public:
-    explicit Values(const KernelContext* ctx) : ctx_(ctx) {}
-    const Tensor* ConstantInput(int i) override { return &ctx_->input(i); }
+  struct Values : public Source {
+    explicit Values(const KernelContext* context) : ctx(context) {}
+    const Tensor* ConstantInput(int i) override;
     StatusOr<PartialShape> ShapeInput(int i) override;
     std::optional<PartialValue> PartialInput(int) override { return std::nullopt; }
 
-   private:
-    const KernelContext* ctx_;
+    const KernelContext* const ctx;
+    absl::InlinedVector<int, 4> read;
   };
 
   KernelContext* const ctx_;
@@ -279,6 +283,28 @@ class Kernel {
   virtual bool may_be_expensive() const { return true; }
 };
 
+// What a rule gave in earlier steps. Steps mostly bring the same shapes and the same axes and
+// sizes: a rule, which looks at nothing else, need not be asked again.
+//
+// The first few are kept, for good. Thread-safety: any thread; readers take no lock.
+class RuleMemo {
+ public:
+  RuleMemo() = default;
+  ~RuleMemo();
+  RuleMemo(const RuleMemo&) = delete;
+  RuleMemo& operator=(const RuleMemo&) = delete;
+
+  // Hands the output shapes over if a step with these inputs is known.
+  bool HandOver(KernelContext* ctx) const;
+  // After the rule. Inputs that are many, or large where the rule has read them, are not kept.
+  void Keep(const KernelContext& ctx, const StepRule& step) const;
+
+ private:
+  struct Entry;
+  // A list that only grows. release when one is put in front, acquire when it is read.
+  mutable std::atomic<const Entry*> newest_{nullptr};
+};
+
 // A kernel behind its op's rule: attrs are read once, with the rule, and Run is called with inputs
 // that the rule has accepted.
 template <typename R>
@@ -289,9 +315,11 @@ class RuledKernel : public Kernel {
     return Prepare(c);
   }
   Status Compute(KernelContext* ctx) const final {
+    if (memo_.HandOver(ctx)) return Run(ctx);
     StepRule step(ctx);
     MR_RETURN_IF_ERROR(ApplyRule(rule_, &step));
     MR_RETURN_IF_ERROR(step.HandOver());
+    memo_.Keep(*ctx, step);
     return Run(ctx);
   }
 
@@ -303,6 +331,7 @@ class RuledKernel : public Kernel {
 
  private:
   R rule_;
+  const RuleMemo memo_;
 };
 
 // Whether the executor measures what a kernel costs or takes it for a few instructions.

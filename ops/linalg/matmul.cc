@@ -122,6 +122,13 @@ class ProductKernel : public RuledKernel<Rule> {
     const char* xs = static_cast<const char*>(x.raw_data());
     const char* ys = static_cast<const char*>(y.raw_data());
     char* zs = static_cast<char*>(z->mutable_raw_data());
+    if (batch_rank == 0) {
+      const math::GemmSlices slices(gemm, dtype_);
+      ctx->ParallelFor(slices.count(), slices.cost_ns(), [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) slices.Run(i, xs, ys, zs);
+      });
+      return absl::OkStatus();
+    }
     // Which matrix of x and y a product takes, walking the batch as if matrices were elements.
     const Shape batch = shape.Slice(0, batch_rank);
     const Shape x_batch = x.shape().Slice(0, x.rank() - 2);
