@@ -33,11 +33,6 @@ std::string Dump(const Json& value) {
   return Quoted(value.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
-template <typename... Args>
-Status Invalid(const Args&... args) {
-  return absl::InvalidArgumentError(absl::StrCat(args...));
-}
-
 bool IsJobName(absl::string_view name) {
   if (name.empty() || !absl::ascii_isalpha(static_cast<unsigned char>(name[0]))) return false;
   for (const char c : name) {
@@ -75,22 +70,23 @@ Status CheckJobs(absl::string_view where, const Jobs& jobs) {
   std::map<std::string, std::string> seen;  // address -> who has it
   for (const auto& [job, tasks] : jobs) {
     if (!IsJobName(job)) {
-      return Invalid(where, ": a job's name must be a letter followed by letters, digits or '_', ",
-                     "got ", Quoted(job));
+      return InvalidArgument(where,
+                             ": a job's name must be a letter followed by letters, digits or '_', ",
+                             "got ", Quoted(job));
     }
     for (const auto& [task, address] : tasks) {
       const std::string who = absl::StrCat(job, "[", task, "]");
       if (task < 0) {
-        return Invalid(where, ": a task's number must be >= 0, got ", who);
+        return InvalidArgument(where, ": a task's number must be >= 0, got ", who);
       }
       if (!IsAddress(address)) {
-        return Invalid(where, ": the address of ", who, " must be host:port, got ",
-                       Quoted(address));
+        return InvalidArgument(where, ": the address of ", who, " must be host:port, got ",
+                               Quoted(address));
       }
       const auto [it, fresh] = seen.emplace(address, who);
       if (!fresh) {
-        return Invalid(where, ": addresses must be unique, got ", Quoted(address), " for ",
-                       it->second, " and ", who);
+        return InvalidArgument(where, ": addresses must be unique, got ", Quoted(address), " for ",
+                               it->second, " and ", who);
       }
     }
   }
@@ -116,13 +112,15 @@ StatusOr<Json> ParseJson(absl::string_view text) {
   try {
     json = Json::parse(text.begin(), text.end(), watch);
   } catch (const Json::parse_error& error) {
-    return Invalid("TF_CONFIG: must be JSON, got an error at byte ", error.byte, " of ",
-                   Quoted(text));
+    return InvalidArgument("TF_CONFIG: must be JSON, got an error at byte ", error.byte, " of ",
+                           Quoted(text));
   }
   if (!duplicate.empty()) {
-    return Invalid("TF_CONFIG: a key must be given once, got ", Quoted(duplicate), " twice");
+    return InvalidArgument("TF_CONFIG: a key must be given once, got ", Quoted(duplicate),
+                           " twice");
   }
-  if (!json.is_object()) return Invalid("TF_CONFIG: must be a JSON object, got ", Dump(json));
+  if (!json.is_object())
+    return InvalidArgument("TF_CONFIG: must be a JSON object, got ", Dump(json));
   return json;
 }
 
@@ -145,20 +143,21 @@ StatusOr<Jobs> ParseCluster(const Json& cluster) {
   for (const auto& [job, tasks] : cluster.items()) {
     const std::string field = absl::StrCat("TF_CONFIG: cluster.", Quoted(job));
     if (!tasks.is_array() && !tasks.is_object()) {
-      return Invalid(field, " must be a list of addresses, got ", Dump(tasks));
+      return InvalidArgument(field, " must be a list of addresses, got ", Dump(tasks));
     }
     std::map<int, std::string>& addresses = jobs[job];
     int64_t next = 0;
     for (const auto& [key, address] : tasks.items()) {
       if (!address.is_string()) {
-        return Invalid(field, "[", Quoted(key), "] must be host:port, got ", Dump(address));
+        return InvalidArgument(field, "[", Quoted(key), "] must be host:port, got ", Dump(address));
       }
       const int64_t task = tasks.is_array() ? next++ : IndexOf(Json(key));
       if (task < 0) {
-        return Invalid(field, ": a task's number must be an integer >= 0, got ", Quoted(key));
+        return InvalidArgument(field, ": a task's number must be an integer >= 0, got ",
+                               Quoted(key));
       }
       if (!addresses.emplace(static_cast<int>(task), address.get<std::string>()).second) {
-        return Invalid(field, ": each task must be given once, got ", task, " twice");
+        return InvalidArgument(field, ": each task must be given once, got ", task, " twice");
       }
     }
     if (addresses.empty()) jobs.erase(job);
@@ -170,18 +169,18 @@ Status CheckRoles(const Jobs& jobs) {
   for (const char* chief : {kChief, kMaster}) {
     const auto it = jobs.find(chief);
     if (it != jobs.end() && it->second.size() != 1) {
-      return Invalid("TF_CONFIG: cluster.", chief, " must have exactly 1 task, got ",
-                     it->second.size());
+      return InvalidArgument("TF_CONFIG: cluster.", chief, " must have exactly 1 task, got ",
+                             it->second.size());
     }
   }
   if (jobs.count(kChief) != 0 && jobs.count(kMaster) != 0) {
-    return Invalid("TF_CONFIG: cluster must have either 'chief' or 'master', got both");
+    return InvalidArgument("TF_CONFIG: cluster must have either 'chief' or 'master', got both");
   }
   if (jobs.count(kChief) + jobs.count(kMaster) + jobs.count(kWorker) == 0) {
     std::vector<std::string> names;
     for (const auto& [job, tasks] : jobs) names.push_back(job);
-    return Invalid("TF_CONFIG: cluster must have a chief, master or worker task, got only ",
-                   absl::StrJoin(names, ", "));
+    return InvalidArgument("TF_CONFIG: cluster must have a chief, master or worker task, got only ",
+                           absl::StrJoin(names, ", "));
   }
   return absl::OkStatus();
 }
@@ -204,8 +203,8 @@ StatusOr<ClusterSpec> ClusterSpec::FromProto(const tensorflow::ClusterDef& def) 
   for (const tensorflow::JobDef& job : def.job()) {
     const auto [it, fresh] = spec.jobs_.emplace(job.name(), std::map<int, std::string>());
     if (!fresh) {
-      return Invalid("ClusterSpec: each job must be given once, got ", Quoted(job.name()),
-                     " twice");
+      return InvalidArgument("ClusterSpec: each job must be given once, got ", Quoted(job.name()),
+                             " twice");
     }
     for (const auto& [task, address] : job.tasks()) it->second[task] = address;
   }
@@ -259,7 +258,7 @@ StatusOr<ClusterConfig> ClusterConfig::Parse(absl::string_view text) {
   const auto cluster = json.find("cluster");
   if (cluster == json.end() || cluster->is_null()) return config;
   if (!cluster->is_object()) {
-    return Invalid("TF_CONFIG: cluster must be an object, got ", Dump(*cluster));
+    return InvalidArgument("TF_CONFIG: cluster must be an object, got ", Dump(*cluster));
   }
   MR_ASSIGN_OR_RETURN(Jobs jobs, ParseCluster(*cluster));
   MR_RETURN_IF_ERROR(CheckJobs("TF_CONFIG: cluster", jobs));
@@ -270,13 +269,13 @@ StatusOr<ClusterConfig> ClusterConfig::Parse(absl::string_view text) {
 
   const auto task = json.find("task");
   if (task == json.end() || !task->is_object()) {
-    return Invalid("TF_CONFIG: task must be an object with type and index, got ",
-                   task == json.end() ? "none" : Dump(*task));
+    return InvalidArgument("TF_CONFIG: task must be an object with type and index, got ",
+                           task == json.end() ? "none" : Dump(*task));
   }
   const auto type = task->find("type");
   if (type == task->end() || !type->is_string()) {
-    return Invalid("TF_CONFIG: task.type must be a job's name, got ",
-                   type == task->end() ? "none" : Dump(*type));
+    return InvalidArgument("TF_CONFIG: task.type must be a job's name, got ",
+                           type == task->end() ? "none" : Dump(*type));
   }
   config.job_ = type->get<std::string>();
   tensorflow::ClusterDef def;
@@ -288,22 +287,22 @@ StatusOr<ClusterConfig> ClusterConfig::Parse(absl::string_view text) {
   MR_ASSIGN_OR_RETURN(config.cluster_, ClusterSpec::FromProto(def));
   const std::vector<std::string> names = config.cluster_.jobs();
   if (config.job_ != kEvaluator && config.cluster_.num_tasks(config.job_) == 0) {
-    return Invalid("TF_CONFIG: task.type must be one of ", absl::StrJoin(names, ", "),
-                   " or evaluator, got ", Quoted(config.job_));
+    return InvalidArgument("TF_CONFIG: task.type must be one of ", absl::StrJoin(names, ", "),
+                           " or evaluator, got ", Quoted(config.job_));
   }
   const auto index = task->find("index");
   const int64_t number = index == task->end() ? 0 : IndexOf(*index);
   if (number < 0) {
-    return Invalid("TF_CONFIG: task.index must be an integer >= 0, got ", Dump(*index));
+    return InvalidArgument("TF_CONFIG: task.index must be an integer >= 0, got ", Dump(*index));
   }
   config.task_ = static_cast<int>(number);
   if (config.job_ != kEvaluator && !config.cluster_.address(config.job_, config.task_).ok()) {
     const std::vector<int> tasks = config.cluster_.tasks(config.job_);
     const bool dense = tasks.back() == static_cast<int>(tasks.size()) - 1;
-    return Invalid("TF_CONFIG: task.index must be ",
-                   dense ? absl::StrCat("in [0,", tasks.back(), "]")
-                         : absl::StrCat("one of ", absl::StrJoin(tasks, ", ")),
-                   " for job '", config.job_, "', got ", number);
+    return InvalidArgument("TF_CONFIG: task.index must be ",
+                           dense ? absl::StrCat("in [0,", tasks.back(), "]")
+                                 : absl::StrCat("one of ", absl::StrJoin(tasks, ", ")),
+                           " for job '", config.job_, "', got ", number);
   }
   return config;
 }

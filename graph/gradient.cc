@@ -516,8 +516,14 @@ void GradientContext::set_input_grad(int i, IndexedSlices gradient) {
 }
 
 void GradientContext::set_input_grads(absl::Span<const Output> gradients) {
-  const size_t n = std::min(gradients.size(), input_gradients_.size());
-  for (size_t i = 0; i < n; ++i) set_input_grad(static_cast<int>(i), gradients[i]);
+  if (gradients.size() > input_gradients_.size()) {
+    scope_.UpdateStatus(Internal("Gradient of ", node_->op(), " '", node_->name(), "': must have ",
+                                 input_gradients_.size(), " gradients or fewer, one an input, got ",
+                                 gradients.size()),
+                        std::source_location::current());
+    return;
+  }
+  for (size_t i = 0; i < gradients.size(); ++i) set_input_grad(static_cast<int>(i), gradients[i]);
 }
 
 Output DenseGradient(const Scope& scope, const Gradient& gradient) {

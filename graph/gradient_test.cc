@@ -504,6 +504,12 @@ TEST(GradientTest, WrongGradientsOfAnOpAreReportedWithTheOp) {
   EXPECT_EQ(type.code(), absl::StatusCode::kInternal);
   EXPECT_EQ(type.message(),
             "Gradient of WrongType 'bad_1': the gradient of input 0 must be float, got double");
+  const Status count =
+      AddGradients(root, {Call(root.WithName("bad"), "TooMany", {x})}, {x}).status();
+  EXPECT_EQ(count.code(), absl::StatusCode::kInternal);
+  EXPECT_NE(count.message().find("must have 1 gradients or fewer, one an input, got 2"),
+            absl::string_view::npos)
+      << count;
 }
 
 TEST(GradientTest, BadArgumentsAreRefused) {

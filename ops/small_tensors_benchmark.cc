@@ -8,9 +8,9 @@
 
 #include "benchmark/benchmark.h"
 #include "core/tensor.h"
-#include "graph/node_builder.h"
 #include "graph/scope.h"
 #include "ops/linalg/matmul.h"
+#include "ops/ops.h"
 #include "runtime/session.h"
 
 namespace millrace {
@@ -18,63 +18,29 @@ namespace {
 
 constexpr int kLinks = 16;
 
-Output Ints(const Scope& s, std::initializer_list<int32_t> values) {
-  return NodeBuilder(s, "Const")
-      .Attr("dtype", DT_INT32)
-      .Attr("value", Tensor::Vector<int32_t>(values))
-      .Finish()
-      .output(0);
-}
-Output Axis(const Scope& s, int32_t axis) {
-  return NodeBuilder(s, "Const")
-      .Attr("dtype", DT_INT32)
-      .Attr("value", Tensor::Scalar<int32_t>(axis))
-      .Finish()
-      .output(0);
-}
-Output MatMulOnce(const Scope& s, Output x) {
-  return NodeBuilder(s, "MatMul").Input(x).Input(x).Finish().output(0);
-}
-Output SoftmaxOnce(const Scope& s, Output x) {
-  return NodeBuilder(s, "Softmax").Input(x).Finish().output(0);
-}
+Output MatMulOnce(const Scope& s, Output x) { return MatMul(s, x, x); }
+Output SoftmaxOnce(const Scope& s, Output x) { return Softmax(s, x); }
 Output First(const Scope& s, Output x) {
-  return NodeBuilder(s, "Slice")
-      .Input(x)
-      .Input(Ints(s, {0, 0}))
-      .Input(Ints(s, {2, 2}))
-      .Finish()
-      .output(0);
+  return Slice(s, x, Const<int32_t>(s, {0, 0}), Const<int32_t>(s, {2, 2}));
 }
 Output TileAndSlice(const Scope& s, Output x) {
-  return First(s, NodeBuilder(s, "Tile").Input(x).Input(Ints(s, {1, 2})).Finish().output(0));
+  return First(s, Tile(s, x, Const<int32_t>(s, {1, 2})));
 }
 Output ConcatAndSlice(const Scope& s, Output x) {
-  const Output both[] = {x, x};
-  return First(s, NodeBuilder(s, "ConcatV2").Input(both).Input(Axis(s, 1)).Finish().output(0));
+  return First(s, ConcatV2(s, {x, x}, Const(s, 1)));
 }
 Output SumAndTile(const Scope& s, Output x) {
-  const Output sum =
-      NodeBuilder(s, "Sum").Input(x).Input(Ints(s, {1})).Attr("keep_dims", true).Finish().output(0);
-  return NodeBuilder(s, "Tile").Input(sum).Input(Ints(s, {1, 2})).Finish().output(0);
+  const Output sum = Sum(s, x, Const<int32_t>(s, {1}), {.keep_dims = true});
+  return Tile(s, sum, Const<int32_t>(s, {1, 2}));
 }
 Output GatherRows(const Scope& s, Output x) {
-  return NodeBuilder(s, "GatherV2")
-      .Input(x)
-      .Input(Ints(s, {1, 0}))
-      .Input(Axis(s, 0))
-      .Finish()
-      .output(0);
+  return GatherV2(s, x, Const<int32_t>(s, {1, 0}), Const(s, 0));
 }
 
 // kLinks times `link`, from a feed to a fetch.
 void Chain(benchmark::State& state, Output (*link)(const Scope&, Output)) {
   Scope root;
-  Output x = NodeBuilder(root.WithName("x"), "Placeholder")
-                 .Attr("dtype", DT_FLOAT)
-                 .Attr("shape", PartialShape({2, 2}))
-                 .Finish()
-                 .output(0);
+  Output x = Placeholder(root.WithName("x"), DT_FLOAT, {2, 2});
   for (int i = 0; i < kLinks; ++i) x = link(root, x);
   SessionOptions options;
   options.config.set_intra_op_parallelism_threads(1);

@@ -41,11 +41,6 @@ using tensorflow::OpDef;
 
 std::atomic<int64_t> nodes_verified{0};  // relaxed: a count
 
-template <typename... Parts>
-Status Bad(const Parts&... parts) {
-  return absl::InvalidArgumentError(absl::StrCat(parts...));
-}
-
 bool IsOneOf(absl::string_view op, absl::string_view kind) {
   return op == kind || (absl::ConsumePrefix(&op, "Ref") && op == kind);
 }
@@ -61,7 +56,7 @@ Status CheckFuncNesting(const tensorflow::NameAttrList& func, int depth) {
 
 Status CheckNesting(const AttrValue& value, int depth) {
   if (depth > kMaxAttrNesting) {
-    return Bad("attrs must be nested at most ", kMaxAttrNesting, " deep, got more");
+    return InvalidArgument("attrs must be nested at most ", kMaxAttrNesting, " deep, got more");
   }
   if (value.value_case() == AttrValue::kFunc) return CheckFuncNesting(value.func(), depth);
   if (value.value_case() == AttrValue::kList) {
@@ -81,15 +76,16 @@ Status CheckConst(const NodeDef& node) {
   auto value = node.attr().find("value");
   auto dtype = node.attr().find("dtype");
   if (value == node.attr().end() || value->second.value_case() != AttrValue::kTensor) {
-    return Bad("attr 'value' must be a tensor, got none");
+    return InvalidArgument("attr 'value' must be a tensor, got none");
   }
   if (Status s = ValidateTensorProto(value->second.tensor()); !s.ok()) {
     return Prefixed("attr 'value'", s);
   }
   if (dtype != node.attr().end() && dtype->second.type() != value->second.tensor().dtype()) {
-    return Bad("attr 'value' must be ", DTypeName(static_cast<DType>(dtype->second.type())),
-               " as attr 'dtype' says, got ",
-               DTypeName(static_cast<DType>(value->second.tensor().dtype())));
+    return InvalidArgument("attr 'value' must be ",
+                           DTypeName(static_cast<DType>(dtype->second.type())),
+                           " as attr 'dtype' says, got ",
+                           DTypeName(static_cast<DType>(value->second.tensor().dtype())));
   }
   return absl::OkStatus();
 }
@@ -122,12 +118,12 @@ struct Signature {
 Status CheckAttrs(const NodeDef& node, bool in_function) {
   for (const auto& [name, value] : node.attr()) {
     if (value.value_case() == AttrValue::VALUE_NOT_SET) {
-      return Bad("attr '", name, "' must have a value, got none");
+      return InvalidArgument("attr '", name, "' must have a value, got none");
     }
     MR_RETURN_IF_ERROR(CheckNesting(value, 1));
     if (value.value_case() == AttrValue::kPlaceholder && !in_function) {
-      return Bad("attr '", name, "' must have a value, got the placeholder '", value.placeholder(),
-                 "', which only a function may have");
+      return InvalidArgument("attr '", name, "' must have a value, got the placeholder '",
+                             value.placeholder(), "', which only a function may have");
     }
   }
   if (node.op() == "Const" && !(in_function && HasPlaceholder(node))) return CheckConst(node);
@@ -170,10 +166,11 @@ Status CheckFrames(absl::Span<const int> order, const Dependencies& dependencies
       const int from = output_frame[static_cast<size_t>(inputs[k])];
       if (k == 0) frame = from;
       if (from == frame) continue;
-      return Bad("node '", node_at(i).name, "': all inputs must come from one frame, got '",
-                 node_at(inputs[0]).name, "' in frame '", frames[static_cast<size_t>(frame)].name,
-                 "' and '", node_at(inputs[k]).name, "' in frame '",
-                 frames[static_cast<size_t>(from)].name, "'");
+      return InvalidArgument(
+          "node '", node_at(i).name, "': all inputs must come from one frame, got '",
+          node_at(inputs[0]).name, "' in frame '", frames[static_cast<size_t>(frame)].name,
+          "' and '", node_at(inputs[k]).name, "' in frame '",
+          frames[static_cast<size_t>(from)].name, "'");
     }
     const FlowNode node = node_at(i);
     if (IsOneOf(node.op, "Enter")) {
@@ -184,8 +181,9 @@ Status CheckFrames(absl::Span<const int> order, const Dependencies& dependencies
       frame = it->second;
     } else if (frame == 0 && (IsOneOf(node.op, "Exit") || IsOneOf(node.op, "NextIteration") ||
                               node.op == "LoopCond")) {
-      return Bad(node.op, " '", node.name, "': must be inside a loop that begins with Enter, got ",
-                 "no Enter before it");
+      return InvalidArgument(node.op, " '", node.name,
+                             "': must be inside a loop that begins with Enter, got ",
+                             "no Enter before it");
     } else if (IsOneOf(node.op, "Exit")) {
       frame = frames[static_cast<size_t>(frame)].parent;
     }
@@ -215,8 +213,8 @@ Status CheckColocation(int num_nodes, const HashMap<absl::string_view, int>& ind
         auto target = index.find(group);
         if (target == index.end()) {
           if (allow_missing) continue;
-          return Bad(where(i), ": attr '_class' must name a node, got 'loc:@", group,
-                     "', which is not in the graph");
+          return InvalidArgument(where(i), ": attr '_class' must name a node, got 'loc:@", group,
+                                 "', which is not in the graph");
         }
         // A node may name its own group.
         if (target->second != i) {
@@ -231,8 +229,8 @@ Status CheckColocation(int num_nodes, const HashMap<absl::string_view, int>& ind
   StatusOr<std::vector<int>> order = colocated.Order(name);
   if (order.ok()) return absl::OkStatus();
   absl::string_view text = order.status().message();
-  return Bad("GraphDef: colocation ('_class') must not be circular, got ",
-             text.substr(text.find("the cycle")));
+  return InvalidArgument("GraphDef: colocation ('_class') must not be circular, got ",
+                         text.substr(text.find("the cycle")));
 }
 
 // ---- functions ---------------------------------------------------------------------------------
@@ -265,7 +263,7 @@ const OpDef* FindOpOrFunction(const std::string& op, const FunctionIndex& functi
 }
 
 Status CheckOpKind(const NodeDef& node, const OpDef* op, const VerifyOptions& options) {
-  if (node.op().empty()) return Bad("op must be given, got none");
+  if (node.op().empty()) return InvalidArgument("op must be given, got none");
   if (op == nullptr && options.unknown_ops == UnknownOps::kRefuse) {
     return FindOp(node.op()).status();
   }
@@ -281,36 +279,39 @@ class FunctionChecker {
   Status Check() {
     const OpDef& signature = function_.signature();
     for (const OpDef::ArgDef& arg : signature.input_arg()) {
-      if (arg.name().empty()) return Bad("argument must have a name, got none");
+      if (arg.name().empty()) return InvalidArgument("argument must have a name, got none");
       if (!args_.emplace(arg.name(), &arg).second) {
-        return Bad("argument '", arg.name(), "' must be declared once, got two");
+        return InvalidArgument("argument '", arg.name(), "' must be declared once, got two");
       }
     }
     HashSet<absl::string_view> outputs;
     for (const OpDef::ArgDef& arg : signature.output_arg()) {
       if (!outputs.insert(arg.name()).second) {
-        return Bad("output '", arg.name(), "' must be declared once, got two");
+        return InvalidArgument("output '", arg.name(), "' must be declared once, got two");
       }
     }
     HashSet<absl::string_view> attrs;
     for (const OpDef::AttrDef& attr : signature.attr()) {
       if (!attrs.insert(attr.name()).second) {
-        return Bad("attr '", attr.name(), "' must be declared once, got two");
+        return InvalidArgument("attr '", attr.name(), "' must be declared once, got two");
       }
     }
     for (const auto& [index, unused] : function_.arg_attr()) {
       if (index >= static_cast<uint32_t>(signature.input_arg_size())) {
-        return Bad("arg_attr index must be in [0, ", signature.input_arg_size(), "), got ", index);
+        return InvalidArgument("arg_attr index must be in [0, ", signature.input_arg_size(),
+                               "), got ", index);
       }
     }
     for (int i = 0; i < function_.node_def_size(); ++i) {
       const NodeDef& node = function_.node_def(i);
       if (!IsLegalNodeName(node.name(), /*internal=*/true)) {
-        return Bad("node[", i, "]: name must be letters, digits and any of '_./-', got '",
-                   node.name(), "'");
+        return InvalidArgument("node[", i,
+                               "]: name must be letters, digits and any of '_./-', got '",
+                               node.name(), "'");
       }
       if (args_.contains(node.name()) || !nodes_.emplace(node.name(), &node).second) {
-        return Bad("node[", i, "] '", node.name(), "': name must be unique, got a second one");
+        return InvalidArgument("node[", i, "] '", node.name(),
+                               "': name must be unique, got a second one");
       }
     }
     for (int i = 0; i < function_.node_def_size(); ++i) {
@@ -321,17 +322,18 @@ class FunctionChecker {
     for (const OpDef::ArgDef& arg : signature.output_arg()) {
       auto it = function_.ret().find(arg.name());
       if (it == function_.ret().end()) {
-        return Bad("ret must say where output '", arg.name(), "' comes from, got none");
+        return InvalidArgument("ret must say where output '", arg.name(), "' comes from, got none");
       }
       MR_RETURN_IF_ERROR(
           Prefixed(absl::StrCat("output '", arg.name(), "'"), CheckReference(it->second)));
     }
     for (const auto& [name, unused] : function_.ret()) {
-      if (!outputs.contains(name)) return Bad("ret must name outputs, got '", name, "'");
+      if (!outputs.contains(name))
+        return InvalidArgument("ret must name outputs, got '", name, "'");
     }
     for (const auto& [name, node] : function_.control_ret()) {
       if (!nodes_.contains(node)) {
-        return Bad("control output '", name, "' must name a node, got '", node, "'");
+        return InvalidArgument("control output '", name, "' must name a node, got '", node, "'");
       }
     }
     return absl::OkStatus();
@@ -351,11 +353,12 @@ class FunctionChecker {
       if (absl::ConsumePrefix(&input, "^")) {
         control = true;
         if (!nodes_.contains(input) && !args_.contains(input)) {
-          return Bad("control input must name a node, got '", input, "'");
+          return InvalidArgument("control input must name a node, got '", input, "'");
         }
         continue;
       }
-      if (control) return Bad("control inputs must come after all data inputs, got '", input, "'");
+      if (control)
+        return InvalidArgument("control inputs must come after all data inputs, got '", input, "'");
       MR_RETURN_IF_ERROR(Prefixed(absl::StrCat("input ", data), CheckReference(input)));
       ++data;
     }
@@ -365,7 +368,7 @@ class FunctionChecker {
       lists |= !arg.number_attr().empty() || !arg.type_list_attr().empty();
     }
     if (known && !lists && data > types.inputs.size()) {
-      return Bad("must have ", types.inputs.size(), " inputs, got ", data);
+      return InvalidArgument("must have ", types.inputs.size(), " inputs, got ", data);
     }
     return absl::OkStatus();
   }
@@ -374,7 +377,7 @@ class FunctionChecker {
   Status CheckReference(absl::string_view text) {
     const std::vector<absl::string_view> parts = absl::StrSplit(text, ':');
     if (text.empty() || parts.size() > 3) {
-      return Bad("must be 'argument' or 'node:output:index', got '", text, "'");
+      return InvalidArgument("must be 'argument' or 'node:output:index', got '", text, "'");
     }
     int index = 0;
     if (auto arg = args_.find(parts[0]); arg != args_.end()) {
@@ -382,20 +385,23 @@ class FunctionChecker {
           !arg->second->number_attr().empty() || !arg->second->type_list_attr().empty();
       if (parts.size() == 3 || (parts.size() == 2 && (!absl::SimpleAtoi(parts[1], &index) ||
                                                       index < 0 || (index > 0 && !is_list)))) {
-        return Bad("refers to '", text, "', but argument '", parts[0], "' is one tensor");
+        return InvalidArgument("refers to '", text, "', but argument '", parts[0],
+                               "' is one tensor");
       }
       return absl::OkStatus();
     }
     auto node = nodes_.find(parts[0]);
     if (node == nodes_.end()) {
-      return Bad("refers to '", text, "', but the function has no node or argument '", parts[0],
-                 "'");
+      return InvalidArgument("refers to '", text, "', but the function has no node or argument '",
+                             parts[0], "'");
     }
     if (parts.size() < 2) {
-      return Bad("refers to '", text, "', but must name an output as 'node:output:index'");
+      return InvalidArgument("refers to '", text,
+                             "', but must name an output as 'node:output:index'");
     }
     if (parts.size() == 3 && (!absl::SimpleAtoi(parts[2], &index) || index < 0)) {
-      return Bad("refers to '", text, "', but the index must be a number, got '", parts[2], "'");
+      return InvalidArgument("refers to '", text, "', but the index must be a number, got '",
+                             parts[2], "'");
     }
     const NodeDef& source = *node->second;
     const OpDef* op = FindOpOrFunction(source.op(), functions_);
@@ -405,13 +411,14 @@ class FunctionChecker {
       if (arg.name() == parts[1]) output = &arg;
     }
     if (output == nullptr) {
-      return Bad("refers to '", text, "', but ", source.op(), " has no output '", parts[1], "'");
+      return InvalidArgument("refers to '", text, "', but ", source.op(), " has no output '",
+                             parts[1], "'");
     }
     if (HasPlaceholder(source)) return absl::OkStatus();
     MR_ASSIGN_OR_RETURN(const int size, ArgSize(TypeAttrs(source, *op), *output));
     if (index >= size) {
-      return Bad("refers to '", text, "', but '", source.name(), ":", parts[1], "' has ", size,
-                 size == 1 ? " tensor" : " tensors");
+      return InvalidArgument("refers to '", text, "', but '", source.name(), ":", parts[1],
+                             "' has ", size, size == 1 ? " tensor" : " tensors");
     }
     return absl::OkStatus();
   }
@@ -459,24 +466,27 @@ Status CheckRecursion(const FunctionDefLibrary& library) {
       calls.Order([&](int i) { return library.function(i).signature().name(); });
   if (order.ok()) return absl::OkStatus();
   absl::string_view text = order.status().message();
-  return Bad("Function: must not call itself, got ", text.substr(text.find("the cycle")));
+  return InvalidArgument("Function: must not call itself, got ",
+                         text.substr(text.find("the cycle")));
 }
 
 }  // namespace
 
 Status VerifyVersions(const tensorflow::VersionDef& versions) {
   if (versions.min_consumer() > kGraphVersion) {
-    return Bad("GraphDef min consumer version ", versions.min_consumer(), " above current version ",
-               kGraphVersion, " for TensorFlow 1.15. Please upgrade TensorFlow.");
+    return InvalidArgument("GraphDef min consumer version ", versions.min_consumer(),
+                           " above current version ", kGraphVersion,
+                           " for TensorFlow 1.15. Please upgrade TensorFlow.");
   }
   if (versions.producer() < kGraphMinProducer) {
-    return Bad("GraphDef producer version ", versions.producer(), " below min producer ",
-               kGraphMinProducer, " supported by TensorFlow 1.15. Please regenerate your graph.");
+    return InvalidArgument("GraphDef producer version ", versions.producer(),
+                           " below min producer ", kGraphMinProducer,
+                           " supported by TensorFlow 1.15. Please regenerate your graph.");
   }
   for (int bad : versions.bad_consumers()) {
     if (bad == kGraphVersion) {
-      return Bad("GraphDef disallows consumer version ", bad,
-                 ". Please upgrade TensorFlow: this version is likely buggy.");
+      return InvalidArgument("GraphDef disallows consumer version ", bad,
+                             ". Please upgrade TensorFlow: this version is likely buggy.");
     }
   }
   return absl::OkStatus();
@@ -501,7 +511,8 @@ Status Verify(const VerifyOptions& options, bool with_values, NodeBodies* bodies
   const GraphDef& def = *incoming->def;
   MR_RETURN_IF_ERROR(VerifyVersions(def.versions()));
   if (def.node_size() > kMaxGraphNodes) {
-    return Bad("GraphDef: must have at most ", kMaxGraphNodes, " nodes, got ", def.node_size());
+    return InvalidArgument("GraphDef: must have at most ", kMaxGraphNodes, " nodes, got ",
+                           def.node_size());
   }
   MR_RETURN_IF_ERROR(VerifyFunctions(def.library(), options));
   MR_ASSIGN_OR_RETURN(const FunctionIndex functions, IndexFunctions(def.library()));
@@ -527,15 +538,15 @@ Status Verify(const VerifyOptions& options, bool with_values, NodeBodies* bodies
   for (int i = 0; i < n; ++i) {
     const NodeDef& node = node_at(i);
     if (!IsLegalNodeName(node.name(), options.allow_internal_names)) {
-      return Bad(where(i),
-                 ": name must be letters, digits and any of '_./-' and begin with a "
-                 "letter, a digit or '.', got '",
-                 node.name(), "'");
+      return InvalidArgument(where(i),
+                             ": name must be letters, digits and any of '_./-' and begin with a "
+                             "letter, a digit or '.', got '",
+                             node.name(), "'");
     }
     auto [it, inserted] = index.emplace(node.name(), i);
     if (!inserted) {
-      return Bad(where(i), ": name must be unique, got it at node[",
-                 incoming->indices[static_cast<size_t>(it->second)], "], too");
+      return InvalidArgument(where(i), ": name must be unique, got it at node[",
+                             incoming->indices[static_cast<size_t>(it->second)], "], too");
     }
     const OpDef* op = FindOpOrFunction(node.op(), functions);
     if (Status s = CheckOpKind(node, op, options); !s.ok()) return Prefixed(where(i), s);
@@ -580,16 +591,17 @@ Status Verify(const VerifyOptions& options, bool with_values, NodeBodies* bodies
     size_t data = 0;
     for (const std::string& input : node.input()) data += !absl::StartsWith(input, "^");
     if (signature.known && data != signature.inputs.size()) {
-      return Bad(where(i), ": ", node.op(), " must have ", signature.inputs.size(),
-                 signature.inputs.size() == 1 ? " input" : " inputs", ", got ", data);
+      return InvalidArgument(where(i), ": ", node.op(), " must have ", signature.inputs.size(),
+                             signature.inputs.size() == 1 ? " input" : " inputs", ", got ", data);
     }
     if (data > static_cast<size_t>(kMaxNodeArgs)) {
-      return Bad(where(i), ": number of inputs must be at most ", kMaxNodeArgs, ", got ", data);
+      return InvalidArgument(where(i), ": number of inputs must be at most ", kMaxNodeArgs,
+                             ", got ", data);
     }
     outputs += static_cast<int64_t>(signature.outputs.size());
     if (outputs > kMaxGraphOutputs) {
-      return Bad(where(i), ": nodes must have at most ", kMaxGraphOutputs,
-                 " outputs in all, got more");
+      return InvalidArgument(where(i), ": nodes must have at most ", kMaxGraphOutputs,
+                             " outputs in all, got more");
     }
     incoming->has_loops |= HasLoops(node.op());
   }
@@ -608,8 +620,8 @@ Status Verify(const VerifyOptions& options, bool with_values, NodeBodies* bodies
         return Prefixed(absl::StrCat(where(i), ": input ", data), ParseTensorName(input).status());
       }
       if (source_index != kControlSlot && control) {
-        return Bad(where(i), ": control inputs must come after all data inputs, got '", input,
-                   "' after one");
+        return InvalidArgument(where(i), ": control inputs must come after all data inputs, got '",
+                               input, "' after one");
       }
       control |= source_index == kControlSlot;
       const size_t slot = data;
@@ -618,9 +630,9 @@ Status Verify(const VerifyOptions& options, bool with_values, NodeBodies* bodies
       incoming->sources.push_back({source == index.end() ? -1 : source->second, source_index});
       if (source == index.end()) {
         if (options.allow_missing_inputs) continue;
-        return Bad(where(i),
-                   control ? std::string(": control input") : absl::StrCat(": input ", slot),
-                   " refers to '", input, "', but the graph has no node '", source_name, "'");
+        return InvalidArgument(
+            where(i), control ? std::string(": control input") : absl::StrCat(": input ", slot),
+            " refers to '", input, "', but the graph has no node '", source_name, "'");
       }
       const NodeDef& src = node_at(source->second);
       if (source_index != kControlSlot) {
@@ -631,23 +643,24 @@ Status Verify(const VerifyOptions& options, bool with_values, NodeBodies* bodies
           outputs += std::max<int64_t>(0, source_index + 1 - from.unknown_outputs);
           from.unknown_outputs = std::max(from.unknown_outputs, source_index + 1);
           if (outputs > kMaxGraphOutputs) {
-            return Bad(where(i), ": nodes must have at most ", kMaxGraphOutputs,
-                       " outputs in all, got more");
+            return InvalidArgument(where(i), ": nodes must have at most ", kMaxGraphOutputs,
+                                   " outputs in all, got more");
           }
         } else if (!from.known) {
-          return Bad(where(i), ": input ", slot, " refers to '", input, "', but an unknown op ('",
-                     src.op(), "') has at most ", kMaxUnknownOutputs, " outputs");
+          return InvalidArgument(where(i), ": input ", slot, " refers to '", input,
+                                 "', but an unknown op ('", src.op(), "') has at most ",
+                                 kMaxUnknownOutputs, " outputs");
         } else if (output >= from.outputs.size()) {
-          return Bad(where(i), ": input ", slot, " refers to '", input, "', but '", src.name(),
-                     "' has ", from.outputs.size(),
-                     from.outputs.size() == 1 ? " output" : " outputs");
+          return InvalidArgument(where(i), ": input ", slot, " refers to '", input, "', but '",
+                                 src.name(), "' has ", from.outputs.size(),
+                                 from.outputs.size() == 1 ? " output" : " outputs");
         }
         if (from.known && signature.known && slot < signature.inputs.size()) {
           const DType got = from.outputs[output];
           const DType want = signature.inputs[slot];
           if (got != want && !(IsRef(got) && WithoutRef(got) == want)) {
-            return Bad(where(i), ": input ", slot, " must be ", DTypeName(want), ", got ",
-                       DTypeName(got), " from '", input, "'");
+            return InvalidArgument(where(i), ": input ", slot, " must be ", DTypeName(want),
+                                   ", got ", DTypeName(got), " from '", input, "'");
           }
         }
       }
@@ -706,8 +719,8 @@ Status VerifyGraph(const Graph& graph) {
       for (int i = 0; i < node->num_inputs(); ++i) {
         const OutputRef& input = node->input(i);
         if (input.node == nullptr) {
-          return Bad(node->op(), " '", node->name(), "': input ", i,
-                     " must have a source, got none");
+          return InvalidArgument(node->op(), " '", node->name(), "': input ", i,
+                                 " must have a source, got none");
         }
         if (!(input.node->is_next_iteration() && node->is_merge())) {
           dependencies.AddInput(input.node->id());

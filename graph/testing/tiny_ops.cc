@@ -90,6 +90,10 @@ Status WrongTypeGradient(GradientContext* c) {
   return absl::OkStatus();
 }
 
+std::vector<Output> TooManyGradients(GradientContext* c) {
+  return {c->dense_grad(), c->dense_grad()};
+}
+
 Status GatherGradient(GradientContext* c) {
   const Output shape = NodeBuilder(c->scope(), "Shape").Input(c->input(0)).Finish().output(0);
   c->set_input_grad(0, IndexedSlices{c->dense_grad(), c->input(1), shape});
@@ -141,6 +145,7 @@ const OpRegistration kOps[] = {
     Unary("Opaque"),
     Unary("WrongShape").Gradient(WrongShapeGradient),
     Unary("WrongType").Gradient(WrongTypeGradient),
+    Unary("TooMany").Gradient(TooManyGradients),
     OpSpec("TwoOutputs")
         .Input("x: T")
         .Output("y: T")
