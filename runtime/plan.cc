@@ -292,7 +292,7 @@ class Plan::Builder {
       Plan::Edge e = {};
       e.dst = ids_[static_cast<size_t>(edge.dst->id())];
       const Plan::Node& dst = plan_->nodes_[e.dst];
-      uint32_t flags = 0;
+      uint32_t flags = kEveryEdge;
       if (edge.is_control()) {
         e.slot = kNoSlot;
         flags |= kControl;

@@ -85,14 +85,15 @@ class Plan {
     kToMerge = 1u << 2,
     kToTrigger = 1u << 3,
     kToMeasured = 1u << 4,  // to a node that may be expensive
+    kEveryEdge = 1u << 5,   // set
   };
 
   struct alignas(64) Node {  // one cache line
     const Kernel* kernel;
     const AsyncKernel* async;  // null unless asynchronous
     const std::string* name;
-    uint32_t first_input, num_inputs;    // slots
-    uint32_t first_output, num_outputs;  // in output_types()
+    uint32_t first_input, first_output;  // slots; in output_types()
+    uint32_t num_inputs, num_outputs;
     uint32_t first_edge, num_edges;
     uint32_t flags;
     uint32_t async_index;  // among the asynchronous nodes

@@ -39,12 +39,17 @@ class PairsTest(unittest.TestCase):
             {"name": "Step_mean", "run_type": "aggregate", "real_time": 1.0, "time_unit": "ns"}]}"""
         self.assertEqual(pairs.figures_of("noise\n" + benchmark), {"Chain/1": 7.0, "Chain/1:items_per_second": 7.0, "Step": 2e6,
                           "Step:steps": 4.0})
-        lines = 'x\n{"variant": "tbb chain", "threads": 2, "value": 3.5}\n'
-        self.assertEqual(pairs.figures_of(lines), {"tbb chain/2": 3.5})
+        lines = ('x\n{"variant": "tbb chain", "threads": 2, "value": 3.5}\n'
+                 '{"bench": "build", "variant": "tbb chain", "threads": 2, "value": 1.5}\n')
+        self.assertEqual(pairs.figures_of(lines), {"tbb chain/2": 3.5, "build: tbb chain/2": 1.5})
 
     def test_a_slow_pair_does_not_hide_in_the_medians(self):
         runs = [({"x": 10.0}, {"y": 20.0}), ({"x": 20.0}, {"y": 40.0}), ({"x": 10.0}, {"y": 9.0})]
         self.assertEqual(pairs.compare(runs, [("x", "y")]), [("x -> y", 10.0, 20.0, 2.0, 0.9)])
+
+    def test_a_counter_that_is_zero_is_left_out(self):
+        runs = [({"x": 10.0, "wakeups": 0.0}, {"x": 20.0, "wakeups": 1.0})]
+        self.assertEqual(pairs.compare(runs, [("x", "x"), ("wakeups", "wakeups")]), [("x", 10.0, 20.0, 2.0, 2.0)])
 
     def test_two_commands_stand_behind_dashes(self):
         self.assertEqual(pairs.split_commands(["--pairs", "2", "--", "a", "1", "--", "b"]),

@@ -6,11 +6,11 @@ Machines differ and drift, so a figure of yesterday or of elsewhere is no compar
 and takes the ratio of each pair:
 
     tools/pairs.py --pairs 6 --log after.log -- OLD/bin/executor_benchmark -- NEW/bin/executor_benchmark
-    tools/pairs.py --names 'tbb flow_graph chain/1=NullChain/1' -- out/bin/tbb_dispatch 100000 -- bin/executor_benchmark
+    tools/pairs.py --names 'dispatch: tbb flow_graph chain/1=BM_Chain/1:nodes' -- out/bin/tbb_dispatch 100000 -- bin/executor_benchmark
 
 Figures are rates, more is better: of Google Benchmark (asked for JSON; items per second, or runs per second
-where it counts no items), and of lines {"variant": ..., "threads": ..., "value": ...}, printed or
-written to the file $PEERS_OUT. A counter "nodes" of benchmark X is X:nodes. A figure is compared with the one
+where it counts no items), and of lines {"bench": ..., "variant": ..., "threads": ..., "value": ...}, printed or
+written to the file $PEERS_OUT; these are named "bench: variant/threads". A counter "nodes" of benchmark X is X:nodes. A figure is compared with the one
 of the same name, or with that of --names A=B[,A=B...]. Printed, and written to
 --log with every single run: name, medians of A and B, median of B / A, worst pair.
 """
@@ -54,18 +54,21 @@ def figures_of(text):
     for line in text.splitlines():
         if line.startswith("{"):
             row = json.loads(line)
-            figures[f"{row['variant']}/{row['threads']}"] = float(row["value"])
+            bench = f"{row['bench']}: " if "bench" in row else ""
+            figures[f"{bench}{row['variant']}/{row['threads']}"] = float(row["value"])
     return figures
 
 
 def compare(runs, names):
     """(name, median of A, median of B, median of B / A, worst B / A) for each of `names`, [(a, b)].
 
-    `runs` are pairs of figures; a name that a run lacks is an error.
+    `runs` are pairs of figures; a name that a run lacks is an error. What is 0 in A is left out: it is no rate.
     """
     rows = []
     for a_name, b_name in names:
         pairs = [(a[a_name], b[b_name]) for a, b in runs]
+        if any(a == 0 for a, _ in pairs):
+            continue
         ratios = [b / a for a, b in pairs]
         rows.append((
             b_name if a_name == b_name else f"{a_name} -> {b_name}",

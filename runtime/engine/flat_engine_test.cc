@@ -34,7 +34,8 @@ std::string ArriveAll(PendingWords& words, bool merge, const std::string& edges,
   for (const char edge : edges) {
     uint32_t ready = kNoEntry;
     if (!merge) {
-      ready = words.Arrive<kSolo>(0, edge == 'd');
+      const uint32_t word = words.Arrive<kSolo>(0, edge == 'd');
+      if (PendingWords::IsReady(word)) ready = word;
     } else if (edge == 'c') {
       ready = words.ArriveControlAtMerge<kSolo>(0, num_inputs);
     } else if (edge == 'd') {
@@ -122,9 +123,9 @@ TEST(PendingWordsTest, OfManyThreadsExactlyOneMakesTheNodeReady) {
     threads.emplace_back([&, t] {
       for (uint32_t node = 0; node < kNodes; ++node) {
         const bool dead = t == 0 && node % 2 == 0;
-        const uint32_t entry = words.Arrive<false>(node, dead);
-        if (entry == kNoEntry) continue;
-        EXPECT_EQ(entry, node % 2 == 0 ? (node | kDeadEntry) : node);
+        const uint32_t word = words.Arrive<false>(node, dead);
+        if (!PendingWords::IsReady(word)) continue;
+        EXPECT_EQ(word, node % 2 == 0 ? kDeadEntry : 0u);
         ready[node].fetch_add(1, std::memory_order_relaxed);
       }
     });
@@ -145,6 +146,31 @@ TEST(ReadyListTest, ALaneGivesBackTheNewestFirstAndKeepsDeadness) {
   EXPECT_EQ(lane.Pop(links), 1 | kDeadEntry);
   EXPECT_EQ(lane.Pop(links), 0u);
   EXPECT_EQ(lane.head, kNoEntry);
+}
+
+TEST(ReadyListTest, ALanePushesOnlyWhatIsReady) {
+  ReadyLinks links(4);
+  Lane lane;
+  lane.PushIf(false, links, 0, 3);
+  EXPECT_EQ(lane.head, kNoEntry);
+  lane.PushIf(true, links, 1, 0);
+  lane.PushIf(false, links, 2, 1 | kDeadEntry);
+  lane.PushIf(true, links, 3, kDeadEntry);
+  EXPECT_EQ(lane.Pop(links), 3 | kDeadEntry);
+  EXPECT_EQ(lane.Pop(links), 1u);
+  EXPECT_EQ(lane.head, kNoEntry);
+}
+
+TEST(ReadyListTest, AWrongGuessChangesNothing) {
+  ReadyLinks links(3);
+  for (const uint32_t guess : {0u, 1u, 2u, kNoEntry}) {
+    Lane lane;
+    lane.Push(links, 2);
+    lane.Push(links, 1);
+    EXPECT_EQ(lane.Pop(links, guess), 1u) << guess;
+    EXPECT_EQ(lane.Pop(links, guess), 2u) << guess;
+    EXPECT_EQ(lane.head, kNoEntry) << guess;
+  }
 }
 
 TEST(ReadyListTest, TheSharedStackLosesNothingBetweenThreads) {

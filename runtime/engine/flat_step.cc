@@ -7,6 +7,7 @@
 
 #include <utility>
 
+#include "runtime/engine/pending_words.h"
 #include "runtime/kernel.h"
 
 namespace millrace {
@@ -19,16 +20,6 @@ constexpr int kPrefetchedNodes = 16;
 template <typename Value>
 inline void Place(EdgeValue& slot, Value&& value) {
   std::construct_at(&slot, std::forward<Value>(value));
-}
-
-// `entry`; by way of `guess` when the two are the same. Then the processor runs ahead on its
-// prediction that they are, instead of waiting for edge, pending word and list to say which node is
-// next: in a chain these are the critical path. Nodes are numbered as one thread runs them, so the
-// guess is the number after.
-ABSL_ATTRIBUTE_ALWAYS_INLINE inline uint32_t PreferGuess(uint32_t entry, uint32_t guess) {
-  if (ABSL_PREDICT_FALSE(entry != guess)) return entry;
-  asm("" : "+r"(guess));  // or the compiler sees that it may return `entry` in any case
-  return guess;
 }
 
 // Along an edge: moved when the edge is the last reader's.
@@ -44,10 +35,8 @@ inline void PlaceAlong(const Plan::Edge& edge, EdgeValue& slot, EdgeValue* value
 
 // --- Edges ---------------------------------------------------------------------------------------
 
-inline void FlatStep::PushReady(Lane& lane, uint32_t entry, bool measured) {
-  if (ABSL_PREDICT_FALSE(runs_.stats != nullptr)) {
-    scheduled_ns_[NodeOfEntry(entry)] = absl::GetCurrentTimeNanos();
-  }
+void FlatStep::PushReady(Lane& lane, uint32_t entry, bool measured) {
+  if (runs_.stats != nullptr) scheduled_ns_[NodeOfEntry(entry)] = absl::GetCurrentTimeNanos();
   if (measured && runs_.parallel && (entry & kDeadEntry) == 0) {
     PushMeasured(lane, entry);
   } else {
@@ -56,18 +45,23 @@ inline void FlatStep::PushReady(Lane& lane, uint32_t entry, bool measured) {
 }
 
 template <bool kSolo>
-inline void FlatStep::ArriveAtMerge(Lane& lane, const Plan::Edge& edge, EdgeValue* value,
-                                    bool dead) {
-  const uint32_t num_inputs = nodes_[edge.dst].num_inputs;
-  uint32_t ready;
-  if (value == nullptr) {
-    ready = block_.pending.ArriveControlAtMerge<kSolo>(edge.dst, num_inputs);
-  } else if (dead) {
-    ready = block_.pending.ArriveDeadAtMerge<kSolo>(edge.dst, num_inputs);
+void FlatStep::ArriveSpecial(Lane& lane, const Plan::Edge& edge, EdgeValue* value, bool dead) {
+  uint32_t ready = kNoEntry;
+  if ((edge.flags & Plan::kToMerge) != 0) {
+    const uint32_t num_inputs = nodes_[edge.dst].num_inputs;
+    if (value == nullptr) {
+      ready = block_.pending.ArriveControlAtMerge<kSolo>(edge.dst, num_inputs);
+    } else if (dead) {
+      ready = block_.pending.ArriveDeadAtMerge<kSolo>(edge.dst, num_inputs);
+    } else if (block_.pending.TakeMerge<kSolo>(edge.dst)) {
+      PlaceAlong(edge, block_.slots[edge.slot], value);
+      ready = block_.pending.ArriveLiveAtMerge<kSolo>(edge.dst);
+    }
   } else {
-    if (!block_.pending.TakeMerge<kSolo>(edge.dst)) return;
-    PlaceAlong(edge, block_.slots[edge.slot], value);
-    ready = block_.pending.ArriveLiveAtMerge<kSolo>(edge.dst);
+    if (value != nullptr && !dead) PlaceAlong(edge, block_.slots[edge.slot], value);
+    const bool passes = dead && (edge.flags & Plan::kToTrigger) == 0;
+    const uint32_t word = block_.pending.Arrive<kSolo>(edge.dst, passes);
+    if (PendingWords::IsReady(word)) ready = edge.dst | word;
   }
   if (ready != kNoEntry) PushReady(lane, ready, (edge.flags & Plan::kToMeasured) != 0);
 }
@@ -76,22 +70,26 @@ template <bool kSolo>
 ABSL_ATTRIBUTE_ALWAYS_INLINE inline const Plan::Edge* FlatStep::PropagateAs(
     Lane& lane, const Plan::Edge* edge, const Plan::Edge* end, EdgeValue* outputs, bool dead) {
   for (; edge != end; ++edge) {
-    // A node that just became ready may have been handed to another thread.
-    if (kSolo && ABSL_PREDICT_FALSE(!life_.solo())) return edge;
     EdgeValue* value = nullptr;
     bool edge_dead = dead;
     if ((edge->flags & Plan::kControl) == 0) {
       value = outputs + edge->output;
       edge_dead |= !value->has_value();
     }
-    if (ABSL_PREDICT_FALSE((edge->flags & Plan::kToMerge) != 0)) {
-      ArriveAtMerge<kSolo>(lane, *edge, value, edge_dead);
+    if (ABSL_PREDICT_FALSE((edge->flags & special_edges_) != 0)) {
+      ArriveSpecial<kSolo>(lane, *edge, value, edge_dead);
+      // A node that just became ready may have been handed to another thread.
+      if (kSolo && ABSL_PREDICT_FALSE(!life_.solo())) return edge + 1;
       continue;
     }
     if (value != nullptr && !edge_dead) PlaceAlong(*edge, block_.slots[edge->slot], value);
-    if ((edge->flags & Plan::kToTrigger) != 0) edge_dead = false;
-    const uint32_t ready = block_.pending.Arrive<kSolo>(edge->dst, edge_dead);
-    if (ready != kNoEntry) PushReady(lane, ready, (edge->flags & Plan::kToMeasured) != 0);
+    const uint32_t word = block_.pending.Arrive<kSolo>(edge->dst, edge_dead);
+    const bool ready = PendingWords::IsReady(word);
+    if (kSolo) {
+      lane.PushIf(ready, block_.links, edge->dst, word);
+    } else if (ready) {
+      lane.Push(block_.links, edge->dst | word);
+    }
   }
   return end;
 }
@@ -157,11 +155,11 @@ void FlatStep::RunOther(Loop& loop, const Plan::Node& node, bool dead) {
 
 void FlatStep::RunReady(Loop& loop) {
   Lane& lane = loop.lane;
-  uint32_t guess = kNoEntry;
+  uint32_t guess = kNoEntry;  // nodes are numbered as one thread runs them
   for (;;) {
     uint32_t entry;
     if (ABSL_PREDICT_TRUE(lane.head != kNoEntry)) {
-      entry = lane.Pop(block_.links);
+      entry = lane.Pop(block_.links, guess);
     } else if (lane.measured != kNoEntry) {
       entry = lane.PopMeasured(block_.links, [this](uint32_t e) { return CyclesOf(e); });
     } else if (lane.expensive != kNoEntry) {
@@ -171,7 +169,6 @@ void FlatStep::RunReady(Loop& loop) {
       entry = TakeShared(lane);
       if (entry == kNoEntry) return;
     }
-    entry = PreferGuess(entry, guess);
     guess = entry + 1;
     if (ABSL_PREDICT_TRUE(!life_.Stopped())) RunEntry(loop, entry);
   }

@@ -85,8 +85,9 @@ class FlatStep final : public Step {
                                 EdgeValue* outputs, bool dead);
   void PropagateShared(Lane& lane, const Plan::Edge* edge, const Plan::Edge* end,
                        EdgeValue* outputs, bool dead);
+  // Along an edge to a Merge or trigger, or whose node PushReady has to see.
   template <bool kSolo>
-  void ArriveAtMerge(Lane& lane, const Plan::Edge& edge, EdgeValue* value, bool dead);
+  void ArriveSpecial(Lane& lane, const Plan::Edge& edge, EdgeValue* value, bool dead);
   void PushReady(Lane& lane, uint32_t entry, bool measured);
   // A node that may be worth another thread's time.
   void PushMeasured(Lane& lane, uint32_t entry);
@@ -133,7 +134,8 @@ class FlatStep final : public Step {
   KernelRuns runs_;
   std::vector<int64_t> scheduled_ns_;  // by node, when traced; written by who makes it ready
   int num_threads_ = 1;
-  uint32_t other_flags_ = 0;  // of nodes for RunOther
+  uint32_t other_flags_ = 0;    // of nodes for RunOther
+  uint32_t special_edges_ = 0;  // flags of edges for ArriveSpecial
   StepLife life_;
 
   // Below: written by several threads.

@@ -44,6 +44,8 @@ void FlatStep::Begin(const StepStart& start) {
            .scheduled_ns = scheduled_ns_.data(),
            .parallel = num_threads_ > 1};
   other_flags_ = Plan::kAsync | (runs_.parallel ? Plan::kMayBeExpensive : 0u);
+  special_edges_ = Plan::kToMerge | Plan::kToTrigger | (runs_.parallel ? Plan::kToMeasured : 0u) |
+                   (runs_.stats != nullptr ? Plan::kEveryEdge : 0u);
   shared_.Clear();
   loops_.store(1, std::memory_order_relaxed);
   busy_.store(0, std::memory_order_relaxed);

@@ -4,8 +4,8 @@
 
 // PendingWords: what each node of a step still waits for, one word per node (bits: plan.h).
 //
-// Each function counts one edge that arrives and returns the entry (ready_list.h) of a node that
-// became ready by it, else kNoEntry. A node becomes ready once:
+// Each function counts one edge that arrives. Those for Merges return the entry (ready_list.h) of a
+// node that became ready by it, else kNoEntry; Arrive returns the word. A node becomes ready once:
 //   ordinary node  when all edges have arrived; dead if one of them was
 //   Merge          when all control edges and a live input have arrived; dead when all of its
 //                  inputs are
@@ -40,7 +40,8 @@ class PendingWords {
                 initial.size() * sizeof(uint32_t));
   }
 
-  // An edge of an ordinary node.
+  // An edge of an ordinary node; the word after it. IsReady(word): the node is, and its entry is
+  // the node with the word's bits.
   template <bool kSolo>
   uint32_t Arrive(uint32_t node, bool dead) {
     std::atomic<uint32_t>& pending = words_[node];
@@ -60,10 +61,9 @@ class PendingWords {
         word = pending.fetch_sub(1, std::memory_order_acq_rel) - 1;
       }
     }
-    // Branches, no arithmetic: who runs the node need not wait for the word.
-    if (word == 0) return node;
-    return word == Plan::kDeadBit ? (node | kDeadEntry) : kNoEntry;
+    return word;
   }
+  static bool IsReady(uint32_t word) { return (word & ~Plan::kDeadBit) == 0; }
 
   // A control edge of a Merge; it counts, dead or not. `num_inputs`: data inputs of the Merge.
   template <bool kSolo>

@@ -68,9 +68,19 @@ struct Lane {
     links.SetBelow(entry, head);
     head = entry;
   }
-  // Not when empty.
-  uint32_t Pop(const ReadyLinks& links) {
-    const uint32_t entry = head;
+  // Pushes the node, with kDeadEntry if that bit of `word` is set, when it is ready. For the only
+  // thread of a step and a node that is in no stack: its link is written either way. Without a
+  // branch, because whether an edge makes its node ready is hard to predict.
+  void PushIf(bool ready, ReadyLinks& links, uint32_t node, uint32_t word) {
+    const uint32_t below = head;
+    links.SetBelow(node, below);
+    const uint32_t mask = 0u - static_cast<uint32_t>(ready);
+    head = below ^ ((below ^ (node | word)) & mask);
+  }
+  // Not when empty. When `guess` is right, the processor goes on with it on its prediction that it
+  // is, instead of waiting for edge, pending word and stack to say which entry it is.
+  uint32_t Pop(const ReadyLinks& links, uint32_t guess = kNoEntry) {
+    const uint32_t entry = Prefer(guess, head);
     head = links.Below(entry);
     return entry;
   }
@@ -105,6 +115,14 @@ struct Lane {
     ReadyChain chain = {entry, entry};
     while (links.Below(chain.last) != kNoEntry) chain.last = links.Below(chain.last);
     return chain;
+  }
+
+ private:
+  // `entry`, by way of `guess` if that is the same.
+  static uint32_t Prefer(uint32_t guess, uint32_t entry) {
+    if (entry != guess) return entry;
+    asm("" : "+r"(guess));  // or the compiler sees that it may return `entry` in any case
+    return guess;
   }
 };
 
