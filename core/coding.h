@@ -37,7 +37,6 @@ inline uint64_t DecodeFixed64(const char* in) {
 void PutFixed32(std::string* out, uint32_t value);
 void PutFixed64(std::string* out, uint64_t value);
 bool GetFixed32(absl::string_view* in, uint32_t* value);
-bool GetFixed64(absl::string_view* in, uint64_t* value);
 
 inline constexpr size_t kMaxVarint32Bytes = 5;
 inline constexpr size_t kMaxVarint64Bytes = 10;
@@ -49,18 +48,11 @@ size_t VarintLength(uint64_t value);
 // These accept leading zeros (`85 00` is 5), as TensorFlow does, but no number that does not fit.
 bool GetVarint32(absl::string_view* in, uint32_t* value);
 bool GetVarint64(absl::string_view* in, uint64_t* value);
-// These accept only the shortest form: what they read encodes to the same bytes again.
-bool GetCanonicalVarint32(absl::string_view* in, uint32_t* value);
-bool GetCanonicalVarint64(absl::string_view* in, uint64_t* value);
 
-// OrderedCode: a sequence of the same types compares as bytes like the values do. Get functions
-// accept only what Put functions write.
+// OrderedCode: a sequence of the same types compares as bytes like the values do.
 void PutOrderedUint(std::string* out, uint64_t value);
 void PutOrderedInt(std::string* out, int64_t value);
 void PutOrderedString(std::string* out, absl::string_view value);
-bool GetOrderedUint(absl::string_view* in, uint64_t* value);
-bool GetOrderedInt(absl::string_view* in, int64_t* value);
-bool GetOrderedString(absl::string_view* in, std::string* value);
 
 }  // namespace millrace
 

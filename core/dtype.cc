@@ -125,7 +125,6 @@ bool IsMemcopyable(DType type) { return DTypeSize(type) != 0; }
 bool IsFloating(DType type) { return KindOf(WithoutRef(type)) == Kind::kFloating; }
 bool IsComplex(DType type) { return KindOf(WithoutRef(type)) == Kind::kComplex; }
 bool IsInteger(DType type) { return KindOf(WithoutRef(type)) == Kind::kInteger; }
-bool IsQuantized(DType type) { return KindOf(WithoutRef(type)) == Kind::kQuantized; }
 
 float ToFloat(Half value) { return _cvtsh_ss(value.bits); }
 

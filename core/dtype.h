@@ -77,10 +77,9 @@ size_t DTypeSize(DType type);
 
 // Elements are plain bytes (everything but string, resource, variant).
 bool IsMemcopyable(DType type);
-bool IsFloating(DType type);   // half, bfloat16, float, double
-bool IsComplex(DType type);    // complex64, complex128
-bool IsInteger(DType type);    // the 8 integer types, not bool, not quantized
-bool IsQuantized(DType type);  // qint8, quint8, qint16, quint16, qint32
+bool IsFloating(DType type);  // half, bfloat16, float, double
+bool IsComplex(DType type);   // complex64, complex128
+bool IsInteger(DType type);   // the 8 integer types, not bool, not quantized
 // Floating or complex: types through which gradients flow.
 inline bool IsTrainable(DType type) { return IsFloating(type) || IsComplex(type); }
 

@@ -165,12 +165,6 @@ Shape Shape::WithoutDim(int i) const {
   return shape;
 }
 
-Shape Shape::WithDimOne(int i) const {
-  Shape shape = *this;
-  shape.dims_[static_cast<size_t>(i)] = 1;
-  return shape;
-}
-
 Shape Shape::WithInsertedOne(int i) const {
   Shape shape = *this;
   shape.dims_.insert(shape.dims_.begin() + i, 1);

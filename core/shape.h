@@ -77,9 +77,8 @@ class Shape {
 
   // Dimensions [begin, end) as a shape.
   Shape Slice(int begin, int end) const;
-  // Without dimension i, or with dimension i set to 1: never breaks an invariant.
+  // Without dimension i: never breaks an invariant.
   Shape WithoutDim(int i) const;
-  Shape WithDimOne(int i) const;
   // With a dimension of size 1 put before position i (0 <= i <= rank() < kMaxRank).
   Shape WithInsertedOne(int i) const;
 

@@ -72,8 +72,6 @@ TEST(ShapeTest, PartsAndVariationsKeepTheCount) {
   EXPECT_EQ(shape.Slice(1, 3).num_elements(), 12);
   EXPECT_EQ(shape.WithoutDim(3).num_elements(), 24);
   EXPECT_EQ(shape.WithoutDim(0), ShapeOf({3, 4, 0}));
-  EXPECT_EQ(shape.WithDimOne(3), ShapeOf({2, 3, 4, 1}));
-  EXPECT_EQ(shape.WithDimOne(3).num_elements(), 24);
   EXPECT_EQ(shape.WithInsertedOne(0), ShapeOf({1, 2, 3, 4, 0}));
   EXPECT_EQ(shape.WithInsertedOne(4), ShapeOf({2, 3, 4, 0, 1}));
 }

@@ -410,14 +410,6 @@ void Graph::AddControlEdge(Node* src, Node* dst) {
   src->out_edges_.items_.push_back(Edge{src, kControlSlot, dst, kControlSlot, at});
 }
 
-void Graph::RemoveControlEdge(Node* src, Node* dst) {
-  const auto it = control_edges_.find({src, dst});
-  if (it == control_edges_.end()) return;
-  const uint32_t at = it->second;
-  RemoveOutEdge(src, dst->control_inputs_.items_[at].edge_at);
-  RemoveControlInput(dst, at);
-}
-
 Status Graph::UpdateInput(Node* dst, int dst_input, Node* src, int src_output) {
   if (dst_input < 0 || dst_input >= dst->num_inputs()) {
     return AddEdge(src, src_output, dst, dst_input);  // tells what is wrong

@@ -279,7 +279,6 @@ class Graph {
   Status AddEdge(Node* src, int src_output, Node* dst, int dst_input);
   // No effect when the edge exists.
   void AddControlEdge(Node* src, Node* dst);
-  void RemoveControlEdge(Node* src, Node* dst);
   // Replaces the source of a data input (or connects it).
   Status UpdateInput(Node* dst, int dst_input, Node* src, int src_output);
 
