@@ -30,8 +30,9 @@
 #include "absl/types/span.h"
 #include "core/allocator.h"
 #include "core/buffer.h"
-#include "core/dtype.h"  // IWYU pragma: export
-#include "core/shape.h"  // IWYU pragma: export
+#include "core/dtype.h"     // IWYU pragma: export
+#include "core/int_span.h"  // IWYU pragma: export
+#include "core/shape.h"     // IWYU pragma: export
 #include "core/status.h"
 
 namespace millrace {
@@ -126,6 +127,11 @@ class Tensor {
   const T& raw_scalar() const {
     assert(DTypeOf<T> == dtype_ && num_elements() == 1);
     return *static_cast<const T*>(data_);
+  }
+  // The elements of an int32 or int64 tensor, which this must be, as int64.
+  IntSpan ints() const {
+    if (dtype_ == DT_INT32) return raw<int32_t>();
+    return raw<int64_t>();
   }
   // Elements as raw bytes; memcopyable dtypes only (empty otherwise).
   absl::Span<const char> bytes() const;

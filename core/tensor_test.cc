@@ -45,6 +45,25 @@ TEST(TensorTest, EveryDTypeAllocatesAlignedAndZeroed) {
   }
 }
 
+TEST(TensorTest, IntsOfEitherTypeAreReadInPlace) {
+  const std::vector<int64_t> values = {7, -1, 3};
+  for (const Tensor& t : {Tensor::Vector<int32_t>({7, -1, 3}), Tensor::Vector<int64_t>(values)}) {
+    const IntSpan ints = t.ints();
+    EXPECT_EQ(ints.ToVector(), values);
+    EXPECT_EQ(ints[1], -1);
+    EXPECT_EQ(ints.subspan(1).ToVector(), (std::vector<int64_t>{-1, 3}));
+    EXPECT_EQ(ints.subspan(1, 1).ToVector(), std::vector<int64_t>{-1});
+    EXPECT_EQ(ints.subspan(0, 9).size(), 3u);
+    int64_t sum = 0;
+    for (const int64_t value : ints) sum += value;
+    EXPECT_EQ(sum, 9);
+  }
+  for (const Tensor& t : {Tensor::Vector<int32_t>({}), Tensor::Vector<int64_t>({})}) {
+    EXPECT_TRUE(t.ints().empty());
+    for (const int64_t value : t.ints()) ADD_FAILURE() << value;
+  }
+}
+
 TEST(TensorTest, TypesThatAreNoValueAreRefused) {
   for (const DType dtype : {DT_INVALID, DT_FLOAT_REF, RefOf(DT_STRING)}) {
     EXPECT_STATUS(Tensor::Allocate(dtype, Shape()), absl::StatusCode::kInvalidArgument,

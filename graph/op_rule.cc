@@ -19,15 +19,7 @@ std::string NameOf(int i, absl::string_view name) {
 
 }  // namespace
 
-PartialInts::PartialInts(const Tensor& ints) : has_size_(true) {
-  if (ints.dtype() == DT_INT32) {
-    const absl::Span<const int32_t> values = ints.raw<int32_t>();
-    values_.assign(values.begin(), values.end());
-  } else {
-    const absl::Span<const int64_t> values = ints.raw<int64_t>();
-    values_.assign(values.begin(), values.end());
-  }
-}
+PartialInts::PartialInts(IntSpan ints) : values_(ints.ToVector()), has_size_(true) {}
 
 PartialInts::PartialInts(const PartialValue& value) : has_size_(true) {
   bool all_known = true;
@@ -73,7 +65,7 @@ StatusOr<PartialInts> RuleContext::IntVector(int i, absl::string_view name, bool
                            shape);
   }
   const Tensor* const constant = input_tensor(i);
-  if (IsIndexTensor(constant)) return PartialInts(*constant);
+  if (IsIndexTensor(constant)) return PartialInts(constant->ints());
   if (source_ != nullptr && constant == nullptr) {
     const std::optional<PartialValue> value = source_->PartialInput(i);
     if (value && (allow_scalar || !value->is_scalar)) return PartialInts(*value);
@@ -92,8 +84,7 @@ StatusOr<std::optional<int64_t>> RuleContext::IntScalar(int i, absl::string_view
   if (!is_legal) return InvalidArgument(name, " must be a scalar, got shape ", shape);
   const Tensor* const constant = input_tensor(i);
   if (IsIndexTensor(constant) && constant->num_elements() == 1) {
-    return std::optional<int64_t>(constant->dtype() == DT_INT32 ? *constant->raw<int32_t>().data()
-                                                                : *constant->raw<int64_t>().data());
+    return std::optional<int64_t>(constant->ints()[0]);
   }
   if (source_ != nullptr && constant == nullptr) {
     const std::optional<PartialValue> value = source_->PartialInput(i);
@@ -138,13 +129,12 @@ StatusOr<PartialShape> MergeAll(RuleContext* c, int begin_input, int end_input) 
 
 StatusOr<PartialShape> ShapeOfElements(const Tensor& ints) {
   if (ints.rank() == 0) {
-    const std::optional<int64_t> element = PartialInts(ints).at(0);
-    if (*element == -1) return PartialShape();
+    if (ints.ints()[0] == -1) return PartialShape();
     return InvalidArgument(
         "a shape must be a vector, or the scalar -1 when its rank is unknown, got the scalar ",
-        *element);
+        ints.ints()[0]);
   }
-  std::vector<int64_t> dims = PartialInts(ints).values();
+  std::vector<int64_t> dims = ints.ints().ToVector();
   for (int64_t& dim : dims) dim = std::max<int64_t>(dim, -1);
   return PartialShape::Make(dims);
 }

@@ -57,7 +57,7 @@ Status ReadAttrs(const NodeAttrs& attrs, absl::string_view name, T* value, Rest.
 class PartialInts {
  public:
   PartialInts() = default;  // not even their number
-  explicit PartialInts(const Tensor& ints);
+  explicit PartialInts(IntSpan ints);
   explicit PartialInts(const PartialValue& value);
   static PartialInts UnknownOfSize(int64_t size);
 

@@ -46,13 +46,7 @@ std::optional<PartialValue> PartialValue::FromTensor(const Tensor& tensor) {
   }
   PartialValue value;
   value.is_scalar = tensor.rank() == 0;
-  if (tensor.dtype() == DT_INT32) {
-    const auto data = tensor.raw<int32_t>();
-    value.elements.assign(data.begin(), data.end());
-  } else {
-    const auto data = tensor.raw<int64_t>();
-    value.elements.assign(data.begin(), data.end());
-  }
+  for (const int64_t element : tensor.ints()) value.elements.push_back(element);
   return value;
 }
 

@@ -63,33 +63,6 @@ void KernelContext::set_output_ref(int i, std::shared_ptr<VariableStorage> ref) 
   f_->outputs[i] = Tensor::Reference(dtype, std::move(ref));
 }
 
-StatusOr<std::vector<int64_t>> KernelContext::IntVectorInput(int i, absl::string_view name) const {
-  const Tensor& t = input(i);
-  if (!t.shape().is_vector()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, " must be a vector, got shape ", t.shape().ToString()));
-  }
-  if (t.dtype() == DT_INT64) {
-    const absl::Span<const int64_t> values = t.raw<int64_t>();
-    return std::vector<int64_t>(values.begin(), values.end());
-  }
-  if (t.dtype() == DT_INT32) {
-    const absl::Span<const int32_t> values = t.raw<int32_t>();
-    return std::vector<int64_t>(values.begin(), values.end());
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat(name, " must be int32 or int64, got ", DTypeName(t.dtype())));
-}
-
-StatusOr<int64_t> KernelContext::IntScalarInput(int i, absl::string_view name) const {
-  const Tensor& t = input(i);
-  if (!t.shape().is_scalar()) return NotScalar(i, name);
-  if (t.dtype() == DT_INT64) return t.raw_scalar<int64_t>();
-  if (t.dtype() == DT_INT32) return int64_t{t.raw_scalar<int32_t>()};
-  return absl::InvalidArgumentError(
-      absl::StrCat(name, " must be int32 or int64, got ", DTypeName(t.dtype())));
-}
-
 StatusOr<Tensor> KernelContext::Allocate(DType dtype, const Shape& shape) const {
   const StepContext& step = *f_->step;
   if (step.memory != nullptr) return step.memory->Allocate(dtype, shape, node_name());

@@ -155,10 +155,6 @@ class KernelContext {
     if (!input(i).shape().is_scalar()) return NotScalar(i, name);
     return input(i).raw_scalar<T>();
   }
-  // The elements of an int32 or int64 vector input. InvalidArgument for another rank or dtype.
-  StatusOr<std::vector<int64_t>> IntVectorInput(int i, absl::string_view name) const;
-  // An int32 or int64 scalar.
-  StatusOr<int64_t> IntScalarInput(int i, absl::string_view name) const;
 
   // --- Outputs
 

@@ -9,6 +9,7 @@
 #include "core/shape.h"
 #include "core/tensor.h"
 #include "graph/graph.h"
+#include "graph/partial_value.h"
 #include "graph/pure.h"
 
 namespace millrace {
@@ -23,14 +24,10 @@ std::optional<Ints> ConstVector(const OutputRef& tensor) {
     return std::nullopt;
   }
   const StatusOr<Tensor> value = ConstValue(*tensor.node);
-  if (!value.ok() || !value->shape().is_vector()) return std::nullopt;
-  if (value->dtype() == DT_INT32) {
-    return Ints(value->raw<int32_t>().begin(), value->raw<int32_t>().end());
+  if (!value.ok() || !value->shape().is_vector() || !IsIndexType(value->dtype())) {
+    return std::nullopt;
   }
-  if (value->dtype() == DT_INT64) {
-    return Ints(value->raw<int64_t>().begin(), value->raw<int64_t>().end());
-  }
-  return std::nullopt;
+  return value->ints().ToVector();
 }
 
 bool IsPermutation(const Ints& perm) {

@@ -13,7 +13,7 @@
 #include "ops/array/slice.h"
 #include "ops/math/cast.h"
 #include "ops/rules/copy_box.h"
-#include "ops/rules/int_inputs.h"
+#include "ops/rules/sizes_with_rest.h"
 #include "runtime/kernel.h"
 
 namespace millrace {
@@ -23,7 +23,7 @@ using Ints = std::vector<int64_t>;
 
 // Input i, an axis that the rule has seen, of a tensor of this rank.
 StatusOr<int> AxisInput(const KernelContext* ctx, int i, int rank) {
-  return ResolveAxis(IntElement(ctx->input(i), 0), rank);
+  return ResolveAxis(ctx->input(i).ints()[0], rank);
 }
 
 // Output 0 is `values` one behind the other along `axis` (each has its part of the output there,

@@ -12,7 +12,6 @@
 #include "ops/loops/number.h"
 #include "ops/math/reduction.h"
 #include "ops/rules/elements.h"
-#include "ops/rules/int_inputs.h"
 #include "ops/rules/shape_input.h"
 #include "runtime/kernel.h"
 

@@ -115,7 +115,7 @@ struct GatherRule {
 Status RunGather(KernelContext* ctx, const GatherRule& rule) {
   const Tensor& params = ctx->input(0);
   const Tensor& indices = ctx->input(1);
-  const int64_t axis = ctx->num_inputs() > 2 ? *PartialInts(ctx->input(2)).at(0) : 0;
+  const int64_t axis = ctx->num_inputs() > 2 ? ctx->input(2).ints()[0] : 0;
   const Shape& p = params.shape();
   const int at = FromFront(axis, p.rank()), batch = FromFront(rule.batch_dims, indices.rank());
   const int64_t limit = p.dim(at);
@@ -182,7 +182,7 @@ Status GatherGradient(GradientContext* c) {
   const Scope& s = c->scope();
   if (c->num_inputs() > 2) {
     const Tensor* axis = s.constant_value(c->input(2));
-    if (axis == nullptr || PartialInts(*axis).at(0) != 0 || rule.batch_dims != 0) {
+    if (axis == nullptr || axis->ints()[0] != 0 || rule.batch_dims != 0) {
       c->set_input_grad(0, DenseGatherGradient(c, rule.batch_dims));
       return absl::OkStatus();
     }

@@ -13,7 +13,6 @@
 #include "ops/math/reduction.h"
 #include "ops/rules/copy_box.h"
 #include "ops/rules/elements.h"
-#include "ops/rules/int_inputs.h"
 #include "ops/rules/per_dimension.h"
 #include "runtime/kernel.h"
 
@@ -36,7 +35,7 @@ StatusOr<PartialShape> ResizedShape(RuleContext* c, const Resized& resized) {
       WithLength(c->input(0), paddings.has_rank() ? paddings.dim(0) : -1, "paddings"));
   if (!input.has_rank()) return input;
   if (known == nullptr) return PartialShape::UnknownOfRank(input.rank());
-  const Ints values = IntElements(*known);
+  const IntSpan values = known->ints();
   Ints dims(input.dims().begin(), input.dims().end());
   for (size_t d = 0; d < dims.size(); ++d) {
     for (size_t side = 0; side < 2; ++side) {
@@ -76,7 +75,7 @@ Status RunPad(KernelContext* ctx, const PadRule&) {
     MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0));
     MR_RETURN_IF_ERROR(FillElements(ctx->input(2), out));
   }
-  const Ints paddings = IntElements(ctx->input(1));
+  const IntSpan paddings = ctx->input(1).ints();
   BoxSide to = DenseSide(shape.dims());
   for (size_t d = 0; d < to.strides.size(); ++d) to.origin += paddings[2 * d] * to.strides[d];
   return CopyBox(ctx, input.shape().dims(), input, DenseSide(input.shape().dims()),
@@ -153,8 +152,8 @@ Ints MirroredIndices(int64_t dim, int64_t before, int64_t after, int64_t offset)
 
 // Visits every element of the padded shape: visit(padded offset, unpadded offset).
 template <typename Visit>
-void ForEachMirrored(const Shape& padded, const Shape& unpadded, const Ints& paddings,
-                     int64_t offset, const Visit& visit) {
+void ForEachMirrored(const Shape& padded, const Shape& unpadded, IntSpan paddings, int64_t offset,
+                     const Visit& visit) {
   // Without elements the other dimensions have no bound: nothing may be as long as they are.
   if (padded.num_elements() == 0) return;
   const size_t rank = static_cast<size_t>(unpadded.rank());
@@ -184,7 +183,7 @@ Status RunMirrorPad(KernelContext* ctx, const MirrorPadRule& rule) {
   return VisitElements(input.dtype(), [&]<typename E>() {
     const E* from = ElementsOf<E>(input);
     E* to = MutableElementsOf<E>(out);
-    ForEachMirrored(out->shape(), input.shape(), IntElements(ctx->input(1)), rule.offset,
+    ForEachMirrored(out->shape(), input.shape(), ctx->input(1).ints(), rule.offset,
                     [=](int64_t padded, int64_t inner) { to[padded] = from[inner]; });
   });
 }
@@ -195,7 +194,7 @@ Status RunMirrorPadGrad(KernelContext* ctx, const MirrorPadGradRule& rule) {
   MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateZeros(0));
   const T* from = grad.raw<T>().data();
   T* to = out->mutable_raw<T>().data();
-  ForEachMirrored(grad.shape(), out->shape(), IntElements(ctx->input(1)), rule.offset,
+  ForEachMirrored(grad.shape(), out->shape(), ctx->input(1).ints(), rule.offset,
                   [=](int64_t padded, int64_t inner) { to[inner] += from[padded]; });
   return absl::OkStatus();
 }

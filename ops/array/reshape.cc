@@ -8,7 +8,7 @@
 #include "graph/gradient.h"
 #include "graph/partial_value.h"
 #include "graph/shape_inference.h"
-#include "ops/rules/int_inputs.h"
+#include "ops/rules/sizes_with_rest.h"
 #include "runtime/kernel.h"
 
 namespace millrace {

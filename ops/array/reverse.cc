@@ -6,7 +6,6 @@
 
 #include "graph/gradient.h"
 #include "ops/rules/copy_box.h"
-#include "ops/rules/int_inputs.h"
 #include "runtime/kernel.h"
 
 namespace millrace {
@@ -37,7 +36,7 @@ struct ReverseRule {
 
 Status RunReverse(KernelContext* ctx, const ReverseRule&) {
   const Tensor& input = ctx->input(0);
-  const std::vector<int64_t> axes = IntElements(ctx->input(1));
+  const IntSpan axes = ctx->input(1).ints();
   if (axes.empty() || input.num_elements() == 0) return ctx->PassInput(0);
   MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0));
   const absl::Span<const int64_t> dims = input.shape().dims();

@@ -14,7 +14,6 @@
 #include "ops/array/reshape.h"
 #include "ops/math/cwise_binary.h"
 #include "ops/rules/copy_box.h"
-#include "ops/rules/int_inputs.h"
 #include "ops/rules/per_dimension.h"
 #include "ops/rules/shape_input.h"
 #include "runtime/kernel.h"
@@ -107,7 +106,7 @@ Status RunSlice(KernelContext* ctx, const SliceRule&) {
   const Shape& shape = ctx->output_shape(0);
   DimRanges ranges(static_cast<size_t>(shape.rank()));
   for (size_t d = 0; d < ranges.size(); ++d) {
-    ranges[d] = {.begin = IntElement(ctx->input(1), d), .size = shape.dims()[d]};
+    ranges[d] = {.begin = ctx->input(1).ints()[d], .size = shape.dims()[d]};
   }
   return OutputBox(ctx, ranges, shape);
 }

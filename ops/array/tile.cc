@@ -47,15 +47,15 @@ Status RunTile(KernelContext* ctx, const TileRule&) {
   const Tensor& input = ctx->input(0);
   const Shape& shape = ctx->output_shape(0);
   if (shape == input.shape()) return ctx->PassInput(0);
-  const PartialInts multiples(ctx->input(1));
+  const IntSpan multiples = ctx->input(1).ints();
   MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0));
   // Each dimension becomes two: (copy, element); all copies read the same elements.
   Ints dims;
   BoxSide from, to;
   const BoxSide dense_in = DenseSide(input.shape().dims()), dense_out = DenseSide(shape.dims());
-  for (size_t d = 0; d < multiples.values().size(); ++d) {
+  for (size_t d = 0; d < multiples.size(); ++d) {
     const int64_t dim = input.dim(static_cast<int>(d));
-    dims.insert(dims.end(), {multiples.values()[d], dim});
+    dims.insert(dims.end(), {multiples[d], dim});
     from.strides.push_back(0);
     from.strides.push_back(dense_in.strides[d]);
     to.strides.push_back(dim * dense_out.strides[d]);

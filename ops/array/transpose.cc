@@ -7,7 +7,6 @@
 
 #include "graph/gradient.h"
 #include "ops/rules/copy_box.h"
-#include "ops/rules/int_inputs.h"
 #include "ops/rules/per_dimension.h"
 #include "runtime/kernel.h"
 
@@ -65,7 +64,7 @@ template <bool kConjugate>
 Status RunTranspose(KernelContext* ctx, const TransposeRule&) {
   const Tensor& x = ctx->input(0);
   const Shape& shape = ctx->output_shape(0);
-  const Ints perm = IntElements(ctx->input(1));
+  const IntSpan perm = ctx->input(1).ints();
   const bool conjugate = kConjugate && IsComplex(x.dtype());
   // Only dimensions of size 1 change places: the elements stay where they are.
   bool in_order = true;

@@ -427,7 +427,7 @@ template <Take kTake>
 Status BeginDequeue(KernelContext* ctx, std::shared_ptr<Queue> queue, DoneCallback* done) {
   int64_t n = 1;
   if (kTake != Take::kOne) {
-    MR_ASSIGN_OR_RETURN(n, ctx->IntScalarInput(1, "n"));
+    MR_ASSIGN_OR_RETURN(n, ctx->ScalarInput<int32_t>(1, "n"));
     MR_RETURN_IF_ERROR(CheckCount(n));
     if (queue->spec().shapes.empty()) {
       return InvalidArgument(

@@ -150,21 +150,25 @@ void CrossEntropy(const void* x, const void* labels_memory, void* loss_memory,
 }
 
 template <typename T>
-void SparseCrossEntropy(const void* x, const int64_t* labels, void* loss_memory,
-                        void* backprop_memory, int64_t rows, int64_t n) {
+void SparseCrossEntropy(const void* x, IntSpan labels, void* loss_memory, void* backprop_memory,
+                        int64_t rows, int64_t n) {
   using W = Wide<T>;
   T* loss = static_cast<T*>(loss_memory);
   std::vector<W> chosen(static_cast<size_t>(rows));
   ForEachRow<T>(
       x, backprop_memory, rows, n,
-      [&](int64_t r, const W* s) { chosen[static_cast<size_t>(r)] = s[labels[r]]; },
+      [&](int64_t r, const W* s) {
+        const size_t at = static_cast<size_t>(r);
+        chosen[at] = s[labels[at]];
+      },
       [&](int64_t r, const W* e, W sum) {
         T* backprop = static_cast<T*>(backprop_memory) + r * n;
-        loss[r] = Store<T>(std::log(sum) - chosen[static_cast<size_t>(r)]);
+        const size_t at = static_cast<size_t>(r);
+        loss[r] = Store<T>(std::log(sum) - chosen[at]);
         const W scale = W(1) / sum;
-        const W right = e[labels[r]] * scale - W(1);
+        const W right = e[labels[at]] * scale - W(1);
         for (int64_t i = 0; i < n; ++i) backprop[i] = Store<T>(e[i] * scale);
-        backprop[labels[r]] = Store<T>(right);
+        backprop[labels[at]] = Store<T>(right);
       });
 }
 

@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "core/dtype.h"
+#include "core/int_span.h"
 
 namespace millrace::math {
 
@@ -24,7 +25,7 @@ struct SoftmaxLoops {
   void (*cross_entropy)(const void* x, const void* labels, void* loss, void* backprop, int64_t rows,
                         int64_t columns);
   // The same with one class per row; 0 <= labels[r] < columns.
-  void (*sparse_cross_entropy)(const void* x, const int64_t* labels, void* loss, void* backprop,
+  void (*sparse_cross_entropy)(const void* x, IntSpan labels, void* loss, void* backprop,
                                int64_t rows, int64_t columns);
 };
 

@@ -304,8 +304,8 @@ class BroadcastArgsKernel : public RuledKernel<BroadcastArgsRule> {
 
  protected:
   Status Run(KernelContext* ctx) const override {
-    MR_ASSIGN_OR_RETURN(const Shape a, Shape::Make(PartialInts(ctx->input(0)).values()));
-    MR_ASSIGN_OR_RETURN(const Shape b, Shape::Make(PartialInts(ctx->input(1)).values()));
+    MR_ASSIGN_OR_RETURN(const Shape a, Shape::Make(ctx->input(0).ints().ToVector()));
+    MR_ASSIGN_OR_RETURN(const Shape b, Shape::Make(ctx->input(1).ints().ToVector()));
     MR_ASSIGN_OR_RETURN(const Shape both, BroadcastShape(a, b));
     if (ctx->num_outputs() == 1) return SetInts(ctx, 0, both.dims());
     MR_RETURN_IF_ERROR(SetInts(ctx, 0, RepeatedAxes(a, both)));

@@ -156,7 +156,8 @@ Status RunReduction(KernelContext* ctx, const ReductionRule&) {
   // Nothing but dimensions of size 1 is reduced.
   const int64_t n = in.num_elements();
   if (n > 0 && n == ctx->output_shape(0).num_elements()) return ctx->PassInput(0);
-  MR_ASSIGN_OR_RETURN(const Flags reduced, ReducedDims(in.rank(), PartialInts(ctx->input(1))));
+  MR_ASSIGN_OR_RETURN(const Flags reduced,
+                      ReducedDims(in.rank(), PartialInts(ctx->input(1).ints())));
   return Reduce(ctx, FindReduce(kOp, in.dtype()), in, reduced);
 }
 
@@ -169,8 +170,7 @@ Status RunL2Loss(KernelContext* ctx, const ScalarRule&) {
 template <ReduceOp kOp>
 Status RunArgReduction(KernelContext* ctx, const ArgRule&) {
   const Tensor& in = ctx->input(0);
-  MR_ASSIGN_OR_RETURN(const int64_t dimension, ctx->IntScalarInput(1, "dimension"));
-  MR_ASSIGN_OR_RETURN(const int axis, ResolveAxis(dimension, in.rank()));
+  MR_ASSIGN_OR_RETURN(const int axis, ResolveAxis(ctx->input(1).ints()[0], in.rank()));
   MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0));
   if (out->num_elements() == 0) return absl::OkStatus();
   const int64_t n = in.dim(axis);
@@ -217,7 +217,7 @@ Output KeptDimsShape(GradientContext* c) {
   const PartialShape known = s.shape(c->input(0));
   const Tensor* axes = s.constant_value(c->input(1));
   if (known.IsFullyDefined() && axes != nullptr) {
-    const StatusOr<Flags> reduced = ReducedDims(known.rank(), PartialInts(*axes));
+    const StatusOr<Flags> reduced = ReducedDims(known.rank(), PartialInts(axes->ints()));
     std::vector<int32_t> dims;
     for (int i = 0; reduced.ok() && i < known.rank(); ++i) {
       const int64_t size = (*reduced)[static_cast<size_t>(i)] ? 1 : known.dim(i);

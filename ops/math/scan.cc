@@ -32,8 +32,7 @@ template <typename E, bool kProduct>
 Status RunScan(KernelContext* ctx, const ScanRule& rule) {
   using W = math::Wide<E>;
   const Tensor& x = ctx->input(0);
-  MR_ASSIGN_OR_RETURN(const int64_t axis_value, ctx->IntScalarInput(1, "axis"));
-  MR_ASSIGN_OR_RETURN(const int axis, ResolveAxis(axis_value, x.rank()));
+  MR_ASSIGN_OR_RETURN(const int axis, ResolveAxis(ctx->input(1).ints()[0], x.rank()));
   MR_ASSIGN_OR_RETURN(Tensor * y, ctx->AllocateOutput(0));
   if (y->num_elements() == 0) return absl::OkStatus();
   const E* xs = x.raw<E>().data();

@@ -17,7 +17,6 @@
 #include "ops/math/cast.h"
 #include "ops/math/cwise_binary.h"
 #include "ops/math/select.h"
-#include "ops/rules/index_type.h"
 #include "ops/rules/leading_dims.h"
 #include "runtime/kernel.h"
 
@@ -51,7 +50,7 @@ struct Smallest {
 // over all ids and takes those of its own segments, so that each sum is made in the order of the
 // rows, however many threads there are.
 template <typename T, typename Step>
-StatusOr<Tensor*> CombineRows(KernelContext* ctx, absl::Span<const int64_t> ids) {
+StatusOr<Tensor*> CombineRows(KernelContext* ctx, IntSpan ids) {
   MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0));
   const absl::Span<T> to = out->mutable_raw<T>();
   std::fill(to.begin(), to.end(), Step::kStart);
@@ -90,15 +89,14 @@ struct UnsortedRule {
 
 template <typename T, typename Step>
 Status RunUnsorted(KernelContext* ctx, const UnsortedRule&) {
-  const PartialInts ids(ctx->input(1));
+  const IntSpan ids = ctx->input(1).ints();
   const int64_t segments = ctx->output_shape(0).dim(0);
-  for (size_t i = 0; i < ids.values().size(); ++i) {
-    if (ids.values()[i] >= segments) {
-      return InvalidArgument("segment_ids[", i, "] = ", ids.values()[i], " is out of range [0, ",
-                             segments, ")");
-    }
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < segments) continue;
+    return InvalidArgument("segment_ids[", i, "] = ", ids[i], " is out of range [0, ", segments,
+                           ")");
   }
-  return CombineRows<T, Step>(ctx, ids.values()).status();
+  return CombineRows<T, Step>(ctx, ids).status();
 }
 
 // Rows of `table` by id, zeros for negative ids, in the shape of `data`.
@@ -182,8 +180,7 @@ const KernelRegistration kUnsortedKernels[] = {UnsortedKernels<Total>("UnsortedS
 // --- Segment... (sorted) -------------------------------------------------------------------------
 
 // How many segments there are.
-template <typename Index>
-StatusOr<int64_t> CountSegments(absl::Span<const Index> ids) {
+StatusOr<int64_t> CountSegments(IntSpan ids) {
   int64_t last = 0;
   for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < last) {
@@ -211,9 +208,7 @@ struct SegmentRule {
     }
     int64_t segments = -1;
     if (const Tensor* known = c->input_tensor(1)) {
-      MR_ASSIGN_OR_RETURN(segments, VisitIndexType(known->dtype(), [&]<typename Index>() {
-                            return CountSegments(known->raw<Index>());
-                          }));
+      MR_ASSIGN_OR_RETURN(segments, CountSegments(known->ints()));
     }
     return RowsBehind(segments, data, PartialShape({-1}), "segment_ids");
   }
@@ -222,16 +217,16 @@ struct SegmentRule {
 // An empty segment of Max and Min is 0 here; kMean divides by the number of rows.
 template <typename T, typename Step, bool kMean>
 Status RunSegment(KernelContext* ctx, const SegmentRule&) {
-  const PartialInts ids(ctx->input(1));
-  MR_ASSIGN_OR_RETURN(Tensor * out, (CombineRows<T, Step>(ctx, ids.values())));
+  const IntSpan ids = ctx->input(1).ints();
+  MR_ASSIGN_OR_RETURN(Tensor * out, (CombineRows<T, Step>(ctx, ids)));
   constexpr bool kExtremum = std::is_same_v<Step, Largest<T>> || std::is_same_v<Step, Smallest<T>>;
   if ((!kMean && !kExtremum) || out->num_elements() == 0) return absl::OkStatus();
   const size_t width = static_cast<size_t>(out->shape().NumElements(1, out->rank()));
-  auto id = ids.values().begin();
+  size_t next = 0;
   for (int64_t segment = 0; segment < out->dim(0); ++segment) {
-    const auto next = std::find_if(id, ids.values().end(), [=](int64_t i) { return i != segment; });
-    const T count = static_cast<T>(next - id);
-    id = next;
+    const size_t first = next;
+    while (next < ids.size() && ids[next] == segment) ++next;
+    const T count = static_cast<T>(next - first);
     for (T& v : out->mutable_raw<T>().subspan(static_cast<size_t>(segment) * width, width)) {
       if (kMean && count > 0) v /= count;
       if (kExtremum && count == 0) v = 0;

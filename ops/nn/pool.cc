@@ -162,8 +162,8 @@ Status RunPool(KernelContext* ctx, const PoolRule<kPass>& rule) {
   constexpr int kKsize = PoolRule<kPass>::kKsize;
   WindowAttrs window = rule.window;
   if (ctx->num_inputs() > kKsize) {
-    MR_RETURN_IF_ERROR(
-        SetWindow(PartialInts(ctx->input(kKsize)), PartialInts(ctx->input(kKsize + 1)), &window));
+    MR_RETURN_IF_ERROR(SetWindow(PartialInts(ctx->input(kKsize).ints()),
+                                 PartialInts(ctx->input(kKsize + 1).ints()), &window));
   }
   const Shape& images = kBackwards ? ctx->output_shape(0) : ctx->input(0).shape();
   MR_ASSIGN_OR_RETURN(const WindowGeometry g, SlidePool(window, images));

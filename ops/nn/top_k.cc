@@ -15,7 +15,6 @@
 #include "ops/array/reshape.h"
 #include "ops/array/slice.h"
 #include "ops/math/cwise_binary.h"
-#include "ops/rules/int_inputs.h"
 #include "runtime/kernel.h"
 
 namespace millrace {
@@ -163,8 +162,8 @@ bool IsInTopK(absl::Span<const float> row, int64_t target, int64_t k) {
 }
 
 Status RunInTopK(KernelContext* ctx, const InTopKRule& rule) {
-  const int64_t k = rule.k.attr ? *rule.k.attr : IntElements(ctx->input(2))[0];
-  const std::vector<int64_t> targets = IntElements(ctx->input(1));
+  const int64_t k = rule.k.attr ? *rule.k.attr : ctx->input(2).ints()[0];
+  const IntSpan targets = ctx->input(1).ints();
   const absl::Span<const float> predictions = ctx->input(0).raw<float>();
   MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0));
   const size_t classes = targets.empty() ? 0 : predictions.size() / targets.size();

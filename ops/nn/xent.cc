@@ -15,7 +15,6 @@
 #include "ops/math/reduction.h"
 #include "ops/nn/softmax.h"
 #include "ops/rules/copy_box.h"
-#include "ops/rules/int_inputs.h"
 #include "runtime/kernel.h"
 
 namespace millrace {
@@ -116,19 +115,20 @@ Status RunXent(KernelContext* ctx, const XentRule&) {
 
 Status RunSparseXent(KernelContext* ctx, const SparseXentRule&) {
   const int64_t classes = ctx->output_shape(1).dim(1);
-  const std::vector<int64_t> labels = IntElements(ctx->input(1));
+  const IntSpan labels = ctx->input(1).ints();
   for (const int64_t label : labels) {
     if (label >= 0 && label < classes) continue;
     constexpr size_t kMost = 16;
     return InvalidArgument(
         "Received a label value of ", label, " which is outside the valid range of [0, ", classes,
-        ").  Label values: ", absl::StrJoin(absl::MakeConstSpan(labels).subspan(0, kMost), " "),
+        ").  Label values: ", absl::StrJoin(labels.subspan(0, kMost).ToVector(), " "),
         labels.size() > kMost ? " ..." : "");
   }
   const char* x = static_cast<const char*>(ctx->input(0).raw_data());
   const math::SoftmaxLoops& loops = *math::FindSoftmax(ctx->input_dtype(0));
   return ForRows(ctx, [&](int64_t at, void* loss, void* backprop, int64_t begin, int64_t rows) {
-    loops.sparse_cross_entropy(x + at, labels.data() + begin, loss, backprop, rows, classes);
+    loops.sparse_cross_entropy(x + at, labels.subspan(static_cast<size_t>(begin)), loss, backprop,
+                               rows, classes);
   });
 }
 

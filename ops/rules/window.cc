@@ -215,7 +215,7 @@ StatusOr<PartialShape> ImageSizesInput(RuleContext* c, int i, absl::string_view 
     return InvalidArgument(name, " must be a vector of 4 elements, got shape ", c->input(i));
   }
   if (const Tensor* sizes = c->input_tensor(i)) {
-    const StatusOr<Shape> shape = Shape::Make(PartialInts(*sizes).values());
+    const StatusOr<Shape> shape = Shape::Make(sizes->ints().ToVector());
     if (!shape.ok()) return Prefixed(name, shape.status());
     return PartialShape(*shape);
   }

@@ -115,7 +115,7 @@ struct ReduceJoinRule {
     const PartialShape& inputs = c->input(0);
     // Of any rank, as they always were.
     const Tensor* const known = c->input_tensor(1);
-    const PartialInts indices = known == nullptr ? PartialInts() : PartialInts(*known);
+    const PartialInts indices = known == nullptr ? PartialInts() : PartialInts(known->ints());
     if (!inputs.has_rank()) return inputs;
     if (!indices.all_known()) {
       return keep_dims ? PartialShape::UnknownOfRank(inputs.rank()) : PartialShape();
@@ -150,7 +150,7 @@ std::vector<int64_t> BoxOffsets(const Shape& shape, absl::Span<const int> axes) 
 Status RunReduceJoin(KernelContext* ctx, const ReduceJoinRule& rule) {
   const Tensor& inputs = ctx->input(0);
   MR_ASSIGN_OR_RETURN(const std::vector<int> joined,
-                      JoinedDims(inputs.rank(), PartialInts(ctx->input(1)).values()));
+                      JoinedDims(inputs.rank(), ctx->input(1).ints().ToVector()));
   if (joined.empty()) return ctx->PassInput(0);
   std::vector<int> order;  // the other dimensions, and those that are joined, the last one first
   for (int d = 0; d < inputs.rank(); ++d) {

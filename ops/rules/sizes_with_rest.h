@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_OPS_RULES_INT_INPUTS_H_
-#define MILLRACE_OPS_RULES_INT_INPUTS_H_
+#ifndef MILLRACE_OPS_RULES_SIZES_WITH_REST_H_
+#define MILLRACE_OPS_RULES_SIZES_WITH_REST_H_
 
-// Integer inputs of rules and kernels: sizes and single elements.
+// Sizes of which one may be given as -1, what remains: of a reshape, of the parts of a split.
 //
-// Pure functions. Failure: InvalidArgument that names the input. IntElement(s) require an int32 or
-// int64 tensor (what the op's attrs allow).
+// Failure: InvalidArgument that names the input.
 
 #include <algorithm>
 #include <cstdint>
@@ -13,12 +12,10 @@
 #include <vector>
 
 #include "core/status.h"
-#include "core/tensor.h"
 #include "graph/op_rule.h"
 
 namespace millrace {
 
-// Sizes of which one may be given as -1: what remains.
 struct SizesWithRest {
   std::vector<int64_t> sizes;  // -1 where a size is open: not known, or the rest
   std::optional<int> rest;     // where -1 was given
@@ -48,18 +45,6 @@ struct SizesWithRest {
   }
 };
 
-inline int64_t IntElement(const Tensor& t, size_t i) {
-  return t.dtype() == DT_INT32 ? int64_t{t.raw<int32_t>()[i]} : t.raw<int64_t>()[i];
-}
-inline std::vector<int64_t> IntElements(const Tensor& t) {
-  if (t.dtype() == DT_INT32) {
-    const absl::Span<const int32_t> values = t.raw<int32_t>();
-    return std::vector<int64_t>(values.begin(), values.end());
-  }
-  const absl::Span<const int64_t> values = t.raw<int64_t>();
-  return std::vector<int64_t>(values.begin(), values.end());
-}
-
 }  // namespace millrace
 
-#endif  // MILLRACE_OPS_RULES_INT_INPUTS_H_
+#endif  // MILLRACE_OPS_RULES_SIZES_WITH_REST_H_
