@@ -130,23 +130,6 @@ struct ReduceJoinRule {
   }
 };
 
-// Where the elements of a dense tensor are when one walks it by `axes`, the last one fastest.
-std::vector<int64_t> BoxOffsets(const Shape& shape, absl::Span<const int> axes) {
-  const auto strides = math::DenseStrides(shape.dims());
-  std::vector<int64_t> offsets = {0};
-  for (const int axis : axes) {
-    std::vector<int64_t> next;
-    next.reserve(offsets.size() * static_cast<size_t>(shape.dim(axis)));
-    for (const int64_t offset : offsets) {
-      for (int64_t i = 0; i < shape.dim(axis); ++i) {
-        next.push_back(offset + i * strides[static_cast<size_t>(axis)]);
-      }
-    }
-    offsets = std::move(next);
-  }
-  return offsets;
-}
-
 Status RunReduceJoin(KernelContext* ctx, const ReduceJoinRule& rule) {
   const Tensor& inputs = ctx->input(0);
   MR_ASSIGN_OR_RETURN(const std::vector<int> joined,
@@ -159,14 +142,19 @@ Status RunReduceJoin(KernelContext* ctx, const ReduceJoinRule& rule) {
   order.insert(order.end(), joined.rbegin(), joined.rend());
   MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0));
   if (inputs.num_elements() == 0) return absl::OkStatus();  // empty texts, or none
-  const std::vector<int64_t> offsets = BoxOffsets(inputs.shape(), order);
+  const auto strides = math::DenseStrides(inputs.shape().dims());
   const std::string* from = inputs.raw<std::string>().data();
-  const absl::Span<std::string> texts = out->mutable_raw<std::string>();
-  const size_t count = texts.empty() ? 0 : offsets.size() / texts.size();
-  for (size_t i = 0; i < texts.size() * count; ++i) {
+  std::string* const texts = out->mutable_raw<std::string>().data();
+  const int64_t count = inputs.num_elements() / out->num_elements();
+  for (int64_t i = 0; i < inputs.num_elements(); ++i) {
+    int64_t at = 0, rest = i;  // element i when one walks by `order`, the last one fastest
+    for (auto d = order.rbegin(); d != order.rend(); ++d) {
+      at += rest % inputs.dim(*d) * strides[static_cast<size_t>(*d)];
+      rest /= inputs.dim(*d);
+    }
     std::string& text = texts[i / count];
     if (i % count > 0) text += rule.separator;
-    text += from[offsets[i]];
+    text += from[at];
   }
   return absl::OkStatus();
 }

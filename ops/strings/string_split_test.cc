@@ -55,6 +55,10 @@ TEST(ReduceJoin, JoinsAlongDimensionsInTheirOrder) {
   ExpectTensorEqual(RunOp1(call(Ints({0, 1}))), Tensor::Scalar("acbd"));
   ExpectTensorEqual(RunOp1(call(Ints({1, 0}))), Tensor::Scalar("abcd"));
   ExpectTensorEqual(RunOp1(call(Ints({}))), a);
+  const Tensor cube = TensorOf<std::string>(
+      {2, 2, 3}, {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"});
+  ExpectTensorEqual(RunOp1(OpCall("ReduceJoin").Input(cube).Input(Ints({2, 0}))),
+                    Strings({"abcghi", "defjkl"}));
   ExpectTensorEqual(RunOp1(call(Ints({0})).Attr("keep_dims", true)),
                     TensorOf<std::string>({1, 2}, {"ac", "bd"}));
   ExpectTensorEqual(RunOp1(call(Ints({0})).Attr("separator", std::string("."))),
