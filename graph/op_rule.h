@@ -25,10 +25,19 @@
 // whose shape depends on values that are not known stays unknown; in a step, where nothing is
 // unknown, an output that stays so is one that the kernel sizes itself (Unique).
 //
+// A rule that finds out more than shapes (which axes are reduced, where windows stand) hands it to
+// the kernel: it returns a Planned, and ctx->plan(rule) is what it has planned for the step.
+//
+//   StatusOr<Planned<Flags>> operator()(RuleContext* c) const {
+//     ...
+//     return WithPlan(PartialShape::Make(dims), reduced);
+//   }
+//
 // Rules are pure: they look at what the context gives and nothing else.
 // Failure: InvalidArgument in the form of core/status.h; the callers add op and node.
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -139,14 +148,39 @@ class RuleContext {
   Source* source_;
 };
 
-// Calls a rule that returns the shape of output 0 or a Status.
+// The shape of output 0 and what the kernel needs beside shapes. A shape alone, as good as it is
+// known, becomes one with an empty plan: in a step, where all is known, there is a whole one.
+template <typename P>
+struct Planned {
+  Planned(PartialShape shape) : output(std::move(shape)) {}  // NOLINT: converts from a shape
+  Planned(PartialShape shape, P made) : output(std::move(shape)), plan(std::move(made)) {}
+
+  PartialShape output;
+  P plan{};
+};
+template <typename P>
+StatusOr<Planned<P>> WithPlan(StatusOr<PartialShape> output, P plan) {
+  MR_RETURN_IF_ERROR(output.status());
+  return Planned<P>(*std::move(output), std::move(plan));
+}
+
+// What rule R plans: P of the Planned<P> that it returns.
 template <typename R>
-Status ApplyRule(const R& rule, RuleContext* c) {
+using PlanOf = decltype(std::declval<const R&>()(nullptr)->plan);
+
+// Calls a rule. What it has planned goes to `*plan`, unless that is null.
+template <typename R>
+Status ApplyRule(const R& rule, RuleContext* c, std::shared_ptr<const void>* plan = nullptr) {
   if constexpr (std::is_same_v<decltype(rule(c)), Status>) {
     return rule(c);
   } else {
-    MR_ASSIGN_OR_RETURN(PartialShape shape, rule(c));
-    c->set_output(0, std::move(shape));
+    MR_ASSIGN_OR_RETURN(auto result, rule(c));
+    if constexpr (std::is_same_v<decltype(result), PartialShape>) {
+      c->set_output(0, std::move(result));
+    } else {
+      c->set_output(0, std::move(result.output));
+      if (plan != nullptr) *plan = std::make_shared<const PlanOf<R>>(std::move(result.plan));
+    }
     return absl::OkStatus();
   }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/op_rule.h"
 
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -108,6 +109,25 @@ TEST_F(OpRuleTest, RanksAreCheckedAndFilledIn) {
                 "input 0 must have rank at least 3, got shape [2,3]");
   ASSERT_OK_AND_ASSIGN(const PartialShape filled, Context(PartialShape())->InputWithRank(0, 2));
   EXPECT_EQ(filled.ToString(), "[?,?]");
+}
+
+// Plans how often; a length that is not known has no plan.
+struct PlanningRule {
+  StatusOr<Planned<int64_t>> operator()(RuleContext* c) const {
+    if (c->input(0).dim(0) < 0) return c->input(0);
+    return WithPlan(PartialShape::Make({c->input(0).dim(0) * 2}), int64_t{2});
+  }
+};
+
+TEST_F(OpRuleTest, WhatARulePlansIsKeptForWhoAsks) {
+  std::shared_ptr<const void> plan;
+  ASSERT_OK(ApplyRule(PlanningRule(), Context({5}), &plan));
+  EXPECT_EQ(output_.ToString(), "[10]");
+  EXPECT_EQ(*static_cast<const PlanOf<PlanningRule>*>(plan.get()), 2);
+  ASSERT_OK(ApplyRule(PlanningRule(), Context({-1})));
+  EXPECT_EQ(output_.ToString(), "[?]");
+  EXPECT_STATUS(ApplyRule(PlanningRule(), Context({int64_t{1} << 40})), kInvalid,
+                "the product of the dimensions must be at most");
 }
 
 struct DoubledRule {

@@ -166,7 +166,7 @@ Status StepRule::HandOver() {
     if (ABSL_PREDICT_FALSE(!shape.valid())) return shape.ToShape().status();
     if (shape.IsFullyDefined()) output_shapes_[i] = Shape::Of(shape);
   }
-  ctx_->set_rule_shapes(output_shapes_);
+  ctx_->set_rule_result(output_shapes_, plan_.get());
   return absl::OkStatus();
 }
 
@@ -212,6 +212,7 @@ struct RuleMemo::Entry {
   absl::InlinedVector<int, 4> read;
   std::string values;  // of the inputs that were read, one behind the other
   absl::InlinedVector<Shape, 2> outputs;
+  std::shared_ptr<const void> plan;  // as large as shapes and values make it
 };
 
 RuleMemo::~RuleMemo() {
@@ -226,7 +227,7 @@ bool RuleMemo::HandOver(KernelContext* ctx) const {
   const Entry* entry = newest_.load(std::memory_order_acquire);
   while (entry != nullptr && !entry->Fits(*ctx)) entry = entry->older;
   if (entry == nullptr) return false;
-  ctx->set_rule_shapes(entry->outputs);
+  ctx->set_rule_result(entry->outputs, entry->plan.get());
   return true;
 }
 
@@ -250,6 +251,7 @@ void RuleMemo::Keep(const KernelContext& ctx, const StepRule& step) const {
     }
   }
   entry->outputs.assign(step.output_shapes().begin(), step.output_shapes().end());
+  entry->plan = step.plan();
   do {
     entry->older = newest;
     entry->number = newest == nullptr ? 1 : newest->number + 1;

@@ -162,6 +162,11 @@ class KernelContext {
   // The shape that the rule of a RuledKernel's op gives output i in this step. Meaningless for an
   // output that the rule leaves to the kernel.
   const Shape& output_shape(int i) const { return rule_shapes_[static_cast<size_t>(i)]; }
+  // What `rule`, that of the RuledKernel, has planned for this step (Planned, graph/op_rule.h).
+  template <typename R>
+  const PlanOf<R>& plan(const R&) const {
+    return *static_cast<const PlanOf<R>*>(rule_plan_);
+  }
   // A fresh tensor as output i, booked to the step (runtime/step_memory.h). ResourceExhausted.
   StatusOr<Tensor*> AllocateOutput(int i, const Shape& shape);
   StatusOr<Tensor*> AllocateOutput(int i) { return AllocateOutput(i, output_shape(i)); }
@@ -185,8 +190,11 @@ class KernelContext {
   void set_output_ref(int i, std::shared_ptr<VariableStorage> ref);
   Tensor* mutable_output(int i) { return &f_->outputs[i]; }
 
-  // For StepRule.
-  void set_rule_shapes(absl::Span<const Shape> shapes) { rule_shapes_ = shapes; }
+  // For RuledKernel; both outlive the run.
+  void set_rule_result(absl::Span<const Shape> shapes, const void* plan) {
+    rule_shapes_ = shapes;
+    rule_plan_ = plan;
+  }
 
   // --- Threads
   //
@@ -232,7 +240,9 @@ class KernelContext {
   StatusOr<Tensor> Allocate(DType dtype, const Shape& shape) const;
   StatusOr<std::shared_ptr<Resource>> ResolveInput(int i, const char* type_name) const;
   const KernelFrame* f_;
-  absl::Span<const Shape> rule_shapes_;  // of the rule, while a RuledKernel runs
+  // Of the rule, while a RuledKernel runs.
+  absl::Span<const Shape> rule_shapes_;
+  const void* rule_plan_ = nullptr;
 };
 
 // A rule's view of a step: every shape and value is known. Made by RuledKernel.
@@ -240,12 +250,15 @@ class StepRule : public RuleContext {
  public:
   // `ctx` outlives it, and gets the shapes of its outputs from it.
   explicit StepRule(KernelContext* ctx);
-  // After the rule: the context sees the shapes. InvalidArgument when one is no legal shape.
+  // After the rule: the context sees shapes and plan. InvalidArgument when a shape is not legal.
   Status HandOver();
 
   // The inputs whose values the rule has looked at.
   absl::Span<const int> values_read() const { return values_.read; }
   absl::Span<const Shape> output_shapes() const { return output_shapes_; }
+  // What the rule has planned (ApplyRule), to be kept with the shapes.
+  std::shared_ptr<const void>* mutable_plan() { return &plan_; }
+  const std::shared_ptr<const void>& plan() const { return plan_; }
 
  private:
   struct Values : public Source {
@@ -263,6 +276,7 @@ class StepRule : public RuleContext {
   absl::InlinedVector<PartialShape, 4> input_shapes_;
   absl::InlinedVector<PartialShape, 2> partial_outputs_;
   absl::InlinedVector<Shape, 2> output_shapes_;
+  std::shared_ptr<const void> plan_;
 };
 
 class AsyncKernel;
@@ -290,7 +304,7 @@ class RuleMemo {
   RuleMemo(const RuleMemo&) = delete;
   RuleMemo& operator=(const RuleMemo&) = delete;
 
-  // Hands the output shapes over if a step with these inputs is known.
+  // Hands output shapes and plan over if a step with these inputs is known.
   bool HandOver(KernelContext* ctx) const;
   // After the rule. Inputs that are many, or large where the rule has read them, are not kept.
   void Keep(const KernelContext& ctx, const StepRule& step) const;
@@ -313,7 +327,7 @@ class RuledKernel : public Kernel {
   Status Compute(KernelContext* ctx) const final {
     if (memo_.HandOver(ctx)) return Run(ctx);
     StepRule step(ctx);
-    MR_RETURN_IF_ERROR(ApplyRule(rule_, &step));
+    MR_RETURN_IF_ERROR(ApplyRule(rule_, &step, step.mutable_plan()));
     MR_RETURN_IF_ERROR(step.HandOver());
     memo_.Keep(*ctx, step);
     return Run(ctx);

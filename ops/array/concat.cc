@@ -70,7 +70,7 @@ Status OutputParts(KernelContext* ctx, const Tensor& value, int axis) {
 // --- Concat, ConcatV2 ----------------------------------------------------------------------------
 
 // `values` put together along `axis`; only their rank while it is unknown.
-StatusOr<PartialShape> Concatenated(absl::Span<const PartialShape> values,
+StatusOr<Planned<int>> Concatenated(absl::Span<const PartialShape> values,
                                     std::optional<int64_t> axis) {
   size_t first = 0;  // whose rank is known
   while (first < values.size() && !values[first].has_rank()) ++first;
@@ -103,7 +103,7 @@ StatusOr<PartialShape> Concatenated(absl::Span<const PartialShape> values,
     }
   }
   if (axis) dims[static_cast<size_t>(at)] = total;
-  return PartialShape::Make(dims);
+  return WithPlan(PartialShape::Make(dims), at);
 }
 
 // Concat has its axis before the values, ConcatV2 behind them.
@@ -113,7 +113,7 @@ struct ConcatRule {
   static ArgRange Values(int num_inputs) {
     return kAxisFirst ? ArgRange{1, num_inputs} : ArgRange{0, num_inputs - 1};
   }
-  StatusOr<PartialShape> operator()(RuleContext* c) const {
+  StatusOr<Planned<int>> operator()(RuleContext* c) const {
     const int n = c->num_inputs();
     MR_ASSIGN_OR_RETURN(const std::optional<int64_t> axis,
                         c->IntScalar(Axis(n), "axis", /*allow_single=*/true));
@@ -122,16 +122,13 @@ struct ConcatRule {
 };
 
 template <typename Rule>
-Status RunConcat(KernelContext* ctx, const Rule&) {
-  const int n = ctx->num_inputs();
-  const Shape& shape = ctx->output_shape(0);
-  const ArgRange values = Rule::Values(n);
-  const int64_t size = shape.num_elements();
+Status RunConcat(KernelContext* ctx, const Rule& rule) {
+  const ArgRange values = Rule::Values(ctx->num_inputs());
+  const int64_t size = ctx->output_shape(0).num_elements();
   for (int i = values.begin; i < values.end && size > 0; ++i) {
     if (ctx->input(i).num_elements() == size) return ctx->PassInput(i);  // the others are empty
   }
-  MR_ASSIGN_OR_RETURN(const int axis, AxisInput(ctx, Rule::Axis(n), shape.rank()));
-  return OutputJoined(ctx, values, axis);
+  return OutputJoined(ctx, values, ctx->plan(rule));
 }
 
 // Each value gets its part of the gradient: cut out where ConcatOffset says. Where all sizes are
@@ -246,7 +243,7 @@ const KernelRegistration kConcatOffsetKernel =
 struct PackRule {
   int64_t axis = 0;
   Status Init(const NodeAttrs& attrs) { return ReadAttrs(attrs, "axis", &axis); }
-  StatusOr<PartialShape> operator()(RuleContext* c) const {
+  StatusOr<Planned<int>> operator()(RuleContext* c) const {
     PartialShape value;
     for (int i = 0; i < c->num_inputs(); ++i) {
       StatusOr<PartialShape> merged = value.MergeWith(c->input(i));
@@ -260,14 +257,13 @@ struct PackRule {
     MR_ASSIGN_OR_RETURN(const int at, ResolveAxis(axis, value.rank() + 1));
     Ints dims(value.dims().begin(), value.dims().end());
     dims.insert(dims.begin() + at, c->num_inputs());
-    return PartialShape::Make(dims);
+    return WithPlan(PartialShape::Make(dims), at);
   }
 };
 
 Status RunPack(KernelContext* ctx, const PackRule& rule) {
   if (ctx->num_inputs() == 1) return ctx->PassInput(0);
-  MR_ASSIGN_OR_RETURN(const int axis, ResolveAxis(rule.axis, ctx->output_shape(0).rank()));
-  return OutputJoined(ctx, {0, ctx->num_inputs()}, axis);
+  return OutputJoined(ctx, {0, ctx->num_inputs()}, ctx->plan(rule));
 }
 
 StatusOr<std::vector<Output>> PackGradient(GradientContext* c) {

@@ -46,9 +46,12 @@ BoxSide SideOf(const Shape& shape, const DimRanges& ranges) {
   return side;
 }
 
-// Output 0 is what the ranges cut out of input 0, in this shape. A range of whole rows shares the
-// input's memory.
-Status OutputBox(KernelContext* ctx, const DimRanges& ranges, const Shape& shape) {
+// Output 0 is what the rule's ranges cut out of input 0. A range of whole rows shares the input's
+// memory.
+template <typename Rule>
+Status RunSlice(KernelContext* ctx, const Rule& rule) {
+  const DimRanges& ranges = ctx->plan(rule);
+  const Shape& shape = ctx->output_shape(0);
   const Tensor& input = ctx->input(0);
   bool are_rows = input.rank() > 0 && shape.num_elements() > 0;
   for (int d = 0; d < input.rank(); ++d) {
@@ -62,7 +65,7 @@ Status OutputBox(KernelContext* ctx, const DimRanges& ranges, const Shape& shape
     ctx->set_output(0, std::move(out));
     return absl::OkStatus();
   }
-  MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
+  MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0));
   const Ints sizes = Sizes(ranges);
   return CopyBox(ctx, sizes, input, SideOf(input.shape(), ranges), out, DenseSide(sizes));
 }
@@ -87,29 +90,21 @@ StatusOr<int64_t> SlicedSize(int d, int64_t dim, std::optional<int64_t> begin,
 }
 
 struct SliceRule {
-  StatusOr<PartialShape> operator()(RuleContext* c) const {
+  StatusOr<Planned<DimRanges>> operator()(RuleContext* c) const {
     MR_ASSIGN_OR_RETURN(const PartialInts begin, c->IntVector(1, "begin"));
     MR_ASSIGN_OR_RETURN(const PartialInts size, c->IntVector(2, "size"));
     MR_ASSIGN_OR_RETURN(PartialShape input, WithLength(c->input(0), begin, "begin"));
     MR_ASSIGN_OR_RETURN(input, WithLength(input, size, "size"));
     if (!input.has_rank()) return input;
-    Ints dims(static_cast<size_t>(input.rank()));
+    DimRanges ranges;
     for (int d = 0; d < input.rank(); ++d) {
-      MR_ASSIGN_OR_RETURN(dims[static_cast<size_t>(d)],
+      MR_ASSIGN_OR_RETURN(const int64_t count,
                           SlicedSize(d, input.dim(d), begin.at(d), size.at(d)));
+      ranges.push_back({.begin = begin.at(d).value_or(0), .size = count});
     }
-    return PartialShape::Make(dims);
+    return WithPlan(PartialShape::Make(Sizes(ranges)), ranges);
   }
 };
-
-Status RunSlice(KernelContext* ctx, const SliceRule&) {
-  const Shape& shape = ctx->output_shape(0);
-  DimRanges ranges(static_cast<size_t>(shape.rank()));
-  for (size_t d = 0; d < ranges.size(); ++d) {
-    ranges[d] = {.begin = ctx->input(1).ints()[d], .size = shape.dims()[d]};
-  }
-  return OutputBox(ctx, ranges, shape);
-}
 
 // The gradient stands where the slice was; zeros around it.
 Output SliceGradient(GradientContext* c) {
@@ -182,14 +177,9 @@ struct StridedItems {
   }
 };
 
-struct StridedPlan {
-  PartialShape input;   // the shape of what is sliced
-  DimRanges ranges;     // one for each of its dimensions
-  PartialShape result;  // the shape of the slice
-};
-
-// The only place that knows which (input, items) are legal.
-StatusOr<StridedPlan> PlanStrided(const PartialShape& input, const StridedItems& items) {
+// The shape of the slice, and the range of each dimension of the input. The only place that knows
+// which (input, items) are legal.
+StatusOr<Planned<DimRanges>> PlanStrided(const PartialShape& input, const StridedItems& items) {
   int n = -1;
   for (const PartialInts* ints : {&items.begin, &items.end, &items.strides}) {
     if (ints->has_size()) n = ints->size();
@@ -199,7 +189,7 @@ StatusOr<StridedPlan> PlanStrided(const PartialShape& input, const StridedItems&
     return InvalidArgument("begin, end and strides must have the same length, got ",
                            size(items.begin), ", ", size(items.end), ", ", size(items.strides));
   }
-  if (!input.has_rank() || n == -1) return StridedPlan{input, {}, {}};
+  if (!input.has_rank() || n == -1) return PartialShape();
   constexpr int kMaxItems = 32;  // the masks of the field have 32 bits
   if (n > kMaxItems) {
     return InvalidArgument("strides must have at most ", kMaxItems, " elements, got ", n);
@@ -236,8 +226,7 @@ StatusOr<StridedPlan> PlanStrided(const PartialShape& input, const StridedItems&
       if (!Bit(items.masks.shrink_axis_mask, i)) result.push_back(range.size);
     }
   }
-  MR_ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Make(result));
-  return StridedPlan{input, std::move(ranges), std::move(shape)};
+  return WithPlan(PartialShape::Make(result), std::move(ranges));
 }
 
 // --- StridedSlice, StridedSliceGrad --------------------------------------------------------------
@@ -253,7 +242,7 @@ struct StridedRule {
     }
     return absl::OkStatus();
   }
-  StatusOr<StridedPlan> Plan(RuleContext* c) const {
+  StatusOr<Planned<DimRanges>> operator()(RuleContext* c) const {
     PartialShape input = c->input(0);
     if (kGrad) {
       MR_ASSIGN_OR_RETURN(input, ShapeOfInput(c, 0, "shape"));
@@ -262,37 +251,22 @@ struct StridedRule {
     MR_ASSIGN_OR_RETURN(items.begin, c->IntVector(1, "begin"));
     MR_ASSIGN_OR_RETURN(items.end, c->IntVector(2, "end"));
     MR_ASSIGN_OR_RETURN(items.strides, c->IntVector(3, "strides"));
-    MR_ASSIGN_OR_RETURN(StridedPlan plan, PlanStrided(input, items));
-    if (!kGrad || plan.result.IsCompatibleWith(c->input(4))) return plan;
-    return InvalidArgument("dy must have the shape of the slice ", plan.result, ", got ",
+    MR_ASSIGN_OR_RETURN(Planned<DimRanges> slice, PlanStrided(input, items));
+    if (!kGrad) return slice;
+    if (slice.output.IsCompatibleWith(c->input(4))) return WithPlan(input, slice.plan);
+    return InvalidArgument("dy must have the shape of the slice ", slice.output, ", got ",
                            c->input(4));
-  }
-  StatusOr<PartialShape> operator()(RuleContext* c) const {
-    MR_ASSIGN_OR_RETURN(const StridedPlan plan, Plan(c));
-    return kGrad ? plan.input : plan.result;
   }
 };
 using StridedSliceRule = StridedRule</*kGrad=*/false>;
 using StridedSliceGradRule = StridedRule</*kGrad=*/true>;
 
-// Makes the rule's plan once: it says the shape and what is read.
-template <bool kGrad>
-class StridedKernel : public Kernel {
- public:
-  Status Init(KernelConstruction* c) override { return rule_.Init(c->attrs()); }
-  Status Compute(KernelContext* ctx) const override {
-    StepRule step(ctx);
-    MR_ASSIGN_OR_RETURN(const StridedPlan plan, rule_.Plan(&step));
-    MR_ASSIGN_OR_RETURN(const Shape shape, (kGrad ? plan.input : plan.result).ToShape());
-    if (!kGrad) return OutputBox(ctx, plan.ranges, shape);
-    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateZeros(0, shape));
-    const Ints sizes = Sizes(plan.ranges);
-    return CopyBox(ctx, sizes, ctx->input(4), DenseSide(sizes), out, SideOf(shape, plan.ranges));
-  }
-
- private:
-  StridedRule<kGrad> rule_;
-};
+Status RunStridedSliceGrad(KernelContext* ctx, const StridedSliceGradRule& rule) {
+  const DimRanges& ranges = ctx->plan(rule);
+  MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateZeros(0));
+  const Ints sizes = Sizes(ranges);
+  return CopyBox(ctx, sizes, ctx->input(4), DenseSide(sizes), out, SideOf(out->shape(), ranges));
+}
 
 StatusOr<Output> StridedSliceGradient(GradientContext* c) {
   MR_ASSIGN_OR_RETURN(const auto rule, c->GetRule<StridedSliceRule>());
@@ -321,10 +295,10 @@ std::optional<PartialValue> StridedSliceValue(PartialValueContext* c) {
     items.masks.*mask = c->GetAttr<int64_t>(name).value_or(0);
   }
   const auto& elements = inputs[0]->elements;
-  const auto plan = PlanStrided({static_cast<int64_t>(elements.size())}, items);
-  if (!plan.ok() || plan->result.rank() > 1 || plan->ranges[0].size == -1) return std::nullopt;
-  PartialValue result = {/*is_scalar=*/plan->result.rank() == 0, {}};
-  const auto [begin, step, size] = plan->ranges[0];
+  const auto slice = PlanStrided({static_cast<int64_t>(elements.size())}, items);
+  if (!slice.ok() || slice->output.rank() > 1 || slice->plan[0].size == -1) return std::nullopt;
+  PartialValue result = {/*is_scalar=*/slice->output.rank() == 0, {}};
+  const auto [begin, step, size] = slice->plan[0];
   for (int64_t k = 0; k < size; ++k) {
     result.elements.push_back(elements[static_cast<size_t>(begin + k * step)]);
   }
@@ -343,7 +317,7 @@ const OpRegistration kStridedSlice =
         .Gradient(StridedSliceGradient);
 const PartialValueRule kStridedSliceValue("StridedSlice", StridedSliceValue);
 const KernelRegistration kStridedSliceKernel =
-    KernelFor<StridedKernel</*kGrad=*/false>>("StridedSlice");
+    RuledKernelFor<StridedSliceRule>("StridedSlice", RunSlice);
 
 const OpRegistration kStridedSliceGrad =
     StridedSpec("StridedSliceGrad",
@@ -351,7 +325,7 @@ const OpRegistration kStridedSliceGrad =
         .Rule<StridedSliceGradRule>()
         .Gradient(StridedSliceGradGradient);
 const KernelRegistration kStridedSliceGradKernel =
-    KernelFor<StridedKernel</*kGrad=*/true>>("StridedSliceGrad");
+    RuledKernelFor<StridedSliceGradRule>("StridedSliceGrad", RunStridedSliceGrad);
 
 }  // namespace
 }  // namespace millrace

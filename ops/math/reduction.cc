@@ -61,7 +61,7 @@ struct ReductionRule {
   bool keep_dims = false;
 
   Status Init(const NodeAttrs& attrs) { return ReadAttrs(attrs, "keep_dims", &keep_dims); }
-  StatusOr<PartialShape> operator()(RuleContext* c) const {
+  StatusOr<Planned<Flags>> operator()(RuleContext* c) const {
     MR_ASSIGN_OR_RETURN(const PartialInts axes,
                         c->IntVector(1, "reduction_indices", /*allow_scalar=*/true));
     const PartialShape& input = c->input(0);
@@ -83,7 +83,7 @@ struct ReductionRule {
         dims.push_back(1);
       }
     }
-    return PartialShape::Make(dims);
+    return WithPlan(PartialShape::Make(dims), reduced);
   }
 };
 
@@ -92,7 +92,7 @@ struct ArgRule {
   DType output_type = DT_INT64;
 
   Status Init(const NodeAttrs& attrs) { return ReadAttrs(attrs, "output_type", &output_type); }
-  StatusOr<PartialShape> operator()(RuleContext* c) const {
+  StatusOr<Planned<int>> operator()(RuleContext* c) const {
     MR_ASSIGN_OR_RETURN(const std::optional<int64_t> dimension, c->IntScalar(1, "dimension"));
     MR_ASSIGN_OR_RETURN(const PartialShape input, c->InputWithRankAtLeast(0, 1, "the input"));
     if (!input.has_rank()) return input;
@@ -112,7 +112,7 @@ struct ArgRule {
     }
     std::vector<int64_t> dims(input.dims().begin(), input.dims().end());
     dims.erase(dims.begin() + *axis);
-    return PartialShape::Make(dims);
+    return WithPlan(PartialShape::Make(dims), *axis);
   }
 };
 
@@ -151,14 +151,12 @@ Status Reduce(KernelContext* ctx, const ReduceFns& fns, const Tensor& in, const 
 }
 
 template <ReduceOp kOp>
-Status RunReduction(KernelContext* ctx, const ReductionRule&) {
+Status RunReduction(KernelContext* ctx, const ReductionRule& rule) {
   const Tensor& in = ctx->input(0);
   // Nothing but dimensions of size 1 is reduced.
   const int64_t n = in.num_elements();
   if (n > 0 && n == ctx->output_shape(0).num_elements()) return ctx->PassInput(0);
-  MR_ASSIGN_OR_RETURN(const Flags reduced,
-                      ReducedDims(in.rank(), PartialInts(ctx->input(1).ints())));
-  return Reduce(ctx, FindReduce(kOp, in.dtype()), in, reduced);
+  return Reduce(ctx, FindReduce(kOp, in.dtype()), in, ctx->plan(rule));
 }
 
 Status RunL2Loss(KernelContext* ctx, const ScalarRule&) {
@@ -168,9 +166,9 @@ Status RunL2Loss(KernelContext* ctx, const ScalarRule&) {
 }
 
 template <ReduceOp kOp>
-Status RunArgReduction(KernelContext* ctx, const ArgRule&) {
+Status RunArgReduction(KernelContext* ctx, const ArgRule& rule) {
   const Tensor& in = ctx->input(0);
-  MR_ASSIGN_OR_RETURN(const int axis, ResolveAxis(ctx->input(1).ints()[0], in.rank()));
+  const int axis = ctx->plan(rule);
   MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0));
   if (out->num_elements() == 0) return absl::OkStatus();
   const int64_t n = in.dim(axis);

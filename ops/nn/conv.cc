@@ -33,7 +33,7 @@ struct ConvRule {
   WindowAttrs window;
 
   Status Init(const NodeAttrs& attrs) { return window.Init(attrs); }
-  StatusOr<PartialShape> operator()(RuleContext* c) const {
+  StatusOr<Planned<WindowGeometry>> operator()(RuleContext* c) const {
     PartialShape input = c->input(0), filter = c->input(1);
     if constexpr (kPass == Conv2DPass::kInputGradient) {
       MR_ASSIGN_OR_RETURN(input, ImageSizesInput(c, 0, "input_sizes"));
@@ -41,18 +41,19 @@ struct ConvRule {
       MR_ASSIGN_OR_RETURN(filter, ImageSizesInput(c, 1, "filter_sizes"));
     }
     MR_ASSIGN_OR_RETURN(WindowGeometry g, SlideFilter(window, input, filter));
-    if constexpr (kPass == Conv2DPass::kForward) return g.OutputShape();
+    if constexpr (kPass == Conv2DPass::kForward) return WithPlan(g.OutputShape(), g);
     MR_RETURN_IF_ERROR(CheckOutputGradient(g, c->input(2)));
     // Batch and output channels are those of the gradient. (The input's channels are the filter's
     // or a multiple of them.)
     const ImageShape grad = ToImageShape(c->input(2), window.channels_first);
     if constexpr (kPass == Conv2DPass::kInputGradient) {
       g.input.batch = std::max(g.input.batch, grad.batch);
-      return g.InputShape();
+      return WithPlan(g.InputShape(), g);
     }
     const auto& [rows, columns] = g.window.axes;
-    return PartialShape::Make(
-        {rows.size, columns.size, g.filter_channels, std::max(g.output.channels, grad.channels)});
+    return WithPlan(PartialShape::Make({rows.size, columns.size, g.filter_channels,
+                                        std::max(g.output.channels, grad.channels)}),
+                    g);
   }
 };
 
@@ -123,9 +124,7 @@ class ConvKernel : public RuledKernel<ConvRule<kPass>> {
   Status Run(KernelContext* ctx) const override {
     constexpr bool kToInput = kPass == Conv2DPass::kInputGradient;
     constexpr bool kToFilter = kPass == Conv2DPass::kFilterGradient;
-    const Shape& input = kToInput ? ctx->output_shape(0) : ctx->input(0).shape();
-    const Shape& filter = kToFilter ? ctx->output_shape(0) : ctx->input(1).shape();
-    MR_ASSIGN_OR_RETURN(const WindowGeometry g, SlideFilter(this->rule().window, input, filter));
+    const WindowGeometry& g = ctx->plan(this->rule());
     if (g.input.channels != g.filter_channels) {
       return Unimplemented("filter must have as many input channels as the input (no groups), got ",
                            g.filter_channels, " for ", g.input.channels);

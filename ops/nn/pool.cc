@@ -24,15 +24,6 @@ enum class Pass { kMax, kMaxGrad, kMaxGradGrad, kMean, kMeanGrad };
 
 // --- Rules ---------------------------------------------------------------------------------------
 
-// Sets what is known of ksize and strides, the last two inputs of a V2 op.
-Status SetWindow(const PartialInts& ksize, const PartialInts& strides, WindowAttrs* window) {
-  if (ksize.all_known()) {
-    MR_RETURN_IF_ERROR(window->Set(&WindowAxis::size, "ksize", ksize.values()));
-  }
-  if (!strides.all_known()) return absl::OkStatus();
-  return window->Set(&WindowAxis::stride, "strides", strides.values());
-}
-
 // `shape`, the gradient or the output of a pooling, with what the pooling says of it.
 StatusOr<PartialShape> MergePooled(absl::string_view name, const PartialShape& shape,
                                    const WindowGeometry& g) {
@@ -45,7 +36,7 @@ StatusOr<PartialShape> MergePooled(absl::string_view name, const PartialShape& s
 // The inputs are those that ops/nn/pool.h names.
 template <Pass kPass>
 struct PoolRule {
-  // The input that gives ksize in V2 ops; strides are the next one.
+  // The input that gives ksize in V2 ops; strides are the next one and the last.
   static constexpr int kKsize = kPass == Pass::kMax ? 1 : 3;
 
   std::string data_format;
@@ -58,13 +49,18 @@ struct PoolRule {
   // [batch, channels / 4, rows, columns, 4]
   bool is_of_gpus() const { return data_format == "NCHW_VECT_C"; }
 
-  StatusOr<PartialShape> operator()(RuleContext* c) const {
+  StatusOr<Planned<WindowGeometry>> operator()(RuleContext* c) const {
     if (is_of_gpus()) return PartialShape::UnknownOfRank(5);
     WindowAttrs known = window;
     if (c->num_inputs() > kKsize) {
       MR_ASSIGN_OR_RETURN(const PartialInts ksize, c->IntVector(kKsize, "ksize"));
       MR_ASSIGN_OR_RETURN(const PartialInts strides, c->IntVector(kKsize + 1, "strides"));
-      MR_RETURN_IF_ERROR(SetWindow(ksize, strides, &known));
+      if (ksize.all_known()) {
+        MR_RETURN_IF_ERROR(known.Set(&WindowAxis::size, "ksize", ksize.values()));
+      }
+      if (strides.all_known()) {
+        MR_RETURN_IF_ERROR(known.Set(&WindowAxis::stride, "strides", strides.values()));
+      }
     }
     if constexpr (kPass == Pass::kMeanGrad) {
       MR_ASSIGN_OR_RETURN(const PartialShape input, ImageSizesInput(c, 0, "orig_input_shape"));
@@ -74,7 +70,7 @@ struct PoolRule {
       const ImageShape image = ToImageShape(grad, window.channels_first);
       g.input.batch = image.batch;
       g.input.channels = image.channels;
-      return g.InputShape();
+      return WithPlan(g.InputShape(), g);
     }
     PartialShape input = c->input(0);
     if constexpr (kPass == Pass::kMaxGradGrad) {
@@ -86,11 +82,11 @@ struct PoolRule {
       input = *both;
     }
     MR_ASSIGN_OR_RETURN(const WindowGeometry g, SlidePool(known, input));
-    if constexpr (kPass == Pass::kMax || kPass == Pass::kMean) return g.OutputShape();
+    if constexpr (kPass == Pass::kMax || kPass == Pass::kMean) return WithPlan(g.OutputShape(), g);
     MR_ASSIGN_OR_RETURN(PartialShape output, MergePooled("orig_output", c->input(1), g));
-    if constexpr (kPass == Pass::kMaxGradGrad) return output;
+    if constexpr (kPass == Pass::kMaxGradGrad) return WithPlan(output, g);
     MR_RETURN_IF_ERROR(MergePooled("grad", c->input(2), g).status());
-    return c->InputWithRank(0, 4);
+    return WithPlan(c->InputWithRank(0, 4), g);
   }
 };
 
@@ -159,14 +155,7 @@ Status RunPool(KernelContext* ctx, const PoolRule<kPass>& rule) {
                          "; transpose the images");
   }
   constexpr bool kBackwards = kPass == Pass::kMaxGrad || kPass == Pass::kMeanGrad;
-  constexpr int kKsize = PoolRule<kPass>::kKsize;
-  WindowAttrs window = rule.window;
-  if (ctx->num_inputs() > kKsize) {
-    MR_RETURN_IF_ERROR(SetWindow(PartialInts(ctx->input(kKsize).ints()),
-                                 PartialInts(ctx->input(kKsize + 1).ints()), &window));
-  }
-  const Shape& images = kBackwards ? ctx->output_shape(0) : ctx->input(0).shape();
-  MR_ASSIGN_OR_RETURN(const WindowGeometry g, SlidePool(window, images));
+  const WindowGeometry& g = ctx->plan(rule);
   MR_ASSIGN_OR_RETURN(const PoolShape s, ToPoolShape(g));
   MR_ASSIGN_OR_RETURN(Tensor * result, ctx->AllocateOutput(0));
   if (result->num_elements() == 0) return absl::OkStatus();

@@ -111,7 +111,7 @@ struct ReduceJoinRule {
   Status Init(const NodeAttrs& attrs) {
     return ReadAttrs(attrs, "keep_dims", &keep_dims, "separator", &separator);
   }
-  StatusOr<PartialShape> operator()(RuleContext* c) const {
+  StatusOr<Planned<std::vector<int>>> operator()(RuleContext* c) const {
     const PartialShape& inputs = c->input(0);
     // Of any rank, as they always were.
     const Tensor* const known = c->input_tensor(1);
@@ -126,14 +126,13 @@ struct ReduceJoinRule {
       const bool is_joined = std::find(joined.begin(), joined.end(), d) != joined.end();
       if (!is_joined || keep_dims) dims.push_back(is_joined ? 1 : inputs.dim(d));
     }
-    return PartialShape::Make(dims);
+    return WithPlan(PartialShape::Make(dims), joined);
   }
 };
 
 Status RunReduceJoin(KernelContext* ctx, const ReduceJoinRule& rule) {
   const Tensor& inputs = ctx->input(0);
-  MR_ASSIGN_OR_RETURN(const std::vector<int> joined,
-                      JoinedDims(inputs.rank(), ctx->input(1).ints().ToVector()));
+  const std::vector<int>& joined = ctx->plan(rule);
   if (joined.empty()) return ctx->PassInput(0);
   std::vector<int> order;  // the other dimensions, and those that are joined, the last one first
   for (int d = 0; d < inputs.rank(); ++d) {

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// RuledKernel: when a rule is asked, and what its kernel gets of it.
+#include <atomic>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "core/testing/tensor_testing.h"
+#include "gtest/gtest.h"
+#include "runtime/kernel.h"
+#include "runtime/testing/op_test.h"
+
+namespace millrace {
+namespace {
+
+std::atomic<int> rule_calls{0};
+
+// Repeats the elements of a vector; input 1 says how often.
+struct RepeatedRule {
+  StatusOr<Planned<int64_t>> operator()(RuleContext* c) const {
+    ++rule_calls;
+    MR_ASSIGN_OR_RETURN(const PartialInts times, c->IntVector(1, "times"));
+    if (times.size() > 0 && *times.at(0) < 0) {
+      return InvalidArgument("times must be >= 0, got ", *times.at(0));
+    }
+    return WithPlan(PartialShape::Make({c->input(0).dim(0) * *times.at(0)}), *times.at(0));
+  }
+};
+// Fills the output with what the rule has planned.
+class RepeatedKernel : public RuledKernel<RepeatedRule> {
+ protected:
+  Status Run(KernelContext* ctx) const override {
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0));
+    for (float& x : out->mutable_raw<float>()) x = static_cast<float>(ctx->plan(rule()));
+    return absl::OkStatus();
+  }
+};
+
+class RuledKernelTest : public ::testing::Test {
+ protected:
+  // The size of the output, and how often the rule was asked.
+  std::pair<int64_t, int> Run(int64_t size, Tensor times) {
+    const Shape shape = Shape::Vector(static_cast<size_t>(size));
+    EdgeValue in[] = {*Tensor::Zeros(DT_FLOAT, shape), std::move(times)};
+    EdgeValue out[1];
+    const DType type = DT_FLOAT;
+    const std::string name = "repeated";
+    const KernelFrame frame{.step = &device_.step(),
+                            .node_name = &name,
+                            .inputs = in,
+                            .outputs = out,
+                            .output_types = &type,
+                            .num_inputs = 2,
+                            .num_outputs = 1};
+    KernelContext context(&frame);
+    const int before = rule_calls;
+    const Status status = kernel_.Compute(&context);
+    if (status.ok() && out[0].num_elements() > 0) {
+      EXPECT_EQ(out[0].flat<float>()[0], static_cast<float>(in[1].ints()[0])) << "another plan";
+    }
+    return {status.ok() ? out[0].num_elements() : -1, rule_calls - before};
+  }
+  static Tensor Times(int32_t times) { return Tensor::Vector<int32_t>({times}); }
+
+  OpTestDevice device_;
+  RepeatedKernel kernel_;
+};
+
+using SizeAndCalls = std::pair<int64_t, int>;
+
+TEST_F(RuledKernelTest, AsksTheRuleOncePerShapesAndValuesItReads) {
+  EXPECT_EQ(Run(3, Times(2)), SizeAndCalls(6, 1));
+  EXPECT_EQ(Run(3, Times(2)), SizeAndCalls(6, 0));
+  EXPECT_EQ(Run(3, Times(4)), SizeAndCalls(12, 1));  // another value
+  EXPECT_EQ(Run(5, Times(2)), SizeAndCalls(10, 1));  // another shape
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(Run(3, Times(4)), SizeAndCalls(12, 0));
+    EXPECT_EQ(Run(3, Times(2)), SizeAndCalls(6, 0));
+    EXPECT_EQ(Run(5, Times(2)), SizeAndCalls(10, 0));
+  }
+}
+
+TEST_F(RuledKernelTest, KeepsAFewAndAsksForTheRest) {
+  for (int64_t size = 1; size <= 20; ++size) EXPECT_EQ(Run(size, Times(1)), SizeAndCalls(size, 1));
+  EXPECT_EQ(Run(1, Times(1)), SizeAndCalls(1, 0));
+  EXPECT_EQ(Run(20, Times(1)), SizeAndCalls(20, 1));
+}
+
+TEST_F(RuledKernelTest, WhatIsRefusedIsRefusedEachTime) {
+  EXPECT_EQ(Run(3, Times(-1)), SizeAndCalls(-1, 1));
+  EXPECT_EQ(Run(3, Times(-1)), SizeAndCalls(-1, 1));
+  EXPECT_EQ(Run(3, Times(1)), SizeAndCalls(3, 1));
+}
+
+TEST_F(RuledKernelTest, LargeValuesAreNotKept) {
+  const Tensor times = *Tensor::Zeros(DT_INT32, Shape::Vector(65));
+  EXPECT_EQ(Run(3, times), SizeAndCalls(0, 1));
+  EXPECT_EQ(Run(3, times), SizeAndCalls(0, 1));
+}
+
+TEST_F(RuledKernelTest, StepsAtOnceAgree) {
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 500; ++i) {
+        const int64_t size = 1 + (i + t) % 7;
+        if (Run(size, Times(2)).first != 2 * size) ++wrong;
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+}  // namespace
+}  // namespace millrace
