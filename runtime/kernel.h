@@ -35,6 +35,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -363,6 +364,27 @@ class RuledFunctionKernel final : public RuledKernel<R> {
   const KernelCost cost_;
 };
 
+// The same with loops, found once, by the dtype of input 0.
+template <typename R, typename L>
+class RuledLoopKernel final : public RuledKernel<R> {
+ public:
+  using Find = L (*)(DType dtype);
+  using Function = Status (*)(KernelContext* ctx, const R& rule, L loops);
+  RuledLoopKernel(Find find, Function run) : find_(find), run_(run) {}
+
+ protected:
+  Status Prepare(KernelConstruction* c) override {
+    loops_ = find_(WithoutRef(c->input_type(0)));
+    return absl::OkStatus();
+  }
+  Status Run(KernelContext* ctx) const override { return run_(ctx, this->rule(), loops_); }
+
+ private:
+  const Find find_;
+  const Function run_;
+  L loops_{};
+};
+
 class AsyncKernel : public Kernel {
  public:
   using DoneCallback = millrace::DoneCallback;
@@ -425,7 +447,16 @@ KernelSpec RuledKernelFor(absl::string_view op, typename RuledFunctionKernel<R>:
   return KernelSpec(op, [=] { return std::make_unique<RuledFunctionKernel<R>>(run, cost); });
 }
 
-// The same for each of `Ts` as attr `attr`; function() is a lambda that gives the one for T:
+// The kernel that `run` is behind rule R with the loops that `find` has for the dtype of input 0:
+//
+//   const KernelRegistration kSoftmax =
+//       RuledLoopKernelFor<SoftmaxRule>("Softmax", math::FindSoftmax, RunSoftmax);
+template <typename R, typename F, typename K = RuledLoopKernel<R, std::invoke_result_t<F, DType>>>
+KernelSpec RuledLoopKernelFor(absl::string_view op, F find, typename K::Function run) {
+  return KernelSpec(op, [=] { return std::make_unique<K>(find, run); });
+}
+
+// RuledKernelFor for each of `Ts` as attr `attr`; function() is a lambda that gives the one for T:
 //
 //   RuledKernelsFor<CumsumRule, float, double>("Cumsum", "T", []<typename T> { return &RunSum<T>;
 //   })

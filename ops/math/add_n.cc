@@ -29,13 +29,13 @@ struct AddNRule {
   }
 };
 
+math::BinaryFn FindAdd(DType dtype) { return math::FindBinary(math::BinaryOp::kAdd, dtype); }
+
 // One pass over the result in blocks that stay in the cache, adding all inputs to each.
-Status RunAddN(KernelContext* ctx, const AddNRule&) {
+Status RunAddN(KernelContext* ctx, const AddNRule&, math::BinaryFn add) {
   const int n = ctx->num_inputs();
   if (n == 1) return ctx->PassInput(0);
-  const DType dtype = ctx->input_dtype(0);
-  const math::BinaryFn add = math::FindBinary(math::BinaryOp::kAdd, dtype);
-  const int64_t size = static_cast<int64_t>(DTypeSize(dtype));
+  const int64_t size = static_cast<int64_t>(DTypeSize(ctx->input_dtype(0)));
   std::vector<const char*> inputs;
   for (int i = 0; i < n; ++i) {
     inputs.push_back(static_cast<const char*>(ctx->input(i).raw_data()));
@@ -67,8 +67,8 @@ OpSpec AddNSpec(absl::string_view op, absl::string_view attrs) {
       .Gradient(AddNGradient);
 }
 KernelSpec AddNKernels(absl::string_view op) {
-  return RuledKernelFor<AddNRule>(op, RunAddN).TypesWith("T", [](DType dtype) {
-    return dtype != DT_STRING && math::FindBinary(math::BinaryOp::kAdd, dtype) != nullptr;
+  return RuledLoopKernelFor<AddNRule>(op, FindAdd, RunAddN).TypesWith("T", [](DType dtype) {
+    return dtype != DT_STRING && FindAdd(dtype) != nullptr;
   });
 }
 

@@ -150,23 +150,20 @@ Status Reduce(KernelContext* ctx, const ReduceFns& fns, const Tensor& in, const 
   return absl::OkStatus();
 }
 
-template <ReduceOp kOp>
-Status RunReduction(KernelContext* ctx, const ReductionRule& rule) {
+Status RunReduction(KernelContext* ctx, const ReductionRule& rule, ReduceFns fns) {
   const Tensor& in = ctx->input(0);
   // Nothing but dimensions of size 1 is reduced.
   const int64_t n = in.num_elements();
   if (n > 0 && n == ctx->output_shape(0).num_elements()) return ctx->PassInput(0);
-  return Reduce(ctx, FindReduce(kOp, in.dtype()), in, ctx->plan(rule));
+  return Reduce(ctx, fns, in, ctx->plan(rule));
 }
 
-Status RunL2Loss(KernelContext* ctx, const ScalarRule&) {
+Status RunL2Loss(KernelContext* ctx, const ScalarRule&, ReduceFns fns) {
   const Tensor& in = ctx->input(0);
-  return Reduce(ctx, FindReduce(ReduceOp::kHalfSumOfSquares, in.dtype()), in,
-                Flags(static_cast<size_t>(in.rank()), true));
+  return Reduce(ctx, fns, in, Flags(static_cast<size_t>(in.rank()), true));
 }
 
-template <ReduceOp kOp>
-Status RunArgReduction(KernelContext* ctx, const ArgRule& rule) {
+Status RunArgReduction(KernelContext* ctx, const ArgRule& rule, math::ArgReduceFn fn) {
   const Tensor& in = ctx->input(0);
   const int axis = ctx->plan(rule);
   MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0));
@@ -180,7 +177,6 @@ Status RunArgReduction(KernelContext* ctx, const ArgRule& rule) {
     MR_ASSIGN_OR_RETURN(wide, ctx->AllocateTemp(DT_INT64, out->shape()));
   }
   int64_t* const indices = wide.mutable_raw<int64_t>().data();
-  const math::ArgReduceFn fn = math::FindArgReduce(kOp, in.dtype());
   const int64_t step = n * inner * static_cast<int64_t>(DTypeSize(in.dtype()));
   const char* from = static_cast<const char*>(in.raw_data());
   const double cost_ns = 1.0 * static_cast<double>(n) * static_cast<double>(inner);
@@ -330,16 +326,18 @@ OpSpec ArgSpec(absl::string_view op) {
 }
 
 template <ReduceOp kOp>
+ReduceFns Find(DType dtype) {
+  return FindReduce(kOp, dtype);
+}
+template <ReduceOp kOp>
 KernelSpec ReductionKernels(absl::string_view op) {
-  return RuledKernelFor<ReductionRule>(op, RunReduction<kOp>).TypesWith("T", [](DType dtype) {
-    return FindReduce(kOp, dtype).run != nullptr;
-  });
+  return RuledLoopKernelFor<ReductionRule>(op, Find<kOp>, RunReduction)
+      .TypesWith("T", [](DType dtype) { return Find<kOp>(dtype).run != nullptr; });
 }
 template <ReduceOp kOp>
 KernelSpec ArgKernels(absl::string_view op) {
-  return RuledKernelFor<ArgRule>(op, RunArgReduction<kOp>).TypesWith("T", [](DType dtype) {
-    return math::FindArgReduce(kOp, dtype) != nullptr;
-  });
+  constexpr auto kFind = [](DType dtype) { return math::FindArgReduce(kOp, dtype); };
+  return RuledLoopKernelFor<ArgRule>(op, kFind, RunArgReduction).TypesWith("T", kFind);
 }
 
 const OpRegistration kSum = ReductionSpec("Sum").Gradient(SumGradient);
@@ -363,11 +361,11 @@ const KernelRegistration kKernels[] = {
     ReductionKernels<ReduceOp::kProd>("Prod"),
     ReductionKernels<ReduceOp::kMax>("Max"),
     ReductionKernels<ReduceOp::kMin>("Min"),
-    RuledKernelFor<ReductionRule>("Any", RunReduction<ReduceOp::kAny>),
-    RuledKernelFor<ReductionRule>("All", RunReduction<ReduceOp::kAll>),
+    RuledLoopKernelFor<ReductionRule>("Any", Find<ReduceOp::kAny>, RunReduction),
+    RuledLoopKernelFor<ReductionRule>("All", Find<ReduceOp::kAll>, RunReduction),
     ArgKernels<ReduceOp::kMax>("ArgMax"),
     ArgKernels<ReduceOp::kMin>("ArgMin"),
-    RuledKernelFor<ScalarRule>("L2Loss", RunL2Loss)
+    RuledLoopKernelFor<ScalarRule>("L2Loss", Find<ReduceOp::kHalfSumOfSquares>, RunL2Loss)
         .Types("T", {DT_HALF, DT_BFLOAT16, DT_FLOAT, DT_DOUBLE})};
 
 }  // namespace

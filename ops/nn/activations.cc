@@ -114,8 +114,7 @@ struct LeakyReluRule {
   StatusOr<PartialShape> operator()(RuleContext* c) const { return SameShapeRule()(c); }
 };
 
-Status RunLeakyRelu(KernelContext* ctx, const LeakyReluRule& rule) {
-  const math::LeakyReluFn loop = math::FindLeakyRelu(ctx->input_dtype(0));
+Status RunLeakyRelu(KernelContext* ctx, const LeakyReluRule& rule, math::LeakyReluFn loop) {
   const int64_t size = static_cast<int64_t>(DTypeSize(ctx->input_dtype(0)));
   const int features = ctx->num_inputs() - 1;
   const char* g = static_cast<const char*>(ctx->input(0).raw_data());
@@ -149,13 +148,13 @@ const OpRegistration kLeakyRelu = OpSpec("LeakyRelu", "features: T -> activation
                                       .Rule<LeakyReluRule>()
                                       .Gradient(LeakyReluGradient);
 const KernelRegistration kLeakyReluKernel =
-    RuledKernelFor<LeakyReluRule>("LeakyRelu", RunLeakyRelu);
+    RuledLoopKernelFor<LeakyReluRule>("LeakyRelu", math::FindLeakyRelu, RunLeakyRelu);
 const OpRegistration kLeakyReluGrad =
     OpSpec("LeakyReluGrad", "gradients: T, features: T -> backprops: T", kLeakyAttrs)
         .Rule<LeakyReluRule>()
         .Gradient(LeakyReluGradGradient);
 const KernelRegistration kLeakyReluGradKernel =
-    RuledKernelFor<LeakyReluRule>("LeakyReluGrad", RunLeakyRelu);
+    RuledLoopKernelFor<LeakyReluRule>("LeakyReluGrad", math::FindLeakyRelu, RunLeakyRelu);
 
 }  // namespace
 }  // namespace millrace

@@ -51,8 +51,7 @@ struct BiasRule {
 // Nanoseconds for one element: bounded by memory.
 constexpr double kElementNs = 0.5;
 
-Status RunBiasAdd(KernelContext* ctx, const BiasRule<false>& rule) {
-  const math::BiasLoops& loops = *math::FindBias(ctx->input_dtype(0));
+Status RunBiasAdd(KernelContext* ctx, const BiasRule<false>& rule, const math::BiasLoops* loops) {
   const Shape& shape = ctx->output_shape(0);
   const char* from = static_cast<const char*>(ctx->input(0).raw_data());
   MR_ASSIGN_OR_RETURN(Tensor * out, ctx->ForwardInputOrAllocateOutput({0}, 0));
@@ -64,7 +63,7 @@ Status RunBiasAdd(KernelContext* ctx, const BiasRule<false>& rule) {
     const int64_t plane = shape.NumElements(2, shape.rank());
     ctx->ParallelFor(shape.NumElements(0, 2), kElementNs * static_cast<double>(plane),
                      [&](int64_t begin, int64_t end) {
-                       loops.add_middle(from, added, to, begin, end, channels, plane);
+                       loops->add_middle(from, added, to, begin, end, channels, plane);
                      });
     return absl::OkStatus();
   }
@@ -72,7 +71,7 @@ Status RunBiasAdd(KernelContext* ctx, const BiasRule<false>& rule) {
   ctx->ParallelFor(shape.num_elements() / channels, kElementNs * static_cast<double>(channels),
                    [&](int64_t begin, int64_t end) {
                      const int64_t at = begin * row_size;
-                     loops.add_last(from + at, added, to + at, end - begin, channels);
+                     loops->add_last(from + at, added, to + at, end - begin, channels);
                    });
   return absl::OkStatus();
 }
@@ -82,14 +81,14 @@ StatusOr<Tensor> Scratch(KernelContext* ctx, int64_t bytes) {
   return ctx->AllocateTemp(DT_UINT8, shape);
 }
 
-Status RunBiasAddGrad(KernelContext* ctx, const BiasRule<true>& rule) {
-  const math::BiasLoops& loops = *math::FindBias(ctx->input_dtype(0));
+Status RunBiasAddGrad(KernelContext* ctx, const BiasRule<true>& rule,
+                      const math::BiasLoops* loops) {
   const Tensor& grad = ctx->input(0);
   const int64_t channels = ctx->output_shape(0).dim(0);
   if (grad.num_elements() == 0) return ctx->AllocateZeros(0).status();
   MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0));
   const char* from = static_cast<const char*>(grad.raw_data());
-  const int64_t wide_size = static_cast<int64_t>(loops.wide_size);
+  const int64_t wide_size = static_cast<int64_t>(loops->wide_size);
   if (rule.channels_first()) {
     MR_ASSIGN_OR_RETURN(Tensor sums, Scratch(ctx, channels * wide_size));
     void* wide = sums.mutable_raw_data();
@@ -97,9 +96,9 @@ Status RunBiasAddGrad(KernelContext* ctx, const BiasRule<true>& rule) {
     const int64_t plane = grad.shape().NumElements(2, grad.rank());
     ctx->ParallelFor(channels, kElementNs * static_cast<double>(batch * plane),
                      [&](int64_t begin, int64_t end) {
-                       loops.sum_middle(from, batch, channels, plane, begin, end, wide);
+                       loops->sum_middle(from, batch, channels, plane, begin, end, wide);
                      });
-    loops.finish(wide, 1, channels, out->mutable_raw_data());
+    loops->finish(wide, 1, channels, out->mutable_raw_data());
     return absl::OkStatus();
   }
   // Blocks of rows are summed apart. Their number depends on the shape alone, so the
@@ -116,11 +115,11 @@ Status RunBiasAddGrad(KernelContext* ctx, const BiasRule<true>& rule) {
                      for (int64_t b = begin; b < end; ++b) {
                        const int64_t first = rows / blocks * b + std::min(b, rows % blocks);
                        const int64_t count = rows / blocks + (b < rows % blocks ? 1 : 0);
-                       loops.sum_last(from + first * row_size, count, channels,
-                                      wide + b * channels * wide_size);
+                       loops->sum_last(from + first * row_size, count, channels,
+                                       wide + b * channels * wide_size);
                      }
                    });
-  loops.finish(wide, blocks, channels, out->mutable_raw_data());
+  loops->finish(wide, blocks, channels, out->mutable_raw_data());
   return absl::OkStatus();
 }
 
@@ -143,8 +142,8 @@ struct BiasOp {
   BiasOp(absl::string_view op, absl::string_view arguments, absl::string_view attrs,
          Gradient gradient, Run run)
       : definition(OpSpec(op, arguments, attrs).Rule<BiasRule<kGrad>>().Gradient(gradient)),
-        kernel(RuledKernelFor<BiasRule<kGrad>>(op, run).TypesWith(
-            "T", [](DType dtype) { return math::FindBias(dtype) != nullptr; })) {}
+        kernel(RuledLoopKernelFor<BiasRule<kGrad>>(op, math::FindBias, run)
+                   .TypesWith("T", math::FindBias)) {}
   OpRegistration definition;
   KernelRegistration kernel;
 };

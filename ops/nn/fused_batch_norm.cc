@@ -159,8 +159,7 @@ void Moments(KernelContext* ctx, const BatchNormLoops& loops, const ChannelLayou
   }
 }
 
-Status Run(KernelContext* ctx, const NormRule<true>& rule) {
-  const BatchNormLoops& loops = *math::FindBatchNorm(ctx->input_dtype(0));
+Status Run(KernelContext* ctx, const NormRule<true>& rule, const BatchNormLoops* loops) {
   const ChannelLayout l = LayoutOf(ctx->output_shape(0), rule.channels_first());
   const size_t n = static_cast<size_t>(l.channels);
   float* out[4];  // batch_mean, batch_variance and the two reserve spaces
@@ -171,7 +170,7 @@ Status Run(KernelContext* ctx, const NormRule<true>& rule) {
   if (ctx->num_outputs() > 5) ctx->set_output(5, Tensor::Scalar(0.0f));
   const void* x = ctx->input(0).raw_data();
   if (rule.training) {
-    Moments(ctx, loops, l, x, out);
+    Moments(ctx, *loops, l, x, out);
   } else {
     for (int i = 0; i < 4; ++i) std::copy_n(Floats(*ctx, 3 + i % 2), n, out[i]);
   }
@@ -182,13 +181,12 @@ Status Run(KernelContext* ctx, const NormRule<true>& rule) {
   if (y->num_elements() == 0) return absl::OkStatus();
   void* to = y->mutable_raw_data();
   ForOuter(ctx, l, [&](int64_t begin, int64_t end) {
-    loops.normalize(l, x, mean, factors.data(), offset, to, begin, end);
+    loops->normalize(l, x, mean, factors.data(), offset, to, begin, end);
   });
   return absl::OkStatus();
 }
 
-Status Run(KernelContext* ctx, const NormRule<false>& rule) {
-  const BatchNormLoops& loops = *math::FindBatchNorm(ctx->input_dtype(0));
+Status Run(KernelContext* ctx, const NormRule<false>& rule, const BatchNormLoops* loops) {
   const double epsilon = static_cast<double>(rule.epsilon);
   const ChannelLayout l = LayoutOf(ctx->output_shape(0), rule.channels_first());
   const size_t n = static_cast<size_t>(l.channels);
@@ -203,7 +201,7 @@ Status Run(KernelContext* ctx, const NormRule<false>& rule) {
   std::vector<double> sums(2 * n);
   if (ctx->input(1).num_elements() > 0) {
     sums = SumOuter(ctx, l, 2 * n, [&](int64_t begin, int64_t end, double* sum) {
-      loops.gradient_sums(l, g, x, mean, begin, end, sum, sum + n);
+      loops->gradient_sums(l, g, x, mean, begin, end, sum, sum + n);
     });
   }
   std::vector<float> b(n, 0.0f), d(n, 0.0f);
@@ -221,7 +219,7 @@ Status Run(KernelContext* ctx, const NormRule<false>& rule) {
   if (dx->num_elements() == 0) return absl::OkStatus();
   void* to = dx->mutable_raw_data();
   ForOuter(ctx, l, [&](int64_t begin, int64_t end) {
-    loops.gradient(l, g, x, mean, factors.data(), b.data(), d.data(), to, begin, end);
+    loops->gradient(l, g, x, mean, factors.data(), b.data(), d.data(), to, begin, end);
   });
   return absl::OkStatus();
 }
@@ -259,7 +257,7 @@ struct NormOp {
                                 "'NHWC'; is_training: bool = true"))
                 .Rule<NormRule<kForward>>()
                 .Gradient(gradient)),
-        kernel(RuledKernelFor<NormRule<kForward>>(op, Run)) {}
+        kernel(RuledLoopKernelFor<NormRule<kForward>>(op, math::FindBatchNorm, Run)) {}
   OpRegistration definition;
   KernelRegistration kernel;
 };

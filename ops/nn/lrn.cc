@@ -35,8 +35,7 @@ struct LrnRule {
 };
 
 // One input forwards, three backwards.
-Status RunLrn(KernelContext* ctx, const LrnRule& rule) {
-  const math::LrnLoops& loops = *math::FindLrn(ctx->input_dtype(0));
+Status RunLrn(KernelContext* ctx, const LrnRule& rule, const math::LrnLoops* loops) {
   MR_ASSIGN_OR_RETURN(Tensor * output, ctx->AllocateOutput(0));
   if (output->num_elements() == 0) return absl::OkStatus();
   const LRNAttrs& a = rule.attrs;
@@ -51,10 +50,10 @@ Status RunLrn(KernelContext* ctx, const LrnRule& rule) {
                    element_ns * static_cast<double>(s.channels), [&](int64_t begin, int64_t end) {
                      char* out = to + begin * row_size;
                      if (ctx->num_inputs() == 1) {
-                       loops.forward(s, at(0, begin), out, end - begin);
+                       loops->forward(s, at(0, begin), out, end - begin);
                      } else {
-                       loops.gradient(s, at(0, begin), at(1, begin), at(2, begin), out,
-                                      end - begin);
+                       loops->gradient(s, at(0, begin), at(1, begin), at(2, begin), out,
+                                       end - begin);
                      }
                    });
   return absl::OkStatus();
@@ -78,12 +77,13 @@ OpSpec Spec(absl::string_view op, absl::string_view arguments) {
 }
 
 const OpRegistration kLrn = Spec("LRN", "input: T -> output: T").Gradient(LrnGradient);
-const KernelRegistration kLrnKernel = RuledKernelFor<LrnRule>("LRN", RunLrn);
+const KernelRegistration kLrnKernel = RuledLoopKernelFor<LrnRule>("LRN", math::FindLrn, RunLrn);
 
 const OpRegistration kLrnGrad =
     Spec("LRNGrad", "input_grads: T, input_image: T, output_image: T -> output: T")
         .Gradient(RefuseSecondDerivative);
-const KernelRegistration kLrnGradKernel = RuledKernelFor<LrnRule>("LRNGrad", RunLrn);
+const KernelRegistration kLrnGradKernel =
+    RuledLoopKernelFor<LrnRule>("LRNGrad", math::FindLrn, RunLrn);
 
 }  // namespace
 }  // namespace millrace

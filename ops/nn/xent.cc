@@ -98,7 +98,7 @@ Status ForRows(KernelContext* ctx, F loop) {
   return absl::OkStatus();
 }
 
-Status RunXent(KernelContext* ctx, const XentRule&) {
+Status RunXent(KernelContext* ctx, const XentRule&, const math::SoftmaxLoops* loops) {
   const Shape& both = ctx->output_shape(1);
   if (both.num_elements() == 0) {
     MR_RETURN_IF_ERROR(ctx->AllocateZeros(0).status());
@@ -107,13 +107,12 @@ Status RunXent(KernelContext* ctx, const XentRule&) {
   Tensor x_copy, t_copy;
   MR_ASSIGN_OR_RETURN(const char* x, Matrix(ctx, 0, both, &x_copy));
   MR_ASSIGN_OR_RETURN(const char* t, Matrix(ctx, 1, both, &t_copy));
-  const math::SoftmaxLoops& loops = *math::FindSoftmax(ctx->input_dtype(0));
   return ForRows(ctx, [&](int64_t at, void* loss, void* backprop, int64_t, int64_t rows) {
-    loops.cross_entropy(x + at, t + at, loss, backprop, rows, both.dim(1));
+    loops->cross_entropy(x + at, t + at, loss, backprop, rows, both.dim(1));
   });
 }
 
-Status RunSparseXent(KernelContext* ctx, const SparseXentRule&) {
+Status RunSparseXent(KernelContext* ctx, const SparseXentRule&, const math::SoftmaxLoops* loops) {
   const int64_t classes = ctx->output_shape(1).dim(1);
   const IntSpan labels = ctx->input(1).ints();
   for (const int64_t label : labels) {
@@ -125,10 +124,9 @@ Status RunSparseXent(KernelContext* ctx, const SparseXentRule&) {
         labels.size() > kMost ? " ..." : "");
   }
   const char* x = static_cast<const char*>(ctx->input(0).raw_data());
-  const math::SoftmaxLoops& loops = *math::FindSoftmax(ctx->input_dtype(0));
   return ForRows(ctx, [&](int64_t at, void* loss, void* backprop, int64_t begin, int64_t rows) {
-    loops.sparse_cross_entropy(x + at, labels.subspan(static_cast<size_t>(begin)), loss, backprop,
-                               rows, classes);
+    loops->sparse_cross_entropy(x + at, labels.subspan(static_cast<size_t>(begin)), loss, backprop,
+                                rows, classes);
   });
 }
 
@@ -198,7 +196,7 @@ const OpRegistration kXent =
         .Rule<XentRule>()
         .Gradient(XentGradient);
 const KernelRegistration kXentKernel =
-    RuledKernelFor<XentRule>("SoftmaxCrossEntropyWithLogits", RunXent);
+    RuledLoopKernelFor<XentRule>("SoftmaxCrossEntropyWithLogits", math::FindSoftmax, RunXent);
 
 const OpRegistration kSparseXent =
     OpSpec("SparseSoftmaxCrossEntropyWithLogits",
@@ -206,8 +204,8 @@ const OpRegistration kSparseXent =
            "T: {half, bfloat16, float, double}; Tlabels: {int32, int64} = DT_INT64")
         .Rule<SparseXentRule>()
         .Gradient(SparseXentGradient);
-const KernelRegistration kSparseXentKernel =
-    RuledKernelFor<SparseXentRule>("SparseSoftmaxCrossEntropyWithLogits", RunSparseXent);
+const KernelRegistration kSparseXentKernel = RuledLoopKernelFor<SparseXentRule>(
+    "SparseSoftmaxCrossEntropyWithLogits", math::FindSoftmax, RunSparseXent);
 
 }  // namespace
 }  // namespace millrace
