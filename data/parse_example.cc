@@ -410,8 +410,8 @@ const OpRegistration kParseExample =
            "Nsparse: int >= 0; Ndense: int >= 0; sparse_types: list({float, int64, string}) >= 0; "
            "Tdense: list({float, int64, string}) >= 0; dense_shapes: list(shape) >= 0")
         .Rule<ParseExampleRule>()
-        .NotDifferentiable();
-const KernelRegistration kParseExampleKernel = KernelFor<ParseExampleKernel>("ParseExample");
+        .NotDifferentiable()
+        .With(KernelFor<ParseExampleKernel>());
 
 }  // namespace
 }  // namespace millrace

@@ -124,8 +124,8 @@ const OpRegistration kHuge =
     OpSpec("TestHuge").Output("y: float").Stateful().Shape(VectorOutput).NotDifferentiable();
 const OpRegistration kQuoteBytes =
     OpSpec("TestQuoteBytes").Output("y: float").Stateful().Shape(VectorOutput).NotDifferentiable();
-const KernelRegistration kHugeKernel = KernelFor<HugeKernel>("TestHuge");
-const KernelRegistration kQuoteBytesKernel = KernelFor<QuoteBytesKernel>("TestQuoteBytes");
+const KernelRegistration kHugeKernel("TestHuge", KernelFor<HugeKernel>());
+const KernelRegistration kQuoteBytesKernel("TestQuoteBytes", KernelFor<QuoteBytesKernel>());
 
 Output Source(ScopeAt at, const char* op) { return NodeBuilder(at, op).Finish().output(0); }
 

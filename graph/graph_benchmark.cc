@@ -45,8 +45,8 @@ class NothingKernel : public Kernel {
  public:
   Status Compute(KernelContext*) const override { return absl::OkStatus(); }
 };
-const KernelRegistration kSourceKernel = KernelFor<NothingKernel>("BenchSource");
-const KernelRegistration kAddKernel = KernelFor<NothingKernel>("BenchAdd");
+const KernelRegistration kSourceKernel("BenchSource", KernelFor<NothingKernel>());
+const KernelRegistration kAddKernel("BenchAdd", KernelFor<NothingKernel>());
 
 // Nodes with two inputs, each from one of the 64 nodes before it.
 tensorflow::GraphDef MakeGraphDef(int n) {

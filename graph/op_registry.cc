@@ -529,6 +529,10 @@ OpSpec& OpSpec::NotDifferentiable() {
   differentiability_ = OpEntry::Differentiability::kNotDifferentiable;
   return *this;
 }
+OpSpec& OpSpec::OnRegistration(std::function<void(const std::string&)> fn) {
+  on_registration_.push_back(std::move(fn));
+  return *this;
+}
 
 StatusOr<OpEntry> OpSpec::Build() const {
   auto owned = std::make_shared<OpDef>();
@@ -589,7 +593,10 @@ StatusOr<OpEntry> OpSpec::Build() const {
   return entry;
 }
 
-OpRegistration::OpRegistration(const OpSpec& spec) { Registry::Get().Add(spec); }
+OpRegistration::OpRegistration(const OpSpec& spec) {
+  Registry::Get().Add(spec);
+  for (const auto& fn : spec.on_registration()) fn(spec.name());
+}
 
 const OpEntry* LookUpOp(absl::string_view name) {
   const Snapshot& snapshot = Registry::Get().Read();

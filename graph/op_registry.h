@@ -11,8 +11,12 @@
 //       OpSpec("MatMul", "a: T, b: T -> product: T",
 //              "transpose_a: bool = false; transpose_b: bool = false; "
 //              "T: {bfloat16, half, float, double, int32, int64, complex64, complex128}")
-//           .Rule<MatMulRule>()
+//           .With(RuledKernelFor<MatMulRule>(RunMatMul))
 //           .Gradient(MatMulGradient);
+//
+// What belongs to an op and is no concern of this registry is registered with it, under its name:
+// its kernels (runtime/kernel.h; one behind a rule brings the rule along), what it makes of int
+// values (graph/partial_value.h).
 //
 // What an op makes of its inputs' shapes is said by a rule (graph/op_rule.h), which the framework
 // calls in the graph and in a step, or, where only the graph has what it needs (what a handle
@@ -112,10 +116,26 @@ class OpSpec {
     }
   }
   OpSpec& NotDifferentiable();
+  // part.AddTo(this), which calls the methods above and below.
+  template <typename Part>
+  OpSpec& With(const Part& part) {
+    part.AddTo(this);
+    return *this;
+  }
+  template <typename Part>
+  OpSpec& With(const std::vector<Part>& parts) {
+    for (const Part& part : parts) part.AddTo(this);
+    return *this;
+  }
+  // Calls `fn` with the op's name when the op is registered.
+  OpSpec& OnRegistration(std::function<void(const std::string& op)> fn);
 
   // Parses the specs. InvalidArgument names the op and the part that is wrong.
   StatusOr<OpEntry> Build() const;
   const std::string& name() const { return name_; }
+  const std::vector<std::function<void(const std::string&)>>& on_registration() const {
+    return on_registration_;
+  }
 
  private:
   std::string name_;
@@ -127,6 +147,7 @@ class OpSpec {
   ShapeFn shape_fn_;
   OpEntry::Differentiability differentiability_ = OpEntry::Differentiability::kUnknown;
   GradientFn gradient_fn_;
+  std::vector<std::function<void(const std::string&)>> on_registration_;
 };
 
 // Registers at construction; meant for namespace-scope constants. An error (bad spec, a name

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/hash_table.h"
+#include "graph/op_registry.h"
 
 namespace millrace {
 namespace {
@@ -18,9 +19,8 @@ HashMap<std::string, PartialValueRule>& Rules() {
 
 }  // namespace
 
-PartialValueRule::PartialValueRule(absl::string_view op, PartialValueFn fn, Reads reads)
-    : fn_(fn), reads_(reads) {
-  Rules().emplace(std::string(op), *this);
+void PartialValueRule::AddTo(OpSpec* op) const {
+  op->OnRegistration([rule = *this](const std::string& name) { Rules().emplace(name, rule); });
 }
 
 const PartialValueRule* PartialValueRule::Find(absl::string_view op) {

@@ -7,8 +7,8 @@
 // Of the shape [?,28,28] the vector Shape(x) is {?, 28, 28}, x.shape[1] * x.shape[2] is 784 and
 // stack([x.shape[0], 784]) is {?, 784}. A family says beside the op how its output follows:
 //
-//   const PartialValueRule kPackRule("Pack", PackValue);
-//   const PartialValueRule kRankRule("Rank", RankValue, PartialValueRule::kOfShapes);
+//   OpSpec("Pack", ...).With(PartialValueRule(PackValue))
+//   OpSpec("Rank", ...).With(PartialValueRule(RankValue, PartialValueRule::kOfShapes))
 //
 // A rule claims an element only when the kernel gives it: a node for which all elements are claimed
 // succeeds once its inputs are there. So a rewrite may put a constant in its place. Where the
@@ -29,6 +29,8 @@
 #include "graph/attr.h"
 
 namespace millrace {
+
+class OpSpec;  // graph/op_registry.h
 
 // Values of more elements are not followed.
 inline constexpr int64_t kMaxConstantElements = 1 << 12;
@@ -97,12 +99,13 @@ class PartialValueContext {
 
 using PartialValueFn = std::optional<PartialValue> (*)(PartialValueContext*);
 
-// The rule of one op kind. Meant for namespace-scope constants; of two for one op the first counts.
+// The rule of one op kind; of two for one op the first counts.
 class PartialValueRule {
  public:
   // What the rule reads of the node's inputs.
   enum Reads { kValues, kOfShapes };
-  PartialValueRule(absl::string_view op, PartialValueFn fn, Reads reads = kValues);
+  explicit PartialValueRule(PartialValueFn fn, Reads reads = kValues) : fn_(fn), reads_(reads) {}
+  void AddTo(OpSpec* op) const;  // for OpSpec::With
 
   // Null when the op has no rule: then nothing is known of its int outputs but what they are when
   // all inputs are constant. Lives as long as the process.

@@ -61,53 +61,6 @@ Status MatrixShape(InferenceContext *c) {
   return absl::OkStatus();
 }
 
-const OpRegistration kOps[] = {
-    OpSpec("In")
-        .Output("y: dtype")
-        .Attr("dtype: type = DT_FLOAT")
-        .Attr("shape: shape = { unknown_rank: true }")
-        .Shape(ShapeOfAttr),
-    OpSpec("Const")
-        .Output("output: dtype")
-        .Attr("value: tensor")
-        .Attr("dtype: type")
-        .Shape(ConstShape),
-    OpSpec("Shape")
-        .Input("input: T")
-        .Output("output: out_type")
-        .Attr("T: type")
-        .Attr("out_type: {int32, int64} = DT_INT32")
-        .Shape(RankVectorShape),
-    OpSpec("Pack")
-        .Input("values: N * T")
-        .Output("output: T")
-        .Attr("N: int >= 1")
-        .Attr("T: type")
-        .Attr("axis: int = 0")
-        .Shape(PackShape),
-    // Element `index` of a vector.
-    OpSpec("Element")
-        .Input("input: T")
-        .Output("output: T")
-        .Attr("T: type")
-        .Attr("index: int")
-        .Shape(ScalarShape),
-    OpSpec("Identity").Input("input: T").Output("output: T").Attr("T: type").Shape(UnchangedShape),
-    OpSpec("Mul").Input("x: T").Input("y: T").Output("z: T").Attr("T: type").Shape(
-        BroadcastBinaryShape),
-    OpSpec("Described")
-        .Input("shape: T")
-        .Output("y: float")
-        .Attr("T: {int32, int64}")
-        .Shape(DescribedShape),
-    OpSpec("Counted").Input("n: int32").Output("y: float").Shape(CountedShape),
-    OpSpec("Handle").Output("h: resource").Attr("shape: shape").Stateful().Shape(HandleShape),
-    OpSpec("HandleRead").Input("h: resource").Output("y: float").Stateful().Shape(ReadShape),
-    OpSpec("Matrix").Input("x: float").Output("y: float").Shape(MatrixShape),
-    OpSpec("Square").Input("x: int32").Output("y: int32").Shape(UnchangedShape),
-    OpSpec("Dice").Input("x: int32").Output("y: int32").Stateful().Shape(UnchangedShape),
-};
-
 // What is known of their values; the rules of real ops are tested beside them.
 std::optional<PartialValue> PackValue(PartialValueContext *c) {
   PartialValue packed;
@@ -130,12 +83,65 @@ std::optional<PartialValue> MulValue(PartialValueContext *c) {
   if (x->elements[0] && y->elements[0]) z.elements[0] = *x->elements[0] * *y->elements[0];
   return z;
 }
-const PartialValueRule kRules[] = {
-    {"Shape", ShapeOfInputValue, PartialValueRule::kOfShapes},
-    {"Identity", FirstInputValue},
-    {"Pack", PackValue},
-    {"Element", ElementValue},
-    {"Mul", MulValue},
+
+const OpRegistration kOps[] = {
+    OpSpec("In")
+        .Output("y: dtype")
+        .Attr("dtype: type = DT_FLOAT")
+        .Attr("shape: shape = { unknown_rank: true }")
+        .Shape(ShapeOfAttr),
+    OpSpec("Const")
+        .Output("output: dtype")
+        .Attr("value: tensor")
+        .Attr("dtype: type")
+        .Shape(ConstShape),
+    OpSpec("Shape")
+        .Input("input: T")
+        .Output("output: out_type")
+        .Attr("T: type")
+        .Attr("out_type: {int32, int64} = DT_INT32")
+        .Shape(RankVectorShape)
+        .With(PartialValueRule(ShapeOfInputValue, PartialValueRule::kOfShapes)),
+    OpSpec("Pack")
+        .Input("values: N * T")
+        .Output("output: T")
+        .Attr("N: int >= 1")
+        .Attr("T: type")
+        .Attr("axis: int = 0")
+        .Shape(PackShape)
+        .With(PartialValueRule(PackValue)),
+    // Element `index` of a vector.
+    OpSpec("Element")
+        .Input("input: T")
+        .Output("output: T")
+        .Attr("T: type")
+        .Attr("index: int")
+        .Shape(ScalarShape)
+        .With(PartialValueRule(ElementValue)),
+    OpSpec("Identity")
+        .Input("input: T")
+        .Output("output: T")
+        .Attr("T: type")
+        .Shape(UnchangedShape)
+        .With(PartialValueRule(FirstInputValue)),
+    OpSpec("Mul")
+        .Input("x: T")
+        .Input("y: T")
+        .Output("z: T")
+        .Attr("T: type")
+        .Shape(BroadcastBinaryShape)
+        .With(PartialValueRule(MulValue)),
+    OpSpec("Described")
+        .Input("shape: T")
+        .Output("y: float")
+        .Attr("T: {int32, int64}")
+        .Shape(DescribedShape),
+    OpSpec("Counted").Input("n: int32").Output("y: float").Shape(CountedShape),
+    OpSpec("Handle").Output("h: resource").Attr("shape: shape").Stateful().Shape(HandleShape),
+    OpSpec("HandleRead").Input("h: resource").Output("y: float").Stateful().Shape(ReadShape),
+    OpSpec("Matrix").Input("x: float").Output("y: float").Shape(MatrixShape),
+    OpSpec("Square").Input("x: int32").Output("y: int32").Shape(UnchangedShape),
+    OpSpec("Dice").Input("x: int32").Output("y: int32").Stateful().Shape(UnchangedShape),
 };
 
 class Shapes : public ::testing::Test {

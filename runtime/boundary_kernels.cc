@@ -149,12 +149,12 @@ class RecvKernel : public AsyncKernel {
   EdgeKey edge_;
 };
 
-const KernelRegistration kArg = KernelFor<ArgKernel>("_Arg");
-const KernelRegistration kRetval = KernelFor<RetvalKernel>("_Retval");
-const KernelRegistration kSend = KernelFor<SendKernel>("_Send");
-const KernelRegistration kHostSend = KernelFor<SendKernel>("_HostSend");
-const KernelRegistration kRecv = KernelFor<RecvKernel>("_Recv");
-const KernelRegistration kHostRecv = KernelFor<RecvKernel>("_HostRecv");
+const KernelRegistration kArg("_Arg", KernelFor<ArgKernel>());
+const KernelRegistration kRetval("_Retval", KernelFor<RetvalKernel>());
+const KernelRegistration kSend("_Send", KernelFor<SendKernel>());
+const KernelRegistration kHostSend("_HostSend", KernelFor<SendKernel>());
+const KernelRegistration kRecv("_Recv", KernelFor<RecvKernel>());
+const KernelRegistration kHostRecv("_HostRecv", KernelFor<RecvKernel>());
 
 }  // namespace
 }  // namespace millrace

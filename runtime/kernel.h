@@ -12,7 +12,8 @@
 //       return absl::OkStatus();
 //     }
 //   };
-//   const KernelRegistration kMatMul = KernelFor<MatMulKernel>("MatMul").Types("T", "numbertype");
+//   const OpRegistration kMatMul =
+//       OpSpec("MatMul", ...).With(KernelFor<MatMulKernel>().Types("T", "numbertype"));
 //
 // The framework runs the op's rule (graph/op_rule.h) first: Run sees legal inputs only. A Kernel
 // that is none of these (families of element-wise ops, updates of variables) checks for itself.
@@ -51,6 +52,7 @@
 #include "graph/op_registry.h"     // IWYU pragma: export
 #include "graph/op_rule.h"         // IWYU pragma: export
 #include "graph/partial_value.h"
+#include "graph/shape_inference.h"  // IWYU pragma: export
 #include "runtime/done_callback.h"  // IWYU pragma: export
 
 namespace millrace {
@@ -321,6 +323,7 @@ class RuleMemo {
 template <typename R>
 class RuledKernel : public Kernel {
  public:
+  using KernelRule = R;
   Status Init(KernelConstruction* c) final {
     MR_RETURN_IF_ERROR(InitRule(&rule_, c->attrs()));
     return Prepare(c);
@@ -398,10 +401,13 @@ class AsyncKernel : public Kernel {
 
 // --- Registration --------------------------------------------------------------------------------
 
+// A kernel, for the types that it names. OpSpec::With registers it with its op, which gets the rule
+// that the kernel stands behind.
 class KernelSpec {
  public:
   using Factory = std::function<std::unique_ptr<Kernel>()>;
-  KernelSpec(absl::string_view op, Factory factory);
+  // `infer` is the kernel's rule in the graph (InferByRule); none when empty.
+  explicit KernelSpec(Factory factory, ShapeFn infer = nullptr);
   // "CPU" unless said otherwise.
   KernelSpec& Device(absl::string_view type);
   // Attr `attr` must be T's dtype. Several calls for one attr allow each of the types.
@@ -418,71 +424,72 @@ class KernelSpec {
   // The argument is in host memory (MemoryKind, runtime/device.h) also on devices with a memory of
   // their own: shapes, axes, paths.
   KernelSpec& HostMemory(absl::string_view arg);
+  void AddTo(OpSpec* op) const;  // for OpSpec::With
 
-  const std::string& op() const { return op_; }
   const std::string& device() const { return device_; }
   const std::vector<std::pair<std::string, std::vector<DType>>>& types() const { return types_; }
   const std::vector<std::string>& host_memory() const { return host_memory_; }
   const Factory& factory() const { return factory_; }
 
  private:
-  std::string op_;
   std::string device_ = "CPU";
   std::vector<std::pair<std::string, std::vector<DType>>> types_;
   std::vector<std::string> host_memory_;
   Factory factory_;
+  ShapeFn infer_;
 };
 
-template <typename K>
-KernelSpec KernelFor(absl::string_view op) {
-  return KernelSpec(op, [] { return std::make_unique<K>(); });
+// K made from `args`.
+template <typename K, typename... Args>
+KernelSpec KernelFor(Args... args) {
+  const auto make = [=] { return std::make_unique<K>(args...); };
+  if constexpr (requires { typename K::KernelRule; }) {
+    return KernelSpec(make, &InferByRule<typename K::KernelRule>);
+  } else {
+    return KernelSpec(make);
+  }
 }
 
 // The kernel that `run` is behind rule R:
 //
-//   const KernelRegistration kTile = RuledKernelFor<TileRule>("Tile", RunTile);
+//   const OpRegistration kTile = OpSpec("Tile", ...).With(RuledKernelFor<TileRule>(RunTile));
 template <typename R>
-KernelSpec RuledKernelFor(absl::string_view op, typename RuledFunctionKernel<R>::Function run,
+KernelSpec RuledKernelFor(typename RuledFunctionKernel<R>::Function run,
                           KernelCost cost = KernelCost::kMeasured) {
-  return KernelSpec(op, [=] { return std::make_unique<RuledFunctionKernel<R>>(run, cost); });
+  return KernelFor<RuledFunctionKernel<R>>(run, cost);
 }
 
 // The kernel that `run` is behind rule R with the loops that `find` has for the dtype of input 0:
 //
-//   const KernelRegistration kSoftmax =
-//       RuledLoopKernelFor<SoftmaxRule>("Softmax", math::FindSoftmax, RunSoftmax);
+//   OpSpec("Softmax", ...).With(RuledLoopKernelFor<SoftmaxRule>(math::FindSoftmax, RunSoftmax))
 template <typename R, typename F, typename K = RuledLoopKernel<R, std::invoke_result_t<F, DType>>>
-KernelSpec RuledLoopKernelFor(absl::string_view op, F find, typename K::Function run) {
-  return KernelSpec(op, [=] { return std::make_unique<K>(find, run); });
+KernelSpec RuledLoopKernelFor(F find, typename K::Function run) {
+  return KernelFor<K>(find, run);
 }
 
 // RuledKernelFor for each of `Ts` as attr `attr`; function() is a lambda that gives the one for T:
 //
-//   RuledKernelsFor<CumsumRule, float, double>("Cumsum", "T", []<typename T> { return &RunSum<T>;
-//   })
+//   RuledKernelsFor<CumsumRule, float, double>("T", []<typename T> { return &RunSum<T>; })
 template <typename R, typename... Ts, typename F>
-std::vector<KernelSpec> RuledKernelsFor(absl::string_view op, absl::string_view attr, F function,
+std::vector<KernelSpec> RuledKernelsFor(absl::string_view attr, F function,
                                         KernelCost cost = KernelCost::kMeasured) {
-  return {
-      RuledKernelFor<R>(op, function.template operator()<Ts>(), cost).template Type<Ts>(attr)...};
+  return {RuledKernelFor<R>(function.template operator()<Ts>(), cost).template Type<Ts>(attr)...};
 }
 
 // K<T> for each of `Ts`, as the kernel for attr `attr` = T:
 //
-//   const KernelRegistration kGather = KernelsFor<GatherKernel, int32_t, int64_t>("Gather",
-//   "Tidx");
+//   KernelsFor<GatherKernel, int32_t, int64_t>("Tidx")
 template <template <typename> class K, typename... Ts>
-std::vector<KernelSpec> KernelsFor(absl::string_view op, absl::string_view attr) {
-  return {KernelFor<K<Ts>>(op).template Type<Ts>(attr)...};
+std::vector<KernelSpec> KernelsFor(absl::string_view attr) {
+  return {KernelFor<K<Ts>>().template Type<Ts>(attr)...};
 }
 
-// Registers at construction; meant for namespace-scope constants. Registrations are seen by the
-// look-ups that begin after them, so that a library may be loaded at any time; what was registered
-// never changes.
+// Registers the kernel of an op that is registered elsewhere, at construction; meant for
+// namespace-scope constants. Registrations are seen by the look-ups that begin after them, so that
+// a library may be loaded at any time; what was registered never changes.
 class KernelRegistration {
  public:
-  KernelRegistration(const KernelSpec& spec);                // NOLINT: converts from the spec
-  KernelRegistration(const std::vector<KernelSpec>& specs);  // NOLINT
+  KernelRegistration(absl::string_view op, const KernelSpec& spec);
 };
 
 // The kernel that fits the node's op, device type and attrs, built. Unimplemented with the list of

@@ -3,6 +3,9 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_join.h"
 #include "core/hash_table.h"
@@ -28,9 +31,9 @@ class Registry {
     return *registry;
   }
 
-  void Add(const KernelSpec& spec) {
+  void Add(absl::string_view op, const KernelSpec& spec) {
     MutexLock lock(&mu_);
-    pending_.push_back(new KernelSpec(spec));
+    pending_.emplace_back(op, new KernelSpec(spec));
     has_pending_.store(true, std::memory_order_release);
   }
 
@@ -49,7 +52,7 @@ class Registry {
     MutexLock lock(&mu_);
     if (pending_.empty()) return;
     auto next = std::make_unique<Snapshot>(*snapshot_.load(std::memory_order_relaxed));
-    for (const KernelSpec* spec : pending_) (*next)[spec->op()].push_back(spec);
+    for (const auto& [op, spec] : pending_) (*next)[op].push_back(spec);
     pending_.clear();
     snapshot_.store(next.get(), std::memory_order_release);
     snapshots_.push_back(std::move(next));
@@ -57,7 +60,7 @@ class Registry {
   }
 
   Mutex mu_;
-  std::vector<const KernelSpec*> pending_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::pair<std::string, const KernelSpec*>> pending_ ABSL_GUARDED_BY(mu_);
   // All that were published: readers may hold any.
   std::vector<std::unique_ptr<const Snapshot>> snapshots_ ABSL_GUARDED_BY(mu_);
   const Snapshot empty_;
@@ -146,8 +149,8 @@ StatusOr<const KernelSpec*> FindKernel(const tensorflow::NodeDef& node, absl::st
 
 }  // namespace
 
-KernelSpec::KernelSpec(absl::string_view op, Factory factory)
-    : op_(op), factory_(std::move(factory)) {}
+KernelSpec::KernelSpec(Factory factory, ShapeFn infer)
+    : factory_(std::move(factory)), infer_(std::move(infer)) {}
 
 KernelSpec& KernelSpec::Device(absl::string_view type) {
   device_ = std::string(type);
@@ -188,9 +191,13 @@ KernelSpec& KernelSpec::HostMemory(absl::string_view arg) {
   return *this;
 }
 
-KernelRegistration::KernelRegistration(const KernelSpec& spec) { Registry::Get().Add(spec); }
-KernelRegistration::KernelRegistration(const std::vector<KernelSpec>& specs) {
-  for (const KernelSpec& spec : specs) Registry::Get().Add(spec);
+void KernelSpec::AddTo(OpSpec* op) const {
+  if (infer_) op->Shape(infer_);
+  op->OnRegistration([spec = *this](const std::string& name) { Registry::Get().Add(name, spec); });
+}
+
+KernelRegistration::KernelRegistration(absl::string_view op, const KernelSpec& spec) {
+  Registry::Get().Add(op, spec);
 }
 
 StatusOr<std::unique_ptr<Kernel>> MakeKernel(KernelConstruction* construction) {

@@ -74,16 +74,16 @@ OpSpec UnarySpec(absl::string_view name) {
 
 const OpRegistration kDouble =
     UnarySpec("_TestDouble").Shape(UnchangedShape).Gradient(DoubleGradient);
-const KernelRegistration kDoubleKernel = KernelFor<DoubleKernel>("_TestDouble").Type<float>("T");
+const KernelRegistration kDoubleKernel("_TestDouble", KernelFor<DoubleKernel>().Type<float>("T"));
 
 const OpRegistration kWrong =
     UnarySpec("_TestWrongGradient").Shape(UnchangedShape).Gradient(GradientOfACopy);
-const KernelRegistration kWrongKernel =
-    KernelFor<DoubleKernel>("_TestWrongGradient").Type<float>("T");
+const KernelRegistration kWrongKernel("_TestWrongGradient",
+                                      KernelFor<DoubleKernel>().Type<float>("T"));
 
 // A shape function that promises a scalar.
 const OpRegistration kLiar = UnarySpec("_TestLiar").Shape(ScalarShape).NotDifferentiable();
-const KernelRegistration kLiarKernel = KernelFor<DoubleKernel>("_TestLiar").Type<float>("T");
+const KernelRegistration kLiarKernel("_TestLiar", KernelFor<DoubleKernel>().Type<float>("T"));
 
 // Writes into its input without asking.
 class ScribbleKernel : public Kernel {
@@ -97,11 +97,11 @@ class ScribbleKernel : public Kernel {
 };
 const OpRegistration kScribble =
     UnarySpec("_TestScribble").Shape(UnchangedShape).NotDifferentiable();
-const KernelRegistration kScribbleKernel = KernelFor<ScribbleKernel>("_TestScribble");
+const KernelRegistration kScribbleKernel("_TestScribble", KernelFor<ScribbleKernel>());
 
 const OpRegistration kTwice = UnarySpec("_TestTwice").Shape(UnchangedShape).NotDifferentiable();
-const KernelRegistration kTwiceKernel1 = KernelFor<PassInputKernel>("_TestTwice");
-const KernelRegistration kTwiceKernel2 = KernelFor<PassInputKernel>("_TestTwice").Type<float>("T");
+const KernelRegistration kTwiceKernel1("_TestTwice", KernelFor<PassInputKernel>());
+const KernelRegistration kTwiceKernel2("_TestTwice", KernelFor<PassInputKernel>().Type<float>("T"));
 
 // What a kernel can ask of its context; the input names the question.
 class AskKernel : public Kernel {
@@ -131,7 +131,7 @@ const OpRegistration kAsk = OpSpec("_TestAsk")
                                 .Stateful()
                                 .Shape(ValueDependentShape)
                                 .NotDifferentiable();
-const KernelRegistration kAskKernel = KernelFor<AskKernel>("_TestAsk");
+const KernelRegistration kAskKernel("_TestAsk", KernelFor<AskKernel>());
 
 // Answers from a thread of the I/O pool.
 class LaterKernel : public AsyncKernel {
@@ -144,7 +144,7 @@ class LaterKernel : public AsyncKernel {
   }
 };
 const OpRegistration kLater = UnarySpec("_TestLater").Shape(UnchangedShape).NotDifferentiable();
-const KernelRegistration kLaterKernel = KernelFor<LaterKernel>("_TestLater");
+const KernelRegistration kLaterKernel("_TestLater", KernelFor<LaterKernel>());
 
 // y = the sum of scalars; a list argument.
 class SumKernel : public Kernel {
@@ -172,7 +172,7 @@ const OpRegistration kSum = OpSpec("_TestSum")
                                 .Attr("mode: {'ALL', 'SOME'} = 'ALL'")
                                 .Shape(SumShape)
                                 .NotDifferentiable();
-const KernelRegistration kSumKernel = KernelFor<SumKernel>("_TestSum").Type<float>("T");
+const KernelRegistration kSumKernel("_TestSum", KernelFor<SumKernel>().Type<float>("T"));
 
 // Reads a variable; its gradient is that of the value.
 class ReadKernel : public Kernel {
@@ -194,7 +194,7 @@ const OpRegistration kRead = OpSpec("_TestRead")
                                  .Stateful()
                                  .Shape(ReadShape)
                                  .Gradient(GradientOfACopy);
-const KernelRegistration kReadKernel = KernelFor<ReadKernel>("_TestRead");
+const KernelRegistration kReadKernel("_TestRead", KernelFor<ReadKernel>());
 
 const OpRegistration kAddOne = OpSpec("_TestRefAddOne")
                                    .Input("ref: Ref(float)")
@@ -218,7 +218,7 @@ class RefAddOneKernel : public Kernel {
     return absl::OkStatus();
   }
 };
-const KernelRegistration kAddOneKernel = KernelFor<RefAddOneKernel>("_TestRefAddOne");
+const KernelRegistration kAddOneKernel("_TestRefAddOne", KernelFor<RefAddOneKernel>());
 
 // --- Registry ----------------------------------------------------------------------------------
 
@@ -264,7 +264,7 @@ TEST(KernelRegistryTest, TwoKernelsThatFitAreAnError) {
 
 TEST(KernelRegistryTest, LookUpsSeeWhatALibraryRegistersLater) {
   EXPECT_FALSE(HasAnyKernel("_TestLoadedLater"));
-  [[maybe_unused]] const KernelRegistration later = KernelFor<PassInputKernel>("_TestLoadedLater");
+  [[maybe_unused]] const KernelRegistration later("_TestLoadedLater", KernelFor<PassInputKernel>());
   EXPECT_TRUE(HasAnyKernel("_TestLoadedLater"));
   tensorflow::NodeDef node;
   node.set_op("_TestLoadedLater");

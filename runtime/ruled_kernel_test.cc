@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // RuledKernel: when a rule is asked, and what its kernel gets of it.
 #include <atomic>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -21,10 +22,11 @@ struct RepeatedRule {
   StatusOr<Planned<int64_t>> operator()(RuleContext* c) const {
     ++rule_calls;
     MR_ASSIGN_OR_RETURN(const PartialInts times, c->IntVector(1, "times"));
-    if (times.size() > 0 && *times.at(0) < 0) {
-      return InvalidArgument("times must be >= 0, got ", *times.at(0));
-    }
-    return WithPlan(PartialShape::Make({c->input(0).dim(0) * *times.at(0)}), *times.at(0));
+    const std::optional<int64_t> count = times.at(0);
+    if (count.value_or(0) < 0) return InvalidArgument("times must be >= 0, got ", *count);
+    MR_ASSIGN_OR_RETURN(const PartialShape x, c->InputWithRank(0, 1));
+    if (!count || x.dim(0) < 0) return PartialShape::UnknownOfRank(1);
+    return WithPlan(PartialShape::Make({x.dim(0) * *count}), *count);
   }
 };
 // Fills the output with what the rule has planned.
@@ -112,6 +114,19 @@ TEST_F(RuledKernelTest, StepsAtOnceAgree) {
   }
   for (std::thread& t : threads) t.join();
   EXPECT_EQ(wrong, 0);
+}
+
+const OpRegistration kRepeated = OpSpec("_TestRepeated", "x: float, times: int32 -> y: float")
+                                     .With(KernelFor<RepeatedKernel>())
+                                     .NotDifferentiable();
+
+TEST(KernelSpecTest, AnOpIsRegisteredWithItsKernelAndGetsTheKernelsRule) {
+  const Tensor twice = Tensor::Vector<int32_t>({2});
+  ExpectTensorEqual(
+      RunOp1(OpCall("_TestRepeated").Input(TensorOf<float>({2}, {5, 6})).Input(twice)),
+      TensorOf<float>({4}, {2, 2, 2, 2}));
+  EXPECT_SHAPE("_TestRepeated", {}, {"[3]", twice}, "[6]");
+  EXPECT_SHAPE("_TestRepeated", {}, {"[3]", "[1]"}, "[?]");
 }
 
 }  // namespace

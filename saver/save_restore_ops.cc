@@ -140,8 +140,8 @@ const OpRegistration kSaveV2 = OpSpec("SaveV2",
                                       "dtypes: list(type) >= 1")
                                    .Stateful()
                                    .Rule<NamesRule>()
-                                   .NotDifferentiable();
-const KernelRegistration kSaveV2Kernel = KernelFor<SaveKernel>("SaveV2");
+                                   .NotDifferentiable()
+                                   .With(KernelFor<SaveKernel>());
 
 // --- RestoreV2 -----------------------------------------------------------------------------------
 
@@ -190,8 +190,8 @@ const OpRegistration kRestoreV2 =
            "dtypes: list(type) >= 1")
         .Stateful()
         .Rule<RestoreRule>()
-        .NotDifferentiable();
-const KernelRegistration kRestoreV2Kernel = KernelFor<RestoreKernel>("RestoreV2");
+        .NotDifferentiable()
+        .With(KernelFor<RestoreKernel>());
 
 // --- MergeV2Checkpoints --------------------------------------------------------------------------
 
@@ -224,8 +224,8 @@ const OpRegistration kMergeV2Checkpoints =
            "delete_old_dirs: bool = true")
         .Stateful()
         .Rule<MergeRule>()
-        .NotDifferentiable();
-const KernelRegistration kMergeV2CheckpointsKernel = KernelFor<MergeKernel>("MergeV2Checkpoints");
+        .NotDifferentiable()
+        .With(KernelFor<MergeKernel>());
 
 // --- ShardedFilename, ShardedFilespec ------------------------------------------------------------
 
@@ -252,10 +252,8 @@ const OpRegistration kShardedFilename =
     OpSpec("ShardedFilename",
            "basename: string, shard: int32, num_shards: int32 -> "
            "filename: string")
-        .Rule<ShardedRule>()
+        .With(RuledKernelFor<ShardedRule>(RunShardedFilename))
         .NotDifferentiable();
-const KernelRegistration kShardedFilenameKernel =
-    RuledKernelFor<ShardedRule>("ShardedFilename", RunShardedFilename);
 
 Status RunShardedFilespec(KernelContext* ctx, const ShardedRule&) {
   const int32_t num_shards = ctx->input(1).raw_scalar<int32_t>();
@@ -268,10 +266,8 @@ Status RunShardedFilespec(KernelContext* ctx, const ShardedRule&) {
 
 const OpRegistration kShardedFilespec =
     OpSpec("ShardedFilespec", "basename: string, num_shards: int32 -> filename: string")
-        .Rule<ShardedRule>()
+        .With(RuledKernelFor<ShardedRule>(RunShardedFilespec))
         .NotDifferentiable();
-const KernelRegistration kShardedFilespecKernel =
-    RuledKernelFor<ShardedRule>("ShardedFilespec", RunShardedFilespec);
 
 }  // namespace
 }  // namespace millrace

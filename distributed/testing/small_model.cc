@@ -63,9 +63,9 @@ const OpRegistration kSilent =
     OpSpec("TestSilent").Output("y: float").Stateful().Shape(ScalarOutput).NotDifferentiable();
 const OpRegistration kFail =
     OpSpec("TestFail").Input("x: float").Output("y: float").Shape(ScalarOutput).NotDifferentiable();
-const KernelRegistration kWaitKernel = KernelFor<WaitKernel>("TestWait");
-const KernelRegistration kSilentKernel = KernelFor<SilentKernel>("TestSilent");
-const KernelRegistration kFailKernel = KernelFor<FailKernel>("TestFail");
+const KernelRegistration kWaitKernel("TestWait", KernelFor<WaitKernel>());
+const KernelRegistration kSilentKernel("TestSilent", KernelFor<SilentKernel>());
+const KernelRegistration kFailKernel("TestFail", KernelFor<FailKernel>());
 
 }  // namespace
 

@@ -169,18 +169,16 @@ std::optional<PartialValue> ConcatValue(PartialValueContext* c) {
 using ConcatV1Rule = ConcatRule</*kAxisFirst=*/true>;
 const OpRegistration kConcat =
     OpSpec("Concat", "concat_dim: int32, values: N * T -> output: T", "N: int >= 2; T: type")
-        .Rule<ConcatV1Rule>()
-        .Gradient(ConcatGradient<ConcatV1Rule>);
-const PartialValueRule kConcatValue("Concat", ConcatValue<ConcatV1Rule>);
-const KernelRegistration kConcatKernel = RuledKernelFor<ConcatV1Rule>("Concat", RunConcat);
+        .With(RuledKernelFor<ConcatV1Rule>(RunConcat))
+        .Gradient(ConcatGradient<ConcatV1Rule>)
+        .With(PartialValueRule(ConcatValue<ConcatV1Rule>));
 
 using ConcatV2Rule = ConcatRule</*kAxisFirst=*/false>;
 const OpRegistration kConcatV2 = OpSpec("ConcatV2", "values: N * T, axis: Tidx -> output: T",
                                         "N: int >= 2; T: type; Tidx: {int32, int64} = DT_INT32")
-                                     .Rule<ConcatV2Rule>()
-                                     .Gradient(ConcatGradient<ConcatV2Rule>);
-const PartialValueRule kConcatV2Value("ConcatV2", ConcatValue<ConcatV2Rule>);
-const KernelRegistration kConcatV2Kernel = RuledKernelFor<ConcatV2Rule>("ConcatV2", RunConcat);
+                                     .With(RuledKernelFor<ConcatV2Rule>(RunConcat))
+                                     .Gradient(ConcatGradient<ConcatV2Rule>)
+                                     .With(PartialValueRule(ConcatValue<ConcatV2Rule>));
 
 // --- ConcatOffset --------------------------------------------------------------------------------
 
@@ -233,10 +231,8 @@ Status RunConcatOffset(KernelContext* ctx, const ConcatOffsetRule&) {
 const OpRegistration kConcatOffset =
     OpSpec("ConcatOffset", "concat_dim: int32, shape: N * int32 -> offset: N * int32",
            "N: int >= 2")
-        .Rule<ConcatOffsetRule>()
+        .With(RuledKernelFor<ConcatOffsetRule>(RunConcatOffset, KernelCost::kCheap))
         .NotDifferentiable();
-const KernelRegistration kConcatOffsetKernel =
-    RuledKernelFor<ConcatOffsetRule>("ConcatOffset", RunConcatOffset, KernelCost::kCheap);
 
 // --- Pack, Unpack --------------------------------------------------------------------------------
 
@@ -292,10 +288,9 @@ std::optional<PartialValue> PackValue(PartialValueContext* c) {
 
 const OpRegistration kPack =
     OpSpec("Pack", "values: N * T -> output: T", "N: int >= 1; T: type; axis: int = 0")
-        .Rule<PackRule>()
-        .Gradient(PackGradient);
-const PartialValueRule kPackValue("Pack", PackValue);
-const KernelRegistration kPackKernel = RuledKernelFor<PackRule>("Pack", RunPack);
+        .With(RuledKernelFor<PackRule>(RunPack))
+        .Gradient(PackGradient)
+        .With(PartialValueRule(PackValue));
 
 // What is taken apart has a dimension.
 Status CheckHasDims(const PartialShape& value) {
@@ -344,9 +339,8 @@ Status UnpackGradient(GradientContext* c) {
 
 const OpRegistration kUnpack =
     OpSpec("Unpack", "value: T -> output: num * T", "num: int >= 0; T: type; axis: int = 0")
-        .Rule<UnpackRule>()
+        .With(RuledKernelFor<UnpackRule>(RunUnpack))
         .Gradient(UnpackGradient);
-const KernelRegistration kUnpackKernel = RuledKernelFor<UnpackRule>("Unpack", RunUnpack);
 
 // --- Split, SplitV -------------------------------------------------------------------------------
 
@@ -440,17 +434,15 @@ Status SplitGradient(GradientContext* c) {
 using EqualSplitRule = SplitRule</*kSizesGiven=*/false>;
 const OpRegistration kSplit = OpSpec("Split", "split_dim: int32, value: T -> output: num_split * T",
                                      "num_split: int >= 1; T: type")
-                                  .Rule<EqualSplitRule>()
+                                  .With(RuledKernelFor<EqualSplitRule>(RunSplit))
                                   .Gradient(SplitGradient<EqualSplitRule>);
-const KernelRegistration kSplitKernel = RuledKernelFor<EqualSplitRule>("Split", RunSplit);
 
 using SplitVRule = SplitRule</*kSizesGiven=*/true>;
 const OpRegistration kSplitV =
     OpSpec("SplitV", "value: T, size_splits: Tlen, split_dim: int32 -> output: num_split * T",
            "num_split: int >= 1; T: type; Tlen: {int32, int64} = DT_INT64")
-        .Rule<SplitVRule>()
+        .With(RuledKernelFor<SplitVRule>(RunSplit))
         .Gradient(SplitGradient<SplitVRule>);
-const KernelRegistration kSplitVKernel = RuledKernelFor<SplitVRule>("SplitV", RunSplit);
 
 }  // namespace
 }  // namespace millrace

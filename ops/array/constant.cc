@@ -56,8 +56,8 @@ class ConstKernel : public Kernel {
 
 const OpRegistration kConst = OpSpec("Const", "-> output: dtype", "value: tensor; dtype: type")
                                   .Rule<ConstRule>()
-                                  .NotDifferentiable();
-const KernelRegistration kConstKernel = KernelFor<ConstKernel>("Const");
+                                  .NotDifferentiable()
+                                  .With(KernelFor<ConstKernel>());
 
 // --- Fill ----------------------------------------------------------------------------------------
 
@@ -92,11 +92,9 @@ std::optional<PartialValue> FillValue(PartialValueContext* c) {
 
 const OpRegistration kFill = OpSpec("Fill", "dims: index_type, value: T -> output: T",
                                     "T: type; index_type: {int32, int64} = DT_INT32")
-                                 .Rule<FillRule>()
-                                 .Gradient(FillGradient);
-const PartialValueRule kFillValue("Fill", FillValue);
-const KernelRegistration kFillKernel =
-    RuledKernelFor<FillRule>("Fill", RunFill).TypesWith("T", HasZero);
+                                 .With(RuledKernelFor<FillRule>(RunFill).TypesWith("T", HasZero))
+                                 .Gradient(FillGradient)
+                                 .With(PartialValueRule(FillValue));
 
 // --- ZerosLike, OnesLike -------------------------------------------------------------------------
 
@@ -109,9 +107,9 @@ Status RunZerosLike(KernelContext* ctx, const UnchangedShapeRule&) {
 }
 
 const OpRegistration kZerosLike =
-    OpSpec("ZerosLike", "x: T -> y: T", "T: type").Rule<UnchangedShapeRule>().NotDifferentiable();
-const KernelRegistration kZerosLikeKernel =
-    RuledKernelFor<UnchangedShapeRule>("ZerosLike", RunZerosLike).TypesWith("T", HasZero);
+    OpSpec("ZerosLike", "x: T -> y: T", "T: type")
+        .With(RuledKernelFor<UnchangedShapeRule>(RunZerosLike).TypesWith("T", HasZero))
+        .NotDifferentiable();
 
 template <typename T>
 Status RunOnesLike(KernelContext* ctx, const UnchangedShapeRule&) {
@@ -123,12 +121,11 @@ const OpRegistration kOnesLike =
     OpSpec("OnesLike", "x: T -> y: T",
            "T: {bfloat16, half, float, double, int8, uint8, int16, uint16, int32, int64, "
            "complex64, complex128, bool}")
-        .Rule<UnchangedShapeRule>()
+        .With(RuledKernelsFor<UnchangedShapeRule, Bfloat16, Half, float, double, int8_t, uint8_t,
+                              int16_t, uint16_t, int32_t, int64_t, std::complex<float>,
+                              std::complex<double>, bool>(
+            "T", []<typename T>() { return &RunOnesLike<T>; }))
         .NotDifferentiable();
-const KernelRegistration kOnesLikeKernels =
-    RuledKernelsFor<UnchangedShapeRule, Bfloat16, Half, float, double, int8_t, uint8_t, int16_t,
-                    uint16_t, int32_t, int64_t, std::complex<float>, std::complex<double>, bool>(
-        "OnesLike", "T", []<typename T>() { return &RunOnesLike<T>; });
 
 // --- Range ---------------------------------------------------------------------------------------
 
@@ -218,12 +215,10 @@ std::optional<PartialValue> RangeValue(PartialValueContext* c) {
 const OpRegistration kRange =
     OpSpec("Range", "start: Tidx, limit: Tidx, delta: Tidx -> output: Tidx",
            "Tidx: {bfloat16, float, double, int32, int64} = DT_INT32")
-        .Rule<RangeRule>()
-        .NotDifferentiable();
-const PartialValueRule kRangeValue("Range", RangeValue);
-const KernelRegistration kRangeKernels =
-    RuledKernelsFor<RangeRule, float, double, int32_t, int64_t>(
-        "Range", "Tidx", []<typename T>() { return &RunRange<T>; });
+        .With(RuledKernelsFor<RangeRule, float, double, int32_t, int64_t>(
+            "Tidx", []<typename T>() { return &RunRange<T>; }))
+        .NotDifferentiable()
+        .With(PartialValueRule(RangeValue));
 
 }  // namespace
 }  // namespace millrace

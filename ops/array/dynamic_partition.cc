@@ -81,10 +81,8 @@ Status DynamicPartitionGradient(GradientContext* c) {
 const OpRegistration kDynamicPartition =
     OpSpec("DynamicPartition", "data: T, partitions: int32 -> outputs: num_partitions * T",
            "num_partitions: int >= 1; T: type")
-        .Rule<PartitionRule>()
+        .With(RuledKernelFor<PartitionRule>(RunDynamicPartition))
         .Gradient(DynamicPartitionGradient);
-const KernelRegistration kDynamicPartitionKernel =
-    RuledKernelFor<PartitionRule>("DynamicPartition", RunDynamicPartition);
 
 // --- DynamicStitch -------------------------------------------------------------------------------
 
@@ -163,14 +161,11 @@ std::vector<Output> DynamicStitchGradient(GradientContext* c) {
 
 OpSpec StitchSpec(const char* name) {
   return OpSpec(name, "indices: N * int32, data: N * T -> merged: T", "N: int >= 1; T: type")
-      .Rule<StitchRule>()
+      .With(RuledKernelFor<StitchRule>(RunDynamicStitch))
       .Gradient(DynamicStitchGradient);
 }
 const OpRegistration kStitches[] = {StitchSpec("DynamicStitch"),
                                     StitchSpec("ParallelDynamicStitch")};
-const KernelRegistration kStitchKernels[] = {
-    RuledKernelFor<StitchRule>("DynamicStitch", RunDynamicStitch),
-    RuledKernelFor<StitchRule>("ParallelDynamicStitch", RunDynamicStitch)};
 
 }  // namespace
 }  // namespace millrace

@@ -217,18 +217,16 @@ std::optional<PartialValue> GatherValue(PartialValueContext* c) {
 const OpRegistration kGatherV2 =
     OpSpec("GatherV2", "params: Tparams, indices: Tindices, axis: Taxis -> output: Tparams",
            "batch_dims: int = 0; Tparams: type; Tindices: {int32, int64}; Taxis: {int32, int64}")
-        .Rule<GatherRule>()
-        .Gradient(GatherGradient);
-const PartialValueRule kGatherV2Rule("GatherV2", GatherValue);
-const KernelRegistration kGatherV2Kernel = RuledKernelFor<GatherRule>("GatherV2", RunGather);
+        .With(RuledKernelFor<GatherRule>(RunGather))
+        .Gradient(GatherGradient)
+        .With(PartialValueRule(GatherValue));
 
 const OpRegistration kGather =
     OpSpec("Gather", "params: Tparams, indices: Tindices -> output: Tparams",
            "validate_indices: bool = true; Tparams: type; Tindices: {int32, int64}")
-        .Rule<GatherRule>()
-        .Gradient(GatherGradient);
-const PartialValueRule kGatherRule("Gather", GatherValue);
-const KernelRegistration kGatherKernel = RuledKernelFor<GatherRule>("Gather", RunGather);
+        .With(RuledKernelFor<GatherRule>(RunGather))
+        .Gradient(GatherGradient)
+        .With(PartialValueRule(GatherValue));
 
 // --- GatherNd, ScatterNd -------------------------------------------------------------------------
 
@@ -298,9 +296,8 @@ Output GatherNdGradient(GradientContext* c) {
 const OpRegistration kGatherNd =
     OpSpec("GatherNd", "params: Tparams, indices: Tindices -> output: Tparams",
            "Tparams: type; Tindices: {int32, int64}")
-        .Rule<GatherNdRule>()
+        .With(RuledKernelFor<GatherNdRule>(RunGatherNd))
         .Gradient(GatherNdGradient);
-const KernelRegistration kGatherNdKernel = RuledKernelFor<GatherNdRule>("GatherNd", RunGatherNd);
 
 // Output 0 has the shape that input 2 says; the updates are what indices name of it.
 struct ScatterNdRule {
@@ -342,12 +339,10 @@ std::vector<Output> ScatterNdGradient(GradientContext* c) {
 const OpRegistration kScatterNd =
     OpSpec("ScatterNd", "indices: Tindices, updates: T, shape: Tindices -> output: T",
            "T: type; Tindices: {int32, int64}")
-        .Rule<ScatterNdRule>()
+        .With(RuledKernelsFor<ScatterNdRule, float, double, int32_t, int64_t, std::complex<float>,
+                              std::complex<double>>("T",
+                                                    []<typename T>() { return &RunScatterNd<T>; }))
         .Gradient(ScatterNdGradient);
-const KernelRegistration kScatterNdKernels =
-    RuledKernelsFor<ScatterNdRule, float, double, int32_t, int64_t, std::complex<float>,
-                    std::complex<double>>("ScatterNd", "T",
-                                          []<typename T>() { return &RunScatterNd<T>; });
 
 }  // namespace
 }  // namespace millrace

@@ -41,28 +41,31 @@ class PassInputsKernel : public Kernel {
 
 constexpr char kInToOut[] = "input: T -> output: T";
 
-const OpRegistration kIdentity =
-    OpSpec("Identity", kInToOut, "T: type").Shape(SameShapes).Gradient(PassGradients);
-const PartialValueRule kIdentityValue("Identity", FirstInputValue);
-const KernelRegistration kIdentityKernel = KernelFor<PassInputKernel>("Identity");
+const OpRegistration kIdentity = OpSpec("Identity", kInToOut, "T: type")
+                                     .Shape(SameShapes)
+                                     .Gradient(PassGradients)
+                                     .With(KernelFor<PassInputKernel>())
+                                     .With(PartialValueRule(FirstInputValue));
 
-const OpRegistration kIdentityN =
-    OpSpec("IdentityN", kInToOut, "T: list(type) >= 1").Shape(SameShapes).Gradient(PassGradients);
-const KernelRegistration kIdentityNKernel = KernelFor<PassInputsKernel>("IdentityN");
+const OpRegistration kIdentityN = OpSpec("IdentityN", kInToOut, "T: list(type) >= 1")
+                                      .Shape(SameShapes)
+                                      .Gradient(PassGradients)
+                                      .With(KernelFor<PassInputsKernel>());
 
-const OpRegistration kStopGradient =
-    OpSpec("StopGradient", kInToOut, "T: type").Shape(SameShapes).NotDifferentiable();
-const PartialValueRule kStopGradientValue("StopGradient", FirstInputValue);
-const KernelRegistration kStopGradientKernel = KernelFor<PassInputKernel>("StopGradient");
+const OpRegistration kStopGradient = OpSpec("StopGradient", kInToOut, "T: type")
+                                         .Shape(SameShapes)
+                                         .NotDifferentiable()
+                                         .With(KernelFor<PassInputKernel>())
+                                         .With(PartialValueRule(FirstInputValue));
 
 const OpRegistration kPreventGradient =
     OpSpec("PreventGradient", kInToOut, "T: type; message: string = ''")
         .Shape(SameShapes)
-        .Gradient(RefuseGradient);
-const KernelRegistration kPreventGradientKernel = KernelFor<PassInputKernel>("PreventGradient");
+        .Gradient(RefuseGradient)
+        .With(KernelFor<PassInputKernel>());
 
-const OpRegistration kNoOp = OpSpec("NoOp").Shape(NoOutputShape).NotDifferentiable();
-const KernelRegistration kNoOpKernel = KernelFor<PassInputsKernel>("NoOp");
+const OpRegistration kNoOp =
+    OpSpec("NoOp").Shape(NoOutputShape).NotDifferentiable().With(KernelFor<PassInputsKernel>());
 
 }  // namespace
 }  // namespace millrace

@@ -74,10 +74,9 @@ Status RunOneHot(KernelContext* ctx, const OneHotRule& rule) {
 const OpRegistration kOneHot =
     OpSpec("OneHot", "indices: TI, depth: int32, on_value: T, off_value: T -> output: T",
            "axis: int = -1; T: type; TI: {uint8, int32, int64} = DT_INT64")
-        .Rule<OneHotRule>()
+        .With(RuledKernelsFor<OneHotRule, uint8_t, int32_t, int64_t>(
+            "TI", []<typename Index>() { return &RunOneHot<Index>; }))
         .NotDifferentiable();
-const KernelRegistration kOneHotKernels = RuledKernelsFor<OneHotRule, uint8_t, int32_t, int64_t>(
-    "OneHot", "TI", []<typename Index>() { return &RunOneHot<Index>; });
 
 // --- Where ---------------------------------------------------------------------------------------
 
@@ -113,12 +112,10 @@ Status RunWhere(KernelContext* ctx, const WhereRule&) {
 
 const OpRegistration kWhere =
     OpSpec("Where", "input: T -> index: int64", "T: {numbertype, bool} = DT_BOOL")
-        .Rule<WhereRule>()
+        .With(RuledKernelsFor<WhereRule, bool, float, double, int8_t, uint8_t, int16_t, uint16_t,
+                              int32_t, int64_t, Half, Bfloat16, std::complex<float>,
+                              std::complex<double>>("T", []<typename T>() { return &RunWhere<T>; }))
         .NotDifferentiable();
-const KernelRegistration kWhereKernels =
-    RuledKernelsFor<WhereRule, bool, float, double, int8_t, uint8_t, int16_t, uint16_t, int32_t,
-                    int64_t, Half, Bfloat16, std::complex<float>, std::complex<double>>(
-        "Where", "T", []<typename T>() { return &RunWhere<T>; });
 
 // --- Unique, UniqueWithCounts --------------------------------------------------------------------
 
@@ -176,20 +173,15 @@ Status RunUnique(KernelContext* ctx, const UniqueRule& rule) {
   return VisitIndexType(rule.out_idx, [&]<typename Index>() { return FindUnique<T, Index>(ctx); });
 }
 
-KernelRegistration UniqueKernels(absl::string_view op) {
-  return RuledKernelsFor<UniqueRule, float, double, int32_t, int64_t, uint8_t, bool, std::string>(
-      op, "T", []<typename T>() { return &RunUnique<T>; });
-}
-
 OpSpec UniqueSpec(absl::string_view op) {
   return OpSpec(op, "x: T -> y: T, idx: out_idx", "T: type; out_idx: {int32, int64} = DT_INT32")
-      .Rule<UniqueRule>()
+      .With(
+          RuledKernelsFor<UniqueRule, float, double, int32_t, int64_t, uint8_t, bool, std::string>(
+              "T", []<typename T>() { return &RunUnique<T>; }))
       .NotDifferentiable();
 }
 const OpRegistration kUnique = UniqueSpec("Unique");
-const KernelRegistration kUniqueKernels = UniqueKernels("Unique");
 const OpRegistration kUniqueWithCounts = UniqueSpec("UniqueWithCounts").Output("count: out_idx");
-const KernelRegistration kUniqueWithCountsKernels = UniqueKernels("UniqueWithCounts");
 
 }  // namespace
 }  // namespace millrace

@@ -95,16 +95,14 @@ std::vector<Output> PadGradient(GradientContext* c) {
 
 const OpRegistration kPad = OpSpec("Pad", "input: T, paddings: Tpaddings -> output: T",
                                    "T: type; Tpaddings: {int32, int64} = DT_INT32")
-                                .Rule<PadRule>()
+                                .With(RuledKernelFor<PadRule>(RunPad))
                                 .Gradient(PadGradient);
-const KernelRegistration kPadKernel = RuledKernelFor<PadRule>("Pad", RunPad);
 
 const OpRegistration kPadV2 =
     OpSpec("PadV2", "input: T, paddings: Tpaddings, constant_values: T -> output: T",
            "T: type; Tpaddings: {int32, int64} = DT_INT32")
-        .Rule<PadRule>()
+        .With(RuledKernelFor<PadRule>(RunPad))
         .Gradient(PadGradient);
-const KernelRegistration kPadV2Kernel = RuledKernelFor<PadRule>("PadV2", RunPad);
 
 // --- MirrorPad, MirrorPadGrad --------------------------------------------------------------------
 
@@ -213,16 +211,14 @@ constexpr char kMirrorAttrs[] =
     "T: type; Tpaddings: {int32, int64} = DT_INT32; mode: {'REFLECT', 'SYMMETRIC'}";
 
 const OpRegistration kMirrorPad = OpSpec("MirrorPad", kMirrorArguments, kMirrorAttrs)
-                                      .Rule<MirrorPadRule>()
+                                      .With(RuledKernelFor<MirrorPadRule>(RunMirrorPad))
                                       .Gradient(MirrorPadGradient);
-const KernelRegistration kMirrorPadKernel =
-    RuledKernelFor<MirrorPadRule>("MirrorPad", RunMirrorPad);
 
-const OpRegistration kMirrorPadGrad = OpSpec("MirrorPadGrad", kMirrorArguments, kMirrorAttrs)
-                                          .Rule<MirrorPadGradRule>()
-                                          .Gradient(MirrorPadGradGradient);
-const KernelRegistration kMirrorPadGradKernels = RuledKernelsFor<MirrorPadGradRule, float, double>(
-    "MirrorPadGrad", "T", []<typename T>() { return &RunMirrorPadGrad<T>; });
+const OpRegistration kMirrorPadGrad =
+    OpSpec("MirrorPadGrad", kMirrorArguments, kMirrorAttrs)
+        .With(RuledKernelsFor<MirrorPadGradRule, float, double>(
+            "T", []<typename T>() { return &RunMirrorPadGrad<T>; }))
+        .Gradient(MirrorPadGradGradient);
 
 }  // namespace
 }  // namespace millrace

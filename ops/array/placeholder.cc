@@ -36,25 +36,20 @@ Output PassGradient(GradientContext* c) { return c->dense_grad(); }
 
 const OpRegistration kPlaceholder =
     OpSpec("Placeholder", "-> output: dtype", "dtype: type; shape: shape = { unknown_rank: true }")
-        .Rule<PlaceholderRule>()
+        .With(RuledKernelFor<PlaceholderRule>(RefuseToRun))
         .NotDifferentiable();
-const KernelRegistration kPlaceholderKernel =
-    RuledKernelFor<PlaceholderRule>("Placeholder", RefuseToRun);
 
 const OpRegistration kPlaceholderV2 =
     OpSpec("PlaceholderV2", "-> output: dtype", "dtype: type; shape: shape")
         .Deprecated(23, "Placeholder now behaves the same as PlaceholderV2.")
-        .Rule<PlaceholderRule>()
+        .With(RuledKernelFor<PlaceholderRule>(RefuseToRun))
         .NotDifferentiable();
-const KernelRegistration kPlaceholderV2Kernel =
-    RuledKernelFor<PlaceholderRule>("PlaceholderV2", RefuseToRun);
 
 const OpRegistration kPlaceholderWithDefault =
     OpSpec("PlaceholderWithDefault", "input: dtype -> output: dtype", "dtype: type; shape: shape")
         .Rule<PlaceholderWithDefaultRule>()
-        .Gradient(PassGradient);
-const KernelRegistration kPlaceholderWithDefaultKernel =
-    KernelFor<PassInputKernel>("PlaceholderWithDefault");
+        .Gradient(PassGradient)
+        .With(KernelFor<PassInputKernel>());
 
 }  // namespace
 }  // namespace millrace

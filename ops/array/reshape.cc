@@ -104,13 +104,10 @@ struct SqueezeRule {
 
 // The same elements in the rule's shape.
 template <typename Rule>
-class ReshapeKernel : public RuledKernel<Rule> {
- public:
-  bool may_be_expensive() const override { return false; }
-
- protected:
-  Status Run(KernelContext* ctx) const override { return ctx->PassInput(0); }
-};
+KernelSpec ReshapeKernel() {
+  return RuledKernelFor<Rule>([](KernelContext* ctx, const Rule&) { return ctx->PassInput(0); },
+                              KernelCost::kCheap);
+}
 
 // The same elements in the input's shape.
 Output ShapedAsInput(GradientContext* c) {
@@ -119,24 +116,21 @@ Output ShapedAsInput(GradientContext* c) {
 
 const OpRegistration kReshape = OpSpec("Reshape", "tensor: T, shape: Tshape -> output: T",
                                        "T: type; Tshape: {int32, int64} = DT_INT32")
-                                    .Rule<ReshapeRule>()
-                                    .Gradient(ShapedAsInput);
-const PartialValueRule kReshapeValue("Reshape", ReshapedInputValue);
-const KernelRegistration kReshapeKernel = KernelFor<ReshapeKernel<ReshapeRule>>("Reshape");
+                                    .With(ReshapeKernel<ReshapeRule>())
+                                    .Gradient(ShapedAsInput)
+                                    .With(PartialValueRule(ReshapedInputValue));
 
 const OpRegistration kExpandDims = OpSpec("ExpandDims", "input: T, dim: Tdim -> output: T",
                                           "T: type; Tdim: {int32, int64} = DT_INT32")
-                                       .Rule<ExpandDimsRule>()
-                                       .Gradient(ShapedAsInput);
-const PartialValueRule kExpandDimsValue("ExpandDims", ReshapedInputValue);
-const KernelRegistration kExpandDimsKernel = KernelFor<ReshapeKernel<ExpandDimsRule>>("ExpandDims");
+                                       .With(ReshapeKernel<ExpandDimsRule>())
+                                       .Gradient(ShapedAsInput)
+                                       .With(PartialValueRule(ReshapedInputValue));
 
 const OpRegistration kSqueeze =
     OpSpec("Squeeze", "input: T -> output: T", "T: type; squeeze_dims: list(int) >= 0 = []")
-        .Rule<SqueezeRule>()
-        .Gradient(ShapedAsInput);
-const PartialValueRule kSqueezeValue("Squeeze", ReshapedInputValue);
-const KernelRegistration kSqueezeKernel = KernelFor<ReshapeKernel<SqueezeRule>>("Squeeze");
+        .With(ReshapeKernel<SqueezeRule>())
+        .Gradient(ShapedAsInput)
+        .With(PartialValueRule(ReshapedInputValue));
 
 // --- Shape, ShapeN, Size, Rank -------------------------------------------------------------------
 
@@ -182,16 +176,17 @@ struct ShapeRule {
 const OpRegistration kShape =
     OpSpec("Shape", "input: T -> output: out_type", "T: type; out_type: {int32, int64} = DT_INT32")
         .Rule<ShapeRule>()
-        .NotDifferentiable();
-const PartialValueRule kShapeValue("Shape", ShapeOfInputValue, PartialValueRule::kOfShapes);
-const KernelRegistration kShapeKernel = KernelFor<ShapeKernel>("Shape");
+        .NotDifferentiable()
+        .With(KernelFor<ShapeKernel>())
+        .With(PartialValueRule(ShapeOfInputValue, PartialValueRule::kOfShapes));
 
-const OpRegistration kShapeN = OpSpec("ShapeN", "input: N * T -> output: N * out_type",
-                                      "N: int >= 1; T: type; out_type: {int32, int64} = DT_INT32")
-                                   .Rule<ShapeRule>()
-                                   .NotDifferentiable();
-const PartialValueRule kShapeNValue("ShapeN", ShapeOfInputValue, PartialValueRule::kOfShapes);
-const KernelRegistration kShapeNKernel = KernelFor<ShapeKernel>("ShapeN");
+const OpRegistration kShapeN =
+    OpSpec("ShapeN", "input: N * T -> output: N * out_type",
+           "N: int >= 1; T: type; out_type: {int32, int64} = DT_INT32")
+        .Rule<ShapeRule>()
+        .NotDifferentiable()
+        .With(KernelFor<ShapeKernel>())
+        .With(PartialValueRule(ShapeOfInputValue, PartialValueRule::kOfShapes));
 
 // What Size and Rank tell of a shape; nullopt while it is not known.
 std::optional<int64_t> SizeOf(const PartialShape& shape) {
@@ -220,14 +215,16 @@ std::optional<PartialValue> NumberValue(PartialValueContext* c) {
 const OpRegistration kSize =
     OpSpec("Size", "input: T -> output: out_type", "T: type; out_type: {int32, int64} = DT_INT32")
         .Shape(ScalarShape)
-        .NotDifferentiable();
-const PartialValueRule kSizeValue("Size", NumberValue<SizeOf>, PartialValueRule::kOfShapes);
-const KernelRegistration kSizeKernel = KernelFor<NumberKernel<SizeOf>>("Size");
+        .NotDifferentiable()
+        .With(KernelFor<NumberKernel<SizeOf>>())
+        .With(PartialValueRule(NumberValue<SizeOf>, PartialValueRule::kOfShapes));
 
 const OpRegistration kRank =
-    OpSpec("Rank", "input: T -> output: int32", "T: type").Shape(ScalarShape).NotDifferentiable();
-const PartialValueRule kRankValue("Rank", NumberValue<RankOf>, PartialValueRule::kOfShapes);
-const KernelRegistration kRankKernel = KernelFor<NumberKernel<RankOf>>("Rank");
+    OpSpec("Rank", "input: T -> output: int32", "T: type")
+        .Shape(ScalarShape)
+        .NotDifferentiable()
+        .With(KernelFor<NumberKernel<RankOf>>())
+        .With(PartialValueRule(NumberValue<RankOf>, PartialValueRule::kOfShapes));
 
 }  // namespace
 }  // namespace millrace

@@ -58,9 +58,8 @@ const OpRegistration kReverseV2 =
            "Tidx: {int32, int64} = DT_INT32; "
            "T: {uint8, int8, uint16, int16, int32, int64, bool, bfloat16, half, float, double, "
            "complex64, complex128, string}")
-        .Rule<ReverseRule>()
+        .With(RuledKernelFor<ReverseRule>(RunReverse))
         .Gradient(ReverseGradient);
-const KernelRegistration kReverseKernel = RuledKernelFor<ReverseRule>("ReverseV2", RunReverse);
 
 }  // namespace
 }  // namespace millrace

@@ -130,10 +130,9 @@ std::optional<PartialValue> SliceValue(PartialValueContext* c) {
 
 const OpRegistration kSlice = OpSpec("Slice", "input: T, begin: Index, size: Index -> output: T",
                                      "T: type; Index: {int32, int64}")
-                                  .Rule<SliceRule>()
-                                  .Gradient(SliceGradient);
-const PartialValueRule kSliceValue("Slice", SliceValue);
-const KernelRegistration kSliceKernel = RuledKernelFor<SliceRule>("Slice", RunSlice);
+                                  .With(RuledKernelFor<SliceRule>(RunSlice))
+                                  .Gradient(SliceGradient)
+                                  .With(PartialValueRule(SliceValue));
 
 // --- The rule of StridedSlice --------------------------------------------------------------------
 
@@ -313,19 +312,15 @@ OpSpec StridedSpec(absl::string_view op, absl::string_view arguments) {
 
 const OpRegistration kStridedSlice =
     StridedSpec("StridedSlice", "input: T, begin: Index, end: Index, strides: Index -> output: T")
-        .Rule<StridedSliceRule>()
-        .Gradient(StridedSliceGradient);
-const PartialValueRule kStridedSliceValue("StridedSlice", StridedSliceValue);
-const KernelRegistration kStridedSliceKernel =
-    RuledKernelFor<StridedSliceRule>("StridedSlice", RunSlice);
+        .With(RuledKernelFor<StridedSliceRule>(RunSlice))
+        .Gradient(StridedSliceGradient)
+        .With(PartialValueRule(StridedSliceValue));
 
 const OpRegistration kStridedSliceGrad =
     StridedSpec("StridedSliceGrad",
                 "shape: Index, begin: Index, end: Index, strides: Index, dy: T -> output: T")
-        .Rule<StridedSliceGradRule>()
+        .With(RuledKernelFor<StridedSliceGradRule>(RunStridedSliceGrad))
         .Gradient(StridedSliceGradGradient);
-const KernelRegistration kStridedSliceGradKernel =
-    RuledKernelFor<StridedSliceGradRule>("StridedSliceGrad", RunStridedSliceGrad);
 
 }  // namespace
 }  // namespace millrace

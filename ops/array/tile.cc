@@ -78,9 +78,8 @@ Output TileGradient(GradientContext* c) {
 
 const OpRegistration kTile = OpSpec("Tile", "input: T, multiples: Tmultiples -> output: T",
                                     "T: type; Tmultiples: {int32, int64} = DT_INT32")
-                                 .Rule<TileRule>()
+                                 .With(RuledKernelFor<TileRule>(RunTile))
                                  .Gradient(TileGradient);
-const KernelRegistration kTileKernel = RuledKernelFor<TileRule>("Tile", RunTile);
 
 }  // namespace
 }  // namespace millrace

@@ -95,15 +95,11 @@ Output TransposeGradient(GradientContext* c) {
 template <bool kConjugate>
 OpSpec TransposeSpec(absl::string_view op) {
   return OpSpec(op, "x: T, perm: Tperm -> y: T", "T: type; Tperm: {int32, int64} = DT_INT32")
-      .Rule<TransposeRule>()
+      .With(RuledKernelFor<TransposeRule>(RunTranspose<kConjugate>))
       .Gradient(TransposeGradient<kConjugate>);
 }
 const OpRegistration kTranspose = TransposeSpec<false>("Transpose");
-const KernelRegistration kTransposeKernel =
-    RuledKernelFor<TransposeRule>("Transpose", RunTranspose<false>);
 const OpRegistration kConjugateTranspose = TransposeSpec<true>("ConjugateTranspose");
-const KernelRegistration kConjugateTransposeKernel =
-    RuledKernelFor<TransposeRule>("ConjugateTranspose", RunTranspose<true>);
 
 // --- InvertPermutation ---------------------------------------------------------------------------
 
@@ -126,12 +122,9 @@ Status RunInvertPermutation(KernelContext* ctx, const InvertPermutationRule&) {
 
 const OpRegistration kInvertPermutation =
     OpSpec("InvertPermutation", "x: T -> y: T", "T: {int32, int64} = DT_INT32")
-        .Rule<InvertPermutationRule>()
+        .With(RuledKernelsFor<InvertPermutationRule, int32_t, int64_t>(
+            "T", []<typename T>() { return &RunInvertPermutation<T>; }, KernelCost::kCheap))
         .NotDifferentiable();
-const KernelRegistration kInvertPermutationKernels =
-    RuledKernelsFor<InvertPermutationRule, int32_t, int64_t>(
-        "InvertPermutation", "T", []<typename T>() { return &RunInvertPermutation<T>; },
-        KernelCost::kCheap);
 
 }  // namespace
 }  // namespace millrace

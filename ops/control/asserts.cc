@@ -106,8 +106,8 @@ const OpRegistration kAssert =
     OpSpec("Assert", "condition: bool, data: T", "T: list(type) >= 1; summarize: int = 3")
         .Stateful()
         .Shape([](InferenceContext* c) { return c->InputWithRank(0, 0, "condition").status(); })
-        .NotDifferentiable();
-const KernelRegistration kAssertKernel = KernelFor<AssertKernel>("Assert");
+        .NotDifferentiable()
+        .With(KernelFor<AssertKernel>());
 
 // --- CheckNumerics -------------------------------------------------------------------------------
 
@@ -143,14 +143,13 @@ Output CheckNumericsGradient(GradientContext* c) {
                        "Not a number (NaN) or infinity (Inf) values detected in gradient.");
 }
 
-const OpRegistration kCheckNumerics = OpSpec("CheckNumerics", "tensor: T -> output: T",
-                                             "T: {bfloat16, half, float, double}; message: string")
-                                          .Stateful()
-                                          .Rule<CheckNumericsRule>()
-                                          .Gradient(CheckNumericsGradient);
-const KernelRegistration kCheckNumericsKernels =
-    RuledKernelsFor<CheckNumericsRule, float, double, Half, Bfloat16>(
-        "CheckNumerics", "T", []<typename T>() { return &RunCheckNumerics<T>; });
+const OpRegistration kCheckNumerics =
+    OpSpec("CheckNumerics", "tensor: T -> output: T",
+           "T: {bfloat16, half, float, double}; message: string")
+        .Stateful()
+        .With(RuledKernelsFor<CheckNumericsRule, float, double, Half, Bfloat16>(
+            "T", []<typename T>() { return &RunCheckNumerics<T>; }))
+        .Gradient(CheckNumericsGradient);
 
 // --- Print ---------------------------------------------------------------------------------------
 
@@ -188,8 +187,8 @@ const OpRegistration kPrint = OpSpec("Print", "input: T, data: U -> output: T",
                                      "first_n: int = -1; summarize: int = 3")
                                   .Stateful()
                                   .Shape(UnchangedShape)  // what a handle holds goes on, too
-                                  .Gradient(PrintGradient);
-const KernelRegistration kPrintKernel = KernelFor<PrintKernel>("Print");
+                                  .Gradient(PrintGradient)
+                                  .With(KernelFor<PrintKernel>());
 
 }  // namespace
 }  // namespace millrace

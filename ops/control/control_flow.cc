@@ -31,16 +31,16 @@ class SwitchKernel : public Kernel {
 const OpRegistration kSwitch =
     OpSpec("Switch", "data: T, pred: bool -> output_false: T, output_true: T", "T: type")
         .Shape(SwitchShape)
-        .Gradient(GradientOfSwitch);
-const KernelRegistration kSwitchKernel = KernelFor<SwitchKernel>("Switch");
+        .Gradient(GradientOfSwitch)
+        .With(KernelFor<SwitchKernel>());
 
 const OpRegistration kRefSwitch =
     OpSpec("RefSwitch", "data: Ref(T), pred: bool -> output_false: Ref(T), output_true: Ref(T)",
            "T: type")
         .AllowsUninitializedInput()
         .Shape(SwitchShape)
-        .NotDifferentiable();
-const KernelRegistration kRefSwitchKernel = KernelFor<SwitchKernel>("RefSwitch");
+        .NotDifferentiable()
+        .With(KernelFor<SwitchKernel>());
 
 // --- Merge ---------------------------------------------------------------------------------------
 
@@ -89,14 +89,14 @@ constexpr char kMergeAttrs[] = "T: type; N: int >= 1";
 const OpRegistration kMerge =
     OpSpec("Merge", "inputs: N * T -> output: T, value_index: int32", kMergeAttrs)
         .Shape(MergeShape)
-        .Gradient(GradientOfMerge);
-const KernelRegistration kMergeKernel = KernelFor<MergeKernel>("Merge");
+        .Gradient(GradientOfMerge)
+        .With(KernelFor<MergeKernel>());
 
 const OpRegistration kRefMerge =
     OpSpec("RefMerge", "inputs: Ref(N * T) -> output: Ref(T), value_index: int32", kMergeAttrs)
         .Shape(MergeShape)
-        .NotDifferentiable();
-const KernelRegistration kRefMergeKernel = KernelFor<MergeKernel>("RefMerge");
+        .NotDifferentiable()
+        .With(KernelFor<MergeKernel>());
 
 // --- ControlTrigger ------------------------------------------------------------------------------
 
@@ -106,9 +106,10 @@ class ControlTriggerKernel : public Kernel {
   bool may_be_expensive() const override { return false; }
 };
 
-const OpRegistration kControlTrigger =
-    OpSpec("ControlTrigger").Shape(NoOutputShape).NotDifferentiable();
-const KernelRegistration kControlTriggerKernel = KernelFor<ControlTriggerKernel>("ControlTrigger");
+const OpRegistration kControlTrigger = OpSpec("ControlTrigger")
+                                           .Shape(NoOutputShape)
+                                           .NotDifferentiable()
+                                           .With(KernelFor<ControlTriggerKernel>());
 
 }  // namespace
 }  // namespace millrace

@@ -293,8 +293,8 @@ const OpRegistration kFIFOQueue =
            "container: string = ''; shared_name: string = ''")
         .Stateful()
         .Shape(FIFOQueueShape)
-        .NotDifferentiable();
-const KernelRegistration kFIFOQueueKernel = KernelFor<FIFOQueueKernel>("FIFOQueueV2");
+        .NotDifferentiable()
+        .With(KernelFor<FIFOQueueKernel>());
 
 // --- Enqueue and dequeue -------------------------------------------------------------------------
 
@@ -454,9 +454,8 @@ struct AttemptOp {
         OpSpec(name, arguments, absl::StrCat(types_attr, ": list(type) >= 1; timeout_ms: int = -1"))
             .Stateful()
             .Shape(std::move(shape))
-            .NotDifferentiable()};
-    KernelRegistration{KernelSpec(
-        name, [types_attr, begin] { return std::make_unique<AttemptKernel>(types_attr, begin); })};
+            .NotDifferentiable()
+            .With(KernelFor<AttemptKernel>(types_attr, begin))};
   }
 };
 const AttemptOp kEnqueue("QueueEnqueueV2", "handle: resource, components: Tcomponents",
@@ -489,9 +488,8 @@ Status RunClose(KernelContext* ctx, const CloseRule& rule) {
 const OpRegistration kQueueClose =
     OpSpec("QueueCloseV2", "handle: resource", "cancel_pending_enqueues: bool = false")
         .Stateful()
-        .Rule<CloseRule>()
+        .With(RuledKernelFor<CloseRule>(RunClose))
         .NotDifferentiable();
-const KernelRegistration kQueueCloseKernel = RuledKernelFor<CloseRule>("QueueCloseV2", RunClose);
 
 // What a queue says of itself.
 struct StateRule {
@@ -505,15 +503,13 @@ Status RunState(KernelContext* ctx, const StateRule&) {
   return absl::OkStatus();
 }
 OpSpec StateSpec(const char* name, const char* arguments) {
-  return OpSpec(name, arguments).Stateful().Rule<StateRule>().NotDifferentiable();
+  return OpSpec(name, arguments).Stateful().NotDifferentiable();
 }
-const OpRegistration kSize = StateSpec("QueueSizeV2", "handle: resource -> size: int32");
-const KernelRegistration kSizeKernel =
-    RuledKernelFor<StateRule>("QueueSizeV2", RunState<int32_t, &Queue::size>);
+const OpRegistration kSize = StateSpec("QueueSizeV2", "handle: resource -> size: int32")
+                                 .With(RuledKernelFor<StateRule>(RunState<int32_t, &Queue::size>));
 const OpRegistration kIsClosed =
-    StateSpec("QueueIsClosedV2", "handle: resource -> is_closed: bool");
-const KernelRegistration kIsClosedKernel =
-    RuledKernelFor<StateRule>("QueueIsClosedV2", RunState<bool, &Queue::closed>);
+    StateSpec("QueueIsClosedV2", "handle: resource -> is_closed: bool")
+        .With(RuledKernelFor<StateRule>(RunState<bool, &Queue::closed>));
 
 }  // namespace
 }  // namespace millrace

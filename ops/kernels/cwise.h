@@ -166,13 +166,12 @@ struct LoopOps {
   };
   LoopOps(std::initializer_list<Row> rows) {
     for (const Row& row : rows) {
-      OpRegistration{row.op};
-      KernelSpec kernel(row.op.name(), [loop = row.loop] { return std::make_unique<K>(loop); });
       const bool is_logical = K::kFindLoop(row.loop, DT_FLOAT) == nullptr;
-      KernelRegistration{kernel.TypesWith("T", [&](DType dtype) {
+      const auto takes = [&](DType dtype) {
         return K::kFindLoop(row.loop, dtype) != nullptr && !(dtype == DT_BOOL && is_logical) &&
                (row.takes == nullptr || row.takes(dtype));
-      })};
+      };
+      OpRegistration(OpSpec(row.op).With(KernelFor<K>(row.loop).TypesWith("T", takes)));
     }
   }
 };

@@ -6,8 +6,7 @@
 // ops (AssignAddVariableOp, ResourceScatterAdd, ...) and of the reference ops (AssignAdd,
 // ScatterAdd, ...).
 //
-//   const KernelRegistration kAssignSub =
-//       KernelsForNumbers<VariableUpdate<SubRule>::Dense>("AssignSub", "T");
+//   OpSpec("AssignSub", ...).With(KernelsForNumbers<VariableUpdate<SubRule>::Dense>("T"))
 //
 // Shapes are checked under the locks of the variable, so an Assign from elsewhere either comes
 // before the check or after the update.
@@ -51,9 +50,8 @@ struct UpdateRule {
 
 // The kernels of every type that has rules to add and subtract by.
 template <template <typename> class K>
-std::vector<KernelSpec> KernelsForNumbers(absl::string_view op, absl::string_view attr) {
-  return KernelsFor<K, float, double, int32_t, int64_t, Half, Bfloat16, std::complex<float>>(op,
-                                                                                             attr);
+std::vector<KernelSpec> KernelsForNumbers(absl::string_view attr) {
+  return KernelsFor<K, float, double, int32_t, int64_t, Half, Bfloat16, std::complex<float>>(attr);
 }
 
 // Row updates on the threads of the step. `ns_per_value`: what the arithmetic of one of the

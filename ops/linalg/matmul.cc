@@ -226,31 +226,26 @@ StatusOr<std::vector<Output>> BatchMatMulGradient(GradientContext* c) {
 constexpr char kTypes[] = "T: {bfloat16, half, float, double, int32, int64, complex64, complex128}";
 
 template <typename Rule>
-KernelSpec ProductKernels(absl::string_view op) {
-  return KernelFor<ProductKernel<Rule>>(op).TypesWith(
-      "T", [](DType dtype) { return FindGemm(dtype) != nullptr; });
+KernelSpec ProductKernels() {
+  return KernelFor<ProductKernel<Rule>>().TypesWith("T", math::FindGemm);
 }
 
 const OpRegistration kMatMul =
     OpSpec("MatMul", "a: T, b: T -> product: T",
            absl::StrCat("transpose_a: bool = false; transpose_b: bool = false; ", kTypes))
-        .Rule<MatMulRule>()
+        .With(ProductKernels<MatMulRule>())
         .Gradient(MatMulGradient);
-const KernelRegistration kMatMulKernel = ProductKernels<MatMulRule>("MatMul");
 
 template <bool kBroadcast>
 OpSpec BatchSpec(absl::string_view op) {
   return OpSpec(op, "x: T, y: T -> output: T",
                 absl::StrCat(kTypes, "; adj_x: bool = false; adj_y: bool = false"))
-      .Rule<BatchMatMulRule<kBroadcast>>()
+      .With(ProductKernels<BatchMatMulRule<kBroadcast>>())
       .Gradient(BatchMatMulGradient<kBroadcast>);
 }
 
 const OpRegistration kBatchMatMul = BatchSpec<false>("BatchMatMul");
-const KernelRegistration kBatchMatMulKernel = ProductKernels<BatchMatMulRule<false>>("BatchMatMul");
 const OpRegistration kBatchMatMulV2 = BatchSpec<true>("BatchMatMulV2");
-const KernelRegistration kBatchMatMulV2Kernel =
-    ProductKernels<BatchMatMulRule<true>>("BatchMatMulV2");
 
 }  // namespace
 }  // namespace millrace

@@ -63,20 +63,16 @@ OpSpec AddNSpec(absl::string_view op, absl::string_view attrs) {
   return OpSpec(op, "inputs: N * T -> sum: T", attrs)
       .Aggregate()
       .Commutative()
-      .Rule<AddNRule>()
+      .With(
+          RuledLoopKernelFor<AddNRule>(FindAdd, RunAddN)
+              .TypesWith(
+                  "T", [](DType dtype) { return dtype != DT_STRING && FindAdd(dtype) != nullptr; }))
       .Gradient(AddNGradient);
-}
-KernelSpec AddNKernels(absl::string_view op) {
-  return RuledLoopKernelFor<AddNRule>(op, FindAdd, RunAddN).TypesWith("T", [](DType dtype) {
-    return dtype != DT_STRING && FindAdd(dtype) != nullptr;
-  });
 }
 
 const OpRegistration kAddN = AddNSpec("AddN", "N: int >= 1; T: {numbertype, variant}");
-const KernelRegistration kAddNKernels = AddNKernels("AddN");
 const OpRegistration kAccumulateNV2 =
     AddNSpec("AccumulateNV2", "N: int >= 1; T: numbertype; shape: shape");
-const KernelRegistration kAccumulateNV2Kernels = AddNKernels("AccumulateNV2");
 
 }  // namespace
 }  // namespace millrace

@@ -64,9 +64,9 @@ std::optional<PartialValue> CastValue(PartialValueContext* c) {
 const OpRegistration kCast =
     OpSpec("Cast", "x: SrcT -> y: DstT", "SrcT: type; DstT: type; Truncate: bool = false")
         .Rule<UnchangedShapeRule>()
-        .Gradient(CastGradient);
-const PartialValueRule kCastRule("Cast", CastValue);
-const KernelRegistration kCastKernel = KernelFor<CastKernel>("Cast");
+        .Gradient(CastGradient)
+        .With(KernelFor<CastKernel>())
+        .With(PartialValueRule(CastValue));
 
 // --- Bitcast -------------------------------------------------------------------------------------
 
@@ -119,9 +119,8 @@ constexpr char kBitcastTypes[] =
 const OpRegistration kBitcast =
     OpSpec("Bitcast", "input: T -> output: type",
            absl::StrCat("T: ", kBitcastTypes, "; type: ", kBitcastTypes))
-        .Rule<BitcastRule>()
+        .With(KernelFor<BitcastKernel>())
         .NotDifferentiable();
-const KernelRegistration kBitcastKernel = KernelFor<BitcastKernel>("Bitcast");
 
 }  // namespace
 }  // namespace millrace

@@ -110,81 +110,6 @@ std::vector<Output> PowGradient(GradientContext* c) {
   return SumToInputs(c, x_grad, Mul(s, Mul(s, g, z), log_x));
 }
 
-// --- Table ---------------------------------------------------------------------------------------
-
-OpSpec BroadcastSpec(absl::string_view op, absl::string_view arguments, absl::string_view types) {
-  return OpSpec(op, arguments, absl::StrCat("T: {", types, "}")).Shape(BroadcastBinaryShape);
-}
-OpSpec BinarySpec(absl::string_view op, absl::string_view types) {
-  return BroadcastSpec(op, "x: T, y: T -> z: T", types);
-}
-OpSpec CompareSpec(absl::string_view op, absl::string_view types) {
-  return BroadcastSpec(op, "x: T, y: T -> z: bool", types).NotDifferentiable();
-}
-OpSpec LogicalSpec(absl::string_view op) {
-  return OpSpec(op, "x: bool, y: bool -> z: bool")
-      .Commutative()
-      .Shape(BroadcastBinaryShape)
-      .NotDifferentiable();
-}
-
-constexpr char kMulTypes[] =
-    "bfloat16, half, float, double, uint8, int8, uint16, int16, int32, int64, complex64, "
-    "complex128";
-constexpr char kAddTypes[] =
-    "bfloat16, half, float, double, uint8, int8, int16, int32, int64, complex64, complex128";
-constexpr char kNoNanTypes[] = "half, float, double, complex64, complex128";
-constexpr char kModTypes[] = "int32, int64, bfloat16, half, float, double";
-constexpr char kExtremeTypes[] = "bfloat16, half, float, double, int32, int64";
-constexpr char kEqualTypes[] =
-    "bfloat16, half, float, double, uint8, int8, int16, int32, int64, complex64, quint8, qint8, "
-    "qint32, string, bool, complex128";
-
-const BinaryOps kBinaryOps = {
-    {BinarySpec("Add", absl::StrCat(kAddTypes, ", string")).Gradient(AddGradient), BinaryOp::kAdd},
-    {BinarySpec("AddV2", kAddTypes).Aggregate().Commutative().Gradient(AddGradient),
-     BinaryOp::kAdd},
-    {BinarySpec("Sub", kMulTypes).Gradient(SubGradient), BinaryOp::kSub},
-    {BinarySpec("Mul", kMulTypes).Commutative().Gradient(FromInputs<OfProduct<Mul>>),
-     BinaryOp::kMul},
-    {BinarySpec("SquaredDifference",
-                "bfloat16, half, float, double, int32, int64, complex64, complex128")
-         .Commutative()
-         .Gradient(SquaredDifferenceGradient),
-     BinaryOp::kSquaredDifference},
-    {BinarySpec("Div", kMulTypes).Gradient(FromInputs<OfQuotient<RealDiv>>), BinaryOp::kDiv},
-    {BinarySpec("RealDiv", kMulTypes).Gradient(FromInputs<OfQuotient<RealDiv>>), BinaryOp::kDiv,
-     IsTrainable},
-    {BinarySpec("DivNoNan", kNoNanTypes).Gradient(FromInputs<OfQuotient<DivNoNan>>),
-     BinaryOp::kDivNoNan},
-    {BinarySpec("MulNoNan", kNoNanTypes).Gradient(FromInputs<OfProduct<MulNoNan>>),
-     BinaryOp::kMulNoNan},
-    {BinarySpec("FloorDiv", kMulTypes).NotDifferentiable(), BinaryOp::kFloorDiv},
-    {BinarySpec("TruncateDiv", kMulTypes).NotDifferentiable(), BinaryOp::kDiv, IsInteger},
-    {BinarySpec("FloorMod", kModTypes).Gradient(FromInputs<OfFloorMod>), BinaryOp::kFloorMod},
-    {BinarySpec("Mod", "int32, int64, half, half, bfloat16, float, double").NotDifferentiable(),
-     BinaryOp::kTruncateMod},
-    {BinarySpec("TruncateMod", kModTypes).NotDifferentiable(), BinaryOp::kTruncateMod},
-    {BinarySpec("Pow", "bfloat16, float, half, double, int32, int64, complex64, complex128")
-         .Gradient(PowGradient),
-     BinaryOp::kPow},
-    {BinarySpec("Maximum", kExtremeTypes).Gradient(FromInputs<OfExtreme<GreaterEqual>>),
-     BinaryOp::kMaximum},
-    {BinarySpec("Minimum", kExtremeTypes).Gradient(FromInputs<OfExtreme<LessEqual>>),
-     BinaryOp::kMinimum},
-    {BroadcastSpec("Atan2", "y: T, x: T -> z: T", "bfloat16, half, float, double")
-         .Gradient(FromInputs<OfAtan2>),
-     BinaryOp::kAtan2},
-    {CompareSpec("Equal", kEqualTypes).Commutative(), BinaryOp::kEqual},
-    {CompareSpec("NotEqual", kEqualTypes).Commutative(), BinaryOp::kNotEqual},
-    {CompareSpec("Less", "realnumbertype"), BinaryOp::kLess},
-    {CompareSpec("LessEqual", "realnumbertype"), BinaryOp::kLessEqual},
-    {CompareSpec("Greater", "realnumbertype"), BinaryOp::kGreater},
-    {CompareSpec("GreaterEqual", "realnumbertype"), BinaryOp::kGreaterEqual},
-    {LogicalSpec("LogicalAnd"), BinaryOp::kLogicalAnd},
-    {LogicalSpec("LogicalOr"), BinaryOp::kLogicalOr},
-};
-
 // --- What is known of ints, element by element (graph/partial_value.h) ---------------------------
 
 // Nothing that an op does overflows in 128 bits. kNothing is no result.
@@ -221,11 +146,86 @@ Wide FloorDivInts(Wide a, Wide b) {
 }
 Wide FloorModInts(Wide a, Wide b) { return b == 0 ? kNothing : a - FloorDivInts(a, b) * b; }
 
-const PartialValueRule kIntRules[] = {
-    {"Add", ElementwiseValue<AddInts>},           {"AddV2", ElementwiseValue<AddInts>},
-    {"Sub", ElementwiseValue<SubInts>},           {"Mul", ElementwiseValue<MulInts>},
-    {"FloorDiv", ElementwiseValue<FloorDivInts>}, {"FloorMod", ElementwiseValue<FloorModInts>},
-    {"Maximum", ElementwiseValue<MaxInts>},       {"Minimum", ElementwiseValue<MinInts>},
+// --- Table ---------------------------------------------------------------------------------------
+
+OpSpec BroadcastSpec(absl::string_view op, absl::string_view arguments, absl::string_view types) {
+  return OpSpec(op, arguments, absl::StrCat("T: {", types, "}")).Shape(BroadcastBinaryShape);
+}
+OpSpec BinarySpec(absl::string_view op, absl::string_view types) {
+  return BroadcastSpec(op, "x: T, y: T -> z: T", types);
+}
+// One whose ints are followed as kFn says.
+template <Wide (*kFn)(Wide a, Wide b)>
+OpSpec IntSpec(absl::string_view op, absl::string_view types) {
+  return BinarySpec(op, types).With(PartialValueRule(ElementwiseValue<kFn>));
+}
+OpSpec CompareSpec(absl::string_view op, absl::string_view types) {
+  return BroadcastSpec(op, "x: T, y: T -> z: bool", types).NotDifferentiable();
+}
+OpSpec LogicalSpec(absl::string_view op) {
+  return OpSpec(op, "x: bool, y: bool -> z: bool")
+      .Commutative()
+      .Shape(BroadcastBinaryShape)
+      .NotDifferentiable();
+}
+
+constexpr char kMulTypes[] =
+    "bfloat16, half, float, double, uint8, int8, uint16, int16, int32, int64, complex64, "
+    "complex128";
+constexpr char kAddTypes[] =
+    "bfloat16, half, float, double, uint8, int8, int16, int32, int64, complex64, complex128";
+constexpr char kNoNanTypes[] = "half, float, double, complex64, complex128";
+constexpr char kModTypes[] = "int32, int64, bfloat16, half, float, double";
+constexpr char kExtremeTypes[] = "bfloat16, half, float, double, int32, int64";
+constexpr char kEqualTypes[] =
+    "bfloat16, half, float, double, uint8, int8, int16, int32, int64, complex64, quint8, qint8, "
+    "qint32, string, bool, complex128";
+
+const BinaryOps kBinaryOps = {
+    {IntSpec<AddInts>("Add", absl::StrCat(kAddTypes, ", string")).Gradient(AddGradient),
+     BinaryOp::kAdd},
+    {IntSpec<AddInts>("AddV2", kAddTypes).Aggregate().Commutative().Gradient(AddGradient),
+     BinaryOp::kAdd},
+    {IntSpec<SubInts>("Sub", kMulTypes).Gradient(SubGradient), BinaryOp::kSub},
+    {IntSpec<MulInts>("Mul", kMulTypes).Commutative().Gradient(FromInputs<OfProduct<Mul>>),
+     BinaryOp::kMul},
+    {BinarySpec("SquaredDifference",
+                "bfloat16, half, float, double, int32, int64, complex64, complex128")
+         .Commutative()
+         .Gradient(SquaredDifferenceGradient),
+     BinaryOp::kSquaredDifference},
+    {BinarySpec("Div", kMulTypes).Gradient(FromInputs<OfQuotient<RealDiv>>), BinaryOp::kDiv},
+    {BinarySpec("RealDiv", kMulTypes).Gradient(FromInputs<OfQuotient<RealDiv>>), BinaryOp::kDiv,
+     IsTrainable},
+    {BinarySpec("DivNoNan", kNoNanTypes).Gradient(FromInputs<OfQuotient<DivNoNan>>),
+     BinaryOp::kDivNoNan},
+    {BinarySpec("MulNoNan", kNoNanTypes).Gradient(FromInputs<OfProduct<MulNoNan>>),
+     BinaryOp::kMulNoNan},
+    {IntSpec<FloorDivInts>("FloorDiv", kMulTypes).NotDifferentiable(), BinaryOp::kFloorDiv},
+    {BinarySpec("TruncateDiv", kMulTypes).NotDifferentiable(), BinaryOp::kDiv, IsInteger},
+    {IntSpec<FloorModInts>("FloorMod", kModTypes).Gradient(FromInputs<OfFloorMod>),
+     BinaryOp::kFloorMod},
+    {BinarySpec("Mod", "int32, int64, half, half, bfloat16, float, double").NotDifferentiable(),
+     BinaryOp::kTruncateMod},
+    {BinarySpec("TruncateMod", kModTypes).NotDifferentiable(), BinaryOp::kTruncateMod},
+    {BinarySpec("Pow", "bfloat16, float, half, double, int32, int64, complex64, complex128")
+         .Gradient(PowGradient),
+     BinaryOp::kPow},
+    {IntSpec<MaxInts>("Maximum", kExtremeTypes).Gradient(FromInputs<OfExtreme<GreaterEqual>>),
+     BinaryOp::kMaximum},
+    {IntSpec<MinInts>("Minimum", kExtremeTypes).Gradient(FromInputs<OfExtreme<LessEqual>>),
+     BinaryOp::kMinimum},
+    {BroadcastSpec("Atan2", "y: T, x: T -> z: T", "bfloat16, half, float, double")
+         .Gradient(FromInputs<OfAtan2>),
+     BinaryOp::kAtan2},
+    {CompareSpec("Equal", kEqualTypes).Commutative(), BinaryOp::kEqual},
+    {CompareSpec("NotEqual", kEqualTypes).Commutative(), BinaryOp::kNotEqual},
+    {CompareSpec("Less", "realnumbertype"), BinaryOp::kLess},
+    {CompareSpec("LessEqual", "realnumbertype"), BinaryOp::kLessEqual},
+    {CompareSpec("Greater", "realnumbertype"), BinaryOp::kGreater},
+    {CompareSpec("GreaterEqual", "realnumbertype"), BinaryOp::kGreaterEqual},
+    {LogicalSpec("LogicalAnd"), BinaryOp::kLogicalAnd},
+    {LogicalSpec("LogicalOr"), BinaryOp::kLogicalOr},
 };
 
 // --- BroadcastTo ---------------------------------------------------------------------------------
@@ -275,10 +275,8 @@ Output BroadcastToGradient(GradientContext* c) {
 
 const OpRegistration kBroadcastTo = OpSpec("BroadcastTo", "input: T, shape: Tidx -> output: T",
                                            "T: type; Tidx: {int32, int64} = DT_INT32")
-                                        .Rule<BroadcastToRule>()
+                                        .With(RuledKernelFor<BroadcastToRule>(RunBroadcastTo))
                                         .Gradient(BroadcastToGradient);
-const KernelRegistration kBroadcastToKernel =
-    RuledKernelFor<BroadcastToRule>("BroadcastTo", RunBroadcastTo);
 
 // --- BroadcastArgs, BroadcastGradientArgs --------------------------------------------------------
 
@@ -344,15 +342,12 @@ class BroadcastArgsKernel : public RuledKernel<BroadcastArgsRule> {
 
 OpSpec ArgsSpec(absl::string_view op, absl::string_view arguments) {
   return OpSpec(op, arguments, "T: {int32, int64} = DT_INT32")
-      .Rule<BroadcastArgsRule>()
+      .With(KernelFor<BroadcastArgsKernel>())
       .NotDifferentiable();
 }
 const OpRegistration kBroadcastArgs = ArgsSpec("BroadcastArgs", "s0: T, s1: T -> r0: T");
-const KernelRegistration kBroadcastArgsKernel = KernelFor<BroadcastArgsKernel>("BroadcastArgs");
 const OpRegistration kBroadcastGradientArgs =
     ArgsSpec("BroadcastGradientArgs", "s0: T, s1: T -> r0: T, r1: T");
-const KernelRegistration kBroadcastGradientArgsKernel =
-    KernelFor<BroadcastArgsKernel>("BroadcastGradientArgs");
 
 }  // namespace
 }  // namespace millrace

@@ -306,67 +306,52 @@ std::optional<PartialValue> ProdValue(PartialValueContext* c) {
 
 // --- Definitions ---------------------------------------------------------------------------------
 
-OpSpec ReductionSpec(absl::string_view op) {
-  return OpSpec(op, "input: T, reduction_indices: Tidx -> output: T",
-                "keep_dims: bool = false; T: numbertype; Tidx: {int32, int64} = DT_INT32")
-      .Rule<ReductionRule>();
-}
-OpSpec LogicalReductionSpec(absl::string_view op) {
-  return OpSpec(op, "input: bool, reduction_indices: Tidx -> output: bool",
-                "keep_dims: bool = false; Tidx: {int32, int64} = DT_INT32")
-      .Rule<ReductionRule>()
-      .NotDifferentiable();
-}
-OpSpec ArgSpec(absl::string_view op) {
-  return OpSpec(op, "input: T, dimension: Tidx -> output: output_type",
-                "T: numbertype; Tidx: {int32, int64} = DT_INT32; "
-                "output_type: {int32, int64} = DT_INT64")
-      .Rule<ArgRule>()
-      .NotDifferentiable();
-}
-
 template <ReduceOp kOp>
 ReduceFns Find(DType dtype) {
   return FindReduce(kOp, dtype);
 }
 template <ReduceOp kOp>
-KernelSpec ReductionKernels(absl::string_view op) {
-  return RuledLoopKernelFor<ReductionRule>(op, Find<kOp>, RunReduction)
-      .TypesWith("T", [](DType dtype) { return Find<kOp>(dtype).run != nullptr; });
+math::ArgReduceFn FindArg(DType dtype) {
+  return math::FindArgReduce(kOp, dtype);
+}
+
+template <ReduceOp kOp>
+OpSpec ReductionSpec(absl::string_view op) {
+  return OpSpec(op, "input: T, reduction_indices: Tidx -> output: T",
+                "keep_dims: bool = false; T: numbertype; Tidx: {int32, int64} = DT_INT32")
+      .With(RuledLoopKernelFor<ReductionRule>(Find<kOp>, RunReduction)
+                .TypesWith("T", [](DType dtype) { return Find<kOp>(dtype).run != nullptr; }));
 }
 template <ReduceOp kOp>
-KernelSpec ArgKernels(absl::string_view op) {
-  constexpr auto kFind = [](DType dtype) { return math::FindArgReduce(kOp, dtype); };
-  return RuledLoopKernelFor<ArgRule>(op, kFind, RunArgReduction).TypesWith("T", kFind);
+OpSpec LogicalReductionSpec(absl::string_view op) {
+  return OpSpec(op, "input: bool, reduction_indices: Tidx -> output: bool",
+                "keep_dims: bool = false; Tidx: {int32, int64} = DT_INT32")
+      .With(RuledLoopKernelFor<ReductionRule>(Find<kOp>, RunReduction))
+      .NotDifferentiable();
+}
+template <ReduceOp kOp>
+OpSpec ArgSpec(absl::string_view op) {
+  return OpSpec(op, "input: T, dimension: Tidx -> output: output_type",
+                "T: numbertype; Tidx: {int32, int64} = DT_INT32; "
+                "output_type: {int32, int64} = DT_INT64")
+      .With(RuledLoopKernelFor<ArgRule>(FindArg<kOp>, RunArgReduction).TypesWith("T", FindArg<kOp>))
+      .NotDifferentiable();
 }
 
-const OpRegistration kSum = ReductionSpec("Sum").Gradient(SumGradient);
-const OpRegistration kMean = ReductionSpec("Mean").Gradient(MeanGradient);
-const OpRegistration kProd = ReductionSpec("Prod").Gradient(ProdGradient);
-const PartialValueRule kProdRule("Prod", ProdValue);
-const OpRegistration kMax = ReductionSpec("Max").Gradient(ExtremeGradient);
-const OpRegistration kMin = ReductionSpec("Min").Gradient(ExtremeGradient);
-const OpRegistration kAny = LogicalReductionSpec("Any");
-const OpRegistration kAll = LogicalReductionSpec("All");
-const OpRegistration kArgMax = ArgSpec("ArgMax");
-const OpRegistration kArgMin = ArgSpec("ArgMin");
+const OpRegistration kSum = ReductionSpec<ReduceOp::kSum>("Sum").Gradient(SumGradient);
+const OpRegistration kMean = ReductionSpec<ReduceOp::kMean>("Mean").Gradient(MeanGradient);
+const OpRegistration kProd =
+    ReductionSpec<ReduceOp::kProd>("Prod").Gradient(ProdGradient).With(PartialValueRule(ProdValue));
+const OpRegistration kMax = ReductionSpec<ReduceOp::kMax>("Max").Gradient(ExtremeGradient);
+const OpRegistration kMin = ReductionSpec<ReduceOp::kMin>("Min").Gradient(ExtremeGradient);
+const OpRegistration kAny = LogicalReductionSpec<ReduceOp::kAny>("Any");
+const OpRegistration kAll = LogicalReductionSpec<ReduceOp::kAll>("All");
+const OpRegistration kArgMax = ArgSpec<ReduceOp::kMax>("ArgMax");
+const OpRegistration kArgMin = ArgSpec<ReduceOp::kMin>("ArgMin");
 const OpRegistration kL2Loss =
     OpSpec("L2Loss", "t: T -> output: T", "T: {half, bfloat16, float, double}")
-        .Rule<ScalarRule>()
+        .With(RuledLoopKernelFor<ScalarRule>(Find<ReduceOp::kHalfSumOfSquares>, RunL2Loss))
         .Gradient(L2LossGradient);
-
-const KernelRegistration kKernels[] = {
-    ReductionKernels<ReduceOp::kSum>("Sum"),
-    ReductionKernels<ReduceOp::kMean>("Mean"),
-    ReductionKernels<ReduceOp::kProd>("Prod"),
-    ReductionKernels<ReduceOp::kMax>("Max"),
-    ReductionKernels<ReduceOp::kMin>("Min"),
-    RuledLoopKernelFor<ReductionRule>("Any", Find<ReduceOp::kAny>, RunReduction),
-    RuledLoopKernelFor<ReductionRule>("All", Find<ReduceOp::kAll>, RunReduction),
-    ArgKernels<ReduceOp::kMax>("ArgMax"),
-    ArgKernels<ReduceOp::kMin>("ArgMin"),
-    RuledLoopKernelFor<ScalarRule>("L2Loss", Find<ReduceOp::kHalfSumOfSquares>, RunL2Loss)
-        .Types("T", {DT_HALF, DT_BFLOAT16, DT_FLOAT, DT_DOUBLE})};
 
 }  // namespace
 }  // namespace millrace

@@ -78,21 +78,15 @@ OpSpec ScanSpec(absl::string_view op) {
   return OpSpec(op, "x: T, axis: Tidx -> out: T",
                 "exclusive: bool = false; reverse: bool = false; T: numbertype; "
                 "Tidx: {int32, int64} = DT_INT32")
-      .Rule<ScanRule>()
+      .With(RuledKernelsFor<ScanRule, float, double, Half, Bfloat16, int8_t, uint8_t, int16_t,
+                            uint16_t, int32_t, uint32_t, int64_t, uint64_t, std::complex<float>,
+                            std::complex<double>>(
+          "T", []<typename E>() { return &RunScan<E, kProduct>; }))
       .Gradient(ScanGradient<kProduct>);
-}
-template <bool kProduct>
-KernelRegistration ScanKernels(absl::string_view op) {
-  return RuledKernelsFor<ScanRule, float, double, Half, Bfloat16, int8_t, uint8_t, int16_t,
-                         uint16_t, int32_t, uint32_t, int64_t, uint64_t, std::complex<float>,
-                         std::complex<double>>(op, "T",
-                                               []<typename E>() { return &RunScan<E, kProduct>; });
 }
 
 const OpRegistration kCumsum = ScanSpec<false>("Cumsum");
-const KernelRegistration kCumsumKernels = ScanKernels<false>("Cumsum");
 const OpRegistration kCumprod = ScanSpec<true>("Cumprod");
-const KernelRegistration kCumprodKernels = ScanKernels<true>("Cumprod");
 
 }  // namespace
 }  // namespace millrace

@@ -151,31 +151,24 @@ Output ProductGradient(GradientContext* c, Output num_segments) {
 }
 Output UnsortedProdGradient(GradientContext* c) { return ProductGradient(c, c->input(2)); }
 
+template <template <typename> typename Step>
 OpSpec UnsortedSpec(absl::string_view op, absl::string_view types) {
   return OpSpec(op, "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T",
                 absl::StrCat("T: ", types,
                              "; Tindices: {int32, int64}; "
                              "Tnumsegments: {int32, int64} = DT_INT32"))
-      .Rule<UnsortedRule>();
-}
-template <template <typename> typename Step>
-KernelRegistration UnsortedKernels(absl::string_view op) {
-  return RuledKernelsFor<UnsortedRule, float, double, int32_t, int64_t>(
-      op, "T", []<typename T>() { return &RunUnsorted<T, Step<T>>; });
+      .With(RuledKernelsFor<UnsortedRule, float, double, int32_t, int64_t>(
+          "T", []<typename T>() { return &RunUnsorted<T, Step<T>>; }));
 }
 
 const OpRegistration kUnsortedSum =
-    UnsortedSpec("UnsortedSegmentSum", "numbertype").Gradient(UnsortedSumGradient);
+    UnsortedSpec<Total>("UnsortedSegmentSum", "numbertype").Gradient(UnsortedSumGradient);
 const OpRegistration kUnsortedProd =
-    UnsortedSpec("UnsortedSegmentProd", "numbertype").Gradient(UnsortedProdGradient);
-const OpRegistration kUnsortedMax =
-    UnsortedSpec("UnsortedSegmentMax", "realnumbertype").Gradient(UnsortedExtremumGradient);
-const OpRegistration kUnsortedMin =
-    UnsortedSpec("UnsortedSegmentMin", "realnumbertype").Gradient(UnsortedExtremumGradient);
-const KernelRegistration kUnsortedKernels[] = {UnsortedKernels<Total>("UnsortedSegmentSum"),
-                                               UnsortedKernels<Product>("UnsortedSegmentProd"),
-                                               UnsortedKernels<Largest>("UnsortedSegmentMax"),
-                                               UnsortedKernels<Smallest>("UnsortedSegmentMin")};
+    UnsortedSpec<Product>("UnsortedSegmentProd", "numbertype").Gradient(UnsortedProdGradient);
+const OpRegistration kUnsortedMax = UnsortedSpec<Largest>("UnsortedSegmentMax", "realnumbertype")
+                                        .Gradient(UnsortedExtremumGradient);
+const OpRegistration kUnsortedMin = UnsortedSpec<Smallest>("UnsortedSegmentMin", "realnumbertype")
+                                        .Gradient(UnsortedExtremumGradient);
 
 // --- Segment... (sorted) -------------------------------------------------------------------------
 
@@ -266,31 +259,24 @@ Output SegmentProdGradient(GradientContext* c) {
       c, StridedSlice(s, ShapeOf(s, c->output(0)), zero, one, one, {.shrink_axis_mask = 1}));
 }
 
+template <template <typename> typename Step, bool kMean = false>
 OpSpec SegmentSpec(absl::string_view op, absl::string_view types) {
   return OpSpec(op, "data: T, segment_ids: Tindices -> output: T",
                 absl::StrCat("T: ", types, "; Tindices: {int32, int64}"))
-      .Rule<SegmentRule>();
-}
-template <template <typename> typename Step, bool kMean = false>
-KernelRegistration SegmentKernels(absl::string_view op) {
-  return RuledKernelsFor<SegmentRule, float, double, int32_t, int64_t>(
-      op, "T", []<typename T>() { return &RunSegment<T, Step<T>, kMean>; });
+      .With(RuledKernelsFor<SegmentRule, float, double, int32_t, int64_t>(
+          "T", []<typename T>() { return &RunSegment<T, Step<T>, kMean>; }));
 }
 
 const OpRegistration kSegmentSum =
-    SegmentSpec("SegmentSum", "numbertype").Gradient(SegmentSumGradient);
+    SegmentSpec<Total>("SegmentSum", "numbertype").Gradient(SegmentSumGradient);
 const OpRegistration kSegmentMean =
-    SegmentSpec("SegmentMean", "numbertype").Gradient(SegmentMeanGradient);
+    SegmentSpec<Total, /*kMean=*/true>("SegmentMean", "numbertype").Gradient(SegmentMeanGradient);
 const OpRegistration kSegmentProd =
-    SegmentSpec("SegmentProd", "numbertype").Gradient(SegmentProdGradient);
+    SegmentSpec<Product>("SegmentProd", "numbertype").Gradient(SegmentProdGradient);
 const OpRegistration kSegmentMax =
-    SegmentSpec("SegmentMax", "realnumbertype").Gradient(SegmentExtremumGradient);
+    SegmentSpec<Largest>("SegmentMax", "realnumbertype").Gradient(SegmentExtremumGradient);
 const OpRegistration kSegmentMin =
-    SegmentSpec("SegmentMin", "realnumbertype").Gradient(SegmentExtremumGradient);
-const KernelRegistration kSegmentKernels[] = {
-    SegmentKernels<Total>("SegmentSum"), SegmentKernels<Total, true>("SegmentMean"),
-    SegmentKernels<Product>("SegmentProd"), SegmentKernels<Largest>("SegmentMax"),
-    SegmentKernels<Smallest>("SegmentMin")};
+    SegmentSpec<Smallest>("SegmentMin", "realnumbertype").Gradient(SegmentExtremumGradient);
 
 }  // namespace
 }  // namespace millrace

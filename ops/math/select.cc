@@ -89,9 +89,8 @@ std::vector<Output> SelectGradient(GradientContext* c) {
 
 const OpRegistration kSelect =
     OpSpec("Select", "condition: bool, t: T, e: T -> output: T", "T: type")
-        .Rule<SelectRule>()
+        .With(RuledKernelFor<SelectRule>(RunSelect))
         .Gradient(SelectGradient);
-const KernelRegistration kSelectKernel = RuledKernelFor<SelectRule>("Select", RunSelect);
 
 // --- ClipByValue ---------------------------------------------------------------------------------
 
@@ -147,12 +146,12 @@ std::vector<Output> ClipByValueGradient(GradientContext* c) {
 const OpRegistration kClipByValue =
     OpSpec("ClipByValue", "t: T, clip_value_min: T, clip_value_max: T -> output: T",
            "T: numbertype")
-        .Rule<ClipRule>()
+        .With(RuledKernelFor<ClipRule>(RunClipByValue)
+                  .TypesWith("T",
+                             [](DType dtype) {
+                               return math::FindBinary(math::BinaryOp::kMaximum, dtype) != nullptr;
+                             }))
         .Gradient(ClipByValueGradient);
-const KernelRegistration kClipByValueKernel =
-    RuledKernelFor<ClipRule>("ClipByValue", RunClipByValue).TypesWith("T", [](DType dtype) {
-      return math::FindBinary(math::BinaryOp::kMaximum, dtype) != nullptr;
-    });
 
 }  // namespace
 }  // namespace millrace

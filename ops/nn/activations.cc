@@ -144,17 +144,14 @@ StatusOr<std::vector<Output>> LeakyReluGradGradient(GradientContext* c) {
 
 constexpr char kLeakyAttrs[] = "alpha: float = 0.2; T: {half, bfloat16, float, double} = DT_FLOAT";
 
-const OpRegistration kLeakyRelu = OpSpec("LeakyRelu", "features: T -> activations: T", kLeakyAttrs)
-                                      .Rule<LeakyReluRule>()
-                                      .Gradient(LeakyReluGradient);
-const KernelRegistration kLeakyReluKernel =
-    RuledLoopKernelFor<LeakyReluRule>("LeakyRelu", math::FindLeakyRelu, RunLeakyRelu);
+const OpRegistration kLeakyRelu =
+    OpSpec("LeakyRelu", "features: T -> activations: T", kLeakyAttrs)
+        .With(RuledLoopKernelFor<LeakyReluRule>(math::FindLeakyRelu, RunLeakyRelu))
+        .Gradient(LeakyReluGradient);
 const OpRegistration kLeakyReluGrad =
     OpSpec("LeakyReluGrad", "gradients: T, features: T -> backprops: T", kLeakyAttrs)
-        .Rule<LeakyReluRule>()
+        .With(RuledLoopKernelFor<LeakyReluRule>(math::FindLeakyRelu, RunLeakyRelu))
         .Gradient(LeakyReluGradGradient);
-const KernelRegistration kLeakyReluGradKernel =
-    RuledLoopKernelFor<LeakyReluRule>("LeakyReluGrad", math::FindLeakyRelu, RunLeakyRelu);
 
 }  // namespace
 }  // namespace millrace

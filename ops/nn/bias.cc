@@ -136,25 +136,22 @@ StatusOr<Output> BiasAddGradGradient(GradientContext* c) {
   return BiasAdd(c->scope(), zeros, c->dense_grad(), {.data_format = rule.data_format});
 }
 
-template <bool kGrad>
-struct BiasOp {
-  template <typename Gradient, typename Run>
-  BiasOp(absl::string_view op, absl::string_view arguments, absl::string_view attrs,
-         Gradient gradient, Run run)
-      : definition(OpSpec(op, arguments, attrs).Rule<BiasRule<kGrad>>().Gradient(gradient)),
-        kernel(RuledLoopKernelFor<BiasRule<kGrad>>(op, math::FindBias, run)
-                   .TypesWith("T", math::FindBias)) {}
-  OpRegistration definition;
-  KernelRegistration kernel;
-};
+template <bool kGrad, typename Gradient, typename Run>
+OpSpec BiasSpec(absl::string_view op, absl::string_view arguments, absl::string_view attrs,
+                Gradient gradient, Run run) {
+  return OpSpec(op, arguments, attrs)
+      .With(RuledLoopKernelFor<BiasRule<kGrad>>(math::FindBias, run).TypesWith("T", math::FindBias))
+      .Gradient(gradient);
+}
 
 constexpr char kFormatAttrs[] = "T: numbertype; data_format: {'NHWC', 'NCHW'} = 'NHWC'";
-const BiasOp<false> kBiasAdd("BiasAdd", "value: T, bias: T -> output: T", kFormatAttrs,
-                             BiasAddGradient, RunBiasAdd);
-const BiasOp<false> kBiasAddV1("BiasAddV1", "value: T, bias: T -> output: T", "T: numbertype",
-                               BiasAddGradient, RunBiasAdd);
-const BiasOp<true> kBiasAddGrad("BiasAddGrad", "out_backprop: T -> output: T", kFormatAttrs,
-                                BiasAddGradGradient, RunBiasAddGrad);
+const OpRegistration kBiasAdd = BiasSpec<false>("BiasAdd", "value: T, bias: T -> output: T",
+                                                kFormatAttrs, BiasAddGradient, RunBiasAdd);
+const OpRegistration kBiasAddV1 = BiasSpec<false>("BiasAddV1", "value: T, bias: T -> output: T",
+                                                  "T: numbertype", BiasAddGradient, RunBiasAdd);
+const OpRegistration kBiasAddGrad =
+    BiasSpec<true>("BiasAddGrad", "out_backprop: T -> output: T", kFormatAttrs, BiasAddGradGradient,
+                   RunBiasAddGrad);
 
 }  // namespace
 }  // namespace millrace

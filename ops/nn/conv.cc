@@ -187,25 +187,20 @@ StatusOr<std::vector<Output>> ConvGradient(GradientContext* c) {
 // --- Definitions ---------------------------------------------------------------------------------
 
 template <Conv2DPass kPass>
-struct ConvOp {
-  ConvOp(absl::string_view op, absl::string_view inputs)
-      : definition(
-            OpSpec(op, absl::StrCat(inputs, " -> output: T"),
-                   "T: {half, bfloat16, float, double}; strides: list(int); "
-                   "use_cudnn_on_gpu: bool = true; padding: {'SAME', 'VALID', 'EXPLICIT'}; "
-                   "explicit_paddings: list(int) = []; data_format: {'NHWC', 'NCHW'} = 'NHWC'; "
-                   "dilations: list(int) = [1, 1, 1, 1]")
-                .Rule<ConvRule<kPass>>()
-                .Gradient(ConvGradient<kPass>)),
-        kernel(KernelFor<ConvKernel<kPass>>(op).Types("T", {DT_FLOAT, DT_DOUBLE})) {}
-  OpRegistration definition;
-  KernelRegistration kernel;
-};
+OpSpec ConvSpec(absl::string_view op, absl::string_view inputs) {
+  return OpSpec(op, absl::StrCat(inputs, " -> output: T"),
+                "T: {half, bfloat16, float, double}; strides: list(int); "
+                "use_cudnn_on_gpu: bool = true; padding: {'SAME', 'VALID', 'EXPLICIT'}; "
+                "explicit_paddings: list(int) = []; data_format: {'NHWC', 'NCHW'} = 'NHWC'; "
+                "dilations: list(int) = [1, 1, 1, 1]")
+      .With(KernelFor<ConvKernel<kPass>>().Types("T", {DT_FLOAT, DT_DOUBLE}))
+      .Gradient(ConvGradient<kPass>);
+}
 
-const ConvOp<Conv2DPass::kForward> kConv2D("Conv2D", "input: T, filter: T");
-const ConvOp<Conv2DPass::kInputGradient> kConv2DBackpropInput(
+const OpRegistration kConv2D = ConvSpec<Conv2DPass::kForward>("Conv2D", "input: T, filter: T");
+const OpRegistration kConv2DBackpropInput = ConvSpec<Conv2DPass::kInputGradient>(
     "Conv2DBackpropInput", "input_sizes: int32, filter: T, out_backprop: T");
-const ConvOp<Conv2DPass::kFilterGradient> kConv2DBackpropFilter(
+const OpRegistration kConv2DBackpropFilter = ConvSpec<Conv2DPass::kFilterGradient>(
     "Conv2DBackpropFilter", "input: T, filter_sizes: int32, out_backprop: T");
 
 }  // namespace

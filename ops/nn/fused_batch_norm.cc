@@ -246,29 +246,24 @@ Status RefuseSecondDerivative(GradientContext* c) {
 // --- Definitions ---------------------------------------------------------------------------------
 
 // In `arguments` $0 is the type of the vectors, T or U, and $1 that of scale backwards.
-template <bool kForward>
-struct NormOp {
-  template <typename Gradient>
-  NormOp(absl::string_view op, bool has_u, absl::string_view arguments, Gradient gradient)
-      : definition(
-            OpSpec(op, absl::Substitute(arguments, has_u ? "U" : "T", has_u ? "float" : "T"),
-                   absl::StrCat(has_u ? "T: {half, bfloat16, float}; U: {float}" : "T: {float}",
-                                "; epsilon: float = 0.0001; data_format: {'NHWC', 'NCHW'} = "
-                                "'NHWC'; is_training: bool = true"))
-                .Rule<NormRule<kForward>>()
-                .Gradient(gradient)),
-        kernel(RuledLoopKernelFor<NormRule<kForward>>(op, math::FindBatchNorm, Run)) {}
-  OpRegistration definition;
-  KernelRegistration kernel;
-};
+template <bool kForward, typename Gradient>
+OpSpec NormSpec(absl::string_view op, bool has_u, absl::string_view arguments, Gradient gradient) {
+  return OpSpec(op, absl::Substitute(arguments, has_u ? "U" : "T", has_u ? "float" : "T"),
+                absl::StrCat(has_u ? "T: {half, bfloat16, float}; U: {float}" : "T: {float}",
+                             "; epsilon: float = 0.0001; data_format: {'NHWC', 'NCHW'} = 'NHWC'; "
+                             "is_training: bool = true"))
+      .With(RuledLoopKernelFor<NormRule<kForward>>(math::FindBatchNorm, Run))
+      .Gradient(gradient);
+}
 
 constexpr char kNormArguments[] =
     "x: T, scale: $0, offset: $0, mean: $0, variance: $0 -> y: T, batch_mean: $0, "
     "batch_variance: $0, reserve_space_1: $0, reserve_space_2: $0";
-const NormOp<true> kNorm("FusedBatchNorm", false, kNormArguments, NormGradient);
-const NormOp<true> kNormV2("FusedBatchNormV2", true, kNormArguments, NormGradient);
-const NormOp<true> kNormV3("FusedBatchNormV3", true,
-                           absl::StrCat(kNormArguments, ", reserve_space_3: $0"), NormGradient);
+const OpRegistration kNorm = NormSpec<true>("FusedBatchNorm", false, kNormArguments, NormGradient);
+const OpRegistration kNormV2 =
+    NormSpec<true>("FusedBatchNormV2", true, kNormArguments, NormGradient);
+const OpRegistration kNormV3 = NormSpec<true>(
+    "FusedBatchNormV3", true, absl::StrCat(kNormArguments, ", reserve_space_3: $0"), NormGradient);
 
 constexpr char kGradArguments[] =
     "y_backprop: T, x: T, scale: $1, reserve_space_1: $0, reserve_space_2: $0 -> x_backprop: T, "
@@ -277,11 +272,12 @@ constexpr char kGradV3Arguments[] =
     "y_backprop: T, x: T, scale: $1, reserve_space_1: $0, reserve_space_2: $0, reserve_space_3: $0 "
     "-> x_backprop: T, scale_backprop: $0, offset_backprop: $0, reserve_space_4: $0, "
     "reserve_space_5: $0";
-const NormOp<false> kNormGrad("FusedBatchNormGrad", false, kGradArguments, RefuseSecondDerivative);
-const NormOp<false> kNormGradV2("FusedBatchNormGradV2", true, kGradArguments,
-                                RefuseSecondDerivative);
-const NormOp<false> kNormGradV3("FusedBatchNormGradV3", true, kGradV3Arguments,
-                                RefuseSecondDerivative);
+const OpRegistration kNormGrad =
+    NormSpec<false>("FusedBatchNormGrad", false, kGradArguments, RefuseSecondDerivative);
+const OpRegistration kNormGradV2 =
+    NormSpec<false>("FusedBatchNormGradV2", true, kGradArguments, RefuseSecondDerivative);
+const OpRegistration kNormGradV3 =
+    NormSpec<false>("FusedBatchNormGradV3", true, kGradV3Arguments, RefuseSecondDerivative);
 
 }  // namespace
 }  // namespace millrace

@@ -73,17 +73,14 @@ OpSpec Spec(absl::string_view op, absl::string_view arguments) {
   return OpSpec(op, arguments,
                 "depth_radius: int = 5; bias: float = 1.0; alpha: float = 1.0; beta: float = 0.5; "
                 "T: {half, bfloat16, float} = DT_FLOAT")
-      .Rule<LrnRule>();
+      .With(RuledLoopKernelFor<LrnRule>(math::FindLrn, RunLrn));
 }
 
 const OpRegistration kLrn = Spec("LRN", "input: T -> output: T").Gradient(LrnGradient);
-const KernelRegistration kLrnKernel = RuledLoopKernelFor<LrnRule>("LRN", math::FindLrn, RunLrn);
 
 const OpRegistration kLrnGrad =
     Spec("LRNGrad", "input_grads: T, input_image: T, output_image: T -> output: T")
         .Gradient(RefuseSecondDerivative);
-const KernelRegistration kLrnGradKernel =
-    RuledLoopKernelFor<LrnRule>("LRNGrad", math::FindLrn, RunLrn);
 
 }  // namespace
 }  // namespace millrace

@@ -255,14 +255,14 @@ class PoolOps {
   template <typename Gradient>
   static void Register(const std::string& op, absl::string_view inputs, absl::string_view attrs,
                        Gradient gradient) {
-    OpRegistration{OpSpec(op, absl::StrCat(inputs, " -> output: T"), attrs)
-                       .Rule<PoolRule<kPass>>()
-                       .Gradient(gradient)};
-    KernelRegistration{
-        RuledKernelFor<PoolRule<kPass>>(op, RunPool<kPass>).TypesWith("T", [](DType dtype) {
-          const PoolLoops* loops = math::FindPool(dtype);
-          return loops != nullptr && (!kIsMean || loops->mean != nullptr);
-        })};
+    const auto has_loop = [](DType dtype) {
+      const PoolLoops* loops = math::FindPool(dtype);
+      return loops != nullptr && (!kIsMean || loops->mean != nullptr);
+    };
+    OpRegistration{
+        OpSpec(op, absl::StrCat(inputs, " -> output: T"), attrs)
+            .With(RuledKernelFor<PoolRule<kPass>>(RunPool<kPass>).TypesWith("T", has_loop))
+            .Gradient(gradient)};
   }
 };
 

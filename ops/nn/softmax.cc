@@ -54,17 +54,15 @@ Output LogSoftmaxGradient(GradientContext* c) {
 
 constexpr char kTypes[] = "T: {half, bfloat16, float, double}";
 
-const OpRegistration kSoftmax = OpSpec("Softmax", "logits: T -> softmax: T", kTypes)
-                                    .Rule<SoftmaxRule>()
-                                    .Gradient(SoftmaxGradient);
-const KernelRegistration kSoftmaxKernel =
-    RuledLoopKernelFor<SoftmaxRule>("Softmax", math::FindSoftmax, RunSoftmax<false>);
+const OpRegistration kSoftmax =
+    OpSpec("Softmax", "logits: T -> softmax: T", kTypes)
+        .With(RuledLoopKernelFor<SoftmaxRule>(math::FindSoftmax, RunSoftmax<false>))
+        .Gradient(SoftmaxGradient);
 
-const OpRegistration kLogSoftmax = OpSpec("LogSoftmax", "logits: T -> logsoftmax: T", kTypes)
-                                       .Rule<SoftmaxRule>()
-                                       .Gradient(LogSoftmaxGradient);
-const KernelRegistration kLogSoftmaxKernel =
-    RuledLoopKernelFor<SoftmaxRule>("LogSoftmax", math::FindSoftmax, RunSoftmax<true>);
+const OpRegistration kLogSoftmax =
+    OpSpec("LogSoftmax", "logits: T -> logsoftmax: T", kTypes)
+        .With(RuledLoopKernelFor<SoftmaxRule>(math::FindSoftmax, RunSoftmax<true>))
+        .Gradient(LogSoftmaxGradient);
 
 }  // namespace
 }  // namespace millrace

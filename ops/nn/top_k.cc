@@ -112,21 +112,19 @@ Output TopKGradient(GradientContext* c) {
   return Reshape(s, ScatterNd(s, flat, grad, Reshape(s, size, one)), shape);
 }
 
+std::vector<KernelSpec> TopKKernels() {
+  return RuledKernelsFor<TopKRule, float, double, int32_t, int64_t, uint8_t>(
+      "T", []<typename T>() { return &RunTopK<T>; });
+}
 const OpRegistration kTopKV2 = OpSpec("TopKV2", "input: T, k: int32 -> values: T, indices: int32",
                                       "sorted: bool = true; T: realnumbertype")
-                                   .Rule<TopKRule>()
+                                   .With(TopKKernels())
                                    .Gradient(TopKGradient);
 const OpRegistration kTopK = OpSpec("TopK", "input: T -> values: T, indices: int32",
                                     "k: int >= 0; sorted: bool = true; T: realnumbertype")
                                  .Deprecated(7, "Use TopKV2 instead")
-                                 .Rule<TopKRule>()
+                                 .With(TopKKernels())
                                  .Gradient(TopKGradient);
-std::vector<KernelSpec> TopKKernels(absl::string_view op) {
-  return RuledKernelsFor<TopKRule, float, double, int32_t, int64_t, uint8_t>(
-      op, "T", []<typename T>() { return &RunTopK<T>; });
-}
-const KernelRegistration kTopKV2Kernels = TopKKernels("TopKV2");
-const KernelRegistration kTopKKernels = TopKKernels("TopK");
 
 // --- InTopK, InTopKV2 ----------------------------------------------------------------------------
 
@@ -177,14 +175,12 @@ Status RunInTopK(KernelContext* ctx, const InTopKRule& rule) {
 const OpRegistration kInTopKV2 =
     OpSpec("InTopKV2", "predictions: float, targets: T, k: T -> precision: bool",
            "T: {int32, int64} = DT_INT32")
-        .Rule<InTopKRule>()
+        .With(RuledKernelFor<InTopKRule>(RunInTopK))
         .NotDifferentiable();
-const KernelRegistration kInTopKV2Kernel = RuledKernelFor<InTopKRule>("InTopKV2", RunInTopK);
 const OpRegistration kInTopK = OpSpec("InTopK", "predictions: float, targets: T -> precision: bool",
                                       "k: int; T: {int32, int64} = DT_INT32")
-                                   .Rule<InTopKRule>()
+                                   .With(RuledKernelFor<InTopKRule>(RunInTopK))
                                    .NotDifferentiable();
-const KernelRegistration kInTopKKernel = RuledKernelFor<InTopKRule>("InTopK", RunInTopK);
 
 }  // namespace
 }  // namespace millrace

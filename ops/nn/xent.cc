@@ -193,19 +193,15 @@ Status SparseXentGradient(GradientContext* c) {
 const OpRegistration kXent =
     OpSpec("SoftmaxCrossEntropyWithLogits", "features: T, labels: T -> loss: T, backprop: T",
            "T: {half, bfloat16, float, double}")
-        .Rule<XentRule>()
+        .With(RuledLoopKernelFor<XentRule>(math::FindSoftmax, RunXent))
         .Gradient(XentGradient);
-const KernelRegistration kXentKernel =
-    RuledLoopKernelFor<XentRule>("SoftmaxCrossEntropyWithLogits", math::FindSoftmax, RunXent);
 
 const OpRegistration kSparseXent =
     OpSpec("SparseSoftmaxCrossEntropyWithLogits",
            "features: T, labels: Tlabels -> loss: T, backprop: T",
            "T: {half, bfloat16, float, double}; Tlabels: {int32, int64} = DT_INT64")
-        .Rule<SparseXentRule>()
+        .With(RuledLoopKernelFor<SparseXentRule>(math::FindSoftmax, RunSparseXent))
         .Gradient(SparseXentGradient);
-const KernelRegistration kSparseXentKernel = RuledLoopKernelFor<SparseXentRule>(
-    "SparseSoftmaxCrossEntropyWithLogits", math::FindSoftmax, RunSparseXent);
 
 }  // namespace
 }  // namespace millrace

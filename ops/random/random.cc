@@ -122,18 +122,15 @@ struct RandomOp {
   template <typename F>
   RandomOp(absl::string_view op, absl::string_view arguments, absl::string_view attr,
            absl::string_view types, F fill) {
+    const std::vector<KernelSpec> kernels = {
+        KernelFor<RandomKernel<R>>(FillFn(fill.template operator()<Ts>()))
+            .template Type<Ts>(attr)...};
     OpRegistration{OpSpec(op, arguments,
                           absl::StrCat("seed: int = 0; seed2: int = 0; ", attr, ": {", types,
                                        "}; T: {int32, int64}"))
                        .Stateful()
-                       .Rule<R>()
+                       .With(kernels)
                        .NotDifferentiable()};
-    (KernelRegistration{KernelSpec(op,
-                                   [f = FillFn(fill.template operator()<Ts>())] {
-                                     return std::make_unique<RandomKernel<R>>(f);
-                                   })
-                            .template Type<Ts>(attr)},
-     ...);
   }
 };
 struct FloatingRandomOp : RandomOp<RandomRule, float, double, Half, Bfloat16> {
@@ -190,9 +187,8 @@ class RandomShuffleKernel : public StreamKernel<UnchangedShapeRule> {
 const OpRegistration kRandomShuffle =
     OpSpec("RandomShuffle", "value: T -> output: T", "seed: int = 0; seed2: int = 0; T: type")
         .Stateful()
-        .Rule<UnchangedShapeRule>()
+        .With(KernelFor<RandomShuffleKernel>())
         .NotDifferentiable();
-const KernelRegistration kRandomShuffleKernel = KernelFor<RandomShuffleKernel>("RandomShuffle");
 
 }  // namespace
 }  // namespace millrace

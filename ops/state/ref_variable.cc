@@ -31,20 +31,18 @@ OpSpec VariableRefSpec(const char* name, ShapeFn shape) {
                 "shape: shape; dtype: type; container: string = ''; shared_name: string = ''")
       .Stateful()
       .Shape(std::move(shape))
-      .NotDifferentiable();
+      .NotDifferentiable()
+      .With(KernelFor<VariableKernel>());
 }
 const OpRegistration kVariables[] = {VariableRefSpec("VariableV2", VariableRefShape<false>),
                                      VariableRefSpec("Variable", VariableRefShape<true>)};
-const KernelRegistration kVariableKernels[] = {KernelFor<VariableKernel>("VariableV2"),
-                                               KernelFor<VariableKernel>("Variable")};
 
 const OpRegistration kIsVariableInitialized =
     OpSpec("IsVariableInitialized", "ref: Ref(dtype) -> is_initialized: bool", "dtype: type")
         .AllowsUninitializedInput()
         .Shape(ScalarShape)
-        .NotDifferentiable();
-const KernelRegistration kIsVariableInitializedKernel =
-    KernelFor<IsInitializedKernel>("IsVariableInitialized");
+        .NotDifferentiable()
+        .With(KernelFor<IsInitializedKernel>());
 
 // --- Assign, AssignAdd, AssignSub ----------------------------------------------------------------
 
@@ -96,8 +94,8 @@ const OpRegistration kAssign =
            "T: type; validate_shape: bool = true; use_locking: bool = true")
         .AllowsUninitializedInput()
         .Shape(AssignShape)
-        .NotDifferentiable();
-const KernelRegistration kAssignKernel = KernelFor<AssignKernel>("Assign");
+        .NotDifferentiable()
+        .With(KernelFor<AssignKernel>());
 
 OpSpec AssignUpdateSpec(const char* name) {
   return OpSpec(name, "ref: Ref(T), value: T -> output_ref: Ref(T)",
@@ -105,11 +103,9 @@ OpSpec AssignUpdateSpec(const char* name) {
       .Shape(MergedShape)
       .NotDifferentiable();
 }
-const OpRegistration kAssignUpdates[] = {AssignUpdateSpec("AssignAdd"),
-                                         AssignUpdateSpec("AssignSub")};
-const KernelRegistration kAssignUpdateKernels[] = {
-    KernelsForNumbers<VariableUpdate<AddRule>::Dense>("AssignAdd", "T"),
-    KernelsForNumbers<VariableUpdate<SubRule>::Dense>("AssignSub", "T")};
+const OpRegistration kAssignUpdates[] = {
+    AssignUpdateSpec("AssignAdd").With(KernelsForNumbers<VariableUpdate<AddRule>::Dense>("T")),
+    AssignUpdateSpec("AssignSub").With(KernelsForNumbers<VariableUpdate<SubRule>::Dense>("T"))};
 
 // --- ScatterAdd, ScatterSub, ScatterUpdate -------------------------------------------------------
 
@@ -126,14 +122,14 @@ OpSpec ScatterSpec(const char* name, const char* dtype, const char* use_locking)
       .Shape(ScatterShape)
       .NotDifferentiable();
 }
-const OpRegistration kScatters[] = {ScatterSpec("ScatterAdd", "numbertype", "false"),
-                                    ScatterSpec("ScatterSub", "numbertype", "false"),
-                                    ScatterSpec("ScatterUpdate", "type", "true")};
-const KernelRegistration kScatterKernels[] = {
-    KernelsForNumbers<VariableUpdate<AddRule>::Rows>("ScatterAdd", "T"),
-    KernelsForNumbers<VariableUpdate<SubRule>::Rows>("ScatterSub", "T"),
-    KernelsForNumbers<VariableUpdate<UpdateRule>::Rows>("ScatterUpdate", "T"),
-    KernelsFor<VariableUpdate<UpdateRule>::Rows, bool>("ScatterUpdate", "T")};
+const OpRegistration kScatters[] = {
+    ScatterSpec("ScatterAdd", "numbertype", "false")
+        .With(KernelsForNumbers<VariableUpdate<AddRule>::Rows>("T")),
+    ScatterSpec("ScatterSub", "numbertype", "false")
+        .With(KernelsForNumbers<VariableUpdate<SubRule>::Rows>("T")),
+    ScatterSpec("ScatterUpdate", "type", "true")
+        .With(KernelsForNumbers<VariableUpdate<UpdateRule>::Rows>("T"))
+        .With(KernelsFor<VariableUpdate<UpdateRule>::Rows, bool>("T"))};
 
 }  // namespace
 }  // namespace millrace

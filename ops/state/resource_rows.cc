@@ -165,9 +165,8 @@ const OpRegistration kResourceGather =
            "Tindices: {int32, int64}")
         .Stateful()
         .Shape(ResourceGatherShape)
-        .Gradient(ResourceGatherGradient);
-const KernelRegistration kResourceGatherKernels =
-    KernelsFor<ResourceGatherKernel, int32_t, int64_t>("ResourceGather", "Tindices");
+        .Gradient(ResourceGatherGradient)
+        .With(KernelsFor<ResourceGatherKernel, int32_t, int64_t>("Tindices"));
 
 // --- ResourceScatterAdd, ResourceScatterSub, ResourceScatterUpdate -------------------------------
 
@@ -183,14 +182,14 @@ OpSpec ScatterSpec(const char* name, const char* dtype) {
       .Shape(ResourceScatterShape)
       .NotDifferentiable();
 }
-const OpRegistration kScatters[] = {ScatterSpec("ResourceScatterAdd", "numbertype"),
-                                    ScatterSpec("ResourceScatterSub", "numbertype"),
-                                    ScatterSpec("ResourceScatterUpdate", "type")};
-const KernelRegistration kScatterKernels[] = {
-    KernelsForNumbers<VariableUpdate<AddRule>::Rows>("ResourceScatterAdd", "dtype"),
-    KernelsForNumbers<VariableUpdate<SubRule>::Rows>("ResourceScatterSub", "dtype"),
-    KernelsForNumbers<VariableUpdate<UpdateRule>::Rows>("ResourceScatterUpdate", "dtype"),
-    KernelsFor<VariableUpdate<UpdateRule>::Rows, bool>("ResourceScatterUpdate", "dtype")};
+const OpRegistration kScatters[] = {
+    ScatterSpec("ResourceScatterAdd", "numbertype")
+        .With(KernelsForNumbers<VariableUpdate<AddRule>::Rows>("dtype")),
+    ScatterSpec("ResourceScatterSub", "numbertype")
+        .With(KernelsForNumbers<VariableUpdate<SubRule>::Rows>("dtype")),
+    ScatterSpec("ResourceScatterUpdate", "type")
+        .With(KernelsForNumbers<VariableUpdate<UpdateRule>::Rows>("dtype"))
+        .With(KernelsFor<VariableUpdate<UpdateRule>::Rows, bool>("dtype"))};
 
 }  // namespace
 }  // namespace millrace

@@ -32,16 +32,15 @@ const OpRegistration kVarHandleOp =
            "container: string = ''; shared_name: string = ''; dtype: type; shape: shape")
         .Stateful()
         .Shape(VarHandleShape)
-        .NotDifferentiable();
-const KernelRegistration kVarHandleKernel = KernelFor<VariableKernel>("VarHandleOp");
+        .NotDifferentiable()
+        .With(KernelFor<VariableKernel>());
 
 const OpRegistration kVarIsInitialized =
     OpSpec("VarIsInitializedOp", "resource: resource -> is_initialized: bool")
         .Stateful()
         .Shape(ScalarShape)
-        .NotDifferentiable();
-const KernelRegistration kVarIsInitializedKernel =
-    KernelFor<IsInitializedKernel>("VarIsInitializedOp");
+        .NotDifferentiable()
+        .With(KernelFor<IsInitializedKernel>());
 
 // --- ReadVariableOp ------------------------------------------------------------------------------
 
@@ -80,8 +79,8 @@ const OpRegistration kReadVariable =
     OpSpec("ReadVariableOp", "resource: resource -> value: dtype", "dtype: type")
         .Stateful()
         .Shape(ReadVariableShape)
-        .Gradient(ReadVariableGradient);
-const KernelRegistration kReadVariableKernel = KernelFor<ReadVariableKernel>("ReadVariableOp");
+        .Gradient(ReadVariableGradient)
+        .With(KernelFor<ReadVariableKernel>());
 
 // --- VariableShape -------------------------------------------------------------------------------
 
@@ -111,13 +110,13 @@ class VariableShapeKernel : public Kernel {
   bool may_be_expensive() const override { return false; }
 };
 
-const OpRegistration kVariableShape = OpSpec("VariableShape", "input: resource -> output: out_type",
-                                             "out_type: {int32, int64} = DT_INT32")
-                                          .Stateful()
-                                          .Shape(VariableShapeShape)
-                                          .NotDifferentiable();
-const KernelRegistration kVariableShapeKernel =
-    KernelsFor<VariableShapeKernel, int32_t, int64_t>("VariableShape", "out_type");
+const OpRegistration kVariableShape =
+    OpSpec("VariableShape", "input: resource -> output: out_type",
+           "out_type: {int32, int64} = DT_INT32")
+        .Stateful()
+        .Shape(VariableShapeShape)
+        .NotDifferentiable()
+        .With(KernelsFor<VariableShapeKernel, int32_t, int64_t>("out_type"));
 
 // --- DestroyResourceOp ---------------------------------------------------------------------------
 
@@ -143,9 +142,8 @@ const OpRegistration kDestroyResource =
     OpSpec("DestroyResourceOp", "resource: resource", "ignore_lookup_error: bool = true")
         .Stateful()
         .Shape(NoOutputShape)
-        .NotDifferentiable();
-const KernelRegistration kDestroyResourceKernel =
-    KernelFor<DestroyResourceKernel>("DestroyResourceOp");
+        .NotDifferentiable()
+        .With(KernelFor<DestroyResourceKernel>());
 
 // --- AssignVariableOp, AssignAddVariableOp, AssignSubVariableOp ----------------------------------
 
@@ -169,13 +167,12 @@ OpSpec AssignSpec(const char* name) {
       .Shape(AssignVariableShape)
       .NotDifferentiable();
 }
-const OpRegistration kAssigns[] = {AssignSpec("AssignVariableOp"),
-                                   AssignSpec("AssignAddVariableOp"),
-                                   AssignSpec("AssignSubVariableOp")};
-const KernelRegistration kAssignKernels[] = {
-    KernelFor<AssignVariableKernel>("AssignVariableOp"),
-    KernelsForNumbers<VariableUpdate<AddRule>::Dense>("AssignAddVariableOp", "dtype"),
-    KernelsForNumbers<VariableUpdate<SubRule>::Dense>("AssignSubVariableOp", "dtype")};
+const OpRegistration kAssigns[] = {
+    AssignSpec("AssignVariableOp").With(KernelFor<AssignVariableKernel>()),
+    AssignSpec("AssignAddVariableOp")
+        .With(KernelsForNumbers<VariableUpdate<AddRule>::Dense>("dtype")),
+    AssignSpec("AssignSubVariableOp")
+        .With(KernelsForNumbers<VariableUpdate<SubRule>::Dense>("dtype"))};
 
 }  // namespace
 }  // namespace millrace

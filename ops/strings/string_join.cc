@@ -49,10 +49,8 @@ Status RunStringJoin(KernelContext* ctx, const StringJoinRule& rule) {
 
 const OpRegistration kStringJoin = OpSpec("StringJoin", "inputs: N * string -> output: string",
                                           "N: int >= 1; separator: string = ''")
-                                       .Rule<StringJoinRule>()
+                                       .With(RuledKernelFor<StringJoinRule>(RunStringJoin))
                                        .NotDifferentiable();
-const KernelRegistration kStringJoinKernel =
-    RuledKernelFor<StringJoinRule>("StringJoin", RunStringJoin);
 
 }  // namespace
 }  // namespace millrace

@@ -80,10 +80,8 @@ const OpRegistration kStringSplit =
     OpSpec("StringSplit",
            "input: string, delimiter: string -> indices: int64, values: string, shape: int64",
            "skip_empty: bool = true")
-        .Rule<StringSplitRule>()
+        .With(RuledKernelFor<StringSplitRule>(RunStringSplit))
         .NotDifferentiable();
-const KernelRegistration kStringSplitKernel =
-    RuledKernelFor<StringSplitRule>("StringSplit", RunStringSplit);
 
 // --- ReduceJoin ----------------------------------------------------------------------------------
 
@@ -161,10 +159,8 @@ Status RunReduceJoin(KernelContext* ctx, const ReduceJoinRule& rule) {
 const OpRegistration kReduceJoin =
     OpSpec("ReduceJoin", "inputs: string, reduction_indices: int32 -> output: string",
            "keep_dims: bool = false; separator: string = ''")
-        .Rule<ReduceJoinRule>()
+        .With(RuledKernelFor<ReduceJoinRule>(RunReduceJoin))
         .NotDifferentiable();
-const KernelRegistration kReduceJoinKernel =
-    RuledKernelFor<ReduceJoinRule>("ReduceJoin", RunReduceJoin);
 
 }  // namespace
 }  // namespace millrace

@@ -309,19 +309,15 @@ struct OpsOf {
       for (const bool resource : {false, true}) {
         const std::string op =
             absl::StrCat(resource ? "Resource" : "", rows ? "Sparse" : "", "Apply", name);
-        ops.emplace_back(UpdateSpec(op, definition, inputs, resource));
-        kernels.emplace_back(Kernels<float, double, Half, Bfloat16>(op, inputs));
+        OpRegistration(UpdateSpec(op, definition, inputs, resource)
+                           .With(Kernels<float, double, Half, Bfloat16>(inputs)));
       }
     }
   }
   template <typename... Es>
-  static std::vector<KernelSpec> Kernels(const std::string& op, const Inputs& inputs) {
-    return {KernelSpec(op, [inputs] {
-              return std::make_unique<UpdateKernel<Optimizer, Es>>(inputs);
-            }).template Type<Es>("T")...};
+  static std::vector<KernelSpec> Kernels(const Inputs& inputs) {
+    return {KernelFor<UpdateKernel<Optimizer, Es>>(inputs).template Type<Es>("T")...};
   }
-  std::vector<OpRegistration> ops;
-  std::vector<KernelRegistration> kernels;
 };
 
 const OpsOf<GradientDescent> kGradientDescent("GradientDescent", {false});

@@ -197,15 +197,15 @@ const OpRegistration kSpin = OpSpec("TestSpin").Attr("cycles: int").Shape(NoOutp
 const OpRegistration kNoKernel = OpSpec("TestNoKernel").Shape(NoOutputShape);
 const OpRegistration kThrowsInInit = OpSpec("TestThrowsInInit").Shape(NoOutputShape);
 
-const KernelRegistration kProbeKernel = KernelFor<ProbeKernel>("TestProbe");
-const KernelRegistration kProbeAsyncKernel = KernelFor<AsyncProbeKernel>("TestProbeAsync");
-const KernelRegistration kSourceKernel = KernelFor<SourceKernel>("TestSource");
-const KernelRegistration kBoolKernel = KernelFor<BoolKernel>("TestBools");
-const KernelRegistration kVariableKernel = KernelFor<VariableKernel>("TestVariable");
-const KernelRegistration kAssignKernel = KernelFor<AssignKernel>("TestAssign");
-const KernelRegistration kUseRefKernel = KernelFor<UseRefKernel>("TestUseRef");
-const KernelRegistration kSpinKernel = KernelFor<SpinKernel>("TestSpin");
-const KernelRegistration kThrowsInInitKernel = KernelFor<ThrowsInInitKernel>("TestThrowsInInit");
+const KernelRegistration kProbeKernel("TestProbe", KernelFor<ProbeKernel>());
+const KernelRegistration kProbeAsyncKernel("TestProbeAsync", KernelFor<AsyncProbeKernel>());
+const KernelRegistration kSourceKernel("TestSource", KernelFor<SourceKernel>());
+const KernelRegistration kBoolKernel("TestBools", KernelFor<BoolKernel>());
+const KernelRegistration kVariableKernel("TestVariable", KernelFor<VariableKernel>());
+const KernelRegistration kAssignKernel("TestAssign", KernelFor<AssignKernel>());
+const KernelRegistration kUseRefKernel("TestUseRef", KernelFor<UseRefKernel>());
+const KernelRegistration kSpinKernel("TestSpin", KernelFor<SpinKernel>());
+const KernelRegistration kThrowsInInitKernel("TestThrowsInInit", KernelFor<ThrowsInInitKernel>());
 
 [[noreturn]] void Die(const Status& status) {
   std::fprintf(stderr, "TestGraph: %s\n", status.ToString().c_str());
