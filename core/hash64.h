@@ -4,9 +4,9 @@
 
 // Hash64: the 64-bit hash that is part of TensorFlow's formats.
 //
-// Frame ids, keys of the rendezvous table and the op StringToHashBucket use it, so its values are
-// the same in every process and must never change. A murmur-style hash over little-endian words;
-// not for adversarial keys. Any thread; cannot fail.
+// Frame ids and the op StringToHashBucket use it, so its values are the same in every process and
+// must never change. A murmur-style hash over little-endian words; not for adversarial keys. Any
+// thread; cannot fail.
 
 #include <cstdint>
 

@@ -144,6 +144,34 @@ TEST(CountedTest, BranchesAndDeadValuesCostNoMore) {
   EXPECT_EQ(costs.wakeups, 0);
 }
 
+TEST(CountedTest, ATransferByNumberTakesTwoLocksAndNoMemory) {
+  auto table = std::make_shared<TransferTable>();
+  const std::string device = "/job:localhost/replica:0/task:0/device:CPU:";
+  for (uint32_t i = 0; i < 100; ++i) {
+    const StatusOr<RendezvousKey> key = RendezvousKey::Parse(
+        RendezvousKey::Make(device + "0", 1, device + "1", absl::StrCat("edge_", i), 0, 0));
+    ASSERT_TRUE(key.ok()) << key.status();
+    table->Add(*key, absl::StrCat("send", i));
+  }
+  const auto rendezvous = MakeLocalRendezvous(table);
+  const Tensor value = Tensor::Scalar<float>(1);
+  int64_t arrived = 0;
+  const auto recv = [&](uint32_t i) {
+    rendezvous->RecvAsync(
+        Transfer(i), [&](const Status& status, Tensor, bool) { arrived += status.ok() ? 1 : 0; });
+  };
+  const int64_t locks = MutexLockCountForTesting();
+  const int64_t allocated = allocations;
+  for (uint32_t i = 0; i < 100; ++i) {
+    if (i % 2 == 0) recv(i);
+    rendezvous->Send(Transfer(i), value, false).IgnoreError();
+    if (i % 2 == 1) recv(i);
+  }
+  EXPECT_EQ(allocations - allocated, 0);
+  EXPECT_EQ(MutexLockCountForTesting() - locks, 200);
+  EXPECT_EQ(arrived, 100);
+}
+
 TEST(CountedTest, AChainOfElementwiseKernelsMakesOneTensor) {
   SetHook("increment", [](KernelContext* ctx) -> Status {
     MR_ASSIGN_OR_RETURN(Tensor * out,

@@ -17,6 +17,7 @@
 #include "ops/array/placeholder.h"
 #include "ops/math/cwise_binary.h"
 #include "runtime/executor.h"
+#include "runtime/rendezvous.h"
 #include "runtime/session.h"
 #include "runtime/testing/step_ops.h"
 
@@ -134,6 +135,65 @@ void BM_CheapNodes(benchmark::State& state) {
   RunGraph(state, graph);
 }
 BENCHMARK(BM_CheapNodes)->Arg(1)->Arg(2)->Unit(benchmark::kMicrosecond)->UseRealTime();
+
+// What goes between the devices of one process in a step: 64 tensors, received before they are sent
+// (1) or afterwards (0). Counter tensors: per second.
+void BM_SendAndRecv(benchmark::State& state) {
+  constexpr uint32_t kTransfers = 64;
+  auto table = std::make_shared<TransferTable>();
+  for (uint32_t i = 0; i < kTransfers; ++i) {
+    const std::string device = "/job:localhost/replica:0/task:0/device:CPU:";
+    const StatusOr<RendezvousKey> key = RendezvousKey::Parse(RendezvousKey::Make(
+        device + "0", 42, device + "1", absl::StrCat("edge_", i, "_tower/layer/weights"), 0, 0));
+    if (!key.ok()) return state.SkipWithError("RendezvousKey");
+    table->Add(*key, absl::StrCat("send", i));
+  }
+  const Tensor value = Tensor::Scalar<float>(1);
+  int64_t arrived = 0;
+  const auto recv = [&](Rendezvous* rendezvous) {
+    for (uint32_t i = 0; i < kTransfers; ++i) {
+      rendezvous->RecvAsync(
+          Transfer(i), [&](const Status& status, Tensor, bool) { arrived += status.ok() ? 1 : 0; });
+    }
+  };
+  for (auto _ : state) {
+    const std::shared_ptr<Rendezvous> rendezvous = MakeLocalRendezvous(table);
+    if (state.range(0) == 1) recv(rendezvous.get());
+    for (uint32_t i = 0; i < kTransfers; ++i) {
+      rendezvous->Send(Transfer(i), value, false).IgnoreError();
+    }
+    if (state.range(0) == 0) recv(rendezvous.get());
+  }
+  if (arrived != static_cast<int64_t>(state.iterations()) * kTransfers) {
+    return state.SkipWithError("tensors are missing");
+  }
+  state.counters["tensors"] =
+      benchmark::Counter(static_cast<double>(arrived), benchmark::Counter::kIsRate);
+}
+BENCHMARK(BM_SendAndRecv)->Arg(0)->Arg(1);
+
+// A prepared step that goes to and fro between two devices, 20 times.
+void BM_StepOverTwoDevices(benchmark::State& state) {
+  Scope root;
+  const Output x = Placeholder(root.WithDevice("/device:CPU:0").WithName("x"), DT_FLOAT, {});
+  Output y = x;
+  for (int i = 1; i <= 20; ++i) {
+    y = Add(root.WithDevice(absl::StrCat("/device:CPU:", i % 2)), y, x);
+  }
+  SessionOptions options;
+  options.config.set_intra_op_parallelism_threads(1);
+  (*options.config.mutable_device_count())["CPU"] = 2;
+  StatusOr<std::unique_ptr<Session>> session = NewSession(options);
+  if (!session.ok() || !(*session)->Extend(root).ok()) return state.SkipWithError("NewSession");
+  const auto step = (*session)->Prepare({.feeds = {"x"}, .fetches = {y.name()}});
+  if (!step.ok()) return state.SkipWithError("Prepare");
+  const std::vector<Tensor> feeds = {Tensor::Scalar<float>(1)};
+  std::vector<Tensor> results(1);
+  for (auto _ : state) {
+    if (!(*step)->RunInto(feeds, absl::MakeSpan(results)).ok()) return state.SkipWithError("Run");
+  }
+}
+BENCHMARK(BM_StepOverTwoDevices)->UseRealTime();
 
 // Ten nodes between a feed and a fetch, none of which a rewrite removes (Identities would all go):
 // each adds the feed once more, a scalar.

@@ -1354,6 +1354,43 @@ TEST_F(PartitionTest, AValueThatGoesToAndFroEndsWhereItShould) {
   }
 }
 
+TEST_F(PartitionTest, ThePlansOfAStepNumberTheirTransfersTogether) {
+  TestGraph graphs[2];
+  for (const int here : {0, 1}) {
+    Node* made = graphs[here].Source("made", 1);
+    graphs[here].Add("_Send", "send", {made}, Ends("T", absl::StrCat("edge", here), here));
+    graphs[here].Add("_Recv", "recv", {},
+                     Ends("tensor_type", absl::StrCat("edge", 1 - here), 1 - here));
+  }
+  TestStep step;
+  const auto table = std::make_shared<TransferTable>();
+  uint32_t sends[2], recvs[2];
+  for (const int here : {0, 1}) {
+    const auto plan = Plan::Build(*graphs[here].graph(), &step.device, nullptr, table);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_EQ((*plan)->transfer_table(), table);
+    ASSERT_EQ((*plan)->transfers().size(), 2u);
+    for (const Plan::TransferEnd& end : (*plan)->transfers()) {
+      const Plan::Node& node = (*plan)->nodes()[end.node];
+      EXPECT_EQ(*node.name, end.is_send ? "send" : "recv");
+      EXPECT_EQ(end.key.edge_name, absl::StrCat("edge", end.is_send ? here : 1 - here));
+      EXPECT_EQ((*plan)->TransferLabel(node),
+                absl::StrCat(end.key.edge_name, " @", kDevices[1 - here]));
+      EXPECT_EQ(table->NumberOfKey(end.key.text), end.number);
+      (end.is_send ? sends : recvs)[here] = end.number;
+    }
+    for (const Plan::Node& node : (*plan)->nodes()) {
+      if (*node.name == "made") {
+        EXPECT_EQ((*plan)->TransferLabel(node), "");
+      }
+    }
+  }
+  EXPECT_EQ(table->size(), 2u);
+  EXPECT_EQ(sends[0], recvs[1]);
+  EXPECT_EQ(sends[1], recvs[0]);
+  EXPECT_NE(sends[0], sends[1]);
+}
+
 TEST_F(PartitionTest, ASilentPartDoesNotHideTheErrorOfAnother) {
   Gate gate;
   SetAsyncHook("silent", [&](KernelContext* ctx, AsyncKernel::DoneCallback done) {

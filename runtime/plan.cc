@@ -42,13 +42,6 @@ bool IsFrameNode(const Node& node) {
   return node.is_enter() || node.is_exit() || node.is_next_iteration();
 }
 
-std::string TransferLabel(const Node& node) {
-  const StatusOr<std::string> name = GetAttr<std::string>(node, "tensor_name");
-  const StatusOr<std::string> peer =
-      GetAttr<std::string>(node, node.is_send() ? "recv_device" : "send_device");
-  return absl::StrCat(name.ok() ? *name : "", " @", peer.ok() ? *peer : "");
-}
-
 }  // namespace
 
 StatusOr<std::shared_ptr<const Kernel>> KernelStore::FindOrMake(
@@ -65,8 +58,9 @@ StatusOr<std::shared_ptr<const Kernel>> KernelStore::FindOrMake(
 
 class Plan::Builder {
  public:
-  Builder(const Graph& graph, Device* device, KernelStore* kernels, Plan* plan)
-      : graph_(graph), device_(device), store_(kernels), plan_(plan) {}
+  Builder(const Graph& graph, Device* device, KernelStore* kernels, TransferTable* transfers,
+          Plan* plan)
+      : graph_(graph), device_(device), store_(kernels), transfers_(transfers), plan_(plan) {}
 
   Status Build() {
     plan_->device_name_ = device_->name;
@@ -192,7 +186,6 @@ class Plan::Builder {
       flags |= kMayBeExpensive;
     }
     item.flags = flags;
-    plan_->has_transfers_ |= node.is_send() || node.is_recv();
     if (IsFrameNode(node) && !plan_->has_frames()) plan_->frame_node_ = node.name();
 
     uint32_t pending;
@@ -210,29 +203,40 @@ class Plan::Builder {
     plan_->initial_pending_.push_back(pending);
     plan_->names_.push_back(node.name());
     plan_->ops_.push_back(node.op());
-    plan_->transfer_labels_.push_back(node.is_send() || node.is_recv() ? TransferLabel(node)
-                                                                       : std::string());
     plan_->kernels_.push_back(*std::move(kernel));
     plan_->nodes_.push_back(item);
     return absl::OkStatus();
   }
 
+  StatusOr<std::unique_ptr<Kernel>> Make(const millrace::Node& node, const NodeAttrs& attrs) {
+    KernelConstruction construction(attrs, &node.op_entry()->def, device_, node.input_types(),
+                                    node.output_types(), graph_.versions().producer());
+    try {
+      return MakeKernel(&construction);
+    } catch (const std::bad_alloc&) {
+      return absl::ResourceExhaustedError("out of memory while building the kernel");
+    } catch (const std::exception& e) {
+      return absl::InternalError(absl::StrCat("building the kernel threw: ", e.what()));
+    } catch (...) {
+      return absl::InternalError("building the kernel threw something that is no std::exception");
+    }
+  }
+
+  // Of a _Send or _Recv, which is told its number.
+  StatusOr<std::shared_ptr<const Kernel>> MakeTransfer(const millrace::Node& node) {
+    const NamedAttrs attrs(node);
+    MR_ASSIGN_OR_RETURN(RendezvousKey key, RendezvousKey::Of(attrs.attrs()));
+    const uint32_t number = transfers_->Add(key, node.name());
+    const auto index = static_cast<uint32_t>(plan_->nodes_.size());
+    plan_->transfers_.push_back({index, number, node.is_send(), std::move(key)});
+    tensorflow::NodeDef numbered = attrs.attrs().node();
+    SetAttr(int64_t{number}, &(*numbered.mutable_attr())[kTransferAttr]);
+    return Make(node, NodeAttrs(node.name(), &numbered, nullptr));
+  }
+
   StatusOr<std::shared_ptr<const Kernel>> FindKernel(const millrace::Node& node) {
-    const auto make = [&]() -> StatusOr<std::unique_ptr<Kernel>> {
-      const NamedAttrs attrs(node);
-      KernelConstruction construction(attrs.attrs(), &node.op_entry()->def, device_,
-                                      node.input_types(), node.output_types(),
-                                      graph_.versions().producer());
-      try {
-        return MakeKernel(&construction);
-      } catch (const std::bad_alloc&) {
-        return absl::ResourceExhaustedError("out of memory while building the kernel");
-      } catch (const std::exception& e) {
-        return absl::InternalError(absl::StrCat("building the kernel threw: ", e.what()));
-      } catch (...) {
-        return absl::InternalError("building the kernel threw something that is no std::exception");
-      }
-    };
+    if (node.is_send() || node.is_recv()) return MakeTransfer(node);
+    const auto make = [&] { return Make(node, NamedAttrs(node).attrs()); };
     // What the runtime itself puts into a graph is named anew for every signature.
     const bool internal = absl::StartsWith(node.op(), "_");
     if (store_ != nullptr && node.is_stateful() && !internal) {
@@ -352,6 +356,7 @@ class Plan::Builder {
   const Graph& graph_;
   Device* const device_;
   KernelStore* const store_;
+  TransferTable* const transfers_;
   Plan* const plan_;
   static constexpr uint32_t kUnnumbered = 0xffffffffu;
   std::vector<uint32_t> ids_;  // graph id -> plan index
@@ -362,9 +367,12 @@ class Plan::Builder {
 };
 
 StatusOr<std::shared_ptr<const Plan>> Plan::Build(const Graph& graph, Device* device,
-                                                  KernelStore* kernels) {
+                                                  KernelStore* kernels,
+                                                  std::shared_ptr<TransferTable> transfers) {
   std::shared_ptr<Plan> plan(new Plan());
-  MR_RETURN_IF_ERROR(Builder(graph, device, kernels, plan.get()).Build());
+  if (transfers == nullptr) transfers = std::make_shared<TransferTable>();
+  MR_RETURN_IF_ERROR(Builder(graph, device, kernels, transfers.get(), plan.get()).Build());
+  plan->transfer_table_ = std::move(transfers);
   return std::shared_ptr<const Plan>(std::move(plan));
 }
 
@@ -372,6 +380,15 @@ std::string Plan::InputName(const Node& node, uint32_t input) const {
   const Source& source = sources_[node.first_input + input];
   if (source.output == 0) return names_[source.node];
   return absl::StrCat(names_[source.node], ":", source.output);
+}
+
+std::string Plan::TransferLabel(const Node& node) const {
+  const auto end =
+      std::lower_bound(transfers_.begin(), transfers_.end(), Index(node),
+                       [](const TransferEnd& e, size_t index) { return e.node < index; });
+  if (end == transfers_.end() || end->node != Index(node)) return std::string();
+  return absl::StrCat(end->key.edge_name, " @",
+                      end->is_send ? end->key.dst_device : end->key.src_device);
 }
 
 bool IsDerived(const Status& status) { return absl::StartsWith(status.message(), kDerivedMark); }

@@ -36,8 +36,12 @@
 #include "graph/graph.h"
 #include "runtime/device.h"
 #include "runtime/kernel.h"
+#include "runtime/rendezvous.h"
 
 namespace millrace {
+
+// The attr in which a plan tells the kernel of a _Send or _Recv its number (an int).
+inline constexpr char kTransferAttr[] = "_transfer";
 
 // The stateful kernels of a session, by device and node name, so that their state outlives a
 // signature. Thread-safe; `make` runs under the lock and must not use the store.
@@ -104,13 +108,23 @@ class Plan {
     uint32_t output : 24;
     uint32_t flags : 8;
   };
+  // One end of an edge to another partition: a _Send or _Recv.
+  struct TransferEnd {
+    uint32_t node;
+    uint32_t number;  // of the other end, too
+    bool is_send;
+    RendezvousKey key;
+  };
 
   // `graph` holds the nodes of one device; it is not needed afterwards. `kernels` (may be null:
-  // then the plan owns all) keeps stateful kernels. `device` outlives the plan.
+  // then the plan owns all) keeps stateful kernels. `device` outlives the plan. `transfers` numbers
+  // what the plan sends and receives; it is that of all plans of the step, and the plan's own when
+  // null.
   //   Unimplemented: an op kind or kernel that is not there, with op and node name.
   //   InvalidArgument: a cycle without NextIteration, an input without edge, absurd numbers.
-  static StatusOr<std::shared_ptr<const Plan>> Build(const Graph& graph, Device* device,
-                                                     KernelStore* kernels);
+  static StatusOr<std::shared_ptr<const Plan>> Build(
+      const Graph& graph, Device* device, KernelStore* kernels,
+      std::shared_ptr<TransferTable> transfers = nullptr);
 
   absl::Span<const Node> nodes() const { return nodes_; }
   absl::Span<const Edge> edges() const { return edges_; }
@@ -129,8 +143,10 @@ class Plan {
   uint32_t num_slots() const { return static_cast<uint32_t>(input_types_.size()); }
   uint32_t max_outputs() const { return max_outputs_; }
   uint32_t num_async() const { return num_async_; }
-  // A Send or Recv: steps need a rendezvous.
-  bool has_transfers() const { return has_transfers_; }
+  // What the plan sends and receives, in the order of the nodes. When there is something, steps
+  // need a rendezvous made for the table; another one finds the transfers by their keys.
+  absl::Span<const TransferEnd> transfers() const { return transfers_; }
+  const std::shared_ptr<const TransferTable>& transfer_table() const { return transfer_table_; }
   // The node's name when there are Enter, Exit or NextIteration nodes (needs the frame engine).
   bool has_frames() const { return !frame_node_.empty(); }
   const std::string& frame_node() const { return frame_node_; }
@@ -141,9 +157,7 @@ class Plan {
   // "w" or "w:1": where a data input comes from.
   std::string InputName(const Node& node, uint32_t input) const;
   // Attr tensor_name and the other side's device of a Send or Recv, "" for others.
-  const std::string& transfer_label(const Node& node) const {
-    return transfer_labels_[Index(node)];
-  }
+  std::string TransferLabel(const Node& node) const;
 
  private:
   class Builder;
@@ -159,11 +173,12 @@ class Plan {
   std::vector<DType> input_types_, output_types_;
   uint32_t max_outputs_ = 0;
   uint32_t num_async_ = 0;
-  bool has_transfers_ = false;
+  std::vector<TransferEnd> transfers_;
+  std::shared_ptr<const TransferTable> transfer_table_;
   std::string frame_node_;
 
   std::vector<std::shared_ptr<const Kernel>> kernels_;
-  std::vector<std::string> names_, ops_, transfer_labels_;
+  std::vector<std::string> names_, ops_;
   struct Source {
     uint32_t node;
     uint32_t output;

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/rendezvous.h"
 
-#include <array>
+#include <atomic>
 #include <charconv>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "core/hash64.h"
 #include "core/mutex.h"
 #include "core/notification.h"
+#include "graph/attr.h"
 #include "graph/place/device_name.h"
 #include "runtime/done_callback.h"
 
@@ -51,56 +51,44 @@ bool IsFullDevice(absl::string_view text) {
 
 class LocalRendezvous : public Rendezvous {
  public:
+  explicit LocalRendezvous(std::shared_ptr<const TransferTable> transfers)
+      : transfers_(std::move(transfers)), slots_(transfers_ == nullptr ? 0 : transfers_->size()) {}
   ~LocalRendezvous() override {
-    // Nobody can send any more: whoever still waits is told so.
-    Abort(absl::CancelledError("The step has ended: its rendezvous was destroyed"));
+    // Nobody can send any more: whoever still waits is told so. Made once, since every step ends.
+    static const Status* const over =
+        new Status(absl::CancelledError("The step has ended: its rendezvous was destroyed"));
+    for (Slot& slot : slots_) TellWaiters(slot.queue, *over);
+    for (auto& [key, queue] : named_) TellWaiters(queue, *over);
   }
 
-  Status Send(const RendezvousKey& key, Tensor value, bool is_dead) override {
-    Shard& shard = ShardOf(key);
+  Status Send(const Transfer& transfer, Tensor value, bool is_dead) override {
     DoneCallback waiter;
-    {
-      MutexLock lock(&shard.mu);
-      if (!shard.aborted.ok()) return shard.aborted;
-      Queue& queue = shard.table[key.hash];
-      if (!queue.HasWaiter()) {
-        Item item;
-        item.value = std::move(value);
-        item.is_dead = is_dead;
-        queue.items.push_back(std::move(item));
-        return absl::OkStatus();
+    MR_RETURN_IF_ERROR(WithQueue(transfer, [&](Queue& queue) {
+      if (queue.HasWaiter()) {
+        waiter = std::move(queue.front().waiter);
+        queue.Pop();
+      } else {
+        queue.Push(std::move(value), is_dead, nullptr);
       }
-      waiter = std::move(queue.Pop().waiter);
-      if (queue.empty()) shard.table.erase(key.hash);
-    }
-    waiter(absl::OkStatus(), std::move(value), is_dead);
+    }));
+    if (waiter) waiter(absl::OkStatus(), std::move(value), is_dead);
     return absl::OkStatus();
   }
 
-  void RecvAsync(const RendezvousKey& key, DoneCallback done) override {
-    Shard& shard = ShardOf(key);
-    Item found;
-    Status aborted;
-    {
-      MutexLock lock(&shard.mu);
-      aborted = shard.aborted;
-      if (aborted.ok()) {
-        Queue& queue = shard.table[key.hash];
-        if (queue.empty() || queue.HasWaiter()) {
-          Item item;
-          item.waiter = std::move(done);
-          queue.items.push_back(std::move(item));
-          return;
-        }
-        found = queue.Pop();
-        if (queue.empty()) shard.table.erase(key.hash);
+  void RecvAsync(const Transfer& transfer, DoneCallback done) override {
+    Tensor value;
+    bool is_dead = false, waits = false;
+    const Status aborted = WithQueue(transfer, [&](Queue& queue) {
+      waits = queue.empty() || queue.HasWaiter();
+      if (waits) {
+        queue.Push(Tensor(), false, std::move(done));
+      } else {
+        value = std::move(queue.front().value);
+        is_dead = queue.front().is_dead;
+        queue.Pop();
       }
-    }
-    if (!aborted.ok()) {
-      done(aborted, Tensor(), false);
-    } else {
-      done(absl::OkStatus(), std::move(found.value), found.is_dead);
-    }
+    });
+    if (!waits) done(aborted, std::move(value), is_dead);
   }
 
   void StartAbort(const Status& status) override {
@@ -116,47 +104,87 @@ class LocalRendezvous : public Rendezvous {
     DoneCallback waiter;
   };
   // First in, first out; all items are of one kind. Nearly always of length one.
-  struct Queue {
-    absl::InlinedVector<Item, 1> items;
-    size_t head = 0;
-    bool empty() const { return head == items.size(); }
-    bool HasWaiter() const { return !empty() && items[head].waiter; }
-    Item Pop() { return std::move(items[head++]); }
+  class Queue {
+   public:
+    bool empty() const { return items_.empty(); }
+    bool HasWaiter() const { return !empty() && items_[head_].waiter; }
+    Item& front() { return items_[head_]; }
+    void Push(Tensor value, bool is_dead, DoneCallback waiter) {
+      items_.push_back({std::move(value), is_dead, std::move(waiter)});
+    }
+    void Pop() {
+      if (++head_ < items_.size()) return;
+      items_.clear();
+      head_ = 0;
+    }
+
+   private:
+    absl::InlinedVector<Item, 1> items_;
+    size_t head_ = 0;
   };
-  struct alignas(64) Shard {
+  struct Slot {
     Mutex mu;
-    Status aborted ABSL_GUARDED_BY(mu);
-    // By the hash of the key, as TensorFlow matches; an entry goes when its queue is empty. Of
-    // nodes: absl's tables are broken by an allocation that fails while they grow.
-    std::unordered_map<uint64_t, Queue> table ABSL_GUARDED_BY(mu);
+    Queue queue ABSL_GUARDED_BY(mu);
   };
-  // Two threads of an arena of 16 seldom meet; small enough to make one per step.
-  static constexpr size_t kShards = 8;
 
-  Shard& ShardOf(const RendezvousKey& key) { return shards_[(key.hash >> 56) % kShards]; }
+  // Calls `use` with the queue of the transfer, under its lock, unless the step was aborted.
+  Status WithQueue(const Transfer& transfer, absl::FunctionRef<void(Queue&)> use) {
+    uint32_t number = transfer.number;
+    if (number >= slots_.size() && transfers_ != nullptr) {
+      number = transfers_->NumberOfKey(transfer.key);
+    }
+    if (number < slots_.size()) {
+      Slot& slot = slots_[number];
+      MutexLock lock(&slot.mu);
+      if (is_aborted_.load(std::memory_order_acquire)) return first_abort_;
+      use(slot.queue);
+      return absl::OkStatus();
+    }
+    MutexLock lock(&named_mu_);
+    if (is_aborted_.load(std::memory_order_acquire)) return first_abort_;
+    const auto it = named_.try_emplace(std::string(transfer.key)).first;
+    use(it->second);
+    if (it->second.empty()) named_.erase(it);
+    return absl::OkStatus();
+  }
 
-  void Abort(Status status) {
+  void Abort(const Status& status) {
     {
       MutexLock lock(&abort_mu_);
       if (first_abort_.ok()) first_abort_ = status;
-      status = first_abort_;
+      is_aborted_.store(true, std::memory_order_release);
     }
-    for (Shard& shard : shards_) {
-      std::unordered_map<uint64_t, Queue> dropped;
+    // Who took a queue's lock before this one does has left there what he had; others see the flag.
+    for (Slot& slot : slots_) {
+      Queue dropped;
       {
-        MutexLock lock(&shard.mu);
-        shard.aborted = status;
-        dropped.swap(shard.table);
+        MutexLock lock(&slot.mu);
+        std::swap(dropped, slot.queue);
       }
-      for (auto& [hash, queue] : dropped) {
-        while (queue.HasWaiter()) queue.Pop().waiter(status, Tensor(), false);
-      }
+      TellWaiters(dropped, first_abort_);
     }
+    HashMap<std::string, Queue> dropped;
+    {
+      MutexLock lock(&named_mu_);
+      dropped.swap(named_);
+    }
+    for (auto& [key, queue] : dropped) TellWaiters(queue, first_abort_);
   }
 
+  static void TellWaiters(Queue& queue, const Status& status) {
+    for (; queue.HasWaiter(); queue.Pop()) queue.front().waiter(status, Tensor(), false);
+  }
+
+  const std::shared_ptr<const TransferTable> transfers_;  // may be null
+  std::vector<Slot> slots_;                               // by number
+
+  Mutex named_mu_;
+  // An entry goes when its queue is empty.
+  HashMap<std::string, Queue> named_ ABSL_GUARDED_BY(named_mu_);
+
   Mutex abort_mu_;
-  Status first_abort_ ABSL_GUARDED_BY(abort_mu_);
-  std::array<Shard, kShards> shards_;
+  Status first_abort_;                   // written once, before is_aborted_ is set
+  std::atomic<bool> is_aborted_{false};  // release when set, acquire by who reads first_abort_
 };
 
 }  // namespace
@@ -191,11 +219,18 @@ StatusOr<RendezvousKey> RendezvousKey::Parse(absl::string_view text) {
     return invalid("part 5 must be <frame>:<iteration>");
   }
   key.text = std::string(text);
-  key.hash = Hash64(text);
   key.src_device = std::string(parts[0]);
   key.dst_device = std::string(parts[2]);
   key.edge_name = std::string(parts[3]);
   return key;
+}
+
+StatusOr<RendezvousKey> RendezvousKey::Of(const NodeAttrs& node) {
+  MR_ASSIGN_OR_RETURN(const std::string src, GetAttr<std::string>(node, "send_device"));
+  MR_ASSIGN_OR_RETURN(const std::string dst, GetAttr<std::string>(node, "recv_device"));
+  MR_ASSIGN_OR_RETURN(const std::string name, GetAttr<std::string>(node, "tensor_name"));
+  MR_ASSIGN_OR_RETURN(const int64_t incarnation, GetAttr<int64_t>(node, "send_device_incarnation"));
+  return Parse(Make(src, static_cast<uint64_t>(incarnation), dst, name, 0, 0));
 }
 
 std::string RendezvousKey::Make(absl::string_view src_device, uint64_t src_incarnation,
@@ -205,7 +240,23 @@ std::string RendezvousKey::Make(absl::string_view src_device, uint64_t src_incar
                       dst_device, ";", edge_name, ";", frame_id, ":", iteration);
 }
 
-StatusOr<Tensor> Rendezvous::Recv(const RendezvousKey& key, bool* is_dead, absl::Duration timeout) {
+uint32_t TransferTable::Add(const RendezvousKey& key, const std::string& node) {
+  const uint32_t number = by_key_.try_emplace(key.text, size()).first->second;
+  by_node_[node] = number;
+  return number;
+}
+
+uint32_t TransferTable::NumberOfKey(absl::string_view key) const {
+  const auto it = by_key_.find(key);
+  return it == by_key_.end() ? Transfer::kUnnumbered : it->second;
+}
+
+uint32_t TransferTable::NumberOfNode(absl::string_view node) const {
+  const auto it = by_node_.find(node);
+  return it == by_node_.end() ? Transfer::kUnnumbered : it->second;
+}
+
+StatusOr<Tensor> Rendezvous::Recv(const Transfer& transfer, bool* is_dead, absl::Duration timeout) {
   // Shared with the callback, which may come after the time is over.
   struct State {
     Notification done;
@@ -214,7 +265,7 @@ StatusOr<Tensor> Rendezvous::Recv(const RendezvousKey& key, bool* is_dead, absl:
     bool is_dead = false;
   };
   auto state = std::make_shared<State>();
-  RecvAsync(key, [state](const Status& status, Tensor value, bool dead) {
+  RecvAsync(transfer, [state](const Status& status, Tensor value, bool dead) {
     state->status = status;
     state->value = std::move(value);
     state->is_dead = dead;
@@ -224,7 +275,7 @@ StatusOr<Tensor> Rendezvous::Recv(const RendezvousKey& key, bool* is_dead, absl:
     state->done.Wait();
   } else if (!state->done.WaitFor(timeout)) {
     return absl::DeadlineExceededError(absl::StrCat("Rendezvous: nothing was sent for key '",
-                                                    key.text, "' within ",
+                                                    transfer.key, "' within ",
                                                     absl::FormatDuration(timeout)));
   }
   MR_RETURN_IF_ERROR(state->status);
@@ -232,6 +283,8 @@ StatusOr<Tensor> Rendezvous::Recv(const RendezvousKey& key, bool* is_dead, absl:
   return std::move(state->value);
 }
 
-std::shared_ptr<Rendezvous> MakeLocalRendezvous() { return std::make_shared<LocalRendezvous>(); }
+std::shared_ptr<Rendezvous> MakeLocalRendezvous(std::shared_ptr<const TransferTable> transfers) {
+  return std::make_shared<LocalRendezvous>(std::move(transfers));
+}
 
 }  // namespace millrace

@@ -4,12 +4,18 @@
 
 // Rendezvous: where a Send and its Recv meet, within one step.
 //
-// A key names the edge (devices, incarnation, edge name, frame and iteration). Per
-// key there is a queue of tensors sent or of receivers waiting, never of both. After
+// A key names the edge (devices, incarnation, edge name, frame and iteration). What a step's plans
+// exchange is known when they are built: a TransferTable numbers those keys, and a step's
+// rendezvous has a slot for each number. Names are for what comes from outside of the plans (calls
+// of other tasks and masters) and for frames other than the root.
+//
+// Per transfer there is a queue of tensors sent or of receivers waiting, never of both. After
 // StartAbort every waiting and later call gets the first abort's status.
 //
-// Thread-safety: all methods, from any thread. `done` of RecvAsync is called exactly once, either
-// before RecvAsync returns or later on the thread that sends or aborts, without a lock held.
+// Thread-safety: all methods, from any thread; a TransferTable is filled by one thread before it is
+// shared. `done` of RecvAsync is called exactly once, either before RecvAsync returns or later on
+// the thread that sends or aborts, without a lock held.
+// Lifetime: a rendezvous shares its table; a Transfer refers to its key during the call.
 
 #include <cstdint>
 #include <memory>
@@ -18,15 +24,17 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "core/hash_table.h"
 #include "core/status.h"
 #include "core/tensor.h"
 
 namespace millrace {
 
+class NodeAttrs;  // graph/attr.h
+
 // "src device;src incarnation (16 hex digits);dst device;edge name;frame:iteration".
 struct RendezvousKey {
-  std::string text;   // the whole key, as it travels
-  uint64_t hash = 0;  // of the text
+  std::string text;  // the whole key, as it travels
   std::string src_device;
   uint64_t src_incarnation = 0;
   std::string dst_device;
@@ -34,9 +42,39 @@ struct RendezvousKey {
 
   // InvalidArgument "Invalid rendezvous key: ..." unless it has the five parts.
   static StatusOr<RendezvousKey> Parse(absl::string_view text);
+  // That of a _Send or _Recv in the root frame. InvalidArgument likewise, or for a missing attr.
+  static StatusOr<RendezvousKey> Of(const NodeAttrs& node);
   static std::string Make(absl::string_view src_device, uint64_t src_incarnation,
                           absl::string_view dst_device, absl::string_view edge_name,
                           uint64_t frame_id, int64_t iteration);
+};
+
+// Under what a tensor is sent: the number that the step's TransferTable has for it, or its key.
+struct Transfer {
+  static constexpr uint32_t kUnnumbered = 0xffffffffu;
+
+  // The key counts where the rendezvous has no slot of this number.
+  explicit Transfer(uint32_t n, absl::string_view text = "") : number(n), key(text) {}
+  Transfer(const RendezvousKey& k) : key(k.text) {}  // NOLINT: found by its text
+
+  uint32_t number = kUnnumbered;
+  absl::string_view key;
+};
+
+// The transfers of all plans that run in one step, numbered from 0. The two ends of an edge, which
+// have one key, have one number.
+class TransferTable {
+ public:
+  // The number of `node`, a _Send or _Recv of one of the plans.
+  uint32_t Add(const RendezvousKey& key, const std::string& node);
+
+  uint32_t size() const { return static_cast<uint32_t>(by_key_.size()); }
+  // kUnnumbered for one that is not there.
+  uint32_t NumberOfKey(absl::string_view key) const;
+  uint32_t NumberOfNode(absl::string_view node) const;
+
+ private:
+  HashMap<std::string, uint32_t> by_key_, by_node_;
 };
 
 class Rendezvous {
@@ -45,18 +83,20 @@ class Rendezvous {
   using DoneCallback = absl::AnyInvocable<void(const Status&, Tensor value, bool is_dead)>;
 
   virtual ~Rendezvous() = default;
-  virtual Status Send(const RendezvousKey& key, Tensor value, bool is_dead) = 0;
-  virtual void RecvAsync(const RendezvousKey& key, DoneCallback done) = 0;
+  virtual Status Send(const Transfer& transfer, Tensor value, bool is_dead) = 0;
+  virtual void RecvAsync(const Transfer& transfer, DoneCallback done) = 0;
   // The first status counts; it must not be OK.
   virtual void StartAbort(const Status& status) = 0;
 
   // Blocks; for clients and tests. DeadlineExceeded after `timeout`.
-  StatusOr<Tensor> Recv(const RendezvousKey& key, bool* is_dead,
+  StatusOr<Tensor> Recv(const Transfer& transfer, bool* is_dead,
                         absl::Duration timeout = absl::InfiniteDuration());
 };
 
-// Within one process.
-std::shared_ptr<Rendezvous> MakeLocalRendezvous();
+// Within one process. `transfers` may be null: then all are named. A transfer by number takes one
+// lock, nobody else's, and no memory beside its callback's as long as one tensor or receiver waits.
+std::shared_ptr<Rendezvous> MakeLocalRendezvous(
+    std::shared_ptr<const TransferTable> transfers = nullptr);
 
 }  // namespace millrace
 

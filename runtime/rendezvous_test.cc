@@ -7,7 +7,6 @@
 #include <thread>
 #include <vector>
 
-#include "core/hash64.h"
 #include "core/notification.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
@@ -31,7 +30,6 @@ TEST(RendezvousKeyTest, TextIsTensorFlows) {
             "/job:ps/replica:0/task:0/device:CPU:0;edge_12_x;0:0");
   ASSERT_OK_AND_ASSIGN(const RendezvousKey key, RendezvousKey::Parse(text));
   EXPECT_EQ(key.text, text);
-  EXPECT_EQ(key.hash, Hash64(text));
   EXPECT_EQ(key.src_device, kWorker);
   EXPECT_EQ(key.src_incarnation, 42u);
   EXPECT_EQ(key.dst_device, kPs);
@@ -69,8 +67,38 @@ TEST(RendezvousKeyTest, OtherTextIsRefused) {
   }
 }
 
-TEST(RendezvousTest, ValueWaitsForItsReceiver) {
-  const auto rendezvous = MakeLocalRendezvous();
+TEST(TransferTableTest, TheTwoEndsOfAnEdgeHaveOneNumber) {
+  TransferTable table;
+  EXPECT_EQ(table.Add(Key("a"), "send_a"), 0u);
+  EXPECT_EQ(table.Add(Key("b"), "recv_b"), 1u);
+  EXPECT_EQ(table.Add(Key("a"), "recv_a"), 0u);
+  EXPECT_EQ(table.size(), 2u);
+  EXPECT_EQ(table.NumberOfKey(Key("b").text), 1u);
+  EXPECT_EQ(table.NumberOfNode("recv_a"), 0u);
+  EXPECT_EQ(table.NumberOfKey(Key("c").text), Transfer::kUnnumbered);
+  EXPECT_EQ(table.NumberOfNode("c"), Transfer::kUnnumbered);
+}
+
+// With keys that are names alone, and with keys that have numbers.
+class RendezvousTest : public ::testing::TestWithParam<bool> {
+ protected:
+  static std::shared_ptr<Rendezvous> Make() {
+    if (!GetParam()) return MakeLocalRendezvous();
+    auto table = std::make_shared<TransferTable>();
+    for (const char* edge : {"a", "b", "parked", "x", "never"}) table->Add(Key(edge), edge);
+    for (int i = 0; i < 200; ++i) {
+      table->Add(Key(absl::StrCat(i)), absl::StrCat(i));
+      table->Add(Key(absl::StrCat("edge_", i)), absl::StrCat("edge_", i));
+    }
+    return MakeLocalRendezvous(std::move(table));
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Keys, RendezvousTest, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "Numbered" : "Named"; });
+
+TEST_P(RendezvousTest, ValueWaitsForItsReceiver) {
+  const auto rendezvous = Make();
   ASSERT_OK(rendezvous->Send(Key("a"), Tensor::Scalar<int32_t>(7), false));
   bool is_dead = true;
   ASSERT_OK_AND_ASSIGN(const Tensor got, rendezvous->Recv(Key("a"), &is_dead));
@@ -78,8 +106,8 @@ TEST(RendezvousTest, ValueWaitsForItsReceiver) {
   EXPECT_FALSE(is_dead);
 }
 
-TEST(RendezvousTest, ReceiverWaitsForItsValue) {
-  const auto rendezvous = MakeLocalRendezvous();
+TEST_P(RendezvousTest, ReceiverWaitsForItsValue) {
+  const auto rendezvous = Make();
   int calls = 0;
   rendezvous->RecvAsync(Key("a"), [&](const Status& status, Tensor value, bool is_dead) {
     ++calls;
@@ -94,8 +122,8 @@ TEST(RendezvousTest, ReceiverWaitsForItsValue) {
   EXPECT_EQ(calls, 1);
 }
 
-TEST(RendezvousTest, ValuesAndReceiversOfAKeyAreFirstInFirstOut) {
-  const auto rendezvous = MakeLocalRendezvous();
+TEST_P(RendezvousTest, ValuesAndReceiversOfAKeyAreFirstInFirstOut) {
+  const auto rendezvous = Make();
   for (int32_t i = 0; i < 5; ++i) {
     ASSERT_OK(rendezvous->Send(Key("a"), Tensor::Scalar<int32_t>(i), false));
   }
@@ -112,8 +140,8 @@ TEST(RendezvousTest, ValuesAndReceiversOfAKeyAreFirstInFirstOut) {
   EXPECT_EQ(got, (std::vector<std::pair<int, int>>{{0, 10}, {1, 11}, {2, 12}, {3, 13}, {4, 14}}));
 }
 
-TEST(RendezvousTest, CallbackMayUseTheRendezvous) {
-  const auto rendezvous = MakeLocalRendezvous();
+TEST_P(RendezvousTest, CallbackMayUseTheRendezvous) {
+  const auto rendezvous = Make();
   int last = -1;
   rendezvous->RecvAsync(Key("a"), [&](const Status&, Tensor value, bool) {
     // Same key, so the same shard and the same lock.
@@ -125,8 +153,8 @@ TEST(RendezvousTest, CallbackMayUseTheRendezvous) {
   EXPECT_EQ(last, 3);
 }
 
-TEST(RendezvousTest, AbortEndsWaitersAndLaterCallsWithTheFirstStatus) {
-  const auto rendezvous = MakeLocalRendezvous();
+TEST_P(RendezvousTest, AbortEndsWaitersAndLaterCallsWithTheFirstStatus) {
+  const auto rendezvous = Make();
   ASSERT_OK(rendezvous->Send(Key("parked"), Tensor::Scalar<int32_t>(1), false));
   std::vector<Status> ended;
   for (int i = 0; i < 20; ++i) {
@@ -141,8 +169,8 @@ TEST(RendezvousTest, AbortEndsWaitersAndLaterCallsWithTheFirstStatus) {
   EXPECT_EQ(rendezvous->Recv(Key("parked"), nullptr).status(), absl::AbortedError("first"));
 }
 
-TEST(RendezvousTest, AbortFreesParkedTensors) {
-  const auto rendezvous = MakeLocalRendezvous();
+TEST_P(RendezvousTest, AbortFreesParkedTensors) {
+  const auto rendezvous = Make();
   const Tensor t = Tensor::Scalar<int32_t>(1);
   ASSERT_OK(rendezvous->Send(Key("a"), t, false));
   EXPECT_FALSE(t.BufferIsUnique());
@@ -150,32 +178,32 @@ TEST(RendezvousTest, AbortFreesParkedTensors) {
   EXPECT_TRUE(t.BufferIsUnique());
 }
 
-TEST(RendezvousTest, AbortWithOkIsOurBug) {
-  const auto rendezvous = MakeLocalRendezvous();
+TEST_P(RendezvousTest, AbortWithOkIsOurBug) {
+  const auto rendezvous = Make();
   rendezvous->StartAbort(absl::OkStatus());
   EXPECT_STATUS(rendezvous->Send(Key("a"), Tensor(), false), absl::StatusCode::kInternal,
                 "must not be OK");
 }
 
-TEST(RendezvousTest, DestructionEndsWaiters) {
-  auto rendezvous = MakeLocalRendezvous();
+TEST_P(RendezvousTest, DestructionEndsWaiters) {
+  auto rendezvous = Make();
   Status ended;
   rendezvous->RecvAsync(Key("a"), [&](const Status& status, Tensor, bool) { ended = status; });
   rendezvous.reset();
   EXPECT_EQ(ended.code(), absl::StatusCode::kCancelled);
 }
 
-TEST(RendezvousTest, RecvGivesUpAfterItsTimeout) {
-  const auto rendezvous = MakeLocalRendezvous();
+TEST_P(RendezvousTest, RecvGivesUpAfterItsTimeout) {
+  const auto rendezvous = Make();
   EXPECT_STATUS(rendezvous->Recv(Key("never"), nullptr, absl::Milliseconds(1)),
                 absl::StatusCode::kDeadlineExceeded, "nothing was sent for key");
 }
 
-TEST(RendezvousTest, EveryReceiverOfManyThreadsIsCalledOnceAlsoWhenAborted) {
+TEST_P(RendezvousTest, EveryReceiverOfManyThreadsIsCalledOnceAlsoWhenAborted) {
   constexpr int kThreads = 4;
   constexpr int kKeys = 200;
   for (const bool abort : {false, true}) {
-    const auto rendezvous = MakeLocalRendezvous();
+    const auto rendezvous = Make();
     std::atomic<int> received{0};  // relaxed: read after join
     std::atomic<int> ended{0};
     std::vector<std::thread> threads;
@@ -201,6 +229,24 @@ TEST(RendezvousTest, EveryReceiverOfManyThreadsIsCalledOnceAlsoWhenAborted) {
     EXPECT_EQ(received + ended, kThreads / 2 * kKeys);
     EXPECT_TRUE(abort || ended == 0);
   }
+}
+
+TEST(NumberedRendezvousTest, ATransferIsTheSameByItsNumberAndByItsKey) {
+  auto table = std::make_shared<TransferTable>();
+  table->Add(Key("a"), "a");
+  table->Add(Key("b"), "b");
+  const auto rendezvous = MakeLocalRendezvous(table);
+  ASSERT_OK(rendezvous->Send(Transfer(1), Tensor::Scalar<int32_t>(1), false));
+  ASSERT_OK(rendezvous->Send(Key("a"), Tensor::Scalar<int32_t>(2), false));
+  EXPECT_EQ(Value(*rendezvous->Recv(Key("b"), nullptr)), 1);
+  EXPECT_EQ(Value(*rendezvous->Recv(Transfer(0), nullptr)), 2);
+}
+
+TEST(NumberedRendezvousTest, WhereThereIsNoSuchNumberTheKeyCounts) {
+  const RendezvousKey key = Key("a");
+  const auto rendezvous = MakeLocalRendezvous();
+  ASSERT_OK(rendezvous->Send(Transfer(7, key.text), Tensor::Scalar<int32_t>(1), false));
+  EXPECT_EQ(Value(*rendezvous->Recv(key, nullptr)), 1);
 }
 
 }  // namespace

@@ -108,6 +108,41 @@ TEST(SessionMemoryTest, APreparedStepAllocatesNothingAndTakesOneLock) {
   }
 }
 
+// What a prepared step allocates that goes to and fro between two devices `hops` times, on an edge
+// with a name that no small string holds.
+int64_t AllocationsOver(int hops) {
+  Scope root;
+  const Scope devices[] = {root.WithDevice("/device:CPU:0"), root.WithDevice("/device:CPU:1")};
+  const Output x = Placeholder(devices[0].WithName("x"), DT_FLOAT, {});
+  const Output z = Placeholder(devices[1].WithName("z"), DT_FLOAT, {});
+  Output y = x;
+  for (int i = 1; i <= hops; ++i) {
+    y = Add(devices[i % 2].WithName(absl::StrCat("a_name_that_no_small_string_holds_", i)), y,
+            i % 2 == 0 ? x : z);
+  }
+  SessionOptions options = OneThread();
+  (*options.config.mutable_device_count())["CPU"] = 2;
+  const auto session = SessionOf(root, options);
+  const auto step = session->Prepare({.feeds = {"x", "z"}, .fetches = {y.name()}});
+  EXPECT_OK(step);
+  const std::vector<Tensor> feeds = {Tensor::Scalar<float>(3), Tensor::Scalar<float>(4)};
+  std::vector<Tensor> results(1);
+  const auto run = [&] { return (*step)->RunInto(feeds, absl::MakeSpan(results)).ok(); };
+  bool ok = true;
+  for (int i = 0; i < 20; ++i) ok &= run();
+  const int64_t before = allocations;
+  for (int i = 0; i < 100; ++i) ok &= run();
+  EXPECT_TRUE(ok);
+  return (allocations - before) / 100;
+}
+
+TEST(SessionMemoryTest, TransfersBetweenDevicesNeedNoMemoryForTheirNames) {
+  // The rendezvous and its slots; per transfer what receives the tensor, and twice what would hear
+  // of a cancellation.
+  EXPECT_EQ(AllocationsOver(2), 2 + 2 * 3);
+  EXPECT_EQ(AllocationsOver(20), 2 + 20 * 3);
+}
+
 TEST(SessionMemoryTest, TensorsInAnotherOrderCostNoAllocationEither) {
   Scope root;
   const Output x = Placeholder(root.WithName("x"), DT_FLOAT, {});

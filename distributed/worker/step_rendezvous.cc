@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -26,14 +27,6 @@ bool IsSend(const tensorflow::NodeDef& node) {
 }
 bool IsRecv(const tensorflow::NodeDef& node) {
   return node.op() == "_Recv" || node.op() == "_HostRecv";
-}
-
-StatusOr<std::string> KeyOf(const tensorflow::NodeDef& node) {
-  MR_ASSIGN_OR_RETURN(const std::string src, GetAttr<std::string>(node, "send_device"));
-  MR_ASSIGN_OR_RETURN(const std::string dst, GetAttr<std::string>(node, "recv_device"));
-  MR_ASSIGN_OR_RETURN(const std::string name, GetAttr<std::string>(node, "tensor_name"));
-  MR_ASSIGN_OR_RETURN(const int64_t incarnation, GetAttr<int64_t>(node, "send_device_incarnation"));
-  return RendezvousKey::Make(src, static_cast<uint64_t>(incarnation), dst, name, 0, 0);
 }
 
 // Names of the nodes that need something from another task, directly or not.
@@ -71,56 +64,55 @@ Status StepEnded(int64_t step_id) {
 }  // namespace
 
 StatusOr<StepEdges> StepEdges::Of(const tensorflow::GraphDef& wire,
-                                  const tensorflow::GraphDef& plan, absl::string_view own_task) {
+                                  std::shared_ptr<const TransferTable> plan,
+                                  absl::string_view own_task) {
   struct Edge {
-    std::string wire_key;
     RendezvousKey key;
+    uint32_t number;
     bool immediate;
-    uint64_t incarnation;
   };
   std::map<std::string, std::vector<Edge>> sends, recvs;  // by task
   const absl::flat_hash_set<std::string> late = NeedsOthers(wire, own_task);
-  for (int i = 0; i < wire.node_size(); ++i) {
-    const tensorflow::NodeDef& node = wire.node(i);
+  for (const tensorflow::NodeDef& node : wire.node()) {
     const bool is_send = IsSend(node);
     if (!is_send && !IsRecv(node)) continue;
     const StatusOr<bool> client = GetAttr<bool>(node, "client_terminated");
     if (client.ok() && *client) continue;
-    MR_ASSIGN_OR_RETURN(const std::string device,
-                        GetAttr<std::string>(node, is_send ? "recv_device" : "send_device"));
-    MR_ASSIGN_OR_RETURN(const std::string task, TaskOfDevice(device));
+    MR_ASSIGN_OR_RETURN(RendezvousKey key, RendezvousKey::Of(&node));
+    MR_ASSIGN_OR_RETURN(const std::string task,
+                        TaskOfDevice(is_send ? key.dst_device : key.src_device));
     if (task == own_task) continue;
-    Edge edge;
-    MR_ASSIGN_OR_RETURN(edge.wire_key, KeyOf(node));
-    MR_ASSIGN_OR_RETURN(const std::string plan_key, KeyOf(plan.node(i)));
-    MR_ASSIGN_OR_RETURN(edge.key, RendezvousKey::Parse(plan_key));
-    MR_ASSIGN_OR_RETURN(const int64_t incarnation,
-                        GetAttr<int64_t>(node, "send_device_incarnation"));
-    edge.incarnation = static_cast<uint64_t>(incarnation);
-    edge.immediate = late.count(node.name()) == 0;
-    (is_send ? sends : recvs)[task].push_back(std::move(edge));
+    const uint32_t number =
+        plan == nullptr ? Transfer::kUnnumbered : plan->NumberOfNode(node.name());
+    if (number == Transfer::kUnnumbered) {
+      return absl::InternalError(
+          absl::StrCat("Partition: '", node.name(), "' must have a number in its plan, got none"));
+    }
+    (is_send ? sends : recvs)[task].push_back(
+        {std::move(key), number, late.count(node.name()) == 0});
   }
   StepEdges result;
   for (const bool is_send : {true, false}) {
     for (auto& [task, edges] : is_send ? sends : recvs) {
       std::sort(edges.begin(), edges.end(),
-                [](const Edge& a, const Edge& b) { return a.wire_key < b.wire_key; });
+                [](const Edge& a, const Edge& b) { return a.key.text < b.key.text; });
       Peer peer;
       peer.task = task;
       for (Edge& edge : edges) {
-        peer.fingerprint = Hash64(edge.wire_key, peer.fingerprint + 1);
-        peer.src_incarnation = edge.incarnation;
+        peer.fingerprint = Hash64(edge.key.text, peer.fingerprint + 1);
+        peer.src_incarnation = edge.key.src_incarnation;
         if (is_send) {
           peer.immediate.push_back(edge.immediate);
           peer.num_immediate += edge.immediate ? 1 : 0;
           ++result.num_sends;
         }
-        peer.wire_keys.push_back(std::move(edge.wire_key));
-        peer.keys.push_back(std::move(edge.key));
+        peer.wire_keys.push_back(std::move(edge.key.text));
+        peer.numbers.push_back(edge.number);
       }
       (is_send ? result.sends : result.recvs).push_back(std::move(peer));
     }
   }
+  result.transfers = std::move(plan);
   return result;
 }
 
@@ -142,7 +134,7 @@ struct StepRendezvous::ServedPull {
 };
 
 StepRendezvous::StepRendezvous(int64_t step_id, std::weak_ptr<StepTable> table)
-    : step_id_(step_id), table_(std::move(table)), local_(MakeLocalRendezvous()) {}
+    : step_id_(step_id), table_(std::move(table)) {}
 
 StepRendezvous::~StepRendezvous() {
   // The local rendezvous tells those who wait in it; these wait outside.
@@ -150,17 +142,19 @@ StepRendezvous::~StepRendezvous() {
   for (WaitingTensor& tensor : waiting_tensors_) tensor.done(StepEnded(step_id_), Tensor(), false);
 }
 
-Status StepRendezvous::Send(const RendezvousKey& key, Tensor value, bool is_dead) {
-  return local_->Send(key, std::move(value), is_dead);
+Status StepRendezvous::Send(const Transfer& transfer, Tensor value, bool is_dead) {
+  return local_->Send(transfer, std::move(value), is_dead);
 }
 
-void StepRendezvous::RecvAsync(const RendezvousKey& key, DoneCallback done) {
-  local_->RecvAsync(key, std::move(done));
+void StepRendezvous::RecvAsync(const Transfer& transfer, DoneCallback done) {
+  local_->RecvAsync(transfer, std::move(done));
 }
 
 void StepRendezvous::StartAbort(const Status& status) {
   std::vector<WaitingPull> pulls;
   std::vector<WaitingTensor> tensors;
+  std::vector<NamedTensor> parked;
+  std::shared_ptr<Rendezvous> local;
   {
     MutexLock lock(&mu_);
     if (!aborted_.ok()) return;
@@ -168,8 +162,10 @@ void StepRendezvous::StartAbort(const Status& status) {
                            : status;
     pulls.swap(waiting_pulls_);
     tensors.swap(waiting_tensors_);
+    parked.swap(parked_);
+    local = local_;
   }
-  local_->StartAbort(status);
+  if (local != nullptr) local->StartAbort(status);
   for (WaitingPull& pull : pulls) pull.sink->OnDone(Derived(status));
   for (WaitingTensor& tensor : tensors) tensor.done(Derived(status), Tensor(), false);
   std::vector<std::shared_ptr<ServedPull>> over;  // they have been told
@@ -191,6 +187,13 @@ Status StepRendezvous::Start(std::shared_ptr<const StepEdges> edges) {
           absl::StrCat("Step ", step_id_, " must be run once by a task, got it twice"));
     }
     outstanding_.store(edges->num_sends + 1, std::memory_order_release);
+    local_ = MakeLocalRendezvous(edges->transfers);
+    // Nobody waits in it yet, so no callback runs here.
+    for (NamedTensor& tensor : parked_) {
+      MR_RETURN_IF_ERROR(local_->Send(Transfer(Transfer::kUnnumbered, tensor.name),
+                                      std::move(tensor.value), tensor.is_dead));
+    }
+    parked_.clear();
     edges_ = std::move(edges);
     pulls.swap(waiting_pulls_);
     tensors.swap(waiting_tensors_);
@@ -235,7 +238,7 @@ void StepRendezvous::GiveUp(int64_t number) {
 bool StepRendezvous::IsUnused() {
   MutexLock lock(&mu_);
   return edges_ == nullptr && aborted_.ok() && waiting_pulls_.empty() && waiting_tensors_.empty() &&
-         !was_pushed_to_;
+         parked_.empty();
 }
 
 void StepRendezvous::ServePull(const PullRequest& request, std::shared_ptr<PullSink> sink,
@@ -267,12 +270,12 @@ void StepRendezvous::BeginPull(const PullRequest& request, std::shared_ptr<PullS
   for (const StepEdges::Peer& peer : pull->edges->sends) {
     if (peer.task == request.dst_task) pull->peer = &peer;
   }
-  if (pull->peer == nullptr || pull->peer->keys.size() != request.num_keys ||
+  if (pull->peer == nullptr || pull->peer->numbers.size() != request.num_keys ||
       pull->peer->fingerprint != request.fingerprint) {
     return pull->End(absl::InternalError(absl::StrCat(
         "Pull of step ", step_id_, " by ", request.dst_task, ": both tasks must have parts of one ",
         "graph, got ", request.num_keys, " tensors wanted and ",
-        pull->peer == nullptr ? 0 : pull->peer->keys.size(), " sent or other names")));
+        pull->peer == nullptr ? 0 : pull->peer->numbers.size(), " sent or other names")));
   }
   const uint64_t n = request.num_keys;
   pull->left.store(static_cast<int64_t>(n), std::memory_order_relaxed);
@@ -286,12 +289,13 @@ void StepRendezvous::BeginPull(const PullRequest& request, std::shared_ptr<PullS
   for (uint64_t i = 0; i < n; ++i) {
     // A second pull of the same tensors waits here for what will not come again: it must not keep
     // the step in which it waits.
-    local_->RecvAsync(pull->peer->keys[i], [weak = weak_from_this(), pull, i](
-                                               const Status& status, Tensor value, bool is_dead) {
-      const std::shared_ptr<StepRendezvous> step = weak.lock();
-      if (step == nullptr) return pull->End(Derived(status));
-      step->Served(pull, i, status, std::move(value), is_dead);
-    });
+    local_->RecvAsync(
+        Transfer(pull->peer->numbers[i]),
+        [weak = weak_from_this(), pull, i](const Status& status, Tensor value, bool is_dead) {
+          const std::shared_ptr<StepRendezvous> step = weak.lock();
+          if (step == nullptr) return pull->End(Derived(status));
+          step->Served(pull, i, status, std::move(value), is_dead);
+        });
   }
 }
 
@@ -339,21 +343,21 @@ void StepRendezvous::BeginTensor(const std::string& wire_key, DoneCallback done)
     MutexLock lock(&mu_);
     edges = edges_;
   }
-  const RendezvousKey* key = nullptr;
+  std::optional<Transfer> transfer;
   for (const StepEdges::Peer& peer : edges->sends) {
     const auto it = std::lower_bound(peer.wire_keys.begin(), peer.wire_keys.end(), wire_key);
     if (it != peer.wire_keys.end() && *it == wire_key) {
-      key = &peer.keys[static_cast<size_t>(it - peer.wire_keys.begin())];
+      transfer.emplace(peer.numbers[static_cast<size_t>(it - peer.wire_keys.begin())]);
     }
   }
-  if (key == nullptr) {
+  if (!transfer) {
     // Not an edge of the plan: a tensor that was pushed under this key.
     StatusOr<RendezvousKey> parsed = RendezvousKey::Parse(wire_key);
     if (!parsed.ok()) return done(parsed.status(), Tensor(), false);
     return local_->RecvAsync(*parsed, std::move(done));
   }
-  local_->RecvAsync(*key, [weak = weak_from_this(), done = std::move(done)](
-                              const Status& status, Tensor value, bool is_dead) mutable {
+  local_->RecvAsync(*transfer, [weak = weak_from_this(), done = std::move(done)](
+                                   const Status& status, Tensor value, bool is_dead) mutable {
     const std::shared_ptr<StepRendezvous> step = weak.lock();
     done(status.ok() ? status : Derived(status), std::move(value), is_dead);
     if (status.ok() && step != nullptr) step->Consumed();
@@ -436,36 +440,37 @@ void StepTable::End(StepRendezvous* step, const Status& status) {
 
 Status StepTable::Push(int64_t step_id, absl::Span<const NamedTensor> tensors) {
   Sweep();
-  std::vector<RendezvousKey> keys;
   int64_t bytes = 0;
   for (const NamedTensor& tensor : tensors) {
-    MR_ASSIGN_OR_RETURN(RendezvousKey key, RendezvousKey::Parse(tensor.name));
-    keys.push_back(std::move(key));
+    MR_RETURN_IF_ERROR(RendezvousKey::Parse(tensor.name).status());
     bytes += tensor.value.TotalBytes();
   }
   const std::shared_ptr<StepRendezvous> step = FindOrExpect(step_id);
   bool parked = false;
   {
     MutexLock lock(&step->mu_);
-    if (step->edges_ == nullptr && step->aborted_.ok()) {
+    MR_RETURN_IF_ERROR(step->aborted_);
+    if (step->edges_ == nullptr) {
       if (parked_bytes_.load(std::memory_order_relaxed) + bytes > kMaxParkedBytes) {
         return absl::ResourceExhaustedError(
             absl::StrCat("Push for step ", step_id,
                          ", which has not begun here: tensors that wait ", "must be at most ",
                          kMaxParkedBytes, " bytes, got ", parked_bytes(), " and ", bytes, " more"));
       }
+      step->parked_.insert(step->parked_.end(), tensors.begin(), tensors.end());
       parked_bytes_.fetch_add(bytes, std::memory_order_relaxed);
       step->parked_bytes_ += bytes;
-      step->was_pushed_to_ = true;
       parked = true;
     }
   }
   if (parked) {
     MutexLock lock(&mu_);
     parked_.push_back({step_id, clock_->Now()});
+    return absl::OkStatus();
   }
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    MR_RETURN_IF_ERROR(step->Send(keys[i], tensors[i].value, tensors[i].is_dead));
+  for (const NamedTensor& tensor : tensors) {
+    MR_RETURN_IF_ERROR(
+        step->Send(Transfer(Transfer::kUnnumbered, tensor.name), tensor.value, tensor.is_dead));
   }
   return absl::OkStatus();
 }

@@ -6,10 +6,12 @@
 //
 // Tensors wait where they are made until the other task pulls them. All keys of a partition
 // are known when it is registered (StepEdges), so one request per pair of tasks asks for all
-// of them when the step starts, and the answers leave in as few messages as can be without waiting:
-// what becomes ready while the thread that starts the step still works through its first ready
-// nodes leaves together; afterwards each tensor leaves at once, or with those that became ready
-// while the one before was on its way.
+// of them when the step starts, in the order in which both sort the keys. For each the plan has a
+// number, by which the step finds it. The answers leave in as few messages as can be without
+// waiting: what becomes ready while the thread that starts the step still works through its first
+// ready nodes leaves together; afterwards each tensor leaves at once, or with those that became
+// ready while the one before was on its way. Names are for single tensors: what other tasks push,
+// or ask for by key.
 //
 // States of a step: expected -> running -> ended. A pull (or a pushed tensor) may come before the
 // step is started here: it is expected then. A step that ended well leaves the table when the last
@@ -49,8 +51,8 @@ struct StepEdges {
     std::string task;
     // Sorted; as other tasks know them.
     std::vector<std::string> wire_keys;
-    // In the same order; as the plan's _Send and _Recv nodes make them.
-    std::vector<RendezvousKey> keys;
+    // In the same order; those of the plan's _Send and _Recv nodes.
+    std::vector<uint32_t> numbers;
     // Sends only: needs nothing from other tasks, so it is ready soon after the start.
     std::vector<bool> immediate;
     int64_t num_immediate = 0;
@@ -59,11 +61,13 @@ struct StepEdges {
   };
   std::vector<Peer> sends, recvs;
   int64_t num_sends = 0;
+  std::shared_ptr<const TransferTable> transfers;  // may be null: there are none
 
-  // `wire` is the partition as the master sent it, `plan` what the plan is made of: the same nodes
-  // in the same order, perhaps with other names for the other tasks' devices.
-  // InvalidArgument for malformed attrs.
-  static StatusOr<StepEdges> Of(const tensorflow::GraphDef& wire, const tensorflow::GraphDef& plan,
+  // `wire` is the partition as the master sent it, `plan` the transfers of its plans: nodes have
+  // the same names, other tasks' devices perhaps not.
+  // InvalidArgument for malformed attrs, Internal for a node that the plans do not have.
+  static StatusOr<StepEdges> Of(const tensorflow::GraphDef& wire,
+                                std::shared_ptr<const TransferTable> plan,
                                 absl::string_view own_task);
 };
 
@@ -76,8 +80,9 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
 
   int64_t step_id() const { return step_id_; }
 
-  Status Send(const RendezvousKey& key, Tensor value, bool is_dead) override;
-  void RecvAsync(const RendezvousKey& key, DoneCallback done) override;
+  // By the run, once the step is started.
+  Status Send(const Transfer& transfer, Tensor value, bool is_dead) override;
+  void RecvAsync(const Transfer& transfer, DoneCallback done) override;
   // Also cancels pulls in both directions.
   void StartAbort(const Status& status) override;
 
@@ -136,7 +141,8 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
 
   const int64_t step_id_;
   const std::weak_ptr<StepTable> table_;
-  const std::shared_ptr<Rendezvous> local_;
+  // Null until the step is started, then for good: read by those who know that it is started.
+  std::shared_ptr<Rendezvous> local_;
   CancellationManager cancellation_;
   // The sends that have not been pulled yet, and one for the run itself; the last one takes the
   // step out of the table. Set by Start; acq_rel.
@@ -149,9 +155,9 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   std::vector<WaitingTensor> waiting_tensors_ ABSL_GUARDED_BY(mu_);
   std::vector<std::shared_ptr<ServedPull>> served_ ABSL_GUARDED_BY(mu_);
   int64_t next_number_ ABSL_GUARDED_BY(mu_) = 0;
-  // Of pushed tensors, while the step is expected.
+  // Pushed tensors, while the step is expected.
+  std::vector<NamedTensor> parked_ ABSL_GUARDED_BY(mu_);
   int64_t parked_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  bool was_pushed_to_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 class StepTable : public std::enable_shared_from_this<StepTable> {

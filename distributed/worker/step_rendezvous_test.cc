@@ -13,8 +13,8 @@ namespace {
 constexpr char kPs[] = "/job:ps/replica:0/task:0";
 constexpr char kWorker[] = "/job:worker/replica:0/task:0";
 
-tensorflow::NodeDef Transfer(const std::string& name, bool send, const std::string& edge,
-                             const std::string& src, const std::string& dst) {
+tensorflow::NodeDef EndOf(const std::string& name, bool send, const std::string& edge,
+                          const std::string& src, const std::string& dst) {
   tensorflow::NodeDef node;
   node.set_name(name);
   node.set_op(send ? "_Send" : "_Recv");
@@ -32,13 +32,22 @@ tensorflow::NodeDef Transfer(const std::string& name, bool send, const std::stri
 // The ps sends a and b at once and c after it has received g.
 tensorflow::GraphDef PsGraph() {
   tensorflow::GraphDef graph;
-  *graph.add_node() = Transfer("send_b", true, "b", kPs, kWorker);
-  *graph.add_node() = Transfer("send_a", true, "a", kPs, kWorker);
-  *graph.add_node() = Transfer("recv_g", false, "g", kWorker, kPs);
-  tensorflow::NodeDef send_c = Transfer("send_c", true, "c", kPs, kWorker);
+  *graph.add_node() = EndOf("send_b", true, "b", kPs, kWorker);
+  *graph.add_node() = EndOf("send_a", true, "a", kPs, kWorker);
+  *graph.add_node() = EndOf("recv_g", false, "g", kWorker, kPs);
+  tensorflow::NodeDef send_c = EndOf("send_c", true, "c", kPs, kWorker);
   send_c.add_input("^recv_g");
   *graph.add_node() = send_c;
   return graph;
+}
+
+// Of a plan made of this graph.
+std::shared_ptr<const TransferTable> TransfersOf(const tensorflow::GraphDef& graph) {
+  auto table = std::make_shared<TransferTable>();
+  for (const tensorflow::NodeDef& node : graph.node()) {
+    table->Add(*RendezvousKey::Of(&node), node.name());
+  }
+  return table;
 }
 
 RendezvousKey KeyOf(const std::string& edge) {
@@ -63,7 +72,7 @@ class StepRendezvousTest : public ::testing::Test {
  protected:
   StepRendezvousTest() {
     const tensorflow::GraphDef graph = PsGraph();
-    auto edges = StepEdges::Of(graph, graph, kPs);
+    auto edges = StepEdges::Of(graph, TransfersOf(graph), kPs);
     EXPECT_OK(edges);
     edges_ = std::make_shared<const StepEdges>(*std::move(edges));
   }
@@ -85,9 +94,9 @@ TEST_F(StepRendezvousTest, EdgesAreSortedAndKnowWhatIsReadyAtOnce) {
   ASSERT_EQ(edges_->sends.size(), 1u);
   const StepEdges::Peer& sends = edges_->sends[0];
   EXPECT_EQ(sends.task, kWorker);
-  ASSERT_EQ(sends.keys.size(), 3u);
-  EXPECT_EQ(sends.keys[0].edge_name, "a");
-  EXPECT_EQ(sends.keys[2].edge_name, "c");
+  EXPECT_EQ(sends.wire_keys,
+            (std::vector<std::string>{KeyOf("a").text, KeyOf("b").text, KeyOf("c").text}));
+  EXPECT_EQ(sends.numbers, (std::vector<uint32_t>{1, 0, 3}));
   EXPECT_EQ(sends.immediate, (std::vector<bool>{true, true, false}));
   EXPECT_EQ(sends.num_immediate, 2);
   ASSERT_EQ(edges_->recvs.size(), 1u);
@@ -184,19 +193,59 @@ TEST_F(StepRendezvousTest, BothTasksMustHavePartsOfOneGraph) {
   EXPECT_NE(sink->events[0].find("must have parts of one graph"), std::string::npos);
 }
 
+TEST_F(StepRendezvousTest, APlanThatCallsOtherTasksByOtherNamesServesTheNamesOnTheWire) {
+  constexpr char kPeer[] = "/job:peer0/replica:0/task:0";
+  tensorflow::GraphDef plan;
+  for (const char* edge : {"a", "b"}) {
+    *plan.add_node() = EndOf(absl::StrCat("send_", edge), true, edge, kPs, kPeer);
+  }
+  tensorflow::GraphDef wire;
+  for (const char* edge : {"b", "a"}) {
+    *wire.add_node() = EndOf(absl::StrCat("send_", edge), true, edge, kPs, kWorker);
+  }
+  const std::shared_ptr<const TransferTable> transfers = TransfersOf(plan);
+  ASSERT_OK_AND_ASSIGN(StepEdges edges, StepEdges::Of(wire, transfers, kPs));
+  ASSERT_OK_AND_ASSIGN(const auto step,
+                       table_->Start(1, std::make_shared<const StepEdges>(std::move(edges))));
+  std::vector<float> got;
+  for (const char* edge : {"a", "b"}) {
+    step->ServeTensor(KeyOf(edge).text, nullptr, [&](const Status& status, Tensor value, bool) {
+      ASSERT_OK(status);
+      got.push_back(value.scalar<float>());
+    });
+  }
+  const auto send = [&](const char* node, float value) {
+    return step->Send(Transfer(transfers->NumberOfNode(node)), Tensor::Scalar(value), false);
+  };
+  ASSERT_OK(send("send_b", 2));
+  ASSERT_OK(send("send_a", 1));
+  EXPECT_EQ(got, (std::vector<float>{2, 1}));
+}
+
 TEST_F(StepRendezvousTest, AStepRunsOnce) {
   ASSERT_OK(table_->Start(1, edges_));
   EXPECT_STATUS(table_->Start(1, edges_), absl::StatusCode::kAlreadyExists, "Step 1");
 }
 
 TEST_F(StepRendezvousTest, PushedTensorsWaitForTheirStepWithinABound) {
-  const std::string key = KeyOf("pushed").text;
-  ASSERT_OK(table_->Push(9, {NamedTensor{key, Tensor::Scalar(7.0f), false}}));
-  EXPECT_EQ(table_->parked_bytes(), 4);
+  // One that no plan knows, and one of the plan's.
+  for (const char* edge : {"pushed", "a"}) {
+    ASSERT_OK(table_->Push(9, {NamedTensor{KeyOf(edge).text, Tensor::Scalar(7.0f), false}}));
+  }
+  EXPECT_EQ(table_->parked_bytes(), 8);
   ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(9, edges_));
   EXPECT_EQ(table_->parked_bytes(), 0);
-  ASSERT_OK_AND_ASSIGN(const Tensor value, step->Recv(KeyOf("pushed"), nullptr));
+  ASSERT_OK(table_->Push(9, {NamedTensor{KeyOf("a").text, Tensor::Scalar(8.0f), false}}));
+  ASSERT_OK_AND_ASSIGN(Tensor value, step->Recv(KeyOf("pushed"), nullptr));
   ExpectTensorEqual(value, Tensor::Scalar(7.0f));
+  const Transfer a(edges_->transfers->NumberOfNode("send_a"));
+  ASSERT_OK_AND_ASSIGN(value, step->Recv(a, nullptr));
+  ExpectTensorEqual(value, Tensor::Scalar(7.0f));
+  ASSERT_OK_AND_ASSIGN(value, step->Recv(a, nullptr));
+  ExpectTensorEqual(value, Tensor::Scalar(8.0f));
+  table_->End(step.get(), absl::AbortedError("over"));
+  EXPECT_EQ(table_->Push(9, {NamedTensor{KeyOf("a").text, Tensor::Scalar(8.0f), false}}),
+            absl::AbortedError("over"));
 }
 
 TEST_F(StepRendezvousTest, PushedTensorsBeyondTheBoundAreRefused) {
@@ -292,7 +341,10 @@ TEST_F(StepRendezvousTest, StepsThatFailBeforeTheyStartDoNotPileUp) {
 TEST_F(StepRendezvousTest, MalformedTransfersAreRefused) {
   tensorflow::GraphDef graph = PsGraph();
   (*graph.mutable_node(0)->mutable_attr())["recv_device"].set_s("nonsense");
-  EXPECT_STATUS(StepEdges::Of(graph, graph, kPs), absl::StatusCode::kInvalidArgument, "");
+  EXPECT_STATUS(StepEdges::Of(graph, edges_->transfers, kPs), absl::StatusCode::kInvalidArgument,
+                "");
+  EXPECT_STATUS(StepEdges::Of(PsGraph(), nullptr, kPs), absl::StatusCode::kInternal,
+                "'send_b' must have a number in its plan");
   EXPECT_STATUS(table_->Push(1, {NamedTensor{"no key", Tensor::Scalar(1.0f), false}}),
                 absl::StatusCode::kInvalidArgument, "Invalid rendezvous key");
 }

@@ -356,16 +356,16 @@ Status Worker::RegisterOrThrow(tensorflow::RegisterGraphRequest* request,
     const tensorflow::GraphDef wire = EdgesOf(*graph);
     MR_ASSIGN_OR_RETURN(registered->plan,
                         BuildPlan(std::move(graph), session.get(), &session->kernels));
-    edges = StepEdges::Of(wire, wire, options_.task);
+    edges = StepEdges::Of(wire, TransfersOf(registered->plan->parts), options_.task);
   } else {
     tensorflow::GraphDef canonical = std::move(*request->mutable_graph_def());
     const tensorflow::GraphDef wire = EdgesOf(canonical);
     MR_RETURN_IF_ERROR(MakeCanonical(options_.task, &canonical));
-    edges = StepEdges::Of(wire, EdgesOf(canonical), options_.task);
     for (const tensorflow::NodeDef& node : wire.node()) {
       if (IsTransfer(node)) registered->transfers.push_back(node);
     }
     MR_ASSIGN_OR_RETURN(registered->plan, FindOrBuildPlan(std::move(canonical), session.get()));
+    edges = StepEdges::Of(wire, TransfersOf(registered->plan->parts), options_.task);
   }
   MR_RETURN_IF_ERROR(edges.status());
   registered->edges = std::make_shared<const StepEdges>(*std::move(edges));

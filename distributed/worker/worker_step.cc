@@ -23,21 +23,21 @@ class IncomingPull : public PullSink {
       : rendezvous_(std::move(rendezvous)), edges_(std::move(edges)), peer_(peer) {}
   void OnTensor(uint64_t index, Tensor value, bool is_dead) override {
     received_.fetch_add(1, std::memory_order_relaxed);
-    if (index >= peer_->keys.size()) {
+    if (index >= peer_->numbers.size()) {
       return rendezvous_->StartAbort(absl::InternalError(
           absl::StrCat("Pull from ", peer_->task, ": a tensor's number must be below ",
-                       peer_->keys.size(), ", got ", index)));
+                       peer_->numbers.size(), ", got ", index)));
     }
     // An error means that the step was aborted, which says why.
-    rendezvous_->Send(peer_->keys[index], std::move(value), is_dead).IgnoreError();
+    rendezvous_->Send(Transfer(peer_->numbers[index]), std::move(value), is_dead).IgnoreError();
   }
   void OnDone(const Status& status) override {
     if (!status.ok()) return rendezvous_->StartAbort(status);
     const size_t received = received_.load(std::memory_order_relaxed);
-    if (received < peer_->keys.size()) {
-      rendezvous_->StartAbort(
-          absl::InternalError(absl::StrCat("Pull from ", peer_->task, ": all ", peer_->keys.size(),
-                                           " tensors must arrive, got ", received)));
+    if (received < peer_->numbers.size()) {
+      rendezvous_->StartAbort(absl::InternalError(
+          absl::StrCat("Pull from ", peer_->task, ": all ", peer_->numbers.size(),
+                       " tensors must arrive, got ", received)));
     }
   }
 
@@ -151,7 +151,7 @@ void WorkerStep::AskPeers() {
     PullRequest request;
     request.step_id = rendezvous_->step_id();
     request.dst_task = options_->task;
-    request.num_keys = peer.keys.size();
+    request.num_keys = peer.numbers.size();
     request.fingerprint = peer.fingerprint;
     request.src_incarnation = peer.src_incarnation;
     CallOptions options;

@@ -18,7 +18,7 @@ void RecordNode(const Plan& plan, const Plan::Node& node, const NodeTimes& times
   SetTimes(times, &run);
   if ((node.flags & (Plan::kSend | Plan::kRecv)) != 0) {
     run.set_timeline_label(
-        absl::StrCat(*node.name, " = ", plan.op(node), "(", plan.transfer_label(node), ")"));
+        absl::StrCat(*node.name, " = ", plan.op(node), "(", plan.TransferLabel(node), ")"));
   } else {
     std::vector<std::string> inputs;
     for (uint32_t i = 0; i < node.num_inputs; ++i) inputs.push_back(plan.InputName(node, i));

@@ -84,18 +84,28 @@ StatusOr<std::vector<StepPart>> BuildParts(
     const GraphPartitions& partitions, absl::FunctionRef<Device*(absl::string_view)> find_device,
     KernelStore* kernels, HeldBytes* held) {
   std::vector<StepPart> parts;
+  const auto transfers = std::make_shared<TransferTable>();
   for (const auto& [location, graph] : partitions) {
     Device* const device = find_device(location);
     if (device == nullptr) {
       return absl::InternalError(absl::StrCat(
           "Compile: a partition must be for a device of this task, got '", location, "'"));
     }
-    MR_ASSIGN_OR_RETURN(std::shared_ptr<const Plan> plan, Plan::Build(*graph, device, kernels));
+    MR_ASSIGN_OR_RETURN(std::shared_ptr<const Plan> plan,
+                        Plan::Build(*graph, device, kernels, transfers));
     MR_ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor, Executor::Make(std::move(plan)));
     parts.push_back({device, std::move(executor)});
     if (held != nullptr) AddHeldBytes(*graph, held);
   }
   return parts;
+}
+
+std::shared_ptr<const TransferTable> TransfersOf(absl::Span<const StepPart> parts) {
+  for (const StepPart& part : parts) {
+    const Plan& plan = part.executor->plan();
+    if (!plan.transfers().empty()) return plan.transfer_table();
+  }
+  return nullptr;
 }
 
 void AddHeldBytes(const Graph& graph, HeldBytes* held) {

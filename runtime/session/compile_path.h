@@ -32,6 +32,7 @@
 #include "runtime/device.h"
 #include "runtime/executor.h"
 #include "runtime/plan.h"
+#include "runtime/rendezvous.h"
 
 namespace millrace {
 
@@ -73,6 +74,9 @@ struct HeldBytes {
   std::vector<std::pair<const void*, int64_t>> shared;
   int64_t total() const;
 };
+
+// The numbers of what the parts send and receive; null when that is nothing.
+std::shared_ptr<const TransferTable> TransfersOf(absl::Span<const StepPart> parts);
 
 // Adds what the plan of `graph` holds.
 void AddHeldBytes(const Graph& graph, HeldBytes* held);

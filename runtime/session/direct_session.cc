@@ -49,7 +49,7 @@ uint64_t RandomIncarnation() {
 struct CompiledSignature {
   RunSignature signature;
   std::vector<StepPart> parts;
-  bool has_transfers = false;
+  std::shared_ptr<const TransferTable> transfers;  // null: steps need no rendezvous
   HeldBytes held;
 };
 using DirectBinding = SignatureBinding<const CompiledSignature>;
@@ -186,9 +186,7 @@ StatusOr<std::shared_ptr<const CompiledSignature>> SessionState::Compile(
                       BuildParts(
                           partitions, [this](absl::string_view name) { return FindDevice(name); },
                           &kernels_, &compiled->held));
-  for (const StepPart& part : compiled->parts) {
-    compiled->has_transfers |= part.executor->plan().has_transfers();
-  }
+  compiled->transfers = TransfersOf(compiled->parts);
   compiled->signature = signature;
   return std::shared_ptr<const CompiledSignature>(std::move(compiled));
 }
@@ -224,7 +222,7 @@ Status SessionState::RunParts(const tensorflow::RunOptions& options,
     executor_options.keep = step.Share(shared_from_this());
   }
 
-  if (compiled.has_transfers) step->rendezvous = MakeLocalRendezvous();
+  if (compiled.transfers != nullptr) step->rendezvous = MakeLocalRendezvous(compiled.transfers);
   const int64_t step_id = next_step_id_.fetch_add(1, std::memory_order_relaxed);
   Arena* const arena = ArenaFor(options);
   const std::shared_ptr<StepMemory> memory =
