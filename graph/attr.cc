@@ -84,7 +84,9 @@ Status Convert(const tensorflow::TensorProto& in, Tensor* out) {
   return absl::OkStatus();
 }
 Status Convert(const tensorflow::NameAttrList& in, tensorflow::NameAttrList* out) {
-  *out = in;
+  // What a constructor that fails has made is lost, not destroyed (core/new_message.h).
+  tensorflow::NameAttrList copy(in);
+  out->Swap(&copy);
   return absl::OkStatus();
 }
 

@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "core/new_message.h"
 #include "proto/attr_value.pb.h"
 #include "proto/function.pb.h"
 #include "proto/graph.pb.h"
@@ -83,8 +84,33 @@ Status AppendArgTypes(const NodeDef& node, const OpDef::ArgDef& arg, std::vector
   return absl::OkStatus();
 }
 
+// The next push_back allocates nothing.
+template <typename T>
+void ReserveOneMore(std::vector<T>* items) {
+  if (items->size() == items->capacity()) items->reserve(std::max<size_t>(1, 2 * items->size()));
+}
+
 std::string Plural(int n, absl::string_view noun) {
   return absl::StrCat(n, " ", noun, n == 1 ? "" : "s");
+}
+
+// Whether input `dst_input`, which is in range, may read that output.
+Status CheckEdge(const Node& src, int src_output, const Node& dst, int dst_input) {
+  const bool src_is_known = src.op_entry() != nullptr;
+  if (src_output < 0 || src_output >= (src_is_known ? src.num_outputs() : kMaxUnknownOutputs)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(Where(dst), ": input ", dst_input, " refers to '", src.name(), ":", src_output,
+                     "', but '", src.name(), "' has ", Plural(src.num_outputs(), "output")));
+  }
+  if (src_output >= src.num_outputs()) return absl::OkStatus();
+  const DType from = src.output_type(src_output);
+  const DType to = dst.input_type(dst_input);
+  const bool agree = from == DT_INVALID || to == DT_INVALID || from == to ||
+                     (IsRef(from) && WithoutRef(from) == to);
+  if (agree) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(Where(dst), ": input ", dst_input, " must be ", DTypeName(to), ", got ",
+                   DTypeName(from), " from '", TensorNameString(src, src_output), "'"));
 }
 
 }  // namespace
@@ -153,12 +179,12 @@ tensorflow::AttrValue* Node::mutable_attr(absl::string_view name) {
 
 NamedAttrs::NamedAttrs(const Node& node) : attrs_(node.attrs()) {
   if (node.body()->value() != nullptr) return;
-  named_ = std::make_unique<NodeDef>(node.def());
+  named_ = NewMessage<NodeDef>();
+  *named_ = node.def();
   named_->set_name(node.name());
   named_->set_device(node.requested_device());
   attrs_ = NodeAttrs(named_.get());
 }
-NamedAttrs::~NamedAttrs() = default;
 
 // --- Graph ---------------------------------------------------------------------------------------
 
@@ -214,11 +240,8 @@ const std::string* Graph::Text(absl::string_view text) {
   return last_text_ = it->second.get();
 }
 
-tensorflow::FunctionDefLibrary* Graph::mutable_library() {
-  auto own = std::make_shared<tensorflow::FunctionDefLibrary>(*library_);
-  tensorflow::FunctionDefLibrary* const library = own.get();
-  library_ = std::move(own);
-  return library;
+void Graph::set_library(std::shared_ptr<const tensorflow::FunctionDefLibrary> library) {
+  library_ = std::move(library);
 }
 
 void Graph::TakeVersionsAndLibrary(const Graph& from) {
@@ -228,15 +251,25 @@ void Graph::TakeVersionsAndLibrary(const Graph& from) {
 
 Graph::NamesIgnoringCase* Graph::names_ignoring_case() {
   if (names_ignoring_case_ == nullptr) {
-    names_ignoring_case_ = std::make_unique<NamesIgnoringCase>();
+    auto names = std::make_unique<NamesIgnoringCase>();
     for (const auto& node : nodes_) {
-      if (node != nullptr) names_ignoring_case_->Add(node->name());
+      if (node != nullptr) names->Add(node->name());
     }
+    names_ignoring_case_ = std::move(names);
   }
   return names_ignoring_case_.get();
 }
 
-StatusOr<Node*> Graph::AddNode(NodeDef def) {
+void Graph::NoteName(absl::string_view name, bool added) {
+  if (names_ignoring_case_ == nullptr) return;
+  try {
+    added ? names_ignoring_case_->Add(name) : names_ignoring_case_->Remove(name);
+  } catch (...) {
+    names_ignoring_case_ = nullptr;
+  }
+}
+
+StatusOr<Node*> Graph::AddNode(const NodeDef& def) {
   auto where = [&def] { return absl::StrCat(def.op(), " '", def.name(), "'"); };
   if (!IsLegalNodeName(def.name(), /*internal=*/true)) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -254,14 +287,15 @@ StatusOr<Node*> Graph::AddNode(NodeDef def) {
         absl::StrCat(where(), ": node name must be unique, got a second node of this name"));
   }
   StatusOr<std::shared_ptr<const NodeBody>> body =
-      bodies_.Make(def, &def, [](const NodeDef&) { return absl::OkStatus(); });
+      bodies_.Make(def, nullptr, [](const NodeDef&) { return absl::OkStatus(); });
   if (!body.ok()) {
     const std::string self = where();
     return absl::StartsWith(body.status().message(), self) ? body.status()
                                                            : Prefixed(self, body.status());
   }
-  Node* const node = Insert(std::move(*def.mutable_name()), *std::move(body));
-  if (!def.device().empty()) node->set_requested_device(def.device());
+  const std::string* const device = Text(def.device());
+  Node* const node = Insert(def.name(), *std::move(body));
+  node->requested_device_ = device;
   return node;
 }
 
@@ -274,10 +308,12 @@ StatusOr<Node*> Graph::AddNode(absl::string_view name, std::shared_ptr<const Nod
 }
 
 Node* Graph::Insert(std::string name, std::shared_ptr<const NodeBody> body) {
-  nodes_.emplace_back(new Node(this, num_node_ids(), std::move(name), std::move(body)));
-  Node* const node = nodes_.back().get();
+  std::unique_ptr<Node> made(new Node(this, num_node_ids(), std::move(name), std::move(body)));
+  Node* const node = made.get();
+  ReserveOneMore(&nodes_);
   by_name_.emplace(node->name(), node);
-  if (names_ignoring_case_ != nullptr) names_ignoring_case_->Add(node->name());
+  nodes_.push_back(std::move(made));
+  NoteName(node->name(), /*added=*/true);
   ++num_nodes_;
   num_loop_nodes_ += IsLoopNode(*node);
   return node;
@@ -354,7 +390,7 @@ void Graph::RemoveNode(Node* node) {
       edge.dst->inputs_[static_cast<size_t>(edge.dst_input)] = OutputRef();
     }
   }
-  if (names_ignoring_case_ != nullptr) names_ignoring_case_->Remove(node->name());
+  NoteName(node->name(), /*added=*/false);
   by_name_.erase(node->name());
   --num_nodes_;
   num_loop_nodes_ -= IsLoopNode(*node);
@@ -371,39 +407,29 @@ Status Graph::AddEdge(Node* src, int src_output, Node* dst, int dst_input) {
                                                    Plural(dst->num_inputs(), "input"),
                                                    ", got an edge to input ", dst_input));
   }
-  OutputRef& input = dst->inputs_[static_cast<size_t>(dst_input)];
-  if (input.node != nullptr) {
+  if (const OutputRef& input = dst->input(dst_input); input.node != nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat(Where(*dst), ": input ", dst_input, " must have one source, got '",
                      TensorNameString(*input.node, input.index), "' and '",
                      TensorNameString(*src, src_output), "'"));
   }
-  const bool src_is_known = src->op_entry() != nullptr;
-  if (src_output < 0 || src_output >= (src_is_known ? src->num_outputs() : kMaxUnknownOutputs)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        Where(*dst), ": input ", dst_input, " refers to '", src->name(), ":", src_output,
-        "', but '", src->name(), "' has ", Plural(src->num_outputs(), "output")));
-  }
-  if (src_output < src->num_outputs()) {
-    const DType from = src->output_type(src_output);
-    const DType to = dst->input_type(dst_input);
-    const bool agree = from == DT_INVALID || to == DT_INVALID || from == to ||
-                       (IsRef(from) && WithoutRef(from) == to);
-    if (!agree) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(Where(*dst), ": input ", dst_input, " must be ", DTypeName(to), ", got ",
-                       DTypeName(from), " from '", TensorNameString(*src, src_output), "'"));
-    }
-  } else {
-    src->num_outputs_ = src_output + 1;
-  }
-  input = OutputRef{src, src_output, static_cast<uint32_t>(src->out_edges_.items_.size())};
-  src->out_edges_.items_.push_back(Edge{src, src_output, dst, dst_input});
+  MR_RETURN_IF_ERROR(CheckEdge(*src, src_output, *dst, dst_input));
+  Connect(src, src_output, dst, dst_input);
   return absl::OkStatus();
+}
+
+void Graph::Connect(Node* src, int src_output, Node* dst, int dst_input) {
+  std::vector<Edge>& edges = src->out_edges_.items_;
+  edges.push_back(Edge{src, src_output, dst, dst_input});
+  src->num_outputs_ = std::max(src->num_outputs_, src_output + 1);
+  dst->inputs_[static_cast<size_t>(dst_input)] =
+      OutputRef{src, src_output, static_cast<uint32_t>(edges.size() - 1)};
 }
 
 void Graph::AddControlEdge(Node* src, Node* dst) {
   const uint32_t at = static_cast<uint32_t>(dst->control_inputs_.items_.size());
+  ReserveOneMore(&dst->control_inputs_.items_);
+  ReserveOneMore(&src->out_edges_.items_);
   if (!control_edges_.try_emplace({src, dst}, at).second) return;
   dst->control_inputs_.items_.push_back(
       ControlInput{src, static_cast<uint32_t>(src->out_edges_.items_.size())});
@@ -414,12 +440,9 @@ Status Graph::UpdateInput(Node* dst, int dst_input, Node* src, int src_output) {
   if (dst_input < 0 || dst_input >= dst->num_inputs()) {
     return AddEdge(src, src_output, dst, dst_input);  // tells what is wrong
   }
-  OutputRef& input = dst->inputs_[static_cast<size_t>(dst_input)];
-  const OutputRef old = std::exchange(input, OutputRef());
-  if (Status status = AddEdge(src, src_output, dst, dst_input); !status.ok()) {
-    input = old;
-    return status;
-  }
+  MR_RETURN_IF_ERROR(CheckEdge(*src, src_output, *dst, dst_input));
+  const OutputRef old = dst->input(dst_input);
+  Connect(src, src_output, dst, dst_input);
   if (old.node != nullptr) RemoveOutEdge(old.node, old.edge_at);
   return absl::OkStatus();
 }

@@ -19,6 +19,9 @@
 // Cost: adding, replacing and removing an edge is O(1) amortised, removing a node linear in its own
 // edges; how many edges its neighbours have does not matter.
 //
+// Failure: what returns a Status that is not OK, or throws (std::bad_alloc), has changed nothing.
+// Removing needs no memory.
+//
 // Thread-safety: thread-compatible. Nodes live as long as the graph and keep their address; bodies
 // outlive graphs.
 
@@ -245,11 +248,10 @@ inline bool HasAttr(const Node& node, absl::string_view name) { return HasAttr(n
 class NamedAttrs {
  public:
   explicit NamedAttrs(const Node& node);
-  ~NamedAttrs();
   const NodeAttrs& attrs() const { return attrs_; }
 
  private:
-  std::unique_ptr<tensorflow::NodeDef> named_;
+  std::shared_ptr<tensorflow::NodeDef> named_;
   NodeAttrs attrs_;
 };
 
@@ -263,7 +265,7 @@ class Graph {
   // Adds a node without edges; fills defaults of missing attrs and derives input and output types.
   // The `input` field of `def` is ignored, except that it gives the number of inputs of an unknown
   // op. InvalidArgument: bad or duplicate name, missing or illegal attr.
-  StatusOr<Node*> AddNode(tensorflow::NodeDef def);
+  StatusOr<Node*> AddNode(const tensorflow::NodeDef& def);
   // The same for a node that shares a body which another node has or bodies() has made. For names
   // only that verification has passed or another graph has.
   StatusOr<Node*> AddNode(absl::string_view name, std::shared_ptr<const NodeBody> body);
@@ -298,8 +300,7 @@ class Graph {
   const tensorflow::VersionDef& versions() const { return *versions_; }
   tensorflow::VersionDef* mutable_versions() { return versions_.get(); }
   const tensorflow::FunctionDefLibrary& library() const { return *library_; }
-  // A library of this graph's own.
-  tensorflow::FunctionDefLibrary* mutable_library();
+  void set_library(std::shared_ptr<const tensorflow::FunctionDefLibrary> library);
   // The versions and, without a copy, the library of `from`.
   void TakeVersionsAndLibrary(const Graph& from);
 
@@ -307,22 +308,25 @@ class Graph {
   // the assigned one when there is one and `assigned` is true, otherwise the requested one.
   void ToGraphDef(tensorflow::GraphDef* def, int first_id = 0, bool assigned = false) const;
   tensorflow::NodeDef NodeToDef(const Node& node) const;
+  // The same into `*def`, which is empty.
+  void WriteNode(const Node& node, tensorflow::NodeDef* def) const;
 
  private:
+  void Connect(Node* src, int src_output, Node* dst, int dst_input);
   void RemoveOutEdge(Node* src, uint32_t at);
   void RemoveControlInput(Node* dst, uint32_t at);
 
   friend class Node;
   struct NamesIgnoringCase;
   NamesIgnoringCase* names_ignoring_case();
+  void NoteName(absl::string_view name, bool added);
   Node* Insert(std::string name, std::shared_ptr<const NodeBody> body);
-  void WriteNode(const Node& node, tensorflow::NodeDef* def) const;
   // The one copy of a device or source line, valid as long as the graph.
   const std::string* Text(absl::string_view text);
 
   std::vector<std::unique_ptr<Node>> nodes_;
   HashMap<absl::string_view, Node*> by_name_;  // the keys are the nodes' names
-  // Null until a caller asks.
+  // Null until a caller asks, and after it could not follow a change.
   std::unique_ptr<NamesIgnoringCase> names_ignoring_case_;
   HashMap<absl::string_view, std::unique_ptr<const std::string>> texts_;
   const std::string* last_text_ = nullptr;

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/deterministic_bytes.h"
+#include "core/new_message.h"
 #include "graph/attr.h"
 #include "graph/check/verify.h"
 #include "graph/import_export.h"
@@ -17,11 +18,11 @@
 namespace millrace {
 namespace {
 
-// Equal for two texts of one node.
-std::string CanonicalNode(tensorflow::NodeDef node) {
-  if (const OpEntry* op = LookUpOp(node.op())) AddDefaultAttrs(op->def, &node);
-  node.clear_experimental_debug_info();
-  auto* const inputs = node.mutable_input();
+// Equal for two texts of one node, which is changed.
+std::string CanonicalText(tensorflow::NodeDef* node) {
+  if (const OpEntry* op = LookUpOp(node->op())) AddDefaultAttrs(op->def, node);
+  node->clear_experimental_debug_info();
+  auto* const inputs = node->mutable_input();
   for (std::string& input : *inputs) {
     if (absl::EndsWith(input, ":0")) input.resize(input.size() - 2);
   }
@@ -29,7 +30,14 @@ std::string CanonicalNode(tensorflow::NodeDef node) {
   std::sort(std::find_if(inputs->begin(), inputs->end(),
                          [](const std::string& input) { return absl::StartsWith(input, "^"); }),
             inputs->end());
-  return DeterministicBytes(node);  // attrs are maps, and hold maps
+  return DeterministicBytes(*node);  // attrs are maps, and hold maps
+}
+
+bool HasDefinition(const Graph& graph, const Node& node, const tensorflow::NodeDef& def) {
+  const auto here = NewMessage<tensorflow::NodeDef>(), there = NewMessage<tensorflow::NodeDef>();
+  graph.WriteNode(node, here.get());
+  *there = def;
+  return CanonicalText(here.get()) == CanonicalText(there.get());
 }
 
 Status Extend(const tensorflow::GraphDef& def, tensorflow::GraphDef* taken, Graph* graph) {
@@ -42,7 +50,7 @@ Status Extend(const tensorflow::GraphDef& def, tensorflow::GraphDef* taken, Grap
     const Node* const existing = graph->num_nodes() == 0 ? nullptr : graph->FindNode(node.name());
     if (existing == nullptr) {
       nodes.indices.push_back(i);
-    } else if (CanonicalNode(graph->NodeToDef(*existing)) != CanonicalNode(node)) {
+    } else if (!HasDefinition(*graph, *existing, node)) {
       return absl::InvalidArgumentError(absl::StrCat(
           "GraphDef node '", node.name(),
           "': a name that the session has must keep its definition, got another one (op ",

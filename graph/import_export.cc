@@ -8,11 +8,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "core/deterministic_bytes.h"
+#include "core/new_message.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/protobuf/text_format.h"
-#include "google/protobuf/util/message_differencer.h"
 #include "proto/attr_value.pb.h"
 #include "proto/function.pb.h"
 #include "proto/node_def.pb.h"
@@ -35,10 +36,11 @@ class KeepFirstError : public google::protobuf::io::ErrorCollector {
   std::string text_;
 };
 
-// Undoes what an import has done to the graph unless it is told to keep it.
+// Takes the nodes of an import out of the graph again unless it is told to keep them.
 class Rollback {
  public:
-  explicit Rollback(Graph* graph) : graph_(graph) {}
+  // Of `count` nodes at most.
+  Rollback(Graph* graph, size_t count) : graph_(graph) { nodes_.reserve(count); }
   ~Rollback() {
     for (auto it = nodes_.rbegin(); it != nodes_.rend(); ++it) graph_->RemoveNode(*it);
   }
@@ -50,9 +52,13 @@ class Rollback {
   std::vector<Node*> nodes_;
 };
 
-Status MergeLibrary(const tensorflow::FunctionDefLibrary& from, Graph* graph) {
-  if (from.function_size() == 0 && from.gradient_size() == 0) return absl::OkStatus();
-  tensorflow::FunctionDefLibrary* const to = graph->mutable_library();
+using Library = std::shared_ptr<tensorflow::FunctionDefLibrary>;
+
+// The graph's library and `from`; null when `from` has nothing.
+StatusOr<Library> MergedLibrary(const tensorflow::FunctionDefLibrary& from, const Graph& graph) {
+  if (from.function_size() == 0 && from.gradient_size() == 0) return Library();
+  Library to = NewMessage<tensorflow::FunctionDefLibrary>();
+  *to = graph.library();
   HashMap<std::string, const tensorflow::FunctionDef*> present;
   for (const auto& function : to->function()) {
     present.emplace(function.signature().name(), &function);
@@ -62,7 +68,7 @@ Status MergeLibrary(const tensorflow::FunctionDefLibrary& from, Graph* graph) {
     auto it = present.find(function.signature().name());
     if (it == present.end()) {
       fresh.push_back(&function);
-    } else if (!google::protobuf::util::MessageDifferencer::Equals(function, *it->second)) {
+    } else if (DeterministicBytes(function) != DeterministicBytes(*it->second)) {
       return absl::InvalidArgumentError(
           absl::StrCat("Function '", function.signature().name(),
                        "': must be equal to the graph's function of this name, got another body"));
@@ -75,22 +81,20 @@ Status MergeLibrary(const tensorflow::FunctionDefLibrary& from, Graph* graph) {
                     [&](const auto& g) { return g.function_name() == gradient.function_name(); });
     if (!known) *to->add_gradient() = gradient;
   }
-  return absl::OkStatus();
+  return to;
 }
 
-void MergeVersions(const tensorflow::VersionDef& from, bool take_over, tensorflow::VersionDef* to) {
-  if (take_over) {
-    *to = from;
-    return;
-  }
-  to->set_producer(std::min(to->producer(), from.producer()));
-  to->set_min_consumer(std::max(to->min_consumer(), from.min_consumer()));
+tensorflow::VersionDef MergedVersions(tensorflow::VersionDef to,
+                                      const tensorflow::VersionDef& from) {
+  to.set_producer(std::min(to.producer(), from.producer()));
+  to.set_min_consumer(std::max(to.min_consumer(), from.min_consumer()));
   for (int bad : from.bad_consumers()) {
-    if (std::find(to->bad_consumers().begin(), to->bad_consumers().end(), bad) ==
-        to->bad_consumers().end()) {
-      to->add_bad_consumers(bad);
+    if (std::find(to.bad_consumers().begin(), to.bad_consumers().end(), bad) ==
+        to.bad_consumers().end()) {
+      to.add_bad_consumers(bad);
     }
   }
+  return to;
 }
 
 // `_class` names nodes of the message; they have other names now.
@@ -174,7 +178,7 @@ Status ImportNodes(IncomingNodes* incoming, const ImportOptions& options, Graph*
 
   const bool renames = !prefix.empty() || options.uniquify_names;
   HashMap<std::string, std::string> names;
-  Rollback rollback(graph);
+  Rollback rollback(graph, n);
   std::vector<Node*> made;
   made.reserve(n);
   graph->ReserveNodes(static_cast<int>(n));
@@ -187,8 +191,8 @@ Status ImportNodes(IncomingNodes* incoming, const ImportOptions& options, Graph*
       names[node.name()] = name;
     }
     MR_ASSIGN_OR_RETURN(Node * added, graph->AddNode(name, std::move(incoming->bodies[i])));
-    if (!node.device().empty()) added->set_requested_device(node.device());
     rollback.Add(added);
+    if (!node.device().empty()) added->set_requested_device(node.device());
     made.push_back(added);
   }
   if (renames) {
@@ -246,14 +250,18 @@ Status ImportNodes(IncomingNodes* incoming, const ImportOptions& options, Graph*
       MR_RETURN_IF_ERROR(CheckInputsConnected(made));
     }
   }
-  MR_RETURN_IF_ERROR(MergeLibrary(def.library(), graph));
-  MergeVersions(def.versions(), was_empty, graph->mutable_versions());
-  rollback.Keep();
+  MR_ASSIGN_OR_RETURN(Library library, MergedLibrary(def.library(), *graph));
+  tensorflow::VersionDef versions =
+      was_empty ? def.versions() : MergedVersions(graph->versions(), def.versions());
   if (imported != nullptr) {
     imported->clear();
     imported->reserve(n);
     for (size_t i = 0; i < n; ++i) imported->emplace(node_at(i).name(), made[i]);
   }
+  // Nothing fails from here on.
+  if (library != nullptr) graph->set_library(std::move(library));
+  graph->mutable_versions()->Swap(&versions);
+  rollback.Keep();
   return absl::OkStatus();
 }
 

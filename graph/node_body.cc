@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "core/new_message.h"
 #include "core/tensor_proto.h"
 #include "graph/arg_range.h"
 #include "graph/graph.h"
@@ -164,16 +165,17 @@ bool AppendKey(const NodeDef& node, const OpEntry* entry, std::string* key) {
 
 }  // namespace
 
-NodeBody::NodeBody() : def_(std::make_unique<NodeDef>()) {}
+NodeBody::NodeBody() : def_(NewMessage<NodeDef>()) {}
 NodeBody::~NodeBody() = default;
 NodeBody::NodeBody(const NodeBody& other)
-    : def_(std::make_unique<NodeDef>(*other.def_)),
+    : def_(NewMessage<NodeDef>()),
       op_entry_(other.op_entry_),
       control_flow_(other.control_flow_),
       detached_(other.detached_),
       input_types_(other.input_types_),
       output_types_(other.output_types_),
       value_(other.value_) {
+  *def_ = *other.def_;
   // Two bodies that are written differently must not look equal.
   if (detached_) {
     (*def_->mutable_attr())[kValueAttr].mutable_tensor()->set_tensor_content(DetachedMark());
@@ -185,7 +187,13 @@ NodeBody::NodeBody(const NodeBody& other)
 const std::string& NodeBody::op() const { return def_->op(); }
 
 void NodeBody::WriteTo(NodeDef* def) const {
-  def->MergeFrom(*def_);
+  if (def->GetArena() != nullptr) {
+    def->MergeFrom(*def_);
+  } else {
+    // What a constructor that fails has made is lost, not destroyed; see NewMessage.
+    NodeDef copy(*def_);
+    def->Swap(&copy);
+  }
   if (detached_) {
     const absl::Span<const char> bytes = value_.bytes();
     CountConstantBytes(static_cast<int64_t>(bytes.size()));
@@ -261,35 +269,28 @@ StatusOr<std::shared_ptr<const NodeBody>> NodeBodies::FindOrMake(const NodeDef& 
   NodeDef& def = *body->def_;
   def.set_op(node.op());
   def.set_name(node.name());  // for messages
-  if (taken != nullptr) {
-    def.mutable_attr()->swap(*taken->mutable_attr());
-    if (taken->has_experimental_debug_info()) {
-      def.mutable_experimental_debug_info()->Swap(taken->mutable_experimental_debug_info());
-    }
-  } else {
-    for (const auto& [name, attr] : node.attr()) {
-      const bool types = attr.value_case() == AttrValue::kType ||
-                         attr.value_case() == AttrValue::kI ||
-                         attr.value_case() == AttrValue::kList;
-      if (!with_value && !types) continue;
-      if (value != nullptr && name == kValueAttr) {
-        if (body->detached_) {
-          CopyWithoutContent(attr, &(*def.mutable_attr())[name]);
-          continue;
-        }
-        CountConstantBytes(static_cast<int64_t>(value->ByteSizeLong()));
+  for (const auto& [name, attr] : node.attr()) {
+    const bool types = attr.value_case() == AttrValue::kType ||
+                       attr.value_case() == AttrValue::kI || attr.value_case() == AttrValue::kList;
+    if (!with_value && !types) continue;
+    if (value != nullptr && name == kValueAttr) {
+      if (body->detached_) {
+        CopyWithoutContent(attr, &(*def.mutable_attr())[name]);
+        continue;
       }
-      (*def.mutable_attr())[name] = attr;
+      CountConstantBytes(static_cast<int64_t>(value->ByteSizeLong()));
     }
-    if (node.has_experimental_debug_info()) {
-      *def.mutable_experimental_debug_info() = node.experimental_debug_info();
-    }
+    (*def.mutable_attr())[name] = attr;
+  }
+  if (node.has_experimental_debug_info()) {
+    *def.mutable_experimental_debug_info() = node.experimental_debug_info();
   }
   const auto& unknown = node.GetReflection()->GetUnknownFields(node);
   if (!unknown.empty()) def.GetReflection()->MutableUnknownFields(&def)->MergeFrom(unknown);
   if (body->detached_) {
     (*def.mutable_attr())[kValueAttr].mutable_tensor()->set_tensor_content(DetachedMark());
   }
+  if (taken != nullptr) taken->clear_attr();
   if (body->op_entry_ != nullptr) {
     const OpDef& op = body->op_entry_->def;
     AddDefaultAttrs(op, &def);

@@ -68,7 +68,7 @@ class NodeBody {
   const Tensor* value() const { return value_.has_value() ? &value_ : nullptr; }
   ControlFlow control_flow() const { return control_flow_; }
 
-  // Op and attrs, all bytes in their places. Name, device and inputs of `def` are left as they are.
+  // Puts op and attrs, all bytes in their places, into `*def`, which is empty.
   void WriteTo(tensorflow::NodeDef* def) const;
 
   // A body of its own with attr `name` to be written; `*attr` is valid as long as that body. For
@@ -83,7 +83,7 @@ class NodeBody {
   // The attr that is to be written, its value's bytes put back if they are detached.
   tensorflow::AttrValue* MutableAttr(absl::string_view name);
 
-  std::unique_ptr<tensorflow::NodeDef> def_;
+  std::shared_ptr<tensorflow::NodeDef> def_;
   const OpEntry* op_entry_ = nullptr;
   ControlFlow control_flow_ = ControlFlow::kNone;
   bool detached_ = false;  // the bytes of attr `value` are in value_ only
@@ -99,8 +99,8 @@ class NodeBodies {
   // Called for a node whose body is not known yet, before its attrs are validated.
   using Check = absl::FunctionRef<Status(const tensorflow::NodeDef&)>;
 
-  // The body of `node`. `taken` is null, or the same message: then its attrs are moved out of it
-  // (unless a known body is found). Each known op's attrs are validated.
+  // The body of `node`. `taken` is null, or the same message: then it loses its attrs once they are
+  // in the body (unless a known body is found). Each known op's attrs are validated.
   // InvalidArgument: missing or illegal attr ("attr 'x' must ...", or beginning with op and node).
   StatusOr<std::shared_ptr<const NodeBody>> Make(const tensorflow::NodeDef& node,
                                                  tensorflow::NodeDef* taken, Check check);

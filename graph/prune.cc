@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/hash_table.h"
+#include "core/new_message.h"
 #include "core/shape.h"
 #include "graph/attr.h"
 #include "graph/copy.h"
@@ -166,11 +167,11 @@ void Rewriter::MarkNeeded() {
 StatusOr<Node*> Rewriter::AddBoundaryNode(bool feed, size_t i, const TensorKey& tensor,
                                           DType type) {
   const auto& [source, index] = tensor;
-  tensorflow::NodeDef def;
+  const auto def = NewMessage<tensorflow::NodeDef>();
   auto set = [&def](const char* name, const auto& value) {
-    SetAttr(value, &(*def.mutable_attr())[name]);
+    SetAttr(value, &(*def->mutable_attr())[name]);
   };
-  def.set_op(feed ? "_Arg" : "_Retval");
+  def->set_op(feed ? "_Arg" : "_Retval");
   set("T", type);
   set("index", static_cast<int64_t>(i));
   if (feed && IsPlaceholder(*source) && HasAttr(*source, "shape")) {
@@ -185,9 +186,9 @@ StatusOr<Node*> Rewriter::AddBoundaryNode(bool feed, size_t i, const TensorKey& 
        ++k) {
     unique = absl::StrCat(name, "_", k);
   }
-  def.set_name(unique);
-  def.set_device(options_.device);
-  MR_ASSIGN_OR_RETURN(Node * node, result_.graph->AddNode(std::move(def)));
+  def->set_name(unique);
+  def->set_device(options_.device);
+  MR_ASSIGN_OR_RETURN(Node * node, result_.graph->AddNode(*def));
   node->set_assigned_device(options_.device);
   node->set_built_at(source->built_at());
   return node;

@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -20,6 +21,7 @@
 #include "absl/strings/strip.h"
 #include "core/dtype.h"
 #include "core/hash_table.h"
+#include "core/new_message.h"
 #include "core/tensor_proto.h"
 #include "graph/arg_range.h"
 #include "graph/attr.h"
@@ -91,17 +93,17 @@ Status CheckConst(const NodeDef& node) {
 }
 
 // The node with only what its types hang on, defaults filled in: never the tensor of a Const.
-NodeDef TypeAttrs(const NodeDef& node, const OpDef& op) {
-  NodeDef types;
-  types.set_name(node.name());
-  types.set_op(node.op());
+std::shared_ptr<const NodeDef> TypeAttrs(const NodeDef& node, const OpDef& op) {
+  auto types = NewMessage<NodeDef>();
+  types->set_name(node.name());
+  types->set_op(node.op());
   for (const OpDef::AttrDef& attr : op.attr()) {
     if (attr.type() != "type" && attr.type() != "list(type)" && attr.type() != "int") continue;
     auto it = node.attr().find(attr.name());
     if (it != node.attr().end()) {
-      (*types.mutable_attr())[attr.name()] = it->second;
+      (*types->mutable_attr())[attr.name()] = it->second;
     } else if (attr.has_default_value()) {
-      (*types.mutable_attr())[attr.name()] = attr.default_value();
+      (*types->mutable_attr())[attr.name()] = attr.default_value();
     }
   }
   return types;
@@ -136,7 +138,7 @@ struct OwnedTypes {
 };
 Status CheckTypes(const NodeDef& node, const OpDef& op, OwnedTypes* types) {
   MR_RETURN_IF_ERROR(ValidateNodeAttrs(node, op));
-  return NodeTypes(TypeAttrs(node, op), op, &types->inputs, &types->outputs);
+  return NodeTypes(*TypeAttrs(node, op), op, &types->inputs, &types->outputs);
 }
 
 // ---- frames ------------------------------------------------------------------------------------
@@ -415,7 +417,7 @@ class FunctionChecker {
                              parts[1], "'");
     }
     if (HasPlaceholder(source)) return absl::OkStatus();
-    MR_ASSIGN_OR_RETURN(const int size, ArgSize(TypeAttrs(source, *op), *output));
+    MR_ASSIGN_OR_RETURN(const int size, ArgSize(*TypeAttrs(source, *op), *output));
     if (index >= size) {
       return InvalidArgument("refers to '", text, "', but '", source.name(), ":", parts[1],
                              "' has ", size, size == 1 ? " tensor" : " tensors");

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/hash_table.h"
+#include "core/new_message.h"
 #include "core/tensor.h"
 #include "graph/attr.h"
 #include "graph/copy.h"
@@ -126,8 +127,9 @@ class Partitioner {
   Status CheckLoop(const Node& src, int output, const Node& dst) const;
   StatusOr<Node*> Received(const Node& src, int output, const Node& dst, int dst_input);
   StatusOr<Node*> AddSendRecv(const Node& src, Node* sent, int output, const Node& dst);
-  StatusOr<Node*> Add(Graph* graph, const Node& near, tensorflow::NodeDef def,
-                      absl::string_view prefix);
+  // Gives `*def` a name and a device.
+  StatusOr<Node*> Add(Graph* graph, const Node& near, absl::string_view prefix,
+                      tensorflow::NodeDef* def);
 
   Place& PlaceOf(const Node& node) { return places_[static_cast<size_t>(node.id())]; }
   uint64_t Incarnation(const std::string& device) const {
@@ -173,15 +175,15 @@ Status Partitioner::CheckLoop(const Node& src, int output, const Node& dst) cons
                    " inside loop '", loop, "'"));
 }
 
-StatusOr<Node*> Partitioner::Add(Graph* graph, const Node& near, tensorflow::NodeDef def,
-                                 absl::string_view prefix) {
+StatusOr<Node*> Partitioner::Add(Graph* graph, const Node& near, absl::string_view prefix,
+                                 tensorflow::NodeDef* def) {
   std::string name;
   do {
     name = absl::StrCat(prefix, "/", options_.new_name_mark, next_name_++);
   } while (graph_.FindNode(name) != nullptr || graph->FindNode(name) != nullptr);
-  def.set_name(name);
-  def.set_device(near.assigned_device());
-  MR_ASSIGN_OR_RETURN(Node * node, graph->AddNode(std::move(def)));
+  def->set_name(name);
+  def->set_device(near.assigned_device());
+  MR_ASSIGN_OR_RETURN(Node * node, graph->AddNode(*def));
   node->set_assigned_device(near.assigned_device());
   node->set_built_at(near.built_at());
   return node;
@@ -193,22 +195,22 @@ StatusOr<Node*> Partitioner::AddSendRecv(const Node& src, Node* sent, int output
   const DType type = WithoutRef(sent->output_type(output));
   const std::string edge_name = absl::StrCat("edge_", next_edge_++, "_", src.name());
   const uint64_t incarnation = Incarnation(src.assigned_device());
-  tensorflow::NodeDef send, recv;
-  for (tensorflow::NodeDef* def : {&send, &recv}) {
+  const auto send = NewMessage<tensorflow::NodeDef>(), recv = NewMessage<tensorflow::NodeDef>();
+  for (tensorflow::NodeDef* def : {send.get(), recv.get()}) {
     const auto set = [def](const char* name, const auto& value) {
       SetAttr(value, &(*def->mutable_attr())[name]);
     };
-    def->set_op(def == &send ? "_Send" : "_Recv");
-    set(def == &send ? "T" : "tensor_type", type);
+    def->set_op(def == send.get() ? "_Send" : "_Recv");
+    set(def == send.get() ? "T" : "tensor_type", type);
     set("tensor_name", edge_name);
     set("send_device", src.assigned_device());
     set("send_device_incarnation", static_cast<int64_t>(incarnation));
     set("recv_device", dst.assigned_device());
     set("client_terminated", false);
   }
-  MR_ASSIGN_OR_RETURN(Node * send_node, Add(PlaceOf(src).graph, src, std::move(send), src.name()));
+  MR_ASSIGN_OR_RETURN(Node * send_node, Add(PlaceOf(src).graph, src, src.name(), send.get()));
   MR_RETURN_IF_ERROR(PlaceOf(src).graph->AddEdge(sent, output, send_node, 0));
-  return Add(PlaceOf(dst).graph, dst, std::move(recv), src.name());
+  return Add(PlaceOf(dst).graph, dst, src.name(), recv.get());
 }
 
 StatusOr<Node*> Partitioner::Received(const Node& src, int output, const Node& dst, int dst_input) {
@@ -286,19 +288,19 @@ Status Partitioner::ConnectControls(const Node& node) {
       const Node& first = *sources[0];
       const std::string prefix = absl::StrCat(first.name(), "/ctrl");
       MR_ASSIGN_OR_RETURN(const Tensor nothing, Tensor::Zeros(DT_FLOAT, Shape::Vector(0)));
-      tensorflow::NodeDef dummy;
-      dummy.set_op("Const");
-      SetAttr(DT_FLOAT, &(*dummy.mutable_attr())["dtype"]);
-      SetAttr(nothing, &(*dummy.mutable_attr())["value"]);
-      MR_ASSIGN_OR_RETURN(Node * token, Add(PlaceOf(first).graph, first, std::move(dummy), prefix));
+      const auto dummy = NewMessage<tensorflow::NodeDef>();
+      dummy->set_op("Const");
+      SetAttr(DT_FLOAT, &(*dummy->mutable_attr())["dtype"]);
+      SetAttr(nothing, &(*dummy->mutable_attr())["value"]);
+      MR_ASSIGN_OR_RETURN(Node * token, Add(PlaceOf(first).graph, first, prefix, dummy.get()));
       for (const Node* source : sources) {
         PlaceOf(first).graph->AddControlEdge(PlaceOf(*source).copy, token);
       }
       MR_ASSIGN_OR_RETURN(Node * recv, AddSendRecv(first, token, 0, node));
-      tensorflow::NodeDef identity;
-      identity.set_op("Identity");
-      SetAttr(DT_FLOAT, &(*identity.mutable_attr())["T"]);
-      MR_ASSIGN_OR_RETURN(arrived, Add(place.graph, node, std::move(identity), prefix));
+      const auto identity = NewMessage<tensorflow::NodeDef>();
+      identity->set_op("Identity");
+      SetAttr(DT_FLOAT, &(*identity->mutable_attr())["T"]);
+      MR_ASSIGN_OR_RETURN(arrived, Add(place.graph, node, prefix, identity.get()));
       MR_RETURN_IF_ERROR(place.graph->AddEdge(recv, 0, arrived, 0));
     }
     place.graph->AddControlEdge(arrived, place.copy);

@@ -80,7 +80,9 @@ TEST_F(PartitionTest, OneLocationIsACopy) {
   const Output x = X(root_, kPs);
   On(kPs, Call(root_.WithControlDependencies({x.op()}).WithName("y"), "Mul", {x, x}));
   root_.graph()->mutable_versions()->set_producer(77);
-  root_.graph()->mutable_library()->add_function()->mutable_signature()->set_name("f");
+  const auto library = std::make_shared<tensorflow::FunctionDefLibrary>();
+  library->add_function()->mutable_signature()->set_name("f");
+  root_.graph()->set_library(library);
   const GraphPartitions parts = Cut();
   ASSERT_THAT(parts, SizeIs(1));
   const Graph& part = *parts.at(kPs);

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/hash_table.h"
+#include "core/new_message.h"
 #include "graph/attr.h"
 #include "graph/pure.h"
 #include "proto/node_def.pb.h"
@@ -181,18 +182,18 @@ StatusOr<bool> RewriteContext::Bypass(Node* node, OutputRef source,
   return true;
 }
 
-StatusOr<Node*> RewriteContext::Replace(Node* node, int output, tensorflow::NodeDef def,
+StatusOr<Node*> RewriteContext::Replace(Node* node, int output, tensorflow::NodeDef* def,
                                         absl::Span<const OutputRef> inputs,
                                         absl::Span<Node* const> controls) {
   const std::vector<Edge> edges = OutEdges(*node);
   const std::vector<OutputRef> sources(inputs.begin(), inputs.end());
   const std::vector<Node*> befores(controls.begin(), controls.end());
   const std::string assigned = node->assigned_device(), built_at = node->built_at();
-  def.set_name(node->name());
-  def.set_device(node->requested_device());
+  def->set_name(node->name());
+  def->set_device(node->requested_device());
   unneeded_.erase(node);
   graph_->RemoveNode(node);
-  MR_ASSIGN_OR_RETURN(Node * by, graph_->AddNode(std::move(def)));
+  MR_ASSIGN_OR_RETURN(Node * by, graph_->AddNode(*def));
   by->set_assigned_device(assigned);
   by->set_built_at(built_at);
   for (size_t i = 0; i < sources.size(); ++i) {
@@ -210,10 +211,10 @@ StatusOr<Node*> RewriteContext::Replace(Node* node, int output, tensorflow::Node
 Status RewriteContext::ReplaceByConstants(Node* node, absl::Span<const Tensor> values,
                                           absl::Span<Node* const> controls) {
   const auto const_def = [](const Tensor& value) {
-    tensorflow::NodeDef def;
-    def.set_op("Const");
-    SetAttr(value.dtype(), &(*def.mutable_attr())["dtype"]);
-    SetAttr(value, &(*def.mutable_attr())["value"]);
+    auto def = NewMessage<tensorflow::NodeDef>();
+    def->set_op("Const");
+    SetAttr(value.dtype(), &(*def->mutable_attr())["dtype"]);
+    SetAttr(value, &(*def->mutable_attr())["value"]);
     return def;
   };
   // The first value takes the node's place, and its control edges.
@@ -225,14 +226,14 @@ Status RewriteContext::ReplaceByConstants(Node* node, absl::Span<const Tensor> v
   const std::vector<Tensor> tensors(values.begin(), values.end());
   const std::vector<Node*> befores(controls.begin(), controls.end());
   const std::vector<Edge> edges = OutEdges(*node);
-  MR_ASSIGN_OR_RETURN(
-      Node * place, Replace(node, static_cast<int>(first), const_def(tensors[first]), {}, befores));
+  MR_ASSIGN_OR_RETURN(Node * place, Replace(node, static_cast<int>(first),
+                                            const_def(tensors[first]).get(), {}, befores));
   for (size_t i = first + 1; i < tensors.size(); ++i) {
     if (!tensors[i].has_value()) continue;
-    tensorflow::NodeDef def = const_def(tensors[i]);
-    def.set_name(graph_->UniqueName(absl::StrCat(place->name(), "/output_", i)));
-    def.set_device(place->requested_device());
-    MR_ASSIGN_OR_RETURN(Node * constant, graph_->AddNode(std::move(def)));
+    const auto def = const_def(tensors[i]);
+    def->set_name(graph_->UniqueName(absl::StrCat(place->name(), "/output_", i)));
+    def->set_device(place->requested_device());
+    MR_ASSIGN_OR_RETURN(Node * constant, graph_->AddNode(*def));
     constant->set_assigned_device(place->assigned_device());
     constant->set_built_at(place->built_at());
     for (Node* before : befores) graph_->AddControlEdge(before, constant);

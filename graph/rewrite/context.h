@@ -69,10 +69,10 @@ class RewriteContext {
   // when devices or types differ, or when it would take more edges than there are.
   StatusOr<bool> Bypass(Node* node, OutputRef source, absl::Span<Node* const> controls);
 
-  // Puts a node of another op in the place of `node`: same name, devices and line. Readers of
-  // output `output` read output 0 of it, control edges that leave `node` leave it; other readers
-  // lose their input. `node` is removed.
-  StatusOr<Node*> Replace(Node* node, int output, tensorflow::NodeDef def,
+  // Puts a node of another op in the place of `node`: same name (`*def` gets it), devices and line.
+  // Readers of output `output` read output 0 of it, control edges that leave `node` leave it; other
+  // readers lose their input. `node` is removed.
+  StatusOr<Node*> Replace(Node* node, int output, tensorflow::NodeDef* def,
                           absl::Span<const OutputRef> inputs, absl::Span<Node* const> controls);
   // Puts constants in the place of outputs of `node`; `values` without a value are of outputs that
   // nobody reads. The constant of a node with one output has its name.

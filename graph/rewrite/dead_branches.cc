@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/dtype.h"
+#include "core/new_message.h"
 #include "core/tensor.h"
 #include "graph/attr.h"
 #include "graph/graph.h"
@@ -129,9 +130,9 @@ StatusOr<int> Branches::Remove() {
     }
     const int live = Live(*node);
     if (live < 0) continue;
-    tensorflow::NodeDef identity;
-    identity.set_op("Identity");
-    SetAttr(WithoutRef(node->output_type(0)), &(*identity.mutable_attr())["T"]);
+    const auto identity = NewMessage<tensorflow::NodeDef>();
+    identity->set_op("Identity");
+    SetAttr(WithoutRef(node->output_type(0)), &(*identity->mutable_attr())["T"]);
     ++changed;
     if (node->op() == "Switch") {
       std::vector<Node*> controls(node->control_inputs().begin(), node->control_inputs().end());
@@ -140,7 +141,7 @@ StatusOr<int> Branches::Remove() {
       }
       RemoveDoubles(&controls);
       MR_RETURN_IF_ERROR(
-          context_->Replace(node, live, std::move(identity), {node->input(0)}, controls).status());
+          context_->Replace(node, live, identity.get(), {node->input(0)}, controls).status());
       continue;
     }
     // Readers of value_index get a constant that is dead when the Merge is.
@@ -149,15 +150,15 @@ StatusOr<int> Branches::Remove() {
       if (edge.src_output == 1) index_readers.push_back(edge);
     }
     MR_ASSIGN_OR_RETURN(Node * by,
-                        context_->Replace(node, 0, std::move(identity), {node->input(live)}, {}));
+                        context_->Replace(node, 0, identity.get(), {node->input(live)}, {}));
     if (index_readers.empty()) continue;
-    tensorflow::NodeDef index;
-    index.set_op("Const");
-    index.set_name(graph->UniqueName(absl::StrCat(by->name(), "/value_index")));
-    index.set_device(by->requested_device());
-    SetAttr(DT_INT32, &(*index.mutable_attr())["dtype"]);
-    SetAttr(Tensor::Scalar<int32_t>(live), &(*index.mutable_attr())["value"]);
-    MR_ASSIGN_OR_RETURN(Node * constant, graph->AddNode(std::move(index)));
+    const auto index = NewMessage<tensorflow::NodeDef>();
+    index->set_op("Const");
+    index->set_name(graph->UniqueName(absl::StrCat(by->name(), "/value_index")));
+    index->set_device(by->requested_device());
+    SetAttr(DT_INT32, &(*index->mutable_attr())["dtype"]);
+    SetAttr(Tensor::Scalar<int32_t>(live), &(*index->mutable_attr())["value"]);
+    MR_ASSIGN_OR_RETURN(Node * constant, graph->AddNode(*index));
     constant->set_assigned_device(by->assigned_device());
     constant->set_built_at(by->built_at());
     graph->AddControlEdge(by, constant);
