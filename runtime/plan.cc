@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "core/new_message.h"
 #include "graph/attr.h"
 #include "graph/node_body.h"
 #include "proto/attr_value.pb.h"
@@ -229,9 +230,10 @@ class Plan::Builder {
     const uint32_t number = transfers_->Add(key, node.name());
     const auto index = static_cast<uint32_t>(plan_->nodes_.size());
     plan_->transfers_.push_back({index, number, node.is_send(), std::move(key)});
-    tensorflow::NodeDef numbered = attrs.attrs().node();
-    SetAttr(int64_t{number}, &(*numbered.mutable_attr())[kTransferAttr]);
-    return Make(node, NodeAttrs(node.name(), &numbered, nullptr));
+    const auto numbered = NewMessage<tensorflow::NodeDef>();
+    *numbered = attrs.attrs().node();
+    SetAttr(int64_t{number}, &(*numbered->mutable_attr())[kTransferAttr]);
+    return Make(node, NodeAttrs(node.name(), numbered.get(), nullptr));
   }
 
   StatusOr<std::shared_ptr<const Kernel>> FindKernel(const millrace::Node& node) {

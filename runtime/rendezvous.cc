@@ -49,16 +49,20 @@ bool IsFullDevice(absl::string_view text) {
   return name.ok() && name->IsFull();
 }
 
+const Status& StepHasEnded() {
+  static const Status* const status =
+      new Status(absl::CancelledError("The step has ended: its rendezvous was destroyed"));
+  return *status;
+}
+
 class LocalRendezvous : public Rendezvous {
  public:
   explicit LocalRendezvous(std::shared_ptr<const TransferTable> transfers)
       : transfers_(std::move(transfers)), slots_(transfers_ == nullptr ? 0 : transfers_->size()) {}
+  // Nobody can send any more: whoever still waits is told so. Needs no memory.
   ~LocalRendezvous() override {
-    // Nobody can send any more: whoever still waits is told so. Made once, since every step ends.
-    static const Status* const over =
-        new Status(absl::CancelledError("The step has ended: its rendezvous was destroyed"));
-    for (Slot& slot : slots_) TellWaiters(slot.queue, *over);
-    for (auto& [key, queue] : named_) TellWaiters(queue, *over);
+    for (Slot& slot : slots_) TellWaiters(slot.queue, ended_);
+    for (auto& [key, queue] : named_) TellWaiters(queue, ended_);
   }
 
   Status Send(const Transfer& transfer, Tensor value, bool is_dead) override {
@@ -182,6 +186,7 @@ class LocalRendezvous : public Rendezvous {
   // An entry goes when its queue is empty.
   HashMap<std::string, Queue> named_ ABSL_GUARDED_BY(named_mu_);
 
+  const Status ended_ = StepHasEnded();
   Mutex abort_mu_;
   Status first_abort_;                   // written once, before is_aborted_ is set
   std::atomic<bool> is_aborted_{false};  // release when set, acquire by who reads first_abort_

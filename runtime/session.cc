@@ -7,7 +7,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/exceptions.h"
 #include "core/mutex.h"
+#include "core/new_message.h"
 #include "runtime/engine/kernel_runner.h"
 
 namespace millrace {
@@ -92,15 +94,19 @@ Status PreparedStep::RunInto(absl::Span<const Tensor> feeds, absl::Span<Tensor> 
 }
 
 Status Session::Extend(const Scope& scope) {
-  MR_ASSIGN_OR_RETURN(const tensorflow::GraphDef def, scope.ToGraphDef());
-  std::vector<std::pair<std::string, std::string>> lines;
-  for (const auto& node : scope.graph()->nodes()) {
-    if (node != nullptr && !node->built_at().empty()) {
-      lines.emplace_back(node->name(), node->built_at());
+  return NoExceptions("Extend", [&]() -> Status {
+    MR_RETURN_IF_ERROR(scope.status());
+    const auto def = NewMessage<tensorflow::GraphDef>();
+    scope.graph()->ToGraphDef(def.get());
+    std::vector<std::pair<std::string, std::string>> lines;
+    for (const auto& node : scope.graph()->nodes()) {
+      if (node != nullptr && !node->built_at().empty()) {
+        lines.emplace_back(node->name(), node->built_at());
+      }
     }
-  }
-  AddSourceLines(std::move(lines));
-  return Extend(def);
+    AddSourceLines(std::move(lines));
+    return Extend(*def);
+  });
 }
 
 }  // namespace millrace

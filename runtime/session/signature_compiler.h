@@ -74,16 +74,6 @@ class HeldBytesSum {
   int64_t total_ = 0;
 };
 
-// The graph of a session, which grows whole or not at all. Not thread-safe.
-class GrowingGraph {
- public:
-  Status Extend(const tensorflow::GraphDef& def);
-  const Graph& graph() const { return *graph_; }
-
- private:
-  std::unique_ptr<Graph> graph_ = std::make_unique<Graph>();
-};
-
 template <typename Compiled>
 class SignatureCompiler {
  public:
@@ -144,7 +134,7 @@ class SignatureCompiler {
 
   // Compiling and extending, one at a time. Taken before mu_.
   Mutex graph_mu_;
-  GrowingGraph graph_ ABSL_GUARDED_BY(graph_mu_);
+  Graph graph_ ABSL_GUARDED_BY(graph_mu_);
   // By the key of the canonical signature.
   HashMap<std::string, std::weak_ptr<Compiled>> compiled_ ABSL_GUARDED_BY(graph_mu_);
 
@@ -165,13 +155,13 @@ Status SignatureCompiler<Compiled>::Extend(const tensorflow::GraphDef& def) {
     MutexLock state(&mu_);
     MR_RETURN_IF_ERROR(closed_);
   }
-  return graph_.Extend(def);
+  return NoExceptions("Extend", [&] { return ExtendGraph(def, &graph_); });
 }
 
 template <typename Compiled>
 Status SignatureCompiler<Compiled>::WithGraph(absl::FunctionRef<Status(const Graph&)> body) {
   MutexLock lock(&graph_mu_);
-  return NoExceptions("Session", [&] { return body(graph_.graph()); });
+  return NoExceptions("Session", [&] { return body(graph_); });
 }
 
 template <typename Compiled>
@@ -210,26 +200,27 @@ template <typename Compiled>
 StatusOr<std::shared_ptr<const SignatureBinding<Compiled>>> SignatureCompiler<Compiled>::Make(
     const RunSignature& names) {
   auto binding = std::make_shared<Binding>();
-  const Graph& graph = graph_.graph();
   MR_ASSIGN_OR_RETURN(binding->bound, BindSignature(names, [&](const std::string& name) {
-                        return operations_ == OperationFetch::kIsTarget && IsOperation(graph, name);
+                        return operations_ == OperationFetch::kIsTarget &&
+                               IsOperation(graph_, name);
                       }));
   const RunSignature& signature = binding->bound.signature;
   if (binding->bound.runs()) {
     const std::string key = SignatureKey(signature);
-    std::weak_ptr<Compiled>& place = compiled_[key];
-    binding->compiled = place.lock();
+    if (const auto it = compiled_.find(key); it != compiled_.end()) {
+      binding->compiled = it->second.lock();
+    }
     if (binding->compiled == nullptr) {
-      MR_ASSIGN_OR_RETURN(binding->compiled, compile_(graph, signature));
+      MR_ASSIGN_OR_RETURN(binding->compiled, compile_(graph_, signature));
       compilations_.fetch_add(1, std::memory_order_relaxed);
-      place = binding->compiled;
+      compiled_[key] = binding->compiled;
       // Entries of what is gone would add up.
       if (compiled_.size() > 2 * max_entries_) {
         std::erase_if(compiled_, [](const auto& entry) { return entry.second.expired(); });
       }
     }
   }
-  MR_ASSIGN_OR_RETURN(binding->feed_rules, FeedRules(graph, signature));
+  MR_ASSIGN_OR_RETURN(binding->feed_rules, FeedRules(graph_, signature));
   return std::shared_ptr<const Binding>(std::move(binding));
 }
 
