@@ -96,8 +96,8 @@ class LoopGate {
   class Presence {
    public:
     // With `optional`, does not enter when all places are taken.
-    Presence(LoopGate* gate, bool optional) : gate_(gate), outer_(present_in) {
-      if (outer_ == gate) {
+    Presence(LoopGate* gate, bool optional) : gate_(gate), outer_(innermost) {
+      if (IsIn(gate)) {
         entered_ = true;
         return;
       }
@@ -107,32 +107,38 @@ class LoopGate {
         return;
       }
       entered_ = counted_ = true;
-      present_in = gate;
+      innermost = this;
     }
     ~Presence() {
       if (!counted_) return;
-      present_in = outer_;
+      innermost = outer_;
       gate_->active_.fetch_sub(1, std::memory_order_relaxed);
     }
     Presence(const Presence&) = delete;
     Presence& operator=(const Presence&) = delete;
     bool entered() const { return entered_; }
+    // The calling thread is counted: it is inside of a loop or a task.
+    static bool IsIn(const LoopGate* gate) {
+      const Presence* presence = innermost;
+      while (presence != nullptr && presence->gate_ != gate) presence = presence->outer_;
+      return presence != nullptr;
+    }
 
    private:
     LoopGate* const gate_;
-    LoopGate* const outer_;
+    const Presence* const outer_;
     bool entered_ = false;
     bool counted_ = false;
   };
 
  private:
-  static thread_local LoopGate* present_in;
+  static thread_local const Presence* innermost;
 
   const int num_threads_;
   std::atomic<int> active_{0};  // relaxed: a bound, orders nothing
 };
 
-thread_local LoopGate* LoopGate::present_in = nullptr;
+thread_local const LoopGate::Presence* LoopGate::innermost = nullptr;
 
 class LoopArena : public Arena {
  public:
@@ -145,6 +151,7 @@ class LoopArena : public Arena {
     Enqueue([gate = gate_, task = std::move(task)]() mutable {
       LoopGate::Presence presence(gate.get(), /*optional=*/false);
       task();
+      task = nullptr;  // inside: what it owns may be this arena
     });
   }
 
@@ -161,6 +168,8 @@ class LoopArena : public Arena {
  protected:
   // Runs `task` soon on another thread.
   virtual void Enqueue(absl::AnyInvocable<void()> task) = 0;
+  // For destructors: in a task of the arena's own nothing may be waited for.
+  bool InOwnTask() const { return LoopGate::Presence::IsIn(gate_.get()); }
 
  private:
   void RunParts(int64_t n, double cost_ns, absl::FunctionRef<void(int64_t, int64_t)> body) {
@@ -213,6 +222,7 @@ class TbbArena final : public LoopArena {
     arena_.initialize(num_threads, /*reserved_for_masters=*/0);
   }
   ~TbbArena() override {
+    if (InOwnTask()) return;  // TBB keeps what its threads need
     MutexLock lock(&pending_->mu);
     while (pending_->count.load(std::memory_order_acquire) != 0)
       pending_->none_cv.Wait(&pending_->mu);
@@ -261,45 +271,58 @@ class TbbArena final : public LoopArena {
 
 class ThreadArena final : public LoopArena {
  public:
-  explicit ThreadArena(int num_threads) : LoopArena(num_threads) {
+  explicit ThreadArena(int num_threads)
+      : LoopArena(num_threads), queue_(std::make_shared<Queue>()) {
     threads_.reserve(static_cast<size_t>(num_threads));
-    for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this] { Work(); });
+    for (int i = 0; i < num_threads; ++i) {
+      threads_.emplace_back([queue = queue_] { queue->Work(); });
+    }
   }
   ~ThreadArena() override {
-    {
+    queue_->Stop();
+    for (std::thread& thread : threads_) InOwnTask() ? thread.detach() : thread.join();
+  }
+
+ protected:
+  void Enqueue(absl::AnyInvocable<void()> task) override { queue_->Push(std::move(task)); }
+
+ private:
+  // What the threads work on; theirs when the arena is gone.
+  class Queue {
+   public:
+    void Push(absl::AnyInvocable<void()> task) {
+      MutexLock lock(&mu_);
+      tasks_.push_back(std::move(task));
+      work_cv_.Signal();
+    }
+    void Stop() {
       MutexLock lock(&mu_);
       stopping_ = true;
       work_cv_.SignalAll();
     }
-    for (std::thread& thread : threads_) thread.join();
-  }
-
- protected:
-  void Enqueue(absl::AnyInvocable<void()> task) override {
-    MutexLock lock(&mu_);
-    tasks_.push_back(std::move(task));
-    work_cv_.Signal();
-  }
-
- private:
-  void Work() {
-    for (;;) {
-      absl::AnyInvocable<void()> task;
-      {
-        MutexLock lock(&mu_);
-        while (tasks_.empty() && !stopping_) work_cv_.Wait(&mu_);
-        if (tasks_.empty()) return;
-        task = std::move(tasks_.front());
-        tasks_.pop_front();
+    // Until it has been stopped and is empty.
+    void Work() {
+      for (;;) {
+        absl::AnyInvocable<void()> task;
+        {
+          MutexLock lock(&mu_);
+          while (tasks_.empty() && !stopping_) work_cv_.Wait(&mu_);
+          if (tasks_.empty()) return;
+          task = std::move(tasks_.front());
+          tasks_.pop_front();
+        }
+        task();
       }
-      task();
     }
-  }
 
-  Mutex mu_;
-  CondVar work_cv_;
-  std::deque<absl::AnyInvocable<void()>> tasks_ ABSL_GUARDED_BY(mu_);
-  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+   private:
+    Mutex mu_;
+    CondVar work_cv_;
+    std::deque<absl::AnyInvocable<void()>> tasks_ ABSL_GUARDED_BY(mu_);
+    bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  };
+
+  const std::shared_ptr<Queue> queue_;
   std::vector<std::thread> threads_;  // only the constructor and the destructor touch it
 };
 

@@ -10,7 +10,8 @@
 // in it, so ParallelFor may be called from inside a task, also with one thread.
 //
 // Helpers are optional: a loop ends also when every other thread is busy. Of the threads inside
-// loops never more than num_threads() work at once; the destructor waits for scheduled tasks.
+// loops never more than num_threads() work at once; the destructor waits for scheduled tasks,
+// unless a task of the arena's own runs it: then they run without it.
 //
 // What a loop body may do: compute on what its caller gave it, allocate memory of its own, take a
 // lock for a few instructions to hand in a result (one that no caller of a loop holds), Schedule,
@@ -24,7 +25,7 @@
 // same bits wherever it is cut: it moves elements, or begins each item anew. What adds up items, or
 // computes with vectors across them, takes ParallelBlocks, which cuts by its arguments alone.
 //
-// Thread-safety: all methods may be called from any thread; the destructor not from a task.
+// Thread-safety: all methods and the destructor may be called from any thread.
 // Failure: a scheduled task must not throw. What a loop body throws first (in time), the loop
 // throws in its caller, when all parts that had begun have returned; the other parts are then left
 // out, so what the loop writes is incomplete.

@@ -358,6 +358,27 @@ TEST_P(ArenaTest, WhatATaskOwnsIsGoneWhenTheArenaIs) {
   EXPECT_EQ(token.use_count(), 1);
 }
 
+// In the middle of the task, or with what the task owns when it is over.
+TEST_P(ArenaTest, ItsLastOwnerMayBeATaskOfItsOwn) {
+  for (const int num_threads : {1, 2}) {
+    for (const bool in_the_middle : {false, true}) {
+      for (int round = 0; round < 50; ++round) {
+        constexpr int kTasks = 10;
+        const auto left = std::make_shared<BlockingCounter>(kTasks);
+        std::shared_ptr<Arena> arena = MakeArena(num_threads);
+        const std::weak_ptr<Arena> watch = arena;
+        Arena* const borrowed = arena.get();
+        borrowed->Schedule([left, in_the_middle, arena = std::move(arena)]() mutable {
+          for (int i = 0; i < kTasks; ++i) arena->Schedule([left] { left->Decrement(); });
+          if (in_the_middle) arena = nullptr;
+        });
+        left->Wait();
+        while (!watch.expired()) std::this_thread::yield();
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, ArenaTest,
                          testing::Values(
 #if !defined(__SANITIZE_THREAD__)  // the system's TBB is not instrumented

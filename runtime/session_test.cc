@@ -469,6 +469,37 @@ TEST_F(SessionTest, AKernelThatDoesNotAnswerHoldsUpNeitherRunNorClose) {
   silent[0](absl::OkStatus());  // a sanitizer would see memory that is gone
 }
 
+// It computes there when the session is gone, and lets go of the session on one of them.
+TEST_F(SessionTest, AKernelThatDoesNotAnswerKeepsTheThreadsOfItsSession) {
+  KernelContext* context = nullptr;
+  AsyncKernel::DoneCallback silent;
+  SetAsyncHook("silent", [&](KernelContext* ctx, AsyncKernel::DoneCallback done) {
+    MutexLock lock(&mu_);
+    context = ctx;
+    silent = std::move(done);
+  });
+  for (const int threads : {1, 2}) {
+    Scope root;
+    Output never = ProbeNode(root.WithName("mute"), "TestProbeAsync", "silent", {}, 1).output(0);
+    SessionOptions session_options;
+    session_options.config.set_intra_op_parallelism_threads(threads);
+    tensorflow::RunOptions options;
+    options.set_timeout_in_ms(20);
+    const std::vector<FetchName> fetches = {never};
+    EXPECT_STATUS(Make(root, session_options)->Run(options, {}, fetches, {}, nullptr),
+                  absl::StatusCode::kDeadlineExceeded, "'mute'");
+    sessions_.clear();
+    MutexLock lock(&mu_);
+    const auto answered = std::make_shared<Notification>();
+    context->step().arena->Schedule([answered, context, done = std::move(silent)]() mutable {
+      context->ParallelFor(1000, 1e4, [](int64_t, int64_t) {});
+      done(absl::OkStatus());
+      answered->Notify();
+    });
+    answered->Wait();
+  }
+}
+
 TEST_F(SessionTest, CloseCancelsRunningStepsAndLaterOnesFail) {
   Scope root;
   Output never = ProbeNode(root, "TestProbeAsync", "forever", {}, 1).output(0);
