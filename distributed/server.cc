@@ -82,7 +82,6 @@ struct ServerCore {
   }
 
   const ServerOptions options;
-  std::unique_ptr<Arena> own_arena;
   Mutex mu;
   std::map<std::string, std::string, std::less<>> addresses;  // by task; fixed after Start
   std::map<std::string, std::shared_ptr<Transport>, std::less<>> peers ABSL_GUARDED_BY(mu);
@@ -170,9 +169,6 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
                                                    "cluster, got ", cluster.task_device()));
   }
   auto core = std::make_shared<ServerCore>(options);
-  if (const int threads = ComputeThreads(options.config); threads > 0) {
-    core->own_arena = Arena::Make(threads);
-  }
 
   const auto name_of = [](absl::string_view job, int task) {
     return absl::StrCat("/job:", job, "/replica:0/task:", task);
@@ -188,7 +184,9 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
   worker.task = name_of(cluster.job(), cluster.task());
   const auto cpus = options.config.device_count().find("CPU");
   if (cpus != options.config.device_count().end()) worker.num_cpu_devices = cpus->second;
-  worker.arena = core->own_arena != nullptr ? core->own_arena.get() : Arena::Default();
+  if (const int threads = ComputeThreads(options.config); threads > 0) {
+    worker.own_arena = Arena::Make(threads);
+  }
   worker.io_pool = IoPool::Default();
   worker.peer = peer;
   const std::string own = worker.task;

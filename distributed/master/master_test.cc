@@ -6,7 +6,6 @@
 #include <atomic>
 #include <thread>
 
-#include "core/arena.h"
 #include "core/clock.h"
 #include "core/io_pool.h"
 #include "core/notification.h"
@@ -45,7 +44,6 @@ class MasterTest : public ::testing::Test {
   void Restart(const std::string& task) {
     WorkerOptions options;
     options.task = task;
-    options.arena = Arena::Default();
     options.io_pool = IoPool::Default();
     options.peer = [this](absl::string_view name) { return Peer(name); };
     if (auto& old = workers_[task]; old != nullptr) {

@@ -19,8 +19,10 @@ namespace millrace {
 struct WorkerOptions {
   std::string task;  // "/job:ps/replica:0/task:0"
   int num_cpu_devices = 1;
-  Arena* arena = nullptr;     // outlives the worker
-  IoPool* io_pool = nullptr;  // outlives the worker
+  // Null: Arena::Default(). Steps keep it, too: a kernel that one leaves behind may compute when
+  // the worker is gone.
+  std::shared_ptr<Arena> own_arena;
+  IoPool* io_pool = nullptr;  // outlives the worker and such kernels
   Clock* clock = Clock::Real();
   // The way to another task; null for one that is not in the cluster.
   std::function<std::shared_ptr<Transport>(absl::string_view task)> peer;

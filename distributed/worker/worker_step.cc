@@ -54,6 +54,7 @@ WorkerStep::WorkerStep(const WorkerOptions* options, std::shared_ptr<StepTable> 
                        std::shared_ptr<const RegisteredGraph> graph, const std::string& session,
                        int64_t step_id, std::function<void(WorkerStep*)> ended)
     : options_(options),
+      own_arena_(options->own_arena),
       steps_(std::move(steps)),
       graph_(std::move(graph)),
       ended_(std::move(ended)),
@@ -64,7 +65,7 @@ WorkerStep::WorkerStep(const WorkerOptions* options, std::shared_ptr<StepTable> 
     context.step_id = step_id;
     context.device = graph_->plan->parts[i].device;
     context.cancellation = &cancellation_;
-    context.arena = options_->arena;
+    context.arena = own_arena_ != nullptr ? own_arena_.get() : Arena::Default();
     context.io_pool = options_->io_pool;
     context.step_resources = &step_resources_;
     context.session_handle = session;

@@ -23,6 +23,7 @@
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "core/arena.h"
 #include "core/cancellation.h"
 #include "core/mutex.h"
 #include "core/status.h"
@@ -64,7 +65,7 @@ struct RegisteredGraph {
 
 class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
  public:
-  // `options` outlives the step. `ended` is called last, after `done`.
+  // `options` outlives the step's end. `ended` is called last, after `done`.
   WorkerStep(const WorkerOptions* options, std::shared_ptr<StepTable> steps,
              std::shared_ptr<const RegisteredGraph> graph, const std::string& session,
              int64_t step_id, std::function<void(WorkerStep*)> ended);
@@ -94,6 +95,7 @@ class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
   Status CollectResult(const std::string& wire_key);
 
   const WorkerOptions* const options_;
+  const std::shared_ptr<Arena> own_arena_;
   const std::shared_ptr<StepTable> steps_;
   const std::shared_ptr<const RegisteredGraph> graph_;
   const std::function<void(WorkerStep*)> ended_;

@@ -12,7 +12,9 @@
 #include "distributed/testing/unreachable_task.h"
 #include "graph/attr.h"
 #include "gtest/gtest.h"
+#include "runtime/kernel.h"
 #include "runtime/rendezvous.h"
+#include "runtime/testing/step_ops.h"
 
 namespace millrace {
 namespace {
@@ -31,12 +33,21 @@ class HastyPeer : public UnreachableTask {
   std::vector<std::pair<uint64_t, Tensor>> tensors;
 };
 
+struct RunOptions {
+  std::vector<std::string> recv_keys;
+  bool block = false;
+  absl::Time deadline = absl::InfiniteFuture();
+};
+
 class WorkerTest : public ::testing::Test {
  protected:
-  WorkerTest() {
+  WorkerTest() { Start(); }
+  ~WorkerTest() override { testing::ClearHooks(); }
+
+  void Start() {
     WorkerOptions options;
     options.task = kPs;
-    options.arena = Arena::Default();
+    options.own_arena = Arena::Make(2);
     options.io_pool = IoPool::Default();
     options.peer = [this](absl::string_view task) -> std::shared_ptr<Transport> {
       return task == kWorker ? peer_ : nullptr;
@@ -46,22 +57,34 @@ class WorkerTest : public ::testing::Test {
     request.set_session_handle("session");
     EXPECT_OK(worker_->CreateWorkerSession(request));
   }
-  ~WorkerTest() override { worker_->Shutdown(absl::AbortedError("Shutdown")); }
 
   std::string Device() const { return std::string(kPs) + "/device:CPU:0"; }
-  // Receives a float under each name from the worker.
-  std::string RegisterReceiver(const std::vector<std::string>& edges) {
+  template <typename T>
+  static void Set(tensorflow::NodeDef* node, const char* attr, const T& value) {
+    SetAttr(value, &(*node->mutable_attr())[attr]);
+  }
+  tensorflow::NodeDef* Add(const char* op, const std::string& name) {
+    tensorflow::NodeDef* const node = graph_.add_node();
+    node->set_name(name);
+    node->set_op(op);
+    node->set_device(Device());
+    return node;
+  }
+  // What was added since the last time.
+  std::string Register() {
     tensorflow::RegisterGraphRequest request;
     request.set_session_handle("session");
-    request.mutable_graph_def()->mutable_versions()->set_producer(134);
+    graph_.mutable_versions()->set_producer(134);
+    request.mutable_graph_def()->Swap(&graph_);
+    tensorflow::RegisterGraphResponse response;
+    EXPECT_OK(worker_->RegisterGraph(request, nullptr, &response));
+    return response.graph_handle();
+  }
+  // Receives a float under each name from the worker.
+  std::string RegisterReceiver(const std::vector<std::string>& edges) {
     for (const std::string& edge : edges) {
-      tensorflow::NodeDef* const node = request.mutable_graph_def()->add_node();
-      node->set_name("recv_" + edge);
-      node->set_op("_Recv");
-      node->set_device(Device());
-      const auto set = [&](const char* attr, const auto& value) {
-        SetAttr(value, &(*node->mutable_attr())[attr]);
-      };
+      tensorflow::NodeDef* const node = Add("_Recv", "recv_" + edge);
+      const auto set = [&](const char* attr, const auto& value) { Set(node, attr, value); };
       set("tensor_type", DT_FLOAT);
       set("tensor_name", edge);
       set("send_device", std::string(kWorker) + "/device:CPU:0");
@@ -69,23 +92,20 @@ class WorkerTest : public ::testing::Test {
       set("send_device_incarnation", int64_t{42});
       set("client_terminated", false);
     }
-    tensorflow::RegisterGraphResponse response;
-    EXPECT_OK(worker_->RegisterGraph(request, nullptr, &response));
-    return response.graph_handle();
+    return Register();
   }
-  Status RunGraph(const std::string& handle, int64_t step_id,
-                  const std::vector<std::string>& recv_keys = {}) {
+  Status RunGraph(const std::string& handle, int64_t step_id, const RunOptions& options = {}) {
     tensorflow::RunGraphRequest request;
     request.set_session_handle("session");
     request.set_graph_handle(handle);
     request.set_step_id(step_id);
-    for (const std::string& key : recv_keys) request.add_recv_key(key);
+    for (const std::string& key : options.recv_keys) request.add_recv_key(key);
     tensorflow::RunGraphResponse response;
-    std::vector<NamedTensor> received;
+    received_.clear();
     Notification ended;
     Status result;
-    worker_->RunGraph(request, request, {}, /*block=*/false, absl::InfiniteFuture(), nullptr,
-                      &response, &received, [&](const Status& status) {
+    worker_->RunGraph(request, request, {}, options.block, options.deadline, nullptr, &response,
+                      &received_, [&](const Status& status) {
                         result = status;
                         ended.Notify();
                       });
@@ -98,6 +118,8 @@ class WorkerTest : public ::testing::Test {
 
   std::shared_ptr<HastyPeer> peer_ = std::make_shared<HastyPeer>();
   std::unique_ptr<Worker> worker_;
+  tensorflow::GraphDef graph_;
+  std::vector<NamedTensor> received_;  // by the last step
 };
 
 TEST_F(WorkerTest, APeerThatEndsAPullTooEarlyFailsTheStep) {
@@ -124,10 +146,10 @@ TEST_F(WorkerTest, AFetchThatNothingSendsIsAnError) {
   const std::string handle = RegisterReceiver({"a"});
   peer_->tensors = {{0, Tensor::Scalar(1.0f)}};
   const std::string nothing = RendezvousKey::Make(Device(), 1, Device(), "nothing", 0, 0);
-  EXPECT_STATUS(RunGraph(handle, 1, {nothing}), absl::StatusCode::kInternal,
+  EXPECT_STATUS(RunGraph(handle, 1, {.recv_keys = {nothing}}), absl::StatusCode::kInternal,
                 "must have been sent when all nodes have run, got nothing");
-  EXPECT_STATUS(RunGraph(handle, 2, {"nonsense"}), absl::StatusCode::kInvalidArgument,
-                "Invalid rendezvous key");
+  EXPECT_STATUS(RunGraph(handle, 2, {.recv_keys = {"nonsense"}}),
+                absl::StatusCode::kInvalidArgument, "Invalid rendezvous key");
 }
 
 TEST_F(WorkerTest, ARecvTensorWhoseCallerHasGoneLeavesNothing) {
@@ -142,6 +164,36 @@ TEST_F(WorkerTest, ARecvTensorWhoseCallerHasGoneLeavesNothing) {
   call.StartCancel();
   EXPECT_STATUS(answer, absl::StatusCode::kCancelled, "cancelled by its caller");
   EXPECT_EQ(worker_->num_steps(), 0);
+}
+
+// It computes there when the worker is gone, and lets go of them on one of them.
+TEST_F(WorkerTest, AKernelThatDoesNotAnswerKeepsTheThreadsOfItsWorker) {
+  for (const bool block : {false, true}) {
+    KernelContext* context = nullptr;
+    AsyncKernel::DoneCallback silent;
+    testing::SetAsyncHook("silent", [&](KernelContext* ctx, AsyncKernel::DoneCallback done) {
+      context = ctx;
+      silent = std::move(done);
+    });
+    tensorflow::NodeDef* const node = Add("TestProbeAsync", "mute");
+    Set(node, "N", int64_t{0});
+    Set(node, "M", int64_t{1});
+    Set(node, "hook", std::string("silent"));
+    EXPECT_STATUS(
+        RunGraph(
+            Register(), 1,
+            {.recv_keys = {}, .block = block, .deadline = absl::Now() + absl::Milliseconds(20)}),
+        absl::StatusCode::kDeadlineExceeded, "TestProbeAsync 'mute'");
+    worker_ = nullptr;
+    const auto answered = std::make_shared<Notification>();
+    context->step().arena->Schedule([answered, context, done = std::move(silent)]() mutable {
+      context->ParallelFor(1000, 1e4, [](int64_t, int64_t) {});
+      done(absl::OkStatus());
+      answered->Notify();
+    });
+    answered->Wait();
+    Start();
+  }
 }
 
 TEST_F(WorkerTest, OnlyTheEarlierLivesOfTheSameMasterLoseTheirSessions) {
