@@ -10,8 +10,8 @@
 #include "core/deterministic_bytes.h"
 #include "core/exceptions.h"
 #include "core/fail_point.h"
-#include "core/hash64.h"
 #include "core/random_bits.h"
+#include "core/sha256.h"
 #include "distributed/worker/worker_step.h"
 #include "graph/attr.h"
 #include "graph/graph.h"
@@ -113,24 +113,28 @@ tensorflow::GraphDef EdgesOf(const Graph& graph) {
   return def;
 }
 
-// Of equal graphs only. The bytes of large constants are hashed where they are: a copy of them
-// would be the largest thing in the process. `graph` is left as it was.
-std::pair<uint64_t, uint64_t> FingerprintOf(tensorflow::GraphDef* graph) {
+// The same for equal graphs, and nobody can make a graph with that of another. The bytes of large
+// constants are read where they are: a copy of them would be the largest thing in the process.
+// `graph` is left as it was, unless this fails.
+StatusOr<std::string> DigestOf(tensorflow::GraphDef* graph) {
   std::vector<std::pair<std::string*, std::string>> taken;  // place, content
-  for (tensorflow::NodeDef& node : *graph->mutable_node()) {
+  std::string large;                                        // whose contents, and their digests
+  for (int i = 0; i < graph->node_size(); ++i) {
+    tensorflow::NodeDef& node = *graph->mutable_node(i);
     const auto value = node.mutable_attr()->find("value");
     if (value == node.mutable_attr()->end() || !value->second.has_tensor()) continue;
     std::string* const content = value->second.mutable_tensor()->mutable_tensor_content();
     if (content->size() < kDetachedConstantBytes) continue;
-    std::string stand_in = absl::StrCat(
-        absl::Hex(Hash64(*content), absl::kZeroPad16),
-        absl::Hex(Hash64(*content, content->size()), absl::kZeroPad16), ":", content->size());
-    content->swap(stand_in);
-    taken.emplace_back(content, std::move(stand_in));
+    MR_ASSIGN_OR_RETURN(const std::string digest, Sha256(*content));
+    absl::StrAppend(&large, i, ":", digest);
+    taken.emplace_back(content, std::string());
+    content->swap(taken.back().second);
   }
   const std::string bytes = DeterministicBytes(*graph);
   for (auto& [place, content] : taken) place->swap(content);
-  return {Hash64(bytes), Hash64(bytes, bytes.size())};
+  MR_ASSIGN_OR_RETURN(const std::string of_large, Sha256(large));
+  MR_ASSIGN_OR_RETURN(const std::string of_rest, Sha256(bytes));
+  return of_large + of_rest;
 }
 
 // Which process opened a session; no task when its master did not say.
@@ -265,10 +269,10 @@ Status Worker::DeleteWorkerSession(const tensorflow::DeleteWorkerSessionRequest&
 
 StatusOr<std::shared_ptr<const WorkerPlan>> Worker::FindOrBuildPlan(tensorflow::GraphDef canonical,
                                                                     Session* session) {
-  const std::pair<uint64_t, uint64_t> fingerprint = FingerprintOf(&canonical);
+  MR_ASSIGN_OR_RETURN(const std::string digest, DigestOf(&canonical));
   if (!session->isolated) {
     MutexLock lock(&mu_);
-    const auto it = plans_.find(fingerprint);
+    const auto it = plans_.find(digest);
     if (it != plans_.end()) {
       if (auto plan = it->second.lock()) return plan;
     }
@@ -285,7 +289,7 @@ StatusOr<std::shared_ptr<const WorkerPlan>> Worker::FindOrBuildPlan(tensorflow::
                       BuildPlan(std::move(graph), session, shared ? nullptr : &session->kernels));
   if (shared) {
     MutexLock lock(&mu_);
-    std::weak_ptr<const WorkerPlan>& place = plans_[fingerprint];
+    std::weak_ptr<const WorkerPlan>& place = plans_[digest];
     // Somebody else may have been faster.
     if (auto other = place.lock()) return other;
     place = plan;

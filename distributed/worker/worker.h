@@ -114,9 +114,8 @@ class Worker {
   CondVar step_ended_;
   Status shut_down_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, std::shared_ptr<Session>> sessions_ ABSL_GUARDED_BY(mu_);
-  // By fingerprint of the canonical graph.
-  std::map<std::pair<uint64_t, uint64_t>, std::weak_ptr<const WorkerPlan>> plans_
-      ABSL_GUARDED_BY(mu_);
+  // By digest of the canonical graph.
+  std::map<std::string, std::weak_ptr<const WorkerPlan>> plans_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_set<WorkerStep*> running_ ABSL_GUARDED_BY(mu_);
   // Ids of RecvTensor requests seen lately.
   absl::flat_hash_set<int64_t> request_ids_ ABSL_GUARDED_BY(mu_);
