@@ -314,7 +314,7 @@ class GrpcRpcChannel : public RpcChannel {
 class AlarmTimer : public RpcTimer, public std::enable_shared_from_this<AlarmTimer> {
  public:
   explicit AlarmTimer(absl::AnyInvocable<void()> fire) : fire_(std::move(fire)) {}
-  void Start(absl::Time when) {
+  void Set(absl::Time when) override {
     alarm_.Set(ClientQueue(), absl::ToChronoTime(when),
                event_.Arm(shared_from_this(), &AlarmTimer::Fired));
   }
@@ -323,7 +323,6 @@ class AlarmTimer : public RpcTimer, public std::enable_shared_from_this<AlarmTim
  private:
   void Fired(bool ok) {
     if (ok) fire_();
-    fire_ = nullptr;
   }
   absl::AnyInvocable<void()> fire_;
   grpc::Alarm alarm_;
@@ -592,9 +591,13 @@ std::map<std::string, int64_t> RpcCallsBegun() {
   return counts.by_name;
 }
 
+std::shared_ptr<RpcTimer> RpcTimer::Make(absl::AnyInvocable<void()> fire) {
+  return std::make_shared<AlarmTimer>(std::move(fire));
+}
+
 std::shared_ptr<RpcTimer> RpcTimer::Start(absl::Time when, absl::AnyInvocable<void()> fire) {
-  auto timer = std::make_shared<AlarmTimer>(std::move(fire));
-  timer->Start(when);
+  std::shared_ptr<RpcTimer> timer = Make(std::move(fire));
+  timer->Set(when);
   return timer;
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "core/hash64.h"
@@ -392,7 +393,7 @@ StepRendezvous::Cork::~Cork() {
 StepTable::StepTable(Clock* clock) : clock_(clock), next_sweep_(clock->Now() + kSweepPeriod) {}
 
 StepTable::~StepTable() {
-  absl::flat_hash_map<int64_t, std::shared_ptr<StepRendezvous>> left;
+  std::unordered_map<int64_t, std::shared_ptr<StepRendezvous>> left;
   {
     MutexLock lock(&mu_);
     left.swap(steps_);
@@ -405,11 +406,13 @@ std::shared_ptr<StepRendezvous> StepTable::FindOrExpect(int64_t step_id) {
   Status aborted;
   {
     MutexLock lock(&mu_);
-    std::shared_ptr<StepRendezvous>& place = steps_[step_id];
-    if (place == nullptr) {
-      place = std::make_shared<StepRendezvous>(step_id, weak_from_this());
+    const auto it = steps_.find(step_id);
+    if (it != steps_.end()) {
+      step = it->second;
+    } else {
+      step = std::make_shared<StepRendezvous>(step_id, weak_from_this());
+      steps_.emplace(step_id, step);
     }
-    step = place;
     aborted = aborted_;
   }
   if (!aborted.ok()) step->StartAbort(aborted);

@@ -29,9 +29,9 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "core/cancellation.h"
 #include "core/clock.h"
@@ -207,7 +207,8 @@ class StepTable : public std::enable_shared_from_this<StepTable> {
   Clock* const clock_;
   std::atomic<int64_t> parked_bytes_{0};  // relaxed: a bound, not a protocol
   mutable Mutex mu_;
-  absl::flat_hash_map<int64_t, std::shared_ptr<StepRendezvous>> steps_ ABSL_GUARDED_BY(mu_);
+  // Abseil's maps break when there is no memory to grow, in which steps are refused.
+  std::unordered_map<int64_t, std::shared_ptr<StepRendezvous>> steps_ ABSL_GUARDED_BY(mu_);
   std::deque<Ended> ended_ ABSL_GUARDED_BY(mu_);
   std::deque<Ended> parked_ ABSL_GUARDED_BY(mu_);  // expected steps with pushed tensors
   absl::Time next_sweep_ ABSL_GUARDED_BY(mu_);

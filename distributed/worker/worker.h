@@ -24,10 +24,10 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/string_view.h"
 #include "core/cancellation.h"
@@ -116,7 +116,8 @@ class Worker {
   std::map<std::string, std::shared_ptr<Session>> sessions_ ABSL_GUARDED_BY(mu_);
   // By digest of the canonical graph.
   std::map<std::string, std::weak_ptr<const WorkerPlan>> plans_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_set<WorkerStep*> running_ ABSL_GUARDED_BY(mu_);
+  // Abseil's sets break when there is no memory to grow, in which steps are refused.
+  std::set<WorkerStep*> running_ ABSL_GUARDED_BY(mu_);
   // Ids of RecvTensor requests seen lately.
   absl::flat_hash_set<int64_t> request_ids_ ABSL_GUARDED_BY(mu_);
   std::deque<int64_t> request_order_ ABSL_GUARDED_BY(mu_);

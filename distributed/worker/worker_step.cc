@@ -80,8 +80,10 @@ void WorkerStep::Start(const tensorflow::RunGraphRequest& request,
   done_ = std::move(done);
   response_ = response;
   received_ = received;
-  const Status status =
-      NoExceptions("RunGraph", [&] { return Begin(request, send, cancellation); });
+  const Status status = NoExceptions("RunGraph", [&] {
+    if (!block && deadline != absl::InfiniteFuture()) MakeTimer();
+    return Begin(request, send, cancellation);
+  });
   if (!status.ok()) {
     {
       MutexLock lock(&mu_);
@@ -178,34 +180,29 @@ void WorkerStep::Execute(bool block, absl::Time deadline) {
   });
   if (block || !status.ok()) return PartsEnded(status);
   parts_.Start(runs, options, [self](const Status& ended) { self->PartsEnded(ended); });
-  if (deadline == absl::InfiniteFuture()) return;
-  const Status watched = NoExceptions("RunGraph", [&] {
-    WatchTime(deadline);
-    return absl::OkStatus();
-  });
-  if (!watched.ok()) Cancel(watched);
+  SetTimer(deadline);
 }
 
-void WorkerStep::WatchTime(absl::Time deadline) {
+// A step that began without it could not be ended when there is no memory left for it.
+void WorkerStep::MakeTimer() {
   MutexLock lock(&mu_);
-  if (finished_) return;
-  timer_ = RpcTimer::Start(deadline, [self = shared_from_this()] { self->TimeIsOver(); });
+  timer_ = RpcTimer::Make([weak = weak_from_this()] {
+    if (const auto step = weak.lock()) step->TimeIsOver();
+  });
+}
+
+void WorkerStep::SetTimer(absl::Time when) {
+  MutexLock lock(&mu_);
+  if (timer_ != nullptr) timer_->Set(when);
 }
 
 void WorkerStep::TimeIsOver() {
-  parts_.EndOverdue();
-  MutexLock lock(&mu_);
-  if (finished_) return;
-  timer_ = RpcTimer::Start(absl::Now() + kAnswerTime,
-                           [self = shared_from_this()] { self->LeaveSilent(); });
-}
-
-void WorkerStep::LeaveSilent() {
-  if (parts_.LeaveSilent()) return;
-  MutexLock lock(&mu_);
-  if (finished_) return;
-  timer_ = RpcTimer::Start(absl::Now() + kLookAgain,
-                           [self = shared_from_this()] { self->LeaveSilent(); });
+  if (!std::exchange(overdue_, true)) {
+    parts_.EndOverdue();
+    SetTimer(absl::Now() + kAnswerTime);
+  } else if (!parts_.LeaveSilent()) {
+    SetTimer(absl::Now() + kLookAgain);
+  }
 }
 
 void WorkerStep::PartsEnded(const Status& status) {
@@ -284,7 +281,6 @@ void WorkerStep::Finish() {
   {
     MutexLock lock(&mu_);
     status = status_;
-    finished_ = true;
     timer = std::move(timer_);
   }
   if (timer != nullptr) timer->Cancel();

@@ -86,9 +86,9 @@ class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
   Status Prepare(const tensorflow::RunGraphRequest& request, absl::Span<const NamedTensor> send);
   void AskPeers();
   void Execute(bool block, absl::Time deadline);
-  void WatchTime(absl::Time deadline);
+  void MakeTimer();
+  void SetTimer(absl::Time when);
   void TimeIsOver();
-  void LeaveSilent();
   void PartsEnded(const Status& status);
   void Finish();
   void CollectResults();
@@ -112,11 +112,11 @@ class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
   Transport::Done done_;
   CancellationManager* outer_ = nullptr;
   CancellationManager::Token outer_token_ = 0;
-  DetachedParts parts_;  // of a step that does not block
+  DetachedParts parts_;   // of a step that does not block
+  bool overdue_ = false;  // the timer's: its first time has passed
 
   Mutex mu_;
-  std::shared_ptr<RpcTimer> timer_ ABSL_GUARDED_BY(mu_);
-  bool finished_ ABSL_GUARDED_BY(mu_) = false;
+  std::shared_ptr<RpcTimer> timer_ ABSL_GUARDED_BY(mu_);  // until the step ends, if it has a limit
   Status status_ ABSL_GUARDED_BY(mu_);
   Status cancelled_with_ ABSL_GUARDED_BY(mu_);
 };

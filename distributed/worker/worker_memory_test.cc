@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A step with a time limit when there is no memory, by a replaced operator new.
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "core/arena.h"
+#include "core/io_pool.h"
+#include "core/notification.h"
+#include "core/testing/tensor_testing.h"
+#include "distributed/testing/small_model.h"
+#include "distributed/transport/rpc.h"
+#include "distributed/transport/transport.h"
+#include "distributed/worker/worker.h"
+#include "distributed/worker/worker_options.h"
+#include "gtest/gtest.h"
+
+namespace {
+// Of this thread.
+thread_local int64_t allocations = 0;
+thread_local int64_t fails_at = -1;  // the number that `allocations` has then
+
+void* Allocate(size_t bytes, size_t align = 0) {
+  void* block = nullptr;
+  if (++allocations != fails_at) {
+    block = align <= alignof(std::max_align_t)
+                ? std::malloc(bytes == 0 ? 1 : bytes)
+                : std::aligned_alloc(align, (bytes + align - 1) / align * align);
+  }
+  if (block == nullptr) throw std::bad_alloc();
+  return block;
+}
+void* AllocateOrNull(size_t bytes) noexcept {
+  try {
+    return Allocate(bytes);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+}  // namespace
+
+// All of them: what one library allocates another may free.
+void* operator new(size_t bytes) { return Allocate(bytes); }
+void* operator new[](size_t bytes) { return Allocate(bytes); }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return AllocateOrNull(bytes); }
+void* operator new[](size_t bytes, const std::nothrow_t&) noexcept { return AllocateOrNull(bytes); }
+void* operator new(size_t bytes, std::align_val_t align) {
+  return Allocate(bytes, static_cast<size_t>(align));
+}
+void* operator new[](size_t bytes, std::align_val_t align) {
+  return Allocate(bytes, static_cast<size_t>(align));
+}
+void operator delete(void* block) noexcept { std::free(block); }
+void operator delete[](void* block) noexcept { std::free(block); }
+void operator delete(void* block, const std::nothrow_t&) noexcept { std::free(block); }
+void operator delete[](void* block, const std::nothrow_t&) noexcept { std::free(block); }
+void operator delete(void* block, size_t) noexcept { std::free(block); }
+void operator delete[](void* block, size_t) noexcept { std::free(block); }
+void operator delete(void* block, std::align_val_t) noexcept { std::free(block); }
+void operator delete[](void* block, std::align_val_t) noexcept { std::free(block); }
+void operator delete(void* block, size_t, std::align_val_t) noexcept { std::free(block); }
+void operator delete[](void* block, size_t, std::align_val_t) noexcept { std::free(block); }
+
+namespace millrace {
+namespace {
+
+constexpr char kTask[] = "/job:ps/replica:0/task:0";
+
+// Wherever the memory runs out: the step ends, though its kernel never answers.
+TEST(WorkerMemoryTest, AStepWithALimitEndsWhicheverAllocationFails) {
+  WorkerOptions options;
+  options.task = kTask;
+  options.own_arena = Arena::Make(1);
+  options.io_pool = IoPool::Default();
+  Worker worker(std::move(options));
+  tensorflow::CreateWorkerSessionRequest session;
+  session.set_session_handle("session");
+  ASSERT_OK(worker.CreateWorkerSession(session));
+  tensorflow::RegisterGraphRequest graph;
+  graph.set_session_handle("session");
+  tensorflow::NodeDef* const node = graph.mutable_graph_def()->add_node();
+  node->set_name("mute");
+  node->set_op("TestSilent");
+  node->set_device(std::string(kTask) + "/device:CPU:0");
+  tensorflow::RegisterGraphResponse registered;
+  ASSERT_OK(worker.RegisterGraph(graph, nullptr, &registered));
+  // gRPC does not survive a failure of its own start.
+  RpcTimer::Start(absl::Now(), [] {})->Cancel();
+
+  tensorflow::RunGraphRequest request;
+  request.set_session_handle("session");
+  request.set_graph_handle(registered.graph_handle());
+  // A step that a failure has ended leaves its state to the next one, which then allocates less:
+  // one step without a failure is not the end.
+  int without_failure = 0;
+  for (int64_t n = 1; without_failure < 3; ++n) {
+    SCOPED_TRACE(n);
+    request.set_step_id(n);
+    tensorflow::RunGraphResponse response;
+    std::vector<NamedTensor> received;
+    Status status;
+    Notification ended;
+    Transport::Done done = [&](const Status& s) {
+      status = s;
+      ended.Notify();
+    };
+    const absl::Time deadline = absl::Now() + absl::Milliseconds(20);
+    allocations = 0;
+    fails_at = n;
+    worker.RunGraph(request, request, {}, /*block=*/false, deadline, nullptr, &response, &received,
+                    std::move(done));
+    const bool failed = allocations >= n;
+    fails_at = -1;
+    const bool ended_in_time = ended.WaitFor(absl::Seconds(20));
+    EndSilentKernels();
+    ended.Wait();
+    ASSERT_TRUE(ended_in_time);
+    EXPECT_TRUE(absl::IsResourceExhausted(status) || absl::IsDeadlineExceeded(status)) << status;
+    without_failure = failed ? 0 : without_failure + 1;
+    if (!failed) {
+      EXPECT_STATUS(status, absl::StatusCode::kDeadlineExceeded, "'mute'");
+    }
+  }
+}
+
+TEST(WorkerMemoryTest, ATimerIsSetAgainWithoutMemory) {
+  Notification fired;
+  std::atomic<int> times{0};
+  int64_t allocated = 0;
+  std::shared_ptr<RpcTimer> timer;
+  timer = RpcTimer::Make([&] {
+    if (++times == 3) return fired.Notify();
+    const int64_t before = allocations;
+    timer->Set(absl::Now());
+    allocated += allocations - before;
+  });
+  timer->Set(absl::Now());
+  fired.Wait();
+  EXPECT_EQ(allocated, 0);
+}
+
+}  // namespace
+}  // namespace millrace
