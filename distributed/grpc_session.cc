@@ -57,6 +57,11 @@ StatusOr<grpc::ByteBuffer> Encode(const google::protobuf::MessageLite& message) 
   return writer.Finish();
 }
 
+// The call's own time was over: gRPC's text, in which no master answers.
+bool HadNoAnswer(const Status& status) {
+  return absl::IsDeadlineExceeded(status) && status.message() == "Deadline Exceeded";
+}
+
 // --- The client's side of the wire ---------------------------------------------------------------
 
 class GrpcMaster : public MasterInterface {
@@ -72,7 +77,7 @@ class GrpcMaster : public MasterInterface {
     options.deadline = deadline;
     options.wait_for_ready = true;
     const Status status = Call("CreateSession", options, request, response);
-    if (absl::IsDeadlineExceeded(status) && status.message() == "Deadline Exceeded") {
+    if (HadNoAnswer(status)) {
       return absl::DeadlineExceededError(absl::StrCat(
           "Session: the master at ", channel_->address(), " and its tasks must answer ", "within ",
           absl::FormatDuration(timeout), ", got no answer"));
@@ -97,10 +102,8 @@ class GrpcMaster : public MasterInterface {
     for (const NamedTensor& feed : feeds) {
       MR_RETURN_IF_ERROR(writer.AddNamedTensor(kRunStepFeed, feed.name, feed.value));
     }
-    MR_ASSIGN_OR_RETURN(const grpc::ByteBuffer bytes, writer.Finish());
     MR_ASSIGN_OR_RETURN(const grpc::ByteBuffer answer,
-                        channel_->Call(absl::StrCat(kMasterService, "RunStep"),
-                                       StepOptions(request.options().timeout_in_ms()), bytes));
+                        CallStep("RunStep", request.options().timeout_in_ms(), &writer));
     tensorflow::RunStepResponse response;
     std::vector<DecodedTensor> tensors;
     MR_RETURN_IF_ERROR(DecodeMessage("RunStepResponse", answer, kRunStepTensor,
@@ -127,10 +130,8 @@ class GrpcMaster : public MasterInterface {
     for (const Tensor& feed : feeds) MR_RETURN_IF_ERROR(writer.AddTensor(kRunCallableFeed, feed));
     const int64_t timeout_ms = options == nullptr ? 0 : options->timeout_in_ms();
     if (timeout_ms > 0) AddStepLimit(absl::Now() + absl::Milliseconds(timeout_ms), &writer);
-    MR_ASSIGN_OR_RETURN(const grpc::ByteBuffer bytes, writer.Finish());
     MR_ASSIGN_OR_RETURN(const grpc::ByteBuffer answer,
-                        channel_->Call(absl::StrCat(kMasterService, "RunCallable"),
-                                       StepOptions(timeout_ms), bytes));
+                        CallStep("RunCallable", timeout_ms, &writer));
     tensorflow::RunCallableResponse response;
     std::vector<DecodedTensor> tensors;
     MR_RETURN_IF_ERROR(DecodeMessage("RunCallableResponse", answer, kRunCallableFetch,
@@ -183,12 +184,20 @@ class GrpcMaster : public MasterInterface {
     options.deadline = absl::Now() + kControlTimeout;
     return options;
   }
-  static RpcOptions StepOptions(int64_t timeout_ms) {
+  // A call that is longer than the step's limit: the master says what the step waited for.
+  StatusOr<grpc::ByteBuffer> CallStep(const char* method, int64_t timeout_ms,
+                                      MessageWriter* request) {
+    MR_ASSIGN_OR_RETURN(const grpc::ByteBuffer bytes, request->Finish());
+    const absl::Duration limit = absl::Milliseconds(timeout_ms);
     RpcOptions options;
-    if (timeout_ms > 0) {
-      options.deadline = absl::Now() + absl::Milliseconds(timeout_ms) + kStepAnswerSlack;
-    }
-    return options;
+    if (timeout_ms > 0) options.deadline = absl::Now() + limit + kStepAnswerSlack;
+    StatusOr<grpc::ByteBuffer> answer =
+        channel_->Call(absl::StrCat(kMasterService, method), options, bytes);
+    if (!HadNoAnswer(answer.status())) return answer;
+    return absl::DeadlineExceededError(absl::StrCat(
+        "Session: the master at ", channel_->address(), " must end a step within its limit of ",
+        absl::FormatDuration(limit), " and answer within ", absl::FormatDuration(kStepAnswerSlack),
+        " more, got no answer; it hangs or does not know the limit"));
   }
   static StepResult ResultOf(std::vector<DecodedTensor> tensors,
                              tensorflow::RunMetadata* metadata) {

@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/buffer.h"
+#include "core/mutex.h"
 #include "core/notification.h"
 #include "core/testing/free_port.h"
 #include "core/testing/tensor_testing.h"
@@ -692,6 +693,66 @@ TEST(GrpcSessionTest, AMasterThatAnswersWithTooFewTensorsIsAnError) {
   ASSERT_OK_AND_ASSIGN(const auto step, session->Prepare({{}, {"x"}, {}}));
   EXPECT_STATUS(step->Run({}), absl::StatusCode::kInternal,
                 "the master must answer with 1 tensors, got 0");
+}
+
+// The time of each call passes at once, without an answer.
+class SilentChannel : public RpcChannel {
+ public:
+  void Unary(const std::string&, const RpcOptions& options, const grpc::ByteBuffer&,
+             UnaryDone done) override {
+    deadline = options.deadline;
+    done(absl::DeadlineExceededError("Deadline Exceeded"), grpc::ByteBuffer());
+  }
+  void Stream(const std::string&, const RpcOptions&, const grpc::ByteBuffer&, OnMessage,
+              StreamDone done) override {
+    done(absl::UnimplementedError("no streams"));
+  }
+  const std::string& address() const override { return address_; }
+  absl::Time deadline;  // of the last call
+
+ private:
+  const std::string address_ = "silent.example:1";
+};
+
+TEST(GrpcSessionTest, AMasterThatIgnoresAStepsLimitIsNamed) {
+  const auto channel = std::make_shared<SilentChannel>();
+  const std::shared_ptr<MasterInterface> master = MakeGrpcMaster(channel);
+  constexpr char kText[] =
+      "Session: the master at silent.example:1 must end a step within its limit of 200ms and "
+      "answer within 5s more, got no answer; it hangs or does not know the limit";
+  tensorflow::RunStepRequest step;
+  step.mutable_options()->set_timeout_in_ms(200);
+  const absl::Time start = absl::Now();
+  EXPECT_STATUS(master->RunStep(step, {}), absl::StatusCode::kDeadlineExceeded, kText);
+  EXPECT_GE(channel->deadline - start, absl::Milliseconds(5200));
+  EXPECT_STATUS(master->RunCallable({}, {}, &step.options()), absl::StatusCode::kDeadlineExceeded,
+                kText);
+}
+
+// What the test above takes for granted.
+TEST(GrpcSessionTest, ACallWithoutAnAnswerEndsWithGrpcsOwnText) {
+  Mutex mu;
+  std::shared_ptr<ServerCall> unanswered;
+  RpcServer::Options options;
+  options.address = "127.0.0.1:0";
+  options.handlers["/test/Ignore"] = [&](std::shared_ptr<ServerCall> call,
+                                         const grpc::ByteBuffer&) {
+    MutexLock lock(&mu);
+    unanswered = std::move(call);
+  };
+  ASSERT_OK_AND_ASSIGN(const auto server, RpcServer::Start(std::move(options)));
+  RpcOptions call;
+  call.deadline = absl::Now() + absl::Milliseconds(200);
+  call.wait_for_ready = true;
+  const grpc::Slice nothing;
+  const Status status = RpcChannel::Make(absl::StrCat("127.0.0.1:", server->port()))
+                            ->Call("/test/Ignore", call, grpc::ByteBuffer(&nothing, 1))
+                            .status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(status.message(), "Deadline Exceeded");
+  MutexLock lock(&mu);
+  if (unanswered != nullptr) unanswered->FinishWithStatus(absl::CancelledError("over"));
+  unanswered = nullptr;
 }
 
 TEST(ServerTest, GarbageIsRefusedAndHarmsNobody) {
