@@ -2,21 +2,28 @@
 //
 // Transport benchmarks: a ps and a worker of this process over loopback.
 //
-//   bazel run -c opt //distributed:transport_benchmark
+//   bazel run -c opt //distributed/transport:transport_benchmark
 //
 // BM_Pull and BM_Push run a step that moves one tensor of the given size from the ps to the worker,
-// or the other way; BM_NullStep moves nothing; BM_SparseStep pulls 4096 rows of 64 floats
-// and pushes as many updates.
+// or the other way; BM_PullMany 64 of them; BM_NullStep moves nothing; BM_SparseStep pulls 4096
+// rows of 64 floats and pushes as many updates. BM_WriteMany only writes the message of 64 tensors,
+// BM_WriteMessage one with a message of the given size.
+
+#include <grpcpp/support/byte_buffer.h>
 
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "benchmark/benchmark.h"
+#include "core/shape.h"
+#include "core/tensor.h"
 #include "core/testing/free_port.h"
 #include "distributed/cluster.h"
 #include "distributed/server.h"
+#include "distributed/transport/tensor_coding.h"
 #include "graph/node_builder.h"
 #include "layers/variable.h"
 #include "ops/array/constant.h"
@@ -25,6 +32,7 @@
 #include "ops/math/cwise_binary.h"
 #include "ops/state/state.h"
 #include "ops/training/training_ops.h"
+#include "proto/worker.pb.h"
 #include "runtime/session.h"
 
 namespace millrace {
@@ -105,6 +113,60 @@ void BM_Pull(benchmark::State& state) {
 }
 BENCHMARK(BM_Pull)->Arg(1 << 10)->Arg(100 << 10)->Arg(4 << 20)->Arg(64 << 20)->UseRealTime()->Unit(
     benchmark::kMicrosecond);
+
+// As many variables as a model of a few dozen layers has.
+constexpr int kMany = 64;
+
+void BM_PullMany(benchmark::State& state) {
+  Scope root;
+  const Scope ps = root.WithDevice("/job:ps/task:0");
+  const Scope worker = root.WithDevice("/job:worker/task:0");
+  const int64_t n = state.range(0) / 4;
+  std::vector<FetchName> initializers;
+  Signature all;
+  for (int i = 0; i < kMany; ++i) {
+    const Variable w =
+        MakeVariable(ps.WithName(absl::StrCat("many", n, "_", i)),
+                     Fill(ps, Const<int32_t>(ps, {static_cast<int32_t>(n)}), Const(ps, 1.0f)));
+    initializers.push_back(w.initializer);
+    all.targets.push_back(Identity(worker, w.value).op().name());
+  }
+  const auto session = NewSessionOn(root, state);
+  if (session == nullptr) return;
+  const auto init = session->Run({}, {}, initializers);
+  if (!init.ok()) return state.SkipWithError(init.status().ToString().c_str());
+  RunPrepared(state, session.get(), all, {});
+  state.SetBytesProcessed(state.iterations() * kMany * state.range(0));
+}
+BENCHMARK(BM_PullMany)
+    ->RangeMultiplier(2)
+    ->Range(512, 16 << 10)
+    ->UseRealTime()
+    ->Unit(benchmark::kMicrosecond);
+
+void BM_WriteMany(benchmark::State& state) {
+  const auto value = Tensor::Zeros(DT_FLOAT, *Shape::Make({state.range(0) / 4}));
+  if (!value.ok()) return state.SkipWithError("no memory");
+  for (auto _ : state) {
+    MessageWriter writer;
+    for (uint64_t i = 0; i < kMany; ++i) {
+      writer.AddIndexedTensor(1, i, *value, /*is_dead=*/false).IgnoreError();
+    }
+    benchmark::DoNotOptimize(writer.Finish());
+  }
+}
+BENCHMARK(BM_WriteMany)->RangeMultiplier(2)->Range(512, 16 << 10);
+
+void BM_WriteMessage(benchmark::State& state) {
+  tensorflow::RunGraphRequest message;
+  message.set_graph_handle(std::string(static_cast<size_t>(state.range(0)), 'x'));
+  for (auto _ : state) {
+    MessageWriter writer;
+    writer.AddMessage(message);
+    benchmark::DoNotOptimize(writer.Finish());
+  }
+}
+BENCHMARK(BM_WriteMessage)->RangeMultiplier(2)->Range(512, 16 << 10);
 
 // What was fed to the worker arrives at the ps.
 void BM_Push(benchmark::State& state) {
