@@ -113,8 +113,8 @@ class GrpcMaster : public MasterInterface {
                     response.status_error_message());
     }
     if (tensors.size() != static_cast<size_t>(request.fetch_size())) {
-      return absl::InternalError(absl::StrCat("RunStepResponse: ", request.fetch_size(),
-                                              " tensors must be there, got ", tensors.size()));
+      return Internal("RunStepResponse: ", request.fetch_size(), " tensors must be there, got ",
+                      tensors.size());
     }
     return ResultOf(std::move(tensors), response.mutable_metadata());
   }
@@ -428,9 +428,8 @@ class GrpcSession : public Session {
                                                std::vector<Tensor> fetched) {
     // A master may be another program.
     if (fetched.size() != wanted.sent.fetches.size()) {
-      return absl::InternalError(absl::StrCat("Session: the master must answer with ",
-                                              wanted.sent.fetches.size(), " tensors, got ",
-                                              fetched.size()));
+      return Internal("Session: the master must answer with ", wanted.sent.fetches.size(),
+                      " tensors, got ", fetched.size());
     }
     if (!wanted.bound.runs()) return fetched;
     std::vector<Tensor> results(wanted.bound.results.size());
@@ -544,8 +543,7 @@ class GrpcSession : public Session {
 StatusOr<std::shared_ptr<MasterInterface>> FindMaster(const std::string& target) {
   absl::string_view address = target;
   if (!absl::ConsumePrefix(&address, kScheme) || address.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("Session: target must be grpc://host:port, got '", target, "'"));
+    return InvalidArgument("Session: target must be grpc://host:port, got '", target, "'");
   }
   LocalMasters& local = local_masters();
   {

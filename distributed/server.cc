@@ -165,8 +165,8 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
   }
   const StatusOr<std::string> address = cluster.cluster().address(cluster.job(), cluster.task());
   if (!address.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("Server: this process must be a task of the ",
-                                                   "cluster, got ", cluster.task_device()));
+    return InvalidArgument("Server: this process must be a task of the ", "cluster, got ",
+                           cluster.task_device());
   }
   auto core = std::make_shared<ServerCore>(options);
 

@@ -42,9 +42,8 @@ StatusOr<int> ArgSize(const NodeDef& node, const OpDef::ArgDef& arg) {
   if (arg.number_attr().empty()) return 1;
   MR_ASSIGN_OR_RETURN(const int64_t count, GetAttr<int64_t>(node, arg.number_attr()));
   if (count < 0 || count > kMaxNodeArgs) {
-    return absl::InvalidArgumentError(absl::StrCat(node.op(), " '", node.name(), "': attr '",
-                                                   arg.number_attr(), "' must be in [0, ",
-                                                   kMaxNodeArgs, "], got ", count));
+    return InvalidArgument(node.op(), " '", node.name(), "': attr '", arg.number_attr(),
+                           "' must be in [0, ", kMaxNodeArgs, "], got ", count);
   }
   return static_cast<int>(count);
 }

@@ -38,8 +38,7 @@ constexpr const char* KindOf() {
 }
 
 Status NotA(const char* kind, const AttrValue& attr) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("must be of type ", kind, ", got ", AttrToString(attr)));
+  return InvalidArgument("must be of type ", kind, ", got ", AttrToString(attr));
 }
 
 // Checks of single elements. They are given what AttrValue (or its list) holds.
@@ -53,7 +52,7 @@ Status Convert(int64_t in, int64_t* out) {
 }
 Status Convert(int64_t in, int32_t* out) {
   if (in < std::numeric_limits<int32_t>::min() || in > std::numeric_limits<int32_t>::max()) {
-    return absl::InvalidArgumentError(absl::StrCat("must fit into 32 bits, got ", in));
+    return InvalidArgument("must fit into 32 bits, got ", in);
   }
   *out = static_cast<int32_t>(in);
   return absl::OkStatus();
@@ -69,7 +68,7 @@ Status Convert(bool in, bool* out) {
 Status Convert(int in, DType* out) {
   StatusOr<DType> type = DTypeFromNumber(in);
   if (!type.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("must be a known type, got number ", in));
+    return InvalidArgument("must be a known type, got number ", in);
   }
   *out = *type;
   return absl::OkStatus();
@@ -230,8 +229,8 @@ StatusOr<T> GetAttr(const NodeAttrs& attrs, absl::string_view name) {
     status = ReadScalar(it->second, &value);
   }
   if (!status.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(node.op(), " '", attrs.name(), "': attr '", name, "' ", status.message()));
+    return InvalidArgument(node.op(), " '", attrs.name(), "': attr '", name, "' ",
+                           status.message());
   }
   return value;
 }

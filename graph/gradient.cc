@@ -43,8 +43,8 @@ StatusOr<Tensor> ScalarOf(DType dtype, float value) {
     case DT_COMPLEX128:
       return Tensor::Scalar<std::complex<double>>({static_cast<double>(value), 0});
     default:
-      return absl::InvalidArgumentError(absl::StrCat(
-          "Gradients: a constant gradient must be floating or complex, got ", DTypeName(dtype)));
+      return InvalidArgument("Gradients: a constant gradient must be floating or complex, got ",
+                             DTypeName(dtype));
   }
 }
 
@@ -238,9 +238,9 @@ Status Backprop::CountPending(absl::Span<const Output> ys) {
     queue.pop_front();
     if (!Propagates(*node)) continue;
     if (node->is_enter() || node->is_exit() || node->is_next_iteration()) {
-      return absl::UnimplementedError(
-          absl::StrCat("Gradients: the way from ys to xs must not pass through a while loop, got ",
-                       node->op(), " '", node->name(), "' of loop '", LoopName(*node), "'"));
+      return Unimplemented(
+          "Gradients: the way from ys to xs must not pass through a while loop, got ", node->op(),
+          " '", node->name(), "' of loop '", LoopName(*node), "'");
     }
     for (const OutputRef& input : node->inputs()) {
       if (!Depends(input)) continue;
@@ -294,21 +294,21 @@ Status Backprop::CheckInputGradient(const Scope& scope, const Node& node, int i,
       dense ? std::get<Output>(gradient) : std::get<IndexedSlices>(gradient).values;
   const DType type = WithoutRef(values.dtype());
   if (!dense && !std::get<IndexedSlices>(gradient).indices.valid()) {
-    return absl::InternalError(absl::StrCat(where, ": input ", i, " got slices without indices"));
+    return Internal(where, ": input ", i, " got slices without indices");
   }
   if (IsTrainable(forward) ? type != forward : !IsTrainable(type)) {
-    return absl::InternalError(absl::StrCat(where, ": the gradient of input ", i, " must be ",
-                                            IsTrainable(forward) ? DTypeName(forward) : "floating",
-                                            ", got ", DTypeName(type)));
+    return Internal(where, ": the gradient of input ", i, " must be ",
+                    IsTrainable(forward) ? DTypeName(forward) : "floating", ", got ",
+                    DTypeName(type));
   }
   if (!dense || !IsTrainable(forward)) return absl::OkStatus();
   const PartialShape have = scope.shape(values);
   const PartialShape want = scope.shape(Output(node.input(i).node, node.input(i).index));
   if (!have.IsCompatibleWith(want)) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "Incompatible shapes between op input and calculated input gradient. Forward operation: ",
         node.name(), ". Input index: ", i, ". Original input shape: ", want.ToString(),
-        ". Calculated input gradient shape: ", have.ToString()));
+        ". Calculated input gradient shape: ", have.ToString());
   }
   // Sharpens what is known of the gradient; compatible shapes always merge.
   return scope.refiner()->MergeOutputShape(*values.node(), values.index(), want);
@@ -397,9 +397,9 @@ StatusOr<std::vector<Gradient>> Backprop::Run(absl::Span<const Output> ys,
   if (done != pending_.size()) {
     for (const auto& [node, pending] : pending_) {
       if (!queued.contains(node)) {
-        return absl::InvalidArgumentError(absl::StrCat(
+        return InvalidArgument(
             "Gradients: the graph between ys and xs must have no cycle, got one through '",
-            node->name(), "'"));
+            node->name(), "'");
       }
     }
   }
@@ -415,9 +415,8 @@ StatusOr<std::vector<Gradient>> Backprop::Run(absl::Span<const Output> ys,
 Status CheckTensor(const Scope& scope, absl::string_view list, size_t i, Output tensor) {
   if (!tensor.valid() || scope.graph()->FindNode(tensor.node()->name()) != tensor.node() ||
       tensor.index() < 0 || tensor.index() >= tensor.node()->num_outputs()) {
-    return absl::InvalidArgumentError(absl::StrCat("Gradients: ", list, "[", i,
-                                                   "] must be a tensor of this graph, got ",
-                                                   tensor.valid() ? "another graph's" : "none"));
+    return InvalidArgument("Gradients: ", list, "[", i, "] must be a tensor of this graph, got ",
+                           tensor.valid() ? "another graph's" : "none");
   }
   return absl::OkStatus();
 }
@@ -532,10 +531,10 @@ Output DenseGradient(const Scope& scope, const Gradient& gradient) {
   if (slices == nullptr) return Output();
   if (!slices->dense_shape.valid()) {
     if (slices->values.valid()) {
-      scope.UpdateStatus(absl::InvalidArgumentError(absl::StrCat(
-                             "Gradients: slices '", slices->values.name(),
-                             "' must have a dense_shape to become one dense tensor, got none")),
-                         std::source_location::current());
+      scope.UpdateStatus(
+          InvalidArgument("Gradients: slices '", slices->values.name(),
+                          "' must have a dense_shape to become one dense tensor, got none"),
+          std::source_location::current());
     }
     return Output();
   }
@@ -563,8 +562,8 @@ StatusOr<std::vector<Gradient>> AddGradients(const Scope& scope, absl::Span<cons
                                              const GradientOptions& options) {
   MR_RETURN_IF_ERROR(scope.status());
   if (!options.grad_ys.empty() && options.grad_ys.size() != ys.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("Gradients: grad_ys must be as many as ys (",
-                                                   ys.size(), "), got ", options.grad_ys.size()));
+    return InvalidArgument("Gradients: grad_ys must be as many as ys (", ys.size(), "), got ",
+                           options.grad_ys.size());
   }
   for (size_t i = 0; i < xs.size(); ++i) MR_RETURN_IF_ERROR(CheckTensor(scope, "xs", i, xs[i]));
   for (size_t i = 0; i < ys.size(); ++i) {
@@ -572,28 +571,26 @@ StatusOr<std::vector<Gradient>> AddGradients(const Scope& scope, absl::Span<cons
     const DType type = WithoutRef(ys[i].dtype());
     const std::string where = absl::StrCat("Gradients: ys[", i, "] '", ys[i].name(), "'");
     if (!IsTrainable(type)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(where, " must be floating or complex, got ", DTypeName(type)));
+      return InvalidArgument(where, " must be floating or complex, got ", DTypeName(type));
     }
     if (options.grad_ys.empty()) {
       if (IsComplex(type)) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(where, " must have a grad_y because it is complex, got none"));
+        return InvalidArgument(where, " must have a grad_y because it is complex, got none");
       }
       continue;
     }
     MR_RETURN_IF_ERROR(CheckTensor(scope, "grad_ys", i, options.grad_ys[i]));
     if (WithoutRef(options.grad_ys[i].dtype()) != type) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("Gradients: grad_ys[", i, "] '", options.grad_ys[i].name(), "' must be ",
-                       DTypeName(type), " as its y, got ", DTypeName(options.grad_ys[i].dtype())));
+      return InvalidArgument("Gradients: grad_ys[", i, "] '", options.grad_ys[i].name(),
+                             "' must be ", DTypeName(type), " as its y, got ",
+                             DTypeName(options.grad_ys[i].dtype()));
     }
     const PartialShape shape = scope.shape(ys[i]);
     const PartialShape grad_shape = scope.shape(options.grad_ys[i]);
     if (!shape.IsCompatibleWith(grad_shape)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "Gradients: grad_ys[", i, "] '", options.grad_ys[i].name(),
-          "' must have the shape of its y ", shape.ToString(), ", got ", grad_shape.ToString()));
+      return InvalidArgument("Gradients: grad_ys[", i, "] '", options.grad_ys[i].name(),
+                             "' must have the shape of its y ", shape.ToString(), ", got ",
+                             grad_shape.ToString());
     }
   }
   return Backprop(scope, options).Run(ys, xs);

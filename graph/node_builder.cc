@@ -35,7 +35,7 @@ std::string Because(const AttrOrigins& origins, const std::string& attr) {
 Status MatchArg(const OpDef::ArgDef& arg, absl::Span<const Output> outputs, bool is_list,
                 AttrOrigins* origins, NodeDef* def) {
   auto error = [&](const auto&... parts) {
-    return absl::InvalidArgumentError(absl::StrCat("input '", arg.name(), "' must ", parts...));
+    return InvalidArgument("input '", arg.name(), "' must ", parts...);
   };
   const bool wants_list = !arg.number_attr().empty() || !arg.type_list_attr().empty();
   if (wants_list != is_list) {
@@ -104,9 +104,9 @@ Status MatchInputs(const OpDef& op, absl::Span<const std::pair<bool, absl::Span<
   if (in.size() != static_cast<size_t>(op.input_arg_size())) {
     std::vector<std::string> names;
     for (const OpDef::ArgDef& arg : op.input_arg()) names.push_back(arg.name());
-    return absl::InvalidArgumentError(absl::StrCat(
-        "must have ", op.input_arg_size(), " input", op.input_arg_size() == 1 ? "" : "s", " (",
-        absl::StrJoin(names, ", "), "), got ", in.size()));
+    return InvalidArgument("must have ", op.input_arg_size(), " input",
+                           op.input_arg_size() == 1 ? "" : "s", " (", absl::StrJoin(names, ", "),
+                           "), got ", in.size());
   }
   AttrOrigins origins;
   for (int i = 0; i < op.input_arg_size(); ++i) {
@@ -173,14 +173,13 @@ BuiltNode NodeBuilder::Finish() {
   for (const InputArg& arg : inputs_) {
     for (const Output& output : arg.outputs) {
       if (!output.valid()) {
-        return fail(absl::InvalidArgumentError(
-            absl::StrCat(where, ": input ", inputs.size(),
-                         " must be the output of a node, got an invalid Output")));
+        return fail(InvalidArgument(where, ": input ", inputs.size(),
+                                    " must be the output of a node, got an invalid Output"));
       }
       if (!is_ours(output.node())) {
-        return fail(absl::InvalidArgumentError(absl::StrCat(where, ": input ", inputs.size(),
-                                                            " must be of the same graph, got '",
-                                                            output.name(), "' of another")));
+        return fail(InvalidArgument(where, ": input ", inputs.size(),
+                                    " must be of the same graph, got '", output.name(),
+                                    "' of another"));
       }
     }
     inputs.emplace_back(arg.is_list, arg.outputs);
@@ -207,8 +206,7 @@ BuiltNode NodeBuilder::Finish() {
     for (const Operation& operation : *operations) {
       if (!is_ours(operation.node())) {
         if (status.ok()) {
-          status = absl::InvalidArgumentError(
-              absl::StrCat(where, ": control input must be a node of the same graph"));
+          status = InvalidArgument(where, ": control input must be a node of the same graph");
         }
         continue;
       }

@@ -147,8 +147,7 @@ Status ParseDefault(absl::string_view kind, absl::string_view text, AttrValue* v
   std::string proto;
   if (is_list) {
     if (!absl::StartsWith(text, "[")) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("default of ", kind, " must be written [a, b], got '", text, "'"));
+      return InvalidArgument("default of ", kind, " must be written [a, b], got '", text, "'");
     }
     proto = absl::StrCat("list { ", FieldOfKind(element), ": ", text, " }");
   } else if (absl::StartsWith(text, "{")) {
@@ -160,8 +159,7 @@ Status ParseDefault(absl::string_view kind, absl::string_view text, AttrValue* v
   KeepFirstError errors;
   parser.RecordErrorsTo(&errors);
   if (!parser.ParseFromString(proto, value)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("default must be a ", kind, ", got '", text, "' (", errors.text(), ")"));
+    return InvalidArgument("default must be a ", kind, ", got '", text, "' (", errors.text(), ")");
   }
   return absl::OkStatus();
 }
@@ -199,15 +197,14 @@ Status ParseAttr(absl::string_view spec, OpDef* def) {
         } else {
           StatusOr<DType> type = DTypeFromName(word);
           if (!type.ok() || *type == DT_INVALID || IsRef(*type)) {
-            return absl::InvalidArgumentError(
-                absl::StrCat("a set must name types, got '", word, "' before '", in.rest(), "'"));
+            return InvalidArgument("a set must name types, got '", word, "' before '", in.rest(),
+                                   "'");
           }
           allow_types({*type});
         }
       }
       if (!in.Consume(",") && !absl::StartsWith(in.rest(), "}")) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("a set must be closed by '}', got '", in.rest(), "'"));
+        return InvalidArgument("a set must be closed by '}', got '", in.rest(), "'");
       }
     }
     if (kind.empty()) return absl::InvalidArgumentError("a set must not be empty");
@@ -219,9 +216,9 @@ Status ParseAttr(absl::string_view spec, OpDef* def) {
     } else if (!FieldOfKind(word).empty()) {
       kind = word;
     } else {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgument(
           "type must be string, int, float, bool, type, shape, tensor, func or a set, got '", word,
-          "'"));
+          "'");
     }
   }
   if (is_list) {
@@ -235,8 +232,7 @@ Status ParseAttr(absl::string_view spec, OpDef* def) {
       return absl::InvalidArgumentError("only an int or a list may have a minimum");
     }
     if (!in.Int(&minimum)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("minimum must be an integer, got '", in.rest(), "'"));
+      return InvalidArgument("minimum must be an integer, got '", in.rest(), "'");
     }
     attr->set_has_minimum(true);
     attr->set_minimum(minimum);
@@ -245,7 +241,7 @@ Status ParseAttr(absl::string_view spec, OpDef* def) {
     MR_RETURN_IF_ERROR(ParseDefault(kind, in.rest(), attr->mutable_default_value()));
     MR_RETURN_IF_ERROR(ValidateAttrValue(*attr, attr->default_value()));
   } else if (!in.AtEnd()) {
-    return absl::InvalidArgumentError(absl::StrCat("must end here, got '", in.rest(), "'"));
+    return InvalidArgument("must end here, got '", in.rest(), "'");
   }
   return absl::OkStatus();
 }
@@ -280,7 +276,7 @@ Status ParseArg(absl::string_view spec, OpDef* def, OpDef::ArgDef* arg) {
   if (in.Consume("*")) {
     OpDef::AttrDef* count = FindAttr(def, word);
     if (count == nullptr || count->type() != "int") {
-      return absl::InvalidArgumentError(absl::StrCat("'", word, "' must be an attr of type int"));
+      return InvalidArgument("'", word, "' must be an attr of type int");
     }
     set_minimum(count);
     arg->set_number_attr(word);
@@ -294,15 +290,14 @@ Status ParseArg(absl::string_view spec, OpDef* def, OpDef::ArgDef* arg) {
       set_minimum(attr);
       arg->set_type_list_attr(word);
     } else {
-      return absl::InvalidArgumentError(
-          absl::StrCat("attr '", word, "' must be a type",
-                       arg->number_attr().empty() ? " or list(type)" : "", ", got ", attr->type()));
+      return InvalidArgument("attr '", word, "' must be a type",
+                             arg->number_attr().empty() ? " or list(type)" : "", ", got ",
+                             attr->type());
     }
   } else {
     StatusOr<DType> type = DTypeFromName(word);
     if (!type.ok() || *type == DT_INVALID || IsRef(*type)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("'", word, "' must be a type or an attr of the op"));
+      return InvalidArgument("'", word, "' must be a type or an attr of the op");
     }
     arg->set_type(static_cast<tensorflow::DataType>(*type));
   }
@@ -310,7 +305,7 @@ Status ParseArg(absl::string_view spec, OpDef* def, OpDef::ArgDef* arg) {
     if (!in.Consume(")")) return absl::InvalidArgumentError("Ref( must be closed by ')'");
   }
   if (!in.AtEnd()) {
-    return absl::InvalidArgumentError(absl::StrCat("must end here, got '", in.rest(), "'"));
+    return InvalidArgument("must end here, got '", in.rest(), "'");
   }
   return absl::OkStatus();
 }
@@ -540,8 +535,7 @@ StatusOr<OpEntry> OpSpec::Build() const {
   const std::string where = absl::StrCat("Op '", name_, "'");
   SpecReader name(name_);
   if (name.Word().empty() || !name.AtEnd()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(where, ": name must be letters, digits and '_', got '", name_, "'"));
+    return InvalidArgument(where, ": name must be letters, digits and '_', got '", name_, "'");
   }
   def.set_name(name_);
   def.set_is_stateful(stateful_);
@@ -567,8 +561,7 @@ StatusOr<OpEntry> OpSpec::Build() const {
   // G15: a name must tell one thing.
   HashMap<std::string, int> seen;
   auto twice = [&](absl::string_view what, const std::string& n) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(where, ": ", what, " '", n, "' must be declared once, got two"));
+    return InvalidArgument(where, ": ", what, " '", n, "' must be declared once, got two");
   };
   for (const OpDef::AttrDef& attr : def.attr()) {
     if (++seen[attr.name()] > 1) return twice("attr", attr.name());
@@ -581,10 +574,10 @@ StatusOr<OpEntry> OpSpec::Build() const {
     if (++seen[arg.name()] > 1) return twice("output", arg.name());
   }
   if (!shape_fn_) {
-    return absl::InvalidArgumentError(absl::StrCat(where, ": must have a shape function"));
+    return InvalidArgument(where, ": must have a shape function");
   }
   if (differentiability_ == OpEntry::Differentiability::kHasGradient && !gradient_fn_) {
-    return absl::InvalidArgumentError(absl::StrCat(where, ": gradient function must not be empty"));
+    return InvalidArgument(where, ": gradient function must not be empty");
   }
   OpEntry entry(std::move(owned));
   entry.shape_fn = shape_fn_;
@@ -637,7 +630,7 @@ void AddDefaultAttrs(const OpDef& op, tensorflow::NodeDef* node) {
 
 Status ValidateAttrValue(const OpDef::AttrDef& rule, const AttrValue& value) {
   auto error = [&](const auto&... parts) {
-    return absl::InvalidArgumentError(absl::StrCat("attr '", rule.name(), "' must ", parts...));
+    return InvalidArgument("attr '", rule.name(), "' must ", parts...);
   };
   if (!HasKind(value, rule.type())) {
     return error("be ", rule.type(), ", got ", KindName(value));

@@ -70,8 +70,7 @@ Status Rewriter::ResolveFeeds() {
     MR_ASSIGN_OR_RETURN(const OutputRef fed, FindFed(from_, text));
     const TensorKey key(fed.node, fed.index);
     if (!feed_of_.emplace(key, static_cast<int>(i)).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("Endpoint \"", text, "\" fed more than once."));
+      return InvalidArgument("Endpoint \"", text, "\" fed more than once.");
     }
     feeds_.push_back(key);
     result_.signature.feed_types.push_back(TensorType(*fed.node, fed.index));
@@ -83,8 +82,7 @@ Status Rewriter::ResolveFetches() {
   for (const std::string& text : signature_.fetches) {
     MR_ASSIGN_OR_RETURN(const TensorName name, ParseTensorName(text));
     if (name.index == kControlSlot) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("Fetch '", text, "' must name a tensor, got a control edge"));
+      return InvalidArgument("Fetch '", text, "' must name a tensor, got a control edge");
     }
     const Node* node = from_.FindNode(name.node);
     if (node == nullptr) {
@@ -92,30 +90,30 @@ Status Rewriter::ResolveFetches() {
     }
     if (node->num_outputs() == 0) {
       if (node->op_entry() == nullptr) {
-        return absl::UnimplementedError(
-            absl::StrCat("Fetch '", text, "': op kind '", node->op(),
-                         "' must be known to this program to be fetched from, got one that is not "
-                         "registered"));
+        return Unimplemented(
+            "Fetch '", text, "': op kind '", node->op(),
+            "' must be known to this program to be fetched from, got one that is not "
+            "registered");
       }
-      return absl::InvalidArgumentError(
-          absl::StrCat("Tried to fetch data for '", text,
-                       "', which produces no output.  To run to a node but not fetch any data, "
-                       "pass '",
-                       text, "' as a target"));
+      return InvalidArgument(
+          "Tried to fetch data for '", text,
+          "', which produces no output.  To run to a node but not fetch any data, "
+          "pass '",
+          text, "' as a target");
     }
     if (name.index >= node->num_outputs()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "FetchOutputs ", text, ": output index too large, must be < ", node->num_outputs()));
+      return InvalidArgument("FetchOutputs ", text, ": output index too large, must be < ",
+                             node->num_outputs());
     }
     const TensorKey key(node, name.index);
     if (FeedOf(node, name.index) >= 0) {
-      return absl::InvalidArgumentError(absl::StrCat(text, " is both fed and fetched."));
+      return InvalidArgument(text, " is both fed and fetched.");
     }
     const DType type = TensorType(*node, name.index);
     if (type == DT_INVALID) {
-      return absl::UnimplementedError(absl::StrCat(
+      return Unimplemented(
           "Fetch '", text, "': op kind '", node->op(),
-          "' must be known to this program to be fetched from, got one that is not registered"));
+          "' must be known to this program to be fetched from, got one that is not registered");
     }
     fetches_.push_back(key);
     result_.signature.fetch_types.push_back(type);
@@ -227,10 +225,9 @@ Status Rewriter::CopyNeeded() {
         continue;
       }
       if (IsRef(node->input_type(k))) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("Feed '", signature_.feeds[static_cast<size_t>(feed)],
-                         "' must not be needed as a reference, got consumer ", node->op(), " '",
-                         node->name(), "' (input ", k, "), which changes it"));
+        return InvalidArgument("Feed '", signature_.feeds[static_cast<size_t>(feed)],
+                               "' must not be needed as a reference, got consumer ", node->op(),
+                               " '", node->name(), "' (input ", k, "), which changes it");
       }
       MR_RETURN_IF_ERROR(to->AddEdge(feed_nodes[static_cast<size_t>(feed)], 0, copy, k));
     }

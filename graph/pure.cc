@@ -8,8 +8,8 @@ namespace millrace {
 namespace {
 
 Status NotPure(const Node& node, absl::string_view why) {
-  return absl::UnimplementedError(absl::StrCat(
-      node.op(), " '", node.name(), "' is not evaluated while the graph is built: ", why));
+  return Unimplemented(node.op(), " '", node.name(),
+                       "' is not evaluated while the graph is built: ", why);
 }
 
 // Files change between two steps; TensorFlow's definitions do not call these stateful.

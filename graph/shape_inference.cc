@@ -41,8 +41,7 @@ Status NoOutputShape(InferenceContext*) { return absl::OkStatus(); }
 
 Status BroadcastBinaryShape(InferenceContext* c) {
   if (c->num_inputs() < 2) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("must have 2 inputs to broadcast, got ", c->num_inputs()));
+    return InvalidArgument("must have 2 inputs to broadcast, got ", c->num_inputs());
   }
   MR_ASSIGN_OR_RETURN(PartialShape shape, BroadcastShape(c->input(0), c->input(1)));
   for (int i = 0; i < c->num_outputs(); ++i) c->set_output(i, shape);
@@ -233,16 +232,16 @@ struct ShapeRefiner::Impl {
     if (value->is_scalar) {
       const std::optional<int64_t>& element = value->elements[0];
       if (element.has_value() && *element != -1) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("a shape must be a vector, or the scalar -1 when its rank is unknown, got "
-                         "the scalar ",
-                         *element));
+        return InvalidArgument(
+            "a shape must be a vector, or the scalar -1 when its rank is unknown, got "
+            "the scalar ",
+            *element);
       }
       return PartialShape();
     }
     if (value->elements.size() > static_cast<size_t>(Shape::kMaxRank)) {
-      return absl::InvalidArgumentError(absl::StrCat("a shape must have rank <= ", Shape::kMaxRank,
-                                                     ", got ", value->elements.size()));
+      return InvalidArgument("a shape must have rank <= ", Shape::kMaxRank, ", got ",
+                             value->elements.size());
     }
     std::vector<int64_t> dims;
     for (const auto& e : value->elements) dims.push_back(e && *e >= 0 ? *e : -1);
@@ -317,9 +316,8 @@ Status ShapeRefiner::AddNode(const Node& node) {
   }
   for (size_t i = 0; i < num_outputs; ++i) {
     if (!context.outputs()[i].valid()) {
-      return absl::InvalidArgumentError(absl::StrCat(where, ": output ", i, " must have at most ",
-                                                     Shape::kMaxElements, " elements and rank ",
-                                                     Shape::kMaxRank, ", got more"));
+      return InvalidArgument(where, ": output ", i, " must have at most ", Shape::kMaxElements,
+                             " elements and rank ", Shape::kMaxRank, ", got more");
     }
     info->shapes[i] = context.outputs()[i];
     info->handles[i] = context.output_handles()[i];
@@ -357,12 +355,12 @@ StatusOr<PartialShape> ShapeRefiner::ConstantShape(const Node& node, int output)
 Status ShapeRefiner::MergeOutputShape(const Node& node, int output, const PartialShape& shape) {
   const std::string where = absl::StrCat(node.op(), " '", node.name(), "'");
   if (output < 0 || output >= node.num_outputs()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(where, ": output must be in [0, ", node.num_outputs(), "), got ", output));
+    return InvalidArgument(where, ": output must be in [0, ", node.num_outputs(), "), got ",
+                           output);
   }
   if (!shape.valid()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(where, ": output ", output, " must get a legal shape, got an invalid one"));
+    return InvalidArgument(where, ": output ", output,
+                           " must get a legal shape, got an invalid one");
   }
   std::unique_ptr<Impl::Info>& info = impl_->infos[&node];
   if (info == nullptr) info = std::make_unique<Impl::Info>();
@@ -374,8 +372,8 @@ Status ShapeRefiner::MergeOutputShape(const Node& node, int output, const Partia
   PartialShape& known = info->shapes[static_cast<size_t>(output)];
   StatusOr<PartialShape> merged = known.MergeWith(shape);
   if (!merged.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat(where, ": output ", output, " must have shape ",
-                                                   known.ToString(), ", got ", shape.ToString()));
+    return InvalidArgument(where, ": output ", output, " must have shape ", known.ToString(),
+                           ", got ", shape.ToString());
   }
   known = *std::move(merged);
   return absl::OkStatus();

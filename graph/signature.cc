@@ -75,8 +75,7 @@ StatusOr<BoundSignature> BindSignature(const RunSignature& names,
   for (size_t i = 0; i < names.feeds.size(); ++i) {
     feed_names.push_back(CanonicalTensorName(names.feeds[i]));
     if (!fed.emplace(feed_names.back(), i).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("Endpoint \"", feed_names.back(), "\" fed more than once."));
+      return InvalidArgument("Endpoint \"", feed_names.back(), "\" fed more than once.");
     }
   }
   std::set<std::string> fetches, targets;
@@ -125,8 +124,7 @@ bool IsOperation(const Graph& graph, const std::string& name) {
 StatusOr<OutputRef> FindFed(const Graph& graph, const std::string& name) {
   MR_ASSIGN_OR_RETURN(const TensorName parsed, ParseTensorName(name));
   if (parsed.index == kControlSlot) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("Feed '", name, "' must name a tensor, got a control edge"));
+    return InvalidArgument("Feed '", name, "' must name a tensor, got a control edge");
   }
   OutputRef fed;
   fed.node = graph.FindNode(parsed.node);
@@ -135,8 +133,8 @@ StatusOr<OutputRef> FindFed(const Graph& graph, const std::string& name) {
     return absl::NotFoundError(absl::StrCat("FeedInputs: unable to find feed output ", name));
   }
   if (fed.index >= fed.node->num_outputs()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "FeedInputs: ", name, " should have output index < ", fed.node->num_outputs()));
+    return InvalidArgument("FeedInputs: ", name, " should have output index < ",
+                           fed.node->num_outputs());
   }
   return fed;
 }
@@ -173,14 +171,13 @@ StatusOr<std::vector<FeedRule>> FeedRules(const Graph& graph, const RunSignature
 
 Status CheckFeedsGiven(const BoundSignature& bound, absl::Span<const Tensor> feeds) {
   if (feeds.size() != bound.feed_to.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("Run: the signature has ", bound.feed_to.size(),
-                                                   " feeds, got ", feeds.size(), " tensors"));
+    return InvalidArgument("Run: the signature has ", bound.feed_to.size(), " feeds, got ",
+                           feeds.size(), " tensors");
   }
   for (size_t i = 0; i < feeds.size(); ++i) {
     if (feeds[i].has_value()) continue;
-    return absl::InvalidArgumentError(absl::StrCat("Cannot feed Tensor '",
-                                                   bound.signature.feeds[bound.feed_to[i]],
-                                                   "' without a value, got an empty Tensor"));
+    return InvalidArgument("Cannot feed Tensor '", bound.signature.feeds[bound.feed_to[i]],
+                           "' without a value, got an empty Tensor");
   }
   return absl::OkStatus();
 }
@@ -192,14 +189,14 @@ Status CheckFeeds(const BoundSignature& bound, absl::Span<const FeedRule> rules,
     const Tensor& value = feeds[i];
     const FeedRule& rule = rules[bound.feed_to[i]];
     if (rule.type != DT_INVALID && value.dtype() != rule.type) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("Cannot feed value of type ", DTypeName(value.dtype()), " for Tensor '",
-                       rule.name, "', which has type ", DTypeName(rule.type)));
+      return InvalidArgument("Cannot feed value of type ", DTypeName(value.dtype()),
+                             " for Tensor '", rule.name, "', which has type ",
+                             DTypeName(rule.type));
     }
     if (!rule.shape.IsCompatibleWith(value.shape())) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("Cannot feed value of shape ", value.shape().ToString(), " for Tensor '",
-                       rule.name, "', which has shape ", rule.shape.ToString()));
+      return InvalidArgument("Cannot feed value of shape ", value.shape().ToString(),
+                             " for Tensor '", rule.name, "', which has shape ",
+                             rule.shape.ToString());
     }
   }
   return absl::OkStatus();
@@ -211,9 +208,9 @@ Status CheckFetched(const RunSignature& signature, absl::Span<const Tensor> fetc
   for (size_t i = 0; i < fetched.size(); ++i) {
     if (fetched[i].has_value()) continue;
     // Both sentences are TensorFlow's: of its session in one process, and of its cluster.
-    return absl::InvalidArgumentError(
-        absl::StrCat("Retval[", i, "] does not have value. The tensor returned for ",
-                     signature.fetches[i], " was not valid. It is in a branch that was not taken"));
+    return InvalidArgument("Retval[", i, "] does not have value. The tensor returned for ",
+                           signature.fetches[i],
+                           " was not valid. It is in a branch that was not taken");
   }
   return absl::OkStatus();
 }

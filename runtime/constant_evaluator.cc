@@ -24,8 +24,8 @@ namespace {
 constexpr char kDeviceName[] = "/job:localhost/replica:0/task:0/device:CPU:0";
 
 Status NotHere(const Node& node, absl::string_view why) {
-  return absl::UnimplementedError(absl::StrCat(
-      node.op(), " '", node.name(), "' is not evaluated while the graph is built: ", why));
+  return Unimplemented(node.op(), " '", node.name(),
+                       "' is not evaluated while the graph is built: ", why);
 }
 
 class KnownInputs : public InferenceContext::Source {
@@ -78,16 +78,15 @@ StatusOr<std::vector<Tensor>> KernelEvaluator::Evaluate(const Node& node,
                                                         absl::Span<const Tensor> inputs) {
   MR_RETURN_IF_ERROR(CheckIsPure(node));
   if (static_cast<int>(inputs.size()) != node.num_inputs()) {
-    return absl::InternalError(absl::StrCat(node.op(), " '", node.name(), "' must have ",
-                                            node.num_inputs(), " input values, got ",
-                                            inputs.size()));
+    return Internal(node.op(), " '", node.name(), "' must have ", node.num_inputs(),
+                    " input values, got ", inputs.size());
   }
   int64_t input_bytes = 0;
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i].dtype() != node.input_type(static_cast<int>(i))) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          node.op(), " '", node.name(), "': input ", i, " must be ",
-          DTypeName(node.input_type(static_cast<int>(i))), ", got ", DTypeName(inputs[i].dtype())));
+      return InvalidArgument(node.op(), " '", node.name(), "': input ", i, " must be ",
+                             DTypeName(node.input_type(static_cast<int>(i))), ", got ",
+                             DTypeName(inputs[i].dtype()));
     }
     input_bytes += inputs[i].TotalBytes();
   }
@@ -125,16 +124,15 @@ StatusOr<std::vector<Tensor>> KernelEvaluator::Evaluate(const Node& node,
     return absl::ResourceExhaustedError(
         absl::StrCat(node.op(), " '", node.name(), "': out of memory"));
   } catch (const std::exception& e) {
-    return absl::InternalError(absl::StrCat(node.op(), " '", node.name(), "': ", e.what()));
+    return Internal(node.op(), " '", node.name(), "': ", e.what());
   }
   std::vector<Tensor> results;
   for (int i = 0; i < node.num_outputs(); ++i) {
     EdgeValue& value = out[static_cast<size_t>(i)];
     if (value.dtype() != node.output_type(i)) {
-      return absl::InternalError(
-          absl::StrCat(node.op(), " '", node.name(), "': output ", i, " must be ",
-                       DTypeName(node.output_type(i)), ", got ",
-                       value.has_value() ? DTypeName(value.dtype()) : "no value"));
+      return Internal(node.op(), " '", node.name(), "': output ", i, " must be ",
+                      DTypeName(node.output_type(i)), ", got ",
+                      value.has_value() ? DTypeName(value.dtype()) : "no value");
     }
     results.push_back(std::move(value));
   }

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/flat_engine.h"
@@ -103,9 +102,9 @@ Executor::~Executor() = default;
 
 StatusOr<std::unique_ptr<Executor>> Executor::Make(std::shared_ptr<const Plan> plan) {
   if (plan->has_frames()) {
-    return absl::UnimplementedError(absl::StrCat("Executor: '", plan->frame_node(),
-                                                 "' is part of a while loop; loops are not "
-                                                 "implemented"));
+    return Unimplemented("Executor: '", plan->frame_node(),
+                         "' is part of a while loop; loops are not "
+                         "implemented");
   }
   return std::unique_ptr<Executor>(new Executor(std::make_unique<FlatEngine>(std::move(plan))));
 }

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "core/hash_table.h"
 #include "core/mutex.h"
+#include "core/status.h"
 #include "proto/attr_value.pb.h"
 #include "proto/node_def.pb.h"
 #include "proto/op_def.pb.h"
@@ -133,18 +134,17 @@ StatusOr<const KernelSpec*> FindKernel(const tensorflow::NodeDef& node, absl::st
     for (const KernelSpec* spec : *specs) {
       if (!Fits(*spec, node, device)) continue;
       if (found != nullptr) {
-        return absl::InternalError(absl::StrCat("Op '", node.op(), "' must have one kernel per ",
-                                                "type, got two that fit: ", SpecText(*found),
-                                                " and ", SpecText(*spec)));
+        return Internal("Op '", node.op(), "' must have one kernel per ",
+                        "type, got two that fit: ", SpecText(*found), " and ", SpecText(*spec));
       }
       found = spec;
     }
   }
   if (found != nullptr) return found;
   const std::string registered = DescribeKernels(node.op());
-  return absl::UnimplementedError(
-      absl::StrCat("No kernel for op '", node.op(), "' on device type '", device, "' with attrs {",
-                   AttrsText(node), "}; registered: ", registered.empty() ? "<none>" : registered));
+  return Unimplemented("No kernel for op '", node.op(), "' on device type '", device,
+                       "' with attrs {", AttrsText(node),
+                       "}; registered: ", registered.empty() ? "<none>" : registered);
 }
 
 }  // namespace

@@ -28,14 +28,12 @@ uint64_t ResourceManager::HashTypeName(absl::string_view name) { return Hash64(n
 Status ResourceManager::CheckHandle(const ResourceHandle& handle, uint64_t hash,
                                     absl::string_view type) const {
   if (handle.device != device_name_) {
-    return absl::InvalidArgumentError(absl::StrCat("Resource '", handle.name,
-                                                   "' must be used on its device '", handle.device,
-                                                   "', got '", device_name_, "'"));
+    return InvalidArgument("Resource '", handle.name, "' must be used on its device '",
+                           handle.device, "', got '", device_name_, "'");
   }
   if (handle.hash_code != hash) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("Resource '", handle.name, "' must be a ", type, ", got a handle of a ",
-                     handle.type_name.empty() ? "<unknown type>" : handle.type_name));
+    return InvalidArgument("Resource '", handle.name, "' must be a ", type, ", got a handle of a ",
+                           handle.type_name.empty() ? "<unknown type>" : handle.type_name);
   }
   return absl::OkStatus();
 }
@@ -73,8 +71,7 @@ StatusOr<std::shared_ptr<Resource>> ResourceManager::LookupOrCreateAny(
   }
   MR_ASSIGN_OR_RETURN(std::shared_ptr<Resource> made, create());
   if (made == nullptr) {
-    return absl::InternalError(
-        absl::StrCat("Resource ", in, "/", name, "/", type_name, " was created as null"));
+    return Internal("Resource ", in, "/", name, "/", type_name, " was created as null");
   }
   containers_[in][key] = made;
   return made;

@@ -67,8 +67,7 @@ StatusOr<std::unique_ptr<Session>> NewSession(const SessionOptions& options) {
 Status ResetTarget(const SessionOptions& options, absl::Span<const std::string> containers) {
   MR_ASSIGN_OR_RETURN(const Factories::Entry entry, FindFactory(options.target));
   if (entry.reset == nullptr) {
-    return absl::UnimplementedError(
-        absl::StrCat("ResetTarget: target '", options.target, "' cannot be reset"));
+    return Unimplemented("ResetTarget: target '", options.target, "' cannot be reset");
   }
   return entry.reset(options, containers);
 }
@@ -86,8 +85,8 @@ Status PreparedStep::RunInto(absl::Span<const Tensor> feeds, absl::Span<Tensor> 
   for (Tensor& result : results) result = Tensor();
   MR_ASSIGN_OR_RETURN(std::vector<Tensor> made, Run(feeds));
   if (made.size() != results.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("Run: the signature has ", made.size(),
-                                                   " results, got places for ", results.size()));
+    return InvalidArgument("Run: the signature has ", made.size(), " results, got places for ",
+                           results.size());
   }
   std::move(made.begin(), made.end(), results.begin());
   return absl::OkStatus();

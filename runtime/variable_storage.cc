@@ -38,8 +38,7 @@ Status CheckIndices(absl::Span<const Index> indices, int64_t num_rows) {
   if (!bad) return absl::OkStatus();
   for (size_t i = 0; i < indices.size(); ++i) {
     if (indices[i] < 0 || indices[i] >= num_rows) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("indices[", i, "] = ", indices[i], " is not in [0, ", num_rows, ")"));
+      return InvalidArgument("indices[", i, "] = ", indices[i], " is not in [0, ", num_rows, ")");
     }
   }
   return absl::InternalError("an index is out of range and none is");
@@ -67,8 +66,8 @@ class ABSL_SCOPED_LOCKABLE VariableStorage::LockSet {
     std::sort(sorted.begin(), sorted.end(), std::less<VariableStorage*>());
     const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
     if (twice != sorted.end()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "An update must name each variable once, got '", (*twice)->name(), "' twice"));
+      return InvalidArgument("An update must name each variable once, got '", (*twice)->name(),
+                             "' twice");
     }
     return sorted;
   }
@@ -84,8 +83,7 @@ VariableStorage::VariableStorage(std::string name, DType dtype, PartialShape sha
 VariableStorage::~VariableStorage() = default;
 
 Status VariableStorage::Uninitialized() const {
-  return absl::FailedPreconditionError(
-      absl::StrCat("Attempting to use uninitialized value ", name_));
+  return FailedPrecondition("Attempting to use uninitialized value ", name_);
 }
 
 bool VariableStorage::OwnsValue() const {
@@ -193,14 +191,12 @@ StatusOr<Tensor> VariableStorage::ReadTogether() const {
 
 Status VariableStorage::Assign(Tensor value, bool validate_shape) {
   if (value.dtype() != dtype_) {
-    return absl::InvalidArgumentError(absl::StrCat("Variable '", name_, "' must be assigned a ",
-                                                   DTypeName(dtype_), " tensor, got ",
-                                                   DTypeName(value.dtype())));
+    return InvalidArgument("Variable '", name_, "' must be assigned a ", DTypeName(dtype_),
+                           " tensor, got ", DTypeName(value.dtype()));
   }
   if (validate_shape && !declared_shape_.IsCompatibleWith(value.shape())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("Variable '", name_, "' must be assigned a value of shape ",
-                     declared_shape_.ToString(), ", got shape ", value.shape().ToString()));
+    return InvalidArgument("Variable '", name_, "' must be assigned a value of shape ",
+                           declared_shape_.ToString(), ", got shape ", value.shape().ToString());
   }
   Tensor old_value, old_spare;  // freed without the lock
   std::unique_ptr<Stripes> old_stripes;
@@ -311,14 +307,14 @@ Status VariableStorage::UpdateDense(
 Status VariableStorage::CheckHasRows() const {
   if (!value_.has_value()) return Uninitialized();
   if (!IsMemcopyable(dtype_)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("Variable '", name_, "' must be of a numeric type to be used by rows, got ",
-                     DTypeName(dtype_)));
+    return InvalidArgument("Variable '", name_,
+                           "' must be of a numeric type to be used by rows, got ",
+                           DTypeName(dtype_));
   }
   if (value_.rank() < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("Variable '", name_, "' must be at least a vector to be used by rows, got ",
-                     "shape ", value_.shape().ToString()));
+    return InvalidArgument("Variable '", name_,
+                           "' must be at least a vector to be used by rows, got ", "shape ",
+                           value_.shape().ToString());
   }
   return absl::OkStatus();
 }
@@ -441,10 +437,10 @@ Status VariableStorage::UpdateRows(absl::Span<VariableStorage* const> variables,
       for (const VariableStorage* v : variables) {
         MR_RETURN_IF_ERROR(v->CheckHasRows());
         if (v->value_.dim(0) != variables[0]->value_.dim(0)) {
-          return absl::InvalidArgumentError(absl::StrCat(
-              "Variables '", variables[0]->name_, "' and '", v->name_,
-              "' must have the same number of rows, got shapes ",
-              variables[0]->value_.shape().ToString(), " and ", v->value_.shape().ToString()));
+          return InvalidArgument("Variables '", variables[0]->name_, "' and '", v->name_,
+                                 "' must have the same number of rows, got shapes ",
+                                 variables[0]->value_.shape().ToString(), " and ",
+                                 v->value_.shape().ToString());
         }
         // A buffer that is still kept the second time has found a new reader: rows work then, too.
         ready &= v->stripes_ != nullptr && (made_ready || v->IsReadyForRows());
@@ -599,9 +595,8 @@ StatusOr<VariableStorage::Range> VariableStorage::CopyRows(
                                              "got ", v->value_.shape().ToString()));
     }
     if (rows.begin < 0 || rows.begin > rows.end || rows.end > v->value_.dim(0)) {
-      return absl::InvalidArgumentError(absl::StrCat("Variable '", v->name_, "': rows [",
-                                                     rows.begin, ", ", rows.end,
-                                                     ") must be in [0, ", v->value_.dim(0), ")"));
+      return InvalidArgument("Variable '", v->name_, "': rows [", rows.begin, ", ", rows.end,
+                             ") must be in [0, ", v->value_.dim(0), ")");
     }
     all_changed |= v->all_changed_in_ >= since;
     if (v->stripes_ != nullptr) block = std::min(block, v->stripes_->rows_per_stripe());

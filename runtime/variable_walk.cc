@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "core/dtype.h"
 
 namespace millrace {
@@ -22,15 +21,14 @@ StatusOr<VariableWalk> VariableWalk::Begin(std::vector<std::shared_ptr<VariableS
   for (const auto& variable : variables) {
     MR_ASSIGN_OR_RETURN(Shape shape, variable->shape());
     if (!IsMemcopyable(variable->dtype()) || shape.rank() < 1) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("Variable '", variable->name(), "' must be numeric and have rows to be ",
-                       "walked, got ", DTypeName(variable->dtype()), shape.ToString()));
+      return InvalidArgument("Variable '", variable->name(),
+                             "' must be numeric and have rows to be ", "walked, got ",
+                             DTypeName(variable->dtype()), shape.ToString());
     }
     if (!walk.shapes_.empty() && shape.dim(0) != walk.shapes_[0].dim(0)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("Variables '", variables[0]->name(), "' and '", variable->name(),
-                       "' must have the same number of rows, got shapes ",
-                       walk.shapes_[0].ToString(), " and ", shape.ToString()));
+      return InvalidArgument("Variables '", variables[0]->name(), "' and '", variable->name(),
+                             "' must have the same number of rows, got shapes ",
+                             walk.shapes_[0].ToString(), " and ", shape.ToString());
     }
     Piece piece;
     piece.row_bytes =

@@ -103,9 +103,9 @@ Status WriteCheckpointState(FileSystem* fs, const std::string& directory,
   const auto relative = [&](const std::string& path) -> StatusOr<std::string> {
     if (Dirname(path) == clean) return Basename(path);
     if (absl::StartsWith(path, "/")) return path;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "State file of '", directory,
-        "': checkpoints must be in the directory or have absolute paths, got '", path, "'"));
+    return InvalidArgument("State file of '", directory,
+                           "': checkpoints must be in the directory or have absolute paths, got '",
+                           path, "'");
   };
   tensorflow::CheckpointState message;
   MR_ASSIGN_OR_RETURN(*message.mutable_model_checkpoint_path(), relative(state.latest));

@@ -101,9 +101,9 @@ Status RemoveUnknownDefaultAttrs(tensorflow::MetaGraphDef* meta) {
         continue;
       }
       if (!HasDefault(*theirs->second, name, value)) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            node->op(), " '", node->name(), "': attr '", name,
-            "' is unknown to this program and must have its default, got ", AttrToString(value)));
+        return InvalidArgument(node->op(), " '", node->name(), "': attr '", name,
+                               "' is unknown to this program and must have its default, got ",
+                               AttrToString(value));
       }
       removed.push_back(name);
     }
@@ -126,8 +126,8 @@ StatusOr<Scope> ImportMetaGraph(tensorflow::MetaGraphDef meta, ConstantEvaluator
 Status WriteMetaGraph(FileSystem* fs, const std::string& path,
                       const tensorflow::MetaGraphDef& meta) {
   if (meta.ByteSizeLong() > static_cast<size_t>(std::numeric_limits<int>::max())) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "Meta graph '", path, "' must have less than 2 GiB, got ", meta.ByteSizeLong(), " bytes"));
+    return InvalidArgument("Meta graph '", path, "' must have less than 2 GiB, got ",
+                           meta.ByteSizeLong(), " bytes");
   }
   std::string bytes;
   if (absl::EndsWith(path, "txt")) {

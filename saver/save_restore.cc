@@ -29,14 +29,14 @@ StatusOr<std::vector<Tensor>> Restore(const Reader& reader, const std::string& p
     if (!spec.ok()) return Prefixed(Where(prefix, names[i]), spec.status());
     MR_ASSIGN_OR_RETURN(const auto entry, reader.Find(names[i]));
     if (entry.dtype != dtypes[i]) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          Where(prefix, names[i]), " must have the dtype that the graph expects, ",
-          DTypeName(dtypes[i]), ", got ", DTypeName(entry.dtype), " in the checkpoint"));
+      return InvalidArgument(Where(prefix, names[i]),
+                             " must have the dtype that the graph expects, ", DTypeName(dtypes[i]),
+                             ", got ", DTypeName(entry.dtype), " in the checkpoint");
     }
     if (!spec->is_whole && spec->full_shape != entry.shape) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgument(
           Where(prefix, names[i]), " must have the full shape that the graph expects, ",
-          spec->full_shape.ToString(), ", got ", entry.shape.ToString(), " in the checkpoint"));
+          spec->full_shape.ToString(), ", got ", entry.shape.ToString(), " in the checkpoint");
     }
     wanted.push_back(*std::move(spec));
   }
@@ -87,8 +87,7 @@ StatusOr<std::vector<Tensor>> RestoreTensors(FileSystem* fs, const std::string& 
 
 StatusOr<std::string> ShardedName(const std::string& basename, int shard, int num_shards) {
   if (shard < 0 || shard >= num_shards) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("shard must be in [0, num_shards = ", num_shards, "), got ", shard));
+    return InvalidArgument("shard must be in [0, num_shards = ", num_shards, "), got ", shard);
   }
   return absl::StrFormat("%s-%05d-of-%05d", basename, shard, num_shards);
 }

@@ -115,9 +115,8 @@ Status CheckSignatures(const tensorflow::MetaGraphDef& meta) {
     for (const std::string& tensor : tensors) {
       const StatusOr<TensorName> parsed = ParseTensorName(tensor);
       if (!parsed.ok() || nodes.count(parsed->node) == 0) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("SavedModel: signature '", key, "': ", kind, " '", name,
-                         "' must be a tensor of the graph, got '", tensor, "'"));
+        return InvalidArgument("SavedModel: signature '", key, "': ", kind, " '", name,
+                               "' must be a tensor of the graph, got '", tensor, "'");
       }
     }
     return absl::OkStatus();
@@ -199,9 +198,9 @@ StatusOr<std::unique_ptr<SavedModelBuilder>> SavedModelBuilder::Open(std::string
   if (file_system->FileExists(directory)) {
     MR_ASSIGN_OR_RETURN(const auto children, file_system->GetChildren(directory));
     if (!children.empty()) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("SavedModel '", directory, "': the export directory must be new or empty, ",
-                       "got ", children.size(), " files in it"));
+      return FailedPrecondition("SavedModel '", directory,
+                                "': the export directory must be new or empty, ", "got ",
+                                children.size(), " files in it");
     }
   }
   MR_RETURN_IF_ERROR(file_system->RecursivelyCreateDirectory(directory));
@@ -234,15 +233,15 @@ StatusOr<std::string> SavedModelBuilder::CopyAsset(const std::string& source) {
 
 Status SavedModelBuilder::Add(tensorflow::MetaGraphDef meta, absl::Span<const Asset> assets) {
   if (meta.meta_info_def().tags().empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "SavedModel '", directory_, "': a meta graph must have at least one tag, got none"));
+    return InvalidArgument("SavedModel '", directory_,
+                           "': a meta graph must have at least one tag, got none");
   }
   for (const auto& other : model_.meta_graphs()) {
     if (TagSet(other) == TagSet(meta)) {
       const std::set<std::string> tags = TagSet(meta);
-      return absl::InvalidArgumentError(absl::StrCat(
-          "SavedModel '", directory_, "': each meta graph must have tags of its own, got ",
-          TagsText({tags.begin(), tags.end()}), " twice"));
+      return InvalidArgument("SavedModel '", directory_,
+                             "': each meta graph must have tags of its own, got ",
+                             TagsText({tags.begin(), tags.end()}), " twice");
     }
   }
   MR_RETURN_IF_ERROR(Prefixed(absl::StrCat("'", directory_, "'"), CheckSignatures(meta)));
@@ -262,9 +261,9 @@ Status SavedModelBuilder::Add(tensorflow::MetaGraphDef meta, absl::Span<const As
 Status SavedModelBuilder::AddMetaGraphAndVariables(Session* session, tensorflow::MetaGraphDef meta,
                                                    absl::Span<const Asset> assets) {
   if (model_.meta_graphs_size() > 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("SavedModel '", directory_, "': variables must be added once, with the first ",
-                     "meta graph, got a further one; use AddMetaGraph"));
+    return FailedPrecondition("SavedModel '", directory_,
+                              "': variables must be added once, with the first ",
+                              "meta graph, got a further one; use AddMetaGraph");
   }
   const tensorflow::SaverDef saver = meta.saver_def();
   MR_RETURN_IF_ERROR(Add(std::move(meta), assets));
@@ -284,17 +283,17 @@ Status SavedModelBuilder::AddMetaGraphAndVariables(Session* session, tensorflow:
 Status SavedModelBuilder::AddMetaGraph(tensorflow::MetaGraphDef meta,
                                        absl::Span<const Asset> assets) {
   if (model_.meta_graphs_size() == 0) {
-    return absl::FailedPreconditionError(absl::StrCat("SavedModel '", directory_,
-                                                      "': the first meta graph must come with the ",
-                                                      "variables; use AddMetaGraphAndVariables"));
+    return FailedPrecondition("SavedModel '", directory_,
+                              "': the first meta graph must come with the ",
+                              "variables; use AddMetaGraphAndVariables");
   }
   return Add(std::move(meta), assets);
 }
 
 Status SavedModelBuilder::Save(bool as_text) {
   if (model_.meta_graphs_size() == 0) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "SavedModel '", directory_, "': a model must have at least one meta graph, got none"));
+    return FailedPrecondition("SavedModel '", directory_,
+                              "': a model must have at least one meta graph, got none");
   }
   model_.set_saved_model_schema_version(kSchemaVersion);
   std::string bytes;
@@ -355,9 +354,8 @@ StatusOr<std::vector<Feed>> AssetFeeds(FileSystem* fs, const std::string& direct
   std::vector<Feed> feeds;
   for (const tensorflow::AssetFileDef& asset : assets) {
     if (asset.filename().empty() || Basename(asset.filename()) != asset.filename()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("SavedModel '", directory, "': an asset must be a file in '",
-                       kAssetsDirectory, "', got '", asset.filename(), "'"));
+      return InvalidArgument("SavedModel '", directory, "': an asset must be a file in '",
+                             kAssetsDirectory, "', got '", asset.filename(), "'");
     }
     const std::string path = JoinPath(JoinPath(directory, kAssetsDirectory), asset.filename());
     // Whoever reads the file says that it is missing, with the op's name; maybe nobody does.

@@ -104,17 +104,17 @@ struct Saved {
 
 StatusOr<Saved> MakeSaved(const Variable& variable) {
   if (!variable.handle.valid() || !variable.value.valid()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "Saver: variable '", variable.name, "' must belong to the graph, got an invalid one"));
+    return InvalidArgument("Saver: variable '", variable.name,
+                           "' must belong to the graph, got an invalid one");
   }
   if (variable.slice.full_name().empty()) return Saved{variable.name, "", variable};
   const tensorflow::SaveSliceInfoDef& slice = variable.slice;
   if (slice.var_offset_size() != slice.full_shape_size() ||
       slice.var_shape_size() != slice.full_shape_size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "Saver: variable '", variable.name, "': its slice must have one offset and one length per ",
-        "dimension of the full shape, got ", slice.var_offset_size(), " and ",
-        slice.var_shape_size(), " for ", slice.full_shape_size()));
+    return InvalidArgument("Saver: variable '", variable.name,
+                           "': its slice must have one offset and one length per ",
+                           "dimension of the full shape, got ", slice.var_offset_size(), " and ",
+                           slice.var_shape_size(), " for ", slice.full_shape_size());
   }
   std::vector<std::string> extents;
   for (int i = 0; i < slice.full_shape_size(); ++i) {
@@ -288,9 +288,8 @@ class GraphSaver : public Saver {
                              std::optional<int64_t> global_step) override {
     const std::string path = global_step ? absl::StrCat(prefix, "-", *global_step) : prefix;
     if (Basename(path).empty() || Basename(path) == kStateFile) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("Saver: the prefix must name a file other than the state file '", kStateFile,
-                       "', got '", path, "'"));
+      return InvalidArgument("Saver: the prefix must name a file other than the state file '",
+                             kStateFile, "', got '", path, "'");
     }
     // First, because it fails without having changed anything.
     std::optional<tensorflow::MetaGraphDef> meta;
@@ -619,9 +618,9 @@ StatusOr<std::unique_ptr<Saver>> Saver::Make(const Scope& scope, SaverOptions op
                    [](const Saved& a, const Saved& b) { return a.name < b.name; });
   for (size_t i = 1; i < all.size(); ++i) {
     if (all[i].name == all[i - 1].name && all[i].spec == all[i - 1].spec) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("Saver: each variable must have a name of its own in the checkpoint, got '",
-                       all[i].name, "' twice"));
+      return InvalidArgument(
+          "Saver: each variable must have a name of its own in the checkpoint, got '", all[i].name,
+          "' twice");
     }
   }
   std::map<std::string, std::vector<Saved>> by_device;

@@ -111,18 +111,16 @@ StatusOr<tensorflow::BundleHeaderProto> CheckedHeader(const std::string& prefix,
                                             kMaxShards, "], got ", header.num_shards()));
   }
   if (header.endianness() != tensorflow::BundleHeaderProto::LITTLE) {
-    return absl::UnimplementedError(
-        absl::StrCat(where, "data must be little-endian, got big-endian"));
+    return Unimplemented(where, "data must be little-endian, got big-endian");
   }
   if (header.version().min_consumer() > kBundleVersion) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        where, "its format needs a reader of version ", header.version().min_consumer(),
-        ", this one has ", kBundleVersion, "; it was written by a newer program"));
+    return FailedPrecondition(where, "its format needs a reader of version ",
+                              header.version().min_consumer(), ", this one has ", kBundleVersion,
+                              "; it was written by a newer program");
   }
   for (int bad : header.version().bad_consumers()) {
     if (bad == kBundleVersion) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(where, "it refuses readers of version ", kBundleVersion));
+      return FailedPrecondition(where, "it refuses readers of version ", kBundleVersion);
     }
   }
   return header;
@@ -213,8 +211,8 @@ BundleWriter::BundleWriter(std::unique_ptr<State> state) : state_(std::move(stat
 
 StatusOr<std::unique_ptr<BundleWriter>> BundleWriter::Open(FileSystem* fs, std::string prefix) {
   if (Basename(prefix).empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("Checkpoint '", prefix, "': the prefix must name a file, got a directory"));
+    return InvalidArgument("Checkpoint '", prefix,
+                           "': the prefix must name a file, got a directory");
   }
   if (!Dirname(prefix).empty()) MR_RETURN_IF_ERROR(fs->RecursivelyCreateDirectory(Dirname(prefix)));
   auto state = std::make_unique<State>();
@@ -254,8 +252,8 @@ Status BundleWriter::State::Write(const TensorPieces& value, tensorflow::BundleE
     size += piece.size();
   }
   if (size != wanted) {
-    return absl::InternalError(absl::StrCat("the pieces of ", value.shape.ToString(), " must be ",
-                                            wanted, " bytes, got ", size));
+    return Internal("the pieces of ", value.shape.ToString(), " must be ", wanted, " bytes, got ",
+                    size);
   }
   Describe(value.dtype, value.shape, size, crc, entry);
   return absl::OkStatus();
@@ -290,8 +288,8 @@ Status BundleWriter::State::Write(const Tensor& value, tensorflow::BundleEntryPr
     crc = Crc32c(view);
     size = bytes.size();
   } else {
-    return absl::UnimplementedError(absl::StrCat(
-        "a checkpoint holds numbers and strings, got dtype ", DTypeName(value.dtype())));
+    return Unimplemented("a checkpoint holds numbers and strings, got dtype ",
+                         DTypeName(value.dtype()));
   }
   Describe(value.dtype(), value.shape(), size, crc, entry);
   return absl::OkStatus();
@@ -300,9 +298,8 @@ Status BundleWriter::State::Write(const Tensor& value, tensorflow::BundleEntryPr
 // Key "" is the header's, keys that begin with NUL are those of slices.
 Status BundleWriter::State::CheckName(absl::string_view name) const {
   if (!name.empty() && !IsSliceKey(name)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("Checkpoint '", prefix, "': tensor '", name,
-                   "' must have a name that does not begin with NUL"));
+  return InvalidArgument("Checkpoint '", prefix, "': tensor '", name,
+                         "' must have a name that does not begin with NUL");
 }
 
 template <typename Value>
@@ -311,7 +308,7 @@ Status BundleWriter::State::Add(absl::string_view name, const Value& value) {
   MR_RETURN_IF_ERROR(CheckName(name));
   const auto where = [&] { return absl::StrCat("Checkpoint '", prefix, "': tensor '", name, "'"); };
   if (entries.contains(std::string(name))) {
-    return absl::InvalidArgumentError(absl::StrCat(where(), " must be added once, got it twice"));
+    return InvalidArgument(where(), " must be added once, got it twice");
   }
   tensorflow::BundleEntryProto entry;
   const Status written = Write(value, &entry);
@@ -331,9 +328,8 @@ Status BundleWriter::State::AddSlice(absl::string_view name, const Shape& full_s
   StatusOr<Shape> slice_shape = slice.SliceShape(full_shape);
   if (!slice_shape.ok()) return Prefixed(where, slice_shape.status());
   if (shape != *slice_shape) {
-    return absl::InvalidArgumentError(absl::StrCat(where, ": slice '", slice.ToString(),
-                                                   "' must have shape ", slice_shape->ToString(),
-                                                   ", got ", shape.ToString()));
+    return InvalidArgument(where, ": slice '", slice.ToString(), "' must have shape ",
+                           slice_shape->ToString(), ", got ", shape.ToString());
   }
   if (*slice_shape == full_shape) return Add(name, value);
   auto& full = entries[std::string(name)];
@@ -344,15 +340,14 @@ Status BundleWriter::State::AddSlice(absl::string_view name, const Shape& full_s
     StatusOr<Shape> known = Shape::FromProto(full.shape());
     if (static_cast<int>(full.dtype()) != static_cast<int>(dtype) || !known.ok() ||
         *known != full_shape || full.slices_size() == 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(where, " must be saved with one dtype and full shape, got also ",
-                       DTypeName(dtype), full_shape.ToString()));
+      return InvalidArgument(where, " must be saved with one dtype and full shape, got also ",
+                             DTypeName(dtype), full_shape.ToString());
     }
   }
   const std::string key = slice.BundleKey(name);
   if (entries.contains(key)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(where, ": slice '", slice.ToString(), "' must be added once, got it twice"));
+    return InvalidArgument(where, ": slice '", slice.ToString(),
+                           "' must be added once, got it twice");
   }
   tensorflow::BundleEntryProto entry;
   const Status written = Write(value, &entry);
@@ -393,8 +388,7 @@ Status BundleWriter::Finish() {
   if (s.status.ok()) s.status = WriteIndex(s.fs, s.prefix, place.num_shards, s.entries);
   if (s.status.ok()) {
     DeleteReplacedData(s.fs, s.prefix, place);
-    s.status = absl::FailedPreconditionError(
-        absl::StrCat("Checkpoint '", s.prefix, "': the writer has been finished"));
+    s.status = FailedPrecondition("Checkpoint '", s.prefix, "': the writer has been finished");
     return absl::OkStatus();
   }
   return s.status;
@@ -406,8 +400,7 @@ Status MergeBundles(FileSystem* fs, absl::Span<const std::string> parts, const s
                     bool delete_parts) {
   const std::string where = absl::StrCat("Checkpoint '", merged, "': ");
   if (parts.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(where, "a merge must have at least one part, got none"));
+    return InvalidArgument(where, "a merge must have at least one part, got none");
   }
   // Everything is read and checked before the first file is touched.
   Entries all;
@@ -450,13 +443,12 @@ Status MergeBundles(FileSystem* fs, absl::Span<const std::string> parts, const s
       }
       tensorflow::BundleEntryProto& known = found->second;
       if (known.slices_size() == 0 || entry.slices_size() == 0) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(where, "tensor '", key, "' must be in one part, got it in two"));
+        return InvalidArgument(where, "tensor '", key, "' must be in one part, got it in two");
       }
       if (known.dtype() != entry.dtype() ||
           known.shape().SerializeAsString() != entry.shape().SerializeAsString()) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            where, "slices of tensor '", key, "' must agree on dtype and full shape, got two"));
+        return InvalidArgument(where, "slices of tensor '", key,
+                               "' must agree on dtype and full shape, got two");
       }
       known.mutable_slices()->MergeFrom(entry.slices());
     }
@@ -694,9 +686,8 @@ StatusOr<Tensor> BundleReader::State::ReadStored(absl::string_view name,
     return out;
   }
   if (!IsMemcopyable(dtype)) {
-    return absl::UnimplementedError(absl::StrCat("Checkpoint '", prefix, "': tensor '", name,
-                                                 "' must hold numbers or strings, got dtype ",
-                                                 DTypeName(dtype)));
+    return Unimplemented("Checkpoint '", prefix, "': tensor '", name,
+                         "' must hold numbers or strings, got dtype ", DTypeName(dtype));
   }
   MR_ASSIGN_OR_RETURN(Tensor out, Tensor::Allocate(dtype, shape));
   absl::Span<char> bytes = out.mutable_bytes();

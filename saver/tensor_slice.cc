@@ -21,10 +21,10 @@ StatusOr<TensorSlice> TensorSlice::Parse(absl::string_view text) {
   TensorSlice slice;
   if (text.empty()) return slice;
   const auto refuse = [&](absl::string_view part) {
-    return absl::InvalidArgumentError(absl::StrCat("Slice '", text,
-                                                   "': each dimension must be \"start,length\" or "
-                                                   "\"-\", got '",
-                                                   part, "'"));
+    return InvalidArgument("Slice '", text,
+                           "': each dimension must be \"start,length\" or "
+                           "\"-\", got '",
+                           part, "'");
   };
   for (absl::string_view part : absl::StrSplit(text, ':')) {
     int64_t start = 0;
@@ -45,8 +45,8 @@ StatusOr<TensorSlice> TensorSlice::Parse(absl::string_view text) {
 
 StatusOr<TensorSlice> TensorSlice::FromProto(const tensorflow::TensorSliceProto& proto) {
   if (proto.extent_size() > Shape::kMaxRank) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("Slice: rank must be <= ", Shape::kMaxRank, ", got ", proto.extent_size()));
+    return InvalidArgument("Slice: rank must be <= ", Shape::kMaxRank, ", got ",
+                           proto.extent_size());
   }
   TensorSlice slice;
   for (const auto& extent : proto.extent()) {
@@ -54,9 +54,8 @@ StatusOr<TensorSlice> TensorSlice::FromProto(const tensorflow::TensorSliceProto&
         extent.has_length_case() == tensorflow::TensorSliceProto::Extent::HAS_LENGTH_NOT_SET;
     if (extent.start() < 0 || (!is_full && extent.length() < 0) ||
         (is_full && extent.start() != 0)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("Slice: extent must have start >= 0 and length >= 0, got start ",
-                       extent.start(), " length ", is_full ? kFull : extent.length()));
+      return InvalidArgument("Slice: extent must have start >= 0 and length >= 0, got start ",
+                             extent.start(), " length ", is_full ? kFull : extent.length());
     }
     slice.starts_.push_back(extent.start());
     slice.lengths_.push_back(is_full ? kFull : extent.length());
@@ -93,9 +92,8 @@ bool TensorSlice::IsFull() const {
 
 StatusOr<Shape> TensorSlice::SliceShape(const Shape& full) const {
   if (full.rank() != rank()) {
-    return absl::InvalidArgumentError(absl::StrCat("Slice '", ToString(), "' must have rank ",
-                                                   full.rank(), " of shape ", full.ToString(),
-                                                   ", got rank ", rank()));
+    return InvalidArgument("Slice '", ToString(), "' must have rank ", full.rank(), " of shape ",
+                           full.ToString(), ", got rank ", rank());
   }
   std::vector<int64_t> dims;
   for (int i = 0; i < rank(); ++i) {
@@ -104,9 +102,9 @@ StatusOr<Shape> TensorSlice::SliceShape(const Shape& full) const {
       continue;
     }
     if (length(i) > full.dim(i) || start(i) > full.dim(i) - length(i)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("Slice '", ToString(), "' must lie in shape ", full.ToString(), ", got [",
-                       start(i), ", ", start(i), " + ", length(i), ") in dimension ", i));
+      return InvalidArgument("Slice '", ToString(), "' must lie in shape ", full.ToString(),
+                             ", got [", start(i), ", ", start(i), " + ", length(i),
+                             ") in dimension ", i);
     }
     dims.push_back(length(i));
   }
@@ -135,8 +133,8 @@ StatusOr<ShapeAndSlice> ParseShapeAndSlice(absl::string_view spec) {
   for (size_t i = 0; i + 1 < words.size(); ++i) {
     int64_t dim;
     if (!absl::SimpleAtoi(words[i], &dim) || dim < 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "Shape and slice '", spec, "': dimensions must be numbers >= 0, got '", words[i], "'"));
+      return InvalidArgument("Shape and slice '", spec, "': dimensions must be numbers >= 0, got '",
+                             words[i], "'");
     }
     dims.push_back(dim);
   }
@@ -180,10 +178,9 @@ StatusOr<int64_t> CopySliceOverlap(const Shape& full, const TensorSlice& from_sl
   MR_ASSIGN_OR_RETURN(const Shape from_shape, from_slice.SliceShape(full));
   MR_ASSIGN_OR_RETURN(const Shape to_shape, to_slice.SliceShape(full));
   if (from.shape() != from_shape || to->shape() != to_shape || from.dtype() != to->dtype()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("Slice '", from_slice.ToString(), "' of shape ", full.ToString(),
-                     " must hold ", DTypeName(to->dtype()), from_shape.ToString(), ", got ",
-                     DTypeName(from.dtype()), from.shape().ToString()));
+    return InvalidArgument("Slice '", from_slice.ToString(), "' of shape ", full.ToString(),
+                           " must hold ", DTypeName(to->dtype()), from_shape.ToString(), ", got ",
+                           DTypeName(from.dtype()), from.shape().ToString());
   }
   MR_ASSIGN_OR_RETURN(const int64_t count, SliceOverlap(full, from_slice, to_slice));
   if (count == 0) return count;
@@ -222,8 +219,7 @@ StatusOr<int64_t> CopySliceOverlap(const Shape& full, const TensorSlice& from_sl
                   from.bytes().data() + static_cast<size_t>(source) * width,
                   static_cast<size_t>(run) * width);
     } else {
-      return absl::UnimplementedError(
-          absl::StrCat("Slice: tensors of dtype ", DTypeName(from.dtype()), " have no slices"));
+      return Unimplemented("Slice: tensors of dtype ", DTypeName(from.dtype()), " have no slices");
     }
     for (int i = rank - 2; i >= 0; --i) {
       const size_t d = static_cast<size_t>(i);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "core/status.h"
 #include "graph/node_builder.h"
 #include "train/beside_variable.h"
 
@@ -24,10 +25,10 @@ AdagradOptimizer::~AdagradOptimizer() = default;
 
 void AdagradOptimizer::Prepare(const Scope& scope, const std::vector<Variable>& variables) {
   if (!(state_->options.initial_accumulator_value > 0)) {
-    scope.UpdateStatus(absl::InvalidArgumentError(absl::StrCat(
-                           "Adagrad '", name(), "': initial_accumulator_value must be > 0, got ",
-                           state_->options.initial_accumulator_value)),
-                       std::source_location::current());
+    scope.UpdateStatus(
+        InvalidArgument("Adagrad '", name(), "': initial_accumulator_value must be > 0, got ",
+                        state_->options.initial_accumulator_value),
+        std::source_location::current());
     return;
   }
   for (const Variable& variable : variables) {

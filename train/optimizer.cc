@@ -61,9 +61,8 @@ std::vector<GradientAndVariable> Optimizer::ComputeGradients(
   std::vector<Variable> wanted =
       variables.empty() ? VariablesOf(at.scope, "trainable_variables") : variables;
   if (wanted.empty()) {
-    at.scope.UpdateStatus(absl::InvalidArgumentError(absl::StrCat(
-                              name_, ": the graph must have trainable variables, got none")),
-                          at.where);
+    at.scope.UpdateStatus(
+        InvalidArgument(name_, ": the graph must have trainable variables, got none"), at.where);
     return result;
   }
   std::vector<Output> handles;
@@ -91,10 +90,10 @@ Operation Optimizer::ApplyGradients(ScopeAt at, const std::vector<GradientAndVar
     std::vector<std::string> names;
     for (const GradientAndVariable& pair : gradients) names.push_back(pair.variable.name);
     at.scope.UpdateStatus(
-        absl::InvalidArgumentError(absl::StrCat(
-            name_, ": at least one variable must have a gradient, got none for ", names.size(),
-            " variable(s)", names.empty() ? "" : absl::StrCat(" (first '", names[0], "')"),
-            "; does the loss depend on them?")),
+        InvalidArgument(name_, ": at least one variable must have a gradient, got none for ",
+                        names.size(), " variable(s)",
+                        names.empty() ? "" : absl::StrCat(" (first '", names[0], "')"),
+                        "; does the loss depend on them?"),
         at.where);
     return Operation();
   }
@@ -144,9 +143,9 @@ Output StepAfter(ScopeAt at, Operation train, const Variable& global_step) {
   if (!at.scope.ok()) return Output();
   if (!train.valid() || !global_step.valid()) {
     at.scope.UpdateStatus(
-        absl::InvalidArgumentError(absl::StrCat(
+        InvalidArgument(
             "StepAfter: train and global_step must belong to the graph, got an invalid ",
-            train.valid() ? "global_step" : "train")),
+            train.valid() ? "global_step" : "train"),
         at.where);
     return Output();
   }

@@ -204,9 +204,9 @@ Status Supervisor::Impl::RunLocalInitAndCheck(Session* s) {
   if (!local_init_op.empty()) MR_RETURN_IF_ERROR(s->Run({}, {}, {local_init_op}).status());
   MR_ASSIGN_OR_RETURN(const std::vector<std::string> missing, Uninitialized(s, all_report));
   if (missing.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "Supervisor: init operations did not make the model ready (init_op '", init_op,
-      "', local_init_op '", local_init_op, "'): variables not initialized: ", SomeNames(missing)));
+  return FailedPrecondition("Supervisor: init operations did not make the model ready (init_op '",
+                            init_op, "', local_init_op '", local_init_op,
+                            "'): variables not initialized: ", SomeNames(missing));
 }
 
 Status Supervisor::Impl::PrepareAsChief(Session* s) {
@@ -452,8 +452,7 @@ StatusOr<std::shared_ptr<Session>> Supervisor::ManagedSession(const std::string&
       }
       if (ready.ok() && *ready) break;
       if (ready.ok()) {
-        last = absl::FailedPreconditionError(
-            absl::StrCat("variables not initialized: ", SomeNames(missing)));
+        last = FailedPrecondition("variables not initialized: ", SomeNames(missing));
       } else if (IsRetryable(ready.status())) {
         last = ready.status();
         session->Close().IgnoreError();
@@ -563,14 +562,13 @@ Status CheckLossIsFinite(const Tensor& loss, int64_t step) {
       scan(loss.flat<double>());
       break;
     default:
-      return absl::InvalidArgumentError(absl::StrCat(
-          "NaN guard: the loss must be float or double, got ", DTypeName(loss.dtype())));
+      return InvalidArgument("NaN guard: the loss must be float or double, got ",
+                             DTypeName(loss.dtype()));
   }
   if (std::isfinite(bad)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("NaN guard: the loss must be finite, got ",
-                   std::isnan(bad) ? "nan" : (bad > 0 ? "inf" : "-inf"), " at global step ", step,
-                   "; lower the learning rate or look for bad input"));
+  return InvalidArgument("NaN guard: the loss must be finite, got ",
+                         std::isnan(bad) ? "nan" : (bad > 0 ? "inf" : "-inf"), " at global step ",
+                         step, "; lower the learning rate or look for bad input");
 }
 
 }  // namespace millrace

@@ -20,8 +20,7 @@ Status RegisterParts(GraphPartitions parts, const CompileTarget& target, Compile
       if ((task == target.own_task) != own) continue;
       const auto it = target.tasks.find(task);
       if (it == target.tasks.end()) {
-        return absl::InternalError(
-            absl::StrCat("Session: a partition must be for a task of it, got ", task));
+        return Internal("Session: a partition must be for a task of it, got ", task);
       }
       AddHeldBytes(*graph, &compiled->held);
       transports.push_back(it->second);

@@ -204,9 +204,8 @@ Status Master::ListDevices(const tensorflow::ListDevicesRequest& request,
     MutexLock lock(&mu_);
     MR_RETURN_IF_ERROR(shut_down_);
     if (sessions_.count(request.session_handle()) == 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("Session ", request.session_handle(),
-                       " is not found. Possibly, this master has restarted."));
+      return InvalidArgument("Session ", request.session_handle(),
+                             " is not found. Possibly, this master has restarted.");
     }
   }
   MR_ASSIGN_OR_RETURN(const std::shared_ptr<MasterSession> session,

@@ -81,8 +81,7 @@ Status MasterSession::Connect(const std::vector<std::string>& tasks, const WaitE
       if (tasks_.count(task) != 0 || !seen.insert(task).second) continue;
       std::shared_ptr<Transport> transport = options_->peer(task);
       if (transport == nullptr) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("Session: task ", task, " must be in the cluster"));
+        return InvalidArgument("Session: task ", task, " must be in the cluster");
       }
       fresh.push_back(std::move(transport));
     }
@@ -302,7 +301,7 @@ StatusOr<MasterSession::Callable> MasterSession::FindCallable(int64_t id) const 
   MR_RETURN_IF_ERROR(closed_);
   const auto it = callables_.find(id);
   if (it == callables_.end()) {
-    return absl::InvalidArgumentError(absl::StrCat("No such callable handle: ", id));
+    return InvalidArgument("No such callable handle: ", id);
   }
   return it->second;
 }
@@ -312,7 +311,7 @@ Status MasterSession::RemoveCallable(int64_t id) {
   MutexLock lock(&mu_);
   const auto it = callables_.find(id);
   if (it == callables_.end()) {
-    return absl::InvalidArgumentError(absl::StrCat("No such callable handle: ", id));
+    return InvalidArgument("No such callable handle: ", id);
   }
   dropped = std::move(it->second.binding);
   callables_.erase(it);

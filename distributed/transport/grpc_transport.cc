@@ -366,8 +366,7 @@ void ServeRunGraph(Worker* worker, std::shared_ptr<ServerCall> call,
         for (const NamedTensor& tensor : run->received) {
           if (!failed.ok()) break;
           if (tensor.is_dead) {
-            failed = absl::InvalidArgumentError(
-                absl::StrCat("The tensor returned for ", tensor.name, " was not valid."));
+            failed = InvalidArgument("The tensor returned for ", tensor.name, " was not valid.");
             break;
           }
           failed = writer.AddNamedTensor(kRunGraphRecv, tensor.name, tensor.value);

@@ -448,13 +448,11 @@ void GrpcServerCall::Accepted(bool ok) {
 
 void GrpcServerCall::RequestRead(bool ok) {
   if (!ok) {
-    return FinishWithStatus(absl::InvalidArgumentError(
-        absl::StrCat(method(), ": a call must have one request, got none")));
+    return FinishWithStatus(InvalidArgument(method(), ": a call must have one request, got none"));
   }
   const RpcServer::Handler* const handler = server_->FindHandler(method());
   if (handler == nullptr) {
-    return FinishWithStatus(absl::UnimplementedError(
-        absl::StrCat("Method must be one of this server, got ", method())));
+    return FinishWithStatus(Unimplemented("Method must be one of this server, got ", method()));
   }
   const grpc::ByteBuffer request = std::exchange(request_, grpc::ByteBuffer());
   (*handler)(shared_from_this(), request);
@@ -478,9 +476,8 @@ Status CheckFree(const std::string& address) {
   hints.ai_flags = AI_NUMERICSERV;
   addrinfo* found = nullptr;
   if (const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); error != 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("Server: the host of its own address ", address,
-                     " must be known, got: ", gai_strerror(error)));
+    return FailedPrecondition("Server: the host of its own address ", address,
+                              " must be known, got: ", gai_strerror(error));
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owned(found, freeaddrinfo);
   bool local = false;
@@ -496,19 +493,18 @@ Status CheckFree(const std::string& address) {
     const bool in_use = error == EADDRINUSE || (bound && listen(fd, 1) != 0 && errno == EADDRINUSE);
     close(fd);
     if (in_use) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "Server: ", address, " must be free, got: port is in use by another process"));
+      return FailedPrecondition("Server: ", address,
+                                " must be free, got: port is in use by another process");
     }
     if (error == EACCES) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "Server: ", address, " must be open to this user, got: ", std::strerror(error)));
+      return FailedPrecondition("Server: ", address,
+                                " must be open to this user, got: ", std::strerror(error));
     }
     local |= bound;
   }
   if (!local) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("Server: the host of its own address ", address,
-                     " must be one of this machine, got one that cannot be bound"));
+    return FailedPrecondition("Server: the host of its own address ", address,
+                              " must be one of this machine, got one that cannot be bound");
   }
   return absl::OkStatus();
 }
@@ -533,8 +529,7 @@ Status GrpcRpcServer::Listen(const std::string& address, int num_pollers) {
   queue_ = builder.AddCompletionQueue();
   server_ = builder.BuildAndStart();
   if (server_ == nullptr || port_ == 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("Server: ", address, " must be free, got: port is in use"));
+    return FailedPrecondition("Server: ", address, " must be free, got: port is in use");
   }
   for (int i = 0; i < kAcceptedAhead; ++i) AcceptNext();
   for (int i = 0; i < num_pollers; ++i) pollers_.emplace_back([this] { Poll(queue_.get()); });

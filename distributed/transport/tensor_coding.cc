@@ -188,8 +188,7 @@ StatusOr<Tensor> ReadContent(SliceReader* in, DType dtype, const Shape& shape, u
 }
 
 Status Malformed(absl::string_view what, absl::string_view why) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(what, ": the message must be well formed, got ", why));
+  return InvalidArgument(what, ": the message must be well formed, got ", why);
 }
 
 // A TensorProto of `size` bytes.

@@ -319,9 +319,9 @@ StatusOr<std::shared_ptr<const WorkerPlan>> Worker::BuildPlan(std::unique_ptr<co
   for (const auto& node : graph.nodes()) {
     if (node == nullptr) continue;
     if (find_device(node->assigned_device()) == nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "RegisterGraph on ", options_.task, ": node '", node->name(),
-          "' must be placed on a device of this task, got '", node->assigned_device(), "'"));
+      return InvalidArgument("RegisterGraph on ", options_.task, ": node '", node->name(),
+                             "' must be placed on a device of this task, got '",
+                             node->assigned_device(), "'");
     }
     int* const places = node->op() == "_Arg"      ? &plan->num_args
                         : node->op() == "_Retval" ? &plan->num_results
@@ -329,9 +329,8 @@ StatusOr<std::shared_ptr<const WorkerPlan>> Worker::BuildPlan(std::unique_ptr<co
     if (places == nullptr) continue;
     MR_ASSIGN_OR_RETURN(const int64_t index, GetAttr<int64_t>(node->def(), "index"));
     if (index >= kMaxNodeArgs) {
-      return absl::InvalidArgumentError(absl::StrCat("RegisterGraph on ", options_.task, ": node '",
-                                                     node->name(), "': index must be below ",
-                                                     kMaxNodeArgs, ", got ", index));
+      return InvalidArgument("RegisterGraph on ", options_.task, ": node '", node->name(),
+                             "': index must be below ", kMaxNodeArgs, ", got ", index);
     }
     *places = std::max(*places, static_cast<int>(index) + 1);
   }

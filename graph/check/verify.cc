@@ -241,9 +241,8 @@ using FunctionIndex = HashMap<absl::string_view, const FunctionDef*>;
 
 StatusOr<FunctionIndex> IndexFunctions(const FunctionDefLibrary& library) {
   if (library.function_size() > kMaxFunctions) {
-    return absl::InvalidArgumentError(absl::StrCat("GraphDef: library must have at most ",
-                                                   kMaxFunctions, " functions, got ",
-                                                   library.function_size()));
+    return InvalidArgument("GraphDef: library must have at most ", kMaxFunctions,
+                           " functions, got ", library.function_size());
   }
   FunctionIndex index;
   for (const FunctionDef& function : library.function()) {
@@ -251,8 +250,8 @@ StatusOr<FunctionIndex> IndexFunctions(const FunctionDefLibrary& library) {
       return absl::InvalidArgumentError("Function: signature must have a name, got none");
     }
     if (!index.emplace(function.signature().name(), &function).second) {
-      return absl::InvalidArgumentError(absl::StrCat("Function '", function.signature().name(),
-                                                     "': name must be unique, got two"));
+      return InvalidArgument("Function '", function.signature().name(),
+                             "': name must be unique, got two");
     }
   }
   return index;

@@ -22,10 +22,9 @@ bool IsIdentifier(absl::string_view text) {
 }
 
 Status Malformed(absl::string_view text, absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat("Malformed device specification '", text,
-                                                 "': ", what,
-                                                 "; expected parts are /job:NAME, /replica:N, "
-                                                 "/task:N and /device:TYPE:N"));
+  return InvalidArgument("Malformed device specification '", text, "': ", what,
+                         "; expected parts are /job:NAME, /replica:N, "
+                         "/task:N and /device:TYPE:N");
 }
 
 std::string CanonicalType(absl::string_view type) {
@@ -179,9 +178,8 @@ Status DeviceName::Intersect(const DeviceName& other, bool allow_soft_placement)
   const bool device_conflict = Conflict(type, other.type) || Conflict(id, other.id);
   if (Conflict(job, other.job) || Conflict(replica, other.replica) || Conflict(task, other.task) ||
       (device_conflict && !allow_soft_placement)) {
-    return absl::InvalidArgumentError(absl::StrCat("Devices '", ToString(), "' and '",
-                                                   other.ToString(),
-                                                   "' must agree in every field that both give"));
+    return InvalidArgument("Devices '", ToString(), "' and '", other.ToString(),
+                           "' must agree in every field that both give");
   }
   Override(other);
   if (device_conflict) {
@@ -215,8 +213,8 @@ StatusOr<std::string> MergeDeviceNames(absl::string_view base, absl::string_view
 StatusOr<std::string> TaskOfDevice(absl::string_view device) {
   MR_ASSIGN_OR_RETURN(DeviceName name, DeviceName::Parse(device));
   if (!name.job || !name.task) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("Device '", device, "': a name that says its process must give job and task"));
+    return InvalidArgument("Device '", device,
+                           "': a name that says its process must give job and task");
   }
   if (!name.replica) name.replica = 0;
   return name.Task().ToString();

@@ -75,9 +75,8 @@ StatusOr<Loops> Loops::Of(const Graph& graph) {
       if (first) {
         const int depth = loops.frames_[static_cast<size_t>(frame)].depth + 1;
         if (depth > kMaxLoopDepth) {
-          return absl::InvalidArgumentError(absl::StrCat("Partition: loops must be nested at most ",
-                                                         kMaxLoopDepth, " deep, got more at '",
-                                                         node->name(), "' of loop '", name, "'"));
+          return InvalidArgument("Partition: loops must be nested at most ", kMaxLoopDepth,
+                                 " deep, got more at '", node->name(), "' of loop '", name, "'");
         }
         loops.frames_.push_back(Frame{name, frame, depth});
       }
@@ -97,9 +96,8 @@ StatusOr<Loops> Loops::Of(const Graph& graph) {
 StatusOr<std::string> LocationOf(const Node& node, const PartitionOptions& options) {
   std::string location = options.node_to_loc ? options.node_to_loc(node) : node.assigned_device();
   if (location.empty() || node.assigned_device().empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("Partition: node '", node.name(),
-                                                   "' must have been placed, got no ",
-                                                   location.empty() ? "location" : "device"));
+    return InvalidArgument("Partition: node '", node.name(), "' must have been placed, got no ",
+                           location.empty() ? "location" : "device");
   }
   return location;
 }
@@ -168,11 +166,11 @@ Status Partitioner::CopyNodes() {
 Status Partitioner::CheckLoop(const Node& src, int output, const Node& dst) const {
   const std::string& loop = loops_.LoopOf(src);
   if (loop.empty()) return absl::OkStatus();
-  return absl::UnimplementedError(
-      absl::StrCat("Partition: all nodes of a while loop must be on one device, got '", src.name(),
-                   "'", output == kControlSlot ? " (control)" : absl::StrCat(":", output), " on ",
-                   src.assigned_device(), " feeding '", dst.name(), "' on ", dst.assigned_device(),
-                   " inside loop '", loop, "'"));
+  return Unimplemented("Partition: all nodes of a while loop must be on one device, got '",
+                       src.name(), "'",
+                       output == kControlSlot ? " (control)" : absl::StrCat(":", output), " on ",
+                       src.assigned_device(), " feeding '", dst.name(), "' on ",
+                       dst.assigned_device(), " inside loop '", loop, "'");
 }
 
 StatusOr<Node*> Partitioner::Add(Graph* graph, const Node& near, absl::string_view prefix,
@@ -217,16 +215,15 @@ StatusOr<Node*> Partitioner::Received(const Node& src, int output, const Node& d
   MR_RETURN_IF_ERROR(CheckLoop(src, output, dst));
   const DType type = src.output_type(output);
   if ((IsRef(type) && IsRef(dst.input_type(dst_input))) || type == DT_RESOURCE) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("Partition: a ", IsRef(type) ? "reference" : "resource handle",
-                     " must be used where it is made, got '", TensorNameString(src, output),
-                     "' on ", src.assigned_device(), " as input ", dst_input, " of '", dst.name(),
-                     "' on ", dst.assigned_device()));
+    return InvalidArgument("Partition: a ", IsRef(type) ? "reference" : "resource handle",
+                           " must be used where it is made, got '", TensorNameString(src, output),
+                           "' on ", src.assigned_device(), " as input ", dst_input, " of '",
+                           dst.name(), "' on ", dst.assigned_device());
   }
   if (type == DT_INVALID) {
-    return absl::UnimplementedError(absl::StrCat(
+    return Unimplemented(
         "Partition: op '", src.op(), "' of node '", src.name(),
-        "' must be known to this program to be sent from, got one that is not registered"));
+        "' must be known to this program to be sent from, got one that is not registered");
   }
   if (IsRef(type)) return AddSendRecv(src, PlaceOf(src).copy, output, dst);
   Node*& recv = received_[CutKey({src.id()}, output, PlaceOf(dst).location)];

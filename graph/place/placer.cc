@@ -78,8 +78,7 @@ bool UsesStateOfAnother(const Node& node) {
 }
 
 Status CannotAssign(const Node& node, absl::string_view why) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("Cannot assign a device for operation ", node.name(), ": ", why));
+  return InvalidArgument("Cannot assign a device for operation ", node.name(), ": ", why);
 }
 
 // One call of PlaceGraph.
@@ -161,9 +160,8 @@ Status Placer::SortDevices(absl::Span<const DeviceInfo> devices) {
   for (const DeviceInfo& info : devices) {
     MR_ASSIGN_OR_RETURN(DeviceName name, DeviceName::Parse(info.name));
     if (!name.IsFull() || *name.type != info.type) {
-      return absl::InvalidArgumentError(absl::StrCat("Placement: device '", info.name,
-                                                     "' must have a full name of type ", info.type,
-                                                     ", got '", name.ToString(), "'"));
+      return InvalidArgument("Placement: device '", info.name, "' must have a full name of type ",
+                             info.type, ", got '", name.ToString(), "'");
     }
     devices_.push_back(Device{&info, std::move(name)});
   }
@@ -248,10 +246,9 @@ Status Placer::Pin(Group* group, const Node& node, const std::string& device) {
   if (!group->pinned.empty()) {
     MR_ASSIGN_OR_RETURN(const DeviceName pinned, Parsed(node, group->pinned));
     if (pinned == name) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat("Stateful placement mismatch. Current assignment of ", node.name(), " to ",
-                     device, " does not match ", group->pinned, " of ", group->pinned_by->name(),
-                     ", with which it shares state"));
+    return InvalidArgument("Stateful placement mismatch. Current assignment of ", node.name(),
+                           " to ", device, " does not match ", group->pinned, " of ",
+                           group->pinned_by->name(), ", with which it shares state");
   }
   group->pinned = device;
   group->pinned_by = &node;
@@ -315,10 +312,9 @@ Status Placer::NoKernel(const Node& node) const {
   }
   if (!attrs.empty()) attrs += ")";
   const std::string known = kernels_->DescribeKernels(node.op());
-  return absl::UnimplementedError(
-      absl::StrCat("Op '", node.op(), "' of node '", node.name(),
-                   "' has no kernel registered for device type ", absl::StrJoin(types_, " or "),
-                   attrs, "; registered kernels: ", known.empty() ? "none" : known));
+  return Unimplemented("Op '", node.op(), "' of node '", node.name(),
+                       "' has no kernel registered for device type ", absl::StrJoin(types_, " or "),
+                       attrs, "; registered kernels: ", known.empty() ? "none" : known);
 }
 
 Status Placer::FindCandidates(Group* group) {
@@ -367,10 +363,10 @@ Status Placer::FindCandidates(Group* group) {
     const bool moves = options_.allow_soft_placement ? !device.Matches(task_request)
                                                      : !device.Matches(group->request);
     if (moves && group->asked_by != nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "Stateful placement mismatch. Current assignment of ", group->pinned_by->name(), " to ",
-          group->pinned, " does not match ", group->request.ToString(), ", which ",
-          group->asked_by->name(), " asks for"));
+      return InvalidArgument("Stateful placement mismatch. Current assignment of ",
+                             group->pinned_by->name(), " to ", group->pinned, " does not match ",
+                             group->request.ToString(), ", which ", group->asked_by->name(),
+                             " asks for");
     }
     return absl::OkStatus();
   }

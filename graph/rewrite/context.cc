@@ -221,7 +221,7 @@ Status RewriteContext::ReplaceByConstants(Node* node, absl::Span<const Tensor> v
   size_t first = 0;
   while (first < values.size() && !values[first].has_value()) ++first;
   if (first == values.size()) {
-    return absl::InternalError(absl::StrCat("Rewrite: '", node->name(), "' must have a value"));
+    return Internal("Rewrite: '", node->name(), "' must have a value");
   }
   const std::vector<Tensor> tensors(values.begin(), values.end());
   const std::vector<Node*> befores(controls.begin(), controls.end());

@@ -91,9 +91,9 @@ StatusOr<std::vector<std::string>> PassesOf(const RewriterConfig& config) {
         AddPass(pass, &passes);
       }
     } else {
-      return absl::InvalidArgumentError(
-          absl::StrCat("ConfigProto.graph_options.rewrite_options: optimizers must name passes (",
-                       AllNames(), ", or TensorFlow's names), got '", name, "'"));
+      return InvalidArgument(
+          "ConfigProto.graph_options.rewrite_options: optimizers must name passes (", AllNames(),
+          ", or TensorFlow's names), got '", name, "'");
     }
   }
   return passes;
@@ -140,9 +140,8 @@ StatusOr<RewriteOptions> RewriteOptionsFor(const tensorflow::GraphOptions& optio
     result.dump_after = absl::StrSplit(dump, ',', absl::SkipEmpty());
     for (const std::string& name : result.dump_after) {
       if (FindPass(name) == nullptr && name != kPlace && name != "all") {
-        return absl::InvalidArgumentError(
-            absl::StrCat("MILLRACE_DUMP_GRAPH_AFTER must name passes (", kPlace, ", ", AllNames(),
-                         ", all), got '", name, "'"));
+        return InvalidArgument("MILLRACE_DUMP_GRAPH_AFTER must name passes (", kPlace, ", ",
+                               AllNames(), ", all), got '", name, "'");
       }
     }
   }
@@ -168,8 +167,7 @@ StatusOr<RewriteReport> RunRewrites(Graph* graph, absl::Span<Node* const> keep,
   report.nodes_before = report.nodes_after = graph->num_nodes();
   for (const std::string& name : options.passes) {
     if (FindPass(name) == nullptr) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("RunRewrites: passes must be of ", AllNames(), ", got '", name, "'"));
+      return InvalidArgument("RunRewrites: passes must be of ", AllNames(), ", got '", name, "'");
     }
     report.changes.emplace_back(name, 0);
   }

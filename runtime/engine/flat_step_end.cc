@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/status.h"
 #include "runtime/engine/flat_engine.h"
 #include "runtime/engine/flat_step.h"
 #include "runtime/engine/state_block.h"
@@ -59,9 +60,8 @@ Status FlatStep::TakeResult() {
   Status status = life_.End();
   const uint64_t run = nodes_run_.load(std::memory_order_relaxed);
   if (ABSL_PREDICT_FALSE(!failed && run != plan_.nodes().size())) {
-    status =
-        absl::InternalError(absl::StrCat("Executor: a step must run each of its ",
-                                         plan_.nodes().size(), " nodes once, got ", run, " runs"));
+    status = Internal("Executor: a step must run each of its ", plan_.nodes().size(),
+                      " nodes once, got ", run, " runs");
   }
   engine_->Release(this);
   return status;

@@ -6,7 +6,6 @@
 #include <new>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "runtime/engine/node_trace.h"
 #include "runtime/engine/step_life.h"
 #include "runtime/variable_storage.h"
@@ -20,7 +19,7 @@ Status StatusOfException() {
     } catch (const std::bad_alloc&) {
       return absl::ResourceExhaustedError("out of memory in the kernel");
     } catch (const std::exception& e) {
-      return absl::InternalError(absl::StrCat("the kernel threw: ", e.what()));
+      return Internal("the kernel threw: ", e.what());
     } catch (...) {
       return absl::InternalError("the kernel threw something that is no std::exception");
     }
@@ -46,8 +45,7 @@ Status KernelRuns::ReadReferences(const Plan::Node& node, EdgeValue* inputs) con
       in = Tensor();
       continue;
     }
-    return absl::FailedPreconditionError(
-        absl::StrCat("Attempting to use uninitialized value ", plan->InputName(node, i)));
+    return FailedPrecondition("Attempting to use uninitialized value ", plan->InputName(node, i));
   }
   return absl::OkStatus();
 }
@@ -58,12 +56,11 @@ Status KernelRuns::CheckOutputs(const Plan::Node& node, const EdgeValue* outputs
     const EdgeValue& out = outputs[i];
     if (!out.has_value()) {
       if ((node.flags & Plan::kMayLeaveOutputsDead) != 0) continue;
-      return absl::InternalError(absl::StrCat("Missing ", i, "-th output from '", *node.name, "'"));
+      return Internal("Missing ", i, "-th output from '", *node.name, "'");
     }
     if (out.dtype() != types[i]) {
-      return absl::InternalError(absl::StrCat("output ", i, " must be of type ",
-                                              DTypeName(types[i]), ", got ",
-                                              DTypeName(out.dtype())));
+      return Internal("output ", i, " must be of type ", DTypeName(types[i]), ", got ",
+                      DTypeName(out.dtype()));
     }
   }
   return absl::OkStatus();

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "core/dtype.h"
 #include "core/tensor.h"
 #include "graph/place/device_name.h"
@@ -88,8 +87,8 @@ StatusOr<std::vector<StepPart>> BuildParts(
   for (const auto& [location, graph] : partitions) {
     Device* const device = find_device(location);
     if (device == nullptr) {
-      return absl::InternalError(absl::StrCat(
-          "Compile: a partition must be for a device of this task, got '", location, "'"));
+      return Internal("Compile: a partition must be for a device of this task, got '", location,
+                      "'");
     }
     MR_ASSIGN_OR_RETURN(std::shared_ptr<const Plan> plan,
                         Plan::Build(*graph, device, kernels, transfers));
@@ -138,7 +137,7 @@ Status CheckRunOptions(const tensorflow::ConfigProto& config,
                        const tensorflow::RunOptions& options) {
   const int pool = options.inter_op_thread_pool();
   if (pool < -1 || pool > std::max(0, config.session_inter_op_thread_pool_size() - 1)) {
-    return absl::InvalidArgumentError(absl::StrCat("Invalid inter_op_thread_pool: ", pool));
+    return InvalidArgument("Invalid inter_op_thread_pool: ", pool);
   }
   return absl::OkStatus();
 }

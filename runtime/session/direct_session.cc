@@ -126,8 +126,8 @@ SessionState::SessionState(const SessionOptions& options)
 
 StatusOr<std::shared_ptr<SessionState>> SessionState::Make(const SessionOptions& options) {
   if (options.max_step_bytes < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("SessionOptions: max_step_bytes must be >= 0, got ", options.max_step_bytes));
+    return InvalidArgument("SessionOptions: max_step_bytes must be >= 0, got ",
+                           options.max_step_bytes);
   }
   std::shared_ptr<SessionState> state(new SessionState(options));
   MR_RETURN_IF_ERROR(state->MakeDevices());
@@ -143,8 +143,8 @@ Status SessionState::MakeDevices() {
   const auto count = config_.device_count().find("CPU");
   const int num_cpus = count == config_.device_count().end() ? 1 : count->second;
   if (num_cpus < 1 || num_cpus > kMaxCpuDevices) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "ConfigProto: device_count['CPU'] must be in [1,", kMaxCpuDevices, "], got ", num_cpus));
+    return InvalidArgument("ConfigProto: device_count['CPU'] must be in [1,", kMaxCpuDevices,
+                           "], got ", num_cpus);
   }
   for (int i = 0; i < num_cpus; ++i) {
     auto device = std::make_unique<Device>();
@@ -254,8 +254,8 @@ Status SessionState::Run(const tensorflow::RunOptions& options, const DirectBind
                          tensorflow::RunMetadata* metadata) {
   const BoundSignature& bound = binding.bound;
   if (results.size() != bound.results.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("Run: the signature has ", bound.results.size(),
-                                                   " results, got places for ", results.size()));
+    return InvalidArgument("Run: the signature has ", bound.results.size(),
+                           " results, got places for ", results.size());
   }
   MR_ASSIGN_OR_RETURN(StepPool::Step step, steps_.Begin());
   MR_RETURN_IF_ERROR(CheckFeeds(bound, binding.feed_rules, feeds));

@@ -12,6 +12,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "core/status.h"
 #include "graph/gradient.h"
 #include "graph/graph.h"
 #include "graph/node_builder.h"
@@ -92,8 +93,7 @@ class NodeOrder {
     for (const Output& fetch : fetches_) {
       const EdgeValue& value = values[fetch];
       if (!value.has_value()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("The tensor returned for ", fetch.name(), " was not valid."));
+        return InvalidArgument("The tensor returned for ", fetch.name(), " was not valid.");
       }
       if (value.is_reference()) {
         MR_ASSIGN_OR_RETURN(Tensor read,
@@ -120,11 +120,10 @@ class NodeOrder {
     const auto [it, is_new] = state_.try_emplace(node, kOpen);
     if (!is_new) {
       if (it->second == kDone) return absl::OkStatus();
-      return absl::UnimplementedError(
-          absl::StrCat("'", node->name(), "' is part of a cycle: loops need a session"));
+      return Unimplemented("'", node->name(), "' is part of a cycle: loops need a session");
     }
     if (node->op() == "_OpTestInput") {
-      return absl::InvalidArgumentError(absl::StrCat("'", node->name(), "' must be fed"));
+      return InvalidArgument("'", node->name(), "' must be fed");
     }
     for (const OutputRef& in : node->inputs()) MR_RETURN_IF_ERROR(Visit(Output(in.node, in.index)));
     for (Node* control : node->control_inputs()) {
@@ -283,8 +282,8 @@ class GradientCheck {
     std::uniform_real_distribution<double> uniform(0.5, 1.5);
     for (size_t i = 0; i < y.size(); ++i) {
       if (!IsTrainable(y[i].dtype())) {
-        return absl::InvalidArgumentError(absl::StrCat("test: output ", i, " must be floating or ",
-                                                       "complex, got ", DTypeName(y[i].dtype())));
+        return InvalidArgument("test: output ", i, " must be floating or ", "complex, got ",
+                               DTypeName(y[i].dtype()));
       }
       MR_ASSIGN_OR_RETURN(Tensor weight, Tensor::Allocate(y[i].dtype(), y[i].shape()));
       for (size_t c = 0; c < NumComponents(weight); ++c) {
@@ -360,10 +359,9 @@ class GradientCheck {
       MR_ASSIGN_OR_RETURN(std::vector<Tensor> got, EvaluateGraph(scope_, feeds, {dense}, device_));
       analytic = std::move(got[0]);
       if (analytic.dtype() != start.dtype() || analytic.shape() != start.shape()) {
-        return absl::InternalError(
-            absl::StrCat("gradient of input ", input, " must be like the input, ",
-                         DTypeName(start.dtype()), start.shape().ToString(), ", got ",
-                         DTypeName(analytic.dtype()), analytic.shape().ToString()));
+        return Internal("gradient of input ", input, " must be like the input, ",
+                        DTypeName(start.dtype()), start.shape().ToString(), ", got ",
+                        DTypeName(analytic.dtype()), analytic.shape().ToString());
       }
       const PartialShape inferred = scope_.shape(dense);
       EXPECT_TRUE(inferred.IsCompatibleWith(analytic.shape()))

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "core/mutex.h"
+#include "core/status.h"
 #include "graph/attr.h"
 #include "graph/shape_inference.h"
 #include "proto/node_def.pb.h"
@@ -31,7 +32,7 @@ Hooks& AllHooks() {
 }
 
 Status NoSuchHook(absl::string_view name) {
-  return absl::InternalError(absl::StrCat("TestProbe: hook '", name, "' must be set"));
+  return Internal("TestProbe: hook '", name, "' must be set");
 }
 
 // The hook is looked up when the kernel is built, so that running it takes no lock.
