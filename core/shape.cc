@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstdio>
+#include <cstdlib>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
@@ -126,6 +128,13 @@ bool BroadcastDims(absl::Span<const int64_t> a, absl::Span<const int64_t> b,
 }
 
 }  // namespace
+
+Shape::Shape(std::initializer_list<int64_t> dims) : dims_(dims) {
+  const Status legal = CheckDims(dims_, /*lowest=*/0);
+  if (legal.ok()) return;
+  std::fprintf(stderr, "%s\n", std::string(legal.message()).c_str());
+  std::abort();
+}
 
 StatusOr<Shape> Shape::Make(absl::Span<const int64_t> dims) {
   MR_RETURN_IF_ERROR(CheckDims(dims, 0));

@@ -7,8 +7,8 @@
 // Invariants of a Shape: every dimension is >= 0, the rank is at most kMaxRank,
 // and the product of the dimensions is at most kMaxElements; so num_elements()
 // and any index computed from the dimensions fit into int64_t. There is no other
-// way to make a Shape than a function that returns a Status or one that cannot
-// break these rules.
+// way to make a Shape than a function that returns a Status, one that cannot
+// break these rules, or a literal, which ends the program when it does.
 //
 // Both are values; thread-compatible. Text form: "[2,3]", "[]" for a scalar,
 // "[?,3]" for an unknown dimension, "<unknown>" for an unknown rank.
@@ -47,6 +47,10 @@ class Shape {
 
   // A scalar.
   Shape() = default;
+
+  // A literal in a program: Shape{2, 3}. For numbers that are known to be right; others go through
+  // Make, whose error ends the program here.
+  explicit Shape(std::initializer_list<int64_t> dims);
 
   // InvalidArgument when a dimension is negative, the rank too large or the product overflows.
   static StatusOr<Shape> Make(absl::Span<const int64_t> dims);

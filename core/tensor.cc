@@ -348,17 +348,61 @@ const std::shared_ptr<Resource>& Tensor::reference() const {
   return static_cast<const ReferenceBuffer*>(buffer_.get())->resource();
 }
 
-void Tensor::WrongAccess(const char* accessor, DType wanted) const {
-  std::fprintf(stderr, "Tensor: %s<%s>() must be asked of a %s tensor, got %s of shape %s\n",
-               accessor, DTypeName(wanted).c_str(), DTypeName(wanted).c_str(),
-               DTypeName(dtype_).c_str(), shape_.ToString().c_str());
+void Tensor::MakeUnique() {
+  if (!buffer_ || BufferIsUnique()) return;
+  StatusOr<Tensor> copy = Clone();
+  if (!copy.ok()) throw std::bad_alloc();
+  *this = *std::move(copy);
+}
+
+Status Tensor::WrongType(const char* accessor, DType wanted) const {
+  return InvalidArgument(
+      "Tensor: ", accessor, "<", wanted, ">() must be asked of a ", wanted, " tensor, got ",
+      has_value() ? absl::StrCat(DTypeName(dtype_), " of shape ", shape_.ToString()) : "no value");
+}
+
+Status Tensor::NotOneElement(const char* accessor) const {
+  return InvalidArgument("Tensor: ", accessor,
+                         "() must be asked of a tensor of one element, got shape ", shape_);
+}
+
+Status Tensor::NoRows() const {
+  return InvalidArgument("Tensor: rows() must be asked of a tensor of rank >= 1, got a scalar");
+}
+
+Status Tensor::Ragged(size_t row, size_t length, size_t wanted) {
+  return InvalidArgument("Tensor::Of: row ", row, " must be as long as row 0, which has ", wanted,
+                         " elements, got ", length);
+}
+
+int64_t Tensor::OffsetOf(std::initializer_list<int64_t> indices) const {
+  const absl::Span<const int64_t> at(indices.begin(), indices.size());
+  if (at.size() != shape_.dims().size()) {
+    Refuse(InvalidArgument("Tensor: at() must be given one index per dimension of shape ", shape_,
+                           ", got ", at.size()));
+  }
+  int64_t offset = 0;
+  for (size_t d = 0; d < at.size(); ++d) {
+    const int64_t size = shape_.dims()[d];
+    if (at[d] < 0 || at[d] >= size) {
+      Refuse(InvalidArgument("Tensor: index ", d, " of at() must be in [0, ", size, "), got ",
+                             at[d], " (shape ", shape_, ")"));
+    }
+    offset = offset * size + at[d];
+  }
+  return offset;
+}
+
+void Tensor::Refuse(const Status& status) {
+  std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
   std::abort();
 }
 
-void Tensor::NotOneElement() const {
-  std::fprintf(stderr, "Tensor: scalar() must be asked of a tensor of one element, got shape %s\n",
-               shape_.ToString().c_str());
-  std::abort();
+Tensor Tensor::Literal(DType dtype, std::initializer_list<size_t> dims) {
+  const absl::InlinedVector<int64_t, 4> sizes(dims.begin(), dims.end());
+  StatusOr<Tensor> tensor = Allocate(dtype, *Shape::Make(sizes));
+  if (!tensor.ok()) throw std::bad_alloc();
+  return *std::move(tensor);
 }
 
 std::string Tensor::DebugString(int max_elements) const {

@@ -4,18 +4,22 @@
 
 // Tensor: a dtype, a shape and a shared buffer of elements in row-major order.
 //
-// Copying a Tensor shares the buffer; elements are never copied except by the
-// functions that say so. Elements may be written only while the buffer is not
-// shared (BufferIsUnique), which is how a kernel's fresh or forwarded output is.
+//   Tensor x = Tensor::Of<float>({{1, 2}, {3, 4}});
+//   x.mutable_flat<float>()[0] = 5;
+//   for (absl::Span<const float> row : x.rows<float>()) ...
+//
+// A Tensor is a value: copying one shares the buffer, and mutable_flat copies elements that
+// somebody else holds (a variable, a constant, a step that runs) before they can be written. What
+// is said to be unchecked is the kernels': there elements may be written only while the buffer is
+// not shared (BufferIsUnique), which is how a fresh or forwarded output is.
 //
 // Invariants: the buffer holds exactly the elements of the shape (or more, when
 // the tensor is a slice of rows of another); the data of a tensor that this
 // project allocated is aligned to Allocator::kAlignment. Strings are std::string objects.
 //
 // Thread-safety: a value; distinct Tensors that share a buffer may be read from many threads.
-// Failure: functions that allocate return ResourceExhausted. The typed accessors flat, mutable_flat
-// and scalar end the program with a named failure when T is not the dtype's element type; raw,
-// mutable_raw and raw_scalar are the kernels' and do not look.
+// Failure: functions that allocate return ResourceExhausted; those whose result has no place for a
+// Status throw std::bad_alloc, as any object does. Access of the wrong kind: see there.
 
 #include <cassert>
 #include <cstdint>
@@ -24,9 +28,11 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "core/allocator.h"
 #include "core/buffer.h"
@@ -38,6 +44,40 @@
 namespace millrace {
 
 class Resource;  // core/resource_handle.h
+
+// The rows of a tensor, for range-based for; valid as long as the tensor.
+template <typename T>
+class TensorRows {
+ public:
+  TensorRows(const T* data, int64_t num_rows, int64_t row_size)
+      : data_(data), num_rows_(num_rows), row_size_(row_size) {}
+
+  class Iterator {
+   public:
+    Iterator(const TensorRows* rows, int64_t row) : rows_(rows), row_(row) {}
+    absl::Span<const T> operator*() const { return (*rows_)[row_]; }
+    Iterator& operator++() {
+      ++row_;
+      return *this;
+    }
+    friend bool operator==(const Iterator& a, const Iterator& b) { return a.row_ == b.row_; }
+
+   private:
+    const TensorRows* rows_;
+    int64_t row_;
+  };
+  Iterator begin() const { return Iterator(this, 0); }
+  Iterator end() const { return Iterator(this, num_rows_); }
+  int64_t size() const { return num_rows_; }
+  // 0 <= row < size().
+  absl::Span<const T> operator[](int64_t row) const {
+    return {data_ + row * row_size_, static_cast<size_t>(row_size_)};
+  }
+
+ private:
+  const T* data_;
+  int64_t num_rows_, row_size_;
+};
 
 class Tensor {
  public:
@@ -55,7 +95,16 @@ class Tensor {
   // InvalidArgument when the buffer is too small or the address misaligned for the element.
   static StatusOr<Tensor> FromBuffer(DType dtype, const Shape& shape, BufferRef buffer,
                                      size_t offset);
-  // One element. (Throws std::bad_alloc like any small object when there is no memory.)
+  // Literals of rank 1 to 3: Of({1.0f, 2.0f}), Of<int64_t>({{1, 2}, {3, 4}}), Of({"a", "b"}). The
+  // elements are E, if it is given (values are converted), else of the values' type. Rows of
+  // different lengths end the program with a message.
+  template <typename E = void, typename T>
+  static Tensor Of(std::initializer_list<T> values);
+  template <typename E = void, typename T>
+  static Tensor Of(std::initializer_list<std::initializer_list<T>> rows);
+  template <typename E = void, typename T>
+  static Tensor Of(std::initializer_list<std::initializer_list<std::initializer_list<T>>> blocks);
+  // One element.
   template <typename T>
   static Tensor Scalar(T value);
   static Tensor Scalar(const char* value) { return Scalar(std::string(value)); }
@@ -88,28 +137,63 @@ class Tensor {
   // Bytes of the elements (string contents included).
   int64_t TotalBytes() const;
 
-  // All elements as one span. Another T than the dtype's element type ends the program with a
-  // message that names both: other bytes are never returned.
+  // --- Access for callers
+  //
+  // Other bytes are never returned: another T than the dtype's element type, a wrong number of
+  // indices or elements, an index out of range are refused. values and value tell it by a Status,
+  // for tensors that come from elsewhere; the others end the program with a message.
+
+  // All elements. InvalidArgument for another T.
+  template <typename T>
+  StatusOr<absl::Span<const T>> values() const {
+    if (DTypeOf<T> != dtype_) return WrongType("values", DTypeOf<T>);
+    return raw<T>();
+  }
+  // The only element. InvalidArgument for another T or number of elements.
+  template <typename T>
+  StatusOr<T> value() const {
+    if (DTypeOf<T> != dtype_) return WrongType("value", DTypeOf<T>);
+    if (num_elements() != 1) return NotOneElement("value");
+    return raw_scalar<T>();
+  }
+  // All elements as one span.
   template <typename T>
   absl::Span<const T> flat() const {
     CheckAccess("flat", DTypeOf<T>);
     return raw<T>();
   }
+  // The same to be written; elements that others hold, too, are copied before.
   template <typename T>
   absl::Span<T> mutable_flat() {
     CheckAccess("mutable_flat", DTypeOf<T>);
+    MakeUnique();
     return mutable_raw<T>();
   }
-  // The only element; as flat, and a tensor of another number of elements ends the program, too.
+  // The only element.
   template <typename T>
   const T& scalar() const {
     CheckAccess("scalar", DTypeOf<T>);
-    CheckOneElement();
+    if (ABSL_PREDICT_FALSE(num_elements() != 1)) Refuse(NotOneElement("scalar"));
     return *static_cast<const T*>(data_);
   }
+  // The element at these indices, one per dimension: t.at<float>(1, 2).
+  template <typename T, typename... Index>
+  const T& at(Index... indices) const {
+    CheckAccess("at", DTypeOf<T>);
+    return static_cast<const T*>(data_)[OffsetOf({static_cast<int64_t>(indices)...})];
+  }
+  // Dimension 0, row by row; a row is the span of its elements. Not of a scalar.
+  template <typename T>
+  TensorRows<T> rows() const {
+    CheckAccess("rows", DTypeOf<T>);
+    if (ABSL_PREDICT_FALSE(rank() == 0)) Refuse(NoRows());
+    return TensorRows<T>(static_cast<const T*>(data_), dim(0), shape_.NumElements(1, rank()));
+  }
+  // Copies the elements into a buffer of their own when others hold them.
+  void MakeUnique();
 
-  // Unchecked access, for kernels: they are chosen by dtype, so T is right by construction (checked
-  // in debug builds only).
+  // --- Unchecked access, for kernels: they are chosen by dtype, so T is right by construction
+  // (checked in debug builds only).
   template <typename T>
   absl::Span<const T> raw() const {
     assert(DTypeOf<T> == dtype_);
@@ -163,13 +247,21 @@ class Tensor {
       : buffer_(std::move(buffer)), data_(data), dtype_(dtype), shape_(shape) {}
 
   void CheckAccess(const char* accessor, DType wanted) const {
-    if (ABSL_PREDICT_FALSE(wanted != dtype_)) WrongAccess(accessor, wanted);
+    if (ABSL_PREDICT_FALSE(wanted != dtype_)) Refuse(WrongType(accessor, wanted));
   }
-  void CheckOneElement() const {
-    if (ABSL_PREDICT_FALSE(num_elements() != 1)) NotOneElement();
+  Status WrongType(const char* accessor, DType wanted) const;
+  Status NotOneElement(const char* accessor) const;
+  Status NoRows() const;
+  // Of the element at `indices`; refuses what is none.
+  int64_t OffsetOf(std::initializer_list<int64_t> indices) const;
+  // Prints the message and aborts.
+  [[noreturn]] static void Refuse(const Status& status);
+  // For Of: a tensor to be filled, and the check of each row or block.
+  static Tensor Literal(DType dtype, std::initializer_list<size_t> dims);
+  static void CheckLength(size_t row, size_t length, size_t wanted) {
+    if (ABSL_PREDICT_FALSE(length != wanted)) Refuse(Ragged(row, length, wanted));
   }
-  [[noreturn]] void WrongAccess(const char* accessor, DType wanted) const;
-  [[noreturn]] void NotOneElement() const;
+  static Status Ragged(size_t row, size_t length, size_t wanted);
 
   BufferRef buffer_;
   void* data_ = nullptr;
@@ -182,12 +274,73 @@ static_assert(sizeof(Tensor) <= 64);  // one cache line per edge of a step
 bool operator==(const Tensor& a, const Tensor& b);
 inline bool operator!=(const Tensor& a, const Tensor& b) { return !(a == b); }
 
+namespace tensor_internal {
+
+// The element type of a literal of Ts: characters stand for strings.
+template <typename E, typename T>
+using LiteralElement = std::conditional_t<
+    !std::is_void_v<E>, E,
+    std::conditional_t<std::is_convertible_v<T, absl::string_view>, std::string, T>>;
+
+template <typename E, typename T>
+E LiteralValue(const T& value) {
+  if constexpr (std::is_same_v<E, Half> && !std::is_same_v<T, Half>) {
+    return ToHalf(static_cast<float>(value));
+  } else if constexpr (std::is_same_v<E, Bfloat16> && !std::is_same_v<T, Bfloat16>) {
+    return ToBfloat16(static_cast<float>(value));
+  } else {
+    return static_cast<E>(value);
+  }
+}
+
+}  // namespace tensor_internal
+
+template <typename E, typename T>
+Tensor Tensor::Of(std::initializer_list<T> values) {
+  using Element = tensor_internal::LiteralElement<E, T>;
+  Tensor tensor = Literal(DTypeOf<Element>, {values.size()});
+  Element* out = tensor.mutable_raw<Element>().data();
+  for (const T& value : values) *out++ = tensor_internal::LiteralValue<Element>(value);
+  return tensor;
+}
+
+template <typename E, typename T>
+Tensor Tensor::Of(std::initializer_list<std::initializer_list<T>> rows) {
+  using Element = tensor_internal::LiteralElement<E, T>;
+  const size_t length = rows.size() == 0 ? 0 : rows.begin()->size();
+  Tensor tensor = Literal(DTypeOf<Element>, {rows.size(), length});
+  Element* out = tensor.mutable_raw<Element>().data();
+  size_t row = 0;
+  for (const auto& values : rows) {
+    CheckLength(row++, values.size(), length);
+    for (const T& value : values) *out++ = tensor_internal::LiteralValue<Element>(value);
+  }
+  return tensor;
+}
+
+template <typename E, typename T>
+Tensor Tensor::Of(std::initializer_list<std::initializer_list<std::initializer_list<T>>> blocks) {
+  using Element = tensor_internal::LiteralElement<E, T>;
+  const size_t num_rows = blocks.size() == 0 ? 0 : blocks.begin()->size();
+  const size_t length = num_rows == 0 ? 0 : blocks.begin()->begin()->size();
+  Tensor tensor = Literal(DTypeOf<Element>, {blocks.size(), num_rows, length});
+  Element* out = tensor.mutable_raw<Element>().data();
+  size_t row = 0;
+  for (const auto& block : blocks) {
+    CheckLength(row, block.size(), num_rows);
+    for (const auto& values : block) {
+      CheckLength(row++, values.size(), length);
+      for (const T& value : values) *out++ = tensor_internal::LiteralValue<Element>(value);
+    }
+  }
+  return tensor;
+}
+
 template <typename T>
 Tensor Tensor::Scalar(T value) {
-  StatusOr<Tensor> t = Allocate(DTypeOf<T>, Shape());
-  if (!t.ok()) throw std::bad_alloc();
-  t->template mutable_raw<T>()[0] = std::move(value);
-  return *std::move(t);
+  Tensor tensor = Literal(DTypeOf<T>, {});
+  tensor.mutable_raw<T>()[0] = std::move(value);
+  return tensor;
 }
 
 template <typename T>

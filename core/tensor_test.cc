@@ -7,8 +7,10 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/resource_handle.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest-spi.h"
@@ -158,6 +160,113 @@ TEST(TensorTest, RowsShareTheBufferOfNumbersAndObjects) {
   }
   ExpectTensorEqual(last, TensorOf<std::string>({2}, {std::string(100, 'b'), "c"}));
   ExpectTensorEqual(TensorOf<float>({0, 2}, {}).Rows(0, 0), TensorOf<float>({0, 2}, {}));
+}
+
+// Calls f with a null pointer of each element type.
+template <typename F>
+void ForEachElementType(F f) {
+  const auto each = [&]<typename... Ts>(std::tuple<Ts...>*) {
+    (f(static_cast<Ts*>(nullptr)), ...);
+  };
+  each(static_cast<std::tuple<float, double, int32_t, uint8_t, int16_t, int8_t, std::string,
+                              std::complex<float>, int64_t, bool, QInt8, QUInt8, QInt32, Bfloat16,
+                              QInt16, QUInt16, uint16_t, std::complex<double>, Half, ResourceHandle,
+                              Variant, uint32_t, uint64_t>*>(nullptr));
+}
+
+TEST(TensorTest, NoPairOfTypesReadsOtherBytes) {
+  int num_types = 0;
+  ForEachElementType([&]<typename T>(T*) {
+    ++num_types;
+    for (int number = 1; number <= kNumDTypes; ++number) {
+      const DType dtype = static_cast<DType>(number);
+      ASSERT_OK_AND_ASSIGN(Tensor one, Tensor::Zeros(dtype, Shape()));
+      if (dtype == DTypeOf<T>) {
+        ASSERT_OK_AND_ASSIGN(const auto values, one.values<T>());
+        EXPECT_EQ(values.data(), one.raw_data());
+        EXPECT_OK(one.value<T>());
+        EXPECT_EQ(&one.scalar<T>(), one.raw_data());
+        EXPECT_EQ(one.flat<T>().data(), one.raw_data());
+        continue;
+      }
+      const std::string rule =
+          absl::StrCat("<", DTypeName(DTypeOf<T>), ">() must be asked of a ", DTypeName(DTypeOf<T>),
+                       " tensor, got ", DTypeName(dtype), " of shape []");
+      EXPECT_STATUS(one.values<T>(), absl::StatusCode::kInvalidArgument, "values" + rule);
+      EXPECT_STATUS(one.value<T>(), absl::StatusCode::kInvalidArgument, "value" + rule);
+    }
+  });
+  EXPECT_EQ(num_types, kNumDTypes);
+}
+
+using TensorDeathTest = ::testing::Test;
+
+TEST(TensorDeathTest, EveryAccessorRefusesAnotherType) {
+  Tensor ints = Tensor::Of<int32_t>({{1, 2}, {3, 4}});
+  const std::string rule = "<float>.. must be asked of a float tensor, got int32 of shape .2,2.";
+  EXPECT_DEATH(ints.flat<float>(), "flat" + rule);
+  EXPECT_DEATH(ints.mutable_flat<float>(), "mutable_flat" + rule);
+  EXPECT_DEATH(ints.scalar<float>(), "scalar" + rule);
+  EXPECT_DEATH(ints.at<float>(0, 0), "at" + rule);
+  EXPECT_DEATH(ints.rows<float>(), "rows" + rule);
+  EXPECT_DEATH(Tensor().flat<float>(), "got no value");
+}
+
+TEST(TensorDeathTest, WrongNumbersOfElementsAndIndicesAreRefused) {
+  const Tensor x = Tensor::Of({{1.0f, 2.0f}, {3.0f, 4.0f}});
+  EXPECT_DEATH(x.scalar<float>(),
+               "scalar.. must be asked of a tensor of one element, got shape .2,2.");
+  EXPECT_STATUS(x.value<float>(), absl::StatusCode::kInvalidArgument,
+                "value() must be asked of a tensor of one element, got shape [2,2]");
+  EXPECT_DEATH(x.at<float>(1), "one index per dimension of shape .2,2., got 1");
+  EXPECT_DEATH(x.at<float>(0, 2), "index 1 of at.. must be in .0, 2., got 2");
+  EXPECT_DEATH(x.at<float>(-1, 0), "index 0 of at.. must be in .0, 2., got -1");
+  EXPECT_DEATH(Tensor::Scalar(1.0f).rows<float>(), "rank >= 1, got a scalar");
+  EXPECT_DEATH(Tensor::Of({{1, 2}, {3}}),
+               "row 1 must be as long as row 0, which has 2 elements, got 1");
+  EXPECT_DEATH((Shape{2, -1}), "dimension 1 must be >= 0, got -1");
+}
+
+TEST(TensorTest, LiteralsHaveTheShapeOfTheirBraces) {
+  ExpectTensorEqual(Tensor::Of({1.5f, 2.5f}), TensorOf<float>({2}, {1.5f, 2.5f}));
+  ExpectTensorEqual(Tensor::Of<int64_t>({{1}, {2}}), TensorOf<int64_t>({2, 1}, {1, 2}));
+  ExpectTensorEqual(Tensor::Of<double>({{{1, 2}, {3, 4}, {5, 6}}}),
+                    TensorOf<double>({1, 3, 2}, {1, 2, 3, 4, 5, 6}));
+  ExpectTensorEqual(Tensor::Of({{"a", "b"}}), TensorOf<std::string>({1, 2}, {"a", "b"}));
+  ExpectTensorEqual(Tensor::Of({true, false}), TensorOf<bool>({2}, {true, false}));
+  ExpectTensorEqual(Tensor::Of<Half>({1.5}), TensorOf<Half>({1}, {ToHalf(1.5f)}));
+  EXPECT_EQ((Shape{2, 0, 3}), ShapeOf({2, 0, 3}));
+}
+
+TEST(TensorTest, ElementsAreReadByIndexAndByRow) {
+  const Tensor x = Tensor::Of<int32_t>({{1, 2, 3}, {4, 5, 6}});
+  EXPECT_EQ(x.at<int32_t>(1, 2), 6);
+  EXPECT_EQ(Tensor::Scalar(7.0f).at<float>(), 7.0f);
+  std::vector<int32_t> sums;
+  for (const absl::Span<const int32_t> row : x.rows<int32_t>()) sums.push_back(row[0] + row[2]);
+  EXPECT_EQ(sums, (std::vector<int32_t>{4, 10}));
+  EXPECT_EQ(x.rows<int32_t>().size(), 2);
+  EXPECT_EQ(x.rows<int32_t>()[1][0], 4);
+  ASSERT_OK_AND_ASSIGN(const Tensor none, Tensor::Zeros(DT_FLOAT, Shape{0, 3}));
+  for (const auto row : none.rows<float>()) ADD_FAILURE() << row.size();
+}
+
+TEST(TensorTest, WritingToWhatOthersHoldCopiesItBefore) {
+  const Tensor held = Tensor::Of({{"a", "b"}, {"c", "d"}});
+  Tensor x = held;
+  Tensor row = held.Rows(1, 2);
+  const void* const before = x.raw_data();
+  x.mutable_flat<std::string>()[0] = "x";
+  row.mutable_flat<std::string>()[0] = "y";
+  ExpectTensorEqual(held, Tensor::Of({{"a", "b"}, {"c", "d"}}));
+  ExpectTensorEqual(x, Tensor::Of({{"x", "b"}, {"c", "d"}}));
+  ExpectTensorEqual(row, Tensor::Of({{"y", "d"}}));
+  EXPECT_NE(x.raw_data(), before);
+  const void* const own = x.raw_data();
+  x.mutable_flat<std::string>()[1] = "z";
+  EXPECT_EQ(x.raw_data(), own) << "what nobody else holds is written in place";
+  ASSERT_OK_AND_ASSIGN(Tensor none, Tensor::Zeros(DT_FLOAT, Shape{0}));
+  EXPECT_TRUE(none.mutable_flat<float>().empty());
 }
 
 TEST(TensorTest, ForeignMemoryIsCheckedForSizeAndAlignment) {

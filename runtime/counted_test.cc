@@ -176,7 +176,7 @@ TEST(CountedTest, AChainOfElementwiseKernelsMakesOneTensor) {
   SetHook("increment", [](KernelContext* ctx) -> Status {
     MR_ASSIGN_OR_RETURN(Tensor * out,
                         ctx->ForwardInputOrAllocateOutput({0}, 0, ctx->input(0).shape()));
-    out->mutable_flat<float>()[0] += 1;
+    out->mutable_raw<float>()[0] += 1;
     return absl::OkStatus();
   });
   TestGraph graph;

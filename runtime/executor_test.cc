@@ -587,7 +587,7 @@ TEST_F(ExecutorTest, TheOnlyReaderOwnsItsInput) {
   SetHook("in place", [&](KernelContext* ctx) -> Status {
     EXPECT_TRUE(ctx->input(0).BufferIsUnique()) << ctx->node_name();
     MR_ASSIGN_OR_RETURN(Tensor * out, ctx->ForwardInputOrAllocateOutput({0}, 0, Shape()));
-    out->mutable_flat<float>()[0] += 1;
+    out->mutable_raw<float>()[0] += 1;
     places.push_back(out->raw_data());
     return absl::OkStatus();
   });

@@ -40,7 +40,7 @@ class DoubleKernel : public Kernel {
     MR_ASSIGN_OR_RETURN(Tensor * y,
                         ctx->ForwardInputOrAllocateOutput({0}, 0, ctx->input(0).shape()));
     const absl::Span<const float> in = ctx->input(0).flat<float>();
-    const absl::Span<float> out = y->mutable_flat<float>();
+    const absl::Span<float> out = y->mutable_raw<float>();
     for (size_t i = 0; i < in.size(); ++i) out[i] = 2 * in[i] + static_cast<float>(bias_);
     return absl::OkStatus();
   }
@@ -90,7 +90,7 @@ class ScribbleKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
     Tensor x = ctx->TakeInput(0);
-    x.mutable_flat<float>()[0] += 1;
+    x.mutable_raw<float>()[0] += 1;
     ctx->set_output(0, std::move(x));
     return absl::OkStatus();
   }
@@ -210,7 +210,7 @@ class RefAddOneKernel : public Kernel {
         {raw}, [](absl::Span<const Tensor>) { return absl::OkStatus(); },
         [](absl::Span<const Tensor> old, absl::Span<Tensor> fresh) {
           const absl::Span<const float> in = old[0].flat<float>();
-          const absl::Span<float> out = fresh[0].mutable_flat<float>();
+          const absl::Span<float> out = fresh[0].mutable_raw<float>();
           for (size_t i = 0; i < in.size(); ++i) out[i] = in[i] + 1;
           return absl::OkStatus();
         }));
@@ -372,7 +372,7 @@ TEST(StepMemoryTest, MemoryOutlivesItsStep) {
     auto memory = StepMemory::Make(0);
     ASSERT_OK_AND_ASSIGN(kept, memory->Allocate(DT_FLOAT, ShapeOf({4}), "a"));
   }
-  kept.mutable_flat<float>()[3] = 1;  // a sanitizer would see memory that is gone
+  kept.mutable_raw<float>()[3] = 1;  // a sanitizer would see memory that is gone
   EXPECT_EQ(kept.flat<float>()[3], 1);
 }
 
@@ -518,7 +518,7 @@ TEST(KernelContextTest, HandleInputReachesTheResource) {
       TensorOf<int64_t>({2}, {3, 4}));
   OpTestDevice other;  // same name, other resources: only the handle's own pointer leads there
   Tensor travelled = *handle.Clone();
-  travelled.mutable_flat<ResourceHandle>()[0].resource = nullptr;
+  travelled.mutable_raw<ResourceHandle>()[0].resource = nullptr;
   ExpectOpError(OpCall("_TestAsk").Input(Tensor::Scalar("resource")).Input(travelled).On(&other),
                 absl::StatusCode::kNotFound, "Resource localhost/v/Var does not exist.");
   ExpectTensorEqual(

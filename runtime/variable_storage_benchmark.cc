@@ -224,7 +224,7 @@ void UpdateDense(benchmark::State& state) {
         one, [](absl::Span<const Tensor>) { return absl::OkStatus(); },
         [](absl::Span<const Tensor> old, absl::Span<Tensor> fresh) {
           const float* const in = old[0].flat<float>().data();
-          float* const out = fresh[0].mutable_flat<float>().data();
+          float* const out = fresh[0].mutable_raw<float>().data();
           const int64_t n = old[0].num_elements();
           for (int64_t i = 0; i < n; ++i) out[i] = in[i] - 0.1f;
           return absl::OkStatus();

@@ -28,7 +28,7 @@ constexpr auto kNoCheck = [](absl::Span<const Tensor>) { return absl::OkStatus()
 Status AddOne(absl::Span<const Tensor> old, absl::Span<Tensor> fresh) {
   for (size_t v = 0; v < old.size(); ++v) {
     const absl::Span<const float> in = old[v].flat<float>();
-    const absl::Span<float> out = fresh[v].mutable_flat<float>();
+    const absl::Span<float> out = fresh[v].mutable_raw<float>();
     for (size_t i = 0; i < in.size(); ++i) out[i] = in[i] + 1;
   }
   return absl::OkStatus();
@@ -46,7 +46,7 @@ std::shared_ptr<VariableStorage> Variable(const Tensor& value) {
 // Every row r is filled with the value r.
 Tensor RowNumbers(int64_t rows, int64_t columns) {
   Tensor t = *Tensor::Allocate(DT_FLOAT, ShapeOf({rows, columns}));
-  const absl::Span<float> values = t.mutable_flat<float>();
+  const absl::Span<float> values = t.mutable_raw<float>();
   for (size_t i = 0; i < values.size(); ++i) {
     values[i] = static_cast<float>(static_cast<int64_t>(i) / columns);
   }
@@ -351,7 +351,7 @@ TEST(VariableStorageTest, ErrorInUpdateLeavesTheOldValueOfVariablesWithAReader) 
   const Tensor reader = *v->Read();
   const Status status = VariableStorage::UpdateDense(
       {v.get()}, kNoCheck, [](absl::Span<const Tensor>, absl::Span<Tensor> fresh) {
-        fresh[0].mutable_flat<float>()[0] = 100;
+        fresh[0].mutable_raw<float>()[0] = 100;
         return absl::InternalError("half way");
       });
   EXPECT_STATUS(status, absl::StatusCode::kInternal, "half way");

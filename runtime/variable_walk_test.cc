@@ -27,7 +27,7 @@ std::shared_ptr<VariableStorage> Variable(const Tensor& value) {
 // Every row r is filled with the value r.
 Tensor RowNumbers(int64_t rows, int64_t columns) {
   Tensor t = *Tensor::Allocate(DT_FLOAT, ShapeOf({rows, columns}));
-  const absl::Span<float> values = t.mutable_flat<float>();
+  const absl::Span<float> values = t.mutable_raw<float>();
   for (size_t i = 0; i < values.size(); ++i) {
     values[i] = static_cast<float>(static_cast<int64_t>(i) / columns);
   }
@@ -93,8 +93,8 @@ TEST(VariableWalkTest, SeesStripesThatAReaderKeepsApart) {
   const Tensor reader = *table->Read();
   ASSERT_OK(AddOneToRows({table.get()}, {0, 999}));
   Tensor expected = RowNumbers(1000, 64);
-  expected.mutable_flat<float>()[0] = 1;
-  expected.mutable_flat<float>()[999 * 64] = 1000;
+  expected.mutable_raw<float>()[0] = 1;
+  expected.mutable_raw<float>()[999 * 64] = 1000;
   EXPECT_EQ(WalkAll({table}).bytes[0], BytesOf(expected));
   ExpectTensorEqual(reader, RowNumbers(1000, 64));
 }

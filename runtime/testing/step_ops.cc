@@ -81,7 +81,7 @@ class SourceKernel : public Kernel {
   }
   Status Compute(KernelContext* ctx) const override {
     MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, Shape()));
-    out->mutable_flat<float>()[0] = value_;
+    out->mutable_raw<float>()[0] = value_;
     return absl::OkStatus();
   }
   bool may_be_expensive() const override { return false; }
