@@ -336,18 +336,15 @@ class GrpcSession : public Session {
     if (!closed.ok()) LogInfo("Session was not closed properly: ", closed.ToString());
   }
 
-  using Session::Extend;
-  using Session::Run;
-
-  Status Extend(const tensorflow::GraphDef& graph) override {
+  Status DoExtend(const tensorflow::GraphDef& graph) override {
     return NoExceptions("Extend", [&] { return ExtendOrThrow(graph); });
   }
 
-  StatusOr<std::vector<Tensor>> Run(const tensorflow::RunOptions& options,
-                                    absl::Span<const Feed> feeds,
-                                    absl::Span<const FetchName> fetches,
-                                    absl::Span<const FetchName> targets,
-                                    tensorflow::RunMetadata* metadata) override {
+  StatusOr<std::vector<Tensor>> DoRun(const tensorflow::RunOptions& options,
+                                      absl::Span<const Feed> feeds,
+                                      absl::Span<const FetchName> fetches,
+                                      absl::Span<const FetchName> targets,
+                                      tensorflow::RunMetadata* metadata) override {
     return NoExceptions("Run",
                         [&] { return RunOrThrow(options, feeds, fetches, targets, metadata); });
   }

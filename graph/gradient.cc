@@ -596,6 +596,45 @@ StatusOr<std::vector<Gradient>> AddGradients(const Scope& scope, absl::Span<cons
   return Backprop(scope, options).Run(ys, xs);
 }
 
+std::string WhyNoGradient(const Output& y, const Output& x) {
+  // What y depends on, whether gradients pass or not.
+  absl::flat_hash_set<const Node*> before = {y.node()};
+  std::deque<const Node*> queue = {y.node()};
+  while (!queue.empty()) {
+    const Node* const node = queue.front();
+    queue.pop_front();
+    for (const OutputRef& input : node->inputs()) {
+      if (input.node != nullptr && before.insert(input.node).second) queue.push_back(input.node);
+    }
+  }
+  if (!before.contains(x.node())) return absl::StrCat("'", y.name(), "' does not depend on it");
+  // From x on, where gradients still flow: the first node that lets none out.
+  absl::flat_hash_set<const Node*> seen = {x.node()};
+  queue = {x.node()};
+  while (!queue.empty()) {
+    const Node* const node = queue.front();
+    queue.pop_front();
+    for (const Edge& edge : node->out_edges()) {
+      const Node* const next = edge.dst;
+      if (edge.is_control() || !Flows(*node, edge.src_output) || !before.contains(next) ||
+          !seen.insert(next).second) {
+        continue;
+      }
+      const std::string name = absl::StrCat(next->op(), " '", next->name(), "' on the way ");
+      const OpEntry* const entry = next->op_entry();
+      if (entry != nullptr &&
+          entry->differentiability == OpEntry::Differentiability::kNotDifferentiable) {
+        return absl::StrCat(name, "passes no gradient on");
+      }
+      bool flows = next == y.node();
+      for (int i = 0; i < next->num_outputs(); ++i) flows |= Flows(*next, i);
+      if (!flows) return absl::StrCat(name, "gives ", DTypeName(next->output_type(0)));
+      queue.push_back(next);
+    }
+  }
+  return "no node on the way passes its gradient on";
+}
+
 Status GradientOfSwitch(GradientContext* context) {
   if (!context->has_grad(0) && !context->has_grad(1)) return absl::OkStatus();
   const Scope& scope = context->scope();

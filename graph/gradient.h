@@ -121,6 +121,11 @@ StatusOr<std::vector<Gradient>> AddGradients(const Scope& scope, absl::Span<cons
                                              absl::Span<const Output> xs,
                                              const GradientOptions& options = {});
 
+// Why `y` has no gradient for `x`, for a message: "Floor 'f' on the way passes no gradient on",
+// "Cast 'c' on the way gives int32" (of the first such node from x on), "'y:0' does not depend on
+// it".
+std::string WhyNoGradient(const Output& y, const Output& x);
+
 // `gradient` as one dense tensor (UnsortedSegmentSum for slices). Invalid for monostate; slices
 // without dense_shape are an error in the scope.
 Output DenseGradient(const Scope& scope, const Gradient& gradient);

@@ -22,6 +22,8 @@
 namespace millrace {
 namespace {
 
+std::atomic<int64_t> next_graph_id{1};  // relaxed: hands out numbers
+
 using tensorflow::NodeDef;
 using tensorflow::OpDef;
 
@@ -222,7 +224,8 @@ struct Graph::NamesIgnoringCase {
 };
 
 Graph::Graph()
-    : versions_(std::make_unique<tensorflow::VersionDef>()),
+    : id_(next_graph_id.fetch_add(1, std::memory_order_relaxed)),
+      versions_(std::make_unique<tensorflow::VersionDef>()),
       library_(std::make_shared<const tensorflow::FunctionDefLibrary>()) {
   versions_->set_producer(kGraphVersion);
   versions_->set_min_consumer(0);

@@ -212,6 +212,7 @@ class Node {
   bool is_recv() const { return Is(NodeBody::ControlFlow::kRecv); }
   bool is_stateful() const;
 
+  Graph* graph() const { return graph_; }
   // "file:line" of the program line that made the node; empty for imported ones.
   const std::string& built_at() const { return *built_at_; }
   void set_built_at(absl::string_view where);
@@ -255,12 +256,16 @@ class NamedAttrs {
   NodeAttrs attrs_;
 };
 
-class Graph {
+// Owned by one place, or shared: an Output (graph/scope.h) keeps a graph that is shared alive.
+class Graph : public std::enable_shared_from_this<Graph> {
  public:
   Graph();
   ~Graph();
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
+
+  // Differs between all graphs of this process.
+  int64_t id() const { return id_; }
 
   // Adds a node without edges; fills defaults of missing attrs and derives input and output types.
   // The `input` field of `def` is ignored, except that it gives the number of inputs of an unknown
@@ -324,6 +329,7 @@ class Graph {
   // The one copy of a device or source line, valid as long as the graph.
   const std::string* Text(absl::string_view text);
 
+  const int64_t id_;
   std::vector<std::unique_ptr<Node>> nodes_;
   HashMap<absl::string_view, Node*> by_name_;  // the keys are the nodes' names
   // Null until a caller asks, and after it could not follow a change.

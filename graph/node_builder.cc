@@ -129,7 +129,7 @@ tensorflow::AttrValue* NodeBuilder::MutableAttr(absl::string_view name) {
   return &(*def_->mutable_attr())[std::string(name)];
 }
 
-NodeBuilder& NodeBuilder::Input(Output input) {
+NodeBuilder& NodeBuilder::Input(const Output& input) {
   inputs_.push_back(InputArg{false, {input}});
   return *this;
 }
@@ -165,10 +165,7 @@ BuiltNode NodeBuilder::Finish() {
       absl::StrCat(scope.prefix_, scope.next_name_.empty() ? def_->op() : scope.next_name_);
   const std::string where = absl::StrCat(def_->op(), " '", asked, "'");
   Graph* graph = scope.graph();
-  auto is_ours = [&](const Node* node) {
-    return node != nullptr && node->id() < graph->num_node_ids() &&
-           graph->nodes()[static_cast<size_t>(node->id())].get() == node;
-  };
+  auto is_ours = [&](const Node* node) { return node != nullptr && node->graph() == graph; };
   std::vector<std::pair<bool, absl::Span<const Output>>> inputs;
   for (const InputArg& arg : inputs_) {
     for (const Output& output : arg.outputs) {

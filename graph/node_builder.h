@@ -37,25 +37,23 @@ namespace millrace {
 class BuiltNode {
  public:
   BuiltNode() = default;
-  explicit BuiltNode(Node* node) : node_(node) {}
-  Operation operation() const { return Operation(node_); }
+  explicit BuiltNode(Node* node) : op_(node) {}
+  const Operation& operation() const { return op_; }
   // What builders return: the first output, or the op where there is none to name.
   operator Output() const { return output(0); }       // NOLINT
   operator Operation() const { return operation(); }  // NOLINT
   // Invalid when the node is, or has no such output.
-  Output output(int i) const {
-    return node_ != nullptr && i < node_->num_outputs() ? Output(node_, i) : Output();
-  }
+  Output output(int i) const { return i < num_outputs() ? Output(op_, i) : Output(); }
   // Outputs [begin, begin + count).
   std::vector<Output> outputs(int begin, int count) const {
     std::vector<Output> result;
     for (int i = begin; i < begin + count; ++i) result.push_back(output(i));
     return result;
   }
-  int num_outputs() const { return node_ == nullptr ? 0 : node_->num_outputs(); }
+  int num_outputs() const { return op_.valid() ? op_.node()->num_outputs() : 0; }
 
  private:
-  Node* node_ = nullptr;
+  Operation op_;
 };
 
 class NodeBuilder {
@@ -65,7 +63,7 @@ class NodeBuilder {
   NodeBuilder(const NodeBuilder&) = delete;
   NodeBuilder& operator=(const NodeBuilder&) = delete;
 
-  NodeBuilder& Input(Output input);
+  NodeBuilder& Input(const Output& input);
   // A list argument (N * T, or a list of types).
   NodeBuilder& Input(absl::Span<const Output> inputs);
   template <typename T>
@@ -102,7 +100,7 @@ class NodeBuilder {
 // One argument of an op: a tensor, or the tensors of a list argument.
 class BuilderInput {
  public:
-  BuilderInput(Output output) : one_(output) {}                                   // NOLINT
+  BuilderInput(Output output) : one_(std::move(output)) {}                        // NOLINT
   BuilderInput(absl::Span<const Output> list) : list_(list), is_list_(true) {}    // NOLINT
   BuilderInput(const std::vector<Output>& list) : list_(list), is_list_(true) {}  // NOLINT
   void AddTo(NodeBuilder* builder) const {

@@ -86,7 +86,8 @@ Status Rewriter::ResolveFetches() {
     }
     const Node* node = from_.FindNode(name.node);
     if (node == nullptr) {
-      return absl::NotFoundError(absl::StrCat("FetchOutputs node ", text, ": not found"));
+      return absl::NotFoundError(
+          absl::StrCat("FetchOutputs node ", text, ": not found", NearestNode(from_, name.node)));
     }
     if (node->num_outputs() == 0) {
       if (node->op_entry() == nullptr) {
@@ -132,8 +133,9 @@ Status Rewriter::ResolveTargets() {
     }
   }
   if (!missing.empty()) {
-    return absl::NotFoundError(absl::StrCat("PruneForTargets: Some target nodes not found: ",
-                                            absl::StrJoin(missing, ", ")));
+    return absl::NotFoundError(
+        absl::StrCat("PruneForTargets: Some target nodes not found: ", absl::StrJoin(missing, ", "),
+                     NearestNode(from_, missing.front())));
   }
   return absl::OkStatus();
 }

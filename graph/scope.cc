@@ -22,7 +22,7 @@ constexpr absl::string_view kColocationPrefix = "loc:@";
 
 // What all scopes of one root share.
 struct Scope::Shared {
-  Shared(std::unique_ptr<Graph> g, ConstantEvaluator* evaluator)
+  Shared(std::shared_ptr<Graph> g, ConstantEvaluator* evaluator)
       : graph(std::move(g)), refiner(evaluator) {}
 
   // Marks `name` as used and returns it, with a suffix when it was used before.
@@ -44,7 +44,7 @@ struct Scope::Shared {
     return absl::StrCat(name, "_", suffix - 1);
   }
 
-  std::unique_ptr<Graph> graph;
+  const std::shared_ptr<Graph> graph;  // also of the outputs that builders returned
   ShapeRefiner refiner;
   Status status;
   // Lower-case names of nodes and scopes -> next suffix.
@@ -56,11 +56,11 @@ struct Scope::Shared {
 
 Scope::Scope() : Scope(static_cast<ConstantEvaluator*>(nullptr)) {}
 Scope::Scope(ConstantEvaluator* evaluator)
-    : shared_(std::make_shared<Shared>(std::make_unique<Graph>(), evaluator)) {}
+    : shared_(std::make_shared<Shared>(std::make_shared<Graph>(), evaluator)) {}
 Scope::Scope(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
 
 StatusOr<Scope> Scope::ForGraph(std::unique_ptr<Graph> graph, ConstantEvaluator* evaluator) {
-  auto shared = std::make_shared<Shared>(std::move(graph), evaluator);
+  auto shared = std::make_shared<Shared>(std::shared_ptr<Graph>(std::move(graph)), evaluator);
   MR_ASSIGN_OR_RETURN(std::vector<Node*> order, TopologicalOrder(*shared->graph));
   for (const Node* node : order) {
     MR_RETURN_IF_ERROR(shared->refiner.AddNode(*node));

@@ -45,45 +45,48 @@ namespace millrace {
 
 class Scope;
 
-// A node that a builder made. Invalid (node() == nullptr) after an error.
+// A node that a builder made. Invalid (node() == nullptr) after an error. It keeps its graph alive,
+// so it may outlive the Scope. (A graph that one place owns outlives it instead.)
 class Operation {
  public:
   Operation() = default;
-  explicit Operation(Node* node) : node_(node) {}
-  Node* node() const { return node_; }
+  explicit Operation(Node* node)
+      : node_(node == nullptr
+                  ? nullptr
+                  : std::shared_ptr<Node>(node->graph()->weak_from_this().lock(), node)) {}
+  Node* node() const { return node_.get(); }
   bool valid() const { return node_ != nullptr; }
   // "" when invalid.
   std::string name() const { return node_ == nullptr ? std::string() : node_->name(); }
   friend bool operator==(const Operation& a, const Operation& b) { return a.node_ == b.node_; }
 
  private:
-  Node* node_ = nullptr;
+  std::shared_ptr<Node> node_;  // of the graph's reference count
 };
 
-// One output of a node.
+// One output of a node; as Operation.
 class Output {
  public:
   Output() = default;
-  Output(Node* node, int index) : node_(node), index_(index) {}
-  Node* node() const { return node_; }
+  Output(Node* node, int index) : op_(node), index_(index) {}
+  Output(Operation op, int index) : op_(std::move(op)), index_(index) {}
+  Node* node() const { return op_.node(); }
   int index() const { return index_; }
-  bool valid() const { return node_ != nullptr; }
-  Operation op() const { return Operation(node_); }
-  DType dtype() const { return node_ == nullptr ? DT_INVALID : node_->output_type(index_); }
+  bool valid() const { return op_.valid(); }
+  const Operation& op() const { return op_; }
+  DType dtype() const { return valid() ? node()->output_type(index_) : DT_INVALID; }
   // "name:0"; "" when invalid.
-  std::string name() const {
-    return node_ == nullptr ? std::string() : TensorNameString(*node_, index_);
-  }
+  std::string name() const { return valid() ? TensorNameString(*node(), index_) : std::string(); }
   friend bool operator==(const Output& a, const Output& b) {
-    return a.node_ == b.node_ && a.index_ == b.index_;
+    return a.op_ == b.op_ && a.index_ == b.index_;
   }
   template <typename H>
   friend H AbslHashValue(H h, const Output& o) {
-    return H::combine(std::move(h), o.node_, o.index_);
+    return H::combine(std::move(h), o.node(), o.index_);
   }
 
  private:
-  Node* node_ = nullptr;
+  Operation op_;
   int index_ = 0;
 };
 

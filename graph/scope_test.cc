@@ -265,6 +265,23 @@ TEST(ScopeTest, AScopeForAGraphKeepsItsNamesAndKnowsItsShapes) {
   EXPECT_EQ(In(scope->WithSubScope("a/b/").WithName("X")).name(), "a/b/X_1:0");
 }
 
+TEST(ScopeTest, OutputsOutliveTheirScope) {
+  Output x;
+  Operation op;
+  {
+    Scope root;
+    x = In(root.WithName("x"), DT_FLOAT, Unknown());
+    op = x.op();
+  }
+  EXPECT_EQ(x.name(), "x:0");
+  EXPECT_EQ(x.dtype(), DT_FLOAT);
+  EXPECT_EQ(op.name(), "x");
+  Scope other;
+  NodeBuilder(other, "Sum2").Input(x).Input(x).Finish();
+  EXPECT_EQ(MessageOf(other),
+            "Sum2 'Sum2': input 0 must be of the same graph, got 'x:0' of another");
+}
+
 TEST(NodeBuilderTest, TypeNumberAndListAttrsComeFromInputs) {
   Scope root;
   Output a = In(root), i = In(root, DT_INT32), v = Var(root);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/did_you_mean.h"
 #include "core/hash_table.h"
 #include "graph/attr.h"
 #include "graph/shape_inference.h"
@@ -121,6 +122,14 @@ bool IsOperation(const Graph& graph, const std::string& name) {
 
 // --- Feeds ---------------------------------------------------------------------------------------
 
+std::string NearestNode(const Graph& graph, absl::string_view name) {
+  DidYouMean best(name);
+  for (const auto& node : graph.nodes()) {
+    if (node != nullptr) best.Consider(node->name());
+  }
+  return best.Hint();
+}
+
 StatusOr<OutputRef> FindFed(const Graph& graph, const std::string& name) {
   MR_ASSIGN_OR_RETURN(const TensorName parsed, ParseTensorName(name));
   if (parsed.index == kControlSlot) {
@@ -130,7 +139,8 @@ StatusOr<OutputRef> FindFed(const Graph& graph, const std::string& name) {
   fed.node = graph.FindNode(parsed.node);
   fed.index = parsed.index;
   if (fed.node == nullptr) {
-    return absl::NotFoundError(absl::StrCat("FeedInputs: unable to find feed output ", name));
+    return absl::NotFoundError(absl::StrCat("FeedInputs: unable to find feed output ", name,
+                                            NearestNode(graph, parsed.node)));
   }
   if (fed.index >= fed.node->num_outputs()) {
     return InvalidArgument("FeedInputs: ", name, " should have output index < ",

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "core/dtype.h"
 #include "core/shape.h"
@@ -105,6 +106,9 @@ void ArrangeResults(const BoundSignature& bound, absl::Span<const Tensor> feeds,
                     absl::Span<Tensor> fetched, absl::Span<Tensor> results);
 
 // --- Parts of the rules that pruning shares ------------------------------------------------------
+
+// "; did you mean 'x'?" for a node or tensor that is not in the graph; "" when nothing is near.
+std::string NearestNode(const Graph& graph, absl::string_view name);
 
 // The tensor that a feed names.
 //   InvalidArgument: a malformed name, a control edge, an output that the node does not have.

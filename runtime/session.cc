@@ -10,7 +10,6 @@
 #include "core/exceptions.h"
 #include "core/mutex.h"
 #include "core/new_message.h"
-#include "runtime/engine/kernel_runner.h"
 
 namespace millrace {
 namespace {
@@ -19,7 +18,7 @@ struct Factories {
   Mutex mu;
   struct Entry {
     SessionFactoryRegistration::Factory factory;
-    SessionFactoryRegistration::Reset reset;
+    SessionFactoryRegistration::TargetReset reset;
   };
   std::map<std::string, Entry> by_scheme ABSL_GUARDED_BY(mu);
 };
@@ -52,7 +51,7 @@ StatusOr<Factories::Entry> FindFactory(const std::string& target) {
 }  // namespace
 
 SessionFactoryRegistration::SessionFactoryRegistration(absl::string_view scheme, Factory factory,
-                                                       Reset reset) {
+                                                       TargetReset reset) {
   Factories& all = AllFactories();
   MutexLock lock(&all.mu);
   all.by_scheme.insert_or_assign(std::string(scheme),
@@ -75,7 +74,7 @@ Status ResetTarget(const SessionOptions& options, absl::Span<const std::string> 
 Signature NamesOf(absl::Span<const Feed> feeds, absl::Span<const FetchName> fetches,
                   absl::Span<const FetchName> targets) {
   Signature names;
-  for (const Feed& feed : feeds) names.feeds.push_back(feed.name);
+  for (const Feed& feed : feeds) names.feeds.push_back(feed.name.name());
   for (const FetchName& fetch : fetches) names.fetches.push_back(fetch.name());
   for (const FetchName& target : targets) names.targets.push_back(target.name());
   return names;
@@ -92,20 +91,81 @@ Status PreparedStep::RunInto(absl::Span<const Tensor> feeds, absl::Span<Tensor> 
   return absl::OkStatus();
 }
 
+// --- The graph that a session knows --------------------------------------------------------------
+
+Status Session::Extend(const tensorflow::GraphDef& graph) {
+  MutexLock lock(&extend_mu_);
+  graph_id_.store(kManyGraphs, std::memory_order_release);
+  graph_ = nullptr;
+  num_nodes_.store(0, std::memory_order_relaxed);
+  return DoExtend(graph);
+}
+
 Status Session::Extend(const Scope& scope) {
   return NoExceptions("Extend", [&]() -> Status {
     MR_RETURN_IF_ERROR(scope.status());
-    const auto def = NewMessage<tensorflow::GraphDef>();
-    scope.graph()->ToGraphDef(def.get());
-    std::vector<std::pair<std::string, std::string>> lines;
-    for (const auto& node : scope.graph()->nodes()) {
-      if (node != nullptr && !node->built_at().empty()) {
-        lines.emplace_back(node->name(), node->built_at());
-      }
+    MutexLock lock(&extend_mu_);
+    const Graph& graph = *scope.graph();
+    const int64_t known = graph_id_.load(std::memory_order_relaxed);
+    if (known != graph.id()) {
+      num_nodes_.store(0, std::memory_order_relaxed);
+      graph_ = known == kNoGraph ? graph.shared_from_this() : nullptr;
+      graph_id_.store(known == kNoGraph ? graph.id() : kManyGraphs, std::memory_order_release);
     }
-    AddSourceLines(std::move(lines));
-    return Extend(*def);
+    return ExtendFrom(graph);
   });
+}
+
+Status Session::ExtendFrom(const Graph& graph) {
+  const int first = num_nodes_.load(std::memory_order_relaxed);
+  std::vector<std::pair<std::string, std::string>> lines;
+  for (const auto& node : graph.nodes().subspan(static_cast<size_t>(first))) {
+    if (node != nullptr && !node->built_at().empty()) {
+      lines.emplace_back(node->name(), node->built_at());
+    }
+  }
+  AddSourceLines(std::move(lines));
+  const auto def = NewMessage<tensorflow::GraphDef>();
+  graph.ToGraphDef(def.get(), first);
+  MR_RETURN_IF_ERROR(DoExtend(*def));
+  if (graph_ != nullptr) num_nodes_.store(graph.num_node_ids(), std::memory_order_release);
+  return absl::OkStatus();
+}
+
+Status Session::TakeUp(absl::string_view what, size_t index, const FetchName& name) {
+  if (name.graph_id() == FetchName::kByName) return absl::OkStatus();
+  if (name.graph_id() == FetchName::kInvalid) {
+    return InvalidArgument("Run: ", what, " ", index, " must be the output of a node or a node, ",
+                           "got an invalid one; the Scope's status() says why");
+  }
+  const int64_t known = graph_id_.load(std::memory_order_acquire);
+  if (known == kNoGraph || known == kManyGraphs) return absl::OkStatus();
+  if (known != name.graph_id()) {
+    return InvalidArgument("Run: ", what, " '", name.name(),
+                           "' must be of the graph that the session was extended with, got one of "
+                           "another Scope");
+  }
+  if (name.node_id() < num_nodes_.load(std::memory_order_acquire)) return absl::OkStatus();
+  MutexLock lock(&extend_mu_);
+  if (graph_ == nullptr || name.node_id() < num_nodes_.load(std::memory_order_relaxed)) {
+    return absl::OkStatus();
+  }
+  return Prefixed(absl::StrCat("'", name.name(), "' was added after the session was extended"),
+                  ExtendFrom(*graph_));
+}
+
+StatusOr<std::vector<Tensor>> Session::Run(const tensorflow::RunOptions& options,
+                                           absl::Span<const Feed> feeds,
+                                           absl::Span<const FetchName> fetches,
+                                           absl::Span<const FetchName> targets,
+                                           tensorflow::RunMetadata* metadata) {
+  MR_RETURN_IF_ERROR(NoExceptions("Run", [&]() -> Status {
+    for (size_t i = 0; i < feeds.size(); ++i) MR_RETURN_IF_ERROR(TakeUp("feed", i, feeds[i].name));
+    for (size_t i = 0; i < fetches.size(); ++i) MR_RETURN_IF_ERROR(TakeUp("fetch", i, fetches[i]));
+    for (size_t i = 0; i < targets.size(); ++i) MR_RETURN_IF_ERROR(TakeUp("target", i, targets[i]));
+    return absl::OkStatus();
+  }));
+  return DoRun(options, feeds, fetches, targets, metadata);
 }
 
 }  // namespace millrace

@@ -5,8 +5,12 @@
 // Session: runs steps of a graph.
 //
 //   MR_ASSIGN_OR_RETURN(auto session, NewSession({.target = "", .config = ...}));
-//   MR_RETURN_IF_ERROR(session->Extend(graph_def));           // or: session->Create(scope)
+//   MR_RETURN_IF_ERROR(session->Extend(scope));               // or a GraphDef
 //   MR_ASSIGN_OR_RETURN(auto out, session->Run({{x, images}}, {loss, step}, {train}));
+//
+// A session that was extended with one Scope, and with nothing else, knows that Scope's graph: a
+// Run that names an Output or Operation which the Scope has got since takes up the new nodes by
+// itself, and one of another Scope is refused. What is named by text is looked up by name alone.
 //
 // Targets: "" runs in this process; other schemes ("grpc://host:port") are
 // registered by the libraries that implement them (link //distributed).
@@ -22,6 +26,8 @@
 // process made, followed by "; built at file:line". Without memory: ResourceExhausted, and the
 // session goes on. No exception leaves it.
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -29,12 +35,14 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "core/arena.h"
+#include "core/mutex.h"
 #include "core/status.h"
 #include "core/tensor.h"
+#include "graph/graph.h"
 #include "graph/scope.h"
 #include "graph/signature.h"
 #include "proto/config.pb.h"
@@ -61,23 +69,36 @@ struct SessionOptions {
   absl::Duration creation_timeout = absl::Seconds(7200);
 };
 
-// The name of a tensor ("x:0", "x") or of an operation; also made from what builders return.
+// The name of a tensor ("x:0", "x") or of an operation; also made from what builders return, and
+// then it knows the graph.
 class FetchName {
  public:
   FetchName(absl::string_view name) : name_(name) {}   // NOLINT
   FetchName(const std::string& name) : name_(name) {}  // NOLINT
   FetchName(const char* name) : name_(name) {}         // NOLINT
-  FetchName(Output output) : name_(output.name()) {}   // NOLINT
-  FetchName(Operation op) : name_(op.name()) {}        // NOLINT
+  FetchName(const Output& output)                      // NOLINT
+      : name_(output.name()), graph_id_(IdOf(output.node())), node_id_(NumberOf(output.node())) {}
+  FetchName(const Operation& op)  // NOLINT
+      : name_(op.name()), graph_id_(IdOf(op.node())), node_id_(NumberOf(op.node())) {}
   const std::string& name() const { return name_; }
+  // Of the Output's or Operation's graph; kByName for a text, kInvalid for an invalid one.
+  int64_t graph_id() const { return graph_id_; }
+  int node_id() const { return node_id_; }
+
+  static constexpr int64_t kByName = 0, kInvalid = -1;
 
  private:
+  static int64_t IdOf(const Node* node) { return node == nullptr ? kInvalid : node->graph()->id(); }
+  static int NumberOf(const Node* node) { return node == nullptr ? 0 : node->id(); }
+
   std::string name_;
+  int64_t graph_id_ = kByName;
+  int node_id_ = 0;
 };
 
 struct Feed {
-  Feed(FetchName n, Tensor v) : name(n.name()), value(std::move(v)) {}
-  std::string name;
+  Feed(FetchName n, Tensor v) : name(std::move(n)), value(std::move(v)) {}
+  FetchName name;
   Tensor value;
 };
 
@@ -107,17 +128,18 @@ class Session {
 
   // Adds nodes; the first call gives the session its graph. InvalidArgument for a name that exists
   // with another definition.
-  virtual Status Extend(const tensorflow::GraphDef& graph) = 0;
-  // The finished graph of a Scope, with the source lines of its nodes for error messages.
+  Status Extend(const tensorflow::GraphDef& graph);
+  // The graph of a Scope, with the source lines of its nodes for error messages; again: the nodes
+  // that the Scope has got since.
   Status Extend(const Scope& scope);
 
   // A fetch that names an operation (no ":k" and no outputs) is run and returns no tensor, so
   // results are one per fetched tensor, in order.
-  virtual StatusOr<std::vector<Tensor>> Run(const tensorflow::RunOptions& options,
-                                            absl::Span<const Feed> feeds,
-                                            absl::Span<const FetchName> fetches,
-                                            absl::Span<const FetchName> targets,
-                                            tensorflow::RunMetadata* metadata) = 0;
+  StatusOr<std::vector<Tensor>> Run(const tensorflow::RunOptions& options,
+                                    absl::Span<const Feed> feeds,
+                                    absl::Span<const FetchName> fetches,
+                                    absl::Span<const FetchName> targets,
+                                    tensorflow::RunMetadata* metadata);
   StatusOr<std::vector<Tensor>> Run(const std::vector<Feed>& feeds,
                                     const std::vector<FetchName>& fetches,
                                     const std::vector<FetchName>& targets = {}) {
@@ -130,8 +152,28 @@ class Session {
   virtual StatusOr<std::vector<tensorflow::DeviceAttributes>> ListDevices() = 0;
 
  protected:
+  virtual Status DoExtend(const tensorflow::GraphDef& graph) = 0;
+  virtual StatusOr<std::vector<Tensor>> DoRun(const tensorflow::RunOptions& options,
+                                              absl::Span<const Feed> feeds,
+                                              absl::Span<const FetchName> fetches,
+                                              absl::Span<const FetchName> targets,
+                                              tensorflow::RunMetadata* metadata) = 0;
   // Source lines by node name, from Extend(scope); used to complete error messages.
   virtual void AddSourceLines(std::vector<std::pair<std::string, std::string>> lines) = 0;
+
+ private:
+  static constexpr int64_t kNoGraph = 0, kManyGraphs = -1;
+
+  Status ExtendFrom(const Graph& graph) ABSL_EXCLUSIVE_LOCKS_REQUIRED(extend_mu_);
+  // Checks what is named by Output or Operation, and takes up nodes that are new.
+  Status TakeUp(absl::string_view what, size_t index, const FetchName& name);
+
+  // The graph whose nodes with smaller ids than num_nodes_ are here. Release by who extends, under
+  // the lock; acquire by who reads without it.
+  std::atomic<int64_t> graph_id_{kNoGraph};
+  std::atomic<int> num_nodes_{0};
+  Mutex extend_mu_;
+  std::shared_ptr<const Graph> graph_ ABSL_GUARDED_BY(extend_mu_);  // while there is one
 };
 
 // FailedPrecondition / NotFound when no factory handles the target.
@@ -143,8 +185,9 @@ class SessionFactoryRegistration {
  public:
   using Factory = std::function<StatusOr<std::unique_ptr<Session>>(const SessionOptions&)>;
   // What ResetTarget does for such a target; Unimplemented when empty.
-  using Reset = std::function<Status(const SessionOptions&, absl::Span<const std::string>)>;
-  SessionFactoryRegistration(absl::string_view scheme, Factory factory, Reset reset = nullptr);
+  using TargetReset = std::function<Status(const SessionOptions&, absl::Span<const std::string>)>;
+  SessionFactoryRegistration(absl::string_view scheme, Factory factory,
+                             TargetReset reset = nullptr);
 };
 
 // Closes all sessions of a target and clears containers there (empty = the default container).

@@ -98,6 +98,101 @@ class SessionTest : public ::testing::Test {
 
 // --- Feeds, fetches, targets ---------------------------------------------------------------------
 
+TEST_F(SessionTest, ARunTakesUpTheNodesThatItsScopeHasGotSince) {
+  Scope root;
+  const Output a = Const(root.WithName("a"), 1.0f);
+  Session* session = Make(root);
+  const Output b = Sum(root.WithName("b"), {a, a});
+  const Output c = Sum(root.WithName("c"), {b, a});
+  ASSERT_OK_AND_ASSIGN(const auto out, session->Run({}, {c, b, "a"}));
+  EXPECT_EQ(out[0].scalar<float>(), 3);
+  EXPECT_EQ(out[1].scalar<float>(), 2);
+  // A feed and a target bring them, too, and by its name a node is found once it is here.
+  const Output x = Placeholder(root.WithName("x"), DT_FLOAT, {});
+  const Output y = Sum(root.WithName("y"), {x});
+  EXPECT_STATUS(session->Run({{"x", Tensor::Scalar(5.0f)}}, {"y"}), absl::StatusCode::kNotFound,
+                "FeedInputs: unable to find feed output x:0");
+  ASSERT_OK_AND_ASSIGN(const auto fed, session->Run({{x, Tensor::Scalar(5.0f)}}, {"y"}));
+  EXPECT_EQ(fed[0].scalar<float>(), 5);
+  const Output last = Sum(root.WithName("last"), {y});
+  EXPECT_OK(session->Run({{x, Tensor::Scalar(5.0f)}}, {}, {last.op()}));
+  EXPECT_OK(session->Extend(root)) << "nothing is new";
+}
+
+TEST_F(SessionTest, OutputsOfAnotherScopeAreRefused) {
+  Scope root, other;
+  Const(root.WithName("a"), 1.0f);
+  const Output a = Const(other.WithName("a"), 2.0f);
+  Session* session = Make(root);
+  const char* const rule =
+      " must be of the graph that the session was extended with, got one of "
+      "another Scope";
+  EXPECT_STATUS(session->Run({}, {a}), absl::StatusCode::kInvalidArgument,
+                absl::StrCat("Run: fetch 'a:0'", rule));
+  EXPECT_STATUS(session->Run({{a, Tensor::Scalar(1.0f)}}, {"a"}),
+                absl::StatusCode::kInvalidArgument, absl::StrCat("Run: feed 'a:0'", rule));
+  EXPECT_STATUS(session->Run({}, {}, {a.op()}), absl::StatusCode::kInvalidArgument,
+                absl::StrCat("Run: target 'a'", rule));
+  EXPECT_STATUS(session->Run({}, {"a", Output()}), absl::StatusCode::kInvalidArgument,
+                "Run: fetch 1 must be the output of a node or a node, got an invalid one");
+  EXPECT_OK(session->Run({}, {"a"}));
+}
+
+TEST_F(SessionTest, AnOutputCanBeFetchedWhenItsScopeIsGone) {
+  Output a;
+  Session* session = nullptr;
+  {
+    Scope root;
+    a = Const(root.WithName("a"), 3.0f);
+    session = Make(root);
+  }
+  ASSERT_OK_AND_ASSIGN(const auto out, session->Run({}, {a}));
+  EXPECT_EQ(out[0].scalar<float>(), 3);
+}
+
+TEST_F(SessionTest, NamesOfAnExtendedGraphDefMeanWhateverHasThem) {
+  Scope root, other;
+  Const(root.WithName("a"), 1.0f);
+  const Output b = Const(other.WithName("b"), 2.0f);
+  Session* session = Make(root);
+  ASSERT_OK_AND_ASSIGN(const tensorflow::GraphDef def, other.ToGraphDef());
+  ASSERT_OK(session->Extend(def));
+  ASSERT_OK_AND_ASSIGN(const auto out, session->Run({}, {b, "a"}));
+  EXPECT_EQ(out[0].scalar<float>(), 2);
+}
+
+TEST_F(SessionTest, AWrongNameGetsTheNearestOne) {
+  Scope root;
+  const Output x = Placeholder(root.WithName("images"), DT_FLOAT, {});
+  Sum(root.WithName("tower/loss"), {x});
+  Session* session = Make(root);
+  EXPECT_STATUS(session->Run({{"imgaes", Tensor::Scalar(1.0f)}}, {"tower/loss"}),
+                absl::StatusCode::kNotFound, "imgaes:0; did you mean 'images'?");
+  EXPECT_STATUS(session->Run({}, {"loss"}), absl::StatusCode::kNotFound,
+                "not found; did you mean 'tower/loss'?");
+  EXPECT_STATUS(session->Run({}, {}, {"Tower/Loss"}), absl::StatusCode::kNotFound,
+                "not found: Tower/Loss; did you mean 'tower/loss'?");
+}
+
+TEST_F(SessionTest, WritingToWhatWasFetchedOrFedChangesNothingElse) {
+  Scope root;
+  const Output c = Const(root.WithName("c"), {1.0f, 2.0f});
+  const Output x = Placeholder(root.WithName("x"), DT_FLOAT, {2});
+  const Output v = VarHandleOp(root.WithName("v"), DT_FLOAT, PartialShape({2}));
+  const Operation assign = AssignVariableOp(root.WithName("assign"), v, x);
+  const Output read = ReadVariableOp(root.WithName("read"), v, DT_FLOAT);
+  Session* session = Make(root);
+  Tensor fed = Tensor::Of({3.0f, 4.0f});
+  ASSERT_OK(session->Run({{x, fed}}, {}, {assign}));
+  fed.mutable_flat<float>()[0] = -1;
+  for (int round = 0; round < 2; ++round) {
+    ASSERT_OK_AND_ASSIGN(auto out, session->Run({}, {c, read}));
+    ExpectTensorEqual(out[0], Tensor::Of({1.0f, 2.0f}));
+    ExpectTensorEqual(out[1], Tensor::Of({3.0f, 4.0f}));
+    for (Tensor& tensor : out) tensor.mutable_flat<float>()[1] = -1;
+  }
+}
+
 TEST_F(SessionTest, RunsWhatAFetchNeeds) {
   Scope root;
   Output x = Placeholder(root, DT_FLOAT, {});

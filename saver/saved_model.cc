@@ -393,10 +393,10 @@ StatusOr<SavedModelBundle> LoadSavedModel(const SessionOptions& options,
   if (!init_op.ok()) return where(init_op.status());
   MR_ASSIGN_OR_RETURN(const std::vector<Feed> assets, AssetFeeds(file_system, directory, *meta));
   for (const Feed& asset : assets) {
-    const StatusOr<TensorName> tensor = ParseTensorName(asset.name);
+    const StatusOr<TensorName> tensor = ParseTensorName(asset.name.name());
     if (!tensor.ok() || !HasNode(meta->graph_def(), tensor->node)) {
       return absl::NotFoundError(absl::StrCat("SavedModel '", directory, "': asset tensor '",
-                                              asset.name, "' must be in the graph"));
+                                              asset.name.name(), "' must be in the graph"));
     }
   }
   const std::string variables = VariablesPrefix(directory);

@@ -316,11 +316,11 @@ TEST_F(SaverTest, RestoreSaysWhatIsMissing) {
 class FileSession : public Session {
  public:
   explicit FileSession(FileSystem* fs) : fs_(fs) {}
-  Status Extend(const tensorflow::GraphDef&) override { return absl::OkStatus(); }
-  StatusOr<std::vector<Tensor>> Run(const tensorflow::RunOptions&, absl::Span<const Feed> feeds,
-                                    absl::Span<const FetchName> fetches,
-                                    absl::Span<const FetchName>,
-                                    tensorflow::RunMetadata*) override {
+  Status DoExtend(const tensorflow::GraphDef&) override { return absl::OkStatus(); }
+  StatusOr<std::vector<Tensor>> DoRun(const tensorflow::RunOptions&, absl::Span<const Feed> feeds,
+                                      absl::Span<const FetchName> fetches,
+                                      absl::Span<const FetchName>,
+                                      tensorflow::RunMetadata*) override {
     const std::string prefix = feeds[0].value.scalar<std::string>();
     if (fetches.empty()) return Restore(prefix);
     std::vector<std::string> parts;

@@ -84,7 +84,7 @@ Status RunSavedModel(FileSystem* fs, const SavedModelRun& run, std::ostream& out
     MR_ASSIGN_OR_RETURN(const std::string name, NameToFeedOrFetch(key, signature.inputs().at(key)));
     // The feeds are a dict by tensor name: of two keys for one tensor the later one counts.
     const auto same = std::find_if(feeds.begin(), feeds.end(),
-                                   [&](const Feed& feed) { return feed.name == name; });
+                                   [&](const Feed& feed) { return feed.name.name() == name; });
     if (same == feeds.end()) {
       feeds.emplace_back(name, tensor);
     } else {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/status.h"
 #include "graph/node_builder.h"
 #include "ops/array/constant.h"
 #include "ops/array/identity.h"
@@ -136,7 +137,18 @@ Operation Optimizer::ApplyGradients(ScopeAt at, const std::vector<GradientAndVar
 }
 
 Operation Optimizer::Minimize(ScopeAt at, Output loss, const MinimizeOptions& options) {
-  return ApplyGradients(at, ComputeGradients(at, loss, options.variables), options);
+  const std::vector<GradientAndVariable> gradients = ComputeGradients(at, loss, options.variables);
+  const auto has_one = [](const GradientAndVariable& pair) { return HasGradient(pair.gradient); };
+  if (at.scope.ok() && !gradients.empty() &&
+      std::none_of(gradients.begin(), gradients.end(), has_one)) {
+    const Variable& first = gradients[0].variable;
+    at.scope.UpdateStatus(
+        InvalidArgument(name_, ": at least one variable must have a gradient, got none for ",
+                        gradients.size(), " variable(s); of '", first.name,
+                        "': ", WhyNoGradient(loss, first.handle)),
+        at.where);
+  }
+  return ApplyGradients(at, gradients, options);
 }
 
 Output StepAfter(ScopeAt at, Operation train, const Variable& global_step) {

@@ -11,6 +11,7 @@
 #include "graph/node_builder.h"
 #include "ops/array/constant.h"
 #include "ops/array/placeholder.h"
+#include "ops/math/cast.h"
 #include "ops/math/cwise_binary.h"
 #include "ops/math/cwise_unary.h"
 #include "ops/math/reduction.h"
@@ -246,7 +247,23 @@ TEST(OptimizerTest, ErrorsNameTheOptimizerAndTheSourceLine) {
     MakeVariable(root.WithName("w"), Const(root, 1.0f));
     GradientDescentOptimizer().Minimize(root, ReduceSum(root, x));
     EXPECT_STATUS(root.status(), absl::StatusCode::kInvalidArgument,
-                  "at least one variable must have a gradient");
+                  "at least one variable must have a gradient, got none for 1 variable(s); of 'w': "
+                  "'Sum:0' does not depend on it; built at ");
+  }
+  {
+    Scope root;
+    const Variable w = MakeVariable(root.WithName("w"), Const(root, 1.5f));
+    GradientDescentOptimizer().Minimize(root, Square(root, Floor(root.WithName("cut"), w.value)));
+    EXPECT_STATUS(root.status(), absl::StatusCode::kInvalidArgument,
+                  "of 'w': Floor 'cut' on the way passes no gradient on");
+  }
+  {
+    Scope root;
+    const Variable w = MakeVariable(root.WithName("w"), Const(root, 1.5f));
+    const Output whole = Cast(root.WithName("whole"), w.value, DT_INT32);
+    GradientDescentOptimizer().Minimize(root, Cast(root, whole, DT_FLOAT));
+    EXPECT_STATUS(root.status(), absl::StatusCode::kInvalidArgument,
+                  "of 'w': Cast 'whole' on the way gives int32");
   }
   {
     LinearLoss model({1});

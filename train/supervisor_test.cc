@@ -46,7 +46,7 @@ class ClusterSession : public Session {
   ClusterSession(std::shared_ptr<Session> variables, int number)
       : variables_(std::move(variables)), prefix_(absl::StrCat("session_", number, "/")) {}
 
-  Status Extend(const tensorflow::GraphDef& graph) override {
+  Status DoExtend(const tensorflow::GraphDef& graph) override {
     tensorflow::GraphDef mine = graph;
     for (tensorflow::NodeDef& node : *mine.mutable_node()) {
       node.set_name(Mine(node.name()));
@@ -59,13 +59,13 @@ class ClusterSession : public Session {
     }
     return variables_->Extend(mine);
   }
-  StatusOr<std::vector<Tensor>> Run(const tensorflow::RunOptions& options,
-                                    absl::Span<const Feed> feeds,
-                                    absl::Span<const FetchName> fetches,
-                                    absl::Span<const FetchName> targets,
-                                    tensorflow::RunMetadata* metadata) override {
+  StatusOr<std::vector<Tensor>> DoRun(const tensorflow::RunOptions& options,
+                                      absl::Span<const Feed> feeds,
+                                      absl::Span<const FetchName> fetches,
+                                      absl::Span<const FetchName> targets,
+                                      tensorflow::RunMetadata* metadata) override {
     std::vector<Feed> my_feeds;
-    for (const Feed& feed : feeds) my_feeds.emplace_back(Mine(feed.name), feed.value);
+    for (const Feed& feed : feeds) my_feeds.emplace_back(Mine(feed.name.name()), feed.value);
     std::vector<FetchName> my_fetches, my_targets;
     for (const FetchName& name : fetches) my_fetches.emplace_back(Mine(name.name()));
     for (const FetchName& name : targets) my_targets.emplace_back(Mine(name.name()));

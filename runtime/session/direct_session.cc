@@ -389,19 +389,16 @@ class DirectSession : public Session {
   explicit DirectSession(std::shared_ptr<SessionState> state) : state_(std::move(state)) {}
   ~DirectSession() override { Close().IgnoreError(); }
 
-  using Session::Extend;
-  using Session::Run;
-
-  Status Extend(const tensorflow::GraphDef& graph) override {
+  Status DoExtend(const tensorflow::GraphDef& graph) override {
     return NoExceptions("Extend",
                         [&] { return state_->source_lines()->Complete(state_->Extend(graph)); });
   }
 
-  StatusOr<std::vector<Tensor>> Run(const tensorflow::RunOptions& options,
-                                    absl::Span<const Feed> feeds,
-                                    absl::Span<const FetchName> fetches,
-                                    absl::Span<const FetchName> targets,
-                                    tensorflow::RunMetadata* metadata) override {
+  StatusOr<std::vector<Tensor>> DoRun(const tensorflow::RunOptions& options,
+                                      absl::Span<const Feed> feeds,
+                                      absl::Span<const FetchName> fetches,
+                                      absl::Span<const FetchName> targets,
+                                      tensorflow::RunMetadata* metadata) override {
     return NoExceptions("Run", [&]() -> StatusOr<std::vector<Tensor>> {
       // Kept between calls for its memory.
       thread_local std::string key;
@@ -410,7 +407,7 @@ class DirectSession : public Session {
         return fetch.name();
       };
       AppendNames(
-          feeds, [](const Feed& feed) -> const std::string& { return feed.name; }, &key);
+          feeds, [](const Feed& feed) -> const std::string& { return feed.name.name(); }, &key);
       AppendNames(fetches, name_of_fetch, &key);
       AppendNames(targets, name_of_fetch, &key);
       MR_ASSIGN_OR_RETURN(const std::shared_ptr<const DirectBinding> binding,

@@ -90,7 +90,7 @@ StatusOr<RewriteReport> CountNodes(const Case& c) {
   Graph graph;
   MR_RETURN_IF_ERROR(ImportGraphDef(c.graph, {}, &graph));
   RunSignature signature;
-  for (const Feed& feed : c.feeds) signature.feeds.push_back(feed.name);
+  for (const Feed& feed : c.feeds) signature.feeds.push_back(feed.name.name());
   for (const FetchName& fetch : c.fetches) signature.fetches.push_back(fetch.name());
   MR_ASSIGN_OR_RETURN(RunGraph run, BuildRunGraph(graph, signature));
   PlacementOptions placement;

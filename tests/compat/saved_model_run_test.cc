@@ -54,7 +54,7 @@ StatusOr<Wanted> WantedOf(const json& one, const char* in, const char* out) {
     MR_ASSIGN_OR_RETURN(Tensor tensor, TensorFromJson(value));
     // Two keys may stand for one tensor: the later one wins, as in a Python dictionary.
     const std::string fed = value.value("tensor", name);
-    std::erase_if(wanted.feeds, [&](const Feed& feed) { return feed.name == fed; });
+    std::erase_if(wanted.feeds, [&](const Feed& feed) { return feed.name.name() == fed; });
     wanted.feeds.emplace_back(fed, std::move(tensor));
   }
   for (const auto& [name, value] : one.at(out).items()) {
