@@ -26,9 +26,12 @@ size_t Edits(absl::string_view a, absl::string_view b, size_t most) {
   for (size_t i = 1; i <= a.size(); ++i) {
     auto& row = rows[i % 3];
     const auto& above = rows[(i - 1) % 3];
-    row[0] = i;
-    size_t smallest = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
+    // Only cells near the diagonal can stay within `most`; those beside them count as too many.
+    const size_t begin = i > most ? i - most : 1, end = std::min(b.size(), i + most);
+    row[begin - 1] = begin == 1 ? i : most + 1;
+    if (end < b.size()) row[end + 1] = most + 1;
+    size_t smallest = row[begin - 1];
+    for (size_t j = begin; j <= end; ++j) {
       row[j] = std::min({above[j] + 1, row[j - 1] + 1, above[j - 1] + (a[i - 1] != b[j - 1])});
       if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
         row[j] = std::min(row[j], rows[(i - 2) % 3][j - 2] + 1);

@@ -11,6 +11,7 @@
 #include "core/exceptions.h"
 #include "core/logging.h"
 #include "core/mutex.h"
+#include "core/new_message.h"
 #include "core/status.h"
 #include "core/tensor.h"
 #include "distributed/master/master_interface.h"
@@ -193,7 +194,7 @@ class GrpcMaster : public MasterInterface {
     if (timeout_ms > 0) options.deadline = absl::Now() + limit + kStepAnswerSlack;
     StatusOr<grpc::ByteBuffer> answer =
         channel_->Call(absl::StrCat(kMasterService, method), options, bytes);
-    if (!HadNoAnswer(answer.status())) return answer;
+    if (timeout_ms <= 0 || !HadNoAnswer(answer.status())) return answer;
     return absl::DeadlineExceededError(absl::StrCat(
         "Session: the master at ", channel_->address(), " must end a step within its limit of ",
         absl::FormatDuration(limit), " and answer within ", absl::FormatDuration(kStepAnswerSlack),
@@ -476,12 +477,12 @@ class GrpcSession : public Session {
   Status ExtendOrThrow(const tensorflow::GraphDef& graph) {
     MR_RETURN_IF_ERROR(shared_->Open());
     MutexLock lock(&extend_mu_);
-    tensorflow::ExtendSessionRequest request;
-    request.set_session_handle(shared_->handle);
-    request.set_current_graph_version(version_);
-    *request.mutable_graph_def() = graph;
+    const auto request = NewMessage<tensorflow::ExtendSessionRequest>();
+    request->set_session_handle(shared_->handle);
+    request->set_current_graph_version(version_);
+    *request->mutable_graph_def() = graph;
     tensorflow::ExtendSessionResponse response;
-    MR_RETURN_IF_ERROR(shared_->Complete(shared_->master->ExtendSession(request, &response)));
+    MR_RETURN_IF_ERROR(shared_->Complete(shared_->master->ExtendSession(*request, &response)));
     version_ = response.new_graph_version();
     MutexLock names(&shared_->mu);
     for (const tensorflow::NodeDef& node : graph.node()) {

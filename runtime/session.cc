@@ -95,10 +95,9 @@ Status PreparedStep::RunInto(absl::Span<const Tensor> feeds, absl::Span<Tensor> 
 
 Status Session::Extend(const tensorflow::GraphDef& graph) {
   MutexLock lock(&extend_mu_);
+  MR_RETURN_IF_ERROR(DoExtend(graph));
   graph_id_.store(kManyGraphs, std::memory_order_release);
-  graph_ = nullptr;
-  num_nodes_.store(0, std::memory_order_relaxed);
-  return DoExtend(graph);
+  return absl::OkStatus();
 }
 
 Status Session::Extend(const Scope& scope) {
@@ -106,30 +105,27 @@ Status Session::Extend(const Scope& scope) {
     MR_RETURN_IF_ERROR(scope.status());
     MutexLock lock(&extend_mu_);
     const Graph& graph = *scope.graph();
+    MR_RETURN_IF_ERROR(ExtendFrom(graph, 0));
     const int64_t known = graph_id_.load(std::memory_order_relaxed);
-    if (known != graph.id()) {
-      num_nodes_.store(0, std::memory_order_relaxed);
-      graph_ = known == kNoGraph ? graph.shared_from_this() : nullptr;
-      graph_id_.store(known == kNoGraph ? graph.id() : kManyGraphs, std::memory_order_release);
-    }
-    return ExtendFrom(graph);
+    if (known == kNoGraph) graph_ = graph.weak_from_this();
+    const bool is_only_one = known == kNoGraph || known == graph.id();
+    num_nodes_.store(graph.num_node_ids(), std::memory_order_relaxed);
+    graph_id_.store(is_only_one ? graph.id() : kManyGraphs, std::memory_order_release);
+    return absl::OkStatus();
   });
 }
 
-Status Session::ExtendFrom(const Graph& graph) {
-  const int first = num_nodes_.load(std::memory_order_relaxed);
+Status Session::ExtendFrom(const Graph& graph, int first_id) {
   std::vector<std::pair<std::string, std::string>> lines;
-  for (const auto& node : graph.nodes().subspan(static_cast<size_t>(first))) {
+  for (const auto& node : graph.nodes().subspan(static_cast<size_t>(first_id))) {
     if (node != nullptr && !node->built_at().empty()) {
       lines.emplace_back(node->name(), node->built_at());
     }
   }
   AddSourceLines(std::move(lines));
   const auto def = NewMessage<tensorflow::GraphDef>();
-  graph.ToGraphDef(def.get(), first);
-  MR_RETURN_IF_ERROR(DoExtend(*def));
-  if (graph_ != nullptr) num_nodes_.store(graph.num_node_ids(), std::memory_order_release);
-  return absl::OkStatus();
+  graph.ToGraphDef(def.get(), first_id);
+  return DoExtend(*def);
 }
 
 Status Session::TakeUp(absl::string_view what, size_t index, const FetchName& name) {
@@ -147,11 +143,14 @@ Status Session::TakeUp(absl::string_view what, size_t index, const FetchName& na
   }
   if (name.node_id() < num_nodes_.load(std::memory_order_acquire)) return absl::OkStatus();
   MutexLock lock(&extend_mu_);
-  if (graph_ == nullptr || name.node_id() < num_nodes_.load(std::memory_order_relaxed)) {
-    return absl::OkStatus();
-  }
-  return Prefixed(absl::StrCat("'", name.name(), "' was added after the session was extended"),
-                  ExtendFrom(*graph_));
+  const int first_id = num_nodes_.load(std::memory_order_relaxed);
+  const std::shared_ptr<const Graph> graph = graph_.lock();
+  if (graph == nullptr || name.node_id() < first_id) return absl::OkStatus();
+  MR_RETURN_IF_ERROR(
+      Prefixed(absl::StrCat("'", name.name(), "' was added after the session was extended"),
+               ExtendFrom(*graph, first_id)));
+  num_nodes_.store(graph->num_node_ids(), std::memory_order_release);
+  return absl::OkStatus();
 }
 
 StatusOr<std::vector<Tensor>> Session::Run(const tensorflow::RunOptions& options,

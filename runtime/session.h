@@ -10,7 +10,8 @@
 //
 // A session that was extended with one Scope, and with nothing else, knows that Scope's graph: a
 // Run that names an Output or Operation which the Scope has got since takes up the new nodes by
-// itself, and one of another Scope is refused. What is named by text is looked up by name alone.
+// itself (which counts as use of the Scope by that thread, and is not bounded by the time of the
+// Run), and one of another Scope is refused. What is named by text is looked up by name alone.
 //
 // Targets: "" runs in this process; other schemes ("grpc://host:port") are
 // registered by the libraries that implement them (link //distributed).
@@ -104,7 +105,7 @@ struct Feed {
 
 // {.feeds = {"x"}, .fetches = {"y:0"}, .targets = {"train"}}
 using Signature = RunSignature;
-// The names of a Run's lists.
+// The names of a Run's lists, and nothing else: of which graphs they are is not checked.
 Signature NamesOf(absl::Span<const Feed> feeds, absl::Span<const FetchName> fetches,
                   absl::Span<const FetchName> targets);
 
@@ -129,8 +130,7 @@ class Session {
   // Adds nodes; the first call gives the session its graph. InvalidArgument for a name that exists
   // with another definition.
   Status Extend(const tensorflow::GraphDef& graph);
-  // The graph of a Scope, with the source lines of its nodes for error messages; again: the nodes
-  // that the Scope has got since.
+  // The graph of a Scope, with the source lines of its nodes for error messages.
   Status Extend(const Scope& scope);
 
   // A fetch that names an operation (no ":k" and no outputs) is run and returns no tensor, so
@@ -164,7 +164,8 @@ class Session {
  private:
   static constexpr int64_t kNoGraph = 0, kManyGraphs = -1;
 
-  Status ExtendFrom(const Graph& graph) ABSL_EXCLUSIVE_LOCKS_REQUIRED(extend_mu_);
+  // By the nodes from `first_id` on.
+  Status ExtendFrom(const Graph& graph, int first_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(extend_mu_);
   // Checks what is named by Output or Operation, and takes up nodes that are new.
   Status TakeUp(absl::string_view what, size_t index, const FetchName& name);
 
@@ -173,7 +174,7 @@ class Session {
   std::atomic<int64_t> graph_id_{kNoGraph};
   std::atomic<int> num_nodes_{0};
   Mutex extend_mu_;
-  std::shared_ptr<const Graph> graph_ ABSL_GUARDED_BY(extend_mu_);  // while there is one
+  std::weak_ptr<const Graph> graph_ ABSL_GUARDED_BY(extend_mu_);  // the first one
 };
 
 // FailedPrecondition / NotFound when no factory handles the target.

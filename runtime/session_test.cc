@@ -136,6 +136,26 @@ TEST_F(SessionTest, OutputsOfAnotherScopeAreRefused) {
   EXPECT_STATUS(session->Run({}, {"a", Output()}), absl::StatusCode::kInvalidArgument,
                 "Run: fetch 1 must be the output of a node or a node, got an invalid one");
   EXPECT_OK(session->Run({}, {"a"}));
+  // An Extend that fails changes nothing of this.
+  tensorflow::GraphDef bad;
+  bad.add_node()->set_name("no op");
+  EXPECT_FALSE(session->Extend(bad).ok());
+  EXPECT_STATUS(session->Run({}, {a}), absl::StatusCode::kInvalidArgument, rule);
+  const Output late = Const(root.WithName("late"), 4.0f);
+  EXPECT_OK(session->Run({}, {late}));
+}
+
+TEST_F(SessionTest, ASessionDoesNotKeepTheGraphOfItsScope) {
+  std::weak_ptr<Graph> graph;
+  Session* session = nullptr;
+  {
+    Scope root;
+    Const(root.WithName("a"), 3.0f);
+    graph = root.graph()->weak_from_this();
+    session = Make(root);
+  }
+  EXPECT_TRUE(graph.expired());
+  EXPECT_OK(session->Run({}, {"a"}));
 }
 
 TEST_F(SessionTest, AnOutputCanBeFetchedWhenItsScopeIsGone) {

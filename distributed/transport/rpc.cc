@@ -587,6 +587,7 @@ std::map<std::string, int64_t> RpcCallsBegun() {
 }
 
 std::shared_ptr<RpcTimer> RpcTimer::Make(absl::AnyInvocable<void()> fire) {
+  ClientQueue();  // with its threads, which the first timer of a process starts
   return std::make_shared<AlarmTimer>(std::move(fire));
 }
 

@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "core/exceptions.h"
 #include "core/hash64.h"
 #include "core/tensor.h"
 #include "graph/attr.h"
@@ -423,7 +424,12 @@ StatusOr<std::shared_ptr<StepRendezvous>> StepTable::Start(int64_t step_id,
                                                            std::shared_ptr<const StepEdges> edges) {
   Sweep();
   std::shared_ptr<StepRendezvous> step = FindOrExpect(step_id);
-  MR_RETURN_IF_ERROR(step->Start(std::move(edges)));
+  const Status started = NoExceptions("Step", [&] { return step->Start(std::move(edges)); });
+  if (!started.ok()) {
+    // Who waits for it hears of it; a step that runs already is somebody else's.
+    if (!absl::IsAlreadyExists(started)) End(step.get(), started);
+    return started;
+  }
   MutexLock lock(&step->mu_);
   parked_bytes_.fetch_sub(std::exchange(step->parked_bytes_, 0), std::memory_order_relaxed);
   return step;

@@ -132,6 +132,10 @@ StatusOr<std::string> DigestOf(tensorflow::GraphDef* graph) {
   }
   const std::string bytes = DeterministicBytes(*graph);
   for (auto& [place, content] : taken) place->swap(content);
+  if (bytes.empty() && graph->node_size() > 0) {
+    return InvalidArgument(
+        "RegisterGraph: a graph without its large constants must be below 2 GiB");
+  }
   MR_ASSIGN_OR_RETURN(const std::string of_large, Sha256(large));
   MR_ASSIGN_OR_RETURN(const std::string of_rest, Sha256(bytes));
   return of_large + of_rest;
