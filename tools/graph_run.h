@@ -5,8 +5,8 @@
 // Runs a GraphDef file with arrays of numpy: what the program run_graph does.
 //
 // Targets are run first, in the order given, each as a step of its own with the feeds (an
-// initialiser, say); then one step fetches everything. Nodes that ask for a device that this machine
-// lacks run on the CPU; one warning says so.
+// initialiser, say); then one step fetches everything. Nodes that ask for a device that this
+// machine lacks run on the CPU; one warning says so.
 //
 // Arrays are keyed by tensor name. Strings become numpy 'S' plus an int64 array "<key>#lengths",
 // because numpy drops trailing NULs; fed strings may come with such an array. float16 is float16,
