@@ -293,6 +293,10 @@ TEST(LinearClusterTest, ARestartedParameterServerGetsTheCheckpointBack) {
     size_t from = 0;
     ASSERT_OK(master->WaitForLine("Saved ", kLineTime, &from).status());
     ASSERT_OK(master->WaitForLine("Saved ", kLineTime, &from).status());
+    // A worker that has no session yet has none to lose.
+    for (const char* name : {"worker-0", "worker-1"}) {
+      ASSERT_OK(job.task(name)->WaitForLine("First step is ", kLineTime).status());
+    }
     job.Kill("ps-0");
     // Everyone notices before there is a server again.
     for (const char* name : {"master-0", "worker-0", "worker-1"}) {
