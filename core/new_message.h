@@ -3,8 +3,9 @@
 #define MILLRACE_CORE_NEW_MESSAGE_H_
 
 // NewMessage: a protobuf message that an allocation which fails while it is filled leaves in a
-// state that can be destroyed. Every message with maps (nodes, functions) that is made where
-// exceptions become a Status is made by it.
+// state that can be destroyed. Every message with maps (nodes, functions) that is made on the way
+// from a GraphDef to the plans of a session in this process is made by it. (What travels between
+// tasks, and RunMetadata's graphs, are messages of gRPC and of callers.)
 //
 //   const auto def = NewMessage<tensorflow::NodeDef>();
 //   (*def->mutable_attr())["T"].set_type(tensorflow::DT_FLOAT);
@@ -47,6 +48,10 @@ struct Owner {
 
 template <typename Message>
 std::shared_ptr<Message> NewMessage() {
+#if defined(__SANITIZE_THREAD__)
+  // protobuf's headers give an Arena other members under ThreadSanitizer than Debian's library has.
+  return std::make_shared<Message>();
+#endif
   auto owner = std::make_shared<new_message_internal::Owner<Message>>();
   Message* const message = owner->message;
   return std::shared_ptr<Message>(std::move(owner), message);

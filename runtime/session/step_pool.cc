@@ -36,7 +36,7 @@ StepPool::State* StepPool::TakeIdle() {
     auto idle = State::Phase::kIdle;
     return state->phase.compare_exchange_strong(idle, State::Phase::kRunning);
   };
-  State* const last = last_idle_.load(std::memory_order_relaxed);
+  State* const last = last_idle_.load(std::memory_order_acquire);
   if (last != nullptr && take(last)) return last;
   for (State* state = all_.load(); state != nullptr; state = state->next) {
     if (take(state)) return state;
@@ -86,7 +86,7 @@ void StepPool::End(State* state) noexcept {
   state->fetched.clear();
   state->cancellation.emplace();
   state->phase.store(State::Phase::kIdle);
-  last_idle_.store(state, std::memory_order_relaxed);
+  last_idle_.store(state, std::memory_order_release);
   if (is_closed_.load()) {
     MutexLock lock(&mu_);
     changed_.SignalAll();

@@ -110,9 +110,10 @@ class StepPool {
   Status Closed();
 
   const std::string name_;
-  std::atomic<bool> is_closed_{false};      // seq_cst: see Begin
-  std::atomic<State*> all_{nullptr};        // the list's head; seq_cst likewise
-  std::atomic<State*> last_idle_{nullptr};  // relaxed: a hint
+  std::atomic<bool> is_closed_{false};  // seq_cst: see Begin
+  std::atomic<State*> all_{nullptr};    // the list's head; seq_cst likewise
+  // A hint; release and acquire, since who takes it may not have seen the state being made.
+  std::atomic<State*> last_idle_{nullptr};
 
   Mutex mu_;
   CondVar changed_;  // a phase, once the pool is closed
