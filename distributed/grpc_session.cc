@@ -327,8 +327,10 @@ void ServeRunCallable(Master* master, std::shared_ptr<ServerCall> call,
 
 class GrpcSession : public Session {
  public:
-  GrpcSession(std::shared_ptr<MasterInterface> master, std::string handle)
+  GrpcSession(std::shared_ptr<MasterInterface> master, std::string handle,
+              int64_t operation_timeout_ms)
       : shared_(std::make_shared<Shared>()) {
+    shared_->operation_timeout_ms = operation_timeout_ms;
     shared_->master = std::move(master);
     shared_->handle = std::move(handle);
   }
@@ -394,6 +396,7 @@ class GrpcSession : public Session {
   struct Shared {
     std::shared_ptr<MasterInterface> master;
     std::string handle;
+    int64_t operation_timeout_ms = 0;  // of steps without a limit of their own; 0: none
     SourceLines lines;
     Mutex mu;
     bool closed ABSL_GUARDED_BY(mu) = false;
@@ -402,6 +405,12 @@ class GrpcSession : public Session {
     Status Open() {
       MutexLock lock(&mu);
       return closed ? absl::CancelledError("Session has been closed.") : absl::OkStatus();
+    }
+    // The master has the same rule; the client waits no longer than that either.
+    tensorflow::RunOptions Limited(const tensorflow::RunOptions& options) const {
+      tensorflow::RunOptions limited = options;
+      if (limited.timeout_in_ms() <= 0) limited.set_timeout_in_ms(operation_timeout_ms);
+      return limited;
     }
     Status Complete(const Status& status) const { return lines.Complete(status); }
     StatusOr<Wanted> Resolve(const Signature& names) {
@@ -466,6 +475,11 @@ class GrpcSession : public Session {
       tensorflow::RunCallableRequest request;
       request.set_session_handle(shared_->handle);
       request.set_handle(handle);
+      tensorflow::RunOptions limited;
+      if (shared_->operation_timeout_ms > 0) {
+        limited = shared_->Limited(options == nullptr ? limited : *options);
+        options = &limited;
+      }
       StatusOr<StepResult> ran = shared_->master->RunCallable(request, feeds, options);
       if (!ran.ok()) return shared_->Complete(ran.status());
       if (metadata != nullptr) metadata->Swap(&ran->metadata);
@@ -503,7 +517,7 @@ class GrpcSession : public Session {
     request.set_session_handle(shared_->handle);
     for (const std::string& fetch : wanted.sent.fetches) request.add_fetch(fetch);
     for (const std::string& target : wanted.sent.targets) request.add_target(target);
-    *request.mutable_options() = options;
+    *request.mutable_options() = shared_->Limited(options);
     std::vector<NamedTensor> values;
     std::vector<Tensor> fed;
     for (size_t i = 0; i < feeds.size(); ++i) {
@@ -561,8 +575,8 @@ StatusOr<std::unique_ptr<Session>> NewGrpcSession(const SessionOptions& options)
     tensorflow::CreateSessionResponse response;
     MR_RETURN_IF_ERROR(master->CreateSession(request, options.creation_timeout,
                                              options.max_cached_plans, &response));
-    return std::unique_ptr<Session>(
-        std::make_unique<GrpcSession>(std::move(master), response.session_handle()));
+    return std::unique_ptr<Session>(std::make_unique<GrpcSession>(
+        std::move(master), response.session_handle(), options.config.operation_timeout_in_ms()));
   });
 }
 

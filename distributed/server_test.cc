@@ -658,8 +658,9 @@ class EmptyMaster : public MasterInterface {
                        tensorflow::ExtendSessionResponse*) override {
     return absl::OkStatus();
   }
-  StatusOr<StepResult> RunStep(const tensorflow::RunStepRequest&,
+  StatusOr<StepResult> RunStep(const tensorflow::RunStepRequest& request,
                                absl::Span<const NamedTensor>) override {
+    limit_ms = request.options().timeout_in_ms();
     return StepResult();
   }
   Status MakeCallable(const tensorflow::MakeCallableRequest&,
@@ -668,7 +669,8 @@ class EmptyMaster : public MasterInterface {
     return absl::OkStatus();
   }
   StatusOr<StepResult> RunCallable(const tensorflow::RunCallableRequest&, absl::Span<const Tensor>,
-                                   const tensorflow::RunOptions*) override {
+                                   const tensorflow::RunOptions* options) override {
+    limit_ms = options == nullptr ? 0 : options->timeout_in_ms();
     return StepResult();
   }
   Status ReleaseCallable(const tensorflow::ReleaseCallableRequest&) override {
@@ -680,7 +682,30 @@ class EmptyMaster : public MasterInterface {
     return absl::OkStatus();
   }
   Status Reset(const tensorflow::ResetRequest&) override { return absl::OkStatus(); }
+
+  int64_t limit_ms = -1;  // of the last step
 };
+
+TEST(GrpcSessionTest, TheSessionsLimitIsThatOfStepsWithoutTheirOwn) {
+  const auto master = std::make_shared<EmptyMaster>();
+  RegisterLocalMaster("empty.example:1", master);
+  SessionOptions options;
+  options.target = "grpc://empty.example:1";
+  options.config.set_operation_timeout_in_ms(30'000);
+  ASSERT_OK_AND_ASSIGN(const auto session, NewSession(options));
+  UnregisterLocalMaster("empty.example:1");
+  tensorflow::RunOptions own;
+  own.set_timeout_in_ms(200);
+  ASSERT_OK(session->Run({}, {}, {"x"}));
+  EXPECT_EQ(master->limit_ms, 30'000);
+  ASSERT_OK(session->Run(own, {}, {}, {"x"}, nullptr));
+  EXPECT_EQ(master->limit_ms, 200);
+  ASSERT_OK_AND_ASSIGN(const auto step, session->Prepare({{}, {}, {"x"}}));
+  ASSERT_OK(step->Run({}));
+  EXPECT_EQ(master->limit_ms, 30'000);
+  ASSERT_OK(step->Run(own, {}, nullptr));
+  EXPECT_EQ(master->limit_ms, 200);
+}
 
 TEST(GrpcSessionTest, AMasterThatAnswersWithTooFewTensorsIsAnError) {
   RegisterLocalMaster("empty.example:1", std::make_shared<EmptyMaster>());
