@@ -58,6 +58,8 @@ void* operator new[](size_t bytes, std::align_val_t align, const std::nothrow_t&
 }
 void operator delete(void* block) noexcept { Free(block); }
 void operator delete[](void* block) noexcept { Free(block); }
+void operator delete(void* block, const std::nothrow_t&) noexcept { Free(block); }
+void operator delete[](void* block, const std::nothrow_t&) noexcept { Free(block); }
 void operator delete(void* block, size_t) noexcept { Free(block); }
 void operator delete[](void* block, size_t) noexcept { Free(block); }
 void operator delete(void* block, std::align_val_t) noexcept { Free(block); }
@@ -69,14 +71,16 @@ namespace millrace::testing {
 
 int64_t Allocations() { return allocations; }
 int64_t LiveBlocks() { return live_blocks; }
+void FailAllocation(int64_t k) { fails_at = k == 0 ? -1 : allocations + k; }
 
 int64_t ForEveryAllocation(absl::FunctionRef<void()> body,
                            absl::FunctionRef<void(int64_t k, bool failed)> after) {
   for (int64_t k = 1;; ++k) {
-    fails_at = allocations + k;
+    const int64_t before = allocations;
+    FailAllocation(k);
     body();
-    const bool failed = allocations >= fails_at;
-    fails_at = -1;
+    const bool failed = allocations - before >= k;
+    FailAllocation(0);
     after(k, failed);
     if (!failed || ::testing::Test::HasFailure()) return k - 1;
   }

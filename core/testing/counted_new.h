@@ -16,6 +16,9 @@ namespace millrace::testing {
 int64_t Allocations();
 int64_t LiveBlocks();
 
+// The k-th allocation of the calling thread from here on fails (std::bad_alloc); for 0 none does.
+void FailAllocation(int64_t k);
+
 // Calls `body` with its k-th allocation failing (std::bad_alloc), for k = 1, 2, ... until it needs
 // fewer; `after` follows each call. Returns how many have failed.
 int64_t ForEveryAllocation(absl::FunctionRef<void()> body,

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A step with a time limit when there is no memory, by a replaced operator new.
+// A step with a time limit when there is no memory.
 #include <atomic>
-#include <cstdlib>
 #include <memory>
-#include <new>
 #include <string>
 #include <vector>
 
@@ -12,6 +10,7 @@
 #include "core/arena.h"
 #include "core/io_pool.h"
 #include "core/notification.h"
+#include "core/testing/counted_new.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/testing/small_model.h"
 #include "distributed/transport/rpc.h"
@@ -20,54 +19,11 @@
 #include "distributed/worker/worker_options.h"
 #include "gtest/gtest.h"
 
-namespace {
-// Of this thread.
-thread_local int64_t allocations = 0;
-thread_local int64_t fails_at = -1;  // the number that `allocations` has then
-
-void* Allocate(size_t bytes, size_t align = 0) {
-  void* block = nullptr;
-  if (++allocations != fails_at) {
-    block = align <= alignof(std::max_align_t)
-                ? std::malloc(bytes == 0 ? 1 : bytes)
-                : std::aligned_alloc(align, (bytes + align - 1) / align * align);
-  }
-  if (block == nullptr) throw std::bad_alloc();
-  return block;
-}
-void* AllocateOrNull(size_t bytes) noexcept {
-  try {
-    return Allocate(bytes);
-  } catch (const std::bad_alloc&) {
-    return nullptr;
-  }
-}
-}  // namespace
-
-// All of them: what one library allocates another may free.
-void* operator new(size_t bytes) { return Allocate(bytes); }
-void* operator new[](size_t bytes) { return Allocate(bytes); }
-void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return AllocateOrNull(bytes); }
-void* operator new[](size_t bytes, const std::nothrow_t&) noexcept { return AllocateOrNull(bytes); }
-void* operator new(size_t bytes, std::align_val_t align) {
-  return Allocate(bytes, static_cast<size_t>(align));
-}
-void* operator new[](size_t bytes, std::align_val_t align) {
-  return Allocate(bytes, static_cast<size_t>(align));
-}
-void operator delete(void* block) noexcept { std::free(block); }
-void operator delete[](void* block) noexcept { std::free(block); }
-void operator delete(void* block, const std::nothrow_t&) noexcept { std::free(block); }
-void operator delete[](void* block, const std::nothrow_t&) noexcept { std::free(block); }
-void operator delete(void* block, size_t) noexcept { std::free(block); }
-void operator delete[](void* block, size_t) noexcept { std::free(block); }
-void operator delete(void* block, std::align_val_t) noexcept { std::free(block); }
-void operator delete[](void* block, std::align_val_t) noexcept { std::free(block); }
-void operator delete(void* block, size_t, std::align_val_t) noexcept { std::free(block); }
-void operator delete[](void* block, size_t, std::align_val_t) noexcept { std::free(block); }
-
 namespace millrace {
 namespace {
+
+using testing::Allocations;
+using testing::FailAllocation;
 
 constexpr char kTask[] = "/job:ps/replica:0/task:0";
 
@@ -110,12 +66,12 @@ TEST(WorkerMemoryTest, AStepWithALimitEndsWhicheverAllocationFails) {
       ended.Notify();
     };
     const absl::Time deadline = absl::Now() + absl::Milliseconds(20);
-    allocations = 0;
-    fails_at = n;
+    const int64_t before = Allocations();
+    FailAllocation(n);
     worker.RunGraph(request, request, {}, /*block=*/false, deadline, nullptr, &response, &received,
                     std::move(done));
-    const bool failed = allocations >= n;
-    fails_at = -1;
+    const bool failed = Allocations() - before >= n;
+    FailAllocation(0);
     const bool ended_in_time = ended.WaitFor(absl::Seconds(20));
     EndSilentKernels();
     ended.Wait();
@@ -135,9 +91,9 @@ TEST(WorkerMemoryTest, ATimerIsSetAgainWithoutMemory) {
   std::shared_ptr<RpcTimer> timer;
   timer = RpcTimer::Make([&] {
     if (++times == 3) return fired.Notify();
-    const int64_t before = allocations;
+    const int64_t before = Allocations();
     timer->Set(absl::Now());
-    allocated += allocations - before;
+    allocated += Allocations() - before;
   });
   timer->Set(absl::Now());
   fired.Wait();
