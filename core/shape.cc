@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <cstdio>
-#include <cstdlib>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
@@ -131,9 +129,7 @@ bool BroadcastDims(absl::Span<const int64_t> a, absl::Span<const int64_t> b,
 
 Shape::Shape(std::initializer_list<int64_t> dims) : dims_(dims) {
   const Status legal = CheckDims(dims_, /*lowest=*/0);
-  if (legal.ok()) return;
-  std::fprintf(stderr, "%s\n", std::string(legal.message()).c_str());
-  std::abort();
+  if (!legal.ok()) EndProgram(legal);
 }
 
 StatusOr<Shape> Shape::Make(absl::Span<const int64_t> dims) {

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/status.h"
 
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
 #include "absl/strings/cord.h"
 
 namespace millrace {
@@ -24,6 +28,11 @@ Status Prefixed(absl::string_view where, const Status& status) {
 Status Suffixed(const Status& status, absl::string_view text) {
   if (status.ok()) return status;
   return WithMessage(status, absl::StrCat(status.message(), text));
+}
+
+void EndProgram(const Status& status) {
+  std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+  std::abort();
 }
 
 }  // namespace millrace

@@ -31,6 +31,10 @@ Status Prefixed(absl::string_view where, const Status& status);
 // The same code and payloads, with `text` after the message. OK stays OK.
 Status Suffixed(const Status& status, absl::string_view text);
 
+// Ends the program with the status's message on stderr: for a mistake in the calling program where
+// there is no place for a Status. Never for what a graph, file, message or peer can cause.
+[[noreturn]] void EndProgram(const Status& status);
+
 // A part of a message: what StrCat takes, what has a ToString() (shapes), or what has a
 // `MessageText(part)` beside its type (dtypes, by their names).
 template <typename T>

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <complex>
-#include <cstdio>
-#include <cstdlib>
 #include <limits>
 #include <type_traits>
 
@@ -348,6 +346,11 @@ const std::shared_ptr<Resource>& Tensor::reference() const {
   return static_cast<const ReferenceBuffer*>(buffer_.get())->resource();
 }
 
+void tensor_internal::NoSuchRow(int64_t row, int64_t num_rows) {
+  EndProgram(
+      InvalidArgument("Tensor: the row of rows() must be in [0, ", num_rows, "), got ", row));
+}
+
 void Tensor::MakeUnique() {
   if (!buffer_ || BufferIsUnique()) return;
   StatusOr<Tensor> copy = Clone();
@@ -378,24 +381,19 @@ Status Tensor::Ragged(size_t row, size_t length, size_t wanted) {
 int64_t Tensor::OffsetOf(std::initializer_list<int64_t> indices) const {
   const absl::Span<const int64_t> at(indices.begin(), indices.size());
   if (at.size() != shape_.dims().size()) {
-    Refuse(InvalidArgument("Tensor: at() must be given one index per dimension of shape ", shape_,
-                           ", got ", at.size()));
+    EndProgram(InvalidArgument("Tensor: at() must be given one index per dimension of shape ",
+                               shape_, ", got ", at.size()));
   }
   int64_t offset = 0;
   for (size_t d = 0; d < at.size(); ++d) {
     const int64_t size = shape_.dims()[d];
     if (at[d] < 0 || at[d] >= size) {
-      Refuse(InvalidArgument("Tensor: index ", d, " of at() must be in [0, ", size, "), got ",
-                             at[d], " (shape ", shape_, ")"));
+      EndProgram(InvalidArgument("Tensor: index ", d, " of at() must be in [0, ", size, "), got ",
+                                 at[d], " (shape ", shape_, ")"));
     }
     offset = offset * size + at[d];
   }
   return offset;
-}
-
-void Tensor::Refuse(const Status& status) {
-  std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
-  std::abort();
 }
 
 Tensor Tensor::Literal(DType dtype, std::initializer_list<size_t> dims) {

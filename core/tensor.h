@@ -45,7 +45,12 @@ namespace millrace {
 
 class Resource;  // core/resource_handle.h
 
-// The rows of a tensor, for range-based for; valid as long as the tensor.
+namespace tensor_internal {
+[[noreturn]] void NoSuchRow(int64_t row, int64_t num_rows);
+}  // namespace tensor_internal
+
+// The rows of a tensor, for range-based for; valid as long as the tensor. A row that is not there
+// ends the program with a message.
 template <typename T>
 class TensorRows {
  public:
@@ -55,7 +60,7 @@ class TensorRows {
   class Iterator {
    public:
     Iterator(const TensorRows* rows, int64_t row) : rows_(rows), row_(row) {}
-    absl::Span<const T> operator*() const { return (*rows_)[row_]; }
+    absl::Span<const T> operator*() const { return rows_->Row(row_); }
     Iterator& operator++() {
       ++row_;
       return *this;
@@ -69,12 +74,16 @@ class TensorRows {
   Iterator begin() const { return Iterator(this, 0); }
   Iterator end() const { return Iterator(this, num_rows_); }
   int64_t size() const { return num_rows_; }
-  // 0 <= row < size().
   absl::Span<const T> operator[](int64_t row) const {
-    return {data_ + row * row_size_, static_cast<size_t>(row_size_)};
+    if (ABSL_PREDICT_FALSE(row < 0 || row >= num_rows_)) tensor_internal::NoSuchRow(row, num_rows_);
+    return Row(row);
   }
 
  private:
+  absl::Span<const T> Row(int64_t row) const {
+    return {data_ + row * row_size_, static_cast<size_t>(row_size_)};
+  }
+
   const T* data_;
   int64_t num_rows_, row_size_;
 };
@@ -162,7 +171,8 @@ class Tensor {
     CheckAccess("flat", DTypeOf<T>);
     return raw<T>();
   }
-  // The same to be written; elements that others hold, too, are copied before.
+  // The same to be written; elements that others hold, too, are copied before, so spans that were
+  // taken before may be of other elements. To be taken anew once the tensor was copied or fed.
   template <typename T>
   absl::Span<T> mutable_flat() {
     CheckAccess("mutable_flat", DTypeOf<T>);
@@ -173,7 +183,7 @@ class Tensor {
   template <typename T>
   const T& scalar() const {
     CheckAccess("scalar", DTypeOf<T>);
-    if (ABSL_PREDICT_FALSE(num_elements() != 1)) Refuse(NotOneElement("scalar"));
+    if (ABSL_PREDICT_FALSE(num_elements() != 1)) EndProgram(NotOneElement("scalar"));
     return *static_cast<const T*>(data_);
   }
   // The element at these indices, one per dimension: t.at<float>(1, 2).
@@ -184,11 +194,13 @@ class Tensor {
   }
   // Dimension 0, row by row; a row is the span of its elements. Not of a scalar.
   template <typename T>
-  TensorRows<T> rows() const {
+  TensorRows<T> rows() const& {
     CheckAccess("rows", DTypeOf<T>);
-    if (ABSL_PREDICT_FALSE(rank() == 0)) Refuse(NoRows());
+    if (ABSL_PREDICT_FALSE(rank() == 0)) EndProgram(NoRows());
     return TensorRows<T>(static_cast<const T*>(data_), dim(0), shape_.NumElements(1, rank()));
   }
+  template <typename T>
+  TensorRows<T> rows() const&& = delete;  // the rows would outlive the tensor
   // Copies the elements into a buffer of their own when others hold them.
   void MakeUnique();
 
@@ -247,19 +259,17 @@ class Tensor {
       : buffer_(std::move(buffer)), data_(data), dtype_(dtype), shape_(shape) {}
 
   void CheckAccess(const char* accessor, DType wanted) const {
-    if (ABSL_PREDICT_FALSE(wanted != dtype_)) Refuse(WrongType(accessor, wanted));
+    if (ABSL_PREDICT_FALSE(wanted != dtype_)) EndProgram(WrongType(accessor, wanted));
   }
   Status WrongType(const char* accessor, DType wanted) const;
   Status NotOneElement(const char* accessor) const;
   Status NoRows() const;
   // Of the element at `indices`; refuses what is none.
   int64_t OffsetOf(std::initializer_list<int64_t> indices) const;
-  // Prints the message and aborts.
-  [[noreturn]] static void Refuse(const Status& status);
   // For Of: a tensor to be filled, and the check of each row or block.
   static Tensor Literal(DType dtype, std::initializer_list<size_t> dims);
   static void CheckLength(size_t row, size_t length, size_t wanted) {
-    if (ABSL_PREDICT_FALSE(length != wanted)) Refuse(Ragged(row, length, wanted));
+    if (ABSL_PREDICT_FALSE(length != wanted)) EndProgram(Ragged(row, length, wanted));
   }
   static Status Ragged(size_t row, size_t length, size_t wanted);
 

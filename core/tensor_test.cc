@@ -221,7 +221,9 @@ TEST(TensorDeathTest, WrongNumbersOfElementsAndIndicesAreRefused) {
   EXPECT_DEATH(x.at<float>(1), "one index per dimension of shape .2,2., got 1");
   EXPECT_DEATH(x.at<float>(0, 2), "index 1 of at.. must be in .0, 2., got 2");
   EXPECT_DEATH(x.at<float>(-1, 0), "index 0 of at.. must be in .0, 2., got -1");
-  EXPECT_DEATH(Tensor::Scalar(1.0f).rows<float>(), "rank >= 1, got a scalar");
+  const Tensor scalar = Tensor::Scalar(1.0f);
+  EXPECT_DEATH(scalar.rows<float>(), "rank >= 1, got a scalar");
+  EXPECT_DEATH(x.rows<float>()[2], "the row of rows.. must be in .0, 2., got 2");
   EXPECT_DEATH(Tensor::Of({{1, 2}, {3}}),
                "row 1 must be as long as row 0, which has 2 elements, got 1");
   EXPECT_DEATH((Shape{2, -1}), "dimension 1 must be >= 0, got -1");

@@ -144,7 +144,7 @@ class Plan {
   uint32_t max_outputs() const { return max_outputs_; }
   uint32_t num_async() const { return num_async_; }
   // What the plan sends and receives, in the order of the nodes. When there is something, steps
-  // need a rendezvous made for the table; another one finds the transfers by their keys.
+  // need a rendezvous made for the table; one made without a table finds them by their keys.
   absl::Span<const TransferEnd> transfers() const { return transfers_; }
   const std::shared_ptr<const TransferTable>& transfer_table() const { return transfer_table_; }
   // The node's name when there are Enter, Exit or NextIteration nodes (needs the frame engine).
