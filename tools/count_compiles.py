@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts what a build compiles, without building: each source once in each configuration.
 
-Prints `N sources, N compile actions`. Sources that one configuration compiles more than once
-(for programs and again for shared libraries, or in two targets) are listed with their targets, and
-the exit code is 1. Configurations that build tools for the build itself count by themselves.
+Prints `N sources, N compile actions`. Sources that one configuration compiles more than once with
+the same macros (for programs and again for shared libraries, or in two targets) are listed with
+their targets, and the exit code is 1. Configurations that build tools for the build itself count by themselves.
 
 Usage: tools/count_compiles.py [targets, default //...] [-- bazel flags]
 """
@@ -21,13 +21,14 @@ def compiled_source(arguments):
 
 
 def labels_by_source(reply):
-    """(configuration, source) -> the labels whose actions compile it, one per action."""
+    """(configuration, source, macros) -> the labels whose actions compile it, one per action."""
     targets = {target["id"]: target["label"] for target in reply.get("targets", [])}
     labels = collections.defaultdict(list)
     for action in reply.get("actions", []):
         if "-c" not in action["arguments"]:
             continue  # the check of a header: no code
-        key = (action["configurationId"], compiled_source(action["arguments"]))
+        macros = tuple(sorted(word for word in action["arguments"] if word.startswith("-D")))
+        key = (action["configurationId"], compiled_source(action["arguments"]), macros)
         labels[key].append(targets[action["targetId"]])
     return labels
 
@@ -44,9 +45,9 @@ def main():
          "--include_artifacts=false", "--noshow_progress", "--ui_event_filters=-info"] + flags))
     labels = labels_by_source(reply)
     repeated = {key: names for key, names in labels.items() if len(names) > 1}
-    for (_, source), names in sorted(repeated.items()):
+    for (_, source, _), names in sorted(repeated.items()):
         print(f"{source}: compiled {len(names)} times, in {', '.join(sorted(set(names)))}")
-    print(f"{len(labels)} sources, {sum(map(len, labels.values()))} compile actions")
+    print(f"{len({key[:2] for key in labels})} sources, {sum(map(len, labels.values()))} compile actions")
     return 1 if repeated or not labels else 0
 
 
