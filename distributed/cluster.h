@@ -17,7 +17,10 @@
 
 #include "absl/strings/string_view.h"
 #include "core/status.h"
-#include "proto/cluster.pb.h"
+
+namespace tensorflow {
+class ClusterDef;
+}  // namespace tensorflow
 
 namespace millrace {
 

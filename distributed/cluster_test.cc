@@ -5,6 +5,7 @@
 
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
+#include "proto/cluster.pb.h"
 
 namespace millrace {
 namespace {

@@ -22,6 +22,9 @@
 #include "graph/graph.h"
 #include "graph/op_registry.h"
 #include "graph/signature.h"
+#include "proto/config.pb.h"
+#include "proto/device_attributes.pb.h"
+#include "proto/graph.pb.h"
 #include "runtime/session.h"
 #include "runtime/source_lines.h"
 
@@ -570,13 +573,14 @@ StatusOr<std::unique_ptr<Session>> NewGrpcSession(const SessionOptions& options)
   return NoExceptions("NewSession", [&]() -> StatusOr<std::unique_ptr<Session>> {
     MR_ASSIGN_OR_RETURN(std::shared_ptr<MasterInterface> master, FindMaster(options.target));
     tensorflow::CreateSessionRequest request;
-    *request.mutable_config() = options.config;
+    *request.mutable_config() = ConfigProtoOf(options.config);
+    const int64_t timeout_ms = request.config().operation_timeout_in_ms();
     request.set_target(options.target);
     tensorflow::CreateSessionResponse response;
     MR_RETURN_IF_ERROR(master->CreateSession(request, options.creation_timeout,
                                              options.max_cached_plans, &response));
-    return std::unique_ptr<Session>(std::make_unique<GrpcSession>(
-        std::move(master), response.session_handle(), options.config.operation_timeout_in_ms()));
+    return std::unique_ptr<Session>(
+        std::make_unique<GrpcSession>(std::move(master), response.session_handle(), timeout_ms));
   });
 }
 
@@ -584,9 +588,7 @@ Status ResetGrpcTarget(const SessionOptions& options, absl::Span<const std::stri
   MR_ASSIGN_OR_RETURN(const std::shared_ptr<MasterInterface> master, FindMaster(options.target));
   tensorflow::ResetRequest request;
   for (const std::string& container : containers) request.add_container(container);
-  for (const std::string& filter : options.config.device_filters()) {
-    request.add_device_filters(filter);
-  }
+  *request.mutable_device_filters() = ConfigProtoOf(options.config).device_filters();
   return master->Reset(request);
 }
 

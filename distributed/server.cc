@@ -2,12 +2,10 @@
 #include "distributed/server.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <map>
 #include <thread>
@@ -15,9 +13,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/arena.h"
+#include "core/clock.h"
 #include "core/io_pool.h"
 #include "core/logging.h"
 #include "core/mutex.h"
+#include "core/termination.h"
 #include "distributed/grpc_session.h"
 #include "distributed/master/master.h"
 #include "distributed/master/master_interface.h"
@@ -28,6 +28,7 @@
 #include "distributed/transport/transport.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
+#include "proto/config.pb.h"
 #include "runtime/session/compile_path.h"
 
 namespace millrace {
@@ -40,29 +41,36 @@ constexpr int kMasterThreads = 64;
 constexpr int kMinPollers = 4;
 constexpr int kMaxPollers = 16;
 
-// Readable once SIGTERM or SIGINT has come, for good; -1 while they are not handled.
-std::atomic<int> signal_event{-1};
-// Servers in Join(). Lock-free, so a signal handler may read it.
-std::atomic<int> num_joined{0};
-static_assert(std::atomic<int>::is_always_lock_free);
+// The end of a server, for those who wait for it.
+class StopEvent {
+ public:
+  StopEvent() : fd_(::eventfd(0, EFD_CLOEXEC)) {}
+  ~StopEvent() { ::close(fd_); }
+  StopEvent(const StopEvent&) = delete;
+  StopEvent& operator=(const StopEvent&) = delete;
 
-extern "C" void OnTerminationSignal(int signal) {
-  const int saved = errno;
-  if (num_joined.load(std::memory_order_acquire) == 0) {
-    // Nobody waits to be ended: the program ends as if nothing handled the signal.
-    ::signal(signal, SIG_DFL);
-    ::raise(signal);
-  } else {
+  void Notify() {
     const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written =
-        ::write(signal_event.load(std::memory_order_acquire), &one, sizeof(one));
+    [[maybe_unused]] const ssize_t written = ::write(fd_, &one, sizeof(one));
   }
-  errno = saved;
-}
+  // Blocks until Notify or a signal that asks for the end; true for a signal.
+  bool WaitOrSignal() {
+    const TerminationRequest request;
+    // A negative descriptor is passed over.
+    pollfd events[2] = {{fd_, POLLIN, 0}, {request.fd(), POLLIN, 0}};
+    // Whatever hinders it passes: a server must not take that for its end.
+    while (::poll(events, 2, -1) < 0) {
+      if (errno != EINTR) Clock::Real()->SleepFor(absl::Milliseconds(100));
+    }
+    return (events[1].revents & POLLIN) != 0;
+  }
+
+ private:
+  const int fd_;  // readable, for good, once notified
+};
 
 // Whoever makes or keeps a session on this server keeps this; after Stop it only refuses.
 struct ServerCore {
-  explicit ServerCore(const ServerOptions& options) : options(options) {}
   ~ServerCore() {
     // Sessions first: they end their steps on the worker.
     master->Shutdown(absl::AbortedError("Shutdown"));
@@ -81,7 +89,6 @@ struct ServerCore {
     return transport;
   }
 
-  const ServerOptions options;
   Mutex mu;
   std::map<std::string, std::string, std::less<>> addresses;  // by task; fixed after Start
   std::map<std::string, std::shared_ptr<Transport>, std::less<>> peers ABSL_GUARDED_BY(mu);
@@ -92,11 +99,8 @@ struct ServerCore {
 class GrpcServer : public Server {
  public:
   explicit GrpcServer(std::shared_ptr<ServerCore> core, std::string host)
-      : core_(std::move(core)), host_(std::move(host)), stop_event_(::eventfd(0, EFD_CLOEXEC)) {}
-  ~GrpcServer() override {
-    Stop();
-    ::close(stop_event_);
-  }
+      : core_(std::move(core)), host_(std::move(host)) {}
+  ~GrpcServer() override { Stop(); }
 
   Status Listen(const std::string& address) {
     RpcServer::Options options;
@@ -117,14 +121,7 @@ class GrpcServer : public Server {
   int port() const override { return port_; }
 
   Status Join() override {
-    num_joined.fetch_add(1, std::memory_order_acq_rel);
-    pollfd events[2] = {{stop_event_, POLLIN, 0},
-                        {signal_event.load(std::memory_order_acquire), POLLIN, 0}};
-    // A negative descriptor is passed over.
-    while (::poll(events, 2, -1) < 0 && errno == EINTR) {
-    }
-    num_joined.fetch_sub(1, std::memory_order_acq_rel);
-    if ((events[1].revents & POLLIN) != 0) {
+    if (stopped_event_.WaitOrSignal()) {
       LogInfo("Server of ", core_->worker->task(), " was told to end");
       Stop();
     }
@@ -138,8 +135,7 @@ class GrpcServer : public Server {
     core_->master->Shutdown(absl::AbortedError("Shutdown"));
     core_->worker->Shutdown(absl::AbortedError("Shutdown"));
     if (rpc_ != nullptr) rpc_->Shutdown();
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = ::write(stop_event_, &one, sizeof(one));
+    stopped_event_.Notify();
   }
 
  private:
@@ -147,7 +143,7 @@ class GrpcServer : public Server {
 
   const std::shared_ptr<ServerCore> core_;
   const std::string host_;
-  const int stop_event_;  // readable once stopped
+  StopEvent stopped_event_;
   IoPool master_pool_{kMasterThreads};
   std::unique_ptr<RpcServer> rpc_;
   int port_ = 0;
@@ -155,20 +151,32 @@ class GrpcServer : public Server {
   bool stopped_ ABSL_GUARDED_BY(stop_mu_) = false;
 };
 
+// One process without a cluster: sessions in it need no server.
+class LocalServer : public Server {
+ public:
+  std::string target() const override { return ""; }
+  int port() const override { return 0; }
+  Status Join() override {
+    stopped_event_.WaitOrSignal();
+    return absl::OkStatus();
+  }
+  void Stop() override { stopped_event_.Notify(); }
+
+ private:
+  StopEvent stopped_event_;
+};
+
 }  // namespace
 
 StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
                                                 const ServerOptions& options) {
-  if (cluster.is_local()) {
-    return absl::InvalidArgumentError(
-        "Server: a cluster must be configured (TF_CONFIG), got one process without a cluster");
-  }
+  if (cluster.is_local()) return std::unique_ptr<Server>(std::make_unique<LocalServer>());
   const StatusOr<std::string> address = cluster.cluster().address(cluster.job(), cluster.task());
   if (!address.ok()) {
     return InvalidArgument("Server: this process must be a task of the ", "cluster, got ",
                            cluster.task_device());
   }
-  auto core = std::make_shared<ServerCore>(options);
+  auto core = std::make_shared<ServerCore>();
 
   const auto name_of = [](absl::string_view job, int task) {
     return absl::StrCat("/job:", job, "/replica:0/task:", task);
@@ -182,9 +190,10 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
   const auto peer = [core = core.get()](absl::string_view task) { return core->Peer(task); };
   WorkerOptions worker;
   worker.task = name_of(cluster.job(), cluster.task());
-  const auto cpus = options.config.device_count().find("CPU");
-  if (cpus != options.config.device_count().end()) worker.num_cpu_devices = cpus->second;
-  if (const int threads = ComputeThreads(options.config); threads > 0) {
+  tensorflow::ConfigProto config = ConfigProtoOf(options.config);
+  const auto cpus = config.device_count().find("CPU");
+  if (cpus != config.device_count().end()) worker.num_cpu_devices = cpus->second;
+  if (const int threads = ComputeThreads(config); threads > 0) {
     worker.own_arena = Arena::Make(threads);
   }
   worker.io_pool = IoPool::Default();
@@ -195,7 +204,7 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
   MasterOptions master;
   master.task = own;
   master.cluster = cluster.cluster();
-  master.default_config = options.config;
+  master.default_config = std::move(config);
   master.peer = peer;
   core->master = std::make_unique<Master>(std::move(master));
 
@@ -203,20 +212,6 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
       std::make_unique<GrpcServer>(std::move(core), address->substr(0, address->rfind(':')));
   MR_RETURN_IF_ERROR(server->Listen(*address));
   return std::unique_ptr<Server>(std::move(server));
-}
-
-void HandleTerminationSignals() {
-  static const bool once = [] {
-    signal_event.store(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), std::memory_order_release);
-    struct sigaction action = {};
-    action.sa_handler = OnTerminationSignal;
-    action.sa_flags = SA_RESTART;
-    sigemptyset(&action.sa_mask);
-    ::sigaction(SIGTERM, &action, nullptr);
-    ::sigaction(SIGINT, &action, nullptr);
-    return true;
-  }();
-  static_cast<void>(once);
 }
 
 }  // namespace millrace

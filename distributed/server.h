@@ -11,6 +11,9 @@
 // Binds the host of its own entry in the cluster; a port in use is an error at once.
 // Devices, resources and registered graphs live as long as the server.
 //
+// Without a cluster (no TF_CONFIG) there is no port: target() is "", sessions run in this process,
+// and the text of a program is the same for one process and for many.
+//
 // Thread-safety: all methods, from any thread.
 // Failure of Start: FailedPrecondition "... port is in use", InvalidArgument for a bad config.
 
@@ -20,13 +23,13 @@
 #include "absl/time/time.h"
 #include "core/status.h"
 #include "distributed/cluster.h"
-#include "proto/config.pb.h"
+#include "runtime/session_config.h"
 
 namespace millrace {
 
 struct ServerOptions {
-  // Default for sessions of this server: thread counts, device_count, device_filters.
-  tensorflow::ConfigProto config;
+  // Of this task (threads, devices), and where sessions say nothing.
+  SessionConfig config = {};
 };
 
 class Server {
@@ -36,16 +39,16 @@ class Server {
   virtual ~Server() = default;
 
   // "grpc://host:port" of this server; sessions on it run their master here, without a network hop.
+  // "" without a cluster.
   virtual std::string target() const = 0;
+  // 0 without a cluster.
   virtual int port() const = 0;
-  // Blocks until SIGTERM/SIGINT (where HandleTerminationSignals() is on) or Stop(). OK then.
+  // Blocks until SIGTERM, SIGINT or Stop(). OK then, so that a parameter server exits 0; a second
+  // signal ends the process at once. The signals are handled (core/termination.h) only meanwhile.
   virtual Status Join() = 0;
   // Refuses new calls, cancels running steps, closes the port. Idempotent.
   virtual void Stop() = 0;
 };
-
-// SIGTERM and SIGINT end Join() with OK, so that a parameter server exits 0. Call once, early.
-void HandleTerminationSignals();
 
 }  // namespace millrace
 

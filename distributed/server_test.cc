@@ -296,8 +296,6 @@ TEST(ServerTest, AHostThatIsNotThisMachineIsAnError) {
                                                 "task": {"type": "worker", "index": 0}})"));
   EXPECT_STATUS(Server::Start(config), absl::StatusCode::kFailedPrecondition,
                 "192.0.2.1:4711 must be one of this machine");
-  EXPECT_STATUS(Server::Start(ClusterConfig()), absl::StatusCode::kInvalidArgument,
-                "a cluster must be configured");
 }
 
 TEST(ServerTest, AMissingTaskEndsTheCreationOfASession) {
@@ -691,7 +689,7 @@ TEST(GrpcSessionTest, TheSessionsLimitIsThatOfStepsWithoutTheirOwn) {
   RegisterLocalMaster("empty.example:1", master);
   SessionOptions options;
   options.target = "grpc://empty.example:1";
-  options.config.set_operation_timeout_in_ms(30'000);
+  options.config.operation_timeout_in_ms = 30'000;
   ASSERT_OK_AND_ASSIGN(const auto session, NewSession(options));
   UnregisterLocalMaster("empty.example:1");
   tensorflow::RunOptions own;
@@ -824,7 +822,6 @@ TEST(ServerDeathTest, ATerminationSignalEndsJoinWithOk) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_EXIT(
       {
-        HandleTerminationSignals();
         Cluster cluster;
         Server* const ps = cluster.server("ps", 0);
         Status joined = absl::UnknownError("not yet");
@@ -842,11 +839,28 @@ TEST(ServerDeathTest, WithoutJoinATerminationSignalEndsTheProcess) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_EXIT(
       {
-        HandleTerminationSignals();
+        Cluster cluster;
+        Server* const ps = cluster.server("ps", 0);
+        std::thread join([&] { ps->Join().IgnoreError(); });
+        ps->Stop();
+        join.join();
         kill(getpid(), SIGTERM);
         std::_Exit(0);
       },
       ::testing::KilledBySignal(SIGTERM), "");
+}
+
+TEST(ServerTest, WithoutAClusterSessionsRunInThisProcess) {
+  ASSERT_OK_AND_ASSIGN(const auto server, Server::Start(ClusterConfig()));
+  EXPECT_EQ(server->target(), "");
+  EXPECT_EQ(server->port(), 0);
+  const SmallModel model = MakeSmallModel();
+  ASSERT_OK_AND_ASSIGN(const auto session, NewSession({.target = server->target()}));
+  EXPECT_OK(session->Extend(model.root));
+  std::thread join([&] { EXPECT_OK(server->Join()); });
+  server->Stop();
+  join.join();
+  EXPECT_OK(server->Join());
 }
 
 }  // namespace

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The program of the top README, as it stands there, as a cluster of one task.
+// The program of train/README.md, as it stands there, as a cluster of one task and without one.
 
 #include <cstdlib>
 #include <filesystem>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/file_system.h"
+#include "core/random_bits.h"
 #include "core/status.h"
 #include "core/tensor.h"
 #include "core/testing/free_port.h"
@@ -19,7 +22,9 @@
 #include "layers/variable.h"
 #include "ops/ops.h"
 #include "runtime/session.h"
+#include "saver/saver.h"
 #include "train/adam.h"
+#include "train/optimizer.h"
 #include "train/supervisor.h"
 
 namespace millrace {
@@ -31,14 +36,24 @@ std::pair<Tensor, Tensor> NextBatch() {
 
 #include "docs/readme_program.inc"
 
-TEST(ReadmeTest, TheProgramTrains) {
-  std::filesystem::current_path(std::getenv("TEST_TMPDIR"));
+// In a directory of its own; the model must be there with its last step.
+void ExpectTrained(const ClusterConfig& cluster) {
+  const std::string directory = JoinPath(std::getenv("TEST_TMPDIR"), RandomHexName());
+  std::filesystem::create_directory(directory);
+  std::filesystem::current_path(directory);
+  EXPECT_OK(TrainLine(cluster));
+  EXPECT_EQ(LatestCheckpoint(FileSystem::Posix(), "run"), "run/model.ckpt-1000");
+}
+
+TEST(ReadmeTest, TheProgramTrainsAndKeepsItsModel) {
   const std::string text = absl::StrCat("{\"cluster\": {\"master\": [\"127.0.0.1:", FreePort(),
                                         "\"]}, \"task\": {\"type\": \"master\", \"index\": 0}}");
   setenv("TF_CONFIG", text.c_str(), 1);
   ASSERT_OK_AND_ASSIGN(const ClusterConfig cluster, ClusterConfig::FromEnvironment());
-  EXPECT_OK(Train(cluster));
+  ExpectTrained(cluster);
 }
+
+TEST(ReadmeTest, TheSameTextRunsInOneProcess) { ExpectTrained(ClusterConfig()); }
 
 }  // namespace
 }  // namespace millrace

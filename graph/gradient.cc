@@ -2,7 +2,6 @@
 #include "graph/gradient.h"
 
 #include <deque>
-#include <limits>
 #include <optional>
 #include <utility>
 
@@ -10,6 +9,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "core/dtype.h"
+#include "core/small_tensors.h"
 #include "core/tensor.h"
 #include "graph/attr.h"
 #include "graph/graph.h"
@@ -28,35 +28,6 @@ Output Const(const Scope& scope, absl::string_view name, const Tensor& value) {
       .output(0);
 }
 
-StatusOr<Tensor> ScalarOf(DType dtype, float value) {
-  switch (dtype) {
-    case DT_FLOAT:
-      return Tensor::Scalar<float>(value);
-    case DT_DOUBLE:
-      return Tensor::Scalar<double>(static_cast<double>(value));
-    case DT_HALF:
-      return Tensor::Scalar<Half>(ToHalf(value));
-    case DT_BFLOAT16:
-      return Tensor::Scalar<Bfloat16>(ToBfloat16(value));
-    case DT_COMPLEX64:
-      return Tensor::Scalar<std::complex<float>>({value, 0});
-    case DT_COMPLEX128:
-      return Tensor::Scalar<std::complex<double>>({static_cast<double>(value), 0});
-    default:
-      return InvalidArgument("Gradients: a constant gradient must be floating or complex, got ",
-                             DTypeName(dtype));
-  }
-}
-
-Tensor ShapeTensor(const Shape& shape) {
-  bool fits = true;
-  for (int64_t d : shape.dims()) fits = fits && d <= std::numeric_limits<int32_t>::max();
-  if (!fits) return Tensor::Vector<int64_t>(shape.dims());
-  std::vector<int32_t> dims;
-  for (int64_t d : shape.dims()) dims.push_back(static_cast<int32_t>(d));
-  return Tensor::Vector<int32_t>(dims);
-}
-
 // A tensor like `like` with every element `value` (0 or 1). Only the shape of `like` is used, and
 // only when it is not known while the graph is built.
 Output FilledLike(const Scope& scope, absl::string_view name, Output like, float value) {
@@ -68,7 +39,7 @@ Output FilledLike(const Scope& scope, absl::string_view name, Output like, float
         .Finish()
         .output(0);
   }
-  StatusOr<Tensor> scalar = ScalarOf(dtype, value);
+  StatusOr<Tensor> scalar = ScalarTensor(dtype, static_cast<double>(value));
   StatusOr<Shape> shape = known.ToShape();
   if (!scalar.ok() || !shape.ok()) {
     scope.UpdateStatus(scalar.ok() ? shape.status() : scalar.status(),
@@ -76,7 +47,7 @@ Output FilledLike(const Scope& scope, absl::string_view name, Output like, float
     return Output();
   }
   if (shape->is_scalar()) return Const(scope, name, *scalar);
-  const Output dims = Const(scope, "Shape", ShapeTensor(*shape));
+  const Output dims = Const(scope, "Shape", DimsTensor(*shape));
   const Output element = Const(scope, name, *scalar);
   return NodeBuilder(scope, "Fill").Input(dims).Input(element).Finish().output(0);
 }
@@ -170,7 +141,7 @@ using Tensors = absl::flat_hash_set<Output>;
 class Backprop {
  public:
   Backprop(const Scope& scope, const GradientOptions& options)
-      : caller_(scope), scope_(scope.WithSubScope("gradients")), options_(options) {}
+      : caller_(scope), scope_(scope.WithName("").CompositeScope("gradients")), options_(options) {}
 
   StatusOr<std::vector<Gradient>> Run(absl::Span<const Output> ys, absl::Span<const Output> xs);
 

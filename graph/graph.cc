@@ -179,6 +179,12 @@ tensorflow::AttrValue* Node::mutable_attr(absl::string_view name) {
   return attr;
 }
 
+std::string RegisteredSince(const Node& node) {
+  return node.op_entry() == nullptr && LookUpOp(node.op()) != nullptr
+             ? "; add the node again: its op has been registered since"
+             : "";
+}
+
 NamedAttrs::NamedAttrs(const Node& node) : attrs_(node.attrs()) {
   if (node.body()->value() != nullptr) return;
   named_ = NewMessage<NodeDef>();

@@ -59,6 +59,8 @@ namespace millrace {
 
 class Graph;
 class Node;
+struct ScopeHome;   // graph/scope.h
+struct ScopeState;  // graph/scope.cc
 
 inline constexpr int kControlSlot = -1;
 
@@ -216,6 +218,10 @@ class Node {
   // "file:line" of the program line that made the node; empty for imported ones.
   const std::string& built_at() const { return *built_at_; }
   void set_built_at(absl::string_view where);
+  // The scope that the program called the node's builder with, where operators on its outputs
+  // build (Scope::HomeOf); null for imported nodes. Valid as long as the graph.
+  const ScopeHome* home() const { return home_; }
+  void set_home(const std::shared_ptr<const ScopeHome>& home);
 
  private:
   friend class Graph;
@@ -231,6 +237,7 @@ class Node {
   const std::string* requested_device_;
   const std::string* assigned_device_;
   const std::string* built_at_;
+  const ScopeHome* home_ = nullptr;  // one of the graph's
   std::vector<OutputRef> inputs_;
   EdgeList<ControlInput> control_inputs_;
   EdgeList<Edge> out_edges_;
@@ -242,6 +249,10 @@ StatusOr<T> GetAttr(const Node& node, absl::string_view name) {
   return GetAttr<T>(node.attrs(), name);
 }
 inline bool HasAttr(const Node& node, absl::string_view name) { return HasAttr(node.def(), name); }
+
+// For messages about a node whose op kind was not known when it was added: "; add the node again:
+// its op has been registered since" where that is so, else nothing.
+std::string RegisteredSince(const Node& node);
 
 // The attrs of a node for who builds its kernel: in a message with its name and requested device,
 // which a stateful kernel may take for its own. (Not for a constant, whose message may be large.)
@@ -309,6 +320,10 @@ class Graph : public std::enable_shared_from_this<Graph> {
   // The versions and, without a copy, the library of `from`.
   void TakeVersionsAndLibrary(const Graph& from);
 
+  // What the Scopes that build into this graph share, while there is one.
+  std::shared_ptr<ScopeState> scope() const { return scope_.lock(); }
+  void set_scope(std::weak_ptr<ScopeState> scope) { scope_ = std::move(scope); }
+
   // Nodes in id order, from `first_id` on; inputs written as TensorFlow writes them. The device is
   // the assigned one when there is one and `assigned` is true, otherwise the requested one.
   void ToGraphDef(tensorflow::GraphDef* def, int first_id = 0, bool assigned = false) const;
@@ -336,6 +351,8 @@ class Graph : public std::enable_shared_from_this<Graph> {
   std::unique_ptr<NamesIgnoringCase> names_ignoring_case_;
   HashMap<absl::string_view, std::unique_ptr<const std::string>> texts_;
   const std::string* last_text_ = nullptr;
+  HashMap<const ScopeHome*, std::shared_ptr<const ScopeHome>> homes_;  // of nodes
+  std::weak_ptr<ScopeState> scope_;
   NodeBodies bodies_;
   // (source, destination) of every control edge -> its place among the control inputs there.
   HashMap<std::pair<const Node*, const Node*>, uint32_t> control_edges_;
@@ -344,6 +361,11 @@ class Graph : public std::enable_shared_from_this<Graph> {
   std::unique_ptr<tensorflow::VersionDef> versions_;
   std::shared_ptr<const tensorflow::FunctionDefLibrary> library_;
 };
+
+inline void Node::set_home(const std::shared_ptr<const ScopeHome>& home) {
+  graph_->homes_.try_emplace(home.get(), home);
+  home_ = home.get();
+}
 
 // All nodes, the source of every edge before its destination; an edge from a NextIteration to a
 // Merge (the back edge of a loop) does not count. Ties are in id order. InvalidArgument names the

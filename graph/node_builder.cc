@@ -118,6 +118,36 @@ Status MatchInputs(const OpDef& op, absl::Span<const std::pair<bool, absl::Span<
 
 }  // namespace
 
+BuiltNode::operator Output() const { return output(0); }
+
+BuiltNode::operator Operation() const { return operation(); }
+
+Output BuiltNode::output(int i) const { return i < num_outputs() ? Output(op_, i) : Output(); }
+
+std::vector<Output> BuiltNode::outputs(int begin, int count) const {
+  std::vector<Output> result;
+  for (int i = begin; i < begin + count; ++i) result.push_back(output(i));
+  return result;
+}
+
+int BuiltNode::num_outputs() const { return op_.valid() ? op_.node()->num_outputs() : 0; }
+
+BuiltNode BuildNode(const ScopeAt& at, absl::string_view op, absl::Span<const BuilderInput> inputs,
+                    absl::Span<const BuilderAttr> attrs) {
+  NodeBuilder builder(at, op);
+  for (const BuilderInput& input : inputs) {
+    input.is_list() ? builder.Input(input.tensors()) : builder.Input(input.tensors()[0]);
+  }
+  for (const BuilderAttr& attr : attrs) builder.Attr(attr);
+  return builder.Finish();
+}
+
+Output UnaryBuilder::operator()(ScopeAt at, const Output& x) const { return BuildOp(at, op, {x}); }
+
+Output BinaryBuilder::operator()(ScopeAt at, const Output& x, const Output& y) const {
+  return BuildOp(at, op, {x, y});
+}
+
 NodeBuilder::NodeBuilder(const ScopeAt& at, absl::string_view op)
     : at_(at), def_(std::make_unique<NodeDef>()) {
   def_->set_op(std::string(op));
@@ -125,8 +155,9 @@ NodeBuilder::NodeBuilder(const ScopeAt& at, absl::string_view op)
 
 NodeBuilder::~NodeBuilder() = default;
 
-tensorflow::AttrValue* NodeBuilder::MutableAttr(absl::string_view name) {
-  return &(*def_->mutable_attr())[std::string(name)];
+NodeBuilder& NodeBuilder::Attr(const BuilderAttr& attr) {
+  attr.WriteTo(&(*def_->mutable_attr())[std::string(attr.name())]);
+  return *this;
 }
 
 NodeBuilder& NodeBuilder::Input(const Output& input) {
@@ -161,9 +192,7 @@ BuiltNode NodeBuilder::Finish() {
   if (!entry.ok()) return fail(entry.status());
 
   // Before the node has its own name, messages use the one that was asked for.
-  const std::string asked =
-      absl::StrCat(scope.prefix_, scope.next_name_.empty() ? def_->op() : scope.next_name_);
-  const std::string where = absl::StrCat(def_->op(), " '", asked, "'");
+  const std::string where = absl::StrCat(def_->op(), " '", scope.AskedName(def_->op()), "'");
   Graph* graph = scope.graph();
   auto is_ours = [&](const Node* node) { return node != nullptr && node->graph() == graph; };
   std::vector<std::pair<bool, absl::Span<const Output>>> inputs;
@@ -191,6 +220,7 @@ BuiltNode NodeBuilder::Finish() {
   if (!added.ok()) return fail(added.status());
   Node* node = *added;
   node->set_built_at(absl::StrCat(at_.where.file_name(), ":", at_.where.line()));
+  node->set_home(scope.home_);
 
   Status status;
   int index = 0;

@@ -40,20 +40,49 @@ class BuiltNode {
   explicit BuiltNode(Node* node) : op_(node) {}
   const Operation& operation() const { return op_; }
   // What builders return: the first output, or the op where there is none to name.
-  operator Output() const { return output(0); }       // NOLINT
-  operator Operation() const { return operation(); }  // NOLINT
+  operator Output() const;     // NOLINT
+  operator Operation() const;  // NOLINT
   // Invalid when the node is, or has no such output.
-  Output output(int i) const { return i < num_outputs() ? Output(op_, i) : Output(); }
+  Output output(int i) const;
   // Outputs [begin, begin + count).
-  std::vector<Output> outputs(int begin, int count) const {
-    std::vector<Output> result;
-    for (int i = begin; i < begin + count; ++i) result.push_back(output(i));
-    return result;
-  }
-  int num_outputs() const { return op_.valid() ? op_.node()->num_outputs() : 0; }
+  std::vector<Output> outputs(int begin, int count) const;
+  int num_outputs() const;
 
  private:
   Operation op_;
+};
+
+// One argument of an op: a tensor, or the tensors of a list argument. It refers to them: for the
+// arguments of one call.
+class BuilderInput {
+ public:
+  BuilderInput(const Output& output) : tensors_(&output, 1) {}                       // NOLINT
+  BuilderInput(absl::Span<const Output> list) : tensors_(list), is_list_(true) {}    // NOLINT
+  BuilderInput(const std::vector<Output>& list) : tensors_(list), is_list_(true) {}  // NOLINT
+  absl::Span<const Output> tensors() const { return tensors_; }
+  bool is_list() const { return is_list_; }
+
+ private:
+  absl::Span<const Output> tensors_;
+  bool is_list_ = false;
+};
+
+// One attr of an op; as BuilderInput.
+class BuilderAttr {
+ public:
+  BuilderAttr() = default;
+  template <typename T>
+  BuilderAttr(absl::string_view name, const T& value)
+      : name_(name), value_(&value), write_([](const void* v, tensorflow::AttrValue* attr) {
+          SetAttr(*static_cast<const T*>(v), attr);
+        }) {}
+  absl::string_view name() const { return name_; }
+  void WriteTo(tensorflow::AttrValue* attr) const { write_(value_, attr); }
+
+ private:
+  absl::string_view name_;
+  const void* value_ = nullptr;
+  void (*write_)(const void* value, tensorflow::AttrValue* attr) = nullptr;
 };
 
 class NodeBuilder {
@@ -66,10 +95,10 @@ class NodeBuilder {
   NodeBuilder& Input(const Output& input);
   // A list argument (N * T, or a list of types).
   NodeBuilder& Input(absl::Span<const Output> inputs);
+  NodeBuilder& Attr(const BuilderAttr& attr);
   template <typename T>
   NodeBuilder& Attr(absl::string_view name, const T& value) {
-    SetAttr(value, MutableAttr(name));
-    return *this;
+    return Attr(BuilderAttr(name, value));
   }
   // Attr(name, value) for each pair.
   NodeBuilder& Attrs() { return *this; }
@@ -84,8 +113,6 @@ class NodeBuilder {
   BuiltNode Finish();
 
  private:
-  tensorflow::AttrValue* MutableAttr(absl::string_view name);
-
   const ScopeAt at_;
   std::unique_ptr<tensorflow::NodeDef> def_;
   struct InputArg {
@@ -97,30 +124,30 @@ class NodeBuilder {
   bool own_device_ = false;
 };
 
-// One argument of an op: a tensor, or the tensors of a list argument.
-class BuilderInput {
- public:
-  BuilderInput(Output output) : one_(std::move(output)) {}                        // NOLINT
-  BuilderInput(absl::Span<const Output> list) : list_(list), is_list_(true) {}    // NOLINT
-  BuilderInput(const std::vector<Output>& list) : list_(list), is_list_(true) {}  // NOLINT
-  void AddTo(NodeBuilder* builder) const {
-    is_list_ ? builder->Input(list_) : builder->Input(one_);
-  }
+// A node of op `op`, its inputs in the order of the OpDef.
+BuiltNode BuildNode(const ScopeAt& at, absl::string_view op, absl::Span<const BuilderInput> inputs,
+                    absl::Span<const BuilderAttr> attrs);
 
- private:
-  Output one_;
-  absl::Span<const Output> list_;
-  bool is_list_ = false;
-};
+namespace node_builder_internal {
 
-// A node of op `op`: its inputs in the order of the OpDef, then names and values of attrs.
+inline void ListAttrs(BuilderAttr*) {}
+template <typename T, typename... Rest>
+void ListAttrs(BuilderAttr* at, absl::string_view name, const T& value, const Rest&... rest) {
+  *at = BuilderAttr(name, value);
+  ListAttrs(at + 1, rest...);
+}
+
+}  // namespace node_builder_internal
+
+// The same with names and values of attrs in turns. Whatever this makes is made in every program
+// that calls a builder: all of the work is BuildNode's.
 template <typename... Attrs>
-BuiltNode BuildOp(ScopeAt at, absl::string_view op, std::initializer_list<BuilderInput> inputs,
-                  const Attrs&... attrs) {
-  NodeBuilder builder(at, op);
-  for (const BuilderInput& input : inputs) input.AddTo(&builder);
-  builder.Attrs(attrs...);
-  return builder.Finish();
+BuiltNode BuildOp(const ScopeAt& at, absl::string_view op,
+                  std::initializer_list<BuilderInput> inputs, const Attrs&... attrs) {
+  BuilderAttr list[sizeof...(attrs) / 2 + 1];
+  node_builder_internal::ListAttrs(list, attrs...);
+  return BuildNode(at, op, absl::MakeConstSpan(inputs.begin(), inputs.size()),
+                   absl::MakeConstSpan(list, sizeof...(attrs) / 2));
 }
 
 // Builders of ops without attrs, as constants: a family of many such ops is a list of
@@ -130,11 +157,11 @@ BuiltNode BuildOp(ScopeAt at, absl::string_view op, std::initializer_list<Builde
 // and Sqrt(scope, x) is called as any other builder.
 struct UnaryBuilder {
   const char* op;
-  Output operator()(ScopeAt at, Output x) const { return BuildOp(at, op, {x}); }
+  Output operator()(ScopeAt at, const Output& x) const;
 };
 struct BinaryBuilder {
   const char* op;
-  Output operator()(ScopeAt at, Output x, Output y) const { return BuildOp(at, op, {x, y}); }
+  Output operator()(ScopeAt at, const Output& x, const Output& y) const;
 };
 
 }  // namespace millrace

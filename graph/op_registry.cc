@@ -4,10 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
+#include <list>
 #include <memory>
 #include <utility>
 
@@ -19,11 +19,12 @@
 #include "absl/strings/strip.h"
 #include "core/dtype.h"
 #include "core/hash_table.h"
-#include "core/mutex.h"
 #include "core/shape.h"
+#include "core/snapshot_registry.h"
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/message_differencer.h"
+#include "graph/pending_registrations.h"
 #include "proto/attr_value.pb.h"
 #include "proto/node_def.pb.h"
 #include "proto/op_def.pb.h"
@@ -310,80 +311,45 @@ Status ParseArg(absl::string_view spec, OpDef* def, OpDef::ArgDef* arg) {
   return absl::OkStatus();
 }
 
-// All ops at one moment. Immutable once published; never destroyed, as readers may hold it.
-struct Snapshot {
-  HashMap<std::string, const OpEntry*> entries;
+Status RegisteredTwice(const std::string& op) {
+  return absl::AlreadyExistsError(
+      absl::StrCat("Op '", op, "': name must be registered once, got two"));
+}
+
+// All ops at one moment.
+struct Ops {
+  HashMap<std::string, std::shared_ptr<const OpEntry>> entries;
   HashMap<std::string, Status> errors;  // the first of each op name
   Status first_error;
 };
 
-class Registry {
- public:
-  static Registry& Get() {
-    static Registry* const registry =
-        new Registry;  // never destroyed: ops may be asked for at exit
-    return *registry;
-  }
-
-  void Add(const OpSpec& spec) {
-    MutexLock lock(&mu_);
-    pending_.push_back(spec);
-    current_.store(nullptr, std::memory_order_release);
-  }
-
-  const Snapshot& Read() {
-    const Snapshot* const snapshot = current_.load(std::memory_order_acquire);
-    return snapshot != nullptr ? *snapshot : Publish();
-  }
-
- private:
-  // Adds what waits to the last snapshot.
-  const Snapshot& Publish() {
-    MutexLock lock(&mu_);
-    if (pending_.empty() && last_ != nullptr) {
-      // Another look-up has been faster.
-      current_.store(last_, std::memory_order_release);
-      return *last_;
+void AddToOps(const std::list<OpSpec>& specs, Ops* next) {
+  const auto keep_error = [next](const std::string& op, const Status& error) {
+    next->errors.emplace(op, error);
+    if (next->first_error.ok()) next->first_error = error;
+  };
+  HashMap<std::string, std::shared_ptr<const OpEntry>> fresh;
+  for (const OpSpec& spec : specs) {
+    StatusOr<OpEntry> entry = spec.Build();
+    if (!entry.ok()) {
+      keep_error(spec.name(), entry.status());
+    } else if (next->entries.contains(spec.name()) || fresh.contains(spec.name())) {
+      keep_error(spec.name(), RegisteredTwice(spec.name()));
+    } else {
+      fresh.emplace(spec.name(), std::make_shared<const OpEntry>(*std::move(entry)));
     }
-    snapshots_.push_back(last_ == nullptr ? std::make_unique<Snapshot>()
-                                          : std::make_unique<Snapshot>(*last_));
-    Snapshot* const next = snapshots_.back().get();
-    const auto keep_error = [next](const std::string& op, const Status& error) {
-      next->errors.emplace(op, error);
-      if (next->first_error.ok()) next->first_error = error;
-    };
-    HashMap<std::string, std::unique_ptr<const OpEntry>> fresh;
-    for (const OpSpec& spec : pending_) {
-      StatusOr<OpEntry> entry = spec.Build();
-      if (!entry.ok()) {
-        keep_error(spec.name(), entry.status());
-      } else if (next->entries.contains(spec.name()) || fresh.contains(spec.name())) {
-        keep_error(spec.name(),
-                   absl::AlreadyExistsError(absl::StrCat(
-                       "Op '", spec.name(), "': name must be registered once, got two")));
-      } else {
-        fresh.emplace(spec.name(), std::make_unique<const OpEntry>(*std::move(entry)));
-      }
-    }
-    pending_.clear();
-    for (auto& [name, entry] : fresh) {
-      // An op with any error is not usable: look-ups report it.
-      if (!next->errors.contains(name)) next->entries.emplace(name, entry.release());
-    }
-    last_ = next;
-    current_.store(next, std::memory_order_release);
-    return *next;
   }
+  for (auto& [name, entry] : fresh) {
+    // An op with any error is not usable: look-ups report it.
+    if (!next->errors.contains(name)) next->entries.emplace(name, std::move(entry));
+  }
+}
 
-  Mutex mu_;
-  std::vector<OpSpec> pending_ ABSL_GUARDED_BY(mu_);
-  // All that were published: readers may hold any.
-  std::vector<std::unique_ptr<Snapshot>> snapshots_ ABSL_GUARDED_BY(mu_);
-  const Snapshot* last_ ABSL_GUARDED_BY(mu_) = nullptr;
-  // The last snapshot; null while registrations wait. Release after the snapshot is complete,
-  // acquire before it is read.
-  std::atomic<const Snapshot*> current_{nullptr};
-};
+using OpRegistry = SnapshotRegistry<OpSpec, Ops>;
+OpRegistry& Registry() {
+  static OpRegistry* const registry = new OpRegistry(&AddToOps);  // ops may be asked for at exit
+  return *registry;
+}
 
 // Has the oneof of `value` (or every element of its list) the field of `kind`?
 bool HasKind(const AttrValue& value, absl::string_view kind) {
@@ -587,38 +553,103 @@ StatusOr<OpEntry> OpSpec::Build() const {
 }
 
 OpRegistration::OpRegistration(const OpSpec& spec) {
-  Registry::Get().Add(spec);
+  // Who finds the op finds what belongs to it.
   for (const auto& fn : spec.on_registration()) fn(spec.name());
+  if (PendingRegistrations* const pending = PendingRegistrations::Current()) {
+    pending->AddOp(spec);
+  } else {
+    Registry().Add(spec);
+  }
 }
 
 const OpEntry* LookUpOp(absl::string_view name) {
-  const Snapshot& snapshot = Registry::Get().Read();
-  auto it = snapshot.entries.find(name);
-  return it == snapshot.entries.end() ? nullptr : it->second;
+  const Ops& ops = Registry().Read();
+  auto it = ops.entries.find(name);
+  return it == ops.entries.end() ? nullptr : it->second.get();
 }
 
 StatusOr<const OpEntry*> FindOp(absl::string_view name) {
-  const Snapshot& snapshot = Registry::Get().Read();
-  if (auto it = snapshot.entries.find(name); it != snapshot.entries.end()) return it->second;
-  if (auto it = snapshot.errors.find(name); it != snapshot.errors.end()) return it->second;
+  const Ops& ops = Registry().Read();
+  if (auto it = ops.entries.find(name); it != ops.entries.end()) return it->second.get();
+  if (auto it = ops.errors.find(name); it != ops.errors.end()) return it->second;
   char host[256] = "";
   if (gethostname(host, sizeof(host) - 1) != 0) host[0] = '\0';
   return absl::NotFoundError(
       absl::StrCat("Op type not registered '", name, "' in binary running on ", host,
-                   "; the op family that has it must be linked into the program"));
+                   "; the op family that has it must be linked into the program, or loaded by "
+                   "LoadOpLibrary"));
 }
 
 std::vector<const OpEntry*> AllOps() {
-  const Snapshot& snapshot = Registry::Get().Read();
+  const Ops& ops = Registry().Read();
   std::vector<const OpEntry*> all;
-  all.reserve(snapshot.entries.size());
-  for (const auto& [name, entry] : snapshot.entries) all.push_back(entry);
+  all.reserve(ops.entries.size());
+  for (const auto& [name, entry] : ops.entries) all.push_back(entry.get());
   std::sort(all.begin(), all.end(),
             [](const OpEntry* a, const OpEntry* b) { return a->def.name() < b->def.name(); });
   return all;
 }
 
-Status OpRegistrationStatus() { return Registry::Get().Read().first_error; }
+Status OpRegistrationStatus() { return Registry().Read().first_error; }
+
+// --- A library under load ------------------------------------------------------------------------
+
+namespace {
+constinit thread_local PendingRegistrations* current_pending = nullptr;
+}  // namespace
+
+PendingRegistrations::Collect::Collect(PendingRegistrations* pending) : outer_(current_pending) {
+  current_pending = pending;
+}
+PendingRegistrations::Collect::~Collect() { current_pending = outer_; }
+
+PendingRegistrations* PendingRegistrations::Current() { return current_pending; }
+
+bool PendingRegistrations::HasOp(absl::string_view name) const {
+  return std::any_of(ops_.begin(), ops_.end(),
+                     [name](const OpSpec& spec) { return spec.name() == name; });
+}
+
+std::vector<std::string> PendingRegistrations::OpNames() const {
+  std::vector<std::string> names;
+  for (const OpSpec& spec : ops_) names.push_back(spec.name());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Status PendingRegistrations::CheckOps() const {
+  const Ops& ops = Registry().Read();
+  HashSet<std::string> names;
+  std::vector<std::string> known;
+  for (const OpSpec& spec : ops_) {
+    MR_RETURN_IF_ERROR(spec.Build().status());
+    if (!names.insert(spec.name()).second) return RegisteredTwice(spec.name());
+    if (ops.entries.contains(spec.name())) known.push_back(spec.name());
+  }
+  if (known.empty()) return absl::OkStatus();
+  std::sort(known.begin(), known.end());
+  std::string text = absl::StrCat("op kinds must be new to the program, got '", known[0], "'");
+  if (known.size() > 1) {
+    absl::StrAppend(&text, " and ", known.size() - 1,
+                    " more that it has; a library must not be linked with a copy of the program's "
+                    "own ops");
+  } else {
+    absl::StrAppend(&text, ", which it has");
+  }
+  return absl::AlreadyExistsError(text);
+}
+
+Status PendingRegistrations::Check() const {
+  MR_RETURN_IF_ERROR(CheckOps());
+  for (const auto& [type, part] : parts_) MR_RETURN_IF_ERROR(part->Check(*this));
+  return absl::OkStatus();
+}
+
+void PendingRegistrations::Publish() noexcept {
+  for (auto& [type, part] : parts_) part->Publish();
+  parts_.clear();
+  Registry().AddAll(&ops_);
+}
 
 void AddDefaultAttrs(const OpDef& op, tensorflow::NodeDef* node) {
   for (const OpDef::AttrDef& attr : op.attr()) {

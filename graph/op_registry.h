@@ -33,7 +33,8 @@
 //
 // Registrations before the first look-up (those of libraries that are linked) are parsed together,
 // at that look-up. A library that is loaded later adds its ops: look-ups after its registration see
-// them. An entry never changes, moves or goes away: a second registration of a name is an error.
+// them (all that it brings or nothing, graph/pending_registrations.h). An entry never changes,
+// moves or goes away: a second registration of a name is an error.
 //
 // Thread-safety: any thread. A look-up reads an immutable snapshot and takes no lock, but for the
 // first one after a registration, which publishes the next snapshot. Entries live as long as the

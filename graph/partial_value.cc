@@ -2,30 +2,58 @@
 #include "graph/partial_value.h"
 
 #include <limits>
+#include <list>
 #include <string>
 #include <utility>
 
 #include "core/hash_table.h"
+#include "core/snapshot_registry.h"
 #include "graph/op_registry.h"
+#include "graph/pending_registrations.h"
 
 namespace millrace {
 namespace {
 
-// Written before main only.
-HashMap<std::string, PartialValueRule>& Rules() {
-  static auto* const rules = new HashMap<std::string, PartialValueRule>();
-  return *rules;
+using Rules = HashMap<std::string, PartialValueRule>;
+using NamedRule = Rules::value_type;
+
+void AddToRules(const std::list<NamedRule>& rules, Rules* next) {
+  for (const NamedRule& rule : rules) next->insert(rule);
 }
+
+using RuleRegistry = SnapshotRegistry<NamedRule, Rules>;
+RuleRegistry& Registry() {
+  static RuleRegistry* const registry = new RuleRegistry(&AddToRules);
+  return *registry;
+}
+
+// Rules of ops that a library brings; the ops are checked, not they.
+class PendingRules : public PendingRegistrations::Part {
+ public:
+  void Add(NamedRule rule) { rules_.push_back(std::move(rule)); }
+  Status Check(const PendingRegistrations&) const override { return absl::OkStatus(); }
+  void Publish() noexcept override { Registry().AddAll(&rules_); }
+
+ private:
+  std::list<NamedRule> rules_;
+};
 
 }  // namespace
 
 void PartialValueRule::AddTo(OpSpec* op) const {
-  op->OnRegistration([rule = *this](const std::string& name) { Rules().emplace(name, rule); });
+  op->OnRegistration([rule = *this](const std::string& name) {
+    if (PendingRegistrations* const pending = PendingRegistrations::Current()) {
+      pending->Get<PendingRules>()->Add({name, rule});
+    } else {
+      Registry().Add({name, rule});
+    }
+  });
 }
 
 const PartialValueRule* PartialValueRule::Find(absl::string_view op) {
-  const auto it = Rules().find(op);
-  return it == Rules().end() ? nullptr : &it->second;
+  const Rules& rules = Registry().Read();
+  const auto it = rules.find(op);
+  return it == rules.end() ? nullptr : &it->second;
 }
 
 bool IsIndexType(DType type) { return type == DT_INT32 || type == DT_INT64; }

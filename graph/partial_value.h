@@ -14,8 +14,8 @@
 // succeeds once its inputs are there. So a rewrite may put a constant in its place. Where the
 // kernel would refuse its inputs, the rule says nothing (but see may_assume_success).
 //
-// Thread-safety: values are thread-compatible; rules are registered before main and read from any
-// thread afterwards. Failure: nullopt is "nothing is known".
+// Thread-safety: values are thread-compatible; rules are registered with their ops and found from
+// any thread, without a lock. Failure: nullopt is "nothing is known".
 
 #include <cstdint>
 #include <optional>

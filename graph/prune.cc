@@ -23,6 +23,13 @@ bool IsPlaceholder(const Node& node) {
   return node.op() == "Placeholder" || node.op() == "PlaceholderV2";
 }
 
+Status UnknownOpFetched(absl::string_view fetch, const Node& node) {
+  return Unimplemented(
+      "Fetch '", fetch, "': op kind '", node.op(),
+      "' must be known to this program to be fetched from, got one that is not registered",
+      RegisteredSince(node));
+}
+
 // The work of one BuildRunGraph.
 class Rewriter {
  public:
@@ -91,10 +98,7 @@ Status Rewriter::ResolveFetches() {
     }
     if (node->num_outputs() == 0) {
       if (node->op_entry() == nullptr) {
-        return Unimplemented(
-            "Fetch '", text, "': op kind '", node->op(),
-            "' must be known to this program to be fetched from, got one that is not "
-            "registered");
+        return UnknownOpFetched(text, *node);
       }
       return InvalidArgument(
           "Tried to fetch data for '", text,
@@ -112,9 +116,7 @@ Status Rewriter::ResolveFetches() {
     }
     const DType type = TensorType(*node, name.index);
     if (type == DT_INVALID) {
-      return Unimplemented(
-          "Fetch '", text, "': op kind '", node->op(),
-          "' must be known to this program to be fetched from, got one that is not registered");
+      return UnknownOpFetched(text, *node);
     }
     fetches_.push_back(key);
     result_.signature.fetch_types.push_back(type);

@@ -6,6 +6,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/strip.h"
 #include "core/tensor.h"
 #include "graph/attr.h"
 #include "graph/place/device_name.h"
@@ -20,9 +21,22 @@ constexpr absl::string_view kColocationPrefix = "loc:@";
 
 }  // namespace
 
+Operation::Operation(Node* node)
+    : node_(node == nullptr ? nullptr
+                            : std::shared_ptr<Node>(node->graph()->weak_from_this().lock(), node)) {
+}
+
+std::string Operation::name() const { return valid() ? node_->name() : std::string(); }
+
+DType Output::dtype() const { return valid() ? node()->output_type(index_) : DT_INVALID; }
+
+std::string Output::name() const {
+  return valid() ? TensorNameString(*node(), index_) : std::string();
+}
+
 // What all scopes of one root share.
-struct Scope::Shared {
-  Shared(std::shared_ptr<Graph> g, ConstantEvaluator* evaluator)
+struct ScopeState {
+  ScopeState(std::shared_ptr<Graph> g, ConstantEvaluator* evaluator)
       : graph(std::move(g)), refiner(evaluator) {}
 
   // Marks `name` as used and returns it, with a suffix when it was used before.
@@ -56,11 +70,14 @@ struct Scope::Shared {
 
 Scope::Scope() : Scope(static_cast<ConstantEvaluator*>(nullptr)) {}
 Scope::Scope(ConstantEvaluator* evaluator)
-    : shared_(std::make_shared<Shared>(std::make_shared<Graph>(), evaluator)) {}
-Scope::Scope(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
+    : Scope(std::make_shared<ScopeState>(std::make_shared<Graph>(), evaluator)) {}
+Scope::Scope(std::shared_ptr<ScopeState> shared)
+    : shared_(std::move(shared)), here_(std::make_shared<ScopeHome>()), home_(here_) {
+  shared_->graph->set_scope(shared_);
+}
 
 StatusOr<Scope> Scope::ForGraph(std::unique_ptr<Graph> graph, ConstantEvaluator* evaluator) {
-  auto shared = std::make_shared<Shared>(std::shared_ptr<Graph>(std::move(graph)), evaluator);
+  auto shared = std::make_shared<ScopeState>(std::shared_ptr<Graph>(std::move(graph)), evaluator);
   MR_ASSIGN_OR_RETURN(std::vector<Node*> order, TopologicalOrder(*shared->graph));
   for (const Node* node : order) {
     MR_RETURN_IF_ERROR(shared->refiner.AddNode(*node));
@@ -75,14 +92,17 @@ StatusOr<Scope> Scope::ForGraph(std::unique_ptr<Graph> graph, ConstantEvaluator*
   return Scope(std::move(shared));
 }
 
-Scope Scope::WithSubScope(absl::string_view name) const {
+Scope Scope::At(ScopeHome place) const {
   Scope result = *this;
+  result.here_ = std::make_shared<const ScopeHome>(std::move(place));
+  if (!home_is_fixed_) result.home_ = result.here_;
+  return result;
+}
+
+Scope Scope::WithSubScope(absl::string_view name) const {
+  Scope result =
+      At({absl::EndsWith(name, "/") ? std::string(name) : UniqueName(name) + "/", here_->devices});
   result.next_name_.clear();
-  if (absl::EndsWith(name, "/")) {
-    result.prefix_ = std::string(name);
-  } else {
-    result.prefix_ = absl::StrCat(UniqueName(name), "/");
-  }
   return result;
 }
 
@@ -93,29 +113,47 @@ Scope Scope::WithName(absl::string_view name) const {
 }
 
 Scope Scope::WithRootPrefix() const {
-  Scope result = *this;
-  result.prefix_.clear();
+  Scope result = At({"", here_->devices});
+  result.home_ = home_;
   result.next_name_.clear();
   return result;
 }
 
 Scope Scope::CompositeScope(absl::string_view default_name) const {
-  return WithSubScope(next_name_.empty() ? default_name : absl::string_view(next_name_));
-}
-
-Scope Scope::WithDevice(absl::string_view device) const {
-  Scope result = *this;
-  if (device.empty()) {
-    result.devices_.clear();
-  } else {
-    result.devices_.emplace_back(std::string(device), nullptr);
-  }
+  Scope result = WithSubScope(RequestedName(default_name));
+  result.home_ = home_;
+  result.home_is_fixed_ = true;
   return result;
 }
 
+Scope Scope::WithDevice(absl::string_view device) const {
+  ScopeHome place = *here_;
+  if (device.empty()) {
+    place.devices.clear();
+  } else {
+    place.devices.emplace_back(std::string(device), nullptr);
+  }
+  return At(std::move(place));
+}
+
 Scope Scope::WithDevice(DeviceFunction function) const {
-  Scope result = *this;
-  if (function) result.devices_.emplace_back(std::string(), std::move(function));
+  if (!function) return *this;
+  ScopeHome place = *here_;
+  place.devices.emplace_back(std::string(), std::move(function));
+  return At(std::move(place));
+}
+
+std::optional<Scope> Scope::HomeOf(const Output& output) {
+  if (!output.valid()) return std::nullopt;
+  const Graph* const graph = output.node()->graph();
+  std::shared_ptr<ScopeState> shared = graph->scope();
+  if (shared == nullptr) return std::nullopt;
+  Scope result(std::move(shared));
+  if (output.node()->home() != nullptr) {
+    result.here_ =
+        std::shared_ptr<const ScopeHome>(graph->shared_from_this(), output.node()->home());
+    result.home_ = result.here_;
+  }
   return result;
 }
 
@@ -187,7 +225,7 @@ void Scope::AddToBytesCollection(absl::string_view key, std::string bytes) const
 }
 
 std::string Scope::UniqueName(absl::string_view op_name) const {
-  return shared_->Unique(absl::StrCat(prefix_, op_name));
+  return shared_->Unique(absl::StrCat(prefix(), op_name));
 }
 
 StatusOr<tensorflow::GraphDef> Scope::ToGraphDef() const {
@@ -208,11 +246,18 @@ bool Scope::MayBuild(std::source_location where) const {
   return ok();
 }
 
+std::string Scope::AskedName(absl::string_view op) const {
+  if (next_name_.empty()) return absl::StrCat(prefix(), op);
+  absl::string_view name = next_name_;
+  return absl::ConsumeSuffix(&name, "/") ? std::string(name) : absl::StrCat(prefix(), name);
+}
+
 Status Scope::Prepare(bool own_device, tensorflow::NodeDef* def) const {
-  def->set_name(UniqueName(next_name_.empty() ? def->op() : next_name_));
+  def->set_name(absl::EndsWith(next_name_, "/") ? AskedName(def->op())
+                                                : shared_->Unique(AskedName(def->op())));
   if (!own_device) {
     // From the innermost scope to the outermost: what is inside wins.
-    for (auto it = devices_.rbegin(); it != devices_.rend(); ++it) {
+    for (auto it = here_->devices.rbegin(); it != here_->devices.rend(); ++it) {
       const auto& [device, function] = *it;
       if (function) {
         def->set_device(function(*def));

@@ -50,14 +50,11 @@ class Scope;
 class Operation {
  public:
   Operation() = default;
-  explicit Operation(Node* node)
-      : node_(node == nullptr
-                  ? nullptr
-                  : std::shared_ptr<Node>(node->graph()->weak_from_this().lock(), node)) {}
+  explicit Operation(Node* node);
   Node* node() const { return node_.get(); }
   bool valid() const { return node_ != nullptr; }
   // "" when invalid.
-  std::string name() const { return node_ == nullptr ? std::string() : node_->name(); }
+  std::string name() const;
   friend bool operator==(const Operation& a, const Operation& b) { return a.node_ == b.node_; }
 
  private:
@@ -74,9 +71,9 @@ class Output {
   int index() const { return index_; }
   bool valid() const { return op_.valid(); }
   const Operation& op() const { return op_; }
-  DType dtype() const { return valid() ? node()->output_type(index_) : DT_INVALID; }
+  DType dtype() const;
   // "name:0"; "" when invalid.
-  std::string name() const { return valid() ? TensorNameString(*node(), index_) : std::string(); }
+  std::string name() const;
   friend bool operator==(const Output& a, const Output& b) {
     return a.op_ == b.op_ && a.index_ == b.index_;
   }
@@ -98,8 +95,16 @@ struct IndexedSlices {
   Output dense_shape;  // vector; may be invalid when nobody needs it
 };
 
-// Chooses the device of a node from its NodeDef (name, op, attrs, device so far).
+// Chooses the device of a node from its NodeDef (name, op, attrs, device so far). The graph keeps
+// it, so it must not own Outputs or Scopes of that graph.
 using DeviceFunction = std::function<std::string(const tensorflow::NodeDef&)>;
+
+// Where a scope puts nodes: what WithSubScope and WithDevice have chosen. Immutable; scopes share
+// it, and each node knows the one that the program, not the builder's own sub-scopes, has made.
+struct ScopeHome {
+  std::string prefix;                                           // "a/b/" or ""
+  std::vector<std::pair<std::string, DeviceFunction>> devices;  // outermost first
+};
 
 class Scope {
  public:
@@ -115,8 +120,10 @@ class Scope {
   // ... "a/b/", with a slash at its end, is the full prefix of a scope to go on with.
   Scope WithSubScope(absl::string_view name) const;
   // The next node made with the result gets this name (made unique); the op kind otherwise.
+  // "a/b/", with a slash at its end, is a full name that UniqueName has reserved.
   Scope WithName(absl::string_view name) const;
-  // For a builder of several nodes: the sub-scope named by WithName, else `default_name`.
+  // For a builder of several nodes: the sub-scope named by WithName, else `default_name`. The home
+  // of its nodes is that of this scope.
   Scope CompositeScope(absl::string_view default_name) const;
   // Merged with the devices of outer scopes, the inner one wins; "" clears.
   Scope WithDevice(absl::string_view device) const;
@@ -134,6 +141,11 @@ class Scope {
   Scope WithoutControlDependencies() const;
   // Nodes go where `operation` goes: attr _class "loc:@name", and its device.
   Scope ColocatedWith(Operation operation) const;
+  // Where operators on `output` (ops/operators.h) build: the graph, name prefix and devices of the
+  // scope with which the program called the builder, without control dependencies or colocation;
+  // the root for imported nodes. None for an invalid output and when all scopes of the graph are
+  // gone.
+  static std::optional<Scope> HomeOf(const Output& output);
   // Graph-level random seed; see ops/random/random.h.
   void SetGraphSeed(int64_t seed) const;
   std::optional<int64_t> graph_seed() const;
@@ -163,7 +175,7 @@ class Scope {
   // The full name a node called `op_name` would get next in this scope, reserved for it.
   std::string UniqueName(absl::string_view op_name) const;
   // "a/b/" or "".
-  const std::string& prefix() const { return prefix_; }
+  const std::string& prefix() const { return here_->prefix; }
   // What WithName asked for, else `default_name`: for builders that derive several names from it.
   std::string RequestedName(absl::string_view default_name) const {
     return next_name_.empty() ? std::string(default_name) : next_name_;
@@ -178,18 +190,22 @@ class Scope {
 
  private:
   friend class NodeBuilder;
-  struct Shared;
-  explicit Scope(std::shared_ptr<Shared> shared);
+  explicit Scope(std::shared_ptr<ScopeState> shared);
 
-  // For NodeBuilder. False after an error; refusal by Finalize() becomes the error.
+  // This scope with another place; also its nodes' home, unless a composite scope has fixed that.
+  Scope At(ScopeHome place) const;
+  // For NodeBuilder. The full name that a node of this op asks for; not yet unique.
+  std::string AskedName(absl::string_view op) const;
+  // False after an error; refusal by Finalize() becomes the error.
   bool MayBuild(std::source_location where) const;
   // Gives `def` its name, _class and (unless `own_device`) its device.
   Status Prepare(bool own_device, tensorflow::NodeDef* def) const;
 
-  std::shared_ptr<Shared> shared_;
-  std::string prefix_;                                           // "a/b/" or ""
-  std::string next_name_;                                        // set by WithName
-  std::vector<std::pair<std::string, DeviceFunction>> devices_;  // outermost first
+  std::shared_ptr<ScopeState> shared_;
+  std::shared_ptr<const ScopeHome> here_;  // where nodes are put
+  std::shared_ptr<const ScopeHome> home_;  // what they remember
+  bool home_is_fixed_ = false;             // inside of a CompositeScope
+  std::string next_name_;                  // set by WithName
   std::vector<Operation> control_;
   Operation colocated_;
 };

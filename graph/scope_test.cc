@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/scope.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -112,6 +113,43 @@ TEST(ScopeTest, SubScopesPrefixNamesAndAreUniqueThemselves) {
   EXPECT_EQ(In(root.WithName("a")).name(), "a_2:0") << "scopes and nodes share their names";
   EXPECT_EQ(root.WithName("layer").CompositeScope("dense").prefix(), "layer/");
   EXPECT_EQ(root.CompositeScope("dense").prefix(), "dense/");
+}
+
+TEST(ScopeTest, ANameWithASlashAtItsEndIsTheFullNameThatWasReserved) {
+  Scope root;
+  const Scope a = root.WithSubScope("a");
+  const std::string name = a.UniqueName("sum");
+  EXPECT_EQ(In(a.WithSubScope(name + "/").WithName("x")).name(), "a/sum/x:0");
+  EXPECT_EQ(In(root.WithName(name + "/")).name(), "a/sum:0");
+  EXPECT_EQ(In(a.WithName("sum")).name(), "a/sum_1:0");
+  EXPECT_FALSE(In(root.WithName(name + "/")).valid());
+  EXPECT_TRUE(absl::StrContains(MessageOf(root), "In 'a/sum': node name must be unique"));
+}
+
+TEST(ScopeTest, NodesRememberTheScopeOfTheProgram) {
+  Scope root;
+  const Scope a = root.WithSubScope("a").WithDevice("/job:a");
+  const Operation other = Done(root);
+  const auto home_of = [](const Scope& scope) {
+    const std::optional<Scope> home = Scope::HomeOf(In(scope));
+    if (!home) return std::string("none");
+    const Output there = In(home->WithName("n"));
+    return absl::StrCat(home->prefix(), " ", there.node()->requested_device(), " ",
+                        there.node()->control_inputs().size(), HasAttr(*there.node(), "_class"));
+  };
+  EXPECT_EQ(home_of(root), "  00");
+  EXPECT_EQ(home_of(a), "a/ /job:a 00");
+  EXPECT_EQ(home_of(a.WithSubScope("b")), "a/b/ /job:a 00");
+  EXPECT_EQ(home_of(a.WithDevice("/task:1")), "a/ /job:a/task:1 00");
+  EXPECT_EQ(home_of(a.WithName("x")), "a/ /job:a 00");
+  EXPECT_EQ(home_of(a.WithRootPrefix()), "a/ /job:a 00");
+  EXPECT_EQ(home_of(a.WithControlDependencies({other}).ColocatedWith(other)), "a/ /job:a 00");
+  const Scope composite = a.CompositeScope("c");
+  EXPECT_EQ(home_of(composite), "a/ /job:a 00");
+  EXPECT_EQ(home_of(composite.WithSubScope("d").WithDevice("/job:d")), "a/ /job:a 00");
+  EXPECT_EQ(home_of(composite.WithRootPrefix().CompositeScope("e")), "a/ /job:a 00");
+  EXPECT_TRUE(root.ok()) << root.status();
+  EXPECT_FALSE(Scope::HomeOf(Output()).has_value());
 }
 
 TEST(ScopeTest, DevicesMergeAndTheInnerFieldWins) {
@@ -276,6 +314,7 @@ TEST(ScopeTest, OutputsOutliveTheirScope) {
   EXPECT_EQ(x.name(), "x:0");
   EXPECT_EQ(x.dtype(), DT_FLOAT);
   EXPECT_EQ(op.name(), "x");
+  EXPECT_FALSE(Scope::HomeOf(x).has_value());
   Scope other;
   NodeBuilder(other, "Sum2").Input(x).Input(x).Finish();
   EXPECT_EQ(MessageOf(other),

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "graph/op_registry.h"
 #include "graph/partial_value.h"
+#include "proto/op_def.pb.h"
 
 namespace millrace {
 

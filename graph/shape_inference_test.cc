@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/shape_inference.h"
 
+#include <atomic>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "core/mutex.h"
 #include "graph/node_builder.h"
 #include "graph/op_registry.h"
+#include "graph/partial_value.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
 #include "proto/node_def.pb.h"
@@ -344,6 +349,28 @@ TEST(ShapeRefinerTest, UnknownNodesAndOutputsAreUnknown) {
   EXPECT_EQ(refiner.OutputShape(**node, 5).ToString(), "<unknown>");
   EXPECT_EQ(refiner.MergeOutputShape(**node, 0, {1}).message(),
             "NobodyKnows 'x': output must be in [0, 0), got 0");
+}
+
+TEST(PartialValueRules, AreFoundWithoutALockWhileOthersAreRegistered) {
+  const PartialValueRule *const first = PartialValueRule::Find("Mul");
+  ASSERT_NE(first, nullptr);
+  const int64_t before = MutexLockCountForTesting();
+  EXPECT_EQ(PartialValueRule::Find("Mul"), first);
+  EXPECT_EQ(PartialValueRule::Find("PartialValueNone"), nullptr);
+  EXPECT_EQ(MutexLockCountForTesting(), before);
+  std::atomic<bool> done{false};
+  std::thread reader([&] {
+    while (!done.load()) EXPECT_NE(PartialValueRule::Find("Mul"), nullptr);
+  });
+  for (int i = 0; i < 50; ++i) {
+    const std::string op = absl::StrCat("PartialValueLate", i);
+    [[maybe_unused]] const OpRegistration late = OpSpec(op, "x: int32 -> y: int32")
+                                                     .Shape(UnchangedShape)
+                                                     .With(PartialValueRule(FirstInputValue));
+    EXPECT_NE(PartialValueRule::Find(op), nullptr);
+  }
+  done.store(true);
+  reader.join();
 }
 
 }  // namespace

@@ -1,12 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "layers/embedding.h"
 
+#include <algorithm>
+#include <cmath>
+#include <optional>
 #include <string>
 
+#include "core/dtype.h"
+#include "core/shape.h"
+#include "core/status.h"
+#include "graph/partial_value.h"
 #include "ops/array/concat.h"
 #include "ops/array/constant.h"
 #include "ops/array/dynamic_partition.h"
+#include "ops/array/gather.h"
+#include "ops/array/indices.h"
 #include "ops/array/reshape.h"
+#include "ops/math/cast.h"
+#include "ops/math/cwise_binary.h"
+#include "ops/math/cwise_unary.h"
+#include "ops/math/segment.h"
+#include "ops/nn/bias.h"
 #include "ops/state/state.h"
 
 namespace millrace {
@@ -142,6 +156,225 @@ Output EmbeddingLookup(ScopeAt at, const std::vector<Variable>& parts, Output id
 
 Output EmbeddingLookup(ScopeAt at, const PartitionedVariable& table, Output ids) {
   return EmbeddingLookup(at, table.parts, ids, {.strategy = PartitionStrategy::kDiv});
+}
+
+// --- Several ids per example -------------------------------------------------------------------
+
+namespace {
+
+constexpr char kSparse[] = "EmbeddingLookupSparse", kSparseName[] = "embedding_lookup_sparse";
+
+bool CheckIds(const ScopeAt& at, const char* layer, const char* default_name, const Output& ids,
+              int max_rank, const char* name) {
+  if (!CheckLayerTensor(at, layer, default_name, ids, max_rank == 1 ? 1 : 0, max_rank, name)) {
+    return false;
+  }
+  if (IsIndexType(ids.dtype())) return true;
+  LayerError(at, layer, default_name, name, " must be int32 or int64, got ", ids.dtype(), " from '",
+             ids.name(), "'");
+  return false;
+}
+
+bool CheckLists(const ScopeAt& at, const char* layer, const char* default_name,
+                const IdLists& lists, DType dtype) {
+  if (!CheckIds(at, layer, default_name, lists.ids, 1, "ids") ||
+      !CheckIds(at, layer, default_name, lists.rows, 1, "rows")) {
+    return false;
+  }
+  // The sums would take any number of them.
+  PartialShape length = at.scope.shape(lists.ids);
+  const auto same_length = [&](const Output& other, const char* name) {
+    const StatusOr<PartialShape> merged = length.MergeWith(at.scope.shape(other));
+    if (!merged.ok()) {
+      LayerError(at, layer, default_name, name, " must be as long as ids, got shape ",
+                 at.scope.shape(other), " for ", at.scope.shape(lists.ids));
+      return false;
+    }
+    length = *merged;
+    return true;
+  };
+  if (!same_length(lists.rows, "rows")) return false;
+  if (lists.num_rows.valid()) {
+    if (!CheckLayerTensor(at, layer, default_name, lists.num_rows, 0, 0, "num_rows")) return false;
+    if (!IsIndexType(lists.num_rows.dtype())) {
+      LayerError(at, layer, default_name, "num_rows must be int32 or int64, got ",
+                 lists.num_rows.dtype(), " from '", lists.num_rows.name(), "'");
+      return false;
+    }
+  }
+  if (!lists.weights.valid()) return true;
+  if (!CheckLayerTensor(at, layer, default_name, lists.weights, 1, 1, "weights")) return false;
+  if (lists.weights.dtype() != dtype) {
+    LayerError(at, layer, default_name, "weights must have the table's dtype ", dtype, ", got ",
+               lists.weights.dtype(), " from '", lists.weights.name(), "'");
+    return false;
+  }
+  return same_length(lists.weights, "weights");
+}
+
+// `per_id` [n, ...] added up by example.
+Output SumByRow(const ScopeAt& in, const Output& per_id, const IdLists& lists) {
+  if (!lists.num_rows.valid()) return SegmentSum(in, per_id, lists.rows);
+  return UnsortedSegmentSum(in, per_id, lists.rows, lists.num_rows);
+}
+
+// What the sum of each example's rows is divided by; invalid for kSum.
+Output Divisor(const ScopeAt& in, const IdLists& lists, DType dtype, Combiner combiner) {
+  if (combiner == Combiner::kSum) return Output();
+  const bool mean = combiner == Combiner::kMean;
+  if (!lists.weights.valid()) {
+    const Output count = SumByRow(in, Cast(in, OnesLike(in, lists.ids), dtype), lists);
+    return mean ? count : Sqrt(in, count);
+  }
+  if (mean) return SumByRow(in, lists.weights, lists);
+  return Sqrt(in, SumByRow(in, Square(in, lists.weights), lists));
+}
+
+}  // namespace
+
+Output EmbeddingLookupSparse(ScopeAt at, const PartitionedVariable& table, const IdLists& lists,
+                             Combiner combiner) {
+  if (table.parts.empty() || !table.parts[0].valid()) {
+    LayerError(at, kSparse, kSparseName, "the table must be a variable, got an invalid one");
+    return Output();
+  }
+  const DType dtype = table.parts[0].dtype;
+  const PartialShape& part = table.parts[0].shape;
+  if (!CheckLists(at, kSparse, kSparseName, lists, dtype)) return Output();
+  if (!part.has_rank() || part.rank() != 2) {
+    LayerError(at, kSparse, kSparseName, "the table must be a matrix, got shape ", part, " for '",
+               table.parts[0].name, "'");
+    return Output();
+  }
+  const Scope scope = at.scope.CompositeScope(kSparseName);
+  const ScopeAt in(scope, at.where);
+  const UniqueOutputs unique = Unique(in, lists.ids);
+  const Output found = EmbeddingLookup(in, table, unique.y);
+  Output rows = GatherV2(in, found, unique.idx, Const(in, int32_t{0}));
+  const Output column = Const(in, int32_t{-1});
+  if (lists.weights.valid()) {
+    // In the step another number of weights than of ids is an error, also one alone.
+    const Output weights = Reshape(in, lists.weights, ShapeOf(in, lists.ids));
+    rows = Mul(in, rows, ExpandDims(in, weights, column));
+  }
+  const Output sum = SumByRow(in, rows, lists);
+  const Output divisor = Divisor(in, lists, dtype, combiner);
+  return divisor.valid() ? DivNoNan(in, sum, ExpandDims(in, divisor, column)) : sum;
+}
+
+// --- Layers --------------------------------------------------------------------------------------
+
+Partitioner FixedSizePartitioner(int num_parts) {
+  return [num_parts](const Shape& shape, DType) {
+    return static_cast<int>(std::min<int64_t>(num_parts, shape.dim(0)));
+  };
+}
+
+Partitioner MinMaxPartitioner(int max_parts, int64_t min_slice_bytes) {
+  return [max_parts, min_slice_bytes](const Shape& shape, DType dtype) {
+    const double bytes =
+        static_cast<double>(shape.num_elements()) * static_cast<double>(DTypeSize(dtype));
+    const double parts =
+        std::ceil(bytes / static_cast<double>(std::max<int64_t>(min_slice_bytes, 1)));
+    const int64_t most = std::min<int64_t>(max_parts, shape.dim(0));
+    return static_cast<int>(std::max<int64_t>(
+        1, parts < static_cast<double>(most) ? static_cast<int64_t>(parts) : most));
+  };
+}
+
+namespace {
+
+// A table of rows by id, whole or in parts.
+PartitionedVariable MakeTable(const ScopeAt& at, const std::string& name, const Shape& shape,
+                              DType dtype, const Partitioner& partitioner,
+                              const WeightAttrs& attrs) {
+  PartitionedVariable table;
+  const Scope scope = at.scope.WithName(name);
+  const ScopeAt named(scope, at.where);
+  if (partitioner) {
+    table = MakePartitionedVariable(named, shape, dtype, partitioner(shape, dtype),
+                                    attrs.initializer, {.trainable = attrs.trainable});
+  } else {
+    const Variable whole =
+        MakeVariable(named, shape, dtype, attrs.initializer, {.trainable = attrs.trainable});
+    table = {.name = whole.name, .parts = {whole}, .full_shape = shape};
+  }
+  for (const Variable& part : table.parts) AddRegularizationLoss(at, part, attrs.regularizer);
+  return table;
+}
+
+// The shape of a table; none after an error.
+std::optional<Shape> TableShape(const ScopeAt& at, const char* layer, const char* name,
+                                int64_t num_ids, const char* columns_name, int64_t columns) {
+  if (num_ids < 1 || columns < 1) {
+    LayerError(at, layer, name, "num_ids and ", columns_name, " must be >= 1, got ", num_ids,
+               " and ", columns);
+    return std::nullopt;
+  }
+  const StatusOr<Shape> shape = Shape::Make({num_ids, columns});
+  if (shape.ok()) return *shape;
+  LayerError(at, layer, name, shape.status().message());
+  return std::nullopt;
+}
+
+constexpr char kEmbedding[] = "Embedding", kEmbeddingName[] = "embedding";
+
+template <typename Lookup>
+EmbeddingLayer MakeEmbedding(const ScopeAt& at, int64_t num_ids, int64_t dimension,
+                             const EmbeddingAttrs& attrs, Lookup lookup) {
+  const std::optional<Shape> shape =
+      TableShape(at, kEmbedding, kEmbeddingName, num_ids, "dimension", dimension);
+  if (!shape) return {};
+  const Scope scope = at.scope.CompositeScope(kEmbeddingName);
+  const ScopeAt in(scope, at.where);
+  EmbeddingLayer layer;
+  layer.table = MakeTable(in, "embeddings", *shape, attrs.dtype, attrs.partitioner,
+                          {attrs.initializer, attrs.regularizer, attrs.trainable});
+  if (!at.scope.ok()) return {};
+  static_cast<Output&>(layer) = lookup(in, layer.table);
+  return layer;
+}
+
+}  // namespace
+
+EmbeddingLayer Embedding(ScopeAt at, const Output& ids, int64_t num_ids, int64_t dimension,
+                         const EmbeddingAttrs& attrs) {
+  if (!CheckIds(at, kEmbedding, kEmbeddingName, ids, Shape::kMaxRank - 1, "ids")) return {};
+  return MakeEmbedding(at, num_ids, dimension, attrs,
+                       [&](const ScopeAt& in, const PartitionedVariable& table) {
+                         return EmbeddingLookup(in, table, ids);
+                       });
+}
+
+EmbeddingLayer Embedding(ScopeAt at, const IdLists& lists, int64_t num_ids, int64_t dimension,
+                         const EmbeddingAttrs& attrs) {
+  if (!CheckLists(at, kEmbedding, kEmbeddingName, lists, attrs.dtype)) return {};
+  return MakeEmbedding(at, num_ids, dimension, attrs,
+                       [&](const ScopeAt& in, const PartitionedVariable& table) {
+                         return EmbeddingLookupSparse(in, table, lists, attrs.combiner);
+                       });
+}
+
+LinearLayer Linear(ScopeAt at, const IdLists& lists, int64_t num_ids, const LinearAttrs& attrs) {
+  constexpr char kLayer[] = "Linear", kName[] = "linear";
+  if (!CheckLists(at, kLayer, kName, lists, attrs.dtype)) return {};
+  const std::optional<Shape> shape = TableShape(at, kLayer, kName, num_ids, "units", attrs.units);
+  if (!shape) return {};
+  const Scope scope = at.scope.CompositeScope(kName);
+  const ScopeAt in(scope, at.where);
+  LinearLayer layer;
+  layer.weights =
+      MakeTable(in, "weights", *shape, attrs.dtype, attrs.partitioner,
+                {attrs.weights_initializer, attrs.weights_regularizer, attrs.trainable});
+  if (attrs.use_bias) {
+    layer.bias = MakeWeight(in, "bias", {attrs.units}, attrs.dtype,
+                            {attrs.bias_initializer, {}, attrs.trainable});
+  }
+  if (!at.scope.ok()) return {};
+  Output sum = EmbeddingLookupSparse(in, layer.weights, lists, attrs.combiner);
+  if (attrs.use_bias) sum = BiasAdd(in, sum, layer.bias.value);
+  static_cast<Output&>(layer) = sum;
+  return layer;
 }
 
 }  // namespace millrace

@@ -5,16 +5,22 @@
 // Embeddings: rows of a large table by id, where the table may be several variables on several
 // parameter servers.
 //
-//   PartitionedVariable table = MakePartitionedVariable(scope.WithName("words"), ...);
-//   Output rows = EmbeddingLookup(scope, table, ids);   // [ids..., row...]
+//   Output rows = Embedding(scope, ids, 1'000'000, 64,
+//                           {.partitioner = FixedSizePartitioner(2)});   // [ids..., 64]
+//   Output score = Linear(scope, {.ids = ids, .rows = example_of_id}, 1'000'000);
 //
 // Only the rows that are asked for leave a variable's device, and the gradient of each part is
 // IndexedSlices of those rows: no tensor of the table's size is ever made.
 
+#include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "graph/node_builder.h"
+#include "layers/initializers.h"
+#include "layers/regularizers.h"
 #include "layers/variable.h"
+#include "layers/weight.h"
 
 namespace millrace {
 
@@ -35,6 +41,87 @@ Output EmbeddingLookup(ScopeAt at, const std::vector<Variable>& parts, Output id
                        const EmbeddingLookupAttrs& attrs = {});
 // The parts of a partitioned variable are consecutive rows: kDiv.
 Output EmbeddingLookup(ScopeAt at, const PartitionedVariable& table, Output ids);
+
+// --- Several ids per example -------------------------------------------------------------------
+
+// How the rows of an example's ids become one.
+enum class Combiner {
+  kSum,    // sum(w * row)
+  kMean,   // sum(w * row) / sum(w)
+  kSqrtN,  // sum(w * row) / sqrt(sum(w^2))
+};
+
+// Lists of ids of any length, one list per example: id i belongs to the example rows[i]. (The
+// values of a SparseTensor, and the first column of its indices.)
+struct IdLists {
+  Output ids;   // vector, int32 or int64
+  Output rows;  // vector, int32 or int64, as long as ids
+  // How many examples there are (an int32 or int64 scalar). Without it there are as many as the
+  // last row says, and rows must increase.
+  Output num_rows = {};
+  // Floating, of the table's dtype, as long as ids; 1 each without them.
+  Output weights = {};
+};
+
+// One row per example: [examples, row...], as tf.nn.embedding_lookup_sparse. Each different id is
+// looked up once. An example without ids, or whose weights sum to 0, has a row of zeros where
+// TensorFlow divides by 0.
+Output EmbeddingLookupSparse(ScopeAt at, const PartitionedVariable& table, const IdLists& lists,
+                             Combiner combiner = Combiner::kMean);
+
+// --- Layers --------------------------------------------------------------------------------------
+
+// Into how many parts along dimension 0 a variable of this shape is cut.
+using Partitioner = std::function<int(const Shape& shape, DType dtype)>;
+// So many parts, or one per row where there are fewer rows.
+Partitioner FixedSizePartitioner(int num_parts);
+// Parts of at least min_slice_bytes, at most max_parts of them.
+Partitioner MinMaxPartitioner(int max_parts, int64_t min_slice_bytes = int64_t{256} << 10);
+
+struct EmbeddingAttrs {
+  DType dtype = DT_FLOAT;
+  // Keras's.
+  Initializer initializer = RandomUniformInitializer({.minval = -0.05, .maxval = 0.05});
+  Regularizer regularizer = {};         // of each part
+  Partitioner partitioner = {};         // one whole variable without it
+  Combiner combiner = Combiner::kMean;  // of id lists
+  bool trainable = true;
+};
+
+// The output, to be used as any Output, with the table: "embedding/embeddings", its parts (if there
+// is a partitioner) "embedding/embeddings/part_0" and so on.
+struct EmbeddingLayer : Output {
+  PartitionedVariable table;  // [num_ids, dimension]
+};
+
+// Row `id` of a table: [ids..., dimension]. `ids`: int32 or int64 in [0, num_ids), any shape.
+EmbeddingLayer Embedding(ScopeAt at, const Output& ids, int64_t num_ids, int64_t dimension,
+                         const EmbeddingAttrs& attrs = {});
+// The combined rows of each example's ids: [examples, dimension].
+EmbeddingLayer Embedding(ScopeAt at, const IdLists& lists, int64_t num_ids, int64_t dimension,
+                         const EmbeddingAttrs& attrs = {});
+
+struct LinearAttrs {
+  int64_t units = 1;
+  DType dtype = DT_FLOAT;
+  Combiner combiner = Combiner::kSum;
+  bool use_bias = true;
+  Initializer weights_initializer = ZerosInitializer();
+  Initializer bias_initializer = ZerosInitializer();
+  Regularizer weights_regularizer = {};  // of each part
+  Partitioner partitioner = {};
+  bool trainable = true;
+};
+
+struct LinearLayer : Output {
+  PartitionedVariable weights;  // [num_ids, units]
+  Variable bias;                // [units]; invalid without one
+};
+
+// A linear model of ids: for each example the combined weights of its ids, plus the bias:
+// [examples, units]. Variables "linear/weights" and "linear/bias".
+LinearLayer Linear(ScopeAt at, const IdLists& lists, int64_t num_ids,
+                   const LinearAttrs& attrs = {});
 
 }  // namespace millrace
 

@@ -2,11 +2,19 @@
 #ifndef MILLRACE_LAYERS_LAYERS_H_
 #define MILLRACE_LAYERS_LAYERS_H_
 
-// What is composed of ops and is no op: variables, embeddings, dropout.
+// What is composed of ops and is no op: variables and the values that they begin with, layers,
+// losses.
 
-#include "layers/dropout.h"         // IWYU pragma: export
-#include "layers/embedding.h"       // IWYU pragma: export
-#include "layers/initial_values.h"  // IWYU pragma: export
-#include "layers/variable.h"        // IWYU pragma: export
+#include "layers/convolution.h"    // IWYU pragma: export
+#include "layers/dense.h"          // IWYU pragma: export
+#include "layers/dropout.h"        // IWYU pragma: export
+#include "layers/embedding.h"      // IWYU pragma: export
+#include "layers/initializers.h"   // IWYU pragma: export
+#include "layers/losses.h"         // IWYU pragma: export
+#include "layers/normalization.h"  // IWYU pragma: export
+#include "layers/pooling.h"        // IWYU pragma: export
+#include "layers/regularizers.h"   // IWYU pragma: export
+#include "layers/variable.h"       // IWYU pragma: export
+#include "layers/weight.h"         // IWYU pragma: export
 
 #endif  // MILLRACE_LAYERS_LAYERS_H_

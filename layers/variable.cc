@@ -3,11 +3,15 @@
 
 #include <utility>
 
+#include "absl/functional/function_ref.h"
+#include "core/shape.h"
+#include "core/status.h"
 #include "graph/graph.h"
 #include "ops/array/constant.h"
 #include "ops/array/identity.h"
 #include "ops/state/state.h"
 #include "proto/meta_graph.pb.h"
+#include "proto/variable.pb.h"
 
 namespace millrace {
 namespace {
@@ -16,6 +20,22 @@ constexpr char kVariables[] = "variables";
 constexpr char kTrainableVariables[] = "trainable_variables";
 constexpr char kLocalVariables[] = "local_variables";
 constexpr char kGlobalStep[] = "global_step";
+
+tensorflow::SaveSliceInfoDef ToDef(const VariableSlice& slice) {
+  tensorflow::SaveSliceInfoDef def;
+  def.set_full_name(slice.full_name);
+  def.mutable_full_shape()->Assign(slice.full_shape.begin(), slice.full_shape.end());
+  def.mutable_var_offset()->Assign(slice.var_offset.begin(), slice.var_offset.end());
+  def.mutable_var_shape()->Assign(slice.var_shape.begin(), slice.var_shape.end());
+  return def;
+}
+
+VariableSlice FromDef(const tensorflow::SaveSliceInfoDef& def) {
+  return {.full_name = def.full_name(),
+          .full_shape = {def.full_shape().begin(), def.full_shape().end()},
+          .var_offset = {def.var_offset().begin(), def.var_offset().end()},
+          .var_shape = {def.var_shape().begin(), def.var_shape().end()}};
+}
 
 // What VariableDef keeps, so that VariablesOf can give the variable back.
 tensorflow::VariableDef ToDef(const Variable& variable, const std::string& initial_value,
@@ -27,7 +47,9 @@ tensorflow::VariableDef ToDef(const Variable& variable, const std::string& initi
   def.set_snapshot_name(variable.value.name());
   def.set_is_resource(true);
   def.set_trainable(trainable);
-  if (!variable.slice.full_name().empty()) *def.mutable_save_slice_info_def() = variable.slice;
+  if (!variable.slice.full_name.empty()) {
+    *def.mutable_save_slice_info_def() = ToDef(variable.slice);
+  }
   return def;
 }
 
@@ -50,33 +72,38 @@ Variable FromDef(const Scope& scope, const tensorflow::VariableDef& def) {
   variable.name = variable.handle.node()->name();
   variable.dtype = variable.value.dtype();
   variable.shape = scope.shape(variable.value);
-  variable.slice = def.save_slice_info_def();
+  variable.slice = FromDef(def.save_slice_info_def());
   if (Node* node = scope.graph()->FindNode(variable.name + "/IsInitialized/VarIsInitializedOp")) {
     variable.is_initialized = Output(node, 0);
   }
   return variable;
 }
 
-Variable Make(const ScopeAt& at, const std::string& name, Output initial_value, const Shape& shape,
-              const VariableAttrs& attrs) {
+// The initial value of a variable, in the scope `beside` it (which is colocated with it).
+using InitialValue = absl::FunctionRef<Output(const Scope& beside, const std::string& name)>;
+
+Variable Make(const ScopeAt& at, const std::string& name, DType dtype, const Shape& shape,
+              InitialValue make_initial_value, const VariableAttrs& attrs) {
   const Scope& scope = at.scope;
   // The variable belongs to the whole model: it must not wait for what the caller builds next to
   // it.
   const Scope plain = scope.WithoutControlDependencies();
   Variable variable;
   const std::source_location where = at.where;
-  variable.handle = VarHandleOp({plain.WithName(name), where}, initial_value.dtype(), shape,
+  variable.handle = VarHandleOp({plain.WithName(name), where}, dtype, shape,
                                 {.container = attrs.container, .shared_name = ""});
   if (!variable.handle.valid()) return Variable();
   variable.name = variable.handle.node()->name();
   variable.handle.node()->mutable_attr("shared_name")->set_s(variable.name);
-  variable.dtype = initial_value.dtype();
+  variable.dtype = dtype;
   variable.shape = shape;
   variable.slice = attrs.slice;
 
   // The full name: the one asked for may itself be a path ("w/Adam").
   const Scope here = plain.WithRootPrefix().ColocatedWith(variable.handle.op());
   const std::string& base = variable.name;
+  const Output initial_value = make_initial_value(here, base);
+  if (!initial_value.valid()) return Variable();
   variable.is_initialized = VarIsInitializedOp(
       {here.WithName(base + "/IsInitialized/VarIsInitializedOp"), where}, variable.handle);
   variable.initializer =
@@ -90,6 +117,35 @@ Variable Make(const ScopeAt& at, const std::string& name, Output initial_value, 
   scope.AddToBytesCollection(attrs.local ? kLocalVariables : kVariables, def);
   if (attrs.trainable && !attrs.local) scope.AddToBytesCollection(kTrainableVariables, def);
   return variable;
+}
+
+// What an initialiser makes for the whole or a part, in "<name>/Initializer".
+Variable MakeInitialized(const ScopeAt& at, const std::string& name, const InitialShape& shape,
+                         DType dtype, const Initializer& initializer, const VariableAttrs& attrs) {
+  const auto initial_value = [&](const Scope& beside, const std::string& base) -> Output {
+    if (!initializer) {
+      at.scope.UpdateStatus(
+          InvalidArgument("Variable '", base, "': the initializer must be a function, got none"),
+          at.where);
+      return Output();
+    }
+    const Scope scope = beside.WithSubScope(base + "/Initializer");
+    const Output value = initializer(ScopeAt(scope, at.where), shape, dtype);
+    if (!value.valid()) {
+      at.scope.UpdateStatus(
+          InvalidArgument("Variable '", base,
+                          "': the initializer must give a tensor, got an invalid Output"),
+          at.where);
+      return Output();
+    }
+    if (value.dtype() == dtype && scope.shape(value).IsCompatibleWith(shape.shape)) return value;
+    at.scope.UpdateStatus(
+        InvalidArgument("Variable '", base, "': the initializer must give ", dtype, shape.shape,
+                        ", got ", value.dtype(), scope.shape(value), " from '", value.name(), "'"),
+        at.where);
+    return Output();
+  };
+  return Make(at, name, dtype, shape.shape, initial_value, attrs);
 }
 
 Operation GroupInitializers(const ScopeAt& at, const std::string& collection, const char* name) {
@@ -113,13 +169,19 @@ Variable MakeVariable(ScopeAt at, Output initial_value, const VariableAttrs& att
         at.where);
     return Variable();
   }
-  return Make(at, at.scope.RequestedName("Variable"), initial_value, *shape, attrs);
+  return Make(
+      at, at.scope.RequestedName("Variable"), initial_value.dtype(), *shape,
+      [&](const Scope&, const std::string&) { return initial_value; }, attrs);
 }
 
-PartitionedVariable MakePartitionedVariable(
-    ScopeAt at, const Shape& full_shape, DType dtype, int num_parts,
-    const std::function<Output(const Scope&, const Shape&, int)>& initial_value,
-    const VariableAttrs& attrs) {
+Variable MakeVariable(ScopeAt at, const Shape& shape, DType dtype, const Initializer& initializer,
+                      const VariableAttrs& attrs) {
+  return MakeInitialized(at, at.scope.RequestedName("Variable"), shape, dtype, initializer, attrs);
+}
+
+PartitionedVariable MakePartitionedVariable(ScopeAt at, const Shape& full_shape, DType dtype,
+                                            int num_parts, const Initializer& initializer,
+                                            const VariableAttrs& attrs) {
   PartitionedVariable result;
   result.full_shape = full_shape;
   if (full_shape.rank() < 1 || num_parts < 1 || num_parts > full_shape.dim(0)) {
@@ -129,7 +191,7 @@ PartitionedVariable MakePartitionedVariable(
                           at.where);
     return result;
   }
-  const Scope parts = at.scope.WithSubScope(at.scope.RequestedName("Variable"));
+  const Scope parts = at.scope.CompositeScope("Variable");
   result.name = parts.prefix().substr(0, parts.prefix().size() - 1);
   const int64_t rows = full_shape.dim(0);
   int64_t begin = 0;
@@ -142,28 +204,17 @@ PartitionedVariable MakePartitionedVariable(
       at.scope.UpdateStatus(part_shape.status(), at.where);
       return result;
     }
-    tensorflow::SaveSliceInfoDef slice;
-    slice.set_full_name(result.name);
-    for (int d = 0; d < full_shape.rank(); ++d) {
-      slice.add_full_shape(full_shape.dim(d));
-      slice.add_var_offset(d == 0 ? begin : 0);
-      slice.add_var_shape(part_shape->dim(d));
-    }
+    VariableSlice slice = {.full_name = result.name,
+                           .full_shape = {full_shape.dims().begin(), full_shape.dims().end()},
+                           .var_offset = std::vector<int64_t>(dims.size(), 0),
+                           .var_shape = dims};
+    slice.var_offset[0] = begin;
     const std::string name = absl::StrCat("part_", i);
-    const Output initial =
-        initial_value(parts.WithSubScope(absl::StrCat(name, "/Initializer")), *part_shape, i);
-    if (!initial.valid()) return result;
-    if (initial.dtype() != dtype) {
-      at.scope.UpdateStatus(
-          absl::InvalidArgumentError(absl::StrCat(
-              "PartitionedVariable '", result.name, "': the initial value must have dtype ",
-              DTypeName(dtype), ", got ", DTypeName(initial.dtype()))),
-          at.where);
-      return result;
-    }
     VariableAttrs part_attrs = attrs;
-    part_attrs.slice = slice;
-    result.parts.push_back(Make(ScopeAt(parts, at.where), name, initial, *part_shape, part_attrs));
+    part_attrs.slice = std::move(slice);
+    result.parts.push_back(MakeInitialized(
+        ScopeAt(parts, at.where), name, {*part_shape, full_shape}, dtype, initializer, part_attrs));
+    if (!result.parts.back().valid()) return result;
     begin += count;
   }
   return result;

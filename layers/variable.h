@@ -4,7 +4,7 @@
 
 // Variable: a tensor that steps read and training changes.
 //
-//   Variable w = MakeVariable(scope.WithName("w"), TruncatedNormal(...), {.trainable = true});
+//   Variable w = MakeVariable(scope.WithName("w"), Shape{3, 1}, DT_FLOAT, ZerosInitializer());
 //   Output y = MatMul(scope, x, w.value);
 //
 // Makes a resource variable as TensorFlow 1.15's tf.get_variable(use_resource=True)
@@ -16,14 +16,22 @@
 // Each variable is entered, as a serialized VariableDef, into the collections "variables" (or
 // "local_variables") and, when trainable, "trainable_variables".
 
-#include <functional>
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "graph/scope.h"
-#include "proto/variable.pb.h"
+#include "layers/initializers.h"
 
 namespace millrace {
+
+// Which part of a larger variable one is: `var_shape` elements from `var_offset` on, one number per
+// dimension of `full_shape`. Whole variables have an empty full_name. (TensorFlow's
+// SaveSliceInfoDef.)
+struct VariableSlice {
+  std::string full_name;
+  std::vector<int64_t> full_shape, var_offset, var_shape;
+};
 
 struct VariableAttrs {
   bool trainable = true;
@@ -32,7 +40,7 @@ struct VariableAttrs {
   std::string container = "";
   // Which part of a larger variable this is; set by MakePartitionedVariable and for the slots of
   // its parts. Checkpoints hold the parts as slices of `full_name`.
-  tensorflow::SaveSliceInfoDef slice = {};
+  VariableSlice slice = {};
 };
 
 struct Variable {
@@ -43,26 +51,28 @@ struct Variable {
   Output is_initialized;  // bool scalar
   DType dtype = DT_INVALID;
   PartialShape shape;
-  // A part of a larger variable; empty full_name for a whole one.
-  tensorflow::SaveSliceInfoDef slice;
+  VariableSlice slice;
   bool valid() const { return handle.valid(); }
 };
 
 // The scope's WithName gives the name ("Variable" otherwise). The shape of `initial_value` must be
 // fully defined: InvalidArgument otherwise.
 Variable MakeVariable(ScopeAt at, Output initial_value, const VariableAttrs& attrs = {});
+// The initial value is made on the variable's device, in `<name>/Initializer`. InvalidArgument for
+// an initialiser that gives another shape or dtype.
+Variable MakeVariable(ScopeAt at, const Shape& shape, DType dtype, const Initializer& initializer,
+                      const VariableAttrs& attrs = {});
 
 // Parts of one large variable along dimension 0: `<name>/part_0`, ... of nearly equal size (the
-// first ones are larger by one row). `initial_value(scope, shape of the part, index of the part)`.
+// first ones are larger by one row), their initial values as above.
 struct PartitionedVariable {
   std::string name;
   std::vector<Variable> parts;
   Shape full_shape;
 };
-PartitionedVariable MakePartitionedVariable(
-    ScopeAt at, const Shape& full_shape, DType dtype, int num_parts,
-    const std::function<Output(const Scope&, const Shape&, int)>& initial_value,
-    const VariableAttrs& attrs = {});
+PartitionedVariable MakePartitionedVariable(ScopeAt at, const Shape& full_shape, DType dtype,
+                                            int num_parts, const Initializer& initializer,
+                                            const VariableAttrs& attrs = {});
 
 // All variables of the graph's collection ("variables", "trainable_variables", "local_variables"),
 // in the order in which they were made.

@@ -38,16 +38,13 @@ TEST(Variable, NeedsAKnownShape) {
 TEST(PartitionedVariable, HasPartsOfNearlyEqualSize) {
   Scope scope;
   const PartitionedVariable table = MakePartitionedVariable(
-      scope.WithName("table"), ShapeOf({5, 2}), DT_FLOAT, 2,
-      [](const Scope& s, const Shape& shape, int) {
-        return Fill(s, ConstVector<int64_t>(s, shape.dims()), Const(s, 0.0f));
-      });
+      scope.WithName("table"), ShapeOf({5, 2}), DT_FLOAT, 2, ZerosInitializer());
   ASSERT_EQ(table.parts.size(), 2u) << scope.status();
   EXPECT_EQ(table.parts[0].name, "table/part_0");
   EXPECT_EQ(table.parts[0].shape.ToString(), "[3,2]");
   EXPECT_EQ(table.parts[1].shape.ToString(), "[2,2]");
-  EXPECT_EQ(table.parts[1].slice.var_offset(0), 3);
-  EXPECT_EQ(table.parts[1].slice.full_name(), "table");
+  EXPECT_EQ(table.parts[1].slice.var_offset, (std::vector<int64_t>{3, 0}));
+  EXPECT_EQ(table.parts[1].slice.full_name, "table");
 }
 
 }  // namespace

@@ -34,6 +34,7 @@
 #include "ops/control/control_flow.h"
 #include "ops/control/queue.h"
 #include "ops/linalg/matmul.h"
+#include "ops/linalg/qr.h"
 #include "ops/math/add_n.h"
 #include "ops/math/cast.h"
 #include "ops/math/cwise_binary.h"
@@ -260,6 +261,7 @@ const std::vector<Call>& Calls() {
       {"LRN", [](const S& s) { LRN(s, F(s), {.depth_radius = 2}); }},
       {"LRNGrad", [](const S& s) { LRNGrad(s, F(s), F(s), F(s), {.depth_radius = 2}); }},
       // matmul
+      {"Qr", [](const S& s) { Qr(s, F(s), {.full_matrices = true}); }},
       {"MatMul", [](const S& s) { MatMul(s, F(s), F(s), {.transpose_b = true}); }},
       {"BatchMatMul", [](const S& s) { BatchMatMul(s, F(s), F(s), {.adj_y = true}); }},
       {"BatchMatMulV2", [](const S& s) { BatchMatMulV2(s, F(s), F(s), {.adj_x = true}); }},
@@ -419,6 +421,14 @@ const std::vector<Call>& Calls() {
        [](const S& s) {
          ResourceSparseApplyMomentum(s, Handle(s), Handle(s), F(s), F(s), I(s), F(s));
        }},
+      {"ApplyRMSProp", [](const S& s) { ApplyRMSProp(s, Ref(s), Ref(s), Ref(s), F(s), F(s), F(s), F(s), F(s)); }},
+      {"ResourceApplyRMSProp", [](const S& s) { ResourceApplyRMSProp(s, Handle(s), Handle(s), Handle(s), F(s), F(s), F(s), F(s), F(s)); }},
+      {"SparseApplyRMSProp", [](const S& s) { SparseApplyRMSProp(s, Ref(s), Ref(s), Ref(s), F(s), F(s), F(s), F(s), F(s), I(s)); }},
+      {"ResourceSparseApplyRMSProp", [](const S& s) { ResourceSparseApplyRMSProp(s, Handle(s), Handle(s), Handle(s), F(s), F(s), F(s), F(s), F(s), I(s)); }},
+      {"ApplyCenteredRMSProp", [](const S& s) { ApplyCenteredRMSProp(s, Ref(s), Ref(s), Ref(s), Ref(s), F(s), F(s), F(s), F(s), F(s)); }},
+      {"ResourceApplyCenteredRMSProp", [](const S& s) { ResourceApplyCenteredRMSProp(s, Handle(s), Handle(s), Handle(s), Handle(s), F(s), F(s), F(s), F(s), F(s)); }},
+      {"SparseApplyCenteredRMSProp", [](const S& s) { SparseApplyCenteredRMSProp(s, Ref(s), Ref(s), Ref(s), Ref(s), F(s), F(s), F(s), F(s), F(s), I(s)); }},
+      {"ResourceSparseApplyCenteredRMSProp", [](const S& s) { ResourceSparseApplyCenteredRMSProp(s, Handle(s), Handle(s), Handle(s), Handle(s), F(s), F(s), F(s), F(s), F(s), I(s)); }},
       // transpose
       {"Transpose", [](const S& s) { Transpose(s, F(s), I(s)); }},
       {"ConjugateTranspose", [](const S& s) { ConjugateTranspose(s, C(s), I(s)); }},

@@ -9,6 +9,7 @@
 #include "ops/linalg/linalg.h"      // IWYU pragma: export
 #include "ops/math/math.h"          // IWYU pragma: export
 #include "ops/nn/nn.h"              // IWYU pragma: export
+#include "ops/operators.h"          // IWYU pragma: export
 #include "ops/random/random.h"      // IWYU pragma: export
 #include "ops/state/state.h"        // IWYU pragma: export
 #include "ops/strings/strings.h"    // IWYU pragma: export

@@ -43,7 +43,7 @@ void Chain(benchmark::State& state, Output (*link)(const Scope&, Output)) {
   Output x = Placeholder(root.WithName("x"), DT_FLOAT, {2, 2});
   for (int i = 0; i < kLinks; ++i) x = link(root, x);
   SessionOptions options;
-  options.config.set_intra_op_parallelism_threads(1);
+  options.config.intra_op_parallelism_threads = 1;
   StatusOr<std::unique_ptr<Session>> session = NewSession(options);
   if (!session.ok() || !(*session)->Extend(root).ok()) return state.SkipWithError("Extend");
   auto step = (*session)->Prepare({.feeds = {"x"}, .fetches = {x.name()}});

@@ -15,6 +15,7 @@
 #include "graph/op_registry.h"
 #include "graph/partial_value.h"
 #include "graph/pure.h"
+#include "proto/node_def.pb.h"
 #include "runtime/resource_manager.h"
 #include "runtime/step_context.h"
 

@@ -181,8 +181,8 @@ void BM_StepOverTwoDevices(benchmark::State& state) {
     y = Add(root.WithDevice(absl::StrCat("/device:CPU:", i % 2)), y, x);
   }
   SessionOptions options;
-  options.config.set_intra_op_parallelism_threads(1);
-  (*options.config.mutable_device_count())["CPU"] = 2;
+  options.config.intra_op_parallelism_threads = 1;
+  options.config.device_count["CPU"] = 2;
   StatusOr<std::unique_ptr<Session>> session = NewSession(options);
   if (!session.ok() || !(*session)->Extend(root).ok()) return state.SkipWithError("NewSession");
   const auto step = (*session)->Prepare({.feeds = {"x"}, .fetches = {y.name()}});
@@ -205,7 +205,7 @@ struct TenNodes {
     for (int i = 0; i < 9; ++i) y = Add(root, y, x);
     fetch = Add(root.WithName("y"), y, x).name();
     SessionOptions options;
-    options.config.set_intra_op_parallelism_threads(threads);
+    options.config.intra_op_parallelism_threads = threads;
     StatusOr<std::unique_ptr<Session>> made = NewSession(options);
     if (!made.ok()) std::abort();
     session = *std::move(made);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <atomic>
+#include <list>
 #include <map>
 #include <memory>
 #include <string>
@@ -9,8 +9,9 @@
 
 #include "absl/strings/str_join.h"
 #include "core/hash_table.h"
-#include "core/mutex.h"
+#include "core/snapshot_registry.h"
 #include "core/status.h"
+#include "graph/pending_registrations.h"
 #include "proto/attr_value.pb.h"
 #include "proto/node_def.pb.h"
 #include "proto/op_def.pb.h"
@@ -20,57 +21,43 @@
 namespace millrace {
 namespace {
 
-// Kernels by op. A look-up reads an immutable snapshot without a lock; registrations gather until a
-// look-up finds that there are some, and publishes a snapshot with them. Snapshots and specs live
-// as long as the process: a reader may hold an old one.
-class Registry {
- public:
-  using Specs = std::vector<const KernelSpec*>;
+using Specs = std::vector<std::shared_ptr<const KernelSpec>>;
+// Kernels by op.
+using Kernels = HashMap<std::string, Specs>;
+using NamedKernel = std::pair<std::string, std::shared_ptr<const KernelSpec>>;
 
-  static Registry& Get() {
-    static Registry* registry = new Registry;  // never destroyed: kernels may be built at exit
-    return *registry;
+void AddToKernels(const std::list<NamedKernel>& kernels, Kernels* next) {
+  for (const auto& [op, spec] : kernels) (*next)[op].push_back(spec);
+}
+
+using KernelRegistry = SnapshotRegistry<NamedKernel, Kernels>;
+KernelRegistry& Registry() {
+  static KernelRegistry* const registry =
+      new KernelRegistry(&AddToKernels);  // kernels may be built at exit
+  return *registry;
+}
+
+// Null when the op has none.
+const Specs* FindSpecs(absl::string_view op) {
+  const Kernels& kernels = Registry().Read();
+  const auto it = kernels.find(op);
+  return it == kernels.end() ? nullptr : &it->second;
+}
+
+// Whether a node may exist that both fit.
+bool Overlap(const KernelSpec& a, const KernelSpec& b) {
+  if (a.device() != b.device()) return false;
+  for (const auto& [name, allowed] : a.types()) {
+    for (const auto& [other_name, other_allowed] : b.types()) {
+      if (name == other_name &&
+          std::find_first_of(allowed.begin(), allowed.end(), other_allowed.begin(),
+                             other_allowed.end()) == allowed.end()) {
+        return false;
+      }
+    }
   }
-
-  void Add(absl::string_view op, const KernelSpec& spec) {
-    MutexLock lock(&mu_);
-    pending_.emplace_back(op, new KernelSpec(spec));
-    has_pending_.store(true, std::memory_order_release);
-  }
-
-  // Null when the op has none.
-  const Specs* Find(absl::string_view op) {
-    if (ABSL_PREDICT_FALSE(has_pending_.load(std::memory_order_acquire))) Publish();
-    const Snapshot& snapshot = *snapshot_.load(std::memory_order_acquire);
-    const auto it = snapshot.find(op);
-    return it == snapshot.end() ? nullptr : &it->second;
-  }
-
- private:
-  using Snapshot = HashMap<std::string, Specs>;
-
-  void Publish() {
-    MutexLock lock(&mu_);
-    if (pending_.empty()) return;
-    auto next = std::make_unique<Snapshot>(*snapshot_.load(std::memory_order_relaxed));
-    for (const auto& [op, spec] : pending_) (*next)[op].push_back(spec);
-    pending_.clear();
-    snapshot_.store(next.get(), std::memory_order_release);
-    snapshots_.push_back(std::move(next));
-    has_pending_.store(false, std::memory_order_release);
-  }
-
-  Mutex mu_;
-  std::vector<std::pair<std::string, const KernelSpec*>> pending_ ABSL_GUARDED_BY(mu_);
-  // All that were published: readers may hold any.
-  std::vector<std::unique_ptr<const Snapshot>> snapshots_ ABSL_GUARDED_BY(mu_);
-  const Snapshot empty_;
-  // release after pending_ (true) or snapshot_ (false); acquire: who sees true publishes before it
-  // looks, who sees false finds all that was registered before.
-  std::atomic<bool> has_pending_{false};
-  // release by who publishes, acquire by readers.
-  std::atomic<const Snapshot*> snapshot_{&empty_};
-};
+  return true;
+}
 
 // The attr of the node, or the op's default when the node leaves it out.
 const tensorflow::AttrValue* FindAttr(const tensorflow::NodeDef& node, absl::string_view name) {
@@ -128,16 +115,16 @@ std::string AttrsText(const tensorflow::NodeDef& node) {
 }
 
 StatusOr<const KernelSpec*> FindKernel(const tensorflow::NodeDef& node, absl::string_view device) {
-  const Registry::Specs* specs = Registry::Get().Find(node.op());
+  const Specs* specs = FindSpecs(node.op());
   const KernelSpec* found = nullptr;
   if (specs != nullptr) {
-    for (const KernelSpec* spec : *specs) {
+    for (const auto& spec : *specs) {
       if (!Fits(*spec, node, device)) continue;
       if (found != nullptr) {
         return Internal("Op '", node.op(), "' must have one kernel per ",
                         "type, got two that fit: ", SpecText(*found), " and ", SpecText(*spec));
       }
-      found = spec;
+      found = spec.get();
     }
   }
   if (found != nullptr) return found;
@@ -145,6 +132,49 @@ StatusOr<const KernelSpec*> FindKernel(const tensorflow::NodeDef& node, absl::st
   return Unimplemented("No kernel for op '", node.op(), "' on device type '", device,
                        "' with attrs {", AttrsText(node),
                        "}; registered: ", registered.empty() ? "<none>" : registered);
+}
+
+// Those of a library under load.
+class PendingKernels : public PendingRegistrations::Part {
+ public:
+  void Add(NamedKernel kernel) { kernels_.push_back(std::move(kernel)); }
+
+  Status Check(const PendingRegistrations& all) const override {
+    HashMap<std::string, Specs> checked;
+    for (const auto& [op, spec] : kernels_) {
+      if (!all.HasOp(op) && LookUpOp(op) == nullptr) {
+        return absl::NotFoundError(absl::StrCat(
+            "kernel of op '", op, "' on ", SpecText(*spec),
+            ": its op must be registered by the program or by the library, got neither"));
+      }
+      const Specs* const registered = FindSpecs(op);
+      for (const Specs* others : {registered, static_cast<const Specs*>(&checked[op])}) {
+        if (others == nullptr) continue;
+        for (const auto& other : *others) {
+          if (!Overlap(*spec, *other)) continue;
+          return absl::AlreadyExistsError(absl::StrCat(
+              "kernel of op '", op, "' on ", SpecText(*spec),
+              ": no node may fit two kernels, got one of ",
+              others == registered ? "the program" : "the same library", " on ", SpecText(*other)));
+        }
+      }
+      checked[op].push_back(spec);
+    }
+    return absl::OkStatus();
+  }
+  void Publish() noexcept override { Registry().AddAll(&kernels_); }
+
+ private:
+  std::list<NamedKernel> kernels_;
+};
+
+void AddKernel(absl::string_view op, const KernelSpec& spec) {
+  NamedKernel kernel(op, std::make_shared<const KernelSpec>(spec));
+  if (PendingRegistrations* const pending = PendingRegistrations::Current()) {
+    pending->Get<PendingKernels>()->Add(std::move(kernel));
+  } else {
+    Registry().Add(std::move(kernel));
+  }
 }
 
 }  // namespace
@@ -193,11 +223,11 @@ KernelSpec& KernelSpec::HostMemory(absl::string_view arg) {
 
 void KernelSpec::AddTo(OpSpec* op) const {
   if (infer_) op->Shape(infer_);
-  op->OnRegistration([spec = *this](const std::string& name) { Registry::Get().Add(name, spec); });
+  op->OnRegistration([spec = *this](const std::string& name) { AddKernel(name, spec); });
 }
 
 KernelRegistration::KernelRegistration(absl::string_view op, const KernelSpec& spec) {
-  Registry::Get().Add(op, spec);
+  AddKernel(op, spec);
 }
 
 StatusOr<std::unique_ptr<Kernel>> MakeKernel(KernelConstruction* construction) {
@@ -213,14 +243,14 @@ bool HasKernel(const tensorflow::NodeDef& node, absl::string_view device_type) {
 }
 
 std::string DescribeKernels(absl::string_view op) {
-  const Registry::Specs* specs = Registry::Get().Find(op);
+  const Specs* specs = FindSpecs(op);
   if (specs == nullptr) return std::string();
   std::vector<std::string> texts;
-  for (const KernelSpec* spec : *specs) texts.push_back(SpecText(*spec));
+  for (const auto& spec : *specs) texts.push_back(SpecText(*spec));
   std::sort(texts.begin(), texts.end());
   return absl::StrJoin(texts, "; ");
 }
 
-bool HasAnyKernel(absl::string_view op) { return Registry::Get().Find(op) != nullptr; }
+bool HasAnyKernel(absl::string_view op) { return FindSpecs(op) != nullptr; }
 
 }  // namespace millrace

@@ -138,8 +138,8 @@ class Plan::Builder {
       return NodeError(status, node.op(), node.name());
     };
     if (node.op_entry() == nullptr) {
-      return error(absl::UnimplementedError(
-          absl::StrCat("op kind '", node.op(), "' is not registered in this program")));
+      return error(Unimplemented("op kind '", node.op(), "' is not registered in this program",
+                                 RegisteredSince(node)));
     }
     if (node.num_outputs() >= kMaxOutputs) {
       return error(absl::InvalidArgumentError(

@@ -10,6 +10,9 @@
 #include "core/exceptions.h"
 #include "core/mutex.h"
 #include "core/new_message.h"
+#include "proto/config.pb.h"
+#include "proto/device_attributes.pb.h"
+#include "proto/graph.pb.h"
 
 namespace millrace {
 namespace {
@@ -71,6 +74,16 @@ Status ResetTarget(const SessionOptions& options, absl::Span<const std::string> 
   return entry.reset(options, containers);
 }
 
+FetchName::FetchName(absl::string_view name) : name_(name) {}
+FetchName::FetchName(const std::string& name) : name_(name) {}
+FetchName::FetchName(const char* name) : name_(name) {}
+FetchName::FetchName(const Output& output) : FetchName(output.name(), output.node()) {}
+FetchName::FetchName(const Operation& op) : FetchName(op.name(), op.node()) {}
+FetchName::FetchName(std::string name, const Node* node)
+    : name_(std::move(name)),
+      graph_id_(node == nullptr ? kInvalid : node->graph()->id()),
+      node_id_(node == nullptr ? 0 : node->id()) {}
+
 Signature NamesOf(absl::Span<const Feed> feeds, absl::Span<const FetchName> fetches,
                   absl::Span<const FetchName> targets) {
   Signature names;
@@ -105,12 +118,14 @@ Status Session::Extend(const Scope& scope) {
     MR_RETURN_IF_ERROR(scope.status());
     MutexLock lock(&extend_mu_);
     const Graph& graph = *scope.graph();
+    int& here = nodes_of_[graph.id()];  // first, because nothing may fail once the nodes are here
     MR_RETURN_IF_ERROR(ExtendFrom(graph, 0));
     const int64_t known = graph_id_.load(std::memory_order_relaxed);
     if (known == kNoGraph) graph_ = graph.weak_from_this();
     const bool is_only_one = known == kNoGraph || known == graph.id();
     num_nodes_.store(graph.num_node_ids(), std::memory_order_relaxed);
     graph_id_.store(is_only_one ? graph.id() : kManyGraphs, std::memory_order_release);
+    here = graph.num_node_ids();
     return absl::OkStatus();
   });
 }
@@ -128,16 +143,18 @@ Status Session::ExtendFrom(const Graph& graph, int first_id) {
   return DoExtend(*def);
 }
 
-Status Session::TakeUp(absl::string_view what, size_t index, const FetchName& name) {
+Status Session::TakeUp(absl::string_view where, absl::string_view what, size_t index,
+                       const FetchName& name) {
   if (name.graph_id() == FetchName::kByName) return absl::OkStatus();
   if (name.graph_id() == FetchName::kInvalid) {
-    return InvalidArgument("Run: ", what, " ", index, " must be the output of a node or a node, ",
+    return InvalidArgument(where, ": ", what, " ", index,
+                           " must be the output of a node or a node, ",
                            "got an invalid one; the Scope's status() says why");
   }
   const int64_t known = graph_id_.load(std::memory_order_acquire);
   if (known == kNoGraph || known == kManyGraphs) return absl::OkStatus();
   if (known != name.graph_id()) {
-    return InvalidArgument("Run: ", what, " '", name.name(),
+    return InvalidArgument(where, ": ", what, " '", name.name(),
                            "' must be of the graph that the session was extended with, got one of "
                            "another Scope");
   }
@@ -146,11 +163,50 @@ Status Session::TakeUp(absl::string_view what, size_t index, const FetchName& na
   const int first_id = num_nodes_.load(std::memory_order_relaxed);
   const std::shared_ptr<const Graph> graph = graph_.lock();
   if (graph == nullptr || name.node_id() < first_id) return absl::OkStatus();
+  int& here = nodes_of_[graph->id()];
   MR_RETURN_IF_ERROR(
       Prefixed(absl::StrCat("'", name.name(), "' was added after the session was extended"),
                ExtendFrom(*graph, first_id)));
   num_nodes_.store(graph->num_node_ids(), std::memory_order_release);
+  here = graph->num_node_ids();
   return absl::OkStatus();
+}
+
+Status Session::TakeUp(absl::string_view where, absl::Span<const Feed> feeds,
+                       absl::Span<const FetchName> fetches, absl::Span<const FetchName> targets) {
+  return NoExceptions(where, [&]() -> Status {
+    for (size_t i = 0; i < feeds.size(); ++i) {
+      MR_RETURN_IF_ERROR(TakeUp(where, "feed", i, feeds[i].name));
+    }
+    for (size_t i = 0; i < fetches.size(); ++i) {
+      MR_RETURN_IF_ERROR(TakeUp(where, "fetch", i, fetches[i]));
+    }
+    for (size_t i = 0; i < targets.size(); ++i) {
+      MR_RETURN_IF_ERROR(TakeUp(where, "target", i, targets[i]));
+    }
+    return absl::OkStatus();
+  });
+}
+
+Status Session::ExplainNotFound(const Status& status, absl::Span<const Feed> feeds,
+                                absl::Span<const FetchName> fetches,
+                                absl::Span<const FetchName> targets) {
+  if (!absl::IsNotFound(status)) return status;
+  return NoExceptions("Run", [&]() -> Status {
+    std::vector<const FetchName*> names;
+    for (const Feed& feed : feeds) names.push_back(&feed.name);
+    for (const FetchName& fetch : fetches) names.push_back(&fetch);
+    for (const FetchName& target : targets) names.push_back(&target);
+    MutexLock lock(&extend_mu_);
+    for (const FetchName* name : names) {
+      const auto it = nodes_of_.find(name->graph_id());
+      if (it == nodes_of_.end() || it->second == 0 || name->node_id() < it->second) continue;
+      return Suffixed(status, absl::StrCat("; '", name->name(),
+                                           "' was added to its graph after this session was "
+                                           "extended; call Extend again"));
+    }
+    return status;
+  });
 }
 
 StatusOr<std::vector<Tensor>> Session::Run(const tensorflow::RunOptions& options,
@@ -158,13 +214,29 @@ StatusOr<std::vector<Tensor>> Session::Run(const tensorflow::RunOptions& options
                                            absl::Span<const FetchName> fetches,
                                            absl::Span<const FetchName> targets,
                                            tensorflow::RunMetadata* metadata) {
-  MR_RETURN_IF_ERROR(NoExceptions("Run", [&]() -> Status {
-    for (size_t i = 0; i < feeds.size(); ++i) MR_RETURN_IF_ERROR(TakeUp("feed", i, feeds[i].name));
-    for (size_t i = 0; i < fetches.size(); ++i) MR_RETURN_IF_ERROR(TakeUp("fetch", i, fetches[i]));
-    for (size_t i = 0; i < targets.size(); ++i) MR_RETURN_IF_ERROR(TakeUp("target", i, targets[i]));
-    return absl::OkStatus();
-  }));
-  return DoRun(options, feeds, fetches, targets, metadata);
+  MR_RETURN_IF_ERROR(TakeUp("Run", feeds, fetches, targets));
+  StatusOr<std::vector<Tensor>> results = DoRun(options, feeds, fetches, targets, metadata);
+  if (!results.ok()) return ExplainNotFound(results.status(), feeds, fetches, targets);
+  return results;
+}
+
+StatusOr<std::unique_ptr<PreparedStep>> Session::Prepare(const std::vector<FetchName>& feeds,
+                                                         const std::vector<FetchName>& fetches,
+                                                         const std::vector<FetchName>& targets) {
+  return NoExceptions("Prepare", [&]() -> StatusOr<std::unique_ptr<PreparedStep>> {
+    std::vector<Feed> places;
+    for (const FetchName& feed : feeds) places.emplace_back(feed, Tensor());
+    MR_RETURN_IF_ERROR(TakeUp("Prepare", places, fetches, targets));
+    StatusOr<std::unique_ptr<PreparedStep>> step = Prepare(NamesOf(places, fetches, targets));
+    if (!step.ok()) return ExplainNotFound(step.status(), places, fetches, targets);
+    return step;
+  });
+}
+
+StatusOr<std::vector<Tensor>> Session::Run(const std::vector<Feed>& feeds,
+                                           const std::vector<FetchName>& fetches,
+                                           const std::vector<FetchName>& targets) {
+  return Run(tensorflow::RunOptions::default_instance(), feeds, fetches, targets, nullptr);
 }
 
 }  // namespace millrace

@@ -40,24 +40,28 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "core/hash_table.h"
 #include "core/mutex.h"
 #include "core/status.h"
 #include "core/tensor.h"
 #include "graph/graph.h"
 #include "graph/scope.h"
 #include "graph/signature.h"
-#include "proto/config.pb.h"
-#include "proto/device_attributes.pb.h"
-#include "proto/graph.pb.h"
+#include "runtime/session_config.h"  // IWYU pragma: export
+
+namespace tensorflow {
+class DeviceAttributes;
+class GraphDef;
+class RunMetadata;
+class RunOptions;
+}  // namespace tensorflow
 
 namespace millrace {
 
 struct SessionOptions {
   // "" = in this process.
   std::string target = "";
-  // device_count, operation_timeout_in_ms, allow_soft_placement, log_device_placement, thread
-  // counts, device_filters, isolate_session_state, ...
-  tensorflow::ConfigProto config = {};
+  SessionConfig config = {};
   // Compiled signatures that are kept.
   int max_cached_plans = 128;
   // What they may hold together besides the one that ran last, in this process: plans, and
@@ -74,13 +78,11 @@ struct SessionOptions {
 // then it knows the graph.
 class FetchName {
  public:
-  FetchName(absl::string_view name) : name_(name) {}   // NOLINT
-  FetchName(const std::string& name) : name_(name) {}  // NOLINT
-  FetchName(const char* name) : name_(name) {}         // NOLINT
-  FetchName(const Output& output)                      // NOLINT
-      : name_(output.name()), graph_id_(IdOf(output.node())), node_id_(NumberOf(output.node())) {}
-  FetchName(const Operation& op)  // NOLINT
-      : name_(op.name()), graph_id_(IdOf(op.node())), node_id_(NumberOf(op.node())) {}
+  FetchName(absl::string_view name);   // NOLINT
+  FetchName(const std::string& name);  // NOLINT
+  FetchName(const char* name);         // NOLINT
+  FetchName(const Output& output);     // NOLINT
+  FetchName(const Operation& op);      // NOLINT
   const std::string& name() const { return name_; }
   // Of the Output's or Operation's graph; kByName for a text, kInvalid for an invalid one.
   int64_t graph_id() const { return graph_id_; }
@@ -89,8 +91,7 @@ class FetchName {
   static constexpr int64_t kByName = 0, kInvalid = -1;
 
  private:
-  static int64_t IdOf(const Node* node) { return node == nullptr ? kInvalid : node->graph()->id(); }
-  static int NumberOf(const Node* node) { return node == nullptr ? 0 : node->id(); }
+  FetchName(std::string name, const Node* node);
 
   std::string name_;
   int64_t graph_id_ = kByName;
@@ -142,11 +143,14 @@ class Session {
                                     tensorflow::RunMetadata* metadata);
   StatusOr<std::vector<Tensor>> Run(const std::vector<Feed>& feeds,
                                     const std::vector<FetchName>& fetches,
-                                    const std::vector<FetchName>& targets = {}) {
-    return Run(tensorflow::RunOptions(), feeds, fetches, targets, nullptr);
-  }
+                                    const std::vector<FetchName>& targets = {});
 
+  // By names alone.
   virtual StatusOr<std::unique_ptr<PreparedStep>> Prepare(const Signature& signature) = 0;
+  // By what builders return, too: checked, and taken up, as by Run.
+  StatusOr<std::unique_ptr<PreparedStep>> Prepare(const std::vector<FetchName>& feeds,
+                                                  const std::vector<FetchName>& fetches,
+                                                  const std::vector<FetchName>& targets = {});
 
   virtual Status Close() = 0;
   virtual StatusOr<std::vector<tensorflow::DeviceAttributes>> ListDevices() = 0;
@@ -166,8 +170,15 @@ class Session {
 
   // By the nodes from `first_id` on.
   Status ExtendFrom(const Graph& graph, int first_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(extend_mu_);
-  // Checks what is named by Output or Operation, and takes up nodes that are new.
-  Status TakeUp(absl::string_view what, size_t index, const FetchName& name);
+  // Checks what is named by Output or Operation, and takes up nodes that are new. `where` ("Run")
+  // is for messages.
+  Status TakeUp(absl::string_view where, absl::Span<const Feed> feeds,
+                absl::Span<const FetchName> fetches, absl::Span<const FetchName> targets);
+  Status TakeUp(absl::string_view where, absl::string_view what, size_t index,
+                const FetchName& name);
+  // What a NotFound leaves out: that one of the names is of a node that its graph has got since.
+  Status ExplainNotFound(const Status& status, absl::Span<const Feed> feeds,
+                         absl::Span<const FetchName> fetches, absl::Span<const FetchName> targets);
 
   // The graph whose nodes with smaller ids than num_nodes_ are here. Release by who extends, under
   // the lock; acquire by who reads without it.
@@ -175,6 +186,8 @@ class Session {
   std::atomic<int> num_nodes_{0};
   Mutex extend_mu_;
   std::weak_ptr<const Graph> graph_ ABSL_GUARDED_BY(extend_mu_);  // the first one
+  // How many nodes of each graph are here, by its id.
+  HashMap<int64_t, int> nodes_of_ ABSL_GUARDED_BY(extend_mu_);
 };
 
 // FailedPrecondition / NotFound when no factory handles the target.

@@ -23,6 +23,7 @@
 #include "ops/math/cwise_binary.h"
 #include "ops/state/state.h"
 #include "proto/attr_value.pb.h"
+#include "proto/config.pb.h"
 #include "proto/function.pb.h"
 #include "proto/graph.pb.h"
 #include "proto/node_def.pb.h"
@@ -39,7 +40,7 @@ using testing::LiveBlocks;
 // Nothing of a step may leave the calling thread.
 SessionOptions OneThread() {
   SessionOptions options;
-  options.config.set_intra_op_parallelism_threads(1);
+  options.config.intra_op_parallelism_threads = 1;
   return options;
 }
 
@@ -64,7 +65,7 @@ Scope TenNodes() {
 TEST(SessionMemoryTest, APreparedStepAllocatesNothingAndTakesOneLock) {
   for (const int threads : {1, 2}) {
     SessionOptions options;
-    options.config.set_intra_op_parallelism_threads(threads);
+    options.config.intra_op_parallelism_threads = threads;
     const auto session = SessionOf(TenNodes(), options);
     ASSERT_OK_AND_ASSIGN(const auto step, session->Prepare({.feeds = {"x"}, .fetches = {"y"}}));
     const std::vector<Tensor> feeds = {Tensor::Scalar<float>(3)};
@@ -100,7 +101,7 @@ int64_t AllocationsOver(int hops) {
             i % 2 == 0 ? x : z);
   }
   SessionOptions options = OneThread();
-  (*options.config.mutable_device_count())["CPU"] = 2;
+  options.config.device_count["CPU"] = 2;
   const auto session = SessionOf(root, options);
   const auto step = session->Prepare({.feeds = {"x", "z"}, .fetches = {y.name()}});
   EXPECT_OK(step);
@@ -235,7 +236,7 @@ class FailingAllocationTest : public ::testing::Test {
   // With StatefulStep on as many devices, and its variable assigned.
   std::unique_ptr<Session> Make(int devices = 1) {
     SessionOptions options = OneThread();
-    (*options.config.mutable_device_count())["CPU"] = devices;
+    options.config.device_count["CPU"] = devices;
     auto session = SessionOf(StatefulStep(absl::StrCat("/cpu:", devices - 1)), options);
     EXPECT_OK(session->Run(feeds_, {}, {"assign"}));
     return session;

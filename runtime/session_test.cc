@@ -22,6 +22,10 @@
 #include "ops/array/placeholder.h"
 #include "ops/control/control_flow.h"
 #include "ops/state/state.h"
+#include "proto/config.pb.h"
+#include "proto/device_attributes.pb.h"
+#include "proto/graph.pb.h"
+#include "proto/node_def.pb.h"
 #include "runtime/kernel.h"
 #include "runtime/session/direct_session.h"
 #include "runtime/testing/step_ops.h"
@@ -179,6 +183,60 @@ TEST_F(SessionTest, NamesOfAnExtendedGraphDefMeanWhateverHasThem) {
   ASSERT_OK(session->Extend(def));
   ASSERT_OK_AND_ASSIGN(const auto out, session->Run({}, {b, "a"}));
   EXPECT_EQ(out[0].scalar<float>(), 2);
+}
+
+TEST_F(SessionTest, ANodeThatASessionOfSeveralGraphsDoesNotHaveYetIsSaidToBeLate) {
+  Scope root, other;
+  const Output a = Const(root.WithName("a"), 1.0f);
+  const Output b = Const(other.WithName("b"), 2.0f);
+  Session* session = Make(root);
+  ASSERT_OK(session->Extend(other));
+  const Output c = Sum(root.WithName("c"), {a, a});
+  const Output x = Placeholder(other.WithName("x"), DT_FLOAT, {});
+  const char* const late =
+      "' was added to its graph after this session was extended; call Extend again";
+  constexpr auto kNotFound = absl::StatusCode::kNotFound;
+  EXPECT_STATUS(session->Run({}, {b, c}), kNotFound, absl::StrCat("; 'c:0", late));
+  EXPECT_STATUS(session->Run({}, {}, {c.op()}), kNotFound, absl::StrCat("; 'c", late));
+  EXPECT_STATUS(session->Run({{x, Tensor::Scalar(1.0f)}}, {b}), kNotFound,
+                absl::StrCat("; 'x:0", late));
+  EXPECT_STATUS(session->Prepare({x}, {b}).status(), kNotFound, absl::StrCat("; 'x:0", late));
+  // Not of names, and not of nodes that are there.
+  const auto by_name = session->Run({}, {a, "c"});
+  EXPECT_STATUS(by_name, kNotFound, "not found");
+  EXPECT_FALSE(absl::StrContains(by_name.status().message(), "call Extend again"))
+      << by_name.status();
+  ASSERT_OK(session->Extend(root));
+  EXPECT_OK(session->Run({}, {b, c}));
+  // Who brings it as a message has brought it.
+  const Output d = Const(other.WithName("d"), 3.0f);
+  ASSERT_OK_AND_ASSIGN(const tensorflow::GraphDef def, other.ToGraphDef());
+  ASSERT_OK(session->Extend(def));
+  EXPECT_OK(session->Run({}, {d}));
+}
+
+TEST_F(SessionTest, PrepareTakesOutputsAsRunDoes) {
+  Scope root, other;
+  const Output x = Placeholder(root.WithName("x"), DT_FLOAT, {});
+  const Output foreign = Const(other.WithName("x"), 2.0f);
+  Session* session = Make(root);
+  const Output y = Sum(root.WithName("y"), {x, x});
+  const Output z = Sum(root.WithName("z"), {y, x});
+  ASSERT_OK_AND_ASSIGN(const auto step, session->Prepare({x}, {z, "y"}, {y.op()}));
+  ASSERT_OK_AND_ASSIGN(const auto out, step->Run({Tensor::Scalar(5.0f)}));
+  EXPECT_EQ(Value(out[0]), 15);
+  EXPECT_EQ(Value(out[1]), 10);
+  const char* const rule =
+      " must be of the graph that the session was extended with, got one of another Scope";
+  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+  EXPECT_STATUS(session->Prepare({foreign}, {z}).status(), kInvalid,
+                absl::StrCat("Prepare: feed 'x:0'", rule));
+  EXPECT_STATUS(session->Prepare({x}, {foreign}).status(), kInvalid,
+                absl::StrCat("Prepare: fetch 'x:0'", rule));
+  EXPECT_STATUS(session->Prepare({x}, {z}, {foreign.op()}).status(), kInvalid,
+                absl::StrCat("Prepare: target 'x'", rule));
+  EXPECT_STATUS(session->Prepare({x}, {Output()}).status(), kInvalid,
+                "Prepare: fetch 0 must be the output of a node or a node, got an invalid one");
 }
 
 TEST_F(SessionTest, AWrongNameGetsTheNearestOne) {
@@ -554,7 +612,7 @@ TEST_F(SessionTest, ATimeoutCancelsTheStep) {
   EXPECT_TRUE(absl::StrContains(status.message(), "Timed out waiting for notification")) << status;
 
   SessionOptions session_options;
-  session_options.config.set_operation_timeout_in_ms(20);
+  session_options.config.operation_timeout_in_ms = 20;
   status = Make(root, session_options)->Run({}, {never}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
 }
@@ -597,7 +655,7 @@ TEST_F(SessionTest, AKernelThatDoesNotAnswerKeepsTheThreadsOfItsSession) {
     Scope root;
     Output never = ProbeNode(root.WithName("mute"), "TestProbeAsync", "silent", {}, 1).output(0);
     SessionOptions session_options;
-    session_options.config.set_intra_op_parallelism_threads(threads);
+    session_options.config.intra_op_parallelism_threads = threads;
     tensorflow::RunOptions options;
     options.set_timeout_in_ms(20);
     const std::vector<FetchName> fetches = {never};
@@ -667,9 +725,9 @@ TEST_F(SessionTest, ThreadCountsOfTheConfigAreAccepted) {
     Scope root;
     Output y = Sum(root, {Const(root, 1.f)});
     SessionOptions options;
-    options.config.set_intra_op_parallelism_threads(intra);
-    options.config.set_inter_op_parallelism_threads(inter);
-    options.config.set_use_per_session_threads(true);
+    options.config.intra_op_parallelism_threads = intra;
+    options.config.inter_op_parallelism_threads = inter;
+    options.config.use_per_session_threads = true;
     Session* session = Make(root, options);
     tensorflow::RunOptions run;
     run.set_inter_op_thread_pool(-1);
@@ -685,7 +743,7 @@ TEST_F(SessionTest, ThreadCountsOfTheConfigAreAccepted) {
 
 SessionOptions WithCpus(int n) {
   SessionOptions options;
-  (*options.config.mutable_device_count())["CPU"] = n;
+  options.config.device_count["CPU"] = n;
   return options;
 }
 

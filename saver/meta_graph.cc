@@ -13,22 +13,13 @@
 #include "core/deterministic_bytes.h"
 #include "graph/attr.h"
 #include "graph/graph.h"
+#include "graph/graph_def.h"
 #include "graph/import_export.h"
 #include "graph/op_registry.h"
 #include "graph/shape_inference.h"
 
 namespace millrace {
 namespace {
-
-// Calls fn(node) for every node of the graph and of its functions.
-template <typename Fn>
-Status ForEachNode(tensorflow::GraphDef* def, Fn fn) {
-  for (auto& node : *def->mutable_node()) MR_RETURN_IF_ERROR(fn(&node));
-  for (auto& function : *def->mutable_library()->mutable_function()) {
-    for (auto& node : *function.mutable_node_def()) MR_RETURN_IF_ERROR(fn(&node));
-  }
-  return absl::OkStatus();
-}
 
 const tensorflow::OpDef::AttrDef* FindAttr(const tensorflow::OpDef& op, const std::string& name) {
   for (const auto& attr : op.attr()) {
@@ -61,20 +52,21 @@ StatusOr<tensorflow::MetaGraphDef> ExportMetaGraph(const Scope& scope,
   tensorflow::MetaGraphDef meta;
   MR_ASSIGN_OR_RETURN(*meta.mutable_graph_def(), scope.ToGraphDef());
   std::map<std::string, const tensorflow::OpDef*> used;
-  MR_RETURN_IF_ERROR(ForEachNode(meta.mutable_graph_def(), [&](tensorflow::NodeDef* node) {
-    if (options.clear_devices) node->clear_device();
-    const OpEntry* entry = LookUpOp(node->op());
-    if (entry == nullptr) return absl::OkStatus();
-    used[node->op()] = &entry->def;
-    if (options.strip_default_attrs) {
-      std::vector<std::string> removed;
-      for (const auto& [name, value] : node->attr()) {
-        if (HasDefault(entry->def, name, value)) removed.push_back(name);
-      }
-      for (const std::string& name : removed) node->mutable_attr()->erase(name);
-    }
-    return absl::OkStatus();
-  }));
+  MR_RETURN_IF_ERROR(
+      ForEachNode(meta.mutable_graph_def(), [&](tensorflow::NodeDef* node) -> Status {
+        if (options.clear_devices) node->clear_device();
+        const OpEntry* entry = LookUpOp(node->op());
+        if (entry == nullptr) return absl::OkStatus();
+        used[node->op()] = &entry->def;
+        if (options.strip_default_attrs) {
+          std::vector<std::string> removed;
+          for (const auto& [name, value] : node->attr()) {
+            if (HasDefault(entry->def, name, value)) removed.push_back(name);
+          }
+          for (const std::string& name : removed) node->mutable_attr()->erase(name);
+        }
+        return absl::OkStatus();
+      }));
   tensorflow::MetaGraphDef::MetaInfoDef* info = meta.mutable_meta_info_def();
   for (const auto& [name, op] : used) *info->mutable_stripped_op_list()->add_op() = Stripped(*op);
   for (const std::string& tag : options.tags) info->add_tags(tag);

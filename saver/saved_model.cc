@@ -14,7 +14,10 @@
 #include "core/logging.h"
 #include "core/tensor.h"
 #include "graph/graph.h"
+#include "proto/meta_graph.pb.h"
+#include "proto/saved_model.pb.h"
 #include "saver/meta_graph.h"
+#include "saver/saved_model_reader.h"
 #include "saver/tensor_bundle.h"
 
 namespace millrace {
@@ -64,8 +67,9 @@ bool HasVariables(const tensorflow::GraphDef& graph) {
   });
 }
 
-// The operation that makes the model ready once variables are restored; "" when there is none.
-StatusOr<std::string> InitOp(const tensorflow::MetaGraphDef& meta) {
+}  // namespace
+
+StatusOr<std::string> SavedModelInitOp(const tensorflow::MetaGraphDef& meta) {
   std::string source, name;
   const auto signature = meta.signature_def().find(kInitOpSignature);
   if (signature != meta.signature_def().end()) {
@@ -99,7 +103,6 @@ StatusOr<std::string> InitOp(const tensorflow::MetaGraphDef& meta) {
   return parsed->node;
 }
 
-// Do the signatures speak of tensors that the graph has?
 Status CheckSignatures(const tensorflow::MetaGraphDef& meta) {
   std::set<absl::string_view> nodes;
   for (const auto& node : meta.graph_def().node()) nodes.insert(node.name());
@@ -133,9 +136,36 @@ Status CheckSignatures(const tensorflow::MetaGraphDef& meta) {
   return absl::OkStatus();
 }
 
-}  // namespace
-
 // --- Signatures ----------------------------------------------------------------------------------
+
+SignatureTensor::SignatureTensor(const tensorflow::TensorInfo& info)
+    : name_(info.name()), dtype_(DTypeFromNumber(info.dtype()).value_or(DT_INVALID)) {
+  if (!info.has_tensor_shape()) return;
+  if (StatusOr<PartialShape> shape = PartialShape::FromProto(info.tensor_shape()); shape.ok()) {
+    shape_ = *std::move(shape);
+  }
+}
+
+struct ModelSignature::Content {
+  explicit Content(tensorflow::SignatureDef signature) : def(std::move(signature)) {
+    for (const auto& [name, info] : def.inputs()) inputs.emplace(name, info);
+    for (const auto& [name, info] : def.outputs()) outputs.emplace(name, info);
+  }
+  const tensorflow::SignatureDef def;
+  std::map<std::string, SignatureTensor> inputs, outputs;
+};
+
+ModelSignature::ModelSignature() : ModelSignature(tensorflow::SignatureDef()) {}
+ModelSignature::ModelSignature(tensorflow::SignatureDef def)
+    : content_(std::make_shared<const Content>(std::move(def))) {}
+const std::string& ModelSignature::method_name() const { return def().method_name(); }
+const std::map<std::string, SignatureTensor>& ModelSignature::inputs() const {
+  return content_->inputs;
+}
+const std::map<std::string, SignatureTensor>& ModelSignature::outputs() const {
+  return content_->outputs;
+}
+const tensorflow::SignatureDef& ModelSignature::def() const { return content_->def; }
 
 StatusOr<tensorflow::TensorInfo> MakeTensorInfo(const Scope& scope, Output output) {
   MR_RETURN_IF_ERROR(scope.status());
@@ -149,9 +179,9 @@ StatusOr<tensorflow::TensorInfo> MakeTensorInfo(const Scope& scope, Output outpu
   return info;
 }
 
-StatusOr<tensorflow::SignatureDef> BuildSignatureDef(const Scope& scope, const NamedOutputs& inputs,
-                                                     const NamedOutputs& outputs,
-                                                     absl::string_view method_name) {
+StatusOr<ModelSignature> BuildSignatureDef(const Scope& scope, const NamedOutputs& inputs,
+                                           const NamedOutputs& outputs,
+                                           absl::string_view method_name) {
   tensorflow::SignatureDef signature;
   for (const auto& [name, input] : inputs) {
     StatusOr<tensorflow::TensorInfo> info = MakeTensorInfo(scope, input);
@@ -164,17 +194,16 @@ StatusOr<tensorflow::SignatureDef> BuildSignatureDef(const Scope& scope, const N
     (*signature.mutable_outputs())[name] = *std::move(info);
   }
   signature.set_method_name(std::string(method_name));
-  return signature;
+  return ModelSignature(std::move(signature));
 }
 
-StatusOr<tensorflow::SignatureDef> PredictSignatureDef(const Scope& scope,
-                                                       const NamedOutputs& inputs,
-                                                       const NamedOutputs& outputs) {
+StatusOr<ModelSignature> PredictSignatureDef(const Scope& scope, const NamedOutputs& inputs,
+                                             const NamedOutputs& outputs) {
   return BuildSignatureDef(scope, inputs, outputs, kPredictMethod);
 }
 
-StatusOr<tensorflow::SignatureDef> ClassifySignatureDef(const Scope& scope, Output examples,
-                                                        Output classes, Output scores) {
+StatusOr<ModelSignature> ClassifySignatureDef(const Scope& scope, Output examples, Output classes,
+                                              Output scores) {
   NamedOutputs outputs;
   if (classes.valid()) outputs["classes"] = classes;
   if (scores.valid()) outputs["scores"] = scores;
@@ -185,13 +214,20 @@ StatusOr<tensorflow::SignatureDef> ClassifySignatureDef(const Scope& scope, Outp
   return BuildSignatureDef(scope, {{"inputs", examples}}, outputs, kClassifyMethod);
 }
 
-StatusOr<tensorflow::SignatureDef> RegressSignatureDef(const Scope& scope, Output examples,
-                                                       Output predictions) {
+StatusOr<ModelSignature> RegressSignatureDef(const Scope& scope, Output examples,
+                                             Output predictions) {
   return BuildSignatureDef(scope, {{"inputs", examples}}, {{"outputs", predictions}},
                            kRegressMethod);
 }
 
 // --- Writing -------------------------------------------------------------------------------------
+
+SavedModelBuilder::SavedModelBuilder(std::string directory, FileSystem* fs)
+    : directory_(std::move(directory)),
+      fs_(fs),
+      model_(std::make_unique<tensorflow::SavedModel>()) {}
+
+SavedModelBuilder::~SavedModelBuilder() = default;
 
 StatusOr<std::unique_ptr<SavedModelBuilder>> SavedModelBuilder::Open(std::string directory,
                                                                      FileSystem* file_system) {
@@ -236,7 +272,7 @@ Status SavedModelBuilder::Add(tensorflow::MetaGraphDef meta, absl::Span<const As
     return InvalidArgument("SavedModel '", directory_,
                            "': a meta graph must have at least one tag, got none");
   }
-  for (const auto& other : model_.meta_graphs()) {
+  for (const auto& other : model_->meta_graphs()) {
     if (TagSet(other) == TagSet(meta)) {
       const std::set<std::string> tags = TagSet(meta);
       return InvalidArgument("SavedModel '", directory_,
@@ -245,7 +281,7 @@ Status SavedModelBuilder::Add(tensorflow::MetaGraphDef meta, absl::Span<const As
     }
   }
   MR_RETURN_IF_ERROR(Prefixed(absl::StrCat("'", directory_, "'"), CheckSignatures(meta)));
-  MR_RETURN_IF_ERROR(Prefixed(absl::StrCat("'", directory_, "'"), InitOp(meta).status()));
+  MR_RETURN_IF_ERROR(Prefixed(absl::StrCat("'", directory_, "'"), SavedModelInitOp(meta).status()));
   for (const Asset& asset : assets) {
     tensorflow::AssetFileDef def;
     def.mutable_tensor_info()->set_name(asset.tensor);
@@ -254,13 +290,13 @@ Status SavedModelBuilder::Add(tensorflow::MetaGraphDef meta, absl::Span<const As
     (*meta.mutable_collection_def())[kAssetsCollection].mutable_any_list()->add_value()->PackFrom(
         def);
   }
-  *model_.add_meta_graphs() = std::move(meta);
+  *model_->add_meta_graphs() = std::move(meta);
   return absl::OkStatus();
 }
 
 Status SavedModelBuilder::AddMetaGraphAndVariables(Session* session, tensorflow::MetaGraphDef meta,
                                                    absl::Span<const Asset> assets) {
-  if (model_.meta_graphs_size() > 0) {
+  if (model_->meta_graphs_size() > 0) {
     return FailedPrecondition("SavedModel '", directory_,
                               "': variables must be added once, with the first ",
                               "meta graph, got a further one; use AddMetaGraph");
@@ -276,13 +312,13 @@ Status SavedModelBuilder::AddMetaGraphAndVariables(Session* session, tensorflow:
                       {saver.save_tensor_name()})
                 .status();
   }
-  if (!saved.ok()) model_.clear_meta_graphs();
+  if (!saved.ok()) model_->clear_meta_graphs();
   return saved;
 }
 
 Status SavedModelBuilder::AddMetaGraph(tensorflow::MetaGraphDef meta,
                                        absl::Span<const Asset> assets) {
-  if (model_.meta_graphs_size() == 0) {
+  if (model_->meta_graphs_size() == 0) {
     return FailedPrecondition("SavedModel '", directory_,
                               "': the first meta graph must come with the ",
                               "variables; use AddMetaGraphAndVariables");
@@ -291,16 +327,16 @@ Status SavedModelBuilder::AddMetaGraph(tensorflow::MetaGraphDef meta,
 }
 
 Status SavedModelBuilder::Save(bool as_text) {
-  if (model_.meta_graphs_size() == 0) {
+  if (model_->meta_graphs_size() == 0) {
     return FailedPrecondition("SavedModel '", directory_,
                               "': a model must have at least one meta graph, got none");
   }
-  model_.set_saved_model_schema_version(kSchemaVersion);
+  model_->set_saved_model_schema_version(kSchemaVersion);
   std::string bytes;
   if (as_text) {
-    google::protobuf::TextFormat::PrintToString(model_, &bytes);
+    google::protobuf::TextFormat::PrintToString(*model_, &bytes);
   } else {
-    bytes = DeterministicBytes(model_);
+    bytes = DeterministicBytes(*model_);
   }
   // The names of the folders, before the file that makes them a model.
   MR_RETURN_IF_ERROR(fs_->SyncDirectory(directory_));
@@ -321,7 +357,7 @@ StatusOr<tensorflow::MetaGraphDef> MakeMetaGraph(const Scope& scope, const Saver
   meta_options.strip_default_attrs = options.strip_default_attrs;
   MR_ASSIGN_OR_RETURN(tensorflow::MetaGraphDef meta, ExportMetaGraph(scope, meta_options));
   for (const auto& [key, signature] : options.signatures) {
-    (*meta.mutable_signature_def())[key] = signature;
+    (*meta.mutable_signature_def())[key] = signature.def();
   }
   if (options.main_op.valid()) {
     auto* nodes = (*meta.mutable_collection_def())[kMainOpCollection].mutable_node_list();
@@ -368,11 +404,12 @@ StatusOr<std::vector<Feed>> AssetFeeds(FileSystem* fs, const std::string& direct
   return feeds;
 }
 
-StatusOr<tensorflow::SignatureDef> SavedModelBundle::Signature(const std::string& key) const {
-  const auto found = meta_graph_def.signature_def().find(key);
-  if (found != meta_graph_def.signature_def().end()) return found->second;
+StatusOr<ModelSignature> SavedModelBundle::Signature(const std::string& key) const {
+  if (meta_graph_def == nullptr) return FailedPrecondition("SavedModel: must be loaded, got none");
+  const auto found = meta_graph_def->signature_def().find(key);
+  if (found != meta_graph_def->signature_def().end()) return ModelSignature(found->second);
   std::set<std::string> keys;
-  for (const auto& [name, signature] : meta_graph_def.signature_def()) keys.insert(name);
+  for (const auto& [name, signature] : meta_graph_def->signature_def()) keys.insert(name);
   return absl::NotFoundError(absl::StrCat("SavedModel: signature '", key, "' must be one of ",
                                           TagsText({keys.begin(), keys.end()})));
 }
@@ -383,13 +420,22 @@ StatusOr<SavedModelBundle> LoadSavedModel(const SessionOptions& options,
                                           FileSystem* file_system) {
   MR_ASSIGN_OR_RETURN(const tensorflow::SavedModel model, ReadSavedModel(file_system, directory));
   MR_ASSIGN_OR_RETURN(const tensorflow::MetaGraphDef* meta, FindMetaGraph(model, tags));
+  return LoadMetaGraph(options, directory, *meta, file_system);
+}
+
+StatusOr<SavedModelBundle> LoadMetaGraph(const SessionOptions& options,
+                                         const std::string& directory,
+                                         tensorflow::MetaGraphDef meta_graph,
+                                         FileSystem* file_system) {
+  const auto loaded = std::make_shared<tensorflow::MetaGraphDef>(std::move(meta_graph));
+  const tensorflow::MetaGraphDef* const meta = loaded.get();
   SavedModelBundle bundle;
-  bundle.meta_graph_def = *meta;
+  bundle.meta_graph_def = loaded;
   const auto where = [&](const Status& status) {
     return Prefixed(absl::StrCat("SavedModel '", directory, "'"), status);
   };
   MR_RETURN_IF_ERROR(where(CheckSignatures(*meta)));
-  StatusOr<std::string> init_op = InitOp(*meta);
+  const StatusOr<std::string> init_op = SavedModelInitOp(*meta);
   if (!init_op.ok()) return where(init_op.status());
   MR_ASSIGN_OR_RETURN(const std::vector<Feed> assets, AssetFeeds(file_system, directory, *meta));
   for (const Feed& asset : assets) {
@@ -408,9 +454,9 @@ StatusOr<SavedModelBundle> LoadSavedModel(const SessionOptions& options,
                                             BundleIndexPath(variables), "' must exist"));
   }
 
-  MR_RETURN_IF_ERROR(where(RemoveUnknownDefaultAttrs(&bundle.meta_graph_def)));
+  MR_RETURN_IF_ERROR(where(RemoveUnknownDefaultAttrs(loaded.get())));
   MR_ASSIGN_OR_RETURN(bundle.session, NewSession(options));
-  MR_RETURN_IF_ERROR(where(bundle.session->Extend(bundle.meta_graph_def.graph_def())));
+  MR_RETURN_IF_ERROR(where(bundle.session->Extend(loaded->graph_def())));
   if (has_checkpoint && !saver.restore_op_name().empty()) {
     std::vector<Feed> feeds = assets;
     feeds.emplace_back(saver.filename_tensor_name(), Tensor::Scalar<std::string>(variables));

@@ -11,8 +11,8 @@
 //   MR_RETURN_IF_ERROR(builder->AddMetaGraphAndVariables(session, scope, saver,
 //       {.signatures = {{kDefaultServingSignature, signature}}}));
 //   MR_RETURN_IF_ERROR(builder->Save());
-//   MR_ASSIGN_OR_RETURN(SavedModelBundle model, LoadSavedModel({}, "export/1",
-//   {kSavedModelTagServe}));
+//   MR_ASSIGN_OR_RETURN(SavedModelBundle model,
+//                       LoadSavedModel({}, "export/1", {kSavedModelTagServe}));
 //
 // A builder writes variables and assets first and saved_model.pb last, atomically: a directory
 // without it is no model. A loader trusts nothing: graphs are verified, files checked.
@@ -30,14 +30,20 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "core/dtype.h"
 #include "core/file_system.h"
+#include "core/shape.h"
 #include "core/status.h"
 #include "graph/scope.h"
-#include "proto/meta_graph.pb.h"
-#include "proto/saved_model.pb.h"
 #include "runtime/session.h"
-#include "saver/saved_model_reader.h"
 #include "saver/saver.h"
+
+namespace tensorflow {
+class MetaGraphDef;
+class SavedModel;
+class SignatureDef;
+class TensorInfo;
+}  // namespace tensorflow
 
 namespace millrace {
 
@@ -59,23 +65,53 @@ inline constexpr char kAssetsDirectory[] = "assets";
 
 // --- Signatures ----------------------------------------------------------------------------------
 
+// A tensor as a signature names it.
+class SignatureTensor {
+ public:
+  explicit SignatureTensor(const tensorflow::TensorInfo& info);
+  // "x:0"; "" for a sparse tensor, which has several names (ModelSignature::def has them).
+  const std::string& name() const { return name_; }
+  DType dtype() const { return dtype_; }
+  const PartialShape& shape() const { return shape_; }
+
+ private:
+  std::string name_;
+  DType dtype_;
+  PartialShape shape_;  // unknown where the file says nothing sound
+};
+
+// What callers of a model may feed and fetch, by names of their own. Immutable; copies share.
+class ModelSignature {
+ public:
+  ModelSignature();  // of nothing
+  explicit ModelSignature(tensorflow::SignatureDef def);
+  const std::string& method_name() const;
+  const std::map<std::string, SignatureTensor>& inputs() const;
+  const std::map<std::string, SignatureTensor>& outputs() const;
+  // The message that it is in a file.
+  const tensorflow::SignatureDef& def() const;
+
+ private:
+  struct Content;
+  std::shared_ptr<const Content> content_;
+};
+
 // Names that callers use -> tensors.
 using NamedOutputs = std::map<std::string, Output>;
 
 // Name, dtype and what the scope knows of the shape. InvalidArgument for an invalid output, here
 // and below.
 StatusOr<tensorflow::TensorInfo> MakeTensorInfo(const Scope& scope, Output output);
-StatusOr<tensorflow::SignatureDef> BuildSignatureDef(const Scope& scope, const NamedOutputs& inputs,
-                                                     const NamedOutputs& outputs,
-                                                     absl::string_view method_name);
-StatusOr<tensorflow::SignatureDef> PredictSignatureDef(const Scope& scope,
-                                                       const NamedOutputs& inputs,
-                                                       const NamedOutputs& outputs);
+StatusOr<ModelSignature> BuildSignatureDef(const Scope& scope, const NamedOutputs& inputs,
+                                           const NamedOutputs& outputs,
+                                           absl::string_view method_name);
+StatusOr<ModelSignature> PredictSignatureDef(const Scope& scope, const NamedOutputs& inputs,
+                                             const NamedOutputs& outputs);
 // Serialized examples -> classes and scores; one of them may be left out (Output()).
-StatusOr<tensorflow::SignatureDef> ClassifySignatureDef(const Scope& scope, Output examples,
-                                                        Output classes, Output scores);
-StatusOr<tensorflow::SignatureDef> RegressSignatureDef(const Scope& scope, Output examples,
-                                                       Output predictions);
+StatusOr<ModelSignature> ClassifySignatureDef(const Scope& scope, Output examples, Output classes,
+                                              Output scores);
+StatusOr<ModelSignature> RegressSignatureDef(const Scope& scope, Output examples,
+                                             Output predictions);
 
 // --- Writing -------------------------------------------------------------------------------------
 
@@ -87,7 +123,7 @@ struct Asset {
 
 struct SavedModelOptions {
   std::vector<std::string> tags = {kSavedModelTagServe};
-  std::map<std::string, tensorflow::SignatureDef> signatures = {};
+  std::map<std::string, ModelSignature> signatures = {};
   std::vector<Asset> assets = {};
   // Run after the variables have been restored (tables, assets).
   Operation main_op = {};
@@ -101,6 +137,7 @@ class SavedModelBuilder {
   // FailedPrecondition when the directory exists and is not empty.
   static StatusOr<std::unique_ptr<SavedModelBuilder>> Open(
       std::string directory, FileSystem* file_system = FileSystem::Posix());
+  ~SavedModelBuilder();
 
   // The first meta graph, of the scope's graph, with the session's values of the variables that
   // `saver` saves (null: the model has none). FailedPrecondition when called again.
@@ -120,15 +157,14 @@ class SavedModelBuilder {
   Status Save(bool as_text = false);
 
  private:
-  SavedModelBuilder(std::string directory, FileSystem* fs)
-      : directory_(std::move(directory)), fs_(fs) {}
+  SavedModelBuilder(std::string directory, FileSystem* fs);
   Status Add(tensorflow::MetaGraphDef meta, absl::Span<const Asset> assets);
   // The name of the copy in assets/.
   StatusOr<std::string> CopyAsset(const std::string& source);
 
   const std::string directory_;
   FileSystem* const fs_;
-  tensorflow::SavedModel model_;
+  const std::unique_ptr<tensorflow::SavedModel> model_;
   std::map<std::string, std::string> assets_;  // name in assets/ -> checksum and size
 };
 
@@ -136,9 +172,9 @@ class SavedModelBuilder {
 
 struct SavedModelBundle {
   std::unique_ptr<Session> session;
-  tensorflow::MetaGraphDef meta_graph_def;
+  std::shared_ptr<const tensorflow::MetaGraphDef> meta_graph_def;
   // NotFound names the signatures that there are.
-  StatusOr<tensorflow::SignatureDef> Signature(const std::string& key) const;
+  StatusOr<ModelSignature> Signature(const std::string& key) const;
 };
 
 // The paths of the files that the meta graph's assets name, as feeds. A missing file is a warning:
@@ -154,6 +190,18 @@ StatusOr<SavedModelBundle> LoadSavedModel(const SessionOptions& options,
 StatusOr<SavedModelBundle> LoadSavedModel(const SessionOptions& options,
                                           const std::string& directory,
                                           std::initializer_list<std::string> tags);
+
+// The same with a meta graph of the model that the caller has read, and perhaps changed.
+StatusOr<SavedModelBundle> LoadMetaGraph(const SessionOptions& options,
+                                         const std::string& directory,
+                                         tensorflow::MetaGraphDef meta_graph,
+                                         FileSystem* file_system = FileSystem::Posix());
+
+// The operation that makes a model ready once its variables are restored; "" when it has none.
+// NotFound when it names one that is not in the graph.
+StatusOr<std::string> SavedModelInitOp(const tensorflow::MetaGraphDef& meta);
+// InvalidArgument unless every tensor of every signature is one of the graph.
+Status CheckSignatures(const tensorflow::MetaGraphDef& meta);
 
 }  // namespace millrace
 

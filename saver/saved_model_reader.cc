@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "saver/saved_model_reader.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <limits>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -15,6 +21,21 @@ std::optional<std::string> SavedModelPath(FileSystem* fs, const std::string& dir
     if (fs->FileExists(path)) return path;
   }
   return std::nullopt;
+}
+
+std::optional<std::string> NewestModelVersion(FileSystem* fs, const std::string& directory) {
+  std::optional<std::string> newest;
+  int64_t newest_version = -1;
+  for (const std::string& name : fs->GetChildren(directory).value_or(std::vector<std::string>())) {
+    int64_t version = 0;
+    const bool digits = std::all_of(name.begin(), name.end(), absl::ascii_isdigit);
+    if (!digits || !absl::SimpleAtoi(name, &version) || version <= newest_version) continue;
+    std::string path = JoinPath(directory, name);
+    if (!SavedModelPath(fs, path)) continue;
+    newest_version = version;
+    newest = std::move(path);
+  }
+  return newest;
 }
 
 StatusOr<tensorflow::SavedModel> ReadSavedModelFile(FileSystem* fs, const std::string& path,
@@ -53,11 +74,16 @@ StatusOr<const tensorflow::MetaGraphDef*> FindMetaGraph(const tensorflow::SavedM
   for (const tensorflow::MetaGraphDef& meta : model.meta_graphs()) {
     if (TagSet(meta) == wanted) return &meta;
   }
+  const std::string there =
+      absl::StrJoin(model.meta_graphs(), ", ", [](std::string* out, const auto& meta) {
+        absl::StrAppend(out, "{ ", absl::StrJoin(TagSet(meta), ", "), " }");
+      });
   // TensorFlow's text, which users search for.
   return absl::NotFoundError(absl::StrCat(
       "Could not find meta graph def matching supplied tags: { ", absl::StrJoin(wanted, ", "),
       " }. To inspect available tag-sets in the SavedModel, please use the SavedModel "
-      "CLI: `saved_model_cli`"));
+      "CLI: `saved_model_cli`; it has ",
+      there));
 }
 
 }  // namespace millrace

@@ -27,6 +27,11 @@ inline constexpr char kSavedModelTextFile[] = "saved_model.pbtxt";
 // `directory`/saved_model.pb, else saved_model.pbtxt; nullopt when there is neither.
 std::optional<std::string> SavedModelPath(FileSystem* fs, const std::string& directory);
 
+// The model in a directory of versions ("export/1700000001/", as TensorFlow Serving reads them): of
+// the subdirectories whose names are numbers and that hold a model, the one with the greatest; a
+// model's file is written last, so that it is whole. nullopt when there is none.
+std::optional<std::string> NewestModelVersion(FileSystem* fs, const std::string& directory);
+
 // The message in a file that SavedModelPath found, whatever it holds. `error`, when not null, gets
 // the place of what is wrong in a text.
 StatusOr<tensorflow::SavedModel> ReadSavedModelFile(FileSystem* fs, const std::string& path,

@@ -17,7 +17,10 @@
 #include "ops/array/identity.h"
 #include "ops/array/placeholder.h"
 #include "ops/state/state.h"
+#include "proto/meta_graph.pb.h"
+#include "proto/saved_model.pb.h"
 #include "saver/meta_graph.h"
+#include "saver/saved_model_reader.h"
 #include "saver/tensor_bundle.h"
 
 namespace millrace {
@@ -180,7 +183,7 @@ TEST_F(SavedModelTest, BuilderRefusesWhatWouldMakeAWrongModel) {
   EXPECT_STATUS(builder->AddMetaGraphAndVariables(session.get(), no_tags), kInvalid,
                 "at least one tag");
   auto wrong = meta;
-  (*wrong.mutable_signature_def())["s"] = *PredictSignatureDef(m.root, {}, {{"y", m.y}});
+  (*wrong.mutable_signature_def())["s"] = PredictSignatureDef(m.root, {}, {{"y", m.y}})->def();
   (*(*wrong.mutable_signature_def())["s"].mutable_outputs())["y"].set_name("z:0");
   EXPECT_STATUS(builder->AddMetaGraphAndVariables(session.get(), wrong), kInvalid,
                 "signature 's': output 'y' must be a tensor of the graph, got 'z:0'");
@@ -368,7 +371,7 @@ TEST_F(SavedModelTest, SignaturesKnowMethodsAndRefuseInvalidTensors) {
   Model m;
   ASSERT_OK_AND_ASSIGN(const auto classify, ClassifySignatureDef(m.root, m.x, m.y, m.y));
   EXPECT_EQ(classify.method_name(), "tensorflow/serving/classify");
-  EXPECT_EQ(classify.outputs_size(), 2);
+  EXPECT_EQ(classify.outputs().size(), 2u);
   ASSERT_OK_AND_ASSIGN(const auto regress, RegressSignatureDef(m.root, m.x, m.y));
   EXPECT_EQ(regress.inputs().at("inputs").name(), "x:0");
   EXPECT_EQ(regress.outputs().at("outputs").name(), "y:0");
@@ -376,6 +379,29 @@ TEST_F(SavedModelTest, SignaturesKnowMethodsAndRefuseInvalidTensors) {
                 "must have classes or scores");
   EXPECT_STATUS(PredictSignatureDef(m.root, {{"x", Output()}}, {}).status(), kInvalid,
                 "input 'x': must be a tensor of the graph");
+}
+
+TEST_F(SavedModelTest, SignaturesSayDtypesAndShapes) {
+  Model m;
+  ASSERT_OK_AND_ASSIGN(const auto predict, PredictSignatureDef(m.root, {{"x", m.x}}, {}));
+  EXPECT_EQ(predict.inputs().at("x").dtype(), DT_FLOAT);
+  EXPECT_EQ(predict.inputs().at("x").shape().ToString(), "[?]");
+  EXPECT_TRUE(predict.outputs().empty());
+  EXPECT_TRUE(ModelSignature().inputs().empty());
+
+  // What a file says and no program here would: kept in the message, harmless in the fields.
+  tensorflow::SignatureDef def;
+  tensorflow::TensorInfo& odd = (*def.mutable_inputs())["odd"];
+  odd.set_name("o:0");
+  odd.set_dtype(static_cast<tensorflow::DataType>(9999));
+  odd.mutable_tensor_shape()->add_dim()->set_size(-5);
+  (*def.mutable_inputs())["sparse"].mutable_coo_sparse()->set_values_tensor_name("v:0");
+  const ModelSignature read(def);
+  EXPECT_EQ(read.inputs().at("odd").name(), "o:0");
+  EXPECT_EQ(read.inputs().at("odd").dtype(), DT_INVALID);
+  EXPECT_EQ(read.inputs().at("odd").shape(), PartialShape());
+  EXPECT_EQ(read.inputs().at("sparse").name(), "");
+  EXPECT_EQ(DeterministicBytes(read.def()), DeterministicBytes(def));
 }
 
 TEST_F(SavedModelTest, MetaGraphComesBackAsAScope) {

@@ -20,10 +20,12 @@
 #include "ops/array/placeholder.h"
 #include "ops/state/state.h"
 #include "ops/strings/string_join.h"
+#include "proto/saver.pb.h"
 #include "saver/checkpoint_v1.h"
 #include "saver/meta_graph.h"
 #include "saver/save_restore.h"
 #include "saver/tensor_bundle.h"
+#include "saver/tensor_slice.h"
 
 namespace millrace {
 namespace {
@@ -107,23 +109,22 @@ StatusOr<Saved> MakeSaved(const Variable& variable) {
     return InvalidArgument("Saver: variable '", variable.name,
                            "' must belong to the graph, got an invalid one");
   }
-  if (variable.slice.full_name().empty()) return Saved{variable.name, "", variable};
-  const tensorflow::SaveSliceInfoDef& slice = variable.slice;
-  if (slice.var_offset_size() != slice.full_shape_size() ||
-      slice.var_shape_size() != slice.full_shape_size()) {
+  if (variable.slice.full_name.empty()) return Saved{variable.name, "", variable};
+  const VariableSlice& slice = variable.slice;
+  const size_t rank = slice.full_shape.size();
+  if (slice.var_offset.size() != rank || slice.var_shape.size() != rank) {
     return InvalidArgument("Saver: variable '", variable.name,
                            "': its slice must have one offset and one length per ",
-                           "dimension of the full shape, got ", slice.var_offset_size(), " and ",
-                           slice.var_shape_size(), " for ", slice.full_shape_size());
+                           "dimension of the full shape, got ", slice.var_offset.size(), " and ",
+                           slice.var_shape.size(), " for ", rank);
   }
   std::vector<std::string> extents;
-  for (int i = 0; i < slice.full_shape_size(); ++i) {
-    extents.push_back(absl::StrCat(slice.var_offset(i), ",", slice.var_shape(i)));
+  for (size_t i = 0; i < rank; ++i) {
+    extents.push_back(absl::StrCat(slice.var_offset[i], ",", slice.var_shape[i]));
   }
-  return Saved{
-      slice.full_name(),
-      absl::StrCat(absl::StrJoin(slice.full_shape(), " "), " ", absl::StrJoin(extents, ":")),
-      variable};
+  return Saved{slice.full_name,
+               absl::StrCat(absl::StrJoin(slice.full_shape, " "), " ", absl::StrJoin(extents, ":")),
+               variable};
 }
 
 // Files are written by the CPU of the task that holds the variable.
@@ -260,6 +261,59 @@ class SaveGraph {
   Output filename_;
 };
 
+// --- What the graph expects of a checkpoint ------------------------------------------------------
+
+struct Expected {
+  std::string name;
+  DType dtype;
+  PartialShape shape;
+  std::string built_at;  // "file:line" of the variable; may be empty
+
+  std::string built() const {
+    return built_at.empty() ? "" : absl::StrCat("; built at ", built_at);
+  }
+};
+
+Expected ExpectedOf(const Saved& saved) {
+  const Variable& v = saved.variable;
+  const StatusOr<ShapeAndSlice> part = ParseShapeAndSlice(saved.spec);
+  return {saved.name, v.dtype, part.ok() && !part->is_whole ? part->full_shape : v.shape,
+          v.handle.node()->built_at()};
+}
+
+// Why a restore has failed, as far as names, types and shapes say: with the variable and the line
+// that made it. OK when they fit.
+template <typename Reader>
+Status CompareWithCheckpoint(const Reader& reader, const std::string& checkpoint,
+                             absl::Span<const Expected> expected, const Status& restored) {
+  Status found;
+  int others = 0;
+  std::string built;
+  for (const Expected& one : expected) {
+    const auto entry = reader.Find(one.name);
+    if (!entry.ok()) {
+      if (!absl::IsNotFound(restored)) continue;
+      return Suffixed(restored, absl::StrCat("; variable '", one.name, "' is not in checkpoint '",
+                                             checkpoint, "'", one.built()));
+    }
+    if (entry->dtype == one.dtype && one.shape.IsCompatibleWith(PartialShape(entry->shape))) {
+      continue;
+    }
+    if (!found.ok()) {
+      ++others;
+      continue;
+    }
+    found = InvalidArgument("Checkpoint '", checkpoint, "': variable '", one.name, "' must be ",
+                            one.dtype, " ", one.shape, ", as in the graph, got ", entry->dtype, " ",
+                            entry->shape);
+    built = one.built();
+  }
+  if (others > 0) {
+    found = Suffixed(found, absl::StrCat(" (and ", others, " more that differ)"));
+  }
+  return Suffixed(found, built);
+}
+
 // --- Running -------------------------------------------------------------------------------------
 
 // Makes the directory, durably: the names of new directories are synced, too.
@@ -273,10 +327,12 @@ Status MakeDirectory(FileSystem* fs, const std::string& directory) {
 
 class GraphSaver : public Saver {
  public:
-  // `graph`: whose meta graph is written beside each checkpoint.
-  GraphSaver(tensorflow::SaverDef def, std::string temp_suffix, std::optional<Scope> graph,
-             FileSystem* fs, Clock* clock, double keep_every_n_hours)
+  // `expected`: of a checkpoint, as far as it is known. `graph`: whose meta graph is written beside
+  // each checkpoint.
+  GraphSaver(tensorflow::SaverDef def, std::vector<Expected> expected, std::string temp_suffix,
+             std::optional<Scope> graph, FileSystem* fs, Clock* clock, double keep_every_n_hours)
       : def_(std::move(def)),
+        expected_(std::move(expected)),
         temp_suffix_(std::move(temp_suffix)),
         graph_(std::move(graph)),
         fs_(fs),
@@ -394,8 +450,9 @@ class GraphSaver : public Saver {
     if (absl::IsNotFound(restored) &&
         absl::StrContains(restored.message(), "not found in checkpoint")) {
       return Prefixed("Saver: restoring from a checkpoint that lacks a variable of the graph",
-                      restored);
+                      Explain(checkpoint, restored));
     }
+    if (absl::IsInvalidArgument(restored)) return Explain(checkpoint, restored);
     if (absl::IsDataLoss(restored)) {
       const std::optional<std::string> intact = OtherIntact(checkpoint);
       if (intact) {
@@ -576,6 +633,17 @@ class GraphSaver : public Saver {
            });
   }
 
+  // What the checkpoint itself says about a restore that failed; `restored` where it says nothing.
+  Status Explain(const std::string& checkpoint, const Status& restored) {
+    Status why;
+    if (const auto bundle = BundleReader::Open(fs_, checkpoint); bundle.ok()) {
+      why = CompareWithCheckpoint(**bundle, checkpoint, expected_, restored);
+    } else if (const auto v1 = CheckpointV1Reader::Open(fs_, checkpoint); v1.ok()) {
+      why = CompareWithCheckpoint(**v1, checkpoint, expected_, restored);
+    }
+    return why.ok() ? restored : why;
+  }
+
   std::optional<std::string> OtherIntact(const std::string& checkpoint) {
     const std::optional<CheckpointState> state = ReadCheckpointState(fs_, Dirname(checkpoint));
     if (!state) return std::nullopt;
@@ -586,6 +654,7 @@ class GraphSaver : public Saver {
   }
 
   const tensorflow::SaverDef def_;
+  const std::vector<Expected> expected_;
   const std::string temp_suffix_;  // "" when the graph was not made here, or is not sharded
   const std::optional<Scope> graph_;
   FileSystem* const fs_;
@@ -623,6 +692,11 @@ StatusOr<std::unique_ptr<Saver>> Saver::Make(const Scope& scope, SaverOptions op
           "' twice");
     }
   }
+  std::vector<Expected> expected;
+  for (const Saved& one : all) {
+    // Parts of one variable stand together.
+    if (expected.empty() || expected.back().name != one.name) expected.push_back(ExpectedOf(one));
+  }
   std::map<std::string, std::vector<Saved>> by_device;
   for (Saved& one : all) {
     MR_ASSIGN_OR_RETURN(const std::string device, SaveDevice(one.variable));
@@ -648,14 +722,14 @@ StatusOr<std::unique_ptr<Saver>> Saver::Make(const Scope& scope, SaverOptions op
   graph.Build(groups, options.sharded, temp_suffix, &def);
   MR_RETURN_IF_ERROR(scope.status());
   return std::unique_ptr<Saver>(
-      new GraphSaver(std::move(def), temp_suffix,
+      new GraphSaver(std::move(def), std::move(expected), temp_suffix,
                      options.write_meta_graph ? std::optional<Scope>(root) : std::nullopt,
                      options.file_system, options.clock, options.keep_checkpoint_every_n_hours));
 }
 
 std::unique_ptr<Saver> Saver::FromDef(const tensorflow::SaverDef& def, FileSystem* file_system) {
-  return std::make_unique<GraphSaver>(def, "", std::nullopt, file_system, Clock::Real(),
-                                      def.keep_checkpoint_every_n_hours());
+  return std::make_unique<GraphSaver>(def, std::vector<Expected>(), "", std::nullopt, file_system,
+                                      Clock::Real(), def.keep_checkpoint_every_n_hours());
 }
 
 }  // namespace millrace

@@ -27,8 +27,11 @@
 #include "core/status.h"
 #include "graph/scope.h"
 #include "layers/variable.h"
-#include "proto/saver.pb.h"
 #include "runtime/session.h"
+
+namespace tensorflow {
+class SaverDef;
+}  // namespace tensorflow
 
 namespace millrace {
 
@@ -70,7 +73,8 @@ class Saver {
   // stays: people export graphs under such names. One prefix has one writer.
   virtual StatusOr<std::string> Save(Session* session, const std::string& prefix,
                                      std::optional<int64_t> global_step) = 0;
-  // NotFound when there is no such checkpoint, or it lacks a variable (named).
+  // NotFound when there is no such checkpoint, or it lacks a variable; InvalidArgument when one has
+  // another type or shape there. Such variables are named, with the line that made them.
   virtual Status Restore(Session* session, const std::string& checkpoint) = 0;
   // After a restart: the checkpoints that this Saver may delete later, oldest first; those that do
   // not exist are left out. Also removes what an interrupted save left in their directories.

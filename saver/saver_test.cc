@@ -15,6 +15,9 @@
 #include "core/testing/tensor_testing.h"
 #include "ops/array/constant.h"
 #include "ops/state/state.h"
+#include "proto/config.pb.h"
+#include "proto/device_attributes.pb.h"
+#include "proto/saver.pb.h"
 #include "saver/meta_graph.h"
 #include "saver/save_restore.h"
 #include "saver/tensor_bundle.h"
@@ -244,11 +247,12 @@ TEST_F(SaverTest, SeveralShardsAndReferenceVariablesComeBack) {
 PartitionedVariable MakeTable(const Scope& root, int parts, float scale) {
   const auto shape = Shape::Make({5, 2});
   return MakePartitionedVariable(root.WithName("table"), *shape, DT_FLOAT, parts,
-                                 [&](const Scope& s, const Shape& part, int i) {
+                                 [scale, i = 0](ScopeAt at, const Shape& part, DType) mutable {
                                    auto value = Tensor::Zeros(DT_FLOAT, part);
+                                   ++i;
                                    for (float& x : value->mutable_flat<float>())
-                                     x = scale * static_cast<float>(i + 1);
-                                   return Const(s, *value);
+                                     x = scale * static_cast<float>(i);
+                                   return Const(at, *value);
                                  });
 }
 
@@ -307,6 +311,59 @@ TEST_F(SaverTest, RestoreSaysWhatIsMissing) {
   const Status gone = saver->Restore(session.get(), Path("m-1"));
   EXPECT_STATUS(gone, absl::StatusCode::kNotFound, BundleDataPath(Path("m-1"), 0, 1));
   EXPECT_FALSE(absl::StrContains(gone.message(), "lacks a variable")) << gone;
+}
+
+TEST_F(SaverTest, RestorePointsAtTheLineThatMadeAVariableThatDoesNotFit) {
+  std::string path;
+  {
+    Model m;
+    ASSERT_OK_AND_ASSIGN(auto saver, Saver::Make(m.root));
+    auto session = OpenSession(m.root);
+    ASSERT_OK(session->Run({}, {}, {m.init}).status());
+    ASSERT_OK_AND_ASSIGN(path, saver->Save(session.get(), Path("m"), 1));
+  }
+  struct Case {
+    Tensor w;
+    const char* text;
+  };
+  const Case cases[] = {
+      {Tensor::Of({1.0f, 2.0f, 3.0f}), "must be float [3], as in the graph, got float [2]"},
+      {Tensor::Scalar(1.0f), "must be float [], as in the graph, got float [2]"},
+      {Tensor::Of({1.0, 2.0}), "must be double [2], as in the graph, got float [2]"},
+      {Tensor::Scalar<int64_t>(7), "must be int64 [], as in the graph, got float [2]"},
+  };
+  for (const Case& c : cases) {
+    Scope root;
+    MakeVariable(root.WithName("w"), Const(root, c.w));
+    const int line = __LINE__ - 1;
+    ASSERT_OK_AND_ASSIGN(auto saver, Saver::Make(root));
+    auto session = OpenSession(root);
+    EXPECT_EQ(saver->Restore(session.get(), path),
+              absl::InvalidArgumentError(absl::StrCat("Checkpoint '", path, "': variable 'w' ",
+                                                      c.text, "; built at ", __FILE__, ":", line)));
+  }
+  // Several, parts of one variable, and one that is not there at all.
+  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+  Scope root;
+  MakeVariable(root.WithName("global_step"), Const<int32_t>(root, {1, 2}));
+  MakeVariable(root.WithName("w"), Const<int32_t>(root, {1, 2}));
+  ASSERT_OK_AND_ASSIGN(auto saver, Saver::Make(root));
+  EXPECT_STATUS(saver->Restore(OpenSession(root).get(), path), kInvalid,
+                "variable 'global_step' must be int32 [2], as in the graph, got int64 [] (and 1 "
+                "more that differ); built at ");
+  Scope parts;
+  const PartitionedVariable table = MakeTable(parts, 2, 1);
+  ASSERT_OK_AND_ASSIGN(saver, Saver::Make(parts));
+  EXPECT_STATUS(saver->Restore(OpenSession(parts).get(), path), absl::StatusCode::kNotFound,
+                absl::StrCat("; variable 'table' is not in checkpoint '", path, "'; built at "));
+  auto session = OpenSession(parts);
+  ASSERT_OK(session->Run({}, {}, {GlobalVariablesInitializer(parts)}).status());
+  ASSERT_OK_AND_ASSIGN(path, saver->Save(session.get(), Path("parts"), 1));
+  Scope whole;
+  MakeVariable(whole.WithName("table"), Const<float>(whole, {1, 2}));
+  ASSERT_OK_AND_ASSIGN(saver, Saver::Make(whole));
+  EXPECT_STATUS(saver->Restore(OpenSession(whole).get(), path), kInvalid,
+                "variable 'table' must be float [2], as in the graph, got float [5,2]; built at ");
 }
 
 // --- Retention -----------------------------------------------------------------------------------

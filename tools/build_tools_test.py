@@ -4,17 +4,23 @@
 
 import contextlib
 import io
+import json
 import os
 import sys
 import tempfile
 import unittest
+import xml.etree.ElementTree
 
 sys.dont_write_bytecode = True  # beside the sources
 import check_includes
+import compatibility
 import count_compiles
 import disk_cache
 import markdown_code
 import pairs
+import pictures
+import public_headers
+import public_symbols
 
 CACHE = "g++-12.2.0-0123456789abcdef"
 
@@ -28,6 +34,118 @@ class MarkdownCodeTest(unittest.TestCase):
     def test_a_block_without_an_end_is_an_error(self):
         with self.assertRaisesRegex(ValueError, "must be closed"):
             markdown_code.files_of("```cpp a.cc\nint a;\n")
+
+
+class PublicHeadersTest(unittest.TestCase):
+
+    def rewritten(self, text, name="graph/a.h"):
+        return public_headers.rewritten(name, text, {"graph/a.h", "api/b.h", "core/c.h"})
+
+    def test_includes_of_ours_get_the_prefix_and_others_stay(self):
+        text, included = self.rewritten('#include <string>\n#include "absl/types/span.h"\n'
+                                        '#include "core/c.h"  // export\n# include "api/b.h"\n')
+        self.assertEqual(text, '#include <string>\n#include "absl/types/span.h"\n'
+                               '#include "millrace/core/c.h"  // export\n# include "millrace/b.h"\n')
+        self.assertEqual(included, ["core/c.h", "api/b.h"])
+
+    def test_a_header_of_ours_that_nobody_passes_on_is_an_error(self):
+        with self.assertRaisesRegex(ValueError, 'graph/a.h: .* got "core/none.h"'):
+            self.rewritten('#include "core/none.h"\n')
+
+    def test_macros_must_have_the_prefix(self):
+        self.rewritten("#define MR_X 1\n#define MILLRACE_Y(a) a\n")
+        with self.assertRaisesRegex(ValueError, "got CHECK_X"):
+            self.rewritten("#define CHECK_X(a) a\n")
+        self.rewritten("#define PROTOBUF_X\n", "proto/x.pb.h")
+
+    def test_roots_bring_what_they_include(self):
+        with tempfile.TemporaryDirectory() as folder:
+            paths = {}
+            for name, text in [("api/a.h", '#include "core/c.h"\n'), ("core/c.h", "int c;\n"),
+                               ("core/d.h", "int d;\n")]:
+                paths[name] = os.path.join(folder, name.replace("/", "_"))
+                with open(paths[name], "w", encoding="utf-8") as out:
+                    out.write(text)
+            self.assertEqual(public_headers.closure(["api/a.h"], paths), {
+                "millrace/a.h": '#include "millrace/core/c.h"\n', "millrace/core/c.h": "int c;\n"})
+            with self.assertRaisesRegex(ValueError, "'core/e.h' must be"):
+                public_headers.closure(["core/e.h"], paths)
+
+
+class PublicSymbolsTest(unittest.TestCase):
+    HEADER = """
+namespace tensorflow { class GraphDef; }
+namespace millrace {
+class Hidden;  // somewhere else
+class Scope final : public Base {
+ public:
+  explicit Scope(int x);
+  Output Get(absl::string_view name) const;
+  struct Nested { void Go(); };
+ private:
+  struct Impl;
+};
+inline int Twice(int x) { return 2 * x; }
+[[noreturn]] void EndProgram(const Status& status);
+StatusOr<std::map<std::string, int>> Counts(std::function<Status(int)> f = nullptr);
+template <typename T>
+StatusOr<T> GetAttr(const NodeAttrs& attrs);
+Output operator+(const Output& a, const Output& b);
+extern const int kTable[];
+inline constexpr int kInline[] = {1, 2};
+namespace detail { void Deep(int); }
+}  // namespace millrace
+extern "C" {
+MILLRACE_EXPORT int32_t millrace_version(void);
+}
+"""
+
+    def setUp(self):
+        self.declared = public_symbols.Declarations()
+        self.declared.add(self.HEADER)
+
+    def test_finds_what_a_header_declares(self):
+        self.assertEqual(self.declared.types, {"Scope"})
+        self.assertEqual(self.declared.functions,
+                         {"EndProgram", "Counts", "GetAttr", "operator", "Deep"})
+        self.assertEqual(self.declared.c_functions, {"millrace_version"})
+        self.assertEqual(self.declared.variables, {"kTable"})
+
+    def test_exports_that_and_nothing_else(self):
+        for symbol, kind, is_public in [
+                ("_ZN8millrace5ScopeC1Ei", "T", True),
+                ("_ZNK8millrace5Scope3GetEN4absl7debian311string_viewE", "T", True),
+                ("_ZNK8millrace5Scope3GetEv", "W", False),  # inline: every program has its own
+                ("_ZNK8millrace5Scope6SecretEv", "T", False),
+                ("_ZN8millrace5Scope6Nested2GoEv", "T", True),
+                ("_ZN8millrace5Scope4Impl3GetEv", "T", False),
+                ("_ZTVN8millrace5ScopeE", "V", True),
+                ("_ZTVN8millrace6HiddenE", "V", False),
+                ("_ZTIN10tensorflow8GraphDefE", "V", True),
+                ("_ZTIN8millrace6HiddenE", "D", False),
+                ("_ZThn16_N8millrace5Scope3GetEv", "T", True),
+                ("_ZN8millrace6Hidden3GetEv", "T", False),
+                ("_ZN8millrace10EndProgramERKN4absl7debian36StatusE", "T", True),
+                ("_ZN8millrace8InternalEi", "T", False),
+                ("_ZN8millrace5TwiceEi", "W", False),
+                ("_ZN8millrace7GetAttrIlEEN4absl8StatusOrIT_EERKNS_9NodeAttrsE", "W", True),
+                ("_ZN8millraceplERKNS_6OutputES2_", "T", True),
+                ("_ZN8millrace6kTableE", "R", True),
+                ("_ZN8millrace6detail4DeepEi", "T", True),
+                ("_ZN8millrace12_GLOBAL__N_15Scope3GetEv", "T", False),
+                ("_ZN10tensorflow8GraphDefC1Ev", "T", True),
+                ("_ZN10tensorflow8GraphDef4sizeEv", "W", False),
+                ("_ZN6google8protobuf5Arena18CreateMaybeMessageIN10tensorflow8GraphDefEJEEEPT_PS1_DpOT0_",
+                 "T", True),
+                ("_ZN6google8protobuf7Message3GetEv", "T", False),
+                ("_ZNSt6vectorIN8millrace5ScopeEE9push_backEv", "W", False),
+                ("millrace_version", "T", True),
+                ("millrace_internal", "T", False),
+                ("main", "T", False)]:
+            self.assertEqual(public_symbols.is_public(symbol, kind, self.declared), is_public, symbol)
+
+    def test_the_version_is_read_from_the_header(self):
+        self.assertEqual(public_symbols.version_of('x\n#define MILLRACE_VERSION "1.22.3"\n'), "1.22.3")
 
 
 class PairsTest(unittest.TestCase):
@@ -54,6 +172,56 @@ class PairsTest(unittest.TestCase):
     def test_two_commands_stand_behind_dashes(self):
         self.assertEqual(pairs.split_commands(["--pairs", "2", "--", "a", "1", "--", "b"]),
                          (["--pairs", "2"], ["a", "1"], ["b"]))
+
+
+class PicturesTest(unittest.TestCase):
+
+    LOG = [json.dumps({"pair": pair, "side": side, "figures": figures}) + "\n"
+           for pair in range(3)
+           for side, figures in (
+               ("A", {prefix + suffix: 1e6 * (pair + 1) for _, prefix in pictures.PEERS for _, _, suffix in pictures.WORKS}),
+               ("B", {ours: 4e6 for _, ours, _ in pictures.WORKS}))]
+
+    def test_bars_are_as_long_as_the_medians(self):
+        drawn = xml.etree.ElementTree.fromstring(pictures.performance(self.LOG))
+        bars = [float(r.get("width")) for r in drawn.iter("{http://www.w3.org/2000/svg}rect") if r.get("height") == "15"]
+        self.assertEqual(len(bars), 9)
+        self.assertAlmostEqual(bars[0] / bars[1], 2, places=2)  # 4 against the median of 1, 2, 3
+        self.assertIn("Medians of 3 pairs", pictures.performance(self.LOG))
+
+    def test_a_log_without_a_peer_or_out_of_turn_is_an_error(self):
+        with self.assertRaisesRegex(ValueError, "a peer in turns"):
+            pictures.performance([])
+        with self.assertRaisesRegex(ValueError, "in turns, got B 0, A 1"):
+            pictures.performance(self.LOG[1:3])
+
+    def test_a_terminal_shows_every_character(self):
+        drawn = xml.etree.ElementTree.fromstring(pictures.terminal(["$ run <a> & b\n", "x" * 130 + "\n"], columns=100))
+        rows = [row.text for row in drawn.iter("{http://www.w3.org/2000/svg}text")]
+        self.assertEqual(rows, ["$ run <a> & b", "x" * 100, "x" * 30])
+
+
+class CompatibilityTest(unittest.TestCase):
+
+    LOGS = {"tests/compat/tf_graphs_test": "tf_graphs: 10 cases, 7 passed, 0 differ",
+            "tests/compat/saved_model_run_test": "3 of 4 cases ran\n5 of 6 graphs ran\n",
+            "ops/signature_test": "8 of TensorFlow's 9 op kinds\n"}
+
+    def test_counts_stand_between_the_comments(self):
+        page = f"a\n{compatibility.BEGIN}\nold\n{compatibility.END}\nb\n"
+        text = compatibility.replaced(page, compatibility.table(self.LOGS.get))
+        self.assertNotIn("old", text)
+        self.assertTrue(text.startswith("a\n") and text.endswith("\nb\n"))
+        for counted in ("7 of 10", "3 of 4", "5 of 6", "8 of 9"):
+            self.assertIn(counted, text)
+
+    def test_a_skipped_test_counts_nothing(self):
+        with self.assertRaisesRegex(ValueError, "tf_graphs_test: must say .* shared data"):
+            compatibility.table(lambda test: "[  SKIPPED ]")
+
+    def test_a_page_without_the_comments_is_refused(self):
+        with self.assertRaisesRegex(ValueError, "must have one"):
+            compatibility.replaced("a page", [])
 
 
 class DiskCacheTest(unittest.TestCase):
@@ -112,13 +280,15 @@ class DiskCacheTest(unittest.TestCase):
 class CountCompilesTest(unittest.TestCase):
 
     def test_a_source_counts_once_in_each_configuration(self):
-        def action(target, configuration, output):
+        def action(target, configuration, output, *flags):
             return {"targetId": target, "configurationId": configuration,
-                    "arguments": ["g++", "-c", "a.cc", "-o", output]}
+                    "arguments": ["g++", *flags, "-c", "a.cc", "-o", output]}
         labels = count_compiles.labels_by_source({
             "targets": [{"id": 1, "label": "//a"}, {"id": 2, "label": "//b"}],
-            "actions": [action(1, 1, "a.o"), action(1, 2, "a.o"), action(2, 2, "a.pic.o")]})
-        self.assertEqual(dict(labels), {(1, "a.cc"): ["//a"], (2, "a.cc"): ["//a", "//b"]})
+            "actions": [action(1, 1, "a.o"), action(1, 2, "a.o"), action(2, 2, "a.pic.o"),
+                        action(2, 2, "b.o", "-DKIND=1")]})
+        self.assertEqual(dict(labels), {(1, "a.cc", ()): ["//a"], (2, "a.cc", ()): ["//a", "//b"],
+                                        (2, "a.cc", ("-DKIND=1",)): ["//b"]})
 
 
 class CheckIncludesTest(unittest.TestCase):
@@ -142,6 +312,14 @@ class CheckIncludesTest(unittest.TestCase):
                    "graph/b.h": '#include "core/shape.h"\n',
                    "graph/b_test.cc": '#include "graph/b.h"\nShape s;\n'}
         self.assertEqual(self.missing(sources), [])
+
+    def test_names_of_headers_outside_are_those_inside(self):
+        exported = '#include "core/shape.h"  // IWYU pragma: export\n'
+        sources = {"core/shape.h": self.SHAPE, "api/all.h": exported,
+                   "docs/a.cc": "#include <millrace/all.h>\nShape s;\n",
+                   "docs/b.cc": "#include <millrace/core/shape.h>\nShape s;\n",
+                   "docs/c.cc": "#include <other/core/shape.h>\nShape s;\n"}
+        self.assertEqual(self.missing(sources), [("docs/c.cc", "core/shape.h")])
 
     def test_comments_strings_members_and_own_names_are_no_uses(self):
         sources = {"core/shape.h": self.SHAPE,

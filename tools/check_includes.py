@@ -35,10 +35,12 @@ ARROWS = {
     "saver": LAYERS + ["runtime/session.h"],
     "distributed": GRAPH + ["runtime"],
     "train": SAVER,
+    "api": SAVER + ["runtime", "data", "distributed", "train"],
 }
 FORBIDDEN = {"tools", "tests", "examples"}
 
 INCLUDE = re.compile(r'^#include "([^"]+)"(.*)$', re.M)
+PUBLIC_INCLUDE = re.compile(r"^#include <millrace/([^>]+)>", re.M)
 # What a header declares for others, at the start of a line: the code style indents no namespace.
 DECLARATIONS = [
     re.compile(r"^(?:class|struct|enum|enum class|union) (?:ABSL_\w+(?:\([^)]*\))? )?"
@@ -70,6 +72,8 @@ class Tree:
         """`sources`: path -> text."""
         self.code = {path: code_of(text) for path, text in sources.items()}
         self.includes = {path: [m[0] for m in INCLUDE.findall(text)]
+                         + [name if name in sources else "api/" + name
+                            for name in PUBLIC_INCLUDE.findall(text)]
                          for path, text in sources.items()}
         self.exports = {path: [name for name, rest in INCLUDE.findall(text)
                                if "IWYU pragma: export" in rest]

@@ -1,14 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/command_line.h"
 
-#include <optional>
+#include <iostream>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/did_you_mean.h"
+#include "core/exit_code.h"
 
 namespace millrace {
+namespace {
+
+// What to say of the first unknown flag.
+std::string HintFor(absl::Span<const std::string> unknown, absl::Span<const FlagSpec> flags) {
+  for (const std::string& arg : unknown) {
+    if (!absl::StartsWith(arg, "--")) continue;
+    DidYouMean best(absl::string_view(arg).substr(2, arg.find('=') - 2));
+    for (const FlagSpec& flag : flags) best.Consider(flag.name);
+    return best.Hint();
+  }
+  return "";
+}
+
+}  // namespace
 
 StatusOr<CommandLine> CommandLine::Parse(absl::Span<const FlagSpec> flags,
                                          absl::Span<const std::string> args,
@@ -17,6 +33,10 @@ StatusOr<CommandLine> CommandLine::Parse(absl::Span<const FlagSpec> flags,
   std::vector<std::string> unknown;
   for (size_t i = 0; i < args.size(); ++i) {
     const std::string& arg = args[i];
+    if (arg == "-h" || arg == "-v") {
+      result.values_[arg == "-h" ? "help" : "version"] = "";
+      return result;
+    }
     const bool is_flag = absl::StartsWith(arg, "--") && arg.size() > 2;
     if (rest != nullptr && !is_flag) {
       rest->assign(args.begin() + static_cast<ptrdiff_t>(arg == "--" ? i + 1 : i), args.end());
@@ -50,7 +70,17 @@ StatusOr<CommandLine> CommandLine::Parse(absl::Span<const FlagSpec> flags,
     }
     const FlagSpec& flag = *matches[0];
     std::string& value = result.values_[flag.name];
-    if (!flag.takes_value) {
+    if (flag.name == "help" || flag.name == "version") return result;
+    if (flag.boolean) {
+      value = equals == std::string::npos ? "true" : arg.substr(equals + 1);
+      // As Python's programs spell them, too.
+      if (value == "True" || value == "1") value = "true";
+      if (value == "False" || value == "0") value = "false";
+      if (value != "true" && value != "false") {
+        return InvalidArgument("argument --", flag.name, ": must be true or false, got '", value,
+                               "'");
+      }
+    } else if (flag.value.empty()) {
       if (equals != std::string::npos) {
         return absl::InvalidArgumentError(absl::StrCat("argument --", flag.name,
                                                        ": ignored explicit argument '",
@@ -66,19 +96,41 @@ StatusOr<CommandLine> CommandLine::Parse(absl::Span<const FlagSpec> flags,
           absl::StrCat("argument --", flag.name, ": expected one argument"));
     }
   }
+  const std::string unrecognized =
+      unknown.empty() ? ""
+                      : absl::StrCat("unrecognized arguments: ", absl::StrJoin(unknown, " "),
+                                     HintFor(unknown, flags));
   std::vector<std::string> missing;
   for (const FlagSpec& flag : flags) {
     if (flag.required && !result.has(flag.name)) missing.push_back("--" + flag.name);
   }
   if (!missing.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the following arguments are required: ", absl::StrJoin(missing, ", ")));
+        absl::StrCat("the following arguments are required: ", absl::StrJoin(missing, ", "),
+                     unknown.empty() ? "" : "; ", unrecognized));
   }
-  if (!unknown.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("unrecognized arguments: ", absl::StrJoin(unknown, " ")));
-  }
+  if (!unknown.empty()) return absl::InvalidArgumentError(unrecognized);
   return result;
+}
+
+std::optional<CommandLine> CommandLine::ParseOrExplain(const ProgramHelp& help,
+                                                       absl::Span<const std::string> args,
+                                                       int* exit_code,
+                                                       std::vector<std::string>* rest) {
+  std::vector<FlagSpec> flags = help.flags;
+  for (const char* name : {"help", "version"}) flags.push_back({.name = name});
+  StatusOr<CommandLine> parsed = Parse(flags, args, rest);
+  if (!parsed.ok()) {
+    std::cerr << UsageText(help) << help.name << ": error: " << parsed.status().message() << "\n";
+    *exit_code = kExitWrongFlags;
+    return std::nullopt;
+  }
+  if (!parsed->has("help") && !parsed->has("version")) return *std::move(parsed);
+  std::cout << (parsed->has("help") ? HelpText(help)
+                                    : VersionText(help.name.substr(0, help.name.find(' '))))
+            << std::flush;
+  *exit_code = std::cout ? kExitOk : kExitError;
+  return std::nullopt;
 }
 
 StatusOr<int> CommandLine::IntValue(const std::string& name, int fallback, int low,

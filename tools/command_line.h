@@ -4,42 +4,54 @@
 
 // CommandLine: the flags of a program as Python's argparse reads them.
 //
-//   --flag VALUE, --flag=VALUE, --switch; a long name may be cut short while only one flag begins
-//   so; the last of equal flags wins; "--" ends the flags.
+//   --flag VALUE, --flag=VALUE, --switch, --boolean, --boolean=false; a long name may be cut short
+//   while only one flag begins so; the last of equal flags wins; "--" ends the flags.
+//
+// --help (-h) and --version (-v) are flags of every program. Texts: core/program.h.
 //
 // Thread-safety: thread-compatible. Failure: InvalidArgument with argparse's text
 // ("unrecognized arguments: --x"), for which programs exit with 2 after their usage.
 
 #include <map>
-#include <set>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "core/program.h"
 #include "core/status.h"
 
 namespace millrace {
 
-struct FlagSpec {
-  std::string name;  // without dashes
-  bool takes_value = true;
-  bool required = false;
-};
+// For wrong flags, as Python's programs: other mistakes of the user are kExitError.
+inline constexpr int kExitWrongFlags = 2;
 
 class CommandLine {
  public:
   // `args` without the program's name. With `rest`, all after "--" and everything from the first
-  // word that is no flag goes there; without it, words that are no flags are an error.
+  // word that is no flag goes there; without it, words that are no flags are an error. After
+  // "help" or "version" nothing is looked at.
   static StatusOr<CommandLine> Parse(absl::Span<const FlagSpec> flags,
                                      absl::Span<const std::string> args,
                                      std::vector<std::string>* rest = nullptr);
+
+  // The same for a program's main: answers --help and --version on stdout (`exit_code` 0) and wrong
+  // flags on stderr (kExitWrongFlags); then there is nothing to run.
+  static std::optional<CommandLine> ParseOrExplain(const ProgramHelp& help,
+                                                   absl::Span<const std::string> args,
+                                                   int* exit_code,
+                                                   std::vector<std::string>* rest = nullptr);
 
   bool has(const std::string& name) const { return values_.count(name) > 0; }
   // "" when not given.
   std::string value(const std::string& name) const {
     const auto it = values_.find(name);
     return it == values_.end() ? "" : it->second;
+  }
+  // Of a boolean flag.
+  bool BoolValue(const std::string& name, bool fallback) const {
+    return has(name) ? value(name) == "true" : fallback;
   }
   // `fallback` when not given; InvalidArgument unless it is an integer in [low, high].
   StatusOr<int> IntValue(const std::string& name, int fallback, int low, int high) const;

@@ -10,8 +10,13 @@
 namespace millrace {
 namespace {
 
-const std::vector<FlagSpec> kFlags = {{"dir", true, true}, {"all", false},  {"tag_set"},
-                                      {"signature_def"},   {"input_exprs"}, {"input_examples"}};
+const std::vector<FlagSpec> kFlags = {{.name = "dir", .value = "DIR", .required = true},
+                                      {.name = "all"},
+                                      {.name = "tag_set", .value = "TAGS"},
+                                      {.name = "signature_def", .value = "KEY"},
+                                      {.name = "input_exprs", .value = "TEXT"},
+                                      {.name = "input_examples", .value = "TEXT"},
+                                      {.name = "clear", .boolean = true}};
 
 TEST(CommandLineTest, ValuesComeAsNextWordOrAfterEquals) {
   ASSERT_OK_AND_ASSIGN(const CommandLine flags,
@@ -40,6 +45,38 @@ TEST(CommandLineTest, ANameMayBeCutShortWhileItIsUnambiguous) {
   EXPECT_EQ(flags.value("signature_def"), "k");
 }
 
+TEST(CommandLineTest, ABooleanAloneIsTrueAndTakesNoNextWord) {
+  struct Case {
+    std::vector<std::string> args;
+    bool value;
+  };
+  const std::vector<Case> cases = {{{"--clear"}, true},        {{"--clear=true"}, true},
+                                   {{"--clear=True"}, true},   {{"--clear=false"}, false},
+                                   {{"--clear=False"}, false}, {{"--clear", "--clear=0"}, false}};
+  for (const Case& c : cases) {
+    std::vector<std::string> args = c.args;
+    args.push_back("--dir=a");
+    ASSERT_OK_AND_ASSIGN(const CommandLine flags, CommandLine::Parse(kFlags, args));
+    EXPECT_EQ(flags.BoolValue("clear", !c.value), c.value);
+  }
+  ASSERT_OK_AND_ASSIGN(const CommandLine flags, CommandLine::Parse(kFlags, {"--dir=a"}));
+  EXPECT_TRUE(flags.BoolValue("clear", true));
+  EXPECT_FALSE(CommandLine::Parse(kFlags, {"--dir=a", "--clear", "true"}).ok());
+}
+
+TEST(CommandLineTest, HelpComesBeforeWhatIsWrong) {
+  std::vector<FlagSpec> specs = kFlags;
+  specs.push_back({.name = "help"});
+  for (const char* flag : {"--help", "-h", "--hel"}) {
+    ASSERT_OK_AND_ASSIGN(const CommandLine flags, CommandLine::Parse(specs, {flag, "--bogus"}));
+    EXPECT_TRUE(flags.has("help"));
+  }
+  std::vector<std::string> rest;
+  ASSERT_OK_AND_ASSIGN(const CommandLine flags,
+                       CommandLine::Parse(specs, {"--dir=a", "prog", "--help"}, &rest));
+  EXPECT_FALSE(flags.has("help"));
+}
+
 TEST(CommandLineTest, WrongFlagsAreToldInArgparsesWords) {
   struct Case {
     std::vector<std::string> args;
@@ -47,7 +84,13 @@ TEST(CommandLineTest, WrongFlagsAreToldInArgparsesWords) {
   };
   const std::vector<Case> cases = {
       {{}, "the following arguments are required: --dir"},
+      {{"--dri=a"},
+       "the following arguments are required: --dir; unrecognized arguments: --dri=a; did you mean "
+       "'dir'?"},
       {{"--dir=a", "--bogus"}, "unrecognized arguments: --bogus"},
+      {{"--dir=a", "--signatur_def=k", "--x"},
+       "unrecognized arguments: --signatur_def=k --x; did you mean 'signature_def'?"},
+      {{"--dir=a", "--clear=maybe"}, "argument --clear: must be true or false, got 'maybe'"},
       {{"--dir=a", "word", "--x=1"}, "unrecognized arguments: word --x=1"},
       {{"--dir"}, "argument --dir: expected one argument"},
       {{"--dir", "--all"}, "argument --dir: expected one argument"},
@@ -70,7 +113,7 @@ TEST(CommandLineTest, TheRestBeginsAfterTwoDashesOrAtTheFirstWord) {
 }
 
 TEST(CommandLineTest, IntegersAreBounded) {
-  const std::vector<FlagSpec> specs = {{"n"}};
+  const std::vector<FlagSpec> specs = {{.name = "n", .value = "N"}};
   ASSERT_OK_AND_ASSIGN(CommandLine flags, CommandLine::Parse(specs, {"--n=5"}));
   ASSERT_OK_AND_ASSIGN(const int five, flags.IntValue("n", 1, 0, 9));
   EXPECT_EQ(five, 5);

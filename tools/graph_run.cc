@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/graph_run.h"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <set>
@@ -11,7 +12,9 @@
 #include "core/tensor.h"
 #include "graph/graph.h"
 #include "graph/import_export.h"
+#include "nlohmann/json.hpp"
 #include "runtime/session.h"
+#include "tools/tensor_json.h"
 
 namespace millrace {
 namespace {
@@ -107,7 +110,7 @@ StatusOr<NamedArrays> RunGraphOnArrays(const tensorflow::GraphDef& graph, const 
                                        const GraphRun& run) {
   MR_ASSIGN_OR_RETURN(const std::vector<Feed> fed, MakeFeeds(graph, feeds));
   SessionOptions options;
-  options.config.set_allow_soft_placement(true);
+  options.config.allow_soft_placement = true;
   MR_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, NewSession(options));
   MR_RETURN_IF_ERROR(session->Extend(graph));
   for (const std::string& target : run.targets) {
@@ -142,6 +145,17 @@ StatusOr<NamedArrays> RunGraphOnArrays(const tensorflow::GraphDef& graph, const 
     }
   }
   return arrays;
+}
+
+StatusOr<std::string> OutputsJson(const NamedArrays& outputs, const GraphRun& run) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  for (const auto& [name, array] : outputs) {
+    // "#lengths" say what numpy's strings lose and JSON's do not.
+    if (std::find(run.fetches.begin(), run.fetches.end(), name) == run.fetches.end()) continue;
+    MR_RETURN_IF_ERROR(
+        Prefixed(absl::StrCat("fetch '", name, "'"), TensorToJson(array, &json[name])));
+  }
+  return JsonText(json);
 }
 
 }  // namespace millrace

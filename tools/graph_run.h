@@ -34,6 +34,9 @@ struct GraphRun {
 StatusOr<NamedArrays> RunGraphOnArrays(const tensorflow::GraphDef& graph, const NamedArrays& feeds,
                                        const GraphRun& run);
 
+// What RunGraphOnArrays returned, as JSON: an object of tensors (tools/tensor_json.h) by fetch.
+StatusOr<std::string> OutputsJson(const NamedArrays& outputs, const GraphRun& run);
+
 }  // namespace millrace
 
 #endif  // MILLRACE_TOOLS_GRAPH_RUN_H_

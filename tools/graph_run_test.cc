@@ -17,6 +17,7 @@
 #include "core/testing/tensor_testing.h"
 #include "graph/import_export.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 
 namespace millrace {
 namespace {
@@ -306,6 +307,26 @@ TEST(RunGraphProgramTest, ReadsBothFormatsAndWritesAnArchive) {
   }
   EXPECT_EQ(RunGraph("--graph /no/such.pb --fetches a --out b"), 1);
   EXPECT_EQ(RunGraph("--graph a"), 2);
+  EXPECT_EQ(RunGraph("--graph a --fetches b"), 2);
+  EXPECT_EQ(RunGraph("--help >/dev/null"), 0);
+  EXPECT_EQ(RunGraph("--version >/dev/null"), 0);
+}
+
+TEST(RunGraphProgramTest, JsonNeedsNoArchiveAndDevicesCanBeCleared) {
+  FileSystem* const fs = FileSystem::Posix();
+  tensorflow::GraphDef pinned = Graph();
+  for (auto& node : *pinned.mutable_node()) node.set_device("/job:ps/task:3");
+  const std::string graph = TempPath("pinned.pb"), in = TempPath("in.npz"), out = TempPath("json");
+  ASSERT_OK(WriteGraphDef(fs, graph, pinned, GraphFormat::kBinary));
+  ASSERT_OK(WriteNpz(fs, in, {{"s", TensorOf<std::string>({2}, {"a", "bc"})}}));
+  const std::string flags = absl::StrCat("--graph ", graph, " --feeds ", in,
+                                         " --fetches same:0,one:0 --json --clear_devices=");
+  EXPECT_EQ(RunGraph(absl::StrCat(flags, "false >", out)), 1);
+  EXPECT_EQ(RunGraph(absl::StrCat(flags, "true >", out)), 0);
+  ASSERT_OK_AND_ASSIGN(const std::string text, ReadFileToString(fs, out));
+  EXPECT_EQ(nlohmann::json::parse(text), nlohmann::json::parse(R"({
+      "same:0": {"dtype": "string", "shape": [2], "values": ["a", "bc"]},
+      "one:0": {"dtype": "float32", "shape": [], "values": [1.0]}})"));
 }
 
 }  // namespace

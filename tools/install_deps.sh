@@ -11,10 +11,10 @@ packages=(
   libtbb-dev libeigen3-dev libabsl-dev libdnnl-dev libhwy-dev
   libsnappy-dev zlib1g-dev libleveldb-dev libfarmhash-dev libre2-dev
   libgoogle-glog-dev nlohmann-json3-dev libcpp-httplib-dev libssl-dev libbrotli-dev libzip-dev
-  libgtest-dev libgmock-dev libbenchmark-dev
+  libgtest-dev libgmock-dev libbenchmark-dev cmake
 )
 if [[ "${1:-}" == "--dev" ]]; then
-  packages+=(clang-format-16 clang-tidy-16 clangd-16)
+  packages+=(clang-16 clang-format-16 clang-tidy-16 clangd-16)
 elif [[ $# -gt 0 ]]; then
   echo "install_deps.sh: unknown argument '$1'; usage: tools/install_deps.sh [--dev]" >&2
   exit 2

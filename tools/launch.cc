@@ -5,13 +5,16 @@
 //   launch --ps=1 --master --workers=2 -- mnist --max_steps=1000
 //
 // Each process gets TF_CONFIG; what happens when one of them ends is said in
-// tools/local_cluster.h. Exit codes: the job's; 2 for wrong flags.
+// tools/local_cluster.h. Exit codes: the job's; 1 for a job that cannot be; 2 for wrong flags.
 
 #include <iostream>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "core/exit_code.h"
+#include "core/program.h"
 #include "core/status.h"
 #include "tools/command_line.h"
 #include "tools/local_cluster.h"
@@ -19,21 +22,37 @@
 namespace millrace {
 namespace {
 
-constexpr char kUsage[] =
-    "usage: launch [--ps=N] [--master | --chief] [--workers=N] [--evaluator] [--restarts=N]\n"
-    "              [--log_dir=DIR] [--host=127.0.0.1] -- PROGRAM [ARGUMENT...]\n"
-    "  --restarts=N  start a dead ps or master again, N times in all\n"
-    "  --log_dir=DIR write each task's output to DIR/<job>-<index>.log too\n";
+ProgramHelp Help() {
+  return {
+      .name = "launch",
+      .about = "Runs one program as a cluster of processes on this machine. Each gets TF_CONFIG.",
+      .flags = {{.name = "ps", .value = "N", .help = "parameter servers (0)"},
+                {.name = "master", .help = "one master"},
+                {.name = "chief", .help = "one chief: a master under its other name"},
+                {.name = "workers", .value = "N", .help = "workers (0)"},
+                {.name = "evaluator", .help = "one evaluator"},
+                {.name = "restarts",
+                 .value = "N",
+                 .help = "starts a dead ps or master again, N times in all (0)"},
+                {.name = "log_dir",
+                 .value = "DIR",
+                 .help = "writes each task's output to DIR/<job>-<index>.log too"},
+                {.name = "host", .value = "ADDRESS", .help = "of the tasks (127.0.0.1)"},
+                {.name = "grace_secs",
+                 .value = "N",
+                 .help = "kills a task that was asked to end after so many seconds (10)"}},
+      .rest = "-- PROGRAM [ARGUMENT...]"};
+}
 
-StatusOr<LocalClusterOptions> ParseFlags(const std::vector<std::string>& args) {
-  const std::vector<FlagSpec> specs = {
-      {"ps"},       {"master", false}, {"chief", false}, {"workers"}, {"evaluator", false},
-      {"restarts"}, {"log_dir"},       {"host"}};
+StatusOr<LocalClusterOptions> OptionsOf(const CommandLine& flags,
+                                        std::vector<std::string> command) {
   LocalClusterOptions options;
-  MR_ASSIGN_OR_RETURN(const CommandLine flags, CommandLine::Parse(specs, args, &options.command));
+  options.command = std::move(command);
   MR_ASSIGN_OR_RETURN(options.ps, flags.IntValue("ps", 0, 0, 1000));
   MR_ASSIGN_OR_RETURN(options.workers, flags.IntValue("workers", 0, 0, 1000));
   MR_ASSIGN_OR_RETURN(options.restarts, flags.IntValue("restarts", 0, 0, 1000));
+  MR_ASSIGN_OR_RETURN(const int grace, flags.IntValue("grace_secs", 10, 1, 86400));
+  options.grace = absl::Seconds(grace);
   if (flags.has("master") && flags.has("chief")) {
     return absl::InvalidArgumentError("argument --chief: not allowed with argument --master");
   }
@@ -48,24 +67,29 @@ StatusOr<LocalClusterOptions> ParseFlags(const std::vector<std::string>& args) {
   return options;
 }
 
+int Main(const std::vector<std::string>& args) {
+  EnterCallersDirectory();
+  const ProgramHelp help = Help();
+  std::vector<std::string> command;
+  int exit_code = kExitOk;
+  const auto flags = CommandLine::ParseOrExplain(help, args, &exit_code, &command);
+  if (!flags) return exit_code;
+  const StatusOr<LocalClusterOptions> options = OptionsOf(*flags, std::move(command));
+  if (!options.ok()) {
+    std::cerr << UsageText(help) << "launch: error: " << options.status().message() << "\n";
+    return kExitWrongFlags;
+  }
+  const StatusOr<int> code = RunLocalCluster(*options);
+  if (!code.ok()) {
+    std::cerr << code.status().message() << "\n";
+    return ExitCode(code.status());
+  }
+  return *code;
+}
+
 }  // namespace
 }  // namespace millrace
 
 int main(int argc, char** argv) {
-  const std::vector<std::string> args(argv + 1, argv + argc);
-  if (!args.empty() && (args[0] == "-h" || args[0] == "--help")) {
-    std::cout << millrace::kUsage;
-    return 0;
-  }
-  const auto options = millrace::ParseFlags(args);
-  if (!options.ok()) {
-    std::cerr << millrace::kUsage << "launch: error: " << options.status().message() << "\n";
-    return 2;
-  }
-  const absl::StatusOr<int> code = millrace::RunLocalCluster(*options);
-  if (!code.ok()) {
-    std::cerr << code.status().message() << "\n";
-    return millrace::ExitCode(code.status());
-  }
-  return *code;
+  return millrace::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -32,6 +32,7 @@
 namespace millrace {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -188,12 +189,14 @@ TEST(LaunchTest, EachTaskGetsItsTfConfig) {
 
 TEST(LaunchTest, LinesAreNamedAndWrittenToOneFilePerTask) {
   const std::string logs = TempPath("logs");
-  Launched launch({"--chief", "--workers=1", absl::StrCat("--log_dir=", logs)},
-                  {"chief=say:one;err:two", "worker=say:three"});
+  Launched launch({"--ps=1", "--chief", "--workers=1", absl::StrCat("--log_dir=", logs)},
+                  {"ps=until_term", "chief=say:one;err:two", "worker=say:three"});
   EXPECT_EQ(launch.Wait(), 0);
-  EXPECT_THAT(launch.output(), HasSubstr("[chief 0] one\n"));
-  EXPECT_THAT(launch.output(), HasSubstr("[chief 0] two\n"));
-  EXPECT_THAT(launch.output(), HasSubstr("[worker 0] three\n"));
+  for (const char* line : {"[chief 0] one\n", "[chief 0] two\n", "[worker 0] three\n"}) {
+    const size_t at = launch.output().find(line);
+    EXPECT_NE(at, std::string::npos) << line << launch.output();
+    EXPECT_EQ(launch.output().rfind(line), at) << "twice: " << line;
+  }
   ASSERT_OK_AND_ASSIGN(const std::string chief,
                        ReadFileToString(FileSystem::Posix(), logs + "/chief-0.log"));
   EXPECT_EQ(chief, "one\ntwo\n");
@@ -260,7 +263,7 @@ TEST(LaunchTest, AWorkerThatFailsByItselfFailsTheJobAtItsEnd) {
 }
 
 TEST(LaunchTest, AJobWhoseOnlyWorkersWereKilledFails) {
-  Launched launch({"--workers=2"}, {"*=signal:9"});
+  Launched launch({"--ps=1", "--workers=2"}, {"ps=until_term", "*=signal:9"});
   EXPECT_EQ(launch.Wait(), 137);
 }
 
@@ -402,8 +405,37 @@ TEST(LaunchTest, ASignalEndsEveryTaskAndLeavesNoProcess) {
   }
 }
 
+TEST(LaunchTest, AnInterruptReachesTrainersFirstAndEveryTaskOnce) {
+  const std::string fifo = MakeFifo("trainers");
+  const int reader = open(fifo.c_str(), O_RDONLY | O_NONBLOCK);
+  Gate gate;
+  const std::string trainer =
+      absl::StrCat("open:", fifo, ";until_int;await:", gate.path(), ";pending;say:saved");
+  Launched launch(
+      {"--ps=1", "--master", "--workers=1", "--evaluator"},
+      {absl::StrCat("ps=until_int;alone:", fifo, ";pending"), absl::StrCat("*=", trainer)});
+  for (const char* task : {"ps 0", "master 0", "worker 0", "evaluator 0"}) {
+    EXPECT_TRUE(launch.ReadUntil(absl::StrCat("[", task, "] ready\n"))) << task;
+  }
+  launch.Signal(SIGINT);
+  for (const char* task : {"master 0", "worker 0", "evaluator 0"}) {
+    EXPECT_TRUE(launch.ReadUntil(absl::StrCat("[", task, "] got SIGINT\n"))) << task;
+  }
+  gate.Open();
+  EXPECT_EQ(launch.Wait(), 130);
+  for (const char* task : {"ps 0", "master 0", "worker 0", "evaluator 0"}) {
+    EXPECT_THAT(launch.output(), HasSubstr(absl::StrCat("[", task, "] SIGINT is not pending\n")));
+    EXPECT_THAT(launch.output(), ContainsRegex(absl::StrCat("launch: ", task, " +exit 0")));
+  }
+  EXPECT_THAT(launch.output(), HasSubstr("[master 0] saved\n"));
+  EXPECT_THAT(launch.output(), HasSubstr("[ps 0] alone\n"));
+  EXPECT_THAT(launch.output(), HasSubstr("launch: job ended with code 130\n"));
+  close(reader);
+}
+
 TEST(LaunchTest, ATaskThatWritesWithoutEndDoesNotKeepSignalsAway) {
-  Launched launch({"--master", "--workers=1"}, {"worker=flood", "master=say:up;until_term"});
+  Launched launch({"--ps=1", "--master", "--workers=1"},
+                  {"ps=until_term", "worker=flood", "master=say:up;until_term"});
   EXPECT_TRUE(launch.ReadUntil("[master 0] up"));
   EXPECT_TRUE(launch.ReadUntil("[worker 0] f\n"));
   launch.Signal(SIGTERM);
@@ -455,8 +487,9 @@ TEST(LaunchTest, ATerminalShowsTheMastersStatusAtTheBottom) {
   close(reader);
   close(writer);
   Gate gate;
-  Launched launch({"--master", "--workers=1"},
-                  {absl::StrCat("master=config;status:step 1/3;await:", gate.path(),
+  Launched launch({"--ps=1", "--master", "--workers=1"},
+                  {"ps=until_term",
+                   absl::StrCat("master=config;status:step 1/3;await:", gate.path(),
                                 ";status:step 2/3  ;say:  done"),
                    "worker=config"},
                   /*terminal=*/true);
@@ -466,6 +499,48 @@ TEST(LaunchTest, ATerminalShowsTheMastersStatusAtTheBottom) {
   EXPECT_THAT(launch.output(), HasSubstr("\"environment\": \"cloud\"} progress live\r\n"));
   EXPECT_THAT(launch.output(), HasSubstr("\"environment\": \"cloud\"} progress plain\r\n"));
   EXPECT_THAT(launch.output(), HasSubstr("[master 0] step 2/3    done\r\n"));
+}
+
+TEST(LaunchTest, ATerminalShowsWhatRunsWhereTheProgramShowsNothing) {
+  int reader = -1, writer = -1;
+  if (openpty(&reader, &writer, nullptr, nullptr, nullptr) != 0) {
+    GTEST_SKIP() << "there are no pseudo-terminals here: " << std::strerror(errno);
+  }
+  close(reader);
+  close(writer);
+  Gate gate;
+  Launched launch({"--ps=1", "--master"},
+                  {"ps=until_term", absl::StrCat("master=say:up;await:", gate.path())},
+                  /*terminal=*/true);
+  EXPECT_TRUE(launch.ReadUntil("\r\x1b[Klaunch: 0:0"));
+  EXPECT_TRUE(launch.ReadUntil(", running: ps 0, master 0"));
+  EXPECT_TRUE(launch.ReadUntil("[master 0] up\r\n"));
+  gate.Open();
+  EXPECT_EQ(launch.Wait(), 0);
+}
+
+TEST(LaunchTest, ALongSilenceIsBrokenByWhatRuns) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  Gate gate;
+  std::thread reader([&] {
+    std::string output;
+    char buffer[4096];
+    for (ssize_t n = 0; (n = read(ends[0], buffer, sizeof(buffer))) > 0;) {
+      output.append(buffer, static_cast<size_t>(n));
+      if (absl::StrContains(output, ", running: master 0\n")) gate.Open();
+    }
+  });
+  LocalClusterOptions options;
+  options.chief = "master";
+  options.command = {kTask, absl::StrCat("master=say:up;await:", gate.path())};
+  options.output_fd = ends[1];
+  options.silence = absl::Milliseconds(1);
+  const auto code = RunLocalCluster(options);
+  close(ends[1]);
+  reader.join();
+  close(ends[0]);
+  EXPECT_EQ(code.value_or(-1), 0);
 }
 
 TEST(LaunchTest, ASlowReaderOfANonBlockingFileGetsEveryLine) {
@@ -526,6 +601,10 @@ TEST(LaunchTest, BadOptionsAreRefused) {
       {{.ps = 1, .command = {"x"}}, "must have a trainer"},
       {{.ps = -1, .workers = 1, .command = {"x"}}, "must be in [0, 1000], got -1"},
       {{.chief = "boss", .command = {"x"}}, "got 'boss'"},
+      {{.workers = 2, .command = {"x"}},
+       "launch: 2 trainers must share their variables on parameter servers, got --ps=0"},
+      {{.chief = "master", .workers = 2, .evaluator = true, .command = {"x"}},
+       "launch: 3 trainers"},
       {{.workers = 1, .host = "no such host", .command = {"x"}}, "got 'no such host'"},
       // An address of another machine (of a network for documentation).
       {{.workers = 1, .host = "192.0.2.1", .command = {"x"}}, "got '192.0.2.1'"},
@@ -537,12 +616,30 @@ TEST(LaunchTest, BadOptionsAreRefused) {
 
 TEST(LaunchTest, WrongFlagsExitWithTwo) {
   const std::vector<std::vector<std::string>> cases = {
-      {}, {"--master", "--chief"}, {"--workers=x"}, {"--workers=-1"}, {"--bogus"}, {"--ps=1"}};
+      {},         {"--master", "--chief"},       {"--workers=x"}, {"--bogus"}, {"--workers=-1"},
+      {"--ps=1"}, {"--master", "--grace_secs=0"}};
   for (const auto& flags : cases) {
     Launched launch(flags, {});
     EXPECT_EQ(launch.Wait(), 2);
     EXPECT_THAT(launch.output(), HasSubstr("usage: launch"));
     EXPECT_THAT(launch.output(), HasSubstr("launch: error: "));
+  }
+}
+
+TEST(LaunchTest, TrainersThatShareNothingAreRefused) {
+  Launched launch({"--master", "--workers=1"}, {"*=say:up"});
+  EXPECT_EQ(launch.Wait(), 1);
+  EXPECT_EQ(launch.output(),
+            "launch: 2 trainers must share their variables on parameter servers, got --ps=0: each "
+            "would train a model of its own; add --ps=1\n");
+}
+
+TEST(LaunchTest, HelpAndVersionExitWithZero) {
+  for (const char* flag : {"--help", "-h", "--version"}) {
+    Launched launch({"--workers=1", flag}, {});
+    EXPECT_EQ(launch.Wait(), 0);
+    EXPECT_THAT(launch.output(), HasSubstr(flag == std::string("--version") ? "launch (Millrace) "
+                                                                            : "--grace_secs N"));
   }
 }
 

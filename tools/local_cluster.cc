@@ -47,6 +47,10 @@ constexpr int kLastReads = (1 << 20) / kReadSize;
 constexpr int kPortLines = 50;
 // How often it is said whom the launcher waits for at the end.
 constexpr absl::Duration kWaitReport = absl::Seconds(10);
+// How often a line at the bottom of a terminal is brought up to date.
+constexpr absl::Duration kStatusPeriod = absl::Seconds(1);
+// More tasks are counted, not named.
+constexpr size_t kMaxNames = 8;
 
 class Fd {
  public:
@@ -68,6 +72,13 @@ class Fd {
  private:
   int fd_ = -1;
 };
+
+// "0:05", "1:02:03".
+std::string ElapsedText(absl::Duration elapsed) {
+  const int64_t seconds = absl::ToInt64Seconds(elapsed);
+  if (seconds < 3600) return absl::StrFormat("%d:%02d", seconds / 60, seconds % 60);
+  return absl::StrFormat("%d:%02d:%02d", seconds / 3600, seconds / 60 % 60, seconds % 60);
+}
 
 Status SystemError(absl::string_view what) {
   return absl::InternalError(absl::StrCat("launch: ", what, ": ", std::strerror(errno)));
@@ -199,6 +210,7 @@ struct Task {
   int starts = 0;
   int lines_since_port = kPortLines;  // since its output said that its port is in use
   bool started_alone = false;         // not with all others: it had its port once
+  bool asked = false;                 // to end
   bool killed_by_grace = false;       // it was asked to end and did not
   int wait_status = 0;                // of the last run
 
@@ -266,8 +278,10 @@ class Launcher {
                            options_.log_dir, absl::StrCat(task->job, "-", task->index, ".log"))));
       }
     }
+    started_ = absl::Now();
     MR_RETURN_IF_ERROR(StartAll());
     while (AnyRunning()) {
+      ShowOwnStatus();
       MR_RETURN_IF_ERROR(Wait());
       MR_RETURN_IF_ERROR(HandleSignals());
       MR_RETURN_IF_ERROR(HandleEnded());
@@ -312,7 +326,34 @@ class Launcher {
 
   void Report(absl::string_view text) { Print(absl::StrCat("launch: ", text)); }
 
+  // "0:12, running: ps 0, master 0, worker 0".
+  std::string RunningText() const {
+    std::vector<std::string> names;
+    for (const auto& task : tasks_) {
+      if (task->running()) names.push_back(task->name());
+    }
+    const std::string elapsed = ElapsedText(absl::Now() - started_);
+    if (names.size() > kMaxNames) return absl::StrCat(elapsed, ", ", names.size(), " tasks run");
+    return absl::StrCat(elapsed, ", running: ", absl::StrJoin(names, ", "));
+  }
+
+  // The progress of a program that shows none.
+  void ShowOwnStatus() {
+    const absl::Time now = absl::Now();
+    if (now < next_status_) return;
+    if (!terminal_) {
+      if (next_status_ != absl::InfinitePast()) Report(RunningText());
+      next_status_ = now + options_.silence;
+    } else if (task_shows_status_) {
+      next_status_ = absl::InfiniteFuture();
+    } else {
+      ShowStatus(absl::StrCat("launch: ", RunningText()));
+      next_status_ = now + kStatusPeriod;
+    }
+  }
+
   void PrintLines(Task* task, const std::vector<std::string>& lines) {
+    if (!terminal_ && !lines.empty()) next_status_ = absl::Now() + options_.silence;
     for (const std::string& line : lines) {
       if (task->port_in_use()) ++task->lines_since_port;
       if (absl::StrContains(line, "port is in use") ||
@@ -342,7 +383,10 @@ class Launcher {
       std::vector<std::string> lines;
       const bool changed = task->output.Add({buffer.data(), static_cast<size_t>(n)}, &lines);
       // A status that has become a line is not shown twice.
-      if (changed && task == shown_) ShowStatus("");
+      if (changed && task == shown_) {
+        task_shows_status_ = true;
+        ShowStatus("");
+      }
       PrintLines(task, lines);
       if (changed && task == shown_) {
         ShowStatus(task->output.status().empty()
@@ -427,7 +471,7 @@ class Launcher {
     task->pipe = std::move(reader);
     task->output = TaskOutput();
     task->lines_since_port = kPortLines;
-    task->killed_by_grace = false;
+    task->asked = task->killed_by_grace = false;
     task->started = absl::Now();
     ++task->starts;
     Report(absl::StrCat(task->name(), " started",
@@ -442,20 +486,31 @@ class Launcher {
     if (task->running()) kill(-task->pid, signal);
   }
 
-  // Asks all (or, with `ps_only`, the parameter servers) to end; they are killed after kGrace.
-  void AskToEnd(int signal, bool ps_only) {
+  // Asks the parameter servers, or all others, to end; they are killed after the grace.
+  void AskToEnd(int signal, bool ps) {
     for (const auto& task : tasks_) {
-      if (!ps_only || task->role == Role::kPs) Signal(task.get(), signal);
+      if ((task->role == Role::kPs) != ps || !task->running() || task->asked) continue;
+      task->asked = true;
+      Signal(task.get(), signal);
+      deadline_ = absl::Now() + options_.grace;
     }
-    if (deadline_ == absl::InfiniteFuture()) deadline_ = absl::Now() + kGrace;
-    kill_ps_only_ = ps_only;
   }
 
+  // Trainers and evaluator first: what they do at their end may need the parameter servers.
   void EndJob(int code, int signal) {
     if (!job_code_) job_code_ = code;
     ending_ = true;
-    deadline_ = absl::InfiniteFuture();
-    AskToEnd(signal, /*ps_only=*/false);
+    ending_signal_ = signal;
+    next_report_ = absl::Now() + kWaitReport;
+    AskToEnd(signal, /*ps=*/false);
+    AskPsWhenOthersEnded();
+  }
+
+  void AskPsWhenOthersEnded() {
+    const bool others_run = std::any_of(tasks_.begin(), tasks_.end(), [](const auto& task) {
+      return task->role != Role::kPs && task->running();
+    });
+    if (!others_run) AskToEnd(ending_signal_, /*ps=*/true);
   }
 
   // Blocks until something happens.
@@ -467,7 +522,7 @@ class Launcher {
       fds.push_back({task->pipe.get(), POLLIN, 0});
       readers.push_back(task.get());
     }
-    const absl::Time next = std::min(deadline_, next_report_);
+    const absl::Time next = std::min({deadline_, next_report_, next_status_});
     int timeout_ms = -1;
     if (next != absl::InfiniteFuture()) {
       timeout_ms = static_cast<int>(
@@ -490,7 +545,7 @@ class Launcher {
       }
       signalled_ = true;
       Report(absl::StrCat("got signal ", signal, " (", strsignal(signal),
-                          "), passing it on to all tasks"));
+                          "), passing it on to all tasks; a second one kills them"));
       job_code_ = 128 + signal;
       // A task may be stopped or ignore SIGHUP and SIGINT as background jobs do.
       EndJob(128 + signal, signal == SIGHUP ? SIGTERM : signal);
@@ -565,10 +620,11 @@ class Launcher {
         EndJob(task->code(), SIGTERM);
       }
     }
+    if (ending_) AskPsWhenOthersEnded();
     if (!ending_ && !trainers_ended_ && !TrainersRun()) {
       trainers_ended_ = true;
       if (options_.ps > 0) Report("all trainers have ended; ending ps");
-      AskToEnd(SIGTERM, /*ps_only=*/true);
+      AskToEnd(SIGTERM, /*ps=*/true);
       next_report_ = absl::Now() + kWaitReport;
     }
     return absl::OkStatus();
@@ -576,7 +632,7 @@ class Launcher {
 
   void ReportEnding(const Task& task) {
     if (task.killed_by_grace) {
-      Report(absl::StrCat(task.name(), " did not end within ", absl::ToInt64Seconds(kGrace),
+      Report(absl::StrCat(task.name(), " did not end within ", absl::ToInt64Seconds(options_.grace),
                           " s and was killed"));
     } else if (task.code() != 0) {
       Report(absl::StrCat(task.name(), " ", task.ending()));
@@ -588,7 +644,7 @@ class Launcher {
     if (now >= deadline_) {
       deadline_ = absl::InfiniteFuture();
       for (const auto& task : tasks_) {
-        if (!task->running() || (kill_ps_only_ && task->role != Role::kPs)) continue;
+        if (!task->running() || !task->asked) continue;
         task->killed_by_grace = true;
         Signal(task.get(), SIGKILL);
       }
@@ -652,10 +708,13 @@ class Launcher {
   bool trainers_ended_ = false;
   bool ending_ = false;  // all tasks were asked to end
   bool signalled_ = false;
-  bool kill_ps_only_ = false;
+  int ending_signal_ = SIGTERM;
+  bool task_shows_status_ = false;  // a task writes a progress line
   std::optional<int> job_code_;
   absl::Time deadline_ = absl::InfiniteFuture();     // when those who were asked are killed
   absl::Time next_report_ = absl::InfiniteFuture();  // when it is said who is waited for
+  absl::Time next_status_ = absl::InfinitePast();    // when it is said who runs
+  absl::Time started_;
 };
 
 std::string JsonString(absl::string_view text) {
@@ -736,6 +795,12 @@ StatusOr<int> RunLocalCluster(const LocalClusterOptions& options) {
   if (!options.chief.empty() && options.chief != "master" && options.chief != "chief") {
     return absl::InvalidArgumentError(
         absl::StrCat("launch: chief must be 'master' or 'chief', got '", options.chief, "'"));
+  }
+  const int trainers = options.workers + (options.chief.empty() ? 0 : 1);
+  if (trainers > 1 && options.ps == 0) {
+    return InvalidArgument("launch: ", trainers,
+                           " trainers must share their variables on parameter servers, got --ps=0: "
+                           "each would train a model of its own; add --ps=1");
   }
   return Launcher(options).Run();
 }

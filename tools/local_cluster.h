@@ -14,14 +14,21 @@
 //   * a dead ps or master (chief): started again with the same TF_CONFIG while `restarts` are
 //     left, else the job ends with that task's code;
 //   * the last trainer (master, chief, worker): ps get SIGTERM, the evaluator is waited for.
-// A signal to this process is passed on to all tasks and ends the job. Whoever is asked to end and
-// does not within kGrace is killed. Each task has a process group of its own, which is killed when
-// the task has ended: nothing is left behind, and tasks die with this process.
+// A signal to this process (Ctrl-C) is passed on to all tasks, once to each, and ends the job: the
+// trainers and the evaluator get it first, so that they can save what the ps hold; the ps when
+// these have ended. A second one kills all. Whoever is asked to end and does not within `grace` is
+// killed. Each task has a process group of its own, which is killed when the task has ended:
+// nothing is left behind, and tasks die with this process.
+//
+// Several trainers without a ps would each train a model of its own: they are refused.
 //
 // The result is 0 when the master and every worker that was not killed succeeded (at least one
 // of them did), else the code of the first that did not: 128 + n for signal n.
 //
-// Output: the tasks' lines with "[worker 0] " before them, and reports that begin with "launch: ".
+// Output: the tasks' lines, each once, with "[worker 0] " before them, and reports that begin with
+// "launch: ". On a terminal the last line says how far the job is: the chief's own progress line,
+// or, for programs that write none, how long it has run and which tasks do. Elsewhere that is said
+// when no task has written a line for `silence`.
 //
 // Threads: one per process may run a cluster: it reads signals (signalfd) and restores what
 // it changed. Failure: InvalidArgument for options, Unavailable without free ports, Internal when
@@ -50,6 +57,10 @@ struct LocalClusterOptions {
   // "" or a directory (created) for one file per task.
   std::string log_dir = {};
   std::string host = "127.0.0.1";
+  // From a request to end to being killed.
+  absl::Duration grace = kGrace;
+  // Without a line of any task, until it is said which run.
+  absl::Duration silence = absl::Minutes(1);
   // Program and arguments.
   std::vector<std::string> command = {};
   // Where lines go; status lines are rewritten in place when it is a terminal.

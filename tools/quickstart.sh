@@ -42,8 +42,13 @@ cache=$(tools/disk_cache.py path)
 bazel build ${cache:+"--disk_cache=$cache"} //examples/mnist:mnist_train \
   //examples/mnist:mnist_predict //tools:launch //tools:saved_model_cli
 tools/disk_cache.py trim || true
-bin=$(bazel info bazel-bin 2>/dev/null)
+bin=bazel-bin
 
+if [[ -z "$data" ]]; then
+  echo "== Digits: drawn by the program itself, 10,000 to train and 1,000 to test; --data DIR takes MNIST's files"
+else
+  echo "== Digits: MNIST's files in $data"
+fi
 echo "== Training on 1 ps + 1 master + 2 workers: $max_steps steps, logs in $dir/logs"
 "$bin/tools/launch" --ps=1 --master --workers=2 --log_dir="$dir/logs" -- \
   "$bin/examples/mnist/mnist_train" --max_steps="$max_steps" --checkpoint=250 \
@@ -55,4 +60,13 @@ echo "== The exported model"
 
 echo "== Ten predictions"
 "$bin/examples/mnist/mnist_predict" --model_dir="$dir/export" --data="$data"
-echo "== Done: everything is in $dir"
+cat <<END
+== Done. What is where, below $dir:
+   logs/     what each task said
+   train/    checkpoints (TensorFlow's format)
+   export/   the SavedModel
+== What to type next:
+   $bin/tools/saved_model_cli show --dir $dir/export --all
+   $bin/examples/mnist/mnist_predict --model_dir=$dir/export --count=100${data:+ --data=$data}
+   $bin/tools/launch --ps=2 --master --workers=2 -- $bin/examples/mnist/mnist_train --max_steps=$max_steps --log_dir=$dir/more${data:+ --data=$data}
+END

@@ -3,7 +3,7 @@
 // run_graph: runs a GraphDef on arrays of numpy.
 //
 //   run_graph --graph FILE.pb|.pbtxt [--feeds IN.npz] --fetches a:0,b:0 [--targets init]
-//             --out OUT.npz [--dump_graph_after PASS[,PASS]]
+//             --out OUT.npz | --json [--clear_devices] [--dump_graph_after PASS[,PASS]]
 //
 // --dump_graph_after writes the graph that runs to stderr, as text: after "place", after the
 // rewrites that are named (graph/rewrite/rewrite.h), or after "all".
@@ -20,7 +20,9 @@
 #include "core/exit_code.h"
 #include "core/file_system.h"
 #include "core/npy.h"
+#include "core/program.h"
 #include "core/status.h"
+#include "graph/graph_def.h"
 #include "graph/import_export.h"
 #include "tools/command_line.h"
 #include "tools/graph_run.h"
@@ -28,16 +30,37 @@
 namespace millrace {
 namespace {
 
-constexpr char kUsage[] =
-    "usage: run_graph --graph FILE.pb|.pbtxt [--feeds IN.npz] --fetches a:0,b:0 [--targets init]\n"
-    "                 --out OUT.npz [--dump_graph_after PASS[,PASS]]\n";
+ProgramHelp Help() {
+  return {
+      .name = "run_graph",
+      .about = "Runs a GraphDef on arrays of numpy. Nodes that ask for a GPU run on the CPU.",
+      .flags = {
+          {.name = "graph", .value = "FILE", .help = "the graph: .pb or .pbtxt", .required = true},
+          {.name = "fetches",
+           .value = "NAMES",
+           .help = "tensors to write: 'a:0,b:0'",
+           .required = true},
+          {.name = "out", .value = "FILE", .help = "the .npz that is written"},
+          {.name = "json", .help = "prints the fetches as JSON; --out may be left out then"},
+          {.name = "feeds", .value = "FILE", .help = "an .npz with arrays by tensor name"},
+          {.name = "targets",
+           .value = "NAMES",
+           .help = "operations to run before, each as a step of its own"},
+          {.name = "clear_devices",
+           .help = "runs nodes here whatever devices they ask for",
+           .boolean = true},
+          {.name = "dump_graph_after",
+           .value = "PASSES",
+           .help = "writes the graph after these rewrites ('place', 'all') to stderr"}}};
+}
 
 Status Run(const CommandLine& flags) {
   FileSystem* const fs = FileSystem::Posix();
   if (flags.has("dump_graph_after")) {
     setenv("MILLRACE_DUMP_GRAPH_AFTER", flags.value("dump_graph_after").c_str(), /*replace=*/1);
   }
-  MR_ASSIGN_OR_RETURN(const tensorflow::GraphDef graph, ReadGraphDef(fs, flags.value("graph")));
+  MR_ASSIGN_OR_RETURN(tensorflow::GraphDef graph, ReadGraphDef(fs, flags.value("graph")));
+  if (flags.BoolValue("clear_devices", false)) ClearDevices(&graph);
   NamedArrays feeds;
   if (flags.has("feeds")) {
     MR_ASSIGN_OR_RETURN(feeds, ReadNpz(fs, flags.value("feeds")));
@@ -45,27 +68,32 @@ Status Run(const CommandLine& flags) {
   const GraphRun run = {absl::StrSplit(flags.value("targets"), ',', absl::SkipEmpty()),
                         absl::StrSplit(flags.value("fetches"), ',', absl::SkipEmpty())};
   MR_ASSIGN_OR_RETURN(const NamedArrays outputs, RunGraphOnArrays(graph, feeds, run));
-  return WriteNpz(fs, flags.value("out"), outputs);
+  if (flags.has("json")) {
+    MR_ASSIGN_OR_RETURN(const std::string text, OutputsJson(outputs, run));
+    std::cout << text << std::flush;
+    if (!std::cout) return absl::UnavailableError("output cannot be written");
+  }
+  return flags.has("out") ? WriteNpz(fs, flags.value("out"), outputs) : absl::OkStatus();
+}
+
+int Main(const std::vector<std::string>& args) {
+  EnterCallersDirectory();
+  const ProgramHelp help = Help();
+  int exit_code = kExitOk;
+  const auto flags = CommandLine::ParseOrExplain(help, args, &exit_code);
+  if (!flags) return exit_code;
+  if (!flags->has("out") && !flags->has("json")) {
+    std::cerr << UsageText(help) << "run_graph: error: one of --out and --json is needed\n";
+    return kExitWrongFlags;
+  }
+  const Status status = Run(*flags);
+  if (!status.ok()) std::cerr << "run_graph: " << status.message() << "\n";
+  return ExitCode(status);
 }
 
 }  // namespace
 }  // namespace millrace
 
 int main(int argc, char** argv) {
-  const std::vector<std::string> args(argv + 1, argv + argc);
-  const std::vector<millrace::FlagSpec> specs = {{"graph", true, true},   {"feeds"},
-                                                 {"fetches", true, true}, {"targets"},
-                                                 {"out", true, true},     {"dump_graph_after"}};
-  if (!args.empty() && (args[0] == "-h" || args[0] == "--help")) {
-    std::cout << millrace::kUsage;
-    return 0;
-  }
-  const auto flags = millrace::CommandLine::Parse(specs, args);
-  if (!flags.ok()) {
-    std::cerr << millrace::kUsage << "run_graph: error: " << flags.status().message() << "\n";
-    return 2;
-  }
-  const absl::Status status = millrace::Run(*flags);
-  if (!status.ok()) std::cerr << "run_graph: " << status.message() << "\n";
-  return millrace::ExitCode(status);
+  return millrace::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

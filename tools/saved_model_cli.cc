@@ -1,64 +1,71 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// saved_model_cli: shows, runs and scans SavedModels; a stand-in for TensorFlow 1.15's tool with
-// the same flags, texts and exit codes.
+// saved_model_cli: shows, runs, checks and scans SavedModels; a stand-in for TensorFlow 1.15's tool
+// with the same flags, texts and exit codes, and with `check`, which that tool does not have.
 //
-//   saved_model_cli show --dir DIR [--all] [--tag_set TAGS] [--signature_def KEY]
+//   saved_model_cli show --dir DIR [--all] [--tag_set TAGS] [--signature_def KEY] [--json]
 //   saved_model_cli run --dir DIR --tag_set TAGS --signature_def KEY --inputs ... [--outdir DIR]
-//   saved_model_cli scan --dir DIR [--tag_set TAGS]
+//   saved_model_cli check --dir DIR [--tag_set TAGS] [--signature_def KEY] [--json]
+//   saved_model_cli scan --dir DIR [--tag_set TAGS] [--json]
 //
 // Exit codes: 0, 2 for wrong flags (usage on stderr), 1 for everything else: the last line on
-// stderr is the exception that the Python tool would raise.
+// stderr is the exception that the Python tool would raise. `check` exits with 1 when the model
+// cannot be run.
 
+#include <algorithm>
 #include <iostream>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/exit_code.h"
 #include "core/file_system.h"
+#include "core/program.h"
 #include "core/status.h"
 #include "tools/command_line.h"
 #include "tools/python_error.h"
+#include "tools/saved_model_check.h"
 #include "tools/saved_model_run.h"
 #include "tools/saved_model_show.h"
 
 namespace millrace {
 namespace {
 
-constexpr int kUsageError = 2;
+constexpr char kProgram[] = "saved_model_cli";
+constexpr char kJsonHelp[] = "prints JSON";
 
-constexpr char kUsage[] = "usage: saved_model_cli [-h] [-v] {show,run,scan,convert} ...\n";
-constexpr char kShowUsage[] =
-    "usage: saved_model_cli show [-h] --dir DIR [--all] [--tag_set TAG_SET]\n"
-    "                            [--signature_def SIGNATURE_DEF_KEY]\n";
-constexpr char kRunUsage[] =
-    "usage: saved_model_cli run [-h] --dir DIR --tag_set TAG_SET --signature_def\n"
-    "                           SIGNATURE_DEF_KEY [--inputs INPUTS]\n"
-    "                           [--input_exprs INPUT_EXPRS]\n"
-    "                           [--input_examples INPUT_EXAMPLES] [--outdir OUTDIR]\n"
-    "                           [--overwrite] [--tf_debug] [--worker WORKER]\n"
-    "                           [--init_tpu]\n";
-constexpr char kScanUsage[] = "usage: saved_model_cli scan [-h] --dir DIR [--tag_set TAG_SET]\n";
-constexpr char kHelp[] =
-    "\n"
-    "  show  prints tag-sets, signatures and their tensors: --dir; --tag_set a,b;\n"
-    "        --signature_def key; --all for everything\n"
-    "  run   runs a signature and prints its outputs: --inputs "
-    "'key=file.npy;key2=file.npz[name]',\n"
-    "        --input_exprs 'key=[[1.0]]' (Python literals), --input_examples "
-    "'key=[{\"f\":[1.0]}]',\n"
-    "        --outdir DIR (writes <key>.npy), --overwrite\n"
-    "  scan  looks for ops that touch files\n";
+// The model's directory, and the model.
+struct OpenedModel {
+  std::string dir;
+  tensorflow::SavedModel model;
+};
 
-int WrongUsage(absl::string_view usage, absl::string_view program, absl::string_view reason) {
-  std::cerr << usage << program << ": error: " << reason << "\n";
-  return kUsageError;
+StatusOr<OpenedModel> OpenModel(const CommandLine& flags) {
+  OpenedModel opened;
+  opened.dir = ModelDirectory(FileSystem::Posix(), flags.value("dir"), kProgram, std::cerr);
+  MR_ASSIGN_OR_RETURN(opened.model, ReadSavedModelForTool(FileSystem::Posix(), opened.dir));
+  return opened;
 }
 
-Status Show(const CommandLine& flags) {
-  MR_ASSIGN_OR_RETURN(const tensorflow::SavedModel model,
-                      ReadSavedModelForTool(FileSystem::Posix(), flags.value("dir")));
-  if (flags.has("all")) {
+// The flag's value; null when it was not given.
+const std::string* Given(const CommandLine& flags, const std::string& name, std::string* value) {
+  *value = flags.value(name);
+  return flags.has(name) ? value : nullptr;
+}
+
+StatusOr<int> Show(const CommandLine& flags) {
+  MR_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(flags));
+  const tensorflow::SavedModel& model = opened.model;
+  if (flags.has("json")) {
+    std::string tag_set, key;
+    const std::string* const tags = flags.has("all") ? nullptr : Given(flags, "tag_set", &tag_set);
+    const std::string* const signature =
+        tags == nullptr ? nullptr : Given(flags, "signature_def", &key);
+    MR_ASSIGN_OR_RETURN(const std::string text, ShowJson(model, tags, signature));
+    std::cout << text;
+  } else if (flags.has("all")) {
     std::cout << ShowAll(model);
   } else if (!flags.has("tag_set")) {
     std::cout << ShowTagSets(model);
@@ -66,25 +73,61 @@ Status Show(const CommandLine& flags) {
     MR_ASSIGN_OR_RETURN(const tensorflow::MetaGraphDef* meta_graph,
                         MetaGraphWithTags(model, flags.value("tag_set")));
     if (flags.has("signature_def")) {
-      std::cout << ShowSignature(*meta_graph, flags.value("signature_def"));
+      const std::string key = flags.value("signature_def");
+      if (const auto found = FindSignature(*meta_graph, key); !found.ok()) {
+        std::cerr << "WARNING: " << found.status().message() << "\n";
+      }
+      std::cout << ShowSignature(*meta_graph, key);
     } else {
       std::cout << ShowSignatureKeys(*meta_graph);
     }
   }
-  return absl::OkStatus();
+  return kExitOk;
 }
 
-Status Scan(const CommandLine& flags) {
-  MR_ASSIGN_OR_RETURN(const tensorflow::SavedModel model,
-                      ReadSavedModelForTool(FileSystem::Posix(), flags.value("dir")));
-  const std::string tag_set = flags.value("tag_set");
-  MR_ASSIGN_OR_RETURN(const std::string text,
-                      ScanForDeniedOps(model, flags.has("tag_set") ? &tag_set : nullptr));
+StatusOr<int> Scan(const CommandLine& flags) {
+  MR_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(flags));
+  std::string tag_set;
+  const std::string* const tags = Given(flags, "tag_set", &tag_set);
+  MR_ASSIGN_OR_RETURN(const std::string text, flags.has("json")
+                                                  ? ScanJson(opened.model, tags)
+                                                  : ScanForDeniedOps(opened.model, tags));
   std::cout << text;
-  return absl::OkStatus();
+  return kExitOk;
 }
 
-Status Run(const CommandLine& flags) {
+StatusOr<int> Check(const CommandLine& flags) {
+  MR_ASSIGN_OR_RETURN(const OpenedModel opened, OpenModel(flags));
+  std::vector<const tensorflow::MetaGraphDef*> meta_graphs;
+  if (flags.has("tag_set")) {
+    MR_ASSIGN_OR_RETURN(const tensorflow::MetaGraphDef* meta_graph,
+                        MetaGraphWithTags(opened.model, flags.value("tag_set")));
+    meta_graphs.push_back(meta_graph);
+  } else {
+    for (const auto& meta_graph : opened.model.meta_graphs()) meta_graphs.push_back(&meta_graph);
+  }
+  if (meta_graphs.empty()) {
+    return PythonError("RuntimeError", "SavedModel must have at least one MetaGraphDef, got none");
+  }
+  std::string key;
+  const std::string* const signature = Given(flags, "signature_def", &key);
+  std::vector<ModelCheck> checks;
+  bool runnable = true;
+  for (const tensorflow::MetaGraphDef* meta_graph : meta_graphs) {
+    MR_ASSIGN_OR_RETURN(ModelCheck check,
+                        CheckModel(FileSystem::Posix(), opened.dir, *meta_graph, signature));
+    runnable = runnable && check.runnable();
+    checks.push_back(std::move(check));
+  }
+  if (flags.has("json")) {
+    std::cout << CheckJson(checks);
+  } else {
+    for (const ModelCheck& check : checks) std::cout << CheckText(check);
+  }
+  return runnable ? kExitOk : kExitError;
+}
+
+StatusOr<int> Run(const CommandLine& flags) {
   for (const char* flag : {"tf_debug", "worker", "init_tpu"}) {
     if (flags.has(flag)) {
       return PythonError("NotImplementedError",
@@ -92,80 +135,128 @@ Status Run(const CommandLine& flags) {
     }
   }
   SavedModelRun run;
-  run.dir = flags.value("dir");
+  run.dir = ModelDirectory(FileSystem::Posix(), flags.value("dir"), kProgram, std::cerr);
   run.tag_set = flags.value("tag_set");
   run.signature_key = flags.value("signature_def");
   run.inputs = {flags.value("inputs"), flags.value("input_exprs"), flags.value("input_examples")};
   run.outdir = flags.value("outdir");
   run.overwrite = flags.has("overwrite");
-  return RunSavedModel(FileSystem::Posix(), run, std::cout, std::cerr);
+  run.clear_devices = flags.BoolValue("clear_devices", false);
+  run.json = flags.has("json");
+  MR_RETURN_IF_ERROR(RunSavedModel(FileSystem::Posix(), run, std::cout, std::cerr));
+  return kExitOk;
+}
+
+StatusOr<int> Convert(const CommandLine&) {
+  return PythonError("NotImplementedError", "convert makes TensorRT engines, which need a GPU");
+}
+
+struct Command {
+  ProgramHelp help;
+  StatusOr<int> (*action)(const CommandLine&);
+};
+
+std::vector<Command> Commands() {
+  const FlagSpec dir = {.name = "dir",
+                        .value = "DIR",
+                        .help = "of the SavedModel, or of its versions: the newest is used",
+                        .required = true};
+  const FlagSpec tag_set = {
+      .name = "tag_set", .value = "TAGS", .help = "of the meta graph: 'serve' or 'serve,gpu'"};
+  const FlagSpec signature = {
+      .name = "signature_def", .value = "KEY", .help = "of the signature: 'serving_default'"};
+  const FlagSpec json = {.name = "json", .help = kJsonHelp};
+  FlagSpec needed_tag_set = tag_set, needed_signature = signature;
+  needed_tag_set.required = needed_signature.required = true;
+  return {
+      {{.name = "show",
+        .about = "Shows the tag-sets of a SavedModel, the signatures of one, or one signature.",
+        .flags = {dir, {.name = "all", .help = "shows everything"}, tag_set, signature, json}},
+       Show},
+      {{.name = "run",
+        .about = "Runs a signature of a SavedModel and prints its outputs.",
+        .flags = {dir,
+                  needed_tag_set,
+                  needed_signature,
+                  {.name = "inputs",
+                   .value = "TEXT",
+                   .help = "arrays of numpy: 'key=file.npy;key2=file.npz[name]'"},
+                  {.name = "input_exprs",
+                   .value = "TEXT",
+                   .help = "Python literals: 'key=[[1.0], [2.0]]'"},
+                  {.name = "input_examples",
+                   .value = "TEXT",
+                   .help = "tf.Examples: 'key=[{\"feature\": [1.0]}]'"},
+                  {.name = "outdir", .value = "DIR", .help = "writes each output to DIR/<key>.npy"},
+                  {.name = "overwrite", .help = "files that exist, too"},
+                  {.name = "clear_devices",
+                   .help = "runs nodes here whatever devices they ask for (a GPU is never needed)",
+                   .boolean = true},
+                  json,
+                  {.name = "tf_debug", .help = "refused"},
+                  {.name = "worker", .value = "TARGET", .help = "refused"},
+                  {.name = "init_tpu", .help = "refused"}}},
+       Run},
+      {{.name = "check",
+        .about = "Says whether this program can run a SavedModel: all ops that it lacks, with the "
+                 "nodes that have them and what would have to be made. Exit code 0: loading and "
+                 "the signatures can be run.",
+        .flags = {dir, tag_set, signature, json}},
+       Check},
+      {{.name = "scan", .about = "Looks for ops that touch files.", .flags = {dir, tag_set, json}},
+       Scan},
+      {{.name = "convert",
+        .about = "Refused: it makes TensorRT engines, which need a GPU.",
+        .flags = {}},
+       Convert},
+  };
 }
 
 int Main(const std::vector<std::string>& args) {
-  if (args.empty()) return WrongUsage(kUsage, "saved_model_cli", "too few arguments");
-  if (args[0] == "-v" || args[0] == "--version") {
-    std::cout << "0.1.0\n";
-    return 0;
+  EnterCallersDirectory();
+  std::vector<Command> commands = Commands();
+  std::string choices;
+  ProgramHelp help = {.name = kProgram, .about = "", .flags = {}, .rest = "COMMAND ..."};
+  for (const Command& command : commands) {
+    absl::StrAppend(&choices, choices.empty() ? "" : ", ", "'", command.help.name, "'");
+    absl::StrAppend(&help.about, help.about.empty() ? "" : "\n", command.help.name, ": ",
+                    command.help.about);
   }
-  if (args[0] == "-h" || args[0] == "--help") {
-    std::cout << kUsage << kHelp;
-    return 0;
-  }
-  const std::string& command = args[0];
-  const char* usage = nullptr;
-  std::vector<FlagSpec> flags = {{"dir", true, true}};
-  Status (*action)(const CommandLine&) = nullptr;
-  if (command == "show") {
-    usage = kShowUsage;
-    flags.insert(flags.end(), {{"all", false}, {"tag_set"}, {"signature_def"}});
-    action = Show;
-  } else if (command == "run") {
-    usage = kRunUsage;
-    flags.insert(flags.end(), {{"tag_set", true, true},
-                               {"signature_def", true, true},
-                               {"inputs"},
-                               {"input_exprs"},
-                               {"input_examples"},
-                               {"outdir"},
-                               {"overwrite", false},
-                               {"tf_debug", false},
-                               {"worker"},
-                               {"init_tpu", false}});
-    action = Run;
-  } else if (command == "scan") {
-    usage = kScanUsage;
-    flags.push_back({"tag_set"});
-    action = Scan;
-  } else if (command == "convert") {
-    std::cerr << "NotImplementedError: convert makes TensorRT engines, which need a GPU\n";
-    return 1;
-  } else {
-    return WrongUsage(kUsage, "saved_model_cli",
-                      absl::StrCat("invalid choice: '", command,
-                                   "' (choose from 'show', 'run', 'scan', 'convert')"));
-  }
-  const absl::Span<const std::string> rest = absl::MakeConstSpan(args).subspan(1);
-  for (const std::string& arg : rest) {
-    if (arg == "-h" || arg == "--help") {
-      std::cout << usage << kHelp;
-      return 0;
+  absl::StrAppend(&help.about, "\n\nCOMMAND --help shows the flags of a command.");
+  const auto wrong_usage = [&help](const std::string& reason) {
+    std::cerr << UsageText(help) << kProgram << ": error: " << reason << "\n";
+    return kExitWrongFlags;
+  };
+  if (args.empty()) return wrong_usage("too few arguments");
+  const auto command = std::find_if(commands.begin(), commands.end(),
+                                    [&](const Command& one) { return one.help.name == args[0]; });
+  if (command == commands.end()) {
+    if (absl::StartsWith(args[0], "-")) {
+      int exit_code = kExitOk;
+      if (!CommandLine::ParseOrExplain(help, args, &exit_code)) return exit_code;
     }
+    return wrong_usage(absl::StrCat("invalid choice: '", args[0], "' (choose from ", choices, ")"));
   }
-  const StatusOr<CommandLine> parsed = CommandLine::Parse(flags, rest);
-  if (!parsed.ok()) {
-    return WrongUsage(usage, absl::StrCat("saved_model_cli ", command), parsed.status().message());
+  command->help.name = absl::StrCat(kProgram, " ", command->help.name);
+  int exit_code = kExitOk;
+  std::vector<std::string> rest(args.begin() + 1, args.end());
+  if (command->action == Convert) {
+    // It is refused, whatever its flags are.
+    std::erase_if(rest, [](const std::string& word) { return word != "-h" && word != "--help"; });
   }
-  const Status status = action(*parsed);
+  const auto flags = CommandLine::ParseOrExplain(command->help, rest, &exit_code);
+  if (!flags) return exit_code;
+  const StatusOr<int> code = command->action(*flags);
   std::cout.flush();
-  if (!status.ok()) {
-    std::cerr << status.message() << "\n";
-    return 1;
+  if (!code.ok()) {
+    std::cerr << code.status().message() << "\n";
+    return kExitError;
   }
   if (!std::cout) {
     std::cerr << "IOError: output cannot be written\n";
-    return 1;
+    return kExitError;
   }
-  return 0;
+  return *code;
 }
 
 }  // namespace

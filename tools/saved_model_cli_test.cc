@@ -5,7 +5,7 @@
 #include <sys/wait.h>
 
 #include <cstdio>
-#include <fstream>
+#include <map>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -15,14 +15,20 @@
 #include "absl/strings/str_split.h"
 #include "core/file_system.h"
 #include "core/npy.h"
+#include "core/program.h"
 #include "core/tensor.h"
 #include "core/testing/shared_data.h"
 #include "core/testing/tensor_testing.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
+#include "graph/op_registry.h"
+#include "graph/shape_inference.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "proto/example.pb.h"
 #include "proto/saved_model.pb.h"
+#include "runtime/kernel.h"
+#include "tools/saved_model_check.h"
 #include "tools/saved_model_inputs.h"
 #include "tools/saved_model_run.h"
 #include "tools/saved_model_show.h"
@@ -31,7 +37,9 @@ namespace millrace {
 namespace {
 
 using absl::StatusCode;
+using nlohmann::json;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -399,6 +407,36 @@ TEST(ShowTest, AModelOfTensorFlow2ListsItsFunction) {
   EXPECT_THAT(ShowAll(model), HasSubstr("\nDefined Functions:\n  Function Name: '"));
 }
 
+TEST(ShowTest, JsonHasTheMetaGraphsAndTheirSignatures) {
+  const tensorflow::SavedModel model = Parse(kModel);
+  ASSERT_OK_AND_ASSIGN(std::string text, ShowJson(model, nullptr, nullptr));
+  json shown = json::parse(text);
+  EXPECT_EQ(shown.at("saved_model_schema_version"), 1);
+  ASSERT_EQ(shown.at("meta_graphs").size(), 3u);
+  EXPECT_EQ(shown["meta_graphs"][0]["tags"], json::parse(R"(["serve", "gpu"])"));
+  EXPECT_EQ(shown["meta_graphs"][1]["nodes"], 4);
+  EXPECT_EQ(shown["meta_graphs"][1]["signatures"]["twice"], json::parse(R"({
+      "method_name": "tensorflow/serving/predict",
+      "inputs": {"x": {"dtype": "float32", "shape": [-1, 1], "name": "x:0"}},
+      "outputs": {"y": {"dtype": "float32", "shape": [3], "name": "y:0"}}})"));
+  EXPECT_EQ(shown["meta_graphs"][1]["signatures"]["Strings"]["inputs"], json::parse(R"({
+      "s": {"dtype": "string", "shape": null, "name": "s:0"}})"));
+  EXPECT_EQ(shown["meta_graphs"][2]["signatures"]["Odd"]["inputs"], json::parse(R"({
+      "a": {"dtype": "float32_ref", "shape": [], "name": "r:0"},
+      "b": {"dtype": "INVALID", "shape": [],
+            "coo_sparse": {"values": "v:0", "indices": "", "dense_shape": ""}}})"));
+
+  const std::string serve = "serve", twice = "twice", nobody = "nobody";
+  ASSERT_OK_AND_ASSIGN(text, ShowJson(model, &serve, &twice));
+  shown = json::parse(text);
+  ASSERT_EQ(shown.at("meta_graphs").size(), 1u);
+  EXPECT_EQ(shown["meta_graphs"][0]["signatures"].size(), 1u);
+  EXPECT_STATUS(ShowJson(model, &serve, &nobody), StatusCode::kInvalidArgument,
+                "ValueError: No SignatureDef with key 'nobody' found in MetaGraphDef; it has "
+                "'Strings', 'twice'");
+  EXPECT_STATUS(ShowJson(model, &nobody, nullptr), StatusCode::kInvalidArgument, "it has 'serve'");
+}
+
 TEST(ScanTest, DeniedOpsAreNamed) {
   const tensorflow::SavedModel model = Parse(kModel);
   ASSERT_OK_AND_ASSIGN(std::string text, ScanForDeniedOps(model, nullptr));
@@ -412,7 +450,15 @@ TEST(ScanTest, DeniedOpsAreNamed) {
   EXPECT_EQ(text, "MetaGraph with tag set ['serve'] does not contain blacklisted ops.\n");
   EXPECT_STATUS(ScanForDeniedOps(model, &nobody), StatusCode::kInvalidArgument,
                 "RuntimeError: MetaGraphDef associated with tag-set nobody could not be found in "
-                "SavedModel");
+                "SavedModel; it has 'serve', 'serve,gpu', 'show'");
+  ASSERT_OK_AND_ASSIGN(text, ScanJson(model, nullptr));
+  EXPECT_EQ(json::parse(text), json::parse(R"({"meta_graphs": [
+      {"tags": ["serve", "gpu"], "denied_ops": ["PrintV2", "WriteFile"]},
+      {"tags": ["serve"], "denied_ops": []},
+      {"tags": ["show"], "denied_ops": []}]})"));
+  ASSERT_OK_AND_ASSIGN(text, ScanJson(model, &serve));
+  EXPECT_EQ(json::parse(text).at("meta_graphs").size(), 1u);
+  EXPECT_FALSE(ScanJson(model, &nobody).ok());
 }
 
 TEST(ReadTest, BinaryWinsOverText) {
@@ -451,6 +497,191 @@ TEST(TagSetTest, OrderDoesNotMatterButEqualityDoes) {
   EXPECT_FALSE(MetaGraphWithTags(model, "gpu,serve,x").ok());
 }
 
+// --- check ---------------------------------------------------------------------------------------
+
+// Ops of these tests alone.
+class PickyKernel : public PassInputKernel {
+ public:
+  Status Init(KernelConstruction* construction) override {
+    MR_ASSIGN_OR_RETURN(const std::string mode, construction->GetAttr<std::string>("mode"));
+    if (mode != "fast") return InvalidArgument("mode must be 'fast', got '", mode, "'");
+    return absl::OkStatus();
+  }
+};
+const OpRegistration kPicky =
+    OpSpec("CheckTestPicky", "x: T -> y: T",
+           "T: {float, double}; mode: {'fast', 'slow'} = 'fast'; size: int >= 1 = 1")
+        .Shape(UnchangedShape)
+        .With(KernelFor<PickyKernel>().Types("T", {DT_FLOAT}));
+const OpRegistration kNobody =
+    OpSpec("CheckTestNobody", "x: T -> y: T", "T: type").Shape(UnchangedShape);
+
+// A model with these nodes, placeholder "x" and a signature for each of the outputs.
+tensorflow::MetaGraphDef CheckedModel(const std::string& nodes,
+                                      const std::vector<std::string>& outputs,
+                                      const std::string& more = "") {
+  std::string text = absl::StrCat(
+      "meta_info_def { tags: 'serve' stripped_op_list { op { name: 'MadeUp' input_arg { name: 'a' "
+      "type: DT_FLOAT } output_arg { name: 'b' number_attr: 'N' type_attr: 'T' } } } } "
+      "graph_def { versions { producer: 134 } node { name: 'x' op: 'Placeholder' attr { key: "
+      "'dtype' value { type: DT_FLOAT } } } ",
+      nodes, " } ", more);
+  for (const std::string& output : outputs) {
+    absl::StrAppend(&text, " signature_def { key: '", output,
+                    "' value { inputs { key: 'x' value { name: 'x:0' } } outputs { key: 'y' value "
+                    "{ name: '",
+                    output, ":0' } } } }");
+  }
+  tensorflow::MetaGraphDef meta;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &meta));
+  return meta;
+}
+
+ModelCheck Checked(const tensorflow::MetaGraphDef& meta, const std::string* key = nullptr) {
+  const auto check = CheckModel(Fs(), "/no/such", meta, key);
+  EXPECT_OK(check.status());
+  return check.value_or(ModelCheck());
+}
+
+std::string CheckNode(const std::string& name, const std::string& op, const std::string& attrs,
+                      const std::string& input = "x") {
+  return absl::StrCat(" node { name: '", name, "' op: '", op, "' input: '", input, "' ", attrs,
+                      " } ");
+}
+constexpr char kT[] = "attr { key: 'T' value { type: DT_FLOAT } } ";
+
+TEST(CheckTest, EverythingThatIsMissingIsNamedAtOnce) {
+  const std::string slow = "attr { key: 'mode' value { s: 'slow' } } ";
+  const std::string nodes = absl::StrCat(
+      CheckNode("u1", "MadeUp", ""), CheckNode("u2", "MadeUp", "", "u1"),
+      CheckNode("u3", "MadeUp", ""), CheckNode("u4", "MadeUp", ""), CheckNode("z", "Unheard", ""),
+      CheckNode("n", "CheckTestNobody", kT),
+      CheckNode("d", "CheckTestPicky", "attr { key: 'T' value { type: DT_DOUBLE } } "),
+      CheckNode("s", "CheckTestPicky", kT + slow),
+      CheckNode("zero", "CheckTestPicky", absl::StrCat(kT, "attr { key: 'size' value { i: 0 } } ")),
+      CheckNode("i", "CheckTestPicky", "attr { key: 'T' value { type: DT_INT32 } } "),
+      CheckNode("good", "CheckTestPicky", kT));
+  const ModelCheck check = Checked(CheckedModel(nodes, {"good", "u2", "zero"}));
+  EXPECT_FALSE(check.runnable());
+  EXPECT_EQ(CheckText(check),
+            "MetaGraphDef with tag-set 'serve': 12 nodes\n"
+            "  CheckTestNobody: no kernel for T=float\n"
+            "    1 node: n (nothing that was asked for needs them)\n"
+            "    needed: a kernel (docs/adding_an_op.md); there is none\n"
+            "  CheckTestPicky: attr 'T' must be one of {float, double}, got int32\n"
+            "    1 node: i (nothing that was asked for needs them)\n"
+            "    needed: another value of the attr\n"
+            "  CheckTestPicky: attr 'size' must be >= 1, got 0\n"
+            "    1 node: zero\n"
+            "    needed: another value of the attr\n"
+            "  CheckTestPicky: mode must be 'fast', got 'slow'\n"
+            "    1 node: s (nothing that was asked for needs them)\n"
+            "    needed: another value of the attr\n"
+            "  CheckTestPicky: no kernel for T=double\n"
+            "    1 node: d (nothing that was asked for needs them)\n"
+            "    needed: a kernel (docs/adding_an_op.md); there are CPU [T in {float}]\n"
+            "  MadeUp: the op kind is not known here\n"
+            "    4 nodes: u1, u2, u3 and 1 more\n"
+            "    needed: an op and its kernel (docs/adding_an_op.md): (a: float) -> (b: N * T)\n"
+            "  Unheard: the op kind is not known here\n"
+            "    1 node: z (nothing that was asked for needs them)\n"
+            "    needed: an op and its kernel (docs/adding_an_op.md)\n"
+            "  loading: ok\n"
+            "  signature 'good': ok\n"
+            "  signature 'u2': needs MadeUp\n"
+            "  signature 'zero': needs CheckTestPicky\n"
+            "not runnable: 2 of 4 (loading and signatures) cannot be done\n");
+
+  const json checked = json::parse(CheckJson({check}));
+  EXPECT_EQ(checked.at("runnable"), false);
+  const json& problems = checked["meta_graphs"][0]["problems"];
+  ASSERT_EQ(problems.size(), 7u);
+  EXPECT_EQ(problems[5], json::parse(R"json({"op": "MadeUp", "kind": "unknown_op",
+      "what": "the op kind is not known here", "count": 4, "nodes": ["u1", "u2", "u3", "u4"],
+      "needs": "an op and its kernel (docs/adding_an_op.md): (a: float) -> (b: N * T)"})json"));
+  EXPECT_EQ(checked["meta_graphs"][0]["tasks"][2], json::parse(R"({"name": "signature 'u2'",
+      "runnable": false, "problems": [5], "errors": []})"));
+}
+
+TEST(CheckTest, WhatASignatureDoesNotNeedDoesNotStopIt) {
+  const tensorflow::MetaGraphDef meta = CheckedModel(
+      CheckNode("good", "CheckTestPicky", kT) + CheckNode("u", "MadeUp", ""), {"good", "u"});
+  EXPECT_FALSE(Checked(meta).runnable());
+  std::string key = "good";
+  EXPECT_TRUE(Checked(meta, &key).runnable());
+  key = "u";
+  EXPECT_FALSE(Checked(meta, &key).runnable());
+  key = "nobody";
+  EXPECT_STATUS(CheckModel(Fs(), "", meta, &key), StatusCode::kInvalidArgument,
+                "ValueError: No SignatureDef with key 'nobody' found in MetaGraphDef; it has "
+                "'good', 'u'");
+  // What is fed need not be computed.
+  EXPECT_TRUE(Checked(CheckedModel(
+                          CheckNode("t", "Unheard", "") + CheckNode("y", "CheckTestPicky", kT, "t"),
+                          {}, R"(signature_def { key: 's' value {
+                                       inputs { key: 'x' value { name: 't:0' } }
+                                       outputs { key: 'y' value { name: 'y' } } } })"))
+                  .runnable());
+}
+
+TEST(CheckTest, FunctionsAreLookedThrough) {
+  const std::string library = R"(
+    library {
+      function { signature { name: 'outer' } node_def { name: 'call' op: 'inner' }
+                 node_def { name: 'p' op: 'CheckTestPicky' input: 'a'
+                            attr { key: 'T' value { placeholder: 'T' } } } }
+      function { signature { name: 'inner' } node_def { name: 'u' op: 'Unheard' } }
+      function { signature { name: 'unused' } node_def { name: 'v' op: 'MadeUp' } }
+    } )";
+  const ModelCheck check = Checked(CheckedModel(
+      absl::StrCat(
+          CheckNode("y", "CheckTestPicky",
+                    absl::StrCat(kT, "attr { key: '_f' value { func { name: 'outer' } } } ")),
+          library),
+      {"y"}));
+  EXPECT_EQ(check.num_functions, 3u);
+  EXPECT_EQ(check.num_nodes, 6u);
+  ASSERT_EQ(check.problems.size(), 3u);
+  EXPECT_EQ(check.problems[0].op, "MadeUp");
+  EXPECT_THAT(check.problems[0].nodes, ElementsAre("v in function unused"));
+  EXPECT_EQ(check.problems[1].op, "Unheard");
+  EXPECT_THAT(check.problems[1].nodes, ElementsAre("u in function inner"));
+  EXPECT_EQ(check.problems[2].op, "inner");
+  EXPECT_EQ(check.problems[2].kind, OpProblem::Kind::kFunction);
+  EXPECT_THAT(check.tasks[1].problems, ElementsAre(1u, 2u));
+}
+
+TEST(CheckTest, WhatLoadingLacksIsNamed) {
+  struct Case {
+    std::string nodes, more;
+    std::vector<std::string> outputs;
+    std::string text;
+  };
+  const std::vector<Case> cases = {
+      {" node { name: 'v' op: 'VariableV2' attr { key: 'dtype' value { type: DT_FLOAT } } "
+       "attr { key: 'shape' value { shape { } } } } node { name: 'restore' op: 'NoOp' }",
+       "saver_def { restore_op_name: 'restore' filename_tensor_name: 'f:0' }",
+       {},
+       "loading: the graph has variables, and '/no/such/variables/variables.index' does not exist"},
+      {"",
+       "collection_def { key: 'legacy_init_op' value { node_list { value: 'nobody' } } }",
+       {},
+       "loading: SavedModel: the init op 'nobody'"},
+      {CheckNode("init", "Unheard", ""),
+       "collection_def { key: 'legacy_init_op' value { node_list { value: 'init' } } }",
+       {},
+       "loading: needs Unheard"},
+      {"", "asset_file_def { tensor_info { name: 'x' } filename: '../up' }", {}, "'../up'"},
+      {"", "", {"y"}, "signature 'y': GraphDef: has no node 'y'"},
+      {CheckNode("y", "Identity", kT, "nobody"), "", {"y"}, "not runnable: the graph is not sound"},
+  };
+  for (const Case& c : cases) {
+    const ModelCheck check = Checked(CheckedModel(c.nodes, c.outputs, c.more));
+    EXPECT_FALSE(check.runnable());
+    EXPECT_THAT(CheckText(check), HasSubstr(c.text));
+  }
+}
+
 // --- run -----------------------------------------------------------------------------------------
 
 struct RunResult {
@@ -473,6 +704,29 @@ TEST(RunTest, LiteralsAreFedAndResultsPrinted) {
   ASSERT_OK(result.status);
   EXPECT_EQ(result.out, "Result for output key y:\n[[2.5]\n [6. ]]\n");
   EXPECT_EQ(result.warnings, "");
+}
+
+TEST(RunTest, OutputsAreTensorsInJson) {
+  SavedModelRun run = {Written(kModel), "serve", "twice", {.input_exprs = "x=[[0.05], [3]]"}};
+  run.json = true;
+  run.outdir = TempPath("out");
+  const RunResult result = RunTool(run);
+  ASSERT_OK(result.status);
+  EXPECT_EQ(json::parse(result.out), json::parse(R"({
+      "y": {"dtype": "float32", "shape": [2, 1], "values": [0.1, 6.0]}})"));
+  EXPECT_THAT(result.warnings, HasSubstr("Output y is saved to "));
+}
+
+TEST(RunTest, AModelOfAClusterRunsWithoutItsDevices) {
+  std::string model = kModel;
+  const std::string add = "op: \"Add\"";
+  model.replace(model.find(add), add.size(), add + " device: \"/job:ps/task:1/cpu:0\"");
+  SavedModelRun run = {Written(model), "serve", "twice", {.input_exprs = "x=[[1]]"}};
+  EXPECT_THAT(std::string(RunTool(run).status.message()), HasSubstr("/job:ps"));
+  run.clear_devices = true;
+  const RunResult result = RunTool(run);
+  ASSERT_OK(result.status);
+  EXPECT_EQ(result.out, "Result for output key y:\n[[2.]]\n");
 }
 
 TEST(RunTest, AModelPinnedToAGpuRunsWithOneWarning) {
@@ -697,7 +951,8 @@ TEST(RunTest, BadInputsEndWithThePythonToolsLastLine) {
       {{dir, "train", "twice", {.input_exprs = "x=[1]"}},
        "RuntimeError: MetaGraphDef associated with tag-set train could not be found in SavedModel"},
       {{dir, "serve", "nobody", {.input_exprs = "x=[1]"}},
-       "ValueError: No SignatureDef with key 'nobody' found in MetaGraphDef."},
+       "ValueError: No SignatureDef with key 'nobody' found in MetaGraphDef; it has 'Strings', "
+       "'twice'"},
       {{"/no/such", "serve", "twice", {.input_exprs = "x=[1]"}},
        "IOError: SavedModel file does not exist at: /no/such/{saved_model.pbtxt|saved_model.pb}"},
   };
@@ -732,8 +987,10 @@ Process Cli(const std::string& arguments) {
 }
 
 TEST(CliTest, VersionAndCommands) {
-  EXPECT_EQ(Cli("-v").out, "0.1.0\n");
-  EXPECT_EQ(Cli("--version").out, "0.1.0\n");
+  for (const char* flag : {"-v", "--version", "show --version", "run -v"}) {
+    EXPECT_EQ(Cli(flag).out, VersionText("saved_model_cli")) << flag;
+    EXPECT_EQ(Cli(flag).code, 0);
+  }
   const std::string dir = Written(kModel);
   EXPECT_EQ(Cli("show --dir " + dir).out, ShowTagSets(Parse(kModel)));
   EXPECT_THAT(Cli("show --dir=" + dir + " --tag serve").out,
@@ -748,6 +1005,116 @@ TEST(CliTest, VersionAndCommands) {
       "Result for output key y:\n[2.]\n");
 }
 
+TEST(CliTest, HelpOfEveryCommandExitsWithZero) {
+  for (const char* command : {"", "show", "run", "check", "scan", "convert"}) {
+    for (const char* flag : {"--help", "-h"}) {
+      const Process process = Cli(absl::StrCat(command, " ", flag));
+      EXPECT_EQ(process.code, 0) << command;
+      EXPECT_THAT(process.out, StartsWith("usage: saved_model_cli"));
+      EXPECT_TRUE(process.err.empty());
+    }
+  }
+  EXPECT_THAT(Cli("--help").out, HasSubstr("\ncheck: Says whether"));
+  EXPECT_THAT(Cli("run --help").out, HasSubstr("--input_exprs TEXT"));
+}
+
+TEST(CliTest, ADirectoryOfVersionsMeansItsNewestWholeOne) {
+  const std::string base = TempPath("export");
+  const auto write = [&](const std::string& version, const std::string& tag) {
+    const std::string dir = JoinPath(base, version);
+    EXPECT_OK(Fs()->RecursivelyCreateDirectory(dir));
+    EXPECT_OK(WriteFileAtomically(
+        Fs(), JoinPath(dir, "saved_model.pb"),
+        Parse(absl::StrCat("meta_graphs { meta_info_def { tags: '", tag, "' } }"))
+            .SerializeAsString()));
+  };
+  write("9", "nine");
+  write("1700000001", "newest");
+  write("170000000", "shorter");
+  write("1700000002x", "no_number");
+  // Begun, and not whole.
+  ASSERT_OK(Fs()->RecursivelyCreateDirectory(JoinPath(base, "1700000003/variables")));
+  for (const char* command : {"show", "scan", "check"}) {
+    const Process process = Cli(absl::StrCat(command, " --dir ", base));
+    EXPECT_THAT(process.out, HasSubstr("newest")) << command;
+    ASSERT_EQ(process.err.size(), 1u);
+    EXPECT_EQ(process.err[0], absl::StrCat("saved_model_cli: '", base,
+                                           "' is a directory of versions; using the newest, '",
+                                           base, "/1700000001'"));
+  }
+  const Process exact = Cli("show --dir " + JoinPath(base, "9"));
+  EXPECT_THAT(exact.out, HasSubstr("nine"));
+  EXPECT_TRUE(exact.err.empty());
+
+  // Other names are no versions: they are named.
+  const std::string named = TempPath("named");
+  ASSERT_OK(Fs()->RecursivelyCreateDirectory(JoinPath(named, "best")));
+  ASSERT_OK(
+      Fs()->RenameFile(JoinPath(base, "9/saved_model.pb"), JoinPath(named, "best/saved_model.pb")));
+  const Process other = Cli("show --dir " + named);
+  EXPECT_EQ(other.code, 1);
+  EXPECT_THAT(other.err.back(),
+              HasSubstr(absl::StrCat("; there are models in '", named, "/best'")));
+}
+
+TEST(CliTest, JsonIsPrintedByEveryCommand) {
+  const std::string dir = Written(kModel);
+  for (const std::string& arguments : std::vector<std::string>{
+           "show --dir " + dir, "show --all --dir " + dir,
+           "show --tag_set serve --signature_def twice --dir " + dir, "scan --dir " + dir,
+           "check --tag_set serve --dir " + dir,
+           "run --tag_set serve --signature_def twice --input_exprs 'x=[1]' --dir " + dir}) {
+    const Process process = Cli(arguments + " --json");
+    EXPECT_EQ(process.code, 0) << arguments;
+    EXPECT_TRUE(json::accept(process.out)) << process.out;
+  }
+}
+
+TEST(CliTest, CheckExitsWithOneWhenTheModelCannotRun) {
+  const std::string dir = Written(kModel);
+  Process process = Cli("check --tag_set serve --dir " + dir);
+  EXPECT_EQ(process.code, 0);
+  EXPECT_EQ(process.out,
+            "MetaGraphDef with tag-set 'serve': 4 nodes\n"
+            "  loading: ok\n"
+            "  signature 'Strings': ok\n"
+            "  signature 'twice': ok\n"
+            "runnable\n");
+  EXPECT_TRUE(process.err.empty());
+  process = Cli("check --tag_set show --dir " + dir);
+  EXPECT_EQ(process.code, 1);
+  EXPECT_THAT(process.out, HasSubstr("  loading: SavedModel: signature 'Odd': input '"));
+  EXPECT_THAT(process.out, EndsWith("not runnable: 1 of 2 (loading and signatures) cannot be "
+                                    "done\n"));
+  EXPECT_EQ(Cli("check --dir " + dir).code, 1);
+  EXPECT_EQ(Cli("check --dir " + dir + " --json").code, 1);
+}
+
+TEST(CliTest, ATableModelOfTensorFlowIsCheckedWhole) {
+  const std::string dir = SharedDataPath("saved_models/taxi_wide_deep_1_12");
+  if (dir.empty()) GTEST_SKIP() << "MILLRACE_SHARED has no saved_models/taxi_wide_deep_1_12";
+  const Process process = Cli("check --dir " + dir);
+  EXPECT_EQ(process.code, 1);
+  std::printf("%s", process.out.c_str());
+  const Process machine = Cli("check --json --dir " + dir);
+  const json checked = json::parse(machine.out);
+  EXPECT_EQ(checked.at("runnable"), false);
+  std::map<std::string, size_t> counts;
+  for (const auto& node : [&] {
+         auto model = ReadSavedModelForTool(Fs(), dir);
+         EXPECT_OK(model.status());
+         return model->meta_graphs(0).graph_def().node();
+       }()) {
+    ++counts[node.op()];
+  }
+  EXPECT_GE(checked["meta_graphs"][0]["problems"].size(), 2u);
+  for (const json& problem : checked["meta_graphs"][0]["problems"]) {
+    EXPECT_EQ(problem.at("kind"), "unknown_op") << problem;
+    EXPECT_EQ(problem.at("count"), counts[problem.at("op").get<std::string>()]) << problem;
+    EXPECT_THAT(problem.at("needs").get<std::string>(), HasSubstr(") -> (")) << problem;
+  }
+}
+
 TEST(CliTest, WrongFlagsExitWithTwoAfterTheUsage) {
   struct Case {
     std::string arguments, last;
@@ -755,10 +1122,13 @@ TEST(CliTest, WrongFlagsExitWithTwoAfterTheUsage) {
   const std::vector<Case> cases = {
       {"", "saved_model_cli: error: too few arguments"},
       {"bogus",
-       "saved_model_cli: error: invalid choice: 'bogus' (choose from 'show', 'run', 'scan', "
-       "'convert')"},
+       "saved_model_cli: error: invalid choice: 'bogus' (choose from 'show', 'run', 'check', "
+       "'scan', 'convert')"},
       {"show", "saved_model_cli show: error: the following arguments are required: --dir"},
       {"show --dir a --bogus", "saved_model_cli show: error: unrecognized arguments: --bogus"},
+      {"show --dir a --tagset=b",
+       "saved_model_cli show: error: unrecognized arguments: --tagset=b; did you mean 'tag_set'?"},
+      {"--bogus", "saved_model_cli: error: unrecognized arguments: --bogus"},
       {"run --dir a",
        "saved_model_cli run: error: the following arguments are required: --tag_set, "
        "--signature_def"},
@@ -781,7 +1151,15 @@ TEST(CliTest, OtherFailuresExitWithOneAndTheException) {
       {"show --dir /no/such --all",
        "IOError: SavedModel file does not exist at: /no/such/{saved_model.pbtxt|saved_model.pb}"},
       {"show --dir " + dir + " --tag_set a,b",
-       "RuntimeError: MetaGraphDef associated with tag-set a,b could not be found in SavedModel"},
+       "RuntimeError: MetaGraphDef associated with tag-set a,b could not be found in SavedModel; "
+       "it has 'serve', 'serve,gpu', 'show'"},
+      {"check --dir " + dir + " --tag_set serve --signature_def nobody",
+       "ValueError: No SignatureDef with key 'nobody' found in MetaGraphDef; it has 'Strings', "
+       "'twice'"},
+      {"check --dir /no/such",
+       "IOError: SavedModel file does not exist at: /no/such/{saved_model.pbtxt|saved_model.pb}"},
+      {"scan --json --dir /no/such",
+       "IOError: SavedModel file does not exist at: /no/such/{saved_model.pbtxt|saved_model.pb}"},
       {"run --dir " + dir + " --tag_set serve --signature_def twice",
        "AttributeError: At least one of --inputs, --input_exprs or --input_examples must be "
        "required"},

@@ -2,17 +2,21 @@
 #include "tools/saved_model_run.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/npy.h"
 #include "core/tensor.h"
+#include "graph/graph_def.h"
+#include "nlohmann/json.hpp"
 #include "runtime/session.h"
 #include "saver/saved_model.h"
 #include "tools/numpy_format.h"
 #include "tools/python_error.h"
 #include "tools/saved_model_show.h"
+#include "tools/tensor_json.h"
 
 namespace millrace {
 namespace {
@@ -54,7 +58,7 @@ Status SaveOutput(FileSystem* fs, const SavedModelRun& run, const std::string& k
 Status RunSavedModel(FileSystem* fs, const SavedModelRun& run, std::ostream& out,
                      std::ostream& warnings) {
   tensorflow::SignatureDef signature;
-  std::vector<std::string> tags;
+  tensorflow::MetaGraphDef meta;
   // The flags are checked before a model that may be large is loaded.
   if (run.inputs.inputs.empty() && run.inputs.input_exprs.empty() &&
       run.inputs.input_examples.empty()) {
@@ -65,15 +69,12 @@ Status RunSavedModel(FileSystem* fs, const SavedModelRun& run, std::ostream& out
     MR_ASSIGN_OR_RETURN(const tensorflow::SavedModel model, ReadSavedModelForTool(fs, run.dir));
     MR_ASSIGN_OR_RETURN(const tensorflow::MetaGraphDef* meta_graph,
                         MetaGraphWithTags(model, run.tag_set));
-    const auto found = meta_graph->signature_def().find(run.signature_key);
-    if (found == meta_graph->signature_def().end()) {
-      return PythonError("ValueError", absl::StrCat("No SignatureDef with key '", run.signature_key,
-                                                    "' found in MetaGraphDef."));
-    }
-    signature = found->second;
-    tags.assign(meta_graph->meta_info_def().tags().begin(),
-                meta_graph->meta_info_def().tags().end());
+    MR_ASSIGN_OR_RETURN(const tensorflow::SignatureDef* found,
+                        FindSignature(*meta_graph, run.signature_key));
+    signature = *found;
+    meta = *meta_graph;
   }
+  if (run.clear_devices) ClearDevices(meta.mutable_graph_def());
   std::vector<std::string> lines;
   const auto inputs = LoadSavedModelInputs(fs, run.inputs, signature, &lines);
   for (const std::string& line : lines) warnings << "WARNING: " << line << "\n";
@@ -103,8 +104,8 @@ Status RunSavedModel(FileSystem* fs, const SavedModelRun& run, std::ostream& out
 
   // As the Python tool: a model that asks for a GPU runs without one.
   SessionOptions options;
-  options.config.set_allow_soft_placement(true);
-  StatusOr<SavedModelBundle> bundle = LoadSavedModel(options, run.dir, tags, fs);
+  options.config.allow_soft_placement = true;
+  StatusOr<SavedModelBundle> bundle = LoadMetaGraph(options, run.dir, std::move(meta), fs);
   if (!bundle.ok()) return PythonErrorFromStatus(bundle.status());
   const StatusOr<std::vector<Tensor>> outputs = bundle->session->Run(feeds, fetches);
   if (!outputs.ok()) return PythonErrorFromStatus(outputs.status());
@@ -118,11 +119,20 @@ Status RunSavedModel(FileSystem* fs, const SavedModelRun& run, std::ostream& out
       return PythonErrorFromStatus(made);
     }
   }
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
   for (size_t i = 0; i < keys.size(); ++i) {
     const Tensor& tensor = (*outputs)[i];
+    if (run.json) {
+      if (const Status made = TensorToJson(tensor, &json[keys[i]]); !made.ok()) {
+        return PythonErrorFromStatus(Prefixed(absl::StrCat("output ", keys[i]), made));
+      }
+      if (!run.outdir.empty()) MR_RETURN_IF_ERROR(SaveOutput(fs, run, keys[i], tensor, warnings));
+      continue;
+    }
     out << "Result for output key " << keys[i] << ":\n" << NumpyString(tensor) << "\n";
     if (!run.outdir.empty()) MR_RETURN_IF_ERROR(SaveOutput(fs, run, keys[i], tensor, out));
   }
+  if (run.json) out << JsonText(json);
   return absl::OkStatus();
 }
 

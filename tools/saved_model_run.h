@@ -6,7 +6,11 @@
 // text of TensorFlow 1.15's saved_model_cli.
 //
 // Outputs are printed in sorted order of key; with an outdir each is also written to
-// <outdir>/<key>.npy, where a key that is no plain file name is refused.
+// <outdir>/<key>.npy, where a key that is no plain file name is refused. As JSON the outputs are
+// one object of tensors (tools/tensor_json.h) by key; what is saved where goes to `warnings` then.
+//
+// A model that asks for devices that are not here runs on the CPU: a GPU always, tasks of a cluster
+// with `clear_devices`.
 //
 // Thread-safety: pure function and files. Failure: the Statuses of tools/python_error.h. Kernels
 // are those that the program links.
@@ -25,6 +29,8 @@ struct SavedModelRun {
   SavedModelInputFlags inputs = {};
   std::string outdir = {};  // "" = nothing is saved
   bool overwrite = false;
+  bool clear_devices = false;
+  bool json = false;
 };
 
 Status RunSavedModel(FileSystem* fs, const SavedModelRun& run, std::ostream& out,

@@ -12,16 +12,20 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "core/dtype.h"
 #include "core/tensor.h"
+#include "nlohmann/json.hpp"
 #include "saver/message_file.h"
 #include "saver/saved_model_reader.h"
 #include "tools/numpy_format.h"
 #include "tools/python_error.h"
 #include "tools/python_literal.h"
+#include "tools/tensor_json.h"
 
 namespace millrace {
 namespace {
 
+using nlohmann::ordered_json;
 using tensorflow::StructuredValue;
 
 std::vector<std::string> Tags(const tensorflow::MetaGraphDef& meta_graph) {
@@ -302,13 +306,99 @@ void AppendFunctions(const tensorflow::SavedModel& model, std::string* out) {
   if (functions.empty()) absl::StrAppend(out, "\n");
 }
 
+// "; there are models in 'a', 'b'" of the subdirectories.
+std::string ModelsBelow(FileSystem* fs, const std::string& dir) {
+  constexpr size_t kMaxNames = 5;
+  std::vector<std::string> names;
+  for (const std::string& name : fs->GetChildren(dir).value_or(std::vector<std::string>())) {
+    if (!SavedModelPath(fs, JoinPath(dir, name))) continue;
+    names.push_back(PythonString(JoinPath(dir, name)));
+    if (names.size() == kMaxNames) break;
+  }
+  return names.empty() ? "" : absl::StrCat("; there are models in ", absl::StrJoin(names, ", "));
+}
+
+std::string QuotedList(const std::vector<std::string>& names) {
+  return absl::StrJoin(names, ", ", [](std::string* out, const std::string& name) {
+    absl::StrAppend(out, PythonString(name));
+  });
+}
+
+// What ValueError and RuntimeError add to TensorFlow's text.
+std::string HasInstead(const std::vector<std::string>& names) {
+  return names.empty() ? "; it has none" : absl::StrCat("; it has ", QuotedList(names));
+}
+
+// The meta graphs that a command is about.
+StatusOr<std::vector<const tensorflow::MetaGraphDef*>> Chosen(const tensorflow::SavedModel& model,
+                                                              const std::string* tag_set) {
+  if (tag_set == nullptr) {
+    std::vector<const tensorflow::MetaGraphDef*> all;
+    for (const tensorflow::MetaGraphDef& m : model.meta_graphs()) all.push_back(&m);
+    return all;
+  }
+  MR_ASSIGN_OR_RETURN(const tensorflow::MetaGraphDef* m, MetaGraphWithTags(model, *tag_set));
+  return std::vector<const tensorflow::MetaGraphDef*>{m};
+}
+
+// Ops that touch files.
+std::set<std::string> DeniedOps(const tensorflow::MetaGraphDef& meta_graph) {
+  const std::set<std::string> denied = {"PrintV2", "ReadFile", "WriteFile"};
+  std::set<std::string> found;
+  const auto look = [&](const auto& nodes) {
+    for (const auto& node : nodes) {
+      if (denied.count(node.op()) > 0) found.insert(node.op());
+    }
+  };
+  look(meta_graph.graph_def().node());
+  for (const auto& function : meta_graph.graph_def().library().function()) {
+    look(function.node_def());
+  }
+  return found;
+}
+
+ordered_json InfosJson(const google::protobuf::Map<std::string, tensorflow::TensorInfo>& infos) {
+  ordered_json json = ordered_json::object();
+  for (const std::string& key : SortedKeys(infos)) {
+    const tensorflow::TensorInfo& info = infos.at(key);
+    ordered_json& one = json[key];
+    one["dtype"] = tensorflow::DataType_IsValid(info.dtype())
+                       ? JsonTypeName(static_cast<DType>(info.dtype()))
+                       : TypeText(info.dtype());
+    one["shape"] = nullptr;  // unknown rank
+    if (!info.tensor_shape().unknown_rank()) {
+      one["shape"] = ordered_json::array();
+      for (const auto& dim : info.tensor_shape().dim()) one["shape"].push_back(dim.size());
+    }
+    if (info.has_coo_sparse()) {
+      one["coo_sparse"] = {{"values", info.coo_sparse().values_tensor_name()},
+                           {"indices", info.coo_sparse().indices_tensor_name()},
+                           {"dense_shape", info.coo_sparse().dense_shape_tensor_name()}};
+    } else {
+      one["name"] = info.name();
+    }
+  }
+  return json;
+}
+
 }  // namespace
+
+std::string ModelDirectory(FileSystem* fs, const std::string& dir, const std::string& program,
+                           std::ostream& note) {
+  if (SavedModelPath(fs, dir)) return dir;
+  const std::optional<std::string> newest = NewestModelVersion(fs, dir);
+  if (!newest) return dir;
+  note << program << ": '" << dir << "' is a directory of versions; using the newest, '" << *newest
+       << "'\n";
+  return *newest;
+}
 
 StatusOr<tensorflow::SavedModel> ReadSavedModelForTool(FileSystem* fs, const std::string& dir) {
   const std::optional<std::string> path = SavedModelPath(fs, dir);
   if (!path) {
-    return PythonError("IOError", absl::StrCat("SavedModel file does not exist at: ", dir,
-                                               "/{saved_model.pbtxt|saved_model.pb}"));
+    return PythonError("IOError",
+                       absl::StrCat("SavedModel file does not exist at: ", dir,
+                                    "/{saved_model.pbtxt|saved_model.pb}", ModelsBelow(fs, dir)));
   }
   TextError error;
   StatusOr<tensorflow::SavedModel> model = ReadSavedModelFile(fs, *path, &error);
@@ -326,8 +416,13 @@ StatusOr<const tensorflow::MetaGraphDef*> MetaGraphWithTags(const tensorflow::Sa
   if (!tag_set.empty()) tags = absl::StrSplit(tag_set, ',');
   const StatusOr<const tensorflow::MetaGraphDef*> found = FindMetaGraph(model, tags);
   if (found.ok()) return *found;
-  return PythonError("RuntimeError", absl::StrCat("MetaGraphDef associated with tag-set ", tag_set,
-                                                  " could not be found in SavedModel"));
+  std::vector<std::string> there;
+  for (const tensorflow::MetaGraphDef* m : SortedByTags(model)) {
+    there.push_back(absl::StrJoin(Tags(*m), ","));
+  }
+  return PythonError("RuntimeError",
+                     absl::StrCat("MetaGraphDef associated with tag-set ", tag_set,
+                                  " could not be found in SavedModel", HasInstead(there)));
 }
 
 std::string ShowTagSets(const tensorflow::SavedModel& model) {
@@ -369,39 +464,69 @@ std::string ShowAll(const tensorflow::SavedModel& model) {
   return out;
 }
 
+StatusOr<const tensorflow::SignatureDef*> FindSignature(const tensorflow::MetaGraphDef& meta_graph,
+                                                        const std::string& key) {
+  const auto found = meta_graph.signature_def().find(key);
+  if (found != meta_graph.signature_def().end()) return &found->second;
+  return PythonError("ValueError",
+                     absl::StrCat("No SignatureDef with key '", key, "' found in MetaGraphDef",
+                                  HasInstead(SortedKeys(meta_graph.signature_def()))));
+}
+
+StatusOr<std::string> ShowJson(const tensorflow::SavedModel& model, const std::string* tag_set,
+                               const std::string* signature_key) {
+  MR_ASSIGN_OR_RETURN(const auto meta_graphs, Chosen(model, tag_set));
+  ordered_json json;
+  json["saved_model_schema_version"] = model.saved_model_schema_version();
+  json["meta_graphs"] = ordered_json::array();
+  for (const tensorflow::MetaGraphDef* m : meta_graphs) {
+    ordered_json one;
+    one["tags"] = Tags(*m);
+    one["tensorflow_version"] = m->meta_info_def().tensorflow_version();
+    one["nodes"] = m->graph_def().node_size();
+    one["functions"] = m->graph_def().library().function_size();
+    one["signatures"] = ordered_json::object();
+    std::vector<std::string> keys = SortedKeys(m->signature_def());
+    if (signature_key != nullptr) {
+      MR_RETURN_IF_ERROR(FindSignature(*m, *signature_key).status());
+      keys = {*signature_key};
+    }
+    for (const std::string& key : keys) {
+      const tensorflow::SignatureDef& signature = m->signature_def().at(key);
+      one["signatures"][key] = {{"method_name", signature.method_name()},
+                                {"inputs", InfosJson(signature.inputs())},
+                                {"outputs", InfosJson(signature.outputs())}};
+    }
+    json["meta_graphs"].push_back(std::move(one));
+  }
+  return JsonText(json);
+}
+
 StatusOr<std::string> ScanForDeniedOps(const tensorflow::SavedModel& model,
                                        const std::string* tag_set) {
-  std::vector<const tensorflow::MetaGraphDef*> meta_graphs;
-  if (tag_set != nullptr) {
-    MR_ASSIGN_OR_RETURN(const tensorflow::MetaGraphDef* m, MetaGraphWithTags(model, *tag_set));
-    meta_graphs.push_back(m);
-  } else {
-    for (const tensorflow::MetaGraphDef& m : model.meta_graphs()) meta_graphs.push_back(&m);
-  }
-  const std::set<std::string> denied = {"PrintV2", "ReadFile", "WriteFile"};
+  MR_ASSIGN_OR_RETURN(const auto meta_graphs, Chosen(model, tag_set));
   std::string out;
   for (const tensorflow::MetaGraphDef* m : meta_graphs) {
-    std::set<std::string> found;
-    for (const auto& node : m->graph_def().node()) {
-      if (denied.count(node.op()) > 0) found.insert(node.op());
-    }
-    for (const auto& function : m->graph_def().library().function()) {
-      for (const auto& node : function.node_def()) {
-        if (denied.count(node.op()) > 0) found.insert(node.op());
-      }
-    }
-    const auto quoted = [](std::string* text, const std::string& s) {
-      absl::StrAppend(text, PythonString(s));
-    };
-    absl::StrAppend(&out, "MetaGraph with tag set [", absl::StrJoin(Tags(*m), ", ", quoted), "]");
+    const std::set<std::string> found = DeniedOps(*m);
+    absl::StrAppend(&out, "MetaGraph with tag set [", QuotedList(Tags(*m)), "]");
     if (found.empty()) {
       absl::StrAppend(&out, " does not contain blacklisted ops.\n");
     } else {
       absl::StrAppend(&out, " contains the following blacklisted ops: {",
-                      absl::StrJoin(found, ", ", quoted), "}\n");
+                      QuotedList({found.begin(), found.end()}), "}\n");
     }
   }
   return out;
+}
+
+StatusOr<std::string> ScanJson(const tensorflow::SavedModel& model, const std::string* tag_set) {
+  MR_ASSIGN_OR_RETURN(const auto meta_graphs, Chosen(model, tag_set));
+  ordered_json json;
+  json["meta_graphs"] = ordered_json::array();
+  for (const tensorflow::MetaGraphDef* m : meta_graphs) {
+    json["meta_graphs"].push_back({{"tags", Tags(*m)}, {"denied_ops", DeniedOps(*m)}});
+  }
+  return JsonText(json);
 }
 
 }  // namespace millrace

@@ -23,14 +23,15 @@ AdagradOptimizer::AdagradOptimizer(AdagradOptions options)
 }
 AdagradOptimizer::~AdagradOptimizer() = default;
 
-void AdagradOptimizer::Prepare(const Scope& scope, const std::vector<Variable>& variables) {
+Status AdagradOptimizer::CheckOptions(const Scope& scope) const {
   if (!(state_->options.initial_accumulator_value > 0)) {
-    scope.UpdateStatus(
-        InvalidArgument("Adagrad '", name(), "': initial_accumulator_value must be > 0, got ",
-                        state_->options.initial_accumulator_value),
-        std::source_location::current());
-    return;
+    return InvalidArgument("Adagrad '", name(), "': initial_accumulator_value must be > 0, got ",
+                           state_->options.initial_accumulator_value);
   }
+  return CheckOption(scope, "learning_rate", state_->options.learning_rate);
+}
+
+void AdagradOptimizer::Prepare(const Scope& scope, const std::vector<Variable>& variables) {
   for (const Variable& variable : variables) {
     state_->accumulators[variable.name] =
         MakeSlot(scope, variable, state_->options.initial_accumulator_value, name());

@@ -11,12 +11,13 @@
 
 #include "graph/scope.h"
 #include "layers/variable.h"
+#include "ops/array/number_or_output.h"
 #include "train/optimizer.h"
 
 namespace millrace {
 
 struct AdagradOptions {
-  double learning_rate = 0.01;
+  NumberOrOutput learning_rate = 0.01;
   double initial_accumulator_value = 0.1;
   bool use_locking = false;
   std::string name = "Adagrad";
@@ -28,6 +29,7 @@ class AdagradOptimizer : public Optimizer {
   ~AdagradOptimizer() override;
 
  protected:
+  Status CheckOptions(const Scope&) const override;
   void Prepare(const Scope&, const std::vector<Variable>&) override;
   Operation ApplyDense(const Scope&, const Variable&, Output) override;
   Operation ApplySparse(const Scope&, const Variable&, Output, Output) override;

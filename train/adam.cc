@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "core/status.h"
 #include "graph/node_builder.h"
 #include "ops/state/state.h"
 #include "train/beside_variable.h"
@@ -25,6 +26,14 @@ AdamOptimizer::AdamOptimizer(AdamOptions options)
 }
 AdamOptimizer::~AdamOptimizer() = default;
 
+Status AdamOptimizer::CheckOptions(const Scope& scope) const {
+  const AdamOptions& o = state_->options;
+  MR_RETURN_IF_ERROR(CheckOption(scope, "learning_rate", o.learning_rate));
+  MR_RETURN_IF_ERROR(CheckOption(scope, "beta1", o.beta1));
+  MR_RETURN_IF_ERROR(CheckOption(scope, "beta2", o.beta2));
+  return CheckOption(scope, "epsilon", o.epsilon);
+}
+
 void AdamOptimizer::Prepare(const Scope& scope, const std::vector<Variable>& variables) {
   // The powers live with the first variable by name, so that all workers agree where they are.
   const Variable& first =
@@ -33,7 +42,7 @@ void AdamOptimizer::Prepare(const Scope& scope, const std::vector<Variable>& var
   const Scope near = scope.ColocatedWith(first.handle.op());
   VariableAttrs attrs;
   attrs.trainable = false;
-  const auto power = [&](const char* name, double value) {
+  const auto power = [&](const char* name, const NumberOrOutput& value) {
     const Output initial =
         ScalarLike(near.WithName(std::string(name) + "/initial_value"), first, value);
     return MakeVariable(near.WithName(name), initial, attrs);
@@ -50,7 +59,7 @@ void AdamOptimizer::Prepare(const Scope& scope, const std::vector<Variable>& var
 Operation AdamOptimizer::ApplyDense(const Scope& scope, const Variable& variable, Output gradient) {
   const auto& [m, v] = state_->slots[variable.name];
   const AdamOptions& o = state_->options;
-  const auto number = [&](const char* name, double value) {
+  const auto number = [&](const char* name, const NumberOrOutput& value) {
     return ScalarLike(scope.WithName(name), variable, value);
   };
   return NodeBuilder(scope.WithName("ResourceApplyAdam"), "ResourceApplyAdam")
@@ -75,7 +84,9 @@ Operation AdamOptimizer::ApplySparse(const Scope& scope, const Variable& variabl
                                      Output rows) {
   const auto& [m, v] = state_->slots[variable.name];
   const AdamOptions& o = state_->options;
-  const auto number = [&](double value) { return ScalarLike(scope, variable, value); };
+  const auto number = [&](const NumberOrOutput& value) {
+    return ScalarLike(scope, variable, value);
+  };
   const auto binary = [&](const Scope& s, const char* op, Output a, Output b) {
     return NodeBuilder(s, op).Input(a).Input(b).Finish().output(0);
   };
@@ -92,16 +103,19 @@ Operation AdamOptimizer::ApplySparse(const Scope& scope, const Variable& variabl
                              binary(scope, "Mul", number(o.learning_rate),
                                     unary(scope, "Sqrt", binary(scope, "Sub", one, beta2_power))),
                              binary(scope, "Sub", one, beta1_power));
-  const auto decay_and_add = [&](const Variable& slot, Output beta, double rest, Output addend) {
+  const auto rest = [&](const NumberOrOutput& beta) {
+    return beta.is_number() ? number(1 - beta.number()) : binary(scope, "Sub", one, number(beta));
+  };
+  const auto decay_and_add = [&](const Variable& slot, Output beta, Output weight, Output addend) {
     const Output old = ReadVariableOp(scope, slot.handle, slot.dtype);
     const Operation decayed = AssignVariableOp(scope, slot.handle, binary(scope, "Mul", old, beta));
     const Scope then = scope.WithControlDependencies({decayed});
     const Operation added =
-        ResourceScatterAdd(then, slot.handle, rows, binary(scope, "Mul", addend, number(rest)));
+        ResourceScatterAdd(then, slot.handle, rows, binary(scope, "Mul", addend, weight));
     return ReadVariableOp(scope.WithControlDependencies({added}), slot.handle, slot.dtype);
   };
-  const Output new_m = decay_and_add(m, beta1, 1 - o.beta1, values);
-  const Output new_v = decay_and_add(v, beta2, 1 - o.beta2, binary(scope, "Mul", values, values));
+  const Output new_m = decay_and_add(m, beta1, rest(o.beta1), values);
+  const Output new_v = decay_and_add(v, beta2, rest(o.beta2), binary(scope, "Mul", values, values));
   const Output move = binary(scope, "RealDiv", binary(scope, "Mul", new_m, rate),
                              binary(scope, "Add", unary(scope, "Sqrt", new_v), number(o.epsilon)));
   return AssignSubVariableOp(scope, variable.handle, move);
@@ -111,7 +125,7 @@ std::vector<Operation> AdamOptimizer::Finish(const Scope& scope,
                                              const std::vector<Operation>& updates) {
   // The powers used in step t are beta^t; they move on only after every update of the step.
   std::vector<Operation> all = updates;
-  const auto multiply = [&](const Variable& power, double beta) {
+  const auto multiply = [&](const Variable& power, const NumberOrOutput& beta) {
     const Scope after = NextTo(scope, power).WithControlDependencies(updates);
     const Output product = NodeBuilder(after, "Mul")
                                .Input(power.value)

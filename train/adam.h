@@ -11,15 +11,17 @@
 
 #include "graph/scope.h"
 #include "layers/variable.h"
+#include "ops/array/number_or_output.h"
 #include "train/optimizer.h"
 
 namespace millrace {
 
 struct AdamOptions {
-  double learning_rate = 0.001;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double epsilon = 1e-8;
+  NumberOrOutput learning_rate = 0.001;
+  // A tensor is read once more when variables are initialised: it is the first of the powers.
+  NumberOrOutput beta1 = 0.9;
+  NumberOrOutput beta2 = 0.999;
+  NumberOrOutput epsilon = 1e-8;
   bool use_locking = false;
   std::string name = "Adam";
 };
@@ -30,6 +32,7 @@ class AdamOptimizer : public Optimizer {
   ~AdamOptimizer() override;
 
  protected:
+  Status CheckOptions(const Scope&) const override;
   void Prepare(const Scope&, const std::vector<Variable>&) override;
   Operation ApplyDense(const Scope&, const Variable&, Output) override;
   Operation ApplySparse(const Scope&, const Variable&, Output, Output) override;

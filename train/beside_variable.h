@@ -6,11 +6,12 @@
 
 #include "graph/scope.h"
 #include "layers/variable.h"
+#include "ops/array/number_or_output.h"
 
 namespace millrace {
 
-// A scalar constant of the variable's dtype next to the variable.
-Output ScalarLike(const Scope& scope, const Variable& variable, double value);
+// A scalar of the variable's dtype: a constant, or the tensor, cast when it has another dtype.
+Output ScalarLike(const Scope& scope, const Variable& variable, const NumberOrOutput& value);
 // A value that lives with another variable, in the dtype of this one.
 Output CastTo(const Scope& scope, const Variable& variable, const Variable& from);
 // Collections and names of a colocated scope: nodes of one variable's update live next to it.

@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "graph/node_builder.h"
 #include "ops/state/state.h"
 #include "train/beside_variable.h"
@@ -13,7 +12,6 @@ namespace millrace {
 
 struct GradientDescentOptimizer::State {
   GradientDescentOptions options;
-  absl::flat_hash_map<DType, Output> learning_rate;
 };
 
 GradientDescentOptimizer::GradientDescentOptimizer(GradientDescentOptions options)
@@ -21,6 +19,10 @@ GradientDescentOptimizer::GradientDescentOptimizer(GradientDescentOptions option
   state_->options = std::move(options);
 }
 GradientDescentOptimizer::~GradientDescentOptimizer() = default;
+
+Status GradientDescentOptimizer::CheckOptions(const Scope& scope) const {
+  return CheckOption(scope, "learning_rate", state_->options.learning_rate);
+}
 
 void GradientDescentOptimizer::Prepare(const Scope&, const std::vector<Variable>&) {}
 

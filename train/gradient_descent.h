@@ -10,12 +10,13 @@
 
 #include "graph/scope.h"
 #include "layers/variable.h"
+#include "ops/array/number_or_output.h"
 #include "train/optimizer.h"
 
 namespace millrace {
 
 struct GradientDescentOptions {
-  double learning_rate = 0.01;
+  NumberOrOutput learning_rate = 0.01;
   bool use_locking = false;
   std::string name = "GradientDescent";
 };
@@ -26,6 +27,7 @@ class GradientDescentOptimizer : public Optimizer {
   ~GradientDescentOptimizer() override;
 
  protected:
+  Status CheckOptions(const Scope&) const override;
   void Prepare(const Scope&, const std::vector<Variable>&) override;
   Operation ApplyDense(const Scope&, const Variable&, Output) override;
   Operation ApplySparse(const Scope&, const Variable&, Output, Output) override;

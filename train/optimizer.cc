@@ -80,8 +80,13 @@ std::vector<GradientAndVariable> Optimizer::ComputeGradients(
   return result;
 }
 
-Operation Optimizer::ApplyGradients(ScopeAt at, const std::vector<GradientAndVariable>& gradients,
+Operation Optimizer::ApplyGradients(ScopeAt at, const std::vector<GradientAndVariable>& given,
                                     const MinimizeOptions& options) {
+  at.scope.UpdateStatus(CheckOptions(at.scope), at.where);
+  if (!at.scope.ok()) return Operation();
+  const Scope scope = at.scope.WithoutControlDependencies();
+  const std::vector<GradientAndVariable> gradients =
+      options.clip ? options.clip(ScopeAt(scope.WithName(""), at.where), given) : given;
   if (!at.scope.ok()) return Operation();
   std::vector<Variable> variables;
   for (const GradientAndVariable& pair : gradients) {
@@ -98,7 +103,6 @@ Operation Optimizer::ApplyGradients(ScopeAt at, const std::vector<GradientAndVar
         at.where);
     return Operation();
   }
-  const Scope scope = at.scope.WithoutControlDependencies();
   Prepare(scope, variables);
 
   const std::string result_name = options.name.empty() ? name_ : options.name;
@@ -175,17 +179,22 @@ Variable Optimizer::MakeSlot(const Scope& scope, const Variable& variable, doubl
     return Variable();
   }
   const std::string full_name = variable.name + "/" + slot_name;
+  // A second slot of that name is "<slot_name>_1", in checkpoints, too.
+  std::string own = slot_name;
+  for (int i = 1; scope.graph()->FindNode(variable.name + "/" + own) != nullptr; ++i) {
+    own = absl::StrCat(slot_name, "_", i);
+  }
   const Scope initializer = root.WithSubScope(full_name + "/Initializer");
   const Output fill =
       Fill(initializer, FillDims(initializer, *shape), ScalarLike(initializer, variable, value));
   VariableAttrs attrs;
   attrs.trainable = false;
-  if (!variable.slice.full_name().empty()) {
+  if (!variable.slice.full_name.empty()) {
     // The slot of a part is the same part of the slot of the whole.
     attrs.slice = variable.slice;
-    attrs.slice.set_full_name(variable.slice.full_name() + "/" + slot_name);
+    attrs.slice.full_name += "/" + own;
   }
-  return MakeVariable(root.WithName(full_name), fill, attrs);
+  return MakeVariable(root.WithName(variable.name + "/" + own), fill, attrs);
 }
 
 }  // namespace millrace

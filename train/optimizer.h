@@ -10,11 +10,17 @@
 // Minimize = ComputeGradients + ApplyGradients. Slots (`<variable>/Adam`, `<variable>/Adam_1`, ...)
 // and beta powers are variables with TensorFlow's names, colocated with the variable they
 // belong to. Gradients that are IndexedSlices stay sparse: duplicate rows are summed
-// (Unique, UnsortedSegmentSum) and only touched rows change.
+// (Unique, UnsortedSegmentSum) and only touched rows change (but
+// with Adam, whose moments decay in every row, as in TensorFlow: each step costs the whole table).
 //
-// Errors go into the scope: no trainable variables, no gradient for any of them.
+// Hyperparameters that TensorFlow takes as tensors are a number or a floating scalar Output: a
+// schedule (train/learning_rates.h), a placeholder. It is cast to the dtype of each variable.
+//
+// Errors go into the scope: no trainable variables, no gradient for any of them, a hyperparameter
+// that is no such scalar.
 // Source of the equations: TensorFlow 1.15's training ops.
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,6 +30,7 @@
 #include "graph/gradient.h"
 #include "graph/scope.h"
 #include "layers/variable.h"
+#include "ops/array/number_or_output.h"
 
 namespace millrace {
 
@@ -32,12 +39,18 @@ struct GradientAndVariable {
   Variable variable;
 };
 
+// Gradients to be applied in place of those given; see train/clip_gradients.h.
+using GradientClip = std::function<std::vector<GradientAndVariable>(
+    ScopeAt at, std::vector<GradientAndVariable> gradients)>;
+
 struct MinimizeOptions {
   // Counts the update: one is added after all variables have changed.
   std::optional<Variable> global_step = {};
   // Empty = collection "trainable_variables".
   std::vector<Variable> variables = {};
   std::string name = "";  // of the resulting operation; the optimizer's name otherwise
+  // What is done to the gradients before they are applied: ClipByGlobalNorm(1.0).
+  GradientClip clip = {};
 };
 
 class Optimizer {
@@ -56,6 +69,14 @@ class Optimizer {
  protected:
   explicit Optimizer(std::string name, bool use_locking)
       : name_(std::move(name)), use_locking_(use_locking) {}
+  // The error of the options, if there is one; asked before anything is made.
+  virtual Status CheckOptions(const Scope& /*scope*/) const { return absl::OkStatus(); }
+  // The error of one option: InvalidArgument "<optimizer>: <option> must ..." for a tensor that is
+  // no floating scalar of the scope's graph.
+  Status CheckOption(const Scope& scope, absl::string_view option,
+                     const NumberOrOutput& value) const {
+    return CheckFloatingScalar(scope, name_, option, value);
+  }
   // Makes slots and powers; called once, before the updates.
   virtual void Prepare(const Scope& scope, const std::vector<Variable>& variables) = 0;
   virtual Operation ApplyDense(const Scope& scope, const Variable& variable, Output gradient) = 0;

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
+#include <limits>
 
 #include "core/status.h"
 #include "core/tensor.h"
@@ -20,6 +22,9 @@
 #include "train/adagrad.h"
 #include "train/adam.h"
 #include "train/gradient_descent.h"
+#include "train/learning_rates.h"
+#include "train/momentum.h"
+#include "train/rms_prop.h"
 
 namespace millrace {
 namespace {
@@ -129,6 +134,272 @@ TEST(AdagradTest, DividesByTheRootOfTheAccumulator) {
                    1e-5, 1e-6);
 }
 
+Tensor ThreeFloats(const double* d) {
+  return TensorOf<float>(
+      {3}, {static_cast<float>(d[0]), static_cast<float>(d[1]), static_cast<float>(d[2])});
+}
+
+// The variables besides w, in the order in which they were made.
+std::vector<std::string> SlotNames(const Scope& root) {
+  std::vector<std::string> names;
+  for (const Variable& variable : VariablesOf(root)) names.push_back(variable.name);
+  names.erase(names.begin());
+  return names;
+}
+
+TEST(MomentumTest, KeepsAVelocityAndLooksAheadWithNesterov) {
+  for (const bool nesterov : {false, true}) {
+    LinearLoss model({1, 2, 3});
+    const Operation train =
+        MomentumOptimizer({.learning_rate = 0.5, .momentum = 0.75, .use_nesterov = nesterov})
+            .Minimize(model.root, model.loss);
+    double w[3] = {1, 2, 3}, a[3] = {};
+    for (const auto& g : kGradients) {
+      for (size_t i = 0; i < 3; ++i) {
+        a[i] = 0.75 * a[i] + g[i];
+        w[i] -= 0.5 * (nesterov ? g[i] + 0.75 * a[i] : a[i]);
+      }
+    }
+    EXPECT_EQ(SlotNames(model.root), std::vector<std::string>{"w/Momentum"});
+    ASSERT_OK_AND_ASSIGN(
+        const auto out,
+        model.Train(train, GradientTensors(), {FetchName("w/Momentum/Read/ReadVariableOp")}));
+    ExpectTensorNear(out[0], ThreeFloats(w), 1e-5, 1e-6);
+    ExpectTensorNear(out[1], ThreeFloats(a), 1e-5, 1e-6);
+  }
+}
+
+TEST(RMSPropTest, FollowsItsEquationsAndKeepsTensorFlowsSlots) {
+  for (const bool centered : {false, true}) {
+    LinearLoss model({1, 2, 3});
+    const Operation train = RMSPropOptimizer({.learning_rate = 0.1,
+                                              .decay = 0.75,
+                                              .momentum = 0.5,
+                                              .epsilon = 0.01,
+                                              .centered = centered})
+                                .Minimize(model.root, model.loss);
+    double w[3] = {1, 2, 3}, rms[3] = {1, 1, 1}, mean[3] = {}, step[3] = {};
+    for (const auto& g : kGradients) {
+      for (size_t i = 0; i < 3; ++i) {
+        rms[i] = 0.75 * rms[i] + 0.25 * g[i] * g[i];
+        mean[i] = 0.75 * mean[i] + 0.25 * g[i];
+        const double square = centered ? rms[i] - mean[i] * mean[i] : rms[i];
+        step[i] = 0.5 * step[i] + 0.1 * g[i] / std::sqrt(square + 0.01);
+        w[i] -= step[i];
+      }
+    }
+    std::vector<std::string> slots = {"w/RMSProp", "w/RMSProp_1"};
+    if (centered) slots.push_back("w/RMSProp_2");
+    EXPECT_EQ(SlotNames(model.root), slots);
+    std::vector<FetchName> reads;
+    for (const std::string& slot : slots) reads.emplace_back(slot + "/Read/ReadVariableOp");
+    ASSERT_OK_AND_ASSIGN(const auto out, model.Train(train, GradientTensors(), reads));
+    ExpectTensorNear(out[0], ThreeFloats(w), 1e-5, 1e-6);
+    ExpectTensorNear(out[1], ThreeFloats(rms), 1e-5, 1e-6);
+    if (centered) ExpectTensorNear(out[2], ThreeFloats(mean), 1e-5, 1e-6);
+    ExpectTensorNear(out.back(), ThreeFloats(step), 1e-5, 1e-6);
+  }
+}
+
+// --- Hyperparameters that are tensors ------------------------------------------------------------
+
+TEST(HyperparametersTest, MayBeFedInEachStep) {
+  LinearLoss model({1, 2});
+  const Output rate = Placeholder(model.root.WithName("rate"), DT_FLOAT, {});
+  const Operation train =
+      GradientDescentOptimizer({.learning_rate = rate}).Minimize(model.root, model.loss);
+  const Operation init = GlobalVariablesInitializer(model.root);
+  ASSERT_OK(model.root.status());
+  ASSERT_OK_AND_ASSIGN(auto session, NewSession());
+  ASSERT_OK(session->Extend(model.root));
+  ASSERT_OK(session->Run({}, {}, {init}).status());
+  const Tensor ones = TensorOf<float>({2}, {1, 1});
+  for (const float r : {0.5f, 0.25f}) {
+    ASSERT_OK(
+        session->Run({{model.gradient, ones}, {rate, Tensor::Scalar(r)}}, {}, {train}).status());
+  }
+  ASSERT_OK_AND_ASSIGN(const auto w, session->Run({}, {model.w.value}));
+  ExpectTensorEqual(w[0], TensorOf<float>({2}, {0.25f, 1.25f}));
+}
+
+// The update of step n uses the rate of n: it is counted after all variables have changed.
+TEST(HyperparametersTest, ASchedulesRateIsThatOfTheUpdatesMadeBefore) {
+  LinearLoss model({0, 0});
+  const Variable step = GlobalStep(model.root);
+  const Output rate = PiecewiseConstant(model.root, step.value, {0, 1}, {100, 10, 1});
+  const Operation train = GradientDescentOptimizer({.learning_rate = rate})
+                              .Minimize(model.root, model.loss, {.global_step = step});
+  const std::vector<Tensor> ones(4, TensorOf<float>({2}, {-1, 0}));
+  ASSERT_OK_AND_ASSIGN(const auto out, model.Train(train, ones));
+  ExpectTensorEqual(out[0], TensorOf<float>({2}, {100 + 10 + 1 + 1, 0}));
+}
+
+TEST(HyperparametersTest, TensorsOfAnotherDtypeAreCastBesideEachVariable) {
+  Scope root;
+  const Variable a = MakeVariable(root.WithName("a"), Const<float>(root, {1}));
+  const Variable b = MakeVariable(root.WithName("b"), Const<double>(root, {1}));
+  const Output rate = Const(root.WithName("rate"), 0.5f);
+  const Output loss =
+      Add(root, Cast(root, ReduceSum(root, a.value), DT_DOUBLE), ReduceSum(root, b.value));
+  const Operation train = GradientDescentOptimizer({.learning_rate = rate}).Minimize(root, loss);
+  const Operation init = GlobalVariablesInitializer(root);
+  ASSERT_OK(root.status());
+  EXPECT_EQ(root.graph()->FindNode("GradientDescent/update_a/learning_rate"), nullptr);
+  const Node* cast = root.graph()->FindNode("GradientDescent/update_b/learning_rate");
+  ASSERT_NE(cast, nullptr);
+  EXPECT_EQ(cast->op(), "Cast");
+  ASSERT_OK_AND_ASSIGN(auto session, NewSession());
+  ASSERT_OK(session->Extend(root));
+  ASSERT_OK(session->Run({}, {}, {init}).status());
+  ASSERT_OK(session->Run({}, {}, {train}).status());
+  ASSERT_OK_AND_ASSIGN(const auto out, session->Run({}, {a.value, b.value}));
+  ExpectTensorEqual(out[0], TensorOf<float>({1}, {0.5f}));
+  ExpectTensorEqual(out[1], TensorOf<double>({1}, {0.5}));
+}
+
+// What every optimizer does with constants of the graph in place of its numbers.
+TEST(HyperparametersTest, TensorsDoWhatNumbersDo) {
+  using Wrap = std::function<NumberOrOutput(double)>;
+  using Make = std::function<std::unique_ptr<Optimizer>(const Wrap&)>;
+  const Make optimizers[] = {
+      [](const Wrap& n) {
+        return std::make_unique<GradientDescentOptimizer>(
+            GradientDescentOptions{.learning_rate = n(0.3)});
+      },
+      [](const Wrap& n) {
+        return std::make_unique<AdagradOptimizer>(AdagradOptions{.learning_rate = n(0.3)});
+      },
+      [](const Wrap& n) {
+        return std::make_unique<AdamOptimizer>(AdamOptions{
+            .learning_rate = n(0.3), .beta1 = n(0.8), .beta2 = n(0.95), .epsilon = n(0.01)});
+      },
+      [](const Wrap& n) {
+        return std::make_unique<MomentumOptimizer>(
+            MomentumOptions{.learning_rate = n(0.3), .momentum = n(0.7)});
+      },
+      [](const Wrap& n) {
+        return std::make_unique<RMSPropOptimizer>(RMSPropOptions{
+            .learning_rate = n(0.3), .decay = n(0.8), .momentum = n(0.5), .epsilon = n(0.01)});
+      }};
+  for (size_t i = 0; i < std::size(optimizers); ++i) {
+    SCOPED_TRACE(i);
+    std::vector<std::vector<Tensor>> results;
+    for (const bool tensors : {false, true}) {
+      Scope root;
+      const Variable w = MakeVariable(root.WithName("w"), Const<float>(root, {1, -2}));
+      const Variable table =
+          MakeVariable(root.WithName("table"), Const(root, TensorOf<float>({3, 1}, {0.5, 1, 2})));
+      const Output rows =
+          ResourceGather(root, table.handle, Const<int64_t>(root, {2, 0, 2}), DT_FLOAT);
+      const Output loss =
+          Add(root, ReduceSum(root, Square(root, w.value)), ReduceSum(root, Square(root, rows)));
+      const auto optimizer = optimizers[i]([&](double number) {
+        return tensors ? NumberOrOutput(Const(root, static_cast<float>(number)))
+                       : NumberOrOutput(number);
+      });
+      const Operation train = optimizer->Minimize(root, loss);
+      const Operation init = GlobalVariablesInitializer(root);
+      ASSERT_OK(root.status());
+      ASSERT_OK_AND_ASSIGN(auto session, NewSession());
+      ASSERT_OK(session->Extend(root));
+      ASSERT_OK(session->Run({}, {}, {init}).status());
+      for (int step = 0; step < 3; ++step) ASSERT_OK(session->Run({}, {}, {train}).status());
+      ASSERT_OK_AND_ASSIGN(auto out, session->Run({}, {w.value, table.value}));
+      results.push_back(std::move(out));
+    }
+    ExpectTensorNear(results[1][0], results[0][0], 1e-5, 1e-6);
+    ExpectTensorNear(results[1][1], results[0][1], 1e-5, 1e-6);
+    EXPECT_NE(results[0][0].flat<float>()[0], 1) << "nothing moved";
+  }
+}
+
+TEST(HyperparametersTest, NumbersAreConstantsWithTensorFlowsNames) {
+  LinearLoss model({1});
+  AdamOptimizer().Minimize(model.root, model.loss);
+  for (const char* name : {"learning_rate", "beta1", "beta2", "epsilon"}) {
+    const Node* node = model.root.graph()->FindNode(absl::StrCat("Adam/update_w/", name));
+    ASSERT_NE(node, nullptr) << name;
+    EXPECT_EQ(node->op(), "Const");
+  }
+}
+
+TEST(HyperparametersTest, ThatAreNoFloatingScalarsAreErrorsByName) {
+  using Minimize = std::function<void(LinearLoss*, const NumberOrOutput&)>;
+  const auto with = [](auto options, auto member, auto make) -> Minimize {
+    return [=](LinearLoss* model, const NumberOrOutput& bad) {
+      auto own = options;
+      own.*member = bad;
+      make(own).Minimize(model->root, model->loss);
+    };
+  };
+  const auto descent = [](const GradientDescentOptions& o) { return GradientDescentOptimizer(o); };
+  const auto adagrad = [](const AdagradOptions& o) { return AdagradOptimizer(o); };
+  const auto adam = [](const AdamOptions& o) { return AdamOptimizer(o); };
+  const auto momentum = [](const MomentumOptions& o) { return MomentumOptimizer(o); };
+  const auto rms_prop = [](const RMSPropOptions& o) { return RMSPropOptimizer(o); };
+  const std::pair<Minimize, const char*> options[] = {
+      {with(GradientDescentOptions(), &GradientDescentOptions::learning_rate, descent),
+       "GradientDescent: learning_rate"},
+      {with(AdagradOptions(), &AdagradOptions::learning_rate, adagrad), "Adagrad: learning_rate"},
+      {with(AdamOptions(), &AdamOptions::learning_rate, adam), "Adam: learning_rate"},
+      {with(AdamOptions(), &AdamOptions::beta1, adam), "Adam: beta1"},
+      {with(AdamOptions(), &AdamOptions::beta2, adam), "Adam: beta2"},
+      {with(AdamOptions(), &AdamOptions::epsilon, adam), "Adam: epsilon"},
+      {with(MomentumOptions(), &MomentumOptions::learning_rate, momentum),
+       "Momentum: learning_rate"},
+      {with(MomentumOptions(), &MomentumOptions::momentum, momentum), "Momentum: momentum"},
+      {with(RMSPropOptions(), &RMSPropOptions::learning_rate, rms_prop), "RMSProp: learning_rate"},
+      {with(RMSPropOptions(), &RMSPropOptions::decay, rms_prop), "RMSProp: decay"},
+      {with(RMSPropOptions(), &RMSPropOptions::momentum, rms_prop), "RMSProp: momentum"},
+      {with(RMSPropOptions(), &RMSPropOptions::epsilon, rms_prop), "RMSProp: epsilon"},
+  };
+  Scope other;
+  const Output foreign = Placeholder(other.WithName("far"), DT_FLOAT, {});
+  struct Bad {
+    std::function<Output(const Scope&)> make;
+    const char* text;
+  };
+  const Bad bad[] = {
+      {[](const Scope& s) { return Placeholder(s.WithName("x"), DT_FLOAT, {2}); },
+       " must be a scalar, got shape [2] of 'x:0'; built at "},
+      {[](const Scope& s) { return Placeholder(s.WithName("x"), DT_INT32, {}); },
+       " must be floating, got int32 from 'x:0'"},
+      {[](const Scope&) { return Output(); },
+       " must be a number or a tensor of the graph, got an invalid Output"},
+      {[&](const Scope&) { return foreign; },
+       " must be a number or a tensor of the same graph, got 'far:0' of another"},
+  };
+  for (const auto& [minimize, option] : options) {
+    for (const Bad& b : bad) {
+      LinearLoss model({1});
+      minimize(&model, b.make(model.root));
+      EXPECT_STATUS(model.root.status(), absl::StatusCode::kInvalidArgument,
+                    absl::StrCat(option, b.text));
+      EXPECT_EQ(SlotNames(model.root).size(), 0u) << option;
+    }
+  }
+}
+
+TEST(HyperparametersTest, AFedRateThatIsNoScalarEndsTheStep) {
+  LinearLoss model({1});
+  const Output rate = Placeholder(model.root.WithName("rate"), DT_FLOAT);
+  const Operation train =
+      GradientDescentOptimizer({.learning_rate = rate}).Minimize(model.root, model.loss);
+  const Operation init = GlobalVariablesInitializer(model.root);
+  ASSERT_OK(model.root.status());
+  ASSERT_OK_AND_ASSIGN(auto session, NewSession());
+  ASSERT_OK(session->Extend(model.root));
+  ASSERT_OK(session->Run({}, {}, {init}).status());
+  EXPECT_STATUS(
+      session
+          ->Run({{model.gradient, TensorOf<float>({1}, {1})}, {rate, TensorOf<float>({2}, {1, 1})}},
+                {}, {train})
+          .status(),
+      absl::StatusCode::kInvalidArgument, "alpha must be a scalar, got shape [2]");
+}
+
+// --- Sparse gradients ----------------------------------------------------------------------------
+
 // A table of 4 rows of which rows 1, 3, 1 are looked up: loss = sum of the rows, so every look-up
 // contributes ones.
 struct TableLoss {
@@ -141,13 +412,14 @@ struct TableLoss {
     loss = ReduceSum(root,
                      ResourceGather(root, table.handle, Const<int64_t>(root, {1, 3, 1}), DT_FLOAT));
   }
-  StatusOr<Tensor> TrainOnce(Operation train) {
+  StatusOr<Tensor> TrainOnce(Operation train) { return TrainFor(1, train); }
+  StatusOr<Tensor> TrainFor(int steps, Operation train) {
     const Operation init = GlobalVariablesInitializer(root);
     MR_RETURN_IF_ERROR(root.status());
     MR_ASSIGN_OR_RETURN(auto session, NewSession());
     MR_RETURN_IF_ERROR(session->Extend(root));
     MR_RETURN_IF_ERROR(session->Run({}, {}, {init}).status());
-    MR_RETURN_IF_ERROR(session->Run({}, {}, {train}).status());
+    for (int i = 0; i < steps; ++i) MR_RETURN_IF_ERROR(session->Run({}, {}, {train}).status());
     MR_ASSIGN_OR_RETURN(auto out, session->Run({}, {table.value}));
     return out[0];
   }
@@ -155,9 +427,7 @@ struct TableLoss {
   bool HasDenseGradient() const {
     for (const auto& node : root.graph()->nodes()) {
       if (node == nullptr) continue;
-      if (node->op() == "ResourceApplyAdagrad" || node->op() == "ResourceApplyGradientDescent") {
-        return true;
-      }
+      if (node->op().rfind("ResourceApply", 0) == 0) return true;
     }
     return false;
   }
@@ -182,6 +452,33 @@ TEST(SparseGradientTest, AdagradSumsRepeatedRowsBeforeItSquares) {
                    TensorOf<float>({4, 2}, {0, 1, 2 - row1, 3 - row1, 4, 5, 6 - row3, 7 - row3}),
                    1e-5, 1e-6);
   EXPECT_FALSE(model.HasDenseGradient());
+}
+
+TEST(SparseGradientTest, MomentumAndRMSPropTouchOnlyTheRows) {
+  {
+    TableLoss model;
+    const Operation train =
+        MomentumOptimizer({.learning_rate = 0.5, .momentum = 0.9}).Minimize(model.root, model.loss);
+    ASSERT_OK_AND_ASSIGN(const Tensor table, model.TrainFor(2, train));
+    // Row 1 has the gradient 2 in both steps: it moves by 0.5 * (2 + (0.9 * 2 + 2)); row 3 has 1.
+    ExpectTensorNear(table, TensorOf<float>({4, 2}, {0, 1, -0.9f, 0.1f, 4, 5, 4.55f, 5.55f}), 1e-5,
+                     1e-6);
+    EXPECT_FALSE(model.HasDenseGradient());
+  }
+  for (const bool centered : {false, true}) {
+    TableLoss model;
+    const Operation train =
+        RMSPropOptimizer({.learning_rate = 1, .decay = 0.5, .centered = centered})
+            .Minimize(model.root, model.loss);
+    ASSERT_OK_AND_ASSIGN(const Tensor table, model.TrainOnce(train));
+    // Row 1 has the gradient 2, row 3 has 1; the mean square begins at 1.
+    const float row1 = 2 / std::sqrt(2.5f - (centered ? 1.0f : 0.0f));
+    const float row3 = 1 / std::sqrt(1.0f - (centered ? 0.25f : 0.0f));
+    ExpectTensorNear(table,
+                     TensorOf<float>({4, 2}, {0, 1, 2 - row1, 3 - row1, 4, 5, 6 - row3, 7 - row3}),
+                     1e-5, 1e-6);
+    EXPECT_FALSE(model.HasDenseGradient());
+  }
 }
 
 TEST(SparseGradientTest, AdamMovesTheWholeTableAsTensorFlowDoes) {

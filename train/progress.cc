@@ -32,11 +32,14 @@ Progress::Progress(ProgressOptions options) : options_(std::move(options)) {
 
 Progress::~Progress() { EndLine(); }
 
-std::string Progress::Format(int64_t step, int64_t last_step, double loss,
+std::string Progress::Format(int64_t step, int64_t last_step, std::optional<double> loss,
                              double steps_per_second) {
-  std::string line = absl::StrFormat("step %d/%d  loss %.4g", step, last_step, loss);
+  std::string line = absl::StrFormat("step %d", step);
+  if (last_step > 0) absl::StrAppendFormat(&line, "/%d", last_step);
+  if (loss) absl::StrAppendFormat(&line, "  loss %.4g", *loss);
   if (steps_per_second > 0) {
     absl::StrAppendFormat(&line, "  %.1f steps/s", steps_per_second);
+    if (last_step <= 0) return line;
     const double seconds =
         static_cast<double>(std::max<int64_t>(0, last_step - step)) / steps_per_second;
     // Beyond a hundred hours nobody counts seconds.
@@ -52,7 +55,7 @@ std::string Progress::Format(int64_t step, int64_t last_step, double loss,
   return line;
 }
 
-void Progress::Update(int64_t step, double loss) {
+void Progress::Update(int64_t step, std::optional<double> loss) {
   const absl::Time now = options_.clock->Now();
   if (!started_) {
     started_ = true;
@@ -60,7 +63,7 @@ void Progress::Update(int64_t step, double loss) {
     first_time_ = now;
     next_time_ = now;
   }
-  if (now < next_time_ && step < options_.last_step) return;
+  if (now < next_time_ && (options_.last_step <= 0 || step < options_.last_step)) return;
   next_time_ = now + (terminal_ ? options_.terminal_period : options_.plain_period);
   const double seconds = absl::ToDoubleSeconds(now - first_time_);
   const double rate = seconds > 0 ? static_cast<double>(step - first_step_) / seconds : 0;

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <string>
 
 #include "absl/time/time.h"
@@ -20,7 +21,7 @@
 namespace millrace {
 
 struct ProgressOptions {
-  int64_t last_step = 0;
+  int64_t last_step = 0;  // 0: not known
   // Whether lines are rewritten. kAuto: as the environment variable MILLRACE_PROGRESS says ("live"
   // or "plain"; a launcher that reads the lines sets it), else by isatty(output).
   enum class Style { kAuto, kTerminal, kPlain } style = Style::kAuto;
@@ -36,12 +37,14 @@ class Progress {
   ~Progress();  // ends the line
 
   // Shows the state when it is time to. The rate counts from the first call.
-  void Update(int64_t step, double loss);
+  void Update(int64_t step, std::optional<double> loss);
   // Ends a rewritten line so that other output begins on a line of its own.
   void EndLine();
 
-  // "step 120/1000  loss 3.21  15.2 steps/s  0:58 left": what Update writes.
-  static std::string Format(int64_t step, int64_t last_step, double loss, double steps_per_second);
+  // "step 120/1000  loss 3.21  15.2 steps/s  0:58 left": what Update writes, without what is not
+  // known.
+  static std::string Format(int64_t step, int64_t last_step, std::optional<double> loss,
+                            double steps_per_second);
 
  private:
   ProgressOptions options_;

@@ -32,6 +32,22 @@ TEST(ProgressTest, FormatTellsStepLossRateAndTimeLeft) {
   EXPECT_EQ(Progress::Format(0, 8000, 1, 1), "step 0/8000  loss 1  1.0 steps/s  2:13:20 left");
 }
 
+TEST(ProgressTest, WhatIsNotKnownIsLeftOut) {
+  EXPECT_EQ(Progress::Format(120, 0, 3.21, 15.25), "step 120  loss 3.21  15.2 steps/s");
+  EXPECT_EQ(Progress::Format(120, 1000, std::nullopt, 0), "step 120/1000");
+  FakeClock clock;
+  ProgressOptions options;
+  options.clock = &clock;
+  options.style = ProgressOptions::Style::kPlain;
+  const std::string text = Written(options, [&](Progress& progress) {
+    for (int64_t step = 0; step <= 5; ++step) {
+      progress.Update(step, std::nullopt);
+      clock.Advance(absl::Milliseconds(500));
+    }
+  });
+  EXPECT_EQ(text, "step 0\nstep 4  2.0 steps/s\n");
+}
+
 TEST(ProgressTest, PlainOutputIsWholeLinesAtItsPeriod) {
   FakeClock clock;
   ProgressOptions options;

@@ -9,10 +9,12 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "core/logging.h"
 #include "core/mutex.h"
+#include "core/random_bits.h"
 #include "core/tensor.h"
 #include "graph/graph.h"
 #include "ops/array/identity.h"
@@ -32,6 +34,26 @@ std::string SomeNames(const std::vector<std::string>& names) {
   return absl::StrCat(
       absl::StrJoin(names.begin(), names.begin() + static_cast<ptrdiff_t>(kNamesInMessage), ", "),
       " and ", names.size() - kNamesInMessage, " more");
+}
+
+// Marks the NaN guard's errors.
+constexpr char kLossNotFinite[] = "loss_not_finite";
+
+// OK when a file can be made in `directory`, which is created.
+Status CheckWritable(FileSystem* fs, const std::string& directory) {
+  const Status status = [&]() -> Status {
+    MR_RETURN_IF_ERROR(fs->RecursivelyCreateDirectory(directory));
+    const std::string path = JoinPath(directory, absl::StrCat(".writable_", RandomHexName()));
+    {
+      MR_ASSIGN_OR_RETURN(const auto file, fs->NewExclusiveFile(path));
+      MR_RETURN_IF_ERROR(file->Close());
+    }
+    return fs->DeleteFile(path);
+  }();
+  if (status.ok()) return status;
+  return Status(status.code(),
+                absl::StrCat("Supervisor: logdir '", directory,
+                             "' must be a directory that can be written, got ", status.message()));
 }
 
 // A task went away; a new session may find it back.
@@ -57,7 +79,9 @@ class SharedSaver : public Saver {
   StatusOr<std::string> Save(Session* session, const std::string& prefix,
                              std::optional<int64_t> global_step) override {
     MutexLock lock(&mu_);
-    return saver_->Save(session, prefix, global_step);
+    StatusOr<std::string> path = saver_->Save(session, prefix, global_step);
+    if (path.ok()) last_saved_ = *path;
+    return path;
   }
   Status Restore(Session* session, const std::string& checkpoint) override {
     MutexLock lock(&mu_);
@@ -73,8 +97,15 @@ class SharedSaver : public Saver {
   }
   const tensorflow::SaverDef& def() const override { return saver_->def(); }
 
+  // What this object wrote last; "" when nothing.
+  std::string last_saved() const {
+    MutexLock lock(&mu_);
+    return last_saved_;
+  }
+
  private:
   mutable Mutex mu_;
+  std::string last_saved_ ABSL_GUARDED_BY(mu_);
   const std::unique_ptr<Saver> owned_;
   Saver* const saver_;
 };
@@ -94,7 +125,11 @@ struct Supervisor::Impl {
   StatusOr<int64_t> ReadGlobalStep(Session* session);
   // Refuses when a stop has been requested: Stop may have gone by already.
   Status StartServices(std::shared_ptr<Session> session);
-  void StopServices();
+  // False when the service did not end in time and its session was closed.
+  bool StopServices();
+  // `services_ended`: what StopServices returned.
+  StatusOr<std::string> SaveLast(bool services_ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(stop_mu);
+  std::string save_path() const { return JoinPath(options.logdir, options.checkpoint_basename); }
   void SaveLoop(std::shared_ptr<Session> session);
   void RequestStop(const Status& reason);
   // Why there is no session after a request to stop.
@@ -112,6 +147,7 @@ struct Supervisor::Impl {
   std::optional<Variable> global_step;
   std::unique_ptr<SharedSaver> saver;
 
+  Mutex stop_mu;  // held by who stops, before mu: the others wait for the last checkpoint
   mutable Mutex mu;
   CondVar stop_cv;
   bool should_stop ABSL_GUARDED_BY(mu) = false;
@@ -121,13 +157,19 @@ struct Supervisor::Impl {
   Start start ABSL_GUARDED_BY(mu) = Start::kInitialized;
   std::string restored ABSL_GUARDED_BY(mu);
   std::shared_ptr<Session> session ABSL_GUARDED_BY(mu);
-  std::thread save_thread ABSL_GUARDED_BY(mu);  // moved out by whoever joins it
+  int64_t first_step ABSL_GUARDED_BY(mu) = -1;      // the global step that `session` began with
+  bool last_save_done ABSL_GUARDED_BY(mu) = false;  // SaveLast was called for `session`
+  std::thread save_thread ABSL_GUARDED_BY(mu);      // moved out by whoever joins it
 };
 
 void Supervisor::Impl::CompleteGraph() {
   if (!scope.ok()) {
     status = scope.status();
     return;
+  }
+  if (options.is_chief && !options.logdir.empty()) {
+    status = CheckWritable(options.file_system, options.logdir);
+    if (!status.ok()) return;
   }
   const Scope root = scope.WithRootPrefix().WithoutControlDependencies();
   variables = VariablesOf(root, "variables");
@@ -292,6 +334,7 @@ Status Supervisor::Impl::PrepareAsChief(Session* s) {
   }
   MutexLock lock(&mu);
   start = how;
+  first_step = step;
   restored = how == Start::kRestored ? *checkpoint : "";
   return absl::OkStatus();
 }
@@ -336,6 +379,7 @@ Status Supervisor::Impl::StartServices(std::shared_ptr<Session> s) {
   MutexLock lock(&mu);
   if (should_stop) return Stopped();
   session = s;
+  last_save_done = false;
   services_should_stop = false;
   if (options.is_chief && saver != nullptr && !options.logdir.empty() &&
       options.save_model_period > absl::ZeroDuration()) {
@@ -350,7 +394,7 @@ Status Supervisor::Impl::StartServices(std::shared_ptr<Session> s) {
   return absl::OkStatus();
 }
 
-void Supervisor::Impl::StopServices() {
+bool Supervisor::Impl::StopServices() {
   std::shared_ptr<Session> blocked;
   std::thread ending;
   {
@@ -370,6 +414,38 @@ void Supervisor::Impl::StopServices() {
     blocked->Close().IgnoreError();
   }
   if (ending.joinable()) ending.join();
+  return blocked == nullptr;
+}
+
+StatusOr<std::string> Supervisor::Impl::SaveLast(bool services_ended) {
+  if (!options.is_chief || saver == nullptr || options.logdir.empty()) return std::string();
+  std::shared_ptr<Session> s;
+  int64_t first = 0;
+  {
+    MutexLock lock(&mu);
+    if (session == nullptr) return std::string();
+    last_save_done = true;
+    s = session;
+    first = first_step;
+  }
+  const auto not_written = [](const Status& why) {
+    return Prefixed("Supervisor: last checkpoint not written", why);
+  };
+  if (!services_ended) {
+    return not_written(absl::DeadlineExceededError(
+        absl::StrCat("the one before it did not end within ",
+                     absl::FormatDuration(options.stop_grace), ", and the session was closed")));
+  }
+  const StatusOr<int64_t> step = ReadGlobalStep(s.get());
+  if (!step.ok()) return not_written(step.status());
+  // A step that does not count tells nothing about the variables: a loop may train without it.
+  const std::string last = saver->last_saved();
+  if (*step > first && *step >= 0 && last == absl::StrCat(save_path(), "-", *step)) return last;
+  const StatusOr<std::string> path =
+      saver->Save(s.get(), save_path(), *step >= 0 ? std::optional<int64_t>(*step) : std::nullopt);
+  if (!path.ok()) return not_written(path.status());
+  LogInfo("Supervisor: saved ", *path, *step >= 0 ? absl::StrCat(" at global step ", *step) : "");
+  return *path;
 }
 
 // The first checkpoint is written at once, so that a job that dies early loses nothing it started
@@ -388,7 +464,7 @@ void Supervisor::Impl::SaveLoop(std::shared_ptr<Session> s) {
     Status saved = step.status();
     if (saved.ok()) {
       saved = saver
-                  ->Save(s.get(), JoinPath(options.logdir, options.checkpoint_basename),
+                  ->Save(s.get(), save_path(),
                          *step >= 0 ? std::optional<int64_t>(*step) : std::nullopt)
                   .status();
     }
@@ -411,7 +487,13 @@ Supervisor::Supervisor(const Scope& scope, SupervisorOptions options)
   impl_->CompleteGraph();
 }
 
-Supervisor::~Supervisor() { Stop().IgnoreError(); }
+Supervisor::~Supervisor() {
+  {
+    MutexLock lock(&impl_->mu);
+    impl_->last_save_done = true;
+  }
+  Stop().IgnoreError();
+}
 
 StatusOr<std::shared_ptr<Session>> Supervisor::ManagedSession(const std::string& target) {
   MR_RETURN_IF_ERROR(impl_->status);
@@ -510,13 +592,26 @@ void Supervisor::RequestStop(const Status& reason) { impl_->RequestStop(reason);
 
 Status Supervisor::Stop() {
   impl_->RequestStop(absl::OkStatus());
-  impl_->StopServices();
+  MutexLock stopping(&impl_->stop_mu);
+  const bool services_ended = impl_->StopServices();
+  bool save = false;
+  {
+    MutexLock lock(&impl_->mu);
+    const Status& error = impl_->first_error;
+    save = !impl_->last_save_done && !IsRetryable(error) && !IsLossNotFinite(error);
+  }
+  Status saved;
+  if (save) {
+    saved = impl_->SaveLast(services_ended).status();
+    if (!saved.ok()) LogWarning(saved.message());
+  }
   std::shared_ptr<Session> session;
   Status error;
   {
     MutexLock lock(&impl_->mu);
     session = std::move(impl_->session);
     impl_->session = nullptr;
+    impl_->first_error.Update(saved);
     error = impl_->first_error;
   }
   // What is still blocked in the session ends with it; its own errors do not matter any more.
@@ -524,11 +619,14 @@ Status Supervisor::Stop() {
   return error;
 }
 
+StatusOr<std::string> Supervisor::SaveLast() {
+  MutexLock stopping(&impl_->stop_mu);
+  return impl_->SaveLast(impl_->StopServices());
+}
+
 Saver* Supervisor::saver() const { return impl_->saver.get(); }
 
-std::string Supervisor::save_path() const {
-  return JoinPath(impl_->options.logdir, impl_->options.checkpoint_basename);
-}
+std::string Supervisor::save_path() const { return impl_->save_path(); }
 
 Status Supervisor::status() const { return impl_->status; }
 
@@ -566,9 +664,14 @@ Status CheckLossIsFinite(const Tensor& loss, int64_t step) {
                              DTypeName(loss.dtype()));
   }
   if (std::isfinite(bad)) return absl::OkStatus();
-  return InvalidArgument("NaN guard: the loss must be finite, got ",
-                         std::isnan(bad) ? "nan" : (bad > 0 ? "inf" : "-inf"), " at global step ",
-                         step, "; lower the learning rate or look for bad input");
+  Status status =
+      InvalidArgument("NaN guard: the loss must be finite, got ",
+                      std::isnan(bad) ? "nan" : (bad > 0 ? "inf" : "-inf"), " at global step ",
+                      step, "; lower the learning rate or look for bad input");
+  status.SetPayload(kLossNotFinite, absl::Cord());
+  return status;
 }
+
+bool IsLossNotFinite(const Status& status) { return status.GetPayload(kLossNotFinite).has_value(); }
 
 }  // namespace millrace

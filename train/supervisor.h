@@ -13,7 +13,12 @@
 // that the parameter servers still hold from before are adopted, and the log says which. Other
 // tasks wait until all variables are initialised, and say every 10 s what they wait for.
 //
-// The constructor completes the graph (init, ready and save operations) and finalizes it.
+// Stop saves the chief's last checkpoint and says where; the destructor only closes: it is what
+// ends a program that returned early, with an error that nobody told the Supervisor.
+//
+// The constructor completes the graph (init, ready and save operations) and finalizes it. On the
+// chief it makes `logdir` and tries to write there, so that status() tells before any training
+// that no checkpoint could be kept.
 //
 // Thread-safety: all methods, from any thread; ManagedSession from one at a time. Services run on
 // one thread of the Supervisor.
@@ -80,9 +85,16 @@ class Supervisor {
 
   bool ShouldStop() const;
   void RequestStop(const Status& reason = absl::OkStatus());
-  // Stops the services, closes the session. The first error of RequestStop or of a service;
-  // OutOfRange (end of input) counts as a clean stop.
+  // Stops the services, saves the last checkpoint (SaveLast; unless that was called since the last
+  // ManagedSession, or an error says that there is nothing to save: Unavailable and Aborted, the
+  // session is lost; that of the NaN guard), closes the session. The first error of RequestStop or
+  // of a service, else of the last checkpoint; OutOfRange (end of input) counts as a clean stop.
   Status Stop();
+  // Stops the services and writes the chief's last checkpoint to save_path(), unless training has
+  // got on to this global step with this session and one of it was written. For a program that
+  // goes on to use the session. Its path; "" where none is written: not the chief, no logdir, no
+  // session.
+  StatusOr<std::string> SaveLast();
 
   Saver* saver() const;
   // "<logdir>/<checkpoint_basename>".
@@ -104,6 +116,8 @@ Status RunWithRecovery(Supervisor* supervisor, const std::string& target, int ma
 // The NaN guard: InvalidArgument "NaN guard: the loss must be finite, got nan at global step N;
 // ..." for a fetched loss (float or double) that is NaN or infinite.
 Status CheckLossIsFinite(const Tensor& loss, int64_t step);
+// Is it that error, perhaps with more text? Then the variables are not worth saving.
+bool IsLossNotFinite(const Status& status);
 
 }  // namespace millrace
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/supervisor.h"
 
+#include <cmath>
 #include <deque>
 #include <limits>
 #include <thread>
@@ -19,6 +20,11 @@
 #include "ops/array/identity.h"
 #include "ops/array/placeholder.h"
 #include "ops/state/state.h"
+#include "proto/config.pb.h"
+#include "proto/device_attributes.pb.h"
+#include "proto/graph.pb.h"
+#include "proto/node_def.pb.h"
+#include "proto/saver.pb.h"
 #include "saver/tensor_bundle.h"
 
 namespace millrace {
@@ -515,6 +521,149 @@ TEST_F(SupervisorTest, TheEndOfInputIsACleanStop) {
   EXPECT_OK(supervisor.Stop());
 }
 
+// --- The last checkpoint -------------------------------------------------------------------------
+
+TEST_F(SupervisorTest, StopSavesWhatWasTrainedAndSaysWhere) {
+  SupervisorOptions options = Options();
+  options.save_model_period = absl::Seconds(600);  // as it is by default
+  Model model;
+  Supervisor supervisor(model.root, options);
+  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kTarget));
+  for (int i = 0; i < 1000; ++i) ASSERT_OK(session->Run({}, {}, {model.count}).status());
+  ASSERT_OK(session->Run({}, {}, {model.grow}).status());
+  ::testing::internal::CaptureStderr();
+  EXPECT_OK(supervisor.Stop());
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  const std::string path = logdir_ + "/model.ckpt-1000";
+  EXPECT_TRUE(
+      absl::StrContains(log, absl::StrCat("Supervisor: saved ", path, " at global step 1000")))
+      << log;
+  EXPECT_EQ(LatestCheckpoint(FileSystem::Posix(), logdir_), path);
+  ASSERT_OK_AND_ASSIGN(const auto reader, BundleReader::Open(FileSystem::Posix(), path));
+  ASSERT_OK_AND_ASSIGN(const Tensor w, reader->Read("w"));
+  EXPECT_EQ(w.scalar<float>(), 11);
+}
+
+TEST_F(SupervisorTest, AStepThatWasJustSavedIsNotSavedAgain) {
+  Model model;
+  Supervisor supervisor(model.root, Options());
+  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kTarget));
+  ASSERT_OK(session->Run({}, {}, {model.count}).status());
+  ASSERT_OK(supervisor.saver()->Save(session.get(), supervisor.save_path(), 1).status());
+  ::testing::internal::CaptureStderr();
+  EXPECT_OK(supervisor.Stop());
+  EXPECT_FALSE(absl::StrContains(::testing::internal::GetCapturedStderr(), "Supervisor: saved"));
+}
+
+TEST_F(SupervisorTest, ACounterThatDoesNotCountDoesNotHideWhatWasTrained) {
+  Model model;
+  Supervisor supervisor(model.root, Options());
+  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kTarget));
+  ASSERT_OK(supervisor.saver()->Save(session.get(), supervisor.save_path(), 0).status());
+  ASSERT_OK(session->Run({}, {}, {model.grow}).status());
+  EXPECT_OK(supervisor.Stop());
+  ASSERT_OK_AND_ASSIGN(const auto reader,
+                       BundleReader::Open(FileSystem::Posix(), logdir_ + "/model.ckpt-0"));
+  ASSERT_OK_AND_ASSIGN(const Tensor w, reader->Read("w"));
+  EXPECT_EQ(w.scalar<float>(), 11);
+}
+
+TEST_F(SupervisorTest, TheLastCheckpointMayComeBeforeTheEndAndIsTheLast) {
+  Model model;
+  Supervisor supervisor(model.root, Options());
+  EXPECT_EQ(*supervisor.SaveLast(), "");  // no session
+  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kTarget));
+  ASSERT_OK(session->Run({}, {}, {model.count}).status());
+  ASSERT_OK_AND_ASSIGN(const std::string path, supervisor.SaveLast());
+  EXPECT_EQ(path, logdir_ + "/model.ckpt-1");
+  // Other workers may go on while this program exports.
+  ASSERT_OK(session->Run({}, {}, {model.count}).status());
+  EXPECT_OK(supervisor.Stop());
+  EXPECT_EQ(LatestCheckpoint(FileSystem::Posix(), logdir_), path);
+}
+
+TEST_F(SupervisorTest, WhatIsLostOrNotFiniteIsNotSaved) {
+  struct Case {
+    Status reason;
+    bool saved;
+  };
+  const Case cases[] = {
+      {absl::UnavailableError("ps is gone"), false},
+      {absl::AbortedError("ps restarted"), false},
+      {Prefixed("worker 1", CheckLossIsFinite(TensorOf<float>({}, {NAN}), 1)), false},
+      {absl::DataLossError("bad record"), true},
+      {absl::InvalidArgumentError("bad shape"), true},
+      {absl::OutOfRangeError("end of data"), true},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.reason.ToString());
+    FileSystem::Posix()->RecursivelyDelete(logdir_).IgnoreError();
+    RestartParameterServers();
+    Model model;
+    Supervisor supervisor(model.root, Options());
+    ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kTarget));
+    ASSERT_OK(session->Run({}, {}, {model.count}).status());
+    supervisor.RequestStop(c.reason);
+    EXPECT_EQ(supervisor.Stop(), absl::IsOutOfRange(c.reason) ? absl::OkStatus() : c.reason);
+    EXPECT_EQ(LatestCheckpoint(FileSystem::Posix(), logdir_).has_value(), c.saved);
+  }
+}
+
+TEST_F(SupervisorTest, OnlyTheChiefWithADirectorySavesAndTheDestructorDoesNot) {
+  {
+    Model model;
+    Supervisor chief(model.root, Options());
+    ASSERT_OK_AND_ASSIGN(const auto session, chief.ManagedSession(kTarget));
+    ASSERT_OK(session->Run({}, {}, {model.count}).status());
+    Model worker_model;
+    SupervisorOptions options = Options();
+    options.is_chief = false;
+    Supervisor worker(worker_model.root, options);
+    EXPECT_OK(worker.ManagedSession(kTarget).status());
+    EXPECT_OK(worker.Stop());
+  }
+  EXPECT_EQ(LatestCheckpoint(FileSystem::Posix(), logdir_), std::nullopt);
+}
+
+TEST_F(SupervisorTest, ALastCheckpointThatCannotBeWrittenIsAnError) {
+  Model model;
+  Supervisor supervisor(model.root, Options());
+  EXPECT_OK(supervisor.ManagedSession(kTarget).status());
+  FileSystem* const fs = FileSystem::Posix();
+  ASSERT_OK(fs->RecursivelyDelete(logdir_));
+  ASSERT_OK(WriteFileAtomically(fs, logdir_, "a file"));
+  const Status status = supervisor.Stop();
+  EXPECT_FALSE(status.ok());
+  EXPECT_TRUE(absl::StrContains(status.message(), "Supervisor: last checkpoint not written: "))
+      << status;
+  ASSERT_OK(fs->DeleteFile(logdir_));
+}
+
+TEST_F(SupervisorTest, ADirectoryThatCannotBeWrittenIsRefusedBeforeTraining) {
+  FileSystem* const fs = FileSystem::Posix();
+  ASSERT_OK(fs->RecursivelyCreateDirectory(logdir_));
+  const std::string file = logdir_ + "/file";
+  ASSERT_OK(WriteFileAtomically(fs, file, "not a directory"));
+  for (const std::string& logdir : {file, file + "/run"}) {
+    Model model;
+    SupervisorOptions options = Options();
+    options.logdir = logdir;
+    Supervisor supervisor(model.root, options);
+    EXPECT_FALSE(supervisor.status().ok());
+    EXPECT_TRUE(absl::StrContains(supervisor.status().message(),
+                                  absl::StrCat("Supervisor: logdir '", logdir,
+                                               "' must be a directory that can be written, got ")))
+        << supervisor.status();
+    EXPECT_EQ(supervisor.ManagedSession(kTarget).status(), supervisor.status());
+    // Somebody else's business.
+    options.is_chief = false;
+    EXPECT_OK(Supervisor(Model().root, options).status());
+  }
+  EXPECT_EQ(SessionsMade(), 0);
+  ASSERT_OK_AND_ASSIGN(const auto left, fs->GetChildren(logdir_));
+  EXPECT_EQ(left, std::vector<std::string>{"file"});
+}
+
 // --- The save service ----------------------------------------------------------------------------
 
 // A Saver that tells each of its saves to the test.
@@ -619,7 +768,9 @@ TEST_F(SupervisorTest, AStopDoesNotWaitForeverForASave) {
   Supervisor supervisor(model.root, options);
   EXPECT_OK(supervisor.ManagedSession(kTarget).status());
   saver.saving.Wait();
-  EXPECT_OK(supervisor.Stop());
+  // There is no last checkpoint, which nobody may take for one.
+  EXPECT_STATUS(supervisor.Stop(), StatusCode::kDeadlineExceeded,
+                "last checkpoint not written: the one before it did not end within 1ms");
 }
 
 // --- Recovery ------------------------------------------------------------------------------------

@@ -13,10 +13,10 @@
 #include <string>
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
 #include "core/exit_code.h"
 #include "core/logging.h"
+#include "core/program_flags.h"
 #include "core/shape.h"
 #include "core/status.h"
 #include "core/tensor.h"
@@ -25,8 +25,9 @@
 #include "distributed/server.h"
 #include "examples/embedding/clicks.h"
 #include "graph/scope.h"
+#include "layers/dense.h"
 #include "layers/embedding.h"
-#include "layers/initial_values.h"
+#include "layers/initializers.h"
 #include "layers/variable.h"
 #include "ops/ops.h"
 #include "runtime/session.h"
@@ -60,18 +61,10 @@ struct ClickModel {
 
 Output EmbeddingOf(const Scope& scope, const std::string& name, Output ids) {
   const int64_t dimension = absl::GetFlag(FLAGS_dimension);
-  const StatusOr<Shape> shape = Shape::Make({absl::GetFlag(FLAGS_num_ids), dimension});
-  if (!shape.ok()) {
-    scope.UpdateStatus(shape.status(), std::source_location::current());
-    return Output();
-  }
   const double bound = 1 / std::sqrt(static_cast<double>(dimension));
-  const PartitionedVariable table = MakePartitionedVariable(
-      scope.WithName(name), *shape, DT_FLOAT, absl::GetFlag(FLAGS_partitions),
-      [&](const Scope& s, const Shape& part, int) {
-        return RandomUniform(s, part, DT_FLOAT, -bound, bound);
-      });
-  return EmbeddingLookup(scope.WithName(name + "_lookup"), table, ids);
+  return Embedding(scope.WithName(name), ids, absl::GetFlag(FLAGS_num_ids), dimension,
+                   {.initializer = RandomUniformInitializer({.minval = -bound, .maxval = bound}),
+                    .partitioner = FixedSizePartitioner(absl::GetFlag(FLAGS_partitions))});
 }
 
 ClickModel BuildClickModel(const Scope& scope) {
@@ -80,27 +73,20 @@ ClickModel BuildClickModel(const Scope& scope) {
   model.items = Placeholder(scope.WithName("items"), DT_INT64, {-1});
   model.clicks = Placeholder(scope.WithName("clicks"), DT_FLOAT, {-1, 1});
   model.global_step = GlobalStep(scope);
-  const int64_t dimension = absl::GetFlag(FLAGS_dimension);
-  const Output user = EmbeddingOf(scope, "user_table", model.users);
-  const Output item = EmbeddingOf(scope, "item_table", model.items);
-  const Output both =
-      ConcatV2(scope, {user, item, Mul(scope, user, item)}, Const(scope, int32_t{1}));
-  const Variable w1 = GlorotUniformVariable(scope, "hidden/kernel", 3 * dimension, kHidden);
-  const Variable b1 = FilledVariable(scope, "hidden/bias", {static_cast<int32_t>(kHidden)}, 0.0f);
-  const Output hidden = Relu(scope, BiasAdd(scope, MatMul(scope, both, w1.value), b1.value));
-  const Variable w2 = GlorotUniformVariable(scope, "logit/kernel", kHidden, 1);
-  const Variable b2 = FilledVariable(scope, "logit/bias", {1}, 0.0f);
-  const Output logit = BiasAdd(scope, MatMul(scope, hidden, w2.value), b2.value);
+  const Output user = EmbeddingOf(scope, "user", model.users);
+  const Output item = EmbeddingOf(scope, "item", model.items);
+  const Output both = ConcatV2(scope, {user, item, user * item}, Const(scope, int32_t{1}));
+  const Output hidden = Dense(scope.WithName("hidden"), both, kHidden, {.activation = Relu});
+  const Output logit = Dense(scope.WithName("logit"), hidden, 1);
   // Cross entropy of a sigmoid: log(1 + e^x) - x z.
-  model.loss = ReduceMean(scope.WithName("loss"),
-                          Sub(scope, Softplus(scope, logit), Mul(scope, logit, model.clicks)));
+  model.loss = ReduceMean(scope.WithName("loss"), Softplus(scope, logit) - logit * model.clicks);
   model.train = AdagradOptimizer({.learning_rate = absl::GetFlag(FLAGS_learning_rate)})
                     .Minimize(scope, model.loss, {.global_step = model.global_step});
   model.step = StepAfter(scope, model.train, model.global_step);
   return model;
 }
 
-std::vector<Feed> Feeds(const ClickModel& model, ClickBatch batch) {
+std::vector<Feed> FeedsOf(const ClickModel& model, ClickBatch batch) {
   return {{model.users, std::move(batch.users)},
           {model.items, std::move(batch.items)},
           {model.clicks, std::move(batch.clicks)}};
@@ -125,7 +111,7 @@ Status TrainAndJudge(const ClusterConfig& cluster, const std::string& target) {
   while (!supervisor.ShouldStop() && step < max_steps) {
     MR_ASSIGN_OR_RETURN(ClickBatch batch, stream.Next(absl::GetFlag(FLAGS_batch_size)));
     MR_ASSIGN_OR_RETURN(const std::vector<Tensor> out,
-                        session->Run(Feeds(model, std::move(batch)), {model.loss, model.step}));
+                        session->Run(FeedsOf(model, std::move(batch)), {model.loss, model.step}));
     step = std::max(step, out[1].scalar<int64_t>());
     MR_RETURN_IF_ERROR(CheckLossIsFinite(out[0], step));
     if (cluster.is_chief()) {
@@ -143,7 +129,7 @@ Status TrainAndJudge(const ClusterConfig& cluster, const std::string& target) {
     const int64_t count = absl::GetFlag(FLAGS_batch_size);
     MR_ASSIGN_OR_RETURN(ClickBatch batch, held_out.Next(count));
     MR_ASSIGN_OR_RETURN(const std::vector<Tensor> out,
-                        session->Run(Feeds(model, std::move(batch)), {model.loss}));
+                        session->Run(FeedsOf(model, std::move(batch)), {model.loss}));
     sum += static_cast<double>(out[0].scalar<float>());
     done += count;
   }
@@ -164,8 +150,6 @@ Status Main() {
     }
   }
   MR_ASSIGN_OR_RETURN(const ClusterConfig cluster, ClusterConfig::FromEnvironment());
-  if (cluster.is_local()) return TrainAndJudge(cluster, "");
-  if (cluster.job() == "ps") HandleTerminationSignals();
   MR_ASSIGN_OR_RETURN(const auto server, Server::Start(cluster));
   if (cluster.job() == "ps") return server->Join();
   return TrainAndJudge(cluster, server->target());
@@ -176,10 +160,7 @@ Status Main() {
 
 int main(int argc, char** argv) {
   absl::SetProgramUsageMessage("Trains a click model with large embedding tables.");
-  absl::ParseCommandLine(argc, argv);
+  millrace::ParseProgramFlags(argc, argv);
   millrace::InitLogging(argv[0]);
-  const millrace::Status status = millrace::Main();
-  if (status.ok()) return 0;
-  std::fprintf(stderr, "embedding_train: %s\n", status.ToString().c_str());
-  return millrace::ExitCode(status);
+  return millrace::ReportedExitCode(argv[0], millrace::Main());
 }

@@ -19,7 +19,7 @@ void TrainStep(benchmark::State& state) {
   const MnistTrainer trainer = BuildMnistTrainer(root);
   const Operation init = GlobalVariablesInitializer(root);
   SessionOptions options;
-  options.config.set_intra_op_parallelism_threads(static_cast<int32_t>(state.range(0)));
+  options.config.intra_op_parallelism_threads = static_cast<int>(state.range(0));
   auto session = NewSession(options);
   if (!session.ok() || !(*session)->Extend(root).ok() || !(*session)->Run({}, {}, {init}).ok()) {
     state.SkipWithError("the model does not start");

@@ -3,8 +3,7 @@
 
 #include <algorithm>
 
-#include "layers/dropout.h"
-#include "layers/initial_values.h"
+#include "layers/layers.h"
 #include "ops/ops.h"
 #include "saver/saved_model.h"
 #include "saver/saver.h"
@@ -21,15 +20,14 @@ constexpr int64_t kHidden = 1024;
 constexpr double kLearningRate = 1e-4;
 
 // Convolution, bias, relu, pooling that halves both sides.
-Output ConvolutionLayer(const Scope& outer, const std::string& name, Output input, int64_t channels,
+Output ConvolutionBlock(const Scope& scope, const std::string& name, const Output& input,
                         int64_t filters) {
-  const Scope scope = outer.WithSubScope(name);
-  const Variable kernel =
-      TruncatedNormalVariable(scope, "kernel", {kFilterSide, kFilterSide, channels, filters}, 0.1);
-  const Variable bias = FilledVariable(scope, "bias", {static_cast<int32_t>(filters)}, 0.1f);
-  const Output convolved = Conv2D(scope, input, kernel.value);
-  const Output active = Relu(scope, BiasAdd(scope, convolved, bias.value));
-  return MaxPool(scope, active);
+  const Output active = Conv2D(scope.WithName(name), input, filters, kFilterSide,
+                               {.padding = "same",
+                                .activation = Relu,
+                                .kernel_initializer = TruncatedNormalInitializer({.stddev = 0.1}),
+                                .bias_initializer = ConstantInitializer(0.1)});
+  return MaxPooling2D(scope, active, 2, {.padding = "same"});
 }
 
 }  // namespace
@@ -38,26 +36,17 @@ MnistModel BuildMnistModel(const Scope& outer, Output images, std::optional<Outp
   const Scope scope = outer.WithSubScope("cnn");
   const Output square =
       Reshape(scope, images, Const<int32_t>(scope, {-1, kDigitSide, kDigitSide, 1}));
-  const Output pool1 = ConvolutionLayer(scope, "convolution1", square, 1, kFilters1);
-  const Output pool2 = ConvolutionLayer(scope, "convolution2", pool1, kFilters1, kFilters2);
-
-  const Scope dense = scope.WithSubScope("fully_connected");
-  const int64_t features = (kDigitSide / 4) * (kDigitSide / 4) * kFilters2;
-  const Output flat =
-      Reshape(dense, pool2, Const<int32_t>(dense, {-1, static_cast<int32_t>(features)}));
-  const Variable w2 = TruncatedNormalVariable(dense, "kernel", {features, kHidden}, 1.0);
-  const Variable b2 = FilledVariable(dense, "bias", {kHidden}, 0.1f);
-  Output hidden = Relu(dense, BiasAdd(dense, MatMul(dense, flat, w2.value), b2.value));
-
-  const Scope last = scope.WithSubScope("output");
-  if (keep_prob) {
-    hidden = Dropout(last, hidden, Sub(last, Const(last, 1.0f), *keep_prob));
-  }
-  const Variable w0 = FilledVariable(last, "kernel", {kHidden, kDigitClasses}, 0.0f);
-  const Variable b0 = FilledVariable(last, "bias", {kDigitClasses}, 0.0f);
+  const Output pool1 = ConvolutionBlock(scope, "convolution1", square, kFilters1);
+  const Output pool2 = ConvolutionBlock(scope, "convolution2", pool1, kFilters2);
+  Output hidden = Dense(scope.WithName("fully_connected"), Flatten(scope, pool2), kHidden,
+                        {.activation = Relu,
+                         .kernel_initializer = TruncatedNormalInitializer(),
+                         .bias_initializer = ConstantInitializer(0.1)});
+  if (keep_prob) hidden = DropoutByKeepProb(scope, hidden, *keep_prob);
   MnistModel model;
-  model.logits = BiasAdd(last, MatMul(last, hidden, w0.value), b0.value);
-  model.probabilities = Softmax(last, model.logits);
+  model.logits = Dense(scope.WithName("output"), hidden, kDigitClasses,
+                       {.kernel_initializer = ZerosInitializer()});
+  model.probabilities = Softmax(scope, model.logits);
   return model;
 }
 
@@ -83,6 +72,9 @@ MnistTrainer BuildMnistTrainer(const Scope& scope) {
   const Output correct = Equal(evaluator, ArgMax(evaluator, model.probabilities, one),
                                ArgMax(evaluator, trainer.labels, one));
   trainer.accuracy = ReduceMean(evaluator.WithName("accuracy"), Cast(evaluator, correct, DT_FLOAT));
+  const Output images = Size(evaluator, ArgMax(evaluator, trainer.labels, one));
+  trainer.mean_loss =
+      RealDiv(evaluator.WithName("mean_loss"), trainer.loss, Cast(evaluator, images, DT_FLOAT));
   return trainer;
 }
 
@@ -95,11 +87,13 @@ StatusOr<MnistScore> Evaluate(Session* session, const MnistTrainer& trainer, con
     MR_ASSIGN_OR_RETURN(const std::vector<Tensor> out,
                         session->Run({{trainer.images, std::move(batch.images)},
                                       {trainer.labels, std::move(batch.labels)}},
-                                     {trainer.loss, trainer.accuracy}));
-    score.loss += static_cast<double>(out[0].scalar<float>());
+                                     {trainer.mean_loss, trainer.accuracy}));
+    score.mean_loss += static_cast<double>(out[0].scalar<float>()) * static_cast<double>(count);
     score.accuracy += static_cast<double>(out[1].scalar<float>()) * static_cast<double>(count);
   }
-  score.accuracy /= static_cast<double>(std::max<int64_t>(digits.size(), 1));
+  const double images = static_cast<double>(std::max<int64_t>(digits.size(), 1));
+  score.mean_loss /= images;
+  score.accuracy /= images;
   return score;
 }
 

@@ -34,6 +34,7 @@ struct MnistTrainer {
   Output labels;     // placeholder [n, 10], one-hot
   Output keep_prob;  // scalar, 1 unless fed
   Output loss;       // cross entropy, summed over the batch
+  Output mean_loss;  // of an image of the batch
   Output accuracy;   // share of images classified right
   Operation train;
   Output step;  // int64 scalar: the global step, read after the step's own update
@@ -42,8 +43,8 @@ struct MnistTrainer {
 MnistTrainer BuildMnistTrainer(const Scope& scope);
 
 struct MnistScore {
-  double loss = 0;      // summed
-  double accuracy = 0;  // mean
+  double mean_loss = 0;  // cross entropy of an image
+  double accuracy = 0;   // mean
 };
 // Judges all of `digits` in batches; the last one may be smaller.
 StatusOr<MnistScore> Evaluate(Session* session, const MnistTrainer& trainer, const Digits& digits,

@@ -314,7 +314,8 @@ Status Placer::NoKernel(const Node& node) const {
   const std::string known = kernels_->DescribeKernels(node.op());
   return Unimplemented("Op '", node.op(), "' of node '", node.name(),
                        "' has no kernel registered for device type ", absl::StrJoin(types_, " or "),
-                       attrs, "; registered kernels: ", known.empty() ? "none" : known);
+                       attrs, "; registered kernels: ", known.empty() ? "none" : known,
+                       RegisteredSince(node));
 }
 
 Status Placer::FindCandidates(Group* group) {

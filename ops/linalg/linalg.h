@@ -5,5 +5,6 @@
 // The builders of this drawer: linear algebra.
 
 #include "ops/linalg/matmul.h"  // IWYU pragma: export
+#include "ops/linalg/qr.h"      // IWYU pragma: export
 
 #endif  // MILLRACE_OPS_LINALG_LINALG_H_

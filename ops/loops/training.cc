@@ -69,13 +69,63 @@ void Momentum(UpdateArray<E> var, UpdateArray<E> accum, const E* grad, Wide<E> l
   }
 }
 
-#define MR_INSTANTIATE(E)                                                                     \
-  template void GradientDescent<E>(UpdateArray<E>, const E*, Wide<E>, int64_t);               \
-  template void Adam<E>(UpdateArray<E>, UpdateArray<E>, UpdateArray<E>, const E*,             \
-                        const AdamRates<Wide<E>>&, bool, int64_t);                            \
-  template void Adagrad<E>(UpdateArray<E>, UpdateArray<E>, const E*, Wide<E>, bool, int64_t); \
-  template void Momentum<E>(UpdateArray<E>, UpdateArray<E>, const E*, Wide<E>, Wide<E>, bool, \
-                            int64_t);
+template <typename E>
+void RmsProp(UpdateArray<E> var, UpdateArray<E> ms, UpdateArray<E> mom, const E* grad,
+             const RmsPropRates<Wide<E>>& rates, int64_t n) {
+  using W = Wide<E>;
+  const W lr = rates.lr;
+  const W one_minus_rho = W(1) - rates.rho;
+  const W momentum = rates.momentum;
+  const W epsilon = rates.epsilon;
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) {
+    const W g = Load(grad[i]);
+    const W old_ms = Load(ms.old_value[i]);
+    const W new_ms = old_ms + (g * g - old_ms) * one_minus_rho;
+    const W new_mom = Load(mom.old_value[i]) * momentum + lr * g / std::sqrt(new_ms + epsilon);
+    const W x = Load(var.old_value[i]) - new_mom;
+    ms.new_value[i] = Store<E>(new_ms);
+    mom.new_value[i] = Store<E>(new_mom);
+    var.new_value[i] = Store<E>(x);
+  }
+}
+
+template <typename E>
+void CenteredRmsProp(UpdateArray<E> var, UpdateArray<E> mg, UpdateArray<E> ms, UpdateArray<E> mom,
+                     const E* grad, const RmsPropRates<Wide<E>>& rates, int64_t n) {
+  using W = Wide<E>;
+  const W lr = rates.lr;
+  const W one_minus_rho = W(1) - rates.rho;
+  const W momentum = rates.momentum;
+  const W epsilon = rates.epsilon;
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) {
+    const W g = Load(grad[i]);
+    const W old_ms = Load(ms.old_value[i]);
+    const W old_mg = Load(mg.old_value[i]);
+    const W new_ms = old_ms + (g * g - old_ms) * one_minus_rho;
+    const W new_mg = old_mg + (g - old_mg) * one_minus_rho;
+    const W root = std::sqrt(new_ms - new_mg * new_mg + epsilon);
+    const W new_mom = Load(mom.old_value[i]) * momentum + lr * g / root;
+    const W x = Load(var.old_value[i]) - new_mom;
+    ms.new_value[i] = Store<E>(new_ms);
+    mg.new_value[i] = Store<E>(new_mg);
+    mom.new_value[i] = Store<E>(new_mom);
+    var.new_value[i] = Store<E>(x);
+  }
+}
+
+#define MR_INSTANTIATE(E)                                                                          \
+  template void GradientDescent<E>(UpdateArray<E>, const E*, Wide<E>, int64_t);                    \
+  template void Adam<E>(UpdateArray<E>, UpdateArray<E>, UpdateArray<E>, const E*,                  \
+                        const AdamRates<Wide<E>>&, bool, int64_t);                                 \
+  template void Adagrad<E>(UpdateArray<E>, UpdateArray<E>, const E*, Wide<E>, bool, int64_t);      \
+  template void Momentum<E>(UpdateArray<E>, UpdateArray<E>, const E*, Wide<E>, Wide<E>, bool,      \
+                            int64_t);                                                              \
+  template void RmsProp<E>(UpdateArray<E>, UpdateArray<E>, UpdateArray<E>, const E*,               \
+                           const RmsPropRates<Wide<E>>&, int64_t);                                 \
+  template void CenteredRmsProp<E>(UpdateArray<E>, UpdateArray<E>, UpdateArray<E>, UpdateArray<E>, \
+                                   const E*, const RmsPropRates<Wide<E>>&, int64_t);
 MR_INSTANTIATE(float)
 MR_INSTANTIATE(double)
 MR_INSTANTIATE(Half)

@@ -49,6 +49,24 @@ template <typename E>
 void Momentum(UpdateArray<E> var, UpdateArray<E> accum, const E* grad, Wide<E> lr, Wide<E> momentum,
               bool nesterov, int64_t n);
 
+template <typename W>
+struct RmsPropRates {
+  W lr;
+  W rho;
+  W momentum;
+  W epsilon;
+};
+// ms += (g^2 - ms) (1 - rho); mom = momentum * mom + lr * g / sqrt(ms + epsilon); var -= mom
+template <typename E>
+void RmsProp(UpdateArray<E> var, UpdateArray<E> ms, UpdateArray<E> mom, const E* grad,
+             const RmsPropRates<Wide<E>>& rates, int64_t n);
+
+// The same with the variance in place of the mean square: mg += (g - mg) (1 - rho), and
+// sqrt(ms - mg^2 + epsilon).
+template <typename E>
+void CenteredRmsProp(UpdateArray<E> var, UpdateArray<E> mg, UpdateArray<E> ms, UpdateArray<E> mom,
+                     const E* grad, const RmsPropRates<Wide<E>>& rates, int64_t n);
+
 }  // namespace millrace::math
 
 #endif  // MILLRACE_OPS_LOOPS_TRAINING_H_

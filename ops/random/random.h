@@ -14,11 +14,13 @@
 // `shape` is an int32 or int64 vector; InvalidArgument for a negative dimension. Random ops have no
 // gradient.
 
-#include <algorithm>
 #include <cstdint>
 #include <optional>
-#include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "core/shape.h"
+#include "core/small_tensors.h"
+#include "core/status.h"
 #include "core/tensor.h"
 #include "graph/node_builder.h"
 #include "ops/array/constant.h"
@@ -83,17 +85,9 @@ inline Output RandomShuffle(ScopeAt at, Output value, const RandomAttrs& attrs =
 
 // --- Tensors of given distributions --------------------------------------------------------------
 // What models start from: several nodes in a scope of their own, in TensorFlow's order (the op's
-// own seed under a graph seed depends on it). float or double.
+// own seed under a graph seed depends on it). half, bfloat16, float or double.
 
 namespace random_internal {
-
-// As int32 where the dimensions fit.
-inline Tensor ShapeTensor(const millrace::Shape& shape) {
-  const std::vector<int64_t> dims(shape.dims().begin(), shape.dims().end());
-  const std::vector<int32_t> small(dims.begin(), dims.end());
-  if (std::equal(dims.begin(), dims.end(), small.begin())) return Tensor::Vector<int32_t>(small);
-  return Tensor::Vector<int64_t>(dims);
-}
 
 // The values of `op` * b + a; for a range from a to b: * (b - a) + a.
 struct Named {
@@ -105,11 +99,13 @@ inline Output Scaled(ScopeAt at, const char* scope_name, const char* op,
                      const RandomAttrs& attrs, bool is_range = false) {
   const Scope s = at.scope.CompositeScope(scope_name);
   const auto number = [&](const Named& n) {
-    return Const(
-        ScopeAt(s.WithName(n.name), at.where),
-        dtype == DT_DOUBLE ? Tensor::Scalar(n.value) : Tensor::Scalar(static_cast<float>(n.value)));
+    const StatusOr<Tensor> value = ScalarTensor(dtype, n.value);
+    if (value.ok()) return Const(ScopeAt(s.WithName(n.name), at.where), *value);
+    at.scope.UpdateStatus(Prefixed(absl::StrCat(op, " '", s.prefix(), n.name, "'"), value.status()),
+                          at.where);
+    return Output();
   };
-  const Output dims = Const(ScopeAt(s.WithName("shape"), at.where), ShapeTensor(shape));
+  const Output dims = Const(ScopeAt(s.WithName("shape"), at.where), DimsTensor(shape));
   const Output a_node = number(a);
   const Output b_node = number(b);
   const Output values = SeededOp(ScopeAt(s, at.where), op, {dims}, attrs, "dtype", dtype);

@@ -176,9 +176,30 @@ struct Momentum {
   }
 };
 
+template <typename E>
+struct RmsProp {
+  static constexpr Definition kDefinition = {.variables = "var ms mom",
+                                             .rates = "lr rho momentum epsilon"};
+  static constexpr double kCostNs = 1.0;
+  static void Run(const UpdateArray<E>* v, const E* grad, const Wide<E>* rates, bool, int64_t n) {
+    math::RmsProp<E>(v[0], v[1], v[2], grad, {rates[0], rates[1], rates[2], rates[3]}, n);
+  }
+};
+
+template <typename E>
+struct CenteredRmsProp {
+  static constexpr Definition kDefinition = {.variables = "var mg ms mom",
+                                             .rates = "lr rho momentum epsilon"};
+  static constexpr double kCostNs = 1.2;
+  static void Run(const UpdateArray<E>* v, const E* grad, const Wide<E>* rates, bool, int64_t n) {
+    math::CenteredRmsProp<E>(v[0], v[1], v[2], v[3], grad, {rates[0], rates[1], rates[2], rates[3]},
+                             n);
+  }
+};
+
 // --- Kernels -------------------------------------------------------------------------------------
 
-constexpr int kMaxVariables = 3;
+constexpr int kMaxVariables = 4;
 constexpr int kMaxRates = 6;
 
 template <template <typename> class Optimizer, typename E>
@@ -324,6 +345,8 @@ const OpsOf<GradientDescent> kGradientDescent("GradientDescent", {false});
 const OpsOf<Adam> kAdam("Adam", {false});
 const OpsOf<Adagrad> kAdagrad("Adagrad", {false, true});
 const OpsOf<Momentum> kMomentum("Momentum", {false, true});
+const OpsOf<RmsProp> kRmsProp("RMSProp", {false, true});
+const OpsOf<CenteredRmsProp> kCenteredRmsProp("CenteredRMSProp", {false, true});
 
 }  // namespace
 }  // namespace millrace

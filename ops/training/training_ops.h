@@ -131,6 +131,85 @@ inline Operation ResourceSparseApplyMomentum(ScopeAt at, Output var, Output accu
                  "use_locking", attrs.use_locking, "use_nesterov", attrs.use_nesterov);
 }
 
+struct ApplyRMSPropAttrs {
+  bool use_locking = false;
+};
+
+// RMSProp (Hinton, 2012), with momentum:
+//   ms += (1 - rho) * (grad^2 - ms)
+//   mom = momentum * mom + lr * grad / sqrt(ms + epsilon)
+//   var -= mom
+inline Output ApplyRMSProp(ScopeAt at, Output var, Output ms, Output mom, Output lr, Output rho,
+                           Output momentum, Output epsilon, Output grad,
+                           const ApplyRMSPropAttrs& attrs = {}) {
+  return BuildOp(at, "ApplyRMSProp", {var, ms, mom, lr, rho, momentum, epsilon, grad},
+                 "use_locking", attrs.use_locking);
+}
+
+inline Operation ResourceApplyRMSProp(ScopeAt at, Output var, Output ms, Output mom, Output lr,
+                                      Output rho, Output momentum, Output epsilon, Output grad,
+                                      const ApplyRMSPropAttrs& attrs = {}) {
+  return BuildOp(at, "ResourceApplyRMSProp", {var, ms, mom, lr, rho, momentum, epsilon, grad},
+                 "use_locking", attrs.use_locking);
+}
+
+// The same for rows.
+inline Output SparseApplyRMSProp(ScopeAt at, Output var, Output ms, Output mom, Output lr,
+                                 Output rho, Output momentum, Output epsilon, Output grad,
+                                 Output indices, const ApplyRMSPropAttrs& attrs = {}) {
+  return BuildOp(at, "SparseApplyRMSProp",
+                 {var, ms, mom, lr, rho, momentum, epsilon, grad, indices}, "use_locking",
+                 attrs.use_locking);
+}
+
+inline Operation ResourceSparseApplyRMSProp(ScopeAt at, Output var, Output ms, Output mom,
+                                            Output lr, Output rho, Output momentum, Output epsilon,
+                                            Output grad, Output indices,
+                                            const ApplyRMSPropAttrs& attrs = {}) {
+  return BuildOp(at, "ResourceSparseApplyRMSProp",
+                 {var, ms, mom, lr, rho, momentum, epsilon, grad, indices}, "use_locking",
+                 attrs.use_locking);
+}
+
+// The same divided by the standard deviation of the gradients instead of their mean square:
+//   mg += (1 - rho) * (grad - mg)
+//   mom = momentum * mom + lr * grad / sqrt(ms - mg^2 + epsilon)
+inline Output ApplyCenteredRMSProp(ScopeAt at, Output var, Output mg, Output ms, Output mom,
+                                   Output lr, Output rho, Output momentum, Output epsilon,
+                                   Output grad, const ApplyRMSPropAttrs& attrs = {}) {
+  return BuildOp(at, "ApplyCenteredRMSProp", {var, mg, ms, mom, lr, rho, momentum, epsilon, grad},
+                 "use_locking", attrs.use_locking);
+}
+
+inline Operation ResourceApplyCenteredRMSProp(ScopeAt at, Output var, Output mg, Output ms,
+                                              Output mom, Output lr, Output rho, Output momentum,
+                                              Output epsilon, Output grad,
+                                              const ApplyRMSPropAttrs& attrs = {}) {
+  return BuildOp(at, "ResourceApplyCenteredRMSProp",
+                 {var, mg, ms, mom, lr, rho, momentum, epsilon, grad}, "use_locking",
+                 attrs.use_locking);
+}
+
+// The same for rows.
+inline Output SparseApplyCenteredRMSProp(ScopeAt at, Output var, Output mg, Output ms, Output mom,
+                                         Output lr, Output rho, Output momentum, Output epsilon,
+                                         Output grad, Output indices,
+                                         const ApplyRMSPropAttrs& attrs = {}) {
+  return BuildOp(at, "SparseApplyCenteredRMSProp",
+                 {var, mg, ms, mom, lr, rho, momentum, epsilon, grad, indices}, "use_locking",
+                 attrs.use_locking);
+}
+
+inline Operation ResourceSparseApplyCenteredRMSProp(ScopeAt at, Output var, Output mg, Output ms,
+                                                    Output mom, Output lr, Output rho,
+                                                    Output momentum, Output epsilon, Output grad,
+                                                    Output indices,
+                                                    const ApplyRMSPropAttrs& attrs = {}) {
+  return BuildOp(at, "ResourceSparseApplyCenteredRMSProp",
+                 {var, mg, ms, mom, lr, rho, momentum, epsilon, grad, indices}, "use_locking",
+                 attrs.use_locking);
+}
+
 }  // namespace millrace
 
 #endif  // MILLRACE_OPS_TRAINING_TRAINING_OPS_H_

@@ -132,6 +132,44 @@ TEST(Momentum, KeepsAVelocity) {
   ExpectTensorEqual(nesterov[0], Tensor::Vector<double>({1 - (0.5 * 3 + 0.5 * 0.25 * 4)}));
 }
 
+// Hinton's equations with TensorFlow's momentum, in double, over three steps.
+template <typename T>
+void ExpectRmsProp(bool centered, double tolerance) {
+  const double lr = 0.01, rho = 0.9, momentum = 0.5, epsilon = 1e-3;
+  std::vector<double> var = {1, 2, -3}, mg = {0, 0, 0}, ms = {1, 1, 1}, mom = {0, 0, 0};
+  const std::vector<std::vector<double>> grads = {{0.1, -0.2, 3}, {0.3, 0, -1}, {-2, 0.5, 0.25}};
+  const auto tensor = [](const std::vector<double>& values) {
+    std::vector<T> typed(values.begin(), values.end());
+    return Tensor::Vector<T>(typed);
+  };
+  std::vector<Tensor> state = {tensor(var), tensor(ms), tensor(mom)};
+  if (centered) state.insert(state.begin() + 1, tensor(mg));
+  for (const std::vector<double>& grad : grads) {
+    for (size_t i = 0; i < 3; ++i) {
+      ms[i] = rho * ms[i] + (1 - rho) * grad[i] * grad[i];
+      mg[i] = rho * mg[i] + (1 - rho) * grad[i];
+      const double square = centered ? ms[i] - mg[i] * mg[i] : ms[i];
+      mom[i] = momentum * mom[i] + lr * grad[i] / std::sqrt(square + epsilon);
+      var[i] -= mom[i];
+    }
+    state = Update(
+        centered ? "ApplyCenteredRMSProp" : "ApplyRMSProp", state,
+        {Scalar<T>(lr), Scalar<T>(rho), Scalar<T>(momentum), Scalar<T>(epsilon), tensor(grad)});
+    const size_t first = centered ? 1 : 0;
+    ExpectTensorNear(state[0], tensor(var), tolerance, 0);
+    if (centered) ExpectTensorNear(state[1], tensor(mg), 100 * tolerance, 1e-7);
+    ExpectTensorNear(state[first + 1], tensor(ms), 100 * tolerance, 0);
+    ExpectTensorNear(state[first + 2], tensor(mom), 100 * tolerance, 1e-7);
+  }
+}
+
+TEST(RmsProp, FollowsItsEquations) {
+  ExpectRmsProp<float>(false, 1e-6);
+  ExpectRmsProp<float>(true, 1e-6);
+  ExpectRmsProp<double>(false, 1e-13);
+  ExpectRmsProp<double>(true, 1e-13);
+}
+
 TEST(SparseUpdates, TouchOnlyTheNamedRows) {
   const Tensor var = TensorOf<float>({3, 2}, {1, 2, 3, 4, 5, 6});
   const Tensor accum = TensorOf<float>({3, 2}, {0, 0, 7, 7, 0, 0});
@@ -148,6 +186,22 @@ TEST(SparseUpdates, TouchOnlyTheNamedRows) {
              {Scalar<float>(1), grad, Tensor::Vector<int64_t>({1}), Scalar<float>(2)});
   ExpectTensorEqual(momentum[0], TensorOf<float>({3, 2}, {1, 2, 3 - 17, 4 - 11, 5, 6}));
   ExpectTensorEqual(momentum[1], TensorOf<float>({3, 2}, {0, 0, 17, 11, 0, 0}));
+  // rho 0, epsilon 0: ms is the square, so that a step is lr * sign(grad).
+  const std::vector<Tensor> rates = {Scalar<float>(2), Scalar<float>(0), Scalar<float>(0.5),
+                                     Scalar<float>(0)};
+  std::vector<Tensor> rest = rates;
+  rest.insert(rest.end(), {grad, Tensor::Vector<int32_t>({1})});
+  const auto rms = Update("SparseApplyRMSProp", {var, accum, accum}, rest);
+  ExpectTensorEqual(rms[0], TensorOf<float>({3, 2}, {1, 2, 3 - 5.5f, 4 - 1.5f, 5, 6}));
+  ExpectTensorEqual(rms[1], TensorOf<float>({3, 2}, {0, 0, 9, 9, 0, 0}));
+  ExpectTensorEqual(rms[2], TensorOf<float>({3, 2}, {0, 0, 5.5f, 1.5f, 0, 0}));
+  // rho 0 leaves no variance: epsilon alone.
+  rest[3] = Scalar<float>(4);
+  const auto centered = Update("SparseApplyCenteredRMSProp", {var, accum, accum, accum}, rest);
+  ExpectTensorEqual(centered[0], TensorOf<float>({3, 2}, {1, 2, 3 - 6.5f, 4 - 0.5f, 5, 6}));
+  ExpectTensorEqual(centered[1], TensorOf<float>({3, 2}, {0, 0, 3, -3, 0, 0}));
+  ExpectTensorEqual(centered[2], TensorOf<float>({3, 2}, {0, 0, 9, 9, 0, 0}));
+  ExpectTensorEqual(centered[3], TensorOf<float>({3, 2}, {0, 0, 6.5f, 0.5f, 0, 0}));
 }
 
 TEST(SparseUpdates, RepeatedIndicesAreAppliedInTurn) {

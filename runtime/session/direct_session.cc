@@ -20,6 +20,8 @@
 #include "graph/place/partition.h"
 #include "graph/place/placer.h"
 #include "graph/signature.h"
+#include "proto/config.pb.h"
+#include "proto/device_attributes.pb.h"
 #include "runtime/device.h"
 #include "runtime/executor.h"
 #include "runtime/plan.h"
@@ -113,7 +115,7 @@ std::string NextHandle() {
 }
 
 SessionState::SessionState(const SessionOptions& options)
-    : config_(options.config),
+    : config_(ConfigProtoOf(options.config)),
       max_step_bytes_(options.max_step_bytes),
       handle_(NextHandle()),
       compiler_(OperationFetch::kIsTarget,
@@ -131,8 +133,8 @@ StatusOr<std::shared_ptr<SessionState>> SessionState::Make(const SessionOptions&
   }
   std::shared_ptr<SessionState> state(new SessionState(options));
   MR_RETURN_IF_ERROR(state->MakeDevices());
-  const int threads = ComputeThreads(options.config);
-  if (threads > 0 || options.config.use_per_session_threads()) {
+  const int threads = ComputeThreads(state->config_);
+  if (threads > 0 || state->config_.use_per_session_threads()) {
     state->own_arena_ = Arena::Make(threads);
   }
   state->arena_ = state->own_arena_ != nullptr ? state->own_arena_.get() : Arena::Default();

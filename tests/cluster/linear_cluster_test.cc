@@ -25,6 +25,7 @@
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
+#include "proto/meta_graph.pb.h"
 #include "saver/saved_model.h"
 #include "saver/tensor_bundle.h"
 #include "tests/cluster/process.h"
@@ -156,13 +157,13 @@ class JobProcesses {
   void ExpectExportWorks() {
     ASSERT_OK_AND_ASSIGN(const SavedModelBundle model,
                          LoadSavedModel({}, model_dir(), {kSavedModelTagServe}));
-    const auto& signature = model.meta_graph_def.signature_def().at(kDefaultServingSignature);
+    const auto& signature = model.meta_graph_def->signature_def().at(kDefaultServingSignature);
     const auto out =
         model.session->Run({{signature.inputs().at("x").name(), TensorOf<float>({3}, {-1, 0, 2})}},
                            {signature.outputs().at("y").name()});
     ASSERT_OK(out.status());
     ExpectTensorNear((*out)[0], TensorOf<float>({3}, {-4, -1, 5}), 0, 0.2);
-    for (const tensorflow::NodeDef& node : model.meta_graph_def.graph_def().node()) {
+    for (const tensorflow::NodeDef& node : model.meta_graph_def->graph_def().node()) {
       EXPECT_EQ(node.device(), "") << node.name();
     }
   }

@@ -57,9 +57,10 @@ StatusOr<Case> ReadCase(const json& c, const std::string& directory) {
 }
 
 Results RunCase(const Case& c, tensorflow::OptimizerOptions::Level level) {
-  SessionOptions options;
-  options.config.mutable_graph_options()->mutable_optimizer_options()->set_opt_level(level);
-  MR_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, NewSession(options));
+  tensorflow::ConfigProto config;
+  config.mutable_graph_options()->mutable_optimizer_options()->set_opt_level(level);
+  MR_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
+                      NewSession({.config = SessionConfigOf(std::move(config))}));
   MR_RETURN_IF_ERROR(session->Extend(c.graph));
   return session->Run(c.feeds, c.fetches);
 }

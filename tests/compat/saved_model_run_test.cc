@@ -20,10 +20,13 @@
 #include "examples/mnist/digits.h"
 #include "graph/import_export.h"
 #include "runtime/session.h"
+#include "saver/freeze_graph.h"
 #include "saver/meta_graph.h"
 #include "saver/saved_model.h"
+#include "saver/saved_model_reader.h"
 #include "saver/saver.h"
 #include "tests/compat/json_tensor.h"
+#include "tools/saved_model_check.h"
 
 namespace millrace {
 namespace {
@@ -91,6 +94,17 @@ Outcome Check(const std::string& name, Session* session, const json& one, const 
   return outcome;
 }
 
+// `saved_model_cli check` knows without running anything.
+void ExpectCheckSays(const json& one, bool runs) {
+  const std::string path = SharedDataPath(one.at("path").get<std::string>());
+  ASSERT_OK_AND_ASSIGN(const auto model, ReadSavedModel(FileSystem::Posix(), path));
+  ASSERT_OK_AND_ASSIGN(const auto* meta,
+                       FindMetaGraph(model, one.at("tags").get<std::vector<std::string>>()));
+  const std::string key = one.at("signature");
+  ASSERT_OK_AND_ASSIGN(const ModelCheck check, CheckModel(FileSystem::Posix(), path, *meta, &key));
+  EXPECT_EQ(check.runnable(), runs) << one.at("name") << ":\n" << CheckText(check);
+}
+
 TEST(SavedModelsOfTensorFlow, ComputeWhatTheyComputedThere) {
   const std::vector<json> cases = CasesOfKind("saved_model_run");
   if (cases.empty()) GTEST_SKIP() << "MILLRACE_SHARED has no cases.json";
@@ -102,7 +116,7 @@ TEST(SavedModelsOfTensorFlow, ComputeWhatTheyComputedThere) {
     auto model = models.find(path);
     if (model == models.end()) {
       SessionOptions options;
-      options.config.set_allow_soft_placement(true);
+      options.config.allow_soft_placement = true;
       model = models
                   .emplace(path, LoadSavedModel(options, SharedDataPath(path),
                                                 one.at("tags").get<std::vector<std::string>>()))
@@ -112,6 +126,7 @@ TEST(SavedModelsOfTensorFlow, ComputeWhatTheyComputedThere) {
       const Status& status = model->second.status();
       if (!IsMissingOp(status)) ADD_FAILURE() << name << ": " << status;
       std::printf("cannot run %s: %s\n", name.c_str(), std::string(status.message()).c_str());
+      ExpectCheckSays(one, false);
       ++missing;
       continue;
     }
@@ -121,7 +136,10 @@ TEST(SavedModelsOfTensorFlow, ComputeWhatTheyComputedThere) {
       EXPECT_EQ(signature.outputs().at(key).name(), value.at("tensor").get<std::string>()) << name;
     }
     std::string why;
-    switch (Check(name, model->second->session.get(), one, "inputs", "outputs", &why)) {
+    const Outcome outcome =
+        Check(name, model->second->session.get(), one, "inputs", "outputs", &why);
+    ExpectCheckSays(one, outcome == Outcome::kRan);
+    switch (outcome) {
       case Outcome::kRan:
         ++ran;
         break;
@@ -137,6 +155,56 @@ TEST(SavedModelsOfTensorFlow, ComputeWhatTheyComputedThere) {
   RecordProperty("ran", ran);
   RecordProperty("missing", missing);
   EXPECT_GE(ran, kMinRun);
+}
+
+// The same cases with the variables made constants, each from a file and in a session of its own.
+TEST(SavedModelsOfTensorFlow, ComputeTheSameWhenFrozen) {
+  const std::vector<json> cases = CasesOfKind("saved_model_run");
+  if (cases.empty()) GTEST_SKIP() << "MILLRACE_SHARED has no cases.json";
+  const std::string file = JoinPath(::testing::TempDir(), "saved_model_run_test_frozen.pb");
+  int ran = 0, variables = 0;
+  for (const json& one : cases) {
+    const std::string name = one.at("name");
+    auto model = LoadSavedModel({}, SharedDataPath(one.at("path").get<std::string>()),
+                                one.at("tags").get<std::vector<std::string>>());
+    std::string why;
+    if (!model.ok() ||
+        Check(name, model->session.get(), one, "inputs", "outputs", &why) != Outcome::kRan) {
+      continue;  // ComputeWhatTheyComputedThere says so
+    }
+    FreezeOptions options;
+    for (const auto& [key, value] : one.at("outputs").items()) {
+      options.outputs.push_back(value.at("tensor"));
+    }
+    ASSERT_OK_AND_ASSIGN(
+        const FrozenGraph frozen,
+        FreezeGraph(model->session.get(), model->meta_graph_def->graph_def(), options));
+    variables += static_cast<int>(frozen.variables.size());
+    ASSERT_OK(WriteGraphDef(FileSystem::Posix(), file, frozen.graph, GraphFormat::kBinary));
+    ASSERT_OK_AND_ASSIGN(const auto graph, ReadGraphDef(FileSystem::Posix(), file));
+    for (const auto& node : graph.node()) {
+      EXPECT_TRUE(node.op() != "VariableV2" && node.op() != "VarHandleOp" &&
+                  node.op() != "RestoreV2")
+          << name << ": " << node.name();
+    }
+    ASSERT_OK_AND_ASSIGN(auto session, NewSession());
+    ASSERT_OK(session->Extend(graph)) << name;
+    // An input that no output needs is not in the frozen graph.
+    json needed = one;
+    for (const auto& [key, value] : one.at("inputs").items()) {
+      const std::string tensor = value.value("tensor", key);
+      const bool is_there = std::any_of(
+          graph.node().begin(), graph.node().end(),
+          [&](const auto& node) { return node.name() == tensor.substr(0, tensor.find(':')); });
+      if (!is_there) needed["inputs"].erase(key);
+    }
+    EXPECT_EQ(Check(name, session.get(), needed, "inputs", "outputs", &why), Outcome::kRan)
+        << name << ": " << why;
+    ++ran;
+  }
+  std::printf("%d frozen cases ran, with %d constants that were variables\n", ran, variables);
+  EXPECT_GE(ran, kMinRun);
+  EXPECT_GT(variables, 0);
 }
 
 TEST(GraphsOfTensorFlow, ComputeWhatTheyComputedThere) {

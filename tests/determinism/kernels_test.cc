@@ -383,6 +383,21 @@ void AddUpdates(std::vector<Case>* cases) {
                             .Attr("use_nesterov", nesterov);
                       }});
   }
+  for (const bool centered : {false, true}) {
+    const char* const op = centered ? "ResourceApplyCenteredRMSProp" : "ResourceApplyRMSProp";
+    cases->push_back({centered ? "CenteredRMSProp" : "RMSProp", [=](OpTestDevice* device) {
+                        OpCall call(op);
+                        call.Input(variable(device, "var", -2));
+                        if (centered) call.Input(variable(device, "mg", 0));
+                        return call.Input(variable(device, "ms", 1))
+                            .Input(variable(device, "mom", 0.5))
+                            .Input(scalar(0.01f))
+                            .Input(scalar(0.9f))
+                            .Input(scalar(0.5f))
+                            .Input(scalar(100.0f))
+                            .Input(Floats({kMany}, 9));
+                      }});
+  }
   cases->push_back({"Adagrad", [=](OpTestDevice* device) {
                       return OpCall("ResourceApplyAdagrad")
                           .Input(variable(device, "var", -2))

@@ -33,9 +33,9 @@ StatusOr<Weights> Train(int num_threads) {
   const Operation init = GlobalVariablesInitializer(root);
   MR_RETURN_IF_ERROR(root.status());
   SessionOptions options;
-  options.config.set_intra_op_parallelism_threads(num_threads);
-  options.config.set_inter_op_parallelism_threads(num_threads);
-  options.config.set_use_per_session_threads(true);
+  options.config.intra_op_parallelism_threads = num_threads;
+  options.config.inter_op_parallelism_threads = num_threads;
+  options.config.use_per_session_threads = true;
   MR_ASSIGN_OR_RETURN(auto session, NewSession(options));
   MR_RETURN_IF_ERROR(session->Extend(root));
   MR_RETURN_IF_ERROR(session->Run({}, {}, {init}).status());

@@ -11,9 +11,12 @@
 //   exit:N         ends                          signal:N     sends itself a signal
 //   lines:N        N lines on stdout             flood        lines without end; SIGTERM ends it
 //   until_term     waits for SIGTERM             ignore_term  SIGTERM has no effect
+//   until_int      says "ready", waits for SIGINT; later ones stay pending
+//   pending        says whether a SIGINT is pending
 //   forever        waits for ever
 //   open:FIFO      opens it for writing, keeps it open until the process ends
 //   await:FIFO     waits until nobody has it open for writing
+//   alone:FIFO     says whether nobody has it open for writing
 //   once:FILE      goes on only for the first process that comes here (creates FILE); later ones
 //                  skip the next action
 //   fds            the numbers of its open files, in one line
@@ -61,12 +64,12 @@ std::vector<std::string> Split(const std::string& text, char separator) {
   return parts;
 }
 
-void WaitForTerm() {
-  sigset_t term;
-  sigemptyset(&term);
-  sigaddset(&term, SIGTERM);
+void WaitFor(int number) {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, number);
   int signal = 0;
-  if (sigwait(&term, &signal) != 0) Fail("sigwait");
+  if (sigwait(&signals, &signal) != 0) Fail("sigwait");
 }
 
 void Await(const std::string& fifo) {
@@ -116,8 +119,27 @@ bool Do(const std::string& action) {
     raise(std::atoi(argument.c_str()));
   } else if (verb == "until_term") {
     std::fflush(stdout);
-    WaitForTerm();
+    WaitFor(SIGTERM);
     std::printf("got SIGTERM\n");
+  } else if (verb == "until_int") {
+    sigset_t interrupt;
+    sigemptyset(&interrupt);
+    sigaddset(&interrupt, SIGINT);
+    sigprocmask(SIG_BLOCK, &interrupt, nullptr);
+    std::printf("ready\n");
+    std::fflush(stdout);
+    WaitFor(SIGINT);
+    std::printf("got SIGINT\n");
+  } else if (verb == "pending") {
+    sigset_t pending;
+    sigpending(&pending);
+    std::printf("SIGINT is %spending\n", sigismember(&pending, SIGINT) == 1 ? "" : "not ");
+  } else if (verb == "alone") {
+    const int fd = open(argument.c_str(), O_RDONLY | O_NONBLOCK);
+    if (fd < 0) Fail(argument);
+    char c;
+    std::printf("%s\n", read(fd, &c, 1) == 0 ? "alone" : "not alone");
+    close(fd);
   } else if (verb == "ignore_term") {
     signal(SIGTERM, SIG_IGN);
   } else if (verb == "forever") {

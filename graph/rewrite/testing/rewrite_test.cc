@@ -16,6 +16,7 @@
 #include "graph/rewrite/rewrite.h"
 #include "graph/scope.h"
 #include "graph/signature.h"
+#include "proto/config.pb.h"
 #include "runtime/constant_evaluator.h"
 #include "runtime/session.h"
 
@@ -38,10 +39,11 @@ StatusOr<std::vector<Tensor>> RunIn(const Scope& root, bool rewrites,
                                     const std::vector<Feed>& feeds,
                                     const std::vector<FetchName>& fetches,
                                     const std::vector<FetchName>& targets) {
-  SessionOptions options;
-  options.config.mutable_graph_options()->mutable_optimizer_options()->set_opt_level(
+  tensorflow::ConfigProto config;
+  config.mutable_graph_options()->mutable_optimizer_options()->set_opt_level(
       rewrites ? tensorflow::OptimizerOptions::L1 : tensorflow::OptimizerOptions::L0);
-  MR_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, NewSession(options));
+  MR_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
+                      NewSession({.config = SessionConfigOf(std::move(config))}));
   MR_RETURN_IF_ERROR(session->Extend(root));
   return session->Run(feeds, fetches, targets);
 }

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "layers/embedding.h"
+
+#include <cmath>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/tensor.h"
+#include "core/testing/tensor_testing.h"
+#include "graph/gradient.h"
+#include "graph/graph.h"
+#include "gtest/gtest.h"
+#include "layers/testing/layer_test.h"
+#include "ops/ops.h"
+
+namespace millrace {
+namespace {
+
+// Row i of a table of two columns is [i, 10 i], in whatever parts.
+Initializer RowNumbers() {
+  return [first = int64_t{0}](ScopeAt at, const Shape& shape, DType dtype) mutable {
+    Tensor t = *Tensor::Allocate(DT_DOUBLE, shape);
+    size_t k = 0;
+    for (double& v : t.mutable_flat<double>()) {
+      v = static_cast<double>(first + static_cast<int64_t>(k / 2)) * (k % 2 == 0 ? 1 : 10);
+      ++k;
+    }
+    first += shape.dim(0);
+    return Cast(at, Const(at, t), dtype);
+  };
+}
+
+TEST(Embedding, LooksUpRowsWhateverTheParts) {
+  for (const int parts : {0, 1, 3}) {
+    Scope scope;
+    const Output ids = Placeholder(scope, DT_INT64, {-1, 2});
+    const EmbeddingLayer y =
+        Embedding(scope, ids, 7, 2,
+                  {.initializer = RowNumbers(),
+                   .partitioner = parts == 0 ? Partitioner() : FixedSizePartitioner(parts)});
+    ASSERT_OK(scope.status());
+    EXPECT_EQ(y.table.parts.size(), parts == 3 ? 3u : 1u);
+    ASSERT_OK_AND_ASSIGN(
+        const std::vector<Tensor> out,
+        RunInitialized(scope, {{ids, TensorOf<int64_t>({2, 2}, {6, 0, 3, 3})}}, {y}));
+    ExpectTensorEqual(out[0], TensorOf<float>({2, 2, 2}, {6, 60, 0, 0, 3, 30, 3, 30}));
+  }
+}
+
+TEST(Embedding, NamesVariablesAsTensorFlowsLayers) {
+  Scope scope;
+  const Output ids = Placeholder(scope, DT_INT32, {-1});
+  Embedding(scope, ids, 10, 4);
+  Embedding(scope, ids, 10, 4, {.partitioner = FixedSizePartitioner(2)});
+  Linear(scope.WithName("wide"), {.ids = ids, .rows = ids}, 5);
+  ASSERT_OK(scope.status());
+  EXPECT_EQ(
+      NamesOf(scope, "trainable_variables"),
+      std::vector<std::string>({"embedding/embeddings", "embedding_1/embeddings/part_0",
+                                "embedding_1/embeddings/part_1", "wide/weights", "wide/bias"}));
+}
+
+TEST(Partitioners, CountParts) {
+  const Shape shape{1000, 64};  // 256,000 bytes of float
+  EXPECT_EQ(FixedSizePartitioner(4)(shape, DT_FLOAT), 4);
+  EXPECT_EQ(FixedSizePartitioner(4)(Shape{3, 64}, DT_FLOAT), 3);
+  EXPECT_EQ(MinMaxPartitioner(10)(shape, DT_FLOAT), 1);
+  EXPECT_EQ(MinMaxPartitioner(10)(shape, DT_DOUBLE), 2);
+  EXPECT_EQ(MinMaxPartitioner(10, 1000)(shape, DT_FLOAT), 10);
+  EXPECT_EQ(MinMaxPartitioner(1000, 1000)(shape, DT_FLOAT), 256);
+  EXPECT_EQ(MinMaxPartitioner(1000, 1)(Shape{3, 64}, DT_FLOAT), 3);
+  EXPECT_EQ(MinMaxPartitioner(0, 1)(shape, DT_FLOAT), 1);
+}
+
+// Examples {1, 2, 2}, {} and {4} of the table of row numbers.
+TEST(EmbeddingLookupSparse, CombinesTheRowsOfEachExample) {
+  const float r3 = std::sqrt(3.0f);
+  struct Case {
+    Combiner combiner;
+    bool weighted;  // 1, 1, 2 and 0.5
+    Tensor first, last;
+  };
+  const float root = std::sqrt(6.0f);
+  const Case cases[] = {
+      {Combiner::kSum, false, TensorOf<float>({2}, {5, 50}), TensorOf<float>({2}, {4, 40})},
+      {Combiner::kMean, false, TensorOf<float>({2}, {5.0f / 3, 50.0f / 3}),
+       TensorOf<float>({2}, {4, 40})},
+      {Combiner::kSqrtN, false, TensorOf<float>({2}, {5 / r3, 50 / r3}),
+       TensorOf<float>({2}, {4, 40})},
+      {Combiner::kSum, true, TensorOf<float>({2}, {7, 70}), TensorOf<float>({2}, {2, 20})},
+      {Combiner::kMean, true, TensorOf<float>({2}, {1.75f, 17.5f}), TensorOf<float>({2}, {4, 40})},
+      {Combiner::kSqrtN, true, TensorOf<float>({2}, {7 / root, 70 / root}),
+       TensorOf<float>({2}, {4, 40})},
+  };
+  for (const Case& c : cases) {
+    for (const bool counted : {false, true}) {
+      for (const int parts : {1, 2}) {
+        Scope scope;
+        const Output ids = Placeholder(scope, DT_INT64, {-1});
+        const Output rows = Placeholder(scope, DT_INT64, {-1});
+        IdLists lists = {.ids = ids, .rows = rows};
+        if (c.weighted) lists.weights = Const(scope, TensorOf<float>({4}, {1, 1, 2, 0.5f}));
+        // One example more than the last one with ids.
+        if (counted) lists.num_rows = Const(scope, int64_t{4});
+        const EmbeddingLayer y = Embedding(scope, lists, 6, 2,
+                                           {.initializer = RowNumbers(),
+                                            .partitioner = FixedSizePartitioner(parts),
+                                            .combiner = c.combiner});
+        EXPECT_EQ(scope.shape(y).ToString(), counted ? "[4,2]" : "[?,2]");
+        ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> out,
+                             RunInitialized(scope,
+                                            {{ids, TensorOf<int64_t>({4}, {1, 2, 2, 4})},
+                                             {rows, TensorOf<int64_t>({4}, {0, 0, 0, 2})}},
+                                            {y}));
+        ASSERT_EQ(out[0].dim(0), counted ? 4 : 3);
+        const Tensor zeros = TensorOf<float>({1, 2}, {0, 0});
+        ExpectTensorNear(*out[0].Rows(0, 1).Reshaped(Shape{2}), c.first, 1e-6, 0);
+        ExpectTensorEqual(out[0].Rows(1, 2), zeros);
+        ExpectTensorNear(*out[0].Rows(2, 3).Reshaped(Shape{2}), c.last, 1e-6, 0);
+        if (counted) ExpectTensorEqual(out[0].Rows(3, 4), zeros);
+      }
+    }
+  }
+}
+
+TEST(EmbeddingLookupSparse, LooksUpEachIdOnce) {
+  Scope scope;
+  const Output ids = Placeholder(scope, DT_INT32, {-1});
+  Embedding(scope, {.ids = ids, .rows = ids}, 6, 2);
+  ASSERT_OK(scope.status());
+  int gathers = 0;
+  for (const auto& node : scope.graph()->nodes()) {
+    if (node->op() != "ResourceGather") continue;
+    ++gathers;
+    EXPECT_EQ(node->input(1).node->op(), "Unique");
+  }
+  EXPECT_EQ(gathers, 1);
+}
+
+TEST(EmbeddingLookupSparse, GradientsAreSparseAndThoseOfTheFormula) {
+  for (const Combiner combiner : {Combiner::kSum, Combiner::kMean, Combiner::kSqrtN}) {
+    Scope scope;
+    const Output weights = Placeholder(scope, DT_DOUBLE, {4});
+    const EmbeddingLayer y =
+        Embedding(scope,
+                  {.ids = Const<int32_t>(scope, {1, 2, 2, 4}),
+                   .rows = Const<int32_t>(scope, {0, 0, 1, 1}),
+                   .num_rows = Const(scope, int32_t{3}),
+                   .weights = weights},
+                  6, 2, {.dtype = DT_DOUBLE, .initializer = RowNumbers(), .combiner = combiner});
+    ExpectLayerGradientsMatch(scope, y, {{weights, TensorOf<double>({4}, {0.7, 1.5, -0.4, 2})}});
+    ASSERT_OK_AND_ASSIGN(const std::vector<Gradient> gradients,
+                         AddGradients(scope, {y}, {y.table.parts[0].handle}));
+    ASSERT_TRUE(std::holds_alternative<IndexedSlices>(gradients[0]));
+    const auto& slices = std::get<IndexedSlices>(gradients[0]);
+    ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> out,
+                         RunInitialized(scope, {{weights, TensorOf<double>({4}, {1, 1, 1, 3})}},
+                                        {slices.indices, slices.values}));
+    ExpectTensorEqual(out[0], TensorOf<int32_t>({3}, {1, 2, 4}));
+    // d sum(y) / d row: weight / divisor, added up over the examples.
+    const double first = combiner == Combiner::kSum    ? 1
+                         : combiner == Combiner::kMean ? 1 / 2.0
+                                                       : 1 / std::sqrt(2.0);
+    const double second = combiner == Combiner::kSum    ? 1
+                          : combiner == Combiner::kMean ? 1 / 4.0
+                                                        : 1 / std::sqrt(10.0);
+    ExpectTensorNear(out[1],
+                     TensorOf<double>({3, 2}, {first, first, first + second, first + second,
+                                               3 * second, 3 * second}),
+                     1e-12, 0);
+  }
+}
+
+TEST(Linear, AddsTheWeightsOfIdsAndTheBias) {
+  Scope scope;
+  const Output ids = Placeholder(scope, DT_INT64, {-1});
+  const Output rows = Placeholder(scope, DT_INT64, {-1});
+  const LinearLayer y = Linear(scope, {.ids = ids, .rows = rows}, 4,
+                               {.units = 2,
+                                .weights_initializer = RowNumbers(),
+                                .bias_initializer = ConstantInitializer(0.5),
+                                .partitioner = FixedSizePartitioner(2)});
+  ASSERT_OK(scope.status());
+  EXPECT_EQ(y.weights.parts.size(), 2u);
+  ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> out,
+                       RunInitialized(scope,
+                                      {{ids, TensorOf<int64_t>({3}, {1, 3, 2})},
+                                       {rows, TensorOf<int64_t>({3}, {0, 0, 1})}},
+                                      {y}));
+  ExpectTensorEqual(out[0], TensorOf<float>({2, 2}, {4.5f, 40.5f, 2.5f, 20.5f}));
+}
+
+TEST(Embedding, IdsOutsideOfTheTableFailTheStep) {
+  for (const int parts : {1, 2}) {
+    Scope scope;
+    const Output ids = Placeholder(scope, DT_INT64, {-1});
+    const Output y = Embedding(scope, ids, 6, 2, {.partitioner = FixedSizePartitioner(parts)});
+    for (const int64_t id : {int64_t{-1}, int64_t{6}}) {
+      EXPECT_STATUS(RunInitialized(scope, {{ids, TensorOf<int64_t>({1}, {id})}}, {y}),
+                    absl::StatusCode::kInvalidArgument, "");
+    }
+  }
+}
+
+TEST(Embedding, BadArgumentsAreErrorsOfTheScope) {
+  const auto ints = [](const Scope& s, const char* name = "ids", const PartialShape& shape = {-1}) {
+    return Placeholder(s.WithName(name), DT_INT64, shape);
+  };
+  ExpectBadCalls({
+      {[&](const Scope& s) { return Embedding(s, ints(s), 0, 2); },
+       "Embedding 'm/embedding': num_ids and dimension must be >= 1, got 0 and 2"},
+      {[&](const Scope& s) { return Embedding(s, ints(s), int64_t{1} << 40, 1 << 20); },
+       "Embedding 'm/embedding': "},
+      {[&](const Scope& s) {
+         return Embedding(s, Placeholder(s.WithName("f"), DT_FLOAT, {-1}), 5, 2);
+       },
+       "Embedding 'm/embedding': ids must be int32 or int64, got float from 'm/f:0'"},
+      {[&](const Scope& s) { return Embedding(s, Output(), 5, 2); },
+       "ids must be the output of a node, got an invalid Output"},
+      {[&](const Scope& s) {
+         return Embedding(s, ints(s), 5, 2, {.partitioner = FixedSizePartitioner(0)});
+       },
+       "the number of parts must be in [1, rows], got 0"},
+      {[&](const Scope& s) {
+         return Embedding(s, {.ids = ints(s, "ids", {2, 2}), .rows = ints(s)}, 5, 2);
+       },
+       "ids must have rank 1, got shape [2,2]"},
+      {[&](const Scope& s) {
+         return Embedding(s, {.ids = ints(s, "ids", {3}), .rows = ints(s, "rows", {2})}, 5, 2);
+       },
+       "rows must be as long as ids, got shape [2] for [3]"},
+      {[&](const Scope& s) {
+         return Linear(s, {.ids = ints(s), .rows = ints(s), .num_rows = ints(s, "n", {1})}, 5);
+       },
+       "Linear 'm/linear': num_rows must have rank 0, got shape [1] of 'm/n:0'"},
+      {[&](const Scope& s) {
+         return Linear(
+             s, {.ids = ints(s), .rows = ints(s), .num_rows = Const(s.WithName("n"), 1.0f)}, 5);
+       },
+       "num_rows must be int32 or int64, got float from 'm/n:0'"},
+      {[&](const Scope& s) {
+         return Linear(s, {.ids = ints(s), .rows = ints(s), .weights = ints(s, "w")}, 5);
+       },
+       "weights must have the table's dtype float, got int64 from 'm/w:0'"},
+      {[&](const Scope& s) {
+         return Linear(s, {.ids = ints(s), .rows = ints(s)}, 5, {.units = 0});
+       },
+       "Linear 'm/linear': num_ids and units must be >= 1, got 5 and 0"},
+      {[&](const Scope& s) {
+         return EmbeddingLookupSparse(s, PartitionedVariable(), {.ids = ints(s), .rows = ints(s)});
+       },
+       "EmbeddingLookupSparse 'm/embedding_lookup_sparse': the table must be a variable"},
+  });
+}
+
+}  // namespace
+}  // namespace millrace

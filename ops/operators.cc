@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/operators.h"
+
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "core/dtype.h"
+#include "core/small_tensors.h"
+#include "core/status.h"
+#include "core/tensor.h"
+#include "graph/node_builder.h"
+#include "ops/array/constant.h"
+#include "ops/math/cast.h"
+#include "ops/math/cwise_binary.h"
+#include "ops/math/cwise_unary.h"
+
+namespace millrace::operators_internal {
+namespace {
+
+// TensorFlow's names of the nodes.
+const char* NameOf(Operator op) {
+  switch (op) {
+    case Operator::kAdd:
+      return "add";
+    case Operator::kSub:
+      return "sub";
+    case Operator::kMul:
+      return "mul";
+    case Operator::kTrueDiv:
+      return "truediv";
+  }
+  return "";
+}
+
+// What a dtype is divided as.
+DType QuotientType(DType dtype) {
+  if (!IsInteger(dtype)) return dtype;
+  return DTypeSize(dtype) < 4 ? DT_FLOAT : DT_DOUBLE;
+}
+
+const Output* OutputOf(const OutputOperand& x) { return std::get_if<Output>(&x.value()); }
+
+// The place of the first Output that has one.
+std::optional<Scope> HomeOf(const OutputOperand& x, const OutputOperand& y) {
+  for (const OutputOperand* operand : {&x, &y}) {
+    const Output* const output = OutputOf(*operand);
+    if (output == nullptr) continue;
+    std::optional<Scope> home = Scope::HomeOf(*output);
+    if (home) return home;
+  }
+  return std::nullopt;
+}
+
+// The builder of one operator's nodes: `<name>` and its inputs `<name>/...`.
+class OperatorNodes {
+ public:
+  OperatorNodes(const Scope& home, Operator op, const std::source_location& where)
+      : name_(home.UniqueName(NameOf(op))),
+        home_(home),
+        inputs_(home.WithSubScope(name_ + "/")),
+        where_(where) {}
+
+  // The operand; a number in the dtype of `other`, the operand beside it.
+  Output Input(const char* name, const OutputOperand& operand, const OutputOperand& other) const {
+    if (const Output* output = OutputOf(operand)) return *output;
+    const DType dtype = WithoutRef(OutputOf(other)->dtype());
+    const StatusOr<Tensor> number = std::holds_alternative<int64_t>(operand.value())
+                                        ? ScalarTensor(dtype, std::get<int64_t>(operand.value()))
+                                        : ScalarTensor(dtype, std::get<double>(operand.value()));
+    if (number.ok()) return Const(ScopeAt(inputs_.WithName(name), where_), *number);
+    // Names the number and, by the Output that has it, the dtype.
+    home_.UpdateStatus(Suffixed(Prefixed(absl::StrCat("operator '", name_, "'"), number.status()),
+                                absl::StrCat(", beside '", OutputOf(other)->name(), "'")),
+                       where_);
+    return Output();
+  }
+  Output CastTo(DType dtype, Output x) const {
+    return WithoutRef(x.dtype()) == dtype ? x : Cast(ScopeAt(inputs_, where_), x, dtype);
+  }
+  Output Build(const BinaryBuilder& builder, const Output& x, const Output& y) const {
+    return builder(ScopeAt(home_.WithName(name_ + "/"), where_), x, y);
+  }
+
+ private:
+  const std::string name_;
+  const Scope home_;
+  const Scope inputs_;
+  const std::source_location where_;
+};
+
+}  // namespace
+
+Output Apply(Operator op, const OutputOperand& x, const OutputOperand& y,
+             std::source_location where) {
+  const std::optional<Scope> home = HomeOf(x, y);
+  if (!home || !home->ok()) return Output();
+  const OperatorNodes nodes(*home, op, where);
+  Output left = nodes.Input("x", x, y);
+  Output right = nodes.Input("y", y, x);
+  if (!home->ok()) return Output();
+  switch (op) {
+    case Operator::kAdd:
+      // AddV2 does not join strings.
+      return nodes.Build(WithoutRef(left.dtype()) == DT_STRING ? Add : AddV2, left, right);
+    case Operator::kSub:
+      return nodes.Build(Sub, left, right);
+    case Operator::kMul:
+      return nodes.Build(Mul, left, right);
+    case Operator::kTrueDiv:
+      break;
+  }
+  // Of two dtypes or an invalid Output, RealDiv tells what is wrong.
+  const DType dtype = WithoutRef(left.dtype());
+  if (left.valid() && right.valid() && left.node()->graph() == right.node()->graph() &&
+      WithoutRef(right.dtype()) == dtype) {
+    left = nodes.CastTo(QuotientType(dtype), left);
+    right = nodes.CastTo(QuotientType(dtype), right);
+  }
+  return nodes.Build(RealDiv, left, right);
+}
+
+Output Negate(const OutputOperand& x) {
+  const std::optional<Scope> home = HomeOf(x, x);
+  if (!home) return Output();
+  return Neg(ScopeAt(*home, x.where()), *OutputOf(x));
+}
+
+}  // namespace millrace::operators_internal

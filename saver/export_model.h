@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_SAVER_EXPORT_MODEL_H_
+#define MILLRACE_SAVER_EXPORT_MODEL_H_
+
+// ExportModel: what a signature needs of a training graph, as a SavedModel with the values that a
+// session holds.
+//
+//   MR_RETURN_IF_ERROR(ExportModel(session, model, {.inputs = {{"x", x}}, .outputs = {{"y", y}}},
+//                                  "export/1"));
+//
+// The exported graph has what the outputs are computed from and the variables that they read, with
+// their initialisers: no gradients, no optimizer and none of its slots, no devices. An input that
+// is no placeholder (a batch from a queue, say) becomes one; what makes it is left behind. Nodes
+// that the outputs pass through stay as they are: where training and serving differ (dropout),
+// name the outputs that serve, or make the difference a PlaceholderWithDefault.
+//
+// The directory is there whole or not at all: the model is written to `<directory>.unfinished` and
+// renamed; what an interrupted export left there is deleted by the next one.
+//
+// Thread-safety: as Scope; the session may be training meanwhile (each variable is read once).
+// Failure: InvalidArgument for a signature that does not fit the graph, FailedPrecondition for a
+// directory that is not new or empty, the session's and the file system's errors.
+
+#include <string>
+
+#include "core/file_system.h"
+#include "core/status.h"
+#include "graph/scope.h"
+#include "runtime/session.h"
+#include "saver/saved_model.h"
+
+namespace millrace {
+
+// What callers of a model name, and the tensors of the graph that they get. An empty `outputs`
+// stands for "no signature".
+struct ServingSignature {
+  NamedOutputs inputs = {};
+  NamedOutputs outputs = {};
+  std::string key = kDefaultServingSignature;
+};
+
+// What can be known to be wrong before there is a session: for programs that train before they
+// export.
+Status CheckServingSignature(const Scope& scope, const ServingSignature& signature);
+Status CheckExportDirectory(const std::string& directory,
+                            FileSystem* file_system = FileSystem::Posix());
+
+Status ExportModel(Session* session, const Scope& scope, const ServingSignature& signature,
+                   const std::string& directory, FileSystem* file_system = FileSystem::Posix());
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SAVER_EXPORT_MODEL_H_

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Each graph runs in a session with variables and, frozen, in one without: values must agree.
+// Models of TensorFlow are frozen in tests/compat/saved_model_run_test.
+#include "saver/freeze_graph.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/random_bits.h"
+#include "core/tensor.h"
+#include "core/testing/shared_data.h"
+#include "core/testing/tensor_testing.h"
+#include "graph/import_export.h"
+#include "saver/tensor_bundle.h"
+
+namespace millrace {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::UnorderedElementsAre;
+
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+FileSystem* const kFiles = FileSystem::Posix();
+
+// A node in one line: "y: Add(a, b:1, ^c) T=DT_FLOAT N=2".
+std::string Node(const std::string& name, const std::string& op,
+                 const std::vector<std::string>& inputs, const std::string& attrs = "") {
+  std::string text = absl::StrCat("node { name: '", name, "' op: '", op, "'");
+  for (const std::string& input : inputs) absl::StrAppend(&text, " input: '", input, "'");
+  return absl::StrCat(text, " ", attrs, " }\n");
+}
+std::string Type(const std::string& attr, const std::string& type) {
+  return absl::StrCat("attr { key: '", attr, "' value { type: ", type, " } } ");
+}
+const std::string kFloat = Type("T", "DT_FLOAT");
+const std::string kDtype = Type("dtype", "DT_FLOAT");
+const std::string kShape2x2 =
+    "attr { key: 'shape' value { shape { dim { size: 2 } dim { size: 2 } } } } ";
+
+std::string Floats(const std::string& name, const std::string& values) {
+  return Node(name, "Const", {},
+              kDtype +
+                  "attr { key: 'value' value { tensor { dtype: DT_FLOAT tensor_shape { "
+                  "dim { size: 2 } dim { size: 2 } } " +
+                  values + " } } }");
+}
+std::string Int(const std::string& name, int value) {
+  return Node(name, "Const", {},
+              Type("dtype", "DT_INT32") +
+                  absl::StrCat("attr { key: 'value' value { tensor { dtype: DT_INT32 tensor_shape "
+                               "{ } int_val: ",
+                               value, " } } }"));
+}
+const std::string kOneToFour = "float_val: 1 float_val: 2 float_val: 3 float_val: 4";
+
+// Variables r (a reference) and v (a resource), both [[1, 2], [3, 4]] after `init`.
+std::string Variables() {
+  return Floats("start", kOneToFour) + Node("r", "VariableV2", {}, kDtype + kShape2x2) +
+         Node("r/init", "Assign", {"r", "start"}, kFloat) +
+         Node("r/read", "Identity", {"r"},
+              kFloat + "attr { key: '_class' value { list { s: 'loc:@r' } } }") +
+         Node("v", "VarHandleOp", {}, kDtype + kShape2x2) +
+         Node("v/init", "AssignVariableOp", {"v", "start"}, kDtype) +
+         Node("v/Read", "ReadVariableOp", {"v"}, kDtype) +
+         Node("init", "NoOp", {"^r/init", "^v/init"}) +
+         Node("x", "Placeholder", {}, kDtype + kShape2x2);
+}
+
+tensorflow::GraphDef Graph(const std::string& text) {
+  auto graph = ParseGraphDefText(absl::StrCat(text, "versions { producer: 134 }"));
+  EXPECT_OK(graph.status());
+  return graph.value_or(tensorflow::GraphDef());
+}
+
+StatusOr<std::unique_ptr<Session>> Initialized(const tensorflow::GraphDef& graph) {
+  MR_ASSIGN_OR_RETURN(auto session, NewSession());
+  MR_RETURN_IF_ERROR(session->Extend(graph));
+  MR_RETURN_IF_ERROR(session->Run({}, {}, {"init"}).status());
+  return session;
+}
+
+std::set<std::string> OpsOf(const tensorflow::GraphDef& graph) {
+  std::set<std::string> ops;
+  for (const auto& node : graph.node()) ops.insert(node.op());
+  return ops;
+}
+
+// Freezes the graph for `output` and compares what it gives with what the variables give.
+FrozenGraph ExpectTheSame(const std::string& text, const std::string& output,
+                          const std::vector<Feed>& feeds = {}) {
+  const tensorflow::GraphDef graph = Graph(text);
+  const auto session = Initialized(graph);
+  EXPECT_OK(session.status());
+  if (!session.ok()) return {};
+  const auto want = (*session)->Run(feeds, {output});
+  EXPECT_OK(want.status());
+  auto frozen = FreezeGraph(session->get(), graph, {.outputs = {output}});
+  EXPECT_OK(frozen.status());
+  if (!want.ok() || !frozen.ok()) return {};
+  const auto fresh = NewSession();
+  EXPECT_OK((*fresh)->Extend(frozen->graph));
+  const auto got = (*fresh)->Run(feeds, {output});
+  EXPECT_OK(got.status());
+  if (got.ok()) ExpectTensorEqual((*got)[0], (*want)[0]);
+  for (const char* op : {"VariableV2", "VarHandleOp", "ReadVariableOp", "Assign"}) {
+    EXPECT_EQ(OpsOf(frozen->graph).count(op), 0u) << op;
+  }
+  return *std::move(frozen);
+}
+
+TEST(FreezeGraphTest, ReadsOfBothKindsBecomeConstants) {
+  const FrozenGraph frozen =
+      ExpectTheSame(Variables() + Node("s", "Add", {"r/read", "v/Read"}, kFloat) +
+                        Node("y", "MatMul", {"s", "x"}, kFloat),
+                    "y", {{"x:0", TensorOf<float>({2, 2}, {5, 6, 7, 8})}});
+  EXPECT_THAT(frozen.variables, ElementsAre("r", "v"));
+  std::vector<std::string> names;
+  for (const auto& node : frozen.graph.node()) names.push_back(node.name());
+  EXPECT_THAT(names, UnorderedElementsAre("r", "r/read", "v", "v/Read", "x", "s", "y"));
+}
+
+TEST(FreezeGraphTest, GathersFromResourcesAreGathersFromConstants) {
+  const std::string indices = Type("Tindices", "DT_INT32");
+  ExpectTheSame(Variables() + Int("one", 1) + Node("wait", "NoOp", {}) +
+                    Node("y", "ResourceGather", {"v", "one", "^wait"}, kDtype + indices),
+                "y:0");
+  ExpectTheSame(Variables() + Node("y", "VariableShape", {"v"}, Type("out_type", "DT_INT32")),
+                "y:0");
+  ExpectTheSame(Variables() + Node("y", "VarIsInitializedOp", {"v"}), "y:0");
+  ExpectTheSame(Variables() + Node("y", "IsVariableInitialized", {"r"}, kDtype), "y:0");
+}
+
+TEST(FreezeGraphTest, ReferencesAndHandlesPassThroughBranches) {
+  const std::string predicate =
+      Node("p", "Const", {},
+           Type("dtype", "DT_BOOL") +
+               "attr { key: 'value' value { tensor { dtype: DT_BOOL tensor_shape { } bool_val: "
+               "true } } }");
+  const std::string two = "attr { key: 'N' value { i: 2 } } ";
+  ExpectTheSame(Variables() + predicate + Node("switch", "RefSwitch", {"r", "p"}, kFloat) +
+                    Node("n", "Neg", {"switch"}, kFloat) +
+                    Node("y", "Merge", {"n", "switch:1"}, kFloat + two),
+                "y:0");
+  ExpectTheSame(
+      Variables() + predicate + Node("switch", "Switch", {"v", "p"}, Type("T", "DT_RESOURCE")) +
+          Node("off", "ReadVariableOp", {"switch"}, kDtype) +
+          Node("on", "ReadVariableOp", {"switch:1"}, kDtype) + Node("n", "Neg", {"off"}, kFloat) +
+          Node("y", "Merge", {"n", "on"}, kFloat + two),
+      "y:0");
+}
+
+// Loops do not run here; their nodes are rewritten all the same.
+TEST(FreezeGraphTest, HandlesEnterLoops) {
+  const std::string handle = Type("T", "DT_RESOURCE");
+  const std::string frame = "attr { key: 'frame_name' value { s: 'loop' } } ";
+  const std::string two = "attr { key: 'N' value { i: 2 } } ";
+  const tensorflow::GraphDef graph = Graph(
+      Variables() + Node("enter", "Enter", {"v"}, handle + frame) +
+      Node("merge", "Merge", {"enter", "next"}, handle + two) +
+      Node("switch", "Switch", {"merge", "c"}, handle) + Node("c", "LoopCond", {"x"}) +
+      Node("next", "NextIteration", {"switch:1"}, handle) +
+      Node("read", "ReadVariableOp", {"switch:1"}, kDtype) +
+      Node("exit", "Exit", {"switch"}, handle) + Node("after", "ReadVariableOp", {"exit"}, kDtype));
+  ASSERT_OK_AND_ASSIGN(const auto session, Initialized(Graph(Variables())));
+  ASSERT_OK_AND_ASSIGN(const FrozenGraph frozen,
+                       FreezeGraph(session.get(), graph, {.outputs = {"read", "after"}}));
+  std::map<std::string, std::string> ops;
+  for (const auto& node : frozen.graph.node()) {
+    ops[node.name()] = node.op();
+    if (node.attr().count("T") > 0) {
+      EXPECT_EQ(node.attr().at("T").type(), tensorflow::DT_FLOAT) << node.name();
+    }
+  }
+  const std::map<std::string, std::string> want = {
+      {"v", "Const"},       {"x", "Placeholder"}, {"enter", "Enter"},
+      {"merge", "Merge"},   {"switch", "Switch"}, {"c", "LoopCond"},
+      {"exit", "Exit"},     {"read", "Identity"}, {"next", "NextIteration"},
+      {"after", "Identity"}};
+  EXPECT_EQ(ops, want);
+}
+
+TEST(FreezeGraphTest, ChosenVariablesStayAndDevicesGoUnlessKept) {
+  std::string text = Variables() + Node("y", "Add", {"r/read", "v/Read"}, kFloat);
+  tensorflow::GraphDef graph = Graph(text);
+  for (auto& node : *graph.mutable_node()) node.set_device("/device:CPU:0");
+  ASSERT_OK_AND_ASSIGN(const auto session, Initialized(graph));
+  ASSERT_OK_AND_ASSIGN(FrozenGraph frozen,
+                       FreezeGraph(session.get(), graph, {.outputs = {"y"}, .only = {"r", "q"}}));
+  EXPECT_THAT(frozen.variables, ElementsAre("r"));
+  EXPECT_EQ(OpsOf(frozen.graph).count("VarHandleOp"), 1u);
+  for (const auto& node : frozen.graph.node()) EXPECT_EQ(node.device(), "");
+  ASSERT_OK_AND_ASSIGN(frozen,
+                       FreezeGraph(session.get(), graph,
+                                   {.outputs = {"y"}, .except = {"r"}, .clear_devices = false}));
+  EXPECT_THAT(frozen.variables, ElementsAre("v"));
+  EXPECT_EQ(OpsOf(frozen.graph).count("VariableV2"), 1u);
+  for (const auto& node : frozen.graph.node()) EXPECT_EQ(node.device(), "/device:CPU:0");
+}
+
+TEST(FreezeGraphTest, WhatCannotBeFrozenIsNamed) {
+  const std::string two = "attr { key: 'N' value { i: 2 } } ";
+  struct Case {
+    std::string nodes;
+    std::vector<std::string> outputs;
+    absl::StatusCode code;
+    std::string text;
+  };
+  const std::vector<Case> cases = {
+      {"", {}, kInvalid, "FreezeGraph: outputs must name nodes, got none"},
+      {"", {"r/reed"}, absl::StatusCode::kNotFound, "no node 'r/reed'; did you mean 'r/read'?"},
+      {"",
+       {"r/init"},
+       kInvalid,
+       "FreezeGraph: Assign 'r/init' must only read variable 'r', which is to become a constant"},
+      {"", {"v/init"}, kInvalid, "AssignVariableOp 'v/init' must only read variable 'v'"},
+      {Node("call", "PartitionedCall", {"v"}),
+       {"call"},
+       kInvalid,
+       "PartitionedCall 'call' must only"},
+      {Node("w", "VarHandleOp", {}, kDtype + kShape2x2) +
+           Node("h", "Merge", {"v", "w"}, Type("T", "DT_RESOURCE") + two) +
+           Node("y", "ReadVariableOp", {"h"}, kDtype),
+       {"y"},
+       absl::StatusCode::kFailedPrecondition,
+       "w"},
+      {Node("ph", "Placeholder", {}, Type("dtype", "DT_RESOURCE")) +
+           Node("h", "Merge", {"v", "ph"}, Type("T", "DT_RESOURCE") + two) +
+           Node("y", "ReadVariableOp", {"h"}, kDtype),
+       {"y"},
+       kInvalid,
+       "Merge 'h' must have variables that become constants in all of its inputs, got 'ph'"},
+  };
+  for (const Case& c : cases) {
+    const tensorflow::GraphDef graph = Graph(Variables() + c.nodes);
+    ASSERT_OK_AND_ASSIGN(const auto session, Initialized(graph));
+    EXPECT_STATUS(FreezeGraph(session.get(), graph, {.outputs = c.outputs}), c.code, c.text);
+  }
+}
+
+class RestoreByNameTest : public ::testing::Test {
+ protected:
+  RestoreByNameTest()
+      : prefix_(JoinPath(::testing::TempDir(), absl::StrCat("freeze_", RandomHexName()))) {}
+
+  void Write(const std::vector<std::pair<std::string, Tensor>>& tensors) {
+    ASSERT_OK_AND_ASSIGN(auto writer, BundleWriter::Open(kFiles, prefix_));
+    for (const auto& [name, tensor] : tensors) ASSERT_OK(writer->Add(name, tensor));
+    ASSERT_OK(writer->Finish());
+  }
+  const std::string prefix_;
+};
+
+TEST_F(RestoreByNameTest, SetsTheVariablesThatTheCheckpointHas) {
+  const tensorflow::GraphDef graph =
+      Graph(Variables() + Node("y", "Add", {"r/read", "v/Read"}, kFloat));
+  Write({{"r", TensorOf<float>({2, 2}, {1, 1, 1, 1})},
+         {"v", TensorOf<float>({2, 2}, {0, 1, 2, 3})},
+         {"other", Tensor::Scalar<float>(7)}});
+  ASSERT_OK_AND_ASSIGN(const auto session, NewSession());
+  ASSERT_OK(session->Extend(graph));
+  ASSERT_OK_AND_ASSIGN(const int restored, RestoreByName(session.get(), graph, prefix_));
+  EXPECT_EQ(restored, 2);
+  ASSERT_OK_AND_ASSIGN(const auto out, session->Run({}, {"y:0"}));
+  ExpectTensorEqual(out[0], TensorOf<float>({2, 2}, {1, 2, 3, 4}));
+}
+
+TEST_F(RestoreByNameTest, ReadsCheckpointsOfTheFirstFormat) {
+  const std::string directory = SharedDataPath("session_bundle/half_plus_two");
+  if (directory.empty()) GTEST_SKIP() << "MILLRACE_SHARED has no session_bundle/half_plus_two";
+  const std::string scalar = kDtype + "attr { key: 'shape' value { shape { } } } ";
+  const tensorflow::GraphDef graph =
+      Graph(Node("a", "VariableV2", {}, scalar) + Node("b", "VarHandleOp", {}, scalar) +
+            Node("b/Read", "ReadVariableOp", {"b"}, kDtype));
+  ASSERT_OK_AND_ASSIGN(const auto session, NewSession());
+  ASSERT_OK(session->Extend(graph));
+  ASSERT_OK_AND_ASSIGN(
+      const int restored,
+      RestoreByName(session.get(), graph, JoinPath(directory, "export-\?\?\?\?\?-of-00001")));
+  EXPECT_EQ(restored, 2);
+  ASSERT_OK_AND_ASSIGN(const auto out, session->Run({}, {"a:0", "b/Read:0"}));
+  ExpectTensorEqual(out[0], Tensor::Scalar<float>(0.5f));
+  ExpectTensorEqual(out[1], Tensor::Scalar<float>(2));
+}
+
+TEST_F(RestoreByNameTest, WhatDoesNotFitIsNamed) {
+  const tensorflow::GraphDef graph = Graph(Variables());
+  ASSERT_OK_AND_ASSIGN(const auto session, NewSession());
+  ASSERT_OK(session->Extend(graph));
+  EXPECT_STATUS(RestoreByName(session.get(), graph, prefix_), absl::StatusCode::kNotFound, prefix_);
+  Write({{"q", Tensor::Scalar<float>(7)}});
+  EXPECT_STATUS(RestoreByName(session.get(), graph, prefix_), absl::StatusCode::kNotFound,
+                "got 1 tensors and 2 variables that have no name in common");
+  Write({{"v", Tensor::Scalar<int32_t>(7)}});
+  EXPECT_STATUS(RestoreByName(session.get(), graph, prefix_), kInvalid,
+                "'v' must be of float as the graph's variable, got int32");
+}
+
+}  // namespace
+}  // namespace millrace

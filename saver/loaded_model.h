@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_SAVER_LOADED_MODEL_H_
+#define MILLRACE_SAVER_LOADED_MODEL_H_
+
+// LoadedModel: a SavedModel to predict with, by the names in its signatures.
+//
+//   MR_ASSIGN_OR_RETURN(LoadedModel model, LoadModel("export/1"));
+//   MR_ASSIGN_OR_RETURN(NamedTensors out, model.Predict({{"ids", ids}}));
+//   absl::Span<const float> scores = out.at("scores").flat<float>();
+//
+// Inputs are checked against the signature before the model runs. A signature is compiled by its
+// first Predict.
+//
+// Thread-safety: all methods, from any thread; many Predicts at once.
+// Failure: LoadModel as LoadSavedModel (saver/saved_model.h). Predict: InvalidArgument for an
+// unknown signature or input, a missing input, a wrong dtype or shape, with what there is instead;
+// else the error of the step.
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/file_system.h"
+#include "core/shape.h"
+#include "core/status.h"
+#include "core/tensor.h"
+#include "runtime/session.h"
+
+namespace millrace {
+
+// Names that callers use -> tensors.
+using NamedTensors = std::map<std::string, Tensor>;
+
+struct LoadModelOptions {
+  std::vector<std::string> tags = {"serve"};
+  // Where the model runs: "" in this process, else a server ("grpc://host:port").
+  std::string target = "";
+  SessionOptions session = {};  // target is the one above
+  FileSystem* file_system = FileSystem::Posix();
+};
+
+struct PredictOptions {
+  std::string signature = "serving_default";
+};
+
+class LoadedModel {
+ public:
+  // One input or output of a signature. Sparse ones have no tensor of their own (dtype only).
+  struct Argument {
+    std::string tensor;  // "dense/BiasAdd:0"
+    DType dtype = DT_INVALID;
+    PartialShape shape;
+  };
+  struct Signature {
+    std::string method;  // "tensorflow/serving/predict"
+    std::map<std::string, Argument> inputs, outputs;
+  };
+
+  LoadedModel(LoadedModel&&) noexcept;
+  LoadedModel& operator=(LoadedModel&&) noexcept;
+  ~LoadedModel();  // closes the session
+
+  // All outputs of the signature.
+  StatusOr<NamedTensors> Predict(const NamedTensors& inputs,
+                                 const PredictOptions& options = {}) const;
+  const std::map<std::string, Signature>& signatures() const;
+  // For what no signature names. Valid as long as the model.
+  Session* session() const;
+
+ private:
+  friend StatusOr<LoadedModel> LoadModel(const std::string& directory,
+                                         const LoadModelOptions& options);
+  struct Impl;
+  explicit LoadedModel(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+StatusOr<LoadedModel> LoadModel(const std::string& directory, const LoadModelOptions& options = {});
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SAVER_LOADED_MODEL_H_

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A model out of a training graph (export_model) and back for predictions (loaded_model).
+
+#include <filesystem>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/file_system.h"
+#include "core/random_bits.h"
+#include "core/status.h"
+#include "core/tensor.h"
+#include "core/testing/shared_data.h"
+#include "core/testing/tensor_testing.h"
+#include "graph/scope.h"
+#include "gtest/gtest.h"
+#include "layers/variable.h"
+#include "ops/ops.h"
+#include "runtime/session.h"
+#include "saver/export_model.h"
+#include "saver/loaded_model.h"
+#include "saver/saved_model_reader.h"
+#include "saver/tensor_bundle.h"
+#include "train/adam.h"
+
+namespace millrace {
+namespace {
+
+using absl::StatusCode;
+
+// y = keep * (x w), trained; w and its slots begin with one constant.
+struct TrainingGraph {
+  TrainingGraph() {
+    const Scope cpu = root.WithDevice("/device:CPU:0");
+    x = Placeholder(cpu.WithName("x"), DT_FLOAT, {-1, 2});
+    t = Placeholder(cpu.WithName("t"), DT_FLOAT, {-1, 1});
+    keep = PlaceholderWithDefault(cpu.WithName("keep"), Const(cpu, 1.0f), PartialShape::Scalar());
+    const Output half = Const(cpu, Tensor::Of<float>({{0.5}, {0.5}}));
+    w = MakeVariable(cpu.WithName("w"), half);
+    unread = MakeVariable(cpu.WithName("unread"), half);
+    scaled = Identity(cpu.WithName("scaled"), x);
+    y = Mul(cpu.WithName("y"), MatMul(cpu, scaled, w.value), keep);
+    const Output loss = ReduceMean(cpu, Square(cpu, Sub(cpu, y, t)));
+    train =
+        AdamOptimizer({.learning_rate = 0.1}).Minimize(cpu, loss, {.global_step = GlobalStep(cpu)});
+    init = GlobalVariablesInitializer(cpu);
+  }
+  StatusOr<std::unique_ptr<Session>> Trained() const {
+    MR_ASSIGN_OR_RETURN(auto session, NewSession());
+    MR_RETURN_IF_ERROR(session->Extend(root));
+    MR_RETURN_IF_ERROR(session->Run({}, {}, {init}).status());
+    const Tensor value = Tensor::Of<float>({{2}, {3}});
+    const Output initial(w.initializer.node()->input(1).node, 0);
+    MR_RETURN_IF_ERROR(session->Run({{initial, value}}, {}, {w.initializer}).status());
+    return session;
+  }
+  Scope root;
+  Output x, t, keep, scaled, y;
+  Variable w, unread;
+  Operation train, init;
+};
+
+class ModelTest : public ::testing::Test {
+ protected:
+  ModelTest() : dir_(JoinPath(::testing::TempDir(), absl::StrCat("model_", RandomHexName()))) {}
+  ~ModelTest() override { fs_->RecursivelyDelete(dir_).IgnoreError(); }
+
+  tensorflow::MetaGraphDef ReadMeta(const std::string& directory) {
+    const auto model = ReadSavedModel(fs_, directory);
+    EXPECT_OK(model.status());
+    return model.ok() ? model->meta_graphs(0) : tensorflow::MetaGraphDef();
+  }
+
+  FileSystem* const fs_ = FileSystem::Posix();
+  const std::string dir_;
+};
+
+// --- Export --------------------------------------------------------------------------------------
+
+TEST_F(ModelTest, AnExportHasWhatTheOutputsNeedAndNothingElse) {
+  const TrainingGraph graph;
+  ASSERT_OK_AND_ASSIGN(const auto session, graph.Trained());
+  ASSERT_OK(ExportModel(session.get(), graph.root,
+                        {.inputs = {{"x", graph.x}}, .outputs = {{"y", graph.y}}}, dir_));
+  const tensorflow::MetaGraphDef meta = ReadMeta(dir_);
+  std::set<std::string> nodes, ops;
+  for (const tensorflow::NodeDef& node : meta.graph_def().node()) {
+    EXPECT_EQ(node.device(), "") << node.name();
+    if (absl::StartsWith(node.name(), "save/")) continue;
+    nodes.insert(node.name());
+    ops.insert(node.op());
+  }
+  EXPECT_EQ(ops, (std::set<std::string>{"Placeholder", "PlaceholderWithDefault", "Const",
+                                        "VarHandleOp", "VarIsInitializedOp", "AssignVariableOp",
+                                        "ReadVariableOp", "Identity", "MatMul", "Mul"}));
+  EXPECT_EQ(nodes.count("unread"), 0u);
+  EXPECT_EQ(nodes.count("t"), 0u);
+  EXPECT_EQ(meta.collection_def().at("variables").bytes_list().value_size(), 1);
+  EXPECT_EQ(meta.collection_def().at("trainable_variables").bytes_list().value_size(), 1);
+  EXPECT_EQ(meta.collection_def().count("train_op"), 0u);
+  ASSERT_OK_AND_ASSIGN(const auto reader, BundleReader::Open(fs_, dir_ + "/variables/variables"));
+  EXPECT_TRUE(reader->Contains("w"));
+  EXPECT_FALSE(reader->Contains("w/Adam"));
+  EXPECT_FALSE(reader->Contains("global_step"));
+  ASSERT_OK_AND_ASSIGN(const Tensor w, reader->Read("w"));
+  EXPECT_EQ(w, Tensor::Of<float>({{2}, {3}}));
+  // The session that trained goes on.
+  EXPECT_OK(session
+                ->Run({{graph.x, Tensor::Of<float>({{1, 1}})}, {graph.t, Tensor::Of<float>({{1}})}},
+                      {}, {graph.train})
+                .status());
+}
+
+TEST_F(ModelTest, AnExportedModelPredictsAsItsSessionDoes) {
+  const TrainingGraph graph;
+  ASSERT_OK_AND_ASSIGN(const auto session, graph.Trained());
+  ASSERT_OK(ExportModel(session.get(), graph.root,
+                        {.inputs = {{"x", graph.x}, {"keep", graph.keep}},
+                         .outputs = {{"y", graph.y}, {"same", graph.x}},
+                         .key = "both"},
+                        dir_ + "/"));
+  ASSERT_OK_AND_ASSIGN(const LoadedModel model, LoadModel(dir_));
+  ASSERT_OK_AND_ASSIGN(const NamedTensors out,
+                       model.Predict({{"x", Tensor::Of<float>({{1, 0}, {1, 1}})},
+                                      {"keep", Tensor::Scalar<float>(10)}},
+                                     {.signature = "both"}));
+  ASSERT_EQ(out.size(), 2u);
+  EXPECT_EQ(out.at("y"), Tensor::Of<float>({{20}, {50}}));
+  EXPECT_EQ(out.at("same"), Tensor::Of<float>({{1, 0}, {1, 1}}));
+  ASSERT_EQ(model.signatures().size(), 1u);
+  const LoadedModel::Signature& signature = model.signatures().at("both");
+  EXPECT_EQ(signature.method, "tensorflow/serving/predict");
+  EXPECT_EQ(signature.inputs.at("x").dtype, DT_FLOAT);
+  EXPECT_EQ(signature.inputs.at("x").shape.ToString(), "[?,2]");
+  EXPECT_EQ(signature.outputs.at("y").tensor, "y:0");
+}
+
+TEST_F(ModelTest, AnInputThatIsNoPlaceholderBecomesOne) {
+  const TrainingGraph graph;
+  ASSERT_OK_AND_ASSIGN(const auto session, graph.Trained());
+  // What makes `scaled` is left behind, with the placeholder that it needs. The name is taken.
+  ASSERT_OK(ExportModel(session.get(), graph.root,
+                        {.inputs = {{"x", graph.scaled}}, .outputs = {{"y", graph.y}}}, dir_));
+  const tensorflow::MetaGraphDef meta = ReadMeta(dir_);
+  EXPECT_EQ(meta.signature_def().at("serving_default").inputs().at("x").name(), "x_1:0");
+  for (const tensorflow::NodeDef& node : meta.graph_def().node()) {
+    EXPECT_NE(node.name(), "scaled");
+    EXPECT_NE(node.name(), "x");
+  }
+  ASSERT_OK_AND_ASSIGN(const LoadedModel model, LoadModel(dir_));
+  ASSERT_OK_AND_ASSIGN(const NamedTensors out, model.Predict({{"x", Tensor::Of<float>({{1, 2}})}}));
+  EXPECT_EQ(out.at("y"), Tensor::Of<float>({{8}}));
+}
+
+TEST_F(ModelTest, ModelsWithoutVariablesAndWithLocalOnesWork) {
+  for (const bool local : {false, true}) {
+    const std::string directory = absl::StrCat(dir_, "/", local);
+    Scope root;
+    const Output x = Placeholder(root.WithName("x"), DT_FLOAT, PartialShape::Scalar());
+    Output y = Mul(root, x, Const(root, 2.0f));
+    if (local) {
+      const Variable v = MakeVariable(root.WithName("v"), Const(root, 5.0f), {.local = true});
+      y = Add(root, y, v.value);
+    }
+    ASSERT_OK_AND_ASSIGN(const auto session, NewSession());
+    ASSERT_OK(session->Extend(root));
+    ASSERT_OK(ExportModel(session.get(), root, {.inputs = {{"in put", x}}, .outputs = {{"y", y}}},
+                          directory));
+    ASSERT_OK_AND_ASSIGN(const LoadedModel model, LoadModel(directory));
+    ASSERT_OK_AND_ASSIGN(const NamedTensors out,
+                         model.Predict({{"in put", Tensor::Scalar<float>(3)}}));
+    EXPECT_EQ(out.at("y").scalar<float>(), local ? 11 : 6);
+  }
+}
+
+TEST_F(ModelTest, AnInterruptedExportIsNoModelAndInNobodysWay) {
+  const TrainingGraph graph;
+  ASSERT_OK(fs_->RecursivelyCreateDirectory(dir_ + ".unfinished/variables"));
+  ASSERT_OK(WriteFileAtomically(fs_, dir_ + ".unfinished/variables/part", "half a file"));
+  EXPECT_OK(CheckExportDirectory(dir_));
+  ASSERT_OK_AND_ASSIGN(const auto session, graph.Trained());
+  const ServingSignature signature = {.inputs = {{"x", graph.x}}, .outputs = {{"y", graph.y}}};
+  ASSERT_OK(ExportModel(session.get(), graph.root, signature, dir_));
+  EXPECT_FALSE(fs_->FileExists(dir_ + ".unfinished"));
+  EXPECT_OK(LoadModel(dir_).status());
+  EXPECT_STATUS(ExportModel(session.get(), graph.root, signature, dir_),
+                StatusCode::kFailedPrecondition,
+                absl::StrCat("ExportModel: the export directory '", dir_,
+                             "' must be new or empty, got 2 files in it"));
+}
+
+TEST_F(ModelTest, SignaturesThatDoNotFitTheGraphAreRefused) {
+  const TrainingGraph graph;
+  Scope other_root;
+  const Output other = Const(other_root, 1.0f);
+  struct Case {
+    ServingSignature signature;
+    const char* text;
+  };
+  const Case cases[] = {
+      {{}, "signature 'serving_default' must have at least one output, got none"},
+      {{.inputs = {}, .outputs = {{"y", Output()}}}, "output 'y' must be a tensor of the model's"},
+      {{.inputs = {{"x", other}}, .outputs = {{"y", graph.y}}},
+       "input 'x' must be a tensor of the model's graph, got one of another Scope"},
+      {{.inputs = {{"keep", graph.keep}}, .outputs = {{"y", graph.y}}},
+       "the outputs need 'x', which must be an input; inputs are 'keep' ('keep:0')"},
+  };
+  for (const Case& c : cases) {
+    EXPECT_STATUS(CheckServingSignature(graph.root, c.signature), StatusCode::kInvalidArgument,
+                  c.text);
+    EXPECT_STATUS(ExportModel(nullptr, graph.root, c.signature, dir_), StatusCode::kInvalidArgument,
+                  c.text);
+  }
+  // What a directory cannot be renamed to is found before the training, not after it.
+  const std::string link = dir_ + "_link";
+  std::filesystem::create_directory(dir_ + "_linked");
+  std::filesystem::create_directory_symlink(dir_ + "_linked", link);
+  EXPECT_FALSE(CheckExportDirectory(link).ok());
+  EXPECT_STATUS(CheckExportDirectory("/"), StatusCode::kInvalidArgument, "must have a name");
+  EXPECT_FALSE(fs_->FileExists(dir_));
+  // A session in which nothing was initialised.
+  ASSERT_OK_AND_ASSIGN(const auto session, NewSession());
+  ASSERT_OK(session->Extend(graph.root));
+  const Status status = ExportModel(
+      session.get(), graph.root, {.inputs = {{"x", graph.x}}, .outputs = {{"y", graph.y}}}, dir_);
+  EXPECT_FALSE(status.ok());
+  EXPECT_TRUE(absl::StrContains(status.message(), "'w'") ||
+              absl::StrContains(status.message(), "w/"))
+      << status;
+  EXPECT_FALSE(fs_->FileExists(dir_));
+}
+
+// --- Predict -------------------------------------------------------------------------------------
+
+TEST_F(ModelTest, InputsThatDoNotFitTheSignatureAreNamed) {
+  const TrainingGraph graph;
+  ASSERT_OK_AND_ASSIGN(const auto session, graph.Trained());
+  ASSERT_OK(ExportModel(
+      session.get(), graph.root,
+      {.inputs = {{"images", graph.x}, {"keep", graph.keep}}, .outputs = {{"y", graph.y}}}, dir_));
+  ASSERT_OK_AND_ASSIGN(const LoadedModel model, LoadModel(dir_));
+  const Tensor images = Tensor::Of<float>({{1, 2}});
+  const Tensor keep = Tensor::Scalar<float>(1);
+  struct Case {
+    NamedTensors inputs;
+    const char* signature;
+    const char* text;
+  };
+  const Case cases[] = {
+      {{{"images", images}, {"keep", keep}},
+       "serving_defualt",
+       "Predict: signature 'serving_defualt' must be one of 'serving_default'; did you mean "
+       "'serving_default'?"},
+      {{{"image", images}, {"keep", keep}},
+       "serving_default",
+       "Predict: input 'image' must be one of signature 'serving_default': 'images', 'keep'; did "
+       "you mean 'images'?"},
+      {{{"images", images}},
+       "serving_default",
+       "Predict: input 'keep' of signature 'serving_default' must be given, got 'images'"},
+      {{},
+       "serving_default",
+       "Predict: input 'images' of signature 'serving_default' must be given, got none"},
+      {{{"images", Tensor::Of<int32_t>({{1, 2}})}, {"keep", keep}},
+       "serving_default",
+       "Predict: input 'images' must be float, got int32"},
+      {{{"images", Tensor()}, {"keep", keep}},
+       "serving_default",
+       "Predict: input 'images' must be float, got "},
+      {{{"images", Tensor::Of<float>({{1, 2, 3}})}, {"keep", keep}},
+       "serving_default",
+       "Predict: input 'images' must have shape [?,2], got [1,3]"},
+      {{{"images", images}, {"keep", images}},
+       "serving_default",
+       "Predict: input 'keep' must have shape [], got [1,2]"},
+  };
+  for (const Case& c : cases) {
+    EXPECT_STATUS(model.Predict(c.inputs, {.signature = c.signature}).status(),
+                  StatusCode::kInvalidArgument, c.text);
+  }
+  // The next good call works.
+  EXPECT_OK(model.Predict({{"images", images}, {"keep", keep}}).status());
+  EXPECT_STATUS(LoadModel(dir_ + "/nothing").status(), StatusCode::kNotFound, dir_ + "/nothing");
+  EXPECT_STATUS(LoadModel(dir_, {.tags = {"train"}}).status(), StatusCode::kNotFound, "{ train }");
+}
+
+TEST_F(ModelTest, ManyThreadsMayPredict) {
+  const TrainingGraph graph;
+  ASSERT_OK_AND_ASSIGN(const auto session, graph.Trained());
+  ASSERT_OK(ExportModel(session.get(), graph.root,
+                        {.inputs = {{"x", graph.x}}, .outputs = {{"y", graph.y}}}, dir_));
+  ASSERT_OK_AND_ASSIGN(LoadedModel loaded, LoadModel(dir_));
+  const LoadedModel model = std::move(loaded);
+  std::vector<std::thread> threads;
+  for (int k = 0; k < 4; ++k) {
+    threads.emplace_back([&model, k] {
+      const float value = static_cast<float>(k);
+      for (int i = 0; i < 100; ++i) {
+        const auto out = model.Predict({{"x", Tensor::Of<float>({{value, value}})}});
+        ASSERT_OK(out.status());
+        ASSERT_EQ(out->at("y"), Tensor::Of<float>({{5 * value}}));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(ModelTest, AModelThatTensorFlowWrotePredictsByAnyOfItsSignatures) {
+  const std::string path = SharedDataPath("saved_models/predictor_arithmetic");
+  if (path.empty()) GTEST_SKIP() << "MILLRACE_SHARED has no saved_models/predictor_arithmetic";
+  ASSERT_OK_AND_ASSIGN(const LoadedModel model, LoadModel(path));
+  std::vector<std::string> keys;
+  for (const auto& [key, signature] : model.signatures()) keys.push_back(key);
+  EXPECT_EQ(keys, (std::vector<std::string>{"difference", "product", "serving_default", "sum"}));
+  const NamedTensors inputs = {{"x", Tensor::Scalar<float>(6)}, {"y", Tensor::Scalar<float>(4)}};
+  for (const auto& [key, expected] :
+       {std::pair<const char*, float>{"difference", 2}, {"product", 24}, {"sum", 10}}) {
+    ASSERT_OK_AND_ASSIGN(const NamedTensors out, model.Predict(inputs, {.signature = key}));
+    EXPECT_EQ(out.at("outputs").scalar<float>(), expected) << key;
+  }
+}
+
+}  // namespace
+}  // namespace millrace

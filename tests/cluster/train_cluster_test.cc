@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Train and LoadModel on a cluster whose tasks are threads of this process.
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/exit_code.h"
+#include "core/file_system.h"
+#include "core/random_bits.h"
+#include "core/status.h"
+#include "core/tensor.h"
+#include "core/testing/tensor_testing.h"
+#include "distributed/cluster.h"
+#include "distributed/replica_device_setter.h"
+#include "distributed/server.h"
+#include "graph/graph.h"
+#include "graph/scope.h"
+#include "gtest/gtest.h"
+#include "layers/variable.h"
+#include "ops/ops.h"
+#include "runtime/session.h"
+#include "saver/loaded_model.h"
+#include "saver/saver.h"
+#include "saver/tensor_bundle.h"
+#include "tests/cluster/process.h"
+#include "train/gradient_descent.h"
+#include "train/optimizer.h"
+#include "train/train.h"
+
+namespace millrace {
+namespace {
+
+// y = w x, to be 3 x. Variables are on the parameter server; the scope that is given away has no
+// device function.
+struct Model {
+  explicit Model(const ClusterConfig& config) {
+    const Scope model = root.WithDevice(ReplicaDeviceSetter(config));
+    x = Placeholder(model.WithName("x"), DT_FLOAT, {-1});
+    y = Placeholder(model.WithName("y"), DT_FLOAT, {-1});
+    w = MakeVariable(model.WithName("w"), Const(model, 0.0f));
+    predicted = Mul(model.WithName("predicted"), w.value, x);
+    loss = ReduceMean(model, Square(model, Sub(model, predicted, y)));
+    op = GradientDescentOptimizer({.learning_rate = 0.05}).Minimize(model, loss);
+  }
+  Feeds Batch() const { return {{x, Tensor::Of<float>({1, 2})}, {y, Tensor::Of<float>({3, 6})}}; }
+  Scope root;
+  Output x, y, predicted, loss;
+  Variable w;
+  Operation op;
+};
+
+class TrainClusterTest : public ::testing::Test {
+ protected:
+  TrainClusterTest()
+      : dir_(JoinPath(::testing::TempDir(), absl::StrCat("train_cluster_", RandomHexName()))) {
+    ClusterPorts ports = FreeClusterPorts(1, 1, 1);
+    ports.host = "127.0.0.1";
+    for (const char* job : {"ps", "master", "worker"}) {
+      auto config = ClusterConfig::Parse(TfConfig(ports, job, 0));
+      EXPECT_OK(config.status());
+      configs_[job] = *config;
+      auto server = Server::Start(*config);
+      EXPECT_OK(server.status());
+      servers_[job] = *std::move(server);
+    }
+  }
+  ~TrainClusterTest() override { FileSystem::Posix()->RecursivelyDelete(dir_).IgnoreError(); }
+
+  TrainOptions Options(const std::string& job, const Model& model, int64_t steps) {
+    TrainOptions options;
+    options.data = [&model] { return model.Batch(); };
+    options.steps = steps;
+    options.dir = dir_ + "/run";
+    options.target = servers_[job]->target();
+    options.is_chief = configs_[job].is_chief();
+    options.loss = model.loss;
+    options.save_every = 0;
+    options.progress = false;
+    options.supervisor.recovery_wait = absl::Milliseconds(10);
+    options.supervisor.max_wait = absl::Seconds(60);
+    return options;
+  }
+
+  const std::string dir_;
+  std::map<std::string, ClusterConfig> configs_;
+  std::map<std::string, std::unique_ptr<Server>> servers_;
+};
+
+TEST_F(TrainClusterTest, TasksShareTheStepsAndTheModelIsExportedWithoutTheirDevices) {
+  const Model chief(configs_["master"]), worker(configs_["worker"]);
+  constexpr int64_t kSteps = 300;
+  StatusOr<TrainResult> of_worker = absl::UnknownError("not yet");
+  std::thread thread(
+      [&] { of_worker = Train(worker.root, worker.op, Options("worker", worker, kSteps)); });
+  TrainOptions options = Options("master", chief, kSteps);
+  options.export_to = dir_ + "/model";
+  options.signature = {.inputs = {{"x", chief.x}}, .outputs = {{"y", chief.predicted}}};
+  const StatusOr<TrainResult> of_chief = Train(chief.root, chief.op, options);
+  thread.join();
+  ASSERT_OK(of_chief.status());
+  ASSERT_OK(of_worker.status());
+  // One counter, which each task may have passed by one step.
+  EXPECT_GE(of_chief->global_step, kSteps);
+  EXPECT_GE(of_worker->global_step, kSteps);
+  const int64_t steps = of_chief->own_steps + of_worker->own_steps;
+  EXPECT_GE(steps, kSteps);
+  EXPECT_LE(steps, kSteps + 1);
+  ASSERT_OK_AND_ASSIGN(const auto reader,
+                       BundleReader::Open(FileSystem::Posix(), of_chief->checkpoint));
+  ASSERT_OK_AND_ASSIGN(const Tensor saved, reader->Read("global_step"));
+  EXPECT_GE(saved.scalar<int64_t>(), kSteps);
+
+  const NamedTensors four = {{"x", Tensor::Of<float>({4})}};
+  ASSERT_OK_AND_ASSIGN(const LoadedModel here, LoadModel(dir_ + "/model"));
+  ASSERT_OK_AND_ASSIGN(const NamedTensors out, here.Predict(four));
+  ExpectTensorNear(out.at("y"), TensorOf<float>({1}, {12}), 0, 0.01);
+
+  // On a server the model has variables of its own, whatever others call theirs.
+  const std::string target = servers_["master"]->target();
+  ASSERT_OK_AND_ASSIGN(const auto session, NewSession({.target = target}));
+  ASSERT_OK(session->Extend(chief.root));
+  const Output initial(chief.w.initializer.node()->input(1).node, 0);
+  ASSERT_OK(
+      session->Run({{initial, Tensor::Scalar<float>(100)}}, {}, {chief.w.initializer}).status());
+  ASSERT_OK_AND_ASSIGN(const LoadedModel there, LoadModel(dir_ + "/model", {.target = target}));
+  ASSERT_OK_AND_ASSIGN(const NamedTensors same, there.Predict(four));
+  EXPECT_EQ(same.at("y"), out.at("y"));
+  ASSERT_OK_AND_ASSIGN(const auto w, session->Run({}, {chief.w.value}));
+  EXPECT_EQ(w[0].scalar<float>(), 100);
+}
+
+TEST_F(TrainClusterTest, ASignalEndsEveryTaskAndTheChiefSaves) {
+  const Model chief(configs_["master"]), worker(configs_["worker"]);
+  StatusOr<TrainResult> of_worker = absl::UnknownError("not yet");
+  std::thread thread([&] {
+    TrainOptions options = Options("worker", worker, 1'000'000);
+    int batches = 0;
+    options.data = [&] {
+      if (++batches == 200) ::kill(::getpid(), SIGTERM);
+      return worker.Batch();
+    };
+    of_worker = Train(worker.root, worker.op, options);
+  });
+  const StatusOr<TrainResult> of_chief =
+      Train(chief.root, chief.op, Options("master", chief, 1'000'000));
+  thread.join();
+  EXPECT_STATUS(of_chief.status(), absl::StatusCode::kCancelled,
+                absl::StrCat("; saved ", dir_, "/run/model.ckpt-"));
+  EXPECT_STATUS(of_worker.status(), absl::StatusCode::kCancelled,
+                "; the chief keeps the checkpoints");
+  EXPECT_EQ(ExitCode(of_chief.status()), 143);
+  EXPECT_EQ(ExitCode(of_worker.status()), 143);
+  EXPECT_TRUE(LatestCheckpoint(FileSystem::Posix(), dir_ + "/run").has_value());
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the README's table of what runs of TensorFlow's files, from what the tests counted.
+
+    tools/test.sh //tests/compat:all //ops:signature_test
+    tools/compatibility.py bazel-testlogs README.md          # replaces the table; --check only compares
+
+The table stands between two comments, BEGIN and END. Without the shared data the tests are skipped and count
+nothing: that is an error here, the table stays.
+"""
+
+import pathlib
+import re
+import sys
+
+BEGIN, END = "<!-- compatibility: tools/compatibility.py -->", "<!-- end of compatibility -->"
+
+# What is counted, the test's log, and the line in which the test says it.
+ROWS = [
+    ("graphs with the results that TensorFlow computed: runs and agrees", "tests/compat/tf_graphs_test",
+     re.compile(r"tf_graphs: (?P<all>\d+) cases, (?P<ran>\d+) passed"), "the others have ops that are missing; none differs"),
+    ("signatures of SavedModels that TensorFlow wrote", "tests/compat/saved_model_run_test",
+     re.compile(r"(?P<ran>\d+) of (?P<all>\d+) cases ran"), "the others need look-up tables, loops or functions"),
+    ("frozen graphs and GraphDefs that TensorFlow wrote", "tests/compat/saved_model_run_test",
+     re.compile(r"(?P<ran>\d+) of (?P<all>\d+) graphs ran"), ""),
+    ("op kinds: signature as in TensorFlow 1.15, kernel, gradient where it has one", "ops/signature_test",
+     re.compile(r"(?P<ran>\d+) of TensorFlow's (?P<all>\d+) op kinds"), "`saved_model_cli check` says what a model lacks"),
+]
+
+
+def table(read_log):
+    """The table's lines; read_log(test) is the text of that test's log."""
+    lines = ["| TensorFlow's | here | |", "|---|---|---|"]
+    for what, test, pattern, note in ROWS:
+        found = pattern.search(read_log(test))
+        if found is None:
+            raise ValueError(f"{test}: must say {pattern.pattern!r}, got no such line (are the shared data there?)")
+        lines.append(f"| {what} | {found['ran']} of {found['all']} | {note} |")
+    return lines
+
+
+def replaced(page, lines):
+    """The page with `lines` between the two comments."""
+    if page.count(BEGIN) != 1 or page.count(END) != 1:
+        raise ValueError(f"the page must have one {BEGIN} and one {END}")
+    head, rest = page.split(BEGIN)
+    return head + BEGIN + "\n" + "\n".join(lines) + "\n" + END + rest.split(END)[1]
+
+
+def main(argv):
+    words = [word for word in argv[1:] if word != "--check"]
+    if len(words) != 2:
+        sys.exit("usage: tools/compatibility.py [--check] LOGS_FOLDER PAGE")
+    logs, page = pathlib.Path(words[0]), pathlib.Path(words[1])
+    try:
+        text = replaced(page.read_text(encoding="utf-8"),
+                        table(lambda test: (logs / test / "test.log").read_text(encoding="utf-8", errors="replace")))
+    except (ValueError, OSError) as error:
+        sys.exit(str(error))
+    if "--check" not in argv:
+        page.write_text(text, encoding="utf-8")
+    elif text != page.read_text(encoding="utf-8"):
+        sys.exit(f"{page}: the table is not what the tests counted; run tools/compatibility.py")
+
+
+if __name__ == "__main__":
+    main(sys.argv)

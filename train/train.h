@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_TRAIN_TRAIN_H_
+#define MILLRACE_TRAIN_TRAIN_H_
+
+// Train: the training loop in one call, in one process or as a task of a cluster.
+//
+//   Operation op = AdamOptimizer({.learning_rate = 0.01}).Minimize(model, loss);
+//   MR_ASSIGN_OR_RETURN(TrainResult result, Train(model, op, {
+//       .data = [&] { return Feeds{{x, NextImages()}, {t, NextLabels()}}; },
+//       .steps = 1000,
+//       .dir = "run",
+//       .loss = loss}));
+//
+// It is a Supervisor with a loop: the chief initialises the variables or goes on from the latest
+// checkpoint of `dir`, the others wait for it; each runs `op` with the next feeds until the steps
+// are done or the data ends; the chief saves, evaluates, exports. A lost parameter server means a
+// new session, from the last checkpoint.
+//
+// Steps are those of the graph's global step: of all tasks together, and of earlier runs. A graph
+// without one gets it, and an `op` that does not count (Minimize without .global_step) is counted.
+//
+// SIGTERM and Ctrl-C end the loop after the step that runs: the chief saves a last checkpoint, and
+// the result is Cancelled with the exit code 143 or 130 (core/exit_code.h). The same program,
+// started again, goes on from there. A second signal ends the process at once.
+//
+// Train finalizes the graph: one call per graph. It prints to stdout (unless `.progress` is off):
+//
+//   step 120/1000  loss 3.21  15.2 steps/s  0:58 left     the chief, train/progress.h
+//   Step: 100, loss: 3.4                                  every task, each .report_every
+//   Step: 100, <what .eval returned>                      the chief
+//   Saved run/model.ckpt-100                              the chief
+//
+// Thread-safety: one call at a time per graph. `data` and `eval` run on the caller's thread.
+// Failure: InvalidArgument for options that cannot work, before a session is made; the error of a
+// step, of `data`, of `eval`; the NaN guard's. Unless the session is lost or the loss was not
+// finite, what was trained is saved all the same.
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "core/status.h"
+#include "graph/scope.h"
+#include "runtime/session.h"
+#include "saver/export_model.h"
+#include "train/supervisor.h"
+
+namespace millrace {
+
+// What one step is fed with.
+using Feeds = std::vector<Feed>;
+// nullopt: the data has ended.
+using FeedsOrEnd = StatusOr<std::optional<Feeds>>;
+
+// How often: each so many global steps (`.save_every = 500`), or after so much time
+// (`.save_every = absl::Minutes(10)`). 0: never.
+class Every {
+ public:
+  Every() = default;
+  template <typename T>
+    requires std::is_integral_v<T>
+  Every(T steps) : steps_(static_cast<int64_t>(steps)) {}  // NOLINT
+  Every(absl::Duration time) : time_(time) {}              // NOLINT
+  int64_t steps() const { return steps_; }
+  absl::Duration time() const { return time_; }
+  bool valid() const { return steps_ >= 0 && time_ >= absl::ZeroDuration(); }
+
+ private:
+  int64_t steps_ = 0;
+  absl::Duration time_ = absl::ZeroDuration();
+};
+
+struct TrainOptions {
+  // The next feeds, or the end: a callable that returns Feeds, std::optional<Feeds> or FeedsOrEnd.
+  // OutOfRange is the end, too. Best in the same order each time. None: the graph makes its own
+  // input.
+  std::function<FeedsOrEnd()> data = {};
+  // Global steps at which to end; 0: with the data.
+  int64_t steps = 0;
+  // Where checkpoints go, for all tasks the same; "": none, and nothing is gone on from.
+  std::string dir = "";
+  // Of the server: server->target(). "": in this process.
+  std::string target = "";
+  bool is_chief = true;
+  // A scalar: shown, and guarded against NaN.
+  Output loss = {};
+  // Called on the chief each so often and at the end; what it returns is printed, unless "".
+  std::function<StatusOr<std::string>(Session*)> eval = {};
+  Every eval_every = {};
+  // Checkpoints; the last one always. By time they are written while training goes on.
+  Every save_every = absl::Minutes(10);
+  // "Step: N, loss: L" of every task.
+  Every report_every = {};
+  // A SavedModel of `signature`, written by the chief at the end (saver/export_model.h). When the
+  // steps were done before and the model is there, nothing is to be done.
+  std::string export_to = "";
+  ServingSignature signature = {};
+  // New sessions after a lost parameter server before giving up.
+  int max_recoveries = 20;
+  bool progress = true;
+  // Off: signals do what they did before.
+  bool handle_signals = true;
+  // What is not said above.
+  SupervisorOptions supervisor = {};
+};
+
+struct TrainResult {
+  int64_t global_step = 0;                                 // as this task saw it last
+  int64_t own_steps = 0;                                   // that this task ran
+  double loss = std::numeric_limits<double>::quiet_NaN();  // of the last own step
+  std::string checkpoint = "";                             // the last one; "" for none
+};
+
+// `model` is the graph, `op` what a step runs (what Minimize returned).
+StatusOr<TrainResult> Train(const Scope& model, const Operation& op, const TrainOptions& options);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_TRAIN_TRAIN_H_
