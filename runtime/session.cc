@@ -104,6 +104,8 @@ Status PreparedStep::RunInto(absl::Span<const Tensor> feeds, absl::Span<Tensor> 
   return absl::OkStatus();
 }
 
+Status Session::EndRun(const RunEnd&) { return absl::OkStatus(); }
+
 // --- The graph that a session knows --------------------------------------------------------------
 
 Status Session::Extend(const tensorflow::GraphDef& graph) {

@@ -48,6 +48,7 @@
 #include "graph/scope.h"
 #include "graph/signature.h"
 #include "runtime/session_config.h"  // IWYU pragma: export
+#include "runtime/training_run.h"    // IWYU pragma: export
 
 namespace tensorflow {
 class DeviceAttributes;
@@ -70,8 +71,12 @@ struct SessionOptions {
   // What the kernels of one step may hold at a time in this process: outputs and scratch memory. A
   // step that needs more ends with ResourceExhausted that names the largest holders. 0: no limit.
   int64_t max_step_bytes = 0;
-  // How long creating a session may wait for other tasks.
+  // How long creating a session may wait for other tasks, and for the chief of its run.
   absl::Duration creation_timeout = absl::Seconds(7200);
+  // What is trained; none: resources are in the default container of the tasks. A chief's session
+  // takes the run over. Another's waits until a chief has it, and is RunEndedError at once when it
+  // has ended. A session in this process has resources of its own, whatever stands here.
+  TrainingRun run = {};
 };
 
 // The name of a tensor ("x:0", "x") or of an operation; also made from what builders return, and
@@ -154,6 +159,13 @@ class Session {
 
   virtual Status Close() = 0;
   virtual StatusOr<std::vector<tensorflow::DeviceAttributes>> ListDevices() = 0;
+
+  // The id of the run that the session is for; "" for none.
+  virtual std::string run_id() const { return ""; }
+  // By the chief, before Close: tells all tasks of the session that training of its run is over, so
+  // that whoever asks for the run later hears of it. FailedPrecondition when the run is not this
+  // session's (another chief has it). A session in one process has nobody to tell: OK.
+  virtual Status EndRun(const RunEnd& end);
 
  protected:
   virtual Status DoExtend(const tensorflow::GraphDef& graph) = 0;
