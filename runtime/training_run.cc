@@ -14,19 +14,24 @@
 namespace millrace {
 namespace {
 
-constexpr char kRunEnd[] = "millrace/run_end";
-constexpr char kFenced[] = "millrace/fenced_by";
+constexpr char kRunEnd[] = "millrace.run/end";
+constexpr char kFenced[] = "millrace.run/fenced_by";
 
 std::string NameOf(const TrainingRun& run) {
   return absl::StrCat("run '", run.name, "'",
                       run.id.empty() ? "" : absl::StrCat(" (", run.id, ")"));
 }
 
-// One `key=value` a line, values escaped; others may add keys.
+constexpr size_t kMaxReasonBytes = 512, kMaxCheckpointBytes = 1024;
+
+// One `key=value` a line, values escaped; others may add keys. Bounded: it travels in trailers.
 std::string Encode(const RunEnd& end) {
-  return absl::StrCat("global_step=", end.global_step,
-                      "\ncheckpoint=", absl::CEscape(end.checkpoint),
-                      "\nreason=", absl::CEscape(end.reason), "\n");
+  const bool is_short = end.checkpoint.size() <= kMaxCheckpointBytes;
+  return absl::StrCat(
+      "global_step=", end.global_step,
+      "\ncheckpoint=", is_short ? absl::Utf8SafeCEscape(end.checkpoint) : "",
+      "\nreason=", absl::Utf8SafeCEscape(absl::string_view(end.reason).substr(0, kMaxReasonBytes)),
+      "\n");
 }
 
 RunEnd Decode(absl::string_view text) {
@@ -59,6 +64,10 @@ Status CheckRun(const TrainingRun& run) {
       !std::all_of(run.id.begin(), run.id.end(), absl::ascii_isalnum)) {
     return InvalidArgument("Run '", run.name, "': id must be at most ", kMaxRunIdBytes,
                            " letters and digits, got '", absl::CEscape(run.id.substr(0, 80)), "'");
+  }
+  if (run.chief.size() > kMaxChiefBytes) {
+    return InvalidArgument("Run '", run.name, "': chief must have at most ", kMaxChiefBytes,
+                           " bytes, got ", run.chief.size());
   }
   if (run.is_chief && run.id.empty()) {
     return InvalidArgument("Run '", run.name,

@@ -13,12 +13,13 @@
 //   ended   -> claimed    by a chief of the same id: the run is trained further
 //   claimed -> claimed    by another chief of the same id: sessions of the older one are fenced
 //
-// The two ways in which a run refuses a session travel as payloads of a Status, so that a client
-// knows them whatever stands before or after in the message. Neither is worth a retry of the same
-// call; both are FailedPrecondition.
+// The two ways in which a run refuses a session are payloads of a Status (they travel), so that a
+// client knows them whatever stands before or after in the message. Neither is worth a retry of the
+// same call; both are FailedPrecondition.
 //
 // Thread-safety: plain data, and functions of their arguments.
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -34,11 +35,18 @@ struct TrainingRun {
   // Letters and digits; "" when the servers are to be asked by name.
   std::string id;
   bool is_chief = false;
+  // Of a chief: who it is, in words; other for every chief that there ever was, the same for all
+  // sessions of one. "": this process.
+  std::string chief;
+  // Of a chief: grows with each that takes the logdir over; the largest is the newest. 0 when
+  // nobody counts: then it is the one that came last.
+  int64_t epoch = 0;
 
   bool empty() const { return name.empty() && id.empty(); }
 };
 
-// What was reached when a run ended.
+// What was reached when a run ended. Of longer texts a Status keeps the first 512 bytes of the
+// reason, and no checkpoint above 1024 bytes.
 struct RunEnd {
   int64_t global_step = -1;  // -1: not known
   std::string checkpoint;    // the last one; "": none
@@ -50,10 +58,14 @@ struct RunEnd {
 // 32 hex digits, never the same twice.
 std::string NewRunId();
 
-// The longest name and id that a server takes.
-inline constexpr int kMaxRunNameBytes = 4096;
-inline constexpr int kMaxRunIdBytes = 64;
-// InvalidArgument for a name or id that cannot be one, or a chief without an id.
+// The types of the payloads begin so.
+inline constexpr char kRunPayloads[] = "millrace.run/";
+
+// The longest that a server takes.
+inline constexpr size_t kMaxRunNameBytes = 1024;
+inline constexpr size_t kMaxRunIdBytes = 64;
+inline constexpr size_t kMaxChiefBytes = 256;
+// InvalidArgument for a name, id or chief that cannot be one, or a chief without an id.
 Status CheckRun(const TrainingRun& run);
 
 // FailedPrecondition: training of the run is over. `where`: who found that out ("Session", a task).

@@ -28,6 +28,13 @@ TEST(TrainingRunTest, AnEndOfWhichNothingIsKnownIsAnEnd) {
   EXPECT_EQ(RunEndOf(RunEndedError("Session", kRun, {})), RunEnd());
 }
 
+TEST(TrainingRunTest, LongTextsAreCutSoThatTheEndTravels) {
+  const Status status = RunEndedError(
+      "Session", kRun,
+      {.global_step = 3, .checkpoint = std::string(2000, 'c'), .reason = std::string(2000, 'r')});
+  EXPECT_EQ(RunEndOf(status), (RunEnd{.global_step = 3, .reason = std::string(512, 'r')}));
+}
+
 TEST(TrainingRunTest, OtherStatusesTellOfNoEnd) {
   EXPECT_EQ(RunEndOf(absl::OkStatus()), std::nullopt);
   EXPECT_EQ(RunEndOf(FailedPrecondition("x")), std::nullopt);
@@ -38,7 +45,7 @@ TEST(TrainingRunTest, OtherStatusesTellOfNoEnd) {
 
 TEST(TrainingRunTest, AnEndWithUnknownAndBrokenLinesKeepsTheOthers) {
   Status status = FailedPrecondition("x");
-  status.SetPayload("millrace/run_end",
+  status.SetPayload("millrace.run/end",
                     absl::Cord("later=1\nglobal_step=many\nnonsense\n=\nreason=\\q\n"
                                "checkpoint=c-1\n"));
   EXPECT_EQ(RunEndOf(status), (RunEnd{.global_step = -1, .checkpoint = "c-1", .reason = ""}));
@@ -69,7 +76,8 @@ TEST(TrainingRunTest, NamesAndIdsThatCannotBeOnesAreRefused) {
       {{.name = "a", .is_chief = true}, "Run 'a': its chief must have an id for it, got none"},
       {{.name = "a", .id = "../b"}, "id must be at most 64 letters and digits, got '../b'"},
       {{.name = "a", .id = std::string(65, 'a')}, "id must be at most 64"},
-      {{.name = std::string(5000, 'a')}, "name must have at most 4096 bytes, got 5000"},
+      {{.name = std::string(5000, 'a')}, "name must have at most 1024 bytes, got 5000"},
+      {{.name = "a", .chief = std::string(300, 'a')}, "chief must have at most 256 bytes, got 300"},
   };
   for (const auto& c : kCases) {
     const Status status = CheckRun(c.run);
