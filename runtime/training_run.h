@@ -31,13 +31,13 @@ namespace millrace {
 
 struct TrainingRun {
   // "" with an empty id: no run; resources are in the servers' default container.
-  std::string name;
+  std::string name = "";
   // Letters and digits; "" when the servers are to be asked by name.
-  std::string id;
+  std::string id = "";
   bool is_chief = false;
   // Of a chief: who it is, in words; other for every chief that there ever was, the same for all
   // sessions of one. "": this process.
-  std::string chief;
+  std::string chief = "";
   // Of a chief: grows with each that takes the logdir over; the largest is the newest. 0 when
   // nobody counts: then it is the one that came last.
   int64_t epoch = 0;
@@ -48,9 +48,9 @@ struct TrainingRun {
 // What was reached when a run ended. Of longer texts a Status keeps the first 512 bytes of the
 // reason, and no checkpoint above 1024 bytes.
 struct RunEnd {
-  int64_t global_step = -1;  // -1: not known
-  std::string checkpoint;    // the last one; "": none
-  std::string reason;        // for people: "reached step 1000 of 1000"
+  int64_t global_step = -1;     // -1: not known
+  std::string checkpoint = "";  // the last one; "": none
+  std::string reason = "";      // for people: "reached step 1000 of 1000"
 
   friend bool operator==(const RunEnd&, const RunEnd&) = default;
 };
