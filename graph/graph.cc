@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "core/hash_table.h"
 #include "core/new_message.h"
 #include "proto/attr_value.pb.h"
 #include "proto/function.pb.h"
@@ -20,6 +21,9 @@
 #include "proto/versions.pb.h"
 
 namespace millrace {
+
+struct ScopeHome;  // graph/scope.h, which builds on this: only its address is looked at
+
 namespace {
 
 std::atomic<int64_t> next_graph_id{1};  // relaxed: hands out numbers
@@ -229,8 +233,18 @@ struct Graph::NamesIgnoringCase {
   HashMap<std::string, int> next_suffix;
 };
 
+// What is looked up by key.
+struct Graph::Tables {
+  HashMap<absl::string_view, Node*> by_name;  // the keys are the nodes' names
+  HashMap<absl::string_view, std::unique_ptr<const std::string>> texts;
+  HashMap<const ScopeHome*, std::shared_ptr<const ScopeHome>> homes;  // of nodes
+  // (source, destination) of every control edge -> its place among the control inputs there.
+  HashMap<std::pair<const Node*, const Node*>, uint32_t> control_edges;
+};
+
 Graph::Graph()
     : id_(next_graph_id.fetch_add(1, std::memory_order_relaxed)),
+      tables_(std::make_unique<Tables>()),
       versions_(std::make_unique<tensorflow::VersionDef>()),
       library_(std::make_shared<const tensorflow::FunctionDefLibrary>()) {
   versions_->set_producer(kGraphVersion);
@@ -238,13 +252,18 @@ Graph::Graph()
 }
 Graph::~Graph() = default;
 
+void Node::set_home(const std::shared_ptr<const ScopeHome>& home) {
+  graph_->tables_->homes.try_emplace(home.get(), home);
+  home_ = home.get();
+}
+
 const std::string* Graph::Text(absl::string_view text) {
   if (last_text_ != nullptr && *last_text_ == text) return last_text_;
-  auto it = texts_.find(text);
-  if (it == texts_.end()) {
+  auto it = tables_->texts.find(text);
+  if (it == tables_->texts.end()) {
     auto owned = std::make_unique<const std::string>(text);
     const absl::string_view key = *owned;
-    it = texts_.emplace(key, std::move(owned)).first;
+    it = tables_->texts.emplace(key, std::move(owned)).first;
   }
   return last_text_ = it->second.get();
 }
@@ -291,7 +310,7 @@ StatusOr<Node*> Graph::AddNode(const NodeDef& def) {
     return absl::InvalidArgumentError(
         absl::StrCat("node '", def.name(), "': op must be given, got none"));
   }
-  if (by_name_.contains(def.name())) {
+  if (tables_->by_name.contains(def.name())) {
     return absl::InvalidArgumentError(
         absl::StrCat(where(), ": node name must be unique, got a second node of this name"));
   }
@@ -309,7 +328,7 @@ StatusOr<Node*> Graph::AddNode(const NodeDef& def) {
 }
 
 StatusOr<Node*> Graph::AddNode(absl::string_view name, std::shared_ptr<const NodeBody> body) {
-  if (by_name_.contains(name)) {
+  if (tables_->by_name.contains(name)) {
     return absl::InvalidArgumentError(absl::StrCat(
         body->op(), " '", name, "': node name must be unique, got a second node of this name"));
   }
@@ -320,7 +339,7 @@ Node* Graph::Insert(std::string name, std::shared_ptr<const NodeBody> body) {
   std::unique_ptr<Node> made(new Node(this, num_node_ids(), std::move(name), std::move(body)));
   Node* const node = made.get();
   ReserveOneMore(&nodes_);
-  by_name_.emplace(node->name(), node);
+  tables_->by_name.emplace(node->name(), node);
   nodes_.push_back(std::move(made));
   NoteName(node->name(), /*added=*/true);
   ++num_nodes_;
@@ -332,7 +351,7 @@ void Graph::ReserveNodes(int count) {
   // Exact room for a few more would have to be made again for the next few.
   if (static_cast<size_t>(count) < nodes_.size()) return;
   nodes_.reserve(nodes_.size() + static_cast<size_t>(count));
-  by_name_.reserve(by_name_.size() + static_cast<size_t>(count));
+  tables_->by_name.reserve(tables_->by_name.size() + static_cast<size_t>(count));
 }
 
 void Graph::RemoveOutEdge(Node* src, uint32_t at) {
@@ -361,7 +380,7 @@ void Graph::RemoveControlInput(Node* dst, uint32_t at) {
   EdgeList<ControlInput>& list = dst->control_inputs_;
   std::vector<ControlInput>& inputs = list.items_;
   ++edges_visited;
-  control_edges_.erase({inputs[at].node, dst});
+  tables_->control_edges.erase({inputs[at].node, dst});
   inputs[at].node = nullptr;
   ++list.num_holes_;
   if (list.num_holes_ <= inputs.size() / 2) return;
@@ -370,7 +389,7 @@ void Graph::RemoveControlInput(Node* dst, uint32_t at) {
     ++edges_visited;
     if (IsHole(input)) continue;
     input.node->out_edges_.items_[input.edge_at].control_at = kept;
-    control_edges_[{input.node, dst}] = kept;
+    tables_->control_edges[{input.node, dst}] = kept;
     inputs[kept++] = input;
   }
   inputs.resize(kept);
@@ -386,7 +405,7 @@ void Graph::RemoveNode(Node* node) {
   for (size_t i = 0; i < node->control_inputs_.items_.size(); ++i) {
     const ControlInput input = node->control_inputs_.items_[i];
     if (IsHole(input)) continue;
-    control_edges_.erase({input.node, node});
+    tables_->control_edges.erase({input.node, node});
     if (input.node != node) RemoveOutEdge(input.node, input.edge_at);
   }
   for (size_t i = 0; i < node->out_edges_.items_.size(); ++i) {
@@ -400,7 +419,7 @@ void Graph::RemoveNode(Node* node) {
     }
   }
   NoteName(node->name(), /*added=*/false);
-  by_name_.erase(node->name());
+  tables_->by_name.erase(node->name());
   --num_nodes_;
   num_loop_nodes_ -= IsLoopNode(*node);
   nodes_[static_cast<size_t>(node->id_)].reset();
@@ -439,7 +458,7 @@ void Graph::AddControlEdge(Node* src, Node* dst) {
   const uint32_t at = static_cast<uint32_t>(dst->control_inputs_.items_.size());
   ReserveOneMore(&dst->control_inputs_.items_);
   ReserveOneMore(&src->out_edges_.items_);
-  if (!control_edges_.try_emplace({src, dst}, at).second) return;
+  if (!tables_->control_edges.try_emplace({src, dst}, at).second) return;
   dst->control_inputs_.items_.push_back(
       ControlInput{src, static_cast<uint32_t>(src->out_edges_.items_.size())});
   src->out_edges_.items_.push_back(Edge{src, kControlSlot, dst, kControlSlot, at});
@@ -457,8 +476,8 @@ Status Graph::UpdateInput(Node* dst, int dst_input, Node* src, int src_output) {
 }
 
 Node* Graph::FindNode(absl::string_view name) const {
-  auto it = by_name_.find(name);
-  return it == by_name_.end() ? nullptr : it->second;
+  auto it = tables_->by_name.find(name);
+  return it == tables_->by_name.end() ? nullptr : it->second;
 }
 
 bool Graph::HasNameIgnoringCase(absl::string_view name) {

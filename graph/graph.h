@@ -38,7 +38,6 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "core/dtype.h"
-#include "core/hash_table.h"
 #include "core/shape.h"
 #include "core/status.h"
 #include "graph/arg_range.h"
@@ -346,26 +345,18 @@ class Graph : public std::enable_shared_from_this<Graph> {
 
   const int64_t id_;
   std::vector<std::unique_ptr<Node>> nodes_;
-  HashMap<absl::string_view, Node*> by_name_;  // the keys are the nodes' names
+  struct Tables;
+  const std::unique_ptr<Tables> tables_;
   // Null until a caller asks, and after it could not follow a change.
   std::unique_ptr<NamesIgnoringCase> names_ignoring_case_;
-  HashMap<absl::string_view, std::unique_ptr<const std::string>> texts_;
   const std::string* last_text_ = nullptr;
-  HashMap<const ScopeHome*, std::shared_ptr<const ScopeHome>> homes_;  // of nodes
   std::weak_ptr<ScopeState> scope_;
   NodeBodies bodies_;
-  // (source, destination) of every control edge -> its place among the control inputs there.
-  HashMap<std::pair<const Node*, const Node*>, uint32_t> control_edges_;
   int num_nodes_ = 0;
   int num_loop_nodes_ = 0;
   std::unique_ptr<tensorflow::VersionDef> versions_;
   std::shared_ptr<const tensorflow::FunctionDefLibrary> library_;
 };
-
-inline void Node::set_home(const std::shared_ptr<const ScopeHome>& home) {
-  graph_->homes_.try_emplace(home.get(), home);
-  home_ = home.get();
-}
 
 // All nodes, the source of every edge before its destination; an edge from a NextIteration to a
 // Merge (the back edge of a loop) does not count. Ties are in id order. InvalidArgument names the

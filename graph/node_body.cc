@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "core/hash_table.h"
 #include "core/new_message.h"
 #include "core/tensor_proto.h"
 #include "graph/arg_range.h"
@@ -225,6 +226,13 @@ std::shared_ptr<NodeBody> NodeBody::WithAttr(absl::string_view name, AttrValue**
   return body;
 }
 
+struct NodeBodies::Known {
+  HashMap<std::string, std::shared_ptr<const NodeBody>> by_key;
+};
+
+NodeBodies::NodeBodies() : known_(std::make_unique<Known>()) {}
+NodeBodies::~NodeBodies() = default;
+
 StatusOr<std::shared_ptr<const NodeBody>> NodeBodies::Make(const NodeDef& node, NodeDef* taken,
                                                            Check check) {
   return FindOrMake(node, taken, /*with_value=*/true, check);
@@ -242,7 +250,7 @@ StatusOr<std::shared_ptr<const NodeBody>> NodeBodies::FindOrMake(const NodeDef& 
   key_.clear();
   const bool keep = AppendKey(node, entry, &key_);
   if (keep) {
-    if (const auto it = known_.find(key_); it != known_.end()) return it->second;
+    if (const auto it = known_->by_key.find(key_); it != known_->by_key.end()) return it->second;
   }
   MR_RETURN_IF_ERROR(check(node));
   std::shared_ptr<NodeBody> body(new NodeBody);
@@ -297,7 +305,7 @@ StatusOr<std::shared_ptr<const NodeBody>> NodeBodies::FindOrMake(const NodeDef& 
     MR_RETURN_IF_ERROR(NodeTypes(def, op, &body->input_types_, &body->output_types_));
   }
   def.clear_name();
-  if (keep) known_.emplace(key_, body);
+  if (keep) known_->by_key.emplace(key_, body);
   return std::shared_ptr<const NodeBody>(std::move(body));
 }
 

@@ -22,7 +22,6 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "core/dtype.h"
-#include "core/hash_table.h"
 #include "core/status.h"
 #include "core/tensor.h"
 #include "graph/attr.h"
@@ -99,6 +98,9 @@ class NodeBodies {
   // Called for a node whose body is not known yet, before its attrs are validated.
   using Check = absl::FunctionRef<Status(const tensorflow::NodeDef&)>;
 
+  NodeBodies();
+  ~NodeBodies();
+
   // The body of `node`. `taken` is null, or the same message: then it loses its attrs once they are
   // in the body (unless a known body is found). Each known op's attrs are validated.
   // InvalidArgument: missing or illegal attr ("attr 'x' must ...", or beginning with op and node).
@@ -113,7 +115,8 @@ class NodeBodies {
                                                        tensorflow::NodeDef* taken, bool with_value,
                                                        Check check);
 
-  HashMap<std::string, std::shared_ptr<const NodeBody>> known_;
+  struct Known;
+  const std::unique_ptr<Known> known_;
   std::string key_;  // of the node at hand; kept for its memory
 };
 

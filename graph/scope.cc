@@ -26,6 +26,11 @@ Operation::Operation(Node* node)
                             : std::shared_ptr<Node>(node->graph()->weak_from_this().lock(), node)) {
 }
 
+Operation::Operation(const Operation& other) = default;
+Operation& Operation::operator=(const Operation& other) = default;
+Operation& Operation::operator=(Operation&& other) noexcept = default;
+Operation::~Operation() = default;
+
 std::string Operation::name() const { return valid() ? node_->name() : std::string(); }
 
 DType Output::dtype() const { return valid() ? node()->output_type(index_) : DT_INVALID; }
@@ -75,6 +80,11 @@ Scope::Scope(std::shared_ptr<ScopeState> shared)
     : shared_(std::move(shared)), here_(std::make_shared<ScopeHome>()), home_(here_) {
   shared_->graph->set_scope(shared_);
 }
+Scope::Scope(const Scope& other) = default;
+Scope::Scope(Scope&& other) noexcept = default;
+Scope& Scope::operator=(const Scope& other) = default;
+Scope& Scope::operator=(Scope&& other) noexcept = default;
+Scope::~Scope() = default;
 
 StatusOr<Scope> Scope::ForGraph(std::unique_ptr<Graph> graph, ConstantEvaluator* evaluator) {
   auto shared = std::make_shared<ScopeState>(std::shared_ptr<Graph>(std::move(graph)), evaluator);

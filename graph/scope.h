@@ -51,6 +51,12 @@ class Operation {
  public:
   Operation() = default;
   explicit Operation(Node* node);
+  // Not inline: each call of a builder makes and ends several in the program that calls it.
+  Operation(const Operation& other);
+  Operation(Operation&& other) noexcept = default;
+  Operation& operator=(const Operation& other);
+  Operation& operator=(Operation&& other) noexcept;
+  ~Operation();
   Node* node() const { return node_.get(); }
   bool valid() const { return node_ != nullptr; }
   // "" when invalid.
@@ -96,7 +102,9 @@ struct IndexedSlices {
 };
 
 // Chooses the device of a node from its NodeDef (name, op, attrs, device so far). The graph keeps
-// it, so it must not own Outputs or Scopes of that graph.
+// it, so it must not own Outputs or Scopes of that graph. It is called for as long as the graph and
+// a Scope of it live, by every builder and operator (ops/operators.h) whose node it places: what it
+// refers to must live as long.
 using DeviceFunction = std::function<std::string(const tensorflow::NodeDef&)>;
 
 // Where a scope puts nodes: what WithSubScope and WithDevice have chosen. Immutable; scopes share
@@ -111,6 +119,11 @@ class Scope {
   // A root with a new graph. `evaluator` is used for constant values in shape inference.
   Scope();
   explicit Scope(ConstantEvaluator* evaluator);
+  Scope(const Scope& other);
+  Scope(Scope&& other) noexcept;
+  Scope& operator=(const Scope& other);
+  Scope& operator=(Scope&& other) noexcept;
+  ~Scope();
   // Builds into an existing graph (whose nodes keep their names). The error of its shape inference,
   // or InvalidArgument for a cycle.
   static StatusOr<Scope> ForGraph(std::unique_ptr<Graph> graph,

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "core/hash_table.h"
 #include "graph/op_registry.h"
 #include "graph/partial_value.h"
 #include "proto/op_def.pb.h"

@@ -28,7 +28,6 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "core/hash_table.h"
 #include "core/shape.h"  // IWYU pragma: export
 #include "core/status.h"
 #include "core/tensor.h"

@@ -79,10 +79,24 @@ FetchName::FetchName(const std::string& name) : name_(name) {}
 FetchName::FetchName(const char* name) : name_(name) {}
 FetchName::FetchName(const Output& output) : FetchName(output.name(), output.node()) {}
 FetchName::FetchName(const Operation& op) : FetchName(op.name(), op.node()) {}
+
+FetchName::FetchName(const FetchName& other) = default;
+FetchName::FetchName(FetchName&& other) noexcept = default;
+FetchName& FetchName::operator=(const FetchName& other) = default;
+FetchName& FetchName::operator=(FetchName&& other) noexcept = default;
+FetchName::~FetchName() = default;
+
 FetchName::FetchName(std::string name, const Node* node)
     : name_(std::move(name)),
       graph_id_(node == nullptr ? kInvalid : node->graph()->id()),
       node_id_(node == nullptr ? 0 : node->id()) {}
+
+Feed::Feed(FetchName n, Tensor v) : name(std::move(n)), value(std::move(v)) {}
+Feed::Feed(const Feed& other) = default;
+Feed::Feed(Feed&& other) noexcept = default;
+Feed& Feed::operator=(const Feed& other) = default;
+Feed& Feed::operator=(Feed&& other) noexcept = default;
+Feed::~Feed() = default;
 
 Signature NamesOf(absl::Span<const Feed> feeds, absl::Span<const FetchName> fetches,
                   absl::Span<const FetchName> targets) {
@@ -103,6 +117,8 @@ Status PreparedStep::RunInto(absl::Span<const Tensor> feeds, absl::Span<Tensor> 
   std::move(made.begin(), made.end(), results.begin());
   return absl::OkStatus();
 }
+
+Session::~Session() = default;
 
 Status Session::EndRun(const RunEnd&) { return absl::OkStatus(); }
 
@@ -239,6 +255,15 @@ StatusOr<std::vector<Tensor>> Session::Run(const std::vector<Feed>& feeds,
                                            const std::vector<FetchName>& fetches,
                                            const std::vector<FetchName>& targets) {
   return Run(tensorflow::RunOptions::default_instance(), feeds, fetches, targets, nullptr);
+}
+
+StatusOr<std::vector<Tensor>> Session::Run(std::initializer_list<Feed> feeds,
+                                           std::initializer_list<FetchName> fetches,
+                                           std::initializer_list<FetchName> targets) {
+  return Run(tensorflow::RunOptions::default_instance(),
+             absl::MakeConstSpan(feeds.begin(), feeds.size()),
+             absl::MakeConstSpan(fetches.begin(), fetches.size()),
+             absl::MakeConstSpan(targets.begin(), targets.size()), nullptr);
 }
 
 }  // namespace millrace

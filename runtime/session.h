@@ -31,6 +31,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -40,7 +42,6 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "core/hash_table.h"
 #include "core/mutex.h"
 #include "core/status.h"
 #include "core/tensor.h"
@@ -88,6 +89,11 @@ class FetchName {
   FetchName(const char* name);         // NOLINT
   FetchName(const Output& output);     // NOLINT
   FetchName(const Operation& op);      // NOLINT
+  FetchName(const FetchName& other);
+  FetchName(FetchName&& other) noexcept;
+  FetchName& operator=(const FetchName& other);
+  FetchName& operator=(FetchName&& other) noexcept;
+  ~FetchName();
   const std::string& name() const { return name_; }
   // Of the Output's or Operation's graph; kByName for a text, kInvalid for an invalid one.
   int64_t graph_id() const { return graph_id_; }
@@ -104,7 +110,13 @@ class FetchName {
 };
 
 struct Feed {
-  Feed(FetchName n, Tensor v) : name(std::move(n)), value(std::move(v)) {}
+  Feed(FetchName n, Tensor v);
+  Feed(const Feed& other);
+  Feed(Feed&& other) noexcept;
+  Feed& operator=(const Feed& other);
+  Feed& operator=(Feed&& other) noexcept;
+  ~Feed();
+
   FetchName name;
   Tensor value;
 };
@@ -131,7 +143,7 @@ class PreparedStep {
 
 class Session {
  public:
-  virtual ~Session() = default;
+  virtual ~Session();
 
   // Adds nodes; the first call gives the session its graph. InvalidArgument for a name that exists
   // with another definition.
@@ -149,6 +161,10 @@ class Session {
   StatusOr<std::vector<Tensor>> Run(const std::vector<Feed>& feeds,
                                     const std::vector<FetchName>& fetches,
                                     const std::vector<FetchName>& targets = {});
+  // The same for lists that stand in the call, which are not copied.
+  StatusOr<std::vector<Tensor>> Run(std::initializer_list<Feed> feeds,
+                                    std::initializer_list<FetchName> fetches,
+                                    std::initializer_list<FetchName> targets = {});
 
   // By names alone.
   virtual StatusOr<std::unique_ptr<PreparedStep>> Prepare(const Signature& signature) = 0;
@@ -199,7 +215,7 @@ class Session {
   Mutex extend_mu_;
   std::weak_ptr<const Graph> graph_ ABSL_GUARDED_BY(extend_mu_);  // the first one
   // How many nodes of each graph are here, by its id.
-  HashMap<int64_t, int> nodes_of_ ABSL_GUARDED_BY(extend_mu_);
+  std::map<int64_t, int> nodes_of_ ABSL_GUARDED_BY(extend_mu_);
 };
 
 // FailedPrecondition / NotFound when no factory handles the target.

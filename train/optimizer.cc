@@ -140,6 +140,8 @@ Operation Optimizer::ApplyGradients(ScopeAt at, const std::vector<GradientAndVar
   return train;
 }
 
+Operation Optimizer::Minimize(ScopeAt at, Output loss) { return Minimize(at, std::move(loss), {}); }
+
 Operation Optimizer::Minimize(ScopeAt at, Output loss, const MinimizeOptions& options) {
   const std::vector<GradientAndVariable> gradients = ComputeGradients(at, loss, options.variables);
   const auto has_one = [](const GradientAndVariable& pair) { return HasGradient(pair.gradient); };

@@ -13,13 +13,17 @@
 // (Unique, UnsortedSegmentSum) and only touched rows change (but
 // with Adam, whose moments decay in every row, as in TensorFlow: each step costs the whole table).
 //
+// An optimizer that makes several updates in a graph has one slot of a kind per variable, which all
+// of them change.
+//
 // Hyperparameters that TensorFlow takes as tensors are a number or a floating scalar Output: a
 // schedule (train/learning_rates.h), a placeholder. It is cast to the dtype of each variable.
 //
 // Errors go into the scope: no trainable variables, no gradient for any of them, a hyperparameter
-// that is no such scalar.
+// that is no such scalar, is infinite or NaN, or is not in a variable's dtype.
 // Source of the equations: TensorFlow 1.15's training ops.
 
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -58,7 +62,8 @@ class Optimizer {
   virtual ~Optimizer() = default;
 
   // The operation runs one update; it is added to collection "train_op".
-  Operation Minimize(ScopeAt at, Output loss, const MinimizeOptions& options = {});
+  Operation Minimize(ScopeAt at, Output loss, const MinimizeOptions& options);
+  Operation Minimize(ScopeAt at, Output loss);
   std::vector<GradientAndVariable> ComputeGradients(ScopeAt at, Output loss,
                                                     const std::vector<Variable>& variables = {});
   Operation ApplyGradients(ScopeAt at, const std::vector<GradientAndVariable>& gradients,
@@ -71,13 +76,16 @@ class Optimizer {
       : name_(std::move(name)), use_locking_(use_locking) {}
   // The error of the options, if there is one; asked before anything is made.
   virtual Status CheckOptions(const Scope& /*scope*/) const { return absl::OkStatus(); }
-  // The error of one option: InvalidArgument "<optimizer>: <option> must ..." for a tensor that is
-  // no floating scalar of the scope's graph.
+  // The error of one option: InvalidArgument "<optimizer>: <option> must ..." for a number that is
+  // infinite or NaN and a tensor that is no floating scalar of the scope's graph.
   Status CheckOption(const Scope& scope, absl::string_view option,
                      const NumberOrOutput& value) const {
+    if (value.is_number() && !std::isfinite(value.number())) {
+      return InvalidArgument(name_, ": ", option, " must be finite, got ", value.number());
+    }
     return CheckFloatingScalar(scope, name_, option, value);
   }
-  // Makes slots and powers; called once, before the updates.
+  // Makes the slots and powers that there are not yet, before the updates.
   virtual void Prepare(const Scope& scope, const std::vector<Variable>& variables) = 0;
   virtual Operation ApplyDense(const Scope& scope, const Variable& variable, Output gradient) = 0;
   // Rows are unique.

@@ -16,9 +16,7 @@
 namespace millrace {
 
 // The tensor itself. Any dtype but resource and variant.
-inline Output Const(ScopeAt at, const Tensor& value) {
-  return BuildOp(at, "Const", {}, "dtype", value.dtype(), "value", value);
-}
+Output Const(ScopeAt at, const Tensor& value);
 // A scalar: Const(scope, 1.0f), Const(scope, int64_t{3}), Const(scope, "text").
 template <typename T>
   requires std::is_arithmetic_v<T>

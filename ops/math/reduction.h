@@ -16,8 +16,6 @@
 #include <vector>
 
 #include "graph/node_builder.h"
-#include "ops/array/constant.h"
-#include "ops/array/reshape.h"
 
 namespace millrace {
 
@@ -67,28 +65,12 @@ inline Output L2Loss(ScopeAt at, Output t) { return BuildOp(at, "L2Loss", {t}); 
 
 // The axes as a node: a constant, or for all axes of a tensor of unknown rank Range(0,
 // Rank(input)).
-inline Output ReductionAxes(ScopeAt at, Output input, const std::vector<int64_t>& axes) {
-  std::vector<int32_t> values;
-  for (const int64_t axis : axes) values.push_back(static_cast<int32_t>(axis));
-  if (axes.empty()) {
-    const PartialShape shape = at.scope.shape(input);
-    if (!shape.has_rank()) {
-      const Output rank = Rank(ScopeAt(at.scope.WithName("Rank"), at.where), input);
-      const Output zero = Const(ScopeAt(at.scope.WithName("Const"), at.where), int32_t{0});
-      const Output one = Const(ScopeAt(at.scope.WithName("Const"), at.where), int32_t{1});
-      return Range(ScopeAt(at.scope.WithName("range"), at.where), zero, rank, one);
-    }
-    for (int32_t i = 0; i < shape.rank(); ++i) values.push_back(i);
-  }
-  return ConstVector<int32_t>(ScopeAt(at.scope.WithName("Const"), at.where), values);
-}
+Output ReductionAxes(ScopeAt at, Output input, const std::vector<int64_t>& axes);
 
 struct AxesReductionBuilder {
   const char* op;
-  Output operator()(ScopeAt at, Output input, const std::vector<int64_t>& axes = {},
-                    const ReductionAttrs& attrs = {}) const {
-    return ReductionBuilder{op}(at, input, ReductionAxes(at, input, axes), attrs);
-  }
+  Output operator()(ScopeAt at, const Output& input, const std::vector<int64_t>& axes = {},
+                    const ReductionAttrs& attrs = {}) const;
 };
 inline constexpr AxesReductionBuilder ReduceSum{"Sum"};
 inline constexpr AxesReductionBuilder ReduceMean{"Mean"};

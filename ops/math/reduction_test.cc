@@ -8,6 +8,7 @@
 
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
+#include "ops/array/constant.h"
 #include "runtime/testing/op_test.h"
 
 namespace millrace {
