@@ -57,8 +57,16 @@ bool IsTensor(const ScopeAt& at, const char* where, const Output& t) {
 }
 
 Output CastTo(ScopeAt at, const Output& x, DType dtype) {
-  return x.dtype() == dtype ? x : Cast(at, x, dtype);
+  return WithoutRef(x.dtype()) == dtype ? x : Cast(at, x, dtype);
 }
+
+// What norms of a dtype are computed in. The sum of the squares of 65,505 ones is infinite in half,
+// and bfloat16 counts elements in steps of 256 up there.
+DType NormType(DType dtype) {
+  dtype = WithoutRef(dtype);
+  return dtype == DT_HALF || dtype == DT_BFLOAT16 ? DT_FLOAT : dtype;
+}
+Output Wide(ScopeAt at, const Output& x) { return CastTo(at, x, NormType(x.dtype())); }
 
 // clip(scope, t) in place of each gradient's numbers t, with nodes beside them. Nothing after an
 // error.
@@ -82,13 +90,15 @@ Output ClipByNorm(ScopeAt at, Output t, const NumberOrOutput& clip_norm,
   if (!IsTensor(at, "ClipByNorm", t) || !IsNorm(at, "ClipByNorm", clip_norm)) return Output();
   const Scope scope = at.scope.CompositeScope("clip_by_norm");
   const ScopeAt in(scope, at.where);
-  const Output sum = ReduceSum(in, Mul(in, t, t), axes, {.keep_dims = true});
+  const Output x = Wide(in, t);
+  const Output sum = ReduceSum(in, Mul(in, x, x), axes, {.keep_dims = true});
   // A root whose gradient at 0 is not infinite.
   const Output positive = Greater(in, sum, ScalarLike(in, sum, 0));
   const Output safe = Select(in, positive, sum, OnesLike(in, sum));
   const Output norm = Select(in, positive, Sqrt(in, safe), sum);
-  const Output clip = ScalarIn(in, clip_norm, t);
-  return RealDiv(in, Mul(in, t, clip), Maximum(in, norm, clip));
+  const Output clip = ScalarIn(in, clip_norm, x);
+  const Output clipped = RealDiv(in, Mul(in, x, clip), Maximum(in, norm, clip));
+  return CastTo(in, clipped, WithoutRef(t.dtype()));
 }
 
 Output ClipByAverageNorm(ScopeAt at, Output t, const NumberOrOutput& clip_norm) {
@@ -97,11 +107,17 @@ Output ClipByAverageNorm(ScopeAt at, Output t, const NumberOrOutput& clip_norm) 
   }
   const Scope scope = at.scope.CompositeScope("clip_by_average_norm");
   const ScopeAt in(scope, at.where);
-  const Output size = Cast(in, Size(in, t, {.out_type = DT_INT64}), WithoutRef(t.dtype()));
-  const Output inverse_norm = Rsqrt(in, ReduceSum(in, Mul(in, t, t)));
-  const Output clip = ScalarIn(in, clip_norm, t);
-  const Output scale = Minimum(in, Mul(in, inverse_norm, size), Reciprocal(in, clip));
-  return Mul(in, Mul(in, t, clip), scale);
+  const Output x = Wide(in, t);
+  const Output size = Cast(in, Size(in, t, {.out_type = DT_INT64}), WithoutRef(x.dtype()));
+  const Output sum = ReduceSum(in, Mul(in, x, x));
+  // Of 0 the norm of ones: as it is not clipped either way, and its gradient is finite.
+  const Output is_zero = Equal(in, sum, ScalarLike(in, sum, 0));
+  const Output safe = Select(in, is_zero, OnesLike(in, sum), sum);
+  const Output clip = ScalarIn(in, clip_norm, x);
+  const Output whole = Reciprocal(in, clip);
+  const Output reduced = Minimum(in, Mul(in, Rsqrt(in, safe), size), whole);
+  const Output scale = Select(in, is_zero, whole, reduced);
+  return CastTo(in, Mul(in, Mul(in, x, clip), scale), WithoutRef(t.dtype()));
 }
 
 // --- Gradients -----------------------------------------------------------------------------------
@@ -117,13 +133,9 @@ Output GlobalNorm(ScopeAt at, const Gradients& gradients) {
     if (values == nullptr) continue;
     if (!IsTensor(at, "GlobalNorm", *values)) return Output();
     const Scope beside = scope.ColocatedWith(values->op());
-    half_squares.push_back(L2Loss({beside, at.where}, *values));
-    const DType own = WithoutRef(values->dtype());
-    if (dtype == DT_INVALID) {
-      dtype = own;
-    } else if (own != dtype) {
-      dtype = own == DT_DOUBLE || dtype == DT_DOUBLE ? DT_DOUBLE : DT_FLOAT;
-    }
+    const ScopeAt here(beside, at.where);
+    half_squares.push_back(L2Loss(here, Wide(here, *values)));
+    if (dtype != DT_DOUBLE) dtype = NormType(values->dtype());
   }
   if (half_squares.empty()) {
     Accept(at,
@@ -144,16 +156,20 @@ Gradients ClipByGlobalNorm(ScopeAt at, Gradients gradients, const NumberOrOutput
   for (const GradientAndVariable& pair : gradients) any = any || HasGradient(pair.gradient);
   if (!IsNorm(at, "ClipByGlobalNorm", clip_norm)) return {};
   if (!any) return gradients;
-  const Output norm = use_norm.valid() ? use_norm : GlobalNorm(at, gradients);
-  if (!Accept(at, CheckFloatingScalar(at.scope, "ClipByGlobalNorm", "use_norm", norm))) return {};
+  const Output given = use_norm.valid() ? use_norm : GlobalNorm(at, gradients);
+  if (!Accept(at, CheckFloatingScalar(at.scope, "ClipByGlobalNorm", "use_norm", given))) return {};
   const Scope scope = at.scope.CompositeScope("clip_by_global_norm");
   const ScopeAt in(scope, at.where);
+  const Output norm = Wide(in, given);
   const Output clip = ScalarIn(in, clip_norm, norm);
   const Output finite = Mul(in, clip, Minimum(in, Reciprocal(in, norm), Reciprocal(in, clip)));
   const Output nan = ScalarLike(in, norm, std::numeric_limits<double>::quiet_NaN());
   const Output scale = Select(in, IsFinite(in, norm), finite, nan);
   return ClipEach(in, std::move(gradients), [&](ScopeAt beside, const Output& t) {
-    return Mul(beside, t, CastTo(beside, scale, WithoutRef(t.dtype())));
+    // A small scale is 0 in half.
+    const Output x = Wide(beside, t);
+    const Output clipped = Mul(beside, x, CastTo(beside, scale, WithoutRef(x.dtype())));
+    return CastTo(beside, clipped, WithoutRef(t.dtype()));
   });
 }
 

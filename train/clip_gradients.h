@@ -17,6 +17,10 @@
 // its own. (ClipByAverageNorm alone makes them dense, as TensorFlow does.) Nodes of a gradient
 // stand on its device.
 //
+// Gradients of half and bfloat16 are clipped in float and then rounded. (TensorFlow's squares of
+// half overflow: for a norm above 256 its ClipByNorm gives zeros and its ClipByGlobalNorm NaN; its
+// ClipByAverageNorm takes float alone. In float both do so for norms above 1.8e19, here, too.)
+//
 // `clip_norm` is a number > 0 or a floating scalar of the graph. Errors go into the Scope:
 // InvalidArgument for other ones, and an empty list comes back.
 
@@ -29,7 +33,7 @@
 namespace millrace {
 
 // The root of the sum of the squares of all elements of all gradients; of slices: of their values.
-// A scalar of the gradients' dtype (the wider one of two). InvalidArgument when there are none.
+// A scalar: double when one of them is, else float. InvalidArgument when there are none.
 Output GlobalNorm(ScopeAt at, const std::vector<GradientAndVariable>& gradients);
 
 // All gradients * clip_norm / max(norm, clip_norm), where norm is `use_norm` or, when that is

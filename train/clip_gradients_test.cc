@@ -14,6 +14,7 @@
 #include "layers/variable.h"
 #include "ops/array/constant.h"
 #include "ops/array/placeholder.h"
+#include "ops/math/cast.h"
 #include "ops/math/cwise_binary.h"
 #include "ops/math/reduction.h"
 #include "ops/state/state.h"
@@ -83,7 +84,7 @@ TEST(GlobalNorm, IsOfAllGradientsAndOfTheValuesOfSlices) {
   ExpectTensorNear(got[0], Tensor::Scalar(10.0f), 1e-6, 0);
 }
 
-TEST(GlobalNorm, OfTwoDtypesIsOfTheWiderOne) {
+TEST(GlobalNorm, IsDoubleWhenOneOfThemIs) {
   Scope scope;
   std::vector<GradientAndVariable> gradients(3);
   gradients[0].gradient = Const<float>(scope, {3});
@@ -171,6 +172,80 @@ TEST(ClipByAverageNorm, DividesTheNormByTheNumberOfElements) {
   ExpectTensorNear(got[1], TensorOf<float>({4}, {0, 0, 1.2f, 1.6f}), 1e-6, 0);
   ExpectTensorNear(NumbersOf(scope, ClipByAverageNorm(scope, gradients, 2.0))[0],
                    TensorOf<float>({5}, {3, 4, 0, 0, 0}), 1e-6, 0);
+}
+
+TEST(ClipByAverageNorm, HasAGradientAtZero) {
+  const auto build = [](const Scope& s, const std::vector<Output>& x) {
+    return ClipByAverageNorm(s, x[0], 0.5);
+  };
+  ExpectGradientsMatch(build, {TensorOf<double>({3}, {3, -4, 1})});
+  ExpectGradientsMatch(build, {TensorOf<double>({3}, {0.25, -0.5, 0})});
+  ExpectGradientsMatch(build, {TensorOf<double>({2}, {0, 0})});
+  Scope scope;
+  const Output none = TestInput(scope, DT_FLOAT, {0, 2});
+  ASSERT_OK_AND_ASSIGN(const auto got, EvaluateGraph(scope, {{none, TensorOf<float>({0, 2}, {})}},
+                                                     {ClipByAverageNorm(scope, none, 1.0)}));
+  ExpectTensorEqual(got[0], TensorOf<float>({0, 2}, {}));
+}
+
+// --- Numbers of 16 bits --------------------------------------------------------------------------
+
+// n elements of `value`, and the first two of what becomes of them.
+std::vector<float> ClippedOfMany(DType dtype, int64_t n, float value,
+                                 const std::function<Output(const Scope&, const Output&)>& clip) {
+  Scope scope;
+  const Output t = Cast(scope, Fill(scope, Const<int64_t>(scope, {n}), Const(scope, value)), dtype);
+  const Output clipped = clip(scope, t);
+  EXPECT_EQ(clipped.dtype(), dtype);
+  const Output wide = Cast(scope, clipped, DT_FLOAT);
+  const StatusOr<std::vector<Tensor>> got =
+      EvaluateGraph(scope, {}, {ReduceMin(scope, wide), ReduceMax(scope, wide)});
+  EXPECT_OK(got.status());
+  if (!got.ok()) return {};
+  return {(*got)[0].scalar<float>(), (*got)[1].scalar<float>()};
+}
+
+void ExpectAll(const std::vector<float>& got, double want, double tolerance) {
+  ASSERT_EQ(got.size(), 2u);
+  EXPECT_NEAR(got[0], want, tolerance * want);
+  EXPECT_NEAR(got[1], want, tolerance * want);
+}
+
+// Half ends at 65,504: neither the squares of 100,000 elements nor their number is one of it.
+// bfloat16 has 8 digits: a sum of ones would end at 256.
+TEST(ClipGradients, OfSixteenBitsAreClippedInFloat) {
+  constexpr int64_t kMany = 100000;
+  const double root = std::sqrt(static_cast<double>(kMany));
+  for (const auto& [dtype, tolerance] : {std::pair(DT_HALF, 1e-3), std::pair(DT_BFLOAT16, 8e-3)}) {
+    SCOPED_TRACE(DTypeName(dtype));
+    const auto by_global_norm = [](double clip_norm) {
+      return [clip_norm](const Scope& s, const Output& t) {
+        std::vector<GradientAndVariable> gradients(1);
+        gradients[0].gradient = t;
+        EXPECT_EQ(GlobalNorm(s, gradients).dtype(), DT_FLOAT);
+        return std::get<Output>(ClipByGlobalNorm(s, gradients, clip_norm)[0].gradient);
+      };
+    };
+    const auto by_norm = [](double clip_norm) {
+      return [clip_norm](const Scope& s, const Output& t) { return ClipByNorm(s, t, clip_norm); };
+    };
+    const auto by_average = [](double clip_norm) {
+      return [clip_norm](const Scope& s, const Output& t) {
+        return ClipByAverageNorm(s, t, clip_norm);
+      };
+    };
+    // A norm of 2 * root.
+    ExpectAll(ClippedOfMany(dtype, kMany, 2, by_global_norm(root)), 1, tolerance);
+    ExpectAll(ClippedOfMany(dtype, kMany, 2, by_global_norm(3 * root)), 2, tolerance);
+    ExpectAll(ClippedOfMany(dtype, kMany, 2, by_norm(root)), 1, tolerance);
+    ExpectAll(ClippedOfMany(dtype, kMany, 2, by_norm(3 * root)), 2, tolerance);
+    ExpectAll(ClippedOfMany(dtype, kMany, 2, by_average(root / static_cast<double>(kMany))), 1,
+              tolerance);
+    ExpectAll(ClippedOfMany(dtype, kMany, 2, by_average(1)), 2, tolerance);
+    // A factor of 1e-8, which half has not.
+    ExpectAll(ClippedOfMany(dtype, 4, 50000, by_global_norm(1e-3)), 5e-4, tolerance);
+    ExpectAll(ClippedOfMany(dtype, 4, 50000, by_norm(1e-3)), 5e-4, tolerance);
+  }
 }
 
 TEST(ClipByValue, LimitsEachElement) {
