@@ -48,6 +48,7 @@ class Loss {
   // `kind` is the function, `scope_name` the default of the scope's name.
   Loss(const ScopeAt& at, const char* kind, const char* scope_name)
       : where_(at.where),
+        kind_(kind),
         title_(
             absl::StrCat(kind, " '", at.scope.prefix(), at.scope.RequestedName(scope_name), "'")),
         scope_(at.scope.CompositeScope(scope_name)) {}
@@ -73,13 +74,11 @@ class Loss {
     return IsNumbers(name, x) && (IsFloating(WithoutRef(x.dtype())) ||
                                   Refuse(name, " must be floating, got ", x.dtype()));
   }
-  // Numbers of one shape, as far as that is known?
-  bool AreAlike(const char* a_name, const Output& a, const char* b_name, const Output& b) const {
-    if (!scope_.ok() || !IsNumbers(a_name, a) || !IsNumbers(b_name, b)) return false;
-    const PartialShape a_shape = scope_.shape(a), b_shape = scope_.shape(b);
-    return a_shape.MergeWith(b_shape).ok() ||
-           Refuse(a_name, " and ", b_name, " must have one shape, got ", a_shape, " and ", b_shape);
-  }
+  // Numbers of one shape? Where that shows in the step only, `b` becomes a tensor that is there
+  // when they are: what is computed from it never broadcasts.
+  bool AreAlike(const char* a_name, const Output& a, const char* b_name, Output* b) const;
+  // Does `labels` have the shape of `logits` without the last dimension? As above.
+  bool AreOfRows(Output* labels, const Output& logits) const;
   bool IsInRange(const char* name, double value, double low, double high) const {
     return (value >= low && value <= high) ||
            Refuse(name, " must be in [", low, ", ", high, "], got ", value);
@@ -98,16 +97,96 @@ class Loss {
   }
 
  private:
+  // x, of the shape `known`, once fits(at, shape of a, shape of b), a bool scalar, is true. Else
+  // the step ends with InvalidArgument: "<rule>, got", and the two shapes.
+  template <typename Fits>
+  Output OnceShapesFit(const std::string& rule, const Output& a, const Output& b, const Output& x,
+                       const PartialShape& known, Fits fits) const;
+
   const std::source_location where_;
-  const std::string title_;
+  const char* const kind_;
+  const std::string title_;  // with the name
   const Scope scope_;
 };
-
-// --- Weights -------------------------------------------------------------------------------------
 
 bool AreEqual(const PartialShape& a, const PartialShape& b) {
   return a.IsFullyDefined() && b.IsFullyDefined() && a == b;
 }
+
+// --- Shapes that are known in the step only ------------------------------------------------------
+
+// Vectors of dimensions: as many as `other` has, those of `shape` first, then (of a shorter one)
+// those of `other`.
+Output InTheRankOf(ScopeAt at, const Output& other, const Output& shape) {
+  return Slice(at, ConcatV2(at, {shape, other}, Const(at, int32_t{0})), Const<int32_t>(at, {0}),
+               Reshape(at, Size(at, other), Const<int32_t>(at, {1})));
+}
+Output AllEqual(ScopeAt at, const Output& a, const Output& b) {
+  return ReduceAll(at, Equal(at, a, b), {0});
+}
+// All but the last dimension.
+Output LeadingDims(ScopeAt at, const Output& shape) {
+  return StridedSlice(at, shape, Const<int32_t>(at, {0}), Const<int32_t>(at, {-1}),
+                      Const<int32_t>(at, {1}), {.begin_mask = 1});
+}
+
+template <typename Fits>
+Output Loss::OnceShapesFit(const std::string& rule, const Output& a, const Output& b,
+                           const Output& x, const PartialShape& known, Fits fits) const {
+  const Scope sub = scope_.WithSubScope("assert_shapes");
+  const ScopeAt in(sub, where_);
+  const Output a_shape = ShapeOf(in, a, {.out_type = DT_INT64});
+  const Output b_shape = ShapeOf(in, b, {.out_type = DT_INT64});
+  const Operation fit = Assert(
+      in, fits(in, a_shape, b_shape),
+      {Const(in, absl::StrCat(kind_, ": ", rule, ", got")), a_shape, b_shape}, {.summarize = -1});
+  const Output checked = Identity({sub.WithControlDependencies({fit}), where_}, x);
+  scope_.SetShape(checked, known, where_);
+  return checked;
+}
+
+bool Loss::AreAlike(const char* a_name, const Output& a, const char* b_name, Output* b) const {
+  if (!scope_.ok() || !IsNumbers(a_name, a) || !IsNumbers(b_name, *b)) return false;
+  const PartialShape a_shape = scope_.shape(a), b_shape = scope_.shape(*b);
+  const std::string rule = absl::StrCat(a_name, " and ", b_name, " must have one shape");
+  const StatusOr<PartialShape> shape = a_shape.MergeWith(b_shape);
+  if (!shape.ok()) return Refuse(rule, ", got ", a_shape, " and ", b_shape);
+  if (AreEqual(a_shape, b_shape) || a == *b) return true;
+  const bool ranks_are_known = a_shape.has_rank() && b_shape.has_rank();
+  *b = OnceShapesFit(rule, a, *b, *b, *shape,
+                     [&](ScopeAt in, const Output& a_dims, const Output& b_dims) {
+                       if (ranks_are_known) return AllEqual(in, a_dims, b_dims);
+                       const Output dims = AllEqual(in, InTheRankOf(in, b_dims, a_dims), b_dims);
+                       return LogicalAnd(in, Equal(in, Size(in, a_dims), Size(in, b_dims)), dims);
+                     });
+  return scope_.ok();
+}
+
+bool Loss::AreOfRows(Output* labels, const Output& logits) const {
+  const PartialShape labels_shape = scope_.shape(*labels), shape = scope_.shape(logits);
+  const std::string rule = "labels must have the shape of logits without its last dimension";
+  PartialShape known;
+  if (shape.has_rank()) {
+    if (shape.rank() == 0) return Refuse("logits must have a dimension of classes, got shape []");
+    const StatusOr<PartialShape> rows =
+        PartialShape::Make(shape.dims().first(shape.dims().size() - 1));
+    const StatusOr<PartialShape> merged = rows.ok() ? labels_shape.MergeWith(*rows) : rows;
+    if (!merged.ok()) return Refuse(rule, ", got shapes ", labels_shape, " and ", shape);
+    // Of a matrix the op sees it.
+    if (shape.rank() == 2 || AreEqual(labels_shape, *rows)) return true;
+    if (labels_shape.has_rank()) known = *merged;
+  }
+  *labels = OnceShapesFit(rule, *labels, logits, *labels, known,
+                          [](ScopeAt in, const Output& labels_dims, const Output& dims) {
+                            // That there is one label for each row the op sees: what labels have
+                            // behind these dimensions is ones.
+                            const Output rows = LeadingDims(in, dims);
+                            return AllEqual(in, InTheRankOf(in, rows, labels_dims), rows);
+                          });
+  return scope_.ok();
+}
+
+// --- Weights -------------------------------------------------------------------------------------
 
 // 1 where weights are not 0. Nothing flows back through it.
 Output IsPresent(ScopeAt at, const Output& weights) {
@@ -120,11 +199,7 @@ Output WeightsFit(ScopeAt at, Output weights_shape, Output values_shape, bool ra
     const Output zero = Const(at, int32_t{0});
     const Output rank = Size(at, weights_shape), values_rank = Size(at, values_shape);
     const Output rank_fits = LogicalOr(at, Equal(at, rank, zero), Equal(at, rank, values_rank));
-    // As many dimensions as the values have, whatever the rank of the weights: their own, and after
-    // those (a scalar) the values'.
-    weights_shape =
-        Slice(at, ConcatV2(at, {weights_shape, values_shape}, zero), Const<int32_t>(at, {0}),
-              Reshape(at, values_rank, Const<int32_t>(at, {1})));
+    weights_shape = InTheRankOf(at, values_shape, weights_shape);
     return LogicalAnd(at, rank_fits, WeightsFit(at, weights_shape, values_shape, true));
   }
   const Output one = Const(at, int64_t{1});
@@ -135,7 +210,13 @@ Output WeightsFit(ScopeAt at, Output weights_shape, Output values_shape, bool ra
 
 std::optional<Scope> Loss::AfterWeightsFit(const NumberOrOutput& weights,
                                            const Output& values) const {
-  if (weights.is_number()) return scope_;
+  if (weights.is_number()) {
+    if (!std::isfinite(weights.number())) {
+      Refuse("weights must be finite, got ", weights.number());
+      return std::nullopt;
+    }
+    return scope_;
+  }
   if (!IsNumbers("weights", weights.output())) return std::nullopt;
   const PartialShape w = scope_.shape(weights.output()), v = scope_.shape(values);
   if (w.has_rank() && w.rank() == 0) return scope_;
@@ -266,9 +347,7 @@ Output SoftmaxLosses(const Loss& l, Output labels, Output logits) {
       SoftmaxCrossEntropyWithLogits({l.scope().WithName("xentropy"), l.where()}, logits, labels)
           .loss;
   if (!is_matrix) {
-    const Output rest = StridedSlice(in, dims, Const<int32_t>(in, {0}), Const<int32_t>(in, {-1}),
-                                     Const<int32_t>(in, {1}), {.begin_mask = 1});
-    losses = Reshape(in, losses, rest);
+    losses = Reshape(in, losses, LeadingDims(in, dims));
   }
   return CastTo(in, losses, dtype);
 }
@@ -312,7 +391,7 @@ Output ComputeWeightedLoss(ScopeAt at, Output losses, const LossAttrs& attrs) {
 Output MeanSquaredError(ScopeAt at, Output labels, Output predictions, const LossAttrs& attrs) {
   if (!at.scope.ok()) return Output();
   const Loss l(at, "MeanSquaredError", "mean_squared_error");
-  if (!l.AreAlike("labels", labels, "predictions", predictions)) return Output();
+  if (!l.AreAlike("labels", labels, "predictions", &predictions)) return Output();
   const ScopeAt in = l.at();
   return l.Weighted(SquaredDifference(in, ToFloat(in, predictions), ToFloat(in, labels)), attrs);
 }
@@ -320,7 +399,7 @@ Output MeanSquaredError(ScopeAt at, Output labels, Output predictions, const Los
 Output AbsoluteDifference(ScopeAt at, Output labels, Output predictions, const LossAttrs& attrs) {
   if (!at.scope.ok()) return Output();
   const Loss l(at, "AbsoluteDifference", "absolute_difference");
-  if (!l.AreAlike("labels", labels, "predictions", predictions)) return Output();
+  if (!l.AreAlike("labels", labels, "predictions", &predictions)) return Output();
   const ScopeAt in = l.at();
   return l.Weighted(Abs(in, Sub(in, ToFloat(in, predictions), ToFloat(in, labels))), attrs);
 }
@@ -328,7 +407,7 @@ Output AbsoluteDifference(ScopeAt at, Output labels, Output predictions, const L
 Output HuberLoss(ScopeAt at, Output labels, Output predictions, const HuberLossAttrs& attrs) {
   if (!at.scope.ok()) return Output();
   const Loss l(at, "HuberLoss", "huber_loss");
-  if (!l.AreAlike("labels", labels, "predictions", predictions)) return Output();
+  if (!l.AreAlike("labels", labels, "predictions", &predictions)) return Output();
   if (!(attrs.delta > 0 && std::isfinite(attrs.delta))) {
     l.Refuse("delta must be > 0, got ", attrs.delta);
     return Output();
@@ -346,7 +425,7 @@ Output HuberLoss(ScopeAt at, Output labels, Output predictions, const HuberLossA
 Output LogLoss(ScopeAt at, Output labels, Output predictions, const LogLossAttrs& attrs) {
   if (!at.scope.ok()) return Output();
   const Loss l(at, "LogLoss", "log_loss");
-  if (!l.AreAlike("labels", labels, "predictions", predictions)) return Output();
+  if (!l.AreAlike("labels", labels, "predictions", &predictions)) return Output();
   if (!(attrs.epsilon >= 0 && std::isfinite(attrs.epsilon))) {
     l.Refuse("epsilon must be >= 0, got ", attrs.epsilon);
     return Output();
@@ -362,7 +441,7 @@ Output LogLoss(ScopeAt at, Output labels, Output predictions, const LogLossAttrs
 Output HingeLoss(ScopeAt at, Output labels, Output logits, const LossAttrs& attrs) {
   if (!at.scope.ok()) return Output();
   const Loss l(at, "HingeLoss", "hinge_loss");
-  if (!l.AreAlike("labels", labels, "logits", logits)) return Output();
+  if (!l.AreAlike("labels", labels, "logits", &logits)) return Output();
   const ScopeAt in = l.at();
   const Output x = ToFloat(in, logits), y = ToFloat(in, labels);
   const Output one = ScalarLike(in, x, 1);
@@ -374,7 +453,7 @@ Output CosineDistance(ScopeAt at, Output labels, Output predictions, int64_t axi
                       const LossAttrs& attrs) {
   if (!at.scope.ok()) return Output();
   const Loss l(at, "CosineDistance", "cosine_distance_loss");
-  if (!l.AreAlike("labels", labels, "predictions", predictions)) return Output();
+  if (!l.AreAlike("labels", labels, "predictions", &predictions)) return Output();
   const PartialShape shape = l.scope().shape(predictions);
   if (shape.has_rank() && (axis < -shape.rank() || axis >= shape.rank())) {
     l.Refuse("axis must be in [", -shape.rank(), ", ", shape.rank(), "), got ", axis);
@@ -390,7 +469,7 @@ Output SigmoidCrossEntropy(ScopeAt at, Output labels, Output logits,
                            const CrossEntropyAttrs& attrs) {
   if (!at.scope.ok()) return Output();
   const Loss l(at, "SigmoidCrossEntropy", "sigmoid_cross_entropy_loss");
-  if (!l.AreAlike("labels", labels, "logits", logits) || !l.IsFloats("logits", logits) ||
+  if (!l.AreAlike("labels", labels, "logits", &logits) || !l.IsFloats("logits", logits) ||
       !l.IsInRange("label_smoothing", attrs.label_smoothing, 0, 1)) {
     return Output();
   }
@@ -412,7 +491,7 @@ Output SoftmaxCrossEntropy(ScopeAt at, Output onehot_labels, Output logits,
                            const CrossEntropyAttrs& attrs) {
   if (!at.scope.ok()) return Output();
   const Loss l(at, "SoftmaxCrossEntropy", "softmax_cross_entropy_loss");
-  if (!l.AreAlike("onehot_labels", onehot_labels, "logits", logits) ||
+  if (!l.AreAlike("onehot_labels", onehot_labels, "logits", &logits) ||
       !l.IsFloats("logits", logits) ||
       !l.IsInRange("label_smoothing", attrs.label_smoothing, 0, 1)) {
     return Output();
@@ -461,6 +540,7 @@ Output SparseSoftmaxCrossEntropy(ScopeAt at, Output labels, Output logits, const
       return Output();
     }
   }
+  if (!l.AreOfRows(&labels, logits)) return Output();
   LossAttrs weighting = attrs;
   if (!attrs.weights.is_number() && labels_rank >= 0) {
     const Output weights = attrs.weights.output();
@@ -478,7 +558,7 @@ Output MeanPairwiseSquaredError(ScopeAt at, Output labels, Output predictions,
                                 const PairwiseLossAttrs& attrs) {
   if (!at.scope.ok()) return Output();
   const Loss l(at, "MeanPairwiseSquaredError", "mean_pairwise_squared_error");
-  if (!l.AreAlike("labels", labels, "predictions", predictions)) return Output();
+  if (!l.AreAlike("labels", labels, "predictions", &predictions)) return Output();
   const std::optional<Scope> checked = l.AfterWeightsFit(attrs.weights, labels);
   if (!checked) return Output();
   const ScopeAt in(*checked, l.where());

@@ -10,7 +10,9 @@
 //   Operation train = AdamOptimizer().Minimize(model, TotalLoss(model));
 //
 // Each compares labels with predictions (or logits) of one shape, element by element or row by row,
-// multiplies by `weights`, reduces, and enters the result into the collection "losses".
+// multiplies by `weights`, reduces, and enters the result into the collection "losses". Shapes that
+// differ are InvalidArgument while the graph is built; where one is not fully known then, a few
+// small nodes look in the step (TensorFlow broadcasts there: [n, 1] against [n] is n * n losses).
 //
 // Weights are a number or a tensor: a scalar, or one of the rank of the losses whose dimensions are
 // 1 or theirs ([batch, 1] weighs the examples of [batch, n]). Any other shape is InvalidArgument
@@ -27,7 +29,7 @@
 //
 // Nodes stand in one scope, named by WithName or as TensorFlow's ("mean_squared_error/value").
 // Errors go into the Scope: InvalidArgument for shapes that differ, dtypes that are no numbers,
-// weights as above, options out of range.
+// weights as above or infinite or NaN, options out of range.
 
 #include <cstdint>
 #include <string>
@@ -105,9 +107,9 @@ Output SigmoidCrossEntropy(ScopeAt at, Output labels, Output logits,
 Output SoftmaxCrossEntropy(ScopeAt at, Output onehot_labels, Output logits,
                            const CrossEntropyAttrs& attrs = {});
 
-// The same for labels (int32 or int64) that name the right class of each row. A last dimension of
-// size 1 that labels, logits or weights have too many is dropped. InvalidArgument in the step for a
-// label outside [0, classes).
+// The same for labels (int32 or int64) that name the right class of each row: they have the shape
+// of logits without its last dimension. A last dimension of size 1 that labels, logits or weights
+// have too many is dropped. InvalidArgument in the step for a label outside [0, classes).
 Output SparseSoftmaxCrossEntropy(ScopeAt at, Output labels, Output logits,
                                  const LossAttrs& attrs = {});
 

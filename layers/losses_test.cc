@@ -551,16 +551,47 @@ TEST(Losses, StandInTensorFlowsScopesAndCollection) {
   EXPECT_EQ(LossesOf(scope, "others").size(), 1u);
 }
 
-// A mean over everything costs few nodes: no check, no tensor of weights.
-TEST(Losses, OfWeightOneAddOnlyTheReduction) {
-  Scope scope;
-  const Output y = TestInput(scope, DT_FLOAT, {-1, 3}), x = TestInput(scope, DT_FLOAT, {-1, 3});
-  MeanSquaredError(scope, y, x);
+// What runs in a step.
+std::string OpsOf(const Scope& scope) {
   std::string ops;
   for (const auto& node : scope.graph()->nodes()) {
-    if (node != nullptr) absl::StrAppend(&ops, node->op(), " ");
+    if (node != nullptr && node->op() != "Const") absl::StrAppend(&ops, node->op(), " ");
   }
-  EXPECT_EQ(ops, "_OpTestInput _OpTestInput SquaredDifference Const Sum Size Cast DivNoNan ");
+  return ops;
+}
+
+// A mean over everything costs few nodes: no check where shapes are known, no tensor of weights.
+TEST(Losses, OfWeightOneAddOnlyTheReduction) {
+  Scope scope;
+  const Output y = TestInput(scope, DT_FLOAT, {4, 3}), x = TestInput(scope, DT_FLOAT, {4, 3});
+  MeanSquaredError(scope, y, x);
+  EXPECT_EQ(OpsOf(scope), "_OpTestInput _OpTestInput SquaredDifference Sum Size Cast DivNoNan ");
+}
+
+TEST(Losses, LookAtShapesInTheStepOnlyWhereTheyAreNotKnown) {
+  const auto ops = [](const PartialShape& y_shape, const PartialShape& x_shape) {
+    Scope scope;
+    const Output y = TestInput(scope, DT_FLOAT, y_shape), x = TestInput(scope, DT_FLOAT, x_shape);
+    AbsoluteDifference(scope, y, x, {.reduction = LossReduction::kNone});
+    EXPECT_OK(scope.status());
+    return OpsOf(scope);
+  };
+  EXPECT_EQ(ops({2}, {2}), "_OpTestInput _OpTestInput Sub Abs ");
+  EXPECT_EQ(ops({-1, 3}, {-1, 3}),
+            "_OpTestInput _OpTestInput Shape Shape Equal All Assert Identity Sub Abs ");
+  // What one shape says of the other is known from there on.
+  Scope scope;
+  const Output y = TestInput(scope, DT_FLOAT, {4, 3}), x = TestInput(scope, DT_FLOAT);
+  const Output loss = MeanSquaredError(scope, y, x, {.reduction = LossReduction::kNone});
+  EXPECT_EQ(scope.shape(loss).ToString(), "[4,3]");
+  // A tensor has its own shape; labels of a matrix are counted by the op.
+  Scope same;
+  const Output z = TestInput(same, DT_FLOAT);
+  MeanSquaredError(same, z, z);
+  SparseSoftmaxCrossEntropy(same, TestInput(same, DT_INT32, {-1}),
+                            TestInput(same, DT_FLOAT, {-1, 3}));
+  ASSERT_OK(same.status());
+  EXPECT_EQ(OpsOf(same).find("Assert"), std::string::npos);
 }
 
 TEST(TotalLoss, AddsLossesAndRegularizationLosses) {
@@ -608,6 +639,80 @@ TEST(TotalLoss, NamesAnEntryThatIsNoTensor) {
 }
 
 // --- Bad arguments -------------------------------------------------------------------------------
+
+// Ones of this shape.
+Tensor Ones(const std::vector<int64_t>& dims) {
+  return Floats(dims, Values(static_cast<size_t>(Shape::Make(dims)->num_elements()), 1));
+}
+
+TEST(Losses, OfShapesThatDifferInTheStepOnlyEndIt) {
+  struct Case {
+    PartialShape y_shape, x_shape;
+    std::vector<int64_t> y_dims, x_dims;
+    const char* text;
+  };
+  const PartialShape unknown;
+  const Case cases[] = {
+      {{-1, 2}, {-1, 2}, {1, 2}, {3, 2}, " must have one shape, got] [1 2] [3 2]"},
+      {{-1, 2}, {-1, 2}, {3, 2}, {1, 2}, " must have one shape, got] [3 2] [1 2]"},
+      {{-1, -1}, {2, 3}, {2, 1}, {2, 3}, " must have one shape, got] [2 1] [2 3]"},
+      {unknown, unknown, {3}, {3, 1}, " must have one shape, got] [3] [3 1]"},
+      {unknown, unknown, {3, 1}, {3}, " must have one shape, got] [3 1] [3]"},
+      {unknown, unknown, {1}, {1, 1}, " must have one shape, got] [1] [1 1]"},
+      {unknown, {-1, -1}, {1, 3}, {2, 3}, " must have one shape, got] [1 3] [2 3]"},
+      {unknown, {2, 3}, {}, {2, 3}, " must have one shape, got] [] [2 3]"},
+  };
+  for (const Build& build : kLosses) {
+    for (const Case& c : cases) {
+      Scope scope;
+      const Output y = TestInput(scope, DT_FLOAT, c.y_shape);
+      const Output x = TestInput(scope, DT_FLOAT, c.x_shape);
+      const Output loss = build(scope.WithName("mine"), y, x, {});
+      ASSERT_OK(scope.status());
+      const Status status =
+          EvaluateGraph(scope, {{y, Ones(c.y_dims)}, {x, Ones(c.x_dims)}}, {loss}).status();
+      EXPECT_STATUS(status, kInvalid, c.text);
+      EXPECT_STATUS(status, kInvalid, "Assert 'mine/assert_shapes/Assert': assertion failed: [");
+    }
+  }
+}
+
+TEST(Losses, SparseLabelsHaveTheShapeOfTheRows) {
+  const auto run = [](const PartialShape& y_shape, const PartialShape& x_shape,
+                      const std::vector<int64_t>& y_dims, const std::vector<int64_t>& x_dims) {
+    Scope scope;
+    const Output y = TestInput(scope, DT_INT64, y_shape), x = TestInput(scope, DT_FLOAT, x_shape);
+    const Output loss = SparseSoftmaxCrossEntropy(scope, y, x);
+    if (!scope.ok()) return scope.status();
+    StatusOr<Tensor> labels = Tensor::Allocate(DT_INT64, *Shape::Make(y_dims));
+    EXPECT_OK(labels);
+    for (int64_t& label : labels->mutable_flat<int64_t>()) label = 0;
+    return EvaluateGraph(scope, {{y, *labels}, {x, Ones(x_dims)}}, {loss}).status();
+  };
+  const std::string text = "labels must have the shape of logits without its last dimension, got";
+  const PartialShape unknown;
+  EXPECT_OK(run(unknown, unknown, {2, 3}, {2, 3, 4}));
+  EXPECT_OK(run(unknown, unknown, {}, {4}));
+  EXPECT_OK(run(unknown, unknown, {2, 3, 1}, {2, 3, 4}));
+  EXPECT_OK(run({-1, -1}, {-1, -1, 4}, {2, 3}, {2, 3, 4}));
+  EXPECT_OK(run(unknown, {-1, -1, 4}, {0, 3}, {0, 3, 4}));
+  EXPECT_OK(run({-1}, {-1, 4}, {2}, {2, 4}));
+  // As many labels as rows, in another order.
+  EXPECT_STATUS(run({3, 2}, {2, 3, 4}, {}, {}), kInvalid,
+                absl::StrCat(text, " shapes [3,2] and [2,3,4]; built at "));
+  const std::string in_step = absl::StrCat("SparseSoftmaxCrossEntropy: ", text, "] [3 2] [2 3 4]");
+  EXPECT_STATUS(run({-1, -1}, {-1, -1, 4}, {3, 2}, {2, 3, 4}), kInvalid, in_step);
+  EXPECT_STATUS(run(unknown, unknown, {3, 2}, {2, 3, 4}), kInvalid, in_step);
+  const std::string flat = absl::StrCat(text, "] [6] [2 3 4]");
+  EXPECT_STATUS(run(unknown, unknown, {6}, {2, 3, 4}), kInvalid, flat);
+  EXPECT_STATUS(run(unknown, {-1, -1, 4}, {6}, {2, 3, 4}), kInvalid, flat);
+  EXPECT_STATUS(run(unknown, PartialShape::Scalar(), {}, {}), kInvalid,
+                "logits must have a dimension of classes, got shape []");
+  for (const std::vector<int64_t>& labels : {std::vector<int64_t>{1}, {3}, {2, 2}}) {
+    EXPECT_FALSE(run(unknown, {-1, 4}, labels, {2, 4}).ok());
+    EXPECT_FALSE(run(unknown, unknown, labels, {2, 4}).ok());
+  }
+}
 
 TEST(Losses, BadArgumentsAreErrorsOfTheScope) {
   Scope other;
@@ -669,6 +774,10 @@ TEST(Losses, BadArgumentsAreErrorsOfTheScope) {
          MeanSquaredError(s, y, x, {.weights = Output()});
        },
        "weights must be a tensor of the graph, got an invalid Output"},
+      {[](const Scope& s, Output y, Output x) { HingeLoss(s, y, x, {.weights = std::nan("")}); },
+       "HingeLoss 'hinge_loss': weights must be finite, got nan"},
+      {[](const Scope& s, Output, Output x) { ComputeWeightedLoss(s, x, {.weights = HUGE_VAL}); },
+       "ComputeWeightedLoss 'weighted_loss': weights must be finite, got inf"},
       {[&](const Scope& s, Output y, Output x) {
          MeanSquaredError(s, y, x, {.weights = input(s, DT_STRING, {})});
        },
