@@ -7,7 +7,9 @@
 
 #include "core/dtype.h"
 #include "core/status.h"
+#include "layers/weight.h"
 #include "ops/array/scalar_like.h"
+#include "ops/math/cast.h"
 #include "ops/math/cwise_binary.h"
 #include "ops/math/cwise_unary.h"
 #include "ops/math/reduction.h"
@@ -33,15 +35,20 @@ bool IsLegal(const ScopeAt& at, const char* regularizer, double scale, const Out
 }
 
 // scale * penalty(weights): as in TensorFlow's graphs the product has the name of the scope that
-// holds its factors.
+// holds its factors. Of half and bfloat16 in float: the sum may be too large for them where the
+// product is not.
 template <typename Penalty>
 Output Scaled(const ScopeAt& at, const char* default_name, double scale, const Output& weights,
               Penalty penalty) {
-  const std::string name = at.scope.RequestedName(default_name);
-  const Scope inner = at.scope.WithSubScope(absl::StrCat(at.scope.prefix(), name, "/"));
-  const Output factor = ScalarLike({inner.WithName("scale"), at.where}, weights, scale);
-  return Mul({at.scope.WithName(name), at.where}, factor,
-             penalty(ScopeAt(inner, at.where), weights));
+  const std::string name = ReserveName(at.scope, default_name) + "/";
+  const Scope inner = at.scope.WithSubScope(name), named = at.scope.WithName(name);
+  const ScopeAt in(inner, at.where), result(named, at.where);
+  const DType dtype = WithoutRef(weights.dtype());
+  const bool is_narrow = dtype == DT_HALF || dtype == DT_BFLOAT16;
+  const Output wide = is_narrow ? Cast(in, weights, DT_FLOAT) : weights;
+  const Output factor = ScalarLike({inner.WithName("scale"), at.where}, wide, scale);
+  const Output sum = penalty(in, wide);
+  return is_narrow ? Cast(result, Mul(in, factor, sum), dtype) : Mul(result, factor, sum);
 }
 
 }  // namespace

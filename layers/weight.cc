@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "absl/strings/strip.h"
 #include "core/dtype.h"
 #include "core/shape.h"
 
@@ -55,6 +56,12 @@ void AddRegularizationLoss(const ScopeAt& at, const Variable& weight,
                           .WithSubScope(weight.name + "/Regularizer")
                           .ColocatedWith(weight.handle.op());
   AddRegularizationLoss(ScopeAt(scope, at.where), regularizer, weight.value);
+}
+
+std::string ReserveName(const Scope& scope, absl::string_view default_name) {
+  const std::string asked = scope.RequestedName(default_name);
+  absl::string_view full = asked;
+  return absl::ConsumeSuffix(&full, "/") ? std::string(full) : scope.UniqueName(asked);
 }
 
 }  // namespace millrace

@@ -63,6 +63,11 @@ Variable MakeWeight(const ScopeAt& at, const std::string& name, std::initializer
 void AddRegularizationLoss(const ScopeAt& at, const Variable& weight,
                            const Regularizer& regularizer);
 
+// The full name of the result of a builder whose other nodes stand in the scope of that name, as
+// TensorFlow's functions with a name_scope have them: what WithName asked for, else `default_name`;
+// unique, and reserved. Both WithSubScope(name + "/") and WithName(name + "/") take it as it is.
+std::string ReserveName(const Scope& scope, absl::string_view default_name);
+
 // activation(x), or x where there is none.
 inline Output Activated(const ScopeAt& at, const Activation& activation, const Output& x) {
   return activation && x.valid() ? activation(at, x) : x;

@@ -7,6 +7,7 @@
 
 #include "core/dtype.h"
 #include "core/status.h"
+#include "layers/weight.h"
 #include "ops/array/constant.h"
 #include "ops/array/gather.h"
 #include "ops/array/identity.h"
@@ -26,8 +27,8 @@ class Schedule {
       : outer_(at.scope),
         where_(at.where),
         kind_(kind),
-        name_(at.scope.RequestedName(default_name)),
-        inner_(at.scope.WithSubScope(absl::StrCat(at.scope.prefix(), name_, "/"))) {}
+        name_(ReserveName(at.scope, default_name) + "/"),
+        inner_(at.scope.WithSubScope(name_)) {}
 
   ScopeAt in() const { return ScopeAt(inner_, where_); }
   Output Number(double value) const { return Const(in(), value); }
@@ -114,7 +115,7 @@ class Schedule {
   const Scope outer_;
   const std::source_location where_;
   const char* const kind_;
-  const std::string name_;
+  const std::string name_;  // "a/ExponentialDecay/"
   const Scope inner_;
   DType dtype_ = DT_FLOAT;
   Output rate_, step_;

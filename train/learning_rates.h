@@ -20,6 +20,7 @@
 // or step that is no such scalar, and options out of the ranges below.
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "graph/scope.h"

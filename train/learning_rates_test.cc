@@ -5,12 +5,13 @@
 #include <functional>
 #include <limits>
 #include <numbers>
+#include <string>
 #include <vector>
 
 #include "core/testing/tensor_testing.h"
 #include "graph/graph.h"
 #include "gtest/gtest.h"
-#include "ops/array/placeholder.h"
+#include "ops/ops.h"
 #include "runtime/testing/op_test.h"
 
 namespace millrace {
@@ -266,6 +267,90 @@ TEST(LearningRates, HaveTensorFlowsNames) {
   EXPECT_EQ(ExponentialDecay(inner.WithName("rate"), 1.0, step, decay).name(), "model/rate:0");
   EXPECT_NE(scope.graph()->FindNode("model/rate/learning_rate"), nullptr);
   EXPECT_OK(scope.status());
+}
+
+// A second one of a name has a scope of its own, all of whose nodes stand in it.
+TEST(LearningRates, StandInAScopeOfTheirOwn) {
+  using Schedule = std::function<Output(const Scope& s, Output step)>;
+  const DecayAttrs decay = {.decay_steps = 10, .decay_rate = 0.5};
+  const Schedule schedules[] = {
+      [&](const Scope& s, Output step) { return ExponentialDecay(s, 1.0, step, decay); },
+      [&](const Scope& s, Output step) { return NaturalExpDecay(s, 1.0, step, decay); },
+      [&](const Scope& s, Output step) { return InverseTimeDecay(s, 1.0, step, decay); },
+      [](const Scope& s, Output step) {
+        return PiecewiseConstant(s, step, {1}, {1, 2});
+      },
+      [](const Scope& s, Output step) {
+        return PolynomialDecay(s, 1.0, step, {.decay_steps = 10, .cycle = true});
+      },
+      [](const Scope& s, Output step) { return CosineDecay(s, 1.0, step, {.decay_steps = 10}); },
+      [](const Scope& s, Output step) {
+        return CosineDecayRestarts(s, 1.0, step, {.first_decay_steps = 10});
+      },
+      [](const Scope& s, Output step) {
+        return LinearCosineDecay(s, 1.0, step, {.decay_steps = 10});
+      },
+      [](const Scope& s, Output step) { return LinearWarmup(s, 1.0, step, {.warmup_steps = 10}); },
+  };
+  const auto names = [](const Scope& scope, int first) {
+    std::vector<std::string> result;
+    for (const auto& node : scope.graph()->nodes()) {
+      if (node != nullptr && node->id() >= first) result.push_back(node->name());
+    }
+    return result;
+  };
+  for (const Schedule& schedule : schedules) {
+    Scope scope;
+    const Output step = TestInput(scope, DT_INT32, PartialShape::Scalar());
+    const std::string first = schedule(scope, step).op().name();
+    const std::vector<std::string> own = names(scope, step.node()->id() + 1);
+    const int next = scope.graph()->num_nodes();
+    const std::string second = schedule(scope, step).op().name();
+    EXPECT_EQ(second, first + "_1");
+    const std::vector<std::string> others = names(scope, next);
+    ASSERT_EQ(others.size(), own.size());
+    for (size_t i = 0; i < own.size(); ++i) {
+      EXPECT_EQ(others[i], second + own[i].substr(first.size()));
+    }
+    const Scope inner = scope.WithSubScope("model");
+    EXPECT_EQ(schedule(inner.WithName("rate"), step).name(), "model/rate:0");
+    EXPECT_EQ(schedule(inner.WithName("rate"), step).name(), "model/rate_1:0");
+    EXPECT_EQ(schedule(inner.WithName(inner.UniqueName("rate") + "/"), step).name(),
+              "model/rate_2:0");
+    EXPECT_EQ((2 * schedule(inner, step)).name(), "model/mul:0");
+    EXPECT_OK(scope.status());
+  }
+}
+
+// The largest step that there is.
+TEST(LearningRates, StayNumbersAtTheEndOfTime) {
+  Scope scope;
+  const Output step = TestInput(scope, DT_INT64, PartialShape::Scalar());
+  const DecayAttrs decay = {.decay_steps = 1, .decay_rate = 0.5};
+  const DecayAttrs stairs = {.decay_steps = 3, .decay_rate = 0.5, .staircase = true};
+  const std::vector<Output> rates = {
+      ExponentialDecay(scope, 1.0, step, decay),
+      ExponentialDecay(scope, 1.0, step, stairs),
+      NaturalExpDecay(scope, 1.0, step, decay),
+      InverseTimeDecay(scope, 1.0, step, decay),
+      PiecewiseConstant(scope, step, {1, std::numeric_limits<int64_t>::max() - 1}, {0, 0, 0.5}),
+      PolynomialDecay(scope, 1.0, step, {.decay_steps = 7}),
+      PolynomialDecay(scope, 1.0, step, {.decay_steps = 7, .power = 0.5, .cycle = true}),
+      CosineDecay(scope, 1.0, step, {.decay_steps = 7}),
+      CosineDecayRestarts(scope, 1.0, step, {.first_decay_steps = 7}),
+      CosineDecayRestarts(scope, 1.0, step, {.first_decay_steps = 7, .t_mul = 1, .m_mul = 0.5}),
+      LinearCosineDecay(scope, 1.0, step, {.decay_steps = 7}),
+      LinearWarmup(scope, 1.0, step, {.warmup_steps = 7})};
+  ASSERT_OK(scope.status());
+  ASSERT_OK_AND_ASSIGN(
+      const auto got,
+      EvaluateGraph(scope, {{step, Tensor::Scalar(std::numeric_limits<int64_t>::max())}}, rates));
+  for (size_t i = 0; i < rates.size(); ++i) {
+    EXPECT_GE(got[i].scalar<float>(), 0) << rates[i].name();
+    EXPECT_LE(got[i].scalar<float>(), 1) << rates[i].name();
+  }
+  EXPECT_EQ(got[4].scalar<float>(), 0.5f);
+  EXPECT_EQ(got.back().scalar<float>(), 1);
 }
 
 TEST(LearningRates, BadArgumentsAreErrorsOfTheScope) {
