@@ -3,11 +3,9 @@
 
 #include <optional>
 #include <string>
-#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "core/dtype.h"
-#include "core/small_tensors.h"
 #include "core/status.h"
 #include "core/tensor.h"
 #include "graph/node_builder.h"
@@ -40,7 +38,9 @@ DType QuotientType(DType dtype) {
   return DTypeSize(dtype) < 4 ? DT_FLOAT : DT_DOUBLE;
 }
 
-const Output* OutputOf(const OutputOperand& x) { return std::get_if<Output>(&x.value()); }
+const Output* OutputOf(const OutputOperand& x) {
+  return x.value().is_number() ? nullptr : &x.value().output();
+}
 
 // The place of the first Output that has one.
 std::optional<Scope> HomeOf(const OutputOperand& x, const OutputOperand& y) {
@@ -66,9 +66,7 @@ class OperatorNodes {
   Output Input(const char* name, const OutputOperand& operand, const OutputOperand& other) const {
     if (const Output* output = OutputOf(operand)) return *output;
     const DType dtype = WithoutRef(OutputOf(other)->dtype());
-    const StatusOr<Tensor> number = std::holds_alternative<int64_t>(operand.value())
-                                        ? ScalarTensor(dtype, std::get<int64_t>(operand.value()))
-                                        : ScalarTensor(dtype, std::get<double>(operand.value()));
+    const StatusOr<Tensor> number = operand.value().NumberAs(dtype);
     if (number.ok()) return Const(ScopeAt(inputs_.WithName(name), where_), *number);
     // Names the number and, by the Output that has it, the dtype.
     home_.UpdateStatus(Suffixed(Prefixed(absl::StrCat("operator '", name_, "'"), number.status()),

@@ -26,21 +26,13 @@
 // Outputs are invalid, or their Scope is gone) the result is an invalid Output, which a Session
 // refuses by name.
 
-#include <concepts>
-#include <cstdint>
-#include <limits>
 #include <source_location>
 #include <utility>
-#include <variant>
 
 #include "graph/scope.h"
+#include "ops/array/number_or_output.h"
 
 namespace millrace {
-
-// What may stand beside an Output: integers and floating numbers; not bool and characters.
-template <typename T>
-concept OperandNumber =
-    (std::integral<T> || std::floating_point<T>)&&!std::same_as<T, bool> && !std::same_as<T, char>;
 
 // One side of an operator, with the line that has the operator; made implicitly.
 class OutputOperand {
@@ -51,23 +43,13 @@ class OutputOperand {
   template <OperandNumber T>
   OutputOperand(T number,  // NOLINT
                 std::source_location where = std::source_location::current())
-      : where_(where) {
-    constexpr uint64_t kMaxInteger = std::numeric_limits<int64_t>::max();
-    if constexpr (std::floating_point<T>) {
-      value_ = static_cast<double>(number);
-    } else if (number > 0 && static_cast<uint64_t>(number) > kMaxInteger) {
-      value_ = static_cast<double>(number);
-    } else {
-      value_ = static_cast<int64_t>(number);
-    }
-  }
+      : value_(number), where_(where) {}
 
-  // A number, or an Output.
-  const std::variant<Output, int64_t, double>& value() const { return value_; }
+  const NumberOrOutput& value() const { return value_; }
   const std::source_location& where() const { return where_; }
 
  private:
-  std::variant<Output, int64_t, double> value_;
+  NumberOrOutput value_;
   std::source_location where_;
 };
 
