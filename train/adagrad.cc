@@ -33,8 +33,9 @@ Status AdagradOptimizer::CheckOptions(const Scope& scope) const {
 
 void AdagradOptimizer::Prepare(const Scope& scope, const std::vector<Variable>& variables) {
   for (const Variable& variable : variables) {
-    state_->accumulators[variable.name] =
-        MakeSlot(scope, variable, state_->options.initial_accumulator_value, name());
+    Variable& accumulator = state_->accumulators[variable.name];
+    if (IsMade(accumulator, variable)) continue;
+    accumulator = MakeSlot(scope, variable, state_->options.initial_accumulator_value, name());
   }
 }
 

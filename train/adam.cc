@@ -47,9 +47,12 @@ void AdamOptimizer::Prepare(const Scope& scope, const std::vector<Variable>& var
         ScalarLike(near.WithName(std::string(name) + "/initial_value"), first, value);
     return MakeVariable(near.WithName(name), initial, attrs);
   };
-  state_->beta1_power = power("beta1_power", state_->options.beta1);
-  state_->beta2_power = power("beta2_power", state_->options.beta2);
+  if (!IsMade(state_->beta1_power, first)) {
+    state_->beta1_power = power("beta1_power", state_->options.beta1);
+    state_->beta2_power = power("beta2_power", state_->options.beta2);
+  }
   for (const Variable& variable : variables) {
+    if (IsMade(state_->slots[variable.name].first, variable)) continue;
     Variable m = MakeSlot(scope, variable, 0, name());
     Variable v = MakeSlot(scope, variable, 0, name());
     state_->slots[variable.name] = {std::move(m), std::move(v)};

@@ -18,6 +18,10 @@ Output CastTo(const Scope& scope, const Variable& variable, const Variable& from
       .output(0);
 }
 
+bool IsMade(const Variable& slot, const Variable& variable) {
+  return slot.valid() && slot.handle.node()->graph() == variable.handle.node()->graph();
+}
+
 Scope NextTo(const Scope& scope, const Variable& variable) {
   return scope.ColocatedWith(variable.handle.op());
 }

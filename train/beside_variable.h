@@ -14,6 +14,8 @@ namespace millrace {
 Output ScalarLike(const Scope& scope, const Variable& variable, const NumberOrOutput& value);
 // A value that lives with another variable, in the dtype of this one.
 Output CastTo(const Scope& scope, const Variable& variable, const Variable& from);
+// Is this a slot that an optimizer has made in the graph of the variable, by an earlier call?
+bool IsMade(const Variable& slot, const Variable& variable);
 // Collections and names of a colocated scope: nodes of one variable's update live next to it.
 Scope NextTo(const Scope& scope, const Variable& variable);
 

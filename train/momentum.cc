@@ -28,7 +28,8 @@ Status MomentumOptimizer::CheckOptions(const Scope& scope) const {
 
 void MomentumOptimizer::Prepare(const Scope& scope, const std::vector<Variable>& variables) {
   for (const Variable& variable : variables) {
-    state_->accumulators[variable.name] = MakeSlot(scope, variable, 0, name());
+    Variable& accumulator = state_->accumulators[variable.name];
+    if (!IsMade(accumulator, variable)) accumulator = MakeSlot(scope, variable, 0, name());
   }
 }
 

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <memory>
+#include <utility>
 
 #include "core/status.h"
 #include "core/tensor.h"
@@ -201,6 +203,45 @@ TEST(RMSPropTest, FollowsItsEquationsAndKeepsTensorFlowsSlots) {
   }
 }
 
+// --- Several updates of one optimizer ------------------------------------------------------------
+
+// As TensorFlow's: the second update of a graph goes on with the slots of the first; a second graph
+// has its own.
+TEST(OptimizerTest, MakesASlotOfAVariableOnce) {
+  struct Case {
+    std::unique_ptr<Optimizer> optimizer;
+    std::vector<std::string> slots;
+  };
+  Case cases[4];
+  cases[0] = {std::make_unique<MomentumOptimizer>(), {"w/Momentum"}};
+  cases[1] = {std::make_unique<AdagradOptimizer>(), {"w/Adagrad"}};
+  cases[2] = {std::make_unique<RMSPropOptimizer>(RMSPropOptions{.centered = true}),
+              {"w/RMSProp", "w/RMSProp_1", "w/RMSProp_2"}};
+  cases[3] = {std::make_unique<AdamOptimizer>(),
+              {"beta1_power", "beta2_power", "w/Adam", "w/Adam_1"}};
+  for (const Case& c : cases) {
+    for (int graph = 0; graph < 2; ++graph) {
+      LinearLoss model({1, 2});
+      c.optimizer->Minimize(model.root, model.loss);
+      c.optimizer->Minimize(model.root, ReduceSum(model.root, Square(model.root, model.w.value)));
+      ASSERT_OK(model.root.status());
+      EXPECT_EQ(SlotNames(model.root), c.slots);
+    }
+  }
+}
+
+TEST(OptimizerTest, SecondUpdateGoesOnWithTheVelocityOfTheFirst) {
+  LinearLoss model({0, 0});
+  MomentumOptimizer optimizer({.learning_rate = 1, .momentum = 0.5});
+  const Operation first = optimizer.Minimize(model.root, model.loss);
+  const Operation second = optimizer.Minimize(model.root, model.loss);
+  const Tensor ones = TensorOf<float>({2}, {1, 0});
+  ASSERT_OK(model.Train(first, {ones}).status());
+  ASSERT_OK(model.session->Run({{model.gradient, ones}}, {}, {second}).status());
+  ASSERT_OK_AND_ASSIGN(const auto w, model.session->Run({}, {model.w.value}));
+  ExpectTensorEqual(w[0], TensorOf<float>({2}, {-1 - 1.5f, 0}));
+}
+
 // --- Hyperparameters that are tensors ------------------------------------------------------------
 
 TEST(HyperparametersTest, MayBeFedInEachStep) {
@@ -380,6 +421,35 @@ TEST(HyperparametersTest, ThatAreNoFloatingScalarsAreErrorsByName) {
   }
 }
 
+TEST(HyperparametersTest, NumbersThatAreNoneAreErrorsByName) {
+  const double inf = std::numeric_limits<double>::infinity();
+  const std::pair<std::function<void(LinearLoss*)>, const char*> cases[] = {
+      {[&](LinearLoss* m) {
+         GradientDescentOptimizer({.learning_rate = std::nan("")}).Minimize(m->root, m->loss);
+       },
+       "GradientDescent: learning_rate must be finite, got nan; built at "},
+      {[&](LinearLoss* m) { MomentumOptimizer({.momentum = -inf}).Minimize(m->root, m->loss); },
+       "Momentum: momentum must be finite, got -inf"},
+      {[&](LinearLoss* m) { RMSPropOptimizer({.decay = inf}).Minimize(m->root, m->loss); },
+       "RMSProp: decay must be finite, got inf"},
+      {[&](LinearLoss* m) { AdagradOptimizer({.learning_rate = inf}).Minimize(m->root, m->loss); },
+       "Adagrad: learning_rate must be finite, got inf"},
+      {[&](LinearLoss* m) { AdamOptimizer({.epsilon = inf}).Minimize(m->root, m->loss); },
+       "Adam: epsilon must be finite, got inf"},
+      // A number that the variable's dtype does not have.
+      {[&](LinearLoss* m) {
+         MomentumOptimizer({.learning_rate = 1e39}).Minimize(m->root, m->loss);
+       },
+       "'Momentum/update_w/learning_rate': a number must be a value of the dtype float, got 1e+39, "
+       "beside 'w/Read/ReadVariableOp:0'"},
+  };
+  for (const auto& [minimize, text] : cases) {
+    LinearLoss model({1});
+    minimize(&model);
+    EXPECT_STATUS(model.root.status(), absl::StatusCode::kInvalidArgument, text);
+  }
+}
+
 TEST(HyperparametersTest, AFedRateThatIsNoScalarEndsTheStep) {
   LinearLoss model({1});
   const Output rate = Placeholder(model.root.WithName("rate"), DT_FLOAT);
@@ -465,19 +535,98 @@ TEST(SparseGradientTest, MomentumAndRMSPropTouchOnlyTheRows) {
                      1e-6);
     EXPECT_FALSE(model.HasDenseGradient());
   }
+  TableLoss model;
+  RMSPropOptimizer({.momentum = 0.5, .centered = true}).Minimize(model.root, model.loss);
+  EXPECT_FALSE(model.HasDenseGradient());
+}
+
+// Rows that change from step to step, one of them named twice, with every number of the optimizer
+// away from its default: the rows and their slots follow the equations in plain loops, and what a
+// step does not touch stays, the slots, too.
+TEST(SparseGradientTest, RMSPropFollowsItsEquationsInTheTouchedRows) {
+  constexpr size_t kRows = 4, kColumns = 2;
+  constexpr double kRate = 0.1, kDecay = 0.75, kMomentum = 0.6, kEpsilon = 0.01;
+  struct Step {
+    std::vector<int64_t> rows;
+    std::vector<double> factors;  // of the elements looked up: their gradients
+  };
+  const Step steps[] = {{{1, 3, 1}, {0.5, -1, 2, 0.25, -3, 0.125}},
+                        {{0, 1}, {1, -2, 0.5, 0.75}},
+                        {{3}, {-1.5, 4}},
+                        {{1, 1, 0}, {2, 1, -2, 0.5, 0.25, -0.75}}};
   for (const bool centered : {false, true}) {
-    TableLoss model;
-    const Operation train =
-        RMSPropOptimizer({.learning_rate = 1, .decay = 0.5, .centered = centered})
-            .Minimize(model.root, model.loss);
-    ASSERT_OK_AND_ASSIGN(const Tensor table, model.TrainOnce(train));
-    // Row 1 has the gradient 2, row 3 has 1; the mean square begins at 1.
-    const float row1 = 2 / std::sqrt(2.5f - (centered ? 1.0f : 0.0f));
-    const float row3 = 1 / std::sqrt(1.0f - (centered ? 0.25f : 0.0f));
-    ExpectTensorNear(table,
-                     TensorOf<float>({4, 2}, {0, 1, 2 - row1, 3 - row1, 4, 5, 6 - row3, 7 - row3}),
-                     1e-5, 1e-6);
-    EXPECT_FALSE(model.HasDenseGradient());
+    for (const bool use_locking : {false, true}) {
+      SCOPED_TRACE(absl::StrCat(centered ? "centered" : "plain", use_locking ? ", locking" : ""));
+      Scope root;
+      const std::vector<double> begin = {0, 1, 2, 3, 4, 5, 6, 7};
+      const Variable table = MakeVariable(
+          root.WithName("table"), Const(root, TensorOf<float>({4, 2}, {0, 1, 2, 3, 4, 5, 6, 7})));
+      const Output rows = Placeholder(root, DT_INT64, {-1});
+      const Output factors = Placeholder(root, DT_FLOAT, {-1, 2});
+      const Output loss =
+          ReduceSum(root, Mul(root, ResourceGather(root, table.handle, rows, DT_FLOAT), factors));
+      const Operation train = RMSPropOptimizer({.learning_rate = kRate,
+                                                .decay = kDecay,
+                                                .momentum = kMomentum,
+                                                .epsilon = kEpsilon,
+                                                .centered = centered,
+                                                .use_locking = use_locking})
+                                  .Minimize(root, loss);
+      std::vector<std::string> slots = {"table/RMSProp", "table/RMSProp_1"};
+      if (centered) slots.push_back("table/RMSProp_2");
+      EXPECT_EQ(SlotNames(root), slots);
+      std::vector<FetchName> reads = {table.value};
+      for (const std::string& slot : slots) reads.emplace_back(slot + "/Read/ReadVariableOp");
+      const Operation init = GlobalVariablesInitializer(root);
+      ASSERT_OK(root.status());
+      ASSERT_OK_AND_ASSIGN(auto session, NewSession());
+      ASSERT_OK(session->Extend(root));
+      ASSERT_OK(session->Run({}, {}, {init}).status());
+
+      std::vector<double> v = begin, rms(begin.size(), 1), mean(begin.size()), move(begin.size());
+      for (const Step& step : steps) {
+        std::vector<double> gradient(begin.size());
+        std::vector<bool> touched(kRows);
+        std::vector<float> fed;
+        for (size_t i = 0; i < step.rows.size(); ++i) {
+          const size_t row = static_cast<size_t>(step.rows[i]);
+          touched[row] = true;
+          for (size_t c = 0; c < kColumns; ++c) {
+            gradient[row * kColumns + c] += step.factors[i * kColumns + c];
+            fed.push_back(static_cast<float>(step.factors[i * kColumns + c]));
+          }
+        }
+        for (size_t i = 0; i < begin.size(); ++i) {
+          if (!touched[i / kColumns]) continue;
+          const double g = gradient[i];
+          rms[i] += (g * g - rms[i]) * (1 - kDecay);
+          if (centered) mean[i] += (g - mean[i]) * (1 - kDecay);
+          move[i] =
+              kMomentum * move[i] + kRate * g / std::sqrt(rms[i] - mean[i] * mean[i] + kEpsilon);
+          v[i] -= move[i];
+        }
+        ASSERT_OK_AND_ASSIGN(
+            const Tensor values,
+            Tensor::FromValues<float>(*Shape::Make({static_cast<int64_t>(step.rows.size()), 2}),
+                                      absl::MakeConstSpan(fed)));
+        ASSERT_OK(
+            session
+                ->Run({{rows, Tensor::Vector<int64_t>(step.rows)}, {factors, values}}, {}, {train})
+                .status());
+        ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> out, session->Run({}, reads));
+        const auto expect = [&](const Tensor& got, const std::vector<double>& want) {
+          const absl::Span<const float> floats = got.raw<float>();
+          ASSERT_EQ(floats.size(), want.size());
+          for (size_t i = 0; i < want.size(); ++i) {
+            EXPECT_NEAR(floats[i], want[i], 1e-5 * std::max(1.0, std::abs(want[i]))) << i;
+          }
+        };
+        expect(out[0], v);
+        expect(out[1], rms);
+        if (centered) expect(out[2], mean);
+        expect(out.back(), move);
+      }
+    }
   }
 }
 

@@ -49,6 +49,7 @@ Status RMSPropOptimizer::CheckOptions(const Scope& scope) const {
 void RMSPropOptimizer::Prepare(const Scope& scope, const std::vector<Variable>& variables) {
   for (const Variable& variable : variables) {
     State::Slots& slots = state_->slots[variable.name];
+    if (IsMade(slots.rms, variable)) continue;
     slots.rms = MakeSlot(scope, variable, 1, name());
     if (state_->options.centered) slots.mean = MakeSlot(scope, variable, 0, name());
     slots.step = MakeSlot(scope, variable, 0, name());
