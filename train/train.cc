@@ -19,8 +19,10 @@
 #include "core/tensor.h"
 #include "core/termination.h"
 #include "graph/graph.h"
+#include "layers/normalization.h"
 #include "layers/variable.h"
 #include "ops/array/constant.h"
+#include "ops/array/identity.h"
 #include "ops/state/state.h"
 #include "saver/saved_model_reader.h"
 #include "train/optimizer.h"
@@ -36,10 +38,8 @@ constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 constexpr int kMaxStepsPerLook = 16;
 constexpr absl::Duration kLookTime = absl::Milliseconds(1);
 
-// Does running `op` change `variable`, as an optimizer with a global step does?
-bool Writes(const Node* op, const Node* variable) {
-  static constexpr absl::string_view kReaders[] = {
-      "ReadVariableOp", "VarIsInitializedOp", "VariableShape", "Identity", "IsVariableInitialized"};
+// All nodes that run when `op` runs.
+std::set<const Node*> NodesOf(const Node* op) {
   std::set<const Node*> seen = {op};
   std::vector<const Node*> todo = {op};
   while (!todo.empty()) {
@@ -48,14 +48,23 @@ bool Writes(const Node* op, const Node* variable) {
     const auto visit = [&](const Node* next) {
       if (next != nullptr && seen.insert(next).second) todo.push_back(next);
     };
-    for (const OutputRef& input : node->inputs()) {
-      if (input.node == variable &&
-          std::find(std::begin(kReaders), std::end(kReaders), node->op()) == std::end(kReaders)) {
-        return true;
-      }
-      visit(input.node);
-    }
+    for (const OutputRef& input : node->inputs()) visit(input.node);
     for (const Node* control : node->control_inputs()) visit(control);
+  }
+  return seen;
+}
+
+// Does one of them change `variable`, as an optimizer with a global step does?
+bool Write(const std::set<const Node*>& nodes, const Node* variable) {
+  static constexpr absl::string_view kReaders[] = {
+      "ReadVariableOp", "VarIsInitializedOp", "VariableShape", "Identity", "IsVariableInitialized"};
+  for (const Node* node : nodes) {
+    if (std::find(std::begin(kReaders), std::end(kReaders), node->op()) != std::end(kReaders)) {
+      continue;
+    }
+    for (const OutputRef& input : node->inputs()) {
+      if (input.node == variable) return true;
+    }
   }
   return false;
 }
@@ -219,7 +228,7 @@ class Trainer {
     return Prefixed("Train", CheckServingSignature(model_, options_.signature));
   }
 
-  // The global step, counted by what a step runs.
+  // The global step, counted by what a step runs, and the updates that belong to it.
   Status CompleteGraph() {
     const Scope root = model_.WithRootPrefix().WithoutControlDependencies();
     if (options_.supervisor.global_step) {
@@ -232,10 +241,23 @@ class Trainer {
       global_step_ = GlobalStep(device.empty() ? root : root.WithDevice(device));
     }
     MR_RETURN_IF_ERROR(model_.status());
+    const std::set<const Node*> run = NodesOf(op_.node());
+    std::vector<Operation> operations;
+    if (options_.update_ops) {
+      for (const Operation& update : UpdateOps(root)) {
+        if (run.count(update.node()) == 0) operations.push_back(update);
+      }
+    }
     Operation counted = op_;
+    if (!operations.empty()) {
+      LogInfo("Train: a step runs ", operations.size(), " operation(s) of 'update_ops', first '",
+              operations[0].name(), "'");
+      operations.push_back(op_);
+      counted = Group(root.WithName("train_with_updates"), operations);
+    }
     const Scope beside = root.ColocatedWith(global_step_.handle.op());
-    if (!Writes(op_.node(), global_step_.handle.node())) {
-      const Scope after = beside.WithControlDependencies({op_});
+    if (!Write(run, global_step_.handle.node())) {
+      const Scope after = beside.WithControlDependencies({counted});
       const Output one =
           global_step_.dtype == DT_INT32 ? Const(after, int32_t{1}) : Const(after, int64_t{1});
       counted = AssignAddVariableOp(after.WithName("count_step"), global_step_.handle, one);

@@ -16,6 +16,10 @@
 // are done or the data ends; the chief saves, evaluates, exports. A lost parameter server means a
 // new session, from the last checkpoint.
 //
+// With `op` a step runs what keeps the model whole beside it: the updates in the graph's collection
+// "update_ops", the moving averages of batch normalisation, unless `op` runs them itself
+// (TrainWithUpdates) or .update_ops is off.
+//
 // Steps are those of the graph's global step: of all tasks together, and of earlier runs. A graph
 // without one gets it, and an `op` that does not count (Minimize without .global_step) is counted.
 //
@@ -87,6 +91,9 @@ struct TrainOptions {
   // Of the server: server->target(). "": in this process.
   std::string target = "";
   bool is_chief = true;
+  // Off: `op` runs all that a step is to run. For a graph with another model, whose "update_ops"
+  // need feeds that this one's data do not have.
+  bool update_ops = true;
   // A scalar: shown, and guarded against NaN.
   Output loss = {};
   // Called on the chief each so often and at the end; what it returns is printed, unless "".

@@ -23,6 +23,7 @@
 #include "graph/graph.h"
 #include "gtest/gtest.h"
 #include "layers/embedding.h"
+#include "layers/normalization.h"
 #include "layers/variable.h"
 #include "ops/ops.h"
 #include "proto/config.pb.h"
@@ -187,6 +188,54 @@ TEST_F(TrainTest, AnOperationThatDoesNotCountIsCounted) {
     EXPECT_EQ(result.own_steps, 7);
     EXPECT_EQ(SavedStep(Checkpoint(7)), 7);
   }
+}
+
+// Batch normalisation with nothing said of its updates, and with everything said of them: moving
+// averages are trained once per step. Its last batch is [1, 3]: mean 2, variance 1.
+TEST_F(TrainTest, MovingAveragesAreTrained) {
+  enum class Updates { kNotMentioned, kWithTheOperation, kOff };
+  for (const bool counts : {true, false}) {
+    for (const Updates updates :
+         {Updates::kNotMentioned, Updates::kWithTheOperation, Updates::kOff}) {
+      SCOPED_TRACE(absl::StrCat("counts ", counts, ", updates ", static_cast<int>(updates)));
+      Scope root;
+      const Output x = Placeholder(root.WithName("x"), DT_FLOAT, {-1, 1});
+      const BatchNormalizationLayer y =
+          BatchNormalization(root, x, /*training=*/true, {.momentum = 0.5});
+      const Output loss = ReduceMean(root, Square(root, y));
+      MinimizeOptions minimize;
+      if (counts) minimize.global_step = GlobalStep(root);
+      Operation op =
+          GradientDescentOptimizer({.learning_rate = 0.1}).Minimize(root, loss, minimize);
+      if (updates == Updates::kWithTheOperation) op = TrainWithUpdates(root, op);
+      std::vector<Tensor> averages;
+      TrainOptions options;
+      options.data = [&] { return Feeds{{x, TensorOf<float>({2, 1}, {1, 3})}}; };
+      options.steps = 2;
+      options.loss = loss;
+      options.progress = false;
+      options.update_ops = updates != Updates::kOff;
+      options.eval = [&](Session* session) -> StatusOr<std::string> {
+        MR_ASSIGN_OR_RETURN(averages,
+                            session->Run({}, {y.moving_mean.value, y.moving_variance.value}));
+        return "";
+      };
+      ASSERT_OK_AND_ASSIGN(const TrainResult result, Train(root, op, options));
+      EXPECT_EQ(result.global_step, 2);
+      ASSERT_EQ(averages.size(), 2u);
+      // From 0 and 1, half of the way in each step.
+      const float mean = updates == Updates::kOff ? 0 : 1.5f;
+      ExpectTensorNear(averages[0], TensorOf<float>({1}, {mean}), 1e-6, 1e-6);
+      ExpectTensorNear(averages[1], TensorOf<float>({1}, {1}), 1e-6, 1e-6);
+    }
+  }
+}
+
+TEST_F(TrainTest, UpdatesOfAnotherGraphAreAnErrorByName) {
+  Model model;
+  model.root.AddToNodeCollection("update_ops", "gone");
+  EXPECT_STATUS(Train(model.root, model.op, Options(model, 1)).status(), StatusCode::kNotFound,
+                "collection 'update_ops': an entry must be of the graph, got 'gone'");
 }
 
 TEST_F(TrainTest, ADirectoryIsNotNeeded) {
