@@ -4,15 +4,14 @@
 
 Prints the seconds of all actions by kind and the seconds of compilers by folder, then the slowest
 sources. Seconds are those of the actions: two at a time make a wall second of two.
-
-Usage: tools/build_seconds.py PROFILE[.gz] [number of sources, default 20]
 """
 
 import collections
 import json
 import re
-import sys
 import zlib
+
+import program
 
 TEST = re.compile(r"_(test|benchmark)\.cc$|/testing/|^tests/")
 
@@ -45,11 +44,14 @@ def kind(name):
 
 
 def main():
-    if len(sys.argv) not in (2, 3):
-        sys.exit(__doc__)
+    flags = program.Parser(__doc__)
+    flags.add_argument("profile", metavar="PROFILE", help="may be compressed: .gz")
+    flags.add_argument("limit", metavar="SOURCES", nargs="?", type=int, default=20,
+                       help="how many of the slowest are shown (20)")
+    args = flags.parse_args()
     seconds, count = collections.Counter(), collections.Counter()
     folders, sources = collections.Counter(), []
-    for name, duration in actions(sys.argv[1]):
+    for name, duration in actions(args.profile):
         seconds[kind(name)] += duration
         count[kind(name)] += 1
         if name.startswith("Compiling "):
@@ -63,8 +65,7 @@ def main():
     for folder, total in folders.most_common():
         print(f"{total:9.1f} s         {folder}")
     print("slowest sources")
-    limit = int(sys.argv[2]) if len(sys.argv) == 3 else 20
-    for duration, source in sorted(sources, reverse=True)[:limit]:
+    for duration, source in sorted(sources, reverse=True)[:args.limit]:
         print(f"{duration:9.1f} s         {source}")
 
 

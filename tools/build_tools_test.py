@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -22,7 +23,81 @@ import pictures
 import public_headers
 import public_symbols
 
+TOOLS = os.path.dirname(os.path.abspath(__file__))
 CACHE = "g++-12.2.0-0123456789abcdef"
+
+
+class ProgramsTest(unittest.TestCase):
+    """What every program here answers in the same way, as those in C++ (program_help_test)."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.programs = sorted(name for name in os.listdir(TOOLS) if name.endswith((".py", ".sh"))
+                              and not name.endswith("_test.py") and not name.startswith("program."))
+        # Whoever starts one of these has not looked at the flags first.
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.calls = os.path.join(cls.folder.name, "calls")
+        for name in ("bazel", "apt-get", "dpkg-query", "clang-format-16", "git", "pkg-config"):
+            path = os.path.join(cls.folder.name, name)
+            with open(path, "w", encoding="utf-8") as out:
+                out.write(f"#!/bin/sh\necho {name} >> '{cls.calls}'\nexit 99\n")
+            os.chmod(path, 0o755)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def run_program(self, name, *arguments):
+        environment = dict(os.environ, PYTHONDONTWRITEBYTECODE="1",
+                           PATH=f"{self.folder.name}:{os.environ['PATH']}")
+        done = subprocess.run([os.path.join(TOOLS, name), *arguments], env=environment, text=True,
+                              capture_output=True, check=False, stdin=subprocess.DEVNULL)
+        return done.returncode, done.stdout, done.stderr
+
+    def test_help_and_version_exit_with_zero_and_do_nothing_else(self):
+        self.assertGreater(len(self.programs), 15)
+        for name in self.programs:
+            for flag in ("--help", "-h"):
+                code, out, err = self.run_program(name, flag)
+                self.assertEqual((code, err), (0, ""), name)
+                self.assertIn(name, out)
+            code, out, err = self.run_program(name, "--version")
+            self.assertEqual((code, err), (0, ""), name)
+            self.assertRegex(out, rf"^{name} \(Millrace\) \d+\.\d+\.\d+\n$")
+        self.assertFalse(os.path.exists(self.calls))
+
+    def test_an_unknown_flag_is_named_in_one_line_and_exits_with_two(self):
+        for name in self.programs:
+            if name == "test.sh":
+                continue  # its flags are Bazel's
+            code, out, err = self.run_program(name, "--bogus_flag=1")
+            self.assertEqual((code, out), (2, ""), name)
+            lines = [line for line in err.splitlines() if "--bogus_flag=1" in line]
+            self.assertEqual(len(lines), 1, err)
+            self.assertTrue(lines[0].startswith(f"{name}: error: "), err)
+        self.assertFalse(os.path.exists(self.calls))
+
+    def test_wrong_arguments_are_named(self):
+        for arguments, text in [
+                (("quickstart.sh", "--data"), "argument --data: expected one argument"),
+                (("quickstart.sh", "--data=/no/such"), "argument --data: must be a directory, got"),
+                (("quickstart.sh", "--max_steps=-3"), "--max_steps: must be a number >= 1, got '-3'"),
+                (("quickstart.sh", f"--dir={TOOLS}"), "argument --dir: must not exist, got"),
+                (("install.sh",), "the following arguments are required: --prefix"),
+                (("install.sh", "--prefix"), "argument --prefix: expected one argument"),
+                (("install.sh", "--prefix=a", "b"), "unrecognized arguments: b"),
+                (("install_deps.sh", "--dev", "x"), "unrecognized arguments"),
+                (("presubmit.sh", "--fix", "x"), "unrecognized arguments"),
+                (("pairs.py", "--", "a"), "two commands must be given, each after a --"),
+                (("pairs.py", "--pairs=0", "--", "a", "--", "b"), "--pairs: must be at least 1"),
+                (("disk_cache.py", "path", "7"), "unrecognized arguments: 7"),
+                (("disk_cache.py", "keep"), "invalid choice: 'keep'"),
+                (("pictures.py", "portrait", "x"), "invalid choice: 'portrait'"),
+                (("check_includes.py", "a.cc"), "unrecognized arguments: a.cc")]:
+            code, out, err = self.run_program(*arguments)
+            self.assertEqual((code, out), (2, ""), arguments)
+            self.assertIn(text, err.splitlines()[-1])
+        self.assertFalse(os.path.exists(self.calls))
 
 
 class MarkdownCodeTest(unittest.TestCase):

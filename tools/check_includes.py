@@ -8,14 +8,14 @@ Nothing includes tools, tests or examples, or a .cc file.
 Direct includes: a file that uses a name which one project header declares includes that header, or
 one that exports it (`// IWYU pragma: export`). X.cc and X_test.cc may leave it to X.h. Names are
 found as text, at the start of a line in headers; a name that two headers declare is not looked at.
-
-Usage: tools/check_includes.py [--fix]     --fix adds the missing includes; clang-format sorts them
 """
 
 import os
 import re
 import subprocess
 import sys
+
+import program
 
 # Folder -> what it may include beside itself; a header stands for itself alone.
 KERNEL_API = ["runtime/kernel.h", "runtime/resource_manager.h", "runtime/variable_storage.h",
@@ -179,15 +179,17 @@ def add_includes(path, headers):
 
 
 def main():
-    if sys.argv[1:] not in ([], ["--fix"]):
-        sys.exit(__doc__)
+    flags = program.Parser(__doc__)
+    flags.add_argument("--fix", action="store_true",
+                       help="adds the missing includes; clang-format sorts them")
+    args = flags.parse_args()
     tree = Tree(tracked_sources())
     errors = list(arrow_errors(tree))
     missing = {}
     for path, header, name in missing_includes(tree):
         missing.setdefault(path, []).append(header)
         errors.append(f"{path}: uses {name} and must include '{header}' itself")
-    if sys.argv[1:] == ["--fix"]:
+    if args.fix:
         for path, headers in missing.items():
             add_includes(path, headers)
             subprocess.check_call(["clang-format-16", "-i", path])

@@ -13,6 +13,8 @@ import pathlib
 import re
 import sys
 
+import program
+
 BEGIN, END = "<!-- compatibility: tools/compatibility.py -->", "<!-- end of compatibility -->"
 
 # What is counted, the test's log, and the line in which the test says it.
@@ -48,16 +50,18 @@ def replaced(page, lines):
 
 
 def main(argv):
-    words = [word for word in argv[1:] if word != "--check"]
-    if len(words) != 2:
-        sys.exit("usage: tools/compatibility.py [--check] LOGS_FOLDER PAGE")
-    logs, page = pathlib.Path(words[0]), pathlib.Path(words[1])
+    flags = program.Parser(__doc__)
+    flags.add_argument("--check", action="store_true", help="changes nothing")
+    flags.add_argument("logs", metavar="LOGS_FOLDER", type=pathlib.Path)
+    flags.add_argument("page", metavar="PAGE", type=pathlib.Path)
+    args = flags.parse_args(argv[1:])
+    logs, page = args.logs, args.page
     try:
         text = replaced(page.read_text(encoding="utf-8"),
                         table(lambda test: (logs / test / "test.log").read_text(encoding="utf-8", errors="replace")))
     except (ValueError, OSError) as error:
         sys.exit(str(error))
-    if "--check" not in argv:
+    if not args.check:
         page.write_text(text, encoding="utf-8")
     elif text != page.read_text(encoding="utf-8"):
         sys.exit(f"{page}: the table is not what the tests counted; run tools/compatibility.py")

@@ -5,14 +5,14 @@
 Prints `N sources, N compile actions`. Sources that one configuration compiles more than once with
 the same macros (for programs and again for shared libraries, or in two targets) are listed with
 their targets, and the exit code is 1. Configurations that build tools for the build itself count by themselves.
-
-Usage: tools/count_compiles.py [targets, default //...] [-- bazel flags]
 """
 
 import collections
 import json
 import subprocess
 import sys
+
+import program
 
 
 def compiled_source(arguments):
@@ -34,12 +34,14 @@ def labels_by_source(reply):
 
 
 def main():
-    words = sys.argv[1:]
-    flags = []
+    parser = program.Parser(__doc__)
+    parser.add_argument("targets", metavar="TARGET", nargs="*", help="of Bazel (//...)")
+    parser.usage = "%(prog)s [-h] [--version] [TARGET ...] [-- BAZEL_FLAG ...]"
+    words, flags = sys.argv[1:], []
     if "--" in words:
         cut = words.index("--")
         words, flags = words[:cut], words[cut + 1:]
-    scope = " + ".join(words or ["//..."])
+    scope = " + ".join(parser.parse_args(words).targets or ["//..."])
     reply = json.loads(subprocess.check_output(
         ["bazel", "aquery", f'mnemonic("CppCompile", {scope})', "--output=jsonproto",
          "--include_artifacts=false", "--noshow_progress", "--ui_event_filters=-info"] + flags))

@@ -4,14 +4,14 @@
 
 Prints failed cases, every skipped case with its reason, and `N passed, N failed, N skipped`
 as the last line. A target that did not build or left no result counts as one failure.
-
-Usage: tools/count_tests.py EVENTS.json [what else failed ...]
 """
 
 import json
 import sys
 import urllib.parse
 import xml.etree.ElementTree as ElementTree
+
+import program
 
 
 def read_events(path):
@@ -42,12 +42,14 @@ def cases_of(xml_path):
 
 
 def main():
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
+    flags = program.Parser(__doc__)
+    flags.add_argument("events", metavar="EVENTS", help="of --build_event_json_file")
+    flags.add_argument("failures", metavar="FAILURE", nargs="*", default=[], help="what else failed")
+    args = flags.parse_args()
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     failed, skipped = [], []
     seen, expected = set(), set()
-    for event in read_events(sys.argv[1]):
+    for event in read_events(args.events):
         key = event.get("id", {})
         if "targetConfigured" in key and event.get("configured", {}).get("testSize"):
             expected.add(key["targetConfigured"]["label"])
@@ -76,7 +78,7 @@ def main():
     for label in sorted(expected - seen):
         counts["failed"] += 1
         failed.append(f"{label}: not built or not run")
-    for what in sys.argv[2:]:
+    for what in args.failures:
         counts["failed"] += 1
         failed.append(what)
     for line in skipped:

@@ -18,7 +18,8 @@ import hashlib
 import os
 import re
 import subprocess
-import sys
+
+import program
 
 LIMIT_BYTES = 10 * 1000 ** 3
 # What turns sources into files, beside -dev packages: preprocessor, compiler, linker, protoc.
@@ -94,14 +95,16 @@ def trim(top, limit_bytes):
 
 
 def main():
-    words = sys.argv[1:]
-    if words == ["path"]:
+    flags = program.Parser(__doc__)
+    flags.add_argument("command", metavar="COMMAND", choices=["path", "trim"], help="path or trim")
+    flags.add_argument("bytes", metavar="BYTES", nargs="?", type=int)
+    args = flags.parse_args()
+    if args.command == "path":
+        if args.bytes is not None:
+            flags.error(f"unrecognized arguments: {args.bytes}")
         print(folder() or "")
-    elif words[:1] == ["trim"] and len(words) <= 2:
-        if root() is not None:
-            trim(root(), int(words[1]) if len(words) == 2 else LIMIT_BYTES)
-    else:
-        sys.exit(__doc__)
+    elif root() is not None:
+        trim(root(), LIMIT_BYTES if args.bytes is None else args.bytes)
 
 
 if __name__ == "__main__":

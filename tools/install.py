@@ -2,20 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Installs what Bazel has built, for programs outside of this repository.
 
-    install.py --prefix DIR --from DIR [--from DIR ...]
-
 DIR/lib/libmillrace.so.X.Y.Z with its links, lib/pkgconfig, lib/cmake/Millrace, include/millrace,
 bin and share/millrace. Files are looked for under each --from in turn, by their names in this
 repository. What was installed under the prefix before is replaced; other files stay. The tree can be
 moved as a whole. tools/install.sh builds first.
 """
 
-import argparse
 import os
 import re
 import shutil
 import subprocess
 import sys
+
+import program
 
 TOOLS = ["freeze_graph", "launch", "run_graph", "saved_model_cli"]
 
@@ -91,9 +90,9 @@ class Installer:
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Installs what Bazel has built.")
-    parser.add_argument("--prefix", required=True)
-    parser.add_argument("--from", dest="sources", action="append", required=True)
+    parser = program.Parser(__doc__)
+    parser.add_argument("--prefix", metavar="DIR", required=True)
+    parser.add_argument("--from", metavar="DIR", dest="sources", action="append", required=True)
     flags = parser.parse_args()
     try:
         Installer(flags.sources, os.path.abspath(flags.prefix)).all()

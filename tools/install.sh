@@ -6,18 +6,28 @@
 # Usage: tools/install.sh --prefix DIR
 set -euo pipefail
 
-usage() {
-  echo "usage: tools/install.sh --prefix DIR" >&2
-  exit 2
-}
+source "$(dirname "$0")/program.sh"
+
 prefix=
-case "${1:-}" in
-  --prefix) [[ $# -eq 2 ]] && prefix=$2 ;;
-  --prefix=*) [[ $# -eq 1 ]] && prefix=${1#--prefix=} ;;
-  --help) echo "usage: tools/install.sh --prefix DIR"; exit 0 ;;
-esac
-[[ -n "$prefix" ]] || usage
+while [[ $# -gt 0 ]]; do
+  case "$1" in
+    --prefix)
+      [[ $# -gt 1 ]] || wrong_arguments "argument --prefix: expected one argument"
+      prefix=$2
+      shift
+      ;;
+    --prefix=*) prefix=${1#--prefix=} ;;
+    *) wrong_arguments "unrecognized arguments: $1" ;;
+  esac
+  shift
+done
+[[ -n "$prefix" ]] || wrong_arguments "the following arguments are required: --prefix"
 prefix=$(realpath -m "$prefix")  # from here, not from the repository
+# Said now, not when everything is built.
+if ! mkdir -p "$prefix" 2>/dev/null || [[ ! -w "$prefix" ]]; then
+  echo "$program: --prefix must be a folder that $(id -un) may write, got '$prefix'" >&2
+  exit 1
+fi
 cd "$(dirname "$0")/.."
 
 tools/install_deps.sh

@@ -4,6 +4,7 @@
 #
 # Usage: tools/install_deps.sh [--dev]     --dev adds the tools of tools/presubmit.sh
 set -euo pipefail
+source "$(dirname "$0")/program.sh"
 
 packages=(
   g++ bazel-bootstrap pkg-config python3
@@ -13,11 +14,10 @@ packages=(
   libgoogle-glog-dev nlohmann-json3-dev libcpp-httplib-dev libssl-dev libbrotli-dev libzip-dev
   libgtest-dev libgmock-dev libbenchmark-dev cmake
 )
-if [[ "${1:-}" == "--dev" ]]; then
+if [[ $# -eq 1 && "$1" == "--dev" ]]; then
   packages+=(clang-16 clang-format-16 clang-tidy-16 clangd-16)
 elif [[ $# -gt 0 ]]; then
-  echo "install_deps.sh: unknown argument '$1'; usage: tools/install_deps.sh [--dev]" >&2
-  exit 2
+  wrong_arguments "unrecognized arguments: $1"
 fi
 
 missing=()

@@ -13,5 +13,8 @@ def markdown_code(name, page, files):
         srcs = [page],
         outs = files,
         cmd = "$(location //tools:markdown_code.py) $(location %s) $(RULEDIR) %s" % (page, " ".join(files)),
-        tools = ["//tools:markdown_code.py"],
+        tools = [
+            "//tools:markdown_code.py",
+            "//tools:program.py",
+        ],
     )

@@ -7,13 +7,14 @@ A fenced block whose first line is
     ```cpp repeat_rows.cc
 
 is (a part of) that file; blocks of one file are put together in order. A block without a file's
-name is text. Usage: markdown_code.py PAGE OUTPUT_DIR FILE...   A FILE that the page lacks, and a
-named one that nobody asked for, are errors.
+name is text. A FILE that the page lacks, and a named one that nobody asked for, are errors.
 """
 
 import pathlib
 import re
 import sys
+
+import program
 
 FENCE = re.compile(r"^```(\w+)? ?(\S+)?\s*$")
 
@@ -37,7 +38,12 @@ def files_of(page):
 
 
 def main(argv):
-    page, output_dir, wanted = pathlib.Path(argv[1]), pathlib.Path(argv[2]), argv[3:]
+    flags = program.Parser(__doc__)
+    flags.add_argument("page", metavar="PAGE", type=pathlib.Path)
+    flags.add_argument("output_dir", metavar="OUTPUT_DIR", type=pathlib.Path)
+    flags.add_argument("wanted", metavar="FILE", nargs="*", default=[])
+    args = flags.parse_args(argv[1:])
+    page, output_dir, wanted = args.page, args.output_dir, args.wanted
     files = files_of(page.read_text())
     if sorted(files) != sorted(wanted):
         sys.exit(f"{page}: must have the files {sorted(wanted)}, got {sorted(files)}")

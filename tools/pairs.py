@@ -15,13 +15,14 @@ of the same name, or with that of --names A=B[,A=B...]. Printed, and written to
 --log with every single run: name, medians of A and B, median of B / A, worst pair.
 """
 
-import argparse
 import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
+
+import program
 
 GOOGLE_BENCHMARK = "--benchmark_format=json"
 SECOND = {"ns": 1e9, "us": 1e6, "ms": 1e3, "s": 1.0}
@@ -98,15 +99,19 @@ def split_commands(argv):
 
 
 def main(argv):
-    try:
-        options, a_command, b_command = split_commands(argv)
-    except ValueError:
-        sys.exit("pairs.py: two commands must be given, each after a --")
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser = program.Parser(__doc__)
+    parser.usage = "%(prog)s [FLAG ...] -- COMMAND ... -- COMMAND ..."
     parser.add_argument("--pairs", type=int, default=6)
     parser.add_argument("--names", default="", help="A=B,...: figures that have different names")
     parser.add_argument("--log", help="file that every figure is appended to")
-    args = parser.parse_args(options)
+    # Flags first: --help needs no commands.
+    args = parser.parse_args(argv[:argv.index("--")] if "--" in argv else argv)
+    try:
+        _, a_command, b_command = split_commands(argv)
+    except ValueError:
+        parser.error("two commands must be given, each after a --")
+    if args.pairs < 1:
+        parser.error(f"argument --pairs: must be at least 1, got {args.pairs}")
     commands = [c + [GOOGLE_BENCHMARK] if any("benchmark" in word for word in c) else c
                 for c in (a_command, b_command)]
     runs = []

@@ -15,6 +15,8 @@ import statistics
 import sys
 from xml.sax.saxutils import escape
 
+import program
+
 # A row of bars: what the work is, our figure, and the peers' figures in the same pair of runs.
 WORKS = [
     ("a chain of 100,000 nodes", "BM_Chain/1:nodes", "chain/1"),
@@ -112,14 +114,17 @@ def terminal(lines, columns=112):
 
 
 def main(argv):
-    if len(argv) != 3 or argv[1] not in ("performance", "terminal"):
-        sys.exit("usage: tools/pictures.py performance LOG | tools/pictures.py terminal TEXT")
-    with open(argv[2], encoding="utf-8") as source:
-        lines = source.readlines()
+    flags = program.Parser(__doc__)
+    flags.add_argument("picture", metavar="PICTURE", choices=["performance", "terminal"],
+                       help="performance or terminal")
+    flags.add_argument("source", metavar="FILE", help="the log or the text")
+    args = flags.parse_args(argv[1:])
     try:
-        sys.stdout.write((performance if argv[1] == "performance" else terminal)(lines))
-    except (ValueError, KeyError) as error:
-        sys.exit(f"{argv[2]}: {error}")
+        with open(args.source, encoding="utf-8") as source:
+            lines = source.readlines()
+        sys.stdout.write((performance if args.picture == "performance" else terminal)(lines))
+    except (OSError, ValueError, KeyError) as error:
+        sys.exit(f"{args.source}: {error}")
 
 
 if __name__ == "__main__":

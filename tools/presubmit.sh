@@ -5,6 +5,8 @@
 #
 # Usage: tools/presubmit.sh [--fix]     --fix formats the files that need it
 set -uo pipefail
+source "$(dirname "$0")/program.sh"
+[[ $# -eq 0 || ( $# -eq 1 && "$1" == "--fix" ) ]] || wrong_arguments "unrecognized arguments: $*"
 cd "$(dirname "$0")/.."
 failures=0
 say() { printf '%s\n' "$*"; }

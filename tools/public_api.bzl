@@ -13,7 +13,7 @@ def _public_headers_impl(ctx):
     ctx.actions.run(
         executable = ctx.file._tool,
         arguments = [lines, roots],
-        inputs = headers,
+        inputs = depset([ctx.file._program], transitive = [headers]),
         outputs = [out],
         mnemonic = "PublicHeaders",
         progress_message = "Writing public headers",
@@ -47,6 +47,10 @@ public_headers = rule(
     attrs = {
         "deps": attr.label_list(providers = [CcInfo]),
         "roots": attr.string_list(mandatory = True),
+        "_program": attr.label(
+            allow_single_file = True,
+            default = "//tools:program.py",
+        ),
         "_tool": attr.label(
             allow_single_file = True,
             default = "//tools:public_headers.py",
@@ -72,7 +76,7 @@ def _public_symbols_impl(ctx):
     ctx.actions.run(
         executable = ctx.file._tool,
         arguments = [args],
-        inputs = libraries + [ctx.file.headers, ctx.file._version],
+        inputs = libraries + [ctx.file.headers, ctx.file._program, ctx.file._version],
         outputs = [ctx.outputs.script, ctx.outputs.flags],
         mnemonic = "PublicSymbols",
         progress_message = "Listing public symbols",
@@ -87,6 +91,10 @@ public_symbols = rule(
         "headers": attr.label(allow_single_file = True),
         "script": attr.output(mandatory = True),
         "flags": attr.output(mandatory = True),
+        "_program": attr.label(
+            allow_single_file = True,
+            default = "//tools:program.py",
+        ),
         "_tool": attr.label(
             allow_single_file = True,
             default = "//tools:public_symbols.py",

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the headers that programs outside of this repository include, under one prefix.
 
-    public_headers.py HEADERS OUT ROOT...
-
 HEADERS is a file of lines "graph/scope.h=PATH": every header that may be needed, by the name with
 which sources here include it, and where it is. Each ROOT is such a name. OUT gets the roots and all
 that they include:
@@ -18,6 +16,8 @@ a graph/ of its own. Include guards stay, so a source that takes both paths sees
 import os
 import re
 import sys
+
+import program
 
 INCLUDE = re.compile(r'^([ \t]*#[ \t]*include[ \t]*)"([^"]+)"', re.M)
 GUARD = re.compile(r"^#define (?!MR_|MILLRACE_|GOOGLE_PROTOBUF_INCLUDED_)(\w+)", re.M)
@@ -72,16 +72,19 @@ def closure(roots, paths):
 
 
 def main():
-    if len(sys.argv) < 4:
-        sys.exit(__doc__)
-    with open(sys.argv[1], encoding="utf-8") as lines:
+    flags = program.Parser(__doc__)
+    flags.add_argument("headers", metavar="HEADERS")
+    flags.add_argument("out", metavar="OUT")
+    flags.add_argument("roots", metavar="ROOT", nargs="+")
+    args = flags.parse_args()
+    with open(args.headers, encoding="utf-8") as lines:
         paths = dict(line.split("=", 1) for line in lines.read().splitlines())
     try:
-        headers = closure(sys.argv[3:], paths)
+        headers = closure(args.roots, paths)
     except ValueError as error:
         sys.exit(f"public_headers: {error}")
     for name, text in sorted(headers.items()):
-        path = os.path.join(sys.argv[2], name)
+        path = os.path.join(args.out, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w", encoding="utf-8") as out:
             out.write(text)

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the linker's version script of the shared library: what programs outside may use.
 
-    public_symbols.py HEADERS_DIR VERSION_H OUT_SCRIPT OUT_FLAGS FILE...
-
 HEADERS_DIR holds the public headers (public_headers.py), each FILE is an object file or archive of
 the library. Exported is what the headers declare and the files define: functions, classes with
 their members, vtables and types, variables; nothing else has a name outside. What a header defines
@@ -18,6 +16,8 @@ import os
 import re
 import subprocess
 import sys
+
+import program
 
 NAMESPACE = re.compile(r"^(?:inline )?namespace([\w: ]*)$")
 EXTERN_C = re.compile(r'^extern "C(\+\+)?"$')
@@ -207,11 +207,13 @@ def version_of(text):
 
 
 def main():
-    if len(sys.argv) < 6:
-        sys.exit(__doc__)
-    headers, version_h, script, flags, files = sys.argv[1], sys.argv[2], sys.argv[3], \
-        sys.argv[4], sys.argv[5:]
-    declared = read_headers(headers)
+    parser = program.Parser(__doc__)
+    for name in ("HEADERS_DIR", "VERSION_H", "OUT_SCRIPT", "OUT_FLAGS"):
+        parser.add_argument(name.lower(), metavar=name)
+    parser.add_argument("files", metavar="FILE", nargs="+")
+    args = parser.parse_args()
+    version_h, script, flags, files = args.version_h, args.out_script, args.out_flags, args.files
+    declared = read_headers(args.headers_dir)
     exported = sorted({symbol for symbol, kind in defined_symbols(files)
                        if is_public(symbol, kind, declared)})
     with open(script, "w", encoding="utf-8") as out:

@@ -8,30 +8,41 @@
 #   --max_steps N    global steps of all trainers together (1000)
 #   --dir DIR        where the run goes, must not exist (a new folder below quickstart_runs/)
 set -euo pipefail
+source "$(dirname "$0")/program.sh"
 cd "$(dirname "$0")/.."
 
 data=""
 max_steps=1000
 dir=""
 while [[ $# -gt 0 ]]; do
-  case "$1" in
-    --data) data=${2:?--data needs a directory}; shift 2 ;;
-    --data=*) data=${1#*=}; shift ;;
-    --max_steps) max_steps=${2:?--max_steps needs a number}; shift 2 ;;
-    --max_steps=*) max_steps=${1#*=}; shift ;;
-    --dir) dir=${2:?--dir needs a directory}; shift 2 ;;
-    --dir=*) dir=${1#*=}; shift ;;
-    -h | --help) sed -n '3,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "quickstart.sh: unknown argument '$1'; see --help" >&2; exit 2 ;;
+  flag=${1%%=*}
+  case "$flag" in
+    --data | --max_steps | --dir) ;;
+    *) wrong_arguments "unrecognized arguments: $1" ;;
+  esac
+  if [[ "$1" == *=* ]]; then
+    value=${1#*=}
+  else
+    [[ $# -gt 1 ]] || wrong_arguments "argument $flag: expected one argument"
+    value=$2
+    shift
+  fi
+  shift
+  case "$flag" in
+    --data) data=$value ;;
+    --max_steps) max_steps=$value ;;
+    --dir) dir=$value ;;
   esac
 done
+[[ "$max_steps" =~ ^[1-9][0-9]{0,17}$ ]] ||
+  wrong_arguments "argument --max_steps: must be a number >= 1, got '$max_steps'"
+[[ -z "$data" || -d "$data" ]] || wrong_arguments "argument --data: must be a directory, got '$data'"
 [[ -z "$data" ]] || data=$(cd "$data" && pwd)
 if [[ -z "$dir" ]]; then
   mkdir -p quickstart_runs
   dir=$(mktemp -d "quickstart_runs/run_XXXXXX")
 elif [[ -e "$dir" ]]; then
-  echo "quickstart.sh: --dir: '$dir' exists already" >&2
-  exit 2
+  wrong_arguments "argument --dir: must not exist, got '$dir'"
 fi
 mkdir -p "$dir"
 dir=$(cd "$dir" && pwd)

@@ -8,6 +8,7 @@
 # What is compiled is kept for other clones (tools/disk_cache.py), --disk_cache= builds without;
 # tests are run, whatever the cache has of them.
 set -euo pipefail
+source "$(dirname "$0")/program.sh"
 cd "$(dirname "$0")/.."
 tools/install_deps.sh
 

@@ -84,13 +84,13 @@ TEST_P(ProgramHelpTest, AnOldCpuGetsOneLine) {
   EXPECT_EQ(std::count(ended.err.begin(), ended.err.end(), '\n'), 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(Programs, ProgramHelpTest,
-                         ::testing::Values("examples/embedding/embedding_train",
-                                           "examples/linear/linear_train",
-                                           "examples/mnist/mnist_predict",
-                                           "examples/mnist/mnist_train", "tools/freeze_graph",
-                                           "tools/launch", "tools/run_graph",
-                                           "tools/saved_model_cli"));
+INSTANTIATE_TEST_SUITE_P(
+    Programs, ProgramHelpTest,
+    ::testing::Values("examples/embedding/embedding_train", "examples/linear/linear_train",
+                      "examples/mlp/mlp_predict", "examples/mlp/mlp_train",
+                      "examples/mnist/mnist_predict", "examples/mnist/mnist_train",
+                      "examples/wide_deep/wide_deep_train", "tools/freeze_graph", "tools/launch",
+                      "tools/list_ops", "tools/run_graph", "tools/saved_model_cli"));
 
 }  // namespace
 }  // namespace millrace
