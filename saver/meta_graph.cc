@@ -79,28 +79,33 @@ StatusOr<tensorflow::MetaGraphDef> ExportMetaGraph(const Scope& scope,
   return meta;
 }
 
+Status RemoveUnknownDefaultAttrs(const tensorflow::OpDef& producer, tensorflow::NodeDef* node) {
+  const OpEntry* entry = LookUpOp(node->op());
+  if (entry == nullptr) return absl::OkStatus();
+  std::vector<std::string> removed;
+  for (const auto& [name, value] : node->attr()) {
+    if (absl::StartsWith(name, "_") || FindAttr(entry->def, name) != nullptr ||
+        FindAttr(producer, name) == nullptr) {
+      continue;
+    }
+    if (!HasDefault(producer, name, value)) {
+      return InvalidArgument(node->op(), " '", node->name(), "': attr '", name,
+                             "' is unknown to this program and must have its default, got ",
+                             AttrToString(value));
+    }
+    removed.push_back(name);
+  }
+  for (const std::string& name : removed) node->mutable_attr()->erase(name);
+  return absl::OkStatus();
+}
+
 Status RemoveUnknownDefaultAttrs(tensorflow::MetaGraphDef* meta) {
   std::map<std::string, const tensorflow::OpDef*> producer;
   for (const auto& op : meta->meta_info_def().stripped_op_list().op()) producer[op.name()] = &op;
   return ForEachNode(meta->mutable_graph_def(), [&](tensorflow::NodeDef* node) -> Status {
-    const OpEntry* entry = LookUpOp(node->op());
     const auto theirs = producer.find(node->op());
-    if (entry == nullptr || theirs == producer.end()) return absl::OkStatus();
-    std::vector<std::string> removed;
-    for (const auto& [name, value] : node->attr()) {
-      if (absl::StartsWith(name, "_") || FindAttr(entry->def, name) != nullptr ||
-          FindAttr(*theirs->second, name) == nullptr) {
-        continue;
-      }
-      if (!HasDefault(*theirs->second, name, value)) {
-        return InvalidArgument(node->op(), " '", node->name(), "': attr '", name,
-                               "' is unknown to this program and must have its default, got ",
-                               AttrToString(value));
-      }
-      removed.push_back(name);
-    }
-    for (const std::string& name : removed) node->mutable_attr()->erase(name);
-    return absl::OkStatus();
+    return theirs == producer.end() ? absl::OkStatus()
+                                    : RemoveUnknownDefaultAttrs(*theirs->second, node);
   });
 }
 

@@ -17,6 +17,8 @@
 #include "graph/scope.h"
 #include "graph/shape_inference.h"
 #include "proto/meta_graph.pb.h"
+#include "proto/node_def.pb.h"
+#include "proto/op_def.pb.h"
 #include "saver/message_file.h"
 
 namespace millrace {
@@ -44,6 +46,8 @@ StatusOr<Scope> ImportMetaGraph(tensorflow::MetaGraphDef meta,
 // Removes attrs that this program's ops lack and that have the default of the program that made the
 // graph. InvalidArgument when one has another value: the node would do something else here.
 Status RemoveUnknownDefaultAttrs(tensorflow::MetaGraphDef* meta);
+// Of one node; `producer` is the op as that program defines it.
+Status RemoveUnknownDefaultAttrs(const tensorflow::OpDef& producer, tensorflow::NodeDef* node);
 
 // Binary, or text when the path ends with "txt"; written atomically. InvalidArgument when it is
 // larger than any reader takes (2 GiB).

@@ -16,13 +16,13 @@ std::string Where(const std::string& prefix, const std::string& name) {
   return absl::StrCat("Checkpoint '", prefix, "': tensor '", name, "'");
 }
 
-// What both formats have in common: an Entry by name, and its parts.
+// What both formats have in common: an Entry by name, and its parts. Everything that the index can
+// tell is checked before the first tensor is read.
 template <typename Reader>
-StatusOr<std::vector<Tensor>> Restore(const Reader& reader, const std::string& prefix,
-                                      absl::Span<const std::string> names,
-                                      absl::Span<const std::string> specs,
-                                      absl::Span<const DType> dtypes, const StopCheck& stop) {
-  // Everything that the index can tell is checked before the first tensor is read.
+StatusOr<std::vector<ShapeAndSlice>> Wanted(const Reader& reader, const std::string& prefix,
+                                            absl::Span<const std::string> names,
+                                            absl::Span<const std::string> specs,
+                                            absl::Span<const DType> dtypes) {
   std::vector<ShapeAndSlice> wanted;
   for (size_t i = 0; i < names.size(); ++i) {
     StatusOr<ShapeAndSlice> spec = ParseShapeAndSlice(specs[i]);
@@ -40,6 +40,16 @@ StatusOr<std::vector<Tensor>> Restore(const Reader& reader, const std::string& p
     }
     wanted.push_back(*std::move(spec));
   }
+  return wanted;
+}
+
+template <typename Reader>
+StatusOr<std::vector<Tensor>> Restore(const Reader& reader, const std::string& prefix,
+                                      absl::Span<const std::string> names,
+                                      absl::Span<const std::string> specs,
+                                      absl::Span<const DType> dtypes, const StopCheck& stop) {
+  MR_ASSIGN_OR_RETURN(const std::vector<ShapeAndSlice> wanted,
+                      Wanted(reader, prefix, names, specs, dtypes));
   std::vector<Tensor> tensors;
   for (size_t i = 0; i < names.size(); ++i) {
     if (stop) MR_RETURN_IF_ERROR(stop());
@@ -83,6 +93,13 @@ StatusOr<std::vector<Tensor>> RestoreTensors(FileSystem* fs, const std::string& 
   }
   MR_ASSIGN_OR_RETURN(const auto reader, BundleReader::Open(fs, prefix));
   return Restore(*reader, prefix, names, specs, dtypes, stop);
+}
+
+Status CheckRestore(FileSystem* fs, const std::string& prefix, absl::Span<const std::string> names,
+                    absl::Span<const std::string> specs, absl::Span<const DType> dtypes) {
+  MR_ASSIGN_OR_RETURN(const auto reader, BundleReader::Open(fs, prefix));
+  MR_RETURN_IF_ERROR(Wanted(*reader, prefix, names, specs, dtypes).status());
+  return reader->CheckFiles();
 }
 
 StatusOr<std::string> ShardedName(const std::string& basename, int shard, int num_shards) {

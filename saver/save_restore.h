@@ -43,6 +43,11 @@ StatusOr<std::vector<Tensor>> RestoreTensors(FileSystem* fs, const std::string& 
                                              absl::Span<const DType> dtypes,
                                              const StopCheck& stop = nullptr);
 
+// What RestoreTensors says before it reads the first tensor: all that the index and the sizes of
+// the files can tell.
+Status CheckRestore(FileSystem* fs, const std::string& prefix, absl::Span<const std::string> names,
+                    absl::Span<const std::string> specs, absl::Span<const DType> dtypes);
+
 // "<basename>-00001-of-00003". InvalidArgument unless 0 <= shard < num_shards.
 StatusOr<std::string> ShardedName(const std::string& basename, int shard, int num_shards);
 

@@ -4,6 +4,7 @@
 #include <google/protobuf/text_format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -13,15 +14,20 @@
 #include "core/fail_point.h"
 #include "core/logging.h"
 #include "core/tensor.h"
+#include "graph/attr.h"
 #include "graph/graph.h"
+#include "graph/graph_def.h"
 #include "proto/meta_graph.pb.h"
 #include "proto/saved_model.pb.h"
 #include "saver/meta_graph.h"
+#include "saver/save_restore.h"
 #include "saver/saved_model_reader.h"
 #include "saver/tensor_bundle.h"
 
 namespace millrace {
 namespace {
+
+using tensorflow::NodeDef;
 
 constexpr int64_t kSchemaVersion = 1;
 // Collections that loaders of older and newer files know.
@@ -31,6 +37,10 @@ constexpr char kLegacyInitOpCollection[] = "legacy_init_op";
 
 std::string VariablesPrefix(const std::string& directory) {
   return JoinPath(JoinPath(directory, kVariablesDirectory), kVariablesFile);
+}
+
+Status OfModel(const std::string& directory, const Status& status) {
+  return Prefixed(absl::StrCat("SavedModel '", directory, "'"), status);
 }
 
 std::string TagsText(const std::vector<std::string>& tags) {
@@ -48,7 +58,7 @@ StatusOr<std::vector<tensorflow::AssetFileDef>> AssetsOf(const tensorflow::MetaG
     tensorflow::AssetFileDef asset;
     // The name of the type is not looked at: old files have other prefixes.
     if (!asset.ParseFromString(any.value())) {
-      return absl::DataLossError(absl::StrCat("SavedModel: collection '", kAssetsCollection,
+      return absl::DataLossError(absl::StrCat("collection '", kAssetsCollection,
                                               "' must hold assets, got bytes that are none"));
     }
     assets.push_back(std::move(asset));
@@ -67,17 +77,16 @@ bool HasVariables(const tensorflow::GraphDef& graph) {
   });
 }
 
-}  // namespace
-
-StatusOr<std::string> SavedModelInitOp(const tensorflow::MetaGraphDef& meta) {
+// The operation that makes a model ready once its variables are restored; "" when it has none.
+// NotFound when it names one that is not in the graph.
+StatusOr<std::string> InitOpOf(const tensorflow::MetaGraphDef& meta) {
   std::string source, name;
   const auto signature = meta.signature_def().find(kInitOpSignature);
   if (signature != meta.signature_def().end()) {
     source = absl::StrCat("signature '", kInitOpSignature, "'");
     const auto output = signature->second.outputs().find(kInitOpSignature);
     if (output == signature->second.outputs().end()) {
-      return absl::NotFoundError(absl::StrCat("SavedModel: ", source,
-                                              " must name the init op in its output '",
+      return absl::NotFoundError(absl::StrCat(source, " must name the init op in its output '",
                                               kInitOpSignature, "', got none"));
     }
     name = output->second.name();
@@ -87,7 +96,7 @@ StatusOr<std::string> SavedModelInitOp(const tensorflow::MetaGraphDef& meta) {
       if (found == meta.collection_def().end()) continue;
       source = absl::StrCat("collection '", key, "'");
       if (found->second.node_list().value_size() != 1) {
-        return absl::NotFoundError(absl::StrCat("SavedModel: ", source, " must name one node, got ",
+        return absl::NotFoundError(absl::StrCat(source, " must name one node, got ",
                                                 found->second.node_list().value_size()));
       }
       name = found->second.node_list().value(0);
@@ -97,28 +106,22 @@ StatusOr<std::string> SavedModelInitOp(const tensorflow::MetaGraphDef& meta) {
   if (source.empty()) return std::string();
   StatusOr<TensorName> parsed = ParseTensorName(name);
   if (!parsed.ok() || !HasNode(meta.graph_def(), parsed->node)) {
-    return absl::NotFoundError(absl::StrCat("SavedModel: the init op '", name, "' of ", source,
+    return absl::NotFoundError(absl::StrCat("the init op '", name, "' of ", source,
                                             " must be in the graph, got no such node"));
   }
   return parsed->node;
 }
 
+// InvalidArgument unless every tensor of every signature is one of the graph.
 Status CheckSignatures(const tensorflow::MetaGraphDef& meta) {
   std::set<absl::string_view> nodes;
   for (const auto& node : meta.graph_def().node()) nodes.insert(node.name());
   const auto check = [&](const std::string& key, const char* kind, const std::string& name,
                          const tensorflow::TensorInfo& info) -> Status {
-    std::vector<std::string> tensors;
-    if (info.has_coo_sparse()) {
-      tensors = {info.coo_sparse().values_tensor_name(), info.coo_sparse().indices_tensor_name(),
-                 info.coo_sparse().dense_shape_tensor_name()};
-    } else if (info.encoding_case() == tensorflow::TensorInfo::kName) {
-      tensors = {info.name()};
-    }
-    for (const std::string& tensor : tensors) {
+    for (const std::string& tensor : TensorsOf(info)) {
       const StatusOr<TensorName> parsed = ParseTensorName(tensor);
       if (!parsed.ok() || nodes.count(parsed->node) == 0) {
-        return InvalidArgument("SavedModel: signature '", key, "': ", kind, " '", name,
+        return InvalidArgument("signature '", key, "': ", kind, " '", name,
                                "' must be a tensor of the graph, got '", tensor, "'");
       }
     }
@@ -135,6 +138,74 @@ Status CheckSignatures(const tensorflow::MetaGraphDef& meta) {
   }
   return absl::OkStatus();
 }
+
+// The paths of the files that the meta graph's assets name, as feeds of tensors of the graph.
+StatusOr<std::vector<Feed>> AssetFeeds(FileSystem* fs, const std::string& directory,
+                                       const tensorflow::MetaGraphDef& meta) {
+  const auto assets = AssetsOf(meta);
+  if (!assets.ok()) return OfModel(directory, assets.status());
+  std::vector<Feed> feeds;
+  for (const tensorflow::AssetFileDef& asset : *assets) {
+    if (asset.filename().empty() || Basename(asset.filename()) != asset.filename()) {
+      return InvalidArgument("SavedModel '", directory, "': an asset must be a file in '",
+                             kAssetsDirectory, "', got '", asset.filename(), "'");
+    }
+    const std::string& tensor = asset.tensor_info().name();
+    const StatusOr<TensorName> parsed = ParseTensorName(tensor);
+    if (!parsed.ok() || !HasNode(meta.graph_def(), parsed->node)) {
+      return absl::NotFoundError(absl::StrCat("SavedModel '", directory, "': asset tensor '",
+                                              tensor, "' must be in the graph"));
+    }
+    const std::string path = JoinPath(JoinPath(directory, kAssetsDirectory), asset.filename());
+    // Whoever reads the file says that it is missing, with the op's name; maybe nobody does.
+    if (!fs->FileExists(path)) {
+      LogWarning("SavedModel '", directory, "': asset file '", path,
+                 "' does not exist; its path is fed all the same");
+    }
+    feeds.emplace_back(tensor, Tensor::Scalar<std::string>(path));
+  }
+  return feeds;
+}
+
+// The strings of a constant input of a node; none when it is something else.
+std::vector<std::string> ConstantStrings(const std::map<absl::string_view, const NodeDef*>& nodes,
+                                         const NodeDef& node, int input) {
+  const StatusOr<TensorName> name =
+      input < node.input_size() ? ParseTensorName(node.input(input)) : InvalidArgument("none");
+  const auto found = name.ok() ? nodes.find(name->node) : nodes.end();
+  if (found == nodes.end() || found->second->op() != "Const") return {};
+  const StatusOr<Tensor> value = GetAttr<Tensor>(*found->second, "value");
+  if (!value.ok() || value->dtype() != DT_STRING) return {};
+  const absl::Span<const std::string> strings = value->flat<std::string>();
+  return {strings.begin(), strings.end()};
+}
+
+// The index of the checkpoint, whether a step reads it or not, and what the nodes that restoring
+// runs want of it. (Whether a variable takes the shape of its value, only the step tells.)
+Status CheckCheckpoint(FileSystem* fs, const std::string& prefix, const tensorflow::GraphDef& graph,
+                       const tensorflow::SaverDef& saver) {
+  MR_RETURN_IF_ERROR(CheckRestore(fs, prefix, {}, {}, {}));
+  const StatusOr<std::vector<int>> needed =
+      NeededNodes(graph, {saver.restore_op_name()}, {saver.filename_tensor_name()});
+  const StatusOr<TensorName> filename = ParseTensorName(saver.filename_tensor_name());
+  if (!needed.ok() || !filename.ok()) return absl::OkStatus();  // the step says what is wrong
+  std::map<absl::string_view, const NodeDef*> nodes;
+  for (const NodeDef& node : graph.node()) nodes.emplace(node.name(), &node);
+  for (const int position : *needed) {
+    const NodeDef& node = graph.node(position);
+    if (node.op() != "RestoreV2") continue;
+    const StatusOr<TensorName> from = ParseTensorName(node.input_size() > 0 ? node.input(0) : "");
+    if (!from.ok() || from->node != filename->node) continue;
+    const std::vector<std::string> names = ConstantStrings(nodes, node, 1);
+    const std::vector<std::string> specs = ConstantStrings(nodes, node, 2);
+    const StatusOr<std::vector<DType>> dtypes = GetAttr<std::vector<DType>>(node, "dtypes");
+    if (!dtypes.ok() || names.size() != dtypes->size() || specs.size() != dtypes->size()) continue;
+    MR_RETURN_IF_ERROR(CheckRestore(fs, prefix, names, specs, *dtypes));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 // --- Signatures ----------------------------------------------------------------------------------
 
@@ -280,8 +351,8 @@ Status SavedModelBuilder::Add(tensorflow::MetaGraphDef meta, absl::Span<const As
                              TagsText({tags.begin(), tags.end()}), " twice");
     }
   }
-  MR_RETURN_IF_ERROR(Prefixed(absl::StrCat("'", directory_, "'"), CheckSignatures(meta)));
-  MR_RETURN_IF_ERROR(Prefixed(absl::StrCat("'", directory_, "'"), SavedModelInitOp(meta).status()));
+  MR_RETURN_IF_ERROR(OfModel(directory_, CheckSignatures(meta)));
+  MR_RETURN_IF_ERROR(OfModel(directory_, InitOpOf(meta).status()));
   for (const Asset& asset : assets) {
     tensorflow::AssetFileDef def;
     def.mutable_tensor_info()->set_name(asset.tensor);
@@ -384,26 +455,6 @@ Status SavedModelBuilder::AddMetaGraph(const Scope& scope, const Saver* saver,
 
 // --- Reading -------------------------------------------------------------------------------------
 
-StatusOr<std::vector<Feed>> AssetFeeds(FileSystem* fs, const std::string& directory,
-                                       const tensorflow::MetaGraphDef& meta) {
-  MR_ASSIGN_OR_RETURN(const auto assets, AssetsOf(meta));
-  std::vector<Feed> feeds;
-  for (const tensorflow::AssetFileDef& asset : assets) {
-    if (asset.filename().empty() || Basename(asset.filename()) != asset.filename()) {
-      return InvalidArgument("SavedModel '", directory, "': an asset must be a file in '",
-                             kAssetsDirectory, "', got '", asset.filename(), "'");
-    }
-    const std::string path = JoinPath(JoinPath(directory, kAssetsDirectory), asset.filename());
-    // Whoever reads the file says that it is missing, with the op's name; maybe nobody does.
-    if (!fs->FileExists(path)) {
-      LogWarning("SavedModel '", directory, "': asset file '", path,
-                 "' does not exist; its path is fed all the same");
-    }
-    feeds.emplace_back(asset.tensor_info().name(), Tensor::Scalar<std::string>(path));
-  }
-  return feeds;
-}
-
 StatusOr<ModelSignature> SavedModelBundle::Signature(const std::string& key) const {
   if (meta_graph_def == nullptr) return FailedPrecondition("SavedModel: must be loaded, got none");
   const auto found = meta_graph_def->signature_def().find(key);
@@ -423,50 +474,67 @@ StatusOr<SavedModelBundle> LoadSavedModel(const SessionOptions& options,
   return LoadMetaGraph(options, directory, *meta, file_system);
 }
 
+LoadPlan PlanLoading(FileSystem* fs, const std::string& directory,
+                     const tensorflow::MetaGraphDef& meta) {
+  LoadPlan plan;
+  const auto note = [&](const Status& status) {
+    if (!status.ok()) plan.errors.push_back(status);
+  };
+  note(OfModel(directory, CheckSignatures(meta)));
+  const StatusOr<std::string> init_op = InitOpOf(meta);
+  note(OfModel(directory, init_op.status()));
+  const StatusOr<std::vector<Feed>> assets = AssetFeeds(fs, directory, meta);
+  note(assets.status());
+
+  const tensorflow::SaverDef& saver = meta.saver_def();
+  if (!saver.restore_op_name().empty()) {
+    const std::string variables = VariablesPrefix(directory);
+    const std::string index = BundleIndexPath(variables);
+    if (fs->FileExists(index)) {
+      plan.restore.emplace();
+      if (assets.ok()) plan.restore->feeds = *assets;
+      plan.restore->feeds.emplace_back(saver.filename_tensor_name(),
+                                       Tensor::Scalar<std::string>(variables));
+      plan.restore->target = saver.restore_op_name();
+      note(OfModel(directory, CheckCheckpoint(fs, variables, meta.graph_def(), saver)));
+    } else if (HasVariables(meta.graph_def())) {
+      note(absl::NotFoundError(absl::StrCat(
+          "SavedModel '", directory, "': its graph has variables; '", index, "' must exist")));
+    }
+  }
+  if (init_op.ok() && !init_op->empty()) {
+    plan.init.emplace();
+    if (assets.ok()) plan.init->feeds = *assets;
+    plan.init->target = *init_op;
+  }
+  return plan;
+}
+
+StatusOr<std::unique_ptr<Session>> OpenMetaGraph(const SessionOptions& options,
+                                                 const std::string& directory,
+                                                 tensorflow::MetaGraphDef* meta) {
+  MR_RETURN_IF_ERROR(OfModel(directory, RemoveUnknownDefaultAttrs(meta)));
+  MR_ASSIGN_OR_RETURN(std::unique_ptr<Session> session, NewSession(options));
+  MR_RETURN_IF_ERROR(OfModel(directory, session->Extend(meta->graph_def())));
+  return session;
+}
+
 StatusOr<SavedModelBundle> LoadMetaGraph(const SessionOptions& options,
                                          const std::string& directory,
                                          tensorflow::MetaGraphDef meta_graph,
                                          FileSystem* file_system) {
-  const auto loaded = std::make_shared<tensorflow::MetaGraphDef>(std::move(meta_graph));
-  const tensorflow::MetaGraphDef* const meta = loaded.get();
+  const auto meta = std::make_shared<tensorflow::MetaGraphDef>(std::move(meta_graph));
+  const LoadPlan plan = PlanLoading(file_system, directory, *meta);
+  if (!plan.errors.empty()) return plan.errors.front();
   SavedModelBundle bundle;
-  bundle.meta_graph_def = loaded;
-  const auto where = [&](const Status& status) {
-    return Prefixed(absl::StrCat("SavedModel '", directory, "'"), status);
-  };
-  MR_RETURN_IF_ERROR(where(CheckSignatures(*meta)));
-  const StatusOr<std::string> init_op = SavedModelInitOp(*meta);
-  if (!init_op.ok()) return where(init_op.status());
-  MR_ASSIGN_OR_RETURN(const std::vector<Feed> assets, AssetFeeds(file_system, directory, *meta));
-  for (const Feed& asset : assets) {
-    const StatusOr<TensorName> tensor = ParseTensorName(asset.name.name());
-    if (!tensor.ok() || !HasNode(meta->graph_def(), tensor->node)) {
-      return absl::NotFoundError(absl::StrCat("SavedModel '", directory, "': asset tensor '",
-                                              asset.name.name(), "' must be in the graph"));
-    }
+  MR_ASSIGN_OR_RETURN(bundle.session, OpenMetaGraph(options, directory, meta.get()));
+  if (!plan.restore) LogInfo("SavedModel '", directory, "' has no variables");
+  for (const std::optional<LoadPlan::Step>& step : {plan.restore, plan.init}) {
+    if (!step) continue;
+    MR_RETURN_IF_ERROR(
+        OfModel(directory, bundle.session->Run(step->feeds, {}, {step->target}).status()));
   }
-  const std::string variables = VariablesPrefix(directory);
-  const bool has_checkpoint = file_system->FileExists(BundleIndexPath(variables));
-  const tensorflow::SaverDef& saver = meta->saver_def();
-  if (!has_checkpoint && !saver.restore_op_name().empty() && HasVariables(meta->graph_def())) {
-    return absl::NotFoundError(absl::StrCat("SavedModel '", directory,
-                                            "': its graph has variables; '",
-                                            BundleIndexPath(variables), "' must exist"));
-  }
-
-  MR_RETURN_IF_ERROR(where(RemoveUnknownDefaultAttrs(loaded.get())));
-  MR_ASSIGN_OR_RETURN(bundle.session, NewSession(options));
-  MR_RETURN_IF_ERROR(where(bundle.session->Extend(loaded->graph_def())));
-  if (has_checkpoint && !saver.restore_op_name().empty()) {
-    std::vector<Feed> feeds = assets;
-    feeds.emplace_back(saver.filename_tensor_name(), Tensor::Scalar<std::string>(variables));
-    MR_RETURN_IF_ERROR(where(bundle.session->Run(feeds, {}, {saver.restore_op_name()}).status()));
-  } else {
-    LogInfo("SavedModel '", directory, "' has no variables");
-  }
-  if (!init_op->empty()) {
-    MR_RETURN_IF_ERROR(where(bundle.session->Run(assets, {}, {*init_op}).status()));
-  }
+  bundle.meta_graph_def = meta;
   return bundle;
 }
 

@@ -177,11 +177,6 @@ struct SavedModelBundle {
   StatusOr<ModelSignature> Signature(const std::string& key) const;
 };
 
-// The paths of the files that the meta graph's assets name, as feeds. A missing file is a warning:
-// the op that reads it fails, if there is one.
-StatusOr<std::vector<Feed>> AssetFeeds(FileSystem* fs, const std::string& directory,
-                                       const tensorflow::MetaGraphDef& meta);
-
 // Opens a session with the graph, restores the variables, runs the init op.
 StatusOr<SavedModelBundle> LoadSavedModel(const SessionOptions& options,
                                           const std::string& directory,
@@ -197,11 +192,28 @@ StatusOr<SavedModelBundle> LoadMetaGraph(const SessionOptions& options,
                                          tensorflow::MetaGraphDef meta_graph,
                                          FileSystem* file_system = FileSystem::Posix());
 
-// The operation that makes a model ready once its variables are restored; "" when it has none.
-// NotFound when it names one that is not in the graph.
-StatusOr<std::string> SavedModelInitOp(const tensorflow::MetaGraphDef& meta);
-// InvalidArgument unless every tensor of every signature is one of the graph.
-Status CheckSignatures(const tensorflow::MetaGraphDef& meta);
+// The parts of loading, which LoadMetaGraph puts together; for programs that ask what it would do.
+//
+// What is done to a session that has the graph, as far as files and messages say.
+struct LoadPlan {
+  struct Step {
+    std::vector<Feed> feeds;
+    std::string target;
+  };
+  std::optional<Step> restore;  // of the variables; none: there is nothing to restore
+  std::optional<Step> init;     // the init op
+  // All that stands in the way, in the order in which loading looks: it ends with the first. A
+  // missing asset is a warning only: the op that reads it fails, if there is one.
+  std::vector<Status> errors;
+};
+LoadPlan PlanLoading(FileSystem* fs, const std::string& directory,
+                     const tensorflow::MetaGraphDef& meta);
+// A session with the meta graph's graph, nothing restored. Attrs that this program's ops lack are
+// removed from the graph, as RemoveUnknownDefaultAttrs does (saver/meta_graph.h). InvalidArgument
+// for a graph that does not verify, whether anything needs what is wrong or not.
+StatusOr<std::unique_ptr<Session>> OpenMetaGraph(const SessionOptions& options,
+                                                 const std::string& directory,
+                                                 tensorflow::MetaGraphDef* meta);
 
 }  // namespace millrace
 

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <limits>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -62,6 +61,15 @@ StatusOr<tensorflow::SavedModel> ReadSavedModel(FileSystem* fs, const std::strin
         absl::StrCat("SavedModel '", *path, "' must have at least one meta graph, got none"));
   }
   return model;
+}
+
+std::vector<std::string> TensorsOf(const tensorflow::TensorInfo& info) {
+  if (info.has_coo_sparse()) {
+    return {info.coo_sparse().values_tensor_name(), info.coo_sparse().indices_tensor_name(),
+            info.coo_sparse().dense_shape_tensor_name()};
+  }
+  if (info.encoding_case() == tensorflow::TensorInfo::kName) return {info.name()};
+  return {};
 }
 
 std::set<std::string> TagSet(const tensorflow::MetaGraphDef& meta) {

@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/types/span.h"
 #include "core/file_system.h"
@@ -39,6 +40,9 @@ StatusOr<tensorflow::SavedModel> ReadSavedModelFile(FileSystem* fs, const std::s
 
 // The model of a directory. DataLoss when it has no meta graph: then there is nothing to load.
 StatusOr<tensorflow::SavedModel> ReadSavedModel(FileSystem* fs, const std::string& directory);
+
+// The tensors that an input or output of a signature is: one, or the three of a sparse one.
+std::vector<std::string> TensorsOf(const tensorflow::TensorInfo& info);
 
 std::set<std::string> TagSet(const tensorflow::MetaGraphDef& meta);
 // The first meta graph that has exactly these tags, in any order. Valid as long as `model`.

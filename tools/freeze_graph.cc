@@ -39,6 +39,7 @@
 #include "saver/saved_model_reader.h"
 #include "saver/saver.h"
 #include "tools/command_line.h"
+#include "tools/saved_model_run.h"
 #include "tools/saved_model_show.h"
 
 namespace millrace {
@@ -107,12 +108,6 @@ struct Model {
   tensorflow::GraphDef graph;
 };
 
-SessionOptions OptionsOfSession() {
-  SessionOptions options;
-  options.config.allow_soft_placement = true;
-  return options;
-}
-
 StatusOr<Model> FromSavedModel(FileSystem* fs, const CommandLine& flags, bool clear_devices) {
   const std::string dir =
       ModelDirectory(fs, flags.value("input_saved_model_dir"), kProgram, std::cerr);
@@ -123,7 +118,7 @@ StatusOr<Model> FromSavedModel(FileSystem* fs, const CommandLine& flags, bool cl
   tensorflow::MetaGraphDef meta = *found;
   if (clear_devices) ClearDevices(meta.mutable_graph_def());
   MR_ASSIGN_OR_RETURN(SavedModelBundle bundle,
-                      LoadMetaGraph(OptionsOfSession(), dir, std::move(meta), fs));
+                      LoadMetaGraph(ToolSessionOptions(), dir, std::move(meta), fs));
   Model model;
   model.session = std::move(bundle.session);
   model.graph = bundle.meta_graph_def->graph_def();
@@ -153,7 +148,7 @@ StatusOr<Model> FromCheckpoint(FileSystem* fs, const CommandLine& flags, bool cl
     MR_ASSIGN_OR_RETURN(model.graph, ReadInputGraph(fs, flags));
   }
   if (clear_devices) ClearDevices(&model.graph);
-  MR_ASSIGN_OR_RETURN(model.session, NewSession(OptionsOfSession()));
+  MR_ASSIGN_OR_RETURN(model.session, NewSession(ToolSessionOptions()));
   MR_RETURN_IF_ERROR(model.session->Extend(model.graph));
   if (!flags.has("input_meta_graph")) {
     MR_RETURN_IF_ERROR(RestoreByName(model.session.get(), model.graph, checkpoint, fs).status());

@@ -5,6 +5,7 @@
 #include <exception>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -23,10 +24,12 @@
 #include "runtime/device.h"
 #include "runtime/kernel.h"
 #include "runtime/resource_manager.h"
+#include "runtime/session.h"
 #include "saver/meta_graph.h"
 #include "saver/saved_model.h"
-#include "saver/tensor_bundle.h"
+#include "saver/saved_model_reader.h"
 #include "tools/python_error.h"
+#include "tools/saved_model_run.h"
 #include "tools/saved_model_show.h"
 #include "tools/tensor_json.h"
 
@@ -202,8 +205,9 @@ class Checker {
     }
   }
 
-  void Report(const NodeDef& node, const std::string& function, OpProblem::Kind kind,
-              std::string what, std::string needs, std::set<size_t>* of) {
+  // Returns the problem's position in problems_.
+  size_t Report(const NodeDef& node, const std::string& function, OpProblem::Kind kind,
+                std::string what, std::string needs, std::set<size_t>* of) {
     const auto [at, is_new] =
         known_.try_emplace(std::make_tuple(node.op(), kind, what), problems_.size());
     if (is_new) {
@@ -216,6 +220,7 @@ class Checker {
     problems_[at->second].nodes.push_back(
         function.empty() ? node.name() : absl::StrCat(node.name(), " in function ", function));
     of->insert(at->second);
+    return at->second;
   }
 
   // A message without the name of the node that it begins with.
@@ -229,36 +234,36 @@ class Checker {
     const OpEntry* const entry = LookUpOp(original.op());
     if (entry == nullptr) {
       if (functions_.count(original.op()) > 0) {
-        return Report(original, function, OpProblem::Kind::kFunction,
-                      "is a function of the model, and functions are not run here",
-                      "the nodes of the function in its place: an export of TensorFlow 1, or a "
-                      "frozen graph",
-                      of);
+        Report(original, function, OpProblem::Kind::kFunction,
+               "is a function of the model, and functions are not run here",
+               "the nodes of the function in its place: an export of TensorFlow 1, or a frozen "
+               "graph",
+               of);
+        return;
       }
       const auto theirs = theirs_.find(original.op());
-      return Report(
-          original, function, OpProblem::Kind::kUnknownOp, "the op kind is not known here",
-          absl::StrCat(
-              "an op and its kernel (", kAddingAnOp, ")",
-              theirs == theirs_.end() ? "" : absl::StrCat(": ", SignatureText(*theirs->second))),
-          of);
+      Report(original, function, OpProblem::Kind::kUnknownOp, "the op kind is not known here",
+             absl::StrCat(
+                 "an op and its kernel (", kAddingAnOp, ")",
+                 theirs == theirs_.end() ? "" : absl::StrCat(": ", SignatureText(*theirs->second))),
+             of);
+      return;
     }
     const auto bad_attr = [&](const Status& status) {
-      Report(original, function, OpProblem::Kind::kBadAttr, WithoutNode(original, status.message()),
-             "another value of the attr", of);
+      return Report(original, function, OpProblem::Kind::kBadAttr,
+                    WithoutNode(original, status.message()), "another value of the attr", of);
+    };
+    // No graph with the node is taken up, whether anything needs it or not.
+    const auto illegal = [&](const Status& status) {
+      problems_[bad_attr(status)].stops_loading = true;
     };
 
     // As the loader: attrs that only the producer's op has may have their defaults.
-    MetaGraphDef one;
-    const auto theirs = theirs_.find(original.op());
-    if (theirs != theirs_.end()) {
-      *one.mutable_meta_info_def()->mutable_stripped_op_list()->add_op() = *theirs->second;
+    NodeDef node = original;
+    if (const auto theirs = theirs_.find(node.op()); theirs != theirs_.end()) {
+      const Status status = RemoveUnknownDefaultAttrs(*theirs->second, &node);
+      if (!status.ok()) return illegal(status);
     }
-    *one.mutable_graph_def()->add_node() = original;
-    if (const Status status = RemoveUnknownDefaultAttrs(&one); !status.ok()) {
-      return bad_attr(status);
-    }
-    const NodeDef& node = one.graph_def().node(0);
     const auto no_kernel = [&](const std::string& types) {
       const std::string known = DescribeKernels(node.op());
       Report(original, function, OpProblem::Kind::kNoKernel,
@@ -273,7 +278,7 @@ class Checker {
     }
     const auto body =
         bodies_.Make(node, /*taken=*/nullptr, [](const NodeDef&) { return absl::OkStatus(); });
-    if (!body.ok()) return bad_attr(body.status());
+    if (!body.ok()) return illegal(body.status());
     const NodeDef& def = (*body)->def();
     if (!HasKernel(def, device_.type)) return no_kernel(TypesText(def, entry->def));
     if (const Status status = TryKernel(node.name(), **body); !status.ok()) bad_attr(status);
@@ -305,16 +310,7 @@ class Checker {
   std::vector<size_t> position_;  // of problems_ in the sorted list
 };
 
-std::vector<std::string> TensorsOf(const tensorflow::TensorInfo& info) {
-  if (info.has_coo_sparse()) {
-    return {info.coo_sparse().values_tensor_name(), info.coo_sparse().indices_tensor_name(),
-            info.coo_sparse().dense_shape_tensor_name()};
-  }
-  if (info.encoding_case() == tensorflow::TensorInfo::kName) return {info.name()};
-  return {};
-}
-
-std::vector<std::string> TensorsOf(
+std::vector<std::string> TensorsOfAll(
     const google::protobuf::Map<std::string, tensorflow::TensorInfo>& infos) {
   std::set<std::string> tensors;
   for (const auto& [key, info] : infos) {
@@ -323,41 +319,56 @@ std::vector<std::string> TensorsOf(
   return {tensors.begin(), tensors.end()};
 }
 
-// The steps of loading: restoring the variables, the init op.
-CheckedTask LoadingOf(FileSystem* fs, const std::string& directory, const MetaGraphDef& meta,
-                      const Checker& checker) {
-  std::vector<std::string> fetches, feeds, other;
-  const tensorflow::SaverDef& saver = meta.saver_def();
-  const std::string variables =
-      BundleIndexPath(JoinPath(JoinPath(directory, kVariablesDirectory), kVariablesFile));
-  const bool has_variables = std::any_of(
-      meta.graph_def().node().begin(), meta.graph_def().node().end(), [](const NodeDef& node) {
-        return node.op() == "VariableV2" || node.op() == "Variable" || node.op() == "VarHandleOp";
-      });
-  if (!saver.restore_op_name().empty() && fs->FileExists(variables)) {
-    fetches.push_back(saver.restore_op_name());
-    feeds.push_back(saver.filename_tensor_name());
-  } else if (!saver.restore_op_name().empty() && has_variables) {
-    other.push_back(absl::StrCat("the graph has variables, and '", variables, "' does not exist"));
+std::vector<std::string> NamesOf(const std::vector<Feed>& feeds) {
+  std::vector<std::string> names;
+  for (const Feed& feed : feeds) names.push_back(feed.name.name());
+  return names;
+}
+
+// What the nodes alone do not tell (devices, say): the step is made, and not run. Nothing to add
+// where something is wrong already, or where nothing is computed.
+void Prepare(Session* session, const std::vector<std::string>& feeds,
+             const std::vector<std::string>& fetches, const std::vector<std::string>& targets,
+             CheckedTask* task) {
+  if (session == nullptr || !task->runnable() || (fetches.empty() && targets.empty())) return;
+  const auto names = [](const std::vector<std::string>& texts) {
+    return std::vector<FetchName>(texts.begin(), texts.end());
+  };
+  const Status status = session->Prepare(names(feeds), names(fetches), names(targets)).status();
+  if (!status.ok()) task->other.emplace_back(status.message());
+}
+
+// The steps of loading, and the session that they open: null when the graph cannot be taken up.
+CheckedTask LoadingOf(FileSystem* fs, const std::string& directory, MetaGraphDef meta,
+                      const Checker& checker, std::vector<OpProblem>* problems,
+                      std::unique_ptr<Session>* session) {
+  CheckedTask loading;
+  loading.name = "loading";
+  const LoadPlan plan = PlanLoading(fs, directory, meta);
+  for (const Status& error : plan.errors) loading.other.emplace_back(error.message());
+  StatusOr<std::unique_ptr<Session>> opened = OpenMetaGraph(ToolSessionOptions(), directory, &meta);
+  // Who is asked decides, not what was found about nodes.
+  for (size_t i = 0; i < problems->size(); ++i) {
+    OpProblem& problem = (*problems)[i];
+    problem.stops_loading = problem.stops_loading && !opened.ok();
+    if (problem.stops_loading) loading.problems.push_back(i);
   }
-  if (const Status status = CheckSignatures(meta); !status.ok()) {
-    other.emplace_back(status.message());
-  }
-  const StatusOr<std::string> init_op = SavedModelInitOp(meta);
-  if (!init_op.ok()) {
-    other.emplace_back(init_op.status().message());
-  } else if (!init_op->empty()) {
-    fetches.push_back(*init_op);
-  }
-  const StatusOr<std::vector<Feed>> assets = AssetFeeds(fs, directory, meta);
-  if (!assets.ok()) {
-    other.emplace_back(assets.status().message());
+  if (opened.ok()) {
+    *session = *std::move(opened);
   } else {
-    for (const Feed& asset : *assets) feeds.push_back(asset.name.name());
+    loading.other.emplace_back(opened.status().message());
   }
-  CheckedTask task = checker.TaskOf("loading", fetches, feeds);
-  task.other.insert(task.other.end(), other.begin(), other.end());
-  return task;
+  for (const std::optional<LoadPlan::Step>& step : {plan.restore, plan.init}) {
+    if (!step) continue;
+    CheckedTask task = checker.TaskOf("", {step->target}, NamesOf(step->feeds));
+    Prepare(session->get(), NamesOf(step->feeds), {}, {step->target}, &task);
+    loading.problems.insert(loading.problems.end(), task.problems.begin(), task.problems.end());
+    loading.other.insert(loading.other.end(), task.other.begin(), task.other.end());
+  }
+  std::sort(loading.problems.begin(), loading.problems.end());
+  loading.problems.erase(std::unique(loading.problems.begin(), loading.problems.end()),
+                         loading.problems.end());
+  return loading;
 }
 
 std::string NamesText(const std::vector<std::string>& names) {
@@ -379,8 +390,8 @@ std::string TagsText(const std::vector<std::string>& tags) {
 }  // namespace
 
 bool ModelCheck::runnable() const {
-  return other.empty() && std::all_of(tasks.begin(), tasks.end(),
-                                      [](const CheckedTask& task) { return task.runnable(); });
+  return std::all_of(tasks.begin(), tasks.end(),
+                     [](const CheckedTask& task) { return task.runnable(); });
 }
 
 StatusOr<ModelCheck> CheckModel(FileSystem* fs, const std::string& directory,
@@ -400,22 +411,15 @@ StatusOr<ModelCheck> CheckModel(FileSystem* fs, const std::string& directory,
 
   Checker checker(meta);
   checker.LookAtAll(&check);
-  check.tasks.push_back(LoadingOf(fs, directory, meta, checker));
+  std::unique_ptr<Session> session;
+  check.tasks.push_back(LoadingOf(fs, directory, meta, checker, &check.problems, &session));
   for (const std::string& key : keys) {
     const tensorflow::SignatureDef& signature = meta.signature_def().at(key);
-    check.tasks.push_back(checker.TaskOf(absl::StrCat("signature '", key, "'"),
-                                         TensorsOf(signature.outputs()),
-                                         TensorsOf(signature.inputs())));
-  }
-  // Bad attrs are named one by one; verification would name the first again.
-  const bool attrs_are_good = std::none_of(
-      check.problems.begin(), check.problems.end(),
-      [](const OpProblem& problem) { return problem.kind == OpProblem::Kind::kBadAttr; });
-  if (attrs_are_good) {
-    MetaGraphDef copy = meta;
-    Status status = RemoveUnknownDefaultAttrs(&copy);
-    if (status.ok()) status = VerifyGraphDef(copy.graph_def());
-    if (!status.ok()) check.other.emplace_back(status.message());
+    const std::vector<std::string> inputs = TensorsOfAll(signature.inputs());
+    const std::vector<std::string> outputs = TensorsOfAll(signature.outputs());
+    CheckedTask task = checker.TaskOf(absl::StrCat("signature '", key, "'"), outputs, inputs);
+    Prepare(session.get(), inputs, outputs, {}, &task);
+    check.tasks.push_back(std::move(task));
   }
   return check;
 }
@@ -425,7 +429,6 @@ std::string CheckText(const ModelCheck& check) {
       "MetaGraphDef with tag-set ", TagsText(check.tags), ": ", Count(check.num_nodes, "node"),
       check.num_functions == 0 ? "" : absl::StrCat(", ", Count(check.num_functions, "function")),
       "\n");
-  for (const std::string& line : check.other) absl::StrAppend(&out, "  ", line, "\n");
   for (size_t i = 0; i < check.problems.size(); ++i) {
     const OpProblem& problem = check.problems[i];
     const bool needed =
@@ -434,7 +437,9 @@ std::string CheckText(const ModelCheck& check) {
         });
     absl::StrAppend(&out, "  ", problem.op, ": ", problem.what, "\n    ",
                     Count(problem.nodes.size(), "node"), ": ", NamesText(problem.nodes),
-                    needed ? "" : " (nothing that was asked for needs them)",
+                    problem.stops_loading ? " (no graph with them is loaded)"
+                    : needed              ? ""
+                                          : " (nothing that was asked for needs them)",
                     "\n    needed: ", problem.needs, "\n");
   }
   size_t stopped = 0;
@@ -446,15 +451,16 @@ std::string CheckText(const ModelCheck& check) {
     }
     ++stopped;
     std::set<std::string> ops;
-    for (const size_t i : task.problems) ops.insert(check.problems[i].op);
+    for (const size_t i : task.problems) {
+      // Loading says in its own words what it does not take up.
+      if (!check.problems[i].stops_loading || task.other.empty()) ops.insert(check.problems[i].op);
+    }
     std::vector<std::string> reasons = task.other;
     if (!ops.empty()) reasons.push_back(absl::StrCat("needs ", absl::StrJoin(ops, ", ")));
     absl::StrAppend(&out, absl::StrJoin(reasons, "; "), "\n");
   }
   if (check.runnable()) {
     absl::StrAppend(&out, "runnable\n");
-  } else if (stopped == 0) {
-    absl::StrAppend(&out, "not runnable: the graph is not sound\n");
   } else {
     absl::StrAppend(&out, "not runnable: ", stopped, " of ", check.tasks.size(),
                     " (loading and signatures) cannot be done\n");
@@ -473,7 +479,6 @@ std::string CheckJson(const std::vector<ModelCheck>& checks) {
     one["runnable"] = check.runnable();
     one["nodes"] = check.num_nodes;
     one["functions"] = check.num_functions;
-    one["errors"] = check.other;
     one["problems"] = ordered_json::array();
     for (const OpProblem& problem : check.problems) {
       one["problems"].push_back({{"op", problem.op},

@@ -9,11 +9,16 @@
 // its attrs legal, is there a kernel for its types, does the kernel accept its attrs? What is
 // wrong is gathered by kind, with the nodes and what would have to be made.
 //
-// A model is runnable when nothing is wrong with the nodes that loading it (the restore op, the
-// init op) and its signatures need; what is wrong elsewhere is listed, too. A signature needs the
-// nodes between its inputs and its outputs, as a step that is fed the inputs.
+// A model is runnable when it can be loaded and nothing is wrong with what its signatures need;
+// what is wrong elsewhere is listed, too. Loading takes up the whole graph, so that an attr that
+// its op does not allow stops it wherever it is; op kinds and kernels that are missing stop only
+// who needs them: the restore op, the init op, a signature (the nodes between its inputs and its
+// outputs, as a step that is fed the inputs).
 //
-// Nothing is restored and no step is run. Kernels are those that the program links.
+// It is the loader that is asked (PlanLoading and OpenMetaGraph of saver/saved_model.h) and the
+// session that makes the steps, as `saved_model_cli run` would; but nothing is restored and no step
+// is run: of a checkpoint the index and the sizes of its files are looked at, no values and not
+// whether variables take their shapes. Kernels are those that the program links.
 //
 // Thread-safety: pure functions. Failure: the Statuses of tools/python_error.h, for a signature
 // that the model does not have.
@@ -40,13 +45,14 @@ struct OpProblem {
   std::string what;                // "no kernel for T=half"
   std::string needs;               // what would have to be made
   std::vector<std::string> nodes;  // "dense/MatMul"; "MatMul in function f"
+  bool stops_loading = false;      // no graph with these nodes is taken up
 };
 
 // What is asked of the model, and why it cannot be done.
 struct CheckedTask {
   std::string name;                // "loading", "signature 'serving_default'"
   std::vector<size_t> problems;    // positions in ModelCheck::problems
-  std::vector<std::string> other;  // what is wrong beside ops: an output that no node has
+  std::vector<std::string> other;  // what is wrong beside ops, in the words of who refuses it
   bool runnable() const { return problems.empty() && other.empty(); }
 };
 
@@ -55,7 +61,6 @@ struct ModelCheck {
   size_t num_nodes = 0, num_functions = 0;  // that were looked at
   std::vector<OpProblem> problems;          // sorted by op
   std::vector<CheckedTask> tasks;           // loading first
-  std::vector<std::string> other;           // of the graph as a whole: it does not verify
   bool runnable() const;
 };
 

@@ -28,6 +28,7 @@
 #include "proto/example.pb.h"
 #include "proto/saved_model.pb.h"
 #include "runtime/kernel.h"
+#include "saver/saved_model.h"
 #include "tools/saved_model_check.h"
 #include "tools/saved_model_inputs.h"
 #include "tools/saved_model_run.h"
@@ -569,10 +570,10 @@ TEST(CheckTest, EverythingThatIsMissingIsNamedAtOnce) {
             "    1 node: n (nothing that was asked for needs them)\n"
             "    needed: a kernel (docs/adding_an_op.md); there is none\n"
             "  CheckTestPicky: attr 'T' must be one of {float, double}, got int32\n"
-            "    1 node: i (nothing that was asked for needs them)\n"
+            "    1 node: i (no graph with them is loaded)\n"
             "    needed: another value of the attr\n"
             "  CheckTestPicky: attr 'size' must be >= 1, got 0\n"
-            "    1 node: zero\n"
+            "    1 node: zero (no graph with them is loaded)\n"
             "    needed: another value of the attr\n"
             "  CheckTestPicky: mode must be 'fast', got 'slow'\n"
             "    1 node: s (nothing that was asked for needs them)\n"
@@ -586,11 +587,12 @@ TEST(CheckTest, EverythingThatIsMissingIsNamedAtOnce) {
             "  Unheard: the op kind is not known here\n"
             "    1 node: z (nothing that was asked for needs them)\n"
             "    needed: an op and its kernel (docs/adding_an_op.md)\n"
-            "  loading: ok\n"
+            "  loading: SavedModel '/no/such': GraphDef node[9] 'zero': attr 'size' must be >= 1, "
+            "got 0\n"
             "  signature 'good': ok\n"
             "  signature 'u2': needs MadeUp\n"
             "  signature 'zero': needs CheckTestPicky\n"
-            "not runnable: 2 of 4 (loading and signatures) cannot be done\n");
+            "not runnable: 3 of 4 (loading and signatures) cannot be done\n");
 
   const json checked = json::parse(CheckJson({check}));
   EXPECT_EQ(checked.at("runnable"), false);
@@ -662,23 +664,89 @@ TEST(CheckTest, WhatLoadingLacksIsNamed) {
        "attr { key: 'shape' value { shape { } } } } node { name: 'restore' op: 'NoOp' }",
        "saver_def { restore_op_name: 'restore' filename_tensor_name: 'f:0' }",
        {},
-       "loading: the graph has variables, and '/no/such/variables/variables.index' does not exist"},
+       "loading: SavedModel '/no/such': its graph has variables; "
+       "'/no/such/variables/variables.index' must exist"},
       {"",
        "collection_def { key: 'legacy_init_op' value { node_list { value: 'nobody' } } }",
        {},
-       "loading: SavedModel: the init op 'nobody'"},
+       "loading: SavedModel '/no/such': the init op 'nobody'"},
       {CheckNode("init", "Unheard", ""),
        "collection_def { key: 'legacy_init_op' value { node_list { value: 'init' } } }",
        {},
        "loading: needs Unheard"},
       {"", "asset_file_def { tensor_info { name: 'x' } filename: '../up' }", {}, "'../up'"},
       {"", "", {"y"}, "signature 'y': GraphDef: has no node 'y'"},
-      {CheckNode("y", "Identity", kT, "nobody"), "", {"y"}, "not runnable: the graph is not sound"},
+      {CheckNode("y", "Identity", kT, "nobody"),
+       "",
+       {"y"},
+       "loading: SavedModel '/no/such': GraphDef node[1] 'y': input 0 refers to"},
+      {"",
+       "asset_file_def { tensor_info { name: 'gone' } filename: 'a' }",
+       {},
+       "'gone' must be in"},
+      {CheckNode("y", "Identity", absl::StrCat(kT, " device: '/job:ps/task:3'")),
+       "",
+       {"y"},
+       "/job:ps"},
   };
   for (const Case& c : cases) {
     const ModelCheck check = Checked(CheckedModel(c.nodes, c.outputs, c.more));
     EXPECT_FALSE(check.runnable());
     EXPECT_THAT(CheckText(check), HasSubstr(c.text));
+  }
+}
+
+TEST(CheckTest, LoadingIsWhatTheLoaderDoes) {
+  struct Case {
+    std::string nodes, more;
+    bool loads;
+  };
+  const auto later = [](int value) {
+    return absl::StrCat("attr { key: 'later' value { i: ", value, " } } ");
+  };
+  const std::string bad =
+      CheckNode("b", "CheckTestPicky", absl::StrCat(kT, "attr { key: 'size' value { i: 0 } } "));
+  const Case cases[] = {
+      {"", "", true},
+      // What no signature needs: legal, and illegal.
+      {CheckNode("n", "CheckTestNobody", kT), "", true},
+      {CheckNode("u", "Unheard", ""), "", true},
+      {CheckNode("s", "CheckTestPicky",
+                 absl::StrCat(kT, "attr { key: 'mode' value { s: 'slow' } } ")),
+       "", true},
+      {bad, "", false},
+      {CheckNode("m", "Mul", kT), "", false},
+      {CheckNode("p", "Identity", "attr { key: 'T' value { placeholder: 'T' } } "), "", false},
+      {" node { name: 'c' op: 'Const' attr { key: 'dtype' value { type: DT_FLOAT } } }", "", false},
+      {CheckNode("l", "CheckTestPicky", kT + later(1)), "", true},
+      {CheckNode("l", "CheckTestPicky", kT + later(2)), "", false},
+      {absl::StrCat("library { function { signature { name: 'f' } ",
+                    "node_def { name: 'b' op: 'CheckTestPicky' input: 'x' attr { key: 'size' value "
+                    "{ i: 0 } } } } }"),
+       "", false},
+      {"", "signature_def { key: 'bad' value { inputs { key: 'q' value { name: 'q:0' } } } }",
+       false},
+  };
+  std::string key = "good";
+  for (const Case& c : cases) {
+    tensorflow::MetaGraphDef meta = CheckedModel(
+        absl::StrCat(CheckNode("good", "CheckTestPicky", kT), c.nodes), {"good"}, c.more);
+    // An attr that the producer's op has, and ours lacks.
+    auto* const op = meta.mutable_meta_info_def()->mutable_stripped_op_list()->add_op();
+    op->set_name("CheckTestPicky");
+    auto* const attr = op->add_attr();
+    attr->set_name("later");
+    attr->set_type("int");
+    attr->mutable_default_value()->set_i(1);
+    const ModelCheck check = Checked(meta, &key);
+    const Status loaded = LoadMetaGraph({}, "/no/such", meta, Fs()).status();
+    EXPECT_EQ(loaded.ok(), c.loads) << loaded << c.nodes;
+    ASSERT_EQ(check.tasks.size(), 2u);
+    EXPECT_EQ(check.tasks[0].runnable(), c.loads) << CheckText(check);
+    EXPECT_EQ(check.runnable(), c.loads);
+    if (c.loads) continue;
+    ASSERT_FALSE(check.tasks[0].other.empty());
+    EXPECT_EQ(check.tasks[0].other[0], loaded.message());
   }
 }
 
@@ -1083,7 +1151,8 @@ TEST(CliTest, CheckExitsWithOneWhenTheModelCannotRun) {
   EXPECT_TRUE(process.err.empty());
   process = Cli("check --tag_set show --dir " + dir);
   EXPECT_EQ(process.code, 1);
-  EXPECT_THAT(process.out, HasSubstr("  loading: SavedModel: signature 'Odd': input '"));
+  EXPECT_THAT(process.out, HasSubstr(absl::StrCat("  loading: SavedModel '", dir,
+                                                  "': signature 'Odd': input '")));
   EXPECT_THAT(process.out, EndsWith("not runnable: 1 of 2 (loading and signatures) cannot be "
                                     "done\n"));
   EXPECT_EQ(Cli("check --dir " + dir).code, 1);

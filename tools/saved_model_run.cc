@@ -55,6 +55,12 @@ Status SaveOutput(FileSystem* fs, const SavedModelRun& run, const std::string& k
 
 }  // namespace
 
+SessionOptions ToolSessionOptions() {
+  SessionOptions options;
+  options.config.allow_soft_placement = true;
+  return options;
+}
+
 Status RunSavedModel(FileSystem* fs, const SavedModelRun& run, std::ostream& out,
                      std::ostream& warnings) {
   tensorflow::SignatureDef signature;
@@ -102,10 +108,8 @@ Status RunSavedModel(FileSystem* fs, const SavedModelRun& run, std::ostream& out
     fetches.push_back(name);
   }
 
-  // As the Python tool: a model that asks for a GPU runs without one.
-  SessionOptions options;
-  options.config.allow_soft_placement = true;
-  StatusOr<SavedModelBundle> bundle = LoadMetaGraph(options, run.dir, std::move(meta), fs);
+  StatusOr<SavedModelBundle> bundle =
+      LoadMetaGraph(ToolSessionOptions(), run.dir, std::move(meta), fs);
   if (!bundle.ok()) return PythonErrorFromStatus(bundle.status());
   const StatusOr<std::vector<Tensor>> outputs = bundle->session->Run(feeds, fetches);
   if (!outputs.ok()) return PythonErrorFromStatus(outputs.status());

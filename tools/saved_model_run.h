@@ -20,6 +20,7 @@
 
 #include "core/file_system.h"
 #include "core/status.h"
+#include "runtime/session.h"
 #include "tools/saved_model_inputs.h"
 
 namespace millrace {
@@ -32,6 +33,9 @@ struct SavedModelRun {
   bool clear_devices = false;
   bool json = false;
 };
+
+// How the tools open models: what asks for a GPU runs without one.
+SessionOptions ToolSessionOptions();
 
 Status RunSavedModel(FileSystem* fs, const SavedModelRun& run, std::ostream& out,
                      std::ostream& warnings);
