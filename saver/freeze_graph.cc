@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "core/hash_table.h"
+#include "core/shape.h"
 #include "core/tensor.h"
 #include "graph/arg_range.h"
 #include "graph/attr.h"
@@ -35,6 +36,7 @@ constexpr char kScope[] = "freeze_graph";
 struct GraphVariable {
   std::string name;  // of its node
   DType dtype = DT_INVALID;
+  PartialShape shape;
   bool is_resource = false;
 };
 
@@ -48,7 +50,13 @@ StatusOr<std::vector<GraphVariable>> GraphVariables(const GraphDef& graph) {
   for (const NodeDef& node : graph.node()) {
     if (!IsReferenceVariable(node) && !IsResourceVariable(node)) continue;
     MR_ASSIGN_OR_RETURN(const DType dtype, GetAttr<DType>(node, "dtype"));
-    variables.push_back({node.name(), dtype, IsResourceVariable(node)});
+    PartialShape shape;
+    if (HasAttr(node, "shape")) {
+      MR_ASSIGN_OR_RETURN(shape, GetAttr<PartialShape>(node, "shape"));
+    }
+    // To the oldest kind a scalar is a variable of any shape.
+    if (node.op() == "Variable" && shape.has_rank() && shape.rank() == 0) shape = PartialShape();
+    variables.push_back({node.name(), dtype, std::move(shape), IsResourceVariable(node)});
   }
   return variables;
 }
@@ -395,6 +403,7 @@ StatusOr<int> RestoreByName(Session* session, const GraphDef& graph, const std::
   *writers.mutable_versions() = graph.versions();
   std::vector<std::string> stored;
   std::vector<DType> dtypes;
+  std::vector<PartialShape> shapes;
   std::vector<std::string> fed;
   std::vector<FetchName> targets;
   for (const GraphVariable& variable : variables) {
@@ -419,6 +428,7 @@ StatusOr<int> RestoreByName(Session* session, const GraphDef& graph, const std::
     }
     stored.push_back(variable.name);
     dtypes.push_back(variable.dtype);
+    shapes.push_back(variable.shape);
     fed.push_back(value);
     targets.emplace_back(assign);
   }
@@ -433,7 +443,14 @@ StatusOr<int> RestoreByName(Session* session, const GraphDef& graph, const std::
   MR_ASSIGN_OR_RETURN(const std::vector<Tensor> values,
                       RestoreTensors(file_system, checkpoint, stored, whole, dtypes));
   std::vector<Feed> feeds;
-  for (size_t i = 0; i < values.size(); ++i) feeds.emplace_back(fed[i], values[i]);
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (!shapes[i].IsCompatibleWith(values[i].shape())) {
+      return InvalidArgument("Checkpoint '", checkpoint, "': '", stored[i],
+                             "' must have the shape of the graph's variable, ", shapes[i], ", got ",
+                             values[i].shape());
+    }
+    feeds.emplace_back(fed[i], values[i]);
+  }
   MR_RETURN_IF_ERROR(session->Extend(writers));
   MR_RETURN_IF_ERROR(session->Run(feeds, {}, targets).status());
   return static_cast<int>(stored.size());

@@ -301,6 +301,12 @@ TEST_F(RestoreByNameTest, WhatDoesNotFitIsNamed) {
   Write({{"v", Tensor::Scalar<int32_t>(7)}});
   EXPECT_STATUS(RestoreByName(session.get(), graph, prefix_), kInvalid,
                 "'v' must be of float as the graph's variable, got int32");
+  for (const char* name : {"r", "v"}) {  // a reference and a resource variable
+    Write({{name, TensorOf<float>({3}, {1, 2, 3})}});
+    EXPECT_STATUS(
+        RestoreByName(session.get(), graph, prefix_), kInvalid,
+        absl::StrCat("'", name, "' must have the shape of the graph's variable, [2,2], got [3]"));
+  }
 }
 
 }  // namespace
