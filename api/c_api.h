@@ -432,23 +432,37 @@ MILLRACE_EXPORT MillraceCode millrace_graph_add_gradients(
     MillraceGraph* graph, const char* const* ys, int num_ys, const char* const* xs, int num_xs,
     const char* const* grad_ys, const char** gradients, MillraceStatus* status);
 
+// The numbers of MillraceOptimizerOptions.
+enum {
+  MILLRACE_LEARNING_RATE = 1 << 0,
+  MILLRACE_BETA1 = 1 << 1,
+  MILLRACE_BETA2 = 1 << 2,
+  MILLRACE_EPSILON = 1 << 3,
+  MILLRACE_INITIAL_ACCUMULATOR_VALUE = 1 << 4,
+  MILLRACE_MOMENTUM = 1 << 5,
+  MILLRACE_DECAY = 1 << 6
+};
+
+// A number that is 0 means the default after the semicolon, unless `given` has its bit: then it is
+// 0. A number that the optimizer does not have must be neither given nor set; all must be finite.
 typedef struct MillraceOptimizerOptions {
   size_t struct_size;
   const char* optimizer;             // "GradientDescent", "Momentum", "Adam", "Adagrad", "RMSProp"
   const char* name;                  // prefix of the nodes that are made; NULL: the optimizer's
-  double learning_rate;              // 0: TensorFlow's default for the optimizer
-  double beta1, beta2, epsilon;      // Adam; 0: 0.9, 0.999, 1e-8
-  double initial_accumulator_value;  // Adagrad; 0: 0.1
+  double learning_rate;              // TensorFlow's default for the optimizer
+  double beta1, beta2, epsilon;      // Adam; 0.9, 0.999, 1e-8. RMSProp's epsilon; 1e-10
+  double initial_accumulator_value;  // Adagrad; 0.1
   const char* global_step;           // a variable that counts the updates; NULL: none
   const char* const* variables;      // those to change; NULL: all trainable ones (minimize only)
   int32_t num_variables;
   int32_t use_locking;  // 1: updates of a variable exclude each other
   // A floating scalar of the graph instead of learning_rate: a schedule, or what steps are fed.
   const char* learning_rate_tensor;
-  double momentum;       // Momentum; 0: 0.9. RMSProp; 0: none
-  double decay;          // RMSProp; 0: 0.9. (Its epsilon: 1e-10.)
+  double momentum;       // Momentum; 0.9. RMSProp; 0
+  double decay;          // RMSProp; 0.9
   int32_t use_nesterov;  // Momentum
   int32_t centered;      // RMSProp
+  uint32_t given;        // MILLRACE_MOMENTUM | ...: numbers that are meant when they are 0, too
 } MillraceOptimizerOptions;
 
 // Makes the node that runs one step of training: gradients of the tensor `loss` by the variables,
@@ -570,19 +584,17 @@ typedef struct MillraceExportOptions {
   size_t struct_size;
   const char* const* tags;  // NULL: "serve"
   int32_t num_tags;
-  int32_t keep_devices;  // 1: nodes keep the devices that they ask for
-  const char* main_op;   // a node to run once the variables are restored; NULL: none
+  const char* main_op;  // a node to run once the variables are restored; NULL: none
 } MillraceExportOptions;
 
-// Writes the session's graph, the values of its variables and the signatures to a directory, which
-// must be new or empty. `saver` says which variables; NULL: all, by a saver that the graph gets at
-// the first such call and keeps.
-MILLRACE_EXPORT MillraceCode millrace_session_export(MillraceSession* session, MillraceSaver* saver,
-                                                     const char* directory,
-                                                     MillraceSignature* const* signatures,
-                                                     int num_signatures,
-                                                     const MillraceExportOptions* options,
-                                                     MillraceStatus* status);
+// Writes a model to a directory, which must be new or empty: what the outputs of the signatures are
+// computed from, with the values of the variables that they read, and the signatures. No gradients,
+// optimizers or devices. An input that is no placeholder becomes one; what makes it is left behind.
+// There must be at least one signature; its outputs must need no placeholder but its inputs. The
+// directory is there whole or not at all.
+MILLRACE_EXPORT MillraceCode millrace_session_export(
+    MillraceSession* session, const char* directory, MillraceSignature* const* signatures,
+    int num_signatures, const MillraceExportOptions* options, MillraceStatus* status);
 
 // Restores a model and runs its init op. `tags` NULL: "serve"; `options` may be NULL.
 MILLRACE_EXPORT MillraceSavedModel* millrace_saved_model_load(const char* directory,

@@ -50,6 +50,33 @@ void Shorten(List* list, int size) {
   while (list->value_size() > size) list->mutable_value()->RemoveLast();
 }
 
+// What is known of shapes, by the names of nodes.
+using KnownShapes = std::vector<std::pair<std::string, std::vector<PartialShape>>>;
+
+KnownShapes ShapesOf(const Scope& scope, int num_ids) {
+  KnownShapes shapes;
+  for (const auto& node : scope.graph()->nodes().subspan(0, static_cast<size_t>(num_ids))) {
+    if (node == nullptr || node->num_outputs() == 0) continue;
+    std::vector<PartialShape>& outputs = shapes.emplace_back(node->name(), 0).second;
+    for (int i = 0; i < node->num_outputs(); ++i) {
+      outputs.push_back(scope.shape(Output(node.get(), i)));
+    }
+  }
+  return shapes;
+}
+
+// What inference alone does not find again: what callers have said, and all that came of it.
+Status KeepShapes(const KnownShapes& shapes, const Scope& scope) {
+  for (const auto& [name, outputs] : shapes) {
+    Node* const node = scope.graph()->FindNode(name);
+    if (node == nullptr) return Internal("Graph: node '", name, "' must be in the graph again");
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (outputs[i].has_rank()) scope.SetShape(Output(node, static_cast<int>(i)), outputs[i]);
+    }
+  }
+  return scope.status();
+}
+
 // What a graph of this library has exported.
 Status ImportOwn(const std::shared_ptr<tensorflow::GraphDef>& def, Graph* graph) {
   ImportOptions options;
@@ -87,6 +114,7 @@ Status GraphState::Edit(absl::FunctionRef<Status(const Scope&)> edit) {
 
 Status GraphState::RollBack(int num_ids, const std::map<std::string, int>& collection_sizes) {
   Graph* const graph = scope_.graph();
+  const KnownShapes shapes = ShapesOf(scope_, num_ids);
   for (int id = graph->num_node_ids() - 1; id >= num_ids; --id) {
     Node* const node = graph->nodes()[static_cast<size_t>(id)].get();
     if (node != nullptr) graph->RemoveNode(node);
@@ -109,18 +137,11 @@ Status GraphState::RollBack(int num_ids, const std::map<std::string, int>& colle
   MR_RETURN_IF_ERROR(ImportOwn(def, again.get()));
   MR_ASSIGN_OR_RETURN(Scope fresh, Scope::ForGraph(std::move(again)));
   *fresh.collections() = std::move(collections);
+  MR_RETURN_IF_ERROR(KeepShapes(shapes, fresh));
   scope_ = std::move(fresh);
   ++generation_;
   version_.fetch_add(1, std::memory_order_release);
-  return ReapplyShapes();
-}
-
-Status GraphState::ReapplyShapes() {
-  for (const auto& [tensor, shape] : shapes_) {
-    MR_ASSIGN_OR_RETURN(const Output output, FindTensor(scope_, tensor, "Graph"));
-    scope_.SetShape(output, shape);
-  }
-  return scope_.status();
+  return absl::OkStatus();
 }
 
 Status GraphState::Read(absl::FunctionRef<Status(const Scope&)> read) {
@@ -133,25 +154,11 @@ Status GraphState::Replace(absl::FunctionRef<StatusOr<Scope>(const Scope&)> make
   MutexLock lock(&mu_);
   MR_RETURN_IF_ERROR(broken_);
   MR_ASSIGN_OR_RETURN(Scope made, make(scope_));
-  std::swap(scope_, made);
-  const Status status = ReapplyShapes();
-  if (!status.ok()) {
-    std::swap(scope_, made);
-    return status;
-  }
+  MR_RETURN_IF_ERROR(KeepShapes(ShapesOf(scope_, scope_.graph()->num_node_ids()), made));
+  scope_ = std::move(made);
   ++generation_;
   version_.fetch_add(1, std::memory_order_release);
   return absl::OkStatus();
-}
-
-Status GraphState::SetShape(const std::string& tensor, const PartialShape& shape) {
-  return Edit([&](const Scope& scope) ABSL_NO_THREAD_SAFETY_ANALYSIS -> Status {
-    MR_ASSIGN_OR_RETURN(const Output output, FindTensor(scope, tensor, "millrace_graph_set_shape"));
-    scope.SetShape(output, shape);
-    MR_RETURN_IF_ERROR(scope.status());
-    shapes_.emplace_back(tensor, shape);
-    return absl::OkStatus();
-  });
 }
 
 const char* GraphState::Keep(absl::string_view text) {
@@ -456,6 +463,10 @@ MillraceCode millrace_graph_set_shape(MillraceGraph* graph, const char* tensor, 
     const std::shared_ptr<GraphState> state = object->state;
     MR_RETURN_IF_ERROR(CheckText(tensor, where, "tensor"));
     MR_ASSIGN_OR_RETURN(const PartialShape shape, PartialShapeOf(dims, num_dims, where));
-    return state->SetShape(tensor, shape);
+    return state->Edit([&](const Scope& scope) -> Status {
+      MR_ASSIGN_OR_RETURN(const Output output, FindTensor(scope, tensor, where));
+      scope.SetShape(output, shape);
+      return absl::OkStatus();
+    });
   });
 }

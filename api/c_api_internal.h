@@ -202,13 +202,11 @@ Status TakeTensors(MillraceTensor* const* handles, int count, absl::string_view 
 
 // --- Graphs --------------------------------------------------------------------------------------
 
-struct SaverState;
-
 // A graph that many threads build, and whose edits happen whole or not at all.
 //
 // A Scope keeps its first error, and a composite builder that fails has made some of its nodes. So
 // after an edit that fails the graph is made again of the nodes that were there before, with a
-// Scope of its own. Sessions see that by the generation.
+// Scope of its own, which is told the shapes that were known. Sessions see that by the generation.
 //
 // Thread-safety: all methods, from any thread. `version` moves with every edit.
 class GraphState {
@@ -219,14 +217,8 @@ class GraphState {
   Status Edit(absl::FunctionRef<Status(const Scope&)> edit);
   // Calls `read` with the scope, which it may use but not add to.
   Status Read(absl::FunctionRef<Status(const Scope&)> read);
-  // Instead of the graph: what `make` makes of it. Names that were given out stay.
+  // Instead of the graph: what `make` makes of it, with all of its nodes and what is known of them.
   Status Replace(absl::FunctionRef<StatusOr<Scope>(const Scope&)> make);
-  // set_shape, which a graph that is made again must be told again.
-  Status SetShape(const std::string& tensor, const PartialShape& shape);
-
-  // Of all variables, for exports; made anew when there are others. Adds nodes.
-  StatusOr<std::shared_ptr<SaverState>> SaverOfAll(absl::string_view where);
-
   // The text, as long as this object.
   const char* Keep(absl::string_view text);
 
@@ -244,18 +236,12 @@ class GraphState {
  private:
   Status RollBack(int num_ids, const std::map<std::string, int>& collection_sizes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  Status ReapplyShapes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Mutex mu_;
   Scope scope_ ABSL_GUARDED_BY(mu_);
   int64_t generation_ ABSL_GUARDED_BY(mu_) = 0;
-  std::vector<std::pair<std::string, PartialShape>> shapes_ ABSL_GUARDED_BY(mu_);
   Status broken_ ABSL_GUARDED_BY(mu_);  // no memory to take an edit back
   std::atomic<int64_t> version_{0};     // release by edits, acquire by who compares
-
-  Mutex saver_mu_;  // before mu_
-  std::shared_ptr<SaverState> saver_of_all_ ABSL_GUARDED_BY(saver_mu_);
-  std::vector<std::string> variables_of_saver_ ABSL_GUARDED_BY(saver_mu_);
 
   Mutex names_mu_;
   std::set<std::string, std::less<>> names_ ABSL_GUARDED_BY(names_mu_);
@@ -307,7 +293,7 @@ StatusOr<std::vector<Variable>> FindVariables(const Scope& scope,
 // --- Sessions ------------------------------------------------------------------------------------
 
 struct SessionState {
-  std::unique_ptr<Session> session;
+  std::shared_ptr<Session> session;   // a loaded model's keeps the model
   std::shared_ptr<GraphState> graph;  // null for a loaded model
   GraphState::Position position;
 
@@ -338,7 +324,7 @@ Status RunStep(SessionState* session, absl::Span<const Feed> feeds,
 // --- Savers --------------------------------------------------------------------------------------
 
 struct SaverState {
-  GraphState* graph;  // kept by who holds the saver; a GraphState holds one of its own
+  GraphState* graph;  // kept by who holds the saver
   Mutex mu;
   std::unique_ptr<Saver> saver ABSL_GUARDED_BY(mu);
   std::set<std::string> paths ABSL_GUARDED_BY(mu);  // that were given out

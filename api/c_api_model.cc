@@ -15,10 +15,10 @@
 #include "core/tensor.h"
 #include "graph/scope.h"
 #include "layers/variable.h"
-#include "proto/config.pb.h"
 #include "proto/meta_graph.pb.h"
 #include "runtime/session.h"
-#include "runtime/session_config.h"
+#include "saver/export_model.h"
+#include "saver/loaded_model.h"
 #include "saver/meta_graph.h"
 #include "saver/saved_model.h"
 #include "saver/saver.h"
@@ -35,25 +35,13 @@ struct SignatureObject {
   std::map<std::string, std::string> inputs, outputs;  // name -> tensor
 };
 
-// What a model's file says of an input or output.
-struct LoadedTensor {
-  std::string name;
-  MillraceDType dtype = 0;
-  PartialShape shape;
-};
-
-struct LoadedSignature {
-  std::map<std::string, LoadedTensor> inputs, outputs;
-};
-
 struct ModelObject {
   using Opaque = MillraceSavedModel;
   static constexpr uint32_t kKind = 0x4d52000b;
   static constexpr char kName[] = "MillraceSavedModel";
 
   std::shared_ptr<SessionState> session;
-  // Shared with who runs while nobody deletes; immutable.
-  std::shared_ptr<const std::map<std::string, LoadedSignature>> signatures;
+  std::shared_ptr<const LoadedModel> model;
 };
 
 template <typename Map>
@@ -74,58 +62,40 @@ StatusOr<const typename Map::mapped_type*> Entry(const Map& map, const char* nam
       absl::StrCat(where, ": ", what, " must be one of ", KeysOf(map), ", got '", name, "'"));
 }
 
-LoadedTensor TensorOf(const tensorflow::TensorInfo& info) {
-  LoadedTensor tensor;
-  tensor.name = info.name();
-  tensor.dtype = static_cast<MillraceDType>(info.dtype());
-  // A file that says something unsound says nothing.
-  if (info.has_tensor_shape()) {
-    tensor.shape = PartialShape::FromProto(info.tensor_shape()).value_or(PartialShape());
-  }
-  return tensor;
-}
-
-std::map<std::string, LoadedSignature> SignaturesOf(const tensorflow::MetaGraphDef& meta) {
-  std::map<std::string, LoadedSignature> signatures;
-  for (const auto& [key, def] : meta.signature_def()) {
-    if (key == kInitOpSignature) continue;  // the loader's
-    LoadedSignature& signature = signatures[key];
-    for (const auto& [name, info] : def.inputs()) signature.inputs[name] = TensorOf(info);
-    for (const auto& [name, info] : def.outputs()) signature.outputs[name] = TensorOf(info);
-  }
-  return signatures;
-}
+using SignatureTensors = std::map<std::string, SignatureTensor>;
+// The inputs or the outputs of a signature.
+using SignatureSide = const SignatureTensors& (ModelSignature::*)() const;
 
 // The caller's input or output, with what the file says of it.
 const char* AnswerFor(const MillraceSavedModel* model, const char* signature, const char* name,
-                      std::map<std::string, LoadedTensor> LoadedSignature::*side,
-                      absl::string_view what, MillraceDType* dtype, int64_t* dims, int max_dims,
-                      int* num_dims, MillraceStatus* status, absl::string_view where) {
+                      SignatureSide side, absl::string_view what, MillraceDType* dtype,
+                      int64_t* dims, int max_dims, int* num_dims, MillraceStatus* status,
+                      absl::string_view where) {
   return CallFor<const char*>(
       status, where, nullptr, [&](absl::string_view) -> StatusOr<const char*> {
         MR_ASSIGN_OR_RETURN(const ModelObject* object,
                             Handles<ModelObject>::Get(model, where, "model"));
-        MR_ASSIGN_OR_RETURN(const LoadedSignature* found,
-                            Entry(*object->signatures, signature, where, "signature"));
-        MR_ASSIGN_OR_RETURN(const LoadedTensor* tensor, Entry(found->*side, name, where, what));
-        MR_ASSIGN_OR_RETURN(const int rank, WriteShape(tensor->shape, dims, max_dims, where));
+        MR_ASSIGN_OR_RETURN(const ModelSignature* found,
+                            Entry(object->model->signatures(), signature, where, "signature"));
+        MR_ASSIGN_OR_RETURN(const SignatureTensor* tensor,
+                            Entry((found->*side)(), name, where, what));
+        MR_ASSIGN_OR_RETURN(const int rank, WriteShape(tensor->shape(), dims, max_dims, where));
         if (num_dims != nullptr) *num_dims = rank;
-        if (dtype != nullptr) *dtype = tensor->dtype;
-        return tensor->name.c_str();
+        if (dtype != nullptr) *dtype = static_cast<MillraceDType>(tensor->dtype());
+        return tensor->name().c_str();
       });
 }
 
 MillraceStrings* NamesFor(const MillraceSavedModel* model, const char* signature,
-                          std::map<std::string, LoadedTensor> LoadedSignature::*side,
-                          MillraceStatus* status, absl::string_view where) {
+                          SignatureSide side, MillraceStatus* status, absl::string_view where) {
   return CallFor<MillraceStrings*>(
       status, where, nullptr, [&](absl::string_view) -> StatusOr<MillraceStrings*> {
         MR_ASSIGN_OR_RETURN(const ModelObject* object,
                             Handles<ModelObject>::Get(model, where, "model"));
-        MR_ASSIGN_OR_RETURN(const LoadedSignature* found,
-                            Entry(*object->signatures, signature, where, "signature"));
+        MR_ASSIGN_OR_RETURN(const ModelSignature* found,
+                            Entry(object->model->signatures(), signature, where, "signature"));
         StringsObject names;
-        for (const auto& [name, tensor] : found->*side) names.strings.push_back(name);
+        for (const auto& [name, tensor] : (found->*side)()) names.strings.push_back(name);
         return Handles<StringsObject>::New(std::move(names));
       });
 }
@@ -168,27 +138,6 @@ StatusOr<NamedOutputs> OutputsOf(const Scope& scope,
 }
 
 }  // namespace
-
-StatusOr<std::shared_ptr<SaverState>> GraphState::SaverOfAll(absl::string_view where) {
-  MutexLock lock(&saver_mu_);
-  std::vector<std::string> variables;
-  MR_RETURN_IF_ERROR(Read([&](const Scope& scope) -> Status {
-    for (const Variable& variable : VariablesOf(scope)) variables.push_back(variable.name);
-    return absl::OkStatus();
-  }));
-  if (saver_of_all_ != nullptr && variables == variables_of_saver_) return saver_of_all_;
-  std::shared_ptr<SaverState> made;
-  if (variables.empty()) {
-    made = std::make_shared<SaverState>();  // saves nothing
-    made->graph = this;
-  } else {
-    MR_ASSIGN_OR_RETURN(made, MakeSaver(this, {}, /*max_to_keep=*/1, where));
-  }
-  saver_of_all_ = made;
-  variables_of_saver_ = std::move(variables);
-  return made;
-}
-
 }  // namespace millrace::c_api
 
 using namespace millrace;         // NOLINT: this file is the C face of it
@@ -325,10 +274,9 @@ MillraceCode millrace_signature_add_output(MillraceSignature* signature, const c
   return AddTo(signature, &SignatureObject::outputs, name, tensor, status, __func__);
 }
 
-MillraceCode millrace_session_export(MillraceSession* session, MillraceSaver* saver,
-                                     const char* directory, MillraceSignature* const* signatures,
-                                     int num_signatures, const MillraceExportOptions* options,
-                                     MillraceStatus* status) {
+MillraceCode millrace_session_export(MillraceSession* session, const char* directory,
+                                     MillraceSignature* const* signatures, int num_signatures,
+                                     const MillraceExportOptions* options, MillraceStatus* status) {
   return Call(status, __func__, [&](absl::string_view where) -> Status {
     MR_ASSIGN_OR_RETURN(const SessionObject* session_object,
                         Handles<SessionObject>::Get(session, where, "session"));
@@ -341,59 +289,28 @@ MillraceCode millrace_session_export(MillraceSession* session, MillraceSaver* sa
       return FailedPrecondition(where,
                                 ": the session must be one of a graph, got a loaded model's");
     }
-    std::shared_ptr<SaverState> state;
-    if (saver != nullptr) {
-      MR_ASSIGN_OR_RETURN(const SaverObject* saver_object,
-                          Handles<SaverObject>::Get(saver, where, "saver"));
-      state = saver_object->state;
-      MR_RETURN_IF_ERROR(CheckSameGraph(*state, *run, where));
-    }
-    SavedModelOptions model_options;
+    ExportModelOptions model_options;
     MR_ASSIGN_OR_RETURN(const std::vector<std::string> tags,
                         TextsOf(given.tags, given.num_tags, where, "options.tags"));
     if (!tags.empty()) model_options.tags = tags;
-    model_options.clear_devices = given.keep_devices == 0;
-    MR_RETURN_IF_ERROR(run->graph->Read([&](const Scope& scope) -> Status {
+    MR_RETURN_IF_ERROR(run->CatchUp());
+    return run->graph->Read([&](const Scope& scope) -> Status {
+      std::vector<ServingSignature> served;
       for (int i = 0; i < num_signatures; ++i) {
         MR_ASSIGN_OR_RETURN(const SignatureObject* signature,
                             Handles<SignatureObject>::Get(signatures[i], where,
                                                           absl::StrCat("signatures[", i, "]")));
-        MR_ASSIGN_OR_RETURN(const NamedOutputs inputs, OutputsOf(scope, signature->inputs, where));
-        MR_ASSIGN_OR_RETURN(const NamedOutputs outputs,
-                            OutputsOf(scope, signature->outputs, where));
-        MR_ASSIGN_OR_RETURN(auto def, BuildSignatureDef(scope, inputs, outputs, signature->method));
-        if (!model_options.signatures.emplace(signature->key, std::move(def)).second) {
-          return InvalidArgument(where, ": signatures must have keys of their own, got '",
-                                 signature->key, "' twice");
-        }
+        ServingSignature& one = served.emplace_back();
+        one.key = signature->key;
+        one.method = signature->method;
+        MR_ASSIGN_OR_RETURN(one.inputs, OutputsOf(scope, signature->inputs, where));
+        MR_ASSIGN_OR_RETURN(one.outputs, OutputsOf(scope, signature->outputs, where));
       }
-      return given.main_op == nullptr ? absl::OkStatus()
-                                      : FindNode(scope, given.main_op, where).status();
-    }));
-    FileSystem* const fs = FileSystem::Posix();
-    const bool was_there = fs->FileExists(directory);
-    MR_ASSIGN_OR_RETURN(const auto builder, SavedModelBuilder::Open(directory));  // it is empty
-    const Status exported = [&]() -> Status {
-      if (state == nullptr) {
-        MR_ASSIGN_OR_RETURN(state, run->graph->SaverOfAll(where));
+      if (given.main_op != nullptr) {
+        MR_ASSIGN_OR_RETURN(model_options.main_op, FindNode(scope, given.main_op, where));
       }
-      MR_RETURN_IF_ERROR(run->CatchUp());
-      MutexLock lock(&state->mu);
-      return run->graph->Read([&](const Scope& scope) -> Status {
-        if (given.main_op != nullptr) {
-          MR_ASSIGN_OR_RETURN(model_options.main_op, FindNode(scope, given.main_op, where));
-        }
-        MR_RETURN_IF_ERROR(builder->AddMetaGraphAndVariables(run->session.get(), scope,
-                                                             state->saver.get(), model_options));
-        return builder->Save();
-      });
-    }();
-    if (!exported.ok()) {
-      // The next call finds the directory as this one did.
-      fs->RecursivelyDelete(directory).IgnoreError();
-      if (was_there) fs->CreateDirectory(directory).IgnoreError();
-    }
-    return exported;
+      return ExportModel(run->session.get(), scope, served, directory, model_options);
+    });
   });
 }
 
@@ -405,23 +322,18 @@ MillraceSavedModel* millrace_saved_model_load(const char* directory, const char*
   return CallFor<MillraceSavedModel*>(
       status, __func__, nullptr, [&](absl::string_view where) -> StatusOr<MillraceSavedModel*> {
         MR_RETURN_IF_ERROR(CheckText(directory, where, "directory"));
-        std::vector<std::string> wanted = {kSavedModelTagServe};
+        LoadModelOptions load;
         if (tags != nullptr || num_tags != 0) {
-          MR_ASSIGN_OR_RETURN(wanted, TextsOf(tags, num_tags, where, "tags"));
+          MR_ASSIGN_OR_RETURN(load.tags, TextsOf(tags, num_tags, where, "tags"));
         }
-        MR_ASSIGN_OR_RETURN(SessionOptions session_options, SessionOptionsOf(options, where));
-        // On a server other sessions may have variables of these names.
-        tensorflow::ConfigProto config = ConfigProtoOf(session_options.config);
-        config.set_isolate_session_state(true);
-        session_options.config = SessionConfigOf(std::move(config));
-        MR_ASSIGN_OR_RETURN(SavedModelBundle bundle,
-                            LoadSavedModel(session_options, directory, wanted));
-        ModelObject model;
-        model.signatures = std::make_shared<const std::map<std::string, LoadedSignature>>(
-            SignaturesOf(*bundle.meta_graph_def));
-        model.session = std::make_shared<SessionState>();
-        model.session->session = std::move(bundle.session);
-        return Handles<ModelObject>::New(std::move(model));
+        MR_ASSIGN_OR_RETURN(load.session, SessionOptionsOf(options, where));
+        load.target = load.session.target;
+        MR_ASSIGN_OR_RETURN(LoadedModel loaded, LoadModel(directory, load));
+        ModelObject object;
+        object.model = std::make_shared<const LoadedModel>(std::move(loaded));
+        object.session = std::make_shared<SessionState>();
+        object.session->session = std::shared_ptr<Session>(object.model, object.model->session());
+        return Handles<ModelObject>::New(std::move(object));
       });
 }
 
@@ -436,32 +348,33 @@ MillraceStrings* millrace_saved_model_signatures(const MillraceSavedModel* model
         MR_ASSIGN_OR_RETURN(const ModelObject* object,
                             Handles<ModelObject>::Get(model, where, "model"));
         StringsObject keys;
-        for (const auto& [key, signature] : *object->signatures) keys.strings.push_back(key);
+        for (const auto& [key, signature] : object->model->signatures())
+          keys.strings.push_back(key);
         return Handles<StringsObject>::New(std::move(keys));
       });
 }
 
 MillraceStrings* millrace_saved_model_inputs(const MillraceSavedModel* model, const char* signature,
                                              MillraceStatus* status) {
-  return NamesFor(model, signature, &LoadedSignature::inputs, status, __func__);
+  return NamesFor(model, signature, &ModelSignature::inputs, status, __func__);
 }
 
 MillraceStrings* millrace_saved_model_outputs(const MillraceSavedModel* model,
                                               const char* signature, MillraceStatus* status) {
-  return NamesFor(model, signature, &LoadedSignature::outputs, status, __func__);
+  return NamesFor(model, signature, &ModelSignature::outputs, status, __func__);
 }
 
 const char* millrace_saved_model_input(const MillraceSavedModel* model, const char* signature,
                                        const char* name, MillraceDType* dtype, int64_t* dims,
                                        int max_dims, int* num_dims, MillraceStatus* status) {
-  return AnswerFor(model, signature, name, &LoadedSignature::inputs, "input", dtype, dims, max_dims,
+  return AnswerFor(model, signature, name, &ModelSignature::inputs, "input", dtype, dims, max_dims,
                    num_dims, status, __func__);
 }
 
 const char* millrace_saved_model_output(const MillraceSavedModel* model, const char* signature,
                                         const char* name, MillraceDType* dtype, int64_t* dims,
                                         int max_dims, int* num_dims, MillraceStatus* status) {
-  return AnswerFor(model, signature, name, &LoadedSignature::outputs, "output", dtype, dims,
+  return AnswerFor(model, signature, name, &ModelSignature::outputs, "output", dtype, dims,
                    max_dims, num_dims, status, __func__);
 }
 
@@ -475,29 +388,29 @@ MillraceCode millrace_saved_model_run(MillraceSavedModel* model, const char* sig
     MR_ASSIGN_OR_RETURN(const ModelObject* object,
                         Handles<ModelObject>::Get(model, where, "model"));
     const std::shared_ptr<SessionState> state = object->session;
-    const auto signatures = object->signatures;
-    MR_ASSIGN_OR_RETURN(const LoadedSignature* found,
-                        Entry(*signatures, signature, where, "signature"));
+    const std::shared_ptr<const LoadedModel> loaded = object->model;
+    MR_ASSIGN_OR_RETURN(const ModelSignature* found,
+                        Entry(loaded->signatures(), signature, where, "signature"));
     std::vector<Tensor> values;
     MR_RETURN_IF_ERROR(TakeTensors(inputs, num_inputs, where, "inputs", &values));
     MR_RETURN_IF_ERROR(CheckArray(input_names, num_inputs, where, "input_names"));
     MR_RETURN_IF_ERROR(CheckArray(output_names, num_outputs, where, "output_names"));
     MR_RETURN_IF_ERROR(CheckArray(results, num_outputs, where, "results"));
-    const auto tensor_of = [&](const std::map<std::string, LoadedTensor>& side, const char* name,
+    const auto tensor_of = [&](const SignatureTensors& side, const char* name,
                                absl::string_view what) -> StatusOr<FetchName> {
-      MR_ASSIGN_OR_RETURN(const LoadedTensor* tensor, Entry(side, name, where, what));
-      if (!tensor->name.empty()) return FetchName(tensor->name);
+      MR_ASSIGN_OR_RETURN(const SignatureTensor* tensor, Entry(side, name, where, what));
+      if (!tensor->name().empty()) return FetchName(tensor->name());
       return Unimplemented(where, ": ", what, " '", name,
                            "' must be one tensor, got a sparse one; run the model's session");
     };
     std::vector<Feed> feeds;
     for (int i = 0; i < num_inputs; ++i) {
-      MR_ASSIGN_OR_RETURN(FetchName name, tensor_of(found->inputs, input_names[i], "input"));
+      MR_ASSIGN_OR_RETURN(FetchName name, tensor_of(found->inputs(), input_names[i], "input"));
       feeds.emplace_back(std::move(name), std::move(values[static_cast<size_t>(i)]));
     }
     std::vector<FetchName> fetches;
     for (int i = 0; i < num_outputs; ++i) {
-      MR_ASSIGN_OR_RETURN(FetchName name, tensor_of(found->outputs, output_names[i], "output"));
+      MR_ASSIGN_OR_RETURN(FetchName name, tensor_of(found->outputs(), output_names[i], "output"));
       fetches.push_back(std::move(name));
     }
     return RunStep(state.get(), feeds, fetches, {}, options, where, results);

@@ -406,17 +406,13 @@ static void GradientsAreTensorsByName(MillraceStatus* status) {
 }
 
 // loss = sum(w^2) / 2 with w = 2: the gradient is w. Returns w after `steps` steps.
-static float Trained(const char* optimizer, double learning_rate, int steps,
-                     MillraceStatus* status) {
+static float TrainedBy(MillraceOptimizerOptions options, int steps, MillraceStatus* status) {
   MillraceGraph* graph = millrace_graph_new(status);
   const float two[] = {2};
   Constant(graph, "two", 1, two, status);
   millrace_graph_add_variable(graph, "w", "two", NULL, status);
   const char* value = millrace_graph_variable_value(graph, "w", status);
   const char* loss = Add(graph, "L2Loss", "loss", value, NULL, status);
-  MillraceOptimizerOptions options = {.struct_size = sizeof options};
-  options.optimizer = optimizer;
-  options.learning_rate = learning_rate;
   options.global_step = millrace_graph_global_step(graph, status);
   const char* train = millrace_graph_minimize(graph, loss, &options, status);
   MillraceSession* session = millrace_session_new(graph, NULL, status);
@@ -436,6 +432,41 @@ static float Trained(const char* optimizer, double learning_rate, int steps,
   millrace_session_delete(session);
   millrace_graph_delete(graph);
   return result;
+}
+
+static float Trained(const char* optimizer, double learning_rate, int steps,
+                     MillraceStatus* status) {
+  MillraceOptimizerOptions options = {.struct_size = sizeof options};
+  options.optimizer = optimizer;
+  options.learning_rate = learning_rate;
+  return TrainedBy(options, steps, status);
+}
+
+// Zeros that are meant, where 0 stands for another default.
+static void AnOptimizersNumberMayBeZero(MillraceStatus* status) {
+  MillraceOptimizerOptions options = {.struct_size = sizeof options};
+  options.optimizer = "Momentum";
+  options.learning_rate = 0.25;
+  options.given = MILLRACE_MOMENTUM;  // gradient descent
+  EXPECT(Near(TrainedBy(options, 2, status), 2.0f * 0.75f * 0.75f));
+  options.learning_rate = 0;
+  options.given = MILLRACE_LEARNING_RATE;  // stands still
+  EXPECT(Near(TrainedBy(options, 2, status), 2.0f));
+  // Without a memory the update is the learning rate: 2 - 0.25 * 2 / sqrt(4). With epsilon 12 it
+  // would be a half of that.
+  MillraceOptimizerOptions rms = {.struct_size = sizeof rms};
+  rms.optimizer = "RMSProp";
+  rms.learning_rate = 0.25;
+  rms.given = MILLRACE_DECAY | MILLRACE_EPSILON;
+  EXPECT(Near(TrainedBy(rms, 1, status), 2.0f - 0.25f));
+  rms.epsilon = 12;
+  EXPECT(Near(TrainedBy(rms, 1, status), 2.0f - 0.125f));
+  // beta1 0: no memory of gradients; the second step is by the second gradient alone.
+  MillraceOptimizerOptions adam = {.struct_size = sizeof adam};
+  adam.optimizer = "Adam";
+  adam.learning_rate = 0.125;
+  adam.given = MILLRACE_BETA1 | MILLRACE_BETA2;
+  EXPECT(Near(TrainedBy(adam, 2, status), 2.0f - 2 * 0.125f));
 }
 
 static void OptimizersFollowTheirEquations(MillraceStatus* status) {
@@ -691,6 +722,7 @@ static const Test kTests[] = {
     TEST(AGraphMayGrowAndItsHandleMayGoUnderASession),
     TEST(GradientsAreTensorsByName),
     TEST(OptimizersFollowTheirEquations),
+    TEST(AnOptimizersNumberMayBeZero),
     TEST(ALearningRateMayBeFed),
     TEST(GradientsOfTheCallersAreApplied),
     TEST(WhatFailsLeavesTheGraphAsItWas),

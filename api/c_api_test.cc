@@ -3,9 +3,11 @@
 // The C API from C++20: bad input, threads, files of TensorFlow. What C programs do: c_api_test.c.
 #include "api/c_api.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <limits>
 #include <string>
 #include <thread>
 #include <vector>
@@ -154,6 +156,20 @@ TEST_F(CApiTest, BadArgumentsAreStatuses) {
   two_rates.learning_rate_tensor = "c";
   MillraceOptimizerOptions vector_rate = sgd;
   vector_rate.learning_rate_tensor = "c";
+  MillraceOptimizerOptions unknown_number = sgd;
+  unknown_number.given = 1u << 30;
+  MillraceOptimizerOptions sgd_momentum = sgd;
+  sgd_momentum.momentum = 0.5;
+  MillraceOptimizerOptions sgd_no_momentum = sgd;
+  sgd_no_momentum.given = MILLRACE_MOMENTUM;
+  MillraceOptimizerOptions no_number = sgd;
+  no_number.learning_rate = std::numeric_limits<double>::quiet_NaN();
+  MillraceOptimizerOptions sgd_nesterov = sgd;
+  sgd_nesterov.use_nesterov = 1;
+  MillraceOptimizerOptions sgd_centered = sgd;
+  sgd_centered.centered = 1;
+  MillraceOptimizerOptions zero_rate_and_tensor = vector_rate;
+  zero_rate_and_tensor.given = MILLRACE_LEARNING_RATE;
   MillraceSaverOptions negative_keep = Options<MillraceSaverOptions>();
   negative_keep.max_to_keep = -2;
   const char* const value = millrace_graph_variable_value(graph_, "w", status_);
@@ -326,6 +342,20 @@ TEST_F(CApiTest, BadArgumentsAreStatuses) {
        [&](auto* s) { millrace_graph_minimize(graph_, loss, nullptr, s); }},
       {"options.optimizer must be a text, got NULL",
        [&](auto* s) { millrace_graph_minimize(graph_, loss, &no_optimizer, s); }},
+      {"options.given must be made of MILLRACE_LEARNING_RATE to MILLRACE_DECAY, got 1073741824",
+       [&](auto* s) { millrace_graph_minimize(graph_, loss, &unknown_number, s); }},
+      {"options.momentum must not be given to GradientDescent, which has none, got 0.5",
+       [&](auto* s) { millrace_graph_minimize(graph_, loss, &sgd_momentum, s); }},
+      {"options.momentum must not be given to GradientDescent, which has none, got 0",
+       [&](auto* s) { millrace_graph_minimize(graph_, loss, &sgd_no_momentum, s); }},
+      {"options.learning_rate must be finite, got nan",
+       [&](auto* s) { millrace_graph_minimize(graph_, loss, &no_number, s); }},
+      {"options.use_nesterov must not be set for GradientDescent",
+       [&](auto* s) { millrace_graph_minimize(graph_, loss, &sgd_nesterov, s); }},
+      {"options.centered must not be set for GradientDescent",
+       [&](auto* s) { millrace_graph_minimize(graph_, loss, &sgd_centered, s); }},
+      {"learning_rate or learning_rate_tensor, got both",
+       [&](auto* s) { millrace_graph_minimize(graph_, loss, &zero_rate_and_tensor, s); }},
       {"must be GradientDescent, Momentum, Adam, Adagrad or RMSProp, got 'Lion'",
        [&](auto* s) { millrace_graph_minimize(graph_, loss, &unknown_optimizer, s); }},
       {"must have learning_rate or learning_rate_tensor, got both",
@@ -429,7 +459,7 @@ TEST_F(CApiTest, BadArgumentsAreStatuses) {
       {"signature must be a living MillraceSignature, got NULL",
        [&](auto* s) { millrace_signature_add_input(nullptr, "x", "x", s); }},
       {"signatures must have 1 elements, got NULL",
-       [&](auto* s) { millrace_session_export(session_, nullptr, "d", nullptr, 1, nullptr, s); }},
+       [&](auto* s) { millrace_session_export(session_, "d", nullptr, 1, nullptr, s); }},
       {"/nowhere",
        [&](auto* s) { millrace_saved_model_load("/nowhere/at/all", nullptr, 0, nullptr, s); },
        MILLRACE_NOT_FOUND},
@@ -567,6 +597,43 @@ TEST_F(CApiTest, AttrsOfEveryKindReachTheNode) {
   EXPECT_EQ(attr("_tensors").list().tensor_size(), 2);
   EXPECT_EQ(attr("_funcs").list().func(1).name(), "b");
   EXPECT_EQ(attr("_value").func().attr().at("T").i(), 5);
+}
+
+TEST_F(CApiTest, ShapesOutliveEditsThatFailAndImports) {
+  const auto shape_of = [&](const char* tensor) {
+    int64_t dims[4] = {-7, -7, -7, -7};
+    const int rank = millrace_graph_shape(graph_, tensor, dims, 4, status_);
+    return std::vector<int64_t>(dims, dims + std::max(rank, 0));
+  };
+  const char* const p =
+      millrace_graph_add_placeholder(graph_, "p", MILLRACE_FLOAT, nullptr, -1, status_);
+  const int64_t said[] = {-1, 3};
+  millrace_graph_set_shape(graph_, p, said, 2, status_);
+  // What was inferred of what the caller said: nodes that are there, and nodes to come.
+  const char* const q = millrace_graph_add_node(graph_, "Square", "q", &p, 1, status_);
+  ASSERT_OK(status());
+  EXPECT_EQ(shape_of(q), (std::vector<int64_t>{-1, 3}));
+
+  const char* const pair[] = {"c", "q"};  // [2] and [?,3]
+  EXPECT_EQ(millrace_graph_add_node(graph_, "Add", nullptr, pair, 2, nullptr), nullptr);
+  EXPECT_EQ(shape_of(p), (std::vector<int64_t>{-1, 3}));
+  EXPECT_EQ(shape_of(q), (std::vector<int64_t>{-1, 3}));
+  const char* const r = millrace_graph_add_node(graph_, "Neg", "r", &q, 1, status_);
+  EXPECT_EQ(shape_of(r), (std::vector<int64_t>{-1, 3}));
+
+  tensorflow::GraphDef more;
+  auto* const node = more.add_node();
+  node->set_name("more");
+  node->set_op("NoOp");
+  const std::string bytes = more.SerializeAsString();
+  EXPECT_EQ(millrace_graph_import(graph_, bytes.data(), bytes.size(), nullptr, status_),
+            MILLRACE_OK);
+  EXPECT_EQ(shape_of(r), (std::vector<int64_t>{-1, 3}));
+  const int64_t other[] = {-1, 4};
+  millrace_graph_set_shape(graph_, q, other, 2, status_);
+  EXPECT_STATUS(status(), absl::StatusCode::kInvalidArgument, "must have shape [?,3], got [?,4]");
+  EXPECT_EQ(shape_of(q), (std::vector<int64_t>{-1, 3}));
+  EXPECT_OK(status());
 }
 
 TEST_F(CApiTest, AMetaGraphBringsItsVariables) {
@@ -779,7 +846,7 @@ TEST_F(CApiTest, AnExportedModelSaysWhatItTakesAndGives) {
   EXPECT_STATUS(status(), absl::StatusCode::kInvalidArgument,
                 "name must be new in signature 'sum'");
   MillraceSignature* const twice[] = {signature, signature};
-  millrace_session_export(session_, nullptr, folder.c_str(), twice, 2, nullptr, status_);
+  millrace_session_export(session_, folder.c_str(), twice, 2, nullptr, status_);
   EXPECT_STATUS(status(), absl::StatusCode::kInvalidArgument, "got 'sum' twice");
   const char* const tags[] = {"serve", "mine"};
   MillraceExportOptions options = Options<MillraceExportOptions>();
@@ -787,11 +854,11 @@ TEST_F(CApiTest, AnExportedModelSaysWhatItTakesAndGives) {
   options.num_tags = 2;
   // A variable without a value: nothing is left behind, so the next call works.
   MillraceSession* const bare = millrace_session_new(graph_, nullptr, status_);
-  millrace_session_export(bare, nullptr, folder.c_str(), twice, 1, &options, status_);
+  millrace_session_export(bare, folder.c_str(), twice, 1, &options, status_);
   EXPECT_FALSE(status().ok());
   EXPECT_FALSE(FileSystem::Posix()->FileExists(folder));
   millrace_session_delete(bare);
-  EXPECT_EQ(millrace_session_export(session_, nullptr, folder.c_str(), twice, 1, &options, status_),
+  EXPECT_EQ(millrace_session_export(session_, folder.c_str(), twice, 1, &options, status_),
             MILLRACE_OK);
   millrace_signature_delete(signature);
   ASSERT_OK(status());
@@ -842,6 +909,77 @@ TEST_F(CApiTest, AnExportedModelSaysWhatItTakesAndGives) {
   millrace_session_initialize_variables(session, status_);
   EXPECT_STATUS(status(), absl::StatusCode::kFailedPrecondition, "got a loaded model's");
   millrace_session_delete(session);
+}
+
+TEST_F(CApiTest, AnExportHasWhatItsSignaturesNeed) {
+  const std::string folder = JoinPath(TestFolder(), "export");
+  // y is computed by "sum" and fed by "product".
+  const char* const value = millrace_graph_variable_value(graph_, "w", status_);
+  const char* const y_w[] = {"y", value};
+  millrace_graph_add_node(graph_, "Mul", "product", y_w, 2, status_);
+  millrace_graph_add_node(graph_, "NoOp", "ready", nullptr, 0, status_);
+  millrace_graph_add_node(graph_, "NoOp", "unread", nullptr, 0, status_);
+  MillraceSignature* const sum = millrace_signature_new("sum", nullptr, status_);
+  millrace_signature_add_input(sum, "x", "x", status_);
+  millrace_signature_add_output(sum, "y", "y", status_);
+  MillraceSignature* const product = millrace_signature_new("product", "my/method", status_);
+  millrace_signature_add_input(product, "y", "y", status_);
+  millrace_signature_add_output(product, "z", "product", status_);
+  ASSERT_OK(status());
+
+  // What is refused leaves nothing behind.
+  MillraceExportOptions options = Options<MillraceExportOptions>();
+  const auto refused = [&](MillraceSignature* const* signatures, int count, const char* text) {
+    millrace_session_export(session_, folder.c_str(), signatures, count, &options, status_);
+    EXPECT_STATUS(status(), absl::StatusCode::kInvalidArgument, text);
+    EXPECT_FALSE(FileSystem::Posix()->FileExists(folder));
+    EXPECT_FALSE(FileSystem::Posix()->FileExists(folder + ".unfinished"));
+  };
+  refused(nullptr, 0, "there must be at least one signature, got none");
+  MillraceSignature* const no_inputs = millrace_signature_new("none", nullptr, status_);
+  refused(&no_inputs, 1, "signature 'none' must have at least one output, got none");
+  millrace_signature_add_output(no_inputs, "y", "y", status_);
+  refused(&no_inputs, 1, "the outputs need 'x', which must be an input; inputs are none");
+  MillraceSignature* const unnamed = millrace_signature_new("", nullptr, status_);
+  millrace_signature_add_output(unnamed, "c", "c", status_);
+  refused(&unnamed, 1, "the key of a signature must be a name");
+  const char* const doubled[] = {"serve", "serve"};
+  options.tags = doubled;
+  options.num_tags = 2;
+  refused(&sum, 1, "tags must be names that differ, got 'serve', 'serve'");
+  options = Options<MillraceExportOptions>();
+  options.main_op = "x";
+  refused(&sum, 1, "main_op 'x' must need no input and no local variable, got 'x'");
+  options.main_op = "ready";
+
+  MillraceSignature* const both[] = {sum, product};
+  EXPECT_EQ(millrace_session_export(session_, folder.c_str(), both, 2, &options, status_),
+            MILLRACE_OK);
+  ASSERT_OK(status());
+  for (MillraceSignature* const one : {sum, product, no_inputs, unnamed}) {
+    millrace_signature_delete(one);
+  }
+  MillraceSavedModel* const model =
+      millrace_saved_model_load(folder.c_str(), nullptr, 0, nullptr, status_);
+  ASSERT_OK(status());
+  MillraceTensor *fed = tensor_, *result = nullptr;
+  const char *x = "x", *y = "y", *z = "z";
+  millrace_saved_model_run(model, "sum", &x, &fed, 1, &y, &result, 1, nullptr, status_);
+  ASSERT_OK(status());
+  EXPECT_EQ(ValuesOf(result), (std::vector<float>{4, 6}));
+  millrace_tensor_delete(result);
+  millrace_saved_model_run(model, "product", &y, &fed, 1, &z, &result, 1, nullptr, status_);
+  ASSERT_OK(status());
+  EXPECT_EQ(ValuesOf(result), (std::vector<float>{3, 8}));
+  millrace_tensor_delete(result);
+  // The rest of the graph stayed behind.
+  MillraceSession* const session = millrace_saved_model_session(model, status_);
+  const char* const unread = "unread";
+  millrace_session_run(session, nullptr, nullptr, 0, nullptr, nullptr, 0, &unread, 1, nullptr,
+                       status_);
+  EXPECT_STATUS(status(), absl::StatusCode::kNotFound, "unread");
+  millrace_session_delete(session);
+  millrace_saved_model_delete(model);
 }
 
 TEST_F(CApiTest, AModelOfTensorFlowPredicts) {

@@ -2,6 +2,8 @@
 //
 // Variables, gradients, optimizers.
 #include <algorithm>
+#include <cmath>
+#include <iterator>
 
 #include "api/c_api.h"
 #include "api/c_api_handle.h"
@@ -21,68 +23,130 @@
 namespace millrace::c_api {
 namespace {
 
+// The numbers of a caller's options: which are given, and which the optimizer takes.
+class Numbers {
+ public:
+  Numbers(const MillraceOptimizerOptions& options, absl::string_view where)
+      : options_(options), where_(where) {}
+
+  bool IsGiven(uint32_t bit) const {
+    return (options_.given & bit) != 0 || options_.*FieldOf(bit).value != 0;
+  }
+  // What is not given leaves the optimizer's default.
+  template <typename Option>
+  void Take(uint32_t bit, Option* option) {
+    taken_ |= bit;
+    if (IsGiven(bit)) *option = options_.*FieldOf(bit).value;
+  }
+  // After all Takes. InvalidArgument for what nobody has taken and for what is no number.
+  Status Check() const {
+    uint32_t known = 0;
+    for (const Field& field : kFields) {
+      known |= field.bit;
+      const double value = options_.*field.value;
+      if (!std::isfinite(value)) {
+        return InvalidArgument(where_, ": options.", field.name, " must be finite, got ", value);
+      }
+      if (!IsGiven(field.bit) || (taken_ & field.bit) != 0) continue;
+      return InvalidArgument(where_, ": options.", field.name, " must not be given to ",
+                             options_.optimizer, ", which has none, got ", value);
+    }
+    if ((options_.given & ~known) == 0) return absl::OkStatus();
+    return InvalidArgument(where_, ": options.given must be made of MILLRACE_LEARNING_RATE to ",
+                           "MILLRACE_DECAY, got ", options_.given);
+  }
+
+ private:
+  struct Field {
+    uint32_t bit;
+    double MillraceOptimizerOptions::*value;
+    const char* name;
+  };
+  static constexpr Field kFields[] = {
+      {MILLRACE_LEARNING_RATE, &MillraceOptimizerOptions::learning_rate, "learning_rate"},
+      {MILLRACE_BETA1, &MillraceOptimizerOptions::beta1, "beta1"},
+      {MILLRACE_BETA2, &MillraceOptimizerOptions::beta2, "beta2"},
+      {MILLRACE_EPSILON, &MillraceOptimizerOptions::epsilon, "epsilon"},
+      {MILLRACE_INITIAL_ACCUMULATOR_VALUE, &MillraceOptimizerOptions::initial_accumulator_value,
+       "initial_accumulator_value"},
+      {MILLRACE_MOMENTUM, &MillraceOptimizerOptions::momentum, "momentum"},
+      {MILLRACE_DECAY, &MillraceOptimizerOptions::decay, "decay"},
+  };
+  static const Field& FieldOf(uint32_t bit) {
+    return *std::find_if(std::begin(kFields), std::end(kFields),
+                         [&](const Field& field) { return field.bit == bit; });
+  }
+
+  const MillraceOptimizerOptions& options_;
+  const absl::string_view where_;
+  uint32_t taken_ = 0;
+};
+
 StatusOr<std::unique_ptr<Optimizer>> OptimizerOf(const Scope& scope,
                                                  const MillraceOptimizerOptions& options,
                                                  absl::string_view where) {
   MR_RETURN_IF_ERROR(CheckText(options.optimizer, where, "options.optimizer"));
   const absl::string_view kind = options.optimizer;
-  // 0 leaves the optimizer's default.
-  const auto set = [](double value, auto* option) {
-    if (value != 0) *option = value;
-  };
+  Numbers numbers(options, where);
   Output rate;
   if (options.learning_rate_tensor != nullptr) {
-    if (options.learning_rate != 0) {
+    if (numbers.IsGiven(MILLRACE_LEARNING_RATE)) {
       return InvalidArgument(where,
                              ": options must have learning_rate or learning_rate_tensor, got both");
     }
     MR_ASSIGN_OR_RETURN(rate, FindTensor(scope, options.learning_rate_tensor, where));
   }
+  std::unique_ptr<Optimizer> made;
   // What all of them have.
-  const auto finish = [&](auto* own) {
-    set(options.learning_rate, &own->learning_rate);
+  const auto common = [&](auto* own) {
+    numbers.Take(MILLRACE_LEARNING_RATE, &own->learning_rate);
     if (rate.valid()) own->learning_rate = rate;
     own->use_locking = options.use_locking != 0;
   };
   if (kind == "GradientDescent") {
     GradientDescentOptions own;
-    finish(&own);
-    return std::make_unique<GradientDescentOptimizer>(own);
-  }
-  if (kind == "Momentum") {
+    common(&own);
+    made = std::make_unique<GradientDescentOptimizer>(own);
+  } else if (kind == "Momentum") {
     MomentumOptions own;
-    finish(&own);
-    set(options.momentum, &own.momentum);
+    common(&own);
+    numbers.Take(MILLRACE_MOMENTUM, &own.momentum);
     own.use_nesterov = options.use_nesterov != 0;
-    return std::make_unique<MomentumOptimizer>(own);
-  }
-  if (kind == "Adam") {
+    made = std::make_unique<MomentumOptimizer>(own);
+  } else if (kind == "Adam") {
     AdamOptions own;
-    finish(&own);
-    set(options.beta1, &own.beta1);
-    set(options.beta2, &own.beta2);
-    set(options.epsilon, &own.epsilon);
-    return std::make_unique<AdamOptimizer>(own);
-  }
-  if (kind == "Adagrad") {
+    common(&own);
+    numbers.Take(MILLRACE_BETA1, &own.beta1);
+    numbers.Take(MILLRACE_BETA2, &own.beta2);
+    numbers.Take(MILLRACE_EPSILON, &own.epsilon);
+    made = std::make_unique<AdamOptimizer>(own);
+  } else if (kind == "Adagrad") {
     AdagradOptions own;
-    finish(&own);
-    set(options.initial_accumulator_value, &own.initial_accumulator_value);
-    return std::make_unique<AdagradOptimizer>(own);
-  }
-  if (kind == "RMSProp") {
+    common(&own);
+    numbers.Take(MILLRACE_INITIAL_ACCUMULATOR_VALUE, &own.initial_accumulator_value);
+    made = std::make_unique<AdagradOptimizer>(own);
+  } else if (kind == "RMSProp") {
     RMSPropOptions own;
-    finish(&own);
-    set(options.decay, &own.decay);
-    set(options.momentum, &own.momentum);
-    set(options.epsilon, &own.epsilon);
+    common(&own);
+    numbers.Take(MILLRACE_DECAY, &own.decay);
+    numbers.Take(MILLRACE_MOMENTUM, &own.momentum);
+    numbers.Take(MILLRACE_EPSILON, &own.epsilon);
     own.centered = options.centered != 0;
-    return std::make_unique<RMSPropOptimizer>(own);
+    made = std::make_unique<RMSPropOptimizer>(own);
+  } else {
+    return InvalidArgument(where,
+                           ": options.optimizer must be GradientDescent, Momentum, Adam, Adagrad "
+                           "or RMSProp, got '",
+                           kind, "'");
   }
-  return InvalidArgument(where,
-                         ": options.optimizer must be GradientDescent, Momentum, Adam, Adagrad or "
-                         "RMSProp, got '",
-                         kind, "'");
+  MR_RETURN_IF_ERROR(numbers.Check());
+  const bool no_nesterov = options.use_nesterov != 0 && kind != "Momentum";
+  if (no_nesterov || (options.centered != 0 && kind != "RMSProp")) {
+    return InvalidArgument(where, ": options.", no_nesterov ? "use_nesterov" : "centered",
+                           " must not be set for ", kind, ", which has none, got ",
+                           no_nesterov ? options.use_nesterov : options.centered);
+  }
+  return made;
 }
 
 StatusOr<MinimizeOptions> MinimizeOptionsOf(const Scope& scope,

@@ -16,6 +16,7 @@
 #include "graph/graph.h"
 #include "graph/import_export.h"
 #include "layers/variable.h"
+#include "ops/array/identity.h"
 #include "proto/graph.pb.h"
 #include "proto/meta_graph.pb.h"
 #include "proto/variable.pb.h"
@@ -43,40 +44,82 @@ std::string NodeName(const std::string& key) {
   return name.empty() || name[0] == '_' ? absl::StrCat("input", name) : name;
 }
 
-// The part of a scope's graph that a signature needs.
+// The variables of a scope that have values of their own, looked up once.
+struct ScopeVariables {
+  explicit ScopeVariables(const Scope& scope) : saved(VariablesOf(scope)) {
+    for (const Variable& variable : saved) by_handle.emplace(variable.handle.node(), variable);
+    for (const Variable& variable : VariablesOf(scope, "local_variables")) {
+      by_handle.emplace(variable.handle.node(), variable);
+      local.insert(variable.handle.node());
+    }
+  }
+  std::vector<Variable> saved;
+  std::set<const Node*> local;                // handles
+  std::map<const Node*, Variable> by_handle;  // the local ones, too
+};
+
+// The part of a scope's graph that signatures need.
 class ServingPart {
  public:
-  ServingPart(const Scope& scope, const ServingSignature& signature)
-      : scope_(scope), signature_(signature) {}
+  ServingPart(const Scope& scope, const ScopeVariables& variables,
+              absl::Span<const ServingSignature> signatures, const ExportModelOptions& options)
+      : scope_(scope), variables_(variables), signatures_(signatures), options_(options) {}
 
   Status Find() {
-    for (const auto& [key, input] : signature_.inputs) {
-      if (input.node()->op() == "Placeholder" || input.node()->op() == "PlaceholderWithDefault") {
-        fed_.insert(input.node());
-        Keep(input.node());
-      } else if (cut_.count({input.node(), input.index()}) == 0) {
-        cut_[{input.node(), input.index()}] = {input, FreeName(NodeName(key))};
+    std::vector<Reached> reached;
+    for (const ServingSignature& signature : signatures_) {
+      Reached& own = reached.emplace_back();
+      for (const auto& [key, input] : signature.inputs) {
+        own.fed.insert({input.node(), input.index()});
+        if (IsPlaceholder(*input.node())) own.Add(input.node());
+      }
+      for (const auto& [key, output] : signature.outputs) {
+        if (own.fed.count({output.node(), output.index()}) == 0) own.Add(output.node());
+      }
+      own.Walk(0, own.fed);
+      for (const Node* node : own.nodes) {
+        if (node->op() != "Placeholder" || own.fed.count({node, 0}) > 0) continue;
+        return InvalidArgument("ExportModel: signature '", signature.key, "': the outputs need '",
+                               node->name(), "', which must be an input; inputs are ",
+                               InputNames(signature));
       }
     }
-    for (const auto& [key, output] : signature_.outputs) {
-      if (cut_.count({output.node(), output.index()}) == 0) Keep(output.node());
+    if (options_.main_op.valid()) {
+      Reached& own = reached.emplace_back();
+      own.Add(options_.main_op.node());
+      own.Walk(0, {});
+      for (const Node* node : own.nodes) {
+        if (node->op() != "Placeholder" && variables_.local.count(node) == 0) continue;
+        return InvalidArgument("ExportModel: main_op '", options_.main_op.name(),
+                               "' must need no input and no local variable, got '", node->name(),
+                               "'");
+      }
     }
-    Walk();
-    for (const Node* node : kept_) {
-      if (node->op() != "Placeholder" || fed_.count(node) > 0) continue;
-      return InvalidArgument("ExportModel: signature '", signature_.key, "': the outputs need '",
-                             node->name(), "', which must be an input; inputs are ", InputNames());
+    // An input becomes a placeholder unless somebody else computes it.
+    for (const ServingSignature& signature : signatures_) {
+      for (const auto& [key, input] : signature.inputs) {
+        const std::pair<const Node*, int> tensor(input.node(), input.index());
+        if (IsPlaceholder(*input.node()) || cut_.count(tensor) > 0) continue;
+        const bool is_computed =
+            std::any_of(reached.begin(), reached.end(), [&](const Reached& other) {
+              return other.fed.count(tensor) == 0 && other.set.count(input.node()) > 0;
+            });
+        if (!is_computed) cut_[tensor] = {input, FreeName(NodeName(key))};
+      }
+    }
+    for (const Reached& one : reached) {
+      for (const Node* node : one.nodes) kept_.Add(node);
     }
     return KeepVariables();
   }
 
-  bool Keeps(const Node* node) const { return kept_.count(node) > 0; }
+  bool Keeps(const Node* node) const { return kept_.set.count(node) > 0; }
 
-  // The nodes, in the order of the graph, without devices.
+  // The nodes, in the order of the graph.
   StatusOr<tensorflow::GraphDef> ToGraphDef() const {
     MR_ASSIGN_OR_RETURN(tensorflow::GraphDef whole, scope_.ToGraphDef());
     std::set<absl::string_view> names;
-    for (const Node* node : kept_) names.insert(node->name());
+    for (const Node* node : kept_.nodes) names.insert(node->name());
     std::map<std::string, std::string> renamed;  // "reader:1" -> "x"
     tensorflow::GraphDef part;
     *part.mutable_versions() = whole.versions();
@@ -107,67 +150,70 @@ class ServingPart {
   }
 
   // Named as the exported graph names it.
-  StatusOr<tensorflow::SignatureDef> Signature() const {
-    MR_ASSIGN_OR_RETURN(const ModelSignature signature,
-                        PredictSignatureDef(scope_, signature_.inputs, signature_.outputs));
-    tensorflow::SignatureDef def = signature.def();
+  StatusOr<ModelSignature> Named(const ServingSignature& signature) const {
+    MR_ASSIGN_OR_RETURN(
+        const ModelSignature here,
+        BuildSignatureDef(scope_, signature.inputs, signature.outputs, signature.method));
+    tensorflow::SignatureDef def = here.def();
     const auto rename = [this](const NamedOutputs& outputs, auto* infos) {
       for (const auto& [key, output] : outputs) {
         const auto found = cut_.find({output.node(), output.index()});
-        if (found != cut_.end())
-          (*infos)[key].set_name(absl::StrCat(found->second.placeholder, ":0"));
+        if (found == cut_.end()) continue;
+        (*infos)[key].set_name(absl::StrCat(found->second.placeholder, ":0"));
       }
     };
-    rename(signature_.inputs, def.mutable_inputs());
-    rename(signature_.outputs, def.mutable_outputs());
-    return def;
+    rename(signature.inputs, def.mutable_inputs());
+    rename(signature.outputs, def.mutable_outputs());
+    return ModelSignature(std::move(def));
   }
 
  private:
-  void Keep(const Node* node) {
-    if (kept_.insert(node).second) todo_.push_back(node);
-  }
-  void Walk() {
-    while (!todo_.empty()) {
-      const Node* const node = todo_.back();
-      todo_.pop_back();
-      for (const OutputRef& input : node->inputs()) {
-        if (cut_.count({input.node, input.index}) == 0) Keep(input.node);
-      }
-      for (const Node* control : node->control_inputs()) Keep(control);
+  using Tensors = std::set<std::pair<const Node*, int>>;
+
+  // Nodes that something needs, in the order in which they were found.
+  struct Reached {
+    void Add(const Node* node) {
+      if (set.insert(node).second) nodes.push_back(node);
     }
+    // Adds what nodes[first], ... are computed from, but for what makes tensors of `given`.
+    void Walk(size_t first, const Tensors& given) {
+      for (size_t i = first; i < nodes.size(); ++i) {
+        const Node* const node = nodes[i];
+        for (const OutputRef& input : node->inputs()) {
+          if (given.count({input.node, input.index}) == 0) Add(input.node);
+        }
+        for (const Node* control : node->control_inputs()) Add(control);
+      }
+    }
+    Tensors fed;  // the inputs of a signature
+    std::vector<const Node*> nodes;
+    std::set<const Node*> set;
+  };
+
+  static bool IsPlaceholder(const Node& node) {
+    return node.op() == "Placeholder" || node.op() == "PlaceholderWithDefault";
   }
 
   // Their own nodes: other programs look them up by the names in the collections. An initial value
   // may read further variables.
   Status KeepVariables() {
-    std::map<const Node*, Variable> by_handle;
-    for (const char* collection : kVariableCollections) {
-      // What is in that one only is not saved.
-      if (absl::string_view(collection) == "trainable_variables") continue;
-      for (Variable& variable : VariablesOf(scope_, collection)) {
-        const Node* handle = variable.handle.node();
-        by_handle.emplace(handle, std::move(variable));
+    Tensors cut;
+    for (const auto& [tensor, placeholder] : cut_) cut.insert(tensor);
+    for (size_t i = 0; i < kept_.nodes.size(); ++i) {
+      const Node* const node = kept_.nodes[i];
+      if (!IsVariable(*node)) continue;
+      const auto found = variables_.by_handle.find(node);
+      if (found == variables_.by_handle.end()) {
+        return InvalidArgument("ExportModel: variable '", node->name(),
+                               "' must be in the collection 'variables' to be saved");
       }
-    }
-    std::set<const Node*> done;
-    for (bool more = true; more;) {
-      more = false;
-      for (const Node* node : std::vector<const Node*>(kept_.begin(), kept_.end())) {
-        if (!IsVariable(*node) || !done.insert(node).second) continue;
-        const auto found = by_handle.find(node);
-        if (found == by_handle.end()) {
-          return InvalidArgument("ExportModel: variable '", node->name(),
-                                 "' must be in the collection 'variables' to be saved");
-        }
-        const Variable& variable = found->second;
-        for (const Node* own :
-             {variable.value.node(), variable.initializer.node(), variable.is_initialized.node()}) {
-          if (own != nullptr) Keep(own);
-        }
-        Walk();
-        more = true;
+      const Variable& variable = found->second;
+      const size_t first = kept_.nodes.size();
+      for (const Node* own :
+           {variable.value.node(), variable.initializer.node(), variable.is_initialized.node()}) {
+        if (own != nullptr) kept_.Add(own);
       }
+      kept_.Walk(first, cut);
     }
     return absl::OkStatus();
   }
@@ -192,9 +238,9 @@ class ServingPart {
     for (std::string& value : left) *list->Add() = std::move(value);
   }
 
-  std::string InputNames() const {
-    if (signature_.inputs.empty()) return "none";
-    return absl::StrJoin(signature_.inputs, ", ", [](std::string* out, const auto& input) {
+  static std::string InputNames(const ServingSignature& signature) {
+    if (signature.inputs.empty()) return "none";
+    return absl::StrJoin(signature.inputs, ", ", [](std::string* out, const auto& input) {
       absl::StrAppend(out, "'", input.first, "' ('", input.second.name(), "')");
     });
   }
@@ -217,11 +263,11 @@ class ServingPart {
   };
 
   const Scope& scope_;
-  const ServingSignature& signature_;
-  std::set<const Node*> fed_;                       // placeholders that are inputs
-  std::map<std::pair<const Node*, int>, Cut> cut_;  // inputs that are none
-  std::set<const Node*> kept_;
-  std::vector<const Node*> todo_;
+  const ScopeVariables& variables_;
+  const absl::Span<const ServingSignature> signatures_;
+  const ExportModelOptions& options_;
+  std::map<std::pair<const Node*, int>, Cut> cut_;  // inputs that become placeholders
+  Reached kept_;
 };
 
 // A scope of its own over the part, with the variables' collections.
@@ -246,13 +292,10 @@ StatusOr<Scope> MakeScope(const Scope& scope, const ServingPart& part) {
 }
 
 // The values of `variables` (of the exported graph) as `from` holds those of the same names.
-Status CopyVariables(Session* from, const Scope& scope, Session* to,
+Status CopyVariables(Session* from, const ScopeVariables& here, Session* to,
                      const std::vector<Variable>& variables) {
-  std::map<std::string, Variable> trained;
-  for (Variable& variable : VariablesOf(scope)) {
-    const std::string name = variable.name;
-    trained.emplace(name, std::move(variable));
-  }
+  std::map<absl::string_view, const Variable*> trained;
+  for (const Variable& variable : here.saved) trained.emplace(variable.name, &variable);
   for (size_t begin = 0; begin < variables.size();) {
     std::vector<FetchName> fetches;
     int64_t bytes = 0;
@@ -263,7 +306,11 @@ Status CopyVariables(Session* from, const Scope& scope, Session* to,
       bytes +=
           elements < 0 ? kBytesPerRun : elements * static_cast<int64_t>(DTypeSize(variable.dtype));
       if (end > begin && bytes > kBytesPerRun) break;
-      fetches.emplace_back(trained.at(variable.name).value);
+      const auto found = trained.find(variable.name);
+      if (found == trained.end()) {
+        return Internal("variable '", variable.name, "' must be one of the model's graph");
+      }
+      fetches.emplace_back(found->second->value);
     }
     MR_ASSIGN_OR_RETURN(std::vector<Tensor> values, from->Run({}, fetches));
     for (size_t i = begin; i < end; ++i) {
@@ -289,8 +336,14 @@ std::string UnfinishedPath(absl::string_view directory) {
 
 }  // namespace
 
-Status CheckServingSignature(const Scope& scope, const ServingSignature& signature) {
-  MR_RETURN_IF_ERROR(scope.status());
+namespace {
+
+// What one signature may be, whatever the graph computes.
+Status CheckNames(const Scope& scope, const ServingSignature& signature) {
+  if (signature.key.empty() || signature.key == kInitOpSignature) {
+    return InvalidArgument("ExportModel: the key of a signature must be a name and not '",
+                           kInitOpSignature, "', got '", signature.key, "'");
+  }
   if (signature.outputs.empty()) {
     return InvalidArgument("ExportModel: signature '", signature.key,
                            "' must have at least one output, got none");
@@ -298,6 +351,10 @@ Status CheckServingSignature(const Scope& scope, const ServingSignature& signatu
   for (const NamedOutputs* outputs : {&signature.inputs, &signature.outputs}) {
     const char* const kind = outputs == &signature.inputs ? "input" : "output";
     for (const auto& [key, output] : *outputs) {
+      if (key.empty()) {
+        return InvalidArgument("ExportModel: signature '", signature.key, "': an ", kind,
+                               " must have a name, got '' for '", output.name(), "'");
+      }
       const char* const got = !output.valid()                           ? "an invalid output"
                               : output.node()->graph() != scope.graph() ? "one of another Scope"
                                                                         : nullptr;
@@ -306,7 +363,45 @@ Status CheckServingSignature(const Scope& scope, const ServingSignature& signatu
                              "' must be a tensor of the model's graph, got ", got);
     }
   }
-  return ServingPart(scope, signature).Find();
+  return absl::OkStatus();
+}
+
+Status CheckNames(const Scope& scope, absl::Span<const ServingSignature> signatures,
+                  const ExportModelOptions& options) {
+  MR_RETURN_IF_ERROR(scope.status());
+  if (signatures.empty()) {
+    return absl::InvalidArgumentError(
+        "ExportModel: there must be at least one signature, got none");
+  }
+  std::set<absl::string_view> keys;
+  for (const ServingSignature& signature : signatures) {
+    MR_RETURN_IF_ERROR(CheckNames(scope, signature));
+    if (!keys.insert(signature.key).second) {
+      return InvalidArgument("ExportModel: signatures must have keys of their own, got '",
+                             signature.key, "' twice");
+    }
+  }
+  std::set<absl::string_view> tags;
+  for (const std::string& tag : options.tags) {
+    if (!tags.insert(tag).second || tag.empty()) {
+      return InvalidArgument("ExportModel: tags must be names that differ, got '",
+                             absl::StrJoin(options.tags, "', '"), "'");
+    }
+  }
+  if (options.main_op.valid() && options.main_op.node()->graph() != scope.graph()) {
+    return InvalidArgument("ExportModel: main_op must be an operation of the model's graph, got '",
+                           options.main_op.name(), "' of another Scope");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Status CheckServingSignature(const Scope& scope, const ServingSignature& signature) {
+  const ExportModelOptions options;
+  MR_RETURN_IF_ERROR(CheckNames(scope, {&signature, 1}, options));
+  const ScopeVariables variables(scope);
+  return ServingPart(scope, variables, {&signature, 1}, options).Find();
 }
 
 Status CheckExportDirectory(const std::string& directory, FileSystem* file_system) {
@@ -347,43 +442,68 @@ Status CheckExportDirectory(const std::string& directory, FileSystem* file_syste
   return was_there ? absl::OkStatus() : file_system->DeleteDirectory(target);
 }
 
-Status ExportModel(Session* session, const Scope& scope, const ServingSignature& signature,
-                   const std::string& directory, FileSystem* file_system) {
-  MR_RETURN_IF_ERROR(CheckServingSignature(scope, signature));
-  MR_RETURN_IF_ERROR(CheckExportDirectory(directory, file_system));
-  ServingPart part(scope, signature);
+Status ExportModel(Session* session, const Scope& scope,
+                   absl::Span<const ServingSignature> signatures, const std::string& directory,
+                   const ExportModelOptions& options) {
+  FileSystem* const file_system = options.file_system;
+  MR_RETURN_IF_ERROR(CheckNames(scope, signatures, options));
+  const ScopeVariables trained(scope);
+  ServingPart part(scope, trained, signatures, options);
   MR_RETURN_IF_ERROR(part.Find());
-  MR_ASSIGN_OR_RETURN(const tensorflow::SignatureDef def, part.Signature());
+  MR_RETURN_IF_ERROR(CheckExportDirectory(directory, file_system));
+  SavedModelOptions model_options;
+  model_options.tags = options.tags;
+  for (const ServingSignature& signature : signatures) {
+    MR_ASSIGN_OR_RETURN(model_options.signatures[signature.key], part.Named(signature));
+  }
   MR_ASSIGN_OR_RETURN(const Scope serving, MakeScope(scope, part));
   const std::vector<Variable> variables = VariablesOf(serving);
-  SavedModelOptions options;
-  options.signatures[signature.key] = ModelSignature(def);
   std::unique_ptr<Saver> saver;
   if (!variables.empty()) {
     MR_ASSIGN_OR_RETURN(saver, Saver::Make(serving, {.sharded = false}));
   }
+  std::vector<Operation> main_ops;
+  if (options.main_op.valid()) {
+    main_ops.emplace_back(serving.graph()->FindNode(options.main_op.name()));
+  }
   // Local variables are in no checkpoint.
   if (!VariablesOf(serving, "local_variables").empty()) {
-    options.main_op = LocalVariablesInitializer(serving);
+    main_ops.push_back(LocalVariablesInitializer(serving));
   }
+  if (main_ops.size() == 1) model_options.main_op = main_ops[0];
+  if (main_ops.size() > 1) model_options.main_op = Group(serving.WithName("main_op"), main_ops);
 
   // In this process, whatever the other session's variables are spread over.
   MR_ASSIGN_OR_RETURN(const auto local, NewSession());
   MR_RETURN_IF_ERROR(local->Extend(serving));
   MR_RETURN_IF_ERROR(
-      Prefixed("ExportModel", CopyVariables(session, scope, local.get(), variables)));
+      Prefixed("ExportModel", CopyVariables(session, trained, local.get(), variables)));
 
   const std::string target(absl::StripSuffix(directory, "/"));
   const std::string unfinished = UnfinishedPath(target);
   if (file_system->FileExists(unfinished)) {
     MR_RETURN_IF_ERROR(file_system->RecursivelyDelete(unfinished));
   }
-  MR_ASSIGN_OR_RETURN(const auto builder, SavedModelBuilder::Open(unfinished, file_system));
-  MR_RETURN_IF_ERROR(builder->AddMetaGraphAndVariables(local.get(), serving, saver.get(), options));
-  MR_RETURN_IF_ERROR(builder->Save());
-  MR_RETURN_IF_ERROR(file_system->RenameFile(unfinished, target));
+  const Status written = [&]() -> Status {
+    MR_ASSIGN_OR_RETURN(const auto builder, SavedModelBuilder::Open(unfinished, file_system));
+    MR_RETURN_IF_ERROR(
+        builder->AddMetaGraphAndVariables(local.get(), serving, saver.get(), model_options));
+    MR_RETURN_IF_ERROR(builder->Save());
+    return file_system->RenameFile(unfinished, target);
+  }();
+  if (!written.ok()) {
+    file_system->RecursivelyDelete(unfinished).IgnoreError();
+    return written;
+  }
   MR_RETURN_IF_ERROR(file_system->SyncDirectory(Dirname(target)));
   return local->Close();
+}
+
+Status ExportModel(Session* session, const Scope& scope, const ServingSignature& signature,
+                   const std::string& directory, FileSystem* file_system) {
+  ExportModelOptions options;
+  options.file_system = file_system;
+  return ExportModel(session, scope, {&signature, 1}, directory, options);
 }
 
 }  // namespace millrace

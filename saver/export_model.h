@@ -8,6 +8,9 @@
 //   MR_RETURN_IF_ERROR(ExportModel(session, model, {.inputs = {{"x", x}}, .outputs = {{"y", y}}},
 //                                  "export/1"));
 //
+// Several signatures share one graph. What one of them is fed and another computes stays as it is;
+// any tensor may be fed.
+//
 // The exported graph has what the outputs are computed from and the variables that they read, with
 // their initialisers: no gradients, no optimizer and none of its slots, no devices. An input that
 // is no placeholder (a batch from a queue, say) becomes one; what makes it is left behind. Nodes
@@ -22,7 +25,9 @@
 // directory that is not new or empty, the session's and the file system's errors.
 
 #include <string>
+#include <vector>
 
+#include "absl/types/span.h"
 #include "core/file_system.h"
 #include "core/status.h"
 #include "graph/scope.h"
@@ -37,6 +42,15 @@ struct ServingSignature {
   NamedOutputs inputs = {};
   NamedOutputs outputs = {};
   std::string key = kDefaultServingSignature;
+  std::string method = kPredictMethod;
+};
+
+struct ExportModelOptions {
+  std::vector<std::string> tags = {kSavedModelTagServe};
+  // Run when the model is loaded, once its variables are restored (tables). It needs no input and
+  // no local variable: those get their initial values at the same time.
+  Operation main_op = {};
+  FileSystem* file_system = FileSystem::Posix();
 };
 
 // What can be known to be wrong before there is a session: for programs that train before they
@@ -45,6 +59,9 @@ Status CheckServingSignature(const Scope& scope, const ServingSignature& signatu
 Status CheckExportDirectory(const std::string& directory,
                             FileSystem* file_system = FileSystem::Posix());
 
+Status ExportModel(Session* session, const Scope& scope,
+                   absl::Span<const ServingSignature> signatures, const std::string& directory,
+                   const ExportModelOptions& options = {});
 Status ExportModel(Session* session, const Scope& scope, const ServingSignature& signature,
                    const std::string& directory, FileSystem* file_system = FileSystem::Posix());
 

@@ -9,7 +9,6 @@
 #include "graph/signature.h"
 #include "proto/config.pb.h"
 #include "proto/meta_graph.pb.h"
-#include "saver/saved_model.h"
 
 namespace millrace {
 namespace {
@@ -29,24 +28,12 @@ std::string Hint(const Map& map, const std::string& name) {
   return best.Hint();
 }
 
-StatusOr<std::map<std::string, LoadedModel::Argument>> Arguments(
-    const google::protobuf::Map<std::string, tensorflow::TensorInfo>& infos) {
-  std::map<std::string, LoadedModel::Argument> arguments;
-  for (const auto& [key, info] : infos) {
-    LoadedModel::Argument& argument = arguments[key];
-    if (info.encoding_case() == tensorflow::TensorInfo::kName) argument.tensor = info.name();
-    MR_ASSIGN_OR_RETURN(argument.dtype, DTypeFromNumber(info.dtype()));
-    MR_ASSIGN_OR_RETURN(argument.shape, PartialShape::FromProto(info.tensor_shape()));
-  }
-  return arguments;
-}
-
 }  // namespace
 
 struct LoadedModel::Impl {
   // A signature as it runs: tensors by position.
   struct Prepared {
-    std::vector<std::string> inputs, outputs;  // keys
+    std::vector<std::string> outputs;  // keys
     std::unique_ptr<PreparedStep> step;
   };
 
@@ -54,10 +41,10 @@ struct LoadedModel::Impl {
     if (session != nullptr) session->Close().IgnoreError();
   }
 
-  StatusOr<const Prepared*> Prepare(const std::string& key, const Signature& signature);
+  StatusOr<const Prepared*> Prepare(const std::string& key, const ModelSignature& signature);
 
   std::unique_ptr<Session> session;
-  std::map<std::string, Signature> signatures;
+  std::map<std::string, ModelSignature> signatures;
 
   Mutex mu;
   // Entries stay as they are once made.
@@ -65,19 +52,16 @@ struct LoadedModel::Impl {
 };
 
 StatusOr<const LoadedModel::Impl::Prepared*> LoadedModel::Impl::Prepare(
-    const std::string& key, const Signature& signature) {
+    const std::string& key, const ModelSignature& signature) {
   MutexLock lock(&mu);
   const auto found = prepared.find(key);
   if (found != prepared.end()) return &found->second;
   Prepared made;
   RunSignature names;
-  for (const auto& [name, argument] : signature.inputs) {
-    made.inputs.push_back(name);
-    names.feeds.push_back(argument.tensor);
-  }
-  for (const auto& [name, argument] : signature.outputs) {
+  for (const auto& [name, tensor] : signature.inputs()) names.feeds.push_back(tensor.name());
+  for (const auto& [name, tensor] : signature.outputs()) {
     made.outputs.push_back(name);
-    names.fetches.push_back(argument.tensor);
+    names.fetches.push_back(tensor.name());
   }
   MR_ASSIGN_OR_RETURN(made.step, session->Prepare(names));
   return &prepared.emplace(key, std::move(made)).first->second;
@@ -88,7 +72,7 @@ LoadedModel::LoadedModel(LoadedModel&&) noexcept = default;
 LoadedModel& LoadedModel::operator=(LoadedModel&&) noexcept = default;
 LoadedModel::~LoadedModel() = default;
 
-const std::map<std::string, LoadedModel::Signature>& LoadedModel::signatures() const {
+const std::map<std::string, ModelSignature>& LoadedModel::signatures() const {
   return impl_->signatures;
 }
 
@@ -101,34 +85,34 @@ StatusOr<NamedTensors> LoadedModel::Predict(const NamedTensors& inputs,
     return InvalidArgument("Predict: signature '", options.signature, "' must be one of ",
                            Keys(impl_->signatures), Hint(impl_->signatures, options.signature));
   }
-  const Signature& signature = found->second;
+  const ModelSignature& signature = found->second;
   for (const auto& [key, tensor] : inputs) {
-    if (signature.inputs.count(key) > 0) continue;
+    if (signature.inputs().count(key) > 0) continue;
     return InvalidArgument("Predict: input '", key, "' must be one of signature '",
-                           options.signature, "': ", Keys(signature.inputs),
-                           Hint(signature.inputs, key));
+                           options.signature, "': ", Keys(signature.inputs()),
+                           Hint(signature.inputs(), key));
   }
   std::vector<Tensor> values;
-  for (const auto& [key, argument] : signature.inputs) {
+  for (const auto& [key, tensor] : signature.inputs()) {
     const auto given = inputs.find(key);
     if (given == inputs.end()) {
       return InvalidArgument("Predict: input '", key, "' of signature '", options.signature,
                              "' must be given, got ", Keys(inputs));
     }
     const Tensor& value = given->second;
-    if (value.dtype() != argument.dtype) {
-      return InvalidArgument("Predict: input '", key, "' must be ", argument.dtype, ", got ",
+    if (tensor.dtype() != DT_INVALID && value.dtype() != tensor.dtype()) {
+      return InvalidArgument("Predict: input '", key, "' must be ", tensor.dtype(), ", got ",
                              value.dtype());
     }
-    if (!argument.shape.IsCompatibleWith(value.shape())) {
-      return InvalidArgument("Predict: input '", key, "' must have shape ", argument.shape,
+    if (!tensor.shape().IsCompatibleWith(value.shape())) {
+      return InvalidArgument("Predict: input '", key, "' must have shape ", tensor.shape(),
                              ", got ", value.shape());
     }
     values.push_back(value);
   }
-  for (const auto* arguments : {&signature.inputs, &signature.outputs}) {
-    for (const auto& [key, argument] : *arguments) {
-      if (!argument.tensor.empty()) continue;
+  for (const auto* tensors : {&signature.inputs(), &signature.outputs()}) {
+    for (const auto& [key, tensor] : *tensors) {
+      if (!tensor.name().empty()) continue;
       return Unimplemented("Predict: '", key, "' of signature '", options.signature,
                            "' must be a dense tensor, got a sparse one; run the session()");
     }
@@ -155,18 +139,7 @@ StatusOr<LoadedModel> LoadModel(const std::string& directory, const LoadModelOpt
   auto impl = std::make_unique<LoadedModel::Impl>();
   impl->session = std::move(bundle.session);
   for (const auto& [key, def] : bundle.meta_graph_def->signature_def()) {
-    if (key == kInitOpSignature) continue;
-    LoadedModel::Signature& signature = impl->signatures[key];
-    signature.method = def.method_name();
-    const auto where = [&](const Status& status) {
-      return Prefixed(absl::StrCat("SavedModel '", directory, "': signature '", key, "'"), status);
-    };
-    auto inputs = Arguments(def.inputs());
-    if (!inputs.ok()) return where(inputs.status());
-    auto outputs = Arguments(def.outputs());
-    if (!outputs.ok()) return where(outputs.status());
-    signature.inputs = *std::move(inputs);
-    signature.outputs = *std::move(outputs);
+    if (key != kInitOpSignature) impl->signatures.emplace(key, def);
   }
   return LoadedModel(std::move(impl));
 }

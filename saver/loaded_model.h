@@ -8,8 +8,8 @@
 //   MR_ASSIGN_OR_RETURN(NamedTensors out, model.Predict({{"ids", ids}}));
 //   absl::Span<const float> scores = out.at("scores").flat<float>();
 //
-// Inputs are checked against the signature before the model runs. A signature is compiled by its
-// first Predict.
+// Inputs are checked against the signature before the model runs, as far as it says anything sound
+// of their dtype and shape. A signature is compiled by its first Predict.
 //
 // Thread-safety: all methods, from any thread; many Predicts at once.
 // Failure: LoadModel as LoadSavedModel (saver/saved_model.h). Predict: InvalidArgument for an
@@ -22,10 +22,10 @@
 #include <vector>
 
 #include "core/file_system.h"
-#include "core/shape.h"
 #include "core/status.h"
 #include "core/tensor.h"
 #include "runtime/session.h"
+#include "saver/saved_model.h"
 
 namespace millrace {
 
@@ -46,17 +46,6 @@ struct PredictOptions {
 
 class LoadedModel {
  public:
-  // One input or output of a signature. Sparse ones have no tensor of their own (dtype only).
-  struct Argument {
-    std::string tensor;  // "dense/BiasAdd:0"
-    DType dtype = DT_INVALID;
-    PartialShape shape;
-  };
-  struct Signature {
-    std::string method;  // "tensorflow/serving/predict"
-    std::map<std::string, Argument> inputs, outputs;
-  };
-
   LoadedModel(LoadedModel&&) noexcept;
   LoadedModel& operator=(LoadedModel&&) noexcept;
   ~LoadedModel();  // closes the session
@@ -64,7 +53,8 @@ class LoadedModel {
   // All outputs of the signature.
   StatusOr<NamedTensors> Predict(const NamedTensors& inputs,
                                  const PredictOptions& options = {}) const;
-  const std::map<std::string, Signature>& signatures() const;
+  // By their keys, without the one that names the init op.
+  const std::map<std::string, ModelSignature>& signatures() const;
   // For what no signature names. Valid as long as the model.
   Session* session() const;
 

@@ -3,6 +3,7 @@
 // A model out of a training graph (export_model) and back for predictions (loaded_model).
 
 #include <filesystem>
+#include <functional>
 #include <set>
 #include <string>
 #include <thread>
@@ -24,6 +25,7 @@
 #include "runtime/session.h"
 #include "saver/export_model.h"
 #include "saver/loaded_model.h"
+#include "saver/saved_model.h"
 #include "saver/saved_model_reader.h"
 #include "saver/tensor_bundle.h"
 #include "train/adam.h"
@@ -133,11 +135,11 @@ TEST_F(ModelTest, AnExportedModelPredictsAsItsSessionDoes) {
   EXPECT_EQ(out.at("y"), Tensor::Of<float>({{20}, {50}}));
   EXPECT_EQ(out.at("same"), Tensor::Of<float>({{1, 0}, {1, 1}}));
   ASSERT_EQ(model.signatures().size(), 1u);
-  const LoadedModel::Signature& signature = model.signatures().at("both");
-  EXPECT_EQ(signature.method, "tensorflow/serving/predict");
-  EXPECT_EQ(signature.inputs.at("x").dtype, DT_FLOAT);
-  EXPECT_EQ(signature.inputs.at("x").shape.ToString(), "[?,2]");
-  EXPECT_EQ(signature.outputs.at("y").tensor, "y:0");
+  const ModelSignature& signature = model.signatures().at("both");
+  EXPECT_EQ(signature.method_name(), "tensorflow/serving/predict");
+  EXPECT_EQ(signature.inputs().at("x").dtype(), DT_FLOAT);
+  EXPECT_EQ(signature.inputs().at("x").shape().ToString(), "[?,2]");
+  EXPECT_EQ(signature.outputs().at("y").name(), "y:0");
 }
 
 TEST_F(ModelTest, AnInputThatIsNoPlaceholderBecomesOne) {
@@ -155,6 +157,81 @@ TEST_F(ModelTest, AnInputThatIsNoPlaceholderBecomesOne) {
   ASSERT_OK_AND_ASSIGN(const LoadedModel model, LoadModel(dir_));
   ASSERT_OK_AND_ASSIGN(const NamedTensors out, model.Predict({{"x", Tensor::Of<float>({{1, 2}})}}));
   EXPECT_EQ(out.at("y"), Tensor::Of<float>({{8}}));
+}
+
+TEST_F(ModelTest, SeveralSignaturesShareOneGraph) {
+  const TrainingGraph graph;
+  ASSERT_OK_AND_ASSIGN(const auto session, graph.Trained());
+  const Operation ready = NoOp(graph.root.WithName("ready"));
+  ASSERT_OK(session->Extend(graph.root));
+  // "late" is fed what "whole" computes; only "whole" needs x; "classes" is fed what nobody
+  // computes.
+  const Output made = Identity(graph.root.WithName("made"), graph.t);
+  const Output last = Neg(graph.root.WithName("last"), made);
+  const std::vector<ServingSignature> signatures = {
+      {.inputs = {{"x", graph.x}}, .outputs = {{"y", graph.y}}, .key = "whole"},
+      {.inputs = {{"s", graph.scaled}}, .outputs = {{"y", graph.y}}, .key = "late"},
+      {.inputs = {{"m", made}}, .outputs = {{"last", last}}, .key = "own", .method = "my/method"}};
+  ASSERT_OK(ExportModel(session.get(), graph.root, signatures, dir_,
+                        {.tags = {"serve", "mine"}, .main_op = ready}));
+  const tensorflow::MetaGraphDef meta = ReadMeta(dir_);
+  EXPECT_EQ(meta.signature_def().at("late").inputs().at("s").name(), "scaled:0");
+  EXPECT_EQ(meta.signature_def().at("own").inputs().at("m").name(), "m:0");
+  EXPECT_EQ(meta.signature_def().at("own").method_name(), "my/method");
+  EXPECT_EQ(meta.collection_def().at("saved_model_main_op").node_list().value(0), "ready");
+  for (const tensorflow::NodeDef& node : meta.graph_def().node()) {
+    EXPECT_NE(node.name(), "made");
+    EXPECT_NE(node.name(), "t");
+  }
+  ASSERT_OK_AND_ASSIGN(const LoadedModel model, LoadModel(dir_, {.tags = {"mine", "serve"}}));
+  const Tensor row = Tensor::Of<float>({{1, 2}});
+  for (const auto& [key, name] :
+       {std::pair<const char*, const char*>{"whole", "x"}, {"late", "s"}}) {
+    ASSERT_OK_AND_ASSIGN(const NamedTensors out, model.Predict({{name, row}}, {.signature = key}));
+    EXPECT_EQ(out.at("y"), Tensor::Of<float>({{8}})) << key;
+  }
+  ASSERT_OK_AND_ASSIGN(const NamedTensors out,
+                       model.Predict({{"m", Tensor::Of<float>({{3}})}}, {.signature = "own"}));
+  EXPECT_EQ(out.at("last"), Tensor::Of<float>({{-3}}));
+
+  const auto refused = [&](std::vector<ServingSignature> wrong, const ExportModelOptions& options,
+                           const char* text) {
+    EXPECT_STATUS(ExportModel(session.get(), graph.root, wrong, dir_ + "_wrong", options),
+                  StatusCode::kInvalidArgument, text);
+    EXPECT_FALSE(fs_->FileExists(dir_ + "_wrong"));
+  };
+  refused({}, {}, "there must be at least one signature, got none");
+  refused({signatures[0], signatures[0]}, {}, "keys of their own, got 'whole' twice");
+  refused({signatures[0]}, {.tags = {"a", "a"}}, "tags must be names that differ, got 'a', 'a'");
+  refused({signatures[0]}, {.tags = {""}}, "tags must be names that differ, got ''");
+  refused({signatures[0]}, {.main_op = graph.t.op()},
+          "main_op 't' must need no input and no local variable, got 't'");
+  ServingSignature wrong = signatures[0];
+  wrong.key = kInitOpSignature;
+  refused({wrong}, {}, "the key of a signature must be a name and not '__saved_model_init_op'");
+  wrong = signatures[0];
+  wrong.outputs[""] = graph.y;
+  refused({wrong}, {}, "an output must have a name, got '' for 'y:0'");
+}
+
+TEST_F(ModelTest, AMainOpRunsBesideTheInitializersOfLocalVariables) {
+  Scope root;
+  const Output x = Placeholder(root.WithName("x"), DT_FLOAT, PartialShape::Scalar());
+  const Variable local = MakeVariable(root.WithName("l"), Const(root, 5.0f), {.local = true});
+  const Variable saved = MakeVariable(root.WithName("v"), Const(root, 1.0f));
+  const Output sum = Add(root, Add(root, x, local.value), saved.value);
+  const Operation seven = AssignVariableOp(root.WithName("seven"), saved.handle, Const(root, 7.0f));
+  const Operation reads = Group(root.WithName("reads"), {local.value.op()});
+  ASSERT_OK_AND_ASSIGN(const auto session, NewSession());
+  ASSERT_OK(session->Extend(root));
+  ASSERT_OK(session->Run({}, {}, {saved.initializer, local.initializer}).status());
+  const ServingSignature signature = {.inputs = {{"x", x}}, .outputs = {{"y", sum}}};
+  ASSERT_OK(ExportModel(session.get(), root, {&signature, 1}, dir_, {.main_op = seven}));
+  ASSERT_OK_AND_ASSIGN(const LoadedModel model, LoadModel(dir_));
+  ASSERT_OK_AND_ASSIGN(const NamedTensors out, model.Predict({{"x", Tensor::Scalar<float>(1)}}));
+  EXPECT_EQ(out.at("y").scalar<float>(), 13);
+  EXPECT_STATUS(ExportModel(session.get(), root, {&signature, 1}, dir_ + "_2", {.main_op = reads}),
+                StatusCode::kInvalidArgument, "no local variable, got 'l'");
 }
 
 TEST_F(ModelTest, ModelsWithoutVariablesAndWithLocalOnesWork) {
@@ -287,6 +364,46 @@ TEST_F(ModelTest, InputsThatDoNotFitTheSignatureAreNamed) {
   EXPECT_OK(model.Predict({{"images", images}, {"keep", keep}}).status());
   EXPECT_STATUS(LoadModel(dir_ + "/nothing").status(), StatusCode::kNotFound, dir_ + "/nothing");
   EXPECT_STATUS(LoadModel(dir_, {.tags = {"train"}}).status(), StatusCode::kNotFound, "{ train }");
+}
+
+TEST_F(ModelTest, SignaturesOfDamagedModelsAreErrorsOfThoseWhoUseThem) {
+  const TrainingGraph graph;
+  ASSERT_OK_AND_ASSIGN(const auto session, graph.Trained());
+  ASSERT_OK(ExportModel(session.get(), graph.root,
+                        {.inputs = {{"x", graph.x}}, .outputs = {{"y", graph.y}}}, dir_));
+  const std::string path = JoinPath(dir_, kSavedModelFile);
+  ASSERT_OK_AND_ASSIGN(const tensorflow::SavedModel good, ReadSavedModelFile(fs_, path));
+  const NamedTensors inputs = {{"x", Tensor::Of<float>({{1, 2}})}};
+  using Change = std::function<void(tensorflow::SignatureDef*)>;
+  const auto predicted = [&](const Change& change) -> StatusOr<NamedTensors> {
+    tensorflow::SavedModel damaged = good;
+    auto& signatures = *damaged.mutable_meta_graphs(0)->mutable_signature_def();
+    change(&signatures.at("serving_default"));
+    MR_RETURN_IF_ERROR(WriteFileAtomically(fs_, path, damaged.SerializeAsString()));
+    MR_ASSIGN_OR_RETURN(const LoadedModel model, LoadModel(dir_));
+    EXPECT_EQ(model.signatures().size(), 1u);
+    return model.Predict(inputs);
+  };
+  // Outputs and inputs that the nodes do not have.
+  EXPECT_STATUS(predicted([](auto* s) { s->mutable_outputs()->at("y").set_name("y:7"); }).status(),
+                StatusCode::kInvalidArgument, "y:7");
+  EXPECT_STATUS(predicted([](auto* s) { s->mutable_inputs()->at("x").set_name("x:-1"); }).status(),
+                StatusCode::kInvalidArgument, "x:-1");
+  EXPECT_STATUS(predicted([](auto* s) { s->mutable_outputs()->at("y").set_name("gone"); }).status(),
+                StatusCode::kInvalidArgument, "output 'y' must be a tensor of the graph");
+  EXPECT_STATUS(predicted([](auto* s) {
+                  s->mutable_inputs()->at("x").set_dtype(tensorflow::DT_INT32);
+                }).status(),
+                StatusCode::kInvalidArgument, "input 'x' must be int32, got float");
+  // What says nothing sound of dtype and shape stops nobody: the graph knows better.
+  for (const Change& change :
+       {Change([](auto* s) { s->mutable_inputs()->at("x").set_dtype(tensorflow::DataType(999)); }),
+        Change([](auto* s) { s->mutable_inputs()->at("x").clear_dtype(); }), Change([](auto* s) {
+          s->mutable_inputs()->at("x").mutable_tensor_shape()->mutable_dim(0)->set_size(-7);
+        })}) {
+    ASSERT_OK_AND_ASSIGN(const NamedTensors out, predicted(change));
+    EXPECT_EQ(out.at("y"), Tensor::Of<float>({{8}}));
+  }
 }
 
 TEST_F(ModelTest, ManyThreadsMayPredict) {
