@@ -8,7 +8,8 @@
 //   NewSession({.config = {.intra_op_parallelism_threads = 2, .allow_soft_placement = true}})
 //
 // The fields have the message's names and defaults. Whatever else the message can say is said with
-// one (SessionConfigOf); a field that is set here comes before what that message says.
+// one: SessionConfigOf copies what it says of the fields into them, where it may be changed, also
+// back to the default, and keeps the rest.
 //
 // A value; thread-compatible.
 
@@ -41,12 +42,13 @@ struct SessionConfig {
   // Of a step that sets no limit itself; 0: none.
   int64_t operation_timeout_in_ms = 0;
 
-  // Null: an empty one.
+  // What the fields do not say; null: nothing. What it says of them does not count.
   std::shared_ptr<const tensorflow::ConfigProto> message = nullptr;
 };
 
 // All of the message; ConfigProtoOf gives it back.
 SessionConfig SessionConfigOf(tensorflow::ConfigProto message);
+// The fields, and the rest of the message.
 tensorflow::ConfigProto ConfigProtoOf(const SessionConfig& config);
 
 }  // namespace millrace
