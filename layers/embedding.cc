@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <string>
 
@@ -99,7 +100,11 @@ Output EmbeddingLookup(ScopeAt at, const std::vector<Variable>& parts, Output id
   const Scope scope = at.scope.CompositeScope("embedding_lookup");
   const ScopeAt here(scope, at.where);
   const int64_t n = static_cast<int64_t>(parts.size());
-  const Output flat = Reshape(here, ids, Const<int32_t>(here, {-1}));
+  Output flat = Reshape(here, ids, Const<int32_t>(here, {-1}));
+  // What ids are divided by may be larger than the ids.
+  if (rows > std::numeric_limits<int32_t>::max() && flat.dtype() == DT_INT32) {
+    flat = Cast(here, flat, DT_INT64);
+  }
   Places places;
   if (attrs.strategy == PartitionStrategy::kMod) {
     places = ModPlaces(here, flat, n);
@@ -266,12 +271,13 @@ Output EmbeddingLookupSparse(ScopeAt at, const PartitionedVariable& table, const
 
 Partitioner FixedSizePartitioner(int num_parts) {
   return [num_parts](const Shape& shape, DType) {
-    return static_cast<int>(std::min<int64_t>(num_parts, shape.dim(0)));
+    return shape.is_scalar() ? 1 : static_cast<int>(std::min<int64_t>(num_parts, shape.dim(0)));
   };
 }
 
 Partitioner MinMaxPartitioner(int max_parts, int64_t min_slice_bytes) {
   return [max_parts, min_slice_bytes](const Shape& shape, DType dtype) {
+    if (shape.is_scalar()) return 1;
     const double bytes =
         static_cast<double>(shape.num_elements()) * static_cast<double>(DTypeSize(dtype));
     const double parts =

@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "layers/testing/layer_test.h"
 #include "ops/ops.h"
+#include "runtime/session.h"
 
 namespace millrace {
 namespace {
@@ -71,9 +72,32 @@ TEST(Partitioners, CountParts) {
   EXPECT_EQ(MinMaxPartitioner(1000, 1000)(shape, DT_FLOAT), 256);
   EXPECT_EQ(MinMaxPartitioner(1000, 1)(Shape{3, 64}, DT_FLOAT), 3);
   EXPECT_EQ(MinMaxPartitioner(0, 1)(shape, DT_FLOAT), 1);
+  EXPECT_EQ(FixedSizePartitioner(4)(Shape(), DT_FLOAT), 1);
+  EXPECT_EQ(MinMaxPartitioner(4)(Shape(), DT_FLOAT), 1);
 }
 
 // Examples {1, 2, 2}, {} and {4} of the table of row numbers.
+// Parts of 5,000,000,000 rows, which an int32 id is not divided by.
+TEST(EmbeddingLookup, SmallIdsFindTheirRowsInAHugeTable) {
+  Scope scope;
+  const PartitionedVariable table = MakePartitionedVariable(
+      scope.WithName("t"), Shape{10'000'000'000, 1}, DT_FLOAT, 2, ZerosInitializer());
+  const Output ids = Placeholder(scope, DT_INT32, {-1});
+  ASSERT_TRUE(EmbeddingLookup(scope, table, ids).valid()) << scope.status();
+  Node* const rows = scope.graph()->FindNode("embedding_lookup/DynamicPartition");
+  ASSERT_NE(rows, nullptr);
+  const Output first = Cast(scope, Output(rows, 0), DT_INT64);
+  const Output second = Cast(scope, Output(rows, 1), DT_INT64);
+  ASSERT_OK(scope.status());
+  ASSERT_OK_AND_ASSIGN(const auto session, NewSession());
+  ASSERT_OK(session->Extend(scope));
+  ASSERT_OK_AND_ASSIGN(
+      const std::vector<Tensor> got,
+      session->Run({{ids, Tensor::Vector<int32_t>({5, 0, 2147483647})}}, {first, second}));
+  ExpectTensorEqual(got[0], Tensor::Vector<int64_t>({5, 0, 2147483647}));
+  ExpectTensorEqual(got[1], Tensor::Vector<int64_t>({}));
+}
+
 TEST(EmbeddingLookupSparse, CombinesTheRowsOfEachExample) {
   const float r3 = std::sqrt(3.0f);
   struct Case {

@@ -96,6 +96,14 @@ Operation MoveAverage(const ScopeAt& in, const Variable& average, const Output& 
   return update;
 }
 
+// A bool scalar: has the batch any element? Invalid where that is known while the graph is built.
+// An empty one has no mean and moves no average: NaN would stay in it for good.
+Output HasElements(const ScopeAt& in, const Output& x) {
+  const PartialShape shape = in.scope.shape(x);
+  if (shape.IsFullyDefined() && shape.num_elements() > 0) return Output();
+  return Greater(in, Size(in, x, {.out_type = DT_INT64}), Const(in, int64_t{0}));
+}
+
 // The op for images. The flag is known.
 Output Fused(const ScopeAt& in, const Output& x, bool training, int64_t channels,
              const BatchNormalizationAttrs& attrs, BatchNormalizationLayer* layer) {
@@ -112,9 +120,10 @@ Output Fused(const ScopeAt& in, const Output& x, bool training, int64_t channels
                        training ? none : layer->moving_variance.value,
                        {.epsilon = static_cast<float>(attrs.epsilon), .is_training = training});
   if (training) {
+    const Output moves = HasElements(in, x);
     layer->updates = {
-        MoveAverage(in, layer->moving_mean, out.batch_mean, attrs.momentum, Output()),
-        MoveAverage(in, layer->moving_variance, out.batch_variance, attrs.momentum, Output())};
+        MoveAverage(in, layer->moving_mean, out.batch_mean, attrs.momentum, moves),
+        MoveAverage(in, layer->moving_variance, out.batch_variance, attrs.momentum, moves)};
   }
   return out.y;
 }
@@ -130,7 +139,13 @@ Output Composed(const ScopeAt& in, const Output& x, const TrainingFlag& training
     for (int64_t i = 0; i + 1 < rank; ++i) axes.push_back(i);
     const Moments kept = MomentsOf(in, wide, axes);
     const Output channels = Const<int32_t>(in, {-1});
-    const Moments batch = {Reshape(in, kept.mean, channels), Reshape(in, kept.variance, channels)};
+    Moments batch = {Reshape(in, kept.mean, channels), Reshape(in, kept.variance, channels)};
+    const Output present = HasElements(in, x);
+    if (present.valid()) {
+      // Numbers, whatever they are: nothing is normalised, but gamma has a gradient.
+      batch.mean = Select(in, present, batch.mean, ZerosLike(in, batch.mean));
+      batch.variance = Select(in, present, batch.variance, OnesLike(in, batch.variance));
+    }
     Output averaged = batch.variance;
     if (rank == 4 && layer->moving_mean.dtype == DT_FLOAT) {
       // As the op for images, which TensorFlow runs here, too: of a sample, not of a population.
@@ -138,8 +153,10 @@ Output Composed(const ScopeAt& in, const Output& x, const TrainingFlag& training
       const Output one = Const(in, 1.0f), n = RealDiv(in, size(wide), size(averaged));
       averaged = Mul(in, averaged, RealDiv(in, n, Maximum(in, Sub(in, n, one), one)));
     }
-    layer->updates = {MoveAverage(in, layer->moving_mean, batch.mean, attrs.momentum, flag),
-                      MoveAverage(in, layer->moving_variance, averaged, attrs.momentum, flag)};
+    const Output moves = flag.valid() && present.valid() ? LogicalAnd(in, flag, present)
+                                                         : (flag.valid() ? flag : present);
+    layer->updates = {MoveAverage(in, layer->moving_mean, batch.mean, attrs.momentum, moves),
+                      MoveAverage(in, layer->moving_variance, averaged, attrs.momentum, moves)};
     moments = !flag.valid() ? batch
                             : Moments{Select(in, flag, batch.mean, moments.mean),
                                       Select(in, flag, batch.variance, moments.variance)};

@@ -6,7 +6,8 @@
 //
 // A BatchNormalization keeps moving averages of the batches' means and variances, which the model
 // uses when it does not train. What moves them are operations of their own, in the collection
-// "update_ops": run them together with the training operation, or the averages stay as they began.
+// "update_ops". Train (train/train.h) runs them with the training operation; a loop of one's own
+// must do so, or the averages stay as they began.
 //
 //   Output y = BatchNormalization(model, x, is_training);     // a bool, or a bool scalar to be fed
 //   Operation train = TrainWithUpdates(model, optimizer.Minimize(model, loss));
@@ -51,6 +52,8 @@ struct BatchNormalizationLayer : Output {
 // those of the batch, otherwise the moving averages:
 //
 //   average = average * momentum + batch's * (1 - momentum)
+//
+// A batch without elements moves nothing (TensorFlow's averages become NaN).
 //
 // As in TensorFlow, images (rank 4, not double, with a flag that is known) go through
 // FusedBatchNorm, whose batch variance for the average is the unbiased one; elsewhere it is the

@@ -7,11 +7,13 @@
 
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
+#include "graph/gradient.h"
 #include "graph/graph.h"
 #include "gtest/gtest.h"
 #include "layers/testing/layer_test.h"
 #include "ops/ops.h"
 #include "proto/node_def.pb.h"
+#include "runtime/session.h"
 
 namespace millrace {
 namespace {
@@ -109,6 +111,57 @@ TEST(BatchNormalization, AFlagOfTheGraphChoosesInTheStep) {
   ASSERT_OK_AND_ASSIGN(out, session->Run({{x, batch}, {training, no}}, {y}));
   ExpectTensorNear(out[0], Normalized({2, 2, 1, 2}, {1.25, 5}, {0.5 + 2.5 / 3, 0.5 + 125. / 3}),
                    kTolerance, kTolerance);
+}
+
+// The mean of nothing is NaN, which no average and no weight may take in.
+TEST(BatchNormalization, OfAnEmptyBatchMovesNothing) {
+  enum class Flag { kTrue, kFed };
+  for (const bool image : {false, true}) {
+    for (const Flag kind : {Flag::kTrue, Flag::kFed}) {
+      SCOPED_TRACE(absl::StrCat(image ? "image" : "vector", kind == Flag::kFed ? ", fed" : ""));
+      Scope scope;
+      const Output x =
+          Placeholder(scope, DT_FLOAT, image ? PartialShape{-1, 2, 1, 2} : PartialShape{-1, 2});
+      const Output training = Placeholder(scope, DT_BOOL, PartialShape::Scalar());
+      const BatchNormalizationLayer y =
+          kind == Flag::kFed ? BatchNormalization(scope, x, training, {.momentum = 0.5})
+                             : BatchNormalization(scope, x, true, {.momentum = 0.5});
+      ASSERT_OK_AND_ASSIGN(
+          const std::vector<Gradient> gradients,
+          AddGradients(scope, {ReduceSum(scope, Square(scope, y))}, {y.gamma.value, y.beta.value}));
+      const Operation step = TrainWithUpdates(scope, NoOp(scope));
+      ASSERT_OK(scope.status());
+      ASSERT_OK_AND_ASSIGN(const auto session, InitializedSession(scope));
+      const auto run = [&](const Tensor& batch) {
+        return session->Run(
+            {{x, batch}, {training, Tensor::Scalar<bool>(true)}},
+            {y, DenseGradient(scope, gradients[0]), DenseGradient(scope, gradients[1])}, {step});
+      };
+      const Tensor none = image ? TensorOf<float>({0, 2, 1, 2}, {}) : TensorOf<float>({0, 2}, {});
+      ASSERT_OK_AND_ASSIGN(std::vector<Tensor> out, run(none));
+      EXPECT_EQ(out[0].shape(), none.shape());
+      ExpectTensorEqual(out[1], TensorOf<float>({2}, {0, 0}));
+      ExpectTensorEqual(out[2], TensorOf<float>({2}, {0, 0}));
+      const std::vector<FetchName> averages = {y.moving_mean.value, y.moving_variance.value};
+      ASSERT_OK_AND_ASSIGN(out, session->Run({}, averages));
+      ExpectTensorEqual(out[0], TensorOf<float>({2}, {0, 0}));
+      ExpectTensorEqual(out[1], TensorOf<float>({2}, {1, 1}));
+      ASSERT_OK(run(image ? Batch({2, 2, 1, 2}) : Batch({4, 2})).status());
+      ASSERT_OK_AND_ASSIGN(out, session->Run({}, averages));
+      ExpectTensorNear(out[0], TensorOf<float>({2}, {1.25f, 5}), kTolerance, 0);
+    }
+  }
+}
+
+TEST(BatchNormalization, OfAKnownBatchAsksNothingOfIt) {
+  Scope scope;
+  BatchNormalization(scope, Placeholder(scope, DT_FLOAT, {4, 2}), true);
+  BatchNormalization(scope, Placeholder(scope, DT_FLOAT, {4, 2, 1, 2}), true);
+  ASSERT_OK(scope.status());
+  for (const auto& node : scope.graph()->nodes()) {
+    if (node == nullptr) continue;
+    EXPECT_TRUE(node->op() != "Select" && node->op() != "Greater") << node->name();
+  }
 }
 
 TEST(UpdateOps, AreThoseOfTensorsTooAndNoneIsLost) {

@@ -198,12 +198,15 @@ Status Run(KernelContext* ctx, const NormRule<false>& rule, const BatchNormLoops
   const float* mean = Floats(*ctx, 3);
   const float* variance = Floats(*ctx, 4);
   const std::vector<float> factors = Factors(Floats(*ctx, 2), variance, n, rule.epsilon);
-  std::vector<double> sums(2 * n);
-  if (ctx->input(1).num_elements() > 0) {
-    sums = SumOuter(ctx, l, 2 * n, [&](int64_t begin, int64_t end, double* sum) {
-      loops->gradient_sums(l, g, x, mean, begin, end, sum, sum + n);
-    });
+  if (ctx->input(1).num_elements() == 0) {  // whose variance is NaN
+    std::fill_n(dscale->mutable_raw<float>().data(), n, 0.0f);
+    std::fill_n(doffset->mutable_raw<float>().data(), n, 0.0f);
+    return ctx->ForwardInputOrAllocateOutput({0}, 0).status();
   }
+  const std::vector<double> sums =
+      SumOuter(ctx, l, 2 * n, [&](int64_t begin, int64_t end, double* sum) {
+        loops->gradient_sums(l, g, x, mean, begin, end, sum, sum + n);
+      });
   std::vector<float> b(n, 0.0f), d(n, 0.0f);
   const double size = std::max(1.0, static_cast<double>(l.outer * l.inner));
   for (size_t c = 0; c < n; ++c) {
@@ -216,7 +219,6 @@ Status Run(KernelContext* ctx, const NormRule<false>& rule, const BatchNormLoops
     d[c] = static_cast<float>(-static_cast<double>(factors[c]) * sums[c] / size);
   }
   MR_ASSIGN_OR_RETURN(Tensor * dx, ctx->ForwardInputOrAllocateOutput({0}, 0));
-  if (dx->num_elements() == 0) return absl::OkStatus();
   void* to = dx->mutable_raw_data();
   ForOuter(ctx, l, [&](int64_t begin, int64_t end) {
     loops->gradient(l, g, x, mean, factors.data(), b.data(), d.data(), to, begin, end);

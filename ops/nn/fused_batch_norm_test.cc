@@ -133,6 +133,13 @@ TEST(FusedBatchNorm, EmptyBatchesAndNoChannels) {
                  {zeros({0, 2, 2, 1}), zeros({0, 2, 2, 1}), Vector({1}), Vector({0}), Vector({1})},
                  true)));
   ExpectTensorEqual(got[1], Vector({0}));
+  // The variance of an empty batch is NaN.
+  const Tensor nan = Vector({std::nanf("")});
+  ASSERT_OK_AND_ASSIGN(
+      got, RunOp(Call("FusedBatchNormGrad",
+                      {zeros({0, 2, 2, 1}), zeros({0, 2, 2, 1}), Vector({1}), nan, nan}, true)));
+  ExpectTensorEqual(got[1], Vector({0}));
+  ExpectTensorEqual(got[2], Vector({0}));
 }
 
 TEST(FusedBatchNorm, RefusesWhatDoesNotFit) {
