@@ -7,6 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/cancellation.h"
+#include "core/clock.h"
 #include "core/logging.h"
 #include "core/mutex.h"
 #include "distributed/master/task_calls.h"

@@ -6,25 +6,6 @@
 #include "graph/graph.h"
 
 namespace millrace {
-namespace {
-
-Status HasNot(const Transport& transport, const char* method) {
-  return Unimplemented(method, " on ", transport.task(), ": this transport has not got it");
-}
-
-}  // namespace
-
-void Transport::RenewSessions(const CallOptions&, absl::Span<const std::string>,
-                              std::vector<std::string>*, Done done) {
-  done(HasNot(*this, "RenewSessions"));
-}
-void Transport::FindRun(const CallOptions&, const std::string&, const std::string&, FoundRun*,
-                        Done done) {
-  done(HasNot(*this, "FindRun"));
-}
-void Transport::EndRun(const CallOptions&, const std::string&, const RunEnd&, Done done) {
-  done(HasNot(*this, "EndRun"));
-}
 
 void Transport::RegisterGraph(const CallOptions& options,
                               const tensorflow::RegisterGraphRequest& request,

@@ -107,13 +107,14 @@ class Transport {
                                    const tensorflow::DeleteWorkerSessionRequest& request,
                                    Done done) = 0;
   // Of sessions that were opened with a lease, or with a run (session_terms.h). `unknown` gets the
-  // handles of sessions that are not there. A task that has got none of these three: Unimplemented.
+  // handles of sessions that are not there. A task that has none of these three answers
+  // Unimplemented; a transport to another one must forward them, or sessions expire.
   virtual void RenewSessions(const CallOptions& options, absl::Span<const std::string> handles,
-                             std::vector<std::string>* unknown, Done done);
+                             std::vector<std::string>* unknown, Done done) = 0;
   virtual void FindRun(const CallOptions& options, const std::string& name, const std::string& id,
-                       FoundRun* found, Done done);
+                       FoundRun* found, Done done) = 0;
   virtual void EndRun(const CallOptions& options, const std::string& session_handle,
-                      const RunEnd& end, Done done);
+                      const RunEnd& end, Done done) = 0;
   virtual void RegisterGraph(const CallOptions& options,
                              const tensorflow::RegisterGraphRequest& request,
                              tensorflow::RegisterGraphResponse* response, Done done) = 0;

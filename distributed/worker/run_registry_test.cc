@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
+#include "runtime/resource_manager.h"
 
 namespace millrace {
 namespace {
