@@ -25,7 +25,7 @@
 #include "core/mutex.h"
 #include "core/run_file.h"
 #include "core/status.h"
-#include "runtime/training_run.h"
+#include "runtime/session.h"
 
 namespace millrace {
 

@@ -373,6 +373,9 @@ StatusOr<SessionManager::Ready> SessionManager::Impl::Until(
       MR_ASSIGN_OR_RETURN(const Try made, attempt(ready.session.get(), &ready));
       if (made.is_ready) return true;
       last = absl::StrCat("variables not initialized: ", SomeNames(made.not_ready));
+      if (!is_chief && options.session.run.empty() && !target.empty()) {
+        absl::StrAppend(&last, "; this task was given no logdir: a chief that was keeps its own");
+      }
       if (!is_chief || options.wait_for_checkpoint || ++preparations < kMaxPreparations) {
         return false;
       }

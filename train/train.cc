@@ -25,6 +25,7 @@
 #include "saver/saved_model_reader.h"
 #include "train/optimizer.h"
 #include "train/progress.h"
+#include "train/session_manager.h"
 
 namespace millrace {
 namespace {
