@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/grpc_session.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -8,17 +10,22 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "core/clock.h"
 #include "core/exceptions.h"
 #include "core/logging.h"
 #include "core/mutex.h"
 #include "core/new_message.h"
+#include "core/random_bits.h"
 #include "core/status.h"
 #include "core/tensor.h"
+#include "distributed/lease_keeper.h"
 #include "distributed/master/master_interface.h"
 #include "distributed/transport/grpc_transport.h"
+#include "distributed/transport/session_terms.h"
 #include "distributed/transport/step_limit.h"
 #include "distributed/transport/tensor_coding.h"
 #include "distributed/transport/transport.h"
+#include "distributed/transport/transport.pb.h"
 #include "graph/graph.h"
 #include "graph/op_registry.h"
 #include "graph/signature.h"
@@ -27,6 +34,7 @@
 #include "proto/graph.pb.h"
 #include "runtime/session.h"
 #include "runtime/source_lines.h"
+#include "runtime/training_run.h"
 
 namespace millrace {
 namespace {
@@ -68,7 +76,7 @@ bool HadNoAnswer(const Status& status) {
 
 // --- The client's side of the wire ---------------------------------------------------------------
 
-class GrpcMaster : public MasterInterface {
+class GrpcMaster : public MasterInterface, public SessionHost {
  public:
   explicit GrpcMaster(std::shared_ptr<RpcChannel> channel) : channel_(std::move(channel)) {}
 
@@ -113,8 +121,9 @@ class GrpcMaster : public MasterInterface {
     MR_RETURN_IF_ERROR(DecodeMessage("RunStepResponse", answer, kRunStepTensor,
                                      TensorField::kNamedOrIndexed, &tensors, &response));
     if (response.status_code() != 0) {
-      return Status(static_cast<absl::StatusCode>(response.status_code()),
-                    response.status_error_message());
+      return WithPayloadsOf(Status(static_cast<absl::StatusCode>(response.status_code()),
+                                   response.status_error_message()),
+                            response);
     }
     if (tensors.size() != static_cast<size_t>(request.fetch_size())) {
       return Internal("RunStepResponse: ", request.fetch_size(), " tensors must be there, got ",
@@ -157,8 +166,43 @@ class GrpcMaster : public MasterInterface {
   Status Reset(const tensorflow::ResetRequest& request) override {
     return Call("Reset", Control(), request, nullptr);
   }
+  Status EndRun(const std::string& session_handle, const RunEnd& end) override {
+    wire::EndRunRequest request;
+    request.set_session_handle(session_handle);
+    ToWire(end, request.mutable_end());
+    RpcOptions options;
+    options.deadline = absl::Now() + kCloseTimeout;
+    MR_ASSIGN_OR_RETURN(const grpc::ByteBuffer bytes, Encode(request));
+    return channel_->Call(absl::StrCat(kOwnMasterService, "EndRun"), options, bytes).status();
+  }
+
+  const std::string& name() const override { return channel_->address(); }
+  void Renew(const std::vector<std::string>& handles, absl::Duration timeout, Done done) override {
+    wire::RenewSessionsRequest request;
+    for (const std::string& handle : handles) request.add_session_handle(handle);
+    Begin(absl::StrCat(kOwnMasterService, "RenewSessions"), request, timeout, std::move(done));
+  }
+  void End(const std::string& handle, absl::Duration timeout, Done done) override {
+    tensorflow::CloseSessionRequest request;
+    request.set_session_handle(handle);
+    Begin(absl::StrCat(kMasterService, "CloseSession"), request, timeout,
+          [done = std::move(done)](const Status& status) mutable {
+            // What is not there has ended.
+            done(absl::IsAborted(status) ? absl::OkStatus() : status);
+          });
+  }
 
  private:
+  void Begin(const std::string& method, const google::protobuf::MessageLite& request,
+             absl::Duration timeout, Done done) {
+    const StatusOr<grpc::ByteBuffer> message = Encode(request);
+    if (!message.ok()) return done(message.status());
+    RpcOptions options;
+    options.deadline = absl::Now() + timeout;
+    channel_->Unary(method, options, *message,
+                    [done = std::move(done)](const Status& status,
+                                             const grpc::ByteBuffer&) mutable { done(status); });
+  }
   // Says every 10 s that the master is missing.
   Status AwaitServer(absl::Duration timeout, absl::Time deadline) {
     absl::Time next_log = absl::Now() + kWaitLogPeriod;
@@ -266,6 +310,7 @@ void FinishStep(ServerCall* call, const tensorflow::RunStepRequest& request,
   } else {
     response.set_status_code(static_cast<tensorflow::error::Code>(status.code()));
     response.set_status_error_message(WireText(status.message()));
+    AddPayloads(status, &response);
   }
   writer.AddMessage(response);
   const StatusOr<grpc::ByteBuffer> message = writer.Finish();
@@ -328,14 +373,24 @@ void ServeRunCallable(Master* master, std::shared_ptr<ServerCall> call,
 
 // --- The session ---------------------------------------------------------------------------------
 
+struct FoundMaster {
+  std::shared_ptr<MasterInterface> master;
+  std::shared_ptr<SessionHost> host;  // the same when it is in another process, else null
+};
+
 class GrpcSession : public Session {
  public:
-  GrpcSession(std::shared_ptr<MasterInterface> master, std::string handle,
+  // `keeper`: of a session whose master is in another process; else null.
+  GrpcSession(FoundMaster master, LeaseKeeper* keeper, std::string handle, TrainingRun run,
               int64_t operation_timeout_ms)
-      : shared_(std::make_shared<Shared>()) {
+      : shared_(std::make_shared<Shared>()),
+        run_(std::move(run)),
+        host_(std::move(master.host)),
+        keeper_(keeper) {
     shared_->operation_timeout_ms = operation_timeout_ms;
-    shared_->master = std::move(master);
+    shared_->master = std::move(master.master);
     shared_->handle = std::move(handle);
+    if (keeper_ != nullptr) keeper_->Keep(host_, shared_->handle);
   }
   ~GrpcSession() override {
     const Status closed = Close();
@@ -368,7 +423,19 @@ class GrpcSession : public Session {
       }
       tensorflow::CloseSessionRequest request;
       request.set_session_handle(shared_->handle);
-      return shared_->master->CloseSession(request);
+      if (keeper_ != nullptr) keeper_->Forget(host_->name(), shared_->handle);
+      const Status status = shared_->master->CloseSession(request);
+      const bool unanswered = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+      if (keeper_ != nullptr && unanswered) keeper_->EndLater(host_, shared_->handle);
+      return status;
+    });
+  }
+
+  std::string run_id() const override { return run_.id; }
+  Status EndRun(const RunEnd& end) override {
+    return NoExceptions("EndRun", [&]() -> Status {
+      MR_RETURN_IF_ERROR(shared_->Open());
+      return shared_->master->EndRun(shared_->handle, end);
     });
   }
 
@@ -551,11 +618,14 @@ class GrpcSession : public Session {
   }
 
   const std::shared_ptr<Shared> shared_;
+  const TrainingRun run_;
+  const std::shared_ptr<SessionHost> host_;  // null: the master is in this process
+  LeaseKeeper* const keeper_;
   Mutex extend_mu_;
   int64_t version_ ABSL_GUARDED_BY(extend_mu_) = 0;
 };
 
-StatusOr<std::shared_ptr<MasterInterface>> FindMaster(const std::string& target) {
+StatusOr<FoundMaster> FindMaster(const std::string& target) {
   absl::string_view address = target;
   if (!absl::ConsumePrefix(&address, kScheme) || address.empty()) {
     return InvalidArgument("Session: target must be grpc://host:port, got '", target, "'");
@@ -564,32 +634,72 @@ StatusOr<std::shared_ptr<MasterInterface>> FindMaster(const std::string& target)
   {
     MutexLock lock(&local.mu);
     const auto it = local.by_address.find(std::string(address));
-    if (it != local.by_address.end()) return it->second;
+    if (it != local.by_address.end()) return FoundMaster{it->second, nullptr};
   }
-  return MakeGrpcMaster(RpcChannel::Make(std::string(address)));
+  auto remote = std::make_shared<GrpcMaster>(RpcChannel::Make(std::string(address)));
+  return FoundMaster{remote, remote};
+}
+
+// Of the sessions that this process has on masters elsewhere. Never destroyed: sessions may outlive
+// whatever would do that.
+LeaseKeeper* KeeperWithPeriod(absl::Duration period) {
+  struct Keepers {
+    Mutex mu;
+    std::map<absl::Duration, LeaseKeeper*> by_period ABSL_GUARDED_BY(mu);
+  };
+  static Keepers* const keepers = new Keepers;
+  MutexLock lock(&keepers->mu);
+  LeaseKeeper*& keeper = keepers->by_period[period];
+  if (keeper == nullptr) keeper = new LeaseKeeper(Clock::Real(), period);
+  return keeper;
+}
+
+// The chief that is this process, when it does not say who it is.
+const std::string& OwnChief() {
+  static const std::string* const chief = [] {
+    char host[256] = "";
+    ::gethostname(host, sizeof(host) - 1);
+    return new std::string(absl::StrCat("process ", ::getpid(), " on ",
+                                        absl::string_view(host).substr(0, 128), ", ",
+                                        RandomHexName()));
+  }();
+  return *chief;
 }
 
 StatusOr<std::unique_ptr<Session>> NewGrpcSession(const SessionOptions& options) {
   return NoExceptions("NewSession", [&]() -> StatusOr<std::unique_ptr<Session>> {
-    MR_ASSIGN_OR_RETURN(std::shared_ptr<MasterInterface> master, FindMaster(options.target));
+    MR_RETURN_IF_ERROR(CheckRun(options.run));
+    MR_ASSIGN_OR_RETURN(FoundMaster master, FindMaster(options.target));
+    SessionTerms terms = {.run = options.run};
+    if (terms.run.is_chief && terms.run.chief.empty()) terms.run.chief = OwnChief();
+    LeaseKeeper* keeper = nullptr;
+    if (master.host != nullptr && options.lease > absl::ZeroDuration()) {
+      terms.lease = options.lease;
+      keeper = KeeperWithPeriod(options.lease / 6);
+    }
     tensorflow::CreateSessionRequest request;
     *request.mutable_config() = ConfigProtoOf(options.config);
     const int64_t timeout_ms = request.config().operation_timeout_in_ms();
     request.set_target(options.target);
+    AddSessionTerms(terms, &request);
     tensorflow::CreateSessionResponse response;
-    MR_RETURN_IF_ERROR(master->CreateSession(request, options.creation_timeout,
-                                             options.max_cached_plans, &response));
-    return std::unique_ptr<Session>(
-        std::make_unique<GrpcSession>(std::move(master), response.session_handle(), timeout_ms));
+    MR_RETURN_IF_ERROR(master.master->CreateSession(request, options.creation_timeout,
+                                                    options.max_cached_plans, &response));
+    TrainingRun run;
+    // A master that knows no runs says nothing, and what it would say badly is not worth the
+    // session.
+    if (const StatusOr<SessionTerms> found = SessionTermsOf(response); found.ok()) run = found->run;
+    return std::unique_ptr<Session>(std::make_unique<GrpcSession>(
+        std::move(master), keeper, response.session_handle(), std::move(run), timeout_ms));
   });
 }
 
 Status ResetGrpcTarget(const SessionOptions& options, absl::Span<const std::string> containers) {
-  MR_ASSIGN_OR_RETURN(const std::shared_ptr<MasterInterface> master, FindMaster(options.target));
+  MR_ASSIGN_OR_RETURN(const FoundMaster found, FindMaster(options.target));
   tensorflow::ResetRequest request;
   for (const std::string& container : containers) request.add_container(container);
   *request.mutable_device_filters() = ConfigProtoOf(options.config).device_filters();
-  return master->Reset(request);
+  return found.master->Reset(request);
 }
 
 const SessionFactoryRegistration kFactory(kScheme, NewGrpcSession, ResetGrpcTarget);
@@ -671,6 +781,28 @@ std::map<std::string, RpcServer::Handler> MasterHandlers(Master* master, IoPool*
           "Reset", pool, [master](ServerCall*, const ResetRequest& request, ResetResponse*) {
             return master->Reset(request);
           }));
+  handlers[absl::StrCat(kOwnMasterService, "EndRun")] =
+      Blocking<wire::EndRunRequest, wire::EndRunResponse>(
+          "EndRun", pool,
+          [master](ServerCall*, const wire::EndRunRequest& request, wire::EndRunResponse*) {
+            return master->EndRun(request.session_handle(), FromWire(request.end()));
+          });
+  // On the poller: a renewal must not wait for those who occupy the pool.
+  handlers[absl::StrCat(kOwnMasterService, "RenewSessions")] =
+      [master](std::shared_ptr<ServerCall> call, const grpc::ByteBuffer& bytes) {
+        wire::RenewSessionsRequest request;
+        wire::RenewSessionsResponse response;
+        const Status status = NoExceptions("RenewSessions", [&]() -> Status {
+          MR_RETURN_IF_ERROR(DecodeMessage("RenewSessions", bytes, &request));
+          const std::vector<std::string> handles(request.session_handle().begin(),
+                                                 request.session_handle().end());
+          for (const std::string& handle : master->RenewSessions(handles)) {
+            response.add_unknown(handle);
+          }
+          return absl::OkStatus();
+        });
+        Respond(call.get(), status, response);
+      };
   add("RunStep", [master, pool](std::shared_ptr<ServerCall> call, const grpc::ByteBuffer& bytes) {
     ServeRunStep(master, pool, std::move(call), bytes);
   });

@@ -7,16 +7,20 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <functional>
 #include <map>
+#include <optional>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/arena.h"
 #include "core/clock.h"
+#include "core/file_system.h"
 #include "core/io_pool.h"
 #include "core/logging.h"
 #include "core/mutex.h"
+#include "core/run_file.h"
 #include "core/termination.h"
 #include "distributed/grpc_session.h"
 #include "distributed/master/master.h"
@@ -30,6 +34,7 @@
 #include "distributed/worker/worker_options.h"
 #include "proto/config.pb.h"
 #include "runtime/session/compile_path.h"
+#include "runtime/training_run.h"
 
 namespace millrace {
 namespace {
@@ -40,6 +45,8 @@ constexpr int kMasterThreads = 64;
 // some.
 constexpr int kMinPollers = 4;
 constexpr int kMaxPollers = 16;
+// How often a server that leaves by itself looks whether its time has come.
+constexpr int kAskPeriodMs = 250;
 
 // The end of a server, for those who wait for it.
 class StopEvent {
@@ -53,16 +60,23 @@ class StopEvent {
     const uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = ::write(fd_, &one, sizeof(one));
   }
-  // Blocks until Notify or a signal that asks for the end; true for a signal.
-  bool WaitOrSignal() {
+  enum class Event { kNotified, kSignal, kDone };
+  // Blocks until Notify, a signal that asks for the end, or until `is_done`, which is asked now and
+  // then (may be null: never).
+  Event Wait(const std::function<bool()>& is_done) {
     const TerminationRequest request;
-    // A negative descriptor is passed over.
-    pollfd events[2] = {{fd_, POLLIN, 0}, {request.fd(), POLLIN, 0}};
-    // Whatever hinders it passes: a server must not take that for its end.
-    while (::poll(events, 2, -1) < 0) {
-      if (errno != EINTR) Clock::Real()->SleepFor(absl::Milliseconds(100));
+    const int period_ms = is_done == nullptr ? -1 : kAskPeriodMs;
+    for (;;) {
+      // A negative descriptor is passed over.
+      pollfd events[2] = {{fd_, POLLIN, 0}, {request.fd(), POLLIN, 0}};
+      // Whatever hinders it passes: a server must not take that for its end.
+      while (::poll(events, 2, period_ms) < 0) {
+        if (errno != EINTR) Clock::Real()->SleepFor(absl::Milliseconds(100));
+      }
+      if ((events[1].revents & POLLIN) != 0) return Event::kSignal;
+      if ((events[0].revents & POLLIN) != 0) return Event::kNotified;
+      if (is_done != nullptr && is_done()) return Event::kDone;
     }
-    return (events[1].revents & POLLIN) != 0;
   }
 
  private:
@@ -96,6 +110,97 @@ struct ServerCore {
   std::unique_ptr<Master> master;
 };
 
+// Whether a server that leaves when its run is over may leave.
+class RunWatch {
+ public:
+  // `worker` outlives it.
+  RunWatch(Worker* worker, const JoinOptions& options) : worker_(worker), options_(options) {}
+
+  bool IsDone() {
+    const absl::Time now = absl::Now();
+    if (!options_.logdir.empty() && now >= next_look_) {
+      next_look_ = now + kLookPeriod;
+      Look(now);
+    }
+    const auto finished = worker_->FindFinishedRun();
+    if (!finished.has_value()) {
+      seen_ = absl::InfiniteFuture();
+      return false;
+    }
+    if (seen_ == absl::InfiniteFuture()) {
+      seen_ = now;
+      LogInfo("Server of ", worker_->task(), ": run '", finished->run.name, "' (", finished->run.id,
+              ") has ended at step ", finished->end.global_step,
+              finished->end.reason.empty() ? "" : absl::StrCat(": ", finished->end.reason),
+              "; this server leaves when the ", finished->sessions,
+              " sessions of the run have closed, in ", absl::FormatDuration(options_.grace),
+              " at most");
+    }
+    const absl::Duration since = now - seen_;
+    if (since < options_.grace / 2 && finished->sessions > 0) return false;
+    if (since >= options_.grace / 2 && finished->sessions > 0) {
+      worker_->EndSessionsOfRun(finished->run, finished->end);
+      return since >= options_.grace;
+    }
+    // Who waits for the run asks once a second.
+    return since >= std::min(kLongestAsk, options_.grace);
+  }
+
+ private:
+  static constexpr absl::Duration kLookPeriod = absl::Seconds(1);
+  static constexpr absl::Duration kLongestAsk = absl::Seconds(3);
+
+  void Look(absl::Time now) {
+    const StatusOr<std::optional<RunFile>> run = ReadRunFile(FileSystem::Posix(), options_.logdir);
+    const StatusOr<std::optional<RunEndFile>> end =
+        ReadRunEnd(FileSystem::Posix(), options_.logdir);
+    if (!run.ok() || !end.ok()) {
+      if (!std::exchange(warned_, true)) {
+        LogWarning("Server of ", worker_->task(), ": ",
+                   (run.ok() ? end.status() : run.status()).message());
+      }
+      return;
+    }
+    const bool is_first = std::exchange(first_, false);
+    const bool has_ended = run->has_value() && end->has_value() && (*run)->id == (*end)->id &&
+                           (*run)->token == (*end)->token;
+    const std::string token = has_ended ? (*end)->token : std::string();
+    if (!has_ended) {
+      believed_from_ = absl::InfiniteFuture();
+      token_.clear();
+      return;
+    }
+    if (token != token_) {
+      token_ = token;
+      claims_ = worker_->num_run_claims();
+      believed_from_ = is_first ? now + options_.grace / 2 : now;
+      if (is_first) {
+        LogInfo("Server of ", worker_->task(), ": ", options_.logdir, " says that run ", (*run)->id,
+                " has ended at step ", (*end)->global_step,
+                "; this server leaves unless its chief comes to train further");
+      }
+    }
+    if (now < believed_from_) return;
+    believed_from_ = absl::InfiniteFuture();
+    // A chief that has come since, owns the directory from now on: its own end has another token.
+    if (worker_->num_run_claims() != claims_) return;
+    worker_->NoteRunEnd({.name = (*run)->name, .id = (*run)->id, .chief = (*run)->chief},
+                        {.global_step = (*end)->global_step,
+                         .checkpoint = (*end)->checkpoint,
+                         .reason = (*end)->reason});
+  }
+
+  Worker* const worker_;
+  const JoinOptions options_;
+  absl::Time next_look_ = absl::InfinitePast();
+  absl::Time seen_ = absl::InfiniteFuture();           // when the end was seen first
+  absl::Time believed_from_ = absl::InfiniteFuture();  // what the directory says
+  std::string token_;                                  // of the end that it tells of
+  int64_t claims_ = 0;                                 // when it was seen first
+  bool first_ = true;
+  bool warned_ = false;
+};
+
 class GrpcServer : public Server {
  public:
   explicit GrpcServer(std::shared_ptr<ServerCore> core, std::string host)
@@ -120,11 +225,15 @@ class GrpcServer : public Server {
   std::string target() const override { return absl::StrCat("grpc://", own_address()); }
   int port() const override { return port_; }
 
-  Status Join() override {
-    if (stopped_event_.WaitOrSignal()) {
+  Status Join(const JoinOptions& options) override {
+    std::function<bool()> is_done;
+    RunWatch watch(core_->worker.get(), options);
+    if (options.exit_when_done) is_done = [&watch] { return watch.IsDone(); };
+    const StopEvent::Event event = stopped_event_.Wait(is_done);
+    if (event == StopEvent::Event::kSignal) {
       LogInfo("Server of ", core_->worker->task(), " was told to end");
-      Stop();
     }
+    if (event != StopEvent::Event::kNotified) Stop();
     return absl::OkStatus();
   }
 
@@ -156,8 +265,9 @@ class LocalServer : public Server {
  public:
   std::string target() const override { return ""; }
   int port() const override { return 0; }
-  Status Join() override {
-    stopped_event_.WaitOrSignal();
+  // Nobody trains here but this process itself.
+  Status Join(const JoinOptions&) override {
+    stopped_event_.Wait(nullptr);
     return absl::OkStatus();
   }
   void Stop() override { stopped_event_.Notify(); }
@@ -197,6 +307,7 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
     worker.own_arena = Arena::Make(threads);
   }
   worker.io_pool = IoPool::Default();
+  worker.run_linger = options.run_linger;
   worker.peer = peer;
   const std::string own = worker.task;
   core->worker = std::make_unique<Worker>(std::move(worker));
@@ -205,6 +316,8 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
   master.task = own;
   master.cluster = cluster.cluster();
   master.default_config = std::move(config);
+  master.lease = options.lease;
+  master.lease_period = options.lease_period;
   master.peer = peer;
   core->master = std::make_unique<Master>(std::move(master));
 

@@ -30,6 +30,25 @@ namespace millrace {
 struct ServerOptions {
   // Of this task (threads, devices), and where sessions say nothing.
   SessionConfig config = {};
+  // How long a session that this server's master has on another task lives when that task does not
+  // hear of the master, and how often it does.
+  absl::Duration lease = absl::Seconds(60);
+  absl::Duration lease_period = absl::Seconds(10);
+  // How long a training run without sessions keeps its variables here while others are trained.
+  absl::Duration run_linger = absl::Minutes(10);
+};
+
+struct JoinOptions {
+  // Leave, with OK, when the training run that was claimed last here has ended and no session of
+  // another one is open: as soon as its sessions have closed, and after `grace` at most. Sessions
+  // that are still open in the middle of that time end with RunEndedError.
+  bool exit_when_done = false;
+  // Where the run says that it has ended, too (core/run_file.h): to a server that came up again
+  // after the end, and which nobody tells. What stands there from the start counts only after
+  // `grace`, in which a chief may come that trains further. "": nowhere.
+  std::string logdir = "";
+  // Trainers that wait for the run ask once a second: in this time they hear that it has ended.
+  absl::Duration grace = absl::Seconds(10);
 };
 
 class Server {
@@ -43,9 +62,11 @@ class Server {
   virtual std::string target() const = 0;
   // 0 without a cluster.
   virtual int port() const = 0;
-  // Blocks until SIGTERM, SIGINT or Stop(). OK then, so that a parameter server exits 0; a second
-  // signal ends the process at once. The signals are handled (core/termination.h) only meanwhile.
-  virtual Status Join() = 0;
+  // Blocks until SIGTERM, SIGINT or Stop(), or until what the options say. OK then, so that a
+  // parameter server exits 0; a second signal ends the process at once. The signals are handled
+  // (core/termination.h) only meanwhile. A run file that cannot be read is in the log, once.
+  virtual Status Join(const JoinOptions& options) = 0;
+  Status Join() { return Join({}); }
   // Refuses new calls, cancels running steps, closes the port. Idempotent.
   virtual void Stop() = 0;
 };

@@ -13,8 +13,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/buffer.h"
+#include "core/file_system.h"
 #include "core/mutex.h"
 #include "core/notification.h"
+#include "core/random_bits.h"
+#include "core/run_file.h"
 #include "core/testing/free_port.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/grpc_session.h"
@@ -22,6 +25,7 @@
 #include "distributed/testing/small_model.h"
 #include "distributed/transport/grpc_transport.h"
 #include "distributed/transport/rpc.h"
+#include "distributed/transport/session_terms.h"
 #include "distributed/transport/tensor_coding.h"
 #include "distributed/transport/transport.h"
 #include "graph/node_builder.h"
@@ -39,6 +43,7 @@
 #include "runtime/kernel.h"
 #include "runtime/rendezvous.h"
 #include "runtime/session.h"
+#include "runtime/training_run.h"
 
 namespace millrace {
 namespace {
@@ -147,6 +152,7 @@ std::map<std::string, int64_t> CallsSince(const std::map<std::string, int64_t>& 
   for (const auto& [name, count] : RpcCallsBegun()) {
     const auto it = before.find(name);
     const int64_t fresh = count - (it == before.end() ? 0 : it->second);
+    if (absl::EndsWith(name, "/RenewSessions")) continue;  // by time, not by step
     if (fresh > 0) result[name.substr(name.find('/'))] += fresh;
   }
   return result;
@@ -679,6 +685,7 @@ class EmptyMaster : public MasterInterface {
                      tensorflow::ListDevicesResponse*) override {
     return absl::OkStatus();
   }
+  Status EndRun(const std::string&, const RunEnd&) override { return absl::OkStatus(); }
   Status Reset(const tensorflow::ResetRequest&) override { return absl::OkStatus(); }
 
   int64_t limit_ms = -1;  // of the last step
@@ -848,6 +855,217 @@ TEST(ServerDeathTest, WithoutJoinATerminationSignalEndsTheProcess) {
         std::_Exit(0);
       },
       ::testing::KilledBySignal(SIGTERM), "");
+}
+
+// --- Runs ----------------------------------------------------------------------------------------
+
+TrainingRun Chief(const std::string& name, const std::string& id, int64_t epoch = 1) {
+  return {.name = name,
+          .id = id,
+          .is_chief = true,
+          .chief = absl::StrCat("chief ", epoch),
+          .epoch = epoch};
+}
+
+StatusOr<std::unique_ptr<Session>> NewRunSession(const std::string& target, const TrainingRun& run,
+                                                 const SmallModel& model,
+                                                 absl::Duration lease = absl::Seconds(60)) {
+  MR_ASSIGN_OR_RETURN(
+      auto session,
+      NewSession(
+          {.target = target, .creation_timeout = absl::Seconds(30), .run = run, .lease = lease}));
+  MR_RETURN_IF_ERROR(session->Extend(model.root));
+  return session;
+}
+
+// The client is in the process of its master, and in another one.
+TEST(ServerRunTest, RunsAreKeptApartFencedAndEndedOverTheWire) {
+  for (const bool remote : {false, true}) {
+    Cluster cluster(/*num_ps=*/2, /*num_workers=*/2);
+    const auto target = [&](int worker) {
+      const Server& server = *cluster.server("worker", worker);
+      return remote ? RemoteTarget(server) : server.target();
+    };
+    const SmallModel model =
+        MakeSmallModel("/job:worker/task:0", {"/job:ps/task:0", "/job:ps/task:1"});
+    const SmallModel model1 =
+        MakeSmallModel("/job:worker/task:1", {"/job:ps/task:0", "/job:ps/task:1"});
+    ASSERT_OK_AND_ASSIGN(const auto chief, NewRunSession(target(0), Chief("/a", "a1"), model));
+    EXPECT_EQ(chief->run_id(), "a1");
+    ASSERT_OK(chief->Run({}, {}, {model.init}));
+    ASSERT_OK(chief->Run(Batch(model), {}, {model.train}));
+    ASSERT_OK_AND_ASSIGN(const auto w, chief->Run({}, {model.w.value}));
+
+    // A second job on the same servers.
+    ASSERT_OK_AND_ASSIGN(const auto other, NewRunSession(target(0), Chief("/b", "b1"), model));
+    EXPECT_STATUS(other->Run({}, {model.w.value}).status(), absl::StatusCode::kFailedPrecondition,
+                  "w");
+    ASSERT_OK(other->Run({}, {}, {model.init}));
+    EXPECT_STATUS(other->EndRun({}), absl::StatusCode::kOk, "");
+
+    ASSERT_OK_AND_ASSIGN(const auto trainer, NewRunSession(target(1), {.name = "/a"}, model1));
+    EXPECT_EQ(trainer->run_id(), "a1");
+    ASSERT_OK_AND_ASSIGN(const auto same_w, trainer->Run({}, {model1.w.value}));
+    ExpectTensorEqual(same_w[0], w[0]);
+    EXPECT_STATUS(trainer->EndRun({}), absl::StatusCode::kFailedPrecondition,
+                  "got another trainer's");
+
+    // A newer chief: what the older one prepared is refused, too.
+    ASSERT_OK_AND_ASSIGN(const auto prepared,
+                         chief->Prepare({model.x, model.y}, {model.loss}, {model.train}));
+    ASSERT_OK_AND_ASSIGN(const auto newer, NewRunSession(target(1), Chief("/a", "a1", 2), model1));
+    const Status refused = chief->Run(Batch(model), {}, {model.train}).status();
+    EXPECT_TRUE(IsFenced(refused)) << refused;
+    const auto batch = Batch(model);
+    const Status prepared_refused = prepared->Run({batch[0].value, batch[1].value}).status();
+    EXPECT_TRUE(IsFenced(prepared_refused)) << prepared_refused;
+    const Status again = NewRunSession(target(0), Chief("/a", "a1"), model).status();
+    EXPECT_TRUE(IsFenced(again)) << again;
+    ASSERT_OK(newer->Run(Batch(model1), {}, {model1.train}));
+
+    const RunEnd end = {.global_step = 2, .checkpoint = "/a/ckpt-2", .reason = "reached step 2"};
+    ASSERT_OK(newer->EndRun(end));
+    const Status late = NewRunSession(target(1), {.name = "/a"}, model1).status();
+    EXPECT_EQ(RunEndOf(late), end) << late;
+  }
+}
+
+TEST(ServerRunTest, ATrainerHearsOfTheEndFromServersThatRestartedWhenOneStillKnows) {
+  Cluster cluster(/*num_ps=*/2, /*num_workers=*/2);
+  const SmallModel model = MakeSmallModel();
+  {
+    ASSERT_OK_AND_ASSIGN(const auto chief, NewRunSession(cluster.server("worker", 0)->target(),
+                                                         Chief("/a", "a1"), model));
+    ASSERT_OK(chief->EndRun({.global_step = 3}));
+  }
+  cluster.Kill("ps", 1);
+  cluster.Start("ps", 1);
+  EXPECT_EQ(
+      RunEndOf(
+          NewRunSession(cluster.server("worker", 1)->target(), {.name = "/a"}, model).status()),
+      (RunEnd{.global_step = 3}));
+}
+
+// A client that dies says nothing any more: here, one that never says it lives.
+TEST(ServerRunTest, TheSessionOfARemoteClientThatDiedEndsOnAllTasks) {
+  Cluster cluster;
+  const SmallModel model = MakeSmallModel();
+  const std::string address = absl::StrCat("127.0.0.1:", cluster.server("worker", 0)->port());
+  const auto master = MakeGrpcMaster(RpcChannel::Make(address));
+  tensorflow::CreateSessionRequest request;
+  AddSessionTerms({.lease = absl::Milliseconds(400)}, &request);
+  tensorflow::CreateSessionResponse response;
+  ASSERT_OK(master->CreateSession(request, absl::Seconds(30), 16, &response));
+  // One that lives, on the shortest lease that it can keep on a busy machine.
+  ASSERT_OK_AND_ASSIGN(const auto live,
+                       NewRunSession(RemoteTarget(*cluster.server("worker", 0)), {}, model,
+                                     /*lease=*/absl::Seconds(6)));
+  ASSERT_OK(live->Run({}, {}, {model.init}));
+  const absl::Time deadline = absl::Now() + absl::Seconds(60);
+  tensorflow::ListDevicesRequest devices;
+  devices.set_session_handle(response.session_handle());
+  tensorflow::ListDevicesResponse listed;
+  // Each look is a sign of life, so looks are further apart than the lease is long.
+  Status gone;
+  while (gone.ok() && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(1000));
+    gone = master->ListDevices(devices, &listed);
+  }
+  EXPECT_STATUS(gone, absl::StatusCode::kInvalidArgument, "is not found");
+  EXPECT_OK(live->Run(Batch(model), {}, {model.train}));
+}
+
+// --- Leaving when the run is over ----------------------------------------------------------------
+
+class ExitWhenDoneTest : public ::testing::Test {
+ protected:
+  ExitWhenDoneTest() { EXPECT_OK(FileSystem::Posix()->RecursivelyCreateDirectory(logdir_)); }
+  ~ExitWhenDoneTest() override {
+    if (join_.joinable()) join_.join();
+    FileSystem::Posix()->RecursivelyDelete(logdir_).IgnoreError();
+  }
+  void Join(const JoinOptions& options) {
+    join_ = std::thread([this, options] {
+      joined_ = cluster_.server("ps", 0)->Join(options);
+      has_left_.Notify();
+    });
+  }
+  std::string target(int worker = 0) { return cluster_.server("worker", worker)->target(); }
+
+  const std::string logdir_ = absl::StrCat(::testing::TempDir(), "/exit_", RandomHexName());
+  Cluster cluster_{1, 2};
+  const SmallModel model_ = MakeSmallModel();
+  Status joined_ = absl::UnknownError("not yet");
+  Notification has_left_;
+  std::thread join_;
+};
+
+TEST_F(ExitWhenDoneTest, AServerLeavesWhenItsRunHasEndedAndItsSessionsHaveClosed) {
+  Join({.exit_when_done = true});
+  ASSERT_OK_AND_ASSIGN(auto chief, NewRunSession(target(), Chief("/a", "a1"), model_));
+  ASSERT_OK_AND_ASSIGN(auto trainer, NewRunSession(target(1), {.name = "/a"}, model_));
+  ASSERT_OK(chief->EndRun({.global_step = 1}));
+  ASSERT_OK(chief->Close());
+  EXPECT_FALSE(has_left_.HasBeenNotified());
+  ASSERT_OK(trainer->Close());
+  // Who waits for the run still hears of its end.
+  EXPECT_TRUE(RunEndOf(NewRunSession(target(1), {.name = "/a"}, model_).status()).has_value());
+  join_.join();
+  EXPECT_OK(joined_);
+}
+
+TEST_F(ExitWhenDoneTest, ASessionThatStaysOpenIsToldAndDoesNotKeepTheServer) {
+  Join({.exit_when_done = true, .grace = absl::Seconds(4)});
+  ASSERT_OK_AND_ASSIGN(auto chief, NewRunSession(target(), Chief("/a", "a1"), model_));
+  ASSERT_OK(chief->Run({}, {}, {model_.init}));
+  ASSERT_OK_AND_ASSIGN(auto trainer, NewRunSession(target(1), {.name = "/a"}, model_));
+  ASSERT_OK(chief->EndRun({.global_step = 1}));
+  ASSERT_OK(chief->Close());
+  Status refused;
+  while (refused.ok()) refused = trainer->Run({}, {model_.w.value}).status();
+  EXPECT_TRUE(RunEndOf(refused).has_value()) << refused;
+  join_.join();
+  EXPECT_OK(joined_);
+}
+
+TEST_F(ExitWhenDoneTest, AServerThatCameUpAfterTheEndReadsItInTheLogdirAndTells) {
+  FileSystem* const fs = FileSystem::Posix();
+  ASSERT_OK(WriteRunFile(fs, logdir_, {.id = "a1", .name = "/a", .token = "t", .epoch = 1}));
+  ASSERT_OK(
+      WriteRunEnd(fs, logdir_, {.id = "a1", .token = "t", .global_step = 7, .reason = "done"}));
+  Join({.exit_when_done = true, .logdir = logdir_, .grace = absl::Seconds(4)});
+  const Status late = NewRunSession(target(1), {.name = "/a"}, model_).status();
+  const auto end = RunEndOf(late);
+  ASSERT_TRUE(end.has_value()) << late;
+  EXPECT_EQ(end->global_step, 7);
+  join_.join();
+  EXPECT_OK(joined_);
+}
+
+TEST_F(ExitWhenDoneTest, AChiefThatTrainsFurtherKeepsAServerThatReadOfAnEarlierEnd) {
+  FileSystem* const fs = FileSystem::Posix();
+  ASSERT_OK(WriteRunFile(fs, logdir_, {.id = "a1", .name = "/a", .token = "t", .epoch = 1}));
+  ASSERT_OK(WriteRunEnd(fs, logdir_, {.id = "a1", .token = "t", .global_step = 7}));
+  Join({.exit_when_done = true, .logdir = logdir_, .grace = absl::Seconds(6)});
+  ASSERT_OK(WriteRunFile(fs, logdir_, {.id = "a1", .name = "/a", .token = "u", .epoch = 2}));
+  ASSERT_OK_AND_ASSIGN(auto chief, NewRunSession(target(), Chief("/a", "a1", 2), model_));
+  ASSERT_OK(chief->Run({}, {}, {model_.init}));
+  EXPECT_FALSE(has_left_.WaitFor(absl::Seconds(8)));
+  ASSERT_OK(chief->Run(Batch(model_), {}, {model_.train}));
+  // The end is in the directory alone: the chief died before it could tell.
+  ASSERT_OK(WriteRunEnd(fs, logdir_, {.id = "a1", .token = "u", .global_step = 9}));
+  ASSERT_OK(chief->Close());
+  join_.join();
+  EXPECT_OK(joined_);
+}
+
+TEST_F(ExitWhenDoneTest, WithoutTheOptionAServerStays) {
+  Join({.logdir = logdir_});
+  ASSERT_OK_AND_ASSIGN(auto chief, NewRunSession(target(), Chief("/a", "a1"), model_));
+  ASSERT_OK(chief->EndRun({.global_step = 1}));
+  ASSERT_OK(chief->Close());
+  EXPECT_FALSE(has_left_.WaitFor(absl::Seconds(4)));
+  cluster_.server("ps", 0)->Stop();
 }
 
 TEST(ServerTest, WithoutAClusterSessionsRunInThisProcess) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/hash64.h"
+#include "runtime/holds_for_sessions.h"
 
 namespace millrace {
 namespace {
@@ -119,6 +120,21 @@ Status ResourceManager::DeleteAny(absl::string_view container, absl::string_view
 Status ResourceManager::DeleteHandle(const ResourceHandle& handle) {
   MR_RETURN_IF_ERROR(CheckHandle(handle, HashTypeName(handle.type_name), handle.type_name));
   return DeleteAny(handle.container, handle.type_name, handle.name);
+}
+
+void ResourceManager::TellSessionEnded(absl::string_view session_handle) const {
+  std::vector<std::shared_ptr<Resource>> all;  // told without the lock
+  {
+    MutexLock lock(&mu_);
+    for (const auto& [in, container] : containers_) {
+      for (const auto& [key, resource] : container) {
+        if (dynamic_cast<HoldsForSessions*>(resource.get()) != nullptr) all.push_back(resource);
+      }
+    }
+  }
+  for (const auto& resource : all) {
+    dynamic_cast<HoldsForSessions*>(resource.get())->SessionEnded(session_handle);
+  }
 }
 
 void ResourceManager::ClearContainer(absl::string_view container) {

@@ -8,6 +8,7 @@
 
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
+#include "runtime/holds_for_sessions.h"
 
 namespace millrace {
 namespace {
@@ -25,6 +26,30 @@ class Lamp : public Resource {
   static constexpr const char* kTypeName = "Lamp";
   std::string DebugString() const override { return "Lamp"; }
 };
+
+class Locks : public Resource, public HoldsForSessions {
+ public:
+  static constexpr const char* kTypeName = "Locks";
+  std::string DebugString() const override { return "Locks"; }
+  void SessionEnded(absl::string_view session_handle) override {
+    ended.emplace_back(session_handle);
+  }
+  std::vector<std::string> ended;
+};
+
+TEST(ResourceManagerTest, ThoseThatHoldSomethingForSessionsAreToldInAllContainers) {
+  ResourceManager manager("/device:CPU:0");
+  const auto a = std::make_shared<Locks>(), b = std::make_shared<Locks>();
+  ASSERT_OK(manager.Create<Locks>("", "a", a));
+  ASSERT_OK(manager.Create<Locks>("box", "b", b));
+  ASSERT_OK(manager.Create<Lamp>("", "a", std::make_shared<Lamp>()));
+  manager.TellSessionEnded("1");
+  EXPECT_EQ(a->ended, std::vector<std::string>{"1"});
+  ASSERT_OK(manager.Delete<Locks>("", "a"));
+  manager.TellSessionEnded("2");
+  EXPECT_EQ(a->ended, std::vector<std::string>{"1"});
+  EXPECT_EQ(b->ended, (std::vector<std::string>{"1", "2"}));
+}
 
 TEST(ResourceManagerTest, SameNameInOtherContainerOrOfOtherKindIsAnotherResource) {
   ResourceManager manager("/device:CPU:0");

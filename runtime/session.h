@@ -78,6 +78,9 @@ struct SessionOptions {
   // takes the run over. Another's waits until a chief has it, and is RunEndedError at once when it
   // has ended. A session in this process has resources of its own, whatever stands here.
   TrainingRun run = {};
+  // With a target in another process: how long its master keeps a session whose client it does not
+  // hear of. It is told of the client six times in that.
+  absl::Duration lease = absl::Seconds(60);
 };
 
 // The name of a tensor ("x:0", "x") or of an operation; also made from what builders return, and

@@ -34,7 +34,9 @@ constexpr char kStateFile[] = "checkpoint";
 // Digits of the random part in the name of a sharded save's directory, as TensorFlow has them.
 constexpr size_t kTempDigits = 32;
 
-// Digits of RandomHexName(), which ends the names of files that are not finished.
+constexpr char kTempMark[] = "_temp_";
+// Digits of RandomHexName(), which ends the names of files that are not finished; as many of a
+// run's id begin the random part of its directories.
 constexpr size_t kHexDigits = 16;
 
 bool IsHex(absl::string_view text, size_t digits) {
@@ -86,7 +88,7 @@ PartName ParsePartName(absl::string_view name, absl::string_view base) {
   const std::string checkpoint(name.substr(0, name.size() - rest.size()));
   if (rest == ".meta") return {Part::kMetaGraph, checkpoint};
   if (IsDataSuffix(rest)) return {Part::kData, checkpoint};
-  if (ConsumeHexSuffix(&rest, "_temp_", kTempDigits)) {
+  if (ConsumeHexSuffix(&rest, kTempMark, kTempDigits)) {
     return {rest.empty() ? Part::kUnfinishedDirectory : Part::kNone, checkpoint};
   }
   const bool unfinished = ConsumeHexSuffix(&rest, ".tempstate", kHexDigits)
@@ -162,6 +164,9 @@ class SaveGraph {
     def->set_restore_op_name(restored.name());
   }
 
+  // The tensor that follows the file name in those of the parts; "" when there are none.
+  const std::string& temp_suffix() const { return temp_suffix_; }
+
  private:
   static Output TextVector(const Scope& scope, const std::vector<Saved>& variables,
                            std::string Saved::*field) {
@@ -192,6 +197,7 @@ class SaveGraph {
 
   Output SaveSharded(const Groups& groups, const std::string& temp_suffix) {
     const Output suffix = Const(s_.WithName("StringJoin/inputs_1"), temp_suffix);
+    temp_suffix_ = suffix.name();
     const Output temp = StringJoin(s_.WithName("StringJoin"), {filename_, suffix});
     const Output num_shards = Const(s_.WithName("num_shards"), static_cast<int32_t>(groups.size()));
     std::vector<Output> parts;
@@ -259,6 +265,7 @@ class SaveGraph {
 
   const Scope s_;
   Output filename_;
+  std::string temp_suffix_;
 };
 
 // --- What the graph expects of a checkpoint ------------------------------------------------------
@@ -328,12 +335,13 @@ Status MakeDirectory(FileSystem* fs, const std::string& directory) {
 class GraphSaver : public Saver {
  public:
   // `expected`: of a checkpoint, as far as it is known. `graph`: whose meta graph is written beside
-  // each checkpoint.
+  // each checkpoint. `temp_suffix`: the tensor with what follows a checkpoint's name in those of
+  // its parts; "" when the graph was not made here, or is not sharded.
   GraphSaver(tensorflow::SaverDef def, std::vector<Expected> expected, std::string temp_suffix,
              std::optional<Scope> graph, FileSystem* fs, Clock* clock, double keep_every_n_hours)
       : def_(std::move(def)),
         expected_(std::move(expected)),
-        temp_suffix_(std::move(temp_suffix)),
+        temp_suffix_tensor_(std::move(temp_suffix)),
         graph_(std::move(graph)),
         fs_(fs),
         clock_(clock),
@@ -358,16 +366,18 @@ class GraphSaver : public Saver {
     const bool first_of_family = global_step && family != leftovers_family_;
     if (first_of_family) NoteLeftovers(directory, Basename(prefix));
     MR_RETURN_IF_ERROR(FailPoint("saver/before_save"));
-    const Status saved =
-        session
-            ->Run({{def_.filename_tensor_name(), Tensor::Scalar<std::string>(path)}},
-                  {def_.save_tensor_name()})
-            .status();
+    std::vector<Feed> feeds = {{def_.filename_tensor_name(), Tensor::Scalar<std::string>(path)}};
+    std::string parts;  // their directory
+    if (!temp_suffix_tensor_.empty()) {
+      parts = absl::StrCat(path, kTempMark, run_digits_.empty() ? RandomHexName() : run_digits_,
+                           RandomHexName());
+      feeds.emplace_back(temp_suffix_tensor_, Tensor::Scalar<std::string>(absl::StrCat(
+                                                  absl::StripPrefix(parts, path), "/part")));
+    }
+    const Status saved = session->Run(feeds, {def_.save_tensor_name()}).status();
     if (!saved.ok()) {
       // Parts that were written before the error.
-      if (!temp_suffix_.empty()) {
-        fs_->RecursivelyDelete(Dirname(path + temp_suffix_)).IgnoreError();
-      }
+      if (!parts.empty()) fs_->RecursivelyDelete(parts).IgnoreError();
       Remember(path);
       return saved;
     }
@@ -420,6 +430,8 @@ class GraphSaver : public Saver {
     undeleted_.clear();
     for (const std::string& old : to_delete) {
       if (old == path || IsKept(old)) continue;  // saved again since
+      // All are kept, also one that a task finished after we had lost it.
+      if (def_.max_to_keep() <= 0 && fs_->FileExists(BundleIndexPath(old))) continue;
       const Status deleted = Delete(old);
       if (!deleted.ok()) {
         LogWarning("Checkpoint '", old,
@@ -464,19 +476,24 @@ class GraphSaver : public Saver {
 
   Status RecoverLastCheckpoints(const std::vector<std::string>& paths) override {
     std::vector<Kept> kept;
-    std::vector<std::string> directories;
+    std::set<std::pair<std::string, std::string>> families;  // directory and base name
     for (const std::string& path : paths) {
       if (!CheckpointExists(fs_, path)) continue;
       const StatusOr<double> time = fs_->GetModificationTime(BundleIndexPath(path));
       kept.push_back({path, time.ok() ? *time : NowSeconds()});
-      const std::string directory = Dirname(path);
-      if (std::find(directories.begin(), directories.end(), directory) == directories.end()) {
-        directories.push_back(directory);
-      }
+      const std::string name = Basename(path);
+      const size_t dash = name.rfind('-');
+      if (dash == std::string::npos) continue;
+      families.emplace(Dirname(path), name.substr(0, dash));
     }
     kept_ = std::move(kept);
-    for (const std::string& directory : directories) Sweep(directory);
+    for (const auto& [directory, base] : families) Sweep(directory, base);
     return absl::OkStatus();
+  }
+
+  void SetRunId(const std::string& id) override {
+    if (!temp_suffix_tensor_.empty() && IsHex(id, kTempDigits))
+      run_digits_ = id.substr(0, kHexDigits);
   }
 
   std::vector<std::string> last_checkpoints() const override {
@@ -508,9 +525,9 @@ class GraphSaver : public Saver {
   // saves may delete; of one that did not, the next save deletes what there is (not this one: a
   // task that lost us may still be at it).
   void Remember(const std::string& path) {
-    if (def_.max_to_keep() <= 0 || IsKept(path)) return;
+    if (IsKept(path)) return;
     if (fs_->FileExists(BundleIndexPath(path))) {
-      kept_.push_back({path, NowSeconds()});
+      if (def_.max_to_keep() > 0) kept_.push_back({path, NowSeconds()});
     } else if (CheckpointV1Files(fs_, path).empty()) {
       undeleted_.push_back(path);
     }
@@ -573,26 +590,56 @@ class GraphSaver : public Saver {
   void NoteLeftovers(const std::string& directory, const std::string& base) {
     leftovers_.clear();
     leftovers_family_.clear();
-    if (def_.max_to_keep() <= 0) return;
+    const bool deletes = def_.max_to_keep() > 0;
+    if (!deletes && run_digits_.empty()) return;
     const StatusOr<std::vector<std::string>> names = fs_->GetChildren(directory);
     if (!names.ok()) return;
-    std::set<std::string> with_data;
+    std::set<std::string> with_data;  // checkpoints
+    std::set<std::string> begun;      // by saves of this run that did not end
     for (const std::string& name : *names) {
       const PartName part = ParsePartName(name, base);
       if (part.part == Part::kData) with_data.insert(part.checkpoint);
+      if (IsOwnDirectory(name, part)) begun.insert(part.checkpoint);
     }
     for (const std::string& name : *names) {
       const std::string path = JoinPath(directory, name);
       const PartName part = ParsePartName(name, base);
-      // A meta graph by itself is a file that people keep.
-      if (part.part == Part::kMetaGraph && with_data.count(part.checkpoint) == 0) continue;
+      switch (part.part) {
+        case Part::kNone:
+          continue;
+        case Part::kUnfinishedDirectory:
+          if (!run_digits_.empty() && !IsOwnDirectory(name, part)) continue;
+          break;
+        case Part::kUnfinishedFile:
+          break;
+        case Part::kMetaGraph:
+          // By itself it is a file that people keep.
+          if (with_data.count(part.checkpoint) == 0) continue;
+          [[fallthrough]];
+        case Part::kData:
+          if (!deletes && begun.count(part.checkpoint) == 0) continue;
+          break;
+      }
       const auto state = LeftoverState(path, part);
       if (state) leftovers_.push_back({path, part, *state});
     }
-    // Meta graphs before their data, for the same reason.
-    std::stable_partition(leftovers_.begin(), leftovers_.end(), [](const Leftover& leftover) {
-      return leftover.name.part == Part::kMetaGraph;
-    });
+    // Meta graphs before their data, for the same reason; directories after the files that are
+    // known by them.
+    const auto order = [](const Leftover& leftover) {
+      return leftover.name.part == Part::kMetaGraph             ? 0
+             : leftover.name.part == Part::kUnfinishedDirectory ? 2
+                                                                : 1;
+    };
+    std::stable_sort(
+        leftovers_.begin(), leftovers_.end(),
+        [&order](const Leftover& a, const Leftover& b) { return order(a) < order(b); });
+  }
+
+  // Of parts, made by a save of the same run.
+  bool IsOwnDirectory(absl::string_view name, const PartName& part) const {
+    return part.part == Part::kUnfinishedDirectory && !run_digits_.empty() &&
+           absl::StartsWith(name.substr(part.checkpoint.size()),
+                            absl::StrCat(kTempMark, run_digits_));
   }
 
   void DeleteLeftovers() {
@@ -608,19 +655,19 @@ class GraphSaver : public Saver {
     leftovers_.clear();
   }
 
-  // What a save that died left: directories of parts, and files under temporary names.
-  void Sweep(const std::string& directory) {
+  // What a save of `base` that died left: directories of parts, and files under temporary names.
+  // Those of a run are for DeleteLeftovers.
+  void Sweep(const std::string& directory, const std::string& base) {
+    if (!run_digits_.empty()) return;
     const StatusOr<std::vector<std::string>> names = fs_->GetChildren(directory);
     if (!names.ok()) return;
     for (const std::string& name : *names) {
       const std::string path = JoinPath(directory, name);
-      const size_t temp = name.rfind("_temp_");
-      if (temp != std::string::npos && IsHex(name.substr(temp + 6), kTempDigits) &&
-          HoldsPartsOnly(path)) {
+      const PartName part = ParsePartName(name, base);
+      if (part.part == Part::kUnfinishedDirectory && HoldsPartsOnly(path)) {
         fs_->RecursivelyDelete(path).IgnoreError();
       }
-      const size_t state = name.rfind(".tempstate");
-      if (state != std::string::npos && IsHex(name.substr(state + 10), kHexDigits)) {
+      if (part.part == Part::kUnfinishedFile && absl::StrContains(name, ".tempstate")) {
         fs_->DeleteFile(path).IgnoreError();
       }
     }
@@ -655,11 +702,12 @@ class GraphSaver : public Saver {
 
   const tensorflow::SaverDef def_;
   const std::vector<Expected> expected_;
-  const std::string temp_suffix_;  // "" when the graph was not made here, or is not sharded
+  const std::string temp_suffix_tensor_;
   const std::optional<Scope> graph_;
   FileSystem* const fs_;
   Clock* const clock_;
   const double keep_period_s_;
+  std::string run_digits_;  // of the run's id; "" for none
   double next_keep_s_;
   std::vector<Kept> kept_;              // oldest first
   std::vector<std::string> undeleted_;  // evicted or never finished, but still there
@@ -668,6 +716,8 @@ class GraphSaver : public Saver {
 };
 
 }  // namespace
+
+void Saver::SetRunId(const std::string&) {}
 
 StatusOr<std::unique_ptr<Saver>> Saver::Make(const Scope& scope, SaverOptions options) {
   MR_RETURN_IF_ERROR(scope.status());
@@ -711,7 +761,7 @@ StatusOr<std::unique_ptr<Saver>> Saver::Make(const Scope& scope, SaverOptions op
   const SaveGraph::Groups groups(by_device.begin(), by_device.end());
 
   const std::string temp_suffix =
-      options.sharded ? absl::StrCat("_temp_", RandomHexName(), RandomHexName(), "/part") : "";
+      options.sharded ? absl::StrCat(kTempMark, RandomHexName(), RandomHexName(), "/part") : "";
   tensorflow::SaverDef def;
   def.set_max_to_keep(options.max_to_keep);
   def.set_sharded(options.sharded);
@@ -722,7 +772,7 @@ StatusOr<std::unique_ptr<Saver>> Saver::Make(const Scope& scope, SaverOptions op
   graph.Build(groups, options.sharded, temp_suffix, &def);
   MR_RETURN_IF_ERROR(scope.status());
   return std::unique_ptr<Saver>(
-      new GraphSaver(std::move(def), std::move(expected), temp_suffix,
+      new GraphSaver(std::move(def), std::move(expected), graph.temp_suffix(),
                      options.write_meta_graph ? std::optional<Scope>(root) : std::nullopt,
                      options.file_system, options.clock, options.keep_checkpoint_every_n_hours));
 }

@@ -67,17 +67,27 @@ class Saver {
   // Writes `<prefix>-<global_step>` (or `<prefix>`), its meta graph, the state file in the prefix's
   // directory, then deletes what is too much. Returns the checkpoint's path.
   //
-  // Files without an index that stood under the names of other steps of `prefix` before the first
-  // of several saves are what an interrupted save or deletion left: those that have not changed by
-  // the second save are deleted then (unless max_to_keep is 0). A meta graph without data files
-  // stays: people export graphs under such names. One prefix has one writer.
+  // Files that stood under the names of other steps of `prefix` before the first of several saves
+  // and belong to no checkpoint are what an interrupted save or deletion left: those that have not
+  // changed by the second save are deleted then. Which ones:
+  //   * directories of parts: with a run's id (SetRunId) those that have it in their names, without
+  //     one all of the prefix, unless max_to_keep is 0;
+  //   * temporary files, unless max_to_keep is 0 and there is no run's id;
+  //   * files of checkpoints that have no index; where max_to_keep is 0 only of those that a
+  //     directory with the run's id was to become: there a Saver deletes nothing that others made.
+  // A meta graph without data files stays: people export graphs under such names. One prefix has
+  // one writer.
   virtual StatusOr<std::string> Save(Session* session, const std::string& prefix,
                                      std::optional<int64_t> global_step) = 0;
   // NotFound when there is no such checkpoint, or it lacks a variable; InvalidArgument when one has
   // another type or shape there. Such variables are named, with the line that made them.
   virtual Status Restore(Session* session, const std::string& checkpoint) = 0;
+  // From now on temporary files have the first 16 digits of a run's id (32 hexadecimal ones) in
+  // their names, so that a Saver of the same run, in a later process, knows them. Another id, or a
+  // Saver that does not know its graph (FromDef): nothing changes.
+  virtual void SetRunId(const std::string& id);
   // After a restart: the checkpoints that this Saver may delete later, oldest first; those that do
-  // not exist are left out. Also removes what an interrupted save left in their directories.
+  // not exist are left out. Also removes what interrupted saves of the same names left beside them.
   virtual Status RecoverLastCheckpoints(const std::vector<std::string>& paths) = 0;
   virtual std::vector<std::string> last_checkpoints() const = 0;
   virtual const tensorflow::SaverDef& def() const = 0;

@@ -645,6 +645,63 @@ TEST_F(SaverTest, WhatAnInterruptedSaveLeftGoesAtTheSecondSave) {
   }
 }
 
+// The parts of each save are in a directory of their own, which the run's next Saver knows.
+TEST_F(SaverTest, WhatOwnSavesLeftGoesWithoutALimitTooAndNothingElse) {
+  const std::string run = "0123456789abcdef0123456789abcdef", other = std::string(32, 'e');
+  const std::string hex16 = "fedcba9876543210";
+  const std::string own = "_temp_" + run.substr(0, 16) + hex16;
+  const std::string foreign = "_temp_" + other;
+  const std::vector<std::string> left = {
+      "m-3" + own + "/part-00000-of-00001.index",
+      "m-3.data-00000-of-00001",  // of the save that made the directory above
+      "m-3.index.tempstate" + hex16,
+      "m-3.meta",
+      "m-4.meta.tmp" + hex16,
+  };
+  const std::vector<std::string> others = {
+      "m-5" + foreign + "/part-00000-of-00001.index",
+      "m-5.data-00000-of-00001",
+      "m-6.data-00000-of-00001",
+      "m-6.meta",
+      "m2-3" + own + "/part-00000-of-00001.index",
+      "m2-3.data-00000-of-00001",
+      "m-7" + own + "/notes.txt",
+  };
+  for (const int max_to_keep : {0, 5}) {
+    SCOPED_TRACE(max_to_keep);
+    for (const std::string& name : left) Write(Path(name), "left");
+    for (const std::string& name : others) Write(Path(name), "not ours");
+    Model m;
+    ASSERT_OK_AND_ASSIGN(auto saver, Saver::Make(m.root, {.max_to_keep = max_to_keep}));
+    saver->SetRunId(run);
+    FileSession session(kFiles);
+    ASSERT_OK(saver->Save(&session, Path("m"), 10).status());
+    ASSERT_OK(saver->Save(&session, Path("m"), 11).status());
+    for (const std::string& name : left) {
+      EXPECT_FALSE(kFiles->FileExists(Path(name.substr(0, name.find('/'))))) << name;
+    }
+    for (const std::string& name : others) {
+      // Of a prefix that has one writer, where that one deletes.
+      const bool deleted =
+          max_to_keep > 0 && (absl::StartsWith(name, "m-5.data") || absl::StartsWith(name, "m-6."));
+      EXPECT_EQ(kFiles->FileExists(Path(name)), !deleted) << name;
+    }
+  }
+}
+
+TEST_F(SaverTest, ARestartedSaverLeavesTheUnfinishedSavesOfOtherNamesAlone) {
+  FileSession session(kFiles);
+  ASSERT_OK(Saver::FromDef(TestDef(3))->Save(&session, Path("m"), 1).status());
+  const std::string hex32 = "0123456789abcdef0123456789abcdef";
+  const std::string part = "best-4_temp_" + hex32 + "/part-00000-of-00001.index";
+  Write(Path(part), "x");
+  Write(Path("best-4.index.tempstate0123456789abcdef"), "x");
+  const auto saver = Saver::FromDef(TestDef(3));
+  ASSERT_OK(saver->RecoverLastCheckpoints({Path("m-1")}));
+  EXPECT_TRUE(kFiles->FileExists(Path(part)));
+  EXPECT_TRUE(kFiles->FileExists(Path("best-4.index.tempstate0123456789abcdef")));
+}
+
 TEST_F(SaverTest, WithoutALimitLeftoversStay) {
   Write(Path("m-3.data-00000-of-00002"), "left");
   FileSession session(kFiles);

@@ -3,38 +3,33 @@
 
 #include <algorithm>
 #include <cmath>
-#include <thread>
+#include <functional>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
-#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "core/exit_code.h"
 #include "core/logging.h"
 #include "core/mutex.h"
 #include "core/random_bits.h"
 #include "core/tensor.h"
-#include "graph/graph.h"
-#include "ops/array/identity.h"
 #include "proto/meta_graph.pb.h"
-#include "saver/tensor_bundle.h"
+#include "proto/saver.pb.h"
+#include "train/bounded_call.h"
+#include "train/run_directory.h"
 
 namespace millrace {
 namespace {
 
-// A task that waits says so this often.
+constexpr char kName[] = "Supervisor";
+// For what should return at once: closing a session, and a save whose session was closed.
+constexpr absl::Duration kCloseTime = absl::Seconds(5);
+// A save that fails again and again is said this often.
 constexpr absl::Duration kReportPeriod = absl::Seconds(10);
-// Names of variables in one log line.
-constexpr size_t kNamesInMessage = 8;
-
-std::string SomeNames(const std::vector<std::string>& names) {
-  if (names.size() <= kNamesInMessage) return absl::StrJoin(names, ", ");
-  return absl::StrCat(
-      absl::StrJoin(names.begin(), names.begin() + static_cast<ptrdiff_t>(kNamesInMessage), ", "),
-      " and ", names.size() - kNamesInMessage, " more");
-}
+// The longest time between two tries of one save.
+constexpr absl::Duration kMaxRetryWait = absl::Minutes(1);
 
 // Marks the NaN guard's errors.
 constexpr char kLossNotFinite[] = "loss_not_finite";
@@ -56,82 +51,113 @@ Status CheckWritable(FileSystem* fs, const std::string& directory) {
                              "' must be a directory that can be written, got ", status.message()));
 }
 
-// A task went away; a new session may find it back.
-bool IsRetryable(const Status& status) {
-  return absl::IsUnavailable(status) || absl::IsAborted(status);
+// "run/" and "run" are one run.
+std::string RunName(absl::string_view logdir) {
+  while (logdir.size() > 1 && absl::ConsumeSuffix(&logdir, "/")) {
+  }
+  return std::string(logdir);
 }
 
-// Does `assign` write what a RestoreV2 node has read? TensorFlow puts an Identity between.
-bool AssignsRestored(const Node& assign) {
-  if (assign.op() != "AssignVariableOp" && assign.op() != "Assign") return false;
-  if (assign.num_inputs() < 2) return false;
-  const Node* value = assign.input(1).node;
-  if (value->op() == "Identity" && value->num_inputs() > 0) value = value->input(0).node;
-  return value->op() == "RestoreV2";
+// A save that failed so may succeed with the next try.
+bool MayTryAgain(const Status& status) {
+  return absl::IsUnavailable(status) || absl::IsAborted(status) || absl::IsCancelled(status) ||
+         absl::IsDeadlineExceeded(status) || IsSessionLost(status);
 }
 
-// One Saver used by the caller's thread and the service thread.
+// One Saver used by the caller's thread and the service thread. Saves only while `may_save` says
+// so.
 class SharedSaver : public Saver {
  public:
-  SharedSaver(Saver* saver, std::unique_ptr<Saver> owned)
-      : owned_(std::move(owned)), saver_(owned_ != nullptr ? owned_.get() : saver) {}
+  SharedSaver(Saver* saver, std::unique_ptr<Saver> owned, std::function<Status()> may_save)
+      : owned_(std::move(owned)),
+        saver_(owned_ != nullptr ? owned_.get() : saver),
+        may_save_(std::move(may_save)) {}
 
   StatusOr<std::string> Save(Session* session, const std::string& prefix,
                              std::optional<int64_t> global_step) override {
-    MutexLock lock(&mu_);
+    MutexLock one_at_a_time(&save_mu_);
+    MR_RETURN_IF_ERROR(may_save_());
     StatusOr<std::string> path = saver_->Save(session, prefix, global_step);
-    if (path.ok()) last_saved_ = *path;
+    if (path.ok()) {
+      MutexLock lock(&mu_);
+      last_saved_ = *path;
+      failure_ = absl::OkStatus();
+    }
     return path;
   }
   Status Restore(Session* session, const std::string& checkpoint) override {
-    MutexLock lock(&mu_);
+    MutexLock one_at_a_time(&save_mu_);
     return saver_->Restore(session, checkpoint);
   }
   Status RecoverLastCheckpoints(const std::vector<std::string>& paths) override {
-    MutexLock lock(&mu_);
+    MutexLock one_at_a_time(&save_mu_);
     return saver_->RecoverLastCheckpoints(paths);
   }
   std::vector<std::string> last_checkpoints() const override {
-    MutexLock lock(&mu_);
+    MutexLock one_at_a_time(&save_mu_);
     return saver_->last_checkpoints();
   }
   const tensorflow::SaverDef& def() const override { return saver_->def(); }
+  void SetRunId(const std::string& id) override {
+    MutexLock one_at_a_time(&save_mu_);
+    saver_->SetRunId(id);
+  }
 
   // What this object wrote last; "" when nothing.
   std::string last_saved() const {
     MutexLock lock(&mu_);
     return last_saved_;
   }
+  // Of a save of the service, which nobody else hears of; forgotten with the next one that
+  // succeeds.
+  void NoteFailure(const Status& status) {
+    MutexLock lock(&mu_);
+    failure_ = status;
+  }
+  // Nothing is lost by it any more.
+  void ForgetFailure() { NoteFailure(absl::OkStatus()); }
+  Status failure() const {
+    MutexLock lock(&mu_);
+    return failure_;
+  }
 
  private:
-  mutable Mutex mu_;
-  std::string last_saved_ ABSL_GUARDED_BY(mu_);
   const std::unique_ptr<Saver> owned_;
   Saver* const saver_;
+  const std::function<Status()> may_save_;
+  mutable Mutex save_mu_;  // for as long as a save takes; before mu_
+  mutable Mutex mu_;
+  std::string last_saved_ ABSL_GUARDED_BY(mu_);
+  Status failure_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace
 
-struct Supervisor::Impl {
+// Shared with the threads of calls that may be left behind.
+struct Supervisor::Impl : std::enable_shared_from_this<Supervisor::Impl> {
   Impl(const Scope& s, SupervisorOptions o) : scope(s), options(std::move(o)) {}
 
   void CompleteGraph();
-  StatusOr<std::shared_ptr<Session>> OpenSession(const std::string& target, absl::Time deadline);
-  Status PrepareAsChief(Session* session);
-  // True when all variables are ready; false when the chief has not got there yet.
-  StatusOr<bool> PrepareAsWorker(Session* session, std::vector<std::string>* missing);
-  StatusOr<std::vector<std::string>> Uninitialized(Session* session, const std::string& fetch);
-  Status RunLocalInitAndCheck(Session* session);
-  StatusOr<int64_t> ReadGlobalStep(Session* session);
+  // Opens the session and makes it ready.
+  StatusOr<SessionManager::Ready> Prepare(const std::string& target);
   // Refuses when a stop has been requested: Stop may have gone by already.
-  Status StartServices(std::shared_ptr<Session> session);
-  // False when the service did not end in time and its session was closed.
-  bool StopServices();
+  Status StartServices(const SessionManager::Ready& ready);
+  // False when the service did not end until `deadline` and its session was closed. A few seconds
+  // more, at most, when it does not end then either: it is left behind.
+  bool StopServices(absl::Time deadline);
   // `services_ended`: what StopServices returned.
-  StatusOr<std::string> SaveLast(bool services_ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(stop_mu);
+  StatusOr<std::string> SaveLast(bool services_ended, absl::Time deadline)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(stop_mu);
+  StatusOr<std::string> SaveLastNow(Session* s, int64_t first);
+  void Close(std::shared_ptr<Session> s);
+  // Tells the parameter servers and the directory that training is over.
+  void TellEnd(const std::shared_ptr<Session>& s, const std::string& reason, absl::Time deadline);
   std::string save_path() const { return JoinPath(options.logdir, options.checkpoint_basename); }
-  void SaveLoop(std::shared_ptr<Session> session);
-  void RequestStop(const Status& reason);
+  // The deadline of a stop that begins now.
+  absl::Time StopDeadline() const { return options.clock->Now() + options.stop_grace; }
+  void SaveLoop(Session* s, int64_t service);
+  // `asked`: by the program, not by an error of a service or by Stop itself.
+  void RequestStop(const Status& reason, bool asked);
   // Why there is no session after a request to stop.
   Status Stopped() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
@@ -139,27 +165,26 @@ struct Supervisor::Impl {
   SupervisorOptions options;
   Status status;  // of completing the graph
 
-  std::vector<Variable> variables, local_variables;
-  absl::flat_hash_map<std::string, std::string> restore_target;  // variable -> restoring node
-  std::string init_op, local_init_op;
-  bool default_init_op = false;
-  std::string global_report, all_report;  // fetches: names of uninitialised variables
-  std::optional<Variable> global_step;
+  std::optional<RunDirectory> directory;  // of a chief with a logdir
   std::unique_ptr<SharedSaver> saver;
+  std::unique_ptr<SessionManager> manager;
 
   Mutex stop_mu;  // held by who stops, before mu: the others wait for the last checkpoint
   mutable Mutex mu;
   CondVar stop_cv;
   bool should_stop ABSL_GUARDED_BY(mu) = false;
   Status first_error ABSL_GUARDED_BY(mu);
-  bool services_should_stop ABSL_GUARDED_BY(mu) = false;
-  bool save_running ABSL_GUARDED_BY(mu) = false;
+  // The program asked to stop without an error, and why.
+  std::optional<std::string> done ABSL_GUARDED_BY(mu);
+  int64_t service ABSL_GUARDED_BY(mu) = 0;  // the number of the one that may go on
+  std::shared_ptr<BoundedCall> save_call ABSL_GUARDED_BY(mu);
+  bool left_behind ABSL_GUARDED_BY(mu) = false;  // a save holds the saver, perhaps for ever
+  std::optional<RunEnd> run_end ABSL_GUARDED_BY(mu);
   Start start ABSL_GUARDED_BY(mu) = Start::kInitialized;
   std::string restored ABSL_GUARDED_BY(mu);
   std::shared_ptr<Session> session ABSL_GUARDED_BY(mu);
   int64_t first_step ABSL_GUARDED_BY(mu) = -1;      // the global step that `session` began with
   bool last_save_done ABSL_GUARDED_BY(mu) = false;  // SaveLast was called for `session`
-  std::thread save_thread ABSL_GUARDED_BY(mu);      // moved out by whoever joins it
 };
 
 void Supervisor::Impl::CompleteGraph() {
@@ -167,39 +192,21 @@ void Supervisor::Impl::CompleteGraph() {
     status = scope.status();
     return;
   }
+  TrainingRun* const run = &options.session.run;
+  if (run->empty()) run->name = RunName(options.logdir);
   if (options.is_chief && !options.logdir.empty()) {
     status = CheckWritable(options.file_system, options.logdir);
     if (!status.ok()) return;
+    directory.emplace(options.file_system, options.clock, kName, options.logdir, run->name);
   }
   const Scope root = scope.WithRootPrefix().WithoutControlDependencies();
-  variables = VariablesOf(root, "variables");
-  local_variables = VariablesOf(root, "local_variables");
-  global_step = options.global_step;
-  if (!global_step && root.collections()->contains("global_step")) global_step = GlobalStep(root);
-
-  if (options.init_op.valid()) {
-    init_op = options.init_op.name();
-  } else {
-    init_op = GlobalVariablesInitializer(root).name();
-    default_init_op = true;
+  if (!options.global_step && root.collections()->contains("global_step")) {
+    options.global_step = GlobalStep(root);
   }
-  if (options.local_init_op.valid()) {
-    local_init_op = options.local_init_op.name();
-  } else if (!local_variables.empty()) {
-    local_init_op = LocalVariablesInitializer(root).name();
-  }
-  if (!variables.empty()) {
-    global_report = ReportUninitializedVariables(root, variables).name();
-  }
-  std::vector<Variable> all = variables;
-  all.insert(all.end(), local_variables.begin(), local_variables.end());
-  if (!all.empty()) {
-    all_report =
-        local_variables.empty() ? global_report : ReportUninitializedVariables(root, all).name();
-  }
+  const auto may_save = [this] { return directory ? directory->Check() : absl::OkStatus(); };
   if (options.saver != nullptr) {
-    saver = std::make_unique<SharedSaver>(options.saver, nullptr);
-  } else if (!options.logdir.empty() && !variables.empty()) {
+    saver = std::make_unique<SharedSaver>(options.saver, nullptr, may_save);
+  } else if (!options.logdir.empty() && !VariablesOf(root, "variables").empty()) {
     SaverOptions saver_options;
     saver_options.file_system = options.file_system;
     StatusOr<std::unique_ptr<Saver>> made = Saver::Make(root, saver_options);
@@ -207,167 +214,49 @@ void Supervisor::Impl::CompleteGraph() {
       status = made.status();
       return;
     }
-    saver = std::make_unique<SharedSaver>(nullptr, *std::move(made));
+    saver = std::make_unique<SharedSaver>(nullptr, *std::move(made), may_save);
   }
-  if (saver != nullptr) {
-    // A restore is an assignment from a RestoreV2 node; which node restores which variable is read
-    // off the graph, so that single variables can be restored.
-    absl::flat_hash_map<const Node*, std::string> variable_of;
-    for (const Variable& variable : variables) variable_of[variable.handle.node()] = variable.name;
-    const std::string prefix =
-        saver->def().restore_op_name().substr(0, saver->def().restore_op_name().rfind('/') + 1);
-    for (const auto& node : root.graph()->nodes()) {
-      if (node == nullptr || !absl::StartsWith(node->name(), prefix)) continue;
-      if (!AssignsRestored(*node)) continue;
-      const auto found = variable_of.find(node->input(0).node);
-      if (found != variable_of.end()) restore_target[found->second] = node->name();
-    }
-  }
-  status = root.status();
+  manager = std::make_unique<SessionManager>(
+      root, SessionManagerOptions{.name = kName,
+                                  .ready_op = options.ready_op,
+                                  .ready_for_local_init_op = options.ready_for_local_init_op,
+                                  .init_op = options.init_op,
+                                  .init_feeds = options.init_feeds,
+                                  .init_fn = options.init_fn,
+                                  .local_init_op = options.local_init_op,
+                                  .saver = saver.get(),
+                                  .checkpoint_dir = options.logdir,
+                                  .global_step = options.global_step,
+                                  .last_step = options.last_step,
+                                  .recovery_wait = options.recovery_wait,
+                                  .max_wait = options.max_wait,
+                                  .session = options.session,
+                                  .clock = options.clock,
+                                  .file_system = options.file_system});
+  status = manager->status();
   root.Finalize();
 }
 
-StatusOr<std::vector<std::string>> Supervisor::Impl::Uninitialized(Session* s,
-                                                                   const std::string& fetch) {
-  std::vector<std::string> names;
-  if (fetch.empty()) return names;
-  MR_ASSIGN_OR_RETURN(const std::vector<Tensor> out, s->Run({}, {fetch}));
-  for (const std::string& name : out[0].flat<std::string>()) names.push_back(name);
-  return names;
-}
-
-StatusOr<int64_t> Supervisor::Impl::ReadGlobalStep(Session* s) {
-  if (!global_step) return int64_t{-1};
-  MR_ASSIGN_OR_RETURN(const std::vector<Tensor> out, s->Run({}, {global_step->value}));
-  return out[0].dtype() == DT_INT32 ? int64_t{out[0].scalar<int32_t>()} : out[0].scalar<int64_t>();
-}
-
-Status Supervisor::Impl::RunLocalInitAndCheck(Session* s) {
-  if (!local_init_op.empty()) MR_RETURN_IF_ERROR(s->Run({}, {}, {local_init_op}).status());
-  MR_ASSIGN_OR_RETURN(const std::vector<std::string> missing, Uninitialized(s, all_report));
-  if (missing.empty()) return absl::OkStatus();
-  return FailedPrecondition("Supervisor: init operations did not make the model ready (init_op '",
-                            init_op, "', local_init_op '", local_init_op,
-                            "'): variables not initialized: ", SomeNames(missing));
-}
-
-Status Supervisor::Impl::PrepareAsChief(Session* s) {
-  MR_ASSIGN_OR_RETURN(const std::vector<std::string> missing, Uninitialized(s, global_report));
-  std::optional<CheckpointState> state;
-  std::optional<std::string> checkpoint;
-  if (!options.logdir.empty() && saver != nullptr) {
-    state = ReadCheckpointState(options.file_system, options.logdir);
-    checkpoint = LatestCheckpoint(options.file_system, options.logdir);
-    // Beginning anew would lose what was trained; a missing index means that somebody removed it.
-    if (!checkpoint && state && options.file_system->FileExists(BundleIndexPath(state->latest))) {
-      auto reader = BundleReader::Open(options.file_system, state->latest);
-      const Status whole = reader.ok() ? (*reader)->CheckFiles() : reader.status();
-      if (!whole.ok()) {
-        return Prefixed(absl::StrCat("Supervisor: no checkpoint of '", options.logdir,
-                                     "' is whole; the latest"),
-                        whole);
-      }
-    }
+StatusOr<SessionManager::Ready> Supervisor::Impl::Prepare(const std::string& target) {
+  if (!options.is_chief) return manager->WaitForSession(target);
+  if (directory) {
+    MR_ASSIGN_OR_RETURN(const TrainingRun run, directory->TakeOver(target));
+    manager->SetRun(run);
+    if (saver != nullptr) saver->SetRunId(run.id);
   }
-  size_t kept = variables.size() - missing.size();
-  Start how = Start::kInitialized;
-  if (missing.empty() && !variables.empty()) {
-    how = Start::kAdopted;
-  } else if (checkpoint) {
-    how = Start::kRestored;
-    if (kept == 0) {
-      MR_RETURN_IF_ERROR(saver->Restore(s, *checkpoint));
-    } else {
-      std::vector<FetchName> targets;
-      for (const std::string& name : missing) {
-        const auto found = restore_target.find(name);
-        if (found == restore_target.end()) {
-          return absl::NotFoundError(absl::StrCat(
-              "Supervisor: variable '", name, "' must be saved by the Saver to be restored from ",
-              *checkpoint, ", got a Saver without it"));
-        }
-        targets.push_back(found->second);
-      }
-      const Feed filename(saver->def().filename_tensor_name(),
-                          Tensor::Scalar<std::string>(*checkpoint));
-      MR_RETURN_IF_ERROR(s->Run({filename}, {}, targets).status());
-    }
-  } else if (kept == 0 || !default_init_op) {
-    kept = 0;  // what the caller's operation initialises is not known: all, as far as we can say
-    MR_RETURN_IF_ERROR(s->Run({}, {}, {init_op}).status());
-    if (options.init_fn) MR_RETURN_IF_ERROR(options.init_fn(s));
-  } else {
-    std::vector<FetchName> targets;
-    const absl::flat_hash_set<std::string> wanted(missing.begin(), missing.end());
-    for (const Variable& variable : variables) {
-      if (wanted.contains(variable.name)) targets.push_back(variable.initializer);
-    }
-    MR_RETURN_IF_ERROR(s->Run({}, {}, targets).status());
-  }
-  // Checkpoints of an earlier process may be deleted later, like those of this one.
-  if (state && saver != nullptr && saver->last_checkpoints().empty()) {
-    MR_RETURN_IF_ERROR(saver->RecoverLastCheckpoints(state->all));
-  }
-  MR_RETURN_IF_ERROR(RunLocalInitAndCheck(s));
-  MR_ASSIGN_OR_RETURN(const int64_t step, ReadGlobalStep(s));
-  const std::string at = step >= 0 ? absl::StrCat(" at global step ", step) : "";
-  switch (how) {
-    case Start::kAdopted:
-      LogInfo("Supervisor: adopted all ", variables.size(),
-              " variables that the parameter servers hold", at);
-      break;
-    case Start::kRestored:
-      if (kept == 0) {
-        LogInfo("Supervisor: restored ", variables.size(), " variables from ", *checkpoint, at);
-      } else {
-        LogInfo("Supervisor: adopted ", kept, " variables, restored ", missing.size(), " from ",
-                *checkpoint, at, ": ", SomeNames(missing));
-      }
-      break;
-    default:
-      if (kept == 0) {
-        LogInfo("Supervisor: initialized ", variables.size(), " variables", at);
-      } else {
-        LogInfo("Supervisor: adopted ", kept, " variables, initialized ", missing.size(), at, ": ",
-                SomeNames(missing));
-      }
-  }
-  MutexLock lock(&mu);
-  start = how;
-  first_step = step;
-  restored = how == Start::kRestored ? *checkpoint : "";
-  return absl::OkStatus();
+  return manager->PrepareSession(target);
 }
 
-StatusOr<bool> Supervisor::Impl::PrepareAsWorker(Session* s, std::vector<std::string>* missing) {
-  MR_ASSIGN_OR_RETURN(*missing, Uninitialized(s, global_report));
-  if (!missing->empty()) return false;
-  MR_RETURN_IF_ERROR(RunLocalInitAndCheck(s));
-  MR_ASSIGN_OR_RETURN(const int64_t step, ReadGlobalStep(s));
-  LogInfo("Supervisor: the model is ready",
-          step >= 0 ? absl::StrCat(" at global step ", step) : std::string());
-  MutexLock lock(&mu);
-  start = Start::kWaited;
-  restored.clear();
-  return true;
-}
-
-StatusOr<std::shared_ptr<Session>> Supervisor::Impl::OpenSession(const std::string& target,
-                                                                 absl::Time deadline) {
-  SessionOptions session_options = options.session;
-  session_options.target = target;
-  session_options.creation_timeout =
-      std::min(session_options.creation_timeout, deadline - options.clock->Now());
-  MR_ASSIGN_OR_RETURN(std::shared_ptr<Session> opened, NewSession(session_options));
-  MR_RETURN_IF_ERROR(opened->Extend(scope));
-  return opened;
-}
-
-void Supervisor::Impl::RequestStop(const Status& reason) {
+void Supervisor::Impl::RequestStop(const Status& reason, bool asked) {
   MutexLock lock(&mu);
   should_stop = true;
-  if (!reason.ok() && !absl::IsOutOfRange(reason)) first_error.Update(reason);
+  const bool is_end = reason.ok() || absl::IsOutOfRange(reason);
+  if (!is_end) first_error.Update(reason);
+  if (is_end && asked && !done) {
+    done = reason.ok() ? "training is done" : std::string(reason.message());
+  }
   stop_cv.SignalAll();
+  if (manager != nullptr) manager->Stop(Stopped());
 }
 
 Status Supervisor::Impl::Stopped() const {
@@ -375,49 +264,62 @@ Status Supervisor::Impl::Stopped() const {
                           : first_error;
 }
 
-Status Supervisor::Impl::StartServices(std::shared_ptr<Session> s) {
+Status Supervisor::Impl::StartServices(const SessionManager::Ready& ready) {
   MutexLock lock(&mu);
   if (should_stop) return Stopped();
-  session = s;
+  session = ready.session;
+  start = ready.start;
+  restored = ready.restored_checkpoint;
+  first_step = ready.global_step;
   last_save_done = false;
-  services_should_stop = false;
   if (options.is_chief && saver != nullptr && !options.logdir.empty() &&
       options.save_model_period > absl::ZeroDuration()) {
-    save_running = true;
-    save_thread = std::thread([this, s = std::move(s)] {
-      SaveLoop(s);
-      MutexLock done(&mu);
-      save_running = false;
-      stop_cv.SignalAll();
-    });
+    save_call = std::make_shared<BoundedCall>(
+        options.clock, [self = shared_from_this(), s = session, number = ++service]() mutable {
+          self->SaveLoop(s.get(), number);
+          self = nullptr;
+        });
   }
   return absl::OkStatus();
 }
 
-bool Supervisor::Impl::StopServices() {
-  std::shared_ptr<Session> blocked;
-  std::thread ending;
-  {
-    MutexLock lock(&mu);
-    services_should_stop = true;
-    stop_cv.SignalAll();
-    const absl::Time deadline = options.clock->Now() + options.stop_grace;
-    while (save_running && options.clock->Now() < deadline) {
-      options.clock->WaitUntil(&stop_cv, &mu, deadline);
-    }
-    if (save_running) blocked = session;
-    ending = std::move(save_thread);
-  }
-  if (blocked != nullptr) {
-    LogWarning("Supervisor: the checkpoint service did not end within ",
-               absl::FormatDuration(options.stop_grace), ", closing its session");
-    blocked->Close().IgnoreError();
-  }
-  if (ending.joinable()) ending.join();
-  return blocked == nullptr;
+void Supervisor::Impl::Close(std::shared_ptr<Session> s) {
+  BoundedCall closing(options.clock, [s] { s->Close().IgnoreError(); });
+  if (closing.WaitUntil(options.clock->Now() + kCloseTime)) return;
+  LogWarning("Supervisor: the session did not close within ", absl::FormatDuration(kCloseTime),
+             "; what it waits for is left behind");
 }
 
-StatusOr<std::string> Supervisor::Impl::SaveLast(bool services_ended) {
+bool Supervisor::Impl::StopServices(absl::Time deadline) {
+  std::shared_ptr<Session> blocked;
+  std::shared_ptr<BoundedCall> call;
+  {
+    MutexLock lock(&mu);
+    ++service;
+    stop_cv.SignalAll();
+    if (save_call == nullptr) return !left_behind;
+    call = save_call;
+    blocked = session;
+  }
+  const bool ended = call->WaitUntil(deadline);
+  bool ended_late = ended;
+  if (!ended) {
+    LogWarning("Supervisor: the checkpoint service did not end within ",
+               absl::FormatDuration(options.stop_grace), ", closing its session");
+    if (blocked != nullptr) Close(blocked);
+    ended_late = call->WaitUntil(options.clock->Now() + kCloseTime);
+    if (!ended_late) {
+      LogWarning("Supervisor: the checkpoint that is being written to '", options.logdir,
+                 "' still waits for its storage; its thread is left behind");
+    }
+  }
+  MutexLock lock(&mu);
+  left_behind = left_behind || !ended_late;
+  if (save_call == call) save_call = nullptr;
+  return ended;
+}
+
+StatusOr<std::string> Supervisor::Impl::SaveLast(bool services_ended, absl::Time deadline) {
   if (!options.is_chief || saver == nullptr || options.logdir.empty()) return std::string();
   std::shared_ptr<Session> s;
   int64_t first = 0;
@@ -431,59 +333,114 @@ StatusOr<std::string> Supervisor::Impl::SaveLast(bool services_ended) {
   const auto not_written = [](const Status& why) {
     return Prefixed("Supervisor: last checkpoint not written", why);
   };
+  const std::string grace = absl::FormatDuration(options.stop_grace);
   if (!services_ended) {
-    return not_written(absl::DeadlineExceededError(
-        absl::StrCat("the one before it did not end within ",
-                     absl::FormatDuration(options.stop_grace), ", and the session was closed")));
+    return not_written(absl::DeadlineExceededError(absl::StrCat(
+        "the one before it did not end within ", grace, ", and the session was closed")));
   }
-  const StatusOr<int64_t> step = ReadGlobalStep(s.get());
-  if (!step.ok()) return not_written(step.status());
+  const auto saved = std::make_shared<StatusOr<std::string>>(absl::UnknownError("not ended"));
+  BoundedCall call(options.clock, [self = shared_from_this(), s, first, saved]() mutable {
+    *saved = self->SaveLastNow(s.get(), first);
+    self = nullptr;
+  });
+  if (!call.WaitUntil(deadline)) {
+    MutexLock lock(&mu);
+    left_behind = true;
+    return not_written(absl::DeadlineExceededError(
+        absl::StrCat("it did not end within ", grace, ", and is left behind")));
+  }
+  if (!saved->ok()) return not_written(saved->status());
+  saver->ForgetFailure();
+  return **saved;
+}
+
+StatusOr<std::string> Supervisor::Impl::SaveLastNow(Session* s, int64_t first) {
+  MR_ASSIGN_OR_RETURN(const int64_t step, manager->ReadGlobalStep(s));
   // A step that does not count tells nothing about the variables: a loop may train without it.
   const std::string last = saver->last_saved();
-  if (*step > first && *step >= 0 && last == absl::StrCat(save_path(), "-", *step)) return last;
-  const StatusOr<std::string> path =
-      saver->Save(s.get(), save_path(), *step >= 0 ? std::optional<int64_t>(*step) : std::nullopt);
-  if (!path.ok()) return not_written(path.status());
-  LogInfo("Supervisor: saved ", *path, *step >= 0 ? absl::StrCat(" at global step ", *step) : "");
-  return *path;
+  if (step > first && step >= 0 && last == absl::StrCat(save_path(), "-", step)) return last;
+  MR_ASSIGN_OR_RETURN(
+      const std::string path,
+      saver->Save(s, save_path(), step >= 0 ? std::optional<int64_t>(step) : std::nullopt));
+  LogInfo("Supervisor: saved ", path, step >= 0 ? absl::StrCat(" at global step ", step) : "");
+  return path;
+}
+
+void Supervisor::Impl::TellEnd(const std::shared_ptr<Session>& s, const std::string& reason,
+                               absl::Time deadline) {
+  std::string checkpoint = saver != nullptr ? saver->last_saved() : "";
+  if (checkpoint.empty()) {
+    MutexLock lock(&mu);
+    checkpoint = restored;
+  }
+  BoundedCall call(options.clock, [self = shared_from_this(), s, reason, checkpoint] {
+    RunEnd end = {.checkpoint = checkpoint, .reason = reason};
+    const StatusOr<int64_t> step = self->manager->ReadGlobalStep(s.get());
+    if (step.ok()) end.global_step = *step;
+    // The directory first: it is what remains.
+    Status told;
+    if (self->directory) told = self->directory->End(end, self->options.last_step);
+    if (!IsFenced(told)) told.Update(s->EndRun(end));
+    if (!told.ok())
+      LogWarning("Supervisor: the end of training was not told to all: ", told.message());
+  });
+  if (!call.WaitUntil(deadline)) {
+    LogWarning("Supervisor: the end of training was not told to all in time");
+  }
 }
 
 // The first checkpoint is written at once, so that a job that dies early loses nothing it started
-// from.
-void Supervisor::Impl::SaveLoop(std::shared_ptr<Session> s) {
-  absl::Time next = options.clock->Now();
+// from. One that fails although the next may succeed is tried again soon, and ever more rarely;
+// the others keep their times.
+void Supervisor::Impl::SaveLoop(Session* s, int64_t number) {
+  Clock* const clock = options.clock;
+  absl::Time due = clock->Now();  // of the save that is next by the period
+  absl::Time next = due;
+  absl::Time next_report = absl::InfinitePast();
+  const absl::Duration first_wait = std::max(options.recovery_wait, absl::Milliseconds(1));
+  absl::Duration wait = first_wait;
   while (true) {
     {
       MutexLock lock(&mu);
-      while (!services_should_stop && options.clock->Now() < next) {
-        options.clock->WaitUntil(&stop_cv, &mu, next);
+      while (service == number && clock->Now() < next) {
+        clock->WaitUntil(&stop_cv, &mu, next);
       }
-      if (services_should_stop) return;
+      if (service != number) return;
     }
-    StatusOr<int64_t> step = ReadGlobalStep(s.get());
+    const StatusOr<int64_t> step = manager->ReadGlobalStep(s);
     Status saved = step.status();
     if (saved.ok()) {
-      saved = saver
-                  ->Save(s.get(), save_path(),
-                         *step >= 0 ? std::optional<int64_t>(*step) : std::nullopt)
+      saved = saver->Save(s, save_path(), *step >= 0 ? std::optional<int64_t>(*step) : std::nullopt)
                   .status();
     }
-    if (!saved.ok()) {
-      if (IsRetryable(saved) || absl::IsCancelled(saved)) {
-        // The training loop sees the same loss and decides; a new session starts a new service.
-        LogWarning("Supervisor: checkpoint not written: ", saved.message());
-        return;
-      }
-      RequestStop(Prefixed("Supervisor: checkpoint not written", saved));
+    const absl::Time now = clock->Now();
+    while (due <= now && saved.ok()) due += options.save_model_period;
+    if (saved.ok()) {
+      next = due;
+      wait = first_wait;
+      continue;
+    }
+    const Status failure = Prefixed("Supervisor: checkpoint not written", saved);
+    {
+      MutexLock lock(&mu);
+      if (service != number) return;  // whoever stops it closes its session, too
+    }
+    saver->NoteFailure(failure);
+    if (!MayTryAgain(saved)) {
+      RequestStop(failure, /*asked=*/false);
       return;
     }
-    next += options.save_model_period;
-    next = std::max(next, options.clock->Now());
+    if (now >= next_report) {
+      LogWarning(failure.message(), "; it is tried again");
+      next_report = now + kReportPeriod;
+    }
+    next = now + wait;
+    wait = std::min(2 * wait, kMaxRetryWait);
   }
 }
 
 Supervisor::Supervisor(const Scope& scope, SupervisorOptions options)
-    : impl_(std::make_unique<Impl>(scope, std::move(options))) {
+    : impl_(std::make_shared<Impl>(scope, std::move(options))) {
   impl_->CompleteGraph();
 }
 
@@ -491,86 +448,43 @@ Supervisor::~Supervisor() {
   {
     MutexLock lock(&impl_->mu);
     impl_->last_save_done = true;
+    impl_->done.reset();
   }
   Stop().IgnoreError();
 }
 
 StatusOr<std::shared_ptr<Session>> Supervisor::ManagedSession(const std::string& target) {
   MR_RETURN_IF_ERROR(impl_->status);
-  impl_->StopServices();
+  impl_->StopServices(impl_->StopDeadline());
   std::shared_ptr<Session> former;
   {
     MutexLock lock(&impl_->mu);
     if (impl_->should_stop) return impl_->Stopped();  // Stop closes the session.
+    if (impl_->left_behind) {
+      return WithExitCode(
+          absl::DeadlineExceededError(absl::StrCat(
+              "Supervisor: the storage of '", impl_->options.logdir,
+              "' must answer before training goes on, got a save that still waits for it after ",
+              absl::FormatDuration(impl_->options.stop_grace))),
+          kExitRetryable);
+    }
     former = std::move(impl_->session);
     impl_->session = nullptr;
   }
-  if (former != nullptr) former->Close().IgnoreError();
-
-  Clock* clock = impl_->options.clock;
-  const absl::Time deadline = clock->Now() + impl_->options.max_wait;
-  absl::Time next_report = clock->Now() + kReportPeriod;
-  std::shared_ptr<Session> session;
-  Status last;  // why the last try did not succeed
-  while (true) {
-    std::vector<std::string> missing;
-    if (session == nullptr) {
-      StatusOr<std::shared_ptr<Session>> opened = impl_->OpenSession(target, deadline);
-      if (opened.ok()) {
-        session = *std::move(opened);
-      } else if (IsRetryable(opened.status())) {
-        last = opened.status();
-      } else {
-        return opened.status();
-      }
-    }
-    if (session != nullptr) {
-      StatusOr<bool> ready = true;
-      if (impl_->options.is_chief) {
-        const Status prepared = impl_->PrepareAsChief(session.get());
-        if (!prepared.ok()) ready = prepared;
-      } else {
-        ready = impl_->PrepareAsWorker(session.get(), &missing);
-      }
-      if (ready.ok() && *ready) break;
-      if (ready.ok()) {
-        last = FailedPrecondition("variables not initialized: ", SomeNames(missing));
-      } else if (IsRetryable(ready.status())) {
-        last = ready.status();
-        session->Close().IgnoreError();
-        session = nullptr;
-      } else {
-        session->Close().IgnoreError();
-        return ready.status();
-      }
-    }
-    const absl::Time now = clock->Now();
-    if (now + impl_->options.recovery_wait >= deadline) {
-      if (session != nullptr) session->Close().IgnoreError();
-      return absl::DeadlineExceededError(absl::StrCat("Supervisor: session was not ready after ",
-                                                      absl::FormatDuration(impl_->options.max_wait),
-                                                      ": ", last.message()));
-    }
-    if (now >= next_report) {
-      next_report = now + kReportPeriod;
-      LogInfo("Supervisor: waiting for the model to be ready: ", last.message());
-    }
+  if (former != nullptr) impl_->Close(std::move(former));
+  StatusOr<SessionManager::Ready> ready = impl_->Prepare(target);
+  if (const std::optional<RunEnd> end = RunEndOf(ready.status())) {
+    impl_->RequestStop(absl::OkStatus(), /*asked=*/false);
     MutexLock lock(&impl_->mu);
-    const absl::Time wake = now + impl_->options.recovery_wait;
-    while (!impl_->should_stop && clock->Now() < wake) {
-      clock->WaitUntil(&impl_->stop_cv, &impl_->mu, wake);
-    }
-    if (impl_->should_stop) {
-      if (session != nullptr) session->Close().IgnoreError();
-      return impl_->Stopped();
-    }
+    impl_->run_end = end;
   }
-  const Status started = impl_->StartServices(session);
+  MR_RETURN_IF_ERROR(ready.status());
+  const Status started = impl_->StartServices(*ready);
   if (!started.ok()) {
-    session->Close().IgnoreError();
+    impl_->Close(ready->session);
     return started;
   }
-  return session;
+  return ready->session;
 }
 
 Supervisor::Start Supervisor::start() const {
@@ -583,45 +497,74 @@ std::string Supervisor::restored_checkpoint() const {
   return impl_->restored;
 }
 
+int64_t Supervisor::first_step() const {
+  MutexLock lock(&impl_->mu);
+  return impl_->first_step;
+}
+
+std::optional<RunEnd> Supervisor::run_end() const {
+  MutexLock lock(&impl_->mu);
+  return impl_->run_end;
+}
+
 bool Supervisor::ShouldStop() const {
   MutexLock lock(&impl_->mu);
   return impl_->should_stop;
 }
 
-void Supervisor::RequestStop(const Status& reason) { impl_->RequestStop(reason); }
+void Supervisor::RequestStop(const Status& reason) { impl_->RequestStop(reason, /*asked=*/true); }
+
+void Supervisor::NothingToSave() {
+  if (impl_->saver != nullptr) impl_->saver->ForgetFailure();
+  MutexLock lock(&impl_->mu);
+  impl_->last_save_done = true;
+}
 
 Status Supervisor::Stop() {
-  impl_->RequestStop(absl::OkStatus());
+  impl_->RequestStop(absl::OkStatus(), /*asked=*/false);
   MutexLock stopping(&impl_->stop_mu);
-  const bool services_ended = impl_->StopServices();
+  const absl::Time deadline = impl_->StopDeadline();
+  const bool services_ended = impl_->StopServices(deadline);
   bool save = false;
   {
     MutexLock lock(&impl_->mu);
     const Status& error = impl_->first_error;
-    save = !impl_->last_save_done && !IsRetryable(error) && !IsLossNotFinite(error);
+    save = !impl_->last_save_done && !IsSessionLost(error) && !IsLossNotFinite(error) &&
+           !IsFenced(error);
   }
   Status saved;
   if (save) {
-    saved = impl_->SaveLast(services_ended).status();
+    saved = impl_->SaveLast(services_ended, deadline).status();
     if (!saved.ok()) LogWarning(saved.message());
   }
   std::shared_ptr<Session> session;
+  std::optional<std::string> done;
   Status error;
   {
     MutexLock lock(&impl_->mu);
     session = std::move(impl_->session);
     impl_->session = nullptr;
     impl_->first_error.Update(saved);
+    // A save that the service could not make, and nobody since.
+    if (impl_->saver != nullptr) impl_->first_error.Update(impl_->saver->failure());
     error = impl_->first_error;
+    done = impl_->done;
+  }
+  if (session == nullptr) return error;
+  const SupervisorOptions& options = impl_->options;
+  if (error.ok() && done && options.is_chief && !options.session.run.empty()) {
+    // A small file and a call, also when the last checkpoint took all the time.
+    impl_->TellEnd(session, *done, std::max(deadline, options.clock->Now() + kCloseTime));
   }
   // What is still blocked in the session ends with it; its own errors do not matter any more.
-  if (session != nullptr) session->Close().IgnoreError();
+  impl_->Close(std::move(session));
   return error;
 }
 
 StatusOr<std::string> Supervisor::SaveLast() {
   MutexLock stopping(&impl_->stop_mu);
-  return impl_->SaveLast(impl_->StopServices());
+  const absl::Time deadline = impl_->StopDeadline();
+  return impl_->SaveLast(impl_->StopServices(deadline), deadline);
 }
 
 Saver* Supervisor::saver() const { return impl_->saver.get(); }
@@ -630,17 +573,50 @@ std::string Supervisor::save_path() const { return impl_->save_path(); }
 
 Status Supervisor::status() const { return impl_->status; }
 
+namespace {
+
+// OK, said in one line, when `status` says that the run has ended: nothing is left to do.
+Status EndedWell(const Status& status) {
+  const std::optional<RunEnd> end = RunEndOf(status);
+  if (!end) return status;
+  LogInfo(status.message());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 Status RunWithRecovery(Supervisor* supervisor, const std::string& target, int max_recoveries,
                        absl::FunctionRef<Status(Session*)> body) {
-  for (int recoveries = 0;; ++recoveries) {
-    MR_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session, supervisor->ManagedSession(target));
-    const Status status = body(session.get());
-    if (status.ok() || !IsRetryable(status)) return status;
+  int64_t furthest = -1;  // the global step that a session began with
+  int recoveries = 0;     // since then
+  while (true) {
+    const StatusOr<std::shared_ptr<Session>> session = supervisor->ManagedSession(target);
+    if (!session.ok()) return EndedWell(session.status());
+    if (supervisor->first_step() > furthest) {
+      furthest = supervisor->first_step();
+      recoveries = 0;
+    }
+    const Status status = body(session->get());
+    if (!IsSessionLost(status)) return EndedWell(status);
     if (recoveries >= max_recoveries) {
       return Suffixed(status, absl::StrCat("; gave up after ", recoveries, " new sessions"));
     }
+    ++recoveries;
     LogWarning("The session was lost, making a new one: ", status.message());
   }
+}
+
+Status RunStepsWithRecovery(Supervisor* supervisor, const std::string& target, int max_recoveries,
+                            absl::FunctionRef<Status(Session*)> begin,
+                            absl::FunctionRef<StatusOr<bool>(Session*)> step) {
+  return RunWithRecovery(supervisor, target, max_recoveries, [&](Session* session) -> Status {
+    MR_RETURN_IF_ERROR(begin(session));
+    while (!supervisor->ShouldStop()) {
+      MR_ASSIGN_OR_RETURN(const bool more, step(session));
+      if (!more) break;
+    }
+    return absl::OkStatus();
+  });
 }
 
 Status CheckLossIsFinite(const Tensor& loss, int64_t step) {

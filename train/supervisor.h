@@ -9,27 +9,43 @@
 //   while (!supervisor.ShouldStop()) { ... session->Run(...) ... }
 //   return supervisor.Stop();
 //
-// The chief initialises variables or restores the latest checkpoint of `logdir`; variables
-// that the parameter servers still hold from before are adopted, and the log says which. Other
-// tasks wait until all variables are initialised, and say every 10 s what they wait for.
+// What one logdir trains is a run; all tasks are given the same logdir. The chief takes the logdir
+// over (core/run_file.h), adopts the variables that the parameter servers hold of this run,
+// restores or initialises the others, and the log says which (train/session_manager.h). Other tasks
+// wait until all variables are initialised, and say every 10 s what they wait for. Of two chiefs of
+// one logdir the newer one has it: the older one's saves and steps are refused, naming the other.
+//
+// A checkpoint that could not be written because a task or the session was lost is tried again
+// until it is, or until Stop, whose result it is then. Any other failure of one stops the training.
 //
 // Stop saves the chief's last checkpoint and says where; the destructor only closes: it is what
-// ends a program that returned early, with an error that nobody told the Supervisor.
+// ends a program that returned early, with an error that nobody told the Supervisor. When the
+// program has asked for the stop without an error (RequestStop), training is over: the chief writes
+// that into the logdir and tells the parameter servers, and tasks that wait for the chief, or come
+// later, leave: ManagedSession returns RunEndedError, with which a program ends with exit code 0
+// (core/exit_code.h). A chief that is started again goes on with the run all the same.
 //
 // The constructor completes the graph (init, ready and save operations) and finalizes it. On the
 // chief it makes `logdir` and tries to write there, so that status() tells before any training
 // that no checkpoint could be kept.
 //
+// Storage that hangs holds up no Stop: after stop_grace and a few seconds it returns, and leaves a
+// thread behind that waits for the storage. That thread keeps the graph and the session, and uses
+// the clock, the file system and the Saver of the options, if ever it goes on.
+//
 // Thread-safety: all methods, from any thread; ManagedSession from one at a time. Services run on
 // one thread of the Supervisor.
-// Failure: ManagedSession returns DeadlineExceeded after max_wait, and after a request to stop its
-// reason or Cancelled; Unavailable and Aborted of a session (a task restarted) are the caller's to
-// retry with a new ManagedSession.
+// Failure: ManagedSession returns DeadlineExceeded after max_wait, after a request to stop its
+// reason or Cancelled, RunEndedError when the run has ended (no error of Stop); Unavailable and
+// Aborted of a session (a task restarted) are the caller's to retry with a new ManagedSession
+// (IsSessionLost).
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
@@ -41,28 +57,41 @@
 #include "layers/variable.h"
 #include "runtime/session.h"
 #include "saver/saver.h"
+#include "train/session_manager.h"
 
 namespace millrace {
 
 struct SupervisorOptions {
   bool is_chief = true;
-  // Where checkpoints go; "" = no checkpoints, no restore.
+  // Where checkpoints go; "" = no checkpoints, no restore, and no run: the variables are those that
+  // the parameter servers hold for everybody.
   std::string logdir = "";
   std::optional<Variable> global_step = {};  // GlobalStep of the graph otherwise, when there is one
+  // The global step at which training is to end, for all tasks the same; 0: not known. A task waits
+  // for the chief of a run that ended before it, which was started again with more steps.
+  int64_t last_step = 0;
+  // See SessionManagerOptions; local_init_op: local variables and tables otherwise.
+  Output ready_op = {};
+  Output ready_for_local_init_op = {};
   // Run as a whole unless all variables have values or are restored; otherwise those that have no
   // value are initialised, one by one.
   Operation init_op = {};
-  Operation local_init_op = {};  // local variables otherwise
-  Saver* saver = nullptr;        // a Saver of all variables otherwise; not owned
+  std::vector<Feed> init_feeds = {};
+  Operation local_init_op = {};
+  Saver* saver = nullptr;  // a Saver of all variables otherwise; not owned
   // Seconds between checkpoints of the chief's service; 0 = none.
   absl::Duration save_model_period = absl::Seconds(600);
-  // Poll while waiting for the chief.
+  // The longest time between two looks of a task that waits for the chief, and before a checkpoint
+  // is tried again.
   absl::Duration recovery_wait = absl::Seconds(1);
   absl::Duration max_wait = absl::Seconds(7200);
-  // How long Stop lets a checkpoint that is being written finish before it closes the session.
+  // How long Stop (and SaveLast) may take: for a checkpoint that is being written, after which the
+  // session is closed, and the last one. More for models whose checkpoint takes longer.
   absl::Duration stop_grace = absl::Seconds(120);
   std::string checkpoint_basename = "model.ckpt";
-  SessionOptions session = {};  // target is set by ManagedSession
+  // The target is set by ManagedSession, the run is that of logdir. A run.name that is given stands
+  // for the logdir where tasks see it under different paths.
+  SessionOptions session = {};
   // Called on the chief after a fresh initialisation (not after a restore).
   std::function<Status(Session*)> init_fn = {};
   Clock* clock = Clock::Real();
@@ -72,23 +101,32 @@ struct SupervisorOptions {
 class Supervisor {
  public:
   // How the variables of a session came to their values; said in the log by the chief.
-  enum class Start { kInitialized, kRestored, kAdopted, kWaited };
+  using Start = SessionManager::Start;
 
   Supervisor(const Scope& scope, SupervisorOptions options);
   ~Supervisor();  // stops
 
   // A session whose variables are ready. May be called again after the former session failed.
   StatusOr<std::shared_ptr<Session>> ManagedSession(const std::string& target);
-  // Of the last ManagedSession: how it started, and the checkpoint that was restored ("" if none).
+  // Of the last ManagedSession: how it started, the checkpoint that was restored ("" if none), the
+  // global step that it began with (-1 if there is none).
   Start start() const;
   std::string restored_checkpoint() const;
+  int64_t first_step() const;
+  // How the run ended, once ManagedSession has found that it has.
+  std::optional<RunEnd> run_end() const;
 
   bool ShouldStop() const;
+  // OK and OutOfRange (end of input): the goal is reached; the text of the latter is told to others
+  // as the reason. Any other: the job is to go on another time.
   void RequestStop(const Status& reason = absl::OkStatus());
+  // Nothing was trained since ManagedSession that its checkpoint does not have: Stop writes none.
+  void NothingToSave();
   // Stops the services, saves the last checkpoint (SaveLast; unless that was called since the last
-  // ManagedSession, or an error says that there is nothing to save: Unavailable and Aborted, the
-  // session is lost; that of the NaN guard), closes the session. The first error of RequestStop or
-  // of a service, else of the last checkpoint; OutOfRange (end of input) counts as a clean stop.
+  // ManagedSession, or an error says that there is nothing to save: the session is lost, the NaN
+  // guard's, another chief has the run), tells the end of the run if this is it, closes the
+  // session. The first error of RequestStop or of a service, else of the last checkpoint, else of
+  // the last save of the service when no later one succeeded; OutOfRange counts as a clean stop.
   Status Stop();
   // Stops the services and writes the chief's last checkpoint to save_path(), unless training has
   // got on to this global step with this session and one of it was written. For a program that
@@ -96,6 +134,7 @@ class Supervisor {
   // session.
   StatusOr<std::string> SaveLast();
 
+  // Refuses to save when another chief has the logdir.
   Saver* saver() const;
   // "<logdir>/<checkpoint_basename>".
   std::string save_path() const;
@@ -104,14 +143,21 @@ class Supervisor {
 
  private:
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  const std::shared_ptr<Impl> impl_;
 };
 
-// Runs `body` in a managed session; when it ends with Unavailable or Aborted (a parameter server
-// went away), again in a new one, at most `max_recoveries` times. Training then goes on from the
-// checkpoint that the chief restores. Other errors, and the last one, are returned.
+// Runs `body` in a managed session; when it ends because the session is lost (IsSessionLost: a
+// parameter server went away), again in a new one, at most `max_recoveries` times in a row: a
+// session that began at a later global step than all before begins the count anew. Training then
+// goes on from the checkpoint that the chief restores. Other errors, and the last one, are
+// returned; OK and one line in the log when the run has ended.
 Status RunWithRecovery(Supervisor* supervisor, const std::string& target, int max_recoveries,
                        absl::FunctionRef<Status(Session*)> body);
+// The same for a loop: `step` until it returns false or the Supervisor is to stop. After a lost
+// session only the step that failed is run again; `begin` is called first for each session.
+Status RunStepsWithRecovery(Supervisor* supervisor, const std::string& target, int max_recoveries,
+                            absl::FunctionRef<Status(Session*)> begin,
+                            absl::FunctionRef<StatusOr<bool>(Session*)> step);
 
 // The NaN guard: InvalidArgument "NaN guard: the loss must be finite, got nan at global step N;
 // ..." for a fetched loss (float or double) that is NaN or infinite.

@@ -3,16 +3,19 @@
 
 #include <cmath>
 #include <deque>
+#include <functional>
 #include <limits>
 #include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
+#include "core/exit_code.h"
 #include "core/mutex.h"
 #include "core/notification.h"
 #include "core/random_bits.h"
+#include "core/run_file.h"
 #include "core/tensor.h"
+#include "core/testing/faulty_file_system.h"
 #include "core/testing/tensor_testing.h"
 #include "graph/graph.h"
 #include "gtest/gtest.h"
@@ -20,103 +23,14 @@
 #include "ops/array/identity.h"
 #include "ops/array/placeholder.h"
 #include "ops/state/state.h"
-#include "proto/config.pb.h"
-#include "proto/device_attributes.pb.h"
-#include "proto/graph.pb.h"
-#include "proto/node_def.pb.h"
 #include "proto/saver.pb.h"
 #include "saver/tensor_bundle.h"
+#include "train/testing/shared_variables.h"
 
 namespace millrace {
 namespace {
 
 using absl::StatusCode;
-
-// "cluster://": sessions that share one session's variables, as sessions of a cluster share those
-// of the parameter servers.
-struct Cluster {
-  Mutex mu;
-  std::shared_ptr<Session> variables ABSL_GUARDED_BY(mu);
-  // What the next sessions fail with at creation; OK entries succeed.
-  std::deque<Status> creations ABSL_GUARDED_BY(mu);
-  int sessions_made ABSL_GUARDED_BY(mu) = 0;
-  int sessions_closed ABSL_GUARDED_BY(mu) = 0;
-  CondVar closed;
-};
-Cluster* cluster = nullptr;
-
-// Has a graph of its own: its nodes carry the session's number inside, the variables' shared names
-// do not.
-class ClusterSession : public Session {
- public:
-  ClusterSession(std::shared_ptr<Session> variables, int number)
-      : variables_(std::move(variables)), prefix_(absl::StrCat("session_", number, "/")) {}
-
-  Status DoExtend(const tensorflow::GraphDef& graph) override {
-    tensorflow::GraphDef mine = graph;
-    for (tensorflow::NodeDef& node : *mine.mutable_node()) {
-      node.set_name(Mine(node.name()));
-      for (std::string& input : *node.mutable_input()) input = Mine(input);
-      const auto group = node.mutable_attr()->find("_class");
-      if (group == node.mutable_attr()->end()) continue;
-      for (std::string& name : *group->second.mutable_list()->mutable_s()) {
-        name = absl::StrCat("loc:@", Mine(name.substr(5)));
-      }
-    }
-    return variables_->Extend(mine);
-  }
-  StatusOr<std::vector<Tensor>> DoRun(const tensorflow::RunOptions& options,
-                                      absl::Span<const Feed> feeds,
-                                      absl::Span<const FetchName> fetches,
-                                      absl::Span<const FetchName> targets,
-                                      tensorflow::RunMetadata* metadata) override {
-    std::vector<Feed> my_feeds;
-    for (const Feed& feed : feeds) my_feeds.emplace_back(Mine(feed.name.name()), feed.value);
-    std::vector<FetchName> my_fetches, my_targets;
-    for (const FetchName& name : fetches) my_fetches.emplace_back(Mine(name.name()));
-    for (const FetchName& name : targets) my_targets.emplace_back(Mine(name.name()));
-    return variables_->Run(options, my_feeds, my_fetches, my_targets, metadata);
-  }
-  StatusOr<std::unique_ptr<PreparedStep>> Prepare(const Signature&) override {
-    return absl::UnimplementedError("not used by a Supervisor");
-  }
-  Status Close() override {
-    MutexLock lock(&cluster->mu);
-    ++cluster->sessions_closed;
-    cluster->closed.SignalAll();
-    return absl::OkStatus();
-  }
-  StatusOr<std::vector<tensorflow::DeviceAttributes>> ListDevices() override {
-    return variables_->ListDevices();
-  }
-
- protected:
-  void AddSourceLines(std::vector<std::pair<std::string, std::string>>) override {}
-
- private:
-  std::string Mine(absl::string_view name) const {
-    const bool control = absl::ConsumePrefix(&name, "^");
-    return absl::StrCat(control ? "^" : "", prefix_, name);
-  }
-
-  const std::shared_ptr<Session> variables_;
-  const std::string prefix_;
-};
-
-const SessionFactoryRegistration registration(
-    "cluster://", [](const SessionOptions&) -> StatusOr<std::unique_ptr<Session>> {
-      MutexLock lock(&cluster->mu);
-      Status status;
-      if (!cluster->creations.empty()) {
-        status = cluster->creations.front();
-        cluster->creations.pop_front();
-      }
-      MR_RETURN_IF_ERROR(status);
-      ++cluster->sessions_made;
-      return std::make_unique<ClusterSession>(cluster->variables, cluster->sessions_made);
-    });
-
-constexpr char kTarget[] = "cluster://";
 
 // A graph with w = 1, b = 2, a step counter and operations that change them.
 struct Model {
@@ -136,25 +50,13 @@ class SupervisorTest : public ::testing::Test {
  protected:
   SupervisorTest()
       : logdir_(JoinPath(::testing::TempDir(), absl::StrCat("supervisor_", RandomHexName()))) {
-    cluster = &cluster_;
     RestartParameterServers();
   }
-  ~SupervisorTest() override {
-    FileSystem::Posix()->RecursivelyDelete(logdir_).IgnoreError();
-    cluster = nullptr;
-  }
+  ~SupervisorTest() override { FileSystem::Posix()->RecursivelyDelete(logdir_).IgnoreError(); }
 
   // Nothing is initialised any more.
-  void RestartParameterServers() {
-    StatusOr<std::unique_ptr<Session>> session = NewSession();
-    ASSERT_OK(session.status());
-    MutexLock lock(&cluster_.mu);
-    cluster_.variables = *std::move(session);
-  }
-  std::shared_ptr<Session> Variables() {
-    MutexLock lock(&cluster_.mu);
-    return cluster_.variables;
-  }
+  void RestartParameterServers() { ASSERT_OK(cluster_.Restart()); }
+  std::shared_ptr<Session> Variables() { return cluster_.variables(); }
   SupervisorOptions Options() {
     SupervisorOptions options;
     options.logdir = logdir_;
@@ -173,16 +75,11 @@ class SupervisorTest : public ::testing::Test {
     EXPECT_OK(out.status());
     return out.ok() ? (*out)[0].scalar<int64_t>() : -1;
   }
-  int SessionsMade() {
-    MutexLock lock(&cluster_.mu);
-    return cluster_.sessions_made;
-  }
-
   // A checkpoint of w = 11, b = 2, step 1.
   std::string SaveOne() {
     Model model;
     Supervisor supervisor(model.root, Options());
-    const auto session = supervisor.ManagedSession(kTarget);
+    const auto session = supervisor.ManagedSession(kSharedTarget);
     EXPECT_OK(session.status());
     EXPECT_OK((*session)->Run({}, {}, {model.count, model.grow}).status());
     const auto path = supervisor.saver()->Save(session->get(), supervisor.save_path(), 1);
@@ -192,7 +89,7 @@ class SupervisorTest : public ::testing::Test {
   }
 
   const std::string logdir_;
-  Cluster cluster_;
+  SharedVariables cluster_;
 };
 
 // --- The chief -----------------------------------------------------------------------------------
@@ -206,7 +103,7 @@ TEST_F(SupervisorTest, FreshChiefInitialisesOnceAndCallsInitFn) {
     return absl::OkStatus();
   };
   Supervisor supervisor(model.root, options);
-  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kTarget));
+  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kSharedTarget));
   EXPECT_EQ(supervisor.start(), Supervisor::Start::kInitialized);
   EXPECT_EQ(supervisor.restored_checkpoint(), "");
   EXPECT_EQ(Float(session.get(), model.w.value), 1);
@@ -223,7 +120,7 @@ TEST_F(SupervisorTest, ChiefRestoresTheLatestCheckpointOfItsDirectory) {
   SupervisorOptions options = Options();
   options.init_fn = [](Session*) { return absl::InternalError("must not be called"); };
   Supervisor supervisor(model.root, options);
-  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kTarget));
+  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kSharedTarget));
   EXPECT_EQ(supervisor.start(), Supervisor::Start::kRestored);
   EXPECT_EQ(supervisor.restored_checkpoint(), path);
   EXPECT_EQ(Float(session.get(), model.w.value), 11);
@@ -237,12 +134,12 @@ TEST_F(SupervisorTest, ChiefAdoptsWhatTheServersHoldInsteadOfRestoring) {
   Model model;
   {
     Supervisor before(model.root, Options());
-    ASSERT_OK_AND_ASSIGN(const auto session, before.ManagedSession(kTarget));
+    ASSERT_OK_AND_ASSIGN(const auto session, before.ManagedSession(kSharedTarget));
     ASSERT_OK(session->Run({}, {}, {model.grow, model.count}).status());
   }
   Model again;
   Supervisor supervisor(again.root, Options());
-  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kTarget));
+  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kSharedTarget));
   EXPECT_EQ(supervisor.start(), Supervisor::Start::kAdopted);
   EXPECT_EQ(supervisor.restored_checkpoint(), "");
   EXPECT_EQ(Float(session.get(), again.w.value), 21);
@@ -261,7 +158,7 @@ TEST_F(SupervisorTest, ChiefRestoresOnlyWhatIsMissing) {
   }
   Model model;
   Supervisor supervisor(model.root, Options());
-  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kTarget));
+  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kSharedTarget));
   EXPECT_EQ(supervisor.start(), Supervisor::Start::kRestored);
   EXPECT_EQ(supervisor.restored_checkpoint(), path);
   EXPECT_EQ(Float(session.get(), model.w.value), 7);
@@ -289,7 +186,7 @@ TEST_F(SupervisorTest, WhatIsMissingIsRestoredByTheCallersSaverWhateverItIsCalle
   SupervisorOptions options = Options();
   options.saver = saver.get();
   Supervisor supervisor(model.root, options);
-  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kTarget));
+  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kSharedTarget));
   EXPECT_EQ(supervisor.start(), Supervisor::Start::kRestored);
   EXPECT_EQ(Float(session.get(), model.w.value), 11);
   EXPECT_EQ(Step(session.get(), model), 1);
@@ -302,7 +199,7 @@ TEST_F(SupervisorTest, ChiefWithoutCheckpointInitialisesOnlyWhatIsMissing) {
   ASSERT_OK(Variables()->Run({kept}, {}, {first.w.initializer}).status());
   Model model;
   Supervisor supervisor(model.root, Options());
-  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kTarget));
+  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kSharedTarget));
   EXPECT_EQ(Float(session.get(), model.w.value), 7);
   EXPECT_EQ(Float(session.get(), model.b.value), 2);
   EXPECT_EQ(Step(session.get(), model), 0);
@@ -318,7 +215,7 @@ TEST_F(SupervisorTest, AnInitOperationOfTheCallerBeginsAnewAndIsNotSaidToAdopt) 
   options.init_op = GlobalVariablesInitializer(model.root);
   Supervisor supervisor(model.root, options);
   ::testing::internal::CaptureStderr();
-  const auto session = supervisor.ManagedSession(kTarget);
+  const auto session = supervisor.ManagedSession(kSharedTarget);
   const std::string log = ::testing::internal::GetCapturedStderr();
   ASSERT_OK(session.status());
   EXPECT_EQ(Float(session->get(), model.w.value), 1);
@@ -334,7 +231,7 @@ TEST_F(SupervisorTest, ADamagedOnlyCheckpointIsAnErrorAndNotANewBeginning) {
   ASSERT_OK(WriteFileAtomically(fs, BundleIndexPath(path), index.substr(0, index.size() / 2)));
   Model model;
   Supervisor supervisor(model.root, Options());
-  EXPECT_STATUS(supervisor.ManagedSession(kTarget).status(), StatusCode::kDataLoss,
+  EXPECT_STATUS(supervisor.ManagedSession(kSharedTarget).status(), StatusCode::kDataLoss,
                 BundleIndexPath(path));
 }
 
@@ -344,7 +241,7 @@ TEST_F(SupervisorTest, WithoutDirectoryNothingIsSavedOrRestored) {
   options.logdir = "";
   Supervisor supervisor(model.root, options);
   EXPECT_EQ(supervisor.saver(), nullptr);
-  EXPECT_OK(supervisor.ManagedSession(kTarget).status());
+  EXPECT_OK(supervisor.ManagedSession(kSharedTarget).status());
 }
 
 TEST_F(SupervisorTest, AnErrorOfTheScopeShowsInManagedSession) {
@@ -353,7 +250,7 @@ TEST_F(SupervisorTest, AnErrorOfTheScopeShowsInManagedSession) {
   ASSERT_FALSE(model.root.ok());
   Supervisor supervisor(model.root, Options());
   EXPECT_FALSE(supervisor.status().ok());
-  EXPECT_EQ(supervisor.ManagedSession(kTarget).status(), supervisor.status());
+  EXPECT_EQ(supervisor.ManagedSession(kSharedTarget).status(), supervisor.status());
 }
 
 TEST_F(SupervisorTest, AnInitOperationThatForgetsAVariableIsNamed) {
@@ -361,7 +258,7 @@ TEST_F(SupervisorTest, AnInitOperationThatForgetsAVariableIsNamed) {
   SupervisorOptions options = Options();
   options.init_op = model.w.initializer;
   Supervisor supervisor(model.root, options);
-  EXPECT_STATUS(supervisor.ManagedSession(kTarget).status(), StatusCode::kFailedPrecondition,
+  EXPECT_STATUS(supervisor.ManagedSession(kSharedTarget).status(), StatusCode::kFailedPrecondition,
                 "variables not initialized: b, global_step");
 }
 
@@ -369,7 +266,7 @@ TEST_F(SupervisorTest, LocalVariablesAreInitialisedByEveryTask) {
   Model chief_model;
   MakeVariable(chief_model.root.WithName("local"), Const(chief_model.root, 5.f), {.local = true});
   Supervisor chief(chief_model.root, Options());
-  ASSERT_OK_AND_ASSIGN(const auto session, chief.ManagedSession(kTarget));
+  ASSERT_OK_AND_ASSIGN(const auto session, chief.ManagedSession(kSharedTarget));
   const auto local = session->Run({}, {"local/Read/ReadVariableOp"});
   ASSERT_OK(local.status());
   EXPECT_EQ((*local)[0].scalar<float>(), 5);
@@ -394,7 +291,7 @@ TEST_F(SupervisorTest, WorkerWaitsUntilTheChiefHasInitialised) {
   Supervisor worker(worker_model.root, options);
   Notification ready;
   std::thread thread([&] {
-    const auto session = worker.ManagedSession(kTarget);
+    const auto session = worker.ManagedSession(kSharedTarget);
     EXPECT_OK(session.status());
     ready.Notify();
   });
@@ -402,7 +299,7 @@ TEST_F(SupervisorTest, WorkerWaitsUntilTheChiefHasInitialised) {
   EXPECT_FALSE(ready.HasBeenNotified());
   Model model;
   Supervisor chief(model.root, Options());
-  EXPECT_OK(chief.ManagedSession(kTarget).status());
+  EXPECT_OK(chief.ManagedSession(kSharedTarget).status());
   clock.Advance(absl::Seconds(1));
   ready.Wait();
   thread.join();
@@ -416,7 +313,7 @@ TEST_F(SupervisorTest, WorkerGivesUpAfterMaxWaitAndNamesWhatIsMissing) {
   options.recovery_wait = absl::Seconds(1);
   options.max_wait = absl::Milliseconds(1);
   Supervisor worker(model.root, options);
-  EXPECT_STATUS(worker.ManagedSession(kTarget).status(), StatusCode::kDeadlineExceeded,
+  EXPECT_STATUS(worker.ManagedSession(kSharedTarget).status(), StatusCode::kDeadlineExceeded,
                 "variables not initialized: w, b, global_step");
 }
 
@@ -428,7 +325,7 @@ TEST_F(SupervisorTest, AStopEndsTheWait) {
   options.clock = &clock;
   Supervisor worker(model.root, options);
   std::thread thread([&] {
-    EXPECT_STATUS(worker.ManagedSession(kTarget).status(), StatusCode::kCancelled,
+    EXPECT_STATUS(worker.ManagedSession(kSharedTarget).status(), StatusCode::kCancelled,
                   "a stop has been requested");
   });
   clock.AwaitWaiters(1);
@@ -439,20 +336,14 @@ TEST_F(SupervisorTest, AStopEndsTheWait) {
 }
 
 TEST_F(SupervisorTest, ASessionThatCannotBeMadeYetIsTriedAgain) {
-  {
-    MutexLock lock(&cluster_.mu);
-    cluster_.creations = {absl::UnavailableError("ps is not there"),
-                          absl::AbortedError("ps restarted")};
-  }
+  cluster_.FailCreations(
+      {absl::UnavailableError("ps is not there"), absl::AbortedError("ps restarted")});
   Model model;
   Supervisor supervisor(model.root, Options());
-  EXPECT_OK(supervisor.ManagedSession(kTarget).status());
-  EXPECT_EQ(SessionsMade(), 1);
-  {
-    MutexLock lock(&cluster_.mu);
-    cluster_.creations = {absl::InvalidArgumentError("bad target")};
-  }
-  EXPECT_STATUS(supervisor.ManagedSession(kTarget).status(), StatusCode::kInvalidArgument,
+  EXPECT_OK(supervisor.ManagedSession(kSharedTarget).status());
+  EXPECT_EQ(cluster_.sessions_made(), 1);
+  cluster_.FailCreations({absl::InvalidArgumentError("bad target")});
+  EXPECT_STATUS(supervisor.ManagedSession(kSharedTarget).status(), StatusCode::kInvalidArgument,
                 "bad target");
 }
 
@@ -461,26 +352,24 @@ TEST_F(SupervisorTest, ASessionThatCannotBeMadeYetIsTriedAgain) {
 TEST_F(SupervisorTest, StopClosesTheSessionAndTellsTheFirstError) {
   Model model;
   Supervisor supervisor(model.root, Options());
-  EXPECT_OK(supervisor.ManagedSession(kTarget).status());
+  EXPECT_OK(supervisor.ManagedSession(kSharedTarget).status());
   EXPECT_FALSE(supervisor.ShouldStop());
   supervisor.RequestStop(absl::DataLossError("first"));
   supervisor.RequestStop(absl::InternalError("second"));
   EXPECT_TRUE(supervisor.ShouldStop());
   EXPECT_EQ(supervisor.Stop(), absl::DataLossError("first"));
   EXPECT_EQ(supervisor.Stop(), absl::DataLossError("first"));
-  MutexLock lock(&cluster_.mu);
-  EXPECT_EQ(cluster_.sessions_closed, 1);
+  EXPECT_EQ(cluster_.sessions_closed(), 1);
 }
 
 TEST_F(SupervisorTest, ASessionThatIsAskedForAfterAStopLeavesTheFormerOneToBeClosed) {
   Model model;
   Supervisor supervisor(model.root, Options());
-  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kTarget));
+  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kSharedTarget));
   supervisor.RequestStop(absl::DataLossError("bad input"));
-  EXPECT_EQ(supervisor.ManagedSession(kTarget).status(), absl::DataLossError("bad input"));
+  EXPECT_EQ(supervisor.ManagedSession(kSharedTarget).status(), absl::DataLossError("bad input"));
   EXPECT_EQ(supervisor.Stop(), absl::DataLossError("bad input"));
-  MutexLock lock(&cluster_.mu);
-  EXPECT_EQ(cluster_.sessions_closed, 1);
+  EXPECT_EQ(cluster_.sessions_closed(), 1);
 }
 
 TEST_F(SupervisorTest, AStopWhileTheSessionIsPreparedIsNotOvertakenByItsServices) {
@@ -491,11 +380,10 @@ TEST_F(SupervisorTest, AStopWhileTheSessionIsPreparedIsNotOvertakenByItsServices
   options.init_fn = [&](Session*) { return stopped->Stop(); };
   Supervisor supervisor(model.root, options);
   stopped = &supervisor;
-  EXPECT_STATUS(supervisor.ManagedSession(kTarget).status(), StatusCode::kCancelled,
+  EXPECT_STATUS(supervisor.ManagedSession(kSharedTarget).status(), StatusCode::kCancelled,
                 "a stop has been requested");
   EXPECT_EQ(LatestCheckpoint(FileSystem::Posix(), logdir_), std::nullopt);
-  MutexLock lock(&cluster_.mu);
-  EXPECT_EQ(cluster_.sessions_closed, 1);
+  EXPECT_EQ(cluster_.sessions_closed(), 1);
 }
 
 TEST_F(SupervisorTest, SeveralThreadsMayStopAtOnce) {
@@ -504,7 +392,7 @@ TEST_F(SupervisorTest, SeveralThreadsMayStopAtOnce) {
   for (int i = 0; i < 20; ++i) {
     Model model;
     Supervisor supervisor(model.root, options);
-    ASSERT_OK(supervisor.ManagedSession(kTarget).status());
+    ASSERT_OK(supervisor.ManagedSession(kSharedTarget).status());
     std::vector<std::thread> threads;
     for (int k = 0; k < 4; ++k) {
       threads.emplace_back([&] { EXPECT_OK(supervisor.Stop()); });
@@ -516,7 +404,7 @@ TEST_F(SupervisorTest, SeveralThreadsMayStopAtOnce) {
 TEST_F(SupervisorTest, TheEndOfInputIsACleanStop) {
   Model model;
   Supervisor supervisor(model.root, Options());
-  EXPECT_OK(supervisor.ManagedSession(kTarget).status());
+  EXPECT_OK(supervisor.ManagedSession(kSharedTarget).status());
   supervisor.RequestStop(absl::OutOfRangeError("no more"));
   EXPECT_OK(supervisor.Stop());
 }
@@ -528,7 +416,7 @@ TEST_F(SupervisorTest, StopSavesWhatWasTrainedAndSaysWhere) {
   options.save_model_period = absl::Seconds(600);  // as it is by default
   Model model;
   Supervisor supervisor(model.root, options);
-  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kTarget));
+  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kSharedTarget));
   for (int i = 0; i < 1000; ++i) ASSERT_OK(session->Run({}, {}, {model.count}).status());
   ASSERT_OK(session->Run({}, {}, {model.grow}).status());
   ::testing::internal::CaptureStderr();
@@ -547,7 +435,7 @@ TEST_F(SupervisorTest, StopSavesWhatWasTrainedAndSaysWhere) {
 TEST_F(SupervisorTest, AStepThatWasJustSavedIsNotSavedAgain) {
   Model model;
   Supervisor supervisor(model.root, Options());
-  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kTarget));
+  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kSharedTarget));
   ASSERT_OK(session->Run({}, {}, {model.count}).status());
   ASSERT_OK(supervisor.saver()->Save(session.get(), supervisor.save_path(), 1).status());
   ::testing::internal::CaptureStderr();
@@ -558,7 +446,7 @@ TEST_F(SupervisorTest, AStepThatWasJustSavedIsNotSavedAgain) {
 TEST_F(SupervisorTest, ACounterThatDoesNotCountDoesNotHideWhatWasTrained) {
   Model model;
   Supervisor supervisor(model.root, Options());
-  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kTarget));
+  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kSharedTarget));
   ASSERT_OK(supervisor.saver()->Save(session.get(), supervisor.save_path(), 0).status());
   ASSERT_OK(session->Run({}, {}, {model.grow}).status());
   EXPECT_OK(supervisor.Stop());
@@ -572,7 +460,7 @@ TEST_F(SupervisorTest, TheLastCheckpointMayComeBeforeTheEndAndIsTheLast) {
   Model model;
   Supervisor supervisor(model.root, Options());
   EXPECT_EQ(*supervisor.SaveLast(), "");  // no session
-  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kTarget));
+  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kSharedTarget));
   ASSERT_OK(session->Run({}, {}, {model.count}).status());
   ASSERT_OK_AND_ASSIGN(const std::string path, supervisor.SaveLast());
   EXPECT_EQ(path, logdir_ + "/model.ckpt-1");
@@ -601,7 +489,7 @@ TEST_F(SupervisorTest, WhatIsLostOrNotFiniteIsNotSaved) {
     RestartParameterServers();
     Model model;
     Supervisor supervisor(model.root, Options());
-    ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kTarget));
+    ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kSharedTarget));
     ASSERT_OK(session->Run({}, {}, {model.count}).status());
     supervisor.RequestStop(c.reason);
     EXPECT_EQ(supervisor.Stop(), absl::IsOutOfRange(c.reason) ? absl::OkStatus() : c.reason);
@@ -613,13 +501,13 @@ TEST_F(SupervisorTest, OnlyTheChiefWithADirectorySavesAndTheDestructorDoesNot) {
   {
     Model model;
     Supervisor chief(model.root, Options());
-    ASSERT_OK_AND_ASSIGN(const auto session, chief.ManagedSession(kTarget));
+    ASSERT_OK_AND_ASSIGN(const auto session, chief.ManagedSession(kSharedTarget));
     ASSERT_OK(session->Run({}, {}, {model.count}).status());
     Model worker_model;
     SupervisorOptions options = Options();
     options.is_chief = false;
     Supervisor worker(worker_model.root, options);
-    EXPECT_OK(worker.ManagedSession(kTarget).status());
+    EXPECT_OK(worker.ManagedSession(kSharedTarget).status());
     EXPECT_OK(worker.Stop());
   }
   EXPECT_EQ(LatestCheckpoint(FileSystem::Posix(), logdir_), std::nullopt);
@@ -628,7 +516,7 @@ TEST_F(SupervisorTest, OnlyTheChiefWithADirectorySavesAndTheDestructorDoesNot) {
 TEST_F(SupervisorTest, ALastCheckpointThatCannotBeWrittenIsAnError) {
   Model model;
   Supervisor supervisor(model.root, Options());
-  EXPECT_OK(supervisor.ManagedSession(kTarget).status());
+  EXPECT_OK(supervisor.ManagedSession(kSharedTarget).status());
   FileSystem* const fs = FileSystem::Posix();
   ASSERT_OK(fs->RecursivelyDelete(logdir_));
   ASSERT_OK(WriteFileAtomically(fs, logdir_, "a file"));
@@ -654,12 +542,12 @@ TEST_F(SupervisorTest, ADirectoryThatCannotBeWrittenIsRefusedBeforeTraining) {
                                   absl::StrCat("Supervisor: logdir '", logdir,
                                                "' must be a directory that can be written, got ")))
         << supervisor.status();
-    EXPECT_EQ(supervisor.ManagedSession(kTarget).status(), supervisor.status());
+    EXPECT_EQ(supervisor.ManagedSession(kSharedTarget).status(), supervisor.status());
     // Somebody else's business.
     options.is_chief = false;
     EXPECT_OK(Supervisor(Model().root, options).status());
   }
-  EXPECT_EQ(SessionsMade(), 0);
+  EXPECT_EQ(cluster_.sessions_made(), 0);
   ASSERT_OK_AND_ASSIGN(const auto left, fs->GetChildren(logdir_));
   EXPECT_EQ(left, std::vector<std::string>{"file"});
 }
@@ -672,7 +560,17 @@ class WatchedSaver : public Saver {
   explicit WatchedSaver(std::unique_ptr<Saver> saver) : saver_(std::move(saver)) {}
   StatusOr<std::string> Save(Session* session, const std::string& prefix,
                              std::optional<int64_t> step) override {
-    StatusOr<std::string> path = error_.ok() ? saver_->Save(session, prefix, step) : error_;
+    Status error;
+    {
+      MutexLock lock(&mu_);
+      error = error_;
+      if (error.ok() && !errors_.empty()) {
+        error = errors_.front();
+        errors_.pop_front();
+      }
+    }
+    StatusOr<std::string> path =
+        error.ok() ? saver_->Save(session, prefix, step) : StatusOr<std::string>(error);
     MutexLock lock(&mu_);
     paths_.push_back(path.ok() ? *path : "");
     changed_.SignalAll();
@@ -687,7 +585,16 @@ class WatchedSaver : public Saver {
   std::vector<std::string> last_checkpoints() const override { return saver_->last_checkpoints(); }
   const tensorflow::SaverDef& def() const override { return saver_->def(); }
 
-  void FailWith(const Status& error) { error_ = error; }  // before it is used
+  // All saves, until it is OK.
+  void FailWith(const Status& error) {
+    MutexLock lock(&mu_);
+    error_ = error;
+  }
+  // One after the other; OK entries save.
+  void FailInTurn(std::deque<Status> errors) {
+    MutexLock lock(&mu_);
+    errors_ = std::move(errors);
+  }
   std::string AwaitSave(size_t number) {
     MutexLock lock(&mu_);
     while (paths_.size() < number) changed_.Wait(&mu_);
@@ -696,9 +603,10 @@ class WatchedSaver : public Saver {
 
  private:
   const std::unique_ptr<Saver> saver_;
-  Status error_;
   Mutex mu_;
   CondVar changed_;
+  Status error_ ABSL_GUARDED_BY(mu_);
+  std::deque<Status> errors_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> paths_ ABSL_GUARDED_BY(mu_);
 };
 
@@ -712,7 +620,7 @@ TEST_F(SupervisorTest, TheChiefSavesAtOnceAndInEachPeriod) {
   options.clock = &clock;
   options.save_model_period = absl::Seconds(600);
   Supervisor supervisor(model.root, options);
-  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kTarget));
+  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kSharedTarget));
   EXPECT_EQ(saver.AwaitSave(1), logdir_ + "/model.ckpt-0");
   ASSERT_OK(session->Run({}, {}, {model.count}).status());
   clock.AwaitWaiters(1);
@@ -732,10 +640,120 @@ TEST_F(SupervisorTest, ASaveThatFailsStopsTheTraining) {
   options.saver = &saver;
   options.save_model_period = absl::Seconds(600);
   Supervisor supervisor(model.root, options);
-  EXPECT_OK(supervisor.ManagedSession(kTarget).status());
+  EXPECT_OK(supervisor.ManagedSession(kSharedTarget).status());
   saver.AwaitSave(1);
   EXPECT_STATUS(supervisor.Stop(), StatusCode::kResourceExhausted,
                 "checkpoint not written: the disk is full");
+}
+
+TEST_F(SupervisorTest, ASaveThatIsLostIsTriedAgainAndTheOthersKeepTheirTimes) {
+  for (const Status& loss :
+       {absl::UnavailableError("ps is gone"), absl::AbortedError("restarted")}) {
+    RestartParameterServers();
+    FakeClock clock;
+    Model model;
+    ASSERT_OK_AND_ASSIGN(auto real, Saver::Make(model.root));
+    WatchedSaver saver(std::move(real));
+    saver.FailInTurn({loss, loss});
+    SupervisorOptions options = Options();
+    options.saver = &saver;
+    options.clock = &clock;
+    options.recovery_wait = absl::Seconds(1);
+    options.save_model_period = absl::Seconds(600);
+    Supervisor supervisor(model.root, options);
+    ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kSharedTarget));
+    EXPECT_EQ(saver.AwaitSave(1), "");
+    clock.AwaitWaiters(1);
+    clock.Advance(absl::Seconds(1));
+    EXPECT_EQ(saver.AwaitSave(2), "");
+    clock.AwaitWaiters(1);
+    clock.Advance(absl::Seconds(2));
+    EXPECT_EQ(saver.AwaitSave(3), logdir_ + "/model.ckpt-0");
+    ASSERT_OK(session->Run({}, {}, {model.count}).status());
+    clock.AwaitWaiters(1);
+    clock.Advance(absl::Seconds(597));
+    EXPECT_EQ(saver.AwaitSave(4), logdir_ + "/model.ckpt-1");
+    EXPECT_OK(supervisor.Stop());
+    FileSystem::Posix()->RecursivelyDelete(logdir_).IgnoreError();
+  }
+}
+
+TEST_F(SupervisorTest, TheLastFailureOfTheServiceIsThatOfStopUntilASaveSucceeds) {
+  for (const bool succeeds_later : {false, true}) {
+    RestartParameterServers();
+    Model model;
+    ASSERT_OK_AND_ASSIGN(auto real, Saver::Make(model.root));
+    WatchedSaver saver(std::move(real));
+    saver.FailWith(absl::UnavailableError("storage is away"));
+    SupervisorOptions options = Options();
+    options.saver = &saver;
+    options.save_model_period = absl::Seconds(600);
+    Supervisor supervisor(model.root, options);
+    ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kSharedTarget));
+    saver.AwaitSave(2);
+    EXPECT_FALSE(supervisor.ShouldStop());
+    // The program sees to the last checkpoint itself.
+    EXPECT_STATUS(supervisor.SaveLast().status(), StatusCode::kUnavailable, "storage is away");
+    if (succeeds_later) {
+      saver.FailWith(absl::OkStatus());
+      EXPECT_OK(supervisor.SaveLast().status());
+    }
+    const Status stopped = supervisor.Stop();
+    if (succeeds_later) {
+      EXPECT_OK(stopped);
+    } else {
+      EXPECT_STATUS(stopped, StatusCode::kUnavailable,
+                    "Supervisor: checkpoint not written: storage is away");
+    }
+  }
+}
+
+// Real files, but whoever makes a meta graph waits until the gate is open.
+class HungFileSystem : public FaultyFileSystem {
+ public:
+  explicit HungFileSystem(const std::string& root) : FaultyFileSystem(FileSystem::Posix(), root) {}
+  StatusOr<std::unique_ptr<WritableFile>> NewExclusiveFile(const std::string& path) override {
+    if (absl::StrContains(path, ".meta")) {
+      if (!hangs.HasBeenNotified()) hangs.Notify();
+      open.Wait();
+    }
+    return FaultyFileSystem::NewExclusiveFile(path);
+  }
+  Notification hangs, open;
+};
+
+TEST_F(SupervisorTest, StorageThatHangsHoldsUpNoStop) {
+  for (const bool in_service : {true, false}) {
+    SCOPED_TRACE(in_service);
+    RestartParameterServers();
+    const int sessions = cluster_.sessions_made();
+    HungFileSystem storage(logdir_);
+    {
+      Model model;
+      SupervisorOptions options = Options();
+      options.file_system = &storage;
+      options.stop_grace = absl::Milliseconds(10);
+      if (in_service) options.save_model_period = absl::Seconds(600);
+      Supervisor supervisor(model.root, options);
+      ASSERT_OK(supervisor.ManagedSession(kSharedTarget).status());
+      if (in_service) storage.hangs.Wait();
+      supervisor.RequestStop();
+      const Status stopped = supervisor.Stop();
+      EXPECT_EQ(stopped.code(), StatusCode::kDeadlineExceeded) << stopped;
+      EXPECT_TRUE(absl::StrContains(stopped.message(),
+                                    in_service ? "last checkpoint not written: the one before it "
+                                                 "did not end within 10ms"
+                                               : "last checkpoint not written: it did not end "
+                                                 "within 10ms, and is left behind"))
+          << stopped;
+      EXPECT_EQ(supervisor.Stop(), stopped);
+    }
+    // Nobody is told that training is over without its last checkpoint.
+    EXPECT_TRUE(cluster_.ends().empty());
+    EXPECT_FALSE(storage.FileExists(RunEndFilePath(logdir_)));
+    storage.open.Notify();
+    cluster_.AwaitDestroyed(sessions + 1);
+  }
 }
 
 TEST_F(SupervisorTest, AStopDoesNotWaitForeverForASave) {
@@ -744,8 +762,7 @@ TEST_F(SupervisorTest, AStopDoesNotWaitForeverForASave) {
    public:
     StatusOr<std::string> Save(Session*, const std::string&, std::optional<int64_t>) override {
       saving.Notify();
-      MutexLock lock(&cluster->mu);
-      while (cluster->sessions_closed == 0) cluster->closed.Wait(&cluster->mu);
+      cluster->AwaitClosed(1);
       return absl::CancelledError("Session has been closed.");
     }
     Status Restore(Session*, const std::string&) override { return absl::OkStatus(); }
@@ -755,18 +772,20 @@ TEST_F(SupervisorTest, AStopDoesNotWaitForeverForASave) {
     std::vector<std::string> last_checkpoints() const override { return {}; }
     const tensorflow::SaverDef& def() const override { return def_; }
     Notification saving;
+    SharedVariables* cluster = nullptr;
 
    private:
     tensorflow::SaverDef def_;
   };
   Model model;
   BlockedSaver saver;
+  saver.cluster = &cluster_;
   SupervisorOptions options = Options();
   options.saver = &saver;
   options.save_model_period = absl::Seconds(600);
   options.stop_grace = absl::Milliseconds(1);
   Supervisor supervisor(model.root, options);
-  EXPECT_OK(supervisor.ManagedSession(kTarget).status());
+  EXPECT_OK(supervisor.ManagedSession(kSharedTarget).status());
   saver.saving.Wait();
   // There is no last checkpoint, which nobody may take for one.
   EXPECT_STATUS(supervisor.Stop(), StatusCode::kDeadlineExceeded,
@@ -779,26 +798,27 @@ TEST_F(SupervisorTest, ALostParameterServerMeansANewSessionFromTheCheckpoint) {
   Model model;
   Supervisor supervisor(model.root, Options());
   std::vector<float> began_with;
-  const Status status = RunWithRecovery(&supervisor, kTarget, 5, [&](Session* session) -> Status {
-    began_with.push_back(Float(session, model.w.value));
-    if (began_with.size() == 3) return absl::OkStatus();
-    MR_RETURN_IF_ERROR(session->Run({}, {}, {model.grow}).status());
-    MR_RETURN_IF_ERROR(supervisor.saver()->Save(session, supervisor.save_path(), 1).status());
-    MR_RETURN_IF_ERROR(session->Run({}, {}, {model.grow}).status());  // lost
-    RestartParameterServers();
-    return began_with.size() == 1 ? absl::UnavailableError("ps is gone")
-                                  : absl::AbortedError("ps restarted");
-  });
+  const Status status =
+      RunWithRecovery(&supervisor, kSharedTarget, 5, [&](Session* session) -> Status {
+        began_with.push_back(Float(session, model.w.value));
+        if (began_with.size() == 3) return absl::OkStatus();
+        MR_RETURN_IF_ERROR(session->Run({}, {}, {model.grow}).status());
+        MR_RETURN_IF_ERROR(supervisor.saver()->Save(session, supervisor.save_path(), 1).status());
+        MR_RETURN_IF_ERROR(session->Run({}, {}, {model.grow}).status());  // lost
+        RestartParameterServers();
+        return began_with.size() == 1 ? absl::UnavailableError("ps is gone")
+                                      : absl::AbortedError("ps restarted");
+      });
   EXPECT_OK(status);
   EXPECT_EQ(began_with, (std::vector<float>{1, 11, 21}));
-  EXPECT_EQ(SessionsMade(), 3);
+  EXPECT_EQ(cluster_.sessions_made(), 3);
 }
 
 TEST_F(SupervisorTest, RecoveryGivesUpAfterItsLastSession) {
   Model model;
   Supervisor supervisor(model.root, Options());
   int runs = 0;
-  EXPECT_STATUS(RunWithRecovery(&supervisor, kTarget, 2,
+  EXPECT_STATUS(RunWithRecovery(&supervisor, kSharedTarget, 2,
                                 [&](Session*) {
                                   ++runs;
                                   return absl::UnavailableError("ps is gone");
@@ -807,11 +827,239 @@ TEST_F(SupervisorTest, RecoveryGivesUpAfterItsLastSession) {
   EXPECT_EQ(runs, 3);
 }
 
+TEST_F(SupervisorTest, RecoveriesAreCountedAnewAfterProgress) {
+  Model model;
+  Supervisor supervisor(model.root, Options());
+  int runs = 0;
+  EXPECT_OK(RunWithRecovery(&supervisor, kSharedTarget, 2, [&](Session* session) -> Status {
+    if (++runs == 8) return absl::OkStatus();
+    // Every other session gets on.
+    if (runs % 2 == 0) MR_RETURN_IF_ERROR(session->Run({}, {}, {model.count}).status());
+    return absl::UnavailableError("ps is gone");
+  }));
+  EXPECT_EQ(runs, 8);
+  EXPECT_STATUS(RunWithRecovery(&supervisor, kSharedTarget, 2,
+                                [&](Session*) {
+                                  ++runs;
+                                  return absl::UnavailableError("ps is gone");
+                                }),
+                StatusCode::kUnavailable, "gave up after 2 new sessions");
+  EXPECT_EQ(runs, 11);
+}
+
+TEST_F(SupervisorTest, OnlyTheStepThatWasLostIsRunAgain) {
+  Model model;
+  Supervisor supervisor(model.root, Options());
+  int sessions = 0, tries = 0;
+  std::vector<int> steps;
+  int next = 0;
+  EXPECT_OK(RunStepsWithRecovery(
+      &supervisor, kSharedTarget, 5,
+      [&](Session*) {
+        ++sessions;
+        return absl::OkStatus();
+      },
+      [&](Session* session) -> StatusOr<bool> {
+        if (++tries == 3) return absl::AbortedError("ps restarted");
+        MR_RETURN_IF_ERROR(session->Run({}, {}, {model.count}).status());
+        steps.push_back(next++);
+        return next < 5;
+      }));
+  EXPECT_EQ(sessions, 2);
+  EXPECT_EQ(tries, 6);
+  EXPECT_EQ(steps, (std::vector<int>{0, 1, 2, 3, 4}));
+}
+
+TEST_F(SupervisorTest, VariablesThatWereResetAreRestoredAndTrainingGoesOn) {
+  const std::string path = SaveOne();
+  Model model;
+  Supervisor supervisor(model.root, Options());
+  int runs = 0;
+  EXPECT_OK(RunWithRecovery(&supervisor, kSharedTarget, 5, [&](Session* session) -> Status {
+    if (++runs == 1) {
+      RestartParameterServers();
+      MR_ASSIGN_OR_RETURN(const auto other, NewSession({.target = kSharedTarget}));
+      MR_RETURN_IF_ERROR(other->Extend(model.root));
+      return other->Run({}, {}, {model.grow}).status();
+    }
+    EXPECT_EQ(Float(session, model.w.value), 11);
+    return absl::OkStatus();
+  }));
+  EXPECT_EQ(runs, 2);
+  EXPECT_EQ(supervisor.restored_checkpoint(), path);
+}
+
+// --- Whose run, and its end ----------------------------------------------------------------------
+
+TEST_F(SupervisorTest, SessionsAreForTheRunOfTheDirectory) {
+  Model model;
+  Supervisor chief(model.root, Options());
+  ASSERT_OK(chief.ManagedSession(kSharedTarget).status());
+  Model worker_model;
+  SupervisorOptions options = Options();
+  options.is_chief = false;
+  options.logdir = logdir_ + "/";
+  Supervisor worker(worker_model.root, options);
+  ASSERT_OK(worker.ManagedSession(kSharedTarget).status());
+  const std::vector<TrainingRun> runs = cluster_.runs();
+  ASSERT_EQ(runs.size(), 2u);
+  ASSERT_OK_AND_ASSIGN(const auto file, ReadRunFile(FileSystem::Posix(), logdir_));
+  ASSERT_TRUE(file.has_value());
+  EXPECT_EQ(runs[0].name, logdir_);
+  EXPECT_EQ(runs[0].id, file->id);
+  EXPECT_TRUE(runs[0].is_chief);
+  EXPECT_EQ(runs[0].epoch, 1);
+  EXPECT_EQ(runs[1].name, logdir_);
+  EXPECT_EQ(runs[1].id, "");
+  EXPECT_FALSE(runs[1].is_chief);
+}
+
+TEST_F(SupervisorTest, WithoutADirectoryThereIsNoRun) {
+  Model model;
+  SupervisorOptions options = Options();
+  options.logdir = "";
+  Supervisor supervisor(model.root, options);
+  ASSERT_OK(supervisor.ManagedSession(kSharedTarget).status());
+  EXPECT_TRUE(cluster_.runs()[0].empty());
+}
+
+TEST_F(SupervisorTest, TheOlderOfTwoChiefsMaySaveNoMore) {
+  Model older_model, newer_model;
+  Supervisor older(older_model.root, Options());
+  ASSERT_OK_AND_ASSIGN(const auto session, older.ManagedSession(kSharedTarget));
+  ASSERT_OK(older.saver()->Save(session.get(), older.save_path(), 1).status());
+  Supervisor newer(newer_model.root, Options());
+  ASSERT_OK(newer.ManagedSession(kSharedTarget).status());
+  const Status refused = older.saver()->Save(session.get(), older.save_path(), 2).status();
+  EXPECT_TRUE(IsFenced(refused)) << refused;
+  EXPECT_TRUE(absl::StrContains(refused.message(), ", process ")) << refused;
+  EXPECT_TRUE(IsFenced(older.ManagedSession(kSharedTarget).status()));
+  older.RequestStop();
+  EXPECT_OK(newer.saver()->Save(session.get(), newer.save_path(), 3).status());
+  EXPECT_TRUE(cluster_.ends().empty());
+}
+
+TEST_F(SupervisorTest, TheCheckpointServiceOfTheOlderOfTwoChiefsStopsItsTraining) {
+  FakeClock clock;
+  Model older_model, newer_model;
+  SupervisorOptions options = Options();
+  options.clock = &clock;
+  options.save_model_period = absl::Seconds(600);
+  Supervisor older(older_model.root, options);
+  ASSERT_OK(older.ManagedSession(kSharedTarget).status());
+  clock.AwaitWaiters(1);  // the first checkpoint is there
+  Supervisor newer(newer_model.root, Options());
+  ASSERT_OK(newer.ManagedSession(kSharedTarget).status());
+  clock.Advance(absl::Seconds(600));
+  while (!older.ShouldStop()) std::this_thread::yield();
+  const Status stopped = older.Stop();
+  EXPECT_TRUE(IsFenced(stopped)) << stopped;
+  EXPECT_EQ(ExitCode(stopped), kExitError);  // not to be started again
+}
+
+TEST_F(SupervisorTest, AnAskedStopIsTheEndOfTheRunAndOthersLeave) {
+  {
+    Model model;
+    Supervisor chief(model.root, Options());
+    ASSERT_OK_AND_ASSIGN(const auto session, chief.ManagedSession(kSharedTarget));
+    ASSERT_OK(session->Run({}, {}, {model.count}).status());
+    chief.RequestStop(absl::OutOfRangeError("reached step 1 of 1"));
+    EXPECT_OK(chief.Stop());
+  }
+  const std::string path = logdir_ + "/model.ckpt-1";
+  const RunEnd end = {.global_step = 1, .checkpoint = path, .reason = "reached step 1 of 1"};
+  EXPECT_EQ(cluster_.ends(), std::vector<RunEnd>{end});
+  const int sessions = cluster_.sessions_made();
+  RestartParameterServers();
+  Model model;
+  SupervisorOptions options = Options();
+  options.is_chief = false;
+  Supervisor worker(model.root, options);
+  int calls = 0;
+  ::testing::internal::CaptureStderr();
+  const Status status = RunWithRecovery(&worker, kSharedTarget, 3, [&calls](Session*) {
+    ++calls;
+    return absl::OkStatus();
+  });
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_OK(status);
+  EXPECT_EQ(calls, 0);
+  EXPECT_TRUE(absl::StrContains(log, "has ended at step 1: reached step 1 of 1")) << log;
+  EXPECT_EQ(cluster_.sessions_made(), sessions);
+  EXPECT_EQ(worker.run_end(), end);
+  EXPECT_TRUE(worker.ShouldStop());
+  EXPECT_OK(worker.Stop());
+
+  // A chief goes on with the same run.
+  Model more;
+  Supervisor chief(more.root, Options());
+  ASSERT_OK(chief.ManagedSession(kSharedTarget).status());
+  EXPECT_EQ(chief.start(), Supervisor::Start::kRestored);
+  EXPECT_EQ(cluster_.runs().front().id, cluster_.runs().back().id);
+  EXPECT_EQ(cluster_.runs().back().epoch, 2);
+  ASSERT_OK_AND_ASSIGN(const auto none, ReadRunEnd(FileSystem::Posix(), logdir_));
+  EXPECT_FALSE(none.has_value());
+}
+
+TEST_F(SupervisorTest, WhatIsNoGoalIsNoEnd) {
+  const struct {
+    const char* what;
+    std::function<void(Supervisor*)> stop;
+  } kCases[] = {
+      {"nobody asked", [](Supervisor* s) { EXPECT_OK(s->Stop()); }},
+      {"an error",
+       [](Supervisor* s) {
+         s->RequestStop(absl::DataLossError("bad"));
+         EXPECT_FALSE(s->Stop().ok());
+       }},
+      {"an error after all",
+       [](Supervisor* s) {
+         s->RequestStop();
+         s->RequestStop(absl::CancelledError("SIGTERM"));
+         EXPECT_FALSE(s->Stop().ok());
+       }},
+      {"the destructor", [](Supervisor* s) { s->RequestStop(); }},
+  };
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(c.what);
+    Model model;
+    {
+      Supervisor chief(model.root, Options());
+      ASSERT_OK(chief.ManagedSession(kSharedTarget).status());
+      c.stop(&chief);
+    }
+    EXPECT_TRUE(cluster_.ends().empty());
+    EXPECT_FALSE(FileSystem::Posix()->FileExists(RunEndFilePath(logdir_)));
+  }
+}
+
+// A save that died leaves the directory of its parts.
+TEST_F(SupervisorTest, WhatDeadSavesOfTheRunLeftIsSweptAndNothingElse) {
+  SaveOne();
+  FileSystem* const fs = FileSystem::Posix();
+  ASSERT_OK_AND_ASSIGN(const auto run, ReadRunFile(fs, logdir_));
+  const std::string own =
+      absl::StrCat(logdir_, "/model.ckpt-7_temp_", run->id.substr(0, 16), "0123456789abcdef");
+  const std::string other = absl::StrCat(logdir_, "/model.ckpt-7_temp_", std::string(32, 'e'));
+  for (const std::string& directory : {own, other}) {
+    ASSERT_OK(fs->RecursivelyCreateDirectory(directory));
+    ASSERT_OK(WriteFileAtomically(fs, directory + "/part-00000-of-00001.index", "x"));
+  }
+  Model model;
+  Supervisor supervisor(model.root, Options());
+  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kSharedTarget));
+  for (const int64_t step : {8, 9}) {
+    ASSERT_OK(supervisor.saver()->Save(session.get(), supervisor.save_path(), step).status());
+  }
+  EXPECT_FALSE(fs->FileExists(own));
+  EXPECT_TRUE(fs->FileExists(other));
+}
+
 TEST_F(SupervisorTest, OtherErrorsAreNotTriedAgain) {
   Model model;
   Supervisor supervisor(model.root, Options());
   int runs = 0;
-  EXPECT_STATUS(RunWithRecovery(&supervisor, kTarget, 2,
+  EXPECT_STATUS(RunWithRecovery(&supervisor, kSharedTarget, 2,
                                 [&](Session*) {
                                   ++runs;
                                   return absl::InvalidArgumentError("NaN");

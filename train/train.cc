@@ -27,6 +27,7 @@
 #include "saver/saved_model_reader.h"
 #include "train/optimizer.h"
 #include "train/progress.h"
+#include "train/session_manager.h"
 
 namespace millrace {
 namespace {
@@ -99,9 +100,9 @@ class StepRunner {
   StepRunner(Session* session, std::vector<FetchName> fetches)
       : session_(session), fetches_(std::move(fetches)), results_(fetches_.size()) {}
 
-  Status Run(Feeds feeds) {
+  Status Run(const Feeds& feeds) {
     if (prepared_ == nullptr || !AsPrepared(feeds)) return RunByName(feeds);
-    for (size_t i = 0; i < feeds.size(); ++i) values_[i] = std::move(feeds[i].value);
+    for (size_t i = 0; i < feeds.size(); ++i) values_[i] = feeds[i].value;
     const Status status = prepared_->RunInto(values_, absl::MakeSpan(results_));
     for (Tensor& value : values_) value = Tensor();  // memory for the next batch
     return status;
@@ -157,6 +158,7 @@ class Trainer {
     options.is_chief = options_.is_chief;
     options.logdir = options_.dir;
     options.global_step = global_step_;
+    options.last_step = options_.steps;
     options.save_model_period = options_.save_every.time();
     Supervisor supervisor(model_, options);
     MR_RETURN_IF_ERROR(supervisor.status());
@@ -167,11 +169,16 @@ class Trainer {
         RunWithRecovery(&supervisor, options_.target, options_.max_recoveries,
                         [this](Session* session) { return RunInSession(session); });
     progress_->EndLine();
-    // The destructor closes what nobody has trained.
-    if (status.ok() && idle_) return result_;
-    supervisor.RequestStop(status);
+    if (status.ok() && idle_) supervisor.NothingToSave();
+    // Only at its goal is training over: others leave then.
+    if (!status.ok() || at_goal_) {
+      supervisor.RequestStop(status.ok() ? absl::OutOfRangeError(goal_) : status);
+    }
     const Status stopped = supervisor.Stop();
     for (const Status& error : {status, failed_, stopped}) MR_RETURN_IF_ERROR(error);
+    if (const std::optional<RunEnd> end = supervisor.run_end()) {
+      result_.global_step = std::max(result_.global_step, end->global_step);
+    }
     return result_;
   }
 
@@ -272,8 +279,8 @@ class Trainer {
     if (options_.handle_signals) signals.emplace();
     const Status status = RunSteps(session, signals);
     // Who asks this task to end may have asked the parameter servers, too.
-    const bool is_lost = absl::IsUnavailable(status) || absl::IsAborted(status);
-    if (is_lost && signals && signals->signal() != 0) return EndedBy(signals->signal());
+    if (IsSessionLost(status) && signals && signals->signal() != 0)
+      return EndedBy(signals->signal());
     return status;
   }
 
@@ -301,13 +308,13 @@ class Trainer {
     std::vector<FetchName> fetches = {step_after_};
     if (options_.loss.valid()) fetches.emplace_back(options_.loss);
     StepRunner runner(session, std::move(fetches));
+    const Feeds no_feeds;
 
     while (options_.steps == 0 || step_ < options_.steps) {
       // A checkpoint of the service's could not be written: Stop says so, nothing is exported.
       if (supervisor_->ShouldStop()) return absl::OkStatus();
       if (signals && signals->signal() != 0) return EndedBy(signals->signal());
-      Feeds feeds;
-      if (options_.data) {
+      if (options_.data && !pending_) {
         FeedsOrEnd next = options_.data();
         if (absl::IsOutOfRange(next.status())) break;
         if (!next.ok()) {
@@ -316,11 +323,13 @@ class Trainer {
           return absl::OkStatus();
         }
         if (!*next) break;
-        feeds = **std::move(next);
+        pending_ = **std::move(next);
       }
-      const Status ran = runner.Run(std::move(feeds));
+      // Kept until the step is done: with a lost session no batch is lost.
+      const Status ran = runner.Run(pending_ ? *pending_ : no_feeds);
       if (absl::IsOutOfRange(ran)) break;  // the graph's own input has ended
       MR_RETURN_IF_ERROR(ran);
+      pending_.reset();
       ++result_.own_steps;
       // What other tasks have counted meanwhile may be more.
       step_ = std::max(step_, StepOf(runner.result(0)));
@@ -337,6 +346,10 @@ class Trainer {
       }
       MR_RETURN_IF_ERROR(AfterStep(session));
     }
+    at_goal_ = true;
+    goal_ = options_.steps > 0 && step_ >= options_.steps
+                ? absl::StrCat("reached step ", step_, " of ", options_.steps)
+                : absl::StrCat("the data ended after step ", step_);
     return AtEnd(session, exported);
   }
 
@@ -455,8 +468,11 @@ class Trainer {
   std::optional<Progress> progress_;
 
   TrainResult result_;
-  Status failed_;      // of the data
-  bool idle_ = false;  // the steps were done before
+  Status failed_;                 // of the data
+  bool idle_ = false;             // the steps were done before
+  std::optional<Feeds> pending_;  // of the step that is next, or was lost
+  bool at_goal_ = false;
+  std::string goal_;  // in words
 
   // Of the session.
   int64_t step_ = 0;

@@ -20,6 +20,9 @@
 // "update_ops", the moving averages of batch normalisation, unless `op` runs them itself
 // (TrainWithUpdates) or .update_ops is off.
 //
+// When the chief has run all steps, or its data has ended, training is over (train/supervisor.h): a
+// task that still waits, or comes later, has nothing to do and returns OK with no steps of its own.
+//
 // Steps are those of the graph's global step: of all tasks together, and of earlier runs. A graph
 // without one gets it, and an `op` that does not count (Minimize without .global_step) is counted.
 //

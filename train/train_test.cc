@@ -18,6 +18,7 @@
 #include "core/exit_code.h"
 #include "core/file_system.h"
 #include "core/random_bits.h"
+#include "core/run_file.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "graph/graph.h"
@@ -175,6 +176,56 @@ TEST_F(TrainTest, WhatIsDoneIsNotDoneAgain) {
   EXPECT_EQ(result.checkpoint, Checkpoint(5));
   ASSERT_OK_AND_ASSIGN(const double now, fs->GetModificationTime(BundleIndexPath(Checkpoint(5))));
   EXPECT_EQ(now, written);
+}
+
+TEST_F(TrainTest, TheGoalIsTheEndOfTheRunAndALateTaskLeaves) {
+  {
+    Model model;
+    ASSERT_OK(Train(model.root, model.op, Options(model, 5)).status());
+  }
+  FileSystem* const fs = FileSystem::Posix();
+  ASSERT_OK_AND_ASSIGN(const auto end, ReadRunEnd(fs, run()));
+  ASSERT_TRUE(end.has_value());
+  EXPECT_EQ(end->global_step, 5);
+  EXPECT_EQ(end->goal, 5);
+  EXPECT_EQ(end->checkpoint, Checkpoint(5));
+  EXPECT_EQ(end->reason, "reached step 5 of 5");
+  {
+    Model model;
+    TrainOptions options = Options(model, 5);
+    options.is_chief = false;
+    options.target = "lost://";
+    ASSERT_OK_AND_ASSIGN(const TrainResult result, Train(model.root, model.op, options));
+    EXPECT_EQ(result.own_steps, 0);
+    EXPECT_EQ(result.global_step, 5);
+  }
+  // What is done is told again.
+  Model model;
+  ASSERT_OK(Train(model.root, model.op, Options(model, 5)).status());
+  ASSERT_OK_AND_ASSIGN(const auto again, ReadRunEnd(fs, run()));
+  ASSERT_TRUE(again.has_value());
+  EXPECT_NE(again->token, end->token);
+  EXPECT_EQ(again->checkpoint, Checkpoint(5));
+}
+
+TEST_F(TrainTest, WhatIsToGoOnHasNotEnded) {
+  Model model;
+  TrainOptions options = Options(model, 50);
+  int batches = 0;
+  options.data = [&]() -> FeedsOrEnd {
+    if (++batches == 5) return absl::DataLossError("bad record");
+    return model.Batch();
+  };
+  EXPECT_FALSE(Train(model.root, model.op, options).ok());
+  Model second;
+  TrainOptions signalled = Options(second, 50);
+  signalled.data = [&] {
+    ::raise(SIGTERM);
+    return second.Batch();
+  };
+  EXPECT_FALSE(Train(second.root, second.op, signalled).ok());
+  EXPECT_TRUE(FileSystem::Posix()->FileExists(RunFilePath(run())));
+  EXPECT_FALSE(FileSystem::Posix()->FileExists(RunEndFilePath(run())));
 }
 
 TEST_F(TrainTest, AnOperationThatDoesNotCountIsCounted) {
@@ -408,8 +459,15 @@ TEST_F(TrainTest, ALostSessionIsFollowedByOneFromTheLastCheckpoint) {
   options.save_every = 10;
   options.supervisor.recovery_wait = absl::Milliseconds(1);
   runs_until_loss = 14;
+  int batches = 0;
+  options.data = [&model, &batches] {
+    ++batches;
+    return model.Batch();
+  };
   ASSERT_OK_AND_ASSIGN(const TrainResult result, Train(model.root, model.op, options));
   EXPECT_EQ(result.global_step, 30);
+  // The step that was lost is run again with its own batch.
+  EXPECT_EQ(batches, 34);
   // Steps 11 to 14 were lost with the session.
   EXPECT_EQ(result.own_steps, 34);
   EXPECT_EQ(Latest(), Checkpoint(30));

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/master/master.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/exceptions.h"
+#include "core/logging.h"
 #include "core/random_bits.h"
 #include "distributed/master/master_session.h"
 #include "distributed/master/master_step.h"
 #include "distributed/master/task_calls.h"
+#include "distributed/transport/session_terms.h"
 #include "distributed/transport/transport.h"
 #include "graph/place/device_name.h"
 #include "graph/signature.h"
@@ -31,7 +34,12 @@ RunSignature SignatureOf(const tensorflow::RunStepRequest& request,
 
 }  // namespace
 
-Master::Master(MasterOptions options) : options_(std::move(options)) {}
+Master::Master(MasterOptions options)
+    : options_(std::move(options)),
+      keeper_(options_.clock, std::min(options_.lease_period, options_.lease / 6)),
+      leases_(options_.clock, [this](const std::string& handle, absl::Duration silent) {
+        LeaseExpired(handle, silent);
+      }) {}
 Master::~Master() { Shutdown(absl::AbortedError("Shutdown")); }
 
 StatusOr<std::shared_ptr<MasterSession>> Master::FindSession(const std::string& handle,
@@ -42,7 +50,8 @@ StatusOr<std::shared_ptr<MasterSession>> Master::FindSession(const std::string& 
   if (it == sessions_.end()) {
     return absl::AbortedError(absl::StrCat("Session ", handle, " is not found.", hint));
   }
-  return it->second;
+  if (it->second.lease != nullptr) it->second.lease->Renew();
+  return it->second.session;
 }
 
 Status Master::CreateSession(const tensorflow::CreateSessionRequest& request,
@@ -63,8 +72,9 @@ Status Master::CreateSessionFor(CancellationManager* caller,
   tensorflow::ConfigProto config = options_.default_config;
   if (request.config().device_filters_size() > 0) config.clear_device_filters();
   config.MergeFrom(request.config());
-  auto session = std::make_shared<MasterSession>(&options_, RandomHexName(), std::move(config),
-                                                 timeout, max_cached_plans);
+  MR_ASSIGN_OR_RETURN(const SessionTerms terms, SessionTermsOf(request));
+  auto session = std::make_shared<MasterSession>(
+      &options_, &keeper_, RandomHexName(), std::move(config), terms, timeout, max_cached_plans);
   {
     MutexLock lock(&mu_);
     MR_RETURN_IF_ERROR(shut_down_);
@@ -79,9 +89,14 @@ Status Master::CreateSessionFor(CancellationManager* caller,
     if (caller != nullptr && caller->IsCancelled()) {
       return absl::CancelledError("Session: its client has gone, nobody would close it");
     }
+    AddSessionTerms({.run = session->run()}, response);
     MutexLock lock(&mu_);
     MR_RETURN_IF_ERROR(shut_down_);
-    sessions_[session->handle()] = session;
+    Entry& entry = sessions_[session->handle()];
+    entry.session = session;
+    if (terms.lease > absl::ZeroDuration()) {
+      entry.lease = leases_.Grant(session->handle(), terms.lease);
+    }
     return absl::OkStatus();
   });
   if (!status.ok()) {
@@ -194,8 +209,49 @@ Status Master::CloseSession(const tensorflow::CloseSessionRequest& request) {
     MutexLock lock(&mu_);
     sessions_.erase(session->handle());
   }
+  leases_.Drop(session->handle());
   session->Close(absl::CancelledError("Session has been closed."));
   return absl::OkStatus();
+}
+
+Status Master::EndRun(const std::string& session_handle, const RunEnd& end) {
+  MR_ASSIGN_OR_RETURN(const std::shared_ptr<MasterSession> session, FindSession(session_handle));
+  return session->EndRun(end);
+}
+
+std::vector<std::string> Master::RenewSessions(absl::Span<const std::string> handles) {
+  std::vector<std::string> unknown;
+  MutexLock lock(&mu_);
+  for (const std::string& handle : handles) {
+    const auto it = sessions_.find(handle);
+    if (it == sessions_.end()) {
+      unknown.push_back(handle);
+    } else if (it->second.lease != nullptr) {
+      it->second.lease->Renew();
+    }
+  }
+  return unknown;
+}
+
+void Master::LeaseExpired(const std::string& handle, absl::Duration silent) {
+  Entry ended;
+  {
+    MutexLock lock(&mu_);
+    const auto it = sessions_.find(handle);
+    if (it == sessions_.end()) return;
+    ended = std::move(it->second);
+    sessions_.erase(it);
+  }
+  LogInfo("Master on ", options_.task, ": session ", handle,
+          " ends: its client has not been heard of for ", absl::FormatDuration(silent));
+  ended.session->Close(absl::AbortedError(
+      absl::StrCat("Session ", handle, " has ended: its client was not heard of for ",
+                   absl::FormatDuration(silent))));
+}
+
+int Master::num_sessions() const {
+  MutexLock lock(&mu_);
+  return static_cast<int>(sessions_.size());
 }
 
 Status Master::ListDevices(const tensorflow::ListDevicesRequest& request,
@@ -215,14 +271,15 @@ Status Master::ListDevices(const tensorflow::ListDevicesRequest& request,
 }
 
 Status Master::Reset(const tensorflow::ResetRequest& request) {
-  std::map<std::string, std::shared_ptr<MasterSession>> sessions;
+  std::map<std::string, Entry> sessions;
   {
     MutexLock lock(&mu_);
     MR_RETURN_IF_ERROR(shut_down_);
     sessions.swap(sessions_);
   }
-  for (const auto& [handle, session] : sessions) {
-    session->Close(absl::CancelledError("Session has been closed by a reset of its master."));
+  for (const auto& [handle, entry] : sessions) {
+    leases_.Drop(handle);
+    entry.session->Close(absl::CancelledError("Session has been closed by a reset of its master."));
   }
   const std::vector<std::string> filters(request.device_filters().begin(),
                                          request.device_filters().end());
@@ -249,14 +306,16 @@ Status Master::Reset(const tensorflow::ResetRequest& request) {
 }
 
 void Master::Shutdown(const Status& status) {
-  std::map<std::string, std::shared_ptr<MasterSession>> sessions;
+  std::map<std::string, Entry> sessions;
   {
     MutexLock lock(&mu_);
     if (shut_down_.ok()) shut_down_ = status;
     sessions.swap(sessions_);
   }
   shutdown_.StartCancel();
-  for (const auto& [handle, session] : sessions) session->Close(status);
+  leases_.Stop();
+  for (const auto& [handle, entry] : sessions) entry.session->Close(status);
+  keeper_.Stop();
 }
 
 }  // namespace millrace

@@ -11,6 +11,10 @@
 // A step ends with its first real error, after all its tasks have ended. A task that restarted
 // makes its sessions Aborted for good: what its variables held is gone, a new session is needed.
 //
+// A session of a client in another process ends like one that was closed when neither a call nor a
+// renewal has come for the time of its lease; its sessions on other tasks are leases of this
+// master.
+//
 // Thread-safety: all methods, from any thread. Those without `done` block; never on a poller.
 // Lifetime: Shutdown() first; it returns when no step runs any more.
 // Failure: Aborted for sessions that this process does not know.
@@ -18,6 +22,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -26,9 +31,12 @@
 #include "core/mutex.h"
 #include "core/status.h"
 #include "core/tensor.h"
+#include "distributed/lease_keeper.h"
+#include "distributed/lease_table.h"
 #include "distributed/master/master_interface.h"
 #include "distributed/master/master_options.h"
 #include "distributed/transport/transport.h"
+#include "runtime/training_run.h"
 
 namespace millrace {
 
@@ -55,6 +63,7 @@ class Master : public MasterInterface {
   Status ListDevices(const tensorflow::ListDevicesRequest& request,
                      tensorflow::ListDevicesResponse* response) override;
   Status Reset(const tensorflow::ResetRequest& request) override;
+  Status EndRun(const std::string& session_handle, const RunEnd& end) override;
 
   // As CreateSession and ExtendSession, for a client that may go away: that ends the wait for tasks
   // with Cancelled, and no session is left.
@@ -72,6 +81,12 @@ class Master : public MasterInterface {
                         absl::Span<const Tensor> feeds, const tensorflow::RunOptions* options,
                         CancellationManager* cancellation, StepDone done);
 
+  // Those that are not there (any more).
+  std::vector<std::string> RenewSessions(absl::Span<const std::string> handles);
+
+  // For tests.
+  int num_sessions() const;
+
   // Ends all sessions: their steps with `status`, waits for tasks too. Idempotent.
   void Shutdown(const Status& status);
 
@@ -79,11 +94,19 @@ class Master : public MasterInterface {
   StatusOr<std::shared_ptr<MasterSession>> FindSession(const std::string& handle,
                                                        absl::string_view hint = "") const;
 
+  struct Entry {
+    std::shared_ptr<MasterSession> session;
+    std::shared_ptr<Lease> lease;  // null: its client is in this process, or knows no leases
+  };
+  void LeaseExpired(const std::string& handle, absl::Duration silent);
+
   const MasterOptions options_;
   CancellationManager shutdown_;  // ends waits for tasks
+  LeaseKeeper keeper_;            // of the sessions on other tasks
   mutable Mutex mu_;
   Status shut_down_ ABSL_GUARDED_BY(mu_);
-  std::map<std::string, std::shared_ptr<MasterSession>> sessions_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, Entry> sessions_ ABSL_GUARDED_BY(mu_);
+  LeaseTable leases_;  // of clients; last: its thread uses the rest
 };
 
 }  // namespace millrace

@@ -12,6 +12,7 @@
 // Failure: what the master says; Aborted for sessions that it does not know, Unavailable when it
 // cannot be reached.
 
+#include <string>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -21,6 +22,7 @@
 #include "core/tensor.h"
 #include "distributed/transport/transport.h"
 #include "proto/master.pb.h"
+#include "runtime/training_run.h"
 
 namespace millrace {
 
@@ -40,7 +42,9 @@ class MasterInterface {
  public:
   virtual ~MasterInterface() = default;
 
-  // Waits for the session's tasks, at most `timeout`.
+  // Waits for the session's tasks and run, at most `timeout`. The request's SessionTerms say for
+  // which run the session is and how long its master keeps it unheard of; the response's, which run
+  // it was.
   virtual Status CreateSession(const tensorflow::CreateSessionRequest& request,
                                absl::Duration timeout, int max_cached_plans,
                                tensorflow::CreateSessionResponse* response) = 0;
@@ -61,6 +65,8 @@ class MasterInterface {
   virtual Status ListDevices(const tensorflow::ListDevicesRequest& request,
                              tensorflow::ListDevicesResponse* response) = 0;
   virtual Status Reset(const tensorflow::ResetRequest& request) = 0;
+  // Tells the session's tasks that training of its run is over (Session::EndRun).
+  virtual Status EndRun(const std::string& session_handle, const RunEnd& end) = 0;
 };
 
 }  // namespace millrace

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "core/clock.h"
 #include "distributed/cluster.h"
 #include "distributed/transport/transport.h"
@@ -27,6 +28,9 @@ struct MasterOptions {
   // The way to a task; null for one that is not in the cluster.
   std::function<std::shared_ptr<Transport>(absl::string_view task)> peer;
   Clock* clock = Clock::Real();
+  // How long sessions on other tasks live when this master is not heard of, and how often it is.
+  absl::Duration lease = absl::Seconds(60);
+  absl::Duration lease_period = absl::Seconds(10);
 };
 
 }  // namespace millrace

@@ -8,6 +8,7 @@
 #include "core/exceptions.h"
 #include "core/notification.h"
 #include "distributed/master/master_interface.h"
+#include "distributed/master/run_finder.h"
 #include "distributed/master/task_calls.h"
 #include "distributed/master/task_connector.h"
 #include "distributed/transport/transport.h"
@@ -16,17 +17,27 @@
 
 namespace millrace {
 
-MasterSession::MasterSession(const MasterOptions* options, std::string handle,
-                             tensorflow::ConfigProto config, absl::Duration timeout,
-                             int max_cached_plans)
+MasterSession::MasterSession(const MasterOptions* options, LeaseKeeper* keeper, std::string handle,
+                             tensorflow::ConfigProto config, SessionTerms terms,
+                             absl::Duration timeout, int max_cached_plans)
     : options_(options),
+      keeper_(keeper),
       handle_(std::move(handle)),
       config_(std::move(config)),
       timeout_(timeout),
       compiler_(OperationFetch::kIsAnError, static_cast<size_t>(std::max(max_cached_plans, 1)),
-                kMaxCachedPlanBytes, [this](const Graph& graph, const RunSignature& signature) {
+                kMaxCachedPlanBytes,
+                [this](const Graph& graph, const RunSignature& signature) {
                   return CompileStep(graph, signature, Target());
-                }) {}
+                }),
+      run_(std::move(terms.run)) {}
+
+namespace {
+
+// What tasks are told: they know runs by their ids.
+TrainingRun KnownRun(const TrainingRun& run) { return run.id.empty() ? TrainingRun() : run; }
+
+}  // namespace
 
 // --- Tasks ---------------------------------------------------------------------------------------
 
@@ -93,7 +104,10 @@ Status MasterSession::Connect(const std::vector<std::string>& tasks, const WaitE
   await.clock = options_->clock;
   await.shutdown = ends.shutdown;
   await.caller = ends.caller;
+  const absl::Time deadline = options_->clock->Now() + timeout_;
   MR_ASSIGN_OR_RETURN(const std::vector<ReachedTask> reached, AwaitTasks(fresh, await));
+  await.timeout = deadline - options_->clock->Now();
+  MR_RETURN_IF_ERROR(FindRun(reached, await));
   // All are there: the session is made known to them.
   tensorflow::CreateWorkerSessionRequest request;
   request.set_session_handle(handle_);
@@ -102,7 +116,8 @@ Status MasterSession::Connect(const std::vector<std::string>& tasks, const WaitE
   for (const tensorflow::DeviceAttributes& device : OwnDevices(reached)) {
     *request.add_cluster_device_attributes() = device;
   }
-  MR_RETURN_IF_ERROR(OpenWorkerSessions(reached, request));
+  const SessionTerms terms = {.run = KnownRun(run()), .lease = options_->lease};
+  MR_RETURN_IF_ERROR(OpenWorkerSessions(reached, request, terms, keeper_));
   Status closed;
   {
     MutexLock lock(&mu_);
@@ -113,8 +128,67 @@ Status MasterSession::Connect(const std::vector<std::string>& tasks, const WaitE
       devices_.insert(devices_.end(), task.devices.begin(), task.devices.end());
     }
   }
-  if (!closed.ok()) CloseWorkerSessions(fresh, handle_);
+  if (!closed.ok()) CloseWorkerSessions(fresh, handle_, keeper_);
   return closed;
+}
+
+TrainingRun MasterSession::run() const {
+  MutexLock lock(&mu_);
+  return run_;
+}
+
+// The parameter servers keep what belongs to a run, or, when there are none, whoever else is not
+// this task: its own worker learns of the run from this master.
+Status MasterSession::FindRun(absl::Span<const ReachedTask> reached, const AwaitOptions& await) {
+  {
+    MutexLock lock(&mu_);
+    if (run_.empty() || run_.is_chief || run_found_) return absl::OkStatus();
+  }
+  std::vector<std::shared_ptr<Transport>> keepers, others;
+  for (const ReachedTask& task : reached) {
+    if (absl::StartsWith(task.transport->task(), "/job:ps/")) keepers.push_back(task.transport);
+    if (task.transport->task() != options_->task) others.push_back(task.transport);
+  }
+  if (keepers.empty()) keepers = std::move(others);
+  if (keepers.empty()) return absl::OkStatus();
+  MR_ASSIGN_OR_RETURN(const std::string id, AwaitRun(keepers, run(), await));
+  MutexLock lock(&mu_);
+  run_.id = id;
+  run_found_ = true;
+  return absl::OkStatus();
+}
+
+Status MasterSession::EndRun(const RunEnd& end) {
+  // Calls that are not answered are made again: the chief is about to leave, and nobody else tells.
+  constexpr int kTries = 3;
+  std::vector<std::shared_ptr<Transport>> left;
+  {
+    MutexLock lock(&mu_);
+    MR_RETURN_IF_ERROR(closed_);
+    if (run_.empty() || !run_.is_chief) {
+      return FailedPrecondition("EndRun: the session must be of the chief of a run, got ",
+                                run_.empty() ? "one of no run" : "another trainer's");
+    }
+    for (const auto& [name, task] : tasks_) left.push_back(task);
+  }
+  Status result;
+  for (int i = 0; i < kTries && !left.empty(); ++i) {
+    TaskCalls calls(static_cast<int>(left.size()));
+    for (size_t k = 0; k < left.size(); ++k) {
+      left[k]->EndRun(CallWithin(kCleanupTimeout), handle_, end, calls.Done(static_cast<int>(k)));
+    }
+    const std::vector<Status>& statuses = calls.Wait();
+    std::vector<std::shared_ptr<Transport>> unanswered;
+    for (size_t k = 0; k < left.size(); ++k) {
+      const Status& status = statuses[k];
+      const bool again = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+      if (again) unanswered.push_back(left[k]);
+      if (status.ok() || absl::IsUnimplemented(status) || (again && i + 1 < kTries)) continue;
+      if (result.ok()) result = FromTask(left[k]->task(), status);
+    }
+    left = std::move(unanswered);
+  }
+  return result;
 }
 
 std::vector<tensorflow::DeviceAttributes> MasterSession::OwnDevices(
@@ -342,7 +416,7 @@ void MasterSession::Close(const Status& status) {
   };
   for (const auto& entry : kept) forget(*entry.binding);
   for (const auto& [id, callable] : callables) forget(*callable.binding);
-  if (!tasks.empty()) CloseWorkerSessions(tasks, handle_);
+  if (!tasks.empty()) CloseWorkerSessions(tasks, handle_, keeper_);
 }
 
 }  // namespace millrace

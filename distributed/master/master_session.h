@@ -14,9 +14,8 @@
 //
 // Thread-safety: all methods, from any thread. Create, Extend, Compile and Close wait for other
 // tasks; never on a poller.
-// Lifetime: `options` outlives the session. Steps keep the session; Close before the last owner
-// goes, else its tasks keep theirs.
-// Failure: Cancelled after Close, Aborted when broken.
+// Lifetime: `options` and `keeper` outlive the session. Steps keep the session; Close before the
+// last owner goes, else its tasks keep theirs. Failure: Cancelled after Close, Aborted when broken.
 
 #include <cstdint>
 #include <map>
@@ -32,16 +31,19 @@
 #include "core/mutex.h"
 #include "core/status.h"
 #include "core/tensor.h"
+#include "distributed/lease_keeper.h"
 #include "distributed/master/compiled_step.h"
 #include "distributed/master/master_interface.h"
 #include "distributed/master/master_options.h"
 #include "distributed/master/master_step.h"
 #include "distributed/master/task_connector.h"
+#include "distributed/transport/session_terms.h"
 #include "distributed/transport/transport.h"
 #include "graph/place/placer.h"
 #include "graph/signature.h"
 #include "proto/master.pb.h"
 #include "runtime/session/signature_compiler.h"
+#include "runtime/training_run.h"
 
 namespace millrace {
 
@@ -55,11 +57,15 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
     tensorflow::RunOptions options;
   };
 
-  // `timeout` bounds each wait for tasks.
-  MasterSession(const MasterOptions* options, std::string handle, tensorflow::ConfigProto config,
-                absl::Duration timeout, int max_cached_plans);
+  // `timeout` bounds each wait for tasks. `keeper` keeps the session alive there. `terms`: of which
+  // run it is; its lease, if any, is the master's to watch.
+  MasterSession(const MasterOptions* options, LeaseKeeper* keeper, std::string handle,
+                tensorflow::ConfigProto config, SessionTerms terms, absl::Duration timeout,
+                int max_cached_plans);
 
   const std::string& handle() const { return handle_; }
+  // With its id, as soon as that is known. Empty: none.
+  TrainingRun run() const;
 
   // What ends a wait for tasks early: the server stops, or the client has gone (may be null).
   struct WaitEnds {
@@ -86,6 +92,8 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
   StatusOr<Callable> FindCallable(int64_t id) const;
   Status RemoveCallable(int64_t id);
   void ListDevices(tensorflow::ListDevicesResponse* response) const;
+  // The first error of a task, after all have been told.
+  Status EndRun(const RunEnd& end);
   // Ends all steps with `status`, waits for them, closes the session on all tasks.
   void Close(const Status& status);
 
@@ -96,6 +104,9 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
  private:
   StatusOr<std::vector<std::string>> TasksFromTheStart() const;
   StatusOr<std::vector<std::string>> TasksNamedBy(const tensorflow::GraphDef& graph) const;
+  // For a trainer that is not the chief: which id its run has. Nothing as long as none of the tasks
+  // can know.
+  Status FindRun(absl::Span<const ReachedTask> reached, const AwaitOptions& await);
   // Those of `tasks` that are not connected yet.
   Status Connect(const std::vector<std::string>& tasks, const WaitEnds& ends);
   bool IsOwn(const tensorflow::DeviceAttributes& device) const;
@@ -107,6 +118,7 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
   CompileTarget Target();
 
   const MasterOptions* const options_;
+  LeaseKeeper* const keeper_;
   const std::string handle_;
   const tensorflow::ConfigProto config_;
   const absl::Duration timeout_;
@@ -121,6 +133,8 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
 
   mutable Mutex mu_;
   CondVar step_ended_;
+  TrainingRun run_ ABSL_GUARDED_BY(mu_);
+  bool run_found_ ABSL_GUARDED_BY(mu_) = false;  // the tasks know it
   Status closed_ ABSL_GUARDED_BY(mu_);
   Status broken_ ABSL_GUARDED_BY(mu_);  // a task restarted
   std::map<std::string, std::shared_ptr<Transport>> tasks_ ABSL_GUARDED_BY(mu_);

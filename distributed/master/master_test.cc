@@ -116,6 +116,18 @@ class MasterTest : public ::testing::Test {
                              Done d) override {
       To()->DeleteWorkerSession(o, r, std::move(d));
     }
+    void RenewSessions(const CallOptions& o, absl::Span<const std::string> handles,
+                       std::vector<std::string>* unknown, Done d) override {
+      To()->RenewSessions(o, handles, unknown, std::move(d));
+    }
+    void FindRun(const CallOptions& o, const std::string& name, const std::string& id,
+                 FoundRun* found, Done d) override {
+      To()->FindRun(o, name, id, found, std::move(d));
+    }
+    void EndRun(const CallOptions& o, const std::string& session_handle, const RunEnd& end,
+                Done d) override {
+      To()->EndRun(o, session_handle, end, std::move(d));
+    }
     void RegisterGraph(const CallOptions& o, const tensorflow::RegisterGraphRequest& r,
                        tensorflow::RegisterGraphResponse* s, Done d) override {
       To()->RegisterGraph(o, r, s, std::move(d));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/master/task_calls.h"
 
+#include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -30,7 +31,11 @@ CallOptions CallWithin(absl::Duration timeout) {
 
 Status FromTask(const std::string& task, const Status& status) {
   if (IsDerived(status)) return status;
-  return Status(status.code(), absl::StrCat("From ", task, ":\n", status.message()));
+  Status result(status.code(), absl::StrCat("From ", task, ":\n", status.message()));
+  status.ForEachPayload([&result](absl::string_view type, const absl::Cord& payload) {
+    result.SetPayload(type, payload);
+  });
+  return result;
 }
 
 bool TellsOfRestart(const Status& status) {

@@ -121,6 +121,32 @@ Status AwaitAnswers(const std::shared_ptr<Attempts>& attempts, const AwaitOption
   }
 }
 
+// Where worker sessions are kept.
+class WorkerHost : public SessionHost {
+ public:
+  explicit WorkerHost(std::shared_ptr<Transport> task) : task_(std::move(task)) {}
+  const std::string& name() const override { return task_->task(); }
+  void Renew(const std::vector<std::string>& handles, absl::Duration timeout, Done done) override {
+    // What is not there (any more) is found out by the next step.
+    auto unknown = std::make_shared<std::vector<std::string>>();
+    std::vector<std::string>* const result = unknown.get();
+    task_->RenewSessions(CallWithin(timeout), handles, result,
+                         [unknown = std::move(unknown),
+                          done = std::move(done)](const Status& status) mutable { done(status); });
+  }
+  void End(const std::string& handle, absl::Duration timeout, Done done) override {
+    auto request = std::make_shared<tensorflow::DeleteWorkerSessionRequest>();
+    request->set_session_handle(handle);
+    const tensorflow::DeleteWorkerSessionRequest& message = *request;
+    task_->DeleteWorkerSession(CallWithin(timeout), message,
+                               [request = std::move(request), done = std::move(done)](
+                                   const Status& status) mutable { done(status); });
+  }
+
+ private:
+  const std::shared_ptr<Transport> task_;
+};
+
 }  // namespace
 
 StatusOr<std::vector<ReachedTask>> AwaitTasks(
@@ -161,33 +187,49 @@ StatusOr<std::vector<ReachedTask>> AwaitTasks(
 }
 
 Status OpenWorkerSessions(absl::Span<const ReachedTask> tasks,
-                          const tensorflow::CreateWorkerSessionRequest& request) {
+                          const tensorflow::CreateWorkerSessionRequest& request,
+                          const SessionTerms& terms, LeaseKeeper* keeper) {
+  tensorflow::CreateWorkerSessionRequest leased = request, unleased = request;
+  AddSessionTerms(terms, &leased);
+  AddSessionTerms({.run = terms.run}, &unleased);
   TaskCalls calls(static_cast<int>(tasks.size()));
   for (size_t i = 0; i < tasks.size(); ++i) {
-    tasks[i].transport->CreateWorkerSession(CallWithin(kSetupTimeout), request,
-                                            calls.Done(static_cast<int>(i)));
+    Transport& task = *tasks[i].transport;
+    task.CreateWorkerSession(CallWithin(kSetupTimeout), task.is_local() ? unleased : leased,
+                             calls.Done(static_cast<int>(i)));
   }
   const std::vector<Status>& statuses = calls.Wait();
   const auto failed =
       std::find_if(statuses.begin(), statuses.end(), [](const Status& s) { return !s.ok(); });
-  if (failed == statuses.end()) return absl::OkStatus();
+  if (failed == statuses.end()) {
+    for (const ReachedTask& task : tasks) {
+      if (task.transport->is_local() || terms.lease <= absl::ZeroDuration()) continue;
+      keeper->Keep(std::make_shared<WorkerHost>(task.transport), request.session_handle());
+    }
+    return absl::OkStatus();
+  }
   // Also on the one that failed: perhaps only its answer was lost.
   std::vector<std::shared_ptr<Transport>> transports;
   for (const ReachedTask& task : tasks) transports.push_back(task.transport);
-  CloseWorkerSessions(transports, request.session_handle());
+  CloseWorkerSessions(transports, request.session_handle(), keeper);
   return FromTask(tasks[static_cast<size_t>(failed - statuses.begin())].transport->task(), *failed);
 }
 
 void CloseWorkerSessions(absl::Span<const std::shared_ptr<Transport>> tasks,
-                         const std::string& session_handle) {
+                         const std::string& session_handle, LeaseKeeper* keeper) {
   tensorflow::DeleteWorkerSessionRequest request;
   request.set_session_handle(session_handle);
   TaskCalls calls(static_cast<int>(tasks.size()));
   for (size_t i = 0; i < tasks.size(); ++i) {
+    keeper->Forget(tasks[i]->task(), session_handle);
     tasks[i]->DeleteWorkerSession(CallWithin(kCleanupTimeout), request,
                                   calls.Done(static_cast<int>(i)));
   }
-  calls.Wait();
+  const std::vector<Status>& statuses = calls.Wait();
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    if (!absl::IsUnavailable(statuses[i]) && !absl::IsDeadlineExceeded(statuses[i])) continue;
+    keeper->EndLater(std::make_shared<WorkerHost>(tasks[i]), session_handle);
+  }
 }
 
 }  // namespace millrace

@@ -8,7 +8,10 @@
 // same time, until every one has answered with its devices. The log names those that are missing,
 // with their addresses, every 10 s.
 //
-// Thread-safety: both functions, from any thread. They block; never on a poller.
+// Sessions on tasks in other processes are leases (lease_keeper.h): kept from the moment they are
+// open until they are closed, and closed even when the task cannot be reached then.
+//
+// Thread-safety: all functions, from any thread. They block; never on a poller.
 // Lifetime: attempts that are still under way when AwaitTasks fails are cancelled; they hold what
 // they need themselves.
 // Failure: DeadlineExceeded names all tasks that did not answer within the timeout, and the first
@@ -23,6 +26,8 @@
 #include "core/cancellation.h"
 #include "core/clock.h"
 #include "core/status.h"
+#include "distributed/lease_keeper.h"
+#include "distributed/transport/session_terms.h"
 #include "distributed/transport/transport.h"
 
 namespace millrace {
@@ -45,13 +50,16 @@ struct AwaitOptions {
 StatusOr<std::vector<ReachedTask>> AwaitTasks(
     absl::Span<const std::shared_ptr<Transport>> transports, const AwaitOptions& options);
 
-// The session `request` on each task, or, with the first error of a task and its name, on none.
+// The session `request`, with these terms, on each task, or, with the first error of a task and its
+// name, on none. Tasks in this process get no lease.
 Status OpenWorkerSessions(absl::Span<const ReachedTask> tasks,
-                          const tensorflow::CreateWorkerSessionRequest& request);
+                          const tensorflow::CreateWorkerSessionRequest& request,
+                          const SessionTerms& terms, LeaseKeeper* keeper);
 
-// Ends the session on each task. A task that is gone has nothing to delete: no error.
+// Ends the session on each task. A task that is gone has nothing to delete: no error; one that does
+// not answer is told again later.
 void CloseWorkerSessions(absl::Span<const std::shared_ptr<Transport>> tasks,
-                         const std::string& session_handle);
+                         const std::string& session_handle, LeaseKeeper* keeper);
 
 }  // namespace millrace
 

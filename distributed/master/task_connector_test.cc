@@ -146,13 +146,15 @@ TEST(TaskConnectorTest, ASessionIsOpenOnAllTasksOrOnNone) {
   const std::vector<ReachedTask> tasks = {{first, {}}, {second, {}}};
   tensorflow::CreateWorkerSessionRequest request;
   request.set_session_handle("abc");
-  ASSERT_OK(OpenWorkerSessions(tasks, request));
+  FakeClock clock;
+  LeaseKeeper keeper(&clock, absl::Seconds(10));
+  ASSERT_OK(OpenWorkerSessions(tasks, request, {}, &keeper));
   EXPECT_EQ(first->session, "abc");
   EXPECT_EQ(second->session, "abc");
-  CloseWorkerSessions({first, second}, "abc");
+  CloseWorkerSessions({first, second}, "abc", &keeper);
   EXPECT_EQ(first->session, "");
   second->refuses_sessions = true;
-  EXPECT_STATUS(OpenWorkerSessions(tasks, request), absl::StatusCode::kUnavailable,
+  EXPECT_STATUS(OpenWorkerSessions(tasks, request, {}, &keeper), absl::StatusCode::kUnavailable,
                 "From /job:ps/replica:0/task:1:\n/job:ps/replica:0/task:1 is gone");
   EXPECT_EQ(first->session, "");
 }

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/cancellation.h"
 #include "distributed/transport/transport.h"
+#include "runtime/training_run.h"
 
 namespace millrace {
 
@@ -35,6 +36,17 @@ class UnreachableTask : public Transport {
   }
   void DeleteWorkerSession(const CallOptions&, const tensorflow::DeleteWorkerSessionRequest&,
                            Done done) override {
+    done(Gone());
+  }
+  void RenewSessions(const CallOptions&, absl::Span<const std::string>, std::vector<std::string>*,
+                     Done done) override {
+    done(Gone());
+  }
+  void FindRun(const CallOptions&, const std::string&, const std::string&, FoundRun*,
+               Done done) override {
+    done(Gone());
+  }
+  void EndRun(const CallOptions&, const std::string&, const RunEnd&, Done done) override {
     done(Gone());
   }
   void RegisterGraph(const CallOptions&, const tensorflow::RegisterGraphRequest&,

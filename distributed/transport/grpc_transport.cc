@@ -12,6 +12,7 @@
 #include "core/random_bits.h"
 #include "core/status.h"
 #include "core/tensor.h"
+#include "distributed/transport/session_terms.h"
 #include "distributed/transport/step_limit.h"
 #include "distributed/transport/tensor_coding.h"
 #include "distributed/transport/transport.pb.h"
@@ -43,6 +44,32 @@ StatusOr<grpc::ByteBuffer> Encode(const google::protobuf::MessageLite& message) 
   MessageWriter writer;
   writer.AddMessage(message);
   return writer.Finish();
+}
+
+FoundRun::State StateOf(wire::FindRunResponse::State state) {
+  switch (state) {
+    case wire::FindRunResponse::CLAIMED:
+      return FoundRun::State::kClaimed;
+    case wire::FindRunResponse::ENDED:
+      return FoundRun::State::kEnded;
+    case wire::FindRunResponse::SUPERSEDED:
+      return FoundRun::State::kSuperseded;
+    default:
+      return FoundRun::State::kUnknown;
+  }
+}
+wire::FindRunResponse::State ToWire(FoundRun::State state) {
+  switch (state) {
+    case FoundRun::State::kUnknown:
+      return wire::FindRunResponse::UNKNOWN;
+    case FoundRun::State::kClaimed:
+      return wire::FindRunResponse::CLAIMED;
+    case FoundRun::State::kEnded:
+      return wire::FindRunResponse::ENDED;
+    case FoundRun::State::kSuperseded:
+      return wire::FindRunResponse::SUPERSEDED;
+  }
+  return wire::FindRunResponse::UNKNOWN;
 }
 
 Status StatusFromBody(int code, const std::string& message) {
@@ -80,6 +107,36 @@ class GrpcTransport : public Transport {
                            const tensorflow::DeleteWorkerSessionRequest& request,
                            Done done) override {
     Simple("DeleteWorkerSession", options, request, nullptr, std::move(done));
+  }
+  void RenewSessions(const CallOptions& options, absl::Span<const std::string> handles,
+                     std::vector<std::string>* unknown, Done done) override {
+    wire::RenewSessionsRequest request;
+    for (const std::string& handle : handles) request.add_session_handle(handle);
+    Own<wire::RenewSessionsResponse>("RenewSessions", options, request, std::move(done),
+                                     [unknown](const wire::RenewSessionsResponse& response) {
+                                       unknown->assign(response.unknown().begin(),
+                                                       response.unknown().end());
+                                     });
+  }
+  void FindRun(const CallOptions& options, const std::string& name, const std::string& id,
+               FoundRun* found, Done done) override {
+    wire::FindRunRequest request;
+    request.set_name(name);
+    request.set_id(id);
+    Own<wire::FindRunResponse>("FindRun", options, request, std::move(done),
+                               [found](const wire::FindRunResponse& response) {
+                                 found->state = StateOf(response.state());
+                                 found->run = FromWire(response.run());
+                                 found->end = FromWire(response.end());
+                               });
+  }
+  void EndRun(const CallOptions& options, const std::string& session_handle, const RunEnd& end,
+              Done done) override {
+    wire::EndRunRequest request;
+    request.set_session_handle(session_handle);
+    ToWire(end, request.mutable_end());
+    Own<wire::EndRunResponse>("EndRun", options, request, std::move(done),
+                              [](const wire::EndRunResponse&) {});
   }
   void RegisterGraph(const CallOptions& options, const tensorflow::RegisterGraphRequest& request,
                      tensorflow::RegisterGraphResponse* response, Done done) override {
@@ -127,8 +184,9 @@ class GrpcTransport : public Transport {
                       Status read = DecodeMessage("RunGraphResponse", answer, kRunGraphRecv,
                                                   TensorField::kNamedOrIndexed, &tensors, response);
                       if (read.ok()) {
-                        read = StatusFromBody(response->status_code(),
-                                              response->status_error_message());
+                        read = WithPayloadsOf(StatusFromBody(response->status_code(),
+                                                             response->status_error_message()),
+                                              *response);
                       }
                       for (NamedTensor& tensor : ToNamed(std::move(tensors))) {
                         received->push_back(std::move(tensor));
@@ -230,6 +288,24 @@ class GrpcTransport : public Transport {
                         const Status& status, const grpc::ByteBuffer& answer) mutable {
                       if (!status.ok() || response == nullptr) return done(status);
                       done(DecodeMessage(method, answer, response));
+                    });
+  }
+
+  // A method of this program's own, without tensors. `take` gets the answer before `done`.
+  template <typename Response>
+  void Own(const char* method, const CallOptions& options,
+           const google::protobuf::MessageLite& request, Done done,
+           std::function<void(const Response&)> take) {
+    const StatusOr<grpc::ByteBuffer> message = Encode(request);
+    if (!message.ok()) return done(message.status());
+    channel_->Unary(absl::StrCat(kTransportService, method), ToRpcOptions(options), *message,
+                    [method, take = std::move(take), done = std::move(done)](
+                        const Status& status, const grpc::ByteBuffer& answer) mutable {
+                      if (!status.ok()) return done(status);
+                      Response response;
+                      const Status read = DecodeMessage(method, answer, &response);
+                      if (read.ok()) take(response);
+                      done(read);
                     });
   }
 
@@ -376,6 +452,7 @@ void ServeRunGraph(Worker* worker, std::shared_ptr<ServerCall> call,
         }
         run->response.set_status_code(static_cast<tensorflow::error::Code>(failed.code()));
         run->response.set_status_error_message(WireText(failed.message()));
+        AddPayloads(failed, &run->response);
         writer.AddMessage(run->response);
         const StatusOr<grpc::ByteBuffer> message = writer.Finish();
         if (!message.ok()) return run->call->FinishWithStatus(message.status());
@@ -486,6 +563,32 @@ std::map<std::string, RpcServer::Handler> WorkerHandlers(Worker* worker) {
             const std::vector<std::string> containers(request.container().begin(),
                                                       request.container().end());
             return worker->CleanupAll(containers);
+          }));
+  add(kTransportService, "RenewSessions",
+      Plain<wire::RenewSessionsRequest, wire::RenewSessionsResponse>(
+          "RenewSessions", [worker](const wire::RenewSessionsRequest& request,
+                                    wire::RenewSessionsResponse* response) {
+            const std::vector<std::string> handles(request.session_handle().begin(),
+                                                   request.session_handle().end());
+            for (const std::string& handle : worker->RenewSessions(handles)) {
+              response->add_unknown(handle);
+            }
+            return absl::OkStatus();
+          }));
+  add(kTransportService, "FindRun",
+      Plain<wire::FindRunRequest, wire::FindRunResponse>(
+          "FindRun",
+          [worker](const wire::FindRunRequest& request, wire::FindRunResponse* response) {
+            const FoundRun found = worker->FindRun(request.name(), request.id());
+            response->set_state(ToWire(found.state));
+            ToWire(found.run, response->mutable_run());
+            ToWire(found.end, response->mutable_end());
+            return absl::OkStatus();
+          }));
+  add(kTransportService, "EndRun",
+      Plain<wire::EndRunRequest, wire::EndRunResponse>(
+          "EndRun", [worker](const wire::EndRunRequest& request, wire::EndRunResponse*) {
+            return worker->EndRun(request.session_handle(), FromWire(request.end()));
           }));
   // RPCs are counted and steps traced elsewhere; these are there because clients may call them.
   add(kWorkerService, "Logging",

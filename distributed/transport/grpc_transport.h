@@ -24,6 +24,7 @@ namespace millrace {
 inline constexpr char kWorkerService[] = "/tensorflow.grpc.WorkerService/";
 inline constexpr char kMasterService[] = "/tensorflow.grpc.MasterService/";
 inline constexpr char kTransportService[] = "/millrace.Transport/";
+inline constexpr char kOwnMasterService[] = "/millrace.Master/";
 
 std::shared_ptr<Transport> MakeGrpcTransport(const std::string& task,
                                              std::shared_ptr<RpcChannel> channel);

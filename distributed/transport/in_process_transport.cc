@@ -6,6 +6,7 @@
 
 #include "core/tensor.h"
 #include "graph/graph.h"
+#include "runtime/training_run.h"
 
 namespace millrace {
 namespace {
@@ -34,6 +35,20 @@ class InProcessTransport : public Transport {
                            const tensorflow::DeleteWorkerSessionRequest& request,
                            Done done) override {
     done(worker_->DeleteWorkerSession(request));
+  }
+  void RenewSessions(const CallOptions&, absl::Span<const std::string> handles,
+                     std::vector<std::string>* unknown, Done done) override {
+    *unknown = worker_->RenewSessions(handles);
+    done(absl::OkStatus());
+  }
+  void FindRun(const CallOptions&, const std::string& name, const std::string& id, FoundRun* found,
+               Done done) override {
+    *found = worker_->FindRun(name, id);
+    done(absl::OkStatus());
+  }
+  void EndRun(const CallOptions&, const std::string& session_handle, const RunEnd& end,
+              Done done) override {
+    done(worker_->EndRun(session_handle, end));
   }
   void RegisterGraph(const CallOptions&, const tensorflow::RegisterGraphRequest& request,
                      tensorflow::RegisterGraphResponse* response, Done done) override {

@@ -24,6 +24,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/mutex.h"
 #include "core/notification.h"
+#include "distributed/transport/session_terms.h"
 
 namespace millrace {
 namespace {
@@ -118,7 +119,7 @@ Status FromGrpc(const std::string& address, const grpc::Status& status, bool can
     return absl::UnavailableError(
         absl::StrCat("Task at ", address, " must be reachable, got: ", message));
   }
-  return Status(code, message);
+  return WithPayloads(Status(code, message), status.error_details());
 }
 
 grpc::Status ToGrpc(const Status& status) {
@@ -134,7 +135,7 @@ grpc::Status ToGrpc(const Status& status) {
     message.resize(length);
     message += " ... [truncated]";
   }
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), message);
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), message, PayloadBytes(status));
 }
 
 // Keeps a call and its CancellationManager together.

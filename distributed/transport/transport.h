@@ -28,6 +28,7 @@
 #include "core/status.h"
 #include "core/tensor.h"
 #include "proto/worker.pb.h"
+#include "runtime/training_run.h"
 
 namespace millrace {
 
@@ -69,6 +70,19 @@ class PullSink {
   virtual void OnDone(const Status& status) = 0;
 };
 
+// What a task knows of a training run.
+struct FoundRun {
+  enum class State {
+    kUnknown,     // no chief has claimed it there
+    kClaimed,     //
+    kEnded,       //
+    kSuperseded,  // another run has its name
+  };
+  State state = State::kUnknown;
+  TrainingRun run = {};  // with its newest chief
+  RunEnd end = {};       // of one that has ended
+};
+
 class Graph;
 
 class Transport {
@@ -92,6 +106,15 @@ class Transport {
   virtual void DeleteWorkerSession(const CallOptions& options,
                                    const tensorflow::DeleteWorkerSessionRequest& request,
                                    Done done) = 0;
+  // Of sessions that were opened with a lease, or with a run (session_terms.h). `unknown` gets the
+  // handles of sessions that are not there. A task that has none of these three answers
+  // Unimplemented; a transport to another one must forward them, or sessions expire.
+  virtual void RenewSessions(const CallOptions& options, absl::Span<const std::string> handles,
+                             std::vector<std::string>* unknown, Done done) = 0;
+  virtual void FindRun(const CallOptions& options, const std::string& name, const std::string& id,
+                       FoundRun* found, Done done) = 0;
+  virtual void EndRun(const CallOptions& options, const std::string& session_handle,
+                      const RunEnd& end, Done done) = 0;
   virtual void RegisterGraph(const CallOptions& options,
                              const tensorflow::RegisterGraphRequest& request,
                              tensorflow::RegisterGraphResponse* response, Done done) = 0;

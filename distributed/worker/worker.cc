@@ -10,8 +10,10 @@
 #include "core/deterministic_bytes.h"
 #include "core/exceptions.h"
 #include "core/fail_point.h"
+#include "core/logging.h"
 #include "core/random_bits.h"
 #include "core/sha256.h"
+#include "distributed/transport/session_terms.h"
 #include "distributed/worker/worker_step.h"
 #include "graph/attr.h"
 #include "graph/graph.h"
@@ -26,11 +28,14 @@
 #include "runtime/resource_manager.h"
 #include "runtime/session.h"
 #include "runtime/session/compile_path.h"
+#include "runtime/variable_storage.h"
 
 namespace millrace {
 namespace {
 
 constexpr size_t kTrackedRequests = 100'000;
+// Ended sessions whose masters can still hear why.
+constexpr size_t kRememberedSessions = 1000;
 
 bool IsTransfer(const tensorflow::NodeDef& node) {
   return node.op() == "_Send" || node.op() == "_HostSend" || node.op() == "_Recv" ||
@@ -141,6 +146,16 @@ StatusOr<std::string> DigestOf(tensorflow::GraphDef* graph) {
   return of_large + of_rest;
 }
 
+int64_t VariableBytes(const ResourceManager& resources) {
+  int64_t bytes = 0;
+  for (const auto& variable : resources.All<VariableStorage>()) {
+    if (const auto shape = variable->shape(); shape.ok()) {
+      bytes += shape->num_elements() * static_cast<int64_t>(DTypeSize(variable->dtype()));
+    }
+  }
+  return bytes;
+}
+
 // Which process opened a session; no task when its master did not say.
 struct Opener {
   std::string task;
@@ -167,9 +182,13 @@ Opener Opener::Of(const tensorflow::CreateWorkerSessionRequest& request) {
 struct Worker::Session {
   std::string handle;
   Opener opener;
-  std::vector<std::shared_ptr<Device>> devices;
+  TrainingRun run;               // empty: none
+  std::shared_ptr<Lease> lease;  // null: none
+  DeviceList devices;
   bool isolated = false;
   KernelStore kernels;
+
+  Status ended;  // the worker's lock: why it is in the list no more
 
   Mutex mu;
   std::map<std::string, std::shared_ptr<RegisteredGraph>> graphs ABSL_GUARDED_BY(mu);
@@ -178,7 +197,12 @@ struct Worker::Session {
 // --- Worker --------------------------------------------------------------------------------------
 
 Worker::Worker(WorkerOptions options)
-    : options_(std::move(options)), steps_(std::make_shared<StepTable>(options_.clock)) {
+    : options_(std::move(options)),
+      steps_(std::make_shared<StepTable>(options_.clock)),
+      runs_(options_.task, options_.clock, options_.run_linger, [this] { return MakeDevices(); }),
+      leases_(options_.clock, [this](const std::string& handle, absl::Duration silent) {
+        LeaseExpired(handle, silent);
+      }) {
   for (int i = 0; i < std::max(options_.num_cpu_devices, 1); ++i) {
     auto device = std::make_shared<Device>();
     device->name = absl::StrCat(options_.task, "/device:CPU:", i);
@@ -203,77 +227,245 @@ std::vector<tensorflow::DeviceAttributes> Worker::DeviceAttributes() const {
   return result;
 }
 
-StatusOr<std::shared_ptr<Worker::Session>> Worker::FindSession(const std::string& handle) const {
-  MutexLock lock(&mu_);
-  MR_RETURN_IF_ERROR(shut_down_);
-  const auto it = sessions_.find(handle);
-  if (it == sessions_.end()) {
-    return absl::AbortedError(absl::StrCat("Session handle is not found: ", handle,
-                                           ". Possibly this worker (\"", options_.task,
-                                           "\") just restarted."));
-  }
-  return it->second;
-}
-
-Status Worker::CreateWorkerSession(const tensorflow::CreateWorkerSessionRequest& request) {
-  auto session = std::make_shared<Session>();
-  session->handle = request.session_handle();
-  session->opener = Opener::Of(request);
-  session->isolated = request.isolate_session_state();
+// The same devices with other resources.
+DeviceList Worker::MakeDevices() const {
+  DeviceList result;
   for (const auto& shared : devices_) {
-    if (!session->isolated) {
-      session->devices.push_back(shared);
-      continue;
-    }
     auto own = std::make_shared<Device>();
     own->name = shared->name;
     own->type = shared->type;
     own->incarnation = shared->incarnation;
     own->resources = std::make_unique<ResourceManager>(own->name);
-    session->devices.push_back(std::move(own));
+    result.push_back(std::move(own));
   }
-  std::vector<std::shared_ptr<Session>> ended;
-  {
-    MutexLock lock(&mu_);
-    MR_RETURN_IF_ERROR(shut_down_);
-    for (auto it = sessions_.begin(); it != sessions_.end();) {
-      if (it->second->opener.IsEarlierLifeOf(session->opener)) {
-        ended.push_back(std::move(it->second));
-        it = sessions_.erase(it);
-      } else {
-        ++it;
-      }
-    }
-    // A second call of one master is a retry of the first.
-    sessions_.emplace(session->handle, std::move(session));
-  }
-  for (const auto& old : ended) DropGraphs(old.get());
-  return absl::OkStatus();
+  return result;
 }
 
-// When the session is in the list no more: plans may hold what belongs to it.
-void Worker::DropGraphs(Session* session) {
-  std::map<std::string, std::shared_ptr<RegisteredGraph>> graphs;
-  MutexLock lock(&session->mu);
-  graphs.swap(session->graphs);
+// --- Sessions ------------------------------------------------------------------------------------
+
+StatusOr<std::shared_ptr<Worker::Session>> Worker::FindSession(const std::string& handle) const {
+  MutexLock lock(&mu_);
+  MR_RETURN_IF_ERROR(shut_down_);
+  const auto it = sessions_.find(handle);
+  if (it != sessions_.end()) {
+    if (it->second->lease != nullptr) it->second->lease->Renew();
+    return it->second;
+  }
+  if (const auto why = ended_.find(handle); why != ended_.end()) return why->second;
+  return absl::AbortedError(absl::StrCat("Session handle is not found: ", handle,
+                                         ". Possibly this worker (\"", options_.task,
+                                         "\") just restarted."));
+}
+
+Status Worker::CreateWorkerSession(const tensorflow::CreateWorkerSessionRequest& request) {
+  return NoExceptions("CreateWorkerSession", [&]() -> Status {
+    MR_ASSIGN_OR_RETURN(SessionTerms terms, SessionTermsOf(request));
+    auto session = std::make_shared<Session>();
+    session->handle = request.session_handle();
+    session->opener = Opener::Of(request);
+    session->isolated = request.isolate_session_state();
+    // A master that does not say who the chief is, is it itself.
+    if (terms.run.is_chief && terms.run.chief.empty()) {
+      terms.run.chief =
+          absl::StrCat(session->opener.task, ", incarnation ", session->opener.incarnation);
+    }
+    session->run = terms.run;
+    Status opened;
+    {
+      MutexLock lock(&mu_);
+      MR_RETURN_IF_ERROR(shut_down_);
+      for (auto it = sessions_.begin(); it != sessions_.end();) {
+        const auto old = it++;
+        if (old->second->opener.IsEarlierLifeOf(session->opener)) {
+          BeginEnd(old, absl::AbortedError(absl::StrCat("Session handle is not found: ", old->first,
+                                                        ". It was opened by ", session->opener.task,
+                                                        " before that task restarted.")));
+        }
+      }
+      // A second call of one master is a retry of the first.
+      if (const auto it = sessions_.find(session->handle); it != sessions_.end()) {
+        if (it->second->lease != nullptr) it->second->lease->Renew();
+      } else {
+        if (!session->run.empty()) {
+          StatusOr<DeviceList> container = runs_.Open(session->run);
+          opened = container.status();
+          if (opened.ok()) session->devices = *std::move(container);
+        }
+        if (session->isolated) {
+          session->devices = MakeDevices();
+        } else if (session->run.empty()) {
+          session->devices = devices_;
+        }
+        if (opened.ok()) {
+          if (terms.lease > absl::ZeroDuration()) {
+            session->lease = leases_.Grant(session->handle, terms.lease);
+          }
+          sessions_.emplace(session->handle, session);
+        }
+        if (opened.ok() && session->run.is_chief) {
+          for (auto it = sessions_.begin(); it != sessions_.end();) {
+            const auto old = it++;
+            if (old->second->run.empty()) continue;
+            if (const Status check = runs_.Check(old->second->run); !check.ok()) {
+              BeginEnd(old, check);
+            }
+          }
+        }
+      }
+    }
+    FinishEnds();
+    return opened;
+  });
+}
+
+void Worker::BeginEnd(std::map<std::string, std::shared_ptr<Session>>::iterator it,
+                      const Status& why) {
+  std::shared_ptr<Session> session = std::move(it->second);
+  sessions_.erase(it);
+  session->ended = why;
+  if (session->lease != nullptr) leases_.Drop(session->handle);
+  if (!session->run.empty()) runs_.Close(session->run);
+  if (ended_.emplace(session->handle, why).second) ended_order_.push_back(session->handle);
+  if (ended_order_.size() > kRememberedSessions) {
+    ended_.erase(ended_order_.front());
+    ended_order_.pop_front();
+  }
+  ending_.push_back(std::move(session));
+}
+
+void Worker::FinishEnds() {
+  std::vector<std::shared_ptr<Session>> ending;
+  std::vector<std::pair<std::shared_ptr<WorkerStep>, Status>> steps;
+  std::vector<RunRegistry::Freed> freed;
+  {
+    MutexLock lock(&mu_);
+    ending.swap(ending_);
+    for (const auto& [step, session] : running_) {
+      for (const auto& over : ending) {
+        if (over.get() == session) steps.emplace_back(step->shared_from_this(), over->ended);
+      }
+    }
+    freed = runs_.TakeFreed();
+  }
+  for (const auto& [step, why] : steps) step->Cancel(why);
+  for (const auto& session : ending) {
+    // Plans may hold what belongs to the session.
+    std::map<std::string, std::shared_ptr<RegisteredGraph>> graphs;
+    {
+      MutexLock lock(&session->mu);
+      graphs.swap(session->graphs);
+    }
+    graphs.clear();
+    for (const auto& device : session->devices) {
+      device->resources->TellSessionEnded(session->handle);
+    }
+  }
+  for (const RunRegistry::Freed& run : freed) {
+    int64_t bytes = 0;
+    for (const auto& device : run.devices) bytes += VariableBytes(*device->resources);
+    for (const auto& device : run.devices) device->resources->ClearAll();
+    LogInfo(options_.task, ": the container of run '", run.run.name, "' (", run.run.id,
+            ") was freed, with ", bytes, " bytes of variables: ", run.reason);
+  }
+}
+
+void Worker::EndSession(const std::string& handle, const Status& why) {
+  {
+    MutexLock lock(&mu_);
+    const auto it = sessions_.find(handle);
+    if (it == sessions_.end()) return;
+    BeginEnd(it, why);
+  }
+  FinishEnds();
+}
+
+void Worker::LeaseExpired(const std::string& handle, absl::Duration silent) {
+  LogInfo(options_.task, ": session ", handle, " ends: nobody has renewed its lease for ",
+          absl::FormatDuration(silent));
+  EndSession(handle, absl::AbortedError(
+                         absl::StrCat("Session handle is not found: ", handle, ". Its lease on ",
+                                      options_.task, " has expired: nobody renewed it for ",
+                                      absl::FormatDuration(silent), "; open a new session")));
 }
 
 Status Worker::DeleteWorkerSession(const tensorflow::DeleteWorkerSessionRequest& request) {
-  std::shared_ptr<Session> session;
-  {
-    MutexLock lock(&mu_);
-    const auto it = sessions_.find(request.session_handle());
-    if (it == sessions_.end()) return absl::OkStatus();
-    session = std::move(it->second);
-    sessions_.erase(it);
-  }
-  DropGraphs(session.get());
+  EndSession(request.session_handle(),
+             absl::AbortedError(absl::StrCat("Session handle is not found: ",
+                                             request.session_handle(), ". It has been closed.")));
   return absl::OkStatus();
 }
 
+std::vector<std::string> Worker::RenewSessions(absl::Span<const std::string> handles) {
+  std::vector<std::string> unknown;
+  MutexLock lock(&mu_);
+  for (const std::string& handle : handles) {
+    const auto it = sessions_.find(handle);
+    if (it == sessions_.end()) {
+      unknown.push_back(handle);
+    } else if (it->second->lease != nullptr) {
+      it->second->lease->Renew();
+    }
+  }
+  return unknown;
+}
+
+// --- Runs ----------------------------------------------------------------------------------------
+
+FoundRun Worker::FindRun(absl::string_view name, absl::string_view id) const {
+  MutexLock lock(&mu_);
+  return runs_.Find(name, id);
+}
+
+Status Worker::EndRun(const std::string& session_handle, const RunEnd& end) {
+  MR_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session, FindSession(session_handle));
+  if (session->run.empty()) {
+    return FailedPrecondition(options_.task, ": session ", session_handle,
+                              " must be of a run to end it, got one of none");
+  }
+  {
+    MutexLock lock(&mu_);
+    MR_RETURN_IF_ERROR(runs_.End(session->run, end));
+  }
+  FinishEnds();
+  return absl::OkStatus();
+}
+
+void Worker::NoteRunEnd(const TrainingRun& run, const RunEnd& end) {
+  {
+    MutexLock lock(&mu_);
+    runs_.NoteEnd(run, end);
+  }
+  FinishEnds();
+}
+
+std::optional<RunRegistry::Finished> Worker::FindFinishedRun() const {
+  MutexLock lock(&mu_);
+  return runs_.FindFinished();
+}
+
+int64_t Worker::num_run_claims() const {
+  MutexLock lock(&mu_);
+  return runs_.num_claims();
+}
+
+void Worker::EndSessionsOfRun(const TrainingRun& run, const RunEnd& end) {
+  {
+    MutexLock lock(&mu_);
+    for (auto it = sessions_.begin(); it != sessions_.end();) {
+      const auto old = it++;
+      if (old->second->run.id == run.id) BeginEnd(old, RunEndedError(options_.task, run, end));
+    }
+  }
+  FinishEnds();
+}
+
+// --- Graphs --------------------------------------------------------------------------------------
+
 StatusOr<std::shared_ptr<const WorkerPlan>> Worker::FindOrBuildPlan(tensorflow::GraphDef canonical,
                                                                     Session* session) {
-  MR_ASSIGN_OR_RETURN(const std::string digest, DigestOf(&canonical));
+  MR_ASSIGN_OR_RETURN(std::string digest, DigestOf(&canonical));
+  // Plans know their devices, and those of a run are its own.
+  absl::StrAppend(&digest, session->run.id);
   if (!session->isolated) {
     MutexLock lock(&mu_);
     const auto it = plans_.find(digest);
@@ -402,10 +594,10 @@ void Worker::RunGraph(const tensorflow::RunGraphRequest& graph,
                       bool block, absl::Time deadline, CancellationManager* cancellation,
                       tensorflow::RunGraphResponse* response, std::vector<NamedTensor>* received,
                       Transport::Done done) {
+  std::shared_ptr<Session> session;
   const auto find = [&]() -> StatusOr<std::shared_ptr<RegisteredGraph>> {
     MR_RETURN_IF_ERROR(FailPoint("worker/run_graph"));
-    MR_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session,
-                        FindSession(graph.session_handle()));
+    MR_ASSIGN_OR_RETURN(session, FindSession(graph.session_handle()));
     MutexLock lock(&session->mu);
     const auto it = session->graphs.find(graph.graph_handle());
     if (it == session->graphs.end()) {
@@ -416,19 +608,24 @@ void Worker::RunGraph(const tensorflow::RunGraphRequest& graph,
   std::shared_ptr<WorkerStep> run;
   const Status status = NoExceptions("RunGraph", [&]() -> Status {
     StatusOr<std::shared_ptr<RegisteredGraph>> registered = find();
-    if (!registered.ok()) {
-      // Tasks that wait for this one's tensors must hear of it too.
+    // Tasks that wait for this one's tensors must hear of it too.
+    const auto refuse = [&](const Status& why) {
       const std::shared_ptr<StepRendezvous> expected = steps_->FindOrExpect(step.step_id());
-      steps_->End(expected.get(), Derived(registered.status()));
-      return registered.status();
-    }
+      steps_->End(expected.get(), Derived(why));
+      return why;
+    };
+    if (!registered.ok()) return refuse(registered.status());
     run = std::make_shared<WorkerStep>(&options_, steps_, *std::move(registered),
                                        graph.session_handle(), step.step_id(),
                                        [this](WorkerStep* ended) { StepEnded(ended); });
-    MutexLock lock(&mu_);
-    MR_RETURN_IF_ERROR(shut_down_);
-    running_.insert(run.get());
-    return absl::OkStatus();
+    Status ended;
+    {
+      MutexLock lock(&mu_);
+      MR_RETURN_IF_ERROR(shut_down_);
+      ended = session->ended;  // since it was found
+      if (ended.ok()) running_.emplace(run.get(), session.get());
+    }
+    return ended.ok() ? ended : refuse(ended);
   });
   if (!status.ok()) return done(status);
   run->Start(step, send, block, deadline, cancellation, response, received, std::move(done));
@@ -449,6 +646,14 @@ Status Worker::CleanupAll(absl::Span<const std::string> containers) {
   for (const auto& device : devices_) {
     if (containers.empty()) device->resources->ClearContainer("");
     for (const std::string& container : containers) device->resources->ClearContainer(container);
+  }
+  for (const std::string& container : containers) {
+    DeviceList of_run;
+    {
+      MutexLock lock(&mu_);
+      of_run = runs_.ContainerOf(container);
+    }
+    for (const auto& device : of_run) device->resources->ClearAll();
   }
   return absl::OkStatus();
 }
@@ -498,11 +703,12 @@ Status Worker::Push(int64_t step_id, absl::Span<const NamedTensor> tensors) {
 }
 
 void Worker::Shutdown(const Status& status) {
+  leases_.Stop();
   std::vector<std::shared_ptr<WorkerStep>> running;
   {
     MutexLock lock(&mu_);
     if (shut_down_.ok()) shut_down_ = status;
-    for (WorkerStep* run : running_) running.push_back(run->shared_from_this());
+    for (const auto& [run, session] : running_) running.push_back(run->shared_from_this());
   }
   for (const auto& run : running) run->Cancel(status);
   running.clear();

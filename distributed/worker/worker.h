@@ -5,26 +5,35 @@
 // Worker: runs the partitions of steps on the devices of one task.
 //
 // A master opens a worker session, registers partitions in it (RegisterGraph gives a handle) and
-// runs them by handle. The devices' resources (variables, queues) are shared by all sessions, so
-// that sessions of several masters train one model; a session that asks for isolation has its own.
-// Partitions that are equal but for the names of other tasks share one plan.
+// runs them by handle. The devices' resources (variables, queues) are shared by all sessions of one
+// training run, so that sessions of several masters train one model, and by all that are of no run;
+// a session that asks for isolation has its own. Which runs there are, and what becomes of their
+// resources: run_registry.h. Partitions that are equal but for the names of other tasks share one
+// plan.
 //
 // The thread that calls RunGraph works until nothing is left to do there; a step that waits for a
 // tensor or a queue occupies no thread.
 //
-// A session ends when its master says so, or when a master of the same task opens one after a
-// restart: the one that died cannot come back for it.
+// A session ends
+//   * when its master says so;
+//   * when it was opened with a lease, and nobody has renewed it or run a step in it for so long;
+//   * when a master of the same task opens one after a restart: the one that died cannot come back;
+//   * when a newer chief takes its run over, if it is the older one's, and when a run of the same
+//     name supersedes its run.
+// Then its steps are cancelled, its graphs dropped, and resources that hold something for it told
+// (runtime/holds_for_sessions.h). Later calls hear why.
 //
 // Thread-safety: all methods, from any thread.
 // Lifetime: Shutdown() first; it returns when no step runs any more. `peer` is called until then.
 // Failure: Aborted for sessions, graphs and incarnations that this process does not know: it has
-// restarted, and what its variables held is lost.
+// restarted, and what its variables held is lost. FencedError and RunEndedError for sessions of
+// runs (runtime/training_run.h).
 
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
-#include <set>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,13 +42,16 @@
 #include "core/cancellation.h"
 #include "core/mutex.h"
 #include "core/status.h"
+#include "distributed/lease_table.h"
 #include "distributed/transport/transport.h"
+#include "distributed/worker/run_registry.h"
 #include "distributed/worker/step_rendezvous.h"
 #include "distributed/worker/worker_options.h"
 #include "graph/graph.h"
 #include "proto/worker.pb.h"
 #include "runtime/device.h"
 #include "runtime/kernel.h"
+#include "runtime/training_run.h"
 
 namespace millrace {
 
@@ -58,9 +70,22 @@ class Worker {
   std::vector<tensorflow::DeviceAttributes> DeviceAttributes() const;
 
   // When all `cluster_device_attributes` are of one task, it is that of the session's master, and
-  // the sessions that this task opened in an earlier life (with another incarnation) end.
+  // the sessions that this task opened in an earlier life (with another incarnation) end. Its
+  // SessionTerms say of which run it is, whose id is known by now, and how long its lease.
   Status CreateWorkerSession(const tensorflow::CreateWorkerSessionRequest& request);
   Status DeleteWorkerSession(const tensorflow::DeleteWorkerSessionRequest& request);
+  // Those that are not there (any more).
+  std::vector<std::string> RenewSessions(absl::Span<const std::string> handles);
+  FoundRun FindRun(absl::string_view name, absl::string_view id) const;
+  // Training of the session's run is over; FailedPrecondition unless the session is its chief's.
+  Status EndRun(const std::string& session_handle, const RunEnd& end);
+  // The same, as a logdir says: whoever trains it.
+  void NoteRunEnd(const TrainingRun& run, const RunEnd& end);
+  // As RunRegistry.
+  std::optional<RunRegistry::Finished> FindFinishedRun() const;
+  int64_t num_run_claims() const;
+  // Sessions of the run end with RunEndedError.
+  void EndSessionsOfRun(const TrainingRun& run, const RunEnd& end);
   // `graph` replaces request.graph_def when it is not null: it is this process's own, its nodes are
   // placed, and its plan is shared with nobody.
   // The bytes of its constants are copied once: into their tensors.
@@ -73,7 +98,8 @@ class Worker {
                 CancellationManager* cancellation, tensorflow::RunGraphResponse* response,
                 std::vector<NamedTensor>* received, Transport::Done done);
   Status CleanupGraph(int64_t step_id);
-  // Clears the containers of all devices that are shared; none named: the default one.
+  // Clears the containers of all devices that are shared; none named: the default one. The id of a
+  // run names what belongs to it.
   Status CleanupAll(absl::Span<const std::string> containers);
 
   // `cancellation` (may be null) of RecvTensor and Pull outlives the answer.
@@ -102,7 +128,15 @@ class Worker {
                                                               Session* session);
   StatusOr<std::shared_ptr<const WorkerPlan>> BuildPlan(std::unique_ptr<const Graph> graph,
                                                         Session* session, KernelStore* kernels);
-  static void DropGraphs(Session* session);
+  DeviceList MakeDevices() const;
+  // Takes a session out of the list: later calls hear `why`. The rest is FinishEnd's, without the
+  // lock.
+  void BeginEnd(std::map<std::string, std::shared_ptr<Session>>::iterator it, const Status& why)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Completes what BeginEnd and the registry have begun.
+  void FinishEnds();
+  void EndSession(const std::string& handle, const Status& why);
+  void LeaseExpired(const std::string& handle, absl::Duration silent);
   Status CheckIncarnation(uint64_t expected) const;
   void StepEnded(WorkerStep* step);
 
@@ -114,13 +148,20 @@ class Worker {
   CondVar step_ended_;
   Status shut_down_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, std::shared_ptr<Session>> sessions_ ABSL_GUARDED_BY(mu_);
+  RunRegistry runs_ ABSL_GUARDED_BY(mu_);
+  // Sessions that are out of the list, and still have steps and graphs.
+  std::vector<std::shared_ptr<Session>> ending_ ABSL_GUARDED_BY(mu_);
+  // Why sessions ended that their masters may not know of, the last of them.
+  std::map<std::string, Status> ended_ ABSL_GUARDED_BY(mu_);
+  std::deque<std::string> ended_order_ ABSL_GUARDED_BY(mu_);
   // By digest of the canonical graph.
   std::map<std::string, std::weak_ptr<const WorkerPlan>> plans_ ABSL_GUARDED_BY(mu_);
   // Abseil's sets break when there is no memory to grow, in which steps are refused.
-  std::set<WorkerStep*> running_ ABSL_GUARDED_BY(mu_);
+  std::map<WorkerStep*, const Session*> running_ ABSL_GUARDED_BY(mu_);
   // Ids of RecvTensor requests seen lately.
   absl::flat_hash_set<int64_t> request_ids_ ABSL_GUARDED_BY(mu_);
   std::deque<int64_t> request_order_ ABSL_GUARDED_BY(mu_);
+  LeaseTable leases_;  // last: its thread uses the rest
 };
 
 }  // namespace millrace

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "core/arena.h"
 #include "core/clock.h"
 #include "core/io_pool.h"
@@ -24,6 +25,8 @@ struct WorkerOptions {
   std::shared_ptr<Arena> own_arena;
   IoPool* io_pool = nullptr;  // outlives the worker and such kernels
   Clock* clock = Clock::Real();
+  // How long a run without sessions keeps its resources while others are trained here.
+  absl::Duration run_linger = absl::Minutes(10);
   // The way to another task; null for one that is not in the cluster.
   std::function<std::shared_ptr<Transport>(absl::string_view task)> peer;
 };

@@ -145,7 +145,9 @@ Status Main() {
   }
   MR_ASSIGN_OR_RETURN(const ClusterConfig cluster, ClusterConfig::FromEnvironment());
   MR_ASSIGN_OR_RETURN(const auto server, Server::Start(cluster));
-  if (cluster.job() == "ps") return server->Join();
+  if (cluster.job() == "ps") {
+    return server->Join({.exit_when_done = true, .logdir = absl::GetFlag(FLAGS_log_dir)});
+  }
   return Run(cluster, server->target());
 }
 

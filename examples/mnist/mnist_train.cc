@@ -121,7 +121,9 @@ Status Main() {
   if (!cluster.is_local()) {
     LogInfo("Task ", cluster.task_device(), " listens at ", server->target());
   }
-  if (cluster.job() == "ps") return server->Join();
+  if (cluster.job() == "ps") {
+    return server->Join({.exit_when_done = true, .logdir = absl::GetFlag(FLAGS_log_dir)});
+  }
   return RunTrainer(cluster, server->target());
 }
 

@@ -47,7 +47,9 @@ Status Run() {
   const uint64_t seed = absl::GetFlag(FLAGS_seed);
   MR_ASSIGN_OR_RETURN(const ClusterConfig cluster, ClusterConfig::FromEnvironment());
   MR_ASSIGN_OR_RETURN(const auto server, Server::Start(cluster));
-  if (cluster.job() == "ps") return server->Join();
+  if (cluster.job() == "ps") {
+    return server->Join({.exit_when_done = true, .logdir = absl::GetFlag(FLAGS_dir)});
+  }
   Census people = DrawCensus(20'000, seed), test = DrawCensus(2'000, seed + 1);
   if (const std::string data = absl::GetFlag(FLAGS_data); !data.empty()) {
     MR_ASSIGN_OR_RETURN(people, ReadCensus(data + "/adult.data.csv"));

@@ -141,6 +141,7 @@ TEST(CountedStepTest, ATrainingStepTakesAtMostThreeCallsPerServerAndOneCopyPerTe
     std::vector<std::string> methods;
     for (const auto& [name, count] : calls_after) {
       if (!absl::StartsWith(name, address + "/")) continue;
+      if (absl::EndsWith(name, "/RenewSessions")) continue;  // by time, not by step
       const auto old = calls_before.find(name);
       const int64_t fresh = count - (old == calls_before.end() ? 0 : old->second);
       calls += fresh;

@@ -43,6 +43,8 @@ constexpr absl::Duration kStartTime = absl::Seconds(60);
 constexpr absl::Duration kLineTime = absl::Seconds(60);
 // For the others to end after a task was killed: the bound of the promise.
 constexpr absl::Duration kEndTime = absl::Seconds(120);
+// For a ps to leave when training is over: the bound of the promise.
+constexpr absl::Duration kLeaveTime = absl::Seconds(30);
 
 // The number behind `label` in `line`.
 std::optional<int64_t> NumberAfter(const std::string& line, const std::string& label) {
@@ -123,17 +125,14 @@ class JobProcesses {
                                                << task(name)->output();
   }
 
-  // Trainers end with 0 within `time` from now, then the ps are told to end and end with 0.
+  // Trainers end with 0 within `time` from now, then the ps, which nobody tells but the chief.
   void ExpectAllEndWell(absl::Duration time, const std::vector<std::string>& killed = {}) {
     const absl::Time deadline = absl::Now() + time;
     for (const bool is_ps : {false, true}) {
       for (auto& [name, process] : processes_) {
         if (absl::StartsWith(name, "ps-") != is_ps) continue;
         if (Contains(killed, name)) continue;
-        if (is_ps) {
-          EXPECT_OK(process->Signal(SIGTERM));
-        }
-        const auto code = process->WaitForExit(is_ps ? absl::Seconds(20) : deadline - absl::Now());
+        const auto code = process->WaitForExit(is_ps ? kLeaveTime : deadline - absl::Now());
         EXPECT_OK(code.status());
         if (!code.ok()) continue;
         EXPECT_EQ(*code, 0) << name << ":\n" << process->output();

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "distributed/lease_keeper.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "core/logging.h"
+
+namespace millrace {
+namespace {
+
+// How long after a call that was not answered the next one says again that a session is over.
+constexpr absl::Duration kEndPauses[] = {absl::Seconds(1), absl::Seconds(5)};
+constexpr absl::Duration kEndTimeout = absl::Seconds(5);
+
+bool IsUnanswered(const Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+}
+
+}  // namespace
+
+struct LeaseKeeper::Shared : std::enable_shared_from_this<LeaseKeeper::Shared> {
+  struct Host {
+    std::shared_ptr<SessionHost> host;
+    std::set<std::string> handles;
+    bool asked = false;    // and has not answered yet
+    bool refuses = false;  // it has no leases
+  };
+  struct Ending {
+    std::shared_ptr<SessionHost> host;
+    std::string handle;
+    size_t tries = 0;
+    absl::Time next = absl::InfiniteFuture();  // while a call is under way
+  };
+  struct Call {
+    std::shared_ptr<SessionHost> host;
+    std::vector<std::string> handles;  // to renew
+    int64_t ending = 0;                // or the one to end
+  };
+
+  Shared(Clock* c, absl::Duration p) : clock(c), period(p) {}
+
+  void StartThread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void Run();
+  std::vector<Call> TakeDue(absl::Time now, absl::Time* wake) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void Begin(const Call& call);
+  void Renewed(const std::string& name, const Status& status);
+  void Told(int64_t id, const Status& status);
+  bool idle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return hosts.empty() && endings.empty(); }
+
+  Clock* const clock;
+  const absl::Duration period;
+  mutable Mutex mu;
+  CondVar changed;
+  std::map<std::string, Host> hosts ABSL_GUARDED_BY(mu);
+  std::map<int64_t, Ending> endings ABSL_GUARDED_BY(mu);
+  int64_t last_ending ABSL_GUARDED_BY(mu) = 0;
+  absl::Time next_renewal ABSL_GUARDED_BY(mu) = absl::InfinitePast();
+  bool stopped ABSL_GUARDED_BY(mu) = false;
+  bool running ABSL_GUARDED_BY(mu) = false;  // set false by the thread as the last thing it does
+  std::thread thread ABSL_GUARDED_BY(mu);
+};
+
+LeaseKeeper::LeaseKeeper(Clock* clock, absl::Duration period)
+    : period_(period), shared_(std::make_shared<Shared>(clock, period)) {}
+
+LeaseKeeper::~LeaseKeeper() { Stop(); }
+
+void LeaseKeeper::Keep(std::shared_ptr<SessionHost> host, const std::string& handle) {
+  MutexLock lock(&shared_->mu);
+  if (shared_->stopped) return;
+  if (shared_->hosts.empty()) shared_->next_renewal = shared_->clock->Now() + period_;
+  Shared::Host& entry = shared_->hosts[host->name()];
+  entry.host = std::move(host);
+  entry.handles.insert(handle);
+  shared_->StartThread();
+}
+
+void LeaseKeeper::Forget(const std::string& host, const std::string& handle) {
+  MutexLock lock(&shared_->mu);
+  const auto it = shared_->hosts.find(host);
+  if (it == shared_->hosts.end()) return;
+  it->second.handles.erase(handle);
+  if (!it->second.handles.empty()) return;
+  shared_->hosts.erase(it);
+  shared_->changed.SignalAll();
+}
+
+void LeaseKeeper::EndLater(std::shared_ptr<SessionHost> host, const std::string& handle) {
+  MutexLock lock(&shared_->mu);
+  if (shared_->stopped) return;
+  Shared::Ending& ending = shared_->endings[++shared_->last_ending];
+  ending.host = std::move(host);
+  ending.handle = handle;
+  ending.next = shared_->clock->Now() + kEndPauses[0];
+  shared_->StartThread();
+}
+
+void LeaseKeeper::Stop() {
+  std::thread thread;
+  {
+    MutexLock lock(&shared_->mu);
+    shared_->stopped = true;
+    shared_->hosts.clear();
+    shared_->endings.clear();
+    shared_->changed.SignalAll();
+    thread = std::move(shared_->thread);
+  }
+  if (thread.joinable()) thread.join();
+}
+
+bool LeaseKeeper::has_thread() const {
+  MutexLock lock(&shared_->mu);
+  return shared_->running;
+}
+
+// --- The thread ----------------------------------------------------------------------------------
+
+void LeaseKeeper::Shared::StartThread() {
+  changed.SignalAll();
+  if (running) return;
+  if (thread.joinable()) thread.join();  // it has let go of the lock for good
+  running = true;
+  thread = std::thread([self = shared_from_this()] { self->Run(); });
+}
+
+void LeaseKeeper::Shared::Run() {
+  for (;;) {
+    std::vector<Call> due;
+    {
+      MutexLock lock(&mu);
+      if (stopped || idle()) {
+        running = false;
+        return;
+      }
+      absl::Time wake = absl::InfiniteFuture();
+      due = TakeDue(clock->Now(), &wake);
+      if (due.empty()) {
+        clock->WaitUntil(&changed, &mu, wake);
+        continue;
+      }
+    }
+    // Without the lock: an answer may come in this thread.
+    for (const Call& call : due) Begin(call);
+  }
+}
+
+std::vector<LeaseKeeper::Shared::Call> LeaseKeeper::Shared::TakeDue(absl::Time now,
+                                                                    absl::Time* wake) {
+  std::vector<Call> due;
+  if (!hosts.empty()) {
+    if (now >= next_renewal) {
+      next_renewal = now + period;
+      for (auto& [name, host] : hosts) {
+        if (host.refuses || std::exchange(host.asked, true)) continue;
+        due.push_back({host.host, {host.handles.begin(), host.handles.end()}});
+      }
+    }
+    *wake = std::min(*wake, next_renewal);
+  }
+  for (auto& [id, ending] : endings) {
+    if (now >= ending.next) {
+      ending.next = absl::InfiniteFuture();
+      due.push_back({ending.host, {ending.handle}, id});
+    }
+    *wake = std::min(*wake, ending.next);
+  }
+  return due;
+}
+
+void LeaseKeeper::Shared::Begin(const Call& call) {
+  const std::shared_ptr<Shared> self = shared_from_this();
+  if (call.ending != 0) {
+    call.host->End(call.handles.front(), kEndTimeout,
+                   [self, id = call.ending, host = call.host](const Status& status) {
+                     self->Told(id, status);
+                   });
+    return;
+  }
+  call.host->Renew(call.handles, period, [self, host = call.host](const Status& status) {
+    self->Renewed(host->name(), status);
+  });
+}
+
+void LeaseKeeper::Shared::Renewed(const std::string& name, const Status& status) {
+  MutexLock lock(&mu);
+  const auto it = hosts.find(name);
+  if (it == hosts.end()) return;
+  it->second.asked = false;
+  if (absl::IsUnimplemented(status)) it->second.refuses = true;
+}
+
+void LeaseKeeper::Shared::Told(int64_t id, const Status& status) {
+  MutexLock lock(&mu);
+  const auto it = endings.find(id);
+  if (it == endings.end()) return;
+  Ending& ending = it->second;
+  if (IsUnanswered(status) && ++ending.tries < std::size(kEndPauses)) {
+    ending.next = clock->Now() + kEndPauses[ending.tries];
+  } else {
+    if (!status.ok()) {
+      LogInfo("Session ", ending.handle, " on ", ending.host->name(),
+              " could not be ended there, it is left to its lease: ", status.message());
+    }
+    endings.erase(it);
+  }
+  changed.SignalAll();
+}
+
+}  // namespace millrace

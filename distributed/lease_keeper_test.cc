@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "distributed/lease_keeper.h"
+
+#include "core/testing/tensor_testing.h"
+#include "distributed/testing/watched_clock.h"
+#include "gtest/gtest.h"
+
+namespace millrace {
+namespace {
+
+using Handles = std::vector<std::string>;
+
+// Answers at once, or never.
+class FakeHost : public SessionHost {
+ public:
+  explicit FakeHost(std::string name) : name_(std::move(name)) {}
+  const std::string& name() const override { return name_; }
+  void Renew(const Handles& handles, absl::Duration, Done done) override {
+    MutexLock lock(&mu);
+    renewed.push_back(handles);
+    if (is_silent) {
+      unanswered.push_back(std::move(done));
+    } else {
+      done(answer);
+    }
+  }
+  void End(const std::string& handle, absl::Duration, Done done) override {
+    MutexLock lock(&mu);
+    ended.push_back(handle);
+    done(answer);
+  }
+  std::vector<Handles> TakeRenewed() {
+    MutexLock lock(&mu);
+    return std::exchange(renewed, {});
+  }
+  Handles TakeEnded() {
+    MutexLock lock(&mu);
+    return std::exchange(ended, {});
+  }
+
+  Mutex mu;
+  std::vector<Handles> renewed ABSL_GUARDED_BY(mu);
+  Handles ended ABSL_GUARDED_BY(mu);
+  std::vector<Done> unanswered ABSL_GUARDED_BY(mu);
+  Status answer ABSL_GUARDED_BY(mu);
+  bool is_silent ABSL_GUARDED_BY(mu) = false;
+
+ private:
+  const std::string name_;
+};
+
+class LeaseKeeperTest : public ::testing::Test {
+ protected:
+  void AwaitNoThread() {
+    while (keeper_.has_thread()) std::this_thread::yield();
+  }
+
+  WatchedClock clock_;
+  const std::shared_ptr<FakeHost> a_ = std::make_shared<FakeHost>("a");
+  const std::shared_ptr<FakeHost> b_ = std::make_shared<FakeHost>("b");
+  LeaseKeeper keeper_{&clock_, absl::Seconds(10)};
+};
+
+TEST_F(LeaseKeeperTest, EachTaskGetsOneCallAPeriodForAllItsSessions) {
+  keeper_.Keep(a_, "1");
+  keeper_.Keep(a_, "2");
+  keeper_.Keep(b_, "1");
+  clock_.AdvanceAndSettle(absl::Seconds(9));
+  EXPECT_TRUE(a_->TakeRenewed().empty());
+  for (int i = 0; i < 3; ++i) {
+    clock_.AdvanceAndSettle(absl::Seconds(i == 0 ? 1 : 10));
+    EXPECT_EQ(a_->TakeRenewed(), (std::vector<Handles>{{"1", "2"}}));
+    EXPECT_EQ(b_->TakeRenewed(), (std::vector<Handles>{{"1"}}));
+  }
+  keeper_.Forget("a", "1");
+  keeper_.Forget("b", "1");
+  keeper_.Forget("b", "never");
+  clock_.AdvanceAndSettle(absl::Seconds(10));
+  EXPECT_EQ(a_->TakeRenewed(), (std::vector<Handles>{{"2"}}));
+  EXPECT_TRUE(b_->TakeRenewed().empty());
+}
+
+TEST_F(LeaseKeeperTest, ThereIsAThreadOnlyWhileThereIsASession) {
+  EXPECT_FALSE(keeper_.has_thread());
+  for (int i = 0; i < 3; ++i) {
+    keeper_.Keep(a_, "1");
+    EXPECT_TRUE(keeper_.has_thread());
+    clock_.AdvanceAndSettle(absl::Seconds(10));
+    EXPECT_EQ(a_->TakeRenewed().size(), 1u);
+    keeper_.Forget("a", "1");
+    AwaitNoThread();
+  }
+}
+
+TEST_F(LeaseKeeperTest, ATaskThatDoesNotAnswerIsNotAskedAgainUntilItHas) {
+  {
+    MutexLock lock(&a_->mu);
+    a_->is_silent = true;
+  }
+  keeper_.Keep(a_, "1");
+  keeper_.Keep(b_, "1");
+  for (int i = 0; i < 5; ++i) clock_.AdvanceAndSettle(absl::Seconds(10));
+  EXPECT_EQ(a_->TakeRenewed().size(), 1u);
+  EXPECT_EQ(b_->TakeRenewed().size(), 5u);
+  {
+    MutexLock lock(&a_->mu);
+    a_->unanswered.front()(absl::UnavailableError("gone"));
+    a_->is_silent = false;
+  }
+  clock_.AdvanceAndSettle(absl::Seconds(10));
+  EXPECT_EQ(a_->TakeRenewed().size(), 1u);
+}
+
+TEST_F(LeaseKeeperTest, ATaskWithoutLeasesIsAskedOnce) {
+  {
+    MutexLock lock(&a_->mu);
+    a_->answer = absl::UnimplementedError("what?");
+  }
+  keeper_.Keep(a_, "1");
+  for (int i = 0; i < 3; ++i) clock_.AdvanceAndSettle(absl::Seconds(10));
+  EXPECT_EQ(a_->TakeRenewed().size(), 1u);
+}
+
+TEST_F(LeaseKeeperTest, TheEndOfASessionIsToldTwiceMoreAndThenLeftToTheLease) {
+  {
+    MutexLock lock(&a_->mu);
+    a_->answer = absl::UnavailableError("gone");
+  }
+  keeper_.Keep(b_, "keeps the thread");
+  keeper_.EndLater(a_, "1");
+  const auto after = [&](int seconds) {
+    clock_.AdvanceAndSettle(absl::Seconds(seconds));
+    return a_->TakeEnded();
+  };
+  EXPECT_EQ(after(0), Handles());
+  EXPECT_EQ(after(1), Handles{"1"});
+  EXPECT_EQ(after(4), Handles());
+  EXPECT_EQ(after(1), Handles{"1"});
+  EXPECT_EQ(after(100), Handles());
+}
+
+TEST_F(LeaseKeeperTest, AnEndThatWasHeardIsNotToldAgain) {
+  keeper_.EndLater(a_, "1");
+  clock_.Settle();
+  clock_.Advance(absl::Seconds(1));
+  AwaitNoThread();
+  EXPECT_EQ(a_->TakeEnded(), Handles{"1"});
+}
+
+TEST_F(LeaseKeeperTest, AnAnswerAfterTheEndIsHarmless) {
+  {
+    MutexLock lock(&a_->mu);
+    a_->is_silent = true;
+  }
+  keeper_.Keep(a_, "1");
+  clock_.AdvanceAndSettle(absl::Seconds(10));
+  keeper_.Stop();
+  keeper_.Keep(a_, "2");
+  EXPECT_FALSE(keeper_.has_thread());
+  MutexLock lock(&a_->mu);
+  ASSERT_EQ(a_->unanswered.size(), 1u);
+  a_->unanswered.front()(absl::OkStatus());
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "distributed/lease_table.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace millrace {
+
+LeaseTable::LeaseTable(Clock* clock, Expired expired)
+    : clock_(clock), expired_(std::move(expired)) {}
+
+LeaseTable::~LeaseTable() { Stop(); }
+
+std::shared_ptr<Lease> LeaseTable::Grant(const std::string& handle, absl::Duration time) {
+  auto lease = std::make_shared<Lease>(clock_, time);
+  MutexLock lock(&mu_);
+  if (stopped_) return nullptr;
+  entries_[handle] = Entry{lease};
+  if (!thread_.joinable()) thread_ = std::thread([this] { Watch(); });
+  changed_.SignalAll();
+  return lease;
+}
+
+void LeaseTable::Drop(const std::string& handle) {
+  MutexLock lock(&mu_);
+  entries_.erase(handle);
+}
+
+void LeaseTable::Stop() {
+  std::thread thread;
+  {
+    MutexLock lock(&mu_);
+    stopped_ = true;
+    entries_.clear();
+    changed_.SignalAll();
+    thread = std::move(thread_);
+  }
+  if (thread.joinable()) thread.join();
+}
+
+void LeaseTable::Watch() {
+  for (;;) {
+    std::vector<std::pair<std::string, absl::Duration>> ended;
+    {
+      MutexLock lock(&mu_);
+      if (stopped_) return;
+      const absl::Time now = clock_->Now();
+      absl::Time wake = absl::InfiniteFuture();
+      for (auto it = entries_.begin(); it != entries_.end();) {
+        Entry& entry = it->second;
+        const absl::Time renewed = entry.lease->renewed();
+        const absl::Duration time = entry.lease->time();
+        if (const absl::Time overdue = renewed + time * 0.75; now < overdue) {
+          entry.expires = absl::InfiniteFuture();
+          wake = std::min(wake, overdue);
+        } else if (entry.expires == absl::InfiniteFuture()) {
+          entry.expires = now + time * 0.25;
+        }
+        if (now >= entry.expires) {
+          ended.emplace_back(it->first, now - renewed);
+          it = entries_.erase(it);
+        } else {
+          wake = std::min(wake, entry.expires);
+          ++it;
+        }
+      }
+      if (ended.empty()) {
+        clock_->WaitUntil(&changed_, &mu_, wake);
+        continue;
+      }
+    }
+    for (const auto& [handle, silent] : ended) {
+      {
+        MutexLock lock(&mu_);
+        if (stopped_) return;
+      }
+      expired_(handle, silent);
+    }
+  }
+}
+
+}  // namespace millrace

@@ -1,0 +1,574 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Whose variables those on a parameter server are, and how long sessions live there: masters and
+// workers within one process, over wires that can be cut, on clocks that stand still.
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "core/cancellation.h"
+#include "core/clock.h"
+#include "core/io_pool.h"
+#include "core/mutex.h"
+#include "core/notification.h"
+#include "core/resource_handle.h"
+#include "core/status.h"
+#include "core/tensor.h"
+#include "core/testing/tensor_testing.h"
+#include "distributed/cluster.h"
+#include "distributed/master/master.h"
+#include "distributed/master/master_interface.h"
+#include "distributed/master/master_options.h"
+#include "distributed/testing/faulty_wire.h"
+#include "distributed/testing/small_model.h"
+#include "distributed/testing/watched_clock.h"
+#include "distributed/transport/in_process_transport.h"
+#include "distributed/transport/session_terms.h"
+#include "distributed/transport/transport.h"
+#include "distributed/worker/worker.h"
+#include "distributed/worker/worker_options.h"
+#include "graph/scope.h"
+#include "gtest/gtest.h"
+#include "runtime/holds_for_sessions.h"
+#include "runtime/kernel.h"
+#include "runtime/resource_manager.h"
+#include "runtime/testing/step_ops.h"
+#include "runtime/training_run.h"
+
+namespace millrace {
+namespace {
+
+constexpr char kPs[] = "/job:ps/replica:0/task:0";
+constexpr char kWorker0[] = "/job:worker/replica:0/task:0";
+constexpr char kWorker1[] = "/job:worker/replica:0/task:1";
+using Wire = FaultyWire::State;
+
+TrainingRun Chief(const std::string& name, const std::string& id, int64_t epoch = 1,
+                  const std::string& who = "the chief") {
+  return {.name = name, .id = id, .is_chief = true, .chief = who, .epoch = epoch};
+}
+
+class RunsTest : public ::testing::Test {
+ protected:
+  RunsTest() {
+    cluster_ = *ClusterSpec::Make(
+        {{"ps", {"ps.example:2222"}}, {"worker", {"w0.example:1", "w1.example:1"}}});
+    for (const char* task : {kPs, kWorker0, kWorker1}) StartTask(task);
+  }
+  ~RunsTest() override {
+    for (auto& [task, master] : masters_) master->Shutdown(absl::AbortedError("Shutdown"));
+    for (auto& [task, worker] : workers_) worker->Shutdown(absl::AbortedError("Shutdown"));
+    testing::ClearHooks();
+  }
+
+  // The ps has a clock of its own: its leases are watched there. Masters' keepers use
+  // master_clock_.
+  void StartTask(const std::string& task) {
+    WorkerOptions options;
+    options.task = task;
+    options.io_pool = IoPool::Default();
+    options.clock = task == kPs ? &ps_clock_ : Clock::Real();
+    options.peer = [this](absl::string_view name) { return Peer(name); };
+    workers_[task] = std::make_unique<Worker>(std::move(options));
+    wires_[task] = std::make_shared<FaultyWire>(MakeInProcessTransport(workers_[task].get(), task));
+    if (task == kPs) return;
+    MasterOptions master;
+    master.task = task;
+    master.cluster = cluster_;
+    master.clock = task == kWorker0 ? &master_clock_ : Clock::Real();
+    master.peer = [this, task](absl::string_view name) -> std::shared_ptr<Transport> {
+      if (name == task) return MakeInProcessTransport(workers_.at(task).get(), task);
+      return Peer(name);
+    };
+    masters_[task] = std::make_unique<Master>(std::move(master));
+  }
+  std::shared_ptr<Transport> Peer(absl::string_view name) {
+    const auto it = wires_.find(std::string(name));
+    return it == wires_.end() ? nullptr : it->second;
+  }
+  StatusOr<std::string> Create(const TrainingRun& run, const std::string& task = kWorker0,
+                               absl::Duration timeout = absl::Seconds(30),
+                               absl::Duration lease = absl::ZeroDuration(),
+                               std::string* run_id = nullptr) {
+    tensorflow::CreateSessionRequest request;
+    AddSessionTerms({.run = run, .lease = lease}, &request);
+    MR_ASSIGN_OR_RETURN(*request.mutable_graph_def(),
+                        MakeSmallModel(absl::StrCat(task)).root.ToGraphDef());
+    tensorflow::CreateSessionResponse response;
+    MR_RETURN_IF_ERROR(masters_.at(task)->CreateSession(request, timeout, 16, &response));
+    if (run_id != nullptr) {
+      MR_ASSIGN_OR_RETURN(const SessionTerms terms, SessionTermsOf(response));
+      *run_id = terms.run.id;
+    }
+    return response.session_handle();
+  }
+  Status Close(const std::string& session, const std::string& task = kWorker0) {
+    tensorflow::CloseSessionRequest request;
+    request.set_session_handle(session);
+    return masters_.at(task)->CloseSession(request);
+  }
+  StatusOr<StepResult> Run(const std::string& session, const std::vector<std::string>& fetches,
+                           const std::vector<std::string>& targets,
+                           const std::string& task = kWorker0) {
+    tensorflow::RunStepRequest request;
+    request.set_session_handle(session);
+    for (const auto& fetch : fetches) request.add_fetch(fetch);
+    for (const auto& target : targets) request.add_target(target);
+    std::vector<NamedTensor> feeds;
+    if (targets == std::vector<std::string>{"train"}) {
+      feeds = {{"x", Tensor::Vector<float>({1, 2, 3}), false},
+               {"y", Tensor::Vector<float>({4, 7, 10}), false}};
+    }
+    return masters_.at(task)->RunStep(request, feeds);
+  }
+  StatusOr<float> ReadW(const std::string& session, const std::string& task = kWorker0) {
+    MR_ASSIGN_OR_RETURN(const StepResult result,
+                        Run(session, {"w/Read/ReadVariableOp:0"}, {}, task));
+    return result.fetches[0].scalar<float>();
+  }
+  Worker& ps() { return *workers_.at(kPs); }
+  FaultyWire& wire() { return *wires_.at(kPs); }
+
+  ClusterSpec cluster_;
+  WatchedClock ps_clock_, master_clock_;
+  std::map<std::string, std::unique_ptr<Worker>> workers_;
+  std::map<std::string, std::shared_ptr<FaultyWire>> wires_;
+  std::map<std::string, std::unique_ptr<Master>> masters_;
+};
+
+// --- Whose variables -----------------------------------------------------------------------------
+
+TEST_F(RunsTest, ASecondJobOnTheSameParameterServerInitialisesAndNeverSeesTheFirst) {
+  ASSERT_OK_AND_ASSIGN(const std::string first, Create(Chief("/first", "f1")));
+  ASSERT_OK(Run(first, {}, {"init"}));
+  ASSERT_OK(Run(first, {}, {"train"}));
+  ASSERT_OK_AND_ASSIGN(const float trained, ReadW(first));
+  ASSERT_NE(trained, 0.0f);
+
+  ASSERT_OK_AND_ASSIGN(const std::string second, Create(Chief("/second", "s1")));
+  EXPECT_STATUS(ReadW(second).status(), absl::StatusCode::kFailedPrecondition, "w");
+  ASSERT_OK(Run(second, {}, {"init"}));
+  EXPECT_EQ(*ReadW(second), 0.0f);
+  EXPECT_EQ(*ReadW(first), trained);
+
+  // Who is of no run sees neither.
+  ASSERT_OK_AND_ASSIGN(const std::string none, Create({}));
+  EXPECT_FALSE(ReadW(none).ok());
+}
+
+TEST_F(RunsTest, AChiefThatComesAgainAdoptsWhatItsRunHolds) {
+  ASSERT_OK_AND_ASSIGN(const std::string first, Create(Chief("/a", "a1", 1, "process 1")));
+  ASSERT_OK(Run(first, {}, {"init"}));
+  ASSERT_OK(Run(first, {}, {"train"}));
+  ASSERT_OK_AND_ASSIGN(const float trained, ReadW(first));
+  ASSERT_OK(Close(first));
+  ASSERT_OK_AND_ASSIGN(const std::string again, Create(Chief("/a", "a1", 2, "process 2")));
+  EXPECT_EQ(*ReadW(again), trained);
+}
+
+TEST_F(RunsTest, ATrainerFindsTheRunByItsNameAndTrainsItsVariables) {
+  ASSERT_OK_AND_ASSIGN(const std::string chief, Create(Chief("/a", "a1")));
+  ASSERT_OK(Run(chief, {}, {"init"}));
+  ASSERT_OK(Run(chief, {}, {"train"}));
+  std::string id;
+  ASSERT_OK_AND_ASSIGN(const std::string trainer,
+                       Create({.name = "/a"}, kWorker1, absl::Seconds(30), {}, &id));
+  EXPECT_EQ(id, "a1");
+  EXPECT_EQ(*ReadW(trainer, kWorker1), *ReadW(chief));
+  ASSERT_OK(Run(trainer, {}, {"train"}, kWorker1));
+  EXPECT_EQ(*ReadW(trainer, kWorker1), *ReadW(chief));
+}
+
+TEST_F(RunsTest, ATrainerThatComesFirstWaitsForTheChief) {
+  StatusOr<std::string> trainer = absl::UnknownError("not yet");
+  std::thread waiting([&] { trainer = Create({.name = "/a"}, kWorker1); });
+  ASSERT_OK(Create(Chief("/a", "a1")));
+  waiting.join();
+  EXPECT_OK(trainer);
+}
+
+TEST_F(RunsTest, ATrainerThatWaitsInVainNamesTheRunAndWhoDoesNotKnowIt) {
+  StatusOr<std::string> trainer = absl::UnknownError("not yet");
+  std::thread waiting([&] { trainer = Create({.name = "/a"}, kWorker0, absl::Seconds(15)); });
+  master_clock_.AdvanceAndSettle(absl::Seconds(11));  // "still waiting" is in the log
+  master_clock_.Advance(absl::Seconds(5));
+  waiting.join();
+  EXPECT_STATUS(trainer.status(), absl::StatusCode::kDeadlineExceeded,
+                "the chief of run '/a' must open a session within 15s, got none: not known to "
+                "/job:ps/replica:0/task:0 at /job:ps/replica:0/task:0");
+}
+
+TEST_F(RunsTest, TheEndOfTheServerEndsTheWaitForTheChief) {
+  StatusOr<std::string> trainer = absl::UnknownError("not yet");
+  std::thread waiting([&] { trainer = Create({.name = "/a"}); });
+  master_clock_.Settle();
+  masters_.at(kWorker0)->Shutdown(absl::AbortedError("Shutdown"));
+  waiting.join();
+  EXPECT_EQ(trainer.status().code(), absl::StatusCode::kAborted) << trainer.status();
+}
+
+// --- Fencing -------------------------------------------------------------------------------------
+
+TEST_F(RunsTest, UpdatesOfAnOlderChiefAreRefusedAndItCannotComeBack) {
+  ASSERT_OK_AND_ASSIGN(const std::string older, Create(Chief("/a", "a1", 1, "the older one")));
+  ASSERT_OK(Run(older, {}, {"init"}));
+  ASSERT_OK_AND_ASSIGN(const std::string newer,
+                       Create(Chief("/a", "a1", 2, "the newer one"), kWorker1));
+  const Status refused = Run(older, {}, {"train"}).status();
+  EXPECT_TRUE(IsFenced(refused)) << refused;
+  EXPECT_STATUS(refused, absl::StatusCode::kFailedPrecondition, "fenced by the newer one, epoch 2");
+  EXPECT_EQ(*ReadW(newer, kWorker1), 0.0f);
+  ASSERT_OK(Run(newer, {}, {"train"}, kWorker1));
+  const Status again = Create(Chief("/a", "a1", 1, "the older one")).status();
+  EXPECT_TRUE(IsFenced(again)) << again;
+  EXPECT_TRUE(IsFenced(masters_.at(kWorker0)->EndRun(older, {})));
+  ASSERT_OK(Run(newer, {}, {"train"}, kWorker1));
+}
+
+TEST_F(RunsTest, AChiefThatRecoversIsNoSecondChief) {
+  ASSERT_OK_AND_ASSIGN(const std::string first, Create(Chief("/a", "a1")));
+  ASSERT_OK(Run(first, {}, {"init"}));
+  ASSERT_OK_AND_ASSIGN(const std::string second, Create(Chief("/a", "a1")));
+  EXPECT_OK(Run(second, {}, {"train"}));
+  EXPECT_OK(Run(first, {}, {"train"}));
+}
+
+TEST_F(RunsTest, ATrainerOfARunThatWasSupersededFindsTheNewOne) {
+  ASSERT_OK(Create(Chief("/a", "a1")));
+  ASSERT_OK_AND_ASSIGN(const std::string trainer, Create({.name = "/a"}, kWorker1));
+  ASSERT_OK_AND_ASSIGN(const std::string fresh, Create(Chief("/a", "a2")));
+  ASSERT_OK(Run(fresh, {}, {"init"}));
+  EXPECT_STATUS(Run(trainer, {}, {"train"}, kWorker1).status(), absl::StatusCode::kAborted,
+                "supersedes; open a new session");
+  std::string id;
+  ASSERT_OK_AND_ASSIGN(const std::string again,
+                       Create({.name = "/a"}, kWorker1, absl::Seconds(30), {}, &id));
+  EXPECT_EQ(id, "a2");
+  EXPECT_OK(Run(again, {}, {"train"}, kWorker1));
+}
+
+// --- The end of a run ----------------------------------------------------------------------------
+
+TEST_F(RunsTest, WhoComesAfterTheEndHearsOfItAtOnce) {
+  const RunEnd end = {.global_step = 1000, .checkpoint = "/a/ckpt-1000", .reason = "done"};
+  ASSERT_OK_AND_ASSIGN(const std::string chief, Create(Chief("/a", "a1")));
+  ASSERT_OK(Run(chief, {}, {"init"}));
+  ASSERT_OK_AND_ASSIGN(const std::string trainer, Create({.name = "/a"}, kWorker1));
+  ASSERT_OK(masters_.at(kWorker0)->EndRun(chief, end));
+  EXPECT_OK(Run(trainer, {}, {"train"}, kWorker1));  // who is there may finish
+  const Status late = Create({.name = "/a"}, kWorker1).status();
+  EXPECT_EQ(RunEndOf(late), end) << late;
+  EXPECT_STATUS(late, absl::StatusCode::kFailedPrecondition, "that has ended at step 1000: done");
+  ASSERT_OK(Close(chief));
+  ASSERT_OK(Close(trainer, kWorker1));
+  EXPECT_EQ(RunEndOf(Create({.name = "/a", .id = "a1"}, kWorker1).status()), end);
+}
+
+TEST_F(RunsTest, OnlyTheChiefCanEndARun) {
+  ASSERT_OK(Create(Chief("/a", "a1")));
+  ASSERT_OK_AND_ASSIGN(const std::string trainer, Create({.name = "/a"}, kWorker1));
+  ASSERT_OK_AND_ASSIGN(const std::string none, Create({}));
+  EXPECT_STATUS(masters_.at(kWorker1)->EndRun(trainer, {}), absl::StatusCode::kFailedPrecondition,
+                "must be of the chief of a run, got another trainer's");
+  EXPECT_STATUS(masters_.at(kWorker0)->EndRun(none, {}), absl::StatusCode::kFailedPrecondition,
+                "got one of no run");
+  EXPECT_OK(Create({.name = "/a"}, kWorker1));
+}
+
+TEST_F(RunsTest, AnEndWhoseAnswerIsLostIsToldAgainAndThenReported) {
+  ASSERT_OK_AND_ASSIGN(const std::string chief, Create(Chief("/a", "a1")));
+  wire().Set(Wire::kDeaf);
+  EXPECT_STATUS(masters_.at(kWorker0)->EndRun(chief, {.global_step = 5}),
+                absl::StatusCode::kUnavailable, "From /job:ps");
+  wire().Set(Wire::kWhole);
+  EXPECT_EQ(RunEndOf(Create({.name = "/a"}, kWorker1).status()), (RunEnd{.global_step = 5}));
+}
+
+TEST_F(RunsTest, TheVariablesOfARunThatHasEndedAreFreedWithItsLastSession) {
+  ASSERT_OK_AND_ASSIGN(const std::string chief, Create(Chief("/a", "a1")));
+  ASSERT_OK(Run(chief, {}, {"init"}));
+  ASSERT_OK(masters_.at(kWorker0)->EndRun(chief, {}));
+  ASSERT_OK(Close(chief));
+  ASSERT_OK_AND_ASSIGN(const std::string again, Create(Chief("/a", "a1", 2, "process 2")));
+  EXPECT_STATUS(ReadW(again).status(), absl::StatusCode::kFailedPrecondition, "w");
+}
+
+TEST_F(RunsTest, AResetOfTheDefaultContainerLeavesRunsAlone) {
+  ASSERT_OK_AND_ASSIGN(const std::string chief, Create(Chief("/a", "a1")));
+  ASSERT_OK(Run(chief, {}, {"init"}));
+  ASSERT_OK(ps().CleanupAll({}));
+  EXPECT_OK(ReadW(chief));
+  ASSERT_OK(ps().CleanupAll({"a1"}));
+  EXPECT_STATUS(ReadW(chief).status(), absl::StatusCode::kFailedPrecondition, "w");
+}
+
+// --- Leases --------------------------------------------------------------------------------------
+
+TEST_F(RunsTest, AMasterRenewsItsSessionsWithOneCallAPeriodAndNoneWithoutSessions) {
+  ASSERT_OK_AND_ASSIGN(const std::string a, Create({}));
+  ASSERT_OK_AND_ASSIGN(const std::string b, Create({}));
+  for (int i = 1; i <= 30; ++i) {
+    master_clock_.AdvanceAndSettle(absl::Seconds(10));
+    EXPECT_EQ(wire().renewals(), i);
+    ps_clock_.AdvanceAndSettle(absl::Seconds(10));
+  }
+  EXPECT_EQ(ps().num_sessions(), 2);
+  ASSERT_OK(Close(a));
+  ASSERT_OK(Close(b));
+  EXPECT_EQ(ps().num_sessions(), 0);
+  master_clock_.Advance(absl::Hours(1));
+  EXPECT_EQ(wire().renewals(), 30);
+}
+
+TEST_F(RunsTest, ASessionWhoseMasterIsCutOffExpires) {
+  ASSERT_OK_AND_ASSIGN(const std::string session, Create({}));
+  ASSERT_OK(Run(session, {}, {"init"}));
+  wire().Set(Wire::kCut);
+  ps_clock_.AdvanceAndSettle(absl::Seconds(45));
+  EXPECT_EQ(ps().num_sessions(), 1);
+  ps_clock_.AdvanceAndSettle(absl::Seconds(15));
+  EXPECT_EQ(ps().num_sessions(), 0);
+  wire().Set(Wire::kWhole);
+  EXPECT_STATUS(Run(session, {}, {"train"}).status(), absl::StatusCode::kAborted,
+                "Its lease on /job:ps/replica:0/task:0 has expired");
+}
+
+TEST_F(RunsTest, AHundredPartitionsLeaveAsManySessionsAsThereAreClients) {
+  ASSERT_OK_AND_ASSIGN(const std::string other, Create({}, kWorker1));
+  ASSERT_OK_AND_ASSIGN(const std::string steady, Create({}));
+  ASSERT_OK_AND_ASSIGN(std::string session, Create({}));
+  ASSERT_OK(Run(session, {}, {"init"}));
+  const auto all_live = [&] {
+    ASSERT_OK(Run(session, {}, {"train"}));
+    ASSERT_OK(Run(steady, {}, {"train"}));
+    ASSERT_OK(Run(other, {}, {"train"}, kWorker1));
+  };
+  int most = 0;
+  for (int i = 0; i < 100; ++i) {
+    const bool is_cut = i % 2 == 0;
+    wire().Set(is_cut ? Wire::kCut : Wire::kDeaf);
+    EXPECT_STATUS(Run(session, {}, {"train"}).status(), absl::StatusCode::kUnavailable, "is cut");
+    if (!is_cut) {
+      EXPECT_EQ(Create({}).status().code(), absl::StatusCode::kUnavailable);
+    }
+    ASSERT_OK(Close(session));
+    // Longer than the end is told again and again.
+    for (int k = 0; k < 4; ++k) {
+      master_clock_.AdvanceAndSettle(absl::Seconds(9));
+      ps_clock_.AdvanceAndSettle(absl::Seconds(9));
+    }
+    wire().Set(Wire::kWhole);
+    ASSERT_OK_AND_ASSIGN(session, Create({}));
+    all_live();
+    most = std::max(most, ps().num_sessions());
+  }
+  EXPECT_GE(most, 4);  // what partitions leave behind
+  for (int k = 0; k < 10; ++k) {
+    all_live();
+    ps_clock_.AdvanceAndSettle(absl::Seconds(9));
+  }
+  EXPECT_EQ(ps().num_sessions(), 3);
+}
+
+TEST_F(RunsTest, AnEndThatWasNotHeardIsToldAgainWhenTheWayIsWhole) {
+  ASSERT_OK(Create({}));  // keeps the keeper's thread
+  ASSERT_OK_AND_ASSIGN(const std::string session, Create({}));
+  wire().Set(Wire::kCut);
+  ASSERT_OK(Close(session));
+  EXPECT_EQ(ps().num_sessions(), 2);
+  wire().Set(Wire::kWhole);
+  master_clock_.AdvanceAndSettle(absl::Seconds(1));
+  EXPECT_EQ(ps().num_sessions(), 1);
+}
+
+TEST_F(RunsTest, ASessionOfAMasterWithoutLeasesLivesUntilItIsDeleted) {
+  tensorflow::CreateWorkerSessionRequest request;
+  request.set_session_handle("foreign");
+  ASSERT_OK(ps().CreateWorkerSession(request));
+  ASSERT_OK(Create({}));  // starts the thread that watches
+  ps_clock_.AdvanceAndSettle(absl::Hours(1));
+  ps_clock_.AdvanceAndSettle(absl::Hours(1));
+  EXPECT_EQ(ps().num_sessions(), 1);
+}
+
+TEST_F(RunsTest, ASessionOfARemoteClientIsALeaseAtItsMaster) {
+  Master& master = *masters_.at(kWorker0);
+  ASSERT_OK_AND_ASSIGN(const std::string own, Create({}));
+  // The clock has one waiter that is watched: the keeper's; so this master is asked directly.
+  MasterOptions options;
+  options.task = kWorker0;
+  options.cluster = cluster_;
+  WatchedClock clock;
+  options.clock = &clock;
+  options.peer = [this](absl::string_view name) -> std::shared_ptr<Transport> {
+    return MakeInProcessTransport(workers_.at(std::string(name)).get(), std::string(name));
+  };
+  Master remote(std::move(options));
+  tensorflow::CreateSessionRequest request;
+  AddSessionTerms({.lease = absl::Seconds(60)}, &request);
+  tensorflow::CreateSessionResponse live, dead;
+  ASSERT_OK(remote.CreateSession(request, absl::Seconds(30), 16, &live));
+  ASSERT_OK(remote.CreateSession(request, absl::Seconds(30), 16, &dead));
+  const int sessions = ps().num_sessions();
+  for (int i = 0; i < 12; ++i) {
+    EXPECT_TRUE(remote.RenewSessions({live.session_handle()}).empty());
+    clock.AdvanceAndSettle(absl::Seconds(10));
+  }
+  EXPECT_EQ(remote.num_sessions(), 1);
+  EXPECT_EQ(ps().num_sessions(), sessions - 1);
+  EXPECT_EQ(remote.RenewSessions({live.session_handle(), dead.session_handle()}),
+            std::vector<std::string>{dead.session_handle()});
+  EXPECT_EQ(master.num_sessions(), 1);
+  remote.Shutdown(absl::AbortedError("Shutdown"));
+}
+
+// --- What a session held -------------------------------------------------------------------------
+
+class Tokens : public Resource, public HoldsForSessions {
+ public:
+  static constexpr const char* kTypeName = "TestTokens";
+  std::string DebugString() const override { return "tokens"; }
+  void SessionEnded(absl::string_view session) override {
+    MutexLock lock(&mu_);
+    ended_.emplace_back(session);
+  }
+  std::vector<std::string> ended() const {
+    MutexLock lock(&mu_);
+    return ended_;
+  }
+
+ private:
+  mutable Mutex mu_;
+  std::vector<std::string> ended_ ABSL_GUARDED_BY(mu_);
+};
+
+class WorkerSessionsTest : public RunsTest {
+ protected:
+  Status Open(const std::string& handle, const SessionTerms& terms) {
+    tensorflow::CreateWorkerSessionRequest request;
+    request.set_session_handle(handle);
+    AddSessionTerms(terms, &request);
+    return ps().CreateWorkerSession(request);
+  }
+  // A graph whose one node calls the hook.
+  std::string Register(const std::string& session, const std::string& hook) {
+    tensorflow::RegisterGraphRequest request;
+    request.set_session_handle(session);
+    request.mutable_graph_def()->mutable_versions()->set_producer(134);
+    tensorflow::NodeDef* const node = request.mutable_graph_def()->add_node();
+    node->set_name("probe");
+    node->set_op("TestProbeAsync");
+    node->set_device(absl::StrCat(kPs, "/device:CPU:0"));
+    (*node->mutable_attr())["N"].set_i(0);
+    (*node->mutable_attr())["M"].set_i(0);
+    (*node->mutable_attr())["hook"].set_s(hook);
+    tensorflow::RegisterGraphResponse response;
+    EXPECT_OK(ps().RegisterGraph(request, nullptr, &response));
+    return response.graph_handle();
+  }
+  struct Step {
+    tensorflow::RunGraphRequest request;
+    tensorflow::RunGraphResponse response;
+    std::vector<NamedTensor> received;
+    Notification ended;
+    Status status;
+  };
+  void Start(const std::string& session, const std::string& graph, Step* step) {
+    step->request.set_session_handle(session);
+    step->request.set_graph_handle(graph);
+    step->request.set_step_id(++last_step_);
+    ps().RunGraph(step->request, step->request, {}, false, absl::InfiniteFuture(), nullptr,
+                  &step->response, &step->received, [step](const Status& status) {
+                    step->status = status;
+                    step->ended.Notify();
+                  });
+  }
+  int64_t last_step_ = 0;
+};
+
+TEST_F(WorkerSessionsTest, AResourceIsToldOfEverySessionThatEndsHoweverItEnds) {
+  std::shared_ptr<Tokens> tokens;
+  testing::SetAsyncHook("take", [&](KernelContext* ctx, AsyncKernel::DoneCallback done) {
+    auto found = ctx->step().device->resources->LookupOrCreate<Tokens>(
+        "", "tokens", [] { return std::make_shared<Tokens>(); });
+    if (found.ok()) tokens = *found;
+    done(found.status());
+  });
+  const TrainingRun older = Chief("/a", "a1", 1, "older"), newer = Chief("/a", "a1", 2, "newer");
+  ASSERT_OK(Open("older", {.run = older}));
+  Step step;
+  Start("older", Register("older", "take"), &step);
+  step.ended.Wait();
+  ASSERT_OK(step.status);
+  const TrainingRun trainer = {.name = "/a", .id = "a1"};
+  ASSERT_OK(Open("closed", {.run = trainer}));
+  ASSERT_OK(Open("dead", {.run = trainer, .lease = absl::Seconds(60)}));
+  ASSERT_OK(Open("of another run", {.run = Chief("/b", "b1")}));
+  EXPECT_TRUE(tokens->ended().empty());
+
+  tensorflow::DeleteWorkerSessionRequest deletion;
+  deletion.set_session_handle("closed");
+  ASSERT_OK(ps().DeleteWorkerSession(deletion));
+  deletion.set_session_handle("of another run");
+  ASSERT_OK(ps().DeleteWorkerSession(deletion));
+  ASSERT_OK(ps().DeleteWorkerSession(deletion));
+  EXPECT_EQ(tokens->ended(), std::vector<std::string>{"closed"});
+  ASSERT_OK(Open("newer", {.run = newer}));
+  EXPECT_EQ(tokens->ended(), (std::vector<std::string>{"closed", "older"}));
+  ps_clock_.AdvanceAndSettle(absl::Seconds(45));
+  ps_clock_.AdvanceAndSettle(absl::Seconds(15));
+  EXPECT_EQ(tokens->ended(), (std::vector<std::string>{"closed", "older", "dead"}));
+}
+
+TEST_F(WorkerSessionsTest, TheStepsOfASessionThatEndsAreCancelledAndSayWhy) {
+  std::atomic<int> waiting{0};
+  testing::SetAsyncHook("wait", [&](KernelContext* ctx, AsyncKernel::DoneCallback done) {
+    auto shared = std::make_shared<AsyncKernel::DoneCallback>(std::move(done));
+    CancellationManager::Token token;
+    waiting.fetch_add(1);
+    ASSERT_TRUE(ctx->step().cancellation->Register(
+        &token, [shared] { (*shared)(absl::CancelledError("cancelled")); }));
+  });
+  ASSERT_OK(Open("leased", {.lease = absl::Seconds(60)}));
+  ASSERT_OK(Open("older", {.run = Chief("/a", "a1", 1, "older")}));
+  Step leased, fenced;
+  Start("leased", Register("leased", "wait"), &leased);
+  Start("older", Register("older", "wait"), &fenced);
+  ASSERT_EQ(waiting.load(), 2);
+  ASSERT_OK(Open("newer", {.run = Chief("/a", "a1", 2, "newer")}));
+  fenced.ended.Wait();
+  EXPECT_TRUE(IsFenced(fenced.status)) << fenced.status;
+  EXPECT_FALSE(leased.ended.HasBeenNotified());
+  ps_clock_.AdvanceAndSettle(absl::Seconds(45));
+  ps_clock_.AdvanceAndSettle(absl::Seconds(15));
+  leased.ended.Wait();
+  EXPECT_STATUS(leased.status, absl::StatusCode::kAborted, "has expired: nobody renewed it for 1m");
+}
+
+TEST_F(WorkerSessionsTest, AStepIsASignOfLife) {
+  testing::SetAsyncHook(
+      "go", [](KernelContext*, AsyncKernel::DoneCallback done) { done(absl::OkStatus()); });
+  ASSERT_OK(Open("leased", {.lease = absl::Seconds(60)}));
+  const std::string graph = Register("leased", "go");
+  for (int i = 0; i < 10; ++i) {
+    Step step;
+    Start("leased", graph, &step);
+    step.ended.Wait();
+    ASSERT_OK(step.status);
+    ps_clock_.AdvanceAndSettle(absl::Seconds(40));
+  }
+  EXPECT_EQ(ps().num_sessions(), 1);
+}
+
+TEST_F(WorkerSessionsTest, TermsThatCannotBeKeptOpenNoSession) {
+  EXPECT_STATUS(Open("a", {.run = {.name = "/a"}}), absl::StatusCode::kInvalidArgument,
+                "must have an id here");
+  EXPECT_STATUS(Open("a", {.run = {.name = "/a", .id = "?"}}), absl::StatusCode::kInvalidArgument,
+                "letters and digits");
+  EXPECT_EQ(ps().num_sessions(), 0);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_DISTRIBUTED_TESTING_FAULTY_WIRE_H_
+#define MILLRACE_DISTRIBUTED_TESTING_FAULTY_WIRE_H_
+
+// FaultyWire: a Transport to another one that looks like a network and can be cut.
+//
+//   whole -> cut         nothing arrives: every call is Unavailable
+//         -> deaf        calls arrive and are done, their answers are lost
+//
+// Only calls of sessions and runs can be deaf; steps and tensors are cut then.
+//
+// Threads: all methods, from any thread. Lifetime: `to` outlives it.
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "distributed/transport/transport.h"
+#include "graph/graph.h"
+#include "runtime/training_run.h"
+
+namespace millrace {
+
+class FaultyWire : public Transport {
+ public:
+  enum class State { kWhole, kCut, kDeaf };
+  explicit FaultyWire(std::shared_ptr<Transport> to) : to_(std::move(to)) {}
+
+  void Set(State state) { state_.store(state); }
+  int renewals() const { return renewals_.load(); }
+
+  const std::string& task() const override { return to_->task(); }
+  const std::string& address() const override { return to_->address(); }
+
+  void GetStatus(const CallOptions& o, tensorflow::GetStatusResponse* r, Done d) override {
+    if (IsCut()) return d(Lost());
+    to_->GetStatus(o, r, std::move(d));
+  }
+  void CreateWorkerSession(const CallOptions& o, const tensorflow::CreateWorkerSessionRequest& r,
+                           Done d) override {
+    if (IsCut()) return d(Lost());
+    to_->CreateWorkerSession(o, r, Heard(std::move(d)));
+  }
+  void DeleteWorkerSession(const CallOptions& o, const tensorflow::DeleteWorkerSessionRequest& r,
+                           Done d) override {
+    if (IsCut()) return d(Lost());
+    to_->DeleteWorkerSession(o, r, Heard(std::move(d)));
+  }
+  void RenewSessions(const CallOptions& o, absl::Span<const std::string> handles,
+                     std::vector<std::string>* unknown, Done d) override {
+    if (IsCut()) return d(Lost());
+    renewals_.fetch_add(1);
+    to_->RenewSessions(o, handles, unknown, Heard(std::move(d)));
+  }
+  void FindRun(const CallOptions& o, const std::string& name, const std::string& id,
+               FoundRun* found, Done d) override {
+    if (IsCut()) return d(Lost());
+    to_->FindRun(o, name, id, found, Heard(std::move(d)));
+  }
+  void EndRun(const CallOptions& o, const std::string& handle, const RunEnd& end, Done d) override {
+    if (IsCut()) return d(Lost());
+    to_->EndRun(o, handle, end, Heard(std::move(d)));
+  }
+  void RegisterGraph(const CallOptions& o, const tensorflow::RegisterGraphRequest& r,
+                     tensorflow::RegisterGraphResponse* s, Done d) override {
+    if (IsCut()) return d(Lost());
+    to_->RegisterGraph(o, r, s, std::move(d));
+  }
+  void DeregisterGraph(const CallOptions& o, const tensorflow::DeregisterGraphRequest& r,
+                       Done d) override {
+    if (IsCut()) return d(Lost());
+    to_->DeregisterGraph(o, r, std::move(d));
+  }
+  void CleanupGraph(const CallOptions& o, const tensorflow::CleanupGraphRequest& r,
+                    Done d) override {
+    if (IsCut()) return d(Lost());
+    to_->CleanupGraph(o, r, std::move(d));
+  }
+  void CleanupAll(const CallOptions& o, const tensorflow::CleanupAllRequest& r, Done d) override {
+    if (IsCut()) return d(Lost());
+    to_->CleanupAll(o, r, std::move(d));
+  }
+  void RunGraph(const CallOptions& o, const tensorflow::RunGraphRequest& g,
+                const tensorflow::RunGraphRequest& r, absl::Span<const NamedTensor> send, bool,
+                tensorflow::RunGraphResponse* s, std::vector<NamedTensor>* t, Done d) override {
+    if (!IsWhole()) return d(Lost());
+    to_->RunGraph(o, g, r, send, /*block=*/false, s, t, std::move(d));
+  }
+  void RecvTensor(const CallOptions& o, const tensorflow::RecvTensorRequest& r, NamedTensor* t,
+                  Done d) override {
+    if (!IsWhole()) return d(Lost());
+    to_->RecvTensor(o, r, t, std::move(d));
+  }
+  void Pull(const CallOptions& o, const PullRequest& r, std::shared_ptr<PullSink> s) override {
+    if (!IsWhole()) return s->OnDone(Lost());
+    to_->Pull(o, r, std::move(s));
+  }
+  void Push(const CallOptions& o, int64_t step, absl::Span<const NamedTensor> t, Done d) override {
+    if (!IsWhole()) return d(Lost());
+    to_->Push(o, step, t, std::move(d));
+  }
+
+ private:
+  bool IsWhole() const { return state_.load() == State::kWhole; }
+  bool IsCut() const { return state_.load() == State::kCut; }
+  Status Lost() const {
+    return absl::UnavailableError(absl::StrCat("the way to ", task(), " is cut"));
+  }
+  // By the state when the call began.
+  Done Heard(Done done) const {
+    if (IsWhole()) return done;
+    return [done = std::move(done), lost = Lost()](const Status&) mutable { done(lost); };
+  }
+
+  const std::shared_ptr<Transport> to_;
+  std::atomic<State> state_{State::kWhole};
+  std::atomic<int> renewals_{0};
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_DISTRIBUTED_TESTING_FAULTY_WIRE_H_

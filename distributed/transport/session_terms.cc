@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "distributed/transport/session_terms.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/match.h"
+#include "distributed/transport/transport.pb.h"
+#include "google/protobuf/unknown_field_set.h"
+
+namespace millrace {
+namespace {
+
+// gRPC refuses trailers above 8 KiB; a message and these in base64 stay below.
+constexpr size_t kMaxPayloadBytes = 3072;
+// A lease that is shorter cannot be kept on a busy network; longer ones are as good as none.
+constexpr absl::Duration kMinLease = absl::Milliseconds(100);
+constexpr absl::Duration kMaxLease = absl::Hours(24);
+
+// The bytes of the last length-delimited field of this number, or null.
+const std::string* FindField(const google::protobuf::Message& message, int number) {
+  const std::string* found = nullptr;
+  const auto& fields = message.GetReflection()->GetUnknownFields(message);
+  for (int i = 0; i < fields.field_count(); ++i) {
+    const auto& field = fields.field(i);
+    if (field.number() == number &&
+        field.type() == google::protobuf::UnknownField::TYPE_LENGTH_DELIMITED) {
+      found = &field.length_delimited();
+    }
+  }
+  return found;
+}
+
+Status WithParsed(Status status, const wire::StatusPayloads& payloads) {
+  for (const auto& payload : payloads.payload()) {
+    if (status.ok() || !absl::StartsWith(payload.type(), kRunPayloads)) continue;
+    status.SetPayload(payload.type(), absl::Cord(payload.value()));
+  }
+  return status;
+}
+
+wire::StatusPayloads PayloadsOf(const Status& status) {
+  wire::StatusPayloads payloads;
+  status.ForEachPayload([&payloads](absl::string_view type, const absl::Cord& value) {
+    if (!absl::StartsWith(type, kRunPayloads)) return;
+    auto* const payload = payloads.add_payload();
+    payload->set_type(std::string(type));
+    payload->set_value(std::string(value));
+  });
+  if (payloads.ByteSizeLong() > kMaxPayloadBytes) payloads.Clear();
+  return payloads;
+}
+
+}  // namespace
+
+void AddSessionTerms(const SessionTerms& terms, google::protobuf::Message* message) {
+  if (terms.run.empty() && terms.lease <= absl::ZeroDuration()) return;
+  wire::SessionTerms wire;
+  if (!terms.run.empty()) ToWire(terms.run, wire.mutable_run());
+  wire.set_lease_in_ms(absl::ToInt64Milliseconds(terms.lease));
+  std::string bytes;
+  wire.SerializeToString(&bytes);
+  auto* const fields = message->GetReflection()->MutableUnknownFields(message);
+  fields->DeleteByNumber(wire::SessionTermsField::kTermsFieldNumber);
+  fields->AddLengthDelimited(wire::SessionTermsField::kTermsFieldNumber, bytes);
+}
+
+StatusOr<SessionTerms> SessionTermsOf(const google::protobuf::Message& message) {
+  SessionTerms terms;
+  const std::string* const bytes = FindField(message, wire::SessionTermsField::kTermsFieldNumber);
+  if (bytes == nullptr) return terms;
+  wire::SessionTerms wire;
+  if (!wire.ParseFromString(*bytes)) {
+    return InvalidArgument(message.GetTypeName(), ": its session terms must be a message, got ",
+                           bytes->size(), " other bytes");
+  }
+  terms.run = FromWire(wire.run());
+  MR_RETURN_IF_ERROR(CheckRun(terms.run));
+  if (wire.lease_in_ms() < 0) {
+    return InvalidArgument(message.GetTypeName(), ": a lease must be >= 0 ms, got ",
+                           wire.lease_in_ms());
+  }
+  if (wire.lease_in_ms() > 0) {
+    terms.lease = std::clamp(absl::Milliseconds(wire.lease_in_ms()), kMinLease, kMaxLease);
+  }
+  return terms;
+}
+
+void ToWire(const TrainingRun& run, wire::TrainingRun* message) {
+  message->set_name(run.name);
+  message->set_id(run.id);
+  message->set_is_chief(run.is_chief);
+  message->set_chief(run.chief);
+  message->set_epoch(run.epoch);
+}
+
+TrainingRun FromWire(const wire::TrainingRun& message) {
+  return {.name = message.name(),
+          .id = message.id(),
+          .is_chief = message.is_chief(),
+          .chief = message.chief(),
+          .epoch = message.epoch()};
+}
+
+void ToWire(const RunEnd& end, wire::RunEnd* message) {
+  message->set_global_step(end.global_step);
+  message->set_checkpoint(end.checkpoint);
+  message->set_reason(end.reason);
+}
+
+RunEnd FromWire(const wire::RunEnd& message) {
+  return {.global_step = message.global_step(),
+          .checkpoint = message.checkpoint(),
+          .reason = message.reason()};
+}
+
+std::string PayloadBytes(const Status& status) {
+  return status.ok() ? std::string() : PayloadsOf(status).SerializeAsString();
+}
+
+void AddPayloads(const Status& status, google::protobuf::Message* message) {
+  if (status.ok()) return;
+  const wire::StatusPayloads payloads = PayloadsOf(status);
+  auto* const fields = message->GetReflection()->MutableUnknownFields(message);
+  for (const auto& payload : payloads.payload()) {
+    fields->AddLengthDelimited(wire::StatusPayloads::kPayloadFieldNumber,
+                               payload.SerializeAsString());
+  }
+}
+
+Status WithPayloads(Status status, absl::string_view bytes) {
+  if (bytes.empty() || bytes.size() > kMaxPayloadBytes) return status;
+  wire::StatusPayloads payloads;
+  if (!payloads.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return status;
+  return WithParsed(std::move(status), payloads);
+}
+
+Status WithPayloadsOf(Status status, const google::protobuf::Message& message) {
+  wire::StatusPayloads payloads;
+  const auto& fields = message.GetReflection()->GetUnknownFields(message);
+  for (int i = 0; i < fields.field_count(); ++i) {
+    const auto& field = fields.field(i);
+    if (field.number() != wire::StatusPayloads::kPayloadFieldNumber ||
+        field.type() != google::protobuf::UnknownField::TYPE_LENGTH_DELIMITED ||
+        field.length_delimited().size() > kMaxPayloadBytes) {
+      continue;
+    }
+    wire::StatusPayloads::Payload payload;
+    if (payload.ParseFromString(field.length_delimited())) {
+      *payloads.add_payload() = std::move(payload);
+    }
+  }
+  return WithParsed(std::move(status), payloads);
+}
+
+}  // namespace millrace

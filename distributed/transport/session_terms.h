@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_DISTRIBUTED_TRANSPORT_SESSION_TERMS_H_
+#define MILLRACE_DISTRIBUTED_TRANSPORT_SESSION_TERMS_H_
+
+// SessionTerms on the wire: for which run a session is opened, and how long it lives when nobody
+// renews it; and what a Status says of runs besides its message.
+//
+// TensorFlow's messages have no place for either, so they are fields of their own in these, with
+// numbers that it will never use; others skip them. A session of a peer that knows no terms is of
+// no run and ends when it is deleted.
+//
+// Thread-safety: functions of their arguments. Failure: InvalidArgument for terms that cannot be
+// kept; what a peer sends is bounded before it is used.
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "core/status.h"
+#include "google/protobuf/message.h"
+#include "runtime/training_run.h"
+
+namespace millrace {
+
+namespace wire {
+class RunEnd;
+class TrainingRun;
+}  // namespace wire
+
+struct SessionTerms {
+  TrainingRun run = {};
+  // ZeroDuration: the session lives until it is deleted.
+  absl::Duration lease = absl::ZeroDuration();
+};
+
+// Adds nothing for terms that say nothing.
+void AddSessionTerms(const SessionTerms& terms, google::protobuf::Message* message);
+StatusOr<SessionTerms> SessionTermsOf(const google::protobuf::Message& message);
+
+void ToWire(const TrainingRun& run, wire::TrainingRun* message);
+void ToWire(const RunEnd& end, wire::RunEnd* message);
+TrainingRun FromWire(const wire::TrainingRun& message);
+RunEnd FromWire(const wire::RunEnd& message);
+
+// The payloads of a status that travel (kRunPayloads); "" when there are none, or too much of them.
+std::string PayloadBytes(const Status& status);
+// The same beside the fields of a message that has the status's code and text.
+void AddPayloads(const Status& status, google::protobuf::Message* message);
+// The status with the payloads that came with it; what is not understood is left out.
+Status WithPayloads(Status status, absl::string_view bytes);
+Status WithPayloadsOf(Status status, const google::protobuf::Message& message);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_DISTRIBUTED_TRANSPORT_SESSION_TERMS_H_

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_DISTRIBUTED_WORKER_RUN_REGISTRY_H_
+#define MILLRACE_DISTRIBUTED_WORKER_RUN_REGISTRY_H_
+
+// RunRegistry: the training runs that a task knows, and the resources that belong to each.
+//
+//   known -> claimed        known: a trainer has come, no chief yet
+//   claimed -> claimed      a newer chief of the same id: the older one's sessions are refused
+//   claimed -> ended        its chief says so; sessions that are open go on, new ones are refused
+//   ended -> claimed        a chief of the same id trains further
+//   any -> superseded       a chief claims the same name with another id; for good
+//
+// A run has a container of its own: devices like the task's, whose resources no other run and no
+// session without a run can see. It is freed
+//   * when the run has ended or was superseded, and its last session has closed;
+//   * when another run is claimed, and this one has had no session for `linger`.
+// Who comes again to a run whose container was freed gets an empty one. What is freed is in the
+// log, with the run, its bytes and the reason. Of runs without a container only so much is kept as
+// tells who asks that they have ended; the oldest of them are forgotten.
+//
+// The newest chief is the one with the largest epoch; among equal ones (nobody counts) who came
+// last, and one that was refused once is refused for ever.
+//
+// Thread-safety: none; its worker's lock. Containers are freed by who calls TakeFreed, without it.
+// Failure: FencedError and RunEndedError (runtime/training_run.h); Aborted for a session of a run
+// that was superseded, whose trainer may come again and find the other; ResourceExhausted when too
+// many runs are under way.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "core/clock.h"
+#include "core/status.h"
+#include "distributed/transport/transport.h"
+#include "runtime/device.h"
+#include "runtime/training_run.h"
+
+namespace millrace {
+
+using DeviceList = std::vector<std::shared_ptr<Device>>;
+
+class RunRegistry {
+ public:
+  // `task`: for messages. `make_devices` makes an empty container.
+  RunRegistry(std::string task, Clock* clock, absl::Duration linger,
+              std::function<DeviceList()> make_devices);
+
+  // Counts a session of the run, which has an id, and gives its container. A chief claims the run.
+  StatusOr<DeviceList> Open(const TrainingRun& run);
+  // A session that Open counted is over.
+  void Close(const TrainingRun& run);
+  // Whether a session that was opened for `run` may go on.
+  Status Check(const TrainingRun& run) const;
+  // By a session of `run`. FailedPrecondition unless it is the newest chief's.
+  Status End(const TrainingRun& run, const RunEnd& end);
+  // From the logdir: the run has ended, whoever claimed it.
+  void NoteEnd(const TrainingRun& run, const RunEnd& end);
+  // By id, or by name when there is none: the newest that a chief has claimed.
+  FoundRun Find(absl::string_view name, absl::string_view id) const;
+
+  // The run that was claimed last, when it has ended and no session of any other is open.
+  struct Finished {
+    TrainingRun run;
+    RunEnd end;
+    absl::Time ended;
+    int sessions = 0;
+  };
+  std::optional<Finished> FindFinished() const;
+  // How often runs were claimed here so far.
+  int64_t num_claims() const { return claims_; }
+  // The container of a run; empty when it has none.
+  DeviceList ContainerOf(absl::string_view id) const;
+
+  // A container that nobody may use any more; ClearAll() and the log are the caller's.
+  struct Freed {
+    TrainingRun run;
+    DeviceList devices;
+    std::string reason;
+  };
+  std::vector<Freed> TakeFreed();
+
+ private:
+  struct Entry {
+    TrainingRun run;
+    int64_t claim = 0;  // the number of its newest claim; 0: none yet
+    std::set<std::string> fenced;
+    std::string superseded_by;  // the id
+    std::optional<RunEnd> end;
+    absl::Time ended = absl::InfinitePast();
+    int sessions = 0;
+    absl::Time last_session = absl::InfinitePast();  // when the last one closed
+    DeviceList devices;                              // empty: no container
+  };
+  Status Claim(const TrainingRun& run, Entry* entry);
+  Status CheckChief(const TrainingRun& run, const Entry& entry) const;
+  Status Superseded(const TrainingRun& run, const Entry& entry) const;
+  StatusOr<Entry*> FindOrMake(const TrainingRun& run);
+  void FreeIfOver(Entry* entry);
+  void FreeIdle(const std::string& claimed_id);
+  void Free(Entry* entry, std::string reason);
+
+  const std::string task_;
+  Clock* const clock_;
+  const absl::Duration linger_;
+  const std::function<DeviceList()> make_devices_;
+  std::map<std::string, Entry, std::less<>> runs_;  // by id
+  int64_t claims_ = 0;
+  std::vector<Freed> freed_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_DISTRIBUTED_WORKER_RUN_REGISTRY_H_

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "distributed/worker/run_registry.h"
+
+#include "absl/strings/str_cat.h"
+#include "core/testing/tensor_testing.h"
+#include "gtest/gtest.h"
+#include "runtime/resource_manager.h"
+
+namespace millrace {
+namespace {
+
+constexpr char kPs[] = "/job:ps/replica:0/task:0";
+using State = FoundRun::State;
+
+TrainingRun Chief(const std::string& name, const std::string& id, const std::string& who = "chief",
+                  int64_t epoch = 0) {
+  return {.name = name, .id = id, .is_chief = true, .chief = who, .epoch = epoch};
+}
+TrainingRun Trainer(const std::string& name, const std::string& id) {
+  return {.name = name, .id = id};
+}
+
+class RunRegistryTest : public ::testing::Test {
+ protected:
+  // The container; null when the session is refused.
+  Device* Open(const TrainingRun& run) {
+    const auto devices = runs_.Open(run);
+    EXPECT_OK(devices);
+    return devices.ok() ? devices->front().get() : nullptr;
+  }
+  // The ids of what was freed since the last time.
+  std::vector<std::string> TakeFreed() {
+    std::vector<std::string> ids;
+    for (const auto& freed : runs_.TakeFreed()) {
+      EXPECT_FALSE(freed.devices.empty());
+      EXPECT_NE(freed.reason, "");
+      ids.push_back(freed.run.id);
+    }
+    return ids;
+  }
+
+  FakeClock clock_;
+  RunRegistry runs_{kPs, &clock_, absl::Minutes(10), [] {
+                      auto device = std::make_shared<Device>();
+                      device->resources = std::make_unique<ResourceManager>("d");
+                      return DeviceList{std::move(device)};
+                    }};
+};
+
+using Ids = std::vector<std::string>;
+
+TEST_F(RunRegistryTest, EachRunHasAContainerOfItsOwn) {
+  Device* const a = Open(Chief("/a", "a1"));
+  Device* const b = Open(Chief("/b", "b1"));
+  EXPECT_NE(a, b);
+  EXPECT_EQ(Open(Trainer("/a", "a1")), a);
+  EXPECT_EQ(Open(Trainer("/b", "b1")), b);
+}
+
+TEST_F(RunRegistryTest, AChiefThatComesAgainFindsWhatItsRunHeld) {
+  Device* const a = Open(Chief("/a", "a1", "process 1"));
+  runs_.Close(Chief("/a", "a1", "process 1"));
+  clock_.Advance(absl::Hours(100));
+  EXPECT_EQ(TakeFreed(), Ids());
+  EXPECT_EQ(Open(Chief("/a", "a1", "process 2")), a);
+}
+
+TEST_F(RunRegistryTest, TheNewestChiefFencesTheOlderOneWhoeverComesLast) {
+  const TrainingRun first = Chief("/a", "a1", "first", 1), second = Chief("/a", "a1", "second", 2);
+  Open(first);
+  EXPECT_OK(runs_.Check(first));
+  Open(second);
+  EXPECT_STATUS(runs_.Check(first), absl::StatusCode::kFailedPrecondition,
+                "fenced by second, epoch 2");
+  EXPECT_TRUE(IsFenced(runs_.Check(first)));
+  EXPECT_TRUE(IsFenced(runs_.Open(first).status()));
+  EXPECT_TRUE(IsFenced(runs_.End(first, {})));
+  EXPECT_OK(runs_.Check(second));
+  Open(second);  // again
+  // Another server may hear of the newer one first.
+  RunRegistry other(kPs, &clock_, absl::Minutes(10), [] { return DeviceList(); });
+  EXPECT_OK(other.Open(second));
+  EXPECT_TRUE(IsFenced(other.Open(first).status()));
+}
+
+TEST_F(RunRegistryTest, WithoutEpochsWhoComesLastIsTheNewestAndTheOlderOneStaysFenced) {
+  const TrainingRun first = Chief("/a", "a1", "first"), second = Chief("/a", "a1", "second");
+  Open(first);
+  Open(second);
+  EXPECT_TRUE(IsFenced(runs_.Check(first)));
+  EXPECT_TRUE(IsFenced(runs_.Open(first).status()));
+  EXPECT_OK(runs_.Check(second));
+}
+
+TEST_F(RunRegistryTest, TrainersThatAreNotTheChiefAreNotFenced) {
+  Open(Chief("/a", "a1", "first", 1));
+  Open(Trainer("/a", "a1"));
+  Open(Chief("/a", "a1", "second", 2));
+  EXPECT_OK(runs_.Check(Trainer("/a", "a1")));
+}
+
+TEST_F(RunRegistryTest, ARunThatHasEndedRefusesTrainersAndTellsItsEnd) {
+  const TrainingRun chief = Chief("/a", "a1"), trainer = Trainer("/a", "a1");
+  const RunEnd end = {.global_step = 100, .checkpoint = "/a/ckpt-100", .reason = "done"};
+  Open(chief);
+  Open(trainer);
+  EXPECT_STATUS(runs_.End(trainer, end), absl::StatusCode::kFailedPrecondition,
+                "must be told by a session of its chief");
+  EXPECT_OK(runs_.End(chief, end));
+  EXPECT_OK(runs_.Check(trainer));  // what is open goes on
+  EXPECT_EQ(RunEndOf(runs_.Open(trainer).status()), end);
+  EXPECT_EQ(runs_.Find("/a", "").state, State::kEnded);
+  EXPECT_EQ(runs_.Find("/a", "").end, end);
+}
+
+TEST_F(RunRegistryTest, AnEndThatALogdirTellsIsAnEndOfARunThatNobodyClaimed) {
+  runs_.NoteEnd(Trainer("/a", "a1"), {.global_step = 7});
+  EXPECT_EQ(runs_.Find("/a", "").state, State::kEnded);
+  EXPECT_EQ(RunEndOf(runs_.Open(Trainer("/a", "a1")).status()), (RunEnd{.global_step = 7}));
+}
+
+TEST_F(RunRegistryTest, AChiefMayTrainARunFurtherThatHasEnded) {
+  Device* const a = Open(Chief("/a", "a1", "process 1"));
+  EXPECT_OK(runs_.End(Chief("/a", "a1", "process 1"), {}));
+  EXPECT_EQ(Open(Chief("/a", "a1", "process 2")), a);
+  EXPECT_EQ(runs_.Find("/a", "").state, State::kClaimed);
+  EXPECT_EQ(Open(Trainer("/a", "a1")), a);
+}
+
+TEST_F(RunRegistryTest, ARunIsFoundByItsNameOnceAChiefHasClaimedIt) {
+  EXPECT_EQ(runs_.Find("/a", "").state, State::kUnknown);
+  Open(Trainer("/a", "a1"));
+  EXPECT_EQ(runs_.Find("/a", "").state, State::kUnknown);
+  EXPECT_EQ(runs_.Find("", "a1").state, State::kUnknown);
+  Open(Chief("/a", "a1", "somebody", 3));
+  EXPECT_EQ(runs_.Find("/a", "").state, State::kClaimed);
+  EXPECT_EQ(runs_.Find("/a", "").run.id, "a1");
+  EXPECT_EQ(runs_.Find("/other", "a1").run.chief, "somebody");
+  EXPECT_EQ(runs_.Find("/b", "").state, State::kUnknown);
+}
+
+TEST_F(RunRegistryTest, ANewRunOfTheSameNameSupersedesTheOlderOne) {
+  const TrainingRun old_chief = Chief("/a", "a1", "old"), old_trainer = Trainer("/a", "a1");
+  Device* const old = Open(old_chief);
+  Open(old_trainer);
+  EXPECT_NE(Open(Chief("/a", "a2", "new")), old);
+  EXPECT_TRUE(IsFenced(runs_.Check(old_chief)));
+  EXPECT_TRUE(IsFenced(runs_.Open(old_chief).status()));
+  EXPECT_STATUS(runs_.Check(old_trainer), absl::StatusCode::kAborted,
+                "run a2 of new supersedes; open a new session");
+  EXPECT_EQ(runs_.Find("/a", "").run.id, "a2");
+  EXPECT_EQ(runs_.Find("/a", "a1").state, State::kSuperseded);
+  EXPECT_EQ(TakeFreed(), Ids());
+  runs_.Close(old_chief);
+  EXPECT_EQ(TakeFreed(), Ids());
+  runs_.Close(old_trainer);
+  EXPECT_EQ(TakeFreed(), Ids{"a1"});
+}
+
+TEST_F(RunRegistryTest, TheContainerOfARunThatHasEndedIsFreedWithItsLastSession) {
+  const TrainingRun chief = Chief("/a", "a1"), trainer = Trainer("/a", "a1");
+  Device* const a = Open(chief);
+  Open(trainer);
+  EXPECT_OK(runs_.End(chief, {}));
+  runs_.Close(chief);
+  EXPECT_EQ(TakeFreed(), Ids());
+  EXPECT_EQ(runs_.ContainerOf("a1").size(), 1u);
+  const DeviceList keep = runs_.ContainerOf("a1");
+  runs_.Close(trainer);
+  EXPECT_EQ(TakeFreed(), Ids{"a1"});
+  EXPECT_TRUE(runs_.ContainerOf("a1").empty());
+  EXPECT_EQ(runs_.Find("/a", "").state, State::kEnded);  // who comes late still hears of it
+  EXPECT_NE(Open(chief), a);
+}
+
+TEST_F(RunRegistryTest, ARunWithoutSessionsLosesItsContainerOnlyToAnother) {
+  const TrainingRun a = Chief("/a", "a1"), b = Chief("/b", "b1");
+  Open(a);
+  runs_.Close(a);
+  Open(b);
+  runs_.Close(b);
+  EXPECT_EQ(TakeFreed(), Ids());
+  clock_.Advance(absl::Minutes(9));
+  Open(Chief("/c", "c1"));
+  EXPECT_EQ(TakeFreed(), Ids());  // both were used lately
+  clock_.Advance(absl::Minutes(1));
+  Open(Trainer("/c", "c1"));
+  EXPECT_EQ(TakeFreed(), Ids());  // nobody needs the room
+  Open(b);
+  EXPECT_EQ(TakeFreed(), Ids{"a1"});
+}
+
+TEST_F(RunRegistryTest, ARunWithASessionKeepsItsContainerForEver) {
+  Open(Chief("/a", "a1"));
+  clock_.Advance(absl::Hours(100));
+  Open(Chief("/b", "b1"));
+  EXPECT_EQ(TakeFreed(), Ids());
+}
+
+TEST_F(RunRegistryTest, ATaskHasFinishedWhenItsNewestRunHasEndedAndNoOtherIsUsed) {
+  const TrainingRun a = Chief("/a", "a1"), b = Chief("/b", "b1");
+  EXPECT_FALSE(runs_.FindFinished().has_value());
+  Open(a);
+  Open(b);
+  EXPECT_FALSE(runs_.FindFinished().has_value());
+  clock_.Advance(absl::Seconds(5));
+  EXPECT_OK(runs_.End(b, {.global_step = 9}));
+  EXPECT_FALSE(runs_.FindFinished().has_value());  // a is still trained
+  runs_.Close(a);
+  const auto finished = runs_.FindFinished();
+  ASSERT_TRUE(finished.has_value());
+  EXPECT_EQ(finished->run.id, "b1");
+  EXPECT_EQ(finished->end.global_step, 9);
+  EXPECT_EQ(finished->ended, clock_.Now());
+  EXPECT_EQ(finished->sessions, 1);
+  Open(b);  // trained further
+  EXPECT_FALSE(runs_.FindFinished().has_value());
+}
+
+TEST_F(RunRegistryTest, RunsAreBoundedInNumberAndTheOldestThatAreOverAreForgotten) {
+  for (int i = 0; i < 1000; ++i) {
+    const TrainingRun run = Chief(absl::StrCat("/", i), absl::StrCat("r", i));
+    Open(run);
+    if (i % 2 == 0) {
+      EXPECT_OK(runs_.End(run, {}));
+      runs_.Close(run);
+      clock_.Advance(absl::Seconds(1));
+    }
+  }
+  EXPECT_EQ(TakeFreed().size(), 500u);
+  for (int i = 0; i < 500; ++i) {
+    EXPECT_EQ(runs_.Find(absl::StrCat("/", 2 * i), "").state, State::kEnded);
+    Open(Chief(absl::StrCat("/more", i), absl::StrCat("m", i)));
+    EXPECT_EQ(runs_.Find(absl::StrCat("/", 2 * i), "").state, State::kUnknown);
+  }
+  EXPECT_STATUS(runs_.Open(Chief("/one", "more")).status(), absl::StatusCode::kResourceExhausted,
+                "at most 1000 runs may be under way");
+}
+
+TEST_F(RunRegistryTest, ARunThatCannotBeOneIsRefused) {
+  EXPECT_STATUS(runs_.Open({.name = "/a"}).status(), absl::StatusCode::kInvalidArgument,
+                "run '/a' must have an id here, got none");
+  EXPECT_STATUS(runs_.Open({.name = "/a", .id = "../x"}).status(),
+                absl::StatusCode::kInvalidArgument, "letters and digits");
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_TRAIN_RUN_DIRECTORY_H_
+#define MILLRACE_TRAIN_RUN_DIRECTORY_H_
+
+// RunDirectory: a chief's hold of the directory of its run (core/run_file.h).
+//
+//   TakeOver   this process owns the directory; who had it before is fenced
+//   Check      OK while it does
+//   End        says that training is over
+//
+// The newest chief wins: of two that are started for one directory the older one is refused at its
+// next look, by name. A run keeps its id as long as the directory keeps its name: in one that was
+// copied or moved another run begins, which restores the checkpoints there and leaves alone what
+// parameter servers hold for the first one.
+//
+// Thread-safety: all methods, from any thread.
+// Failure: FencedError (runtime/training_run.h) naming the newer chief; of the files.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "core/clock.h"
+#include "core/file_system.h"
+#include "core/mutex.h"
+#include "core/run_file.h"
+#include "core/status.h"
+#include "runtime/session.h"
+
+namespace millrace {
+
+class RunDirectory {
+ public:
+  // `speaker`: who speaks in the log and in errors ("Supervisor"). `name`: of the run.
+  RunDirectory(FileSystem* fs, Clock* clock, std::string speaker, std::string directory,
+               std::string name);
+
+  // The run to open sessions for. After the first call the same as Check. `task`: who this is, for
+  // people.
+  StatusOr<TrainingRun> TakeOver(const std::string& task);
+  // Reads a small file. OK before TakeOver, and while nobody can say who owns the directory.
+  Status Check() const;
+  // `goal`: see RunEndFile.
+  Status End(const RunEnd& end, int64_t goal);
+
+ private:
+  FileSystem* const fs_;
+  Clock* const clock_;
+  const std::string speaker_, directory_, name_;
+  mutable Mutex mu_;
+  std::optional<RunFile> mine_ ABSL_GUARDED_BY(mu_);
+  TrainingRun run_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_TRAIN_RUN_DIRECTORY_H_

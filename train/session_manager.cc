@@ -1,0 +1,478 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/session_manager.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_join.h"
+#include "core/exit_code.h"
+#include "core/logging.h"
+#include "core/mutex.h"
+#include "core/run_file.h"
+#include "core/tensor.h"
+#include "graph/graph.h"
+#include "ops/array/identity.h"
+#include "proto/meta_graph.pb.h"
+#include "saver/tensor_bundle.h"
+
+namespace millrace {
+namespace {
+
+// A task that waits says so this often. No try to open a session is longer either: between two
+// tries a task sees that it has been stopped, or that the run has ended.
+constexpr absl::Duration kReportPeriod = absl::Seconds(10);
+// The first wait of several: a chief is often as far a moment later.
+constexpr absl::Duration kFirstWait = absl::Milliseconds(50);
+// Preparations in a row that may end with something that has no value: variables can be lost in
+// between, but an init operation that forgets one forgets it each time.
+constexpr int kMaxPreparations = 3;
+constexpr size_t kNamesInMessage = 8;
+constexpr char kTableInitializers[] = "table_initializer";
+
+// Does `assign` write what a RestoreV2 node has read? TensorFlow puts an Identity between.
+bool AssignsRestored(const Node& assign) {
+  if (assign.op() != "AssignVariableOp" && assign.op() != "Assign") return false;
+  if (assign.num_inputs() < 2) return false;
+  const Node* value = assign.input(1).node;
+  if (value->op() == "Identity" && value->num_inputs() > 0) value = value->input(0).node;
+  return value->op() == "RestoreV2";
+}
+
+std::vector<std::string> Texts(const Tensor& names) {
+  std::vector<std::string> texts;
+  for (const std::string& name : names.flat<std::string>()) texts.push_back(name);
+  return texts;
+}
+
+std::string AtStep(int64_t step) {
+  return step >= 0 ? absl::StrCat(" at global step ", step) : std::string();
+}
+
+}  // namespace
+
+std::string SomeNames(const std::vector<std::string>& names) {
+  if (names.size() <= kNamesInMessage) return absl::StrJoin(names, ", ");
+  return absl::StrCat(
+      absl::StrJoin(names.begin(), names.begin() + static_cast<ptrdiff_t>(kNamesInMessage), ", "),
+      " and ", names.size() - kNamesInMessage, " more");
+}
+
+bool IsSessionLost(const Status& status) {
+  if (IsFenced(status) || RunEndOf(status).has_value()) return false;
+  if (absl::IsUnavailable(status) || absl::IsAborted(status)) return true;
+  return absl::IsFailedPrecondition(status) && absl::StrContains(status.message(), "uninitialized");
+}
+
+struct SessionManager::Impl {
+  Impl(const Scope& s, SessionManagerOptions o) : scope(s), options(std::move(o)) {}
+
+  // What a try came to.
+  struct Try {
+    bool is_ready = false;
+    std::vector<std::string> not_ready = {};
+  };
+
+  void CompleteGraph();
+  StatusOr<std::shared_ptr<Session>> OpenSession(const std::string& target, absl::Time deadline);
+  StatusOr<std::vector<std::string>> NotReady(Session* session, const std::string& fetch);
+  StatusOr<std::optional<std::string>> FindCheckpoint(std::optional<CheckpointState>* state);
+  StatusOr<Try> GiveValues(Session* session, bool may_initialize, Ready* ready);
+  StatusOr<Try> Wait(Session* session, Ready* ready);
+  // Not ready when local initialisation or ready_op leaves something.
+  StatusOr<Try> InitializeLocally(Session* session, Ready* ready);
+  Status RestoreSome(Session* session, const std::string& checkpoint,
+                     const std::vector<std::string>& missing);
+  StatusOr<int64_t> ReadGlobalStep(Session* session) const;
+  // Has the run ended as far as this task is concerned?
+  Status CheckEnd() const;
+  Status EndOrOk(const RunEnd& end, int64_t goal) const;
+  // Tries until `attempt` says that the model is ready.
+  StatusOr<Ready> Until(const std::string& target, bool is_chief,
+                        const std::function<StatusOr<Try>(Session*, Ready*)>& attempt);
+
+  const Scope scope;
+  SessionManagerOptions options;
+  Status status;  // of completing the graph
+
+  std::vector<Variable> variables;
+  absl::flat_hash_map<std::string, std::string> restore_target;  // variable -> restoring node
+  std::string init_op, local_init_op;
+  bool default_init_op = false;
+  std::string ready_op, ready_for_local_init_op, uninitialized;  // fetches; "": always ready
+
+  Mutex mu;
+  CondVar stopped;
+  Status stop_reason ABSL_GUARDED_BY(mu);
+};
+
+void SessionManager::Impl::CompleteGraph() {
+  if (!scope.ok()) {
+    status = scope.status();
+    return;
+  }
+  const Scope root = scope.WithRootPrefix().WithoutControlDependencies();
+  variables = VariablesOf(root, "variables");
+  const std::vector<Variable> local_variables = VariablesOf(root, "local_variables");
+  if (options.init_op.valid()) {
+    init_op = options.init_op.name();
+  } else {
+    init_op = GlobalVariablesInitializer(root).name();
+    default_init_op = true;
+  }
+  if (options.local_init_op.valid()) {
+    local_init_op = options.local_init_op.name();
+  } else {
+    std::vector<Operation> local;
+    if (!local_variables.empty()) local.push_back(LocalVariablesInitializer(root));
+    const auto tables = root.collections()->find(kTableInitializers);
+    if (tables != root.collections()->end()) {
+      for (const std::string& name : tables->second.node_list().value()) {
+        Node* const node = root.graph()->FindNode(name);
+        if (node == nullptr) {
+          status = InvalidArgument(options.name, ": collection '", kTableInitializers,
+                                   "' must name operations of the graph, got '", name, "'");
+          return;
+        }
+        local.push_back(Operation(node));
+      }
+    }
+    if (local.size() == 1) local_init_op = local[0].name();
+    if (local.size() > 1)
+      local_init_op = Group(root.WithName("init_local_and_tables"), local).name();
+  }
+  if (!variables.empty()) uninitialized = ReportUninitializedVariables(root, variables).name();
+  ready_for_local_init_op = options.ready_for_local_init_op.valid()
+                                ? options.ready_for_local_init_op.name()
+                                : uninitialized;
+  if (options.ready_op.valid()) {
+    ready_op = options.ready_op.name();
+  } else if (local_variables.empty()) {
+    ready_op = uninitialized;
+  } else {
+    std::vector<Variable> all = variables;
+    all.insert(all.end(), local_variables.begin(), local_variables.end());
+    ready_op = ReportUninitializedVariables(root, all).name();
+  }
+  if (options.saver != nullptr) {
+    // A restore is an assignment from a RestoreV2 node; which node restores which variable is read
+    // off the graph, so that single variables can be restored.
+    absl::flat_hash_map<const Node*, std::string> variable_of;
+    for (const Variable& variable : variables) variable_of[variable.handle.node()] = variable.name;
+    const std::string& restore_op = options.saver->def().restore_op_name();
+    const std::string prefix = restore_op.substr(0, restore_op.rfind('/') + 1);
+    for (const auto& node : root.graph()->nodes()) {
+      if (node == nullptr || !absl::StartsWith(node->name(), prefix)) continue;
+      if (!AssignsRestored(*node)) continue;
+      const auto found = variable_of.find(node->input(0).node);
+      if (found != variable_of.end()) restore_target[found->second] = node->name();
+    }
+  }
+  status = root.status();
+}
+
+StatusOr<std::shared_ptr<Session>> SessionManager::Impl::OpenSession(const std::string& target,
+                                                                     absl::Time deadline) {
+  SessionOptions session_options = options.session;
+  session_options.target = target;
+  session_options.creation_timeout =
+      std::min({session_options.creation_timeout, deadline - options.clock->Now(), kReportPeriod});
+  MR_ASSIGN_OR_RETURN(std::shared_ptr<Session> opened, NewSession(session_options));
+  MR_RETURN_IF_ERROR(opened->Extend(scope));
+  return opened;
+}
+
+StatusOr<std::vector<std::string>> SessionManager::Impl::NotReady(Session* s,
+                                                                  const std::string& fetch) {
+  if (fetch.empty()) return std::vector<std::string>();
+  MR_ASSIGN_OR_RETURN(const std::vector<Tensor> out, s->Run({}, {fetch}));
+  if (out[0].dtype() != DT_STRING) {
+    return InvalidArgument(options.name, ": ready operation '", fetch,
+                           "' must give the names of what is not ready, got ", out[0].dtype());
+  }
+  return Texts(out[0]);
+}
+
+StatusOr<int64_t> SessionManager::Impl::ReadGlobalStep(Session* s) const {
+  if (!options.global_step) return int64_t{-1};
+  MR_ASSIGN_OR_RETURN(const std::vector<Tensor> out, s->Run({}, {options.global_step->value}));
+  return out[0].dtype() == DT_INT32 ? int64_t{out[0].scalar<int32_t>()} : out[0].scalar<int64_t>();
+}
+
+StatusOr<std::optional<std::string>> SessionManager::Impl::FindCheckpoint(
+    std::optional<CheckpointState>* state) {
+  FileSystem* const fs = options.file_system;
+  if (options.checkpoint_dir.empty() || options.saver == nullptr) {
+    return std::optional<std::string>();
+  }
+  *state = ReadCheckpointState(fs, options.checkpoint_dir);
+  std::optional<std::string> checkpoint = LatestCheckpoint(fs, options.checkpoint_dir);
+  // Beginning anew would lose what was trained; a missing index means that somebody removed it.
+  if (!checkpoint && *state && fs->FileExists(BundleIndexPath((*state)->latest))) {
+    const auto reader = BundleReader::Open(fs, (*state)->latest);
+    const Status whole = reader.ok() ? (*reader)->CheckFiles() : reader.status();
+    if (!whole.ok()) {
+      return Prefixed(absl::StrCat(options.name, ": no checkpoint of '", options.checkpoint_dir,
+                                   "' is whole; the latest"),
+                      whole);
+    }
+  }
+  return checkpoint;
+}
+
+Status SessionManager::Impl::RestoreSome(Session* s, const std::string& checkpoint,
+                                         const std::vector<std::string>& missing) {
+  std::vector<FetchName> targets;
+  for (const std::string& name : missing) {
+    const auto found = restore_target.find(name);
+    if (found == restore_target.end()) {
+      return absl::NotFoundError(absl::StrCat(options.name, ": variable '", name,
+                                              "' must be saved by the Saver to be restored from ",
+                                              checkpoint, ", got a Saver without it"));
+    }
+    targets.push_back(found->second);
+  }
+  const Feed filename(options.saver->def().filename_tensor_name(),
+                      Tensor::Scalar<std::string>(checkpoint));
+  return s->Run({filename}, {}, targets).status();
+}
+
+StatusOr<SessionManager::Impl::Try> SessionManager::Impl::GiveValues(Session* s,
+                                                                     bool may_initialize,
+                                                                     Ready* ready) {
+  MR_ASSIGN_OR_RETURN(const std::vector<std::string> missing, NotReady(s, uninitialized));
+  std::optional<CheckpointState> state;
+  MR_ASSIGN_OR_RETURN(const std::optional<std::string> checkpoint, FindCheckpoint(&state));
+  size_t kept = variables.size() - missing.size();
+  ready->start = Start::kInitialized;
+  ready->restored_checkpoint = "";
+  if (missing.empty() && !variables.empty()) {
+    ready->start = Start::kAdopted;
+  } else if (checkpoint) {
+    ready->start = Start::kRestored;
+    ready->restored_checkpoint = *checkpoint;
+    MR_RETURN_IF_ERROR(kept == 0 ? options.saver->Restore(s, *checkpoint)
+                                 : RestoreSome(s, *checkpoint, missing));
+  } else if (options.wait_for_checkpoint) {
+    return Try{.not_ready = {absl::StrCat("a checkpoint in '", options.checkpoint_dir, "'")}};
+  } else if (!may_initialize) {
+    return Try{.not_ready = missing};
+  } else if (kept == 0 || !default_init_op) {
+    kept = 0;  // what the caller's operation initialises is not known: all, as far as we can say
+    MR_RETURN_IF_ERROR(s->Run(options.init_feeds, {}, {init_op}).status());
+    if (options.init_fn) MR_RETURN_IF_ERROR(options.init_fn(s));
+  } else {
+    std::vector<FetchName> targets;
+    const absl::flat_hash_set<std::string> wanted(missing.begin(), missing.end());
+    for (const Variable& variable : variables) {
+      if (wanted.contains(variable.name)) targets.push_back(variable.initializer);
+    }
+    MR_RETURN_IF_ERROR(s->Run(options.init_feeds, {}, targets).status());
+  }
+  // Checkpoints of an earlier process may be deleted later, like those of this one.
+  if (state && options.saver != nullptr && options.saver->last_checkpoints().empty()) {
+    MR_RETURN_IF_ERROR(options.saver->RecoverLastCheckpoints(state->all));
+  }
+  MR_ASSIGN_OR_RETURN(Try local, InitializeLocally(s, ready));
+  if (!local.is_ready) return local;
+  const std::string at = AtStep(ready->global_step);
+  switch (ready->start) {
+    case Start::kAdopted:
+      LogInfo(options.name, ": adopted all ", variables.size(),
+              " variables that the parameter servers hold", at);
+      break;
+    case Start::kRestored:
+      if (kept == 0) {
+        LogInfo(options.name, ": restored ", variables.size(), " variables from ", *checkpoint, at);
+      } else {
+        LogInfo(options.name, ": adopted ", kept, " variables, restored ", missing.size(), " from ",
+                *checkpoint, at, ": ", SomeNames(missing));
+      }
+      break;
+    default:
+      if (kept == 0) {
+        LogInfo(options.name, ": initialized ", variables.size(), " variables", at);
+      } else {
+        LogInfo(options.name, ": adopted ", kept, " variables, initialized ", missing.size(), at,
+                ": ", SomeNames(missing));
+      }
+  }
+  return local;
+}
+
+StatusOr<SessionManager::Impl::Try> SessionManager::Impl::InitializeLocally(Session* s,
+                                                                            Ready* ready) {
+  MR_ASSIGN_OR_RETURN(std::vector<std::string> not_ready, NotReady(s, ready_for_local_init_op));
+  if (not_ready.empty()) {
+    if (!local_init_op.empty()) MR_RETURN_IF_ERROR(s->Run({}, {}, {local_init_op}).status());
+    MR_ASSIGN_OR_RETURN(not_ready, NotReady(s, ready_op));
+  }
+  if (!not_ready.empty()) return Try{.not_ready = std::move(not_ready)};
+  MR_ASSIGN_OR_RETURN(ready->global_step, ReadGlobalStep(s));
+  return Try{.is_ready = true};
+}
+
+StatusOr<SessionManager::Impl::Try> SessionManager::Impl::Wait(Session* s, Ready* ready) {
+  MR_ASSIGN_OR_RETURN(std::vector<std::string> missing, NotReady(s, uninitialized));
+  if (!missing.empty()) return Try{.not_ready = std::move(missing)};
+  MR_ASSIGN_OR_RETURN(Try local, InitializeLocally(s, ready));
+  if (!local.is_ready) return local;
+  ready->start = Start::kWaited;
+  LogInfo(options.name, ": the model is ready", AtStep(ready->global_step));
+  return local;
+}
+
+Status SessionManager::Impl::EndOrOk(const RunEnd& end, int64_t goal) const {
+  // The job may have been started again with more steps, and its chief be still on its way.
+  if (options.last_step > std::max(goal, end.global_step)) return absl::OkStatus();
+  return WithExitCode(RunEndedError(options.name, options.session.run, end), kExitOk);
+}
+
+Status SessionManager::Impl::CheckEnd() const {
+  if (options.checkpoint_dir.empty()) return absl::OkStatus();
+  const StatusOr<std::optional<RunEndFile>> end =
+      ReadRunEnd(options.file_system, options.checkpoint_dir);
+  // Not ours to judge: the chief reads the same files.
+  if (!end.ok() || !*end) return absl::OkStatus();
+  return EndOrOk({.global_step = (*end)->global_step,
+                  .checkpoint = (*end)->checkpoint,
+                  .reason = (*end)->reason},
+                 (*end)->goal);
+}
+
+StatusOr<SessionManager::Ready> SessionManager::Impl::Until(
+    const std::string& target, bool is_chief,
+    const std::function<StatusOr<Try>(Session*, Ready*)>& attempt) {
+  MR_RETURN_IF_ERROR(status);
+  Clock* const clock = options.clock;
+  const absl::Time deadline = clock->Now() + options.max_wait;
+  absl::Time next_report = clock->Now() + kReportPeriod;
+  absl::Duration wait = std::min(kFirstWait, options.recovery_wait);
+  Ready ready;
+  const auto close = [&ready] {
+    if (ready.session != nullptr) ready.session->Close().IgnoreError();
+    ready.session = nullptr;
+  };
+  int preparations = 0;  // in a row, that left something without a value
+  std::string last;      // why the last try did not succeed
+  while (true) {
+    const StatusOr<bool> tried = [&]() -> StatusOr<bool> {
+      if (!is_chief) MR_RETURN_IF_ERROR(CheckEnd());
+      if (ready.session == nullptr) {
+        StatusOr<std::shared_ptr<Session>> opened = OpenSession(target, deadline);
+        const std::optional<RunEnd> end = RunEndOf(opened.status());
+        if (end && !is_chief) MR_RETURN_IF_ERROR(EndOrOk(*end, 0));
+        if ((end && !is_chief) || absl::IsDeadlineExceeded(opened.status())) {
+          // This try has ended, the wait has not.
+          return absl::UnavailableError(opened.status().message());
+        }
+        MR_ASSIGN_OR_RETURN(ready.session, std::move(opened));
+      }
+      MR_ASSIGN_OR_RETURN(const Try made, attempt(ready.session.get(), &ready));
+      if (made.is_ready) return true;
+      last = absl::StrCat("variables not initialized: ", SomeNames(made.not_ready));
+      if (!is_chief && options.session.run.empty() && !target.empty()) {
+        absl::StrAppend(&last, "; this task was given no logdir: a chief that was keeps its own");
+      }
+      if (!is_chief || options.wait_for_checkpoint || ++preparations < kMaxPreparations) {
+        return false;
+      }
+      return FailedPrecondition(options.name,
+                                ": init operations did not make the model ready (init_op '",
+                                init_op, "', local_init_op '", local_init_op, "'): ", last);
+    }();
+    if (tried.ok() && *tried) {
+      MutexLock lock(&mu);
+      if (stop_reason.ok()) return ready;
+    } else if (!tried.ok()) {
+      close();
+      // What an initial value reads and nobody writes is not lost.
+      preparations = absl::IsFailedPrecondition(tried.status()) ? preparations + 1 : 0;
+      if (!IsSessionLost(tried.status()) || preparations >= kMaxPreparations) {
+        return tried.status();
+      }
+      last = std::string(tried.status().message());
+    }
+    const absl::Time now = clock->Now();
+    if (!tried.value_or(false) && now + wait >= deadline) {
+      close();
+      return absl::DeadlineExceededError(
+          absl::StrCat(options.name, ": session was not ready after ",
+                       absl::FormatDuration(options.max_wait), ": ", last));
+    }
+    if (now >= next_report) {
+      next_report = now + kReportPeriod;
+      LogInfo(options.name, ": waiting for the model to be ready: ", last);
+    }
+    const absl::Time wake = now + wait;
+    wait = std::min(2 * wait, options.recovery_wait);
+    Status reason;
+    {
+      MutexLock lock(&mu);
+      while (stop_reason.ok() && clock->Now() < wake) clock->WaitUntil(&stopped, &mu, wake);
+      reason = stop_reason;
+    }
+    if (!reason.ok()) {
+      close();
+      return reason;
+    }
+  }
+}
+
+SessionManager::SessionManager(const Scope& scope, SessionManagerOptions options)
+    : impl_(std::make_unique<Impl>(scope, std::move(options))) {
+  impl_->CompleteGraph();
+}
+
+SessionManager::~SessionManager() = default;
+
+const Status& SessionManager::status() const { return impl_->status; }
+
+void SessionManager::SetRun(const TrainingRun& run) { impl_->options.session.run = run; }
+
+StatusOr<SessionManager::Ready> SessionManager::PrepareSession(const std::string& target) {
+  return impl_->Until(target, /*is_chief=*/true, [this](Session* session, Ready* ready) {
+    return impl_->GiveValues(session, /*may_initialize=*/true, ready);
+  });
+}
+
+StatusOr<SessionManager::Ready> SessionManager::WaitForSession(const std::string& target) {
+  return impl_->Until(target, /*is_chief=*/false, [this](Session* session, Ready* ready) {
+    return impl_->Wait(session, ready);
+  });
+}
+
+StatusOr<SessionManager::Ready> SessionManager::RecoverSession(
+    const std::string& target, std::vector<std::string>* not_ready) {
+  MR_RETURN_IF_ERROR(impl_->status);
+  {
+    MutexLock lock(&impl_->mu);
+    MR_RETURN_IF_ERROR(impl_->stop_reason);
+  }
+  Ready ready;
+  MR_ASSIGN_OR_RETURN(ready.session, impl_->OpenSession(target, impl_->options.clock->Now() +
+                                                                    impl_->options.max_wait));
+  StatusOr<Impl::Try> made =
+      impl_->GiveValues(ready.session.get(), /*may_initialize=*/false, &ready);
+  if (!made.ok()) {
+    ready.session->Close().IgnoreError();
+    return made.status();
+  }
+  *not_ready = std::move(made->not_ready);
+  return ready;
+}
+
+void SessionManager::Stop(const Status& reason) {
+  MutexLock lock(&impl_->mu);
+  if (!impl_->stop_reason.ok()) return;
+  impl_->stop_reason = reason;
+  impl_->stopped.SignalAll();
+}
+
+StatusOr<int64_t> SessionManager::ReadGlobalStep(Session* session) const {
+  return impl_->ReadGlobalStep(session);
+}
+
+}  // namespace millrace

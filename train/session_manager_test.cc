@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/session_manager.h"
+
+#include <functional>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/exit_code.h"
+#include "core/random_bits.h"
+#include "core/run_file.h"
+#include "core/tensor.h"
+#include "core/testing/tensor_testing.h"
+#include "gtest/gtest.h"
+#include "ops/array/constant.h"
+#include "ops/array/identity.h"
+#include "ops/array/placeholder.h"
+#include "ops/state/state.h"
+#include "train/testing/shared_variables.h"
+
+namespace millrace {
+namespace {
+
+using absl::StatusCode;
+using Start = SessionManager::Start;
+
+// w = 1, b = 2, a step counter.
+struct Model {
+  Model() {
+    w = MakeVariable(root.WithName("w"), Const(root, 1.f));
+    b = MakeVariable(root.WithName("b"), Const(root, 2.f));
+    step = GlobalStep(root);
+    saver = *Saver::Make(root);
+  }
+  Scope root;
+  Variable w, b, step;
+  std::unique_ptr<Saver> saver;
+};
+
+class SessionManagerTest : public ::testing::Test {
+ protected:
+  SessionManagerTest()
+      : dir_(JoinPath(::testing::TempDir(), absl::StrCat("manager_", RandomHexName()))) {
+    EXPECT_OK(servers_.Restart());
+  }
+  ~SessionManagerTest() override { fs_->RecursivelyDelete(dir_).IgnoreError(); }
+
+  SessionManagerOptions Options(const Model& model) const {
+    return {.saver = model.saver.get(),
+            .checkpoint_dir = dir_,
+            .global_step = model.step,
+            .recovery_wait = absl::Milliseconds(1),
+            .max_wait = absl::Seconds(60)};
+  }
+  // Gives w a value, as a server that was not restarted.
+  void KeepW(float value) {
+    Model model;
+    ASSERT_OK(servers_.variables()->Extend(model.root));
+    const Feed kept(model.w.initializer.node()->input(1).node->name(),
+                    TensorOf<float>({}, {value}));
+    ASSERT_OK(servers_.variables()->Run({kept}, {}, {model.w.initializer}).status());
+  }
+  void InitializeAll() {
+    Model model;
+    SessionManager chief(model.root, Options(model));
+    ASSERT_OK(chief.PrepareSession(kSharedTarget).status());
+  }
+  // A checkpoint of w = 1, b = 2, step 0; the servers are empty afterwards.
+  std::string SaveOne() {
+    Model model;
+    SessionManager chief(model.root, Options(model));
+    const auto ready = chief.PrepareSession(kSharedTarget);
+    EXPECT_OK(ready.status());
+    const auto path = model.saver->Save(ready->session.get(), dir_ + "/m", 0);
+    EXPECT_OK(path.status());
+    EXPECT_OK(servers_.Restart());
+    return path.value_or("");
+  }
+  static float Float(Session* session, const FetchName& name) {
+    const auto out = session->Run({}, {name});
+    EXPECT_OK(out.status());
+    return out.ok() ? (*out)[0].scalar<float>() : -1;
+  }
+  void WriteEnd(int64_t step, int64_t goal) {
+    ASSERT_OK(fs_->RecursivelyCreateDirectory(dir_));
+    ASSERT_OK(WriteRunFile(fs_, dir_, {.id = "x", .name = "run", .token = "t"}));
+    ASSERT_OK(WriteRunEnd(
+        fs_, dir_,
+        {.id = "x", .token = "t", .global_step = step, .goal = goal, .reason = "reached it"}));
+  }
+
+  FileSystem* const fs_ = FileSystem::Posix();
+  const std::string dir_;
+  SharedVariables servers_;
+};
+
+// --- The rule ------------------------------------------------------------------------------------
+
+TEST_F(SessionManagerTest, AdoptedThenRestoredThenInitialised) {
+  {
+    Model model;
+    SessionManager manager(model.root, Options(model));
+    ASSERT_OK_AND_ASSIGN(const auto ready, manager.PrepareSession(kSharedTarget));
+    EXPECT_EQ(ready.start, Start::kInitialized);
+    EXPECT_EQ(ready.global_step, 0);
+    EXPECT_EQ(ready.restored_checkpoint, "");
+  }
+  {
+    Model model;
+    SessionManager manager(model.root, Options(model));
+    ASSERT_OK_AND_ASSIGN(const auto ready, manager.PrepareSession(kSharedTarget));
+    EXPECT_EQ(ready.start, Start::kAdopted);
+  }
+  ASSERT_OK(servers_.Restart());
+  const std::string path = SaveOne();
+  KeepW(7);
+  Model model;
+  SessionManager manager(model.root, Options(model));
+  ::testing::internal::CaptureStderr();
+  const auto ready = manager.PrepareSession(kSharedTarget);
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  ASSERT_OK(ready.status());
+  EXPECT_EQ(ready->start, Start::kRestored);
+  EXPECT_EQ(ready->restored_checkpoint, path);
+  EXPECT_EQ(Float(ready->session.get(), model.w.value), 7);
+  EXPECT_EQ(Float(ready->session.get(), model.b.value), 2);
+  EXPECT_TRUE(absl::StrContains(log, absl::StrCat("SessionManager: adopted 1 variables, restored 2 "
+                                                  "from ",
+                                                  path, " at global step 0: b, global_step")))
+      << log;
+}
+
+TEST_F(SessionManagerTest, RecoveryNeverInitialises) {
+  KeepW(7);
+  std::vector<std::string> not_ready;
+  {
+    Model model;
+    SessionManager manager(model.root, Options(model));
+    ASSERT_OK_AND_ASSIGN(const auto ready, manager.RecoverSession(kSharedTarget, &not_ready));
+    EXPECT_EQ(not_ready, (std::vector<std::string>{"b", "global_step"}));
+    EXPECT_EQ(Float(ready.session.get(), model.w.value), 7);
+  }
+  ASSERT_OK(servers_.Restart());
+  const std::string path = SaveOne();
+  Model model;
+  SessionManager manager(model.root, Options(model));
+  ASSERT_OK_AND_ASSIGN(const auto ready, manager.RecoverSession(kSharedTarget, &not_ready));
+  EXPECT_TRUE(not_ready.empty());
+  EXPECT_EQ(ready.start, Start::kRestored);
+  EXPECT_EQ(ready.restored_checkpoint, path);
+}
+
+TEST_F(SessionManagerTest, WhereACheckpointIsWaitedForNothingIsInitialised) {
+  Model model;
+  FakeClock clock;
+  SessionManagerOptions options = Options(model);
+  options.wait_for_checkpoint = true;
+  options.clock = &clock;
+  SessionManager manager(model.root, options);
+  StatusOr<SessionManager::Ready> ready = absl::UnknownError("not yet");
+  std::thread thread([&] { ready = manager.PrepareSession(kSharedTarget); });
+  clock.AwaitWaiters(1);
+  // Somebody else's, on servers of his own.
+  Model other;
+  ASSERT_OK_AND_ASSIGN(const std::shared_ptr<Session> session, NewSession());
+  ASSERT_OK(session->Extend(other.root));
+  for (const Variable& variable : {other.w, other.b, other.step}) {
+    ASSERT_OK(session->Run({}, {}, {variable.initializer}).status());
+  }
+  ASSERT_OK_AND_ASSIGN(const std::string path, other.saver->Save(session.get(), dir_ + "/m", 5));
+  clock.Advance(absl::Seconds(1));
+  thread.join();
+  ASSERT_OK(ready.status());
+  EXPECT_EQ(ready->restored_checkpoint, path);
+}
+
+TEST_F(SessionManagerTest, InitOperationsAreFed) {
+  Scope root;
+  const Output initial =
+      PlaceholderWithDefault(root.WithName("initial"), Const(root, 1.f), Shape());
+  const Variable v = MakeVariable(root.WithName("v"), initial);
+  SessionManager manager(root, {.init_feeds = {{initial, Tensor::Scalar<float>(9)}}});
+  ASSERT_OK_AND_ASSIGN(const auto ready, manager.PrepareSession(kSharedTarget));
+  EXPECT_EQ(Float(ready.session.get(), v.value), 9);
+}
+
+TEST_F(SessionManagerTest, TablesAreInitialisedInEachSessionByEveryTask) {
+  Model model;
+  // What stands for a table: nobody but its initialiser writes it.
+  const Output table = VarHandleOp(model.root.WithName("table"), DT_FLOAT, PartialShape::Scalar(),
+                                   {.shared_name = "table"});
+  const Operation fill =
+      AssignVariableOp(model.root.WithName("fill"), table, Const(model.root, 3.f));
+  model.root.AddToNodeCollection("table_initializer", fill.name());
+  const Output read = ReadVariableOp(model.root.WithName("look_up"), table, DT_FLOAT);
+  MakeVariable(model.root.WithName("local"), Const(model.root, 5.f), {.local = true});
+  SessionManagerOptions options = Options(model);
+  SessionManager manager(model.root, options);
+  ASSERT_OK_AND_ASSIGN(const auto chief, manager.PrepareSession(kSharedTarget));
+  EXPECT_EQ(Float(chief.session.get(), read), 3);
+  EXPECT_EQ(Float(chief.session.get(), "local/Read/ReadVariableOp"), 5);
+  ASSERT_OK_AND_ASSIGN(const auto worker, manager.WaitForSession(kSharedTarget));
+  EXPECT_EQ(worker.start, Start::kWaited);
+  EXPECT_EQ(Float(worker.session.get(), read), 3);
+}
+
+TEST_F(SessionManagerTest, ACollectionOfTablesThatNamesNoOperationIsRefused) {
+  Model model;
+  model.root.AddToNodeCollection("table_initializer", "nobody");
+  SessionManager manager(model.root, Options(model));
+  EXPECT_STATUS(manager.status(), StatusCode::kInvalidArgument,
+                "SessionManager: collection 'table_initializer' must name operations of the graph, "
+                "got 'nobody'");
+  EXPECT_EQ(manager.PrepareSession(kSharedTarget).status(), manager.status());
+}
+
+TEST_F(SessionManagerTest, AReadyOperationOfTheCallerDecides) {
+  InitializeAll();
+  for (const bool is_chief : {false, true}) {
+    Model model;
+    SessionManagerOptions options = Options(model);
+    options.ready_op = PlaceholderWithDefault(model.root.WithName("waiting"),
+                                              Const<std::string>(model.root, {"the queue"}), {-1});
+    if (!is_chief) options.max_wait = absl::ZeroDuration();
+    SessionManager manager(model.root, options);
+    if (is_chief) {
+      EXPECT_STATUS(manager.PrepareSession(kSharedTarget).status(), StatusCode::kFailedPrecondition,
+                    "init operations did not make the model ready");
+    } else {
+      EXPECT_STATUS(manager.WaitForSession(kSharedTarget).status(), StatusCode::kDeadlineExceeded,
+                    "SessionManager: session was not ready after 0: variables not initialized: the "
+                    "queue");
+    }
+  }
+}
+
+// --- What goes wrong on the way ------------------------------------------------------------------
+
+TEST_F(SessionManagerTest, ASessionThatIsLostOnTheWayIsOpenedAgain) {
+  const Status losses[] = {
+      absl::UnavailableError("ps is gone"),
+      absl::AbortedError("ps restarted"),
+      FailedPrecondition("Attempting to use uninitialized value w"),
+  };
+  for (const Status& loss : losses) {
+    for (size_t at = 0; at < 5; ++at) {
+      SCOPED_TRACE(absl::StrCat(loss.message(), " at step ", at));
+      ASSERT_OK(servers_.Restart());
+      std::deque<Status> steps(at);
+      steps.push_back(loss);
+      servers_.FailRuns(steps);
+      Model model;
+      SessionManager manager(model.root, Options(model));
+      const int made = servers_.sessions_made();
+      ASSERT_OK_AND_ASSIGN(const auto ready, manager.PrepareSession(kSharedTarget));
+      EXPECT_EQ(Float(ready.session.get(), model.b.value), 2);
+      EXPECT_EQ(servers_.sessions_made(), made + 2);
+    }
+  }
+}
+
+TEST_F(SessionManagerTest, AnInitialValueThatReadsWhatNobodyInitialisesIsNoLoss) {
+  Scope root;
+  const Output nobody = VarHandleOp(root.WithName("nobody"), DT_FLOAT, PartialShape::Scalar(),
+                                    {.shared_name = "nobody"});
+  MakeVariable(root.WithName("v"), ReadVariableOp(root, nobody, DT_FLOAT));
+  SessionManager manager(root, {.recovery_wait = absl::Milliseconds(1)});
+  EXPECT_STATUS(manager.PrepareSession(kSharedTarget).status(), StatusCode::kFailedPrecondition,
+                "uninitialized");
+}
+
+TEST_F(SessionManagerTest, AnInitOperationThatForgetsAVariableIsNamedAfterAFewTries) {
+  Model model;
+  SessionManagerOptions options = Options(model);
+  options.init_op = model.w.initializer;
+  int calls = 0;
+  options.init_fn = [&calls](Session*) {
+    ++calls;
+    return absl::OkStatus();
+  };
+  SessionManager manager(model.root, options);
+  EXPECT_STATUS(manager.PrepareSession(kSharedTarget).status(), StatusCode::kFailedPrecondition,
+                "(init_op 'w/Assign', local_init_op ''): variables not initialized: b, "
+                "global_step");
+  EXPECT_EQ(calls, 3);
+}
+
+TEST_F(SessionManagerTest, ATryThatWaitsForTasksEndsAndIsRepeated) {
+  servers_.FailCreations({absl::DeadlineExceededError("waits for /job:ps/task:0"),
+                          absl::DeadlineExceededError("waits for /job:ps/task:0")});
+  Model model;
+  SessionManager manager(model.root, Options(model));
+  EXPECT_OK(manager.PrepareSession(kSharedTarget).status());
+
+  FakeClock clock;
+  SessionManagerOptions options = Options(model);
+  options.clock = &clock;
+  options.max_wait = absl::ZeroDuration();
+  servers_.FailCreations({absl::DeadlineExceededError("waits for /job:ps/task:0")});
+  Model other;
+  options.saver = other.saver.get();
+  options.global_step = other.step;
+  SessionManager short_of_time(other.root, options);
+  EXPECT_STATUS(short_of_time.PrepareSession(kSharedTarget).status(), StatusCode::kDeadlineExceeded,
+                "session was not ready after 0: waits for /job:ps/task:0");
+}
+
+// --- Waiting -------------------------------------------------------------------------------------
+
+TEST_F(SessionManagerTest, WhoWaitsLooksSoonAtFirst) {
+  Model model;
+  FakeClock clock;
+  SessionManagerOptions options = Options(model);
+  options.clock = &clock;
+  options.recovery_wait = absl::Seconds(1);
+  SessionManager manager(model.root, options);
+  StatusOr<SessionManager::Ready> ready = absl::UnknownError("not yet");
+  std::thread thread([&] { ready = manager.WaitForSession(kSharedTarget); });
+  clock.AwaitWaiters(1);
+  InitializeAll();
+  clock.Advance(absl::Milliseconds(50));
+  thread.join();
+  EXPECT_OK(ready.status());
+}
+
+TEST_F(SessionManagerTest, AStopEndsTheWaitAndTheNext) {
+  Model model;
+  FakeClock clock;
+  SessionManagerOptions options = Options(model);
+  options.clock = &clock;
+  SessionManager manager(model.root, options);
+  StatusOr<SessionManager::Ready> ready = absl::UnknownError("not yet");
+  std::thread thread([&] { ready = manager.WaitForSession(kSharedTarget); });
+  clock.AwaitWaiters(1);
+  manager.Stop(absl::CancelledError("enough"));
+  thread.join();
+  EXPECT_EQ(ready.status(), absl::CancelledError("enough"));
+  EXPECT_EQ(servers_.sessions_closed(), servers_.sessions_made());
+  EXPECT_EQ(manager.PrepareSession(kSharedTarget).status(), absl::CancelledError("enough"));
+}
+
+TEST_F(SessionManagerTest, AnEndThatTheServersOrTheFilesTellOfEndsTheWait) {
+  Model model;
+  SessionManagerOptions options = Options(model);
+  options.session.run = {.name = "run"};
+  SessionManager manager(model.root, options);
+  const RunEnd end = {.global_step = 30, .reason = "reached step 30 of 30"};
+  servers_.FailCreations({RunEndedError("Session", {.name = "run", .id = "x"}, end)});
+  const Status told = manager.WaitForSession(kSharedTarget).status();
+  EXPECT_EQ(RunEndOf(told), end) << told;
+  EXPECT_EQ(ExitCode(told), kExitOk);
+
+  FakeClock clock;
+  options.clock = &clock;
+  Model waiting_model;
+  options.saver = waiting_model.saver.get();
+  options.global_step = waiting_model.step;
+  SessionManager waiting(waiting_model.root, options);
+  StatusOr<SessionManager::Ready> ready = absl::UnknownError("not yet");
+  std::thread thread([&] { ready = waiting.WaitForSession(kSharedTarget); });
+  clock.AwaitWaiters(1);
+  WriteEnd(30, 30);
+  clock.Advance(absl::Seconds(1));
+  thread.join();
+  ASSERT_TRUE(RunEndOf(ready.status()).has_value()) << ready.status();
+  EXPECT_EQ(RunEndOf(ready.status())->reason, "reached it");
+  EXPECT_TRUE(absl::StrContains(ready.status().message(),
+                                "run 'run' must be under way, got one "
+                                "that has ended at step 30: reached it"))
+      << ready.status();
+  EXPECT_EQ(ExitCode(ready.status()), kExitOk);
+}
+
+TEST_F(SessionManagerTest, AnEndBeforeOnesOwnGoalIsWaitedOut) {
+  const struct {
+    int64_t last_step, step, goal;
+    bool ends;
+  } kCases[] = {
+      {0, 30, 30, true},    // nobody knows of more
+      {30, 30, 30, true},   //
+      {30, 12, 30, true},   // the data ended
+      {60, 30, 30, false},  // started again with more steps
+      {60, 61, 30, true},   //
+      {60, -1, 0, false},   //
+  };
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(absl::StrCat(c.last_step, " ", c.step, " ", c.goal));
+    WriteEnd(c.step, c.goal);
+    Model model;
+    FakeClock clock;
+    SessionManagerOptions options = Options(model);
+    options.last_step = c.last_step;
+    options.max_wait = absl::ZeroDuration();
+    SessionManager manager(model.root, options);
+    const Status status = manager.WaitForSession(kSharedTarget).status();
+    EXPECT_EQ(RunEndOf(status).has_value(), c.ends) << status;
+    EXPECT_EQ(absl::IsDeadlineExceeded(status), !c.ends) << status;
+  }
+}
+
+TEST(IsSessionLostTest, OnlyWhatANewSessionMayMend) {
+  EXPECT_TRUE(IsSessionLost(absl::UnavailableError("")));
+  EXPECT_TRUE(IsSessionLost(absl::AbortedError("")));
+  EXPECT_TRUE(IsSessionLost(FailedPrecondition("Attempting to use uninitialized value w")));
+  EXPECT_FALSE(IsSessionLost(absl::OkStatus()));
+  EXPECT_FALSE(IsSessionLost(FailedPrecondition("queue is closed")));
+  EXPECT_FALSE(IsSessionLost(absl::InvalidArgumentError("uninitialized")));
+  EXPECT_FALSE(IsSessionLost(absl::CancelledError("")));
+  EXPECT_FALSE(IsSessionLost(RunEndedError("uninitialized", {}, {})));
+  EXPECT_FALSE(IsSessionLost(FencedError("uninitialized", {}, "x")));
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_TRAIN_TESTING_SHARED_VARIABLES_H_
+#define MILLRACE_TRAIN_TESTING_SHARED_VARIABLES_H_
+
+// SharedVariables: parameter servers for tests, without servers. While one lives, sessions of the
+// target "cluster://" share the variables of one session in this process, as sessions of a cluster
+// share those of the parameter servers; each has a graph of its own.
+//
+// At most one at a time; it outlives its sessions, but for those of threads that were left behind.
+// Thread-safety: all methods, from any thread.
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "core/mutex.h"
+#include "core/status.h"
+#include "runtime/session.h"
+
+namespace millrace {
+
+inline constexpr char kSharedTarget[] = "cluster://";
+
+class SharedVariables {
+ public:
+  SharedVariables();
+  ~SharedVariables();
+
+  // Nothing is initialised any more.
+  Status Restart();
+  // The session with the variables.
+  std::shared_ptr<Session> variables() const;
+  // What the next sessions fail with at creation; OK entries succeed.
+  void FailCreations(std::deque<Status> statuses);
+  // What the next Runs of the sessions end with instead of running; OK entries run.
+  void FailRuns(std::deque<Status> statuses);
+
+  int sessions_made() const;
+  int sessions_closed() const;
+  void AwaitClosed(int number) const;
+  // Gone, and whoever used them.
+  void AwaitDestroyed(int number) const;
+  // What sessions were opened for, and which ends they were told.
+  std::vector<TrainingRun> runs() const;
+  std::vector<RunEnd> ends() const;
+
+  struct State;  // what the sessions see
+
+ private:
+  const std::shared_ptr<State> state_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_TRAIN_TESTING_SHARED_VARIABLES_H_
