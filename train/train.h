@@ -18,7 +18,8 @@
 //
 // With `op` a step runs what keeps the model whole beside it: the updates in the graph's collection
 // "update_ops", the moving averages of batch normalisation, unless `op` runs them itself
-// (TrainWithUpdates) or .update_ops is off.
+// (TrainWithUpdates) or .update_ops is off. They run with it in no order: an update of one's own
+// that reads a weight says by control dependencies whether before or after the weight's.
 //
 // Steps are those of the graph's global step: of all tasks together, and of earlier runs. A graph
 // without one gets it, and an `op` that does not count (Minimize without .global_step) is counted.

@@ -51,7 +51,8 @@ root=$(realpath -m "$root")
 say() { printf '\n== %s\n' "$1"; }
 
 # Mounts are this program's alone: they end with it.
-if [[ "${BARE_ROOT_NAMESPACE:-}" != 1 ]]; then
+if [[ "${BARE_ROOT_NAMESPACE:-}" != 1 ||
+      "$(readlink /proc/self/ns/mnt)" == "$(readlink /proc/1/ns/mnt)" ]]; then
   arguments=("$root")
   [[ -z "$disk_cache" ]] || arguments+=(--disk-cache "$(realpath "$disk_cache")")
   [[ -n "$bazel" ]] || arguments+=(--no-bazel)
