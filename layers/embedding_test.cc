@@ -76,7 +76,6 @@ TEST(Partitioners, CountParts) {
   EXPECT_EQ(MinMaxPartitioner(4)(Shape(), DT_FLOAT), 1);
 }
 
-// Examples {1, 2, 2}, {} and {4} of the table of row numbers.
 // Parts of 5,000,000,000 rows, which an int32 id is not divided by.
 TEST(EmbeddingLookup, SmallIdsFindTheirRowsInAHugeTable) {
   Scope scope;
@@ -98,6 +97,7 @@ TEST(EmbeddingLookup, SmallIdsFindTheirRowsInAHugeTable) {
   ExpectTensorEqual(got[1], Tensor::Vector<int64_t>({}));
 }
 
+// Examples {1, 2, 2}, {} and {4} of the table of row numbers.
 TEST(EmbeddingLookupSparse, CombinesTheRowsOfEachExample) {
   const float r3 = std::sqrt(3.0f);
   struct Case {

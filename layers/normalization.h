@@ -63,9 +63,10 @@ BatchNormalizationLayer BatchNormalization(ScopeAt at, const Output& x,
                                            const TrainingFlag& training,
                                            const BatchNormalizationAttrs& attrs = {});
 
-// The operations of the graph's collection "update_ops".
+// The operations of the graph's collection "update_ops". NotFound in the Scope for an entry that
+// the graph does not have.
 std::vector<Operation> UpdateOps(const Scope& scope);
-// `train` and all of them.
+// `train` and all of them, in no order among each other.
 Operation TrainWithUpdates(ScopeAt at, const Operation& train);
 
 struct LayerNormalizationAttrs {

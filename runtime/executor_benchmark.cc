@@ -5,12 +5,14 @@
 // Counter nodes: null nodes per second. Chain, fan and random DAG have 100,000 NoOps with control
 // edges; the random DAG gives each node one to three predecessors among the 256 before it. The
 // argument is the number of threads of the arena.
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "absl/types/span.h"
 #include "benchmark/benchmark.h"
 #include "graph/graph.h"
 #include "graph/scope.h"
@@ -243,6 +245,32 @@ void BM_TenNodeStepPrepared(benchmark::State& state) {
       benchmark::Counter(static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
 }
 BENCHMARK(BM_TenNodeStepPrepared)->Arg(1)->Arg(2)->UseRealTime();
+
+// Threads of the program that share one session and one prepared step: steps of all of them
+// together.
+void BM_ThreadsOnOneSession(benchmark::State& state) {
+  static TenNodes* ten;
+  static std::unique_ptr<PreparedStep>* step;
+  if (state.thread_index() == 0) {
+    ten = new TenNodes(1);
+    auto prepared = ten->session->Prepare({.feeds = {"x"}, .fetches = {ten->fetch}});
+    if (!prepared.ok()) std::abort();
+    step = new std::unique_ptr<PreparedStep>(*std::move(prepared));
+  }
+  const std::vector<Tensor> feeds = {
+      Tensor::Scalar<float>(static_cast<float>(state.thread_index()))};
+  std::vector<Tensor> results(1);
+  for (auto _ : state) {  // begins and ends in all threads at once
+    if (!(*step)->RunInto(feeds, absl::MakeSpan(results)).ok()) state.SkipWithError("Run");
+  }
+  state.counters["steps"] =
+      benchmark::Counter(static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
+  if (state.thread_index() == 0) {
+    delete step;
+    delete ten;
+  }
+}
+BENCHMARK(BM_ThreadsOnOneSession)->ThreadRange(1, 2)->UseRealTime();
 
 }  // namespace
 }  // namespace millrace

@@ -251,14 +251,17 @@ class Trainer {
     const std::set<const Node*> run = NodesOf(op_.node());
     std::vector<Operation> operations;
     if (options_.update_ops) {
-      for (const Operation& update : UpdateOps(root)) {
+      const std::vector<Operation> updates = UpdateOps(root);
+      if (!model_.ok()) return Suffixed(Prefixed("Train", model_.status()), "; or .update_ops off");
+      for (const Operation& update : updates) {
         if (run.count(update.node()) == 0) operations.push_back(update);
       }
     }
     Operation counted = op_;
     if (!operations.empty()) {
-      LogInfo("Train: a step runs ", operations.size(), " operation(s) of 'update_ops', first '",
-              operations[0].name(), "'");
+      added_ = absl::StrCat(operations.size(), " operation(s) of 'update_ops', first '",
+                            operations[0].name(), "'");
+      LogInfo("Train: a step runs ", added_);
       operations.push_back(op_);
       counted = Group(root.WithName("train_with_updates"), operations);
     }
@@ -328,6 +331,10 @@ class Trainer {
       // Kept until the step is done: with a lost session no batch is lost.
       const Status ran = runner.Run(pending_ ? *pending_ : no_feeds);
       if (absl::IsOutOfRange(ran)) break;  // the graph's own input has ended
+      if (!ran.ok() && result_.own_steps == 0 && !added_.empty()) {
+        return Suffixed(ran, absl::StrCat("; a step runs ", added_,
+                                          ", too; .update_ops = false leaves another model's out"));
+      }
       MR_RETURN_IF_ERROR(ran);
       pending_.reset();
       ++result_.own_steps;
@@ -464,6 +471,7 @@ class Trainer {
   Clock* const clock_;
   Variable global_step_;
   Output step_after_;
+  std::string added_;  // what a step runs beside op_, for people
   Supervisor* supervisor_ = nullptr;
   std::optional<Progress> progress_;
 

@@ -18,7 +18,8 @@
 //
 // With `op` a step runs what keeps the model whole beside it: the updates in the graph's collection
 // "update_ops", the moving averages of batch normalisation, unless `op` runs them itself
-// (TrainWithUpdates) or .update_ops is off.
+// (TrainWithUpdates) or .update_ops is off. They run with it in no order: an update of one's own
+// that reads a weight says by control dependencies whether before or after the weight's.
 //
 // When the chief has run all steps, or its data has ended, training is over (train/supervisor.h): a
 // task that still waits, or comes later, has nothing to do and returns OK with no steps of its own.

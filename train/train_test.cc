@@ -261,7 +261,7 @@ TEST_F(TrainTest, MovingAveragesAreTrained) {
       if (updates == Updates::kWithTheOperation) op = TrainWithUpdates(root, op);
       std::vector<Tensor> averages;
       TrainOptions options;
-      options.data = [&] { return Feeds{{x, TensorOf<float>({2, 1}, {1, 3})}}; };
+      options.data = [&] { return Feeds{{x, TensorOf<float>({2, 1}, {1, 5})}}; };
       options.steps = 2;
       options.loss = loss;
       options.progress = false;
@@ -275,9 +275,9 @@ TEST_F(TrainTest, MovingAveragesAreTrained) {
       EXPECT_EQ(result.global_step, 2);
       ASSERT_EQ(averages.size(), 2u);
       // From 0 and 1, half of the way in each step.
-      const float mean = updates == Updates::kOff ? 0 : 1.5f;
-      ExpectTensorNear(averages[0], TensorOf<float>({1}, {mean}), 1e-6, 1e-6);
-      ExpectTensorNear(averages[1], TensorOf<float>({1}, {1}), 1e-6, 1e-6);
+      const bool off = updates == Updates::kOff;
+      ExpectTensorNear(averages[0], TensorOf<float>({1}, {off ? 0 : 2.25f}), 1e-6, 1e-6);
+      ExpectTensorNear(averages[1], TensorOf<float>({1}, {off ? 1 : 3.25f}), 1e-6, 1e-6);
     }
   }
 }
@@ -286,7 +286,24 @@ TEST_F(TrainTest, UpdatesOfAnotherGraphAreAnErrorByName) {
   Model model;
   model.root.AddToNodeCollection("update_ops", "gone");
   EXPECT_STATUS(Train(model.root, model.op, Options(model, 1)).status(), StatusCode::kNotFound,
-                "collection 'update_ops': an entry must be of the graph, got 'gone'");
+                "Train: collection 'update_ops': an entry must be of the graph, got 'gone'");
+}
+
+TEST_F(TrainTest, UpdatesOfAnotherModelThatCannotRunAreNamed) {
+  Model model;
+  const Output other = Placeholder(model.root.WithName("other"), DT_FLOAT, {-1, 1});
+  model.root.AddToNodeCollection("update_ops",
+                                 Neg(model.root.WithName("reads_other"), other).name());
+  EXPECT_STATUS(Train(model.root, model.op, Options(model, 1)).status(),
+                StatusCode::kInvalidArgument,
+                "; a step runs 1 operation(s) of 'update_ops', first 'reads_other', too; "
+                ".update_ops = false leaves another model's out");
+  Model again;
+  const Output fed = Placeholder(again.root.WithName("other"), DT_FLOAT, {-1, 1});
+  again.root.AddToNodeCollection("update_ops", Neg(again.root, fed).name());
+  TrainOptions options = Options(again, 1);
+  options.update_ops = false;
+  EXPECT_OK(Train(again.root, again.op, options));
 }
 
 TEST_F(TrainTest, ADirectoryIsNotNeeded) {
