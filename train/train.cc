@@ -331,7 +331,7 @@ class Trainer {
       // Kept until the step is done: with a lost session no batch is lost.
       const Status ran = runner.Run(pending_ ? *pending_ : no_feeds);
       if (absl::IsOutOfRange(ran)) break;  // the graph's own input has ended
-      if (!ran.ok() && result_.own_steps == 0 && !added_.empty()) {
+      if (absl::IsInvalidArgument(ran) && result_.own_steps == 0 && !added_.empty()) {
         return Suffixed(ran, absl::StrCat("; a step runs ", added_,
                                           ", too; .update_ops = false leaves another model's out"));
       }
