@@ -2,6 +2,7 @@
 #include "runtime/training_run.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/cord.h"
@@ -9,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "core/exit_code.h"
 #include "core/random_bits.h"
 
 namespace millrace {
@@ -83,7 +85,7 @@ Status RunEndedError(absl::string_view where, const TrainingRun& run, const RunE
       end.reason.empty() ? "" : absl::StrCat(": ", end.reason),
       end.checkpoint.empty() ? "" : absl::StrCat("; its checkpoint is '", end.checkpoint, "'"));
   status.SetPayload(kRunEnd, absl::Cord(Encode(end)));
-  return status;
+  return WithExitCode(std::move(status), kExitOk);
 }
 
 std::optional<RunEnd> RunEndOf(const Status& status) {

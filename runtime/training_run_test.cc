@@ -3,6 +3,7 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
+#include "core/exit_code.h"
 #include "gtest/gtest.h"
 
 namespace millrace {
@@ -22,6 +23,11 @@ TEST(TrainingRunTest, TheEndOfARunIsKnownFromTheStatus) {
   EXPECT_EQ(RunEndOf(status), end);
   EXPECT_EQ(RunEndOf(Prefixed("From /job:ps/replica:0/task:0", status)), end);
   EXPECT_FALSE(IsFenced(status));
+}
+
+TEST(TrainingRunTest, AnEndIsNoFailureOfTheProgramAndAFenceIsOne) {
+  EXPECT_EQ(ExitCode(Prefixed("Train", RunEndedError("Session", kRun, {}))), kExitOk);
+  EXPECT_EQ(ExitCode(FencedError("Session", kRun, "another")), kExitError);
 }
 
 TEST(TrainingRunTest, AnEndOfWhichNothingIsKnownIsAnEnd) {

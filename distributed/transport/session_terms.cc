@@ -6,6 +6,7 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
+#include "core/exit_code.h"
 #include "distributed/transport/transport.pb.h"
 #include "google/protobuf/unknown_field_set.h"
 
@@ -37,6 +38,8 @@ Status WithParsed(Status status, const wire::StatusPayloads& payloads) {
     if (status.ok() || !absl::StartsWith(payload.type(), kRunPayloads)) continue;
     status.SetPayload(payload.type(), absl::Cord(payload.value()));
   }
+  // What RunEndedError attaches beside it does not travel.
+  if (RunEndOf(status).has_value()) return WithExitCode(std::move(status), kExitOk);
   return status;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/transport/session_terms.h"
 
+#include "core/exit_code.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/transport/transport.pb.h"
 #include "gtest/gtest.h"
@@ -99,6 +100,7 @@ TEST(SessionTermsTest, WhatAStatusSaysOfARunTravels) {
   const Status ended = RunEndedError("Session", run, end);
   const Status bare(ended.code(), ended.message());
   EXPECT_EQ(RunEndOf(WithPayloads(bare, PayloadBytes(ended))), end);
+  EXPECT_EQ(ExitCode(WithPayloads(bare, PayloadBytes(ended))), kExitOk);
 
   tensorflow::RunGraphResponse response, got;
   response.set_status_code(tensorflow::error::FAILED_PRECONDITION);
