@@ -338,13 +338,15 @@ class GraphSaver : public Saver {
   // each checkpoint. `temp_suffix`: the tensor with what follows a checkpoint's name in those of
   // its parts; "" when the graph was not made here, or is not sharded.
   GraphSaver(tensorflow::SaverDef def, std::vector<Expected> expected, std::string temp_suffix,
-             std::optional<Scope> graph, FileSystem* fs, Clock* clock, double keep_every_n_hours)
+             std::optional<Scope> graph, FileSystem* fs, Clock* clock, double keep_every_n_hours,
+             std::function<Status()> may_commit)
       : def_(std::move(def)),
         expected_(std::move(expected)),
         temp_suffix_tensor_(std::move(temp_suffix)),
         graph_(std::move(graph)),
         fs_(fs),
         clock_(clock),
+        may_commit_(std::move(may_commit)),
         keep_period_s_(keep_every_n_hours * 3600),
         next_keep_s_(NowSeconds() + keep_period_s_) {}
 
@@ -417,7 +419,10 @@ class GraphSaver : public Saver {
       if (Dirname(k.path) == directory || absl::StartsWith(k.path, "/"))
         state.all.push_back(k.path);
     }
-    const Status written = WriteCheckpointState(fs_, directory, state);
+    const Status written = [&]() -> Status {
+      MR_RETURN_IF_ERROR(MayCommit());
+      return WriteCheckpointState(fs_, directory, state);
+    }();
     if (!written.ok()) {
       Remember(path);
       return written;
@@ -428,6 +433,11 @@ class GraphSaver : public Saver {
     std::vector<std::string> to_delete = std::move(undeleted_);
     to_delete.insert(to_delete.end(), evicted.begin(), evicted.end());
     undeleted_.clear();
+    const Status may_delete = MayCommit();
+    if (!may_delete.ok()) {
+      undeleted_ = std::move(to_delete);
+      return may_delete;
+    }
     for (const std::string& old : to_delete) {
       if (old == path || IsKept(old)) continue;  // saved again since
       // All are kept, also one that a task finished after we had lost it.
@@ -516,6 +526,8 @@ class GraphSaver : public Saver {
   };
 
   double NowSeconds() { return absl::ToDoubleSeconds(clock_->Now() - absl::UnixEpoch()); }
+
+  Status MayCommit() const { return may_commit_ ? may_commit_() : absl::OkStatus(); }
 
   bool IsKept(const std::string& path) const {
     return std::any_of(kept_.begin(), kept_.end(), [&](const Kept& k) { return k.path == path; });
@@ -706,6 +718,7 @@ class GraphSaver : public Saver {
   const std::optional<Scope> graph_;
   FileSystem* const fs_;
   Clock* const clock_;
+  const std::function<Status()> may_commit_;
   const double keep_period_s_;
   std::string run_digits_;  // of the run's id; "" for none
   double next_keep_s_;
@@ -771,15 +784,15 @@ StatusOr<std::unique_ptr<Saver>> Saver::Make(const Scope& scope, SaverOptions op
   SaveGraph graph(root, options.name);
   graph.Build(groups, options.sharded, temp_suffix, &def);
   MR_RETURN_IF_ERROR(scope.status());
-  return std::unique_ptr<Saver>(
-      new GraphSaver(std::move(def), std::move(expected), graph.temp_suffix(),
-                     options.write_meta_graph ? std::optional<Scope>(root) : std::nullopt,
-                     options.file_system, options.clock, options.keep_checkpoint_every_n_hours));
+  return std::unique_ptr<Saver>(new GraphSaver(
+      std::move(def), std::move(expected), graph.temp_suffix(),
+      options.write_meta_graph ? std::optional<Scope>(root) : std::nullopt, options.file_system,
+      options.clock, options.keep_checkpoint_every_n_hours, std::move(options.may_commit)));
 }
 
 std::unique_ptr<Saver> Saver::FromDef(const tensorflow::SaverDef& def, FileSystem* file_system) {
   return std::make_unique<GraphSaver>(def, std::vector<Expected>(), "", std::nullopt, file_system,
-                                      Clock::Real(), def.keep_checkpoint_every_n_hours());
+                                      Clock::Real(), def.keep_checkpoint_every_n_hours(), nullptr);
 }
 
 }  // namespace millrace

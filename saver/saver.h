@@ -16,6 +16,7 @@
 // Thread-safety: thread-compatible; a Saver of a scope reads the scope's graph when it saves.
 // Failure: of the session's steps; of files with their path.
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -51,6 +52,10 @@ struct SaverOptions {
   // files.
   FileSystem* file_system = FileSystem::Posix();
   Clock* clock = Clock::Real();
+  // Asked in each Save, right before the state file is written and again before anything old is
+  // deleted: a writer that was stopped meanwhile may have a successor. Its error is that of Save,
+  // and what it would have changed stays as it is. Empty: always allowed.
+  std::function<Status()> may_commit = {};
 };
 
 class Saver {

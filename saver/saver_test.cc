@@ -475,6 +475,31 @@ TEST_F(SaverTest, OldCheckpointsGoAndTheStateFileIsTensorFlowsText) {
   EXPECT_TRUE(kFiles->FileExists(Path("m-30.meta")));
 }
 
+TEST_F(SaverTest, WhoMayNotCommitLeavesTheStateFileAndOldCheckpoints) {
+  for (const int commits : {0, 1}) {
+    SCOPED_TRACE(commits);
+    kFiles->RecursivelyDelete(directory_).IgnoreError();
+    int allowed = 2;
+    const auto may_commit = [&allowed]() -> Status {
+      return --allowed >= 0 ? absl::OkStatus() : absl::AbortedError("taken over");
+    };
+    Model m;
+    ASSERT_OK_AND_ASSIGN(auto saver,
+                         Saver::Make(m.root, {.max_to_keep = 1, .may_commit = may_commit}));
+    FileSession session(kFiles);
+    ASSERT_OK(saver->Save(&session, Path("m"), 1).status());
+    const std::string state = Bytes(Path("checkpoint"));
+    allowed = commits;
+    EXPECT_EQ(saver->Save(&session, Path("m"), 2).status(), absl::AbortedError("taken over"));
+    EXPECT_EQ(Bytes(Path("checkpoint")) == state, commits == 0);
+    EXPECT_EQ(Indexes(directory_), (std::set<std::string>{"m-1", "m-2"}));
+    // It has it back.
+    allowed = 2;
+    ASSERT_OK(saver->Save(&session, Path("m"), 3).status());
+    EXPECT_EQ(Indexes(directory_), std::set<std::string>{"m-3"});
+  }
+}
+
 TEST_F(SaverTest, WithoutALimitNothingIsTrackedOrDeleted) {
   auto saver = Saver::FromDef(TestDef(0));
   FileSession session(kFiles);
