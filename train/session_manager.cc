@@ -8,7 +8,6 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
-#include "core/exit_code.h"
 #include "core/logging.h"
 #include "core/mutex.h"
 #include "core/run_file.h"
@@ -75,6 +74,18 @@ struct SessionManager::Impl {
     std::vector<std::string> not_ready = {};
   };
 
+  // Who tells that the run has ended, as one wait knows it.
+  struct EndSource {
+    bool was_heard = false;                   // with or without an end
+    std::optional<RunEnd> end = {};           // what it said last
+    absl::Time since = absl::InfinitePast();  // it has an end
+    bool from_first_look = false;             // the end stood there when the wait began
+  };
+  struct Ends {
+    EndSource files, servers;
+    std::optional<std::string> owner = {};  // token of the chief that has the directory
+  };
+
   void CompleteGraph();
   StatusOr<std::shared_ptr<Session>> OpenSession(const std::string& target, absl::Time deadline);
   StatusOr<std::vector<std::string>> NotReady(Session* session, const std::string& fetch);
@@ -86,9 +97,12 @@ struct SessionManager::Impl {
   Status RestoreSome(Session* session, const std::string& checkpoint,
                      const std::vector<std::string>& missing);
   StatusOr<int64_t> ReadGlobalStep(Session* session) const;
-  // Has the run ended as far as this task is concerned?
-  Status CheckEnd() const;
-  Status EndOrOk(const RunEnd& end, int64_t goal) const;
+  void LookAtFiles(Ends* ends) const;
+  // `end`: what the source says now.
+  void Hear(const std::optional<RunEnd>& end, EndSource* source) const;
+  absl::Time BelievedFrom(const EndSource& source) const;
+  // RunEndedError when an end is to be believed now.
+  Status CheckEnds(const Ends& ends) const;
   // Tries until `attempt` says that the model is ready.
   StatusOr<Ready> Until(const std::string& target, bool is_chief,
                         const std::function<StatusOr<Try>(Session*, Ready*)>& attempt);
@@ -324,22 +338,62 @@ StatusOr<SessionManager::Impl::Try> SessionManager::Impl::Wait(Session* s, Ready
   return local;
 }
 
-Status SessionManager::Impl::EndOrOk(const RunEnd& end, int64_t goal) const {
-  // The job may have been started again with more steps, and its chief be still on its way.
-  if (options.last_step > std::max(goal, end.global_step)) return absl::OkStatus();
-  return WithExitCode(RunEndedError(options.name, options.session.run, end), kExitOk);
+absl::Time SessionManager::Impl::BelievedFrom(const EndSource& source) const {
+  if (!source.end) return absl::InfiniteFuture();
+  // The job may have been started again, with more steps or more data, and its chief be on its way.
+  const bool may_be_old =
+      options.last_step > 0 ? source.end->global_step < options.last_step : source.from_first_look;
+  return may_be_old ? source.since + options.end_grace : source.since;
 }
 
-Status SessionManager::Impl::CheckEnd() const {
-  if (options.checkpoint_dir.empty()) return absl::OkStatus();
-  const StatusOr<std::optional<RunEndFile>> end =
-      ReadRunEnd(options.file_system, options.checkpoint_dir);
-  // Not ours to judge: the chief reads the same files.
-  if (!end.ok() || !*end) return absl::OkStatus();
-  return EndOrOk({.global_step = (*end)->global_step,
+void SessionManager::Impl::Hear(const std::optional<RunEnd>& end, EndSource* source) const {
+  const bool begins = end && !source->end;
+  if (begins) {
+    source->since = options.clock->Now();
+    source->from_first_look = !source->was_heard;
+  }
+  source->was_heard = true;
+  source->end = end;
+  if (begins && BelievedFrom(*source) > source->since) {
+    LogInfo(options.name, ": the run has ended", AtStep(end->global_step), " (", end->reason,
+            "); leaves unless a chief goes on with it within ",
+            absl::FormatDuration(options.end_grace));
+  }
+}
+
+void SessionManager::Impl::LookAtFiles(Ends* ends) const {
+  if (options.checkpoint_dir.empty()) return;
+  FileSystem* const fs = options.file_system;
+  // Errors are not ours to judge: the chief reads the same files.
+  const StatusOr<std::optional<RunFile>> run = ReadRunFile(fs, options.checkpoint_dir);
+  if (!run.ok()) return;
+  const std::string& name = options.session.run.name;
+  if (*run && !name.empty() && (*run)->name != name) {
+    Hear(std::nullopt, &ends->files);
+    return;
+  }
+  const std::string owner = *run ? (*run)->token : std::string();
+  // The servers may still know the end before this chief, which claims the run there next.
+  if (ends->owner && *ends->owner != owner) ends->servers = EndSource();
+  ends->owner = owner;
+  const StatusOr<std::optional<RunEndFile>> end = ReadRunEnd(fs, options.checkpoint_dir);
+  if (!end.ok()) return;
+  std::optional<RunEnd> told;
+  if (*end) {
+    told = RunEnd{.global_step = (*end)->global_step,
                   .checkpoint = (*end)->checkpoint,
-                  .reason = (*end)->reason},
-                 (*end)->goal);
+                  .reason = (*end)->reason};
+  }
+  Hear(told, &ends->files);
+}
+
+Status SessionManager::Impl::CheckEnds(const Ends& ends) const {
+  const absl::Time now = options.clock->Now();
+  for (const EndSource* source : {&ends.files, &ends.servers}) {
+    if (BelievedFrom(*source) > now) continue;
+    return RunEndedError(options.name, options.session.run, *source->end);
+  }
+  return absl::OkStatus();
 }
 
 StatusOr<SessionManager::Ready> SessionManager::Impl::Until(
@@ -351,6 +405,17 @@ StatusOr<SessionManager::Ready> SessionManager::Impl::Until(
   absl::Time next_report = clock->Now() + kReportPeriod;
   absl::Duration wait = std::min(kFirstWait, options.recovery_wait);
   Ready ready;
+  Ends ends;
+  const auto leave = [&] { return std::min(BelievedFrom(ends.files), BelievedFrom(ends.servers)); };
+  // A status of the servers as it is, but an end that is not believed yet as a loss: this try has
+  // ended then, the wait has not.
+  const auto judged = [&](const Status& told) -> Status {
+    const std::optional<RunEnd> end = RunEndOf(told);
+    if (is_chief || !end) return told;
+    Hear(end, &ends.servers);
+    MR_RETURN_IF_ERROR(CheckEnds(ends));
+    return absl::UnavailableError(told.message());
+  };
   const auto close = [&ready] {
     if (ready.session != nullptr) ready.session->Close().IgnoreError();
     ready.session = nullptr;
@@ -359,20 +424,25 @@ StatusOr<SessionManager::Ready> SessionManager::Impl::Until(
   std::string last;      // why the last try did not succeed
   while (true) {
     const StatusOr<bool> tried = [&]() -> StatusOr<bool> {
-      if (!is_chief) MR_RETURN_IF_ERROR(CheckEnd());
+      if (!is_chief) {
+        LookAtFiles(&ends);
+        MR_RETURN_IF_ERROR(CheckEnds(ends));
+      }
       if (ready.session == nullptr) {
-        StatusOr<std::shared_ptr<Session>> opened = OpenSession(target, deadline);
-        const std::optional<RunEnd> end = RunEndOf(opened.status());
-        if (end && !is_chief) MR_RETURN_IF_ERROR(EndOrOk(*end, 0));
-        if ((end && !is_chief) || absl::IsDeadlineExceeded(opened.status())) {
+        const absl::Time until = std::max(leave(), clock->Now() + kFirstWait);
+        StatusOr<std::shared_ptr<Session>> opened = OpenSession(target, std::min(deadline, until));
+        if (absl::IsDeadlineExceeded(opened.status())) {
           // This try has ended, the wait has not.
           return absl::UnavailableError(opened.status().message());
         }
-        MR_ASSIGN_OR_RETURN(ready.session, std::move(opened));
+        MR_RETURN_IF_ERROR(judged(opened.status()));
+        ready.session = *std::move(opened);
+        Hear(std::nullopt, &ends.servers);
       }
-      MR_ASSIGN_OR_RETURN(const Try made, attempt(ready.session.get(), &ready));
-      if (made.is_ready) return true;
-      last = absl::StrCat("variables not initialized: ", SomeNames(made.not_ready));
+      const StatusOr<Try> made = attempt(ready.session.get(), &ready);
+      MR_RETURN_IF_ERROR(judged(made.status()));
+      if (made->is_ready) return true;
+      last = absl::StrCat("variables not initialized: ", SomeNames(made->not_ready));
       if (!is_chief && options.session.run.empty() && !target.empty()) {
         absl::StrAppend(&last, "; this task was given no logdir: a chief that was keeps its own");
       }
@@ -406,7 +476,7 @@ StatusOr<SessionManager::Ready> SessionManager::Impl::Until(
       next_report = now + kReportPeriod;
       LogInfo(options.name, ": waiting for the model to be ready: ", last);
     }
-    const absl::Time wake = now + wait;
+    const absl::Time wake = std::min(now + wait, leave());
     wait = std::min(2 * wait, options.recovery_wait);
     Status reason;
     {

@@ -20,8 +20,17 @@
 //
 // A session that is lost on the way (IsSessionLost) is opened again until max_wait. Whoever waits
 // says every 10 s for what, looks soon at first (50 ms) and then each recovery_wait, and leaves
-// with RunEndedError when the run has ended: by what session creation says, and by the files in
-// checkpoint_dir (core/run_file.h) when this task sees them.
+// with RunEndedError when the run has ended: by what the servers say, and by the files in
+// checkpoint_dir (core/run_file.h) when this task sees them. One rule says which end is believed:
+//
+//   it reaches last_step                                   at once
+//   it is below last_step                                  when it has stayed for end_grace
+//   last_step is not known, and it came during the wait    at once
+//   last_step is not known, and it stood there from the    when it has stayed for end_grace
+//     first look on
+//
+// An end that may be old has not stayed when a chief takes checkpoint_dir over, or claims the run
+// at the servers, meanwhile. Files of another run (a copied directory) tell of no end.
 //
 // The constructor adds nodes to the graph; the caller finalizes it.
 //
@@ -67,10 +76,12 @@ struct SessionManagerOptions {
   // Not initialised without a checkpoint: waits for one.
   bool wait_for_checkpoint = false;
   std::optional<Variable> global_step = {};  // for the log
-  // The global step at which this task means to end; 0: not known. An end of the run below it is
-  // waited out: the job was started again with more steps, and its chief is to come.
+  // The global step at which this task means to end; 0: not known.
   int64_t last_step = 0;
   absl::Duration recovery_wait = absl::Seconds(1);  // between two looks
+  // In which a chief that goes on with a run that has ended must come: longer than chiefs of one
+  // job start after other tasks.
+  absl::Duration end_grace = absl::Seconds(20);
   absl::Duration max_wait = absl::Seconds(7200);
   SessionOptions session = {};  // the target is that of each call
   Clock* clock = Clock::Real();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/session_manager.h"
 
+#include <atomic>
+#include <deque>
 #include <functional>
 #include <thread>
 
@@ -343,6 +345,7 @@ TEST_F(SessionManagerTest, AnEndThatTheServersOrTheFilesTellOfEndsTheWait) {
   Model model;
   SessionManagerOptions options = Options(model);
   options.session.run = {.name = "run"};
+  options.last_step = 30;
   SessionManager manager(model.root, options);
   const RunEnd end = {.global_step = 30, .reason = "reached step 30 of 30"};
   servers_.FailCreations({RunEndedError("Session", {.name = "run", .id = "x"}, end)});
@@ -350,8 +353,10 @@ TEST_F(SessionManagerTest, AnEndThatTheServersOrTheFilesTellOfEndsTheWait) {
   EXPECT_EQ(RunEndOf(told), end) << told;
   EXPECT_EQ(ExitCode(told), kExitOk);
 
+  // That it came during the wait is enough where nobody knows of a goal.
   FakeClock clock;
   options.clock = &clock;
+  options.last_step = 0;
   Model waiting_model;
   options.saver = waiting_model.saver.get();
   options.global_step = waiting_model.step;
@@ -371,31 +376,128 @@ TEST_F(SessionManagerTest, AnEndThatTheServersOrTheFilesTellOfEndsTheWait) {
   EXPECT_EQ(ExitCode(ready.status()), kExitOk);
 }
 
-TEST_F(SessionManagerTest, AnEndBeforeOnesOwnGoalIsWaitedOut) {
+TEST_F(SessionManagerTest, AnEndThatMayBeOldIsBelievedWhenItHasStayed) {
   const struct {
-    int64_t last_step, step, goal;
-    bool ends;
+    int64_t last_step, step;
+    bool at_once;
   } kCases[] = {
-      {0, 30, 30, true},    // nobody knows of more
-      {30, 30, 30, true},   //
-      {30, 12, 30, true},   // the data ended
-      {60, 30, 30, false},  // started again with more steps
-      {60, 61, 30, true},   //
-      {60, -1, 0, false},   //
+      {30, 30, true},   //
+      {60, 61, true},   //
+      {30, 12, false},  // the data ended
+      {60, 30, false},  // started again with more steps, or the chief stopped early
+      {60, -1, false},  //
+      {0, 30, false},   // it stood there
   };
-  for (const auto& c : kCases) {
-    SCOPED_TRACE(absl::StrCat(c.last_step, " ", c.step, " ", c.goal));
-    WriteEnd(c.step, c.goal);
+  for (const bool by_files : {true, false}) {
+    for (const auto& c : kCases) {
+      SCOPED_TRACE(absl::StrCat(by_files ? "files " : "servers ", c.last_step, " ", c.step));
+      fs_->RecursivelyDelete(dir_).IgnoreError();
+      if (by_files) {
+        WriteEnd(c.step, 30);
+      } else {
+        const RunEnd end = {.global_step = c.step, .reason = "reached it"};
+        servers_.FailCreations(std::deque<Status>(9, RunEndedError("Session", {}, end)));
+      }
+      Model model;
+      FakeClock clock;
+      SessionManagerOptions options = Options(model);
+      options.last_step = c.last_step;
+      options.clock = &clock;
+      SessionManager manager(model.root, options);
+      StatusOr<SessionManager::Ready> ready = absl::UnknownError("not yet");
+      std::thread thread([&] { ready = manager.WaitForSession(kSharedTarget); });
+      if (!c.at_once) {
+        clock.AwaitWaiters(1);
+        clock.Advance(absl::Seconds(20));
+      }
+      thread.join();
+      ASSERT_TRUE(RunEndOf(ready.status()).has_value()) << ready.status();
+      EXPECT_EQ(RunEndOf(ready.status())->global_step, c.step);
+      EXPECT_EQ(ExitCode(ready.status()), kExitOk);
+      servers_.FailCreations({});
+    }
+  }
+}
+
+TEST_F(SessionManagerTest, AChiefThatComesWithinTheGraceMakesTheEndVoid) {
+  for (const bool by_files : {true, false}) {
+    for (const int64_t last_step : {0, 60}) {
+      SCOPED_TRACE(absl::StrCat(by_files ? "files " : "servers ", last_step));
+      fs_->RecursivelyDelete(dir_).IgnoreError();
+      ASSERT_OK(servers_.Restart());
+      if (by_files) {
+        WriteEnd(30, 30);
+      } else {
+        const RunEnd end = {.global_step = 30, .reason = "reached it"};
+        servers_.FailCreations({RunEndedError("Session", {}, end)});
+      }
+      Model model;
+      FakeClock clock;
+      SessionManagerOptions options = Options(model);
+      options.last_step = last_step;
+      options.clock = &clock;
+      options.max_wait = absl::Hours(24);
+      const int made = servers_.sessions_made();
+      SessionManager manager(model.root, options);
+      StatusOr<SessionManager::Ready> ready = absl::UnknownError("not yet");
+      std::atomic<bool> left = false;  // sequentially consistent: `ready` is written
+      std::thread thread([&] {
+        ready = manager.WaitForSession(kSharedTarget);
+        left = true;
+      });
+      clock.AwaitWaiters(1);
+      clock.Advance(absl::Seconds(19));
+      if (by_files) {
+        EXPECT_OK(WriteRunFile(fs_, dir_, {.id = "x", .name = "run", .token = "newer"}));
+      }
+      while (servers_.sessions_made() == made) std::this_thread::yield();
+      InitializeAll();
+      while (!left) {
+        clock.Advance(absl::Milliseconds(1));
+        std::this_thread::yield();
+      }
+      thread.join();
+      EXPECT_OK(ready.status());
+    }
+  }
+}
+
+TEST_F(SessionManagerTest, AnEndThatASessionTellsOfGoesByTheSameRule) {
+  InitializeAll();
+  const RunEnd end = {.global_step = 30, .reason = "reached step 30 of 30"};
+  for (const int64_t last_step : {0, 30, 60}) {
+    SCOPED_TRACE(last_step);
+    servers_.FailRuns({RunEndedError("Session", {}, end)});
     Model model;
     FakeClock clock;
     SessionManagerOptions options = Options(model);
-    options.last_step = c.last_step;
-    options.max_wait = absl::ZeroDuration();
+    options.last_step = last_step;
+    options.clock = &clock;
     SessionManager manager(model.root, options);
-    const Status status = manager.WaitForSession(kSharedTarget).status();
-    EXPECT_EQ(RunEndOf(status).has_value(), c.ends) << status;
-    EXPECT_EQ(absl::IsDeadlineExceeded(status), !c.ends) << status;
+    StatusOr<SessionManager::Ready> ready = absl::UnknownError("not yet");
+    std::thread thread([&] { ready = manager.WaitForSession(kSharedTarget); });
+    if (last_step == 60) {
+      clock.AwaitWaiters(1);
+      clock.Advance(absl::Seconds(1));
+    }
+    thread.join();
+    EXPECT_EQ(RunEndOf(ready.status()).has_value(), last_step != 60) << ready.status();
+    EXPECT_EQ(ready.ok(), last_step == 60) << ready.status();
   }
+}
+
+TEST_F(SessionManagerTest, TheEndOfAnotherRunIsNone) {
+  WriteEnd(30, 30);  // of "run"
+  Model model;
+  FakeClock clock;
+  SessionManagerOptions options = Options(model);
+  options.session.run = {.name = "a copy"};
+  options.last_step = 30;
+  options.clock = &clock;
+  options.max_wait = absl::ZeroDuration();
+  SessionManager manager(model.root, options);
+  EXPECT_STATUS(manager.WaitForSession(kSharedTarget).status(), StatusCode::kDeadlineExceeded,
+                "session was not ready after 0");
 }
 
 TEST(IsSessionLostTest, OnlyWhatANewSessionMayMend) {

@@ -26,6 +26,8 @@ namespace {
 constexpr char kName[] = "Supervisor";
 // For what should return at once: closing a session, and a save whose session was closed.
 constexpr absl::Duration kCloseTime = absl::Seconds(5);
+// A save may take so many times as long as the last one before it counts as one that hangs.
+constexpr int kSlowerSave = 3;
 // A save that fails again and again is said this often.
 constexpr absl::Duration kReportPeriod = absl::Seconds(10);
 // The longest time between two tries of one save.
@@ -68,19 +70,24 @@ bool MayTryAgain(const Status& status) {
 // so.
 class SharedSaver : public Saver {
  public:
-  SharedSaver(Saver* saver, std::unique_ptr<Saver> owned, std::function<Status()> may_save)
+  SharedSaver(Saver* saver, std::unique_ptr<Saver> owned, std::function<Status()> may_save,
+              Clock* clock)
       : owned_(std::move(owned)),
         saver_(owned_ != nullptr ? owned_.get() : saver),
-        may_save_(std::move(may_save)) {}
+        may_save_(std::move(may_save)),
+        clock_(clock) {}
 
   StatusOr<std::string> Save(Session* session, const std::string& prefix,
                              std::optional<int64_t> global_step) override {
     MutexLock one_at_a_time(&save_mu_);
     MR_RETURN_IF_ERROR(may_save_());
+    const absl::Time begin = clock_->Now();
     StatusOr<std::string> path = saver_->Save(session, prefix, global_step);
+    const absl::Duration took = clock_->Now() - begin;
     if (path.ok()) {
       MutexLock lock(&mu_);
       last_saved_ = *path;
+      last_took_ = took;
       failure_ = absl::OkStatus();
     }
     return path;
@@ -108,6 +115,11 @@ class SharedSaver : public Saver {
     MutexLock lock(&mu_);
     return last_saved_;
   }
+  // How long that took; 0 when nothing was written.
+  absl::Duration last_took() const {
+    MutexLock lock(&mu_);
+    return last_took_;
+  }
   // Of a save of the service, which nobody else hears of; forgotten with the next one that
   // succeeds.
   void NoteFailure(const Status& status) {
@@ -125,9 +137,11 @@ class SharedSaver : public Saver {
   const std::unique_ptr<Saver> owned_;
   Saver* const saver_;
   const std::function<Status()> may_save_;
+  Clock* const clock_;
   mutable Mutex save_mu_;  // for as long as a save takes; before mu_
   mutable Mutex mu_;
   std::string last_saved_ ABSL_GUARDED_BY(mu_);
+  absl::Duration last_took_ ABSL_GUARDED_BY(mu_) = absl::ZeroDuration();
   Status failure_ ABSL_GUARDED_BY(mu_);
 };
 
@@ -153,8 +167,13 @@ struct Supervisor::Impl : std::enable_shared_from_this<Supervisor::Impl> {
   // Tells the parameter servers and the directory that training is over.
   void TellEnd(const std::shared_ptr<Session>& s, const std::string& reason, absl::Time deadline);
   std::string save_path() const { return JoinPath(options.logdir, options.checkpoint_basename); }
+  // How long a stop may take: a last save as long as the one before it must not be cut off.
+  absl::Duration StopGrace() const {
+    return saver == nullptr ? options.stop_grace
+                            : std::max(options.stop_grace, kSlowerSave * saver->last_took());
+  }
   // The deadline of a stop that begins now.
-  absl::Time StopDeadline() const { return options.clock->Now() + options.stop_grace; }
+  absl::Time StopDeadline() const { return options.clock->Now() + StopGrace(); }
   void SaveLoop(Session* s, int64_t service);
   // `asked`: by the program, not by an error of a service or by Stop itself.
   void RequestStop(const Status& reason, bool asked);
@@ -205,16 +224,17 @@ void Supervisor::Impl::CompleteGraph() {
   }
   const auto may_save = [this] { return directory ? directory->Check() : absl::OkStatus(); };
   if (options.saver != nullptr) {
-    saver = std::make_unique<SharedSaver>(options.saver, nullptr, may_save);
+    saver = std::make_unique<SharedSaver>(options.saver, nullptr, may_save, options.clock);
   } else if (!options.logdir.empty() && !VariablesOf(root, "variables").empty()) {
     SaverOptions saver_options;
     saver_options.file_system = options.file_system;
+    saver_options.may_commit = may_save;
     StatusOr<std::unique_ptr<Saver>> made = Saver::Make(root, saver_options);
     if (!made.ok()) {
       status = made.status();
       return;
     }
-    saver = std::make_unique<SharedSaver>(nullptr, *std::move(made), may_save);
+    saver = std::make_unique<SharedSaver>(nullptr, *std::move(made), may_save, options.clock);
   }
   manager = std::make_unique<SessionManager>(
       root, SessionManagerOptions{.name = kName,
@@ -229,6 +249,7 @@ void Supervisor::Impl::CompleteGraph() {
                                   .global_step = options.global_step,
                                   .last_step = options.last_step,
                                   .recovery_wait = options.recovery_wait,
+                                  .end_grace = options.end_grace,
                                   .max_wait = options.max_wait,
                                   .session = options.session,
                                   .clock = options.clock,
@@ -305,7 +326,7 @@ bool Supervisor::Impl::StopServices(absl::Time deadline) {
   bool ended_late = ended;
   if (!ended) {
     LogWarning("Supervisor: the checkpoint service did not end within ",
-               absl::FormatDuration(options.stop_grace), ", closing its session");
+               absl::FormatDuration(StopGrace()), ", closing its session");
     if (blocked != nullptr) Close(blocked);
     ended_late = call->WaitUntil(options.clock->Now() + kCloseTime);
     if (!ended_late) {
@@ -333,7 +354,7 @@ StatusOr<std::string> Supervisor::Impl::SaveLast(bool services_ended, absl::Time
   const auto not_written = [](const Status& why) {
     return Prefixed("Supervisor: last checkpoint not written", why);
   };
-  const std::string grace = absl::FormatDuration(options.stop_grace);
+  const std::string grace = absl::FormatDuration(StopGrace());
   if (!services_ended) {
     return not_written(absl::DeadlineExceededError(absl::StrCat(
         "the one before it did not end within ", grace, ", and the session was closed")));
@@ -465,7 +486,7 @@ StatusOr<std::shared_ptr<Session>> Supervisor::ManagedSession(const std::string&
           absl::DeadlineExceededError(absl::StrCat(
               "Supervisor: the storage of '", impl_->options.logdir,
               "' must answer before training goes on, got a save that still waits for it after ",
-              absl::FormatDuration(impl_->options.stop_grace))),
+              absl::FormatDuration(impl_->StopGrace()))),
           kExitRetryable);
     }
     former = std::move(impl_->session);

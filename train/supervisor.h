@@ -29,9 +29,10 @@
 // chief it makes `logdir` and tries to write there, so that status() tells before any training
 // that no checkpoint could be kept.
 //
-// Storage that hangs holds up no Stop: after stop_grace and a few seconds it returns, and leaves a
-// thread behind that waits for the storage. That thread keeps the graph and the session, and uses
-// the clock, the file system and the Saver of the options, if ever it goes on.
+// Storage that hangs holds up no Stop: after stop_grace (or three times the last save, if that is
+// more) and a few seconds it returns, and leaves a thread behind that waits for the storage. That
+// thread keeps the graph and the session, and uses the clock, the file system and the Saver of the
+// options, if ever it goes on.
 //
 // Thread-safety: all methods, from any thread; ManagedSession from one at a time. Services run on
 // one thread of the Supervisor.
@@ -67,8 +68,7 @@ struct SupervisorOptions {
   // the parameter servers hold for everybody.
   std::string logdir = "";
   std::optional<Variable> global_step = {};  // GlobalStep of the graph otherwise, when there is one
-  // The global step at which training is to end, for all tasks the same; 0: not known. A task waits
-  // for the chief of a run that ended before it, which was started again with more steps.
+  // The global step at which training is to end, for all tasks the same; 0: not known.
   int64_t last_step = 0;
   // See SessionManagerOptions; local_init_op: local variables and tables otherwise.
   Output ready_op = {};
@@ -78,15 +78,23 @@ struct SupervisorOptions {
   Operation init_op = {};
   std::vector<Feed> init_feeds = {};
   Operation local_init_op = {};
-  Saver* saver = nullptr;  // a Saver of all variables otherwise; not owned
+  // A Saver of all variables otherwise, which asks whether this chief still has the logdir right
+  // before it commits a checkpoint, too (SaverOptions::may_commit). Not owned.
+  Saver* saver = nullptr;
   // Seconds between checkpoints of the chief's service; 0 = none.
   absl::Duration save_model_period = absl::Seconds(600);
   // The longest time between two looks of a task that waits for the chief, and before a checkpoint
   // is tried again.
   absl::Duration recovery_wait = absl::Seconds(1);
+  // How long a task that waits does not believe an end of the run that may be old: one before
+  // last_step, or one that was there first (train/session_manager.h). In it the chief must come of
+  // a job that is started again.
+  absl::Duration end_grace = absl::Seconds(20);
   absl::Duration max_wait = absl::Seconds(7200);
   // How long Stop (and SaveLast) may take: for a checkpoint that is being written, after which the
-  // session is closed, and the last one. More for models whose checkpoint takes longer.
+  // session is closed, and the last one. It bounds storage that is slow but works, too: where the
+  // last successful save of this process took long, three times that time counts if it is more.
+  // More for models whose only checkpoint takes longer.
   absl::Duration stop_grace = absl::Seconds(120);
   std::string checkpoint_basename = "model.ckpt";
   // The target is set by ManagedSession, the run is that of logdir. A run.name that is given stands

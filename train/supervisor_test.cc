@@ -939,6 +939,32 @@ TEST_F(SupervisorTest, TheOlderOfTwoChiefsMaySaveNoMore) {
   EXPECT_TRUE(cluster_.ends().empty());
 }
 
+// Storage that hangs stands for a process that is stopped in the middle of a save.
+TEST_F(SupervisorTest, AChiefThatIsTakenOverInMidSaveLeavesTheStateFileToTheNewerOne) {
+  HungFileSystem storage(logdir_);
+  Model older_model, newer_model;
+  SupervisorOptions options = Options();
+  options.file_system = &storage;
+  Supervisor older(older_model.root, options);
+  ASSERT_OK_AND_ASSIGN(const auto session, older.ManagedSession(kSharedTarget));
+  Status refused;
+  std::thread thread(
+      [&] { refused = older.saver()->Save(session.get(), older.save_path(), 1).status(); });
+  storage.hangs.Wait();
+  Supervisor newer(newer_model.root, Options());
+  const auto its_session = newer.ManagedSession(kSharedTarget);
+  EXPECT_OK(its_session.status());
+  if (its_session.ok()) {
+    EXPECT_OK(newer.saver()->Save(its_session->get(), newer.save_path(), 2).status());
+  }
+  storage.open.Notify();
+  thread.join();
+  EXPECT_TRUE(IsFenced(refused)) << refused;
+  const auto state = ReadCheckpointState(FileSystem::Posix(), logdir_);
+  ASSERT_TRUE(state.has_value());
+  EXPECT_EQ(state->latest, newer.save_path() + "-2");
+}
+
 TEST_F(SupervisorTest, TheCheckpointServiceOfTheOlderOfTwoChiefsStopsItsTraining) {
   FakeClock clock;
   Model older_model, newer_model;
@@ -974,6 +1000,7 @@ TEST_F(SupervisorTest, AnAskedStopIsTheEndOfTheRunAndOthersLeave) {
   Model model;
   SupervisorOptions options = Options();
   options.is_chief = false;
+  options.last_step = 1;
   Supervisor worker(model.root, options);
   int calls = 0;
   ::testing::internal::CaptureStderr();

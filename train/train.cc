@@ -357,6 +357,9 @@ class Trainer {
     goal_ = options_.steps > 0 && step_ >= options_.steps
                 ? absl::StrCat("reached step ", step_, " of ", options_.steps)
                 : absl::StrCat("the data ended after step ", step_);
+    if (options_.is_chief && (options_.steps == 0 || step_ < options_.steps)) {
+      LogInfo("Train: ", goal_, ", which ends the run for all tasks");
+    }
     return AtEnd(session, exported);
   }
 

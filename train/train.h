@@ -21,8 +21,12 @@
 // (TrainWithUpdates) or .update_ops is off. They run with it in no order: an update of one's own
 // that reads a weight says by control dependencies whether before or after the weight's.
 //
-// When the chief has run all steps, or its data has ended, training is over (train/supervisor.h): a
-// task that still waits, or comes later, has nothing to do and returns OK with no steps of its own.
+// When the chief has run all steps, or its data has ended, training is over for all tasks
+// (train/supervisor.h), also where others have data left: jobs that end with the data (steps = 0)
+// give the chief as much as anybody, and it logs that its end is that of the run. A task that still
+// waits, or comes later, has nothing to do and returns OK with no steps of its own; when the run
+// ended before `steps`, or they are 0, after .supervisor.end_grace. The data of another task ends
+// that task alone.
 //
 // Steps are those of the graph's global step: of all tasks together, and of earlier runs. A graph
 // without one gets it, and an `op` that does not count (Minimize without .global_step) is counted.
@@ -88,7 +92,7 @@ struct TrainOptions {
   // OutOfRange is the end, too. Best in the same order each time. None: the graph makes its own
   // input.
   std::function<FeedsOrEnd()> data = {};
-  // Global steps at which to end; 0: with the data.
+  // Global steps at which to end; 0: with the data, that of the chief for all tasks.
   int64_t steps = 0;
   // Where checkpoints go, for all tasks the same; "": none, and nothing is gone on from.
   std::string dir = "";
