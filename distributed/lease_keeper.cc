@@ -150,6 +150,7 @@ std::vector<LeaseKeeper::Shared::Call> LeaseKeeper::Shared::TakeDue(absl::Time n
                                                                     absl::Time* wake) {
   std::vector<Call> due;
   if (!hosts.empty()) {
+    next_renewal = std::min(next_renewal, now + period);  // the clock may have been set back
     if (now >= next_renewal) {
       next_renewal = now + period;
       for (auto& [name, host] : hosts) {

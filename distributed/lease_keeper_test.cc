@@ -80,6 +80,16 @@ TEST_F(LeaseKeeperTest, EachTaskGetsOneCallAPeriodForAllItsSessions) {
   EXPECT_TRUE(b_->TakeRenewed().empty());
 }
 
+TEST_F(LeaseKeeperTest, AClockThatIsSetBackDelaysNoRenewalByMoreThanAPeriod) {
+  keeper_.Keep(a_, "1");
+  clock_.AdvanceAndSettle(absl::Seconds(10));
+  EXPECT_EQ(a_->TakeRenewed().size(), 1u);
+  clock_.AdvanceAndSettle(-absl::Hours(1));
+  EXPECT_TRUE(a_->TakeRenewed().empty());
+  clock_.AdvanceAndSettle(absl::Seconds(10));
+  EXPECT_EQ(a_->TakeRenewed().size(), 1u);
+}
+
 TEST_F(LeaseKeeperTest, ThereIsAThreadOnlyWhileThereIsASession) {
   EXPECT_FALSE(keeper_.has_thread());
   for (int i = 0; i < 3; ++i) {

@@ -49,6 +49,7 @@ void LeaseTable::Watch() {
       absl::Time wake = absl::InfiniteFuture();
       for (auto it = entries_.begin(); it != entries_.end();) {
         Entry& entry = it->second;
+        entry.lease->NotRenewedAfter(now);
         const absl::Time renewed = entry.lease->renewed();
         const absl::Duration time = entry.lease->time();
         if (const absl::Time overdue = renewed + time * 0.75; now < overdue) {

@@ -9,7 +9,8 @@
 //
 // A lease is overdue after three quarters of its time and expires when it is still so at the end of
 // it. So a process that was stopped, or whose clock was set forward, first takes the renewals that
-// waited for it, and ends no session whose client lives.
+// waited for it, and ends no session whose client lives. A clock that was set back delays no end by
+// more than the time of the lease.
 //
 // Invariant: `expired` is called once for each lease that expires, in the table's own thread,
 // without a lock; what it names is not in the table any more.
@@ -39,6 +40,15 @@ class Lease {
     return absl::FromUnixNanos(renewed_.load(std::memory_order_relaxed));
   }
   absl::Duration time() const { return time_; }
+  // A sign of life that lies ahead is taken as one of `now`: the clock was set back.
+  void NotRenewedAfter(absl::Time now) {
+    const int64_t latest = absl::ToUnixNanos(now);
+    int64_t last = renewed_.load(std::memory_order_relaxed);
+    // When another one comes meanwhile, that is the one that counts.
+    if (last > latest) {
+      renewed_.compare_exchange_strong(last, latest, std::memory_order_relaxed);
+    }
+  }
 
  private:
   Clock* const clock_;

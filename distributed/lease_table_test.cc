@@ -54,6 +54,17 @@ TEST_F(LeaseTableTest, AProcessThatWasStoppedTakesTheRenewalsThatWaitedFirst) {
   EXPECT_EQ(expired(), std::vector<std::string>{"b"});
 }
 
+TEST_F(LeaseTableTest, AClockThatIsSetBackDelaysNoEndByMoreThanTheLease) {
+  table_.Grant("a", absl::Seconds(60));
+  Advance(absl::Seconds(10));
+  Advance(-absl::Hours(1));
+  Advance(absl::Seconds(45));
+  Advance(absl::Seconds(14));
+  EXPECT_TRUE(expired().empty());
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(expired(), std::vector<std::string>{"a"});
+}
+
 TEST_F(LeaseTableTest, WhatIsDroppedDoesNotExpire) {
   table_.Grant("a", absl::Seconds(60));
   table_.Drop("a");
