@@ -24,8 +24,6 @@ std::string NameOf(const TrainingRun& run) {
                       run.id.empty() ? "" : absl::StrCat(" (", run.id, ")"));
 }
 
-constexpr size_t kMaxReasonBytes = 512, kMaxCheckpointBytes = 1024;
-
 // One `key=value` a line, values escaped; others may add keys. Bounded: it travels in trailers.
 std::string Encode(const RunEnd& end) {
   const bool is_short = end.checkpoint.size() <= kMaxCheckpointBytes;

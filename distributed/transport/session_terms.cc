@@ -33,6 +33,14 @@ const std::string* FindField(const google::protobuf::Message& message, int numbe
   return found;
 }
 
+// At most `max_bytes` of a text, and no part of a character: half a one could not travel further.
+std::string Beginning(const std::string& text, size_t max_bytes) {
+  if (text.size() <= max_bytes) return text;
+  size_t size = max_bytes;
+  while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xc0) == 0x80) --size;
+  return text.substr(0, size);
+}
+
 Status WithParsed(Status status, const wire::StatusPayloads& payloads) {
   for (const auto& payload : payloads.payload()) {
     if (status.ok() || !absl::StartsWith(payload.type(), kRunPayloads)) continue;
@@ -113,9 +121,10 @@ void ToWire(const RunEnd& end, wire::RunEnd* message) {
 }
 
 RunEnd FromWire(const wire::RunEnd& message) {
+  const bool is_short = message.checkpoint().size() <= kMaxCheckpointBytes;
   return {.global_step = message.global_step(),
-          .checkpoint = message.checkpoint(),
-          .reason = message.reason()};
+          .checkpoint = is_short ? message.checkpoint() : std::string(),
+          .reason = Beginning(message.reason(), kMaxReasonBytes)};
 }
 
 std::string PayloadBytes(const Status& status) {

@@ -94,6 +94,22 @@ TEST(SessionTermsTest, ALeaseIsNeitherTooShortToKeepNorForEver) {
   EXPECT_EQ(lease(int64_t{1} << 62), absl::Hours(24));
 }
 
+TEST(SessionTermsTest, AnEndOfAnotherProcessIsCutToItsBoundsBetweenCharacters) {
+  wire::RunEnd message;
+  const auto got = [&](const std::string& reason, size_t checkpoint_bytes) {
+    message.set_reason(reason);
+    message.set_checkpoint(std::string(checkpoint_bytes, 'c'));
+    return FromWire(message);
+  };
+  const std::string longest(kMaxReasonBytes, 'r');
+  EXPECT_EQ(got(longest, kMaxCheckpointBytes).reason, longest);
+  EXPECT_EQ(got(longest, kMaxCheckpointBytes).checkpoint.size(), kMaxCheckpointBytes);
+  EXPECT_EQ(got(longest + "r", kMaxCheckpointBytes + 1).reason, longest);
+  EXPECT_EQ(got(longest, kMaxCheckpointBytes + 1).checkpoint, "");
+  const std::string shorter = longest.substr(1);
+  EXPECT_EQ(got(shorter + "\xc3\xa4", 0).reason, shorter);
+}
+
 TEST(SessionTermsTest, WhatAStatusSaysOfARunTravels) {
   const TrainingRun run = {.name = "/runs/a", .id = "0123"};
   const RunEnd end = {.global_step = 7, .checkpoint = "c-7", .reason = "done"};
