@@ -52,6 +52,9 @@ constexpr absl::Duration kWaitLogPeriod = absl::Seconds(10);
 // For calls that only set up or tidy up.
 constexpr absl::Duration kControlTimeout = absl::Minutes(10);
 constexpr absl::Duration kCloseTimeout = absl::Seconds(30);
+// A shorter lease ends sessions of clients that live on a busy machine; masters take none above.
+constexpr absl::Duration kMinLease = absl::Seconds(1);
+constexpr absl::Duration kMaxLease = absl::Hours(24);
 
 // Registries of the process, like that of session factories; here while servers live.
 struct LocalMasters {
@@ -674,8 +677,8 @@ StatusOr<std::unique_ptr<Session>> NewGrpcSession(const SessionOptions& options)
     if (terms.run.is_chief && terms.run.chief.empty()) terms.run.chief = OwnChief();
     LeaseKeeper* keeper = nullptr;
     if (master.host != nullptr && options.lease > absl::ZeroDuration()) {
-      terms.lease = options.lease;
-      keeper = KeeperWithPeriod(options.lease / 6);
+      terms.lease = std::clamp(options.lease, kMinLease, kMaxLease);
+      keeper = KeeperWithPeriod(terms.lease / 6);
     }
     tensorflow::CreateSessionRequest request;
     *request.mutable_config() = ConfigProtoOf(options.config);

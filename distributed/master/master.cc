@@ -239,7 +239,13 @@ void Master::LeaseExpired(const std::string& handle, absl::Duration silent) {
     MutexLock lock(&mu_);
     const auto it = sessions_.find(handle);
     if (it == sessions_.end()) return;
-    ended = std::move(it->second);
+    Entry& entry = it->second;
+    // Its client waits for the step: a call whose client is gone is cancelled.
+    if (entry.lease != nullptr && entry.session->has_running_steps()) {
+      entry.lease = leases_.Grant(handle, entry.lease->time());
+      return;
+    }
+    ended = std::move(entry);
     sessions_.erase(it);
   }
   LogInfo("Master on ", options_.task, ": session ", handle,

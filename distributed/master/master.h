@@ -12,8 +12,8 @@
 // makes its sessions Aborted for good: what its variables held is gone, a new session is needed.
 //
 // A session of a client in another process ends like one that was closed when neither a call nor a
-// renewal has come for the time of its lease; its sessions on other tasks are leases of this
-// master.
+// renewal has come for the time of its lease and none of its steps runs; its sessions on other
+// tasks are leases of this master.
 //
 // Thread-safety: all methods, from any thread. Those without `done` block; never on a poller.
 // Lifetime: Shutdown() first; it returns when no step runs any more.

@@ -160,7 +160,9 @@ Status MasterSession::FindRun(absl::Span<const ReachedTask> reached, const Await
 
 Status MasterSession::EndRun(const RunEnd& end) {
   // Calls that are not answered are made again: the chief is about to leave, and nobody else tells.
+  // Together the pauses outlast the second that a broken connection waits before it is made again.
   constexpr int kTries = 3;
+  constexpr absl::Duration kPauses[kTries - 1] = {absl::Milliseconds(200), absl::Seconds(1)};
   std::vector<std::shared_ptr<Transport>> left;
   {
     MutexLock lock(&mu_);
@@ -173,6 +175,7 @@ Status MasterSession::EndRun(const RunEnd& end) {
   }
   Status result;
   for (int i = 0; i < kTries && !left.empty(); ++i) {
+    if (i > 0) options_->clock->SleepFor(kPauses[i - 1]);
     TaskCalls calls(static_cast<int>(left.size()));
     for (size_t k = 0; k < left.size(); ++k) {
       left[k]->EndRun(CallWithin(kCleanupTimeout), handle_, end, calls.Done(static_cast<int>(k)));
@@ -354,6 +357,11 @@ StatusOr<StepResult> MasterSession::RunAndWait(std::shared_ptr<const MasterBindi
   Run(std::move(binding), feeds, step,
       [&result](StatusOr<StepResult> r) { result = std::move(r); });
   return result;
+}
+
+bool MasterSession::has_running_steps() const {
+  MutexLock lock(&mu_);
+  return !running_.empty();
 }
 
 void MasterSession::StepEnded(MasterStep* step) {

@@ -92,6 +92,7 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
   StatusOr<Callable> FindCallable(int64_t id) const;
   Status RemoveCallable(int64_t id);
   void ListDevices(tensorflow::ListDevicesResponse* response) const;
+  bool has_running_steps() const;
   // The first error of a task, after all have been told.
   Status EndRun(const RunEnd& end);
   // Ends all steps with `status`, waits for them, closes the session on all tasks.

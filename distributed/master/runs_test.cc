@@ -280,8 +280,18 @@ TEST_F(RunsTest, OnlyTheChiefCanEndARun) {
 TEST_F(RunsTest, AnEndWhoseAnswerIsLostIsToldAgainAndThenReported) {
   ASSERT_OK_AND_ASSIGN(const std::string chief, Create(Chief("/a", "a1")));
   wire().Set(Wire::kDeaf);
-  EXPECT_STATUS(masters_.at(kWorker0)->EndRun(chief, {.global_step = 5}),
-                absl::StatusCode::kUnavailable, "From /job:ps");
+  const absl::Time begun = master_clock_.Now();
+  Status told;
+  Notification has_told;
+  std::thread end([&] {
+    told = masters_.at(kWorker0)->EndRun(chief, {.global_step = 5});
+    has_told.Notify();
+  });
+  while (!has_told.WaitFor(absl::Milliseconds(1))) master_clock_.Advance(absl::Milliseconds(100));
+  end.join();
+  EXPECT_STATUS(told, absl::StatusCode::kUnavailable, "From /job:ps");
+  // The pauses before the second try and the third.
+  EXPECT_GE(master_clock_.Now() - begun, absl::Milliseconds(1200));
   wire().Set(Wire::kWhole);
   EXPECT_EQ(RunEndOf(Create({.name = "/a"}, kWorker1).status()), (RunEnd{.global_step = 5}));
 }
@@ -541,10 +551,37 @@ TEST_F(WorkerSessionsTest, TheStepsOfASessionThatEndsAreCancelledAndSayWhy) {
   fenced.ended.Wait();
   EXPECT_TRUE(IsFenced(fenced.status)) << fenced.status;
   EXPECT_FALSE(leased.ended.HasBeenNotified());
-  ps_clock_.AdvanceAndSettle(absl::Seconds(45));
-  ps_clock_.AdvanceAndSettle(absl::Seconds(15));
+  tensorflow::DeleteWorkerSessionRequest deletion;
+  deletion.set_session_handle("leased");
+  ASSERT_OK(ps().DeleteWorkerSession(deletion));
   leased.ended.Wait();
-  EXPECT_STATUS(leased.status, absl::StatusCode::kAborted, "has expired: nobody renewed it for 1m");
+  EXPECT_STATUS(leased.status, absl::StatusCode::kAborted, "It has been closed");
+}
+
+TEST_F(WorkerSessionsTest, ASessionDoesNotExpireWhileAStepRunsInIt) {
+  AsyncKernel::DoneCallback running;
+  testing::SetAsyncHook(
+      "hold", [&](KernelContext*, AsyncKernel::DoneCallback done) { running = std::move(done); });
+  ASSERT_OK(Open("leased", {.lease = absl::Seconds(60)}));
+  ASSERT_OK(Open("idle", {.lease = absl::Seconds(60)}));
+  Step step;
+  Start("leased", Register("leased", "hold"), &step);
+  const auto pass_lease = [&] {
+    ps_clock_.AdvanceAndSettle(absl::Seconds(45));
+    ps_clock_.AdvanceAndSettle(absl::Seconds(15));
+  };
+  for (int i = 0; i < 3; ++i) {
+    pass_lease();
+    EXPECT_EQ(ps().num_sessions(), 1);
+  }
+  ASSERT_FALSE(step.ended.HasBeenNotified());
+  running(absl::OkStatus());
+  step.ended.Wait();
+  EXPECT_OK(step.status);
+  // The step is forgotten right after its caller has heard of its end.
+  while (ps().num_sessions() > 0) pass_lease();
+  EXPECT_STATUS(ps().EndRun("leased", {}), absl::StatusCode::kAborted,
+                "has expired: nobody renewed it for");
 }
 
 TEST_F(WorkerSessionsTest, AStepIsASignOfLife) {

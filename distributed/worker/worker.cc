@@ -36,6 +36,8 @@ namespace {
 constexpr size_t kTrackedRequests = 100'000;
 // Ended sessions whose masters can still hear why.
 constexpr size_t kRememberedSessions = 1000;
+// TensorFlow's masters and ours make 16. Whoever opens sessions decides how much is remembered.
+constexpr size_t kMaxHandleBytes = 256;
 
 bool IsTransfer(const tensorflow::NodeDef& node) {
   return node.op() == "_Send" || node.op() == "_HostSend" || node.op() == "_Recv" ||
@@ -259,6 +261,11 @@ StatusOr<std::shared_ptr<Worker::Session>> Worker::FindSession(const std::string
 
 Status Worker::CreateWorkerSession(const tensorflow::CreateWorkerSessionRequest& request) {
   return NoExceptions("CreateWorkerSession", [&]() -> Status {
+    if (request.session_handle().size() > kMaxHandleBytes) {
+      return InvalidArgument("CreateWorkerSession on ", options_.task,
+                             ": session_handle must have at most ", kMaxHandleBytes, " bytes, got ",
+                             request.session_handle().size());
+    }
     MR_ASSIGN_OR_RETURN(SessionTerms terms, SessionTermsOf(request));
     auto session = std::make_shared<Session>();
     session->handle = request.session_handle();
@@ -380,6 +387,19 @@ void Worker::EndSession(const std::string& handle, const Status& why) {
 }
 
 void Worker::LeaseExpired(const std::string& handle, absl::Duration silent) {
+  {
+    MutexLock lock(&mu_);
+    const auto it = sessions_.find(handle);
+    if (it == sessions_.end()) return;
+    Session* const session = it->second.get();
+    const bool is_running = std::any_of(running_.begin(), running_.end(),
+                                        [session](const auto& r) { return r.second == session; });
+    // Somebody waits for its step: a call whose client is gone is cancelled, and its step with it.
+    if (is_running && session->lease != nullptr) {
+      session->lease = leases_.Grant(handle, session->lease->time());
+      return;
+    }
+  }
   LogInfo(options_.task, ": session ", handle, " ends: nobody has renewed its lease for ",
           absl::FormatDuration(silent));
   EndSession(handle, absl::AbortedError(
@@ -440,7 +460,9 @@ void Worker::NoteRunEnd(const TrainingRun& run, const RunEnd& end) {
 
 std::optional<RunRegistry::Finished> Worker::FindFinishedRun() const {
   MutexLock lock(&mu_);
-  return runs_.FindFinished();
+  const bool has_other_sessions = std::any_of(sessions_.begin(), sessions_.end(),
+                                              [](const auto& s) { return s.second->run.empty(); });
+  return has_other_sessions ? std::nullopt : runs_.FindFinished();
 }
 
 int64_t Worker::num_run_claims() const {
@@ -464,13 +486,15 @@ void Worker::EndSessionsOfRun(const TrainingRun& run, const RunEnd& end) {
 StatusOr<std::shared_ptr<const WorkerPlan>> Worker::FindOrBuildPlan(tensorflow::GraphDef canonical,
                                                                     Session* session) {
   MR_ASSIGN_OR_RETURN(std::string digest, DigestOf(&canonical));
-  // Plans know their devices, and those of a run are its own.
+  // Plans know their devices, and those of a run are its own. A step may keep a plan longer than
+  // the run's container lives: the devices must be those of the one that is there now.
   absl::StrAppend(&digest, session->run.id);
   if (!session->isolated) {
     MutexLock lock(&mu_);
     const auto it = plans_.find(digest);
     if (it != plans_.end()) {
-      if (auto plan = it->second.lock()) return plan;
+      auto plan = it->second.lock();
+      if (plan != nullptr && plan->devices == session->devices) return plan;
     }
   }
   auto graph = std::make_unique<Graph>();
@@ -487,7 +511,8 @@ StatusOr<std::shared_ptr<const WorkerPlan>> Worker::FindOrBuildPlan(tensorflow::
     MutexLock lock(&mu_);
     std::weak_ptr<const WorkerPlan>& place = plans_[digest];
     // Somebody else may have been faster.
-    if (auto other = place.lock()) return other;
+    auto other = place.lock();
+    if (other != nullptr && other->devices == plan->devices) return other;
     place = plan;
     for (auto it = plans_.begin(); it != plans_.end();) {
       it = it->second.expired() ? plans_.erase(it) : std::next(it);

@@ -16,7 +16,8 @@
 //
 // A session ends
 //   * when its master says so;
-//   * when it was opened with a lease, and nobody has renewed it or run a step in it for so long;
+//   * when it was opened with a lease, nobody has renewed it or begun a step in it for so long, and
+//     none runs in it;
 //   * when a master of the same task opens one after a restart: the one that died cannot come back;
 //   * when a newer chief takes its run over, if it is the older one's, and when a run of the same
 //     name supersedes its run.
@@ -72,6 +73,7 @@ class Worker {
   // When all `cluster_device_attributes` are of one task, it is that of the session's master, and
   // the sessions that this task opened in an earlier life (with another incarnation) end. Its
   // SessionTerms say of which run it is, whose id is known by now, and how long its lease.
+  // InvalidArgument for a handle above 256 bytes.
   Status CreateWorkerSession(const tensorflow::CreateWorkerSessionRequest& request);
   Status DeleteWorkerSession(const tensorflow::DeleteWorkerSessionRequest& request);
   // Those that are not there (any more).
@@ -81,7 +83,7 @@ class Worker {
   Status EndRun(const std::string& session_handle, const RunEnd& end);
   // The same, as a logdir says: whoever trains it.
   void NoteRunEnd(const TrainingRun& run, const RunEnd& end);
-  // As RunRegistry.
+  // As RunRegistry; nothing, too, while a session without a run is open.
   std::optional<RunRegistry::Finished> FindFinishedRun() const;
   int64_t num_run_claims() const;
   // Sessions of the run end with RunEndedError.

@@ -4,18 +4,23 @@
 // master_test.cc.
 #include "distributed/worker/worker.h"
 
+#include <functional>
+
 #include "core/arena.h"
 #include "core/cancellation.h"
 #include "core/hash64.h"
 #include "core/io_pool.h"
 #include "core/notification.h"
+#include "core/shape.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/testing/unreachable_task.h"
+#include "distributed/transport/session_terms.h"
 #include "graph/attr.h"
 #include "gtest/gtest.h"
 #include "runtime/kernel.h"
 #include "runtime/rendezvous.h"
 #include "runtime/testing/step_ops.h"
+#include "runtime/training_run.h"
 
 namespace millrace {
 namespace {
@@ -59,6 +64,21 @@ class WorkerTest : public ::testing::Test {
     EXPECT_OK(worker_->CreateWorkerSession(request));
   }
 
+  // Of the chief of a run; what follows is in it.
+  void OpenRun(const std::string& handle) {
+    tensorflow::CreateWorkerSessionRequest request;
+    request.set_session_handle(handle);
+    AddSessionTerms({.run = {.name = "/a", .id = "a1", .is_chief = true, .chief = "the chief"}},
+                    &request);
+    EXPECT_OK(worker_->CreateWorkerSession(request));
+    session_ = handle;
+  }
+  void Close(const std::string& handle) {
+    tensorflow::DeleteWorkerSessionRequest request;
+    request.set_session_handle(handle);
+    EXPECT_OK(worker_->DeleteWorkerSession(request));
+  }
+
   std::string Device() const { return std::string(kPs) + "/device:CPU:0"; }
   template <typename T>
   static void Set(tensorflow::NodeDef* node, const char* attr, const T& value) {
@@ -74,7 +94,7 @@ class WorkerTest : public ::testing::Test {
   // What was added since the last time.
   std::string Register() {
     tensorflow::RegisterGraphRequest request;
-    request.set_session_handle("session");
+    request.set_session_handle(session_);
     graph_.mutable_versions()->set_producer(134);
     request.mutable_graph_def()->Swap(&graph_);
     tensorflow::RegisterGraphResponse response;
@@ -106,9 +126,38 @@ class WorkerTest : public ::testing::Test {
     Set(result, "index", int64_t{0});
     return Register();
   }
+  void AddVariable() {
+    tensorflow::NodeDef* const variable = Add("VarHandleOp", "v");
+    Set(variable, "container", std::string());
+    Set(variable, "shared_name", std::string("v"));
+    Set(variable, "dtype", DT_FLOAT);
+    Set(variable, "shape", PartialShape::Scalar());
+  }
+  std::string RegisterAssignment(float value) {
+    AddVariable();
+    tensorflow::NodeDef* const constant = Add("Const", "constant");
+    Set(constant, "dtype", DT_FLOAT);
+    Set(constant, "value", Tensor::Scalar(value));
+    tensorflow::NodeDef* const assign = Add("AssignVariableOp", "assign");
+    assign->add_input("v");
+    assign->add_input("constant");
+    Set(assign, "dtype", DT_FLOAT);
+    return Register();
+  }
+  std::string RegisterRead() {
+    AddVariable();
+    tensorflow::NodeDef* const read = Add("ReadVariableOp", "read");
+    read->add_input("v");
+    Set(read, "dtype", DT_FLOAT);
+    tensorflow::NodeDef* const result = Add("_Retval", "result");
+    result->add_input("read");
+    Set(result, "T", DT_FLOAT);
+    Set(result, "index", int64_t{0});
+    return Register();
+  }
   Status RunGraph(const std::string& handle, int64_t step_id, const RunOptions& options = {}) {
     tensorflow::RunGraphRequest request;
-    request.set_session_handle("session");
+    request.set_session_handle(session_);
     request.set_graph_handle(handle);
     request.set_step_id(step_id);
     for (const std::string& key : options.recv_keys) request.add_recv_key(key);
@@ -118,6 +167,7 @@ class WorkerTest : public ::testing::Test {
     Status result;
     worker_->RunGraph(request, request, {}, options.block, options.deadline, nullptr, &response,
                       &received_, [&](const Status& status) {
+                        if (at_end_ != nullptr) at_end_();
                         result = status;
                         ended.Notify();
                       });
@@ -131,6 +181,8 @@ class WorkerTest : public ::testing::Test {
   std::shared_ptr<HastyPeer> peer_ = std::make_shared<HastyPeer>();
   std::unique_ptr<Worker> worker_;
   tensorflow::GraphDef graph_;
+  std::string session_ = "session";    // whose graphs are meant
+  std::function<void()> at_end_;       // of a step, before it lets go of its plan
   std::vector<NamedTensor> received_;  // by the last step
 };
 
@@ -261,6 +313,45 @@ TEST_F(WorkerTest, OnlyTheEarlierLivesOfTheSameMasterLoseTheirSessions) {
   EXPECT_EQ(open("f", {"nonsense"}, 2), 7);
   EXPECT_EQ(open("g", {w0}, 2), 6);  // a and b end
   EXPECT_EQ(open("g", {w0}, 2), 6);  // a retry
+}
+
+TEST_F(WorkerTest, AHandleOfASessionHasAtMost256Bytes) {
+  tensorflow::CreateWorkerSessionRequest request;
+  request.set_session_handle(std::string(256, 'h'));
+  EXPECT_OK(worker_->CreateWorkerSession(request));
+  request.set_session_handle(std::string(257, 'h'));
+  EXPECT_STATUS(worker_->CreateWorkerSession(request), absl::StatusCode::kInvalidArgument,
+                "session_handle must have at most 256 bytes, got 257");
+}
+
+// A step that has not quite ended keeps a plan whose devices are those of the freed container.
+TEST_F(WorkerTest, ARunThatComesAgainDoesNotGetThePlansOfItsFreedContainer) {
+  OpenRun("first");
+  ASSERT_OK(RunGraph(RegisterAssignment(1), 1));
+  std::string again;
+  at_end_ = [&] {
+    EXPECT_OK(worker_->EndRun("first", {}));
+    Close("first");
+    OpenRun("second");
+    again = RegisterRead();
+  };
+  ASSERT_OK(RunGraph(RegisterRead(), 2));
+  at_end_ = nullptr;
+  ASSERT_OK(RunGraph(RegisterAssignment(2), 3));
+  ASSERT_OK(RunGraph(again, 4));
+  ASSERT_EQ(received_.size(), 1u);
+  ExpectTensorEqual(received_[0].value, Tensor::Scalar(2.0f));
+}
+
+TEST_F(WorkerTest, NoRunIsFinishedWhileASessionWithoutARunIsOpen) {
+  OpenRun("chief");
+  ASSERT_OK(worker_->EndRun("chief", {.global_step = 3}));
+  EXPECT_FALSE(worker_->FindFinishedRun().has_value());
+  Close("session");
+  const auto finished = worker_->FindFinishedRun();
+  ASSERT_TRUE(finished.has_value());
+  EXPECT_EQ(finished->end.global_step, 3);
+  EXPECT_EQ(finished->sessions, 1);
 }
 
 }  // namespace
