@@ -30,6 +30,7 @@
 #include "distributed/transport/in_process_transport.h"
 #include "distributed/transport/rpc.h"
 #include "distributed/transport/transport.h"
+#include "distributed/worker/run_registry.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
 #include "proto/config.pb.h"
@@ -118,17 +119,15 @@ class RunWatch {
 
   bool IsDone() {
     const absl::Time now = absl::Now();
-    if (!options_.logdir.empty() && now >= next_look_) {
-      next_look_ = now + kLookPeriod;
-      Look(now);
-    }
+    if (now >= next_look_) Look(now);
     const auto finished = worker_->FindFinishedRun();
     if (!finished.has_value()) {
       seen_ = absl::InfiniteFuture();
       return false;
     }
     if (seen_ == absl::InfiniteFuture()) {
-      seen_ = now;
+      Look(now);
+      SeeEnd(now);
       LogInfo("Server of ", worker_->task(), ": run '", finished->run.name, "' (", finished->run.id,
               ") has ended at step ", finished->end.global_step,
               finished->end.reason.empty() ? "" : absl::StrCat(": ", finished->end.reason),
@@ -136,21 +135,44 @@ class RunWatch {
               " sessions of the run have closed, in ", absl::FormatDuration(options_.grace),
               " at most");
     }
-    const absl::Duration since = now - seen_;
-    if (since < options_.grace / 2 && finished->sessions > 0) return false;
-    if (since >= options_.grace / 2 && finished->sessions > 0) {
-      worker_->EndSessionsOfRun(finished->run, finished->end);
-      return since >= options_.grace;
-    }
-    // Who waits for the run asks once a second.
-    return since >= std::min(kLongestAsk, options_.grace);
+    if (AnotherOwns(now) || !IsTime(*finished, now)) return false;
+    // The directory may have got another owner since the last look.
+    Look(now);
+    return !AnotherOwns(now);
   }
 
  private:
   static constexpr absl::Duration kLookPeriod = absl::Seconds(1);
   static constexpr absl::Duration kLongestAsk = absl::Seconds(3);
 
+  void SeeEnd(absl::Time now) {
+    seen_ = now;
+    owner_at_end_ = owner_;
+    ended_sessions_ = false;
+  }
+
+  bool IsTime(const RunRegistry::Finished& finished, absl::Time now) {
+    const absl::Duration since = now - seen_;
+    if (finished.sessions > 0) {
+      if (since < options_.grace / 2) return false;
+      worker_->EndSessionsOfRun(finished.run, finished.end);
+      ended_sessions_ = true;
+    }
+    // Who waits for the run asks once a second. Whose session was ended may be between two steps.
+    return since >= (ended_sessions_ ? options_.grace : std::min(kLongestAsk, options_.grace));
+  }
+
+  // A chief that has taken the directory over since the end was seen is on its way here. When its
+  // own end is there, that is the one that counts from then on.
+  bool AnotherOwns(absl::Time now) {
+    if (owner_.empty() || owner_ == owner_at_end_) return false;
+    if (owner_has_ended_) SeeEnd(now);
+    return true;
+  }
+
   void Look(absl::Time now) {
+    if (options_.logdir.empty()) return;
+    next_look_ = now + kLookPeriod;
     const StatusOr<std::optional<RunFile>> run = ReadRunFile(FileSystem::Posix(), options_.logdir);
     const StatusOr<std::optional<RunEndFile>> end =
         ReadRunEnd(FileSystem::Posix(), options_.logdir);
@@ -165,6 +187,8 @@ class RunWatch {
     const bool has_ended = run->has_value() && end->has_value() && (*run)->id == (*end)->id &&
                            (*run)->token == (*end)->token;
     const std::string token = has_ended ? (*end)->token : std::string();
+    owner_ = run->has_value() ? (*run)->token : std::string();
+    owner_has_ended_ = has_ended;
     if (!has_ended) {
       believed_from_ = absl::InfiniteFuture();
       token_.clear();
@@ -173,11 +197,12 @@ class RunWatch {
     if (token != token_) {
       token_ = token;
       claims_ = worker_->num_run_claims();
-      believed_from_ = is_first ? now + options_.grace / 2 : now;
+      believed_from_ = is_first ? now + options_.stale_grace : now;
       if (is_first) {
         LogInfo("Server of ", worker_->task(), ": ", options_.logdir, " says that run ", (*run)->id,
                 " has ended at step ", (*end)->global_step,
-                "; this server leaves unless its chief comes to train further");
+                "; this server leaves unless its chief comes within ",
+                absl::FormatDuration(options_.stale_grace), " to train further");
       }
     }
     if (now < believed_from_) return;
@@ -194,6 +219,10 @@ class RunWatch {
   const JoinOptions options_;
   absl::Time next_look_ = absl::InfinitePast();
   absl::Time seen_ = absl::InfiniteFuture();           // when the end was seen first
+  bool ended_sessions_ = false;                        // by force, since then
+  std::string owner_;                                  // the directory's, by its token
+  bool owner_has_ended_ = false;                       //
+  std::string owner_at_end_;                           // when the end was seen first
   absl::Time believed_from_ = absl::InfiniteFuture();  // what the directory says
   std::string token_;                                  // of the end that it tells of
   int64_t claims_ = 0;                                 // when it was seen first

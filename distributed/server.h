@@ -40,15 +40,20 @@ struct ServerOptions {
 
 struct JoinOptions {
   // Leave, with OK, when the training run that was claimed last here has ended and no session of
-  // another one is open: as soon as its sessions have closed, and after `grace` at most. Sessions
-  // that are still open in the middle of that time end with RunEndedError.
+  // another one, or of none, is open: as soon as its sessions have closed, and after `grace` at
+  // most. Sessions that are still open in the middle of that time end with RunEndedError, and the
+  // rest of it is for their owners to hear so.
   bool exit_when_done = false;
   // Where the run says that it has ended, too (core/run_file.h): to a server that came up again
   // after the end, and which nobody tells. What stands there from the start counts only after
-  // `grace`, in which a chief may come that trains further. "": nowhere.
+  // `stale_grace`. While another chief than the one that ended owns the directory, and has not
+  // ended itself, the server stays. "": nowhere.
   std::string logdir = "";
   // Trainers that wait for the run ask once a second: in this time they hear that it has ended.
   absl::Duration grace = absl::Seconds(10);
+  // All tasks of a run that is trained further start at once, and the chief's may be the last to
+  // come, from another machine: in this time it takes the run over, or its directory.
+  absl::Duration stale_grace = absl::Seconds(60);
 };
 
 class Server {

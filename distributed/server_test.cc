@@ -950,28 +950,47 @@ TEST(ServerRunTest, ATrainerHearsOfTheEndFromServersThatRestartedWhenOneStillKno
 TEST(ServerRunTest, TheSessionOfARemoteClientThatDiedEndsOnAllTasks) {
   Cluster cluster;
   const SmallModel model = MakeSmallModel();
+  // The shortest that a client which lives can keep on a busy machine.
+  const absl::Duration lease = absl::Seconds(3);
+  ASSERT_OK_AND_ASSIGN(const auto live,
+                       NewRunSession(RemoteTarget(*cluster.server("worker", 0)), {}, model, lease));
+  ASSERT_OK(live->Run({}, {}, {model.init}));
   const std::string address = absl::StrCat("127.0.0.1:", cluster.server("worker", 0)->port());
   const auto master = MakeGrpcMaster(RpcChannel::Make(address));
   tensorflow::CreateSessionRequest request;
-  AddSessionTerms({.lease = absl::Milliseconds(400)}, &request);
-  tensorflow::CreateSessionResponse response;
-  ASSERT_OK(master->CreateSession(request, absl::Seconds(30), 16, &response));
-  // One that lives, on the shortest lease that it can keep on a busy machine.
-  ASSERT_OK_AND_ASSIGN(const auto live,
-                       NewRunSession(RemoteTarget(*cluster.server("worker", 0)), {}, model,
-                                     /*lease=*/absl::Seconds(6)));
-  ASSERT_OK(live->Run({}, {}, {model.init}));
+  AddSessionTerms({.lease = lease}, &request);
+  tensorflow::CreateSessionResponse dead;
+  ASSERT_OK(master->CreateSession(request, absl::Seconds(30), 16, &dead));
+
+  // Its handle is the same on all tasks; to ask the ps for it is no sign of life at its master.
+  const auto ps = MakeGrpcTransport(
+      "/job:ps/replica:0/task:0",
+      RpcChannel::Make(absl::StrCat("127.0.0.1:", cluster.server("ps", 0)->port())));
+  const std::vector<std::string> handles = {dead.session_handle()};
+  const auto is_on_ps = [&] {
+    CallOptions options;
+    options.deadline = absl::Now() + absl::Seconds(10);
+    std::vector<std::string> unknown;
+    Status status;
+    Notification answered;
+    ps->RenewSessions(options, handles, &unknown, [&](const Status& answer) {
+      status = answer;
+      answered.Notify();
+    });
+    answered.Wait();
+    EXPECT_OK(status);
+    return unknown.empty();
+  };
+  EXPECT_TRUE(is_on_ps());
   const absl::Time deadline = absl::Now() + absl::Seconds(60);
+  while (is_on_ps() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(50));
+  EXPECT_FALSE(is_on_ps());
   tensorflow::ListDevicesRequest devices;
-  devices.set_session_handle(response.session_handle());
+  devices.set_session_handle(dead.session_handle());
   tensorflow::ListDevicesResponse listed;
-  // Each look is a sign of life, so looks are further apart than the lease is long.
-  Status gone;
-  while (gone.ok() && absl::Now() < deadline) {
-    absl::SleepFor(absl::Milliseconds(1000));
-    gone = master->ListDevices(devices, &listed);
-  }
-  EXPECT_STATUS(gone, absl::StatusCode::kInvalidArgument, "is not found");
+  EXPECT_STATUS(master->ListDevices(devices, &listed), absl::StatusCode::kInvalidArgument,
+                "is not found");
+  // The older one has outlived its lease by now, and nobody has run a step in it meanwhile.
   EXPECT_OK(live->Run(Batch(model), {}, {model.train}));
 }
 
@@ -1001,28 +1020,44 @@ class ExitWhenDoneTest : public ::testing::Test {
 };
 
 TEST_F(ExitWhenDoneTest, AServerLeavesWhenItsRunHasEndedAndItsSessionsHaveClosed) {
-  Join({.exit_when_done = true});
+  // Longer than without sessions, and not so long that they are ended.
+  Join({.exit_when_done = true, .grace = absl::Seconds(60)});
   ASSERT_OK_AND_ASSIGN(auto chief, NewRunSession(target(), Chief("/a", "a1"), model_));
+  ASSERT_OK(chief->Run({}, {}, {model_.init}));
   ASSERT_OK_AND_ASSIGN(auto trainer, NewRunSession(target(1), {.name = "/a"}, model_));
   ASSERT_OK(chief->EndRun({.global_step = 1}));
   ASSERT_OK(chief->Close());
-  EXPECT_FALSE(has_left_.HasBeenNotified());
+  EXPECT_FALSE(has_left_.WaitFor(absl::Seconds(6)));
+  EXPECT_OK(trainer->Run({}, {model_.w.value}));
   ASSERT_OK(trainer->Close());
-  // Who waits for the run still hears of its end.
+  join_.join();
+  EXPECT_OK(joined_);
+}
+
+TEST_F(ExitWhenDoneTest, WhoWaitsForTheRunStillHearsOfItsEndWhenItsSessionsHaveClosed) {
+  Join({.exit_when_done = true});
+  ASSERT_OK_AND_ASSIGN(auto chief, NewRunSession(target(), Chief("/a", "a1"), model_));
+  ASSERT_OK(chief->EndRun({.global_step = 1}));
+  ASSERT_OK(chief->Close());
   EXPECT_TRUE(RunEndOf(NewRunSession(target(1), {.name = "/a"}, model_).status()).has_value());
   join_.join();
   EXPECT_OK(joined_);
 }
 
 TEST_F(ExitWhenDoneTest, ASessionThatStaysOpenIsToldAndDoesNotKeepTheServer) {
-  Join({.exit_when_done = true, .grace = absl::Seconds(4)});
+  Join({.exit_when_done = true, .grace = absl::Seconds(8)});
   ASSERT_OK_AND_ASSIGN(auto chief, NewRunSession(target(), Chief("/a", "a1"), model_));
   ASSERT_OK(chief->Run({}, {}, {model_.init}));
   ASSERT_OK_AND_ASSIGN(auto trainer, NewRunSession(target(1), {.name = "/a"}, model_));
+  ASSERT_OK_AND_ASSIGN(auto slow, NewRunSession(target(1), {.name = "/a"}, model_));
   ASSERT_OK(chief->EndRun({.global_step = 1}));
   ASSERT_OK(chief->Close());
   Status refused;
   while (refused.ok()) refused = trainer->Run({}, {model_.w.value}).status();
+  EXPECT_TRUE(RunEndOf(refused).has_value()) << refused;
+  // Who was between two steps hears it, too.
+  EXPECT_FALSE(has_left_.WaitFor(absl::Seconds(1)));
+  refused = slow->Run({}, {model_.w.value}).status();
   EXPECT_TRUE(RunEndOf(refused).has_value()) << refused;
   join_.join();
   EXPECT_OK(joined_);
@@ -1033,7 +1068,10 @@ TEST_F(ExitWhenDoneTest, AServerThatCameUpAfterTheEndReadsItInTheLogdirAndTells)
   ASSERT_OK(WriteRunFile(fs, logdir_, {.id = "a1", .name = "/a", .token = "t", .epoch = 1}));
   ASSERT_OK(
       WriteRunEnd(fs, logdir_, {.id = "a1", .token = "t", .global_step = 7, .reason = "done"}));
-  Join({.exit_when_done = true, .logdir = logdir_, .grace = absl::Seconds(4)});
+  Join({.exit_when_done = true,
+        .logdir = logdir_,
+        .grace = absl::Seconds(4),
+        .stale_grace = absl::Seconds(2)});
   const Status late = NewRunSession(target(1), {.name = "/a"}, model_).status();
   const auto end = RunEndOf(late);
   ASSERT_TRUE(end.has_value()) << late;
@@ -1046,7 +1084,10 @@ TEST_F(ExitWhenDoneTest, AChiefThatTrainsFurtherKeepsAServerThatReadOfAnEarlierE
   FileSystem* const fs = FileSystem::Posix();
   ASSERT_OK(WriteRunFile(fs, logdir_, {.id = "a1", .name = "/a", .token = "t", .epoch = 1}));
   ASSERT_OK(WriteRunEnd(fs, logdir_, {.id = "a1", .token = "t", .global_step = 7}));
-  Join({.exit_when_done = true, .logdir = logdir_, .grace = absl::Seconds(6)});
+  Join({.exit_when_done = true,
+        .logdir = logdir_,
+        .grace = absl::Seconds(6),
+        .stale_grace = absl::Seconds(3)});
   ASSERT_OK(WriteRunFile(fs, logdir_, {.id = "a1", .name = "/a", .token = "u", .epoch = 2}));
   ASSERT_OK_AND_ASSIGN(auto chief, NewRunSession(target(), Chief("/a", "a1", 2), model_));
   ASSERT_OK(chief->Run({}, {}, {model_.init}));
@@ -1055,6 +1096,36 @@ TEST_F(ExitWhenDoneTest, AChiefThatTrainsFurtherKeepsAServerThatReadOfAnEarlierE
   // The end is in the directory alone: the chief died before it could tell.
   ASSERT_OK(WriteRunEnd(fs, logdir_, {.id = "a1", .token = "u", .global_step = 9}));
   ASSERT_OK(chief->Close());
+  join_.join();
+  EXPECT_OK(joined_);
+}
+
+TEST_F(ExitWhenDoneTest, AnEndThatIsOldWaitsLongerForAChiefThanOneThatIsTold) {
+  FileSystem* const fs = FileSystem::Posix();
+  ASSERT_OK(WriteRunFile(fs, logdir_, {.id = "a1", .name = "/a", .token = "t", .epoch = 1}));
+  ASSERT_OK(WriteRunEnd(fs, logdir_, {.id = "a1", .token = "t", .global_step = 7}));
+  Join({.exit_when_done = true, .logdir = logdir_, .grace = absl::Seconds(1)});
+  EXPECT_FALSE(has_left_.WaitFor(absl::Seconds(4)));
+  ASSERT_OK_AND_ASSIGN(auto chief, NewRunSession(target(), Chief("/a", "a1", 2), model_));
+  ASSERT_OK(chief->EndRun({.global_step = 8}));
+  ASSERT_OK(chief->Close());
+  join_.join();
+  EXPECT_OK(joined_);
+}
+
+TEST_F(ExitWhenDoneTest, AServerStaysWhileAnotherChiefHasTheDirectory) {
+  FileSystem* const fs = FileSystem::Posix();
+  ASSERT_OK(WriteRunFile(fs, logdir_, {.id = "a1", .name = "/a", .token = "t", .epoch = 1}));
+  Join({.exit_when_done = true, .logdir = logdir_, .grace = absl::Seconds(60)});
+  ASSERT_OK_AND_ASSIGN(auto chief, NewRunSession(target(), Chief("/a", "a1"), model_));
+  ASSERT_OK_AND_ASSIGN(auto trainer, NewRunSession(target(1), {.name = "/a"}, model_));
+  ASSERT_OK(chief->EndRun({.global_step = 7}));
+  ASSERT_OK(chief->Close());
+  EXPECT_FALSE(has_left_.WaitFor(absl::Seconds(2)));  // it has seen the end by now
+  ASSERT_OK(WriteRunFile(fs, logdir_, {.id = "a1", .name = "/a", .token = "u", .epoch = 2}));
+  ASSERT_OK(trainer->Close());
+  EXPECT_FALSE(has_left_.WaitFor(absl::Seconds(6)));
+  ASSERT_OK(WriteRunEnd(fs, logdir_, {.id = "a1", .token = "u", .global_step = 9}));
   join_.join();
   EXPECT_OK(joined_);
 }
