@@ -1050,6 +1050,7 @@ TEST_F(ExitWhenDoneTest, ASessionThatStaysOpenIsToldAndDoesNotKeepTheServer) {
   ASSERT_OK(chief->Run({}, {}, {model_.init}));
   ASSERT_OK_AND_ASSIGN(auto trainer, NewRunSession(target(1), {.name = "/a"}, model_));
   ASSERT_OK_AND_ASSIGN(auto slow, NewRunSession(target(1), {.name = "/a"}, model_));
+  ASSERT_OK(slow->Run({}, {model_.w.value}));
   ASSERT_OK(chief->EndRun({.global_step = 1}));
   ASSERT_OK(chief->Close());
   Status refused;

@@ -460,9 +460,10 @@ void Worker::NoteRunEnd(const TrainingRun& run, const RunEnd& end) {
 
 std::optional<RunRegistry::Finished> Worker::FindFinishedRun() const {
   MutexLock lock(&mu_);
-  const bool has_other_sessions = std::any_of(sessions_.begin(), sessions_.end(),
-                                              [](const auto& s) { return s.second->run.empty(); });
-  return has_other_sessions ? std::nullopt : runs_.FindFinished();
+  for (const auto& [handle, session] : sessions_) {
+    if (session->run.empty()) return std::nullopt;
+  }
+  return runs_.FindFinished();
 }
 
 int64_t Worker::num_run_claims() const {
