@@ -79,8 +79,7 @@ struct SessionOptions {
   // has ended. A session in this process has resources of its own, whatever stands here.
   TrainingRun run = {};
   // With a target in another process: how long its master keeps a session whose client it does not
-  // hear of. It is told of the client six times in that. At least a second and at most a day: what
-  // lies outside is taken as the nearer of them. Zero or less: until it is closed.
+  // hear of. It is told of the client six times in that.
   absl::Duration lease = absl::Seconds(60);
 };
 

@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "core/exit_code.h"
 #include "core/random_bits.h"
+#include "runtime/run_end_limits.h"
 
 namespace millrace {
 namespace {

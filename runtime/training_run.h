@@ -45,10 +45,8 @@ struct TrainingRun {
   bool empty() const { return name.empty() && id.empty(); }
 };
 
-// What was reached when a run ended. Of longer texts a Status, and what comes from another process,
-// keeps the first kMaxReasonBytes of the reason, and no checkpoint above kMaxCheckpointBytes.
-inline constexpr size_t kMaxReasonBytes = 512;
-inline constexpr size_t kMaxCheckpointBytes = 1024;
+// What was reached when a run ended. Of longer texts a Status keeps the first 512 bytes of the
+// reason, and no checkpoint above 1024 bytes.
 struct RunEnd {
   int64_t global_step = -1;     // -1: not known
   std::string checkpoint = "";  // the last one; "": none

@@ -9,6 +9,7 @@
 #include "core/exit_code.h"
 #include "distributed/transport/transport.pb.h"
 #include "google/protobuf/unknown_field_set.h"
+#include "runtime/run_end_limits.h"
 
 namespace millrace {
 namespace {

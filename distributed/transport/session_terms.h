@@ -40,7 +40,7 @@ StatusOr<SessionTerms> SessionTermsOf(const google::protobuf::Message& message);
 void ToWire(const TrainingRun& run, wire::TrainingRun* message);
 void ToWire(const RunEnd& end, wire::RunEnd* message);
 TrainingRun FromWire(const wire::TrainingRun& message);
-// Cut to the bounds of a RunEnd (runtime/training_run.h).
+// Cut to the bounds of a RunEnd (runtime/run_end_limits.h).
 RunEnd FromWire(const wire::RunEnd& message);
 
 // The payloads of a status that travel (kRunPayloads); "" when there are none, or too much of them.
