@@ -6,6 +6,7 @@
 #include "distributed/transport/transport.pb.h"
 #include "gtest/gtest.h"
 #include "proto/worker.pb.h"
+#include "runtime/run_end_limits.h"
 
 namespace millrace {
 namespace {
