@@ -23,8 +23,13 @@ namespace {
 // A task that waits says so this often. No try to open a session is longer either: between two
 // tries a task sees that it has been stopped, or that the run has ended.
 constexpr absl::Duration kReportPeriod = absl::Seconds(10);
-// The first wait of several: a chief is often as far a moment later.
-constexpr absl::Duration kFirstWait = absl::Milliseconds(50);
+// The first waits of several: a chief is often as far a moment later.
+constexpr absl::Duration kFirstWait = absl::Milliseconds(10);
+// Later ones are such a part of the time that was waited, so that a task is late by an eighth of it
+// at most, and a long wait costs little.
+constexpr int kWaitParts = 8;
+// The least time for a try to open a session.
+constexpr absl::Duration kLeastTry = absl::Milliseconds(50);
 // Preparations in a row that may end with something that has no value: variables can be lost in
 // between, but an init operation that forgets one forgets it each time.
 constexpr int kMaxPreparations = 3;
@@ -401,9 +406,9 @@ StatusOr<SessionManager::Ready> SessionManager::Impl::Until(
     const std::function<StatusOr<Try>(Session*, Ready*)>& attempt) {
   MR_RETURN_IF_ERROR(status);
   Clock* const clock = options.clock;
-  const absl::Time deadline = clock->Now() + options.max_wait;
-  absl::Time next_report = clock->Now() + kReportPeriod;
-  absl::Duration wait = std::min(kFirstWait, options.recovery_wait);
+  const absl::Time begin = clock->Now();
+  const absl::Time deadline = begin + options.max_wait;
+  absl::Time next_report = begin + kReportPeriod;
   Ready ready;
   Ends ends;
   const auto leave = [&] { return std::min(BelievedFrom(ends.files), BelievedFrom(ends.servers)); };
@@ -429,7 +434,7 @@ StatusOr<SessionManager::Ready> SessionManager::Impl::Until(
         MR_RETURN_IF_ERROR(CheckEnds(ends));
       }
       if (ready.session == nullptr) {
-        const absl::Time until = std::max(leave(), clock->Now() + kFirstWait);
+        const absl::Time until = std::max(leave(), clock->Now() + kLeastTry);
         StatusOr<std::shared_ptr<Session>> opened = OpenSession(target, std::min(deadline, until));
         if (absl::IsDeadlineExceeded(opened.status())) {
           // This try has ended, the wait has not.
@@ -466,6 +471,8 @@ StatusOr<SessionManager::Ready> SessionManager::Impl::Until(
       last = std::string(tried.status().message());
     }
     const absl::Time now = clock->Now();
+    const absl::Duration wait =
+        std::min(std::max(kFirstWait, (now - begin) / kWaitParts), options.recovery_wait);
     if (!tried.value_or(false) && now + wait >= deadline) {
       close();
       return absl::DeadlineExceededError(
@@ -477,7 +484,6 @@ StatusOr<SessionManager::Ready> SessionManager::Impl::Until(
       LogInfo(options.name, ": waiting for the model to be ready: ", last);
     }
     const absl::Time wake = std::min(now + wait, leave());
-    wait = std::min(2 * wait, options.recovery_wait);
     Status reason;
     {
       MutexLock lock(&mu);

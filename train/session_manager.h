@@ -19,8 +19,9 @@
 // else. Local variables and tables are initialised in each session, by every task.
 //
 // A session that is lost on the way (IsSessionLost) is opened again until max_wait. Whoever waits
-// says every 10 s for what, looks soon at first (50 ms) and then each recovery_wait, and leaves
-// with RunEndedError when the run has ended: by what the servers say, and by the files in
+// says every 10 s for what, looks each 10 ms at first, then each eighth of the time that it has
+// waited, at most recovery_wait (a worker that waited a second joins 125 ms after the chief), and
+// leaves with RunEndedError when the run has ended: by what the servers say, and by the files in
 // checkpoint_dir (core/run_file.h) when this task sees them. One rule says which end is believed:
 //
 //   it reaches last_step                                   at once
@@ -78,7 +79,7 @@ struct SessionManagerOptions {
   std::optional<Variable> global_step = {};  // for the log
   // The global step at which this task means to end; 0: not known.
   int64_t last_step = 0;
-  absl::Duration recovery_wait = absl::Seconds(1);  // between two looks
+  absl::Duration recovery_wait = absl::Seconds(1);  // between two looks, at most
   // In which a chief that goes on with a run that has ended must come: longer than chiefs of one
   // job start after other tasks.
   absl::Duration end_grace = absl::Seconds(20);

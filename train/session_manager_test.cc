@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/session_manager.h"
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <functional>
@@ -8,7 +9,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "core/clock.h"
 #include "core/exit_code.h"
+#include "core/mutex.h"
 #include "core/random_bits.h"
 #include "core/run_file.h"
 #include "core/tensor.h"
@@ -320,9 +324,64 @@ TEST_F(SessionManagerTest, WhoWaitsLooksSoonAtFirst) {
   std::thread thread([&] { ready = manager.WaitForSession(kSharedTarget); });
   clock.AwaitWaiters(1);
   InitializeAll();
-  clock.Advance(absl::Milliseconds(50));
+  clock.Advance(absl::Milliseconds(10));
   thread.join();
   EXPECT_OK(ready.status());
+}
+
+// Time passes for those who wait only, and at once.
+class LeapingClock : public Clock {
+ public:
+  absl::Time Now() override { return now_; }
+  bool WaitUntil(CondVar*, Mutex*, absl::Time deadline) override {
+    now_ = std::max(now_, deadline);
+    ++waits;
+    if (after_wait) after_wait();
+    return true;
+  }
+  void SleepFor(absl::Duration duration) override { now_ += duration; }
+
+  int waits = 0;
+  std::function<void()> after_wait;
+
+ private:
+  absl::Time now_ = absl::UnixEpoch();
+};
+
+// A chief comes `late`, just after a look: the worker is later by an eighth of that, at most by
+// recovery_wait.
+TEST_F(SessionManagerTest, HowLateAWorkerJoinsGoesByHowLongItHasWaited) {
+  const struct {
+    absl::Duration late, at_most;
+    int looks;
+  } kCases[] = {{absl::Milliseconds(300), absl::Milliseconds(45), 24},
+                {absl::Seconds(2), absl::Milliseconds(290), 40},
+                {absl::Minutes(5), absl::Seconds(1), 350}};
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(absl::FormatDuration(c.late));
+    ASSERT_OK(servers_.Restart());
+    Model model;
+    LeapingClock clock;
+    const absl::Time begin = clock.Now();
+    absl::Time initialized = absl::InfiniteFuture(), last = begin;
+    clock.after_wait = [&] {
+      if (initialized == absl::InfiniteFuture() && clock.Now() - begin >= c.late) {
+        // Just after the look before this one.
+        initialized = last;
+        InitializeAll();
+      }
+      last = clock.Now();
+    };
+    SessionManagerOptions options = Options(model);
+    options.clock = &clock;
+    options.recovery_wait = absl::Seconds(1);
+    options.max_wait = absl::Hours(1);
+    SessionManager manager(model.root, options);
+    ASSERT_OK(manager.WaitForSession(kSharedTarget).status());
+    EXPECT_LE(clock.Now() - initialized, c.at_most);
+    // A wait of minutes is no stream of questions.
+    EXPECT_LE(clock.waits, c.looks);
+  }
 }
 
 TEST_F(SessionManagerTest, AStopEndsTheWaitAndTheNext) {
