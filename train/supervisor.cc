@@ -9,6 +9,7 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "core/exit_code.h"
 #include "core/logging.h"
@@ -640,7 +641,7 @@ Status RunStepsWithRecovery(Supervisor* supervisor, const std::string& target, i
   });
 }
 
-Status CheckLossIsFinite(const Tensor& loss, int64_t step) {
+Status CheckLossIsFinite(const Tensor& loss, int64_t step, const Staleness& staleness) {
   double bad = 0;  // the first element that is not finite
   const auto scan = [&bad](const auto values) {
     for (const auto v : values) {
@@ -661,10 +662,16 @@ Status CheckLossIsFinite(const Tensor& loss, int64_t step) {
                              DTypeName(loss.dtype()));
   }
   if (std::isfinite(bad)) return absl::OkStatus();
-  Status status =
-      InvalidArgument("NaN guard: the loss must be finite, got ",
-                      std::isnan(bad) ? "nan" : (bad > 0 ? "inf" : "-inf"), " at global step ",
-                      step, "; lower the learning rate or look for bad input");
+  const std::string hint =
+      staleness.max <= 0 ? std::string("lower the learning rate or look for bad input")
+                         : absl::StrFormat(
+                               "this task's gradients were stale by %.1f updates of other tasks on "
+                               "average, %d at most: lower the learning rate, train with fewer "
+                               "workers or update synchronously, or look for bad input",
+                               staleness.mean, staleness.max);
+  Status status = InvalidArgument("NaN guard: the loss must be finite, got ",
+                                  std::isnan(bad) ? "nan" : (bad > 0 ? "inf" : "-inf"),
+                                  " at global step ", step, "; ", hint);
   status.SetPayload(kLossNotFinite, absl::Cord());
   return status;
 }
