@@ -26,6 +26,8 @@ constexpr char kOwnEnd[] = "run_end-";
 constexpr char kJson[] = ".json";
 // Of a token, in the name of a file.
 constexpr size_t kTokenDigits = 8;
+// No directory ever had so many owners: a number above it says nothing, and there is one above it.
+constexpr int64_t kMaxEpoch = int64_t{1} << 53;
 
 std::string EpochPath(const std::string& directory, int64_t epoch) {
   return JoinPath(directory, absl::StrCat(kEpoch, epoch));
@@ -34,8 +36,10 @@ std::string EpochPath(const std::string& directory, int64_t epoch) {
 // 0: the name is none of an epoch.
 int64_t EpochOf(absl::string_view name) {
   int64_t epoch = 0;
-  return absl::ConsumePrefix(&name, kEpoch) && absl::SimpleAtoi(name, &epoch) && epoch > 0 ? epoch
-                                                                                           : 0;
+  return absl::ConsumePrefix(&name, kEpoch) && absl::SimpleAtoi(name, &epoch) && epoch > 0 &&
+                 epoch <= kMaxEpoch
+             ? epoch
+             : 0;
 }
 
 int64_t NewestOf(const std::vector<std::string>& names) {
@@ -123,6 +127,7 @@ StatusOr<std::optional<RunFile>> ReadRunIn(FileSystem* fs, const std::string& pa
   run.chief = Text(*json, "chief");
   run.token = Text(*json, "token");
   run.epoch = Number(*json, "epoch", 0);
+  if (run.epoch < 0 || run.epoch > kMaxEpoch) run.epoch = 0;
   run.since = Text(*json, "since");
   MR_RETURN_IF_ERROR(MustHave(path, "id", run.id));
   MR_RETURN_IF_ERROR(MustHave(path, "token", run.token));

@@ -349,6 +349,20 @@ TEST_F(RunDirectoryTest, AChiefThatDiedBeforeItWroteLeavesTheRunToTheNext) {
   EXPECT_EQ(names, (std::vector<std::string>{"run.json", "run_owner-4"}));
 }
 
+TEST_F(RunDirectoryTest, NumbersThatNoOwnerHadSayNothing) {
+  ASSERT_OK(WriteFileAtomically(fs_, dir_ + "/run_owner-9223372036854775807", ""));
+  ASSERT_OK(WriteFileAtomically(fs_, dir_ + "/run_owner--3", ""));
+  ASSERT_OK(WriteFileAtomically(fs_, dir_ + "/run_owner-", ""));
+  ASSERT_OK(WriteFileAtomically(
+      fs_, RunFilePath(dir_),
+      R"({"id": "a1", "name": "run", "token": "t", "epoch": 9223372036854775807})"));
+  RunDirectory directory = Open();
+  ASSERT_OK_AND_ASSIGN(const TrainingRun run, directory.TakeOver(""));
+  EXPECT_EQ(run.epoch, 1);
+  EXPECT_EQ(run.id, "a1");
+  EXPECT_OK(directory.Check());
+}
+
 // A newer run of the same name has small epochs again.
 TEST_F(RunDirectoryTest, WhoClearsTheDirectoryAndBeginsAnewHasIt) {
   RunDirectory first = Open(), second = Open(), third = Open();
