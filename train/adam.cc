@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "core/status.h"
 #include "graph/node_builder.h"
+#include "ops/array/identity.h"
 #include "ops/state/state.h"
 #include "train/beside_variable.h"
 
@@ -126,10 +127,13 @@ Operation AdamOptimizer::ApplySparse(const Scope& scope, const Variable& variabl
 
 std::vector<Operation> AdamOptimizer::Finish(const Scope& scope,
                                              const std::vector<Operation>& updates) {
-  // The powers used in step t are beta^t; they move on only after every update of the step.
-  std::vector<Operation> all = updates;
+  // The powers used in step t are beta^t; they move on only after every update of the step. They
+  // are told once of all of them.
+  const Scope beside = NextTo(scope, state_->beta1_power);
+  const Operation updated = Group(beside.WithName("updated"), updates);
+  const Scope after = beside.WithControlDependencies({updated});
+  std::vector<Operation> all = {updated};
   const auto multiply = [&](const Variable& power, const NumberOrOutput& beta) {
-    const Scope after = NextTo(scope, power).WithControlDependencies(updates);
     const Output product = NodeBuilder(after, "Mul")
                                .Input(power.value)
                                .Input(ScalarLike(after, power, beta))

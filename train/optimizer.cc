@@ -123,18 +123,19 @@ Operation Optimizer::ApplyGradients(ScopeAt at, const std::vector<GradientAndVar
   updates = Finish(updates_scope, updates);
   if (!at.scope.ok()) return Operation();
 
+  // The result has the optimizer's name itself, as in TensorFlow's graphs: it ends the scope.
+  const std::string own_name = updates_scope.prefix();
   Operation train;
   if (options.global_step && options.global_step->valid()) {
     const Variable& step = *options.global_step;
-    const Operation all = Group(ScopeAt(updates_scope.WithName("update"), at.where), updates);
-    const Scope after = NextTo(updates_scope, step).WithControlDependencies({all});
+    // Beside the step: what runs on its device says so without a message.
+    const Scope beside = NextTo(updates_scope, step);
+    const Operation all = Group(ScopeAt(beside.WithName("update"), at.where), updates);
+    const Scope after = beside.WithControlDependencies({all});
     const Output one = step.dtype == DT_INT32 ? Const(after, int32_t{1}) : Const(after, int64_t{1});
-    const Operation count =
-        AssignAddVariableOp(ScopeAt(after.WithName("AssignAdd"), at.where), step.handle, one);
-    // The result has the optimizer's name itself; the scope of that name exists already.
-    train = Group(ScopeAt(updates_scope.WithName("train"), at.where), {count});
+    train = AssignAddVariableOp(ScopeAt(after.WithName(own_name), at.where), step.handle, one);
   } else {
-    train = Group(ScopeAt(updates_scope.WithName("train"), at.where), updates);
+    train = Group(ScopeAt(updates_scope.WithName(own_name), at.where), updates);
   }
   if (train.valid()) at.scope.AddToNodeCollection(kTrainOp, train.name());
   return train;
