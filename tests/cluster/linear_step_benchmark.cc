@@ -12,10 +12,12 @@
 #include <vector>
 
 #include "benchmark/benchmark.h"
+#include "core/status.h"
 #include "core/tensor.h"
 #include "distributed/cluster.h"
 #include "distributed/replica_device_setter.h"
 #include "distributed/server.h"
+#include "graph/scope.h"
 #include "layers/variable.h"
 #include "ops/ops.h"
 #include "runtime/session.h"
