@@ -369,7 +369,7 @@ TEST_F(CApiTest, BadArgumentsAreStatuses) {
        MILLRACE_NOT_FOUND},
       {"options.global_step must be int64 or int32, got float",
        [&](auto* s) { millrace_graph_minimize(graph_, loss, &float_step, s); }},
-      {"at least one variable must have a gradient",
+      {"No gradients provided for any variable",
        [&](auto* s) { millrace_graph_minimize(graph_, "c", &sgd, s); }},
       {"the gradient of 'w' must be float[2]",
        [&](auto* s) { millrace_graph_apply_gradients(graph_, &loss, &w, 1, &sgd, s); }},
