@@ -1,21 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/engine/flat_engine.h"
 
+#include <atomic>
+#include <cstddef>
+#include <memory>
+
+#include "core/thread_number.h"
 #include "runtime/engine/flat_step.h"
 #include "runtime/engine/step.h"
 
 namespace millrace {
 
 FlatEngine::~FlatEngine() {
-  for (std::atomic<FlatStep*>& place : pool_) delete place.load(std::memory_order_acquire);
+  for (Place& place : pool_) delete place.step.load(std::memory_order_acquire);
 }
 
 Step* FlatEngine::Begin(const StepStart& start) {
+  const auto mine = static_cast<size_t>(ThreadNumber());
   FlatStep* step = nullptr;
-  for (std::atomic<FlatStep*>& place : pool_) {
+  for (size_t i = 0; i < kPooledSteps && step == nullptr; ++i) {
+    std::atomic<FlatStep*>& place = pool_[(mine + i) % kPooledSteps].step;
     if (place.load(std::memory_order_relaxed) == nullptr) continue;
     step = place.exchange(nullptr, std::memory_order_acquire);
-    if (step != nullptr) break;
   }
   std::unique_ptr<FlatStep> owned(step != nullptr ? step : new FlatStep(this));
   owned->Begin(start);
@@ -23,7 +29,9 @@ Step* FlatEngine::Begin(const StepStart& start) {
 }
 
 void FlatEngine::Release(FlatStep* step) {
-  for (std::atomic<FlatStep*>& place : pool_) {
+  const auto mine = static_cast<size_t>(ThreadNumber());
+  for (size_t i = 0; i < kPooledSteps; ++i) {
+    std::atomic<FlatStep*>& place = pool_[(mine + i) % kPooledSteps].step;
     FlatStep* expected = nullptr;
     if (place.load(std::memory_order_relaxed) == nullptr &&
         place.compare_exchange_strong(expected, step, std::memory_order_release,
