@@ -38,10 +38,10 @@ Status RegisterParts(GraphPartitions parts, const CompileTarget& target, Compile
     }
   }
   std::vector<tensorflow::RegisterGraphResponse> responses(requests.size());
-  TaskCalls calls(static_cast<int>(requests.size()));
+  TaskCalls calls(static_cast<int>(requests.size()), target.timers);
   for (size_t i = 0; i < requests.size(); ++i) {
     const int part = static_cast<int>(i);
-    transports[i]->RegisterGraph(CallWithin(kSetupTimeout), requests[i],
+    transports[i]->RegisterGraph(CallWithin(kSetupTimeout, target.timers), requests[i],
                                  part == compiled->own_part ? std::move(own_graph) : nullptr,
                                  &responses[i], calls.Done(part));
   }
@@ -73,7 +73,7 @@ CompiledStep::~CompiledStep() {
     request->set_create_worker_session_called(true);
     request->set_graph_handle(part.request.graph_handle());
     // Nobody waits: a task that is gone has forgotten the graph anyway.
-    part.transport->DeregisterGraph(CallWithin(kCleanupTimeout), *request,
+    part.transport->DeregisterGraph(CallWithin(kCleanupTimeout, timers), *request,
                                     [request](const Status&) {});
   }
 }
@@ -82,6 +82,7 @@ StatusOr<std::shared_ptr<CompiledStep>> CompileStep(const Graph& graph,
                                                     const RunSignature& signature,
                                                     const CompileTarget& target) {
   auto compiled = std::make_shared<CompiledStep>();
+  compiled->timers = target.timers;
   compiled->session_handle = target.session_handle;
   compiled->signature = signature;
   std::vector<DeviceInfo> devices;

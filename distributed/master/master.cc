@@ -300,9 +300,10 @@ Status Master::Reset(const tensorflow::ResetRequest& request) {
   }
   tensorflow::CleanupAllRequest cleanup;
   *cleanup.mutable_container() = request.container();
-  TaskCalls calls(static_cast<int>(tasks.size()));
+  TaskCalls calls(static_cast<int>(tasks.size()), options_.timers);
   for (size_t i = 0; i < tasks.size(); ++i) {
-    tasks[i]->CleanupAll(CallWithin(kCleanupTimeout), cleanup, calls.Done(static_cast<int>(i)));
+    tasks[i]->CleanupAll(CallWithin(kCleanupTimeout, options_.timers), cleanup,
+                         calls.Done(static_cast<int>(i)));
   }
   const std::vector<Status>& statuses = calls.Wait();
   for (size_t i = 0; i < tasks.size(); ++i) {

@@ -6,7 +6,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/exceptions.h"
-#include "core/notification.h"
 #include "distributed/master/master_interface.h"
 #include "distributed/master/run_finder.h"
 #include "distributed/master/task_calls.h"
@@ -102,6 +101,7 @@ Status MasterSession::Connect(const std::vector<std::string>& tasks, const WaitE
   await.own_task = options_->task;
   await.timeout = timeout_;
   await.clock = options_->clock;
+  await.timers = options_->timers;
   await.shutdown = ends.shutdown;
   await.caller = ends.caller;
   const absl::Time deadline = options_->clock->Now() + timeout_;
@@ -117,7 +117,7 @@ Status MasterSession::Connect(const std::vector<std::string>& tasks, const WaitE
     *request.add_cluster_device_attributes() = device;
   }
   const SessionTerms terms = {.run = KnownRun(run()), .lease = options_->lease};
-  MR_RETURN_IF_ERROR(OpenWorkerSessions(reached, request, terms, keeper_));
+  MR_RETURN_IF_ERROR(OpenWorkerSessions(reached, request, terms, keeper_, options_->timers));
   Status closed;
   {
     MutexLock lock(&mu_);
@@ -128,7 +128,7 @@ Status MasterSession::Connect(const std::vector<std::string>& tasks, const WaitE
       devices_.insert(devices_.end(), task.devices.begin(), task.devices.end());
     }
   }
-  if (!closed.ok()) CloseWorkerSessions(fresh, handle_, keeper_);
+  if (!closed.ok()) CloseWorkerSessions(fresh, handle_, keeper_, options_->timers);
   return closed;
 }
 
@@ -176,9 +176,10 @@ Status MasterSession::EndRun(const RunEnd& end) {
   Status result;
   for (int i = 0; i < kTries && !left.empty(); ++i) {
     if (i > 0) options_->clock->SleepFor(kPauses[i - 1]);
-    TaskCalls calls(static_cast<int>(left.size()));
+    TaskCalls calls(static_cast<int>(left.size()), options_->timers);
     for (size_t k = 0; k < left.size(); ++k) {
-      left[k]->EndRun(CallWithin(kCleanupTimeout), handle_, end, calls.Done(static_cast<int>(k)));
+      left[k]->EndRun(CallWithin(kCleanupTimeout, options_->timers), handle_, end,
+                      calls.Done(static_cast<int>(k)));
     }
     const std::vector<Status>& statuses = calls.Wait();
     std::vector<std::shared_ptr<Transport>> unanswered;
@@ -232,7 +233,7 @@ void MasterSession::ExplainRestart(std::shared_ptr<Transport> task, int64_t step
   auto response = std::make_shared<tensorflow::GetStatusResponse>();
   Transport* const transport = task.get();
   transport->GetStatus(
-      CallWithin(kCleanupTimeout), response.get(),
+      CallWithin(kCleanupTimeout, options_->timers), response.get(),
       [self = shared_from_this(), task = std::move(task), response, step_id, error,
        done = std::move(done)](const Status& status) mutable {
         uint64_t found = 0;
@@ -285,17 +286,13 @@ CompileTarget MasterSession::Target() {
   target.own_task = options_->task;
   target.session_handle = handle_;
   target.config = &config_;
+  target.timers = options_->timers;
   target.placements = &placements_;
   target.warned_of_missing_gpu = &warned_of_missing_gpu_;
   target.explain = [this](const std::shared_ptr<Transport>& task, const Status& answer) {
-    Status result;
-    Notification explained;
-    ExplainRestart(task, 0, answer, [&](Status status) {
-      result = std::move(status);
-      explained.Notify();
-    });
-    explained.Wait();
-    return result;
+    TaskCalls explained(1, options_->timers);
+    ExplainRestart(task, 0, answer, explained.Done(0));
+    return explained.Wait()[0];
   };
   MutexLock lock(&mu_);
   target.devices = devices_;
@@ -337,7 +334,7 @@ void MasterSession::Run(std::shared_ptr<const MasterBinding> binding,
     if (limited.run.timeout_in_ms() <= 0) {
       limited.run.set_timeout_in_ms(config_.operation_timeout_in_ms());
     }
-    step = std::make_shared<MasterStep>(shared_from_this(), std::move(binding));
+    step = std::make_shared<MasterStep>(shared_from_this(), std::move(binding), options_->timers);
     MutexLock lock(&mu_);
     MR_RETURN_IF_ERROR(closed_);  // perhaps since the check
     running_.insert(step.get());
@@ -414,7 +411,9 @@ void MasterSession::Close(const Status& status) {
   std::vector<std::shared_ptr<Transport>> tasks;
   {
     MutexLock lock(&mu_);
-    while (!running_.empty()) step_ended_.Wait(&mu_);
+    while (!running_.empty()) {
+      options_->timers->clock()->WaitUntil(&step_ended_, &mu_, absl::InfiniteFuture());
+    }
     callables.swap(callables_);
     for (auto& [name, task] : std::exchange(tasks_, {})) tasks.push_back(task);
   }
@@ -424,7 +423,7 @@ void MasterSession::Close(const Status& status) {
   };
   for (const auto& entry : kept) forget(*entry.binding);
   for (const auto& [id, callable] : callables) forget(*callable.binding);
-  if (!tasks.empty()) CloseWorkerSessions(tasks, handle_, keeper_);
+  if (!tasks.empty()) CloseWorkerSessions(tasks, handle_, keeper_, options_->timers);
 }
 
 }  // namespace millrace

@@ -4,28 +4,31 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "runtime/plan.h"
 
 namespace millrace {
 
-TaskCalls::TaskCalls(int n) : left_(n), statuses_(static_cast<size_t>(n)) {}
+TaskCalls::TaskCalls(int n, Timers* timers)
+    : timers_(timers), left_(n), statuses_(static_cast<size_t>(n)) {}
 
 Transport::Done TaskCalls::Done(int i) {
   return [this, i](const Status& status) {
     statuses_[static_cast<size_t>(i)] = status;
-    left_.Decrement();
+    // Under the lock: when the last one has let go of it, this object may be gone.
+    MutexLock lock(&mu_);
+    if (--left_ <= 0) answered_.SignalAll();
   };
 }
 
 const std::vector<Status>& TaskCalls::Wait() {
-  left_.Wait();
+  MutexLock lock(&mu_);
+  while (left_ > 0) timers_->clock()->WaitUntil(&answered_, &mu_, absl::InfiniteFuture());
   return statuses_;
 }
 
-CallOptions CallWithin(absl::Duration timeout) {
+CallOptions CallWithin(absl::Duration timeout, Timers* timers) {
   CallOptions options;
-  options.deadline = absl::Now() + timeout;
+  options.deadline = timers->Now() + timeout;
   return options;
 }
 

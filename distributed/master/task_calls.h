@@ -16,8 +16,9 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "core/notification.h"
+#include "core/mutex.h"
 #include "core/status.h"
+#include "distributed/transport/timers.h"
 #include "distributed/transport/transport.h"
 
 namespace millrace {
@@ -29,19 +30,22 @@ inline constexpr absl::Duration kSetupTimeout = absl::Minutes(10);
 
 class TaskCalls {
  public:
-  explicit TaskCalls(int n);
+  explicit TaskCalls(int n, Timers* timers = Timers::Real());
   // What call number `i` is given.
   Transport::Done Done(int i);
   // The statuses by number, when all have come.
   const std::vector<Status>& Wait();
 
  private:
-  BlockingCounter left_;
+  Timers* const timers_;
+  Mutex mu_;
+  CondVar answered_;
+  int left_ ABSL_GUARDED_BY(mu_);
   std::vector<Status> statuses_;
 };
 
 // Options of a call that must end within `timeout`.
-CallOptions CallWithin(absl::Duration timeout);
+CallOptions CallWithin(absl::Duration timeout, Timers* timers = Timers::Real());
 
 // An error of a task, as the client sees it: "From /job:ps/replica:0/task:0:\n...". Errors that
 // were only passed on stay as they are.

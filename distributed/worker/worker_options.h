@@ -13,6 +13,7 @@
 #include "core/arena.h"
 #include "core/clock.h"
 #include "core/io_pool.h"
+#include "distributed/transport/timers.h"
 #include "distributed/transport/transport.h"
 
 namespace millrace {
@@ -23,8 +24,9 @@ struct WorkerOptions {
   // Null: Arena::Default(). Steps keep it, too: a kernel that one leaves behind may compute when
   // the worker is gone.
   std::shared_ptr<Arena> own_arena;
-  IoPool* io_pool = nullptr;  // outlives the worker and such kernels
-  Clock* clock = Clock::Real();
+  IoPool* io_pool = nullptr;        // outlives the worker and such kernels
+  Clock* clock = Clock::Real();     // of leases
+  Timers* timers = Timers::Real();  // of steps
   // How long a run without sessions keeps its resources while others are trained here.
   absl::Duration run_linger = absl::Minutes(10);
   // The way to another task; null for one that is not in the cluster.

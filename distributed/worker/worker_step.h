@@ -27,7 +27,7 @@
 #include "core/cancellation.h"
 #include "core/mutex.h"
 #include "core/status.h"
-#include "distributed/transport/rpc.h"
+#include "distributed/transport/timers.h"
 #include "distributed/transport/transport.h"
 #include "distributed/worker/step_rendezvous.h"
 #include "distributed/worker/worker_options.h"
@@ -116,7 +116,7 @@ class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
   bool overdue_ = false;  // the timer's: its first time has passed
 
   Mutex mu_;
-  std::shared_ptr<RpcTimer> timer_ ABSL_GUARDED_BY(mu_);  // until the step ends, if it has a limit
+  std::shared_ptr<Timer> timer_ ABSL_GUARDED_BY(mu_);  // until the step ends, if it has a limit
   Status status_ ABSL_GUARDED_BY(mu_);
   Status cancelled_with_ ABSL_GUARDED_BY(mu_);
 };
