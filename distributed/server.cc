@@ -40,10 +40,8 @@
 namespace millrace {
 namespace {
 
-// Calls of remote clients that may wait for other tasks at the same time.
-constexpr int kMasterThreads = 64;
-// Threads that receive calls. They run steps, so there are as many as may compute at once, and
-// some.
+// Threads that receive calls. They run steps too, so there are as many as may compute at once, and
+// some; those that wait in kernels are replaced (transport/call_threads.h).
 constexpr int kMinPollers = 4;
 constexpr int kMaxPollers = 16;
 // How often a server that leaves by itself looks whether its time has come.
@@ -230,6 +228,13 @@ class RunWatch {
   bool warned_ = false;
 };
 
+// What calls use, until the last of them has ended.
+struct Served {
+  explicit Served(std::shared_ptr<ServerCore> c) : core(std::move(c)) {}
+  const std::shared_ptr<ServerCore> core;
+  MasterPools pools;
+};
+
 class GrpcServer : public Server {
  public:
   explicit GrpcServer(std::shared_ptr<ServerCore> core, std::string host)
@@ -242,7 +247,9 @@ class GrpcServer : public Server {
     options.num_pollers =
         std::clamp(static_cast<int>(std::thread::hardware_concurrency()), kMinPollers, kMaxPollers);
     options.handlers = WorkerHandlers(core_->worker.get());
-    options.handlers.merge(MasterHandlers(core_->master.get(), &master_pool_));
+    auto served = std::make_shared<Served>(core_);
+    options.handlers.merge(MasterHandlers(core_->master.get(), &served->pools));
+    options.keep = std::move(served);
     MR_ASSIGN_OR_RETURN(rpc_, RpcServer::Start(std::move(options)));
     port_ = rpc_->port();
     RegisterLocalMaster(own_address(),
@@ -282,7 +289,6 @@ class GrpcServer : public Server {
   const std::shared_ptr<ServerCore> core_;
   const std::string host_;
   StopEvent stopped_event_;
-  IoPool master_pool_{kMasterThreads};
   std::unique_ptr<RpcServer> rpc_;
   int port_ = 0;
   Mutex stop_mu_;
