@@ -11,12 +11,15 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/mutex.h"
 #include "core/notification.h"
 #include "core/testing/free_port.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster.h"
+#include "distributed/grpc_session.h"
+#include "distributed/master/master_interface.h"
 #include "distributed/server.h"
 #include "distributed/transport/grpc_transport.h"
 #include "distributed/transport/rpc.h"
@@ -56,6 +59,14 @@ struct Latch {
     open = true;
     changed.SignalAll();
   }
+  bool AwaitNone() {
+    const absl::Time deadline = absl::Now() + absl::Seconds(60);
+    MutexLock lock(&mu);
+    while (waiting > 0 && absl::Now() < deadline) {
+      changed.WaitWithTimeout(&mu, deadline - absl::Now());
+    }
+    return waiting == 0;
+  }
   bool AwaitWaiting(int n) {
     const absl::Time deadline = absl::Now() + absl::Seconds(60);
     MutexLock lock(&mu);
@@ -82,6 +93,16 @@ const OpRegistration kBlock = OpSpec("TestBlock")
                                   .Shape([](InferenceContext*) { return absl::OkStatus(); })
                                   .NotDifferentiable();
 const KernelRegistration kBlockKernel("TestBlock", KernelFor<BlockKernel>());
+
+class QuickKernel : public Kernel {
+ public:
+  Status Compute(KernelContext*) const override { return absl::OkStatus(); }
+};
+const OpRegistration kQuick = OpSpec("TestQuick")
+                                  .Stateful()
+                                  .Shape([](InferenceContext*) { return absl::OkStatus(); })
+                                  .NotDifferentiable();
+const KernelRegistration kQuickKernel("TestQuick", KernelFor<QuickKernel>());
 
 class ServerWaitsTest : public ::testing::Test {
  protected:
@@ -162,6 +183,99 @@ TEST_F(ServerWaitsTest, SlowKernelsKeepNoPoller) {
   latch().Open();
   for (std::thread& step : steps) step.join();
   EXPECT_EQ(ok, kSteps);
+}
+
+TEST_F(ServerWaitsTest, StopLetsRunningStepsEndAndRefusesNewOnes) {
+  ServerOptions options;
+  options.stop_grace = absl::Minutes(2);
+  StartServers(options);
+  Scope root;
+  const Scope ps = root.WithDevice("/job:ps/task:0");
+  const Operation block = NodeBuilder(ps.WithName("block"), "TestBlock").Finish();
+  const Operation quick = NodeBuilder(ps.WithName("quick"), "TestQuick").Finish();
+  ASSERT_OK_AND_ASSIGN(const auto session, NewSession({.target = worker_->target()}));
+  ASSERT_OK(session->Extend(root));
+  ASSERT_OK(session->Run({}, {}, {quick}));
+  Status ended = absl::UnknownError("not yet");
+  std::thread step([&] { ended = session->Run({}, {}, {block}).status(); });
+  EXPECT_TRUE(latch().AwaitWaiting(1));
+  std::thread stop([&] { ps_->Stop(); });
+  Status refused;
+  while (refused.ok()) refused = session->Run({}, {}, {quick}).status();
+  EXPECT_STATUS(refused, absl::StatusCode::kUnavailable, "got one that is stopping");
+  EXPECT_STATUS(NewSession({.target = worker_->target()}), absl::StatusCode::kUnavailable,
+                "got one that is stopping");
+  latch().Open();
+  step.join();
+  stop.join();
+  EXPECT_OK(ended);
+}
+
+TEST_F(ServerWaitsTest, StopLeavesAKernelThatDoesNotReturnBehind) {
+  ServerOptions options;
+  options.stop_grace = absl::ZeroDuration();
+  options.stop_bound = absl::Milliseconds(200);
+  StartServers(options);
+  Scope root;
+  const Operation block =
+      NodeBuilder(root.WithDevice("/job:ps/task:0").WithName("block"), "TestBlock").Finish();
+  ASSERT_OK_AND_ASSIGN(const auto session, NewSession({.target = worker_->target()}));
+  ASSERT_OK(session->Extend(root));
+  Status ended;
+  std::thread step([&] { ended = session->Run({}, {}, {block}).status(); });
+  EXPECT_TRUE(latch().AwaitWaiting(1));
+  ::testing::internal::CaptureStderr();
+  ps_->Stop();
+  ps_ = nullptr;
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("is left behind"), std::string::npos) << log;
+  EXPECT_NE(log.find("/tensorflow.grpc.WorkerService/RunGraph since"), std::string::npos) << log;
+  step.join();
+  EXPECT_FALSE(ended.ok());
+  EXPECT_TRUE(latch().AwaitWaiting(1));
+  latch().Open();
+  EXPECT_TRUE(latch().AwaitNone());
+}
+
+TEST_F(ServerWaitsTest, SessionsThatWaitForTasksKeepNobodyFromClosing) {
+  const std::vector<int> ports = FreePorts(2);
+  cluster_ = absl::StrCat("{\"ps\": [\"127.0.0.1:", ports[0],
+                          "\"], \"worker\": [\"127.0.0.1:", ports[1], "\"]}");
+  worker_ = StartServer("worker");
+  const std::string address = absl::StrCat("127.0.0.1:", worker_->port());
+  const auto master = MakeGrpcMaster(RpcChannel::Make(address));
+  tensorflow::CreateSessionRequest alone;
+  alone.mutable_config()->add_device_filters("/job:worker");
+  std::vector<std::string> open;
+  for (int i = 0; i < 4; ++i) {
+    tensorflow::CreateSessionResponse response;
+    ASSERT_OK(master->CreateSession(alone, absl::Seconds(60), 16, &response));
+    open.push_back(response.session_handle());
+  }
+  const auto begun = [] {
+    int64_t count = 0;
+    for (const auto& [name, calls] : RpcCallsBegun()) {
+      if (absl::EndsWith(name, "/CreateSession")) count += calls;
+    }
+    return count;
+  };
+  const int64_t before = begun();
+  constexpr int kWaiting = 70;
+  std::vector<std::thread> waiting;
+  for (int i = 0; i < kWaiting; ++i) {
+    waiting.emplace_back([&] {
+      tensorflow::CreateSessionResponse response;
+      EXPECT_FALSE(master->CreateSession({}, absl::Minutes(5), 16, &response).ok());
+    });
+  }
+  while (begun() < before + kWaiting) std::this_thread::yield();
+  for (const std::string& handle : open) {
+    tensorflow::CloseSessionRequest request;
+    request.set_session_handle(handle);
+    EXPECT_OK(master->CloseSession(request));
+  }
+  worker_->Stop();
+  for (std::thread& thread : waiting) thread.join();
 }
 
 TEST(RpcServerTest, WhatAHandlerThrowsIsTheStatusOfItsCall) {
