@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "core/bounded_call.h"
 #include "core/exit_code.h"
 #include "core/logging.h"
 #include "core/mutex.h"
@@ -18,7 +19,6 @@
 #include "core/tensor.h"
 #include "proto/meta_graph.pb.h"
 #include "proto/saver.pb.h"
-#include "train/bounded_call.h"
 #include "train/run_directory.h"
 
 namespace millrace {
