@@ -243,6 +243,7 @@ class GrpcServer : public Server {
         std::clamp(static_cast<int>(std::thread::hardware_concurrency()), kMinPollers, kMaxPollers);
     options.handlers = WorkerHandlers(core_->worker.get());
     options.handlers.merge(MasterHandlers(core_->master.get(), &master_pool_));
+    AddNamesOfStubs(&options.handlers);
     MR_ASSIGN_OR_RETURN(rpc_, RpcServer::Start(std::move(options)));
     port_ = rpc_->port();
     RegisterLocalMaster(own_address(),

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "core/cancellation.h"
 #include "core/exceptions.h"
 #include "core/mutex.h"
@@ -607,6 +608,17 @@ std::map<std::string, RpcServer::Handler> WorkerHandlers(Worker* worker) {
   add(kTransportService, "Pull", bind(ServePull));
   add(kTransportService, "Push", bind(ServePush));
   return handlers;
+}
+
+void AddNamesOfStubs(decltype(RpcServer::Options::handlers)* handlers) {
+  decltype(RpcServer::Options::handlers) added;
+  for (const auto& [name, handler] : *handlers) {
+    absl::string_view rest = name;
+    if (absl::ConsumePrefix(&rest, "/tensorflow.grpc.")) {
+      added.emplace(absl::StrCat("/tensorflow.", rest), handler);
+    }
+  }
+  handlers->merge(added);
 }
 
 }  // namespace millrace
