@@ -152,6 +152,7 @@ class GrpcServer : public Server {
     options.handlers = WorkerHandlers(core_->worker.get());
     auto served = std::make_shared<Served>(core_);
     options.handlers.merge(MasterHandlers(core_->master.get(), &served->pools));
+    AddNamesOfStubs(&options.handlers);
     options.keep = std::move(served);
     MR_ASSIGN_OR_RETURN(rpc_, RpcServer::Start(std::move(options)));
     port_ = rpc_->port();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "core/cancellation.h"
 #include "core/exceptions.h"
 #include "core/mutex.h"
@@ -619,6 +620,17 @@ std::map<std::string, RpcServer::Handler> WorkerHandlers(Worker* worker) {
         {"DeleteWorkerSession", "DeregisterGraph", "CleanupGraph"});
   weigh(CallWeight::kUrgent, kTransportService, {"EndRun"});
   return handlers;
+}
+
+void AddNamesOfStubs(decltype(RpcServer::Options::handlers)* handlers) {
+  decltype(RpcServer::Options::handlers) added;
+  for (const auto& [name, handler] : *handlers) {
+    absl::string_view rest = name;
+    if (absl::ConsumePrefix(&rest, "/tensorflow.grpc.")) {
+      added.emplace(absl::StrCat("/tensorflow.", rest), handler);
+    }
+  }
+  handlers->merge(added);
 }
 
 }  // namespace millrace

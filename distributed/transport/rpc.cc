@@ -16,10 +16,12 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/exceptions.h"
@@ -40,6 +42,9 @@ constexpr absl::Duration kShutdownGrace = absl::Milliseconds(500);
 constexpr int kAcceptedAhead = 16;
 // How soon a server that had no memory to accept a call tries again.
 constexpr absl::Duration kAcceptAgain = absl::Milliseconds(100);
+
+// Of a caller's version that is not ours.
+constexpr size_t kMaxShownVersion = 20;
 
 // What malloc keeps free at the end of a heap before it gives memory back to the system.
 constexpr int kMallocKeepsBytes = 64 << 20;
@@ -183,7 +188,27 @@ std::shared_ptr<grpc::ClientContext> MakeContext(const RpcOptions& options) {
     context->set_deadline(absl::ToChronoTime(options.deadline));
   }
   context->set_wait_for_ready(options.wait_for_ready);
+  context->AddMetadata(kWireVersionKey, absl::StrCat(kWireVersion));
   return context;
+}
+
+// What a call says of itself under `key`; nullopt when it says nothing.
+std::optional<absl::string_view> MetadataOf(const grpc::ServerContextBase& call, const char* key) {
+  const auto found = call.client_metadata().find(key);
+  if (found == call.client_metadata().end()) return std::nullopt;
+  return absl::string_view(found->second.data(), found->second.size());
+}
+
+// Whether a call may be served, before anything of its request is read.
+Status Admit(const grpc::GenericServerContext& call) {
+  const auto version = MetadataOf(call, kWireVersionKey);
+  if (version.has_value() && *version != absl::StrCat(kWireVersion)) {
+    return FailedPrecondition(call.method(), ": this task speaks version ", kWireVersion,
+                              " of Millrace's wire and its callers must, got one of version ",
+                              absl::CEscape(version->substr(0, kMaxShownVersion)), " at ",
+                              call.peer(), "; run one version of Millrace on all tasks");
+  }
+  return absl::OkStatus();
 }
 
 Status CancelledBeforeStart() { return absl::CancelledError("Call was cancelled before it began"); }
@@ -485,6 +510,7 @@ void GrpcServerCall::Accepted(bool ok) {
     return;
   }
   server_->AcceptNext();
+  if (const Status admitted = Admit(context_); !admitted.ok()) return FinishWithStatus(admitted);
   ReaderLock lock(&gate_->mu);
   if (gate_->closed) return;
   stream_.Read(&request_, read_.Arm(shared_from_this(), &GrpcServerCall::RequestRead));

@@ -38,6 +38,11 @@ inline constexpr size_t kMaxStatusMessage = 3072;
 inline constexpr absl::Duration kKeepalive = absl::Seconds(20);
 inline constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(10);
 
+// Every call of a channel says this in its metadata. A server refuses calls of another version,
+// naming both; calls that say none are of other programs (TensorFlow's), and served.
+inline constexpr int kWireVersion = 1;
+inline constexpr char kWireVersionKey[] = "millrace-wire-version";
+
 struct RpcOptions {
   absl::Time deadline = absl::InfiniteFuture();
   // Waits until the peer is there, instead of failing at once when it is not.
