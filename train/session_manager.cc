@@ -67,6 +67,11 @@ std::string SomeNames(const std::vector<std::string>& names) {
 bool IsSessionLost(const Status& status) {
   if (IsFenced(status) || RunEndOf(status).has_value()) return false;
   if (absl::IsUnavailable(status) || absl::IsAborted(status)) return true;
+  // What an update says of a variable whose container was cleared; a read calls it uninitialized.
+  if (absl::IsNotFound(status) && absl::StrContains(status.message(), "Resource ") &&
+      absl::StrContains(status.message(), "/Var does not exist")) {
+    return true;
+  }
   return absl::IsFailedPrecondition(status) && absl::StrContains(status.message(), "uninitialized");
 }
 

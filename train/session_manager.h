@@ -129,8 +129,8 @@ class SessionManager {
 };
 
 // Is the session lost, or what it held, so that a new one may go on from a checkpoint? Unavailable,
-// Aborted, and variables that have lost their values (a parameter server was reset). Not when the
-// run has ended or another chief has it.
+// Aborted, and variables that have lost their values or are gone (a parameter server was reset).
+// Not when the run has ended or another chief has it.
 bool IsSessionLost(const Status& status);
 
 // "a, b, c": at most eight, and how many more.

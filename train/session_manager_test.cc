@@ -563,6 +563,9 @@ TEST(IsSessionLostTest, OnlyWhatANewSessionMayMend) {
   EXPECT_TRUE(IsSessionLost(absl::UnavailableError("")));
   EXPECT_TRUE(IsSessionLost(absl::AbortedError("")));
   EXPECT_TRUE(IsSessionLost(FailedPrecondition("Attempting to use uninitialized value w")));
+  EXPECT_TRUE(IsSessionLost(absl::NotFoundError(
+      "ResourceApplyAdam 'update_w': Resource localhost/w/Var does not exist.")));
+  EXPECT_FALSE(IsSessionLost(absl::NotFoundError("Resource localhost/q/Queue does not exist.")));
   EXPECT_FALSE(IsSessionLost(absl::OkStatus()));
   EXPECT_FALSE(IsSessionLost(FailedPrecondition("queue is closed")));
   EXPECT_FALSE(IsSessionLost(absl::InvalidArgumentError("uninitialized")));

@@ -285,7 +285,7 @@ Status Master::Reset(const tensorflow::ResetRequest& request) {
   }
   for (const auto& [handle, entry] : sessions) {
     leases_.Drop(handle);
-    entry.session->Close(absl::CancelledError("Session has been closed by a reset of its master."));
+    entry.session->Close(absl::AbortedError("Session has been closed by a reset of its master."));
   }
   const std::vector<std::string> filters(request.device_filters().begin(),
                                          request.device_filters().end());
