@@ -67,6 +67,11 @@ std::string SomeNames(const std::vector<std::string>& names) {
 bool IsSessionLost(const Status& status) {
   if (IsFenced(status) || RunEndOf(status).has_value()) return false;
   if (absl::IsUnavailable(status) || absl::IsAborted(status)) return true;
+  // What an update says of a variable whose container was cleared; a read calls it uninitialized.
+  if (absl::IsNotFound(status) && absl::StrContains(status.message(), "Resource ") &&
+      absl::StrContains(status.message(), "/Var does not exist")) {
+    return true;
+  }
   return absl::IsFailedPrecondition(status) && absl::StrContains(status.message(), "uninitialized");
 }
 
@@ -130,6 +135,11 @@ struct SessionManager::Impl {
 void SessionManager::Impl::CompleteGraph() {
   if (!scope.ok()) {
     status = scope.status();
+    return;
+  }
+  if (!options.begin_from.empty() && options.saver == nullptr) {
+    status = InvalidArgument(options.name, ": begin_from must come with a Saver, got '",
+                             options.begin_from, "' and none");
     return;
   }
   const Scope root = scope.WithRootPrefix().WithoutControlDependencies();
@@ -223,9 +233,10 @@ StatusOr<int64_t> SessionManager::Impl::ReadGlobalStep(Session* s) const {
 StatusOr<std::optional<std::string>> SessionManager::Impl::FindCheckpoint(
     std::optional<CheckpointState>* state) {
   FileSystem* const fs = options.file_system;
-  if (options.checkpoint_dir.empty() || options.saver == nullptr) {
-    return std::optional<std::string>();
-  }
+  const std::optional<std::string> first =
+      options.begin_from.empty() ? std::nullopt : std::make_optional(options.begin_from);
+  if (options.saver == nullptr) return std::optional<std::string>();
+  if (options.checkpoint_dir.empty()) return first;
   *state = ReadCheckpointState(fs, options.checkpoint_dir);
   std::optional<std::string> checkpoint = LatestCheckpoint(fs, options.checkpoint_dir);
   // Beginning anew would lose what was trained; a missing index means that somebody removed it.
@@ -238,7 +249,7 @@ StatusOr<std::optional<std::string>> SessionManager::Impl::FindCheckpoint(
                       whole);
     }
   }
-  return checkpoint;
+  return checkpoint ? checkpoint : first;
 }
 
 Status SessionManager::Impl::RestoreSome(Session* s, const std::string& checkpoint,
@@ -463,9 +474,9 @@ StatusOr<SessionManager::Ready> SessionManager::Impl::Until(
       if (stop_reason.ok()) return ready;
     } else if (!tried.ok()) {
       close();
-      // What an initial value reads and nobody writes is not lost.
+      // What an initial value reads and nobody writes is not lost; others wait for who writes it.
       preparations = absl::IsFailedPrecondition(tried.status()) ? preparations + 1 : 0;
-      if (!IsSessionLost(tried.status()) || preparations >= kMaxPreparations) {
+      if (!IsSessionLost(tried.status()) || (is_chief && preparations >= kMaxPreparations)) {
         return tried.status();
       }
       last = std::string(tried.status().message());

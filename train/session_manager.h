@@ -12,7 +12,8 @@
 //
 //   it has one already (the parameter servers hold it)   adopted
 //   it has none, and there is a checkpoint               restored from it
-//   it has none, and there is no checkpoint              initialised
+//   it has none, and there is no checkpoint              restored from begin_from, when given,
+//                                                        or initialised
 //
 // An init_op of the caller's initialises as a whole: with it, and without a checkpoint, nothing is
 // adopted unless everything is. init_fn follows an initialisation of all variables, and nothing
@@ -74,6 +75,9 @@ struct SessionManagerOptions {
   Operation local_init_op = {};
   Saver* saver = nullptr;           // not owned; none: nothing is restored
   std::string checkpoint_dir = "";  // the latest whole checkpoint in it; "": none
+  // The checkpoint to begin from as long as checkpoint_dir has none: what is trained from it is
+  // never given up for it again. Needs `saver`. "": none.
+  std::string begin_from = "";
   // Not initialised without a checkpoint: waits for one.
   bool wait_for_checkpoint = false;
   std::optional<Variable> global_step = {};  // for the log
@@ -129,8 +133,8 @@ class SessionManager {
 };
 
 // Is the session lost, or what it held, so that a new one may go on from a checkpoint? Unavailable,
-// Aborted, and variables that have lost their values (a parameter server was reset). Not when the
-// run has ended or another chief has it.
+// Aborted, and variables that have lost their values or are gone (a parameter server was reset).
+// Not when the run has ended or another chief has it.
 bool IsSessionLost(const Status& status);
 
 // "a, b, c": at most eight, and how many more.

@@ -247,6 +247,7 @@ void Supervisor::Impl::CompleteGraph() {
                                   .local_init_op = options.local_init_op,
                                   .saver = saver.get(),
                                   .checkpoint_dir = options.logdir,
+                                  .begin_from = options.is_chief ? options.begin_from : "",
                                   .global_step = options.global_step,
                                   .last_step = options.last_step,
                                   .recovery_wait = options.recovery_wait,

@@ -67,6 +67,9 @@ struct SupervisorOptions {
   // Where checkpoints go; "" = no checkpoints, no restore, and no run: the variables are those that
   // the parameter servers hold for everybody.
   std::string logdir = "";
+  // A checkpoint of another directory to begin from as long as logdir has none (warm start); its
+  // variables and its global step are taken as they are.
+  std::string begin_from = "";
   std::optional<Variable> global_step = {};  // GlobalStep of the graph otherwise, when there is one
   // The global step at which training is to end, for all tasks the same; 0: not known.
   int64_t last_step = 0;

@@ -129,6 +129,22 @@ TEST_F(SupervisorTest, ChiefRestoresTheLatestCheckpointOfItsDirectory) {
   EXPECT_EQ(supervisor.saver()->last_checkpoints(), std::vector<std::string>{path});
 }
 
+TEST_F(SupervisorTest, AWarmStartTakesAnotherDirectorysCheckpointAndKeepsItsOwn) {
+  const std::string elsewhere = SaveOne();
+  RestartParameterServers();
+  Model model;
+  SupervisorOptions options = Options();
+  options.logdir = logdir_ + "/own";
+  options.begin_from = elsewhere;
+  Supervisor supervisor(model.root, options);
+  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kSharedTarget));
+  EXPECT_EQ(supervisor.restored_checkpoint(), elsewhere);
+  EXPECT_EQ(Float(session.get(), model.w.value), 11);
+  EXPECT_OK(supervisor.Stop());
+  EXPECT_EQ(LatestCheckpoint(FileSystem::Posix(), options.logdir),
+            options.logdir + "/model.ckpt-1");
+}
+
 TEST_F(SupervisorTest, ChiefAdoptsWhatTheServersHoldInsteadOfRestoring) {
   SaveOne();
   Model model;

@@ -447,8 +447,10 @@ class Trainer {
   }
 
   Status AtEnd(Session* session, bool exported) {
-    // Not where some variables were newer than the checkpoint that the others came from.
+    // Not where some variables were newer than the checkpoint that the others came from, nor where
+    // it is another directory's.
     idle_ = result_.own_steps == 0 && supervisor_->start() == Supervisor::Start::kRestored &&
+            Dirname(supervisor_->restored_checkpoint()) == Dirname(supervisor_->save_path()) &&
             absl::EndsWith(supervisor_->restored_checkpoint(), absl::StrCat("-", step_));
     if (!options_.is_chief) return absl::OkStatus();
     if (idle_) {

@@ -327,7 +327,7 @@ Status Master::Reset(const tensorflow::ResetRequest& request) {
     closing.push_back(entry.session);
   }
   MasterSession::CloseAll(closing,
-                          absl::CancelledError("Session has been closed by a reset of its master."),
+                          absl::AbortedError("Session has been closed by a reset of its master."),
                           options_, &keeper_);
   const std::vector<std::string> filters(request.device_filters().begin(),
                                          request.device_filters().end());
