@@ -20,6 +20,7 @@
 #include <memory>
 #include <utility>
 
+#include "core/thread_number.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/node_costs.h"
 #include "runtime/engine/step.h"
@@ -54,6 +55,10 @@ class FlatEngine final : public Engine {
 
   const std::shared_ptr<const Plan> plan_;
   NodeCosts costs_;
+  static size_t MyPlace() { return static_cast<size_t>(ThreadNumber()) % kPooledSteps; }
+  FlatStep* Take(size_t place);
+  bool Put(size_t place, FlatStep* step);
+
   // A thread begins to look at the place of its number.
   std::array<Place, kPooledSteps> pool_;
 };

@@ -8,6 +8,7 @@
 #include <random>
 #include <utility>
 
+#include "absl/base/attributes.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -266,6 +267,51 @@ Status SessionState::RunParts(const tensorflow::RunOptions& options, absl::Time 
   return WithoutDerivedMark(status);
 }
 
+// In both of its callers: a call costs as much as a check of the feeds.
+ABSL_ATTRIBUTE_ALWAYS_INLINE inline Status SessionState::RunStep(
+    const tensorflow::RunOptions& options, absl::Time deadline, const DirectBinding& binding,
+    StepPool::Step& step, absl::Span<const Tensor> feeds, absl::Span<Tensor> results,
+    tensorflow::RunMetadata* metadata) {
+  const BoundSignature& bound = binding.bound;
+  MR_RETURN_IF_ERROR(CheckFeeds(bound, binding.feed_rules, feeds));
+  MR_RETURN_IF_ERROR(CheckRunOptions(config_, options));
+  if (binding.compiled == nullptr) {
+    ArrangeResults(bound, feeds, {}, results);
+    return absl::OkStatus();
+  }
+  const CompiledSignature& compiled = *binding.compiled;
+  absl::Span<const Tensor> args = feeds;
+  if (!bound.feeds_in_order) {
+    step->args.resize(feeds.size());
+    for (size_t i = 0; i < feeds.size(); ++i) step->args[bound.feed_to[i]] = feeds[i];
+    args = step->args;
+  }
+  absl::Span<Tensor> fetched = results;
+  if (bound.results_in_order) {
+    for (Tensor& result : results) result = Tensor();
+  } else {
+    step->fetched.resize(compiled.signature.fetches.size());
+    fetched = absl::MakeSpan(step->fetched);
+  }
+  Status status = RunParts(options, deadline, compiled, step, args, fetched, metadata);
+  if (status.ok()) status = CheckFetched(compiled.signature, fetched);
+  if (!status.ok()) {
+    for (Tensor& tensor : fetched) tensor = Tensor();
+    return source_lines_.Complete(status);
+  }
+  if (metadata != nullptr && options.output_partition_graphs()) {
+    MR_RETURN_IF_ERROR(compiler_.WithGraph([&](const Graph& graph) -> Status {
+      MR_ASSIGN_OR_RETURN(const GraphPartitions partitions, Cut(graph, compiled.signature));
+      for (const auto& [location, part] : partitions) {
+        part->ToGraphDef(metadata->add_partition_graphs(), 0, /*assigned=*/true);
+      }
+      return absl::OkStatus();
+    }));
+  }
+  if (!bound.results_in_order) ArrangeResults(bound, feeds, fetched, results);
+  return absl::OkStatus();
+}
+
 Status SessionState::Run(const tensorflow::RunOptions& options, const DirectBinding& binding,
                          absl::Span<const Tensor> feeds, absl::Span<Tensor> results,
                          tensorflow::RunMetadata* metadata) {
@@ -312,50 +358,6 @@ StatusOr<std::vector<Tensor>> SessionState::RunByNames(const tensorflow::RunOpti
   MR_RETURN_IF_ERROR(
       RunStep(options, deadline, *binding, *step, feeds, absl::MakeSpan(results), metadata));
   return results;
-}
-
-Status SessionState::RunStep(const tensorflow::RunOptions& options, absl::Time deadline,
-                             const DirectBinding& binding, StepPool::Step& step,
-                             absl::Span<const Tensor> feeds, absl::Span<Tensor> results,
-                             tensorflow::RunMetadata* metadata) {
-  const BoundSignature& bound = binding.bound;
-  MR_RETURN_IF_ERROR(CheckFeeds(bound, binding.feed_rules, feeds));
-  MR_RETURN_IF_ERROR(CheckRunOptions(config_, options));
-  if (binding.compiled == nullptr) {
-    ArrangeResults(bound, feeds, {}, results);
-    return absl::OkStatus();
-  }
-  const CompiledSignature& compiled = *binding.compiled;
-  absl::Span<const Tensor> args = feeds;
-  if (!bound.feeds_in_order) {
-    step->args.resize(feeds.size());
-    for (size_t i = 0; i < feeds.size(); ++i) step->args[bound.feed_to[i]] = feeds[i];
-    args = step->args;
-  }
-  absl::Span<Tensor> fetched = results;
-  if (bound.results_in_order) {
-    for (Tensor& result : results) result = Tensor();
-  } else {
-    step->fetched.resize(compiled.signature.fetches.size());
-    fetched = absl::MakeSpan(step->fetched);
-  }
-  Status status = RunParts(options, deadline, compiled, step, args, fetched, metadata);
-  if (status.ok()) status = CheckFetched(compiled.signature, fetched);
-  if (!status.ok()) {
-    for (Tensor& tensor : fetched) tensor = Tensor();
-    return source_lines_.Complete(status);
-  }
-  if (metadata != nullptr && options.output_partition_graphs()) {
-    MR_RETURN_IF_ERROR(compiler_.WithGraph([&](const Graph& graph) -> Status {
-      MR_ASSIGN_OR_RETURN(const GraphPartitions partitions, Cut(graph, compiled.signature));
-      for (const auto& [location, part] : partitions) {
-        part->ToGraphDef(metadata->add_partition_graphs(), 0, /*assigned=*/true);
-      }
-      return absl::OkStatus();
-    }));
-  }
-  if (!bound.results_in_order) ArrangeResults(bound, feeds, fetched, results);
-  return absl::OkStatus();
 }
 
 void SessionState::Close() {

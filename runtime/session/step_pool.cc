@@ -99,9 +99,7 @@ void StepPool::ForgetOld(State* state) noexcept {
   }
 }
 
-void StepPool::SetIdle(State* state) noexcept {
-  state->phase.store(State::Phase::kIdle);
-  if (ABSL_PREDICT_TRUE(!is_closed_.load())) return;
+void StepPool::TellClose() noexcept {
   MutexLock lock(&mu_);
   changed_.SignalAll();
 }
@@ -119,10 +117,7 @@ void StepPool::Leave(State* state) noexcept {
     MutexLock lock(&mu_);
     while (state->phase.load() == State::Phase::kPinned) changed_.Wait(&mu_);
   }
-  if (is_closed_.load()) {
-    MutexLock lock(&mu_);
-    changed_.SignalAll();
-  }
+  if (is_closed_.load()) TellClose();
 }
 
 void StepPool::End(State* state) noexcept {

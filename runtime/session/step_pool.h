@@ -40,6 +40,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/optimization.h"
 #include "absl/container/inlined_vector.h"
 #include "core/cancellation.h"
 #include "core/mutex.h"
@@ -71,10 +72,10 @@ class StepPool {
     enum class Phase { kIdle, kRunning, kPinned, kLeft, kEnding };
     std::atomic<Phase> phase{Phase::kRunning};  // seq_cst: see Begin
     State* next = nullptr;                      // set before it is in the list
-    KeptBindings kept;
-    uint64_t kept_version = 0;  // of the pool when these were bound
     // The number of the step, and the first one that is not the state's to give.
     int64_t number = 0, end_of_numbers = 0;
+    uint64_t kept_version = 0;  // of the pool when the following were bound
+    KeptBindings kept;
   };
 
   // A step under way; it ends with this object.
@@ -142,7 +143,11 @@ class StepPool {
 
   State* TakeIdle();
   void ForgetOld(State* state) noexcept;
-  void SetIdle(State* state) noexcept;
+  void SetIdle(State* state) noexcept {
+    state->phase.store(State::Phase::kIdle);
+    if (ABSL_PREDICT_FALSE(is_closed_.load())) TellClose();
+  }
+  void TellClose() noexcept;
   void Leave(State* state) noexcept;
   void End(State* state) noexcept;
   Status Closed();
