@@ -90,7 +90,12 @@ class SharedSaver : public Saver {
       last_saved_ = *path;
       last_took_ = took;
       failure_ = absl::OkStatus();
+      return path;
     }
+    // A newer chief deletes what is left of the saves of the older ones: why this one failed is
+    // that it came, and not which file is gone.
+    const Status may_save = may_save_();
+    if (IsFenced(may_save)) return may_save;
     return path;
   }
   Status Restore(Session* session, const std::string& checkpoint) override {

@@ -981,6 +981,38 @@ TEST_F(SupervisorTest, AChiefThatIsTakenOverInMidSaveLeavesTheStateFileToTheNewe
   EXPECT_EQ(state->latest, newer.save_path() + "-2");
 }
 
+// The newer one sweeps what dead saves have left, and cannot know who is only stopped.
+TEST_F(SupervisorTest, AnOlderChiefWhosePartsWereSweptHearsWhoHasTheRunAndNotWhichFileIsGone) {
+  class SweptSaver : public Saver {
+   public:
+    StatusOr<std::string> Save(Session*, const std::string&, std::optional<int64_t>) override {
+      meanwhile();
+      return absl::NotFoundError("part-00000-of-00001.index");
+    }
+    Status Restore(Session*, const std::string&) override { return absl::OkStatus(); }
+    Status RecoverLastCheckpoints(const std::vector<std::string>&) override {
+      return absl::OkStatus();
+    }
+    std::vector<std::string> last_checkpoints() const override { return {}; }
+    const tensorflow::SaverDef& def() const override { return def_; }
+    std::function<void()> meanwhile;
+
+   private:
+    tensorflow::SaverDef def_;
+  };
+  Model newer_model;
+  Supervisor newer(newer_model.root, Options());
+  SweptSaver saver;
+  saver.meanwhile = [&] { EXPECT_OK(newer.ManagedSession(kSharedTarget).status()); };
+  Model model;
+  SupervisorOptions options = Options();
+  options.saver = &saver;
+  Supervisor older(model.root, options);
+  ASSERT_OK_AND_ASSIGN(const auto session, older.ManagedSession(kSharedTarget));
+  const Status refused = older.saver()->Save(session.get(), older.save_path(), 1).status();
+  EXPECT_TRUE(IsFenced(refused)) << refused;
+}
+
 TEST_F(SupervisorTest, TheCheckpointServiceOfTheOlderOfTwoChiefsStopsItsTraining) {
   FakeClock clock;
   Model older_model, newer_model;
