@@ -16,7 +16,7 @@
 
 namespace millrace {
 
-inline constexpr int kThreadNumbers = 1024;
+inline constexpr int kThreadNumbers = 128;
 
 namespace thread_number_internal {
 inline constinit thread_local int number = -1;
