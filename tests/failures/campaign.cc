@@ -30,6 +30,7 @@
 #include "core/program_flags.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
+#include "tests/failures/ledger.h"
 #include "tests/failures/ledger_job.h"
 
 ABSL_FLAG(int, kills, 100, "of each role");
