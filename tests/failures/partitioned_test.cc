@@ -137,6 +137,21 @@ void LostAnswers(const char* name) {
   EXPECT_LE(report.repeated, report.lost);
 }
 
+// A limit of the program's own is its own error, not a session that is lost.
+void AStepLimit(const char* name) {
+  LedgerJob job(name, {.args = {"--step_timeout_ms=3000"}});
+  ASSERT_OK(job.Start());
+  ASSERT_OK(job.AwaitSteps("worker-0").status());
+  job.SetBoth("worker-0", kPs, Flow::kSwallowed);
+  ASSERT_OK_AND_ASSIGN(const std::string line, job.AwaitLost("worker-0"));
+  EXPECT_NE(line.find("DEADLINE_EXCEEDED"), std::string::npos) << line;
+  EXPECT_NE(line.find("/job:ps/"), std::string::npos) << line;
+  job.Measured("the worker has ended after", job.ExpectExit("worker-0", 1));
+  ASSERT_OK(job.AwaitSteps("chief-0").status());
+  job.ExpectEndsWell({"worker-0"});
+  EXPECT_EQ(job.ExpectLedgerHolds(0).lives, 1);
+}
+
 void SlowNetwork(const char* name) {
   LedgerJob job(name);
   ASSERT_OK(job.Start());
@@ -161,6 +176,7 @@ TEST(PartitionedTest, ForAMomentAndUnreliable) {
   RunAtOnce({{"a_moment", AMoment},
              {"reset_connections", ResetConnections},
              {"lost_answers", LostAnswers},
+             {"a_step_limit", AStepLimit},
              {"slow_network", SlowNetwork}});
 }
 
