@@ -16,6 +16,7 @@
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 #include "saver/saver.h"
+#include "tests/cluster/process.h"
 #include "tests/failures/ledger_job.h"
 
 namespace millrace {

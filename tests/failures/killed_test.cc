@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // kill -9 of each role, and where it is started again. docs/failures.md has the table.
+#include <string>
+
+#include "absl/strings/str_cat.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
+#include "tests/failures/ledger.h"
 #include "tests/failures/ledger_job.h"
 
 namespace millrace {
@@ -129,6 +133,36 @@ void WorkerStaysAway(const char* name) {
   EXPECT_EQ(report.lost, 0) << "the chief noticed";
 }
 
+void WorkerComesAgainElsewhere(const char* name) {
+  LedgerJob job(name);
+  ASSERT_OK(job.Start());
+  ASSERT_OK(job.AwaitSteps("worker-0").status());
+  job.Kill("worker-0");
+  job.MoveTask("worker-0", /*through_proxies=*/true);
+  ASSERT_OK(job.StartTask("worker-0"));
+  ASSERT_OK(job.AwaitSteps("worker-0").status());
+  job.ExpectEndsWell();
+  EXPECT_EQ(job.ExpectLedgerHolds(0).lives, 1);
+}
+
+// The ps has its old address, and cannot pull what its steps are fed with.
+void WorkerComesAgainWhereNobodyLooks(const char* name) {
+  LedgerJob job(name, {.args = {"--max_recoveries=2"}});
+  ASSERT_OK(job.Start());
+  ASSERT_OK(job.AwaitSteps("worker-0").status());
+  job.Kill("worker-0");
+  job.MoveTask("worker-0", /*through_proxies=*/false);
+  ASSERT_OK(job.StartTask("worker-0"));
+  ASSERT_OK_AND_ASSIGN(const std::string line, job.AwaitLost("worker-0"));
+  EXPECT_NE(line.find(absl::StrCat("Task at 127.0.0.1:", job.proxy("ps-0", "worker-0")->port())),
+            std::string::npos)
+      << line;
+  job.Measured("the worker gives up after", job.ExpectExit("worker-0", 128));
+  ASSERT_OK(job.AwaitSteps("chief-0", 5).status());
+  job.ExpectEndsWell({"worker-0"});
+  EXPECT_EQ(job.ExpectLedgerHolds(0).lives, 1);
+}
+
 void EvaluatorComesAgain(const char* name) {
   LedgerJob job(name, {.evaluator = true});
   ASSERT_OK(job.Start());
@@ -173,7 +207,10 @@ TEST(KilledTest, TheChief) {
 }
 
 TEST(KilledTest, TheWorker) {
-  RunAtOnce({{"worker_comes_again", WorkerComesAgain}, {"worker_stays_away", WorkerStaysAway}});
+  RunAtOnce({{"worker_comes_again", WorkerComesAgain},
+             {"worker_stays_away", WorkerStaysAway},
+             {"worker_comes_again_elsewhere", WorkerComesAgainElsewhere},
+             {"worker_comes_again_where_nobody_looks", WorkerComesAgainWhereNobodyLooks}});
 }
 
 TEST(KilledTest, TheEvaluatorAndAll) {

@@ -279,7 +279,8 @@ std::string LedgerReport::ToString() const {
   return absl::StrCat(tries, " steps tried, ", acked, " acknowledged, ", lost, " answers lost, ",
                       lives, " lives of the variables, ", rolled_back,
                       " acknowledged steps lost with them; ", checkpoints,
-                      " checkpoints agree, the last one at step ", final_step, " with ", uncertain,
+                      " checkpoints agree, the last one at step ", final_step, " with ", repeated,
+                      " steps that are there once more, after a lost answer, and ", uncertain,
                       " steps that may be in it or not");
 }
 
@@ -338,6 +339,8 @@ StatusOr<LedgerReport> AuditLedger(const std::string& directory,
       MR_RETURN_IF_ERROR(Compare(save, life, base, found, history.tries, &report.uncertain));
       ++report.checkpoints;
       report.final_step = found.step;
+      report.repeated = 0;
+      for (const int64_t marks : found.marks) report.repeated += std::max<int64_t>(0, marks - 1);
     }
   }
   if (report.checkpoints == 0) {

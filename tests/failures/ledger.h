@@ -87,6 +87,7 @@ struct LedgerReport {
   int64_t checkpoints = 0;  // that were compared, row by row
   int64_t rolled_back = 0;  // acknowledged steps that were lost with a life
   int64_t uncertain = 0;    // tries that the last checkpoint may have or not
+  int64_t repeated = 0;     // times that a step is in the last checkpoint beyond the first
   int64_t final_step = 0;   // of the last checkpoint
   std::string ToString() const;
 };

@@ -10,7 +10,9 @@
 #include "core/clock.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
+#include "tests/failures/ledger.h"
 #include "tests/failures/ledger_job.h"
+#include "tests/failures/tcp_proxy.h"
 
 namespace millrace {
 namespace {
@@ -111,6 +113,45 @@ void ResetConnections(const char* name) {
   EXPECT_EQ(job.ExpectLedgerHolds(0).lives, 1);
 }
 
+// The ps does the step, its answer gets lost with the connection: the trainer does the step again.
+void LostAnswers(const char* name) {
+  constexpr int kTimes = 5;
+  LedgerJob job(name);
+  ASSERT_OK(job.Start());
+  ASSERT_OK(job.AwaitSteps("chief-0").status());
+  for (int i = 0; i < kTimes; ++i) {
+    ASSERT_OK(job.AwaitSteps("worker-0").status());
+    TcpProxy* const proxy = job.proxy("worker-0", kPs);
+    proxy->Set(TcpProxy::Way::kOut, Flow::kSwallowed);
+    // A step is under way soon, and the ps has done its part of it.
+    Clock::Real()->SleepFor(absl::Milliseconds(500));
+    proxy->Cut();
+    proxy->Heal();
+  }
+  ASSERT_OK(job.AwaitSteps("worker-0").status());
+  job.ExpectEndsWell();
+  const LedgerReport report = job.ExpectLedgerHolds(0);
+  EXPECT_GE(report.lost, 1);
+  // The semantics that docs/failures.md tells of; never more often than answers were lost.
+  EXPECT_GE(report.repeated, 1);
+  EXPECT_LE(report.repeated, report.lost);
+}
+
+// A limit of the program's own is its own error, not a session that is lost.
+void AStepLimit(const char* name) {
+  LedgerJob job(name, {.args = {"--step_timeout_ms=3000"}});
+  ASSERT_OK(job.Start());
+  ASSERT_OK(job.AwaitSteps("worker-0").status());
+  job.SetBoth("worker-0", kPs, Flow::kSwallowed);
+  ASSERT_OK_AND_ASSIGN(const std::string line, job.AwaitLost("worker-0"));
+  EXPECT_NE(line.find("DEADLINE_EXCEEDED"), std::string::npos) << line;
+  EXPECT_NE(line.find("/job:ps/"), std::string::npos) << line;
+  job.Measured("the worker has ended after", job.ExpectExit("worker-0", 1));
+  ASSERT_OK(job.AwaitSteps("chief-0").status());
+  job.ExpectEndsWell({"worker-0"});
+  EXPECT_EQ(job.ExpectLedgerHolds(0).lives, 1);
+}
+
 void SlowNetwork(const char* name) {
   LedgerJob job(name);
   ASSERT_OK(job.Start());
@@ -134,6 +175,8 @@ TEST(PartitionedTest, UntilItIsNoticed) {
 TEST(PartitionedTest, ForAMomentAndUnreliable) {
   RunAtOnce({{"a_moment", AMoment},
              {"reset_connections", ResetConnections},
+             {"lost_answers", LostAnswers},
+             {"a_step_limit", AStepLimit},
              {"slow_network", SlowNetwork}});
 }
 

@@ -9,6 +9,7 @@
 #include "core/clock.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
+#include "tests/failures/ledger.h"
 #include "tests/failures/ledger_job.h"
 
 namespace millrace {
