@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "core/clock.h"
 #include "distributed/cluster.h"
+#include "distributed/server_limits.h"
 #include "distributed/transport/transport.h"
 #include "proto/config.pb.h"
 
@@ -28,6 +29,7 @@ struct MasterOptions {
   // The way to a task; null for one that is not in the cluster.
   std::function<std::shared_ptr<Transport>(absl::string_view task)> peer;
   Clock* clock = Clock::Real();
+  ServerLimits limits = {};
   // How long sessions on other tasks live when this master is not heard of, and how often it is.
   absl::Duration lease = absl::Seconds(60);
   absl::Duration lease_period = absl::Seconds(10);

@@ -9,6 +9,7 @@
 #include "core/logging.h"
 #include "core/mutex.h"
 #include "distributed/master/task_calls.h"
+#include "distributed/security.h"
 
 namespace millrace {
 namespace {
@@ -18,6 +19,9 @@ constexpr absl::Duration kWaitLogPeriod = absl::Seconds(10);
 // One attempt to reach a task that is not there yet.
 constexpr absl::Duration kConnectAttempt = absl::Seconds(10);
 constexpr absl::Duration kConnectPause = absl::Milliseconds(100);
+// How long a task must refuse to speak with us before it is believed: one that is just ending looks
+// the same.
+constexpr absl::Duration kRefusalTime = absl::Seconds(2);
 
 // What the attempts to reach several tasks share; they may end after the wait for them.
 struct Attempts {
@@ -28,6 +32,16 @@ struct Attempts {
     absl::Time next_attempt = absl::InfinitePast();
     std::string last_error = "no answer yet";
     std::shared_ptr<tensorflow::GetStatusResponse> response;
+    absl::Time refused_since = absl::InfiniteFuture();
+    Status refusal;  // it will not let us in
+
+    void Hear(const Status& answer, absl::Time now) {
+      const bool over_tls = absl::IsUnavailable(answer) && IsRefusal(answer);
+      refused_since = over_tls ? std::min(refused_since, now) : absl::InfiniteFuture();
+      const bool refused = absl::IsUnauthenticated(answer) || absl::IsFailedPrecondition(answer) ||
+                           now - refused_since > kRefusalTime;
+      if (refused) refusal = answer;
+    }
   };
   Mutex mu;
   CondVar changed;
@@ -56,7 +70,6 @@ void Ask(const std::shared_ptr<Attempts>& attempts, size_t i, Clock* clock) {
     response = attempts->tasks[i].response;
   }
   CallOptions options = CallWithin(kConnectAttempt);
-  options.wait_for_ready = true;
   options.cancellation = &attempts->cancellation;
   transport->GetStatus(options, response.get(),
                        [attempts, response, clock, i](const Status& answer) {
@@ -66,6 +79,7 @@ void Ask(const std::shared_ptr<Attempts>& attempts, size_t i, Clock* clock) {
                          task.answered = answer.ok() && response->device_attributes_size() > 0;
                          task.last_error = std::string(answer.message());
                          task.next_attempt = clock->Now() + kConnectPause;
+                         task.Hear(answer, clock->Now());
                          attempts->changed.SignalAll();
                        });
 }
@@ -86,6 +100,7 @@ Status AwaitAnswers(const std::shared_ptr<Attempts>& attempts, const AwaitOption
       for (size_t i = 0; i < attempts->tasks.size(); ++i) {
         Attempts::Task& task = attempts->tasks[i];
         if (task.answered) continue;
+        if (!task.refusal.ok()) return FromTask(task.transport->task(), task.refusal);
         missing.push_back(absl::StrCat(task.transport->task(), " at ", task.transport->address()));
         if (task.asked) continue;
         if (task.next_attempt <= now) {

@@ -13,6 +13,7 @@
 #include "core/arena.h"
 #include "core/clock.h"
 #include "core/io_pool.h"
+#include "distributed/server_limits.h"
 #include "distributed/transport/transport.h"
 
 namespace millrace {
@@ -27,6 +28,7 @@ struct WorkerOptions {
   Clock* clock = Clock::Real();
   // How long a run without sessions keeps its resources while others are trained here.
   absl::Duration run_linger = absl::Minutes(10);
+  ServerLimits limits = {};
   // The way to another task; null for one that is not in the cluster.
   std::function<std::shared_ptr<Transport>(absl::string_view task)> peer;
 };
