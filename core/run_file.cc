@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "core/json_nesting.h"
 #include "nlohmann/json.hpp"
 
 namespace millrace {
@@ -68,6 +69,10 @@ StatusOr<std::optional<Json>> ReadObject(FileSystem* fs, const std::string& path
   // Removed meanwhile.
   if (absl::IsNotFound(read.status())) return std::optional<Json>();
   MR_RETURN_IF_ERROR(read.status());
+  if (const int nesting = JsonNesting(*read); nesting > kMaxJsonNesting) {
+    return absl::DataLossError(absl::StrCat("Run file '", path, "': values must be nested at most ",
+                                            kMaxJsonNesting, " deep, got ", nesting));
+  }
   Json json = Json::parse(*read, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded() || !json.is_object()) {
     return absl::DataLossError(absl::StrCat("Run file '", path, "': must be a JSON object, got ",

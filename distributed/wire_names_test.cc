@@ -6,12 +6,13 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "core/tensor.h"
 #include "core/tensor_proto.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/testing/raw_client.h"
 #include "distributed/testing/small_model.h"
 #include "distributed/testing/two_servers.h"
-#include "distributed/transport/rpc.h"
+#include "distributed/transport/call_metadata.h"
 #include "gtest/gtest.h"
 #include "proto/master.pb.h"
 #include "proto/worker.pb.h"

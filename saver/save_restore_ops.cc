@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_format.h"
 #include "core/cancellation.h"
-#include "core/file_system.h"
+#include "core/graph_files.h"
 #include "core/io_pool.h"
 #include "graph/shape_inference.h"
 #include "runtime/kernel.h"
@@ -117,8 +117,8 @@ class SaveKernel : public AsyncKernel {
   void ComputeAsync(KernelContext* ctx, DoneCallback done) const override {
     RunOnIoPool<NamesRule>(ctx, std::move(done), [ctx]() -> Status {
       MR_ASSIGN_OR_RETURN(const std::vector<ValueToSave> values, ValuesToSave(ctx, kFirstTensor));
-      return SaveTensors(FileSystem::Posix(), ctx->input(0).raw_scalar<std::string>(),
-                         Strings(ctx, 1), Strings(ctx, 2), values, StopOnCancel(ctx));
+      return SaveTensors(GraphFiles(), ctx->input(0).raw_scalar<std::string>(), Strings(ctx, 1),
+                         Strings(ctx, 2), values, StopOnCancel(ctx));
     });
   }
 };
@@ -160,9 +160,8 @@ class RestoreKernel : public AsyncKernel {
     RunOnIoPool<RestoreRule>(ctx, std::move(done), [this, ctx]() -> Status {
       MR_ASSIGN_OR_RETURN(
           std::vector<Tensor> tensors,
-          RestoreTensors(FileSystem::Posix(), ctx->input(0).raw_scalar<std::string>(),
-                         Strings(ctx, 1), Strings(ctx, 2), dtypes_, StopOnCancel(ctx),
-                         ctx->io_pool()));
+          RestoreTensors(GraphFiles(), ctx->input(0).raw_scalar<std::string>(), Strings(ctx, 1),
+                         Strings(ctx, 2), dtypes_, StopOnCancel(ctx), ctx->io_pool()));
       for (int i = 0; i < ctx->num_outputs(); ++i) {
         ctx->set_output(i, std::move(tensors[static_cast<size_t>(i)]));
       }
@@ -200,8 +199,8 @@ class MergeKernel : public AsyncKernel {
   void ComputeAsync(KernelContext* ctx, DoneCallback done) const override {
     RunOnIoPool<MergeRule>(ctx, std::move(done), [this, ctx]() -> Status {
       MR_RETURN_IF_ERROR(StopOnCancel(ctx)());
-      return MergeBundles(FileSystem::Posix(), Strings(ctx, 0),
-                          ctx->input(1).raw_scalar<std::string>(), delete_old_dirs_);
+      return MergeBundles(GraphFiles(), Strings(ctx, 0), ctx->input(1).raw_scalar<std::string>(),
+                          delete_old_dirs_);
     });
   }
 

@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "core/clock.h"
 #include "distributed/cluster.h"
+#include "distributed/server_limits.h"
 #include "distributed/transport/timers.h"
 #include "distributed/transport/transport.h"
 #include "proto/config.pb.h"
@@ -34,6 +35,7 @@ struct MasterOptions {
   Clock* log_clock = Clock::Real();
   // How long the end of sessions waits for their steps.
   absl::Duration close_bound = absl::Seconds(10);
+  ServerLimits limits = {};
   // How long sessions on other tasks live when this master is not heard of, and how often it is.
   absl::Duration lease = absl::Seconds(60);
   absl::Duration lease_period = absl::Seconds(10);

@@ -9,6 +9,7 @@
 #include "core/logging.h"
 #include "core/mutex.h"
 #include "distributed/master/task_calls.h"
+#include "distributed/security.h"
 
 namespace millrace {
 namespace {
@@ -16,6 +17,9 @@ namespace {
 // One attempt to reach a task that is not there yet.
 constexpr absl::Duration kConnectAttempt = absl::Seconds(10);
 constexpr absl::Duration kConnectPause = absl::Milliseconds(100);
+// How long a task must refuse to speak with us before it is believed: one that is just ending looks
+// the same.
+constexpr absl::Duration kRefusalTime = absl::Seconds(2);
 
 // What the attempts to reach several tasks share; they may end after the wait for them.
 struct Attempts {
@@ -26,6 +30,16 @@ struct Attempts {
     absl::Time next_attempt = absl::InfinitePast();
     std::string last_error = "no answer yet";
     std::shared_ptr<tensorflow::GetStatusResponse> response;
+    absl::Time refused_since = absl::InfiniteFuture();
+    Status refusal;  // it will not let us in
+
+    void Hear(const Status& answer, absl::Time now) {
+      const bool over_tls = absl::IsUnavailable(answer) && IsRefusal(answer);
+      refused_since = over_tls ? std::min(refused_since, now) : absl::InfiniteFuture();
+      const bool refused = absl::IsUnauthenticated(answer) || absl::IsFailedPrecondition(answer) ||
+                           now - refused_since > kRefusalTime;
+      if (refused) refusal = answer;
+    }
   };
   Mutex mu;
   CondVar changed;
@@ -54,7 +68,6 @@ void Ask(const std::shared_ptr<Attempts>& attempts, size_t i, const AwaitOptions
     response = attempts->tasks[i].response;
   }
   CallOptions options = CallWithin(kConnectAttempt, await.timers);
-  options.wait_for_ready = true;
   options.cancellation = &attempts->cancellation;
   transport->GetStatus(options, response.get(),
                        [attempts, response, clock = await.clock, i](const Status& answer) {
@@ -64,6 +77,7 @@ void Ask(const std::shared_ptr<Attempts>& attempts, size_t i, const AwaitOptions
                          task.answered = answer.ok() && response->device_attributes_size() > 0;
                          task.last_error = std::string(answer.message());
                          task.next_attempt = clock->Now() + kConnectPause;
+                         task.Hear(answer, clock->Now());
                          attempts->changed.SignalAll();
                        });
 }
@@ -84,6 +98,7 @@ Status AwaitAnswers(const std::shared_ptr<Attempts>& attempts, const AwaitOption
       for (size_t i = 0; i < attempts->tasks.size(); ++i) {
         Attempts::Task& task = attempts->tasks[i];
         if (task.answered) continue;
+        if (!task.refusal.ok()) return FromTask(task.transport->task(), task.refusal);
         missing.push_back(Whereabouts(*task.transport));
         if (task.asked) continue;
         if (task.next_attempt <= now) {

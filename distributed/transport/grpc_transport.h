@@ -32,6 +32,9 @@ std::shared_ptr<Transport> MakeGrpcTransport(const std::string& task,
 
 std::map<std::string, RpcServer::Handler> WorkerHandlers(Worker* worker);
 
+// For a call that would end other callers' work, from one who need not be a member.
+Status NeedsMember(absl::string_view method, int num_sessions);
+
 // Each method of TensorFlow's services once more, as "/tensorflow.<Service>/<Method>".
 void AddNamesOfStubs(decltype(RpcServer::Options::handlers)* handlers);
 

@@ -13,6 +13,7 @@
 #include "core/arena.h"
 #include "core/clock.h"
 #include "core/io_pool.h"
+#include "distributed/server_limits.h"
 #include "distributed/transport/timers.h"
 #include "distributed/transport/transport.h"
 
@@ -31,6 +32,7 @@ struct WorkerOptions {
   absl::Duration run_linger = absl::Minutes(10);
   // How long Shutdown waits for steps that it has cancelled.
   absl::Duration shutdown_bound = absl::Seconds(10);
+  ServerLimits limits = {};
   // The way to another task; null for one that is not in the cluster.
   std::function<std::shared_ptr<Transport>(absl::string_view task)> peer;
 };

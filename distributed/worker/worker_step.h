@@ -62,6 +62,7 @@ struct RegisteredGraph {
   std::shared_ptr<const StepEdges> edges;
   // Nodes that the plan, which others share, has with other tasks' names.
   std::vector<tensorflow::NodeDef> transfers;
+  int64_t num_bytes = 0;  // of the message that registered it
 };
 
 class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
