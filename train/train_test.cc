@@ -178,6 +178,19 @@ TEST_F(TrainTest, WhatIsDoneIsNotDoneAgain) {
   EXPECT_EQ(now, written);
 }
 
+TEST_F(TrainTest, AWarmStartWithNothingToDoKeepsACheckpointOfItsOwn) {
+  Model first;
+  ASSERT_OK(Train(first.root, first.op, Options(first, 20)).status());
+  Model second;
+  TrainOptions options = Options(second, 20);
+  options.dir = dir_ + "/own";
+  options.supervisor.begin_from = Latest();
+  ASSERT_OK_AND_ASSIGN(const TrainResult result, Train(second.root, second.op, options));
+  EXPECT_EQ(result.own_steps, 0);
+  EXPECT_EQ(result.checkpoint, options.dir + "/model.ckpt-20");
+  EXPECT_EQ(LatestCheckpoint(FileSystem::Posix(), options.dir), result.checkpoint);
+}
+
 TEST_F(TrainTest, TheGoalIsTheEndOfTheRunAndALateTaskLeaves) {
   {
     Model model;
