@@ -99,6 +99,7 @@ Status SaveTensors(FileSystem* fs, const std::string& prefix, absl::Span<const s
   for (const auto& [source, places] : sources) {
     for (bool more = true; more;) {
       if (stop) MR_RETURN_IF_ERROR(stop());
+      for (const auto& other : sources) other.first->LetGo();
       MR_ASSIGN_OR_RETURN(const absl::Span<const absl::string_view> pieces, source->Next());
       more = false;
       for (const auto& [place, member] : places) {

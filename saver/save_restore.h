@@ -43,6 +43,8 @@ class RowSource {
   // The next bytes of each member, in row-major order, until the next call; all empty after the
   // last.
   virtual StatusOr<absl::Span<const absl::string_view>> Next() = 0;
+  // While other sources are written, too: lets go of what would cost others memory by now.
+  virtual void LetGo() = 0;
 };
 struct RowsToSave {
   std::shared_ptr<RowSource> source;
