@@ -99,6 +99,7 @@ Status SaveTensors(FileSystem* fs, const std::string& prefix, absl::Span<const s
   for (const auto& [source, places] : sources) {
     for (bool more = true; more;) {
       if (stop) MR_RETURN_IF_ERROR(stop());
+      for (const auto& other : sources) other.first->LetGo();
       MR_ASSIGN_OR_RETURN(const absl::Span<const absl::string_view> pieces, source->Next());
       more = false;
       for (const auto& [place, member] : places) {
@@ -126,11 +127,20 @@ StatusOr<std::vector<Tensor>> RestoreTensors(FileSystem* fs, const std::string& 
   return Restore(*reader, prefix, names, specs, dtypes, stop);
 }
 
-Status CheckRestore(FileSystem* fs, const std::string& prefix, absl::Span<const std::string> names,
-                    absl::Span<const std::string> specs, absl::Span<const DType> dtypes) {
+Status CheckRestores(FileSystem* fs, const std::string& prefix,
+                     absl::Span<const RestoreRequest> requests) {
   MR_ASSIGN_OR_RETURN(const auto reader, BundleReader::Open(fs, prefix));
-  MR_RETURN_IF_ERROR(Wanted(*reader, prefix, names, specs, dtypes).status());
-  return reader->CheckFiles();
+  std::vector<BundleReader::Part> parts;
+  for (const RestoreRequest& request : requests) {
+    MR_ASSIGN_OR_RETURN(const std::vector<ShapeAndSlice> wanted,
+                        Wanted(*reader, prefix, request.names, request.specs, request.dtypes));
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      MR_ASSIGN_OR_RETURN(const auto entry, reader->Find(request.names[i]));
+      parts.push_back({request.names[i], wanted[i].is_whole ? TensorSlice::Full(entry.shape.rank())
+                                                            : wanted[i].slice});
+    }
+  }
+  return reader->CheckFilesOf(parts);
 }
 
 StatusOr<std::string> ShardedName(const std::string& basename, int shard, int num_shards) {

@@ -43,6 +43,8 @@ class RowSource {
   // The next bytes of each member, in row-major order, until the next call; all empty after the
   // last.
   virtual StatusOr<absl::Span<const absl::string_view>> Next() = 0;
+  // While other sources are written, too: lets go of what would cost others memory by now.
+  virtual void LetGo() = 0;
 };
 struct RowsToSave {
   std::shared_ptr<RowSource> source;
@@ -65,10 +67,15 @@ StatusOr<std::vector<Tensor>> RestoreTensors(FileSystem* fs, const std::string& 
                                              const StopCheck& stop = nullptr,
                                              IoPool* pool = nullptr);
 
-// What RestoreTensors says before it reads the first tensor: all that the index and the sizes of
-// the files can tell.
-Status CheckRestore(FileSystem* fs, const std::string& prefix, absl::Span<const std::string> names,
-                    absl::Span<const std::string> specs, absl::Span<const DType> dtypes);
+// What RestoreTensors would be asked for.
+struct RestoreRequest {
+  std::vector<std::string> names, specs;
+  std::vector<DType> dtypes;
+};
+// What RestoreTensors says before it reads the first tensor, of several requests at once: all that
+// the index and the sizes of the files that they read can tell. The index is read once.
+Status CheckRestores(FileSystem* fs, const std::string& prefix,
+                     absl::Span<const RestoreRequest> requests);
 
 // "<basename>-00001-of-00003". InvalidArgument unless 0 <= shard < num_shards.
 StatusOr<std::string> ShardedName(const std::string& basename, int shard, int num_shards);

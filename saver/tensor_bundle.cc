@@ -571,6 +571,9 @@ struct BundleReader::State {
   }
   Status CheckEntry(absl::string_view name, const tensorflow::BundleEntryProto& proto) const;
   StatusOr<std::shared_ptr<RandomAccessFile>> DataFile(int shard) const;
+  // Makes `ends`, of the data in each file, reach over an entry; and are the files that long?
+  static void Reach(const tensorflow::BundleEntryProto& proto, std::map<int, uint64_t>* ends);
+  Status CheckEnds(const std::map<int, uint64_t>& ends) const;
   // Are the bytes of an entry in its data file, and enough of them?
   Status CheckData(absl::string_view name, const tensorflow::BundleEntryProto& proto) const;
   StatusOr<Tensor> ReadStored(absl::string_view name,
@@ -888,26 +891,50 @@ Status BundleReader::State::ReadPart(absl::string_view name, const Shape& full,
   return absl::OkStatus();
 }
 
-Status BundleReader::CheckFiles() const {
-  const State& s = *state_;
-  std::map<int, uint64_t> ends;  // of the data in each file
-  for (int i = 0; i < s.num_shards; ++i) ends[i] = 0;
-  for (const auto& [key, proto] : s.protos) {
-    if (proto.slices_size() > 0) continue;
-    uint64_t& end = ends[proto.shard_id()];
-    end = std::max(end, static_cast<uint64_t>(proto.offset() + proto.size()));
-  }
+void BundleReader::State::Reach(const tensorflow::BundleEntryProto& proto,
+                                std::map<int, uint64_t>* ends) {
+  uint64_t& end = (*ends)[proto.shard_id()];
+  end = std::max(end, static_cast<uint64_t>(proto.offset() + proto.size()));
+}
+
+Status BundleReader::State::CheckEnds(const std::map<int, uint64_t>& ends) const {
   for (const auto& [shard, end] : ends) {
-    const std::string path = BundleDataPath(s.prefix, shard, s.num_shards);
-    const StatusOr<uint64_t> size = s.fs->GetFileSize(path);
-    if (!size.ok()) return Prefixed(absl::StrCat("Checkpoint '", s.prefix, "'"), size.status());
+    const std::string path = BundleDataPath(prefix, shard, num_shards);
+    const StatusOr<uint64_t> size = fs->GetFileSize(path);
+    if (!size.ok()) return Prefixed(absl::StrCat("Checkpoint '", prefix, "'"), size.status());
     if (*size < end) {
-      return absl::DataLossError(absl::StrCat("Checkpoint '", s.prefix, "': data file '", path,
+      return absl::DataLossError(absl::StrCat("Checkpoint '", prefix, "': data file '", path,
                                               "' must have ", end, " bytes, got ", *size,
                                               "; it is cut off"));
     }
   }
   return absl::OkStatus();
+}
+
+Status BundleReader::CheckFiles() const {
+  std::map<int, uint64_t> ends;
+  for (int i = 0; i < state_->num_shards; ++i) ends[i] = 0;
+  for (const auto& [key, proto] : state_->protos) {
+    if (proto.slices_size() == 0) State::Reach(proto, &ends);
+  }
+  return state_->CheckEnds(ends);
+}
+
+Status BundleReader::CheckFilesOf(absl::Span<const Part> parts) const {
+  std::map<int, uint64_t> ends;
+  for (const Part& part : parts) {
+    MR_ASSIGN_OR_RETURN(const Entry entry, Find(part.name));
+    if (entry.slices.empty()) State::Reach(state_->protos.at(part.name), &ends);
+    for (const TensorSlice& stored : entry.slices) {
+      const StatusOr<int64_t> common = SliceOverlap(entry.shape, stored, part.slice);
+      const auto proto = state_->protos.find(stored.BundleKey(part.name));
+      // What is wrong with these the read says.
+      if (common.value_or(0) > 0 && proto != state_->protos.end()) {
+        State::Reach(proto->second, &ends);
+      }
+    }
+  }
+  return state_->CheckEnds(ends);
 }
 
 StatusOr<Tensor> BundleReader::Read(absl::string_view name) const {

@@ -100,6 +100,13 @@ class BundleReader {
   StatusOr<Entry> Find(absl::string_view name) const;
   // Are all data files there, and long enough for what the index says? Reads no tensors.
   Status CheckFiles() const;
+  // The same of the data files that a read of these parts of tensors would open. NotFound for a
+  // tensor that is not there.
+  struct Part {
+    std::string name;
+    TensorSlice slice;
+  };
+  Status CheckFilesOf(absl::Span<const Part> parts) const;
   // A whole tensor, put together from its slices when it has any.
   StatusOr<Tensor> Read(absl::string_view name) const;
   // A part, whatever parts it was stored in. Of numbers only the rows in it are read.

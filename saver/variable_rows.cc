@@ -64,10 +64,16 @@ class Records : public RowSource {
   StatusOr<absl::Span<const absl::string_view>> Next() override {
     const int64_t begin = next_row_;
     const int64_t end = std::min(begin + rows_at_once_, num_rows_);
-    if (begin < end) {
-      ChooseWalked();
-      MR_RETURN_IF_ERROR(CopyWalked(begin, end));
+    if (begin == end) {
+      for (Member& m : members_) {
+        m.piece.reset();
+        m.value = Tensor();
+      }
+      std::fill(pieces_.begin(), pieces_.end(), absl::string_view());
+      return absl::MakeConstSpan(pieces_);
     }
+    LetGo();
+    MR_RETURN_IF_ERROR(CopyWalked(begin, end));
     for (size_t k = 0; k < members_.size(); ++k) {
       const Member& m = members_[k];
       const size_t size = static_cast<size_t>(end - begin) * m.row_bytes;
@@ -80,12 +86,9 @@ class Records : public RowSource {
     return absl::MakeConstSpan(pieces_);
   }
 
- private:
-  const Member& At(int member) const { return members_[static_cast<size_t>(member)]; }
-
-  // Lets go of the values of variables whose rows are updated by now, and, because updates of the
-  // same rows may be going on in them, of those that have had no update.
-  void ChooseWalked() {
+  // Of the values of variables whose rows are updated by now, and, because updates of the same rows
+  // may be going on in them, of those that have had no update.
+  void LetGo() override {
     bool any = false;
     for (Member& m : members_) {
       if (m.value.has_value() && m.variable->HowKept(m.value) == VariableStorage::Kept::kRows) {
@@ -100,6 +103,9 @@ class Records : public RowSource {
       }
     }
   }
+
+ private:
+  const Member& At(int member) const { return members_[static_cast<size_t>(member)]; }
 
   Status CopyWalked(int64_t begin, int64_t end) {
     std::vector<VariableStorage*> walked;

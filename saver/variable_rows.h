@@ -20,7 +20,7 @@
 // under the variable's lock held shared, and of it a few rows (RowRun::kMostLocks) under their
 // locks; the buffers of all pieces are 4 MiB at most, or one record. The first row update
 // after an assignment may meet a save that holds the buffer, which lets go of it before the next
-// piece.
+// piece, whosever that is.
 //
 // Thread-safety: thread-compatible; the variables may be used by anyone meanwhile.
 // Failure: FailedPrecondition for a variable without value; Aborted when one gets another shape.
