@@ -368,6 +368,11 @@ CompileTarget MasterSession::Target() {
   return target;
 }
 
+void MasterSession::Forget(const std::string& compiling) {
+  MutexLock lock(&mu_);
+  compiling_.erase(compiling);
+}
+
 absl::Time MasterSession::DeadlineOf(const tensorflow::RunOptions& options) const {
   const int64_t limit_ms =
       options.timeout_in_ms() > 0 ? options.timeout_in_ms() : config_.operation_timeout_in_ms();
@@ -384,15 +389,27 @@ StatusOr<std::shared_ptr<const MasterBinding>> MasterSession::Bind(const RunSign
   }
   MR_ASSIGN_OR_RETURN(std::shared_ptr<const MasterBinding> binding, compiler_.Find(key));
   if (binding != nullptr) return binding;
-  struct Compilation {
-    Notification ended;
-    StatusOr<std::shared_ptr<const MasterBinding>> result = absl::InternalError("not compiled");
-  };
-  const auto compilation = std::make_shared<Compilation>();
-  compiles_->Schedule([self = shared_from_this(), compilation, key, names] {
-    compilation->result = self->compiler_.Bind(key, [&names] { return names; });
-    compilation->ended.Notify();
-  });
+  std::shared_ptr<Compilation> compilation;
+  bool begins = false;
+  {
+    MutexLock lock(&mu_);
+    std::shared_ptr<Compilation>& under_way = compiling_[key];
+    begins = under_way == nullptr;
+    if (begins) under_way = std::make_shared<Compilation>();
+    compilation = under_way;
+  }
+  if (begins) {
+    try {
+      compiles_->Schedule([self = shared_from_this(), compilation, key, names] {
+        compilation->result = self->compiler_.Bind(key, [&names] { return names; });
+        self->Forget(key);
+        compilation->ended.Notify();
+      });
+    } catch (...) {
+      Forget(key);  // what could not begin is nobody's to wait for
+      throw;
+    }
+  }
   if (compilation->ended.WaitFor(deadline - options_->timers->Now())) return compilation->result;
   std::string phase;
   {
