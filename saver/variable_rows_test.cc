@@ -227,17 +227,26 @@ class SavesTest : public ::testing::Test {
   const std::string directory_;
 };
 
+// Ends its threads also when a test gives up.
+struct Threads {
+  ~Threads() {
+    stop = true;
+    for (std::thread& thread : all) thread.join();
+  }
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> all;
+};
+
 // The ledger: every update adds 1 to rows of the table and of its slot.
 TEST_F(SavesTest, SavesAmongUpdatesOfSeveralThreadsKeepTheLedger) {
   const Storage table = NewStorage("table", {4'000, 64});
   const Storage slot = NewStorage("slot", {4'000, 64});
-  std::atomic<bool> stop{false};
   std::atomic<int> updates{0};
-  std::vector<std::thread> threads;
+  Threads threads;
   for (int t = 0; t < 3; ++t) {
-    threads.emplace_back([&, t] {
+    threads.all.emplace_back([&, t] {
       std::mt19937 random(static_cast<unsigned>(t));
-      while (!stop) {
+      while (!threads.stop) {
         std::vector<int64_t> rows(200);
         for (int64_t& row : rows) row = static_cast<int64_t>(random() % 4'000);
         ASSERT_OK(AddOne({table, slot}, rows));
@@ -260,8 +269,6 @@ TEST_F(SavesTest, SavesAmongUpdatesOfSeveralThreadsKeepTheLedger) {
     for (size_t k = 0; k < a.size(); ++k) ASSERT_EQ(a[k], b[k]) << "number " << k;
     for (size_t k = 0; k < a.size(); ++k) ASSERT_EQ(a[k], a[k - k % 64]) << "a torn row";
   }
-  stop = true;
-  for (std::thread& thread : threads) thread.join();
 }
 
 // While one table is written, the first row updates of another one come.
