@@ -14,7 +14,9 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "core/status.h"
 #include "graph/gradient.h"
+#include "graph/scope.h"
 
 namespace millrace {
 

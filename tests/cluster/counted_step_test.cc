@@ -24,6 +24,8 @@
 #include "graph/place/device_name.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
+#include "layers/initializers.h"
+#include "layers/normalization.h"
 #include "layers/variable.h"
 #include "ops/array/constant.h"
 #include "ops/array/placeholder.h"
@@ -34,11 +36,13 @@
 #include "ops/nn/activations.h"
 #include "ops/nn/bias.h"
 #include "ops/nn/xent.h"
+#include "ops/state/state.h"
 #include "proto/config.pb.h"
 #include "runtime/session.h"
 #include "tests/cluster/process.h"
 #include "train/adam.h"
 #include "train/gradient_descent.h"
+#include "train/momentum.h"
 #include "train/optimizer.h"
 #include "train/supervisor.h"
 
@@ -308,6 +312,35 @@ TEST(CountedStepTest, ALinearStepMovesItsVariablesAndTheirGradientsAndNothingEls
   EXPECT_EQ(after.through_proto, before.through_proto);
   ASSERT_OK_AND_ASSIGN(const auto out, run.session->Run({}, {model.step.value}));
   EXPECT_EQ(out[0].scalar<int64_t>(), 1 + kSteps);
+}
+
+// What runs with a step (moving averages), and the count that the program fetches after it.
+TEST(CountedStepTest, UpdatesBesideAStepAndItsCountSendNoControl) {
+  ASSERT_OK_AND_ASSIGN(const Servers cluster, StartServers(1));
+  Scope root;
+  const Scope s = root.WithDevice(ReplicaDeviceSetter(cluster.worker_config));
+  const LinearModel model(s, MomentumOptimizer());
+  const Variable mean =
+      MakeVariable(s.WithName("mean"), Shape{}, DT_FLOAT, ZerosInitializer(), {.trainable = false});
+  const Scope beside = s.ColocatedWith(mean.handle.op());
+  const Operation moved =
+      AssignAddVariableOp(beside.WithName("moved"), mean.handle, Const(beside, 0.5f));
+  s.AddToNodeCollection("update_ops", moved.name());
+  const Operation all = TrainWithUpdates(s.WithName("all"), model.train);
+  const Output count = StepAfter(s.WithName("count"), all, model.step);
+  const Operation init = GlobalVariablesInitializer(s);
+  ASSERT_OK_AND_ASSIGN(const Running run, Begin(cluster, root, model));
+  ASSERT_OK(run.session->Run({}, {}, {init}).status());
+  ASSERT_OK_AND_ASSIGN(const Crossings step, CrossingsOfRun(run.session.get(), model.Batch(),
+                                                            {model.loss, count}, {all}));
+  EXPECT_EQ(step.tensors,
+            Names({"b/Read/ReadVariableOp ps0 -> worker", "count ps0 -> worker",
+                   "gradients/Add_grad/Sum worker -> ps0", "gradients/Mul_grad/Sum worker -> ps0",
+                   "w/Read/ReadVariableOp ps0 -> worker"}));
+  EXPECT_EQ(step.controls, Names());
+  ASSERT_OK_AND_ASSIGN(const auto out, run.session->Run({}, {mean.value, model.step.value}));
+  EXPECT_EQ(out[0].scalar<float>(), 0.5f);
+  EXPECT_EQ(out[1].scalar<int64_t>(), 1);
 }
 
 // Two servers: each tells once, straight to where the step is counted, that its updates are made.
