@@ -2,6 +2,7 @@
 //
 // The graph behind a handle, and what a session has of it.
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <thread>
@@ -10,6 +11,7 @@
 
 #include "absl/types/span.h"
 #include "api/c_api_internal.h"
+#include "core/mutex.h"
 #include "core/status.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
@@ -63,7 +65,7 @@ TEST(GraphStateTest, ASessionHasWhatItsReaderSees) {
     }
   });
   int seen = 0;
-  for (int i = 0; i < 300; ++i) {
+  for (int i = 0; i < 100; ++i) {
     EXPECT_OK(graph.Read(&session, &position, [&](const Scope& scope) -> Status {
       EXPECT_EQ(scope.graph()->num_nodes(), session.num_nodes());
       seen = scope.graph()->num_nodes();
@@ -74,6 +76,28 @@ TEST(GraphStateTest, ASessionHasWhatItsReaderSees) {
   over.store(true);
   editor.join();
   EXPECT_GT(seen, 0);
+}
+
+// Between two of its locks an edit would come that the session lacks.
+TEST(GraphStateTest, ReadingForASessionLocksTheGraphOnce) {
+  GraphState graph;
+  CountingSession session;
+  GraphState::Position position;
+  const auto locks_of_a_read = [&] {
+    const int64_t before = MutexLockCountForTesting();
+    EXPECT_OK(graph.Read(&session, &position, [](const Scope&) { return absl::OkStatus(); }));
+    return MutexLockCountForTesting() - before;
+  };
+  EXPECT_EQ(locks_of_a_read(), 1);
+  EXPECT_OK(graph.Edit([](const Scope& scope) -> Status {
+    Const(scope, 1.f);
+    return absl::OkStatus();
+  }));
+  const int64_t before = MutexLockCountForTesting();
+  EXPECT_OK(CountingSession().Extend(tensorflow::GraphDef()));
+  const int64_t locks_of_an_extend = MutexLockCountForTesting() - before;
+  EXPECT_EQ(locks_of_a_read(), 1 + locks_of_an_extend);
+  EXPECT_EQ(session.num_nodes(), 1);
 }
 
 }  // namespace

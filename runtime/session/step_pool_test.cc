@@ -262,6 +262,7 @@ TEST(StepPoolTest, CloseCancelsTheStepsOfAllThreadsAndWaitsForThem) {
     });
   }
   begun.Wait();
+  StateOfAStep(pool);  // an idle one between those that Close looks for
   pool.Close(absl::CancelledError("over"));
   EXPECT_EQ(ended.load(), kThreads);
   EXPECT_STATUS(pool.Begin().status(), absl::StatusCode::kCancelled, "over");
