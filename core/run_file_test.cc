@@ -100,6 +100,22 @@ TEST_F(RunFileTest, FieldsOfOtherVersionsSurvive) {
   EXPECT_EQ(json["token"], "u");
 }
 
+TEST_F(RunFileTest, AFileThatIsNestedDeepIsNoneInsteadOfTheEndOfTheProcess) {
+  // Valid JSON of 60 KB. To write it again would take a stack of 30,000 levels.
+  const std::string deep = absl::StrCat("{\"id\": \"a\", \"more\": ", std::string(30000, '['),
+                                        std::string(30000, ']'), "}");
+  ASSERT_OK(WriteFileAtomically(fs_, RunFilePath(dir_), deep));
+  EXPECT_STATUS(ReadRunFile(fs_, dir_).status(), absl::StatusCode::kDataLoss,
+                "values must be nested at most 64 deep, got 30001");
+  ASSERT_OK(WriteFileAtomically(fs_, RunEndFilePath(dir_), deep));
+  EXPECT_STATUS(ReadRunEnd(fs_, dir_).status(), absl::StatusCode::kDataLoss, "nested");
+  // Brackets in text are none.
+  ASSERT_OK(WriteFileAtomically(fs_, RunFilePath(dir_),
+                                absl::StrCat("{\"id\": \"a\", \"token\": \"t\", \"more\": \"\\\"",
+                                             std::string(1000, '['), "\"}")));
+  EXPECT_OK(ReadRunFile(fs_, dir_));
+}
+
 TEST_F(RunFileTest, AFileThatIsNoneIsNamed) {
   const struct {
     const char* text;

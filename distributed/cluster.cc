@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/json_nesting.h"
 #include "proto/cluster.pb.h"
 
 namespace millrace {
@@ -109,11 +110,18 @@ StatusOr<Json> ParseJson(absl::string_view text) {
     }
     return true;
   };
+  if (const int nesting = JsonNesting(text); nesting > kMaxJsonNesting) {
+    return InvalidArgument("TF_CONFIG: values must be nested at most ", kMaxJsonNesting,
+                           " deep, got ", nesting);
+  }
   Json json;
   try {
     json = Json::parse(text.begin(), text.end(), watch);
   } catch (const Json::parse_error& error) {
     return InvalidArgument("TF_CONFIG: must be JSON, got an error at byte ", error.byte, " of ",
+                           Quoted(text));
+  } catch (const Json::exception&) {  // a number that no double holds
+    return InvalidArgument("TF_CONFIG: must be JSON with numbers that can be read, got ",
                            Quoted(text));
   }
   if (!duplicate.empty()) {

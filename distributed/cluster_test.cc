@@ -121,9 +121,15 @@ TEST(ClusterConfigTest, BadInputsAreNamedInOneLine) {
   }
 }
 
+TEST(ClusterConfigTest, ANumberThatNothingHoldsIsAnErrorAndNoCrash) {
+  EXPECT_STATUS(ClusterConfig::Parse(R"({"cluster": {"worker": ["a:1"]}, "more": 1e9999})"),
+                absl::StatusCode::kInvalidArgument, "numbers that can be read");
+}
+
 TEST(ClusterConfigTest, DeepNestingIsAnErrorAndNoCrash) {
   std::string text(200'000, '[');
-  EXPECT_STATUS(ClusterConfig::Parse(text), absl::StatusCode::kInvalidArgument, "must be JSON");
+  EXPECT_STATUS(ClusterConfig::Parse(text), absl::StatusCode::kInvalidArgument,
+                "TF_CONFIG: values must be nested at most 64 deep, got 200000");
 }
 
 TEST(ClusterConfigTest, EnvironmentVariableIsRead) {

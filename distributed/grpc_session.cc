@@ -20,6 +20,7 @@
 #include "core/tensor.h"
 #include "distributed/lease_keeper.h"
 #include "distributed/master/master_interface.h"
+#include "distributed/security.h"
 #include "distributed/transport/grpc_transport.h"
 #include "distributed/transport/session_terms.h"
 #include "distributed/transport/step_limit.h"
@@ -49,6 +50,8 @@ constexpr int kRunCallableFetch = 1;  // RunCallableResponse.fetch
 
 // How often the log says that a master is missing.
 constexpr absl::Duration kWaitLogPeriod = absl::Seconds(10);
+// How long a peer must refuse before it is believed: one that is just ending looks the same.
+constexpr absl::Duration kRefusalTime = absl::Seconds(2);
 // For calls that only set up or tidy up.
 constexpr absl::Duration kControlTimeout = absl::Minutes(10);
 constexpr absl::Duration kCloseTimeout = absl::Seconds(30);
@@ -209,14 +212,20 @@ class GrpcMaster : public MasterInterface, public SessionHost {
   // Says every 10 s that the master is missing.
   Status AwaitServer(absl::Duration timeout, absl::Time deadline) {
     absl::Time next_log = absl::Now() + kWaitLogPeriod;
+    absl::Time refused = absl::InfiniteFuture();  // since when
     for (;;) {
       RpcOptions options;
+      // Does not wait for a connection: why there is none is said only without.
       options.deadline = std::min(deadline, next_log);
-      options.wait_for_ready = true;
       MR_ASSIGN_OR_RETURN(const grpc::ByteBuffer bytes, Encode(tensorflow::GetStatusRequest()));
       const Status status =
           channel_->Call(absl::StrCat(kWorkerService, "GetStatus"), options, bytes).status();
       if (!absl::IsDeadlineExceeded(status) && !absl::IsUnavailable(status)) return status;
+      if (!IsRefusal(status)) {
+        refused = absl::InfiniteFuture();
+      } else if (refused = std::min(refused, absl::Now()); absl::Now() - refused > kRefusalTime) {
+        return status;
+      }
       if (absl::Now() >= deadline) {
         return absl::DeadlineExceededError(
             absl::StrCat("Session: the master at ", channel_->address(), " must answer within ",
@@ -325,8 +334,9 @@ void ServeRunStep(Master* master, IoPool* pool, std::shared_ptr<ServerCall> call
                   const grpc::ByteBuffer& bytes) {
   auto request = std::make_shared<tensorflow::RunStepRequest>();
   std::vector<DecodedTensor> tensors;
-  const Status read = DecodeMessage("RunStepRequest", bytes, kRunStepFeed,
-                                    TensorField::kNamedOrIndexed, &tensors, request.get());
+  const Status read =
+      DecodeMessage("RunStepRequest", bytes, kRunStepFeed, TensorField::kNamedOrIndexed, &tensors,
+                    request.get(), call->limits().max_splat_bytes);
   if (!read.ok()) return call->FinishWithStatus(read);
   std::vector<NamedTensor> feeds;
   for (DecodedTensor& tensor : tensors) {
@@ -345,8 +355,9 @@ void ServeRunCallable(Master* master, std::shared_ptr<ServerCall> call,
                       const grpc::ByteBuffer& bytes) {
   tensorflow::RunCallableRequest request;
   std::vector<DecodedTensor> tensors;
-  const Status read = DecodeMessage("RunCallableRequest", bytes, kRunCallableFeed,
-                                    TensorField::kTensor, &tensors, &request);
+  const Status read =
+      DecodeMessage("RunCallableRequest", bytes, kRunCallableFeed, TensorField::kTensor, &tensors,
+                    &request, call->limits().max_splat_bytes);
   if (!read.ok()) return call->FinishWithStatus(read);
   std::vector<Tensor> feeds;
   for (DecodedTensor& tensor : tensors) feeds.push_back(std::move(tensor.value));
@@ -782,7 +793,10 @@ std::map<std::string, RpcServer::Handler> MasterHandlers(Master* master, MasterP
           }));
   add("Reset", Blocking<ResetRequest, ResetResponse>(
                    "Reset", &pools->closes,
-                   [master](ServerCall*, const ResetRequest& request, ResetResponse*) {
+                   [master](ServerCall* call, const ResetRequest& request, ResetResponse*) {
+                     if (const int n = master->num_sessions(); !call->is_from_member() && n > 0) {
+                       return NeedsMember("Reset", n);
+                     }
                      return master->Reset(request);
                    }));
   handlers[absl::StrCat(kOwnMasterService, "EndRun")] =

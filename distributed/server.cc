@@ -7,15 +7,20 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <optional>
 #include <thread>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "core/arena.h"
 #include "core/clock.h"
+#include "core/file_system.h"
+#include "core/graph_files.h"
 #include "core/io_pool.h"
 #include "core/logging.h"
 #include "core/mutex.h"
@@ -96,11 +101,13 @@ struct ServerCore {
     const auto address = addresses.find(task);
     if (address == addresses.end()) return nullptr;
     std::shared_ptr<Transport> transport =
-        MakeGrpcTransport(std::string(task), RpcChannel::Make(address->second));
+        MakeGrpcTransport(std::string(task), RpcChannel::Make(address->second, credentials));
     peers[std::string(task)] = transport;
     return transport;
   }
 
+  ServerLimits limits;
+  std::shared_ptr<const Credentials> credentials;  // fixed after Start, like the addresses
   Mutex mu;
   std::map<std::string, std::string, std::less<>> addresses;  // by task; fixed after Start
   std::map<std::string, std::shared_ptr<Transport>, std::less<>> peers ABSL_GUARDED_BY(mu);
@@ -137,6 +144,10 @@ struct Served {
   MasterPools pools;
 };
 
+bool IsLoopback(absl::string_view host) {
+  return host == "localhost" || host == "[::1]" || absl::StartsWith(host, "127.");
+}
+
 class GrpcServer : public Server {
  public:
   GrpcServer(std::shared_ptr<ServerCore> core, std::string host, absl::Duration stop_bound)
@@ -147,17 +158,26 @@ class GrpcServer : public Server {
     RpcServer::Options options;
     options.address = address;
     options.handler_bound = stop_bound_;
+    options.credentials = core_->credentials;
+    options.limits = core_->limits;
     options.num_pollers =
         std::clamp(static_cast<int>(std::thread::hardware_concurrency()), kMinPollers, kMaxPollers);
     options.handlers = WorkerHandlers(core_->worker.get());
     auto served = std::make_shared<Served>(core_);
     options.handlers.merge(MasterHandlers(core_->master.get(), &served->pools));
+    AddNamesOfStubs(&options.handlers);
     options.keep = std::move(served);
     MR_ASSIGN_OR_RETURN(rpc_, RpcServer::Start(std::move(options)));
     port_ = rpc_->port();
     RegisterLocalMaster(own_address(),
                         std::shared_ptr<MasterInterface>(core_, core_->master.get()));
     LogInfo("Server of ", core_->worker->task(), " listens on ", own_address());
+    const Credentials& shown = *core_->credentials;
+    if (!shown.token.empty() && !shown.is_tls() && !IsLoopback(host_)) {
+      LogWarning("Server of ", core_->worker->task(),
+                 ": the token travels without TLS, and who can read the network can read it; set "
+                 "MILLRACE_CERTIFICATE_FILE, MILLRACE_KEY_FILE and MILLRACE_CA_FILE");
+    }
     return absl::OkStatus();
   }
 
@@ -215,6 +235,13 @@ class GrpcServer : public Server {
   bool stopped_ ABSL_GUARDED_BY(stop_mu_) = false;
 };
 
+// A process has one set of roots: servers that are given none leave it alone.
+Status SetFileRoots(std::vector<std::string> roots) {
+  const char* const text = std::getenv("MILLRACE_FILE_ROOTS");
+  if (roots.empty() && text != nullptr) roots = absl::StrSplit(text, ':', absl::SkipEmpty());
+  return roots.empty() ? absl::OkStatus() : SetGraphFileRoots(roots);
+}
+
 // One process without a cluster: sessions in it need no server.
 class LocalServer : public Server {
  public:
@@ -241,7 +268,12 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
     return InvalidArgument("Server: this process must be a task of the ", "cluster, got ",
                            cluster.task_device());
   }
+  MR_RETURN_IF_ERROR(SetFileRoots(options.file_roots));
   auto core = std::make_shared<ServerCore>();
+  core->limits = options.limits;
+  MR_ASSIGN_OR_RETURN(core->credentials, options.security.has_value()
+                                             ? Credentials::Load(*options.security)
+                                             : ClusterCredentials());
 
   const auto name_of = [](absl::string_view job, int task) {
     return absl::StrCat("/job:", job, "/replica:0/task:", task);
@@ -264,6 +296,7 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
   worker.io_pool = IoPool::Default();
   worker.run_linger = options.run_linger;
   worker.shutdown_bound = options.stop_bound;
+  worker.limits = options.limits;
   worker.peer = peer;
   const std::string own = worker.task;
   core->worker = std::make_unique<Worker>(std::move(worker));
@@ -273,6 +306,7 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
   master.cluster = cluster.cluster();
   master.default_config = std::move(config);
   master.lease = options.lease;
+  master.limits = options.limits;
   master.lease_period = options.lease_period;
   master.close_bound = options.stop_bound;
   master.peer = peer;

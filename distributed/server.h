@@ -15,14 +15,19 @@
 // and the text of a program is the same for one process and for many.
 //
 // Thread-safety: all methods, from any thread.
-// Failure of Start: FailedPrecondition "... port is in use", InvalidArgument for a bad config.
+// Failure of Start: FailedPrecondition "... port is in use", InvalidArgument for a bad config;
+// what distributed/security.h says of its files.
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "core/status.h"
 #include "distributed/cluster.h"
+#include "distributed/security.h"
+#include "distributed/server_limits.h"
 #include "runtime/session_config.h"
 
 namespace millrace {
@@ -42,6 +47,14 @@ struct ServerOptions {
   // calls. What has not ended (a kernel that does not return) is named in the log and left behind
   // with all that it uses.
   absl::Duration stop_bound = absl::Seconds(10);
+  // What this task shows and asks for; nullopt: what the process does (distributed/security.h).
+  std::optional<SecurityOptions> security = std::nullopt;
+  // What callers may take.
+  ServerLimits limits = {};
+  // The directories in which graphs may read and write files, of this whole process
+  // (core/graph_files.h). None: those of the environment variable MILLRACE_FILE_ROOTS, separated by
+  // colons; without it, everywhere.
+  std::vector<std::string> file_roots = {};
 };
 
 struct JoinOptions {

@@ -49,7 +49,7 @@ Status RegisterParts(GraphPartitions parts, const CompileTarget& target, Compile
                   target.clock);
   for (size_t i = 0; i < requests.size(); ++i) {
     const int part = static_cast<int>(i);
-    CallOptions call = CallWithin(kSetupTimeout);
+    CallOptions call = CallWithin(kSetupTimeout, target.timers);
     call.cancellation = target.cancellation;
     transports[i]->RegisterGraph(call, requests[i],
                                  part == compiled->own_part ? std::move(own_graph) : nullptr,
@@ -83,7 +83,7 @@ CompiledStep::~CompiledStep() {
     request->set_create_worker_session_called(true);
     request->set_graph_handle(part.request.graph_handle());
     // Nobody waits: a task that is gone has forgotten the graph anyway.
-    part.transport->DeregisterGraph(CallWithin(kCleanupTimeout), *request,
+    part.transport->DeregisterGraph(CallWithin(kCleanupTimeout, timers), *request,
                                     [request](const Status&) {});
   }
 }
@@ -92,6 +92,7 @@ StatusOr<std::shared_ptr<CompiledStep>> CompileStep(const Graph& graph,
                                                     const RunSignature& signature,
                                                     const CompileTarget& target) {
   auto compiled = std::make_shared<CompiledStep>();
+  compiled->timers = target.timers;
   compiled->session_handle = target.session_handle;
   compiled->signature = signature;
   std::vector<DeviceInfo> devices;

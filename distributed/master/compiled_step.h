@@ -26,6 +26,7 @@
 #include "core/cancellation.h"
 #include "core/clock.h"
 #include "core/status.h"
+#include "distributed/transport/timers.h"
 #include "distributed/transport/transport.h"
 #include "graph/graph.h"
 #include "graph/place/placer.h"
@@ -49,6 +50,7 @@ struct CompiledStep {
   // The parts need not be deregistered.
   void Forget() { forgotten.store(true, std::memory_order_relaxed); }
 
+  Timers* timers = Timers::Real();
   std::string session_handle;
   std::vector<Part> parts;
   int own_part = -1;  // index in parts, or -1 when nothing is fetched and the rest is elsewhere
@@ -63,6 +65,7 @@ struct CompiledStep {
 struct CompileTarget {
   std::string own_task;
   std::string session_handle;
+  Timers* timers = Timers::Real();                          // of the calls
   const tensorflow::ConfigProto* config = nullptr;          // outlives the call
   std::vector<tensorflow::DeviceAttributes> devices;        // of all tasks
   std::map<std::string, std::shared_ptr<Transport>> tasks;  // by name

@@ -86,10 +86,17 @@ Status Master::CreateSessionFor(CancellationManager* caller,
   auto session =
       std::make_shared<MasterSession>(&options_, &keeper_, &compiles_, RandomHexName(),
                                       std::move(config), terms, timeout, max_cached_plans);
+  const auto check_limits = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) -> Status {
+    const auto n = static_cast<int64_t>(sessions_.size());
+    if (n < options_.limits.max_sessions) return absl::OkStatus();
+    return BeyondLimit(absl::StrCat("CreateSession on ", options_.task), "open sessions",
+                       "max_sessions", options_.limits.max_sessions, n + 1);
+  };
   {
     MutexLock lock(&mu_);
     MR_RETURN_IF_ERROR(shut_down_);
     MR_RETURN_IF_ERROR(takes_);
+    MR_RETURN_IF_ERROR(check_limits());
   }
   const MasterSession::WaitEnds ends{&shutdown_, caller};
   int64_t version = 0;
@@ -104,6 +111,7 @@ Status Master::CreateSessionFor(CancellationManager* caller,
     AddSessionTerms({.run = session->run()}, response);
     MutexLock lock(&mu_);
     MR_RETURN_IF_ERROR(shut_down_);
+    MR_RETURN_IF_ERROR(check_limits());
     Entry& entry = sessions_[session->handle()];
     entry.session = session;
     if (terms.lease > absl::ZeroDuration()) {
@@ -327,7 +335,7 @@ Status Master::Reset(const tensorflow::ResetRequest& request) {
     closing.push_back(entry.session);
   }
   MasterSession::CloseAll(closing,
-                          absl::CancelledError("Session has been closed by a reset of its master."),
+                          absl::AbortedError("Session has been closed by a reset of its master."),
                           options_, &keeper_);
   const std::vector<std::string> filters(request.device_filters().begin(),
                                          request.device_filters().end());
@@ -345,7 +353,7 @@ Status Master::Reset(const tensorflow::ResetRequest& request) {
   TaskCalls calls(static_cast<int>(tasks.size()),
                   absl::StrCat("A reset by the master on ", options_.task), options_.clock);
   for (size_t i = 0; i < tasks.size(); ++i) {
-    tasks[i]->CleanupAll(CallWithin(kCleanupTimeout), cleanup,
+    tasks[i]->CleanupAll(CallWithin(kCleanupTimeout, options_.timers), cleanup,
                          calls.Done(static_cast<int>(i), *tasks[i]));
   }
   const std::vector<Status>& statuses = calls.Wait();

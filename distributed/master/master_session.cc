@@ -109,6 +109,7 @@ Status MasterSession::Connect(const std::vector<std::string>& tasks, const WaitE
   await.own_task = options_->task;
   await.timeout = timeout_;
   await.clock = options_->clock;
+  await.timers = options_->timers;
   await.shutdown = ends.shutdown;
   await.caller = ends.caller;
   const absl::Time deadline = options_->clock->Now() + timeout_;
@@ -126,7 +127,8 @@ Status MasterSession::Connect(const std::vector<std::string>& tasks, const WaitE
   const SessionTerms terms = {.run = KnownRun(run()), .lease = options_->lease};
   absl::Time next_log = options_->clock->Now() + kWaitLogPeriod;
   for (;;) {
-    const Status opened = OpenWorkerSessions(reached, request, terms, keeper_, options_->clock);
+    const Status opened =
+        OpenWorkerSessions(reached, request, terms, keeper_, options_->clock, options_->timers);
     if (opened.ok()) break;
     if (!TellsOfBusyRun(opened) || options_->clock->Now() >= deadline) return opened;
     if (options_->clock->Now() >= next_log) {
@@ -148,7 +150,7 @@ Status MasterSession::Connect(const std::vector<std::string>& tasks, const WaitE
   if (!closed.ok()) {
     std::vector<OpenSession> opened;
     for (auto& task : fresh) opened.push_back({std::move(task), handle_});
-    CloseWorkerSessions(opened, keeper_, options_->clock);
+    CloseWorkerSessions(opened, keeper_, options_->clock, options_->timers);
   }
   return closed;
 }
@@ -237,7 +239,7 @@ Status MasterSession::EndRun(const RunEnd& end) {
                     absl::StrCat("Session ", handle_, ", which tells of the end of its run"),
                     options_->clock);
     for (size_t k = 0; k < left.size(); ++k) {
-      left[k]->EndRun(CallWithin(kCleanupTimeout), handle_, end,
+      left[k]->EndRun(CallWithin(kCleanupTimeout, options_->timers), handle_, end,
                       calls.Done(static_cast<int>(k), *left[k]));
     }
     const std::vector<Status>& statuses = calls.Wait();
@@ -292,7 +294,7 @@ void MasterSession::ExplainRestart(std::shared_ptr<Transport> task, int64_t step
   auto response = std::make_shared<tensorflow::GetStatusResponse>();
   Transport* const transport = task.get();
   transport->GetStatus(
-      CallWithin(kCleanupTimeout), response.get(),
+      CallWithin(kCleanupTimeout, options_->timers), response.get(),
       [self = shared_from_this(), task = std::move(task), response, step_id, error,
        done = std::move(done)](const Status& status) mutable {
         uint64_t found = 0;
@@ -345,6 +347,7 @@ CompileTarget MasterSession::Target() {
   target.own_task = options_->task;
   target.session_handle = handle_;
   target.config = &config_;
+  target.timers = options_->timers;
   target.placements = &placements_;
   target.warned_of_missing_gpu = &warned_of_missing_gpu_;
   target.cancellation = &setup_;
@@ -354,14 +357,10 @@ CompileTarget MasterSession::Target() {
     compiles_now_ = std::move(phase);
   };
   target.explain = [this](const std::shared_ptr<Transport>& task, const Status& answer) {
-    Status result;
-    Notification explained;
-    ExplainRestart(task, 0, answer, [&](Status status) {
-      result = std::move(status);
-      explained.Notify();
-    });
-    explained.Wait();
-    return result;
+    TaskCalls explained(1, absl::StrCat("Session ", handle_, ", which asks who a task is"),
+                        options_->clock);
+    ExplainRestart(task, 0, answer, explained.Done(0, *task));
+    return explained.Wait()[0];
   };
   MutexLock lock(&mu_);
   target.devices = devices_;
@@ -377,7 +376,8 @@ void MasterSession::Forget(const std::string& compiling) {
 absl::Time MasterSession::DeadlineOf(const tensorflow::RunOptions& options) const {
   const int64_t limit_ms =
       options.timeout_in_ms() > 0 ? options.timeout_in_ms() : config_.operation_timeout_in_ms();
-  return limit_ms > 0 ? absl::Now() + absl::Milliseconds(limit_ms) : absl::InfiniteFuture();
+  return limit_ms > 0 ? options_->timers->Now() + absl::Milliseconds(limit_ms)
+                      : absl::InfiniteFuture();
 }
 
 StatusOr<std::shared_ptr<const MasterBinding>> MasterSession::Bind(const RunSignature& names,
@@ -410,7 +410,7 @@ StatusOr<std::shared_ptr<const MasterBinding>> MasterSession::Bind(const RunSign
       throw;
     }
   }
-  if (compilation->ended.WaitFor(deadline - absl::Now())) return compilation->result;
+  if (compilation->ended.WaitFor(deadline - options_->timers->Now())) return compilation->result;
   std::string phase;
   {
     MutexLock lock(&mu_);
@@ -448,7 +448,7 @@ void MasterSession::Run(std::shared_ptr<const MasterBinding> binding,
     MR_RETURN_IF_ERROR(Runnable(*binding, feeds, options));
     limited = options;
     if (limited.deadline == absl::InfiniteFuture()) limited.deadline = DeadlineOf(options.run);
-    step = std::make_shared<MasterStep>(shared_from_this(), std::move(binding),
+    step = std::make_shared<MasterStep>(shared_from_this(), std::move(binding), options_->timers,
                                         options_->log_clock->Now());
     MutexLock lock(&mu_);
     MR_RETURN_IF_ERROR(closed_);  // perhaps since the check
@@ -589,7 +589,7 @@ void MasterSession::CloseAll(absl::Span<const std::shared_ptr<MasterSession>> se
     session->AwaitSteps(deadline);
     for (OpenSession& on_task : session->TakeOpen()) open.push_back(std::move(on_task));
   }
-  if (!open.empty()) CloseWorkerSessions(open, keeper, options.clock);
+  if (!open.empty()) CloseWorkerSessions(open, keeper, options.clock, options.timers);
 }
 
 void MasterSession::Close(const Status& status) {

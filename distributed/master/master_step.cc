@@ -33,10 +33,11 @@ int64_t NewStepId() {
 
 MasterStep::MasterStep(std::shared_ptr<MasterStepOwner> owner,
                        std::shared_ptr<const SignatureBinding<CompiledStep>> binding,
-                       absl::Time now)
+                       Timers* timers, absl::Time now)
     : owner_(std::move(owner)),
       binding_(std::move(binding)),
       compiled_(binding_->compiled.get()),
+      timers_(timers),
       step_id_(NewStepId()),
       begun_(now) {
   const size_t n = compiled_->parts.size();
@@ -70,7 +71,7 @@ void MasterStep::StartOrThrow(absl::Span<const Tensor> feeds, const MasterStepOp
   send_.resize(feeds.size());
   for (size_t i = 0; i < feeds.size(); ++i) send_[binding_->bound.feed_to[i]].value = feeds[i];
   if (!options.block && deadline_ != absl::InfiniteFuture()) {
-    timer_ = RpcTimer::Start(deadline_ + kTimedOutGrace, [weak = weak_from_this()] {
+    timer_ = timers_->Start(deadline_ + kTimedOutGrace, [weak = weak_from_this()] {
       if (const auto step = weak.lock()) {
         step->Fail(TimedOutWaitingFor(""));
       }
@@ -117,7 +118,7 @@ void MasterStep::Record(const Status& status, int part) {
       if (grace_ == nullptr) {
         const absl::Duration grace =
             absl::IsDeadlineExceeded(status) ? kTimedOutGrace : kRootCauseGrace;
-        grace_ = RpcTimer::Start(absl::Now() + grace, [weak = weak_from_this()] {
+        grace_ = timers_->Start(timers_->Now() + grace, [weak = weak_from_this()] {
           if (const auto step = weak.lock()) step->cancellation_.StartCancel();
         });
       }
@@ -184,7 +185,7 @@ void MasterStep::End() {
   if (outer_ != nullptr) outer_->Deregister(outer_token_);
   Status status;
   int part;
-  std::shared_ptr<RpcTimer> grace;
+  std::shared_ptr<Timer> grace;
   {
     MutexLock lock(&mu_);
     status = status_;
@@ -221,7 +222,9 @@ void MasterStep::Complete(Status status) {
   StepDone done = std::move(done_);
   owner_->StepEnded(this);
   done(std::move(result));
-  ended_.Notify();
+  MutexLock lock(&mu_);
+  ended_ = true;
+  ended_cv_.SignalAll();
 }
 
 StatusOr<StepResult> MasterStep::TakeResult() {
@@ -250,10 +253,16 @@ StatusOr<StepResult> MasterStep::TakeResult() {
 }
 
 void MasterStep::Wait() {
-  if (deadline_ == absl::InfiniteFuture()) return ended_.Wait();
-  if (ended_.WaitFor(deadline_ + kTimedOutGrace - absl::Now())) return;
+  const auto wait_until = [this](absl::Time deadline) {
+    MutexLock lock(&mu_);
+    while (!ended_) {
+      if (timers_->clock()->WaitUntil(&ended_cv_, &mu_, deadline)) break;
+    }
+    return ended_;
+  };
+  if (wait_until(deadline_ + kTimedOutGrace)) return;
   Fail(TimedOutWaitingFor(""));
-  ended_.Wait();
+  wait_until(absl::InfiniteFuture());
 }
 
 }  // namespace millrace

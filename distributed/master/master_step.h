@@ -31,12 +31,11 @@
 #include "absl/types/span.h"
 #include "core/cancellation.h"
 #include "core/mutex.h"
-#include "core/notification.h"
 #include "core/status.h"
 #include "core/tensor.h"
 #include "distributed/master/compiled_step.h"
 #include "distributed/master/master_interface.h"
-#include "distributed/transport/rpc.h"
+#include "distributed/transport/timers.h"
 #include "distributed/transport/transport.h"
 #include "runtime/session/signature_compiler.h"
 
@@ -65,9 +64,10 @@ struct MasterStepOptions {
 
 class MasterStep : public std::enable_shared_from_this<MasterStep> {
  public:
-  // `binding` has something to run.
+  // `binding` has something to run. `timers` outlive the step.
   MasterStep(std::shared_ptr<MasterStepOwner> owner,
-             std::shared_ptr<const SignatureBinding<CompiledStep>> binding, absl::Time now);
+             std::shared_ptr<const SignatureBinding<CompiledStep>> binding, Timers* timers,
+             absl::Time now);
 
   // `feeds` as CheckFeeds accepts them, in the caller's order. Once.
   void Start(absl::Span<const Tensor> feeds, const MasterStepOptions& options, StepDone done);
@@ -95,6 +95,7 @@ class MasterStep : public std::enable_shared_from_this<MasterStep> {
   const std::shared_ptr<MasterStepOwner> owner_;
   const std::shared_ptr<const SignatureBinding<CompiledStep>> binding_;
   const CompiledStep* const compiled_;  // the binding's
+  Timers* const timers_;
   StepDone done_;
   const int64_t step_id_;
   const absl::Time begun_;
@@ -108,10 +109,9 @@ class MasterStep : public std::enable_shared_from_this<MasterStep> {
   bool record_graphs_ = false;
   bool trace_ = false;
   absl::Time deadline_ = absl::InfiniteFuture();
-  std::shared_ptr<RpcTimer> timer_;
+  std::shared_ptr<Timer> timer_;
   CancellationManager* outer_ = nullptr;
   CancellationManager::Token outer_token_ = 0;
-  Notification ended_;
 
   Mutex mu_;
   int left_ ABSL_GUARDED_BY(mu_);                    // parts, and one for Start
@@ -119,7 +119,7 @@ class MasterStep : public std::enable_shared_from_this<MasterStep> {
   Status status_ ABSL_GUARDED_BY(mu_);
   int failed_part_ ABSL_GUARDED_BY(mu_) = -1;
   std::map<size_t, std::string> waited_for_ ABSL_GUARDED_BY(mu_);  // by part, when time was over
-  std::shared_ptr<RpcTimer> grace_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<Timer> grace_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace millrace

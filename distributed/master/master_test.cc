@@ -544,6 +544,20 @@ TEST_F(MasterTest, SessionsOfAMasterThatDiedEndWhenItsTaskComesBack) {
   EXPECT_OK(Run(second, sibling, {}, {model.w.value.name()}, {}));
 }
 
+// The variables are gone with the containers: for its client a session that is lost.
+TEST_F(MasterTest, AResetEndsRunningStepsAsAborted) {
+  Master* const master = NewMaster(kWorker0);
+  SmallModel model = MakeSmallModel();
+  const Output wait = TestWait(model.root.WithDevice("/job:ps/task:0"));
+  const std::string session = NewSessionOn(master, model.root);
+  Status ended;
+  std::thread step([&] { ended = Run(master, session, {}, {wait.name()}, {}).status(); });
+  while (workers_[kPs0]->num_steps() == 0) std::this_thread::yield();
+  EXPECT_OK(master->Reset({}));
+  step.join();
+  EXPECT_STATUS(ended, absl::StatusCode::kAborted, "closed by a reset of its master");
+}
+
 TEST_F(MasterTest, ClosingWhileASignatureIsCompiledSaysThatTheSessionWasClosed) {
   Master* const master = NewMaster(kWorker0);
   const auto ps = Hook(kPs0);

@@ -6,7 +6,6 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "core/logging.h"
 #include "runtime/plan.h"
 
@@ -26,6 +25,7 @@ Transport::Done TaskCalls::Done(int i, const Transport& task) {
   }
   return [this, i](const Status& status) {
     statuses_[static_cast<size_t>(i)] = status;
+    // Under the lock: when the last one has let go of it, this object may be gone.
     MutexLock lock(&mu_);
     waits_for_[static_cast<size_t>(i)].clear();
     if (--left_ == 0) answered_.SignalAll();
@@ -53,9 +53,9 @@ std::string Whereabouts(const Transport& task) {
   return absl::StrCat(task.task(), " at ", task.address());
 }
 
-CallOptions CallWithin(absl::Duration timeout) {
+CallOptions CallWithin(absl::Duration timeout, Timers* timers) {
   CallOptions options;
-  options.deadline = absl::Now() + timeout;
+  options.deadline = timers->Now() + timeout;
   return options;
 }
 

@@ -21,6 +21,7 @@
 #include "core/clock.h"
 #include "core/mutex.h"
 #include "core/status.h"
+#include "distributed/transport/timers.h"
 #include "distributed/transport/transport.h"
 
 namespace millrace {
@@ -56,7 +57,7 @@ inline constexpr absl::Duration kWaitLogPeriod = absl::Seconds(10);
 std::string Whereabouts(const Transport& task);
 
 // Options of a call that must end within `timeout`.
-CallOptions CallWithin(absl::Duration timeout);
+CallOptions CallWithin(absl::Duration timeout, Timers* timers = Timers::Real());
 
 // An error of a task, as the client sees it: "From /job:ps/replica:0/task:0:\n...". Errors that
 // were only passed on stay as they are.

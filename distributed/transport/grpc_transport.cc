@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "core/cancellation.h"
 #include "core/exceptions.h"
 #include "core/mutex.h"
@@ -431,8 +432,9 @@ void ServeRunGraph(Worker* worker, std::shared_ptr<ServerCall> call,
   auto run = std::make_shared<RunGraphCall>();
   run->call = std::move(call);
   std::vector<DecodedTensor> tensors;
-  const Status read = DecodeMessage("RunGraphRequest", bytes, kRunGraphSend,
-                                    TensorField::kNamedOrIndexed, &tensors, &run->request);
+  const Status read =
+      DecodeMessage("RunGraphRequest", bytes, kRunGraphSend, TensorField::kNamedOrIndexed, &tensors,
+                    &run->request, run->call->limits().max_splat_bytes);
   if (!read.ok()) return run->call->FinishWithStatus(read);
   const std::vector<NamedTensor> send = ToNamed(std::move(tensors));
   worker->RunGraph(
@@ -501,8 +503,8 @@ void ServePull(Worker* worker, std::shared_ptr<ServerCall> call, const grpc::Byt
 void ServePush(Worker* worker, std::shared_ptr<ServerCall> call, const grpc::ByteBuffer& bytes) {
   wire::PushRequest rest;
   std::vector<DecodedTensor> tensors;
-  Status status =
-      DecodeMessage("PushRequest", bytes, kPushed, TensorField::kNamedOrIndexed, &tensors, &rest);
+  Status status = DecodeMessage("PushRequest", bytes, kPushed, TensorField::kNamedOrIndexed,
+                                &tensors, &rest, call->limits().max_splat_bytes);
   if (status.ok()) status = worker->Push(rest.step_id(), ToNamed(std::move(tensors)));
   if (!status.ok()) return call->FinishWithStatus(status);
   Respond(call.get(), wire::PushResponse());
@@ -563,12 +565,20 @@ std::map<std::string, RpcServer::Handler> WorkerHandlers(Worker* worker) {
             return worker->CleanupGraph(request.step_id());
           }));
   add(kWorkerService, "CleanupAll",
-      Plain<CleanupAllRequest, CleanupAllResponse>(
-          "CleanupAll", [worker](const CleanupAllRequest& request, CleanupAllResponse*) {
-            const std::vector<std::string> containers(request.container().begin(),
-                                                      request.container().end());
-            return worker->CleanupAll(containers);
-          }));
+      [worker](std::shared_ptr<ServerCall> call, const grpc::ByteBuffer& bytes) {
+        const bool is_from_member = call->is_from_member();
+        Plain<CleanupAllRequest, CleanupAllResponse>(
+            "CleanupAll", [&](const CleanupAllRequest& request, CleanupAllResponse*) -> Status {
+              // Anybody may call a server without a token: nobody's variables are cleared then
+              // while somebody trains them.
+              if (const int n = worker->num_sessions(); !is_from_member && n > 0) {
+                return NeedsMember("CleanupAll", n);
+              }
+              const std::vector<std::string> containers(request.container().begin(),
+                                                        request.container().end());
+              return worker->CleanupAll(containers);
+            })(std::move(call), bytes);
+      });
   add(kTransportService, "RenewSessions",
       Plain<wire::RenewSessionsRequest, wire::RenewSessionsResponse>(
           "RenewSessions", [worker](const wire::RenewSessionsRequest& request,
@@ -619,6 +629,24 @@ std::map<std::string, RpcServer::Handler> WorkerHandlers(Worker* worker) {
         {"DeleteWorkerSession", "DeregisterGraph", "CleanupGraph"});
   weigh(CallWeight::kUrgent, kTransportService, {"EndRun"});
   return handlers;
+}
+
+Status NeedsMember(absl::string_view method, int num_sessions) {
+  return absl::PermissionDeniedError(absl::StrCat(
+      method, ": while sessions are open here it is for members of the cluster, who show a token ",
+      "(MILLRACE_TOKEN_FILE) or a certificate, got a caller of whom neither is asked, and ",
+      num_sessions, " sessions"));
+}
+
+void AddNamesOfStubs(decltype(RpcServer::Options::handlers)* handlers) {
+  decltype(RpcServer::Options::handlers) added;
+  for (const auto& [name, handler] : *handlers) {
+    absl::string_view rest = name;
+    if (absl::ConsumePrefix(&rest, "/tensorflow.grpc.")) {
+      added.emplace(absl::StrCat("/tensorflow.", rest), handler);
+    }
+  }
+  handlers->merge(added);
 }
 
 }  // namespace millrace

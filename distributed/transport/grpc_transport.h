@@ -4,9 +4,10 @@
 
 // gRPC transport: Transport over an RpcChannel, and the handlers that serve one.
 //
-// Services and methods have TensorFlow's full names; Pull and Push belong to millrace.Transport
-// (transport.proto). Errors of a step travel in the body of the answer, because gRPC's trailers
-// hold few bytes.
+// Services and methods have TensorFlow's full names: those of its .proto files, by which we call,
+// and those that its own stubs call by, which lack the "grpc." of the package and are served beside
+// them (AddNamesOfStubs). Pull and Push belong to millrace.Transport (transport.proto). Errors of a
+// step travel in the body of the answer, because gRPC's trailers hold few bytes.
 //
 // Thread-safety: all functions, from any thread.
 // Lifetime: the worker outlives the server that the handlers are given to.
@@ -30,6 +31,12 @@ std::shared_ptr<Transport> MakeGrpcTransport(const std::string& task,
                                              std::shared_ptr<RpcChannel> channel);
 
 std::map<std::string, RpcServer::Handler> WorkerHandlers(Worker* worker);
+
+// For a call that would end other callers' work, from one who need not be a member.
+Status NeedsMember(absl::string_view method, int num_sessions);
+
+// Each method of TensorFlow's services once more, as "/tensorflow.<Service>/<Method>".
+void AddNamesOfStubs(decltype(RpcServer::Options::handlers)* handlers);
 
 }  // namespace millrace
 

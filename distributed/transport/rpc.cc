@@ -26,6 +26,8 @@
 #include "core/logging.h"
 #include "core/mutex.h"
 #include "core/notification.h"
+#include "distributed/transport/call_guard.h"
+#include "distributed/transport/call_metadata.h"
 #include "distributed/transport/call_threads.h"
 #include "distributed/transport/session_terms.h"
 
@@ -119,8 +121,42 @@ grpc::CompletionQueue* ClientQueue() {
   return queue;
 }
 
+// Whom a channel calls, and what it shows there.
+struct Callee {
+  std::string address;
+  std::shared_ptr<const Credentials> credentials;
+};
+
+// Why two peers that reached each other did not become connected; "" when that is not it. `error`
+// is gRPC's text.
+std::string WhyNoConnection(const Callee& callee, absl::string_view error) {
+  if (!absl::StrContains(error, "failed to connect")) return "";
+  const auto says = [error](absl::string_view what) { return absl::StrContains(error, what); };
+  if (says("WRONG_VERSION_NUMBER") || says("wrong version number")) {
+    return "it speaks no TLS, but this process was given a CA or a certificate; set "
+           "MILLRACE_CERTIFICATE_FILE and MILLRACE_KEY_FILE there, or no MILLRACE_CA_FILE here";
+  }
+  if (says("certificate verify failed") || says("CERTIFICATE_VERIFY_FAILED")) {
+    return "its certificate has expired, or is not signed by the CA of MILLRACE_CA_FILE here";
+  }
+  if (says("Peer name") || says("is not in peer certificate") || says("Hostname")) {
+    return absl::StrCat("its certificate is not for the host of ", callee.address,
+                        "; name it in the certificate's subject alternative names");
+  }
+  const bool closed = says("Socket closed") || says("reset by peer") || says("Broken pipe") ||
+                      says("SETTINGS") || says("handshake");
+  if (!closed) return "";
+  if (!callee.credentials->is_tls()) {
+    return "it closes connections without TLS; set MILLRACE_CA_FILE here if it has a certificate";
+  }
+  return callee.credentials->certificate.empty()
+             ? "it asks for a certificate; set MILLRACE_CERTIFICATE_FILE and MILLRACE_KEY_FILE here"
+             : "it does not take this process's certificate, which its CA must have signed and "
+               "which must be valid";
+}
+
 // `cancelled_here`: this side has cancelled the call.
-Status FromGrpc(const std::string& address, const grpc::Status& status, bool cancelled_here) {
+Status FromGrpc(const Callee& callee, const grpc::Status& status, bool cancelled_here) {
   if (status.ok()) return absl::OkStatus();
   absl::StatusCode code = static_cast<absl::StatusCode>(status.error_code());
   const std::string& message = status.error_message();
@@ -134,8 +170,16 @@ Status FromGrpc(const std::string& address, const grpc::Status& status, bool can
     code = absl::StatusCode::kUnavailable;
   }
   if (code == absl::StatusCode::kUnavailable) {
-    return absl::UnavailableError(
-        absl::StrCat("Task at ", address, " must be reachable, got: ", message));
+    const std::string why = WhyNoConnection(callee, message);
+    const Status unavailable = absl::UnavailableError(absl::StrCat(
+        "Task at ", callee.address,
+        " must be reachable, got: ", why.empty() ? "" : absl::StrCat(why, "; "), message));
+    return why.empty() ? unavailable : AsRefusal(unavailable);
+  }
+  if (code == absl::StatusCode::kResourceExhausted &&
+      absl::StrContains(message, "Received message larger than max")) {
+    return Status(code, absl::StrCat("Task at ", callee.address, ": a request must be at most ",
+                                     "ServerLimits::max_message_bytes there, got: ", message));
   }
   return WithPayloads(Status(code, message), status.error_details());
 }
@@ -177,12 +221,16 @@ class CancelOnRequest {
   CancellationManager::Token token_ = 0;
 };
 
-std::shared_ptr<grpc::ClientContext> MakeContext(const RpcOptions& options) {
+std::shared_ptr<grpc::ClientContext> MakeContext(const Callee& callee, const RpcOptions& options) {
   auto context = std::make_shared<grpc::ClientContext>();
   if (options.deadline != absl::InfiniteFuture()) {
     context->set_deadline(absl::ToChronoTime(options.deadline));
   }
   context->set_wait_for_ready(options.wait_for_ready);
+  context->AddMetadata(kWireVersionKey, absl::StrCat(kWireVersion));
+  if (!callee.credentials->token.empty()) {
+    context->AddMetadata(kTokenKey, absl::StrCat(kTokenPrefix, callee.credentials->token));
+  }
   return context;
 }
 
@@ -190,12 +238,12 @@ Status CancelledBeforeStart() { return absl::CancelledError("Call was cancelled 
 
 class UnaryCall : public std::enable_shared_from_this<UnaryCall> {
  public:
-  UnaryCall(std::string address, RpcChannel::UnaryDone done)
-      : address_(std::move(address)), done_(std::move(done)) {}
+  UnaryCall(std::shared_ptr<const Callee> callee, RpcChannel::UnaryDone done)
+      : callee_(std::move(callee)), done_(std::move(done)) {}
 
   void Start(grpc::GenericStub* stub, const std::string& method, const RpcOptions& options,
              const grpc::ByteBuffer& request) {
-    context_ = MakeContext(options);
+    context_ = MakeContext(*callee_, options);
     reader_ = stub->PrepareUnaryCall(context_.get(), method, request, ClientQueue());
     if (!cancel_.Begin(options.cancellation, context_)) {
       // A call that was prepared must be started to be freed.
@@ -208,10 +256,10 @@ class UnaryCall : public std::enable_shared_from_this<UnaryCall> {
  private:
   void Finished(bool) {
     const bool cancelled = cancel_.End();
-    done_(FromGrpc(address_, status_, cancelled), response_);
+    done_(FromGrpc(*callee_, status_, cancelled), response_);
   }
 
-  const std::string address_;
+  const std::shared_ptr<const Callee> callee_;
   RpcChannel::UnaryDone done_;
   std::shared_ptr<grpc::ClientContext> context_;
   std::unique_ptr<grpc::GenericClientAsyncResponseReader> reader_;
@@ -225,12 +273,13 @@ class UnaryCall : public std::enable_shared_from_this<UnaryCall> {
 // is over when the last of them has come.
 class StreamCall : public std::enable_shared_from_this<StreamCall> {
  public:
-  StreamCall(std::string address, RpcChannel::OnMessage on_message, RpcChannel::StreamDone done)
-      : address_(std::move(address)), on_message_(std::move(on_message)), done_(std::move(done)) {}
+  StreamCall(std::shared_ptr<const Callee> callee, RpcChannel::OnMessage on_message,
+             RpcChannel::StreamDone done)
+      : callee_(std::move(callee)), on_message_(std::move(on_message)), done_(std::move(done)) {}
 
   void Start(grpc::GenericStub* stub, const std::string& method, const RpcOptions& options,
              const grpc::ByteBuffer& request) {
-    context_ = MakeContext(options);
+    context_ = MakeContext(*callee_, options);
     // Headers, request and end of the client's side leave in one piece; StartCall gives no event.
     context_->set_initial_metadata_corked(true);
     stream_ = stub->PrepareCall(context_.get(), method, ClientQueue());
@@ -253,10 +302,10 @@ class StreamCall : public std::enable_shared_from_this<StreamCall> {
   }
   void Finished(bool) {
     const bool cancelled = cancel_.End();
-    done_(FromGrpc(address_, status_, cancelled));
+    done_(FromGrpc(*callee_, status_, cancelled));
   }
 
-  const std::string address_;
+  const std::shared_ptr<const Callee> callee_;
   RpcChannel::OnMessage on_message_;
   RpcChannel::StreamDone done_;
   std::shared_ptr<grpc::ClientContext> context_;
@@ -293,11 +342,31 @@ CallCounts& call_counts() {
   return *counts;
 }
 
+std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsOf(const Credentials& credentials) {
+  if (!credentials.is_tls()) return grpc::InsecureChannelCredentials();
+  grpc::SslCredentialsOptions options;
+  options.pem_root_certs = credentials.ca;  // without one those of the system
+  options.pem_private_key = credentials.key;
+  options.pem_cert_chain = credentials.certificate;
+  return grpc::SslCredentials(options);
+}
+
+std::shared_ptr<grpc::ServerCredentials> ServerCredentialsOf(const Credentials& credentials) {
+  if (!credentials.is_tls()) return grpc::InsecureServerCredentials();
+  const bool is_mutual = !credentials.ca.empty() && credentials.require_client_certificate;
+  grpc::SslServerCredentialsOptions options(
+      is_mutual ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
+                : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE);
+  options.pem_root_certs = credentials.ca;
+  options.pem_key_cert_pairs.push_back({credentials.key, credentials.certificate});
+  return grpc::SslServerCredentials(options);
+}
+
 class GrpcRpcChannel : public RpcChannel {
  public:
-  explicit GrpcRpcChannel(const std::string& address)
-      : address_(address),
-        stub_(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
+  GrpcRpcChannel(const std::string& address, std::shared_ptr<const Credentials> credentials)
+      : callee_(std::make_shared<const Callee>(Callee{address, std::move(credentials)})),
+        stub_(grpc::CreateCustomChannel(address, ChannelCredentialsOf(*callee_->credentials),
                                         ChannelArguments())) {}
 
   void Unary(const std::string& method, const RpcOptions& options, const grpc::ByteBuffer& request,
@@ -306,7 +375,7 @@ class GrpcRpcChannel : public RpcChannel {
     if (options.cancellation != nullptr && options.cancellation->IsCancelled()) {
       return done(CancelledBeforeStart(), grpc::ByteBuffer());
     }
-    std::make_shared<UnaryCall>(address_, std::move(done))->Start(&stub_, method, options, request);
+    std::make_shared<UnaryCall>(callee_, std::move(done))->Start(&stub_, method, options, request);
   }
   void Stream(const std::string& method, const RpcOptions& options, const grpc::ByteBuffer& request,
               OnMessage on_message, StreamDone done) override {
@@ -314,20 +383,40 @@ class GrpcRpcChannel : public RpcChannel {
     if (options.cancellation != nullptr && options.cancellation->IsCancelled()) {
       return done(CancelledBeforeStart());
     }
-    std::make_shared<StreamCall>(address_, std::move(on_message), std::move(done))
+    std::make_shared<StreamCall>(callee_, std::move(on_message), std::move(done))
         ->Start(&stub_, method, options, request);
   }
-  const std::string& address() const override { return address_; }
+  const std::string& address() const override { return callee_->address; }
 
  private:
   void Count(const std::string& method) {
     CallCounts& counts = call_counts();
     MutexLock lock(&counts.mu);
-    ++counts.by_name[absl::StrCat(address_, method)];
+    ++counts.by_name[absl::StrCat(callee_->address, method)];
   }
 
-  const std::string address_;
+  const std::shared_ptr<const Callee> callee_;
   grpc::GenericStub stub_;
+};
+
+// A channel that has nothing to show: its credentials cannot be read.
+class UselessChannel : public RpcChannel {
+ public:
+  UselessChannel(std::string address, Status why)
+      : address_(std::move(address)), why_(std::move(why)) {}
+  void Unary(const std::string&, const RpcOptions&, const grpc::ByteBuffer&,
+             UnaryDone done) override {
+    done(why_, grpc::ByteBuffer());
+  }
+  void Stream(const std::string&, const RpcOptions&, const grpc::ByteBuffer&, OnMessage,
+              StreamDone done) override {
+    done(why_);
+  }
+  const std::string& address() const override { return address_; }
+
+ private:
+  const std::string address_;
+  const Status why_;
 };
 
 class AlarmTimer : public RpcTimer, public std::enable_shared_from_this<AlarmTimer> {
@@ -355,6 +444,7 @@ struct Gate {
 };
 
 class GrpcRpcServer;
+std::shared_ptr<CallGuard> GuardOf(const GrpcRpcServer* server);
 
 // What calls need, those too that end after the server.
 struct ServedMethods {
@@ -373,7 +463,11 @@ class GrpcServerCall : public ServerCall,
  public:
   GrpcServerCall(GrpcRpcServer* server, std::shared_ptr<const ServedMethods> methods,
                  std::shared_ptr<Gate> gate)
-      : server_(server), methods_(std::move(methods)), gate_(std::move(gate)), stream_(&context_) {}
+      : server_(server),
+        methods_(std::move(methods)),
+        gate_(std::move(gate)),
+        guard_(GuardOf(server)),
+        stream_(&context_) {}
 
   void Accept();
   void RunCall() override;
@@ -389,6 +483,8 @@ class GrpcServerCall : public ServerCall,
     return absl::FromChrono(deadline);
   }
   CancellationManager* cancellation() override { return &cancellation_; }
+  const ServerLimits& limits() const override { return guard_->limits(); }
+  bool is_from_member() const override { return guard_->callers_are_members(); }
   void Write(const grpc::ByteBuffer& message, absl::AnyInvocable<void()> written) override {
     ReaderLock lock(&gate_->mu);
     if (gate_->closed) return;
@@ -430,6 +526,8 @@ class GrpcServerCall : public ServerCall,
   const RpcServer::Handler* handler_ = nullptr;  // of *methods_
   // Relaxed, both: gRPC orders the operations of a call; these only choose among them.
   std::atomic<bool> answered_{false}, has_written_{false};
+  const std::shared_ptr<CallGuard> guard_;
+  CallGuard::Ticket ticket_;
   CancellationManager cancellation_;
   grpc::GenericServerContext context_;
   grpc::GenericServerAsyncReaderWriter stream_;
@@ -449,6 +547,9 @@ class GrpcRpcServer : public RpcServer {
 
   void AcceptNext();
   CallThreads* threads() { return threads_.get(); }
+  // Before Listen.
+  void Guard(std::shared_ptr<CallGuard> guard) { guard_ = std::move(guard); }
+  const std::shared_ptr<CallGuard>& guard() const { return guard_; }
   grpc::AsyncGenericService* service() { return &service_; }
   grpc::ServerCompletionQueue* queue() { return queue_.get(); }
 
@@ -460,6 +561,7 @@ class GrpcRpcServer : public RpcServer {
   std::shared_ptr<const ServedMethods> methods_;  // set before the first call
   std::string address_;
   absl::Duration handler_bound_;
+  std::shared_ptr<CallGuard> guard_;
   grpc::AsyncGenericService service_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::unique_ptr<grpc::Server> server_;
@@ -471,6 +573,8 @@ class GrpcRpcServer : public RpcServer {
   bool accepting_ ABSL_GUARDED_BY(mu_) = true;
   bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
 };
+
+std::shared_ptr<CallGuard> GuardOf(const GrpcRpcServer* server) { return server->guard(); }
 
 void GrpcServerCall::Accept() {
   context_.AsyncNotifyWhenDone(over_.Arm(shared_from_this(), &GrpcServerCall::Over));
@@ -485,6 +589,9 @@ void GrpcServerCall::Accepted(bool ok) {
     return;
   }
   server_->AcceptNext();
+  if (const Status admitted = guard_->Admit(context_, &ticket_); !admitted.ok()) {
+    return FinishWithStatus(admitted);
+  }
   ReaderLock lock(&gate_->mu);
   if (gate_->closed) return;
   stream_.Read(&request_, read_.Arm(shared_from_this(), &GrpcServerCall::RequestRead));
@@ -493,6 +600,10 @@ void GrpcServerCall::Accepted(bool ok) {
 void GrpcServerCall::RequestRead(bool ok) {
   if (!ok) {
     return FinishWithStatus(InvalidArgument(method(), ": a call must have one request, got none"));
+  }
+  if (const Status taken = ticket_.TakeRequest(method(), request_.Length()); !taken.ok()) {
+    request_.Clear();
+    return FinishWithStatus(taken);
   }
   handler_ = methods_->Find(method());
   if (handler_ == nullptr) {
@@ -625,8 +736,9 @@ Status GrpcRpcServer::Listen(Options options) {
   methods->handlers = std::move(options.handlers);
   methods_ = std::move(methods);
   grpc::ServerBuilder builder;
-  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
-  builder.SetMaxReceiveMessageSize(INT32_MAX);
+  builder.AddListeningPort(address, ServerCredentialsOf(guard_->credentials()), &port_);
+  builder.SetMaxReceiveMessageSize(
+      static_cast<int>(std::clamp<int64_t>(guard_->limits().max_message_bytes, 1, INT32_MAX)));
   builder.SetMaxSendMessageSize(INT32_MAX);
   // A second process on the port must fail, not share it.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
@@ -681,9 +793,15 @@ void GrpcRpcServer::Shutdown() {
 
 }  // namespace
 
-std::shared_ptr<RpcChannel> RpcChannel::Make(const std::string& address) {
+std::shared_ptr<RpcChannel> RpcChannel::Make(const std::string& address,
+                                             std::shared_ptr<const Credentials> credentials) {
   KeepFreedMemory();
-  return std::make_shared<GrpcRpcChannel>(address);
+  if (credentials == nullptr) {
+    StatusOr<std::shared_ptr<const Credentials>> own = ClusterCredentials();
+    if (!own.ok()) return std::make_shared<UselessChannel>(address, own.status());
+    credentials = *std::move(own);
+  }
+  return std::make_shared<GrpcRpcChannel>(address, std::move(credentials));
 }
 
 StatusOr<grpc::ByteBuffer> RpcChannel::Call(const std::string& method, const RpcOptions& options,
@@ -720,7 +838,10 @@ std::shared_ptr<RpcTimer> RpcTimer::Start(absl::Time when, absl::AnyInvocable<vo
 
 StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(Options options) {
   KeepFreedMemory();
+  if (options.credentials == nullptr) options.credentials = std::make_shared<Credentials>();
+  MR_RETURN_IF_ERROR(options.credentials->CheckServer());
   auto server = std::make_unique<GrpcRpcServer>();
+  server->Guard(std::make_shared<CallGuard>(options.credentials, options.limits));
   MR_RETURN_IF_ERROR(server->Listen(std::move(options)));
   return std::unique_ptr<RpcServer>(std::move(server));
 }

@@ -13,7 +13,9 @@
 //
 // Thread-safety: all methods, from any thread. Callbacks come on pollers: they must not block.
 // Failure: gRPC's status codes are Status codes; a connection that breaks is Unavailable. What a
-// handler throws is its call's status: ResourceExhausted for want of memory, else Internal.
+// handler throws is its call's status: ResourceExhausted for want of memory, else Internal. A server
+// that asks for a token answers Unauthenticated without it, before it reads the request; when two
+// peers cannot agree on TLS, that is Unavailable with the likely reason (IsRefusal).
 
 #include <grpcpp/support/byte_buffer.h>
 
@@ -29,6 +31,8 @@
 #include "absl/time/time.h"
 #include "core/cancellation.h"
 #include "core/status.h"
+#include "distributed/security.h"
+#include "distributed/server_limits.h"
 
 namespace millrace {
 
@@ -54,7 +58,10 @@ class RpcChannel {
   using StreamDone = absl::AnyInvocable<void(const Status&)>;
 
   virtual ~RpcChannel() = default;
-  static std::shared_ptr<RpcChannel> Make(const std::string& address);
+  // `credentials`: what it shows, and whether it speaks TLS; null: ClusterCredentials(). When these
+  // cannot be had, each call ends with the reason.
+  static std::shared_ptr<RpcChannel> Make(const std::string& address,
+                                          std::shared_ptr<const Credentials> credentials = nullptr);
 
   // `method`: "/package.Service/Method". `done` is called exactly once, on a poller, or in the
   // calling thread when the call was cancelled before it began.
@@ -98,6 +105,10 @@ class ServerCall {
   virtual absl::Time deadline() const = 0;
   // Started when the client has gone or cancelled; the callbacks run on a poller.
   virtual CancellationManager* cancellation() = 0;
+  // Of its server.
+  virtual const ServerLimits& limits() const = 0;
+  // The caller has proved that it belongs to the cluster, by a token or by a certificate.
+  virtual bool is_from_member() const = 0;
   virtual void Write(const grpc::ByteBuffer& message, absl::AnyInvocable<void()> written) = 0;
   // The last message, then OK.
   virtual void Finish(const grpc::ByteBuffer& message) = 0;
@@ -133,6 +144,9 @@ class RpcServer {
     int max_heavy_calls = 64;  // at once; the others wait
     // How long Shutdown waits for handlers.
     absl::Duration handler_bound = absl::Seconds(10);
+    // What callers must show; null: nothing, and it speaks no TLS.
+    std::shared_ptr<const Credentials> credentials;
+    ServerLimits limits = {};
   };
 
   virtual ~RpcServer() = default;

@@ -18,10 +18,13 @@
 #include "core/allocator.h"
 #include "core/buffer.h"
 #include "core/coding.h"
+#include "core/resource_handle.h"
 #include "core/status.h"
 #include "core/tensor_proto.h"
+#include "distributed/server_limits.h"
 #include "proto/tensor.pb.h"
 #include "proto/tensor_shape.pb.h"
+#include "proto/types.pb.h"
 
 namespace millrace {
 namespace {
@@ -191,8 +194,79 @@ Status Malformed(absl::string_view what, absl::string_view why) {
   return InvalidArgument(what, ": the message must be well formed, got ", why);
 }
 
+int64_t AddCapped(int64_t a, int64_t b) { return a > INT64_MAX - b ? INT64_MAX : a + b; }
+int64_t MultiplyCapped(int64_t a, int64_t b) {
+  return b != 0 && a > INT64_MAX / b ? INT64_MAX : a * b;
+}
+
+// Elements that the message lists; those of complex types are pairs.
+int64_t NumListed(const tensorflow::TensorProto& proto) {
+  return std::max({proto.half_val_size(), proto.float_val_size(), proto.double_val_size(),
+                   proto.int_val_size(), proto.string_val_size(), proto.scomplex_val_size() / 2,
+                   proto.int64_val_size(), proto.bool_val_size(), proto.dcomplex_val_size() / 2,
+                   proto.resource_handle_val_size(), proto.variant_val_size(),
+                   proto.uint32_val_size(), proto.uint64_val_size()});
+}
+
+// What the elements that `proto` does not list take in memory, at least; those of tensors inside
+// its variants, too. As much as there is for a shape that is none.
+int64_t SplatBytes(const tensorflow::TensorProto& proto) {
+  int64_t bytes = 0;
+  for (const auto& variant : proto.variant_val()) {
+    for (const auto& inner : variant.tensors()) bytes = AddCapped(bytes, SplatBytes(inner));
+  }
+  int64_t elements = 1;
+  for (const auto& dim : proto.tensor_shape().dim()) {
+    elements = MultiplyCapped(elements, std::max(dim.size(), int64_t{0}));
+  }
+  // Raw content is all there, or refused.
+  const int64_t missing = elements - NumListed(proto);
+  if (missing <= 0 || !proto.tensor_content().empty()) return bytes;
+  int64_t each = 0;
+  switch (proto.dtype()) {
+    case tensorflow::DT_STRING:
+      each = sizeof(std::string);
+      if (proto.string_val_size() > 0) {
+        each += static_cast<int64_t>(proto.string_val(proto.string_val_size() - 1).size());
+      }
+      break;
+    case tensorflow::DT_RESOURCE:
+      each = sizeof(ResourceHandle);
+      if (proto.resource_handle_val_size() > 0) {
+        const auto& last = proto.resource_handle_val(proto.resource_handle_val_size() - 1);
+        each += static_cast<int64_t>(last.ByteSizeLong());
+      }
+      break;
+    case tensorflow::DT_VARIANT:
+      each = sizeof(Variant);
+      break;
+    default: {
+      const StatusOr<DType> dtype = DTypeFromNumber(proto.dtype());
+      each = dtype.ok() ? static_cast<int64_t>(DTypeSize(*dtype)) : 0;
+    }
+  }
+  return AddCapped(bytes, MultiplyCapped(missing, each));
+}
+
+// What is left of a message's bound for elements that are not listed.
+class SplatBudget {
+ public:
+  explicit SplatBudget(int64_t max) : max_(max) {}
+  Status Take(absl::string_view what, int64_t bytes) {
+    taken_ = AddCapped(taken_, bytes);
+    if (taken_ <= max_) return absl::OkStatus();
+    return BeyondLimit(what, "bytes of tensor elements that the message does not list",
+                       "max_splat_bytes", max_, taken_);
+  }
+
+ private:
+  const int64_t max_;
+  int64_t taken_ = 0;
+};
+
 // A TensorProto of `size` bytes.
-StatusOr<Tensor> ReadTensor(absl::string_view what, SliceReader* in, uint64_t size) {
+StatusOr<Tensor> ReadTensor(absl::string_view what, SliceReader* in, uint64_t size,
+                            SplatBudget* budget) {
   const SliceReader::Position start = in->position();
   const uint64_t end = in->left() - size;
   DType dtype = DT_INVALID;
@@ -241,13 +315,15 @@ StatusOr<Tensor> ReadTensor(absl::string_view what, SliceReader* in, uint64_t si
   if (!in->ReadString(size, &bytes)) return Malformed(what, "a tensor that ends early");
   tensorflow::TensorProto proto;
   if (!proto.ParseFromString(bytes)) return Malformed(what, "a tensor that is none");
+  MR_RETURN_IF_ERROR(budget->Take(what, SplatBytes(proto)));
   Count(counters().through_proto, 1);
   Count(counters().received_copied, bytes.size());
   return TensorFromProto(proto);
 }
 
 // { 1: name or index, 2: TensorProto, 3: is_dead } of `size` bytes.
-StatusOr<DecodedTensor> ReadEntry(absl::string_view what, SliceReader* in, uint64_t size) {
+StatusOr<DecodedTensor> ReadEntry(absl::string_view what, SliceReader* in, uint64_t size,
+                                  SplatBudget* budget) {
   const uint64_t end = in->left() - size;
   DecodedTensor entry;
   while (in->left() > end) {
@@ -267,7 +343,7 @@ StatusOr<DecodedTensor> ReadEntry(absl::string_view what, SliceReader* in, uint6
     } else if (tag == Tag(kDeadField, kVarint)) {
       entry.is_dead = value != 0;
     } else if (tag == Tag(kValueField, kBytes)) {
-      MR_ASSIGN_OR_RETURN(entry.value, ReadTensor(what, in, value));
+      MR_ASSIGN_OR_RETURN(entry.value, ReadTensor(what, in, value, budget));
     } else if (is_bytes) {
       in->Skip(value);
     } else if ((tag & 7) != kVarint) {
@@ -450,7 +526,8 @@ StatusOr<grpc::ByteBuffer> MessageWriter::Finish() {
 
 Status DecodeMessage(absl::string_view what, const grpc::ByteBuffer& buffer, int field,
                      TensorField form, std::vector<DecodedTensor>* tensors,
-                     google::protobuf::MessageLite* rest) {
+                     google::protobuf::MessageLite* rest, int64_t max_splat_bytes) {
+  SplatBudget budget(max_splat_bytes);
   std::vector<grpc::Slice> slices;
   if (buffer.Length() > 0 && !buffer.Dump(&slices).ok()) {
     return Malformed(what, "bytes that cannot be read");
@@ -468,10 +545,10 @@ Status DecodeMessage(absl::string_view what, const grpc::ByteBuffer& buffer, int
     if (!in.ReadVarint(&size) || size > in.left()) return Malformed(what, "an end within a tensor");
     if (form == TensorField::kTensor) {
       DecodedTensor tensor;
-      MR_ASSIGN_OR_RETURN(tensor.value, ReadTensor(what, &in, size));
+      MR_ASSIGN_OR_RETURN(tensor.value, ReadTensor(what, &in, size, &budget));
       tensors->push_back(std::move(tensor));
     } else {
-      MR_ASSIGN_OR_RETURN(DecodedTensor tensor, ReadEntry(what, &in, size));
+      MR_ASSIGN_OR_RETURN(DecodedTensor tensor, ReadEntry(what, &in, size, &budget));
       tensors->push_back(std::move(tensor));
     }
   }

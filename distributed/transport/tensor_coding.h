@@ -10,7 +10,9 @@
 // copied once, straight into a tensor's buffer, or not at all when they lie together and aligned.
 // Strings, handles and variants, which have no raw form, go through TensorProto.
 //
-// Sizes in a message are checked against the message before anything is allocated.
+// Sizes in a message are checked against the message before anything is allocated. A TensorProto
+// may list fewer elements than it has (the last one repeats): what is not listed is counted first,
+// over the whole message, and bounded.
 //
 // Thread-safety: functions from any thread; a MessageWriter belongs to one thread.
 // Failure: InvalidArgument when bytes are no such message; ResourceExhausted for a message above
@@ -38,6 +40,8 @@ namespace millrace {
 inline constexpr int64_t kMinBytesByReference = 1024;
 // The largest message, both ways.
 inline constexpr int64_t kMaxMessageBytes = INT32_MAX;
+// Of elements that a message's tensors do not list, where its receiver says nothing.
+inline constexpr int64_t kMaxSplatBytes = int64_t{32} << 20;
 
 class MessageWriter {
  public:
@@ -80,10 +84,12 @@ struct DecodedTensor {
 enum class TensorField { kTensor, kNamedOrIndexed };
 
 // Reads a message: fields number `field` (0: none) are tensors of the given form and go to
-// `tensors`, all others are merged into `rest`. `what` names the message in errors.
+// `tensors`, all others are merged into `rest`. `what` names the message in errors. Elements that
+// the tensors do not list may have `max_splat_bytes`: ResourceExhausted, which says that servers'
+// bound is ServerLimits::max_splat_bytes.
 Status DecodeMessage(absl::string_view what, const grpc::ByteBuffer& buffer, int field,
                      TensorField form, std::vector<DecodedTensor>* tensors,
-                     google::protobuf::MessageLite* rest);
+                     google::protobuf::MessageLite* rest, int64_t max_splat_bytes = kMaxSplatBytes);
 Status DecodeMessage(absl::string_view what, const grpc::ByteBuffer& buffer,
                      google::protobuf::MessageLite* rest);
 

@@ -391,7 +391,10 @@ StepRendezvous::Cork::~Cork() {
 
 // --- StepTable -----------------------------------------------------------------------------------
 
-StepTable::StepTable(Clock* clock) : clock_(clock), next_sweep_(clock->Now() + kSweepPeriod) {}
+StepTable::StepTable(Clock* clock, int64_t max_parked_bytes)
+    : clock_(clock),
+      max_parked_bytes_(max_parked_bytes),
+      next_sweep_(clock->Now() + kSweepPeriod) {}
 
 StepTable::~StepTable() {
   std::unordered_map<int64_t, std::shared_ptr<StepRendezvous>> left;
@@ -452,7 +455,7 @@ Status StepTable::Push(int64_t step_id, absl::Span<const NamedTensor> tensors) {
   int64_t bytes = 0;
   for (const NamedTensor& tensor : tensors) {
     MR_RETURN_IF_ERROR(RendezvousKey::Parse(tensor.name).status());
-    bytes += tensor.value.TotalBytes();
+    bytes += tensor.value.TotalBytes() + static_cast<int64_t>(tensor.name.size()) + kParkedOverhead;
   }
   const std::shared_ptr<StepRendezvous> step = FindOrExpect(step_id);
   bool parked = false;
@@ -460,11 +463,11 @@ Status StepTable::Push(int64_t step_id, absl::Span<const NamedTensor> tensors) {
     MutexLock lock(&step->mu_);
     MR_RETURN_IF_ERROR(step->aborted_);
     if (step->edges_ == nullptr) {
-      if (parked_bytes_.load(std::memory_order_relaxed) + bytes > kMaxParkedBytes) {
-        return absl::ResourceExhaustedError(
-            absl::StrCat("Push for step ", step_id,
-                         ", which has not begun here: tensors that wait ", "must be at most ",
-                         kMaxParkedBytes, " bytes, got ", parked_bytes(), " and ", bytes, " more"));
+      if (parked_bytes_.load(std::memory_order_relaxed) + bytes > max_parked_bytes_) {
+        return absl::ResourceExhaustedError(absl::StrCat(
+            "Push for step ", step_id, ", which has not begun here: tensors that wait ",
+            "must be at most ", max_parked_bytes_, " bytes (ServerLimits::max_parked_bytes), got ",
+            parked_bytes(), " and ", bytes, " more"));
       }
       step->parked_.insert(step->parked_.end(), tensors.begin(), tensors.end());
       parked_bytes_.fetch_add(bytes, std::memory_order_relaxed);

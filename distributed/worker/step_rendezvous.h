@@ -164,13 +164,15 @@ class StepTable : public std::enable_shared_from_this<StepTable> {
  public:
   // Pushed tensors that wait for steps to start here, all together.
   static constexpr int64_t kMaxParkedBytes = int64_t{1} << 30;
+  // What each of them takes besides its elements and its key.
+  static constexpr int64_t kParkedOverhead = 256;
   // How long a step that was not started may have tensors here.
   static constexpr absl::Duration kParkedExpiry = absl::Seconds(120);
   // How long a step that ended stays when somebody did not fetch what was made for him.
   static constexpr absl::Duration kEndedExpiry = absl::Minutes(10);
   static constexpr size_t kMaxEnded = 10'000;
 
-  explicit StepTable(Clock* clock);
+  explicit StepTable(Clock* clock, int64_t max_parked_bytes = kMaxParkedBytes);
   // Aborts what is left.
   ~StepTable();
   StepTable(const StepTable&) = delete;
@@ -205,6 +207,7 @@ class StepTable : public std::enable_shared_from_this<StepTable> {
   };
 
   Clock* const clock_;
+  const int64_t max_parked_bytes_;
   std::atomic<int64_t> parked_bytes_{0};  // relaxed: a bound, not a protocol
   mutable Mutex mu_;
   // Abseil's maps break when there is no memory to grow, in which steps are refused.

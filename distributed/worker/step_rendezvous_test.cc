@@ -229,10 +229,12 @@ TEST_F(StepRendezvousTest, AStepRunsOnce) {
 
 TEST_F(StepRendezvousTest, PushedTensorsWaitForTheirStepWithinABound) {
   // One that no plan knows, and one of the plan's.
+  int64_t bytes = 0;
   for (const char* edge : {"pushed", "a"}) {
     ASSERT_OK(table_->Push(9, {NamedTensor{KeyOf(edge).text, Tensor::Scalar(7.0f), false}}));
+    bytes += 4 + static_cast<int64_t>(KeyOf(edge).text.size()) + StepTable::kParkedOverhead;
   }
-  EXPECT_EQ(table_->parked_bytes(), 8);
+  EXPECT_EQ(table_->parked_bytes(), bytes);
   ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(9, edges_));
   EXPECT_EQ(table_->parked_bytes(), 0);
   ASSERT_OK(table_->Push(9, {NamedTensor{KeyOf("a").text, Tensor::Scalar(8.0f), false}}));
@@ -249,12 +251,14 @@ TEST_F(StepRendezvousTest, PushedTensorsWaitForTheirStepWithinABound) {
 }
 
 TEST_F(StepRendezvousTest, PushedTensorsBeyondTheBoundAreRefused) {
-  // 2 * 512 MiB fit; one buffer is shared, so this costs no memory.
-  const Tensor half = *Tensor::Allocate(DT_INT8, *Shape::Make({StepTable::kMaxParkedBytes / 2}));
+  // 2 * 512 MiB with their keys just fit; one buffer is shared, so this costs no memory.
+  const Tensor half =
+      *Tensor::Allocate(DT_INT8, *Shape::Make({StepTable::kMaxParkedBytes / 2 - 1024}));
   const std::string key = KeyOf("pushed").text;
   ASSERT_OK(table_->Push(1, {NamedTensor{key, half, false}}));
   ASSERT_OK(table_->Push(2, {NamedTensor{key, half, false}}));
-  EXPECT_STATUS(table_->Push(3, {NamedTensor{key, Tensor::Scalar(1.0f), false}}),
+  const Tensor more = *Tensor::Allocate(DT_INT8, *Shape::Make({4096}));
+  EXPECT_STATUS(table_->Push(3, {NamedTensor{key, more, false}}),
                 absl::StatusCode::kResourceExhausted, "Push for step 3");
 }
 

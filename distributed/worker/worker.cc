@@ -45,6 +45,9 @@ bool IsTransfer(const tensorflow::NodeDef& node) {
          node.op() == "_HostRecv";
 }
 
+// A handle that is not ours may have any length, and messages about it are kept.
+absl::string_view Shown(absl::string_view handle) { return handle.substr(0, kMaxHandleBytes); }
+
 // The partition with other tasks named by the order in which they appear, so that partitions made
 // for different workers are equal. Their incarnations are left out.
 Status MakeCanonical(absl::string_view own_task, tensorflow::GraphDef* graph) {
@@ -201,7 +204,7 @@ struct Worker::Session {
 
 Worker::Worker(WorkerOptions options)
     : options_(std::move(options)),
-      steps_(std::make_shared<StepTable>(options_.clock)),
+      steps_(std::make_shared<StepTable>(options_.clock, options_.limits.max_parked_bytes)),
       runs_(options_.task, options_.clock, options_.run_linger, [this] { return MakeDevices(); }),
       leases_(options_.clock, [this](const std::string& handle, absl::Duration silent) {
         LeaseExpired(handle, silent);
@@ -258,7 +261,7 @@ StatusOr<std::shared_ptr<Worker::Session>> Worker::FindSession(const std::string
     return it->second;
   }
   if (const auto why = ended_.find(handle); why != ended_.end()) return why->second;
-  return absl::AbortedError(absl::StrCat("Session handle is not found: ", handle,
+  return absl::AbortedError(absl::StrCat("Session handle is not found: ", Shown(handle),
                                          ". Possibly this worker (\"", options_.task,
                                          "\") just restarted."));
 }
@@ -302,7 +305,14 @@ Status Worker::CreateWorkerSession(const tensorflow::CreateWorkerSessionRequest&
       if (const auto it = sessions_.find(session->handle); it != sessions_.end()) {
         if (it->second->lease != nullptr) it->second->lease->Renew();
       } else {
-        if (!session->run.empty()) {
+        // Before the run is claimed.
+        if (const auto n = static_cast<int64_t>(sessions_.size());
+            n >= options_.limits.max_sessions) {
+          opened =
+              BeyondLimit(absl::StrCat("CreateWorkerSession on ", options_.task), "open sessions",
+                          "max_sessions", options_.limits.max_sessions, n + 1);
+        }
+        if (opened.ok() && !session->run.empty()) {
           StatusOr<DeviceList> container = runs_.Open(session->run);
           opened = container.status();
           if (opened.ok()) session->devices = *std::move(container);
@@ -596,6 +606,26 @@ Status Worker::RegisterOrThrow(tensorflow::RegisterGraphRequest* request,
     MR_RETURN_IF_ERROR(takes_);
   }
   auto registered = std::make_shared<RegisteredGraph>();
+  registered->num_bytes = static_cast<int64_t>(request->ByteSizeLong());
+  const auto check_limits = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(session->mu) -> Status {
+    const ServerLimits& limits = options_.limits;
+    int64_t graphs = 1, bytes = registered->num_bytes;
+    for (const auto& [handle, other] : session->graphs) {
+      ++graphs;
+      bytes += other->num_bytes;
+    }
+    const std::string where = absl::StrCat("RegisterGraph on ", options_.task);
+    if (graphs > limits.max_graphs) {
+      return BeyondLimit(where, "graphs of a session", "max_graphs", limits.max_graphs, graphs);
+    }
+    if (bytes <= limits.max_graph_bytes) return absl::OkStatus();
+    return BeyondLimit(where, "bytes of a session's graphs", "max_graph_bytes",
+                       limits.max_graph_bytes, bytes);
+  };
+  {
+    MutexLock lock(&session->mu);
+    MR_RETURN_IF_ERROR(check_limits());
+  }
   StatusOr<StepEdges> edges;
   if (graph != nullptr) {
     const tensorflow::GraphDef wire = EdgesOf(*graph);
@@ -616,6 +646,7 @@ Status Worker::RegisterOrThrow(tensorflow::RegisterGraphRequest* request,
   registered->edges = std::make_shared<const StepEdges>(*std::move(edges));
   const std::string handle = RandomHexName();
   MutexLock lock(&session->mu);
+  MR_RETURN_IF_ERROR(check_limits());
   session->graphs[handle] = std::move(registered);
   response->set_graph_handle(handle);
   return absl::OkStatus();
@@ -628,7 +659,8 @@ Status Worker::DeregisterGraph(const tensorflow::DeregisterGraphRequest& request
   MutexLock lock(&session->mu);
   const auto it = session->graphs.find(request.graph_handle());
   if (it == session->graphs.end()) {
-    return absl::AbortedError(absl::StrCat("Graph handle is not found: ", request.graph_handle()));
+    return absl::AbortedError(
+        absl::StrCat("Graph handle is not found: ", Shown(request.graph_handle())));
   }
   dropped = std::move(it->second);
   session->graphs.erase(it);
@@ -647,7 +679,8 @@ void Worker::RunGraph(const tensorflow::RunGraphRequest& graph,
     MutexLock lock(&session->mu);
     const auto it = session->graphs.find(graph.graph_handle());
     if (it == session->graphs.end()) {
-      return absl::AbortedError(absl::StrCat("Graph handle is not found: ", graph.graph_handle()));
+      return absl::AbortedError(
+          absl::StrCat("Graph handle is not found: ", Shown(graph.graph_handle())));
     }
     return it->second;
   };

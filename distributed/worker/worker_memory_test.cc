@@ -13,8 +13,8 @@
 #include "core/testing/counted_new.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/testing/small_model.h"
-#include "distributed/transport/rpc.h"
 #include "distributed/transport/session_terms.h"
+#include "distributed/transport/timers.h"
 #include "distributed/transport/transport.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
@@ -47,8 +47,7 @@ TEST(WorkerMemoryTest, AStepWithALimitEndsWhicheverAllocationFails) {
   node->set_device(std::string(kTask) + "/device:CPU:0");
   tensorflow::RegisterGraphResponse registered;
   ASSERT_OK(worker.RegisterGraph(graph, nullptr, &registered));
-  // gRPC does not survive a failure of its own start.
-  RpcTimer::Start(absl::Now(), [] {})->Cancel();
+  Timers::Real();  // its thread
 
   tensorflow::RunGraphRequest request;
   request.set_session_handle("session");
@@ -126,8 +125,8 @@ TEST(WorkerMemoryTest, ATimerIsSetAgainWithoutMemory) {
   Notification fired;
   std::atomic<int> times{0};
   int64_t allocated = 0;
-  std::shared_ptr<RpcTimer> timer;
-  timer = RpcTimer::Make([&] {
+  std::shared_ptr<Timer> timer;
+  timer = Timers::Real()->Make([&] {
     if (++times == 3) return fired.Notify();
     const int64_t before = Allocations();
     timer->Set(absl::Now());

@@ -187,7 +187,7 @@ void WorkerStep::Execute(bool block, absl::Time deadline) {
 // A step that began without it could not be ended when there is no memory left for it.
 void WorkerStep::MakeTimer() {
   MutexLock lock(&mu_);
-  timer_ = RpcTimer::Make([weak = weak_from_this()] {
+  timer_ = options_->timers->Make([weak = weak_from_this()] {
     if (const auto step = weak.lock()) step->TimeIsOver();
   });
 }
@@ -200,9 +200,9 @@ void WorkerStep::SetTimer(absl::Time when) {
 void WorkerStep::TimeIsOver() {
   if (!overdue_.exchange(true, std::memory_order_relaxed)) {
     parts_.EndOverdue().IgnoreError();
-    SetTimer(absl::Now() + kAnswerTime);
+    SetTimer(options_->timers->Now() + kAnswerTime);
   } else if (!parts_.LeaveSilent()) {
-    SetTimer(absl::Now() + kLookAgain);
+    SetTimer(options_->timers->Now() + kLookAgain);
   }
 }
 
@@ -295,7 +295,7 @@ void WorkerStep::Finish() {
   const std::shared_ptr<WorkerStep> self = shared_from_this();
   if (outer_ != nullptr) outer_->Deregister(outer_token_);
   Status status;
-  std::shared_ptr<RpcTimer> timer;
+  std::shared_ptr<Timer> timer;
   {
     MutexLock lock(&mu_);
     status = status_;

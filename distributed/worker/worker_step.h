@@ -28,7 +28,7 @@
 #include "core/cancellation.h"
 #include "core/mutex.h"
 #include "core/status.h"
-#include "distributed/transport/rpc.h"
+#include "distributed/transport/timers.h"
 #include "distributed/transport/transport.h"
 #include "distributed/worker/step_rendezvous.h"
 #include "distributed/worker/worker_options.h"
@@ -62,6 +62,7 @@ struct RegisteredGraph {
   std::shared_ptr<const StepEdges> edges;
   // Nodes that the plan, which others share, has with other tasks' names.
   std::vector<tensorflow::NodeDef> transfers;
+  int64_t num_bytes = 0;  // of the message that registered it
 };
 
 class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
@@ -128,7 +129,7 @@ class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
   std::atomic<bool> started_{false};
 
   Mutex mu_;
-  std::shared_ptr<RpcTimer> timer_ ABSL_GUARDED_BY(mu_);  // until the step ends, if it has a limit
+  std::shared_ptr<Timer> timer_ ABSL_GUARDED_BY(mu_);  // until the step ends, if it has a limit
   Status status_ ABSL_GUARDED_BY(mu_);
   Status cancelled_with_ ABSL_GUARDED_BY(mu_);
 };
