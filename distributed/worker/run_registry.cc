@@ -137,9 +137,10 @@ StatusOr<DeviceList> RunRegistry::Open(const TrainingRun& run) {
     return RunEndedError(task_, entry->run, *entry->end);
   }
   if (entry->devices.empty()) entry->devices = make_devices_();
+  DeviceList devices = entry->devices;  // before the counts: no memory may be left for it
   if (run.is_chief) ++entry->of_chiefs[run.chief];
   ++entry->sessions;
-  return entry->devices;
+  return devices;
 }
 
 void RunRegistry::Close(const TrainingRun& run) {
