@@ -59,14 +59,11 @@ Status CheckText(const char* text, absl::string_view where, absl::string_view wh
   return InvalidArgument(where, ": ", what, " must be a text, got NULL");
 }
 
-Status CheckArray(const void* array, int count, absl::string_view where, absl::string_view what) {
+Status BadArray(int count, absl::string_view where, absl::string_view what) {
   if (count < 0) {
     return InvalidArgument(where, ": the number of ", what, " must be >= 0, got ", count);
   }
-  if (count > 0 && array == nullptr) {
-    return InvalidArgument(where, ": ", what, " must have ", count, " elements, got NULL");
-  }
-  return absl::OkStatus();
+  return InvalidArgument(where, ": ", what, " must have ", count, " elements, got NULL");
 }
 
 StatusOr<std::vector<std::string>> TextsOf(const char* const* texts, int count,
@@ -145,6 +142,25 @@ StatusOr<int> WriteShape(const PartialShape& shape, int64_t* dims, int max_dims,
 Status BadOptions(absl::string_view where, absl::string_view what, size_t wanted, size_t got) {
   return InvalidArgument(where, ": struct_size of ", what, " must be its sizeof (", wanted,
                          " here), got ", got);
+}
+
+Status TensorsOfHandles::Take(MillraceTensor* const* handles, int count, absl::string_view where,
+                              absl::string_view what) {
+  MR_RETURN_IF_ERROR(CheckArray(handles, count, where, what));
+  if (count > 1) copies_.reserve(static_cast<size_t>(count));
+  for (int i = 0; i < count; ++i) {
+    const TensorObject* const object = Handles<TensorObject>::Find(handles[i]);
+    if (ABSL_PREDICT_FALSE(object == nullptr)) {
+      return Handles<TensorObject>::Refusal(handles[i], where, absl::StrCat(what, "[", i, "]"));
+    }
+    if (count == 1) {
+      tensors_ = absl::MakeConstSpan(&object->tensor, 1);
+    } else {
+      copies_.push_back(object->tensor);
+    }
+  }
+  if (count > 1) tensors_ = copies_;
+  return absl::OkStatus();
 }
 
 Status GiveTensors(absl::Span<Tensor> tensors, MillraceTensor** results) {

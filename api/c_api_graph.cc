@@ -15,6 +15,7 @@
 #include "graph/graph.h"
 #include "graph/import_export.h"
 #include "graph/scope.h"
+#include "graph/shape_inference.h"
 #include "graph/signature.h"
 #include "layers/variable.h"
 #include "proto/graph.pb.h"
@@ -75,6 +76,17 @@ Status KeepShapes(const KnownShapes& shapes, const Scope& scope) {
     }
   }
   return scope.status();
+}
+
+// Infers what is in `scope` and not in `old` once more, of the shapes that are known by now.
+Status InferNew(const Scope& old, const Scope& scope) {
+  if (old.graph()->num_nodes() == 0) return absl::OkStatus();
+  MR_ASSIGN_OR_RETURN(const std::vector<Node*> order, TopologicalOrder(*scope.graph()));
+  for (const Node* node : order) {
+    if (old.graph()->FindNode(node->name()) != nullptr) continue;
+    MR_RETURN_IF_ERROR(scope.refiner()->AddNode(*node));
+  }
+  return absl::OkStatus();
 }
 
 // What a graph of this library has exported.
@@ -155,6 +167,7 @@ Status GraphState::Replace(absl::FunctionRef<StatusOr<Scope>(const Scope&)> make
   MR_RETURN_IF_ERROR(broken_);
   MR_ASSIGN_OR_RETURN(Scope made, make(scope_));
   MR_RETURN_IF_ERROR(KeepShapes(ShapesOf(scope_, scope_.graph()->num_node_ids()), made));
+  MR_RETURN_IF_ERROR(InferNew(scope_, made));
   scope_ = std::move(made);
   ++generation_;
   version_.fetch_add(1, std::memory_order_release);
@@ -169,23 +182,33 @@ const char* GraphState::Keep(absl::string_view text) {
 }
 
 Status GraphState::CatchUp(Session* session, Position* position) {
+  return Read(session, position, [](const Scope&) { return absl::OkStatus(); });
+}
+
+Status GraphState::Read(Session* session, Position* position,
+                        absl::FunctionRef<Status(const Scope&)> read) {
   return NoExceptions("Graph", [&]() -> Status {
     MutexLock lock(&mu_);
     MR_RETURN_IF_ERROR(broken_);
-    const int64_t version = version_.load(std::memory_order_relaxed);
-    if (position->version.load(std::memory_order_relaxed) == version) return absl::OkStatus();
-    const bool goes_on = position->generation == generation_;
-    const int first_id = goes_on ? position->num_ids : 0;
-    if (first_id < scope_.graph()->num_node_ids()) {
-      const auto def = NewMessage<tensorflow::GraphDef>();
-      scope_.graph()->ToGraphDef(def.get(), first_id);
-      if (def->node_size() > 0) MR_RETURN_IF_ERROR(session->Extend(*def));
-    }
-    position->generation = generation_;
-    position->num_ids = scope_.graph()->num_node_ids();
-    position->version.store(version, std::memory_order_release);
-    return absl::OkStatus();
+    MR_RETURN_IF_ERROR(Show(session, position));
+    return read(scope_);
   });
+}
+
+Status GraphState::Show(Session* session, Position* position) {
+  const int64_t version = version_.load(std::memory_order_relaxed);
+  if (position->version.load(std::memory_order_relaxed) == version) return absl::OkStatus();
+  const bool goes_on = position->generation == generation_;
+  const int first_id = goes_on ? position->num_ids : 0;
+  if (first_id < scope_.graph()->num_node_ids()) {
+    const auto def = NewMessage<tensorflow::GraphDef>();
+    scope_.graph()->ToGraphDef(def.get(), first_id);
+    if (def->node_size() > 0) MR_RETURN_IF_ERROR(session->Extend(*def));
+  }
+  position->generation = generation_;
+  position->num_ids = scope_.graph()->num_node_ids();
+  position->version.store(version, std::memory_order_release);
+  return absl::OkStatus();
 }
 
 // --- Look-ups ------------------------------------------------------------------------------------

@@ -28,6 +28,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/optimization.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -127,7 +129,12 @@ Status CheckText(const char* text, absl::string_view where, absl::string_view wh
 // "" for NULL.
 inline std::string TextOrNone(const char* text) { return text == nullptr ? "" : text; }
 // `count` >= 0, and not NULL unless it is 0.
-Status CheckArray(const void* array, int count, absl::string_view where, absl::string_view what);
+Status BadArray(int count, absl::string_view where, absl::string_view what);
+inline Status CheckArray(const void* array, int count, absl::string_view where,
+                         absl::string_view what) {
+  if (ABSL_PREDICT_TRUE(count == 0 || (count > 0 && array != nullptr))) return absl::OkStatus();
+  return BadArray(count, where, what);
+}
 StatusOr<std::vector<std::string>> TextsOf(const char* const* texts, int count,
                                            absl::string_view where, absl::string_view what);
 // The same with sizes; `sizes` may be null.
@@ -184,21 +191,23 @@ Status ReadOptions(const Options* given, absl::string_view where, absl::string_v
 
 // Handles for each of `tensors`, or for none of them.
 Status GiveTensors(absl::Span<Tensor> tensors, MillraceTensor** results);
-// Copies of tensors; `what` is the array's name.
-template <typename Tensors>
-Status TakeTensors(MillraceTensor* const* handles, int count, absl::string_view where,
-                   absl::string_view what, Tensors* tensors) {
-  MR_RETURN_IF_ERROR(CheckArray(handles, count, where, what));
-  tensors->reserve(static_cast<size_t>(count));
-  for (int i = 0; i < count; ++i) {
-    const TensorObject* const object = Handles<TensorObject>::Find(handles[i]);
-    if (ABSL_PREDICT_FALSE(object == nullptr)) {
-      return Handles<TensorObject>::Refusal(handles[i], where, absl::StrCat(what, "[", i, "]"));
-    }
-    tensors->push_back(object->tensor);
-  }
-  return absl::OkStatus();
-}
+// The tensors of handles during a call: one is the handle's own, several are copies.
+class TensorsOfHandles {
+ public:
+  TensorsOfHandles() = default;
+  TensorsOfHandles(const TensorsOfHandles&) = delete;
+  TensorsOfHandles& operator=(const TensorsOfHandles&) = delete;
+
+  // Once; `what` is the array's name.
+  Status Take(MillraceTensor* const* handles, int count, absl::string_view where,
+              absl::string_view what);
+  // As long as this object and the handles.
+  absl::Span<const Tensor> get() const { return tensors_; }
+
+ private:
+  absl::Span<const Tensor> tensors_;
+  absl::InlinedVector<Tensor, 4> copies_;
+};
 
 // --- Graphs --------------------------------------------------------------------------------------
 
@@ -232,8 +241,11 @@ class GraphState {
   };
   // Shows the session what it lacks. One thread at a time by the lock of this object.
   Status CatchUp(Session* session, Position* position);
+  // The same, and Read: the session has just what `read` sees.
+  Status Read(Session* session, Position* position, absl::FunctionRef<Status(const Scope&)> read);
 
  private:
+  Status Show(Session* session, Position* position) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Status RollBack(int num_ids, const std::map<std::string, int>& collection_sizes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

@@ -293,8 +293,7 @@ MillraceCode millrace_session_export(MillraceSession* session, const char* direc
     MR_ASSIGN_OR_RETURN(const std::vector<std::string> tags,
                         TextsOf(given.tags, given.num_tags, where, "options.tags"));
     if (!tags.empty()) model_options.tags = tags;
-    MR_RETURN_IF_ERROR(run->CatchUp());
-    return run->graph->Read([&](const Scope& scope) -> Status {
+    const auto export_model = [&](const Scope& scope) -> Status {
       std::vector<ServingSignature> served;
       for (int i = 0; i < num_signatures; ++i) {
         MR_ASSIGN_OR_RETURN(const SignatureObject* signature,
@@ -310,7 +309,8 @@ MillraceCode millrace_session_export(MillraceSession* session, const char* direc
         MR_ASSIGN_OR_RETURN(model_options.main_op, FindNode(scope, given.main_op, where));
       }
       return ExportModel(run->session.get(), scope, served, directory, model_options);
-    });
+    };
+    return run->graph->Read(run->session.get(), &run->position, export_model);
   });
 }
 
@@ -391,8 +391,8 @@ MillraceCode millrace_saved_model_run(MillraceSavedModel* model, const char* sig
     const std::shared_ptr<const LoadedModel> loaded = object->model;
     MR_ASSIGN_OR_RETURN(const ModelSignature* found,
                         Entry(loaded->signatures(), signature, where, "signature"));
-    std::vector<Tensor> values;
-    MR_RETURN_IF_ERROR(TakeTensors(inputs, num_inputs, where, "inputs", &values));
+    TensorsOfHandles values;
+    MR_RETURN_IF_ERROR(values.Take(inputs, num_inputs, where, "inputs"));
     MR_RETURN_IF_ERROR(CheckArray(input_names, num_inputs, where, "input_names"));
     MR_RETURN_IF_ERROR(CheckArray(output_names, num_outputs, where, "output_names"));
     MR_RETURN_IF_ERROR(CheckArray(results, num_outputs, where, "results"));
@@ -406,7 +406,7 @@ MillraceCode millrace_saved_model_run(MillraceSavedModel* model, const char* sig
     std::vector<Feed> feeds;
     for (int i = 0; i < num_inputs; ++i) {
       MR_ASSIGN_OR_RETURN(FetchName name, tensor_of(found->inputs(), input_names[i], "input"));
-      feeds.emplace_back(std::move(name), std::move(values[static_cast<size_t>(i)]));
+      feeds.emplace_back(std::move(name), values.get()[static_cast<size_t>(i)]);
     }
     std::vector<FetchName> fetches;
     for (int i = 0; i < num_outputs; ++i) {

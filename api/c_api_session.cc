@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "absl/base/attributes.h"
+#include "absl/base/optimization.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/time/time.h"
 #include "api/c_api.h"
@@ -70,6 +72,7 @@ using FetchNames = absl::InlinedVector<FetchName, 4>;
 Status TakeNames(const char* const* names, int count, absl::string_view where,
                  absl::string_view what, FetchNames* taken) {
   MR_RETURN_IF_ERROR(CheckArray(names, count, where, what));
+  taken->reserve(static_cast<size_t>(count));
   for (int i = 0; i < count; ++i) {
     if (names[i] == nullptr) {
       return InvalidArgument(where, ": ", what, "[", i, "] must be a text, got NULL");
@@ -80,7 +83,8 @@ Status TakeNames(const char* const* names, int count, absl::string_view where,
 }
 
 void ClearResults(MillraceTensor** results, int count) {
-  if (results != nullptr) std::fill_n(results, std::max(count, 0), nullptr);
+  if (results == nullptr) return;
+  for (int i = 0; i < count; ++i) results[i] = nullptr;
 }
 
 // Handles for the results, and the trace where it was asked for; all of it or nothing.
@@ -97,6 +101,39 @@ Status Give(absl::Span<Tensor> tensors, const RunControl& control, MillraceTenso
     Handles<BufferObject>::Delete(trace);
   }
   return given;
+}
+
+// An operation that is fetched gives no tensor.
+Status CheckFetched(absl::Span<const Tensor> fetched, size_t wanted, absl::string_view where) {
+  if (ABSL_PREDICT_TRUE(fetched.size() == wanted)) return absl::OkStatus();
+  return InvalidArgument(where, ": each fetch must be a tensor, got ", wanted, " names of ",
+                         fetched.size(), " tensors; nodes without outputs are targets");
+}
+
+// RunStep with options: apart, because what they need is large and most steps have none.
+ABSL_ATTRIBUTE_NOINLINE Status RunControlled(SessionState* session, absl::Span<const Feed> feeds,
+                                             absl::Span<const FetchName> fetches,
+                                             absl::Span<const FetchName> targets,
+                                             const MillraceRunOptions& options,
+                                             absl::string_view where, MillraceTensor** results) {
+  MR_ASSIGN_OR_RETURN(RunControl control, ControlOf(&options, where));
+  MR_RETURN_IF_ERROR(session->CatchUp());
+  MR_ASSIGN_OR_RETURN(std::vector<Tensor> fetched,
+                      session->session->Run(control.options, feeds, fetches, targets,
+                                            control.metadata ? &*control.metadata : nullptr));
+  MR_RETURN_IF_ERROR(CheckFetched(fetched, fetches.size(), where));
+  return Give(absl::MakeSpan(fetched), control, results);
+}
+
+ABSL_ATTRIBUTE_NOINLINE Status RunControlled(const StepObject& step, absl::Span<const Tensor> feeds,
+                                             const MillraceRunOptions& options,
+                                             absl::string_view where, MillraceTensor** results) {
+  MR_ASSIGN_OR_RETURN(RunControl control, ControlOf(&options, where));
+  MR_ASSIGN_OR_RETURN(
+      std::vector<Tensor> fetched,
+      step.step->Run(control.options, feeds, control.metadata ? &*control.metadata : nullptr));
+  MR_RETURN_IF_ERROR(CheckFetched(fetched, step.num_fetches, where));
+  return Give(absl::MakeSpan(fetched), control, results);
 }
 
 }  // namespace
@@ -139,23 +176,15 @@ Status RunStep(SessionState* session, absl::Span<const Feed> feeds,
                absl::Span<const FetchName> fetches, absl::Span<const FetchName> targets,
                const MillraceRunOptions* options, absl::string_view where,
                MillraceTensor** results) {
-  std::optional<RunControl> control;
   if (options != nullptr) {
-    MR_ASSIGN_OR_RETURN(control, ControlOf(options, where));
+    return RunControlled(session, feeds, fetches, targets, *options, where, results);
   }
   MR_RETURN_IF_ERROR(session->CatchUp());
-  MR_ASSIGN_OR_RETURN(
-      std::vector<Tensor> fetched,
-      session->session->Run(control ? control->options : tensorflow::RunOptions::default_instance(),
-                            feeds, fetches, targets,
-                            control && control->metadata ? &*control->metadata : nullptr));
-  if (fetched.size() != fetches.size()) {
-    return InvalidArgument(where, ": each fetch must be a tensor, got ", fetches.size(),
-                           " names of ", fetched.size(),
-                           " tensors; nodes without outputs are targets");
-  }
-  return control ? Give(absl::MakeSpan(fetched), *control, results)
-                 : GiveTensors(absl::MakeSpan(fetched), results);
+  MR_ASSIGN_OR_RETURN(std::vector<Tensor> fetched,
+                      session->session->Run(tensorflow::RunOptions::default_instance(), feeds,
+                                            fetches, targets, nullptr));
+  MR_RETURN_IF_ERROR(CheckFetched(fetched, fetches.size(), where));
+  return GiveTensors(absl::MakeSpan(fetched), results);
 }
 
 }  // namespace millrace::c_api
@@ -198,11 +227,11 @@ MillraceCode millrace_session_run(MillraceSession* session, const char* const* f
   return Call(status, __func__, [&](absl::string_view where) -> Status {
     MR_ASSIGN_OR_RETURN(const SessionObject* object,
                         Handles<SessionObject>::Get(session, where, "session"));
-    const std::shared_ptr<SessionState> state = object->state;
     MR_RETURN_IF_ERROR(CheckArray(feeds, num_feeds, where, "feeds"));
     MR_RETURN_IF_ERROR(CheckArray(feed_names, num_feeds, where, "feed_names"));
     MR_RETURN_IF_ERROR(CheckArray(results, num_fetches, where, "results"));
     absl::InlinedVector<Feed, 4> fed;
+    fed.reserve(static_cast<size_t>(num_feeds));
     for (int i = 0; i < num_feeds; ++i) {
       const TensorObject* const tensor = Handles<TensorObject>::Find(feeds[i]);
       if (tensor == nullptr) {
@@ -216,7 +245,7 @@ MillraceCode millrace_session_run(MillraceSession* session, const char* const* f
     FetchNames fetched, run;
     MR_RETURN_IF_ERROR(TakeNames(fetch_names, num_fetches, where, "fetch_names", &fetched));
     MR_RETURN_IF_ERROR(TakeNames(targets, num_targets, where, "targets", &run));
-    return RunStep(state.get(), fed, fetched, run, options, where, results);
+    return RunStep(object->state.get(), fed, fetched, run, options, where, results);
   });
 }
 
@@ -264,22 +293,14 @@ MillraceCode millrace_prepared_step_run(MillracePreparedStep* step, MillraceTens
                              " results, got places for ", num_results);
     }
     MR_RETURN_IF_ERROR(CheckArray(results, num_results, where, "results"));
-    absl::InlinedVector<Tensor, 4> values;
-    MR_RETURN_IF_ERROR(TakeTensors(feeds, num_feeds, where, "feeds", &values));
+    TensorsOfHandles values;
+    MR_RETURN_IF_ERROR(values.Take(feeds, num_feeds, where, "feeds"));
     if (options == nullptr) {
       absl::InlinedVector<Tensor, 4> fetched(object->num_fetches);
-      MR_RETURN_IF_ERROR(object->step->RunInto(values, absl::MakeSpan(fetched)));
+      MR_RETURN_IF_ERROR(object->step->RunInto(values.get(), absl::MakeSpan(fetched)));
       return GiveTensors(absl::MakeSpan(fetched), results);
     }
-    MR_ASSIGN_OR_RETURN(RunControl control, ControlOf(options, where));
-    MR_ASSIGN_OR_RETURN(std::vector<Tensor> fetched,
-                        object->step->Run(control.options, values,
-                                          control.metadata ? &*control.metadata : nullptr));
-    if (fetched.size() != object->num_fetches) {
-      return InvalidArgument(where, ": each fetch must be a tensor, got ", object->num_fetches,
-                             " names of ", fetched.size(), " tensors");
-    }
-    return Give(absl::MakeSpan(fetched), control, results);
+    return RunControlled(*object, values.get(), *options, where, results);
   });
 }
 

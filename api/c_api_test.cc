@@ -369,7 +369,7 @@ TEST_F(CApiTest, BadArgumentsAreStatuses) {
        MILLRACE_NOT_FOUND},
       {"options.global_step must be int64 or int32, got float",
        [&](auto* s) { millrace_graph_minimize(graph_, loss, &float_step, s); }},
-      {"at least one variable must have a gradient",
+      {"No gradients provided for any variable",
        [&](auto* s) { millrace_graph_minimize(graph_, "c", &sgd, s); }},
       {"the gradient of 'w' must be float[2]",
        [&](auto* s) { millrace_graph_apply_gradients(graph_, &loss, &w, 1, &sgd, s); }},
@@ -633,6 +633,55 @@ TEST_F(CApiTest, ShapesOutliveEditsThatFailAndImports) {
   millrace_graph_set_shape(graph_, q, other, 2, status_);
   EXPECT_STATUS(status(), absl::StatusCode::kInvalidArgument, "must have shape [?,3], got [?,4]");
   EXPECT_EQ(shape_of(q), (std::vector<int64_t>{-1, 3}));
+  EXPECT_OK(status());
+}
+
+TEST_F(CApiTest, WhatIsImportedIsInferredOfTheShapesThatWereSaid) {
+  const auto shape_of = [&](const char* tensor) {
+    int64_t dims[4] = {-7, -7, -7, -7};
+    const int rank = millrace_graph_shape(graph_, tensor, dims, 4, status_);
+    return std::vector<int64_t>(dims, dims + std::max(rank, 0));
+  };
+  const int64_t said[] = {-1, 3};
+  millrace_graph_add_placeholder(graph_, "p", MILLRACE_FLOAT, nullptr, -1, status_);
+  millrace_graph_set_shape(graph_, "p", said, 2, status_);
+  ASSERT_OK(status());
+
+  // "in" is to be p: sum = in + in, and its square.
+  tensorflow::GraphDef more;
+  const auto add = [&](const char* name, const char* op, std::vector<std::string> inputs) {
+    auto* const node = more.add_node();
+    node->set_name(name);
+    node->set_op(op);
+    for (const std::string& input : inputs) node->add_input(input);
+    (*node->mutable_attr())["T"].set_type(tensorflow::DT_FLOAT);
+  };
+  add("square", "Square", {"sum"});
+  add("sum", "Add", {"in", "in"});
+  const char *from = "in", *to = "p";
+  auto options = Options<MillraceImportOptions>();
+  options.mapped_from = &from;
+  options.mapped_to = &to;
+  options.num_mapped = 1;
+  std::string bytes = more.SerializeAsString();
+  millrace_graph_import(graph_, bytes.data(), bytes.size(), &options, status_);
+  ASSERT_OK(status());
+  EXPECT_EQ(shape_of("sum"), (std::vector<int64_t>{-1, 3}));
+  EXPECT_EQ(shape_of("square"), (std::vector<int64_t>{-1, 3}));
+
+  // What contradicts them is refused, as it is where nodes are built, and changes nothing.
+  more.Clear();
+  add("bad", "Add", {"in", "two"});
+  options.num_mapped = 2;
+  const char *froms[] = {"in", "two"}, *tos[] = {"p", "c"};
+  options.mapped_from = froms;
+  options.mapped_to = tos;
+  bytes = more.SerializeAsString();
+  EXPECT_EQ(millrace_graph_import(graph_, bytes.data(), bytes.size(), &options, status_),
+            MILLRACE_INVALID_ARGUMENT);
+  EXPECT_STATUS(status(), absl::StatusCode::kInvalidArgument, "Add 'bad'");
+  EXPECT_EQ(millrace_graph_shape(graph_, "bad", nullptr, 0, nullptr), -1);
+  EXPECT_EQ(shape_of("square"), (std::vector<int64_t>{-1, 3}));
   EXPECT_OK(status());
 }
 

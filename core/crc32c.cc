@@ -88,6 +88,16 @@ uint32_t ThreeStretches(uint32_t crc, const char*& p, size_t& n, const ShiftTabl
 
 }  // namespace
 
+uint32_t JoinCrc32c(uint32_t a, uint32_t b, uint64_t b_size) {
+  // Bytes of zeros after `a`: for each bit of their number the map of so many.
+  Matrix zeros = ZeroBytes(1);
+  for (; b_size != 0; b_size >>= 1) {
+    if (b_size & 1u) a = Apply(zeros, a);
+    zeros = Squared(zeros);
+  }
+  return a ^ b;
+}
+
 uint32_t ExtendCrc32c(uint32_t crc, absl::string_view data) {
   const char* p = data.data();
   size_t n = data.size();

@@ -21,6 +21,10 @@ namespace millrace {
 // The checksum of what `crc` is the checksum of, followed by `data`.
 uint32_t ExtendCrc32c(uint32_t crc, absl::string_view data);
 
+// Of a + b, from the checksums of both and the length of b: parts can be read by several threads.
+//   JoinCrc32c(Crc32c(a), Crc32c(b), b.size()) == Crc32c(a + b)
+uint32_t JoinCrc32c(uint32_t a, uint32_t b, uint64_t b_size);
+
 inline uint32_t Crc32c(absl::string_view data) { return ExtendCrc32c(0, data); }
 
 inline constexpr uint32_t kCrcMaskDelta = 0xa282ead8u;

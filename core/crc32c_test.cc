@@ -68,6 +68,15 @@ TEST(Crc32cTest, EverySplitGivesTheSame) {
   }
 }
 
+TEST(Crc32cTest, ChecksumsOfPartsJoinToThatOfTheWhole) {
+  const std::string data = Bytes(100'000);
+  const absl::string_view whole = data;
+  for (const size_t split : {size_t{0}, size_t{1}, size_t{63}, size_t{65'536}, data.size()}) {
+    const absl::string_view a = whole.substr(0, split), b = whole.substr(split);
+    EXPECT_EQ(JoinCrc32c(Crc32c(a), Crc32c(b), b.size()), Crc32c(whole)) << split;
+  }
+}
+
 TEST(Crc32cTest, MaskIsTheRotationPlusAConstantAndInvertible) {
   EXPECT_EQ(MaskCrc32c(0), 0xa282ead8u);
   EXPECT_EQ(MaskCrc32c(0x8000u), 0xa282ead9u);

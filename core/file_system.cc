@@ -70,7 +70,9 @@ const char* DirectoryPath(const std::string& path) { return path.empty() ? "." :
 
 class PosixWritableFile final : public WritableFile {
  public:
-  PosixWritableFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+  // `may_seek`: the file is empty, and not open for appending only.
+  PosixWritableFile(std::string path, int fd, bool may_seek)
+      : path_(std::move(path)), fd_(fd), may_seek_(may_seek) {}
   ~PosixWritableFile() override { PosixWritableFile::Close().IgnoreError(); }
 
   Status Append(absl::string_view data) override {
@@ -82,6 +84,24 @@ class PosixWritableFile final : public WritableFile {
     MR_RETURN_IF_ERROR(Flush());
     if (data.size() >= kWriteBuffer) return WriteAll(data);
     buffer_.append(data.data(), data.size());
+    return absl::OkStatus();
+  }
+
+  Status WriteAt(uint64_t offset, absl::string_view data) override {
+    MR_RETURN_IF_ERROR(Usable("write"));
+    if (!may_seek_) return WritableFile::WriteAt(offset, data);
+    MR_RETURN_IF_ERROR(Flush());
+    if (offset > static_cast<uint64_t>(INT64_MAX) - data.size()) return Failed("write", EFBIG);
+    while (!data.empty()) {
+      const ssize_t n = RetryOnInterrupt(
+          [&] { return ::pwrite(fd_, data.data(), data.size(), static_cast<off_t>(offset)); });
+      if (n < 0) return Failed("write", errno);
+      data.remove_prefix(static_cast<size_t>(n));
+      offset += static_cast<uint64_t>(n);
+    }
+    if (offset <= end_) return absl::OkStatus();
+    end_ = offset;
+    if (::lseek(fd_, static_cast<off_t>(end_), SEEK_SET) < 0) return Failed("seek", errno);
     return absl::OkStatus();
   }
 
@@ -126,12 +146,15 @@ class PosixWritableFile final : public WritableFile {
       const ssize_t n = RetryOnInterrupt([&] { return ::write(fd_, data.data(), data.size()); });
       if (n < 0) return Failed("write", errno);
       data.remove_prefix(static_cast<size_t>(n));
+      end_ += static_cast<uint64_t>(n);
     }
     return absl::OkStatus();
   }
 
   const std::string path_;
   int fd_;  // -1 when closed
+  const bool may_seek_;
+  uint64_t end_ = 0;  // of a file that may be written anywhere: what is in it
   std::string buffer_;
   Status error_;  // the first error; everything after it fails with it
 };
@@ -318,7 +341,7 @@ class PosixFileSystem final : public FileSystem {
     const int fd = RetryOnInterrupt(
         [&] { return ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, kFileMode); });
     if (fd < 0) return ErrnoStatus("open for writing", path, errno);
-    return std::make_unique<PosixWritableFile>(path, fd);
+    return std::make_unique<PosixWritableFile>(path, fd, (flags & O_APPEND) == 0);
   }
 
   static StatusOr<struct stat> Stat(const std::string& path) {
@@ -329,6 +352,11 @@ class PosixFileSystem final : public FileSystem {
 };
 
 }  // namespace
+
+Status WritableFile::WriteAt(uint64_t offset, absl::string_view data) {
+  return FailedPrecondition("a file must be opened for writing anywhere to get ", data.size(),
+                            " bytes at offset ", offset, ", got one that only grows");
+}
 
 StatusOr<std::unique_ptr<WritableFile>> FileSystem::NewExclusiveFile(const std::string& path) {
   if (FileExists(path)) {

@@ -29,6 +29,9 @@ class WritableFile {
  public:
   virtual ~WritableFile() = default;  // closes, ignoring errors
   virtual Status Append(absl::string_view data) = 0;
+  // Writes at a place in the file, or beyond its end (bytes between are zeros); Append goes on
+  // after the furthest byte written. FailedPrecondition for a file of NewAppendableFile.
+  virtual Status WriteAt(uint64_t offset, absl::string_view data);
   // Hands everything to the operating system.
   virtual Status Flush() = 0;
   // Flush, then the data is on the device (fsync).

@@ -68,6 +68,25 @@ TEST_F(FileSystemTest, WritableTruncatesAppendableKeepsExclusiveRefuses) {
   EXPECT_EQ(fs_->NewExclusiveFile(Path("g")).status(), absl::OkStatus());
 }
 
+TEST_F(FileSystemTest, WritesAtPlacesFillHolesAndAppendGoesOnAtTheEnd) {
+  auto file = fs_->NewExclusiveFile(Path("f"));
+  ASSERT_EQ(file.status(), absl::OkStatus());
+  ASSERT_EQ((*file)->Append("ab"), absl::OkStatus());
+  ASSERT_EQ((*file)->WriteAt(5, "fg"), absl::OkStatus());
+  ASSERT_EQ((*file)->Append("hi"), absl::OkStatus());
+  ASSERT_EQ((*file)->WriteAt(3, "d"), absl::OkStatus());
+  ASSERT_EQ((*file)->WriteAt(0, "A"), absl::OkStatus());
+  ASSERT_EQ((*file)->Append("j"), absl::OkStatus());
+  EXPECT_EQ((*file)->WriteAt(uint64_t{1} << 63, "x").code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ((*file)->Append("x").code(), absl::StatusCode::kResourceExhausted);
+  file->reset();
+  EXPECT_EQ(*ReadFileToString(fs_, Path("f")), std::string("Ab\0d\0fghij", 10));
+
+  auto log = fs_->NewAppendableFile(Path("f"));
+  ASSERT_EQ(log.status(), absl::OkStatus());
+  EXPECT_EQ((*log)->WriteAt(0, "x").code(), absl::StatusCode::kFailedPrecondition);
+}
+
 TEST_F(FileSystemTest, AClosedFileRefusesMore) {
   auto file = fs_->NewWritableFile(Path("f"));
   ASSERT_EQ((*file)->Close(), absl::OkStatus());

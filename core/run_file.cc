@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/run_file.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "core/json_nesting.h"
 #include "nlohmann/json.hpp"
 
@@ -14,6 +21,45 @@ using Json = nlohmann::json;
 
 // A bound against files that are none of these.
 constexpr uint64_t kMaxBytes = 64 << 10;
+
+constexpr char kEpoch[] = "run_owner-";
+constexpr char kOwnEnd[] = "run_end-";
+constexpr char kJson[] = ".json";
+// Of a token, in the name of a file.
+constexpr size_t kTokenDigits = 8;
+// No directory ever had so many owners: a number above it says nothing, and there is one above it.
+constexpr int64_t kMaxEpoch = int64_t{1} << 53;
+
+std::string EpochPath(const std::string& directory, int64_t epoch) {
+  return JoinPath(directory, absl::StrCat(kEpoch, epoch));
+}
+
+// 0: the name is none of an epoch.
+int64_t EpochOf(absl::string_view name) {
+  int64_t epoch = 0;
+  return absl::ConsumePrefix(&name, kEpoch) && absl::SimpleAtoi(name, &epoch) && epoch > 0 &&
+                 epoch <= kMaxEpoch
+             ? epoch
+             : 0;
+}
+
+int64_t NewestOf(const std::vector<std::string>& names) {
+  int64_t newest = 0;
+  for (const std::string& name : names) newest = std::max(newest, EpochOf(name));
+  return newest;
+}
+
+// Tokens are hexadecimal digits; a file may say anything.
+std::string FileNamePart(absl::string_view token) {
+  std::string part;
+  for (const char c : token.substr(0, kTokenDigits))
+    part += absl::ascii_isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  return part;
+}
+
+std::string OwnEndPath(const std::string& directory, const std::string& token) {
+  return JoinPath(directory, absl::StrCat(kOwnEnd, FileNamePart(token), kJson));
+}
 
 // nullopt: no such file.
 StatusOr<std::optional<Json>> ReadObject(FileSystem* fs, const std::string& path,
@@ -52,10 +98,13 @@ Json Base(const std::string& unknown) {
   return json.is_object() ? json : Json::object();
 }
 
-Status Write(FileSystem* fs, const std::string& path, const Json& json) {
+std::string TextOf(const Json& json) {
   // Names of files may be no UTF-8.
-  return WriteFileAtomically(fs, path,
-                             json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+Status Write(FileSystem* fs, const std::string& path, const Json& json) {
+  return WriteFileAtomically(fs, path, TextOf(json));
 }
 
 Status MustHave(const std::string& path, const char* key, const std::string& value) {
@@ -72,8 +121,9 @@ std::string RunEndFilePath(const std::string& directory) {
   return JoinPath(directory, "run_end.json");
 }
 
-StatusOr<std::optional<RunFile>> ReadRunFile(FileSystem* fs, const std::string& directory) {
-  const std::string path = RunFilePath(directory);
+namespace {
+
+StatusOr<std::optional<RunFile>> ReadRunIn(FileSystem* fs, const std::string& path) {
   RunFile run;
   MR_ASSIGN_OR_RETURN(const std::optional<Json> json, ReadObject(fs, path, &run.unknown));
   if (!json) return std::optional<RunFile>();
@@ -82,13 +132,14 @@ StatusOr<std::optional<RunFile>> ReadRunFile(FileSystem* fs, const std::string& 
   run.chief = Text(*json, "chief");
   run.token = Text(*json, "token");
   run.epoch = Number(*json, "epoch", 0);
+  if (run.epoch < 0 || run.epoch > kMaxEpoch) run.epoch = 0;
   run.since = Text(*json, "since");
   MR_RETURN_IF_ERROR(MustHave(path, "id", run.id));
   MR_RETURN_IF_ERROR(MustHave(path, "token", run.token));
   return std::optional<RunFile>(std::move(run));
 }
 
-Status WriteRunFile(FileSystem* fs, const std::string& directory, const RunFile& run) {
+Json JsonOf(const RunFile& run) {
   Json json = Base(run.unknown);
   json["id"] = run.id;
   json["name"] = run.name;
@@ -96,11 +147,62 @@ Status WriteRunFile(FileSystem* fs, const std::string& directory, const RunFile&
   json["token"] = run.token;
   json["epoch"] = run.epoch;
   json["since"] = run.since;
-  return Write(fs, RunFilePath(directory), json);
+  return json;
 }
 
-StatusOr<std::optional<RunEndFile>> ReadRunEnd(FileSystem* fs, const std::string& directory) {
-  const std::string path = RunEndFilePath(directory);
+}  // namespace
+
+StatusOr<std::optional<RunFile>> ReadRunFile(FileSystem* fs, const std::string& directory) {
+  return ReadRunIn(fs, RunFilePath(directory));
+}
+
+Status WriteRunFile(FileSystem* fs, const std::string& directory, const RunFile& run) {
+  return Write(fs, RunFilePath(directory), JsonOf(run));
+}
+
+StatusOr<std::optional<RunFile>> ReadRunEpoch(FileSystem* fs, const std::string& directory,
+                                              int64_t epoch) {
+  return ReadRunIn(fs, EpochPath(directory, epoch));
+}
+
+Status ClaimRunEpoch(FileSystem* fs, const std::string& directory, const RunFile& run) {
+  const std::string path = EpochPath(directory, run.epoch);
+  MR_ASSIGN_OR_RETURN(const auto file, fs->NewExclusiveFile(path));
+  const Status written = [&]() -> Status {
+    MR_RETURN_IF_ERROR(file->Append(TextOf(JsonOf(run))));
+    MR_RETURN_IF_ERROR(file->Sync());
+    return file->Close();
+  }();
+  // Of nobody, then, and in nobody's way.
+  if (!written.ok()) fs->DeleteFile(path).IgnoreError();
+  return written;
+}
+
+StatusOr<int64_t> NewestRunEpoch(FileSystem* fs, const std::string& directory) {
+  MR_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs->GetChildren(directory));
+  return NewestOf(names);
+}
+
+void SweepRunFiles(FileSystem* fs, const std::string& directory, int64_t epoch,
+                   const std::string& token) {
+  const auto names = fs->GetChildren(directory);
+  // Nothing is an older one's when the caller is.
+  if (!names.ok() || NewestOf(*names) > epoch) return;
+  const std::string own_end = Basename(OwnEndPath(directory, token));
+  for (const std::string& name : *names) {
+    const int64_t of = EpochOf(name);
+    const bool is_end = absl::StartsWith(name, kOwnEnd) && absl::EndsWith(name, kJson);
+    if ((of > 0 && of < epoch) || (is_end && name != own_end)) {
+      fs->DeleteFile(JoinPath(directory, name)).IgnoreError();
+    }
+  }
+}
+
+namespace {
+
+// What one file says, whoever wrote it.
+StatusOr<std::optional<RunEndFile>> ReadEndIn(FileSystem* fs, const std::string& directory,
+                                              const std::string& path) {
   RunEndFile end;
   MR_ASSIGN_OR_RETURN(const std::optional<Json> json, ReadObject(fs, path, &end.unknown));
   if (!json) return std::optional<RunEndFile>();
@@ -113,10 +215,26 @@ StatusOr<std::optional<RunEndFile>> ReadRunEnd(FileSystem* fs, const std::string
   if (!checkpoint.empty()) end.checkpoint = JoinPath(directory, checkpoint);
   MR_RETURN_IF_ERROR(MustHave(path, "id", end.id));
   MR_RETURN_IF_ERROR(MustHave(path, "token", end.token));
+  return std::optional<RunEndFile>(std::move(end));
+}
+
+bool IsOf(const std::optional<RunEndFile>& end, const std::optional<RunFile>& run) {
+  return end && run && run->id == end->id && run->token == end->token;
+}
+
+}  // namespace
+
+StatusOr<std::optional<RunEndFile>> ReadRunEnd(FileSystem* fs, const std::string& directory) {
+  const std::string path = RunEndFilePath(directory);
+  MR_ASSIGN_OR_RETURN(std::optional<RunEndFile> end, ReadEndIn(fs, directory, path));
+  if (!end) return end;
   // Afterwards: an owner that has come meanwhile is seen.
   MR_ASSIGN_OR_RETURN(const std::optional<RunFile> run, ReadRunFile(fs, directory));
-  if (!run || run->id != end.id || run->token != end.token) return std::optional<RunEndFile>();
-  return std::optional<RunEndFile>(std::move(end));
+  if (IsOf(end, run)) return end;
+  if (!run) return std::optional<RunEndFile>();
+  // An older owner's, or it was late and has replaced the newer one's.
+  MR_ASSIGN_OR_RETURN(end, ReadEndIn(fs, directory, OwnEndPath(directory, run->token)));
+  return IsOf(end, run) ? end : std::optional<RunEndFile>();
 }
 
 Status WriteRunEnd(FileSystem* fs, const std::string& directory, const RunEndFile& end) {
@@ -130,6 +248,7 @@ Status WriteRunEnd(FileSystem* fs, const std::string& directory, const RunEndFil
       !end.checkpoint.empty() && Dirname(end.checkpoint) == Dirname(RunEndFilePath(directory))
           ? Basename(end.checkpoint)
           : end.checkpoint;
+  MR_RETURN_IF_ERROR(Write(fs, OwnEndPath(directory, end.token), json));
   return Write(fs, RunEndFilePath(directory), json);
 }
 

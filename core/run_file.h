@@ -2,19 +2,27 @@
 #ifndef MILLRACE_CORE_RUN_FILE_H_
 #define MILLRACE_CORE_RUN_FILE_H_
 
-// What a training run says of itself in its directory: two small JSON files, for its own tasks,
-// for those that come later and for managers of clusters that know nothing of Millrace.
+// What a training run says of itself in its directory: small files, for its own tasks, for those
+// that come later and for managers of clusters that know nothing of Millrace.
 //
 //   run.json      whose run it is: the id that it has for its whole life, and the chief that owns
 //                 the directory now. Written by each chief when it takes the directory over; the
 //                 last writer owns it, and has the larger epoch.
+//   run_owner-7   what run.json says of the owner with epoch 7. Made with O_EXCL (which NFS keeps
+//                 since version 3) before run.json is written, so that no two of several that begin
+//                 at once have one epoch. The highest epoch is that of the newest owner, whatever
+//                 a late write of an older one has left in run.json; lower ones are deleted.
 //   run_end.json  that training is over: at which step, with which checkpoint, and why. Written by
 //                 the owner when it ends well. It counts only while its writer still owns the
 //                 directory: a chief that goes on after an end takes the directory over first, and
 //                 a late end of a chief that was taken over is none.
 //
-// Each file has one writer at a time, is replaced as a whole (WriteFileAtomically) and never read
-// in order to be changed in part, so readers see what one chief wrote. Fields that this version
+//   run_end-<8 digits of the token>.json  the same, in a file that no other owner writes: what
+//   counts
+//                 when a late end of another one has replaced run_end.json.
+//
+// JSON files are replaced as a whole (WriteFileAtomically) and never read in order to be changed in
+// part, so readers see what one chief wrote. Fields that this version
 // does not know are kept. Paths of checkpoints in the directory are relative in the file: the
 // directory can be moved.
 //
@@ -56,6 +64,20 @@ std::string RunEndFilePath(const std::string& directory);
 // nullopt: there is none.
 StatusOr<std::optional<RunFile>> ReadRunFile(FileSystem* fs, const std::string& directory);
 Status WriteRunFile(FileSystem* fs, const std::string& directory, const RunFile& run);
+
+// Makes run.epoch that of `run`, for good. AlreadyExists when another has it: look for the newest
+// and take one above that. A process that was stopped for long in between may get one below the
+// newest by now, which is nobody's: look again afterwards.
+Status ClaimRunEpoch(FileSystem* fs, const std::string& directory, const RunFile& run);
+// The newest that was claimed; 0: none.
+StatusOr<int64_t> NewestRunEpoch(FileSystem* fs, const std::string& directory);
+// Who claimed `epoch`. nullopt: nobody; DataLoss: somebody who is about to say so, or died then.
+StatusOr<std::optional<RunFile>> ReadRunEpoch(FileSystem* fs, const std::string& directory,
+                                              int64_t epoch);
+// Removes what owners below `epoch` have left: their epochs, and the ends that `token` did not
+// write. What cannot be removed stays for the next one.
+void SweepRunFiles(FileSystem* fs, const std::string& directory, int64_t epoch,
+                   const std::string& token);
 
 // nullopt: the run of the directory has not ended, or there is none.
 StatusOr<std::optional<RunEndFile>> ReadRunEnd(FileSystem* fs, const std::string& directory);

@@ -12,6 +12,7 @@
 #include "core/small_tensors.h"
 #include "core/tensor.h"
 #include "graph/attr.h"
+#include "graph/gated_gradients.h"
 #include "graph/graph.h"
 #include "graph/node_builder.h"
 #include "graph/op_registry.h"
@@ -140,8 +141,11 @@ using Tensors = absl::flat_hash_set<Output>;
 // One call of AddGradients.
 class Backprop {
  public:
-  Backprop(const Scope& scope, const GradientOptions& options)
-      : caller_(scope), scope_(scope.WithName("").CompositeScope("gradients")), options_(options) {}
+  Backprop(const Scope& scope, const GradientOptions& options, bool gated)
+      : caller_(scope),
+        scope_(scope.WithName("").CompositeScope("gradients")),
+        options_(options),
+        gated_(gated) {}
 
   StatusOr<std::vector<Gradient>> Run(absl::Span<const Output> ys, absl::Span<const Output> xs);
 
@@ -170,6 +174,7 @@ class Backprop {
   const Scope& caller_;
   const Scope scope_;
   const GradientOptions& options_;
+  const bool gated_;
   Tensors stopped_;
   // The xs and every output that a change of an x reaches.
   Tensors dependents_;
@@ -319,6 +324,10 @@ Status Backprop::PropagateThrough(Node* node) {
         const Gradient& gradient = input_gradients[static_cast<size_t>(i)];
         if (!Depends(node->input(i)) || !HasGradient(gradient)) continue;
         MR_RETURN_IF_ERROR(CheckInputGradient(scope, *node, i, gradient));
+      }
+      if (gated_ && !node->is_switch() && !node->is_merge()) {
+        input_gradients = GateTogether(scope, std::move(input_gradients));
+        MR_RETURN_IF_ERROR(scope_.status());
       }
     }
   }
@@ -528,9 +537,32 @@ Output DenseGradient(const Scope& scope, const Gradient& gradient) {
       .output(0);
 }
 
-StatusOr<std::vector<Gradient>> AddGradients(const Scope& scope, absl::Span<const Output> ys,
-                                             absl::Span<const Output> xs,
-                                             const GradientOptions& options) {
+std::vector<Gradient> GateTogether(const Scope& scope, std::vector<Gradient> gradients) {
+  std::vector<Output*> values;
+  for (Gradient& gradient : gradients) {
+    if (Output* dense = std::get_if<Output>(&gradient)) values.push_back(dense);
+    if (IndexedSlices* slices = std::get_if<IndexedSlices>(&gradient)) {
+      values.push_back(&slices->values);
+    }
+  }
+  if (values.size() < 2) return gradients;
+  const Scope tuple = scope.CompositeScope("tuple");
+  const Scope group = tuple.WithName("group_deps");
+  NodeBuilder gate(group, "NoOp");
+  for (const Output* value : values) gate.ControlInput(value->op());
+  const Operation all = gate.Finish().operation();
+  for (Output* value : values) {
+    const Scope beside = tuple.WithName("control_dependency").ColocatedWith(value->op());
+    *value = NodeBuilder(beside, "Identity").Input(*value).ControlInput(all).Finish().output(0);
+  }
+  return gradients;
+}
+
+namespace {
+
+StatusOr<std::vector<Gradient>> Add(const Scope& scope, absl::Span<const Output> ys,
+                                    absl::Span<const Output> xs, const GradientOptions& options,
+                                    bool gated) {
   MR_RETURN_IF_ERROR(scope.status());
   if (!options.grad_ys.empty() && options.grad_ys.size() != ys.size()) {
     return InvalidArgument("Gradients: grad_ys must be as many as ys (", ys.size(), "), got ",
@@ -564,7 +596,21 @@ StatusOr<std::vector<Gradient>> AddGradients(const Scope& scope, absl::Span<cons
                              grad_shape.ToString());
     }
   }
-  return Backprop(scope, options).Run(ys, xs);
+  return Backprop(scope, options, gated).Run(ys, xs);
+}
+
+}  // namespace
+
+StatusOr<std::vector<Gradient>> AddGradients(const Scope& scope, absl::Span<const Output> ys,
+                                             absl::Span<const Output> xs,
+                                             const GradientOptions& options) {
+  return Add(scope, ys, xs, options, /*gated=*/false);
+}
+
+StatusOr<std::vector<Gradient>> AddGatedGradients(const Scope& scope, absl::Span<const Output> ys,
+                                                  absl::Span<const Output> xs,
+                                                  const GradientOptions& options) {
+  return Add(scope, ys, xs, options, /*gated=*/true);
 }
 
 std::string WhyNoGradient(const Output& y, const Output& x) {

@@ -172,8 +172,10 @@ bool Loss::AreOfRows(Output* labels, const Output& logits) const {
         PartialShape::Make(shape.dims().first(shape.dims().size() - 1));
     const StatusOr<PartialShape> merged = rows.ok() ? labels_shape.MergeWith(*rows) : rows;
     if (!merged.ok()) return Refuse(rule, ", got shapes ", labels_shape, " and ", shape);
-    // Of a matrix the op sees it.
-    if (shape.rank() == 2 || AreEqual(labels_shape, *rows)) return true;
+    // Of a matrix and a vector the op sees it.
+    if (labels_shape.has_rank() && (shape.rank() == 2 || AreEqual(labels_shape, *rows))) {
+      return true;
+    }
     if (labels_shape.has_rank()) known = *merged;
   }
   *labels = OnceShapesFit(rule, *labels, logits, *labels, known,
@@ -359,7 +361,10 @@ Output SparseSoftmaxLosses(const Loss& l, Output labels, Output logits) {
   const PartialShape shape = l.scope().shape(logits);
   const bool is_matrix = shape.has_rank() && shape.rank() == 2;
   Output dims;
-  if (!is_matrix) {
+  if (is_matrix && !l.scope().shape(labels).has_rank()) {
+    // A column is a vector, too: the losses are one.
+    labels = Reshape(in, labels, Const<int32_t>(in, {-1}));
+  } else if (!is_matrix) {
     dims = ShapeOf(in, labels, {.out_type = DT_INT64});
     labels = Reshape(in, labels, Const<int32_t>(in, {-1}));
     logits = RowsOf(in, logits, ShapeOf(in, logits, {.out_type = DT_INT64}));

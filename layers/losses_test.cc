@@ -171,6 +171,36 @@ TEST(Losses, SparseLabelsAreOneHotRows) {
              Floats({1, 2}, {a, b}), none);
 }
 
+// A column that is seen in the step only, against logits of which more or less is known.
+TEST(Losses, SparseLabelsOfUnknownRankMayBeAColumn) {
+  const PartialShape unknown;
+  for (const PartialShape& logits_shape : {unknown, PartialShape({-1, 3}), PartialShape({2, 3})}) {
+    SCOPED_TRACE(logits_shape.ToString());
+    Scope scope;
+    const Output y = TestInput(scope, DT_INT64, unknown);
+    const Output x = TestInput(scope, DT_FLOAT, logits_shape);
+    const Output loss = SparseSoftmaxCrossEntropy(scope, y, x);
+    ASSERT_OK(scope.status());
+    const Tensor logits = Floats({2, 3}, {1, 2, -1, 0, 3, 0.5});
+    const double want =
+        (SoftmaxLoss({0, 1, 0}, {1, 2, -1}) + SoftmaxLoss({1, 0, 0}, {0, 3, 0.5})) / 2;
+    for (const Tensor& labels :
+         {TensorOf<int64_t>({2, 1}, {1, 0}), Tensor::Vector<int64_t>({1, 0})}) {
+      ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> got,
+                           EvaluateGraph(scope, {{y, labels}, {x, logits}}, {loss}));
+      ExpectTensorNear(got[0], FloatScalar(want), 1e-6, 1e-6);
+    }
+    for (const Tensor& labels :
+         {TensorOf<int64_t>({1, 2}, {1, 0}), TensorOf<int64_t>({2, 2}, {1, 0, 0, 1}),
+          Tensor::Vector<int64_t>({1, 0, 2})}) {
+      EXPECT_STATUS(EvaluateGraph(scope, {{y, labels}, {x, logits}}, {loss}).status(), kInvalid,
+                    labels.rank() == 2 && labels.dim(0) == 2 ? ""
+                                                             : "labels must have the shape of "
+                                                               "logits without its last");
+    }
+  }
+}
+
 // [batch, 1] labels and weights are common: what a column of a file is parsed into.
 TEST(Losses, SparseLabelsAndWeightsMayHaveOneDimensionTooMany) {
   Scope scope;

@@ -3,12 +3,15 @@
 // each program that calls them would compile them.
 
 #include <cstdint>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "core/shape.h"
 #include "core/tensor.h"
 #include "graph/node_builder.h"
 #include "ops/array/constant.h"
+#include "ops/array/identity.h"
 #include "ops/array/reshape.h"
 #include "ops/math/reduction.h"
 
@@ -38,6 +41,32 @@ Output AxesReductionBuilder::operator()(ScopeAt at, const Output& input,
                                         const std::vector<int64_t>& axes,
                                         const ReductionAttrs& attrs) const {
   return ReductionBuilder{op}(at, input, ReductionAxes(at, input, axes), attrs);
+}
+
+Operation Group(ScopeAt at, absl::Span<const Operation> operations) {
+  const auto no_op = [&](const Scope& scope, const std::string& device,
+                         absl::Span<const Operation> after) -> Operation {
+    // A device is taken as it stands, so that no field of the scope's is mixed into it.
+    const Scope here = device.empty() ? scope : scope.ColocatedWith({});
+    NodeBuilder builder({here, at.where}, "NoOp");
+    if (!device.empty()) builder.Device(device);
+    for (const Operation& operation : after) builder.ControlInput(operation);
+    return builder.Finish();
+  };
+  // Sorted, so that the same operations give the same graph.
+  std::map<std::string, std::vector<Operation>> by_device;
+  for (const Operation& operation : operations) {
+    if (operation.valid()) by_device[operation.node()->requested_device()].push_back(operation);
+  }
+  constexpr char kName[] = "group_deps";
+  if (by_device.size() <= 1) {
+    const std::string device = by_device.empty() ? "" : by_device.begin()->first;
+    return no_op(at.scope.WithName(at.scope.RequestedName(kName)), device, operations);
+  }
+  const Scope inside = at.scope.CompositeScope(kName);
+  std::vector<Operation> parts;
+  for (const auto& [device, own] : by_device) parts.push_back(no_op(inside, device, own));
+  return no_op(inside.WithName(inside.prefix()), "", parts);
 }
 
 }  // namespace millrace

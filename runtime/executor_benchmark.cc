@@ -247,7 +247,7 @@ void BM_TenNodeStepPrepared(benchmark::State& state) {
 BENCHMARK(BM_TenNodeStepPrepared)->Arg(1)->Arg(2)->UseRealTime();
 
 // Threads of the program that share one session and one prepared step: steps of all of them
-// together.
+// together. (The counts of loops begin and end in all threads at once.)
 void BM_ThreadsOnOneSession(benchmark::State& state) {
   static TenNodes* ten;
   static std::unique_ptr<PreparedStep>* step;
@@ -260,7 +260,7 @@ void BM_ThreadsOnOneSession(benchmark::State& state) {
   const std::vector<Tensor> feeds = {
       Tensor::Scalar<float>(static_cast<float>(state.thread_index()))};
   std::vector<Tensor> results(1);
-  for (auto _ : state) {  // begins and ends in all threads at once
+  for (auto _ : state) {
     if (!(*step)->RunInto(feeds, absl::MakeSpan(results)).ok()) state.SkipWithError("Run");
   }
   state.counters["steps"] =
@@ -271,6 +271,40 @@ void BM_ThreadsOnOneSession(benchmark::State& state) {
   }
 }
 BENCHMARK(BM_ThreadsOnOneSession)->ThreadRange(1, 2)->UseRealTime();
+
+// The same by names.
+void BM_ThreadsOnOneSessionByRun(benchmark::State& state) {
+  static TenNodes* ten;
+  if (state.thread_index() == 0) ten = new TenNodes(1);
+  const std::vector<Feed> feeds = {
+      {"x", Tensor::Scalar<float>(static_cast<float>(state.thread_index()))}};
+  const std::vector<FetchName> fetches = {"y"};
+  for (auto _ : state) {
+    auto out = ten->session->Run(feeds, fetches);
+    if (!out.ok()) state.SkipWithError("Run");
+    benchmark::DoNotOptimize(out);
+  }
+  state.counters["steps"] =
+      benchmark::Counter(static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
+  if (state.thread_index() == 0) delete ten;
+}
+BENCHMARK(BM_ThreadsOnOneSessionByRun)->ThreadRange(1, 2)->UseRealTime();
+
+// Threads that share nothing of ours: what the machine gives a second thread.
+void BM_ThreadsOnSessionsOfTheirOwn(benchmark::State& state) {
+  TenNodes ten(1);
+  auto step = ten.session->Prepare({.feeds = {"x"}, .fetches = {ten.fetch}});
+  if (!step.ok()) std::abort();
+  const std::vector<Tensor> feeds = {
+      Tensor::Scalar<float>(static_cast<float>(state.thread_index()))};
+  std::vector<Tensor> results(1);
+  for (auto _ : state) {
+    if (!(*step)->RunInto(feeds, absl::MakeSpan(results)).ok()) state.SkipWithError("Run");
+  }
+  state.counters["steps"] =
+      benchmark::Counter(static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
+}
+BENCHMARK(BM_ThreadsOnSessionsOfTheirOwn)->ThreadRange(1, 2)->UseRealTime();
 
 }  // namespace
 }  // namespace millrace

@@ -158,12 +158,19 @@ class Plan::Builder {
         return error(absl::InvalidArgumentError(
             absl::StrCat("input ", i, " must be connected, got no edge")));
       }
-      ref_inputs |= IsRef(input.node->output_type(input.index));
-      plan_->input_types_.push_back(node.input_type(i));
+      const bool is_ref =
+          IsRef(input.node->output_type(input.index)) || IsReadForSavesOnly(*input.node);
+      ref_inputs |= is_ref;
+      // A save gets the variable itself, of graphs of both kinds.
+      plan_->input_types_.push_back(is_ref && IsSave(node) ? RefOf(WithoutRef(node.input_type(i)))
+                                                           : node.input_type(i));
       plan_->sources_.push_back(
           {ids_[static_cast<size_t>(input.node->id())], static_cast<uint32_t>(input.index)});
     }
-    for (const DType type : node.output_types()) plan_->output_types_.push_back(type);
+    const bool saved = IsReadForSavesOnly(node);
+    for (const DType type : node.output_types()) {
+      plan_->output_types_.push_back(saved ? RefOf(type) : type);
+    }
 
     StatusOr<std::shared_ptr<const Kernel>> kernel = FindKernel(node);
     if (!kernel.ok()) return error(kernel.status());
@@ -209,9 +216,28 @@ class Plan::Builder {
     return absl::OkStatus();
   }
 
+  static bool IsSave(const millrace::Node& node) { return node.op() == "SaveV2"; }
+  // The value of a variable that nobody but saves looks at is not read: the read passes a reference
+  // on and the save has the variable itself, whose rows it walks (saver/save_restore.h). A read
+  // would freeze the table from that moment on, and each row that is updated until the save begins
+  // would cost a copy of its stripe.
+  static bool IsReadForSavesOnly(const millrace::Node& node) {
+    if (node.op() != "ReadVariableOp") return false;
+    bool saved = false;
+    for (const millrace::Edge& edge : node.out_edges()) {
+      if (edge.is_control()) continue;
+      if (!IsSave(*edge.dst)) return false;
+      saved = true;
+    }
+    return saved;
+  }
+
   StatusOr<std::unique_ptr<Kernel>> Make(const millrace::Node& node, const NodeAttrs& attrs) {
+    const bool saved = IsReadForSavesOnly(node);
+    const DType by_reference[] = {RefOf(saved ? node.output_type(0) : DT_INVALID)};
     KernelConstruction construction(attrs, &node.op_entry()->def, device_, node.input_types(),
-                                    node.output_types(), graph_.versions().producer());
+                                    saved ? absl::MakeConstSpan(by_reference) : node.output_types(),
+                                    graph_.versions().producer());
     try {
       return MakeKernel(&construction);
     } catch (const std::bad_alloc&) {
@@ -238,6 +264,11 @@ class Plan::Builder {
 
   StatusOr<std::shared_ptr<const Kernel>> FindKernel(const millrace::Node& node) {
     if (node.is_send() || node.is_recv()) return MakeTransfer(node);
+    // Another kernel than that of a signature with other readers.
+    if (IsReadForSavesOnly(node)) {
+      MR_ASSIGN_OR_RETURN(std::unique_ptr<Kernel> made, Make(node, NamedAttrs(node).attrs()));
+      return std::shared_ptr<const Kernel>(std::move(made));
+    }
     const auto make = [&] { return Make(node, NamedAttrs(node).attrs()); };
     // What the runtime itself puts into a graph is named anew for every signature.
     const bool internal = absl::StartsWith(node.op(), "_");

@@ -4,12 +4,14 @@
 // locks, and that a session survives the failure of any one allocation and loses no memory by it.
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "core/allocator.h"
 #include "core/mutex.h"
+#include "core/notification.h"
 #include "core/shape.h"
 #include "core/status.h"
 #include "core/tensor.h"
@@ -86,6 +88,24 @@ TEST(SessionMemoryTest, APreparedStepAllocatesNothingAndTakesOneLock) {
     EXPECT_TRUE(ok);
     EXPECT_EQ(Allocations() - before, 1000);
   }
+}
+
+// Names that no small string holds.
+TEST(SessionMemoryTest, AStepByNamesAllocatesItsResultsAndTakesOneLock) {
+  const std::string x = "a_name_that_is_longer_than_what_a_string_holds_in_itself/x";
+  Scope root;
+  const Output fed = Placeholder(root.WithName(x), DT_FLOAT, {});
+  Identity(root.WithName("y"), fed);
+  const auto session = SessionOf(root, OneThread());
+  const std::vector<Feed> feeds = {{x, Tensor::Scalar<float>(3)}};
+  const std::vector<FetchName> fetches = {"y"};
+  bool ok = true;
+  for (int i = 0; i < 10; ++i) ok &= session->Run(feeds, fetches).ok();
+  const int64_t allocated = Allocations(), locked = MutexLockCountForTesting();
+  for (int i = 0; i < 1000; ++i) ok &= session->Run(feeds, fetches).ok();
+  EXPECT_TRUE(ok);
+  EXPECT_EQ(Allocations() - allocated, 1000);
+  EXPECT_LE(MutexLockCountForTesting() - locked, 1000);
 }
 
 // What a prepared step allocates that goes to and fro between two devices `hops` times, on an edge
@@ -170,6 +190,40 @@ TEST(SessionMemoryTest, ManySignaturesOfALargeConstantHoldItOnce) {
   EXPECT_LE(DefaultAllocatorStats().bytes_in_use - before, 2 * kConstantBytes);
   EXPECT_EQ(StatsOfDirectSession(*session)->cached_signatures, kSignatures);
   EXPECT_LE(StatsOfDirectSession(*session)->cached_bytes, 2 * kConstantBytes);
+}
+
+TEST(SessionMemoryTest, WhatHadToGoIsNotHeldByThreadsThatRanIt) {
+  constexpr int64_t kBytes = int64_t{1} << 20;
+  Scope root;
+  for (int i = 0; i < 4; ++i) {
+    // What is folded is the plan's own.
+    const Output size = Const(root, Tensor::Of<int32_t>({kBytes / 4}));
+    Fill(root.WithName(absl::StrCat("user", i)), size, Const(root, static_cast<float>(i)));
+  }
+  const auto run = [](Session* session, int i) {
+    return session->Run({}, {absl::StrCat("user", i)}).ok();
+  };
+  // At most one of them, though each is run by a thread whose next step never comes.
+  SessionOptions options = OneThread();
+  options.max_cached_plans = 1;
+  const auto session = SessionOf(root, options);
+  const int64_t before = DefaultAllocatorStats().bytes_in_use;
+  for (int i = 0; i < 4; ++i) {
+    // Threads at the same time, so that each has a state of its own.
+    Notification has_run, end;
+    std::thread thread([&] {
+      EXPECT_TRUE(run(session.get(), i));
+      has_run.Notify();
+      end.Wait();
+    });
+    has_run.Wait();
+    EXPECT_LE(DefaultAllocatorStats().bytes_in_use - before, 2 * kBytes) << i;
+    end.Notify();
+    thread.join();
+  }
+  // By a thread that ends, which leaves nothing uncounted to the tests that set a limit.
+  std::thread([&] { EXPECT_OK(session->Close()); }).join();
+  EXPECT_LE(DefaultAllocatorStats().bytes_in_use - before, kBytes / 2);
 }
 
 TEST(SessionMemoryTest, SignaturesAreKeptWithinABoundOfBytes) {

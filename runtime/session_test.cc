@@ -10,7 +10,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "core/cancellation.h"
+#include "core/clock.h"
+#include "core/fail_point.h"
 #include "core/mutex.h"
 #include "core/notification.h"
 #include "core/tensor.h"
@@ -569,6 +572,22 @@ TEST_F(SessionTest, TheCacheOfSignaturesIsBounded) {
   EXPECT_EQ(StatsOfDirectSession(*session)->compilations, 1 + 2 * 19);
 }
 
+TEST_F(SessionTest, ASignatureThatIsRunAllTheTimeStays) {
+  Scope root;
+  const Output a = Const(root, 1.f), b = Const(root, 2.f), c = Const(root, 3.f);
+  Session* session = Make(root, {.max_cached_plans = 2});
+  const auto compilations = [&] { return StatsOfDirectSession(*session)->compilations; };
+  EXPECT_EQ(Value((*session->Run({}, {a}))[0]), 1);
+  EXPECT_EQ(Value((*session->Run({}, {b}))[0]), 2);
+  EXPECT_EQ(Value((*session->Run({}, {a}))[0]), 1);
+  EXPECT_EQ(compilations(), 2);
+  EXPECT_EQ(Value((*session->Run({}, {c}))[0]), 3);  // instead of b
+  EXPECT_EQ(Value((*session->Run({}, {a}))[0]), 1);
+  EXPECT_EQ(compilations(), 3);
+  EXPECT_EQ(Value((*session->Run({}, {b}))[0]), 2);
+  EXPECT_EQ(compilations(), 4);
+}
+
 TEST_F(SessionTest, APreparedStepRunsWithoutNames) {
   Scope root;
   Output x = Placeholder(root.WithName("x"), DT_FLOAT, {});
@@ -694,6 +713,47 @@ TEST_F(SessionTest, CloseCancelsRunningStepsAndLaterOnesFail) {
   EXPECT_EQ(status.message(), "Session has been closed.");
   EXPECT_TRUE(absl::IsCancelled(session->Extend(root)));
   EXPECT_TRUE(session->Close().ok());
+}
+
+TEST_F(SessionTest, TheTimeOfARunCoversCompiling) {
+  Scope root;
+  const Output x = Placeholder(root.WithName("x"), DT_FLOAT, {});
+  const Output y = Sum(root.WithName("y"), {x});
+  FakeClock clock;
+  SessionOptions session_options;
+  session_options.config.operation_timeout_in_ms = 60'000;
+  for (const bool by_options : {true, false}) {
+    ASSERT_OK_AND_ASSIGN(const auto session,
+                         NewDirectSession(by_options ? SessionOptions() : session_options, &clock));
+    ASSERT_OK(session->Extend(root));
+    tensorflow::RunOptions options;
+    if (by_options) options.set_timeout_in_ms(60'000);
+    const std::vector<Feed> feeds = {{x, Tensor::Scalar(5.0f)}};
+    const std::vector<FetchName> fetches = {y};
+    const auto run = [&] { return session->Run(options, feeds, fetches, {}, nullptr); };
+
+    SetFailPointHook([&](absl::string_view name) {
+      if (name == "session/compile") clock.Advance(absl::Seconds(60));
+      return absl::OkStatus();
+    });
+    sums_ = 0;
+    EXPECT_STATUS(run().status(), absl::StatusCode::kDeadlineExceeded,
+                  "Timed out waiting for notification; the step waited for its signature to be "
+                  "compiled, which took all of its time; it is kept for the next Run");
+    EXPECT_EQ(sums_, 0);
+    // What was compiled is there.
+    ASSERT_OK_AND_ASSIGN(const auto out, run());
+    EXPECT_EQ(Value(out[0]), 5);
+    EXPECT_EQ(StatsOfDirectSession(*session)->compilations, 1);
+
+    // Compiling that leaves a little.
+    SetFailPointHook([&](absl::string_view name) {
+      if (name == "session/compile") clock.Advance(absl::Milliseconds(59'000));
+      return absl::OkStatus();
+    });
+    EXPECT_OK(session->Run(options, {}, std::vector<FetchName>{Const(root, 1.f)}, {}, nullptr));
+    SetFailPointHook(nullptr);
+  }
 }
 
 TEST_F(SessionTest, ManyThreadsRunManySignatures) {

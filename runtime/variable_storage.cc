@@ -206,6 +206,7 @@ Status VariableStorage::Assign(Tensor value, bool validate_shape) {
   old_spare = std::exchange(spare_, Tensor());
   has_value_.store(true, std::memory_order_release);
   ++generation_;
+  updated_whole_.store(false, std::memory_order_relaxed);
   Changed();
   return absl::OkStatus();
 }
@@ -219,6 +220,7 @@ void VariableStorage::Clear() {
   old_spare = std::exchange(spare_, Tensor());
   has_value_.store(false, std::memory_order_release);
   ++generation_;
+  updated_whole_.store(false, std::memory_order_relaxed);
   Changed();
 }
 
@@ -250,6 +252,27 @@ Status VariableStorage::Flatten() {
   return absl::OkStatus();
 }
 
+void VariableStorage::NoteUpdate(absl::Span<VariableStorage* const> variables) {
+  for (VariableStorage* v : variables) {
+    const VariableStorage* const known = v->updated_with();
+    // Alone after others: the record stays what it is.
+    if (known == variables[0] || (variables.size() == 1 && known != nullptr)) continue;
+    v->updated_with_.store(variables[0], std::memory_order_relaxed);
+  }
+}
+
+StatusOr<std::vector<Tensor>> VariableStorage::ReadAtOnce(
+    absl::Span<VariableStorage* const> variables) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  MR_ASSIGN_OR_RETURN(const LockSet::Sorted sorted, LockSet::Sort(variables));
+  LockSet lock(sorted, /*exclusive=*/false);
+  std::vector<Tensor> values;
+  for (const VariableStorage* v : variables) {
+    if (!v->value_.has_value()) return v->Uninitialized();
+    values.push_back(v->stripes_ == nullptr ? v->value_ : Tensor());
+  }
+  return values;
+}
+
 Status VariableStorage::UpdateDense(
     absl::Span<VariableStorage* const> variables,
     absl::FunctionRef<Status(absl::Span<const Tensor> old)> check,
@@ -266,6 +289,8 @@ Status VariableStorage::UpdateDense(
   absl::InlinedVector<Tensor, 4> old;
   for (const VariableStorage* v : variables) old.push_back(v->value_);
   MR_RETURN_IF_ERROR(check(old));
+  NoteUpdate(variables);
+  for (VariableStorage* v : variables) v->updated_whole_.store(true, std::memory_order_relaxed);
 
   absl::InlinedVector<Tensor, 4> fresh;
   for (size_t i = 0; i < variables.size(); ++i) {
@@ -451,6 +476,7 @@ Status VariableStorage::UpdateRows(absl::Span<VariableStorage* const> variables,
           MR_RETURN_IF_ERROR(v->frozen_ ? v->TakeRowsApart(indices)
                                         : v->ReturnStripes(kReturnAtOnce));
         }
+        NoteUpdate(variables);
         // Of all variables: nothing goes apart while the locks are held. Then the loop needs no
         // stripes, which may be far from the caches.
         bool together = true;
@@ -611,6 +637,7 @@ StatusOr<VariableStorage::Range> VariableStorage::CopyRows(
   RowRun locks(lockers);
   Range copied{rows.end, rows.end};
   bool begun = false;
+  size_t most_locked = 0;  // bytes copied under one run of locks
   const size_t last = static_cast<size_t>(rows.end);
   size_t end;
   for (size_t begin = static_cast<size_t>(rows.begin); begin < last; begin = end) {
@@ -636,7 +663,9 @@ StatusOr<VariableStorage::Range> VariableStorage::CopyRows(
           std::memcpy(outs[k] + (row - static_cast<size_t>(copied.begin)) * row_bytes, from,
                       (run_end - row) * row_bytes);
         }
-        locks.Unlock();
+        if (locks.Unlock() > 0) {
+          most_locked = std::max(most_locked, (run_end - row) * record_bytes);
+        }
         row = run_end;
       }
     }
@@ -646,18 +675,32 @@ StatusOr<VariableStorage::Range> VariableStorage::CopyRows(
     }
     begun |= changed;
   }
+  const auto raise = [](std::atomic<int64_t>* most, size_t bytes) {
+    int64_t known = most->load(std::memory_order_relaxed);
+    while (known < static_cast<int64_t>(bytes) &&
+           !most->compare_exchange_weak(known, static_cast<int64_t>(bytes),
+                                        std::memory_order_relaxed)) {
+    }
+  };
+  for (VariableStorage* v : sorted) {
+    raise(&v->most_bytes_under_row_locks_, most_locked);
+    raise(&v->most_bytes_held_, static_cast<size_t>(copied.end - copied.begin) * record_bytes);
+  }
   return copied;
 }
 
-bool VariableStorage::IsRowsOf(const Tensor& value) const {
+VariableStorage::Kept VariableStorage::HowKept(const Tensor& value) const {
   ReaderLock lock(&mu_);
-  return stripes_ != nullptr && value.shape() == value_.shape() && value.SharesBufferWith(value_);
+  if (value.shape() != value_.shape() || !value.SharesBufferWith(value_)) return Kept::kPast;
+  return stripes_ == nullptr ? Kept::kWhole : Kept::kRows;
 }
 
 VariableStorage::Counts VariableStorage::CountsForTesting() const {
   ReaderLock lock(&mu_);
   return {bytes_copied_.load(std::memory_order_relaxed), row_locks_.load(std::memory_order_relaxed),
-          stripes_ == nullptr ? 0 : stripes_->num_apart.load(std::memory_order_relaxed)};
+          stripes_ == nullptr ? 0 : stripes_->num_apart.load(std::memory_order_relaxed),
+          most_bytes_under_row_locks_.load(std::memory_order_relaxed),
+          most_bytes_held_.load(std::memory_order_relaxed)};
 }
 
 int64_t VariableStorage::StripesChangedForTesting(uint64_t since) const {

@@ -56,6 +56,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
@@ -161,9 +162,26 @@ class VariableStorage : public Resource {
   static StatusOr<Range> CopyRows(absl::Span<VariableStorage* const> variables,
                                   absl::Span<const Shape> shapes, Range rows, uint64_t since,
                                   absl::Span<char* const> outs);
-  // `value` is what Read() would share, and rows of it are updated singly: whoever wants the rows
-  // and not this moment lets go of `value` and walks.
-  bool IsRowsOf(const Tensor& value) const;
+
+  // --- For savers ---
+
+  // What a tensor that was read is to the variable now: a value of the past; what Read() would
+  // share; the same, and rows of it are updated singly: whoever wants the rows and not this moment
+  // lets go of it and walks.
+  enum class Kept { kPast, kWhole, kRows };
+  Kept HowKept(const Tensor& value) const;
+  // The values of several variables at one moment, in the middle of no update of two of them.
+  // Shares buffers, copies nothing; without a value are those whose rows are updated singly.
+  // FailedPrecondition when one is uninitialised, InvalidArgument when one comes twice.
+  static StatusOr<std::vector<Tensor>> ReadAtOnce(absl::Span<VariableStorage* const> variables);
+  // The first variable of the last update of several at once that this one was in (of a slot: the
+  // variable that it belongs to); itself when it was updated alone only, null when never. To be
+  // compared, not followed.
+  const VariableStorage* updated_with() const {
+    return updated_with_.load(std::memory_order_relaxed);
+  }
+  // There was a dense update since the last Assign.
+  bool is_updated_whole() const { return updated_whole_.load(std::memory_order_relaxed); }
 
   // Changes with every update; for caches.
   uint64_t version() const { return version_.load(std::memory_order_acquire); }
@@ -172,6 +190,10 @@ class VariableStorage : public Resource {
     int64_t bytes_copied = 0;   // by Read, row updates and dense updates, to keep readers' values
     int64_t row_locks = 0;      // taken by row updates
     int64_t stripes_apart = 0;  // that lie in memory of their own
+    // The most that one walk has copied while it held locks of rows, and while it held the variable
+    // (shared: dense updates wait, row updates do not).
+    int64_t most_bytes_under_row_locks = 0;
+    int64_t most_bytes_held = 0;
   };
   Counts CountsForTesting() const;
   // How many stripes have a row that changed in epoch `since` or later.
@@ -200,14 +222,19 @@ class VariableStorage : public Resource {
   // Brings all rows into value_, for a dense update. Exclusively.
   Status Flatten() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Changed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // An update of all of them begins.
+  static void NoteUpdate(absl::Span<VariableStorage* const> variables);
 
   const std::string name_;
   const DType dtype_;
   const PartialShape declared_shape_;
   std::atomic<uint64_t> version_{0};    // release after a change, acquire by readers
   std::atomic<bool> has_value_{false};  // release when it gets a value, acquire in IsInitialized
-  mutable std::atomic<int64_t> bytes_copied_{0};  // relaxed: a counter
-  mutable std::atomic<int64_t> row_locks_{0};     // relaxed: a counter
+  mutable std::atomic<int64_t> bytes_copied_{0};                             // relaxed: a counter
+  mutable std::atomic<int64_t> row_locks_{0};                                // relaxed: a counter
+  std::atomic<int64_t> most_bytes_under_row_locks_{0}, most_bytes_held_{0};  // relaxed: counters
+  std::atomic<const VariableStorage*> updated_with_{nullptr};  // relaxed: written under mu_
+  std::atomic<bool> updated_whole_{false};                     // relaxed: written under mu_
   // One Read at a time brings stripes together. Taken before mu_.
   mutable Mutex together_mu_;
   mutable SharedMutex mu_;  // value_ itself; access to rows holds it shared

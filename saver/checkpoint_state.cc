@@ -26,7 +26,6 @@
 namespace millrace {
 namespace {
 
-constexpr char kStateFile[] = "checkpoint";
 constexpr char kChecksumLine[] = "# crc32c: ";
 // A bound against files that are no state file.
 constexpr uint64_t kMaxStateBytes = 16 << 20;
@@ -46,7 +45,7 @@ StatusOr<tensorflow::CheckpointState> ParseState(const std::string& text) {
   }
   tensorflow::CheckpointState state;
   TextError error;
-  if (!ParseText(text, kStateFile, "CheckpointState", &state, &error).ok()) {
+  if (!ParseText(text, "checkpoint", "CheckpointState", &state, &error).ok()) {
     return absl::DataLossError(absl::StrCat(error.line, ":", error.column, ": ", error.what));
   }
   if (state.model_checkpoint_path().empty()) {
@@ -78,8 +77,9 @@ int64_t StepOf(absl::string_view prefix) {
 
 }  // namespace
 
-std::optional<CheckpointState> ReadCheckpointState(FileSystem* fs, const std::string& directory) {
-  const std::string path = JoinPath(directory, kStateFile);
+std::optional<CheckpointState> ReadCheckpointState(FileSystem* fs, const std::string& directory,
+                                                   const std::string& latest_filename) {
+  const std::string path = JoinPath(directory, latest_filename);
   if (!fs->FileExists(path)) return std::nullopt;
   const StatusOr<std::string> text = ReadFileToString(fs, path, kMaxStateBytes);
   const StatusOr<tensorflow::CheckpointState> parsed =
@@ -98,10 +98,13 @@ std::optional<CheckpointState> ReadCheckpointState(FileSystem* fs, const std::st
 }
 
 Status WriteCheckpointState(FileSystem* fs, const std::string& directory,
-                            const CheckpointState& state) {
+                            const CheckpointState& state, const std::string& latest_filename,
+                            bool relative_paths) {
   const std::string clean = CleanDirectory(directory);
   const auto relative = [&](const std::string& path) -> StatusOr<std::string> {
-    if (Dirname(path) == clean) return Basename(path);
+    if (Dirname(path) == clean && (relative_paths || !absl::StartsWith(path, "/"))) {
+      return Basename(path);
+    }
     if (absl::StartsWith(path, "/")) return path;
     return InvalidArgument("State file of '", directory,
                            "': checkpoints must be in the directory or have absolute paths, got '",
@@ -117,7 +120,7 @@ Status WriteCheckpointState(FileSystem* fs, const std::string& directory,
   const uint32_t crc = MaskCrc32c(Crc32c(text));
   absl::StrAppendFormat(&text, "%s%08x\n", kChecksumLine, crc);
   MR_RETURN_IF_ERROR(FailPoint("saver/before_state"));
-  MR_RETURN_IF_ERROR(WriteFileAtomically(fs, JoinPath(clean, kStateFile), text));
+  MR_RETURN_IF_ERROR(WriteFileAtomically(fs, JoinPath(clean, latest_filename), text));
   return FailPoint("saver/after_state");
 }
 
@@ -136,9 +139,10 @@ bool CheckpointExists(FileSystem* fs, const std::string& prefix) {
   return !CheckpointV1Files(fs, prefix).empty();
 }
 
-std::optional<std::string> LatestCheckpoint(FileSystem* fs, const std::string& directory) {
+std::optional<std::string> LatestCheckpoint(FileSystem* fs, const std::string& directory,
+                                            const std::string& latest_filename) {
   const std::string clean = CleanDirectory(directory);
-  const std::optional<CheckpointState> state = ReadCheckpointState(fs, clean);
+  const std::optional<CheckpointState> state = ReadCheckpointState(fs, clean, latest_filename);
   if (state) {
     std::vector<std::string> candidates = {state->latest};
     candidates.insert(candidates.end(), state->all.rbegin(), state->all.rend());

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "saver/save_restore.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "saver/checkpoint_v1.h"
@@ -67,16 +69,46 @@ Status SaveTensors(FileSystem* fs, const std::string& prefix, absl::Span<const s
                    absl::Span<const std::string> specs, absl::Span<const ValueToSave> values,
                    const StopCheck& stop) {
   MR_ASSIGN_OR_RETURN(auto writer, BundleWriter::Open(fs, prefix));
+  struct Place {
+    int place;
+    int member;
+  };
+  std::vector<std::pair<RowSource*, std::vector<Place>>> sources;
   for (size_t i = 0; i < names.size(); ++i) {
     if (stop) MR_RETURN_IF_ERROR(stop());
     StatusOr<ShapeAndSlice> spec = ParseShapeAndSlice(specs[i]);
     if (!spec.ok()) return Prefixed(Where(prefix, names[i]), spec.status());
-    MR_RETURN_IF_ERROR(std::visit(
-        [&](const auto& value) {
-          return spec->is_whole ? writer->Add(names[i], value)
-                                : writer->AddSlice(names[i], spec->full_shape, spec->slice, value);
-        },
-        values[i]));
+    if (const Tensor* const value = std::get_if<Tensor>(&values[i])) {
+      MR_RETURN_IF_ERROR(spec->is_whole
+                             ? writer->Add(names[i], *value)
+                             : writer->AddSlice(names[i], spec->full_shape, spec->slice, *value));
+      continue;
+    }
+    const RowsToSave& rows = std::get<RowsToSave>(values[i]);
+    const DType dtype = rows.source->dtype(rows.member);
+    const Shape& shape = rows.source->shape(rows.member);
+    MR_ASSIGN_OR_RETURN(const int place, spec->is_whole
+                                             ? writer->Reserve(names[i], dtype, shape)
+                                             : writer->ReserveSlice(names[i], spec->full_shape,
+                                                                    spec->slice, dtype, shape));
+    auto source = std::find_if(sources.begin(), sources.end(),
+                               [&](const auto& known) { return known.first == rows.source.get(); });
+    if (source == sources.end()) source = sources.insert(source, {rows.source.get(), {}});
+    source->second.push_back({place, rows.member});
+  }
+  for (const auto& [source, places] : sources) {
+    for (bool more = true; more;) {
+      if (stop) MR_RETURN_IF_ERROR(stop());
+      for (const auto& other : sources) other.first->LetGo();
+      MR_ASSIGN_OR_RETURN(const absl::Span<const absl::string_view> pieces, source->Next());
+      more = false;
+      for (const auto& [place, member] : places) {
+        const absl::string_view piece = pieces[static_cast<size_t>(member)];
+        if (piece.empty()) continue;
+        MR_RETURN_IF_ERROR(writer->Fill(place, piece));
+        more = true;
+      }
+    }
   }
   if (stop) MR_RETURN_IF_ERROR(stop());
   return writer->Finish();
@@ -85,21 +117,30 @@ Status SaveTensors(FileSystem* fs, const std::string& prefix, absl::Span<const s
 StatusOr<std::vector<Tensor>> RestoreTensors(FileSystem* fs, const std::string& prefix,
                                              absl::Span<const std::string> names,
                                              absl::Span<const std::string> specs,
-                                             absl::Span<const DType> dtypes,
-                                             const StopCheck& stop) {
+                                             absl::Span<const DType> dtypes, const StopCheck& stop,
+                                             IoPool* pool) {
   if (!fs->FileExists(BundleIndexPath(prefix)) && !CheckpointV1Files(fs, prefix).empty()) {
     MR_ASSIGN_OR_RETURN(const auto reader, CheckpointV1Reader::Open(fs, prefix));
     return Restore(*reader, prefix, names, specs, dtypes, stop);
   }
-  MR_ASSIGN_OR_RETURN(const auto reader, BundleReader::Open(fs, prefix));
+  MR_ASSIGN_OR_RETURN(const auto reader, BundleReader::Open(fs, prefix, pool));
   return Restore(*reader, prefix, names, specs, dtypes, stop);
 }
 
-Status CheckRestore(FileSystem* fs, const std::string& prefix, absl::Span<const std::string> names,
-                    absl::Span<const std::string> specs, absl::Span<const DType> dtypes) {
+Status CheckRestores(FileSystem* fs, const std::string& prefix,
+                     absl::Span<const RestoreRequest> requests) {
   MR_ASSIGN_OR_RETURN(const auto reader, BundleReader::Open(fs, prefix));
-  MR_RETURN_IF_ERROR(Wanted(*reader, prefix, names, specs, dtypes).status());
-  return reader->CheckFiles();
+  std::vector<BundleReader::Part> parts;
+  for (const RestoreRequest& request : requests) {
+    MR_ASSIGN_OR_RETURN(const std::vector<ShapeAndSlice> wanted,
+                        Wanted(*reader, prefix, request.names, request.specs, request.dtypes));
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      MR_ASSIGN_OR_RETURN(const auto entry, reader->Find(request.names[i]));
+      parts.push_back({request.names[i], wanted[i].is_whole ? TensorSlice::Full(entry.shape.rank())
+                                                            : wanted[i].slice});
+    }
+  }
+  return reader->CheckFilesOf(parts);
 }
 
 StatusOr<std::string> ShardedName(const std::string& basename, int shard, int num_shards) {

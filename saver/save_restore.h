@@ -13,12 +13,15 @@
 // InvalidArgument for another dtype or shape than asked for (both printed).
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "absl/types/span.h"
 #include "core/file_system.h"
+#include "core/io_pool.h"
+#include "core/shape.h"
 #include "core/status.h"
 #include "core/tensor.h"
 #include "graph/node_builder.h"
@@ -29,24 +32,50 @@ namespace millrace {
 // Asked between tensors; not OK: the work ends with it.
 using StopCheck = std::function<Status()>;
 
-// What a checkpoint stores under a name.
-using ValueToSave = std::variant<Tensor, TensorPieces>;
+// The rows of tensors of numbers that belong together (a table and its slots), a few at a time, so
+// that nobody needs all of them at once.
+class RowSource {
+ public:
+  virtual ~RowSource() = default;
+  virtual int num_members() const = 0;
+  virtual DType dtype(int member) const = 0;
+  virtual const Shape& shape(int member) const = 0;
+  // The next bytes of each member, in row-major order, until the next call; all empty after the
+  // last.
+  virtual StatusOr<absl::Span<const absl::string_view>> Next() = 0;
+  // While other sources are written, too: lets go of what would cost others memory by now.
+  virtual void LetGo() = 0;
+};
+struct RowsToSave {
+  std::shared_ptr<RowSource> source;
+  int member = 0;
+};
 
-// The three lists have one length. All or nothing: on error no file is left.
+// What a checkpoint stores under a name.
+using ValueToSave = std::variant<Tensor, RowsToSave>;
+
+// The three lists have one length. All or nothing: on error no file is left. Tensors are laid out
+// in the order of the names; rows of one source are written together, after all other values.
 Status SaveTensors(FileSystem* fs, const std::string& prefix, absl::Span<const std::string> names,
                    absl::Span<const std::string> specs, absl::Span<const ValueToSave> values,
                    const StopCheck& stop = nullptr);
-// The three lists have one length.
+// The three lists have one length. Large tensors are read by several threads of `pool`.
 StatusOr<std::vector<Tensor>> RestoreTensors(FileSystem* fs, const std::string& prefix,
                                              absl::Span<const std::string> names,
                                              absl::Span<const std::string> specs,
                                              absl::Span<const DType> dtypes,
-                                             const StopCheck& stop = nullptr);
+                                             const StopCheck& stop = nullptr,
+                                             IoPool* pool = nullptr);
 
-// What RestoreTensors says before it reads the first tensor: all that the index and the sizes of
-// the files can tell.
-Status CheckRestore(FileSystem* fs, const std::string& prefix, absl::Span<const std::string> names,
-                    absl::Span<const std::string> specs, absl::Span<const DType> dtypes);
+// What RestoreTensors would be asked for.
+struct RestoreRequest {
+  std::vector<std::string> names, specs;
+  std::vector<DType> dtypes;
+};
+// What RestoreTensors says before it reads the first tensor, of several requests at once: all that
+// the index and the sizes of the files that they read can tell. The index is read once.
+Status CheckRestores(FileSystem* fs, const std::string& prefix,
+                     absl::Span<const RestoreRequest> requests);
 
 // "<basename>-00001-of-00003". InvalidArgument unless 0 <= shard < num_shards.
 StatusOr<std::string> ShardedName(const std::string& basename, int shard, int num_shards);

@@ -3,13 +3,19 @@
 // SaveV2, RestoreV2, MergeV2Checkpoints, ShardedFilename and ShardedFilespec: definitions, shapes
 // and kernels. Kernels that touch files run on the I/O pool.
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <exception>
 #include <memory>
 #include <new>
+#include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_format.h"
 #include "core/cancellation.h"
 #include "core/graph_files.h"
@@ -18,10 +24,10 @@
 #include "runtime/kernel.h"
 #include "runtime/resource_manager.h"
 #include "runtime/variable_storage.h"
-#include "runtime/variable_walk.h"
 #include "saver/save_restore.h"
 #include "saver/tensor_bundle.h"
 #include "saver/tensor_slice.h"
+#include "saver/variable_rows.h"
 
 namespace millrace {
 namespace {
@@ -77,58 +83,77 @@ struct NamesRule {
 
 // --- SaveV2 --------------------------------------------------------------------------------------
 
-// The rows of a variable as a walk sees them, from the first on.
-TensorPieces RowsOf(std::shared_ptr<VariableStorage> variable, const Tensor& value,
-                    const StopCheck& stop) {
-  TensorPieces pieces;
-  pieces.dtype = value.dtype();
-  pieces.shape = value.shape();
-  pieces.next = [variable = std::move(variable), shape = value.shape(), stop,
-                 walk = std::shared_ptr<VariableWalk>()]() mutable -> StatusOr<absl::string_view> {
-    MR_RETURN_IF_ERROR(stop());
-    if (walk == nullptr) {
-      MR_ASSIGN_OR_RETURN(VariableWalk begun, VariableWalk::Begin({variable}));
-      walk = std::make_shared<VariableWalk>(std::move(begun));
-      if (walk->shape(0) != shape) {
-        return absl::AbortedError(
-            absl::StrCat("Variable '", variable->name(), "' must keep its shape ", shape.ToString(),
-                         " while it is saved, got ", walk->shape(0).ToString()));
-      }
-    }
-    MR_RETURN_IF_ERROR(walk->Next().status());
-    return absl::string_view(walk->bytes(0).data(), walk->bytes(0).size());
-  };
-  return pieces;
-}
-
-// What SaveV2 writes for its inputs. Graphs save a variable by a read in front of SaveV2, and keep
-// TensorFlow's form; a tensor that is a table of this device, read just now, is let go of here and
-// walked: rows that change during the save cost no copy of the table, and are saved each as it is
-// when the walk meets it. Other tensors are written as they are.
-std::vector<ValueToSave> ValuesToSave(KernelContext* ctx, int first) {
+// What SaveV2 writes for its inputs. A variable comes as a reference: in old graphs, and where a
+// read in front of SaveV2 has no other reader (runtime/plan.cc). A tensor that was read just now
+// and is a table of this device is let go of here. Other tensors are written as they are.
+StatusOr<std::vector<ValueToSave>> ValuesToSave(KernelContext* ctx, int first) {
+  std::vector<std::shared_ptr<VariableStorage>> known;
+  std::vector<ValueToSave> values(static_cast<size_t>(ctx->num_inputs() - first));
   std::vector<std::shared_ptr<VariableStorage>> variables;
-  if (ctx->resources() != nullptr) variables = ctx->resources()->All<VariableStorage>();
-  std::vector<ValueToSave> values;
-  for (int i = first; i < ctx->num_inputs(); ++i) {
-    Tensor value = ctx->TakeInput(i);
-    const auto owner = std::find_if(variables.begin(), variables.end(), [&](const auto& variable) {
-      return variable->IsRowsOf(value);
+  std::vector<size_t> places;  // of variables among the values
+  for (size_t i = 0; i < values.size(); ++i) {
+    const int input = first + static_cast<int>(i);
+    if (ctx->input(input).is_reference()) {
+      MR_ASSIGN_OR_RETURN(auto variable, ctx->ref_input(input));
+      variables.push_back(std::move(variable));
+      places.push_back(i);
+      continue;
+    }
+    Tensor value = ctx->TakeInput(input);
+    if (known.empty() && ctx->resources() != nullptr) {
+      known = ctx->resources()->All<VariableStorage>();
+    }
+    const auto owner = std::find_if(known.begin(), known.end(), [&](const auto& variable) {
+      return variable->HowKept(value) == VariableStorage::Kept::kRows;
     });
-    if (owner != variables.end()) {
-      values.push_back(RowsOf(*owner, value, StopOnCancel(ctx)));
+    if (owner != known.end()) {
+      variables.push_back(*owner);
+      places.push_back(i);
     } else {
-      values.push_back(std::move(value));
+      values[i] = std::move(value);
     }
   }
+  MR_ASSIGN_OR_RETURN(std::vector<ValueToSave> saved, ValuesOfVariables(variables));
+  for (size_t k = 0; k < places.size(); ++k) values[places[k]] = std::move(saved[k]);
   return values;
+}
+
+// work() on a thread of its own that yields to training: where both want a core it gets about a
+// third of what a training thread gets. Not on the pool's thread, which could not become ordinary
+// again. Without a thread it is done here.
+Status RunBehindTraining(absl::FunctionRef<Status()> work) {
+  constexpr int kNice = 5;
+  Status status;
+  const auto guarded = [&] {
+    try {
+      status = work();
+    } catch (const std::bad_alloc&) {
+      status = absl::ResourceExhaustedError("out of memory");
+    } catch (const std::exception& e) {
+      status = Internal("unexpected exception: ", e.what());
+    }
+  };
+  try {
+    std::thread([&] {
+      // Fails where this is the lowest priority already.
+      (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNice);
+      guarded();
+    }).join();
+  } catch (const std::system_error&) {
+    guarded();
+  }
+  return status;
 }
 
 class SaveKernel : public AsyncKernel {
  public:
   void ComputeAsync(KernelContext* ctx, DoneCallback done) const override {
     RunOnIoPool<NamesRule>(ctx, std::move(done), [ctx]() -> Status {
-      return SaveTensors(GraphFiles(), ctx->input(0).raw_scalar<std::string>(), Strings(ctx, 1),
-                         Strings(ctx, 2), ValuesToSave(ctx, kFirstTensor), StopOnCancel(ctx));
+      MR_ASSIGN_OR_RETURN(const std::vector<ValueToSave> values, ValuesToSave(ctx, kFirstTensor));
+      return RunBehindTraining([&] {
+        return SaveTensors(GraphFiles(), ctx->input(0).raw_scalar<std::string>(), Strings(ctx, 1),
+                           Strings(ctx, 2), values, StopOnCancel(ctx));
+      });
     });
   }
 };
@@ -171,7 +196,7 @@ class RestoreKernel : public AsyncKernel {
       MR_ASSIGN_OR_RETURN(
           std::vector<Tensor> tensors,
           RestoreTensors(GraphFiles(), ctx->input(0).raw_scalar<std::string>(), Strings(ctx, 1),
-                         Strings(ctx, 2), dtypes_, StopOnCancel(ctx)));
+                         Strings(ctx, 2), dtypes_, StopOnCancel(ctx), ctx->io_pool()));
       for (int i = 0; i < ctx->num_outputs(); ++i) {
         ctx->set_output(i, std::move(tensors[static_cast<size_t>(i)]));
       }

@@ -181,14 +181,16 @@ std::vector<std::string> ConstantStrings(const std::map<absl::string_view, const
 }
 
 // The index of the checkpoint, whether a step reads it or not, and what the nodes that restoring
-// runs want of it. (Whether a variable takes the shape of its value, only the step tells.)
+// runs want of it and of its data files; files that they do not read may be missing. (Whether a
+// variable takes the shape of its value, only the step tells.)
 Status CheckCheckpoint(FileSystem* fs, const std::string& prefix, const tensorflow::GraphDef& graph,
                        const tensorflow::SaverDef& saver) {
-  MR_RETURN_IF_ERROR(CheckRestore(fs, prefix, {}, {}, {}));
   const StatusOr<std::vector<int>> needed =
       NeededNodes(graph, {saver.restore_op_name()}, {saver.filename_tensor_name()});
   const StatusOr<TensorName> filename = ParseTensorName(saver.filename_tensor_name());
-  if (!needed.ok() || !filename.ok()) return absl::OkStatus();  // the step says what is wrong
+  // Otherwise the step says what is wrong.
+  if (!needed.ok() || !filename.ok()) return CheckRestores(fs, prefix, {});
+  std::vector<RestoreRequest> requests;
   std::map<absl::string_view, const NodeDef*> nodes;
   for (const NodeDef& node : graph.node()) nodes.emplace(node.name(), &node);
   for (const int position : *needed) {
@@ -196,13 +198,16 @@ Status CheckCheckpoint(FileSystem* fs, const std::string& prefix, const tensorfl
     if (node.op() != "RestoreV2") continue;
     const StatusOr<TensorName> from = ParseTensorName(node.input_size() > 0 ? node.input(0) : "");
     if (!from.ok() || from->node != filename->node) continue;
-    const std::vector<std::string> names = ConstantStrings(nodes, node, 1);
-    const std::vector<std::string> specs = ConstantStrings(nodes, node, 2);
-    const StatusOr<std::vector<DType>> dtypes = GetAttr<std::vector<DType>>(node, "dtypes");
-    if (!dtypes.ok() || names.size() != dtypes->size() || specs.size() != dtypes->size()) continue;
-    MR_RETURN_IF_ERROR(CheckRestore(fs, prefix, names, specs, *dtypes));
+    StatusOr<std::vector<DType>> dtypes = GetAttr<std::vector<DType>>(node, "dtypes");
+    if (!dtypes.ok()) continue;
+    RestoreRequest request{ConstantStrings(nodes, node, 1), ConstantStrings(nodes, node, 2),
+                           *std::move(dtypes)};
+    const size_t count = request.dtypes.size();
+    if (request.names.size() == count && request.specs.size() == count) {
+      requests.push_back(std::move(request));
+    }
   }
-  return absl::OkStatus();
+  return CheckRestores(fs, prefix, requests);
 }
 
 }  // namespace

@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <functional>
 
+#include "absl/strings/match.h"
 #include "core/deterministic_bytes.h"
 #include "core/logging.h"
 #include "core/random_bits.h"
 #include "core/tensor.h"
+#include "core/testing/faulty_file_system.h"
 #include "core/testing/shared_data.h"
 #include "core/testing/tensor_testing.h"
 #include "layers/variable.h"
@@ -337,6 +339,49 @@ TEST_F(SavedModelTest, WrongModelsAreRefusedWithTheReason) {
   EXPECT_STATUS(Load(), kNotFound, "variables.data-00000-of-00001");
   ASSERT_OK(kFiles->DeleteFile(Path("variables/variables.index")));
   EXPECT_STATUS(Load(), kNotFound, "its graph has variables");
+}
+
+// Counts how often indexes are opened.
+class IndexReads : public FaultyFileSystem {
+ public:
+  using FaultyFileSystem::FaultyFileSystem;
+  StatusOr<std::unique_ptr<RandomAccessFile>> NewRandomAccessFile(
+      const std::string& path) override {
+    if (absl::EndsWith(path, ".index")) ++count;
+    return FaultyFileSystem::NewRandomAccessFile(path);
+  }
+  int count = 0;
+};
+
+// Of a checkpoint in two data files the model reads one: the other may be missing. The index is
+// read once, however many nodes restore from it.
+TEST_F(SavedModelTest, OnlyWhatRestoringReadsMustBeThere) {
+  Export();
+  const std::string prefix = Path("variables/variables");
+  ASSERT_OK(kFiles->RecursivelyDelete(Dirname(prefix)));
+  for (const auto& [part, name] : {std::pair("a", "unread"), std::pair("b", "w")}) {
+    ASSERT_OK_AND_ASSIGN(auto writer, BundleWriter::Open(kFiles, Path(part)));
+    ASSERT_OK(writer->Add(name, Tensor::Scalar<float>(5)));
+    ASSERT_OK(writer->Finish());
+  }
+  ASSERT_OK(MergeBundles(kFiles, {Path("a"), Path("b")}, prefix, /*delete_parts=*/true));
+  ASSERT_OK_AND_ASSIGN(auto model, ReadSavedModel(kFiles, directory_));
+  auto* const graph = model.mutable_meta_graphs(0)->mutable_graph_def();
+  for (int i = 0, count = graph->node_size(); i < count; ++i) {
+    auto* const node = graph->mutable_node(i);
+    if (node->name() == "save/restore_all") node->add_input("^again");
+    if (node->op() != "RestoreV2") continue;
+    auto* const again = graph->add_node();
+    *again = graph->node(i);
+    again->set_name("again");
+  }
+  IndexReads files(kFiles, directory_);
+  EXPECT_TRUE(PlanLoading(&files, directory_, model.meta_graphs(0)).errors.empty());
+  EXPECT_EQ(files.count, 1);
+  ASSERT_OK(kFiles->DeleteFile(BundleDataPath(prefix, 0, 2)));
+  EXPECT_OK(Load());
+  ASSERT_OK(kFiles->DeleteFile(BundleDataPath(prefix, 1, 2)));
+  EXPECT_STATUS(Load(), kNotFound, "variables.data-00001-of-00002");
 }
 
 TEST_F(SavedModelTest, WhatTheCheckpointLacksIsKnownBeforeThereIsASession) {

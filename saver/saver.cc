@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "core/fail_point.h"
@@ -18,6 +19,7 @@
 #include "ops/array/constant.h"
 #include "ops/array/identity.h"
 #include "ops/array/placeholder.h"
+#include "ops/array/reshape.h"
 #include "ops/state/state.h"
 #include "ops/strings/string_join.h"
 #include "proto/saver.pb.h"
@@ -44,8 +46,10 @@ bool IsHex(absl::string_view text, size_t digits) {
          text.find_first_not_of("0123456789abcdef") == absl::string_view::npos;
 }
 
-std::string MetaGraphPath(absl::string_view checkpoint) {
-  return absl::StrCat(checkpoint, ".meta");
+constexpr char kMetaSuffix[] = "meta";
+
+std::string MetaGraphPath(absl::string_view checkpoint, absl::string_view suffix) {
+  return absl::StrCat(checkpoint, ".", suffix);
 }
 
 // ".data-00000-of-00002".
@@ -75,9 +79,10 @@ struct PartName {
   Part part = Part::kNone;
   std::string checkpoint;  // "m-12"
 };
-PartName ParsePartName(absl::string_view name, absl::string_view base) {
+PartName ParsePartName(absl::string_view name, absl::string_view base,
+                       absl::string_view state_file) {
   absl::string_view rest = name;
-  if (ConsumeHexSuffix(&rest, ".tmp", kHexDigits) && rest == kStateFile) {
+  if (ConsumeHexSuffix(&rest, ".tmp", kHexDigits) && rest == state_file) {
     return {Part::kUnfinishedFile, ""};
   }
   rest = name;
@@ -99,40 +104,85 @@ PartName ParsePartName(absl::string_view name, absl::string_view base) {
 
 // --- Building ------------------------------------------------------------------------------------
 
-// A variable, or one part of a large one, as a checkpoint knows it.
+// One tensor of the checkpoint.
 struct Saved {
   std::string name;
-  std::string spec;  // shape and slice; "" for a whole variable
-  Variable variable;
+  std::string spec;  // shape and slice; "" for a whole tensor
+  Output tensor;
+  DType dtype = DT_INVALID;
+  PartialShape shape;    // as far as it is known
+  std::string built_at;  // "file:line"; may be empty
 };
 
-StatusOr<Saved> MakeSaved(const Variable& variable) {
+// What is restored by one op: a variable, one part of a large one, or a saveable.
+struct Item {
+  std::vector<Saved> tensors;
+  Output variable;                           // its handle or reference; invalid for a saveable
+  std::shared_ptr<const Saveable> saveable;  // null for a variable
+
+  Node* place() const { return (variable.valid() ? variable : tensors[0].tensor).node(); }
+};
+
+// `name`: in the checkpoint; the variable's own when empty.
+StatusOr<Item> ItemOf(const Variable& variable, const std::string& name) {
   if (!variable.handle.valid() || !variable.value.valid()) {
     return InvalidArgument("Saver: variable '", variable.name,
                            "' must belong to the graph, got an invalid one");
   }
-  if (variable.slice.full_name.empty()) return Saved{variable.name, "", variable};
-  const VariableSlice& slice = variable.slice;
-  const size_t rank = slice.full_shape.size();
-  if (slice.var_offset.size() != rank || slice.var_shape.size() != rank) {
-    return InvalidArgument("Saver: variable '", variable.name,
-                           "': its slice must have one offset and one length per ",
-                           "dimension of the full shape, got ", slice.var_offset.size(), " and ",
-                           slice.var_shape.size(), " for ", rank);
+  Saved saved;
+  saved.name = name.empty() ? variable.name : name;
+  // A reference is read by the op itself.
+  saved.tensor = variable.handle.dtype() == DT_RESOURCE ? variable.value : variable.handle;
+  saved.dtype = variable.dtype;
+  saved.shape = variable.shape;
+  saved.built_at = variable.handle.node()->built_at();
+  if (!variable.slice.full_name.empty()) {
+    const VariableSlice& slice = variable.slice;
+    const size_t rank = slice.full_shape.size();
+    if (slice.var_offset.size() != rank || slice.var_shape.size() != rank) {
+      return InvalidArgument("Saver: variable '", variable.name,
+                             "': its slice must have one offset and one length per ",
+                             "dimension of the full shape, got ", slice.var_offset.size(), " and ",
+                             slice.var_shape.size(), " for ", rank);
+    }
+    std::vector<std::string> extents;
+    for (size_t i = 0; i < rank; ++i) {
+      extents.push_back(absl::StrCat(slice.var_offset[i], ",", slice.var_shape[i]));
+    }
+    if (name.empty()) saved.name = slice.full_name;
+    saved.spec =
+        absl::StrCat(absl::StrJoin(slice.full_shape, " "), " ", absl::StrJoin(extents, ":"));
   }
-  std::vector<std::string> extents;
-  for (size_t i = 0; i < rank; ++i) {
-    extents.push_back(absl::StrCat(slice.var_offset[i], ",", slice.var_shape[i]));
+  return Item{{std::move(saved)}, variable.handle, nullptr};
+}
+
+StatusOr<Item> ItemOf(const std::shared_ptr<const Saveable>& saveable) {
+  if (saveable == nullptr) {
+    return absl::InvalidArgumentError("Saver: a saveable must be given, got a null pointer");
   }
-  return Saved{slice.full_name,
-               absl::StrCat(absl::StrJoin(slice.full_shape, " "), " ", absl::StrJoin(extents, ":")),
-               variable};
+  Item item;
+  item.saveable = saveable;
+  for (Saveable::Spec& spec : saveable->specs()) {
+    if (spec.name.empty() || !spec.tensor.valid()) {
+      return InvalidArgument(
+          "Saver: a saveable's tensor must have a name and be of the graph, got '", spec.name, "'",
+          spec.tensor.valid() ? "" : " and no tensor");
+    }
+    const StatusOr<ShapeAndSlice> slice = ParseShapeAndSlice(spec.slice);
+    if (!slice.ok()) return Prefixed(absl::StrCat("Saver: '", spec.name, "'"), slice.status());
+    const DType dtype = WithoutRef(spec.tensor.dtype());
+    item.tensors.push_back({std::move(spec.name), std::move(spec.slice), spec.tensor, dtype,
+                            PartialShape(), spec.tensor.node()->built_at()});
+  }
+  if (item.tensors.empty()) {
+    return absl::InvalidArgumentError("Saver: a saveable must have at least one tensor, got none");
+  }
+  return item;
 }
 
 // Files are written by the CPU of the task that holds the variable.
-StatusOr<std::string> SaveDevice(const Variable& variable) {
-  MR_ASSIGN_OR_RETURN(DeviceName device,
-                      DeviceName::Parse(variable.handle.node()->requested_device()));
+StatusOr<std::string> SaveDevice(const Item& item) {
+  MR_ASSIGN_OR_RETURN(DeviceName device, DeviceName::Parse(item.place()->requested_device()));
   device.type = "CPU";
   device.id = 0;
   return device.ToString();
@@ -146,19 +196,20 @@ std::string Numbered(absl::string_view name, size_t i) {
 // The nodes of one Saver.
 class SaveGraph {
  public:
-  SaveGraph(const Scope& scope, absl::string_view name) : s_(scope.WithSubScope(name)) {}
+  SaveGraph(const Scope& scope, const SaverOptions& options)
+      : s_(scope.WithSubScope(options.name)), options_(options) {}
 
-  // Groups: device and variables.
-  using Groups = std::vector<std::pair<std::string, std::vector<Saved>>>;
+  // Groups: device and what is on it.
+  using Groups = std::vector<std::pair<std::string, std::vector<Item>>>;
 
-  void Build(const Groups& groups, bool sharded, const std::string& temp_suffix,
-             tensorflow::SaverDef* def) {
-    const Output model = Const(s_.WithName("filename/input"), "model");
+  void Build(const Groups& groups, const std::string& temp_suffix, tensorflow::SaverDef* def) {
+    const bool sharded = options_.sharded;
+    const Output model = Const(s_.WithName("filename/input"), options_.filename);
     const Output filename =
         PlaceholderWithDefault(s_.WithName("filename"), model, PartialShape::Scalar());
     filename_ = PlaceholderWithDefault(s_.WithName("Const"), filename, PartialShape::Scalar());
     const Output saved = sharded ? SaveSharded(groups, temp_suffix) : SaveOne(groups[0]);
-    const Operation restored = Restore(groups, sharded);
+    const Operation restored = Restore(groups);
     def->set_filename_tensor_name(filename_.name());
     def->set_save_tensor_name(saved.name());
     def->set_restore_op_name(restored.name());
@@ -168,23 +219,22 @@ class SaveGraph {
   const std::string& temp_suffix() const { return temp_suffix_; }
 
  private:
-  static Output TextVector(const Scope& scope, const std::vector<Saved>& variables,
+  static Output TextVector(const Scope& scope, absl::Span<const Item> items,
                            std::string Saved::*field) {
     std::vector<std::string> texts;
-    for (const Saved& one : variables) texts.push_back(one.*field);
+    for (const Item& item : items) {
+      for (const Saved& one : item.tensors) texts.push_back(one.*field);
+    }
     return ConstVector<std::string>(scope, texts);
   }
 
   Operation SaveGroup(const Scope& s, const std::string& name, Output prefix,
-                      const std::vector<Saved>& variables) {
-    const Output names = TextVector(s.WithName(name + "/tensor_names"), variables, &Saved::name);
-    const Output specs =
-        TextVector(s.WithName(name + "/shape_and_slices"), variables, &Saved::spec);
+                      const std::vector<Item>& items) {
+    const Output names = TextVector(s.WithName(name + "/tensor_names"), items, &Saved::name);
+    const Output specs = TextVector(s.WithName(name + "/shape_and_slices"), items, &Saved::spec);
     std::vector<Output> values;
-    for (const Saved& one : variables) {
-      // A reference is read by the op itself.
-      const Variable& v = one.variable;
-      values.push_back(v.handle.dtype() == DT_RESOURCE ? v.value : v.handle);
+    for (const Item& item : items) {
+      for (const Saved& one : item.tensors) values.push_back(one.tensor);
     }
     return SaveV2(s.WithName(name), prefix, names, specs, values);
   }
@@ -229,41 +279,72 @@ class SaveGraph {
     return WithDependencies(s.WithName("Identity"), written, filename_);
   }
 
-  Operation Restore(const Groups& groups, bool sharded) {
-    size_t resources = 0, references = 0;
+  Operation Restore(const Groups& groups) {
     std::vector<Operation> shards;
     for (size_t i = 0; i < groups.size(); ++i) {
-      const auto& [device, variables] = groups[i];
+      const auto& [device, items] = groups[i];
       const Scope s = s_.WithDevice(device);
-      const std::string name = Numbered("RestoreV2", i);
-      const Output names = TextVector(s.WithName(name + "/tensor_names"), variables, &Saved::name);
-      const Output specs =
-          TextVector(s.WithName(name + "/shape_and_slices"), variables, &Saved::spec);
-      std::vector<DType> dtypes;
-      for (const Saved& one : variables) dtypes.push_back(one.variable.dtype);
-      const std::vector<Output> values =
-          RestoreV2(s.WithName(name), filename_, names, specs, dtypes);
-      std::vector<Operation> assigned;
-      for (size_t k = 0; k < variables.size(); ++k) {
-        const Output handle = variables[k].variable.handle;
-        const Scope there = s_.ColocatedWith(handle.op());
-        if (handle.dtype() == DT_RESOURCE) {
-          assigned.push_back(AssignVariableOp(
-              there.WithName(Numbered("AssignVariableOp", resources++)), handle, values[k]));
-        } else {
-          assigned.push_back(
-              Assign(there.WithName(Numbered("Assign", references++)), handle, values[k]).op());
+      std::vector<Operation> restored;
+      if (options_.restore_sequentially) {
+        for (const Item& item : items) {
+          const Scope after = restored.empty() ? s : s.WithControlDependencies({restored.back()});
+          RestoreItems(after, absl::MakeConstSpan(&item, 1), &restored);
         }
+      } else {
+        RestoreItems(s, items, &restored);
       }
-      if (!sharded && groups.size() == 1) {
-        return Group(s.WithName("restore_all"), assigned);
+      if (!options_.sharded && groups.size() == 1) {
+        return Group(s.WithName("restore_all"), restored);
       }
-      shards.push_back(Group(s.WithName(Numbered("restore_shard", i)), assigned));
+      shards.push_back(Group(s.WithName(Numbered("restore_shard", i)), restored));
     }
     return Group(s_.WithDevice(groups[0].first).WithName("restore_all"), shards);
   }
 
+  // Items of one device by one RestoreV2.
+  void RestoreItems(const Scope& s, absl::Span<const Item> items,
+                    std::vector<Operation>* restored) {
+    const std::string name = Numbered("RestoreV2", reads_++);
+    const Output names = TextVector(s.WithName(name + "/tensor_names"), items, &Saved::name);
+    const Output specs = TextVector(s.WithName(name + "/shape_and_slices"), items, &Saved::spec);
+    std::vector<DType> dtypes;
+    for (const Item& item : items) {
+      for (const Saved& one : item.tensors) dtypes.push_back(one.dtype);
+    }
+    const std::vector<Output> values = RestoreV2(s.WithName(name), filename_, names, specs, dtypes);
+    size_t next = 0;
+    for (const Item& item : items) {
+      const Scope there = s_.ColocatedWith(Operation(item.place()));
+      if (item.saveable != nullptr) {
+        const Scope own = there.WithSubScope(Numbered("Restore", saveables_++));
+        restored->push_back(item.saveable->Restore(
+            own, absl::MakeConstSpan(values).subspan(next, item.tensors.size())));
+      } else {
+        restored->push_back(Assigned(s, there, item, values[next]));
+      }
+      next += item.tensors.size();
+    }
+  }
+
+  Operation Assigned(const Scope& s, const Scope& there, const Item& item, Output value) {
+    if (options_.reshape) {
+      const Saved& one = item.tensors[0];
+      const std::string name = Numbered("Reshape", reshapes_++);
+      const Output shape = one.shape.IsFullyDefined()
+                               ? ConstVector<int64_t>(s.WithName(name + "/shape"), one.shape.dims())
+                               : ShapeOf(s.WithName(name + "/shape"), one.tensor);
+      value = Reshape(s.WithName(name), value, shape);
+    }
+    if (item.variable.dtype() == DT_RESOURCE) {
+      return AssignVariableOp(there.WithName(Numbered("AssignVariableOp", resources_++)),
+                              item.variable, value);
+    }
+    return Assign(there.WithName(Numbered("Assign", references_++)), item.variable, value).op();
+  }
+
   const Scope s_;
+  const SaverOptions& options_;
+  size_t reads_ = 0, resources_ = 0, references_ = 0, saveables_ = 0, reshapes_ = 0;  // so far
   Output filename_;
   std::string temp_suffix_;
 };
@@ -281,11 +362,12 @@ struct Expected {
   }
 };
 
-Expected ExpectedOf(const Saved& saved) {
-  const Variable& v = saved.variable;
+Expected ExpectedOf(const Saved& saved, bool reshape) {
   const StatusOr<ShapeAndSlice> part = ParseShapeAndSlice(saved.spec);
-  return {saved.name, v.dtype, part.ok() && !part->is_whole ? part->full_shape : v.shape,
-          v.handle.node()->built_at()};
+  if (part.ok() && !part->is_whole) {
+    return {saved.name, saved.dtype, part->full_shape, saved.built_at};
+  }
+  return {saved.name, saved.dtype, reshape ? PartialShape() : saved.shape, saved.built_at};
 }
 
 // Why a restore has failed, as far as names, types and shapes say: with the variable and the line
@@ -334,36 +416,63 @@ Status MakeDirectory(FileSystem* fs, const std::string& directory) {
 
 class GraphSaver : public Saver {
  public:
-  // `expected`: of a checkpoint, as far as it is known. `graph`: whose meta graph is written beside
-  // each checkpoint. `temp_suffix`: the tensor with what follows a checkpoint's name in those of
-  // its parts; "" when the graph was not made here, or is not sharded.
+  // Of options only what is asked for after the nodes were made is looked at. `expected`: of a
+  // checkpoint, as far as it is known; it is empty with a `def` without names when there is nothing
+  // to save. `graph`: whose meta graph is written beside each checkpoint. `temp_suffix`: the tensor
+  // with what follows a checkpoint's name in those of its parts; "" when the graph was not made
+  // here, or is not sharded.
   GraphSaver(tensorflow::SaverDef def, std::vector<Expected> expected, std::string temp_suffix,
-             std::optional<Scope> graph, FileSystem* fs, Clock* clock, double keep_every_n_hours,
-             std::function<Status()> may_commit)
+             std::optional<Scope> graph, const SaverOptions& options)
       : def_(std::move(def)),
         expected_(std::move(expected)),
         temp_suffix_tensor_(std::move(temp_suffix)),
         graph_(std::move(graph)),
-        fs_(fs),
-        clock_(clock),
-        may_commit_(std::move(may_commit)),
-        keep_period_s_(keep_every_n_hours * 3600),
+        fs_(options.file_system),
+        clock_(options.clock),
+        may_commit_(options.may_commit),
+        may_be_empty_(options.allow_empty),
+        pads_step_(options.pad_step_number),
+        relative_paths_(options.save_relative_paths),
+        keep_period_s_(options.keep_checkpoint_every_n_hours * 3600),
         next_keep_s_(NowSeconds() + keep_period_s_) {}
 
   StatusOr<std::string> Save(Session* session, const std::string& prefix,
                              std::optional<int64_t> global_step) override {
-    const std::string path = global_step ? absl::StrCat(prefix, "-", *global_step) : prefix;
-    if (Basename(path).empty() || Basename(path) == kStateFile) {
+    return SaveAs(session, prefix, global_step, SaveOptions());
+  }
+
+  StatusOr<std::string> SaveAs(Session* session, const std::string& prefix,
+                               std::optional<int64_t> global_step,
+                               const SaveOptions& options) override {
+    for (const auto& [name, what] : {std::pair(&options.latest_filename, "latest_filename"),
+                                     std::pair(&options.meta_graph_suffix, "meta_graph_suffix")}) {
+      if (name->empty() || absl::StrContains(*name, '/')) {
+        return InvalidArgument("Saver: ", what, " must be a name without '/', got '", *name, "'");
+      }
+    }
+    const std::string path = !global_step ? prefix
+                             : pads_step_ ? absl::StrFormat("%s-%08d", prefix, *global_step)
+                                          : absl::StrCat(prefix, "-", *global_step);
+    if (Basename(path).empty() || Basename(path) == options.latest_filename) {
       return InvalidArgument("Saver: the prefix must name a file other than the state file '",
-                             kStateFile, "', got '", path, "'");
+                             options.latest_filename, "', got '", path, "'");
     }
     // First, because it fails without having changed anything.
     std::optional<tensorflow::MetaGraphDef> meta;
-    if (graph_) {
-      MR_ASSIGN_OR_RETURN(meta, ExportMetaGraph(*graph_, {.saver_def = def_}));
+    if (graph_ && options.write_meta_graph) {
+      MetaGraphOptions wanted;
+      wanted.strip_default_attrs = options.strip_default_attrs;
+      if (!is_empty()) wanted.saver_def = def_;
+      MR_ASSIGN_OR_RETURN(meta, ExportMetaGraph(*graph_, wanted));
     }
     const std::string directory = Dirname(path);
     MR_RETURN_IF_ERROR(MakeDirectory(fs_, directory));
+    const std::string meta_path = MetaGraphPath(path, options.meta_graph_suffix);
+    if (is_empty()) {
+      if (meta) MR_RETURN_IF_ERROR(WriteMetaGraph(fs_, meta_path, *meta));
+      return std::string();
+    }
+    state_file_ = options.latest_filename;
     const std::string family = JoinPath(directory, Basename(prefix));
     const bool first_of_family = global_step && family != leftovers_family_;
     if (first_of_family) NoteLeftovers(directory, Basename(prefix));
@@ -387,19 +496,20 @@ class GraphSaver : public Saver {
       MR_RETURN_IF_ERROR(FailPoint("saver/after_save"));
       if (!meta) return absl::OkStatus();
       MR_RETURN_IF_ERROR(FailPoint("saver/before_meta"));
-      return WriteMetaGraph(fs_, MetaGraphPath(path), *meta);
+      return WriteMetaGraph(fs_, meta_path, *meta);
     }();
     if (!described.ok()) {
       Remember(path);
       return described;
     }
+    if (!options.write_state) return path;
 
     std::vector<Kept> kept = kept_;
     kept.erase(
         std::remove_if(kept.begin(), kept.end(), [&](const Kept& k) { return k.path == path; }),
         kept.end());
-    kept.push_back({path, NowSeconds()});
-    std::vector<std::string> evicted;
+    kept.push_back({path, NowSeconds(), options.meta_graph_suffix});
+    std::vector<Kept> evicted;
     double next_keep_s = next_keep_s_;
     if (def_.max_to_keep() <= 0) {
       kept = {kept.back()};
@@ -409,7 +519,7 @@ class GraphSaver : public Saver {
         next_keep_s += keep_period_s_;
       } else if (Dirname(kept.front().path) == directory) {
         // Others are somebody else's now.
-        evicted.push_back(kept.front().path);
+        evicted.push_back(kept.front());
       }
       kept.erase(kept.begin());
     }
@@ -421,7 +531,7 @@ class GraphSaver : public Saver {
     }
     const Status written = [&]() -> Status {
       MR_RETURN_IF_ERROR(MayCommit());
-      return WriteCheckpointState(fs_, directory, state);
+      return WriteCheckpointState(fs_, directory, state, options.latest_filename, relative_paths_);
     }();
     if (!written.ok()) {
       Remember(path);
@@ -430,7 +540,7 @@ class GraphSaver : public Saver {
     kept_ = def_.max_to_keep() > 0 ? std::move(kept) : std::vector<Kept>();
     next_keep_s_ = next_keep_s;
     // The new checkpoint is safe: what cannot be deleted now is tried again after the next save.
-    std::vector<std::string> to_delete = std::move(undeleted_);
+    std::vector<Kept> to_delete = std::move(undeleted_);
     to_delete.insert(to_delete.end(), evicted.begin(), evicted.end());
     undeleted_.clear();
     const Status may_delete = MayCommit();
@@ -438,13 +548,13 @@ class GraphSaver : public Saver {
       undeleted_ = std::move(to_delete);
       return may_delete;
     }
-    for (const std::string& old : to_delete) {
-      if (old == path || IsKept(old)) continue;  // saved again since
+    for (const Kept& old : to_delete) {
+      if (old.path == path || IsKept(old.path)) continue;  // saved again since
       // All are kept, also one that a task finished after we had lost it.
-      if (def_.max_to_keep() <= 0 && fs_->FileExists(BundleIndexPath(old))) continue;
-      const Status deleted = Delete(old);
+      if (def_.max_to_keep() <= 0 && fs_->FileExists(BundleIndexPath(old.path))) continue;
+      const Status deleted = Delete(old.path, old.meta_suffix);
       if (!deleted.ok()) {
-        LogWarning("Checkpoint '", old,
+        LogWarning("Checkpoint '", old.path,
                    "' is left for the next save to delete: ", deleted.message());
         undeleted_.push_back(old);
       }
@@ -458,6 +568,7 @@ class GraphSaver : public Saver {
   }
 
   Status Restore(Session* session, const std::string& checkpoint) override {
+    if (is_empty()) return absl::OkStatus();
     if (!fs_->FileExists(BundleIndexPath(checkpoint)) &&
         CheckpointV1Files(fs_, checkpoint).empty()) {
       return absl::NotFoundError(absl::StrCat("Saver: checkpoint '", checkpoint,
@@ -512,18 +623,33 @@ class GraphSaver : public Saver {
     return paths;
   }
 
+  std::vector<TimedCheckpoint> last_checkpoints_with_time() const override {
+    std::vector<TimedCheckpoint> timed;
+    for (const Kept& k : kept_) timed.push_back({k.path, k.time_s});
+    return timed;
+  }
+
+  Status SetLastCheckpointsWithTime(std::vector<TimedCheckpoint> checkpoints) override {
+    kept_.clear();
+    for (TimedCheckpoint& one : checkpoints) kept_.push_back({std::move(one.path), one.time_s});
+    return absl::OkStatus();
+  }
+
   const tensorflow::SaverDef& def() const override { return def_; }
 
  private:
   struct Kept {
     std::string path;
-    double time_s;  // when it was written, since the epoch
+    double time_s = 0;  // when it was written, since the epoch
+    std::string meta_suffix = kMetaSuffix;
   };
   struct Leftover {
     std::string path;
     PartName name;
     std::pair<uint64_t, double> state;  // size and time of the last change
   };
+
+  bool is_empty() const { return may_be_empty_ && def_.save_tensor_name().empty(); }
 
   double NowSeconds() { return absl::ToDoubleSeconds(clock_->Now() - absl::UnixEpoch()); }
 
@@ -541,12 +667,12 @@ class GraphSaver : public Saver {
     if (fs_->FileExists(BundleIndexPath(path))) {
       if (def_.max_to_keep() > 0) kept_.push_back({path, NowSeconds()});
     } else if (CheckpointV1Files(fs_, path).empty()) {
-      undeleted_.push_back(path);
+      undeleted_.push_back({path});
     }
   }
 
   // Index first: without it the rest is no checkpoint.
-  Status Delete(const std::string& prefix) {
+  Status Delete(const std::string& prefix, const std::string& meta_suffix) {
     MR_RETURN_IF_ERROR(FailPoint("saver/before_delete"));
     const std::string base = Basename(prefix);
     if (fs_->FileExists(BundleIndexPath(prefix))) {
@@ -565,9 +691,8 @@ class GraphSaver : public Saver {
     MR_RETURN_IF_ERROR(FailPoint("saver/after_delete_index"));
     MR_ASSIGN_OR_RETURN(const auto names, fs_->GetChildren(Dirname(prefix)));
     // Before the data: a meta graph without data is somebody's own.
-    if (fs_->FileExists(MetaGraphPath(prefix))) {
-      MR_RETURN_IF_ERROR(fs_->DeleteFile(MetaGraphPath(prefix)));
-    }
+    const std::string meta_graph = MetaGraphPath(prefix, meta_suffix);
+    if (fs_->FileExists(meta_graph)) MR_RETURN_IF_ERROR(fs_->DeleteFile(meta_graph));
     for (const std::string& name : names) {
       absl::string_view rest = name;
       if (absl::ConsumePrefix(&rest, base) && IsDataSuffix(rest)) {
@@ -609,13 +734,13 @@ class GraphSaver : public Saver {
     std::set<std::string> with_data;  // checkpoints
     std::set<std::string> begun;      // by saves of this run that did not end
     for (const std::string& name : *names) {
-      const PartName part = ParsePartName(name, base);
+      const PartName part = ParsePartName(name, base, state_file_);
       if (part.part == Part::kData) with_data.insert(part.checkpoint);
       if (IsOwnDirectory(name, part)) begun.insert(part.checkpoint);
     }
     for (const std::string& name : *names) {
       const std::string path = JoinPath(directory, name);
-      const PartName part = ParsePartName(name, base);
+      const PartName part = ParsePartName(name, base, state_file_);
       switch (part.part) {
         case Part::kNone:
           continue;
@@ -675,7 +800,7 @@ class GraphSaver : public Saver {
     if (!names.ok()) return;
     for (const std::string& name : *names) {
       const std::string path = JoinPath(directory, name);
-      const PartName part = ParsePartName(name, base);
+      const PartName part = ParsePartName(name, base, state_file_);
       if (part.part == Part::kUnfinishedDirectory && HoldsPartsOnly(path)) {
         fs_->RecursivelyDelete(path).IgnoreError();
       }
@@ -704,7 +829,8 @@ class GraphSaver : public Saver {
   }
 
   std::optional<std::string> OtherIntact(const std::string& checkpoint) {
-    const std::optional<CheckpointState> state = ReadCheckpointState(fs_, Dirname(checkpoint));
+    const std::optional<CheckpointState> state =
+        ReadCheckpointState(fs_, Dirname(checkpoint), state_file_);
     if (!state) return std::nullopt;
     for (auto it = state->all.rbegin(); it != state->all.rend(); ++it) {
       if (*it != checkpoint && CheckpointExists(fs_, *it)) return *it;
@@ -719,80 +845,237 @@ class GraphSaver : public Saver {
   FileSystem* const fs_;
   Clock* const clock_;
   const std::function<Status()> may_commit_;
+  const bool may_be_empty_;
+  const bool pads_step_;
+  const bool relative_paths_;
   const double keep_period_s_;
-  std::string run_digits_;  // of the run's id; "" for none
+  std::string state_file_ = kStateFile;  // of the last save
+  std::string run_digits_;               // of the run's id; "" for none
   double next_keep_s_;
-  std::vector<Kept> kept_;              // oldest first
-  std::vector<std::string> undeleted_;  // evicted or never finished, but still there
-  std::string leftovers_family_;        // directory and base name of the last saves by step
-  std::vector<Leftover> leftovers_;     // seen before the first of them
+  std::vector<Kept> kept_;           // oldest first
+  std::vector<Kept> undeleted_;      // evicted or never finished, but still there
+  std::string leftovers_family_;     // directory and base name of the last saves by step
+  std::vector<Leftover> leftovers_;  // seen before the first of them
 };
 
-}  // namespace
+StatusOr<std::unique_ptr<Saver>> MakeNow(const Scope& scope, SaverOptions options);
 
-void Saver::SetRunId(const std::string&) {}
+// Of defer_build: a Saver from Build on.
+class DeferredSaver : public Saver {
+ public:
+  DeferredSaver(const Scope& scope, SaverOptions options)
+      : scope_(scope), options_(std::move(options)) {}
 
-StatusOr<std::unique_ptr<Saver>> Saver::Make(const Scope& scope, SaverOptions options) {
-  MR_RETURN_IF_ERROR(scope.status());
-  if (options.variables.empty()) options.variables = VariablesOf(scope, "variables");
-  if (options.variables.empty()) {
-    return absl::InvalidArgumentError(
-        "Saver: there must be at least one variable to save, got none in the collection "
-        "'variables'");
+  Status Build() override {
+    if (saver_ != nullptr) return saver_->Build();
+    SaverOptions options = options_;
+    options.defer_build = false;
+    MR_ASSIGN_OR_RETURN(saver_, MakeNow(scope_, std::move(options)));
+    if (!run_id_.empty()) saver_->SetRunId(run_id_);
+    return absl::OkStatus();
   }
-  std::vector<Saved> all;
-  for (const Variable& variable : options.variables) {
-    MR_ASSIGN_OR_RETURN(Saved one, MakeSaved(variable));
-    all.push_back(std::move(one));
+  StatusOr<std::string> Save(Session* session, const std::string& prefix,
+                             std::optional<int64_t> global_step) override {
+    MR_RETURN_IF_ERROR(CheckBuilt("Save"));
+    return saver_->Save(session, prefix, global_step);
+  }
+  StatusOr<std::string> SaveAs(Session* session, const std::string& prefix,
+                               std::optional<int64_t> global_step,
+                               const SaveOptions& options) override {
+    MR_RETURN_IF_ERROR(CheckBuilt("SaveAs"));
+    return saver_->SaveAs(session, prefix, global_step, options);
+  }
+  Status Restore(Session* session, const std::string& checkpoint) override {
+    MR_RETURN_IF_ERROR(CheckBuilt("Restore"));
+    return saver_->Restore(session, checkpoint);
+  }
+  void SetRunId(const std::string& id) override {
+    run_id_ = id;
+    if (saver_ != nullptr) saver_->SetRunId(id);
+  }
+  Status RecoverLastCheckpoints(const std::vector<std::string>& paths) override {
+    MR_RETURN_IF_ERROR(CheckBuilt("RecoverLastCheckpoints"));
+    return saver_->RecoverLastCheckpoints(paths);
+  }
+  std::vector<std::string> last_checkpoints() const override {
+    return saver_ == nullptr ? std::vector<std::string>() : saver_->last_checkpoints();
+  }
+  std::vector<TimedCheckpoint> last_checkpoints_with_time() const override {
+    return saver_ == nullptr ? std::vector<TimedCheckpoint>()
+                             : saver_->last_checkpoints_with_time();
+  }
+  Status SetLastCheckpointsWithTime(std::vector<TimedCheckpoint> checkpoints) override {
+    MR_RETURN_IF_ERROR(CheckBuilt("SetLastCheckpointsWithTime"));
+    return saver_->SetLastCheckpointsWithTime(std::move(checkpoints));
+  }
+  const tensorflow::SaverDef& def() const override {
+    return saver_ == nullptr ? tensorflow::SaverDef::default_instance() : saver_->def();
+  }
+
+ private:
+  Status CheckBuilt(absl::string_view method) const {
+    if (saver_ != nullptr) return absl::OkStatus();
+    return FailedPrecondition("Saver: Build must come before ", method,
+                              ", got a saver with defer_build that is not built");
+  }
+
+  const Scope scope_;
+  const SaverOptions options_;
+  std::string run_id_;
+  std::unique_ptr<Saver> saver_;  // null before Build
+};
+
+Status CheckOptions(const SaverOptions& options) {
+  if (!options.variables.empty() && !options.named_variables.empty()) {
+    return InvalidArgument("Saver: variables and named_variables must not both be given, got ",
+                           options.variables.size(), " and ", options.named_variables.size());
+  }
+  if (options.write_version != CheckpointFormat::kV2) {
+    return absl::UnimplementedError(
+        "Saver: write_version must be kV2, got kV1; checkpoints of the first format are read only");
+  }
+  if (options.max_to_keep < 0) {
+    return InvalidArgument("Saver: max_to_keep must be >= 0, got ", options.max_to_keep);
+  }
+  if (!(options.keep_checkpoint_every_n_hours > 0)) {
+    return InvalidArgument("Saver: keep_checkpoint_every_n_hours must be > 0, got ",
+                           options.keep_checkpoint_every_n_hours);
+  }
+  if (options.filename.empty()) {
+    return absl::InvalidArgumentError("Saver: filename must name a checkpoint, got ''");
+  }
+  return absl::OkStatus();
+}
+
+// What the options name, in the order of the file.
+StatusOr<std::vector<Item>> ItemsOf(const Scope& scope, const SaverOptions& options) {
+  std::vector<Variable> variables = options.variables;
+  if (variables.empty() && options.named_variables.empty() && options.saveables.empty()) {
+    variables = VariablesOf(scope, "variables");
+  }
+  std::vector<Item> items;
+  for (const Variable& variable : variables) {
+    MR_ASSIGN_OR_RETURN(Item item, ItemOf(variable, ""));
+    items.push_back(std::move(item));
+  }
+  for (const auto& [name, variable] : options.named_variables) {
+    if (name.empty()) {
+      return InvalidArgument("Saver: named_variables must have names, got '' for '", variable.name,
+                             "'");
+    }
+    MR_ASSIGN_OR_RETURN(Item item, ItemOf(variable, name));
+    items.push_back(std::move(item));
+  }
+  for (const auto& saveable : options.saveables) {
+    MR_ASSIGN_OR_RETURN(Item item, ItemOf(saveable));
+    items.push_back(std::move(item));
   }
   // By name, as TensorFlow does: the order in the files. Parts of one variable stay in order.
-  std::stable_sort(all.begin(), all.end(),
-                   [](const Saved& a, const Saved& b) { return a.name < b.name; });
-  for (size_t i = 1; i < all.size(); ++i) {
-    if (all[i].name == all[i - 1].name && all[i].spec == all[i - 1].spec) {
-      return InvalidArgument(
-          "Saver: each variable must have a name of its own in the checkpoint, got '", all[i].name,
-          "' twice");
+  std::stable_sort(items.begin(), items.end(), [](const Item& a, const Item& b) {
+    return a.tensors[0].name < b.tensors[0].name;
+  });
+  std::set<std::pair<std::string, std::string>> names;
+  for (const Item& item : items) {
+    for (const Saved& one : item.tensors) {
+      if (!names.emplace(one.name, one.spec).second) {
+        return InvalidArgument(
+            "Saver: each variable must have a name of its own in the checkpoint, got '", one.name,
+            "' twice");
+      }
+      if (options.reshape && (!one.spec.empty() || item.saveable != nullptr)) {
+        return InvalidArgument("Saver: reshape takes whole variables only, got ",
+                               item.saveable != nullptr ? "a saveable's '" : "a part of '",
+                               one.name, "'");
+      }
     }
   }
+  if (items.empty() && !options.allow_empty) {
+    return absl::InvalidArgumentError(
+        "Saver: there must be at least one variable to save, got none in the collection "
+        "'variables'; allow_empty takes none");
+  }
+  return items;
+}
+
+StatusOr<std::unique_ptr<Saver>> MakeNow(const Scope& scope, SaverOptions options) {
+  MR_RETURN_IF_ERROR(scope.status());
+  MR_ASSIGN_OR_RETURN(const std::vector<Item> items, ItemsOf(scope, options));
   std::vector<Expected> expected;
-  for (const Saved& one : all) {
-    // Parts of one variable stand together.
-    if (expected.empty() || expected.back().name != one.name) expected.push_back(ExpectedOf(one));
+  std::map<std::string, std::vector<Item>> by_device;
+  for (const Item& item : items) {
+    for (const Saved& one : item.tensors) {
+      // Parts of one variable stand together.
+      if (expected.empty() || expected.back().name != one.name) {
+        expected.push_back(ExpectedOf(one, options.reshape));
+      }
+    }
+    MR_ASSIGN_OR_RETURN(const std::string device, SaveDevice(item));
+    by_device[options.sharded ? device : std::string()].push_back(item);
   }
-  std::map<std::string, std::vector<Saved>> by_device;
-  for (Saved& one : all) {
-    MR_ASSIGN_OR_RETURN(const std::string device, SaveDevice(one.variable));
-    by_device[options.sharded ? device : std::string()].push_back(std::move(one));
-  }
-  if (!options.sharded) {
+  if (!options.sharded && !items.empty()) {
     // One file, written by the task of the first variable.
     auto group = by_device.extract("");
-    MR_ASSIGN_OR_RETURN(group.key(), SaveDevice(group.mapped()[0].variable));
+    MR_ASSIGN_OR_RETURN(group.key(), SaveDevice(group.mapped()[0]));
     by_device.insert(std::move(group));
   }
   const SaveGraph::Groups groups(by_device.begin(), by_device.end());
 
-  const std::string temp_suffix =
-      options.sharded ? absl::StrCat(kTempMark, RandomHexName(), RandomHexName(), "/part") : "";
   tensorflow::SaverDef def;
   def.set_max_to_keep(options.max_to_keep);
   def.set_sharded(options.sharded);
   def.set_keep_checkpoint_every_n_hours(static_cast<float>(options.keep_checkpoint_every_n_hours));
   def.set_version(tensorflow::SaverDef::V2);
   const Scope root = scope.WithRootPrefix().WithoutControlDependencies().WithDevice("");
-  SaveGraph graph(root, options.name);
-  graph.Build(groups, options.sharded, temp_suffix, &def);
+  SaveGraph graph(root, options);
+  if (!items.empty()) {
+    graph.Build(
+        groups,
+        options.sharded ? absl::StrCat(kTempMark, RandomHexName(), RandomHexName(), "/part") : "",
+        &def);
+  }
   MR_RETURN_IF_ERROR(scope.status());
   return std::unique_ptr<Saver>(new GraphSaver(
       std::move(def), std::move(expected), graph.temp_suffix(),
-      options.write_meta_graph ? std::optional<Scope>(root) : std::nullopt, options.file_system,
-      options.clock, options.keep_checkpoint_every_n_hours, std::move(options.may_commit)));
+      options.write_meta_graph ? std::optional<Scope>(root) : std::nullopt, options));
+}
+
+}  // namespace
+
+void Saver::SetRunId(const std::string&) {}
+
+StatusOr<std::string> Saver::SaveAs(Session*, const std::string&, std::optional<int64_t>,
+                                    const SaveOptions&) {
+  return absl::UnimplementedError("Saver: this one has no options of a save, got some; use Save");
+}
+
+Status Saver::Build() {
+  return absl::FailedPreconditionError(
+      "Saver: only one made with defer_build that was not built yet can be built");
+}
+
+std::vector<TimedCheckpoint> Saver::last_checkpoints_with_time() const {
+  std::vector<TimedCheckpoint> timed;
+  for (std::string& path : last_checkpoints()) timed.push_back({std::move(path), 0});
+  return timed;
+}
+
+Status Saver::SetLastCheckpointsWithTime(std::vector<TimedCheckpoint>) {
+  return absl::UnimplementedError("Saver: this one keeps the list of its checkpoints itself");
+}
+
+StatusOr<std::unique_ptr<Saver>> Saver::Make(const Scope& scope, SaverOptions options) {
+  MR_RETURN_IF_ERROR(CheckOptions(options));
+  if (options.defer_build) {
+    return std::unique_ptr<Saver>(new DeferredSaver(scope, std::move(options)));
+  }
+  return MakeNow(scope, std::move(options));
 }
 
 std::unique_ptr<Saver> Saver::FromDef(const tensorflow::SaverDef& def, FileSystem* file_system) {
-  return std::make_unique<GraphSaver>(def, std::vector<Expected>(), "", std::nullopt, file_system,
-                                      Clock::Real(), def.keep_checkpoint_every_n_hours(), nullptr);
+  SaverOptions options;
+  options.file_system = file_system;
+  options.keep_checkpoint_every_n_hours = def.keep_checkpoint_every_n_hours();
+  return std::make_unique<GraphSaver>(def, std::vector<Expected>(), "", std::nullopt, options);
 }
 
 }  // namespace millrace

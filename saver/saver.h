@@ -20,9 +20,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "core/clock.h"
 #include "core/file_system.h"
 #include "core/status.h"
@@ -36,18 +38,64 @@ class SaverDef;
 
 namespace millrace {
 
+// Something other than a variable that is saved and restored with them: a lookup table (its keys
+// and values), an iterator's position. Used while the nodes are built only.
+class Saveable {
+ public:
+  // A tensor of the checkpoint.
+  struct Spec {
+    std::string name;   // in the checkpoint
+    std::string slice;  // shape and slice, as SaveV2 takes it; "" for a whole tensor
+    Output tensor;      // what is saved; the first one's device is where that is done
+  };
+  virtual ~Saveable() = default;
+  // At least one; the first name orders the saveables in the file.
+  virtual std::vector<Spec> specs() const = 0;
+  // Adds what takes the restored tensors, one for each spec, with their dtypes. The scope has a
+  // name of its own and the device of the first tensor's op.
+  virtual Operation Restore(const Scope& scope, absl::Span<const Output> restored) const = 0;
+};
+
+enum class CheckpointFormat { kV1, kV2 };
+
 struct SaverOptions {
-  // Empty = collection "variables" of the graph.
+  // What is saved. Nothing given here, in named_variables and in saveables = collection "variables"
+  // of the graph; else exactly what is given, and not in the first two both.
   std::vector<Variable> variables = {};
+  // Under these names in the checkpoint instead of their own. Parts of a partitioned variable have
+  // one name.
+  std::vector<std::pair<std::string, Variable>> named_variables = {};
+  std::vector<std::shared_ptr<const Saveable>> saveables = {};
+  // Nothing to save is no error: Save writes the meta graph alone and returns "", Restore does
+  // nothing.
+  bool allow_empty = false;
   // One shard per device that holds variables (all must see one file system).
   bool sharded = true;
-  int max_to_keep = 5;  // 0 = all
+  // Restores one value after the other on each device, so that one at a time is in memory twice.
+  bool restore_sequentially = false;
+  // Values of the checkpoint that have another shape than their variable take the variable's, when
+  // they have as many elements. Whole variables only.
+  bool reshape = false;
+  int max_to_keep = 5;  // 0 = all, which are then not listed in the state file either
   // One of every so many hours is never deleted.
   double keep_checkpoint_every_n_hours = 10000;
   // `<checkpoint>.meta` beside each checkpoint: the scope's graph, as it is when the checkpoint is
   // written, with collections and SaverDef. It is deleted with its checkpoint.
   bool write_meta_graph = true;
   std::string name = "save";
+  // The checkpoint that the nodes use when none is fed.
+  std::string filename = "model";
+  // The step in checkpoints' names with zeros in front, eight digits at least ("m-00000012"), so
+  // that names sort as steps do.
+  bool pad_step_number = false;
+  // The state file names checkpoints of its own directory without it, so that the directory can be
+  // moved. Off: by the paths that Save was given, as TensorFlow does by default (relative ones
+  // without the directory all the same: they are read relative to it).
+  bool save_relative_paths = true;
+  // Unimplemented unless kV2: the first format is read only.
+  CheckpointFormat write_version = CheckpointFormat::kV2;
+  // No nodes are added until Build: for graphs that get more variables.
+  bool defer_build = false;
   // For meta graphs, the state file and deletions; the save and restore ops use the tasks' own
   // files.
   FileSystem* file_system = FileSystem::Posix();
@@ -58,11 +106,32 @@ struct SaverOptions {
   std::function<Status()> may_commit = {};
 };
 
+// Of one save.
+struct SaveOptions {
+  // The state file's name in the checkpoint's directory. Those who look for the latest checkpoint
+  // must give the same.
+  std::string latest_filename = "checkpoint";
+  std::string meta_graph_suffix = "meta";
+  // Together with SaverOptions::write_meta_graph.
+  bool write_meta_graph = true;
+  // Without: the state file stays, the checkpoint is not counted and nothing old is deleted.
+  bool write_state = true;
+  // Meta graphs without attrs that have their defaults, so that older programs read them.
+  bool strip_default_attrs = false;
+};
+
+// A checkpoint, and when it was written, in seconds since the epoch.
+struct TimedCheckpoint {
+  std::string path;
+  double time_s = 0;
+};
+
 class Saver {
  public:
   // Adds the nodes (names as TensorFlow's Saver gives them) to the scope's graph, whatever prefix,
-  // device and control dependencies the scope has. InvalidArgument when there are no variables or
-  // two have one name.
+  // device and control dependencies the scope has. InvalidArgument, naming the option, for options
+  // that are wrong or exclude each other, when there is nothing to save and allow_empty is off, and
+  // when two tensors have one name.
   static StatusOr<std::unique_ptr<Saver>> Make(const Scope& scope, SaverOptions options = {});
   // For a graph that has the nodes already. It writes no meta graphs: it does not know the graph.
   static std::unique_ptr<Saver> FromDef(const tensorflow::SaverDef& def,
@@ -84,6 +153,14 @@ class Saver {
   // one writer.
   virtual StatusOr<std::string> Save(Session* session, const std::string& prefix,
                                      std::optional<int64_t> global_step) = 0;
+  // The same as asked for. InvalidArgument for a latest_filename or suffix that is no name of a
+  // file.
+  virtual StatusOr<std::string> SaveAs(Session* session, const std::string& prefix,
+                                       std::optional<int64_t> global_step,
+                                       const SaveOptions& options);
+  // Of a Saver with defer_build: adds the nodes; every other method fails before.
+  // FailedPrecondition when they are there.
+  virtual Status Build();
   // NotFound when there is no such checkpoint, or it lacks a variable; InvalidArgument when one has
   // another type or shape there. Such variables are named, with the line that made them.
   virtual Status Restore(Session* session, const std::string& checkpoint) = 0;
@@ -95,6 +172,10 @@ class Saver {
   // not exist are left out. Also removes what interrupted saves of the same names left beside them.
   virtual Status RecoverLastCheckpoints(const std::vector<std::string>& paths) = 0;
   virtual std::vector<std::string> last_checkpoints() const = 0;
+  // For a program that remembers them itself: those that this Saver may delete later, oldest first,
+  // whether they exist or not. Their times decide which one of every so many hours is kept.
+  virtual std::vector<TimedCheckpoint> last_checkpoints_with_time() const;
+  virtual Status SetLastCheckpointsWithTime(std::vector<TimedCheckpoint> checkpoints);
   virtual const tensorflow::SaverDef& def() const = 0;
 };
 
@@ -108,13 +189,19 @@ struct CheckpointState {
   std::string latest;
   std::vector<std::string> all;  // oldest first
 };
-std::optional<CheckpointState> ReadCheckpointState(FileSystem* fs, const std::string& directory);
+std::optional<CheckpointState> ReadCheckpointState(
+    FileSystem* fs, const std::string& directory,
+    const std::string& latest_filename = "checkpoint");
+// `relative`: SaverOptions::save_relative_paths.
 Status WriteCheckpointState(FileSystem* fs, const std::string& directory,
-                            const CheckpointState& state);
+                            const CheckpointState& state,
+                            const std::string& latest_filename = "checkpoint",
+                            bool relative = true);
 // The newest checkpoint of a directory whose files are there: what the state file calls the latest,
 // else the newest other one of its list, else of the directory (by step, then by time). Paths out
 // of the directory are looked up in it by their last part.
-std::optional<std::string> LatestCheckpoint(FileSystem* fs, const std::string& directory);
+std::optional<std::string> LatestCheckpoint(FileSystem* fs, const std::string& directory,
+                                            const std::string& latest_filename = "checkpoint");
 // Its index can be read and its data files are there and long enough; or it is one of the first
 // format.
 bool CheckpointExists(FileSystem* fs, const std::string& prefix);

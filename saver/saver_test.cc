@@ -181,7 +181,7 @@ TEST_F(SaverTest, EachTaskWritesItsOwnShard) {
   EXPECT_EQ(inputs["save/SaveV2"].size(), 5u);  // a and c
   EXPECT_EQ(inputs["save/SaveV2_1"].size(), 4u);
   EXPECT_EQ(inputs["save/restore_all"],
-            (std::vector<std::string>{"^save/restore_shard", "^save/restore_shard_1"}));
+            (std::vector<std::string>{"^save/restore_all/NoOp", "^save/restore_all/NoOp_1"}));
   EXPECT_EQ(device.count("save/SaveV2_2"), 0u);
 }
 

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "core/coding.h"
@@ -21,6 +22,7 @@
 #include "core/mutex.h"
 #include "core/random_bits.h"
 #include "core/table_reader.h"
+#include "saver/file_parts.h"
 
 namespace millrace {
 namespace {
@@ -31,6 +33,9 @@ constexpr size_t kIndexBlockSize = 262144;
 constexpr int kBundleVersion = 1;
 // A bound against headers that only damage makes.
 constexpr int kMaxShards = 1 << 20;
+// What one thread reads in one call, and how many threads read one tensor.
+constexpr uint64_t kReadAtOnce = uint64_t{4} << 20;
+constexpr int kReadThreads = 4;
 
 using Entries = std::map<std::string, tensorflow::BundleEntryProto>;
 
@@ -187,24 +192,38 @@ struct BundleWriter::State {
   std::string prefix;
   std::string temporary_data;
   std::unique_ptr<WritableFile> data;
-  uint64_t offset = 0;
+  uint64_t offset = 0;    // where the next tensor begins
+  uint64_t file_end = 0;  // behind the last byte that was written
   Entries entries;
+  // Tensors whose bytes come piece by piece.
+  struct Place {
+    std::string name;
+    std::string key;
+    uint64_t offset = 0;
+    uint64_t size = 0;
+    uint64_t filled = 0;
+    uint32_t crc = 0;
+  };
+  std::vector<Place> places;
   Status status;  // the first error; every later call returns it
   bool finished = false;
 
   Status CheckName(absl::string_view name) const;
   // Appends the elements to the data file; what they are goes into the entry.
   Status Write(const Tensor& value, tensorflow::BundleEntryProto* entry);
-  Status Write(const TensorPieces& value, tensorflow::BundleEntryProto* entry);
+  Status Put(uint64_t at, absl::string_view bytes);
   // dtype, shape and place of bytes that have been appended, with their checksum.
   void Describe(DType dtype, const Shape& shape, uint64_t size, uint32_t crc,
                 tensorflow::BundleEntryProto* entry);
-  // `Value` is a Tensor or TensorPieces.
-  template <typename Value>
-  Status Add(absl::string_view name, const Value& value);
-  template <typename Value>
-  Status AddSlice(absl::string_view name, const Shape& full_shape, const TensorSlice& slice,
-                  DType dtype, const Shape& shape, const Value& value);
+  // `write(entry)` puts the bytes into the data file. The key of the entry that they belong to.
+  using WriteValue = absl::FunctionRef<Status(tensorflow::BundleEntryProto* entry)>;
+  StatusOr<std::string> Add(absl::string_view name, WriteValue write);
+  StatusOr<std::string> AddSlice(absl::string_view name, const Shape& full_shape,
+                                 const TensorSlice& slice, DType dtype, const Shape& shape,
+                                 WriteValue write);
+  StatusOr<int> AddPlace(absl::string_view name,
+                         absl::FunctionRef<StatusOr<std::string>(WriteValue write)> add,
+                         DType dtype, const Shape& shape);
 };
 
 BundleWriter::BundleWriter(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -239,23 +258,9 @@ void BundleWriter::State::Describe(DType dtype, const Shape& shape, uint64_t siz
   offset += size;
 }
 
-Status BundleWriter::State::Write(const TensorPieces& value, tensorflow::BundleEntryProto* entry) {
-  const uint64_t wanted =
-      static_cast<uint64_t>(value.shape.num_elements()) * DTypeSize(value.dtype);
-  uint32_t crc = 0;
-  uint64_t size = 0;
-  for (;;) {
-    MR_ASSIGN_OR_RETURN(const absl::string_view piece, value.next());
-    if (piece.empty()) break;
-    MR_RETURN_IF_ERROR(data->Append(piece));
-    crc = ExtendCrc32c(crc, piece);
-    size += piece.size();
-  }
-  if (size != wanted) {
-    return Internal("the pieces of ", value.shape.ToString(), " must be ", wanted, " bytes, got ",
-                    size);
-  }
-  Describe(value.dtype, value.shape, size, crc, entry);
+Status BundleWriter::State::Put(uint64_t at, absl::string_view bytes) {
+  MR_RETURN_IF_ERROR(at == file_end ? data->Append(bytes) : data->WriteAt(at, bytes));
+  file_end = std::max(file_end, at + bytes.size());
   return absl::OkStatus();
 }
 
@@ -274,17 +279,17 @@ Status BundleWriter::State::Write(const Tensor& value, tensorflow::BundleEntryPr
     PutFixed32(&length_crc, MaskCrc32c(crc));
     crc = ExtendCrc32c(crc, length_crc);
     lengths += length_crc;
-    MR_RETURN_IF_ERROR(data->Append(lengths));
+    MR_RETURN_IF_ERROR(Put(offset, lengths));
     size = lengths.size();
     for (const std::string& s : value.raw<std::string>()) {
-      MR_RETURN_IF_ERROR(data->Append(s));
+      MR_RETURN_IF_ERROR(Put(offset + size, s));
       crc = ExtendCrc32c(crc, s);
       size += s.size();
     }
   } else if (IsMemcopyable(value.dtype())) {
     const absl::Span<const char> bytes = value.bytes();
     const absl::string_view view(bytes.data(), bytes.size());
-    MR_RETURN_IF_ERROR(data->Append(view));
+    MR_RETURN_IF_ERROR(Put(offset, view));
     crc = Crc32c(view);
     size = bytes.size();
   } else {
@@ -302,8 +307,7 @@ Status BundleWriter::State::CheckName(absl::string_view name) const {
                          "' must have a name that does not begin with NUL");
 }
 
-template <typename Value>
-Status BundleWriter::State::Add(absl::string_view name, const Value& value) {
+StatusOr<std::string> BundleWriter::State::Add(absl::string_view name, WriteValue write) {
   MR_RETURN_IF_ERROR(status);
   MR_RETURN_IF_ERROR(CheckName(name));
   const auto where = [&] { return absl::StrCat("Checkpoint '", prefix, "': tensor '", name, "'"); };
@@ -311,17 +315,16 @@ Status BundleWriter::State::Add(absl::string_view name, const Value& value) {
     return InvalidArgument(where(), " must be added once, got it twice");
   }
   tensorflow::BundleEntryProto entry;
-  const Status written = Write(value, &entry);
+  const Status written = write(&entry);
   if (absl::IsUnimplemented(written)) return Prefixed(where(), written);
   if (!written.ok()) return status = written;
   entries[std::string(name)] = std::move(entry);
-  return absl::OkStatus();
+  return std::string(name);
 }
 
-template <typename Value>
-Status BundleWriter::State::AddSlice(absl::string_view name, const Shape& full_shape,
-                                     const TensorSlice& slice, DType dtype, const Shape& shape,
-                                     const Value& value) {
+StatusOr<std::string> BundleWriter::State::AddSlice(absl::string_view name, const Shape& full_shape,
+                                                    const TensorSlice& slice, DType dtype,
+                                                    const Shape& shape, WriteValue write) {
   MR_RETURN_IF_ERROR(status);
   MR_RETURN_IF_ERROR(CheckName(name));
   const std::string where = absl::StrCat("Checkpoint '", prefix, "': tensor '", name, "'");
@@ -331,7 +334,7 @@ Status BundleWriter::State::AddSlice(absl::string_view name, const Shape& full_s
     return InvalidArgument(where, ": slice '", slice.ToString(), "' must have shape ",
                            slice_shape->ToString(), ", got ", shape.ToString());
   }
-  if (*slice_shape == full_shape) return Add(name, value);
+  if (*slice_shape == full_shape) return Add(name, write);
   auto& full = entries[std::string(name)];
   if (full.dtype() == tensorflow::DT_INVALID) {
     full.set_dtype(static_cast<tensorflow::DataType>(dtype));
@@ -350,31 +353,94 @@ Status BundleWriter::State::AddSlice(absl::string_view name, const Shape& full_s
                            "' must be added once, got it twice");
   }
   tensorflow::BundleEntryProto entry;
-  const Status written = Write(value, &entry);
+  const Status written = write(&entry);
   if (!written.ok()) return status = Prefixed(where, written);
   slice.ToProto(entries[std::string(name)].add_slices());
   entries[key] = std::move(entry);
-  return absl::OkStatus();
+  return key;
+}
+
+StatusOr<int> BundleWriter::State::AddPlace(
+    absl::string_view name, absl::FunctionRef<StatusOr<std::string>(WriteValue write)> add,
+    DType dtype, const Shape& shape) {
+  Place place;
+  place.name = std::string(name);
+  place.size = static_cast<uint64_t>(shape.num_elements()) * DTypeSize(dtype);
+  const auto keep_room = [&](tensorflow::BundleEntryProto* entry) -> Status {
+    if (!IsMemcopyable(dtype)) {
+      return Unimplemented("a tensor that is written in pieces holds numbers, got dtype ",
+                           DTypeName(dtype));
+    }
+    place.offset = offset;
+    Describe(dtype, shape, place.size, /*crc=*/0, entry);
+    return absl::OkStatus();
+  };
+  MR_ASSIGN_OR_RETURN(place.key, add(keep_room));
+  places.push_back(std::move(place));
+  return static_cast<int>(places.size() - 1);
 }
 
 Status BundleWriter::Add(absl::string_view name, const Tensor& value) {
-  return state_->Add(name, value);
+  State& s = *state_;
+  return s.Add(name, [&](tensorflow::BundleEntryProto* entry) { return s.Write(value, entry); })
+      .status();
 }
-Status BundleWriter::Add(absl::string_view name, const TensorPieces& value) {
-  return state_->Add(name, value);
-}
+
 Status BundleWriter::AddSlice(absl::string_view name, const Shape& full_shape,
                               const TensorSlice& slice, const Tensor& value) {
-  return state_->AddSlice(name, full_shape, slice, value.dtype(), value.shape(), value);
+  State& s = *state_;
+  return s
+      .AddSlice(name, full_shape, slice, value.dtype(), value.shape(),
+                [&](tensorflow::BundleEntryProto* entry) { return s.Write(value, entry); })
+      .status();
 }
-Status BundleWriter::AddSlice(absl::string_view name, const Shape& full_shape,
-                              const TensorSlice& slice, const TensorPieces& value) {
-  return state_->AddSlice(name, full_shape, slice, value.dtype, value.shape, value);
+
+StatusOr<int> BundleWriter::Reserve(absl::string_view name, DType dtype, const Shape& shape) {
+  State& s = *state_;
+  return s.AddPlace(
+      name, [&](State::WriteValue write) { return s.Add(name, write); }, dtype, shape);
+}
+
+StatusOr<int> BundleWriter::ReserveSlice(absl::string_view name, const Shape& full_shape,
+                                         const TensorSlice& slice, DType dtype,
+                                         const Shape& shape) {
+  State& s = *state_;
+  return s.AddPlace(
+      name,
+      [&](State::WriteValue write) {
+        return s.AddSlice(name, full_shape, slice, dtype, shape, write);
+      },
+      dtype, shape);
+}
+
+Status BundleWriter::Fill(int place, absl::string_view bytes) {
+  State& s = *state_;
+  MR_RETURN_IF_ERROR(s.status);
+  if (place < 0 || static_cast<size_t>(place) >= s.places.size()) {
+    return Internal("Checkpoint '", s.prefix, "': a place must be in [0, ", s.places.size(),
+                    "), got ", place);
+  }
+  State::Place& at = s.places[static_cast<size_t>(place)];
+  if (bytes.size() > at.size - at.filled) {
+    return s.status = Internal("Checkpoint '", s.prefix, "': the pieces of tensor '", at.name,
+                               "' must be ", at.size, " bytes, got ", at.filled + bytes.size());
+  }
+  if (Status put = s.Put(at.offset + at.filled, bytes); !put.ok()) return s.status = put;
+  at.filled += bytes.size();
+  at.crc = ExtendCrc32c(at.crc, bytes);
+  return absl::OkStatus();
 }
 
 Status BundleWriter::Finish() {
   State& s = *state_;
   MR_RETURN_IF_ERROR(s.status);
+  for (const State::Place& place : s.places) {
+    if (place.filled != place.size) {
+      return s.status = Internal("Checkpoint '", s.prefix, "': the pieces of tensor '", place.name,
+                                 "' must be ", place.size, " bytes, got ", place.filled);
+    }
+    s.entries[place.key].set_crc32c(MaskCrc32c(place.crc));
+  }
   MR_RETURN_IF_ERROR(FailPoint("saver/before_data_sync"));
   MR_RETURN_IF_ERROR(s.data->Sync());
   MR_RETURN_IF_ERROR(s.data->Close());
@@ -483,6 +549,7 @@ Status MergeBundles(FileSystem* fs, absl::Span<const std::string> parts, const s
 
 struct BundleReader::State {
   FileSystem* fs;
+  IoPool* pool;
   std::string prefix;
   int num_shards = 0;
   std::vector<Entry> entries;
@@ -490,6 +557,13 @@ struct BundleReader::State {
   absl::flat_hash_map<std::string, tensorflow::BundleEntryProto> protos;  // with slice keys
   mutable Mutex mu;
   mutable absl::flat_hash_map<int, std::shared_ptr<RandomAccessFile>> files ABSL_GUARDED_BY(mu);
+  // What was read of tensors that were not read at once, by place in the file: where it begins in
+  // the tensor's data, how much it is, and its checksum.
+  struct Range {
+    uint64_t begin, size;
+    uint32_t crc;
+  };
+  mutable std::map<std::pair<int, uint64_t>, std::vector<Range>> ranges ABSL_GUARDED_BY(mu);
 
   Status Loss(absl::string_view name, absl::string_view what) const {
     return absl::DataLossError(
@@ -497,10 +571,24 @@ struct BundleReader::State {
   }
   Status CheckEntry(absl::string_view name, const tensorflow::BundleEntryProto& proto) const;
   StatusOr<std::shared_ptr<RandomAccessFile>> DataFile(int shard) const;
+  // Makes `ends`, of the data in each file, reach over an entry; and are the files that long?
+  static void Reach(const tensorflow::BundleEntryProto& proto, std::map<int, uint64_t>* ends);
+  Status CheckEnds(const std::map<int, uint64_t>& ends) const;
   // Are the bytes of an entry in its data file, and enough of them?
   Status CheckData(absl::string_view name, const tensorflow::BundleEntryProto& proto) const;
   StatusOr<Tensor> ReadStored(absl::string_view name,
                               const tensorflow::BundleEntryProto& proto) const;
+  // Bytes [begin, begin + size) of an entry's data.
+  Status ReadBytes(absl::string_view name, const tensorflow::BundleEntryProto& proto,
+                   uint64_t begin, uint64_t size, char* out) const;
+  // Compares the checksum once all of the entry's data was read.
+  Status CheckRange(absl::string_view name, const tensorflow::BundleEntryProto& proto,
+                    Range range) const;
+  // Copies what `part`, stored under `proto`, and `slice` have in common to `out`, of slice's
+  // shape. Numbers of rank >= 1: reads only the rows that they have in common.
+  Status ReadPart(absl::string_view name, const Shape& full, const TensorSlice& part,
+                  const tensorflow::BundleEntryProto& proto, const TensorSlice& slice,
+                  Tensor* out) const;
   Status ReadStrings(absl::string_view name, const tensorflow::BundleEntryProto& proto,
                      const std::string& bytes, Tensor* out) const;
 };
@@ -537,9 +625,11 @@ Status BundleReader::State::CheckEntry(absl::string_view name,
 BundleReader::BundleReader(std::unique_ptr<State> state) : state_(std::move(state)) {}
 BundleReader::~BundleReader() = default;
 
-StatusOr<std::unique_ptr<BundleReader>> BundleReader::Open(FileSystem* fs, std::string prefix) {
+StatusOr<std::unique_ptr<BundleReader>> BundleReader::Open(FileSystem* fs, std::string prefix,
+                                                           IoPool* pool) {
   auto state = std::make_unique<State>();
   state->fs = fs;
+  state->pool = pool;
   state->prefix = std::move(prefix);
   MR_ASSIGN_OR_RETURN(auto table, TableReader::Open(fs, BundleIndexPath(state->prefix)));
   MR_ASSIGN_OR_RETURN(const auto header, CheckedHeader(state->prefix, *table));
@@ -670,17 +760,26 @@ Status BundleReader::State::CheckData(absl::string_view name,
   return absl::OkStatus();
 }
 
+namespace {
+
+// Another writer may have stored any non-zero byte.
+void MakeBools(Tensor* values) {
+  if (values->dtype() != DT_BOOL) return;
+  for (char& byte : values->mutable_bytes()) byte = byte != 0;
+}
+
+}  // namespace
+
 StatusOr<Tensor> BundleReader::State::ReadStored(absl::string_view name,
                                                  const tensorflow::BundleEntryProto& proto) const {
   MR_RETURN_IF_ERROR(CheckData(name, proto));
   const DType dtype = static_cast<DType>(proto.dtype());
   MR_ASSIGN_OR_RETURN(const Shape shape, Shape::FromProto(proto.shape()));
-  MR_ASSIGN_OR_RETURN(const auto file, DataFile(proto.shard_id()));
-  const uint64_t offset = static_cast<uint64_t>(proto.offset());
-  const uint64_t size = static_cast<uint64_t>(proto.size());
   if (dtype == DT_STRING) {
-    std::string bytes(size, '\0');
-    MR_RETURN_IF_ERROR(file->Read(offset, size, bytes.data()));
+    MR_ASSIGN_OR_RETURN(const auto file, DataFile(proto.shard_id()));
+    std::string bytes(static_cast<size_t>(proto.size()), '\0');
+    MR_RETURN_IF_ERROR(
+        file->Read(static_cast<uint64_t>(proto.offset()), bytes.size(), bytes.data()));
     MR_ASSIGN_OR_RETURN(Tensor out, Tensor::Allocate(dtype, shape));
     MR_RETURN_IF_ERROR(ReadStrings(name, proto, bytes, &out));
     return out;
@@ -690,39 +789,152 @@ StatusOr<Tensor> BundleReader::State::ReadStored(absl::string_view name,
                          "' must hold numbers or strings, got dtype ", DTypeName(dtype));
   }
   MR_ASSIGN_OR_RETURN(Tensor out, Tensor::Allocate(dtype, shape));
-  absl::Span<char> bytes = out.mutable_bytes();
-  if (!bytes.empty()) MR_RETURN_IF_ERROR(file->Read(offset, bytes.size(), bytes.data()));
-  const uint32_t crc = Crc32c(absl::string_view(bytes.data(), bytes.size()));
-  if (MaskCrc32c(crc) != proto.crc32c()) {
-    return Loss(name, absl::StrFormat("its data fails its checksum (stored %08x, computed %08x)",
-                                      proto.crc32c(), MaskCrc32c(crc)));
-  }
-  if (dtype == DT_BOOL) {
-    for (char& byte : bytes) byte = byte != 0;  // another writer may have stored any non-zero byte
-  }
+  const absl::Span<char> bytes = out.mutable_bytes();
+  MR_RETURN_IF_ERROR(ReadBytes(name, proto, 0, bytes.size(), bytes.data()));
+  MakeBools(&out);
   return out;
 }
 
-Status BundleReader::CheckFiles() const {
-  const State& s = *state_;
-  std::map<int, uint64_t> ends;  // of the data in each file
-  for (int i = 0; i < s.num_shards; ++i) ends[i] = 0;
-  for (const auto& [key, proto] : s.protos) {
-    if (proto.slices_size() > 0) continue;
-    uint64_t& end = ends[proto.shard_id()];
-    end = std::max(end, static_cast<uint64_t>(proto.offset() + proto.size()));
+Status BundleReader::State::ReadBytes(absl::string_view name,
+                                      const tensorflow::BundleEntryProto& proto, uint64_t begin,
+                                      uint64_t size, char* out) const {
+  MR_ASSIGN_OR_RETURN(const auto file, DataFile(proto.shard_id()));
+  const uint64_t offset = static_cast<uint64_t>(proto.offset()) + begin;
+  const uint64_t count = std::max<uint64_t>((size + kReadAtOnce - 1) / kReadAtOnce, 1);
+  std::vector<uint32_t> crcs(count);
+  const auto size_of = [&](uint64_t i) { return std::min(kReadAtOnce, size - i * kReadAtOnce); };
+  MR_RETURN_IF_ERROR(
+      RunParts(pool, kReadThreads, static_cast<int64_t>(count), [&](int64_t part) -> Status {
+        const uint64_t i = static_cast<uint64_t>(part);
+        char* const to = out + i * kReadAtOnce;
+        if (size_of(i) > 0) {
+          MR_RETURN_IF_ERROR(file->Read(offset + i * kReadAtOnce, size_of(i), to));
+        }
+        crcs[i] = Crc32c(absl::string_view(to, size_of(i)));
+        return absl::OkStatus();
+      }));
+  uint32_t crc = crcs[0];
+  for (uint64_t i = 1; i < count; ++i) crc = JoinCrc32c(crc, crcs[i], size_of(i));
+  return CheckRange(name, proto, {begin, size, crc});
+}
+
+Status BundleReader::State::CheckRange(absl::string_view name,
+                                       const tensorflow::BundleEntryProto& proto,
+                                       Range range) const {
+  const uint64_t wanted = static_cast<uint64_t>(proto.size());
+  uint32_t crc = range.crc;
+  if (range.size != wanted) {
+    MutexLock lock(&mu);
+    std::vector<Range>& known = ranges[{proto.shard_id(), static_cast<uint64_t>(proto.offset())}];
+    known.push_back(range);
+    std::sort(known.begin(), known.end(),
+              [](const Range& a, const Range& b) { return a.begin < b.begin; });
+    uint64_t end = 0;
+    crc = 0;
+    for (const Range& next : known) {
+      if (next.begin != end) return absl::OkStatus();  // a hole, or twice the same
+      crc = JoinCrc32c(crc, next.crc, next.size);
+      end += next.size;
+    }
+    if (end != wanted) return absl::OkStatus();
   }
+  if (MaskCrc32c(crc) == proto.crc32c()) return absl::OkStatus();
+  return Loss(name, absl::StrFormat("its data fails its checksum (stored %08x, computed %08x)",
+                                    proto.crc32c(), MaskCrc32c(crc)));
+}
+
+Status BundleReader::State::ReadPart(absl::string_view name, const Shape& full,
+                                     const TensorSlice& part,
+                                     const tensorflow::BundleEntryProto& proto,
+                                     const TensorSlice& slice, Tensor* out) const {
+  const DType dtype = out->dtype();
+  MR_ASSIGN_OR_RETURN(const Shape part_shape, part.SliceShape(full));
+  if (!IsMemcopyable(dtype) || full.rank() < 1 || out->num_elements() == 0) {
+    MR_ASSIGN_OR_RETURN(const Tensor stored, ReadStored(name, proto));
+    return CopySliceOverlap(full, part, stored, slice, out).status();
+  }
+  MR_RETURN_IF_ERROR(CheckData(name, proto));
+  const auto begin = [](const TensorSlice& s, int d) {
+    return s.length(d) == TensorSlice::kFull ? 0 : s.start(d);
+  };
+  const int64_t first = std::max(begin(part, 0), begin(slice, 0));
+  const int64_t last =
+      std::min(begin(part, 0) + part_shape.dim(0), begin(slice, 0) + out->shape().dim(0));
+  const uint64_t row_bytes =
+      static_cast<uint64_t>(part_shape.NumElements(1, full.rank())) * DTypeSize(dtype);
+  const auto bytes_to = [&](const TensorSlice& s, int64_t row) {
+    return static_cast<uint64_t>(row - begin(s, 0)) * row_bytes;
+  };
+  bool same_columns = true;
+  for (int d = 1; d < full.rank(); ++d) {
+    same_columns = same_columns && begin(part, d) == begin(slice, d) &&
+                   part_shape.dim(d) == out->shape().dim(d);
+  }
+  if (same_columns) {
+    return ReadBytes(name, proto, bytes_to(part, first),
+                     bytes_to(part, last) - bytes_to(part, first),
+                     out->mutable_bytes().data() + bytes_to(slice, first));
+  }
+  // Whole rows, a few at a time, of which some columns are copied.
+  const int64_t at_once =
+      std::max<int64_t>(static_cast<int64_t>(kReadAtOnce / std::max<uint64_t>(row_bytes, 1)), 1);
+  for (int64_t row = first; row < last; row += at_once) {
+    const int64_t count = std::min(at_once, last - row);
+    const TensorSlice rows = part.WithRows(row, count);
+    MR_ASSIGN_OR_RETURN(const Shape shape, rows.SliceShape(full));
+    MR_ASSIGN_OR_RETURN(Tensor stored, Tensor::Allocate(dtype, shape));
+    MR_RETURN_IF_ERROR(ReadBytes(name, proto, bytes_to(part, row),
+                                 static_cast<uint64_t>(count) * row_bytes,
+                                 stored.mutable_bytes().data()));
+    MR_RETURN_IF_ERROR(CopySliceOverlap(full, rows, stored, slice, out).status());
+  }
+  return absl::OkStatus();
+}
+
+void BundleReader::State::Reach(const tensorflow::BundleEntryProto& proto,
+                                std::map<int, uint64_t>* ends) {
+  uint64_t& end = (*ends)[proto.shard_id()];
+  end = std::max(end, static_cast<uint64_t>(proto.offset() + proto.size()));
+}
+
+Status BundleReader::State::CheckEnds(const std::map<int, uint64_t>& ends) const {
   for (const auto& [shard, end] : ends) {
-    const std::string path = BundleDataPath(s.prefix, shard, s.num_shards);
-    const StatusOr<uint64_t> size = s.fs->GetFileSize(path);
-    if (!size.ok()) return Prefixed(absl::StrCat("Checkpoint '", s.prefix, "'"), size.status());
+    const std::string path = BundleDataPath(prefix, shard, num_shards);
+    const StatusOr<uint64_t> size = fs->GetFileSize(path);
+    if (!size.ok()) return Prefixed(absl::StrCat("Checkpoint '", prefix, "'"), size.status());
     if (*size < end) {
-      return absl::DataLossError(absl::StrCat("Checkpoint '", s.prefix, "': data file '", path,
+      return absl::DataLossError(absl::StrCat("Checkpoint '", prefix, "': data file '", path,
                                               "' must have ", end, " bytes, got ", *size,
                                               "; it is cut off"));
     }
   }
   return absl::OkStatus();
+}
+
+Status BundleReader::CheckFiles() const {
+  std::map<int, uint64_t> ends;
+  for (int i = 0; i < state_->num_shards; ++i) ends[i] = 0;
+  for (const auto& [key, proto] : state_->protos) {
+    if (proto.slices_size() == 0) State::Reach(proto, &ends);
+  }
+  return state_->CheckEnds(ends);
+}
+
+Status BundleReader::CheckFilesOf(absl::Span<const Part> parts) const {
+  std::map<int, uint64_t> ends;
+  for (const Part& part : parts) {
+    MR_ASSIGN_OR_RETURN(const Entry entry, Find(part.name));
+    if (entry.slices.empty()) State::Reach(state_->protos.at(part.name), &ends);
+    for (const TensorSlice& stored : entry.slices) {
+      const StatusOr<int64_t> common = SliceOverlap(entry.shape, stored, part.slice);
+      const auto proto = state_->protos.find(stored.BundleKey(part.name));
+      // What is wrong with these the read says.
+      if (common.value_or(0) > 0 && proto != state_->protos.end()) {
+        State::Reach(proto->second, &ends);
+      }
+    }
+  }
+  return state_->CheckEnds(ends);
 }
 
 StatusOr<Tensor> BundleReader::Read(absl::string_view name) const {
@@ -780,12 +992,13 @@ StatusOr<Tensor> BundleReader::ReadSlice(absl::string_view name, const TensorSli
                     shape.status());
   }
   if (entry.slices.empty()) {
-    MR_ASSIGN_OR_RETURN(const Tensor whole, state_->ReadStored(name, state_->protos.at(name)));
-    if (*shape == entry.shape) return whole;
+    const auto& proto = state_->protos.at(name);
+    if (*shape == entry.shape) return state_->ReadStored(name, proto);
+    MR_RETURN_IF_ERROR(state_->CheckData(name, proto));
     MR_ASSIGN_OR_RETURN(Tensor out, Tensor::Allocate(entry.dtype, *shape));
-    MR_RETURN_IF_ERROR(
-        CopySliceOverlap(entry.shape, TensorSlice::Full(entry.shape.rank()), whole, slice, &out)
-            .status());
+    MR_RETURN_IF_ERROR(state_->ReadPart(name, entry.shape, TensorSlice::Full(entry.shape.rank()),
+                                        proto, slice, &out));
+    MakeBools(&out);
     return out;
   }
   // What the index says is checked before anything is allocated for it.
@@ -827,9 +1040,9 @@ StatusOr<Tensor> BundleReader::ReadSlice(absl::string_view name, const TensorSli
   }
   MR_ASSIGN_OR_RETURN(Tensor out, Tensor::Allocate(entry.dtype, *shape));
   for (const auto& [stored, proto] : parts) {
-    MR_ASSIGN_OR_RETURN(const Tensor part, state_->ReadStored(name, *proto));
-    MR_RETURN_IF_ERROR(CopySliceOverlap(entry.shape, *stored, part, slice, &out).status());
+    MR_RETURN_IF_ERROR(state_->ReadPart(name, entry.shape, *stored, *proto, slice, &out));
   }
+  MakeBools(&out);
   return out;
 }
 

@@ -11,14 +11,15 @@
 // when the numbers would agree), and the old files are deleted afterwards.
 //
 // Reading trusts nothing: sizes are checked against the files before anything is allocated, every
-// tensor's checksum before it is returned.
+// tensor's checksum before it is returned. Of a part of a stored tensor only the rows that are
+// wanted are read, so that its checksum can be compared only when one reader has read all parts of
+// it, each once: the read that completes them then fails.
 //
 // Thread-safety: a writer is thread-compatible; a reader may be used from many threads.
 // Failure: NotFound "Key <name> not found in checkpoint"; DataLoss names file, tensor and what
 // is wrong. Source: TensorFlow's tensor_bundle.proto and tensor_bundle.cc (format facts).
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,6 +27,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "core/file_system.h"
+#include "core/io_pool.h"
 #include "core/shape.h"
 #include "core/status.h"
 #include "core/tensor.h"
@@ -38,14 +40,6 @@ namespace millrace {
 std::string BundleIndexPath(absl::string_view prefix);
 std::string BundleDataPath(absl::string_view prefix, int shard, int num_shards);
 
-// A tensor of numbers whose bytes come in pieces, so that nobody needs all of them at once.
-struct TensorPieces {
-  DType dtype = DT_INVALID;
-  Shape shape;
-  // The next bytes in row-major order, until the next call; empty after the last.
-  std::function<StatusOr<absl::string_view>()> next;
-};
-
 class BundleWriter {
  public:
   // Makes the directory. Files of an interrupted writer under the same prefix do not disturb.
@@ -55,15 +49,19 @@ class BundleWriter {
 
   // InvalidArgument: name empty or used before. Unimplemented: resource and variant tensors.
   Status Add(absl::string_view name, const Tensor& value);
-  // Internal: the pieces are not as many bytes as the shape says. An error of `next` ends the
-  // writer.
-  Status Add(absl::string_view name, const TensorPieces& value);
   // A part of a larger tensor. A part that is the whole is stored as an ordinary tensor.
   Status AddSlice(absl::string_view name, const Shape& full_shape, const TensorSlice& slice,
                   const Tensor& value);
-  Status AddSlice(absl::string_view name, const Shape& full_shape, const TensorSlice& slice,
-                  const TensorPieces& value);
-  // Writes the index; durable when it returns OK. Add must not be called afterwards.
+  // The same for a tensor of numbers whose bytes come later, piece by piece through Fill, so that
+  // nobody needs all of them at once and several tensors can be written side by side. Returns its
+  // place.
+  StatusOr<int> Reserve(absl::string_view name, DType dtype, const Shape& shape);
+  StatusOr<int> ReserveSlice(absl::string_view name, const Shape& full_shape,
+                             const TensorSlice& slice, DType dtype, const Shape& shape);
+  // The next bytes of a place, in row-major order. Internal: more than its shape has.
+  Status Fill(int place, absl::string_view bytes);
+  // Writes the index; durable when it returns OK. Add must not be called afterwards. Internal: a
+  // place is not full.
   Status Finish();
 
  private:
@@ -88,7 +86,10 @@ class BundleReader {
     std::vector<TensorSlice> slices;  // empty for a tensor stored whole
   };
 
-  static StatusOr<std::unique_ptr<BundleReader>> Open(FileSystem* fs, std::string prefix);
+  // Large tensors are read by several threads of `pool` (null: by the caller), which outlives the
+  // reader.
+  static StatusOr<std::unique_ptr<BundleReader>> Open(FileSystem* fs, std::string prefix,
+                                                      IoPool* pool = nullptr);
   ~BundleReader();
 
   int num_shards() const;
@@ -99,9 +100,16 @@ class BundleReader {
   StatusOr<Entry> Find(absl::string_view name) const;
   // Are all data files there, and long enough for what the index says? Reads no tensors.
   Status CheckFiles() const;
+  // The same of the data files that a read of these parts of tensors would open. NotFound for a
+  // tensor that is not there.
+  struct Part {
+    std::string name;
+    TensorSlice slice;
+  };
+  Status CheckFilesOf(absl::Span<const Part> parts) const;
   // A whole tensor, put together from its slices when it has any.
   StatusOr<Tensor> Read(absl::string_view name) const;
-  // A part, whatever parts it was stored in.
+  // A part, whatever parts it was stored in. Of numbers only the rows in it are read.
   StatusOr<Tensor> ReadSlice(absl::string_view name, const TensorSlice& slice) const;
 
  private:

@@ -3,21 +3,28 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
+#include <future>
 #include <limits>
 #include <memory>
+#include <new>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "core/io_pool.h"
 #include "core/random_bits.h"
 #include "core/resource_handle.h"
+#include "core/testing/faulty_file_system.h"
 #include "core/testing/shared_data.h"
 #include "core/testing/tensor_testing.h"
 #include "leveldb/env.h"
 #include "leveldb/options.h"
 #include "leveldb/table_builder.h"
 #include "proto/tensor_bundle.pb.h"
+#include "saver/file_parts.h"
 
 namespace millrace {
 namespace {
@@ -95,32 +102,41 @@ TEST_F(TensorBundleTest, UnfinishedWriterLeavesNothing) {
   EXPECT_TRUE(files.empty());
 }
 
-// Gives the bytes of a tensor, a few at a time.
-TensorPieces PiecesOf(const Tensor& value, size_t piece) {
-  return {value.dtype(), value.shape(),
-          [value, piece, at = size_t{0}]() mutable -> StatusOr<absl::string_view> {
-            const absl::string_view rest =
-                absl::string_view(value.bytes().data(), value.bytes().size()).substr(at, piece);
-            at += rest.size();
-            return rest;
-          }};
+// Fills places with the bytes of their tensors, a few at a time, in turns.
+void FillInTurns(BundleWriter* writer, const std::vector<std::pair<int, Tensor>>& places,
+                 size_t piece) {
+  bool more = true;
+  for (size_t at = 0; more; at += piece) {
+    more = false;
+    for (const auto& [place, value] : places) {
+      const absl::string_view bytes(value.bytes().data(), value.bytes().size());
+      if (at >= bytes.size()) continue;
+      ASSERT_OK(writer->Fill(place, bytes.substr(at, piece)));
+      more = true;
+    }
+  }
 }
 
-TEST_F(TensorBundleTest, PiecesMakeTheSameFilesAsTheTensor) {
+TEST_F(TensorBundleTest, PiecesOfSeveralTensorsInTurnsMakeTheSameFilesAsTheTensors) {
   const Tensor w = TensorOf<float>({3, 2}, {1, 2, 3, 4, 5, 6});
   const Tensor none = *Tensor::Zeros(DT_INT64, ShapeOf({0, 4}));
+  const Tensor words = TensorOf<std::string>({2}, {"a", "bc"});
   ASSERT_OK_AND_ASSIGN(const TensorSlice slice, TensorSlice::Parse("3,3:-"));
   std::vector<std::string> files;
   for (const bool in_pieces : {false, true}) {
     const std::string prefix = prefix_ + (in_pieces ? "_pieces" : "_whole");
     ASSERT_OK_AND_ASSIGN(auto writer, BundleWriter::Open(fs_, prefix));
     if (in_pieces) {
-      ASSERT_OK(writer->Add("none", PiecesOf(none, 7)));
-      ASSERT_OK(writer->Add("w", PiecesOf(w, 7)));
-      ASSERT_OK(writer->AddSlice("p", ShapeOf({6, 2}), slice, PiecesOf(w, 8)));
+      ASSERT_OK(writer->Reserve("none", DT_INT64, none.shape()).status());
+      ASSERT_OK_AND_ASSIGN(const int w_place, writer->Reserve("w", DT_FLOAT, w.shape()));
+      ASSERT_OK(writer->Add("words", words));
+      ASSERT_OK_AND_ASSIGN(const int p_place,
+                           writer->ReserveSlice("p", ShapeOf({6, 2}), slice, DT_FLOAT, w.shape()));
+      FillInTurns(writer.get(), {{w_place, w}, {p_place, w}}, 7);
     } else {
       ASSERT_OK(writer->Add("none", none));
       ASSERT_OK(writer->Add("w", w));
+      ASSERT_OK(writer->Add("words", words));
       ASSERT_OK(writer->AddSlice("p", ShapeOf({6, 2}), slice, w));
     }
     ASSERT_OK(writer->Finish());
@@ -134,17 +150,21 @@ TEST_F(TensorBundleTest, PiecesMakeTheSameFilesAsTheTensor) {
   EXPECT_EQ(files[1], files[3]);
 }
 
-TEST_F(TensorBundleTest, PiecesThatEndEarlyOrFailEndTheWriter) {
+TEST_F(TensorBundleTest, PlacesThatAreNotFullOrTooFullEndTheWriter) {
   ASSERT_OK_AND_ASSIGN(auto writer, BundleWriter::Open(fs_, prefix_));
-  TensorPieces pieces = PiecesOf(TensorOf<float>({2}, {1, 2}), 8);
-  pieces.shape = ShapeOf({3});
-  EXPECT_STATUS(writer->Add("w", pieces), absl::StatusCode::kInternal,
-                "the pieces of [3] must be 12 bytes, got 8");
-  EXPECT_STATUS(writer->Finish(), absl::StatusCode::kInternal, "the pieces of [3]");
+  ASSERT_OK_AND_ASSIGN(const int place, writer->Reserve("w", DT_FLOAT, ShapeOf({3})));
+  ASSERT_OK(writer->Fill(place, "8 bytes."));
+  EXPECT_STATUS(writer->Finish(), absl::StatusCode::kInternal,
+                "the pieces of tensor 'w' must be 12 bytes, got 8");
+  EXPECT_STATUS(writer->Fill(place, "more"), absl::StatusCode::kInternal, "got 8");
   ASSERT_OK_AND_ASSIGN(auto other, BundleWriter::Open(fs_, prefix_));
-  pieces.next = []() -> StatusOr<absl::string_view> { return absl::AbortedError("gone"); };
-  EXPECT_STATUS(other->Add("w", pieces), absl::StatusCode::kAborted, "gone");
-  EXPECT_STATUS(other->Finish(), absl::StatusCode::kAborted, "gone");
+  ASSERT_OK(other->Reserve("w", DT_FLOAT, ShapeOf({3})).status());
+  EXPECT_STATUS(other->Fill(0, "thirteen byte"), absl::StatusCode::kInternal,
+                "the pieces of tensor 'w' must be 12 bytes, got 13");
+  ASSERT_OK_AND_ASSIGN(auto third, BundleWriter::Open(fs_, prefix_));
+  EXPECT_STATUS(third->Reserve("s", DT_STRING, ShapeOf({3})).status(),
+                absl::StatusCode::kUnimplemented, "got dtype string");
+  EXPECT_STATUS(third->Fill(0, ""), absl::StatusCode::kInternal, "must be in [0, 0)");
 }
 
 TEST_F(TensorBundleTest, WriterRefusesWhatCannotBeStored) {
@@ -440,6 +460,151 @@ TEST_F(TensorBundleTest, RewrittenCheckpointOfTensorFlowHasTheSameBytes) {
   Write(prefix_, tensors);
   EXPECT_EQ(Bytes(BundleIndexPath(prefix_)), Bytes(BundleIndexPath(prefix)));
   EXPECT_EQ(Bytes(BundleDataPath(prefix_, 0, 1)), Bytes(BundleDataPath(prefix, 0, 1)));
+}
+
+// Counts the bytes that are read of data files.
+class CountingFiles : public FaultyFileSystem {
+ public:
+  using FaultyFileSystem::FaultyFileSystem;
+  StatusOr<std::unique_ptr<RandomAccessFile>> NewRandomAccessFile(
+      const std::string& path) override {
+    MR_ASSIGN_OR_RETURN(auto file, FaultyFileSystem::NewRandomAccessFile(path));
+    if (!absl::StrContains(path, ".data-")) return file;
+    return std::make_unique<File>(std::move(file), &bytes_read);
+  }
+  std::atomic<uint64_t> bytes_read{0};
+
+ private:
+  class File : public RandomAccessFile {
+   public:
+    File(std::unique_ptr<RandomAccessFile> base, std::atomic<uint64_t>* count)
+        : base_(std::move(base)), count_(count) {}
+    uint64_t size() const override { return base_->size(); }
+    Status Read(uint64_t offset, size_t n, char* out) const override {
+      *count_ += n;
+      return base_->Read(offset, n, out);
+    }
+
+   private:
+    const std::unique_ptr<RandomAccessFile> base_;
+    std::atomic<uint64_t>* const count_;
+  };
+};
+
+Tensor Numbers(int64_t rows, int64_t columns) {
+  Tensor t = *Tensor::Allocate(DT_FLOAT, ShapeOf({rows, columns}));
+  float next = 0;
+  for (float& x : t.mutable_flat<float>()) x = next++;
+  return t;
+}
+
+TEST_F(TensorBundleTest, APartReadsOnlyTheBytesOfItsRows) {
+  const Tensor whole = Numbers(1000, 8);
+  const Tensor half = Numbers(500, 8);
+  ASSERT_OK_AND_ASSIGN(const TensorSlice first, TensorSlice::Parse("0,500:-"));
+  ASSERT_OK_AND_ASSIGN(const TensorSlice second, TensorSlice::Parse("500,500:-"));
+  {
+    ASSERT_OK_AND_ASSIGN(auto writer, BundleWriter::Open(fs_, prefix_));
+    ASSERT_OK(writer->Add("whole", whole));
+    ASSERT_OK(writer->AddSlice("halves", whole.shape(), first, half));
+    ASSERT_OK(writer->AddSlice("halves", whole.shape(), second, half));
+    ASSERT_OK(writer->Finish());
+  }
+  CountingFiles files(fs_, directory_);
+  const struct {
+    const char *name, *slice;
+    uint64_t rows;  // that are read
+    float begin, end;
+  } cases[] = {
+      {"whole", "100,10:-", 10, 800, 879},     {"whole", "0,1:-", 1, 0, 7},
+      {"whole", "990,10:0,8", 10, 7920, 7999}, {"whole", "20,5:2,3", 5, 162, 196},
+      {"halves", "100,10:-", 10, 800, 879},    {"halves", "499,2:-", 2, 3992, 7},
+      {"halves", "600,4:7,1", 4, 807, 831},    {"whole", "-:3,1", 1000, 3, 7995},
+  };
+  for (const auto& c : cases) {
+    ASSERT_OK_AND_ASSIGN(auto reader, BundleReader::Open(&files, prefix_));
+    ASSERT_OK_AND_ASSIGN(const TensorSlice slice, TensorSlice::Parse(c.slice));
+    files.bytes_read = 0;
+    ASSERT_OK_AND_ASSIGN(const Tensor part, reader->ReadSlice(c.name, slice));
+    EXPECT_EQ(part.flat<float>().front(), c.begin) << c.name << " " << c.slice;
+    EXPECT_EQ(part.flat<float>().back(), c.end) << c.name << " " << c.slice;
+    EXPECT_EQ(files.bytes_read, c.rows * 8 * sizeof(float)) << c.name << " " << c.slice;
+  }
+}
+
+TEST_F(TensorBundleTest, PartsThatMakeUpATensorAreCheckedTogether) {
+  {
+    ASSERT_OK_AND_ASSIGN(auto writer, BundleWriter::Open(fs_, prefix_));
+    ASSERT_OK(writer->Add("w", Numbers(1000, 8)));
+    ASSERT_OK(writer->Finish());
+  }
+  const std::string path = BundleDataPath(prefix_, 0, 1);
+  ASSERT_OK_AND_ASSIGN(std::string bytes, ReadFileToString(fs_, path));
+  for (const bool damaged : {false, true}) {
+    if (damaged) bytes[17'000] ^= 4;
+    ASSERT_OK(WriteFileAtomically(fs_, path, bytes));
+    ASSERT_OK_AND_ASSIGN(auto reader, BundleReader::Open(fs_, prefix_));
+    for (const char* const part : {"700,300:-", "0,400:-"}) {
+      ASSERT_OK(reader->ReadSlice("w", *TensorSlice::Parse(part)).status());
+    }
+    const Status last = reader->ReadSlice("w", *TensorSlice::Parse("400,300:-")).status();
+    if (damaged) {
+      EXPECT_STATUS(last, absl::StatusCode::kDataLoss, "tensor 'w': its data fails its checksum");
+    } else {
+      EXPECT_OK(last);
+    }
+  }
+}
+
+TEST_F(TensorBundleTest, LargeTensorsAreReadByThreadsOfAPoolAndChecked) {
+  const Tensor large = Numbers(70'001, 64);  // 17 MiB and a bit
+  {
+    ASSERT_OK_AND_ASSIGN(auto writer, BundleWriter::Open(fs_, prefix_));
+    ASSERT_OK(writer->Add("w", large));
+    ASSERT_OK(writer->Finish());
+  }
+  IoPool pool(3);
+  {
+    ASSERT_OK_AND_ASSIGN(auto reader, BundleReader::Open(fs_, prefix_, &pool));
+    ASSERT_OK_AND_ASSIGN(const Tensor read, reader->Read("w"));
+    ExpectTensorEqual(read, large);
+  }
+  const std::string path = BundleDataPath(prefix_, 0, 1);
+  ASSERT_OK_AND_ASSIGN(std::string bytes, ReadFileToString(fs_, path));
+  bytes[bytes.size() - 5] ^= 1;
+  ASSERT_OK(WriteFileAtomically(fs_, path, bytes));
+  ASSERT_OK_AND_ASSIGN(auto reader, BundleReader::Open(fs_, prefix_, &pool));
+  EXPECT_STATUS(reader->Read("w").status(), absl::StatusCode::kDataLoss, "fails its checksum");
+}
+
+TEST(FilePartsTest, AFullPoolDoesNotHoldItsOwnTaskUp) {
+  IoPool pool(1);
+  std::atomic<int> done{0};
+  std::promise<Status> result;
+  pool.Schedule([&] {
+    result.set_value(RunParts(&pool, 4, 100, [&](int64_t) {
+      ++done;
+      return absl::OkStatus();
+    }));
+  });
+  EXPECT_OK(result.get_future().get());
+  EXPECT_EQ(done, 100);
+}
+
+TEST(FilePartsTest, TheFirstErrorEndsThePartsThatHaveNotBegun) {
+  IoPool pool(4);
+  for (IoPool* const p : {&pool, static_cast<IoPool*>(nullptr)}) {
+    std::atomic<int> done{0};
+    EXPECT_STATUS(RunParts(p, 4, 1'000'000,
+                           [&](int64_t) {
+                             ++done;
+                             return absl::DataLossError("gone");
+                           }),
+                  absl::StatusCode::kDataLoss, "gone");
+    EXPECT_LE(done, 4);
+    EXPECT_STATUS(RunParts(p, 4, 3, [](int64_t) -> Status { throw std::bad_alloc(); }),
+                  absl::StatusCode::kResourceExhausted, "out of memory");
+  }
 }
 
 }  // namespace

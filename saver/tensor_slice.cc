@@ -173,6 +173,13 @@ StatusOr<int64_t> SliceOverlap(const Shape& full, const TensorSlice& a, const Te
   return apart ? 0 : count;
 }
 
+TensorSlice TensorSlice::WithRows(int64_t begin, int64_t length) const {
+  TensorSlice rows = *this;
+  rows.starts_[0] = begin;
+  rows.lengths_[0] = length;
+  return rows;
+}
+
 StatusOr<int64_t> CopySliceOverlap(const Shape& full, const TensorSlice& from_slice,
                                    const Tensor& from, const TensorSlice& to_slice, Tensor* to) {
   MR_ASSIGN_OR_RETURN(const Shape from_shape, from_slice.SliceShape(full));

@@ -39,6 +39,8 @@ class TensorSlice {
   // kFull when all of the dimension.
   int64_t length(int i) const { return lengths_[static_cast<size_t>(i)]; }
   bool IsFull() const;
+  // This part with rows [begin, begin + length) of dimension 0 only. Rank >= 1.
+  TensorSlice WithRows(int64_t begin, int64_t length) const;
 
   // The shape of this part of a tensor of shape `full`. InvalidArgument when it does not fit.
   StatusOr<Shape> SliceShape(const Shape& full) const;

@@ -274,6 +274,9 @@ class PicturesTest(unittest.TestCase):
         drawn = xml.etree.ElementTree.fromstring(pictures.terminal(["$ run <a> & b\n", "x" * 130 + "\n"], columns=100))
         rows = [row.text for row in drawn.iter("{http://www.w3.org/2000/svg}text")]
         self.assertEqual(rows, ["$ run <a> & b", "x" * 100, "x" * 30])
+        drawn = xml.etree.ElementTree.fromstring(pictures.terminal(["x" * 90 + " --log_dir=run\n"], columns=100))
+        rows = [row.text for row in drawn.iter("{http://www.w3.org/2000/svg}text")]
+        self.assertEqual(rows, ["x" * 90 + " ", "--log_dir=run"])
 
 
 class CompatibilityTest(unittest.TestCase):

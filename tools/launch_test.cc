@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pty.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,6 +24,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "core/file_system.h"
 #include "core/testing/tensor_testing.h"
 #include "gmock/gmock.h"
@@ -71,8 +73,9 @@ class Gate {
 // A running launch whose output is read by the test.
 class Launched {
  public:
+  // `terminal`: its output is one; `controlling`: its own, too, as in a person's shell.
   Launched(std::vector<std::string> flags, const std::vector<std::string>& task,
-           bool terminal = false) {
+           bool terminal = false, bool controlling = false) {
     flags.insert(flags.begin(), kLaunch);
     flags.push_back("--");
     flags.push_back(kTask);
@@ -88,6 +91,7 @@ class Launched {
     }
     pid_ = fork();
     if (pid_ == 0) {
+      if (controlling && (setsid() < 0 || ioctl(writer, TIOCSCTTY, 0) != 0)) _exit(126);
       dup2(writer, 1);
       dup2(writer, 2);
       close(reader);
@@ -125,6 +129,10 @@ class Launched {
     return true;
   }
   void Signal(int signal) { kill(pid_, signal); }
+  // What a person types; the terminal makes SIGINT of "\x03" for its foreground group.
+  void Type(absl::string_view keys) {
+    EXPECT_EQ(write(reader_, keys.data(), keys.size()), static_cast<ssize_t>(keys.size()));
+  }
   // Waits for the end; the exit code, 1000 + n for signal n.
   int Wait() {
     ReadUntil("\x01 never there");
@@ -431,6 +439,33 @@ TEST(LaunchTest, AnInterruptReachesTrainersFirstAndEveryTaskOnce) {
   EXPECT_THAT(launch.output(), HasSubstr("[ps 0] alone\n"));
   EXPECT_THAT(launch.output(), HasSubstr("launch: job ended with code 130\n"));
   close(reader);
+}
+
+// The terminal sends it to the launcher's group, in which no task is: one each, from the launcher.
+TEST(LaunchTest, CtrlCOnATerminalReachesEveryTaskOnce) {
+  int reader = -1, writer = -1;
+  if (openpty(&reader, &writer, nullptr, nullptr, nullptr) != 0) {
+    GTEST_SKIP() << "there are no pseudo-terminals here: " << std::strerror(errno);
+  }
+  close(reader);
+  close(writer);
+  Gate gate;
+  const std::string task = absl::StrCat("until_int;await:", gate.path(), ";pending");
+  Launched launch({"--ps=1", "--master", "--workers=1"}, {absl::StrCat("*=", task)},
+                  /*terminal=*/true, /*controlling=*/true);
+  for (const char* name : {"ps 0", "master 0", "worker 0"}) {
+    EXPECT_TRUE(launch.ReadUntil(absl::StrCat("[", name, "] ready\r\n"))) << name;
+  }
+  launch.Type("\x03");
+  for (const char* name : {"master 0", "worker 0"}) {
+    EXPECT_TRUE(launch.ReadUntil(absl::StrCat("[", name, "] got SIGINT\r\n"))) << name;
+  }
+  gate.Open();
+  EXPECT_EQ(launch.Wait(), 130);
+  for (const char* name : {"ps 0", "master 0", "worker 0"}) {
+    EXPECT_THAT(launch.output(), HasSubstr(absl::StrCat("[", name, "] SIGINT is not pending\r\n")));
+    EXPECT_THAT(launch.output(), ContainsRegex(absl::StrCat("launch: ", name, " +exit 0")));
+  }
 }
 
 TEST(LaunchTest, ATaskThatWritesWithoutEndDoesNotKeepSignalsAway) {

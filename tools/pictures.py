@@ -95,14 +95,18 @@ def performance(lines):
 
 
 def terminal(lines, columns=112):
-    """Text as a terminal shows it; longer lines go on in the next one."""
+    """Text as a terminal shows it; longer lines go on in the next one, after a word where there is one."""
     rows = []
     for line in lines:
         line = line.rstrip("\n").expandtabs(8)
         typed = line.startswith("$ ")
         while True:
-            rows.append((line[:columns], typed))
-            line = line[columns:]
+            end = columns
+            if len(line) > columns:
+                space = line.rfind(" ", columns // 2, columns)
+                end = space + 1 if space >= 0 else columns
+            rows.append((line[:end], typed))
+            line = line[end:]
             if not line:
                 break
     height, top = 17, 30

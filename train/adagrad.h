@@ -5,9 +5,7 @@
 // AdagradOptimizer: Adagrad (Duchi et al., 2011): accumulator += gradient^2,
 // variable -= learning_rate * gradient / sqrt(accumulator).
 
-#include <memory>
 #include <string>
-#include <vector>
 
 #include "graph/scope.h"
 #include "layers/variable.h"
@@ -25,18 +23,15 @@ struct AdagradOptions {
 
 class AdagradOptimizer : public Optimizer {
  public:
-  explicit AdagradOptimizer(AdagradOptions options = {});
-  ~AdagradOptimizer() override;
+  explicit AdagradOptimizer(const AdagradOptions& options = {});
 
  protected:
   Status CheckOptions(const Scope&) const override;
-  void Prepare(const Scope&, const std::vector<Variable>&) override;
   Operation ApplyDense(const Scope&, const Variable&, Output) override;
   Operation ApplySparse(const Scope&, const Variable&, Output, Output) override;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  const double initial_accumulator_value_;
 };
 
 }  // namespace millrace

@@ -6,75 +6,52 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
-#include "core/status.h"
 #include "graph/node_builder.h"
+#include "ops/array/identity.h"
 #include "ops/state/state.h"
-#include "train/beside_variable.h"
 
 namespace millrace {
+namespace {
 
-struct AdamOptimizer::State {
-  AdamOptions options;
-  Variable beta1_power, beta2_power;
-  absl::flat_hash_map<std::string, std::pair<Variable, Variable>> slots;  // m and v by variable
-};
+constexpr char kBeta1[] = "beta1", kBeta2[] = "beta2";
+constexpr char kBeta1Power[] = "beta1_power", kBeta2Power[] = "beta2_power";
+constexpr char kMean[] = "m", kSquares[] = "v";
 
-AdamOptimizer::AdamOptimizer(AdamOptions options)
-    : Optimizer(options.name, options.use_locking), state_(std::make_unique<State>()) {
-  state_->options = std::move(options);
-}
-AdamOptimizer::~AdamOptimizer() = default;
+}  // namespace
 
-Status AdamOptimizer::CheckOptions(const Scope& scope) const {
-  const AdamOptions& o = state_->options;
-  MR_RETURN_IF_ERROR(CheckOption(scope, "learning_rate", o.learning_rate));
-  MR_RETURN_IF_ERROR(CheckOption(scope, "beta1", o.beta1));
-  MR_RETURN_IF_ERROR(CheckOption(scope, "beta2", o.beta2));
-  return CheckOption(scope, "epsilon", o.epsilon);
-}
+AdamOptimizer::AdamOptimizer(const AdamOptions& options)
+    : Optimizer({.name = options.name,
+                 .use_locking = options.use_locking,
+                 .hyperparameters = {{"learning_rate", options.learning_rate},
+                                     {kBeta1, options.beta1},
+                                     {kBeta2, options.beta2},
+                                     {"epsilon", options.epsilon}},
+                 .slots = {{kMean}, {kSquares}}}) {}
 
 void AdamOptimizer::Prepare(const Scope& scope, const std::vector<Variable>& variables) {
   // The powers live with the first variable by name, so that all workers agree where they are.
   const Variable& first =
       *std::min_element(variables.begin(), variables.end(),
                         [](const Variable& a, const Variable& b) { return a.name < b.name; });
-  const Scope near = scope.ColocatedWith(first.handle.op());
-  VariableAttrs attrs;
-  attrs.trainable = false;
-  const auto power = [&](const char* name, const NumberOrOutput& value) {
-    const Output initial =
-        ScalarLike(near.WithName(std::string(name) + "/initial_value"), first, value);
-    return MakeVariable(near.WithName(name), initial, attrs);
-  };
-  if (!IsMade(state_->beta1_power, first)) {
-    state_->beta1_power = power("beta1_power", state_->options.beta1);
-    state_->beta2_power = power("beta2_power", state_->options.beta2);
-  }
-  for (const Variable& variable : variables) {
-    if (IsMade(state_->slots[variable.name].first, variable)) continue;
-    Variable m = MakeSlot(scope, variable, 0, name());
-    Variable v = MakeSlot(scope, variable, 0, name());
-    state_->slots[variable.name] = {std::move(m), std::move(v)};
-  }
+  MakeNonSlot(scope, kBeta1Power, first, given(kBeta1));
+  MakeNonSlot(scope, kBeta2Power, first, given(kBeta2));
+  Optimizer::Prepare(scope, variables);
 }
 
 Operation AdamOptimizer::ApplyDense(const Scope& scope, const Variable& variable, Output gradient) {
-  const auto& [m, v] = state_->slots[variable.name];
-  const AdamOptions& o = state_->options;
-  const auto number = [&](const char* name, const NumberOrOutput& value) {
-    return ScalarLike(scope.WithName(name), variable, value);
+  const auto power = [&](const char* name) {
+    return ScalarIn(scope, GetNonSlot(scope, name).value, variable.value);
   };
   return NodeBuilder(scope.WithName("ResourceApplyAdam"), "ResourceApplyAdam")
       .Input(variable.handle)
-      .Input(m.handle)
-      .Input(v.handle)
-      .Input(CastTo(scope, variable, state_->beta1_power))
-      .Input(CastTo(scope, variable, state_->beta2_power))
-      .Input(number("learning_rate", o.learning_rate))
-      .Input(number("beta1", o.beta1))
-      .Input(number("beta2", o.beta2))
-      .Input(number("epsilon", o.epsilon))
+      .Input(GetSlot(variable, kMean).handle)
+      .Input(GetSlot(variable, kSquares).handle)
+      .Input(power(kBeta1Power))
+      .Input(power(kBeta2Power))
+      .Input(Hyperparameter(scope, "learning_rate", variable))
+      .Input(Hyperparameter(scope, kBeta1, variable))
+      .Input(Hyperparameter(scope, kBeta2, variable))
+      .Input(Hyperparameter(scope, "epsilon", variable))
       .Input(gradient)
       .Attr("use_locking", use_locking())
       .Finish()
@@ -85,60 +62,67 @@ Operation AdamOptimizer::ApplyDense(const Scope& scope, const Variable& variable
 // then the whole variable moves.
 Operation AdamOptimizer::ApplySparse(const Scope& scope, const Variable& variable, Output values,
                                      Output rows) {
-  const auto& [m, v] = state_->slots[variable.name];
-  const AdamOptions& o = state_->options;
-  const auto number = [&](const NumberOrOutput& value) {
-    return ScalarLike(scope, variable, value);
+  const auto binary = [&](const char* op, Output a, Output b) {
+    return NodeBuilder(scope, op).Input(a).Input(b).Finish().output(0);
   };
-  const auto binary = [&](const Scope& s, const char* op, Output a, Output b) {
-    return NodeBuilder(s, op).Input(a).Input(b).Finish().output(0);
+  const auto root = [&](Output a) {
+    return NodeBuilder(scope, "Sqrt").Input(a).Finish().output(0);
   };
-  const auto unary = [&](const Scope& s, const char* op, Output a) {
-    return NodeBuilder(s, op).Input(a).Finish().output(0);
+  const auto power = [&](const char* name) {
+    return ScalarIn(scope, GetNonSlot(scope, name).value, variable.value);
   };
-  const Output beta1 = number(o.beta1);
-  const Output beta2 = number(o.beta2);
+  const Output beta1 = Hyperparameter(scope, kBeta1, variable);
+  const Output beta2 = Hyperparameter(scope, kBeta2, variable);
+  const Output one = ScalarIn(scope, 1, variable.value);
   // lr * sqrt(1 - beta2^t) / (1 - beta1^t)
-  const Output one = number(1);
-  const Output beta1_power = CastTo(scope, variable, state_->beta1_power);
-  const Output beta2_power = CastTo(scope, variable, state_->beta2_power);
-  const Output rate = binary(scope, "RealDiv",
-                             binary(scope, "Mul", number(o.learning_rate),
-                                    unary(scope, "Sqrt", binary(scope, "Sub", one, beta2_power))),
-                             binary(scope, "Sub", one, beta1_power));
-  const auto rest = [&](const NumberOrOutput& beta) {
-    return beta.is_number() ? number(1 - beta.number()) : binary(scope, "Sub", one, number(beta));
+  const Output rate = binary("RealDiv",
+                             binary("Mul", Hyperparameter(scope, "learning_rate", variable),
+                                    root(binary("Sub", one, power(kBeta2Power)))),
+                             binary("Sub", one, power(kBeta1Power)));
+  // 1 - beta, rounded once where beta is a number.
+  const auto rest = [&](const char* name, const Output& beta) {
+    const NumberOrOutput& number = given(name);
+    return number.is_number() ? ScalarIn(scope, 1 - number.number(), variable.value)
+                              : binary("Sub", one, beta);
   };
-  const auto decay_and_add = [&](const Variable& slot, Output beta, Output weight, Output addend) {
+  const auto decay_and_add = [&](const char* name, Output beta, Output weight, Output addend) {
+    const Variable slot = GetSlot(variable, name);
     const Output old = ReadVariableOp(scope, slot.handle, slot.dtype);
-    const Operation decayed = AssignVariableOp(scope, slot.handle, binary(scope, "Mul", old, beta));
+    const Operation decayed = AssignVariableOp(scope, slot.handle, binary("Mul", old, beta));
     const Scope then = scope.WithControlDependencies({decayed});
     const Operation added =
-        ResourceScatterAdd(then, slot.handle, rows, binary(scope, "Mul", addend, weight));
+        ResourceScatterAdd(then, slot.handle, rows, binary("Mul", addend, weight));
     return ReadVariableOp(scope.WithControlDependencies({added}), slot.handle, slot.dtype);
   };
-  const Output new_m = decay_and_add(m, beta1, rest(o.beta1), values);
-  const Output new_v = decay_and_add(v, beta2, rest(o.beta2), binary(scope, "Mul", values, values));
-  const Output move = binary(scope, "RealDiv", binary(scope, "Mul", new_m, rate),
-                             binary(scope, "Add", unary(scope, "Sqrt", new_v), number(o.epsilon)));
+  const Output mean = decay_and_add(kMean, beta1, rest(kBeta1, beta1), values);
+  const Output squares =
+      decay_and_add(kSquares, beta2, rest(kBeta2, beta2), binary("Mul", values, values));
+  const Output move =
+      binary("RealDiv", binary("Mul", mean, rate),
+             binary("Add", root(squares), Hyperparameter(scope, "epsilon", variable)));
   return AssignSubVariableOp(scope, variable.handle, move);
 }
 
 std::vector<Operation> AdamOptimizer::Finish(const Scope& scope,
                                              const std::vector<Operation>& updates) {
-  // The powers used in step t are beta^t; they move on only after every update of the step.
-  std::vector<Operation> all = updates;
-  const auto multiply = [&](const Variable& power, const NumberOrOutput& beta) {
-    const Scope after = NextTo(scope, power).WithControlDependencies(updates);
+  const Variable beta1_power = GetNonSlot(scope, kBeta1Power);
+  if (!beta1_power.valid()) return updates;  // an error of the scope
+  // The powers used in step t are beta^t; they move on only after every update of the step. They
+  // are told once of all of them.
+  const Scope beside = scope.ColocatedWith(beta1_power.handle.op());
+  const Operation updated = Group(beside.WithName("updated"), updates);
+  const Scope after = beside.WithControlDependencies({updated});
+  std::vector<Operation> all = {updated};
+  for (const auto& [name, beta] :
+       {std::pair(kBeta1Power, kBeta1), std::pair(kBeta2Power, kBeta2)}) {
+    const Variable power = GetNonSlot(scope, name);
     const Output product = NodeBuilder(after, "Mul")
                                .Input(power.value)
-                               .Input(ScalarLike(after, power, beta))
+                               .Input(ScalarIn(after, given(beta), power.value))
                                .Finish()
                                .output(0);
     all.push_back(AssignVariableOp(after, power.handle, product));
-  };
-  multiply(state_->beta1_power, state_->options.beta1);
-  multiply(state_->beta2_power, state_->options.beta2);
+  }
   return all;
 }
 

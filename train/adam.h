@@ -5,7 +5,6 @@
 // AdamOptimizer: Adam (Kingma and Ba, arXiv:1412.6980), with TensorFlow's epsilon: the paper's
 // epsilon hat.
 
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -28,19 +27,13 @@ struct AdamOptions {
 
 class AdamOptimizer : public Optimizer {
  public:
-  explicit AdamOptimizer(AdamOptions options = {});
-  ~AdamOptimizer() override;
+  explicit AdamOptimizer(const AdamOptions& options = {});
 
  protected:
-  Status CheckOptions(const Scope&) const override;
   void Prepare(const Scope&, const std::vector<Variable>&) override;
   Operation ApplyDense(const Scope&, const Variable&, Output) override;
   Operation ApplySparse(const Scope&, const Variable&, Output, Output) override;
   std::vector<Operation> Finish(const Scope&, const std::vector<Operation>&) override;
-
- private:
-  struct State;
-  std::unique_ptr<State> state_;
 };
 
 }  // namespace millrace

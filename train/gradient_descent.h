@@ -4,9 +4,7 @@
 
 // GradientDescentOptimizer: variable -= learning_rate * gradient.
 
-#include <memory>
 #include <string>
-#include <vector>
 
 #include "graph/scope.h"
 #include "layers/variable.h"
@@ -23,18 +21,11 @@ struct GradientDescentOptions {
 
 class GradientDescentOptimizer : public Optimizer {
  public:
-  explicit GradientDescentOptimizer(GradientDescentOptions options = {});
-  ~GradientDescentOptimizer() override;
+  explicit GradientDescentOptimizer(const GradientDescentOptions& options = {});
 
  protected:
-  Status CheckOptions(const Scope&) const override;
-  void Prepare(const Scope&, const std::vector<Variable>&) override;
   Operation ApplyDense(const Scope&, const Variable&, Output) override;
   Operation ApplySparse(const Scope&, const Variable&, Output, Output) override;
-
- private:
-  struct State;
-  std::unique_ptr<State> state_;
 };
 
 }  // namespace millrace

@@ -7,9 +7,7 @@
 // variable -= learning_rate * (gradient + momentum * accumulator). The accumulator is the slot
 // `<variable>/Momentum`. Sparse gradients change the touched rows alone, the accumulator's, too.
 
-#include <memory>
 #include <string>
-#include <vector>
 
 #include "graph/scope.h"
 #include "layers/variable.h"
@@ -28,18 +26,14 @@ struct MomentumOptions {
 
 class MomentumOptimizer : public Optimizer {
  public:
-  explicit MomentumOptimizer(MomentumOptions options = {});
-  ~MomentumOptimizer() override;
+  explicit MomentumOptimizer(const MomentumOptions& options = {});
 
  protected:
-  Status CheckOptions(const Scope&) const override;
-  void Prepare(const Scope&, const std::vector<Variable>&) override;
   Operation ApplyDense(const Scope&, const Variable&, Output) override;
   Operation ApplySparse(const Scope&, const Variable&, Output, Output) override;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  const bool use_nesterov_;
 };
 
 }  // namespace millrace

@@ -7,19 +7,30 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <string>
 #include <utility>
+#include <variant>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/status.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
+#include "graph/attr.h"
+#include "graph/gradient.h"
+#include "graph/graph.h"
 #include "graph/node_builder.h"
+#include "layers/initializers.h"
+#include "layers/variable.h"
 #include "ops/array/constant.h"
 #include "ops/array/placeholder.h"
+#include "ops/control/control_flow.h"
 #include "ops/math/cast.h"
 #include "ops/math/cwise_binary.h"
 #include "ops/math/cwise_unary.h"
 #include "ops/math/reduction.h"
 #include "ops/state/state.h"
+#include "proto/node_def.pb.h"
 #include "runtime/session.h"
 #include "train/adagrad.h"
 #include "train/adam.h"
@@ -664,6 +675,333 @@ TEST(SparseGradientTest, AdamsPowersAreCastToTheTablesType) {
   ExpectTensorNear(out[1], TensorOf<double>({2, 1}, {1, 1.9}), 1e-4, 1e-4);
 }
 
+// --- Slots by name -------------------------------------------------------------------------------
+
+std::vector<std::string> NamesOf(const std::vector<Variable>& variables) {
+  std::vector<std::string> names;
+  for (const Variable& variable : variables) names.push_back(variable.name);
+  return names;
+}
+
+TEST(SlotsTest, AreFoundByTensorFlowsNamesAndKeptForEachGraph) {
+  struct Case {
+    std::unique_ptr<Optimizer> optimizer;
+    std::vector<std::pair<std::string, std::string>> slots;  // sorted
+    std::vector<std::string> variables;
+  };
+  Case cases[5];
+  cases[0] = {std::make_unique<GradientDescentOptimizer>(), {}, {}};
+  cases[1] = {std::make_unique<MomentumOptimizer>(), {{"momentum", "w/Momentum"}}, {"w/Momentum"}};
+  cases[2] = {std::make_unique<AdagradOptimizer>(), {{"accumulator", "w/Adagrad"}}, {"w/Adagrad"}};
+  cases[3] = {std::make_unique<RMSPropOptimizer>(RMSPropOptions{.centered = true}),
+              {{"mg", "w/RMSProp_1"}, {"momentum", "w/RMSProp_2"}, {"rms", "w/RMSProp"}},
+              {"w/RMSProp", "w/RMSProp_1", "w/RMSProp_2"}};
+  cases[4] = {std::make_unique<AdamOptimizer>(),
+              {{"m", "w/Adam"}, {"v", "w/Adam_1"}},
+              {"beta1_power", "beta2_power", "w/Adam", "w/Adam_1"}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.optimizer->name());
+    LinearLoss models[2] = {LinearLoss({1, 2}), LinearLoss({3, 4})};
+    for (const auto& [slot, variable] : c.slots) {
+      EXPECT_FALSE(c.optimizer->GetSlot(models[0].w, slot).valid()) << "not yet made";
+    }
+    // In turns: what was made in a graph is found there again.
+    for (const size_t graph : {0u, 1u, 0u, 1u}) {
+      c.optimizer->Minimize(models[graph].root, models[graph].loss);
+      ASSERT_OK(models[graph].root.status());
+    }
+    std::vector<std::string> names;
+    for (const LinearLoss& model : models) {
+      names.clear();
+      for (const auto& [slot, variable] : c.slots) {
+        names.push_back(slot);
+        const Variable found = c.optimizer->GetSlot(model.w, slot);
+        ASSERT_TRUE(found.valid()) << slot;
+        EXPECT_EQ(found.name, variable);
+        EXPECT_EQ(found.handle.node()->graph(), model.root.graph());
+      }
+      EXPECT_EQ(NamesOf(c.optimizer->Variables(model.root)), c.variables);
+      EXPECT_EQ(SlotNames(model.root), c.variables);
+      EXPECT_FALSE(c.optimizer->GetSlot(model.w, "other").valid());
+      EXPECT_FALSE(c.optimizer->GetSlot(Variable(), "m").valid());
+    }
+    EXPECT_EQ(c.optimizer->GetSlotNames(), names);
+    EXPECT_TRUE(c.optimizer->Variables(Scope()).empty());
+  }
+}
+
+TEST(SlotsTest, OfAPartAreTheSamePartOnItsDevice) {
+  Scope root;
+  // The second part is on the second device.
+  int made = 0;
+  const Scope placed = root.WithDevice([&made](const tensorflow::NodeDef& node) -> std::string {
+    return node.op() == "VarHandleOp" ? absl::StrCat("/job:ps/task:", made++ % 2) : "";
+  });
+  const PartitionedVariable table = MakePartitionedVariable(placed.WithName("table"), Shape{5, 2},
+                                                            DT_FLOAT, 2, ZerosInitializer());
+  Output loss;
+  for (const Variable& part : table.parts) {
+    const Output sum = ReduceSum(root, Square(root, part.value));
+    loss = loss.valid() ? Add(root, loss, sum) : sum;
+  }
+  AdamOptimizer optimizer;
+  optimizer.Minimize(placed, loss);
+  ASSERT_OK(root.status());
+  for (size_t i = 0; i < 2; ++i) {
+    const Variable& part = table.parts[i];
+    for (const auto& [slot, name] : {std::pair("m", "Adam"), std::pair("v", "Adam_1")}) {
+      const Variable found = optimizer.GetSlot(part, slot);
+      ASSERT_TRUE(found.valid());
+      EXPECT_EQ(found.name, absl::StrCat("table/part_", i, "/", name));
+      EXPECT_EQ(found.handle.node()->requested_device(), absl::StrCat("/job:ps/task:", i));
+      EXPECT_EQ(found.slice.full_name, absl::StrCat("table/", name));
+      EXPECT_EQ(found.slice.full_shape, part.slice.full_shape);
+      EXPECT_EQ(found.slice.var_offset, part.slice.var_offset);
+      EXPECT_EQ(found.slice.var_shape, part.slice.var_shape);
+    }
+  }
+}
+
+// --- Options of gradients ------------------------------------------------------------------------
+
+TEST(GradientOptionsTest, TheLossMayHaveAGradientOfItsOwn) {
+  LinearLoss model({1, 2, 3});
+  const Output each = Mul(model.root, model.gradient, model.w.value);
+  const Operation train =
+      GradientDescentOptimizer({.learning_rate = 1})
+          .Minimize(model.root, each, {.grad_loss = Const<float>(model.root, {1, 10, 100})});
+  ASSERT_OK_AND_ASSIGN(const auto out, model.Train(train, {TensorOf<float>({3}, {1, 1, 0.5f})}));
+  ExpectTensorEqual(out[0], TensorOf<float>({3}, {0, -8, -47}));
+
+  LinearLoss other({1, 2, 3});
+  GradientDescentOptimizer().Minimize(
+      other.root, other.loss, {.grad_loss = Const<float>(other.root.WithName("grad"), {1, 2})});
+  EXPECT_STATUS(other.root.status(), absl::StatusCode::kInvalidArgument,
+                "Gradients: grad_ys[0] 'grad:0' must have the shape of its "
+                "y [], got [2]");
+}
+
+TEST(GradientOptionsTest, GatesMakeGradientsWaitForEachOther) {
+  using Names = std::vector<std::string>;
+  const std::pair<GateGradients, Names> cases[] = {
+      {GateGradients::kNone, {}},
+      {GateGradients::kOp, {"gradients/Mul_grad/tuple/group_deps"}},
+      {GateGradients::kGraph, {"tuple/group_deps"}}};
+  std::vector<Tensor> results;
+  for (const auto& [gate, gates] : cases) {
+    Scope root;
+    const Variable a = MakeVariable(root.WithName("a"), Const<float>(root, {1, 2}));
+    const Variable b = MakeVariable(root.WithName("b"), Const<float>(root, {3, 4}));
+    const Variable table =
+        MakeVariable(root.WithName("table"), Const(root, TensorOf<float>({2, 1}, {5, 6})));
+    const Output rows = ResourceGather(root, table.handle, Const<int64_t>(root, {1, 1}), DT_FLOAT);
+    const Output product = ReduceSum(root, Mul(root, a.value, b.value));
+    const Output loss = Add(root.WithName("loss"), product, ReduceSum(root, rows));
+    const Operation train = GradientDescentOptimizer({.learning_rate = 0.5})
+                                .Minimize(root, loss, {.gate_gradients = gate});
+    ASSERT_OK(root.status());
+    Names found;
+    for (const auto& node : root.graph()->nodes()) {
+      if (node == nullptr || node->name().find("group_deps") == std::string::npos) continue;
+      // The sum's two gradients are one and the same tensor.
+      if (node->name() == "gradients/loss_grad/tuple/group_deps") continue;
+      found.push_back(node->name());
+      // Everything that passes the gate waits for it.
+      EXPECT_EQ(node->control_inputs().size(), gate == GateGradients::kGraph ? 3u : 2u);
+      int after = 0;
+      for (const Edge& edge : node->out_edges()) after += edge.dst->op() == "Identity";
+      EXPECT_EQ(after, gate == GateGradients::kGraph ? 3 : 2);
+    }
+    EXPECT_EQ(found, gates);
+    const Operation init = GlobalVariablesInitializer(root);
+    ASSERT_OK_AND_ASSIGN(auto session, NewSession());
+    ASSERT_OK(session->Extend(root));
+    ASSERT_OK(session->Run({}, {}, {init}).status());
+    ASSERT_OK(session->Run({}, {}, {train}).status());
+    ASSERT_OK_AND_ASSIGN(const auto out, session->Run({}, {a.value, b.value, table.value}));
+    ExpectTensorEqual(out[0], TensorOf<float>({2}, {-0.5f, 0}));
+    ExpectTensorEqual(out[1], TensorOf<float>({2}, {2.5f, 3}));
+    ExpectTensorEqual(out[2], TensorOf<float>({2, 1}, {5, 5}));
+  }
+}
+
+// The branch that is not taken has no gradient to wait for.
+TEST(GradientOptionsTest, GatesLetConditionalsThrough) {
+  for (const GateGradients gate :
+       {GateGradients::kNone, GateGradients::kOp, GateGradients::kGraph}) {
+    Scope root;
+    const Output pred = Placeholder(root.WithName("pred"), DT_BOOL, {});
+    const Variable w = MakeVariable(root.WithName("w"), Const<float>(root, {1, 2}));
+    const Variable u = MakeVariable(root.WithName("u"), Const<float>(root, {3, 4}));
+    const SwitchOutputs ways = Switch(root, w.value, pred);
+    const SwitchOutputs others = Switch(root, u.value, pred);
+    const Output product = Mul(root, ways.output_true, others.output_true);
+    const Output square = Square(root, ways.output_false);
+    const Output either = Merge(root, {square, product}).output;
+    const Operation train = GradientDescentOptimizer({.learning_rate = 1})
+                                .Minimize(root, ReduceSum(root, either), {.gate_gradients = gate});
+    const Operation init = GlobalVariablesInitializer(root);
+    ASSERT_OK(root.status());
+    ASSERT_OK_AND_ASSIGN(auto session, NewSession());
+    ASSERT_OK(session->Extend(root));
+    for (const bool taken : {true, false}) {
+      ASSERT_OK(session->Run({}, {}, {init}).status());
+      ASSERT_OK(session->Run({{pred, Tensor::Scalar(taken)}}, {}, {train}).status());
+      ASSERT_OK_AND_ASSIGN(const auto out, session->Run({}, {w.value, u.value}));
+      ExpectTensorEqual(out[0], TensorOf<float>({2}, taken ? std::initializer_list<float>{-2, -2}
+                                                           : std::initializer_list<float>{-1, -2}));
+      ExpectTensorEqual(out[1], TensorOf<float>({2}, taken ? std::initializer_list<float>{2, 2}
+                                                           : std::initializer_list<float>{3, 4}));
+    }
+  }
+}
+
+TEST(GradientOptionsTest, GradientsMayStandWithTheirOps) {
+  for (const bool colocate : {false, true}) {
+    Scope root;
+    const Variable w = MakeVariable(root.WithName("w"), Const<float>(root, {1, 2}));
+    const Output square = Square(root.WithName("square").WithDevice("/job:far"), w.value);
+    GradientDescentOptimizer().Minimize(root, ReduceSum(root, square),
+                                        {.colocate_gradients_with_ops = colocate});
+    ASSERT_OK(root.status());
+    const Node* const product = root.graph()->FindNode("gradients/square_grad/Mul");
+    ASSERT_NE(product, nullptr);
+    EXPECT_EQ(product->requested_device(), colocate ? "/job:far" : "");
+  }
+}
+
+// --- Optimizers of one's own ---------------------------------------------------------------------
+
+// Wraps another one: its gradients are those of the scaled loss, scaled back before they are
+// applied.
+class LossScaling : public Optimizer {
+ public:
+  LossScaling(Optimizer* wrapped, float scale)
+      : Optimizer({.name = "LossScaling"}), wrapped_(wrapped), scale_(scale) {}
+
+  std::vector<GradientAndVariable> ComputeGradients(ScopeAt at, Output loss,
+                                                    const MinimizeOptions& options) override {
+    return wrapped_->ComputeGradients(at, Mul(at, loss, Const(at, scale_)), options);
+  }
+  Operation ApplyGradients(ScopeAt at, const std::vector<GradientAndVariable>& gradients,
+                           const MinimizeOptions& options) override {
+    std::vector<GradientAndVariable> back = gradients;
+    for (GradientAndVariable& pair : back) {
+      if (auto* slices = std::get_if<IndexedSlices>(&pair.gradient)) {
+        slices->values = Mul(at, slices->values, Const(at, 1 / scale_));
+      } else if (HasGradient(pair.gradient)) {
+        pair.gradient = Mul(at, std::get<Output>(pair.gradient), Const(at, 1 / scale_));
+      }
+    }
+    return wrapped_->ApplyGradients(at, back, options);
+  }
+  Variable GetSlot(const Variable& variable, absl::string_view slot) const override {
+    return wrapped_->GetSlot(variable, slot);
+  }
+
+ private:
+  Optimizer* const wrapped_;
+  const float scale_;
+};
+
+TEST(OwnOptimizerTest, MayWrapAnotherOne) {
+  std::vector<Tensor> results;
+  for (const bool wrap : {false, true}) {
+    LinearLoss model({1, 2, 3});
+    const Variable step = GlobalStep(model.root);
+    MomentumOptimizer momentum({.learning_rate = 0.5, .momentum = 0.75});
+    LossScaling scaling(&momentum, 1024);
+    Optimizer& optimizer = wrap ? static_cast<Optimizer&>(scaling) : momentum;
+    const Operation train =
+        optimizer.Minimize(model.root, model.loss, {.global_step = step, .name = "step"});
+    ASSERT_TRUE(train.valid()) << model.root.status();
+    EXPECT_EQ(train.name(), "step");
+    EXPECT_EQ(optimizer.GetSlot(model.w, "momentum").name, "w/Momentum");
+    ASSERT_OK_AND_ASSIGN(auto out, model.Train(train, GradientTensors(), {step.value}));
+    EXPECT_EQ(out[1].scalar<int64_t>(), 3);
+    results.push_back(out[0]);
+    if (!wrap) continue;
+    // Powers of two: not one bit differs. The gradients that were computed are 1024 times as large.
+    ExpectTensorEqual(results[1], results[0]);
+    const auto pairs = optimizer.ComputeGradients(model.root, model.loss, {});
+    ASSERT_EQ(pairs.size(), 1u);
+    ASSERT_OK_AND_ASSIGN(const auto scaled,
+                         model.session->Run({{model.gradient, TensorOf<float>({3}, {1, 2, 3})}},
+                                            {std::get<Output>(pairs[0].gradient)}));
+    ExpectTensorEqual(scaled[0], TensorOf<float>({3}, {1024, 2048, 3072}));
+  }
+}
+
+// What a program needs to write for an optimizer: its data and one equation. Here variable -=
+// learning_rate * sign(sum of all gradients so far).
+class SignOfSum : public Optimizer {
+ public:
+  explicit SignOfSum(NumberOrOutput learning_rate)
+      : Optimizer({.name = "SignOfSum",
+                   .hyperparameters = {{"learning_rate", std::move(learning_rate)}},
+                   .slots = {{"sum", 0}}}) {}
+
+ protected:
+  Operation ApplyDense(const Scope& scope, const Variable& variable, Output gradient) override {
+    const Variable sum = GetSlot(variable, "sum");
+    const Operation added = AssignAddVariableOp(scope, sum.handle, gradient);
+    const Output now =
+        ReadVariableOp(scope.WithControlDependencies({added}), sum.handle, sum.dtype);
+    return AssignSubVariableOp(
+        scope, variable.handle,
+        Mul(scope, Sign(scope, now), Hyperparameter(scope, "learning_rate", variable)));
+  }
+};
+
+TEST(OwnOptimizerTest, IsItsDataAndItsEquation) {
+  LinearLoss model({1, 2, 3});
+  SignOfSum optimizer(0.25);
+  const Operation train = optimizer.Minimize(model.root, model.loss);
+  EXPECT_EQ(SlotNames(model.root), std::vector<std::string>{"w/SignOfSum"});
+  ASSERT_OK_AND_ASSIGN(const auto out, model.Train(train, GradientTensors()));
+  // Sums: 0.5, 0.75, -1.25; -1, 2, 2.125; 0, 0, 1.
+  ExpectTensorEqual(out[0], TensorOf<float>({3}, {0.75f, 1.75f, 2.75f}));
+
+  SignOfSum infinite(std::numeric_limits<double>::infinity());
+  LinearLoss other({1});
+  infinite.Minimize(other.root, other.loss);
+  EXPECT_STATUS(other.root.status(), absl::StatusCode::kInvalidArgument,
+                "SignOfSum: learning_rate must be finite, got inf");
+  TableLoss table;
+  SignOfSum(0.5).Minimize(table.root, table.loss);
+  EXPECT_STATUS(table.root.status(), absl::StatusCode::kUnimplemented,
+                "SignOfSum: ApplySparse must be defined to update rows of "
+                "'table', got none");
+}
+
+// --- Numbers that a dtype does not have ----------------------------------------------------------
+
+// TensorFlow's 1e-8 in half is 0 as well; here somebody is told.
+TEST(HyperparametersTest, NumbersTooSmallForADtypeAreZeroWithOneWarning) {
+  Scope root;
+  const Tensor half = Tensor::Scalar<Half>(ToHalf(1));
+  const Variable a = MakeVariable(root.WithName("a"), Const(root, half));
+  const Variable b = MakeVariable(root.WithName("b"), Const(root, half));
+  const Variable c = MakeVariable(root.WithName("c"), Const(root, 1.0f));
+  const Output loss = Add(root, Cast(root, Mul(root, a.value, b.value), DT_FLOAT), c.value);
+  AdamOptimizer optimizer;
+  ::testing::internal::CaptureStderr();
+  optimizer.Minimize(root, loss);
+  optimizer.Minimize(root, loss);
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  ASSERT_OK(root.status());
+  const std::string told =
+      "Adam: epsilon 1e-08 is too small for half and is 0 "
+      "there (first for 'a'); give a larger one";
+  const size_t first = log.find(told);
+  ASSERT_NE(first, std::string::npos) << log;
+  EXPECT_EQ(log.find("too small", first + told.size()), std::string::npos) << log;
+  const Node* const epsilon = root.graph()->FindNode("Adam/update_a/epsilon");
+  ASSERT_NE(epsilon, nullptr);
+  ASSERT_OK_AND_ASSIGN(const Tensor value, GetAttr<Tensor>(*epsilon, "value"));
+  EXPECT_EQ(ToFloat(value.scalar<Half>()), 0);
+}
+
 TEST(OptimizerTest, SlotsOfHugeVariablesHaveTheirShape) {
   Scope root;
   constexpr int64_t kRows = 3'000'000'000;
@@ -693,8 +1031,9 @@ TEST(OptimizerTest, ErrorsNameTheOptimizerAndTheSourceLine) {
     MakeVariable(root.WithName("w"), Const(root, 1.0f));
     GradientDescentOptimizer().Minimize(root, ReduceSum(root, x));
     EXPECT_STATUS(root.status(), absl::StatusCode::kInvalidArgument,
-                  "at least one variable must have a gradient, got none for 1 variable(s); of 'w': "
-                  "'Sum:0' does not depend on it; built at ");
+                  "GradientDescent: No gradients provided for any variable, check your graph for "
+                  "ops that do not support gradients, between variables 'w' and loss 'Sum:0'; of "
+                  "'w': 'Sum:0' does not depend on it; built at ");
   }
   {
     Scope root;
@@ -717,6 +1056,34 @@ TEST(OptimizerTest, ErrorsNameTheOptimizerAndTheSourceLine) {
     EXPECT_STATUS(model.root.status(), absl::StatusCode::kInvalidArgument,
                   "initial_accumulator_value must be > 0, got 0");
   }
+}
+
+TEST(OptimizerTest, AppliesNoEmptyListsOfGradients) {
+  LinearLoss model({1});
+  GradientDescentOptimizer().ApplyGradients(model.root, {});
+  EXPECT_STATUS(model.root.status(), absl::StatusCode::kInvalidArgument,
+                "GradientDescent: No variables provided.");
+  LinearLoss other({1});
+  GradientDescentOptimizer().ApplyGradients(other.root, {{Gradient(), other.w}});
+  EXPECT_STATUS(other.root.status(), absl::StatusCode::kInvalidArgument,
+                "GradientDescent: No gradients provided for any variable: "
+                "'w'.; built at ");
+}
+
+TEST(OptimizerTest, TheUpdateHasTheOptimizersNameOrTheOneGiven) {
+  LinearLoss model({1});
+  const Variable step = GlobalStep(model.root);
+  const Scope in = model.root.WithSubScope("in");
+  GradientDescentOptimizer optimizer;
+  const Operation plain = optimizer.Minimize(in, model.loss);
+  const Operation counted = optimizer.Minimize(in, model.loss, {.global_step = step});
+  const Operation named = optimizer.Minimize(in, model.loss, {.name = "named"});
+  ASSERT_OK(model.root.status());
+  EXPECT_EQ(plain.name(), "in/GradientDescent");
+  EXPECT_EQ(plain.node()->op(), "NoOp");
+  EXPECT_EQ(counted.name(), "in/GradientDescent_1");
+  EXPECT_EQ(counted.node()->op(), "AssignAddVariableOp");
+  EXPECT_EQ(named.name(), "in/named");
 }
 
 TEST(OptimizerTest, StepAfterRunsTheUpdateAndSeesItsCount) {

@@ -33,10 +33,11 @@ Progress::Progress(ProgressOptions options) : options_(std::move(options)) {
 Progress::~Progress() { EndLine(); }
 
 std::string Progress::Format(int64_t step, int64_t last_step, std::optional<double> loss,
-                             double steps_per_second) {
+                             double steps_per_second, double staleness) {
   std::string line = absl::StrFormat("step %d", step);
   if (last_step > 0) absl::StrAppendFormat(&line, "/%d", last_step);
   if (loss) absl::StrAppendFormat(&line, "  loss %.4g", *loss);
+  if (staleness >= 0.5) absl::StrAppendFormat(&line, "  staleness %.0f", staleness);
   if (steps_per_second > 0) {
     absl::StrAppendFormat(&line, "  %.1f steps/s", steps_per_second);
     if (last_step <= 0) return line;
@@ -55,7 +56,7 @@ std::string Progress::Format(int64_t step, int64_t last_step, std::optional<doub
   return line;
 }
 
-void Progress::Update(int64_t step, std::optional<double> loss) {
+void Progress::Update(int64_t step, std::optional<double> loss, double staleness) {
   const absl::Time now = options_.clock->Now();
   if (!started_) {
     started_ = true;
@@ -67,7 +68,7 @@ void Progress::Update(int64_t step, std::optional<double> loss) {
   next_time_ = now + (terminal_ ? options_.terminal_period : options_.plain_period);
   const double seconds = absl::ToDoubleSeconds(now - first_time_);
   const double rate = seconds > 0 ? static_cast<double>(step - first_step_) / seconds : 0;
-  const std::string line = Format(step, options_.last_step, loss, rate);
+  const std::string line = Format(step, options_.last_step, loss, rate, staleness);
   if (terminal_) {
     // Blanks wipe what a longer line left.
     const std::string blanks(line.size() < width_ ? width_ - line.size() : 0, ' ');

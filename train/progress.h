@@ -6,7 +6,7 @@
 //
 // On a terminal one line that is rewritten in place; elsewhere (a pipe, a log file)
 // one plain line at a time, less often. Either way: step of last step, loss, steps per
-// second, time left.
+// second, time left; how stale the gradients are where other tasks train, too.
 //
 // Thread-safety: thread-compatible.
 
@@ -37,14 +37,15 @@ class Progress {
   ~Progress();  // ends the line
 
   // Shows the state when it is time to. The rate counts from the first call.
-  void Update(int64_t step, std::optional<double> loss);
+  // `staleness`: updates of other tasks between a step's read and its own update; shown from 1 on.
+  void Update(int64_t step, std::optional<double> loss, double staleness = 0);
   // Ends a rewritten line so that other output begins on a line of its own.
   void EndLine();
 
-  // "step 120/1000  loss 3.21  15.2 steps/s  0:58 left": what Update writes, without what is not
-  // known.
+  // "step 120/1000  loss 3.21  staleness 12  15.2 steps/s  0:58 left": what Update writes, without
+  // what is not known.
   static std::string Format(int64_t step, int64_t last_step, std::optional<double> loss,
-                            double steps_per_second);
+                            double steps_per_second, double staleness = 0);
 
  private:
   ProgressOptions options_;

@@ -29,6 +29,9 @@ TEST(ProgressTest, FormatTellsStepLossRateAndTimeLeft) {
   EXPECT_EQ(Progress::Format(120, 1000, 3.21, 15.25),
             "step 120/1000  loss 3.21  15.2 steps/s  0:58 left");
   EXPECT_EQ(Progress::Format(0, 1000, 2.5, 0), "step 0/1000  loss 2.5");
+  EXPECT_EQ(Progress::Format(120, 1000, 3.21, 15.25, 12.4),
+            "step 120/1000  loss 3.21  staleness 12  15.2 steps/s  0:58 left");
+  EXPECT_EQ(Progress::Format(0, 1000, 2.5, 0, 0.4), "step 0/1000  loss 2.5");
   EXPECT_EQ(Progress::Format(0, 8000, 1, 1), "step 0/8000  loss 1  1.0 steps/s  2:13:20 left");
 }
 

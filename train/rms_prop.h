@@ -14,9 +14,7 @@
 // `<variable>/RMSProp` (rms, begins at 1), then (centered) the mean, then the step. Sparse
 // gradients change the touched rows alone, the slots', too.
 
-#include <memory>
 #include <string>
-#include <vector>
 
 #include "graph/scope.h"
 #include "layers/variable.h"
@@ -37,18 +35,14 @@ struct RMSPropOptions {
 
 class RMSPropOptimizer : public Optimizer {
  public:
-  explicit RMSPropOptimizer(RMSPropOptions options = {});
-  ~RMSPropOptimizer() override;
+  explicit RMSPropOptimizer(const RMSPropOptions& options = {});
 
  protected:
-  Status CheckOptions(const Scope&) const override;
-  void Prepare(const Scope&, const std::vector<Variable>&) override;
   Operation ApplyDense(const Scope&, const Variable&, Output) override;
   Operation ApplySparse(const Scope&, const Variable&, Output, Output) override;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  const bool centered_;
 };
 
 }  // namespace millrace

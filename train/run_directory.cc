@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +16,8 @@ namespace {
 
 // Longer ones are no names of tasks.
 constexpr size_t kMaxTaskBytes = 100;
+// Each has lost against another chief, which has the directory then.
+constexpr int kMaxTries = 1000;
 
 std::string HostName() {
   char name[65] = "";
@@ -45,14 +48,32 @@ StatusOr<TrainingRun> RunDirectory::TakeOver(const std::string& task) {
     MR_RETURN_IF_ERROR(Check());
     return *held;
   }
-  StatusOr<std::optional<RunFile>> read = ReadRunFile(fs_, directory_);
-  if (absl::IsDataLoss(read.status())) {
-    LogWarning(speaker_, ": ", read.status().message(), "; another run begins in '", directory_,
-               "'");
-    read = std::optional<RunFile>();
+  for (int tries = 0; tries < kMaxTries; ++tries) {
+    MR_ASSIGN_OR_RETURN(const std::optional<TrainingRun> run, TryTakeOver(task));
+    if (run) return *run;
   }
+  return absl::AbortedError(absl::StrCat(speaker_, ": '", directory_,
+                                         "' must be taken over by fewer chiefs at a time, got ",
+                                         kMaxTries, " others while this one tried"));
+}
+
+StatusOr<std::optional<TrainingRun>> RunDirectory::TryTakeOver(const std::string& task) {
+  StatusOr<std::optional<RunFile>> read = ReadRunFile(fs_, directory_);
+  const Status unreadable = absl::IsDataLoss(read.status()) ? read.status() : absl::OkStatus();
+  if (!unreadable.ok()) read = std::optional<RunFile>();
   MR_RETURN_IF_ERROR(read.status());
-  const std::optional<RunFile> former = *read;
+  std::optional<RunFile> former = *std::move(read);
+  MR_ASSIGN_OR_RETURN(const int64_t newest, NewestRunEpoch(fs_, directory_));
+  if (newest > (former ? former->epoch : 0)) {
+    // Of one that has not written run.json yet, or died before it could.
+    const auto claimed = ReadRunEpoch(fs_, directory_, newest);
+    if (claimed.ok() && *claimed) former = *claimed;
+  }
+  if (!unreadable.ok()) {
+    LogWarning(speaker_, ": ", unreadable.message(),
+               former ? "; its last owner's epoch says whose run it was"
+                      : absl::StrCat("; another run begins in '", directory_, "'"));
+  }
   RunFile mine = former.value_or(RunFile());
   const bool same_run = former && former->name == name_;
   if (!same_run) mine.id = NewRunId();
@@ -60,8 +81,24 @@ StatusOr<TrainingRun> RunDirectory::TakeOver(const std::string& task) {
   mine.token = NewRunId();
   mine.chief = absl::StrCat(task.substr(0, kMaxTaskBytes), task.empty() ? "" : " on ", HostName(),
                             ", process ", ::getpid());
-  mine.epoch = former ? former->epoch + 1 : 1;
+  mine.epoch = std::max(newest, former ? former->epoch : 0) + 1;
   mine.since = absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", clock_->Now(), absl::UTCTimeZone());
+  const Status claimed = ClaimRunEpoch(fs_, directory_, mine);
+  if (absl::IsAlreadyExists(claimed)) return std::optional<TrainingRun>();
+  MR_RETURN_IF_ERROR(claimed);
+  const TrainingRun run = {.name = name_,
+                           .id = mine.id,
+                           .is_chief = true,
+                           .chief = absl::StrCat(mine.chief, " (", mine.token.substr(0, 8), ")"),
+                           .epoch = mine.epoch};
+  {
+    MutexLock lock(&mu_);
+    mine_ = mine;
+    run_ = run;
+  }
+  // One that began with this one may have come after it, or, when this process was stopped for
+  // long, have come and gone.
+  MR_RETURN_IF_ERROR(CheckEpoch());
   if (!former) {
     LogInfo(speaker_, ": run ", mine.id, " begins in '", directory_, "'");
   } else if (!same_run) {
@@ -74,33 +111,61 @@ StatusOr<TrainingRun> RunDirectory::TakeOver(const std::string& task) {
                                  : absl::StrCat("was that of ", InWords(*former)));
   }
   MR_RETURN_IF_ERROR(WriteRunFile(fs_, directory_, mine));
-  TrainingRun run = {.name = name_,
-                     .id = mine.id,
-                     .is_chief = true,
-                     .chief = absl::StrCat(mine.chief, " (", mine.token.substr(0, 8), ")"),
-                     .epoch = mine.epoch};
-  {
-    MutexLock lock(&mu_);
-    mine_ = std::move(mine);
-    run_ = run;
-  }
-  // Two that began at once: the last one that wrote has it.
   MR_RETURN_IF_ERROR(Check());
-  return run;
+  SweepRunFiles(fs_, directory_, mine.epoch, mine.token);
+  return std::optional<TrainingRun>(run);
 }
 
-Status RunDirectory::Check() const {
-  std::string token;
+Status RunDirectory::CheckEpoch() const {
   TrainingRun run;
   {
     MutexLock lock(&mu_);
     if (!mine_) return absl::OkStatus();
-    token = mine_->token;
+    run = run_;
+  }
+  const int64_t newest = NewestRunEpoch(fs_, directory_).value_or(0);
+  if (newest <= run.epoch) return absl::OkStatus();
+  return FencedError(speaker_, run, InWords(PutNewest(newest)));
+}
+
+Status RunDirectory::Check() const {
+  MR_RETURN_IF_ERROR(CheckEpoch());
+  RunFile mine;
+  TrainingRun run;
+  {
+    MutexLock lock(&mu_);
+    if (!mine_) return absl::OkStatus();
+    mine = *mine_;
     run = run_;
   }
   const StatusOr<std::optional<RunFile>> now = ReadRunFile(fs_, directory_);
-  if (!now.ok() || !*now || (*now)->token == token) return absl::OkStatus();
+  if (!now.ok() || !*now || (*now)->token == mine.token) return absl::OkStatus();
+  if ((*now)->epoch < mine.epoch) {
+    const auto claimed = ReadRunEpoch(fs_, directory_, mine.epoch);
+    // An older one was late. Where the epoch is not ours any more another has cleared the
+    // directory.
+    if (claimed.ok() && *claimed && (*claimed)->token == mine.token) {
+      return WriteRunFile(fs_, directory_, mine);
+    }
+  }
   return FencedError(speaker_, run, InWords(**now));
+}
+
+RunFile RunDirectory::PutNewest(int64_t newest) const {
+  RunFile last = {.chief = "a chief that has just come"};
+  // Until nobody has come while it was written.
+  for (int tries = 0; tries < kMaxTries; ++tries) {
+    const auto claimed = ReadRunEpoch(fs_, directory_, newest);
+    if (!claimed.ok() || !*claimed) return last;  // about to write run.json itself
+    last = **claimed;
+    const auto now = ReadRunFile(fs_, directory_);
+    if (now.ok() && *now && (*now)->epoch >= newest) return last;
+    if (!WriteRunFile(fs_, directory_, last).ok()) return last;
+    const int64_t then = NewestRunEpoch(fs_, directory_).value_or(newest);
+    if (then <= newest) return last;
+    newest = then;
+  }
+  return last;
 }
 
 Status RunDirectory::End(const RunEnd& end, int64_t goal) {
@@ -115,13 +180,15 @@ Status RunDirectory::End(const RunEnd& end, int64_t goal) {
   if (!fs_->FileExists(RunFilePath(directory_))) {
     MR_RETURN_IF_ERROR(WriteRunFile(fs_, directory_, mine));
   }
-  return WriteRunEnd(fs_, directory_,
-                     {.id = mine.id,
-                      .token = mine.token,
-                      .global_step = end.global_step,
-                      .goal = goal,
-                      .checkpoint = end.checkpoint,
-                      .reason = end.reason});
+  MR_RETURN_IF_ERROR(WriteRunEnd(fs_, directory_,
+                                 {.id = mine.id,
+                                  .token = mine.token,
+                                  .global_step = end.global_step,
+                                  .goal = goal,
+                                  .checkpoint = end.checkpoint,
+                                  .reason = end.reason}));
+  // It counts for nobody when another has come meanwhile.
+  return Check();
 }
 
 }  // namespace millrace

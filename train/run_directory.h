@@ -9,9 +9,12 @@
 //   End        says that training is over
 //
 // The newest chief wins: of two that are started for one directory the older one is refused at its
-// next look, by name. A run keeps its id as long as the directory keeps its name: in one that was
-// copied or moved another run begins, which restores the checkpoints there and leaves alone what
-// parameter servers hold for the first one.
+// next look, by name. Of several that begin at once, in one process or on many hosts, each has an
+// epoch of its own, which an exclusive file decides, and the highest wins. Whoever finds run.json
+// overwritten by an older chief, which was stopped in the middle, writes that of the newest again.
+// A run keeps its id as long as the directory keeps its name: in one that was copied or moved
+// another run begins, which restores the checkpoints there and leaves alone what parameter servers
+// hold for the first one.
 //
 // Thread-safety: all methods, from any thread.
 // Failure: FencedError (runtime/training_run.h) naming the newer chief; of the files.
@@ -38,12 +41,20 @@ class RunDirectory {
   // The run to open sessions for. After the first call the same as Check. `task`: who this is, for
   // people.
   StatusOr<TrainingRun> TakeOver(const std::string& task);
-  // Reads a small file. OK before TakeOver, and while nobody can say who owns the directory.
+  // Lists the directory and reads a small file. OK before TakeOver, and while nobody can say who
+  // owns the directory.
   Status Check() const;
   // `goal`: see RunEndFile.
   Status End(const RunEnd& end, int64_t goal);
 
  private:
+  // nullopt: another chief came first; to be tried again.
+  StatusOr<std::optional<TrainingRun>> TryTakeOver(const std::string& task);
+  // Sees to it that run.json is that of the newest chief, whom it returns.
+  RunFile PutNewest(int64_t newest) const;
+  // Refuses when a newer epoch has an owner.
+  Status CheckEpoch() const;
+
   FileSystem* const fs_;
   Clock* const clock_;
   const std::string speaker_, directory_, name_;

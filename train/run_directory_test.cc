@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/run_directory.h"
 
+#include <sys/wait.h>
 #include <unistd.h>
+
+#include <functional>
+#include <set>
+#include <thread>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/notification.h"
 #include "core/random_bits.h"
+#include "core/testing/faulty_file_system.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 
@@ -109,6 +117,262 @@ TEST_F(RunDirectoryTest, ADirectoryThatWasClearedIsStillOurs) {
   ASSERT_OK_AND_ASSIGN(const auto end, ReadRunEnd(fs_, dir_));
   ASSERT_TRUE(end.has_value());
   EXPECT_EQ(end->id, run.id);
+}
+
+// --- Several at once -----------------------------------------------------------------------------
+
+TEST_F(RunDirectoryTest, OfManyChiefsThatBeginAtOnceEachHasItsEpochAndOneTheRun) {
+  constexpr int kChiefs = 16, kRounds = 20;
+  int64_t epoch_before = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    std::vector<std::unique_ptr<RunDirectory>> chiefs;
+    std::vector<int64_t> epochs(kChiefs, -1);
+    std::vector<std::thread> threads;
+    Notification go;
+    for (int i = 0; i < kChiefs; ++i) {
+      chiefs.push_back(std::make_unique<RunDirectory>(fs_, &clock_, "Test", dir_, "run"));
+    }
+    for (int i = 0; i < kChiefs; ++i) {
+      threads.emplace_back([&, i] {
+        go.Wait();
+        const auto run = chiefs[static_cast<size_t>(i)]->TakeOver(absl::StrCat("chief ", i));
+        if (run.ok()) {
+          epochs[static_cast<size_t>(i)] = run->epoch;
+        } else {
+          EXPECT_TRUE(IsFenced(run.status())) << run.status();
+        }
+      });
+    }
+    go.Notify();
+    for (std::thread& thread : threads) thread.join();
+    ASSERT_OK_AND_ASSIGN(const auto file, ReadRunFile(fs_, dir_));
+    ASSERT_TRUE(file.has_value());
+    // Each look of the others says the same.
+    int owners = 0;
+    std::set<int64_t> different;
+    for (int i = 0; i < kChiefs; ++i) {
+      const int64_t epoch = epochs[static_cast<size_t>(i)];
+      if (epoch >= 0) {
+        EXPECT_TRUE(different.insert(epoch).second) << "two chiefs have epoch " << epoch;
+      }
+      const Status look = chiefs[static_cast<size_t>(i)]->Check();
+      if (epoch >= 0 && look.ok()) {
+        ++owners;
+        EXPECT_EQ(epoch, file->epoch);
+      } else if (epoch >= 0) {
+        EXPECT_TRUE(IsFenced(look)) << look;
+      }
+    }
+    EXPECT_EQ(owners, 1);
+    EXPECT_GT(file->epoch, epoch_before);
+    EXPECT_LE(file->epoch, epoch_before + kChiefs);
+    epoch_before = file->epoch;
+  }
+}
+
+TEST_F(RunDirectoryTest, OfManyProcessesThatBeginAtOnceOneHasTheRun) {
+  constexpr int kChiefs = 12;
+  int ready[2], go[2], said[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  ASSERT_EQ(::pipe(go), 0);
+  ASSERT_EQ(::pipe(said), 0);
+  std::vector<pid_t> children;
+  for (int i = 0; i < kChiefs; ++i) {
+    const pid_t pid = ::fork();
+    ASSERT_GE(pid, 0);
+    if (pid == 0) {
+      ::close(go[1]);
+      RunDirectory chief = Open();
+      char byte = 'r';
+      bool well = ::write(ready[1], &byte, 1) == 1;
+      well = ::read(go[0], &byte, 1) == 0 && well;  // all at the end of the pipe
+      const auto run = chief.TakeOver(absl::StrCat("chief ", i));
+      const int64_t epoch = run.ok() ? run->epoch : IsFenced(run.status()) ? 0 : -1;
+      well = ::write(said[1], &epoch, sizeof(epoch)) == sizeof(epoch) && well;
+      ::_exit(well ? 0 : 1);
+    }
+    children.push_back(pid);
+  }
+  ::close(go[0]);
+  char byte;
+  for (int i = 0; i < kChiefs; ++i) ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  ::close(go[1]);
+  std::set<int64_t> different;
+  int64_t newest = 0;
+  for (int i = 0; i < kChiefs; ++i) {
+    int64_t epoch = -1;
+    ASSERT_EQ(::read(said[0], &epoch, sizeof(epoch)), static_cast<ssize_t>(sizeof(epoch)));
+    EXPECT_GE(epoch, 0);
+    if (epoch > 0) {
+      EXPECT_TRUE(different.insert(epoch).second) << "two chiefs have epoch " << epoch;
+    }
+    newest = std::max(newest, epoch);
+  }
+  for (const pid_t pid : children) {
+    int status = -1;
+    ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+    EXPECT_EQ(status, 0);
+  }
+  for (const int fd : {ready[0], ready[1], said[0], said[1]}) ::close(fd);
+  ASSERT_OK_AND_ASSIGN(const auto file, ReadRunFile(fs_, dir_));
+  ASSERT_TRUE(file.has_value());
+  EXPECT_EQ(file->epoch, newest);
+  EXPECT_LE(newest, kChiefs);
+  // Nobody's epoch is taken twice afterwards.
+  RunDirectory next = Open();
+  ASSERT_OK_AND_ASSIGN(const TrainingRun run, next.TakeOver(""));
+  EXPECT_EQ(run.epoch, newest + 1);
+  EXPECT_EQ(run.id, file->id);
+}
+
+// Real files; `action` happens right before the operation number `at`, as to a process that is
+// stopped there and goes on afterwards.
+class StoppedFileSystem : public FaultyFileSystem {
+ public:
+  StoppedFileSystem(const std::string& root, int at, std::function<void()> action)
+      : FaultyFileSystem(FileSystem::Posix(), root), at_(at), action_(std::move(action)) {}
+
+  StatusOr<std::unique_ptr<WritableFile>> NewExclusiveFile(const std::string& path) override {
+    Count();
+    return FaultyFileSystem::NewExclusiveFile(path);
+  }
+  StatusOr<std::unique_ptr<RandomAccessFile>> NewRandomAccessFile(
+      const std::string& path) override {
+    Count();
+    return FaultyFileSystem::NewRandomAccessFile(path);
+  }
+  bool FileExists(const std::string& path) override {
+    Count();
+    return FaultyFileSystem::FileExists(path);
+  }
+  StatusOr<std::vector<std::string>> GetChildren(const std::string& directory) override {
+    Count();
+    return FaultyFileSystem::GetChildren(directory);
+  }
+  Status DeleteFile(const std::string& path) override {
+    Count();
+    return FaultyFileSystem::DeleteFile(path);
+  }
+  Status RenameFile(const std::string& source, const std::string& target) override {
+    Count();
+    return FaultyFileSystem::RenameFile(source, target);
+  }
+  int operations() const { return operations_; }
+
+ private:
+  void Count() {
+    if (++operations_ == at_) action_();
+  }
+  const int at_;
+  const std::function<void()> action_;
+  int operations_ = 0;
+};
+
+TEST_F(RunDirectoryTest, WhereverAChiefIsStoppedTheOneThatCameMeanwhileHasTheRunAndItsEnd) {
+  bool was_before = true;
+  int stops = 0;
+  for (int at = 1; was_before; ++at) {
+    SCOPED_TRACE(absl::StrCat("stopped before operation ", at));
+    ASSERT_OK(fs_->RecursivelyDelete(dir_));
+    ASSERT_OK(fs_->RecursivelyCreateDirectory(dir_));
+    {
+      RunDirectory first = Open();
+      ASSERT_OK(first.TakeOver("first").status());
+    }
+    RunDirectory newer = Open();
+    std::optional<TrainingRun> its;
+    StoppedFileSystem stopped(dir_, at, [&] {
+      const auto run = newer.TakeOver("newer");
+      ASSERT_OK(run.status());
+      its = *run;
+      EXPECT_OK(newer.End({.global_step = 30, .reason = "newer's"}, 30));
+    });
+    RunDirectory older(&stopped, &clock_, "Test", dir_, "run");
+    const StatusOr<TrainingRun> run = older.TakeOver("older");
+    Status ended = run.status();
+    if (run.ok()) ended = older.End({.global_step = 20, .reason = "older's"}, 20);
+    was_before = its.has_value();
+    if (!was_before) {
+      EXPECT_OK(ended);
+      break;
+    }
+    ++stops;
+    ASSERT_OK_AND_ASSIGN(const auto file, ReadRunFile(fs_, dir_));
+    ASSERT_OK_AND_ASSIGN(const auto end, ReadRunEnd(fs_, dir_));
+    ASSERT_TRUE(file.has_value());
+    ASSERT_TRUE(end.has_value());
+    if (ended.ok()) {
+      // It had nothing yet when the other came and went, and is the newer one of the two.
+      ASSERT_OK(run.status());
+      EXPECT_GT(run->epoch, its->epoch);
+      EXPECT_TRUE(IsFenced(newer.Check())) << newer.Check();
+      EXPECT_EQ(file->epoch, run->epoch);
+      EXPECT_EQ(end->reason, "older's");
+    } else {
+      EXPECT_TRUE(IsFenced(ended)) << ended;
+      EXPECT_TRUE(absl::StrContains(ended.message(), "fenced by newer")) << ended;
+      EXPECT_OK(newer.Check());
+      EXPECT_EQ(file->epoch, its->epoch);
+      EXPECT_EQ(end->reason, "newer's");
+    }
+  }
+  EXPECT_GT(stops, 20);
+}
+
+TEST_F(RunDirectoryTest, AnOlderChiefThatDiesAfterALateWriteIsPutRightByTheNewerOne) {
+  RunDirectory older = Open(), newer = Open();
+  ASSERT_OK(older.TakeOver("older").status());
+  ASSERT_OK_AND_ASSIGN(const auto late, ReadRunFile(fs_, dir_));
+  ASSERT_OK_AND_ASSIGN(const TrainingRun run, newer.TakeOver("newer"));
+  ASSERT_OK(WriteRunFile(fs_, dir_, *late));
+  EXPECT_OK(newer.Check());
+  ASSERT_OK_AND_ASSIGN(const auto file, ReadRunFile(fs_, dir_));
+  EXPECT_EQ(file->epoch, run.epoch);
+}
+
+TEST_F(RunDirectoryTest, AChiefThatDiedBeforeItWroteLeavesTheRunToTheNext) {
+  RunDirectory first = Open();
+  ASSERT_OK_AND_ASSIGN(const TrainingRun run, first.TakeOver("first"));
+  ASSERT_OK_AND_ASSIGN(auto file, ReadRunFile(fs_, dir_));
+  file->epoch = 2;
+  ASSERT_OK(ClaimRunEpoch(fs_, dir_, *file));
+  EXPECT_STATUS(ClaimRunEpoch(fs_, dir_, *file), absl::StatusCode::kAlreadyExists, "run_owner-2");
+  // In the middle of the claim.
+  ASSERT_OK(WriteFileAtomically(fs_, dir_ + "/run_owner-3", ""));
+  RunDirectory next = Open();
+  ASSERT_OK_AND_ASSIGN(const TrainingRun its, next.TakeOver("next"));
+  EXPECT_EQ(its.epoch, 4);
+  EXPECT_EQ(its.id, run.id);
+  EXPECT_TRUE(IsFenced(first.Check()));
+  // Of three owners one has left files.
+  ASSERT_OK_AND_ASSIGN(const auto names, fs_->GetChildren(dir_));
+  EXPECT_EQ(names, (std::vector<std::string>{"run.json", "run_owner-4"}));
+}
+
+TEST_F(RunDirectoryTest, NumbersThatNoOwnerHadSayNothing) {
+  ASSERT_OK(WriteFileAtomically(fs_, dir_ + "/run_owner-9223372036854775807", ""));
+  ASSERT_OK(WriteFileAtomically(fs_, dir_ + "/run_owner--3", ""));
+  ASSERT_OK(WriteFileAtomically(fs_, dir_ + "/run_owner-", ""));
+  ASSERT_OK(WriteFileAtomically(
+      fs_, RunFilePath(dir_),
+      R"({"id": "a1", "name": "run", "token": "t", "epoch": 9223372036854775807})"));
+  RunDirectory directory = Open();
+  ASSERT_OK_AND_ASSIGN(const TrainingRun run, directory.TakeOver(""));
+  EXPECT_EQ(run.epoch, 1);
+  EXPECT_EQ(run.id, "a1");
+  EXPECT_OK(directory.Check());
+}
+
+// A newer run of the same name has small epochs again.
+TEST_F(RunDirectoryTest, WhoClearsTheDirectoryAndBeginsAnewHasIt) {
+  RunDirectory first = Open(), second = Open(), third = Open();
+  ASSERT_OK(first.TakeOver("first").status());
+  ASSERT_OK(second.TakeOver("second").status());
+  ASSERT_OK(fs_->RecursivelyDelete(dir_));
+  ASSERT_OK(fs_->RecursivelyCreateDirectory(dir_));
+  ASSERT_OK(third.TakeOver("third").status());
+  EXPECT_TRUE(IsFenced(second.Check()));
+  EXPECT_OK(third.Check());
 }
 
 }  // namespace

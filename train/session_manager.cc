@@ -23,8 +23,13 @@ namespace {
 // A task that waits says so this often. No try to open a session is longer either: between two
 // tries a task sees that it has been stopped, or that the run has ended.
 constexpr absl::Duration kReportPeriod = absl::Seconds(10);
-// The first wait of several: a chief is often as far a moment later.
-constexpr absl::Duration kFirstWait = absl::Milliseconds(50);
+// The first waits of several: a chief is often as far a moment later.
+constexpr absl::Duration kFirstWait = absl::Milliseconds(10);
+// Later ones are such a part of the time that was waited, so that a task is late by an eighth of it
+// at most, and a long wait costs little.
+constexpr int kWaitParts = 8;
+// The least time for a try to open a session.
+constexpr absl::Duration kLeastTry = absl::Milliseconds(50);
 // Preparations in a row that may end with something that has no value: variables can be lost in
 // between, but an init operation that forgets one forgets it each time.
 constexpr int kMaxPreparations = 3;
@@ -62,6 +67,11 @@ std::string SomeNames(const std::vector<std::string>& names) {
 bool IsSessionLost(const Status& status) {
   if (IsFenced(status) || RunEndOf(status).has_value()) return false;
   if (absl::IsUnavailable(status) || absl::IsAborted(status)) return true;
+  // What an update says of a variable whose container was cleared; a read calls it uninitialized.
+  if (absl::IsNotFound(status) && absl::StrContains(status.message(), "Resource ") &&
+      absl::StrContains(status.message(), "/Var does not exist")) {
+    return true;
+  }
   return absl::IsFailedPrecondition(status) && absl::StrContains(status.message(), "uninitialized");
 }
 
@@ -125,6 +135,11 @@ struct SessionManager::Impl {
 void SessionManager::Impl::CompleteGraph() {
   if (!scope.ok()) {
     status = scope.status();
+    return;
+  }
+  if (!options.begin_from.empty() && options.saver == nullptr) {
+    status = InvalidArgument(options.name, ": begin_from must come with a Saver, got '",
+                             options.begin_from, "' and none");
     return;
   }
   const Scope root = scope.WithRootPrefix().WithoutControlDependencies();
@@ -218,9 +233,10 @@ StatusOr<int64_t> SessionManager::Impl::ReadGlobalStep(Session* s) const {
 StatusOr<std::optional<std::string>> SessionManager::Impl::FindCheckpoint(
     std::optional<CheckpointState>* state) {
   FileSystem* const fs = options.file_system;
-  if (options.checkpoint_dir.empty() || options.saver == nullptr) {
-    return std::optional<std::string>();
-  }
+  const std::optional<std::string> first =
+      options.begin_from.empty() ? std::nullopt : std::make_optional(options.begin_from);
+  if (options.saver == nullptr) return std::optional<std::string>();
+  if (options.checkpoint_dir.empty()) return first;
   *state = ReadCheckpointState(fs, options.checkpoint_dir);
   std::optional<std::string> checkpoint = LatestCheckpoint(fs, options.checkpoint_dir);
   // Beginning anew would lose what was trained; a missing index means that somebody removed it.
@@ -233,7 +249,7 @@ StatusOr<std::optional<std::string>> SessionManager::Impl::FindCheckpoint(
                       whole);
     }
   }
-  return checkpoint;
+  return checkpoint ? checkpoint : first;
 }
 
 Status SessionManager::Impl::RestoreSome(Session* s, const std::string& checkpoint,
@@ -401,9 +417,9 @@ StatusOr<SessionManager::Ready> SessionManager::Impl::Until(
     const std::function<StatusOr<Try>(Session*, Ready*)>& attempt) {
   MR_RETURN_IF_ERROR(status);
   Clock* const clock = options.clock;
-  const absl::Time deadline = clock->Now() + options.max_wait;
-  absl::Time next_report = clock->Now() + kReportPeriod;
-  absl::Duration wait = std::min(kFirstWait, options.recovery_wait);
+  const absl::Time begin = clock->Now();
+  const absl::Time deadline = begin + options.max_wait;
+  absl::Time next_report = begin + kReportPeriod;
   Ready ready;
   Ends ends;
   const auto leave = [&] { return std::min(BelievedFrom(ends.files), BelievedFrom(ends.servers)); };
@@ -429,7 +445,7 @@ StatusOr<SessionManager::Ready> SessionManager::Impl::Until(
         MR_RETURN_IF_ERROR(CheckEnds(ends));
       }
       if (ready.session == nullptr) {
-        const absl::Time until = std::max(leave(), clock->Now() + kFirstWait);
+        const absl::Time until = std::max(leave(), clock->Now() + kLeastTry);
         StatusOr<std::shared_ptr<Session>> opened = OpenSession(target, std::min(deadline, until));
         if (absl::IsDeadlineExceeded(opened.status())) {
           // This try has ended, the wait has not.
@@ -458,14 +474,16 @@ StatusOr<SessionManager::Ready> SessionManager::Impl::Until(
       if (stop_reason.ok()) return ready;
     } else if (!tried.ok()) {
       close();
-      // What an initial value reads and nobody writes is not lost.
+      // What an initial value reads and nobody writes is not lost; others wait for who writes it.
       preparations = absl::IsFailedPrecondition(tried.status()) ? preparations + 1 : 0;
-      if (!IsSessionLost(tried.status()) || preparations >= kMaxPreparations) {
+      if (!IsSessionLost(tried.status()) || (is_chief && preparations >= kMaxPreparations)) {
         return tried.status();
       }
       last = std::string(tried.status().message());
     }
     const absl::Time now = clock->Now();
+    const absl::Duration wait =
+        std::min(std::max(kFirstWait, (now - begin) / kWaitParts), options.recovery_wait);
     if (!tried.value_or(false) && now + wait >= deadline) {
       close();
       return absl::DeadlineExceededError(
@@ -477,7 +495,6 @@ StatusOr<SessionManager::Ready> SessionManager::Impl::Until(
       LogInfo(options.name, ": waiting for the model to be ready: ", last);
     }
     const absl::Time wake = std::min(now + wait, leave());
-    wait = std::min(2 * wait, options.recovery_wait);
     Status reason;
     {
       MutexLock lock(&mu);

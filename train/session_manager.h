@@ -12,15 +12,17 @@
 //
 //   it has one already (the parameter servers hold it)   adopted
 //   it has none, and there is a checkpoint               restored from it
-//   it has none, and there is no checkpoint              initialised
+//   it has none, and there is no checkpoint              restored from begin_from, when given,
+//                                                        or initialised
 //
 // An init_op of the caller's initialises as a whole: with it, and without a checkpoint, nothing is
 // adopted unless everything is. init_fn follows an initialisation of all variables, and nothing
 // else. Local variables and tables are initialised in each session, by every task.
 //
 // A session that is lost on the way (IsSessionLost) is opened again until max_wait. Whoever waits
-// says every 10 s for what, looks soon at first (50 ms) and then each recovery_wait, and leaves
-// with RunEndedError when the run has ended: by what the servers say, and by the files in
+// says every 10 s for what, looks each 10 ms at first, then each eighth of the time that it has
+// waited, at most recovery_wait (a worker that waited a second joins 125 ms after the chief), and
+// leaves with RunEndedError when the run has ended: by what the servers say, and by the files in
 // checkpoint_dir (core/run_file.h) when this task sees them. One rule says which end is believed:
 //
 //   it reaches last_step                                   at once
@@ -73,12 +75,15 @@ struct SessionManagerOptions {
   Operation local_init_op = {};
   Saver* saver = nullptr;           // not owned; none: nothing is restored
   std::string checkpoint_dir = "";  // the latest whole checkpoint in it; "": none
+  // The checkpoint to begin from as long as checkpoint_dir has none: what is trained from it is
+  // never given up for it again. Needs `saver`. "": none.
+  std::string begin_from = "";
   // Not initialised without a checkpoint: waits for one.
   bool wait_for_checkpoint = false;
   std::optional<Variable> global_step = {};  // for the log
   // The global step at which this task means to end; 0: not known.
   int64_t last_step = 0;
-  absl::Duration recovery_wait = absl::Seconds(1);  // between two looks
+  absl::Duration recovery_wait = absl::Seconds(1);  // between two looks, at most
   // In which a chief that goes on with a run that has ended must come: longer than chiefs of one
   // job start after other tasks.
   absl::Duration end_grace = absl::Seconds(20);
@@ -128,8 +133,8 @@ class SessionManager {
 };
 
 // Is the session lost, or what it held, so that a new one may go on from a checkpoint? Unavailable,
-// Aborted, and variables that have lost their values (a parameter server was reset). Not when the
-// run has ended or another chief has it.
+// Aborted, and variables that have lost their values or are gone (a parameter server was reset).
+// Not when the run has ended or another chief has it.
 bool IsSessionLost(const Status& status);
 
 // "a, b, c": at most eight, and how many more.

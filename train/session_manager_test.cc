@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/session_manager.h"
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <functional>
@@ -8,7 +9,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "core/clock.h"
 #include "core/exit_code.h"
+#include "core/mutex.h"
 #include "core/random_bits.h"
 #include "core/run_file.h"
 #include "core/tensor.h"
@@ -37,6 +41,25 @@ struct Model {
   Scope root;
   Variable w, b, step;
   std::unique_ptr<Saver> saver;
+};
+
+// Time passes for those who wait only, and at once.
+class LeapingClock : public Clock {
+ public:
+  absl::Time Now() override { return now_; }
+  bool WaitUntil(CondVar*, Mutex*, absl::Time deadline) override {
+    now_ = std::max(now_, deadline);
+    ++waits;
+    if (after_wait) after_wait();
+    return true;
+  }
+  void SleepFor(absl::Duration duration) override { now_ += duration; }
+
+  int waits = 0;
+  std::function<void()> after_wait;
+
+ private:
+  absl::Time now_ = absl::UnixEpoch();
 };
 
 class SessionManagerTest : public ::testing::Test {
@@ -130,6 +153,38 @@ TEST_F(SessionManagerTest, AdoptedThenRestoredThenInitialised) {
                                                   "from ",
                                                   path, " at global step 0: b, global_step")))
       << log;
+}
+
+TEST_F(SessionManagerTest, ACheckpointToBeginFromIsForADirectoryWithoutOne) {
+  const std::string elsewhere = SaveOne();
+  const std::string own = dir_ + "/own";
+  const auto prepare = [&](Model* model, const std::string& from) {
+    SessionManagerOptions options = Options(*model);
+    options.checkpoint_dir = own;
+    options.begin_from = from;
+    SessionManager manager(model->root, options);
+    return manager.PrepareSession(kSharedTarget);
+  };
+  Model first;
+  ASSERT_OK_AND_ASSIGN(const auto began, prepare(&first, elsewhere));
+  EXPECT_EQ(began.start, Start::kRestored);
+  EXPECT_EQ(began.restored_checkpoint, elsewhere);
+  ASSERT_OK_AND_ASSIGN(const std::string later,
+                       first.saver->Save(began.session.get(), own + "/m", 7));
+  // From now on the directory's own.
+  ASSERT_OK(servers_.Restart());
+  Model second;
+  ASSERT_OK_AND_ASSIGN(const auto went_on, prepare(&second, elsewhere));
+  EXPECT_EQ(went_on.restored_checkpoint, later);
+
+  ASSERT_OK(fs_->RecursivelyDelete(own));
+  ASSERT_OK(servers_.Restart());
+  Model third;
+  EXPECT_STATUS(prepare(&third, dir_ + "/nothing-9").status(), StatusCode::kNotFound, "nothing-9");
+  Model fourth;
+  SessionManager without_saver(fourth.root, {.begin_from = elsewhere});
+  EXPECT_STATUS(without_saver.PrepareSession(kSharedTarget).status(), StatusCode::kInvalidArgument,
+                "begin_from must come with a Saver");
 }
 
 TEST_F(SessionManagerTest, RecoveryNeverInitialises) {
@@ -238,6 +293,30 @@ TEST_F(SessionManagerTest, AReadyOperationOfTheCallerDecides) {
 
 // --- What goes wrong on the way ------------------------------------------------------------------
 
+// What TensorFlow's ready operations do: an "uninitialized" error is "not ready", as often as it
+// comes.
+TEST_F(SessionManagerTest, AReadyOperationThatFailsForWhatIsNotInitialisedIsWaitedFor) {
+  InitializeAll();
+  Model model;
+  const Output gate = VarHandleOp(model.root.WithName("gate"), DT_STRING, PartialShape({-1}),
+                                  {.shared_name = "gate"});
+  const Output none = Const(model.root.WithName("none"), TensorOf<std::string>({0}, {}));
+  const Operation open = AssignVariableOp(model.root.WithName("open"), gate, none);
+  LeapingClock clock;
+  SessionManagerOptions options = Options(model);
+  options.ready_op = ReadVariableOp(model.root.WithName("ready"), gate, DT_STRING);
+  options.recovery_wait = absl::Seconds(1);
+  options.clock = &clock;
+  clock.after_wait = [&] {
+    if (clock.waits != 20) return;
+    ASSERT_OK(servers_.variables()->Extend(model.root));
+    ASSERT_OK(servers_.variables()->Run({}, {}, {open.name()}).status());
+  };
+  SessionManager worker(model.root, options);
+  ASSERT_OK(worker.WaitForSession(kSharedTarget).status());
+  EXPECT_EQ(clock.waits, 20);
+}
+
 TEST_F(SessionManagerTest, ASessionThatIsLostOnTheWayIsOpenedAgain) {
   const Status losses[] = {
       absl::UnavailableError("ps is gone"),
@@ -320,9 +399,45 @@ TEST_F(SessionManagerTest, WhoWaitsLooksSoonAtFirst) {
   std::thread thread([&] { ready = manager.WaitForSession(kSharedTarget); });
   clock.AwaitWaiters(1);
   InitializeAll();
-  clock.Advance(absl::Milliseconds(50));
+  clock.Advance(absl::Milliseconds(10));
   thread.join();
   EXPECT_OK(ready.status());
+}
+
+// A chief comes `late`, just after a look: the worker is later by an eighth of that, at most by
+// recovery_wait.
+TEST_F(SessionManagerTest, HowLateAWorkerJoinsGoesByHowLongItHasWaited) {
+  const struct {
+    absl::Duration late, at_most;
+    int looks;
+  } kCases[] = {{absl::Milliseconds(300), absl::Milliseconds(45), 24},
+                {absl::Seconds(2), absl::Milliseconds(290), 40},
+                {absl::Minutes(5), absl::Seconds(1), 350}};
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(absl::FormatDuration(c.late));
+    ASSERT_OK(servers_.Restart());
+    Model model;
+    LeapingClock clock;
+    const absl::Time begin = clock.Now();
+    absl::Time initialized = absl::InfiniteFuture(), last = begin;
+    clock.after_wait = [&] {
+      if (initialized == absl::InfiniteFuture() && clock.Now() - begin >= c.late) {
+        // Just after the look before this one.
+        initialized = last;
+        InitializeAll();
+      }
+      last = clock.Now();
+    };
+    SessionManagerOptions options = Options(model);
+    options.clock = &clock;
+    options.recovery_wait = absl::Seconds(1);
+    options.max_wait = absl::Hours(1);
+    SessionManager manager(model.root, options);
+    ASSERT_OK(manager.WaitForSession(kSharedTarget).status());
+    EXPECT_LE(clock.Now() - initialized, c.at_most);
+    // A wait of minutes is no stream of questions.
+    EXPECT_LE(clock.waits, c.looks);
+  }
 }
 
 TEST_F(SessionManagerTest, AStopEndsTheWaitAndTheNext) {
@@ -504,6 +619,9 @@ TEST(IsSessionLostTest, OnlyWhatANewSessionMayMend) {
   EXPECT_TRUE(IsSessionLost(absl::UnavailableError("")));
   EXPECT_TRUE(IsSessionLost(absl::AbortedError("")));
   EXPECT_TRUE(IsSessionLost(FailedPrecondition("Attempting to use uninitialized value w")));
+  EXPECT_TRUE(IsSessionLost(absl::NotFoundError(
+      "ResourceApplyAdam 'update_w': Resource localhost/w/Var does not exist.")));
+  EXPECT_FALSE(IsSessionLost(absl::NotFoundError("Resource localhost/q/Queue does not exist.")));
   EXPECT_FALSE(IsSessionLost(absl::OkStatus()));
   EXPECT_FALSE(IsSessionLost(FailedPrecondition("queue is closed")));
   EXPECT_FALSE(IsSessionLost(absl::InvalidArgumentError("uninitialized")));

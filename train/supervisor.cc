@@ -9,7 +9,9 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "core/bounded_call.h"
 #include "core/exit_code.h"
 #include "core/logging.h"
 #include "core/mutex.h"
@@ -17,7 +19,6 @@
 #include "core/tensor.h"
 #include "proto/meta_graph.pb.h"
 #include "proto/saver.pb.h"
-#include "train/bounded_call.h"
 #include "train/run_directory.h"
 
 namespace millrace {
@@ -89,7 +90,12 @@ class SharedSaver : public Saver {
       last_saved_ = *path;
       last_took_ = took;
       failure_ = absl::OkStatus();
+      return path;
     }
+    // A newer chief deletes what is left of the saves of the older ones: why this one failed is
+    // that it came, and not which file is gone.
+    const Status may_save = may_save_();
+    if (IsFenced(may_save)) return may_save;
     return path;
   }
   Status Restore(Session* session, const std::string& checkpoint) override {
@@ -246,6 +252,7 @@ void Supervisor::Impl::CompleteGraph() {
                                   .local_init_op = options.local_init_op,
                                   .saver = saver.get(),
                                   .checkpoint_dir = options.logdir,
+                                  .begin_from = options.is_chief ? options.begin_from : "",
                                   .global_step = options.global_step,
                                   .last_step = options.last_step,
                                   .recovery_wait = options.recovery_wait,
@@ -640,7 +647,7 @@ Status RunStepsWithRecovery(Supervisor* supervisor, const std::string& target, i
   });
 }
 
-Status CheckLossIsFinite(const Tensor& loss, int64_t step) {
+Status CheckLossIsFinite(const Tensor& loss, int64_t step, const Staleness& staleness) {
   double bad = 0;  // the first element that is not finite
   const auto scan = [&bad](const auto values) {
     for (const auto v : values) {
@@ -661,10 +668,16 @@ Status CheckLossIsFinite(const Tensor& loss, int64_t step) {
                              DTypeName(loss.dtype()));
   }
   if (std::isfinite(bad)) return absl::OkStatus();
-  Status status =
-      InvalidArgument("NaN guard: the loss must be finite, got ",
-                      std::isnan(bad) ? "nan" : (bad > 0 ? "inf" : "-inf"), " at global step ",
-                      step, "; lower the learning rate or look for bad input");
+  const std::string hint =
+      staleness.max <= 0 ? std::string("lower the learning rate or look for bad input")
+                         : absl::StrFormat(
+                               "this task's gradients were stale by %.1f updates of other tasks on "
+                               "average, %d at most: lower the learning rate, train with fewer "
+                               "workers or update synchronously, or look for bad input",
+                               staleness.mean, staleness.max);
+  Status status = InvalidArgument("NaN guard: the loss must be finite, got ",
+                                  std::isnan(bad) ? "nan" : (bad > 0 ? "inf" : "-inf"),
+                                  " at global step ", step, "; ", hint);
   status.SetPayload(kLossNotFinite, absl::Cord());
   return status;
 }

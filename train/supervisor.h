@@ -67,6 +67,9 @@ struct SupervisorOptions {
   // Where checkpoints go; "" = no checkpoints, no restore, and no run: the variables are those that
   // the parameter servers hold for everybody.
   std::string logdir = "";
+  // A checkpoint of another directory to begin from as long as logdir has none (warm start); its
+  // variables and its global step are taken as they are.
+  std::string begin_from = "";
   std::optional<Variable> global_step = {};  // GlobalStep of the graph otherwise, when there is one
   // The global step at which training is to end, for all tasks the same; 0: not known.
   int64_t last_step = 0;
@@ -162,14 +165,30 @@ class Supervisor {
 Status RunWithRecovery(Supervisor* supervisor, const std::string& target, int max_recoveries,
                        absl::FunctionRef<Status(Session*)> body);
 // The same for a loop: `step` until it returns false or the Supervisor is to stop. After a lost
-// session only the step that failed is run again; `begin` is called first for each session.
+// session only the step that failed is run again; `begin` is called first for each session. What
+// the step had taken (a batch) is its own to keep until it returns; whether its update was applied
+// nobody knows (at least once).
 Status RunStepsWithRecovery(Supervisor* supervisor, const std::string& target, int max_recoveries,
                             absl::FunctionRef<Status(Session*)> begin,
                             absl::FunctionRef<StatusOr<bool>(Session*)> step);
 
+// How many updates of other tasks came between a step's read of the variables and its own update:
+// global steps counted in between. 0 where one task trains alone; about the number of the other
+// trainers where they are as fast. Gradients that are stale by s are those of a model s updates
+// ago: the learning rate that a model stands falls with s.
+struct Staleness {
+  double mean = 0;
+  int64_t max = 0;
+};
+
 // The NaN guard: InvalidArgument "NaN guard: the loss must be finite, got nan at global step N;
-// ..." for a fetched loss (float or double) that is NaN or infinite.
-Status CheckLossIsFinite(const Tensor& loss, int64_t step);
+// ..." for a fetched loss (float or double) that is NaN or infinite. `staleness`, of the caller's
+// steps: named with what helps when it is not 0.
+//
+// The guard ends the task whose loss it was, as TensorFlow's does, and no other: another one's
+// batch may be the bad one. Where the variables themselves have become NaN every task meets it with
+// its next step.
+Status CheckLossIsFinite(const Tensor& loss, int64_t step, const Staleness& staleness = {});
 // Is it that error, perhaps with more text? Then the variables are not worth saving.
 bool IsLossNotFinite(const Status& status);
 

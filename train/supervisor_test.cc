@@ -129,6 +129,22 @@ TEST_F(SupervisorTest, ChiefRestoresTheLatestCheckpointOfItsDirectory) {
   EXPECT_EQ(supervisor.saver()->last_checkpoints(), std::vector<std::string>{path});
 }
 
+TEST_F(SupervisorTest, AWarmStartTakesAnotherDirectorysCheckpointAndKeepsItsOwn) {
+  const std::string elsewhere = SaveOne();
+  RestartParameterServers();
+  Model model;
+  SupervisorOptions options = Options();
+  options.logdir = logdir_ + "/own";
+  options.begin_from = elsewhere;
+  Supervisor supervisor(model.root, options);
+  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kSharedTarget));
+  EXPECT_EQ(supervisor.restored_checkpoint(), elsewhere);
+  EXPECT_EQ(Float(session.get(), model.w.value), 11);
+  EXPECT_OK(supervisor.Stop());
+  EXPECT_EQ(LatestCheckpoint(FileSystem::Posix(), options.logdir),
+            options.logdir + "/model.ckpt-1");
+}
+
 TEST_F(SupervisorTest, ChiefAdoptsWhatTheServersHoldInsteadOfRestoring) {
   SaveOne();
   Model model;
@@ -963,6 +979,38 @@ TEST_F(SupervisorTest, AChiefThatIsTakenOverInMidSaveLeavesTheStateFileToTheNewe
   const auto state = ReadCheckpointState(FileSystem::Posix(), logdir_);
   ASSERT_TRUE(state.has_value());
   EXPECT_EQ(state->latest, newer.save_path() + "-2");
+}
+
+// The newer one sweeps what dead saves have left, and cannot know who is only stopped.
+TEST_F(SupervisorTest, AnOlderChiefWhosePartsWereSweptHearsWhoHasTheRunAndNotWhichFileIsGone) {
+  class SweptSaver : public Saver {
+   public:
+    StatusOr<std::string> Save(Session*, const std::string&, std::optional<int64_t>) override {
+      meanwhile();
+      return absl::NotFoundError("part-00000-of-00001.index");
+    }
+    Status Restore(Session*, const std::string&) override { return absl::OkStatus(); }
+    Status RecoverLastCheckpoints(const std::vector<std::string>&) override {
+      return absl::OkStatus();
+    }
+    std::vector<std::string> last_checkpoints() const override { return {}; }
+    const tensorflow::SaverDef& def() const override { return def_; }
+    std::function<void()> meanwhile;
+
+   private:
+    tensorflow::SaverDef def_;
+  };
+  Model newer_model;
+  Supervisor newer(newer_model.root, Options());
+  SweptSaver saver;
+  saver.meanwhile = [&] { EXPECT_OK(newer.ManagedSession(kSharedTarget).status()); };
+  Model model;
+  SupervisorOptions options = Options();
+  options.saver = &saver;
+  Supervisor older(model.root, options);
+  ASSERT_OK_AND_ASSIGN(const auto session, older.ManagedSession(kSharedTarget));
+  const Status refused = older.saver()->Save(session.get(), older.save_path(), 1).status();
+  EXPECT_TRUE(IsFenced(refused)) << refused;
 }
 
 TEST_F(SupervisorTest, TheCheckpointServiceOfTheOlderOfTwoChiefsStopsItsTraining) {

@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <set>
@@ -21,6 +22,7 @@
 #include "graph/graph.h"
 #include "layers/normalization.h"
 #include "layers/variable.h"
+#include "ops/array/concat.h"
 #include "ops/array/constant.h"
 #include "ops/array/identity.h"
 #include "ops/state/state.h"
@@ -38,6 +40,8 @@ constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 // is noticed late.
 constexpr int kMaxStepsPerLook = 16;
 constexpr absl::Duration kLookTime = absl::Milliseconds(1);
+// What is shown of the staleness goes by about so many steps.
+constexpr double kRecentSteps = 16;
 
 // All nodes that run when `op` runs.
 std::set<const Node*> NodesOf(const Node* op) {
@@ -273,6 +277,12 @@ class Trainer {
       counted = AssignAddVariableOp(after.WithName("count_step"), global_step_.handle, one);
     }
     step_after_ = StepAfter(root.WithName("step_after"), counted, global_step_);
+    // What was counted when the step began to read comes with it, in one tensor; in a process of
+    // its own a task has no others beside it.
+    if (!options_.target.empty()) {
+      step_after_ =
+          Pack(beside.WithName("step_after_and_before"), {step_after_, global_step_.value});
+    }
     return model_.status();
   }
 
@@ -292,6 +302,7 @@ class Trainer {
     step_ = StepOf(begin[0]);
     result_.global_step = step_;
     LogInfo("Train: First step is ", step_);
+    recent_staleness_ = recent_steps_ = 0;
     const bool done_before = options_.steps > 0 && step_ >= options_.steps;
     bool exported = false;
     if (exports()) {
@@ -339,7 +350,7 @@ class Trainer {
       pending_.reset();
       ++result_.own_steps;
       // What other tasks have counted meanwhile may be more.
-      step_ = std::max(step_, StepOf(runner.result(0)));
+      step_ = std::max(step_, Counted(runner.result(0)));
       result_.global_step = step_;
       if (options_.loss.valid()) {
         const Tensor& loss = runner.result(1);
@@ -347,7 +358,7 @@ class Trainer {
           return InvalidArgument("Train: loss '", options_.loss.name(),
                                  "' must be a scalar, got shape ", loss.shape());
         }
-        MR_RETURN_IF_ERROR(CheckLossIsFinite(loss, step_));
+        MR_RETURN_IF_ERROR(CheckLossIsFinite(loss, step_, result_.staleness));
         result_.loss = loss.dtype() == DT_FLOAT ? static_cast<double>(loss.scalar<float>())
                                                 : loss.scalar<double>();
       }
@@ -363,6 +374,24 @@ class Trainer {
     return AtEnd(session, exported);
   }
 
+  // The global step after the own one; notes how stale that was.
+  int64_t Counted(const Tensor& steps) {
+    if (steps.num_elements() != 2) return StepOf(steps);
+    const auto at = [&steps](size_t i) {
+      return steps.dtype() == DT_INT32 ? int64_t{steps.flat<int32_t>()[i]}
+                                       : steps.flat<int64_t>()[i];
+    };
+    // The own update is none of others; a counter that was set back meanwhile says nothing.
+    const int64_t stale = std::max<int64_t>(0, at(0) - at(1) - 1);
+    Staleness& all = result_.staleness;
+    all.max = std::max(all.max, stale);
+    all.mean += (static_cast<double>(stale) - all.mean) / static_cast<double>(result_.own_steps);
+    ++recent_steps_;
+    recent_staleness_ +=
+        (static_cast<double>(stale) - recent_staleness_) / std::min(recent_steps_, kRecentSteps);
+    return at(0);
+  }
+
   // What is due besides training; almost always nothing.
   Status AfterStep(Session* session) {
     const bool last = options_.steps > 0 && step_ >= options_.steps;
@@ -372,12 +401,15 @@ class Trainer {
     }
     Look();
     if (options_.progress && options_.is_chief) {
-      progress_->Update(options_.steps > 0 ? std::min(step_, options_.steps) : step_, ShownLoss());
+      progress_->Update(options_.steps > 0 ? std::min(step_, options_.steps) : step_, ShownLoss(),
+                        recent_staleness_);
     }
     if (report_.AtStep(step_) || report_.AtTime(now_)) {
       report_.Next(step_, now_);
+      const auto stale = static_cast<int64_t>(std::llround(recent_staleness_));
       Say(absl::StrCat("Step: ", step_,
-                       options_.loss.valid() ? absl::StrCat(", loss: ", result_.loss) : ""));
+                       options_.loss.valid() ? absl::StrCat(", loss: ", result_.loss) : "",
+                       stale > 0 ? absl::StrCat(", staleness: ", stale) : ""));
     }
     // AtEnd does the rest of the last step.
     if (last) return absl::OkStatus();
@@ -415,8 +447,10 @@ class Trainer {
   }
 
   Status AtEnd(Session* session, bool exported) {
-    // Not where some variables were newer than the checkpoint that the others came from.
+    // Not where some variables were newer than the checkpoint that the others came from, nor where
+    // it is another directory's.
     idle_ = result_.own_steps == 0 && supervisor_->start() == Supervisor::Start::kRestored &&
+            Dirname(supervisor_->restored_checkpoint()) == Dirname(supervisor_->save_path()) &&
             absl::EndsWith(supervisor_->restored_checkpoint(), absl::StrCat("-", step_));
     if (!options_.is_chief) return absl::OkStatus();
     if (idle_) {
@@ -491,6 +525,7 @@ class Trainer {
   Due save_, eval_, report_;
   absl::Time now_;  // at the last look
   int steps_per_look_ = 1, until_look_ = 1;
+  double recent_staleness_ = 0, recent_steps_ = 0;
 };
 
 }  // namespace

@@ -39,6 +39,7 @@
 //
 //   step 120/1000  loss 3.21  15.2 steps/s  0:58 left     the chief, train/progress.h
 //   Step: 100, loss: 3.4                                  every task, each .report_every
+//   Step: 100, loss: 3.4, staleness: 12                   where others train, too (Staleness)
 //   Step: 100, <what .eval returned>                      the chief
 //   Saved run/model.ckpt-100                              the chief
 //
@@ -128,6 +129,7 @@ struct TrainResult {
   int64_t global_step = 0;                                 // as this task saw it last
   int64_t own_steps = 0;                                   // that this task ran
   double loss = std::numeric_limits<double>::quiet_NaN();  // of the last own step
+  Staleness staleness;                                     // of the own steps
   std::string checkpoint = "";                             // the last one; "" for none
 };
 

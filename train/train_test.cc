@@ -178,6 +178,19 @@ TEST_F(TrainTest, WhatIsDoneIsNotDoneAgain) {
   EXPECT_EQ(now, written);
 }
 
+TEST_F(TrainTest, AWarmStartWithNothingToDoKeepsACheckpointOfItsOwn) {
+  Model first;
+  ASSERT_OK(Train(first.root, first.op, Options(first, 20)).status());
+  Model second;
+  TrainOptions options = Options(second, 20);
+  options.dir = dir_ + "/own";
+  options.supervisor.begin_from = Latest();
+  ASSERT_OK_AND_ASSIGN(const TrainResult result, Train(second.root, second.op, options));
+  EXPECT_EQ(result.own_steps, 0);
+  EXPECT_EQ(result.checkpoint, options.dir + "/model.ckpt-20");
+  EXPECT_EQ(LatestCheckpoint(FileSystem::Posix(), options.dir), result.checkpoint);
+}
+
 TEST_F(TrainTest, TheGoalIsTheEndOfTheRunAndALateTaskLeaves) {
   {
     Model model;
@@ -514,6 +527,62 @@ TEST_F(TrainTest, ALossThatIsNotFiniteEndsTrainingAndIsNotSaved) {
   EXPECT_STATUS(Train(model.root, model.op, options).status(), StatusCode::kInvalidArgument,
                 "NaN guard: the loss must be finite, got nan at global step 5");
   EXPECT_EQ(Latest(), Checkpoint(3));
+}
+
+// A step in which three updates of other tasks are counted after its own.
+Operation WithOthers(const Model& model) {
+  const Scope after = model.root.WithControlDependencies({model.op});
+  return AssignAddVariableOp(after.WithName("others"), GlobalStep(model.root).handle,
+                             Const(after, int64_t{3}));
+}
+
+TEST_F(TrainTest, HowStaleAStepIsIsMeasuredShownAndNamedByTheGuard) {
+  Model model;
+  const Operation op = WithOthers(model);
+  TrainOptions options = Options(model, 200);
+  options.target = "lost://";
+  options.progress = true;
+  options.report_every = 100;
+  options.supervisor.recovery_wait = absl::Milliseconds(1);
+  ::testing::internal::CaptureStdout();
+  const auto result = Train(model.root, op, options);
+  const std::string text = ::testing::internal::GetCapturedStdout();
+  ASSERT_OK(result.status());
+  EXPECT_EQ(result->global_step, 200);
+  EXPECT_EQ(result->own_steps, 50);
+  EXPECT_EQ(result->staleness.mean, 3);
+  EXPECT_EQ(result->staleness.max, 3);
+  EXPECT_TRUE(absl::StrContains(text, "Step: 100, loss: ")) << text;
+  EXPECT_TRUE(absl::StrContains(text, ", staleness: 3")) << text;
+  EXPECT_TRUE(absl::StrContains(text, "step 200/200  loss ")) << text;
+  EXPECT_TRUE(absl::StrContains(text, "  staleness 3")) << text;
+
+  Model bad;
+  options = Options(bad, 400);
+  options.target = "lost://";
+  options.data = [&bad] {
+    Feeds feeds = bad.Batch();
+    feeds[0].value = Tensor::Vector<float>({NAN, 0, 0, 0});
+    return feeds;
+  };
+  EXPECT_STATUS(
+      Train(bad.root, WithOthers(bad), options).status(), StatusCode::kInvalidArgument,
+      "NaN guard: the loss must be finite, got nan at global step 204; this task's gradients were "
+      "stale by 3.0 updates of other tasks on average, 3 at most: lower the learning rate, train "
+      "with fewer workers or update synchronously, or look for bad input");
+}
+
+// One task in a process of its own has no others.
+TEST_F(TrainTest, ATaskAloneIsNotStale) {
+  Model model;
+  ASSERT_OK_AND_ASSIGN(const TrainResult alone, Train(model.root, model.op, Options(model, 20)));
+  EXPECT_EQ(alone.staleness.max, 0);
+  Model on_servers;
+  TrainOptions options = Options(on_servers, 40);
+  options.target = "lost://";
+  ASSERT_OK_AND_ASSIGN(const TrainResult there, Train(on_servers.root, on_servers.op, options));
+  EXPECT_EQ(there.own_steps, 20);
+  EXPECT_EQ(there.staleness.max, 0);
 }
 
 // --- What is printed; evaluation -----------------------------------------------------------------

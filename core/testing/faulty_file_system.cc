@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/testing/faulty_file_system.h"
 
+#include <algorithm>
 #include <random>
 #include <set>
 #include <utility>
@@ -52,6 +53,18 @@ class FaultyFileSystem::File final : public WritableFile {
     if (status.ok()) Record(*number, Kind::kAppend, data);
     return status;
   }
+  Status WriteAt(uint64_t offset, absl::string_view data) override {
+    MR_RETURN_IF_ERROR(error_);
+    StatusOr<int64_t> number =
+        fs_->BeginNumbered(absl::StrCat("write ", path_, " ", offset, " ", data.size()));
+    if (!number.ok()) {
+      base_->WriteAt(offset, data.substr(0, data.size() / 2)).IgnoreError();
+      return error_ = number.status();
+    }
+    const Status status = base_->WriteAt(offset, data);
+    if (status.ok()) Record(*number, Kind::kWriteAt, data, offset);
+    return status;
+  }
   Status Flush() override {
     MR_RETURN_IF_ERROR(error_);
     return base_->Flush();
@@ -72,12 +85,13 @@ class FaultyFileSystem::File final : public WritableFile {
   }
 
  private:
-  void Record(int64_t number, Kind kind, absl::string_view data) {
+  void Record(int64_t number, Kind kind, absl::string_view data, uint64_t offset = 0) {
     if (inode_ < 0) return;
     Operation operation;
     operation.kind = kind;
     operation.inode = inode_;
     operation.data = std::string(data);
+    operation.offset = offset;
     fs_->Did(number, std::move(operation));
   }
 
@@ -357,6 +371,12 @@ Status FaultyFileSystem::RestoreCut(int64_t cut, Loss loss, uint64_t seed,
         case Kind::kAppend:
           contents[operation.inode].now += operation.data;
           break;
+        case Kind::kWriteAt: {
+          std::string& now = contents[operation.inode].now;
+          now.resize(std::max<size_t>(now.size(), operation.offset + operation.data.size()));
+          now.replace(operation.offset, operation.data.size(), operation.data);
+          break;
+        }
         case Kind::kSync:
           contents[operation.inode].synced = contents[operation.inode].now;
           break;

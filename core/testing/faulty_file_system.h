@@ -4,7 +4,7 @@
 
 // FaultyFileSystem: real files, with failing operations and power cuts.
 //
-// Every operation that changes files (open for writing, append, sync, close, create, rename,
+// Every operation that changes files (open for writing, append, write, sync, close, create, rename,
 // delete, sync of a directory) gets a number, from 1 on. A test runs once to learn how many there
 // are, then once per number k with FailOperation(k, ...) or once per k and loss with RestoreCut().
 //
@@ -83,6 +83,7 @@ class FaultyFileSystem : public FileSystem {
     kCreate,
     kTruncate,
     kAppend,
+    kWriteAt,
     kSync,
     kMakeDirectory,
     kRemove,
@@ -98,6 +99,7 @@ class FaultyFileSystem : public FileSystem {
     std::string target;  // of a rename
     int inode = -1;
     std::string data;
+    uint64_t offset = 0;  // of a write at a place
   };
 
   // Counts an operation; not OK: it must not be done.

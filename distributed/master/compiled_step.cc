@@ -38,12 +38,22 @@ Status RegisterParts(GraphPartitions parts, const CompileTarget& target, Compile
     }
   }
   std::vector<tensorflow::RegisterGraphResponse> responses(requests.size());
-  TaskCalls calls(static_cast<int>(requests.size()));
+  std::string where;
+  for (const auto& task : transports) {
+    absl::StrAppend(&where, where.empty() ? "" : ", ", Whereabouts(*task));
+  }
+  target.on_phase(absl::StrCat("registering its parts on ", where));
+  TaskCalls calls(static_cast<int>(requests.size()),
+                  absl::StrCat("Session ", target.session_handle, " on ", target.own_task,
+                               ", which registers a graph"),
+                  target.clock);
   for (size_t i = 0; i < requests.size(); ++i) {
     const int part = static_cast<int>(i);
-    transports[i]->RegisterGraph(CallWithin(kSetupTimeout), requests[i],
+    CallOptions call = CallWithin(kSetupTimeout, target.timers);
+    call.cancellation = target.cancellation;
+    transports[i]->RegisterGraph(call, requests[i],
                                  part == compiled->own_part ? std::move(own_graph) : nullptr,
-                                 &responses[i], calls.Done(part));
+                                 &responses[i], calls.Done(part, *transports[i]));
   }
   Status first;
   const std::vector<Status>& statuses = calls.Wait();
@@ -73,7 +83,7 @@ CompiledStep::~CompiledStep() {
     request->set_create_worker_session_called(true);
     request->set_graph_handle(part.request.graph_handle());
     // Nobody waits: a task that is gone has forgotten the graph anyway.
-    part.transport->DeregisterGraph(CallWithin(kCleanupTimeout), *request,
+    part.transport->DeregisterGraph(CallWithin(kCleanupTimeout, timers), *request,
                                     [request](const Status&) {});
   }
 }
@@ -82,6 +92,7 @@ StatusOr<std::shared_ptr<CompiledStep>> CompileStep(const Graph& graph,
                                                     const RunSignature& signature,
                                                     const CompileTarget& target) {
   auto compiled = std::make_shared<CompiledStep>();
+  compiled->timers = target.timers;
   compiled->session_handle = target.session_handle;
   compiled->signature = signature;
   std::vector<DeviceInfo> devices;
@@ -96,6 +107,7 @@ StatusOr<std::shared_ptr<CompiledStep>> CompileStep(const Graph& graph,
   options.boundary_device = options.default_device;
   options.placements = target.placements;
   options.warned_of_missing_gpu = target.warned_of_missing_gpu;
+  target.on_phase("placing and cutting the graph");
   MR_ASSIGN_OR_RETURN(GraphPartitions parts, CutForSignature(graph, signature, options));
   MR_RETURN_IF_ERROR(RegisterParts(std::move(parts), target, compiled.get()));
   return compiled;

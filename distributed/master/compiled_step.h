@@ -23,7 +23,10 @@
 #include <string>
 #include <vector>
 
+#include "core/cancellation.h"
+#include "core/clock.h"
 #include "core/status.h"
+#include "distributed/transport/timers.h"
 #include "distributed/transport/transport.h"
 #include "graph/graph.h"
 #include "graph/place/placer.h"
@@ -47,6 +50,7 @@ struct CompiledStep {
   // The parts need not be deregistered.
   void Forget() { forgotten.store(true, std::memory_order_relaxed); }
 
+  Timers* timers = Timers::Real();
   std::string session_handle;
   std::vector<Part> parts;
   int own_part = -1;  // index in parts, or -1 when nothing is fetched and the rest is elsewhere
@@ -61,12 +65,18 @@ struct CompiledStep {
 struct CompileTarget {
   std::string own_task;
   std::string session_handle;
+  Timers* timers = Timers::Real();                          // of the calls
   const tensorflow::ConfigProto* config = nullptr;          // outlives the call
   std::vector<tensorflow::DeviceAttributes> devices;        // of all tasks
   std::map<std::string, std::shared_ptr<Transport>> tasks;  // by name
   // The session's; outlive the call.
   StatefulPlacements* placements = nullptr;
   bool* warned_of_missing_gpu = nullptr;
+  // Ends the calls to tasks early; outlives the call.
+  CancellationManager* cancellation = nullptr;
+  Clock* clock = Clock::Real();
+  // Hears what is done now, for whoever does not wait to the end.
+  std::function<void(std::string)> on_phase;
   // Makes the step's error of a task's answer that tells of a restart. Blocks.
   std::function<Status(const std::shared_ptr<Transport>& task, const Status& answer)> explain;
 };

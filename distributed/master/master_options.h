@@ -16,6 +16,7 @@
 #include "core/clock.h"
 #include "distributed/cluster.h"
 #include "distributed/server_limits.h"
+#include "distributed/transport/timers.h"
 #include "distributed/transport/transport.h"
 #include "proto/config.pb.h"
 
@@ -28,7 +29,12 @@ struct MasterOptions {
   tensorflow::ConfigProto default_config;
   // The way to a task; null for one that is not in the cluster.
   std::function<std::shared_ptr<Transport>(absl::string_view task)> peer;
-  Clock* clock = Clock::Real();
+  Clock* clock = Clock::Real();     // of waits and leases
+  Timers* timers = Timers::Real();  // of calls and steps
+  // By which the log says every 10 s for whom steps wait.
+  Clock* log_clock = Clock::Real();
+  // How long the end of sessions waits for their steps.
+  absl::Duration close_bound = absl::Seconds(10);
   ServerLimits limits = {};
   // How long sessions on other tasks live when this master is not heard of, and how often it is.
   absl::Duration lease = absl::Seconds(60);

@@ -32,15 +32,19 @@ int64_t NewStepId() {
 }  // namespace
 
 MasterStep::MasterStep(std::shared_ptr<MasterStepOwner> owner,
-                       std::shared_ptr<const SignatureBinding<CompiledStep>> binding)
+                       std::shared_ptr<const SignatureBinding<CompiledStep>> binding,
+                       Timers* timers, absl::Time now)
     : owner_(std::move(owner)),
       binding_(std::move(binding)),
       compiled_(binding_->compiled.get()),
-      step_id_(NewStepId()) {
+      timers_(timers),
+      step_id_(NewStepId()),
+      begun_(now) {
   const size_t n = compiled_->parts.size();
   responses_.resize(n);
   received_.resize(n);
   left_ = static_cast<int>(n) + 1;
+  answered_.resize(n);
 }
 
 void MasterStep::Start(absl::Span<const Tensor> feeds, const MasterStepOptions& options,
@@ -60,15 +64,14 @@ void MasterStep::Start(absl::Span<const Tensor> feeds, const MasterStepOptions& 
 void MasterStep::StartOrThrow(absl::Span<const Tensor> feeds, const MasterStepOptions& options,
                               size_t* begun) {
   const std::shared_ptr<MasterStep> self = shared_from_this();
-  const int64_t timeout_ms = options.run.timeout_in_ms();
-  if (timeout_ms > 0) deadline_ = absl::Now() + absl::Milliseconds(timeout_ms);
+  deadline_ = options.deadline;
   trace_ = options.run.trace_level() > tensorflow::RunOptions::NO_TRACE;
   record_graphs_ = options.run.output_partition_graphs();
   feeds_.assign(feeds.begin(), feeds.end());
   send_.resize(feeds.size());
   for (size_t i = 0; i < feeds.size(); ++i) send_[binding_->bound.feed_to[i]].value = feeds[i];
   if (!options.block && deadline_ != absl::InfiniteFuture()) {
-    timer_ = RpcTimer::Start(deadline_ + kTimedOutGrace, [weak = weak_from_this()] {
+    timer_ = timers_->Start(deadline_ + kTimedOutGrace, [weak = weak_from_this()] {
       if (const auto step = weak.lock()) {
         step->Fail(TimedOutWaitingFor(""));
       }
@@ -115,7 +118,7 @@ void MasterStep::Record(const Status& status, int part) {
       if (grace_ == nullptr) {
         const absl::Duration grace =
             absl::IsDeadlineExceeded(status) ? kTimedOutGrace : kRootCauseGrace;
-        grace_ = RpcTimer::Start(absl::Now() + grace, [weak = weak_from_this()] {
+        grace_ = timers_->Start(timers_->Now() + grace, [weak = weak_from_this()] {
           if (const auto step = weak.lock()) step->cancellation_.StartCancel();
         });
       }
@@ -140,7 +143,21 @@ void MasterStep::RecordTimedOut(size_t part, const Status& status) {
 
 void MasterStep::Fail(const Status& status) { Record(status, -1); }
 
+std::string MasterStep::WaitsFor() {
+  std::string tasks;
+  MutexLock lock(&mu_);
+  for (size_t i = 0; i < answered_.size(); ++i) {
+    if (answered_[i]) continue;
+    absl::StrAppend(&tasks, tasks.empty() ? "" : ", ", Whereabouts(*compiled_->parts[i].transport));
+  }
+  return tasks;
+}
+
 void MasterStep::PartDone(size_t part, const Status& status) {
+  {
+    MutexLock lock(&mu_);
+    answered_[part] = true;
+  }
   if (absl::IsCancelled(status) && cancellation_.IsCancelled()) {
     Record(Derived(status), static_cast<int>(part));
   } else if (!status.ok()) {
@@ -168,7 +185,7 @@ void MasterStep::End() {
   if (outer_ != nullptr) outer_->Deregister(outer_token_);
   Status status;
   int part;
-  std::shared_ptr<RpcTimer> grace;
+  std::shared_ptr<Timer> grace;
   {
     MutexLock lock(&mu_);
     status = status_;
@@ -205,7 +222,9 @@ void MasterStep::Complete(Status status) {
   StepDone done = std::move(done_);
   owner_->StepEnded(this);
   done(std::move(result));
-  ended_.Notify();
+  MutexLock lock(&mu_);
+  ended_ = true;
+  ended_cv_.SignalAll();
 }
 
 StatusOr<StepResult> MasterStep::TakeResult() {
@@ -234,10 +253,16 @@ StatusOr<StepResult> MasterStep::TakeResult() {
 }
 
 void MasterStep::Wait() {
-  if (deadline_ == absl::InfiniteFuture()) return ended_.Wait();
-  if (ended_.WaitFor(deadline_ + kTimedOutGrace - absl::Now())) return;
+  const auto wait_until = [this](absl::Time deadline) {
+    MutexLock lock(&mu_);
+    while (!ended_) {
+      if (timers_->clock()->WaitUntil(&ended_cv_, &mu_, deadline)) break;
+    }
+    return ended_;
+  };
+  if (wait_until(deadline_ + kTimedOutGrace)) return;
   Fail(TimedOutWaitingFor(""));
-  ended_.Wait();
+  wait_until(absl::InfiniteFuture());
 }
 
 }  // namespace millrace

@@ -31,12 +31,11 @@
 #include "absl/types/span.h"
 #include "core/cancellation.h"
 #include "core/mutex.h"
-#include "core/notification.h"
 #include "core/status.h"
 #include "core/tensor.h"
 #include "distributed/master/compiled_step.h"
 #include "distributed/master/master_interface.h"
-#include "distributed/transport/rpc.h"
+#include "distributed/transport/timers.h"
 #include "distributed/transport/transport.h"
 #include "runtime/session/signature_compiler.h"
 
@@ -56,7 +55,8 @@ class MasterStepOwner {
 };
 
 struct MasterStepOptions {
-  tensorflow::RunOptions run;  // timeout_in_ms <= 0: no limit
+  tensorflow::RunOptions run;
+  absl::Time deadline = absl::InfiniteFuture();
   // The starting thread runs the own part to its end, and calls Wait.
   bool block = true;
   CancellationManager* cancellation = nullptr;  // may be null
@@ -64,9 +64,10 @@ struct MasterStepOptions {
 
 class MasterStep : public std::enable_shared_from_this<MasterStep> {
  public:
-  // `binding` has something to run.
+  // `binding` has something to run. `timers` outlive the step.
   MasterStep(std::shared_ptr<MasterStepOwner> owner,
-             std::shared_ptr<const SignatureBinding<CompiledStep>> binding);
+             std::shared_ptr<const SignatureBinding<CompiledStep>> binding, Timers* timers,
+             absl::Time now);
 
   // `feeds` as CheckFeeds accepts them, in the caller's order. Once.
   void Start(absl::Span<const Tensor> feeds, const MasterStepOptions& options, StepDone done);
@@ -74,6 +75,10 @@ class MasterStep : public std::enable_shared_from_this<MasterStep> {
   void Fail(const Status& status);
   // Until `done` has been called. For a blocking step.
   void Wait();
+  // When it began, and the tasks that have not answered since, for messages.
+  absl::Time begun() const { return begun_; }
+  int64_t id() const { return step_id_; }
+  std::string WaitsFor();
 
  private:
   // Counts the parts whose PartDone will be called.
@@ -90,8 +95,10 @@ class MasterStep : public std::enable_shared_from_this<MasterStep> {
   const std::shared_ptr<MasterStepOwner> owner_;
   const std::shared_ptr<const SignatureBinding<CompiledStep>> binding_;
   const CompiledStep* const compiled_;  // the binding's
+  Timers* const timers_;
   StepDone done_;
   const int64_t step_id_;
+  const absl::Time begun_;
   CancellationManager cancellation_;
   tensorflow::RunGraphRequest request_;  // besides what is the same for all steps
   // By part.
@@ -102,17 +109,17 @@ class MasterStep : public std::enable_shared_from_this<MasterStep> {
   bool record_graphs_ = false;
   bool trace_ = false;
   absl::Time deadline_ = absl::InfiniteFuture();
-  std::shared_ptr<RpcTimer> timer_;
+  std::shared_ptr<Timer> timer_;
   CancellationManager* outer_ = nullptr;
   CancellationManager::Token outer_token_ = 0;
-  Notification ended_;
 
   Mutex mu_;
-  int left_ ABSL_GUARDED_BY(mu_);  // parts, and one for Start
+  int left_ ABSL_GUARDED_BY(mu_);                    // parts, and one for Start
+  std::vector<bool> answered_ ABSL_GUARDED_BY(mu_);  // by part
   Status status_ ABSL_GUARDED_BY(mu_);
   int failed_part_ ABSL_GUARDED_BY(mu_) = -1;
   std::map<size_t, std::string> waited_for_ ABSL_GUARDED_BY(mu_);  // by part, when time was over
-  std::shared_ptr<RpcTimer> grace_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<Timer> grace_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace millrace

@@ -12,6 +12,7 @@
 #include "core/logging.h"
 #include "core/mutex.h"
 #include "distributed/master/task_calls.h"
+#include "distributed/transport/timers.h"
 
 namespace millrace {
 namespace {
@@ -55,13 +56,16 @@ struct Round {
 };
 
 Round AskAll(absl::Span<const std::shared_ptr<Transport>> tasks, const TrainingRun& run,
-             Stopper* stopper) {
+             Timers* timers, Stopper* stopper) {
   std::vector<FoundRun> answers(tasks.size());
-  TaskCalls calls(static_cast<int>(tasks.size()));
-  CallOptions options = CallWithin(kAskTimeout);
+  // It lasts as long as one period of the log.
+  TaskCalls calls(static_cast<int>(tasks.size()),
+                  absl::StrCat("The search for run '", run.name, "'"), timers->clock());
+  CallOptions options = CallWithin(kAskTimeout, timers);
   options.cancellation = &stopper->calls;
   for (size_t i = 0; i < tasks.size(); ++i) {
-    tasks[i]->FindRun(options, run.name, run.id, &answers[i], calls.Done(static_cast<int>(i)));
+    tasks[i]->FindRun(options, run.name, run.id, &answers[i],
+                      calls.Done(static_cast<int>(i), *tasks[i]));
   }
   const std::vector<Status>& statuses = calls.Wait();
   Round round;
@@ -97,7 +101,7 @@ StatusOr<std::string> Await(absl::Span<const std::shared_ptr<Transport>> tasks,
   absl::Duration pause = kFirstPause;
   int disagreeing = 0;
   for (;;) {
-    const Round round = AskAll(tasks, run, stopper);
+    const Round round = AskAll(tasks, run, options.timers, stopper);
     {
       MutexLock lock(&stopper->mu);
       MR_RETURN_IF_ERROR(stopper->stopped);

@@ -14,8 +14,6 @@
 namespace millrace {
 namespace {
 
-// How often the log names the tasks that have not answered.
-constexpr absl::Duration kWaitLogPeriod = absl::Seconds(10);
 // One attempt to reach a task that is not there yet.
 constexpr absl::Duration kConnectAttempt = absl::Seconds(10);
 constexpr absl::Duration kConnectPause = absl::Milliseconds(100);
@@ -61,7 +59,7 @@ Status ClientHasGone() {
 }
 
 // Asks one task that is not being asked.
-void Ask(const std::shared_ptr<Attempts>& attempts, size_t i, Clock* clock) {
+void Ask(const std::shared_ptr<Attempts>& attempts, size_t i, const AwaitOptions& await) {
   std::shared_ptr<Transport> transport;
   std::shared_ptr<tensorflow::GetStatusResponse> response;
   {
@@ -69,10 +67,10 @@ void Ask(const std::shared_ptr<Attempts>& attempts, size_t i, Clock* clock) {
     transport = attempts->tasks[i].transport;
     response = attempts->tasks[i].response;
   }
-  CallOptions options = CallWithin(kConnectAttempt);
+  CallOptions options = CallWithin(kConnectAttempt, await.timers);
   options.cancellation = &attempts->cancellation;
   transport->GetStatus(options, response.get(),
-                       [attempts, response, clock, i](const Status& answer) {
+                       [attempts, response, clock = await.clock, i](const Status& answer) {
                          MutexLock lock(&attempts->mu);
                          Attempts::Task& task = attempts->tasks[i];
                          task.asked = false;
@@ -101,7 +99,7 @@ Status AwaitAnswers(const std::shared_ptr<Attempts>& attempts, const AwaitOption
         Attempts::Task& task = attempts->tasks[i];
         if (task.answered) continue;
         if (!task.refusal.ok()) return FromTask(task.transport->task(), task.refusal);
-        missing.push_back(absl::StrCat(task.transport->task(), " at ", task.transport->address()));
+        missing.push_back(Whereabouts(*task.transport));
         if (task.asked) continue;
         if (task.next_attempt <= now) {
           task.asked = true;
@@ -132,20 +130,21 @@ Status AwaitAnswers(const std::shared_ptr<Attempts>& attempts, const AwaitOption
         continue;
       }
     }
-    for (const size_t i : to_ask) Ask(attempts, i, clock);
+    for (const size_t i : to_ask) Ask(attempts, i, options);
   }
 }
 
 // Where worker sessions are kept.
 class WorkerHost : public SessionHost {
  public:
-  explicit WorkerHost(std::shared_ptr<Transport> task) : task_(std::move(task)) {}
+  WorkerHost(std::shared_ptr<Transport> task, Timers* timers)
+      : task_(std::move(task)), timers_(timers) {}
   const std::string& name() const override { return task_->task(); }
   void Renew(const std::vector<std::string>& handles, absl::Duration timeout, Done done) override {
     // What is not there (any more) is found out by the next step.
     auto unknown = std::make_shared<std::vector<std::string>>();
     std::vector<std::string>* const result = unknown.get();
-    task_->RenewSessions(CallWithin(timeout), handles, result,
+    task_->RenewSessions(CallWithin(timeout, timers_), handles, result,
                          [unknown = std::move(unknown),
                           done = std::move(done)](const Status& status) mutable { done(status); });
   }
@@ -153,13 +152,14 @@ class WorkerHost : public SessionHost {
     auto request = std::make_shared<tensorflow::DeleteWorkerSessionRequest>();
     request->set_session_handle(handle);
     const tensorflow::DeleteWorkerSessionRequest& message = *request;
-    task_->DeleteWorkerSession(CallWithin(timeout), message,
+    task_->DeleteWorkerSession(CallWithin(timeout, timers_), message,
                                [request = std::move(request), done = std::move(done)](
                                    const Status& status) mutable { done(status); });
   }
 
  private:
   const std::shared_ptr<Transport> task_;
+  Timers* const timers_;
 };
 
 }  // namespace
@@ -203,15 +203,18 @@ StatusOr<std::vector<ReachedTask>> AwaitTasks(
 
 Status OpenWorkerSessions(absl::Span<const ReachedTask> tasks,
                           const tensorflow::CreateWorkerSessionRequest& request,
-                          const SessionTerms& terms, LeaseKeeper* keeper) {
+                          const SessionTerms& terms, LeaseKeeper* keeper, Clock* clock,
+                          Timers* timers) {
   tensorflow::CreateWorkerSessionRequest leased = request, unleased = request;
   AddSessionTerms(terms, &leased);
   AddSessionTerms({.run = terms.run}, &unleased);
-  TaskCalls calls(static_cast<int>(tasks.size()));
+  TaskCalls calls(static_cast<int>(tasks.size()),
+                  absl::StrCat("Session ", request.session_handle(), ", which opens on its tasks"),
+                  clock);
   for (size_t i = 0; i < tasks.size(); ++i) {
     Transport& task = *tasks[i].transport;
-    task.CreateWorkerSession(CallWithin(kSetupTimeout), task.is_local() ? unleased : leased,
-                             calls.Done(static_cast<int>(i)));
+    task.CreateWorkerSession(CallWithin(kSetupTimeout, timers), task.is_local() ? unleased : leased,
+                             calls.Done(static_cast<int>(i), task));
   }
   const std::vector<Status>& statuses = calls.Wait();
   const auto failed =
@@ -219,31 +222,39 @@ Status OpenWorkerSessions(absl::Span<const ReachedTask> tasks,
   if (failed == statuses.end()) {
     for (const ReachedTask& task : tasks) {
       if (task.transport->is_local() || terms.lease <= absl::ZeroDuration()) continue;
-      keeper->Keep(std::make_shared<WorkerHost>(task.transport), request.session_handle());
+      keeper->Keep(std::make_shared<WorkerHost>(task.transport, timers), request.session_handle());
     }
     return absl::OkStatus();
   }
   // Also on the one that failed: perhaps only its answer was lost.
-  std::vector<std::shared_ptr<Transport>> transports;
-  for (const ReachedTask& task : tasks) transports.push_back(task.transport);
-  CloseWorkerSessions(transports, request.session_handle(), keeper);
+  std::vector<OpenSession> sessions;
+  for (const ReachedTask& task : tasks) {
+    sessions.push_back({task.transport, request.session_handle()});
+  }
+  CloseWorkerSessions(sessions, keeper, clock, timers);
   return FromTask(tasks[static_cast<size_t>(failed - statuses.begin())].transport->task(), *failed);
 }
 
-void CloseWorkerSessions(absl::Span<const std::shared_ptr<Transport>> tasks,
-                         const std::string& session_handle, LeaseKeeper* keeper) {
-  tensorflow::DeleteWorkerSessionRequest request;
-  request.set_session_handle(session_handle);
-  TaskCalls calls(static_cast<int>(tasks.size()));
-  for (size_t i = 0; i < tasks.size(); ++i) {
-    keeper->Forget(tasks[i]->task(), session_handle);
-    tasks[i]->DeleteWorkerSession(CallWithin(kCleanupTimeout), request,
-                                  calls.Done(static_cast<int>(i)));
+void CloseWorkerSessions(absl::Span<const OpenSession> sessions, LeaseKeeper* keeper, Clock* clock,
+                         Timers* timers) {
+  std::vector<tensorflow::DeleteWorkerSessionRequest> requests(sessions.size());
+  TaskCalls calls(static_cast<int>(sessions.size()), "Sessions that end on their tasks", clock);
+  for (size_t i = 0; i < sessions.size(); ++i) {
+    const auto& [task, handle] = sessions[i];
+    keeper->Forget(task->task(), handle);
+    requests[i].set_session_handle(handle);
+    task->DeleteWorkerSession(CallWithin(kCleanupTimeout, timers), requests[i],
+                              calls.Done(static_cast<int>(i), *task));
   }
   const std::vector<Status>& statuses = calls.Wait();
-  for (size_t i = 0; i < tasks.size(); ++i) {
-    if (!absl::IsUnavailable(statuses[i]) && !absl::IsDeadlineExceeded(statuses[i])) continue;
-    keeper->EndLater(std::make_shared<WorkerHost>(tasks[i]), session_handle);
+  for (size_t i = 0; i < sessions.size(); ++i) {
+    const auto& [task, handle] = sessions[i];
+    if (absl::IsUnavailable(statuses[i]) || absl::IsDeadlineExceeded(statuses[i])) {
+      keeper->EndLater(std::make_shared<WorkerHost>(task, timers), handle);
+    } else if (!statuses[i].ok()) {
+      LogWarning("Session ", handle, " on ", Whereabouts(*task),
+                 " could not be ended there: ", statuses[i].ToString());
+    }
   }
 }
 

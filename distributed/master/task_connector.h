@@ -28,6 +28,7 @@
 #include "core/status.h"
 #include "distributed/lease_keeper.h"
 #include "distributed/transport/session_terms.h"
+#include "distributed/transport/timers.h"
 #include "distributed/transport/transport.h"
 
 namespace millrace {
@@ -41,6 +42,7 @@ struct AwaitOptions {
   std::string own_task;  // whose master waits; for the message
   absl::Duration timeout;
   Clock* clock = Clock::Real();
+  Timers* timers = Timers::Real();
   // End the wait: the server stops; the client for whom it is has gone. May be null.
   CancellationManager* shutdown = nullptr;
   CancellationManager* caller = nullptr;
@@ -54,12 +56,19 @@ StatusOr<std::vector<ReachedTask>> AwaitTasks(
 // name, on none. Tasks in this process get no lease.
 Status OpenWorkerSessions(absl::Span<const ReachedTask> tasks,
                           const tensorflow::CreateWorkerSessionRequest& request,
-                          const SessionTerms& terms, LeaseKeeper* keeper);
+                          const SessionTerms& terms, LeaseKeeper* keeper, Clock* clock,
+                          Timers* timers = Timers::Real());
 
-// Ends the session on each task. A task that is gone has nothing to delete: no error; one that does
-// not answer is told again later.
-void CloseWorkerSessions(absl::Span<const std::shared_ptr<Transport>> tasks,
-                         const std::string& session_handle, LeaseKeeper* keeper);
+// A session on a task.
+struct OpenSession {
+  std::shared_ptr<Transport> task;
+  std::string handle;
+};
+
+// Ends the sessions on their tasks, all at once, within kCleanupTimeout. A task that does not
+// answer is told again later; what one that answers says against it is in the log.
+void CloseWorkerSessions(absl::Span<const OpenSession> sessions, LeaseKeeper* keeper, Clock* clock,
+                         Timers* timers = Timers::Real());
 
 }  // namespace millrace
 

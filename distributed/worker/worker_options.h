@@ -14,6 +14,7 @@
 #include "core/clock.h"
 #include "core/io_pool.h"
 #include "distributed/server_limits.h"
+#include "distributed/transport/timers.h"
 #include "distributed/transport/transport.h"
 
 namespace millrace {
@@ -24,10 +25,13 @@ struct WorkerOptions {
   // Null: Arena::Default(). Steps keep it, too: a kernel that one leaves behind may compute when
   // the worker is gone.
   std::shared_ptr<Arena> own_arena;
-  IoPool* io_pool = nullptr;  // outlives the worker and such kernels
-  Clock* clock = Clock::Real();
+  IoPool* io_pool = nullptr;        // outlives the worker and such kernels
+  Clock* clock = Clock::Real();     // of leases
+  Timers* timers = Timers::Real();  // of steps
   // How long a run without sessions keeps its resources while others are trained here.
   absl::Duration run_linger = absl::Minutes(10);
+  // How long Shutdown waits for steps that it has cancelled.
+  absl::Duration shutdown_bound = absl::Seconds(10);
   ServerLimits limits = {};
   // The way to another task; null for one that is not in the cluster.
   std::function<std::shared_ptr<Transport>(absl::string_view task)> peer;

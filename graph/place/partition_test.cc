@@ -167,6 +167,7 @@ TEST_F(PartitionTest, ControlEdgesOfOneNodeArriveTogether) {
   EXPECT_EQ(token->op(), "Const");
   EXPECT_EQ(GetAttr<Tensor>(token->def(), "value")->shape().ToString(), "[0]");
   EXPECT_EQ(token->output_type(0), DT_FLOAT);
+  EXPECT_EQ(token->assigned_device(), kPs);
   EXPECT_THAT(ControlNames(*token), ElementsAre("a", "b"));
   const std::vector<const Node*> identities = Ops(worker, "Identity");
   ASSERT_THAT(identities, SizeIs(1));

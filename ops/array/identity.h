@@ -37,12 +37,12 @@ inline Output PreventGradient(ScopeAt at, Output input, const PreventGradientAtt
 // Nothing; runs after its control inputs.
 inline Operation NoOp(ScopeAt at) { return BuildOp(at, "NoOp", {}); }
 
-// One operation that runs all of `operations`.
-inline Operation Group(ScopeAt at, absl::Span<const Operation> operations) {
-  NodeBuilder builder(at, "NoOp");
-  for (const Operation& operation : operations) builder.ControlInput(operation);
-  return builder.Finish();
-}
+// One operation that runs all of `operations`, wherever they are: TensorFlow's tf.group. Operations
+// that ask for one and the same device (or for none) are waited for by a NoOp on it, which is the
+// result. Where they ask for several, there is such a NoOp per device, `<name>/NoOp`, ..., and the
+// result, on the scope's device, waits for these: one message from each device, and none from a
+// device that is the scope's. The name is "group_deps" otherwise.
+Operation Group(ScopeAt at, absl::Span<const Operation> operations);
 inline Operation Group(ScopeAt at, std::initializer_list<Operation> operations) {
   return Group(at, absl::MakeConstSpan(operations.begin(), operations.size()));
 }

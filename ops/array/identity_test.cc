@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/testing/tensor_testing.h"
 #include "graph/gradient.h"
 #include "gtest/gtest.h"
@@ -56,10 +57,56 @@ TEST(NoOp, GroupRunsAfterAllItsOperations) {
   const Operation a = NoOp(scope.WithName("a")), b = NoOp(scope.WithName("b"));
   const Operation group = Group(scope, {a, b});
   ASSERT_TRUE(group.valid()) << scope.status();
+  EXPECT_EQ(group.name(), "group_deps");
   EXPECT_EQ(group.node()->control_inputs().size(), 2u);
   const Output x = WithDependencies(scope, {a}, Const(scope, 1.0f));
   ASSERT_TRUE(x.valid()) << scope.status();
   EXPECT_EQ(x.node()->control_inputs().size(), 1u);
+}
+
+// "name@device <- control inputs".
+std::string Described(const Node& node) {
+  std::string text = absl::StrCat(node.name(), "@", node.requested_device(), " <-");
+  for (const Node* control : node.control_inputs()) absl::StrAppend(&text, " ", control->name());
+  return text;
+}
+
+TEST(NoOp, GroupWaitsOnEachDeviceAndOnceForAll) {
+  Scope scope;
+  const Scope ps0 = scope.WithDevice("/job:ps/task:0"), ps1 = scope.WithDevice("/job:ps/task:1");
+  const Scope worker = scope.WithDevice("/job:worker/device:CPU:1");
+  const Operation a = NoOp(ps1.WithName("a")), b = NoOp(ps0.WithName("b")),
+                  c = NoOp(ps1.WithName("c")), free = NoOp(scope.WithName("free")),
+                  first = NoOp(scope.WithName("first"));
+  const auto described = [&](const Operation& group) {
+    EXPECT_TRUE(group.valid()) << scope.status();
+    std::vector<std::string> texts = {Described(*group.node())};
+    for (const Node* control : group.node()->control_inputs()) {
+      if (control->name().find("NoOp") != std::string::npos) texts.push_back(Described(*control));
+    }
+    return texts;
+  };
+  using Texts = std::vector<std::string>;
+  // One device: the result is there, whatever the scope says; nothing of that is mixed into it.
+  EXPECT_EQ(described(Group(worker.WithName("one"), {a, c})), Texts{"one@/job:ps/task:1 <- a c"});
+  EXPECT_EQ(described(Group(worker.ColocatedWith(b).WithName("near"), {a, c})),
+            Texts{"near@/job:ps/task:1 <- a c"});
+  EXPECT_EQ(described(Group(worker.WithName("none"), {})),
+            Texts{"none@/job:worker/device:CPU:1 <-"});
+  EXPECT_EQ(described(Group(worker.WithName("free_one"), {free})),
+            Texts{"free_one@/job:worker/device:CPU:1 <- free"});
+  // Several: sorted by device, those that ask for none with the scope.
+  EXPECT_EQ(described(Group(worker.WithName("all"), {a, b, c, free})),
+            (Texts{"all@/job:worker/device:CPU:1 <- all/NoOp all/NoOp_1 all/NoOp_2",
+                   "all/NoOp@/job:worker/device:CPU:1 <- free", "all/NoOp_1@/job:ps/task:0 <- b",
+                   "all/NoOp_2@/job:ps/task:1 <- a c"}));
+  // The scope's own control dependencies, a colocated result, a name that a scope has reserved.
+  const Scope sub = scope.WithSubScope("sub");
+  EXPECT_EQ(described(Group(sub.WithControlDependencies({first}).ColocatedWith(b).WithName("sub/"),
+                            {a, b})),
+            (Texts{"sub@/job:ps/task:0 <- first sub/NoOp sub/NoOp_1",
+                   "sub/NoOp@/job:ps/task:0 <- first b", "sub/NoOp_1@/job:ps/task:1 <- first a"}));
+  EXPECT_FALSE(HasAttr(*scope.graph()->FindNode("near"), "_class"));
 }
 
 TEST(IdentityGradients, PassOrStopOrRefuse) {

@@ -52,9 +52,19 @@ Status ReadVariableShape(InferenceContext* c) {
 
 class ReadVariableKernel : public Kernel {
  public:
-  Status Init(KernelConstruction* c) override { return ReadAttrs(c->attrs(), "dtype", &dtype_); }
+  Status Init(KernelConstruction* c) override {
+    by_reference_ = IsRef(c->output_type(0));
+    return ReadAttrs(c->attrs(), "dtype", &dtype_);
+  }
   Status Compute(KernelContext* ctx) const override {
     MR_ASSIGN_OR_RETURN(auto variable, VariableInput(ctx, 0, dtype_));
+    if (by_reference_) {
+      if (!variable->IsInitialized()) {
+        return ReadError(*variable, ctx->input(0).raw_scalar<ResourceHandle>());
+      }
+      ctx->set_output_ref(0, std::move(variable));
+      return absl::OkStatus();
+    }
     StatusOr<Tensor> value = variable->Read();
     if (absl::IsFailedPrecondition(value.status())) {
       return ReadError(*variable, ctx->input(0).raw_scalar<ResourceHandle>());
@@ -67,6 +77,7 @@ class ReadVariableKernel : public Kernel {
 
  private:
   DType dtype_ = DT_INVALID;
+  bool by_reference_ = false;  // only saves read it (runtime/plan.cc)
 };
 
 // The gradient of the value, dense or slices, is the gradient of the variable.

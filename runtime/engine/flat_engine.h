@@ -7,6 +7,8 @@
 //
 // Invariant: a state is in the pool or used by one step, never both; in the pool it is empty (no
 // value, no error). At most kPooledSteps states are kept; more steps at once allocate theirs anew.
+// A thread finds the state again that it used last, unless another took it meanwhile: threads that
+// run steps at the same time come to write to memory of their own.
 //
 // Thread-safety: all methods, from any thread; no lock is taken.
 // Lifetime: outlives its steps, but not those that were abandoned.
@@ -18,6 +20,7 @@
 #include <memory>
 #include <utility>
 
+#include "core/thread_number.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/node_costs.h"
 #include "runtime/engine/step.h"
@@ -44,11 +47,20 @@ class FlatEngine final : public Engine {
 
  private:
   static constexpr size_t kPooledSteps = 16;
+  // A place for a state, on a cache line of its own. Release by who puts a state in, acquire by who
+  // takes it out.
+  struct alignas(64) Place {
+    std::atomic<FlatStep*> step{nullptr};
+  };
 
   const std::shared_ptr<const Plan> plan_;
   NodeCosts costs_;
-  // Release by who puts a state in, acquire by who takes it out.
-  std::array<std::atomic<FlatStep*>, kPooledSteps> pool_ = {};
+  static size_t MyPlace() { return static_cast<size_t>(ThreadNumber()) % kPooledSteps; }
+  FlatStep* Take(size_t place);
+  bool Put(size_t place, FlatStep* step);
+
+  // A thread begins to look at the place of its number.
+  std::array<Place, kPooledSteps> pool_;
 };
 
 }  // namespace millrace

@@ -6,18 +6,22 @@
 
 #include <algorithm>
 #include <atomic>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/time/clock.h"
 #include "core/notification.h"
+#include "core/status.h"
+#include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 #include "runtime/engine/node_costs.h"
 #include "runtime/engine/pending_words.h"
 #include "runtime/engine/ready_list.h"
 #include "runtime/engine/step.h"
 #include "runtime/kernel.h"
+#include "runtime/plan.h"
 #include "runtime/testing/step_ops.h"
 
 namespace millrace {
@@ -269,6 +273,48 @@ TEST(NodeCostsTest, ANodeThatChangesItsWaysIsNoticedAfterAFewSamples) {
   NodeCosts huge(1);
   huge.AddSample(0, ~uint64_t{0});
   EXPECT_TRUE(huge.IsExpensive(0));
+}
+
+// --- States of steps -----------------------------------------------------------------------------
+
+TEST(FlatEngineTest, ThreadsThatRunStepsAtTheSameTimeKeepAStateEach) {
+  testing::SetHook("state", [](KernelContext*) { return absl::OkStatus(); });
+  testing::TestGraph graph;
+  graph.Probe("n", {}, 0, "state");
+  testing::TestStep step(1);
+  ASSERT_OK_AND_ASSIGN(const std::shared_ptr<const Plan> plan,
+                       Plan::Build(*graph.graph(), &step.device, nullptr));
+  FlatEngine engine(plan);
+  struct Nobody : StepEnd {
+    void StepEnded(Step*) override {}
+  } nobody;
+  const auto run = [](Step* begun) {
+    EXPECT_TRUE(begun->WorkFromRoots());
+    EXPECT_OK(begun->TakeResult());
+  };
+  const auto state_of_a_step = [&] {
+    Step* const begun = engine.Begin({.context = &step.context, .end = &nobody});
+    run(begun);
+    return begun;
+  };
+  Step* const mine = engine.Begin({.context = &step.context, .end = &nobody});
+  Step* others = nullptr;
+  Notification other_has_run;
+  Notification go_on;
+  std::thread other([&] {
+    others = state_of_a_step();
+    other_has_run.Notify();
+    go_on.Wait();
+    for (int i = 0; i < 10; ++i) EXPECT_EQ(state_of_a_step(), others);
+  });
+  other_has_run.Wait();
+  EXPECT_NE(mine, others);
+  run(mine);
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(state_of_a_step(), mine);
+  go_on.Notify();
+  other.join();
+  EXPECT_EQ(state_of_a_step(), mine);
+  testing::ClearHooks();
 }
 
 // --- Batches -------------------------------------------------------------------------------------

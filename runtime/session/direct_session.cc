@@ -3,14 +3,20 @@
 
 #include <algorithm>
 #include <atomic>
+#include <memory>
 #include <optional>
 #include <random>
 #include <utility>
 
+#include "absl/base/attributes.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "core/arena.h"
+#include "core/clock.h"
 #include "core/exceptions.h"
+#include "core/fail_point.h"
 #include "core/io_pool.h"
 #include "core/mutex.h"
 #include "core/status.h"
@@ -28,6 +34,7 @@
 #include "runtime/rendezvous.h"
 #include "runtime/resource_manager.h"
 #include "runtime/session/compile_path.h"
+#include "runtime/session/direct_binding.h"
 #include "runtime/session/signature_compiler.h"
 #include "runtime/session/step_pool.h"
 #include "runtime/source_lines.h"
@@ -47,31 +54,25 @@ uint64_t RandomIncarnation() {
   return value == 0 ? 1 : value;
 }
 
-// What a signature is compiled to. Immutable but for counters.
-struct CompiledSignature {
-  RunSignature signature;
-  std::vector<StepPart> parts;
-  std::shared_ptr<const TransferTable> transfers;  // null: steps need no rendezvous
-  HeldBytes held;
-};
-using DirectBinding = SignatureBinding<const CompiledSignature>;
-
 // Everything that a session and its prepared steps share.
 class SessionState : public std::enable_shared_from_this<SessionState> {
  public:
-  static StatusOr<std::shared_ptr<SessionState>> Make(const SessionOptions& options);
+  static StatusOr<std::shared_ptr<SessionState>> Make(const SessionOptions& options, Clock* clock);
 
   Status Extend(const tensorflow::GraphDef& def) { return compiler_.Extend(def); }
   // `key` is the SignatureKey of the lists.
   StatusOr<std::shared_ptr<const DirectBinding>> Bind(const std::string& key,
                                                       absl::FunctionRef<RunSignature()> signature);
+  // A step of what was prepared.
   Status Run(const tensorflow::RunOptions& options, const DirectBinding& binding,
              absl::Span<const Tensor> feeds, absl::Span<Tensor> results,
              tensorflow::RunMetadata* metadata);
-  // The same with results of their own.
-  StatusOr<std::vector<Tensor>> Run(const tensorflow::RunOptions& options,
-                                    const DirectBinding& binding, absl::Span<const Tensor> feeds,
-                                    tensorflow::RunMetadata* metadata);
+  // A step by names; `key` and `signature` as for Bind, `feeds` in their order.
+  StatusOr<std::vector<Tensor>> RunByNames(const tensorflow::RunOptions& options,
+                                           const std::string& key,
+                                           absl::FunctionRef<RunSignature()> signature,
+                                           absl::Span<const Tensor> feeds,
+                                           tensorflow::RunMetadata* metadata);
   void Close();
   void ClearContainers(absl::Span<const std::string> containers);
   std::vector<tensorflow::DeviceAttributes> ListDevices() const;
@@ -79,20 +80,27 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
   SourceLines* source_lines() { return &source_lines_; }
 
  private:
-  explicit SessionState(const SessionOptions& options);
+  SessionState(const SessionOptions& options, Clock* clock);
   Status MakeDevices();
   StatusOr<GraphPartitions> Cut(const Graph& graph, const RunSignature& signature);
   StatusOr<std::shared_ptr<const CompiledSignature>> Compile(const Graph& graph,
                                                              const RunSignature& signature);
   Device* FindDevice(absl::string_view name) const;
-  Status RunParts(const tensorflow::RunOptions& options, const CompiledSignature& compiled,
-                  StepPool::Step& step, absl::Span<const Tensor> args, absl::Span<Tensor> results,
+  // When the time of a call is over, by clock_; InfiniteFuture for one that has no limit.
+  absl::Time DeadlineOf(const tensorflow::RunOptions& options) const;
+  Status RunStep(const tensorflow::RunOptions& options, absl::Time deadline,
+                 const DirectBinding& binding, StepPool::Step& step, absl::Span<const Tensor> feeds,
+                 absl::Span<Tensor> results, tensorflow::RunMetadata* metadata);
+  Status RunParts(const tensorflow::RunOptions& options, absl::Time deadline,
+                  const CompiledSignature& compiled, StepPool::Step& step,
+                  absl::Span<const Tensor> args, absl::Span<Tensor> results,
                   tensorflow::RunMetadata* metadata);
   Arena* ArenaFor(const tensorflow::RunOptions& options) const;
 
   const tensorflow::ConfigProto config_;
   const int64_t max_step_bytes_;
   const std::string handle_;
+  Clock* const clock_;
   // What calls say after Close, which needs no memory to say it.
   const Status closed_ = absl::CancelledError("Session has been closed.");
   std::vector<std::unique_ptr<Device>> devices_;
@@ -100,7 +108,6 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
   std::unique_ptr<Arena> own_arena_;
   Arena* arena_ = nullptr;
   SourceLines source_lines_;
-  std::atomic<int64_t> next_step_id_{1};  // relaxed: hands out numbers
   KernelStore kernels_;
   // By whoever compiles, which is one at a time.
   StatefulPlacements placements_;
@@ -114,10 +121,11 @@ std::string NextHandle() {
   return absl::StrCat("direct_", next.fetch_add(1, std::memory_order_relaxed));
 }
 
-SessionState::SessionState(const SessionOptions& options)
+SessionState::SessionState(const SessionOptions& options, Clock* clock)
     : config_(ConfigProtoOf(options.config)),
       max_step_bytes_(options.max_step_bytes),
       handle_(NextHandle()),
+      clock_(clock),
       compiler_(OperationFetch::kIsTarget,
                 static_cast<size_t>(std::max(1, options.max_cached_plans)),
                 options.max_cached_plan_bytes,
@@ -126,12 +134,13 @@ SessionState::SessionState(const SessionOptions& options)
                 }),
       steps_(absl::StrCat(handle_, "/step")) {}
 
-StatusOr<std::shared_ptr<SessionState>> SessionState::Make(const SessionOptions& options) {
+StatusOr<std::shared_ptr<SessionState>> SessionState::Make(const SessionOptions& options,
+                                                           Clock* clock) {
   if (options.max_step_bytes < 0) {
     return InvalidArgument("SessionOptions: max_step_bytes must be >= 0, got ",
                            options.max_step_bytes);
   }
-  std::shared_ptr<SessionState> state(new SessionState(options));
+  std::shared_ptr<SessionState> state(new SessionState(options, clock));
   MR_RETURN_IF_ERROR(state->MakeDevices());
   const int threads = ComputeThreads(state->config_);
   if (threads > 0 || state->config_.use_per_session_threads()) {
@@ -182,6 +191,7 @@ StatusOr<GraphPartitions> SessionState::Cut(const Graph& graph, const RunSignatu
 
 StatusOr<std::shared_ptr<const CompiledSignature>> SessionState::Compile(
     const Graph& graph, const RunSignature& signature) {
+  MR_RETURN_IF_ERROR(FailPoint("session/compile"));
   auto compiled = std::make_shared<CompiledSignature>();
   MR_ASSIGN_OR_RETURN(const GraphPartitions partitions, Cut(graph, signature));
   MR_ASSIGN_OR_RETURN(compiled->parts,
@@ -195,7 +205,9 @@ StatusOr<std::shared_ptr<const CompiledSignature>> SessionState::Compile(
 
 StatusOr<std::shared_ptr<const DirectBinding>> SessionState::Bind(
     const std::string& key, absl::FunctionRef<RunSignature()> signature) {
-  StatusOr<std::shared_ptr<const DirectBinding>> binding = compiler_.Bind(key, signature);
+  SignatureCompiler<const CompiledSignature>::Entries dropped;
+  StatusOr<std::shared_ptr<const DirectBinding>> binding = compiler_.Bind(key, signature, &dropped);
+  if (!dropped.empty()) steps_.Forget();
   if (!binding.ok()) return source_lines_.Complete(binding.status());
   return binding;
 }
@@ -208,7 +220,14 @@ Arena* SessionState::ArenaFor(const tensorflow::RunOptions& options) const {
   return caller_only;
 }
 
-Status SessionState::RunParts(const tensorflow::RunOptions& options,
+absl::Time SessionState::DeadlineOf(const tensorflow::RunOptions& options) const {
+  const int64_t timeout_ms =
+      options.timeout_in_ms() > 0 ? options.timeout_in_ms() : config_.operation_timeout_in_ms();
+  if (timeout_ms <= 0) return absl::InfiniteFuture();
+  return clock_->Now() + absl::Milliseconds(timeout_ms);
+}
+
+Status SessionState::RunParts(const tensorflow::RunOptions& options, absl::Time deadline,
                               const CompiledSignature& compiled, StepPool::Step& step,
                               absl::Span<const Tensor> args, absl::Span<Tensor> results,
                               tensorflow::RunMetadata* metadata) {
@@ -217,15 +236,12 @@ Status SessionState::RunParts(const tensorflow::RunOptions& options,
   if (metadata != nullptr && options.trace_level() != tensorflow::RunOptions::NO_TRACE) {
     executor_options.stats = &collector.emplace();
   }
-  const int64_t timeout_ms =
-      options.timeout_in_ms() > 0 ? options.timeout_in_ms() : config_.operation_timeout_in_ms();
-  if (timeout_ms > 0) {
-    executor_options.deadline = absl::Now() + absl::Milliseconds(timeout_ms);
+  if (deadline != absl::InfiniteFuture()) {
+    executor_options.deadline = absl::Now() + (deadline - clock_->Now());
     executor_options.keep = step.Share(shared_from_this());
   }
 
   if (compiled.transfers != nullptr) step->rendezvous = MakeLocalRendezvous(compiled.transfers);
-  const int64_t step_id = next_step_id_.fetch_add(1, std::memory_order_relaxed);
   Arena* const arena = ArenaFor(options);
   const std::shared_ptr<StepMemory> memory =
       max_step_bytes_ > 0 ? StepMemory::Make(max_step_bytes_) : nullptr;
@@ -233,7 +249,7 @@ Status SessionState::RunParts(const tensorflow::RunOptions& options,
   step->runs.resize(compiled.parts.size());
   for (size_t i = 0; i < compiled.parts.size(); ++i) {
     StepContext& context = step->contexts[i];
-    context.step_id = step_id;
+    context.step_id = step.number();
     context.device = compiled.parts[i].device;
     context.rendezvous = step->rendezvous;
     context.cancellation = &*step->cancellation;
@@ -251,15 +267,12 @@ Status SessionState::RunParts(const tensorflow::RunOptions& options,
   return WithoutDerivedMark(status);
 }
 
-Status SessionState::Run(const tensorflow::RunOptions& options, const DirectBinding& binding,
-                         absl::Span<const Tensor> feeds, absl::Span<Tensor> results,
-                         tensorflow::RunMetadata* metadata) {
+// In both of its callers: a call costs as much as a check of the feeds.
+ABSL_ATTRIBUTE_ALWAYS_INLINE inline Status SessionState::RunStep(
+    const tensorflow::RunOptions& options, absl::Time deadline, const DirectBinding& binding,
+    StepPool::Step& step, absl::Span<const Tensor> feeds, absl::Span<Tensor> results,
+    tensorflow::RunMetadata* metadata) {
   const BoundSignature& bound = binding.bound;
-  if (results.size() != bound.results.size()) {
-    return InvalidArgument("Run: the signature has ", bound.results.size(),
-                           " results, got places for ", results.size());
-  }
-  MR_ASSIGN_OR_RETURN(StepPool::Step step, steps_.Begin());
   MR_RETURN_IF_ERROR(CheckFeeds(bound, binding.feed_rules, feeds));
   MR_RETURN_IF_ERROR(CheckRunOptions(config_, options));
   if (binding.compiled == nullptr) {
@@ -280,7 +293,7 @@ Status SessionState::Run(const tensorflow::RunOptions& options, const DirectBind
     step->fetched.resize(compiled.signature.fetches.size());
     fetched = absl::MakeSpan(step->fetched);
   }
-  Status status = RunParts(options, compiled, step, args, fetched, metadata);
+  Status status = RunParts(options, deadline, compiled, step, args, fetched, metadata);
   if (status.ok()) status = CheckFetched(compiled.signature, fetched);
   if (!status.ok()) {
     for (Tensor& tensor : fetched) tensor = Tensor();
@@ -299,12 +312,51 @@ Status SessionState::Run(const tensorflow::RunOptions& options, const DirectBind
   return absl::OkStatus();
 }
 
-StatusOr<std::vector<Tensor>> SessionState::Run(const tensorflow::RunOptions& options,
-                                                const DirectBinding& binding,
-                                                absl::Span<const Tensor> feeds,
-                                                tensorflow::RunMetadata* metadata) {
-  std::vector<Tensor> results(binding.bound.results.size());
-  MR_RETURN_IF_ERROR(Run(options, binding, feeds, absl::MakeSpan(results), metadata));
+Status SessionState::Run(const tensorflow::RunOptions& options, const DirectBinding& binding,
+                         absl::Span<const Tensor> feeds, absl::Span<Tensor> results,
+                         tensorflow::RunMetadata* metadata) {
+  if (results.size() != binding.bound.results.size()) {
+    return InvalidArgument("Run: the signature has ", binding.bound.results.size(),
+                           " results, got places for ", results.size());
+  }
+  MR_ASSIGN_OR_RETURN(StepPool::Step step, steps_.Begin());
+  return RunStep(options, DeadlineOf(options), binding, step, feeds, results, metadata);
+}
+
+StatusOr<std::vector<Tensor>> SessionState::RunByNames(const tensorflow::RunOptions& options,
+                                                       const std::string& key,
+                                                       absl::FunctionRef<RunSignature()> signature,
+                                                       absl::Span<const Tensor> feeds,
+                                                       tensorflow::RunMetadata* metadata) {
+  const absl::Time deadline = DeadlineOf(options);
+  std::optional<StepPool::Step> step;
+  const auto begin = [&]() -> Status {
+    MR_ASSIGN_OR_RETURN(StepPool::Step begun, steps_.Begin());
+    step.emplace(std::move(begun));
+    return absl::OkStatus();
+  };
+  MR_RETURN_IF_ERROR(begin());
+  const DirectBinding* binding = step->Find(key);
+  if (binding != nullptr) {
+    binding->SayUsed();
+  } else {
+    const uint64_t version = steps_.version();
+    MR_ASSIGN_OR_RETURN(std::shared_ptr<const DirectBinding> bound, compiler_.Find(key));
+    if (bound == nullptr) {
+      step.reset();  // Close does not wait for who compiles
+      MR_ASSIGN_OR_RETURN(bound, Bind(key, signature));
+      if (deadline != absl::InfiniteFuture() && clock_->Now() >= deadline) {
+        return TimedOutWaitingFor(
+            "its signature to be compiled, which took all of its time; it is kept for the next "
+            "Run");
+      }
+      MR_RETURN_IF_ERROR(begin());
+    }
+    binding = step->Keep(key, std::move(bound), version);
+  }
+  std::vector<Tensor> results(binding->bound.results.size());
+  MR_RETURN_IF_ERROR(
+      RunStep(options, deadline, *binding, *step, feeds, absl::MakeSpan(results), metadata));
   return results;
 }
 
@@ -362,7 +414,11 @@ class DirectPreparedStep : public PreparedStep {
   StatusOr<std::vector<Tensor>> Run(const tensorflow::RunOptions& options,
                                     absl::Span<const Tensor> feeds,
                                     tensorflow::RunMetadata* metadata) override {
-    return NoExceptions("Run", [&] { return state_->Run(options, *binding_, feeds, metadata); });
+    return NoExceptions("Run", [&]() -> StatusOr<std::vector<Tensor>> {
+      std::vector<Tensor> results(binding_->bound.results.size());
+      MR_RETURN_IF_ERROR(state_->Run(options, *binding_, feeds, absl::MakeSpan(results), metadata));
+      return results;
+    });
   }
   Status RunInto(absl::Span<const Tensor> feeds, absl::Span<Tensor> results) override {
     return NoExceptions("Run", [&] {
@@ -412,11 +468,14 @@ class DirectSession : public Session {
           feeds, [](const Feed& feed) -> const std::string& { return feed.name.name(); }, &key);
       AppendNames(fetches, name_of_fetch, &key);
       AppendNames(targets, name_of_fetch, &key);
-      MR_ASSIGN_OR_RETURN(const std::shared_ptr<const DirectBinding> binding,
-                          state_->Bind(key, [&] { return NamesOf(feeds, fetches, targets); }));
+      const auto names = [&] { return NamesOf(feeds, fetches, targets); };
+      if (feeds.size() == 1) {
+        return state_->RunByNames(options, key, names, absl::MakeConstSpan(&feeds[0].value, 1),
+                                  metadata);
+      }
       absl::InlinedVector<Tensor, 4> values;
       for (const Feed& feed : feeds) values.push_back(feed.value);
-      return state_->Run(options, *binding, values, metadata);
+      return state_->RunByNames(options, key, names, values, metadata);
     });
   }
 
@@ -469,12 +528,14 @@ Status ResetDirectSessions(const SessionOptions&, absl::Span<const std::string> 
   return absl::OkStatus();
 }
 
-const SessionFactoryRegistration kDirect("", NewDirectSession, ResetDirectSessions);
+const SessionFactoryRegistration kDirect(
+    "", [](const SessionOptions& options) { return NewDirectSession(options); },
+    ResetDirectSessions);
 
 }  // namespace
 
-StatusOr<std::unique_ptr<Session>> NewDirectSession(const SessionOptions& options) {
-  MR_ASSIGN_OR_RETURN(std::shared_ptr<SessionState> state, SessionState::Make(options));
+StatusOr<std::unique_ptr<Session>> NewDirectSession(const SessionOptions& options, Clock* clock) {
+  MR_ASSIGN_OR_RETURN(std::shared_ptr<SessionState> state, SessionState::Make(options, clock));
   {
     LiveSessions& all = AllSessions();
     MutexLock lock(&all.mu);

@@ -9,22 +9,29 @@
 // /job:localhost/replica:0/task:0/device:CPU:i) with their resources, the stateful kernels by node
 // name, and where stateful nodes were placed; all of it outlives single signatures.
 //
-// Compiling: runtime/session/compile_path.h, kept by a SignatureCompiler.
+// Compiling: runtime/session/compile_path.h, kept by a SignatureCompiler. The time limit of a Run
+// covers it: a Run whose time is over by then is DeadlineExceeded, and the next one finds what it
+// compiled.
 //
 // Thread-safety: as session.h says; compiling and Extend take turns, cached steps pass them by. A
-// prepared step takes one lock.
+// prepared step, and one by names that its thread has used lately, takes one lock, which is its
+// own, and writes to nothing that steps of other threads write to.
 // Lifetime: a PreparedStep keeps what it needs; after Close it fails. Failure: session.h.
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 
+#include "core/clock.h"
+#include "core/status.h"
 #include "runtime/session.h"
 
 namespace millrace {
 
-// NewSession with target "" or "local" does the same.
-StatusOr<std::unique_ptr<Session>> NewDirectSession(const SessionOptions& options);
+// NewSession with target "" or "local" does the same. `clock` (outlives the session) measures the
+// time that a Run's limit leaves for its step.
+StatusOr<std::unique_ptr<Session>> NewDirectSession(const SessionOptions& options,
+                                                    Clock* clock = Clock::Real());
 
 // What a direct session did so far; for tests.
 struct DirectSessionStats {

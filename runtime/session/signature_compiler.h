@@ -15,6 +15,9 @@
 //     besides the one just compiled; the least recently used go first. A constant that several
 //     signatures hold counts once.
 //
+// Whoever remembers a binding and uses it without asking here says so by `is_used`; what was used
+// so counts as used when the next one has to go, before what was looked up since then.
+//
 // `Compiled` is what a signature is compiled to: executors in a session of this process, handles of
 // the tasks' graphs in a master. It has a member `HeldBytes held`.
 //
@@ -52,6 +55,12 @@ struct SignatureBinding {
   BoundSignature bound;
   std::vector<FeedRule> feed_rules;    // of bound.signature
   std::shared_ptr<Compiled> compiled;  // null when everything that is fetched was fed
+  // Since it was kept or spared; relaxed: a hint. Written only when it is not set, so that threads
+  // that use it do not write to one cache line.
+  mutable std::atomic<bool> is_used{false};
+  void SayUsed() const {
+    if (!is_used.load(std::memory_order_relaxed)) is_used.store(true, std::memory_order_relaxed);
+  }
 };
 
 // What a fetch of an operation means: a target that has no result, or, to a master whose clients
@@ -93,7 +102,13 @@ class SignatureCompiler {
 
   // `key` is the SignatureKey of what `names` returns, which is called only when it is not kept.
   StatusOr<std::shared_ptr<const Binding>> Bind(const std::string& key,
-                                                absl::FunctionRef<RunSignature()> names);
+                                                absl::FunctionRef<RunSignature()> names) {
+    Entries dropped;
+    return Bind(key, names, &dropped);
+  }
+
+  // Null when it is not kept: nothing is compiled.
+  StatusOr<std::shared_ptr<const Binding>> Find(const std::string& key);
 
   // Calls with the graph while it does not grow.
   Status WithGraph(absl::FunctionRef<Status(const Graph&)> body);
@@ -103,6 +118,10 @@ class SignatureCompiler {
     std::shared_ptr<const Binding> binding;
   };
   using Entries = std::list<Entry>;  // latest first
+  // Also what had to go for it, for the caller to forget and to drop, without a lock.
+  StatusOr<std::shared_ptr<const Binding>> Bind(const std::string& key,
+                                                absl::FunctionRef<RunSignature()> names,
+                                                Entries* dropped);
   // What was kept, for the caller to drop. `status` must not be OK; the first one counts. Needs no
   // memory.
   Entries Close(const Status& status);
@@ -118,7 +137,6 @@ class SignatureCompiler {
   std::vector<std::shared_ptr<Compiled>> Kept();
 
  private:
-  StatusOr<std::shared_ptr<const Binding>> Find(const std::string& key);
   StatusOr<std::shared_ptr<const Binding>> Make(const RunSignature& names)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(graph_mu_);
   // Moves what must go to `dropped`.
@@ -177,9 +195,7 @@ StatusOr<std::shared_ptr<const SignatureBinding<Compiled>>> SignatureCompiler<Co
 
 template <typename Compiled>
 StatusOr<std::shared_ptr<const SignatureBinding<Compiled>>> SignatureCompiler<Compiled>::Bind(
-    const std::string& key, absl::FunctionRef<RunSignature()> names) {
-  // Dropped last, without a lock.
-  Entries dropped;
+    const std::string& key, absl::FunctionRef<RunSignature()> names, Entries* dropped) {
   return NoExceptions("Session", [&]() -> StatusOr<std::shared_ptr<const Binding>> {
     MR_ASSIGN_OR_RETURN(std::shared_ptr<const Binding> binding, Find(key));
     if (binding != nullptr) return binding;
@@ -191,7 +207,7 @@ StatusOr<std::shared_ptr<const SignatureBinding<Compiled>>> SignatureCompiler<Co
     // Closing may take away what compiling needs.
     MR_RETURN_IF_ERROR(closed_);
     MR_RETURN_IF_ERROR(made.status());
-    Keep(key, *made, &dropped);
+    Keep(key, *made, dropped);
     return made;
   });
 }
@@ -239,8 +255,16 @@ void SignatureCompiler<Compiled>::Keep(const std::string& key,
   entries_.splice(entries_.begin(), fresh);
   const Compiled* const latest = entries_.front().binding->compiled.get();
   const int64_t latest_bytes = latest == nullptr ? 0 : latest->held.total();
+  // Each at most once, so that somebody goes.
+  size_t may_be_spared = entries_.size() - 1;
   while (entries_.size() > 1 &&
          (entries_.size() > max_entries_ || held_.total() - latest_bytes > max_bytes_)) {
+    const auto oldest = std::prev(entries_.end());
+    if (may_be_spared > 0 && oldest->binding->is_used.exchange(false, std::memory_order_relaxed)) {
+      --may_be_spared;
+      entries_.splice(std::next(entries_.begin()), entries_, oldest);
+      continue;
+    }
     Account(entries_.back().binding->compiled.get(), -1);
     by_key_.erase(entries_.back().key);
     dropped->splice(dropped->end(), entries_, std::prev(entries_.end()));

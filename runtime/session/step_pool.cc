@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/session/step_pool.h"
 
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <utility>
 
+#include "absl/base/optimization.h"
+#include "core/thread_number.h"
 #include "runtime/engine/step.h"
 #include "runtime/step_context.h"
 
@@ -36,36 +42,82 @@ StepPool::State* StepPool::TakeIdle() {
     auto idle = State::Phase::kIdle;
     return state->phase.compare_exchange_strong(idle, State::Phase::kRunning);
   };
-  State* const last = last_idle_.load(std::memory_order_acquire);
-  if (last != nullptr && take(last)) return last;
+  std::atomic<State*>& last_used =
+      last_used_[static_cast<size_t>(ThreadNumber()) % kLastUsed].state;
+  State* const last = last_used.load(std::memory_order_acquire);
+  if (ABSL_PREDICT_TRUE(last != nullptr) && take(last)) return last;
   for (State* state = all_.load(); state != nullptr; state = state->next) {
-    if (take(state)) return state;
+    if (!take(state)) continue;
+    last_used.store(state, std::memory_order_release);
+    return state;
   }
   auto made = std::make_unique<State>(name_);
   made->next = all_.load();
   while (!all_.compare_exchange_weak(made->next, made.get())) {
   }
+  last_used.store(made.get(), std::memory_order_release);
   return made.release();
 }
 
 StatusOr<StepPool::Step> StepPool::Begin() {
   Step step(this, TakeIdle());
   // Either this sees that the pool is closed, or Close sees that the step runs.
-  if (is_closed_.load()) return Closed();
+  if (ABSL_PREDICT_FALSE(is_closed_.load())) return Closed();
+  State& state = *step.state_;
+  if (ABSL_PREDICT_FALSE(++state.number >= state.end_of_numbers)) {
+    state.number = next_number_.fetch_add(kNumbers, std::memory_order_relaxed);
+    state.end_of_numbers = state.number + kNumbers;
+  }
   return step;
 }
 
+const DirectBinding* StepPool::Step::Find(const std::string& key) {
+  if (ABSL_PREDICT_FALSE(state_->kept_version != pool_->version())) return nullptr;
+  return state_->kept.Find(key);
+}
+
+const DirectBinding* StepPool::Step::Keep(const std::string& key,
+                                          std::shared_ptr<const DirectBinding> binding,
+                                          uint64_t version) {
+  if (state_->kept_version != version) {
+    state_->kept.Clear();
+    state_->kept_version = version;
+  }
+  return state_->kept.Keep(key, std::move(binding));
+}
+
+void StepPool::ForgetOld(State* state) noexcept {
+  // Either Forget sees that the state is idle, or the end of its step sees the new version here.
+  while (state->phase.load() == State::Phase::kIdle) {
+    auto phase = State::Phase::kIdle;
+    if (!state->phase.compare_exchange_strong(phase, State::Phase::kEnding)) return;
+    const uint64_t version = version_.load();
+    state->kept.Clear();
+    state->kept_version = version;
+    SetIdle(state);
+    if (version_.load() == version) return;
+  }
+}
+
+void StepPool::TellClose() noexcept {
+  MutexLock lock(&mu_);
+  changed_.SignalAll();
+}
+
+void StepPool::Forget() noexcept {
+  version_.fetch_add(1);
+  for (State* state = all_.load(); state != nullptr; state = state->next) ForgetOld(state);
+}
+
 void StepPool::Leave(State* state) noexcept {
+  state->kept.Clear();  // nobody knows when it ends
   for (auto phase = State::Phase::kRunning;
        !state->phase.compare_exchange_strong(phase, State::Phase::kLeft);
        phase = State::Phase::kRunning) {
     MutexLock lock(&mu_);
     while (state->phase.load() == State::Phase::kPinned) changed_.Wait(&mu_);
   }
-  if (is_closed_.load()) {
-    MutexLock lock(&mu_);
-    changed_.SignalAll();
-  }
+  if (is_closed_.load()) TellClose();
 }
 
 void StepPool::End(State* state) noexcept {
@@ -85,12 +137,13 @@ void StepPool::End(State* state) noexcept {
   state->args.clear();
   state->fetched.clear();
   state->cancellation.emplace();
-  state->phase.store(State::Phase::kIdle);
-  last_idle_.store(state, std::memory_order_release);
-  if (is_closed_.load()) {
-    MutexLock lock(&mu_);
-    changed_.SignalAll();
+  const uint64_t version = version_.load();
+  if (ABSL_PREDICT_FALSE(state->kept_version != version)) {
+    state->kept.Clear();
+    state->kept_version = version;
   }
+  SetIdle(state);
+  if (ABSL_PREDICT_FALSE(version_.load() != version)) ForgetOld(state);
 }
 
 Status StepPool::Closed() {
@@ -123,6 +176,7 @@ void StepPool::Close(const Status& status) {
       changed_.Wait(&mu_);
     }
   }
+  Forget();
 }
 
 }  // namespace millrace

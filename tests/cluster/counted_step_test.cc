@@ -2,14 +2,17 @@
 //
 // Counts what a training step of a real model costs on a cluster: calls and copies. The servers
 // live in this process and talk over gRPC, so one process's counters see both sides.
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/status.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster.h"
@@ -17,19 +20,26 @@
 #include "distributed/server.h"
 #include "distributed/transport/rpc.h"
 #include "distributed/transport/tensor_coding.h"
+#include "graph/attr.h"
+#include "graph/place/device_name.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
 #include "layers/variable.h"
 #include "ops/array/constant.h"
 #include "ops/array/placeholder.h"
 #include "ops/linalg/matmul.h"
+#include "ops/math/cwise_binary.h"
+#include "ops/math/cwise_unary.h"
 #include "ops/math/reduction.h"
 #include "ops/nn/activations.h"
 #include "ops/nn/bias.h"
 #include "ops/nn/xent.h"
+#include "proto/config.pb.h"
 #include "runtime/session.h"
 #include "tests/cluster/process.h"
 #include "train/adam.h"
+#include "train/gradient_descent.h"
+#include "train/optimizer.h"
 #include "train/supervisor.h"
 
 namespace millrace {
@@ -73,41 +83,51 @@ constexpr int64_t kLargeWeightBytes =
 // Loss, step and the bias of ten labels with its gradient.
 constexpr int64_t kMaxInsideBytesPerStep = 512;
 
-TEST(CountedStepTest, ATrainingStepTakesAtMostThreeCallsPerServerAndOneCopyPerTensor) {
-  constexpr int kServers = 2;
+// Servers of this process: `num_ps` parameter servers and one worker, which comes last.
+struct Servers {
   std::vector<std::unique_ptr<Server>> servers;
-  std::vector<std::string> addresses;
+  std::vector<std::string> ps_addresses;
   ClusterConfig worker_config;
+  std::string target() const { return servers.back()->target(); }
+};
+
+StatusOr<Servers> StartServers(int num_ps) {
+  Status last;
   // Ports may be taken by others between the choice and the start.
-  for (int tries = 0; tries < 3 && servers.size() != kServers + 1; ++tries) {
-    servers.clear();
-    addresses.clear();
-    ClusterPorts ports = FreeClusterPorts(kServers, 0, 1);
+  for (int tries = 0; tries < 3; ++tries) {
+    Servers started;
+    ClusterPorts ports = FreeClusterPorts(num_ps, 0, 1);
     ports.host = "127.0.0.1";
-    for (int i = 0; i <= kServers; ++i) {
-      const bool is_worker = i == kServers;
-      ASSERT_OK_AND_ASSIGN(
+    for (int i = 0; i <= num_ps; ++i) {
+      const bool is_worker = i == num_ps;
+      MR_ASSIGN_OR_RETURN(
           const ClusterConfig config,
           ClusterConfig::Parse(TfConfig(ports, is_worker ? "worker" : "ps", is_worker ? 0 : i)));
       auto server = Server::Start(config);
-      if (!server.ok()) break;
+      last = server.status();
+      if (!last.ok()) break;
       if (is_worker) {
-        worker_config = config;
+        started.worker_config = config;
       } else {
-        ASSERT_OK_AND_ASSIGN(addresses.emplace_back(), config.cluster().address("ps", i));
+        MR_ASSIGN_OR_RETURN(started.ps_addresses.emplace_back(), config.cluster().address("ps", i));
       }
-      servers.push_back(*std::move(server));
+      started.servers.push_back(*std::move(server));
     }
+    if (last.ok()) return started;
   }
-  ASSERT_EQ(servers.size(), size_t{kServers + 1});
+  return last;
+}
 
+TEST(CountedStepTest, ATrainingStepTakesAtMostThreeCallsPerServerAndOneCopyPerTensor) {
+  ASSERT_OK_AND_ASSIGN(const Servers cluster, StartServers(2));
+  const std::vector<std::string>& addresses = cluster.ps_addresses;
   Scope root;
-  const Model model(root.WithDevice(ReplicaDeviceSetter(worker_config)));
+  const Model model(root.WithDevice(ReplicaDeviceSetter(cluster.worker_config)));
   SupervisorOptions options;
   options.global_step = model.step;
   options.max_wait = absl::Seconds(60);
   Supervisor supervisor(root, options);
-  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(servers.back()->target()));
+  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(cluster.target()));
   Tensor labels = *Tensor::Zeros(DT_FLOAT, ShapeOf({kBatch, kLabels}));
   for (int i = 0; i < kBatch; ++i) {
     labels.mutable_flat<float>()[static_cast<size_t>(i * kLabels + i % kLabels)] = 1;
@@ -164,6 +184,166 @@ TEST(CountedStepTest, ATrainingStepTakesAtMostThreeCallsPerServerAndOneCopyPerTe
   RecordProperty("bytes_sent_per_step", static_cast<int>((by_reference + inside) / kSteps));
   RecordProperty("bytes_copied_per_step", static_cast<int>((received_copied + inside) / kSteps));
   EXPECT_OK(supervisor.Stop());
+}
+
+// --- What a step moves -----------------------------------------------------------------------
+
+// What crosses from one task to another in a run, by name and direction: tensors
+// ("w/Read/ReadVariableOp ps0 -> worker") and edges that only order, with their first source.
+struct Crossings {
+  std::vector<std::string> tensors, controls;
+};
+
+std::string JobOf(const std::string& device) {
+  const auto name = DeviceName::Parse(device);
+  if (!name.ok() || !name->job || !name->task) return device;
+  return *name->job == "ps" ? absl::StrCat("ps", *name->task) : *name->job;
+}
+
+Crossings CrossingsOf(const tensorflow::RunMetadata& metadata) {
+  Crossings result;
+  for (const tensorflow::GraphDef& graph : metadata.partition_graphs()) {
+    std::map<std::string, const tensorflow::NodeDef*> nodes;
+    for (const auto& node : graph.node()) nodes[node.name()] = &node;
+    for (const auto& node : graph.node()) {
+      if (node.op() != "_Send" && node.op() != "_HostSend") continue;
+      const auto device = [&](const char* attr) {
+        return JobOf(*GetAttr<std::string>(node, attr));
+      };
+      const std::string way =
+          absl::StrCat(" ", device("send_device"), " -> ", device("recv_device"));
+      const std::string& sent = node.input(0);
+      const auto source = nodes.find(sent);
+      bool is_control = false;
+      if (source != nodes.end() && source->second->op() == "Const") {
+        const auto value = GetAttr<Tensor>(*source->second, "value");
+        is_control = value.ok() && value->num_elements() == 0;
+      }
+      // The constant is named after what it waits for: "<node>/ctrl/_S12".
+      const std::string name = is_control ? sent.substr(0, sent.rfind("/ctrl/")) : sent;
+      (is_control ? result.controls : result.tensors).push_back(absl::StrCat(name, way));
+    }
+  }
+  std::sort(result.tensors.begin(), result.tensors.end());
+  std::sort(result.controls.begin(), result.controls.end());
+  return result;
+}
+
+// examples/linear: a line, gradient descent, a global step.
+struct LinearModel {
+  LinearModel(const Scope& s, Optimizer&& optimizer) {
+    x = Placeholder(s.WithName("x"), DT_FLOAT, {-1});
+    y = Placeholder(s.WithName("y"), DT_FLOAT, {-1});
+    step = GlobalStep(s);
+    w = MakeVariable(s.WithName("w"), Const(s, 0.5f));
+    b = MakeVariable(s.WithName("b"), Const(s, 0.0f));
+    const Output predicted = Add(s, Mul(s, w.value, x), b.value);
+    loss = ReduceMean(s.WithName("loss"), Square(s, Sub(s, predicted, y)));
+    train = optimizer.Minimize(s, loss, {.global_step = step});
+    init = GlobalVariablesInitializer(s);
+  }
+  std::vector<Feed> Batch() const {
+    return {{x, Tensor::Vector<float>({-1, 0, 1})}, {y, Tensor::Vector<float>({-4, -1, 2})}};
+  }
+  Variable w, b, step;
+  Output x, y, loss;
+  Operation train, init;
+};
+
+StatusOr<Crossings> CrossingsOfRun(Session* session, absl::Span<const Feed> feeds,
+                                   absl::Span<const FetchName> fetches,
+                                   absl::Span<const FetchName> targets) {
+  tensorflow::RunOptions options;
+  options.set_output_partition_graphs(true);
+  tensorflow::RunMetadata metadata;
+  MR_RETURN_IF_ERROR(session->Run(options, feeds, fetches, targets, &metadata).status());
+  return CrossingsOf(metadata);
+}
+
+// Begins a session on `cluster` with the model, initialised; what that moved.
+struct Running {
+  std::unique_ptr<Session> session;
+  Crossings init;
+};
+StatusOr<Running> Begin(const Servers& cluster, const Scope& root, const LinearModel& model) {
+  MR_RETURN_IF_ERROR(root.status());
+  SessionOptions options;
+  options.target = cluster.target();
+  Running result;
+  MR_ASSIGN_OR_RETURN(result.session, NewSession(options));
+  MR_RETURN_IF_ERROR(result.session->Extend(root));
+  MR_ASSIGN_OR_RETURN(result.init, CrossingsOfRun(result.session.get(), {}, {}, {model.init}));
+  return result;
+}
+
+using Names = std::vector<std::string>;
+
+TEST(CountedStepTest, ALinearStepMovesItsVariablesAndTheirGradientsAndNothingElse) {
+  ASSERT_OK_AND_ASSIGN(const Servers cluster, StartServers(1));
+  Scope root;
+  const LinearModel model(root.WithDevice(ReplicaDeviceSetter(cluster.worker_config)),
+                          GradientDescentOptimizer({.learning_rate = 0.1}));
+  ASSERT_OK_AND_ASSIGN(const Running run, Begin(cluster, root, model));
+  // Initial values that the program made as constants of its own device; nothing comes back.
+  EXPECT_EQ(run.init.tensors, Names({"Const worker -> ps0", "Const_1 worker -> ps0",
+                                     "global_step/Initializer/zeros worker -> ps0"}));
+  EXPECT_EQ(run.init.controls, Names());
+  ASSERT_OK_AND_ASSIGN(const Crossings step, CrossingsOfRun(run.session.get(), model.Batch(),
+                                                            {model.loss}, {model.train}));
+  EXPECT_EQ(step.tensors,
+            Names({"b/Read/ReadVariableOp ps0 -> worker", "gradients/Add_grad/Sum worker -> ps0",
+                   "gradients/Mul_grad/Sum worker -> ps0", "w/Read/ReadVariableOp ps0 -> worker"}));
+  // The updates, the step's count and what the program runs are on one device.
+  EXPECT_EQ(step.controls, Names());
+
+  // The bytes of tensors on the wire say so, too: four floats. The loss is fetched from a server of
+  // this process.
+  const TensorCodingCounters before = GetTensorCodingCounters();
+  for (int i = 0; i < kSteps; ++i) {
+    ASSERT_OK(run.session->Run(model.Batch(), {model.loss}, {model.train}).status());
+  }
+  const TensorCodingCounters after = GetTensorCodingCounters();
+  EXPECT_EQ(after.sent_copied - before.sent_copied, kSteps * 4 * int64_t{sizeof(float)});
+  EXPECT_EQ(after.sent_by_reference, before.sent_by_reference);
+  EXPECT_EQ(after.through_proto, before.through_proto);
+  ASSERT_OK_AND_ASSIGN(const auto out, run.session->Run({}, {model.step.value}));
+  EXPECT_EQ(out[0].scalar<int64_t>(), 1 + kSteps);
+}
+
+// Two servers: each tells once, straight to where the step is counted, that its updates are made.
+TEST(CountedStepTest, ServersTellEachOtherOnceOfTheirUpdates) {
+  ASSERT_OK_AND_ASSIGN(const Servers cluster, StartServers(2));
+  const Names linear = {
+      "b/Read/ReadVariableOp ps0 -> worker", "gradients/Add_grad/Sum worker -> ps0",
+      "gradients/Mul_grad/Sum worker -> ps1", "w/Read/ReadVariableOp ps1 -> worker"};
+  struct Case {
+    std::unique_ptr<Optimizer> optimizer;
+    Names also;  // moved besides
+    Names controls;
+  };
+  Case cases[2];
+  cases[0] = {std::make_unique<GradientDescentOptimizer>(),
+              {},
+              {"GradientDescent/update/NoOp_1 ps1 -> ps0"}};
+  // The powers are kept once, with the first variable by name.
+  cases[1] = {
+      std::make_unique<AdamOptimizer>(),
+      {"beta1_power/Read/ReadVariableOp ps0 -> ps1", "beta2_power/Read/ReadVariableOp ps0 -> ps1"},
+      {"Adam/updated/NoOp_1 ps1 -> ps0"}};
+  for (const Case& c : cases) {
+    Scope root;
+    const LinearModel model(root.WithDevice(ReplicaDeviceSetter(cluster.worker_config)),
+                            std::move(*c.optimizer));
+    ASSERT_OK_AND_ASSIGN(const Running run, Begin(cluster, root, model));
+    EXPECT_EQ(run.init.controls, Names({"init/NoOp ps0 -> worker", "init/NoOp_1 ps1 -> worker"}));
+    ASSERT_OK_AND_ASSIGN(const Crossings step, CrossingsOfRun(run.session.get(), model.Batch(),
+                                                              {model.loss}, {model.train}));
+    Names tensors = c.also;
+    tensors.insert(tensors.end(), linear.begin(), linear.end());
+    std::sort(tensors.begin(), tensors.end());
+    EXPECT_EQ(step.tensors, tensors);
+    EXPECT_EQ(step.controls, c.controls);
+  }
 }
 
 }  // namespace

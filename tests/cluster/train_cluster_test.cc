@@ -16,9 +16,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "core/exit_code.h"
 #include "core/file_system.h"
+#include "core/notification.h"
 #include "core/random_bits.h"
+#include "core/run_file.h"
 #include "core/status.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
@@ -163,6 +166,61 @@ TEST_F(TrainClusterTest, ASignalEndsEveryTaskAndTheChiefSaves) {
   EXPECT_EQ(ExitCode(of_chief.status()), 143);
   EXPECT_EQ(ExitCode(of_worker.status()), 143);
   EXPECT_TRUE(LatestCheckpoint(FileSystem::Posix(), dir_ + "/run").has_value());
+}
+
+// Another client empties the run's containers on every server, through the master of one of them,
+// which closes that one's sessions, too.
+TEST_F(TrainClusterTest, AResetByAnotherClientCostsTheStepsSinceTheLastCheckpointAndNoTask) {
+  for (const char* through : {"ps", "worker", "master"}) {
+    SCOPED_TRACE(absl::StrCat("through the master of ", through));
+    const std::string dir = absl::StrCat(dir_, "/run_", through);  // a run of its own
+    const Model chief(configs_["master"]), worker(configs_["worker"]);
+    constexpr int64_t kSteps = 1500;
+    Notification joined, has_reset, trains_on;
+    StatusOr<TrainResult> of_worker = absl::UnknownError("not yet");
+    std::thread thread([&] {
+      TrainOptions options = Options("worker", worker, kSteps);
+      options.dir = dir;
+      // A step that is lost keeps its batch, so the next one is asked for by one that was not.
+      int batches = 0, batches_at_reset = 0;
+      options.data = [&] {
+        if (++batches == 2) joined.Notify();
+        if (has_reset.HasBeenNotified()) {
+          if (batches_at_reset == 0) batches_at_reset = batches;
+          if (batches == batches_at_reset + 1) trains_on.Notify();
+        }
+        return worker.Batch();
+      };
+      of_worker = Train(worker.root, worker.op, options);
+    });
+    TrainOptions options = Options("master", chief, kSteps);
+    options.dir = dir;
+    options.save_every = 100;
+    int batches_since = 0;  // the reset
+    options.data = [&] {
+      if (!has_reset.HasBeenNotified()) {
+        // The reset comes when there is something to restore and both train.
+        if (!LatestCheckpoint(FileSystem::Posix(), dir).has_value()) return chief.Batch();
+        EXPECT_TRUE(joined.WaitFor(absl::Seconds(15)));
+        const auto run = ReadRunFile(FileSystem::Posix(), dir);
+        EXPECT_OK(run.status());
+        EXPECT_OK(ResetTarget({.target = servers_[through]->target()}, {(*run)->id}));
+        has_reset.Notify();
+      } else if (++batches_since == 2) {
+        EXPECT_TRUE(trains_on.WaitFor(absl::Seconds(15)));
+      }
+      return chief.Batch();
+    };
+    ::testing::internal::CaptureStderr();
+    const StatusOr<TrainResult> of_chief = Train(chief.root, chief.op, options);
+    thread.join();
+    const std::string log = ::testing::internal::GetCapturedStderr();
+    ASSERT_OK(of_chief.status());
+    ASSERT_OK(of_worker.status());
+    EXPECT_GE(of_chief->global_step, kSteps);
+    EXPECT_TRUE(absl::StrContains(log, "Supervisor: restored 2 variables from ")) << log;
+    EXPECT_GE(of_chief->own_steps + of_worker->own_steps, kSteps);
+  }
 }
 
 }  // namespace

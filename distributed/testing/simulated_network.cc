@@ -1,0 +1,609 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "distributed/testing/simulated_network.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "distributed/transport/in_process_transport.h"
+#include "graph/graph.h"
+
+namespace millrace {
+namespace {
+
+// Between two keepalive pings, and for the answer (rpc.h).
+constexpr absl::Duration kSilence = absl::Seconds(30);
+// After the time of a step is over, its call waits so much longer for what the step waited for:
+// kStepAnswerSlack of step_limit.h, whose library links gRPC.
+constexpr absl::Duration kStepAnswerSlack = absl::Seconds(5);
+// Between two attempts to reach a task that is not there.
+constexpr absl::Duration kReconnect = absl::Seconds(1);
+
+Status Lost(const std::string& task, const std::string& why) {
+  return absl::UnavailableError(absl::StrCat(task, ": ", why));
+}
+
+std::string CodeOf(const Status& status) { return absl::StatusCodeToString(status.code()); }
+
+}  // namespace
+
+std::string ShortTask(absl::string_view task) {
+  return absl::StrReplaceAll(task, {{"/job:", ""}, {"/replica:0/task:", ""}, {"worker", "w"}});
+}
+
+struct SimulatedNetwork::Call {
+  int64_t number = 0;
+  const char* method = "";
+  std::shared_ptr<Life> from;
+  std::string to;
+  bool wait_for_ready = false;
+  bool is_step = false;
+  std::string session;  // of a step
+  Served serve;         // what is done where it arrives
+  Transport::Done done;
+  CancellationManager* cancellation = nullptr;
+  CancellationManager::Token token = 0;
+  bool is_over = false;  // at the caller
+  bool is_lost = false;  // nothing comes back any more
+  bool timed = false;
+  Simulation::EventId deadline_event;
+
+  std::shared_ptr<Life> at;  // where it arrived
+  CancellationManager at_server;
+  bool answered = false;
+  absl::Time last_message = absl::InfinitePast();
+};
+
+// --- Lives ---------------------------------------------------------------------------------------
+
+std::shared_ptr<SimulatedNetwork::Life> SimulatedNetwork::Begin(const std::string& task) {
+  auto life = std::make_shared<Life>();
+  life->task = task;
+  life->place = simulation_->AddPlace(ShortTask(task));
+  return life;
+}
+
+void SimulatedNetwork::Attach(const std::shared_ptr<Life>& life, Worker* worker) {
+  life->worker = worker;
+  lives_[life->task] = life;
+  simulation_->Trace(absl::StrCat(ShortTask(life->task), " is up"));
+}
+
+void SimulatedNetwork::Kill(const std::shared_ptr<Life>& life) {
+  simulation_->Trace(absl::StrCat(ShortTask(life->task), " is killed"));
+  life->is_over = true;
+  lives_.erase(life->task);
+  std::vector<std::shared_ptr<Call>> own, lost;
+  for (const auto& [number, call] : open_) {
+    if (call->from == life) {
+      own.push_back(call);
+    } else if (call->at == life) {
+      lost.push_back(call);
+    }
+  }
+  for (const auto& call : own) End(call, Lost(life->task, "killed"), "dies with its caller");
+  for (const auto& call : lost) {
+    const bool cut = IsCut(call->to, call->from->task);
+    if (!call->answered) Lose(call, cut ? kSilence : Delay(), "Socket closed");
+  }
+  life->place->EndSleeps();
+  life->killed.StartCancel();
+}
+
+void SimulatedNetwork::Cut(const std::string& from, const std::string& to) {
+  const int64_t number = ++last_cut_;
+  cut_[{from, to}] = number;
+  simulation_->Trace(absl::StrCat(ShortTask(from), " -> ", ShortTask(to), " is cut"));
+  // Then both sides take each other for lost.
+  simulation_->After(kSilence, [this, from, to, number]() -> Simulation::Place* {
+    const auto it = cut_.find({from, to});
+    if (it == cut_.end() || it->second != number) return nullptr;
+    std::vector<std::shared_ptr<Call>> lost;
+    for (const auto& [id, call] : open_) {
+      const std::string& caller = call->from->task;
+      if ((caller == from && call->to == to) || (caller == to && call->to == from)) {
+        lost.push_back(call);
+      }
+    }
+    for (const auto& call : lost) Lose(call, absl::ZeroDuration(), "keepalive watchdog timeout");
+    return nullptr;
+  });
+}
+
+void SimulatedNetwork::HealAll() {
+  if (!cut_.empty()) simulation_->Trace("all links are whole");
+  cut_.clear();
+}
+
+std::string SimulatedNetwork::OpenCalls() const {
+  std::string result;
+  for (const auto& [number, call] : open_) {
+    absl::StrAppend(&result, " #", number, " ", call->method, " of ", ShortTask(call->from->task),
+                    " to ", ShortTask(call->to), ";");
+  }
+  return result;
+}
+
+// --- Calls ---------------------------------------------------------------------------------------
+
+absl::Duration SimulatedNetwork::Delay() {
+  const bool is_long = simulation_->Chance(rates.long_delay);
+  return simulation_->DrawTime(is_long ? rates.longest_delay : rates.usual_delay) +
+         absl::Microseconds(50);
+}
+
+void SimulatedNetwork::Trace(const Call& call, absl::string_view what, bool back) {
+  simulation_->Trace(absl::StrCat(ShortTask(call.from->task), back ? " <- " : " -> ",
+                                  ShortTask(call.to), " #", call.number, " ", call.method, " ",
+                                  what));
+}
+
+void SimulatedNetwork::BeginCall(std::shared_ptr<Call> call, const CallOptions& options) {
+  // Whoever is being destroyed reaches nobody.
+  if (call->from->is_over) return call->done(Lost(call->to, "killed"));
+  call->from->place->Act();
+  call->number = ++calls_begun_;
+  call->wait_for_ready = options.wait_for_ready;
+  open_[call->number] = call;
+  Trace(*call, "begins");
+  if (call->is_step && observer.step_begins) observer.step_begins(*call->from, call->number);
+  const auto cancelled = [this, weak = std::weak_ptr<Call>(call)] {
+    simulation_->After(absl::ZeroDuration(), [this, weak]() -> Simulation::Place* {
+      const std::shared_ptr<Call> cancelled_call = weak.lock();
+      if (cancelled_call == nullptr || cancelled_call->is_over) return nullptr;
+      End(cancelled_call, absl::CancelledError("Call was cancelled"), "is cancelled");
+      return cancelled_call->from->place;
+    });
+  };
+  if (options.cancellation != nullptr) {
+    if (options.cancellation->Register(&call->token, cancelled)) {
+      call->cancellation = options.cancellation;
+    } else {
+      cancelled();
+    }
+  }
+  absl::Time end = options.deadline;
+  if (call->is_step) end += kStepAnswerSlack;
+  if (end != absl::InfiniteFuture()) {
+    call->timed = true;
+    call->deadline_event = simulation_->At(end, [this, call]() -> Simulation::Place* {
+      End(call, absl::DeadlineExceededError("Deadline Exceeded"), "is out of time");
+      return call->from->place;
+    });
+  }
+  if (simulation_->Chance(rates.lost_request)) {
+    Trace(*call, "is lost");
+    return Lose(call, simulation_->DrawTime(kSilence), "connection reset");
+  }
+  simulation_->After(Delay(), [this, call]() -> Simulation::Place* {
+    Arrive(call);
+    return call->at == nullptr ? nullptr : call->at->place;
+  });
+}
+
+void SimulatedNetwork::Arrive(const std::shared_ptr<Call>& call) {
+  if (IsCut(call->from->task, call->to)) {
+    Trace(*call, "meets a cut link");
+    if (!call->is_over) Lose(call, kSilence, "keepalive watchdog timeout");
+    return;
+  }
+  const auto it = lives_.find(call->to);
+  if (it == lives_.end()) {
+    if (call->is_over) return;
+    if (call->wait_for_ready) {
+      simulation_->After(kReconnect, [this, call]() -> Simulation::Place* {
+        Arrive(call);
+        return call->at == nullptr ? nullptr : call->at->place;
+      });
+      return;
+    }
+    Trace(*call, "finds nobody");
+    return Lose(call, Delay(), "Connection refused");
+  }
+  call->at = it->second;
+  Trace(*call, "arrives");
+  served_[call->number] = call;
+  if (call->is_over) {
+    // Its end follows it on the same way.
+    simulation_->After(absl::Microseconds(1), [this, call] {
+      CancelAtServer(call);
+      return call->at->place;
+    });
+  }
+  if (call->is_step && observer.step_arrives) {
+    observer.step_arrives(*call->at, call->number);
+    observer.step_of_session(*call->at, call->session, call->number);
+  }
+  call->serve(call);
+}
+
+void SimulatedNetwork::SendBack(const std::shared_ptr<Call>& call, absl::string_view what,
+                                absl::AnyInvocable<void()> take) {
+  if (call->at->is_over || call->is_lost || call->is_over) return;
+  if (simulation_->Chance(rates.lost_answer)) {
+    Trace(*call, absl::StrCat(what, " is lost"), /*back=*/true);
+    return Lose(call, simulation_->DrawTime(kSilence), "connection reset");
+  }
+  call->at->place->Act();
+  call->last_message =
+      std::max(simulation_->Now() + Delay(), call->last_message + absl::Microseconds(1));
+  simulation_->At(call->last_message,
+                  [this, call, what = std::string(what),
+                   take = std::move(take)]() mutable -> Simulation::Place* {
+                    if (call->is_over || call->is_lost) return nullptr;
+                    if (IsCut(call->to, call->from->task)) {
+                      Trace(*call, absl::StrCat(what, " meets a cut link"), /*back=*/true);
+                      Lose(call, kSilence, "keepalive watchdog timeout");
+                      return nullptr;
+                    }
+                    Trace(*call, what, /*back=*/true);
+                    take();
+                    return call->from->place;
+                  });
+}
+
+void SimulatedNetwork::Answer(const std::shared_ptr<Call>& call, const Status& status,
+                              absl::AnyInvocable<void()> take) {
+  // Whoever is being destroyed is heard by nobody.
+  if (call->at->is_over) return;
+  if (call->answered) {
+    return simulation_->Violated(absl::StrCat(call->method, " #", call->number, " at ",
+                                              ShortTask(call->to),
+                                              " was answered twice: ", status.ToString()));
+  }
+  call->answered = true;
+  served_.erase(call->number);
+  if (call->is_step && observer.step_answers) {
+    observer.step_answers(*call->at, call->number, status);
+  }
+  SendBack(call, absl::StrCat("answers ", CodeOf(status)),
+           [this, call, status, take = std::move(take)]() mutable {
+             if (status.ok()) take();
+             End(call, status, "");
+           });
+}
+
+void SimulatedNetwork::Lose(const std::shared_ptr<Call>& call, absl::Duration noticed_after,
+                            const std::string& why) {
+  if (call->is_over || call->is_lost) return;
+  call->is_lost = true;
+  simulation_->After(noticed_after, [this, call, why]() -> Simulation::Place* {
+    if (call->is_over) return nullptr;
+    End(call, Lost(call->to, why), "is given up");
+    return call->from->place;
+  });
+}
+
+void SimulatedNetwork::End(const std::shared_ptr<Call>& call, const Status& status,
+                           absl::string_view how) {
+  if (call->is_over) return;
+  call->is_over = true;
+  ++calls_ended_;
+  open_.erase(call->number);
+  if (!how.empty()) Trace(*call, how);
+  if (call->timed) simulation_->Cancel(call->deadline_event);
+  if (call->cancellation != nullptr) call->cancellation->Deregister(call->token);
+  if (call->at != nullptr && !call->answered) {
+    const bool cut = IsCut(call->from->task, call->to);
+    simulation_->After(cut ? kSilence : Delay(), [this, call] {
+      CancelAtServer(call);
+      return call->at->place;
+    });
+  }
+  Transport::Done done = std::move(call->done);
+  done(status);
+}
+
+void SimulatedNetwork::CancelAtServer(const std::shared_ptr<Call>& call) {
+  if (call->answered || call->at->is_over) return;
+  Trace(*call, "is cancelled there");
+  call->at_server.StartCancel();
+}
+
+// --- The transports ------------------------------------------------------------------------------
+
+// Collects what a pull serves until it may leave.
+class SimulatedNetwork::AnsweringSink : public PullSink {
+ public:
+  AnsweringSink(SimulatedNetwork* network, std::shared_ptr<Call> call, std::shared_ptr<PullSink> to)
+      : network_(network), call_(std::move(call)), to_(std::move(to)) {}
+  void OnTensor(uint64_t index, Tensor value, bool is_dead) override {
+    gathered_.push_back({index, std::move(value), is_dead});
+  }
+  void Flush() override {
+    if (gathered_.empty()) return;
+    network_->SendBack(call_, absl::StrCat("sends ", gathered_.size(), " tensors"), Taken());
+  }
+  void OnDone(const Status& status) override {
+    if (status.ok()) Flush();
+    network_->Answer(call_, status, [] {});
+  }
+
+ private:
+  struct Gathered {
+    uint64_t index;
+    Tensor value;
+    bool is_dead;
+  };
+  absl::AnyInvocable<void()> Taken() {
+    return [to = to_, tensors = std::exchange(gathered_, {})]() mutable {
+      for (Gathered& tensor : tensors) {
+        to->OnTensor(tensor.index, std::move(tensor.value), tensor.is_dead);
+      }
+    };
+  }
+
+  SimulatedNetwork* const network_;
+  const std::shared_ptr<Call> call_;
+  const std::shared_ptr<PullSink> to_;
+  std::vector<Gathered> gathered_;
+};
+
+class SimulatedNetwork::Way : public Transport {
+ public:
+  Way(SimulatedNetwork* network, std::shared_ptr<Life> from, std::string to)
+      : network_(network), from_(std::move(from)), to_(std::move(to)) {}
+
+  const std::string& task() const override { return to_; }
+  const std::string& address() const override { return to_; }
+
+  void GetStatus(const CallOptions& o, tensorflow::GetStatusResponse* r, Done d) override {
+    Ask<tensorflow::GetStatusResponse>(
+        "GetStatus", o, r, std::move(d),
+        [](Transport* t, const CallOptions& at, auto* response, Done done) {
+          t->GetStatus(at, response, std::move(done));
+        });
+  }
+  void CreateWorkerSession(const CallOptions& o, const tensorflow::CreateWorkerSessionRequest& r,
+                           Done d) override {
+    Tell("CreateWorkerSession", o, std::move(d),
+         [r, network = network_, to = to_](Transport* t, const CallOptions& at, Done done) {
+           const std::shared_ptr<Life> life = network->lives_.at(to);
+           t->CreateWorkerSession(at, r, [&](const Status& status) {
+             if (network->observer.session_opened) {
+               network->observer.session_opened(*life, r, status);
+             }
+             done(status);
+           });
+         });
+  }
+  void DeleteWorkerSession(const CallOptions& o, const tensorflow::DeleteWorkerSessionRequest& r,
+                           Done d) override {
+    Tell("DeleteWorkerSession", o, std::move(d),
+         [r](Transport* t, const CallOptions& at, Done done) {
+           t->DeleteWorkerSession(at, r, std::move(done));
+         });
+  }
+  void RenewSessions(const CallOptions& o, absl::Span<const std::string> handles,
+                     std::vector<std::string>* unknown, Done d) override {
+    Ask<std::vector<std::string>>(
+        "RenewSessions", o, unknown, std::move(d),
+        [names = std::vector<std::string>(handles.begin(), handles.end())](
+            Transport* t, const CallOptions& at, auto* response, Done done) {
+          t->RenewSessions(at, names, response, std::move(done));
+        });
+  }
+  void FindRun(const CallOptions& o, const std::string& name, const std::string& id,
+               FoundRun* found, Done d) override {
+    Ask<FoundRun>("FindRun", o, found, std::move(d),
+                  [name, id](Transport* t, const CallOptions& at, auto* response, Done done) {
+                    t->FindRun(at, name, id, response, std::move(done));
+                  });
+  }
+  void EndRun(const CallOptions& o, const std::string& handle, const RunEnd& end, Done d) override {
+    Tell("EndRun", o, std::move(d), [handle, end](Transport* t, const CallOptions& at, Done done) {
+      t->EndRun(at, handle, end, std::move(done));
+    });
+  }
+  void RegisterGraph(const CallOptions& o, const tensorflow::RegisterGraphRequest& r,
+                     tensorflow::RegisterGraphResponse* s, Done d) override {
+    Ask<tensorflow::RegisterGraphResponse>(
+        "RegisterGraph", o, s, std::move(d),
+        [r](Transport* t, const CallOptions& at, auto* response, Done done) {
+          t->RegisterGraph(at, r, response, std::move(done));
+        });
+  }
+  void DeregisterGraph(const CallOptions& o, const tensorflow::DeregisterGraphRequest& r,
+                       Done d) override {
+    Tell("DeregisterGraph", o, std::move(d), [r](Transport* t, const CallOptions& at, Done done) {
+      t->DeregisterGraph(at, r, std::move(done));
+    });
+  }
+  void CleanupGraph(const CallOptions& o, const tensorflow::CleanupGraphRequest& r,
+                    Done d) override {
+    Tell("CleanupGraph", o, std::move(d), [r](Transport* t, const CallOptions& at, Done done) {
+      t->CleanupGraph(at, r, std::move(done));
+    });
+  }
+  void CleanupAll(const CallOptions& o, const tensorflow::CleanupAllRequest& r, Done d) override {
+    Tell("CleanupAll", o, std::move(d), [r](Transport* t, const CallOptions& at, Done done) {
+      t->CleanupAll(at, r, std::move(done));
+    });
+  }
+  void RunGraph(const CallOptions& o, const tensorflow::RunGraphRequest& g,
+                const tensorflow::RunGraphRequest& r, absl::Span<const NamedTensor> send, bool,
+                tensorflow::RunGraphResponse* s, std::vector<NamedTensor>* t, Done d) override {
+    struct Result {
+      tensorflow::RunGraphResponse response;
+      std::vector<NamedTensor> received;
+    };
+    auto request = std::make_shared<tensorflow::RunGraphRequest>(g);
+    request->MergeFrom(r);
+    std::shared_ptr<Call> call = NewCall("RunGraph", std::move(d));
+    call->is_step = true;
+    call->session = request->session_handle();
+    // The time that is left travels, not the time of day.
+    const absl::Duration limit = o.deadline - network_->simulation_->Now();
+    call->serve = [network = network_, request, limit, s, t,
+                   tensors = std::vector<NamedTensor>(send.begin(), send.end())](
+                      const std::shared_ptr<Call>& at) {
+      auto result = std::make_shared<Result>();
+      CallOptions options;
+      options.cancellation = &at->at_server;
+      options.deadline = network->simulation_->Now() + limit;
+      To(*at)->RunGraph(options, *request, *request, tensors, /*block=*/false, &result->response,
+                        &result->received, [network, at, request, result, s, t](const Status& e) {
+                          network->Answer(at, e, [result, s, t] {
+                            *s = std::move(result->response);
+                            *t = std::move(result->received);
+                          });
+                        });
+    };
+    network_->BeginCall(std::move(call), o);
+  }
+  void RecvTensor(const CallOptions& o, const tensorflow::RecvTensorRequest& r, NamedTensor* t,
+                  Done d) override {
+    Ask<NamedTensor>("RecvTensor", o, t, std::move(d),
+                     [r](Transport* to, const CallOptions& at, auto* response, Done done) {
+                       to->RecvTensor(at, r, response, std::move(done));
+                     });
+  }
+  void Pull(const CallOptions& o, const PullRequest& r, std::shared_ptr<PullSink> sink) override {
+    std::shared_ptr<Call> call =
+        NewCall("Pull", [sink](const Status& status) { sink->OnDone(status); });
+    call->serve = [network = network_, r, sink](const std::shared_ptr<Call>& at) {
+      CallOptions options;
+      options.cancellation = &at->at_server;
+      To(*at)->Pull(options, r, std::make_shared<AnsweringSink>(network, at, sink));
+    };
+    network_->BeginCall(std::move(call), o);
+  }
+  void Push(const CallOptions& o, int64_t step, absl::Span<const NamedTensor> t, Done d) override {
+    Tell("Push", o, std::move(d),
+         [step, tensors = std::vector<NamedTensor>(t.begin(), t.end())](
+             Transport* to, const CallOptions& at, Done done) {
+           to->Push(at, step, tensors, std::move(done));
+         });
+  }
+
+ private:
+  static std::shared_ptr<Transport> To(const Call& call) {
+    return MakeInProcessTransport(call.at->worker, call.to);
+  }
+  std::shared_ptr<Call> NewCall(const char* method, Done done) {
+    auto call = std::make_shared<Call>();
+    call->method = method;
+    call->from = from_;
+    call->to = to_;
+    call->done = std::move(done);
+    return call;
+  }
+  // A call with a response.
+  template <typename Response, typename Serve>
+  void Ask(const char* method, const CallOptions& o, Response* response, Done done, Serve serve) {
+    std::shared_ptr<Call> call = NewCall(method, std::move(done));
+    call->serve = [network = network_, serve = std::move(serve),
+                   response](const std::shared_ptr<Call>& at) {
+      auto made = std::make_shared<Response>();
+      CallOptions options;
+      options.cancellation = &at->at_server;
+      serve(To(*at).get(), options, made.get(), [network, at, made, response](const Status& e) {
+        network->Answer(at, e, [made, response] { *response = std::move(*made); });
+      });
+    };
+    network_->BeginCall(std::move(call), o);
+  }
+  // One without.
+  template <typename Serve>
+  void Tell(const char* method, const CallOptions& o, Done done, Serve serve) {
+    std::shared_ptr<Call> call = NewCall(method, std::move(done));
+    call->serve = [network = network_, serve = std::move(serve)](const std::shared_ptr<Call>& at) {
+      CallOptions options;
+      options.cancellation = &at->at_server;
+      serve(To(*at).get(), options,
+            [network, at](const Status& e) { network->Answer(at, e, [] {}); });
+    };
+    network_->BeginCall(std::move(call), o);
+  }
+
+  SimulatedNetwork* const network_;
+  const std::shared_ptr<Life> from_;
+  const std::string to_;
+};
+
+namespace {
+
+// To the worker of the same life. The executor of a step that blocks its caller waits in ways that
+// a simulation does not see.
+class OwnWorker : public Transport {
+ public:
+  explicit OwnWorker(std::shared_ptr<SimulatedNetwork::Life> life) : life_(std::move(life)) {}
+  const std::string& task() const override { return life_->task; }
+  const std::string& address() const override { return life_->task; }
+  bool is_local() const override { return true; }
+  void GetStatus(const CallOptions& o, tensorflow::GetStatusResponse* r, Done d) override {
+    To()->GetStatus(o, r, std::move(d));
+  }
+  void CreateWorkerSession(const CallOptions& o, const tensorflow::CreateWorkerSessionRequest& r,
+                           Done d) override {
+    To()->CreateWorkerSession(o, r, std::move(d));
+  }
+  void DeleteWorkerSession(const CallOptions& o, const tensorflow::DeleteWorkerSessionRequest& r,
+                           Done d) override {
+    To()->DeleteWorkerSession(o, r, std::move(d));
+  }
+  void RenewSessions(const CallOptions& o, absl::Span<const std::string> handles,
+                     std::vector<std::string>* unknown, Done d) override {
+    To()->RenewSessions(o, handles, unknown, std::move(d));
+  }
+  void FindRun(const CallOptions& o, const std::string& name, const std::string& id,
+               FoundRun* found, Done d) override {
+    To()->FindRun(o, name, id, found, std::move(d));
+  }
+  void EndRun(const CallOptions& o, const std::string& handle, const RunEnd& end, Done d) override {
+    To()->EndRun(o, handle, end, std::move(d));
+  }
+  void RegisterGraph(const CallOptions& o, const tensorflow::RegisterGraphRequest& r,
+                     tensorflow::RegisterGraphResponse* s, Done d) override {
+    To()->RegisterGraph(o, r, s, std::move(d));
+  }
+  void RegisterGraph(const CallOptions& o, const tensorflow::RegisterGraphRequest& r,
+                     std::unique_ptr<Graph> graph, tensorflow::RegisterGraphResponse* s,
+                     Done d) override {
+    To()->RegisterGraph(o, r, std::move(graph), s, std::move(d));
+  }
+  void DeregisterGraph(const CallOptions& o, const tensorflow::DeregisterGraphRequest& r,
+                       Done d) override {
+    To()->DeregisterGraph(o, r, std::move(d));
+  }
+  void CleanupGraph(const CallOptions& o, const tensorflow::CleanupGraphRequest& r,
+                    Done d) override {
+    To()->CleanupGraph(o, r, std::move(d));
+  }
+  void CleanupAll(const CallOptions& o, const tensorflow::CleanupAllRequest& r, Done d) override {
+    To()->CleanupAll(o, r, std::move(d));
+  }
+  void RunGraph(const CallOptions& o, const tensorflow::RunGraphRequest& g,
+                const tensorflow::RunGraphRequest& r, absl::Span<const NamedTensor> send, bool,
+                tensorflow::RunGraphResponse* s, std::vector<NamedTensor>* t, Done d) override {
+    To()->RunGraph(o, g, r, send, /*block=*/false, s, t, std::move(d));
+  }
+  void RecvTensor(const CallOptions& o, const tensorflow::RecvTensorRequest& r, NamedTensor* t,
+                  Done d) override {
+    To()->RecvTensor(o, r, t, std::move(d));
+  }
+  void Pull(const CallOptions& o, const PullRequest& r, std::shared_ptr<PullSink> s) override {
+    To()->Pull(o, r, std::move(s));
+  }
+  void Push(const CallOptions& o, int64_t step, absl::Span<const NamedTensor> t, Done d) override {
+    To()->Push(o, step, t, std::move(d));
+  }
+
+ private:
+  std::shared_ptr<Transport> To() const {
+    return MakeInProcessTransport(life_->worker, life_->task);
+  }
+  const std::shared_ptr<SimulatedNetwork::Life> life_;
+};
+
+}  // namespace
+
+std::shared_ptr<Transport> SimulatedNetwork::WayTo(const std::shared_ptr<Life>& from,
+                                                   absl::string_view task) {
+  if (task == from->task) return std::make_shared<OwnWorker>(from);
+  return std::make_shared<Way>(this, from, std::string(task));
+}
+
+}  // namespace millrace
