@@ -24,8 +24,10 @@
 #include "absl/time/time.h"
 #include "core/file_system.h"
 #include "core/graph_files.h"
+#include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/security.h"
+#include "distributed/server.h"
 #include "distributed/server_limits.h"
 #include "distributed/testing/raw_client.h"
 #include "distributed/testing/small_model.h"
@@ -40,6 +42,7 @@
 #include "proto/master.pb.h"
 #include "proto/worker.pb.h"
 #include "runtime/rendezvous.h"
+#include "runtime/session.h"
 
 namespace millrace {
 namespace {

@@ -16,7 +16,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
+#include "distributed/server.h"
 #include "distributed/testing/raw_client.h"
 #include "distributed/testing/small_model.h"
 #include "distributed/testing/test_certificates.h"

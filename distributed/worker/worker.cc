@@ -13,6 +13,7 @@
 #include "core/logging.h"
 #include "core/random_bits.h"
 #include "core/sha256.h"
+#include "distributed/server_limits.h"
 #include "distributed/transport/session_terms.h"
 #include "distributed/worker/worker_step.h"
 #include "graph/attr.h"
