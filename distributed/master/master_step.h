@@ -114,6 +114,8 @@ class MasterStep : public std::enable_shared_from_this<MasterStep> {
   CancellationManager::Token outer_token_ = 0;
 
   Mutex mu_;
+  CondVar ended_cv_;
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;
   int left_ ABSL_GUARDED_BY(mu_);                    // parts, and one for Start
   std::vector<bool> answered_ ABSL_GUARDED_BY(mu_);  // by part
   Status status_ ABSL_GUARDED_BY(mu_);
