@@ -729,14 +729,15 @@ std::shared_ptr<MasterInterface> MakeGrpcMaster(std::shared_ptr<RpcChannel> chan
   return std::make_shared<GrpcMaster>(std::move(channel));
 }
 
-std::map<std::string, RpcServer::Handler> MasterHandlers(Master* master, IoPool* pool) {
+std::map<std::string, RpcServer::Handler> MasterHandlers(Master* master, MasterPools* pools) {
+  IoPool* const pool = &pools->calls;
   using namespace tensorflow;  // NOLINT: the messages of a whole service
   std::map<std::string, RpcServer::Handler> handlers;
   const auto add = [&](const char* method, RpcServer::Handler handler) {
     handlers[absl::StrCat(kMasterService, method)] = std::move(handler);
   };
   add("CreateSession", Blocking<CreateSessionRequest, CreateSessionResponse>(
-                           "CreateSession", pool,
+                           "CreateSession", &pools->waits,
                            [master](ServerCall* call, const CreateSessionRequest& request,
                                     CreateSessionResponse* response) {
                              absl::Duration timeout = call->deadline() - absl::Now();
@@ -749,7 +750,7 @@ std::map<std::string, RpcServer::Handler> MasterHandlers(Master* master, IoPool*
                                                              kDefaultMaxCachedPlans, response);
                            }));
   add("ExtendSession", Blocking<ExtendSessionRequest, ExtendSessionResponse>(
-                           "ExtendSession", pool,
+                           "ExtendSession", &pools->waits,
                            [master](ServerCall* call, const ExtendSessionRequest& request,
                                     ExtendSessionResponse* response) {
                              return master->ExtendSessionFor(call->cancellation(), request,
@@ -769,7 +770,7 @@ std::map<std::string, RpcServer::Handler> MasterHandlers(Master* master, IoPool*
           }));
   add("CloseSession",
       Blocking<CloseSessionRequest, CloseSessionResponse>(
-          "CloseSession", pool,
+          "CloseSession", &pools->closes,
           [master](ServerCall*, const CloseSessionRequest& request, CloseSessionResponse*) {
             return master->CloseSession(request);
           }));
@@ -779,11 +780,11 @@ std::map<std::string, RpcServer::Handler> MasterHandlers(Master* master, IoPool*
           [master](ServerCall*, const ListDevicesRequest& request, ListDevicesResponse* response) {
             return master->ListDevices(request, response);
           }));
-  add("Reset",
-      Blocking<ResetRequest, ResetResponse>(
-          "Reset", pool, [master](ServerCall*, const ResetRequest& request, ResetResponse*) {
-            return master->Reset(request);
-          }));
+  add("Reset", Blocking<ResetRequest, ResetResponse>(
+                   "Reset", &pools->closes,
+                   [master](ServerCall*, const ResetRequest& request, ResetResponse*) {
+                     return master->Reset(request);
+                   }));
   handlers[absl::StrCat(kOwnMasterService, "EndRun")] =
       Blocking<wire::EndRunRequest, wire::EndRunResponse>(
           "EndRun", pool,
@@ -812,6 +813,13 @@ std::map<std::string, RpcServer::Handler> MasterHandlers(Master* master, IoPool*
   add("RunCallable", [master](std::shared_ptr<ServerCall> call, const grpc::ByteBuffer& bytes) {
     ServeRunCallable(master, std::move(call), bytes);
   });
+  // The others are heavy: they run steps, or what they decode may be large.
+  for (const char* method : {"CloseSession", "ListDevices", "ReleaseCallable", "Reset"}) {
+    handlers[absl::StrCat(kMasterService, method)].weight = CallWeight::kLight;
+  }
+  for (const char* method : {"EndRun", "RenewSessions"}) {
+    handlers[absl::StrCat(kOwnMasterService, method)].weight = CallWeight::kLight;
+  }
   return handlers;
 }
 

@@ -28,8 +28,16 @@ void UnregisterLocalMaster(const std::string& address);
 // The master at an address, over gRPC.
 std::shared_ptr<MasterInterface> MakeGrpcMaster(std::shared_ptr<RpcChannel> channel);
 
-// What a server needs to serve the calls of MakeGrpcMaster. Both outlive the server.
-std::map<std::string, RpcServer::Handler> MasterHandlers(Master* master, IoPool* pool);
+// Threads for calls of remote clients that block. Those that wait for tasks keep none that compiles
+// or closes.
+struct MasterPools {
+  IoPool waits{64};   // for tasks that are not there yet
+  IoPool calls{64};   // for tasks that are
+  IoPool closes{16};  // for the ends of sessions
+};
+
+// What a server needs to serve the calls of MakeGrpcMaster. Both outlive the handlers.
+std::map<std::string, RpcServer::Handler> MasterHandlers(Master* master, MasterPools* pools);
 
 }  // namespace millrace
 

@@ -103,6 +103,10 @@ void LeaseKeeper::Stop() {
     MutexLock lock(&shared_->mu);
     shared_->stopped = true;
     shared_->hosts.clear();
+    for (const auto& [id, ending] : shared_->endings) {
+      LogInfo("Session ", ending.handle, " on ", ending.host->name(),
+              " could not be ended there yet, it is left to its lease");
+    }
     shared_->endings.clear();
     shared_->changed.SignalAll();
     thread = std::move(shared_->thread);

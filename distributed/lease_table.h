@@ -40,6 +40,10 @@ class Lease {
     return absl::FromUnixNanos(renewed_.load(std::memory_order_relaxed));
   }
   absl::Duration time() const { return time_; }
+  // As if the last sign of life had come so long ago.
+  void RenewedAgo(absl::Duration ago) {
+    renewed_.store(absl::ToUnixNanos(clock_->Now() - ago), std::memory_order_relaxed);
+  }
   // A sign of life that lies ahead is taken as one of `now`: the clock was set back.
   void NotRenewedAfter(absl::Time now) {
     const int64_t latest = absl::ToUnixNanos(now);
@@ -67,6 +71,9 @@ class LeaseTable {
   // Null after Stop.
   std::shared_ptr<Lease> Grant(const std::string& handle, absl::Duration time);
   void Drop(const std::string& handle);
+  // A lease that is not renewed any more ends after a third of its time: somebody has reason to
+  // believe that its owner is gone. One that is renewed goes on.
+  void Doubt(const std::string& handle);
   // No lease expires any more. Waits for `expired`. Idempotent.
   void Stop();
 

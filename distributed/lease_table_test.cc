@@ -44,6 +44,20 @@ TEST_F(LeaseTableTest, ALeaseThatIsRenewedNeverExpires) {
   EXPECT_EQ(expired(), std::vector<std::string>{"b"});
 }
 
+TEST_F(LeaseTableTest, ALeaseThatIsDoubtedEndsAfterAThirdUnlessItIsRenewed) {
+  table_.Grant("a", absl::Seconds(60));
+  const auto renewed = table_.Grant("b", absl::Seconds(60));
+  Advance(absl::Seconds(1));
+  table_.Doubt("a");
+  table_.Doubt("b");
+  renewed->Renew();
+  Advance(absl::Seconds(5));
+  Advance(absl::Seconds(14));
+  EXPECT_TRUE(expired().empty());
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(expired(), std::vector<std::string>{"a"});
+}
+
 TEST_F(LeaseTableTest, AProcessThatWasStoppedTakesTheRenewalsThatWaitedFirst) {
   const auto lease = table_.Grant("a", absl::Seconds(60));
   table_.Grant("b", absl::Seconds(60));

@@ -16,16 +16,15 @@
 #include "absl/strings/str_cat.h"
 #include "core/arena.h"
 #include "core/clock.h"
-#include "core/file_system.h"
 #include "core/io_pool.h"
 #include "core/logging.h"
 #include "core/mutex.h"
-#include "core/run_file.h"
 #include "core/termination.h"
 #include "distributed/grpc_session.h"
 #include "distributed/master/master.h"
 #include "distributed/master/master_interface.h"
 #include "distributed/master/master_options.h"
+#include "distributed/run_watch.h"
 #include "distributed/transport/grpc_transport.h"
 #include "distributed/transport/in_process_transport.h"
 #include "distributed/transport/rpc.h"
@@ -40,10 +39,8 @@
 namespace millrace {
 namespace {
 
-// Calls of remote clients that may wait for other tasks at the same time.
-constexpr int kMasterThreads = 64;
-// Threads that receive calls. They run steps, so there are as many as may compute at once, and
-// some.
+// Threads that receive calls. They run steps too, so there are as many as may compute at once, and
+// some; those that wait in kernels are replaced (transport/call_threads.h).
 constexpr int kMinPollers = 4;
 constexpr int kMaxPollers = 16;
 // How often a server that leaves by itself looks whether its time has come.
@@ -109,140 +106,53 @@ struct ServerCore {
   std::map<std::string, std::shared_ptr<Transport>, std::less<>> peers ABSL_GUARDED_BY(mu);
   std::unique_ptr<Worker> worker;
   std::unique_ptr<Master> master;
+  absl::Duration stop_grace;
 };
 
-// Whether a server that leaves when its run is over may leave.
-class RunWatch {
+// The worker, as a RunWatch asks it.
+class WorkerRuns : public WatchedRuns {
  public:
   // `worker` outlives it.
-  RunWatch(Worker* worker, const JoinOptions& options) : worker_(worker), options_(options) {}
-
-  bool IsDone() {
-    const absl::Time now = absl::Now();
-    if (now >= next_look_) Look(now);
-    const auto finished = worker_->FindFinishedRun();
-    if (!finished.has_value()) {
-      seen_ = absl::InfiniteFuture();
-      return false;
-    }
-    if (seen_ == absl::InfiniteFuture()) {
-      Look(now);
-      SeeEnd(now);
-      LogInfo("Server of ", worker_->task(), ": run '", finished->run.name, "' (", finished->run.id,
-              ") has ended at step ", finished->end.global_step,
-              finished->end.reason.empty() ? "" : absl::StrCat(": ", finished->end.reason),
-              "; this server leaves when the ", finished->sessions,
-              " sessions of the run have closed, in ", absl::FormatDuration(options_.grace),
-              " at most");
-    }
-    if (AnotherOwns(now) || !IsTime(*finished, now)) return false;
-    // The directory may have got another owner since the last look.
-    Look(now);
-    return !AnotherOwns(now);
+  explicit WorkerRuns(Worker* worker) : worker_(worker) {}
+  const std::string& task() const override { return worker_->task(); }
+  std::optional<RunRegistry::Finished> FindFinishedRun() const override {
+    return worker_->FindFinishedRun();
+  }
+  int64_t num_run_claims() const override { return worker_->num_run_claims(); }
+  void NoteRunEnd(const TrainingRun& run, const RunEnd& end) override {
+    worker_->NoteRunEnd(run, end);
+  }
+  void EndSessionsOfRun(const TrainingRun& run, const RunEnd& end) override {
+    worker_->EndSessionsOfRun(run, end);
   }
 
  private:
-  static constexpr absl::Duration kLookPeriod = absl::Seconds(1);
-  static constexpr absl::Duration kLongestAsk = absl::Seconds(3);
-
-  void SeeEnd(absl::Time now) {
-    seen_ = now;
-    owner_at_end_ = owner_;
-    ended_sessions_ = false;
-  }
-
-  bool IsTime(const RunRegistry::Finished& finished, absl::Time now) {
-    const absl::Duration since = now - seen_;
-    if (finished.sessions > 0) {
-      if (since < options_.grace / 2) return false;
-      worker_->EndSessionsOfRun(finished.run, finished.end);
-      ended_sessions_ = true;
-    }
-    // Who waits for the run asks once a second. Whose session was ended may be between two steps.
-    return since >= (ended_sessions_ ? options_.grace : std::min(kLongestAsk, options_.grace));
-  }
-
-  // A chief that has taken the directory over since the end was seen is on its way here. When its
-  // own end is there, that is the one that counts from then on.
-  bool AnotherOwns(absl::Time now) {
-    if (owner_.empty() || owner_ == owner_at_end_) return false;
-    if (owner_has_ended_) SeeEnd(now);
-    return true;
-  }
-
-  void Look(absl::Time now) {
-    if (options_.logdir.empty()) return;
-    next_look_ = now + kLookPeriod;
-    const StatusOr<std::optional<RunFile>> run = ReadRunFile(FileSystem::Posix(), options_.logdir);
-    const StatusOr<std::optional<RunEndFile>> end =
-        ReadRunEnd(FileSystem::Posix(), options_.logdir);
-    if (!run.ok() || !end.ok()) {
-      if (!std::exchange(warned_, true)) {
-        LogWarning("Server of ", worker_->task(), ": ",
-                   (run.ok() ? end.status() : run.status()).message());
-      }
-      return;
-    }
-    const bool is_first = std::exchange(first_, false);
-    const bool has_ended = run->has_value() && end->has_value() && (*run)->id == (*end)->id &&
-                           (*run)->token == (*end)->token;
-    const std::string token = has_ended ? (*end)->token : std::string();
-    owner_ = run->has_value() ? (*run)->token : std::string();
-    owner_has_ended_ = has_ended;
-    if (!has_ended) {
-      believed_from_ = absl::InfiniteFuture();
-      token_.clear();
-      return;
-    }
-    if (token != token_) {
-      token_ = token;
-      claims_ = worker_->num_run_claims();
-      believed_from_ = is_first ? now + options_.stale_grace : now;
-      if (is_first) {
-        LogInfo("Server of ", worker_->task(), ": ", options_.logdir, " says that run ", (*run)->id,
-                " has ended at step ", (*end)->global_step,
-                "; this server leaves unless its chief comes within ",
-                absl::FormatDuration(options_.stale_grace), " to train further");
-      }
-    }
-    if (now < believed_from_) return;
-    believed_from_ = absl::InfiniteFuture();
-    // A chief that has come since, owns the directory from now on: its own end has another token.
-    if (worker_->num_run_claims() != claims_) return;
-    worker_->NoteRunEnd({.name = (*run)->name, .id = (*run)->id, .chief = (*run)->chief},
-                        {.global_step = (*end)->global_step,
-                         .checkpoint = (*end)->checkpoint,
-                         .reason = (*end)->reason});
-  }
-
   Worker* const worker_;
-  const JoinOptions options_;
-  absl::Time next_look_ = absl::InfinitePast();
-  absl::Time seen_ = absl::InfiniteFuture();           // when the end was seen first
-  bool ended_sessions_ = false;                        // by force, since then
-  std::string owner_;                                  // the directory's, by its token
-  bool owner_has_ended_ = false;                       //
-  std::string owner_at_end_;                           // when the end was seen first
-  absl::Time believed_from_ = absl::InfiniteFuture();  // what the directory says
-  std::string token_;                                  // of the end that it tells of
-  int64_t claims_ = 0;                                 // when it was seen first
-  bool first_ = true;
-  bool warned_ = false;
+};
+
+// What calls use, until the last of them has ended.
+struct Served {
+  explicit Served(std::shared_ptr<ServerCore> c) : core(std::move(c)) {}
+  const std::shared_ptr<ServerCore> core;
+  MasterPools pools;
 };
 
 class GrpcServer : public Server {
  public:
-  explicit GrpcServer(std::shared_ptr<ServerCore> core, std::string host)
-      : core_(std::move(core)), host_(std::move(host)) {}
+  GrpcServer(std::shared_ptr<ServerCore> core, std::string host, absl::Duration stop_bound)
+      : core_(std::move(core)), host_(std::move(host)), stop_bound_(stop_bound) {}
   ~GrpcServer() override { Stop(); }
 
   Status Listen(const std::string& address) {
     RpcServer::Options options;
     options.address = address;
+    options.handler_bound = stop_bound_;
     options.num_pollers =
         std::clamp(static_cast<int>(std::thread::hardware_concurrency()), kMinPollers, kMaxPollers);
     options.handlers = WorkerHandlers(core_->worker.get());
-    options.handlers.merge(MasterHandlers(core_->master.get(), &master_pool_));
+    auto served = std::make_shared<Served>(core_);
+    options.handlers.merge(MasterHandlers(core_->master.get(), &served->pools));
+    options.keep = std::move(served);
     MR_ASSIGN_OR_RETURN(rpc_, RpcServer::Start(std::move(options)));
     port_ = rpc_->port();
     RegisterLocalMaster(own_address(),
@@ -256,7 +166,10 @@ class GrpcServer : public Server {
 
   Status Join(const JoinOptions& options) override {
     std::function<bool()> is_done;
-    RunWatch watch(core_->worker.get(), options);
+    WorkerRuns runs(core_->worker.get());
+    RunWatch watch(
+        &runs,
+        {.logdir = options.logdir, .grace = options.grace, .stale_grace = options.stale_grace});
     if (options.exit_when_done) is_done = [&watch] { return watch.IsDone(); };
     const StopEvent::Event event = stopped_event_.Wait(is_done);
     if (event == StopEvent::Event::kSignal) {
@@ -270,6 +183,7 @@ class GrpcServer : public Server {
     MutexLock lock(&stop_mu_);
     if (std::exchange(stopped_, true)) return;
     if (rpc_ != nullptr) UnregisterLocalMaster(own_address());
+    Drain();
     core_->master->Shutdown(absl::AbortedError("Shutdown"));
     core_->worker->Shutdown(absl::AbortedError("Shutdown"));
     if (rpc_ != nullptr) rpc_->Shutdown();
@@ -277,12 +191,24 @@ class GrpcServer : public Server {
   }
 
  private:
+  // What runs may end, nothing begins any more.
+  void Drain() {
+    const Status stopping = absl::UnavailableError(
+        absl::StrCat("Server of ", core_->worker->task(), " at ", own_address(),
+                     " must take calls, got one that is stopping"));
+    core_->master->StopTaking(stopping);
+    core_->worker->StopTaking(stopping);
+    const absl::Time deadline = absl::Now() + core_->stop_grace;
+    if (core_->master->AwaitSteps(deadline) && core_->worker->AwaitSteps(deadline)) return;
+    LogInfo("Server of ", core_->worker->task(), ": cancels the steps that still run after ",
+            absl::FormatDuration(core_->stop_grace));
+  }
   std::string own_address() const { return absl::StrCat(host_, ":", port_); }
 
   const std::shared_ptr<ServerCore> core_;
   const std::string host_;
+  const absl::Duration stop_bound_;
   StopEvent stopped_event_;
-  IoPool master_pool_{kMasterThreads};
   std::unique_ptr<RpcServer> rpc_;
   int port_ = 0;
   Mutex stop_mu_;
@@ -337,6 +263,7 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
   }
   worker.io_pool = IoPool::Default();
   worker.run_linger = options.run_linger;
+  worker.shutdown_bound = options.stop_bound;
   worker.peer = peer;
   const std::string own = worker.task;
   core->worker = std::make_unique<Worker>(std::move(worker));
@@ -347,11 +274,13 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
   master.default_config = std::move(config);
   master.lease = options.lease;
   master.lease_period = options.lease_period;
+  master.close_bound = options.stop_bound;
   master.peer = peer;
   core->master = std::make_unique<Master>(std::move(master));
 
-  auto server =
-      std::make_unique<GrpcServer>(std::move(core), address->substr(0, address->rfind(':')));
+  core->stop_grace = options.stop_grace;
+  auto server = std::make_unique<GrpcServer>(
+      std::move(core), address->substr(0, address->rfind(':')), options.stop_bound);
   MR_RETURN_IF_ERROR(server->Listen(*address));
   return std::unique_ptr<Server>(std::move(server));
 }

@@ -36,6 +36,12 @@ struct ServerOptions {
   absl::Duration lease_period = absl::Seconds(10);
   // How long a training run without sessions keeps its variables here while others are trained.
   absl::Duration run_linger = absl::Minutes(10);
+  // How long Stop leaves running steps alone before it cancels them.
+  absl::Duration stop_grace = absl::Seconds(1);
+  // How long it waits, then, for each of: steps of sessions, steps of the worker, handlers of
+  // calls. What has not ended (a kernel that does not return) is named in the log and left behind
+  // with all that it uses.
+  absl::Duration stop_bound = absl::Seconds(10);
 };
 
 struct JoinOptions {
@@ -69,10 +75,13 @@ class Server {
   virtual int port() const = 0;
   // Blocks until SIGTERM, SIGINT or Stop(), or until what the options say. OK then, so that a
   // parameter server exits 0; a second signal ends the process at once. The signals are handled
-  // (core/termination.h) only meanwhile. A run file that cannot be read is in the log, once.
+  // (core/termination.h) only meanwhile. A run file that cannot be read is in the log, once;
+  // storage that hangs delays neither signals nor Stop(). With exit_when_done the log says what it
+  // waits for (run_watch.h).
   virtual Status Join(const JoinOptions& options) = 0;
   Status Join() { return Join({}); }
-  // Refuses new calls, cancels running steps, closes the port. Idempotent.
+  // Refuses new sessions and steps (Unavailable, "... is stopping"), lets the running ones end for
+  // the grace, cancels the rest, closes the port. Bounded. Idempotent.
   virtual void Stop() = 0;
 };
 

@@ -50,7 +50,7 @@ void DetachedParts::Start(absl::Span<const PartitionRun> parts, const ExecutorOp
   PartEnded(failed);
 }
 
-void DetachedParts::EndOverdue() {
+Status DetachedParts::EndOverdue() {
   absl::InlinedVector<Step*, 4> steps;
   {
     MutexLock lock(&mu_);
@@ -65,6 +65,7 @@ void DetachedParts::EndOverdue() {
   }
   for (Step* const step : steps) step->FailOverdue(overdue);
   Release();
+  return overdue;
 }
 
 bool DetachedParts::LeaveSilent() {

@@ -40,8 +40,9 @@ class DetachedParts final : private StepEnd {
   // `parts` and what they refer to outlive the steps; kernels that LeaveSilent left are kept from
   // `options.keep` on.
   void Start(absl::Span<const PartitionRun> parts, const ExecutorOptions& options, Done done);
-  // Once. The time is over: every part ends with that, unless it has a better reason.
-  void EndOverdue();
+  // Once. The time is over: every part ends with that, unless it has a better reason. Returns it,
+  // with the names of the kernels that have not answered.
+  Status EndOverdue();
   // Kernels had their time to answer: parts that wait for nothing else are left to them. False
   // while other threads work for a part.
   bool LeaveSilent();

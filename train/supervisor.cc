@@ -10,6 +10,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/strip.h"
+#include "core/bounded_call.h"
 #include "core/exit_code.h"
 #include "core/logging.h"
 #include "core/mutex.h"
@@ -17,7 +18,6 @@
 #include "core/tensor.h"
 #include "proto/meta_graph.pb.h"
 #include "proto/saver.pb.h"
-#include "train/bounded_call.h"
 #include "train/run_directory.h"
 
 namespace millrace {

@@ -38,12 +38,22 @@ Status RegisterParts(GraphPartitions parts, const CompileTarget& target, Compile
     }
   }
   std::vector<tensorflow::RegisterGraphResponse> responses(requests.size());
-  TaskCalls calls(static_cast<int>(requests.size()), target.timers);
+  std::string where;
+  for (const auto& task : transports) {
+    absl::StrAppend(&where, where.empty() ? "" : ", ", Whereabouts(*task));
+  }
+  target.on_phase(absl::StrCat("registering its parts on ", where));
+  TaskCalls calls(static_cast<int>(requests.size()),
+                  absl::StrCat("Session ", target.session_handle, " on ", target.own_task,
+                               ", which registers a graph"),
+                  target.clock);
   for (size_t i = 0; i < requests.size(); ++i) {
     const int part = static_cast<int>(i);
-    transports[i]->RegisterGraph(CallWithin(kSetupTimeout, target.timers), requests[i],
+    CallOptions call = CallWithin(kSetupTimeout, target.timers);
+    call.cancellation = target.cancellation;
+    transports[i]->RegisterGraph(call, requests[i],
                                  part == compiled->own_part ? std::move(own_graph) : nullptr,
-                                 &responses[i], calls.Done(part));
+                                 &responses[i], calls.Done(part, *transports[i]));
   }
   Status first;
   const std::vector<Status>& statuses = calls.Wait();
@@ -97,6 +107,7 @@ StatusOr<std::shared_ptr<CompiledStep>> CompileStep(const Graph& graph,
   options.boundary_device = options.default_device;
   options.placements = target.placements;
   options.warned_of_missing_gpu = target.warned_of_missing_gpu;
+  target.on_phase("placing and cutting the graph");
   MR_ASSIGN_OR_RETURN(GraphPartitions parts, CutForSignature(graph, signature, options));
   MR_RETURN_IF_ERROR(RegisterParts(std::move(parts), target, compiled.get()));
   return compiled;

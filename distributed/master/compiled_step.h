@@ -23,6 +23,8 @@
 #include <string>
 #include <vector>
 
+#include "core/cancellation.h"
+#include "core/clock.h"
 #include "core/status.h"
 #include "distributed/transport/timers.h"
 #include "distributed/transport/transport.h"
@@ -70,6 +72,11 @@ struct CompileTarget {
   // The session's; outlive the call.
   StatefulPlacements* placements = nullptr;
   bool* warned_of_missing_gpu = nullptr;
+  // Ends the calls to tasks early; outlives the call.
+  CancellationManager* cancellation = nullptr;
+  Clock* clock = Clock::Real();
+  // Hears what is done now, for whoever does not wait to the end.
+  std::function<void(std::string)> on_phase;
   // Makes the step's error of a task's answer that tells of a restart. Blocks.
   std::function<Status(const std::shared_ptr<Transport>& task, const Status& answer)> explain;
 };

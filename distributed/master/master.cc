@@ -37,6 +37,7 @@ RunSignature SignatureOf(const tensorflow::RunStepRequest& request,
 Master::Master(MasterOptions options)
     : options_(std::move(options)),
       keeper_(options_.clock, std::min(options_.lease_period, options_.lease / 6)),
+      long_steps_(options_.log_clock, [this](absl::Time now) { return LongSteps(now); }),
       leases_(options_.clock, [this](const std::string& handle, absl::Duration silent) {
         LeaseExpired(handle, silent);
       }) {}
@@ -52,6 +53,15 @@ StatusOr<std::shared_ptr<MasterSession>> Master::FindSession(const std::string& 
   }
   if (it->second.lease != nullptr) it->second.lease->Renew();
   return it->second.session;
+}
+
+StatusOr<std::shared_ptr<MasterSession>> Master::FindToUse(const std::string& handle) const {
+  {
+    MutexLock lock(&mu_);
+    MR_RETURN_IF_ERROR(shut_down_);
+    MR_RETURN_IF_ERROR(takes_);
+  }
+  return FindSession(handle);
 }
 
 Status Master::CreateSession(const tensorflow::CreateSessionRequest& request,
@@ -73,11 +83,13 @@ Status Master::CreateSessionFor(CancellationManager* caller,
   if (request.config().device_filters_size() > 0) config.clear_device_filters();
   config.MergeFrom(request.config());
   MR_ASSIGN_OR_RETURN(const SessionTerms terms, SessionTermsOf(request));
-  auto session = std::make_shared<MasterSession>(
-      &options_, &keeper_, RandomHexName(), std::move(config), terms, timeout, max_cached_plans);
+  auto session =
+      std::make_shared<MasterSession>(&options_, &keeper_, &compiles_, RandomHexName(),
+                                      std::move(config), terms, timeout, max_cached_plans);
   {
     MutexLock lock(&mu_);
     MR_RETURN_IF_ERROR(shut_down_);
+    MR_RETURN_IF_ERROR(takes_);
   }
   const MasterSession::WaitEnds ends{&shutdown_, caller};
   int64_t version = 0;
@@ -112,7 +124,7 @@ Status Master::ExtendSessionFor(CancellationManager* caller,
                                 const tensorflow::ExtendSessionRequest& request,
                                 tensorflow::ExtendSessionResponse* response) {
   MR_ASSIGN_OR_RETURN(const std::shared_ptr<MasterSession> session,
-                      FindSession(request.session_handle()));
+                      FindToUse(request.session_handle()));
   int64_t version = 0;
   MR_RETURN_IF_ERROR(session->Extend(request.graph_def(), request.current_graph_version(),
                                      {&shutdown_, caller}, &version));
@@ -123,11 +135,14 @@ Status Master::ExtendSessionFor(CancellationManager* caller,
 StatusOr<StepResult> Master::RunStep(const tensorflow::RunStepRequest& request,
                                      absl::Span<const NamedTensor> feeds) {
   MR_ASSIGN_OR_RETURN(const std::shared_ptr<MasterSession> session,
-                      FindSession(request.session_handle()));
+                      FindToUse(request.session_handle()));
+  long_steps_.Start();
+  const absl::Time deadline = session->DeadlineOf(request.options());
   std::vector<Tensor> values;
   const RunSignature signature = SignatureOf(request, feeds, &values);
-  MR_ASSIGN_OR_RETURN(std::shared_ptr<const MasterBinding> binding, session->Bind(signature));
-  return session->RunAndWait(std::move(binding), values, request.options());
+  MR_ASSIGN_OR_RETURN(std::shared_ptr<const MasterBinding> binding,
+                      session->Bind(signature, deadline));
+  return session->RunAndWait(std::move(binding), values, request.options(), deadline);
 }
 
 void Master::RunStepAsync(const tensorflow::RunStepRequest& request,
@@ -138,8 +153,11 @@ void Master::RunStepAsync(const tensorflow::RunStepRequest& request,
   std::vector<Tensor> values;
   MasterStepOptions options;
   const Status status = NoExceptions("RunStep", [&]() -> Status {
-    MR_ASSIGN_OR_RETURN(session, FindSession(request.session_handle()));
-    MR_ASSIGN_OR_RETURN(binding, session->Bind(SignatureOf(request, feeds, &values)));
+    MR_ASSIGN_OR_RETURN(session, FindToUse(request.session_handle()));
+    long_steps_.Start();
+    options.deadline = session->DeadlineOf(request.options());
+    MR_ASSIGN_OR_RETURN(binding,
+                        session->Bind(SignatureOf(request, feeds, &values), options.deadline));
     options.run = request.options();
     options.block = false;
     options.cancellation = cancellation;
@@ -152,7 +170,7 @@ void Master::RunStepAsync(const tensorflow::RunStepRequest& request,
 Status Master::MakeCallable(const tensorflow::MakeCallableRequest& request,
                             tensorflow::MakeCallableResponse* response) {
   MR_ASSIGN_OR_RETURN(const std::shared_ptr<MasterSession> session,
-                      FindSession(request.session_handle()));
+                      FindToUse(request.session_handle()));
   const tensorflow::CallableOptions& options = request.options();
   if (options.tensor_connection_size() > 0) {
     return absl::UnimplementedError("MakeCallable: tensor connections are not supported");
@@ -170,10 +188,11 @@ StatusOr<StepResult> Master::RunCallable(const tensorflow::RunCallableRequest& r
                                          absl::Span<const Tensor> feeds,
                                          const tensorflow::RunOptions* options) {
   MR_ASSIGN_OR_RETURN(const std::shared_ptr<MasterSession> session,
-                      FindSession(request.session_handle()));
+                      FindToUse(request.session_handle()));
+  long_steps_.Start();
   MR_ASSIGN_OR_RETURN(auto callable, session->FindCallable(request.handle()));
-  return session->RunAndWait(std::move(callable.binding), feeds,
-                             options == nullptr ? callable.options : *options);
+  const tensorflow::RunOptions& run = options == nullptr ? callable.options : *options;
+  return session->RunAndWait(std::move(callable.binding), feeds, run, session->DeadlineOf(run));
 }
 
 void Master::RunCallableAsync(const tensorflow::RunCallableRequest& request,
@@ -183,7 +202,8 @@ void Master::RunCallableAsync(const tensorflow::RunCallableRequest& request,
   MasterSession::Callable callable;
   MasterStepOptions options;
   const Status status = NoExceptions("RunCallable", [&]() -> Status {
-    MR_ASSIGN_OR_RETURN(session, FindSession(request.session_handle()));
+    MR_ASSIGN_OR_RETURN(session, FindToUse(request.session_handle()));
+    long_steps_.Start();
     MR_ASSIGN_OR_RETURN(callable, session->FindCallable(request.handle()));
     options.run = callable.options;
     if (run != nullptr) options.run.set_timeout_in_ms(run->timeout_in_ms());
@@ -250,9 +270,27 @@ void Master::LeaseExpired(const std::string& handle, absl::Duration silent) {
   }
   LogInfo("Master on ", options_.task, ": session ", handle,
           " ends: its client has not been heard of for ", absl::FormatDuration(silent));
-  ended.session->Close(absl::AbortedError(
-      absl::StrCat("Session ", handle, " has ended: its client was not heard of for ",
-                   absl::FormatDuration(silent))));
+  // A session that ends may wait for its tasks; the other leases do not.
+  closes_.Schedule([session = std::move(ended.session), silent] {
+    session->Close(absl::AbortedError(absl::StrCat("Session ", session->handle(),
+                                                   " has ended: its client was not heard of for ",
+                                                   absl::FormatDuration(silent))));
+  });
+}
+
+std::vector<std::string> Master::LongSteps(absl::Time now) const {
+  std::vector<std::shared_ptr<MasterSession>> sessions;
+  {
+    MutexLock lock(&mu_);
+    for (const auto& [handle, entry] : sessions_) sessions.push_back(entry.session);
+  }
+  std::vector<std::string> result;
+  for (const auto& session : sessions) {
+    for (std::string& step : session->LongSteps(now - kWaitLogPeriod, now)) {
+      result.push_back(std::move(step));
+    }
+  }
+  return result;
 }
 
 int Master::num_sessions() const {
@@ -283,10 +321,14 @@ Status Master::Reset(const tensorflow::ResetRequest& request) {
     MR_RETURN_IF_ERROR(shut_down_);
     sessions.swap(sessions_);
   }
+  std::vector<std::shared_ptr<MasterSession>> closing;
   for (const auto& [handle, entry] : sessions) {
     leases_.Drop(handle);
-    entry.session->Close(absl::CancelledError("Session has been closed by a reset of its master."));
+    closing.push_back(entry.session);
   }
+  MasterSession::CloseAll(closing,
+                          absl::CancelledError("Session has been closed by a reset of its master."),
+                          options_, &keeper_);
   const std::vector<std::string> filters(request.device_filters().begin(),
                                          request.device_filters().end());
   std::vector<std::shared_ptr<Transport>> tasks;
@@ -300,16 +342,36 @@ Status Master::Reset(const tensorflow::ResetRequest& request) {
   }
   tensorflow::CleanupAllRequest cleanup;
   *cleanup.mutable_container() = request.container();
-  TaskCalls calls(static_cast<int>(tasks.size()), options_.timers);
+  TaskCalls calls(static_cast<int>(tasks.size()),
+                  absl::StrCat("A reset by the master on ", options_.task), options_.clock);
   for (size_t i = 0; i < tasks.size(); ++i) {
     tasks[i]->CleanupAll(CallWithin(kCleanupTimeout, options_.timers), cleanup,
-                         calls.Done(static_cast<int>(i)));
+                         calls.Done(static_cast<int>(i), *tasks[i]));
   }
   const std::vector<Status>& statuses = calls.Wait();
   for (size_t i = 0; i < tasks.size(); ++i) {
     if (!statuses[i].ok()) return FromTask(tasks[i]->task(), statuses[i]);
   }
   return absl::OkStatus();
+}
+
+void Master::StopTaking(const Status& status) {
+  MutexLock lock(&mu_);
+  if (takes_.ok()) takes_ = status;
+}
+
+bool Master::AwaitSteps(absl::Time deadline) {
+  for (;;) {
+    std::shared_ptr<MasterSession> busy;
+    {
+      MutexLock lock(&mu_);
+      for (const auto& [handle, entry] : sessions_) {
+        if (entry.session->has_running_steps()) busy = entry.session;
+      }
+    }
+    if (busy == nullptr) return true;
+    if (!busy->StepsEndBefore(deadline)) return false;
+  }
 }
 
 void Master::Shutdown(const Status& status) {
@@ -321,7 +383,10 @@ void Master::Shutdown(const Status& status) {
   }
   shutdown_.StartCancel();
   leases_.Stop();
-  for (const auto& [handle, entry] : sessions) entry.session->Close(status);
+  long_steps_.Stop();
+  std::vector<std::shared_ptr<MasterSession>> closing;
+  for (const auto& [handle, entry] : sessions) closing.push_back(entry.session);
+  MasterSession::CloseAll(closing, status, options_, &keeper_);
   keeper_.Stop();
 }
 

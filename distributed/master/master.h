@@ -16,7 +16,8 @@
 // tasks are leases of this master.
 //
 // Thread-safety: all methods, from any thread. Those without `done` block; never on a poller.
-// Lifetime: Shutdown() first; it returns when no step runs any more.
+// Lifetime: Shutdown() first. Steps that do not end within MasterOptions::close_bound are left
+// behind; their tasks' workers outlive them.
 // Failure: Aborted for sessions that this process does not know.
 
 #include <map>
@@ -28,6 +29,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "core/cancellation.h"
+#include "core/io_pool.h"
 #include "core/mutex.h"
 #include "core/status.h"
 #include "core/tensor.h"
@@ -35,6 +37,7 @@
 #include "distributed/lease_table.h"
 #include "distributed/master/master_interface.h"
 #include "distributed/master/master_options.h"
+#include "distributed/master/wait_watch.h"
 #include "distributed/transport/transport.h"
 #include "runtime/training_run.h"
 
@@ -87,7 +90,11 @@ class Master : public MasterInterface {
   // For tests.
   int num_sessions() const;
 
-  // Ends all sessions: their steps with `status`, waits for tasks too. Idempotent.
+  // Refuses new sessions, graphs and steps with `status`; what there is goes on.
+  void StopTaking(const Status& status);
+  // False when some still run at `deadline`.
+  bool AwaitSteps(absl::Time deadline);
+  // Ends all sessions together: their steps with `status`, waits for tasks too. Idempotent.
   void Shutdown(const Status& status);
 
  private:
@@ -99,13 +106,20 @@ class Master : public MasterInterface {
     std::shared_ptr<Lease> lease;  // null: its client is in this process, or knows no leases
   };
   void LeaseExpired(const std::string& handle, absl::Duration silent);
+  // As FindSession, for what a server that stops refuses.
+  StatusOr<std::shared_ptr<MasterSession>> FindToUse(const std::string& handle) const;
+  std::vector<std::string> LongSteps(absl::Time now) const;
 
   const MasterOptions options_;
   CancellationManager shutdown_;  // ends waits for tasks
   LeaseKeeper keeper_;            // of the sessions on other tasks
   mutable Mutex mu_;
   Status shut_down_ ABSL_GUARDED_BY(mu_);
+  Status takes_ ABSL_GUARDED_BY(mu_);  // OK until StopTaking
   std::map<std::string, Entry> sessions_ ABSL_GUARDED_BY(mu_);
+  // Compilations that outlast the limits of their steps; ends of sessions that have expired.
+  IoPool compiles_{16}, closes_{8};
+  WaitWatch long_steps_;
   LeaseTable leases_;  // of clients; last: its thread uses the rest
 };
 

@@ -30,6 +30,10 @@ struct MasterOptions {
   std::function<std::shared_ptr<Transport>(absl::string_view task)> peer;
   Clock* clock = Clock::Real();     // of waits and leases
   Timers* timers = Timers::Real();  // of calls and steps
+  // By which the log says every 10 s for whom steps wait.
+  Clock* log_clock = Clock::Real();
+  // How long the end of sessions waits for their steps.
+  absl::Duration close_bound = absl::Seconds(10);
   // How long sessions on other tasks live when this master is not heard of, and how often it is.
   absl::Duration lease = absl::Seconds(60);
   absl::Duration lease_period = absl::Seconds(10);

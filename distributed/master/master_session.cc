@@ -5,7 +5,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/clock.h"
 #include "core/exceptions.h"
+#include "core/logging.h"
 #include "distributed/master/master_interface.h"
 #include "distributed/master/run_finder.h"
 #include "distributed/master/task_calls.h"
@@ -13,14 +15,16 @@
 #include "distributed/transport/transport.h"
 #include "graph/graph.h"
 #include "graph/place/device_name.h"
+#include "runtime/plan.h"
 
 namespace millrace {
 
-MasterSession::MasterSession(const MasterOptions* options, LeaseKeeper* keeper, std::string handle,
-                             tensorflow::ConfigProto config, SessionTerms terms,
+MasterSession::MasterSession(const MasterOptions* options, LeaseKeeper* keeper, IoPool* compiles,
+                             std::string handle, tensorflow::ConfigProto config, SessionTerms terms,
                              absl::Duration timeout, int max_cached_plans)
     : options_(options),
       keeper_(keeper),
+      compiles_(compiles),
       handle_(std::move(handle)),
       config_(std::move(config)),
       timeout_(timeout),
@@ -32,6 +36,10 @@ MasterSession::MasterSession(const MasterOptions* options, LeaseKeeper* keeper, 
       run_(std::move(terms.run)) {}
 
 namespace {
+
+// Between two questions whether a run's name is free: its owner may be a chief that was killed,
+// whose lease ends within a minute.
+constexpr absl::Duration kAskAgain = absl::Seconds(1);
 
 // What tasks are told: they know runs by their ids.
 TrainingRun KnownRun(const TrainingRun& run) { return run.id.empty() ? TrainingRun() : run; }
@@ -117,7 +125,18 @@ Status MasterSession::Connect(const std::vector<std::string>& tasks, const WaitE
     *request.add_cluster_device_attributes() = device;
   }
   const SessionTerms terms = {.run = KnownRun(run()), .lease = options_->lease};
-  MR_RETURN_IF_ERROR(OpenWorkerSessions(reached, request, terms, keeper_, options_->timers));
+  absl::Time next_log = options_->clock->Now() + kWaitLogPeriod;
+  for (;;) {
+    const Status opened =
+        OpenWorkerSessions(reached, request, terms, keeper_, options_->clock, options_->timers);
+    if (opened.ok()) break;
+    if (!TellsOfBusyRun(opened) || options_->clock->Now() >= deadline) return opened;
+    if (options_->clock->Now() >= next_log) {
+      LogInfo("CreateSession still waiting for its run: ", opened.message());
+      next_log = options_->clock->Now() + kWaitLogPeriod;
+    }
+    MR_RETURN_IF_ERROR(PauseBefore(deadline, ends));
+  }
   Status closed;
   {
     MutexLock lock(&mu_);
@@ -128,8 +147,48 @@ Status MasterSession::Connect(const std::vector<std::string>& tasks, const WaitE
       devices_.insert(devices_.end(), task.devices.begin(), task.devices.end());
     }
   }
-  if (!closed.ok()) CloseWorkerSessions(fresh, handle_, keeper_, options_->timers);
+  if (!closed.ok()) {
+    std::vector<OpenSession> opened;
+    for (auto& task : fresh) opened.push_back({std::move(task), handle_});
+    CloseWorkerSessions(opened, keeper_, options_->clock, options_->timers);
+  }
   return closed;
+}
+
+// Before tasks are asked again whether the session may open.
+Status MasterSession::PauseBefore(absl::Time deadline, const WaitEnds& ends) {
+  Mutex mu;
+  CondVar changed;
+  Status ended;
+  const auto end = [&](const Status& status) {
+    MutexLock lock(&mu);
+    ended = status;
+    changed.SignalAll();
+  };
+  CancellationManager::Token shutdown, caller;
+  const Status stopped =
+      absl::AbortedError("Session: the server was stopped while it waited for its run");
+  const Status gone =
+      absl::CancelledError("Session: its client has gone while the master waited for its run");
+  if (ends.shutdown != nullptr && !ends.shutdown->Register(&shutdown, [&] { end(stopped); })) {
+    return stopped;
+  }
+  if (ends.caller != nullptr && !ends.caller->Register(&caller, [&] { end(gone); })) {
+    if (ends.shutdown != nullptr) ends.shutdown->Deregister(shutdown);
+    return gone;
+  }
+  {
+    const absl::Time until = std::min(deadline, options_->clock->Now() + kAskAgain);
+    MutexLock lock(&mu);
+    while (ended.ok() && options_->clock->Now() < until) {
+      options_->clock->WaitUntil(&changed, &mu, until);
+    }
+  }
+  // Their callbacks do not run any more after that.
+  if (ends.caller != nullptr) ends.caller->Deregister(caller);
+  if (ends.shutdown != nullptr) ends.shutdown->Deregister(shutdown);
+  MutexLock lock(&mu);
+  return ended;
 }
 
 TrainingRun MasterSession::run() const {
@@ -176,10 +235,12 @@ Status MasterSession::EndRun(const RunEnd& end) {
   Status result;
   for (int i = 0; i < kTries && !left.empty(); ++i) {
     if (i > 0) options_->clock->SleepFor(kPauses[i - 1]);
-    TaskCalls calls(static_cast<int>(left.size()), options_->timers);
+    TaskCalls calls(static_cast<int>(left.size()),
+                    absl::StrCat("Session ", handle_, ", which tells of the end of its run"),
+                    options_->clock);
     for (size_t k = 0; k < left.size(); ++k) {
       left[k]->EndRun(CallWithin(kCleanupTimeout, options_->timers), handle_, end,
-                      calls.Done(static_cast<int>(k)));
+                      calls.Done(static_cast<int>(k), *left[k]));
     }
     const std::vector<Status>& statuses = calls.Wait();
     std::vector<std::shared_ptr<Transport>> unanswered;
@@ -289,9 +350,16 @@ CompileTarget MasterSession::Target() {
   target.timers = options_->timers;
   target.placements = &placements_;
   target.warned_of_missing_gpu = &warned_of_missing_gpu_;
+  target.cancellation = &setup_;
+  target.clock = options_->clock;
+  target.on_phase = [this](std::string phase) {
+    MutexLock lock(&mu_);
+    compiles_now_ = std::move(phase);
+  };
   target.explain = [this](const std::shared_ptr<Transport>& task, const Status& answer) {
-    TaskCalls explained(1, options_->timers);
-    ExplainRestart(task, 0, answer, explained.Done(0));
+    TaskCalls explained(1, absl::StrCat("Session ", handle_, ", whose task restarted"),
+                        options_->clock);
+    ExplainRestart(task, 0, answer, explained.Done(0, *task));
     return explained.Wait()[0];
   };
   MutexLock lock(&mu_);
@@ -300,9 +368,54 @@ CompileTarget MasterSession::Target() {
   return target;
 }
 
-StatusOr<std::shared_ptr<const MasterBinding>> MasterSession::Bind(const RunSignature& names) {
+absl::Time MasterSession::DeadlineOf(const tensorflow::RunOptions& options) const {
+  const int64_t limit_ms =
+      options.timeout_in_ms() > 0 ? options.timeout_in_ms() : config_.operation_timeout_in_ms();
+  return limit_ms > 0 ? options_->timers->Now() + absl::Milliseconds(limit_ms)
+                      : absl::InfiniteFuture();
+}
+
+StatusOr<std::shared_ptr<const MasterBinding>> MasterSession::Bind(const RunSignature& names,
+                                                                   absl::Time deadline) {
   MR_RETURN_IF_ERROR(Usable());
-  return compiler_.Bind(SignatureKey(names), [&names] { return names; });
+  const std::string key = SignatureKey(names);
+  if (deadline == absl::InfiniteFuture()) {
+    return compiler_.Bind(key, [&names] { return names; });
+  }
+  MR_ASSIGN_OR_RETURN(std::shared_ptr<const MasterBinding> binding, compiler_.Find(key));
+  if (binding != nullptr) return binding;
+  struct Compilation {
+    Mutex mu;
+    CondVar changed;
+    bool ended ABSL_GUARDED_BY(mu) = false;
+    StatusOr<std::shared_ptr<const MasterBinding>> result ABSL_GUARDED_BY(mu) =
+        absl::InternalError("not compiled");
+  };
+  const auto compilation = std::make_shared<Compilation>();
+  compiles_->Schedule([self = shared_from_this(), compilation, key, names] {
+    StatusOr<std::shared_ptr<const MasterBinding>> result =
+        self->compiler_.Bind(key, [&names] { return names; });
+    MutexLock lock(&compilation->mu);
+    compilation->result = std::move(result);
+    compilation->ended = true;
+    compilation->changed.SignalAll();
+  });
+  {
+    Clock* const clock = options_->timers->clock();
+    MutexLock lock(&compilation->mu);
+    while (!compilation->ended && clock->Now() < deadline) {
+      clock->WaitUntil(&compilation->changed, &compilation->mu, deadline);
+    }
+    if (compilation->ended) return compilation->result;
+  }
+  std::string phase;
+  {
+    MutexLock lock(&mu_);
+    phase = compiles_now_;
+  }
+  // Worded like the end of a step that has begun.
+  return TimedOutWaitingFor(absl::StrCat("its signature on ", options_->task,
+                                         ", which is compiled before the step can begin: ", phase));
 }
 
 // --- Steps ---------------------------------------------------------------------------------------
@@ -331,10 +444,9 @@ void MasterSession::Run(std::shared_ptr<const MasterBinding> binding,
   const Status status = NoExceptions("Run", [&]() -> Status {
     MR_RETURN_IF_ERROR(Runnable(*binding, feeds, options));
     limited = options;
-    if (limited.run.timeout_in_ms() <= 0) {
-      limited.run.set_timeout_in_ms(config_.operation_timeout_in_ms());
-    }
-    step = std::make_shared<MasterStep>(shared_from_this(), std::move(binding), options_->timers);
+    if (limited.deadline == absl::InfiniteFuture()) limited.deadline = DeadlineOf(options.run);
+    step = std::make_shared<MasterStep>(shared_from_this(), std::move(binding),
+                                        options_->log_clock->Now(), options_->timers);
     MutexLock lock(&mu_);
     MR_RETURN_IF_ERROR(closed_);  // perhaps since the check
     running_.insert(step.get());
@@ -347,10 +459,12 @@ void MasterSession::Run(std::shared_ptr<const MasterBinding> binding,
 
 StatusOr<StepResult> MasterSession::RunAndWait(std::shared_ptr<const MasterBinding> binding,
                                                absl::Span<const Tensor> feeds,
-                                               const tensorflow::RunOptions& options) {
+                                               const tensorflow::RunOptions& options,
+                                               absl::Time deadline) {
   StatusOr<StepResult> result = absl::InternalError("Step ended without a result");
   MasterStepOptions step;
   step.run = options;
+  step.deadline = deadline;
   Run(std::move(binding), feeds, step,
       [&result](StatusOr<StepResult> r) { result = std::move(r); });
   return result;
@@ -359,6 +473,26 @@ StatusOr<StepResult> MasterSession::RunAndWait(std::shared_ptr<const MasterBindi
 bool MasterSession::has_running_steps() const {
   MutexLock lock(&mu_);
   return !running_.empty();
+}
+
+std::vector<std::string> MasterSession::LongSteps(absl::Time time, absl::Time now) const {
+  std::vector<std::shared_ptr<MasterStep>> steps;
+  {
+    MutexLock lock(&mu_);
+    for (MasterStep* step : running_) {
+      if (step->begun() > time) continue;
+      if (auto kept = step->weak_from_this().lock()) steps.push_back(std::move(kept));
+    }
+  }
+  std::vector<std::string> result;
+  for (const auto& step : steps) {
+    const std::string tasks = step->WaitsFor();
+    if (tasks.empty()) continue;
+    result.push_back(absl::StrCat("Step ", step->id(), " of session ", handle_, " on ",
+                                  options_->task, " still waits for ", tasks, " since ",
+                                  absl::FormatDuration(now - step->begun())));
+  }
+  return result;
 }
 
 void MasterSession::StepEnded(MasterStep* step) {
@@ -397,7 +531,7 @@ Status MasterSession::RemoveCallable(int64_t id) {
   return absl::OkStatus();
 }
 
-void MasterSession::Close(const Status& status) {
+void MasterSession::BeginClose(const Status& status) {
   std::vector<std::shared_ptr<MasterStep>> running;
   {
     MutexLock lock(&mu_);
@@ -405,25 +539,59 @@ void MasterSession::Close(const Status& status) {
     for (MasterStep* step : running_) running.push_back(step->shared_from_this());
   }
   for (const auto& step : running) step->Fail(status);
-  running.clear();
-  const auto kept = compiler_.Close(status);
+  // The tasks drop their graphs together with the session.
+  for (const auto& entry : compiler_.Close(status)) {
+    if (entry.binding->compiled != nullptr) entry.binding->compiled->Forget();
+  }
+  setup_.StartCancel();
+}
+
+bool MasterSession::StepsEndBefore(absl::Time deadline) {
+  MutexLock lock(&mu_);
+  while (!running_.empty() && options_->clock->Now() < deadline) {
+    options_->clock->WaitUntil(&step_ended_, &mu_, deadline);
+  }
+  return running_.empty();
+}
+
+void MasterSession::AwaitSteps(absl::Time deadline) {
+  if (StepsEndBefore(deadline)) return;
+  for (const std::string& step : LongSteps(absl::InfiniteFuture(), options_->log_clock->Now())) {
+    LogWarning(step, "; it is left behind, its session ends");
+  }
+}
+
+std::vector<OpenSession> MasterSession::TakeOpen() {
   std::map<int64_t, Callable> callables;
-  std::vector<std::shared_ptr<Transport>> tasks;
+  std::vector<OpenSession> open;
   {
     MutexLock lock(&mu_);
-    while (!running_.empty()) {
-      options_->timers->clock()->WaitUntil(&step_ended_, &mu_, absl::InfiniteFuture());
-    }
     callables.swap(callables_);
-    for (auto& [name, task] : std::exchange(tasks_, {})) tasks.push_back(task);
+    for (auto& [name, task] : std::exchange(tasks_, {})) open.push_back({task, handle_});
   }
-  // The tasks drop their graphs together with the session.
-  const auto forget = [](const MasterBinding& binding) {
-    if (binding.compiled != nullptr) binding.compiled->Forget();
-  };
-  for (const auto& entry : kept) forget(*entry.binding);
-  for (const auto& [id, callable] : callables) forget(*callable.binding);
-  if (!tasks.empty()) CloseWorkerSessions(tasks, handle_, keeper_, options_->timers);
+  for (const auto& [id, callable] : callables) {
+    if (callable.binding->compiled != nullptr) callable.binding->compiled->Forget();
+  }
+  return open;
+}
+
+void MasterSession::CloseAll(absl::Span<const std::shared_ptr<MasterSession>> sessions,
+                             const Status& status, const MasterOptions& options,
+                             LeaseKeeper* keeper) {
+  if (sessions.empty()) return;
+  for (const auto& session : sessions) session->BeginClose(status);
+  const absl::Time deadline = options.clock->Now() + options.close_bound;
+  std::vector<OpenSession> open;
+  for (const auto& session : sessions) {
+    session->AwaitSteps(deadline);
+    for (OpenSession& on_task : session->TakeOpen()) open.push_back(std::move(on_task));
+  }
+  if (!open.empty()) CloseWorkerSessions(open, keeper, options.clock, options.timers);
+}
+
+void MasterSession::Close(const Status& status) {
+  const std::shared_ptr<MasterSession> self = shared_from_this();
+  CloseAll({&self, 1}, status, *options_, keeper_);
 }
 
 }  // namespace millrace

@@ -14,8 +14,9 @@
 //
 // Thread-safety: all methods, from any thread. Create, Extend, Compile and Close wait for other
 // tasks; never on a poller.
-// Lifetime: `options` and `keeper` outlive the session. Steps keep the session; Close before the
-// last owner goes, else its tasks keep theirs. Failure: Cancelled after Close, Aborted when broken.
+// Lifetime: `options`, `keeper` and `compiles` outlive the session. Steps keep the session; Close
+// before the last owner goes, else its tasks keep theirs. Failure: Cancelled after Close, Aborted
+// when broken.
 
 #include <cstdint>
 #include <map>
@@ -28,6 +29,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "core/cancellation.h"
+#include "core/io_pool.h"
 #include "core/mutex.h"
 #include "core/status.h"
 #include "core/tensor.h"
@@ -59,9 +61,10 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
 
   // `timeout` bounds each wait for tasks. `keeper` keeps the session alive there. `terms`: of which
   // run it is; its lease, if any, is the master's to watch.
-  MasterSession(const MasterOptions* options, LeaseKeeper* keeper, std::string handle,
-                tensorflow::ConfigProto config, SessionTerms terms, absl::Duration timeout,
-                int max_cached_plans);
+  // `compiles` runs what outlasts its deadline.
+  MasterSession(const MasterOptions* options, LeaseKeeper* keeper, IoPool* compiles,
+                std::string handle, tensorflow::ConfigProto config, SessionTerms terms,
+                absl::Duration timeout, int max_cached_plans);
 
   const std::string& handle() const { return handle_; }
   // With its id, as soon as that is known. Empty: none.
@@ -77,15 +80,21 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
   // Aborted unless the graph has `version`; gives it the next one.
   Status Extend(const tensorflow::GraphDef& graph, int64_t version, const WaitEnds& ends,
                 int64_t* new_version);
-  // A fetch of an operation is an error: clients count the answers by what they fetch.
-  StatusOr<std::shared_ptr<const MasterBinding>> Bind(const RunSignature& names);
+  // When a step with these options that is asked for now must have ended: its own limit, else that
+  // of the session's config; InfiniteFuture without one.
+  absl::Time DeadlineOf(const tensorflow::RunOptions& options) const;
+  // A fetch of an operation is an error: clients count the answers by what they fetch. A signature
+  // that is not ready at `deadline` is DeadlineExceeded, which says what is done for it; it goes on
+  // on a thread of the master, and a later call finds it.
+  StatusOr<std::shared_ptr<const MasterBinding>> Bind(const RunSignature& names,
+                                                      absl::Time deadline = absl::InfiniteFuture());
   // `feeds` and the result in the order of the names. `done` gets the result. With options.block it
   // has been called when this returns.
   void Run(std::shared_ptr<const MasterBinding> binding, absl::Span<const Tensor> feeds,
            const MasterStepOptions& options, StepDone done);
   StatusOr<StepResult> RunAndWait(std::shared_ptr<const MasterBinding> binding,
                                   absl::Span<const Tensor> feeds,
-                                  const tensorflow::RunOptions& options);
+                                  const tensorflow::RunOptions& options, absl::Time deadline);
   int64_t AddCallable(std::shared_ptr<const MasterBinding> binding,
                       const tensorflow::RunOptions& options);
   // InvalidArgument for a number that is none.
@@ -93,9 +102,24 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
   Status RemoveCallable(int64_t id);
   void ListDevices(tensorflow::ListDevicesResponse* response) const;
   bool has_running_steps() const;
+  // Of those that began before `time`, for whom each waits.
+  std::vector<std::string> LongSteps(absl::Time time, absl::Time now) const;
   // The first error of a task, after all have been told.
   Status EndRun(const RunEnd& end);
-  // Ends all steps with `status`, waits for them, closes the session on all tasks.
+  // Closing, in three parts, so that many sessions close at once (CloseAll does them all).
+  // Ends all steps, and what is compiled, with `status`.
+  void BeginClose(const Status& status);
+  // Until no step runs; those that still do at `deadline` are named in the log and left behind.
+  void AwaitSteps(absl::Time deadline);
+  // The same without a word.
+  bool StepsEndBefore(absl::Time deadline);
+  // Forgets all graphs. What is open of the session on its tasks is the caller's to close.
+  std::vector<OpenSession> TakeOpen();
+
+  // Waits for steps MasterOptions::close_bound at most, in all; then for the tasks, which have
+  // kCleanupTimeout.
+  static void CloseAll(absl::Span<const std::shared_ptr<MasterSession>> sessions,
+                       const Status& status, const MasterOptions& options, LeaseKeeper* keeper);
   void Close(const Status& status);
 
   void ExplainRestart(std::shared_ptr<Transport> task, int64_t step_id, const Status& error,
@@ -110,6 +134,7 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
   Status FindRun(absl::Span<const ReachedTask> reached, const AwaitOptions& await);
   // Those of `tasks` that are not connected yet.
   Status Connect(const std::vector<std::string>& tasks, const WaitEnds& ends);
+  Status PauseBefore(absl::Time deadline, const WaitEnds& ends);
   bool IsOwn(const tensorflow::DeviceAttributes& device) const;
   // Of the master's task, which is in `reached` or connected.
   std::vector<tensorflow::DeviceAttributes> OwnDevices(absl::Span<const ReachedTask> reached) const;
@@ -120,9 +145,11 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
 
   const MasterOptions* const options_;
   LeaseKeeper* const keeper_;
+  IoPool* const compiles_;
   const std::string handle_;
   const tensorflow::ConfigProto config_;
   const absl::Duration timeout_;
+  CancellationManager setup_;  // of what is asked of tasks besides steps; ended by closing
 
   // One extension at a time. Taken before the compiler's locks, as these are before mu_.
   Mutex extend_mu_;
@@ -138,6 +165,7 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
   bool run_found_ ABSL_GUARDED_BY(mu_) = false;  // the tasks know it
   Status closed_ ABSL_GUARDED_BY(mu_);
   Status broken_ ABSL_GUARDED_BY(mu_);  // a task restarted
+  std::string compiles_now_ ABSL_GUARDED_BY(mu_) = "waiting for its turn";
   std::map<std::string, std::shared_ptr<Transport>> tasks_ ABSL_GUARDED_BY(mu_);
   std::vector<tensorflow::DeviceAttributes> devices_ ABSL_GUARDED_BY(mu_);  // own first
   std::map<int64_t, Callable> callables_ ABSL_GUARDED_BY(mu_);

@@ -33,16 +33,18 @@ int64_t NewStepId() {
 
 MasterStep::MasterStep(std::shared_ptr<MasterStepOwner> owner,
                        std::shared_ptr<const SignatureBinding<CompiledStep>> binding,
-                       Timers* timers)
+                       absl::Time now, Timers* timers)
     : owner_(std::move(owner)),
       binding_(std::move(binding)),
       compiled_(binding_->compiled.get()),
       timers_(timers),
-      step_id_(NewStepId()) {
+      step_id_(NewStepId()),
+      begun_(now) {
   const size_t n = compiled_->parts.size();
   responses_.resize(n);
   received_.resize(n);
   left_ = static_cast<int>(n) + 1;
+  answered_.resize(n);
 }
 
 void MasterStep::Start(absl::Span<const Tensor> feeds, const MasterStepOptions& options,
@@ -62,8 +64,7 @@ void MasterStep::Start(absl::Span<const Tensor> feeds, const MasterStepOptions& 
 void MasterStep::StartOrThrow(absl::Span<const Tensor> feeds, const MasterStepOptions& options,
                               size_t* begun) {
   const std::shared_ptr<MasterStep> self = shared_from_this();
-  const int64_t timeout_ms = options.run.timeout_in_ms();
-  if (timeout_ms > 0) deadline_ = timers_->Now() + absl::Milliseconds(timeout_ms);
+  deadline_ = options.deadline;
   trace_ = options.run.trace_level() > tensorflow::RunOptions::NO_TRACE;
   record_graphs_ = options.run.output_partition_graphs();
   feeds_.assign(feeds.begin(), feeds.end());
@@ -142,7 +143,21 @@ void MasterStep::RecordTimedOut(size_t part, const Status& status) {
 
 void MasterStep::Fail(const Status& status) { Record(status, -1); }
 
+std::string MasterStep::WaitsFor() {
+  std::string tasks;
+  MutexLock lock(&mu_);
+  for (size_t i = 0; i < answered_.size(); ++i) {
+    if (answered_[i]) continue;
+    absl::StrAppend(&tasks, tasks.empty() ? "" : ", ", Whereabouts(*compiled_->parts[i].transport));
+  }
+  return tasks;
+}
+
 void MasterStep::PartDone(size_t part, const Status& status) {
+  {
+    MutexLock lock(&mu_);
+    answered_[part] = true;
+  }
   if (absl::IsCancelled(status) && cancellation_.IsCancelled()) {
     Record(Derived(status), static_cast<int>(part));
   } else if (!status.ok()) {

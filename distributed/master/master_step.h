@@ -55,7 +55,8 @@ class MasterStepOwner {
 };
 
 struct MasterStepOptions {
-  tensorflow::RunOptions run;  // timeout_in_ms <= 0: no limit
+  tensorflow::RunOptions run;
+  absl::Time deadline = absl::InfiniteFuture();
   // The starting thread runs the own part to its end, and calls Wait.
   bool block = true;
   CancellationManager* cancellation = nullptr;  // may be null
@@ -65,7 +66,8 @@ class MasterStep : public std::enable_shared_from_this<MasterStep> {
  public:
   // `binding` has something to run. `timers` outlive the step.
   MasterStep(std::shared_ptr<MasterStepOwner> owner,
-             std::shared_ptr<const SignatureBinding<CompiledStep>> binding, Timers* timers);
+             std::shared_ptr<const SignatureBinding<CompiledStep>> binding, absl::Time now,
+             Timers* timers);
 
   // `feeds` as CheckFeeds accepts them, in the caller's order. Once.
   void Start(absl::Span<const Tensor> feeds, const MasterStepOptions& options, StepDone done);
@@ -73,6 +75,10 @@ class MasterStep : public std::enable_shared_from_this<MasterStep> {
   void Fail(const Status& status);
   // Until `done` has been called. For a blocking step.
   void Wait();
+  // When it began, and the tasks that have not answered since, for messages.
+  absl::Time begun() const { return begun_; }
+  int64_t id() const { return step_id_; }
+  std::string WaitsFor();
 
  private:
   // Counts the parts whose PartDone will be called.
@@ -92,6 +98,7 @@ class MasterStep : public std::enable_shared_from_this<MasterStep> {
   Timers* const timers_;
   StepDone done_;
   const int64_t step_id_;
+  const absl::Time begun_;
   CancellationManager cancellation_;
   tensorflow::RunGraphRequest request_;  // besides what is the same for all steps
   // By part.
@@ -109,7 +116,8 @@ class MasterStep : public std::enable_shared_from_this<MasterStep> {
   Mutex mu_;
   CondVar ended_cv_;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
-  int left_ ABSL_GUARDED_BY(mu_);  // parts, and one for Start
+  int left_ ABSL_GUARDED_BY(mu_);                    // parts, and one for Start
+  std::vector<bool> answered_ ABSL_GUARDED_BY(mu_);  // by part
   Status status_ ABSL_GUARDED_BY(mu_);
   int failed_part_ ABSL_GUARDED_BY(mu_) = -1;
   std::map<size_t, std::string> waited_for_ ABSL_GUARDED_BY(mu_);  // by part, when time was over

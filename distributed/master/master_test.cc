@@ -6,6 +6,7 @@
 #include <atomic>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "core/clock.h"
 #include "core/io_pool.h"
 #include "core/notification.h"
@@ -13,6 +14,7 @@
 #include "distributed/cluster.h"
 #include "distributed/testing/small_model.h"
 #include "distributed/testing/unreachable_task.h"
+#include "distributed/testing/watched_clock.h"
 #include "distributed/transport/in_process_transport.h"
 #include "distributed/transport/transport.h"
 #include "distributed/worker/worker.h"
@@ -288,6 +290,96 @@ TEST_F(MasterTest, AStepThatWaitsEndsAtItsTimeLimit) {
                   absl::StatusCode::kDeadlineExceeded, "Timed out waiting for notification");
     EXPECT_OK(Run(master, session, {}, {}, {"init"}));
   }
+}
+
+TEST_F(MasterTest, TheTimeLimitOfAStepCoversCompilingAndSaysForWhomItWaits) {
+  Master* const master = NewMaster(kWorker0);
+  const auto ps = Hook(kPs0);
+  const SmallModel model = MakeSmallModel();
+  const std::string session = NewSessionOn(master, model.root);
+  Notification go;
+  ps->on_register = [&] { go.Wait(); };
+  EXPECT_STATUS(Run(master, session, {}, {}, {"init"}, /*timeout_ms=*/300),
+                absl::StatusCode::kDeadlineExceeded,
+                "its signature on /job:worker/replica:0/task:0, which is compiled before the step "
+                "can begin: registering its parts on /job:ps/replica:0/task:0 at "
+                "/job:ps/replica:0/task:0");
+  // Another signature waits for its turn; its limit holds, too.
+  EXPECT_STATUS(Run(master, session, {}, {model.w.value.name()}, {}, /*timeout_ms=*/50),
+                absl::StatusCode::kDeadlineExceeded, "Timed out waiting for notification");
+  go.Notify();
+  // They go on, and are found by those who ask again.
+  EXPECT_OK(Run(master, session, {}, {}, {"init"}, /*timeout_ms=*/30'000));
+  EXPECT_OK(Run(master, session, {}, {model.w.value.name()}, {}, /*timeout_ms=*/30'000));
+}
+
+TEST_F(MasterTest, TheLogSaysForWhomAStepWaitsEveryTenSeconds) {
+  WatchedClock clock;
+  MasterOptions options;
+  options.task = kWorker0;
+  options.cluster = cluster_;
+  options.peer = [this](absl::string_view name) { return Peer(name); };
+  options.log_clock = &clock;
+  masters_.push_back(std::make_unique<Master>(std::move(options)));
+  Master* const master = masters_.back().get();
+  SmallModel model = MakeSmallModel();
+  const Output wait = TestWait(model.root.WithDevice("/job:ps/task:0"));
+  const std::string session = NewSessionOn(master, model.root);
+  ::testing::internal::CaptureStderr();
+  Status ended;
+  std::thread step([&] { ended = Run(master, session, {}, {}, {wait.op().name()}).status(); });
+  while (workers_[kPs0]->num_steps() == 0) std::this_thread::yield();
+  for (int i = 0; i < 2; ++i) clock.AdvanceAndSettle(absl::Seconds(10));
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  for (const char* since : {"10s", "20s"}) {
+    EXPECT_NE(log.find(absl::StrCat("of session ", session, " on ", kWorker0,
+                                    " still waits for /job:ps/replica:0/task:0 at "
+                                    "/job:ps/replica:0/task:0 since ",
+                                    since)),
+              std::string::npos)
+        << log;
+  }
+  tensorflow::CloseSessionRequest close;
+  close.set_session_handle(session);
+  EXPECT_OK(master->CloseSession(close));
+  step.join();
+  master->Shutdown(absl::AbortedError("Shutdown"));  // it has the clock
+}
+
+// A kernel that does not answer its cancellation keeps neither the client that closes, nor the
+// lease of another session, nor the end of the master.
+TEST_F(MasterTest, ClosingIsBoundedWhenAStepDoesNotEnd) {
+  MasterOptions options;
+  options.task = kWorker0;
+  options.cluster = cluster_;
+  options.peer = [this](absl::string_view name) { return Peer(name); };
+  options.close_bound = absl::Milliseconds(50);
+  masters_.push_back(std::make_unique<Master>(std::move(options)));
+  Master* const master = masters_.back().get();
+  SmallModel model = MakeSmallModel();
+  const Output silent = TestSilent(model.root.WithDevice("/job:ps/task:0"));
+  std::vector<std::string> sessions;
+  std::vector<std::thread> steps;
+  for (int i = 0; i < 3; ++i) {
+    sessions.push_back(NewSessionOn(master, model.root));
+    steps.emplace_back([&, session = sessions.back()] {
+      EXPECT_STATUS(Run(master, session, {}, {}, {silent.op().name()}),
+                    absl::StatusCode::kCancelled, "");
+    });
+  }
+  while (workers_[kPs0]->num_steps() < 3) std::this_thread::yield();
+  ::testing::internal::CaptureStderr();
+  tensorflow::CloseSessionRequest close;
+  close.set_session_handle(sessions[0]);
+  EXPECT_OK(master->CloseSession(close));
+  EXPECT_EQ(workers_[kPs0]->num_sessions(), 2);
+  EXPECT_OK(master->Reset({}));
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("still waits for /job:ps/replica:0/task:0"), std::string::npos) << log;
+  EXPECT_NE(log.find("it is left behind"), std::string::npos) << log;
+  EXPECT_EQ(workers_[kPs0]->num_sessions(), 0);
+  EndSilentKernels();
+  for (std::thread& step : steps) step.join();
 }
 
 TEST_F(MasterTest, ClosingASessionCancelsItsSteps) {

@@ -58,11 +58,14 @@ struct Round {
 Round AskAll(absl::Span<const std::shared_ptr<Transport>> tasks, const TrainingRun& run,
              Timers* timers, Stopper* stopper) {
   std::vector<FoundRun> answers(tasks.size());
-  TaskCalls calls(static_cast<int>(tasks.size()), timers);
+  // It lasts as long as one period of the log.
+  TaskCalls calls(static_cast<int>(tasks.size()),
+                  absl::StrCat("The search for run '", run.name, "'"), timers->clock());
   CallOptions options = CallWithin(kAskTimeout, timers);
   options.cancellation = &stopper->calls;
   for (size_t i = 0; i < tasks.size(); ++i) {
-    tasks[i]->FindRun(options, run.name, run.id, &answers[i], calls.Done(static_cast<int>(i)));
+    tasks[i]->FindRun(options, run.name, run.id, &answers[i],
+                      calls.Done(static_cast<int>(i), *tasks[i]));
   }
   const std::vector<Status>& statuses = calls.Wait();
   Round round;

@@ -249,6 +249,18 @@ TEST_F(RunsTest, ATrainerOfARunThatWasSupersededFindsTheNewOne) {
   EXPECT_OK(Run(again, {}, {"train"}, kWorker1));
 }
 
+TEST_F(RunsTest, AJobThatWasGivenAnothersLogdirWaitsNamedAsLongAsThatOnesChiefLives) {
+  ASSERT_OK_AND_ASSIGN(const std::string first, Create(Chief("/a", "a1")));
+  ASSERT_OK(Run(first, {}, {"init"}));
+  const TrainingRun other = Chief("/a", "a2", 1, "another chief");
+  EXPECT_STATUS(Create(other, kWorker1, absl::Milliseconds(10)), absl::StatusCode::kUnavailable,
+                "Run '/a' (a2) of another chief must wait until no other run of its name is "
+                "trained, got a1 of the chief");
+  EXPECT_OK(Run(first, {}, {"train"}));
+  ASSERT_OK(Close(first));
+  EXPECT_OK(Create(other, kWorker1));
+}
+
 // --- The end of a run ----------------------------------------------------------------------------
 
 TEST_F(RunsTest, WhoComesAfterTheEndHearsOfItAtOnce) {
@@ -427,6 +439,9 @@ TEST_F(RunsTest, ASessionOfARemoteClientIsALeaseAtItsMaster) {
     clock.AdvanceAndSettle(absl::Seconds(10));
   }
   EXPECT_EQ(remote.num_sessions(), 1);
+  // What ends there is told by another thread than the one that watches leases.
+  const absl::Time guard = absl::Now() + absl::Seconds(60);
+  while (ps().num_sessions() == sessions && absl::Now() < guard) std::this_thread::yield();
   EXPECT_EQ(ps().num_sessions(), sessions - 1);
   EXPECT_EQ(remote.RenewSessions({live.session_handle(), dead.session_handle()}),
             std::vector<std::string>{dead.session_handle()});

@@ -1,29 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/master/task_calls.h"
 
+#include <utility>
+
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/logging.h"
 #include "runtime/plan.h"
 
 namespace millrace {
 
-TaskCalls::TaskCalls(int n, Timers* timers)
-    : timers_(timers), left_(n), statuses_(static_cast<size_t>(n)) {}
+TaskCalls::TaskCalls(int n, std::string what, Clock* clock)
+    : what_(std::move(what)),
+      clock_(clock),
+      left_(n),
+      waits_for_(static_cast<size_t>(n)),
+      statuses_(static_cast<size_t>(n)) {}
 
-Transport::Done TaskCalls::Done(int i) {
+Transport::Done TaskCalls::Done(int i, const Transport& task) {
+  {
+    MutexLock lock(&mu_);
+    waits_for_[static_cast<size_t>(i)] = Whereabouts(task);
+  }
   return [this, i](const Status& status) {
     statuses_[static_cast<size_t>(i)] = status;
-    // Under the lock: when the last one has let go of it, this object may be gone.
     MutexLock lock(&mu_);
-    if (--left_ <= 0) answered_.SignalAll();
+    waits_for_[static_cast<size_t>(i)].clear();
+    if (--left_ == 0) answered_.SignalAll();
   };
 }
 
 const std::vector<Status>& TaskCalls::Wait() {
+  const absl::Time begun = clock_->Now();
+  absl::Time next_log = begun + kWaitLogPeriod;
   MutexLock lock(&mu_);
-  while (left_ > 0) timers_->clock()->WaitUntil(&answered_, &mu_, absl::InfiniteFuture());
+  while (left_ > 0) {
+    clock_->WaitUntil(&answered_, &mu_, next_log);
+    const absl::Time now = clock_->Now();
+    if (left_ == 0 || now < next_log) continue;
+    next_log = now + kWaitLogPeriod;
+    for (const std::string& task : waits_for_) {
+      if (task.empty()) continue;
+      LogInfo(what_, ": still waits for ", task, " since ", absl::FormatDuration(now - begun));
+    }
+  }
   return statuses_;
+}
+
+std::string Whereabouts(const Transport& task) {
+  return absl::StrCat(task.task(), " at ", task.address());
 }
 
 CallOptions CallWithin(absl::Duration timeout, Timers* timers) {

@@ -4,9 +4,11 @@
 
 // TaskCalls: several calls to tasks at once, how long they may take, and what their errors mean.
 //
-//   TaskCalls calls(n);
-//   for (int i = 0; i < n; ++i) tasks[i]->RegisterGraph(options, ..., calls.Done(i));
+//   TaskCalls calls(n, "Session on ...: registering its graph", clock);
+//   for (int i = 0; i < n; ++i) tasks[i]->RegisterGraph(options, ..., calls.Done(i, *tasks[i]));
 //   const std::vector<Status>& statuses = calls.Wait();
+//
+// While Wait lasts, the log names every 10 s the tasks that have not answered.
 //
 // Invariant: each Done is called exactly once, as every Transport promises; Wait returns then.
 // Thread-safety: Done's callbacks, from any thread; the rest belongs to one thread, never a poller.
@@ -16,6 +18,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "core/clock.h"
 #include "core/mutex.h"
 #include "core/status.h"
 #include "distributed/transport/timers.h"
@@ -30,19 +33,28 @@ inline constexpr absl::Duration kSetupTimeout = absl::Minutes(10);
 
 class TaskCalls {
  public:
-  explicit TaskCalls(int n, Timers* timers = Timers::Real());
-  // What call number `i` is given.
-  Transport::Done Done(int i);
+  // `what` is waited for; for the log.
+  TaskCalls(int n, std::string what, Clock* clock);
+  // What call number `i`, which goes to `task`, is given.
+  Transport::Done Done(int i, const Transport& task);
   // The statuses by number, when all have come.
   const std::vector<Status>& Wait();
 
  private:
-  Timers* const timers_;
+  const std::string what_;
+  Clock* const clock_;
   Mutex mu_;
   CondVar answered_;
   int left_ ABSL_GUARDED_BY(mu_);
-  std::vector<Status> statuses_;
+  std::vector<std::string> waits_for_ ABSL_GUARDED_BY(mu_);  // by number; "": nobody
+  std::vector<Status> statuses_;  // each its own call's, until none is left
 };
+
+// How often a wait says for whom it waits.
+inline constexpr absl::Duration kWaitLogPeriod = absl::Seconds(10);
+
+// "/job:ps/replica:0/task:0 at host:port"
+std::string Whereabouts(const Transport& task);
 
 // Options of a call that must end within `timeout`.
 CallOptions CallWithin(absl::Duration timeout, Timers* timers = Timers::Real());

@@ -13,8 +13,6 @@
 namespace millrace {
 namespace {
 
-// How often the log names the tasks that have not answered.
-constexpr absl::Duration kWaitLogPeriod = absl::Seconds(10);
 // One attempt to reach a task that is not there yet.
 constexpr absl::Duration kConnectAttempt = absl::Seconds(10);
 constexpr absl::Duration kConnectPause = absl::Milliseconds(100);
@@ -86,7 +84,7 @@ Status AwaitAnswers(const std::shared_ptr<Attempts>& attempts, const AwaitOption
       for (size_t i = 0; i < attempts->tasks.size(); ++i) {
         Attempts::Task& task = attempts->tasks[i];
         if (task.answered) continue;
-        missing.push_back(absl::StrCat(task.transport->task(), " at ", task.transport->address()));
+        missing.push_back(Whereabouts(*task.transport));
         if (task.asked) continue;
         if (task.next_attempt <= now) {
           task.asked = true;
@@ -190,15 +188,18 @@ StatusOr<std::vector<ReachedTask>> AwaitTasks(
 
 Status OpenWorkerSessions(absl::Span<const ReachedTask> tasks,
                           const tensorflow::CreateWorkerSessionRequest& request,
-                          const SessionTerms& terms, LeaseKeeper* keeper, Timers* timers) {
+                          const SessionTerms& terms, LeaseKeeper* keeper, Clock* clock,
+                          Timers* timers) {
   tensorflow::CreateWorkerSessionRequest leased = request, unleased = request;
   AddSessionTerms(terms, &leased);
   AddSessionTerms({.run = terms.run}, &unleased);
-  TaskCalls calls(static_cast<int>(tasks.size()), timers);
+  TaskCalls calls(static_cast<int>(tasks.size()),
+                  absl::StrCat("Session ", request.session_handle(), ", which opens on its tasks"),
+                  clock);
   for (size_t i = 0; i < tasks.size(); ++i) {
     Transport& task = *tasks[i].transport;
     task.CreateWorkerSession(CallWithin(kSetupTimeout, timers), task.is_local() ? unleased : leased,
-                             calls.Done(static_cast<int>(i)));
+                             calls.Done(static_cast<int>(i), task));
   }
   const std::vector<Status>& statuses = calls.Wait();
   const auto failed =
@@ -211,26 +212,34 @@ Status OpenWorkerSessions(absl::Span<const ReachedTask> tasks,
     return absl::OkStatus();
   }
   // Also on the one that failed: perhaps only its answer was lost.
-  std::vector<std::shared_ptr<Transport>> transports;
-  for (const ReachedTask& task : tasks) transports.push_back(task.transport);
-  CloseWorkerSessions(transports, request.session_handle(), keeper, timers);
+  std::vector<OpenSession> sessions;
+  for (const ReachedTask& task : tasks) {
+    sessions.push_back({task.transport, request.session_handle()});
+  }
+  CloseWorkerSessions(sessions, keeper, clock, timers);
   return FromTask(tasks[static_cast<size_t>(failed - statuses.begin())].transport->task(), *failed);
 }
 
-void CloseWorkerSessions(absl::Span<const std::shared_ptr<Transport>> tasks,
-                         const std::string& session_handle, LeaseKeeper* keeper, Timers* timers) {
-  tensorflow::DeleteWorkerSessionRequest request;
-  request.set_session_handle(session_handle);
-  TaskCalls calls(static_cast<int>(tasks.size()), timers);
-  for (size_t i = 0; i < tasks.size(); ++i) {
-    keeper->Forget(tasks[i]->task(), session_handle);
-    tasks[i]->DeleteWorkerSession(CallWithin(kCleanupTimeout, timers), request,
-                                  calls.Done(static_cast<int>(i)));
+void CloseWorkerSessions(absl::Span<const OpenSession> sessions, LeaseKeeper* keeper, Clock* clock,
+                         Timers* timers) {
+  std::vector<tensorflow::DeleteWorkerSessionRequest> requests(sessions.size());
+  TaskCalls calls(static_cast<int>(sessions.size()), "Sessions that end on their tasks", clock);
+  for (size_t i = 0; i < sessions.size(); ++i) {
+    const auto& [task, handle] = sessions[i];
+    keeper->Forget(task->task(), handle);
+    requests[i].set_session_handle(handle);
+    task->DeleteWorkerSession(CallWithin(kCleanupTimeout, timers), requests[i],
+                              calls.Done(static_cast<int>(i), *task));
   }
   const std::vector<Status>& statuses = calls.Wait();
-  for (size_t i = 0; i < tasks.size(); ++i) {
-    if (!absl::IsUnavailable(statuses[i]) && !absl::IsDeadlineExceeded(statuses[i])) continue;
-    keeper->EndLater(std::make_shared<WorkerHost>(tasks[i], timers), session_handle);
+  for (size_t i = 0; i < sessions.size(); ++i) {
+    const auto& [task, handle] = sessions[i];
+    if (absl::IsUnavailable(statuses[i]) || absl::IsDeadlineExceeded(statuses[i])) {
+      keeper->EndLater(std::make_shared<WorkerHost>(task, timers), handle);
+    } else if (!statuses[i].ok()) {
+      LogWarning("Session ", handle, " on ", Whereabouts(*task),
+                 " could not be ended there: ", statuses[i].ToString());
+    }
   }
 }
 

@@ -56,13 +56,18 @@ StatusOr<std::vector<ReachedTask>> AwaitTasks(
 // name, on none. Tasks in this process get no lease.
 Status OpenWorkerSessions(absl::Span<const ReachedTask> tasks,
                           const tensorflow::CreateWorkerSessionRequest& request,
-                          const SessionTerms& terms, LeaseKeeper* keeper,
+                          const SessionTerms& terms, LeaseKeeper* keeper, Clock* clock,
                           Timers* timers = Timers::Real());
 
-// Ends the session on each task. A task that is gone has nothing to delete: no error; one that does
-// not answer is told again later.
-void CloseWorkerSessions(absl::Span<const std::shared_ptr<Transport>> tasks,
-                         const std::string& session_handle, LeaseKeeper* keeper,
+// A session on a task.
+struct OpenSession {
+  std::shared_ptr<Transport> task;
+  std::string handle;
+};
+
+// Ends the sessions on their tasks, all at once, within kCleanupTimeout. A task that does not
+// answer is told again later; what one that answers says against it is in the log.
+void CloseWorkerSessions(absl::Span<const OpenSession> sessions, LeaseKeeper* keeper, Clock* clock,
                          Timers* timers = Timers::Real());
 
 }  // namespace millrace

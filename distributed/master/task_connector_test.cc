@@ -148,13 +148,14 @@ TEST(TaskConnectorTest, ASessionIsOpenOnAllTasksOrOnNone) {
   request.set_session_handle("abc");
   FakeClock clock;
   LeaseKeeper keeper(&clock, absl::Seconds(10));
-  ASSERT_OK(OpenWorkerSessions(tasks, request, {}, &keeper));
+  ASSERT_OK(OpenWorkerSessions(tasks, request, {}, &keeper, &clock));
   EXPECT_EQ(first->session, "abc");
   EXPECT_EQ(second->session, "abc");
-  CloseWorkerSessions({first, second}, "abc", &keeper);
+  CloseWorkerSessions({{first, "abc"}, {second, "abc"}}, &keeper, &clock);
   EXPECT_EQ(first->session, "");
   second->refuses_sessions = true;
-  EXPECT_STATUS(OpenWorkerSessions(tasks, request, {}, &keeper), absl::StatusCode::kUnavailable,
+  EXPECT_STATUS(OpenWorkerSessions(tasks, request, {}, &keeper, &clock),
+                absl::StatusCode::kUnavailable,
                 "From /job:ps/replica:0/task:1:\n/job:ps/replica:0/task:1 is gone");
   EXPECT_EQ(first->session, "");
 }

@@ -111,12 +111,12 @@ Simulation::EventId Simulation::At(absl::Time when, Event event) {
   return id;
 }
 
-void Simulation::Trace(absl::string_view line) {
+void Simulation::TraceLine(absl::string_view line) {
   absl::StrAppendFormat(&trace_, "%12.6f  %s\n", absl::ToDoubleSeconds(elapsed()), line);
 }
 
 void Simulation::Violated(absl::string_view what) {
-  Trace(absl::StrCat("VIOLATED: ", what));
+  TraceLine(absl::StrCat("VIOLATED: ", what));
   violations_.push_back(absl::StrFormat("at %.6f s: %s", absl::ToDoubleSeconds(elapsed()), what));
 }
 

@@ -83,7 +83,7 @@ class Simulation {
   void Release(Place* place);
 
   // One line, with the time.
-  void Trace(absl::string_view line);
+  void TraceLine(absl::string_view line);
   const std::string& trace() const { return trace_; }
   void Violated(absl::string_view what);
   const std::vector<std::string>& violations() const { return violations_; }

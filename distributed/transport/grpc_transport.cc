@@ -2,6 +2,7 @@
 #include "distributed/transport/grpc_transport.h"
 
 #include <deque>
+#include <initializer_list>
 #include <utility>
 #include <vector>
 
@@ -520,6 +521,10 @@ std::map<std::string, RpcServer::Handler> WorkerHandlers(Worker* worker) {
   const auto add = [&](const char* service, const char* method, RpcServer::Handler handler) {
     handlers[absl::StrCat(service, method)] = std::move(handler);
   };
+  const auto weigh = [&](CallWeight weight, const char* service,
+                         std::initializer_list<const char*> methods) {
+    for (const char* method : methods) handlers[absl::StrCat(service, method)].weight = weight;
+  };
   add(kWorkerService, "GetStatus",
       Plain<GetStatusRequest, GetStatusResponse>(
           "GetStatus", [worker](const GetStatusRequest&, GetStatusResponse* response) {
@@ -606,6 +611,13 @@ std::map<std::string, RpcServer::Handler> WorkerHandlers(Worker* worker) {
   add(kWorkerService, "RecvTensor", bind(ServeRecvTensor));
   add(kTransportService, "Pull", bind(ServePull));
   add(kTransportService, "Push", bind(ServePush));
+  // All others are heavy: they run kernels, build graphs or decode tensors.
+  weigh(CallWeight::kLight, kWorkerService, {"GetStatus", "RecvTensor", "Logging", "Tracing"});
+  weigh(CallWeight::kLight, kTransportService, {"RenewSessions", "FindRun", "Pull"});
+  // They cancel steps and free what belonged to them.
+  weigh(CallWeight::kUrgent, kWorkerService,
+        {"DeleteWorkerSession", "DeregisterGraph", "CleanupGraph"});
+  weigh(CallWeight::kUrgent, kTransportService, {"EndRun"});
   return handlers;
 }
 

@@ -2,7 +2,6 @@
 #include "distributed/transport/rpc.h"
 
 #include <grpc/grpc.h>
-#include <grpcpp/alarm.h>
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
@@ -22,8 +21,11 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/exceptions.h"
+#include "core/logging.h"
 #include "core/mutex.h"
 #include "core/notification.h"
+#include "distributed/transport/call_threads.h"
 #include "distributed/transport/session_terms.h"
 
 namespace millrace {
@@ -35,6 +37,8 @@ constexpr int kClientPollers = 2;
 constexpr absl::Duration kShutdownGrace = absl::Milliseconds(500);
 // Calls that the server can take up without asking for each anew.
 constexpr int kAcceptedAhead = 16;
+// How soon a server that had no memory to accept a call tries again.
+constexpr absl::Duration kAcceptAgain = absl::Milliseconds(100);
 
 // What malloc keeps free at the end of a heap before it gives memory back to the system.
 constexpr int kMallocKeepsBytes = 64 << 20;
@@ -85,10 +89,23 @@ class OwnedEvent final : public Event {
   Method method_ = nullptr;
 };
 
+// No exception ends the thread, and so the process. Those of handlers end their calls.
+void Handle(void* tag, bool ok) {
+  try {
+    static_cast<Event*>(tag)->Proceed(ok);
+  } catch (...) {
+    const Status status = StatusOfException("Network thread");
+    NoExceptions("Network thread", [&] {
+      LogWarning(status.message());
+      return status;
+    }).IgnoreError();
+  }
+}
+
 void Poll(grpc::CompletionQueue* queue) {
   void* tag;
   bool ok;
-  while (queue->Next(&tag, &ok)) static_cast<Event*>(tag)->Proceed(ok);
+  while (queue->Next(&tag, &ok)) Handle(tag, ok);
 }
 
 // For all channels of the process; never destroyed, like the arena and the I/O pool.
@@ -312,24 +329,6 @@ class GrpcRpcChannel : public RpcChannel {
   grpc::GenericStub stub_;
 };
 
-class AlarmTimer : public RpcTimer, public std::enable_shared_from_this<AlarmTimer> {
- public:
-  explicit AlarmTimer(absl::AnyInvocable<void()> fire) : fire_(std::move(fire)) {}
-  void Set(absl::Time when) override {
-    alarm_.Set(ClientQueue(), absl::ToChronoTime(when),
-               event_.Arm(shared_from_this(), &AlarmTimer::Fired));
-  }
-  void Cancel() override { alarm_.Cancel(); }
-
- private:
-  void Fired(bool ok) {
-    if (ok) fire_();
-  }
-  absl::AnyInvocable<void()> fire_;
-  grpc::Alarm alarm_;
-  OwnedEvent<AlarmTimer> event_;
-};
-
 // Open while the server's queue takes operations; outlives the server for calls that end late.
 struct Gate {
   SharedMutex mu;
@@ -338,13 +337,28 @@ struct Gate {
 
 class GrpcRpcServer;
 
+// What calls need, those too that end after the server.
+struct ServedMethods {
+  const RpcServer::Handler* Find(const std::string& method) const {
+    const auto it = handlers.find(method);
+    return it == handlers.end() ? nullptr : &it->second;
+  }
+  std::shared_ptr<const void> keep;  // goes last
+  std::map<std::string, RpcServer::Handler> handlers;
+};
+
 // Events: accepted -> request read -> (written)* -> finished; `over` when gRPC is done with it.
-class GrpcServerCall : public ServerCall, public std::enable_shared_from_this<GrpcServerCall> {
+class GrpcServerCall : public ServerCall,
+                       public LongCall,
+                       public std::enable_shared_from_this<GrpcServerCall> {
  public:
-  GrpcServerCall(GrpcRpcServer* server, std::shared_ptr<Gate> gate)
-      : server_(server), gate_(std::move(gate)), stream_(&context_) {}
+  GrpcServerCall(GrpcRpcServer* server, std::shared_ptr<const ServedMethods> methods,
+                 std::shared_ptr<Gate> gate)
+      : server_(server), methods_(std::move(methods)), gate_(std::move(gate)), stream_(&context_) {}
 
   void Accept();
+  void RunCall() override;
+  const std::string& call_name() const override { return context_.method(); }
 
   const std::string& method() const override { return context_.method(); }
   absl::Time deadline() const override {
@@ -359,24 +373,27 @@ class GrpcServerCall : public ServerCall, public std::enable_shared_from_this<Gr
   void Write(const grpc::ByteBuffer& message, absl::AnyInvocable<void()> written) override {
     ReaderLock lock(&gate_->mu);
     if (gate_->closed) return;
+    has_written_.store(true, std::memory_order_relaxed);
     written_ = std::move(written);
     stream_.Write(message, write_.Arm(shared_from_this(), &GrpcServerCall::Written));
   }
   void Finish(const grpc::ByteBuffer& message) override {
     ReaderLock lock(&gate_->mu);
-    if (gate_->closed) return;
+    if (gate_->closed || answered_.exchange(true, std::memory_order_relaxed)) return;
     stream_.WriteAndFinish(message, grpc::WriteOptions(), grpc::Status::OK,
                            finish_.Arm(shared_from_this(), &GrpcServerCall::Finished));
   }
   void FinishWithStatus(const Status& status) override {
+    const grpc::Status answer = ToGrpc(status);
     ReaderLock lock(&gate_->mu);
-    if (gate_->closed) return;
-    stream_.Finish(ToGrpc(status), finish_.Arm(shared_from_this(), &GrpcServerCall::Finished));
+    if (gate_->closed || answered_.exchange(true, std::memory_order_relaxed)) return;
+    stream_.Finish(answer, finish_.Arm(shared_from_this(), &GrpcServerCall::Finished));
   }
 
  private:
   void Accepted(bool ok);
   void RequestRead(bool ok);
+  void HandlerThrew();
   void Written(bool) {
     // A client that is gone is noticed through `over`.
     absl::AnyInvocable<void()> written = std::move(written_);
@@ -389,7 +406,11 @@ class GrpcServerCall : public ServerCall, public std::enable_shared_from_this<Gr
   }
 
   GrpcRpcServer* const server_;  // used by events only: they end before the server does
+  const std::shared_ptr<const ServedMethods> methods_;
   const std::shared_ptr<Gate> gate_;
+  const RpcServer::Handler* handler_ = nullptr;  // of *methods_
+  // Relaxed, both: gRPC orders the operations of a call; these only choose among them.
+  std::atomic<bool> answered_{false}, has_written_{false};
   CancellationManager cancellation_;
   grpc::GenericServerContext context_;
   grpc::GenericServerAsyncReaderWriter stream_;
@@ -400,30 +421,33 @@ class GrpcServerCall : public ServerCall, public std::enable_shared_from_this<Gr
 
 class GrpcRpcServer : public RpcServer {
  public:
-  explicit GrpcRpcServer(std::map<std::string, Handler> handlers)
-      : handlers_(std::move(handlers)) {}
+  GrpcRpcServer() = default;
   ~GrpcRpcServer() override { Shutdown(); }
 
-  Status Listen(const std::string& address, int num_pollers);
+  Status Listen(Options options);
   int port() const override { return port_; }
   void Shutdown() override;
 
   void AcceptNext();
-  const Handler* FindHandler(const std::string& method) const {
-    const auto it = handlers_.find(method);
-    return it == handlers_.end() ? nullptr : &it->second;
-  }
+  CallThreads* threads() { return threads_.get(); }
   grpc::AsyncGenericService* service() { return &service_; }
   grpc::ServerCompletionQueue* queue() { return queue_.get(); }
 
  private:
+  bool PollOne();
+  void AcceptOwed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   const std::shared_ptr<Gate> gate_ = std::make_shared<Gate>();
-  const std::map<std::string, Handler> handlers_;
+  std::shared_ptr<const ServedMethods> methods_;  // set before the first call
+  std::string address_;
+  absl::Duration handler_bound_;
   grpc::AsyncGenericService service_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::unique_ptr<grpc::Server> server_;
-  std::vector<std::thread> pollers_;
+  std::unique_ptr<CallThreads> threads_;  // set before the first call
   int port_ = 0;
+  // Calls that could not be accepted for want of memory. Relaxed: who sees it late looks again.
+  std::atomic<int> owed_{0};
   Mutex mu_;
   bool accepting_ ABSL_GUARDED_BY(mu_) = true;
   bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
@@ -451,17 +475,79 @@ void GrpcServerCall::RequestRead(bool ok) {
   if (!ok) {
     return FinishWithStatus(InvalidArgument(method(), ": a call must have one request, got none"));
   }
-  const RpcServer::Handler* const handler = server_->FindHandler(method());
-  if (handler == nullptr) {
+  handler_ = methods_->Find(method());
+  if (handler_ == nullptr) {
     return FinishWithStatus(Unimplemented("Method must be one of this server, got ", method()));
   }
-  const grpc::ByteBuffer request = std::exchange(request_, grpc::ByteBuffer());
-  (*handler)(shared_from_this(), request);
+  if (handler_->weight == CallWeight::kLight) return RunCall();
+  try {
+    server_->threads()->Run(shared_from_this(), handler_->weight == CallWeight::kUrgent
+                                                    ? CallThreads::Urgency::kUrgent
+                                                    : CallThreads::Urgency::kNormal);
+  } catch (...) {
+    HandlerThrew();
+  }
+}
+
+void GrpcServerCall::RunCall() {
+  try {
+    const grpc::ByteBuffer request = std::exchange(request_, grpc::ByteBuffer());
+    (*handler_)(shared_from_this(), request);
+  } catch (...) {
+    HandlerThrew();
+  }
+}
+
+// The call ends, unless it has been answered. What the handler has left open of it is ignored.
+void GrpcServerCall::HandlerThrew() {
+  const Status status = StatusOfException(method());
+  try {
+    LogWarning(status.message());
+    // A stream may be in the middle of a message.
+    if (!has_written_.load(std::memory_order_relaxed)) return FinishWithStatus(status);
+  } catch (...) {
+  }
+  if (!answered_.load(std::memory_order_relaxed)) context_.TryCancel();
 }
 
 void GrpcRpcServer::AcceptNext() {
   MutexLock lock(&mu_);
-  if (accepting_) std::make_shared<GrpcServerCall>(this, gate_)->Accept();
+  owed_.fetch_add(1, std::memory_order_relaxed);
+  AcceptOwed();
+}
+
+void GrpcRpcServer::AcceptOwed() {
+  while (owed_.load(std::memory_order_relaxed) > 0) {
+    try {
+      if (accepting_) std::make_shared<GrpcServerCall>(this, methods_, gate_)->Accept();
+    } catch (const std::bad_alloc&) {
+      return;  // PollOne tries again
+    }
+    owed_.fetch_sub(1, std::memory_order_relaxed);
+  }
+}
+
+bool GrpcRpcServer::PollOne() {
+  void* tag;
+  bool ok;
+  if (owed_.load(std::memory_order_relaxed) == 0) {
+    if (!queue_->Next(&tag, &ok)) return false;
+  } else {
+    {
+      MutexLock lock(&mu_);
+      AcceptOwed();
+    }
+    switch (queue_->AsyncNext(&tag, &ok, absl::ToChronoTime(absl::Now() + kAcceptAgain))) {
+      case grpc::CompletionQueue::SHUTDOWN:
+        return false;
+      case grpc::CompletionQueue::TIMEOUT:
+        return true;
+      case grpc::CompletionQueue::GOT_EVENT:
+        break;
+    }
+  }
+  Handle(tag, ok);
+  return true;
 }
 
 // gRPC binds what it can of the addresses of a host name and is content with one; here each of
@@ -510,8 +596,15 @@ Status CheckFree(const std::string& address) {
   return absl::OkStatus();
 }
 
-Status GrpcRpcServer::Listen(const std::string& address, int num_pollers) {
+Status GrpcRpcServer::Listen(Options options) {
+  const std::string& address = options.address;
   MR_RETURN_IF_ERROR(CheckFree(address));
+  address_ = address;
+  handler_bound_ = options.handler_bound;
+  auto methods = std::make_shared<ServedMethods>();
+  methods->keep = std::move(options.keep);
+  methods->handlers = std::move(options.handlers);
+  methods_ = std::move(methods);
   grpc::ServerBuilder builder;
   builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
   builder.SetMaxReceiveMessageSize(INT32_MAX);
@@ -532,8 +625,12 @@ Status GrpcRpcServer::Listen(const std::string& address, int num_pollers) {
   if (server_ == nullptr || port_ == 0) {
     return FailedPrecondition("Server: ", address, " must be free, got: port is in use");
   }
+  CallThreads::Options threads;
+  threads.num_pollers = options.num_pollers;
+  threads.max_normal = options.max_heavy_calls;
+  threads.poll_one = [this] { return PollOne(); };
+  MR_ASSIGN_OR_RETURN(threads_, CallThreads::Start(std::move(threads)));
   for (int i = 0; i < kAcceptedAhead; ++i) AcceptNext();
-  for (int i = 0; i < num_pollers; ++i) pollers_.emplace_back([this] { Poll(queue_.get()); });
   return absl::OkStatus();
 }
 
@@ -554,9 +651,13 @@ void GrpcRpcServer::Shutdown() {
       gate_->closed = true;
       queue_->Shutdown();
     }
-    if (pollers_.empty()) Poll(queue_.get());
+    if (threads_ == nullptr) Poll(queue_.get());
   }
-  for (std::thread& poller : pollers_) poller.join();
+  if (threads_ == nullptr) return;
+  for (const std::string& call : threads_->Shutdown(absl::Now() + handler_bound_)) {
+    LogWarning("Server at ", address_, ": does not wait any longer for ", call,
+               ", which is left behind");
+  }
 }
 
 }  // namespace
@@ -587,21 +688,10 @@ std::map<std::string, int64_t> RpcCallsBegun() {
   return counts.by_name;
 }
 
-std::shared_ptr<RpcTimer> RpcTimer::Make(absl::AnyInvocable<void()> fire) {
-  ClientQueue();  // with its threads, which the first timer of a process starts
-  return std::make_shared<AlarmTimer>(std::move(fire));
-}
-
-std::shared_ptr<RpcTimer> RpcTimer::Start(absl::Time when, absl::AnyInvocable<void()> fire) {
-  std::shared_ptr<RpcTimer> timer = Make(std::move(fire));
-  timer->Set(when);
-  return timer;
-}
-
 StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(Options options) {
   KeepFreedMemory();
-  auto server = std::make_unique<GrpcRpcServer>(std::move(options.handlers));
-  MR_RETURN_IF_ERROR(server->Listen(options.address, std::max(options.num_pollers, 1)));
+  auto server = std::make_unique<GrpcRpcServer>();
+  MR_RETURN_IF_ERROR(server->Listen(std::move(options)));
   return std::unique_ptr<RpcServer>(std::move(server));
 }
 

@@ -5,19 +5,24 @@
 // RPC: gRPC calls by method name whose messages are bytes, and the threads that poll for them.
 //
 // RpcChannel: the way to one address. RpcServer: one port, whose handlers run on the thread that
-// took the call off the network; a handler that cannot answer at once keeps the ServerCall and
-// answers later, so that no poller ever waits. Every call ends: by its answer, its deadline, its
-// CancellationManager, or the loss of the peer (keepalive 20 s).
+// took the call off the network. A handler says how long it may take (CallWeight): a light one
+// answers at once or keeps the ServerCall and answers later; before any other runs, its thread
+// gives up polling to another one (call_threads.h), so that kernels, graphs and files keep no
+// poller. Every call ends: by its answer, its deadline, its CancellationManager, or the loss of the
+// peer (keepalive 20 s).
 //
 // Thread-safety: all methods, from any thread. Callbacks come on pollers: they must not block.
-// Failure: gRPC's status codes are Status codes; a connection that breaks is Unavailable.
+// Failure: gRPC's status codes are Status codes; a connection that breaks is Unavailable. What a
+// handler throws is its call's status: ResourceExhausted for want of memory, else Internal.
 
 #include <grpcpp/support/byte_buffer.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/strings/string_view.h"
@@ -69,20 +74,6 @@ class RpcChannel {
 // tests that count.
 std::map<std::string, int64_t> RpcCallsBegun();
 
-// A timer on the pollers: `fire` is called once the time has come, unless Cancel() was earlier.
-// Who has one can rely on it: only Make and Start need memory.
-class RpcTimer {
- public:
-  virtual ~RpcTimer() = default;
-  // Not set. `fire` lives as long as the timer, which lives on its own while it is set.
-  static std::shared_ptr<RpcTimer> Make(absl::AnyInvocable<void()> fire);
-  // Made and set.
-  static std::shared_ptr<RpcTimer> Start(absl::Time when, absl::AnyInvocable<void()> fire);
-  // Only while it is not set: before the first time, and by `fire`.
-  virtual void Set(absl::Time when) = 0;
-  virtual void Cancel() = 0;
-};
-
 // An incoming call. Exactly one Finish; before it any number of Writes, each begun after
 // `written` of the one before was called.
 class ServerCall {
@@ -99,13 +90,35 @@ class ServerCall {
   virtual void FinishWithStatus(const Status& status) = 0;
 };
 
+// How long a handler may take.
+enum class CallWeight {
+  kLight,   // microseconds: runs on a poller
+  kHeavy,   // runs kernels, decodes what may be large, builds graphs: a bounded number at once
+  kUrgent,  // may take a while, too, but ends what others do: never waits behind heavy ones
+};
+
 class RpcServer {
  public:
-  using Handler = std::function<void(std::shared_ptr<ServerCall>, const grpc::ByteBuffer&)>;
+  struct Handler {
+    using Serve = std::function<void(std::shared_ptr<ServerCall>, const grpc::ByteBuffer&)>;
+    Handler() = default;
+    template <typename F>
+    Handler(F f, CallWeight w = CallWeight::kHeavy) : serve(std::move(f)), weight(w) {}
+    void operator()(std::shared_ptr<ServerCall> call, const grpc::ByteBuffer& request) const {
+      serve(std::move(call), request);
+    }
+    Serve serve;
+    CallWeight weight = CallWeight::kHeavy;
+  };
   struct Options {
     std::string address;  // "host:port"; port 0: any
     std::map<std::string, Handler> handlers;
+    // What the handlers use; lives as long as any of them runs.
+    std::shared_ptr<const void> keep;
     int num_pollers = 4;
+    int max_heavy_calls = 64;  // at once; the others wait
+    // How long Shutdown waits for handlers.
+    absl::Duration handler_bound = absl::Seconds(10);
   };
 
   virtual ~RpcServer() = default;
@@ -113,7 +126,8 @@ class RpcServer {
   static StatusOr<std::unique_ptr<RpcServer>> Start(Options options);
   virtual int port() const = 0;
   // Ends all calls and joins the pollers. Whatever the handlers left open must be on its way to
-  // Finish. Idempotent; not on a poller.
+  // Finish. A handler that does not return within the bound is named in the log and left behind.
+  // Idempotent; not on a poller.
   virtual void Shutdown() = 0;
 };
 

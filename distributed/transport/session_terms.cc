@@ -167,4 +167,18 @@ Status WithPayloadsOf(Status status, const google::protobuf::Message& message) {
   return WithParsed(std::move(status), payloads);
 }
 
+namespace {
+constexpr char kBusy[] = "must wait until no other run of its name is trained";
+}  // namespace
+
+Status BusyRunError(absl::string_view task, const TrainingRun& run, absl::string_view by) {
+  return absl::UnavailableError(
+      absl::StrCat(task, ": Run '", run.name, "' (", run.id, ") of ", run.chief, " ", kBusy,
+                   ", got ", by, "; give each job a logdir of its own, or end the other"));
+}
+
+bool TellsOfBusyRun(const Status& status) {
+  return absl::IsUnavailable(status) && absl::StrContains(status.message(), kBusy);
+}
+
 }  // namespace millrace

@@ -51,6 +51,10 @@ void AddPayloads(const Status& status, google::protobuf::Message* message);
 Status WithPayloads(Status status, absl::string_view bytes);
 Status WithPayloadsOf(Status status, const google::protobuf::Message& message);
 
+// A run that may not be opened now: another one of its name, `by`, is trained. Unavailable.
+Status BusyRunError(absl::string_view task, const TrainingRun& run, absl::string_view by);
+bool TellsOfBusyRun(const Status& status);
+
 }  // namespace millrace
 
 #endif  // MILLRACE_DISTRIBUTED_TRANSPORT_SESSION_TERMS_H_

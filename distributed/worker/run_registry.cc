@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/logging.h"
+#include "distributed/transport/session_terms.h"
 
 namespace millrace {
 namespace {
@@ -74,6 +75,21 @@ StatusOr<RunRegistry::Entry*> RunRegistry::FindOrMake(const TrainingRun& run) {
   return entry;
 }
 
+Status RunRegistry::CheckNameIsFree(const TrainingRun& run) const {
+  if (run.name.empty()) return absl::OkStatus();
+  for (const auto& [id, other] : runs_) {
+    if (id == run.id || other.run.name != run.name || !other.superseded_by.empty() ||
+        other.end.has_value() || other.claim == 0 || other.run.chief == run.chief ||
+        other.of_chiefs.count(other.run.chief) == 0) {
+      continue;
+    }
+    return BusyRunError(task_, run,
+                        absl::StrCat(id, " of ", other.run.chief, EpochOf(other.run), ", with ",
+                                     other.sessions, " sessions"));
+  }
+  return absl::OkStatus();
+}
+
 Status RunRegistry::Claim(const TrainingRun& run, Entry* entry) {
   const bool is_first = entry->claim == 0;
   if (!is_first && entry->run.chief != run.chief && entry->fenced.size() < kMaxFenced) {
@@ -112,14 +128,16 @@ StatusOr<DeviceList> RunRegistry::Open(const TrainingRun& run) {
   if (run.id.empty()) {
     return InvalidArgument(task_, ": run '", run.name, "' must have an id here, got none");
   }
-  MR_ASSIGN_OR_RETURN(Entry* const entry, FindOrMake(run));
   MR_RETURN_IF_ERROR(Check(run));
+  if (run.is_chief) MR_RETURN_IF_ERROR(CheckNameIsFree(run));
+  MR_ASSIGN_OR_RETURN(Entry* const entry, FindOrMake(run));
   if (run.is_chief) {
     MR_RETURN_IF_ERROR(Claim(run, entry));
   } else if (entry->end.has_value()) {
     return RunEndedError(task_, entry->run, *entry->end);
   }
   if (entry->devices.empty()) entry->devices = make_devices_();
+  if (run.is_chief) ++entry->of_chiefs[run.chief];
   ++entry->sessions;
   return entry->devices;
 }
@@ -128,6 +146,11 @@ void RunRegistry::Close(const TrainingRun& run) {
   const auto it = runs_.find(run.id);
   if (it == runs_.end() || it->second.sessions == 0) return;
   --it->second.sessions;
+  const auto chief =
+      run.is_chief ? it->second.of_chiefs.find(run.chief) : it->second.of_chiefs.end();
+  if (chief != it->second.of_chiefs.end() && --chief->second == 0) {
+    it->second.of_chiefs.erase(chief);
+  }
   it->second.last_session = clock_->Now();
   FreeIfOver(&it->second);
 }

@@ -10,6 +10,10 @@
 //   ended -> claimed        a chief of the same id trains further
 //   any -> superseded       a chief claims the same name with another id; for good
 //
+// A claimed run cannot be superseded while a session of its chief is open, but by that chief
+// itself: two jobs were given the same logdir, or it was emptied under a chief that trains. Who
+// comes second is told to wait (TellsOfBusyRun).
+//
 // A run has a container of its own: devices like the task's, whose resources no other run and no
 // session without a run can see. It is freed
 //   * when the run has ended or was superseded, and its last session has closed;
@@ -96,10 +100,12 @@ class RunRegistry {
     std::optional<RunEnd> end;
     absl::Time ended = absl::InfinitePast();
     int sessions = 0;
+    std::map<std::string, int> of_chiefs;            // of those, by chief; none with 0
     absl::Time last_session = absl::InfinitePast();  // when the last one closed
     DeviceList devices;                              // empty: no container
   };
   Status Claim(const TrainingRun& run, Entry* entry);
+  Status CheckNameIsFree(const TrainingRun& run) const;
   Status CheckChief(const TrainingRun& run, const Entry& entry) const;
   Status Superseded(const TrainingRun& run, const Entry& entry) const;
   StatusOr<Entry*> FindOrMake(const TrainingRun& run);

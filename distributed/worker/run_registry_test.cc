@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/testing/tensor_testing.h"
+#include "distributed/transport/session_terms.h"
 #include "gtest/gtest.h"
 #include "runtime/resource_manager.h"
 
@@ -143,6 +144,15 @@ TEST_F(RunRegistryTest, ANewRunOfTheSameNameSupersedesTheOlderOne) {
   const TrainingRun old_chief = Chief("/a", "a1", "old"), old_trainer = Trainer("/a", "a1");
   Device* const old = Open(old_chief);
   Open(old_trainer);
+  // Two jobs of one logdir: while the first one's chief has a session, the second waits.
+  const Status busy = runs_.Open(Chief("/a", "a2", "new")).status();
+  EXPECT_STATUS(busy, absl::StatusCode::kUnavailable,
+                "Run '/a' (a2) of new must wait until no other run of its name is trained, got a1 "
+                "of old, with 2 sessions");
+  EXPECT_TRUE(TellsOfBusyRun(busy));
+  EXPECT_OK(runs_.Check(old_chief));
+  EXPECT_EQ(runs_.Find("/a", "a2").state, State::kUnknown);
+  runs_.Close(old_chief);
   EXPECT_NE(Open(Chief("/a", "a2", "new")), old);
   EXPECT_TRUE(IsFenced(runs_.Check(old_chief)));
   EXPECT_TRUE(IsFenced(runs_.Open(old_chief).status()));
@@ -151,10 +161,11 @@ TEST_F(RunRegistryTest, ANewRunOfTheSameNameSupersedesTheOlderOne) {
   EXPECT_EQ(runs_.Find("/a", "").run.id, "a2");
   EXPECT_EQ(runs_.Find("/a", "a1").state, State::kSuperseded);
   EXPECT_EQ(TakeFreed(), Ids());
-  runs_.Close(old_chief);
-  EXPECT_EQ(TakeFreed(), Ids());
   runs_.Close(old_trainer);
   EXPECT_EQ(TakeFreed(), Ids{"a1"});
+  // The same chief, whose logdir was emptied, waits for nobody.
+  EXPECT_NE(Open(Chief("/a", "a3", "new")), nullptr);
+  EXPECT_EQ(runs_.Find("/a", "").run.id, "a3");
 }
 
 TEST_F(RunRegistryTest, TheContainerOfARunThatHasEndedIsFreedWithItsLastSession) {

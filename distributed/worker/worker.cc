@@ -23,6 +23,7 @@
 #include "graph/place/partition.h"
 #include "graph/place/placer.h"
 #include "runtime/device.h"
+#include "runtime/executor.h"
 #include "runtime/plan.h"
 #include "runtime/rendezvous.h"
 #include "runtime/resource_manager.h"
@@ -215,7 +216,10 @@ Worker::Worker(WorkerOptions options)
   }
 }
 
-Worker::~Worker() { Shutdown(absl::AbortedError("Shutdown")); }
+Worker::~Worker() {
+  Shutdown(absl::AbortedError("Shutdown"));
+  AwaitSteps(absl::InfiniteFuture());
+}
 
 std::vector<tensorflow::DeviceAttributes> Worker::DeviceAttributes() const {
   std::vector<tensorflow::DeviceAttributes> result;
@@ -281,9 +285,14 @@ Status Worker::CreateWorkerSession(const tensorflow::CreateWorkerSessionRequest&
     {
       MutexLock lock(&mu_);
       MR_RETURN_IF_ERROR(shut_down_);
+      MR_RETURN_IF_ERROR(takes_);
       for (auto it = sessions_.begin(); it != sessions_.end();) {
         const auto old = it++;
-        if (old->second->opener.IsEarlierLifeOf(session->opener)) {
+        if (!old->second->opener.IsEarlierLifeOf(session->opener)) continue;
+        // Its master may live: two programs may take themselves for the same task.
+        if (old->second->lease != nullptr) {
+          leases_.Doubt(old->first);
+        } else {
           BeginEnd(old, absl::AbortedError(absl::StrCat("Session handle is not found: ", old->first,
                                                         ". It was opened by ", session->opener.task,
                                                         " before that task restarted.")));
@@ -298,16 +307,23 @@ Status Worker::CreateWorkerSession(const tensorflow::CreateWorkerSessionRequest&
           opened = container.status();
           if (opened.ok()) session->devices = *std::move(container);
         }
-        if (session->isolated) {
-          session->devices = MakeDevices();
-        } else if (session->run.empty()) {
-          session->devices = devices_;
-        }
-        if (opened.ok()) {
-          if (terms.lease > absl::ZeroDuration()) {
-            session->lease = leases_.Grant(session->handle, terms.lease);
+        try {
+          if (session->isolated) {
+            session->devices = MakeDevices();
+          } else if (session->run.empty()) {
+            session->devices = devices_;
           }
-          sessions_.emplace(session->handle, session);
+          if (opened.ok()) {
+            if (terms.lease > absl::ZeroDuration()) {
+              session->lease = leases_.Grant(session->handle, terms.lease);
+            }
+            sessions_.emplace(session->handle, session);
+          }
+        } catch (...) {
+          // A session that is not in the list is counted nowhere.
+          leases_.Drop(session->handle);
+          if (opened.ok() && !session->run.empty()) runs_.Close(session->run);
+          throw;
         }
         if (opened.ok() && session->run.is_chief) {
           for (auto it = sessions_.begin(); it != sessions_.end();) {
@@ -575,6 +591,10 @@ Status Worker::RegisterOrThrow(tensorflow::RegisterGraphRequest* request,
                                tensorflow::RegisterGraphResponse* response) {
   MR_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session,
                       FindSession(request->session_handle()));
+  {
+    MutexLock lock(&mu_);
+    MR_RETURN_IF_ERROR(takes_);
+  }
   auto registered = std::make_shared<RegisteredGraph>();
   StatusOr<StepEdges> edges;
   if (graph != nullptr) {
@@ -649,6 +669,7 @@ void Worker::RunGraph(const tensorflow::RunGraphRequest& graph,
       MutexLock lock(&mu_);
       MR_RETURN_IF_ERROR(shut_down_);
       ended = session->ended;  // since it was found
+      if (ended.ok()) ended = takes_;
       if (ended.ok()) running_.emplace(run.get(), session.get());
     }
     return ended.ok() ? ended : refuse(ended);
@@ -728,19 +749,53 @@ Status Worker::Push(int64_t step_id, absl::Span<const NamedTensor> tensors) {
   return steps_->Push(step_id, tensors);
 }
 
+void Worker::StopTaking(const Status& status) {
+  MutexLock lock(&mu_);
+  if (takes_.ok()) takes_ = status;
+}
+
+bool Worker::AwaitSteps(absl::Time deadline) {
+  MutexLock lock(&mu_);
+  while (!running_.empty() && options_.clock->Now() < deadline) {
+    options_.clock->WaitUntil(&step_ended_, &mu_, deadline);
+  }
+  return running_.empty();
+}
+
+std::vector<std::shared_ptr<WorkerStep>> Worker::RunningSteps() const {
+  std::vector<std::shared_ptr<WorkerStep>> running;
+  MutexLock lock(&mu_);
+  for (const auto& [run, session] : running_) {
+    // One that has just ended waits for the lock to say so.
+    if (auto step = run->weak_from_this().lock()) running.push_back(std::move(step));
+  }
+  return running;
+}
+
 void Worker::Shutdown(const Status& status) {
   leases_.Stop();
-  std::vector<std::shared_ptr<WorkerStep>> running;
   {
     MutexLock lock(&mu_);
     if (shut_down_.ok()) shut_down_ = status;
-    for (const auto& [run, session] : running_) running.push_back(run->shared_from_this());
   }
-  for (const auto& run : running) run->Cancel(status);
-  running.clear();
+  for (const auto& run : RunningSteps()) run->Cancel(status);
   steps_->AbortAll(status);
-  MutexLock lock(&mu_);
-  while (!running_.empty()) step_ended_.Wait(&mu_);
+  const absl::Time deadline = options_.clock->Now() + options_.shutdown_bound;
+  if (AwaitSteps(deadline - std::min(kAnswerTime, options_.shutdown_bound / 2))) return;
+  std::vector<std::pair<std::shared_ptr<WorkerStep>, Status>> overdue;
+  for (auto& run : RunningSteps()) {
+    const Status waits = run->EndOverdue();
+    overdue.emplace_back(std::move(run), waits);
+  }
+  if (AwaitSteps(deadline)) return;
+  for (const auto& run : RunningSteps()) {
+    const auto it = std::find_if(overdue.begin(), overdue.end(),
+                                 [&run](const auto& entry) { return entry.first == run; });
+    LogWarning(options_.task, ": ", run->Name(), " has not ended ",
+               absl::FormatDuration(options_.shutdown_bound), " after it was cancelled (",
+               it == overdue.end() ? "" : it->second.message(), "); it is left behind");
+    run->LeaveSilent();
+  }
 }
 
 int Worker::num_sessions() const {

@@ -18,14 +18,17 @@
 //   * when its master says so;
 //   * when it was opened with a lease, nobody has renewed it or begun a step in it for so long, and
 //     none runs in it;
-//   * when a master of the same task opens one after a restart: the one that died cannot come back;
+//   * when a master of the same task opens one with another incarnation: at once when the session
+//     has no lease, else when a third of its lease has passed and nobody renewed it: its master has
+//     died, unless two programs take themselves for the same task;
 //   * when a newer chief takes its run over, if it is the older one's, and when a run of the same
 //     name supersedes its run.
 // Then its steps are cancelled, its graphs dropped, and resources that hold something for it told
 // (runtime/holds_for_sessions.h). Later calls hear why.
 //
 // Thread-safety: all methods, from any thread.
-// Lifetime: Shutdown() first; it returns when no step runs any more. `peer` is called until then.
+// Lifetime: Shutdown() first; it waits for steps within a bound, the destructor for those that are
+// left (kernels that do not return). `peer` is called until then.
 // Failure: Aborted for sessions, graphs and incarnations that this process does not know: it has
 // restarted, and what its variables held is lost. FencedError and RunEndedError for sessions of
 // runs (runtime/training_run.h).
@@ -71,9 +74,9 @@ class Worker {
   std::vector<tensorflow::DeviceAttributes> DeviceAttributes() const;
 
   // When all `cluster_device_attributes` are of one task, it is that of the session's master, and
-  // the sessions that this task opened in an earlier life (with another incarnation) end. Its
-  // SessionTerms say of which run it is, whose id is known by now, and how long its lease.
-  // InvalidArgument for a handle above 256 bytes.
+  // the sessions that this task opened in an earlier life (with another incarnation) end when
+  // nobody renews them. Its SessionTerms say of which run it is, whose id is known by now, and how
+  // long its lease. InvalidArgument for a handle above 256 bytes.
   Status CreateWorkerSession(const tensorflow::CreateWorkerSessionRequest& request);
   Status DeleteWorkerSession(const tensorflow::DeleteWorkerSessionRequest& request);
   // Those that are not there (any more).
@@ -111,7 +114,13 @@ class Worker {
             CancellationManager* cancellation);
   Status Push(int64_t step_id, absl::Span<const NamedTensor> tensors);
 
-  // Cancels all steps with `status` and waits until they have ended. Idempotent.
+  // Refuses new sessions, graphs and steps with `status`; what there is goes on.
+  void StopTaking(const Status& status);
+  // False when some still run at `deadline`.
+  bool AwaitSteps(absl::Time deadline);
+  // Cancels all steps with `status` and waits until they have ended, for
+  // WorkerOptions::shutdown_bound at most: then the log names what they wait for, and they are left
+  // behind. Idempotent.
   void Shutdown(const Status& status);
 
   // For tests: sessions, plans that registered graphs use now, and steps that are not forgotten
@@ -141,6 +150,7 @@ class Worker {
   void LeaseExpired(const std::string& handle, absl::Duration silent);
   Status CheckIncarnation(uint64_t expected) const;
   void StepEnded(WorkerStep* step);
+  std::vector<std::shared_ptr<WorkerStep>> RunningSteps() const;
 
   const WorkerOptions options_;
   std::vector<std::shared_ptr<Device>> devices_;
@@ -149,6 +159,7 @@ class Worker {
   mutable Mutex mu_;
   CondVar step_ended_;
   Status shut_down_ ABSL_GUARDED_BY(mu_);
+  Status takes_ ABSL_GUARDED_BY(mu_);  // OK until StopTaking
   std::map<std::string, std::shared_ptr<Session>> sessions_ ABSL_GUARDED_BY(mu_);
   RunRegistry runs_ ABSL_GUARDED_BY(mu_);
   // Sessions that are out of the list, and still have steps and graphs.

@@ -13,11 +13,13 @@
 #include "core/testing/counted_new.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/testing/small_model.h"
+#include "distributed/transport/session_terms.h"
 #include "distributed/transport/timers.h"
 #include "distributed/transport/transport.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
 #include "gtest/gtest.h"
+#include "runtime/training_run.h"
 
 namespace millrace {
 namespace {
@@ -81,6 +83,33 @@ TEST(WorkerMemoryTest, AStepWithALimitEndsWhicheverAllocationFails) {
       EXPECT_STATUS(status, absl::StatusCode::kDeadlineExceeded, "'mute'");
     }
   }
+}
+
+// A run that counts sessions which are not there would keep its server for ever.
+TEST(WorkerMemoryTest, ASessionThatFindsNoMemoryIsCountedNowhere) {
+  WorkerOptions options;
+  options.task = kTask;
+  options.own_arena = Arena::Make(1);
+  options.io_pool = IoPool::Default();
+  Worker worker(std::move(options));
+  const TrainingRun run = {.name = "/a", .id = "a1", .is_chief = true, .chief = "the chief"};
+  tensorflow::CreateWorkerSessionRequest request;
+  request.set_session_handle("session");
+  AddSessionTerms({.run = run, .lease = absl::Hours(1)}, &request);
+  Status status = absl::ResourceExhaustedError("not tried yet");
+  for (int64_t n = 1; !status.ok(); ++n) {
+    SCOPED_TRACE(n);
+    const int64_t before = Allocations();
+    FailAllocation(n);
+    status = worker.CreateWorkerSession(request);
+    const bool failed = Allocations() - before >= n;
+    FailAllocation(0);
+    ASSERT_TRUE(status.ok() || (failed && absl::IsResourceExhausted(status))) << status;
+  }
+  EXPECT_EQ(worker.num_sessions(), 1);
+  worker.NoteRunEnd(run, {.global_step = 1});
+  ASSERT_TRUE(worker.FindFinishedRun().has_value());
+  EXPECT_EQ(worker.FindFinishedRun()->sessions, 1);
 }
 
 TEST(WorkerMemoryTest, ATimerIsSetAgainWithoutMemory) {

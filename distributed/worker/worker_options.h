@@ -29,6 +29,8 @@ struct WorkerOptions {
   Timers* timers = Timers::Real();  // of steps
   // How long a run without sessions keeps its resources while others are trained here.
   absl::Duration run_linger = absl::Minutes(10);
+  // How long Shutdown waits for steps that it has cancelled.
+  absl::Duration shutdown_bound = absl::Seconds(10);
   // The way to another task; null for one that is not in the cluster.
   std::function<std::shared_ptr<Transport>(absl::string_view task)> peer;
 };

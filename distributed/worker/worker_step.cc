@@ -180,6 +180,7 @@ void WorkerStep::Execute(bool block, absl::Time deadline) {
   });
   if (block || !status.ok()) return PartsEnded(status);
   parts_.Start(runs, options, [self](const Status& ended) { self->PartsEnded(ended); });
+  started_.store(true, std::memory_order_release);
   SetTimer(deadline);
 }
 
@@ -197,12 +198,29 @@ void WorkerStep::SetTimer(absl::Time when) {
 }
 
 void WorkerStep::TimeIsOver() {
-  if (!std::exchange(overdue_, true)) {
-    parts_.EndOverdue();
+  if (!overdue_.exchange(true, std::memory_order_relaxed)) {
+    parts_.EndOverdue().IgnoreError();
     SetTimer(options_->timers->Now() + kAnswerTime);
   } else if (!parts_.LeaveSilent()) {
     SetTimer(options_->timers->Now() + kLookAgain);
   }
+}
+
+Status WorkerStep::EndOverdue() {
+  if (!started_.load(std::memory_order_acquire)) {
+    return TimedOutWaitingFor("a kernel that keeps its thread");
+  }
+  if (overdue_.exchange(true, std::memory_order_relaxed)) return TimedOutWaitingFor("");
+  return parts_.EndOverdue();
+}
+
+void WorkerStep::LeaveSilent() {
+  if (overdue_.load(std::memory_order_relaxed)) parts_.LeaveSilent();
+}
+
+std::string WorkerStep::Name() const {
+  if (contexts_.empty()) return "an empty step";
+  return absl::StrCat("step ", contexts_[0].step_id, " of session ", contexts_[0].session_handle);
 }
 
 void WorkerStep::PartsEnded(const Status& status) {

@@ -16,6 +16,7 @@
 // last of them has come. Failure: what kernels and peers say; Internal when a result was never
 // sent.
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -79,6 +80,13 @@ class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
              Transport::Done done);
   // The step ends with `status`, unless it fails by itself first.
   void Cancel(const Status& status);
+  // What becomes of a step that has been cancelled and does not end, as at a deadline: EndOverdue
+  // says for which kernels it waits; LeaveSilent, a while later, leaves those that wait for
+  // themselves behind. A kernel that keeps its thread, or one of a step that blocks, stays.
+  Status EndOverdue();
+  void LeaveSilent();
+  // For messages.
+  std::string Name() const;
 
  private:
   Status Begin(const tensorflow::RunGraphRequest& request, absl::Span<const NamedTensor> send,
@@ -112,8 +120,12 @@ class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
   Transport::Done done_;
   CancellationManager* outer_ = nullptr;
   CancellationManager::Token outer_token_ = 0;
-  DetachedParts parts_;   // of a step that does not block
-  bool overdue_ = false;  // the timer's: its first time has passed
+  DetachedParts parts_;  // of a step that does not block
+  // Its time has passed, or it was told so. Relaxed: it only says who is the first.
+  std::atomic<bool> overdue_{false};
+  // parts_ may be told so: release by the thread that started them, when it has left them, acquire
+  // by who tells.
+  std::atomic<bool> started_{false};
 
   Mutex mu_;
   std::shared_ptr<Timer> timer_ ABSL_GUARDED_BY(mu_);  // until the step ends, if it has a limit

@@ -55,6 +55,7 @@ class WorkerTest : public ::testing::Test {
     options.task = kPs;
     options.own_arena = Arena::Make(2);
     options.io_pool = IoPool::Default();
+    options.shutdown_bound = shutdown_bound_;
     options.peer = [this](absl::string_view task) -> std::shared_ptr<Transport> {
       return task == kWorker ? peer_ : nullptr;
     };
@@ -178,6 +179,7 @@ class WorkerTest : public ::testing::Test {
     return result;
   }
 
+  absl::Duration shutdown_bound_ = absl::Seconds(10);
   std::shared_ptr<HastyPeer> peer_ = std::make_shared<HastyPeer>();
   std::unique_ptr<Worker> worker_;
   tensorflow::GraphDef graph_;
@@ -313,6 +315,91 @@ TEST_F(WorkerTest, OnlyTheEarlierLivesOfTheSameMasterLoseTheirSessions) {
   EXPECT_EQ(open("f", {"nonsense"}, 2), 7);
   EXPECT_EQ(open("g", {w0}, 2), 6);  // a and b end
   EXPECT_EQ(open("g", {w0}, 2), 6);  // a retry
+}
+
+// Two programs that take themselves for one task: each would end the other's sessions for ever.
+TEST_F(WorkerTest, ASessionWhoseLeaseIsRenewedIsNotEndedByAnotherProgramOfItsMastersName) {
+  const auto open = [&](const std::string& handle, uint64_t incarnation) {
+    tensorflow::CreateWorkerSessionRequest request;
+    request.set_session_handle(handle);
+    AddSessionTerms({.lease = absl::Hours(1)}, &request);
+    tensorflow::DeviceAttributes* const attributes = request.add_cluster_device_attributes();
+    attributes->set_name("/job:worker/replica:0/task:0/device:CPU:0");
+    attributes->set_incarnation(incarnation);
+    EXPECT_OK(worker_->CreateWorkerSession(request));
+  };
+  open("a", 1);
+  open("b", 2);
+  open("c", 1);
+  EXPECT_TRUE(worker_->RenewSessions({"a", "b", "c"}).empty());
+}
+
+TEST_F(WorkerTest, ShutdownIsBoundedNamesTheKernelsThatDoNotAnswerAndLeavesThem) {
+  worker_ = nullptr;
+  shutdown_bound_ = absl::Milliseconds(200);
+  Start();
+  Notification begun;
+  AsyncKernel::DoneCallback silent;
+  testing::SetAsyncHook("silent", [&](KernelContext*, AsyncKernel::DoneCallback done) {
+    silent = std::move(done);
+    begun.Notify();
+  });
+  tensorflow::NodeDef* const node = Add("TestProbeAsync", "mute");
+  Set(node, "N", int64_t{0});
+  Set(node, "M", int64_t{0});
+  Set(node, "hook", std::string("silent"));
+  const std::string graph = Register();
+  Status status;
+  std::thread step([&] { status = RunGraph(graph, 1); });
+  begun.Wait();
+  ::testing::internal::CaptureStderr();
+  worker_->Shutdown(absl::AbortedError("Shutdown"));
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  step.join();
+  EXPECT_FALSE(status.ok());
+  EXPECT_NE(log.find("step 1 of session session has not ended 200ms after it was cancelled"),
+            std::string::npos)
+      << log;
+  EXPECT_NE(log.find("TestProbeAsync 'mute'"), std::string::npos) << log;
+  worker_ = nullptr;
+  silent(absl::OkStatus());
+}
+
+TEST_F(WorkerTest, AWorkerThatStopsLetsStepsEndAndTakesNoNewOnes) {
+  Notification begun;
+  AsyncKernel::DoneCallback slow;
+  testing::SetAsyncHook("slow", [&](KernelContext*, AsyncKernel::DoneCallback done) {
+    slow = std::move(done);
+    begun.Notify();
+  });
+  tensorflow::NodeDef* const node = Add("TestProbeAsync", "slow");
+  Set(node, "N", int64_t{0});
+  Set(node, "M", int64_t{0});
+  Set(node, "hook", std::string("slow"));
+  const std::string graph = Register();
+  Status status = absl::UnknownError("not yet");
+  std::thread step([&] { status = RunGraph(graph, 1); });
+  begun.Wait();
+  worker_->StopTaking(absl::UnavailableError("is stopping"));
+  EXPECT_FALSE(worker_->AwaitSteps(absl::InfinitePast()));
+  tensorflow::RunGraphRequest request;
+  request.set_session_handle(session_);
+  request.set_graph_handle(graph);
+  request.set_step_id(2);
+  tensorflow::RunGraphResponse response;
+  std::vector<NamedTensor> received;
+  Status refused;
+  worker_->RunGraph(request, request, {}, false, absl::InfiniteFuture(), nullptr, &response,
+                    &received, [&](const Status& answer) { refused = answer; });
+  EXPECT_STATUS(refused, absl::StatusCode::kUnavailable, "is stopping");
+  tensorflow::CreateWorkerSessionRequest create;
+  create.set_session_handle("late");
+  EXPECT_STATUS(worker_->CreateWorkerSession(create), absl::StatusCode::kUnavailable,
+                "is stopping");
+  slow(absl::OkStatus());
+  EXPECT_TRUE(worker_->AwaitSteps(absl::InfiniteFuture()));
+  step.join();
+  EXPECT_OK(status);
 }
 
 TEST_F(WorkerTest, AHandleOfASessionHasAtMost256Bytes) {

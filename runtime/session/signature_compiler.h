@@ -94,6 +94,8 @@ class SignatureCompiler {
   // `key` is the SignatureKey of what `names` returns, which is called only when it is not kept.
   StatusOr<std::shared_ptr<const Binding>> Bind(const std::string& key,
                                                 absl::FunctionRef<RunSignature()> names);
+  // What Bind would find without compiling; null: nothing. Never waits.
+  StatusOr<std::shared_ptr<const Binding>> Find(const std::string& key);
 
   // Calls with the graph while it does not grow.
   Status WithGraph(absl::FunctionRef<Status(const Graph&)> body);
@@ -118,7 +120,6 @@ class SignatureCompiler {
   std::vector<std::shared_ptr<Compiled>> Kept();
 
  private:
-  StatusOr<std::shared_ptr<const Binding>> Find(const std::string& key);
   StatusOr<std::shared_ptr<const Binding>> Make(const RunSignature& names)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(graph_mu_);
   // Moves what must go to `dropped`.

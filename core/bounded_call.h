@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_TRAIN_BOUNDED_CALL_H_
-#define MILLRACE_TRAIN_BOUNDED_CALL_H_
+#ifndef MILLRACE_CORE_BOUNDED_CALL_H_
+#define MILLRACE_CORE_BOUNDED_CALL_H_
 
 // BoundedCall: runs what may never return (storage that hangs) on a thread of its own, so that
 // whoever needs it can stop waiting.
@@ -50,4 +50,4 @@ class BoundedCall {
 
 }  // namespace millrace
 
-#endif  // MILLRACE_TRAIN_BOUNDED_CALL_H_
+#endif  // MILLRACE_CORE_BOUNDED_CALL_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/bounded_call.h"
+#include "core/bounded_call.h"
 
 #include <utility>
 

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a server still does while others keep it waiting.
+#include <grpcpp/support/slice.h>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/mutex.h"
+#include "core/notification.h"
+#include "core/testing/free_port.h"
+#include "core/testing/tensor_testing.h"
+#include "distributed/cluster.h"
+#include "distributed/grpc_session.h"
+#include "distributed/master/master_interface.h"
+#include "distributed/server.h"
+#include "distributed/transport/grpc_transport.h"
+#include "distributed/transport/rpc.h"
+#include "distributed/transport/transport.h"
+#include "graph/node_builder.h"
+#include "graph/op_registry.h"
+#include "graph/scope.h"
+#include "graph/shape_inference.h"
+#include "gtest/gtest.h"
+#include "runtime/kernel.h"
+#include "runtime/session.h"
+
+namespace millrace {
+namespace {
+
+// A kernel that blocks its thread until the test lets all of them go.
+struct Latch {
+  Mutex mu;
+  CondVar changed;
+  int waiting ABSL_GUARDED_BY(mu) = 0;
+  bool open ABSL_GUARDED_BY(mu) = false;
+
+  void Wait() {
+    MutexLock lock(&mu);
+    ++waiting;
+    changed.SignalAll();
+    while (!open) changed.Wait(&mu);
+    --waiting;
+    changed.SignalAll();
+  }
+  void Close() {
+    MutexLock lock(&mu);
+    open = false;
+  }
+  void Open() {
+    MutexLock lock(&mu);
+    open = true;
+    changed.SignalAll();
+  }
+  bool AwaitNone() {
+    const absl::Time deadline = absl::Now() + absl::Seconds(60);
+    MutexLock lock(&mu);
+    while (waiting > 0 && absl::Now() < deadline) {
+      changed.WaitWithTimeout(&mu, deadline - absl::Now());
+    }
+    return waiting == 0;
+  }
+  bool AwaitWaiting(int n) {
+    const absl::Time deadline = absl::Now() + absl::Seconds(60);
+    MutexLock lock(&mu);
+    while (waiting < n && absl::Now() < deadline) {
+      changed.WaitWithTimeout(&mu, deadline - absl::Now());
+    }
+    return waiting >= n;
+  }
+};
+Latch& latch() {
+  static Latch* const latch = new Latch;
+  return *latch;
+}
+
+class BlockKernel : public Kernel {
+ public:
+  Status Compute(KernelContext*) const override {
+    latch().Wait();
+    return absl::OkStatus();
+  }
+};
+const OpRegistration kBlock = OpSpec("TestBlock")
+                                  .Stateful()
+                                  .Shape([](InferenceContext*) { return absl::OkStatus(); })
+                                  .NotDifferentiable();
+const KernelRegistration kBlockKernel("TestBlock", KernelFor<BlockKernel>());
+
+class QuickKernel : public Kernel {
+ public:
+  Status Compute(KernelContext*) const override { return absl::OkStatus(); }
+};
+const OpRegistration kQuick = OpSpec("TestQuick")
+                                  .Stateful()
+                                  .Shape([](InferenceContext*) { return absl::OkStatus(); })
+                                  .NotDifferentiable();
+const KernelRegistration kQuickKernel("TestQuick", KernelFor<QuickKernel>());
+
+class ServerWaitsTest : public ::testing::Test {
+ protected:
+  ServerWaitsTest() { latch().Close(); }
+  ~ServerWaitsTest() override { latch().Open(); }
+
+  void StartServers(const ServerOptions& options = {}) {
+    const std::vector<int> ports = FreePorts(2);
+    cluster_ = absl::StrCat("{\"ps\": [\"127.0.0.1:", ports[0],
+                            "\"], \"worker\": [\"127.0.0.1:", ports[1], "\"]}");
+    ps_ = StartServer("ps", options);
+    worker_ = StartServer("worker", options);
+  }
+  std::unique_ptr<Server> StartServer(const char* job, const ServerOptions& options = {}) {
+    auto server = Server::Start(
+        *ClusterConfig::Parse(absl::StrCat("{\"cluster\": ", cluster_, ", \"task\": {\"type\": \"",
+                                           job, "\", \"index\": 0}}")),
+        options);
+    EXPECT_OK(server);
+    return server.ok() ? *std::move(server) : nullptr;
+  }
+  std::shared_ptr<Transport> ToPs() {
+    return MakeGrpcTransport("/job:ps/replica:0/task:0",
+                             RpcChannel::Make(absl::StrCat("127.0.0.1:", ps_->port())));
+  }
+  static CallOptions Within(absl::Duration time) {
+    CallOptions options;
+    options.deadline = absl::Now() + time;
+    return options;
+  }
+  // Of the ps; hang guards are generous.
+  static Status AskStatus(Transport* task) {
+    tensorflow::GetStatusResponse response;
+    Status status;
+    Notification done;
+    task->GetStatus(Within(absl::Seconds(60)), &response, [&](const Status& answer) {
+      status = answer;
+      done.Notify();
+    });
+    done.Wait();
+    return status;
+  }
+  static Status Renew(Transport* task) {
+    const std::vector<std::string> handles = {"nobody's"};
+    std::vector<std::string> unknown;
+    Status status;
+    Notification done;
+    task->RenewSessions(Within(absl::Seconds(60)), handles, &unknown, [&](const Status& answer) {
+      status = answer;
+      done.Notify();
+    });
+    done.Wait();
+    EXPECT_EQ(unknown, handles);
+    return status;
+  }
+
+  std::string cluster_;
+  std::unique_ptr<Server> ps_, worker_;
+};
+
+TEST_F(ServerWaitsTest, SlowKernelsKeepNoPoller) {
+  StartServers();
+  Scope root;
+  const Operation block =
+      NodeBuilder(root.WithDevice("/job:ps/task:0").WithName("block"), "TestBlock").Finish();
+  ASSERT_OK_AND_ASSIGN(const auto session, NewSession({.target = worker_->target()}));
+  ASSERT_OK(session->Extend(root));
+  constexpr int kSteps = 8;
+  std::vector<std::thread> steps;
+  std::atomic<int> ok{0};
+  for (int i = 0; i < kSteps; ++i) {
+    steps.emplace_back([&] { ok += session->Run({}, {}, {block}).ok() ? 1 : 0; });
+  }
+  EXPECT_TRUE(latch().AwaitWaiting(kSteps));
+  const auto ps = ToPs();
+  EXPECT_OK(AskStatus(ps.get()));
+  EXPECT_OK(Renew(ps.get()));
+  latch().Open();
+  for (std::thread& step : steps) step.join();
+  EXPECT_EQ(ok, kSteps);
+}
+
+TEST_F(ServerWaitsTest, StopLetsRunningStepsEndAndRefusesNewOnes) {
+  ServerOptions options;
+  options.stop_grace = absl::Minutes(2);
+  StartServers(options);
+  Scope root;
+  const Scope ps = root.WithDevice("/job:ps/task:0");
+  const Operation block = NodeBuilder(ps.WithName("block"), "TestBlock").Finish();
+  const Operation quick = NodeBuilder(ps.WithName("quick"), "TestQuick").Finish();
+  ASSERT_OK_AND_ASSIGN(const auto session, NewSession({.target = worker_->target()}));
+  ASSERT_OK(session->Extend(root));
+  ASSERT_OK(session->Run({}, {}, {quick}));
+  Status ended = absl::UnknownError("not yet");
+  std::thread step([&] { ended = session->Run({}, {}, {block}).status(); });
+  EXPECT_TRUE(latch().AwaitWaiting(1));
+  std::thread stop([&] { ps_->Stop(); });
+  Status refused;
+  while (refused.ok()) refused = session->Run({}, {}, {quick}).status();
+  EXPECT_STATUS(refused, absl::StatusCode::kUnavailable, "got one that is stopping");
+  EXPECT_STATUS(NewSession({.target = worker_->target()}), absl::StatusCode::kUnavailable,
+                "got one that is stopping");
+  latch().Open();
+  step.join();
+  stop.join();
+  EXPECT_OK(ended);
+}
+
+TEST_F(ServerWaitsTest, StopLeavesAKernelThatDoesNotReturnBehind) {
+  ServerOptions options;
+  options.stop_grace = absl::ZeroDuration();
+  options.stop_bound = absl::Milliseconds(200);
+  StartServers(options);
+  Scope root;
+  const Operation block =
+      NodeBuilder(root.WithDevice("/job:ps/task:0").WithName("block"), "TestBlock").Finish();
+  ASSERT_OK_AND_ASSIGN(const auto session, NewSession({.target = worker_->target()}));
+  ASSERT_OK(session->Extend(root));
+  Status ended;
+  std::thread step([&] { ended = session->Run({}, {}, {block}).status(); });
+  EXPECT_TRUE(latch().AwaitWaiting(1));
+  ::testing::internal::CaptureStderr();
+  ps_->Stop();
+  ps_ = nullptr;
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("is left behind"), std::string::npos) << log;
+  EXPECT_NE(log.find("/tensorflow.grpc.WorkerService/RunGraph since"), std::string::npos) << log;
+  step.join();
+  EXPECT_FALSE(ended.ok());
+  EXPECT_TRUE(latch().AwaitWaiting(1));
+  latch().Open();
+  EXPECT_TRUE(latch().AwaitNone());
+}
+
+TEST_F(ServerWaitsTest, SessionsThatWaitForTasksKeepNobodyFromClosing) {
+  const std::vector<int> ports = FreePorts(2);
+  cluster_ = absl::StrCat("{\"ps\": [\"127.0.0.1:", ports[0],
+                          "\"], \"worker\": [\"127.0.0.1:", ports[1], "\"]}");
+  worker_ = StartServer("worker");
+  const std::string address = absl::StrCat("127.0.0.1:", worker_->port());
+  const auto master = MakeGrpcMaster(RpcChannel::Make(address));
+  tensorflow::CreateSessionRequest alone;
+  alone.mutable_config()->add_device_filters("/job:worker");
+  std::vector<std::string> open;
+  for (int i = 0; i < 4; ++i) {
+    tensorflow::CreateSessionResponse response;
+    ASSERT_OK(master->CreateSession(alone, absl::Seconds(60), 16, &response));
+    open.push_back(response.session_handle());
+  }
+  const auto begun = [] {
+    int64_t count = 0;
+    for (const auto& [name, calls] : RpcCallsBegun()) {
+      if (absl::EndsWith(name, "/CreateSession")) count += calls;
+    }
+    return count;
+  };
+  const int64_t before = begun();
+  constexpr int kWaiting = 70;
+  std::vector<std::thread> waiting;
+  for (int i = 0; i < kWaiting; ++i) {
+    waiting.emplace_back([&] {
+      tensorflow::CreateSessionResponse response;
+      EXPECT_FALSE(master->CreateSession({}, absl::Minutes(5), 16, &response).ok());
+    });
+  }
+  while (begun() < before + kWaiting) std::this_thread::yield();
+  for (const std::string& handle : open) {
+    tensorflow::CloseSessionRequest request;
+    request.set_session_handle(handle);
+    EXPECT_OK(master->CloseSession(request));
+  }
+  worker_->Stop();
+  for (std::thread& thread : waiting) thread.join();
+}
+
+TEST(RpcServerTest, WhatAHandlerThrowsIsTheStatusOfItsCall) {
+  RpcServer::Options options;
+  options.address = absl::StrCat("127.0.0.1:", FreePort());
+  const auto no_memory = [](std::shared_ptr<ServerCall>, const grpc::ByteBuffer&) {
+    throw std::bad_alloc();
+  };
+  const auto broken = [](std::shared_ptr<ServerCall>, const grpc::ByteBuffer&) {
+    throw std::runtime_error("no such thing");
+  };
+  const auto answered = [](std::shared_ptr<ServerCall> call, const grpc::ByteBuffer&) {
+    call->Finish(grpc::ByteBuffer());
+    throw std::runtime_error("afterwards");
+  };
+  for (const auto& [name, weight] :
+       std::map<std::string, CallWeight>{{"light", CallWeight::kLight},
+                                         {"heavy", CallWeight::kHeavy},
+                                         {"urgent", CallWeight::kUrgent}}) {
+    options.handlers["/memory/" + name] = {no_memory, weight};
+    options.handlers["/broken/" + name] = {broken, weight};
+    options.handlers["/answered/" + name] = {answered, weight};
+  }
+  const std::string address = options.address;
+  ASSERT_OK_AND_ASSIGN(const auto server, RpcServer::Start(std::move(options)));
+  const auto channel = RpcChannel::Make(address);
+  RpcOptions call;
+  call.deadline = absl::Now() + absl::Seconds(60);
+  call.wait_for_ready = true;
+  const grpc::Slice nothing;
+  const grpc::ByteBuffer bytes(&nothing, 1);
+  for (const char* name : {"light", "heavy", "urgent"}) {
+    EXPECT_STATUS(channel->Call(absl::StrCat("/memory/", name), call, bytes),
+                  absl::StatusCode::kResourceExhausted, "out of memory");
+    EXPECT_STATUS(channel->Call(absl::StrCat("/broken/", name), call, bytes),
+                  absl::StatusCode::kInternal, "no such thing");
+    EXPECT_OK(channel->Call(absl::StrCat("/answered/", name), call, bytes));
+  }
+}
+
+}  // namespace
+}  // namespace millrace
