@@ -100,6 +100,7 @@ tensorflow::GraphDef MakeGraph(const std::string& worker, int num_ps) {
     const Operation add = AssignAddVariableOp(on_ps, v, by);
     const Output sum = ReadVariableOp(on_ps.WithControlDependencies({add}), v, DT_FLOAT);
     Identity(on_worker.WithName(absl::StrCat("sum", i)), sum);
+    Identity(on_worker.WithName(absl::StrCat("twice", i)), Add(on_ps, sum, sum));
     Identity(on_worker.WithName(absl::StrCat("value", i)), ReadVariableOp(on_ps, v, DT_FLOAT));
   }
   return *root.ToGraphDef();
@@ -472,6 +473,9 @@ class Job {
         Sleep(task, absl::Seconds(1));
       }
     }
+    // Several tensors each way.
+    std::vector<std::string> sums = Names("sum", ":0");
+    for (std::string& name : Names("twice", ":0")) sums.push_back(std::move(name));
     for (int calm_steps = 0;;) {
       if (IsOver(task) || closing_) return absl::OkStatus();
       if (calm_steps == kCalmSteps) {
@@ -483,8 +487,7 @@ class Job {
       const int64_t attempt = ++last_attempt_;
       task->attempt = attempt;
       sim_.TraceLine(absl::StrCat(ShortTask(task->life->task), " attempts step ", attempt));
-      const StatusOr<StepResult> result =
-          RunStep(task, session, Names("sum", ":0"), {}, /*feed=*/true);
+      const StatusOr<StepResult> result = RunStep(task, session, sums, {}, /*feed=*/true);
       task->attempt = 0;
       sim_.TraceLine(absl::StrCat(ShortTask(task->life->task), " step ", attempt, ": ",
                                   result.status().ToString()));
