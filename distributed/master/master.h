@@ -118,7 +118,7 @@ class Master : public MasterInterface {
   Status takes_ ABSL_GUARDED_BY(mu_);  // OK until StopTaking
   std::map<std::string, Entry> sessions_ ABSL_GUARDED_BY(mu_);
   // Compilations that outlast the limits of their steps; ends of sessions that have expired.
-  IoPool compiles_{16}, closes_{8};
+  IoPool compiles_{64}, closes_{8};
   WaitWatch long_steps_;
   LeaseTable leases_;  // of clients; last: its thread uses the rest
 };

@@ -368,6 +368,11 @@ CompileTarget MasterSession::Target() {
   return target;
 }
 
+void MasterSession::Forget(const std::string& compiling) {
+  MutexLock lock(&mu_);
+  compiling_.erase(compiling);
+}
+
 absl::Time MasterSession::DeadlineOf(const tensorflow::RunOptions& options) const {
   const int64_t limit_ms =
       options.timeout_in_ms() > 0 ? options.timeout_in_ms() : config_.operation_timeout_in_ms();
@@ -384,22 +389,31 @@ StatusOr<std::shared_ptr<const MasterBinding>> MasterSession::Bind(const RunSign
   }
   MR_ASSIGN_OR_RETURN(std::shared_ptr<const MasterBinding> binding, compiler_.Find(key));
   if (binding != nullptr) return binding;
-  struct Compilation {
-    Mutex mu;
-    CondVar changed;
-    bool ended ABSL_GUARDED_BY(mu) = false;
-    StatusOr<std::shared_ptr<const MasterBinding>> result ABSL_GUARDED_BY(mu) =
-        absl::InternalError("not compiled");
-  };
-  const auto compilation = std::make_shared<Compilation>();
-  compiles_->Schedule([self = shared_from_this(), compilation, key, names] {
-    StatusOr<std::shared_ptr<const MasterBinding>> result =
-        self->compiler_.Bind(key, [&names] { return names; });
-    MutexLock lock(&compilation->mu);
-    compilation->result = std::move(result);
-    compilation->ended = true;
-    compilation->changed.SignalAll();
-  });
+  std::shared_ptr<Compilation> compilation;
+  bool begins = false;
+  {
+    MutexLock lock(&mu_);
+    std::shared_ptr<Compilation>& under_way = compiling_[key];
+    begins = under_way == nullptr;
+    if (begins) under_way = std::make_shared<Compilation>();
+    compilation = under_way;
+  }
+  if (begins) {
+    try {
+      compiles_->Schedule([self = shared_from_this(), compilation, key, names] {
+        StatusOr<std::shared_ptr<const MasterBinding>> result =
+            self->compiler_.Bind(key, [&names] { return names; });
+        self->Forget(key);
+        MutexLock lock(&compilation->mu);
+        compilation->result = std::move(result);
+        compilation->ended = true;
+        compilation->changed.SignalAll();
+      });
+    } catch (...) {
+      Forget(key);  // what could not begin is nobody's to wait for
+      throw;
+    }
+  }
   {
     Clock* const clock = options_->timers->clock();
     MutexLock lock(&compilation->mu);

@@ -127,6 +127,14 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
   void StepEnded(MasterStep* step) override;
 
  private:
+  struct Compilation {
+    Mutex mu;
+    CondVar changed;
+    bool ended ABSL_GUARDED_BY(mu) = false;
+    StatusOr<std::shared_ptr<const MasterBinding>> result ABSL_GUARDED_BY(mu) =
+        absl::InternalError("not compiled");
+  };
+
   StatusOr<std::vector<std::string>> TasksFromTheStart() const;
   StatusOr<std::vector<std::string>> TasksNamedBy(const tensorflow::GraphDef& graph) const;
   // For a trainer that is not the chief: which id its run has. Nothing as long as none of the tasks
@@ -142,6 +150,7 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
   Status Runnable(const MasterBinding& binding, absl::Span<const Tensor> feeds,
                   const MasterStepOptions& options) const;
   CompileTarget Target();
+  void Forget(const std::string& compiling);
 
   const MasterOptions* const options_;
   LeaseKeeper* const keeper_;
@@ -165,6 +174,8 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
   bool run_found_ ABSL_GUARDED_BY(mu_) = false;  // the tasks know it
   Status closed_ ABSL_GUARDED_BY(mu_);
   Status broken_ ABSL_GUARDED_BY(mu_);  // a task restarted
+  // Of signatures whose steps have a limit, by key; those who ask again wait for the same one.
+  std::map<std::string, std::shared_ptr<Compilation>> compiling_ ABSL_GUARDED_BY(mu_);
   std::string compiles_now_ ABSL_GUARDED_BY(mu_) = "waiting for its turn";
   std::map<std::string, std::shared_ptr<Transport>> tasks_ ABSL_GUARDED_BY(mu_);
   std::vector<tensorflow::DeviceAttributes> devices_ ABSL_GUARDED_BY(mu_);  // own first

@@ -298,19 +298,26 @@ TEST_F(MasterTest, TheTimeLimitOfAStepCoversCompilingAndSaysForWhomItWaits) {
   const SmallModel model = MakeSmallModel();
   const std::string session = NewSessionOn(master, model.root);
   Notification go;
-  ps->on_register = [&] { go.Wait(); };
+  std::atomic<int> registrations{0};
+  ps->on_register = [&] {
+    ++registrations;
+    go.Wait();
+  };
   EXPECT_STATUS(Run(master, session, {}, {}, {"init"}, /*timeout_ms=*/300),
                 absl::StatusCode::kDeadlineExceeded,
                 "its signature on /job:worker/replica:0/task:0, which is compiled before the step "
                 "can begin: registering its parts on /job:ps/replica:0/task:0 at "
                 "/job:ps/replica:0/task:0");
-  // Another signature waits for its turn; its limit holds, too.
+  // Who asks again waits for the same compilation, another signature for its turn.
+  EXPECT_STATUS(Run(master, session, {}, {}, {"init"}, /*timeout_ms=*/50),
+                absl::StatusCode::kDeadlineExceeded, "Timed out waiting for notification");
   EXPECT_STATUS(Run(master, session, {}, {model.w.value.name()}, {}, /*timeout_ms=*/50),
                 absl::StatusCode::kDeadlineExceeded, "Timed out waiting for notification");
   go.Notify();
   // They go on, and are found by those who ask again.
   EXPECT_OK(Run(master, session, {}, {}, {"init"}, /*timeout_ms=*/30'000));
   EXPECT_OK(Run(master, session, {}, {model.w.value.name()}, {}, /*timeout_ms=*/30'000));
+  EXPECT_EQ(registrations, 2);
 }
 
 TEST_F(MasterTest, TheLogSaysForWhomAStepWaitsEveryTenSeconds) {
