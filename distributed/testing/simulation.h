@@ -15,7 +15,8 @@
 // clocks of a simulation show the same time.
 //
 // Invariants, which are checked: the loop never waits (an answer's callback that would is a fault
-// of who gave it); no thread goes round without waiting; every thread comes to its next wait.
+// of who gave it); no thread goes round without waiting; every thread that is started comes to a
+// wait.
 // Not simulated: code that waits in other ways than on the clock that it was given (the executor of
 // a step that blocks its caller), memory order between threads, threads of Arena::Default().
 //
