@@ -5,9 +5,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/clock.h"
 #include "core/exceptions.h"
 #include "core/logging.h"
-#include "core/notification.h"
 #include "distributed/master/master_interface.h"
 #include "distributed/master/run_finder.h"
 #include "distributed/master/task_calls.h"
@@ -401,16 +401,27 @@ StatusOr<std::shared_ptr<const MasterBinding>> MasterSession::Bind(const RunSign
   if (begins) {
     try {
       compiles_->Schedule([self = shared_from_this(), compilation, key, names] {
-        compilation->result = self->compiler_.Bind(key, [&names] { return names; });
+        StatusOr<std::shared_ptr<const MasterBinding>> result =
+            self->compiler_.Bind(key, [&names] { return names; });
         self->Forget(key);
-        compilation->ended.Notify();
+        MutexLock lock(&compilation->mu);
+        compilation->result = std::move(result);
+        compilation->ended = true;
+        compilation->changed.SignalAll();
       });
     } catch (...) {
       Forget(key);  // what could not begin is nobody's to wait for
       throw;
     }
   }
-  if (compilation->ended.WaitFor(deadline - options_->timers->Now())) return compilation->result;
+  {
+    Clock* const clock = options_->timers->clock();
+    MutexLock lock(&compilation->mu);
+    while (!compilation->ended && clock->Now() < deadline) {
+      clock->WaitUntil(&compilation->changed, &compilation->mu, deadline);
+    }
+    if (compilation->ended) return compilation->result;
+  }
   std::string phase;
   {
     MutexLock lock(&mu_);
@@ -448,8 +459,8 @@ void MasterSession::Run(std::shared_ptr<const MasterBinding> binding,
     MR_RETURN_IF_ERROR(Runnable(*binding, feeds, options));
     limited = options;
     if (limited.deadline == absl::InfiniteFuture()) limited.deadline = DeadlineOf(options.run);
-    step = std::make_shared<MasterStep>(shared_from_this(), std::move(binding), options_->timers,
-                                        options_->log_clock->Now());
+    step = std::make_shared<MasterStep>(shared_from_this(), std::move(binding),
+                                        options_->log_clock->Now(), options_->timers);
     MutexLock lock(&mu_);
     MR_RETURN_IF_ERROR(closed_);  // perhaps since the check
     running_.insert(step.get());

@@ -31,7 +31,6 @@
 #include "core/cancellation.h"
 #include "core/io_pool.h"
 #include "core/mutex.h"
-#include "core/notification.h"
 #include "core/status.h"
 #include "core/tensor.h"
 #include "distributed/lease_keeper.h"
@@ -129,8 +128,11 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
 
  private:
   struct Compilation {
-    Notification ended;
-    StatusOr<std::shared_ptr<const MasterBinding>> result = absl::InternalError("not compiled");
+    Mutex mu;
+    CondVar changed;
+    bool ended ABSL_GUARDED_BY(mu) = false;
+    StatusOr<std::shared_ptr<const MasterBinding>> result ABSL_GUARDED_BY(mu) =
+        absl::InternalError("not compiled");
   };
 
   StatusOr<std::vector<std::string>> TasksFromTheStart() const;

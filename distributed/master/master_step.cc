@@ -33,7 +33,7 @@ int64_t NewStepId() {
 
 MasterStep::MasterStep(std::shared_ptr<MasterStepOwner> owner,
                        std::shared_ptr<const SignatureBinding<CompiledStep>> binding,
-                       Timers* timers, absl::Time now)
+                       absl::Time now, Timers* timers)
     : owner_(std::move(owner)),
       binding_(std::move(binding)),
       compiled_(binding_->compiled.get()),

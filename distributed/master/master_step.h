@@ -66,8 +66,8 @@ class MasterStep : public std::enable_shared_from_this<MasterStep> {
  public:
   // `binding` has something to run. `timers` outlive the step.
   MasterStep(std::shared_ptr<MasterStepOwner> owner,
-             std::shared_ptr<const SignatureBinding<CompiledStep>> binding, Timers* timers,
-             absl::Time now);
+             std::shared_ptr<const SignatureBinding<CompiledStep>> binding, absl::Time now,
+             Timers* timers);
 
   // `feeds` as CheckFeeds accepts them, in the caller's order. Once.
   void Start(absl::Span<const Tensor> feeds, const MasterStepOptions& options, StepDone done);

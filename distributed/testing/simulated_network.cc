@@ -7,8 +7,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "core/tensor.h"
 #include "distributed/transport/in_process_transport.h"
 #include "graph/graph.h"
+#include "runtime/training_run.h"
 
 namespace millrace {
 namespace {
@@ -68,11 +70,11 @@ std::shared_ptr<SimulatedNetwork::Life> SimulatedNetwork::Begin(const std::strin
 void SimulatedNetwork::Attach(const std::shared_ptr<Life>& life, Worker* worker) {
   life->worker = worker;
   lives_[life->task] = life;
-  simulation_->Trace(absl::StrCat(ShortTask(life->task), " is up"));
+  simulation_->TraceLine(absl::StrCat(ShortTask(life->task), " is up"));
 }
 
 void SimulatedNetwork::Kill(const std::shared_ptr<Life>& life) {
-  simulation_->Trace(absl::StrCat(ShortTask(life->task), " is killed"));
+  simulation_->TraceLine(absl::StrCat(ShortTask(life->task), " is killed"));
   life->is_over = true;
   lives_.erase(life->task);
   std::vector<std::shared_ptr<Call>> own, lost;
@@ -95,7 +97,7 @@ void SimulatedNetwork::Kill(const std::shared_ptr<Life>& life) {
 void SimulatedNetwork::Cut(const std::string& from, const std::string& to) {
   const int64_t number = ++last_cut_;
   cut_[{from, to}] = number;
-  simulation_->Trace(absl::StrCat(ShortTask(from), " -> ", ShortTask(to), " is cut"));
+  simulation_->TraceLine(absl::StrCat(ShortTask(from), " -> ", ShortTask(to), " is cut"));
   // Then both sides take each other for lost.
   simulation_->After(kSilence, [this, from, to, number]() -> Simulation::Place* {
     const auto it = cut_.find({from, to});
@@ -113,7 +115,7 @@ void SimulatedNetwork::Cut(const std::string& from, const std::string& to) {
 }
 
 void SimulatedNetwork::HealAll() {
-  if (!cut_.empty()) simulation_->Trace("all links are whole");
+  if (!cut_.empty()) simulation_->TraceLine("all links are whole");
   cut_.clear();
 }
 
@@ -134,10 +136,10 @@ absl::Duration SimulatedNetwork::Delay() {
          absl::Microseconds(50);
 }
 
-void SimulatedNetwork::Trace(const Call& call, absl::string_view what, bool back) {
-  simulation_->Trace(absl::StrCat(ShortTask(call.from->task), back ? " <- " : " -> ",
-                                  ShortTask(call.to), " #", call.number, " ", call.method, " ",
-                                  what));
+void SimulatedNetwork::TraceCall(const Call& call, absl::string_view what, bool back) {
+  simulation_->TraceLine(absl::StrCat(ShortTask(call.from->task), back ? " <- " : " -> ",
+                                      ShortTask(call.to), " #", call.number, " ", call.method, " ",
+                                      what));
 }
 
 void SimulatedNetwork::BeginCall(std::shared_ptr<Call> call, const CallOptions& options) {
@@ -147,7 +149,7 @@ void SimulatedNetwork::BeginCall(std::shared_ptr<Call> call, const CallOptions& 
   call->number = ++calls_begun_;
   call->wait_for_ready = options.wait_for_ready;
   open_[call->number] = call;
-  Trace(*call, "begins");
+  TraceCall(*call, "begins");
   if (call->is_step && observer.step_begins) observer.step_begins(*call->from, call->number);
   const auto cancelled = [this, weak = std::weak_ptr<Call>(call)] {
     simulation_->After(absl::ZeroDuration(), [this, weak]() -> Simulation::Place* {
@@ -174,7 +176,7 @@ void SimulatedNetwork::BeginCall(std::shared_ptr<Call> call, const CallOptions& 
     });
   }
   if (simulation_->Chance(rates.lost_request)) {
-    Trace(*call, "is lost");
+    TraceCall(*call, "is lost");
     return Lose(call, simulation_->DrawTime(kSilence), "connection reset");
   }
   simulation_->After(Delay(), [this, call]() -> Simulation::Place* {
@@ -185,7 +187,7 @@ void SimulatedNetwork::BeginCall(std::shared_ptr<Call> call, const CallOptions& 
 
 void SimulatedNetwork::Arrive(const std::shared_ptr<Call>& call) {
   if (IsCut(call->from->task, call->to)) {
-    Trace(*call, "meets a cut link");
+    TraceCall(*call, "meets a cut link");
     if (!call->is_over) Lose(call, kSilence, "keepalive watchdog timeout");
     return;
   }
@@ -199,11 +201,11 @@ void SimulatedNetwork::Arrive(const std::shared_ptr<Call>& call) {
       });
       return;
     }
-    Trace(*call, "finds nobody");
+    TraceCall(*call, "finds nobody");
     return Lose(call, Delay(), "Connection refused");
   }
   call->at = it->second;
-  Trace(*call, "arrives");
+  TraceCall(*call, "arrives");
   served_[call->number] = call;
   if (call->is_over) {
     // Its end follows it on the same way.
@@ -223,7 +225,7 @@ void SimulatedNetwork::SendBack(const std::shared_ptr<Call>& call, absl::string_
                                 absl::AnyInvocable<void()> take) {
   if (call->at->is_over || call->is_lost || call->is_over) return;
   if (simulation_->Chance(rates.lost_answer)) {
-    Trace(*call, absl::StrCat(what, " is lost"), /*back=*/true);
+    TraceCall(*call, absl::StrCat(what, " is lost"), /*back=*/true);
     return Lose(call, simulation_->DrawTime(kSilence), "connection reset");
   }
   call->at->place->Act();
@@ -234,11 +236,11 @@ void SimulatedNetwork::SendBack(const std::shared_ptr<Call>& call, absl::string_
                    take = std::move(take)]() mutable -> Simulation::Place* {
                     if (call->is_over || call->is_lost) return nullptr;
                     if (IsCut(call->to, call->from->task)) {
-                      Trace(*call, absl::StrCat(what, " meets a cut link"), /*back=*/true);
+                      TraceCall(*call, absl::StrCat(what, " meets a cut link"), /*back=*/true);
                       Lose(call, kSilence, "keepalive watchdog timeout");
                       return nullptr;
                     }
-                    Trace(*call, what, /*back=*/true);
+                    TraceCall(*call, what, /*back=*/true);
                     take();
                     return call->from->place;
                   });
@@ -282,7 +284,7 @@ void SimulatedNetwork::End(const std::shared_ptr<Call>& call, const Status& stat
   call->is_over = true;
   ++calls_ended_;
   open_.erase(call->number);
-  if (!how.empty()) Trace(*call, how);
+  if (!how.empty()) TraceCall(*call, how);
   if (call->timed) simulation_->Cancel(call->deadline_event);
   if (call->cancellation != nullptr) call->cancellation->Deregister(call->token);
   if (call->at != nullptr && !call->answered) {
@@ -298,7 +300,7 @@ void SimulatedNetwork::End(const std::shared_ptr<Call>& call, const Status& stat
 
 void SimulatedNetwork::CancelAtServer(const std::shared_ptr<Call>& call) {
   if (call->answered || call->at->is_over) return;
-  Trace(*call, "is cancelled there");
+  TraceCall(*call, "is cancelled there");
   call->at_server.StartCancel();
 }
 

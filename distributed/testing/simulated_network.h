@@ -103,7 +103,7 @@ class SimulatedNetwork {
   bool IsCut(const std::string& from, const std::string& to) const {
     return cut_.count({from, to}) != 0;
   }
-  void Trace(const Call& call, absl::string_view what, bool back = false);
+  void TraceCall(const Call& call, absl::string_view what, bool back = false);
   void BeginCall(std::shared_ptr<Call> call, const CallOptions& options);
   void Arrive(const std::shared_ptr<Call>& call);
   // A message back to the caller, after those before it; `take` gets it there.

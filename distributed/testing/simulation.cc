@@ -21,6 +21,8 @@ namespace {
 constexpr absl::Duration kRealPatience = absl::Seconds(120);
 // Turns of the threads of a place before all of them wait.
 constexpr int kMaxTurns = 1000;
+// Waits of a thread, one after the other, that were over before they began.
+constexpr int64_t kMaxWaitsInVain = 100'000;
 
 int64_t NumThreads() {
   struct stat task;
@@ -111,12 +113,12 @@ Simulation::EventId Simulation::At(absl::Time when, Event event) {
   return id;
 }
 
-void Simulation::Trace(absl::string_view line) {
+void Simulation::TraceLine(absl::string_view line) {
   absl::StrAppendFormat(&trace_, "%12.6f  %s\n", absl::ToDoubleSeconds(elapsed()), line);
 }
 
 void Simulation::Violated(absl::string_view what) {
-  Trace(absl::StrCat("VIOLATED: ", what));
+  TraceLine(absl::StrCat("VIOLATED: ", what));
   violations_.push_back(absl::StrFormat("at %.6f s: %s", absl::ToDoubleSeconds(elapsed()), what));
 }
 
@@ -169,7 +171,17 @@ void Simulation::Yield(Thread* thread, bool has_turn) {
 
 bool Simulation::Wait(Place* place, CondVar* cv, Mutex* mu,
                       absl::Time deadline) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-  if (Now() >= deadline) return true;
+  static thread_local int64_t in_vain = 0;
+  if (Now() >= deadline) {
+    // Time does not move while it has its turn.
+    if (++in_vain == kMaxWaitsInVain) {
+      std::fprintf(stderr, "%sSimulation: a thread at %s goes round without waiting\n",
+                   trace_.c_str(), place->name().c_str());
+      std::abort();
+    }
+    return true;
+  }
+  in_vain = 0;
   if (place->released_.load(std::memory_order_relaxed)) {
     cv->WaitWithTimeout(mu, absl::Milliseconds(1));
     return false;

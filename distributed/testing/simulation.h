@@ -15,7 +15,8 @@
 // clocks of a simulation show the same time.
 //
 // Invariants, which are checked: the loop never waits (an answer's callback that would is a fault
-// of who gave it); no thread goes round without waiting; every thread comes to its next wait.
+// of who gave it); no thread goes round without waiting; every thread that is started comes to a
+// wait.
 // Not simulated: code that waits in other ways than on the clock that it was given (the executor of
 // a step that blocks its caller), memory order between threads, threads of Arena::Default().
 //
@@ -83,7 +84,7 @@ class Simulation {
   void Release(Place* place);
 
   // One line, with the time.
-  void Trace(absl::string_view line);
+  void TraceLine(absl::string_view line);
   const std::string& trace() const { return trace_; }
   void Violated(absl::string_view what);
   const std::vector<std::string>& violations() const { return violations_; }

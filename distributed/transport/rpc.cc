@@ -2,7 +2,6 @@
 #include "distributed/transport/rpc.h"
 
 #include <grpc/grpc.h>
-#include <grpcpp/alarm.h>
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
@@ -419,24 +418,6 @@ class UselessChannel : public RpcChannel {
   const Status why_;
 };
 
-class AlarmTimer : public RpcTimer, public std::enable_shared_from_this<AlarmTimer> {
- public:
-  explicit AlarmTimer(absl::AnyInvocable<void()> fire) : fire_(std::move(fire)) {}
-  void Set(absl::Time when) override {
-    alarm_.Set(ClientQueue(), absl::ToChronoTime(when),
-               event_.Arm(shared_from_this(), &AlarmTimer::Fired));
-  }
-  void Cancel() override { alarm_.Cancel(); }
-
- private:
-  void Fired(bool ok) {
-    if (ok) fire_();
-  }
-  absl::AnyInvocable<void()> fire_;
-  grpc::Alarm alarm_;
-  OwnedEvent<AlarmTimer> event_;
-};
-
 // Open while the server's queue takes operations; outlives the server for calls that end late.
 struct Gate {
   SharedMutex mu;
@@ -823,17 +804,6 @@ std::map<std::string, int64_t> RpcCallsBegun() {
   CallCounts& counts = call_counts();
   MutexLock lock(&counts.mu);
   return counts.by_name;
-}
-
-std::shared_ptr<RpcTimer> RpcTimer::Make(absl::AnyInvocable<void()> fire) {
-  ClientQueue();  // with its threads, which the first timer of a process starts
-  return std::make_shared<AlarmTimer>(std::move(fire));
-}
-
-std::shared_ptr<RpcTimer> RpcTimer::Start(absl::Time when, absl::AnyInvocable<void()> fire) {
-  std::shared_ptr<RpcTimer> timer = Make(std::move(fire));
-  timer->Set(when);
-  return timer;
 }
 
 StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(Options options) {

@@ -81,20 +81,6 @@ class RpcChannel {
 // tests that count.
 std::map<std::string, int64_t> RpcCallsBegun();
 
-// A timer on the pollers: `fire` is called once the time has come, unless Cancel() was earlier.
-// Who has one can rely on it: only Make and Start need memory.
-class RpcTimer {
- public:
-  virtual ~RpcTimer() = default;
-  // Not set. `fire` lives as long as the timer, which lives on its own while it is set.
-  static std::shared_ptr<RpcTimer> Make(absl::AnyInvocable<void()> fire);
-  // Made and set.
-  static std::shared_ptr<RpcTimer> Start(absl::Time when, absl::AnyInvocable<void()> fire);
-  // Only while it is not set: before the first time, and by `fire`.
-  virtual void Set(absl::Time when) = 0;
-  virtual void Cancel() = 0;
-};
-
 // An incoming call. Exactly one Finish; before it any number of Writes, each begun after
 // `written` of the one before was called.
 class ServerCall {
