@@ -20,6 +20,7 @@
 #include "layers/variable.h"
 #include "ops/array/constant.h"
 #include "ops/state/resource_rows.h"
+#include "ops/state/resource_variable.h"
 #include "proto/saver.pb.h"
 #include "runtime/session.h"
 #include "saver/save_restore.h"
@@ -344,6 +345,31 @@ TEST_F(SavesTest, TheReadOfASaveIsARealOneForOthers) {
                                     {m.table.value.name(), saver->def().save_tensor_name()}));
   EXPECT_EQ(fetched[0].flat<float>()[0], 1);
   EXPECT_EQ(Saved(prefix + "-4", "table").back(), 1);
+}
+
+// The save comes after an update that waits for the read, and its prefix is a variable, too.
+TEST_F(SavesTest, WhatAnUpdateWaitsForIsSavedAsItWasRead) {
+  const std::string path = JoinPath(directory_, "ckpt");
+  Scope root;
+  const Variable w =
+      MakeVariable(root.WithName("w"), Fill(root, Const<int32_t>(root, {4, 2}), Const(root, 1.0f)));
+  const Variable prefix = MakeVariable(root.WithName("prefix"), Const(root, path));
+  const Operation update =
+      AssignAddVariableOp(root.WithControlDependencies({w.value.op()}), w.handle,
+                          Fill(root, Const<int32_t>(root, {4, 2}), Const(root, 1.0f)));
+  const Output saved[] = {w.value};
+  const Operation save = SaveV2(root.WithControlDependencies({update}), prefix.value,
+                                Const(root, Tensor::Vector<std::string>({"w"})),
+                                Const(root, Tensor::Vector<std::string>({""})), saved);
+  const Operation init = GlobalVariablesInitializer(root);
+  ASSERT_OK(root.status());
+  ASSERT_OK_AND_ASSIGN(auto session, NewSession());
+  ASSERT_OK(session->Extend(root));
+  ASSERT_OK(session->Run({}, {}, {init.name()}).status());
+  ASSERT_OK(session->Run({}, {}, {save.name()}).status());
+  EXPECT_EQ(Saved(path, "w"), std::vector<float>(8, 1));
+  ASSERT_OK_AND_ASSIGN(const auto now, session->Run({}, {w.value.name()}));
+  EXPECT_EQ(now[0].flat<float>()[0], 2);
 }
 
 }  // namespace
