@@ -131,6 +131,39 @@ StatusOr<tensorflow::BundleHeaderProto> CheckedHeader(const std::string& prefix,
   return header;
 }
 
+// While it lives, this thread alone gives files of this process their names under a prefix: two
+// that look at what stands there before either has written its index would take the same names, and
+// the data of one would come under the index of the other. Prefixes are compared as texts.
+class PrefixHold {
+ public:
+  explicit PrefixHold(const std::string& prefix) : prefix_(prefix) {
+    Held& held = AllHeld();
+    MutexLock lock(&held.mu);
+    while (!held.prefixes.insert(prefix_).second) held.released.Wait(&held.mu);
+  }
+  ~PrefixHold() {
+    Held& held = AllHeld();
+    MutexLock lock(&held.mu);
+    held.prefixes.erase(prefix_);
+    held.released.SignalAll();
+  }
+  PrefixHold(const PrefixHold&) = delete;
+  PrefixHold& operator=(const PrefixHold&) = delete;
+
+ private:
+  struct Held {
+    Mutex mu;
+    CondVar released;
+    std::set<std::string> prefixes ABSL_GUARDED_BY(mu);
+  };
+  static Held& AllHeld() {
+    static Held* const held = new Held;
+    return *held;
+  }
+
+  const std::string prefix_;
+};
+
 // How a bundle takes the place of another under its prefix: its data files have other names, so
 // the old one is whole until the new index replaces the old index, which is atomic.
 struct Placement {
@@ -445,6 +478,7 @@ Status BundleWriter::Finish() {
   MR_RETURN_IF_ERROR(s.data->Sync());
   MR_RETURN_IF_ERROR(s.data->Close());
   MR_RETURN_IF_ERROR(FailPoint("saver/before_data_rename"));
+  const PrefixHold hold(s.prefix);
   const Placement place = PlaceBundle(s.fs, s.prefix, 1);
   MR_RETURN_IF_ERROR(
       s.fs->RenameFile(s.temporary_data, BundleDataPath(s.prefix, 0, place.num_shards)));
@@ -521,6 +555,7 @@ Status MergeBundles(FileSystem* fs, absl::Span<const std::string> parts, const s
     MR_RETURN_IF_ERROR(it->status());
   }
   if (!Dirname(merged).empty()) MR_RETURN_IF_ERROR(fs->RecursivelyCreateDirectory(Dirname(merged)));
+  const PrefixHold hold(merged);
   const Placement place = PlaceBundle(fs, merged, num_shards);
   for (const auto& [path, shard] : data_files) {
     MR_RETURN_IF_ERROR(FailPoint("saver/merge_before_data_rename"));

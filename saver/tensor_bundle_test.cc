@@ -359,6 +359,29 @@ TEST_F(TensorBundleTest, MergeMakesOneCheckpointOfParts) {
   ExpectTensorEqual(b, TensorOf<float>({1}, {1}));
 }
 
+// Two chiefs, of which one is deposed, have the same task merge the same step.
+TEST_F(TensorBundleTest, TwoMergesOfOneNameAtOnceLeaveOneOfThemWhole) {
+  for (int round = 0; round < 20; ++round) {
+    const std::string merged = JoinPath(directory_, absl::StrCat("m-", round));
+    const auto part = [&](int chief) { return absl::StrCat(merged, "_temp_", chief, "/part"); };
+    for (int chief = 0; chief < 2; ++chief) {
+      Write(part(chief), {{"w", TensorOf<float>({1}, {static_cast<float>(chief)})}});
+    }
+    const auto merge = [&](int chief) {
+      const std::string parts[] = {part(chief)};
+      return MergeBundles(fs_, parts, merged, /*delete_parts=*/true);
+    };
+    std::future<Status> other = std::async(std::launch::async, [&] { return merge(1); });
+    const Status first = merge(0);
+    const Status second = other.get();
+    ASSERT_OK(first);
+    ASSERT_OK(second);
+    ASSERT_OK_AND_ASSIGN(auto reader, BundleReader::Open(fs_, merged));
+    // Not the data of one under the index of the other.
+    ASSERT_OK(reader->Read("w").status());
+  }
+}
+
 TEST_F(TensorBundleTest, MergeRefusesOneTensorInTwoPartsAndTouchesNothing) {
   const std::string parts[] = {JoinPath(directory_, "p0"), JoinPath(directory_, "p1")};
   for (const std::string& part : parts) Write(part, {{"a", TensorOf<float>({1}, {1})}});
