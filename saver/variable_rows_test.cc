@@ -179,6 +179,30 @@ TEST(VariableRowsTest, WhatIsUpdatedAsAWholeIsOfOneMomentWithItsSlots) {
   updates.join();
 }
 
+// Neither had an update before; they have as many rows, and only one is updated by rows.
+TEST(VariableRowsTest, TheFirstWholeUpdateDuringASaveLeavesItTheValueOfItsBeginning) {
+  const Storage table = NewStorage("table", {20'000, 64});
+  const Storage w = NewStorage("w", {20'000, 64});
+  ASSERT_OK_AND_ASSIGN(const auto values, ValuesOfVariables({table, w}));
+  int updates = 0;
+  const auto read = ReadAll(values, [&] {
+    VariableStorage* const whole[] = {w.get()};
+    ASSERT_OK(VariableStorage::UpdateDense(
+        whole, [](absl::Span<const Tensor>) { return absl::OkStatus(); },
+        [](absl::Span<const Tensor> old, absl::Span<Tensor> fresh) {
+          const auto from = old[0].flat<float>();
+          auto to = fresh[0].mutable_flat<float>();
+          for (size_t i = 0; i < to.size(); ++i) to[i] = from[i] + 1;
+          return absl::OkStatus();
+        }));
+    ASSERT_OK(AddOne({table}, {3, 19'999}));
+    ++updates;
+  });
+  EXPECT_GT(updates, 4);
+  EXPECT_EQ(read[1], std::vector<float>(20'000 * 64, 0));
+  EXPECT_GT(read[0].back(), 0);
+}
+
 TEST(VariableRowsTest, NoLockIsHeldForMoreThanAPiece) {
   const Storage table = NewStorage("table", {100'000, 64});
   const Storage slot = NewStorage("slot", {100'000, 64});
