@@ -162,8 +162,8 @@ class Plan::Builder {
           IsRef(input.node->output_type(input.index)) || IsReadForSavesOnly(*input.node);
       ref_inputs |= is_ref;
       // A save gets the variable itself, of graphs of both kinds.
-      plan_->input_types_.push_back(is_ref && IsSave(node) ? RefOf(WithoutRef(node.input_type(i)))
-                                                           : node.input_type(i));
+      plan_->input_types_.push_back(is_ref && Saves(node, i) ? RefOf(WithoutRef(node.input_type(i)))
+                                                             : node.input_type(i));
       plan_->sources_.push_back(
           {ids_[static_cast<size_t>(input.node->id())], static_cast<uint32_t>(input.index)});
     }
@@ -216,17 +216,18 @@ class Plan::Builder {
     return absl::OkStatus();
   }
 
-  static bool IsSave(const millrace::Node& node) { return node.op() == "SaveV2"; }
+  // Does the node save its input i? Before those that it saves come prefix, names and specs.
+  static bool Saves(const millrace::Node& node, int i) { return node.op() == "SaveV2" && i >= 3; }
   // The value of a variable that nobody but saves looks at is not read: the read passes a reference
   // on and the save has the variable itself, whose rows it walks (saver/save_restore.h). A read
   // would freeze the table from that moment on, and each row that is updated until the save begins
-  // would cost a copy of its stripe.
+  // would cost a copy of its stripe. Who waits for the read (a control edge) may change the
+  // variable before the save begins, which is to have what was read: then the read is a real one.
   static bool IsReadForSavesOnly(const millrace::Node& node) {
     if (node.op() != "ReadVariableOp") return false;
     bool saved = false;
     for (const millrace::Edge& edge : node.out_edges()) {
-      if (edge.is_control()) continue;
-      if (!IsSave(*edge.dst)) return false;
+      if (edge.is_control() || !Saves(*edge.dst, edge.dst_input)) return false;
       saved = true;
     }
     return saved;

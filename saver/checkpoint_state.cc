@@ -5,6 +5,8 @@
 #include <google/protobuf/text_format.h>
 
 #include <algorithm>
+#include <functional>
+#include <memory>
 #include <tuple>
 
 #include "absl/strings/match.h"
@@ -15,6 +17,7 @@
 #include "core/fail_point.h"
 #include "core/file_system.h"
 #include "core/logging.h"
+#include "core/random_bits.h"
 #include "core/status.h"
 #include "core/table_reader.h"
 #include "proto/checkpoint_state.pb.h"
@@ -65,6 +68,27 @@ std::string Inside(const std::string& directory, const std::string& prefix) {
   return JoinPath(directory, Basename(prefix));
 }
 
+// As WriteFileAtomically, but `may_commit` is asked when all that takes long is done: a writer that
+// was stopped before has no say any more when the name changes.
+Status WriteUnlessRefused(FileSystem* fs, const std::string& path, absl::string_view text,
+                          const std::function<Status()>& may_commit) {
+  if (!may_commit) return WriteFileAtomically(fs, path, text);
+  const std::string temporary = absl::StrCat(path, ".tmp", RandomHexName());
+  const Status status = [&]() -> Status {
+    MR_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file, fs->NewExclusiveFile(temporary));
+    MR_RETURN_IF_ERROR(file->Append(text));
+    MR_RETURN_IF_ERROR(file->Sync());
+    MR_RETURN_IF_ERROR(file->Close());
+    MR_RETURN_IF_ERROR(may_commit());
+    return fs->RenameFile(temporary, path);
+  }();
+  if (!status.ok()) {
+    if (fs->FileExists(temporary)) fs->DeleteFile(temporary).IgnoreError();
+    return status;
+  }
+  return fs->SyncDirectory(Dirname(path));
+}
+
 // The number after the last '-', or -1.
 int64_t StepOf(absl::string_view prefix) {
   const size_t dash = prefix.rfind('-');
@@ -99,7 +123,7 @@ std::optional<CheckpointState> ReadCheckpointState(FileSystem* fs, const std::st
 
 Status WriteCheckpointState(FileSystem* fs, const std::string& directory,
                             const CheckpointState& state, const std::string& latest_filename,
-                            bool relative_paths) {
+                            bool relative_paths, const std::function<Status()>& may_commit) {
   const std::string clean = CleanDirectory(directory);
   const auto relative = [&](const std::string& path) -> StatusOr<std::string> {
     if (Dirname(path) == clean && (relative_paths || !absl::StartsWith(path, "/"))) {
@@ -120,7 +144,7 @@ Status WriteCheckpointState(FileSystem* fs, const std::string& directory,
   const uint32_t crc = MaskCrc32c(Crc32c(text));
   absl::StrAppendFormat(&text, "%s%08x\n", kChecksumLine, crc);
   MR_RETURN_IF_ERROR(FailPoint("saver/before_state"));
-  MR_RETURN_IF_ERROR(WriteFileAtomically(fs, JoinPath(clean, latest_filename), text));
+  MR_RETURN_IF_ERROR(WriteUnlessRefused(fs, JoinPath(clean, latest_filename), text, may_commit));
   return FailPoint("saver/after_state");
 }
 

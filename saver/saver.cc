@@ -529,10 +529,8 @@ class GraphSaver : public Saver {
       if (Dirname(k.path) == directory || absl::StartsWith(k.path, "/"))
         state.all.push_back(k.path);
     }
-    const Status written = [&]() -> Status {
-      MR_RETURN_IF_ERROR(MayCommit());
-      return WriteCheckpointState(fs_, directory, state, options.latest_filename, relative_paths_);
-    }();
+    const Status written = WriteCheckpointState(fs_, directory, state, options.latest_filename,
+                                                relative_paths_, may_commit_);
     if (!written.ok()) {
       Remember(path);
       return written;

@@ -100,9 +100,10 @@ struct SaverOptions {
   // files.
   FileSystem* file_system = FileSystem::Posix();
   Clock* clock = Clock::Real();
-  // Asked in each Save, right before the state file is written and again before anything old is
-  // deleted: a writer that was stopped meanwhile may have a successor. Its error is that of Save,
-  // and what it would have changed stays as it is. Empty: always allowed.
+  // Asked in each Save, right before the state file gets its name (its text is on the disk by then)
+  // and again before anything old is deleted: a writer that was stopped meanwhile may have a
+  // successor. Its error is that of Save, and what it would have changed stays as it is. Empty:
+  // always allowed.
   std::function<Status()> may_commit = {};
 };
 
@@ -192,11 +193,12 @@ struct CheckpointState {
 std::optional<CheckpointState> ReadCheckpointState(
     FileSystem* fs, const std::string& directory,
     const std::string& latest_filename = "checkpoint");
-// `relative`: SaverOptions::save_relative_paths.
+// `relative`: SaverOptions::save_relative_paths. `may_commit`: asked when the text is on the disk
+// and only its name is missing; its error leaves the file as it was.
 Status WriteCheckpointState(FileSystem* fs, const std::string& directory,
                             const CheckpointState& state,
-                            const std::string& latest_filename = "checkpoint",
-                            bool relative = true);
+                            const std::string& latest_filename = "checkpoint", bool relative = true,
+                            const std::function<Status()>& may_commit = {});
 // The newest checkpoint of a directory whose files are there: what the state file calls the latest,
 // else the newest other one of its list, else of the directory (by step, then by time). Paths out
 // of the directory are looked up in it by their last part.

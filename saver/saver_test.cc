@@ -500,6 +500,27 @@ TEST_F(SaverTest, WhoMayNotCommitLeavesTheStateFileAndOldCheckpoints) {
   }
 }
 
+// Who is deposed while the state file is written and synced is still refused.
+TEST_F(SaverTest, CommitsAreAskedForWhenOnlyTheNameOfTheStateFileIsMissing) {
+  std::vector<std::string> seen;
+  const auto may_commit = [&]() -> Status {
+    const auto names = kFiles->GetChildren(directory_);
+    EXPECT_OK(names.status());
+    for (const std::string& name : *names) {
+      if (absl::StartsWith(name, "checkpoint")) seen.push_back(name);
+    }
+    return absl::AbortedError("taken over");
+  };
+  Model m;
+  ASSERT_OK_AND_ASSIGN(auto saver, Saver::Make(m.root, {.may_commit = may_commit}));
+  FileSession session(kFiles);
+  EXPECT_EQ(saver->Save(&session, Path("m"), 1).status(), absl::AbortedError("taken over"));
+  ASSERT_EQ(seen.size(), 1u);
+  EXPECT_TRUE(absl::StartsWith(seen[0], "checkpoint.tmp")) << seen[0];
+  EXPECT_FALSE(kFiles->FileExists(Path("checkpoint")));
+  EXPECT_FALSE(kFiles->FileExists(Path(seen[0])));
+}
+
 TEST_F(SaverTest, WithoutALimitNothingIsTrackedOrDeleted) {
   auto saver = Saver::FromDef(TestDef(0));
   FileSession session(kFiles);

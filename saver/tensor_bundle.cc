@@ -131,6 +131,39 @@ StatusOr<tensorflow::BundleHeaderProto> CheckedHeader(const std::string& prefix,
   return header;
 }
 
+// While it lives, this thread alone gives files of this process their names under a prefix: two
+// that look at what stands there before either has written its index would take the same names, and
+// the data of one would come under the index of the other. Prefixes are compared as texts.
+class PrefixHold {
+ public:
+  explicit PrefixHold(const std::string& prefix) : prefix_(prefix) {
+    Held& held = AllHeld();
+    MutexLock lock(&held.mu);
+    while (!held.prefixes.insert(prefix_).second) held.released.Wait(&held.mu);
+  }
+  ~PrefixHold() {
+    Held& held = AllHeld();
+    MutexLock lock(&held.mu);
+    held.prefixes.erase(prefix_);
+    held.released.SignalAll();
+  }
+  PrefixHold(const PrefixHold&) = delete;
+  PrefixHold& operator=(const PrefixHold&) = delete;
+
+ private:
+  struct Held {
+    Mutex mu;
+    CondVar released;
+    std::set<std::string> prefixes ABSL_GUARDED_BY(mu);
+  };
+  static Held& AllHeld() {
+    static Held* const held = new Held;
+    return *held;
+  }
+
+  const std::string prefix_;
+};
+
 // How a bundle takes the place of another under its prefix: its data files have other names, so
 // the old one is whole until the new index replaces the old index, which is atomic.
 struct Placement {
@@ -445,6 +478,7 @@ Status BundleWriter::Finish() {
   MR_RETURN_IF_ERROR(s.data->Sync());
   MR_RETURN_IF_ERROR(s.data->Close());
   MR_RETURN_IF_ERROR(FailPoint("saver/before_data_rename"));
+  const PrefixHold hold(s.prefix);
   const Placement place = PlaceBundle(s.fs, s.prefix, 1);
   MR_RETURN_IF_ERROR(
       s.fs->RenameFile(s.temporary_data, BundleDataPath(s.prefix, 0, place.num_shards)));
@@ -521,6 +555,7 @@ Status MergeBundles(FileSystem* fs, absl::Span<const std::string> parts, const s
     MR_RETURN_IF_ERROR(it->status());
   }
   if (!Dirname(merged).empty()) MR_RETURN_IF_ERROR(fs->RecursivelyCreateDirectory(Dirname(merged)));
+  const PrefixHold hold(merged);
   const Placement place = PlaceBundle(fs, merged, num_shards);
   for (const auto& [path, shard] : data_files) {
     MR_RETURN_IF_ERROR(FailPoint("saver/merge_before_data_rename"));
@@ -551,6 +586,7 @@ struct BundleReader::State {
   FileSystem* fs;
   IoPool* pool;
   std::string prefix;
+  uint64_t whole_bytes = 0;
   int num_shards = 0;
   std::vector<Entry> entries;
   absl::flat_hash_map<std::string, size_t> by_name;
@@ -585,7 +621,8 @@ struct BundleReader::State {
   Status CheckRange(absl::string_view name, const tensorflow::BundleEntryProto& proto,
                     Range range) const;
   // Copies what `part`, stored under `proto`, and `slice` have in common to `out`, of slice's
-  // shape. Numbers of rank >= 1: reads only the rows that they have in common.
+  // shape. Numbers of rank >= 1: reads only the rows that they have in common, of what is large and
+  // of which no more than half is wanted.
   Status ReadPart(absl::string_view name, const Shape& full, const TensorSlice& part,
                   const tensorflow::BundleEntryProto& proto, const TensorSlice& slice,
                   Tensor* out) const;
@@ -626,11 +663,12 @@ BundleReader::BundleReader(std::unique_ptr<State> state) : state_(std::move(stat
 BundleReader::~BundleReader() = default;
 
 StatusOr<std::unique_ptr<BundleReader>> BundleReader::Open(FileSystem* fs, std::string prefix,
-                                                           IoPool* pool) {
+                                                           IoPool* pool, uint64_t whole_bytes) {
   auto state = std::make_unique<State>();
   state->fs = fs;
   state->pool = pool;
   state->prefix = std::move(prefix);
+  state->whole_bytes = whole_bytes;
   MR_ASSIGN_OR_RETURN(auto table, TableReader::Open(fs, BundleIndexPath(state->prefix)));
   MR_ASSIGN_OR_RETURN(const auto header, CheckedHeader(state->prefix, *table));
   state->num_shards = header.num_shards();
@@ -826,13 +864,23 @@ Status BundleReader::State::CheckRange(absl::string_view name,
   if (range.size != wanted) {
     MutexLock lock(&mu);
     std::vector<Range>& known = ranges[{proto.shard_id(), static_cast<uint64_t>(proto.offset())}];
-    known.push_back(range);
+    const auto before = std::find_if(known.begin(), known.end(), [&](const Range& other) {
+      return other.begin == range.begin && other.size == range.size;
+    });
+    if (before == known.end()) {
+      known.push_back(range);
+    } else if (before->crc != range.crc) {
+      return Loss(name,
+                  absl::StrFormat("bytes [%d, %d) of its data must be the same whenever they are "
+                                  "read, got checksums %08x and %08x",
+                                  range.begin, range.begin + range.size, before->crc, range.crc));
+    }
     std::sort(known.begin(), known.end(),
               [](const Range& a, const Range& b) { return a.begin < b.begin; });
     uint64_t end = 0;
     crc = 0;
     for (const Range& next : known) {
-      if (next.begin != end) return absl::OkStatus();  // a hole, or twice the same
+      if (next.begin != end) return absl::OkStatus();  // a hole, or ranges that overlap
       crc = JoinCrc32c(crc, next.crc, next.size);
       end += next.size;
     }
@@ -869,6 +917,12 @@ Status BundleReader::State::ReadPart(absl::string_view name, const Shape& full,
   for (int d = 1; d < full.rank(); ++d) {
     same_columns = same_columns && begin(part, d) == begin(slice, d) &&
                    part_shape.dim(d) == out->shape().dim(d);
+  }
+  const uint64_t wanted = static_cast<uint64_t>(std::max<int64_t>(last - first, 0)) * row_bytes;
+  const uint64_t stored_bytes = static_cast<uint64_t>(proto.size());
+  if (wanted < stored_bytes && (stored_bytes <= whole_bytes || wanted > stored_bytes / 2)) {
+    MR_ASSIGN_OR_RETURN(const Tensor stored, ReadStored(name, proto));
+    return CopySliceOverlap(full, part, stored, slice, out).status();
   }
   if (same_columns) {
     return ReadBytes(name, proto, bytes_to(part, first),

@@ -11,9 +11,11 @@
 // when the numbers would agree), and the old files are deleted afterwards.
 //
 // Reading trusts nothing: sizes are checked against the files before anything is allocated, every
-// tensor's checksum before it is returned. Of a part of a stored tensor only the rows that are
-// wanted are read, so that its checksum can be compared only when one reader has read all parts of
-// it, each once: the read that completes them then fails.
+// tensor's checksum before it is returned. A stored tensor (or stored slice) of which a part is
+// wanted is read and checked as a whole when it is small (64 MiB at most) or more than half of its
+// rows are wanted; of others only those rows are read. Their checksum can be compared only when one
+// reader has read all of its rows, in parts that do not overlap (the same part may come again): the
+// read that completes them then fails.
 //
 // Thread-safety: a writer is thread-compatible; a reader may be used from many threads.
 // Failure: NotFound "Key <name> not found in checkpoint"; DataLoss names file, tensor and what
@@ -86,10 +88,15 @@ class BundleReader {
     std::vector<TensorSlice> slices;  // empty for a tensor stored whole
   };
 
+  // The most of a stored tensor that is read, and checked, as a whole for any part of it: a second
+  // or less of a slow disk.
+  static constexpr uint64_t kWholeBytes = uint64_t{64} << 20;
+
   // Large tensors are read by several threads of `pool` (null: by the caller), which outlives the
-  // reader.
+  // reader. `whole_bytes`: for tests.
   static StatusOr<std::unique_ptr<BundleReader>> Open(FileSystem* fs, std::string prefix,
-                                                      IoPool* pool = nullptr);
+                                                      IoPool* pool = nullptr,
+                                                      uint64_t whole_bytes = kWholeBytes);
   ~BundleReader();
 
   int num_shards() const;
@@ -109,7 +116,8 @@ class BundleReader {
   Status CheckFilesOf(absl::Span<const Part> parts) const;
   // A whole tensor, put together from its slices when it has any.
   StatusOr<Tensor> Read(absl::string_view name) const;
-  // A part, whatever parts it was stored in. Of numbers only the rows in it are read.
+  // A part, whatever parts it was stored in. Of large tensors of numbers only the rows in it are
+  // read.
   StatusOr<Tensor> ReadSlice(absl::string_view name, const TensorSlice& slice) const;
 
  private:

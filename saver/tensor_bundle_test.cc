@@ -359,6 +359,29 @@ TEST_F(TensorBundleTest, MergeMakesOneCheckpointOfParts) {
   ExpectTensorEqual(b, TensorOf<float>({1}, {1}));
 }
 
+// Two chiefs, of which one is deposed, have the same task merge the same step.
+TEST_F(TensorBundleTest, TwoMergesOfOneNameAtOnceLeaveOneOfThemWhole) {
+  for (int round = 0; round < 20; ++round) {
+    const std::string merged = JoinPath(directory_, absl::StrCat("m-", round));
+    const auto part = [&](int chief) { return absl::StrCat(merged, "_temp_", chief, "/part"); };
+    for (int chief = 0; chief < 2; ++chief) {
+      Write(part(chief), {{"w", TensorOf<float>({1}, {static_cast<float>(chief)})}});
+    }
+    const auto merge = [&](int chief) {
+      const std::string parts[] = {part(chief)};
+      return MergeBundles(fs_, parts, merged, /*delete_parts=*/true);
+    };
+    std::future<Status> other = std::async(std::launch::async, [&] { return merge(1); });
+    const Status first = merge(0);
+    const Status second = other.get();
+    ASSERT_OK(first);
+    ASSERT_OK(second);
+    ASSERT_OK_AND_ASSIGN(auto reader, BundleReader::Open(fs_, merged));
+    // Not the data of one under the index of the other.
+    ASSERT_OK(reader->Read("w").status());
+  }
+}
+
 TEST_F(TensorBundleTest, MergeRefusesOneTensorInTwoPartsAndTouchesNothing) {
   const std::string parts[] = {JoinPath(directory_, "p0"), JoinPath(directory_, "p1")};
   for (const std::string& part : parts) Write(part, {{"a", TensorOf<float>({1}, {1})}});
@@ -522,7 +545,8 @@ TEST_F(TensorBundleTest, APartReadsOnlyTheBytesOfItsRows) {
       {"halves", "600,4:7,1", 4, 807, 831},    {"whole", "-:3,1", 1000, 3, 7995},
   };
   for (const auto& c : cases) {
-    ASSERT_OK_AND_ASSIGN(auto reader, BundleReader::Open(&files, prefix_));
+    ASSERT_OK_AND_ASSIGN(auto reader,
+                         BundleReader::Open(&files, prefix_, nullptr, /*whole_bytes=*/0));
     ASSERT_OK_AND_ASSIGN(const TensorSlice slice, TensorSlice::Parse(c.slice));
     files.bytes_read = 0;
     ASSERT_OK_AND_ASSIGN(const Tensor part, reader->ReadSlice(c.name, slice));
@@ -543,8 +567,8 @@ TEST_F(TensorBundleTest, PartsThatMakeUpATensorAreCheckedTogether) {
   for (const bool damaged : {false, true}) {
     if (damaged) bytes[17'000] ^= 4;
     ASSERT_OK(WriteFileAtomically(fs_, path, bytes));
-    ASSERT_OK_AND_ASSIGN(auto reader, BundleReader::Open(fs_, prefix_));
-    for (const char* const part : {"700,300:-", "0,400:-"}) {
+    ASSERT_OK_AND_ASSIGN(auto reader, BundleReader::Open(fs_, prefix_, nullptr, /*whole_bytes=*/0));
+    for (const char* const part : {"700,300:-", "0,400:-", "700,300:-"}) {
       ASSERT_OK(reader->ReadSlice("w", *TensorSlice::Parse(part)).status());
     }
     const Status last = reader->ReadSlice("w", *TensorSlice::Parse("400,300:-")).status();
@@ -554,6 +578,34 @@ TEST_F(TensorBundleTest, PartsThatMakeUpATensorAreCheckedTogether) {
       EXPECT_OK(last);
     }
   }
+}
+
+// The damage is in a row that nobody asks for.
+TEST_F(TensorBundleTest, APartOfASmallTensorOrMostOfAnyIsCheckedWithTheWhole) {
+  Write(prefix_, {{"w", Numbers(1000, 8)}});
+  const std::string path = BundleDataPath(prefix_, 0, 1);
+  std::string bytes = Bytes(path);
+  const TensorSlice few = *TensorSlice::Parse("10,5:-");
+  const TensorSlice most = *TensorSlice::Parse("0,501:-");
+  const TensorSlice half = *TensorSlice::Parse("0,500:2,3");
+  {
+    ASSERT_OK_AND_ASSIGN(auto reader, BundleReader::Open(fs_, prefix_));
+    ASSERT_OK_AND_ASSIGN(const Tensor part, reader->ReadSlice("w", half));
+    EXPECT_EQ(part.flat<float>().front(), 2);
+    EXPECT_EQ(part.flat<float>().back(), 499 * 8 + 4);
+  }
+  bytes[999 * 32] ^= 4;
+  Overwrite(path, bytes);
+  ASSERT_OK_AND_ASSIGN(auto small, BundleReader::Open(fs_, prefix_));
+  ASSERT_OK_AND_ASSIGN(auto large, BundleReader::Open(fs_, prefix_, nullptr, /*whole_bytes=*/0));
+  for (const TensorSlice& slice : {few, most, half}) {
+    EXPECT_STATUS(small->ReadSlice("w", slice).status(), absl::StatusCode::kDataLoss,
+                  "tensor 'w': its data fails its checksum");
+  }
+  EXPECT_STATUS(large->ReadSlice("w", most).status(), absl::StatusCode::kDataLoss,
+                "tensor 'w': its data fails its checksum");
+  EXPECT_OK(large->ReadSlice("w", few).status());
+  EXPECT_OK(large->ReadSlice("w", half).status());
 }
 
 TEST_F(TensorBundleTest, LargeTensorsAreReadByThreadsOfAPoolAndChecked) {

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "core/dtype.h"
 #include "core/shape.h"
 #include "core/tensor.h"
@@ -87,7 +88,7 @@ class Records : public RowSource {
   }
 
   // Of the values of variables whose rows are updated by now, and, because updates of the same rows
-  // may be going on in them, of those that have had no update.
+  // may be going on in them, of those that have had no update, not one of the whole either.
   void LetGo() override {
     bool any = false;
     for (Member& m : members_) {
@@ -97,7 +98,7 @@ class Records : public RowSource {
       any = any || !m.value.has_value();
     }
     for (Member& m : members_) {
-      if (any && m.is_fresh && m.value.has_value() &&
+      if (any && m.is_fresh && m.value.has_value() && !m.variable->is_updated_whole() &&
           m.variable->HowKept(m.value) != VariableStorage::Kept::kPast) {
         m.value = Tensor();
       }
@@ -157,10 +158,8 @@ StatusOr<std::vector<ValueToSave>> ValuesOfVariables(
     return i;
   };
   std::map<int64_t, size_t> fresh;  // by number of rows
-  std::vector<bool> is_fresh(n, false);
   for (size_t i = 0; i < n; ++i) {
     if (first[variables[i].get()] != i) continue;
-    is_fresh[i] = !variables[i]->is_updated_whole();
     const VariableStorage* const with = variables[i]->updated_with();
     if (with != nullptr) {
       if (const auto other = first.find(with); other != first.end()) {
@@ -183,18 +182,30 @@ StatusOr<std::vector<ValueToSave>> ValuesOfVariables(
     std::vector<VariableStorage*> together;
     for (const size_t i : set) together.push_back(variables[i].get());
     MR_ASSIGN_OR_RETURN(std::vector<Tensor> read, VariableStorage::ReadAtOnce(together));
+    // After the read: what is updated as a whole is known by then of the value that was read.
+    std::vector<bool> is_fresh;
+    for (const size_t i : set) is_fresh.push_back(!variables[i]->is_updated_whole());
+    std::vector<Shape> shapes(set.size());
     // By number of rows: of the variables that are, or may come to be, updated by rows.
     std::map<int64_t, std::vector<size_t>> by_rows;
     std::map<int64_t, size_t> bytes;
     std::map<int64_t, bool> in_rows;
     for (size_t k = 0; k < set.size(); ++k) {
       const size_t i = set[k];
-      if (read[k].has_value() && !(is_fresh[i] && HasRows(read[k]))) {
+      if (read[k].has_value() && !(is_fresh[k] && HasRows(read[k]))) {
         // Also where others of its record are walked: it is updated as a whole.
         values[i] = read[k];
         continue;
       }
-      MR_ASSIGN_OR_RETURN(const Shape shape, variables[i]->shape());
+      MR_ASSIGN_OR_RETURN(shapes[k], read[k].has_value() ? StatusOr<Shape>(read[k].shape())
+                                                         : variables[i]->shape());
+      const Shape& shape = shapes[k];
+      // It had rows when it was read.
+      if (shape.rank() < 1) {
+        return absl::AbortedError(absl::StrCat("Variable '", variables[i]->name(),
+                                               "' must keep its rows while it is saved, got shape ",
+                                               shape.ToString(), " by now"));
+      }
       const int64_t rows = shape.dim(0);
       by_rows[rows].push_back(k);
       in_rows[rows] = in_rows[rows] || !read[k].has_value();
@@ -207,10 +218,8 @@ StatusOr<std::vector<ValueToSave>> ValuesOfVariables(
       }
       std::vector<Records::Member> record;
       for (const size_t k : members) {
-        const size_t i = set[k];
-        MR_ASSIGN_OR_RETURN(Shape shape, read[k].has_value() ? StatusOr<Shape>(read[k].shape())
-                                                             : variables[i]->shape());
-        record.push_back({variables[i], std::move(read[k]), is_fresh[i], std::move(shape)});
+        record.push_back(
+            {variables[set[k]], std::move(read[k]), is_fresh[k], std::move(shapes[k])});
       }
       const auto source = std::make_shared<Records>(std::move(record));
       for (size_t m = 0; m < members.size(); ++m) {

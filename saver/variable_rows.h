@@ -14,7 +14,10 @@
 //     are of different moments.
 //   * Between records, and between variables that no update changes together, nothing is promised.
 // Which variables an update changes together is seen from the updates that were; of variables that
-// never had one it is not known, and those with as many rows are taken for records of each other.
+// never had one it is not known, and those with as many rows are taken for records of each other:
+// when rows of one of them are updated during the save, all of them are walked that have had no
+// update by then. One of these whose first updates come later still, and are of the whole, is not
+// of one moment in this save.
 //
 // What it costs: no copy of a table. Rows are copied in pieces of at most 256 KiB, or one record,
 // under the variable's lock held shared, and of it a few rows (RowRun::kMostLocks) under their
@@ -23,7 +26,8 @@
 // piece, whosever that is.
 //
 // Thread-safety: thread-compatible; the variables may be used by anyone meanwhile.
-// Failure: FailedPrecondition for a variable without value; Aborted when one gets another shape.
+// Failure: FailedPrecondition for a variable without value; Aborted, with its name, when one gets
+// another shape.
 
 #include <memory>
 #include <vector>

@@ -20,6 +20,7 @@
 #include "layers/variable.h"
 #include "ops/array/constant.h"
 #include "ops/state/resource_rows.h"
+#include "ops/state/resource_variable.h"
 #include "proto/saver.pb.h"
 #include "runtime/session.h"
 #include "saver/save_restore.h"
@@ -176,6 +177,30 @@ TEST(VariableRowsTest, WhatIsUpdatedAsAWholeIsOfOneMomentWithItsSlots) {
   }
   stop = true;
   updates.join();
+}
+
+// Neither had an update before; they have as many rows, and only one is updated by rows.
+TEST(VariableRowsTest, TheFirstWholeUpdateDuringASaveLeavesItTheValueOfItsBeginning) {
+  const Storage table = NewStorage("table", {20'000, 64});
+  const Storage w = NewStorage("w", {20'000, 64});
+  ASSERT_OK_AND_ASSIGN(const auto values, ValuesOfVariables({table, w}));
+  int updates = 0;
+  const auto read = ReadAll(values, [&] {
+    VariableStorage* const whole[] = {w.get()};
+    ASSERT_OK(VariableStorage::UpdateDense(
+        whole, [](absl::Span<const Tensor>) { return absl::OkStatus(); },
+        [](absl::Span<const Tensor> old, absl::Span<Tensor> fresh) {
+          const auto from = old[0].flat<float>();
+          auto to = fresh[0].mutable_flat<float>();
+          for (size_t i = 0; i < to.size(); ++i) to[i] = from[i] + 1;
+          return absl::OkStatus();
+        }));
+    ASSERT_OK(AddOne({table}, {3, 19'999}));
+    ++updates;
+  });
+  EXPECT_GT(updates, 4);
+  EXPECT_EQ(read[1], std::vector<float>(20'000 * 64, 0));
+  EXPECT_GT(read[0].back(), 0);
 }
 
 TEST(VariableRowsTest, NoLockIsHeldForMoreThanAPiece) {
@@ -344,6 +369,31 @@ TEST_F(SavesTest, TheReadOfASaveIsARealOneForOthers) {
                                     {m.table.value.name(), saver->def().save_tensor_name()}));
   EXPECT_EQ(fetched[0].flat<float>()[0], 1);
   EXPECT_EQ(Saved(prefix + "-4", "table").back(), 1);
+}
+
+// The save comes after an update that waits for the read, and its prefix is a variable, too.
+TEST_F(SavesTest, WhatAnUpdateWaitsForIsSavedAsItWasRead) {
+  const std::string path = JoinPath(directory_, "ckpt");
+  Scope root;
+  const Variable w =
+      MakeVariable(root.WithName("w"), Fill(root, Const<int32_t>(root, {4, 2}), Const(root, 1.0f)));
+  const Variable prefix = MakeVariable(root.WithName("prefix"), Const(root, path));
+  const Operation update =
+      AssignAddVariableOp(root.WithControlDependencies({w.value.op()}), w.handle,
+                          Fill(root, Const<int32_t>(root, {4, 2}), Const(root, 1.0f)));
+  const Output saved[] = {w.value};
+  const Operation save = SaveV2(root.WithControlDependencies({update}), prefix.value,
+                                Const(root, Tensor::Vector<std::string>({"w"})),
+                                Const(root, Tensor::Vector<std::string>({""})), saved);
+  const Operation init = GlobalVariablesInitializer(root);
+  ASSERT_OK(root.status());
+  ASSERT_OK_AND_ASSIGN(auto session, NewSession());
+  ASSERT_OK(session->Extend(root));
+  ASSERT_OK(session->Run({}, {}, {init.name()}).status());
+  ASSERT_OK(session->Run({}, {}, {save.name()}).status());
+  EXPECT_EQ(Saved(path, "w"), std::vector<float>(8, 1));
+  ASSERT_OK_AND_ASSIGN(const auto now, session->Run({}, {w.value.name()}));
+  EXPECT_EQ(now[0].flat<float>()[0], 2);
 }
 
 }  // namespace

@@ -20,6 +20,12 @@
 // Updates are grouped on their devices, and the global step is counted where it lives, after all of
 // them. Training on one parameter server needs no message that only orders.
 //
+// Control dependencies of the scope order nothing here: Minimize, ComputeGradients and
+// ApplyGradients make their nodes without them (in TensorFlow they order these). What is to run in
+// each step, such as the moving averages in collection "update_ops", is run beside the training
+// operation: by Train (train/train.h), or by TrainWithUpdates (layers/normalization.h) in a loop of
+// one's own.
+//
 // Hyperparameters that TensorFlow takes as tensors are a number or a floating scalar Output: a
 // schedule (train/learning_rates.h), a placeholder. It is cast to the dtype of each variable. A
 // number that is too small for it is 0 there, as in TensorFlow (Adam's epsilon of 1e-8 in half): a

@@ -98,7 +98,7 @@ StatusOr<std::optional<TrainingRun>> RunDirectory::TryTakeOver(const std::string
   }
   // One that began with this one may have come after it, or, when this process was stopped for
   // long, have come and gone.
-  MR_RETURN_IF_ERROR(CheckEpoch());
+  MR_RETURN_IF_ERROR(CheckEpoch(Unseen::kPasses));
   if (!former) {
     LogInfo(speaker_, ": run ", mine.id, " begins in '", directory_, "'");
   } else if (!same_run) {
@@ -116,20 +116,34 @@ StatusOr<std::optional<TrainingRun>> RunDirectory::TryTakeOver(const std::string
   return std::optional<TrainingRun>(run);
 }
 
-Status RunDirectory::CheckEpoch() const {
+Status RunDirectory::Judged(Unseen unseen, const Status& error) const {
+  if (unseen == Unseen::kPasses || absl::IsNotFound(error) || absl::IsDataLoss(error)) {
+    return absl::OkStatus();
+  }
+  return absl::UnavailableError(absl::StrCat(speaker_, ": '", directory_,
+                                             "' must say whose it is before it is changed, got ",
+                                             error.message()));
+}
+
+Status RunDirectory::CheckEpoch(Unseen unseen) const {
   TrainingRun run;
   {
     MutexLock lock(&mu_);
     if (!mine_) return absl::OkStatus();
     run = run_;
   }
-  const int64_t newest = NewestRunEpoch(fs_, directory_).value_or(0);
-  if (newest <= run.epoch) return absl::OkStatus();
-  return FencedError(speaker_, run, InWords(PutNewest(newest)));
+  const StatusOr<int64_t> newest = NewestRunEpoch(fs_, directory_);
+  if (!newest.ok()) return Judged(unseen, newest.status());
+  if (*newest <= run.epoch) return absl::OkStatus();
+  return FencedError(speaker_, run, InWords(PutNewest(*newest)));
 }
 
-Status RunDirectory::Check() const {
-  MR_RETURN_IF_ERROR(CheckEpoch());
+Status RunDirectory::Check() const { return Look(Unseen::kPasses); }
+
+Status RunDirectory::MayCommit() const { return Look(Unseen::kRefused); }
+
+Status RunDirectory::Look(Unseen unseen) const {
+  MR_RETURN_IF_ERROR(CheckEpoch(unseen));
   RunFile mine;
   TrainingRun run;
   {
@@ -139,7 +153,8 @@ Status RunDirectory::Check() const {
     run = run_;
   }
   const StatusOr<std::optional<RunFile>> now = ReadRunFile(fs_, directory_);
-  if (!now.ok() || !*now || (*now)->token == mine.token) return absl::OkStatus();
+  if (!now.ok()) return Judged(unseen, now.status());
+  if (!*now || (*now)->token == mine.token) return absl::OkStatus();
   if ((*now)->epoch < mine.epoch) {
     const auto claimed = ReadRunEpoch(fs_, directory_, mine.epoch);
     // An older one was late. Where the epoch is not ours any more another has cleared the

@@ -5,7 +5,8 @@
 // RunDirectory: a chief's hold of the directory of its run (core/run_file.h).
 //
 //   TakeOver   this process owns the directory; who had it before is fenced
-//   Check      OK while it does
+//   Check      OK while it does, for all that can be seen
+//   MayCommit  OK while it does; not while it cannot be seen
 //   End        says that training is over
 //
 // The newest chief wins: of two that are started for one directory the older one is refused at its
@@ -44,6 +45,10 @@ class RunDirectory {
   // Lists the directory and reads a small file. OK before TakeOver, and while nobody can say who
   // owns the directory.
   Status Check() const;
+  // The same before something is changed that another chief may own by now: Unavailable when the
+  // directory cannot be listed or the file not be read, to be asked again. A file that is damaged
+  // or missing, and a directory that is missing, say nothing against us.
+  Status MayCommit() const;
   // `goal`: see RunEndFile.
   Status End(const RunEnd& end, int64_t goal);
 
@@ -52,8 +57,12 @@ class RunDirectory {
   StatusOr<std::optional<TrainingRun>> TryTakeOver(const std::string& task);
   // Sees to it that run.json is that of the newest chief, whom it returns.
   RunFile PutNewest(int64_t newest) const;
+  // What a look comes to that an error of the files has prevented.
+  enum class Unseen { kPasses, kRefused };
+  Status Look(Unseen unseen) const;
   // Refuses when a newer epoch has an owner.
-  Status CheckEpoch() const;
+  Status CheckEpoch(Unseen unseen) const;
+  Status Judged(Unseen unseen, const Status& error) const;
 
   FileSystem* const fs_;
   Clock* const clock_;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <functional>
+#include <memory>
 #include <set>
 #include <thread>
 #include <vector>
@@ -69,6 +70,41 @@ TEST_F(RunDirectoryTest, TheOlderOwnerIsFencedByName) {
   }
   ASSERT_OK_AND_ASSIGN(const auto end, ReadRunEnd(fs_, dir_));
   EXPECT_FALSE(end.has_value());
+}
+
+// Files that can be there without being seen.
+class UnseenFiles : public FaultyFileSystem {
+ public:
+  using FaultyFileSystem::FaultyFileSystem;
+  StatusOr<std::vector<std::string>> GetChildren(const std::string& directory) override {
+    if (!listing.ok()) return listing;
+    return FaultyFileSystem::GetChildren(directory);
+  }
+  StatusOr<std::unique_ptr<RandomAccessFile>> NewRandomAccessFile(
+      const std::string& path) override {
+    if (!reading.ok()) return reading;
+    return FaultyFileSystem::NewRandomAccessFile(path);
+  }
+  Status listing, reading;
+};
+
+TEST_F(RunDirectoryTest, WhatCannotBeSeenPassesALookAndRefusesACommit) {
+  UnseenFiles files(fs_, dir_);
+  RunDirectory directory(&files, &clock_, "Test", dir_, "run");
+  EXPECT_OK(directory.MayCommit());
+  ASSERT_OK(directory.TakeOver("grpc://a:1").status());
+  EXPECT_OK(directory.MayCommit());
+  for (Status* const broken : {&files.listing, &files.reading}) {
+    *broken = absl::UnknownError("input/output error");
+    EXPECT_OK(directory.Check());
+    EXPECT_STATUS(directory.MayCommit(), absl::StatusCode::kUnavailable,
+                  "must say whose it is before it is changed, got ");
+    *broken = absl::OkStatus();
+  }
+  EXPECT_OK(directory.MayCommit());
+  RunDirectory second = Open();
+  ASSERT_OK(second.TakeOver("grpc://b:2").status());
+  EXPECT_TRUE(IsFenced(directory.MayCommit())) << directory.MayCommit();
 }
 
 TEST_F(RunDirectoryTest, AnEndIsReadUntilSomebodyGoesOn) {

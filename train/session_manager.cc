@@ -233,8 +233,9 @@ StatusOr<int64_t> SessionManager::Impl::ReadGlobalStep(Session* s) const {
 StatusOr<std::optional<std::string>> SessionManager::Impl::FindCheckpoint(
     std::optional<CheckpointState>* state) {
   FileSystem* const fs = options.file_system;
-  const std::optional<std::string> first =
-      options.begin_from.empty() ? std::nullopt : std::make_optional(options.begin_from);
+  const std::optional<std::string> first = options.begin_from.empty() || options.wait_for_checkpoint
+                                               ? std::nullopt
+                                               : std::make_optional(options.begin_from);
   if (options.saver == nullptr) return std::optional<std::string>();
   if (options.checkpoint_dir.empty()) return first;
   *state = ReadCheckpointState(fs, options.checkpoint_dir);
@@ -283,6 +284,18 @@ StatusOr<SessionManager::Impl::Try> SessionManager::Impl::GiveValues(Session* s,
   } else if (checkpoint) {
     ready->start = Start::kRestored;
     ready->restored_checkpoint = *checkpoint;
+    const bool is_foreign =
+        *checkpoint == options.begin_from &&
+        (options.checkpoint_dir.empty() ||
+         !LatestCheckpoint(options.file_system, options.checkpoint_dir).has_value());
+    if (kept > 0 && is_foreign) {
+      // What is held was trained from another beginning, or initialised by a chief that died in the
+      // middle, and nothing of it was saved: no model is made of two.
+      LogWarning(options.name, ": the ", kept, " variables that the parameter servers hold are ",
+                 "replaced, too: ", missing.size(), " others have no value, and '",
+                 options.checkpoint_dir, "' has no checkpoint");
+      kept = 0;
+    }
     MR_RETURN_IF_ERROR(kept == 0 ? options.saver->Restore(s, *checkpoint)
                                  : RestoreSome(s, *checkpoint, missing));
   } else if (options.wait_for_checkpoint) {

@@ -12,8 +12,8 @@
 //
 //   it has one already (the parameter servers hold it)   adopted
 //   it has none, and there is a checkpoint               restored from it
-//   it has none, and there is no checkpoint              restored from begin_from, when given,
-//                                                        or initialised
+//   it has none, and there is no checkpoint              restored from begin_from, when given, with
+//                                                        all others; or initialised
 //
 // An init_op of the caller's initialises as a whole: with it, and without a checkpoint, nothing is
 // adopted unless everything is. init_fn follows an initialisation of all variables, and nothing
@@ -75,8 +75,10 @@ struct SessionManagerOptions {
   Operation local_init_op = {};
   Saver* saver = nullptr;           // not owned; none: nothing is restored
   std::string checkpoint_dir = "";  // the latest whole checkpoint in it; "": none
-  // The checkpoint to begin from as long as checkpoint_dir has none: what is trained from it is
-  // never given up for it again. Needs `saver`. "": none.
+  // The checkpoint to begin from as long as checkpoint_dir has none: all variables are restored
+  // from it unless each has a value already. What is trained from it is given up for it again only
+  // while checkpoint_dir has no checkpoint and a variable has lost its value. Not taken where
+  // wait_for_checkpoint says to wait. Needs `saver`. "": none.
   std::string begin_from = "";
   // Not initialised without a checkpoint: waits for one.
   bool wait_for_checkpoint = false;

@@ -187,6 +187,34 @@ TEST_F(SessionManagerTest, ACheckpointToBeginFromIsForADirectoryWithoutOne) {
                 "begin_from must come with a Saver");
 }
 
+TEST_F(SessionManagerTest, ACheckpointToBeginFromReplacesWhatIsHeldInPart) {
+  const std::string elsewhere = SaveOne();
+  KeepW(7);
+  Model model;
+  SessionManagerOptions options = Options(model);
+  options.checkpoint_dir = dir_ + "/own";
+  options.begin_from = elsewhere;
+  SessionManager manager(model.root, options);
+  ASSERT_OK_AND_ASSIGN(const auto ready, manager.PrepareSession(kSharedTarget));
+  EXPECT_EQ(ready.start, Start::kRestored);
+  EXPECT_EQ(ready.restored_checkpoint, elsewhere);
+  EXPECT_EQ(Float(ready.session.get(), model.w.value), 1);
+  EXPECT_EQ(Float(ready.session.get(), model.b.value), 2);
+}
+
+TEST_F(SessionManagerTest, WhereACheckpointIsWaitedForNoneFromElsewhereIsTaken) {
+  const std::string elsewhere = SaveOne();
+  Model model;
+  SessionManagerOptions options = Options(model);
+  options.checkpoint_dir = dir_ + "/own";
+  options.begin_from = elsewhere;
+  options.wait_for_checkpoint = true;
+  SessionManager manager(model.root, options);
+  std::vector<std::string> not_ready;
+  ASSERT_OK(manager.RecoverSession(kSharedTarget, &not_ready).status());
+  EXPECT_EQ(not_ready.size(), 1u);
+}
+
 TEST_F(SessionManagerTest, RecoveryNeverInitialises) {
   KeepW(7);
   std::vector<std::string> not_ready;

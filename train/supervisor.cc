@@ -234,7 +234,9 @@ void Supervisor::Impl::CompleteGraph() {
   } else if (!options.logdir.empty() && !VariablesOf(root, "variables").empty()) {
     SaverOptions saver_options;
     saver_options.file_system = options.file_system;
-    saver_options.may_commit = may_save;
+    saver_options.may_commit = [this] {
+      return directory ? directory->MayCommit() : absl::OkStatus();
+    };
     StatusOr<std::unique_ptr<Saver>> made = Saver::Make(root, saver_options);
     if (!made.ok()) {
       status = made.status();
