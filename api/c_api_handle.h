@@ -14,8 +14,9 @@
 // lock; what another thread deletes comes back to the store. A thread that ends leaves its store to
 // the next one.
 //
-// Memory, of each kind: as many blocks as handles were alive at one time, and kQuarantine for each
-// thread that was.
+// Memory, of each kind: a store keeps as many blocks as handles from it were alive at one time, and
+// kQuarantine. All of them keep the sum of these peaks, which were at different times where threads
+// took turns at making many handles. There are as many stores as threads with handles at one time.
 //
 // Thread-safety: all functions, from any thread. Deleting twice at once: one call does it.
 // Failure: New throws std::bad_alloc; the others do not fail.

@@ -10,7 +10,8 @@
 // keeps it. Of more than kThreadNumbers threads at once some share one, and a thread that is ending
 // may share its with its successor: a number is a preference, not an identity.
 //
-// Any thread. Neither allocates nor fails.
+// Any thread. Does not fail. The first call of a thread sees to it that its end gives the number
+// back, for which the C library may allocate; the others do not.
 
 #include "absl/base/optimization.h"
 

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -71,13 +72,24 @@ int64_t StatusField(absl::string_view name) {
 class MemoryGrowth {
  public:
   MemoryGrowth() {
-    std::ofstream("/proc/self/clear_refs") << "5";  // the peak begins anew
+    std::ofstream peak("/proc/self/clear_refs");
+    peak << "5";  // it begins anew
+    peak.close();
+    is_measured_ = !peak.fail();
     before_ = StatusField("VmRSS");
   }
-  int64_t Bytes() const { return StatusField("VmHWM") - before_; }
+  // Says so where the system does not let a process measure it.
+  void ExpectBounded() const {
+    if (!is_measured_) {
+      std::printf("memory is not measured: /proc/self/clear_refs cannot be written here\n");
+      return;
+    }
+    EXPECT_LE(StatusField("VmHWM") - before_, kMaxGrowth);
+  }
 
  private:
-  int64_t before_;
+  bool is_measured_ = false;
+  int64_t before_ = 0;
 };
 
 // A session that trains while it lives.
@@ -115,7 +127,7 @@ class Training {
     const int64_t goal = steps_ + n;
     const absl::Time hang = absl::Now() + absl::Seconds(60);
     while (steps_ < goal && absl::Now() < hang && !::testing::Test::HasFailure()) {
-      std::this_thread::yield();
+      absl::SleepFor(absl::Milliseconds(1));
     }
     EXPECT_GE(steps_, goal);
   }
@@ -238,7 +250,7 @@ TEST(AttackTest, ManySmallSplatsInOneRequestAreCountedTogether) {
   const MemoryGrowth growth;
   ExpectRefused(client.Call(absl::StrCat(kMaster, "RunStep"), run.SerializeAsString()),
                 grpc::StatusCode::RESOURCE_EXHAUSTED, "ServerLimits::max_splat_bytes");
-  EXPECT_LE(growth.Bytes(), kMaxGrowth);
+  growth.ExpectBounded();
 }
 
 TEST(AttackTest, ASplatWithinTheBoundIsFed) {
@@ -269,7 +281,7 @@ TEST(AttackTest, RequestsAboveTheLimitAreNotReceived) {
   const grpc::Slice slice(large);
   EXPECT_STATUS(channel->Call(absl::StrCat(kMaster, "RunStep"), {}, grpc::ByteBuffer(&slice, 1)),
                 absl::StatusCode::kResourceExhausted, "ServerLimits::max_message_bytes");
-  EXPECT_LE(growth.Bytes(), kMaxGrowth);
+  growth.ExpectBounded();
 }
 
 TEST(AttackTest, RequestsThatTogetherAreTooMuchAreNotDecoded) {
@@ -334,7 +346,7 @@ TEST(AttackTest, TensorsForStepsThatNeverBeginAreBounded) {
     if (!status.ok()) break;
   }
   ExpectRefused(status, grpc::StatusCode::RESOURCE_EXHAUSTED, "ServerLimits::max_parked_bytes");
-  EXPECT_LE(growth.Bytes(), kMaxGrowth);
+  growth.ExpectBounded();
 }
 
 TEST(AttackTest, CallsThatWaitAreBoundedPerCallerAndLeaveRoomForOthers) {
@@ -362,7 +374,7 @@ TEST(AttackTest, CallsThatWaitAreBoundedPerCallerAndLeaveRoomForOthers) {
     ExpectRefused(waiting.AwaitOne(), grpc::StatusCode::RESOURCE_EXHAUSTED,
                   "ServerLimits::max_calls_of_caller");
   }
-  EXPECT_LE(growth.Bytes(), kMaxGrowth);
+  growth.ExpectBounded();
   waiting.CancelAll();
   for (int i = kRefused; i < kCalls; ++i) waiting.AwaitOne();
   // Those that have gone count no more.
@@ -407,7 +419,7 @@ TEST(AttackTest, SessionsAreBoundedAtMasterAndWorker) {
   }
   EXPECT_EQ(opened, 9);
   ExpectRefused(status, grpc::StatusCode::RESOURCE_EXHAUSTED, "ServerLimits::max_sessions");
-  EXPECT_LE(growth.Bytes(), kMaxGrowth);
+  growth.ExpectBounded();
 }
 
 TEST(AttackTest, RegisteredGraphsAreBoundedByNumberAndBytes) {
@@ -468,7 +480,7 @@ TEST(AttackTest, LongHandlesThatAreNotThereAreNotKept) {
         client.Call(absl::StrCat(kWorker, "RunGraph"), request.SerializeAsString());
     EXPECT_EQ(status.error_code(), grpc::StatusCode::ABORTED);
   }
-  EXPECT_LE(growth.Bytes(), kMaxGrowth);
+  growth.ExpectBounded();
 }
 
 // --- What others have ----------------------------------------------------------------------------

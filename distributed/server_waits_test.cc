@@ -201,7 +201,8 @@ TEST_F(ServerWaitsTest, StopLetsRunningStepsEndAndRefusesNewOnes) {
   EXPECT_TRUE(latch().AwaitWaiting(1));
   std::thread stop([&] { ps_->Stop(); });
   Status refused;
-  while (refused.ok()) refused = session->Run({}, {}, {quick}).status();
+  const absl::Time hang = absl::Now() + absl::Seconds(60);
+  while (refused.ok() && absl::Now() < hang) refused = session->Run({}, {}, {quick}).status();
   EXPECT_STATUS(refused, absl::StatusCode::kUnavailable, "got one that is stopping");
   EXPECT_STATUS(NewSession({.target = worker_->target()}), absl::StatusCode::kUnavailable,
                 "got one that is stopping");
@@ -268,7 +269,9 @@ TEST_F(ServerWaitsTest, SessionsThatWaitForTasksKeepNobodyFromClosing) {
       EXPECT_FALSE(master->CreateSession({}, absl::Minutes(5), 16, &response).ok());
     });
   }
-  while (begun() < before + kWaiting) std::this_thread::yield();
+  const absl::Time hang = absl::Now() + absl::Seconds(60);
+  while (begun() < before + kWaiting && absl::Now() < hang) std::this_thread::yield();
+  EXPECT_GE(begun(), before + kWaiting);
   for (const std::string& handle : open) {
     tensorflow::CloseSessionRequest request;
     request.set_session_handle(handle);

@@ -227,10 +227,11 @@ absl::Time SessionState::DeadlineOf(const tensorflow::RunOptions& options) const
   return clock_->Now() + absl::Milliseconds(timeout_ms);
 }
 
-Status SessionState::RunParts(const tensorflow::RunOptions& options, absl::Time deadline,
-                              const CompiledSignature& compiled, StepPool::Step& step,
-                              absl::Span<const Tensor> args, absl::Span<Tensor> results,
-                              tensorflow::RunMetadata* metadata) {
+// In RunStep, as that in its callers.
+ABSL_ATTRIBUTE_ALWAYS_INLINE inline Status SessionState::RunParts(
+    const tensorflow::RunOptions& options, absl::Time deadline, const CompiledSignature& compiled,
+    StepPool::Step& step, absl::Span<const Tensor> args, absl::Span<Tensor> results,
+    tensorflow::RunMetadata* metadata) {
   std::optional<StepStatsCollector> collector;
   ExecutorOptions executor_options;
   if (metadata != nullptr && options.trace_level() != tensorflow::RunOptions::NO_TRACE) {

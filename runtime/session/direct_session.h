@@ -11,7 +11,8 @@
 //
 // Compiling: runtime/session/compile_path.h, kept by a SignatureCompiler. The time limit of a Run
 // covers it: a Run whose time is over by then is DeadlineExceeded, and the next one finds what it
-// compiled.
+// compiled. Nothing is cut off in it: a Run by names that waits for its own compiling, or for that
+// of another thread, answers when that is done, however long its time is over.
 //
 // Thread-safety: as session.h says; compiling and Extend take turns, cached steps pass them by. A
 // prepared step, and one by names that its thread has used lately, takes one lock, which is its

@@ -37,30 +37,26 @@ StepPool::~StepPool() {
   }
 }
 
-StepPool::State* StepPool::TakeIdle() {
-  const auto take = [](State* state) {
-    auto idle = State::Phase::kIdle;
-    return state->phase.compare_exchange_strong(idle, State::Phase::kRunning);
-  };
-  std::atomic<State*>& last_used =
-      last_used_[static_cast<size_t>(ThreadNumber()) % kLastUsed].state;
-  State* const last = last_used.load(std::memory_order_acquire);
-  if (ABSL_PREDICT_TRUE(last != nullptr) && take(last)) return last;
+StepPool::State* StepPool::TakeAnother() {
   for (State* state = all_.load(); state != nullptr; state = state->next) {
-    if (!take(state)) continue;
-    last_used.store(state, std::memory_order_release);
-    return state;
+    if (Take(state)) return state;
   }
   auto made = std::make_unique<State>(name_);
   made->next = all_.load();
   while (!all_.compare_exchange_weak(made->next, made.get())) {
   }
-  last_used.store(made.get(), std::memory_order_release);
   return made.release();
 }
 
 StatusOr<StepPool::Step> StepPool::Begin() {
-  Step step(this, TakeIdle());
+  std::atomic<State*>& last_used =
+      last_used_[static_cast<size_t>(ThreadNumber()) % kLastUsed].state;
+  State* taken = last_used.load(std::memory_order_acquire);
+  if (ABSL_PREDICT_FALSE(taken == nullptr || !Take(taken))) {
+    taken = TakeAnother();
+    last_used.store(taken, std::memory_order_release);
+  }
+  Step step(this, taken);
   // Either this sees that the pool is closed, or Close sees that the step runs.
   if (ABSL_PREDICT_FALSE(is_closed_.load())) return Closed();
   State& state = *step.state_;

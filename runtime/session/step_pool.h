@@ -40,6 +40,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/attributes.h"
 #include "absl/base/optimization.h"
 #include "absl/container/inlined_vector.h"
 #include "core/cancellation.h"
@@ -141,7 +142,15 @@ class StepPool {
     std::atomic<State*> state{nullptr};
   };
 
-  State* TakeIdle();
+  // Whether it was idle, and is the caller's now. Looks before it writes: the state of a step that
+  // runs is another thread's, and so is its cache line. Relaxed: the exchange decides.
+  static bool Take(State* state) {
+    auto idle = State::Phase::kIdle;
+    return state->phase.load(std::memory_order_relaxed) == idle &&
+           state->phase.compare_exchange_strong(idle, State::Phase::kRunning);
+  }
+  // Any idle one, or one that is made.
+  ABSL_ATTRIBUTE_NOINLINE State* TakeAnother();
   void ForgetOld(State* state) noexcept;
   void SetIdle(State* state) noexcept {
     state->phase.store(State::Phase::kIdle);

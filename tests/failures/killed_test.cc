@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // kill -9 of each role, and where it is started again. docs/failures.md has the table.
+#include <cstdint>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -12,23 +13,20 @@
 namespace millrace {
 namespace {
 
-// Acknowledged steps between two checkpoints: both trainers' rate times the period, and what a busy
-// machine adds to it.
-constexpr int64_t kStepsOfAPeriod = 400;
-
 void PsComesAgain(const char* name) {
   LedgerJob job(name);
   ASSERT_OK(job.Start());
   ASSERT_OK(job.AwaitSteps("worker-0").status());
   ASSERT_OK(job.AwaitSaved().status());
   job.Kill("ps-0");
+  ASSERT_OK_AND_ASSIGN(const int64_t at_stake, job.StepsAtStake());
   ASSERT_OK(job.StartTask("ps-0"));
   ASSERT_OK_AND_ASSIGN(const absl::Duration chief, job.AwaitSteps("chief-0"));
   job.Measured("the chief steps again, restored, after", chief);
   ASSERT_OK(job.AwaitSteps("worker-0").status());
   ASSERT_OK(job.AwaitSession("chief-0", "restored"));
   job.ExpectEndsWell();
-  const LedgerReport report = job.ExpectLedgerHolds(kStepsOfAPeriod);
+  const LedgerReport report = job.ExpectLedgerHolds(at_stake);
   EXPECT_EQ(report.lives, 2);
   EXPECT_GE(report.lost, 1);
 }
@@ -40,10 +38,11 @@ void PsComesAgainBeforeACheckpoint(const char* name) {
   ASSERT_OK(job.AwaitSteps("worker-0").status());
   ASSERT_OK(job.AwaitSteps("chief-0").status());
   job.Kill("ps-0");
+  ASSERT_OK_AND_ASSIGN(const int64_t at_stake, job.StepsAtStake());
   ASSERT_OK(job.StartTask("ps-0"));
   ASSERT_OK(job.AwaitSteps("worker-0").status());
   job.ExpectEndsWell();
-  EXPECT_EQ(job.ExpectLedgerHolds(kStepsOfAPeriod).lives, 2);
+  EXPECT_EQ(job.ExpectLedgerHolds(at_stake).lives, 2);
 }
 
 void PsComesAgainElsewhere(const char* name) {
@@ -52,13 +51,14 @@ void PsComesAgainElsewhere(const char* name) {
   ASSERT_OK(job.AwaitSteps("worker-0").status());
   ASSERT_OK(job.AwaitSaved().status());
   job.Kill("ps-0");
+  ASSERT_OK_AND_ASSIGN(const int64_t at_stake, job.StepsAtStake());
   job.MoveTask("ps-0", /*through_proxies=*/true);
   ASSERT_OK(job.StartTask("ps-0"));
   ASSERT_OK_AND_ASSIGN(const absl::Duration chief, job.AwaitSteps("chief-0"));
   job.Measured("the chief steps again, restored, after", chief);
   ASSERT_OK(job.AwaitSteps("worker-0").status());
   job.ExpectEndsWell();
-  EXPECT_EQ(job.ExpectLedgerHolds(kStepsOfAPeriod).lives, 2);
+  EXPECT_EQ(job.ExpectLedgerHolds(at_stake).lives, 2);
 }
 
 // A ps that stays away for longer than trainers may wait: they have named it, and give up.
@@ -183,6 +183,7 @@ void AllComeAgain(const char* name) {
   ASSERT_OK(job.AwaitSteps("worker-0").status());
   ASSERT_OK(job.AwaitSaved().status());
   job.KillAll();
+  ASSERT_OK_AND_ASSIGN(const int64_t at_stake, job.StepsAtStake());
   // In the order that is the worst.
   for (const char* task : {"evaluator-0", "worker-0", "chief-0", "ps-0"}) {
     ASSERT_OK(job.StartTask(task));
@@ -191,7 +192,7 @@ void AllComeAgain(const char* name) {
   job.Measured("the worker steps again after", worker);
   ASSERT_OK(job.AwaitSession("chief-0", "restored"));
   job.ExpectEndsWell();
-  EXPECT_EQ(job.ExpectLedgerHolds(kStepsOfAPeriod).lives, 2);
+  EXPECT_EQ(job.ExpectLedgerHolds(at_stake).lives, 2);
 }
 
 TEST(KilledTest, TheParameterServer) {

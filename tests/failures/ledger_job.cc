@@ -299,14 +299,37 @@ void LedgerJob::ExpectEndsWell(const std::vector<std::string>& gone) {
   }
 }
 
-LedgerReport LedgerJob::ExpectLedgerHolds(int64_t rolled_back) {
+std::map<std::string, std::string> LedgerJob::Ledgers() const {
   std::map<std::string, std::string> files;
   for (const auto& [name, process] : processes_) {
     if (!IsTrainer(name)) continue;
     files[name] = LedgerPath(name);
     files[name + "-beside"] = LedgerPath(name + "-beside");
   }
-  const StatusOr<LedgerReport> report = AuditLedger(log_dir(), files);
+  return files;
+}
+
+StatusOr<int64_t> LedgerJob::StepsAtStake() const {
+  int64_t newest_begin = 0, at_stake = 0;
+  std::vector<int64_t> acks;
+  for (const auto& [name, path] : Ledgers()) {
+    MR_ASSIGN_OR_RETURN(const std::vector<LedgerEvent> events, ReadLedger(path));
+    if (!events.empty()) ++at_stake;
+    int64_t begun = 0;
+    for (const LedgerEvent& event : events) {
+      if (event.what == "save") begun = event.time_ns;
+      if (event.what == "saved") newest_begin = std::max(newest_begin, begun);
+      if (event.what == "ack") acks.push_back(event.time_ns);
+    }
+  }
+  for (const int64_t ack : acks) at_stake += ack > newest_begin ? 1 : 0;
+  return at_stake;
+}
+
+StatusOr<LedgerReport> LedgerJob::Audit() const { return AuditLedger(log_dir(), Ledgers()); }
+
+LedgerReport LedgerJob::ExpectLedgerHolds(int64_t rolled_back) {
+  const StatusOr<LedgerReport> report = Audit();
   EXPECT_OK(report.status());
   if (!report.ok()) return {};
   std::printf("LEDGER %s: %s\n", name_.c_str(), report->ToString().c_str());

@@ -101,6 +101,12 @@ class LedgerJob {
   absl::Duration ExpectExit(const std::string& task, int code = 0);
   // Says enough; all tasks but `gone` end with 0, then the ledger holds.
   void ExpectEndsWell(const std::vector<std::string>& gone = {});
+  // The most acknowledged steps that may be lost with the ps, to be asked for when it has been
+  // killed: what trainers have heard since the newest committed checkpoint was begun, and a line
+  // that each of them may still write.
+  StatusOr<int64_t> StepsAtStake() const;
+  // What the ledger says so far; while trainers step it may fail for what is under way.
+  StatusOr<LedgerReport> Audit() const;
   // Every checkpoint agrees with what trainers say; prints the report. At most `rolled_back`
   // acknowledged steps were lost.
   LedgerReport ExpectLedgerHolds(int64_t rolled_back);
@@ -115,6 +121,7 @@ class LedgerJob {
  private:
   Status StartAll();
   std::string TfConfigOf(const std::string& task);
+  std::map<std::string, std::string> Ledgers() const;  // of trainers, by their names
   StatusOr<std::vector<LedgerEvent>> EventsSince(const std::string& task, int64_t ns) const;
 
   const std::string name_;

@@ -17,8 +17,9 @@ namespace {
 
 constexpr absl::Duration kMoment = absl::Seconds(3);
 // Longer than kShortLease, shorter than the keepalive (distributed/transport/rpc.h: 30 s).
-constexpr absl::Duration kLongerThanALease = absl::Seconds(8);
-const char* const kShortLease[] = {"--lease_secs=3", "--lease_period_secs=0.5"};
+constexpr absl::Duration kLongerThanALease = absl::Seconds(16);
+// Long enough for a busy machine to renew it in time.
+const char* const kShortLease[] = {"--lease_secs=10", "--lease_period_secs=1"};
 constexpr char kExpired[] = "nobody has renewed its lease";
 
 LedgerJobOptions WithShortLease() { return {.args = {kShortLease[0], kShortLease[1]}}; }
@@ -36,7 +37,7 @@ void PauseUntilItsLeaseIsOver(LedgerJob* job, const char* task) {
   constexpr int kTries = 5;
   for (int i = 0; i < kTries; ++i) {
     job->Pause(task);
-    const auto expired = job->task("ps-0")->WaitForLine(kExpired, absl::Seconds(20));
+    const auto expired = job->task("ps-0")->WaitForLine(kExpired, absl::Seconds(25));
     job->Continue(task);
     if (expired.ok()) return;
   }

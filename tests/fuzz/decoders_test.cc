@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Decoders of what strangers send, and of files, under a seeded mutator: whatever comes, each
-// returns (a value or an error), and takes no more memory than its input allows.
+// returns (a value or an error), and a tensor that it returns is bounded. What else a decoder takes
+// meanwhile is not measured here.
+//
+// Every sixteenth input is a valid one, so that a test also sees what a decoder must take: one that
+// refused everything would pass otherwise.
 //
 // The number of inputs is fixed, not the time. $MILLRACE_FUZZ_ROUNDS multiplies it (the target
 // decoders_ten_minutes_test), $MILLRACE_FUZZ_SEED begins elsewhere; a failure names its seed.
@@ -9,6 +13,9 @@
 #include <google/protobuf/stubs/logging.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/slice.h>
+#include <leveldb/env.h>
+#include <leveldb/options.h>
+#include <leveldb/table_builder.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,6 +37,7 @@
 #include "core/run_file.h"
 #include "core/shape.h"
 #include "core/status.h"
+#include "core/table_reader.h"
 #include "core/tensor.h"
 #include "core/tensor_proto.h"
 #include "core/testing/tensor_testing.h"
@@ -63,7 +71,10 @@ uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
   return text != nullptr && absl::SimpleAtoi(text, &value) ? value : otherwise;
 }
 
-// Calls decode(input) for `n` inputs, more where the environment says so.
+constexpr int kValidInputEach = 16;
+
+// Calls decode(input) for `n` inputs, more where the environment says so. Members of the corpus
+// take turns as the valid ones.
 void Fuzz(int n, std::vector<std::string> corpus,
           const std::function<void(const std::string&, Mutator*)>& decode) {
   const uint64_t seed = FromEnvironment("MILLRACE_FUZZ_SEED", 1);
@@ -72,7 +83,10 @@ void Fuzz(int n, std::vector<std::string> corpus,
   for (uint64_t round = 0; round < rounds; ++round) {
     SCOPED_TRACE(absl::StrCat("MILLRACE_FUZZ_SEED=", seed + round));
     Mutator mutator(seed + round, corpus);
-    for (int i = 0; i < n; ++i) decode(mutator.Next(), &mutator);
+    for (int i = 0; i < n; ++i) {
+      const size_t turn = static_cast<size_t>(i / kValidInputEach) % corpus.size();
+      decode(i % kValidInputEach == 0 ? corpus[turn] : mutator.Next(), &mutator);
+    }
     if (::testing::Test::HasFailure()) return;
   }
 }
@@ -118,13 +132,15 @@ std::string Raw(const Request& request) {
   return request.SerializeAsString();
 }
 
-void CheckTensors(const Status& status, const std::vector<DecodedTensor>& tensors) {
-  if (!status.ok()) return;
+// Whether there are any.
+bool CheckTensors(const Status& status, const std::vector<DecodedTensor>& tensors) {
+  if (!status.ok()) return false;
   int64_t bytes = 0;
   for (const DecodedTensor& tensor : tensors) {
     if (tensor.value.has_value()) bytes += tensor.value.TotalBytes();
   }
   EXPECT_LE(bytes, kMaxTensorBytes);
+  return !tensors.empty();
 }
 
 // --- Messages ------------------------------------------------------------------------------------
@@ -153,27 +169,32 @@ TEST(DecodersTest, MessagesWithTensors) {
     *call.add_feed() = tensor;
     corpus.push_back(Raw(call));
   }
-  Fuzz(100'000, corpus, [](const std::string& bytes, Mutator* mutator) {
+  int runs = 0, calls = 0, pushes = 0;  // that were accepted
+  Fuzz(100'000, corpus, [&](const std::string& bytes, Mutator* mutator) {
     const grpc::ByteBuffer buffer = BufferOf(bytes, mutator);
     std::vector<DecodedTensor> tensors;
     tensorflow::RunStepRequest run;
     tensorflow::RunCallableRequest call;
     wire::PushRequest push;
+    Status read;
     switch (mutator->Below(3)) {
       case 0:
-        CheckTensors(DecodeMessage("Fuzz", buffer, 2, TensorField::kNamedOrIndexed, &tensors, &run),
-                     tensors);
+        read = DecodeMessage("Fuzz", buffer, 2, TensorField::kNamedOrIndexed, &tensors, &run);
+        runs += CheckTensors(read, tensors) ? 1 : 0;
         return;
       case 1:
-        CheckTensors(DecodeMessage("Fuzz", buffer, 3, TensorField::kTensor, &tensors, &call),
-                     tensors);
+        read = DecodeMessage("Fuzz", buffer, 3, TensorField::kTensor, &tensors, &call);
+        calls += CheckTensors(read, tensors) ? 1 : 0;
         return;
       default:
-        CheckTensors(
-            DecodeMessage("Fuzz", buffer, 1, TensorField::kNamedOrIndexed, &tensors, &push),
-            tensors);
+        read = DecodeMessage("Fuzz", buffer, 1, TensorField::kNamedOrIndexed, &tensors, &push);
+        pushes += CheckTensors(read, tensors) ? 1 : 0;
     }
   });
+  // Of the 6,250 valid inputs a quarter is of each kind, and a third of these meets its decoder.
+  EXPECT_GT(runs, 100);
+  EXPECT_GT(calls, 100);
+  EXPECT_GT(pushes, 100);
 }
 
 TEST(DecodersTest, SessionTermsAndStatusPayloadsAndStepLimits) {
@@ -192,26 +213,37 @@ TEST(DecodersTest, SessionTermsAndStatusPayloadsAndStepLimits) {
   AddPayloads(ended, &failed);
   wire::StepLimit limit;
   limit.set_timeout_in_us(1'000'000);
+  int with_runs = 0, beside = 0, alone = 0, limits = 0;  // that were understood
   Fuzz(30'000, {Raw(with_terms), Raw(failed), PayloadBytes(ended), Raw(limit)},
-       [](const std::string& bytes, Mutator*) {
+       [&](const std::string& bytes, Mutator*) {
          tensorflow::CreateWorkerSessionRequest create;
          if (create.ParseFromString(bytes)) {
            const auto terms = SessionTermsOf(create);
            if (terms.ok()) {
              EXPECT_OK(CheckRun(terms->run));
+             with_runs += terms->run.name == "/logs/a" ? 1 : 0;
              EXPECT_GE(terms->lease, absl::ZeroDuration());
              EXPECT_LE(terms->lease, absl::Hours(24));
            }
          }
          tensorflow::RunGraphResponse response;
          if (response.ParseFromString(bytes)) {
-           EXPECT_FALSE(WithPayloadsOf(absl::AbortedError("a"), response).ok());
-           StepDeadlineOf(response);
+           const Status status = WithPayloadsOf(absl::AbortedError("a"), response);
+           EXPECT_FALSE(status.ok());
+           beside += RunEndOf(status).has_value() ? 1 : 0;
+           limits += StepDeadlineOf(response) != absl::InfiniteFuture() ? 1 : 0;
          }
-         EXPECT_FALSE(WithPayloads(absl::AbortedError("a"), bytes).ok());
+         const Status status = WithPayloads(absl::AbortedError("a"), bytes);
+         EXPECT_FALSE(status.ok());
+         alone += RunEndOf(status).has_value() ? 1 : 0;
          wire::RunEnd end;
          if (end.ParseFromString(bytes)) FromWire(end);
        });
+  // The valid inputs alone are more than 400 of each.
+  EXPECT_GT(with_runs, 100);
+  EXPECT_GT(beside, 100);
+  EXPECT_GT(alone, 100);
+  EXPECT_GT(limits, 100);
 }
 
 // --- What a worker is asked for ------------------------------------------------------------------
@@ -369,56 +401,142 @@ TEST_F(FileDecodersTest, RunFiles) {
                                            Read(RunEndFilePath(directory_))};
   const std::string again = JoinPath(directory_, "again");
   ASSERT_OK(fs_->CreateDirectory(again));
+  int runs = 0, ends = 0;
   Fuzz(300, corpus, [&](const std::string& bytes, Mutator* mutator) {
     Write(RunFilePath(directory_), bytes);
     Write(RunEndFilePath(directory_), bytes);
     const auto run = ReadRunFile(fs_, directory_);
     // What was read can be written: unknown fields are kept.
     const bool writes = mutator->Below(16) == 0;  // which waits for the disk
-    if (writes && run.ok() && run->has_value()) {
-      EXPECT_OK(WriteRunFile(fs_, again, **run));
+    if (run.ok() && run->has_value()) {
+      ++runs;
+      if (writes) {
+        EXPECT_OK(WriteRunFile(fs_, again, **run));
+      }
     }
     const auto end = ReadRunEnd(fs_, directory_);
-    if (writes && end.ok() && end->has_value()) {
-      EXPECT_OK(WriteRunEnd(fs_, again, **end));
+    if (end.ok() && end->has_value()) {
+      ++ends;
+      if (writes) {
+        EXPECT_OK(WriteRunEnd(fs_, again, **end));
+      }
     }
   });
+  // Nine of the inputs are a valid one of either kind.
+  EXPECT_GE(runs, 9);
+  EXPECT_GE(ends, 9);
 }
 
 TEST_F(FileDecodersTest, TF_CONFIG) {
+  int clusters = 0;
   Fuzz(10'000,
        {R"({"cluster": {"ps": ["a:1", "b:2"], "worker": ["c:3"], "chief": ["d:4"]},
             "task": {"type": "ps", "index": 1}, "environment": "cloud"})",
         R"({"cluster": {"worker": {"3": "c:3", "5": "[::1]:80"}}, "task": {"type": "worker",
             "index": "5"}})"},
-       [](const std::string& bytes, Mutator*) {
+       [&](const std::string& bytes, Mutator*) {
          const auto config = ClusterConfig::Parse(bytes);
          if (config.ok() && !config->is_local()) {
+           ++clusters;
            EXPECT_TRUE(ClusterSpec::FromProto(config->cluster().ToProto()).ok());
          }
        });
+  EXPECT_GE(clusters, 300);  // of 625 valid inputs half is of each form
 }
 
-TEST_F(FileDecodersTest, IndexesOfCheckpoints) {
-  const std::string prefix = JoinPath(directory_, "ckpt");
-  ASSERT_OK_AND_ASSIGN(auto writer, BundleWriter::Open(fs_, prefix));
-  ASSERT_OK(writer->Add("dense/bias", Tensor::Vector<float>({1, 2, 3})));
-  ASSERT_OK(writer->Add("global_step", Tensor::Scalar<int64_t>(7)));
-  ASSERT_OK(writer->Add("words", Tensor::Vector<std::string>({"a", "", "mill race"})));
-  ASSERT_OK(writer->Finish());
-  const std::string index = absl::StrCat(prefix, ".index");
-  Fuzz(600, {Read(index)}, [&](const std::string& bytes, Mutator*) {
-    Write(index, bytes);
-    const auto reader = BundleReader::Open(fs_, prefix);
-    if (!reader.ok()) return;
+// A checkpoint whose index is written anew, and what becomes of reading it.
+class CheckpointDecodersTest : public FileDecodersTest {
+ protected:
+  CheckpointDecodersTest() { Save(); }
+  void Save() {
+    ASSERT_OK_AND_ASSIGN(auto writer, BundleWriter::Open(fs_, prefix_));
+    ASSERT_OK(writer->Add("dense/bias", Tensor::Vector<float>({1, 2, 3})));
+    ASSERT_OK(writer->Add("global_step", Tensor::Scalar<int64_t>(7)));
+    ASSERT_OK(writer->Add("words", Tensor::Vector<std::string>({"a", "", "mill race"})));
+    ASSERT_OK(writer->Finish());
+  }
+  void ReadWith(const std::string& index) {
+    Write(index_, index);
+    const auto reader = BundleReader::Open(fs_, prefix_);
+    if (!reader.ok()) {
+      ++refused_;
+      return;
+    }
+    ++opened_;
     (*reader)->CheckFiles().IgnoreError();
     for (const BundleReader::Entry& entry : (*reader)->entries()) {
       const auto tensor = (*reader)->Read(entry.name);
-      if (tensor.ok()) {
-        EXPECT_LE(tensor->TotalBytes(), kMaxTensorBytes);
-      }
+      if (!tensor.ok()) continue;
+      ++read_;
+      EXPECT_LE(tensor->TotalBytes(), kMaxTensorBytes);
     }
+  }
+
+  const std::string prefix_ = JoinPath(directory_, "ckpt");
+  const std::string index_ = BundleIndexPath(prefix_);
+  int opened_ = 0, refused_ = 0;  // indexes
+  int read_ = 0;                  // tensors
+};
+
+TEST_F(CheckpointDecodersTest, IndexesOfCheckpoints) {
+  Fuzz(600, {Read(index_)}, [&](const std::string& bytes, Mutator*) { ReadWith(bytes); });
+  // 38 inputs are valid; of the others the checksums tell.
+  EXPECT_GE(opened_, 38);
+  EXPECT_GE(read_, 3 * 38);
+  EXPECT_GT(refused_, 0);
+}
+
+// A table in memory.
+class StringFile : public leveldb::WritableFile {
+ public:
+  leveldb::Status Append(const leveldb::Slice& data) override {
+    bytes.append(data.data(), data.size());
+    return leveldb::Status::OK();
+  }
+  leveldb::Status Close() override { return leveldb::Status::OK(); }
+  leveldb::Status Flush() override { return leveldb::Status::OK(); }
+  leveldb::Status Sync() override { return leveldb::Status::OK(); }
+  std::string bytes;
+};
+
+using TableEntries = std::vector<std::pair<std::string, std::string>>;
+
+std::string TableOf(const TableEntries& entries) {
+  StringFile file;
+  leveldb::Options options;
+  options.compression = leveldb::kNoCompression;
+  leveldb::TableBuilder builder(options, &file);
+  for (const auto& [key, value] : entries) builder.Add(key, value);
+  EXPECT_TRUE(builder.Finish().ok());
+  return file.bytes;
+}
+
+// Behind right checksums: the header and the entries themselves.
+TEST_F(CheckpointDecodersTest, EntriesOfIndexes) {
+  TableEntries entries;
+  std::vector<std::string> values;
+  {
+    ASSERT_OK_AND_ASSIGN(const auto table, TableReader::Open(fs_, index_));
+    const auto it = table->NewIterator();
+    for (it->SeekToFirst(); it->Valid(); it->Next()) {
+      entries.emplace_back(std::string(it->key()), std::string(it->value()));
+      values.emplace_back(it->value());
+    }
+    ASSERT_OK(it->status());
+  }
+  ASSERT_EQ(entries.size(), 4u);  // with the header
+  Fuzz(600, values, [&](const std::string& bytes, Mutator* mutator) {
+    // A valid one stays where it is.
+    const auto same = std::find(values.begin(), values.end(), bytes);
+    const size_t place = same != values.end() ? static_cast<size_t>(same - values.begin())
+                                              : mutator->Below(values.size());
+    TableEntries changed = entries;
+    changed[place].second = bytes;
+    ReadWith(TableOf(changed));
   });
+  EXPECT_GE(opened_, 38);
+  EXPECT_GE(read_, 3 * 38);
+  EXPECT_GT(refused_, 0);
 }
 
 }  // namespace
