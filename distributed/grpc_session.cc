@@ -98,7 +98,7 @@ class GrpcMaster : public MasterInterface, public SessionHost {
     if (HadNoAnswer(status)) {
       return absl::DeadlineExceededError(absl::StrCat(
           "Session: the master at ", channel_->address(), " and its tasks must answer ", "within ",
-          absl::FormatDuration(timeout), ", got no answer"));
+          absl::FormatDuration(timeout), ", got no answer (", status.message(), ")"));
     }
     return status;
   }

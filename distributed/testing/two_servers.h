@@ -46,11 +46,12 @@ class TwoServers {
   }
 
   // A session on the worker's master, which is in this process, or reached over the network.
-  StatusOr<std::unique_ptr<Session>> NewSession(const Scope& scope, bool over_network = false) {
+  StatusOr<std::unique_ptr<Session>> NewSession(const Scope& scope, bool over_network = false,
+                                                absl::Duration timeout = absl::Seconds(30)) {
     SessionOptions options;
     // gRPC's other name of the address: the server is not taken for one of this process.
     options.target = absl::StrCat("grpc://", over_network ? "ipv4:" : "", worker_address());
-    options.creation_timeout = absl::Seconds(30);
+    options.creation_timeout = timeout;
     MR_ASSIGN_OR_RETURN(std::unique_ptr<Session> session, millrace::NewSession(options));
     MR_RETURN_IF_ERROR(session->Extend(scope));
     return session;

@@ -127,8 +127,10 @@ struct Callee {
 };
 
 // Why two peers that reached each other did not become connected; "" when that is not it. `error`
-// is gRPC's text.
-std::string WhyNoConnection(const Callee& callee, absl::string_view error) {
+// is gRPC's text. Not `sure`: a task that is not there, behind something that takes connections for
+// it, looks the same.
+std::string WhyNoConnection(const Callee& callee, absl::string_view error, bool* sure) {
+  *sure = true;
   if (!absl::StrContains(error, "failed to connect")) return "";
   const auto says = [error](absl::string_view what) { return absl::StrContains(error, what); };
   if (says("WRONG_VERSION_NUMBER") || says("wrong version number")) {
@@ -146,6 +148,7 @@ std::string WhyNoConnection(const Callee& callee, absl::string_view error) {
                       says("SETTINGS") || says("handshake");
   if (!closed) return "";
   if (!callee.credentials->is_tls()) {
+    *sure = false;
     return "it closes connections without TLS; set MILLRACE_CA_FILE here if it has a certificate";
   }
   return callee.credentials->certificate.empty()
@@ -169,11 +172,12 @@ Status FromGrpc(const Callee& callee, const grpc::Status& status, bool cancelled
     code = absl::StatusCode::kUnavailable;
   }
   if (code == absl::StatusCode::kUnavailable) {
-    const std::string why = WhyNoConnection(callee, message);
+    bool sure = false;
+    const std::string why = WhyNoConnection(callee, message, &sure);
     const Status unavailable = absl::UnavailableError(absl::StrCat(
         "Task at ", callee.address,
         " must be reachable, got: ", why.empty() ? "" : absl::StrCat(why, "; "), message));
-    return why.empty() ? unavailable : AsRefusal(unavailable);
+    return why.empty() || !sure ? unavailable : AsRefusal(unavailable);
   }
   if (code == absl::StatusCode::kResourceExhausted &&
       absl::StrContains(message, "Received message larger than max")) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Train and LoadModel on a cluster whose tasks are threads of this process.
+#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -27,6 +28,7 @@
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster.h"
 #include "distributed/replica_device_setter.h"
+#include "distributed/security.h"
 #include "distributed/server.h"
 #include "graph/graph.h"
 #include "graph/scope.h"
@@ -68,6 +70,14 @@ class TrainClusterTest : public ::testing::Test {
  protected:
   TrainClusterTest()
       : dir_(JoinPath(::testing::TempDir(), absl::StrCat("train_cluster_", RandomHexName()))) {
+    // Who resets a cluster that trains must show that it belongs to it.
+    EXPECT_OK(FileSystem::Posix()->RecursivelyCreateDir(dir_));
+    const std::string token = JoinPath(dir_, "token");
+    const int fd = ::open(token.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    const std::string text = RandomHexName() + RandomHexName();
+    EXPECT_EQ(::write(fd, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+    ::close(fd);
+    EXPECT_OK(SetClusterSecurity({.token_file = token}));
     ClusterPorts ports = FreeClusterPorts(1, 1, 1);
     ports.host = "127.0.0.1";
     for (const char* job : {"ps", "master", "worker"}) {
