@@ -71,7 +71,7 @@ class TrainClusterTest : public ::testing::Test {
   TrainClusterTest()
       : dir_(JoinPath(::testing::TempDir(), absl::StrCat("train_cluster_", RandomHexName()))) {
     // Who resets a cluster that trains must show that it belongs to it.
-    EXPECT_OK(FileSystem::Posix()->RecursivelyCreateDir(dir_));
+    EXPECT_OK(FileSystem::Posix()->RecursivelyCreateDirectory(dir_));
     const std::string token = JoinPath(dir_, "token");
     const int fd = ::open(token.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     const std::string text = RandomHexName() + RandomHexName();
