@@ -20,6 +20,8 @@ struct IoPool::State {
   size_t num_idle ABSL_GUARDED_BY(mu) = 0;
   bool stopping ABSL_GUARDED_BY(mu) = false;
   std::vector<std::thread> threads ABSL_GUARDED_BY(mu);
+  // Set when a task of this pool has destroyed it, by that task's thread once it is the only one.
+  bool owned_by_thread = false;
 
   explicit State(size_t max) : max_threads(max) {}
 
@@ -56,7 +58,20 @@ IoPool::~IoPool() {
     state_->work_cv.SignalAll();
     threads.swap(state_->threads);
   }
-  for (std::thread& thread : threads) thread.join();
+  // A task may drop the last owner of its pool. Its thread cannot join itself: it empties the queue
+  // here, is let go after the others have ended, and deletes the state when the task has returned.
+  std::thread own;
+  for (std::thread& thread : threads) {
+    if (thread.get_id() == std::this_thread::get_id()) own.swap(thread);
+  }
+  if (own.joinable()) state_->Work();
+  for (std::thread& thread : threads) {
+    if (thread.joinable()) thread.join();
+  }
+  if (!own.joinable()) return;
+  own.detach();
+  state_->owned_by_thread = true;
+  static_cast<void>(state_.release());
 }
 
 void IoPool::Schedule(absl::AnyInvocable<void()> task) {
@@ -72,7 +87,10 @@ void IoPool::Schedule(absl::AnyInvocable<void()> task) {
       return;
     }
     try {
-      state->threads.emplace_back([state] { state->Work(); });
+      state->threads.emplace_back([state] {
+        state->Work();
+        if (state->owned_by_thread) delete state;
+      });
       return;
     } catch (const std::system_error&) {
       if (!state->threads.empty()) return;  // the others will come to it

@@ -2,6 +2,7 @@
 #include "core/io_pool.h"
 
 #include <atomic>
+#include <memory>
 #include <set>
 #include <thread>
 #include <vector>
@@ -81,6 +82,25 @@ TEST(IoPoolTest, DestructorRunsAlsoWhatTasksSchedule) {
     }
   }
   EXPECT_EQ(ran, 30);
+}
+
+TEST(IoPoolTest, ATaskMayDropTheLastOwnerOfItsPool) {
+  for (int max_threads : {1, 3}) {
+    std::atomic<int> ran{0};
+    Notification go, dropped;
+    auto pool = std::make_shared<IoPool>(max_threads);
+    IoPool* const raw = pool.get();
+    raw->Schedule([&, owner = pool]() mutable {
+      go.Wait();
+      owner.reset();
+      EXPECT_EQ(ran, 10);
+      dropped.Notify();
+    });
+    for (int i = 0; i < 10; ++i) raw->Schedule([&] { ++ran; });
+    pool.reset();
+    go.Notify();
+    dropped.Wait();
+  }
 }
 
 TEST(IoPoolTest, AnUnusedPoolIsDestroyedWithoutEverHavingAThread) { IoPool pool(1000); }

@@ -505,6 +505,9 @@ TEST_P(ClearingTest, AStrangersCallLeavesAJobThatTrainsAlone) {
     Training training(&servers);
     ExpectRefused(Clear(GetParam(), &ps, &worker), grpc::StatusCode::PERMISSION_DENIED,
                   "MILLRACE_TOKEN_FILE");
+    // The ps's own master has no session, its worker has.
+    ExpectRefused(Clear(GetParam(), &ps, &ps), grpc::StatusCode::PERMISSION_DENIED,
+                  "MILLRACE_TOKEN_FILE");
   }
   // When nobody uses the server, it may be cleared.
   const grpc::Status status = Clear(GetParam(), &ps, &worker);

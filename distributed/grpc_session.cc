@@ -740,7 +740,8 @@ std::shared_ptr<MasterInterface> MakeGrpcMaster(std::shared_ptr<RpcChannel> chan
   return std::make_shared<GrpcMaster>(std::move(channel));
 }
 
-std::map<std::string, RpcServer::Handler> MasterHandlers(Master* master, MasterPools* pools) {
+std::map<std::string, RpcServer::Handler> MasterHandlers(Master* master, MasterPools* pools,
+                                                         std::function<int()> num_worker_sessions) {
   IoPool* const pool = &pools->calls;
   using namespace tensorflow;  // NOLINT: the messages of a whole service
   std::map<std::string, RpcServer::Handler> handlers;
@@ -791,12 +792,13 @@ std::map<std::string, RpcServer::Handler> MasterHandlers(Master* master, MasterP
           [master](ServerCall*, const ListDevicesRequest& request, ListDevicesResponse* response) {
             return master->ListDevices(request, response);
           }));
+  // It clears this task's own worker too, whose sessions may be those of other tasks' masters.
   add("Reset", Blocking<ResetRequest, ResetResponse>(
                    "Reset", &pools->closes,
-                   [master](ServerCall* call, const ResetRequest& request, ResetResponse*) {
-                     if (const int n = master->num_sessions(); !call->is_from_member() && n > 0) {
-                       return NeedsMember("Reset", n);
-                     }
+                   [master, num_worker_sessions = std::move(num_worker_sessions)](
+                       ServerCall* call, const ResetRequest& request, ResetResponse*) {
+                     const int n = std::max(master->num_sessions(), num_worker_sessions());
+                     if (!call->is_from_member() && n > 0) return NeedsMember("Reset", n);
                      return master->Reset(request);
                    }));
   handlers[absl::StrCat(kOwnMasterService, "EndRun")] =

@@ -10,6 +10,7 @@
 //
 // Linking this library registers the scheme. Thread-safety and failure: runtime/session.h.
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -37,7 +38,10 @@ struct MasterPools {
 };
 
 // What a server needs to serve the calls of MakeGrpcMaster. Both outlive the handlers.
-std::map<std::string, RpcServer::Handler> MasterHandlers(Master* master, MasterPools* pools);
+// `num_worker_sessions` counts those of the server's own worker: a stranger resets neither them
+// nor the master's.
+std::map<std::string, RpcServer::Handler> MasterHandlers(Master* master, MasterPools* pools,
+                                                         std::function<int()> num_worker_sessions);
 
 }  // namespace millrace
 

@@ -164,7 +164,9 @@ class GrpcServer : public Server {
         std::clamp(static_cast<int>(std::thread::hardware_concurrency()), kMinPollers, kMaxPollers);
     options.handlers = WorkerHandlers(core_->worker.get());
     auto served = std::make_shared<Served>(core_);
-    options.handlers.merge(MasterHandlers(core_->master.get(), &served->pools));
+    options.handlers.merge(
+        MasterHandlers(core_->master.get(), &served->pools,
+                       [worker = core_->worker.get()] { return worker->num_sessions(); }));
     AddNamesOfStubs(&options.handlers);
     options.keep = std::move(served);
     MR_ASSIGN_OR_RETURN(rpc_, RpcServer::Start(std::move(options)));

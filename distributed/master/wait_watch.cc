@@ -4,7 +4,9 @@
 #include <system_error>
 #include <utility>
 
+#include "core/exceptions.h"
 #include "core/logging.h"
+#include "core/status.h"
 #include "distributed/master/task_calls.h"
 
 namespace millrace {
@@ -47,9 +49,13 @@ void WaitWatch::Watch() {
       while (!stopped_ && clock_->Now() < next) clock_->WaitUntil(&changed_, &mu_, next);
       if (stopped_) return;
     }
-    const std::vector<std::string> lines = waits_(clock_->Now());
-    for (size_t i = 0; i < lines.size() && i < kMaxLines; ++i) LogInfo(lines[i]);
-    if (lines.size() > kMaxLines) LogInfo("and ", lines.size() - kMaxLines, " more steps wait");
+    // What cannot be told for want of memory is left out of this look.
+    NoExceptions("WaitWatch", [&] {
+      const std::vector<std::string> lines = waits_(clock_->Now());
+      for (size_t i = 0; i < lines.size() && i < kMaxLines; ++i) LogInfo(lines[i]);
+      if (lines.size() > kMaxLines) LogInfo("and ", lines.size() - kMaxLines, " more steps wait");
+      return absl::OkStatus();
+    }).IgnoreError();
   }
 }
 

@@ -7,7 +7,10 @@
 #include <thread>
 #include <utility>
 
+#include "core/exceptions.h"
+#include "core/logging.h"
 #include "core/mutex.h"
+#include "core/status.h"
 
 namespace millrace {
 namespace {
@@ -81,7 +84,19 @@ class TimerThread : public Timers {
           due = TakeOut(first->second);
         }
       }
-      if (due != nullptr) due->fire_();
+      if (due != nullptr) Fire(due.get());
+    }
+  }
+  // No exception ends the thread, and so the process: the other timers still fire.
+  static void Fire(Queued* timer) {
+    try {
+      timer->fire_();
+    } catch (...) {
+      const Status status = StatusOfException("Timer");
+      NoExceptions("Timer", [&] {
+        LogWarning(status.message());
+        return status;
+      }).IgnoreError();
     }
   }
 
