@@ -237,6 +237,23 @@ TEST(AttackTest, TensorsThatListFewOfTheirElementsAreRefusedByEachMethodThatTake
   }
 }
 
+TEST(AttackTest, ListsOfOtherTypesThanTheTensorsDoNotCountAsItsElements) {
+  TwoServers servers;
+  Training training(&servers);
+  RawClient client(servers.worker_address());
+  constexpr int kElements = 1'000'000;
+  tensorflow::RunStepRequest run;
+  run.set_session_handle("none");
+  run.add_feed()->set_name("x:0");
+  tensorflow::TensorProto* const tensor = run.mutable_feed(0)->mutable_tensor();
+  tensor->set_dtype(tensorflow::DT_STRING);
+  tensor->mutable_tensor_shape()->add_dim()->set_size(kElements);
+  tensor->add_string_val(std::string(1 << 20, 'x'));
+  for (int i = 0; i < kElements; ++i) tensor->add_bool_val(true);
+  ExpectRefused(client.Call(absl::StrCat(kMaster, "RunStep"), run.SerializeAsString()),
+                grpc::StatusCode::RESOURCE_EXHAUSTED, "ServerLimits::max_splat_bytes");
+}
+
 TEST(AttackTest, ManySmallSplatsInOneRequestAreCountedTogether) {
   TwoServers servers;
   Training training(&servers);

@@ -74,6 +74,8 @@ bool DetachedParts::LeaveSilent() {
     {
       MutexLock lock(&mu_);
       if (keep_ == nullptr) return true;
+      // Its thread uses the steps without the lock, and they have not all been told.
+      if (overdue_.ok() || holds_ > 0) return false;
       const auto left = std::find_if(steps_.begin(), steps_.end(), [&](Step* step) {
         return std::find(ended_.begin(), ended_.end(), step) == ended_.end() &&
                step->Abandon(keep_, &status);

@@ -44,7 +44,7 @@ class DetachedParts final : private StepEnd {
   // with the names of the kernels that have not answered.
   Status EndOverdue();
   // Kernels had their time to answer: parts that wait for nothing else are left to them. False
-  // while other threads work for a part.
+  // while other threads work for a part, or until EndOverdue has returned.
   bool LeaveSilent();
 
  private:

@@ -199,13 +199,49 @@ int64_t MultiplyCapped(int64_t a, int64_t b) {
   return b != 0 && a > INT64_MAX / b ? INT64_MAX : a * b;
 }
 
-// Elements that the message lists; those of complex types are pairs.
+// Elements that the message lists where those of its dtype are read from; those of complex types
+// are pairs.
 int64_t NumListed(const tensorflow::TensorProto& proto) {
-  return std::max({proto.half_val_size(), proto.float_val_size(), proto.double_val_size(),
-                   proto.int_val_size(), proto.string_val_size(), proto.scomplex_val_size() / 2,
-                   proto.int64_val_size(), proto.bool_val_size(), proto.dcomplex_val_size() / 2,
-                   proto.resource_handle_val_size(), proto.variant_val_size(),
-                   proto.uint32_val_size(), proto.uint64_val_size()});
+  switch (proto.dtype()) {
+    case tensorflow::DT_FLOAT:
+      return proto.float_val_size();
+    case tensorflow::DT_DOUBLE:
+      return proto.double_val_size();
+    case tensorflow::DT_INT32:
+    case tensorflow::DT_INT16:
+    case tensorflow::DT_INT8:
+    case tensorflow::DT_UINT16:
+    case tensorflow::DT_UINT8:
+    case tensorflow::DT_QINT32:
+    case tensorflow::DT_QINT16:
+    case tensorflow::DT_QINT8:
+    case tensorflow::DT_QUINT16:
+    case tensorflow::DT_QUINT8:
+      return proto.int_val_size();
+    case tensorflow::DT_INT64:
+      return proto.int64_val_size();
+    case tensorflow::DT_UINT32:
+      return proto.uint32_val_size();
+    case tensorflow::DT_UINT64:
+      return proto.uint64_val_size();
+    case tensorflow::DT_BOOL:
+      return proto.bool_val_size();
+    case tensorflow::DT_HALF:
+    case tensorflow::DT_BFLOAT16:
+      return proto.half_val_size();
+    case tensorflow::DT_COMPLEX64:
+      return proto.scomplex_val_size() / 2;
+    case tensorflow::DT_COMPLEX128:
+      return proto.dcomplex_val_size() / 2;
+    case tensorflow::DT_STRING:
+      return proto.string_val_size();
+    case tensorflow::DT_RESOURCE:
+      return proto.resource_handle_val_size();
+    case tensorflow::DT_VARIANT:
+      return proto.variant_val_size();
+    default:
+      return 0;  // no tensor's
+  }
 }
 
 // What the elements that `proto` does not list take in memory, at least; those of tensors inside

@@ -215,6 +215,7 @@ Status WorkerStep::EndOverdue() {
 }
 
 void WorkerStep::LeaveSilent() {
+  // False while the timer's thread is in EndOverdue: it sets the timer again.
   if (overdue_.load(std::memory_order_relaxed)) parts_.LeaveSilent();
 }
 
