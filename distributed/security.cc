@@ -192,6 +192,10 @@ StatusOr<SecurityOptions> SecurityOptions::FromEnvironment() {
     return InvalidArgument(kRequire, " must be 0 or 1, got '", require, "'");
   }
   options.require_client_certificate = require != "0";
+  if (require == "1" && options.ca_file.empty()) {
+    return InvalidArgument("Security: ", kRequire,
+                           " must be given with a CA, got none; set MILLRACE_CA_FILE");
+  }
   return options;
 }
 

@@ -209,6 +209,11 @@ TEST(SecurityEnvironmentTest, TheEnvironmentSaysItForAWholeProcess) {
   ::setenv("MILLRACE_REQUIRE_CLIENT_CERTIFICATE", "maybe", 1);
   EXPECT_STATUS(SecurityOptions::FromEnvironment().status(), absl::StatusCode::kInvalidArgument,
                 "must be 0 or 1, got 'maybe'");
+  ::setenv("MILLRACE_REQUIRE_CLIENT_CERTIFICATE", "1", 1);
+  EXPECT_OK(SecurityOptions::FromEnvironment().status());
+  ::unsetenv("MILLRACE_CA_FILE");
+  EXPECT_STATUS(SecurityOptions::FromEnvironment().status(), absl::StatusCode::kInvalidArgument,
+                "MILLRACE_REQUIRE_CLIENT_CERTIFICATE must be given with a CA, got none");
   for (const char* name : {"MILLRACE_TOKEN_FILE", "MILLRACE_CA_FILE", "MILLRACE_CERTIFICATE_FILE",
                            "MILLRACE_KEY_FILE", "MILLRACE_REQUIRE_CLIENT_CERTIFICATE"}) {
     ::unsetenv(name);

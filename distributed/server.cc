@@ -240,7 +240,14 @@ class GrpcServer : public Server {
 // A process has one set of roots: servers that are given none leave it alone.
 Status SetFileRoots(std::vector<std::string> roots) {
   const char* const text = std::getenv("MILLRACE_FILE_ROOTS");
-  if (roots.empty() && text != nullptr) roots = absl::StrSplit(text, ':', absl::SkipEmpty());
+  if (roots.empty() && text != nullptr) {
+    roots = absl::StrSplit(text, ':', absl::SkipEmpty());
+    // Without a root every path would be open.
+    if (roots.empty() && *text != '\0') {
+      return InvalidArgument("Server: MILLRACE_FILE_ROOTS must name a directory, got '", text,
+                             "'; unset it to leave all paths open");
+    }
+  }
   return roots.empty() ? absl::OkStatus() : SetGraphFileRoots(roots);
 }
 
