@@ -427,6 +427,26 @@ struct RunGraphCall {
   std::vector<NamedTensor> received;
 };
 
+// The message that answers a step that ended with `status`; an error is what the call ends with.
+StatusOr<grpc::ByteBuffer> EncodeRun(RunGraphCall* run, const Status& status) {
+  MessageWriter writer;
+  Status failed = status;
+  for (const NamedTensor& tensor : run->received) {
+    if (!failed.ok()) break;
+    if (tensor.is_dead) {
+      failed = InvalidArgument("The tensor returned for ", tensor.name, " was not valid.");
+      break;
+    }
+    failed = writer.AddNamedTensor(kRunGraphRecv, tensor.name, tensor.value);
+  }
+  if (!failed.ok() && !run->request.store_errors_in_response_body()) return failed;
+  run->response.set_status_code(static_cast<tensorflow::error::Code>(failed.code()));
+  run->response.set_status_error_message(WireText(failed.message()));
+  AddPayloads(failed, &run->response);
+  writer.AddMessage(run->response);
+  return writer.Finish();
+}
+
 void ServeRunGraph(Worker* worker, std::shared_ptr<ServerCall> call,
                    const grpc::ByteBuffer& bytes) {
   auto run = std::make_shared<RunGraphCall>();
@@ -437,30 +457,14 @@ void ServeRunGraph(Worker* worker, std::shared_ptr<ServerCall> call,
                     &run->request, run->call->limits().max_splat_bytes);
   if (!read.ok()) return run->call->FinishWithStatus(read);
   const std::vector<NamedTensor> send = ToNamed(std::move(tensors));
-  worker->RunGraph(
-      run->request, run->request, send, /*block=*/false, StepDeadlineOf(run->request),
-      run->call->cancellation(), &run->response, &run->received, [run](const Status& status) {
-        MessageWriter writer;
-        Status failed = status;
-        for (const NamedTensor& tensor : run->received) {
-          if (!failed.ok()) break;
-          if (tensor.is_dead) {
-            failed = InvalidArgument("The tensor returned for ", tensor.name, " was not valid.");
-            break;
-          }
-          failed = writer.AddNamedTensor(kRunGraphRecv, tensor.name, tensor.value);
-        }
-        if (!failed.ok() && !run->request.store_errors_in_response_body()) {
-          return run->call->FinishWithStatus(failed);
-        }
-        run->response.set_status_code(static_cast<tensorflow::error::Code>(failed.code()));
-        run->response.set_status_error_message(WireText(failed.message()));
-        AddPayloads(failed, &run->response);
-        writer.AddMessage(run->response);
-        const StatusOr<grpc::ByteBuffer> message = writer.Finish();
-        if (!message.ok()) return run->call->FinishWithStatus(message.status());
-        run->call->Finish(*message);
-      });
+  worker->RunGraph(run->request, run->request, send, /*block=*/false, StepDeadlineOf(run->request),
+                   run->call->cancellation(), &run->response, &run->received,
+                   [run](const Status& status) {
+                     const StatusOr<grpc::ByteBuffer> message =
+                         NoExceptions("RunGraph", [&] { return EncodeRun(run.get(), status); });
+                     if (!message.ok()) return run->call->FinishWithStatus(message.status());
+                     run->call->Finish(*message);
+                   });
 }
 
 void ServeRecvTensor(Worker* worker, std::shared_ptr<ServerCall> call,

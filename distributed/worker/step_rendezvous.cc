@@ -237,10 +237,14 @@ void StepRendezvous::GiveUp(int64_t number) {
   if (const auto table = table_.lock()) table->EraseUnused(this);
 }
 
-bool StepRendezvous::IsUnused() {
+bool StepRendezvous::EndUnused() {
   MutexLock lock(&mu_);
-  return edges_ == nullptr && aborted_.ok() && waiting_pulls_.empty() && waiting_tensors_.empty() &&
-         parked_.empty();
+  if (edges_ != nullptr || !aborted_.ok() || !waiting_pulls_.empty() || !waiting_tensors_.empty() ||
+      parked_bytes_ > 0) {
+    return false;
+  }
+  aborted_ = StepEnded(step_id_);
+  return true;
 }
 
 void StepRendezvous::ServePull(const PullRequest& request, std::shared_ptr<PullSink> sink,
@@ -452,28 +456,34 @@ void StepTable::End(StepRendezvous* step, const Status& status) {
 
 Status StepTable::Push(int64_t step_id, absl::Span<const NamedTensor> tensors) {
   Sweep();
-  int64_t bytes = 0;
+  int64_t bytes = kParkedOverhead;  // of the step
   for (const NamedTensor& tensor : tensors) {
     MR_RETURN_IF_ERROR(RendezvousKey::Parse(tensor.name).status());
     bytes += tensor.value.TotalBytes() + static_cast<int64_t>(tensor.name.size()) + kParkedOverhead;
   }
   const std::shared_ptr<StepRendezvous> step = FindOrExpect(step_id);
+  Status refused;
   bool parked = false;
   {
     MutexLock lock(&step->mu_);
     MR_RETURN_IF_ERROR(step->aborted_);
     if (step->edges_ == nullptr) {
       if (parked_bytes_.load(std::memory_order_relaxed) + bytes > max_parked_bytes_) {
-        return absl::ResourceExhaustedError(absl::StrCat(
+        refused = absl::ResourceExhaustedError(absl::StrCat(
             "Push for step ", step_id, ", which has not begun here: tensors that wait ",
             "must be at most ", max_parked_bytes_, " bytes (ServerLimits::max_parked_bytes), got ",
             parked_bytes(), " and ", bytes, " more"));
+      } else {
+        step->parked_.insert(step->parked_.end(), tensors.begin(), tensors.end());
+        parked_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+        step->parked_bytes_ += bytes;
+        parked = true;
       }
-      step->parked_.insert(step->parked_.end(), tensors.begin(), tensors.end());
-      parked_bytes_.fetch_add(bytes, std::memory_order_relaxed);
-      step->parked_bytes_ += bytes;
-      parked = true;
     }
+  }
+  if (!refused.ok()) {
+    EraseUnused(step.get());
+    return refused;
   }
   if (parked) {
     MutexLock lock(&mu_);
@@ -567,7 +577,7 @@ void StepTable::EraseUnused(StepRendezvous* step) {
   std::shared_ptr<StepRendezvous> dropped;  // destroyed without the lock
   MutexLock lock(&mu_);
   const auto it = steps_.find(step->step_id_);
-  if (it == steps_.end() || it->second.get() != step || !step->IsUnused()) return;
+  if (it == steps_.end() || it->second.get() != step || !step->EndUnused()) return;
   dropped = std::move(it->second);
   steps_.erase(it);
 }

@@ -130,8 +130,9 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   bool MayWait(int64_t number, CancellationManager* cancellation)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void GiveUp(int64_t number);
-  // Nobody waits for it, nothing was pushed to it, and it has not been started.
-  bool IsUnused();
+  // When nobody waits for it, nothing was pushed to it, and it has not been started: aborts it, for
+  // those who have just found it.
+  bool EndUnused();
   void BeginPull(const PullRequest& request, std::shared_ptr<PullSink> sink);
   void BeginTensor(const std::string& wire_key, DoneCallback done);
   void Served(const std::shared_ptr<ServedPull>& pull, uint64_t index, const Status& status,
@@ -164,11 +165,12 @@ class StepTable : public std::enable_shared_from_this<StepTable> {
  public:
   // Pushed tensors that wait for steps to start here, all together.
   static constexpr int64_t kMaxParkedBytes = int64_t{1} << 30;
-  // What each of them takes besides its elements and its key.
+  // What each of them takes besides its elements and its key, and each Push besides its tensors.
   static constexpr int64_t kParkedOverhead = 256;
   // How long a step that was not started may have tensors here.
   static constexpr absl::Duration kParkedExpiry = absl::Seconds(120);
-  // How long a step that ended stays when somebody did not fetch what was made for him.
+  // How long, until the next Sweep, a step that ended stays when somebody did not fetch what was
+  // made for him.
   static constexpr absl::Duration kEndedExpiry = absl::Minutes(10);
   static constexpr size_t kMaxEnded = 10'000;
 
@@ -191,7 +193,8 @@ class StepTable : public std::enable_shared_from_this<StepTable> {
   void Cleanup(int64_t step_id, const Status& status);
   // Aborts all steps, now and later.
   void AbortAll(const Status& status);
-  // Drops what has expired. Called by Start, Push and failed Ends now and then.
+  // Drops what has expired. Called by Start, Push and failed Ends now and then: in a task that gets
+  // no steps any more, what has expired stays.
   void Sweep();
 
   int64_t num_steps() const;

@@ -232,7 +232,7 @@ TEST_F(StepRendezvousTest, PushedTensorsWaitForTheirStepWithinABound) {
   int64_t bytes = 0;
   for (const char* edge : {"pushed", "a"}) {
     ASSERT_OK(table_->Push(9, {NamedTensor{KeyOf(edge).text, Tensor::Scalar(7.0f), false}}));
-    bytes += 4 + static_cast<int64_t>(KeyOf(edge).text.size()) + StepTable::kParkedOverhead;
+    bytes += 4 + static_cast<int64_t>(KeyOf(edge).text.size()) + 2 * StepTable::kParkedOverhead;
   }
   EXPECT_EQ(table_->parked_bytes(), bytes);
   ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(9, edges_));
@@ -260,6 +260,17 @@ TEST_F(StepRendezvousTest, PushedTensorsBeyondTheBoundAreRefused) {
   const Tensor more = *Tensor::Allocate(DT_INT8, *Shape::Make({4096}));
   EXPECT_STATUS(table_->Push(3, {NamedTensor{key, more, false}}),
                 absl::StatusCode::kResourceExhausted, "Push for step 3");
+  EXPECT_EQ(table_->num_steps(), 2);  // a refused Push leaves no step
+}
+
+TEST_F(StepRendezvousTest, PushesOfNoTensorsAreBoundedToo) {
+  const auto table = std::make_shared<StepTable>(&clock_, 2 * StepTable::kParkedOverhead);
+  ASSERT_OK(table->Push(1, {}));
+  ASSERT_OK(table->Push(2, {}));
+  EXPECT_STATUS(table->Push(3, {}), absl::StatusCode::kResourceExhausted, "Push for step 3");
+  EXPECT_EQ(table->num_steps(), 2);
+  ASSERT_OK(table->Start(1, edges_));
+  EXPECT_EQ(table->parked_bytes(), StepTable::kParkedOverhead);
 }
 
 TEST_F(StepRendezvousTest, PushedTensorsOfStepsThatNeverBeginExpire) {

@@ -295,14 +295,35 @@ Status WorkerStep::CollectResult(const std::string& wire_key) {
 void WorkerStep::Finish() {
   const std::shared_ptr<WorkerStep> self = shared_from_this();
   if (outer_ != nullptr) outer_->Deregister(outer_token_);
-  Status status;
   std::shared_ptr<Timer> timer;
   {
     MutexLock lock(&mu_);
-    status = status_;
     timer = std::move(timer_);
   }
   if (timer != nullptr) timer->Cancel();
+  // Without memory for its answer a step fails, and ends all the same.
+  Status status = NoExceptions("RunGraph", [&] { return Answer(); });
+  if (rendezvous_ != nullptr) {
+    const Status ended = NoExceptions("RunGraph", [&]() -> Status {
+      steps_->End(rendezvous_.get(), status.ok() ? status : Derived(status));
+      return absl::OkStatus();
+    });
+    if (status.ok()) status = ended;
+  }
+  Transport::Done done = std::move(done_);
+  NoExceptions("RunGraph", [&]() -> Status {
+    done(status);
+    return absl::OkStatus();
+  }).IgnoreError();
+  ended_(this);
+}
+
+Status WorkerStep::Answer() {
+  Status status;
+  {
+    MutexLock lock(&mu_);
+    status = status_;
+  }
   if (status.ok()) {
     CollectResults();
     MutexLock lock(&mu_);
@@ -315,22 +336,16 @@ void WorkerStep::Finish() {
     }
   }
   if (stats_ != nullptr) stats_->TakeInto(response_->mutable_step_stats());
-  if (record_graphs_) {
-    tensorflow::GraphDef* const graph = response_->add_partition_graph();
-    graph_->plan->graph->ToGraphDef(graph, 0, /*assigned=*/true);
-    std::map<absl::string_view, const tensorflow::NodeDef*> transfers;
-    for (const tensorflow::NodeDef& node : graph_->transfers) transfers[node.name()] = &node;
-    for (tensorflow::NodeDef& node : *graph->mutable_node()) {
-      const auto it = transfers.find(node.name());
-      if (it != transfers.end()) node = *it->second;
-    }
+  if (!record_graphs_) return status;
+  tensorflow::GraphDef* const graph = response_->add_partition_graph();
+  graph_->plan->graph->ToGraphDef(graph, 0, /*assigned=*/true);
+  std::map<absl::string_view, const tensorflow::NodeDef*> transfers;
+  for (const tensorflow::NodeDef& node : graph_->transfers) transfers[node.name()] = &node;
+  for (tensorflow::NodeDef& node : *graph->mutable_node()) {
+    const auto it = transfers.find(node.name());
+    if (it != transfers.end()) node = *it->second;
   }
-  if (rendezvous_ != nullptr) {
-    steps_->End(rendezvous_.get(), status.ok() ? status : Derived(status));
-  }
-  Transport::Done done = std::move(done_);
-  done(status);
-  ended_(this);
+  return status;
 }
 
 }  // namespace millrace

@@ -100,6 +100,8 @@ class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
   void TimeIsOver();
   void PartsEnded(const Status& status);
   void Finish();
+  // Fills the response; returns what the step ends with.
+  Status Answer();
   void CollectResults();
   Status CollectResult(const std::string& wire_key);
 
