@@ -98,7 +98,7 @@ class GrpcMaster : public MasterInterface, public SessionHost {
     if (HadNoAnswer(status)) {
       return absl::DeadlineExceededError(absl::StrCat(
           "Session: the master at ", channel_->address(), " and its tasks must answer ", "within ",
-          absl::FormatDuration(timeout), ", got no answer (", status.message(), ")"));
+          absl::FormatDuration(timeout), ", got no answer"));
     }
     return status;
   }
@@ -213,6 +213,7 @@ class GrpcMaster : public MasterInterface, public SessionHost {
   Status AwaitServer(absl::Duration timeout, absl::Time deadline) {
     absl::Time next_log = absl::Now() + kWaitLogPeriod;
     absl::Time refused = absl::InfiniteFuture();  // since when
+    std::string why;
     for (;;) {
       RpcOptions options;
       // Does not wait for a connection: why there is none is said only without.
@@ -221,6 +222,7 @@ class GrpcMaster : public MasterInterface, public SessionHost {
       const Status status =
           channel_->Call(absl::StrCat(kWorkerService, "GetStatus"), options, bytes).status();
       if (!absl::IsDeadlineExceeded(status) && !absl::IsUnavailable(status)) return status;
+      if (absl::IsUnavailable(status)) why = absl::StrCat(" (", status.message(), ")");
       if (!IsRefusal(status)) {
         refused = absl::InfiniteFuture();
       } else if (refused = std::min(refused, absl::Now()); absl::Now() - refused > kRefusalTime) {
@@ -229,7 +231,7 @@ class GrpcMaster : public MasterInterface, public SessionHost {
       if (absl::Now() >= deadline) {
         return absl::DeadlineExceededError(
             absl::StrCat("Session: the master at ", channel_->address(), " must answer within ",
-                         absl::FormatDuration(timeout), ", got no answer"));
+                         absl::FormatDuration(timeout), ", got no answer", why));
       }
       if (absl::Now() >= next_log) {
         LogInfo("CreateSession still waiting for response from master: ", channel_->address());
