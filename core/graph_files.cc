@@ -31,7 +31,8 @@ Status Refused(const std::string& path, absl::string_view why) {
 }
 
 // Where the system would go for this path: absolute, without ".", ".." and links. The end of it
-// need not be there.
+// need not be there. (std::filesystem::weakly_canonical takes what cannot be looked up for what is
+// not there; here a component that nobody may read refuses the file.)
 StatusOr<std::string> Resolve(const std::string& path) {
   if (path.find('\0') != std::string::npos) {
     return InvalidArgument("File '", absl::CEscape(path), "': a path must have no NUL, got one");
