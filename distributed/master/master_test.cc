@@ -12,6 +12,7 @@
 #include "core/notification.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster.h"
+#include "distributed/testing/forwarding_transport.h"
 #include "distributed/testing/small_model.h"
 #include "distributed/testing/unreachable_task.h"
 #include "distributed/testing/watched_clock.h"
@@ -19,6 +20,7 @@
 #include "distributed/transport/transport.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
+#include "graph/graph.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
 #include "ops/array/constant.h"
@@ -101,74 +103,16 @@ class MasterTest : public ::testing::Test {
   }
 
   // Goes to whichever worker has the name now.
-  class Redirect : public Transport {
+  class Redirect : public ForwardingTransport {
    public:
-    Redirect(MasterTest* test, std::string task) : test_(test), task_(std::move(task)) {}
-    const std::string& task() const override { return task_; }
-    const std::string& address() const override { return task_; }
-    bool is_local() const override { return true; }
-    void GetStatus(const CallOptions& o, tensorflow::GetStatusResponse* r, Done d) override {
-      To()->GetStatus(o, r, std::move(d));
-    }
-    void CreateWorkerSession(const CallOptions& o, const tensorflow::CreateWorkerSessionRequest& r,
-                             Done d) override {
-      To()->CreateWorkerSession(o, r, std::move(d));
-    }
-    void DeleteWorkerSession(const CallOptions& o, const tensorflow::DeleteWorkerSessionRequest& r,
-                             Done d) override {
-      To()->DeleteWorkerSession(o, r, std::move(d));
-    }
-    void RenewSessions(const CallOptions& o, absl::Span<const std::string> handles,
-                       std::vector<std::string>* unknown, Done d) override {
-      To()->RenewSessions(o, handles, unknown, std::move(d));
-    }
-    void FindRun(const CallOptions& o, const std::string& name, const std::string& id,
-                 FoundRun* found, Done d) override {
-      To()->FindRun(o, name, id, found, std::move(d));
-    }
-    void EndRun(const CallOptions& o, const std::string& session_handle, const RunEnd& end,
-                Done d) override {
-      To()->EndRun(o, session_handle, end, std::move(d));
-    }
-    void RegisterGraph(const CallOptions& o, const tensorflow::RegisterGraphRequest& r,
-                       tensorflow::RegisterGraphResponse* s, Done d) override {
-      To()->RegisterGraph(o, r, s, std::move(d));
-    }
-    void DeregisterGraph(const CallOptions& o, const tensorflow::DeregisterGraphRequest& r,
-                         Done d) override {
-      To()->DeregisterGraph(o, r, std::move(d));
-    }
-    void CleanupGraph(const CallOptions& o, const tensorflow::CleanupGraphRequest& r,
-                      Done d) override {
-      To()->CleanupGraph(o, r, std::move(d));
-    }
-    void CleanupAll(const CallOptions& o, const tensorflow::CleanupAllRequest& r, Done d) override {
-      To()->CleanupAll(o, r, std::move(d));
-    }
-    void RunGraph(const CallOptions& o, const tensorflow::RunGraphRequest& g,
-                  const tensorflow::RunGraphRequest& r, absl::Span<const NamedTensor> send,
-                  bool block, tensorflow::RunGraphResponse* s, std::vector<NamedTensor>* t,
-                  Done d) override {
-      To()->RunGraph(o, g, r, send, block, s, t, std::move(d));
-    }
-    void RecvTensor(const CallOptions& o, const tensorflow::RecvTensorRequest& r, NamedTensor* t,
-                    Done d) override {
-      To()->RecvTensor(o, r, t, std::move(d));
-    }
-    void Pull(const CallOptions& o, const PullRequest& r, std::shared_ptr<PullSink> s) override {
-      To()->Pull(o, r, std::move(s));
-    }
-    void Push(const CallOptions& o, int64_t step, absl::Span<const NamedTensor> t,
-              Done d) override {
-      To()->Push(o, step, t, std::move(d));
-    }
+    Redirect(MasterTest* test, const std::string& task)
+        : ForwardingTransport(task, task), test_(test) {}
 
    private:
-    std::shared_ptr<Transport> To() {
-      return MakeInProcessTransport(test_->workers_.at(task_).get(), task_);
+    std::shared_ptr<Transport> To() const override {
+      return MakeInProcessTransport(test_->workers_.at(task()).get(), task());
     }
     MasterTest* const test_;
-    const std::string task_;
   };
 
   // A redirect that lets a test act, or refuse, when a call arrives.
@@ -182,9 +126,10 @@ class MasterTest : public ::testing::Test {
       Redirect::CreateWorkerSession(o, r, std::move(d));
     }
     void RegisterGraph(const CallOptions& o, const tensorflow::RegisterGraphRequest& r,
-                       tensorflow::RegisterGraphResponse* s, Done d) override {
+                       std::unique_ptr<Graph> graph, tensorflow::RegisterGraphResponse* s,
+                       Done d) override {
       if (on_register) on_register();
-      Redirect::RegisterGraph(o, r, s, std::move(d));
+      Redirect::RegisterGraph(o, r, std::move(graph), s, std::move(d));
     }
     std::function<Status()> on_create;
     std::function<void()> on_register;
