@@ -188,7 +188,9 @@ Status Master::MakeCallable(const tensorflow::MakeCallableRequest& request,
   signature.fetches.assign(options.fetch().begin(), options.fetch().end());
   signature.targets.assign(options.target().begin(), options.target().end());
   MR_ASSIGN_OR_RETURN(std::shared_ptr<const MasterBinding> binding, session->Bind(signature));
-  response->set_handle(session->AddCallable(std::move(binding), options.run_options()));
+  MR_ASSIGN_OR_RETURN(const int64_t handle,
+                      session->AddCallable(std::move(binding), options.run_options()));
+  response->set_handle(handle);
   return absl::OkStatus();
 }
 

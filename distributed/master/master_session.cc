@@ -12,6 +12,7 @@
 #include "distributed/master/run_finder.h"
 #include "distributed/master/task_calls.h"
 #include "distributed/master/task_connector.h"
+#include "distributed/server_limits.h"
 #include "distributed/transport/transport.h"
 #include "graph/graph.h"
 #include "graph/place/device_name.h"
@@ -515,9 +516,14 @@ void MasterSession::StepEnded(MasterStep* step) {
   step_ended_.SignalAll();
 }
 
-int64_t MasterSession::AddCallable(std::shared_ptr<const MasterBinding> binding,
-                                   const tensorflow::RunOptions& options) {
+StatusOr<int64_t> MasterSession::AddCallable(std::shared_ptr<const MasterBinding> binding,
+                                             const tensorflow::RunOptions& options) {
   MutexLock lock(&mu_);
+  const auto n = static_cast<int64_t>(callables_.size());
+  if (n >= options_->limits.max_callables) {
+    return BeyondLimit(absl::StrCat("MakeCallable on ", options_->task), "callables of a session",
+                       "max_callables", options_->limits.max_callables, n + 1);
+  }
   const int64_t id = next_callable_++;
   callables_[id] = {std::move(binding), options};
   return id;

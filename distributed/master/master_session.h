@@ -95,8 +95,9 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
   StatusOr<StepResult> RunAndWait(std::shared_ptr<const MasterBinding> binding,
                                   absl::Span<const Tensor> feeds,
                                   const tensorflow::RunOptions& options, absl::Time deadline);
-  int64_t AddCallable(std::shared_ptr<const MasterBinding> binding,
-                      const tensorflow::RunOptions& options);
+  // ResourceExhausted beyond ServerLimits::max_callables.
+  StatusOr<int64_t> AddCallable(std::shared_ptr<const MasterBinding> binding,
+                                const tensorflow::RunOptions& options);
   // InvalidArgument for a number that is none.
   StatusOr<Callable> FindCallable(int64_t id) const;
   Status RemoveCallable(int64_t id);

@@ -630,6 +630,32 @@ TEST_F(MasterTest, CallablesRunInTheOrderOfTheirFeeds) {
                 "No such callable handle");
 }
 
+TEST_F(MasterTest, CallablesOfASessionAreBounded) {
+  MasterOptions options;
+  options.task = kWorker0;
+  options.cluster = cluster_;
+  options.peer = [this](absl::string_view name) { return Peer(name); };
+  options.limits.max_callables = 2;
+  masters_.push_back(std::make_unique<Master>(std::move(options)));
+  Master* const master = masters_.back().get();
+  const SmallModel model = MakeSmallModel();
+  const std::string session = NewSessionOn(master, model.root);
+  tensorflow::MakeCallableRequest make;
+  make.set_session_handle(session);
+  make.mutable_options()->add_target("init");
+  tensorflow::MakeCallableResponse made;
+  ASSERT_OK(master->MakeCallable(make, &made));
+  ASSERT_OK(master->MakeCallable(make, &made));
+  tensorflow::MakeCallableResponse refused;
+  EXPECT_STATUS(master->MakeCallable(make, &refused), absl::StatusCode::kResourceExhausted,
+                "callables of a session must be at most 2 (ServerLimits::max_callables), got 3");
+  tensorflow::ReleaseCallableRequest release;
+  release.set_session_handle(session);
+  release.set_handle(made.handle());
+  ASSERT_OK(master->ReleaseCallable(release));
+  EXPECT_OK(master->MakeCallable(make, &made));
+}
+
 TEST_F(MasterTest, ForgottenSignaturesAreDroppedEverywhereAndCompiledAgain) {
   Master* const master = NewMaster(kWorker0);
   const SmallModel model = MakeSmallModel();
