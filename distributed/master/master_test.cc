@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "core/cancellation.h"
 #include "core/clock.h"
 #include "core/io_pool.h"
 #include "core/notification.h"
@@ -131,8 +132,29 @@ class MasterTest : public ::testing::Test {
       if (on_register) on_register();
       Redirect::RegisterGraph(o, r, std::move(graph), s, std::move(d));
     }
+    void Pull(const CallOptions& o, const PullRequest& r, std::shared_ptr<PullSink> s) override {
+      if (!holds_pulls) return Redirect::Pull(o, r, std::move(s));
+      const auto cancelled = [s] { s->OnDone(absl::CancelledError("cancelled")); };
+      CancellationManager::Token token;
+      if (!o.cancellation->Register(&token, cancelled)) cancelled();
+    }
     std::function<Status()> on_create;
     std::function<void()> on_register;
+    std::atomic<bool> holds_pulls{false};
+  };
+  // Opens no session before it is told not to.
+  class SlowToOpen : public Redirect {
+   public:
+    using Redirect::Redirect;
+    void CreateWorkerSession(const CallOptions& o, const tensorflow::CreateWorkerSessionRequest&,
+                             Done d) override {
+      auto done = std::make_shared<Done>(std::move(d));
+      const auto cancelled = [done] { (*done)(absl::CancelledError("cancelled")); };
+      CancellationManager::Token token;
+      if (!o.cancellation->Register(&token, cancelled)) cancelled();
+      asked.Notify();
+    }
+    Notification asked;
   };
   std::shared_ptr<Hooked> Hook(const std::string& task) {
     auto hooked = std::make_shared<Hooked>(this, task);
@@ -263,6 +285,29 @@ TEST_F(MasterTest, TheTimeLimitOfAStepCoversCompilingAndSaysForWhomItWaits) {
   EXPECT_OK(Run(master, session, {}, {}, {"init"}, /*timeout_ms=*/30'000));
   EXPECT_OK(Run(master, session, {}, {model.w.value.name()}, {}, /*timeout_ms=*/30'000));
   EXPECT_EQ(registrations, 2);
+}
+
+TEST_F(MasterTest, AStepWhoseTimeIsOverNamesTheTensorsThatItWaitsForAndWhoWasToSendThem) {
+  Master* const master = NewMaster(kWorker0);
+  const auto ps = Hook(kPs0), worker = Hook(kWorker0);
+  const SmallModel model = MakeSmallModel();
+  const std::string session = NewSessionOn(master, model.root);
+  ASSERT_OK(Run(master, session, {}, {}, {"init"}));
+  // They are compiled: what is left is waiting.
+  ASSERT_OK(Run(master, session, {}, {model.w.value.name()}, {}));
+  ASSERT_OK(Run(master, session, Batch(0), {}, {"train"}));
+  // On the master's task, in the thread that runs the step.
+  ps->holds_pulls = true;
+  Status ended = Run(master, session, {}, {model.w.value.name()}, {}, /*timeout_ms=*/100).status();
+  EXPECT_STATUS(ended, absl::StatusCode::kDeadlineExceeded, "the step waited for _Recv '");
+  EXPECT_STATUS(ended, absl::StatusCode::kDeadlineExceeded, " of /job:ps/replica:0/task:0, for ");
+  ps->holds_pulls = false;
+  // On the parameter server, whose plan does not know its peers' names.
+  worker->holds_pulls = true;
+  ended = Run(master, session, Batch(0), {}, {"train"}, /*timeout_ms=*/100).status();
+  EXPECT_STATUS(ended, absl::StatusCode::kDeadlineExceeded,
+                " of /job:worker/replica:0/task:0, for ");
+  EXPECT_STATUS(ended, absl::StatusCode::kDeadlineExceeded, ") on /job:ps/replica:0/task:0");
 }
 
 TEST_F(MasterTest, TheLogSaysForWhomAStepWaitsEveryTenSeconds) {

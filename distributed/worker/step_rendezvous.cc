@@ -178,7 +178,24 @@ void StepRendezvous::StartAbort(const Status& status) {
   cancellation_.StartCancel();
 }
 
-Status StepRendezvous::Start(std::shared_ptr<const StepEdges> edges) {
+std::string StepRendezvous::Describe(uint32_t number) const {
+  const std::shared_ptr<const StepTable> table = table_.lock();
+  MutexLock lock(&mu_);
+  if (edges_ == nullptr || table == nullptr) return std::string();
+  for (const StepEdges::Peer& peer : edges_->recvs) {
+    for (size_t i = 0; i < peer.numbers.size(); ++i) {
+      if (peer.numbers[i] != number) continue;
+      const auto key = RendezvousKey::Parse(peer.wire_keys[i]);
+      const absl::Duration waited = table->clock_->Now() - started_;
+      return absl::StrCat("tensor '", key.ok() ? key->edge_name : peer.wire_keys[i], "' of ",
+                          peer.task, ", for ",
+                          absl::FormatDuration(absl::Trunc(waited, absl::Milliseconds(1))));
+    }
+  }
+  return std::string();
+}
+
+Status StepRendezvous::Start(std::shared_ptr<const StepEdges> edges, absl::Time now) {
   std::vector<WaitingPull> pulls;
   std::vector<WaitingTensor> tensors;
   {
@@ -197,6 +214,7 @@ Status StepRendezvous::Start(std::shared_ptr<const StepEdges> edges) {
     }
     parked_.clear();
     edges_ = std::move(edges);
+    started_ = now;
     pulls.swap(waiting_pulls_);
     tensors.swap(waiting_tensors_);
   }
@@ -431,7 +449,7 @@ StatusOr<std::shared_ptr<StepRendezvous>> StepTable::Start(int64_t step_id,
                                                            std::shared_ptr<const StepEdges> edges) {
   Sweep();
   std::shared_ptr<StepRendezvous> step = FindOrExpect(step_id);
-  const Status started = NoExceptions("Step", [&] { return step->Start(std::move(edges)); });
+  const Status started = NoExceptions("Step", [&] { return step->Start(std::move(edges), clock_->Now()); });
   if (!started.ok()) {
     // Who waits for it hears of it; a step that runs already is somebody else's.
     if (!absl::IsAlreadyExists(started)) End(step.get(), started);

@@ -85,6 +85,8 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   void RecvAsync(const Transfer& transfer, DoneCallback done) override;
   // Also cancels pulls in both directions.
   void StartAbort(const Status& status) override;
+  // "tensor 'w' of /job:ps/replica:0/task:0, for 3s" of what another task is to send.
+  std::string Describe(uint32_t number) const override;
 
   // Cancels what this step has asked other tasks for, when it is aborted.
   CancellationManager* cancellation() { return &cancellation_; }
@@ -125,7 +127,7 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   };
 
   // AlreadyExists when it was started before.
-  Status Start(std::shared_ptr<const StepEdges> edges);
+  Status Start(std::shared_ptr<const StepEdges> edges, absl::Time now);
   // Whether the wait with this number may begin; it ends when `cancellation` is started.
   bool MayWait(int64_t number, CancellationManager* cancellation)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -149,9 +151,10 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   // step out of the table. Set by Start; acq_rel.
   std::atomic<int64_t> outstanding_{0};
 
-  Mutex mu_;
+  mutable Mutex mu_;
   Status aborted_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<const StepEdges> edges_ ABSL_GUARDED_BY(mu_);  // null until started
+  absl::Time started_ ABSL_GUARDED_BY(mu_);
   std::vector<WaitingPull> waiting_pulls_ ABSL_GUARDED_BY(mu_);
   std::vector<WaitingTensor> waiting_tensors_ ABSL_GUARDED_BY(mu_);
   std::vector<std::shared_ptr<ServedPull>> served_ ABSL_GUARDED_BY(mu_);

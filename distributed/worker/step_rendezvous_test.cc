@@ -118,6 +118,14 @@ TEST_F(StepRendezvousTest, AStepIsForgottenWhenAllIsPulled) {
   EXPECT_EQ(table_->num_steps(), 0);
 }
 
+TEST_F(StepRendezvousTest, ItSaysWhatItWaitsForByItsNameOnTheWireAndSinceWhen) {
+  ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_));
+  clock_.Advance(absl::Milliseconds(1500));
+  EXPECT_EQ(step->Describe(edges_->recvs[0].numbers[0]),
+            "tensor 'g' of /job:worker/replica:0/task:0, for 1.5s");
+  EXPECT_EQ(step->Describe(edges_->sends[0].numbers[0]), "");
+}
+
 TEST_F(StepRendezvousTest, APullThatComesFirstWaitsForTheStep) {
   auto sink = std::make_shared<Recorder>();
   CancellationManager call;
