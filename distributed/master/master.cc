@@ -9,6 +9,7 @@
 #include "core/exceptions.h"
 #include "core/logging.h"
 #include "core/random_bits.h"
+#include "distributed/master/endable_wait.h"
 #include "distributed/master/master_session.h"
 #include "distributed/master/master_step.h"
 #include "distributed/master/task_calls.h"
@@ -98,7 +99,7 @@ Status Master::CreateSessionFor(CancellationManager* caller,
     MR_RETURN_IF_ERROR(takes_);
     MR_RETURN_IF_ERROR(check_limits());
   }
-  const MasterSession::WaitEnds ends{&shutdown_, caller};
+  const WaitEnds ends = {.shutdown = &shutdown_, .caller = caller};
   int64_t version = 0;
   const Status status = NoExceptions("CreateSession", [&]() -> Status {
     MR_RETURN_IF_ERROR(session->Create(ends));
@@ -135,7 +136,7 @@ Status Master::ExtendSessionFor(CancellationManager* caller,
                       FindToUse(request.session_handle()));
   int64_t version = 0;
   MR_RETURN_IF_ERROR(session->Extend(request.graph_def(), request.current_graph_version(),
-                                     {&shutdown_, caller}, &version));
+                                     {.shutdown = &shutdown_, .caller = caller}, &version));
   response->set_new_graph_version(version);
   return absl::OkStatus();
 }

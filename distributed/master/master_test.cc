@@ -577,6 +577,32 @@ TEST_F(MasterTest, ClosingWhileTheGraphIsExtendedLeavesNothingOnTheTasks) {
   EXPECT_EQ(workers_[kWorker1]->num_sessions(), 0);
 }
 
+TEST_F(MasterTest, ClosingEndsTheCallThatOpensTheSessionOnAFurtherTask) {
+  Master* const master = NewMaster(kWorker0);
+  const std::string session = NewSessionOn(master, Scope());
+  const auto slow = std::make_shared<SlowToOpen>(this, kWorker1);
+  {
+    MutexLock lock(&mu_);
+    replaced_[kWorker1] = slow;
+  }
+  Scope root;
+  Const(root.WithDevice("/job:worker/task:1").WithName("one"), 1.0f);
+  tensorflow::ExtendSessionRequest extend;
+  extend.set_session_handle(session);
+  *extend.mutable_graph_def() = *root.ToGraphDef();
+  Status ended;
+  std::thread extending([&] {
+    tensorflow::ExtendSessionResponse extended;
+    ended = master->ExtendSession(extend, &extended);
+  });
+  slow->asked.Wait();
+  tensorflow::CloseSessionRequest close;
+  close.set_session_handle(session);
+  EXPECT_OK(master->CloseSession(close));
+  extending.join();
+  EXPECT_STATUS(ended, absl::StatusCode::kCancelled, "Session has been closed.");
+}
+
 TEST_F(MasterTest, ASessionTalksOnlyToTheTasksItNeeds) {
   auto other_worker = std::make_shared<AbsentTask>(kWorker1);
   {

@@ -290,6 +290,8 @@ Status Worker::CreateWorkerSession(const tensorflow::CreateWorkerSessionRequest&
       MutexLock lock(&mu_);
       MR_RETURN_IF_ERROR(shut_down_);
       MR_RETURN_IF_ERROR(takes_);
+      // Calls overtake each other: its master has given it up.
+      if (const auto why = ended_.find(session->handle); why != ended_.end()) return why->second;
       for (auto it = sessions_.begin(); it != sessions_.end();) {
         const auto old = it++;
         if (!old->second->opener.IsEarlierLifeOf(session->opener)) continue;
@@ -359,12 +361,16 @@ void Worker::BeginEnd(std::map<std::string, std::shared_ptr<Session>>::iterator 
   session->ended = why;
   if (session->lease != nullptr) leases_.Drop(session->handle);
   if (!session->run.empty()) runs_.Close(session->run);
-  if (ended_.emplace(session->handle, why).second) ended_order_.push_back(session->handle);
+  RememberEnd(session->handle, why);
+  ending_.push_back(std::move(session));
+}
+
+void Worker::RememberEnd(const std::string& handle, const Status& why) {
+  if (ended_.emplace(handle, why).second) ended_order_.push_back(handle);
   if (ended_order_.size() > kRememberedSessions) {
     ended_.erase(ended_order_.front());
     ended_order_.pop_front();
   }
-  ending_.push_back(std::move(session));
 }
 
 void Worker::FinishEnds() {
@@ -436,9 +442,18 @@ void Worker::LeaseExpired(const std::string& handle, absl::Duration silent) {
 }
 
 Status Worker::DeleteWorkerSession(const tensorflow::DeleteWorkerSessionRequest& request) {
-  EndSession(request.session_handle(),
-             absl::AbortedError(absl::StrCat("Session handle is not found: ",
-                                             request.session_handle(), ". It has been closed.")));
+  const std::string& handle = request.session_handle();
+  const Status closed = absl::AbortedError(
+      absl::StrCat("Session handle is not found: ", Shown(handle), ". It has been closed."));
+  {
+    MutexLock lock(&mu_);
+    if (const auto it = sessions_.find(handle); it != sessions_.end()) {
+      BeginEnd(it, closed);
+    } else if (handle.size() <= kMaxHandleBytes) {
+      RememberEnd(handle, closed);
+    }
+  }
+  FinishEnds();
   return absl::OkStatus();
 }
 

@@ -24,7 +24,8 @@
 //   * when a newer chief takes its run over, if it is the older one's, and when a run of the same
 //     name supersedes its run.
 // Then its steps are cancelled, its graphs dropped, and resources that hold something for it told
-// (runtime/holds_for_sessions.h). Later calls hear why.
+// (runtime/holds_for_sessions.h). Later calls hear why; one that opens the session and comes after
+// its end is refused.
 //
 // Thread-safety: all methods, from any thread.
 // Lifetime: Shutdown() first; it waits for steps within a bound, the destructor for those that are
@@ -147,6 +148,8 @@ class Worker {
   // Completes what BeginEnd and the registry have begun.
   void FinishEnds();
   void EndSession(const std::string& handle, const Status& why);
+  // That a session has ended, for later calls.
+  void RememberEnd(const std::string& handle, const Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LeaseExpired(const std::string& handle, absl::Duration silent);
   Status CheckIncarnation(uint64_t expected) const;
   void StepEnded(WorkerStep* step);
