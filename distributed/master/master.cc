@@ -96,7 +96,7 @@ Status Master::CreateSessionFor(CancellationManager* caller,
   {
     MutexLock lock(&mu_);
     MR_RETURN_IF_ERROR(shut_down_);
-    MR_RETURN_IF_ERROR(takes_);
+    MR_RETURN_IF_ERROR(opens_);
     MR_RETURN_IF_ERROR(check_limits());
   }
   const WaitEnds ends = {.shutdown = &shutdown_, .caller = caller};
@@ -366,8 +366,14 @@ Status Master::Reset(const tensorflow::ResetRequest& request) {
   return absl::OkStatus();
 }
 
+void Master::StopOpening(const Status& status) {
+  MutexLock lock(&mu_);
+  if (opens_.ok()) opens_ = status;
+}
+
 void Master::StopTaking(const Status& status) {
   MutexLock lock(&mu_);
+  if (opens_.ok()) opens_ = status;
   if (takes_.ok()) takes_ = status;
 }
 

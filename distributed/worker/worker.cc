@@ -196,6 +196,9 @@ struct Worker::Session {
   KernelStore kernels;
 
   Status ended;  // the worker's lock: why it is in the list no more
+  // The worker's lock: until it ends. What its steps send is waited for so long (StepTable).
+  std::shared_ptr<const bool> open = std::make_shared<const bool>(true);
+  const std::weak_ptr<const void> while_open = open;
 
   Mutex mu;
   std::map<std::string, std::shared_ptr<RegisteredGraph>> graphs ABSL_GUARDED_BY(mu);
@@ -289,7 +292,7 @@ Status Worker::CreateWorkerSession(const tensorflow::CreateWorkerSessionRequest&
     {
       MutexLock lock(&mu_);
       MR_RETURN_IF_ERROR(shut_down_);
-      MR_RETURN_IF_ERROR(takes_);
+      MR_RETURN_IF_ERROR(opens_);
       // Calls overtake each other: its master has given it up.
       if (const auto why = ended_.find(session->handle); why != ended_.end()) return why->second;
       for (auto it = sessions_.begin(); it != sessions_.end();) {
@@ -359,6 +362,7 @@ void Worker::BeginEnd(std::map<std::string, std::shared_ptr<Session>>::iterator 
   std::shared_ptr<Session> session = std::move(it->second);
   sessions_.erase(it);
   session->ended = why;
+  session->open = nullptr;
   if (session->lease != nullptr) leases_.Drop(session->handle);
   if (!session->run.empty()) runs_.Close(session->run);
   RememberEnd(session->handle, why);
@@ -387,6 +391,7 @@ void Worker::FinishEnds() {
     }
     freed = runs_.TakeFreed();
   }
+  steps_->LookForPulls();  // what sessions that are over have sent is nobody's to pull
   for (const auto& [step, why] : steps) step->Cancel(why);
   for (const auto& session : ending) {
     // Plans may hold what belongs to the session.
@@ -711,7 +716,7 @@ void Worker::RunGraph(const tensorflow::RunGraphRequest& graph,
     };
     if (!registered.ok()) return refuse(registered.status());
     run = std::make_shared<WorkerStep>(&options_, steps_, *std::move(registered),
-                                       graph.session_handle(), step.step_id(),
+                                       graph.session_handle(), session->while_open, step.step_id(),
                                        [this](WorkerStep* ended) { StepEnded(ended); });
     Status ended;
     {
@@ -798,8 +803,27 @@ Status Worker::Push(int64_t step_id, absl::Span<const NamedTensor> tensors) {
   return steps_->Push(step_id, tensors);
 }
 
+std::vector<Worker::OpenedSession> Worker::OpenSessions() const {
+  std::vector<OpenedSession> result;
+  MutexLock lock(&mu_);
+  for (const auto& [handle, session] : sessions_) {
+    OpenedSession& opened = result.emplace_back();
+    opened.handle = handle;
+    opened.master_task = session->opener.task;
+    opened.incarnation = session->opener.incarnation;
+    for (const auto& [run, of] : running_) opened.running_steps += of == session.get() ? 1 : 0;
+  }
+  return result;
+}
+
+void Worker::StopOpening(const Status& status) {
+  MutexLock lock(&mu_);
+  if (opens_.ok()) opens_ = status;
+}
+
 void Worker::StopTaking(const Status& status) {
   MutexLock lock(&mu_);
+  if (opens_.ok()) opens_ = status;
   if (takes_.ok()) takes_ = status;
 }
 

@@ -115,10 +115,23 @@ class Worker {
             CancellationManager* cancellation);
   Status Push(int64_t step_id, absl::Span<const NamedTensor> tensors);
 
+  // A session that is open here, and who opened it.
+  struct OpenedSession {
+    std::string handle;
+    std::string master_task;   // "": it did not say
+    uint64_t incarnation = 0;  // of the master's task
+    int running_steps = 0;
+  };
+  std::vector<OpenedSession> OpenSessions() const;
+  // Refuses new sessions with `status`; those that are open go on, with new graphs and steps.
+  void StopOpening(const Status& status);
   // Refuses new sessions, graphs and steps with `status`; what there is goes on.
   void StopTaking(const Status& status);
   // False when some still run at `deadline`.
   bool AwaitSteps(absl::Time deadline);
+  // Until other tasks have pulled what steps that ended well have sent them; those of sessions that
+  // have ended are not waited for. False when something is left at `deadline`.
+  bool AwaitPulls(absl::Time deadline) { return steps_->AwaitPulls(deadline); }
   // Cancels all steps with `status` and waits until they have ended, for
   // WorkerOptions::shutdown_bound at most: then the log names what they wait for, and they are left
   // behind. Idempotent.
@@ -162,6 +175,7 @@ class Worker {
   mutable Mutex mu_;
   CondVar step_ended_;
   Status shut_down_ ABSL_GUARDED_BY(mu_);
+  Status opens_ ABSL_GUARDED_BY(mu_);  // OK until StopOpening or StopTaking
   Status takes_ ABSL_GUARDED_BY(mu_);  // OK until StopTaking
   std::map<std::string, std::shared_ptr<Session>> sessions_ ABSL_GUARDED_BY(mu_);
   RunRegistry runs_ ABSL_GUARDED_BY(mu_);
