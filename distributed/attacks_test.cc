@@ -369,7 +369,7 @@ TEST(AttackTest, TensorsForStepsThatNeverBeginAreBounded) {
 
 TEST(AttackTest, CallsThatWaitAreBoundedPerCallerAndLeaveRoomForOthers) {
   ServerOptions options;
-  options.limits.max_calls_of_caller = 100;
+  options.limits.max_calls_of_connection = 100;
   TwoServers servers(options, options);
   Training training(&servers);
   RawClient client(servers.ps_address());
@@ -390,7 +390,7 @@ TEST(AttackTest, CallsThatWaitAreBoundedPerCallerAndLeaveRoomForOthers) {
   }
   for (int i = 0; i < kRefused; ++i) {
     ExpectRefused(waiting.AwaitOne(), grpc::StatusCode::RESOURCE_EXHAUSTED,
-                  "ServerLimits::max_calls_of_caller");
+                  "ServerLimits::max_calls_of_connection");
   }
   growth.ExpectBounded();
   waiting.CancelAll();

@@ -21,6 +21,7 @@
 #include "distributed/lease_keeper.h"
 #include "distributed/master/master_interface.h"
 #include "distributed/security.h"
+#include "distributed/tell_again.h"
 #include "distributed/transport/grpc_transport.h"
 #include "distributed/transport/session_terms.h"
 #include "distributed/transport/step_limit.h"
@@ -183,10 +184,13 @@ class GrpcMaster : public MasterInterface, public SessionHost {
   }
 
   const std::string& name() const override { return channel_->address(); }
-  void Renew(const std::vector<std::string>& handles, absl::Duration timeout, Done done) override {
+  // A session that the master does not know any more is found out by the client's next call.
+  void Renew(const std::vector<std::string>& handles, absl::Duration timeout,
+             Renewed done) override {
     wire::RenewSessionsRequest request;
     for (const std::string& handle : handles) request.add_session_handle(handle);
-    Begin(absl::StrCat(kOwnMasterService, "RenewSessions"), request, timeout, std::move(done));
+    Begin(absl::StrCat(kOwnMasterService, "RenewSessions"), request, timeout,
+          [done = std::move(done)](const Status& status) mutable { done(status, {}); });
   }
   void End(const std::string& handle, absl::Duration timeout, Done done) override {
     tensorflow::CloseSessionRequest request;
@@ -441,8 +445,7 @@ class GrpcSession : public Session {
       request.set_session_handle(shared_->handle);
       if (keeper_ != nullptr) keeper_->Forget(host_->name(), shared_->handle);
       const Status status = shared_->master->CloseSession(request);
-      const bool unanswered = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
-      if (keeper_ != nullptr && unanswered) keeper_->EndLater(host_, shared_->handle);
+      if (keeper_ != nullptr && IsUnanswered(status)) keeper_->EndLater(host_, shared_->handle);
       return status;
     });
   }

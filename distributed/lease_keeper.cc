@@ -2,28 +2,18 @@
 #include "distributed/lease_keeper.h"
 
 #include <algorithm>
-#include <set>
+#include <system_error>
 #include <utility>
 
 #include "core/logging.h"
+#include "distributed/tell_again.h"
 
 namespace millrace {
-namespace {
-
-// How long after a call that was not answered the next one says again that a session is over.
-constexpr absl::Duration kEndPauses[] = {absl::Seconds(1), absl::Seconds(5)};
-constexpr absl::Duration kEndTimeout = absl::Seconds(5);
-
-bool IsUnanswered(const Status& status) {
-  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
-}
-
-}  // namespace
 
 struct LeaseKeeper::Shared : std::enable_shared_from_this<LeaseKeeper::Shared> {
   struct Host {
     std::shared_ptr<SessionHost> host;
-    std::set<std::string> handles;
+    std::map<std::string, Lost> handles;
     bool asked = false;    // and has not answered yet
     bool refuses = false;  // it has no leases
   };
@@ -45,7 +35,9 @@ struct LeaseKeeper::Shared : std::enable_shared_from_this<LeaseKeeper::Shared> {
   void Run();
   std::vector<Call> TakeDue(absl::Time now, absl::Time* wake) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void Begin(const Call& call);
-  void Renewed(const std::string& name, const Status& status);
+  void Renewed(const std::string& name, const Status& status,
+               const std::vector<std::string>& unknown);
+  void TellLater(std::shared_ptr<SessionHost> host, const std::string& handle);
   void Told(int64_t id, const Status& status);
   bool idle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return hosts.empty() && endings.empty(); }
 
@@ -67,13 +59,13 @@ LeaseKeeper::LeaseKeeper(Clock* clock, absl::Duration period)
 
 LeaseKeeper::~LeaseKeeper() { Stop(); }
 
-void LeaseKeeper::Keep(std::shared_ptr<SessionHost> host, const std::string& handle) {
+void LeaseKeeper::Keep(std::shared_ptr<SessionHost> host, const std::string& handle, Lost lost) {
   MutexLock lock(&shared_->mu);
   if (shared_->stopped) return;
   if (shared_->hosts.empty()) shared_->next_renewal = shared_->clock->Now() + period_;
   Shared::Host& entry = shared_->hosts[host->name()];
   entry.host = std::move(host);
-  entry.handles.insert(handle);
+  entry.handles[handle] = std::move(lost);
   shared_->StartThread();
 }
 
@@ -87,14 +79,25 @@ void LeaseKeeper::Forget(const std::string& host, const std::string& handle) {
   shared_->changed.SignalAll();
 }
 
+void LeaseKeeper::End(std::shared_ptr<SessionHost> host, const std::string& handle,
+                      SessionHost::Done told) {
+  Forget(host->name(), handle);
+  SessionHost* const to = host.get();
+  to->End(handle, kTellTimeout,
+          [shared = shared_, host = std::move(host), handle,
+           told = std::move(told)](const Status& status) mutable {
+            if (IsUnanswered(status)) {
+              shared->TellLater(std::move(host), handle);
+            } else if (!status.ok()) {
+              LogWarning("Session ", handle, " on ", host->name(),
+                         " could not be ended there: ", status.ToString());
+            }
+            if (told != nullptr) told(status);
+          });
+}
+
 void LeaseKeeper::EndLater(std::shared_ptr<SessionHost> host, const std::string& handle) {
-  MutexLock lock(&shared_->mu);
-  if (shared_->stopped) return;
-  Shared::Ending& ending = shared_->endings[++shared_->last_ending];
-  ending.host = std::move(host);
-  ending.handle = handle;
-  ending.next = shared_->clock->Now() + kEndPauses[0];
-  shared_->StartThread();
+  shared_->TellLater(std::move(host), handle);
 }
 
 void LeaseKeeper::Stop() {
@@ -125,8 +128,22 @@ void LeaseKeeper::Shared::StartThread() {
   changed.SignalAll();
   if (running) return;
   if (thread.joinable()) thread.join();  // it has let go of the lock for good
-  running = true;
-  thread = std::thread([self = shared_from_this()] { self->Run(); });
+  try {
+    thread = std::thread([self = shared_from_this()] { self->Run(); });
+    running = true;
+  } catch (const std::system_error&) {
+    LogWarning("The system gives no thread that keeps sessions on other tasks alive");
+  }
+}
+
+void LeaseKeeper::Shared::TellLater(std::shared_ptr<SessionHost> host, const std::string& handle) {
+  MutexLock lock(&mu);
+  if (stopped) return;
+  Ending& ending = endings[++last_ending];
+  ending.host = std::move(host);
+  ending.handle = handle;
+  ending.next = clock->Now() + kTellAgainAfter[0];
+  StartThread();
 }
 
 void LeaseKeeper::Shared::Run() {
@@ -159,7 +176,9 @@ std::vector<LeaseKeeper::Shared::Call> LeaseKeeper::Shared::TakeDue(absl::Time n
       next_renewal = now + period;
       for (auto& [name, host] : hosts) {
         if (host.refuses || std::exchange(host.asked, true)) continue;
-        due.push_back({host.host, {host.handles.begin(), host.handles.end()}});
+        Call& call = due.emplace_back();
+        call.host = host.host;
+        for (const auto& [handle, lost] : host.handles) call.handles.push_back(handle);
       }
     }
     *wake = std::min(*wake, next_renewal);
@@ -177,23 +196,44 @@ std::vector<LeaseKeeper::Shared::Call> LeaseKeeper::Shared::TakeDue(absl::Time n
 void LeaseKeeper::Shared::Begin(const Call& call) {
   const std::shared_ptr<Shared> self = shared_from_this();
   if (call.ending != 0) {
-    call.host->End(call.handles.front(), kEndTimeout,
+    call.host->End(call.handles.front(), kTellTimeout,
                    [self, id = call.ending, host = call.host](const Status& status) {
                      self->Told(id, status);
                    });
     return;
   }
-  call.host->Renew(call.handles, period, [self, host = call.host](const Status& status) {
-    self->Renewed(host->name(), status);
-  });
+  call.host->Renew(
+      call.handles, period,
+      [self, host = call.host](const Status& status, const std::vector<std::string>& unknown) {
+        self->Renewed(host->name(), status, unknown);
+      });
 }
 
-void LeaseKeeper::Shared::Renewed(const std::string& name, const Status& status) {
-  MutexLock lock(&mu);
-  const auto it = hosts.find(name);
-  if (it == hosts.end()) return;
-  it->second.asked = false;
-  if (absl::IsUnimplemented(status)) it->second.refuses = true;
+void LeaseKeeper::Shared::Renewed(const std::string& name, const Status& status,
+                                  const std::vector<std::string>& unknown) {
+  std::vector<Lost> lost;
+  {
+    MutexLock lock(&mu);
+    const auto it = hosts.find(name);
+    if (it == hosts.end()) return;
+    Host& host = it->second;
+    host.asked = false;
+    if (absl::IsUnimplemented(status)) host.refuses = true;
+    if (!status.ok()) return;
+    for (const std::string& handle : unknown) {
+      const auto kept = host.handles.find(handle);
+      if (kept == host.handles.end()) continue;  // forgotten meanwhile
+      lost.push_back(std::move(kept->second));
+      host.handles.erase(kept);
+    }
+    if (host.handles.empty()) {
+      hosts.erase(it);
+      changed.SignalAll();
+    }
+  }
+  for (Lost& tell : lost) {
+    if (tell != nullptr) tell();
+  }
 }
 
 void LeaseKeeper::Shared::Told(int64_t id, const Status& status) {
@@ -201,8 +241,8 @@ void LeaseKeeper::Shared::Told(int64_t id, const Status& status) {
   const auto it = endings.find(id);
   if (it == endings.end()) return;
   Ending& ending = it->second;
-  if (IsUnanswered(status) && ++ending.tries < std::size(kEndPauses)) {
-    ending.next = clock->Now() + kEndPauses[ending.tries];
+  if (IsUnanswered(status) && ++ending.tries < std::size(kTellAgainAfter)) {
+    ending.next = clock->Now() + kTellAgainAfter[ending.tries];
   } else {
     if (!status.ok()) {
       LogInfo("Session ", ending.handle, " on ", ending.host->name(),

@@ -6,14 +6,16 @@
 // there.
 //
 // Every period each task gets one call that renews all sessions on it; one that has not answered
-// the last is not asked again until it has. A session whose end could not be told is told of it
-// again, after 1 s and after 5 s more; then it is left to its lease.
+// the last is not asked again until it has. A session that its task does not know any more is lost:
+// its owner hears of it, and it is kept no longer. A task that does not answer when it is told that
+// a session is over is told again (tell_again.h); then the session is left to its lease.
 //
-// Threads: one, while there is anything to keep or to end. Calls are begun there and answered
-// wherever their host does it.
-// Thread-safety: all methods, from any thread.
+// Threads: one, while there is anything to keep or to tell again. Calls are begun there (the first
+// of End by its caller) and answered wherever their host does it.
+// Thread-safety: all methods, from any thread; `lost` and `told` come without a lock.
 // Lifetime: calls under way keep what they need. Stop() gives up what is not done.
-// Failure: none that anybody could act on; a task that has not got leases is not asked again.
+// Failure: a task that has not got leases is not asked again; one that refuses to end a session is
+// in the log.
 
 #include <cstdint>
 #include <map>
@@ -34,11 +36,13 @@ namespace millrace {
 class SessionHost {
  public:
   using Done = absl::AnyInvocable<void(const Status&)>;
+  // `unknown`: those that are not there (any more).
+  using Renewed = absl::AnyInvocable<void(const Status&, const std::vector<std::string>& unknown)>;
   virtual ~SessionHost() = default;
   // Sessions on hosts of one name are renewed together.
   virtual const std::string& name() const = 0;
   virtual void Renew(const std::vector<std::string>& handles, absl::Duration timeout,
-                     Done done) = 0;
+                     Renewed done) = 0;
   virtual void End(const std::string& handle, absl::Duration timeout, Done done) = 0;
 };
 
@@ -50,9 +54,15 @@ class LeaseKeeper {
   LeaseKeeper& operator=(const LeaseKeeper&) = delete;
 
   absl::Duration period() const { return period_; }
-  void Keep(std::shared_ptr<SessionHost> host, const std::string& handle);
+  using Lost = absl::AnyInvocable<void()>;
+  // `lost` (may be null) is called once, when the host says that it does not know the session.
+  void Keep(std::shared_ptr<SessionHost> host, const std::string& handle, Lost lost = nullptr);
   void Forget(const std::string& host, const std::string& handle);
-  // After a call that should have ended the session and was not answered.
+  // Forgets the session and tells its host that it is over: now, and again as long as nobody
+  // answers. `told` (may be null) gets what came of the first call.
+  void End(std::shared_ptr<SessionHost> host, const std::string& handle,
+           SessionHost::Done told = nullptr);
+  // The same after a first call of the caller's own that was not answered.
   void EndLater(std::shared_ptr<SessionHost> host, const std::string& handle);
   // Idempotent.
   void Stop();

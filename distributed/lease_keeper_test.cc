@@ -2,6 +2,7 @@
 #include "distributed/lease_keeper.h"
 
 #include "core/testing/tensor_testing.h"
+#include "distributed/tell_again.h"
 #include "distributed/testing/watched_clock.h"
 #include "gtest/gtest.h"
 
@@ -15,14 +16,20 @@ class FakeHost : public SessionHost {
  public:
   explicit FakeHost(std::string name) : name_(std::move(name)) {}
   const std::string& name() const override { return name_; }
-  void Renew(const Handles& handles, absl::Duration, Done done) override {
-    MutexLock lock(&mu);
-    renewed.push_back(handles);
-    if (is_silent) {
-      unanswered.push_back(std::move(done));
-    } else {
-      done(answer);
+  void Renew(const Handles& handles, absl::Duration, Renewed done) override {
+    Status status;
+    Handles lost;
+    {
+      MutexLock lock(&mu);
+      renewed.push_back(handles);
+      if (is_silent) {
+        unanswered.push_back(std::move(done));
+        return;
+      }
+      status = answer;
+      lost = unknown;
     }
+    done(status, lost);
   }
   void End(const std::string& handle, absl::Duration, Done done) override {
     MutexLock lock(&mu);
@@ -41,7 +48,8 @@ class FakeHost : public SessionHost {
   Mutex mu;
   std::vector<Handles> renewed ABSL_GUARDED_BY(mu);
   Handles ended ABSL_GUARDED_BY(mu);
-  std::vector<Done> unanswered ABSL_GUARDED_BY(mu);
+  std::vector<Renewed> unanswered ABSL_GUARDED_BY(mu);
+  Handles unknown ABSL_GUARDED_BY(mu);
   Status answer ABSL_GUARDED_BY(mu);
   bool is_silent ABSL_GUARDED_BY(mu) = false;
 
@@ -114,7 +122,7 @@ TEST_F(LeaseKeeperTest, ATaskThatDoesNotAnswerIsNotAskedAgainUntilItHas) {
   EXPECT_EQ(b_->TakeRenewed().size(), 5u);
   {
     MutexLock lock(&a_->mu);
-    a_->unanswered.front()(absl::UnavailableError("gone"));
+    a_->unanswered.front()(absl::UnavailableError("gone"), {});
     a_->is_silent = false;
   }
   clock_.AdvanceAndSettle(absl::Seconds(10));
@@ -131,22 +139,58 @@ TEST_F(LeaseKeeperTest, ATaskWithoutLeasesIsAskedOnce) {
   EXPECT_EQ(a_->TakeRenewed().size(), 1u);
 }
 
-TEST_F(LeaseKeeperTest, TheEndOfASessionIsToldTwiceMoreAndThenLeftToTheLease) {
+TEST_F(LeaseKeeperTest, TheEndOfASessionIsToldAgainAfterThePausesAndThenLeftToTheLease) {
   {
     MutexLock lock(&a_->mu);
     a_->answer = absl::UnavailableError("gone");
   }
   keeper_.Keep(b_, "keeps the thread");
-  keeper_.EndLater(a_, "1");
-  const auto after = [&](int seconds) {
-    clock_.AdvanceAndSettle(absl::Seconds(seconds));
+  Status told;
+  keeper_.End(a_, "1", [&](const Status& status) { told = status; });
+  EXPECT_STATUS(told, absl::StatusCode::kUnavailable, "gone");
+  EXPECT_EQ(a_->TakeEnded(), Handles{"1"});
+  keeper_.EndLater(a_, "2");  // told by its caller
+  const auto after = [&](absl::Duration time) {
+    clock_.AdvanceAndSettle(time);
     return a_->TakeEnded();
   };
-  EXPECT_EQ(after(0), Handles());
-  EXPECT_EQ(after(1), Handles{"1"});
-  EXPECT_EQ(after(4), Handles());
-  EXPECT_EQ(after(1), Handles{"1"});
-  EXPECT_EQ(after(100), Handles());
+  for (const absl::Duration pause : kTellAgainAfter) {
+    EXPECT_EQ(after(pause - absl::Milliseconds(1)), Handles());
+    EXPECT_EQ(after(absl::Milliseconds(1)), (Handles{"1", "2"}));
+  }
+  EXPECT_EQ(after(absl::Seconds(100)), Handles());
+}
+
+TEST_F(LeaseKeeperTest, ASessionThatEndsIsNotRenewedAndAHostThatRefusesIsNotAskedAgain) {
+  {
+    MutexLock lock(&a_->mu);
+    a_->answer = absl::InternalError("no");
+  }
+  keeper_.Keep(b_, "keeps the thread");
+  keeper_.Keep(a_, "1");
+  keeper_.End(a_, "1");
+  EXPECT_EQ(a_->TakeEnded(), Handles{"1"});
+  clock_.AdvanceAndSettle(absl::Seconds(10));
+  EXPECT_EQ(a_->TakeEnded(), Handles());
+  EXPECT_TRUE(a_->TakeRenewed().empty());
+}
+
+TEST_F(LeaseKeeperTest, WhoseSessionItsHostDoesNotKnowHearsOfItOnceAndItIsKeptNoLonger) {
+  int lost = 0, not_lost = 0;
+  keeper_.Keep(a_, "1", [&] { ++lost; });
+  keeper_.Keep(a_, "2", [&] { ++not_lost; });
+  keeper_.Keep(b_, "1", [&] { ++not_lost; });
+  {
+    MutexLock lock(&a_->mu);
+    a_->unknown = {"1", "never"};
+  }
+  clock_.AdvanceAndSettle(absl::Seconds(10));
+  EXPECT_EQ(lost, 1);
+  EXPECT_EQ(a_->TakeRenewed(), (std::vector<Handles>{{"1", "2"}}));
+  clock_.AdvanceAndSettle(absl::Seconds(10));
+  EXPECT_EQ(a_->TakeRenewed(), (std::vector<Handles>{{"2"}}));
+  EXPECT_EQ(lost, 1);
+  EXPECT_EQ(not_lost, 0);
 }
 
 TEST_F(LeaseKeeperTest, AnEndThatWasHeardIsNotToldAgain) {
@@ -169,7 +213,7 @@ TEST_F(LeaseKeeperTest, AnAnswerAfterTheEndIsHarmless) {
   EXPECT_FALSE(keeper_.has_thread());
   MutexLock lock(&a_->mu);
   ASSERT_EQ(a_->unanswered.size(), 1u);
-  a_->unanswered.front()(absl::OkStatus());
+  a_->unanswered.front()(absl::OkStatus(), {});
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/bounded_call.h"
+#include "core/exceptions.h"
 #include "core/logging.h"
 
 namespace millrace {
@@ -134,12 +135,11 @@ bool RunWatch::HasLooked(absl::Time from, absl::Time now) {
 bool RunWatch::BeginLook(absl::Time now) {
   auto files = std::make_shared<Files>();
   auto work = [files, fs = options_.file_system, logdir = options_.logdir] {
-    const auto run = ReadRunFile(fs, logdir);
-    const auto end = ReadRunEnd(fs, logdir);
-    files->status = run.ok() ? end.status() : run.status();
-    if (!files->status.ok()) return;
-    files->run = *run;
-    files->end = *end;
+    files->status = NoExceptions("Reading of a run's directory", [&]() -> Status {
+      MR_ASSIGN_OR_RETURN(files->run, ReadRunFile(fs, logdir));
+      MR_ASSIGN_OR_RETURN(files->end, ReadRunEnd(fs, logdir));
+      return absl::OkStatus();
+    });
   };
   auto reading = std::make_unique<Reading>();
   reading->begun = now;

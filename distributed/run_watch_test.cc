@@ -2,6 +2,9 @@
 #include "distributed/run_watch.h"
 
 #include <deque>
+#include <functional>
+#include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +14,7 @@
 #include "core/file_system.h"
 #include "core/random_bits.h"
 #include "core/run_file.h"
+#include "core/testing/faulty_file_system.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/worker/run_registry.h"
 #include "gtest/gtest.h"
@@ -124,6 +128,42 @@ TEST_F(RunWatchTest, SessionsThatStayOpenEndInTheMiddleOfTheGraceAndHearItInTheR
   EXPECT_FALSE(LeavesWithin(absl::Seconds(4)));
   EXPECT_EQ(runs_.ended, 1);
   EXPECT_TRUE(LeavesWithin(absl::Seconds(1)));
+}
+
+// Has no memory.
+class ThrowingFiles : public FaultyFileSystem {
+ public:
+  using FaultyFileSystem::FaultyFileSystem;
+  StatusOr<std::unique_ptr<RandomAccessFile>> NewRandomAccessFile(const std::string&) override {
+    throw std::bad_alloc();
+  }
+};
+
+TEST_F(RunWatchTest, WhatAReadingThrowsIsAReadingThatFailed) {
+  WriteRun("t");
+  ThrowingFiles files(FileSystem::Posix(), logdir_);
+  ::testing::internal::CaptureStderr();
+  for (const bool on_thread : {false, true}) {
+    RunWatch::Options options;
+    options.logdir = logdir_;
+    options.grace = absl::Seconds(1);
+    options.clock = &clock_;
+    options.file_system = &files;
+    if (!on_thread) {
+      options.background = [](std::function<void()> work) -> std::function<bool()> {
+        work();
+        return [] { return true; };
+      };
+    }
+    watch_ = std::make_unique<RunWatch>(&runs_, std::move(options));
+    runs_.end = RunEnd{.global_step = 1};
+    // A reading on a thread comes back in its own time.
+    const absl::Time hang = absl::Now() + absl::Seconds(60);
+    while (!watch_->IsDone() && absl::Now() < hang) clock_.Advance(absl::Milliseconds(1));
+    EXPECT_TRUE(watch_->IsDone());
+  }
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("Reading of a run's directory: out of memory"), std::string::npos) << log;
 }
 
 TEST_F(RunWatchTest, AnEndThatStoodInTheDirectoryCountsAfterTheStaleGrace) {

@@ -26,6 +26,7 @@
 #include "core/mutex.h"
 #include "core/termination.h"
 #include "distributed/grpc_session.h"
+#include "distributed/leave_watch.h"
 #include "distributed/master/master.h"
 #include "distributed/master/master_interface.h"
 #include "distributed/master/master_options.h"
@@ -50,6 +51,8 @@ constexpr int kMinPollers = 4;
 constexpr int kMaxPollers = 16;
 // How often a server that leaves by itself looks whether its time has come.
 constexpr int kAskPeriodMs = 250;
+// How long a task may take to say who it is.
+constexpr absl::Duration kAskTimeout = absl::Seconds(5);
 
 // The end of a server, for those who wait for it.
 class StopEvent {
@@ -64,14 +67,13 @@ class StopEvent {
     [[maybe_unused]] const ssize_t written = ::write(fd_, &one, sizeof(one));
   }
   enum class Event { kNotified, kSignal, kDone };
-  // Blocks until Notify, a signal that asks for the end, or until `is_done`, which is asked now and
-  // then (may be null: never).
-  Event Wait(const std::function<bool()>& is_done) {
-    const TerminationRequest request;
+  // Blocks until Notify, until `request` (may be null: never) has a signal, or until `is_done`,
+  // which is asked now and then (may be null: never).
+  Event Wait(const TerminationRequest* request, const std::function<bool()>& is_done) {
     const int period_ms = is_done == nullptr ? -1 : kAskPeriodMs;
     for (;;) {
       // A negative descriptor is passed over.
-      pollfd events[2] = {{fd_, POLLIN, 0}, {request.fd(), POLLIN, 0}};
+      pollfd events[2] = {{fd_, POLLIN, 0}, {request == nullptr ? -1 : request->fd(), POLLIN, 0}};
       // Whatever hinders it passes: a server must not take that for its end.
       while (::poll(events, 2, period_ms) < 0) {
         if (errno != EINTR) Clock::Real()->SleepFor(absl::Milliseconds(100));
@@ -137,6 +139,35 @@ class WorkerRuns : public WatchedRuns {
   Worker* const worker_;
 };
 
+// The worker and the tasks of its masters, as a LeaveWatch asks them.
+class ServedSessions : public WatchedSessions {
+ public:
+  explicit ServedSessions(std::shared_ptr<ServerCore> core) : core_(std::move(core)) {}
+  const std::string& task() const override { return core_->worker->task(); }
+  std::vector<Worker::OpenedSession> OpenSessions() const override {
+    return core_->worker->OpenSessions();
+  }
+  void Ask(const std::string& task, Heard heard) override {
+    const std::shared_ptr<Transport> peer = core_->Peer(task);
+    if (peer == nullptr) return;
+    CallOptions options;
+    options.deadline = absl::Now() + kAskTimeout;
+    auto response = std::make_shared<tensorflow::GetStatusResponse>();
+    peer->GetStatus(options, response.get(),
+                    [response, heard = std::move(heard)](const Status& status) {
+                      const bool known = status.ok() && response->device_attributes_size() > 0;
+                      heard(status, known ? response->device_attributes(0).incarnation() : 0);
+                    });
+  }
+  std::string Whereabouts(const std::string& task) const override {
+    const std::shared_ptr<Transport> peer = core_->Peer(task);
+    return peer == nullptr ? task : absl::StrCat(task, " at ", peer->address());
+  }
+
+ private:
+  const std::shared_ptr<ServerCore> core_;
+};
+
 // What calls use, until the last of them has ended.
 struct Served {
   explicit Served(std::shared_ptr<ServerCore> c) : core(std::move(c)) {}
@@ -193,9 +224,17 @@ class GrpcServer : public Server {
         &runs,
         {.logdir = options.logdir, .grace = options.grace, .stale_grace = options.stale_grace});
     if (options.exit_when_done) is_done = [&watch] { return watch.IsDone(); };
-    const StopEvent::Event event = stopped_event_.Wait(is_done);
+    // Until this returns: the second signal ends the process.
+    const TerminationRequest request;
+    StopEvent::Event event = stopped_event_.Wait(&request, is_done);
     if (event == StopEvent::Event::kSignal) {
       LogInfo("Server of ", core_->worker->task(), " was told to end");
+      core_->master->StopOpening(Stopping());
+      core_->worker->StopOpening(Stopping());
+      ServedSessions sessions(core_);
+      LeaveWatch leave(&sessions, options.signal_grace);
+      event = stopped_event_.Wait(
+          nullptr, [&] { return leave.IsDone() || (is_done != nullptr && is_done()); });
     }
     if (event != StopEvent::Event::kNotified) Stop();
     return absl::OkStatus();
@@ -205,25 +244,35 @@ class GrpcServer : public Server {
     MutexLock lock(&stop_mu_);
     if (std::exchange(stopped_, true)) return;
     if (rpc_ != nullptr) UnregisterLocalMaster(own_address());
-    Drain();
+    const absl::Time deadline = absl::Now() + core_->stop_grace;
+    const bool drained = Drain(deadline);
     core_->master->Shutdown(absl::AbortedError("Shutdown"));
     core_->worker->Shutdown(absl::AbortedError("Shutdown"));
-    if (rpc_ != nullptr) rpc_->Shutdown();
+    // What is on its way may still arrive.
+    if (rpc_ != nullptr) rpc_->Shutdown(drained ? deadline : absl::InfinitePast());
     stopped_event_.Notify();
   }
 
  private:
-  // What runs may end, nothing begins any more.
-  void Drain() {
-    const Status stopping = absl::UnavailableError(
-        absl::StrCat("Server of ", core_->worker->task(), " at ", own_address(),
-                     " must take calls, got one that is stopping"));
-    core_->master->StopTaking(stopping);
-    core_->worker->StopTaking(stopping);
-    const absl::Time deadline = absl::Now() + core_->stop_grace;
-    if (core_->master->AwaitSteps(deadline) && core_->worker->AwaitSteps(deadline)) return;
-    LogInfo("Server of ", core_->worker->task(), ": cancels the steps that still run after ",
-            absl::FormatDuration(core_->stop_grace));
+  Status Stopping() const {
+    return absl::UnavailableError(absl::StrCat("Server of ", core_->worker->task(), " at ",
+                                               own_address(),
+                                               " must take calls, got one that is stopping"));
+  }
+  // What runs may end, and what was sent may be pulled; nothing begins any more. False when
+  // something is left at `deadline`.
+  bool Drain(absl::Time deadline) {
+    core_->master->StopTaking(Stopping());
+    core_->worker->StopTaking(Stopping());
+    if (!core_->master->AwaitSteps(deadline) || !core_->worker->AwaitSteps(deadline)) {
+      LogInfo("Server of ", core_->worker->task(), ": cancels the steps that still run after ",
+              absl::FormatDuration(core_->stop_grace));
+      return false;
+    }
+    if (core_->worker->AwaitPulls(deadline)) return true;
+    LogInfo("Server of ", core_->worker->task(), ": drops tensors that other tasks have not asked ",
+            "for within ", absl::FormatDuration(core_->stop_grace));
+    return false;
   }
   std::string own_address() const { return absl::StrCat(host_, ":", port_); }
 
@@ -258,7 +307,8 @@ class LocalServer : public Server {
   int port() const override { return 0; }
   // Nobody trains here but this process itself.
   Status Join(const JoinOptions&) override {
-    stopped_event_.Wait(nullptr);
+    const TerminationRequest request;
+    stopped_event_.Wait(&request, nullptr);
     return absl::OkStatus();
   }
   void Stop() override { stopped_event_.Notify(); }

@@ -41,7 +41,8 @@ struct ServerOptions {
   absl::Duration lease_period = absl::Seconds(10);
   // How long a training run without sessions keeps its variables here while others are trained.
   absl::Duration run_linger = absl::Minutes(10);
-  // How long Stop leaves running steps alone before it cancels them.
+  // How long Stop leaves alone, before it cancels what is left: steps that run, and tensors of
+  // steps that other tasks have still to receive.
   absl::Duration stop_grace = absl::Seconds(1);
   // How long it waits, then, for each of: steps of sessions, steps of the worker, handlers of
   // calls. What has not ended (a kernel that does not return) is named in the log and left behind
@@ -58,6 +59,10 @@ struct ServerOptions {
 };
 
 struct JoinOptions {
+  // After a signal: how long open sessions whose masters live are served further, so that a chief
+  // that was told to end at the same moment can save. 0: not at all. Cluster managers kill after
+  // 30 s.
+  absl::Duration signal_grace = absl::Seconds(25);
   // Leave, with OK, when the training run that was claimed last here has ended and no session of
   // another one, or of none, is open: as soon as its sessions have closed, and after `grace` at
   // most. Sessions that are still open in the middle of that time end with RunEndedError, and the
@@ -87,14 +92,17 @@ class Server {
   // 0 without a cluster.
   virtual int port() const = 0;
   // Blocks until SIGTERM, SIGINT or Stop(), or until what the options say. OK then, so that a
-  // parameter server exits 0; a second signal ends the process at once. The signals are handled
+  // parameter server exits 0. After a signal it opens no session any more and leaves when those
+  // that are open have closed (leave_watch.h: every 10 s the log says for whom it stays), or the
+  // grace is over; a second signal ends the process at once. The signals are handled
   // (core/termination.h) only meanwhile. A run file that cannot be read is in the log, once;
   // storage that hangs delays neither signals nor Stop(). With exit_when_done the log says what it
   // waits for (run_watch.h).
   virtual Status Join(const JoinOptions& options) = 0;
   Status Join() { return Join({}); }
-  // Refuses new sessions and steps (Unavailable, "... is stopping"), lets the running ones end for
-  // the grace, cancels the rest, closes the port. Bounded. Idempotent.
+  // Refuses new sessions and steps (Unavailable, "... is stopping"); lets running ones end, and
+  // other tasks receive what was sent to them, for the grace; cancels the rest, closes the port.
+  // Bounded. Idempotent.
   virtual void Stop() = 0;
 };
 

@@ -27,10 +27,14 @@ struct ServerLimits {
   int64_t max_splat_bytes = int64_t{32} << 20;
   // Calls that are being served, those that wait included.
   int64_t max_calls = 20'000;
-  // Of these, by one connection.
-  int64_t max_calls_of_caller = 5'000;
+  // Of these, on one connection: a process has one to each address that it calls, a program of
+  // another kind may have more.
+  int64_t max_calls_of_connection = 5'000;
   // Sessions of clients at the master, and of masters at the worker: each so many.
   int64_t max_sessions = 10'000;
+  // In one session of a master: signatures that a client refers to by number. Each keeps its
+  // partitions registered.
+  int64_t max_callables = 10'000;
   // In one session of a worker. Bytes: of the registered messages.
   int64_t max_graphs = 10'000;
   int64_t max_graph_bytes = int64_t{8} << 30;

@@ -962,11 +962,12 @@ TEST(ServerRunTest, TheSessionOfARemoteClientThatDiedEndsOnAllTasks) {
   tensorflow::CreateSessionResponse dead;
   ASSERT_OK(master->CreateSession(request, absl::Seconds(30), 16, &dead));
 
-  // Its handle is the same on all tasks; to ask the ps for it is no sign of life at its master.
+  // All tasks know it by the handle of the attempt that opened it; to ask the ps for it is no sign
+  // of life at its master.
   const auto ps = MakeGrpcTransport(
       "/job:ps/replica:0/task:0",
       RpcChannel::Make(absl::StrCat("127.0.0.1:", cluster.server("ps", 0)->port())));
-  const std::vector<std::string> handles = {dead.session_handle()};
+  const std::vector<std::string> handles = {dead.session_handle() + ".1"};
   const auto is_on_ps = [&] {
     CallOptions options;
     options.deadline = absl::Now() + absl::Seconds(10);

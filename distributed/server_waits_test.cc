@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/mutex.h"
 #include "core/notification.h"
+#include "core/tensor.h"
 #include "core/testing/free_port.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster.h"
@@ -24,12 +25,14 @@
 #include "distributed/transport/grpc_transport.h"
 #include "distributed/transport/rpc.h"
 #include "distributed/transport/transport.h"
+#include "graph/attr.h"
 #include "graph/node_builder.h"
 #include "graph/op_registry.h"
 #include "graph/scope.h"
 #include "graph/shape_inference.h"
 #include "gtest/gtest.h"
 #include "runtime/kernel.h"
+#include "runtime/rendezvous.h"
 #include "runtime/session.h"
 
 namespace millrace {
@@ -210,6 +213,83 @@ TEST_F(ServerWaitsTest, StopLetsRunningStepsEndAndRefusesNewOnes) {
   step.join();
   stop.join();
   EXPECT_OK(ended);
+}
+
+// Of a step that has ended, to a worker that has still to ask for it.
+TEST_F(ServerWaitsTest, StopWaitsForTensorsThatATaskHasStillToReceive) {
+  ServerOptions options;
+  options.stop_grace = absl::Minutes(2);
+  StartServers(options);
+  const auto ps = ToPs();
+  const auto ask = [](auto begin) {
+    Notification done;
+    Status status;
+    begin([&](const Status& answer) {
+      status = answer;
+      done.Notify();
+    });
+    done.Wait();
+    return status;
+  };
+  const CallOptions call = Within(absl::Seconds(60));
+  tensorflow::GetStatusResponse devices;
+  ASSERT_OK(ask([&](auto done) { ps->GetStatus(call, &devices, done); }));
+  const tensorflow::DeviceAttributes& device = devices.device_attributes(0);
+  tensorflow::CreateWorkerSessionRequest open;
+  open.set_session_handle("session");
+  ASSERT_OK(ask([&](auto done) { ps->CreateWorkerSession(call, open, done); }));
+
+  tensorflow::RegisterGraphRequest graph;
+  graph.set_session_handle("session");
+  graph.mutable_graph_def()->mutable_versions()->set_producer(134);
+  const auto add = [&](const char* op, const char* name) {
+    tensorflow::NodeDef* const node = graph.mutable_graph_def()->add_node();
+    node->set_name(name);
+    node->set_op(op);
+    node->set_device(device.name());
+    return node;
+  };
+  const auto set = [](tensorflow::NodeDef* node, const char* attr, const auto& value) {
+    SetAttr(value, &(*node->mutable_attr())[attr]);
+  };
+  tensorflow::NodeDef* const constant = add("Const", "constant");
+  set(constant, "dtype", DT_FLOAT);
+  set(constant, "value", Tensor::Scalar(3.0f));
+  tensorflow::NodeDef* const send = add("_Send", "send");
+  send->add_input("constant");
+  const std::string receiver = "/job:worker/replica:0/task:0/device:CPU:0";
+  set(send, "T", DT_FLOAT);
+  set(send, "tensor_name", std::string("edge"));
+  set(send, "send_device", device.name());
+  set(send, "recv_device", receiver);
+  set(send, "send_device_incarnation", static_cast<int64_t>(device.incarnation()));
+  set(send, "client_terminated", false);
+  tensorflow::RegisterGraphResponse registered;
+  ASSERT_OK(ask([&](auto done) { ps->RegisterGraph(call, graph, &registered, done); }));
+  tensorflow::RunGraphRequest run;
+  run.set_session_handle("session");
+  run.set_graph_handle(registered.graph_handle());
+  run.set_step_id(7);
+  tensorflow::RunGraphResponse ran;
+  std::vector<NamedTensor> results;
+  ASSERT_OK(ask([&](auto done) { ps->RunGraph(call, run, run, {}, false, &ran, &results, done); }));
+
+  std::thread stop([&] { ps_->Stop(); });
+  Status refused;
+  const absl::Time hang = absl::Now() + absl::Seconds(60);
+  for (int i = 0; refused.ok() && absl::Now() < hang; ++i) {
+    open.set_session_handle(absl::StrCat("other ", i));
+    refused = ask([&](auto done) { ps->CreateWorkerSession(call, open, done); });
+  }
+  EXPECT_STATUS(refused, absl::StatusCode::kUnavailable, "got one that is stopping");
+  tensorflow::RecvTensorRequest recv;
+  recv.set_step_id(7);
+  recv.set_rendezvous_key(RendezvousKey::Make(device.name(), device.incarnation(), receiver, "edge",
+                                              /*frame_id=*/0, /*iteration=*/0));
+  NamedTensor tensor;
+  EXPECT_OK(ask([&](auto done) { ps->RecvTensor(call, recv, &tensor, done); }));
+  ExpectTensorEqual(tensor.value, Tensor::Scalar(3.0f));
+  stop.join();
 }
 
 TEST_F(ServerWaitsTest, StopLeavesAKernelThatDoesNotReturnBehind) {

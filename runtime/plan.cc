@@ -416,11 +416,27 @@ std::string Plan::InputName(const Node& node, uint32_t input) const {
   return absl::StrCat(names_[source.node], ":", source.output);
 }
 
-std::string Plan::TransferLabel(const Node& node) const {
+const Plan::TransferEnd* Plan::FindTransfer(const Node& node) const {
   const auto end =
       std::lower_bound(transfers_.begin(), transfers_.end(), Index(node),
                        [](const TransferEnd& e, size_t index) { return e.node < index; });
-  if (end == transfers_.end() || end->node != Index(node)) return std::string();
+  return end == transfers_.end() || end->node != Index(node) ? nullptr : &*end;
+}
+
+std::string Plan::WaitLabel(const Node& node, const Rendezvous* rendezvous) const {
+  const std::string label = absl::StrCat(op(node), " '", *node.name, "'");
+  const TransferEnd* const end = FindTransfer(node);
+  if (end == nullptr || end->is_send) return label;
+  std::string tensor = rendezvous == nullptr ? "" : rendezvous->Describe(end->number);
+  if (tensor.empty()) {
+    tensor = absl::StrCat("tensor '", end->key.edge_name, "' of ", end->key.src_device);
+  }
+  return absl::StrCat(label, " (", tensor, ")");
+}
+
+std::string Plan::TransferLabel(const Node& node) const {
+  const TransferEnd* const end = FindTransfer(node);
+  if (end == nullptr) return std::string();
   return absl::StrCat(end->key.edge_name, " @",
                       end->is_send ? end->key.dst_device : end->key.src_device);
 }

@@ -158,11 +158,16 @@ class Plan {
   std::string InputName(const Node& node, uint32_t input) const;
   // Attr tensor_name and the other side's device of a Send or Recv, "" for others.
   std::string TransferLabel(const Node& node) const;
+  // "<op> '<node>'", and of a Recv which tensor of whom it receives, by the step's rendezvous (may
+  // be null) where that knows more than the plan: plans that tasks share have not got their names.
+  std::string WaitLabel(const Node& node, const Rendezvous* rendezvous) const;
 
  private:
   class Builder;
   Plan() = default;
   size_t Index(const Node& node) const { return static_cast<size_t>(&node - nodes_.data()); }
+  // Null for a node that is no Send or Recv.
+  const TransferEnd* FindTransfer(const Node& node) const;
 
   std::string device_name_;
   std::vector<Node> nodes_;

@@ -87,6 +87,9 @@ class Rendezvous {
   virtual void RecvAsync(const Transfer& transfer, DoneCallback done) = 0;
   // The first status counts; it must not be OK.
   virtual void StartAbort(const Status& status) = 0;
+  // What who receives the transfer of this number waits for and since when, for messages; "" when
+  // there is no more to say than its key does.
+  virtual std::string Describe(uint32_t /*number*/) const { return std::string(); }
 
   // Blocks; for clients and tests. DeadlineExceeded after `timeout`.
   StatusOr<Tensor> Recv(const Transfer& transfer, bool* is_dead,

@@ -23,9 +23,9 @@ Status RegisterParts(GraphPartitions parts, const CompileTarget& target, Compile
         return Internal("Session: a partition must be for a task of it, got ", task);
       }
       AddHeldBytes(*graph, &compiled->held);
-      transports.push_back(it->second);
+      transports.push_back(it->second.task);
       tensorflow::RegisterGraphRequest& request = requests.emplace_back();
-      request.set_session_handle(target.session_handle);
+      request.set_session_handle(it->second.handle);
       request.set_create_worker_session_called(true);
       *request.mutable_graph_options() = target.config->graph_options();
       if (own) {
@@ -61,7 +61,7 @@ Status RegisterParts(GraphPartitions parts, const CompileTarget& target, Compile
     if (statuses[i].ok()) {
       CompiledStep::Part& part = compiled->parts.emplace_back();
       part.transport = transports[i];
-      part.request.set_session_handle(target.session_handle);
+      part.request.set_session_handle(requests[i].session_handle());
       part.request.set_create_worker_session_called(true);
       part.request.set_graph_handle(responses[i].graph_handle());
       part.request.set_store_errors_in_response_body(true);
@@ -79,7 +79,7 @@ CompiledStep::~CompiledStep() {
   if (forgotten.load(std::memory_order_relaxed)) return;
   for (const Part& part : parts) {
     auto request = std::make_shared<tensorflow::DeregisterGraphRequest>();
-    request->set_session_handle(session_handle);
+    request->set_session_handle(part.request.session_handle());
     request->set_create_worker_session_called(true);
     request->set_graph_handle(part.request.graph_handle());
     // Nobody waits: a task that is gone has forgotten the graph anyway.
@@ -93,7 +93,6 @@ StatusOr<std::shared_ptr<CompiledStep>> CompileStep(const Graph& graph,
                                                     const CompileTarget& target) {
   auto compiled = std::make_shared<CompiledStep>();
   compiled->timers = target.timers;
-  compiled->session_handle = target.session_handle;
   compiled->signature = signature;
   std::vector<DeviceInfo> devices;
   for (const auto& device : target.devices) {

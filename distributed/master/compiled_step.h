@@ -26,6 +26,7 @@
 #include "core/cancellation.h"
 #include "core/clock.h"
 #include "core/status.h"
+#include "distributed/master/task_connector.h"
 #include "distributed/transport/timers.h"
 #include "distributed/transport/transport.h"
 #include "graph/graph.h"
@@ -51,7 +52,6 @@ struct CompiledStep {
   void Forget() { forgotten.store(true, std::memory_order_relaxed); }
 
   Timers* timers = Timers::Real();
-  std::string session_handle;
   std::vector<Part> parts;
   int own_part = -1;  // index in parts, or -1 when nothing is fetched and the rest is elsewhere
   RunSignature signature;
@@ -64,11 +64,11 @@ struct CompiledStep {
 // What of a session a signature is compiled for.
 struct CompileTarget {
   std::string own_task;
-  std::string session_handle;
-  Timers* timers = Timers::Real();                          // of the calls
-  const tensorflow::ConfigProto* config = nullptr;          // outlives the call
-  std::vector<tensorflow::DeviceAttributes> devices;        // of all tasks
-  std::map<std::string, std::shared_ptr<Transport>> tasks;  // by name
+  std::string session_handle;                         // the master's; for messages
+  Timers* timers = Timers::Real();                    // of the calls
+  const tensorflow::ConfigProto* config = nullptr;    // outlives the call
+  std::vector<tensorflow::DeviceAttributes> devices;  // of all tasks
+  std::map<std::string, OpenSession> tasks;           // by name
   // The session's; outlive the call.
   StatefulPlacements* placements = nullptr;
   bool* warned_of_missing_gpu = nullptr;

@@ -9,6 +9,7 @@
 #include "core/exceptions.h"
 #include "core/logging.h"
 #include "core/random_bits.h"
+#include "distributed/master/endable_wait.h"
 #include "distributed/master/master_session.h"
 #include "distributed/master/master_step.h"
 #include "distributed/master/task_calls.h"
@@ -95,10 +96,10 @@ Status Master::CreateSessionFor(CancellationManager* caller,
   {
     MutexLock lock(&mu_);
     MR_RETURN_IF_ERROR(shut_down_);
-    MR_RETURN_IF_ERROR(takes_);
+    MR_RETURN_IF_ERROR(opens_);
     MR_RETURN_IF_ERROR(check_limits());
   }
-  const MasterSession::WaitEnds ends{&shutdown_, caller};
+  const WaitEnds ends = {.shutdown = &shutdown_, .caller = caller};
   int64_t version = 0;
   const Status status = NoExceptions("CreateSession", [&]() -> Status {
     MR_RETURN_IF_ERROR(session->Create(ends));
@@ -135,7 +136,7 @@ Status Master::ExtendSessionFor(CancellationManager* caller,
                       FindToUse(request.session_handle()));
   int64_t version = 0;
   MR_RETURN_IF_ERROR(session->Extend(request.graph_def(), request.current_graph_version(),
-                                     {&shutdown_, caller}, &version));
+                                     {.shutdown = &shutdown_, .caller = caller}, &version));
   response->set_new_graph_version(version);
   return absl::OkStatus();
 }
@@ -188,7 +189,9 @@ Status Master::MakeCallable(const tensorflow::MakeCallableRequest& request,
   signature.fetches.assign(options.fetch().begin(), options.fetch().end());
   signature.targets.assign(options.target().begin(), options.target().end());
   MR_ASSIGN_OR_RETURN(std::shared_ptr<const MasterBinding> binding, session->Bind(signature));
-  response->set_handle(session->AddCallable(std::move(binding), options.run_options()));
+  MR_ASSIGN_OR_RETURN(const int64_t handle,
+                      session->AddCallable(std::move(binding), options.run_options()));
+  response->set_handle(handle);
   return absl::OkStatus();
 }
 
@@ -363,8 +366,14 @@ Status Master::Reset(const tensorflow::ResetRequest& request) {
   return absl::OkStatus();
 }
 
+void Master::StopOpening(const Status& status) {
+  MutexLock lock(&mu_);
+  if (opens_.ok()) opens_ = status;
+}
+
 void Master::StopTaking(const Status& status) {
   MutexLock lock(&mu_);
+  if (opens_.ok()) opens_ = status;
   if (takes_.ok()) takes_ = status;
 }
 

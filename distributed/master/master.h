@@ -90,6 +90,8 @@ class Master : public MasterInterface {
   // For tests.
   int num_sessions() const;
 
+  // Refuses new sessions with `status`; those that are open go on, with new graphs and steps.
+  void StopOpening(const Status& status);
   // Refuses new sessions, graphs and steps with `status`; what there is goes on.
   void StopTaking(const Status& status);
   // False when some still run at `deadline`.
@@ -115,6 +117,7 @@ class Master : public MasterInterface {
   LeaseKeeper keeper_;            // of the sessions on other tasks
   mutable Mutex mu_;
   Status shut_down_ ABSL_GUARDED_BY(mu_);
+  Status opens_ ABSL_GUARDED_BY(mu_);  // OK until StopOpening or StopTaking
   Status takes_ ABSL_GUARDED_BY(mu_);  // OK until StopTaking
   std::map<std::string, Entry> sessions_ ABSL_GUARDED_BY(mu_);
   // Compilations that outlast the limits of their steps; ends of sessions that have expired.

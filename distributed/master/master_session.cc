@@ -2,6 +2,7 @@
 #include "distributed/master/master_session.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,8 @@
 #include "distributed/master/run_finder.h"
 #include "distributed/master/task_calls.h"
 #include "distributed/master/task_connector.h"
+#include "distributed/server_limits.h"
+#include "distributed/tell_again.h"
 #include "distributed/transport/transport.h"
 #include "graph/graph.h"
 #include "graph/place/device_name.h"
@@ -90,7 +93,7 @@ StatusOr<std::vector<std::string>> MasterSession::TasksNamedBy(
   return result;
 }
 
-Status MasterSession::Connect(const std::vector<std::string>& tasks, const WaitEnds& ends) {
+Status MasterSession::Connect(const std::vector<std::string>& tasks, WaitEnds ends) {
   std::vector<std::shared_ptr<Transport>> fresh;
   absl::flat_hash_set<std::string> seen;
   {
@@ -105,90 +108,123 @@ Status MasterSession::Connect(const std::vector<std::string>& tasks, const WaitE
     }
   }
   if (fresh.empty()) return absl::OkStatus();
+  ends.closing = &setup_;
   AwaitOptions await;
   await.own_task = options_->task;
   await.timeout = timeout_;
   await.clock = options_->clock;
   await.timers = options_->timers;
-  await.shutdown = ends.shutdown;
-  await.caller = ends.caller;
+  await.ends = ends;
   const absl::Time deadline = options_->clock->Now() + timeout_;
-  MR_ASSIGN_OR_RETURN(const std::vector<ReachedTask> reached, AwaitTasks(fresh, await));
-  await.timeout = deadline - options_->clock->Now();
-  MR_RETURN_IF_ERROR(FindRun(reached, await));
-  // All are there: the session is made known to them.
+  const auto connect = [&](std::vector<ReachedTask>* reached) -> StatusOr<std::string> {
+    MR_ASSIGN_OR_RETURN(*reached, AwaitTasks(fresh, await));
+    await.timeout = deadline - options_->clock->Now();
+    MR_RETURN_IF_ERROR(FindRun(*reached, await));
+    await.timeout = deadline - options_->clock->Now();
+    return OpenOn(*reached, await);
+  };
+  std::vector<ReachedTask> reached;
+  const StatusOr<std::string> handle = connect(&reached);
+  std::vector<OpenSession> unused;
+  Status closed;
+  {
+    MutexLock lock(&mu_);
+    closed = closed_;
+    if (!handle.ok()) return closed.ok() ? handle.status() : closed;
+    for (const ReachedTask& task : reached) {
+      OpenSession open = {task.transport, *handle};
+      // Another Extend may have been faster.
+      if (!closed.ok() || tasks_.count(task.transport->task()) != 0) {
+        unused.push_back(std::move(open));
+        continue;
+      }
+      tasks_.emplace(task.transport->task(), std::move(open));
+      devices_.insert(devices_.end(), task.devices.begin(), task.devices.end());
+    }
+  }
+  for (const OpenSession& open : unused) EndWorkerSession(open, keeper_, options_->timers);
+  return closed;
+}
+
+StatusOr<std::string> MasterSession::OpenOn(absl::Span<const ReachedTask> reached,
+                                            AwaitOptions await) {
+  Clock* const clock = options_->clock;
+  const absl::Time deadline = clock->Now() + await.timeout;
   tensorflow::CreateWorkerSessionRequest request;
-  request.set_session_handle(handle_);
   request.set_isolate_session_state(config_.isolate_session_state());
   // The workers learn whose session it is, so that those of this task's earlier lives can go.
   for (const tensorflow::DeviceAttributes& device : OwnDevices(reached)) {
     *request.add_cluster_device_attributes() = device;
   }
   const SessionTerms terms = {.run = KnownRun(run()), .lease = options_->lease};
-  absl::Time next_log = options_->clock->Now() + kWaitLogPeriod;
+  const auto lost = [weak = weak_from_this()](const OpenSession& session) {
+    if (const auto self = weak.lock()) self->AskWhyLost(session);
+  };
+  EndableWait wait(await.ends, "its run", clock);
   for (;;) {
-    const Status opened =
-        OpenWorkerSessions(reached, request, terms, keeper_, options_->clock, options_->timers);
-    if (opened.ok()) break;
-    if (!TellsOfBusyRun(opened) || options_->clock->Now() >= deadline) return opened;
-    if (options_->clock->Now() >= next_log) {
+    {
+      MutexLock lock(&mu_);
+      request.set_session_handle(absl::StrCat(handle_, ".", ++attempts_));
+    }
+    await.timeout = deadline - clock->Now();
+    const Status opened = OpenWorkerSessions(reached, request, terms, keeper_, await, lost);
+    if (opened.ok()) return request.session_handle();
+    if (!TellsOfBusyRun(opened) || clock->Now() >= deadline) return opened;
+    if (wait.IsTimeToSay()) {
       LogInfo("CreateSession still waiting for its run: ", opened.message());
-      next_log = options_->clock->Now() + kWaitLogPeriod;
     }
-    MR_RETURN_IF_ERROR(PauseBefore(deadline, ends));
+    MR_RETURN_IF_ERROR(wait.Until(std::min(deadline, clock->Now() + kAskAgain)));
   }
-  Status closed;
-  {
-    MutexLock lock(&mu_);
-    closed = closed_;
-    for (const ReachedTask& task : reached) {
-      // Another Extend may have been faster.
-      if (!closed.ok() || !tasks_.emplace(task.transport->task(), task.transport).second) continue;
-      devices_.insert(devices_.end(), task.devices.begin(), task.devices.end());
-    }
-  }
-  if (!closed.ok()) {
-    std::vector<OpenSession> opened;
-    for (auto& task : fresh) opened.push_back({std::move(task), handle_});
-    CloseWorkerSessions(opened, keeper_, options_->clock, options_->timers);
-  }
-  return closed;
 }
 
-// Before tasks are asked again whether the session may open.
-Status MasterSession::PauseBefore(absl::Time deadline, const WaitEnds& ends) {
-  Mutex mu;
-  CondVar changed;
-  Status ended;
-  const auto end = [&](const Status& status) {
-    MutexLock lock(&mu);
-    ended = status;
-    changed.SignalAll();
-  };
-  CancellationManager::Token shutdown, caller;
-  const Status stopped =
-      absl::AbortedError("Session: the server was stopped while it waited for its run");
-  const Status gone =
-      absl::CancelledError("Session: its client has gone while the master waited for its run");
-  if (ends.shutdown != nullptr && !ends.shutdown->Register(&shutdown, [&] { end(stopped); })) {
-    return stopped;
-  }
-  if (ends.caller != nullptr && !ends.caller->Register(&caller, [&] { end(gone); })) {
-    if (ends.shutdown != nullptr) ends.shutdown->Deregister(shutdown);
-    return gone;
-  }
+void MasterSession::AskWhyLost(const OpenSession& lost) {
   {
-    const absl::Time until = std::min(deadline, options_->clock->Now() + kAskAgain);
-    MutexLock lock(&mu);
-    while (ended.ok() && options_->clock->Now() < until) {
-      options_->clock->WaitUntil(&changed, &mu, until);
-    }
+    MutexLock lock(&mu_);
+    if (!closed_.ok()) return;
+    ++asking_;
   }
-  // Their callbacks do not run any more after that.
-  if (ends.caller != nullptr) ends.caller->Deregister(caller);
-  if (ends.shutdown != nullptr) ends.shutdown->Deregister(shutdown);
-  MutexLock lock(&mu);
-  return ended;
+  // A task says why it has ended a session to whoever uses that.
+  auto request = std::make_shared<tensorflow::DeregisterGraphRequest>();
+  request->set_session_handle(lost.handle);
+  request->set_create_worker_session_called(true);
+  const tensorflow::DeregisterGraphRequest& message = *request;
+  const auto hear = [self = shared_from_this(), request, lost](const Status& answer) {
+    if (answer.ok() || TellsOfUnknownGraph(answer)) return self->Asked();  // it is there after all
+    const auto end = [self, lost](const Status& why) {
+      LogWarning("Session ", self->handle_, " on ", self->options_->task, ": ",
+                 Whereabouts(*lost.task), " has lost it: ", why.message());
+      self->Break(why);
+      self->Asked();
+    };
+    if (TellsOfRestart(answer)) {
+      self->ExplainRestart(lost.task, 0, FromTask(lost.task->task(), answer), end);
+    } else if (IsUnanswered(answer)) {
+      end(absl::AbortedError(absl::StrCat("Worker '", lost.task->task(), "' has lost session ",
+                                          lost.handle, " and does not say why (", answer.message(),
+                                          "); open a new session")));
+    } else {
+      end(FromTask(lost.task->task(), answer));
+    }
+  };
+  lost.task->DeregisterGraph(CallWithin(kCleanupTimeout, options_->timers), message, hear);
+}
+
+void MasterSession::Asked() {
+  MutexLock lock(&mu_);
+  --asking_;
+  step_ended_.SignalAll();
+}
+
+void MasterSession::Break(const Status& why) {
+  std::vector<std::shared_ptr<MasterStep>> running;
+  Status broken;
+  {
+    MutexLock lock(&mu_);
+    if (broken_.ok()) broken_ = why;
+    broken = broken_;
+    for (MasterStep* step : running_) running.push_back(step->shared_from_this());
+  }
+  for (const auto& step : running) step->Fail(broken);
 }
 
 TrainingRun MasterSession::run() const {
@@ -218,11 +254,7 @@ Status MasterSession::FindRun(absl::Span<const ReachedTask> reached, const Await
 }
 
 Status MasterSession::EndRun(const RunEnd& end) {
-  // Calls that are not answered are made again: the chief is about to leave, and nobody else tells.
-  // Together the pauses outlast the second that a broken connection waits before it is made again.
-  constexpr int kTries = 3;
-  constexpr absl::Duration kPauses[kTries - 1] = {absl::Milliseconds(200), absl::Seconds(1)};
-  std::vector<std::shared_ptr<Transport>> left;
+  std::vector<OpenSession> left;
   {
     MutexLock lock(&mu_);
     MR_RETURN_IF_ERROR(closed_);
@@ -230,26 +262,28 @@ Status MasterSession::EndRun(const RunEnd& end) {
       return FailedPrecondition("EndRun: the session must be of the chief of a run, got ",
                                 run_.empty() ? "one of no run" : "another trainer's");
     }
-    for (const auto& [name, task] : tasks_) left.push_back(task);
+    for (const auto& [name, open] : tasks_) left.push_back(open);
   }
+  // The chief is about to leave, and nobody else tells.
   Status result;
-  for (int i = 0; i < kTries && !left.empty(); ++i) {
-    if (i > 0) options_->clock->SleepFor(kPauses[i - 1]);
+  for (size_t i = 0; i <= std::size(kTellAgainAfter) && !left.empty(); ++i) {
+    if (i > 0) options_->clock->SleepFor(kTellAgainAfter[i - 1]);
+    const bool is_last = i == std::size(kTellAgainAfter);
     TaskCalls calls(static_cast<int>(left.size()),
                     absl::StrCat("Session ", handle_, ", which tells of the end of its run"),
                     options_->clock);
     for (size_t k = 0; k < left.size(); ++k) {
-      left[k]->EndRun(CallWithin(kCleanupTimeout, options_->timers), handle_, end,
-                      calls.Done(static_cast<int>(k), *left[k]));
+      left[k].task->EndRun(CallWithin(kTellTimeout, options_->timers), left[k].handle, end,
+                           calls.Done(static_cast<int>(k), *left[k].task));
     }
     const std::vector<Status>& statuses = calls.Wait();
-    std::vector<std::shared_ptr<Transport>> unanswered;
+    std::vector<OpenSession> unanswered;
     for (size_t k = 0; k < left.size(); ++k) {
       const Status& status = statuses[k];
-      const bool again = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+      const bool again = IsUnanswered(status);
       if (again) unanswered.push_back(left[k]);
-      if (status.ok() || absl::IsUnimplemented(status) || (again && i + 1 < kTries)) continue;
-      if (result.ok()) result = FromTask(left[k]->task(), status);
+      if (status.ok() || absl::IsUnimplemented(status) || (again && !is_last)) continue;
+      if (result.ok()) result = FromTask(left[k].task->task(), status);
     }
     left = std::move(unanswered);
   }
@@ -515,9 +549,14 @@ void MasterSession::StepEnded(MasterStep* step) {
   step_ended_.SignalAll();
 }
 
-int64_t MasterSession::AddCallable(std::shared_ptr<const MasterBinding> binding,
-                                   const tensorflow::RunOptions& options) {
+StatusOr<int64_t> MasterSession::AddCallable(std::shared_ptr<const MasterBinding> binding,
+                                             const tensorflow::RunOptions& options) {
   MutexLock lock(&mu_);
+  const auto n = static_cast<int64_t>(callables_.size());
+  if (n >= options_->limits.max_callables) {
+    return BeyondLimit(absl::StrCat("MakeCallable on ", options_->task), "callables of a session",
+                       "max_callables", options_->limits.max_callables, n + 1);
+  }
   const int64_t id = next_callable_++;
   callables_[id] = {std::move(binding), options};
   return id;
@@ -562,10 +601,13 @@ void MasterSession::BeginClose(const Status& status) {
 
 bool MasterSession::StepsEndBefore(absl::Time deadline) {
   MutexLock lock(&mu_);
-  while (!running_.empty() && options_->clock->Now() < deadline) {
+  const auto is_quiet = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return running_.empty() && asking_ == 0;
+  };
+  while (!is_quiet() && options_->clock->Now() < deadline) {
     options_->clock->WaitUntil(&step_ended_, &mu_, deadline);
   }
-  return running_.empty();
+  return is_quiet();
 }
 
 void MasterSession::AwaitSteps(absl::Time deadline) {
@@ -581,7 +623,7 @@ std::vector<OpenSession> MasterSession::TakeOpen() {
   {
     MutexLock lock(&mu_);
     callables.swap(callables_);
-    for (auto& [name, task] : std::exchange(tasks_, {})) open.push_back({task, handle_});
+    for (auto& [name, session] : std::exchange(tasks_, {})) open.push_back(std::move(session));
   }
   for (const auto& [id, callable] : callables) {
     if (callable.binding->compiled != nullptr) callable.binding->compiled->Forget();

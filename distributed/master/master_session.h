@@ -5,7 +5,12 @@
 // MasterSession: a client's graph on the tasks that it needs, and the steps that run there.
 //
 //   open -> closed                by Close: running steps end, the tasks forget the session
-//        -> broken -> closed      by a task that restarted: every later step is Aborted
+//        -> broken -> closed      by a task that restarted, or has lost the session (its lease has
+//                                 expired, the run has another chief): running steps and every
+//                                 later one end with the reason, which names the task
+//
+// A task hears of the session under a handle of its own, another one for each attempt to open it:
+// what is late of one attempt harms no other.
 //
 // The tasks: the master's own, those that the device filters admit (without filters: the parameter
 // servers), and those that nodes name; the first two from Create on, the last when Extend brings
@@ -15,8 +20,8 @@
 // Thread-safety: all methods, from any thread. Create, Extend, Compile and Close wait for other
 // tasks; never on a poller.
 // Lifetime: `options`, `keeper` and `compiles` outlive the session. Steps keep the session; Close
-// before the last owner goes, else its tasks keep theirs. Failure: Cancelled after Close, Aborted
-// when broken.
+// before the last owner goes, else its tasks keep theirs. Failure: Cancelled after Close; when
+// broken, what the task said: Aborted, or that its run has ended or has another chief.
 
 #include <cstdint>
 #include <map>
@@ -35,6 +40,7 @@
 #include "core/tensor.h"
 #include "distributed/lease_keeper.h"
 #include "distributed/master/compiled_step.h"
+#include "distributed/master/endable_wait.h"
 #include "distributed/master/master_interface.h"
 #include "distributed/master/master_options.h"
 #include "distributed/master/master_step.h"
@@ -70,12 +76,8 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
   // With its id, as soon as that is known. Empty: none.
   TrainingRun run() const;
 
-  // What ends a wait for tasks early: the server stops, or the client has gone (may be null).
-  struct WaitEnds {
-    CancellationManager* shutdown;
-    CancellationManager* caller = nullptr;
-  };
-  // Connects to the tasks that the session needs from the start.
+  // Connects to the tasks that the session needs from the start. What ends the wait for them early,
+  // besides the end of the session, is `ends`; its `closing` is the session's own.
   Status Create(const WaitEnds& ends);
   // Aborted unless the graph has `version`; gives it the next one.
   Status Extend(const tensorflow::GraphDef& graph, int64_t version, const WaitEnds& ends,
@@ -95,8 +97,9 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
   StatusOr<StepResult> RunAndWait(std::shared_ptr<const MasterBinding> binding,
                                   absl::Span<const Tensor> feeds,
                                   const tensorflow::RunOptions& options, absl::Time deadline);
-  int64_t AddCallable(std::shared_ptr<const MasterBinding> binding,
-                      const tensorflow::RunOptions& options);
+  // ResourceExhausted beyond ServerLimits::max_callables.
+  StatusOr<int64_t> AddCallable(std::shared_ptr<const MasterBinding> binding,
+                                const tensorflow::RunOptions& options);
   // InvalidArgument for a number that is none.
   StatusOr<Callable> FindCallable(int64_t id) const;
   Status RemoveCallable(int64_t id);
@@ -141,8 +144,16 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
   // can know.
   Status FindRun(absl::Span<const ReachedTask> reached, const AwaitOptions& await);
   // Those of `tasks` that are not connected yet.
-  Status Connect(const std::vector<std::string>& tasks, const WaitEnds& ends);
-  Status PauseBefore(absl::Time deadline, const WaitEnds& ends);
+  Status Connect(const std::vector<std::string>& tasks, WaitEnds ends);
+  // Opens the session on tasks that have answered; its handle there. Waits, within `await`, for a
+  // run whose name another chief still has.
+  StatusOr<std::string> OpenOn(absl::Span<const ReachedTask> reached, AwaitOptions await);
+  // A task does not know the session any more. Asks it why, which breaks the session; closing waits
+  // for the answer.
+  void AskWhyLost(const OpenSession& lost);
+  void Asked();
+  // Running steps end with `why`, which is the answer of those to come.
+  void Break(const Status& why);
   bool IsOwn(const tensorflow::DeviceAttributes& device) const;
   // Of the master's task, which is in `reached` or connected.
   std::vector<tensorflow::DeviceAttributes> OwnDevices(absl::Span<const ReachedTask> reached) const;
@@ -173,15 +184,17 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
   TrainingRun run_ ABSL_GUARDED_BY(mu_);
   bool run_found_ ABSL_GUARDED_BY(mu_) = false;  // the tasks know it
   Status closed_ ABSL_GUARDED_BY(mu_);
-  Status broken_ ABSL_GUARDED_BY(mu_);  // a task restarted
+  Status broken_ ABSL_GUARDED_BY(mu_);  // a task restarted, or lost the session
   // Of signatures whose steps have a limit, by key; those who ask again wait for the same one.
   std::map<std::string, std::shared_ptr<Compilation>> compiling_ ABSL_GUARDED_BY(mu_);
   std::string compiles_now_ ABSL_GUARDED_BY(mu_) = "waiting for its turn";
-  std::map<std::string, std::shared_ptr<Transport>> tasks_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, OpenSession> tasks_ ABSL_GUARDED_BY(mu_);  // by name
+  int64_t attempts_ ABSL_GUARDED_BY(mu_) = 0;                      // to open sessions on tasks
   std::vector<tensorflow::DeviceAttributes> devices_ ABSL_GUARDED_BY(mu_);  // own first
   std::map<int64_t, Callable> callables_ ABSL_GUARDED_BY(mu_);
   int64_t next_callable_ ABSL_GUARDED_BY(mu_) = 1;
   absl::flat_hash_set<MasterStep*> running_ ABSL_GUARDED_BY(mu_);
+  int asking_ ABSL_GUARDED_BY(mu_) = 0;  // tasks why they have lost it
 };
 
 }  // namespace millrace

@@ -7,11 +7,13 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "core/cancellation.h"
 #include "core/clock.h"
 #include "core/io_pool.h"
 #include "core/notification.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster.h"
+#include "distributed/testing/forwarding_transport.h"
 #include "distributed/testing/small_model.h"
 #include "distributed/testing/unreachable_task.h"
 #include "distributed/testing/watched_clock.h"
@@ -19,6 +21,7 @@
 #include "distributed/transport/transport.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
+#include "graph/graph.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
 #include "ops/array/constant.h"
@@ -101,74 +104,16 @@ class MasterTest : public ::testing::Test {
   }
 
   // Goes to whichever worker has the name now.
-  class Redirect : public Transport {
+  class Redirect : public ForwardingTransport {
    public:
-    Redirect(MasterTest* test, std::string task) : test_(test), task_(std::move(task)) {}
-    const std::string& task() const override { return task_; }
-    const std::string& address() const override { return task_; }
-    bool is_local() const override { return true; }
-    void GetStatus(const CallOptions& o, tensorflow::GetStatusResponse* r, Done d) override {
-      To()->GetStatus(o, r, std::move(d));
-    }
-    void CreateWorkerSession(const CallOptions& o, const tensorflow::CreateWorkerSessionRequest& r,
-                             Done d) override {
-      To()->CreateWorkerSession(o, r, std::move(d));
-    }
-    void DeleteWorkerSession(const CallOptions& o, const tensorflow::DeleteWorkerSessionRequest& r,
-                             Done d) override {
-      To()->DeleteWorkerSession(o, r, std::move(d));
-    }
-    void RenewSessions(const CallOptions& o, absl::Span<const std::string> handles,
-                       std::vector<std::string>* unknown, Done d) override {
-      To()->RenewSessions(o, handles, unknown, std::move(d));
-    }
-    void FindRun(const CallOptions& o, const std::string& name, const std::string& id,
-                 FoundRun* found, Done d) override {
-      To()->FindRun(o, name, id, found, std::move(d));
-    }
-    void EndRun(const CallOptions& o, const std::string& session_handle, const RunEnd& end,
-                Done d) override {
-      To()->EndRun(o, session_handle, end, std::move(d));
-    }
-    void RegisterGraph(const CallOptions& o, const tensorflow::RegisterGraphRequest& r,
-                       tensorflow::RegisterGraphResponse* s, Done d) override {
-      To()->RegisterGraph(o, r, s, std::move(d));
-    }
-    void DeregisterGraph(const CallOptions& o, const tensorflow::DeregisterGraphRequest& r,
-                         Done d) override {
-      To()->DeregisterGraph(o, r, std::move(d));
-    }
-    void CleanupGraph(const CallOptions& o, const tensorflow::CleanupGraphRequest& r,
-                      Done d) override {
-      To()->CleanupGraph(o, r, std::move(d));
-    }
-    void CleanupAll(const CallOptions& o, const tensorflow::CleanupAllRequest& r, Done d) override {
-      To()->CleanupAll(o, r, std::move(d));
-    }
-    void RunGraph(const CallOptions& o, const tensorflow::RunGraphRequest& g,
-                  const tensorflow::RunGraphRequest& r, absl::Span<const NamedTensor> send,
-                  bool block, tensorflow::RunGraphResponse* s, std::vector<NamedTensor>* t,
-                  Done d) override {
-      To()->RunGraph(o, g, r, send, block, s, t, std::move(d));
-    }
-    void RecvTensor(const CallOptions& o, const tensorflow::RecvTensorRequest& r, NamedTensor* t,
-                    Done d) override {
-      To()->RecvTensor(o, r, t, std::move(d));
-    }
-    void Pull(const CallOptions& o, const PullRequest& r, std::shared_ptr<PullSink> s) override {
-      To()->Pull(o, r, std::move(s));
-    }
-    void Push(const CallOptions& o, int64_t step, absl::Span<const NamedTensor> t,
-              Done d) override {
-      To()->Push(o, step, t, std::move(d));
-    }
+    Redirect(MasterTest* test, const std::string& task)
+        : ForwardingTransport(task, task), test_(test) {}
 
    private:
-    std::shared_ptr<Transport> To() {
-      return MakeInProcessTransport(test_->workers_.at(task_).get(), task_);
+    std::shared_ptr<Transport> To() const override {
+      return MakeInProcessTransport(test_->workers_.at(task()).get(), task());
     }
     MasterTest* const test_;
-    const std::string task_;
   };
 
   // A redirect that lets a test act, or refuse, when a call arrives.
@@ -182,12 +127,34 @@ class MasterTest : public ::testing::Test {
       Redirect::CreateWorkerSession(o, r, std::move(d));
     }
     void RegisterGraph(const CallOptions& o, const tensorflow::RegisterGraphRequest& r,
-                       tensorflow::RegisterGraphResponse* s, Done d) override {
+                       std::unique_ptr<Graph> graph, tensorflow::RegisterGraphResponse* s,
+                       Done d) override {
       if (on_register) on_register();
-      Redirect::RegisterGraph(o, r, s, std::move(d));
+      Redirect::RegisterGraph(o, r, std::move(graph), s, std::move(d));
+    }
+    void Pull(const CallOptions& o, const PullRequest& r, std::shared_ptr<PullSink> s) override {
+      if (!holds_pulls) return Redirect::Pull(o, r, std::move(s));
+      const auto cancelled = [s] { s->OnDone(absl::CancelledError("cancelled")); };
+      CancellationManager::Token token;
+      if (!o.cancellation->Register(&token, cancelled)) cancelled();
     }
     std::function<Status()> on_create;
     std::function<void()> on_register;
+    std::atomic<bool> holds_pulls{false};
+  };
+  // Opens no session before it is told not to.
+  class SlowToOpen : public Redirect {
+   public:
+    using Redirect::Redirect;
+    void CreateWorkerSession(const CallOptions& o, const tensorflow::CreateWorkerSessionRequest&,
+                             Done d) override {
+      auto done = std::make_shared<Done>(std::move(d));
+      const auto cancelled = [done] { (*done)(absl::CancelledError("cancelled")); };
+      CancellationManager::Token token;
+      if (!o.cancellation->Register(&token, cancelled)) cancelled();
+      asked.Notify();
+    }
+    Notification asked;
   };
   std::shared_ptr<Hooked> Hook(const std::string& task) {
     auto hooked = std::make_shared<Hooked>(this, task);
@@ -318,6 +285,29 @@ TEST_F(MasterTest, TheTimeLimitOfAStepCoversCompilingAndSaysForWhomItWaits) {
   EXPECT_OK(Run(master, session, {}, {}, {"init"}, /*timeout_ms=*/30'000));
   EXPECT_OK(Run(master, session, {}, {model.w.value.name()}, {}, /*timeout_ms=*/30'000));
   EXPECT_EQ(registrations, 2);
+}
+
+TEST_F(MasterTest, AStepWhoseTimeIsOverNamesTheTensorsThatItWaitsForAndWhoWasToSendThem) {
+  Master* const master = NewMaster(kWorker0);
+  const auto ps = Hook(kPs0), worker = Hook(kWorker0);
+  const SmallModel model = MakeSmallModel();
+  const std::string session = NewSessionOn(master, model.root);
+  ASSERT_OK(Run(master, session, {}, {}, {"init"}));
+  // They are compiled: what is left is waiting.
+  ASSERT_OK(Run(master, session, {}, {model.w.value.name()}, {}));
+  ASSERT_OK(Run(master, session, Batch(0), {}, {"train"}));
+  // On the master's task, in the thread that runs the step.
+  ps->holds_pulls = true;
+  Status ended = Run(master, session, {}, {model.w.value.name()}, {}, /*timeout_ms=*/100).status();
+  EXPECT_STATUS(ended, absl::StatusCode::kDeadlineExceeded, "the step waited for _Recv '");
+  EXPECT_STATUS(ended, absl::StatusCode::kDeadlineExceeded, " of /job:ps/replica:0/task:0, for ");
+  ps->holds_pulls = false;
+  // On the parameter server, whose plan does not know its peers' names.
+  worker->holds_pulls = true;
+  ended = Run(master, session, Batch(0), {}, {"train"}, /*timeout_ms=*/100).status();
+  EXPECT_STATUS(ended, absl::StatusCode::kDeadlineExceeded,
+                " of /job:worker/replica:0/task:0, for ");
+  EXPECT_STATUS(ended, absl::StatusCode::kDeadlineExceeded, ") on /job:ps/replica:0/task:0");
 }
 
 TEST_F(MasterTest, TheLogSaysForWhomAStepWaitsEveryTenSeconds) {
@@ -587,6 +577,32 @@ TEST_F(MasterTest, ClosingWhileTheGraphIsExtendedLeavesNothingOnTheTasks) {
   EXPECT_EQ(workers_[kWorker1]->num_sessions(), 0);
 }
 
+TEST_F(MasterTest, ClosingEndsTheCallThatOpensTheSessionOnAFurtherTask) {
+  Master* const master = NewMaster(kWorker0);
+  const std::string session = NewSessionOn(master, Scope());
+  const auto slow = std::make_shared<SlowToOpen>(this, kWorker1);
+  {
+    MutexLock lock(&mu_);
+    replaced_[kWorker1] = slow;
+  }
+  Scope root;
+  Const(root.WithDevice("/job:worker/task:1").WithName("one"), 1.0f);
+  tensorflow::ExtendSessionRequest extend;
+  extend.set_session_handle(session);
+  *extend.mutable_graph_def() = *root.ToGraphDef();
+  Status ended;
+  std::thread extending([&] {
+    tensorflow::ExtendSessionResponse extended;
+    ended = master->ExtendSession(extend, &extended);
+  });
+  slow->asked.Wait();
+  tensorflow::CloseSessionRequest close;
+  close.set_session_handle(session);
+  EXPECT_OK(master->CloseSession(close));
+  extending.join();
+  EXPECT_STATUS(ended, absl::StatusCode::kCancelled, "Session has been closed.");
+}
+
 TEST_F(MasterTest, ASessionTalksOnlyToTheTasksItNeeds) {
   auto other_worker = std::make_shared<AbsentTask>(kWorker1);
   {
@@ -683,6 +699,32 @@ TEST_F(MasterTest, CallablesRunInTheOrderOfTheirFeeds) {
   ASSERT_OK(master->ReleaseCallable(release));
   EXPECT_STATUS(master->RunCallable(run, feeds, nullptr), absl::StatusCode::kInvalidArgument,
                 "No such callable handle");
+}
+
+TEST_F(MasterTest, CallablesOfASessionAreBounded) {
+  MasterOptions options;
+  options.task = kWorker0;
+  options.cluster = cluster_;
+  options.peer = [this](absl::string_view name) { return Peer(name); };
+  options.limits.max_callables = 2;
+  masters_.push_back(std::make_unique<Master>(std::move(options)));
+  Master* const master = masters_.back().get();
+  const SmallModel model = MakeSmallModel();
+  const std::string session = NewSessionOn(master, model.root);
+  tensorflow::MakeCallableRequest make;
+  make.set_session_handle(session);
+  make.mutable_options()->add_target("init");
+  tensorflow::MakeCallableResponse made;
+  ASSERT_OK(master->MakeCallable(make, &made));
+  ASSERT_OK(master->MakeCallable(make, &made));
+  tensorflow::MakeCallableResponse refused;
+  EXPECT_STATUS(master->MakeCallable(make, &refused), absl::StatusCode::kResourceExhausted,
+                "callables of a session must be at most 2 (ServerLimits::max_callables), got 3");
+  tensorflow::ReleaseCallableRequest release;
+  release.set_session_handle(session);
+  release.set_handle(made.handle());
+  ASSERT_OK(master->ReleaseCallable(release));
+  EXPECT_OK(master->MakeCallable(make, &made));
 }
 
 TEST_F(MasterTest, ForgottenSignaturesAreDroppedEverywhereAndCompiledAgain) {

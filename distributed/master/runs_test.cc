@@ -21,7 +21,9 @@
 #include "distributed/master/master.h"
 #include "distributed/master/master_interface.h"
 #include "distributed/master/master_options.h"
+#include "distributed/tell_again.h"
 #include "distributed/testing/faulty_wire.h"
+#include "distributed/testing/forwarding_transport.h"
 #include "distributed/testing/small_model.h"
 #include "distributed/testing/watched_clock.h"
 #include "distributed/transport/in_process_transport.h"
@@ -80,6 +82,7 @@ class RunsTest : public ::testing::Test {
     master.clock = task == kWorker0 ? &master_clock_ : Clock::Real();
     master.peer = [this, task](absl::string_view name) -> std::shared_ptr<Transport> {
       if (name == task) return MakeInProcessTransport(workers_.at(task).get(), task);
+      if (task == kWorker0 && name == kPs && way_to_ps_ != nullptr) return way_to_ps_;
       return Peer(name);
     };
     masters_[task] = std::make_unique<Master>(std::move(master));
@@ -135,6 +138,7 @@ class RunsTest : public ::testing::Test {
   WatchedClock ps_clock_, master_clock_;
   std::map<std::string, std::unique_ptr<Worker>> workers_;
   std::map<std::string, std::shared_ptr<FaultyWire>> wires_;
+  std::shared_ptr<Transport> way_to_ps_;  // of worker 0's master; null: the wire
   std::map<std::string, std::unique_ptr<Master>> masters_;
 };
 
@@ -261,6 +265,64 @@ TEST_F(RunsTest, AJobThatWasGivenAnothersLogdirWaitsNamedAsLongAsThatOnesChiefLi
   EXPECT_OK(Create(other, kWorker1));
 }
 
+// Ends of sessions arrive when the test says so, long after their caller has stopped waiting.
+class LateEnds : public ForwardingTransport {
+ public:
+  explicit LateEnds(std::shared_ptr<Transport> to)
+      : ForwardingTransport(to->task(), to->address()), to_(std::move(to)) {}
+  void DeleteWorkerSession(const CallOptions&, const tensorflow::DeleteWorkerSessionRequest& r,
+                           Done done) override {
+    {
+      MutexLock lock(&mu_);
+      late_.push_back(r);
+    }
+    done(absl::DeadlineExceededError("Deadline Exceeded"));
+  }
+  size_t num_late() {
+    MutexLock lock(&mu_);
+    return late_.size();
+  }
+  void Arrive() {
+    std::vector<tensorflow::DeleteWorkerSessionRequest> late;
+    {
+      MutexLock lock(&mu_);
+      late.swap(late_);
+    }
+    for (const auto& request : late) {
+      to_->DeleteWorkerSession({}, request, [](const Status& status) { EXPECT_OK(status); });
+    }
+  }
+
+ private:
+  std::shared_ptr<Transport> To() const override { return to_; }
+  const std::shared_ptr<Transport> to_;
+  Mutex mu_;
+  std::vector<tensorflow::DeleteWorkerSessionRequest> late_ ABSL_GUARDED_BY(mu_);
+};
+
+TEST_F(RunsTest, TheLateEndOfAnAttemptThatFailedEndsNoOtherSession) {
+  ASSERT_OK_AND_ASSIGN(const std::string first, Create(Chief("/a", "a1"), kWorker1));
+  const auto late = std::make_shared<LateEnds>(Peer(kPs));
+  way_to_ps_ = late;
+  StatusOr<std::string> second = absl::UnknownError("not yet");
+  Notification created;
+  std::thread creating([&] {
+    second = Create(Chief("/a", "a2", 1, "another chief"));
+    created.Notify();
+  });
+  // The run is busy: the first attempt is given up.
+  while (late->num_late() == 0) std::this_thread::yield();
+  ASSERT_OK(Close(first, kWorker1));
+  while (!created.WaitFor(absl::Milliseconds(1))) master_clock_.Advance(absl::Milliseconds(100));
+  creating.join();
+  ASSERT_OK(second);
+  EXPECT_EQ(ps().num_sessions(), 1);
+  late->Arrive();
+  EXPECT_EQ(ps().num_sessions(), 1);
+  EXPECT_OK(Run(*second, {}, {"init"}));
+  EXPECT_OK(Run(*second, {}, {"train"}));
+}
+
 // --- The end of a run ----------------------------------------------------------------------------
 
 TEST_F(RunsTest, WhoComesAfterTheEndHearsOfItAtOnce) {
@@ -302,8 +364,9 @@ TEST_F(RunsTest, AnEndWhoseAnswerIsLostIsToldAgainAndThenReported) {
   while (!has_told.WaitFor(absl::Milliseconds(1))) master_clock_.Advance(absl::Milliseconds(100));
   end.join();
   EXPECT_STATUS(told, absl::StatusCode::kUnavailable, "From /job:ps");
-  // The pauses before the second try and the third.
-  EXPECT_GE(master_clock_.Now() - begun, absl::Milliseconds(1200));
+  absl::Duration pauses;
+  for (const absl::Duration pause : kTellAgainAfter) pauses += pause;
+  EXPECT_GE(master_clock_.Now() - begun, pauses);
   wire().Set(Wire::kWhole);
   EXPECT_EQ(RunEndOf(Create({.name = "/a"}, kWorker1).status()), (RunEnd{.global_step = 5}));
 }
@@ -355,6 +418,68 @@ TEST_F(RunsTest, ASessionWhoseMasterIsCutOffExpires) {
   wire().Set(Wire::kWhole);
   EXPECT_STATUS(Run(session, {}, {"train"}).status(), absl::StatusCode::kAborted,
                 "Its lease on /job:ps/replica:0/task:0 has expired");
+}
+
+TEST_F(RunsTest, AChiefThatRunsNothingLearnsThatAParameterServerHasLostItsSession) {
+  ASSERT_OK_AND_ASSIGN(const std::string session, Create({}));
+  ASSERT_OK(Run(session, {}, {"init"}));
+  // One step waits on its own task, and would for ever.
+  Notification waits;
+  testing::SetAsyncHook("wait", [&](KernelContext* ctx, AsyncKernel::DoneCallback done) {
+    auto shared = std::make_shared<AsyncKernel::DoneCallback>(std::move(done));
+    CancellationManager::Token token;
+    ASSERT_TRUE(ctx->step().cancellation->Register(
+        &token, [shared] { (*shared)(absl::CancelledError("cancelled")); }));
+    waits.Notify();
+  });
+  tensorflow::ExtendSessionRequest extend;
+  extend.set_session_handle(session);
+  extend.set_current_graph_version(1);
+  extend.mutable_graph_def()->mutable_versions()->set_producer(134);
+  tensorflow::NodeDef* const node = extend.mutable_graph_def()->add_node();
+  node->set_name("probe");
+  node->set_op("TestProbeAsync");
+  node->set_device(absl::StrCat(kWorker0, "/device:CPU:0"));
+  (*node->mutable_attr())["N"].set_i(0);
+  (*node->mutable_attr())["M"].set_i(0);
+  (*node->mutable_attr())["hook"].set_s("wait");
+  tensorflow::ExtendSessionResponse extended;
+  ASSERT_OK(masters_.at(kWorker0)->ExtendSession(extend, &extended));
+  Status ended;
+  std::thread step([&] { ended = Run(session, {}, {"probe"}).status(); });
+  waits.Wait();
+  // The master is not heard of, and what it hears first is the answer to a renewal.
+  wire().Set(Wire::kCut);
+  ps_clock_.AdvanceAndSettle(absl::Seconds(45));
+  ps_clock_.AdvanceAndSettle(absl::Seconds(15));
+  ASSERT_EQ(ps().num_sessions(), 0);
+  wire().Set(Wire::kWhole);
+  ASSERT_OK(Create({}));  // keeps the keeper's thread
+  ::testing::internal::CaptureStderr();
+  master_clock_.AdvanceAndSettle(absl::Seconds(10));
+  step.join();
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("/job:ps/replica:0/task:0 at /job:ps/replica:0/task:0 has lost it"),
+            std::string::npos)
+      << log;
+  const char* const why = "Its lease on /job:ps/replica:0/task:0 has expired";
+  EXPECT_STATUS(ended, absl::StatusCode::kAborted, why);
+  // No step has to go there to find it out.
+  wire().Set(Wire::kCut);
+  EXPECT_STATUS(Run(session, {}, {"train"}).status(), absl::StatusCode::kAborted, why);
+  wire().Set(Wire::kWhole);
+  EXPECT_OK(Close(session));
+  EXPECT_OK(Create({}));
+}
+
+TEST_F(RunsTest, AChiefThatRunsNothingLearnsThatItWasSucceeded) {
+  ASSERT_OK_AND_ASSIGN(const std::string older, Create(Chief("/a", "a1", 1, "the older one")));
+  ASSERT_OK(Create(Chief("/a", "a1", 2, "the newer one"), kWorker1));
+  ASSERT_OK(Create({}));  // keeps the keeper's thread
+  master_clock_.AdvanceAndSettle(absl::Seconds(10));
+  wire().Set(Wire::kCut);
+  const Status fenced = Run(older, {}, {"train"}).status();
+  EXPECT_TRUE(IsFenced(fenced)) << fenced;
 }
 
 TEST_F(RunsTest, AHundredPartitionsLeaveAsManySessionsAsThereAreClients) {
@@ -612,6 +737,18 @@ TEST_F(WorkerSessionsTest, AStepIsASignOfLife) {
     ps_clock_.AdvanceAndSettle(absl::Seconds(40));
   }
   EXPECT_EQ(ps().num_sessions(), 1);
+}
+
+TEST_F(WorkerSessionsTest, ASessionThatWasEndedBeforeItWasOpenedStaysEnded) {
+  tensorflow::DeleteWorkerSessionRequest deletion;
+  deletion.set_session_handle("given up");
+  ASSERT_OK(ps().DeleteWorkerSession(deletion));
+  EXPECT_STATUS(Open("given up", {}), absl::StatusCode::kAborted, "It has been closed");
+  ASSERT_OK(Open("other", {}));
+  deletion.set_session_handle("other");
+  ASSERT_OK(ps().DeleteWorkerSession(deletion));
+  EXPECT_STATUS(Open("other", {}), absl::StatusCode::kAborted, "It has been closed");
+  EXPECT_EQ(ps().num_sessions(), 0);
 }
 
 TEST_F(WorkerSessionsTest, TermsThatCannotBeKeptOpenNoSession) {

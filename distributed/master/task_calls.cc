@@ -74,4 +74,9 @@ bool TellsOfRestart(const Status& status) {
           absl::StrContains(status.message(), "a different device incarnation"));
 }
 
+bool TellsOfUnknownGraph(const Status& status) {
+  return absl::IsAborted(status) &&
+         absl::StrContains(status.message(), "Graph handle is not found");
+}
+
 }  // namespace millrace

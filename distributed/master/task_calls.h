@@ -65,6 +65,8 @@ Status FromTask(const std::string& task, const Status& status);
 
 // The task does not know the session, or has another incarnation: its process is another one.
 bool TellsOfRestart(const Status& status);
+// The task knows the session, and not the graph.
+bool TellsOfUnknownGraph(const Status& status);
 
 }  // namespace millrace
 

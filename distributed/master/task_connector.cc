@@ -20,6 +20,9 @@ constexpr absl::Duration kConnectPause = absl::Milliseconds(100);
 // How long a task must refuse to speak with us before it is believed: one that is just ending looks
 // the same.
 constexpr absl::Duration kRefusalTime = absl::Seconds(2);
+// A task that has just said that it is there may open a session so long, also when that took all of
+// the time.
+constexpr absl::Duration kLeastOpening = absl::Seconds(1);
 
 // What the attempts to reach several tasks share; they may end after the wait for them.
 struct Attempts {
@@ -41,22 +44,12 @@ struct Attempts {
       if (refused) refusal = answer;
     }
   };
+  explicit Attempts(std::shared_ptr<EndableWait::Shared> w) : wait(std::move(w)) {}
+
+  const std::shared_ptr<EndableWait::Shared> wait;
   Mutex mu;
-  CondVar changed;
-  Status stopped ABSL_GUARDED_BY(mu);
   std::vector<Task> tasks ABSL_GUARDED_BY(mu);
-  CancellationManager cancellation;
-
-  void Stop(const Status& status) {
-    MutexLock lock(&mu);
-    if (stopped.ok()) stopped = status;
-    changed.SignalAll();
-  }
 };
-
-Status ClientHasGone() {
-  return absl::CancelledError("Session: its client has gone while the master waited for tasks");
-}
 
 // Asks one task that is not being asked.
 void Ask(const std::shared_ptr<Attempts>& attempts, size_t i, const AwaitOptions& await) {
@@ -68,30 +61,32 @@ void Ask(const std::shared_ptr<Attempts>& attempts, size_t i, const AwaitOptions
     response = attempts->tasks[i].response;
   }
   CallOptions options = CallWithin(kConnectAttempt, await.timers);
-  options.cancellation = &attempts->cancellation;
+  options.cancellation = attempts->wait->calls();
   transport->GetStatus(options, response.get(),
                        [attempts, response, clock = await.clock, i](const Status& answer) {
-                         MutexLock lock(&attempts->mu);
-                         Attempts::Task& task = attempts->tasks[i];
-                         task.asked = false;
-                         task.answered = answer.ok() && response->device_attributes_size() > 0;
-                         task.last_error = std::string(answer.message());
-                         task.next_attempt = clock->Now() + kConnectPause;
-                         task.Hear(answer, clock->Now());
-                         attempts->changed.SignalAll();
+                         {
+                           MutexLock lock(&attempts->mu);
+                           Attempts::Task& task = attempts->tasks[i];
+                           task.asked = false;
+                           task.answered = answer.ok() && response->device_attributes_size() > 0;
+                           task.last_error = std::string(answer.message());
+                           task.next_attempt = clock->Now() + kConnectPause;
+                           task.Hear(answer, clock->Now());
+                         }
+                         attempts->wait->Wake();
                        });
 }
 
 // Until all have answered.
-Status AwaitAnswers(const std::shared_ptr<Attempts>& attempts, const AwaitOptions& options) {
+Status AwaitAnswers(const std::shared_ptr<Attempts>& attempts, const AwaitOptions& options,
+                    EndableWait* wait) {
   Clock* const clock = options.clock;
   const absl::Time deadline = clock->Now() + options.timeout;
-  absl::Time next_log = clock->Now() + kWaitLogPeriod;
   for (;;) {
     // Calls are begun without the lock: an answer may come in this thread.
     std::vector<size_t> to_ask;
     std::vector<std::string> missing;
-    absl::Time wake = std::min(deadline, next_log);
+    absl::Time wake = std::min(deadline, wait->next_say());
     {
       MutexLock lock(&attempts->mu);
       const absl::Time now = clock->Now();
@@ -110,12 +105,11 @@ Status AwaitAnswers(const std::shared_ptr<Attempts>& attempts, const AwaitOption
         }
       }
       if (missing.empty()) return absl::OkStatus();
-      MR_RETURN_IF_ERROR(attempts->stopped);
-      if (now >= next_log) {
+      MR_RETURN_IF_ERROR(wait->ended());
+      if (wait->IsTimeToSay()) {
         for (const std::string& task : missing) {
           LogInfo("CreateSession still waiting for response from worker: ", task);
         }
-        next_log = now + kWaitLogPeriod;
       }
       if (now >= deadline) {
         const auto first = std::find_if(attempts->tasks.begin(), attempts->tasks.end(),
@@ -125,11 +119,8 @@ Status AwaitAnswers(const std::shared_ptr<Attempts>& attempts, const AwaitOption
                          absl::FormatDuration(options.timeout), ", got none from ",
                          absl::StrJoin(missing, ", "), " (", first->last_error, ")"));
       }
-      if (to_ask.empty()) {
-        clock->WaitUntil(&attempts->changed, &attempts->mu, wake);
-        continue;
-      }
     }
+    if (to_ask.empty()) MR_RETURN_IF_ERROR(wait->Until(wake));
     for (const size_t i : to_ask) Ask(attempts, i, options);
   }
 }
@@ -140,13 +131,13 @@ class WorkerHost : public SessionHost {
   WorkerHost(std::shared_ptr<Transport> task, Timers* timers)
       : task_(std::move(task)), timers_(timers) {}
   const std::string& name() const override { return task_->task(); }
-  void Renew(const std::vector<std::string>& handles, absl::Duration timeout, Done done) override {
-    // What is not there (any more) is found out by the next step.
+  void Renew(const std::vector<std::string>& handles, absl::Duration timeout,
+             Renewed done) override {
     auto unknown = std::make_shared<std::vector<std::string>>();
     std::vector<std::string>* const result = unknown.get();
     task_->RenewSessions(CallWithin(timeout, timers_), handles, result,
-                         [unknown = std::move(unknown),
-                          done = std::move(done)](const Status& status) mutable { done(status); });
+                         [unknown = std::move(unknown), done = std::move(done)](
+                             const Status& status) mutable { done(status, *unknown); });
   }
   void End(const std::string& handle, absl::Duration timeout, Done done) override {
     auto request = std::make_shared<tensorflow::DeleteWorkerSessionRequest>();
@@ -166,31 +157,14 @@ class WorkerHost : public SessionHost {
 
 StatusOr<std::vector<ReachedTask>> AwaitTasks(
     absl::Span<const std::shared_ptr<Transport>> transports, const AwaitOptions& options) {
-  auto attempts = std::make_shared<Attempts>();
+  EndableWait wait(options.ends, "its tasks", options.clock);
+  const auto attempts = std::make_shared<Attempts>(wait.keep());
   {
     MutexLock lock(&attempts->mu);
     for (const auto& transport : transports) attempts->tasks.emplace_back().transport = transport;
   }
-  CancellationManager::Token shutdown_token, caller_token;
-  if (options.shutdown != nullptr && !options.shutdown->Register(&shutdown_token, [attempts] {
-        attempts->Stop(
-            absl::AbortedError("Session: the server was stopped while it waited for tasks"));
-      })) {
-    return absl::AbortedError("Session: the server must be running, got one that has stopped");
-  }
-  Status status;
-  if (options.caller != nullptr &&
-      !options.caller->Register(&caller_token, [attempts] { attempts->Stop(ClientHasGone()); })) {
-    status = ClientHasGone();
-  } else {
-    status = AwaitAnswers(attempts, options);
-    if (options.caller != nullptr) options.caller->Deregister(caller_token);
-  }
-  if (options.shutdown != nullptr) options.shutdown->Deregister(shutdown_token);
-  if (!status.ok()) {
-    attempts->cancellation.StartCancel();
-    return status;
-  }
+  MR_RETURN_IF_ERROR(wait.ended());
+  MR_RETURN_IF_ERROR(AwaitAnswers(attempts, options, &wait));
   std::vector<ReachedTask> result;
   MutexLock lock(&attempts->mu);
   for (const Attempts::Task& task : attempts->tasks) {
@@ -203,17 +177,23 @@ StatusOr<std::vector<ReachedTask>> AwaitTasks(
 
 Status OpenWorkerSessions(absl::Span<const ReachedTask> tasks,
                           const tensorflow::CreateWorkerSessionRequest& request,
-                          const SessionTerms& terms, LeaseKeeper* keeper, Clock* clock,
-                          Timers* timers) {
+                          const SessionTerms& terms, LeaseKeeper* keeper,
+                          const AwaitOptions& options,
+                          const std::function<void(const OpenSession&)>& lost) {
+  const std::string& handle = request.session_handle();
   tensorflow::CreateWorkerSessionRequest leased = request, unleased = request;
   AddSessionTerms(terms, &leased);
   AddSessionTerms({.run = terms.run}, &unleased);
+  EndableWait wait(options.ends, "its tasks", options.clock);
+  MR_RETURN_IF_ERROR(wait.ended());
+  CallOptions call =
+      CallWithin(std::clamp(options.timeout, kLeastOpening, kSetupTimeout), options.timers);
+  call.cancellation = wait.calls();
   TaskCalls calls(static_cast<int>(tasks.size()),
-                  absl::StrCat("Session ", request.session_handle(), ", which opens on its tasks"),
-                  clock);
+                  absl::StrCat("Session ", handle, ", which opens on its tasks"), options.clock);
   for (size_t i = 0; i < tasks.size(); ++i) {
     Transport& task = *tasks[i].transport;
-    task.CreateWorkerSession(CallWithin(kSetupTimeout, timers), task.is_local() ? unleased : leased,
+    task.CreateWorkerSession(call, task.is_local() ? unleased : leased,
                              calls.Done(static_cast<int>(i), task));
   }
   const std::vector<Status>& statuses = calls.Wait();
@@ -222,40 +202,34 @@ Status OpenWorkerSessions(absl::Span<const ReachedTask> tasks,
   if (failed == statuses.end()) {
     for (const ReachedTask& task : tasks) {
       if (task.transport->is_local() || terms.lease <= absl::ZeroDuration()) continue;
-      keeper->Keep(std::make_shared<WorkerHost>(task.transport, timers), request.session_handle());
+      LeaseKeeper::Lost on_lost;
+      if (lost) on_lost = [lost, session = OpenSession{task.transport, handle}] { lost(session); };
+      keeper->Keep(std::make_shared<WorkerHost>(task.transport, options.timers), handle,
+                   std::move(on_lost));
     }
     return absl::OkStatus();
   }
   // Also on the one that failed: perhaps only its answer was lost.
-  std::vector<OpenSession> sessions;
   for (const ReachedTask& task : tasks) {
-    sessions.push_back({task.transport, request.session_handle()});
+    EndWorkerSession({task.transport, handle}, keeper, options.timers);
   }
-  CloseWorkerSessions(sessions, keeper, clock, timers);
+  MR_RETURN_IF_ERROR(wait.ended());
   return FromTask(tasks[static_cast<size_t>(failed - statuses.begin())].transport->task(), *failed);
+}
+
+void EndWorkerSession(const OpenSession& session, LeaseKeeper* keeper, Timers* timers) {
+  keeper->End(std::make_shared<WorkerHost>(session.task, timers), session.handle);
 }
 
 void CloseWorkerSessions(absl::Span<const OpenSession> sessions, LeaseKeeper* keeper, Clock* clock,
                          Timers* timers) {
-  std::vector<tensorflow::DeleteWorkerSessionRequest> requests(sessions.size());
   TaskCalls calls(static_cast<int>(sessions.size()), "Sessions that end on their tasks", clock);
   for (size_t i = 0; i < sessions.size(); ++i) {
     const auto& [task, handle] = sessions[i];
-    keeper->Forget(task->task(), handle);
-    requests[i].set_session_handle(handle);
-    task->DeleteWorkerSession(CallWithin(kCleanupTimeout, timers), requests[i],
-                              calls.Done(static_cast<int>(i), *task));
+    keeper->End(std::make_shared<WorkerHost>(task, timers), handle,
+                calls.Done(static_cast<int>(i), *task));
   }
-  const std::vector<Status>& statuses = calls.Wait();
-  for (size_t i = 0; i < sessions.size(); ++i) {
-    const auto& [task, handle] = sessions[i];
-    if (absl::IsUnavailable(statuses[i]) || absl::IsDeadlineExceeded(statuses[i])) {
-      keeper->EndLater(std::make_shared<WorkerHost>(task, timers), handle);
-    } else if (!statuses[i].ok()) {
-      LogWarning("Session ", handle, " on ", Whereabouts(*task),
-                 " could not be ended there: ", statuses[i].ToString());
-    }
-  }
+  calls.Wait();
 }
 
 }  // namespace millrace

@@ -15,18 +15,19 @@
 // Lifetime: attempts that are still under way when AwaitTasks fails are cancelled; they hold what
 // they need themselves.
 // Failure: DeadlineExceeded names all tasks that did not answer within the timeout, and the first
-// one's last error; Aborted when the server stops; Cancelled when the client has gone.
+// one's last error; that of endable_wait.h when the wait has ended early.
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "core/cancellation.h"
 #include "core/clock.h"
 #include "core/status.h"
 #include "distributed/lease_keeper.h"
+#include "distributed/master/endable_wait.h"
 #include "distributed/transport/session_terms.h"
 #include "distributed/transport/timers.h"
 #include "distributed/transport/transport.h"
@@ -43,30 +44,39 @@ struct AwaitOptions {
   absl::Duration timeout;
   Clock* clock = Clock::Real();
   Timers* timers = Timers::Real();
-  // End the wait: the server stops; the client for whom it is has gone. May be null.
-  CancellationManager* shutdown = nullptr;
-  CancellationManager* caller = nullptr;
+  WaitEnds ends;
 };
 
 // In the order given.
 StatusOr<std::vector<ReachedTask>> AwaitTasks(
     absl::Span<const std::shared_ptr<Transport>> transports, const AwaitOptions& options);
 
-// The session `request`, with these terms, on each task, or, with the first error of a task and its
-// name, on none. Tasks in this process get no lease.
-Status OpenWorkerSessions(absl::Span<const ReachedTask> tasks,
-                          const tensorflow::CreateWorkerSessionRequest& request,
-                          const SessionTerms& terms, LeaseKeeper* keeper, Clock* clock,
-                          Timers* timers = Timers::Real());
-
-// A session on a task.
+// A session on a task, as that one knows it.
 struct OpenSession {
   std::shared_ptr<Transport> task;
   std::string handle;
 };
 
-// Ends the sessions on their tasks, all at once, within kCleanupTimeout. A task that does not
-// answer is told again later; what one that answers says against it is in the log.
+// The session `request`, with these terms, on each task, or, with the first error of a task and its
+// name, on none. No call is longer than `options.timeout` (or a second), or goes on when the wait
+// has ended early.
+//
+// The handle must be one that was never sent before: a task that has not answered may open or end
+// the session of this attempt at any later time. Tasks in this process get no lease. `lost` is
+// called, in any thread, when a task does not know its session any more.
+Status OpenWorkerSessions(absl::Span<const ReachedTask> tasks,
+                          const tensorflow::CreateWorkerSessionRequest& request,
+                          const SessionTerms& terms, LeaseKeeper* keeper,
+                          const AwaitOptions& options,
+                          const std::function<void(const OpenSession&)>& lost = nullptr);
+
+// Ends a session that nobody uses, without waiting: its task is told now, and again if it does not
+// answer.
+void EndWorkerSession(const OpenSession& session, LeaseKeeper* keeper,
+                      Timers* timers = Timers::Real());
+
+// Ends the sessions on their tasks, all at once, and waits for the first answer of each, or
+// kTellTimeout.
 void CloseWorkerSessions(absl::Span<const OpenSession> sessions, LeaseKeeper* keeper, Clock* clock,
                          Timers* timers = Timers::Real());
 

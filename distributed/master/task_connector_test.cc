@@ -6,6 +6,8 @@
 
 #include <thread>
 
+#include "core/cancellation.h"
+#include "core/notification.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/testing/unreachable_task.h"
 #include "gtest/gtest.h"
@@ -56,8 +58,7 @@ class Waiting {
           options.own_task = "/job:worker/replica:0/task:0";
           options.timeout = timeout;
           options.clock = &clock;
-          options.shutdown = &shutdown;
-          options.caller = caller;
+          options.ends = {.shutdown = &shutdown, .caller = caller};
           result = AwaitTasks(tasks, options);
         }) {}
   ~Waiting() { Join(); }
@@ -140,6 +141,14 @@ TEST(TaskConnectorTest, TheEndOfTheServerEndsTheWait) {
   EXPECT_STATUS(waiting.result, absl::StatusCode::kAborted, "the server was stopped");
 }
 
+AwaitOptions Within(absl::Duration timeout, Clock* clock) {
+  AwaitOptions options;
+  options.own_task = "/job:worker/replica:0/task:0";
+  options.timeout = timeout;
+  options.clock = clock;
+  return options;
+}
+
 TEST(TaskConnectorTest, ASessionIsOpenOnAllTasksOrOnNone) {
   auto first = std::make_shared<LateTask>(kPs0, 0);
   auto second = std::make_shared<LateTask>(kPs1, 0);
@@ -148,16 +157,72 @@ TEST(TaskConnectorTest, ASessionIsOpenOnAllTasksOrOnNone) {
   request.set_session_handle("abc");
   FakeClock clock;
   LeaseKeeper keeper(&clock, absl::Seconds(10));
-  ASSERT_OK(OpenWorkerSessions(tasks, request, {}, &keeper, &clock));
+  const AwaitOptions options = Within(absl::Seconds(60), &clock);
+  ASSERT_OK(OpenWorkerSessions(tasks, request, {}, &keeper, options));
   EXPECT_EQ(first->session, "abc");
   EXPECT_EQ(second->session, "abc");
   CloseWorkerSessions({{first, "abc"}, {second, "abc"}}, &keeper, &clock);
   EXPECT_EQ(first->session, "");
   second->refuses_sessions = true;
-  EXPECT_STATUS(OpenWorkerSessions(tasks, request, {}, &keeper, &clock),
+  EXPECT_STATUS(OpenWorkerSessions(tasks, request, {}, &keeper, options),
                 absl::StatusCode::kUnavailable,
                 "From /job:ps/replica:0/task:1:\n/job:ps/replica:0/task:1 is gone");
   EXPECT_EQ(first->session, "");
+}
+
+// Opens no session before it is told to.
+class SlowTask : public UnreachableTask {
+ public:
+  using UnreachableTask::UnreachableTask;
+  void CreateWorkerSession(const CallOptions& options,
+                           const tensorflow::CreateWorkerSessionRequest&, Done done) override {
+    deadline = options.deadline;
+    auto shared = std::make_shared<Done>(std::move(done));
+    CancellationManager::Token token;
+    if (!options.cancellation->Register(
+            &token, [shared] { (*shared)(absl::CancelledError("cancelled")); })) {
+      (*shared)(absl::CancelledError("cancelled"));
+    }
+    asked.Notify();
+  }
+  void DeleteWorkerSession(const CallOptions&,
+                           const tensorflow::DeleteWorkerSessionRequest& request,
+                           Done done) override {
+    deleted.push_back(request.session_handle());
+    done(absl::OkStatus());
+  }
+  Notification asked;
+  absl::Time deadline = absl::InfiniteFuture();
+  std::vector<std::string> deleted;
+};
+
+TEST(TaskConnectorTest, WhateverEndsTheWaitEndsTheCallsThatOpenASessionAndTheirHandleIsEnded) {
+  const std::vector<std::pair<CancellationManager * WaitEnds::*, absl::StatusCode>> cases = {
+      {&WaitEnds::shutdown, absl::StatusCode::kAborted},
+      {&WaitEnds::caller, absl::StatusCode::kCancelled},
+      {&WaitEnds::closing, absl::StatusCode::kCancelled}};
+  for (const auto& [end, code] : cases) {
+    const auto slow = std::make_shared<SlowTask>(kPs0);
+    FakeClock clock;
+    LeaseKeeper keeper(&clock, absl::Seconds(10));
+    CancellationManager manager;
+    AwaitOptions options = Within(absl::Seconds(7), &clock);
+    options.ends.*end = &manager;
+    const std::vector<ReachedTask> tasks = {{slow, {}}};
+    Status opened;
+    std::thread opening([&] {
+      tensorflow::CreateWorkerSessionRequest request;
+      request.set_session_handle("abc");
+      opened = OpenWorkerSessions(tasks, request, {}, &keeper, options);
+    });
+    slow->asked.Wait();
+    // No longer than the session may wait, by the clock of calls.
+    EXPECT_LE(slow->deadline, absl::Now() + absl::Seconds(7));
+    manager.StartCancel();
+    opening.join();
+    EXPECT_EQ(opened.code(), code) << opened;
+    EXPECT_EQ(slow->deleted, std::vector<std::string>{"abc"});
+  }
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "core/tensor.h"
+#include "distributed/testing/forwarding_transport.h"
 #include "distributed/transport/in_process_transport.h"
 #include "graph/graph.h"
 #include "runtime/training_run.h"
@@ -529,72 +530,18 @@ namespace {
 
 // To the worker of the same life. The executor of a step that blocks its caller waits in ways that
 // a simulation does not see.
-class OwnWorker : public Transport {
+class OwnWorker : public ForwardingTransport {
  public:
-  explicit OwnWorker(std::shared_ptr<SimulatedNetwork::Life> life) : life_(std::move(life)) {}
-  const std::string& task() const override { return life_->task; }
-  const std::string& address() const override { return life_->task; }
-  bool is_local() const override { return true; }
-  void GetStatus(const CallOptions& o, tensorflow::GetStatusResponse* r, Done d) override {
-    To()->GetStatus(o, r, std::move(d));
-  }
-  void CreateWorkerSession(const CallOptions& o, const tensorflow::CreateWorkerSessionRequest& r,
-                           Done d) override {
-    To()->CreateWorkerSession(o, r, std::move(d));
-  }
-  void DeleteWorkerSession(const CallOptions& o, const tensorflow::DeleteWorkerSessionRequest& r,
-                           Done d) override {
-    To()->DeleteWorkerSession(o, r, std::move(d));
-  }
-  void RenewSessions(const CallOptions& o, absl::Span<const std::string> handles,
-                     std::vector<std::string>* unknown, Done d) override {
-    To()->RenewSessions(o, handles, unknown, std::move(d));
-  }
-  void FindRun(const CallOptions& o, const std::string& name, const std::string& id,
-               FoundRun* found, Done d) override {
-    To()->FindRun(o, name, id, found, std::move(d));
-  }
-  void EndRun(const CallOptions& o, const std::string& handle, const RunEnd& end, Done d) override {
-    To()->EndRun(o, handle, end, std::move(d));
-  }
-  void RegisterGraph(const CallOptions& o, const tensorflow::RegisterGraphRequest& r,
-                     tensorflow::RegisterGraphResponse* s, Done d) override {
-    To()->RegisterGraph(o, r, s, std::move(d));
-  }
-  void RegisterGraph(const CallOptions& o, const tensorflow::RegisterGraphRequest& r,
-                     std::unique_ptr<Graph> graph, tensorflow::RegisterGraphResponse* s,
-                     Done d) override {
-    To()->RegisterGraph(o, r, std::move(graph), s, std::move(d));
-  }
-  void DeregisterGraph(const CallOptions& o, const tensorflow::DeregisterGraphRequest& r,
-                       Done d) override {
-    To()->DeregisterGraph(o, r, std::move(d));
-  }
-  void CleanupGraph(const CallOptions& o, const tensorflow::CleanupGraphRequest& r,
-                    Done d) override {
-    To()->CleanupGraph(o, r, std::move(d));
-  }
-  void CleanupAll(const CallOptions& o, const tensorflow::CleanupAllRequest& r, Done d) override {
-    To()->CleanupAll(o, r, std::move(d));
-  }
+  explicit OwnWorker(std::shared_ptr<SimulatedNetwork::Life> life)
+      : ForwardingTransport(life->task, life->task), life_(std::move(life)) {}
   void RunGraph(const CallOptions& o, const tensorflow::RunGraphRequest& g,
                 const tensorflow::RunGraphRequest& r, absl::Span<const NamedTensor> send, bool,
                 tensorflow::RunGraphResponse* s, std::vector<NamedTensor>* t, Done d) override {
-    To()->RunGraph(o, g, r, send, /*block=*/false, s, t, std::move(d));
-  }
-  void RecvTensor(const CallOptions& o, const tensorflow::RecvTensorRequest& r, NamedTensor* t,
-                  Done d) override {
-    To()->RecvTensor(o, r, t, std::move(d));
-  }
-  void Pull(const CallOptions& o, const PullRequest& r, std::shared_ptr<PullSink> s) override {
-    To()->Pull(o, r, std::move(s));
-  }
-  void Push(const CallOptions& o, int64_t step, absl::Span<const NamedTensor> t, Done d) override {
-    To()->Push(o, step, t, std::move(d));
+    ForwardingTransport::RunGraph(o, g, r, send, /*block=*/false, s, t, std::move(d));
   }
 
  private:
-  std::shared_ptr<Transport> To() const {
+  std::shared_ptr<Transport> To() const override {
     return MakeInProcessTransport(life_->worker, life_->task);
   }
   const std::shared_ptr<SimulatedNetwork::Life> life_;

@@ -82,9 +82,9 @@ Status CallGuard::Admit(const grpc::GenericServerContext& call, Ticket* ticket) 
                        calls_ + 1);
   }
   const auto it = calls_of_.try_emplace(caller, 0).first;
-  if (it->second >= limits_.max_calls_of_caller) {
+  if (it->second >= limits_.max_calls_of_connection) {
     return BeyondLimit(call.method(), absl::StrCat("calls at a time of ", caller),
-                       "max_calls_of_caller", limits_.max_calls_of_caller, it->second + 1);
+                       "max_calls_of_connection", limits_.max_calls_of_connection, it->second + 1);
   }
   ++it->second;
   ++calls_;

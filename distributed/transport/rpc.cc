@@ -35,7 +35,7 @@ namespace {
 
 // Threads that take answers off the network; they decode messages and hand work on, no more.
 constexpr int kClientPollers = 2;
-// How long answers may take to leave a server that shuts down.
+// How long answers may take, at least, to leave a server that shuts down.
 constexpr absl::Duration kShutdownGrace = absl::Milliseconds(500);
 // Calls that the server can take up without asking for each anew.
 constexpr int kAcceptedAhead = 16;
@@ -524,11 +524,11 @@ class GrpcServerCall : public ServerCall,
 class GrpcRpcServer : public RpcServer {
  public:
   GrpcRpcServer() = default;
-  ~GrpcRpcServer() override { Shutdown(); }
+  ~GrpcRpcServer() override { Shutdown(absl::InfinitePast()); }
 
   Status Listen(Options options);
   int port() const override { return port_; }
-  void Shutdown() override;
+  void Shutdown(absl::Time answers_until) override;
 
   void AcceptNext();
   CallThreads* threads() { return threads_.get(); }
@@ -750,7 +750,7 @@ Status GrpcRpcServer::Listen(Options options) {
   return absl::OkStatus();
 }
 
-void GrpcRpcServer::Shutdown() {
+void GrpcRpcServer::Shutdown(absl::Time answers_until) {
   {
     MutexLock lock(&mu_);
     if (std::exchange(shut_down_, true)) return;
@@ -759,7 +759,7 @@ void GrpcRpcServer::Shutdown() {
   // Answers on their way may leave; what is open afterwards is cancelled. The pollers run on until
   // the last call has ended.
   if (server_ != nullptr) {
-    server_->Shutdown(absl::ToChronoTime(absl::Now() + kShutdownGrace));
+    server_->Shutdown(absl::ToChronoTime(std::max(answers_until, absl::Now() + kShutdownGrace)));
   }
   if (queue_ != nullptr) {
     {

@@ -13,9 +13,9 @@
 //
 // Thread-safety: all methods, from any thread. Callbacks come on pollers: they must not block.
 // Failure: gRPC's status codes are Status codes; a connection that breaks is Unavailable. What a
-// handler throws is its call's status: ResourceExhausted for want of memory, else Internal. A server
-// that asks for a token answers Unauthenticated without it, before it reads the request; when two
-// peers cannot agree on TLS, that is Unavailable with the likely reason (IsRefusal).
+// handler throws is its call's status: ResourceExhausted for want of memory, else Internal. A
+// server that asks for a token answers Unauthenticated without it, before it reads the request;
+// when two peers cannot agree on TLS, that is Unavailable with the likely reason (IsRefusal).
 
 #include <grpcpp/support/byte_buffer.h>
 
@@ -140,9 +140,10 @@ class RpcServer {
   static StatusOr<std::unique_ptr<RpcServer>> Start(Options options);
   virtual int port() const = 0;
   // Ends all calls and joins the pollers. Whatever the handlers left open must be on its way to
-  // Finish. A handler that does not return within the bound is named in the log and left behind.
-  // Idempotent; not on a poller.
-  virtual void Shutdown() = 0;
+  // Finish; answers may leave until `answers_until`, and for half a second at least. A handler that
+  // does not return within the bound is named in the log and left behind. Idempotent; not on a
+  // poller.
+  virtual void Shutdown(absl::Time answers_until) = 0;
 };
 
 }  // namespace millrace

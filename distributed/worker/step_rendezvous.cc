@@ -178,7 +178,25 @@ void StepRendezvous::StartAbort(const Status& status) {
   cancellation_.StartCancel();
 }
 
-Status StepRendezvous::Start(std::shared_ptr<const StepEdges> edges) {
+std::string StepRendezvous::Describe(uint32_t number) const {
+  const std::shared_ptr<const StepTable> table = table_.lock();
+  MutexLock lock(&mu_);
+  if (edges_ == nullptr || table == nullptr) return std::string();
+  for (const StepEdges::Peer& peer : edges_->recvs) {
+    for (size_t i = 0; i < peer.numbers.size(); ++i) {
+      if (peer.numbers[i] != number) continue;
+      const auto key = RendezvousKey::Parse(peer.wire_keys[i]);
+      const absl::Duration waited = table->clock_->Now() - started_;
+      return absl::StrCat("tensor '", key.ok() ? key->edge_name : peer.wire_keys[i], "' of ",
+                          peer.task, ", for ",
+                          absl::FormatDuration(absl::Trunc(waited, absl::Milliseconds(1))));
+    }
+  }
+  return std::string();
+}
+
+Status StepRendezvous::Start(std::shared_ptr<const StepEdges> edges,
+                             std::weak_ptr<const void> session_is_open, absl::Time now) {
   std::vector<WaitingPull> pulls;
   std::vector<WaitingTensor> tensors;
   {
@@ -197,6 +215,8 @@ Status StepRendezvous::Start(std::shared_ptr<const StepEdges> edges) {
     }
     parked_.clear();
     edges_ = std::move(edges);
+    session_is_open_ = std::move(session_is_open);
+    started_ = now;
     pulls.swap(waiting_pulls_);
     tensors.swap(waiting_tensors_);
   }
@@ -427,11 +447,14 @@ std::shared_ptr<StepRendezvous> StepTable::FindOrExpect(int64_t step_id) {
   return step;
 }
 
-StatusOr<std::shared_ptr<StepRendezvous>> StepTable::Start(int64_t step_id,
-                                                           std::shared_ptr<const StepEdges> edges) {
+StatusOr<std::shared_ptr<StepRendezvous>> StepTable::Start(
+    int64_t step_id, std::shared_ptr<const StepEdges> edges,
+    std::weak_ptr<const void> session_is_open) {
   Sweep();
   std::shared_ptr<StepRendezvous> step = FindOrExpect(step_id);
-  const Status started = NoExceptions("Step", [&] { return step->Start(std::move(edges)); });
+  const Status started = NoExceptions("Step", [&] {
+    return step->Start(std::move(edges), std::move(session_is_open), clock_->Now());
+  });
   if (!started.ok()) {
     // Who waits for it hears of it; a step that runs already is somebody else's.
     if (!absl::IsAlreadyExists(started)) End(step.get(), started);
@@ -451,7 +474,34 @@ void StepTable::End(StepRendezvous* step, const Status& status) {
   }
   // Stays until everything was fetched, or (after an error) for those who come too late.
   MutexLock lock(&mu_);
-  ended_.push_back({step->step_id_, clock_->Now()});
+  ended_.push_back({step->step_id_, clock_->Now(), status.ok()});
+}
+
+bool StepTable::AwaitPulls(absl::Time deadline) {
+  MutexLock lock(&mu_);
+  ++awaiting_pulls_;
+  while (WaitsForPulls() && clock_->Now() < deadline) {
+    clock_->WaitUntil(&pulled_, &mu_, deadline);
+  }
+  --awaiting_pulls_;
+  return !WaitsForPulls();
+}
+
+bool StepTable::WaitsForPulls() const {
+  for (const Ended& ended : ended_) {
+    if (!ended.well) continue;
+    const auto it = steps_.find(ended.step_id);
+    if (it == steps_.end()) continue;
+    const StepRendezvous& step = *it->second;
+    MutexLock lock(&step.mu_);
+    if (step.aborted_.ok() && !step.session_is_open_.expired()) return true;
+  }
+  return false;
+}
+
+void StepTable::LookForPulls() {
+  MutexLock lock(&mu_);
+  if (awaiting_pulls_ > 0) pulled_.SignalAll();
 }
 
 Status StepTable::Push(int64_t step_id, absl::Span<const NamedTensor> tensors) {
@@ -487,7 +537,7 @@ Status StepTable::Push(int64_t step_id, absl::Span<const NamedTensor> tensors) {
   }
   if (parked) {
     MutexLock lock(&mu_);
-    parked_.push_back({step_id, clock_->Now()});
+    parked_.push_back({step_id, clock_->Now(), false});
     return absl::OkStatus();
   }
   for (const NamedTensor& tensor : tensors) {
@@ -571,6 +621,7 @@ void StepTable::Erase(int64_t step_id, const StepRendezvous* step) {
   if (it == steps_.end() || it->second.get() != step) return;
   dropped = std::move(it->second);
   steps_.erase(it);
+  if (awaiting_pulls_ > 0) pulled_.SignalAll();
 }
 
 void StepTable::EraseUnused(StepRendezvous* step) {

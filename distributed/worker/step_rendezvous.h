@@ -85,6 +85,8 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   void RecvAsync(const Transfer& transfer, DoneCallback done) override;
   // Also cancels pulls in both directions.
   void StartAbort(const Status& status) override;
+  // "tensor 'w' of /job:ps/replica:0/task:0, for 3s" of what another task is to send.
+  std::string Describe(uint32_t number) const override;
 
   // Cancels what this step has asked other tasks for, when it is aborted.
   CancellationManager* cancellation() { return &cancellation_; }
@@ -125,7 +127,8 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   };
 
   // AlreadyExists when it was started before.
-  Status Start(std::shared_ptr<const StepEdges> edges);
+  Status Start(std::shared_ptr<const StepEdges> edges, std::weak_ptr<const void> session_is_open,
+               absl::Time now);
   // Whether the wait with this number may begin; it ends when `cancellation` is started.
   bool MayWait(int64_t number, CancellationManager* cancellation)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -149,9 +152,11 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   // step out of the table. Set by Start; acq_rel.
   std::atomic<int64_t> outstanding_{0};
 
-  Mutex mu_;
+  mutable Mutex mu_;
   Status aborted_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<const StepEdges> edges_ ABSL_GUARDED_BY(mu_);  // null until started
+  absl::Time started_ ABSL_GUARDED_BY(mu_);
+  std::weak_ptr<const void> session_is_open_ ABSL_GUARDED_BY(mu_);
   std::vector<WaitingPull> waiting_pulls_ ABSL_GUARDED_BY(mu_);
   std::vector<WaitingTensor> waiting_tensors_ ABSL_GUARDED_BY(mu_);
   std::vector<std::shared_ptr<ServedPull>> served_ ABSL_GUARDED_BY(mu_);
@@ -183,8 +188,10 @@ class StepTable : public std::enable_shared_from_this<StepTable> {
   // An expected step is made when there is none.
   std::shared_ptr<StepRendezvous> FindOrExpect(int64_t step_id);
   // AlreadyExists for a step that was started before; the reason for one that was cleaned up.
+  // AwaitPulls waits for what it sends as long as there is what `session_is_open` refers to.
   StatusOr<std::shared_ptr<StepRendezvous>> Start(int64_t step_id,
-                                                  std::shared_ptr<const StepEdges> edges);
+                                                  std::shared_ptr<const StepEdges> edges,
+                                                  std::weak_ptr<const void> session_is_open = {});
   // The run is over. An error aborts the step.
   void End(StepRendezvous* step, const Status& status);
   // Tensors for a step: they wait when it has not begun. ResourceExhausted beyond the bound.
@@ -193,6 +200,11 @@ class StepTable : public std::enable_shared_from_this<StepTable> {
   void Cleanup(int64_t step_id, const Status& status);
   // Aborts all steps, now and later.
   void AbortAll(const Status& status);
+  // Until all that steps which ended well have sent was pulled, where a session is open to want it.
+  // False when something is left at `deadline`.
+  bool AwaitPulls(absl::Time deadline);
+  // Who is in AwaitPulls looks again: a session has ended.
+  void LookForPulls();
   // Drops what has expired. Called by Start, Push and failed Ends now and then: in a task that gets
   // no steps any more, what has expired stays.
   void Sweep();
@@ -207,7 +219,9 @@ class StepTable : public std::enable_shared_from_this<StepTable> {
   struct Ended {
     int64_t step_id;
     absl::Time at;
+    bool well = false;
   };
+  bool WaitsForPulls() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Clock* const clock_;
   const int64_t max_parked_bytes_;
@@ -218,6 +232,8 @@ class StepTable : public std::enable_shared_from_this<StepTable> {
   std::deque<Ended> ended_ ABSL_GUARDED_BY(mu_);
   std::deque<Ended> parked_ ABSL_GUARDED_BY(mu_);  // expected steps with pushed tensors
   absl::Time next_sweep_ ABSL_GUARDED_BY(mu_);
+  int awaiting_pulls_ ABSL_GUARDED_BY(mu_) = 0;  // threads in AwaitPulls
+  CondVar pulled_;
   Status aborted_ ABSL_GUARDED_BY(mu_);
 };
 

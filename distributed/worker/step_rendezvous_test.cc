@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/worker/step_rendezvous.h"
 
+#include <thread>
+
+#include "core/clock.h"
 #include "core/shape.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
@@ -116,6 +119,48 @@ TEST_F(StepRendezvousTest, AStepIsForgottenWhenAllIsPulled) {
   ASSERT_OK(step->Send(KeyOf("a"), Tensor::Scalar(1.0f), false));
   EXPECT_EQ(sink->events, (std::vector<std::string>{"1", "flush", "2 dead", "flush", "0", "OK"}));
   EXPECT_EQ(table_->num_steps(), 0);
+}
+
+TEST_F(StepRendezvousTest, WhatWasSentIsWaitedForUntilItIsPulledOrItsSessionEnds) {
+  const auto session = std::make_shared<int>(), other = std::make_shared<int>();
+  auto closes = std::make_shared<int>();
+  ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_, session));
+  ASSERT_OK_AND_ASSIGN(const auto failed, table_->Start(2, edges_, other));
+  ASSERT_OK_AND_ASSIGN(const auto closed, table_->Start(3, edges_, closes));
+  table_->End(failed.get(), absl::AbortedError("failed"));
+  table_->End(closed.get(), absl::OkStatus());
+  const absl::Time deadline = clock_.Now() + absl::Seconds(5);
+  bool all_pulled = false;
+  std::thread waiting([&] { all_pulled = table_->AwaitPulls(deadline); });
+  clock_.AwaitWaiters(1);
+  closes = nullptr;
+  table_->LookForPulls();
+  waiting.join();
+  EXPECT_TRUE(all_pulled);  // running steps are the caller's to wait for
+
+  for (const char* edge : {"a", "b", "c"}) {
+    ASSERT_OK(step->Send(KeyOf(edge), Tensor::Scalar(1.0f), false));
+  }
+  table_->End(step.get(), absl::OkStatus());
+  std::thread in_vain([&] { all_pulled = table_->AwaitPulls(deadline); });
+  clock_.AwaitWaiters(1);
+  clock_.Advance(absl::Seconds(5));
+  in_vain.join();
+  EXPECT_FALSE(all_pulled);
+
+  std::thread pulled([&] { all_pulled = table_->AwaitPulls(absl::InfiniteFuture()); });
+  clock_.AwaitWaiters(1);
+  table_->FindOrExpect(1)->ServePull(Request(), std::make_shared<Recorder>(), nullptr);
+  pulled.join();
+  EXPECT_TRUE(all_pulled);
+}
+
+TEST_F(StepRendezvousTest, ItSaysWhatItWaitsForByItsNameOnTheWireAndSinceWhen) {
+  ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_));
+  clock_.Advance(absl::Milliseconds(1500));
+  EXPECT_EQ(step->Describe(edges_->recvs[0].numbers[0]),
+            "tensor 'g' of /job:worker/replica:0/task:0, for 1.5s");
+  EXPECT_EQ(step->Describe(edges_->sends[0].numbers[0]), "");
 }
 
 TEST_F(StepRendezvousTest, APullThatComesFirstWaitsForTheStep) {

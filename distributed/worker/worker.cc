@@ -196,6 +196,9 @@ struct Worker::Session {
   KernelStore kernels;
 
   Status ended;  // the worker's lock: why it is in the list no more
+  // The worker's lock: until it ends. What its steps send is waited for so long (StepTable).
+  std::shared_ptr<const bool> open = std::make_shared<const bool>(true);
+  const std::weak_ptr<const void> while_open = open;
 
   Mutex mu;
   std::map<std::string, std::shared_ptr<RegisteredGraph>> graphs ABSL_GUARDED_BY(mu);
@@ -289,7 +292,9 @@ Status Worker::CreateWorkerSession(const tensorflow::CreateWorkerSessionRequest&
     {
       MutexLock lock(&mu_);
       MR_RETURN_IF_ERROR(shut_down_);
-      MR_RETURN_IF_ERROR(takes_);
+      MR_RETURN_IF_ERROR(opens_);
+      // Calls overtake each other: its master has given it up.
+      if (const auto why = ended_.find(session->handle); why != ended_.end()) return why->second;
       for (auto it = sessions_.begin(); it != sessions_.end();) {
         const auto old = it++;
         if (!old->second->opener.IsEarlierLifeOf(session->opener)) continue;
@@ -357,14 +362,19 @@ void Worker::BeginEnd(std::map<std::string, std::shared_ptr<Session>>::iterator 
   std::shared_ptr<Session> session = std::move(it->second);
   sessions_.erase(it);
   session->ended = why;
+  session->open = nullptr;
   if (session->lease != nullptr) leases_.Drop(session->handle);
   if (!session->run.empty()) runs_.Close(session->run);
-  if (ended_.emplace(session->handle, why).second) ended_order_.push_back(session->handle);
+  RememberEnd(session->handle, why);
+  ending_.push_back(std::move(session));
+}
+
+void Worker::RememberEnd(const std::string& handle, const Status& why) {
+  if (ended_.emplace(handle, why).second) ended_order_.push_back(handle);
   if (ended_order_.size() > kRememberedSessions) {
     ended_.erase(ended_order_.front());
     ended_order_.pop_front();
   }
-  ending_.push_back(std::move(session));
 }
 
 void Worker::FinishEnds() {
@@ -381,6 +391,7 @@ void Worker::FinishEnds() {
     }
     freed = runs_.TakeFreed();
   }
+  steps_->LookForPulls();  // what sessions that are over have sent is nobody's to pull
   for (const auto& [step, why] : steps) step->Cancel(why);
   for (const auto& session : ending) {
     // Plans may hold what belongs to the session.
@@ -436,9 +447,18 @@ void Worker::LeaseExpired(const std::string& handle, absl::Duration silent) {
 }
 
 Status Worker::DeleteWorkerSession(const tensorflow::DeleteWorkerSessionRequest& request) {
-  EndSession(request.session_handle(),
-             absl::AbortedError(absl::StrCat("Session handle is not found: ",
-                                             request.session_handle(), ". It has been closed.")));
+  const std::string& handle = request.session_handle();
+  const Status closed = absl::AbortedError(
+      absl::StrCat("Session handle is not found: ", Shown(handle), ". It has been closed."));
+  {
+    MutexLock lock(&mu_);
+    if (const auto it = sessions_.find(handle); it != sessions_.end()) {
+      BeginEnd(it, closed);
+    } else if (handle.size() <= kMaxHandleBytes) {
+      RememberEnd(handle, closed);
+    }
+  }
+  FinishEnds();
   return absl::OkStatus();
 }
 
@@ -696,7 +716,7 @@ void Worker::RunGraph(const tensorflow::RunGraphRequest& graph,
     };
     if (!registered.ok()) return refuse(registered.status());
     run = std::make_shared<WorkerStep>(&options_, steps_, *std::move(registered),
-                                       graph.session_handle(), step.step_id(),
+                                       graph.session_handle(), session->while_open, step.step_id(),
                                        [this](WorkerStep* ended) { StepEnded(ended); });
     Status ended;
     {
@@ -783,8 +803,27 @@ Status Worker::Push(int64_t step_id, absl::Span<const NamedTensor> tensors) {
   return steps_->Push(step_id, tensors);
 }
 
+std::vector<Worker::OpenedSession> Worker::OpenSessions() const {
+  std::vector<OpenedSession> result;
+  MutexLock lock(&mu_);
+  for (const auto& [handle, session] : sessions_) {
+    OpenedSession& opened = result.emplace_back();
+    opened.handle = handle;
+    opened.master_task = session->opener.task;
+    opened.incarnation = session->opener.incarnation;
+    for (const auto& [run, of] : running_) opened.running_steps += of == session.get() ? 1 : 0;
+  }
+  return result;
+}
+
+void Worker::StopOpening(const Status& status) {
+  MutexLock lock(&mu_);
+  if (opens_.ok()) opens_ = status;
+}
+
 void Worker::StopTaking(const Status& status) {
   MutexLock lock(&mu_);
+  if (opens_.ok()) opens_ = status;
   if (takes_.ok()) takes_ = status;
 }
 

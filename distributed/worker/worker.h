@@ -24,7 +24,8 @@
 //   * when a newer chief takes its run over, if it is the older one's, and when a run of the same
 //     name supersedes its run.
 // Then its steps are cancelled, its graphs dropped, and resources that hold something for it told
-// (runtime/holds_for_sessions.h). Later calls hear why.
+// (runtime/holds_for_sessions.h). Later calls hear why; one that opens the session and comes after
+// its end is refused.
 //
 // Thread-safety: all methods, from any thread.
 // Lifetime: Shutdown() first; it waits for steps within a bound, the destructor for those that are
@@ -114,10 +115,23 @@ class Worker {
             CancellationManager* cancellation);
   Status Push(int64_t step_id, absl::Span<const NamedTensor> tensors);
 
+  // A session that is open here, and who opened it.
+  struct OpenedSession {
+    std::string handle;
+    std::string master_task;   // "": it did not say
+    uint64_t incarnation = 0;  // of the master's task
+    int running_steps = 0;
+  };
+  std::vector<OpenedSession> OpenSessions() const;
+  // Refuses new sessions with `status`; those that are open go on, with new graphs and steps.
+  void StopOpening(const Status& status);
   // Refuses new sessions, graphs and steps with `status`; what there is goes on.
   void StopTaking(const Status& status);
   // False when some still run at `deadline`.
   bool AwaitSteps(absl::Time deadline);
+  // Until other tasks have pulled what steps that ended well have sent them; those of sessions that
+  // have ended are not waited for. False when something is left at `deadline`.
+  bool AwaitPulls(absl::Time deadline) { return steps_->AwaitPulls(deadline); }
   // Cancels all steps with `status` and waits until they have ended, for
   // WorkerOptions::shutdown_bound at most: then the log names what they wait for, and they are left
   // behind. Idempotent.
@@ -147,6 +161,8 @@ class Worker {
   // Completes what BeginEnd and the registry have begun.
   void FinishEnds();
   void EndSession(const std::string& handle, const Status& why);
+  // That a session has ended, for later calls.
+  void RememberEnd(const std::string& handle, const Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LeaseExpired(const std::string& handle, absl::Duration silent);
   Status CheckIncarnation(uint64_t expected) const;
   void StepEnded(WorkerStep* step);
@@ -159,6 +175,7 @@ class Worker {
   mutable Mutex mu_;
   CondVar step_ended_;
   Status shut_down_ ABSL_GUARDED_BY(mu_);
+  Status opens_ ABSL_GUARDED_BY(mu_);  // OK until StopOpening or StopTaking
   Status takes_ ABSL_GUARDED_BY(mu_);  // OK until StopTaking
   std::map<std::string, std::shared_ptr<Session>> sessions_ ABSL_GUARDED_BY(mu_);
   RunRegistry runs_ ABSL_GUARDED_BY(mu_);

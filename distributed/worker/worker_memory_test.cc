@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/arena.h"
 #include "core/io_pool.h"
@@ -104,6 +105,9 @@ TEST(WorkerMemoryTest, ASessionThatFindsNoMemoryIsCountedNowhere) {
   bool failed = true;
   for (int64_t n = 1; failed; ++n) {
     SCOPED_TRACE(n);
+    // A session that has ended is not opened again.
+    request.set_session_handle(absl::StrCat("session ", n));
+    close.set_session_handle(request.session_handle());
     const int64_t before = Allocations();
     FailAllocation(n);
     const Status status = worker.CreateWorkerSession(request);

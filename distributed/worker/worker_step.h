@@ -67,10 +67,12 @@ struct RegisteredGraph {
 
 class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
  public:
-  // `options` outlives the step's end. `ended` is called last, after `done`.
+  // `options` outlives the step's end. `ended` is called last, after `done`. `session_is_open`: as
+  // StepTable::Start.
   WorkerStep(const WorkerOptions* options, std::shared_ptr<StepTable> steps,
              std::shared_ptr<const RegisteredGraph> graph, const std::string& session,
-             int64_t step_id, std::function<void(WorkerStep*)> ended);
+             std::weak_ptr<const void> session_is_open, int64_t step_id,
+             std::function<void(WorkerStep*)> ended);
 
   // Once. `response` and `received` outlive `done`; `cancellation` (may be null) too. With `block`
   // the calling thread runs the step to its end. A step that has not ended at `deadline` ends then,
@@ -109,6 +111,7 @@ class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
   const std::shared_ptr<Arena> own_arena_;
   const std::shared_ptr<StepTable> steps_;
   const std::shared_ptr<const RegisteredGraph> graph_;
+  const std::weak_ptr<const void> session_is_open_;
   const std::function<void(WorkerStep*)> ended_;
   std::shared_ptr<StepRendezvous> rendezvous_;  // set once, under mu_, before anything runs
   CancellationManager cancellation_;

@@ -4,7 +4,6 @@
 // next step, or leaves it to kernels that never answered.
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/status.h"
 #include "runtime/engine/flat_engine.h"
@@ -76,8 +75,7 @@ void FlatStep::AppendSilentKernels(std::vector<std::string>* names) const {
   for (const AsyncRun& run : block_.async) {
     const int phase = run.phase.load(std::memory_order_acquire);
     if (phase != AsyncRun::kStarted && phase != AsyncRun::kReturned) continue;
-    const Plan::Node& node = plan_.nodes()[run.node];
-    names->push_back(absl::StrCat(plan_.op(node), " '", *node.name, "'"));
+    names->push_back(plan_.WaitLabel(plan_.nodes()[run.node], life_.context()->rendezvous.get()));
   }
 }
 

@@ -73,7 +73,7 @@ class Step {
   virtual void Fail(const Status& status) noexcept = 0;
   // The same when its time is over; a step that was cancelled before ends with that.
   virtual void FailOverdue(const Status& status) noexcept = 0;
-  // Appends "<op> '<node>'" of each asynchronous kernel that has not answered.
+  // Appends the WaitLabel (plan.h) of each asynchronous kernel that has not answered.
   virtual void AppendSilentKernels(std::vector<std::string>* names) const = 0;
   // Leaves a failed step to the kernels that do not answer and frees it with the last of them; from
   // then on it keeps `keep`, the owner of all that its context refers to. False, and nothing done,

@@ -230,6 +230,38 @@ TEST_F(RunLifeTest, SigtermInMidJobLeavesACheckpointFromWhichTheJobGoesOn) {
           .status());
 }
 
+// As cluster managers do it; the server hears it first, which is the worst order.
+TEST_F(RunLifeTest, SigtermToAllTasksAtOnceLeavesTheChiefsLastCheckpoint) {
+  const std::vector<std::string> args = {"--max_steps=100000", "--checkpoint=50",
+                                         "--steps_per_second=100"};
+  ASSERT_NO_FATAL_FAILURE(StartPs("run"));
+  ASSERT_OK(StartTask("master-0", "run", args));
+  ASSERT_OK(StartTask("worker-0", "run", args));
+  ASSERT_OK(task("worker-0")->WaitForLine("Step: ", kLineTime).status());
+  EXPECT_OK(task("ps-0")->Signal(SIGTERM));
+  ASSERT_OK(task("ps-0")->WaitForLine("stays for", kLineTime).status());
+  EXPECT_OK(task("master-0")->Signal(SIGTERM));
+  EXPECT_OK(task("worker-0")->Signal(SIGTERM));
+  ExpectEnds("master-0", 128 + SIGTERM);
+  ExpectEnds("worker-0", 128 + SIGTERM);
+  // Not by the end of its grace: everybody has closed.
+  ExpectLeavesWell("ps-0");
+  EXPECT_FALSE(task("ps-0")->FindLastLine("leaves although").has_value()) << task("ps-0")->output();
+  const auto saved = LatestCheckpoint(FileSystem::Posix(), logs("run"));
+  ASSERT_TRUE(saved.has_value()) << task("master-0")->output();
+  ExpectSays("master-0", absl::StrCat("; saved ", *saved));
+}
+
+TEST_F(RunLifeTest, AServerThatIsToldToEndDoesNotWaitForATrainerThatWasKilled) {
+  ASSERT_NO_FATAL_FAILURE(StartPs("run"));
+  ASSERT_OK(StartTask("master-0", "run", {"--max_steps=100000", "--steps_per_second=100"}));
+  ASSERT_OK(task("master-0")->WaitForLine("First step is", kLineTime).status());
+  Kill("master-0");
+  EXPECT_OK(task("ps-0")->Signal(SIGTERM));
+  ExpectLeavesWell("ps-0");
+  EXPECT_FALSE(task("ps-0")->FindLastLine("leaves although").has_value()) << task("ps-0")->output();
+}
+
 // Stopped between the files of a checkpoint and the commit, which a fail point makes long.
 TEST_F(RunLifeTest, AChiefThatIsStoppedInMidSaveCommitsNothingAfterItsSuccessor) {
   const std::vector<std::string> args = {"--max_steps=100000", "--checkpoint=20",

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_DISTRIBUTED_TESTING_FORWARDING_TRANSPORT_H_
+#define MILLRACE_DISTRIBUTED_TESTING_FORWARDING_TRANSPORT_H_
+
+// ForwardingTransport: a Transport that hands each call on to another one, which To() names anew
+// every time; tests override the calls that they are about.
+//
+// Each form of a call is handed on as it is: who overrides RegisterGraph overrides the form that
+// masters call, which has the graph beside the request.
+//
+// Thread-safety: as Transport, when To() is. Lifetime: a call keeps what it was handed on to only
+// until it has begun there.
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "distributed/transport/transport.h"
+#include "graph/graph.h"
+#include "runtime/training_run.h"
+
+namespace millrace {
+
+class ForwardingTransport : public Transport {
+ public:
+  ForwardingTransport(std::string task, std::string address)
+      : task_(std::move(task)), address_(std::move(address)) {}
+
+  const std::string& task() const override { return task_; }
+  const std::string& address() const override { return address_; }
+  bool is_local() const override { return To()->is_local(); }
+
+  void GetStatus(const CallOptions& o, tensorflow::GetStatusResponse* r, Done d) override {
+    To()->GetStatus(o, r, std::move(d));
+  }
+  void CreateWorkerSession(const CallOptions& o, const tensorflow::CreateWorkerSessionRequest& r,
+                           Done d) override {
+    To()->CreateWorkerSession(o, r, std::move(d));
+  }
+  void DeleteWorkerSession(const CallOptions& o, const tensorflow::DeleteWorkerSessionRequest& r,
+                           Done d) override {
+    To()->DeleteWorkerSession(o, r, std::move(d));
+  }
+  void RenewSessions(const CallOptions& o, absl::Span<const std::string> handles,
+                     std::vector<std::string>* unknown, Done d) override {
+    To()->RenewSessions(o, handles, unknown, std::move(d));
+  }
+  void FindRun(const CallOptions& o, const std::string& name, const std::string& id,
+               FoundRun* found, Done d) override {
+    To()->FindRun(o, name, id, found, std::move(d));
+  }
+  void EndRun(const CallOptions& o, const std::string& handle, const RunEnd& end, Done d) override {
+    To()->EndRun(o, handle, end, std::move(d));
+  }
+  void RegisterGraph(const CallOptions& o, const tensorflow::RegisterGraphRequest& r,
+                     tensorflow::RegisterGraphResponse* s, Done d) override {
+    To()->RegisterGraph(o, r, s, std::move(d));
+  }
+  void RegisterGraph(const CallOptions& o, const tensorflow::RegisterGraphRequest& r,
+                     std::unique_ptr<Graph> graph, tensorflow::RegisterGraphResponse* s,
+                     Done d) override {
+    To()->RegisterGraph(o, r, std::move(graph), s, std::move(d));
+  }
+  void DeregisterGraph(const CallOptions& o, const tensorflow::DeregisterGraphRequest& r,
+                       Done d) override {
+    To()->DeregisterGraph(o, r, std::move(d));
+  }
+  void CleanupGraph(const CallOptions& o, const tensorflow::CleanupGraphRequest& r,
+                    Done d) override {
+    To()->CleanupGraph(o, r, std::move(d));
+  }
+  void CleanupAll(const CallOptions& o, const tensorflow::CleanupAllRequest& r, Done d) override {
+    To()->CleanupAll(o, r, std::move(d));
+  }
+  void RunGraph(const CallOptions& o, const tensorflow::RunGraphRequest& g,
+                const tensorflow::RunGraphRequest& r, absl::Span<const NamedTensor> send,
+                bool block, tensorflow::RunGraphResponse* s, std::vector<NamedTensor>* t,
+                Done d) override {
+    To()->RunGraph(o, g, r, send, block, s, t, std::move(d));
+  }
+  void RecvTensor(const CallOptions& o, const tensorflow::RecvTensorRequest& r, NamedTensor* t,
+                  Done d) override {
+    To()->RecvTensor(o, r, t, std::move(d));
+  }
+  void Pull(const CallOptions& o, const PullRequest& r, std::shared_ptr<PullSink> s) override {
+    To()->Pull(o, r, std::move(s));
+  }
+  void Push(const CallOptions& o, int64_t step, absl::Span<const NamedTensor> t, Done d) override {
+    To()->Push(o, step, t, std::move(d));
+  }
+
+ protected:
+  // Where the next call goes; never null.
+  virtual std::shared_ptr<Transport> To() const = 0;
+
+ private:
+  const std::string task_, address_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_DISTRIBUTED_TESTING_FORWARDING_TRANSPORT_H_
