@@ -187,8 +187,7 @@ Status FromGrpc(const Callee& callee, const grpc::Status& status, bool cancelled
   return WithPayloads(Status(code, message), status.error_details());
 }
 
-grpc::Status ToGrpc(const Status& status) {
-  if (status.ok()) return grpc::Status::OK;
+grpc::Status ToGrpcOrThrow(const Status& status) {
   std::string message(status.message());
   // As long as gRPC writes it: it escapes what is not printable ASCII.
   size_t written = 0, length = 0;
@@ -201,6 +200,16 @@ grpc::Status ToGrpc(const Status& status) {
     message += " ... [truncated]";
   }
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), message, PayloadBytes(status));
+}
+
+// Without its text when there is no memory for it: the call must end.
+grpc::Status ToGrpc(const Status& status) {
+  if (status.ok()) return grpc::Status();
+  try {
+    return ToGrpcOrThrow(status);
+  } catch (...) {
+    return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string());
+  }
 }
 
 // Keeps a call and its CancellationManager together.
@@ -239,9 +248,10 @@ std::shared_ptr<grpc::ClientContext> MakeContext(const Callee& callee, const Rpc
 
 Status CancelledBeforeStart() { return absl::CancelledError("Call was cancelled before it began"); }
 
+// Both kinds of calls: End is heard once, whoever says it first.
 class UnaryCall : public std::enable_shared_from_this<UnaryCall> {
  public:
-  UnaryCall(std::shared_ptr<const Callee> callee, RpcChannel::UnaryDone done)
+  UnaryCall(std::shared_ptr<const Callee> callee, RpcChannel::UnaryDone&& done)
       : callee_(std::move(callee)), done_(std::move(done)) {}
 
   void Start(grpc::GenericStub* stub, const std::string& method, const RpcOptions& options,
@@ -255,15 +265,22 @@ class UnaryCall : public std::enable_shared_from_this<UnaryCall> {
     reader_->StartCall();
     reader_->Finish(&response_, &status_, event_.Arm(shared_from_this(), &UnaryCall::Finished));
   }
+  void End(const Status& status) {
+    // Relaxed: gRPC orders what happens to a call; this only chooses among it.
+    if (ended_.exchange(true, std::memory_order_relaxed)) return;
+    cancel_.End();
+    done_(status, response_);
+  }
 
  private:
   void Finished(bool) {
     const bool cancelled = cancel_.End();
-    done_(FromGrpc(*callee_, status_, cancelled), response_);
+    End(NoExceptions("Call", [&] { return FromGrpc(*callee_, status_, cancelled); }));
   }
 
   const std::shared_ptr<const Callee> callee_;
   RpcChannel::UnaryDone done_;
+  std::atomic<bool> ended_{false};
   std::shared_ptr<grpc::ClientContext> context_;
   std::unique_ptr<grpc::GenericClientAsyncResponseReader> reader_;
   grpc::ByteBuffer response_;
@@ -276,8 +293,8 @@ class UnaryCall : public std::enable_shared_from_this<UnaryCall> {
 // is over when the last of them has come.
 class StreamCall : public std::enable_shared_from_this<StreamCall> {
  public:
-  StreamCall(std::shared_ptr<const Callee> callee, RpcChannel::OnMessage on_message,
-             RpcChannel::StreamDone done)
+  StreamCall(std::shared_ptr<const Callee> callee, RpcChannel::OnMessage&& on_message,
+             RpcChannel::StreamDone&& done)
       : callee_(std::move(callee)), on_message_(std::move(on_message)), done_(std::move(done)) {}
 
   void Start(grpc::GenericStub* stub, const std::string& method, const RpcOptions& options,
@@ -292,25 +309,42 @@ class StreamCall : public std::enable_shared_from_this<StreamCall> {
                        wrote_.Arm(shared_from_this(), &StreamCall::Wrote));
     ReadNext();
   }
+  void End(const Status& status) {
+    if (ended_.exchange(true, std::memory_order_relaxed)) return;
+    cancel_.End();
+    done_(status);
+  }
 
  private:
   void Wrote(bool) {}  // when it fails, so do the read and the end
   void ReadNext() { stream_->Read(&message_, read_.Arm(shared_from_this(), &StreamCall::Read)); }
   void Read(bool ok) {
-    if (ok && on_message_(message_)) {
+    if (ok && ExpectsAnother()) {
       message_.Clear();
       return ReadNext();
     }
     stream_->Finish(&status_, finish_.Arm(shared_from_this(), &StreamCall::Finished));
   }
+  bool ExpectsAnother() {
+    const StatusOr<bool> another = NoExceptions("Stream", [&] { return on_message_(message_); });
+    if (another.ok()) return *another;
+    error_ = another.status();
+    // The end comes only behind what the peer still sends, and nobody reads that.
+    context_->TryCancel();
+    return false;
+  }
   void Finished(bool) {
     const bool cancelled = cancel_.End();
-    done_(FromGrpc(*callee_, status_, cancelled));
+    End(!error_.ok() ? error_ : NoExceptions("Stream", [&] {
+      return FromGrpc(*callee_, status_, cancelled);
+    }));
   }
 
   const std::shared_ptr<const Callee> callee_;
   RpcChannel::OnMessage on_message_;
   RpcChannel::StreamDone done_;
+  std::atomic<bool> ended_{false};  // relaxed, as in UnaryCall
+  Status error_;                    // of on_message_
   std::shared_ptr<grpc::ClientContext> context_;
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
   grpc::ByteBuffer message_;
@@ -374,28 +408,41 @@ class GrpcRpcChannel : public RpcChannel {
 
   void Unary(const std::string& method, const RpcOptions& options, const grpc::ByteBuffer& request,
              UnaryDone done) override {
-    Count(method);
-    if (options.cancellation != nullptr && options.cancellation->IsCancelled()) {
-      return done(CancelledBeforeStart(), grpc::ByteBuffer());
-    }
-    std::make_shared<UnaryCall>(callee_, std::move(done))->Start(&stub_, method, options, request);
+    std::shared_ptr<UnaryCall> call;
+    const Status begun = NoExceptions(method, [&]() -> Status {
+      MR_RETURN_IF_ERROR(Begin(method, options));
+      call = std::make_shared<UnaryCall>(callee_, std::move(done));
+      call->Start(&stub_, method, options, request);
+      return absl::OkStatus();
+    });
+    if (begun.ok()) return;
+    if (call != nullptr) return call->End(begun);
+    done(begun, grpc::ByteBuffer());
   }
   void Stream(const std::string& method, const RpcOptions& options, const grpc::ByteBuffer& request,
               OnMessage on_message, StreamDone done) override {
-    Count(method);
-    if (options.cancellation != nullptr && options.cancellation->IsCancelled()) {
-      return done(CancelledBeforeStart());
-    }
-    std::make_shared<StreamCall>(callee_, std::move(on_message), std::move(done))
-        ->Start(&stub_, method, options, request);
+    std::shared_ptr<StreamCall> call;
+    const Status begun = NoExceptions(method, [&]() -> Status {
+      MR_RETURN_IF_ERROR(Begin(method, options));
+      call = std::make_shared<StreamCall>(callee_, std::move(on_message), std::move(done));
+      call->Start(&stub_, method, options, request);
+      return absl::OkStatus();
+    });
+    if (begun.ok()) return;
+    if (call != nullptr) return call->End(begun);
+    done(begun);
   }
   const std::string& address() const override { return callee_->address; }
 
  private:
-  void Count(const std::string& method) {
-    CallCounts& counts = call_counts();
-    MutexLock lock(&counts.mu);
-    ++counts.by_name[absl::StrCat(callee_->address, method)];
+  Status Begin(const std::string& method, const RpcOptions& options) {
+    {
+      CallCounts& counts = call_counts();
+      MutexLock lock(&counts.mu);
+      ++counts.by_name[absl::StrCat(callee_->address, method)];
+    }
+    const bool cancelled = options.cancellation != nullptr && options.cancellation->IsCancelled();
+    return cancelled ? CancelledBeforeStart() : absl::OkStatus();
   }
 
   const std::shared_ptr<const Callee> callee_;
@@ -493,12 +540,17 @@ class GrpcServerCall : public ServerCall,
  private:
   void Accepted(bool ok);
   void RequestRead(bool ok);
+  Status TakeRequest(bool ok);
   void HandlerThrew();
   void Written(bool) {
     // A client that is gone is noticed through `over`.
     absl::AnyInvocable<void()> written = std::move(written_);
     written_ = nullptr;
-    if (written) written();
+    try {
+      if (written) written();
+    } catch (...) {
+      HandlerThrew();
+    }
   }
   void Finished(bool) {}
   void Over(bool) {
@@ -574,25 +626,19 @@ void GrpcServerCall::Accepted(bool ok) {
     return;
   }
   server_->AcceptNext();
-  if (const Status admitted = guard_->Admit(context_, &ticket_); !admitted.ok()) {
-    return FinishWithStatus(admitted);
-  }
+  const Status admitted =
+      NoExceptions(method(), [this] { return guard_->Admit(context_, &ticket_); });
+  if (!admitted.ok()) return FinishWithStatus(admitted);
   ReaderLock lock(&gate_->mu);
   if (gate_->closed) return;
   stream_.Read(&request_, read_.Arm(shared_from_this(), &GrpcServerCall::RequestRead));
 }
 
 void GrpcServerCall::RequestRead(bool ok) {
-  if (!ok) {
-    return FinishWithStatus(InvalidArgument(method(), ": a call must have one request, got none"));
-  }
-  if (const Status taken = ticket_.TakeRequest(method(), request_.Length()); !taken.ok()) {
+  const Status taken = NoExceptions(method(), [&] { return TakeRequest(ok); });
+  if (!taken.ok()) {
     request_.Clear();
     return FinishWithStatus(taken);
-  }
-  handler_ = methods_->Find(method());
-  if (handler_ == nullptr) {
-    return FinishWithStatus(Unimplemented("Method must be one of this server, got ", method()));
   }
   if (handler_->weight == CallWeight::kLight) return RunCall();
   try {
@@ -602,6 +648,14 @@ void GrpcServerCall::RequestRead(bool ok) {
   } catch (...) {
     HandlerThrew();
   }
+}
+
+Status GrpcServerCall::TakeRequest(bool ok) {
+  if (!ok) return InvalidArgument(method(), ": a call must have one request, got none");
+  MR_RETURN_IF_ERROR(ticket_.TakeRequest(method(), request_.Length()));
+  handler_ = methods_->Find(method());
+  if (handler_ != nullptr) return absl::OkStatus();
+  return Unimplemented("Method must be one of this server, got ", method());
 }
 
 void GrpcServerCall::RunCall() {
