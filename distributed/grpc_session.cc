@@ -50,8 +50,6 @@ constexpr int kRunCallableFetch = 1;  // RunCallableResponse.fetch
 
 // How often the log says that a master is missing.
 constexpr absl::Duration kWaitLogPeriod = absl::Seconds(10);
-// How long a peer must refuse before it is believed: one that is just ending looks the same.
-constexpr absl::Duration kRefusalTime = absl::Seconds(2);
 // For calls that only set up or tidy up.
 constexpr absl::Duration kControlTimeout = absl::Minutes(10);
 constexpr absl::Duration kCloseTimeout = absl::Seconds(30);
@@ -212,22 +210,18 @@ class GrpcMaster : public MasterInterface, public SessionHost {
   // Says every 10 s that the master is missing.
   Status AwaitServer(absl::Duration timeout, absl::Time deadline) {
     absl::Time next_log = absl::Now() + kWaitLogPeriod;
-    absl::Time refused = absl::InfiniteFuture();  // since when
     std::string why;
     for (;;) {
       RpcOptions options;
       // Does not wait for a connection: why there is none is said only without.
       options.deadline = std::min(deadline, next_log);
+      options.asks_for_refusal = true;
       MR_ASSIGN_OR_RETURN(const grpc::ByteBuffer bytes, Encode(tensorflow::GetStatusRequest()));
       const Status status =
           channel_->Call(absl::StrCat(kWorkerService, "GetStatus"), options, bytes).status();
       if (!absl::IsDeadlineExceeded(status) && !absl::IsUnavailable(status)) return status;
       if (absl::IsUnavailable(status)) why = absl::StrCat(" (", status.message(), ")");
-      if (!IsRefusal(status)) {
-        refused = absl::InfiniteFuture();
-      } else if (refused = std::min(refused, absl::Now()); absl::Now() - refused > kRefusalTime) {
-        return status;
-      }
+      if (IsRefusal(status)) return status;
       if (absl::Now() >= deadline) {
         return absl::DeadlineExceededError(
             absl::StrCat("Session: the master at ", channel_->address(), " must answer within ",
@@ -237,7 +231,7 @@ class GrpcMaster : public MasterInterface, public SessionHost {
         LogInfo("CreateSession still waiting for response from master: ", channel_->address());
         next_log = absl::Now() + kWaitLogPeriod;
       }
-      // A refusal may come at once.
+      // It may come at once.
       if (absl::IsUnavailable(status)) absl::SleepFor(absl::Milliseconds(100));
     }
   }

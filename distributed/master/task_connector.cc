@@ -17,9 +17,6 @@ namespace {
 // One attempt to reach a task that is not there yet.
 constexpr absl::Duration kConnectAttempt = absl::Seconds(10);
 constexpr absl::Duration kConnectPause = absl::Milliseconds(100);
-// How long a task must refuse to speak with us before it is believed: one that is just ending looks
-// the same.
-constexpr absl::Duration kRefusalTime = absl::Seconds(2);
 
 // What the attempts to reach several tasks share; they may end after the wait for them.
 struct Attempts {
@@ -30,15 +27,10 @@ struct Attempts {
     absl::Time next_attempt = absl::InfinitePast();
     std::string last_error = "no answer yet";
     std::shared_ptr<tensorflow::GetStatusResponse> response;
-    absl::Time refused_since = absl::InfiniteFuture();
     Status refusal;  // it will not let us in
 
-    void Hear(const Status& answer, absl::Time now) {
-      const bool over_tls = absl::IsUnavailable(answer) && IsRefusal(answer);
-      refused_since = over_tls ? std::min(refused_since, now) : absl::InfiniteFuture();
-      const bool refused = absl::IsUnauthenticated(answer) || absl::IsFailedPrecondition(answer) ||
-                           now - refused_since > kRefusalTime;
-      if (refused) refusal = answer;
+    void Hear(const Status& answer) {
+      if (IsRefusal(answer) || absl::IsFailedPrecondition(answer)) refusal = answer;
     }
   };
   Mutex mu;
@@ -69,6 +61,7 @@ void Ask(const std::shared_ptr<Attempts>& attempts, size_t i, const AwaitOptions
   }
   CallOptions options = CallWithin(kConnectAttempt, await.timers);
   options.cancellation = &attempts->cancellation;
+  options.asks_for_refusal = true;
   transport->GetStatus(options, response.get(),
                        [attempts, response, clock = await.clock, i](const Status& answer) {
                          MutexLock lock(&attempts->mu);
@@ -77,7 +70,7 @@ void Ask(const std::shared_ptr<Attempts>& attempts, size_t i, const AwaitOptions
                          task.answered = answer.ok() && response->device_attributes_size() > 0;
                          task.last_error = std::string(answer.message());
                          task.next_attempt = clock->Now() + kConnectPause;
-                         task.Hear(answer, clock->Now());
+                         task.Hear(answer);
                          attempts->changed.SignalAll();
                        });
 }

@@ -40,6 +40,7 @@ RpcOptions ToRpcOptions(const CallOptions& options) {
   rpc.deadline = options.deadline;
   rpc.wait_for_ready = options.wait_for_ready;
   rpc.cancellation = options.cancellation;
+  rpc.asks_for_refusal = options.asks_for_refusal;
   return rpc;
 }
 

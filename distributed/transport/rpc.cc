@@ -22,12 +22,14 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/exceptions.h"
+#include "core/io_pool.h"
 #include "core/logging.h"
 #include "core/mutex.h"
 #include "core/notification.h"
 #include "distributed/transport/call_guard.h"
 #include "distributed/transport/call_metadata.h"
 #include "distributed/transport/call_threads.h"
+#include "distributed/transport/peer_probe.h"
 #include "distributed/transport/session_terms.h"
 
 namespace millrace {
@@ -39,6 +41,8 @@ constexpr int kClientPollers = 2;
 constexpr absl::Duration kShutdownGrace = absl::Milliseconds(500);
 // Calls that the server can take up without asking for each anew.
 constexpr int kAcceptedAhead = 16;
+// Looks at peers at the same time, in all channels.
+constexpr int kProbes = 4;
 // How soon a server that had no memory to accept a call tries again.
 constexpr absl::Duration kAcceptAgain = absl::Milliseconds(100);
 
@@ -124,37 +128,13 @@ grpc::CompletionQueue* ClientQueue() {
 struct Callee {
   std::string address;
   std::shared_ptr<const Credentials> credentials;
+  std::shared_ptr<PeerProbe> probe;
 };
 
-// Why two peers that reached each other did not become connected; "" when that is not it. `error`
-// is gRPC's text. Not `sure`: a task that is not there, behind something that takes connections for
-// it, looks the same.
-std::string WhyNoConnection(const Callee& callee, absl::string_view error, bool* sure) {
-  *sure = true;
-  if (!absl::StrContains(error, "failed to connect")) return "";
-  const auto says = [error](absl::string_view what) { return absl::StrContains(error, what); };
-  if (says("WRONG_VERSION_NUMBER") || says("wrong version number")) {
-    return "it speaks no TLS, but this process was given a CA or a certificate; set "
-           "MILLRACE_CERTIFICATE_FILE and MILLRACE_KEY_FILE there, or no MILLRACE_CA_FILE here";
-  }
-  if (says("certificate verify failed") || says("CERTIFICATE_VERIFY_FAILED")) {
-    return "its certificate has expired, or is not signed by the CA of MILLRACE_CA_FILE here";
-  }
-  if (says("Peer name") || says("is not in peer certificate") || says("Hostname")) {
-    return absl::StrCat("its certificate is not for the host of ", callee.address,
-                        "; name it in the certificate's subject alternative names");
-  }
-  const bool closed = says("Socket closed") || says("reset by peer") || says("Broken pipe") ||
-                      says("SETTINGS") || says("handshake");
-  if (!closed) return "";
-  if (!callee.credentials->is_tls()) {
-    *sure = false;
-    return "it closes connections without TLS; set MILLRACE_CA_FILE here if it has a certificate";
-  }
-  return callee.credentials->certificate.empty()
-             ? "it asks for a certificate; set MILLRACE_CERTIFICATE_FILE and MILLRACE_KEY_FILE here"
-             : "it does not take this process's certificate, which its CA must have signed and "
-               "which must be valid";
+// Looks at peers that cannot be called; never behind files. Never destroyed, like the queue.
+IoPool* ProbePool() {
+  static IoPool* const pool = new IoPool(kProbes);
+  return pool;
 }
 
 // `cancelled_here`: this side has cancelled the call.
@@ -172,12 +152,8 @@ Status FromGrpc(const Callee& callee, const grpc::Status& status, bool cancelled
     code = absl::StatusCode::kUnavailable;
   }
   if (code == absl::StatusCode::kUnavailable) {
-    bool sure = false;
-    const std::string why = WhyNoConnection(callee, message, &sure);
-    const Status unavailable = absl::UnavailableError(absl::StrCat(
-        "Task at ", callee.address,
-        " must be reachable, got: ", why.empty() ? "" : absl::StrCat(why, "; "), message));
-    return why.empty() || !sure ? unavailable : AsRefusal(unavailable);
+    return absl::UnavailableError(
+        absl::StrCat("Task at ", callee.address, " must be reachable, got: ", message));
   }
   if (code == absl::StatusCode::kResourceExhausted &&
       absl::StrContains(message, "Received message larger than max")) {
@@ -251,8 +227,9 @@ Status CancelledBeforeStart() { return absl::CancelledError("Call was cancelled 
 // Both kinds of calls: End is heard once, whoever says it first.
 class UnaryCall : public std::enable_shared_from_this<UnaryCall> {
  public:
-  UnaryCall(std::shared_ptr<const Callee> callee, RpcChannel::UnaryDone&& done)
-      : callee_(std::move(callee)), done_(std::move(done)) {}
+  UnaryCall(std::shared_ptr<const Callee> callee, bool asks_for_refusal,
+            RpcChannel::UnaryDone&& done)
+      : callee_(std::move(callee)), asks_for_refusal_(asks_for_refusal), done_(std::move(done)) {}
 
   void Start(grpc::GenericStub* stub, const std::string& method, const RpcOptions& options,
              const grpc::ByteBuffer& request) {
@@ -275,10 +252,20 @@ class UnaryCall : public std::enable_shared_from_this<UnaryCall> {
  private:
   void Finished(bool) {
     const bool cancelled = cancel_.End();
-    End(NoExceptions("Call", [&] { return FromGrpc(*callee_, status_, cancelled); }));
+    const Status status =
+        NoExceptions("Call", [&] { return FromGrpc(*callee_, status_, cancelled); });
+    if (!asks_for_refusal_ || !absl::IsUnavailable(status)) return End(status);
+    const Status asked = NoExceptions("Call", [&] {
+      ProbePool()->Schedule([self = shared_from_this(), status] {
+        self->End(NoExceptions("Call", [&] { return self->callee_->probe->Explain(status); }));
+      });
+      return absl::OkStatus();
+    });
+    if (!asked.ok()) End(status);
   }
 
   const std::shared_ptr<const Callee> callee_;
+  const bool asks_for_refusal_;
   RpcChannel::UnaryDone done_;
   std::atomic<bool> ended_{false};
   std::shared_ptr<grpc::ClientContext> context_;
@@ -402,7 +389,8 @@ std::shared_ptr<grpc::ServerCredentials> ServerCredentialsOf(const Credentials& 
 class GrpcRpcChannel : public RpcChannel {
  public:
   GrpcRpcChannel(const std::string& address, std::shared_ptr<const Credentials> credentials)
-      : callee_(std::make_shared<const Callee>(Callee{address, std::move(credentials)})),
+      : callee_(std::make_shared<const Callee>(
+            Callee{address, credentials, std::make_shared<PeerProbe>(address, credentials)})),
         stub_(grpc::CreateCustomChannel(address, ChannelCredentialsOf(*callee_->credentials),
                                         ChannelArguments())) {}
 
@@ -411,7 +399,7 @@ class GrpcRpcChannel : public RpcChannel {
     std::shared_ptr<UnaryCall> call;
     const Status begun = NoExceptions(method, [&]() -> Status {
       MR_RETURN_IF_ERROR(Begin(method, options));
-      call = std::make_shared<UnaryCall>(callee_, std::move(done));
+      call = std::make_shared<UnaryCall>(callee_, options.asks_for_refusal, std::move(done));
       call->Start(&stub_, method, options, request);
       return absl::OkStatus();
     });

@@ -15,8 +15,8 @@
 // Failure: gRPC's status codes are Status codes; a connection that breaks is Unavailable. What a
 // handler or a callback throws is its call's status: ResourceExhausted for want of memory, else
 // Internal. A server that asks for a token answers Unauthenticated without it, before it reads the
-// request; when two peers cannot agree on TLS, that is Unavailable with the likely reason
-// (IsRefusal).
+// request. Peers that cannot agree on TLS are Unavailable; the reason is looked for when a call
+// asks for it (peer_probe.h).
 
 #include <grpcpp/support/byte_buffer.h>
 
@@ -50,6 +50,9 @@ struct RpcOptions {
   bool wait_for_ready = false;
   // Cancels the call. May be null; outlives the call's `done`.
   CancellationManager* cancellation = nullptr;
+  // Of unary calls: Unavailable is explained, and marked where the peer is sure to refuse us
+  // (IsRefusal). That may take kProbeTime more, also beyond the deadline.
+  bool asks_for_refusal = false;
 };
 
 class RpcChannel {

@@ -46,6 +46,9 @@ struct CallOptions {
   bool wait_for_ready = false;
   // May be null; outlives the call's `done`.
   CancellationManager* cancellation = nullptr;
+  // When the task cannot be reached: finds out whether it refuses us (IsRefusal), which may take
+  // two seconds more. RunGraph and Pull do not.
+  bool asks_for_refusal = false;
 };
 
 // All that one partition sends to one task: the receiver's request for it.
