@@ -5,6 +5,7 @@
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/resource_quota.h>
 #include <malloc.h>
 #include <netdb.h>
 #include <sys/socket.h>
@@ -46,6 +47,8 @@ constexpr int kProbes = 4;
 // How soon a server that had no memory to accept a call tries again.
 constexpr absl::Duration kAcceptAgain = absl::Milliseconds(100);
 
+// Above any machine's memory; gRPC counts in it.
+constexpr int64_t kMaxQuotaBytes = int64_t{1} << 50;
 // What malloc keeps free at the end of a heap before it gives memory back to the system.
 constexpr int kMallocKeepsBytes = 64 << 20;
 
@@ -753,6 +756,12 @@ Status CheckFree(const std::string& address) {
   return absl::OkStatus();
 }
 
+// What gRPC may hold for callers, in part or whole.
+size_t ReceiveQuota(const ServerLimits& limits) {
+  const int64_t pending = std::clamp<int64_t>(limits.max_pending_bytes, 0, kMaxQuotaBytes);
+  return static_cast<size_t>(pending + ServerLimits::kReceiveSlackBytes);
+}
+
 Status GrpcRpcServer::Listen(Options options) {
   const std::string& address = options.address;
   MR_RETURN_IF_ERROR(CheckFree(address));
@@ -767,6 +776,10 @@ Status GrpcRpcServer::Listen(Options options) {
   builder.SetMaxReceiveMessageSize(
       static_cast<int>(std::clamp<int64_t>(guard_->limits().max_message_bytes, 1, INT32_MAX)));
   builder.SetMaxSendMessageSize(INT32_MAX);
+  // Requests that never come to their end are counted by nobody else.
+  grpc::ResourceQuota quota;
+  quota.Resize(ReceiveQuota(guard_->limits()));
+  builder.SetResourceQuota(quota);
   // A second process on the port must fail, not share it.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,
