@@ -201,13 +201,18 @@ TEST_F(PeerProbeTest, WhoTakesOurCertificateAndThenClosesMayCome) {
     SSL_set_fd(ssl.get(), fd);
     if (SSL_accept(ssl.get()) == 1) ++taken;
   };
-  const Listener proxy(serve);
-  ExpectNoRefusal(LookAtPeer(proxy.address(), *Load(task_)), "");
+  {
+    const Listener proxy(serve);
+    ExpectNoRefusal(LookAtPeer(proxy.address(), *Load(task_)), "");
+  }  // it has done what it does
   EXPECT_EQ(taken, 1);
   // It asks, and does not take another one: with an alert, unlike gRPC.
   const TestCertificate unknown = stranger_.Sign("unknown2", "IP:127.0.0.1");
-  ExpectRefusal(LookAtPeer(proxy.address(), *Load(Options(unknown))),
-                "it does not take this process's certificate");
+  {
+    const Listener proxy(serve);
+    ExpectRefusal(LookAtPeer(proxy.address(), *Load(Options(unknown))),
+                  "it does not take this process's certificate");
+  }
   EXPECT_EQ(taken, 1);
 }
 
