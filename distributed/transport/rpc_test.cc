@@ -22,7 +22,7 @@ namespace millrace {
 namespace {
 
 // A hang, not a measure.
-constexpr absl::Duration kHang = absl::Seconds(60);
+constexpr absl::Duration kHang = absl::Seconds(15);
 
 grpc::ByteBuffer Bytes(size_t n) {
   const grpc::Slice slice(std::string(n, 'x'));
