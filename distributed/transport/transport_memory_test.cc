@@ -12,6 +12,7 @@
 #include "absl/functional/any_invocable.h"
 #include "core/arena.h"
 #include "core/cancellation.h"
+#include "core/exceptions.h"
 #include "core/io_pool.h"
 #include "core/status.h"
 #include "core/tensor.h"
