@@ -51,8 +51,6 @@ constexpr int kRunCallableFetch = 1;  // RunCallableResponse.fetch
 
 // How often the log says that a master is missing.
 constexpr absl::Duration kWaitLogPeriod = absl::Seconds(10);
-// How long a peer must refuse before it is believed: one that is just ending looks the same.
-constexpr absl::Duration kRefusalTime = absl::Seconds(2);
 // For calls that only set up or tidy up.
 constexpr absl::Duration kControlTimeout = absl::Minutes(10);
 constexpr absl::Duration kCloseTimeout = absl::Seconds(30);
@@ -216,22 +214,18 @@ class GrpcMaster : public MasterInterface, public SessionHost {
   // Says every 10 s that the master is missing.
   Status AwaitServer(absl::Duration timeout, absl::Time deadline) {
     absl::Time next_log = absl::Now() + kWaitLogPeriod;
-    absl::Time refused = absl::InfiniteFuture();  // since when
     std::string why;
     for (;;) {
       RpcOptions options;
       // Does not wait for a connection: why there is none is said only without.
       options.deadline = std::min(deadline, next_log);
+      options.asks_for_refusal = true;
       MR_ASSIGN_OR_RETURN(const grpc::ByteBuffer bytes, Encode(tensorflow::GetStatusRequest()));
       const Status status =
           channel_->Call(absl::StrCat(kWorkerService, "GetStatus"), options, bytes).status();
       if (!absl::IsDeadlineExceeded(status) && !absl::IsUnavailable(status)) return status;
       if (absl::IsUnavailable(status)) why = absl::StrCat(" (", status.message(), ")");
-      if (!IsRefusal(status)) {
-        refused = absl::InfiniteFuture();
-      } else if (refused = std::min(refused, absl::Now()); absl::Now() - refused > kRefusalTime) {
-        return status;
-      }
+      if (IsRefusal(status)) return status;
       if (absl::Now() >= deadline) {
         return absl::DeadlineExceededError(
             absl::StrCat("Session: the master at ", channel_->address(), " must answer within ",
@@ -241,7 +235,7 @@ class GrpcMaster : public MasterInterface, public SessionHost {
         LogInfo("CreateSession still waiting for response from master: ", channel_->address());
         next_log = absl::Now() + kWaitLogPeriod;
       }
-      // A refusal may come at once.
+      // It may come at once.
       if (absl::IsUnavailable(status)) absl::SleepFor(absl::Milliseconds(100));
     }
   }
@@ -288,10 +282,22 @@ class GrpcMaster : public MasterInterface, public SessionHost {
 
 void Respond(ServerCall* call, const Status& status,
              const google::protobuf::MessageLite& response) {
-  if (!status.ok()) return call->FinishWithStatus(status);
-  const StatusOr<grpc::ByteBuffer> message = Encode(response);
-  if (!message.ok()) return call->FinishWithStatus(message.status());
-  call->Finish(*message);
+  FinishWith(call, [&]() -> StatusOr<grpc::ByteBuffer> {
+    MR_RETURN_IF_ERROR(status);
+    return Encode(response);
+  });
+}
+
+// Runs `body`, which answers `call`, on the pool. What it throws is the answer.
+template <typename Body>
+void Schedule(IoPool* pool, std::shared_ptr<ServerCall> call, Body body) {
+  pool->Schedule([call = std::move(call), body = std::move(body)]() mutable {
+    try {
+      body();
+    } catch (...) {
+      call->FinishWithStatus(StatusOfException(call->method()));
+    }
+  });
 }
 
 // A method without tensors, which may block and so leaves the poller.
@@ -302,7 +308,7 @@ RpcServer::Handler Blocking(const char* name, IoPool* pool,
     auto request = std::make_shared<Request>();
     const Status status = DecodeMessage(name, bytes, request.get());
     if (!status.ok()) return call->FinishWithStatus(status);
-    pool->Schedule([name, call, request, method] {
+    Schedule(pool, call, [name, call, request, method] {
       Response response;
       const Status result =
           NoExceptions(name, [&] { return method(call.get(), *request, &response); });
@@ -311,8 +317,8 @@ RpcServer::Handler Blocking(const char* name, IoPool* pool,
   };
 }
 
-void FinishStep(ServerCall* call, const tensorflow::RunStepRequest& request,
-                StatusOr<StepResult> result) {
+StatusOr<grpc::ByteBuffer> EncodeStep(const tensorflow::RunStepRequest& request,
+                                      StatusOr<StepResult> result) {
   MessageWriter writer;
   tensorflow::RunStepResponse response;
   Status status = result.status();
@@ -320,9 +326,7 @@ void FinishStep(ServerCall* call, const tensorflow::RunStepRequest& request,
     status = writer.AddNamedTensor(kRunStepTensor, request.fetch(i),
                                    result->fetches[static_cast<size_t>(i)]);
   }
-  if (!status.ok() && !request.store_errors_in_response_body()) {
-    return call->FinishWithStatus(status);
-  }
+  if (!status.ok() && !request.store_errors_in_response_body()) return status;
   if (status.ok()) {
     response.mutable_metadata()->Swap(&result->metadata);
   } else {
@@ -331,9 +335,7 @@ void FinishStep(ServerCall* call, const tensorflow::RunStepRequest& request,
     AddPayloads(status, &response);
   }
   writer.AddMessage(response);
-  const StatusOr<grpc::ByteBuffer> message = writer.Finish();
-  if (!message.ok()) return call->FinishWithStatus(message.status());
-  call->Finish(*message);
+  return writer.Finish();
 }
 
 void ServeRunStep(Master* master, IoPool* pool, std::shared_ptr<ServerCall> call,
@@ -349,11 +351,11 @@ void ServeRunStep(Master* master, IoPool* pool, std::shared_ptr<ServerCall> call
     feeds.push_back({std::move(tensor.name), std::move(tensor.value), false});
   }
   // The signature may have to be compiled, which waits for other tasks.
-  pool->Schedule([master, call, request, feeds = std::move(feeds)] {
-    master->RunStepAsync(*request, feeds, call->cancellation(),
-                         [call, request](StatusOr<StepResult> result) {
-                           FinishStep(call.get(), *request, std::move(result));
-                         });
+  Schedule(pool, call, [master, call, request, feeds = std::move(feeds)] {
+    master->RunStepAsync(
+        *request, feeds, call->cancellation(), [call, request](StatusOr<StepResult> result) {
+          FinishWith(call.get(), [&] { return EncodeStep(*request, std::move(result)); });
+        });
   });
 }
 
@@ -376,18 +378,17 @@ void ServeRunCallable(Master* master, std::shared_ptr<ServerCall> call,
   }
   master->RunCallableAsync(request, feeds, limited ? &options : nullptr, call->cancellation(),
                            [call](StatusOr<StepResult> result) {
-                             if (!result.ok()) return call->FinishWithStatus(result.status());
-                             MessageWriter writer;
-                             tensorflow::RunCallableResponse response;
-                             response.mutable_metadata()->Swap(&result->metadata);
-                             writer.AddMessage(response);
-                             for (const Tensor& tensor : result->fetches) {
-                               const Status added = writer.AddTensor(kRunCallableFetch, tensor);
-                               if (!added.ok()) return call->FinishWithStatus(added);
-                             }
-                             const StatusOr<grpc::ByteBuffer> message = writer.Finish();
-                             if (!message.ok()) return call->FinishWithStatus(message.status());
-                             call->Finish(*message);
+                             FinishWith(call.get(), [&]() -> StatusOr<grpc::ByteBuffer> {
+                               MR_RETURN_IF_ERROR(result.status());
+                               MessageWriter writer;
+                               tensorflow::RunCallableResponse response;
+                               response.mutable_metadata()->Swap(&result->metadata);
+                               writer.AddMessage(response);
+                               for (const Tensor& tensor : result->fetches) {
+                                 MR_RETURN_IF_ERROR(writer.AddTensor(kRunCallableFetch, tensor));
+                               }
+                               return writer.Finish();
+                             });
                            });
 }
 

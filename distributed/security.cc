@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <openssl/bio.h>
+#include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
@@ -19,6 +20,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/mutex.h"
+#include "core/sha256.h"
 
 namespace millrace {
 namespace {
@@ -134,6 +136,12 @@ Status CheckCertificate(const char* what, const std::string& path, const std::st
   if (certificate == nullptr) {
     return InvalidArgument("Security: the ", what, " '", path,
                            "' must hold a certificate in PEM, got none");
+  }
+  const ASN1_TIME* const begin = X509_get0_notBefore(certificate.get());
+  if (X509_cmp_current_time(begin) > 0) {
+    return FailedPrecondition("Security: the certificate of the ", what, " '", path,
+                              "' must be valid now, got one that begins on ", TimeText(begin),
+                              "; look at this machine's clock");
   }
   const ASN1_TIME* const end = X509_get0_notAfter(certificate.get());
   if (X509_cmp_current_time(end) < 0) {
@@ -253,12 +261,9 @@ StatusOr<std::shared_ptr<const Credentials>> ClusterCredentials() {
 }
 
 bool IsSameSecret(absl::string_view secret, absl::string_view shown) {
-  // As many steps as `shown` has bytes, whatever they are.
-  volatile unsigned char difference = secret.empty() || secret.size() != shown.size() ? 1 : 0;
-  for (size_t i = 0; i < shown.size() && !secret.empty(); ++i) {
-    difference = static_cast<unsigned char>(difference | (secret[i % secret.size()] ^ shown[i]));
-  }
-  return difference == 0;
+  const StatusOr<std::string> wanted = Sha256(secret), got = Sha256(shown);
+  return !secret.empty() && wanted.ok() && got.ok() &&
+         CRYPTO_memcmp(wanted->data(), got->data(), wanted->size()) == 0;
 }
 
 bool IsRefusal(const Status& status) {

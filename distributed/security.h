@@ -63,7 +63,8 @@ Status SetClusterSecurity(const SecurityOptions& options);
 // What was set, or else what the environment says, which is read once.
 StatusOr<std::shared_ptr<const Credentials>> ClusterCredentials();
 
-// Equal, in a time that tells nothing but the length of `shown`.
+// Equal, and neither secret is empty. Their digests are compared, in constant time: what it takes
+// tells nothing of `secret` but its length in steps of 64 bytes.
 bool IsSameSecret(absl::string_view secret, absl::string_view shown);
 
 // Whether nothing but another configuration, here or there, can make this status OK: a peer that

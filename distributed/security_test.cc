@@ -11,9 +11,13 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -34,6 +38,7 @@
 #include "distributed/transport/rpc.h"
 #include "gtest/gtest.h"
 #include "runtime/session.h"
+#include "tests/failures/tcp_proxy.h"
 
 namespace millrace {
 namespace {
@@ -286,10 +291,19 @@ TEST_F(TlsTest, PeersThatDoNotAgreeAreUnavailableAndTheLikelyReasonIsNamed) {
   const SecurityOptions task = Task(local_);
   SecurityOptions one_sided = task;
   one_sided.require_client_certificate = false;
-  // Plaintext and TLS. A proxy whose task is not there looks like the first: it is waited for.
-  EXPECT_STATUS(Hear(task, {}, absl::Seconds(3)), absl::StatusCode::kDeadlineExceeded,
-                "it closes connections without TLS; set MILLRACE_CA_FILE here");
+  // Plaintext and TLS.
+  EXPECT_STATUS(Hear(task, {}), absl::StatusCode::kUnavailable,
+                "it speaks TLS, but this process was given no CA; set MILLRACE_CA_FILE here");
   EXPECT_STATUS(Hear({}, task), absl::StatusCode::kUnavailable, "it speaks no TLS");
+  // A master at another task.
+  for (const bool ps_has_tls : {false, true}) {
+    const SecurityOptions none;
+    TwoServers servers(With(ps_has_tls ? task : none), With(ps_has_tls ? none : task));
+    const Status heard = servers.NewSession(MakeSmallModel().root).status();
+    EXPECT_STATUS(heard, absl::StatusCode::kUnavailable, "From /job:ps/replica:0/task:0");
+    EXPECT_STATUS(heard, absl::StatusCode::kUnavailable,
+                  ps_has_tls ? "it speaks TLS" : "it speaks no TLS");
+  }
   // The server's certificate.
   const SecurityOptions trusts_another{.ca_file = stranger_.ca_file()};
   EXPECT_STATUS(Hear(one_sided, trusts_another), absl::StatusCode::kUnavailable,
@@ -303,6 +317,50 @@ TEST_F(TlsTest, PeersThatDoNotAgreeAreUnavailableAndTheLikelyReasonIsNamed) {
   const TestCertificate unknown = stranger_.Sign("unknown", "IP:127.0.0.1");
   EXPECT_STATUS(Hear(task, Task(unknown)), absl::StatusCode::kUnavailable,
                 "it does not take this process's certificate");
+}
+
+// It takes connections, and breaks them off, for longer than any refusal would take.
+TEST_F(TlsTest, AProxyWhoseTaskIsNotThereIsWaitedForUntilItIs) {
+  for (const SecurityOptions& security : {SecurityOptions(), Task(local_)}) {
+    TwoServers servers(With(security), With(security));
+    ASSERT_OK(SetClusterSecurity(security));
+    ASSERT_OK_AND_ASSIGN(const auto proxy, TcpProxy::Start(FreePort()));
+    SessionOptions options;
+    options.target = absl::StrCat("grpc://127.0.0.1:", proxy->port());
+    const auto open = [&options] {
+      const auto session = NewSession(options);
+      return session.ok() ? (*session)->Extend(MakeSmallModel().root) : session.status();
+    };
+    options.creation_timeout = absl::Seconds(3);
+    EXPECT_STATUS(open(), absl::StatusCode::kDeadlineExceeded, "must answer within 3s");
+    options.creation_timeout = absl::Minutes(2);
+    Status opened;
+    std::thread waits([&] { opened = open(); });
+    const int64_t before = proxy->connections();
+    const absl::Time hang = absl::Now() + absl::Minutes(1);
+    while (proxy->connections() < before + 3 && absl::Now() < hang) std::this_thread::yield();
+    proxy->SetTarget(servers.worker().port());
+    waits.join();
+    EXPECT_OK(opened);
+  }
+}
+
+TEST_F(TlsTest, ARunningServerKeepsTheFilesThatItHasRead) {
+  const SecurityOptions task = Task(local_);
+  TwoServers servers(With(task), With(task));
+  ASSERT_OK(SetClusterSecurity(task));
+  const TestCertificate other = stranger_.Sign("other", "IP:127.0.0.1");
+  for (const auto& [from, to, mode] :
+       {std::tuple{other.certificate_file, local_.certificate_file, 0644},
+        std::tuple{other.key_file, local_.key_file, 0600}}) {
+    std::ifstream in(from);
+    WriteTestFile(to, std::string(std::istreambuf_iterator<char>(in), {}), mode);
+  }
+  TrainAStep(&servers, true);
+  // Who starts now reads the files as they are.
+  EXPECT_OK(Credentials::Load(task));
+  EXPECT_STATUS(Hear(Task(authority_.Sign("third", "IP:127.0.0.1")), task),
+                absl::StatusCode::kUnavailable, "it does not take this process's certificate");
 }
 
 TEST_F(TlsTest, ACertificateThatExpiresWhileItsServerRunsIsRefused) {
@@ -341,6 +399,18 @@ TEST_F(TlsTest, FilesThatCannotServeAreRefusedAtTheStart) {
   const TestCertificate expired = authority_.Sign("expired", "IP:127.0.0.1", /*seconds=*/-60);
   EXPECT_STATUS(Credentials::Load(Task(expired)).status(), absl::StatusCode::kFailedPrecondition,
                 "must be valid now, got one that expired on");
+  const TestCertificate early =
+      authority_.Sign("early", "IP:127.0.0.1", /*seconds=*/7200, /*begins=*/3600);
+  EXPECT_STATUS(Credentials::Load(Task(early)).status(), absl::StatusCode::kFailedPrecondition,
+                "must be valid now, got one that begins on");
+  for (const TestCertificate& absent :
+       {TestCertificate{TestFile("absent"), local_.key_file},
+        TestCertificate{local_.certificate_file, TestFile("absent")}}) {
+    EXPECT_STATUS(Credentials::Load(Task(absent)).status(), absl::StatusCode::kFailedPrecondition,
+                  "absent' must be readable, got: No such file");
+  }
+  EXPECT_STATUS(Credentials::Load({.ca_file = TestFile("absent")}).status(),
+                absl::StatusCode::kFailedPrecondition, "the CA file '");
   const TestCertificate other = authority_.Sign("other", "IP:127.0.0.1");
   EXPECT_STATUS(Credentials::Load(Task({local_.certificate_file, other.key_file})).status(),
                 absl::StatusCode::kInvalidArgument, "got another one");

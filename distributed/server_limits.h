@@ -20,8 +20,12 @@ namespace millrace {
 struct ServerLimits {
   // Of one request; gRPC's own limit by default.
   int64_t max_message_bytes = INT32_MAX;
-  // Of all requests that are being served.
+  // Of all requests that are being served: received whole. Those that come in parts and never end
+  // are gRPC's to count (grpc::ResourceQuota), with what it needs itself: when all that it holds
+  // passes max_pending_bytes + kReceiveSlackBytes, it breaks off calls, anybody's, until it does
+  // not. A tensor that stays where it was received counts until it is freed.
   int64_t max_pending_bytes = int64_t{16} << 30;
+  static constexpr int64_t kReceiveSlackBytes = int64_t{64} << 20;
   // Elements of one request's tensors that it does not list: TensorFlow's messages may give the
   // last value of a tensor once, however often it is repeated.
   int64_t max_splat_bytes = int64_t{32} << 20;

@@ -17,9 +17,6 @@ namespace {
 // One attempt to reach a task that is not there yet.
 constexpr absl::Duration kConnectAttempt = absl::Seconds(10);
 constexpr absl::Duration kConnectPause = absl::Milliseconds(100);
-// How long a task must refuse to speak with us before it is believed: one that is just ending looks
-// the same.
-constexpr absl::Duration kRefusalTime = absl::Seconds(2);
 // A task that has just said that it is there may open a session so long, also when that took all of
 // the time.
 constexpr absl::Duration kLeastOpening = absl::Seconds(1);
@@ -33,15 +30,10 @@ struct Attempts {
     absl::Time next_attempt = absl::InfinitePast();
     std::string last_error = "no answer yet";
     std::shared_ptr<tensorflow::GetStatusResponse> response;
-    absl::Time refused_since = absl::InfiniteFuture();
     Status refusal;  // it will not let us in
 
-    void Hear(const Status& answer, absl::Time now) {
-      const bool over_tls = absl::IsUnavailable(answer) && IsRefusal(answer);
-      refused_since = over_tls ? std::min(refused_since, now) : absl::InfiniteFuture();
-      const bool refused = absl::IsUnauthenticated(answer) || absl::IsFailedPrecondition(answer) ||
-                           now - refused_since > kRefusalTime;
-      if (refused) refusal = answer;
+    void Hear(const Status& answer) {
+      if (IsRefusal(answer) || absl::IsFailedPrecondition(answer)) refusal = answer;
     }
   };
   explicit Attempts(std::shared_ptr<EndableWait::Shared> w) : wait(std::move(w)) {}
@@ -62,6 +54,7 @@ void Ask(const std::shared_ptr<Attempts>& attempts, size_t i, const AwaitOptions
   }
   CallOptions options = CallWithin(kConnectAttempt, await.timers);
   options.cancellation = attempts->wait->calls();
+  options.asks_for_refusal = true;
   transport->GetStatus(options, response.get(),
                        [attempts, response, clock = await.clock, i](const Status& answer) {
                          {
@@ -71,7 +64,7 @@ void Ask(const std::shared_ptr<Attempts>& attempts, size_t i, const AwaitOptions
                            task.answered = answer.ok() && response->device_attributes_size() > 0;
                            task.last_error = std::string(answer.message());
                            task.next_attempt = clock->Now() + kConnectPause;
-                           task.Hear(answer, clock->Now());
+                           task.Hear(answer);
                          }
                          attempts->wait->Wake();
                        });

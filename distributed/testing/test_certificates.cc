@@ -37,12 +37,12 @@ void AddExtension(X509* certificate, X509* issuer, int nid, const std::string& v
 
 // Signed by `issuer_key`; `issuer` null: by itself.
 X509* NewCertificate(const std::string& name, EVP_PKEY* key, X509* issuer, EVP_PKEY* issuer_key,
-                     int64_t seconds, const std::string& host) {
+                     int64_t begins, int64_t seconds, const std::string& host) {
   static int64_t serial = 1;
   X509* const certificate = X509_new();
   X509_set_version(certificate, 2);
   ASN1_INTEGER_set_int64(X509_get_serialNumber(certificate), serial++);
-  X509_gmtime_adj(X509_getm_notBefore(certificate), -kDaySeconds);
+  X509_gmtime_adj(X509_getm_notBefore(certificate), begins);
   X509_gmtime_adj(X509_getm_notAfter(certificate), seconds);
   X509_NAME* const subject = X509_get_subject_name(certificate);
   X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_ASC,
@@ -89,7 +89,8 @@ TestAuthority::TestAuthority(std::string directory, std::string name)
       ca_file_(absl::StrCat(directory_, "/", name_, ".ca.pem")),
       keys_(new Keys) {
   keys_->key = NewKey();
-  keys_->certificate = NewCertificate(name_, keys_->key, nullptr, keys_->key, kDaySeconds, "");
+  keys_->certificate =
+      NewCertificate(name_, keys_->key, nullptr, keys_->key, -kDaySeconds, kDaySeconds, "");
   WriteTestFile(ca_file_, Pem(keys_->certificate), 0644);
 }
 
@@ -100,10 +101,10 @@ TestAuthority::~TestAuthority() {
 }
 
 TestCertificate TestAuthority::Sign(const std::string& name, const std::string& host,
-                                    int64_t seconds) {
+                                    int64_t seconds, int64_t begins) {
   EVP_PKEY* const key = NewKey();
   X509* const certificate =
-      NewCertificate(name, key, keys_->certificate, keys_->key, seconds, host);
+      NewCertificate(name, key, keys_->certificate, keys_->key, begins, seconds, host);
   const std::string stem = absl::StrCat(directory_, "/", name_, ".", name);
   const TestCertificate files{stem + ".pem", stem + ".key"};
   WriteTestFile(files.certificate_file, Pem(certificate), 0644);

@@ -26,9 +26,10 @@ class TestAuthority {
   TestAuthority& operator=(const TestAuthority&) = delete;
 
   const std::string& ca_file() const { return ca_file_; }
-  // For a subject alternative name as OpenSSL writes it: "IP:127.0.0.1", "DNS:host7". It begins a
-  // day ago and ends after `seconds`.
-  TestCertificate Sign(const std::string& name, const std::string& host, int64_t seconds = 3600);
+  // For a subject alternative name as OpenSSL writes it: "IP:127.0.0.1", "DNS:host7". It begins
+  // `begins` seconds from now (a day ago) and ends after `seconds`.
+  TestCertificate Sign(const std::string& name, const std::string& host, int64_t seconds = 3600,
+                       int64_t begins = -24 * 60 * 60);
 
  private:
   struct Keys;

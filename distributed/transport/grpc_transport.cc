@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/cancellation.h"
@@ -39,6 +40,7 @@ RpcOptions ToRpcOptions(const CallOptions& options) {
   rpc.deadline = options.deadline;
   rpc.wait_for_ready = options.wait_for_ready;
   rpc.cancellation = options.cancellation;
+  rpc.asks_for_refusal = options.asks_for_refusal;
   return rpc;
 }
 
@@ -46,6 +48,14 @@ StatusOr<grpc::ByteBuffer> Encode(const google::protobuf::MessageLite& message) 
   MessageWriter writer;
   writer.AddMessage(message);
   return writer.Finish();
+}
+
+// Writes a request that is one message, which outlives it.
+auto Fields(const google::protobuf::MessageLite& request) {
+  return [&request](MessageWriter* writer) {
+    writer->AddMessage(request);
+    return absl::OkStatus();
+  };
 }
 
 FoundRun::State StateOf(wire::FindRunResponse::State state) {
@@ -112,42 +122,55 @@ class GrpcTransport : public Transport {
   }
   void RenewSessions(const CallOptions& options, absl::Span<const std::string> handles,
                      std::vector<std::string>* unknown, Done done) override {
-    wire::RenewSessionsRequest request;
-    for (const std::string& handle : handles) request.add_session_handle(handle);
-    Own<wire::RenewSessionsResponse>("RenewSessions", options, request, std::move(done),
-                                     [unknown](const wire::RenewSessionsResponse& response) {
-                                       unknown->assign(response.unknown().begin(),
-                                                       response.unknown().end());
-                                     });
+    Own<wire::RenewSessionsRequest, wire::RenewSessionsResponse>(
+        "RenewSessions", options, std::move(done),
+        [&](wire::RenewSessionsRequest* request) {
+          for (const std::string& handle : handles) request->add_session_handle(handle);
+        },
+        [unknown](const wire::RenewSessionsResponse& response) {
+          unknown->assign(response.unknown().begin(), response.unknown().end());
+        });
   }
   void FindRun(const CallOptions& options, const std::string& name, const std::string& id,
                FoundRun* found, Done done) override {
-    wire::FindRunRequest request;
-    request.set_name(name);
-    request.set_id(id);
-    Own<wire::FindRunResponse>("FindRun", options, request, std::move(done),
-                               [found](const wire::FindRunResponse& response) {
-                                 found->state = StateOf(response.state());
-                                 found->run = FromWire(response.run());
-                                 found->end = FromWire(response.end());
-                               });
+    Own<wire::FindRunRequest, wire::FindRunResponse>(
+        "FindRun", options, std::move(done),
+        [&](wire::FindRunRequest* request) {
+          request->set_name(name);
+          request->set_id(id);
+        },
+        [found](const wire::FindRunResponse& response) {
+          found->state = StateOf(response.state());
+          found->run = FromWire(response.run());
+          found->end = FromWire(response.end());
+        });
   }
   void EndRun(const CallOptions& options, const std::string& session_handle, const RunEnd& end,
               Done done) override {
-    wire::EndRunRequest request;
-    request.set_session_handle(session_handle);
-    ToWire(end, request.mutable_end());
-    Own<wire::EndRunResponse>("EndRun", options, request, std::move(done),
-                              [](const wire::EndRunResponse&) {});
+    Own<wire::EndRunRequest, wire::EndRunResponse>(
+        "EndRun", options, std::move(done),
+        [&](wire::EndRunRequest* request) {
+          request->set_session_handle(session_handle);
+          ToWire(end, request->mutable_end());
+        },
+        [](const wire::EndRunResponse&) {});
   }
   void RegisterGraph(const CallOptions& options, const tensorflow::RegisterGraphRequest& request,
                      tensorflow::RegisterGraphResponse* response, Done done) override {
-    if (request.ByteSizeLong() > static_cast<size_t>(kMaxMessageBytes)) {
-      return done(absl::ResourceExhaustedError(
-          absl::StrCat("RegisterGraph on ", task_, ": a partition must be below 2 GiB, got ",
-                       request.ByteSizeLong(), " bytes; keep large constants in files")));
-    }
-    Simple("RegisterGraph", options, request, response, std::move(done));
+    Begin(
+        kWorkerService, "RegisterGraph", ToRpcOptions(options), std::move(done),
+        [&](MessageWriter* writer) -> Status {
+          if (request.ByteSizeLong() > static_cast<size_t>(kMaxMessageBytes)) {
+            return absl::ResourceExhaustedError(
+                absl::StrCat("RegisterGraph on ", task_, ": a partition must be below 2 GiB, got ",
+                             request.ByteSizeLong(), " bytes; keep large constants in files"));
+          }
+          writer->AddMessage(request);
+          return absl::OkStatus();
+        },
+        [response](const grpc::ByteBuffer& answer) {
+          return DecodeMessage("RegisterGraph", answer, response);
+        });
   }
   void DeregisterGraph(const CallOptions& options,
                        const tensorflow::DeregisterGraphRequest& request, Done done) override {
@@ -166,149 +189,164 @@ class GrpcTransport : public Transport {
                 const tensorflow::RunGraphRequest& step, absl::Span<const NamedTensor> send, bool,
                 tensorflow::RunGraphResponse* response, std::vector<NamedTensor>* received,
                 Done done) override {
-    MessageWriter writer;
-    writer.AddMessage(graph);
-    if (&step != &graph) writer.AddMessage(step);  // parsers merge the two
-    AddStepLimit(options.deadline, &writer);
     RpcOptions call = ToRpcOptions(options);
     call.deadline += kStepAnswerSlack;
-    for (const NamedTensor& tensor : send) {
-      const Status added = writer.AddNamedTensor(kRunGraphSend, tensor.name, tensor.value);
-      if (!added.ok()) return done(added);
-    }
-    const StatusOr<grpc::ByteBuffer> message = writer.Finish();
-    if (!message.ok()) return done(message.status());
-    channel_->Unary(absl::StrCat(kWorkerService, "RunGraph"), call, *message,
-                    [response, received, done = std::move(done)](
-                        const Status& status, const grpc::ByteBuffer& answer) mutable {
-                      if (!status.ok()) return done(status);
-                      std::vector<DecodedTensor> tensors;
-                      Status read = DecodeMessage("RunGraphResponse", answer, kRunGraphRecv,
-                                                  TensorField::kNamedOrIndexed, &tensors, response);
-                      if (read.ok()) {
-                        read = WithPayloadsOf(StatusFromBody(response->status_code(),
-                                                             response->status_error_message()),
-                                              *response);
-                      }
-                      for (NamedTensor& tensor : ToNamed(std::move(tensors))) {
-                        received->push_back(std::move(tensor));
-                      }
-                      done(read);
-                    });
+    Begin(
+        kWorkerService, "RunGraph", call, std::move(done),
+        [&](MessageWriter* writer) -> Status {
+          writer->AddMessage(graph);
+          if (&step != &graph) writer->AddMessage(step);  // parsers merge the two
+          AddStepLimit(options.deadline, writer);
+          for (const NamedTensor& tensor : send) {
+            MR_RETURN_IF_ERROR(writer->AddNamedTensor(kRunGraphSend, tensor.name, tensor.value));
+          }
+          return absl::OkStatus();
+        },
+        [response, received](const grpc::ByteBuffer& answer) -> Status {
+          std::vector<DecodedTensor> tensors;
+          MR_RETURN_IF_ERROR(DecodeMessage("RunGraphResponse", answer, kRunGraphRecv,
+                                           TensorField::kNamedOrIndexed, &tensors, response));
+          for (NamedTensor& tensor : ToNamed(std::move(tensors))) {
+            received->push_back(std::move(tensor));
+          }
+          return WithPayloadsOf(
+              StatusFromBody(response->status_code(), response->status_error_message()), *response);
+        });
   }
 
   void RecvTensor(const CallOptions& options, const tensorflow::RecvTensorRequest& request,
                   NamedTensor* tensor, Done done) override {
-    const StatusOr<grpc::ByteBuffer> message = Encode(request);
-    if (!message.ok()) return done(message.status());
-    channel_->Unary(absl::StrCat(kWorkerService, "RecvTensor"), ToRpcOptions(options), *message,
-                    [tensor, done = std::move(done)](const Status& status,
-                                                     const grpc::ByteBuffer& answer) mutable {
-                      if (!status.ok()) return done(status);
-                      tensorflow::RecvTensorResponse rest;
-                      std::vector<DecodedTensor> tensors;
-                      const Status read =
-                          DecodeMessage("RecvTensorResponse", answer, kRecvTensorTensor,
-                                        TensorField::kTensor, &tensors, &rest);
-                      tensor->is_dead = rest.is_dead();
-                      if (!tensors.empty()) tensor->value = std::move(tensors.back().value);
-                      done(read);
-                    });
+    Begin(kWorkerService, "RecvTensor", ToRpcOptions(options), std::move(done), Fields(request),
+          [tensor](const grpc::ByteBuffer& answer) -> Status {
+            tensorflow::RecvTensorResponse rest;
+            std::vector<DecodedTensor> tensors;
+            MR_RETURN_IF_ERROR(DecodeMessage("RecvTensorResponse", answer, kRecvTensorTensor,
+                                             TensorField::kTensor, &tensors, &rest));
+            tensor->is_dead = rest.is_dead();
+            if (!tensors.empty()) tensor->value = std::move(tensors.back().value);
+            return absl::OkStatus();
+          });
   }
 
   void Pull(const CallOptions& options, const PullRequest& request,
             std::shared_ptr<PullSink> sink) override {
-    wire::PullRequest wire;
-    wire.set_step_id(request.step_id);
-    wire.set_dst_task(request.dst_task);
-    wire.set_num_keys(request.num_keys);
-    wire.set_fingerprint(request.fingerprint);
-    wire.set_src_incarnation(request.src_incarnation);
-    const StatusOr<grpc::ByteBuffer> message = Encode(wire);
-    if (!message.ok()) return sink->OnDone(message.status());
-    struct End {
-      bool last = false;
-      Status status;
-    };
-    auto end = std::make_shared<End>();
-    channel_->Stream(
-        absl::StrCat(kTransportService, "Pull"), ToRpcOptions(options), *message,
-        [sink, end](const grpc::ByteBuffer& part) {
-          wire::PullResponse rest;
-          std::vector<DecodedTensor> tensors;
-          end->status = DecodeMessage("PullResponse", part, kPulled, TensorField::kNamedOrIndexed,
-                                      &tensors, &rest);
-          if (!end->status.ok()) return false;
-          for (DecodedTensor& tensor : tensors) {
-            sink->OnTensor(tensor.index, std::move(tensor.value), tensor.is_dead);
-          }
-          end->last = rest.last();
-          if (rest.last()) end->status = StatusFromBody(rest.status_code(), rest.status_message());
-          return !rest.last();
-        },
-        [sink, end, task = task_](const Status& status) {
-          if (!end->status.ok() || end->last) return sink->OnDone(end->status);
-          if (!status.ok()) return sink->OnDone(status);
-          sink->OnDone(absl::UnavailableError(
-              absl::StrCat("Pull from ", task, ": all tensors must arrive, got an early end")));
-        });
+    const Status begun = NoExceptions("Pull", [&]() -> Status {
+      wire::PullRequest wire;
+      wire.set_step_id(request.step_id);
+      wire.set_dst_task(request.dst_task);
+      wire.set_num_keys(request.num_keys);
+      wire.set_fingerprint(request.fingerprint);
+      wire.set_src_incarnation(request.src_incarnation);
+      MR_ASSIGN_OR_RETURN(const grpc::ByteBuffer message, Encode(wire));
+      // What the last message says.
+      struct End {
+        bool has_come = false;
+        Status status;
+      };
+      auto end = std::make_shared<End>();
+      channel_->Stream(
+          absl::StrCat(kTransportService, "Pull"), ToRpcOptions(options), message,
+          [sink, end](const grpc::ByteBuffer& part) -> StatusOr<bool> {
+            wire::PullResponse rest;
+            std::vector<DecodedTensor> tensors;
+            MR_RETURN_IF_ERROR(DecodeMessage("PullResponse", part, kPulled,
+                                             TensorField::kNamedOrIndexed, &tensors, &rest));
+            for (DecodedTensor& tensor : tensors) {
+              sink->OnTensor(tensor.index, std::move(tensor.value), tensor.is_dead);
+            }
+            if (!rest.last()) return true;
+            end->status = StatusFromBody(rest.status_code(), rest.status_message());
+            end->has_come = true;
+            return false;
+          },
+          [sink, end, task = task_](const Status& status) {
+            sink->OnDone(NoExceptions("Pull", [&]() -> Status {
+              if (end->has_come) return end->status;
+              if (!status.ok()) return status;
+              return absl::UnavailableError(
+                  absl::StrCat("Pull from ", task, ": all tensors must arrive, got an early end"));
+            }));
+          });
+      return absl::OkStatus();
+    });
+    if (!begun.ok()) sink->OnDone(begun);
   }
 
   void Push(const CallOptions& options, int64_t step_id, absl::Span<const NamedTensor> tensors,
             Done done) override {
-    wire::PushRequest wire;
-    wire.set_step_id(step_id);
-    MessageWriter writer;
-    writer.AddMessage(wire);
-    for (const NamedTensor& tensor : tensors) {
-      if (tensor.is_dead) {
-        wire::PushRequest dead;
-        wire::PushedTensor* const entry = dead.add_tensor();
-        entry->set_key(tensor.name);
-        entry->set_is_dead(true);
-        writer.AddMessage(dead);
-        continue;
-      }
-      const Status added = writer.AddNamedTensor(kPushed, tensor.name, tensor.value);
-      if (!added.ok()) return done(added);
-    }
-    const StatusOr<grpc::ByteBuffer> message = writer.Finish();
-    if (!message.ok()) return done(message.status());
-    channel_->Unary(absl::StrCat(kTransportService, "Push"), ToRpcOptions(options), *message,
-                    [done = std::move(done)](const Status& status,
-                                             const grpc::ByteBuffer&) mutable { done(status); });
+    Begin(
+        kTransportService, "Push", ToRpcOptions(options), std::move(done),
+        [&](MessageWriter* writer) -> Status {
+          wire::PushRequest wire;
+          wire.set_step_id(step_id);
+          writer->AddMessage(wire);
+          for (const NamedTensor& tensor : tensors) {
+            if (tensor.is_dead) {
+              wire::PushRequest dead;
+              wire::PushedTensor* const entry = dead.add_tensor();
+              entry->set_key(tensor.name);
+              entry->set_is_dead(true);
+              writer->AddMessage(dead);
+              continue;
+            }
+            MR_RETURN_IF_ERROR(writer->AddNamedTensor(kPushed, tensor.name, tensor.value));
+          }
+          return absl::OkStatus();
+        },
+        [](const grpc::ByteBuffer&) { return absl::OkStatus(); });
   }
 
  private:
+  // One call: `write` makes the request, `read` takes the answer. `done` hears once what comes of
+  // it, and of what they throw.
+  template <typename Write, typename Read>
+  void Begin(const char* service, const char* method, const RpcOptions& options, Done done,
+             const Write& write, Read read) {
+    // Kept until the channel has it: what becomes of it when that throws is not known.
+    std::shared_ptr<Done> kept;
+    const Status begun = NoExceptions(method, [&]() -> Status {
+      MessageWriter writer;
+      MR_RETURN_IF_ERROR(write(&writer));
+      MR_ASSIGN_OR_RETURN(const grpc::ByteBuffer message, writer.Finish());
+      const std::string name = absl::StrCat(service, method);
+      kept = std::make_shared<Done>(std::move(done));
+      RpcChannel::UnaryDone answered = [kept, method, read = std::move(read)](
+                                           const Status& status,
+                                           const grpc::ByteBuffer& answer) mutable {
+        (*kept)(!status.ok() ? status : NoExceptions(method, [&] { return read(answer); }));
+      };
+      channel_->Unary(name, options, message, std::move(answered));
+      return absl::OkStatus();
+    });
+    if (!begun.ok()) (kept == nullptr ? done : *kept)(begun);
+  }
   void Simple(const char* method, const CallOptions& options,
               const google::protobuf::MessageLite& request, google::protobuf::MessageLite* response,
               Done done) {
-    const StatusOr<grpc::ByteBuffer> message = Encode(request);
-    if (!message.ok()) return done(message.status());
-    channel_->Unary(absl::StrCat(kWorkerService, method), ToRpcOptions(options), *message,
-                    [response, method, done = std::move(done)](
-                        const Status& status, const grpc::ByteBuffer& answer) mutable {
-                      if (!status.ok() || response == nullptr) return done(status);
-                      done(DecodeMessage(method, answer, response));
-                    });
+    Begin(kWorkerService, method, ToRpcOptions(options), std::move(done), Fields(request),
+          [response, method](const grpc::ByteBuffer& answer) {
+            return response == nullptr ? absl::OkStatus() : DecodeMessage(method, answer, response);
+          });
   }
 
-  // A method of this program's own, without tensors. `take` gets the answer before `done`.
-  template <typename Response>
-  void Own(const char* method, const CallOptions& options,
-           const google::protobuf::MessageLite& request, Done done,
-           std::function<void(const Response&)> take) {
-    const StatusOr<grpc::ByteBuffer> message = Encode(request);
-    if (!message.ok()) return done(message.status());
-    channel_->Unary(absl::StrCat(kTransportService, method), ToRpcOptions(options), *message,
-                    [method, take = std::move(take), done = std::move(done)](
-                        const Status& status, const grpc::ByteBuffer& answer) mutable {
-                      if (!status.ok()) return done(status);
-                      Response response;
-                      const Status read = DecodeMessage(method, answer, &response);
-                      if (read.ok()) take(response);
-                      done(read);
-                    });
+  // A method of this program's own, without tensors: `fill` makes the request, `take` gets the
+  // answer before `done`.
+  template <typename Request, typename Response, typename Fill, typename Take>
+  void Own(const char* method, const CallOptions& options, Done done, const Fill& fill, Take take) {
+    Begin(
+        kTransportService, method, ToRpcOptions(options), std::move(done),
+        [&fill](MessageWriter* writer) {
+          Request request;
+          fill(&request);
+          writer->AddMessage(request);
+          return absl::OkStatus();
+        },
+        [method, take = std::move(take)](const grpc::ByteBuffer& answer) -> Status {
+          Response response;
+          MR_RETURN_IF_ERROR(DecodeMessage(method, answer, &response));
+          take(response);
+          return absl::OkStatus();
+        });
   }
 
   const std::string task_;
@@ -318,9 +356,7 @@ class GrpcTransport : public Transport {
 // --- The serving side ----------------------------------------------------------------------------
 
 void Respond(ServerCall* call, const google::protobuf::MessageLite& response) {
-  const StatusOr<grpc::ByteBuffer> message = Encode(response);
-  if (!message.ok()) return call->FinishWithStatus(message.status());
-  call->Finish(*message);
+  FinishWith(call, [&] { return Encode(response); });
 }
 
 // A method without tensors, answered at once.
@@ -346,11 +382,18 @@ class PullStream : public PullSink, public std::enable_shared_from_this<PullStre
   void OnTensor(uint64_t index, Tensor value, bool is_dead) override {
     MutexLock lock(&mu_);
     if (done_) return;
-    // What has gathered and a large tensor may be too much for one message.
-    if (value.TotalBytes() >= kMaxBatchBytes) Cut();
-    const Status added = writer_.AddIndexedTensor(kPulled, index, value, is_dead);
+    Status added;
+    try {
+      // What has gathered and a large tensor may be too much for one message.
+      if (value.TotalBytes() >= kMaxBatchBytes) Cut();
+      added = writer_.AddIndexedTensor(kPulled, index, value, is_dead);
+      if (added.ok() && writer_.num_bytes() >= kMaxBatchBytes) Cut();
+    } catch (...) {
+      // The writer may hold half of the tensor.
+      added = StatusOfException("Pull");
+      is_broken_ = true;
+    }
     if (!added.ok()) return Fail(added);
-    if (writer_.num_bytes() >= kMaxBatchBytes) Cut();
     if (writer_.num_bytes() >= kHoldBelowBytes || !ready_.empty()) Send();
   }
   void Flush() override {
@@ -385,8 +428,19 @@ class PullStream : public PullSink, public std::enable_shared_from_this<PullStre
   }
   void Send() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (writing_ || finished_) return;
+    try {
+      SendOrThrow();
+    } catch (...) {
+      done_ = finished_ = true;
+      ready_.clear();
+      call_->FinishWithStatus(StatusOfException("Pull"));
+    }
+  }
+  void SendOrThrow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (done_ && ready_.empty()) {
       finished_ = true;
+      // The trailers hold less of an error's text than a message does.
+      if (is_broken_) return call_->FinishWithStatus(error_);
       wire::PullResponse last;
       last.set_last(true);
       last.set_status_code(static_cast<int>(error_.code()));
@@ -398,10 +452,11 @@ class PullStream : public PullSink, public std::enable_shared_from_this<PullStre
     }
     if (ready_.empty()) Cut();
     if (ready_.empty()) return;
-    writing_ = true;
     const grpc::ByteBuffer message = std::move(ready_.front());
     ready_.pop_front();
-    call_->Write(message, [self = shared_from_this()] { self->Written(); });
+    absl::AnyInvocable<void()> written = [self = shared_from_this()] { self->Written(); };
+    writing_ = true;
+    call_->Write(message, std::move(written));
   }
   void Written() {
     MutexLock lock(&mu_);
@@ -417,6 +472,7 @@ class PullStream : public PullSink, public std::enable_shared_from_this<PullStre
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool done_ ABSL_GUARDED_BY(mu_) = false;
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
+  bool is_broken_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 // A RunGraph under way.
@@ -460,10 +516,7 @@ void ServeRunGraph(Worker* worker, std::shared_ptr<ServerCall> call,
   worker->RunGraph(run->request, run->request, send, /*block=*/false, StepDeadlineOf(run->request),
                    run->call->cancellation(), &run->response, &run->received,
                    [run](const Status& status) {
-                     const StatusOr<grpc::ByteBuffer> message =
-                         NoExceptions("RunGraph", [&] { return EncodeRun(run.get(), status); });
-                     if (!message.ok()) return run->call->FinishWithStatus(message.status());
-                     run->call->Finish(*message);
+                     FinishWith(run->call.get(), [&] { return EncodeRun(run.get(), status); });
                    });
 }
 
@@ -475,18 +528,18 @@ void ServeRecvTensor(Worker* worker, std::shared_ptr<ServerCall> call,
   CancellationManager* const cancellation = call->cancellation();
   worker->RecvTensor(request, cancellation,
                      [call](const Status& status, Tensor value, bool is_dead) {
-                       if (!status.ok()) return call->FinishWithStatus(status);
-                       tensorflow::RecvTensorResponse response;
-                       response.set_is_dead(is_dead);
-                       response.set_send_start_micros(absl::ToUnixMicros(absl::Now()));
-                       MessageWriter writer;
-                       writer.AddMessage(response);
-                       Status added;
-                       if (!is_dead) added = writer.AddTensor(kRecvTensorTensor, value);
-                       const StatusOr<grpc::ByteBuffer> message = writer.Finish();
-                       if (!added.ok()) return call->FinishWithStatus(added);
-                       if (!message.ok()) return call->FinishWithStatus(message.status());
-                       call->Finish(*message);
+                       FinishWith(call.get(), [&]() -> StatusOr<grpc::ByteBuffer> {
+                         MR_RETURN_IF_ERROR(status);
+                         tensorflow::RecvTensorResponse response;
+                         response.set_is_dead(is_dead);
+                         response.set_send_start_micros(absl::ToUnixMicros(absl::Now()));
+                         MessageWriter writer;
+                         writer.AddMessage(response);
+                         if (!is_dead) {
+                           MR_RETURN_IF_ERROR(writer.AddTensor(kRecvTensorTensor, value));
+                         }
+                         return writer.Finish();
+                       });
                      });
 }
 
@@ -501,7 +554,7 @@ void ServePull(Worker* worker, std::shared_ptr<ServerCall> call, const grpc::Byt
   request.fingerprint = wire.fingerprint();
   request.src_incarnation = wire.src_incarnation();
   CancellationManager* const cancellation = call->cancellation();
-  worker->Pull(request, std::make_shared<PullStream>(std::move(call)), cancellation);
+  worker->Pull(request, MakePullStream(std::move(call)), cancellation);
 }
 
 void ServePush(Worker* worker, std::shared_ptr<ServerCall> call, const grpc::ByteBuffer& bytes) {
@@ -519,6 +572,10 @@ void ServePush(Worker* worker, std::shared_ptr<ServerCall> call, const grpc::Byt
 std::shared_ptr<Transport> MakeGrpcTransport(const std::string& task,
                                              std::shared_ptr<RpcChannel> channel) {
   return std::make_shared<GrpcTransport>(task, std::move(channel));
+}
+
+std::shared_ptr<PullSink> MakePullStream(std::shared_ptr<ServerCall> call) {
+  return std::make_shared<PullStream>(std::move(call));
 }
 
 std::map<std::string, RpcServer::Handler> WorkerHandlers(Worker* worker) {

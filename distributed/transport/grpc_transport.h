@@ -32,6 +32,10 @@ std::shared_ptr<Transport> MakeGrpcTransport(const std::string& task,
 
 std::map<std::string, RpcServer::Handler> WorkerHandlers(Worker* worker);
 
+// Where a worker puts what `call`, a Pull, asks for: it travels as the call's answer. Whatever
+// throws, the call ends. Methods from any thread.
+std::shared_ptr<PullSink> MakePullStream(std::shared_ptr<ServerCall> call);
+
 // For a call that would end other callers' work, from one who need not be a member.
 Status NeedsMember(absl::string_view method, int num_sessions);
 

@@ -5,6 +5,7 @@
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/resource_quota.h>
 #include <malloc.h>
 #include <netdb.h>
 #include <sys/socket.h>
@@ -22,12 +23,14 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/exceptions.h"
+#include "core/io_pool.h"
 #include "core/logging.h"
 #include "core/mutex.h"
 #include "core/notification.h"
 #include "distributed/transport/call_guard.h"
 #include "distributed/transport/call_metadata.h"
 #include "distributed/transport/call_threads.h"
+#include "distributed/transport/peer_probe.h"
 #include "distributed/transport/session_terms.h"
 
 namespace millrace {
@@ -39,9 +42,13 @@ constexpr int kClientPollers = 2;
 constexpr absl::Duration kShutdownGrace = absl::Milliseconds(500);
 // Calls that the server can take up without asking for each anew.
 constexpr int kAcceptedAhead = 16;
+// Looks at peers at the same time, in all channels.
+constexpr int kProbes = 4;
 // How soon a server that had no memory to accept a call tries again.
 constexpr absl::Duration kAcceptAgain = absl::Milliseconds(100);
 
+// Above any machine's memory; gRPC counts in it.
+constexpr int64_t kMaxQuotaBytes = int64_t{1} << 50;
 // What malloc keeps free at the end of a heap before it gives memory back to the system.
 constexpr int kMallocKeepsBytes = 64 << 20;
 
@@ -124,37 +131,13 @@ grpc::CompletionQueue* ClientQueue() {
 struct Callee {
   std::string address;
   std::shared_ptr<const Credentials> credentials;
+  std::shared_ptr<PeerProbe> probe;
 };
 
-// Why two peers that reached each other did not become connected; "" when that is not it. `error`
-// is gRPC's text. Not `sure`: a task that is not there, behind something that takes connections for
-// it, looks the same.
-std::string WhyNoConnection(const Callee& callee, absl::string_view error, bool* sure) {
-  *sure = true;
-  if (!absl::StrContains(error, "failed to connect")) return "";
-  const auto says = [error](absl::string_view what) { return absl::StrContains(error, what); };
-  if (says("WRONG_VERSION_NUMBER") || says("wrong version number")) {
-    return "it speaks no TLS, but this process was given a CA or a certificate; set "
-           "MILLRACE_CERTIFICATE_FILE and MILLRACE_KEY_FILE there, or no MILLRACE_CA_FILE here";
-  }
-  if (says("certificate verify failed") || says("CERTIFICATE_VERIFY_FAILED")) {
-    return "its certificate has expired, or is not signed by the CA of MILLRACE_CA_FILE here";
-  }
-  if (says("Peer name") || says("is not in peer certificate") || says("Hostname")) {
-    return absl::StrCat("its certificate is not for the host of ", callee.address,
-                        "; name it in the certificate's subject alternative names");
-  }
-  const bool closed = says("Socket closed") || says("reset by peer") || says("Broken pipe") ||
-                      says("SETTINGS") || says("handshake");
-  if (!closed) return "";
-  if (!callee.credentials->is_tls()) {
-    *sure = false;
-    return "it closes connections without TLS; set MILLRACE_CA_FILE here if it has a certificate";
-  }
-  return callee.credentials->certificate.empty()
-             ? "it asks for a certificate; set MILLRACE_CERTIFICATE_FILE and MILLRACE_KEY_FILE here"
-             : "it does not take this process's certificate, which its CA must have signed and "
-               "which must be valid";
+// Looks at peers that cannot be called; never behind files. Never destroyed, like the queue.
+IoPool* ProbePool() {
+  static IoPool* const pool = new IoPool(kProbes);
+  return pool;
 }
 
 // `cancelled_here`: this side has cancelled the call.
@@ -172,12 +155,8 @@ Status FromGrpc(const Callee& callee, const grpc::Status& status, bool cancelled
     code = absl::StatusCode::kUnavailable;
   }
   if (code == absl::StatusCode::kUnavailable) {
-    bool sure = false;
-    const std::string why = WhyNoConnection(callee, message, &sure);
-    const Status unavailable = absl::UnavailableError(absl::StrCat(
-        "Task at ", callee.address,
-        " must be reachable, got: ", why.empty() ? "" : absl::StrCat(why, "; "), message));
-    return why.empty() || !sure ? unavailable : AsRefusal(unavailable);
+    return absl::UnavailableError(
+        absl::StrCat("Task at ", callee.address, " must be reachable, got: ", message));
   }
   if (code == absl::StatusCode::kResourceExhausted &&
       absl::StrContains(message, "Received message larger than max")) {
@@ -187,8 +166,7 @@ Status FromGrpc(const Callee& callee, const grpc::Status& status, bool cancelled
   return WithPayloads(Status(code, message), status.error_details());
 }
 
-grpc::Status ToGrpc(const Status& status) {
-  if (status.ok()) return grpc::Status::OK;
+grpc::Status ToGrpcOrThrow(const Status& status) {
   std::string message(status.message());
   // As long as gRPC writes it: it escapes what is not printable ASCII.
   size_t written = 0, length = 0;
@@ -201,6 +179,16 @@ grpc::Status ToGrpc(const Status& status) {
     message += " ... [truncated]";
   }
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), message, PayloadBytes(status));
+}
+
+// Without its text when there is no memory for it: the call must end.
+grpc::Status ToGrpc(const Status& status) {
+  if (status.ok()) return grpc::Status();
+  try {
+    return ToGrpcOrThrow(status);
+  } catch (...) {
+    return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string());
+  }
 }
 
 // Keeps a call and its CancellationManager together.
@@ -239,10 +227,12 @@ std::shared_ptr<grpc::ClientContext> MakeContext(const Callee& callee, const Rpc
 
 Status CancelledBeforeStart() { return absl::CancelledError("Call was cancelled before it began"); }
 
+// Both kinds of calls: End is heard once, whoever says it first.
 class UnaryCall : public std::enable_shared_from_this<UnaryCall> {
  public:
-  UnaryCall(std::shared_ptr<const Callee> callee, RpcChannel::UnaryDone done)
-      : callee_(std::move(callee)), done_(std::move(done)) {}
+  UnaryCall(std::shared_ptr<const Callee> callee, bool asks_for_refusal,
+            RpcChannel::UnaryDone&& done)
+      : callee_(std::move(callee)), asks_for_refusal_(asks_for_refusal), done_(std::move(done)) {}
 
   void Start(grpc::GenericStub* stub, const std::string& method, const RpcOptions& options,
              const grpc::ByteBuffer& request) {
@@ -255,15 +245,32 @@ class UnaryCall : public std::enable_shared_from_this<UnaryCall> {
     reader_->StartCall();
     reader_->Finish(&response_, &status_, event_.Arm(shared_from_this(), &UnaryCall::Finished));
   }
+  void End(const Status& status) {
+    // Relaxed: gRPC orders what happens to a call; this only chooses among it.
+    if (ended_.exchange(true, std::memory_order_relaxed)) return;
+    cancel_.End();
+    done_(status, response_);
+  }
 
  private:
   void Finished(bool) {
     const bool cancelled = cancel_.End();
-    done_(FromGrpc(*callee_, status_, cancelled), response_);
+    const Status status =
+        NoExceptions("Call", [&] { return FromGrpc(*callee_, status_, cancelled); });
+    if (!asks_for_refusal_ || !absl::IsUnavailable(status)) return End(status);
+    const Status asked = NoExceptions("Call", [&] {
+      ProbePool()->Schedule([self = shared_from_this(), status] {
+        self->End(NoExceptions("Call", [&] { return self->callee_->probe->Explain(status); }));
+      });
+      return absl::OkStatus();
+    });
+    if (!asked.ok()) End(status);
   }
 
   const std::shared_ptr<const Callee> callee_;
+  const bool asks_for_refusal_;
   RpcChannel::UnaryDone done_;
+  std::atomic<bool> ended_{false};
   std::shared_ptr<grpc::ClientContext> context_;
   std::unique_ptr<grpc::GenericClientAsyncResponseReader> reader_;
   grpc::ByteBuffer response_;
@@ -276,8 +283,8 @@ class UnaryCall : public std::enable_shared_from_this<UnaryCall> {
 // is over when the last of them has come.
 class StreamCall : public std::enable_shared_from_this<StreamCall> {
  public:
-  StreamCall(std::shared_ptr<const Callee> callee, RpcChannel::OnMessage on_message,
-             RpcChannel::StreamDone done)
+  StreamCall(std::shared_ptr<const Callee> callee, RpcChannel::OnMessage&& on_message,
+             RpcChannel::StreamDone&& done)
       : callee_(std::move(callee)), on_message_(std::move(on_message)), done_(std::move(done)) {}
 
   void Start(grpc::GenericStub* stub, const std::string& method, const RpcOptions& options,
@@ -292,25 +299,42 @@ class StreamCall : public std::enable_shared_from_this<StreamCall> {
                        wrote_.Arm(shared_from_this(), &StreamCall::Wrote));
     ReadNext();
   }
+  void End(const Status& status) {
+    if (ended_.exchange(true, std::memory_order_relaxed)) return;
+    cancel_.End();
+    done_(status);
+  }
 
  private:
   void Wrote(bool) {}  // when it fails, so do the read and the end
   void ReadNext() { stream_->Read(&message_, read_.Arm(shared_from_this(), &StreamCall::Read)); }
   void Read(bool ok) {
-    if (ok && on_message_(message_)) {
+    if (ok && ExpectsAnother()) {
       message_.Clear();
       return ReadNext();
     }
     stream_->Finish(&status_, finish_.Arm(shared_from_this(), &StreamCall::Finished));
   }
+  bool ExpectsAnother() {
+    const StatusOr<bool> another = NoExceptions("Stream", [&] { return on_message_(message_); });
+    if (another.ok()) return *another;
+    error_ = another.status();
+    // The end comes only behind what the peer still sends, and nobody reads that.
+    context_->TryCancel();
+    return false;
+  }
   void Finished(bool) {
     const bool cancelled = cancel_.End();
-    done_(FromGrpc(*callee_, status_, cancelled));
+    End(!error_.ok() ? error_ : NoExceptions("Stream", [&] {
+      return FromGrpc(*callee_, status_, cancelled);
+    }));
   }
 
   const std::shared_ptr<const Callee> callee_;
   RpcChannel::OnMessage on_message_;
   RpcChannel::StreamDone done_;
+  std::atomic<bool> ended_{false};  // relaxed, as in UnaryCall
+  Status error_;                    // of on_message_
   std::shared_ptr<grpc::ClientContext> context_;
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
   grpc::ByteBuffer message_;
@@ -368,34 +392,48 @@ std::shared_ptr<grpc::ServerCredentials> ServerCredentialsOf(const Credentials& 
 class GrpcRpcChannel : public RpcChannel {
  public:
   GrpcRpcChannel(const std::string& address, std::shared_ptr<const Credentials> credentials)
-      : callee_(std::make_shared<const Callee>(Callee{address, std::move(credentials)})),
+      : callee_(std::make_shared<const Callee>(
+            Callee{address, credentials, std::make_shared<PeerProbe>(address, credentials)})),
         stub_(grpc::CreateCustomChannel(address, ChannelCredentialsOf(*callee_->credentials),
                                         ChannelArguments())) {}
 
   void Unary(const std::string& method, const RpcOptions& options, const grpc::ByteBuffer& request,
              UnaryDone done) override {
-    Count(method);
-    if (options.cancellation != nullptr && options.cancellation->IsCancelled()) {
-      return done(CancelledBeforeStart(), grpc::ByteBuffer());
-    }
-    std::make_shared<UnaryCall>(callee_, std::move(done))->Start(&stub_, method, options, request);
+    std::shared_ptr<UnaryCall> call;
+    const Status begun = NoExceptions(method, [&]() -> Status {
+      MR_RETURN_IF_ERROR(Begin(method, options));
+      call = std::make_shared<UnaryCall>(callee_, options.asks_for_refusal, std::move(done));
+      call->Start(&stub_, method, options, request);
+      return absl::OkStatus();
+    });
+    if (begun.ok()) return;
+    if (call != nullptr) return call->End(begun);
+    done(begun, grpc::ByteBuffer());
   }
   void Stream(const std::string& method, const RpcOptions& options, const grpc::ByteBuffer& request,
               OnMessage on_message, StreamDone done) override {
-    Count(method);
-    if (options.cancellation != nullptr && options.cancellation->IsCancelled()) {
-      return done(CancelledBeforeStart());
-    }
-    std::make_shared<StreamCall>(callee_, std::move(on_message), std::move(done))
-        ->Start(&stub_, method, options, request);
+    std::shared_ptr<StreamCall> call;
+    const Status begun = NoExceptions(method, [&]() -> Status {
+      MR_RETURN_IF_ERROR(Begin(method, options));
+      call = std::make_shared<StreamCall>(callee_, std::move(on_message), std::move(done));
+      call->Start(&stub_, method, options, request);
+      return absl::OkStatus();
+    });
+    if (begun.ok()) return;
+    if (call != nullptr) return call->End(begun);
+    done(begun);
   }
   const std::string& address() const override { return callee_->address; }
 
  private:
-  void Count(const std::string& method) {
-    CallCounts& counts = call_counts();
-    MutexLock lock(&counts.mu);
-    ++counts.by_name[absl::StrCat(callee_->address, method)];
+  Status Begin(const std::string& method, const RpcOptions& options) {
+    {
+      CallCounts& counts = call_counts();
+      MutexLock lock(&counts.mu);
+      ++counts.by_name[absl::StrCat(callee_->address, method)];
+    }
+    const bool cancelled = options.cancellation != nullptr && options.cancellation->IsCancelled();
+    return cancelled ? CancelledBeforeStart() : absl::OkStatus();
   }
 
   const std::shared_ptr<const Callee> callee_;
@@ -493,12 +531,17 @@ class GrpcServerCall : public ServerCall,
  private:
   void Accepted(bool ok);
   void RequestRead(bool ok);
+  Status TakeRequest(bool ok);
   void HandlerThrew();
   void Written(bool) {
     // A client that is gone is noticed through `over`.
     absl::AnyInvocable<void()> written = std::move(written_);
     written_ = nullptr;
-    if (written) written();
+    try {
+      if (written) written();
+    } catch (...) {
+      HandlerThrew();
+    }
   }
   void Finished(bool) {}
   void Over(bool) {
@@ -574,25 +617,19 @@ void GrpcServerCall::Accepted(bool ok) {
     return;
   }
   server_->AcceptNext();
-  if (const Status admitted = guard_->Admit(context_, &ticket_); !admitted.ok()) {
-    return FinishWithStatus(admitted);
-  }
+  const Status admitted =
+      NoExceptions(method(), [this] { return guard_->Admit(context_, &ticket_); });
+  if (!admitted.ok()) return FinishWithStatus(admitted);
   ReaderLock lock(&gate_->mu);
   if (gate_->closed) return;
   stream_.Read(&request_, read_.Arm(shared_from_this(), &GrpcServerCall::RequestRead));
 }
 
 void GrpcServerCall::RequestRead(bool ok) {
-  if (!ok) {
-    return FinishWithStatus(InvalidArgument(method(), ": a call must have one request, got none"));
-  }
-  if (const Status taken = ticket_.TakeRequest(method(), request_.Length()); !taken.ok()) {
+  const Status taken = NoExceptions(method(), [&] { return TakeRequest(ok); });
+  if (!taken.ok()) {
     request_.Clear();
     return FinishWithStatus(taken);
-  }
-  handler_ = methods_->Find(method());
-  if (handler_ == nullptr) {
-    return FinishWithStatus(Unimplemented("Method must be one of this server, got ", method()));
   }
   if (handler_->weight == CallWeight::kLight) return RunCall();
   try {
@@ -602,6 +639,14 @@ void GrpcServerCall::RequestRead(bool ok) {
   } catch (...) {
     HandlerThrew();
   }
+}
+
+Status GrpcServerCall::TakeRequest(bool ok) {
+  if (!ok) return InvalidArgument(method(), ": a call must have one request, got none");
+  MR_RETURN_IF_ERROR(ticket_.TakeRequest(method(), request_.Length()));
+  handler_ = methods_->Find(method());
+  if (handler_ != nullptr) return absl::OkStatus();
+  return Unimplemented("Method must be one of this server, got ", method());
 }
 
 void GrpcServerCall::RunCall() {
@@ -711,6 +756,12 @@ Status CheckFree(const std::string& address) {
   return absl::OkStatus();
 }
 
+// What gRPC may hold for callers, in part or whole.
+size_t ReceiveQuota(const ServerLimits& limits) {
+  const int64_t pending = std::clamp<int64_t>(limits.max_pending_bytes, 0, kMaxQuotaBytes);
+  return static_cast<size_t>(pending + ServerLimits::kReceiveSlackBytes);
+}
+
 Status GrpcRpcServer::Listen(Options options) {
   const std::string& address = options.address;
   MR_RETURN_IF_ERROR(CheckFree(address));
@@ -725,6 +776,10 @@ Status GrpcRpcServer::Listen(Options options) {
   builder.SetMaxReceiveMessageSize(
       static_cast<int>(std::clamp<int64_t>(guard_->limits().max_message_bytes, 1, INT32_MAX)));
   builder.SetMaxSendMessageSize(INT32_MAX);
+  // Requests that never come to their end are counted by nobody else.
+  grpc::ResourceQuota quota;
+  quota.Resize(ReceiveQuota(guard_->limits()));
+  builder.SetResourceQuota(quota);
   // A second process on the port must fail, not share it.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,

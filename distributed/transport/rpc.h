@@ -13,9 +13,10 @@
 //
 // Thread-safety: all methods, from any thread. Callbacks come on pollers: they must not block.
 // Failure: gRPC's status codes are Status codes; a connection that breaks is Unavailable. What a
-// handler throws is its call's status: ResourceExhausted for want of memory, else Internal. A
-// server that asks for a token answers Unauthenticated without it, before it reads the request;
-// when two peers cannot agree on TLS, that is Unavailable with the likely reason (IsRefusal).
+// handler or a callback throws is its call's status: ResourceExhausted for want of memory, else
+// Internal. A server that asks for a token answers Unauthenticated without it, before it reads the
+// request. Peers that cannot agree on TLS are Unavailable; the reason is looked for when a call
+// asks for it (peer_probe.h).
 
 #include <grpcpp/support/byte_buffer.h>
 
@@ -30,6 +31,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "core/cancellation.h"
+#include "core/exceptions.h"
 #include "core/status.h"
 #include "distributed/security.h"
 #include "distributed/server_limits.h"
@@ -48,13 +50,18 @@ struct RpcOptions {
   bool wait_for_ready = false;
   // Cancels the call. May be null; outlives the call's `done`.
   CancellationManager* cancellation = nullptr;
+  // Of unary calls: Unavailable is explained, and marked where the peer is sure to refuse us
+  // (IsRefusal). That may take kProbeTime more, also beyond the deadline.
+  bool asks_for_refusal = false;
 };
 
 class RpcChannel {
  public:
+  // Must not throw, nor StreamDone.
   using UnaryDone = absl::AnyInvocable<void(const Status&, const grpc::ByteBuffer&)>;
-  // Returns false when it expects no further message.
-  using OnMessage = absl::AnyInvocable<bool(const grpc::ByteBuffer&)>;
+  // Whether it expects another message. An error, or what it throws, ends the call, and is what
+  // `done` hears.
+  using OnMessage = absl::AnyInvocable<StatusOr<bool>(const grpc::ByteBuffer&)>;
   using StreamDone = absl::AnyInvocable<void(const Status&)>;
 
   virtual ~RpcChannel() = default;
@@ -64,7 +71,7 @@ class RpcChannel {
                                           std::shared_ptr<const Credentials> credentials = nullptr);
 
   // `method`: "/package.Service/Method". `done` is called exactly once, on a poller, or in the
-  // calling thread when the call was cancelled before it began.
+  // calling thread when the call could not begin. Both never throw.
   virtual void Unary(const std::string& method, const RpcOptions& options,
                      const grpc::ByteBuffer& request, UnaryDone done) = 0;
   // One request, several messages in answer, in order; then `done`.
@@ -98,8 +105,18 @@ class ServerCall {
   virtual void Write(const grpc::ByteBuffer& message, absl::AnyInvocable<void()> written) = 0;
   // The last message, then OK.
   virtual void Finish(const grpc::ByteBuffer& message) = 0;
+  // Also when there is no memory; the text may be missing then.
   virtual void FinishWithStatus(const Status& status) = 0;
 };
+
+// Ends `call` with the message that `body` makes, a StatusOr<grpc::ByteBuffer>; with its error, or
+// with what it throws.
+template <typename Body>
+void FinishWith(ServerCall* call, Body&& body) {
+  const StatusOr<grpc::ByteBuffer> message = NoExceptions(call->method(), body);
+  if (!message.ok()) return call->FinishWithStatus(message.status());
+  call->Finish(*message);
+}
 
 // How long a handler may take.
 enum class CallWeight {

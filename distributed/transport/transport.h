@@ -11,10 +11,12 @@
 //   Push  tensors for a step of the peer, which may not have begun there.
 // In-process and gRPC implementations exist; whoever calls cannot tell them apart.
 //
-// Thread-safety: all methods, from any thread. `done` is called exactly once, in the calling
-// thread or on a network thread, where it must not block. Requests and results outlive it.
+// Thread-safety: all methods, from any thread; they throw nothing. `done` is called exactly once,
+// in the calling thread or on a network thread, where it must neither block nor throw. Requests and
+// results outlive it.
 // Failure: what the worker says; Unavailable when it cannot be reached; Cancelled and
-// DeadlineExceeded by the options of the call.
+// DeadlineExceeded by the options of the call; ResourceExhausted without memory for the request or
+// the answer.
 
 #include <cstdint>
 #include <memory>
@@ -44,6 +46,9 @@ struct CallOptions {
   bool wait_for_ready = false;
   // May be null; outlives the call's `done`.
   CancellationManager* cancellation = nullptr;
+  // When the task cannot be reached: finds out whether it refuses us (IsRefusal), which may take
+  // two seconds more. RunGraph and Pull do not.
+  bool asks_for_refusal = false;
 };
 
 // All that one partition sends to one task: the receiver's request for it.

@@ -1,48 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Decoders of what strangers send, and of files, under a seeded mutator: whatever comes, each
-// returns (a value or an error), and a tensor that it returns is bounded. What else a decoder takes
-// meanwhile is not measured here.
-//
-// Every sixteenth input is a valid one, so that a test also sees what a decoder must take: one that
-// refused everything would pass otherwise.
-//
-// The number of inputs is fixed, not the time. $MILLRACE_FUZZ_ROUNDS multiplies it (the target
-// decoders_ten_minutes_test), $MILLRACE_FUZZ_SEED begins elsewhere; a failure names its seed.
+// Decoders of what strangers send, on the calling and on the serving side (fuzz.h).
 
-#include <google/protobuf/stubs/logging.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/slice.h>
-#include <leveldb/env.h>
-#include <leveldb/options.h>
-#include <leveldb/table_builder.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
-#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "core/arena.h"
-#include "core/file_system.h"
+#include "core/cancellation.h"
 #include "core/io_pool.h"
-#include "core/run_file.h"
+#include "core/mutex.h"
 #include "core/shape.h"
 #include "core/status.h"
-#include "core/table_reader.h"
 #include "core/tensor.h"
 #include "core/tensor_proto.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster.h"
+#include "distributed/grpc_session.h"
+#include "distributed/master/master.h"
+#include "distributed/master/master_options.h"
+#include "distributed/server_limits.h"
 #include "distributed/testing/unreachable_task.h"
+#include "distributed/transport/grpc_transport.h"
+#include "distributed/transport/in_process_transport.h"
+#include "distributed/transport/rpc.h"
 #include "distributed/transport/session_terms.h"
 #include "distributed/transport/step_limit.h"
 #include "distributed/transport/tensor_coding.h"
@@ -54,42 +47,15 @@
 #include "gtest/gtest.h"
 #include "proto/master.pb.h"
 #include "proto/worker.pb.h"
+#include "runtime/rendezvous.h"
 #include "runtime/training_run.h"
-#include "saver/tensor_bundle.h"
+#include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/mutator.h"
 
 namespace millrace {
 namespace {
 
 constexpr char kTask[] = "/job:ps/replica:0/task:0";
-// Far above what inputs of 64 KiB may lead to.
-constexpr int64_t kMaxTensorBytes = int64_t{64} << 20;
-
-uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
-  const char* const text = std::getenv(name);
-  uint64_t value = 0;
-  return text != nullptr && absl::SimpleAtoi(text, &value) ? value : otherwise;
-}
-
-constexpr int kValidInputEach = 16;
-
-// Calls decode(input) for `n` inputs, more where the environment says so. Members of the corpus
-// take turns as the valid ones.
-void Fuzz(int n, std::vector<std::string> corpus,
-          const std::function<void(const std::string&, Mutator*)>& decode) {
-  const uint64_t seed = FromEnvironment("MILLRACE_FUZZ_SEED", 1);
-  const uint64_t rounds = FromEnvironment("MILLRACE_FUZZ_ROUNDS", 1);
-  google::protobuf::SetLogHandler(nullptr);  // it tells of each text that is no UTF-8
-  for (uint64_t round = 0; round < rounds; ++round) {
-    SCOPED_TRACE(absl::StrCat("MILLRACE_FUZZ_SEED=", seed + round));
-    Mutator mutator(seed + round, corpus);
-    for (int i = 0; i < n; ++i) {
-      const size_t turn = static_cast<size_t>(i / kValidInputEach) % corpus.size();
-      decode(i % kValidInputEach == 0 ? corpus[turn] : mutator.Next(), &mutator);
-    }
-    if (::testing::Test::HasFailure()) return;
-  }
-}
 
 // In pieces, as the network gives them.
 grpc::ByteBuffer BufferOf(const std::string& bytes, Mutator* mutator) {
@@ -139,7 +105,7 @@ bool CheckTensors(const Status& status, const std::vector<DecodedTensor>& tensor
   for (const DecodedTensor& tensor : tensors) {
     if (tensor.value.has_value()) bytes += tensor.value.TotalBytes();
   }
-  EXPECT_LE(bytes, kMaxTensorBytes);
+  EXPECT_LE(bytes, kMaxFuzzedTensorBytes);
   return !tensors.empty();
 }
 
@@ -195,6 +161,61 @@ TEST(DecodersTest, MessagesWithTensors) {
   EXPECT_GT(runs, 100);
   EXPECT_GT(calls, 100);
   EXPECT_GT(pushes, 100);
+}
+
+// What a client is answered.
+TEST(DecodersTest, AnswersWithTensors) {
+  std::vector<std::string> corpus;
+  for (const tensorflow::TensorProto& tensor : Tensors()) {
+    tensorflow::RunStepResponse step;
+    step.add_tensor()->set_name("loss:0");
+    *step.mutable_tensor(0)->mutable_tensor() = tensor;
+    step.mutable_metadata()->mutable_step_stats()->add_dev_stats()->set_device("cpu");
+    corpus.push_back(Raw(step));
+    tensorflow::RunGraphResponse graph;
+    graph.add_recv()->set_name("key");
+    *graph.mutable_recv(0)->mutable_tensor() = tensor;
+    graph.set_status_error_message("none");
+    corpus.push_back(Raw(graph));
+    tensorflow::RecvTensorResponse received;
+    *received.mutable_tensor() = tensor;
+    received.set_send_start_micros(7);
+    corpus.push_back(Raw(received));
+    tensorflow::RunCallableResponse callable;
+    *callable.add_fetch() = tensor;
+    corpus.push_back(Raw(callable));
+  }
+  int steps = 0, graphs = 0, received = 0, callables = 0;  // that were accepted
+  Fuzz(60'000, corpus, [&](const std::string& bytes, Mutator* mutator) {
+    const grpc::ByteBuffer buffer = BufferOf(bytes, mutator);
+    std::vector<DecodedTensor> tensors;
+    const auto is_read = [&](TensorField form, google::protobuf::MessageLite* rest) {
+      const Status read = DecodeMessage("Fuzz", buffer, 1, form, &tensors, rest);
+      return CheckTensors(read, tensors) ? 1 : 0;
+    };
+    tensorflow::RunStepResponse step;
+    tensorflow::RunGraphResponse graph;
+    tensorflow::RecvTensorResponse recv;
+    tensorflow::RunCallableResponse callable;
+    switch (mutator->Below(4)) {
+      case 0:
+        steps += is_read(TensorField::kNamedOrIndexed, &step);
+        return;
+      case 1:
+        graphs += is_read(TensorField::kNamedOrIndexed, &graph);
+        return;
+      case 2:
+        received += is_read(TensorField::kTensor, &recv);
+        return;
+      default:
+        callables += is_read(TensorField::kTensor, &callable);
+    }
+  });
+  // Of the 3,750 valid inputs a quarter is of each kind, and a quarter of these meets its decoder.
+  EXPECT_GT(steps, 60);
+  EXPECT_GT(graphs, 60);
+  EXPECT_GT(received, 60);
+  EXPECT_GT(callables, 60);
 }
 
 TEST(DecodersTest, SessionTermsAndStatusPayloadsAndStepLimits) {
@@ -360,183 +381,269 @@ TEST_F(WorkerDecodersTest, RunRequests) {
   EXPECT_GT(ran, 10);
 }
 
-// --- Files and variables -------------------------------------------------------------------------
-
-class FileDecodersTest : public ::testing::Test {
- protected:
-  FileDecodersTest() { EXPECT_OK(fs_->RecursivelyCreateDirectory(directory_)); }
-  ~FileDecodersTest() override { EXPECT_OK(fs_->RecursivelyDelete(directory_)); }
-  void Write(const std::string& path, const std::string& bytes) {
-    const auto file = fs_->NewWritableFile(path);
-    ASSERT_OK(file);
-    ASSERT_OK((*file)->Append(bytes));
-    ASSERT_OK((*file)->Close());
-  }
-  std::string Read(const std::string& path) {
-    const auto text = ReadFileToString(fs_, path);
-    EXPECT_OK(text);
-    return text.value_or("");
-  }
-
-  FileSystem* const fs_ = FileSystem::Posix();
-  const std::string directory_ = absl::StrCat(::testing::TempDir(), "/decoders_", ::getpid());
-};
-
-TEST_F(FileDecodersTest, RunFiles) {
-  ASSERT_OK(WriteRunFile(fs_, directory_,
-                         {.id = "0123456789abcdef0123456789abcdef",
-                          .name = "/logs/a",
-                          .chief = "chief on host, process 1",
-                          .token = "t",
-                          .epoch = 3,
-                          .since = "today"}));
-  ASSERT_OK(WriteRunEnd(fs_, directory_,
-                        {.id = "0123456789abcdef0123456789abcdef",
-                         .token = "t",
-                         .global_step = 7,
-                         .goal = 7,
-                         .checkpoint = "model.ckpt-7",
-                         .reason = "done"}));
-  const std::vector<std::string> corpus = {Read(RunFilePath(directory_)),
-                                           Read(RunEndFilePath(directory_))};
-  const std::string again = JoinPath(directory_, "again");
-  ASSERT_OK(fs_->CreateDirectory(again));
-  int runs = 0, ends = 0;
-  Fuzz(300, corpus, [&](const std::string& bytes, Mutator* mutator) {
-    Write(RunFilePath(directory_), bytes);
-    Write(RunEndFilePath(directory_), bytes);
-    const auto run = ReadRunFile(fs_, directory_);
-    // What was read can be written: unknown fields are kept.
-    const bool writes = mutator->Below(16) == 0;  // which waits for the disk
-    if (run.ok() && run->has_value()) {
-      ++runs;
-      if (writes) {
-        EXPECT_OK(WriteRunFile(fs_, again, **run));
-      }
-    }
-    const auto end = ReadRunEnd(fs_, directory_);
-    if (end.ok() && end->has_value()) {
-      ++ends;
-      if (writes) {
-        EXPECT_OK(WriteRunEnd(fs_, again, **end));
-      }
-    }
-  });
-  // Nine of the inputs are a valid one of either kind.
-  EXPECT_GE(runs, 9);
-  EXPECT_GE(ends, 9);
-}
-
-TEST_F(FileDecodersTest, TF_CONFIG) {
-  int clusters = 0;
-  Fuzz(10'000,
-       {R"({"cluster": {"ps": ["a:1", "b:2"], "worker": ["c:3"], "chief": ["d:4"]},
-            "task": {"type": "ps", "index": 1}, "environment": "cloud"})",
-        R"({"cluster": {"worker": {"3": "c:3", "5": "[::1]:80"}}, "task": {"type": "worker",
-            "index": "5"}})"},
-       [&](const std::string& bytes, Mutator*) {
-         const auto config = ClusterConfig::Parse(bytes);
-         if (config.ok() && !config->is_local()) {
-           ++clusters;
-           EXPECT_TRUE(ClusterSpec::FromProto(config->cluster().ToProto()).ok());
-         }
-       });
-  EXPECT_GE(clusters, 300);  // of 625 valid inputs half is of each form
-}
-
-// A checkpoint whose index is written anew, and what becomes of reading it.
-class CheckpointDecodersTest : public FileDecodersTest {
- protected:
-  CheckpointDecodersTest() { Save(); }
-  void Save() {
-    ASSERT_OK_AND_ASSIGN(auto writer, BundleWriter::Open(fs_, prefix_));
-    ASSERT_OK(writer->Add("dense/bias", Tensor::Vector<float>({1, 2, 3})));
-    ASSERT_OK(writer->Add("global_step", Tensor::Scalar<int64_t>(7)));
-    ASSERT_OK(writer->Add("words", Tensor::Vector<std::string>({"a", "", "mill race"})));
-    ASSERT_OK(writer->Finish());
-  }
-  void ReadWith(const std::string& index) {
-    Write(index_, index);
-    const auto reader = BundleReader::Open(fs_, prefix_);
-    if (!reader.ok()) {
-      ++refused_;
-      return;
-    }
-    ++opened_;
-    (*reader)->CheckFiles().IgnoreError();
-    for (const BundleReader::Entry& entry : (*reader)->entries()) {
-      const auto tensor = (*reader)->Read(entry.name);
-      if (!tensor.ok()) continue;
-      ++read_;
-      EXPECT_LE(tensor->TotalBytes(), kMaxTensorBytes);
-    }
-  }
-
-  const std::string prefix_ = JoinPath(directory_, "ckpt");
-  const std::string index_ = BundleIndexPath(prefix_);
-  int opened_ = 0, refused_ = 0;  // indexes
-  int read_ = 0;                  // tensors
-};
-
-TEST_F(CheckpointDecodersTest, IndexesOfCheckpoints) {
-  Fuzz(600, {Read(index_)}, [&](const std::string& bytes, Mutator*) { ReadWith(bytes); });
-  // 38 inputs are valid; of the others the checksums tell.
-  EXPECT_GE(opened_, 38);
-  EXPECT_GE(read_, 3 * 38);
-  EXPECT_GT(refused_, 0);
-}
-
-// A table in memory.
-class StringFile : public leveldb::WritableFile {
+// A call that keeps how it ended.
+class KeptCall : public ServerCall {
  public:
-  leveldb::Status Append(const leveldb::Slice& data) override {
-    bytes.append(data.data(), data.size());
-    return leveldb::Status::OK();
+  const std::string& method() const override { return method_; }
+  // What waits for tasks gives up then.
+  absl::Time deadline() const override { return deadline_; }
+  CancellationManager* cancellation() override { return &cancellation_; }
+  const ServerLimits& limits() const override { return limits_; }
+  bool is_from_member() const override { return false; }
+  void Write(const grpc::ByteBuffer&, absl::AnyInvocable<void()> written) override {
+    MutexLock lock(&mu_);
+    written_ = std::move(written);
   }
-  leveldb::Status Close() override { return leveldb::Status::OK(); }
-  leveldb::Status Flush() override { return leveldb::Status::OK(); }
-  leveldb::Status Sync() override { return leveldb::Status::OK(); }
-  std::string bytes;
+  void Finish(const grpc::ByteBuffer&) override { End(absl::OkStatus()); }
+  void FinishWithStatus(const Status& status) override { End(status); }
+
+  int ends() {
+    MutexLock lock(&mu_);
+    return ends_;
+  }
+  // False when it hangs.
+  bool AwaitEnd() {
+    const absl::Time hang = absl::Now() + absl::Minutes(1);
+    MutexLock lock(&mu_);
+    while (ends_ == 0 && absl::Now() < hang) ended_.WaitWithTimeout(&mu_, absl::Seconds(1));
+    return ends_ > 0;
+  }
+  bool is_ok() {
+    MutexLock lock(&mu_);
+    return ends_ > 0 && status_.ok();
+  }
+  Status status() {
+    MutexLock lock(&mu_);
+    return status_;
+  }
+
+ private:
+  void End(const Status& status) {
+    MutexLock lock(&mu_);
+    ++ends_;
+    status_ = status;
+    ended_.SignalAll();
+  }
+
+  const std::string method_ = "/test/Kept";
+  const absl::Time deadline_ = absl::Now() + absl::Seconds(5);
+  const ServerLimits limits_;
+  CancellationManager cancellation_;
+  Mutex mu_;
+  CondVar ended_;
+  absl::AnyInvocable<void()> written_ ABSL_GUARDED_BY(mu_);
+  int ends_ ABSL_GUARDED_BY(mu_) = 0;
+  Status status_ ABSL_GUARDED_BY(mu_);
 };
 
-using TableEntries = std::vector<std::pair<std::string, std::string>>;
-
-std::string TableOf(const TableEntries& entries) {
-  StringFile file;
-  leveldb::Options options;
-  options.compression = leveldb::kNoCompression;
-  leveldb::TableBuilder builder(options, &file);
-  for (const auto& [key, value] : entries) builder.Add(key, value);
-  EXPECT_TRUE(builder.Finish().ok());
-  return file.bytes;
+// All that the network may ask a worker, as it comes in: bytes. A call that was cancelled has
+// ended, once.
+TEST_F(WorkerDecodersTest, RequestsOfEachMethod) {
+  const std::string key = RendezvousKey::Make(
+      absl::StrCat(kTask, "/device:CPU:0"), worker_->DeviceAttributes()[0].incarnation(),
+      "/job:worker/replica:0/task:0/device:CPU:0", "edge", 0, 0);
+  tensorflow::CreateWorkerSessionRequest create;
+  create.set_session_handle("another");
+  AddSessionTerms({.run = {.name = "/logs/a", .id = "a1", .is_chief = true, .chief = "chief"},
+                   .lease = absl::Seconds(60)},
+                  &create);
+  tensorflow::DeleteWorkerSessionRequest close;
+  close.set_session_handle("another");
+  tensorflow::DeregisterGraphRequest drop;
+  drop.set_session_handle("session");
+  drop.set_graph_handle("1");
+  tensorflow::CleanupGraphRequest cleanup;
+  cleanup.set_step_id(3);
+  tensorflow::RecvTensorRequest recv;
+  recv.set_step_id(5);
+  recv.set_rendezvous_key(key);
+  recv.set_request_id(7);
+  wire::PullRequest pull;
+  pull.set_step_id(9);
+  pull.set_dst_task("/job:worker/replica:0/task:0");
+  pull.set_num_keys(1);
+  pull.set_src_incarnation(worker_->DeviceAttributes()[0].incarnation());
+  wire::PushRequest push;
+  push.set_step_id(11);
+  push.add_tensor()->set_key(key);
+  *push.mutable_tensor(0)->mutable_tensor() = Tensors()[0];
+  wire::RenewSessionsRequest renew;
+  renew.add_session_handle("session");
+  wire::FindRunRequest find;
+  find.set_name("/logs/a");
+  find.set_id("a1");
+  wire::EndRunRequest end;
+  end.set_session_handle("session");
+  end.mutable_end()->set_global_step(7);
+  const std::string service = "/tensorflow.grpc.WorkerService/", own = "/millrace.Transport/";
+  const std::map<std::string, std::string> requests = {
+      {service + "GetStatus", ""},
+      {service + "CreateWorkerSession", Raw(create)},
+      {service + "DeleteWorkerSession", Raw(close)},
+      {service + "RegisterGraph", Raw(SmallGraph())},
+      {service + "DeregisterGraph", Raw(drop)},
+      {service + "CleanupGraph", Raw(cleanup)},
+      {service + "CleanupAll", ""},
+      {service + "RunGraph",
+       "\n\a"
+       "session"},
+      {service + "RecvTensor", Raw(recv)},
+      {service + "Logging", ""},
+      {service + "Tracing", ""},
+      {own + "Pull", Raw(pull)},
+      {own + "Push", Raw(push)},
+      {own + "RenewSessions", Raw(renew)},
+      {own + "FindRun", Raw(find)},
+      {own + "EndRun", Raw(end)},
+  };
+  const std::map<std::string, RpcServer::Handler> handlers = WorkerHandlers(worker_.get());
+  // A method without a request here has no fuzzer.
+  for (const auto& [name, handler] : handlers) EXPECT_EQ(requests.count(name), 1u) << name;
+  for (const auto& [name, request] : requests) {
+    SCOPED_TRACE(name);
+    ASSERT_EQ(handlers.count(name), 1u);
+    int answered = 0;
+    Fuzz(1'000, {request}, [&](const std::string& bytes, Mutator* mutator) {
+      const auto call = std::make_shared<KeptCall>();
+      handlers.at(name)(call, BufferOf(bytes, mutator));
+      answered += call->is_ok() ? 1 : 0;
+      call->cancellation()->StartCancel();
+      // A pull may be in the middle of a message.
+      if (name != own + "Pull") {
+        EXPECT_EQ(call->ends(), 1);
+      }
+    });
+    // These take anything that is a message.
+    if (request.empty() && name != service + "CleanupAll") {
+      EXPECT_GE(answered, 62);
+    }
+  }
 }
 
-// Behind right checksums: the header and the entries themselves.
-TEST_F(CheckpointDecodersTest, EntriesOfIndexes) {
-  TableEntries entries;
-  std::vector<std::string> values;
-  {
-    ASSERT_OK_AND_ASSIGN(const auto table, TableReader::Open(fs_, index_));
-    const auto it = table->NewIterator();
-    for (it->SeekToFirst(); it->Valid(); it->Next()) {
-      entries.emplace_back(std::string(it->key()), std::string(it->value()));
-      values.emplace_back(it->value());
-    }
-    ASSERT_OK(it->status());
+// A cluster of one task.
+class MasterDecodersTest : public WorkerDecodersTest {
+ protected:
+  MasterDecodersTest() {
+    MasterOptions options;
+    options.task = kTask;
+    const auto cluster = ClusterSpec::Make({{"ps", {"127.0.0.1:1"}}});
+    EXPECT_OK(cluster);
+    if (cluster.ok()) options.cluster = *cluster;
+    options.peer = [this](absl::string_view task) -> std::shared_ptr<Transport> {
+      if (task != kTask) return nullptr;
+      return MakeInProcessTransport(worker_.get(), "127.0.0.1:1");
+    };
+    master_ = std::make_unique<Master>(std::move(options));
   }
-  ASSERT_EQ(entries.size(), 4u);  // with the header
-  Fuzz(600, values, [&](const std::string& bytes, Mutator* mutator) {
-    // A valid one stays where it is.
-    const auto same = std::find(values.begin(), values.end(), bytes);
-    const size_t place = same != values.end() ? static_cast<size_t>(same - values.begin())
-                                              : mutator->Below(values.size());
-    TableEntries changed = entries;
-    changed[place].second = bytes;
-    ReadWith(TableOf(changed));
-  });
-  EXPECT_GE(opened_, 38);
-  EXPECT_GE(read_, 3 * 38);
-  EXPECT_GT(refused_, 0);
+  ~MasterDecodersTest() override { master_->Shutdown(absl::AbortedError("over")); }
+
+  // With a graph that has x, a constant, and y, an identity of x.
+  tensorflow::CreateSessionRequest NewSession() {
+    tensorflow::CreateSessionRequest request;
+    tensorflow::GraphDef* const graph = request.mutable_graph_def();
+    graph->mutable_versions()->set_producer(134);
+    tensorflow::NodeDef* const x = graph->add_node();
+    x->set_name("x");
+    x->set_op("Const");
+    SetAttr(DT_FLOAT, &(*x->mutable_attr())["dtype"]);
+    SetAttr(Tensor::Vector<float>({1, 2}), &(*x->mutable_attr())["value"]);
+    tensorflow::NodeDef* const y = graph->add_node();
+    y->set_name("y");
+    y->set_op("Identity");
+    y->add_input("x");
+    SetAttr(DT_FLOAT, &(*y->mutable_attr())["T"]);
+    return request;
+  }
+  std::string OpenSession() {
+    tensorflow::CreateSessionResponse response;
+    EXPECT_OK(master_->CreateSession(NewSession(), absl::Seconds(30), 16, &response));
+    return response.session_handle();
+  }
+
+  std::unique_ptr<Master> master_;
+};
+
+// All that clients may ask a master. Each method has a session of its own.
+TEST_F(MasterDecodersTest, RequestsOfEachMethod) {
+  const auto requests = [this]() -> std::map<std::string, std::string> {
+    const std::string session = OpenSession();
+    tensorflow::ExtendSessionRequest extend;
+    extend.set_session_handle(session);
+    extend.set_current_graph_version(1);
+    *extend.mutable_graph_def() = NewSession().graph_def();
+    extend.mutable_graph_def()->mutable_node()->RemoveLast();
+    extend.mutable_graph_def()->mutable_node(0)->set_name("z");
+    tensorflow::RunStepRequest run;
+    run.set_session_handle(session);
+    run.add_feed()->set_name("x:0");
+    EXPECT_OK(TensorToProto(Tensor::Vector<float>({3, 4}), run.mutable_feed(0)->mutable_tensor()));
+    run.add_fetch("y:0");
+    tensorflow::MakeCallableRequest make;
+    make.set_session_handle(session);
+    make.mutable_options()->add_feed("x:0");
+    make.mutable_options()->add_fetch("y:0");
+    tensorflow::MakeCallableResponse made;
+    EXPECT_OK(master_->MakeCallable(make, &made));
+    tensorflow::RunCallableRequest call;
+    call.set_session_handle(session);
+    call.set_handle(made.handle());
+    *call.add_feed() = run.feed(0).tensor();
+    tensorflow::ReleaseCallableRequest release;
+    release.set_session_handle(session);
+    release.set_handle(made.handle());
+    tensorflow::CloseSessionRequest close;
+    close.set_session_handle(session);
+    tensorflow::ListDevicesRequest list;
+    list.set_session_handle(session);
+    tensorflow::ResetRequest reset;
+    reset.add_container("c");
+    wire::RenewSessionsRequest renew;
+    renew.add_session_handle(session);
+    wire::EndRunRequest end;
+    end.set_session_handle(session);
+    end.mutable_end()->set_reason("done");
+    const std::string service = "/tensorflow.grpc.MasterService/", own = "/millrace.Master/";
+    return {
+        {service + "CreateSession", Raw(NewSession())},
+        {service + "ExtendSession", Raw(extend)},
+        {service + "RunStep", Raw(run)},
+        {service + "MakeCallable", Raw(make)},
+        {service + "RunCallable", Raw(call)},
+        {service + "ReleaseCallable", Raw(release)},
+        {service + "CloseSession", Raw(close)},
+        {service + "ListDevices", Raw(list)},
+        {service + "Reset", Raw(reset)},
+        {own + "RenewSessions", Raw(renew)},
+        {own + "EndRun", Raw(end)},
+    };
+  };
+  MasterPools pools;
+  const std::map<std::string, RpcServer::Handler> handlers =
+      MasterHandlers(master_.get(), &pools, [] { return 0; });
+  const auto known = requests();
+  EXPECT_EQ(known.size(), handlers.size());
+  for (const auto& [name, handler] : handlers) {
+    SCOPED_TRACE(name);
+    // A method without a request here has no fuzzer.
+    ASSERT_EQ(known.count(name), 1u);
+    const std::string request = requests().at(name);
+    int answered = 0;
+    Status refused;  // of a valid one
+    Fuzz(500, {request}, [&](const std::string& bytes, Mutator* mutator) {
+      const auto call = std::make_shared<KeptCall>();
+      handler(call, BufferOf(bytes, mutator));
+      ASSERT_TRUE(call->AwaitEnd());
+      EXPECT_EQ(call->ends(), 1);
+      answered += call->is_ok() ? 1 : 0;
+      if (bytes == request && refused.ok()) refused = call->status();
+    });
+    for (const char* many : {"CreateSession", "RunStep", "MakeCallable", "RunCallable",
+                             "ListDevices", "RenewSessions"}) {
+      if (absl::EndsWith(name, absl::StrCat("/", many))) {
+        EXPECT_GE(answered, 31) << refused;
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Whichever allocation fails while a call's messages are written or read, the call ends once, with
+// a status: those who wait for it wait on nothing else.
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "core/arena.h"
+#include "core/cancellation.h"
+#include "core/exceptions.h"
+#include "core/io_pool.h"
+#include "core/status.h"
+#include "core/tensor.h"
+#include "core/testing/counted_new.h"
+#include "core/testing/tensor_testing.h"
+#include "distributed/server_limits.h"
+#include "distributed/transport/grpc_transport.h"
+#include "distributed/transport/rpc.h"
+#include "distributed/transport/tensor_coding.h"
+#include "distributed/transport/transport.h"
+#include "distributed/transport/transport.pb.h"
+#include "distributed/worker/worker.h"
+#include "distributed/worker/worker_options.h"
+#include "gtest/gtest.h"
+#include "proto/worker.pb.h"
+#include "runtime/training_run.h"
+
+namespace millrace {
+namespace {
+
+using testing::ForEveryAllocation;
+
+constexpr char kTask[] = "/job:ps/replica:0/task:0";
+
+// A network that always has memory. Each call is answered in the calling thread, but what `done`
+// throws is lost, as it is on a poller.
+class AnsweringChannel : public RpcChannel {
+ public:
+  void Unary(const std::string&, const RpcOptions&, const grpc::ByteBuffer&,
+             UnaryDone done) override {
+    Lose([&] { done(absl::OkStatus(), answer); });
+  }
+  void Stream(const std::string&, const RpcOptions&, const grpc::ByteBuffer&, OnMessage on_message,
+              StreamDone done) override {
+    const StatusOr<bool> another = NoExceptions("Stream", [&] { return on_message(answer); });
+    Lose([&] { done(another.status()); });
+  }
+  const std::string& address() const override { return address_; }
+
+  grpc::ByteBuffer answer;
+
+ private:
+  template <typename Body>
+  static void Lose(const Body& body) {
+    try {
+      body();
+    } catch (...) {
+    }
+  }
+  const std::string address_ = "answers.example:1";
+};
+
+struct Heard {
+  int times = 0;
+  Status status;
+  Transport::Done Done() {
+    return [this](const Status& s) {
+      ++times;
+      status = s;
+    };
+  }
+};
+
+// Of a sink, too; it needs no memory.
+class CountingSink : public PullSink {
+ public:
+  explicit CountingSink(Heard* heard) : heard_(heard) {}
+  void OnTensor(uint64_t, Tensor, bool) override { ++tensors; }
+  void OnDone(const Status& status) override {
+    ++heard_->times;
+    heard_->status = status;
+  }
+  int tensors = 0;
+
+ private:
+  Heard* const heard_;
+};
+
+class TransportMemoryTest : public ::testing::Test {
+ protected:
+  template <typename Message>
+  void Answer(const Message& message) {
+    MessageWriter writer;
+    writer.AddMessage(message);
+    const auto bytes = writer.Finish();
+    ASSERT_OK(bytes);
+    channel_->answer = *bytes;
+  }
+  // `begin` makes one call, whose end `heard` hears.
+  void EndsOnceWhicheverAllocationFails(
+      const std::function<void(const CallOptions&, Heard*)>& begin) {
+    const CallOptions options;
+    Heard heard;
+    const auto body = [&] {
+      heard = Heard();
+      begin(options, &heard);
+    };
+    body();  // what is made once per process
+    EXPECT_EQ(heard.times, 1);
+    EXPECT_OK(heard.status);
+    const int64_t failures = ForEveryAllocation(body, [&](int64_t k, bool failed) {
+      EXPECT_EQ(heard.times, 1) << k;
+      if (failed) {
+        // Some failures cost a line of the log, or a copy that was not needed.
+        EXPECT_TRUE(heard.status.ok() || absl::IsResourceExhausted(heard.status) ||
+                    absl::IsInvalidArgument(heard.status))
+            << k << ": " << heard.status;
+      } else {
+        EXPECT_OK(heard.status);
+      }
+    });
+    EXPECT_GT(failures, 3);
+  }
+
+  const std::shared_ptr<AnsweringChannel> channel_ = std::make_shared<AnsweringChannel>();
+  const std::shared_ptr<Transport> transport_ = MakeGrpcTransport(kTask, channel_);
+  const std::string long_name_ = std::string(100, 'x');
+};
+
+TEST_F(TransportMemoryTest, ACallWithoutTensorsEndsOnce) {
+  tensorflow::GetStatusResponse answer;
+  for (int i = 0; i < 3; ++i) answer.add_device_attributes()->set_name(long_name_);
+  Answer(answer);
+  EndsOnceWhicheverAllocationFails([&](const CallOptions& options, Heard* heard) {
+    tensorflow::GetStatusResponse response;
+    transport_->GetStatus(options, &response, heard->Done());
+  });
+  EndsOnceWhicheverAllocationFails([&](const CallOptions& options, Heard* heard) {
+    tensorflow::RegisterGraphResponse response;
+    transport_->RegisterGraph(options, {}, &response, heard->Done());
+  });
+}
+
+TEST_F(TransportMemoryTest, ACallOfOurOwnEndsOnce) {
+  wire::FindRunResponse found;
+  found.set_state(wire::FindRunResponse::CLAIMED);
+  found.mutable_run()->set_id(long_name_);
+  Answer(found);
+  EndsOnceWhicheverAllocationFails([&](const CallOptions& options, Heard* heard) {
+    FoundRun run;
+    transport_->FindRun(options, "a", "b", &run, heard->Done());
+  });
+  wire::RenewSessionsResponse renewed;
+  renewed.add_unknown(long_name_);
+  Answer(renewed);
+  const std::vector<std::string> handles = {long_name_, "b"};
+  EndsOnceWhicheverAllocationFails([&](const CallOptions& options, Heard* heard) {
+    std::vector<std::string> unknown;
+    transport_->RenewSessions(options, handles, &unknown, heard->Done());
+  });
+}
+
+TEST_F(TransportMemoryTest, ACallWithTensorsEndsOnce) {
+  const Tensor value = Tensor::Vector<float>(std::vector<float>(2000, 1.0f));
+  const std::vector<NamedTensor> send = {{long_name_, value, false}, {"b", value, false}};
+  {
+    MessageWriter writer;
+    ASSERT_OK(writer.AddNamedTensor(1, long_name_, value));
+    ASSERT_OK(writer.AddNamedTensor(1, "b", Tensor::Vector<std::string>({long_name_})));
+    ASSERT_OK_AND_ASSIGN(channel_->answer, writer.Finish());
+  }
+  EndsOnceWhicheverAllocationFails([&](const CallOptions& options, Heard* heard) {
+    tensorflow::RunGraphRequest request;
+    tensorflow::RunGraphResponse response;
+    std::vector<NamedTensor> received;
+    transport_->RunGraph(options, request, request, send, false, &response, &received,
+                         heard->Done());
+  });
+  EndsOnceWhicheverAllocationFails([&](const CallOptions& options, Heard* heard) {
+    transport_->Push(options, 1, send, heard->Done());
+  });
+  {
+    MessageWriter writer;
+    ASSERT_OK(writer.AddTensor(1, value));
+    ASSERT_OK_AND_ASSIGN(channel_->answer, writer.Finish());
+  }
+  EndsOnceWhicheverAllocationFails([&](const CallOptions& options, Heard* heard) {
+    NamedTensor tensor;
+    transport_->RecvTensor(options, {}, &tensor, heard->Done());
+  });
+}
+
+TEST_F(TransportMemoryTest, APullEndsOnce) {
+  MessageWriter writer;
+  ASSERT_OK(writer.AddIndexedTensor(1, 0, Tensor::Vector<float>({1, 2, 3}), false));
+  wire::PullResponse last;
+  last.set_last(true);
+  writer.AddMessage(last);
+  ASSERT_OK_AND_ASSIGN(channel_->answer, writer.Finish());
+  Heard heard;
+  const auto sink = std::make_shared<CountingSink>(&heard);
+  PullRequest request;
+  request.dst_task = long_name_;
+  EndsOnceWhicheverAllocationFails([&](const CallOptions& options, Heard* result) {
+    heard = Heard();
+    transport_->Pull(options, request, sink);
+    *result = heard;
+  });
+}
+
+// --- The serving side ----------------------------------------------------------------------------
+
+// A call that keeps what it is given; it needs no memory.
+class KeptCall : public ServerCall {
+ public:
+  const std::string& method() const override { return method_; }
+  absl::Time deadline() const override { return absl::InfiniteFuture(); }
+  CancellationManager* cancellation() override { return &cancellation_; }
+  const ServerLimits& limits() const override { return limits_; }
+  bool is_from_member() const override { return true; }
+  void Write(const grpc::ByteBuffer&, absl::AnyInvocable<void()> written) override {
+    EXPECT_FALSE(writes_) << "a write begins after the one before has ended";
+    EXPECT_EQ(ends, 0);
+    writes_ = true;
+    written_ = std::move(written);
+  }
+  void Finish(const grpc::ByteBuffer&) override { End(absl::OkStatus()); }
+  void FinishWithStatus(const Status& s) override { End(s); }
+
+  // The network has taken what was written.
+  void TakeAll() {
+    while (std::exchange(writes_, false)) {
+      absl::AnyInvocable<void()> written = std::move(written_);
+      written();
+    }
+  }
+
+  int ends = 0;
+  Status status;
+
+ private:
+  void End(const Status& s) {
+    EXPECT_FALSE(writes_) << "no end in the middle of a write";
+    ++ends;
+    status = s;
+  }
+
+  const std::string method_ = "/test/Kept";
+  const ServerLimits limits_;
+  CancellationManager cancellation_;
+  bool writes_ = false;
+  absl::AnyInvocable<void()> written_;
+};
+
+TEST(PullStreamMemoryTest, APullIsAnsweredToItsEndWhicheverAllocationFails) {
+  const Tensor small = Tensor::Vector<float>({1, 2, 3});
+  const Tensor large = Tensor::Vector<float>(std::vector<float>(100'000, 1.0f));
+  const Tensor words = Tensor::Vector<std::string>({std::string(100, 'x')});
+  std::shared_ptr<KeptCall> call;
+  const int64_t failures = ForEveryAllocation(
+      [&] {
+        call = nullptr;
+        std::shared_ptr<PullSink> sink;
+        try {
+          call = std::make_shared<KeptCall>();
+          sink = MakePullStream(call);
+        } catch (const std::bad_alloc&) {
+          if (call != nullptr) call->FinishWithStatus(absl::ResourceExhaustedError(""));
+          return;
+        }
+        sink->OnTensor(0, small, false);
+        sink->Flush();
+        sink->OnTensor(1, large, false);
+        sink->OnTensor(2, words, false);
+        call->TakeAll();
+        sink->OnTensor(3, small, false);
+        sink->OnDone(absl::OkStatus());
+        call->TakeAll();
+      },
+      [&](int64_t k, bool failed) {
+        if (call == nullptr) return;  // not even a call
+        EXPECT_EQ(call->ends, 1) << k;
+        if (!failed) {
+          EXPECT_OK(call->status);
+        }
+      });
+  EXPECT_GT(failures, 10);
+}
+
+TEST(HandlersMemoryTest, ACallIsAnsweredOnceWhicheverAllocationFails) {
+  WorkerOptions options;
+  options.task = kTask;
+  options.own_arena = Arena::Make(1);
+  options.io_pool = IoPool::Default();
+  Worker worker(std::move(options));
+  const std::map<std::string, RpcServer::Handler> handlers = WorkerHandlers(&worker);
+  const grpc::Slice nothing;
+  const grpc::ByteBuffer request(&nothing, 1);
+  for (const char* name :
+       {"/tensorflow.grpc.WorkerService/GetStatus", "/tensorflow.grpc.WorkerService/CleanupGraph",
+        "/tensorflow.grpc.WorkerService/RunGraph", "/tensorflow.grpc.WorkerService/RecvTensor",
+        "/millrace.Transport/FindRun", "/millrace.Transport/Pull"}) {
+    SCOPED_TRACE(name);
+    const RpcServer::Handler& handler = handlers.at(name);
+    std::shared_ptr<KeptCall> call;
+    ForEveryAllocation(
+        [&] {
+          call = nullptr;
+          try {
+            call = std::make_shared<KeptCall>();
+            handler(call, request);
+          } catch (const std::bad_alloc&) {
+            // As the server does: what has been answered stays so.
+            if (call != nullptr && call->ends == 0) {
+              call->FinishWithStatus(absl::ResourceExhaustedError(""));
+            }
+          }
+        },
+        [&](int64_t k, bool) {
+          if (call == nullptr) return;
+          EXPECT_EQ(call->ends, 1) << k;
+        });
+  }
+}
+
+}  // namespace
+}  // namespace millrace
