@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
+#include "absl/time/clock.h"
 #include "core/bounded_call.h"
 #include "core/exit_code.h"
 #include "core/logging.h"
@@ -126,7 +128,7 @@ class SharedSaver : public Saver {
     MutexLock one_at_a_time(&save_mu_);
     MR_RETURN_IF_ERROR(may_save_());
     const absl::Time begin = clock_->Now();
-    StatusOr<std::string> path = saver_->Save(session, prefix, global_step);
+    StatusOr<std::string> path = SaveAloud(session, prefix, global_step);
     const absl::Duration took = clock_->Now() - begin;
     if (path.ok()) {
       MutexLock lock(&mu_);
@@ -183,6 +185,28 @@ class SharedSaver : public Saver {
   }
 
  private:
+  // Storage may hang: says every 10 s that it waits, by the real clock.
+  StatusOr<std::string> SaveAloud(Session* session, const std::string& prefix,
+                                  std::optional<int64_t> global_step) {
+    StatusOr<std::string> path = absl::UnknownError("not ended");
+    const auto save = [&] { path = saver_->Save(session, prefix, global_step); };
+    std::optional<BoundedCall> call;
+    try {
+      call.emplace(Clock::Real(), save);
+    } catch (const std::system_error&) {  // no thread is left
+      save();
+      return path;
+    }
+    const absl::Time begin = absl::Now();
+    while (!call->WaitUntil(absl::Now() + kReportPeriod)) {
+      LogInfo("Supervisor: waits for the checkpoint '", prefix,
+              global_step ? absl::StrCat("-", *global_step) : "",
+              "', which is being written since ",
+              absl::FormatDuration(absl::Trunc(absl::Now() - begin, absl::Seconds(1))));
+    }
+    return path;
+  }
+
   const std::unique_ptr<Saver> owned_;
   Saver* const saver_;
   const std::function<Status()> may_save_;

@@ -42,6 +42,7 @@
 // chief it makes `logdir` and tries to write there, so that status() tells before any training
 // that no checkpoint could be kept.
 //
+// Whoever waits for a checkpoint that is being written says so every 10 s.
 // Storage that hangs holds up no Stop: after stop_grace (or three times the last save, if that is
 // more) and a few seconds it returns, and leaves a thread behind that waits for the storage. That
 // thread keeps the graph and the session, and uses the clock, the file system and the Saver of the
