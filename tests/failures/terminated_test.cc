@@ -4,6 +4,7 @@
 // the last checkpoint, and the job goes on from it. docs/failures.md has the table.
 #include <signal.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -70,6 +71,27 @@ void ChiefAlone(const char* name) {
   ASSERT_OK(job.StartTask("chief-0"));
   ASSERT_NO_FATAL_FAILURE(ExpectNothingWasLost(&job, 1));
 }
+
+// A cluster manager that ends a job asks all of its tasks in one moment, in any order.
+void AllAtOnce(const char* name) {
+  constexpr int kRounds = 10;
+  LedgerJob job(name);
+  ASSERT_OK(job.Start());
+  std::vector<std::string> order = {"chief-0", "ps-0", "worker-0"};
+  for (int round = 0; round < kRounds; ++round) {
+    SCOPED_TRACE(absl::StrJoin(order, " "));
+    ASSERT_NO_FATAL_FAILURE(AwaitTraining(&job));
+    for (const std::string& task : order) job.Terminate(task);
+    ASSERT_NO_FATAL_FAILURE(ExpectTrainersEnd(&job));
+    job.Measured("the ps has ended after", job.ExpectExit("ps-0", 0));
+    job.ExpectAcknowledgedAreSaved();
+    for (const std::string& task : order) ASSERT_OK(job.StartTask(task));
+    std::next_permutation(order.begin(), order.end());
+  }
+  ASSERT_NO_FATAL_FAILURE(ExpectNothingWasLost(&job, kRounds + 1));
+}
+
+TEST(TerminatedTest, AllTasksInOneMoment) { RunAtOnce({{"all_are_terminated", AllAtOnce}}); }
 
 TEST(TerminatedTest, TheTrainers) {
   RunAtOnce({{"trainers_are_terminated", TrainersFirst}, {"chief_is_terminated", ChiefAlone}});
