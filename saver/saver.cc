@@ -489,7 +489,7 @@ class GraphSaver : public Saver {
     if (!saved.ok()) {
       // Parts that were written before the error.
       if (!parts.empty()) fs_->RecursivelyDelete(parts).IgnoreError();
-      Remember(path);
+      Remember(path, saved);
       return saved;
     }
     const Status described = [&]() -> Status {
@@ -499,7 +499,7 @@ class GraphSaver : public Saver {
       return WriteMetaGraph(fs_, meta_path, *meta);
     }();
     if (!described.ok()) {
-      Remember(path);
+      Remember(path, described);
       return described;
     }
     if (!options.write_state) return path;
@@ -532,7 +532,7 @@ class GraphSaver : public Saver {
     const Status written = WriteCheckpointState(fs_, directory, state, options.latest_filename,
                                                 relative_paths_, may_commit_);
     if (!written.ok()) {
-      Remember(path);
+      Remember(path, written);
       return written;
     }
     kept_ = def_.max_to_keep() > 0 ? std::move(kept) : std::vector<Kept>();
@@ -657,14 +657,17 @@ class GraphSaver : public Saver {
     return std::any_of(kept_.begin(), kept_.end(), [&](const Kept& k) { return k.path == path; });
   }
 
-  // After a save that failed. A checkpoint that came into being all the same is one that later
-  // saves may delete; of one that did not, the next save deletes what there is (not this one: a
-  // task that lost us may still be at it).
-  void Remember(const std::string& path) {
+  // After a save that failed with `why`. A checkpoint that came into being all the same is one that
+  // later saves may delete. Of one that did not, what there is is deleted: on a full disk the next
+  // try needs the room. By the next save where a task that lost us may still be at it.
+  void Remember(const std::string& path, const Status& why) {
     if (IsKept(path)) return;
     if (fs_->FileExists(BundleIndexPath(path))) {
       if (def_.max_to_keep() > 0) kept_.push_back({path, NowSeconds()});
     } else if (CheckpointV1Files(fs_, path).empty()) {
+      const bool has_ended = !absl::IsUnavailable(why) && !absl::IsAborted(why) &&
+                             !absl::IsCancelled(why) && !absl::IsDeadlineExceeded(why);
+      if (has_ended && MayCommit().ok() && Delete(path, kMetaSuffix).ok()) return;
       undeleted_.push_back({path});
     }
   }

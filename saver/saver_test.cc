@@ -960,12 +960,16 @@ bool ExpectOldOrNew(const std::string& directory, int64_t old_value, int64_t val
 }
 
 TEST_F(SaverTest, ErrorAtEachFailPointLeavesTheOldOrTheNewCheckpoint) {
-  // Saving a further step, and (0) the same step again.
-  for (int64_t further : {1, 0}) {
+  // Saving a further step, and (0) the same step again; a task that was lost, and a full disk.
+  for (const auto& [further, error] : {std::pair<int64_t, Status>{1, absl::AbortedError("stop")},
+                                       {0, absl::AbortedError("stop")},
+                                       {1, absl::ResourceExhaustedError("full")},
+                                       {0, absl::ResourceExhaustedError("full")}}) {
     int passes = 0;
     std::set<std::string> names;
     for (int stop_at = 1;; ++stop_at) {
-      const std::string directory = Path(absl::StrCat(further, "_", stop_at));
+      const std::string directory =
+          Path(absl::StrCat(further, "_", static_cast<int>(error.code()), "_", stop_at));
       FileSession session(kFiles);
       Model model;
       auto saver = MetaSaver(model, kFiles);
@@ -974,10 +978,11 @@ TEST_F(SaverTest, ErrorAtEachFailPointLeavesTheOldOrTheNewCheckpoint) {
       session.value = 200;
       passes = 0;
       std::string stopped_at;
+      const Status stop = error;
       SetFailPointHook([&](absl::string_view name) {
         if (++passes != stop_at) return absl::OkStatus();
         stopped_at = std::string(name);
-        return absl::AbortedError("stop");
+        return stop;
       });
       const Status saved = saver->Save(&session, JoinPath(directory, "m"), 1 + further).status();
       SetFailPointHook(nullptr);
@@ -985,6 +990,10 @@ TEST_F(SaverTest, ErrorAtEachFailPointLeavesTheOldOrTheNewCheckpoint) {
       const bool is_new = ExpectOldOrNew(directory, 100, 200, stopped_at);
       if (saved.ok()) {
         EXPECT_TRUE(is_new) << stopped_at;
+      }
+      // A full disk has its room again at once.
+      if (absl::IsResourceExhausted(saved)) {
+        EXPECT_EQ(Orphans(directory), std::vector<std::string>()) << stopped_at;
       }
       // The next save works.
       session.value = 300;

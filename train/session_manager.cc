@@ -8,6 +8,8 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
+#include "core/end_belief.h"
+#include "core/exit_code.h"
 #include "core/logging.h"
 #include "core/mutex.h"
 #include "core/run_file.h"
@@ -86,14 +88,15 @@ struct SessionManager::Impl {
 
   // Who tells that the run has ended, as one wait knows it.
   struct EndSource {
-    bool was_heard = false;                   // with or without an end
-    std::optional<RunEnd> end = {};           // what it said last
-    absl::Time since = absl::InfinitePast();  // it has an end
-    bool from_first_look = false;             // the end stood there when the wait began
+    explicit EndSource(EndBelief::Rule rule) : belief(rule) {}
+    EndBelief belief;
+    RunEnd end;  // what it told last, if it told of one
   };
   struct Ends {
+    explicit Ends(EndBelief::Rule rule) : files(rule), servers(rule) {}
     EndSource files, servers;
     std::optional<std::string> owner = {};  // token of the chief that has the directory
+    std::string chief = "";                 // which one that is, in words
   };
 
   void CompleteGraph();
@@ -108,9 +111,11 @@ struct SessionManager::Impl {
                      const std::vector<std::string>& missing);
   StatusOr<int64_t> ReadGlobalStep(Session* session) const;
   void LookAtFiles(Ends* ends) const;
-  // `end`: what the source says now.
-  void Hear(const std::optional<RunEnd>& end, EndSource* source) const;
-  absl::Time BelievedFrom(const EndSource& source) const;
+  // The source tells of `end`, of the owner with `token`, if it says whose it is.
+  void HearEnd(const RunEnd& end, const std::string& token, EndSource* source) const;
+  void HearNone(EndSource* source) const;
+  // ", of a chief ...": for whom a wait is, as far as the directory says.
+  std::string Whom(const Ends& ends) const;
   // RunEndedError when an end is to be believed now.
   Status CheckEnds(const Ends& ends) const;
   // Tries until `attempt` says that the model is ready.
@@ -367,27 +372,18 @@ StatusOr<SessionManager::Impl::Try> SessionManager::Impl::Wait(Session* s, Ready
   return local;
 }
 
-absl::Time SessionManager::Impl::BelievedFrom(const EndSource& source) const {
-  if (!source.end) return absl::InfiniteFuture();
-  // The job may have been started again, with more steps or more data, and its chief be on its way.
-  const bool may_be_old =
-      options.last_step > 0 ? source.end->global_step < options.last_step : source.from_first_look;
-  return may_be_old ? source.since + options.end_grace : source.since;
+void SessionManager::Impl::HearEnd(const RunEnd& end, const std::string& token,
+                                   EndSource* source) const {
+  source->end = end;
+  const EndBelief::Told told = {.token = token, .global_step = end.global_step};
+  if (!source->belief.Hear(told, options.clock->Now()) || !source->belief.is_doubted()) return;
+  LogInfo(options.name, ": the run has ended", AtStep(end.global_step), " (", end.reason,
+          "); leaves unless a chief goes on with it within ",
+          absl::FormatDuration(options.end_grace));
 }
 
-void SessionManager::Impl::Hear(const std::optional<RunEnd>& end, EndSource* source) const {
-  const bool begins = end && !source->end;
-  if (begins) {
-    source->since = options.clock->Now();
-    source->from_first_look = !source->was_heard;
-  }
-  source->was_heard = true;
-  source->end = end;
-  if (begins && BelievedFrom(*source) > source->since) {
-    LogInfo(options.name, ": the run has ended", AtStep(end->global_step), " (", end->reason,
-            "); leaves unless a chief goes on with it within ",
-            absl::FormatDuration(options.end_grace));
-  }
+void SessionManager::Impl::HearNone(EndSource* source) const {
+  source->belief.Hear(std::nullopt, options.clock->Now());
 }
 
 void SessionManager::Impl::LookAtFiles(Ends* ends) const {
@@ -398,29 +394,35 @@ void SessionManager::Impl::LookAtFiles(Ends* ends) const {
   if (!run.ok()) return;
   const std::string& name = options.session.run.name;
   if (*run && !name.empty() && (*run)->name != name) {
-    Hear(std::nullopt, &ends->files);
+    HearNone(&ends->files);
     return;
   }
   const std::string owner = *run ? (*run)->token : std::string();
   // The servers may still know the end before this chief, which claims the run there next.
-  if (ends->owner && *ends->owner != owner) ends->servers = EndSource();
+  if (ends->owner && *ends->owner != owner) ends->servers.belief.Forget();
   ends->owner = owner;
+  ends->chief = *run ? (*run)->chief : std::string();
   const StatusOr<std::optional<RunEndFile>> end = ReadRunEnd(fs, options.checkpoint_dir);
   if (!end.ok()) return;
-  std::optional<RunEnd> told;
-  if (*end) {
-    told = RunEnd{.global_step = (*end)->global_step,
-                  .checkpoint = (*end)->checkpoint,
-                  .reason = (*end)->reason};
-  }
-  Hear(told, &ends->files);
+  if (!*end) return HearNone(&ends->files);
+  HearEnd({.global_step = (*end)->global_step,
+           .checkpoint = (*end)->checkpoint,
+           .reason = (*end)->reason},
+          (*end)->token, &ends->files);
+}
+
+std::string SessionManager::Impl::Whom(const Ends& ends) const {
+  if (!ends.owner) return "";
+  return ends.chief.empty()
+             ? absl::StrCat(", of a chief: none has taken '", options.checkpoint_dir, "' over yet")
+             : absl::StrCat(", of a chief: the last one was ", ends.chief);
 }
 
 Status SessionManager::Impl::CheckEnds(const Ends& ends) const {
   const absl::Time now = options.clock->Now();
   for (const EndSource* source : {&ends.files, &ends.servers}) {
-    if (BelievedFrom(*source) > now) continue;
-    return RunEndedError(options.name, options.session.run, *source->end);
+    if (!source->belief.is_believed(now)) continue;
+    return RunEndedError(options.name, options.session.run, source->end);
   }
   return absl::OkStatus();
 }
@@ -434,14 +436,16 @@ StatusOr<SessionManager::Ready> SessionManager::Impl::Until(
   const absl::Time deadline = begin + options.max_wait;
   absl::Time next_report = begin + kReportPeriod;
   Ready ready;
-  Ends ends;
-  const auto leave = [&] { return std::min(BelievedFrom(ends.files), BelievedFrom(ends.servers)); };
+  Ends ends({.grace = options.end_grace, .goal = options.last_step});
+  const auto leave = [&] {
+    return std::min(ends.files.belief.believed_from(), ends.servers.belief.believed_from());
+  };
   // A status of the servers as it is, but an end that is not believed yet as a loss: this try has
   // ended then, the wait has not.
   const auto judged = [&](const Status& told) -> Status {
     const std::optional<RunEnd> end = RunEndOf(told);
     if (is_chief || !end) return told;
-    Hear(end, &ends.servers);
+    HearEnd(*end, /*token=*/"", &ends.servers);
     MR_RETURN_IF_ERROR(CheckEnds(ends));
     return absl::UnavailableError(told.message());
   };
@@ -466,7 +470,7 @@ StatusOr<SessionManager::Ready> SessionManager::Impl::Until(
         }
         MR_RETURN_IF_ERROR(judged(opened.status()));
         ready.session = *std::move(opened);
-        Hear(std::nullopt, &ends.servers);
+        HearNone(&ends.servers);
       }
       const StatusOr<Try> made = attempt(ready.session.get(), &ready);
       MR_RETURN_IF_ERROR(judged(made.status()));
@@ -499,13 +503,16 @@ StatusOr<SessionManager::Ready> SessionManager::Impl::Until(
         std::min(std::max(kFirstWait, (now - begin) / kWaitParts), options.recovery_wait);
     if (!tried.value_or(false) && now + wait >= deadline) {
       close();
-      return absl::DeadlineExceededError(
-          absl::StrCat(options.name, ": session was not ready after ",
-                       absl::FormatDuration(options.max_wait), ": ", last));
+      // Who was waited for may be there the next time.
+      return WithExitCode(absl::DeadlineExceededError(
+                              absl::StrCat(options.name, ": session was not ready after ",
+                                           absl::FormatDuration(options.max_wait), ": ", last)),
+                          kExitRetryable);
     }
     if (now >= next_report) {
       next_report = now + kReportPeriod;
-      LogInfo(options.name, ": waiting for the model to be ready: ", last);
+      LogInfo(options.name, ": waiting for the model to be ready since ",
+              absl::FormatTime("%H:%M:%S", begin, absl::LocalTimeZone()), Whom(ends), "; ", last);
     }
     const absl::Time wake = std::min(now + wait, leave());
     Status reason;
@@ -551,9 +558,14 @@ StatusOr<SessionManager::Ready> SessionManager::RecoverSession(
     MutexLock lock(&impl_->mu);
     MR_RETURN_IF_ERROR(impl_->stop_reason);
   }
+  StatusOr<std::shared_ptr<Session>> opened =
+      impl_->OpenSession(target, impl_->options.clock->Now() + impl_->options.max_wait);
+  if (absl::IsDeadlineExceeded(opened.status())) {
+    return WithExitCode(opened.status(), kExitRetryable);
+  }
+  MR_RETURN_IF_ERROR(opened.status());
   Ready ready;
-  MR_ASSIGN_OR_RETURN(ready.session, impl_->OpenSession(target, impl_->options.clock->Now() +
-                                                                    impl_->options.max_wait));
+  ready.session = *std::move(opened);
   StatusOr<Impl::Try> made =
       impl_->GiveValues(ready.session.get(), /*may_initialize=*/false, &ready);
   if (!made.ok()) {

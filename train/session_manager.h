@@ -23,23 +23,18 @@
 // says every 10 s for what, looks each 10 ms at first, then each eighth of the time that it has
 // waited, at most recovery_wait (a worker that waited a second joins 125 ms after the chief), and
 // leaves with RunEndedError when the run has ended: by what the servers say, and by the files in
-// checkpoint_dir (core/run_file.h) when this task sees them. One rule says which end is believed:
-//
-//   it reaches last_step                                   at once
-//   it is below last_step                                  when it has stayed for end_grace
-//   last_step is not known, and it came during the wait    at once
-//   last_step is not known, and it stood there from the    when it has stayed for end_grace
-//     first look on
-//
+// checkpoint_dir (core/run_file.h) when this task sees them. Which end is believed, and when:
+// core/end_belief.h, for each of the two by itself; the goal is last_step, the grace end_grace.
 // An end that may be old has not stayed when a chief takes checkpoint_dir over, or claims the run
 // at the servers, meanwhile. Files of another run (a copied directory) tell of no end.
 //
 // The constructor adds nodes to the graph; the caller finalizes it.
 //
 // Thread-safety: Stop from any thread, the rest from one at a time.
-// Failure: DeadlineExceeded after max_wait, with what was missing; FailedPrecondition when init
-// operations leave something without a value; DataLoss when no checkpoint of checkpoint_dir is
-// whole; the first error that is no loss of the session.
+// Failure: DeadlineExceeded after max_wait, with what was missing and the exit code of what is
+// worth another try (core/exit_code.h); FailedPrecondition when init operations leave something
+// without a value; DataLoss when no checkpoint of checkpoint_dir is whole; the first error that is
+// no loss of the session.
 
 #include <cstdint>
 #include <functional>

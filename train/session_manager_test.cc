@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "core/clock.h"
 #include "core/exit_code.h"
@@ -410,8 +411,15 @@ TEST_F(SessionManagerTest, ATryThatWaitsForTasksEndsAndIsRepeated) {
   options.saver = other.saver.get();
   options.global_step = other.step;
   SessionManager short_of_time(other.root, options);
-  EXPECT_STATUS(short_of_time.PrepareSession(kSharedTarget).status(), StatusCode::kDeadlineExceeded,
+  const Status given_up = short_of_time.PrepareSession(kSharedTarget).status();
+  EXPECT_STATUS(given_up, StatusCode::kDeadlineExceeded,
                 "session was not ready after 0: waits for /job:ps/task:0");
+  // Who was waited for may be there the next time.
+  EXPECT_EQ(ExitCode(given_up), kExitRetryable);
+  servers_.FailCreations({absl::DeadlineExceededError("waits for /job:ps/task:0")});
+  std::vector<std::string> not_ready;
+  EXPECT_EQ(ExitCode(short_of_time.RecoverSession(kSharedTarget, &not_ready).status()),
+            kExitRetryable);
 }
 
 // --- Waiting -------------------------------------------------------------------------------------
@@ -465,6 +473,37 @@ TEST_F(SessionManagerTest, HowLateAWorkerJoinsGoesByHowLongItHasWaited) {
     EXPECT_LE(clock.Now() - initialized, c.at_most);
     // A wait of minutes is no stream of questions.
     EXPECT_LE(clock.waits, c.looks);
+  }
+}
+
+TEST_F(SessionManagerTest, WhoWaitsSaysEveryTenSecondsForWhatForWhomAndSinceWhen) {
+  for (const bool there_was_a_chief : {false, true}) {
+    SCOPED_TRACE(there_was_a_chief);
+    ASSERT_OK(servers_.Restart());
+    ASSERT_OK(fs_->RecursivelyCreateDirectory(dir_));
+    if (there_was_a_chief) {
+      ASSERT_OK(WriteRunFile(
+          fs_, dir_, {.id = "x", .name = "run", .chief = "master-0 on host7", .token = "t"}));
+    }
+    Model model;
+    LeapingClock clock;
+    SessionManagerOptions options = Options(model);
+    options.clock = &clock;
+    options.recovery_wait = absl::Seconds(1);
+    options.max_wait = absl::Seconds(35);
+    SessionManager manager(model.root, options);
+    ::testing::internal::CaptureStderr();
+    const Status given_up = manager.WaitForSession(kSharedTarget).status();
+    const std::string log = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(given_up.code(), StatusCode::kDeadlineExceeded) << given_up;
+    const std::string since =
+        absl::FormatTime("%H:%M:%S", absl::UnixEpoch(), absl::LocalTimeZone());
+    const std::string line =
+        absl::StrCat("waiting for the model to be ready since ", since, ", of a chief: ",
+                     there_was_a_chief ? "the last one was master-0 on host7"
+                                       : absl::StrCat("none has taken '", dir_, "' over yet"),
+                     "; variables not initialized: w, b, global_step");
+    EXPECT_EQ(std::vector<std::string>(absl::StrSplit(log, line)).size(), 4u) << log;
   }
 }
 
@@ -603,6 +642,25 @@ TEST_F(SessionManagerTest, AChiefThatComesWithinTheGraceMakesTheEndVoid) {
       EXPECT_OK(ready.status());
     }
   }
+}
+
+// A chief that took the directory over and ended between two looks.
+TEST_F(SessionManagerTest, AnEndOfAnotherOwnerIsNewsAlsoWhereAnEndStoodBefore) {
+  WriteEnd(30, 30);
+  Model model;
+  FakeClock clock;
+  SessionManagerOptions options = Options(model);
+  options.clock = &clock;
+  SessionManager manager(model.root, options);
+  StatusOr<SessionManager::Ready> ready = absl::UnknownError("not yet");
+  std::thread thread([&] { ready = manager.WaitForSession(kSharedTarget); });
+  clock.AwaitWaiters(1);
+  EXPECT_OK(WriteRunFile(fs_, dir_, {.id = "x", .name = "run", .token = "newer"}));
+  EXPECT_OK(WriteRunEnd(fs_, dir_, {.id = "x", .token = "newer", .global_step = 60}));
+  clock.Advance(absl::Seconds(1));  // of the grace of 20
+  thread.join();
+  ASSERT_TRUE(RunEndOf(ready.status()).has_value()) << ready.status();
+  EXPECT_EQ(RunEndOf(ready.status())->global_step, 60);
 }
 
 TEST_F(SessionManagerTest, AnEndThatASessionTellsOfGoesByTheSameRule) {

@@ -15,8 +15,21 @@
 // wait until all variables are initialised, and say every 10 s what they wait for. Of two chiefs of
 // one logdir the newer one has it: the older one's saves and steps are refused, naming the other.
 //
-// A checkpoint that could not be written because a task or the session was lost is tried again
-// until it is, or until Stop, whose result it is then. Any other failure of one stops the training.
+// A checkpoint that could not be written (the disk is full, a task was lost) ends no training: the
+// log says each time which one and how many bytes it needs, and it is tried again with pauses, of
+// recovery_wait at first and a minute at most, until one is written. Stop tries once more, for as
+// long as stop_grace allows; what it returns when there is no last checkpoint has the exit code
+// of what is worth another try: parameter servers still hold the variables. Only what no try can
+// change stops the training: another chief has the logdir, InvalidArgument, Unimplemented.
+//
+// SIGTERM and Ctrl-C, from the first ManagedSession until Stop has returned (handle_signals), are a
+// RequestStop with Cancelled and the exit code 143 or 130: the job is to go on another time. The
+// loop ends with the step that runs, Stop of a chief writes the last checkpoint, with what others
+// count in the next second in it (they are often asked to end in the same moment), and closes the
+// session. A loop that does not get so far is not waited for: after a second (of a chief: half of
+// stop_grace, and the last checkpoint is written first) the session is closed under it. Without a
+// last checkpoint the exit code is not that of the signal. A second signal ends the process at
+// once.
 //
 // Stop saves the chief's last checkpoint and says where; the destructor only closes: it is what
 // ends a program that returned early, with an error that nobody told the Supervisor. When the
@@ -29,6 +42,7 @@
 // chief it makes `logdir` and tries to write there, so that status() tells before any training
 // that no checkpoint could be kept.
 //
+// Whoever waits for a checkpoint that is being written says so every 10 s.
 // Storage that hangs holds up no Stop: after stop_grace (or three times the last save, if that is
 // more) and a few seconds it returns, and leaves a thread behind that waits for the storage. That
 // thread keeps the graph and the session, and uses the clock, the file system and the Saver of the
@@ -105,6 +119,8 @@ struct SupervisorOptions {
   SessionOptions session = {};
   // Called on the chief after a fresh initialisation (not after a restore).
   std::function<Status(Session*)> init_fn = {};
+  // Off: signals do what they did before.
+  bool handle_signals = true;
   Clock* clock = Clock::Real();
   FileSystem* file_system = FileSystem::Posix();
 };
@@ -128,9 +144,15 @@ class Supervisor {
   std::optional<RunEnd> run_end() const;
 
   bool ShouldStop() const;
+  // SIGTERM or SIGINT, when that is what asked to stop; else 0.
+  int signal() const;
   // OK and OutOfRange (end of input): the goal is reached; the text of the latter is told to others
   // as the reason. Any other: the job is to go on another time.
   void RequestStop(const Status& reason = absl::OkStatus());
+  // Writes a checkpoint of this global step to save_path() now, and returns its path. "" where that
+  // failed and is tried again, as the service does, or nothing is kept. The errors are those that
+  // no other try can change, and a lost session's.
+  StatusOr<std::string> Save(int64_t step);
   // Nothing was trained since ManagedSession that its checkpoint does not have: Stop writes none.
   void NothingToSave();
   // Stops the services, saves the last checkpoint (SaveLast; unless that was called since the last
@@ -161,7 +183,8 @@ class Supervisor {
 // parameter server went away), again in a new one, at most `max_recoveries` times in a row: a
 // session that began at a later global step than all before begins the count anew. Training then
 // goes on from the checkpoint that the chief restores. Other errors, and the last one, are
-// returned; OK and one line in the log when the run has ended.
+// returned; OK and one line in the log when the run has ended, OK when a signal ended it (Stop says
+// how).
 Status RunWithRecovery(Supervisor* supervisor, const std::string& target, int max_recoveries,
                        absl::FunctionRef<Status(Session*)> body);
 // The same for a loop: `step` until it returns false or the Supervisor is to stop. After a lost

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/supervisor.h"
 
+#include <signal.h>
+
 #include <cmath>
 #include <deque>
 #include <functional>
@@ -22,6 +24,7 @@
 #include "ops/array/constant.h"
 #include "ops/array/identity.h"
 #include "ops/array/placeholder.h"
+#include "ops/control/queue.h"
 #include "ops/state/state.h"
 #include "proto/saver.pb.h"
 #include "saver/tensor_bundle.h"
@@ -531,7 +534,9 @@ TEST_F(SupervisorTest, OnlyTheChiefWithADirectorySavesAndTheDestructorDoesNot) {
 
 TEST_F(SupervisorTest, ALastCheckpointThatCannotBeWrittenIsAnError) {
   Model model;
-  Supervisor supervisor(model.root, Options());
+  SupervisorOptions options = Options();
+  options.stop_grace = absl::Milliseconds(10);
+  Supervisor supervisor(model.root, options);
   EXPECT_OK(supervisor.ManagedSession(kSharedTarget).status());
   FileSystem* const fs = FileSystem::Posix();
   ASSERT_OK(fs->RecursivelyDelete(logdir_));
@@ -566,6 +571,33 @@ TEST_F(SupervisorTest, ADirectoryThatCannotBeWrittenIsRefusedBeforeTraining) {
   EXPECT_EQ(cluster_.sessions_made(), 0);
   ASSERT_OK_AND_ASSIGN(const auto left, fs->GetChildren(logdir_));
   EXPECT_EQ(left, std::vector<std::string>{"file"});
+}
+
+TEST_F(SupervisorTest, AChiefThatFindsNoSpaceForItsRunMayBeStartedAgain) {
+  class FullFileSystem : public FaultyFileSystem {
+   public:
+    FullFileSystem(const std::string& root, std::string name)
+        : FaultyFileSystem(FileSystem::Posix(), root), name_(std::move(name)) {}
+    StatusOr<std::unique_ptr<WritableFile>> NewExclusiveFile(const std::string& path) override {
+      if (absl::StrContains(path, name_)) {
+        return absl::ResourceExhaustedError("No space left on device");
+      }
+      return FaultyFileSystem::NewExclusiveFile(path);
+    }
+
+   private:
+    const std::string name_;
+  };
+  for (const char* name : {".writable_", "run_owner-"}) {
+    FullFileSystem full(logdir_, name);
+    Model model;
+    SupervisorOptions options = Options();
+    options.file_system = &full;
+    Supervisor supervisor(model.root, options);
+    const Status status = supervisor.ManagedSession(kSharedTarget).status();
+    EXPECT_STATUS(status, StatusCode::kResourceExhausted, "No space left on device");
+    EXPECT_EQ(ExitCode(status), kExitRetryable);
+  }
 }
 
 // --- The save service ----------------------------------------------------------------------------
@@ -647,19 +679,119 @@ TEST_F(SupervisorTest, TheChiefSavesAtOnceAndInEachPeriod) {
   EXPECT_TRUE(FileSystem::Posix()->FileExists(logdir_ + "/model.ckpt-1.meta"));
 }
 
-TEST_F(SupervisorTest, ASaveThatFailsStopsTheTraining) {
+TEST_F(SupervisorTest, OnlyASaveThatNoTryCanMendStopsTheTraining) {
+  for (const Status& error : {absl::InvalidArgumentError("no name of a file"),
+                              absl::UnimplementedError("no such format")}) {
+    RestartParameterServers();
+    Model model;
+    ASSERT_OK_AND_ASSIGN(auto real, Saver::Make(model.root));
+    WatchedSaver saver(std::move(real));
+    saver.FailWith(error);
+    SupervisorOptions options = Options();
+    options.saver = &saver;
+    options.save_model_period = absl::Seconds(600);
+    Supervisor supervisor(model.root, options);
+    EXPECT_OK(supervisor.ManagedSession(kSharedTarget).status());
+    while (!supervisor.ShouldStop()) std::this_thread::yield();
+    const Status stopped = supervisor.Stop();
+    EXPECT_STATUS(stopped, error.code(),
+                  absl::StrCat("Supervisor: checkpoint not written: ", error.message()));
+    EXPECT_EQ(ExitCode(stopped), kExitError);
+  }
+}
+
+// Whatever files can fail with: somebody may see to it.
+TEST_F(SupervisorTest, AFullDiskEndsNoTrainingAndTheNextSaveAfterItIsMade) {
+  for (const Status& error :
+       {absl::ResourceExhaustedError("File 'x': write: No space left on device"),
+        absl::PermissionDeniedError("File 'x': open: Read-only file system"),
+        absl::UnknownError("File 'x': write: Input/output error"),
+        absl::NotFoundError("File 'x': open: No such file or directory")}) {
+    for (const bool by_service : {true, false}) {
+      SCOPED_TRACE(absl::StrCat(by_service ? "the service: " : "the program: ", error.message()));
+      FileSystem::Posix()->RecursivelyDelete(logdir_).IgnoreError();
+      RestartParameterServers();
+      Model model;
+      ASSERT_OK_AND_ASSIGN(auto real, Saver::Make(model.root));
+      WatchedSaver saver(std::move(real));
+      saver.FailInTurn({error, error, error});
+      SupervisorOptions options = Options();
+      options.saver = &saver;
+      if (by_service) options.save_model_period = absl::Seconds(600);
+      Supervisor supervisor(model.root, options);
+      ::testing::internal::CaptureStderr();
+      ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kSharedTarget));
+      if (!by_service) {
+        ASSERT_OK_AND_ASSIGN(const std::string none, supervisor.Save(0));
+        EXPECT_EQ(none, "");
+      }
+      EXPECT_EQ(saver.AwaitSave(3), "");
+      EXPECT_FALSE(supervisor.ShouldStop());
+      EXPECT_EQ(saver.AwaitSave(4), logdir_ + "/model.ckpt-0");
+      ASSERT_OK(session->Run({}, {}, {model.count}).status());
+      supervisor.RequestStop();
+      const Status stopped = supervisor.Stop();
+      const std::string log = ::testing::internal::GetCapturedStderr();
+      EXPECT_OK(stopped);
+      EXPECT_EQ(LatestCheckpoint(FileSystem::Posix(), logdir_), logdir_ + "/model.ckpt-1");
+      for (const char* wait : {"1ms", "2ms", "4ms"}) {
+        EXPECT_TRUE(absl::StrContains(
+            log, absl::StrCat("Supervisor: checkpoint not written: ", error.message(), "; '",
+                              logdir_, "/model.ckpt-0' has 16 bytes of variables; it is tried ",
+                              "again in ", wait)))
+            << log;
+      }
+    }
+  }
+}
+
+TEST_F(SupervisorTest, WithoutALastCheckpointStopSaysSoAndTheCodeIsThatOfAnotherTry) {
+  const Status full = absl::ResourceExhaustedError("No space left on device");
+  for (const bool is_signal : {false, true}) {
+    SCOPED_TRACE(is_signal);
+    RestartParameterServers();
+    Model model;
+    ASSERT_OK_AND_ASSIGN(auto real, Saver::Make(model.root));
+    WatchedSaver saver(std::move(real));
+    saver.FailWith(full);
+    SupervisorOptions options = Options();
+    options.saver = &saver;
+    options.stop_grace = absl::Milliseconds(500);
+    Supervisor supervisor(model.root, options);
+    ASSERT_OK(supervisor.ManagedSession(kSharedTarget).status());
+    if (is_signal) {
+      ASSERT_EQ(::raise(SIGTERM), 0);
+      EXPECT_TRUE(supervisor.ShouldStop());
+    } else {
+      supervisor.RequestStop();
+    }
+    const Status stopped = supervisor.Stop();
+    EXPECT_STATUS(stopped, full.code(),
+                  absl::StrCat("Supervisor: ", is_signal ? "ended by SIGTERM: Supervisor: " : "",
+                               "last checkpoint not written: No space left on device"));
+    EXPECT_EQ(ExitCode(stopped), kExitRetryable);
+    EXPECT_EQ(supervisor.Stop(), stopped);
+    // The run is to go on: parameter servers have what was trained.
+    EXPECT_TRUE(cluster_.ends().empty());
+    EXPECT_FALSE(FileSystem::Posix()->FileExists(RunEndFilePath(logdir_)));
+  }
+}
+
+TEST_F(SupervisorTest, TheLastCheckpointIsTriedAgainInTheGrace) {
   Model model;
   ASSERT_OK_AND_ASSIGN(auto real, Saver::Make(model.root));
   WatchedSaver saver(std::move(real));
-  saver.FailWith(absl::ResourceExhaustedError("the disk is full"));
+  const Status full = absl::ResourceExhaustedError("No space left on device");
+  saver.FailInTurn({full, full, full});
   SupervisorOptions options = Options();
   options.saver = &saver;
-  options.save_model_period = absl::Seconds(600);
   Supervisor supervisor(model.root, options);
-  EXPECT_OK(supervisor.ManagedSession(kSharedTarget).status());
-  saver.AwaitSave(1);
-  EXPECT_STATUS(supervisor.Stop(), StatusCode::kResourceExhausted,
-                "checkpoint not written: the disk is full");
+  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kSharedTarget));
+  ASSERT_OK(session->Run({}, {}, {model.count}).status());
+  supervisor.RequestStop();
+  EXPECT_OK(supervisor.Stop());
+  EXPECT_EQ(LatestCheckpoint(FileSystem::Posix(), logdir_), logdir_ + "/model.ckpt-1");
+  EXPECT_EQ(cluster_.ends().size(), 1u);
 }
 
 TEST_F(SupervisorTest, ASaveThatIsLostIsTriedAgainAndTheOthersKeepTheirTimes) {
@@ -806,6 +938,161 @@ TEST_F(SupervisorTest, AStopDoesNotWaitForeverForASave) {
   // There is no last checkpoint, which nobody may take for one.
   EXPECT_STATUS(supervisor.Stop(), StatusCode::kDeadlineExceeded,
                 "last checkpoint not written: the one before it did not end within 1ms");
+}
+
+// --- Signals -------------------------------------------------------------------------------------
+
+TEST_F(SupervisorTest, ASignalAsksToStopAndStopSaysHowToEnd) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    for (const bool is_chief : {true, false}) {
+      SCOPED_TRACE(absl::StrCat(signal, is_chief ? " chief" : " worker"));
+      FileSystem::Posix()->RecursivelyDelete(logdir_).IgnoreError();
+      RestartParameterServers();
+      struct sigaction before = {};
+      ASSERT_EQ(::sigaction(signal, nullptr, &before), 0);
+      Model chief_model, model;
+      Supervisor chief(chief_model.root, Options());
+      ASSERT_OK(chief.ManagedSession(kSharedTarget).status());
+      EXPECT_OK(chief.Stop());
+      SupervisorOptions options = Options();
+      options.is_chief = is_chief;
+      Supervisor supervisor(model.root, options);
+      const int closed = cluster_.sessions_closed();
+      ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kSharedTarget));
+      ASSERT_OK(session->Run({}, {}, {model.count}).status());
+      EXPECT_FALSE(supervisor.ShouldStop());
+      EXPECT_EQ(supervisor.signal(), 0);
+      ASSERT_EQ(::raise(signal), 0);
+      EXPECT_TRUE(supervisor.ShouldStop());  // not one step more
+      EXPECT_EQ(supervisor.signal(), signal);
+      const Status stopped = supervisor.Stop();
+      const std::string name = signal == SIGTERM ? "SIGTERM" : "SIGINT";
+      EXPECT_EQ(stopped.message(),
+                absl::StrCat("Supervisor: ended by ", name,
+                             is_chief ? "; saved " + logdir_ + "/model.ckpt-1" : ""));
+      EXPECT_EQ(ExitCode(stopped), 128 + signal);
+      EXPECT_EQ(cluster_.sessions_closed(), closed + 1);
+      // The job is to go on.
+      EXPECT_TRUE(cluster_.ends().empty());
+      EXPECT_EQ(supervisor.Stop(), stopped);
+      struct sigaction after = {};
+      ASSERT_EQ(::sigaction(signal, nullptr, &after), 0);
+      EXPECT_EQ(after.sa_handler, before.sa_handler);
+    }
+  }
+}
+
+TEST_F(SupervisorTest, ASignalEndsTheWaitForTheChief) {
+  FakeClock clock;
+  Model model;
+  SupervisorOptions options = Options();
+  options.is_chief = false;
+  options.clock = &clock;
+  Supervisor worker(model.root, options);
+  std::thread thread([&] {
+    const Status status = worker.ManagedSession(kSharedTarget).status();
+    EXPECT_STATUS(status, StatusCode::kCancelled, "Supervisor: ended by SIGTERM");
+    EXPECT_EQ(ExitCode(status), 128 + SIGTERM);
+  });
+  clock.AwaitWaiters(1);
+  ASSERT_EQ(::raise(SIGTERM), 0);
+  thread.join();
+  EXPECT_EQ(ExitCode(worker.Stop()), 128 + SIGTERM);
+  EXPECT_EQ(cluster_.sessions_closed(), cluster_.sessions_made());
+}
+
+TEST_F(SupervisorTest, SignalsMayBeLeftAlone) {
+  struct sigaction before = {};
+  ASSERT_EQ(::sigaction(SIGTERM, nullptr, &before), 0);
+  Model model;
+  SupervisorOptions options = Options();
+  options.handle_signals = false;
+  Supervisor supervisor(model.root, options);
+  ASSERT_OK(supervisor.ManagedSession(kSharedTarget).status());
+  struct sigaction during = {};
+  ASSERT_EQ(::sigaction(SIGTERM, nullptr, &during), 0);
+  EXPECT_EQ(during.sa_handler, before.sa_handler);
+}
+
+// Nobody can end a step that waits for what does not come but who closes its session.
+TEST_F(SupervisorTest, AStepThatHangsIsEndedAndWhatWasTrainedIsSavedBesideIt) {
+  Model model;
+  const Output queue = FIFOQueueV2(model.root, {DT_FLOAT});
+  const Output never = QueueDequeueV2(model.root, queue, {DT_FLOAT})[0];
+  SupervisorOptions options = Options();
+  options.stop_grace = absl::Seconds(6);
+  Supervisor supervisor(model.root, options);
+  Notification steps;
+  std::thread thread([&] {
+    steps.Wait();
+    ASSERT_EQ(::raise(SIGTERM), 0);
+  });
+  const Status status = RunStepsWithRecovery(
+      &supervisor, "", 3, [](Session*) { return absl::OkStatus(); },
+      [&](Session* session) -> StatusOr<bool> {
+        MR_RETURN_IF_ERROR(session->Run({}, {}, {model.count}).status());
+        steps.Notify();
+        MR_RETURN_IF_ERROR(session->Run({}, {never}).status());
+        return true;
+      });
+  thread.join();
+  EXPECT_OK(status);  // Stop says it
+  EXPECT_EQ(LatestCheckpoint(FileSystem::Posix(), logdir_), logdir_ + "/model.ckpt-1");
+  const Status stopped = supervisor.Stop();
+  EXPECT_STATUS(stopped, StatusCode::kCancelled, "Supervisor: ended by SIGTERM");
+  EXPECT_EQ(ExitCode(stopped), 128 + SIGTERM);
+}
+
+// Who asks this task to end asks the parameter servers, too.
+TEST_F(SupervisorTest, ASessionThatIsLostAfterASignalIsNotRecovered) {
+  Model model;
+  Supervisor supervisor(model.root, Options());
+  int sessions = 0;
+  EXPECT_OK(RunStepsWithRecovery(
+      &supervisor, kSharedTarget, 3,
+      [&](Session*) {
+        ++sessions;
+        return absl::OkStatus();
+      },
+      [&](Session*) -> StatusOr<bool> {
+        EXPECT_EQ(::raise(SIGTERM), 0);
+        EXPECT_TRUE(supervisor.ShouldStop());
+        return absl::UnavailableError("ps is stopping");
+      }));
+  EXPECT_EQ(sessions, 1);
+  EXPECT_EQ(ExitCode(supervisor.Stop()), 128 + SIGTERM);
+}
+
+// What others count while the last checkpoint is written belongs into it.
+TEST_F(SupervisorTest, AfterASignalTheLastCheckpointHasTheStepsThatOthersStillCount) {
+  class CountedMeanwhile : public WatchedSaver {
+   public:
+    using WatchedSaver::WatchedSaver;
+    StatusOr<std::string> Save(Session* session, const std::string& prefix,
+                               std::optional<int64_t> step) override {
+      auto path = WatchedSaver::Save(session, prefix, step);
+      if (++saves_ == 1) {
+        EXPECT_OK(session->Run({}, {}, {*count}).status());
+      }
+      return path;
+    }
+    const Operation* count = nullptr;
+
+   private:
+    int saves_ = 0;
+  };
+  Model model;
+  ASSERT_OK_AND_ASSIGN(auto real, Saver::Make(model.root));
+  CountedMeanwhile saver(std::move(real));
+  saver.count = &model.count;
+  SupervisorOptions options = Options();
+  options.saver = &saver;
+  Supervisor supervisor(model.root, options);
+  ASSERT_OK(supervisor.ManagedSession(kSharedTarget).status());
+  ASSERT_EQ(::raise(SIGTERM), 0);
+  EXPECT_TRUE(supervisor.ShouldStop());
+  EXPECT_EQ(ExitCode(supervisor.Stop()), 128 + SIGTERM);
+  EXPECT_EQ(LatestCheckpoint(FileSystem::Posix(), logdir_), logdir_ + "/model.ckpt-1");
 }
 
 // --- Recovery ------------------------------------------------------------------------------------

@@ -18,7 +18,6 @@
 #include "core/file_system.h"
 #include "core/logging.h"
 #include "core/tensor.h"
-#include "core/termination.h"
 #include "graph/graph.h"
 #include "layers/normalization.h"
 #include "layers/variable.h"
@@ -164,15 +163,16 @@ class Trainer {
     options.global_step = global_step_;
     options.last_step = options_.steps;
     options.save_model_period = options_.save_every.time();
+    options.handle_signals = options_.handle_signals;
     Supervisor supervisor(model_, options);
     MR_RETURN_IF_ERROR(supervisor.status());
     supervisor_ = &supervisor;
     progress_.emplace(ProgressOptions{.last_step = options_.steps, .clock = clock_});
 
-    const Status status =
-        RunWithRecovery(&supervisor, options_.target, options_.max_recoveries,
-                        [this](Session* session) { return RunInSession(session); });
+    Status status = RunWithRecovery(&supervisor, options_.target, options_.max_recoveries,
+                                    [this](Session* session) { return RunInSession(session); });
     progress_->EndLine();
+    if (status.ok() && !at_goal_ && supervisor.signal() != 0) status = EndedBy(supervisor.signal());
     if (status.ok() && idle_) supervisor.NothingToSave();
     // Only at its goal is training over: others leave then.
     if (!status.ok() || at_goal_) {
@@ -288,16 +288,6 @@ class Trainer {
 
   // One session's life, from ready to the end of training or to its loss.
   Status RunInSession(Session* session) {
-    std::optional<TerminationRequest> signals;
-    if (options_.handle_signals) signals.emplace();
-    const Status status = RunSteps(session, signals);
-    // Who asks this task to end may have asked the parameter servers, too.
-    if (IsSessionLost(status) && signals && signals->signal() != 0)
-      return EndedBy(signals->signal());
-    return status;
-  }
-
-  Status RunSteps(Session* session, const std::optional<TerminationRequest>& signals) {
     MR_ASSIGN_OR_RETURN(const std::vector<Tensor> begin, session->Run({}, {global_step_.value}));
     step_ = StepOf(begin[0]);
     result_.global_step = step_;
@@ -325,9 +315,8 @@ class Trainer {
     const Feeds no_feeds;
 
     while (options_.steps == 0 || step_ < options_.steps) {
-      // A checkpoint of the service's could not be written: Stop says so, nothing is exported.
+      // A signal, or a checkpoint that no try can write: nothing is exported.
       if (supervisor_->ShouldStop()) return absl::OkStatus();
-      if (signals && signals->signal() != 0) return EndedBy(signals->signal());
       if (options_.data && !pending_) {
         FeedsOrEnd next = options_.data();
         if (absl::IsOutOfRange(next.status())) break;
@@ -415,9 +404,11 @@ class Trainer {
     if (last) return absl::OkStatus();
     if (save_.AtStep(step_)) {
       save_.Next(step_, now_);
-      MR_ASSIGN_OR_RETURN(result_.checkpoint,
-                          supervisor_->saver()->Save(session, supervisor_->save_path(), step_));
-      Say(absl::StrCat("Saved ", result_.checkpoint));
+      MR_ASSIGN_OR_RETURN(const std::string saved, supervisor_->Save(step_));
+      if (!saved.empty()) {  // else it is tried again
+        result_.checkpoint = saved;
+        Say(absl::StrCat("Saved ", saved));
+      }
     }
     if (eval_.AtStep(step_) || eval_.AtTime(now_)) {
       MR_RETURN_IF_ERROR(Evaluate(session));
@@ -466,9 +457,12 @@ class Trainer {
       LogInfo("Train: the model is in '", options_.export_to, "' already");
       return absl::OkStatus();
     }
-    MR_RETURN_IF_ERROR(
+    const Status exported_now =
         Prefixed("Train", ExportModel(session, model_, options_.signature, options_.export_to,
-                                      options_.supervisor.file_system)));
+                                      options_.supervisor.file_system));
+    // The steps are done: who is started again has the export to do alone.
+    if (absl::IsResourceExhausted(exported_now)) return WithExitCode(exported_now, kExitRetryable);
+    MR_RETURN_IF_ERROR(exported_now);
     Say(absl::StrCat("Exported ", options_.export_to));
     return absl::OkStatus();
   }
@@ -482,11 +476,11 @@ class Trainer {
     } else if (options_.dir.empty()) {
       absl::StrAppend(&text, "; nothing is kept without a dir");
     } else {
-      progress_->EndLine();
       const StatusOr<std::string> saved = supervisor_->SaveLast();
-      absl::StrAppend(&text, "; ",
-                      saved.ok() ? absl::StrCat("saved ", *saved, ", start again to go on from it")
-                                 : std::string(saved.status().message()));
+      if (!saved.ok()) return Prefixed(text, saved.status());
+      // "": the session was lost before, and what there is since the last checkpoint with it.
+      absl::StrAppend(&text, saved->empty() ? "; " : absl::StrCat("; saved ", *saved, ", "),
+                      "start again to go on from ", saved->empty() ? "the last checkpoint" : "it");
     }
     return WithExitCode(absl::CancelledError(text), 128 + signal);
   }

@@ -31,9 +31,14 @@
 // Steps are those of the graph's global step: of all tasks together, and of earlier runs. A graph
 // without one gets it, and an `op` that does not count (Minimize without .global_step) is counted.
 //
-// SIGTERM and Ctrl-C end the loop after the step that runs: the chief saves a last checkpoint, and
-// the result is Cancelled with the exit code 143 or 130 (core/exit_code.h). The same program,
-// started again, goes on from there. A second signal ends the process at once.
+// SIGTERM and Ctrl-C end the loop after the step that runs: the chief saves a last checkpoint, the
+// session is closed, and the result is Cancelled with the exit code 143 or 130 (core/exit_code.h).
+// The same program, started again, goes on from there. A step, or data, that takes too long is not
+// waited for (train/supervisor.h). A second signal ends the process at once.
+//
+// A checkpoint that cannot be written (a full disk) ends nothing: it is tried again with pauses.
+// When the last one cannot be written, that is the result, and its exit code the one of what is
+// worth another try, also after a signal.
 //
 // Train finalizes the graph: one call per graph. It prints to stdout (unless `.progress` is off):
 //
@@ -45,8 +50,8 @@
 //
 // Thread-safety: one call at a time per graph. `data` and `eval` run on the caller's thread.
 // Failure: InvalidArgument for options that cannot work, before a session is made; the error of a
-// step, of `data`, of `eval`; the NaN guard's. Unless the session is lost or the loss was not
-// finite, what was trained is saved all the same.
+// step, of `data`, of `eval`; the NaN guard's; that of the last checkpoint. Unless the session is
+// lost or the loss was not finite, what was trained is saved all the same.
 
 #include <cstdint>
 #include <functional>

@@ -3,6 +3,7 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -16,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/exit_code.h"
+#include "core/fail_point.h"
 #include "core/file_system.h"
 #include "core/random_bits.h"
 #include "core/run_file.h"
@@ -442,6 +444,23 @@ TEST_F(TrainTest, ASignalEndsWithALastCheckpointAndTheNextCallGoesOn) {
   }
 }
 
+TEST_F(TrainTest, ASignalWithoutALastCheckpointDoesNotEndAsOneWithIt) {
+  const ScopedFailPoints full("saver/before_save=error:resource_exhausted");
+  ASSERT_OK(full.status());
+  Model model;
+  TrainOptions options = Options(model, 1000);
+  options.supervisor.stop_grace = absl::Milliseconds(500);
+  options.data = [&] {
+    ::raise(SIGTERM);
+    return model.Batch();
+  };
+  const Status status = Train(model.root, model.op, options).status();
+  EXPECT_STATUS(
+      status, StatusCode::kResourceExhausted,
+      "Train: ended by SIGTERM at global step 1: Supervisor: last checkpoint not written");
+  EXPECT_EQ(ExitCode(status), kExitRetryable);
+}
+
 TEST_F(TrainTest, ASignalWhereNothingIsKeptSaysSo) {
   Model model;
   TrainOptions options = Options(model, 1000);
@@ -568,8 +587,9 @@ TEST_F(TrainTest, HowStaleAStepIsIsMeasuredShownAndNamedByTheGuard) {
   EXPECT_STATUS(
       Train(bad.root, WithOthers(bad), options).status(), StatusCode::kInvalidArgument,
       "NaN guard: the loss must be finite, got nan at global step 204; this task's gradients were "
-      "stale by 3.0 updates of other tasks on average, 3 at most: lower the learning rate, train "
-      "with fewer workers or update synchronously, or look for bad input");
+      "stale by 3.0 updates of other tasks on average, 3 at most: lower the learning rate, to "
+      "about "
+      "1/4 of what one task alone stands, or train with fewer workers; or look for bad input");
 }
 
 // One task in a process of its own has no others.
@@ -679,14 +699,18 @@ TEST_F(TrainTest, SlotsOfATableInPartsAreSavedUnderNamesOfTheirOwn) {
   }
 }
 
-// Half of a training is no model: a job that is started again would find its export done.
-TEST_F(TrainTest, ACheckpointThatCannotBeWrittenEndsTrainingAndNothingIsExported) {
+// A model without its checkpoint is none: a job that is started again would find its export done.
+TEST_F(TrainTest, AModelWhoseLastCheckpointCannotBeWrittenIsTrainedToTheEndAndNotExported) {
   const std::string model_dir = JoinPath(dir_, "model");
   Model model;
-  TrainOptions options = Options(model, std::numeric_limits<int64_t>::max());
+  TrainOptions options = Options(model, 20);
   options.save_every = absl::Milliseconds(1);
+  options.supervisor.recovery_wait = absl::Milliseconds(1);
+  options.supervisor.stop_grace = absl::Milliseconds(100);
   bool blocked = false;
+  int batches = 0;
   options.data = [&]() -> Feeds {
+    ++batches;
     if (!blocked) {  // the service may have made the directory again
       FileSystem::Posix()->RecursivelyDelete(run()).IgnoreError();
       blocked = WriteFileAtomically(FileSystem::Posix(), run(), "no directory").ok();
@@ -697,7 +721,38 @@ TEST_F(TrainTest, ACheckpointThatCannotBeWrittenEndsTrainingAndNothingIsExported
   options.signature = {.inputs = {{"x", model.x}}, .outputs = {{"y", model.predicted}}};
   const Status status = Train(model.root, model.op, options).status();
   EXPECT_NE(status.message().find("checkpoint not written"), std::string::npos) << status;
+  EXPECT_EQ(ExitCode(status), kExitRetryable) << status;
+  EXPECT_EQ(batches, 20);
   EXPECT_FALSE(FileSystem::Posix()->FileExists(model_dir));
+}
+
+TEST_F(TrainTest, ADiskThatIsFullForAWhileCostsNothingButItsCheckpoints) {
+  for (const bool by_time : {false, true}) {
+    FileSystem::Posix()->RecursivelyDelete(dir_).IgnoreError();
+    const ScopedFailPoints full("saver/before_index=error:resource_exhausted,times=3");
+    ASSERT_OK(full.status());
+    Model model;
+    TrainOptions options = Options(model, 40);
+    if (by_time) {
+      options.save_every = absl::Milliseconds(1);
+    } else {
+      options.save_every = 5;
+    }
+    options.supervisor.recovery_wait = absl::Milliseconds(1);
+    const auto result = Train(model.root, model.op, options);
+    ASSERT_OK(result.status());
+    EXPECT_EQ(result->own_steps, 40);
+    EXPECT_EQ(result->checkpoint, Checkpoint(40));
+    EXPECT_EQ(SavedStep(Latest()), 40);
+    EXPECT_GE(FailPointPasses("saver/before_index"), 4);
+    // Nothing of the three is left.
+    ASSERT_OK_AND_ASSIGN(const auto files, FileSystem::Posix()->GetChildren(run()));
+    for (const std::string& file : files) {
+      if (file.find(".data-") == std::string::npos) continue;
+      const std::string index = file.substr(0, file.find(".data-")) + ".index";
+      EXPECT_NE(std::find(files.begin(), files.end(), index), files.end()) << file;
+    }
+  }
 }
 
 // --- Bad options ---------------------------------------------------------------------------------

@@ -119,7 +119,7 @@ Status TrainAndJudge(const ClusterConfig& cluster, const std::string& target) {
     }
   }
   progress.EndLine();
-  if (!cluster.is_chief()) return supervisor.Stop();
+  if (!cluster.is_chief() || supervisor.signal() != 0) return supervisor.Stop();
 
   // The same examples in every run, which no worker trains on: stream 0.
   ClickStream held_out(absl::GetFlag(FLAGS_num_ids), absl::GetFlag(FLAGS_seed) * 1000003);

@@ -262,6 +262,20 @@ TEST_F(RunLifeTest, AServerThatIsToldToEndDoesNotWaitForATrainerThatWasKilled) {
   EXPECT_FALSE(task("ps-0")->FindLastLine("leaves although").has_value()) << task("ps-0")->output();
 }
 
+// Storage that hangs: here for a quarter of a minute.
+TEST_F(RunLifeTest, ACheckpointThatTakesLongIsNamedWhileItIsAwaited) {
+  const std::vector<std::string> args = {"--max_steps=100", "--checkpoint=20"};
+  ASSERT_OK(StartAlone("trainer", "run", args,
+                       {{"MILLRACE_FAIL_POINTS", "saver/after_save=sleep_ms:15000,times=1"}}));
+  EXPECT_OK(task("trainer")
+                ->WaitForLine(
+                    absl::StrCat("Supervisor: waits for the checkpoint '",
+                                 logs("run/model.ckpt-20"), "', which is being written since 10s"),
+                    kLineTime)
+                .status());
+  ExpectLeavesWell("trainer", kLineTime);
+}
+
 // Stopped between the files of a checkpoint and the commit, which a fail point makes long.
 TEST_F(RunLifeTest, AChiefThatIsStoppedInMidSaveCommitsNothingAfterItsSuccessor) {
   const std::vector<std::string> args = {"--max_steps=100000", "--checkpoint=20",

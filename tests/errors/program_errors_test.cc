@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bad input given to whole programs: exit code 1, one message with code and text, in time.
+// Bad input given to whole programs: exit code 1 (128 where somebody is only missing), one message
+// with code and text, in time.
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/exit_code.h"
 #include "core/file_system.h"
 #include "core/npy.h"
 #include "core/random_bits.h"
@@ -34,6 +36,7 @@ struct ProgramCase {
   absl::StatusCode code;
   std::vector<std::string> texts;
   absl::Duration deadline = absl::ZeroDuration();
+  int exit_code = kExitError;
 };
 
 // Runs a program to its end; its output must have "<code>: " (tools of TensorFlow's form print the
@@ -48,7 +51,7 @@ void ExpectProgramError(const std::string& program, const ProgramCase& c) {
   ASSERT_OK_AND_ASSIGN(const auto process, Process::Start(options));
   const auto code = process->WaitForExit(c.deadline + kErrorGrace);
   ASSERT_OK(code.status());
-  EXPECT_EQ(*code, 1) << process->output();
+  EXPECT_EQ(*code, c.exit_code) << process->output();
   const bool bare = !absl::StartsWith(program, "examples/");
   const std::string prefix =
       bare ? std::string() : absl::StrCat(absl::StatusCodeToString(c.code), ": ");
@@ -202,7 +205,8 @@ TEST(ProgramErrors, AMissingPeerIsNamedAtTheDeadline) {
                         absl::StatusCode::kDeadlineExceeded,
                         {absl::StrCat("/job:ps/replica:0/task:", missing),
                          absl::StrCat("localhost:", ports.ps[static_cast<size_t>(missing)])},
-                        absl::Seconds(1)});
+                        absl::Seconds(1),
+                        kExitRetryable});
   }
 }
 
@@ -235,7 +239,8 @@ TEST(ProgramErrors, AModelThatNobodyInitialisesIsNamedAtTheDeadline) {
                                     {"--session_timeout_secs=2"},
                                     absl::StatusCode::kDeadlineExceeded,
                                     {"variables not initialized: ", "global_step"},
-                                    absl::Seconds(2)});
+                                    absl::Seconds(2),
+                                    kExitRetryable});
 }
 
 TEST(ProgramErrors, ANanLossEndsTraining) {

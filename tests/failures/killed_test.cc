@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "core/exit_code.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 #include "tests/failures/ledger.h"
@@ -61,15 +62,16 @@ void PsComesAgainElsewhere(const char* name) {
   EXPECT_EQ(job.ExpectLedgerHolds(at_stake).lives, 2);
 }
 
-// A ps that stays away for longer than trainers may wait: they have named it, and give up.
+// A ps that stays away for longer than trainers may wait: they have named it, and give up, to be
+// started again.
 void PsStaysAway(const char* name) {
   LedgerJob job(name, {.args = {"--session_timeout_secs=15"}});
   ASSERT_OK(job.Start());
   ASSERT_OK(job.AwaitSteps("worker-0").status());
   ASSERT_OK(job.AwaitSaved().status());
   job.Kill("ps-0");
-  job.ExpectExit("chief-0", 1);
-  job.ExpectExit("worker-0", 1);
+  job.ExpectExit("chief-0", kExitRetryable);
+  job.ExpectExit("worker-0", kExitRetryable);
   for (const char* task : {"chief-0", "worker-0"}) {
     job.ExpectOutput(task, "still waiting for response from worker: /job:ps/replica:0/task:0");
     job.ExpectOutput(task, "got none from /job:ps/replica:0/task:0 at 127.0.0.1:");
@@ -157,7 +159,7 @@ void WorkerComesAgainWhereNobodyLooks(const char* name) {
   EXPECT_NE(line.find(absl::StrCat("Task at 127.0.0.1:", job.proxy("ps-0", "worker-0")->port())),
             std::string::npos)
       << line;
-  job.Measured("the worker gives up after", job.ExpectExit("worker-0", 128));
+  job.Measured("the worker gives up after", job.ExpectExit("worker-0", kExitRetryable));
   ASSERT_OK(job.AwaitSteps("chief-0", 5).status());
   job.ExpectEndsWell({"worker-0"});
   EXPECT_EQ(job.ExpectLedgerHolds(0).lives, 1);

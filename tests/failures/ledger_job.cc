@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -18,9 +19,12 @@
 #include "core/clock.h"
 #include "core/file_system.h"
 #include "core/random_bits.h"
+#include "core/tensor.h"
 #include "core/testing/free_port.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
+#include "saver/saver.h"
+#include "saver/tensor_bundle.h"
 
 namespace millrace {
 namespace {
@@ -170,6 +174,8 @@ void LedgerJob::Kill(const std::string& name) {
       << name_ << ": " << name << " ended before it was killed:\n"
       << task(name)->output();
 }
+
+void LedgerJob::Terminate(const std::string& name) { EXPECT_OK(task(name)->Signal(SIGTERM)); }
 
 void LedgerJob::Pause(const std::string& name) { EXPECT_OK(task(name)->Signal(SIGSTOP)); }
 
@@ -335,6 +341,25 @@ LedgerReport LedgerJob::ExpectLedgerHolds(int64_t rolled_back) {
   std::printf("LEDGER %s: %s\n", name_.c_str(), report->ToString().c_str());
   EXPECT_LE(report->rolled_back, rolled_back) << name_;
   return *report;
+}
+
+void LedgerJob::ExpectAcknowledgedAreSaved() const {
+  const auto latest = LatestCheckpoint(FileSystem::Posix(), log_dir());
+  ASSERT_TRUE(latest.has_value()) << name_;
+  ASSERT_OK_AND_ASSIGN(const auto reader, BundleReader::Open(FileSystem::Posix(), *latest));
+  ASSERT_OK_AND_ASSIGN(const Tensor marks, reader->Read(kMarksName));
+  ASSERT_OK_AND_ASSIGN(const Tensor step, reader->Read("global_step"));
+  for (const auto& [name, path] : Ledgers()) {
+    ASSERT_OK_AND_ASSIGN(const std::vector<LedgerEvent> events, ReadLedger(path));
+    for (const LedgerEvent& event : events) {
+      if (event.what != "ack") continue;
+      EXPECT_GE(marks.flat<int64_t>()[static_cast<size_t>(event.row())], 1)
+          << name_ << ": " << *latest << " must have row " << event.row() << " of " << name;
+      int64_t counted = 0;
+      EXPECT_TRUE(absl::SimpleAtoi(event.fields[1], &counted));
+      EXPECT_LE(counted, step.scalar<int64_t>()) << name_ << ": " << *latest << ", " << name;
+    }
+  }
 }
 
 void LedgerJob::Measured(absl::string_view what, absl::Duration time) const {

@@ -69,8 +69,9 @@ class LedgerJob {
   // Former processes of StartTask(beside), the last one first.
   Process* former() { return former_.back().get(); }
 
-  void Kill(const std::string& task);   // kill -9, and its end
-  void Pause(const std::string& task);  // SIGSTOP
+  void Kill(const std::string& task);       // kill -9, and its end
+  void Terminate(const std::string& task);  // SIGTERM, not its end
+  void Pause(const std::string& task);      // SIGSTOP
   void Continue(const std::string& task);
   // Without an end: the job is over for the test.
   void KillAll();
@@ -110,6 +111,9 @@ class LedgerJob {
   // Every checkpoint agrees with what trainers say; prints the report. At most `rolled_back`
   // acknowledged steps were lost.
   LedgerReport ExpectLedgerHolds(int64_t rolled_back);
+
+  // The newest checkpoint has every step that was acknowledged.
+  void ExpectAcknowledgedAreSaved() const;
 
   // A figure for docs/failures.md.
   void Measured(absl::string_view what, absl::Duration time) const;

@@ -51,6 +51,7 @@ ABSL_FLAG(int, trainers, 4, "that there can be");
 ABSL_FLAG(double, steps_per_second, 40, "at most, of this task");
 ABSL_FLAG(double, save_secs, 1, "between two checkpoints");
 ABSL_FLAG(double, session_timeout_secs, 240, "how long to wait for other tasks");
+ABSL_FLAG(double, stop_grace_secs, 120, "SupervisorOptions::stop_grace");
 ABSL_FLAG(double, lease_secs, 60, "ServerOptions::lease");
 ABSL_FLAG(double, lease_period_secs, 10, "ServerOptions::lease_period");
 ABSL_FLAG(int64_t, step_timeout_ms, 0, "time limit of a step; 0: none");
@@ -132,6 +133,7 @@ class Trainer {
                                  .saver = saver.get(),
                                  .save_model_period = absl::ZeroDuration()};
     options.max_wait = absl::Seconds(absl::GetFlag(FLAGS_session_timeout_secs));
+    options.stop_grace = absl::Seconds(absl::GetFlag(FLAGS_stop_grace_secs));
     options.session.config.operation_timeout_in_ms = absl::GetFlag(FLAGS_step_timeout_ms);
     Supervisor supervisor(root, options);
     MR_RETURN_IF_ERROR(supervisor.status());
@@ -144,7 +146,7 @@ class Trainer {
     const bool saves = cluster_.is_chief() && status.ok() && step_ >= 0;
     if (saves) ledger_.Write("save", absl::StrCat(step_));
     const Status stopped = supervisor.Stop();
-    if (saves && stopped.ok()) {
+    if (saves && (stopped.ok() || ExitCode(stopped) == 128 + supervisor.signal())) {
       const auto latest = LatestCheckpoint(FileSystem::Posix(), absl::GetFlag(FLAGS_log_dir));
       if (latest) ledger_.Write("saved", *latest);
     }
@@ -179,7 +181,7 @@ class Trainer {
     step_ = (*out)[0].scalar<int64_t>();
     ledger_.Write("ack", absl::StrCat(row, " ", step_));
     pending_.reset();
-    if (cluster_.is_chief()) MR_RETURN_IF_ERROR(SaveNowAndThen(session));
+    if (cluster_.is_chief()) MR_RETURN_IF_ERROR(SaveNowAndThen());
     const absl::Time now = absl::Now();
     Clock::Real()->SleepFor(next_step_ - now);
     next_step_ =
@@ -187,15 +189,17 @@ class Trainer {
     return true;
   }
 
-  Status SaveNowAndThen(Session* session) {
+  Status SaveNowAndThen() {
     if (absl::Now() < next_save_) return absl::OkStatus();
     next_save_ = absl::Now() + absl::Seconds(absl::GetFlag(FLAGS_save_secs));
     ledger_.Write("save", absl::StrCat(step_));
-    const auto saved = supervisor_->saver()->Save(session, supervisor_->save_path(), step_);
-    if (saved.ok()) {
-      ledger_.Write("saved", *saved);
-    } else {
+    const auto saved = supervisor_->Save(step_);
+    if (!saved.ok()) {
       ledger_.Write("unsaved", InWords(saved.status()));
+    } else if (saved->empty()) {
+      ledger_.Write("unsaved", "and tried again");
+    } else {
+      ledger_.Write("saved", *saved);
     }
     return saved.status();
   }
