@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "saver/bundle_format.h"
+
+#include <leveldb/env.h>
+#include <leveldb/options.h>
+#include <leveldb/table_builder.h>
+
+#include <limits>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "core/coding.h"
+#include "core/fail_point.h"
+#include "core/random_bits.h"
+#include "saver/tensor_bundle.h"
+
+namespace millrace {
+namespace {
+
+// The index of a bundle is one LevelDB table with TensorFlow's settings, so that its bytes are the
+// same.
+constexpr size_t kIndexBlockSize = 262144;
+constexpr int kBundleVersion = 1;
+// A bound against headers that only damage makes.
+constexpr int kMaxShards = 1 << 20;
+
+tensorflow::BundleHeaderProto Header(int num_shards) {
+  tensorflow::BundleHeaderProto header;
+  header.set_num_shards(num_shards);
+  header.set_endianness(tensorflow::BundleHeaderProto::LITTLE);
+  header.mutable_version()->set_producer(kBundleVersion);
+  return header;
+}
+
+// What LevelDB's TableBuilder writes to: a string.
+class StringFile : public leveldb::WritableFile {
+ public:
+  explicit StringFile(std::string* bytes) : bytes_(bytes) {}
+  leveldb::Status Append(const leveldb::Slice& data) override {
+    bytes_->append(data.data(), data.size());
+    return leveldb::Status::OK();
+  }
+  leveldb::Status Close() override { return leveldb::Status::OK(); }
+  leveldb::Status Flush() override { return leveldb::Status::OK(); }
+  leveldb::Status Sync() override { return leveldb::Status::OK(); }
+
+ private:
+  std::string* const bytes_;
+};
+
+std::string TableOf(int num_shards, const BundleEntries& entries) {
+  std::string bytes;
+  StringFile file(&bytes);
+  leveldb::Options options;
+  options.block_size = kIndexBlockSize;
+  options.compression = leveldb::kNoCompression;
+  leveldb::TableBuilder builder(options, &file);
+  builder.Add("", Header(num_shards).SerializeAsString());
+  for (const auto& [key, entry] : entries) builder.Add(key, entry.SerializeAsString());
+  // A file in memory cannot fail.
+  builder.Finish();
+  return bytes;
+}
+
+}  // namespace
+
+std::string BundleIndexPath(absl::string_view prefix) { return absl::StrCat(prefix, ".index"); }
+
+std::string BundleDataPath(absl::string_view prefix, int shard, int num_shards) {
+  return absl::StrFormat("%s.data-%05d-of-%05d", prefix, shard, num_shards);
+}
+
+Status WriteSynced(FileSystem* fs, const std::string& path, absl::string_view data) {
+  MR_ASSIGN_OR_RETURN(auto file, fs->NewWritableFile(path));
+  MR_RETURN_IF_ERROR(file->Append(data));
+  MR_RETURN_IF_ERROR(file->Sync());
+  return file->Close();
+}
+
+Status WriteBundleIndex(FileSystem* fs, const std::string& prefix, int num_shards,
+                        const BundleEntries& entries) {
+  const std::string temporary =
+      absl::StrCat(BundleIndexPath(prefix), ".tempstate", RandomHexName());
+  MR_RETURN_IF_ERROR(FailPoint("saver/before_index"));
+  Status status = WriteSynced(fs, temporary, TableOf(num_shards, entries));
+  if (status.ok()) status = FailPoint("saver/after_index_sync");
+  if (status.ok()) status = fs->RenameFile(temporary, BundleIndexPath(prefix));
+  if (!status.ok()) {
+    fs->DeleteFile(temporary).IgnoreError();
+    return status;
+  }
+  MR_RETURN_IF_ERROR(FailPoint("saver/after_index_rename"));
+  return fs->SyncDirectory(Dirname(prefix));
+}
+
+StatusOr<tensorflow::BundleHeaderProto> CheckedHeader(const std::string& prefix,
+                                                      const TableReader& table) {
+  MR_ASSIGN_OR_RETURN(const std::optional<std::string> bytes, table.Get(""));
+  tensorflow::BundleHeaderProto header;
+  const std::string where = absl::StrCat("Checkpoint '", prefix, "': ");
+  if (!bytes || !header.ParseFromString(*bytes)) {
+    return absl::DataLossError(absl::StrCat(where, "the index has no header"));
+  }
+  if (header.num_shards() < 1 || header.num_shards() > kMaxShards) {
+    return absl::DataLossError(absl::StrCat(where, "the number of shards must be in [1, ",
+                                            kMaxShards, "], got ", header.num_shards()));
+  }
+  if (header.endianness() != tensorflow::BundleHeaderProto::LITTLE) {
+    return Unimplemented(where, "data must be little-endian, got big-endian");
+  }
+  if (header.version().min_consumer() > kBundleVersion) {
+    return FailedPrecondition(where, "its format needs a reader of version ",
+                              header.version().min_consumer(), ", this one has ", kBundleVersion,
+                              "; it was written by a newer program");
+  }
+  for (int bad : header.version().bad_consumers()) {
+    if (bad == kBundleVersion) {
+      return FailedPrecondition(where, "it refuses readers of version ", kBundleVersion);
+    }
+  }
+  return header;
+}
+
+void AppendLengthForCrc(uint64_t length, std::string* out) {
+  if (length <= std::numeric_limits<uint32_t>::max()) {
+    PutFixed32(out, static_cast<uint32_t>(length));
+  } else {
+    PutFixed64(out, length);
+  }
+}
+
+}  // namespace millrace
