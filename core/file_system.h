@@ -45,6 +45,9 @@ class RandomAccessFile {
   virtual uint64_t size() const = 0;
   // Reads exactly `n` bytes at `offset` into `out`. OutOfRange when the file ends before.
   virtual Status Read(uint64_t offset, size_t n, char* out) const = 0;
+  // A wish: these bytes will be read soon, in smaller pieces. What is not in memory is fetched from
+  // here on, all at once.
+  virtual void WillRead(uint64_t /*offset*/, size_t /*n*/) const {}
 };
 
 class FileSystem {

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <atomic>
+#include <cstring>
 #include <limits>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <utility>
@@ -9,6 +12,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "core/allocator.h"
+#include "core/buffer.h"
 #include "core/coding.h"
 #include "core/crc32c.h"
 #include "core/dtype.h"
@@ -27,9 +32,14 @@
 namespace millrace {
 namespace {
 
-// What one thread reads in one call, and how many threads read one tensor.
+// What a thread takes at a time, and how many threads read the tensors of one call.
 constexpr uint64_t kReadAtOnce = uint64_t{4} << 20;
 constexpr int kReadThreads = 4;
+// What one system call reads: it is still in the core's own cache when its checksum is computed,
+// which costs a third of reading it from memory once more.
+constexpr uint64_t kBlockBytes = uint64_t{256} << 10;
+// Runs of wanted bytes that are shorter are copied out of a block that has other bytes, too.
+constexpr uint64_t kMinDirectBytes = uint64_t{64} << 10;
 
 }  // namespace
 
@@ -52,10 +62,13 @@ struct BundleReader::State {
   };
   mutable std::map<std::pair<int, uint64_t>, std::vector<Range>> ranges ABSL_GUARDED_BY(mu);
 
+  struct Reading;
+
   Status Loss(absl::string_view name, absl::string_view what) const {
     return absl::DataLossError(
         absl::StrCat("Checkpoint '", prefix, "': tensor '", name, "': ", what));
   }
+  StatusOr<const Entry*> FindEntry(absl::string_view name) const;
   Status CheckEntry(absl::string_view name, const tensorflow::BundleEntryProto& proto) const;
   StatusOr<std::shared_ptr<RandomAccessFile>> DataFile(int shard) const;
   // Makes `ends`, of the data in each file, reach over an entry; and are the files that long?
@@ -63,22 +76,46 @@ struct BundleReader::State {
   Status CheckEnds(const std::map<int, uint64_t>& ends) const;
   // Are the bytes of an entry in its data file, and enough of them?
   Status CheckData(absl::string_view name, const tensorflow::BundleEntryProto& proto) const;
-  StatusOr<Tensor> ReadStored(absl::string_view name,
-                              const tensorflow::BundleEntryProto& proto) const;
-  // Bytes [begin, begin + size) of an entry's data.
-  Status ReadBytes(absl::string_view name, const tensorflow::BundleEntryProto& proto,
-                   uint64_t begin, uint64_t size, char* out) const;
+  // Checks what the index says about a part, allocates its tensor and adds what must be read.
+  StatusOr<Tensor> Prepare(const Part& part, std::vector<std::unique_ptr<Reading>>* readings) const;
+  // Of a stored tensor (or slice): what it and `slice` have in common goes to `out`.
+  Status Add(absl::string_view name, const Shape& full, const TensorSlice& stored,
+             const tensorflow::BundleEntryProto& proto, const TensorSlice& slice, Tensor* out,
+             std::vector<std::unique_ptr<Reading>>* readings) const;
+  Status ReadChunk(Reading* reading, int64_t chunk) const;
+  Status ReadStringsOf(const Reading& reading) const;
   // Compares the checksum once all of the entry's data was read.
   Status CheckRange(absl::string_view name, const tensorflow::BundleEntryProto& proto,
                     Range range) const;
-  // Copies what `part`, stored under `proto`, and `slice` have in common to `out`, of slice's
-  // shape. Numbers of rank >= 1: reads only the rows that they have in common, of what is large and
-  // of which no more than half is wanted.
-  Status ReadPart(absl::string_view name, const Shape& full, const TensorSlice& part,
-                  const tensorflow::BundleEntryProto& proto, const TensorSlice& slice,
-                  Tensor* out) const;
   Status ReadStrings(absl::string_view name, const tensorflow::BundleEntryProto& proto,
                      const std::string& bytes, Tensor* out) const;
+};
+
+// A stored tensor, or stored slice, of which a part is read, by several threads.
+struct BundleReader::State::Reading {
+  std::string name;
+  const tensorflow::BundleEntryProto* proto;
+  uint64_t begin, size;  // of its data: what is read
+  // Where what is wanted goes. Of numbers: by bytes; strings are put together first.
+  Shape full;
+  TensorSlice stored, slice;
+  SliceRuns runs;
+  uint64_t width = 0;
+  Tensor* out;
+
+  bool is_strings() const { return width == 0; }
+  // Of kReadAtOnce bytes, the last one less; one at least, which has the checksum of no bytes.
+  int64_t num_chunks() const {
+    return is_strings()
+               ? 1
+               : std::max<int64_t>(static_cast<int64_t>((size + kReadAtOnce - 1) / kReadAtOnce), 1);
+  }
+  uint64_t chunk_size(int64_t i) const {
+    return std::min(kReadAtOnce, size - static_cast<uint64_t>(i) * kReadAtOnce);
+  }
+
+  std::vector<uint32_t> crcs;     // of the chunks
+  std::atomic<int64_t> num_left;  // chunks; acq_rel: who reads the last one sees all of crcs
 };
 
 Status BundleReader::State::CheckEntry(absl::string_view name,
@@ -158,13 +195,18 @@ int BundleReader::num_shards() const { return state_->num_shards; }
 const std::vector<BundleReader::Entry>& BundleReader::entries() const { return state_->entries; }
 bool BundleReader::Contains(absl::string_view name) const { return state_->by_name.contains(name); }
 
-StatusOr<BundleReader::Entry> BundleReader::Find(absl::string_view name) const {
-  const auto found = state_->by_name.find(name);
-  if (found == state_->by_name.end()) {
+StatusOr<const BundleReader::Entry*> BundleReader::State::FindEntry(absl::string_view name) const {
+  const auto found = by_name.find(name);
+  if (found == by_name.end()) {
     return absl::NotFoundError(
-        absl::StrCat("Key ", name, " not found in checkpoint '", state_->prefix, "'"));
+        absl::StrCat("Key ", name, " not found in checkpoint '", prefix, "'"));
   }
-  return state_->entries[found->second];
+  return &entries[found->second];
+}
+
+StatusOr<BundleReader::Entry> BundleReader::Find(absl::string_view name) const {
+  MR_ASSIGN_OR_RETURN(const Entry* const entry, state_->FindEntry(name));
+  return *entry;
 }
 
 StatusOr<std::shared_ptr<RandomAccessFile>> BundleReader::State::DataFile(int shard) const {
@@ -259,52 +301,117 @@ void MakeBools(Tensor* values) {
 
 }  // namespace
 
-StatusOr<Tensor> BundleReader::State::ReadStored(absl::string_view name,
-                                                 const tensorflow::BundleEntryProto& proto) const {
-  MR_RETURN_IF_ERROR(CheckData(name, proto));
-  const DType dtype = static_cast<DType>(proto.dtype());
-  MR_ASSIGN_OR_RETURN(const Shape shape, Shape::FromProto(proto.shape()));
-  if (dtype == DT_STRING) {
-    MR_ASSIGN_OR_RETURN(const auto file, DataFile(proto.shard_id()));
-    std::string bytes(static_cast<size_t>(proto.size()), '\0');
-    MR_RETURN_IF_ERROR(
-        file->Read(static_cast<uint64_t>(proto.offset()), bytes.size(), bytes.data()));
-    MR_ASSIGN_OR_RETURN(Tensor out, Tensor::Allocate(dtype, shape));
-    MR_RETURN_IF_ERROR(ReadStrings(name, proto, bytes, &out));
-    return out;
+Status BundleReader::State::Add(absl::string_view name, const Shape& full,
+                                const TensorSlice& stored,
+                                const tensorflow::BundleEntryProto& proto, const TensorSlice& slice,
+                                Tensor* out,
+                                std::vector<std::unique_ptr<Reading>>* readings) const {
+  const DType dtype = out->dtype();
+  MR_ASSIGN_OR_RETURN(const Shape stored_shape, stored.SliceShape(full));
+  auto reading = std::make_unique<Reading>();
+  reading->name = std::string(name);
+  reading->proto = &proto;
+  reading->begin = 0;
+  reading->size = static_cast<uint64_t>(proto.size());
+  reading->full = full;
+  reading->stored = stored;
+  reading->slice = slice;
+  reading->out = out;
+  if (dtype != DT_STRING) {
+    reading->width = DTypeSize(dtype);
+    MR_ASSIGN_OR_RETURN(reading->runs, SliceRuns::Make(full, stored, slice));
   }
-  if (!IsMemcopyable(dtype)) {
-    return Unimplemented("Checkpoint '", prefix, "': tensor '", name,
-                         "' must hold numbers or strings, got dtype ", DTypeName(dtype));
+  // Of what is large, and of which no more than half is wanted, only the rows in it.
+  if (dtype != DT_STRING && full.rank() >= 1 && reading->size > whole_bytes) {
+    const auto begin = [](const TensorSlice& s) {
+      return s.length(0) == TensorSlice::kFull ? 0 : s.start(0);
+    };
+    const int64_t first = std::max(begin(stored), begin(slice));
+    const int64_t last =
+        std::min(begin(stored) + stored_shape.dim(0), begin(slice) + out->shape().dim(0));
+    const uint64_t row_bytes =
+        static_cast<uint64_t>(stored_shape.NumElements(1, full.rank())) * reading->width;
+    const uint64_t wanted =
+        reading->runs.count() == 0 ? 0 : static_cast<uint64_t>(last - first) * row_bytes;
+    if (wanted == 0) return absl::OkStatus();
+    if (wanted <= reading->size / 2) {
+      reading->begin = static_cast<uint64_t>(first - begin(stored)) * row_bytes;
+      reading->size = wanted;
+    }
   }
-  MR_ASSIGN_OR_RETURN(Tensor out, Tensor::Allocate(dtype, shape));
-  const absl::Span<char> bytes = out.mutable_bytes();
-  MR_RETURN_IF_ERROR(ReadBytes(name, proto, 0, bytes.size(), bytes.data()));
-  MakeBools(&out);
-  return out;
+  reading->crcs.resize(static_cast<size_t>(reading->num_chunks()));
+  reading->num_left.store(reading->num_chunks(), std::memory_order_relaxed);
+  readings->push_back(std::move(reading));
+  return absl::OkStatus();
 }
 
-Status BundleReader::State::ReadBytes(absl::string_view name,
-                                      const tensorflow::BundleEntryProto& proto, uint64_t begin,
-                                      uint64_t size, char* out) const {
-  MR_ASSIGN_OR_RETURN(const auto file, DataFile(proto.shard_id()));
-  const uint64_t offset = static_cast<uint64_t>(proto.offset()) + begin;
-  const uint64_t count = std::max<uint64_t>((size + kReadAtOnce - 1) / kReadAtOnce, 1);
-  std::vector<uint32_t> crcs(count);
-  const auto size_of = [&](uint64_t i) { return std::min(kReadAtOnce, size - i * kReadAtOnce); };
+Status BundleReader::State::ReadStringsOf(const Reading& r) const {
+  MR_ASSIGN_OR_RETURN(const auto file, DataFile(r.proto->shard_id()));
+  std::string bytes(static_cast<size_t>(r.size), '\0');
   MR_RETURN_IF_ERROR(
-      RunParts(pool, kReadThreads, static_cast<int64_t>(count), [&](int64_t part) -> Status {
-        const uint64_t i = static_cast<uint64_t>(part);
-        char* const to = out + i * kReadAtOnce;
-        if (size_of(i) > 0) {
-          MR_RETURN_IF_ERROR(file->Read(offset + i * kReadAtOnce, size_of(i), to));
-        }
-        crcs[i] = Crc32c(absl::string_view(to, size_of(i)));
-        return absl::OkStatus();
-      }));
-  uint32_t crc = crcs[0];
-  for (uint64_t i = 1; i < count; ++i) crc = JoinCrc32c(crc, crcs[i], size_of(i));
-  return CheckRange(name, proto, {begin, size, crc});
+      file->Read(static_cast<uint64_t>(r.proto->offset()), bytes.size(), bytes.data()));
+  MR_ASSIGN_OR_RETURN(const Shape shape, r.stored.SliceShape(r.full));
+  MR_ASSIGN_OR_RETURN(Tensor strings, Tensor::Allocate(DT_STRING, shape));
+  MR_RETURN_IF_ERROR(ReadStrings(r.name, *r.proto, bytes, &strings));
+  return CopySliceOverlap(r.full, r.stored, strings, r.slice, r.out).status();
+}
+
+// Block by block: those of wanted bytes alone go to where they belong, the others pass through
+// memory of this thread. Every byte is read once, and its checksum computed from the block that has
+// just been read.
+Status BundleReader::State::ReadChunk(Reading* reading, int64_t chunk) const {
+  const Reading& r = *reading;
+  if (r.is_strings()) return ReadStringsOf(r);
+  MR_ASSIGN_OR_RETURN(const auto file, DataFile(r.proto->shard_id()));
+  const uint64_t offset = static_cast<uint64_t>(r.proto->offset());
+  uint64_t at = r.begin + static_cast<uint64_t>(chunk) * kReadAtOnce;
+  const uint64_t end = at + r.chunk_size(chunk);
+  if (end - at > kBlockBytes) file->WillRead(offset + at, end - at);
+  const uint64_t run_bytes = static_cast<uint64_t>(r.runs.length()) * r.width;
+  const auto run_begin = [&](int64_t i) { return static_cast<uint64_t>(r.runs.from(i)) * r.width; };
+  char* const out = r.runs.count() == 0 ? nullptr : r.out->mutable_bytes().data();
+  const auto place = [&](int64_t i) { return out + static_cast<uint64_t>(r.runs.to(i)) * r.width; };
+  // The first run that ends behind `at`.
+  int64_t run = 0;
+  for (int64_t behind = r.runs.count(); run < behind;) {
+    const int64_t middle = run + (behind - run) / 2;
+    run_begin(middle) + run_bytes > at ? behind = middle : run = middle + 1;
+  }
+  uint32_t crc = 0;
+  BufferRef aside;
+  while (at < end) {
+    uint64_t n = std::min(kBlockBytes, end - at);
+    const uint64_t next = run < r.runs.count() ? run_begin(run) : end;
+    const char* block;
+    if (next <= at && next + run_bytes - at >= std::min(n, kMinDirectBytes)) {
+      n = std::min(n, next + run_bytes - at);
+      char* const to = place(run) + (at - next);
+      MR_RETURN_IF_ERROR(file->Read(offset + at, n, to));
+      block = to;
+    } else {
+      if (next > at && run_bytes >= kMinDirectBytes) n = std::min(n, next - at);
+      if (!aside) aside = Buffer::Allocate(DefaultAllocator(), kBlockBytes);
+      if (!aside) return absl::ResourceExhaustedError("out of memory");
+      char* const to = static_cast<char*>(aside->data());
+      MR_RETURN_IF_ERROR(file->Read(offset + at, n, to));
+      block = to;
+      for (int64_t i = run; i < r.runs.count() && run_begin(i) < at + n; ++i) {
+        const uint64_t from = std::max(run_begin(i), at);
+        const uint64_t until = std::min(run_begin(i) + run_bytes, at + n);
+        std::memcpy(place(i) + (from - run_begin(i)), to + (from - at), until - from);
+      }
+    }
+    crc = ExtendCrc32c(crc, absl::string_view(block, n));
+    at += n;
+    while (run < r.runs.count() && run_begin(run) + run_bytes <= at) ++run;
+  }
+  reading->crcs[static_cast<size_t>(chunk)] = crc;
+  if (reading->num_left.fetch_sub(1, std::memory_order_acq_rel) > 1) return absl::OkStatus();
+  crc = r.crcs[0];
+  for (int64_t i = 1; i < r.num_chunks(); ++i) {
+    crc = JoinCrc32c(crc, r.crcs[static_cast<size_t>(i)], r.chunk_size(i));
+  }
+  return CheckRange(r.name, *r.proto, {r.begin, r.size, crc});
 }
 
 Status BundleReader::State::CheckRange(absl::string_view name,
@@ -340,60 +447,6 @@ Status BundleReader::State::CheckRange(absl::string_view name,
   if (MaskCrc32c(crc) == proto.crc32c()) return absl::OkStatus();
   return Loss(name, absl::StrFormat("its data fails its checksum (stored %08x, computed %08x)",
                                     proto.crc32c(), MaskCrc32c(crc)));
-}
-
-Status BundleReader::State::ReadPart(absl::string_view name, const Shape& full,
-                                     const TensorSlice& part,
-                                     const tensorflow::BundleEntryProto& proto,
-                                     const TensorSlice& slice, Tensor* out) const {
-  const DType dtype = out->dtype();
-  MR_ASSIGN_OR_RETURN(const Shape part_shape, part.SliceShape(full));
-  if (!IsMemcopyable(dtype) || full.rank() < 1 || out->num_elements() == 0) {
-    MR_ASSIGN_OR_RETURN(const Tensor stored, ReadStored(name, proto));
-    return CopySliceOverlap(full, part, stored, slice, out).status();
-  }
-  MR_RETURN_IF_ERROR(CheckData(name, proto));
-  const auto begin = [](const TensorSlice& s, int d) {
-    return s.length(d) == TensorSlice::kFull ? 0 : s.start(d);
-  };
-  const int64_t first = std::max(begin(part, 0), begin(slice, 0));
-  const int64_t last =
-      std::min(begin(part, 0) + part_shape.dim(0), begin(slice, 0) + out->shape().dim(0));
-  const uint64_t row_bytes =
-      static_cast<uint64_t>(part_shape.NumElements(1, full.rank())) * DTypeSize(dtype);
-  const auto bytes_to = [&](const TensorSlice& s, int64_t row) {
-    return static_cast<uint64_t>(row - begin(s, 0)) * row_bytes;
-  };
-  bool same_columns = true;
-  for (int d = 1; d < full.rank(); ++d) {
-    same_columns = same_columns && begin(part, d) == begin(slice, d) &&
-                   part_shape.dim(d) == out->shape().dim(d);
-  }
-  const uint64_t wanted = static_cast<uint64_t>(std::max<int64_t>(last - first, 0)) * row_bytes;
-  const uint64_t stored_bytes = static_cast<uint64_t>(proto.size());
-  if (wanted < stored_bytes && (stored_bytes <= whole_bytes || wanted > stored_bytes / 2)) {
-    MR_ASSIGN_OR_RETURN(const Tensor stored, ReadStored(name, proto));
-    return CopySliceOverlap(full, part, stored, slice, out).status();
-  }
-  if (same_columns) {
-    return ReadBytes(name, proto, bytes_to(part, first),
-                     bytes_to(part, last) - bytes_to(part, first),
-                     out->mutable_bytes().data() + bytes_to(slice, first));
-  }
-  // Whole rows, a few at a time, of which some columns are copied.
-  const int64_t at_once =
-      std::max<int64_t>(static_cast<int64_t>(kReadAtOnce / std::max<uint64_t>(row_bytes, 1)), 1);
-  for (int64_t row = first; row < last; row += at_once) {
-    const int64_t count = std::min(at_once, last - row);
-    const TensorSlice rows = part.WithRows(row, count);
-    MR_ASSIGN_OR_RETURN(const Shape shape, rows.SliceShape(full));
-    MR_ASSIGN_OR_RETURN(Tensor stored, Tensor::Allocate(dtype, shape));
-    MR_RETURN_IF_ERROR(ReadBytes(name, proto, bytes_to(part, row),
-                                 static_cast<uint64_t>(count) * row_bytes,
-                                 stored.mutable_bytes().data()));
-    MR_RETURN_IF_ERROR(CopySliceOverlap(full, rows, stored, slice, out).status());
-  }
-  return absl::OkStatus();
 }
 
 void BundleReader::State::Reach(const tensorflow::BundleEntryProto& proto,
@@ -442,12 +495,6 @@ Status BundleReader::CheckFilesOf(absl::Span<const Part> parts) const {
   return state_->CheckEnds(ends);
 }
 
-StatusOr<Tensor> BundleReader::Read(absl::string_view name) const {
-  MR_ASSIGN_OR_RETURN(const Entry entry, Find(name));
-  if (entry.slices.empty()) return state_->ReadStored(name, state_->protos.at(name));
-  return ReadSlice(name, TensorSlice::Full(entry.shape.rank()));
-}
-
 namespace {
 
 // Two of the slices that have an element in common, if there are any.
@@ -489,66 +536,100 @@ std::optional<std::pair<const TensorSlice*, const TensorSlice*>> FindOverlap(
 
 }  // namespace
 
-StatusOr<Tensor> BundleReader::ReadSlice(absl::string_view name, const TensorSlice& slice) const {
-  MR_ASSIGN_OR_RETURN(const Entry entry, Find(name));
-  StatusOr<Shape> shape = slice.SliceShape(entry.shape);
+StatusOr<Tensor> BundleReader::State::Prepare(
+    const Part& part, std::vector<std::unique_ptr<Reading>>* readings) const {
+  const std::string& name = part.name;
+  const TensorSlice& slice = part.slice;
+  MR_ASSIGN_OR_RETURN(const Entry* const entry, FindEntry(name));
+  const Shape& full = entry->shape;
+  StatusOr<Shape> shape = slice.SliceShape(full);
   if (!shape.ok()) {
-    return Prefixed(absl::StrCat("Checkpoint '", state_->prefix, "': tensor '", name, "'"),
-                    shape.status());
-  }
-  if (entry.slices.empty()) {
-    const auto& proto = state_->protos.at(name);
-    if (*shape == entry.shape) return state_->ReadStored(name, proto);
-    MR_RETURN_IF_ERROR(state_->CheckData(name, proto));
-    MR_ASSIGN_OR_RETURN(Tensor out, Tensor::Allocate(entry.dtype, *shape));
-    MR_RETURN_IF_ERROR(state_->ReadPart(name, entry.shape, TensorSlice::Full(entry.shape.rank()),
-                                        proto, slice, &out));
-    MakeBools(&out);
-    return out;
+    return Prefixed(absl::StrCat("Checkpoint '", prefix, "': tensor '", name, "'"), shape.status());
   }
   // What the index says is checked before anything is allocated for it.
-  using Part = std::pair<const TensorSlice*, const tensorflow::BundleEntryProto*>;
-  std::vector<Part> parts;  // that hold elements of `slice`; the others are not read
+  using Stored = std::pair<TensorSlice, const tensorflow::BundleEntryProto*>;
+  std::vector<Stored> stored;  // that hold elements of `slice`; the others are not read
+  if (entry->slices.empty()) {
+    const auto& proto = protos.at(name);
+    MR_RETURN_IF_ERROR(CheckData(name, proto));
+    stored.push_back({TensorSlice::Full(full.rank()), &proto});
+  }
   std::vector<const TensorSlice*> slices;
   int64_t covered = 0;
-  for (const TensorSlice& stored : entry.slices) {
-    MR_ASSIGN_OR_RETURN(const int64_t common, SliceOverlap(entry.shape, stored, slice));
+  for (const TensorSlice& one : entry->slices) {
+    MR_ASSIGN_OR_RETURN(const int64_t common, SliceOverlap(full, one, slice));
     if (common == 0) continue;
-    const auto proto = state_->protos.find(stored.BundleKey(name));
-    if (proto == state_->protos.end()) {
-      return state_->Loss(name, absl::StrCat("slice '", stored.ToString(), "' has no entry"));
+    const auto proto = protos.find(one.BundleKey(name));
+    if (proto == protos.end()) {
+      return Loss(name, absl::StrCat("slice '", one.ToString(), "' has no entry"));
     }
-    const StatusOr<Shape> stored_shape = stored.SliceShape(entry.shape);
+    const StatusOr<Shape> stored_shape = one.SliceShape(full);
     const StatusOr<Shape> entry_shape = Shape::FromProto(proto->second.shape());
     if (!stored_shape.ok() || !entry_shape.ok() || *stored_shape != *entry_shape ||
-        static_cast<DType>(proto->second.dtype()) != entry.dtype) {
-      return state_->Loss(name, absl::StrCat("slice '", stored.ToString(),
-                                             "' does not have the dtype and shape of its tensor"));
+        static_cast<DType>(proto->second.dtype()) != entry->dtype) {
+      return Loss(name, absl::StrCat("slice '", one.ToString(),
+                                     "' does not have the dtype and shape of its tensor"));
     }
-    MR_RETURN_IF_ERROR(state_->CheckData(name, proto->second));
-    parts.push_back({&stored, &proto->second});
-    slices.push_back(&stored);
+    MR_RETURN_IF_ERROR(CheckData(name, proto->second));
+    stored.push_back({one, &proto->second});
+    slices.push_back(&one);
     covered += std::min(common, std::numeric_limits<int64_t>::max() - covered);
   }
   // Overlapping slices would hide a hole in what they cover.
-  if (const auto twice = FindOverlap(entry.shape, slices)) {
-    return state_->Loss(name,
-                        absl::StrCat("its slices must not overlap, got '", twice->first->ToString(),
-                                     "' and '", twice->second->ToString(), "'"));
+  if (const auto twice = FindOverlap(full, slices)) {
+    return Loss(name, absl::StrCat("its slices must not overlap, got '", twice->first->ToString(),
+                                   "' and '", twice->second->ToString(), "'"));
   }
-  if (covered != shape->num_elements()) {
-    return absl::DataLossError(
-        absl::StrCat("Checkpoint '", state_->prefix,
-                     "': Does not have sufficient slices for partitioned tensor ", name,
-                     " to restore in slice: ", slice.ToString(), " (", covered, " of ",
-                     shape->num_elements(), " elements)"));
+  if (!entry->slices.empty() && covered != shape->num_elements()) {
+    return absl::DataLossError(absl::StrCat(
+        "Checkpoint '", prefix, "': Does not have sufficient slices for partitioned tensor ", name,
+        " to restore in slice: ", slice.ToString(), " (", covered, " of ", shape->num_elements(),
+        " elements)"));
   }
-  MR_ASSIGN_OR_RETURN(Tensor out, Tensor::Allocate(entry.dtype, *shape));
-  for (const auto& [stored, proto] : parts) {
-    MR_RETURN_IF_ERROR(state_->ReadPart(name, entry.shape, *stored, *proto, slice, &out));
+  if (!IsMemcopyable(entry->dtype) && entry->dtype != DT_STRING) {
+    return Unimplemented("Checkpoint '", prefix, "': tensor '", name,
+                         "' must hold numbers or strings, got dtype ", DTypeName(entry->dtype));
   }
-  MakeBools(&out);
+  MR_ASSIGN_OR_RETURN(auto out, Tensor::Allocate(entry->dtype, *shape));
+  for (const auto& [one, proto] : stored) {
+    MR_RETURN_IF_ERROR(Add(name, full, one, *proto, slice, &out, readings));
+  }
   return out;
+}
+
+StatusOr<std::vector<Tensor>> BundleReader::ReadParts(absl::Span<const Part> parts,
+                                                      const std::function<Status()>& stop) const {
+  std::vector<Tensor> tensors(parts.size());
+  std::vector<std::unique_ptr<State::Reading>> readings;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const size_t first = readings.size();
+    MR_ASSIGN_OR_RETURN(tensors[i], state_->Prepare(parts[i], &readings));
+    for (size_t k = first; k < readings.size(); ++k) readings[k]->out = &tensors[i];
+  }
+  // The chunks of all of them, in the order of the parts: small tensors are read side by side, too.
+  std::vector<int64_t> ends;  // of each reading's chunks
+  int64_t num_chunks = 0;
+  for (const auto& reading : readings) ends.push_back(num_chunks += reading->num_chunks());
+  const auto read = [&](int64_t i) -> Status {
+    if (stop) MR_RETURN_IF_ERROR(stop());
+    const size_t at =
+        static_cast<size_t>(std::upper_bound(ends.begin(), ends.end(), i) - ends.begin());
+    return state_->ReadChunk(readings[at].get(), i - (at == 0 ? 0 : ends[at - 1]));
+  };
+  MR_RETURN_IF_ERROR(RunParts(state_->pool, kReadThreads, num_chunks, read));
+  for (Tensor& tensor : tensors) MakeBools(&tensor);
+  return tensors;
+}
+
+StatusOr<Tensor> BundleReader::Read(absl::string_view name) const {
+  MR_ASSIGN_OR_RETURN(const Entry* const entry, state_->FindEntry(name));
+  return ReadSlice(name, TensorSlice::Full(entry->shape.rank()));
+}
+
+StatusOr<Tensor> BundleReader::ReadSlice(absl::string_view name, const TensorSlice& slice) const {
+  const Part part = {std::string(name), slice};
+  MR_ASSIGN_OR_RETURN(std::vector<Tensor> tensors, ReadParts(absl::MakeConstSpan(&part, 1)));
+  return std::move(tensors[0]);
 }
 
 }  // namespace millrace

@@ -45,22 +45,20 @@ StatusOr<std::vector<ShapeAndSlice>> Wanted(const Reader& reader, const std::str
   return wanted;
 }
 
-template <typename Reader>
-StatusOr<std::vector<Tensor>> Restore(const Reader& reader, const std::string& prefix,
-                                      absl::Span<const std::string> names,
-                                      absl::Span<const std::string> specs,
-                                      absl::Span<const DType> dtypes, const StopCheck& stop) {
-  MR_ASSIGN_OR_RETURN(const std::vector<ShapeAndSlice> wanted,
+StatusOr<std::vector<BundleReader::Part>> WantedParts(const BundleReader& reader,
+                                                      const std::string& prefix,
+                                                      absl::Span<const std::string> names,
+                                                      absl::Span<const std::string> specs,
+                                                      absl::Span<const DType> dtypes) {
+  MR_ASSIGN_OR_RETURN(std::vector<ShapeAndSlice> wanted,
                       Wanted(reader, prefix, names, specs, dtypes));
-  std::vector<Tensor> tensors;
+  std::vector<BundleReader::Part> parts;
   for (size_t i = 0; i < names.size(); ++i) {
-    if (stop) MR_RETURN_IF_ERROR(stop());
-    StatusOr<Tensor> tensor =
-        wanted[i].is_whole ? reader.Read(names[i]) : reader.ReadSlice(names[i], wanted[i].slice);
-    if (!tensor.ok()) return tensor.status();
-    tensors.push_back(*std::move(tensor));
+    MR_ASSIGN_OR_RETURN(const auto entry, reader.Find(names[i]));
+    parts.push_back({names[i], wanted[i].is_whole ? TensorSlice::Full(entry.shape.rank())
+                                                  : std::move(wanted[i].slice)});
   }
-  return tensors;
+  return parts;
 }
 
 }  // namespace
@@ -121,10 +119,22 @@ StatusOr<std::vector<Tensor>> RestoreTensors(FileSystem* fs, const std::string& 
                                              IoPool* pool) {
   if (!fs->FileExists(BundleIndexPath(prefix)) && !CheckpointV1Files(fs, prefix).empty()) {
     MR_ASSIGN_OR_RETURN(const auto reader, CheckpointV1Reader::Open(fs, prefix));
-    return Restore(*reader, prefix, names, specs, dtypes, stop);
+    MR_ASSIGN_OR_RETURN(const std::vector<ShapeAndSlice> wanted,
+                        Wanted(*reader, prefix, names, specs, dtypes));
+    std::vector<Tensor> tensors;
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (stop) MR_RETURN_IF_ERROR(stop());
+      StatusOr<Tensor> tensor = wanted[i].is_whole ? reader->Read(names[i])
+                                                   : reader->ReadSlice(names[i], wanted[i].slice);
+      if (!tensor.ok()) return tensor.status();
+      tensors.push_back(*std::move(tensor));
+    }
+    return tensors;
   }
   MR_ASSIGN_OR_RETURN(const auto reader, BundleReader::Open(fs, prefix, pool));
-  return Restore(*reader, prefix, names, specs, dtypes, stop);
+  MR_ASSIGN_OR_RETURN(const std::vector<BundleReader::Part> parts,
+                      WantedParts(*reader, prefix, names, specs, dtypes));
+  return reader->ReadParts(parts, stop);
 }
 
 Status CheckRestores(FileSystem* fs, const std::string& prefix,
@@ -132,13 +142,9 @@ Status CheckRestores(FileSystem* fs, const std::string& prefix,
   MR_ASSIGN_OR_RETURN(const auto reader, BundleReader::Open(fs, prefix));
   std::vector<BundleReader::Part> parts;
   for (const RestoreRequest& request : requests) {
-    MR_ASSIGN_OR_RETURN(const std::vector<ShapeAndSlice> wanted,
-                        Wanted(*reader, prefix, request.names, request.specs, request.dtypes));
-    for (size_t i = 0; i < wanted.size(); ++i) {
-      MR_ASSIGN_OR_RETURN(const auto entry, reader->Find(request.names[i]));
-      parts.push_back({request.names[i], wanted[i].is_whole ? TensorSlice::Full(entry.shape.rank())
-                                                            : wanted[i].slice});
-    }
+    MR_ASSIGN_OR_RETURN(const std::vector<BundleReader::Part> wanted,
+                        WantedParts(*reader, prefix, request.names, request.specs, request.dtypes));
+    parts.insert(parts.end(), wanted.begin(), wanted.end());
   }
   return reader->CheckFilesOf(parts);
 }

@@ -29,7 +29,7 @@
 
 namespace millrace {
 
-// Asked between tensors; not OK: the work ends with it.
+// Asked again and again, at least between tensors; not OK: the work ends with it.
 using StopCheck = std::function<Status()>;
 
 // The rows of tensors of numbers that belong together (a table and its slots), a few at a time, so
@@ -59,7 +59,8 @@ using ValueToSave = std::variant<Tensor, RowsToSave>;
 Status SaveTensors(FileSystem* fs, const std::string& prefix, absl::Span<const std::string> names,
                    absl::Span<const std::string> specs, absl::Span<const ValueToSave> values,
                    const StopCheck& stop = nullptr);
-// The three lists have one length. Large tensors are read by several threads of `pool`.
+// The three lists have one length. Tensors are read by several threads of `pool`, `stop` is asked
+// by all of them.
 StatusOr<std::vector<Tensor>> RestoreTensors(FileSystem* fs, const std::string& prefix,
                                              absl::Span<const std::string> names,
                                              absl::Span<const std::string> specs,

@@ -22,6 +22,7 @@
 // is wrong. Source: TensorFlow's tensor_bundle.proto and tensor_bundle.cc (format facts).
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -92,8 +93,9 @@ class BundleReader {
   // or less of a slow disk.
   static constexpr uint64_t kWholeBytes = uint64_t{64} << 20;
 
-  // Large tensors are read by several threads of `pool` (null: by the caller), which outlives the
-  // reader. `whole_bytes`: for tests.
+  // Tensors are read by several threads of `pool` (null: by the caller), which outlives the reader.
+  // Beside the tensors themselves a read needs 256 KiB of memory a thread, whatever part of
+  // whatever tensor it is; of strings what is stored. `whole_bytes`: for tests.
   static StatusOr<std::unique_ptr<BundleReader>> Open(FileSystem* fs, std::string prefix,
                                                       IoPool* pool = nullptr,
                                                       uint64_t whole_bytes = kWholeBytes);
@@ -114,6 +116,10 @@ class BundleReader {
     TensorSlice slice;
   };
   Status CheckFilesOf(absl::Span<const Part> parts) const;
+  // Several parts, in their order; `stop`, between pieces of 4 MiB at most, ends the work. Small
+  // tensors are read side by side, large ones by several threads each.
+  StatusOr<std::vector<Tensor>> ReadParts(absl::Span<const Part> parts,
+                                          const std::function<Status()>& stop = nullptr) const;
   // A whole tensor, put together from its slices when it has any.
   StatusOr<Tensor> Read(absl::string_view name) const;
   // A part, whatever parts it was stored in. Of large tensors of numbers only the rows in it are
