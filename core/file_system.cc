@@ -13,12 +13,15 @@
 #include <cstdio>
 #include <utility>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "core/random_bits.h"
 
 namespace millrace {
 namespace {
 
 constexpr size_t kWriteBuffer = size_t{64} << 10;
+constexpr int kMaxLockTries = 100;
 constexpr mode_t kFileMode = 0666;  // less the umask
 constexpr mode_t kDirectoryMode = 0777;
 
@@ -207,6 +210,23 @@ class PosixRandomAccessFile final : public RandomAccessFile {
   const uint64_t size_;
 };
 
+// A lock of an open file description (fcntl): the kernel gives it back with the last descriptor,
+// and it excludes other descriptions of the same process, too.
+class PosixFileLock final : public FileLock {
+ public:
+  PosixFileLock(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+  // The name first: who opens it afterwards makes a file of their own, and who opened it before
+  // finds that it has no name any more.
+  ~PosixFileLock() override {
+    ::unlink(path_.c_str());
+    ::close(fd_);
+  }
+
+ private:
+  const std::string path_;
+  const int fd_;
+};
+
 class PosixFileSystem final : public FileSystem {
  public:
   StatusOr<std::unique_ptr<WritableFile>> NewWritableFile(const std::string& path) override {
@@ -347,7 +367,58 @@ class PosixFileSystem final : public FileSystem {
     return absl::OkStatus();
   }
 
+  StatusOr<std::unique_ptr<FileLock>> TryLockFile(const std::string& path,
+                                                  absl::string_view holder) override {
+    // Again when the file that was locked has just been given up, and its name with it: as often as
+    // others take the lock in between.
+    for (int tries = 0; tries < kMaxLockTries; ++tries) {
+      const int fd = RetryOnInterrupt(
+          [&] { return ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kFileMode); });
+      if (fd < 0) return ErrnoStatus("open to lock", path, errno);
+      const StatusOr<bool> locked = LockOpened(path, fd, holder);
+      if (locked.ok() && *locked) return std::make_unique<PosixFileLock>(path, fd);
+      ::close(fd);
+      if (!locked.ok()) return locked.status();
+    }
+    return absl::UnavailableError(absl::StrCat("File '", path, "': lock: must be free, got ",
+                                               kMaxLockTries, " others before this one"));
+  }
+
  private:
+  // False: the file has no name any more.
+  static StatusOr<bool> LockOpened(const std::string& path, int fd, absl::string_view holder) {
+    struct flock whole = {};
+    whole.l_type = F_WRLCK;
+    whole.l_whence = SEEK_SET;
+    if (::fcntl(fd, F_OFD_SETLK, &whole) != 0) {
+      const int error = errno;
+      if (error == EAGAIN || error == EACCES) return HeldBy(path, fd);
+      if (error == ESTALE) return false;
+      const Status status = ErrnoStatus("lock", path, error);
+      if (error != ENOLCK && error != EOPNOTSUPP && error != EINVAL && error != ENOSYS) {
+        return status;
+      }
+      return absl::UnimplementedError(status.message());
+    }
+    struct stat locked, named;
+    if (::fstat(fd, &locked) != 0 || ::stat(path.c_str(), &named) != 0 ||
+        locked.st_dev != named.st_dev || locked.st_ino != named.st_ino) {
+      return false;
+    }
+    // For people only: a full disk must not keep anybody from the lock.
+    if (::ftruncate(fd, 0) == 0) (void)!::pwrite(fd, holder.data(), holder.size(), 0);
+    return true;
+  }
+
+  static Status HeldBy(const std::string& path, int fd) {
+    char text[256];
+    const ssize_t n = ::pread(fd, text, sizeof(text), 0);
+    return absl::UnavailableError(
+        absl::StrCat("File '", path, "': lock: must be free, got it held by ",
+                     n > 0 ? absl::CEscape(absl::string_view(text, static_cast<size_t>(n)))
+                           : std::string("somebody who has not said who it is")));
+  }
+
   static StatusOr<std::unique_ptr<WritableFile>> OpenForWriting(const std::string& path,
                                                                 int flags) {
     const int fd = RetryOnInterrupt(
@@ -375,6 +446,11 @@ StatusOr<std::unique_ptr<WritableFile>> FileSystem::NewExclusiveFile(const std::
     return absl::AlreadyExistsError(absl::StrCat("File '", path, "': create: exists already"));
   }
   return NewWritableFile(path);
+}
+
+StatusOr<std::unique_ptr<FileLock>> FileSystem::TryLockFile(const std::string& path,
+                                                            absl::string_view) {
+  return Unimplemented("File '", path, "': lock: this file system has no locks");
 }
 
 FileSystem* FileSystem::Posix() {

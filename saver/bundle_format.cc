@@ -13,7 +13,7 @@
 #include "core/coding.h"
 #include "core/fail_point.h"
 #include "core/random_bits.h"
-#include "saver/tensor_bundle.h"
+#include "saver/bundle_paths.h"
 
 namespace millrace {
 namespace {
@@ -70,6 +70,8 @@ std::string BundleIndexPath(absl::string_view prefix) { return absl::StrCat(pref
 std::string BundleDataPath(absl::string_view prefix, int shard, int num_shards) {
   return absl::StrFormat("%s.data-%05d-of-%05d", prefix, shard, num_shards);
 }
+
+std::string BundleLockPath(absl::string_view prefix) { return absl::StrCat(prefix, ".lock"); }
 
 Status WriteSynced(FileSystem* fs, const std::string& path, absl::string_view data) {
   MR_ASSIGN_OR_RETURN(auto file, fs->NewWritableFile(path));

@@ -72,7 +72,7 @@ Status MergeBundles(FileSystem* fs, absl::Span<const std::string> parts, const s
     MR_RETURN_IF_ERROR(it->status());
   }
   if (!Dirname(merged).empty()) MR_RETURN_IF_ERROR(fs->RecursivelyCreateDirectory(Dirname(merged)));
-  const PrefixHold hold(merged);
+  MR_ASSIGN_OR_RETURN(const auto hold, PrefixHold::Take(fs, merged));
   const Placement place = PlaceBundle(fs, merged, num_shards);
   for (const auto& [path, shard] : data_files) {
     MR_RETURN_IF_ERROR(FailPoint("saver/merge_before_data_rename"));

@@ -7,26 +7,48 @@
 // time.
 //
 // Thread-safety: any thread.
+// Failure: Unavailable when others name files under the prefix for too long, with who they are; of
+// files, with their path.
 
+#include <memory>
 #include <string>
+#include <utility>
 
+#include "absl/time/time.h"
+#include "core/clock.h"
 #include "core/file_system.h"
 #include "core/status.h"
 
 namespace millrace {
 
-// While it lives, this thread alone gives files of this process their names under a prefix: two
-// that look at what stands there before either has written its index would take the same names, and
-// the data of one would come under the index of the other. Prefixes are compared as texts.
+// While it lives, this thread alone gives files their names under a prefix: two that look at what
+// stands there before either has written its index would take the same names, and the data of one
+// would come under the index of the other.
+//
+// Threads of this process take turns by the text of the prefix. Other processes, on this machine or
+// another one, are kept out by a lock of `<prefix>.lock`, which ends with the process that holds
+// it. Where files cannot be locked (FileSystem::TryLockFile says where, NFS among them) only the
+// first holds, and the log says so once.
 class PrefixHold {
  public:
-  explicit PrefixHold(const std::string& prefix);
+  // Files get their names within a few syncs of a disk: who holds on for longer is stopped, or
+  // waits for a disk that does not answer.
+  static constexpr absl::Duration kPatience = absl::Minutes(2);
+
+  // Waits until nobody else holds the prefix, and says every 10 s in the log for whom; Unavailable
+  // after `patience`.
+  static StatusOr<std::unique_ptr<PrefixHold>> Take(FileSystem* fs, const std::string& prefix,
+                                                    Clock* clock = Clock::Real(),
+                                                    absl::Duration patience = kPatience);
   ~PrefixHold();
   PrefixHold(const PrefixHold&) = delete;
   PrefixHold& operator=(const PrefixHold&) = delete;
 
  private:
+  explicit PrefixHold(std::string prefix) : prefix_(std::move(prefix)) {}
+
   const std::string prefix_;
+  std::unique_ptr<FileLock> lock_;  // null where files cannot be locked
 };
 
 // How a bundle takes the place of another under its prefix: its data files have other names, so

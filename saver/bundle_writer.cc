@@ -278,7 +278,7 @@ Status BundleWriter::Finish() {
   MR_RETURN_IF_ERROR(s.data->Sync());
   MR_RETURN_IF_ERROR(s.data->Close());
   MR_RETURN_IF_ERROR(FailPoint("saver/before_data_rename"));
-  const PrefixHold hold(s.prefix);
+  MR_ASSIGN_OR_RETURN(const auto hold, PrefixHold::Take(s.fs, s.prefix));
   const Placement place = PlaceBundle(s.fs, s.prefix, 1);
   MR_RETURN_IF_ERROR(
       s.fs->RenameFile(s.temporary_data, BundleDataPath(s.prefix, 0, place.num_shards)));

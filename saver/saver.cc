@@ -12,6 +12,7 @@
 #include "absl/strings/strip.h"
 #include "core/fail_point.h"
 #include "core/logging.h"
+#include "core/process_name.h"
 #include "core/random_bits.h"
 #include "core/tensor.h"
 #include "graph/node_builder.h"
@@ -74,7 +75,7 @@ bool ConsumeHexSuffix(absl::string_view* text, absl::string_view mark, size_t di
 
 // What a name in a directory of checkpoints says: a file of a checkpoint `base`-<step> that is no
 // checkpoint without an index, or one that is not finished.
-enum class Part { kNone, kData, kMetaGraph, kUnfinishedFile, kUnfinishedDirectory };
+enum class Part { kNone, kData, kMetaGraph, kLock, kUnfinishedFile, kUnfinishedDirectory };
 struct PartName {
   Part part = Part::kNone;
   std::string checkpoint;  // "m-12"
@@ -92,6 +93,7 @@ PartName ParsePartName(absl::string_view name, absl::string_view base,
   rest.remove_prefix(digits);
   const std::string checkpoint(name.substr(0, name.size() - rest.size()));
   if (rest == ".meta") return {Part::kMetaGraph, checkpoint};
+  if (rest == ".lock") return {Part::kLock, checkpoint};
   if (IsDataSuffix(rest)) return {Part::kData, checkpoint};
   if (ConsumeHexSuffix(&rest, kTempMark, kTempDigits)) {
     return {rest.empty() ? Part::kUnfinishedDirectory : Part::kNone, checkpoint};
@@ -746,6 +748,7 @@ class GraphSaver : public Saver {
           if (!run_digits_.empty() && !IsOwnDirectory(name, part)) continue;
           break;
         case Part::kUnfinishedFile:
+        case Part::kLock:
           break;
         case Part::kMetaGraph:
           // By itself it is a file that people keep.
@@ -783,6 +786,9 @@ class GraphSaver : public Saver {
       LogInfo("Saver: deleting '", leftover.path, "', which an interrupted save left");
       if (leftover.name.part == Part::kUnfinishedDirectory) {
         fs_->RecursivelyDelete(leftover.path).IgnoreError();
+      } else if (leftover.name.part == Part::kLock) {
+        // Goes with the lock; not while somebody has it.
+        fs_->TryLockFile(leftover.path, ProcessName()).status().IgnoreError();
       } else {
         fs_->DeleteFile(leftover.path).IgnoreError();
       }

@@ -642,6 +642,7 @@ TEST_F(SaverTest, WhatAnInterruptedSaveLeftGoesAtTheSecondSave) {
       "m-3.data-00000-of-00001.tempstate" + hex16,
       "m-3.meta.tmp" + hex16,
       "checkpoint.tmp" + hex16,
+      "m-3.lock",
       "m-3_temp_" + hex32 + "/part-00000-of-00001.data-00000-of-00001",
   };
   const std::vector<std::string> others = {
@@ -664,8 +665,9 @@ TEST_F(SaverTest, WhatAnInterruptedSaveLeftGoesAtTheSecondSave) {
   };
   for (const std::string& name : left) Write(Path(name), "left");
   for (const std::string& name : others) Write(Path(name), "not ours");
-  // Somebody is still at this one.
+  // Somebody is still at these.
   Write(Path("m-4.data-00000-of-00001"), "grow");
+  ASSERT_OK_AND_ASSIGN(const auto lock, kFiles->TryLockFile(Path("m-4.lock"), "somebody"));
   // And this one becomes a checkpoint.
   const std::string index = Bytes(BundleIndexPath(Path("m-2")));
   Write(Path("m-5.data-00000-of-00002"), "x");
@@ -682,8 +684,8 @@ TEST_F(SaverTest, WhatAnInterruptedSaveLeftGoesAtTheSecondSave) {
     EXPECT_FALSE(kFiles->FileExists(Path(name.substr(0, slash)))) << name;
   }
   for (const std::string& name : others) EXPECT_TRUE(kFiles->FileExists(Path(name))) << name;
-  for (const char* name :
-       {"m-4.data-00000-of-00001", "m-5.data-00000-of-00002", "m-6.data-00000-of-00001"}) {
+  for (const char* name : {"m-4.data-00000-of-00001", "m-4.lock", "m-5.data-00000-of-00002",
+                           "m-6.data-00000-of-00001"}) {
     EXPECT_TRUE(kFiles->FileExists(Path(name))) << name;
   }
   for (const char* name : {"m-1", "m-2", "m-10", "m-11"}) {

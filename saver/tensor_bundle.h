@@ -35,13 +35,10 @@
 #include "core/status.h"
 #include "core/tensor.h"
 #include "proto/tensor_bundle.pb.h"
+#include "saver/bundle_paths.h"  // IWYU pragma: export
 #include "saver/tensor_slice.h"
 
 namespace millrace {
-
-// "<prefix>.index" and "<prefix>.data-00001-of-00003".
-std::string BundleIndexPath(absl::string_view prefix);
-std::string BundleDataPath(absl::string_view prefix, int shard, int num_shards);
 
 class BundleWriter {
  public:

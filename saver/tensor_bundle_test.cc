@@ -2,6 +2,8 @@
 #include "saver/tensor_bundle.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -20,6 +22,7 @@
 #include "absl/time/time.h"
 #include "core/allocator.h"
 #include "core/clock.h"
+#include "core/fail_point.h"
 #include "core/io_pool.h"
 #include "core/mutex.h"
 #include "core/random_bits.h"
@@ -387,6 +390,72 @@ TEST_F(TensorBundleTest, TwoMergesOfOneNameAtOnceLeaveOneOfThemWhole) {
     // Not the data of one under the index of the other.
     ASSERT_OK(reader->Read("w").status());
   }
+}
+
+// Two tasks of one name, or saves of two chiefs on two machines.
+TEST_F(TensorBundleTest, TwoProcessesThatMergeOneNameAtOnceLeaveOneOfThemWhole) {
+  constexpr int kRounds = 40;
+  const auto merged = [&](int round) { return JoinPath(directory_, absl::StrCat("m-", round)); };
+  const auto part = [&](int round, int chief) {
+    return absl::StrCat(merged(round), "_temp_", chief, "/part");
+  };
+  for (int round = 0; round < kRounds; ++round) {
+    for (int chief = 0; chief < 2; ++chief) {
+      Write(part(round, chief), {{"w", TensorOf<float>({1}, {static_cast<float>(chief)})}});
+    }
+  }
+  int start[2];
+  ASSERT_EQ(::pipe(start), 0);
+  pid_t children[2];
+  for (int chief = 0; chief < 2; ++chief) {
+    children[chief] = ::fork();
+    if (children[chief] != 0) continue;
+    ::close(start[1]);
+    char byte;
+    (void)!::read(start[0], &byte, 1);  // until the parent closes the other end
+    for (int round = 0; round < kRounds; ++round) {
+      const std::string parts[] = {part(round, chief)};
+      if (!MergeBundles(fs_, parts, merged(round), /*delete_parts=*/true).ok()) ::_exit(1);
+    }
+    ::_exit(0);
+  }
+  ::close(start[0]);
+  ::close(start[1]);
+  for (const pid_t child : children) {
+    int status = -1;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  }
+  for (int round = 0; round < kRounds; ++round) {
+    ASSERT_OK_AND_ASSIGN(auto reader, BundleReader::Open(fs_, merged(round)));
+    // Not the data of one under the index of the other.
+    EXPECT_OK(reader->Read("w").status());
+    EXPECT_FALSE(fs_->FileExists(BundleLockPath(merged(round))));
+  }
+}
+
+// From the look at what stands there until the index has its name.
+TEST_F(TensorBundleTest, FilesGetTheirNamesUnderALock) {
+  std::vector<std::string> seen;
+  SetFailPointHook([&](absl::string_view name) {
+    if (fs_->FileExists(BundleLockPath(prefix_))) {
+      EXPECT_STATUS(fs_->TryLockFile(BundleLockPath(prefix_), "x").status(),
+                    absl::StatusCode::kUnavailable, "must be free");
+      seen.emplace_back(name);
+    }
+    return absl::OkStatus();
+  });
+  Write(prefix_, SmallModel());
+  const std::string part = JoinPath(directory_, "t/part");
+  Write(part, SmallModel());
+  const Status merged = MergeBundles(fs_, absl::MakeConstSpan(&part, 1), prefix_, true);
+  SetFailPointHook(nullptr);
+  EXPECT_OK(merged);
+  EXPECT_EQ(seen, (std::vector<std::string>{
+                      "saver/after_data_rename", "saver/before_index", "saver/after_index_sync",
+                      "saver/after_index_rename", "saver/merge_before_data_rename",
+                      "saver/after_merge_data", "saver/before_index", "saver/after_index_sync",
+                      "saver/after_index_rename", "saver/before_part_delete"}));
 }
 
 TEST_F(TensorBundleTest, MergeRefusesOneTensorInTwoPartsAndTouchesNothing) {
