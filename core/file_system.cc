@@ -95,11 +95,13 @@ class PosixWritableFile final : public WritableFile {
     MR_RETURN_IF_ERROR(Usable("write"));
     if (!may_seek_) return WritableFile::WriteAt(offset, data);
     MR_RETURN_IF_ERROR(Flush());
-    if (offset > static_cast<uint64_t>(INT64_MAX) - data.size()) return Failed("write", EFBIG);
+    if (offset > static_cast<uint64_t>(INT64_MAX) - data.size()) {
+      return Failed(WriteOf(data.size(), offset), EFBIG);
+    }
     while (!data.empty()) {
       const ssize_t n = RetryOnInterrupt(
           [&] { return ::pwrite(fd_, data.data(), data.size(), static_cast<off_t>(offset)); });
-      if (n < 0) return Failed("write", errno);
+      if (n < 0) return Failed(WriteOf(data.size(), offset), errno);
       data.remove_prefix(static_cast<size_t>(n));
       offset += static_cast<uint64_t>(n);
     }
@@ -119,7 +121,9 @@ class PosixWritableFile final : public WritableFile {
   Status Sync() override {
     MR_RETURN_IF_ERROR(Flush());
     // What a failed fsync leaves in the page cache is unknown: the file stays unusable.
-    if (RetryOnInterrupt([this] { return ::fsync(fd_); }) != 0) return Failed("fsync", errno);
+    if (RetryOnInterrupt([this] { return ::fsync(fd_); }) != 0) {
+      return Failed(absl::StrCat("fsync of ", end_, " bytes"), errno);
+    }
     return absl::OkStatus();
   }
 
@@ -140,6 +144,10 @@ class PosixWritableFile final : public WritableFile {
         absl::StrCat("File '", path_, "': ", operation, ": the file is closed"));
   }
 
+  static std::string WriteOf(uint64_t size, uint64_t offset) {
+    return absl::StrCat("write of ", size, " bytes behind the first ", offset);
+  }
+
   Status Failed(absl::string_view operation, int error) {
     error_ = ErrnoStatus(operation, path_, error);
     return error_;
@@ -148,7 +156,7 @@ class PosixWritableFile final : public WritableFile {
   Status WriteAll(absl::string_view data) {
     while (!data.empty()) {
       const ssize_t n = RetryOnInterrupt([&] { return ::write(fd_, data.data(), data.size()); });
-      if (n < 0) return Failed("write", errno);
+      if (n < 0) return Failed(WriteOf(data.size(), end_), errno);
       data.remove_prefix(static_cast<size_t>(n));
       end_ += static_cast<uint64_t>(n);
     }
@@ -158,7 +166,8 @@ class PosixWritableFile final : public WritableFile {
   const std::string path_;
   int fd_;  // -1 when closed
   const bool may_seek_;
-  uint64_t end_ = 0;  // of a file that may be written anywhere: what is in it
+  uint64_t end_ =
+      0;  // what this object has written; all of it, of a file that may be written anywhere
   std::string buffer_;
   Status error_;  // the first error; everything after it fails with it
 };

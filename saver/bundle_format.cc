@@ -11,8 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/coding.h"
-#include "core/fail_point.h"
-#include "core/random_bits.h"
 #include "saver/bundle_paths.h"
 
 namespace millrace {
@@ -49,7 +47,17 @@ class StringFile : public leveldb::WritableFile {
   std::string* const bytes_;
 };
 
-std::string TableOf(int num_shards, const BundleEntries& entries) {
+}  // namespace
+
+std::string BundleIndexPath(absl::string_view prefix) { return absl::StrCat(prefix, ".index"); }
+
+std::string BundleDataPath(absl::string_view prefix, int shard, int num_shards) {
+  return absl::StrFormat("%s.data-%05d-of-%05d", prefix, shard, num_shards);
+}
+
+std::string BundleLockPath(absl::string_view prefix) { return absl::StrCat(prefix, ".lock"); }
+
+std::string BundleIndex(int num_shards, const BundleEntries& entries) {
   std::string bytes;
   StringFile file(&bytes);
   leveldb::Options options;
@@ -61,39 +69,6 @@ std::string TableOf(int num_shards, const BundleEntries& entries) {
   // A file in memory cannot fail.
   builder.Finish();
   return bytes;
-}
-
-}  // namespace
-
-std::string BundleIndexPath(absl::string_view prefix) { return absl::StrCat(prefix, ".index"); }
-
-std::string BundleDataPath(absl::string_view prefix, int shard, int num_shards) {
-  return absl::StrFormat("%s.data-%05d-of-%05d", prefix, shard, num_shards);
-}
-
-std::string BundleLockPath(absl::string_view prefix) { return absl::StrCat(prefix, ".lock"); }
-
-Status WriteSynced(FileSystem* fs, const std::string& path, absl::string_view data) {
-  MR_ASSIGN_OR_RETURN(auto file, fs->NewWritableFile(path));
-  MR_RETURN_IF_ERROR(file->Append(data));
-  MR_RETURN_IF_ERROR(file->Sync());
-  return file->Close();
-}
-
-Status WriteBundleIndex(FileSystem* fs, const std::string& prefix, int num_shards,
-                        const BundleEntries& entries) {
-  const std::string temporary =
-      absl::StrCat(BundleIndexPath(prefix), ".tempstate", RandomHexName());
-  MR_RETURN_IF_ERROR(FailPoint("saver/before_index"));
-  Status status = WriteSynced(fs, temporary, TableOf(num_shards, entries));
-  if (status.ok()) status = FailPoint("saver/after_index_sync");
-  if (status.ok()) status = fs->RenameFile(temporary, BundleIndexPath(prefix));
-  if (!status.ok()) {
-    fs->DeleteFile(temporary).IgnoreError();
-    return status;
-  }
-  MR_RETURN_IF_ERROR(FailPoint("saver/after_index_rename"));
-  return fs->SyncDirectory(Dirname(prefix));
 }
 
 StatusOr<tensorflow::BundleHeaderProto> CheckedHeader(const std::string& prefix,

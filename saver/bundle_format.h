@@ -25,12 +25,8 @@ using BundleEntries = std::map<std::string, tensorflow::BundleEntryProto>;
 
 inline bool IsSliceKey(absl::string_view key) { return !key.empty() && key[0] == '\0'; }
 
-// A whole file, durable except for its name.
-Status WriteSynced(FileSystem* fs, const std::string& path, absl::string_view data);
-
-// The index, under a temporary name first; the directory's names are durable afterwards.
-Status WriteBundleIndex(FileSystem* fs, const std::string& prefix, int num_shards,
-                        const BundleEntries& entries);
+// The bytes of an index.
+std::string BundleIndex(int num_shards, const BundleEntries& entries);
 
 // The header of a bundle that this version can read.
 StatusOr<tensorflow::BundleHeaderProto> CheckedHeader(const std::string& prefix,

@@ -21,7 +21,7 @@ Status MergeBundles(FileSystem* fs, absl::Span<const std::string> parts, const s
   }
   // Everything is read and checked before the first file is touched.
   BundleEntries all;
-  std::vector<std::pair<std::string, int>> data_files;  // part and its shard, in the new order
+  std::vector<std::string> data_files;  // in the new order
   int num_shards = 0;
   std::vector<std::string> unique;
   for (const std::string& part : parts) {
@@ -36,7 +36,7 @@ Status MergeBundles(FileSystem* fs, absl::Span<const std::string> parts, const s
       if (!fs->FileExists(path)) {
         return absl::NotFoundError(absl::StrCat(where, "data file '", path, "' is missing"));
       }
-      data_files.emplace_back(path, first_shard + i);
+      data_files.push_back(path);
     }
     auto it = table->NewIterator();
     for (it->SeekToFirst(); it->Valid(); it->Next()) {
@@ -72,16 +72,8 @@ Status MergeBundles(FileSystem* fs, absl::Span<const std::string> parts, const s
     MR_RETURN_IF_ERROR(it->status());
   }
   if (!Dirname(merged).empty()) MR_RETURN_IF_ERROR(fs->RecursivelyCreateDirectory(Dirname(merged)));
-  MR_ASSIGN_OR_RETURN(const auto hold, PrefixHold::Take(fs, merged));
-  const Placement place = PlaceBundle(fs, merged, num_shards);
-  for (const auto& [path, shard] : data_files) {
-    MR_RETURN_IF_ERROR(FailPoint("saver/merge_before_data_rename"));
-    MR_RETURN_IF_ERROR(fs->RenameFile(path, BundleDataPath(merged, shard, place.num_shards)));
-  }
-  MR_RETURN_IF_ERROR(FailPoint("saver/after_merge_data"));
-  MR_RETURN_IF_ERROR(FinishData(fs, merged, num_shards, place));
-  MR_RETURN_IF_ERROR(WriteBundleIndex(fs, merged, place.num_shards, all));
-  DeleteReplacedData(fs, merged, place);
+  MR_RETURN_IF_ERROR(GiveBundleItsNames(
+      fs, merged, data_files, all, "saver/merge_before_data_rename", "saver/after_merge_data"));
   if (!delete_parts) return absl::OkStatus();
   MR_RETURN_IF_ERROR(FailPoint("saver/before_part_delete"));
   for (const std::string& part : unique) {

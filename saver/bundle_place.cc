@@ -7,9 +7,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/fail_point.h"
 #include "core/logging.h"
 #include "core/mutex.h"
 #include "core/process_name.h"
+#include "core/random_bits.h"
 #include "core/table_reader.h"
 #include "saver/bundle_format.h"
 #include "saver/bundle_paths.h"
@@ -113,6 +115,14 @@ PrefixHold::~PrefixHold() {
   held.released.SignalAll();
 }
 
+namespace {
+
+// How a bundle takes the place of another.
+struct Placement {
+  int num_shards;      // of the new bundle, with an empty data file at the end if need be
+  int old_shards = 0;  // of the bundle that is replaced; 0 when there is none
+};
+
 Placement PlaceBundle(FileSystem* fs, const std::string& prefix, int num_shards) {
   Placement place{num_shards};
   if (!fs->FileExists(BundleIndexPath(prefix))) return place;
@@ -125,20 +135,73 @@ Placement PlaceBundle(FileSystem* fs, const std::string& prefix, int num_shards)
   return place;
 }
 
-Status FinishData(FileSystem* fs, const std::string& prefix, int num_data_files,
-                  const Placement& place) {
-  if (place.old_shards == 0) return absl::OkStatus();
-  for (int i = num_data_files; i < place.num_shards; ++i) {
-    MR_RETURN_IF_ERROR(WriteSynced(fs, BundleDataPath(prefix, i, place.num_shards), ""));
-  }
-  // The index must not come before the names of what it refers to: it ends the old bundle.
-  return fs->SyncDirectory(Dirname(prefix));
+// A whole file, durable except for its name. On an error there is none.
+Status WriteSynced(FileSystem* fs, const std::string& path, absl::string_view data) {
+  const Status written = [&]() -> Status {
+    MR_ASSIGN_OR_RETURN(auto file, fs->NewWritableFile(path));
+    MR_RETURN_IF_ERROR(file->Append(data));
+    MR_RETURN_IF_ERROR(file->Sync());
+    return file->Close();
+  }();
+  if (!written.ok()) fs->DeleteFile(path).IgnoreError();
+  return written;
 }
 
-void DeleteReplacedData(FileSystem* fs, const std::string& prefix, const Placement& place) {
+}  // namespace
+
+Status GiveBundleItsNames(FileSystem* fs, const std::string& prefix,
+                          absl::Span<const std::string> data_files, const BundleEntries& entries,
+                          const char* before_data_rename, const char* after_data_rename) {
+  MR_ASSIGN_OR_RETURN(const auto hold, PrefixHold::Take(fs, prefix));
+  const int num_files = static_cast<int>(data_files.size());
+  const Placement place = PlaceBundle(fs, prefix, num_files);
+  const auto data_path = [&](int i) { return BundleDataPath(prefix, i, place.num_shards); };
+  const std::string index = BundleIndexPath(prefix);
+  const std::string temporary = absl::StrCat(index, ".tempstate", RandomHexName());
+  int num_named = 0;
+  bool is_index_complete = false;
+  const Status named = [&]() -> Status {
+    for (; num_named < num_files; ++num_named) {
+      MR_RETURN_IF_ERROR(FailPoint(before_data_rename));
+      MR_RETURN_IF_ERROR(
+          fs->RenameFile(data_files[static_cast<size_t>(num_named)], data_path(num_named)));
+    }
+    MR_RETURN_IF_ERROR(FailPoint(after_data_rename));
+    if (place.old_shards > 0) {
+      for (; num_named < place.num_shards; ++num_named) {
+        MR_RETURN_IF_ERROR(WriteSynced(fs, data_path(num_named), ""));
+      }
+      // The index must not come before the names of what it refers to: it ends the old bundle.
+      MR_RETURN_IF_ERROR(fs->SyncDirectory(Dirname(prefix)));
+    }
+    MR_RETURN_IF_ERROR(FailPoint("saver/before_index"));
+    MR_RETURN_IF_ERROR(WriteSynced(fs, temporary, BundleIndex(place.num_shards, entries)));
+    MR_RETURN_IF_ERROR(FailPoint("saver/after_index_sync"));
+    is_index_complete = true;
+    return fs->RenameFile(temporary, index);
+  }();
+  if (!named.ok()) {
+    // A rename that failed may have been done (on NFS). Otherwise nothing refers to the data yet.
+    const bool may_be_named = is_index_complete && !fs->FileExists(temporary);
+    if (!may_be_named) {
+      while (num_named-- > 0) {
+        if (num_named < num_files) {
+          fs->RenameFile(data_path(num_named), data_files[static_cast<size_t>(num_named)])
+              .IgnoreError();
+        } else {
+          fs->DeleteFile(data_path(num_named)).IgnoreError();
+        }
+      }
+    }
+    if (fs->FileExists(temporary)) fs->DeleteFile(temporary).IgnoreError();
+    return named;
+  }
+  MR_RETURN_IF_ERROR(FailPoint("saver/after_index_rename"));
+  MR_RETURN_IF_ERROR(fs->SyncDirectory(Dirname(prefix)));
   for (int i = 0; i < place.old_shards; ++i) {
     fs->DeleteFile(BundleDataPath(prefix, i, place.old_shards)).IgnoreError();
   }
+  return absl::OkStatus();
 }
 
 }  // namespace millrace

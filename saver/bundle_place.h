@@ -15,9 +15,11 @@
 #include <utility>
 
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "core/clock.h"
 #include "core/file_system.h"
 #include "core/status.h"
+#include "saver/bundle_format.h"
 
 namespace millrace {
 
@@ -51,21 +53,18 @@ class PrefixHold {
   std::unique_ptr<FileLock> lock_;  // null where files cannot be locked
 };
 
-// How a bundle takes the place of another under its prefix: its data files have other names, so
-// the old one is whole until the new index replaces the old index, which is atomic.
-struct Placement {
-  int num_shards;      // of the new bundle, with an empty data file at the end if need be
-  int old_shards = 0;  // of the bundle that is replaced; 0 when there is none
-};
-
-Placement PlaceBundle(FileSystem* fs, const std::string& prefix, int num_shards);
-
-// Before the index of the new bundle: completes its data files.
-Status FinishData(FileSystem* fs, const std::string& prefix, int num_data_files,
-                  const Placement& place);
-
-// After the index: what the old bundle leaves behind.
-void DeleteReplacedData(FileSystem* fs, const std::string& prefix, const Placement& place);
+// Makes a bundle of data files, which are on the disk under other names, and of the entries that
+// refer to them by their numbers: under `prefix`, held meanwhile. It takes the place of a bundle
+// that stands there: its data files have another number in their names (an empty one more when the
+// numbers would agree), so the old one is whole until the new index replaces the old index, which
+// is atomic. The old data is deleted afterwards. Durable when it returns OK.
+//
+// On an error, a full disk for instance, the data files have their old names again, nothing new is
+// left, and it can be tried again; unless the index may have its name: then they stay. The fail
+// points are passed before each data file gets its name and after the last one did.
+Status GiveBundleItsNames(FileSystem* fs, const std::string& prefix,
+                          absl::Span<const std::string> data_files, const BundleEntries& entries,
+                          const char* before_data_rename, const char* after_data_rename);
 
 }  // namespace millrace
 

@@ -78,6 +78,7 @@ StatusOr<std::unique_ptr<BundleWriter>> BundleWriter::Open(FileSystem* fs, std::
 BundleWriter::~BundleWriter() {
   if (state_->finished) return;
   state_->data.reset();
+  // Also after an error that left the data under its own name: then this one is not there.
   state_->fs->DeleteFile(state_->temporary_data).IgnoreError();
 }
 
@@ -277,21 +278,12 @@ Status BundleWriter::Finish() {
   MR_RETURN_IF_ERROR(FailPoint("saver/before_data_sync"));
   MR_RETURN_IF_ERROR(s.data->Sync());
   MR_RETURN_IF_ERROR(s.data->Close());
-  MR_RETURN_IF_ERROR(FailPoint("saver/before_data_rename"));
-  MR_ASSIGN_OR_RETURN(const auto hold, PrefixHold::Take(s.fs, s.prefix));
-  const Placement place = PlaceBundle(s.fs, s.prefix, 1);
-  MR_RETURN_IF_ERROR(
-      s.fs->RenameFile(s.temporary_data, BundleDataPath(s.prefix, 0, place.num_shards)));
+  s.status = GiveBundleItsNames(s.fs, s.prefix, absl::MakeConstSpan(&s.temporary_data, 1),
+                                s.entries, "saver/before_data_rename", "saver/after_data_rename");
+  MR_RETURN_IF_ERROR(s.status);
   s.finished = true;
-  MR_RETURN_IF_ERROR(FailPoint("saver/after_data_rename"));
-  s.status = FinishData(s.fs, s.prefix, 1, place);
-  if (s.status.ok()) s.status = WriteBundleIndex(s.fs, s.prefix, place.num_shards, s.entries);
-  if (s.status.ok()) {
-    DeleteReplacedData(s.fs, s.prefix, place);
-    s.status = FailedPrecondition("Checkpoint '", s.prefix, "': the writer has been finished");
-    return absl::OkStatus();
-  }
-  return s.status;
+  s.status = FailedPrecondition("Checkpoint '", s.prefix, "': the writer has been finished");
+  return absl::OkStatus();
 }
 
 }  // namespace millrace

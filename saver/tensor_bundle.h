@@ -73,7 +73,8 @@ class BundleWriter {
 // Makes one bundle of several (the parts of a sharded save): data files are renamed in order of
 // first appearance, the indexes merged. With `delete_parts` the parts' indexes (and the directory
 // they were in, when empty) go away. InvalidArgument: one tensor in two parts, or slices of one
-// tensor that disagree on shape or dtype.
+// tensor that disagree on shape or dtype. After an error (a full disk) the parts are what they
+// were, unless the merged one may be there.
 Status MergeBundles(FileSystem* fs, absl::Span<const std::string> parts, const std::string& merged,
                     bool delete_parts);
 

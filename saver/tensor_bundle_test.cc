@@ -452,10 +452,10 @@ TEST_F(TensorBundleTest, FilesGetTheirNamesUnderALock) {
   SetFailPointHook(nullptr);
   EXPECT_OK(merged);
   EXPECT_EQ(seen, (std::vector<std::string>{
-                      "saver/after_data_rename", "saver/before_index", "saver/after_index_sync",
-                      "saver/after_index_rename", "saver/merge_before_data_rename",
-                      "saver/after_merge_data", "saver/before_index", "saver/after_index_sync",
-                      "saver/after_index_rename", "saver/before_part_delete"}));
+                      "saver/before_data_rename", "saver/after_data_rename", "saver/before_index",
+                      "saver/after_index_sync", "saver/after_index_rename",
+                      "saver/merge_before_data_rename", "saver/after_merge_data",
+                      "saver/before_index", "saver/after_index_sync", "saver/after_index_rename"}));
 }
 
 TEST_F(TensorBundleTest, MergeRefusesOneTensorInTwoPartsAndTouchesNothing) {
