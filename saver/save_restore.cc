@@ -65,7 +65,7 @@ StatusOr<std::vector<BundleReader::Part>> WantedParts(const BundleReader& reader
 
 Status SaveTensors(FileSystem* fs, const std::string& prefix, absl::Span<const std::string> names,
                    absl::Span<const std::string> specs, absl::Span<const ValueToSave> values,
-                   const StopCheck& stop) {
+                   const StopCheck& stop, InFront in_front) {
   MR_ASSIGN_OR_RETURN(auto writer, BundleWriter::Open(fs, prefix));
   struct Place {
     int place;
@@ -97,8 +97,13 @@ Status SaveTensors(FileSystem* fs, const std::string& prefix, absl::Span<const s
   for (const auto& [source, places] : sources) {
     for (bool more = true; more;) {
       if (stop) MR_RETURN_IF_ERROR(stop());
-      for (const auto& other : sources) other.first->LetGo();
-      MR_ASSIGN_OR_RETURN(const absl::Span<const absl::string_view> pieces, source->Next());
+      StatusOr<absl::Span<const absl::string_view>> next;
+      in_front([&, rows = source] {
+        bool keep = false;
+        for (const auto& other : sources) keep = other.first->LetGo() || keep;
+        next = rows->Next(keep ? RowSource::kSmallPieceBytes : RowSource::kPieceBytes);
+      });
+      MR_ASSIGN_OR_RETURN(const absl::Span<const absl::string_view> pieces, next);
       more = false;
       for (const auto& [place, member] : places) {
         const absl::string_view piece = pieces[static_cast<size_t>(member)];
