@@ -56,6 +56,15 @@ struct ShiftTable {
   }
 };
 
+// Of 2^i bytes of zeros each.
+constexpr std::array<Matrix, 64> PowersOfZeroBytes() {
+  std::array<Matrix, 64> powers{};
+  powers[0] = ZeroBytes(1);
+  for (size_t i = 1; i < 64; ++i) powers[i] = Squared(powers[i - 1]);
+  return powers;
+}
+constexpr std::array<Matrix, 64> kPowersOfZeroBytes = PowersOfZeroBytes();
+
 constexpr size_t kLong = 4096;
 constexpr size_t kShort = 256;
 constexpr ShiftTable kShiftLong(kLong);
@@ -90,10 +99,8 @@ uint32_t ThreeStretches(uint32_t crc, const char*& p, size_t& n, const ShiftTabl
 
 uint32_t JoinCrc32c(uint32_t a, uint32_t b, uint64_t b_size) {
   // Bytes of zeros after `a`: for each bit of their number the map of so many.
-  Matrix zeros = ZeroBytes(1);
-  for (; b_size != 0; b_size >>= 1) {
-    if (b_size & 1u) a = Apply(zeros, a);
-    zeros = Squared(zeros);
+  for (size_t i = 0; b_size != 0; ++i, b_size >>= 1) {
+    if (b_size & 1u) a = Apply(kPowersOfZeroBytes[i], a);
   }
   return a ^ b;
 }

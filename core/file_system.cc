@@ -6,18 +6,22 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <utility>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "core/random_bits.h"
 
 namespace millrace {
 namespace {
 
 constexpr size_t kWriteBuffer = size_t{64} << 10;
+constexpr int kMaxLockTries = 100;
 constexpr mode_t kFileMode = 0666;  // less the umask
 constexpr mode_t kDirectoryMode = 0777;
 
@@ -91,11 +95,13 @@ class PosixWritableFile final : public WritableFile {
     MR_RETURN_IF_ERROR(Usable("write"));
     if (!may_seek_) return WritableFile::WriteAt(offset, data);
     MR_RETURN_IF_ERROR(Flush());
-    if (offset > static_cast<uint64_t>(INT64_MAX) - data.size()) return Failed("write", EFBIG);
+    if (offset > static_cast<uint64_t>(INT64_MAX) - data.size()) {
+      return Failed(WriteOf(data.size(), offset), EFBIG);
+    }
     while (!data.empty()) {
       const ssize_t n = RetryOnInterrupt(
           [&] { return ::pwrite(fd_, data.data(), data.size(), static_cast<off_t>(offset)); });
-      if (n < 0) return Failed("write", errno);
+      if (n < 0) return Failed(WriteOf(data.size(), offset), errno);
       data.remove_prefix(static_cast<size_t>(n));
       offset += static_cast<uint64_t>(n);
     }
@@ -115,7 +121,9 @@ class PosixWritableFile final : public WritableFile {
   Status Sync() override {
     MR_RETURN_IF_ERROR(Flush());
     // What a failed fsync leaves in the page cache is unknown: the file stays unusable.
-    if (RetryOnInterrupt([this] { return ::fsync(fd_); }) != 0) return Failed("fsync", errno);
+    if (RetryOnInterrupt([this] { return ::fsync(fd_); }) != 0) {
+      return Failed(absl::StrCat("fsync of ", end_, " bytes"), errno);
+    }
     return absl::OkStatus();
   }
 
@@ -136,6 +144,10 @@ class PosixWritableFile final : public WritableFile {
         absl::StrCat("File '", path_, "': ", operation, ": the file is closed"));
   }
 
+  static std::string WriteOf(uint64_t size, uint64_t offset) {
+    return absl::StrCat("write of ", size, " bytes behind the first ", offset);
+  }
+
   Status Failed(absl::string_view operation, int error) {
     error_ = ErrnoStatus(operation, path_, error);
     return error_;
@@ -144,7 +156,7 @@ class PosixWritableFile final : public WritableFile {
   Status WriteAll(absl::string_view data) {
     while (!data.empty()) {
       const ssize_t n = RetryOnInterrupt([&] { return ::write(fd_, data.data(), data.size()); });
-      if (n < 0) return Failed("write", errno);
+      if (n < 0) return Failed(WriteOf(data.size(), end_), errno);
       data.remove_prefix(static_cast<size_t>(n));
       end_ += static_cast<uint64_t>(n);
     }
@@ -154,7 +166,8 @@ class PosixWritableFile final : public WritableFile {
   const std::string path_;
   int fd_;  // -1 when closed
   const bool may_seek_;
-  uint64_t end_ = 0;  // of a file that may be written anywhere: what is in it
+  uint64_t end_ =
+      0;  // what this object has written; all of it, of a file that may be written anywhere
   std::string buffer_;
   Status error_;  // the first error; everything after it fails with it
 };
@@ -183,6 +196,17 @@ class PosixRandomAccessFile final : public RandomAccessFile {
     return absl::OkStatus();
   }
 
+  // The advice by itself costs as much as reading what is in memory already (the kernel looks every
+  // page up): it is given only where the first byte would have to be waited for.
+  void WillRead(uint64_t offset, size_t n) const override {
+    char byte;
+    iovec one = {&byte, 1};
+    if (::preadv2(fd_, &one, 1, static_cast<off_t>(offset), RWF_NOWAIT) < 0 && errno == EAGAIN) {
+      (void)::posix_fadvise(fd_, static_cast<off_t>(offset), static_cast<off_t>(n),
+                            POSIX_FADV_WILLNEED);
+    }
+  }
+
  private:
   Status Short(uint64_t offset, size_t n, size_t got) const {
     return absl::OutOfRangeError(absl::StrCat("File '", path_, "': read of ", n,
@@ -193,6 +217,23 @@ class PosixRandomAccessFile final : public RandomAccessFile {
   const std::string path_;
   const int fd_;
   const uint64_t size_;
+};
+
+// A lock of an open file description (fcntl): the kernel gives it back with the last descriptor,
+// and it excludes other descriptions of the same process, too.
+class PosixFileLock final : public FileLock {
+ public:
+  PosixFileLock(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+  // The name first: who opens it afterwards makes a file of their own, and who opened it before
+  // finds that it has no name any more.
+  ~PosixFileLock() override {
+    ::unlink(path_.c_str());
+    ::close(fd_);
+  }
+
+ private:
+  const std::string path_;
+  const int fd_;
 };
 
 class PosixFileSystem final : public FileSystem {
@@ -335,7 +376,58 @@ class PosixFileSystem final : public FileSystem {
     return absl::OkStatus();
   }
 
+  StatusOr<std::unique_ptr<FileLock>> TryLockFile(const std::string& path,
+                                                  absl::string_view holder) override {
+    // Again when the file that was locked has just been given up, and its name with it: as often as
+    // others take the lock in between.
+    for (int tries = 0; tries < kMaxLockTries; ++tries) {
+      const int fd = RetryOnInterrupt(
+          [&] { return ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kFileMode); });
+      if (fd < 0) return ErrnoStatus("open to lock", path, errno);
+      const StatusOr<bool> locked = LockOpened(path, fd, holder);
+      if (locked.ok() && *locked) return std::make_unique<PosixFileLock>(path, fd);
+      ::close(fd);
+      if (!locked.ok()) return locked.status();
+    }
+    return absl::UnavailableError(absl::StrCat("File '", path, "': lock: must be free, got ",
+                                               kMaxLockTries, " others before this one"));
+  }
+
  private:
+  // False: the file has no name any more.
+  static StatusOr<bool> LockOpened(const std::string& path, int fd, absl::string_view holder) {
+    struct flock whole = {};
+    whole.l_type = F_WRLCK;
+    whole.l_whence = SEEK_SET;
+    if (::fcntl(fd, F_OFD_SETLK, &whole) != 0) {
+      const int error = errno;
+      if (error == EAGAIN || error == EACCES) return HeldBy(path, fd);
+      if (error == ESTALE) return false;
+      const Status status = ErrnoStatus("lock", path, error);
+      if (error != ENOLCK && error != EOPNOTSUPP && error != EINVAL && error != ENOSYS) {
+        return status;
+      }
+      return absl::UnimplementedError(status.message());
+    }
+    struct stat locked, named;
+    if (::fstat(fd, &locked) != 0 || ::stat(path.c_str(), &named) != 0 ||
+        locked.st_dev != named.st_dev || locked.st_ino != named.st_ino) {
+      return false;
+    }
+    // For people only: a full disk must not keep anybody from the lock.
+    if (::ftruncate(fd, 0) == 0) (void)!::pwrite(fd, holder.data(), holder.size(), 0);
+    return true;
+  }
+
+  static Status HeldBy(const std::string& path, int fd) {
+    char text[256];
+    const ssize_t n = ::pread(fd, text, sizeof(text), 0);
+    return absl::UnavailableError(
+        absl::StrCat("File '", path, "': lock: must be free, got it held by ",
+                     n > 0 ? absl::CEscape(absl::string_view(text, static_cast<size_t>(n)))
+                           : std::string("somebody who has not said who it is")));
+  }
+
   static StatusOr<std::unique_ptr<WritableFile>> OpenForWriting(const std::string& path,
                                                                 int flags) {
     const int fd = RetryOnInterrupt(
@@ -363,6 +455,11 @@ StatusOr<std::unique_ptr<WritableFile>> FileSystem::NewExclusiveFile(const std::
     return absl::AlreadyExistsError(absl::StrCat("File '", path, "': create: exists already"));
   }
   return NewWritableFile(path);
+}
+
+StatusOr<std::unique_ptr<FileLock>> FileSystem::TryLockFile(const std::string& path,
+                                                            absl::string_view) {
+  return Unimplemented("File '", path, "': lock: this file system has no locks");
 }
 
 FileSystem* FileSystem::Posix() {

@@ -45,6 +45,16 @@ class RandomAccessFile {
   virtual uint64_t size() const = 0;
   // Reads exactly `n` bytes at `offset` into `out`. OutOfRange when the file ends before.
   virtual Status Read(uint64_t offset, size_t n, char* out) const = 0;
+  // A wish: these bytes will be read soon, in smaller pieces. What is not in memory is fetched from
+  // here on, all at once.
+  virtual void WillRead(uint64_t /*offset*/, size_t /*n*/) const {}
+};
+
+// While it lives, its path is locked: for all threads of all processes that ask for the lock. The
+// end of the process ends it, however that comes.
+class FileLock {
+ public:
+  virtual ~FileLock() = default;  // unlocks
 };
 
 class FileSystem {
@@ -76,6 +86,13 @@ class FileSystem {
   virtual Status RenameFile(const std::string& source, const std::string& target) = 0;
   // Makes the names in `directory` durable (fsync of the directory).
   virtual Status SyncDirectory(const std::string& directory) = 0;
+  // Locks `path`: a file of its own, which is there while the lock is held, says who holds it
+  // (`holder`), and may stay, unlocked, when that one is killed. Never waits: Unavailable, with
+  // what the holder says, when somebody has the lock. Unimplemented when files here cannot be
+  // locked (the default; on NFS when the server has no lock service. Where its client is mounted
+  // with local locks, processes of other machines are not seen).
+  virtual StatusOr<std::unique_ptr<FileLock>> TryLockFile(const std::string& path,
+                                                          absl::string_view holder);
 
   static FileSystem* Posix();
 };

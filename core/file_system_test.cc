@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <string>
 #include <thread>
 #include <vector>
@@ -103,8 +104,72 @@ TEST_F(FileSystemTest, AFullDeviceIsResourceExhaustedAndStaysSo) {
   const Status status = (*file)->Flush();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_NE(status.message().find("'/dev/full'"), std::string::npos);
+  EXPECT_NE(status.message().find("write of 1 bytes behind the first 0: No space left"),
+            std::string::npos)
+      << status;
   EXPECT_EQ((*file)->Append("y"), status);
   EXPECT_EQ((*file)->Close(), status);
+}
+
+TEST_F(FileSystemTest, ALockKeepsOthersOutAndSaysWhoHasIt) {
+  const std::string path = Path("x.lock");
+  {
+    auto lock = fs_->TryLockFile(path, "process 4711 on host7");
+    ASSERT_EQ(lock.status(), absl::OkStatus());
+    const Status other = fs_->TryLockFile(path, "another").status();
+    EXPECT_EQ(other.code(), absl::StatusCode::kUnavailable);
+    EXPECT_NE(other.message().find("'" + path +
+                                   "': lock: must be free, got it held by process "
+                                   "4711 on host7"),
+              std::string::npos)
+        << other;
+  }
+  EXPECT_FALSE(fs_->FileExists(path));
+  // A file that a killed process left is as good as none, whatever it says.
+  Write(path, "process 4711 on host7, which was killed and had a lot to say");
+  auto lock = fs_->TryLockFile(path, "me");
+  ASSERT_EQ(lock.status(), absl::OkStatus());
+  EXPECT_EQ(*ReadFileToString(fs_, path), "me");
+  EXPECT_EQ(fs_->TryLockFile(Path("none/x.lock"), "me").status().code(),
+            absl::StatusCode::kNotFound);
+}
+
+// Also where one opens the file that another is about to delete.
+TEST_F(FileSystemTest, OneAtATimeHasALock) {
+  const std::string path = Path("x.lock");
+  std::atomic<int> holders{0}, most{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int done = 0; done < 300;) {
+        auto lock = fs_->TryLockFile(path, "a thread");
+        if (!lock.ok()) {
+          EXPECT_EQ(lock.status().code(), absl::StatusCode::kUnavailable) << lock.status();
+          std::this_thread::yield();
+          continue;
+        }
+        const int now = ++holders;
+        if (now > most) most = now;
+        --holders;
+        ++done;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(most, 1);
+  EXPECT_FALSE(fs_->FileExists(path));
+}
+
+TEST_F(FileSystemTest, WhatWillBeReadIsReadAllTheSame) {
+  Write(Path("f"), "0123456789");
+  auto file = fs_->NewRandomAccessFile(Path("f"));
+  ASSERT_EQ(file.status(), absl::OkStatus());
+  (*file)->WillRead(0, 10);
+  (*file)->WillRead(5, 1'000'000);
+  (*file)->WillRead(1'000'000, 10);
+  char out[2];
+  EXPECT_EQ((*file)->Read(5, 2, out), absl::OkStatus());
+  EXPECT_EQ(std::string(out, 2), "56");
 }
 
 TEST_F(FileSystemTest, RandomAccessReadsExactly) {

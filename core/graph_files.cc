@@ -150,6 +150,11 @@ class ConfinedFiles final : public FileSystem {
     MR_RETURN_IF_ERROR(Check(directory));
     return base_->SyncDirectory(directory);
   }
+  StatusOr<std::unique_ptr<FileLock>> TryLockFile(const std::string& path,
+                                                  absl::string_view holder) override {
+    MR_RETURN_IF_ERROR(Check(path));
+    return base_->TryLockFile(path, holder);
+  }
 
  private:
   Status Check(const std::string& path) const {

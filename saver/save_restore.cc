@@ -45,29 +45,27 @@ StatusOr<std::vector<ShapeAndSlice>> Wanted(const Reader& reader, const std::str
   return wanted;
 }
 
-template <typename Reader>
-StatusOr<std::vector<Tensor>> Restore(const Reader& reader, const std::string& prefix,
-                                      absl::Span<const std::string> names,
-                                      absl::Span<const std::string> specs,
-                                      absl::Span<const DType> dtypes, const StopCheck& stop) {
-  MR_ASSIGN_OR_RETURN(const std::vector<ShapeAndSlice> wanted,
+StatusOr<std::vector<BundleReader::Part>> WantedParts(const BundleReader& reader,
+                                                      const std::string& prefix,
+                                                      absl::Span<const std::string> names,
+                                                      absl::Span<const std::string> specs,
+                                                      absl::Span<const DType> dtypes) {
+  MR_ASSIGN_OR_RETURN(std::vector<ShapeAndSlice> wanted,
                       Wanted(reader, prefix, names, specs, dtypes));
-  std::vector<Tensor> tensors;
+  std::vector<BundleReader::Part> parts;
   for (size_t i = 0; i < names.size(); ++i) {
-    if (stop) MR_RETURN_IF_ERROR(stop());
-    StatusOr<Tensor> tensor =
-        wanted[i].is_whole ? reader.Read(names[i]) : reader.ReadSlice(names[i], wanted[i].slice);
-    if (!tensor.ok()) return tensor.status();
-    tensors.push_back(*std::move(tensor));
+    MR_ASSIGN_OR_RETURN(const auto entry, reader.Find(names[i]));
+    parts.push_back({names[i], wanted[i].is_whole ? TensorSlice::Full(entry.shape.rank())
+                                                  : std::move(wanted[i].slice)});
   }
-  return tensors;
+  return parts;
 }
 
 }  // namespace
 
 Status SaveTensors(FileSystem* fs, const std::string& prefix, absl::Span<const std::string> names,
                    absl::Span<const std::string> specs, absl::Span<const ValueToSave> values,
-                   const StopCheck& stop) {
+                   const StopCheck& stop, InFront in_front) {
   MR_ASSIGN_OR_RETURN(auto writer, BundleWriter::Open(fs, prefix));
   struct Place {
     int place;
@@ -99,8 +97,13 @@ Status SaveTensors(FileSystem* fs, const std::string& prefix, absl::Span<const s
   for (const auto& [source, places] : sources) {
     for (bool more = true; more;) {
       if (stop) MR_RETURN_IF_ERROR(stop());
-      for (const auto& other : sources) other.first->LetGo();
-      MR_ASSIGN_OR_RETURN(const absl::Span<const absl::string_view> pieces, source->Next());
+      StatusOr<absl::Span<const absl::string_view>> next;
+      in_front([&, rows = source] {
+        bool keep = false;
+        for (const auto& other : sources) keep = other.first->LetGo() || keep;
+        next = rows->Next(keep ? RowSource::kSmallPieceBytes : RowSource::kPieceBytes);
+      });
+      MR_ASSIGN_OR_RETURN(const absl::Span<const absl::string_view> pieces, next);
       more = false;
       for (const auto& [place, member] : places) {
         const absl::string_view piece = pieces[static_cast<size_t>(member)];
@@ -121,10 +124,22 @@ StatusOr<std::vector<Tensor>> RestoreTensors(FileSystem* fs, const std::string& 
                                              IoPool* pool) {
   if (!fs->FileExists(BundleIndexPath(prefix)) && !CheckpointV1Files(fs, prefix).empty()) {
     MR_ASSIGN_OR_RETURN(const auto reader, CheckpointV1Reader::Open(fs, prefix));
-    return Restore(*reader, prefix, names, specs, dtypes, stop);
+    MR_ASSIGN_OR_RETURN(const std::vector<ShapeAndSlice> wanted,
+                        Wanted(*reader, prefix, names, specs, dtypes));
+    std::vector<Tensor> tensors;
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (stop) MR_RETURN_IF_ERROR(stop());
+      StatusOr<Tensor> tensor = wanted[i].is_whole ? reader->Read(names[i])
+                                                   : reader->ReadSlice(names[i], wanted[i].slice);
+      if (!tensor.ok()) return tensor.status();
+      tensors.push_back(*std::move(tensor));
+    }
+    return tensors;
   }
   MR_ASSIGN_OR_RETURN(const auto reader, BundleReader::Open(fs, prefix, pool));
-  return Restore(*reader, prefix, names, specs, dtypes, stop);
+  MR_ASSIGN_OR_RETURN(const std::vector<BundleReader::Part> parts,
+                      WantedParts(*reader, prefix, names, specs, dtypes));
+  return reader->ReadParts(parts, stop);
 }
 
 Status CheckRestores(FileSystem* fs, const std::string& prefix,
@@ -132,13 +147,9 @@ Status CheckRestores(FileSystem* fs, const std::string& prefix,
   MR_ASSIGN_OR_RETURN(const auto reader, BundleReader::Open(fs, prefix));
   std::vector<BundleReader::Part> parts;
   for (const RestoreRequest& request : requests) {
-    MR_ASSIGN_OR_RETURN(const std::vector<ShapeAndSlice> wanted,
-                        Wanted(*reader, prefix, request.names, request.specs, request.dtypes));
-    for (size_t i = 0; i < wanted.size(); ++i) {
-      MR_ASSIGN_OR_RETURN(const auto entry, reader->Find(request.names[i]));
-      parts.push_back({request.names[i], wanted[i].is_whole ? TensorSlice::Full(entry.shape.rank())
-                                                            : wanted[i].slice});
-    }
+    MR_ASSIGN_OR_RETURN(const std::vector<BundleReader::Part> wanted,
+                        WantedParts(*reader, prefix, request.names, request.specs, request.dtypes));
+    parts.insert(parts.end(), wanted.begin(), wanted.end());
   }
   return reader->CheckFilesOf(parts);
 }

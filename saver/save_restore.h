@@ -18,6 +18,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
 #include "core/file_system.h"
 #include "core/io_pool.h"
@@ -25,11 +26,12 @@
 #include "core/status.h"
 #include "core/tensor.h"
 #include "graph/node_builder.h"
+#include "saver/behind_training.h"
 #include "saver/tensor_bundle.h"
 
 namespace millrace {
 
-// Asked between tensors; not OK: the work ends with it.
+// Asked again and again, at least between tensors; not OK: the work ends with it.
 using StopCheck = std::function<Status()>;
 
 // The rows of tensors of numbers that belong together (a table and its slots), a few at a time, so
@@ -41,10 +43,18 @@ class RowSource {
   virtual DType dtype(int member) const = 0;
   virtual const Shape& shape(int member) const = 0;
   // The next bytes of each member, in row-major order, until the next call; all empty after the
-  // last.
-  virtual StatusOr<absl::Span<const absl::string_view>> Next() = 0;
-  // While other sources are written, too: lets go of what would cost others memory by now.
-  virtual void LetGo() = 0;
+  // last. At most `member_bytes` of a member, or one row.
+  virtual StatusOr<absl::Span<const absl::string_view>> Next(size_t member_bytes) = 0;
+  // While other sources are written, too: lets go of what would cost others memory by now. True: it
+  // keeps some that may do so soon, and wants to be asked again before long.
+  virtual bool LetGo() = 0;
+
+  // The members of a piece are together at most so much, or one record: large enough that the
+  // change of threads for each (saver/behind_training.h) is small against writing it.
+  static constexpr size_t kPieceBytes = size_t{4} << 20;
+  // While some source keeps values: each step of training beside may take memory of its own for
+  // what it changes in them, until that is noticed before the next piece.
+  static constexpr size_t kSmallPieceBytes = size_t{256} << 10;
 };
 struct RowsToSave {
   std::shared_ptr<RowSource> source;
@@ -56,10 +66,15 @@ using ValueToSave = std::variant<Tensor, RowsToSave>;
 
 // The three lists have one length. All or nothing: on error no file is left. Tensors are laid out
 // in the order of the names; rows of one source are written together, after all other values.
-Status SaveTensors(FileSystem* fs, const std::string& prefix, absl::Span<const std::string> names,
-                   absl::Span<const std::string> specs, absl::Span<const ValueToSave> values,
-                   const StopCheck& stop = nullptr);
-// The three lists have one length. Large tensors are read by several threads of `pool`.
+// Sources are used through `in_front` (saver/behind_training.h) alone: they take locks of
+// variables.
+Status SaveTensors(
+    FileSystem* fs, const std::string& prefix, absl::Span<const std::string> names,
+    absl::Span<const std::string> specs, absl::Span<const ValueToSave> values,
+    const StopCheck& stop = nullptr,
+    InFront in_front = [](absl::FunctionRef<void()> step) { step(); });
+// The three lists have one length. Tensors are read by several threads of `pool`, `stop` is asked
+// by all of them.
 StatusOr<std::vector<Tensor>> RestoreTensors(FileSystem* fs, const std::string& prefix,
                                              absl::Span<const std::string> names,
                                              absl::Span<const std::string> specs,

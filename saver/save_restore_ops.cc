@@ -3,19 +3,13 @@
 // SaveV2, RestoreV2, MergeV2Checkpoints, ShardedFilename and ShardedFilespec: definitions, shapes
 // and kernels. Kernels that touch files run on the I/O pool.
 
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <exception>
 #include <memory>
 #include <new>
-#include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/strings/str_format.h"
 #include "core/cancellation.h"
 #include "core/graph_files.h"
@@ -24,6 +18,7 @@
 #include "runtime/kernel.h"
 #include "runtime/resource_manager.h"
 #include "runtime/variable_storage.h"
+#include "saver/behind_training.h"
 #include "saver/save_restore.h"
 #include "saver/tensor_bundle.h"
 #include "saver/tensor_slice.h"
@@ -118,41 +113,14 @@ StatusOr<std::vector<ValueToSave>> ValuesToSave(KernelContext* ctx, int first) {
   return values;
 }
 
-// work() on a thread of its own that yields to training: where both want a core it gets about a
-// third of what a training thread gets. Not on the pool's thread, which could not become ordinary
-// again. Without a thread it is done here.
-Status RunBehindTraining(absl::FunctionRef<Status()> work) {
-  constexpr int kNice = 5;
-  Status status;
-  const auto guarded = [&] {
-    try {
-      status = work();
-    } catch (const std::bad_alloc&) {
-      status = absl::ResourceExhaustedError("out of memory");
-    } catch (const std::exception& e) {
-      status = Internal("unexpected exception: ", e.what());
-    }
-  };
-  try {
-    std::thread([&] {
-      // Fails where this is the lowest priority already.
-      (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNice);
-      guarded();
-    }).join();
-  } catch (const std::system_error&) {
-    guarded();
-  }
-  return status;
-}
-
 class SaveKernel : public AsyncKernel {
  public:
   void ComputeAsync(KernelContext* ctx, DoneCallback done) const override {
     RunOnIoPool<NamesRule>(ctx, std::move(done), [ctx]() -> Status {
       MR_ASSIGN_OR_RETURN(const std::vector<ValueToSave> values, ValuesToSave(ctx, kFirstTensor));
-      return RunBehindTraining([&] {
+      return RunBehindTraining([&](InFront in_front) {
         return SaveTensors(GraphFiles(), ctx->input(0).raw_scalar<std::string>(), Strings(ctx, 1),
-                           Strings(ctx, 2), values, StopOnCancel(ctx));
+                           Strings(ctx, 2), values, StopOnCancel(ctx), in_front);
       });
     });
   }

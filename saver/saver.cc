@@ -2,372 +2,31 @@
 #include "saver/saver.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "core/fail_point.h"
 #include "core/logging.h"
 #include "core/random_bits.h"
 #include "core/tensor.h"
-#include "graph/node_builder.h"
-#include "graph/place/device_name.h"
-#include "ops/array/constant.h"
-#include "ops/array/identity.h"
-#include "ops/array/placeholder.h"
-#include "ops/array/reshape.h"
-#include "ops/state/state.h"
-#include "ops/strings/string_join.h"
 #include "proto/saver.pb.h"
 #include "saver/checkpoint_v1.h"
+#include "saver/leftovers.h"
 #include "saver/meta_graph.h"
-#include "saver/save_restore.h"
+#include "saver/save_graph.h"
 #include "saver/tensor_bundle.h"
-#include "saver/tensor_slice.h"
 
 namespace millrace {
 namespace {
 
 constexpr char kStateFile[] = "checkpoint";
-// Digits of the random part in the name of a sharded save's directory, as TensorFlow has them.
-constexpr size_t kTempDigits = 32;
-
-constexpr char kTempMark[] = "_temp_";
-// Digits of RandomHexName(), which ends the names of files that are not finished; as many of a
-// run's id begin the random part of its directories.
-constexpr size_t kHexDigits = 16;
-
-bool IsHex(absl::string_view text, size_t digits) {
-  return text.size() == digits &&
-         text.find_first_not_of("0123456789abcdef") == absl::string_view::npos;
-}
-
 constexpr char kMetaSuffix[] = "meta";
 
 std::string MetaGraphPath(absl::string_view checkpoint, absl::string_view suffix) {
   return absl::StrCat(checkpoint, ".", suffix);
-}
-
-// ".data-00000-of-00002".
-bool IsDataSuffix(absl::string_view text) {
-  const auto number = [&text] {
-    const size_t end = std::min(text.find_first_not_of("0123456789"), text.size());
-    text.remove_prefix(end);
-    return end >= 5;
-  };
-  return absl::ConsumePrefix(&text, ".data-") && number() && absl::ConsumePrefix(&text, "-of-") &&
-         number() && text.empty();
-}
-
-// Removes "<mark><digits hexadecimal digits>" from the end.
-bool ConsumeHexSuffix(absl::string_view* text, absl::string_view mark, size_t digits) {
-  if (text->size() < digits || !IsHex(text->substr(text->size() - digits), digits)) return false;
-  absl::string_view rest = text->substr(0, text->size() - digits);
-  if (!absl::ConsumeSuffix(&rest, mark)) return false;
-  *text = rest;
-  return true;
-}
-
-// What a name in a directory of checkpoints says: a file of a checkpoint `base`-<step> that is no
-// checkpoint without an index, or one that is not finished.
-enum class Part { kNone, kData, kMetaGraph, kUnfinishedFile, kUnfinishedDirectory };
-struct PartName {
-  Part part = Part::kNone;
-  std::string checkpoint;  // "m-12"
-};
-PartName ParsePartName(absl::string_view name, absl::string_view base,
-                       absl::string_view state_file) {
-  absl::string_view rest = name;
-  if (ConsumeHexSuffix(&rest, ".tmp", kHexDigits) && rest == state_file) {
-    return {Part::kUnfinishedFile, ""};
-  }
-  rest = name;
-  if (!absl::ConsumePrefix(&rest, base) || !absl::ConsumePrefix(&rest, "-")) return {};
-  const size_t digits = std::min(rest.find_first_not_of("0123456789"), rest.size());
-  if (digits == 0) return {};
-  rest.remove_prefix(digits);
-  const std::string checkpoint(name.substr(0, name.size() - rest.size()));
-  if (rest == ".meta") return {Part::kMetaGraph, checkpoint};
-  if (IsDataSuffix(rest)) return {Part::kData, checkpoint};
-  if (ConsumeHexSuffix(&rest, kTempMark, kTempDigits)) {
-    return {rest.empty() ? Part::kUnfinishedDirectory : Part::kNone, checkpoint};
-  }
-  const bool unfinished = ConsumeHexSuffix(&rest, ".tempstate", kHexDigits)
-                              ? rest == ".index" || IsDataSuffix(rest)
-                              : ConsumeHexSuffix(&rest, ".tmp", kHexDigits) && rest == ".meta";
-  return {unfinished ? Part::kUnfinishedFile : Part::kNone, checkpoint};
-}
-
-// --- Building ------------------------------------------------------------------------------------
-
-// One tensor of the checkpoint.
-struct Saved {
-  std::string name;
-  std::string spec;  // shape and slice; "" for a whole tensor
-  Output tensor;
-  DType dtype = DT_INVALID;
-  PartialShape shape;    // as far as it is known
-  std::string built_at;  // "file:line"; may be empty
-};
-
-// What is restored by one op: a variable, one part of a large one, or a saveable.
-struct Item {
-  std::vector<Saved> tensors;
-  Output variable;                           // its handle or reference; invalid for a saveable
-  std::shared_ptr<const Saveable> saveable;  // null for a variable
-
-  Node* place() const { return (variable.valid() ? variable : tensors[0].tensor).node(); }
-};
-
-// `name`: in the checkpoint; the variable's own when empty.
-StatusOr<Item> ItemOf(const Variable& variable, const std::string& name) {
-  if (!variable.handle.valid() || !variable.value.valid()) {
-    return InvalidArgument("Saver: variable '", variable.name,
-                           "' must belong to the graph, got an invalid one");
-  }
-  Saved saved;
-  saved.name = name.empty() ? variable.name : name;
-  // A reference is read by the op itself.
-  saved.tensor = variable.handle.dtype() == DT_RESOURCE ? variable.value : variable.handle;
-  saved.dtype = variable.dtype;
-  saved.shape = variable.shape;
-  saved.built_at = variable.handle.node()->built_at();
-  if (!variable.slice.full_name.empty()) {
-    const VariableSlice& slice = variable.slice;
-    const size_t rank = slice.full_shape.size();
-    if (slice.var_offset.size() != rank || slice.var_shape.size() != rank) {
-      return InvalidArgument("Saver: variable '", variable.name,
-                             "': its slice must have one offset and one length per ",
-                             "dimension of the full shape, got ", slice.var_offset.size(), " and ",
-                             slice.var_shape.size(), " for ", rank);
-    }
-    std::vector<std::string> extents;
-    for (size_t i = 0; i < rank; ++i) {
-      extents.push_back(absl::StrCat(slice.var_offset[i], ",", slice.var_shape[i]));
-    }
-    if (name.empty()) saved.name = slice.full_name;
-    saved.spec =
-        absl::StrCat(absl::StrJoin(slice.full_shape, " "), " ", absl::StrJoin(extents, ":"));
-  }
-  return Item{{std::move(saved)}, variable.handle, nullptr};
-}
-
-StatusOr<Item> ItemOf(const std::shared_ptr<const Saveable>& saveable) {
-  if (saveable == nullptr) {
-    return absl::InvalidArgumentError("Saver: a saveable must be given, got a null pointer");
-  }
-  Item item;
-  item.saveable = saveable;
-  for (Saveable::Spec& spec : saveable->specs()) {
-    if (spec.name.empty() || !spec.tensor.valid()) {
-      return InvalidArgument(
-          "Saver: a saveable's tensor must have a name and be of the graph, got '", spec.name, "'",
-          spec.tensor.valid() ? "" : " and no tensor");
-    }
-    const StatusOr<ShapeAndSlice> slice = ParseShapeAndSlice(spec.slice);
-    if (!slice.ok()) return Prefixed(absl::StrCat("Saver: '", spec.name, "'"), slice.status());
-    const DType dtype = WithoutRef(spec.tensor.dtype());
-    item.tensors.push_back({std::move(spec.name), std::move(spec.slice), spec.tensor, dtype,
-                            PartialShape(), spec.tensor.node()->built_at()});
-  }
-  if (item.tensors.empty()) {
-    return absl::InvalidArgumentError("Saver: a saveable must have at least one tensor, got none");
-  }
-  return item;
-}
-
-// Files are written by the CPU of the task that holds the variable.
-StatusOr<std::string> SaveDevice(const Item& item) {
-  MR_ASSIGN_OR_RETURN(DeviceName device, DeviceName::Parse(item.place()->requested_device()));
-  device.type = "CPU";
-  device.id = 0;
-  return device.ToString();
-}
-
-// "X", "X_1", "X_2", ...
-std::string Numbered(absl::string_view name, size_t i) {
-  return i == 0 ? std::string(name) : absl::StrCat(name, "_", i);
-}
-
-// The nodes of one Saver.
-class SaveGraph {
- public:
-  SaveGraph(const Scope& scope, const SaverOptions& options)
-      : s_(scope.WithSubScope(options.name)), options_(options) {}
-
-  // Groups: device and what is on it.
-  using Groups = std::vector<std::pair<std::string, std::vector<Item>>>;
-
-  void Build(const Groups& groups, const std::string& temp_suffix, tensorflow::SaverDef* def) {
-    const bool sharded = options_.sharded;
-    const Output model = Const(s_.WithName("filename/input"), options_.filename);
-    const Output filename =
-        PlaceholderWithDefault(s_.WithName("filename"), model, PartialShape::Scalar());
-    filename_ = PlaceholderWithDefault(s_.WithName("Const"), filename, PartialShape::Scalar());
-    const Output saved = sharded ? SaveSharded(groups, temp_suffix) : SaveOne(groups[0]);
-    const Operation restored = Restore(groups);
-    def->set_filename_tensor_name(filename_.name());
-    def->set_save_tensor_name(saved.name());
-    def->set_restore_op_name(restored.name());
-  }
-
-  // The tensor that follows the file name in those of the parts; "" when there are none.
-  const std::string& temp_suffix() const { return temp_suffix_; }
-
- private:
-  static Output TextVector(const Scope& scope, absl::Span<const Item> items,
-                           std::string Saved::*field) {
-    std::vector<std::string> texts;
-    for (const Item& item : items) {
-      for (const Saved& one : item.tensors) texts.push_back(one.*field);
-    }
-    return ConstVector<std::string>(scope, texts);
-  }
-
-  Operation SaveGroup(const Scope& s, const std::string& name, Output prefix,
-                      const std::vector<Item>& items) {
-    const Output names = TextVector(s.WithName(name + "/tensor_names"), items, &Saved::name);
-    const Output specs = TextVector(s.WithName(name + "/shape_and_slices"), items, &Saved::spec);
-    std::vector<Output> values;
-    for (const Item& item : items) {
-      for (const Saved& one : item.tensors) values.push_back(one.tensor);
-    }
-    return SaveV2(s.WithName(name), prefix, names, specs, values);
-  }
-
-  Output SaveOne(const Groups::value_type& group) {
-    const Scope s = s_.WithDevice(group.first);
-    const Operation save = SaveGroup(s, "SaveV2", filename_, group.second);
-    return WithDependencies(s.WithName("control_dependency"), {save}, filename_);
-  }
-
-  Output SaveSharded(const Groups& groups, const std::string& temp_suffix) {
-    const Output suffix = Const(s_.WithName("StringJoin/inputs_1"), temp_suffix);
-    temp_suffix_ = suffix.name();
-    const Output temp = StringJoin(s_.WithName("StringJoin"), {filename_, suffix});
-    const Output num_shards = Const(s_.WithName("num_shards"), static_cast<int32_t>(groups.size()));
-    std::vector<Output> parts;
-    std::vector<Operation> written;
-    for (size_t i = 0; i < groups.size(); ++i) {
-      const Scope s = s_.WithDevice(groups[i].first);
-      const std::string name = Numbered("ShardedFilename", i);
-      const Output shard = Const(s.WithName(name + "/shard"), static_cast<int32_t>(i));
-      const Output part = ShardedFilename(s.WithName(name), temp, shard, num_shards);
-      const Operation save = SaveGroup(s, Numbered("SaveV2", i), part, groups[i].second);
-      const Output done =
-          WithDependencies(s.WithName(Numbered("control_dependency", i)), {save}, part);
-      parts.push_back(part);
-      written.push_back(done.op());
-    }
-    // One task makes one checkpoint of the parts: all tasks see the same files.
-    const Scope s = s_.WithDevice(groups[0].first);
-    const Output prefixes =
-        NodeBuilder(
-            s.WithControlDependencies(written).WithName("MergeV2Checkpoints/checkpoint_prefixes"),
-            "Pack")
-            .Input(parts)
-            .Attr("axis", int64_t{0})
-            .Finish()
-            .output(0);
-    const Operation merge =
-        MergeV2Checkpoints(s.WithName("MergeV2Checkpoints"), prefixes, filename_);
-    written.insert(written.begin(), merge);
-    return WithDependencies(s.WithName("Identity"), written, filename_);
-  }
-
-  Operation Restore(const Groups& groups) {
-    std::vector<Operation> shards;
-    for (size_t i = 0; i < groups.size(); ++i) {
-      const auto& [device, items] = groups[i];
-      const Scope s = s_.WithDevice(device);
-      std::vector<Operation> restored;
-      if (options_.restore_sequentially) {
-        for (const Item& item : items) {
-          const Scope after = restored.empty() ? s : s.WithControlDependencies({restored.back()});
-          RestoreItems(after, absl::MakeConstSpan(&item, 1), &restored);
-        }
-      } else {
-        RestoreItems(s, items, &restored);
-      }
-      if (!options_.sharded && groups.size() == 1) {
-        return Group(s.WithName("restore_all"), restored);
-      }
-      shards.push_back(Group(s.WithName(Numbered("restore_shard", i)), restored));
-    }
-    return Group(s_.WithDevice(groups[0].first).WithName("restore_all"), shards);
-  }
-
-  // Items of one device by one RestoreV2.
-  void RestoreItems(const Scope& s, absl::Span<const Item> items,
-                    std::vector<Operation>* restored) {
-    const std::string name = Numbered("RestoreV2", reads_++);
-    const Output names = TextVector(s.WithName(name + "/tensor_names"), items, &Saved::name);
-    const Output specs = TextVector(s.WithName(name + "/shape_and_slices"), items, &Saved::spec);
-    std::vector<DType> dtypes;
-    for (const Item& item : items) {
-      for (const Saved& one : item.tensors) dtypes.push_back(one.dtype);
-    }
-    const std::vector<Output> values = RestoreV2(s.WithName(name), filename_, names, specs, dtypes);
-    size_t next = 0;
-    for (const Item& item : items) {
-      const Scope there = s_.ColocatedWith(Operation(item.place()));
-      if (item.saveable != nullptr) {
-        const Scope own = there.WithSubScope(Numbered("Restore", saveables_++));
-        restored->push_back(item.saveable->Restore(
-            own, absl::MakeConstSpan(values).subspan(next, item.tensors.size())));
-      } else {
-        restored->push_back(Assigned(s, there, item, values[next]));
-      }
-      next += item.tensors.size();
-    }
-  }
-
-  Operation Assigned(const Scope& s, const Scope& there, const Item& item, Output value) {
-    if (options_.reshape) {
-      const Saved& one = item.tensors[0];
-      const std::string name = Numbered("Reshape", reshapes_++);
-      const Output shape = one.shape.IsFullyDefined()
-                               ? ConstVector<int64_t>(s.WithName(name + "/shape"), one.shape.dims())
-                               : ShapeOf(s.WithName(name + "/shape"), one.tensor);
-      value = Reshape(s.WithName(name), value, shape);
-    }
-    if (item.variable.dtype() == DT_RESOURCE) {
-      return AssignVariableOp(there.WithName(Numbered("AssignVariableOp", resources_++)),
-                              item.variable, value);
-    }
-    return Assign(there.WithName(Numbered("Assign", references_++)), item.variable, value).op();
-  }
-
-  const Scope s_;
-  const SaverOptions& options_;
-  size_t reads_ = 0, resources_ = 0, references_ = 0, saveables_ = 0, reshapes_ = 0;  // so far
-  Output filename_;
-  std::string temp_suffix_;
-};
-
-// --- What the graph expects of a checkpoint ------------------------------------------------------
-
-struct Expected {
-  std::string name;
-  DType dtype;
-  PartialShape shape;
-  std::string built_at;  // "file:line" of the variable; may be empty
-
-  std::string built() const {
-    return built_at.empty() ? "" : absl::StrCat("; built at ", built_at);
-  }
-};
-
-Expected ExpectedOf(const Saved& saved, bool reshape) {
-  const StatusOr<ShapeAndSlice> part = ParseShapeAndSlice(saved.spec);
-  if (part.ok() && !part->is_whole) {
-    return {saved.name, saved.dtype, part->full_shape, saved.built_at};
-  }
-  return {saved.name, saved.dtype, reshape ? PartialShape() : saved.shape, saved.built_at};
 }
 
 // Why a restore has failed, as far as names, types and shapes say: with the variable and the line
@@ -434,7 +93,8 @@ class GraphSaver : public Saver {
         pads_step_(options.pad_step_number),
         relative_paths_(options.save_relative_paths),
         keep_period_s_(options.keep_checkpoint_every_n_hours * 3600),
-        next_keep_s_(NowSeconds() + keep_period_s_) {}
+        next_keep_s_(NowSeconds() + keep_period_s_),
+        leftovers_(fs_) {}
 
   StatusOr<std::string> Save(Session* session, const std::string& prefix,
                              std::optional<int64_t> global_step) override {
@@ -475,7 +135,11 @@ class GraphSaver : public Saver {
     state_file_ = options.latest_filename;
     const std::string family = JoinPath(directory, Basename(prefix));
     const bool first_of_family = global_step && family != leftovers_family_;
-    if (first_of_family) NoteLeftovers(directory, Basename(prefix));
+    if (first_of_family) {
+      leftovers_family_.clear();
+      leftovers_.Note(Family(directory, Basename(prefix)),
+                      [this](const std::string& path) { return IsKept(path); });
+    }
     MR_RETURN_IF_ERROR(FailPoint("saver/before_save"));
     std::vector<Feed> feeds = {{def_.filename_tensor_name(), Tensor::Scalar<std::string>(path)}};
     std::string parts;  // their directory
@@ -560,7 +224,7 @@ class GraphSaver : public Saver {
     if (first_of_family) {
       leftovers_family_ = family;
     } else {
-      DeleteLeftovers();
+      leftovers_.Delete([this](const std::string& path) { return IsKept(path); });
     }
     return path;
   }
@@ -606,7 +270,7 @@ class GraphSaver : public Saver {
       families.emplace(Dirname(path), name.substr(0, dash));
     }
     kept_ = std::move(kept);
-    for (const auto& [directory, base] : families) Sweep(directory, base);
+    for (const auto& [directory, base] : families) leftovers_.Sweep(Family(directory, base));
     return absl::OkStatus();
   }
 
@@ -641,11 +305,6 @@ class GraphSaver : public Saver {
     double time_s = 0;  // when it was written, since the epoch
     std::string meta_suffix = kMetaSuffix;
   };
-  struct Leftover {
-    std::string path;
-    PartName name;
-    std::pair<uint64_t, double> state;  // size and time of the last change
-  };
 
   bool is_empty() const { return may_be_empty_ && def_.save_tensor_name().empty(); }
 
@@ -655,6 +314,10 @@ class GraphSaver : public Saver {
 
   bool IsKept(const std::string& path) const {
     return std::any_of(kept_.begin(), kept_.end(), [&](const Kept& k) { return k.path == path; });
+  }
+
+  Leftovers::Family Family(const std::string& directory, const std::string& base) const {
+    return {directory, base, state_file_, run_digits_, def_.max_to_keep() > 0};
   }
 
   // After a save that failed with `why`. A checkpoint that came into being all the same is one that
@@ -703,121 +366,6 @@ class GraphSaver : public Saver {
     return absl::OkStatus();
   }
 
-  // What an interrupted save or deletion of the same prefix left has no index. Somebody may just be
-  // writing it (a task that has not noticed the end of the program before this one): it is noted
-  // before the first save and deleted only when the second one finds it unchanged.
-
-  // Nothing when it is no such file (any more).
-  std::optional<std::pair<uint64_t, double>> LeftoverState(const std::string& path,
-                                                           const PartName& name) {
-    if (name.part == Part::kNone) return std::nullopt;
-    if (name.part == Part::kUnfinishedDirectory) {
-      if (!HoldsPartsOnly(path)) return std::nullopt;
-    } else if (name.part == Part::kData || name.part == Part::kMetaGraph) {
-      const std::string checkpoint = JoinPath(Dirname(path), name.checkpoint);
-      if (IsKept(checkpoint) || fs_->FileExists(BundleIndexPath(checkpoint)) ||
-          !CheckpointV1Files(fs_, checkpoint).empty()) {
-        return std::nullopt;
-      }
-    }
-    const StatusOr<double> time = fs_->GetModificationTime(path);
-    if (!time.ok()) return std::nullopt;
-    return std::make_pair(fs_->GetFileSize(path).value_or(0), *time);
-  }
-
-  void NoteLeftovers(const std::string& directory, const std::string& base) {
-    leftovers_.clear();
-    leftovers_family_.clear();
-    const bool deletes = def_.max_to_keep() > 0;
-    if (!deletes && run_digits_.empty()) return;
-    const StatusOr<std::vector<std::string>> names = fs_->GetChildren(directory);
-    if (!names.ok()) return;
-    std::set<std::string> with_data;  // checkpoints
-    std::set<std::string> begun;      // by saves of this run that did not end
-    for (const std::string& name : *names) {
-      const PartName part = ParsePartName(name, base, state_file_);
-      if (part.part == Part::kData) with_data.insert(part.checkpoint);
-      if (IsOwnDirectory(name, part)) begun.insert(part.checkpoint);
-    }
-    for (const std::string& name : *names) {
-      const std::string path = JoinPath(directory, name);
-      const PartName part = ParsePartName(name, base, state_file_);
-      switch (part.part) {
-        case Part::kNone:
-          continue;
-        case Part::kUnfinishedDirectory:
-          if (!run_digits_.empty() && !IsOwnDirectory(name, part)) continue;
-          break;
-        case Part::kUnfinishedFile:
-          break;
-        case Part::kMetaGraph:
-          // By itself it is a file that people keep.
-          if (with_data.count(part.checkpoint) == 0) continue;
-          [[fallthrough]];
-        case Part::kData:
-          if (!deletes && begun.count(part.checkpoint) == 0) continue;
-          break;
-      }
-      const auto state = LeftoverState(path, part);
-      if (state) leftovers_.push_back({path, part, *state});
-    }
-    // Meta graphs before their data, for the same reason; directories after the files that are
-    // known by them.
-    const auto order = [](const Leftover& leftover) {
-      return leftover.name.part == Part::kMetaGraph             ? 0
-             : leftover.name.part == Part::kUnfinishedDirectory ? 2
-                                                                : 1;
-    };
-    std::stable_sort(
-        leftovers_.begin(), leftovers_.end(),
-        [&order](const Leftover& a, const Leftover& b) { return order(a) < order(b); });
-  }
-
-  // Of parts, made by a save of the same run.
-  bool IsOwnDirectory(absl::string_view name, const PartName& part) const {
-    return part.part == Part::kUnfinishedDirectory && !run_digits_.empty() &&
-           absl::StartsWith(name.substr(part.checkpoint.size()),
-                            absl::StrCat(kTempMark, run_digits_));
-  }
-
-  void DeleteLeftovers() {
-    for (const Leftover& leftover : leftovers_) {
-      if (LeftoverState(leftover.path, leftover.name) != leftover.state) continue;
-      LogInfo("Saver: deleting '", leftover.path, "', which an interrupted save left");
-      if (leftover.name.part == Part::kUnfinishedDirectory) {
-        fs_->RecursivelyDelete(leftover.path).IgnoreError();
-      } else {
-        fs_->DeleteFile(leftover.path).IgnoreError();
-      }
-    }
-    leftovers_.clear();
-  }
-
-  // What a save of `base` that died left: directories of parts, and files under temporary names.
-  // Those of a run are for DeleteLeftovers.
-  void Sweep(const std::string& directory, const std::string& base) {
-    if (!run_digits_.empty()) return;
-    const StatusOr<std::vector<std::string>> names = fs_->GetChildren(directory);
-    if (!names.ok()) return;
-    for (const std::string& name : *names) {
-      const std::string path = JoinPath(directory, name);
-      const PartName part = ParsePartName(name, base, state_file_);
-      if (part.part == Part::kUnfinishedDirectory && HoldsPartsOnly(path)) {
-        fs_->RecursivelyDelete(path).IgnoreError();
-      }
-      if (part.part == Part::kUnfinishedFile && absl::StrContains(name, ".tempstate")) {
-        fs_->DeleteFile(path).IgnoreError();
-      }
-    }
-  }
-
-  bool HoldsPartsOnly(const std::string& directory) {
-    const StatusOr<std::vector<std::string>> names = fs_->GetChildren(directory);
-    return names.ok() && std::all_of(names->begin(), names->end(), [](const std::string& name) {
-             return absl::StartsWith(name, "part-");
-           });
-  }
-
   // What the checkpoint itself says about a restore that failed; `restored` where it says nothing.
   Status Explain(const std::string& checkpoint, const Status& restored) {
     Status why;
@@ -853,10 +401,10 @@ class GraphSaver : public Saver {
   std::string state_file_ = kStateFile;  // of the last save
   std::string run_digits_;               // of the run's id; "" for none
   double next_keep_s_;
-  std::vector<Kept> kept_;           // oldest first
-  std::vector<Kept> undeleted_;      // evicted or never finished, but still there
-  std::string leftovers_family_;     // directory and base name of the last saves by step
-  std::vector<Leftover> leftovers_;  // seen before the first of them
+  std::vector<Kept> kept_;        // oldest first
+  std::vector<Kept> undeleted_;   // evicted or never finished, but still there
+  Leftovers leftovers_;           // seen before the first of the last saves by step
+  std::string leftovers_family_;  // directory and base name of these
 };
 
 StatusOr<std::unique_ptr<Saver>> MakeNow(const Scope& scope, SaverOptions options);
@@ -948,95 +496,11 @@ Status CheckOptions(const SaverOptions& options) {
   return absl::OkStatus();
 }
 
-// What the options name, in the order of the file.
-StatusOr<std::vector<Item>> ItemsOf(const Scope& scope, const SaverOptions& options) {
-  std::vector<Variable> variables = options.variables;
-  if (variables.empty() && options.named_variables.empty() && options.saveables.empty()) {
-    variables = VariablesOf(scope, "variables");
-  }
-  std::vector<Item> items;
-  for (const Variable& variable : variables) {
-    MR_ASSIGN_OR_RETURN(Item item, ItemOf(variable, ""));
-    items.push_back(std::move(item));
-  }
-  for (const auto& [name, variable] : options.named_variables) {
-    if (name.empty()) {
-      return InvalidArgument("Saver: named_variables must have names, got '' for '", variable.name,
-                             "'");
-    }
-    MR_ASSIGN_OR_RETURN(Item item, ItemOf(variable, name));
-    items.push_back(std::move(item));
-  }
-  for (const auto& saveable : options.saveables) {
-    MR_ASSIGN_OR_RETURN(Item item, ItemOf(saveable));
-    items.push_back(std::move(item));
-  }
-  // By name, as TensorFlow does: the order in the files. Parts of one variable stay in order.
-  std::stable_sort(items.begin(), items.end(), [](const Item& a, const Item& b) {
-    return a.tensors[0].name < b.tensors[0].name;
-  });
-  std::set<std::pair<std::string, std::string>> names;
-  for (const Item& item : items) {
-    for (const Saved& one : item.tensors) {
-      if (!names.emplace(one.name, one.spec).second) {
-        return InvalidArgument(
-            "Saver: each variable must have a name of its own in the checkpoint, got '", one.name,
-            "' twice");
-      }
-      if (options.reshape && (!one.spec.empty() || item.saveable != nullptr)) {
-        return InvalidArgument("Saver: reshape takes whole variables only, got ",
-                               item.saveable != nullptr ? "a saveable's '" : "a part of '",
-                               one.name, "'");
-      }
-    }
-  }
-  if (items.empty() && !options.allow_empty) {
-    return absl::InvalidArgumentError(
-        "Saver: there must be at least one variable to save, got none in the collection "
-        "'variables'; allow_empty takes none");
-  }
-  return items;
-}
-
 StatusOr<std::unique_ptr<Saver>> MakeNow(const Scope& scope, SaverOptions options) {
-  MR_RETURN_IF_ERROR(scope.status());
-  MR_ASSIGN_OR_RETURN(const std::vector<Item> items, ItemsOf(scope, options));
-  std::vector<Expected> expected;
-  std::map<std::string, std::vector<Item>> by_device;
-  for (const Item& item : items) {
-    for (const Saved& one : item.tensors) {
-      // Parts of one variable stand together.
-      if (expected.empty() || expected.back().name != one.name) {
-        expected.push_back(ExpectedOf(one, options.reshape));
-      }
-    }
-    MR_ASSIGN_OR_RETURN(const std::string device, SaveDevice(item));
-    by_device[options.sharded ? device : std::string()].push_back(item);
-  }
-  if (!options.sharded && !items.empty()) {
-    // One file, written by the task of the first variable.
-    auto group = by_device.extract("");
-    MR_ASSIGN_OR_RETURN(group.key(), SaveDevice(group.mapped()[0]));
-    by_device.insert(std::move(group));
-  }
-  const SaveGraph::Groups groups(by_device.begin(), by_device.end());
-
-  tensorflow::SaverDef def;
-  def.set_max_to_keep(options.max_to_keep);
-  def.set_sharded(options.sharded);
-  def.set_keep_checkpoint_every_n_hours(static_cast<float>(options.keep_checkpoint_every_n_hours));
-  def.set_version(tensorflow::SaverDef::V2);
   const Scope root = scope.WithRootPrefix().WithoutControlDependencies().WithDevice("");
-  SaveGraph graph(root, options);
-  if (!items.empty()) {
-    graph.Build(
-        groups,
-        options.sharded ? absl::StrCat(kTempMark, RandomHexName(), RandomHexName(), "/part") : "",
-        &def);
-  }
-  MR_RETURN_IF_ERROR(scope.status());
+  MR_ASSIGN_OR_RETURN(SaveNodes nodes, AddSaveNodes(scope, root, options));
   return std::unique_ptr<Saver>(new GraphSaver(
-      std::move(def), std::move(expected), graph.temp_suffix(),
+      std::move(nodes.def), std::move(nodes.expected), std::move(nodes.temp_suffix),
       options.write_meta_graph ? std::optional<Scope>(root) : std::nullopt, options));
 }
 

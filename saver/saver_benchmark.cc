@@ -1,18 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a save costs: steps per second of two workers with and without a save beside them, memory
-// above the variables, and the time of a save and a restore against dd's, alternating. Arguments:
-// directory, rows (of 64 floats; 4,194,304 are 1 GiB), rounds, and "slot" for Adagrad (a second
-// table) in place of SGD. One line of JSON per round; the last has the medians.
+// above the variables, and the time of a save and a restore against what the same bytes cost
+// without us, alternating. Arguments: directory, rows (of 64 floats; 4,194,304 are 1 GiB), rounds,
+// and "slot" for Adagrad (a second table) in place of SGD. One line of JSON per round; the last has
+// the medians.
+//
+// A save is compared with `dd conv=fsync` of the same file: both copy memory into the page cache
+// and wait for the disk.
+//
+// A restore is compared with one thread's reads of the same file, from the page cache, a MiB at a
+// time, into tensors of the variables' sizes, from the variables' allocator:
+//   first   each in a process of its own, as after a start: the memory is new to the process, and
+//           both have its pages faulted in and cleared. The time runs from Restore (or the first
+//           allocation) on. Before, each has touched as much memory and given it back: on a virtual
+//           machine memory that is free for seconds goes back to the host, and whoever is first to
+//           want it again pays ten times what reading costs, whatever he does with it.
+//   again   in a process that has variables, and the memory of the ones before, already.
+// It is not compared with `dd of=/dev/null`, which stands beside (dd_read): dd reads into one MiB
+// over and over, which stays in the cache of the core and never faults, while a variable must have
+// its memory.
 
 #include <malloc.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <fstream>
 #include <functional>
@@ -27,6 +46,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/file_system.h"
+#include "core/shape.h"
 #include "core/status.h"
 #include "core/tensor.h"
 #include "layers/variable.h"
@@ -76,9 +96,37 @@ int64_t AnonymousBytes() {
   }
   return 0;
 }
+struct Cost {
+  double seconds = 0;
+  double cpu_seconds = 0;
+};
+Cost CostOf(const std::function<void()>& work) {
+  const double cpu = CpuSeconds(RUSAGE_SELF);
+  Cost cost;
+  cost.seconds = SecondsOf(work);
+  cost.cpu_seconds = CpuSeconds(RUSAGE_SELF) - cpu;
+  return cost;
+}
 double Median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
+}
+
+// One thread reads the file, as dd does, into new tensors.
+void ReadIntoTensors(const std::string& file, int64_t rows, int num_tables) {
+  auto opened = FileSystem::Posix()->NewRandomAccessFile(file);
+  Must(opened.status());
+  std::vector<Tensor> tables;
+  uint64_t offset = 0;
+  for (int i = 0; i < num_tables; ++i) {
+    tables.push_back(*Tensor::Allocate(DT_FLOAT, *Shape::Make({rows, kColumns})));
+    const absl::Span<char> bytes = tables.back().mutable_bytes();
+    for (size_t at = 0; at < bytes.size(); at += 1 << 20) {
+      const size_t n = std::min<size_t>(bytes.size() - at, 1 << 20);
+      Must((*opened)->Read(offset, n, bytes.data() + at));
+      offset += n;
+    }
+  }
 }
 
 struct Model {
@@ -101,6 +149,49 @@ struct Model {
   Output ids;
   Operation step, init;
 };
+
+// Has the host supply so much memory, which is then free.
+void TouchMemory(int64_t rows, bool with_slot) {
+  const size_t size = static_cast<size_t>(rows * kColumns) * sizeof(float) * (with_slot ? 2 : 1);
+  void* const memory =
+      mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  Must(memory != MAP_FAILED ? absl::OkStatus() : absl::UnknownError("mmap"));
+  (void)madvise(memory, size, MADV_HUGEPAGE);
+  std::memset(memory, 1, size);
+  munmap(memory, size);
+}
+
+int Say(const Cost& cost) {
+  std::printf("%f %f\n", cost.seconds, cost.cpu_seconds);
+  return 0;
+}
+
+// In a process of its own.
+int FirstRestore(const std::string& checkpoint, int64_t rows, bool with_slot) {
+  Model m(rows, with_slot);
+  auto saver = Saver::Make(m.root);
+  Must(saver.status());
+  auto session = NewSession();
+  Must(session.status());
+  Must((*session)->Extend(m.root));
+  TouchMemory(rows, with_slot);
+  return Say(CostOf([&] { Must((*saver)->Restore(session->get(), checkpoint)); }));
+}
+int FirstRead(const std::string& file, int64_t rows, bool with_slot) {
+  TouchMemory(rows, with_slot);
+  return Say(CostOf([&] { ReadIntoTensors(file, rows, with_slot ? 2 : 1); }));
+}
+// What such a process says.
+Cost CostInAProcess(const std::string& arguments) {
+  const std::string command = absl::StrCat("/proc/", getpid(), "/exe ", arguments);
+  FILE* const output = popen(command.c_str(), "r");
+  Cost cost;
+  const bool said =
+      output != nullptr && std::fscanf(output, "%lf %lf", &cost.seconds, &cost.cpu_seconds) == 2;
+  Must(output != nullptr && pclose(output) == 0 && said ? absl::OkStatus()
+                                                        : absl::UnknownError(command));
+  return cost;
+}
 
 int Main(const std::string& directory, int64_t rows, int rounds, bool with_slot) {
   Model m(rows, with_slot);
@@ -151,6 +242,8 @@ int Main(const std::string& directory, int64_t rows, int rounds, bool with_slot)
   Must(FileSystem::Posix()->RecursivelyCreateDirectory(directory));
   dd(absl::StrCat("if=", BundleDataPath(path, 0, 1), " of=", dd_file));
   with_workers([] { std::this_thread::sleep_for(std::chrono::seconds(2)); });  // all rows touched
+  // The memory of what was there before.
+  ReadIntoTensors(BundleDataPath(path, 0, 1), rows, with_slot ? 2 : 1);
   std::map<std::string, std::vector<double>> figures;
   for (int round = 0; round < rounds; ++round) {
     std::map<std::string, double> now;
@@ -191,15 +284,40 @@ int Main(const std::string& directory, int64_t rows, int rounds, bool with_slot)
     now["save_mb_per_s"] = bytes / 1e6 / SecondsOf(save);
     now["save_cpu_s"] = CpuSeconds(RUSAGE_SELF) - cpu;
     if (round % 2 != 0) write_by_dd();
-    cpu = CpuSeconds(RUSAGE_SELF);
-    now["restore_mb_per_s"] =
-        bytes / 1e6 / SecondsOf([&] { Must((*saver)->Restore(session->get(), path)); });
-    now["restore_cpu_s"] = CpuSeconds(RUSAGE_SELF) - cpu;
-    now["dd_read_mb_per_s"] =
-        bytes / 1e6 / dd(absl::StrCat("if=", BundleDataPath(path, 0, 1), " of=/dev/null"));
+    const std::string data = BundleDataPath(path, 0, 1);
+    const std::string model = absl::StrCat(" ", rows, with_slot ? " slot" : "");
+    // In turns: which is first is the other in the next round.
+    const auto measure = [&](const char* name, const std::function<Cost()>& work) {
+      const Cost cost = work();
+      now[absl::StrCat(name, "_mb_per_s")] = bytes / 1e6 / cost.seconds;
+      now[absl::StrCat(name, "_cpu_s")] = cost.cpu_seconds;
+    };
+    const auto restore = [&] {
+      measure("restore_again",
+              [&] { return CostOf([&] { Must((*saver)->Restore(session->get(), path)); }); });
+      measure("restore_first",
+              [&] { return CostInAProcess(absl::StrCat("first_restore ", path, model)); });
+    };
+    const auto read = [&] {
+      measure("read_again",
+              [&] { return CostOf([&] { ReadIntoTensors(data, rows, with_slot ? 2 : 1); }); });
+      measure("read_first",
+              [&] { return CostInAProcess(absl::StrCat("first_read ", data, model)); });
+    };
+    if (round % 2 == 0) read();
+    restore();
+    if (round % 2 != 0) read();
+    now["dd_read_mb_per_s"] = bytes / 1e6 / dd(absl::StrCat("if=", data, " of=/dev/null"));
     now["steps_ratio"] = now["steps_per_s_beside_save"] / now["steps_per_s"];
     now["save_ratio"] = now["save_mb_per_s"] / now["dd_fsync_mb_per_s"];
-    now["restore_ratio"] = now["restore_mb_per_s"] / now["dd_read_mb_per_s"];
+    for (const char* const which : {"first", "again"}) {
+      now[absl::StrCat("restore_", which, "_cpu_ratio")] =
+          now[absl::StrCat("read_", which, "_cpu_s")] /
+          now[absl::StrCat("restore_", which, "_cpu_s")];
+      now[absl::StrCat("restore_", which, "_ratio")] =
+          now[absl::StrCat("restore_", which, "_mb_per_s")] /
+          now[absl::StrCat("read_", which, "_mb_per_s")];
+    }
     std::string line;
     for (const auto& [name, value] : now) {
       figures[name].push_back(value);
@@ -223,6 +341,11 @@ int Main(const std::string& directory, int64_t rows, int rounds, bool with_slot)
 int main(int argc, char** argv) {
   int64_t rows = int64_t{4} << 20;
   int rounds = 5;
+  const std::string what = argc >= 4 ? argv[1] : "";
+  if ((what == "first_restore" || what == "first_read") && absl::SimpleAtoi(argv[3], &rows)) {
+    return (what == "first_read" ? millrace::FirstRead : millrace::FirstRestore)(argv[2], rows,
+                                                                                 argc == 5);
+  }
   const bool fits = argc >= 2 && argc <= 5 &&
                     (argc < 3 || (absl::SimpleAtoi(argv[2], &rows) && rows > 0)) &&
                     (argc < 4 || (absl::SimpleAtoi(argv[3], &rounds) && rounds > 0)) &&

@@ -2,6 +2,8 @@
 #include "saver/saver.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 #include <map>
 #include <set>
@@ -380,11 +382,11 @@ class FileSession : public Session {
                                       tensorflow::RunMetadata*) override {
     const std::string prefix = feeds[0].value.scalar<std::string>();
     if (fetches.empty()) return Restore(prefix);
+    const std::string suffix = feeds.size() > 1 ? feeds[1].value.scalar<std::string>()
+                                                : "_temp_0123456789abcdef0123456789abcdef/part";
     std::vector<std::string> parts;
     for (int i = 0; i < 2; ++i) {
-      MR_ASSIGN_OR_RETURN(
-          parts.emplace_back(),
-          ShardedName(prefix + "_temp_0123456789abcdef0123456789abcdef/part", i, 2));
+      MR_ASSIGN_OR_RETURN(parts.emplace_back(), ShardedName(prefix + suffix, i, 2));
       const std::string names[] = {absl::StrCat("v", i)};
       const std::string specs[] = {""};
       const ValueToSave values[] = {Tensor::Scalar<int64_t>(value)};
@@ -642,6 +644,7 @@ TEST_F(SaverTest, WhatAnInterruptedSaveLeftGoesAtTheSecondSave) {
       "m-3.data-00000-of-00001.tempstate" + hex16,
       "m-3.meta.tmp" + hex16,
       "checkpoint.tmp" + hex16,
+      "m-3.lock",
       "m-3_temp_" + hex32 + "/part-00000-of-00001.data-00000-of-00001",
   };
   const std::vector<std::string> others = {
@@ -664,8 +667,9 @@ TEST_F(SaverTest, WhatAnInterruptedSaveLeftGoesAtTheSecondSave) {
   };
   for (const std::string& name : left) Write(Path(name), "left");
   for (const std::string& name : others) Write(Path(name), "not ours");
-  // Somebody is still at this one.
+  // Somebody is still at these.
   Write(Path("m-4.data-00000-of-00001"), "grow");
+  ASSERT_OK_AND_ASSIGN(const auto lock, kFiles->TryLockFile(Path("m-4.lock"), "somebody"));
   // And this one becomes a checkpoint.
   const std::string index = Bytes(BundleIndexPath(Path("m-2")));
   Write(Path("m-5.data-00000-of-00002"), "x");
@@ -682,8 +686,8 @@ TEST_F(SaverTest, WhatAnInterruptedSaveLeftGoesAtTheSecondSave) {
     EXPECT_FALSE(kFiles->FileExists(Path(name.substr(0, slash)))) << name;
   }
   for (const std::string& name : others) EXPECT_TRUE(kFiles->FileExists(Path(name))) << name;
-  for (const char* name :
-       {"m-4.data-00000-of-00001", "m-5.data-00000-of-00002", "m-6.data-00000-of-00001"}) {
+  for (const char* name : {"m-4.data-00000-of-00001", "m-4.lock", "m-5.data-00000-of-00002",
+                           "m-6.data-00000-of-00001"}) {
     EXPECT_TRUE(kFiles->FileExists(Path(name))) << name;
   }
   for (const char* name : {"m-1", "m-2", "m-10", "m-11"}) {
@@ -937,6 +941,19 @@ std::vector<std::string> Orphans(const std::string& directory) {
   return orphans;
 }
 
+// Files, and directories of parts, that no checkpoint needs.
+std::vector<std::string> Unfinished(const std::string& directory) {
+  std::vector<std::string> unfinished = Orphans(directory);
+  const auto names = kFiles->GetChildren(directory);
+  EXPECT_OK(names.status());
+  for (const std::string& name : names.value_or(std::vector<std::string>())) {
+    for (const char* const mark : {"_temp_", ".tmp", ".tempstate", ".lock"}) {
+      if (absl::StrContains(name, mark)) unfinished.push_back(name);
+    }
+  }
+  return unfinished;
+}
+
 // After an interrupted save of `value` over `old_value`: the latest checkpoint is one of them,
 // whole; the one that the state file names has its meta graph. True when it is the new one.
 bool ExpectOldOrNew(const std::string& directory, int64_t old_value, int64_t value,
@@ -1031,6 +1048,11 @@ TEST_F(SaverTest, EveryFailingFileOperationIsReportedAndLeavesTheOldOrTheNewChec
       }
       if (!saved.ok()) {
         EXPECT_EQ(saved.code(), absl::StatusCode::kResourceExhausted) << what << ": " << saved;
+        // What became no checkpoint takes no more room than it had before: otherwise the disk would
+        // stay full, and no later save could succeed.
+        if (!absl::StartsWith(what, "delete") && !absl::StartsWith(what, "rmdir")) {
+          EXPECT_EQ(Unfinished(directory), std::vector<std::string>()) << what;
+        }
       }
       session.value = 300;
       ASSERT_OK(saver->Save(&session, JoinPath(directory, "m"), 3).status());
@@ -1045,6 +1067,37 @@ TEST_F(SaverTest, EveryFailingFileOperationIsReportedAndLeavesTheOldOrTheNewChec
       }
     }
   }
+}
+
+// A limit on the size of files stands for the full disk: a write of a real file, in the middle of a
+// real save, gets only a part of its bytes to the disk.
+TEST_F(SaverTest, ADiskThatIsFullInTheMiddleOfASaveIsNamedAndLeavesRoomForTheNext) {
+  Scope root;
+  MakeVariable(root.WithName("large"),
+               Fill(root, Const<int32_t>(root, {1000, 1000}), Const(root, 1.0f)));
+  MakeVariable(root.WithName("small"), Const(root, 2.0f));
+  ASSERT_OK_AND_ASSIGN(auto saver, Saver::Make(root));
+  auto session = OpenSession(root);
+  ASSERT_OK(session->Run({}, {}, {GlobalVariablesInitializer(root)}).status());
+  ASSERT_OK(saver->Save(session.get(), Path("m"), 1).status());
+  ASSERT_OK_AND_ASSIGN(const auto before, kFiles->GetChildren(directory_));
+
+  rlimit limit;
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &limit), 0);
+  rlimit small = limit;
+  small.rlim_cur = 1'500'000;
+  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const Status saved = saver->Save(session.get(), Path("m"), 2).status();
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+  ::signal(SIGXFSZ, handler);
+
+  EXPECT_STATUS(saved, absl::StatusCode::kResourceExhausted, "': write of ");
+  EXPECT_TRUE(absl::StrContains(saved.message(), Path("m-2"))) << saved;
+  ASSERT_OK_AND_ASSIGN(const auto after, kFiles->GetChildren(directory_));
+  EXPECT_EQ(after, before);
+  ASSERT_OK_AND_ASSIGN(const std::string path, saver->Save(session.get(), Path("m"), 3));
+  EXPECT_OK(saver->Restore(session.get(), path));
 }
 
 TEST_F(SaverTest, PowerCutAnywhereLeavesTheOldOrTheNewCheckpoint) {

@@ -22,6 +22,7 @@
 // is wrong. Source: TensorFlow's tensor_bundle.proto and tensor_bundle.cc (format facts).
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,13 +35,10 @@
 #include "core/status.h"
 #include "core/tensor.h"
 #include "proto/tensor_bundle.pb.h"
+#include "saver/bundle_paths.h"  // IWYU pragma: export
 #include "saver/tensor_slice.h"
 
 namespace millrace {
-
-// "<prefix>.index" and "<prefix>.data-00001-of-00003".
-std::string BundleIndexPath(absl::string_view prefix);
-std::string BundleDataPath(absl::string_view prefix, int shard, int num_shards);
 
 class BundleWriter {
  public:
@@ -75,7 +73,8 @@ class BundleWriter {
 // Makes one bundle of several (the parts of a sharded save): data files are renamed in order of
 // first appearance, the indexes merged. With `delete_parts` the parts' indexes (and the directory
 // they were in, when empty) go away. InvalidArgument: one tensor in two parts, or slices of one
-// tensor that disagree on shape or dtype.
+// tensor that disagree on shape or dtype. After an error (a full disk) the parts are what they
+// were, unless the merged one may be there.
 Status MergeBundles(FileSystem* fs, absl::Span<const std::string> parts, const std::string& merged,
                     bool delete_parts);
 
@@ -92,8 +91,9 @@ class BundleReader {
   // or less of a slow disk.
   static constexpr uint64_t kWholeBytes = uint64_t{64} << 20;
 
-  // Large tensors are read by several threads of `pool` (null: by the caller), which outlives the
-  // reader. `whole_bytes`: for tests.
+  // Tensors are read by several threads of `pool` (null: by the caller), which outlives the reader.
+  // Beside the tensors themselves a read needs 256 KiB of memory a thread, whatever part of
+  // whatever tensor it is; of strings what is stored. `whole_bytes`: for tests.
   static StatusOr<std::unique_ptr<BundleReader>> Open(FileSystem* fs, std::string prefix,
                                                       IoPool* pool = nullptr,
                                                       uint64_t whole_bytes = kWholeBytes);
@@ -114,6 +114,10 @@ class BundleReader {
     TensorSlice slice;
   };
   Status CheckFilesOf(absl::Span<const Part> parts) const;
+  // Several parts, in their order; `stop`, between pieces of 4 MiB at most, ends the work. Small
+  // tensors are read side by side, large ones by several threads each.
+  StatusOr<std::vector<Tensor>> ReadParts(absl::Span<const Part> parts,
+                                          const std::function<Status()>& stop = nullptr) const;
   // A whole tensor, put together from its slices when it has any.
   StatusOr<Tensor> Read(absl::string_view name) const;
   // A part, whatever parts it was stored in. Of large tensors of numbers only the rows in it are

@@ -2,6 +2,8 @@
 #include "saver/tensor_bundle.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -9,12 +11,20 @@
 #include <limits>
 #include <memory>
 #include <new>
+#include <random>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "core/allocator.h"
+#include "core/clock.h"
+#include "core/fail_point.h"
 #include "core/io_pool.h"
+#include "core/mutex.h"
 #include "core/random_bits.h"
 #include "core/resource_handle.h"
 #include "core/testing/faulty_file_system.h"
@@ -382,6 +392,72 @@ TEST_F(TensorBundleTest, TwoMergesOfOneNameAtOnceLeaveOneOfThemWhole) {
   }
 }
 
+// Two tasks of one name, or saves of two chiefs on two machines.
+TEST_F(TensorBundleTest, TwoProcessesThatMergeOneNameAtOnceLeaveOneOfThemWhole) {
+  constexpr int kRounds = 40;
+  const auto merged = [&](int round) { return JoinPath(directory_, absl::StrCat("m-", round)); };
+  const auto part = [&](int round, int chief) {
+    return absl::StrCat(merged(round), "_temp_", chief, "/part");
+  };
+  for (int round = 0; round < kRounds; ++round) {
+    for (int chief = 0; chief < 2; ++chief) {
+      Write(part(round, chief), {{"w", TensorOf<float>({1}, {static_cast<float>(chief)})}});
+    }
+  }
+  int start[2];
+  ASSERT_EQ(::pipe(start), 0);
+  pid_t children[2];
+  for (int chief = 0; chief < 2; ++chief) {
+    children[chief] = ::fork();
+    if (children[chief] != 0) continue;
+    ::close(start[1]);
+    char byte;
+    (void)!::read(start[0], &byte, 1);  // until the parent closes the other end
+    for (int round = 0; round < kRounds; ++round) {
+      const std::string parts[] = {part(round, chief)};
+      if (!MergeBundles(fs_, parts, merged(round), /*delete_parts=*/true).ok()) ::_exit(1);
+    }
+    ::_exit(0);
+  }
+  ::close(start[0]);
+  ::close(start[1]);
+  for (const pid_t child : children) {
+    int status = -1;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  }
+  for (int round = 0; round < kRounds; ++round) {
+    ASSERT_OK_AND_ASSIGN(auto reader, BundleReader::Open(fs_, merged(round)));
+    // Not the data of one under the index of the other.
+    EXPECT_OK(reader->Read("w").status());
+    EXPECT_FALSE(fs_->FileExists(BundleLockPath(merged(round))));
+  }
+}
+
+// From the look at what stands there until the index has its name.
+TEST_F(TensorBundleTest, FilesGetTheirNamesUnderALock) {
+  std::vector<std::string> seen;
+  SetFailPointHook([&](absl::string_view name) {
+    if (fs_->FileExists(BundleLockPath(prefix_))) {
+      EXPECT_STATUS(fs_->TryLockFile(BundleLockPath(prefix_), "x").status(),
+                    absl::StatusCode::kUnavailable, "must be free");
+      seen.emplace_back(name);
+    }
+    return absl::OkStatus();
+  });
+  Write(prefix_, SmallModel());
+  const std::string part = JoinPath(directory_, "t/part");
+  Write(part, SmallModel());
+  const Status merged = MergeBundles(fs_, absl::MakeConstSpan(&part, 1), prefix_, true);
+  SetFailPointHook(nullptr);
+  EXPECT_OK(merged);
+  EXPECT_EQ(seen, (std::vector<std::string>{
+                      "saver/before_data_rename", "saver/after_data_rename", "saver/before_index",
+                      "saver/after_index_sync", "saver/after_index_rename",
+                      "saver/merge_before_data_rename", "saver/after_merge_data",
+                      "saver/before_index", "saver/after_index_sync", "saver/after_index_rename"}));
+}
+
 TEST_F(TensorBundleTest, MergeRefusesOneTensorInTwoPartsAndTouchesNothing) {
   const std::string parts[] = {JoinPath(directory_, "p0"), JoinPath(directory_, "p1")};
   for (const std::string& part : parts) Write(part, {{"a", TensorOf<float>({1}, {1})}});
@@ -627,6 +703,164 @@ TEST_F(TensorBundleTest, LargeTensorsAreReadByThreadsOfAPoolAndChecked) {
   ASSERT_OK(WriteFileAtomically(fs_, path, bytes));
   ASSERT_OK_AND_ASSIGN(auto reader, BundleReader::Open(fs_, prefix_, &pool));
   EXPECT_STATUS(reader->Read("w").status(), absl::StatusCode::kDataLoss, "fails its checksum");
+}
+
+// Any part of a tensor that is stored in any parts is what its elements are in the whole.
+TEST_F(TensorBundleTest, EveryPartHasTheElementsThatItHasInTheWhole) {
+  std::mt19937 random(20261123);
+  const auto below = [&](int64_t n) {
+    return static_cast<int64_t>(random() % static_cast<uint64_t>(n));
+  };
+  // Of blocks (256 KiB) and chunks (4 MiB) less, more, and no multiple.
+  const std::vector<std::vector<int64_t>> shapes = {
+      {1'300'001}, {9, 300'007}, {70'001, 17}, {3, 5, 70'003}, {40, 190, 151}, {11, 13}, {}};
+  IoPool pool(3);
+  for (const std::vector<int64_t>& dims : shapes) {
+    ASSERT_OK_AND_ASSIGN(const Shape shape, Shape::Make(dims));
+    ASSERT_OK_AND_ASSIGN(Tensor whole, Tensor::Allocate(DT_INT32, shape));
+    int32_t next = 0;
+    for (int32_t& x : whole.mutable_flat<int32_t>()) x = next++;
+    // A part, by its first element and its size in each dimension.
+    struct Box {
+      std::vector<int64_t> begin, size;
+    };
+    const auto text = [&](const Box& box) {
+      if (dims.empty()) return TensorSlice::Full(0);
+      std::vector<std::string> words;
+      for (size_t d = 0; d < dims.size(); ++d) {
+        words.push_back(box.size[d] == dims[d] ? "-"
+                                               : absl::StrCat(box.begin[d], ",", box.size[d]));
+      }
+      return *TensorSlice::Parse(absl::StrJoin(words, ":"));
+    };
+    const auto elements = [&](const Box& box) {
+      Tensor part = *Tensor::Allocate(DT_INT32, *Shape::Make(box.size));
+      std::vector<int64_t> at = box.begin;
+      for (int32_t& x : part.mutable_flat<int32_t>()) {
+        int64_t index = 0;
+        for (size_t d = 0; d < dims.size(); ++d) index = index * dims[d] + at[d];
+        x = static_cast<int32_t>(index);
+        for (size_t d = dims.size(); d-- > 0;) {
+          if (++at[d] < box.begin[d] + box.size[d]) break;
+          at[d] = box.begin[d];
+        }
+      }
+      return part;
+    };
+    const auto all = Box{std::vector<int64_t>(dims.size(), 0), dims};
+    // Stored whole, and in two parts along each dimension.
+    {
+      ASSERT_OK_AND_ASSIGN(auto writer, BundleWriter::Open(fs_, prefix_));
+      ASSERT_OK(writer->Add("whole", whole));
+      for (size_t d = 0; d < dims.size(); ++d) {
+        Box one = all, other = all;
+        one.size[d] = other.begin[d] = 1 + below(dims[d] - 1);
+        other.size[d] -= one.size[d];
+        for (const Box& box : {one, other}) {
+          ASSERT_OK(writer->AddSlice(absl::StrCat("cut", d), shape, text(box), elements(box)));
+        }
+      }
+      ASSERT_OK(writer->Finish());
+    }
+    for (int round = 0; round < 8; ++round) {
+      ASSERT_OK_AND_ASSIGN(auto reader,
+                           BundleReader::Open(fs_, prefix_, round % 3 == 0 ? nullptr : &pool,
+                                              round % 2 == 0 ? 0 : BundleReader::kWholeBytes));
+      std::vector<BundleReader::Part> parts;
+      std::vector<Tensor> want;
+      for (const BundleReader::Entry& entry : reader->entries()) {
+        Box box = all;
+        for (size_t d = 0; d < dims.size(); ++d) {
+          if (below(2) == 0) continue;
+          box.begin[d] = below(dims[d]);
+          box.size[d] = 1 + below(dims[d] - box.begin[d]);
+        }
+        parts.push_back({entry.name, text(box)});
+        want.push_back(elements(box));
+      }
+      ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> read, reader->ReadParts(parts));
+      for (size_t i = 0; i < parts.size(); ++i) {
+        ASSERT_TRUE(read[i] == want[i])
+            << shape.ToString() << " " << parts[i].name << " " << parts[i].slice.ToString();
+      }
+    }
+  }
+}
+
+TEST_F(TensorBundleTest, APartTakesNoMemoryBesideItsOwn) {
+  Write(prefix_, {{"w", Numbers(150'000, 64)}});  // 37 MiB
+  IoPool pool(3);
+  ASSERT_OK_AND_ASSIGN(auto reader, BundleReader::Open(fs_, prefix_, &pool));
+  for (const char* const slice : {"10,1000:-", "0,100000:-", "-:3,5", "5,90000:60,4"}) {
+    const TensorSlice part = *TensorSlice::Parse(slice);
+    ASSERT_OK_AND_ASSIGN(const Shape shape, part.SliceShape(ShapeOf({150'000, 64})));
+    SetDefaultAllocatorLimit(DefaultAllocatorStats().bytes_in_use + shape.num_elements() * 4 +
+                             (int64_t{2} << 20));
+    const Status read = reader->ReadSlice("w", part).status();
+    SetDefaultAllocatorLimit(0);
+    EXPECT_OK(read) << slice;
+  }
+}
+
+// Files whose reads wait until two are under way.
+class MeetingFiles : public FaultyFileSystem {
+ public:
+  using FaultyFileSystem::FaultyFileSystem;
+  StatusOr<std::unique_ptr<RandomAccessFile>> NewRandomAccessFile(
+      const std::string& path) override {
+    MR_ASSIGN_OR_RETURN(auto file, FaultyFileSystem::NewRandomAccessFile(path));
+    if (!absl::StrContains(path, ".data-")) return file;
+    return std::make_unique<File>(std::move(file), this);
+  }
+
+ private:
+  class File : public RandomAccessFile {
+   public:
+    File(std::unique_ptr<RandomAccessFile> base, MeetingFiles* files)
+        : base_(std::move(base)), files_(files) {}
+    uint64_t size() const override { return base_->size(); }
+    Status Read(uint64_t offset, size_t n, char* out) const override {
+      {
+        MutexLock lock(&files_->mu_);
+        if (++files_->reads_ == 2) files_->met_.SignalAll();
+        const absl::Time deadline = absl::Now() + absl::Seconds(60);
+        while (files_->reads_ < 2) {
+          if (Clock::Real()->WaitUntil(&files_->met_, &files_->mu_, deadline)) {
+            return absl::DeadlineExceededError("nobody reads beside this one");
+          }
+        }
+      }
+      return base_->Read(offset, n, out);
+    }
+
+   private:
+    const std::unique_ptr<RandomAccessFile> base_;
+    MeetingFiles* const files_;
+  };
+  Mutex mu_;
+  CondVar met_;
+  int reads_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+TEST_F(TensorBundleTest, SmallTensorsAreReadSideBySide) {
+  Write(prefix_, {{"a", Numbers(10, 10)}, {"b", Numbers(20, 20)}});
+  MeetingFiles files(fs_, directory_);
+  IoPool pool(1);
+  ASSERT_OK_AND_ASSIGN(auto reader, BundleReader::Open(&files, prefix_, &pool));
+  const BundleReader::Part parts[] = {{"a", TensorSlice::Full(2)}, {"b", TensorSlice::Full(2)}};
+  ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> read, reader->ReadParts(parts));
+  ExpectTensorEqual(read[0], Numbers(10, 10));
+  ExpectTensorEqual(read[1], Numbers(20, 20));
+}
+
+TEST_F(TensorBundleTest, ReadingEndsWhenItIsToldTo) {
+  Write(prefix_, {{"a", Numbers(10, 10)}, {"b", Numbers(20, 20)}});
+  ASSERT_OK_AND_ASSIGN(auto reader, BundleReader::Open(fs_, prefix_));
+  const BundleReader::Part parts[] = {{"a", TensorSlice::Full(2)}, {"b", TensorSlice::Full(2)}};
+  int asked = 0;
+  const auto read = reader->ReadParts(
+      parts, [&] { return ++asked < 2 ? absl::OkStatus() : absl::CancelledError("enough"); });
+  EXPECT_STATUS(read.status(), absl::StatusCode::kCancelled, "enough");
 }
 
 TEST(FilePartsTest, AFullPoolDoesNotHoldItsOwnTaskUp) {

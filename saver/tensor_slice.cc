@@ -6,6 +6,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "absl/types/span.h"
 #include "core/coding.h"
 
 namespace millrace {
@@ -173,11 +174,42 @@ StatusOr<int64_t> SliceOverlap(const Shape& full, const TensorSlice& a, const Te
   return apart ? 0 : count;
 }
 
-TensorSlice TensorSlice::WithRows(int64_t begin, int64_t length) const {
-  TensorSlice rows = *this;
-  rows.starts_[0] = begin;
-  rows.lengths_[0] = length;
-  return rows;
+StatusOr<SliceRuns> SliceRuns::Make(const Shape& full, const TensorSlice& from,
+                                    const TensorSlice& to) {
+  SliceRuns runs;
+  MR_ASSIGN_OR_RETURN(const int64_t common, SliceOverlap(full, from, to));
+  if (common == 0) return runs;
+  MR_ASSIGN_OR_RETURN(const Shape from_shape, from.SliceShape(full));
+  MR_ASSIGN_OR_RETURN(const Shape to_shape, to.SliceShape(full));
+  runs.length_ = 1;
+  bool together = true;  // all dimensions behind this one lie together in both parts
+  int64_t from_stride = 1, to_stride = 1;
+  for (int i = full.rank() - 1; i >= 0; --i) {
+    const Extent a = ExtentOf(full, from, i);
+    const Extent b = ExtentOf(full, to, i);
+    const int64_t low = std::max(a.begin, b.begin);
+    const int64_t size = std::min(a.end, b.end) - low;
+    runs.from_base_ += (low - a.begin) * from_stride;
+    runs.to_base_ += (low - b.begin) * to_stride;
+    if (together) {
+      runs.length_ *= size;
+    } else {
+      runs.dims_.push_back({size, from_stride, to_stride});
+    }
+    together = together && size == from_shape.dim(i) && size == to_shape.dim(i);
+    from_stride *= from_shape.dim(i);
+    to_stride *= to_shape.dim(i);
+  }
+  runs.count_ = common / runs.length_;
+  return runs;
+}
+
+int64_t SliceRuns::Place(int64_t base, int64_t Dim::*stride, int64_t i) const {
+  for (const Dim& dim : dims_) {
+    base += i % dim.size * (dim.*stride);
+    i /= dim.size;
+  }
+  return base;
 }
 
 StatusOr<int64_t> CopySliceOverlap(const Shape& full, const TensorSlice& from_slice,
@@ -189,52 +221,24 @@ StatusOr<int64_t> CopySliceOverlap(const Shape& full, const TensorSlice& from_sl
                            " must hold ", DTypeName(to->dtype()), from_shape.ToString(), ", got ",
                            DTypeName(from.dtype()), from.shape().ToString());
   }
-  MR_ASSIGN_OR_RETURN(const int64_t count, SliceOverlap(full, from_slice, to_slice));
-  if (count == 0) return count;
-  const int rank = full.rank();
-  std::vector<int64_t> begin(static_cast<size_t>(rank)), size(static_cast<size_t>(rank));
-  for (int i = 0; i < rank; ++i) {
-    const Extent a = ExtentOf(full, from_slice, i);
-    const Extent b = ExtentOf(full, to_slice, i);
-    const int64_t low = std::max(a.begin, b.begin);
-    const int64_t high = std::min(a.end, b.end);
-    begin[static_cast<size_t>(i)] = low;
-    size[static_cast<size_t>(i)] = high - low;
-  }
-  // Runs of the last dimension are contiguous in both tensors.
-  const int64_t run = rank == 0 ? 1 : size[static_cast<size_t>(rank - 1)];
-  const auto offset = [&](const TensorSlice& slice, const Shape& shape,
-                          absl::Span<const int64_t> at) {
-    int64_t index = 0;
-    for (int i = 0; i < rank; ++i) {
-      index = index * shape.dim(i) + at[static_cast<size_t>(i)] - ExtentOf(full, slice, i).begin;
-    }
-    return index;
-  };
-  std::vector<int64_t> at = begin;
+  MR_ASSIGN_OR_RETURN(const SliceRuns runs, SliceRuns::Make(full, from_slice, to_slice));
   const size_t width = DTypeSize(from.dtype());
-  for (int64_t done = 0; done < count; done += run) {
-    const int64_t source = offset(from_slice, from_shape, at);
-    const int64_t target = offset(to_slice, to_shape, at);
+  const size_t length = static_cast<size_t>(runs.length());
+  if (runs.count() > 0 && from.dtype() != DT_STRING && width == 0) {
+    return Unimplemented("Slice: tensors of dtype ", DTypeName(from.dtype()), " have no slices");
+  }
+  for (int64_t i = 0; i < runs.count(); ++i) {
+    const size_t source = static_cast<size_t>(runs.from(i));
+    const size_t target = static_cast<size_t>(runs.to(i));
     if (from.dtype() == DT_STRING) {
-      for (int64_t j = 0; j < run; ++j) {
-        to->mutable_raw<std::string>()[static_cast<size_t>(target + j)] =
-            from.raw<std::string>()[static_cast<size_t>(source + j)];
-      }
-    } else if (width > 0) {
-      std::memcpy(to->mutable_bytes().data() + static_cast<size_t>(target) * width,
-                  from.bytes().data() + static_cast<size_t>(source) * width,
-                  static_cast<size_t>(run) * width);
+      const absl::Span<const std::string> strings = from.raw<std::string>().subspan(source, length);
+      std::copy(strings.begin(), strings.end(), to->mutable_raw<std::string>().begin() + target);
     } else {
-      return Unimplemented("Slice: tensors of dtype ", DTypeName(from.dtype()), " have no slices");
-    }
-    for (int i = rank - 2; i >= 0; --i) {
-      const size_t d = static_cast<size_t>(i);
-      if (++at[d] < begin[d] + size[d]) break;
-      at[d] = begin[d];
+      std::memcpy(to->mutable_bytes().data() + target * width, from.bytes().data() + source * width,
+                  length * width);
     }
   }
-  return count;
+  return runs.count() * runs.length();
 }
 
 }  // namespace millrace

@@ -39,8 +39,6 @@ class TensorSlice {
   // kFull when all of the dimension.
   int64_t length(int i) const { return lengths_[static_cast<size_t>(i)]; }
   bool IsFull() const;
-  // This part with rows [begin, begin + length) of dimension 0 only. Rank >= 1.
-  TensorSlice WithRows(int64_t begin, int64_t length) const;
 
   // The shape of this part of a tensor of shape `full`. InvalidArgument when it does not fit.
   StatusOr<Shape> SliceShape(const Shape& full) const;
@@ -68,6 +66,33 @@ StatusOr<ShapeAndSlice> ParseShapeAndSlice(absl::string_view spec);
 
 // How many elements two parts of a tensor of shape `full` have in common.
 StatusOr<int64_t> SliceOverlap(const Shape& full, const TensorSlice& a, const TensorSlice& b);
+
+// The elements that two parts of a tensor have in common, as runs that lie together in both parts,
+// in row-major order. Rows of a table are one run, some of its columns one run per row.
+class SliceRuns {
+ public:
+  // None.
+  SliceRuns() = default;
+  static StatusOr<SliceRuns> Make(const Shape& full, const TensorSlice& from,
+                                  const TensorSlice& to);
+
+  int64_t count() const { return count_; }
+  // Elements of each.
+  int64_t length() const { return length_; }
+  // Where run i begins, in elements of each part. Both grow with i.
+  int64_t from(int64_t i) const { return Place(from_base_, &Dim::from_stride, i); }
+  int64_t to(int64_t i) const { return Place(to_base_, &Dim::to_stride, i); }
+
+ private:
+  // A dimension in front of those that the runs lie in.
+  struct Dim {
+    int64_t size, from_stride, to_stride;
+  };
+  int64_t Place(int64_t base, int64_t Dim::*stride, int64_t i) const;
+
+  int64_t count_ = 0, length_ = 0, from_base_ = 0, to_base_ = 0;
+  std::vector<Dim> dims_;  // the last one first
+};
 
 // Copies the elements that `from_slice` and `to_slice` (parts of one tensor of shape `full`) have
 // in common from `from` to `to`; returns how many there are. The tensors have the slices' shapes

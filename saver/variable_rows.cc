@@ -16,10 +16,6 @@ namespace {
 
 // Copied while the variables are held.
 constexpr size_t kHeldBytes = size_t{256} << 10;
-// Of one variable in one piece: a system call is small against it.
-constexpr size_t kMemberBytes = size_t{256} << 10;
-// Of all.
-constexpr size_t kPieceBytes = size_t{4} << 20;
 // Variables that together are less are kept as they are until they are written: the copies that
 // their rows may cost meanwhile are no more.
 constexpr size_t kWholeBytes = size_t{1} << 20;
@@ -40,7 +36,8 @@ class Records : public RowSource {
     std::unique_ptr<char[]> piece = nullptr;
   };
   explicit Records(std::vector<Member> members) : members_(std::move(members)) {
-    size_t record_bytes = 0, most_row_bytes = 1;
+    size_t record_bytes = 0;
+    size_t most_row_bytes = 1;
     for (Member& m : members_) {
       m.row_bytes = static_cast<size_t>(m.shape.NumElements(1, m.shape.rank())) *
                     DTypeSize(m.variable->dtype());
@@ -48,13 +45,9 @@ class Records : public RowSource {
       most_row_bytes = std::max(most_row_bytes, m.row_bytes);
     }
     num_rows_ = record_bytes == 0 ? 0 : members_[0].shape.dim(0);
-    const auto rows_of = [&](size_t bytes, size_t row_bytes) {
-      return static_cast<int64_t>(std::max<size_t>(bytes / std::max<size_t>(row_bytes, 1), 1));
-    };
-    rows_at_once_ =
-        std::min({rows_of(kPieceBytes, record_bytes), rows_of(kMemberBytes, most_row_bytes),
-                  std::max<int64_t>(num_rows_, 1)});
-    rows_held_ = rows_of(kHeldBytes, record_bytes);
+    most_row_bytes_ = most_row_bytes;
+    most_rows_ = std::min(RowsIn(kPieceBytes, record_bytes), std::max<int64_t>(num_rows_, 1));
+    rows_held_ = RowsIn(kHeldBytes, record_bytes);
     pieces_.resize(members_.size());
   }
 
@@ -62,9 +55,10 @@ class Records : public RowSource {
   DType dtype(int member) const override { return At(member).variable->dtype(); }
   const Shape& shape(int member) const override { return At(member).shape; }
 
-  StatusOr<absl::Span<const absl::string_view>> Next() override {
+  StatusOr<absl::Span<const absl::string_view>> Next(size_t member_bytes) override {
     const int64_t begin = next_row_;
-    const int64_t end = std::min(begin + rows_at_once_, num_rows_);
+    const int64_t end =
+        std::min({begin + most_rows_, begin + RowsIn(member_bytes, most_row_bytes_), num_rows_});
     if (begin == end) {
       for (Member& m : members_) {
         m.piece.reset();
@@ -89,7 +83,7 @@ class Records : public RowSource {
 
   // Of the values of variables whose rows are updated by now, and, because updates of the same rows
   // may be going on in them, of those that have had no update, not one of the whole either.
-  void LetGo() override {
+  bool LetGo() override {
     bool any = false;
     for (Member& m : members_) {
       if (m.value.has_value() && m.variable->HowKept(m.value) == VariableStorage::Kept::kRows) {
@@ -103,9 +97,16 @@ class Records : public RowSource {
         m.value = Tensor();
       }
     }
+    return std::any_of(members_.begin(), members_.end(),
+                       [](const Member& m) { return m.value.has_value(); });
   }
 
  private:
+  // At least one.
+  static int64_t RowsIn(size_t bytes, size_t row_bytes) {
+    return static_cast<int64_t>(std::max<size_t>(bytes / std::max<size_t>(row_bytes, 1), 1));
+  }
+
   const Member& At(int member) const { return members_[static_cast<size_t>(member)]; }
 
   Status CopyWalked(int64_t begin, int64_t end) {
@@ -116,8 +117,8 @@ class Records : public RowSource {
       walked.push_back(m.variable.get());
       shapes.push_back(m.shape);
       if (m.piece == nullptr) {
-        m.piece = std::make_unique_for_overwrite<char[]>(static_cast<size_t>(rows_at_once_) *
-                                                         m.row_bytes);
+        m.piece =
+            std::make_unique_for_overwrite<char[]>(static_cast<size_t>(most_rows_) * m.row_bytes);
       }
     }
     if (walked.empty()) return absl::OkStatus();
@@ -137,7 +138,8 @@ class Records : public RowSource {
 
   std::vector<Member> members_;
   int64_t num_rows_ = 0;
-  int64_t rows_at_once_ = 1;
+  size_t most_row_bytes_ = 1;
+  int64_t most_rows_ = 1;  // of a piece
   int64_t rows_held_ = 1;
   int64_t next_row_ = 0;
   std::vector<absl::string_view> pieces_;

@@ -19,11 +19,11 @@
 // update by then. One of these whose first updates come later still, and are of the whole, is not
 // of one moment in this save.
 //
-// What it costs: no copy of a table. Rows are copied in pieces of at most 256 KiB, or one record,
+// What it costs: no copy of a table. Rows are copied at most 256 KiB at a time, or one record,
 // under the variable's lock held shared, and of it a few rows (RowRun::kMostLocks) under their
-// locks; the buffers of all pieces are 4 MiB at most, or one record. The first row update
+// locks; a piece, of all members, is 4 MiB at most, or one record. The first row update
 // after an assignment may meet a save that holds the buffer, which lets go of it before the next
-// piece, whosever that is.
+// piece, whosever that is; while there is such a buffer pieces have 256 KiB of a member at most.
 //
 // Thread-safety: thread-compatible; the variables may be used by anyone meanwhile.
 // Failure: FailedPrecondition for a variable without value; Aborted, with its name, when one gets

@@ -320,6 +320,12 @@ Status FaultyFileSystem::RenameFile(const std::string& source, const std::string
   return absl::OkStatus();
 }
 
+StatusOr<std::unique_ptr<FileLock>> FaultyFileSystem::TryLockFile(const std::string& path,
+                                                                  absl::string_view holder) {
+  MR_RETURN_IF_ERROR(BeginNumbered(absl::StrCat("lock ", path)).status());
+  return base_->TryLockFile(path, holder);
+}
+
 Status FaultyFileSystem::SyncDirectory(const std::string& directory) {
   MR_ASSIGN_OR_RETURN(const int64_t number, BeginNumbered(absl::StrCat("syncdir ", directory)));
   MR_ASSIGN_OR_RETURN(const bool is_directory, base_->IsDirectory(directory));

@@ -5,8 +5,9 @@
 // FaultyFileSystem: real files, with failing operations and power cuts.
 //
 // Every operation that changes files (open for writing, append, write, sync, close, create, rename,
-// delete, sync of a directory) gets a number, from 1 on. A test runs once to learn how many there
-// are, then once per number k with FailOperation(k, ...) or once per k and loss with RestoreCut().
+// delete, sync of a directory, lock) gets a number, from 1 on. A test runs once to learn how many
+// there are, then once per number k with FailOperation(k, ...) or once per k and loss with
+// RestoreCut().
 //
 //   FaultyFileSystem fs(FileSystem::Posix(), directory);
 //   Save(&fs);
@@ -17,7 +18,7 @@
 //
 // What a disk may forget: bytes appended after a file's last Sync, and names (create, rename,
 // delete) that changed after the last SyncDirectory of their directory. A truncated file keeps
-// its old bytes until it is synced. Links are not modelled.
+// its old bytes until it is synced. Links are not modelled, files of locks are forgotten.
 //
 // Thread-safety: all methods, from any thread. A file from it must not outlive it.
 
@@ -74,6 +75,8 @@ class FaultyFileSystem : public FileSystem {
   Status RecursivelyDelete(const std::string& path) override;
   Status RenameFile(const std::string& source, const std::string& target) override;
   Status SyncDirectory(const std::string& directory) override;
+  StatusOr<std::unique_ptr<FileLock>> TryLockFile(const std::string& path,
+                                                  absl::string_view holder) override;
 
  private:
   class File;
