@@ -16,6 +16,7 @@
 #include "core/notification.h"
 #include "core/random_bits.h"
 #include "core/record.h"
+#include "core/status.h"
 #include "core/testing/faulty_file_system.h"
 #include "core/testing/shared_data.h"
 #include "core/testing/tensor_testing.h"

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "gmock/gmock.h"
 #include "graph/graph.h"
