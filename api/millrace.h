@@ -37,12 +37,15 @@
 #include "ops/ops.h"                            // IWYU pragma: export
 #include "runtime/op_library.h"                 // IWYU pragma: export
 #include "runtime/session.h"                    // IWYU pragma: export
+#include "saver/event_writer.h"                 // IWYU pragma: export
 #include "saver/export_model.h"                 // IWYU pragma: export
 #include "saver/loaded_model.h"                 // IWYU pragma: export
 #include "saver/saved_model.h"                  // IWYU pragma: export
 #include "saver/saver.h"                        // IWYU pragma: export
+#include "train/metrics.h"                      // IWYU pragma: export
 #include "train/optimizers.h"                   // IWYU pragma: export
 #include "train/progress.h"                     // IWYU pragma: export
+#include "train/summaries.h"                    // IWYU pragma: export
 #include "train/supervisor.h"                   // IWYU pragma: export
 #include "train/train.h"                        // IWYU pragma: export
 

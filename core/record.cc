@@ -176,6 +176,11 @@ Status RecordReader::Loss(absl::string_view what, uint64_t where) const {
   return absl::DataLossError(absl::StrCat("Records '", path_, "': ", what, " at ", where));
 }
 
+Status RecordReader::Truncated(uint64_t start) {
+  is_cut_ = true;
+  return Loss("truncated record", start);
+}
+
 // Adds at least one byte to buffer_, or none when the stream has ended.
 Status RecordReader::FillOnce(uint64_t wanted) {
   const auto read_file = [this](uint64_t bytes, std::string* to) -> Status {
@@ -263,12 +268,12 @@ StatusOr<absl::string_view> RecordReader::ReadNext() {
   // Before anything is allocated for it.
   if (inflater_ == nullptr &&
       (length > file_->size() || length + kHeaderBytes + kFooterBytes > file_->size() - start)) {
-    return Loss("truncated record", start);
+    return Truncated(start);
   }
-  if (length > SIZE_MAX - kHeaderBytes - kFooterBytes) return Loss("truncated record", start);
+  if (length > SIZE_MAX - kHeaderBytes - kFooterBytes) return Truncated(start);
   const uint64_t total = kHeaderBytes + length + kFooterBytes;
   MR_ASSIGN_OR_RETURN(const bool is_whole, Fill(total));
-  if (!is_whole) return Loss("truncated record", start);
+  if (!is_whole) return Truncated(start);
   const absl::string_view data(buffer_.data() + position_ + kHeaderBytes,
                                static_cast<size_t>(length));
   if (UnmaskCrc32c(DecodeFixed32(data.data() + data.size())) != Crc32c(data)) {

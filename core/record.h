@@ -76,6 +76,9 @@ class RecordReader {
   // The next record; valid until the next call. The end and errors repeat.
   StatusOr<absl::string_view> Next();
 
+  // After a DataLoss: the file ends inside of the record, which may come to be whole.
+  bool is_cut() const { return is_cut_; }
+
   // Where the next record begins: a later reader of the grown file may go on here.
   uint64_t offset() const { return offset_ + record_bytes_; }
 
@@ -89,6 +92,7 @@ class RecordReader {
   StatusOr<bool> Fill(uint64_t n);
   Status FillOnce(uint64_t wanted);
   StatusOr<absl::string_view> ReadNext();
+  Status Truncated(uint64_t start);
   Status Loss(absl::string_view what, uint64_t where) const;
   size_t available() const { return buffer_.size() - position_; }
 
@@ -100,7 +104,8 @@ class RecordReader {
   size_t position_ = 0;                 // in buffer_
   uint64_t offset_;                     // of buffer_[position_] in the uncompressed stream
   size_t record_bytes_ = 0;             // of the record last returned, still in buffer_
-  Status end_;                          // not OK: nothing more comes
+  bool is_cut_ = false;
+  Status end_;  // not OK: nothing more comes
 };
 
 }  // namespace millrace

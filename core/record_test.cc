@@ -47,7 +47,7 @@ std::string FileOf(const Records& records, RecordCompression compression) {
 
 // All records up to the end or the first error.
 Status ReadAll(const std::string& path, RecordCompression compression, Records* records,
-               uint64_t offset = 0) {
+               uint64_t offset = 0, bool* is_cut = nullptr) {
   records->clear();
   auto reader = RecordReader::Open(FileSystem::Posix(), path, compression, offset);
   if (!reader.ok()) return reader.status();
@@ -55,6 +55,7 @@ Status ReadAll(const std::string& path, RecordCompression compression, Records* 
     const auto record = (*reader)->Next();
     if (!record.ok()) {
       EXPECT_EQ((*reader)->Next().status(), record.status()) << "the end repeats";
+      if (is_cut != nullptr) *is_cut = (*reader)->is_cut();
       return record.status();
     }
     records->emplace_back(*record);
@@ -109,7 +110,9 @@ TEST(RecordTest, EveryCutIsAnEndInsideTheHeaderAndALossAfterIt) {
   for (size_t cut = 0; cut <= bytes.size(); ++cut) {
     WriteBytes(TestPath(), absl::string_view(bytes).substr(0, cut));
     Records records;
-    const Status end = ReadAll(TestPath(), RecordCompression::kNone, &records);
+    bool is_cut = false;
+    const Status end = ReadAll(TestPath(), RecordCompression::kNone, &records, 0, &is_cut);
+    EXPECT_EQ(is_cut, absl::IsDataLoss(end)) << cut;
     size_t whole = 0;
     while (whole + 1 < starts.size() && starts[whole + 1] <= cut) ++whole;
     EXPECT_EQ(records, Records(written.begin(), written.begin() + static_cast<long>(whole)));
@@ -133,7 +136,9 @@ TEST(RecordTest, EveryFlippedByteIsDetectedAtItsPlace) {
       bad[at] = static_cast<char>(bad[at] ^ mask);
       WriteBytes(TestPath(), bad);
       Records records;
-      const Status end = ReadAll(TestPath(), RecordCompression::kNone, &records);
+      bool is_cut = false;
+      const Status end = ReadAll(TestPath(), RecordCompression::kNone, &records, 0, &is_cut);
+      EXPECT_FALSE(is_cut) << at;
       const size_t start = at < 21 ? 0 : 21;
       const size_t place = at - start < 12 ? start : start + 12;
       EXPECT_EQ(records.size(), at < 21 ? 0u : 1u);

@@ -366,6 +366,18 @@ StatusOr<std::optional<std::string>> TableReader::Get(absl::string_view key) con
   return std::optional<std::string>(cursor.value());
 }
 
+StatusOr<bool> TableReader::HasSnappyBlocks() const {
+  Cursor index(index_);
+  for (index.SeekToFirst(); index.Valid(); index.Next()) {
+    MR_ASSIGN_OR_RETURN(const Handle handle, DecodeHandle(index.value(), index_offset_));
+    MR_RETURN_IF_ERROR(ReadBlockBytes(handle).status());
+    char type = kPlain;
+    MR_RETURN_IF_ERROR(file_->Read(handle.offset + handle.size, 1, &type));
+    if (type == kSnappy) return true;
+  }
+  return false;
+}
+
 std::unique_ptr<TableReader::Iterator> TableReader::NewIterator() const {
   return std::make_unique<Iterator>(this);
 }

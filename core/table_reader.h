@@ -56,6 +56,9 @@ class TableReader {
 
   std::unique_ptr<Iterator> NewIterator() const;
 
+  // Has a data block been compressed? Reads all of them.
+  StatusOr<bool> HasSnappyBlocks() const;
+
   const std::string& path() const { return path_; }
 
  private:

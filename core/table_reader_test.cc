@@ -103,6 +103,14 @@ Map LargeMap() {
   return map;
 }
 
+TEST(TableReaderTest, TellsWhetherBlocksAreCompressed) {
+  for (const bool snappy : {false, true}) {
+    auto table = TableReader::Open(FileSystem::Posix(), WriteTable(LargeMap(), 4096, snappy));
+    ASSERT_EQ(table.status(), absl::OkStatus());
+    EXPECT_EQ((*table)->HasSnappyBlocks(), absl::StatusOr<bool>(snappy));
+  }
+}
+
 TEST(TableReaderTest, ReadsWhatLevelDbWrote) {
   for (const Map& map : {Map(), SmallMap(), LargeMap()}) {
     for (const size_t block_size : {64u, 4096u, 262'144u}) {

@@ -82,6 +82,18 @@ Variable FromDef(const Scope& scope, const tensorflow::VariableDef& def) {
 // The initial value of a variable, in the scope `beside` it (which is colocated with it).
 using InitialValue = absl::FunctionRef<Output(const Scope& beside, const std::string& name)>;
 
+// The handle of a variable that every task has for itself: it goes where plain ops of the scope go,
+// whatever a device function does with variables (ReplicaDeviceSetter takes them to parameter
+// servers). The function is not asked for a place for it: the places of others stay as they are.
+Output LocalHandle(const ScopeAt& at, const std::string& full_name, DType dtype, const Shape& shape,
+                   const Output& plain_op, const VariableAttrs& attrs) {
+  return NodeBuilder({at.scope.WithName(full_name + "/"), at.where}, "VarHandleOp")
+      .Attrs("container", attrs.container, "shared_name", full_name, "dtype", dtype, "shape",
+             PartialShape(shape))
+      .Device(plain_op.node()->requested_device())
+      .Finish();
+}
+
 Variable Make(const ScopeAt& at, const std::string& name, DType dtype, const Shape& shape,
               InitialValue make_initial_value, const VariableAttrs& attrs) {
   const Scope& scope = at.scope;
@@ -90,8 +102,22 @@ Variable Make(const ScopeAt& at, const std::string& name, DType dtype, const Sha
   const Scope plain = scope.WithoutControlDependencies();
   Variable variable;
   const std::source_location where = at.where;
-  variable.handle = VarHandleOp({plain.WithName(name), where}, dtype, shape,
-                                {.container = attrs.container, .shared_name = ""});
+  Output initial_value;
+  if (attrs.local) {
+    if (!plain.ok()) return Variable();
+    const std::string full_name = plain.UniqueName(name);
+    const Scope beside = plain.WithRootPrefix();
+    initial_value = make_initial_value(beside, full_name);
+    if (!initial_value.valid()) return Variable();
+    const Output here =
+        Identity({beside.WithName(full_name + "/initial_value"), where}, initial_value);
+    if (!here.valid()) return Variable();
+    variable.handle = LocalHandle({plain, where}, full_name, dtype, shape, here, attrs);
+    initial_value = here;
+  } else {
+    variable.handle = VarHandleOp({plain.WithName(name), where}, dtype, shape,
+                                  {.container = attrs.container, .shared_name = ""});
+  }
   if (!variable.handle.valid()) return Variable();
   variable.name = variable.handle.node()->name();
   variable.handle.node()->mutable_attr("shared_name")->set_s(variable.name);
@@ -102,7 +128,7 @@ Variable Make(const ScopeAt& at, const std::string& name, DType dtype, const Sha
   // The full name: the one asked for may itself be a path ("w/Adam").
   const Scope here = plain.WithRootPrefix().ColocatedWith(variable.handle.op());
   const std::string& base = variable.name;
-  const Output initial_value = make_initial_value(here, base);
+  if (!attrs.local) initial_value = make_initial_value(here, base);
   if (!initial_value.valid()) return Variable();
   variable.is_initialized = VarIsInitializedOp(
       {here.WithName(base + "/IsInitialized/VarIsInitializedOp"), where}, variable.handle);

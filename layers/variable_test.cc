@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "layers/variable.h"
 
+#include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/testing/tensor_testing.h"
+#include "graph/attr.h"
+#include "graph/graph.h"
 #include "gtest/gtest.h"
+#include "layers/initializers.h"
 #include "ops/array/constant.h"
+#include "proto/node_def.pb.h"
 #include "runtime/testing/op_test.h"
 
 namespace millrace {
@@ -33,6 +39,41 @@ TEST(Variable, NeedsAKnownShape) {
   Scope scope;
   EXPECT_FALSE(MakeVariable(scope, TestInput(scope, DT_FLOAT, {-1})).valid());
   EXPECT_STATUS(scope.status(), kInvalid, "must have a fully defined shape, got [?]");
+}
+
+// Takes variables to servers in turn, the rest to its own task.
+DeviceFunction ServersInTurn(int* asked) {
+  return [asked](const tensorflow::NodeDef& node) -> std::string {
+    if (node.op() != "VarHandleOp") return "/job:worker/task:1";
+    return absl::StrCat("/job:ps/task:", (*asked)++);
+  };
+}
+
+TEST(Variable, OfOneTaskStaysWherePlainOpsGo) {
+  Scope root;
+  int asked = 0;
+  const Scope scope = root.WithDevice(ServersInTurn(&asked)).WithSubScope("model");
+  const auto device = [](const Output& output) { return output.node()->requested_device(); };
+  const Variable global = MakeVariable(scope.WithName("w"), Const(scope, 1.0f));
+  EXPECT_EQ(device(global.handle), "/job:ps/task:0");
+
+  const Variable zeros = MakeVariable(scope.WithName("total"), ShapeOf({2}), DT_DOUBLE,
+                                      ZerosInitializer(), {.trainable = false, .local = true});
+  const Variable copy = MakeVariable(scope.WithName("w"), global.value, {.local = true});
+  ASSERT_OK(root.status());
+  EXPECT_EQ(asked, 1) << "no turn is taken";
+  EXPECT_EQ(zeros.name, "model/total");
+  EXPECT_EQ(copy.name, "model/w_1");
+  for (const Variable& variable : {zeros, copy}) {
+    EXPECT_EQ(variable.initializer.name(), variable.name + "/Assign");
+    EXPECT_EQ(*GetAttr<std::string>(variable.handle.node()->def(), "shared_name"), variable.name);
+    for (const Output& output : {variable.handle, variable.value, variable.is_initialized}) {
+      EXPECT_EQ(device(output), "/job:worker/task:1") << output.name();
+    }
+    EXPECT_EQ(variable.initializer.node()->requested_device(), "/job:worker/task:1");
+  }
+  EXPECT_EQ(VariablesOf(root).size(), 1u);
+  EXPECT_EQ(VariablesOf(root, "local_variables").size(), 2u);
 }
 
 TEST(PartitionedVariable, HasPartsOfNearlyEqualSize) {

@@ -56,6 +56,8 @@
 #include "ops/state/state.h"
 #include "ops/strings/string_join.h"
 #include "ops/strings/string_split.h"
+#include "ops/summary/image_summary.h"
+#include "ops/summary/value_summary.h"
 #include "ops/training/training_ops.h"
 #include "runtime/testing/op_test.h"
 
@@ -386,6 +388,13 @@ const std::vector<Call>& Calls() {
       // string_split
       {"StringSplit", [](const S& s) { StringSplit(s, Str(s), Str(s), {.skip_empty = false}); }},
       {"ReduceJoin", [](const S& s) { ReduceJoin(s, Str(s), I(s), {.separator = "-"}); }},
+      // summary
+      {"ScalarSummary", [](const S& s) { ScalarSummary(s, Str(s), F(s)); }},
+      {"HistogramSummary", [](const S& s) { HistogramSummary(s, Str(s), F(s)); }},
+      {"ImageSummary", [](const S& s) { ImageSummary(s, Str(s), F(s), {.max_images = 1}); }},
+      {"MergeSummary", [](const S& s) { MergeSummary(s, Outputs{Str(s), Str(s)}); }},
+      {"TensorSummary", [](const S& s) { TensorSummary(s, F(s), {.labels = {"a"}}); }},
+      {"TensorSummaryV2", [](const S& s) { TensorSummaryV2(s, Str(s), F(s), Str(s)); }},
       // top_k
       {"TopKV2", [](const S& s) { TopKV2(s, F(s), I(s), {.sorted = false}); }},
       {"TopK", [](const S& s) { TopK(s, F(s), 2); }},

@@ -13,6 +13,7 @@
 #include "ops/random/random.h"      // IWYU pragma: export
 #include "ops/state/state.h"        // IWYU pragma: export
 #include "ops/strings/strings.h"    // IWYU pragma: export
+#include "ops/summary/summary.h"    // IWYU pragma: export
 #include "ops/training/training.h"  // IWYU pragma: export
 
 #endif  // MILLRACE_OPS_OPS_H_

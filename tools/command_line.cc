@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/command_line.h"
 
+#include <algorithm>
 #include <iostream>
 
 #include "absl/strings/match.h"
@@ -131,6 +132,29 @@ std::optional<CommandLine> CommandLine::ParseOrExplain(const ProgramHelp& help,
             << std::flush;
   *exit_code = std::cout ? kExitOk : kExitError;
   return std::nullopt;
+}
+
+std::optional<CommandLine> CommandLine::ParseOrExplain(const ProgramHelp& help,
+                                                       absl::Span<const std::string> args,
+                                                       int* exit_code, std::string* argument) {
+  std::vector<std::string> flags_first(args.begin(), args.end());
+  if (!args.empty() && !absl::StartsWith(args[0], "-")) {
+    std::rotate(flags_first.begin(), flags_first.begin() + 1, flags_first.end());
+  }
+  std::vector<std::string> rest;
+  std::optional<CommandLine> parsed = ParseOrExplain(help, flags_first, exit_code, &rest);
+  if (!parsed) return std::nullopt;
+  if (rest.size() != 1) {
+    std::cerr << UsageText(help) << help.name << ": error: "
+              << (rest.empty() ? absl::StrCat("the following arguments are required: ", help.rest)
+                               : absl::StrCat("unrecognized arguments: ",
+                                              absl::StrJoin(rest.begin() + 1, rest.end(), " ")))
+              << "\n";
+    *exit_code = kExitWrongFlags;
+    return std::nullopt;
+  }
+  *argument = rest[0];
+  return parsed;
 }
 
 StatusOr<int> CommandLine::IntValue(const std::string& name, int fallback, int low,

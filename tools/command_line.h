@@ -43,6 +43,12 @@ class CommandLine {
                                                    int* exit_code,
                                                    std::vector<std::string>* rest = nullptr);
 
+  // The same for a program of exactly one argument that is no flag, before or behind the flags;
+  // help.rest says what it is ("FILE|DIR").
+  static std::optional<CommandLine> ParseOrExplain(const ProgramHelp& help,
+                                                   absl::Span<const std::string> args,
+                                                   int* exit_code, std::string* argument);
+
   bool has(const std::string& name) const { return values_.count(name) > 0; }
   // "" when not given.
   std::string value(const std::string& name) const {

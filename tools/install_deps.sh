@@ -10,7 +10,7 @@ packages=(
   g++ bazel-bootstrap pkg-config python3
   libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libgrpc++-dev
   libtbb-dev libeigen3-dev libabsl-dev libdnnl-dev libhwy-dev
-  libsnappy-dev zlib1g-dev libleveldb-dev libfarmhash-dev libre2-dev
+  libsnappy-dev zlib1g-dev libpng-dev libleveldb-dev libfarmhash-dev libre2-dev
   libgoogle-glog-dev nlohmann-json3-dev libcpp-httplib-dev libssl-dev libbrotli-dev libzip-dev
   libgtest-dev libgmock-dev libbenchmark-dev cmake
 )

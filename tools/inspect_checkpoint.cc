@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// inspect_checkpoint: the tensors of a checkpoint, and their values.
+//
+//   inspect_checkpoint [--json] [--tensor NAME] PREFIX|DIR
+//
+// PREFIX is what a Saver returns ("run/model.ckpt-100"), of either format; a directory stands for
+// its newest checkpoint, that of a SavedModel for its variables. Without --tensor names, dtypes and
+// shapes; with --json each tensor's checksum (the first 16 digits of the SHA-256 of its
+// little-endian bytes), first four values and, of floating ones, their sum; strings whole. Exit
+// codes: 0, 1 with the reason on stderr, 2 for wrong flags.
+
+#include <algorithm>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "core/did_you_mean.h"
+#include "core/dtype.h"
+#include "core/exit_code.h"
+#include "core/file_system.h"
+#include "core/program.h"
+#include "core/sha256.h"
+#include "core/status.h"
+#include "core/table_reader.h"
+#include "core/tensor.h"
+#include "nlohmann/json.hpp"
+#include "saver/checkpoint_v1.h"
+#include "saver/saver.h"
+#include "saver/tensor_bundle.h"
+#include "tools/command_line.h"
+#include "tools/numpy_format.h"
+#include "tools/tensor_json.h"
+
+namespace millrace {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr char kProgram[] = "inspect_checkpoint";
+
+ProgramHelp Help() {
+  return {.name = kProgram,
+          .about = "Shows the tensors of a checkpoint, or the newest checkpoint of a directory.",
+          .flags = {{.name = "json", .help = "prints JSON"},
+                    {.name = "tensor", .value = "NAME", .help = "prints the values of this one"}},
+          .rest = "PREFIX|DIR"};
+}
+
+// A checkpoint of either format.
+struct Checkpoint {
+  struct Entry {
+    std::string name;
+    DType dtype = DT_INVALID;
+    Shape shape;
+  };
+  std::string prefix;
+  std::vector<Entry> entries;  // sorted by name
+  int num_shards = 0;
+  bool is_compressed = false;  // a block of the index, or of a file of the first format
+  std::function<StatusOr<Tensor>(const std::string& name)> read;
+};
+
+template <typename Reader>
+void Take(std::shared_ptr<Reader> reader, Checkpoint* checkpoint) {
+  for (const auto& entry : reader->entries()) {
+    checkpoint->entries.push_back({entry.name, entry.dtype, entry.shape});
+  }
+  checkpoint->read = [reader](const std::string& name) { return reader->Read(name); };
+}
+
+Status LookForCompression(FileSystem* fs, const std::string& path, Checkpoint* checkpoint) {
+  MR_ASSIGN_OR_RETURN(const auto table, TableReader::Open(fs, path));
+  MR_ASSIGN_OR_RETURN(const bool is_compressed, table->HasSnappyBlocks());
+  checkpoint->is_compressed = checkpoint->is_compressed || is_compressed;
+  return absl::OkStatus();
+}
+
+// What the user means by `path`.
+StatusOr<std::string> PrefixOf(FileSystem* fs, const std::string& path) {
+  const StatusOr<bool> is_directory = fs->IsDirectory(path);
+  if (is_directory.ok() && *is_directory) {
+    if (const auto latest = LatestCheckpoint(fs, path)) return *latest;
+    const std::string variables = JoinPath(path, "variables/variables");
+    if (fs->FileExists(BundleIndexPath(variables))) return variables;
+    return absl::NotFoundError(
+        absl::StrCat("'", path, "': a directory must have a checkpoint, got none that is whole"));
+  }
+  // Of the files that a shell completes.
+  for (const char* suffix : {".index", ".meta"}) {
+    absl::string_view prefix = path;
+    if (absl::ConsumeSuffix(&prefix, suffix) && fs->FileExists(path)) return std::string(prefix);
+  }
+  return path;
+}
+
+StatusOr<Checkpoint> OpenCheckpoint(FileSystem* fs, const std::string& path) {
+  Checkpoint checkpoint;
+  MR_ASSIGN_OR_RETURN(checkpoint.prefix, PrefixOf(fs, path));
+  const std::string index = BundleIndexPath(checkpoint.prefix);
+  if (fs->FileExists(index)) {
+    MR_ASSIGN_OR_RETURN(std::shared_ptr<BundleReader> reader,
+                        BundleReader::Open(fs, checkpoint.prefix));
+    checkpoint.num_shards = reader->num_shards();
+    Take(std::move(reader), &checkpoint);
+    MR_RETURN_IF_ERROR(LookForCompression(fs, index, &checkpoint));
+    return checkpoint;
+  }
+  const std::vector<std::string> files = CheckpointV1Files(fs, checkpoint.prefix);
+  if (files.empty()) {
+    return absl::NotFoundError(absl::StrCat("Checkpoint '", checkpoint.prefix, "': there must be '",
+                                            index, "' or a file of the first format, got neither"));
+  }
+  MR_ASSIGN_OR_RETURN(std::shared_ptr<CheckpointV1Reader> reader,
+                      CheckpointV1Reader::Open(fs, checkpoint.prefix));
+  checkpoint.num_shards = static_cast<int>(files.size());
+  Take(std::move(reader), &checkpoint);
+  for (const std::string& file : files) {
+    MR_RETURN_IF_ERROR(LookForCompression(fs, file, &checkpoint));
+  }
+  return checkpoint;
+}
+
+// A copy of the elements from 0 on, as doubles.
+template <typename T>
+std::vector<double> Doubles(const Tensor& tensor, size_t count) {
+  std::vector<double> doubles;
+  for (const T value : tensor.flat<T>().first(count)) {
+    if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, Bfloat16>) {
+      doubles.push_back(static_cast<double>(ToFloat(value)));
+    } else {
+      doubles.push_back(static_cast<double>(value));
+    }
+  }
+  return doubles;
+}
+std::vector<double> Doubles(const Tensor& tensor, size_t count) {
+  switch (tensor.dtype()) {
+    case DT_DOUBLE:
+      return Doubles<double>(tensor, count);
+    case DT_HALF:
+      return Doubles<Half>(tensor, count);
+    case DT_BFLOAT16:
+      return Doubles<Bfloat16>(tensor, count);
+    default:
+      return Doubles<float>(tensor, count);
+  }
+}
+
+// Added up in pairs of halves: the error does not grow with their number.
+double SumOf(absl::Span<const double> values) {
+  if (values.size() <= 128) {
+    double sum = 0;
+    for (const double value : values) sum += value;
+    return sum;
+  }
+  const size_t half = values.size() / 2;
+  return SumOf(values.first(half)) + SumOf(values.subspan(half));
+}
+
+ordered_json ValuesToJson(absl::Span<const double> values) {
+  ordered_json json;
+  TensorToJson(Tensor::Vector<double>(values), &json).IgnoreError();  // doubles have a form
+  return json["values"];
+}
+
+StatusOr<ordered_json> TensorSummary(const Tensor& tensor) {
+  ordered_json json;
+  if (tensor.dtype() == DT_STRING) {
+    MR_RETURN_IF_ERROR(TensorToJson(tensor, &json));
+    return json;
+  }
+  json["dtype"] = JsonTypeName(tensor.dtype());
+  json["shape"] = ordered_json::array();
+  for (const int64_t dim : tensor.shape().dims()) json["shape"].push_back(dim);
+  const absl::Span<const char> bytes = tensor.bytes();
+  MR_ASSIGN_OR_RETURN(const std::string hash,
+                      Sha256(absl::string_view(bytes.data(), bytes.size())));
+  json["sha256"] = absl::BytesToHexString(hash).substr(0, 16);
+  const int64_t count = std::min<int64_t>(4, tensor.num_elements());
+  if (IsFloating(tensor.dtype())) {
+    const std::vector<double> values = Doubles(tensor, static_cast<size_t>(tensor.num_elements()));
+    json["first"] = ValuesToJson(absl::MakeConstSpan(values).first(static_cast<size_t>(count)));
+    json["sum"] = ValuesToJson({SumOf(values)})[0];
+    return json;
+  }
+  MR_ASSIGN_OR_RETURN(const Shape flat, Shape::Make({tensor.num_elements()}));
+  MR_ASSIGN_OR_RETURN(const Tensor vector, tensor.Reshaped(flat));
+  ordered_json first;
+  MR_RETURN_IF_ERROR(TensorToJson(vector.Rows(0, count), &first));
+  json["first"] = first["values"];
+  return json;
+}
+
+StatusOr<std::string> Json(const Checkpoint& checkpoint) {
+  ordered_json json;
+  json["num_shards"] = checkpoint.num_shards;
+  json["index_block_compression"] = checkpoint.is_compressed ? "snappy" : "none";
+  json["tensors"] = ordered_json::object();
+  for (const Checkpoint::Entry& entry : checkpoint.entries) {
+    MR_ASSIGN_OR_RETURN(const Tensor tensor, checkpoint.read(entry.name));
+    MR_ASSIGN_OR_RETURN(json["tensors"][entry.name], TensorSummary(tensor));
+  }
+  return JsonText(json);
+}
+
+std::string Text(const Checkpoint& checkpoint) {
+  size_t name_width = 4;
+  int64_t elements = 0;
+  for (const Checkpoint::Entry& entry : checkpoint.entries) {
+    name_width = std::max(name_width, entry.name.size());
+    elements += entry.shape.num_elements();
+  }
+  std::string text =
+      absl::StrCat(checkpoint.prefix, ": ", checkpoint.entries.size(), " tensors with ", elements,
+                   " elements in ", checkpoint.num_shards, " files\n");
+  for (const Checkpoint::Entry& entry : checkpoint.entries) {
+    absl::StrAppendFormat(&text, "%-*s  %-8s  %s\n", static_cast<int>(name_width), entry.name,
+                          JsonTypeName(entry.dtype), entry.shape.ToString());
+  }
+  return text;
+}
+
+StatusOr<std::string> TensorText(const Checkpoint& checkpoint, const std::string& name,
+                                 bool as_json) {
+  DidYouMean best(name);
+  bool is_there = false;
+  for (const Checkpoint::Entry& entry : checkpoint.entries) {
+    is_there = is_there || entry.name == name;
+    best.Consider(entry.name);
+  }
+  if (!is_there) {
+    return absl::NotFoundError(absl::StrCat("Checkpoint '", checkpoint.prefix,
+                                            "': --tensor must name a tensor in it, got '", name,
+                                            "'", best.Hint()));
+  }
+  MR_ASSIGN_OR_RETURN(const Tensor tensor, checkpoint.read(name));
+  if (!as_json) return NumpyString(tensor) + "\n";
+  ordered_json json;
+  MR_RETURN_IF_ERROR(TensorToJson(tensor, &json));
+  return JsonText(json);
+}
+
+Status Run(const std::string& path, const CommandLine& flags) {
+  MR_ASSIGN_OR_RETURN(const Checkpoint checkpoint, OpenCheckpoint(FileSystem::Posix(), path));
+  const bool as_json = flags.has("json");
+  StatusOr<std::string> text = Text(checkpoint);
+  if (flags.has("tensor")) {
+    text = TensorText(checkpoint, flags.value("tensor"), as_json);
+  } else if (as_json) {
+    text = Json(checkpoint);
+  }
+  MR_RETURN_IF_ERROR(text.status());
+  std::cout << *text;
+  return absl::OkStatus();
+}
+
+int Main(const std::vector<std::string>& args) {
+  EnterCallersDirectory();
+  int exit_code = kExitOk;
+  std::string path;
+  const auto flags = CommandLine::ParseOrExplain(Help(), args, &exit_code, &path);
+  if (!flags) return exit_code;
+  const Status status = Run(path, *flags);
+  if (!status.ok()) std::cerr << kProgram << ": " << status.message() << "\n";
+  return ExitCode(status);
+}
+
+}  // namespace
+}  // namespace millrace
+
+int main(int argc, char** argv) {
+  return millrace::Main(std::vector<std::string>(argv + 1, argv + argc));
+}
