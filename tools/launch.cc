@@ -40,7 +40,7 @@ ProgramHelp Help() {
                 {.name = "host", .value = "ADDRESS", .help = "of the tasks (127.0.0.1)"},
                 {.name = "grace_secs",
                  .value = "N",
-                 .help = "kills a task that was asked to end after so many seconds (10)"}},
+                 .help = "kills a task that was asked to end after so many seconds (30)"}},
       .rest = "-- PROGRAM [ARGUMENT...]"};
 }
 
@@ -51,7 +51,7 @@ StatusOr<LocalClusterOptions> OptionsOf(const CommandLine& flags,
   MR_ASSIGN_OR_RETURN(options.ps, flags.IntValue("ps", 0, 0, 1000));
   MR_ASSIGN_OR_RETURN(options.workers, flags.IntValue("workers", 0, 0, 1000));
   MR_ASSIGN_OR_RETURN(options.restarts, flags.IntValue("restarts", 0, 0, 1000));
-  MR_ASSIGN_OR_RETURN(const int grace, flags.IntValue("grace_secs", 10, 1, 86400));
+  MR_ASSIGN_OR_RETURN(const int grace, flags.IntValue("grace_secs", 30, 1, 86400));
   options.grace = absl::Seconds(grace);
   if (flags.has("master") && flags.has("chief")) {
     return absl::InvalidArgumentError("argument --chief: not allowed with argument --master");

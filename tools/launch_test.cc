@@ -506,12 +506,12 @@ TEST(LaunchTest, TasksDieWithALauncherThatIsKilled) {
 
 TEST(LaunchTest, APsThatIgnoresSigtermIsKilledAfterTheGrace) {
   Gate gate;
-  Launched launch({"--ps=1", "--master"},
+  Launched launch({"--ps=1", "--master", "--grace_secs=2"},
                   {"ps=ignore_term;say:up;forever", absl::StrCat("master=await:", gate.path())});
   EXPECT_TRUE(launch.ReadUntil("[ps 0] up"));
   gate.Open();
   EXPECT_EQ(launch.Wait(), 0);
-  EXPECT_THAT(launch.output(), HasSubstr("launch: ps 0 did not end within 10 s and was killed\n"));
+  EXPECT_THAT(launch.output(), HasSubstr("launch: ps 0 did not end within 2 s and was killed\n"));
 }
 
 TEST(LaunchTest, ATerminalShowsTheMastersStatusAtTheBottom) {

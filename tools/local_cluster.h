@@ -44,7 +44,8 @@
 namespace millrace {
 
 inline constexpr int kMaxPortRetries = 3;
-inline constexpr absl::Duration kGrace = absl::Seconds(10);
+// As long as cluster managers wait where nobody says otherwise.
+inline constexpr absl::Duration kGrace = absl::Seconds(30);
 
 struct LocalClusterOptions {
   int ps = 0;
