@@ -140,9 +140,10 @@ TEST_F(FileSystemTest, OneAtATimeHasALock) {
   std::atomic<int> holders{0}, most{0};
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {
-    threads.emplace_back([&] {
+    threads.emplace_back([&, i] {
       for (int done = 0; done < 300;) {
-        auto lock = fs_->TryLockFile(path, "a thread");
+        const std::string name = "thread " + std::to_string(i);
+        auto lock = fs_->TryLockFile(path, name);
         if (!lock.ok()) {
           EXPECT_EQ(lock.status().code(), absl::StatusCode::kUnavailable) << lock.status();
           std::this_thread::yield();
@@ -150,6 +151,9 @@ TEST_F(FileSystemTest, OneAtATimeHasALock) {
         }
         const int now = ++holders;
         if (now > most) most = now;
+        std::this_thread::yield();
+        // Nobody has taken its name away, which would give the lock to the next one as well.
+        EXPECT_EQ(ReadFileToString(fs_, path).value_or("no file"), name);
         --holders;
         ++done;
       }

@@ -392,45 +392,42 @@ TEST_F(TensorBundleTest, TwoMergesOfOneNameAtOnceLeaveOneOfThemWhole) {
   }
 }
 
-// Two tasks of one name, or saves of two chiefs on two machines.
+// Two tasks of one name, or saves of two chiefs on two machines. The first one is slow between the
+// names of its data and of its index, where the second one comes.
 TEST_F(TensorBundleTest, TwoProcessesThatMergeOneNameAtOnceLeaveOneOfThemWhole) {
-  constexpr int kRounds = 40;
-  const auto merged = [&](int round) { return JoinPath(directory_, absl::StrCat("m-", round)); };
-  const auto part = [&](int round, int chief) {
-    return absl::StrCat(merged(round), "_temp_", chief, "/part");
-  };
-  for (int round = 0; round < kRounds; ++round) {
+  const char* const slow[] = {"saver/after_merge_data=sleep_ms:20",
+                              "saver/merge_before_data_rename=sleep_ms:5"};
+  for (int round = 0; round < 10; ++round) {
+    const std::string merged = JoinPath(directory_, absl::StrCat("m-", round));
+    const auto part = [&](int chief) { return absl::StrCat(merged, "_temp_", chief, "/part"); };
     for (int chief = 0; chief < 2; ++chief) {
-      Write(part(round, chief), {{"w", TensorOf<float>({1}, {static_cast<float>(chief)})}});
+      Write(part(chief), {{"w", TensorOf<float>({1}, {static_cast<float>(chief)})}});
     }
-  }
-  int start[2];
-  ASSERT_EQ(::pipe(start), 0);
-  pid_t children[2];
-  for (int chief = 0; chief < 2; ++chief) {
-    children[chief] = ::fork();
-    if (children[chief] != 0) continue;
+    int start[2];
+    ASSERT_EQ(::pipe(start), 0);
+    pid_t children[2];
+    for (int chief = 0; chief < 2; ++chief) {
+      children[chief] = ::fork();
+      if (children[chief] != 0) continue;
+      ::close(start[1]);
+      char byte;
+      (void)!::read(start[0], &byte, 1);  // until the parent closes the other end
+      const std::string parts[] = {part(chief)};
+      const bool merges = SetFailPoints(slow[chief]).ok() &&
+                          MergeBundles(fs_, parts, merged, /*delete_parts=*/true).ok();
+      ::_exit(merges ? 0 : 1);
+    }
+    ::close(start[0]);
     ::close(start[1]);
-    char byte;
-    (void)!::read(start[0], &byte, 1);  // until the parent closes the other end
-    for (int round = 0; round < kRounds; ++round) {
-      const std::string parts[] = {part(round, chief)};
-      if (!MergeBundles(fs_, parts, merged(round), /*delete_parts=*/true).ok()) ::_exit(1);
+    for (const pid_t child : children) {
+      int status = -1;
+      ASSERT_EQ(::waitpid(child, &status, 0), child);
+      EXPECT_EQ(status, 0);
     }
-    ::_exit(0);
-  }
-  ::close(start[0]);
-  ::close(start[1]);
-  for (const pid_t child : children) {
-    int status = -1;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    EXPECT_EQ(status, 0);
-  }
-  for (int round = 0; round < kRounds; ++round) {
-    ASSERT_OK_AND_ASSIGN(auto reader, BundleReader::Open(fs_, merged(round)));
+    ASSERT_OK_AND_ASSIGN(auto reader, BundleReader::Open(fs_, merged));
     // Not the data of one under the index of the other.
     EXPECT_OK(reader->Read("w").status());
-    EXPECT_FALSE(fs_->FileExists(BundleLockPath(merged(round))));
+    EXPECT_FALSE(fs_->FileExists(BundleLockPath(merged)));
   }
 }
 
