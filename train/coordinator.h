@@ -37,7 +37,7 @@
 
 namespace millrace {
 
-struct JoinOptions {
+struct ThreadJoinOptions {
   // How long threads may take to end once a stop was asked for.
   absl::Duration stop_grace = absl::Seconds(120);
   // A thread that does not end in time is a warning in the log; else it is the error of Join,
@@ -68,12 +68,12 @@ class Coordinator {
 
   // Waits until all threads have ended, or a stop was asked for and its grace is over. The first
   // error; DeadlineExceeded "... threads still running: a, b" when they do.
-  Status Join(const JoinOptions& options = {}) const;
+  Status Join(const ThreadJoinOptions& options = {}) const;
 
  private:
   struct State;
   explicit Coordinator(std::shared_ptr<State> state);
-  const std::shared_ptr<State> state_;
+  std::shared_ptr<State> state_;
 };
 
 }  // namespace millrace
