@@ -22,50 +22,26 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "core/clock.h"
 #include "core/status.h"
 #include "core/tensor.h"
 #include "graph/scope.h"
 #include "runtime/session.h"
+#include "train/hooks/run_state.h"
 #include "train/hooks/session_run_hook.h"
 
 namespace tensorflow {
 class RunMetadata;
-class RunOptions;
 }  // namespace tensorflow
 
 namespace millrace {
 
 // Kept of each step of the program; hooks with periods ask for a handful.
 inline constexpr size_t kMaxPreparedSteps = 16;
-
-// What the runs of a session have come to, and the one under way. RunContext writes it.
-struct RunState {
-  RunState();
-  ~RunState();
-
-  Session* session = nullptr;
-  Clock* clock = nullptr;
-  std::optional<absl::Time> now = {};  // asked for since the last call of BeforeRun or AfterRun
-  int64_t run_number = 0;
-
-  bool stop_requested = false;
-  bool is_goal = false;  // stop_requested by RequestStop, the first of both
-  bool nothing_to_save = false;
-  std::string reason = "";  // of RequestStop
-  Status leave_with = {};   // of RequestLeave
-
-  // By hook, then by group.
-  std::vector<std::vector<GroupRange>> feed_ranges = {};
-  std::vector<Tensor> feeds = {};  // of all hooks; no value unless given for this run
-  std::unique_ptr<tensorflow::RunOptions> options;  // what this run is asked for; may be none
-};
 
 class HookedSession {
  public:
@@ -116,12 +92,12 @@ class HookedSession {
     size_t num_results = 0;
     bool by_name = false;  // found by FindOrAddStep, which may replace it
     int64_t last_used = 0;
-    std::vector<Prepared> prepared;
+    std::vector<Prepared> prepared = {};
   };
   struct Hook {
     SessionRunHook* hook = nullptr;
     std::string name;
-    std::vector<HookGroup> groups;
+    std::vector<HookGroup> groups = {};
     int first_bit = 0;  // of its groups in the mask of all
   };
 

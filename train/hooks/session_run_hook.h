@@ -61,10 +61,10 @@
 // "No End" is undone by a later run that succeeds: a program may go on after an error. The error
 // that Run, Open or Close returns begins with the hook's name and the method.
 //
-// Who may ask for the stop: a hook in AfterCreateSession (no step is run then), BeforeRun and
-// AfterRun (RequestStop: the goal is reached, and the chief's hook ends the run for all tasks;
-// RequestLeave: this task leaves, the run is to go on); a listener of checkpoints; the step
-// function of RunStepFn; threads of the Coordinator.
+// Who may ask for the stop: a hook in AfterCreateSession (of the first session: no step is run
+// then), BeforeRun and AfterRun (RequestStop: the goal is reached, and the chief's hook ends the
+// run for all tasks; RequestLeave: this task leaves, the run is to go on); a listener of
+// checkpoints; the step function of RunStepFn; threads of the Coordinator.
 //
 // Variables may be made in Begin only, and must be the same in every task.
 //
@@ -74,6 +74,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -145,12 +146,12 @@ class HookSetup {
 
 // What AfterCreateSession is given.
 struct CreatedSession {
-  Session* session = nullptr;  // until the next one, or the end
-  // Of this session: it is stopped and joined before the session is closed. Threads that use the
-  // session are started with it. One that ends with a lost session makes the next run begin a new
-  // one.
+  std::shared_ptr<Session> session;
+  // Of this session: threads that use it are started here, hold it, and are stopped before it is
+  // closed, or after, when it was lost. One that ends with a lost session makes the next run begin
+  // a new one.
   Coordinator coordinator;
-  Saver* saver = nullptr;  // of the chief, while the MonitoredSession lives; may be none
+  std::shared_ptr<Saver> saver;  // of the chief; may be none
   SessionManager::Start start = SessionManager::Start::kInitialized;
   std::string restored_checkpoint = "";  // "" unless restored
   int64_t global_step = -1;              // -1: there is none
@@ -158,7 +159,7 @@ struct CreatedSession {
   bool is_recovery = false;              // follows one that was lost
 };
 
-struct RunState;  // train/hooked_session.h
+struct RunState;  // train/hooks/run_state.h
 
 // One run, as one of its hooks sees it. Valid in the call that it is given to.
 class RunContext {
