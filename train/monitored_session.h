@@ -28,7 +28,7 @@
 //   open -> closed    Close and Loop, with End of the hooks when nothing went wrong; the
 //                     destructor, without
 //
-// Thread-safety: one thread at a time; ShouldStop from any.
+// Thread-safety: thread-compatible; threads of hooks talk to their Coordinator.
 // Lifetime: hooks outlive it. The graph is finalized.
 // Failure: Open and Run return RunEndedError (exit code 0) when the run has ended elsewhere; Loop
 // takes that for a clean end. FailedPrecondition for a Run after the stop.
@@ -55,7 +55,7 @@ namespace millrace {
 struct MonitoredSessionOptions {
   // In the order in which they are called; they outlive the session.
   std::vector<SessionRunHook*> hooks = {};
-  // The same, owned, before the others: what a front door adds by itself.
+  // Those of them that nobody else owns, destroyed with the session.
   std::vector<std::unique_ptr<SessionRunHook>> own_hooks = {};
   // In a row; 0: a lost session is an error as any other.
   int max_recoveries = 20;

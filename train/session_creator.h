@@ -81,7 +81,7 @@ class SessionCreator {
   virtual Status CompleteGraph(int64_t last_step) = 0;
   virtual StatusOr<SessionManager::Ready> CreateSession() = 0;
   // None before CompleteGraph, and where nothing is saved.
-  virtual Saver* saver() const { return nullptr; }
+  virtual std::shared_ptr<Saver> saver() const { return nullptr; }
   // That training is over, for all tasks.
   virtual Status TellEnd(Session* session, const RunEnd& end);
 };
@@ -92,12 +92,12 @@ class ChiefSessionCreator : public SessionCreator {
   ~ChiefSessionCreator() override;
   Status CompleteGraph(int64_t last_step) override;
   StatusOr<SessionManager::Ready> CreateSession() override;
-  Saver* saver() const override;
+  std::shared_ptr<Saver> saver() const override;
   Status TellEnd(Session* session, const RunEnd& end) override;
 
  private:
   struct Impl;
-  const std::unique_ptr<Impl> impl_;
+  const std::shared_ptr<Impl> impl_;  // also of its Saver
 };
 
 class WorkerSessionCreator : public SessionCreator {
