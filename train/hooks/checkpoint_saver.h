@@ -8,11 +8,17 @@
 // each `every`; one at the end, unless there is one of that step. A step is written once, whatever
 // asks for it. `graph.pbtxt` beside them is the graph, for people.
 //
+// Those by steps are written between two steps. Those by time are written on a thread while
+// training goes on, one at a time: each row of a variable is from one moment, not all of them from
+// the same (DESIGN.md, decision 4).
+//
 // A save that fails because of its storage (full, away, slow) is in the log and tried again, after
 // 1 s at first, ever more rarely, once a minute at last; training goes on. The last one, of End, is
 // tried once: its error is that of the loop. A save that meets a lost session is not the storage's
 // fault: the session is made anew. Any other error ends the training, as does another chief that
-// has the directory.
+// has the directory. Storage that hangs holds up the end for stop_grace; then a thread is left
+// behind that waits for it, and uses the clock, the Saver of the options and its file system, if
+// ever it goes on.
 //
 // Listeners hear of each save: BeforeSave, the save, AfterSave, in their order; of a save that
 // failed, no AfterSave. An error of theirs is that of the hook.
@@ -21,6 +27,7 @@
 // global step or a Saver.
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -59,7 +66,8 @@ struct CheckpointSaverOptions {
   std::string checkpoint_basename = "model.ckpt";
   std::vector<CheckpointSaverListener*> listeners = {};  // not owned
   SummaryWriter* writer = nullptr;  // told of each checkpoint and of how long it took; not owned
-  Clock* clock = Clock::Real();     // for how long a save takes
+  absl::Duration stop_grace = absl::Seconds(120);  // for what is written at the end, each
+  Clock* clock = Clock::Real();                    // for how long a save takes
   FileSystem* file_system = FileSystem::Posix();
 };
 
@@ -73,7 +81,8 @@ struct CheckpointStats {
 
 class CheckpointSaverHook : public SessionRunHook {
  public:
-  explicit CheckpointSaverHook(CheckpointSaverOptions options) : options_(std::move(options)) {}
+  explicit CheckpointSaverHook(CheckpointSaverOptions options);
+  ~CheckpointSaverHook() override;
   std::string name() const override { return "CheckpointSaverHook"; }
   Status Begin(HookSetup* setup) override;
   Status AfterCreateSession(RunContext* context, const CreatedSession& created) override;
@@ -86,14 +95,22 @@ class CheckpointSaverHook : public SessionRunHook {
  private:
   // What a save came to that did not end the training.
   enum class Outcome { kSaved, kFailed, kStop };
-  StatusOr<Outcome> Save(Session* session, int64_t step);
+  struct Writing;  // a save, on a thread of its own
+
+  StatusOr<std::unique_ptr<Writing>> Start(int64_t step);
+  // Of a save that has ended.
+  StatusOr<Outcome> Finish(const Writing& writing);
   // The same in the middle of training: a failure of the storage is put off.
-  Status SaveOrPutOff(RunContext* context, int64_t step);
+  Status FinishOrPutOff(RunContext* context, std::unique_ptr<Writing> writing);
+  // At the end: waits for stop_grace.
+  Status FinishInTime(std::unique_ptr<Writing> writing);
   StatusOr<int64_t> ReadStep(Session* session) const;
   std::string save_path() const;
 
   const CheckpointSaverOptions options_;
-  Saver* saver_ = nullptr;
+  std::shared_ptr<Saver> saver_;
+  std::shared_ptr<Session> session_;
+  std::unique_ptr<Writing> writing_;  // while training goes on
   Scope scope_;
   Variable global_step_;
   int group_ = 0;
