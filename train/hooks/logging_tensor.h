@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "absl/time/time.h"
@@ -26,8 +27,8 @@
 namespace millrace {
 
 struct LoggingTensorOptions {
-  std::map<std::string, Output> tensors;  // by tag
-  Every every = 0;                        // runs of this task
+  std::map<std::string, Output> tensors = {};  // by tag
+  Every every = 0;                             // runs of this task
   bool at_end = false;
   // The line; otherwise as above.
   std::function<std::string(const std::map<std::string, Tensor>&)> formatter = {};

@@ -9,10 +9,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "absl/time/time.h"
 #include "core/status.h"
 #include "graph/scope.h"
+#include "layers/variable.h"
 #include "train/hooks/session_run_hook.h"
 #include "train/progress.h"
 
@@ -38,7 +41,10 @@ class ProgressHook : public SessionRunHook {
   const ProgressHookOptions options_;
   std::unique_ptr<Progress> progress_;
   int64_t last_step_ = 0;
-  int step_group_ = 0, loss_group_ = -1;
+  Variable step_;
+  int group_ = 0;
+  absl::Time next_look_;
+  std::optional<double> loss_;  // as it was shown last
 };
 
 }  // namespace millrace
