@@ -78,7 +78,6 @@ Status CheckpointSaverHook::Begin(HookSetup* setup) {
   saved_step_ = -1;
   failure_ = absl::OkStatus();
   writing_ = nullptr;  // of a loop that ended with an error
-  session_ = nullptr;
   stats_ = {};
   for (CheckpointSaverListener* listener : options_.listeners) {
     MR_RETURN_IF_ERROR(listener->Begin(setup));
@@ -126,7 +125,7 @@ Status CheckpointSaverHook::AfterCreateSession(RunContext* context, const Create
   }
   if (writing_ != nullptr) MR_RETURN_IF_ERROR(FinishOrPutOff(context, std::move(writing_)));
   if (saved_step_ == step) return absl::OkStatus();
-  MR_ASSIGN_OR_RETURN(auto writing, Start(step));
+  MR_ASSIGN_OR_RETURN(auto writing, Start(context->session(), step));
   return FinishOrPutOff(context, std::move(writing));
 }
 
@@ -148,21 +147,22 @@ Status CheckpointSaverHook::AfterRun(RunContext* context, const RunValues& value
   MR_ASSIGN_OR_RETURN(const int64_t step, ReadStep(context->session()));
   if (failure_.ok() && !timer_.IsDue(step, context->now())) return absl::OkStatus();
   if (failure_.ok()) timer_.Done(step, context->now());
-  MR_ASSIGN_OR_RETURN(auto writing, Start(step));
+  MR_ASSIGN_OR_RETURN(auto writing, Start(context->session(), step));
   if (!timer_.by_time()) return FinishOrPutOff(context, std::move(writing));
   writing_ = std::move(writing);
   return absl::OkStatus();
 }
 
-StatusOr<std::unique_ptr<CheckpointSaverHook::Writing>> CheckpointSaverHook::Start(int64_t step) {
+StatusOr<std::unique_ptr<CheckpointSaverHook::Writing>> CheckpointSaverHook::Start(Session* session,
+                                                                                   int64_t step) {
   for (CheckpointSaverListener* listener : options_.listeners) {
-    MR_RETURN_IF_ERROR(listener->BeforeSave(session_.get(), step));
+    MR_RETURN_IF_ERROR(listener->BeforeSave(session, step));
   }
   auto writing = std::make_unique<Writing>();
   writing->step = step;
   writing->result = std::make_shared<Writing::Result>();
   writing->call = std::make_unique<BoundedCall>(
-      options_.clock, [result = writing->result, saver = saver_, session = session_,
+      options_.clock, [result = writing->result, saver = saver_, session = session_.lock(),
                        clock = options_.clock, path = save_path(), step] {
         const absl::Time begin = clock->Now();
         result->path = saver->Save(session.get(), path, step);
@@ -175,7 +175,7 @@ StatusOr<std::unique_ptr<CheckpointSaverHook::Writing>> CheckpointSaverHook::Sta
 Status CheckpointSaverHook::FinishOrPutOff(RunContext* context, std::unique_ptr<Writing> writing) {
   writing->call->WaitUntil(absl::InfiniteFuture());
   const bool was_put_off = !failure_.ok();
-  MR_ASSIGN_OR_RETURN(const Outcome outcome, Finish(*writing));
+  MR_ASSIGN_OR_RETURN(const Outcome outcome, Finish(context->session(), *writing));
   if (outcome == Outcome::kStop) context->RequestStop("a listener of checkpoints asked to");
   if (outcome != Outcome::kFailed) return absl::OkStatus();
   retry_wait_ = was_put_off ? std::min(2 * retry_wait_, kMaxRetryWait) : kFirstRetryWait;
@@ -185,17 +185,18 @@ Status CheckpointSaverHook::FinishOrPutOff(RunContext* context, std::unique_ptr<
   return absl::OkStatus();
 }
 
-Status CheckpointSaverHook::FinishInTime(std::unique_ptr<Writing> writing) {
+Status CheckpointSaverHook::FinishInTime(Session* session, std::unique_ptr<Writing> writing) {
   if (!writing->call->WaitUntil(options_.clock->Now() + options_.stop_grace)) {
     return absl::DeadlineExceededError(absl::StrCat("a checkpoint did not end within ",
                                                     absl::FormatDuration(options_.stop_grace),
                                                     ", and is left behind"));
   }
-  MR_ASSIGN_OR_RETURN(const Outcome outcome, Finish(*writing));
+  MR_ASSIGN_OR_RETURN(const Outcome outcome, Finish(session, *writing));
   return outcome == Outcome::kFailed ? failure_ : absl::OkStatus();
 }
 
-StatusOr<CheckpointSaverHook::Outcome> CheckpointSaverHook::Finish(const Writing& writing) {
+StatusOr<CheckpointSaverHook::Outcome> CheckpointSaverHook::Finish(Session* session,
+                                                                   const Writing& writing) {
   const StatusOr<std::string>& path = writing.result->path;
   const absl::Duration took = writing.result->took;
   const int64_t step = writing.step;
@@ -203,7 +204,7 @@ StatusOr<CheckpointSaverHook::Outcome> CheckpointSaverHook::Finish(const Writing
     ++stats_.failures;
     const Status& status = path.status();
     // Storage that is away looks like a task that is: the session tells which it was.
-    if (IsSessionLost(status)) MR_RETURN_IF_ERROR(ReadStep(session_.get()).status());
+    if (IsSessionLost(status)) MR_RETURN_IF_ERROR(ReadStep(session).status());
     if (IsFenced(status) || !MayTryAgain(status)) return status;
     failure_ = status;
     return Outcome::kFailed;
@@ -225,7 +226,7 @@ StatusOr<CheckpointSaverHook::Outcome> CheckpointSaverHook::Finish(const Writing
   }
   bool stop = false;
   for (CheckpointSaverListener* listener : options_.listeners) {
-    MR_ASSIGN_OR_RETURN(const bool asks, listener->AfterSave(session_.get(), step, *path));
+    MR_ASSIGN_OR_RETURN(const bool asks, listener->AfterSave(session, step, *path));
     stop = stop || asks;
   }
   return stop ? Outcome::kStop : Outcome::kSaved;
@@ -234,7 +235,7 @@ StatusOr<CheckpointSaverHook::Outcome> CheckpointSaverHook::Finish(const Writing
 Status CheckpointSaverHook::End(const LoopEnd& end) {
   // What was begun counts when it ends well; else the last one is to make up for it.
   if (writing_ != nullptr) {
-    const Status ended = FinishInTime(std::move(writing_));
+    const Status ended = FinishInTime(end.session, std::move(writing_));
     if (absl::IsDeadlineExceeded(ended) || !failure_.ok()) {
       LogWarning(name(), ": checkpoint not written: ", ended.message());
     } else {
@@ -244,13 +245,13 @@ Status CheckpointSaverHook::End(const LoopEnd& end) {
   }
   MR_ASSIGN_OR_RETURN(const int64_t step, ReadStep(end.session));
   if (!end.nothing_to_save && (step != saved_step_ || !failure_.ok())) {
-    MR_ASSIGN_OR_RETURN(auto writing, Start(step));
-    MR_RETURN_IF_ERROR(Prefixed("last checkpoint not written", FinishInTime(std::move(writing))));
+    MR_ASSIGN_OR_RETURN(auto writing, Start(end.session, step));
+    MR_RETURN_IF_ERROR(
+        Prefixed("last checkpoint not written", FinishInTime(end.session, std::move(writing))));
   }
   for (CheckpointSaverListener* listener : options_.listeners) {
     MR_RETURN_IF_ERROR(listener->End(end.session, step));
   }
-  session_ = nullptr;
   return absl::OkStatus();
 }
 

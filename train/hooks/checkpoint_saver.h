@@ -97,19 +97,19 @@ class CheckpointSaverHook : public SessionRunHook {
   enum class Outcome { kSaved, kFailed, kStop };
   struct Writing;  // a save, on a thread of its own
 
-  StatusOr<std::unique_ptr<Writing>> Start(int64_t step);
+  StatusOr<std::unique_ptr<Writing>> Start(Session* session, int64_t step);
   // Of a save that has ended.
-  StatusOr<Outcome> Finish(const Writing& writing);
+  StatusOr<Outcome> Finish(Session* session, const Writing& writing);
   // The same in the middle of training: a failure of the storage is put off.
   Status FinishOrPutOff(RunContext* context, std::unique_ptr<Writing> writing);
   // At the end: waits for stop_grace.
-  Status FinishInTime(std::unique_ptr<Writing> writing);
+  Status FinishInTime(Session* session, std::unique_ptr<Writing> writing);
   StatusOr<int64_t> ReadStep(Session* session) const;
   std::string save_path() const;
 
   const CheckpointSaverOptions options_;
   std::shared_ptr<Saver> saver_;
-  std::shared_ptr<Session> session_;
+  std::weak_ptr<Session> session_;    // of the loop
   std::unique_ptr<Writing> writing_;  // while training goes on
   Scope scope_;
   Variable global_step_;

@@ -236,6 +236,33 @@ TEST_F(CheckpointSaverTest, ByTimeACheckpointIsWrittenWhileTrainingGoesOn) {
             "begin before0 after0 before3 after3 before8 after8 end8");
 }
 
+TEST_F(CheckpointSaverTest, ByTimeStorageThatIsFullIsTriedAgainToo) {
+  const Model model;
+  CheckpointSaverHook hook(Options(absl::Seconds(60)));
+  ASSERT_OK_AND_ASSIGN(const auto session, Open(model, {&hook}));
+  saver_.failures = {absl::ResourceExhaustedError("no space left")};
+  clock_.Advance(absl::Seconds(61));
+  ASSERT_OK(Train(session.get(), model, 1));
+  saver_.AwaitSaves(2);
+  while (hook.stats().failures == 0) ASSERT_OK(Train(session.get(), model, 1));
+  EXPECT_EQ(hook.stats().saves, 1);
+  clock_.Advance(absl::Seconds(1));
+  ASSERT_OK(Train(session.get(), model, 1));
+  saver_.AwaitSaves(3);
+  while (hook.stats().saves == 1) ASSERT_OK(Train(session.get(), model, 1));
+  EXPECT_OK(session->Close());
+}
+
+// A loop that ended with an error leaves nothing in a hook that lives on.
+TEST_F(CheckpointSaverTest, AHookKeepsNoSessionAlive) {
+  CheckpointSaverHook hook(Options(10));
+  {
+    const Model model;
+    ASSERT_OK_AND_ASSIGN(const auto session, Open(model, {&hook}));
+  }
+  servers_.AwaitDestroyed(1);
+}
+
 TEST_F(CheckpointSaverTest, StorageThatHangsHoldsUpTheEndForItsGraceAndIsLeftBehind) {
   const Model model;
   FakeClock clock;
