@@ -41,6 +41,8 @@
 #include "saver/loaded_model.h"                 // IWYU pragma: export
 #include "saver/saved_model.h"                  // IWYU pragma: export
 #include "saver/saver.h"                        // IWYU pragma: export
+#include "train/hooks/hooks.h"                  // IWYU pragma: export
+#include "train/monitored_training_session.h"   // IWYU pragma: export
 #include "train/optimizers.h"                   // IWYU pragma: export
 #include "train/progress.h"                     // IWYU pragma: export
 #include "train/supervisor.h"                   // IWYU pragma: export
