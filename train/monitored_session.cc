@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,7 @@
 #include "core/logging.h"
 #include "train/coordinator.h"
 #include "train/hooked_session.h"
+#include "train/hooks/run_state.h"
 #include "train/session_manager.h"
 
 namespace millrace {
@@ -178,17 +180,14 @@ class MonitoredLoop {
     created.global_step = ready.global_step;
     created.last_step = hooked_.last_step();
     created.is_recovery = is_recovery_;
-    return hooked_.Start(created);
+    const Status started = hooked_.Start(created);
+    // No run may use a session that some hook has not seen; the next one makes another.
+    if (!started.ok()) DropSession();
+    return started;
   }
 
-  // Ends the session, and says whether there may be another.
-  Status NoteLoss(const Status& why) {
-    if (++losses_ > options_.max_recoveries) {
-      return Suffixed(
-          why, absl::StrCat("; gave up after ", options_.max_recoveries, " new sessions in a row"));
-    }
-    LogWarning(kName, ": the session was lost, making a new one (", losses_, " of at most ",
-               options_.max_recoveries, " in a row): ", why.message());
+  // Ends the session and its threads; another one may follow.
+  void DropSession() {
     is_recovery_ = true;
     coordinator_.RequestStop();
     // What threads wait for in the session ends with it.
@@ -197,6 +196,17 @@ class MonitoredLoop {
         coordinator_.Join({.stop_grace = kCloseTime, .ignore_live_threads = true});
     if (!joined.ok() && !IsSessionLost(joined)) LogWarning(kName, ": ", joined.message());
     coordinator_ = Coordinator(clock_);
+  }
+
+  // Notes that the session is lost, and says whether there may be another.
+  Status NoteLoss(const Status& why) {
+    if (++losses_ > options_.max_recoveries) {
+      return Suffixed(
+          why, absl::StrCat("; gave up after ", options_.max_recoveries, " new sessions in a row"));
+    }
+    LogWarning(kName, ": the session was lost, making a new one (", losses_, " of at most ",
+               options_.max_recoveries, " in a row): ", why.message());
+    DropSession();
     if (losses_ > 1) {
       absl::Duration wait = kFirstWait;
       for (int i = 2; i < losses_ && wait < options_.recovery_wait; ++i) wait *= 2;
@@ -253,6 +263,12 @@ class MonitoredLoop {
 StatusOr<std::unique_ptr<MonitoredSession>> MonitoredSession::Open(
     const Scope& scope, std::unique_ptr<SessionCreator> creator, MonitoredSessionOptions options) {
   MR_RETURN_IF_ERROR(scope.status());
+  std::set<const SessionRunHook*> seen;
+  for (const SessionRunHook* hook : options.hooks) {
+    if (hook != nullptr && seen.insert(hook).second) continue;
+    return InvalidArgument(kName, ": each hook must be given once, got ",
+                           hook == nullptr ? "a null one" : absl::StrCat(hook->name(), " twice"));
+  }
   auto loop = std::make_unique<MonitoredLoop>(scope, std::move(creator), std::move(options));
   std::unique_ptr<MonitoredSession> session(new MonitoredSession(std::move(loop)));
   MR_RETURN_IF_ERROR(session->loop_->Open());

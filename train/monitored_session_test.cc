@@ -22,6 +22,9 @@
 #include "gtest/gtest.h"
 #include "ops/array/constant.h"
 #include "proto/config.pb.h"
+#include "saver/saver.h"
+#include "train/coordinator.h"
+#include "train/session_manager.h"
 #include "train/testing/hooked_model.h"
 #include "train/testing/shared_variables.h"
 
@@ -370,6 +373,22 @@ TEST_F(MonitoredSessionTest, ALostSessionThatAHookMeetsIsReplacedWhereverItMeets
     EXPECT_EQ(Step(session.get(), model), method == "after" ? 2 : 1);
     EXPECT_OK(session->Close());
   }
+}
+
+TEST_F(MonitoredSessionTest, ASessionThatAHookHasRefusedIsUsedByNoRun) {
+  const Model model;
+  int sessions = 0;
+  a_.on_created = [&](RunContext*, const CreatedSession&) -> Status {
+    if (++sessions == 2) return absl::InternalError("no");
+    return absl::OkStatus();
+  };
+  ASSERT_OK_AND_ASSIGN(const auto session, Open(model, {&a_, &b_}));
+  servers_.FailRuns({absl::UnavailableError("gone")});
+  EXPECT_STATUS(session->Run({}, {}, {model.count}).status(), StatusCode::kInternal,
+                "a.AfterCreateSession: no");
+  Calls();
+  EXPECT_OK(session->Run({}, {}, {model.count}).status());
+  EXPECT_EQ(Calls(), "a.created b.created a.before b.before a.after b.after");
 }
 
 TEST_F(MonitoredSessionTest, AtTheEndALossIsAnErrorAndTheOtherHooksEndAllTheSame) {
@@ -740,6 +759,12 @@ TEST_F(MonitoredSessionTest, OptionsThatCannotWorkAreRefusedBeforeAnySession) {
     model.root.AddToNodeCollection("local_init_op", model.grow.name());
     EXPECT_STATUS(Open(model, {}).status(), StatusCode::kInvalidArgument,
                   "collection 'local_init_op' must have one element, got 2");
+  }
+  {
+    const Model model;
+    EXPECT_STATUS(Open(model, {&a_, &b_, &a_}).status(), StatusCode::kInvalidArgument,
+                  "each hook must be given once, got a twice");
+    EXPECT_STATUS(Open(model, {nullptr}).status(), StatusCode::kInvalidArgument, "got a null one");
   }
   EXPECT_EQ(servers_.sessions_made(), 0);
 }
