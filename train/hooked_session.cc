@@ -229,7 +229,7 @@ StatusOr<HookedSession::Prepared*> HookedSession::Prepare(Step* step, GroupMask 
   return &*oldest;
 }
 
-Status HookedSession::CheckFeeds(const Prepared& prepared, size_t num_program_feeds) const {
+Status HookedSession::CheckHookFeeds(const Prepared& prepared, size_t num_program_feeds) const {
   for (size_t i = 0; i < prepared.hook_feeds.size(); ++i) {
     if (run_.feeds[prepared.hook_feeds[i]].has_value()) continue;
     return InvalidArgument("BeforeRun: tensor '", prepared.feeds[num_program_feeds + i].name(),
@@ -283,7 +283,7 @@ Status HookedSession::Run(size_t number, absl::Span<const Tensor> feeds,
   if (prepared->hook_feeds.empty()) {
     status = RunPrepared(*prepared, feeds);
   } else {
-    MR_RETURN_IF_ERROR(CheckFeeds(*prepared, feeds.size()));
+    MR_RETURN_IF_ERROR(CheckHookFeeds(*prepared, feeds.size()));
     feed_values_.assign(feeds.begin(), feeds.end());
     for (const size_t place : prepared->hook_feeds) feed_values_.push_back(run_.feeds[place]);
     status = RunPrepared(*prepared, feed_values_);

@@ -105,7 +105,7 @@ class HookedSession {
                 std::vector<FetchName> targets) const;
   StatusOr<GroupMask> AskHooks();
   StatusOr<Prepared*> Prepare(Step* step, GroupMask mask);
-  Status CheckFeeds(const Prepared& prepared, size_t num_program_feeds) const;
+  Status CheckHookFeeds(const Prepared& prepared, size_t num_program_feeds) const;
   Status RunPrepared(const Prepared& prepared, absl::Span<const Tensor> feeds);
 
   const Scope scope_;

@@ -18,6 +18,8 @@
 #include "core/file_system.h"
 #include "core/random_bits.h"
 #include "core/tensor.h"
+#include "graph/scope.h"
+#include "layers/variable.h"
 #include "ops/ops.h"
 #include "runtime/session.h"
 #include "train/hooks/hooks.h"

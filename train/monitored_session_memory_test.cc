@@ -15,6 +15,7 @@
 #include "gtest/gtest.h"
 #include "train/hooks/hooks.h"
 #include "train/monitored_session.h"
+#include "train/session_creator.h"
 #include "train/testing/hooked_model.h"
 
 namespace millrace {

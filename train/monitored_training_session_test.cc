@@ -13,6 +13,8 @@
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
+#include "layers/variable.h"
+#include "ops/array/constant.h"
 #include "saver/saver.h"
 #include "train/hooks/stop_at_step.h"
 #include "train/testing/hooked_model.h"

@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "core/bounded_call.h"
 #include "core/logging.h"
+#include "core/tensor.h"
 #include "graph/import_export.h"
 #include "proto/graph.pb.h"
 #include "train/session_manager.h"

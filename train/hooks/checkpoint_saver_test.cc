@@ -25,6 +25,7 @@
 #include "saver/saver.h"
 #include "train/hooks/stop_at_step.h"
 #include "train/monitored_session.h"
+#include "train/session_creator.h"
 #include "train/testing/hooked_model.h"
 #include "train/testing/shared_variables.h"
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/logging.h"
+#include "core/tensor.h"
 
 namespace millrace {
 namespace {

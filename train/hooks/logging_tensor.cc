@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "core/dtype.h"
 #include "core/logging.h"
+#include "runtime/session.h"
 
 namespace millrace {
 namespace {

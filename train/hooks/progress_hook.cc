@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/tensor.h"
+
 namespace millrace {
 namespace {
 

@@ -45,11 +45,11 @@
 // when a step of its own met it; a hook whose own service is away returns another code):
 //
 //   in                   a lost session               any other error
-//   Begin                as any other                 opening fails with it; Begin of later hooks
-//   is
-//                                                     not called, nor anything else
+//   Begin                as any other                 opening fails with it; no other method of
+//                                                     any hook is called
 //   AfterCreateSession   another session is made      opening, or the run that needed the session,
-//                                                     fails with it; later hooks are not called
+//                                                     fails with it; later hooks are not called,
+//                                                     and the next run makes another session
 //   BeforeRun            a new session, and the same  the step is not run; Run returns the error;
 //                        run from its begin           no AfterRun; no End
 //   AfterRun             the same: the step is run    Run returns the error, the step has been run;

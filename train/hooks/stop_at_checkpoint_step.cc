@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/logging.h"
+#include "core/tensor.h"
 #include "saver/saver.h"
 
 namespace millrace {
