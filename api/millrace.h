@@ -42,7 +42,9 @@
 #include "saver/loaded_model.h"                 // IWYU pragma: export
 #include "saver/saved_model.h"                  // IWYU pragma: export
 #include "saver/saver.h"                        // IWYU pragma: export
+#include "train/hooks/hooks.h"                  // IWYU pragma: export
 #include "train/metrics.h"                      // IWYU pragma: export
+#include "train/monitored_training_session.h"   // IWYU pragma: export
 #include "train/optimizers.h"                   // IWYU pragma: export
 #include "train/progress.h"                     // IWYU pragma: export
 #include "train/summaries.h"                    // IWYU pragma: export

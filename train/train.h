@@ -58,7 +58,6 @@
 #include <limits>
 #include <optional>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -66,6 +65,7 @@
 #include "graph/scope.h"
 #include "runtime/session.h"
 #include "saver/export_model.h"
+#include "train/every.h"  // IWYU pragma: export
 #include "train/supervisor.h"
 
 namespace millrace {
@@ -74,24 +74,6 @@ namespace millrace {
 using Feeds = std::vector<Feed>;
 // nullopt: the data has ended.
 using FeedsOrEnd = StatusOr<std::optional<Feeds>>;
-
-// How often: each so many global steps (`.save_every = 500`), or after so much time
-// (`.save_every = absl::Minutes(10)`). 0: never.
-class Every {
- public:
-  Every() = default;
-  template <typename T>
-    requires std::is_integral_v<T>
-  Every(T steps) : steps_(static_cast<int64_t>(steps)) {}  // NOLINT
-  Every(absl::Duration time) : time_(time) {}              // NOLINT
-  int64_t steps() const { return steps_; }
-  absl::Duration time() const { return time_; }
-  bool valid() const { return steps_ >= 0 && time_ >= absl::ZeroDuration(); }
-
- private:
-  int64_t steps_ = 0;
-  absl::Duration time_ = absl::ZeroDuration();
-};
 
 struct TrainOptions {
   // The next feeds, or the end: a callable that returns Feeds, std::optional<Feeds> or FeedsOrEnd.

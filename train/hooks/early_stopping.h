@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_TRAIN_HOOKS_EARLY_STOPPING_H_
+#define MILLRACE_TRAIN_HOOKS_EARLY_STOPPING_H_
+
+// EarlyStoppingHook: ends training when a predicate says so, a metric that an evaluator measures
+// has stopped getting better, say.
+//
+//   EarlyStoppingHook hook({.is_chief = true,
+//                           .should_stop = StopIfNoDecrease(read_losses, 5000)});
+//
+// The chief asks the predicate and tells the others through a variable where all see it,
+// "signal_early_stopping/STOP"; every task gives the hook. Where TensorFlow's is a variable of the
+// model, which checkpoints keep, this one is none: a job that is started again after an early end,
+// with more patience, is not stopped by what its checkpoint remembers, and a checkpoint from before
+// the hook restores. That it has a value is the signal.
+//
+// Failure: of the predicate, as the hook's in AfterRun; InvalidArgument for a period that is none.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "core/status.h"
+#include "graph/scope.h"
+#include "train/every.h"
+#include "train/hooks/session_run_hook.h"
+#include "train/hooks/step_timer.h"
+
+namespace millrace {
+
+struct EarlyStoppingOptions {
+  bool is_chief = true;
+  // Asked on the chief alone.
+  std::function<StatusOr<bool>()> should_stop = {};
+  // Runs of the chief, or time, between two questions. The first comes with the first run.
+  Every every = absl::Seconds(60);
+};
+
+class EarlyStoppingHook : public SessionRunHook {
+ public:
+  explicit EarlyStoppingHook(EarlyStoppingOptions options) : options_(std::move(options)) {}
+  std::string name() const override { return "EarlyStoppingHook"; }
+  Status Begin(HookSetup* setup) override;
+  Status AfterCreateSession(RunContext* context, const CreatedSession& created) override;
+  StatusOr<GroupMask> BeforeRun(RunContext* context) override;
+  Status AfterRun(RunContext* context, const RunValues& values) override;
+
+ private:
+  const EarlyStoppingOptions options_;
+  Operation signal_, clear_;
+  int group_ = 0;
+  StepTimer timer_;
+  bool signalled_ = false;
+};
+
+// What one evaluation has measured.
+struct Evaluation {
+  int64_t global_step = 0;
+  double value = 0;
+};
+// All there are of one metric, by step. An evaluator's event files, say.
+using ReadEvaluations = std::function<StatusOr<std::vector<Evaluation>>()>;
+
+// Predicates. Evaluations below `min_steps` do not count.
+std::function<StatusOr<bool>()> StopIfHigher(ReadEvaluations read, double threshold,
+                                             int64_t min_steps = 0);
+std::function<StatusOr<bool>()> StopIfLower(ReadEvaluations read, double threshold,
+                                            int64_t min_steps = 0);
+// When the best one is `max_steps` older than a later one.
+std::function<StatusOr<bool>()> StopIfNoIncrease(ReadEvaluations read, int64_t max_steps,
+                                                 int64_t min_steps = 0);
+std::function<StatusOr<bool>()> StopIfNoDecrease(ReadEvaluations read, int64_t max_steps,
+                                                 int64_t min_steps = 0);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_TRAIN_HOOKS_EARLY_STOPPING_H_

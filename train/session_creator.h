@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_TRAIN_SESSION_CREATOR_H_
+#define MILLRACE_TRAIN_SESSION_CREATOR_H_
+
+// SessionCreators: how a MonitoredSession gets its session, the first and those after a loss.
+//
+//   ChiefSessionCreator     adopts, restores or initialises (SessionManager::PrepareSession)
+//   WorkerSessionCreator    waits until the chief has
+//
+// A chief with a checkpoint_dir owns it and the run that is trained there, as a Supervisor does
+// (train/README.md): it takes the directory over with its first session, its Saver refuses to
+// commit when a newer chief has come, and TellEnd says for everybody that training is over.
+//
+//   made -> completed      CompleteGraph, once, when the hooks have added to the graph
+//   completed -> completed CreateSession, as often as sessions are lost
+//
+// Thread-safety: thread-compatible.
+// Lifetime: the graph, and what the Scaffold names, as long as the creator.
+// Failure: as SessionManager; InvalidArgument for options that exclude each other, and for a
+// collection ("ready_op", ...) with several elements; FencedError.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "core/clock.h"
+#include "core/file_system.h"
+#include "core/status.h"
+#include "graph/scope.h"
+#include "layers/variable.h"
+#include "runtime/session.h"
+#include "saver/saver.h"
+#include "train/session_manager.h"
+
+namespace millrace {
+
+// What a training graph needs besides itself. What is not given is the one element of the
+// collection of its name ("init_op", "ready_op", "ready_for_local_init_op", "local_init_op",
+// "summary_op"); without it, what SessionManager takes, and a Saver of all variables. A copy with
+// some fields set is TensorFlow's copy_from_scaffold.
+struct Scaffold {
+  Operation init_op = {};
+  std::vector<Feed> init_feeds = {};
+  std::function<Status(Session*)> init_fn = {};
+  Output ready_op = {};
+  Output ready_for_local_init_op = {};
+  Operation local_init_op = {};
+  Output summary_op = {};
+  Saver* saver = nullptr;  // not owned
+};
+
+struct SessionCreatorOptions {
+  Scaffold scaffold = {};
+  std::string target = "";
+  // Where the chief restores from and keeps what it says of the run; "": no run. Tasks that wait
+  // read there whether the run has ended.
+  std::string checkpoint_dir = "";
+  // The checkpoint to restore, in place of checkpoint_dir.
+  std::string checkpoint_path = "";
+  // A checkpoint of elsewhere to begin from as long as checkpoint_dir has none.
+  std::string begin_from = "";
+  std::optional<Variable> global_step = {};  // GlobalStep of the graph otherwise, if it has one
+  // See SessionManagerOptions.
+  absl::Duration recovery_wait = absl::Seconds(1);
+  absl::Duration end_grace = absl::Seconds(20);
+  absl::Duration max_wait = absl::Seconds(7200);
+  SessionOptions session = {};
+  Clock* clock = Clock::Real();
+  FileSystem* file_system = FileSystem::Posix();
+};
+
+class SessionCreator {
+ public:
+  virtual ~SessionCreator() = default;
+  // Adds what is missing to the graph and finalizes it. `last_step`: at which training is to end; 0
+  // when nobody knows.
+  virtual Status CompleteGraph(int64_t last_step) = 0;
+  virtual StatusOr<SessionManager::Ready> CreateSession() = 0;
+  // None before CompleteGraph, and where nothing is saved.
+  virtual std::shared_ptr<Saver> saver() const { return nullptr; }
+  // That training is over, for all tasks.
+  virtual Status TellEnd(Session* session, const RunEnd& end);
+};
+
+class ChiefSessionCreator : public SessionCreator {
+ public:
+  ChiefSessionCreator(const Scope& scope, SessionCreatorOptions options);
+  ~ChiefSessionCreator() override;
+  Status CompleteGraph(int64_t last_step) override;
+  StatusOr<SessionManager::Ready> CreateSession() override;
+  std::shared_ptr<Saver> saver() const override;
+  Status TellEnd(Session* session, const RunEnd& end) override;
+
+ private:
+  struct Impl;
+  const std::shared_ptr<Impl> impl_;  // also of its Saver
+};
+
+class WorkerSessionCreator : public SessionCreator {
+ public:
+  WorkerSessionCreator(const Scope& scope, SessionCreatorOptions options);
+  ~WorkerSessionCreator() override;
+  Status CompleteGraph(int64_t last_step) override;
+  StatusOr<SessionManager::Ready> CreateSession() override;
+
+ private:
+  const Scope scope_;
+  const SessionCreatorOptions options_;
+  std::unique_ptr<SessionManager> manager_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_TRAIN_SESSION_CREATOR_H_
