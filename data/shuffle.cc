@@ -113,7 +113,7 @@ class ShuffleIterator : public ElementIterator {
       MR_ASSIGN_OR_RETURN(const int64_t n, state->GetInt(0, node_->buffer_size() - held_));
       for (int64_t j = 0; j < n; ++j) {
         MR_ASSIGN_OR_RETURN(Element element, state->GetElement());
-        Add(std::move(element));
+        Add(&element);
       }
     }
     if (ended_) return absl::OkStatus();
@@ -134,13 +134,14 @@ class ShuffleIterator : public ElementIterator {
     return ring_[static_cast<size_t>(position % node_->buffer_size())];
   }
 
-  // Requires a slice and room.
-  void Add(Element element) {
+  // Requires a slice and room. `element` becomes what was there: an empty one, whose memory the
+  // next takes.
+  void Add(Element* element) {
     const size_t place = static_cast<size_t>(next_ % node_->buffer_size());
     if (place == ring_.size()) {
-      ring_.push_back(std::move(element));
+      ring_.push_back(std::move(*element));
     } else {
-      ring_[place].swap(element);
+      ring_[place].swap(*element);
     }
     slices_.back().end = ++next_;
     ++held_;
@@ -165,11 +166,10 @@ class ShuffleIterator : public ElementIterator {
         slices_.push_back({next_, next_});
         epoch_gave_ = false;
       }
-      Element element;
-      MR_ASSIGN_OR_RETURN(const bool more, input_->Next(&element));
+      MR_ASSIGN_OR_RETURN(const bool more, input_->Next(&next_element_));
       if (more) {
         epoch_gave_ = true;
-        Add(std::move(element));
+        Add(&next_element_);
         if (!filled_once_) LogProgress();
         continue;
       }
@@ -204,6 +204,7 @@ class ShuffleIterator : public ElementIterator {
   const IteratorContext context_;
   const IteratorContext::Seeds seeds_;
   std::unique_ptr<ElementIterator> input_;  // of the epoch that is read; null between epochs
+  Element next_element_;                    // of the input, on its way to the ring
   std::vector<Element> ring_;               // grows up to the buffer size
   std::deque<Slice> slices_;                // oldest epoch first
   int64_t next_ = 0;                        // position of the next element of the input
