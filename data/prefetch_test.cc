@@ -140,6 +140,21 @@ TEST(Prefetch, OfADatasetThatIsLeftIsCancelled) {
   EXPECT_EQ(RestOf(iterator.get()), (std::vector<std::string>{"70", "71"}));
 }
 
+TEST(RunningAhead, HoldsNothingBackForWhatIsNotThereYet) {
+  // The generator blocks behind the third element: the three are given out all the same.
+  const MapFunction same = [](Element element) -> StatusOr<Element> { return element; };
+  for (int kind = 0; kind < 3; ++kind) {
+    Notification blocked;
+    const Dataset three = Blocking(3, &blocked);
+    const Dataset ahead = kind == 0   ? three.Prefetch(8)
+                          : kind == 1 ? three.Map(same, {.num_parallel_calls = 3})
+                                      : three.Prefetch(4).Map(same, {.num_parallel_calls = 2});
+    ASSERT_OK_AND_ASSIGN(const auto iterator, ahead.MakeIterator());
+    EXPECT_EQ(RestOf(iterator.get(), 3), (std::vector<std::string>{"0", "1", "2"})) << kind;
+    blocked.Wait();
+  }
+}
+
 TEST(Prefetch, StatesGoOn) {
   ExpectStatesGoOn(Dataset::Range(20).Prefetch(4));
   ExpectStatesGoOn(Dataset::Range(5).Shuffle(3, {.seed = 2}).Prefetch(4).Repeat(2).Prefetch(3));
