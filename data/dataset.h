@@ -42,11 +42,11 @@
 #include <utility>
 #include <vector>
 
-#include "core/compression.h"
-#include "core/status.h"
-#include "core/tensor.h"
-#include "data/element.h"
-#include "data/iterator.h"
+#include "core/compression.h"  // IWYU pragma: export
+#include "core/status.h"       // IWYU pragma: export
+#include "core/tensor.h"       // IWYU pragma: export
+#include "data/element.h"      // IWYU pragma: export
+#include "data/iterator.h"     // IWYU pragma: export
 
 namespace millrace {
 class CancellationManager;

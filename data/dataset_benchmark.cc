@@ -13,9 +13,11 @@
 #include "core/arena.h"
 #include "core/file_system.h"
 #include "core/record.h"
+#include "data/block.h"
 #include "data/csv.h"
 #include "data/dataset.h"
 #include "data/iterator.h"
+#include "data/row_function.h"
 
 namespace millrace::data {
 namespace {

@@ -30,14 +30,14 @@
 #include <utility>
 #include <vector>
 
-#include "core/cancellation.h"
+#include "core/cancellation.h"  // IWYU pragma: export
 #include "core/mutex.h"
-#include "core/status.h"
-#include "data/block.h"
-#include "data/dataset.h"
-#include "data/element.h"
-#include "data/iterator.h"
-#include "data/iterator_state.h"
+#include "core/status.h"          // IWYU pragma: export
+#include "data/block.h"           // IWYU pragma: export
+#include "data/dataset.h"         // IWYU pragma: export
+#include "data/element.h"         // IWYU pragma: export
+#include "data/iterator.h"        // IWYU pragma: export
+#include "data/iterator_state.h"  // IWYU pragma: export
 
 namespace millrace::data {
 

@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "core/dtype.h"
-#include "core/shape.h"
-#include "core/status.h"
-#include "core/tensor.h"
+#include "core/dtype.h"   // IWYU pragma: export
+#include "core/shape.h"   // IWYU pragma: export
+#include "core/status.h"  // IWYU pragma: export
+#include "core/tensor.h"  // IWYU pragma: export
 
 namespace millrace::data {
 

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "core/buffer.h"
 #include "core/byte_reader.h"
 #include "core/file_system.h"
 #include "core/record.h"

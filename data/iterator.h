@@ -28,8 +28,8 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "core/status.h"
-#include "data/element.h"
+#include "core/status.h"   // IWYU pragma: export
+#include "data/element.h"  // IWYU pragma: export
 
 namespace millrace {
 class Arena;

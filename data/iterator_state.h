@@ -19,7 +19,7 @@
 
 #include "absl/strings/string_view.h"
 #include "core/status.h"
-#include "data/element.h"
+#include "data/element.h"  // IWYU pragma: export
 
 namespace millrace::data {
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/arena.h"
 #include "core/exceptions.h"
 #include "data/dataset.h"
 #include "data/dataset_node.h"

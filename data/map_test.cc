@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/arena.h"
 #include "core/io_pool.h"
 #include "core/notification.h"
 #include "core/testing/tensor_testing.h"

@@ -12,9 +12,9 @@
 #include <cstdint>
 #include <string>
 
-#include "core/status.h"
-#include "data/block.h"
-#include "data/element.h"
+#include "core/status.h"   // IWYU pragma: export
+#include "data/block.h"    // IWYU pragma: export
+#include "data/element.h"  // IWYU pragma: export
 
 namespace millrace {
 class Arena;

@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "core/cancellation.h"
 #include "core/testing/tensor_testing.h"
 #include "data/dataset.h"
 #include "data/testing/dataset_testing.h"
