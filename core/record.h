@@ -23,14 +23,17 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
+#include "core/buffer.h"
+#include "core/byte_reader.h"
 #include "core/file_system.h"
 #include "core/status.h"
 
 namespace millrace {
 
-enum class RecordCompression { kNone, kZlib, kGzip };
+using RecordCompression = Compression;
 
 // "" (none), "ZLIB" or "GZIP", as in TensorFlow's attributes. InvalidArgument otherwise.
 StatusOr<RecordCompression> ParseRecordCompression(absl::string_view text);
@@ -73,37 +76,30 @@ class RecordReader {
       RecordCompression compression = RecordCompression::kNone, uint64_t offset = 0);
   ~RecordReader();
 
-  // The next record; valid until the next call. The end and errors repeat.
+  // The next record; valid until the next call, or as long as somebody holds the owner() of this
+  // moment. The end and errors repeat.
   StatusOr<absl::string_view> Next();
+  const BufferRef& owner() const { return bytes_->owner(); }
+  // Up to `max_records`, of which only the first may need reading: those that are in memory
+  // already. All are valid as long as owner() is held. `records` is overwritten.
+  Status NextInMemory(size_t max_records, std::vector<absl::string_view>* records);
 
   // After a DataLoss: the file ends inside of the record, which may come to be whole.
   bool is_cut() const { return is_cut_; }
 
   // Where the next record begins: a later reader of the grown file may go on here.
-  uint64_t offset() const { return offset_ + record_bytes_; }
+  uint64_t offset() const { return bytes_->offset() + record_bytes_; }
 
  private:
-  struct Inflater;
+  explicit RecordReader(std::string path, std::unique_ptr<ByteReader> bytes);
 
-  RecordReader(std::string path, std::unique_ptr<RandomAccessFile> file,
-               RecordCompression compression, uint64_t offset);
-
-  // Makes at least `n` bytes available unless the stream ends before. False: it does.
-  StatusOr<bool> Fill(uint64_t n);
-  Status FillOnce(uint64_t wanted);
   StatusOr<absl::string_view> ReadNext();
   Status Truncated(uint64_t start);
   Status Loss(absl::string_view what, uint64_t where) const;
-  size_t available() const { return buffer_.size() - position_; }
 
   const std::string path_;
-  const std::unique_ptr<RandomAccessFile> file_;
-  std::unique_ptr<Inflater> inflater_;  // null without compression
-  uint64_t file_offset_;                // of the next byte to read from the file
-  std::string buffer_;                  // of the uncompressed stream
-  size_t position_ = 0;                 // in buffer_
-  uint64_t offset_;                     // of buffer_[position_] in the uncompressed stream
-  size_t record_bytes_ = 0;             // of the record last returned, still in buffer_
+  const std::unique_ptr<ByteReader> bytes_;
+  size_t record_bytes_ = 0;  // of the record last returned, not consumed yet
   bool is_cut_ = false;
   Status end_;  // not OK: nothing more comes
 };

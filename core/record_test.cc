@@ -285,5 +285,32 @@ TEST(RecordTest, FilesOfTensorFlowHaveTheExpectedRecords) {
   EXPECT_GE(files, 7);
 }
 
+// What was found in memory stays readable while it is held, and nothing is found twice or lost.
+TEST(RecordReader, RecordsInMemoryStayWhereTheyAre) {
+  Records written;
+  for (size_t i = 0; i < 3000; ++i) {
+    written.push_back(std::string(i * 131 % 1000, static_cast<char>('a' + i % 26)));
+  }
+  for (const RecordCompression compression :
+       {RecordCompression::kNone, RecordCompression::kZlib, RecordCompression::kGzip}) {
+    const std::string path = FileOf(written, compression);
+    auto reader = RecordReader::Open(FileSystem::Posix(), path, compression);
+    ASSERT_EQ(reader.status(), absl::OkStatus());
+    std::vector<absl::string_view> all, some;
+    std::vector<BufferRef> held;
+    Status end;
+    for (size_t most = 1;; most = most % 700 + 13) {
+      end = (*reader)->NextInMemory(most, &some);
+      if (!end.ok()) break;
+      ASSERT_FALSE(some.empty());
+      ASSERT_LE(some.size(), most);
+      held.push_back((*reader)->owner());
+      all.insert(all.end(), some.begin(), some.end());
+    }
+    EXPECT_EQ(end.code(), absl::StatusCode::kOutOfRange) << end;
+    EXPECT_EQ(Records(all.begin(), all.end()), written);
+  }
+}
+
 }  // namespace
 }  // namespace millrace

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_DATA_BLOCK_H_
+#define MILLRACE_DATA_BLOCK_H_
+
+// Block: several consecutive elements side by side, as sources make them and batches need them.
+//
+// A column holds one component of all of them: a tensor whose row i belongs to element i, or, for
+// scalar strings, views into memory that the column keeps (the bytes of a file as they were read).
+// A block is never longer than asked for; it may keep alive more memory than its rows have, so
+// nobody holds blocks for long: what is kept (a shuffle's buffer) is copied out as elements.
+//
+// Plain data; the functions are pure.
+// Failure: ResourceExhausted without memory; InvalidArgument where shapes differ.
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "core/buffer.h"
+#include "core/status.h"
+#include "core/tensor.h"
+#include "data/element.h"
+
+namespace millrace::data {
+
+struct Column {
+  Tensor stacked = {};                          // [rows, ...], or no value:
+  std::vector<absl::string_view> strings = {};  // one per row
+  std::vector<BufferRef> owners = {};           // keep the memory of `strings`
+};
+
+struct Block {
+  int64_t rows = 0;
+  std::vector<Column> columns;
+};
+
+// `n` rows of `from` to where `to`, of the same row shape and dtype, has row `at`.
+void CopyRows(const Tensor& from, int64_t begin, int64_t n, Tensor* to, int64_t at);
+// Row `row` of a tensor of rank >= 1 as a tensor of its own.
+StatusOr<Tensor> RowOf(const Tensor& stacked, int64_t row);
+// Element `row` of the block.
+Status ElementOf(const Block& block, int64_t row, Element* element);
+// Rows [begin, end) of the block; shares the memory.
+Block Slice(const Block& block, int64_t begin, int64_t end);
+
+// The tensor of one column: strings are copied.
+StatusOr<Tensor> TensorOfColumn(Column column, int64_t rows);
+// One element whose components are those of the blocks' rows, in order. `blocks` is used up.
+StatusOr<Element> Concatenated(absl::Span<Block> blocks);
+
+// One element whose components are those of `elements` stacked; strings are moved where nobody else
+// holds them. InvalidArgument, in TensorFlow's words, when shapes differ. `elements` is used up.
+StatusOr<Element> Stacked(absl::Span<Element> elements);
+
+}  // namespace millrace::data
+
+#endif  // MILLRACE_DATA_BLOCK_H_

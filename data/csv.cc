@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/csv.h"
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/charconv.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "core/arena.h"
+#include "core/mutex.h"
+#include "data/block.h"
+
+namespace millrace::data {
+namespace {
+
+// A field costs about this much: what the arena cuts by.
+constexpr double kFieldNs = 40;
+
+template <typename T>
+bool ParseInteger(absl::string_view text, T* value) {
+  text = absl::StripAsciiWhitespace(text);
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), *value);
+  if (result.ec == std::errc() && result.ptr == text.data() + text.size()) return true;
+  return absl::SimpleAtoi(text, value);  // a sign '+'
+}
+
+template <typename T>
+bool ParseFloating(absl::string_view text, T* value) {
+  text = absl::StripAsciiWhitespace(text);
+  if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
+  const char* const end = text.data() + text.size();
+  const auto result = std::from_chars(text.data(), end, *value);
+  if (result.ec == std::errc()) return result.ptr == end;
+  if (result.ec != std::errc::result_out_of_range || result.ptr != end) return false;
+  // Too large is infinite; too small is what is nearest to it.
+  absl::from_chars(text.data(), end, *value);
+  constexpr T kMost = std::numeric_limits<T>::max();
+  if (*value == kMost) *value = std::numeric_limits<T>::infinity();
+  if (*value == -kMost) *value = -std::numeric_limits<T>::infinity();
+  return true;
+}
+
+Status NotValid(size_t field, int64_t index, DType dtype, absl::string_view text) {
+  return InvalidArgument("Field ", field, " in record ", index, " is not a valid ", dtype, ": ",
+                         text);
+}
+
+// Cuts a record into fields.
+class Fields {
+ public:
+  Fields(absl::string_view record, char delim, bool quotes, std::string* scratch)
+      : record_(record), delim_(delim), quotes_(quotes), scratch_(*scratch) {}
+
+  // False: there is none any more. `text` is valid until the next call.
+  StatusOr<bool> Next(absl::string_view* text) {
+    const size_t size = record_.size();
+    while (at_ < size && (record_[at_] == '\n' || record_[at_] == '\r')) ++at_;
+    if (at_ >= size) {
+      // Behind a last delimiter there is an empty field.
+      const bool last = !last_done_ && size > 0 && record_[size - 1] == delim_;
+      last_done_ = true;
+      *text = absl::string_view();
+      return last;
+    }
+    if (quotes_ && record_[at_] == '"') {
+      ++at_;
+      MR_RETURN_IF_ERROR(Quoted(text));
+    } else {
+      MR_RETURN_IF_ERROR(Unquoted(text));
+    }
+    return true;
+  }
+
+ private:
+  Status Unquoted(absl::string_view* text) {
+    const size_t begin = at_;
+    const size_t size = record_.size();
+    for (; at_ < size; ++at_) {
+      const char c = record_[at_];
+      if (c == delim_) break;
+      if (c == '\n' || c == '\r' || (quotes_ && c == '"')) {
+        return absl::InvalidArgumentError("Unquoted fields cannot have quotes/CRLFs inside");
+      }
+    }
+    *text = record_.substr(begin, at_ - begin);
+    Past();
+    return absl::OkStatus();
+  }
+
+  // Behind the first quote.
+  Status Quoted(absl::string_view* text) {
+    scratch_.clear();
+    const size_t size = record_.size();
+    for (;;) {
+      const size_t quote = record_.find('"', at_);
+      if (quote == absl::string_view::npos) {
+        return absl::InvalidArgumentError(
+            "Quoted field has to end with quote followed by delim or end");
+      }
+      scratch_.append(record_.data() + at_, quote - at_);
+      at_ = quote + 1;
+      if (at_ == size || record_[at_] == delim_) break;
+      if (record_[at_] != '"') {
+        return absl::InvalidArgumentError(
+            "Quote inside a string has to be escaped by another quote");
+      }
+      scratch_.push_back('"');
+      ++at_;
+    }
+    *text = scratch_;
+    Past();
+    return absl::OkStatus();
+  }
+
+  // Over the delimiter; the end of the record is the end of the last field.
+  void Past() {
+    if (at_ == record_.size()) last_done_ = true;
+    ++at_;
+  }
+
+  const absl::string_view record_;
+  const char delim_;
+  const bool quotes_;
+  std::string& scratch_;
+  size_t at_ = 0;
+  bool last_done_ = false;
+};
+
+class CsvFunction : public RowFunction {
+ public:
+  explicit CsvFunction(CsvParser parser) : parser_(std::move(parser)) {}
+  std::string Name() const override { return "DecodeCsv"; }
+
+  StatusOr<ElementSpec> OutputSpec(const ElementSpec& input) const override {
+    PartialShape shape;
+    if (!input.empty()) {
+      if (input.size() != 1 || input[0].dtype != DT_STRING) {
+        return InvalidArgument("DecodeCsv: elements must be one string component, got ",
+                               SpecText(input));
+      }
+      shape = input[0].shape;
+    }
+    ElementSpec spec;
+    for (size_t c = 0; c < parser_.num_columns(); ++c) {
+      const std::vector<std::string>& names = parser_.options().names;
+      spec.push_back({parser_.dtype(c), shape, names.empty() ? std::string() : names[c]});
+    }
+    return spec;
+  }
+
+  StatusOr<Element> Call(const Element& element, Arena* arena) const override {
+    if (element.size() != 1 || element[0].dtype() != DT_STRING) {
+      return InvalidArgument("DecodeCsv: elements must be one string component, got ",
+                             SpecText(SpecOf(element)));
+    }
+    const absl::Span<const std::string> texts = element[0].raw<std::string>();
+    const std::vector<absl::string_view> records(texts.begin(), texts.end());
+    MR_ASSIGN_OR_RETURN(Element columns, Columns(element[0].shape()));
+    Status error;
+    const int64_t all = static_cast<int64_t>(records.size());
+    if (parser_.Parse(records, std::max<int64_t>(all, 1), arena, absl::MakeSpan(columns), &error) !=
+        all) {
+      return error;
+    }
+    return columns;
+  }
+
+  Status CallBlock(const Block& in, Arena* arena, Block* out, Status* error) const override {
+    if (in.columns.size() != 1) {
+      return InvalidArgument("DecodeCsv: elements must be one string component, got ",
+                             in.columns.size());
+    }
+    const Column& column = in.columns[0];
+    std::vector<absl::string_view> copied;
+    const std::vector<absl::string_view>* records = &column.strings;
+    Shape shape = Shape::Vector(column.strings.size());
+    if (column.stacked.has_value()) {
+      if (column.stacked.dtype() != DT_STRING) {
+        return InvalidArgument("DecodeCsv: elements must be strings, got ", column.stacked.dtype());
+      }
+      shape = column.stacked.shape();
+      const absl::Span<const std::string> texts = column.stacked.raw<std::string>();
+      copied.assign(texts.begin(), texts.end());
+      records = &copied;
+    }
+    MR_ASSIGN_OR_RETURN(Element columns, Columns(shape));
+    const int64_t per_row = std::max<int64_t>(shape.NumElements(1, shape.rank()), 1);
+    const int64_t good = parser_.Parse(*records, per_row, arena, absl::MakeSpan(columns), error);
+    out->columns.clear();
+    out->rows = in.rows;
+    if (good < static_cast<int64_t>(records->size())) out->rows = good / per_row;
+    for (Tensor& tensor : columns) {
+      const bool whole = out->rows == in.rows;
+      out->columns.push_back({.stacked = whole ? std::move(tensor) : tensor.Rows(0, out->rows)});
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  StatusOr<Element> Columns(const Shape& shape) const {
+    Element columns;
+    for (size_t c = 0; c < parser_.num_columns(); ++c) {
+      MR_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(parser_.dtype(c), shape));
+      columns.push_back(std::move(tensor));
+    }
+    return columns;
+  }
+
+  const CsvParser parser_;
+};
+
+}  // namespace
+
+CsvParser::CsvParser(CsvOptions options)
+    : options_(std::move(options)), delim_(options_.field_delim[0]) {}
+
+StatusOr<CsvParser> CsvParser::Make(CsvOptions options) {
+  constexpr absl::string_view kWhere = "DecodeCsv";
+  if (options.defaults.empty()) {
+    return InvalidArgument(kWhere, ": there must be at least one column, got none");
+  }
+  for (size_t c = 0; c < options.defaults.size(); ++c) {
+    const Tensor& value = options.defaults[c];
+    switch (value.dtype()) {
+      case DT_INT32:
+      case DT_INT64:
+      case DT_FLOAT:
+      case DT_DOUBLE:
+      case DT_STRING:
+        break;
+      default:
+        return InvalidArgument(kWhere, ": the default of column ", c,
+                               " must be int32, int64, float, double or string, got ",
+                               value.dtype());
+    }
+    if (value.rank() > 1 || value.num_elements() > 1) {
+      return InvalidArgument(kWhere, ": the default of column ", c,
+                             " must have one element or none, got shape ", value.shape());
+    }
+  }
+  if (!options.names.empty() && options.names.size() != options.defaults.size()) {
+    return InvalidArgument(kWhere, ": there must be ", options.defaults.size(), " names, got ",
+                           options.names.size());
+  }
+  if (options.field_delim.size() != 1) {
+    return InvalidArgument(kWhere, ": field_delim must be one character, got '",
+                           options.field_delim, "'");
+  }
+  const char delim = options.field_delim[0];
+  if (delim == '\n' || delim == '\r' || (delim == '"' && options.use_quote_delim)) {
+    return InvalidArgument(kWhere, ": field_delim must be no newline and no quote, got code ",
+                           static_cast<int>(delim));
+  }
+  const std::vector<int64_t>& cols = options.select_cols;
+  if (!cols.empty() && cols.size() != options.defaults.size()) {
+    return InvalidArgument(kWhere, ": select_cols must name one column for each of ",
+                           options.defaults.size(), " defaults, got ", cols.size());
+  }
+  for (size_t i = 0; i < cols.size(); ++i) {
+    if (cols[i] < 0 || (i > 0 && cols[i] <= cols[i - 1])) {
+      return InvalidArgument(kWhere, ": select_cols must be >= 0 and strictly increasing, got ",
+                             cols[i], i > 0 ? absl::StrCat(" after ", cols[i - 1]) : "");
+    }
+  }
+  // Vectors, as columns are.
+  for (Tensor& value : options.defaults) {
+    MR_ASSIGN_OR_RETURN(value,
+                        value.Reshaped(Shape::Vector(static_cast<size_t>(value.num_elements()))));
+  }
+  return CsvParser(std::move(options));
+}
+
+Status CsvParser::SetField(size_t column, absl::string_view text, int64_t at, int64_t index,
+                           Tensor* tensor) const {
+  const size_t i = static_cast<size_t>(at);
+  const Tensor& standard = options_.defaults[column];
+  if (text.empty() || text == options_.na_value) {
+    if (standard.num_elements() == 0) {
+      return InvalidArgument("Field ", column, " is required but missing in record ", index, "!");
+    }
+    CopyRows(standard, 0, 1, tensor, at);
+    return absl::OkStatus();
+  }
+  bool valid = true;
+  switch (standard.dtype()) {
+    case DT_INT32:
+      valid = ParseInteger(text, &tensor->mutable_raw<int32_t>()[i]);
+      break;
+    case DT_INT64:
+      valid = ParseInteger(text, &tensor->mutable_raw<int64_t>()[i]);
+      break;
+    case DT_FLOAT:
+      valid = ParseFloating(text, &tensor->mutable_raw<float>()[i]);
+      break;
+    case DT_DOUBLE:
+      valid = ParseFloating(text, &tensor->mutable_raw<double>()[i]);
+      break;
+    default:
+      tensor->mutable_raw<std::string>()[i].assign(text.data(), text.size());
+  }
+  return valid ? absl::OkStatus() : NotValid(column, index, standard.dtype(), text);
+}
+
+Status CsvParser::ParseRecord(absl::string_view record, int64_t at, int64_t index,
+                              absl::Span<Tensor> columns, std::string* scratch) const {
+  Fields fields(record, delim_, options_.use_quote_delim, scratch);
+  const std::vector<int64_t>& cols = options_.select_cols;
+  size_t parsed = 0;   // fields that go to a column
+  Status first_error;  // of a value: a wrong number of fields, or a bad quote, comes before it
+  absl::string_view text;
+  for (int64_t field = 0; cols.empty() || parsed < cols.size(); ++field) {
+    MR_ASSIGN_OR_RETURN(const bool more, fields.Next(&text));
+    if (!more) break;
+    if (!cols.empty() && cols[parsed] != field) continue;
+    if (parsed < columns.size() && first_error.ok()) {
+      first_error = SetField(parsed, text, at, index, &columns[parsed]);
+    }
+    ++parsed;
+  }
+  if (parsed != columns.size()) {
+    return InvalidArgument("Expect ", columns.size(), " fields but have ", parsed, " in record ",
+                           index);
+  }
+  return first_error;
+}
+
+int64_t CsvParser::Parse(absl::Span<const absl::string_view> records, int64_t records_per_element,
+                         Arena* arena, absl::Span<Tensor> columns, Status* error) const {
+  const int64_t all = static_cast<int64_t>(records.size());
+  // Records behind a bad one are of no interest. Relaxed: what is written is ordered by the loop.
+  std::atomic<int64_t> first_bad{all};
+  Mutex mu;
+  arena->ParallelFor(all, kFieldNs * static_cast<double>(columns.size()),
+                     [&](int64_t begin, int64_t end) {
+                       std::string scratch;
+                       for (int64_t i = begin; i < end; ++i) {
+                         if (first_bad.load(std::memory_order_relaxed) < i) return;
+                         Status status = ParseRecord(records[static_cast<size_t>(i)], i,
+                                                     i % records_per_element, columns, &scratch);
+                         if (status.ok()) continue;
+                         MutexLock lock(&mu);
+                         if (i < first_bad.load(std::memory_order_relaxed)) {
+                           first_bad.store(i, std::memory_order_relaxed);
+                           *error = std::move(status);
+                         }
+                         return;
+                       }
+                     });
+  return first_bad.load(std::memory_order_relaxed);
+}
+
+StatusOr<std::shared_ptr<const RowFunction>> DecodeCsv(CsvOptions options) {
+  MR_ASSIGN_OR_RETURN(CsvParser parser, CsvParser::Make(std::move(options)));
+  return std::make_shared<const CsvFunction>(std::move(parser));
+}
+
+}  // namespace millrace::data

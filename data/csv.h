@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_DATA_CSV_H_
+#define MILLRACE_DATA_CSV_H_
+
+// DecodeCsv: text records as columns, by TensorFlow's rules (a dialect of RFC 4180).
+//
+//   Dataset rows = Dataset::TextLines({"census.csv"})
+//                      .Map(DecodeCsv({.defaults = {Tensor::Scalar(int64_t{0}),   // age
+//                                                   Tensor::Scalar("")}}))        // workclass
+//                      .Batch(40);
+//
+// A record has one field per column, separated by `field_delim`. A field that is empty or equal to
+// `na_value` takes the column's default; a column whose default has no elements is required. int32,
+// int64, float and double fields may have blanks around them; strings keep theirs.
+//
+// With `use_quote_delim` a field may be quoted as a whole: then it may contain delimiters and
+// newlines, and a doubled quote stands for one. Newlines before a field are skipped; elsewhere
+// outside of quotes they are errors, as quotes are. A record without a character has no field.
+//
+// With `select_cols` only these columns (ascending, from 0) are parsed, and the record is not
+// looked at behind the last of them.
+//
+// Batches are parsed as a whole, in the memory that the file was read to, on the threads of the
+// arena; the first bad record is the one that is told, on any number of threads.
+//
+// Errors, in TensorFlow's words (f: which of the parsed fields; i: which record of the element,
+// from 0):
+//   "Field f is required but missing in record i!"
+//   "Field f in record i is not a valid int32: <text>"
+//   "Expect n fields but have m in record i"
+//   "Unquoted fields cannot have quotes/CRLFs inside"
+//   "Quote inside a string has to be escaped by another quote"
+//   "Quoted field has to end with quote followed by delim or end"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "core/status.h"
+#include "core/tensor.h"
+#include "data/row_function.h"
+
+namespace millrace {
+class Arena;
+}
+
+namespace millrace::data {
+
+struct CsvOptions {
+  // One per column: its dtype, and its default in one element or none.
+  std::vector<Tensor> defaults = {};
+  std::vector<std::string> names = {};  // of the components; empty: none
+  std::string field_delim = ",";        // one character
+  bool use_quote_delim = true;
+  std::string na_value = {};
+  std::vector<int64_t> select_cols = {};  // empty: all
+};
+
+// Elements of one string component, of any shape; gives one component per column, of that shape.
+// InvalidArgument for options that can never work.
+StatusOr<std::shared_ptr<const RowFunction>> DecodeCsv(CsvOptions options);
+
+// CsvParser: the same for records that are in memory. Immutable; any thread.
+class CsvParser {
+ public:
+  static StatusOr<CsvParser> Make(CsvOptions options);
+
+  size_t num_columns() const { return options_.defaults.size(); }
+  DType dtype(size_t column) const { return options_.defaults[column].dtype(); }
+  const CsvOptions& options() const { return options_; }
+
+  // Column c of record i goes to element i of `columns[c]`, of dtype(c). Returns how many records
+  // before the first bad one there are; its error is `*error`, where it is record number
+  // `index % records_per_element`.
+  int64_t Parse(absl::Span<const absl::string_view> records, int64_t records_per_element,
+                Arena* arena, absl::Span<Tensor> columns, Status* error) const;
+
+ private:
+  explicit CsvParser(CsvOptions options);
+  // `scratch` is memory that is used again.
+  Status ParseRecord(absl::string_view record, int64_t at, int64_t index,
+                     absl::Span<Tensor> columns, std::string* scratch) const;
+  Status SetField(size_t column, absl::string_view text, int64_t at, int64_t index,
+                  Tensor* tensor) const;
+
+  CsvOptions options_;
+  char delim_;
+};
+
+}  // namespace millrace::data
+
+#endif  // MILLRACE_DATA_CSV_H_

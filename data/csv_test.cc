@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/csv.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/arena.h"
+#include "core/file_system.h"
+#include "core/testing/shared_data.h"
+#include "core/testing/tensor_testing.h"
+#include "data/dataset.h"
+#include "data/testing/dataset_testing.h"
+#include "gtest/gtest.h"
+
+namespace millrace::data {
+namespace {
+
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+
+template <typename T>
+Tensor Required() {
+  return Tensor::Vector<T>({});
+}
+Tensor Int(int32_t value) { return Tensor::Scalar(value); }
+Tensor Text(const char* value) { return Tensor::Scalar(value); }
+
+// What the op gives for these records, or its error.
+std::string Decoded(const CsvOptions& options, const std::vector<std::string>& records) {
+  const Tensor lines = Tensor::Vector<std::string>(records);
+  return TextOf(Dataset::FromTensors({lines}).Map(DecodeCsv(options)));
+}
+
+// The cases of TensorFlow's own test of the op.
+TEST(DecodeCsv, HasTensorFlowsValues) {
+  EXPECT_EQ(Decoded({.defaults = {Int(1)}}, {"1", "2", "\"3\""}), "[1 2 3]");
+  EXPECT_EQ(Decoded({.defaults = {Int(1), Int(2)}}, {"1,4", "2,5", "3,6"}), "[1 2 3]|[4 5 6]");
+  EXPECT_EQ(Decoded({.defaults = {Text("")}, .use_quote_delim = false}, {"1", "2", "\"3\""}),
+            "[1 2 \"3\"]");
+  EXPECT_EQ(Decoded({.defaults = {Int(3), Int(4)}}, {"1,\"\""}), "[1]|[4]");
+  EXPECT_EQ(Decoded({.defaults = {Required<double>()}}, {"1.0", "-1.79e+308", "\"1.79e+308\""}),
+            "[1 -1.79e+308 1.79e+308]");
+  EXPECT_EQ(Decoded({.defaults = {Required<int64_t>()}}, {"1", "2", "\"2147483648\""}),
+            "[1 2 2147483648]");
+  EXPECT_EQ(Decoded({.defaults = {Text("1")}},
+                    {"\"1.0\"", "\"ab , c\"", "\"a\nbc\"", "\"ab\"\"c\"", " abc "}),
+            "[1.0 ab , c a\nbc ab\"c  abc ]");
+  EXPECT_EQ(Decoded({.defaults = {Tensor::Scalar(1.0f), Int(1), Text("aa")}},
+                    {"1.0,4,aa", "0.2,5,bb", "3,6,cc"}),
+            "[1 0.2 3]|[4 5 6]|[aa bb cc]");
+  EXPECT_EQ(Decoded({.defaults = {Tensor::Scalar(0.0f), Int(0), Text("")}, .na_value = "NA"},
+                    {"2.0,NA,aa", "NA,5,bb", "3,6,NA"}),
+            "[2 0 3]|[0 5 6]|[aa bb ]");
+  EXPECT_EQ(Decoded({.defaults = {Tensor::Scalar(1.0f), Int(0), Text("a")}},
+                    {",1,", "0.2,3,bcd", "3.0,,"}),
+            "[1 0.2 3]|[1 3 0]|[a bcd a]");
+  EXPECT_EQ(
+      Decoded({.defaults = {Tensor::Scalar(1.0f), Int(0), Text("a")}, .use_quote_delim = false},
+              {",1,", "0.2,3,bcd", "3.0,,\""}),
+      "[1 0.2 3]|[1 3 0]|[a bcd \"]");
+  EXPECT_EQ(Decoded({.defaults = {Tensor::Scalar(1.0f), Int(0)}, .field_delim = "\t"},
+                    {"1\t1", "0.2\t3", "3.0\t"}),
+            "[1 0.2 3]|[1 3 0]");
+  EXPECT_EQ(Decoded({.defaults = {Int(1), Int(2)}, .select_cols = {0, 1}}, {",,", "4,5,6"}),
+            "[1 4]|[2 5]");
+  EXPECT_EQ(
+      Decoded({.defaults = {Int(0), Int(1), Int(2)}, .select_cols = {0, 1, 2}}, {",,", "4,5,6"}),
+      "[0 4]|[1 5]|[2 6]");
+}
+
+TEST(DecodeCsv, HasTensorFlowsErrors) {
+  const Tensor one = Tensor::Scalar(1.0f);
+  const struct {
+    CsvOptions options;
+    std::vector<std::string> records;
+    std::string error;
+  } cases[] = {
+      {{.defaults = {one, Required<int32_t>()}},
+       {",1", "0.2,3", "3.0,"},
+       "Field 1 is required but missing in record 2!"},
+      {{.defaults = {one, Required<int32_t>()}},
+       {",1", "0.2,234a", "3.0,2"},
+       "Field 1 in record 1 is not a valid int32: 234a"},
+      {{.defaults = {Int(1)}},
+       {"1", "9999999999999999999999999", "3"},
+       "Field 0 in record 1 is not a valid int32: 9999999999999999999999999"},
+      {{.defaults = {one, Required<int32_t>()}},
+       {",1", "0.2,2", "3.0adf,3"},
+       "Field 0 in record 2 is not a valid float: 3.0adf"},
+      {{.defaults = {Required<int64_t>()}},
+       {"1.5"},
+       "Field 0 in record 0 is not a valid int64: 1.5"},
+      {{.defaults = {Required<double>()}}, {"x"}, "Field 0 in record 0 is not a valid double: x"},
+      {{.defaults = {Text("a")}},
+       {"\"1,a,\"", "0.22", "a\"bc"},
+       "Unquoted fields cannot have quotes/CRLFs inside"},
+      {{.defaults = {Text("a")}}, {"a\rb"}, "Unquoted fields cannot have quotes/CRLFs inside"},
+      {{.defaults = {Text("a")}, .use_quote_delim = false},
+       {"a\nb"},
+       "Unquoted fields cannot have quotes/CRLFs inside"},
+      {{.defaults = {Text("a")}},
+       {"\"a\"b"},
+       "Quote inside a string has to be escaped by another quote"},
+      {{.defaults = {one}}, {",1", "0.2,2"}, "Expect 1 fields but have 2 in record 0"},
+      {{.defaults = {one, one}}, {"1,2", ""}, "Expect 2 fields but have 0 in record 1"},
+      {{.defaults = {one}}, {"x,2"}, "Expect 1 fields but have 2 in record 0"},
+      {{.defaults = {Text("default")}},
+       {"\""},
+       "Quoted field has to end with quote followed by delim or end"},
+      {{.defaults = {Text("default")}},
+       {"\"a\"\""},
+       "Quoted field has to end with quote followed by delim or end"},
+      {{.defaults = {Int(0), Int(1)}, .select_cols = {0, 3}},
+       {"1,2,3"},
+       "Expect 2 fields but have 1 in record 0"},
+  };
+  for (const auto& c : cases) {
+    EXPECT_EQ(Decoded(c.options, c.records), absl::StrCat("<", c.error, ">"));
+  }
+}
+
+TEST(DecodeCsv, NumbersMayHaveBlanksStringsKeepThem) {
+  const CsvOptions options = {.defaults = {Int(0), Tensor::Scalar(0.0f), Tensor::Scalar(0.0),
+                                           Tensor::Scalar(int64_t{0}), Text("")}};
+  EXPECT_EQ(Decoded(options, {" 39, 1.5 , 2.5,\t-7, <=50K"}), "[39]|[1.5]|[2.5]|[-7]|[ <=50K]");
+  EXPECT_EQ(Decoded(options, {"-1,+1e2,-.5,+3, "}), "[-1]|[100]|[-0.5]|[3]|[ ]");
+  EXPECT_EQ(Decoded(options, {"0,1e99,-1e999,0,"}), "[0]|[inf]|[-inf]|[0]|[]");
+  EXPECT_EQ(Decoded(options, {"0,inf,nan,0,"}), "[0]|[inf]|[nan]|[0]|[]");
+  EXPECT_EQ(Decoded(options, {"2147483648,0,0,0,"}),
+            "<Field 0 in record 0 is not a valid int32: 2147483648>");
+  EXPECT_EQ(Decoded(options, {" ,0,0,0,"}), "<Field 0 in record 0 is not a valid int32:  >");
+}
+
+TEST(DecodeCsv, SelectedColumnsAreAllThatIsLookedAt) {
+  EXPECT_EQ(Decoded({.defaults = {Int(0), Text("")}, .select_cols = {1, 3}},
+                    {"x,1,y,z,\"not looked at", "\"q,\"\"\",2,,w"}),
+            "[1 2]|[z w]");
+}
+
+TEST(DecodeCsv, TakesAnyShape) {
+  const CsvOptions options = {.defaults = {Int(5)}, .names = {"n"}};
+  const Dataset matrix =
+      Dataset::FromTensors({TensorOf<std::string>({2, 2}, {"1", "2", "\"\"", "4"})});
+  EXPECT_EQ(TextOf(matrix.Map(DecodeCsv(options))), "[[1 2][5 4]]");
+  EXPECT_EQ(TextOf(Dataset::FromTensors({Text("7")}).Map(DecodeCsv(options))), "7");
+  EXPECT_EQ(TextOf(Dataset::FromTensors({TensorOf<std::string>({0}, {})}).Map(DecodeCsv(options))),
+            "[]");
+  const Dataset mapped = matrix.Map(DecodeCsv(options));
+  EXPECT_EQ(SpecText(mapped.spec()), "(int32 [2,2] 'n')");
+  ExpectKeepsItsSpec(mapped);
+  // Rows of two records: numbers of records are those of the element.
+  const Dataset pairs =
+      Dataset::FromTensorSlices({TensorOf<std::string>({2, 2}, {"1", "2", "3", "x"})})
+          .Map(DecodeCsv(options));
+  const std::string error = "<Field 0 in record 1 is not a valid int32: x>";
+  EXPECT_EQ(TextOf(pairs), "[1 2] " + error);
+  EXPECT_EQ(TextOf(pairs.Batch(1)), "[[1 2]] " + error);
+}
+
+TEST(DecodeCsv, RefusesWhatCannotWork) {
+  const struct {
+    CsvOptions options;
+    std::string error;
+  } cases[] = {
+      {{}, "at least one column"},
+      {{.defaults = {Tensor()}}, "the default of column 0 must be int32, int64, float, double or"},
+      {{.defaults = {Tensor::Scalar(true)}}, "got bool"},
+      {{.defaults = {TensorOf<int32_t>({2}, {1, 2})}}, "must have one element or none"},
+      {{.defaults = {TensorOf<int32_t>({1, 1}, {1})}}, "must have one element or none"},
+      {{.defaults = {Int(0)}, .names = {"a", "b"}}, "there must be 1 names, got 2"},
+      {{.defaults = {Int(0)}, .field_delim = ""}, "field_delim must be one character, got ''"},
+      {{.defaults = {Int(0)}, .field_delim = "::"}, "field_delim must be one character, got '::'"},
+      {{.defaults = {Int(0)}, .field_delim = "\""}, "no newline and no quote"},
+      {{.defaults = {Int(0)}, .field_delim = "\n"}, "no newline and no quote"},
+      {{.defaults = {Int(0)}, .select_cols = {0, 1}}, "one column for each of 1 defaults, got 2"},
+      {{.defaults = {Int(0), Int(0)}, .select_cols = {1, 0}}, "strictly increasing, got 0 after 1"},
+      {{.defaults = {Int(0), Int(0)}, .select_cols = {-1, 0}}, "must be >= 0"},
+  };
+  for (const auto& c : cases) EXPECT_STATUS(DecodeCsv(c.options), kInvalid, c.error);
+  EXPECT_STATUS(Dataset::Range(1).Map(DecodeCsv({.defaults = {Int(0)}})).status(), kInvalid,
+                "elements must be one string component, got (int64 [])");
+}
+
+TEST(DecodeCsv, AnyBytesEndInValuesOrAnError) {
+  const std::string seed = "1, 2.5,\"a\"\"b,c\",x\n,\"\",-7";
+  const CsvOptions options = {
+      .defaults = {Int(0), Tensor::Scalar(0.0f), Text(""), Text(""), Required<int64_t>()}};
+  for (size_t i = 0; i < seed.size(); ++i) {
+    for (const char c : {'"', ',', '\n', '\r', '\0', 'e', '9'}) {
+      std::string changed = seed;
+      changed[i] = c;
+      EXPECT_FALSE(Decoded(options, {changed}).empty());
+      EXPECT_FALSE(Decoded(options, {changed.substr(0, i)}).empty());
+    }
+  }
+}
+
+// Lines of a file: one by one, in blocks, on one thread and on several.
+TEST(DecodeCsv, ParsesWholeBatchesOfAFile) {
+  const std::string path = JoinPath(testing::TempDir(), "csv_lines");
+  std::string bytes = "n,text\n";
+  std::vector<std::string> want;
+  for (int i = 0; i < 1000; ++i) {
+    if (i % 300 == 299) {
+      absl::StrAppend(&bytes, i, ",\"a ", i, "\",too,many\n");
+      want.push_back("<Expect 2 fields but have 4 in record 0>");
+    } else {
+      absl::StrAppend(&bytes, " ", i, ",\"a ", i, "\"\n");
+      want.push_back(absl::StrCat(i, "|a ", i));
+    }
+  }
+  ASSERT_OK(WriteFileAtomically(FileSystem::Posix(), path, bytes));
+  const Dataset rows =
+      Dataset::TextLines({path}).Skip(1).Map(DecodeCsv({.defaults = {Int(0), Text("")}}));
+  const auto arena = Arena::Make(3);
+  for (Arena* const threads : {static_cast<Arena*>(nullptr), arena.get()}) {
+    const IteratorOptions options = {.arena = threads};
+    EXPECT_EQ(ElementsOf(rows, options), want);
+    EXPECT_EQ(ElementsOf(rows.Batch(1).Unbatch(), options), want);
+    // An error ends its batch; the rows before it in the batch are lost.
+    const std::vector<std::string> batches = ElementsOf(rows.Batch(100).Unbatch(), options);
+    EXPECT_EQ(batches.size(), 1000u - 3 * 99);
+    EXPECT_EQ(std::count(batches.begin(), batches.end(), want[299]), 3);
+  }
+}
+
+TEST(DecodeCsv, ReadsTheCensus) {
+  const std::string path = SharedDataPath("census/adult.data.csv");
+  if (path.empty()) GTEST_SKIP() << "MILLRACE_SHARED has no census/adult.data.csv";
+  const Tensor number = Tensor::Scalar(0.0f), text = Text("");
+  const Dataset rows = Dataset::TextLines({path}).Map(
+      DecodeCsv({.defaults = {number, text, number, text, number, text, text, text, text, text,
+                              number, number, number, text, text}}));
+  int64_t count = 0, rich = 0;
+  ASSERT_OK_AND_ASSIGN(const auto iterator, rows.Batch(40).MakeIterator());
+  for (Element batch;;) {
+    ASSERT_OK_AND_ASSIGN(const bool more, iterator->Next(&batch));
+    if (!more) break;
+    for (const std::string& label : batch[14].flat<std::string>()) {
+      ++count;
+      if (label == " >50K") ++rich;
+    }
+  }
+  EXPECT_EQ(count, 32561);
+  EXPECT_EQ(rich, 7841);
+}
+
+}  // namespace
+}  // namespace millrace::data

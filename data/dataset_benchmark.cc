@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// bazel run -c opt //data:dataset_benchmark: what rows cost on their way to a batch. Times are per
+// batch or element as the names say; "copy" is the part that no iterator can save.
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "benchmark/benchmark.h"
+#include "core/arena.h"
+#include "core/file_system.h"
+#include "core/record.h"
+#include "data/block.h"
+#include "data/csv.h"
+#include "data/dataset.h"
+#include "data/iterator.h"
+#include "data/row_function.h"
+
+namespace millrace::data {
+namespace {
+
+std::unique_ptr<Iterator> Open(benchmark::State& state, const Dataset& dataset) {
+  StatusOr<std::unique_ptr<Iterator>> iterator = dataset.MakeIterator();
+  if (iterator.ok()) return *std::move(iterator);
+  state.SkipWithError(iterator.status().ToString().c_str());
+  return nullptr;
+}
+
+// Takes one element per iteration of an endless dataset.
+void Consume(benchmark::State& state, const Dataset& endless, int64_t rows_per_element) {
+  const std::unique_ptr<Iterator> iterator = Open(state, endless);
+  if (iterator == nullptr) return;
+  Element element;
+  for (auto _ : state) {
+    const StatusOr<bool> more = iterator->Next(&element);
+    if (!more.ok() || !*more) {
+      state.SkipWithError(more.ok() ? "it has ended" : more.status().ToString().c_str());
+      return;
+    }
+  }
+  state.SetItemsProcessed(state.iterations() * rows_per_element);
+}
+
+constexpr int64_t kImages = 10000, kPixels = 784;
+
+// 100 images of 784 floats.
+void CopyBatch(benchmark::State& state) {
+  const std::vector<float> images(kImages * kPixels, 1.0f);
+  int64_t at = 0;
+  for (auto _ : state) {
+    StatusOr<Tensor> batch = Tensor::Allocate(DT_FLOAT, Shape{100, kPixels});
+    std::memcpy(batch->mutable_raw_data(), images.data() + at * kPixels,
+                100 * kPixels * sizeof(float));
+    benchmark::DoNotOptimize(batch->raw_data());
+    at = (at + 100) % kImages;
+  }
+}
+BENCHMARK(CopyBatch);
+
+void BatchFromMemory(benchmark::State& state) {
+  StatusOr<Tensor> images = Tensor::Zeros(DT_FLOAT, Shape{kImages, kPixels});
+  Consume(state, Dataset::FromTensorSlices({*images}).Repeat().Batch(100), 100);
+}
+BENCHMARK(BatchFromMemory);
+
+void SmallBatchFromMemory(benchmark::State& state) {
+  StatusOr<Tensor> numbers = Tensor::Zeros(DT_FLOAT, Shape{kImages});
+  Consume(state, Dataset::FromTensorSlices({*numbers}).Repeat().Batch(32), 32);
+}
+BENCHMARK(SmallBatchFromMemory);
+
+// Per element.
+const Dataset& Numbers() {
+  static const Dataset* const numbers = new Dataset(Dataset::Range(1 << 20).Repeat());
+  return *numbers;
+}
+void Elements(benchmark::State& state) { Consume(state, Numbers(), 1); }
+BENCHMARK(Elements);
+void ShuffledElements(benchmark::State& state) { Consume(state, Numbers().Shuffle(10000), 1); }
+BENCHMARK(ShuffledElements);
+void PrefetchedElements(benchmark::State& state) { Consume(state, Numbers().Prefetch(1000), 1); }
+BENCHMARK(PrefetchedElements)->UseRealTime();
+// Items per second are elements.
+void ShuffledBatches(benchmark::State& state) {
+  Consume(state, Numbers().Shuffle(10000).Batch(100), 100);
+}
+BENCHMARK(ShuffledBatches);
+void ShuffledPrefetchedBatches(benchmark::State& state) {
+  Consume(state, Numbers().Shuffle(10000).Batch(100).Prefetch(10), 100);
+}
+BENCHMARK(ShuffledPrefetchedBatches)->UseRealTime();
+
+// A function of about 1 us, by 1 and by 2 calls at once.
+void MapOfOneMicrosecond(benchmark::State& state) {
+  const MapFunction work = [](Element element) -> StatusOr<Element> {
+    double x = 1;
+    for (int i = 0; i < 250; ++i) benchmark::DoNotOptimize(x = x * 0.5 + 1.0);
+    return element;
+  };
+  Consume(state, Numbers().Map(work, {.num_parallel_calls = state.range(0)}).Batch(100), 100);
+}
+BENCHMARK(MapOfOneMicrosecond)->Arg(1)->Arg(2)->UseRealTime();
+
+// Records of range(0) bytes, 64 MB of them, with checksums, in the page cache.
+void Records(benchmark::State& state) {
+  const std::string path = absl::StrCat("/tmp/dataset_benchmark_", state.range(0), ".tfrecord");
+  const size_t size = static_cast<size_t>(state.range(0));
+  const int64_t count = (int64_t{64} << 20) / state.range(0);
+  {
+    auto writer = RecordWriter::Open(FileSystem::Posix(), path);
+    std::string record(size, 'p');
+    for (size_t i = 0; i < size; ++i) record[i] = static_cast<char>(i * 31);
+    for (int64_t i = 0; i < count; ++i) (*writer)->Write(record).IgnoreError();
+    (*writer)->Close().IgnoreError();
+  }
+  // Blocks of records are looked at where they were read to, as a parser does.
+  class Count : public RowFunction {
+   public:
+    std::string Name() const override { return "Count"; }
+    StatusOr<ElementSpec> OutputSpec(const ElementSpec&) const override {
+      return ElementSpec{{DT_INT64, PartialShape::Scalar()}};
+    }
+    StatusOr<Element> Call(const Element&, Arena*) const override {
+      return Element{Tensor::Scalar(int64_t{1})};
+    }
+    Status CallBlock(const Block& in, Arena*, Block* out, Status*) const override {
+      out->rows = in.rows;
+      out->columns.clear();
+      MR_ASSIGN_OR_RETURN(const Shape shape, Shape::Make({in.rows}));
+      MR_ASSIGN_OR_RETURN(Tensor ones, Tensor::Zeros(DT_INT64, shape));
+      out->columns.push_back({.stacked = std::move(ones)});
+      return absl::OkStatus();
+    }
+  };
+  const Dataset records = Dataset::Records({path}).Map(std::make_shared<const Count>()).Batch(100);
+  for (auto _ : state) {
+    const std::unique_ptr<Iterator> iterator = Open(state, records);
+    Element element;
+    int64_t rows = 0;
+    for (;;) {
+      const StatusOr<bool> more = iterator->Next(&element);
+      if (!more.ok() || !*more) break;
+      rows += element[0].dim(0);
+    }
+    if (rows != count) state.SkipWithError("records are missing");
+  }
+  state.SetBytesProcessed(state.iterations() * (int64_t{64} << 20));
+  FileSystem::Posix()->DeleteFile(path).IgnoreError();
+}
+BENCHMARK(Records)->Arg(256)->Arg(4096)->Arg(102400)->UseRealTime()->Unit(benchmark::kMillisecond);
+
+// Lines of a text file of 15 columns, parsed in batches of 40; items are lines.
+void CsvBatches(benchmark::State& state) {
+  const std::string path = "/tmp/dataset_benchmark.csv";
+  std::string bytes;
+  for (int i = 0; i < 20000; ++i) {
+    absl::StrAppend(
+        &bytes, i % 90, ", State-gov, ", 77516 + i,
+        ", Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, Male, 2174, "
+        "0, 40, United-States, <=50K\n");
+  }
+  WriteFileAtomically(FileSystem::Posix(), path, bytes).IgnoreError();
+  const Tensor number = Tensor::Scalar(0.0f), text = Tensor::Scalar("");
+  const Dataset lines = Dataset::TextLines({path});
+  const auto parse = DecodeCsv({.defaults = {number, text, number, text, number, text, text, text,
+                                             text, text, number, number, number, text, text}});
+  Consume(state,
+          state.range(0) == 0
+              ? lines.Map(parse).Repeat().Batch(40)
+              : lines.Map([parse](Element line) { return (*parse)->Call(line, Arena::Default()); })
+                    .Repeat()
+                    .Batch(40),
+          40);
+  FileSystem::Posix()->DeleteFile(path).IgnoreError();
+}
+BENCHMARK(CsvBatches)->Arg(0)->Arg(1)->ArgName("one_by_one")->UseRealTime();
+
+}  // namespace
+}  // namespace millrace::data

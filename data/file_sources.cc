@@ -1,0 +1,527 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sources that read files one after the other: text lines, records, records of fixed length; and
+// the names of files. What is read is handed on in blocks, in the memory it was read to.
+//
+// An error ends its file: the next element is the first of the next file.
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "core/buffer.h"
+#include "core/byte_reader.h"
+#include "core/file_system.h"
+#include "core/record.h"
+#include "data/block.h"
+#include "data/dataset.h"
+#include "data/dataset_node.h"
+#include "data/matching_files.h"
+
+namespace millrace::data {
+namespace {
+
+using Inputs = std::vector<Dataset>;
+using Views = std::vector<absl::string_view>;
+
+// The rows of one file.
+class FileRows {
+ public:
+  virtual ~FileRows() = default;
+  // 1 to `most` rows that are in memory together; none: the end. They are valid until the next
+  // call, or as long as owner() is held.
+  virtual Status Next(size_t most, Views* rows) = 0;
+  virtual const BufferRef& owner() const = 0;
+  // Behind the rows given, in the uncompressed bytes.
+  virtual uint64_t offset() const = 0;
+  // Of the first byte that belongs to `row`, one of those given by the last call.
+  virtual uint64_t OffsetOf(absl::string_view row) const = 0;
+};
+
+// How far `to` is behind `from`, in one piece of memory.
+uint64_t Distance(const char* from, const char* to) { return static_cast<uint64_t>(to - from); }
+
+// How files are cut to rows.
+class FileFormat {
+ public:
+  virtual ~FileFormat() = default;
+  virtual std::string Text() const = 0;
+  // From `offset` on: 0 or the offset() of a reader of this file.
+  virtual StatusOr<std::unique_ptr<FileRows>> Open(FileSystem* fs, const std::string& path,
+                                                   uint64_t offset) const = 0;
+};
+
+// A reader that stands at `offset` of the uncompressed bytes.
+StatusOr<std::unique_ptr<ByteReader>> OpenAt(FileSystem* fs, const std::string& path,
+                                             absl::string_view label, Compression compression,
+                                             uint64_t offset, int64_t buffer_size) {
+  const bool plain = compression == Compression::kNone;
+  const size_t chunk =
+      buffer_size > 0 ? static_cast<size_t>(buffer_size) : ByteReader::kDefaultChunk;
+  MR_ASSIGN_OR_RETURN(std::unique_ptr<ByteReader> bytes,
+                      ByteReader::Open(fs, path, label, compression, plain ? offset : 0, chunk));
+  while (bytes->offset() < offset) {
+    const uint64_t left = offset - bytes->offset();
+    MR_ASSIGN_OR_RETURN(const bool more, bytes->Fill(1));
+    if (!more) {
+      return absl::DataLossError(
+          absl::StrCat(label, ": it must have at least ", offset, " bytes, got ", bytes->offset()));
+    }
+    bytes->Consume(static_cast<size_t>(std::min<uint64_t>(left, bytes->unread().size())));
+  }
+  return bytes;
+}
+
+// --- Text lines
+
+class LineRows : public FileRows {
+ public:
+  explicit LineRows(std::unique_ptr<ByteReader> bytes) : bytes_(std::move(bytes)) {}
+  Status Next(size_t most, Views* rows) override {
+    rows->clear();
+    bytes_->Consume(given_);
+    given_ = 0;
+    size_t searched = 0;  // of what is unread: there is no newline
+    while (rows->size() < most) {
+      const absl::string_view unread = bytes_->unread();
+      const char* const end = unread.data() + unread.size();
+      const char* const begin = unread.data() + given_;
+      const char* const from = begin + searched;
+      const char* const newline =
+          from == end
+              ? nullptr
+              : static_cast<const char*>(std::memchr(from, '\n', static_cast<size_t>(end - from)));
+      if (newline != nullptr) {
+        size_t length = static_cast<size_t>(newline - begin);
+        given_ += length + 1;
+        if (length > 0 && begin[length - 1] == '\r') --length;
+        rows->emplace_back(begin, length);
+        searched = 0;
+        continue;
+      }
+      if (!rows->empty()) break;
+      searched = unread.size();
+      MR_ASSIGN_OR_RETURN(const bool more, bytes_->Fill(unread.size() + 1));
+      if (more) continue;
+      MR_RETURN_IF_ERROR(bytes_->CheckEnd());
+      // The last line needs no newline.
+      if (searched > 0) rows->push_back(bytes_->unread());
+      given_ = searched;
+      break;
+    }
+    return absl::OkStatus();
+  }
+  const BufferRef& owner() const override { return bytes_->owner(); }
+  uint64_t offset() const override { return bytes_->offset() + given_; }
+  uint64_t OffsetOf(absl::string_view row) const override {
+    return bytes_->offset() + Distance(bytes_->unread().data(), row.data());
+  }
+
+ private:
+  const std::unique_ptr<ByteReader> bytes_;
+  size_t given_ = 0;  // bytes of the rows given, not consumed yet
+};
+
+class LineFormat : public FileFormat {
+ public:
+  explicit LineFormat(const FileOptions& options) : options_(options) {}
+  std::string Text() const override { return "TextLines"; }
+  StatusOr<std::unique_ptr<FileRows>> Open(FileSystem* fs, const std::string& path,
+                                           uint64_t offset) const override {
+    MR_ASSIGN_OR_RETURN(std::unique_ptr<ByteReader> bytes,
+                        OpenAt(fs, path, absl::StrCat("Text lines '", path, "'"),
+                               options_.compression, offset, options_.buffer_size));
+    return std::make_unique<LineRows>(std::move(bytes));
+  }
+
+ private:
+  const FileOptions options_;
+};
+
+// --- Records (TFRecord)
+
+class RecordRows : public FileRows {
+ public:
+  explicit RecordRows(std::unique_ptr<RecordReader> reader) : reader_(std::move(reader)) {}
+  Status Next(size_t most, Views* rows) override {
+    const Status status = reader_->NextInMemory(most, rows);
+    last_ = rows->empty() ? absl::string_view() : rows->back();
+    return absl::IsOutOfRange(status) ? absl::OkStatus() : status;
+  }
+  const BufferRef& owner() const override { return reader_->owner(); }
+  uint64_t offset() const override { return reader_->offset(); }
+  uint64_t OffsetOf(absl::string_view row) const override {
+    constexpr uint64_t kHeader = 12, kFooter = 4;
+    return reader_->offset() - Distance(row.data(), last_.data() + last_.size()) - kHeader -
+           kFooter;
+  }
+
+ private:
+  const std::unique_ptr<RecordReader> reader_;
+  absl::string_view last_;  // of the rows given
+};
+
+class RecordFormat : public FileFormat {
+ public:
+  explicit RecordFormat(const FileOptions& options) : options_(options) {}
+  std::string Text() const override { return "Records"; }
+  StatusOr<std::unique_ptr<FileRows>> Open(FileSystem* fs, const std::string& path,
+                                           uint64_t offset) const override {
+    const bool plain = options_.compression == Compression::kNone;
+    MR_ASSIGN_OR_RETURN(std::unique_ptr<RecordReader> reader,
+                        RecordReader::Open(fs, path, options_.compression, plain ? offset : 0));
+    auto rows = std::make_unique<RecordRows>(std::move(reader));
+    Views skipped;
+    while (rows->offset() < offset) {
+      MR_RETURN_IF_ERROR(rows->Next(1, &skipped));
+      if (skipped.empty()) {
+        return absl::DataLossError(absl::StrCat("Records '", path, "': it must have ", offset,
+                                                " bytes as before, got ", rows->offset()));
+      }
+    }
+    return rows;
+  }
+
+ private:
+  const FileOptions options_;
+};
+
+// --- Records of fixed length
+
+struct FixedLengths {
+  int64_t record, header, footer;
+};
+
+class FixedRows : public FileRows {
+ public:
+  FixedRows(std::string path, std::unique_ptr<ByteReader> bytes, FixedLengths lengths)
+      : path_(std::move(path)), bytes_(std::move(bytes)), lengths_(lengths) {}
+  Status Next(size_t most, Views* rows) override {
+    rows->clear();
+    bytes_->Consume(given_);
+    given_ = 0;
+    const uint64_t record = static_cast<uint64_t>(lengths_.record);
+    const uint64_t footer = static_cast<uint64_t>(lengths_.footer);
+    MR_ASSIGN_OR_RETURN(const bool more, bytes_->Fill(record + footer));
+    if (!more) {
+      MR_RETURN_IF_ERROR(bytes_->CheckEnd());
+      if (bytes_->unread().size() != footer)
+        return Excess(bytes_->offset() + bytes_->unread().size());
+      return absl::OkStatus();
+    }
+    while (rows->size() < most && bytes_->unread().size() - given_ >= record + footer) {
+      rows->push_back(bytes_->unread().substr(given_, static_cast<size_t>(record)));
+      given_ += static_cast<size_t>(record);
+    }
+    return absl::OkStatus();
+  }
+  // Of a file of this size.
+  Status Excess(uint64_t size) const {
+    const int64_t body = static_cast<int64_t>(size) - lengths_.header - lengths_.footer;
+    return InvalidArgument("Excluding the header (", lengths_.header, " bytes) and footer (",
+                           lengths_.footer, " bytes), input file \"", path_, "\" has body length ",
+                           body, " bytes, which is not an exact multiple of the record length (",
+                           lengths_.record, " bytes).");
+  }
+  const BufferRef& owner() const override { return bytes_->owner(); }
+  uint64_t offset() const override { return bytes_->offset() + given_; }
+  uint64_t OffsetOf(absl::string_view row) const override {
+    return bytes_->offset() + Distance(bytes_->unread().data(), row.data());
+  }
+
+ private:
+  const std::string path_;
+  const std::unique_ptr<ByteReader> bytes_;
+  const FixedLengths lengths_;
+  size_t given_ = 0;
+};
+
+class FixedFormat : public FileFormat {
+ public:
+  FixedFormat(FixedLengths lengths, const FileOptions& options)
+      : lengths_(lengths), options_(options) {}
+  std::string Text() const override {
+    return absl::StrCat("FixedLengthRecords(", lengths_.record, ", ", lengths_.header, ", ",
+                        lengths_.footer, ")");
+  }
+  StatusOr<std::unique_ptr<FileRows>> Open(FileSystem* fs, const std::string& path,
+                                           uint64_t offset) const override {
+    const std::string label = absl::StrCat("Fixed length records '", path, "'");
+    const uint64_t header = static_cast<uint64_t>(lengths_.header);
+    const bool plain = options_.compression == Compression::kNone;
+    if (plain) {
+      MR_ASSIGN_OR_RETURN(const uint64_t size, fs->GetFileSize(path));
+      const uint64_t frame = header + static_cast<uint64_t>(lengths_.footer);
+      if (size < frame || (size - frame) % static_cast<uint64_t>(lengths_.record) != 0) {
+        return FixedRows(path, nullptr, lengths_).Excess(size);
+      }
+    }
+    MR_ASSIGN_OR_RETURN(std::unique_ptr<ByteReader> bytes,
+                        OpenAt(fs, path, label, options_.compression, std::max(offset, header),
+                               options_.buffer_size));
+    return std::make_unique<FixedRows>(path, std::move(bytes), lengths_);
+  }
+
+ private:
+  const FixedLengths lengths_;
+  const FileOptions options_;
+};
+
+// --- The files, one after the other
+
+class FilesNode : public DatasetNode {
+ public:
+  FilesNode(const Inputs&, std::vector<std::string> paths, std::unique_ptr<FileFormat> format)
+      : DatasetNode({{DT_STRING, PartialShape::Scalar()}}, kUnknownCardinality),
+        paths_(std::move(paths)),
+        format_(std::move(format)) {}
+  std::string Text() const override {
+    return absl::StrCat(format_->Text(), "('", absl::StrJoin(paths_, "', '"), "')");
+  }
+  StatusOr<std::unique_ptr<ElementIterator>> MakeIterator(
+      const IteratorContext& context) const override;
+  const std::vector<std::string>& paths() const { return paths_; }
+  const FileFormat& format() const { return *format_; }
+
+ private:
+  const std::vector<std::string> paths_;
+  const std::unique_ptr<const FileFormat> format_;
+};
+
+class FilesIterator : public ElementIterator {
+ public:
+  FilesIterator(const FilesNode* node, const IteratorContext& context)
+      : node_(node), context_(context) {}
+
+  StatusOr<bool> Next(Element* element) override {
+    if (next_ == found_.size()) {
+      next_ = 0;
+      MR_ASSIGN_OR_RETURN(const bool more, NextRows(kRowsAhead, &found_));
+      if (!more) return false;
+    }
+    const absl::string_view row = found_[next_++];
+    element->resize(1);
+    MR_ASSIGN_OR_RETURN((*element)[0], Tensor::Allocate(DT_STRING, Shape()));
+    (*element)[0].mutable_raw<std::string>()[0].assign(row.data(), row.size());
+    return true;
+  }
+  bool NextIsReady() const override { return next_ < found_.size(); }
+  bool ServesBlocks() const override { return true; }
+  StatusOr<bool> NextBlock(int64_t max_rows, Block* block) override {
+    block->columns.clear();
+    Column& column = block->columns.emplace_back();
+    const size_t most = static_cast<size_t>(max_rows);
+    if (next_ < found_.size()) {
+      const absl::Span<const absl::string_view> found =
+          absl::MakeConstSpan(found_).subspan(next_, std::min(most, found_.size() - next_));
+      column.strings.assign(found.begin(), found.end());
+      next_ += found.size();
+    } else {
+      found_.clear();
+      next_ = 0;
+      MR_ASSIGN_OR_RETURN(const bool more, NextRows(most, &column.strings));
+      if (!more) return false;
+    }
+    block->rows = static_cast<int64_t>(column.strings.size());
+    column.owners.push_back(rows_->owner());
+    return true;
+  }
+
+  Status Save(StateWriter* state) override {
+    state->PutUint(file_);
+    state->PutBool(rows_ != nullptr);
+    if (rows_ != nullptr) {
+      state->PutUint(next_ < found_.size() ? rows_->OffsetOf(found_[next_]) : rows_->offset());
+    }
+    return absl::OkStatus();
+  }
+  Status Restore(StateReader* state) override {
+    const int64_t num_files = static_cast<int64_t>(node_->paths().size());
+    MR_ASSIGN_OR_RETURN(const int64_t file, state->GetInt(0, num_files));
+    file_ = static_cast<size_t>(file);
+    MR_ASSIGN_OR_RETURN(const bool open, state->GetBool());
+    if (!open) return absl::OkStatus();
+    MR_ASSIGN_OR_RETURN(const uint64_t offset, state->GetUint());
+    if (file == num_files) return absl::DataLossError("Iterator state: there is no such file");
+    MR_ASSIGN_OR_RETURN(rows_, node_->format().Open(context_.environment->options.file_system,
+                                                    node_->paths()[file_], offset));
+    return absl::OkStatus();
+  }
+
+ private:
+  // That are found at a time for who takes them one by one.
+  static constexpr size_t kRowsAhead = 64;
+
+  StatusOr<bool> NextRows(size_t most, Views* rows) {
+    const TimedWork timed(&context_.environment->source_time);
+    rows->clear();
+    while (file_ < node_->paths().size()) {
+      MR_RETURN_IF_ERROR(context_.CheckNotCancelled());
+      const Status status = NextRowsOfFile(most, rows);
+      if (status.ok() && !rows->empty()) return true;
+      rows->clear();
+      rows_.reset();
+      ++file_;
+      MR_RETURN_IF_ERROR(status);
+    }
+    return false;
+  }
+  // None: the file has ended.
+  Status NextRowsOfFile(size_t most, Views* rows) {
+    if (rows_ == nullptr) {
+      MR_ASSIGN_OR_RETURN(rows_, node_->format().Open(context_.environment->options.file_system,
+                                                      node_->paths()[file_], 0));
+    }
+    return rows_->Next(most, rows);
+  }
+
+  const FilesNode* const node_;
+  const IteratorContext context_;
+  size_t file_ = 0;                 // the one that is read
+  std::unique_ptr<FileRows> rows_;  // of it; null before it is opened
+  Views found_;                     // of rows_, by its last call
+  size_t next_ = 0;                 // of them, not given yet
+};
+
+StatusOr<std::unique_ptr<ElementIterator>> FilesNode::MakeIterator(
+    const IteratorContext& context) const {
+  return std::make_unique<FilesIterator>(this, context);
+}
+
+Dataset MakeFiles(absl::string_view where, std::vector<std::string> paths,
+                  const FileOptions& options, std::unique_ptr<FileFormat> format) {
+  if (options.buffer_size < 0) {
+    return Dataset::Error(
+        InvalidArgument(where, ": buffer_size must be >= 0, got ", options.buffer_size));
+  }
+  return MakeDataset<FilesNode>({}, std::move(paths), std::move(format));
+}
+
+// --- Names of files
+
+class MatchingFilesNode : public DatasetNode {
+ public:
+  MatchingFilesNode(const Inputs&, std::vector<std::string> patterns)
+      : DatasetNode({{DT_STRING, PartialShape::Scalar()}}, kUnknownCardinality),
+        patterns_(std::move(patterns)) {}
+  std::string Text() const override {
+    return absl::StrCat("ListFiles('", absl::StrJoin(patterns_, "', '"), "')");
+  }
+  StatusOr<std::unique_ptr<ElementIterator>> MakeIterator(
+      const IteratorContext& context) const override;
+  const std::vector<std::string>& patterns() const { return patterns_; }
+
+ private:
+  const std::vector<std::string> patterns_;
+};
+
+class MatchingFilesIterator : public ElementIterator {
+ public:
+  MatchingFilesIterator(const MatchingFilesNode* node, const IteratorContext& context)
+      : node_(node), context_(context) {}
+  StatusOr<bool> Next(Element* element) override {
+    if (!listed_) {
+      listed_ = true;
+      MR_RETURN_IF_ERROR(List());
+    }
+    if (next_ == names_.size()) return false;
+    *element = {Tensor::Scalar(names_[next_++])};
+    return true;
+  }
+  // The names that are left: files that come or go meanwhile do not move them.
+  Status Save(StateWriter* state) override {
+    state->PutBool(listed_);
+    state->PutUint(names_.size() - next_);
+    for (size_t i = next_; i < names_.size(); ++i) state->PutBytes(names_[i]);
+    return absl::OkStatus();
+  }
+  Status Restore(StateReader* state) override {
+    MR_ASSIGN_OR_RETURN(listed_, state->GetBool());
+    MR_ASSIGN_OR_RETURN(const int64_t count, state->GetCount());
+    for (int64_t i = 0; i < count; ++i) {
+      MR_ASSIGN_OR_RETURN(const absl::string_view name, state->GetBytes());
+      names_.emplace_back(name);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  Status List() {
+    const TimedWork timed(&context_.environment->source_time);
+    for (const std::string& pattern : node_->patterns()) {
+      MR_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                          MatchingFiles(context_.environment->options.file_system, pattern));
+      names_.insert(names_.end(), names.begin(), names.end());
+    }
+    if (names_.empty()) {
+      return InvalidArgument("No files matched pattern: ", absl::StrJoin(node_->patterns(), ", "));
+    }
+    std::sort(names_.begin(), names_.end());
+    return absl::OkStatus();
+  }
+
+  const MatchingFilesNode* const node_;
+  const IteratorContext context_;
+  std::vector<std::string> names_;
+  size_t next_ = 0;
+  bool listed_ = false;
+};
+
+StatusOr<std::unique_ptr<ElementIterator>> MatchingFilesNode::MakeIterator(
+    const IteratorContext& context) const {
+  return std::make_unique<MatchingFilesIterator>(this, context);
+}
+
+}  // namespace
+
+Dataset Dataset::TextLines(std::vector<std::string> paths, FileOptions options) {
+  return MakeFiles("Dataset.TextLines", std::move(paths), options,
+                   std::make_unique<LineFormat>(options));
+}
+
+Dataset Dataset::Records(std::vector<std::string> paths, FileOptions options) {
+  return MakeFiles("Dataset.Records", std::move(paths), options,
+                   std::make_unique<RecordFormat>(options));
+}
+
+Dataset Dataset::FixedLengthRecords(std::vector<std::string> paths, int64_t record_bytes,
+                                    FixedLengthOptions options) {
+  constexpr absl::string_view kWhere = "Dataset.FixedLengthRecords";
+  // Far from sums that overflow.
+  constexpr int64_t kMostBytes = int64_t{1} << 40;
+  const struct {
+    const char* name;
+    int64_t value, least;
+  } lengths[] = {{"record_bytes", record_bytes, 1},
+                 {"header_bytes", options.header_bytes, 0},
+                 {"footer_bytes", options.footer_bytes, 0}};
+  for (const auto& length : lengths) {
+    if (length.value < length.least || length.value > kMostBytes) {
+      return Error(InvalidArgument(kWhere, ": ", length.name, " must be >= ", length.least,
+                                   " and at most ", kMostBytes, ", got ", length.value));
+    }
+  }
+  return MakeFiles(
+      kWhere, std::move(paths), options.file,
+      std::make_unique<FixedFormat>(
+          FixedLengths{record_bytes, options.header_bytes, options.footer_bytes}, options.file));
+}
+
+Dataset Dataset::ListFiles(std::vector<std::string> patterns, ListFilesOptions options) {
+  if (patterns.empty()) {
+    return Error(
+        InvalidArgument("Dataset.ListFiles: there must be at least one pattern, got none"));
+  }
+  const Dataset names = MakeDataset<MatchingFilesNode>({}, std::move(patterns));
+  // As many as there are: the buffer takes only what it needs.
+  constexpr int64_t kAll = int64_t{1} << 40;
+  return options.shuffle ? names.Shuffle(kAll, options.seeds) : names;
+}
+
+}  // namespace millrace::data
