@@ -141,14 +141,15 @@ class ThrowingFiles : public FaultyFileSystem {
 
 TEST_F(RunWatchTest, WhatAReadingThrowsIsAReadingThatFailed) {
   WriteRun("t");
-  ThrowingFiles files(FileSystem::Posix(), logdir_);
+  // A reading may be left behind, and uses it.
+  static ThrowingFiles* const files = new ThrowingFiles(FileSystem::Posix(), logdir_);
   ::testing::internal::CaptureStderr();
   for (const bool on_thread : {false, true}) {
     RunWatch::Options options;
     options.logdir = logdir_;
     options.grace = absl::Seconds(1);
     options.clock = &clock_;
-    options.file_system = &files;
+    options.file_system = files;
     if (!on_thread) {
       options.background = [](std::function<void()> work) -> std::function<bool()> {
         work();
