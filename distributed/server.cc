@@ -70,7 +70,9 @@ class StopEvent {
   // Blocks until Notify, until `request` (may be null: never) has a signal, or until `is_done`,
   // which is asked now and then (may be null: never).
   Event Wait(const TerminationRequest* request, const std::function<bool()>& is_done) {
-    const int period_ms = is_done == nullptr ? -1 : kAskPeriodMs;
+    // Without a descriptor only signal() tells.
+    const bool looks = request != nullptr && request->fd() < 0;
+    const int period_ms = is_done == nullptr && !looks ? -1 : kAskPeriodMs;
     for (;;) {
       // A negative descriptor is passed over.
       pollfd events[2] = {{fd_, POLLIN, 0}, {request == nullptr ? -1 : request->fd(), POLLIN, 0}};
@@ -78,7 +80,9 @@ class StopEvent {
       while (::poll(events, 2, period_ms) < 0) {
         if (errno != EINTR) Clock::Real()->SleepFor(absl::Milliseconds(100));
       }
-      if ((events[1].revents & POLLIN) != 0) return Event::kSignal;
+      if ((events[1].revents & POLLIN) != 0 || (looks && request->signal() != 0)) {
+        return Event::kSignal;
+      }
       if ((events[0].revents & POLLIN) != 0) return Event::kNotified;
       if (is_done != nullptr && is_done()) return Event::kDone;
     }

@@ -38,7 +38,7 @@ RunSignature SignatureOf(const tensorflow::RunStepRequest& request,
 Master::Master(MasterOptions options)
     : options_(std::move(options)),
       keeper_(options_.clock, std::min(options_.lease_period, options_.lease / 6)),
-      long_steps_(options_.log_clock, [this](absl::Time now) { return LongSteps(now); }),
+      long_steps_(options_.log_clock, [this] { return WaitsOfSteps(); }),
       leases_(options_.clock, [this](const std::string& handle, absl::Duration silent) {
         LeaseExpired(handle, silent);
       }) {}
@@ -289,17 +289,15 @@ void Master::LeaseExpired(const std::string& handle, absl::Duration silent) {
   });
 }
 
-std::vector<std::string> Master::LongSteps(absl::Time now) const {
+std::vector<WaitWatch::Wait> Master::WaitsOfSteps() const {
   std::vector<std::shared_ptr<MasterSession>> sessions;
   {
     MutexLock lock(&mu_);
     for (const auto& [handle, entry] : sessions_) sessions.push_back(entry.session);
   }
-  std::vector<std::string> result;
+  std::vector<WaitWatch::Wait> result;
   for (const auto& session : sessions) {
-    for (std::string& step : session->LongSteps(now - kWaitLogPeriod, now)) {
-      result.push_back(std::move(step));
-    }
+    for (WaitWatch::Wait& step : session->WaitsOfSteps()) result.push_back(std::move(step));
   }
   return result;
 }

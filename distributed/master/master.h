@@ -110,7 +110,7 @@ class Master : public MasterInterface {
   void LeaseExpired(const std::string& handle, absl::Duration silent);
   // As FindSession, for what a server that stops refuses.
   StatusOr<std::shared_ptr<MasterSession>> FindToUse(const std::string& handle) const;
-  std::vector<std::string> LongSteps(absl::Time now) const;
+  std::vector<WaitWatch::Wait> WaitsOfSteps() const;
 
   const MasterOptions options_;
   CancellationManager shutdown_;  // ends waits for tasks

@@ -267,7 +267,13 @@ Status MasterSession::EndRun(const RunEnd& end) {
   // The chief is about to leave, and nobody else tells.
   Status result;
   for (size_t i = 0; i <= std::size(kTellAgainAfter) && !left.empty(); ++i) {
-    if (i > 0) options_->clock->SleepFor(kTellAgainAfter[i - 1]);
+    if (i > 0) {
+      for (const OpenSession& open : left) {
+        LogInfo("Session ", handle_, " tells ", Whereabouts(*open.task),
+                " again that its run has ended: it has not answered");
+      }
+      options_->clock->SleepFor(kTellAgainAfter[i - 1]);
+    }
     const bool is_last = i == std::size(kTellAgainAfter);
     TaskCalls calls(static_cast<int>(left.size()),
                     absl::StrCat("Session ", handle_, ", which tells of the end of its run"),
@@ -523,22 +529,23 @@ bool MasterSession::has_running_steps() const {
   return !running_.empty();
 }
 
-std::vector<std::string> MasterSession::LongSteps(absl::Time time, absl::Time now) const {
+std::vector<WaitWatch::Wait> MasterSession::WaitsOfSteps() const {
   std::vector<std::shared_ptr<MasterStep>> steps;
   {
     MutexLock lock(&mu_);
     for (MasterStep* step : running_) {
-      if (step->begun() > time) continue;
       if (auto kept = step->weak_from_this().lock()) steps.push_back(std::move(kept));
     }
   }
-  std::vector<std::string> result;
+  std::vector<WaitWatch::Wait> result;
   for (const auto& step : steps) {
-    const std::string tasks = step->WaitsFor();
-    if (tasks.empty()) continue;
-    result.push_back(absl::StrCat("Step ", step->id(), " of session ", handle_, " on ",
-                                  options_->task, " still waits for ", tasks, " since ",
-                                  absl::FormatDuration(now - step->begun())));
+    result.push_back({step->begun(), [self = shared_from_this(), step]() -> std::string {
+                        const std::string tasks = step->WaitsFor();
+                        if (tasks.empty()) return tasks;
+                        return absl::StrCat("Step ", step->id(), " of session ", self->handle_,
+                                            " on ", self->options_->task, " still waits for ",
+                                            tasks);
+                      }});
   }
   return result;
 }
@@ -612,8 +619,10 @@ bool MasterSession::StepsEndBefore(absl::Time deadline) {
 
 void MasterSession::AwaitSteps(absl::Time deadline) {
   if (StepsEndBefore(deadline)) return;
-  for (const std::string& step : LongSteps(absl::InfiniteFuture(), options_->log_clock->Now())) {
-    LogWarning(step, "; it is left behind, its session ends");
+  const absl::Time now = options_->log_clock->Now();
+  for (const WaitWatch::Wait& step : WaitsOfSteps()) {
+    const std::string line = WaitWatch::Line(step, now);
+    if (!line.empty()) LogWarning(line, "; it is left behind, its session ends");
   }
 }
 

@@ -45,6 +45,7 @@
 #include "distributed/master/master_options.h"
 #include "distributed/master/master_step.h"
 #include "distributed/master/task_connector.h"
+#include "distributed/master/wait_watch.h"
 #include "distributed/transport/session_terms.h"
 #include "distributed/transport/transport.h"
 #include "graph/place/placer.h"
@@ -105,8 +106,8 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
   Status RemoveCallable(int64_t id);
   void ListDevices(tensorflow::ListDevicesResponse* response) const;
   bool has_running_steps() const;
-  // Of those that began before `time`, for whom each waits.
-  std::vector<std::string> LongSteps(absl::Time time, absl::Time now) const;
+  // For whom each of those that run waits.
+  std::vector<WaitWatch::Wait> WaitsOfSteps() const;
   // The first error of a task, after all have been told.
   Status EndRun(const RunEnd& end);
   // Closing, in three parts, so that many sessions close at once (CloseAll does them all).

@@ -355,6 +355,7 @@ TEST_F(RunsTest, AnEndWhoseAnswerIsLostIsToldAgainAndThenReported) {
   ASSERT_OK_AND_ASSIGN(const std::string chief, Create(Chief("/a", "a1")));
   wire().Set(Wire::kDeaf);
   const absl::Time begun = master_clock_.Now();
+  ::testing::internal::CaptureStderr();
   Status told;
   Notification has_told;
   std::thread end([&] {
@@ -364,6 +365,9 @@ TEST_F(RunsTest, AnEndWhoseAnswerIsLostIsToldAgainAndThenReported) {
   while (!has_told.WaitFor(absl::Milliseconds(1))) master_clock_.Advance(absl::Milliseconds(100));
   end.join();
   EXPECT_STATUS(told, absl::StatusCode::kUnavailable, "From /job:ps");
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find(" tells /job:ps/replica:0/task:0 at "), std::string::npos) << log;
+  EXPECT_NE(log.find(" again that its run has ended: it has not answered"), std::string::npos);
   absl::Duration pauses;
   for (const absl::Duration pause : kTellAgainAfter) pauses += pause;
   EXPECT_GE(master_clock_.Now() - begun, pauses);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/master/wait_watch.h"
 
+#include <algorithm>
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "core/exceptions.h"
 #include "core/logging.h"
 #include "core/status.h"
@@ -12,8 +14,10 @@
 namespace millrace {
 namespace {
 
-// Of one look: a hundred steps that wait for one task say the same.
+// In 10 s: a hundred steps that wait for one task say the same.
 constexpr size_t kMaxLines = 5;
+// Between two looks, however many steps begin one after the other.
+constexpr absl::Duration kLeastPause = absl::Seconds(1);
 
 }  // namespace
 
@@ -41,22 +45,61 @@ void WaitWatch::Stop() {
   if (thread.joinable()) thread.join();
 }
 
+std::string WaitWatch::Line(const Wait& wait, absl::Time now) {
+  const std::string what = wait.what();
+  if (what.empty()) return what;
+  return absl::StrCat(what, " since ",
+                      absl::FormatDuration(absl::Trunc(now - wait.since, absl::Milliseconds(1))));
+}
+
 void WaitWatch::Watch() {
+  looked_ = clock_->Now();
+  absl::Time next = looked_ + kWaitLogPeriod;
   for (;;) {
     {
       MutexLock lock(&mu_);
-      const absl::Time next = clock_->Now() + kWaitLogPeriod;
       while (!stopped_ && clock_->Now() < next) clock_->WaitUntil(&changed_, &mu_, next);
       if (stopped_) return;
     }
+    const absl::Time now = clock_->Now();
+    next = now + kWaitLogPeriod;
     // What cannot be told for want of memory is left out of this look.
     NoExceptions("WaitWatch", [&] {
-      const std::vector<std::string> lines = waits_(clock_->Now());
-      for (size_t i = 0; i < lines.size() && i < kMaxLines; ++i) LogInfo(lines[i]);
-      if (lines.size() > kMaxLines) LogInfo("and ", lines.size() - kMaxLines, " more steps wait");
+      next = Look(now);
       return absl::OkStatus();
     }).IgnoreError();
+    looked_ = now;
   }
+}
+
+absl::Time WaitWatch::Look(absl::Time now) {
+  const bool is_round = now >= next_round_;
+  if (is_round) {
+    next_round_ = absl::InfiniteFuture();
+    said_ = 0;
+  }
+  const bool begins = said_ == 0;
+  absl::Time next = now + kWaitLogPeriod;
+  size_t more = 0;
+  for (const Wait& wait : waits_()) {
+    const absl::Time due = wait.since + kWaitLogPeriod;
+    if (due > now) {
+      next = std::min(next, due);
+      continue;
+    }
+    if (!is_round && due <= looked_) continue;  // the next round's
+    const std::string line = Line(wait, now);
+    if (line.empty()) continue;
+    next_round_ = std::min(next_round_, now + kWaitLogPeriod);
+    if (said_ == kMaxLines) {
+      ++more;
+    } else {
+      ++said_;
+      LogInfo(line);
+    }
+  }
+  if (begins && more > 0) LogInfo("and ", more, " more steps wait");
+  return std::max(std::min(next, next_round_), now + kLeastPause);
 }
 
 }  // namespace millrace

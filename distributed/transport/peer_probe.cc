@@ -237,6 +237,25 @@ Attempt TryAddress(const addrinfo& to, const std::string& host, const Credential
   return attempt;
 }
 
+// By the CA that we were given.
+PeerView JudgeCertificate(const Attempt& attempt, const std::string& address) {
+  switch (attempt.verified) {
+    case X509_V_OK:
+      break;
+    case X509_V_ERR_CERT_HAS_EXPIRED:
+      return {true, "its certificate has expired"};
+    case X509_V_ERR_CERT_NOT_YET_VALID:
+      return {true, "its certificate is not valid yet"};
+    default:
+      return {true,
+              absl::StrCat("its certificate is not signed by the CA of MILLRACE_CA_FILE here (",
+                           X509_verify_cert_error_string(attempt.verified), ")")};
+  }
+  if (attempt.is_named) return {};
+  return {true, absl::StrCat("its certificate is not for the host of ", address,
+                             "; name it in the certificate's subject alternative names")};
+}
+
 PeerView Judge(const Attempt& attempt, const std::string& address, const Credentials& credentials) {
   if (!attempt.connected) return {};
   switch (attempt.speech) {
@@ -256,21 +275,15 @@ PeerView Judge(const Attempt& attempt, const std::string& address, const Credent
   if (!credentials.is_tls()) {
     return {true, "it speaks TLS, but this process was given no CA; set MILLRACE_CA_FILE here"};
   }
-  switch (attempt.verified) {
-    case X509_V_OK:
-      break;
-    case X509_V_ERR_CERT_HAS_EXPIRED:
-      return {true, "its certificate has expired"};
-    case X509_V_ERR_CERT_NOT_YET_VALID:
-      return {true, "its certificate is not valid yet"};
-    default:
-      return {true,
-              absl::StrCat("its certificate is not signed by the CA of MILLRACE_CA_FILE here (",
-                           X509_verify_cert_error_string(attempt.verified), ")")};
-  }
-  if (!credentials.ca.empty() && !attempt.is_named) {
-    return {true, absl::StrCat("its certificate is not for the host of ", address,
-                               "; name it in the certificate's subject alternative names")};
+  if (credentials.ca.empty()) {
+    // Those whom gRPC trusts then are not known here.
+    if (attempt.verified != X509_V_OK) {
+      return {.what =
+                  "its certificate must be signed by an authority of the system, because this "
+                  "process was given no CA; else set MILLRACE_CA_FILE here"};
+    }
+  } else if (PeerView view = JudgeCertificate(attempt, address); view.refuses) {
+    return view;
   }
   if (attempt.done || !attempt.asked || !attempt.broken_off) return {};
   return {true, credentials.certificate.empty()

@@ -14,7 +14,8 @@
 //   TLS                             its certificate is judged    sure: it wants TLS
 //
 //   and then, over TLS 1.2, which takes a client's certificate before it ends the handshake:
-//   its certificate is out of date, of another authority, for another host     sure
+//   by our CA its certificate is out of date, another authority's, another host's     sure
+//   we were given no CA, and OpenSSL does not know its authority     wait: gRPC may
 //   it asked for ours, and broke off when it had it (or heard that there is none)     sure
 //   the handshake ends, or breaks off elsewhere     wait
 //

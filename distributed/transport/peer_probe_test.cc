@@ -150,6 +150,11 @@ TEST_F(PeerProbeTest, CertificatesThatDoNotFitAreRefusalsByName) {
   ExpectNoRefusal(ServerSeenBy(task_, Options(authority_.Sign("by_name", "DNS:127.0.0.1"))), "");
   ExpectRefusal(ServerSeenBy({.ca_file = authority_.ca_file()}, task_),
                 "it asks for a certificate; set MILLRACE_CERTIFICATE_FILE");
+  // Without a CA gRPC trusts authorities that only it knows.
+  ExpectNoRefusal(
+      ServerSeenBy({.certificate_file = local_.certificate_file, .key_file = local_.key_file},
+                   one_sided),
+      "this process was given no CA");
   const TestCertificate unknown = stranger_.Sign("unknown", "IP:127.0.0.1");
   ExpectRefusal(ServerSeenBy(Options(unknown), task_),
                 "it does not take this process's certificate");

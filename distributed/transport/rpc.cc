@@ -43,7 +43,7 @@ constexpr absl::Duration kShutdownGrace = absl::Milliseconds(500);
 // Calls that the server can take up without asking for each anew.
 constexpr int kAcceptedAhead = 16;
 // Looks at peers at the same time, in all channels.
-constexpr int kProbes = 4;
+constexpr int kProbes = 16;
 // How soon a server that had no memory to accept a call tries again.
 constexpr absl::Duration kAcceptAgain = absl::Milliseconds(100);
 
@@ -139,6 +139,29 @@ IoPool* ProbePool() {
   static IoPool* const pool = new IoPool(kProbes);
   return pool;
 }
+
+// One of kProbes, or none: a call whose peer there is no probe for ends without an explanation.
+// Behind the many tasks of a job that are not there yet, and whose hosts take seconds to say so,
+// one that has come would be asked again late.
+class ProbePlace {
+ public:
+  ProbePlace() : has_(Taken().fetch_add(1, std::memory_order_relaxed) < kProbes) {
+    if (!has_) Taken().fetch_sub(1, std::memory_order_relaxed);
+  }
+  ProbePlace(ProbePlace&& other) noexcept : has_(std::exchange(other.has_, false)) {}
+  ~ProbePlace() {
+    if (has_) Taken().fetch_sub(1, std::memory_order_relaxed);
+  }
+  bool has() const { return has_; }
+
+ private:
+  // Relaxed: a bound, no protocol.
+  static std::atomic<int>& Taken() {
+    static std::atomic<int> taken{0};
+    return taken;
+  }
+  bool has_;
+};
 
 // `cancelled_here`: this side has cancelled the call.
 Status FromGrpc(const Callee& callee, const grpc::Status& status, bool cancelled_here) {
@@ -258,8 +281,10 @@ class UnaryCall : public std::enable_shared_from_this<UnaryCall> {
     const Status status =
         NoExceptions("Call", [&] { return FromGrpc(*callee_, status_, cancelled); });
     if (!asks_for_refusal_ || !absl::IsUnavailable(status)) return End(status);
+    ProbePlace place;
+    if (!place.has()) return End(status);
     const Status asked = NoExceptions("Call", [&] {
-      ProbePool()->Schedule([self = shared_from_this(), status] {
+      ProbePool()->Schedule([self = shared_from_this(), status, place = std::move(place)] {
         self->End(NoExceptions("Call", [&] { return self->callee_->probe->Explain(status); }));
       });
       return absl::OkStatus();

@@ -51,7 +51,8 @@ struct RpcOptions {
   // Cancels the call. May be null; outlives the call's `done`.
   CancellationManager* cancellation = nullptr;
   // Of unary calls: Unavailable is explained, and marked where the peer is sure to refuse us
-  // (IsRefusal). That may take kProbeTime more, also beyond the deadline.
+  // (IsRefusal). That may take kProbeTime more, also beyond the deadline; not while many others are
+  // being explained.
   bool asks_for_refusal = false;
 };
 

@@ -564,6 +564,7 @@ void StepTable::Cleanup(int64_t step_id, const Status& status) {
     parked = std::exchange(step->parked_bytes_, 0);
   }
   parked_bytes_.fetch_sub(parked, std::memory_order_relaxed);
+  LookForPulls();
 }
 
 void StepTable::AbortAll(const Status& status) {

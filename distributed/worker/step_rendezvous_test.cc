@@ -155,6 +155,18 @@ TEST_F(StepRendezvousTest, WhatWasSentIsWaitedForUntilItIsPulledOrItsSessionEnds
   EXPECT_TRUE(all_pulled);
 }
 
+TEST_F(StepRendezvousTest, AwaitPullsEndsWithTheCleanupOfWhatItWaitsFor) {
+  const auto open = std::make_shared<const bool>(true);
+  ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_, open));
+  table_->End(step.get(), absl::OkStatus());
+  bool all_pulled = false;
+  std::thread waiting([&] { all_pulled = table_->AwaitPulls(absl::InfiniteFuture()); });
+  clock_.AwaitWaiters(1);
+  table_->Cleanup(1, absl::AbortedError("Cleanup 1"));
+  waiting.join();
+  EXPECT_TRUE(all_pulled);
+}
+
 TEST_F(StepRendezvousTest, ItSaysWhatItWaitsForByItsNameOnTheWireAndSinceWhen) {
   ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_));
   clock_.Advance(absl::Milliseconds(1500));
