@@ -225,10 +225,18 @@ class PosixFileLock final : public FileLock {
  public:
   PosixFileLock(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
   // The name first: who opens it afterwards makes a file of their own, and who opened it before
-  // finds that it has no name any more.
+  // finds that it has no name any more. Not the name of another's file: somebody may have deleted
+  // this one, and the next one locked a file of their own.
   ~PosixFileLock() override {
-    ::unlink(path_.c_str());
+    if (IsNamed(path_, fd_)) ::unlink(path_.c_str());
     ::close(fd_);
+  }
+
+  // Does `path` name the file that was opened?
+  static bool IsNamed(const std::string& path, int fd) {
+    struct stat opened, named;
+    return ::fstat(fd, &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
+           opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
   }
 
  private:
@@ -409,11 +417,7 @@ class PosixFileSystem final : public FileSystem {
       }
       return absl::UnimplementedError(status.message());
     }
-    struct stat locked, named;
-    if (::fstat(fd, &locked) != 0 || ::stat(path.c_str(), &named) != 0 ||
-        locked.st_dev != named.st_dev || locked.st_ino != named.st_ino) {
-      return false;
-    }
+    if (!PosixFileLock::IsNamed(path, fd)) return false;
     // For people only: a full disk must not keep anybody from the lock.
     if (::ftruncate(fd, 0) == 0) (void)!::pwrite(fd, holder.data(), holder.size(), 0);
     return true;

@@ -134,6 +134,19 @@ TEST_F(FileSystemTest, ALockKeepsOthersOutAndSaysWhoHasIt) {
             absl::StatusCode::kNotFound);
 }
 
+TEST_F(FileSystemTest, WhoseLockFileWasDeletedDoesNotEndTheLockOfTheNext) {
+  const std::string path = Path("x.lock");
+  auto first = fs_->TryLockFile(path, "the first");
+  ASSERT_EQ(first.status(), absl::OkStatus());
+  ASSERT_EQ(fs_->DeleteFile(path), absl::OkStatus());
+  auto second = fs_->TryLockFile(path, "the second");
+  ASSERT_EQ(second.status(), absl::OkStatus());
+  first->reset();
+  const Status third = fs_->TryLockFile(path, "the third").status();
+  EXPECT_EQ(third.code(), absl::StatusCode::kUnavailable);
+  EXPECT_NE(third.message().find("held by the second"), std::string::npos) << third;
+}
+
 // Also where one opens the file that another is about to delete.
 TEST_F(FileSystemTest, OneAtATimeHasALock) {
   const std::string path = Path("x.lock");

@@ -50,7 +50,7 @@ class Patience {
   // Not OK: it is over. `why`: who is waited for.
   Status Check(absl::Time now, absl::string_view why) {
     if (now >= deadline_) {
-      return absl::UnavailableError(absl::StrCat(
+      return absl::DeadlineExceededError(absl::StrCat(
           Where(prefix_), "one save at a time must give files their names under this prefix, got ",
           "another one at it for ", absl::FormatDuration(deadline_ - begin_), ": ", why));
     }
@@ -123,14 +123,23 @@ struct Placement {
   int old_shards = 0;  // of the bundle that is replaced; 0 when there is none
 };
 
-Placement PlaceBundle(FileSystem* fs, const std::string& prefix, int num_shards) {
+// Of an index: there is nothing that could be kept. Other errors say only that it cannot be read
+// now (no descriptor left, an error of the disk): the bundle may be whole.
+bool IsNoBundle(const Status& status) {
+  return absl::IsDataLoss(status) || absl::IsNotFound(status) ||
+         absl::IsFailedPrecondition(status) || absl::IsUnimplemented(status);
+}
+
+StatusOr<Placement> PlaceBundle(FileSystem* fs, const std::string& prefix, int num_shards) {
   Placement place{num_shards};
   if (!fs->FileExists(BundleIndexPath(prefix))) return place;
-  const auto table = TableReader::Open(fs, BundleIndexPath(prefix));
-  if (!table.ok()) return place;  // nothing that could be kept
-  const auto header = CheckedHeader(prefix, **table);
-  if (!header.ok()) return place;
-  place.old_shards = header->num_shards();
+  const StatusOr<int> old_shards = [&]() -> StatusOr<int> {
+    MR_ASSIGN_OR_RETURN(const auto table, TableReader::Open(fs, BundleIndexPath(prefix)));
+    MR_ASSIGN_OR_RETURN(const auto header, CheckedHeader(prefix, *table));
+    return header.num_shards();
+  }();
+  if (IsNoBundle(old_shards.status())) return place;
+  MR_ASSIGN_OR_RETURN(place.old_shards, old_shards);
   if (place.old_shards == num_shards) ++place.num_shards;
   return place;
 }
@@ -154,7 +163,7 @@ Status GiveBundleItsNames(FileSystem* fs, const std::string& prefix,
                           const char* before_data_rename, const char* after_data_rename) {
   MR_ASSIGN_OR_RETURN(const auto hold, PrefixHold::Take(fs, prefix));
   const int num_files = static_cast<int>(data_files.size());
-  const Placement place = PlaceBundle(fs, prefix, num_files);
+  MR_ASSIGN_OR_RETURN(const Placement place, PlaceBundle(fs, prefix, num_files));
   const auto data_path = [&](int i) { return BundleDataPath(prefix, i, place.num_shards); };
   const std::string index = BundleIndexPath(prefix);
   const std::string temporary = absl::StrCat(index, ".tempstate", RandomHexName());

@@ -7,8 +7,8 @@
 // time.
 //
 // Thread-safety: any thread.
-// Failure: Unavailable when others name files under the prefix for too long, with who they are; of
-// files, with their path.
+// Failure: DeadlineExceeded when others name files under the prefix for too long, with who they are
+// (not Unavailable: no task and no session is lost); of files, with their path.
 
 #include <memory>
 #include <string>
@@ -37,8 +37,8 @@ class PrefixHold {
   // waits for a disk that does not answer.
   static constexpr absl::Duration kPatience = absl::Minutes(2);
 
-  // Waits until nobody else holds the prefix, and says every 10 s in the log for whom; Unavailable
-  // after `patience`.
+  // Waits until nobody else holds the prefix, and says every 10 s in the log for whom;
+  // DeadlineExceeded after `patience`.
   static StatusOr<std::unique_ptr<PrefixHold>> Take(FileSystem* fs, const std::string& prefix,
                                                     Clock* clock = Clock::Real(),
                                                     absl::Duration patience = kPatience);
@@ -57,7 +57,8 @@ class PrefixHold {
 // refer to them by their numbers: under `prefix`, held meanwhile. It takes the place of a bundle
 // that stands there: its data files have another number in their names (an empty one more when the
 // numbers would agree), so the old one is whole until the new index replaces the old index, which
-// is atomic. The old data is deleted afterwards. Durable when it returns OK.
+// is atomic. The old data is deleted afterwards. Durable when it returns OK. An index that stands
+// there and cannot be read now, though it may be whole, is an error.
 //
 // On an error, a full disk for instance, the data files have their old names again, nothing new is
 // left, and it can be tried again; unless the index may have its name: then they stay. The fail

@@ -61,13 +61,13 @@ TEST_F(PrefixHoldTest, WhoWaitsTooLongHearsForWhom) {
   clock.Advance(PrefixHold::kPatience - absl::Seconds(1));
   clock.AwaitWaiters(1);
   clock.Advance(absl::Seconds(2));
-  EXPECT_STATUS(taken.get(), absl::StatusCode::kUnavailable,
+  EXPECT_STATUS(taken.get(), absl::StatusCode::kDeadlineExceeded,
                 "one save at a time must give files their names under this prefix, got another one "
                 "at it for 2m: File '");
   FakeClock no_time;
   EXPECT_STATUS(
       PrefixHold::Take(fs_, prefix_, &no_time, /*patience=*/absl::ZeroDuration()).status(),
-      absl::StatusCode::kUnavailable, "held by process 4711 on host7");
+      absl::StatusCode::kDeadlineExceeded, "held by process 4711 on host7");
 }
 
 TEST_F(PrefixHoldTest, WaitsUntilTheOtherProcessIsDone) {
@@ -92,7 +92,7 @@ TEST_F(PrefixHoldTest, ThreadsOfOneProcessTakeTurnsAndWaitNoLonger) {
   ASSERT_OK(other.get().status());
   ASSERT_OK_AND_ASSIGN(hold, PrefixHold::Take(fs_, prefix_));
   EXPECT_STATUS(PrefixHold::Take(fs_, prefix_, &clock, absl::ZeroDuration()).status(),
-                absl::StatusCode::kUnavailable, "another thread of this process");
+                absl::StatusCode::kDeadlineExceeded, "another thread of this process");
 }
 
 TEST_F(PrefixHoldTest, AKilledProcessLeavesNoLock) {
@@ -109,7 +109,8 @@ TEST_F(PrefixHoldTest, AKilledProcessLeavesNoLock) {
   EXPECT_EQ(said, 'y');
   FakeClock clock;
   EXPECT_STATUS(PrefixHold::Take(fs_, prefix_, &clock, absl::ZeroDuration()).status(),
-                absl::StatusCode::kUnavailable, absl::StrCat("held by process ", child, " on "));
+                absl::StatusCode::kDeadlineExceeded,
+                absl::StrCat("held by process ", child, " on "));
   ASSERT_EQ(::kill(child, SIGKILL), 0);
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
   EXPECT_TRUE(fs_->FileExists(BundleLockPath(prefix_)));
@@ -134,7 +135,7 @@ TEST_F(PrefixHoldTest, WhereFilesCannotBeLockedThreadsTakeTurnsAllTheSame) {
   FakeClock clock;
   ASSERT_OK_AND_ASSIGN(const auto hold, PrefixHold::Take(&files, prefix_));
   EXPECT_STATUS(PrefixHold::Take(&files, prefix_, &clock, absl::ZeroDuration()).status(),
-                absl::StatusCode::kUnavailable, "another thread of this process");
+                absl::StatusCode::kDeadlineExceeded, "another thread of this process");
   FaultyFileSystem full(fs_, directory_);
   full.FailOperation(1, absl::ResourceExhaustedError("disk full"));
   EXPECT_STATUS(PrefixHold::Take(&full, JoinPath(directory_, "m-2")).status(),

@@ -169,6 +169,11 @@ StatusOr<std::unique_ptr<BundleReader>> BundleReader::Open(FileSystem* fs, std::
     if (!proto.ParseFromArray(it->value().data(), static_cast<int>(it->value().size()))) {
       return state->Loss(name, "its entry cannot be parsed");
     }
+    // It would be taken for one without a place in a file, and that place not be checked.
+    if (IsSliceKey(key) && proto.slices_size() > 0) {
+      return state->Loss(
+          name, absl::StrCat("it must have no slices of its own, got ", proto.slices_size()));
+    }
     MR_RETURN_IF_ERROR(state->CheckEntry(name, proto));
     if (!IsSliceKey(key)) {
       Entry entry;

@@ -13,6 +13,7 @@
 #include "core/random_bits.h"
 #include "core/tensor.h"
 #include "proto/saver.pb.h"
+#include "saver/bundle_place.h"
 #include "saver/checkpoint_v1.h"
 #include "saver/leftovers.h"
 #include "saver/meta_graph.h"
@@ -330,9 +331,18 @@ class GraphSaver : public Saver {
     } else if (CheckpointV1Files(fs_, path).empty()) {
       const bool has_ended = !absl::IsUnavailable(why) && !absl::IsAborted(why) &&
                              !absl::IsCancelled(why) && !absl::IsDeadlineExceeded(why);
-      if (has_ended && MayCommit().ok() && Delete(path, kMetaSuffix).ok()) return;
+      if (has_ended && MayCommit().ok() && DeleteUnfinished(path).ok()) return;
       undeleted_.push_back({path});
     }
+  }
+
+  // Not while somebody else gives files their names under this prefix: their data has no index yet.
+  Status DeleteUnfinished(const std::string& prefix) {
+    MR_ASSIGN_OR_RETURN(const auto hold,
+                        PrefixHold::Take(fs_, prefix, Clock::Real(), absl::ZeroDuration()));
+    // Theirs, by now.
+    if (fs_->FileExists(BundleIndexPath(prefix))) return absl::OkStatus();
+    return Delete(prefix, kMetaSuffix);
   }
 
   // Index first: without it the rest is no checkpoint.

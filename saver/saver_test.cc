@@ -5,7 +5,9 @@
 #include <signal.h>
 #include <sys/resource.h>
 
+#include <functional>
 #include <map>
+#include <memory>
 #include <set>
 
 #include "absl/strings/match.h"
@@ -974,6 +976,44 @@ bool ExpectOldOrNew(const std::string& directory, int64_t old_value, int64_t val
   EXPECT_TRUE(restored.ok()) << what << ": " << restored;
   EXPECT_TRUE(reader.value == old_value || reader.value == value) << what << ": " << reader.value;
   return reader.value == value;
+}
+
+// What stands under the name of a save that failed may be another's, who has not written its index
+// yet.
+TEST_F(SaverTest, ASaveThatFailedDeletesNothingWhileAnotherGivesFilesTheirNames) {
+  class FullDisk : public FileSession {
+   public:
+    using FileSession::FileSession;
+    StatusOr<std::vector<Tensor>> DoRun(const tensorflow::RunOptions& options,
+                                        absl::Span<const Feed> feeds,
+                                        absl::Span<const FetchName> fetches,
+                                        absl::Span<const FetchName> targets,
+                                        tensorflow::RunMetadata* metadata) override {
+      if (!meanwhile) return FileSession::DoRun(options, feeds, fetches, targets, metadata);
+      meanwhile();
+      return absl::ResourceExhaustedError("disk full");
+    }
+    std::function<void()> meanwhile;
+  };
+  FullDisk session(kFiles);
+  Model model;
+  auto saver = MetaSaver(model, kFiles);
+  const std::string data = BundleDataPath(Path("m-1"), 0, 2);
+  StatusOr<std::unique_ptr<FileLock>> lock = absl::UnknownError("not taken");
+  session.meanwhile = [&] {
+    lock = kFiles->TryLockFile(BundleLockPath(Path("m-1")), "process 4711 on host7");
+    EXPECT_OK(lock.status());
+    Write(data, "another's");
+  };
+  EXPECT_STATUS(saver->Save(&session, Path("m"), 1).status(), absl::StatusCode::kResourceExhausted,
+                "disk full");
+  EXPECT_TRUE(kFiles->FileExists(data));
+  // What nobody is at goes at once.
+  lock = absl::UnknownError("given back");
+  session.meanwhile = [&] { Write(BundleDataPath(Path("m-2"), 0, 2), "ours"); };
+  EXPECT_STATUS(saver->Save(&session, Path("m"), 2).status(), absl::StatusCode::kResourceExhausted,
+                "disk full");
+  EXPECT_FALSE(kFiles->FileExists(BundleDataPath(Path("m-2"), 0, 2)));
 }
 
 TEST_F(SaverTest, ErrorAtEachFailPointLeavesTheOldOrTheNewCheckpoint) {

@@ -22,6 +22,7 @@
 #include "absl/time/time.h"
 #include "core/allocator.h"
 #include "core/clock.h"
+#include "core/crc32c.h"
 #include "core/fail_point.h"
 #include "core/io_pool.h"
 #include "core/mutex.h"
@@ -317,6 +318,70 @@ TEST_F(TensorBundleTest, ATableIsNotAllocatedBeforeItsSlicesAreThere) {
     EXPECT_STATUS(reader->Read("table").status(), absl::StatusCode::kDataLoss,
                   "Does not have sufficient slices for partitioned tensor table");
   }
+}
+
+// The place in the file of an entry with slices is none, and is not looked at; that of a slice is.
+TEST_F(TensorBundleTest, ASliceWithSlicesOfItsOwnIsRefused) {
+  Write(prefix_, {{"b", TensorOf<float>({1}, {1})}});
+  const TensorSlice half = *TensorSlice::Parse("0,50"), other = *TensorSlice::Parse("50,50");
+  tensorflow::BundleHeaderProto header;
+  header.set_num_shards(1);
+  header.mutable_version()->set_producer(1);
+  tensorflow::BundleEntryProto table;
+  table.set_dtype(tensorflow::DT_FLOAT);
+  ShapeOf({100}).ToProto(table.mutable_shape());
+  half.ToProto(table.add_slices());
+  other.ToProto(table.add_slices());
+  tensorflow::BundleEntryProto slice;  // of 50 floats in no bytes, with their checksum
+  slice.set_dtype(tensorflow::DT_FLOAT);
+  ShapeOf({50}).ToProto(slice.mutable_shape());
+  slice.set_crc32c(MaskCrc32c(0));
+  half.ToProto(slice.add_slices());
+  leveldb::WritableFile* file = nullptr;
+  ASSERT_TRUE(leveldb::Env::Default()->NewWritableFile(BundleIndexPath(prefix_), &file).ok());
+  const std::unique_ptr<leveldb::WritableFile> owned(file);
+  leveldb::TableBuilder builder(leveldb::Options(), file);
+  builder.Add("", header.SerializeAsString());
+  builder.Add(half.BundleKey("table"), slice.SerializeAsString());
+  builder.Add(other.BundleKey("table"), slice.SerializeAsString());
+  builder.Add("table", table.SerializeAsString());
+  ASSERT_TRUE(builder.Finish().ok() && file->Close().ok());
+  EXPECT_STATUS(BundleReader::Open(fs_, prefix_).status(), absl::StatusCode::kDataLoss,
+                "tensor '(a slice)': it must have no slices of its own, got 1");
+}
+
+// Files of which the indexes of bundles cannot be read for want of something.
+class NoMoreDescriptors : public FaultyFileSystem {
+ public:
+  using FaultyFileSystem::FaultyFileSystem;
+  StatusOr<std::unique_ptr<RandomAccessFile>> NewRandomAccessFile(
+      const std::string& path) override {
+    if (absl::EndsWith(path, ".index")) {
+      return absl::ResourceExhaustedError("Too many open files");
+    }
+    return FaultyFileSystem::NewRandomAccessFile(path);
+  }
+};
+
+// How many data files it has is not known: the new ones could take their names.
+TEST_F(TensorBundleTest, ABundleWhoseIndexCannotBeReadNowIsNotReplaced) {
+  Write(prefix_, {{"x", TensorOf<float>({1}, {1})}});
+  ASSERT_OK_AND_ASSIGN(const auto before, fs_->GetChildren(directory_));
+  NoMoreDescriptors files(fs_, directory_);
+  {
+    ASSERT_OK_AND_ASSIGN(auto writer, BundleWriter::Open(&files, prefix_));
+    ASSERT_OK(writer->Add("x", TensorOf<float>({1}, {2})));
+    EXPECT_STATUS(writer->Finish(), absl::StatusCode::kResourceExhausted, "Too many open files");
+  }
+  ASSERT_OK_AND_ASSIGN(const auto after, fs_->GetChildren(directory_));
+  EXPECT_EQ(after, before);
+  ASSERT_OK_AND_ASSIGN(auto reader, BundleReader::Open(fs_, prefix_));
+  ASSERT_OK_AND_ASSIGN(const Tensor read, reader->Read("x"));
+  ExpectTensorEqual(read, TensorOf<float>({1}, {1}));
+  // One that is damaged is.
+  Overwrite(BundleIndexPath(prefix_), "no index");
+  Write(prefix_, {{"x", TensorOf<float>({1}, {3})}});
+  EXPECT_OK(BundleReader::Open(fs_, prefix_).status());
 }
 
 TEST_F(TensorBundleTest, MergeRefusesAnEntryOfAShardThatIsNotThere) {

@@ -521,16 +521,24 @@ StatusOr<std::string> Supervisor::Impl::SaveLastNow(Session* s, int64_t first,
   }
   if (with_others) AwaitOthers(s, deadline);
   absl::Duration wait = std::max(options.recovery_wait, absl::Milliseconds(1));
-  int saves = 0;
-  while (true) {
+  std::string written;  // by now; what others have counted since may not be in it
+  int64_t step = -1;
+  for (int saves = 0; saves < kLastSaves;) {
     const absl::Time begin = clock->Now();
-    MR_ASSIGN_OR_RETURN(const int64_t step, manager->ReadGlobalStep(s));
+    const StatusOr<int64_t> now = manager->ReadGlobalStep(s);
+    if (!written.empty() && (!now.ok() || *now == step)) return written;
+    MR_ASSIGN_OR_RETURN(step, now);
     const StatusOr<std::string> path = SaveLastStep(s, first, step);
     if (path.ok()) {
-      if (!with_others || ++saves >= kLastSaves) return path;
-      const StatusOr<int64_t> now = manager->ReadGlobalStep(s);
-      if (!now.ok() || *now == step) return path;
+      if (!with_others) return path;
+      written = *path;
+      ++saves;
       continue;
+    }
+    if (!written.empty() && MayTryAgain(path.status())) {
+      LogWarning("Supervisor: '", written, "' is the last checkpoint, without what was counted ",
+                 "since: ", OneLine(path.status()));
+      return written;
     }
     const Status& failed = path.status();
     // There may be space in a moment; a session that is gone does not come again.
@@ -546,6 +554,7 @@ StatusOr<std::string> Supervisor::Impl::SaveLastNow(Session* s, int64_t first,
     MutexLock lock(&mu);
     while (clock->Now() < next) clock->WaitUntil(&stop_cv, &mu, next);
   }
+  return written;
 }
 
 StatusOr<std::string> Supervisor::Impl::SaveLastStep(Session* s, int64_t first, int64_t step) {
@@ -830,7 +839,10 @@ StatusOr<std::string> Supervisor::Save(int64_t step) {
   if (!MayTryAgain(path.status()) || IsSessionLost(path.status())) return path;
   impl_->SaveFailed(impl_->PathOfStep(step), path.status());
   MutexLock lock(&impl_->mu);
-  if (impl_->save_call == nullptr && impl_->session == session) impl_->StartService();
+  // A stop that has begun makes the last checkpoint itself, and would not end this service.
+  if (impl_->save_call == nullptr && impl_->session == session && !impl_->stop_begun) {
+    impl_->StartService();
+  }
   return std::string();
 }
 

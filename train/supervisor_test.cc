@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <thread>
 
 #include "absl/strings/match.h"
@@ -940,6 +941,53 @@ TEST_F(SupervisorTest, AStopDoesNotWaitForeverForASave) {
                 "last checkpoint not written: the one before it did not end within 1ms");
 }
 
+// What tries it again would be nobody's to end, and keep the session for ever.
+TEST_F(SupervisorTest, ASaveThatFailsWhileStopMakesTheLastCheckpointIsNotTriedAgain) {
+  class FailsSlowly : public WatchedSaver {
+   public:
+    using WatchedSaver::WatchedSaver;
+    StatusOr<std::string> Save(Session* session, const std::string& prefix,
+                               std::optional<int64_t> step) override {
+      if (++saves_ > 1) {
+        heard.Wait();
+        return WatchedSaver::Save(session, prefix, step);
+      }
+      begun.Notify();
+      may_fail.Wait();
+      return absl::ResourceExhaustedError("No space left on device");
+    }
+    Notification begun, may_fail, heard;
+
+   private:
+    int saves_ = 0;  // one at a time
+  };
+  FakeClock clock;
+  Model model;
+  ASSERT_OK_AND_ASSIGN(auto real, Saver::Make(model.root));
+  FailsSlowly saver(std::move(real));
+  SupervisorOptions options = Options();
+  options.saver = &saver;
+  options.clock = &clock;
+  std::weak_ptr<Session> kept;
+  {
+    Supervisor supervisor(model.root, options);
+    ASSERT_OK_AND_ASSIGN(auto session, supervisor.ManagedSession(""));
+    ASSERT_OK(session->Run({}, {}, {model.count}).status());
+    kept = session;
+    session.reset();
+    std::thread saving([&] { EXPECT_OK(supervisor.Save(7).status()); });
+    saver.begun.Wait();
+    std::thread stopping([&] { supervisor.Stop().IgnoreError(); });
+    clock.AwaitWaiters(1);  // for the last checkpoint, which waits for this one
+    saver.may_fail.Notify();
+    saving.join();
+    saver.heard.Notify();
+    stopping.join();
+  }
+  EXPECT_EQ(LatestCheckpoint(FileSystem::Posix(), logdir_), logdir_ + "/model.ckpt-1");
+  EXPECT_TRUE(kept.expired());
+}
+
 // --- Signals -------------------------------------------------------------------------------------
 
 TEST_F(SupervisorTest, ASignalAsksToStopAndStopSaysHowToEnd) {
@@ -1063,28 +1111,30 @@ TEST_F(SupervisorTest, ASessionThatIsLostAfterASignalIsNotRecovered) {
   EXPECT_EQ(ExitCode(supervisor.Stop()), 128 + SIGTERM);
 }
 
+// Another task counts a step while the first checkpoint is written.
+class CountedMeanwhile : public WatchedSaver {
+ public:
+  CountedMeanwhile(std::unique_ptr<Saver> saver, const Operation* count)
+      : WatchedSaver(std::move(saver)), count_(count) {}
+  StatusOr<std::string> Save(Session* session, const std::string& prefix,
+                             std::optional<int64_t> step) override {
+    auto path = WatchedSaver::Save(session, prefix, step);
+    if (++saves_ == 1) {
+      EXPECT_OK(session->Run({}, {}, {*count_}).status());
+    }
+    return path;
+  }
+
+ private:
+  const Operation* const count_;
+  int saves_ = 0;
+};
+
 // What others count while the last checkpoint is written belongs into it.
 TEST_F(SupervisorTest, AfterASignalTheLastCheckpointHasTheStepsThatOthersStillCount) {
-  class CountedMeanwhile : public WatchedSaver {
-   public:
-    using WatchedSaver::WatchedSaver;
-    StatusOr<std::string> Save(Session* session, const std::string& prefix,
-                               std::optional<int64_t> step) override {
-      auto path = WatchedSaver::Save(session, prefix, step);
-      if (++saves_ == 1) {
-        EXPECT_OK(session->Run({}, {}, {*count}).status());
-      }
-      return path;
-    }
-    const Operation* count = nullptr;
-
-   private:
-    int saves_ = 0;
-  };
   Model model;
   ASSERT_OK_AND_ASSIGN(auto real, Saver::Make(model.root));
-  CountedMeanwhile saver(std::move(real));
-  saver.count = &model.count;
+  CountedMeanwhile saver(std::move(real), &model.count);
   SupervisorOptions options = Options();
   options.saver = &saver;
   Supervisor supervisor(model.root, options);
@@ -1093,6 +1143,24 @@ TEST_F(SupervisorTest, AfterASignalTheLastCheckpointHasTheStepsThatOthersStillCo
   EXPECT_TRUE(supervisor.ShouldStop());
   EXPECT_EQ(ExitCode(supervisor.Stop()), 128 + SIGTERM);
   EXPECT_EQ(LatestCheckpoint(FileSystem::Posix(), logdir_), logdir_ + "/model.ckpt-1");
+}
+
+// What cannot be added to a last checkpoint that was written does not take it back.
+TEST_F(SupervisorTest, AfterASignalTheLastCheckpointThatWasWrittenCounts) {
+  Model model;
+  ASSERT_OK_AND_ASSIGN(auto real, Saver::Make(model.root));
+  CountedMeanwhile saver(std::move(real), &model.count);
+  saver.FailInTurn({absl::OkStatus(), absl::UnavailableError("ps is stopping")});
+  SupervisorOptions options = Options();
+  options.saver = &saver;
+  Supervisor supervisor(model.root, options);
+  ASSERT_OK(supervisor.ManagedSession(kSharedTarget).status());
+  ASSERT_EQ(::raise(SIGTERM), 0);
+  EXPECT_TRUE(supervisor.ShouldStop());
+  const Status stopped = supervisor.Stop();
+  EXPECT_EQ(stopped.message(),
+            absl::StrCat("Supervisor: ended by SIGTERM; saved ", logdir_, "/model.ckpt-0"));
+  EXPECT_EQ(ExitCode(stopped), 128 + SIGTERM);
 }
 
 // --- Recovery ------------------------------------------------------------------------------------
