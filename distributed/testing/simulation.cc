@@ -24,6 +24,13 @@ constexpr int kMaxTurns = 1000;
 // Waits of a thread, one after the other, that were over before they began.
 constexpr int64_t kMaxWaitsInVain = 100'000;
 
+// The first nanosecond at which `time` has come. absl's times are finer: who waits for a moment
+// between two would wait for ever when the clock stopped at the first.
+int64_t NanosAt(absl::Time time) {
+  const int64_t nanos = absl::ToUnixNanos(time);
+  return absl::FromUnixNanos(nanos) < time ? nanos + 1 : nanos;
+}
+
 int64_t NumThreads() {
   struct stat task;
   return stat("/proc/self/task", &task) == 0 ? static_cast<int64_t>(task.st_nlink) - 2 : -1;
@@ -282,7 +289,7 @@ bool Simulation::Run(absl::FunctionRef<bool()> over, absl::Duration bound) {
       now_.store(absl::ToUnixNanos(end), std::memory_order_relaxed);
       return false;
     }
-    now_.store(std::max(absl::ToUnixNanos(next), now_.load(std::memory_order_relaxed)),
+    now_.store(std::max(NanosAt(next), now_.load(std::memory_order_relaxed)),
                std::memory_order_relaxed);
     Place* place = waiting;
     if (event <= wake) {
