@@ -14,6 +14,8 @@ namespace millrace {
 namespace {
 
 constexpr int kGzipWindowBits = 16 + MAX_WBITS;
+// A chunk is asked of zlib at once, whose sizes have 32 bits; a larger one would help nobody.
+constexpr size_t kLeastChunk = 1024, kMostChunk = size_t{64} << 20;
 
 // zlib's interface lacks const.
 Bytef* ZlibBytes(const char* bytes) { return reinterpret_cast<Bytef*>(const_cast<char*>(bytes)); }
@@ -56,8 +58,8 @@ StatusOr<std::unique_ptr<ByteReader>> ByteReader::Open(FileSystem* fs, const std
         absl::StrCat(label, ": a compressed file must be read from offset 0, got ", offset));
   }
   MR_ASSIGN_OR_RETURN(std::unique_ptr<RandomAccessFile> file, fs->NewRandomAccessFile(path));
-  std::unique_ptr<ByteReader> reader(
-      new ByteReader(std::string(label), std::move(file), offset, std::max<size_t>(chunk, 1024)));
+  std::unique_ptr<ByteReader> reader(new ByteReader(std::string(label), std::move(file), offset,
+                                                    std::clamp(chunk, kLeastChunk, kMostChunk)));
   if (compression != Compression::kNone) {
     reader->inflater_ = std::make_unique<Inflater>(compression);
     if (!reader->inflater_->ready) {

@@ -7,10 +7,12 @@
 
 namespace millrace {
 
-std::string ProcessName() {
+std::string HostName() {
   char host[256] = {};
   const bool known = ::gethostname(host, sizeof(host) - 1) == 0 && host[0] != '\0';
-  return absl::StrCat("process ", ::getpid(), " on ", known ? host : "an unknown host");
+  return known ? host : "an unknown host";
 }
+
+std::string ProcessName() { return absl::StrCat("process ", ::getpid(), " on ", HostName()); }
 
 }  // namespace millrace

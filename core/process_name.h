@@ -2,7 +2,7 @@
 #ifndef MILLRACE_CORE_PROCESS_NAME_H_
 #define MILLRACE_CORE_PROCESS_NAME_H_
 
-// ProcessName: this process, as messages to people on other machines name it.
+// ProcessName, HostName: this process and its machine, as messages to people elsewhere name them.
 //
 // Thread-safety: any thread. Does not fail: a host without a name is "an unknown host".
 
@@ -10,6 +10,8 @@
 
 namespace millrace {
 
+// "host7".
+std::string HostName();
 // "process 4711 on host7".
 std::string ProcessName();
 

@@ -14,7 +14,7 @@
 namespace millrace {
 
 Status MergeBundles(FileSystem* fs, absl::Span<const std::string> parts, const std::string& merged,
-                    bool delete_parts) {
+                    bool delete_parts, const std::function<Status()>& stop) {
   const std::string where = absl::StrCat("Checkpoint '", merged, "': ");
   if (parts.empty()) {
     return InvalidArgument(where, "a merge must have at least one part, got none");
@@ -72,8 +72,9 @@ Status MergeBundles(FileSystem* fs, absl::Span<const std::string> parts, const s
     MR_RETURN_IF_ERROR(it->status());
   }
   if (!Dirname(merged).empty()) MR_RETURN_IF_ERROR(fs->RecursivelyCreateDirectory(Dirname(merged)));
-  MR_RETURN_IF_ERROR(GiveBundleItsNames(
-      fs, merged, data_files, all, "saver/merge_before_data_rename", "saver/after_merge_data"));
+  MR_RETURN_IF_ERROR(GiveBundleItsNames(fs, merged, data_files, all,
+                                        "saver/merge_before_data_rename", "saver/after_merge_data",
+                                        stop));
   if (!delete_parts) return absl::OkStatus();
   MR_RETURN_IF_ERROR(FailPoint("saver/before_part_delete"));
   for (const std::string& part : unique) {

@@ -40,15 +40,22 @@ std::string Where(const std::string& prefix) { return absl::StrCat("Checkpoint '
 // Waiting, with a report now and then.
 class Patience {
  public:
-  Patience(Clock* clock, absl::Duration patience, const std::string& prefix)
+  Patience(Clock* clock, absl::Duration patience, const std::string& prefix,
+           const std::function<Status()>& stop)
       : prefix_(prefix),
+        stop_(stop),
         begin_(clock->Now()),
         deadline_(begin_ + patience),
         report_(begin_ + kBetweenReports) {}
 
-  absl::Time next() const { return std::min(report_, deadline_); }
+  // When to look again.
+  absl::Time next(absl::Time now) const {
+    const absl::Time due = std::min(report_, deadline_);
+    return stop_ ? std::min(due, now + kLongestPause) : due;
+  }
   // Not OK: it is over. `why`: who is waited for.
   Status Check(absl::Time now, absl::string_view why) {
+    if (stop_) MR_RETURN_IF_ERROR(stop_());
     if (now >= deadline_) {
       return absl::DeadlineExceededError(absl::StrCat(
           Where(prefix_), "one save at a time must give files their names under this prefix, got ",
@@ -64,6 +71,7 @@ class Patience {
 
  private:
   const std::string prefix_;
+  const std::function<Status()>& stop_;
   const absl::Time begin_, deadline_;
   absl::Time report_;
 };
@@ -71,13 +79,14 @@ class Patience {
 }  // namespace
 
 StatusOr<std::unique_ptr<PrefixHold>> PrefixHold::Take(FileSystem* fs, const std::string& prefix,
-                                                       Clock* clock, absl::Duration patience) {
-  Patience waiting(clock, patience, prefix);
+                                                       Clock* clock, absl::Duration patience,
+                                                       const std::function<Status()>& stop) {
+  Patience waiting(clock, patience, prefix, stop);
   {
     Held& held = AllHeld();
     MutexLock lock(&held.mu);
     while (!held.prefixes.insert(prefix).second) {
-      clock->WaitUntil(&held.released, &held.mu, waiting.next());
+      clock->WaitUntil(&held.released, &held.mu, waiting.next(clock->Now()));
       MR_RETURN_IF_ERROR(waiting.Check(clock->Now(), "another thread of this process"));
     }
   }
@@ -156,19 +165,33 @@ Status WriteSynced(FileSystem* fs, const std::string& path, absl::string_view da
   return written;
 }
 
+// Whether a file holds these bytes: what a rename came to that failed, and may have been done all
+// the same (on NFS, where the answer to it was lost). Asked by opening it, because NFS looks there
+// at the server; names alone may be remembered.
+enum class Holds { kYes, kNo, kUnknown };
+Holds FileHolds(FileSystem* fs, const std::string& path, absl::string_view bytes) {
+  const StatusOr<std::string> read = ReadFileToString(fs, path, bytes.size() + 1);
+  if (read.ok()) return *read == bytes ? Holds::kYes : Holds::kNo;
+  const bool is_another =
+      absl::IsNotFound(read.status()) || absl::IsResourceExhausted(read.status());
+  return is_another ? Holds::kNo : Holds::kUnknown;
+}
+
 }  // namespace
 
 Status GiveBundleItsNames(FileSystem* fs, const std::string& prefix,
                           absl::Span<const std::string> data_files, const BundleEntries& entries,
-                          const char* before_data_rename, const char* after_data_rename) {
-  MR_ASSIGN_OR_RETURN(const auto hold, PrefixHold::Take(fs, prefix));
+                          const char* before_data_rename, const char* after_data_rename,
+                          const std::function<Status()>& stop) {
+  MR_ASSIGN_OR_RETURN(const auto hold,
+                      PrefixHold::Take(fs, prefix, Clock::Real(), PrefixHold::kPatience, stop));
   const int num_files = static_cast<int>(data_files.size());
   MR_ASSIGN_OR_RETURN(const Placement place, PlaceBundle(fs, prefix, num_files));
   const auto data_path = [&](int i) { return BundleDataPath(prefix, i, place.num_shards); };
   const std::string index = BundleIndexPath(prefix);
   const std::string temporary = absl::StrCat(index, ".tempstate", RandomHexName());
   int num_named = 0;
-  bool is_index_complete = false;
+  bool may_be_named = false;  // the index
   const Status named = [&]() -> Status {
     for (; num_named < num_files; ++num_named) {
       MR_RETURN_IF_ERROR(FailPoint(before_data_rename));
@@ -184,14 +207,22 @@ Status GiveBundleItsNames(FileSystem* fs, const std::string& prefix,
       MR_RETURN_IF_ERROR(fs->SyncDirectory(Dirname(prefix)));
     }
     MR_RETURN_IF_ERROR(FailPoint("saver/before_index"));
-    MR_RETURN_IF_ERROR(WriteSynced(fs, temporary, BundleIndex(place.num_shards, entries)));
+    const std::string bytes = BundleIndex(place.num_shards, entries);
+    MR_RETURN_IF_ERROR(WriteSynced(fs, temporary, bytes));
     MR_RETURN_IF_ERROR(FailPoint("saver/after_index_sync"));
-    is_index_complete = true;
-    return fs->RenameFile(temporary, index);
+    const Status renamed = fs->RenameFile(temporary, index);
+    if (renamed.ok()) return renamed;
+    const Holds ours = FileHolds(fs, index, bytes);
+    if (ours == Holds::kYes) {
+      LogWarning(Where(prefix),
+                 "the index has its name, though giving it failed: ", renamed.message());
+      return absl::OkStatus();
+    }
+    may_be_named = ours == Holds::kUnknown || !fs->FileExists(temporary);
+    return renamed;
   }();
   if (!named.ok()) {
-    // A rename that failed may have been done (on NFS). Otherwise nothing refers to the data yet.
-    const bool may_be_named = is_index_complete && !fs->FileExists(temporary);
+    // Nothing refers to the data yet.
     if (!may_be_named) {
       while (num_named-- > 0) {
         if (num_named < num_files) {

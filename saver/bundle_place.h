@@ -8,8 +8,9 @@
 //
 // Thread-safety: any thread.
 // Failure: DeadlineExceeded when others name files under the prefix for too long, with who they are
-// (not Unavailable: no task and no session is lost); of files, with their path.
+// (not Unavailable: no task and no session is lost); what `stop` says; of files, with their path.
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -38,10 +39,12 @@ class PrefixHold {
   static constexpr absl::Duration kPatience = absl::Minutes(2);
 
   // Waits until nobody else holds the prefix, and says every 10 s in the log for whom;
-  // DeadlineExceeded after `patience`.
+  // DeadlineExceeded after `patience`. `stop`, asked several times a second while it waits, ends
+  // the wait with its error.
   static StatusOr<std::unique_ptr<PrefixHold>> Take(FileSystem* fs, const std::string& prefix,
                                                     Clock* clock = Clock::Real(),
-                                                    absl::Duration patience = kPatience);
+                                                    absl::Duration patience = kPatience,
+                                                    const std::function<Status()>& stop = nullptr);
   ~PrefixHold();
   PrefixHold(const PrefixHold&) = delete;
   PrefixHold& operator=(const PrefixHold&) = delete;
@@ -62,10 +65,12 @@ class PrefixHold {
 //
 // On an error, a full disk for instance, the data files have their old names again, nothing new is
 // left, and it can be tried again; unless the index may have its name: then they stay. The fail
-// points are passed before each data file gets its name and after the last one did.
+// points are passed before each data file gets its name and after the last one did. `stop` ends the
+// wait for the prefix, and nothing after it.
 Status GiveBundleItsNames(FileSystem* fs, const std::string& prefix,
                           absl::Span<const std::string> data_files, const BundleEntries& entries,
-                          const char* before_data_rename, const char* after_data_rename);
+                          const char* before_data_rename, const char* after_data_rename,
+                          const std::function<Status()>& stop = nullptr);
 
 }  // namespace millrace
 

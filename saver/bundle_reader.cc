@@ -24,6 +24,7 @@
 #include "core/status.h"
 #include "core/table_reader.h"
 #include "core/tensor.h"
+#include "saver/block_checksums.h"
 #include "saver/bundle_format.h"
 #include "saver/file_parts.h"
 #include "saver/tensor_bundle.h"
@@ -36,8 +37,10 @@ namespace {
 constexpr uint64_t kReadAtOnce = uint64_t{4} << 20;
 constexpr int kReadThreads = 4;
 // What one system call reads: it is still in the core's own cache when its checksum is computed,
-// which costs a third of reading it from memory once more.
-constexpr uint64_t kBlockBytes = uint64_t{256} << 10;
+// which costs a third of reading it from memory once more. A block with a checksum of its own is as
+// large, and none reaches over what a thread takes.
+constexpr uint64_t kBlockBytes = kChecksumBlockBytes;
+static_assert(kReadAtOnce % kBlockBytes == 0);
 // Runs of wanted bytes that are shorter are copied out of a block that has other bytes, too.
 constexpr uint64_t kMinDirectBytes = uint64_t{64} << 10;
 
@@ -96,6 +99,8 @@ struct BundleReader::State::Reading {
   std::string name;
   const tensorflow::BundleEntryProto* proto;
   uint64_t begin, size;  // of its data: what is read
+  // Of the blocks of its data, when a part is read: whole blocks then. Empty: it has none.
+  std::vector<uint32_t> block_checksums;
   // Where what is wanted goes. Of numbers: by bytes; strings are put together first.
   Shape full;
   TensorSlice stored, slice;
@@ -342,6 +347,13 @@ Status BundleReader::State::Add(absl::string_view name, const Shape& full,
     if (wanted <= reading->size / 2) {
       reading->begin = static_cast<uint64_t>(first - begin(stored)) * row_bytes;
       reading->size = wanted;
+      reading->block_checksums = BlockChecksumsOf(proto);
+      if (!reading->block_checksums.empty()) {
+        uint64_t end = reading->begin + wanted;
+        reading->begin -= reading->begin % kBlockBytes;
+        end += (kBlockBytes - end % kBlockBytes) % kBlockBytes;
+        reading->size = std::min(end, static_cast<uint64_t>(proto.size())) - reading->begin;
+      }
     }
   }
   reading->crcs.resize(static_cast<size_t>(reading->num_chunks()));
@@ -386,6 +398,7 @@ Status BundleReader::State::ReadChunk(Reading* reading, int64_t chunk) const {
   BufferRef aside;
   while (at < end) {
     uint64_t n = std::min(kBlockBytes, end - at);
+    if (!r.block_checksums.empty()) n = std::min(n, kBlockBytes - at % kBlockBytes);
     const uint64_t next = run < r.runs.count() ? run_begin(run) : end;
     const char* block;
     if (next <= at && next + run_bytes - at >= std::min(n, kMinDirectBytes)) {
@@ -408,8 +421,20 @@ Status BundleReader::State::ReadChunk(Reading* reading, int64_t chunk) const {
     }
     crc = ExtendCrc32c(crc, absl::string_view(block, n));
     at += n;
+    if (!r.block_checksums.empty() && (at % kBlockBytes == 0 || at == end)) {
+      const uint64_t number = (at - 1) / kBlockBytes;
+      const uint32_t stored = r.block_checksums[number];
+      if (MaskCrc32c(crc) != stored) {
+        return Loss(r.name,
+                    absl::StrFormat("bytes [%d, %d) of its data fail their checksum (stored "
+                                    "%08x, computed %08x)",
+                                    number * kBlockBytes, at, stored, MaskCrc32c(crc)));
+      }
+      crc = 0;
+    }
     while (run < r.runs.count() && run_begin(run) + run_bytes <= at) ++run;
   }
+  if (!r.block_checksums.empty()) return absl::OkStatus();
   reading->crcs[static_cast<size_t>(chunk)] = crc;
   if (reading->num_left.fetch_sub(1, std::memory_order_acq_rel) > 1) return absl::OkStatus();
   crc = r.crcs[0];

@@ -13,6 +13,7 @@
 #include "core/shape.h"
 #include "core/status.h"
 #include "core/tensor.h"
+#include "saver/block_checksums.h"
 #include "saver/bundle_format.h"
 #include "saver/bundle_place.h"
 #include "saver/tensor_bundle.h"
@@ -24,6 +25,7 @@ struct BundleWriter::State {
   FileSystem* fs;
   std::string prefix;
   std::string temporary_data;
+  uint64_t whole_bytes = 0;  // larger tensors have checksums of their blocks
   std::unique_ptr<WritableFile> data;
   uint64_t offset = 0;    // where the next tensor begins
   uint64_t file_end = 0;  // behind the last byte that was written
@@ -35,7 +37,7 @@ struct BundleWriter::State {
     uint64_t offset = 0;
     uint64_t size = 0;
     uint64_t filled = 0;
-    uint32_t crc = 0;
+    BlockChecksums checksums;
   };
   std::vector<Place> places;
   Status status;  // the first error; every later call returns it
@@ -61,7 +63,8 @@ struct BundleWriter::State {
 
 BundleWriter::BundleWriter(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
-StatusOr<std::unique_ptr<BundleWriter>> BundleWriter::Open(FileSystem* fs, std::string prefix) {
+StatusOr<std::unique_ptr<BundleWriter>> BundleWriter::Open(FileSystem* fs, std::string prefix,
+                                                           uint64_t whole_bytes) {
   if (Basename(prefix).empty()) {
     return InvalidArgument("Checkpoint '", prefix,
                            "': the prefix must name a file, got a directory");
@@ -69,6 +72,7 @@ StatusOr<std::unique_ptr<BundleWriter>> BundleWriter::Open(FileSystem* fs, std::
   if (!Dirname(prefix).empty()) MR_RETURN_IF_ERROR(fs->RecursivelyCreateDirectory(Dirname(prefix)));
   auto state = std::make_unique<State>();
   state->fs = fs;
+  state->whole_bytes = whole_bytes;
   state->temporary_data = absl::StrCat(BundleDataPath(prefix, 0, 1), ".tempstate", RandomHexName());
   state->prefix = std::move(prefix);
   MR_ASSIGN_OR_RETURN(state->data, fs->NewExclusiveFile(state->temporary_data));
@@ -124,8 +128,11 @@ Status BundleWriter::State::Write(const Tensor& value, tensorflow::BundleEntryPr
     const absl::Span<const char> bytes = value.bytes();
     const absl::string_view view(bytes.data(), bytes.size());
     MR_RETURN_IF_ERROR(Put(offset, view));
-    crc = Crc32c(view);
     size = bytes.size();
+    BlockChecksums checksums;
+    checksums.Add(view);
+    crc = checksums.total();
+    if (size > whole_bytes) checksums.Store(entry);
   } else {
     return Unimplemented("a checkpoint holds numbers and strings, got dtype ",
                          DTypeName(value.dtype()));
@@ -261,11 +268,11 @@ Status BundleWriter::Fill(int place, absl::string_view bytes) {
   }
   if (Status put = s.Put(at.offset + at.filled, bytes); !put.ok()) return s.status = put;
   at.filled += bytes.size();
-  at.crc = ExtendCrc32c(at.crc, bytes);
+  at.checksums.Add(bytes);
   return absl::OkStatus();
 }
 
-Status BundleWriter::Finish() {
+Status BundleWriter::Finish(const std::function<Status()>& stop) {
   State& s = *state_;
   MR_RETURN_IF_ERROR(s.status);
   for (const State::Place& place : s.places) {
@@ -273,13 +280,16 @@ Status BundleWriter::Finish() {
       return s.status = Internal("Checkpoint '", s.prefix, "': the pieces of tensor '", place.name,
                                  "' must be ", place.size, " bytes, got ", place.filled);
     }
-    s.entries[place.key].set_crc32c(MaskCrc32c(place.crc));
+    tensorflow::BundleEntryProto& entry = s.entries[place.key];
+    entry.set_crc32c(MaskCrc32c(place.checksums.total()));
+    if (place.size > s.whole_bytes) place.checksums.Store(&entry);
   }
   MR_RETURN_IF_ERROR(FailPoint("saver/before_data_sync"));
   MR_RETURN_IF_ERROR(s.data->Sync());
   MR_RETURN_IF_ERROR(s.data->Close());
-  s.status = GiveBundleItsNames(s.fs, s.prefix, absl::MakeConstSpan(&s.temporary_data, 1),
-                                s.entries, "saver/before_data_rename", "saver/after_data_rename");
+  s.status =
+      GiveBundleItsNames(s.fs, s.prefix, absl::MakeConstSpan(&s.temporary_data, 1), s.entries,
+                         "saver/before_data_rename", "saver/after_data_rename", stop);
   MR_RETURN_IF_ERROR(s.status);
   s.finished = true;
   s.status = FailedPrecondition("Checkpoint '", s.prefix, "': the writer has been finished");

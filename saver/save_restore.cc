@@ -114,7 +114,7 @@ Status SaveTensors(FileSystem* fs, const std::string& prefix, absl::Span<const s
     }
   }
   if (stop) MR_RETURN_IF_ERROR(stop());
-  return writer->Finish();
+  return writer->Finish(stop);
 }
 
 StatusOr<std::vector<Tensor>> RestoreTensors(FileSystem* fs, const std::string& prefix,

@@ -201,9 +201,10 @@ class MergeKernel : public AsyncKernel {
   }
   void ComputeAsync(KernelContext* ctx, DoneCallback done) const override {
     RunOnIoPool<MergeRule>(ctx, std::move(done), [this, ctx]() -> Status {
-      MR_RETURN_IF_ERROR(StopOnCancel(ctx)());
+      const StopCheck stop = StopOnCancel(ctx);
+      MR_RETURN_IF_ERROR(stop());
       return MergeBundles(GraphFiles(), Strings(ctx, 0), ctx->input(1).raw_scalar<std::string>(),
-                          delete_old_dirs_);
+                          delete_old_dirs_, stop);
     });
   }
 

@@ -2,6 +2,7 @@
 #include "saver/saver.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -211,15 +212,15 @@ class GraphSaver : public Saver {
       undeleted_ = std::move(to_delete);
       return may_delete;
     }
-    for (const Kept& old : to_delete) {
+    for (Kept& old : to_delete) {
       if (old.path == path || IsKept(old.path)) continue;  // saved again since
-      // All are kept, also one that a task finished after we had lost it.
-      if (def_.max_to_keep() <= 0 && fs_->FileExists(BundleIndexPath(old.path))) continue;
-      const Status deleted = Delete(old.path, old.meta_suffix);
+      const Status deleted =
+          old.is_unfinished ? DeleteUnfinished(old) : Delete(old.path, old.meta_suffix);
       if (!deleted.ok()) {
         LogWarning("Checkpoint '", old.path,
                    "' is left for the next save to delete: ", deleted.message());
-        undeleted_.push_back(old);
+        old.is_unfinished = old.is_unfinished || !fs_->FileExists(BundleIndexPath(old.path));
+        undeleted_.push_back(std::move(old));
       }
     }
     if (first_of_family) {
@@ -305,6 +306,7 @@ class GraphSaver : public Saver {
     std::string path;
     double time_s = 0;  // when it was written, since the epoch
     std::string meta_suffix = kMetaSuffix;
+    bool is_unfinished = false;  // had no index when it was last looked at
   };
 
   bool is_empty() const { return may_be_empty_ && def_.save_tensor_name().empty(); }
@@ -321,28 +323,41 @@ class GraphSaver : public Saver {
     return {directory, base, state_file_, run_digits_, def_.max_to_keep() > 0};
   }
 
-  // After a save that failed with `why`. A checkpoint that came into being all the same is one that
-  // later saves may delete. Of one that did not, what there is is deleted: on a full disk the next
-  // try needs the room. By the next save where a task that lost us may still be at it.
+  // After a save that failed with `why`. Of one that became no checkpoint, what there is is
+  // deleted: on a full disk the next try needs the room. By the next save where a task that lost us
+  // may still be at it.
   void Remember(const std::string& path, const Status& why) {
     if (IsKept(path)) return;
     if (fs_->FileExists(BundleIndexPath(path))) {
-      if (def_.max_to_keep() > 0) kept_.push_back({path, NowSeconds()});
+      Adopt({path});
     } else if (CheckpointV1Files(fs_, path).empty()) {
+      const Kept unfinished{.path = path, .is_unfinished = true};
       const bool has_ended = !absl::IsUnavailable(why) && !absl::IsAborted(why) &&
                              !absl::IsCancelled(why) && !absl::IsDeadlineExceeded(why);
-      if (has_ended && MayCommit().ok() && DeleteUnfinished(path).ok()) return;
-      undeleted_.push_back({path});
+      if (has_ended && MayCommit().ok() && DeleteUnfinished(unfinished).ok()) return;
+      undeleted_.push_back(unfinished);
     }
   }
 
+  // A checkpoint that came into being though its save failed: one that later saves may delete. It
+  // is none of the last ones: those are what a save that succeeded wrote.
+  void Adopt(Kept late) {
+    if (def_.max_to_keep() <= 0) return;
+    late.time_s = NowSeconds();
+    late.is_unfinished = false;
+    kept_.insert(kept_.empty() ? kept_.end() : std::prev(kept_.end()), std::move(late));
+  }
+
   // Not while somebody else gives files their names under this prefix: their data has no index yet.
-  Status DeleteUnfinished(const std::string& prefix) {
-    MR_ASSIGN_OR_RETURN(const auto hold,
-                        PrefixHold::Take(fs_, prefix, Clock::Real(), absl::ZeroDuration()));
-    // Theirs, by now.
-    if (fs_->FileExists(BundleIndexPath(prefix))) return absl::OkStatus();
-    return Delete(prefix, kMetaSuffix);
+  // What is complete by now, by whomever, is no leftover.
+  Status DeleteUnfinished(const Kept& unfinished) {
+    MR_ASSIGN_OR_RETURN(const auto hold, PrefixHold::Take(fs_, unfinished.path, Clock::Real(),
+                                                          absl::ZeroDuration()));
+    if (fs_->FileExists(BundleIndexPath(unfinished.path))) {
+      Adopt(unfinished);
+      return absl::OkStatus();
+    }
+    return Delete(unfinished.path, unfinished.meta_suffix);
   }
 
   // Index first: without it the rest is no checkpoint.

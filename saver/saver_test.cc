@@ -1016,6 +1016,53 @@ TEST_F(SaverTest, ASaveThatFailedDeletesNothingWhileAnotherGivesFilesTheirNames)
   EXPECT_FALSE(kFiles->FileExists(BundleDataPath(Path("m-2"), 0, 2)));
 }
 
+// A task that had lost us, or another process, may finish what a save of ours gave up.
+TEST_F(SaverTest, ASaveThatSomebodyFinishedAfterItHadFailedIsACheckpointAndStays) {
+  class LostTask : public FileSession {
+   public:
+    using FileSession::FileSession;
+    StatusOr<std::vector<Tensor>> DoRun(const tensorflow::RunOptions& options,
+                                        absl::Span<const Feed> feeds,
+                                        absl::Span<const FetchName> fetches,
+                                        absl::Span<const FetchName> targets,
+                                        tensorflow::RunMetadata* metadata) override {
+      if (is_lost) return absl::UnavailableError("connection reset");
+      return FileSession::DoRun(options, feeds, fetches, targets, metadata);
+    }
+    bool is_lost = false;
+  };
+  for (const int max_to_keep : {0, 2}) {
+    const std::string directory = Path(absl::StrCat("keep_", max_to_keep));
+    const auto path = [&](const char* name) { return JoinPath(directory, name); };
+    LostTask session(kFiles);
+    auto saver = Saver::FromDef(TestDef(max_to_keep));
+    ASSERT_OK(saver->Save(&session, path("m"), 1).status());
+    session.is_lost = true;
+    EXPECT_FALSE(saver->Save(&session, path("m"), 2).ok());
+    EXPECT_FALSE(saver->Save(&session, path("m"), 3).ok());
+    // One is finished, at the other somebody still is.
+    FileSession other(kFiles);
+    ASSERT_OK(Saver::FromDef(TestDef(0))->Save(&other, path("m"), 2).status());
+    const std::string data = BundleDataPath(path("m-3"), 0, 2);
+    Write(data, "another's");
+    ASSERT_OK_AND_ASSIGN(auto lock,
+                         kFiles->TryLockFile(BundleLockPath(path("m-3")), "process 4711 on host7"));
+    session.is_lost = false;
+    ASSERT_OK(saver->Save(&session, path("m"), 4).status());
+    EXPECT_TRUE(CheckpointExists(kFiles, path("m-2")));
+    EXPECT_TRUE(kFiles->FileExists(data));
+    EXPECT_EQ(LatestCheckpoint(kFiles, directory), path("m-4"));
+    // They take their turn in the list, or are left over.
+    lock.reset();
+    ASSERT_OK(saver->Save(&session, path("m"), 5).status());
+    ASSERT_OK(saver->Save(&session, path("m"), 6).status());
+    EXPECT_FALSE(kFiles->FileExists(data));
+    EXPECT_EQ(Indexes(directory), max_to_keep == 0
+                                      ? (std::set<std::string>{"m-1", "m-2", "m-4", "m-5", "m-6"})
+                                      : (std::set<std::string>{"m-5", "m-6"}));
+  }
+}
+
 TEST_F(SaverTest, ErrorAtEachFailPointLeavesTheOldOrTheNewCheckpoint) {
   // Saving a further step, and (0) the same step again; a task that was lost, and a full disk.
   for (const auto& [further, error] : {std::pair<int64_t, Status>{1, absl::AbortedError("stop")},

@@ -13,9 +13,11 @@
 // Reading trusts nothing: sizes are checked against the files before anything is allocated, every
 // tensor's checksum before it is returned. A stored tensor (or stored slice) of which a part is
 // wanted is read and checked as a whole when it is small (64 MiB at most) or more than half of its
-// rows are wanted; of others only those rows are read. Their checksum can be compared only when one
-// reader has read all of its rows, in parts that do not overlap (the same part may come again): the
-// read that completes them then fails.
+// rows are wanted; of others only those rows are read. They are checked by the checksums of their
+// blocks (saver/block_checksums.h), which a writer adds to large tensors. Where there are none, in
+// files of TensorFlow, the checksum of the whole can be compared only when one reader has read all
+// of its rows, in parts that do not overlap (the same part may come again): the read that completes
+// them then fails.
 //
 // Thread-safety: a writer is thread-compatible; a reader may be used from many threads.
 // Failure: NotFound "Key <name> not found in checkpoint"; DataLoss names file, tensor and what
@@ -42,8 +44,14 @@ namespace millrace {
 
 class BundleWriter {
  public:
+  // The most of a stored tensor that is read, and checked, as a whole for any part of it: a second
+  // or less of a slow disk. Larger ones have checksums of their blocks.
+  static constexpr uint64_t kWholeBytes = uint64_t{64} << 20;
+
   // Makes the directory. Files of an interrupted writer under the same prefix do not disturb.
-  static StatusOr<std::unique_ptr<BundleWriter>> Open(FileSystem* fs, std::string prefix);
+  // `whole_bytes`: for tests.
+  static StatusOr<std::unique_ptr<BundleWriter>> Open(FileSystem* fs, std::string prefix,
+                                                      uint64_t whole_bytes = kWholeBytes);
   // Removes the temporary files of a writer that was not finished.
   ~BundleWriter();
 
@@ -61,8 +69,8 @@ class BundleWriter {
   // The next bytes of a place, in row-major order. Internal: more than its shape has.
   Status Fill(int place, absl::string_view bytes);
   // Writes the index; durable when it returns OK. Add must not be called afterwards. Internal: a
-  // place is not full.
-  Status Finish();
+  // place is not full. `stop` ends a wait for others who name files under the prefix.
+  Status Finish(const std::function<Status()>& stop = nullptr);
 
  private:
   struct State;
@@ -74,9 +82,9 @@ class BundleWriter {
 // first appearance, the indexes merged. With `delete_parts` the parts' indexes (and the directory
 // they were in, when empty) go away. InvalidArgument: one tensor in two parts, or slices of one
 // tensor that disagree on shape or dtype. After an error (a full disk) the parts are what they
-// were, unless the merged one may be there.
+// were, unless the merged one may be there. `stop` as in BundleWriter::Finish.
 Status MergeBundles(FileSystem* fs, absl::Span<const std::string> parts, const std::string& merged,
-                    bool delete_parts);
+                    bool delete_parts, const std::function<Status()>& stop = nullptr);
 
 class BundleReader {
  public:
@@ -87,9 +95,7 @@ class BundleReader {
     std::vector<TensorSlice> slices;  // empty for a tensor stored whole
   };
 
-  // The most of a stored tensor that is read, and checked, as a whole for any part of it: a second
-  // or less of a slow disk.
-  static constexpr uint64_t kWholeBytes = uint64_t{64} << 20;
+  static constexpr uint64_t kWholeBytes = BundleWriter::kWholeBytes;
 
   // Tensors are read by several threads of `pool` (null: by the caller), which outlives the reader.
   // Beside the tensors themselves a read needs 256 KiB of memory a thread, whatever part of

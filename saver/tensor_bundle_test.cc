@@ -28,6 +28,7 @@
 #include "core/mutex.h"
 #include "core/random_bits.h"
 #include "core/resource_handle.h"
+#include "core/table_reader.h"
 #include "core/testing/faulty_file_system.h"
 #include "core/testing/shared_data.h"
 #include "core/testing/tensor_testing.h"
@@ -716,6 +717,86 @@ TEST_F(TensorBundleTest, PartsThatMakeUpATensorAreCheckedTogether) {
       EXPECT_OK(last);
     }
   }
+}
+
+// A flipped byte in the rows that are read, however the tensor came into the checkpoint.
+TEST_F(TensorBundleTest, APartOfALargeTensorIsCheckedByTheChecksumsOfItsBlocks) {
+  constexpr uint64_t kWhole = uint64_t{1} << 20;
+  constexpr int64_t kRows = 70'001;  // 17 MiB and a bit, rows of 256 bytes
+  const Tensor w = Numbers(kRows, 64);
+  const absl::string_view data(w.bytes().data(), w.bytes().size());
+  const Shape twice({2 * kRows, 64});
+  std::vector<std::string> parts;
+  for (int i = 0; i < 3; ++i) {
+    parts.push_back(absl::StrCat(prefix_, "_part", i));
+    ASSERT_OK_AND_ASSIGN(auto writer, BundleWriter::Open(fs_, parts.back(), kWhole));
+    if (i == 0) {
+      ASSERT_OK(writer->Add("whole", w));
+    } else if (i == 1) {
+      ASSERT_OK_AND_ASSIGN(const int place, writer->Reserve("pieces", DT_FLOAT, w.shape()));
+      for (absl::string_view rest = data; !rest.empty();
+           rest.remove_prefix(std::min<size_t>(rest.size(), 300'001))) {
+        ASSERT_OK(writer->Fill(place, rest.substr(0, 300'001)));
+      }
+    } else {
+      ASSERT_OK(writer->AddSlice("slice", twice,
+                                 *TensorSlice::Parse(absl::StrCat(kRows, ",", kRows, ":-")), w));
+    }
+    ASSERT_OK(writer->Finish());
+  }
+  ASSERT_OK(MergeBundles(fs_, parts, prefix_, /*delete_parts=*/true));
+  int shard = 0;
+  for (const char* const name : {"whole", "pieces", "slice"}) {
+    const int64_t first = name == std::string("slice") ? kRows : 0;
+    const auto read = [&](int64_t row, int64_t rows, const char* columns) -> StatusOr<Tensor> {
+      MR_ASSIGN_OR_RETURN(auto reader, BundleReader::Open(fs_, prefix_, nullptr, kWhole));
+      return reader->ReadSlice(
+          name, *TensorSlice::Parse(absl::StrCat(first + row, ",", rows, ":", columns)));
+    };
+    for (const auto& [row, rows] : {std::pair<int64_t, int64_t>{0, 1},
+                                    {1000, 5000},
+                                    {1024, 1024},
+                                    {30'000, 20'000},
+                                    {kRows - 1, 1}}) {
+      ASSERT_OK_AND_ASSIGN(const Tensor part, read(row, rows, "-"));
+      ExpectTensorEqual(part, w.Rows(row, row + rows));
+      ASSERT_OK_AND_ASSIGN(const Tensor columns, read(row, rows, "3,2"));
+      EXPECT_EQ(columns.flat<float>()[0], w.flat<float>()[static_cast<size_t>(row) * 64 + 3]);
+      EXPECT_EQ(columns.flat<float>().back(),
+                w.flat<float>()[static_cast<size_t>(row + rows - 1) * 64 + 4]);
+    }
+    const std::string path = BundleDataPath(prefix_, shard++, 3);
+    const std::string intact = Bytes(path);
+    std::string bytes = intact;
+    bytes[30'000 * 256 + 100] ^= 1;
+    Overwrite(path, bytes);
+    for (const char* const columns : {"-", "3,2"}) {
+      EXPECT_STATUS(read(29'990, 20, columns).status(), absl::StatusCode::kDataLoss,
+                    absl::StrCat("tensor '", name,
+                                 "': bytes [7602176, 7864320) of its data fail their checksum"));
+      EXPECT_OK(read(100, 20'000, columns).status());
+      EXPECT_OK(read(32'000, 20'000, columns).status());
+    }
+    EXPECT_STATUS(read(0, kRows, "-").status(), absl::StatusCode::kDataLoss, "fails its checksum");
+    // The last block is shorter.
+    bytes = intact;
+    bytes.back() ^= 1;
+    Overwrite(path, bytes);
+    EXPECT_STATUS(read(kRows - 1, 1, "-").status(), absl::StatusCode::kDataLoss,
+                  "': bytes [17825792, 17920256) of its data fail their checksum");
+    EXPECT_OK(read(kRows / 2, 20'000, "-").status());
+    Overwrite(path, intact);
+  }
+}
+
+// So that what TensorFlow would write is written byte for byte.
+TEST_F(TensorBundleTest, SmallTensorsHaveNoChecksumsOfBlocks) {
+  Write(prefix_, {{"w", Numbers(100'000, 8)}});
+  ASSERT_OK_AND_ASSIGN(auto table, TableReader::Open(fs_, BundleIndexPath(prefix_)));
+  ASSERT_OK_AND_ASSIGN(const auto bytes, table->Get("w"));
+  tensorflow::BundleEntryProto entry;
+  ASSERT_TRUE(bytes && entry.ParseFromString(*bytes));
+  EXPECT_EQ(entry.GetReflection()->GetUnknownFields(entry).field_count(), 0);
 }
 
 // The damage is in a row that nobody asks for.
