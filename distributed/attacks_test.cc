@@ -637,7 +637,9 @@ grpc::Status Clear(const char* method, RawClient* ps, RawClient* worker) {
 }
 
 TEST_P(ClearingTest, AStrangersCallLeavesAJobThatTrainsAlone) {
-  TwoServers servers;
+  ServerOptions options;
+  options.run_linger = absl::ZeroDuration();
+  TwoServers servers(options, options);
   RawClient ps(servers.ps_address()), worker(servers.worker_address());
   {
     Training training(&servers);
@@ -650,6 +652,22 @@ TEST_P(ClearingTest, AStrangersCallLeavesAJobThatTrainsAlone) {
   // When nobody uses the server, it may be cleared.
   const grpc::Status status = Clear(GetParam(), &ps, &worker);
   EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
+// Between two sessions of a trainer that recovers nothing is open, and all it has trained is there.
+TEST_P(ClearingTest, AStrangersCallBetweenTwoSessionsOfATrainerLeavesWhatItHasTrained) {
+  TwoServers servers;
+  RawClient ps(servers.ps_address()), worker(servers.worker_address());
+  const SmallModel model = MakeSmallModel();
+  {
+    ASSERT_OK_AND_ASSIGN(const auto session, servers.NewSession(model.root));
+    ASSERT_OK(session->Run({}, {}, {model.init}));
+    ASSERT_OK(session->Close());
+  }
+  ExpectRefused(Clear(GetParam(), &ps, &worker), grpc::StatusCode::PERMISSION_DENIED,
+                "ago, of the 10m (ServerOptions::run_linger) in which its client may come again");
+  ASSERT_OK_AND_ASSIGN(const auto session, servers.NewSession(model.root));
+  EXPECT_OK(session->Run({}, {model.w.value}));
 }
 
 TEST_P(ClearingTest, AMembersCallIsServed) {

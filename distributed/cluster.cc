@@ -194,6 +194,52 @@ Status CheckRoles(const Jobs& jobs) {
   return absl::OkStatus();
 }
 
+StatusOr<TfConfigExtras> ParseExtras(const Json& json) {
+  TfConfigExtras extras;
+  for (const auto& [key, field] : {std::pair<const char*, std::optional<std::string>*>{
+                                       "session_master", &extras.session_master},
+                                   {"eval_session_master", &extras.eval_session_master},
+                                   {"model_dir", &extras.model_dir},
+                                   {"environment", &extras.environment}}) {
+    const auto found = json.find(key);
+    if (found == json.end() || found->is_null()) continue;
+    if (!found->is_string()) {
+      return InvalidArgument("TF_CONFIG: ", key, " must be a text, got ", Dump(*found));
+    }
+    *field = found->get<std::string>();
+  }
+  const auto service = json.find("service");
+  if (service == json.end() || service->is_null()) return extras;
+  if (!service->is_object()) {
+    return InvalidArgument("TF_CONFIG: service must be an object, got ", Dump(*service));
+  }
+  for (const auto& [name, value] : service->items()) {
+    extras.service[name] = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  }
+  return extras;
+}
+
+// Without a cluster there is one task; another one was meant for a cluster that is missing.
+Status CheckLocalTask(const Json& json) {
+  const auto task = json.find("task");
+  if (task == json.end() || task->is_null()) return absl::OkStatus();
+  if (!task->is_object()) {
+    return InvalidArgument("TF_CONFIG: task must be an object with type and index, got ",
+                           Dump(*task));
+  }
+  const auto type = task->find("type");
+  if (type != task->end() && !(type->is_string() && type->get<std::string>() == kWorker)) {
+    return InvalidArgument("TF_CONFIG: task.type must be 'worker' without a cluster, got ",
+                           type->is_string() ? Quoted(type->get<std::string>()) : Dump(*type),
+                           "; give the cluster to every task");
+  }
+  const auto index = task->find("index");
+  if (index != task->end() && IndexOf(*index) != 0) {
+    return InvalidArgument("TF_CONFIG: task.index must be 0 without a cluster, got ", Dump(*index));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 StatusOr<ClusterSpec> ClusterSpec::Make(
@@ -264,8 +310,12 @@ StatusOr<ClusterConfig> ClusterConfig::Parse(absl::string_view text) {
   ClusterConfig config;
   if (absl::StripAsciiWhitespace(text).empty()) return config;
   MR_ASSIGN_OR_RETURN(const Json json, ParseJson(text));
+  MR_ASSIGN_OR_RETURN(config.extras_, ParseExtras(json));
   const auto cluster = json.find("cluster");
-  if (cluster == json.end() || cluster->is_null()) return config;
+  if (cluster == json.end() || cluster->is_null()) {
+    MR_RETURN_IF_ERROR(CheckLocalTask(json));
+    return config;
+  }
   if (!cluster->is_object()) {
     return InvalidArgument("TF_CONFIG: cluster must be an object, got ", Dump(*cluster));
   }
@@ -273,7 +323,10 @@ StatusOr<ClusterConfig> ClusterConfig::Parse(absl::string_view text) {
   MR_RETURN_IF_ERROR(CheckJobs("TF_CONFIG: cluster", jobs));
   // Some launchers list the evaluator, which nobody may dial or count.
   jobs.erase(kEvaluator);
-  if (jobs.empty()) return config;
+  if (jobs.empty()) {
+    MR_RETURN_IF_ERROR(CheckLocalTask(json));
+    return config;
+  }
   MR_RETURN_IF_ERROR(CheckRoles(jobs));
 
   const auto task = json.find("task");
@@ -300,9 +353,10 @@ StatusOr<ClusterConfig> ClusterConfig::Parse(absl::string_view text) {
                            " or evaluator, got ", Quoted(config.job_));
   }
   const auto index = task->find("index");
-  const int64_t number = index == task->end() ? 0 : IndexOf(*index);
+  const int64_t number = index == task->end() ? -1 : IndexOf(*index);
   if (number < 0) {
-    return InvalidArgument("TF_CONFIG: task.index must be an integer >= 0, got ", Dump(*index));
+    return InvalidArgument("TF_CONFIG: task.index must be an integer >= 0, got ",
+                           index == task->end() ? "none" : Dump(*index));
   }
   config.task_ = static_cast<int>(number);
   if (config.job_ != kEvaluator && !config.cluster_.address(config.job_, config.task_).ok()) {

@@ -7,11 +7,17 @@
 //
 // TF_CONFIG = {"cluster": {"ps": ["host:port", ...], "master"|"chief": [...], "worker": [...]},
 //              "task": {"type": "...", "index": n}, ...}
-// Absent, empty or without a cluster: one process, no server.
+// Absent, empty or without a cluster: one process, no server; a task, if there is one then, is
+// worker 0. In a cluster the task says both its type and its index. An evaluator is in no cluster,
+// and is told of it all the same.
+//
+// Beside these two TF_CONFIG may say "session_master", "eval_session_master", "model_dir",
+// "environment" (texts) and "service" (an object); other fields are left alone.
 //
 // Values; thread-compatible. Failure: InvalidArgument names the field and the value.
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,6 +49,15 @@ class ClusterSpec {
   std::map<std::string, std::map<int, std::string>> jobs_;
 };
 
+// What TF_CONFIG says beside cluster and task; nullopt: nothing.
+struct TfConfigExtras {
+  std::optional<std::string> session_master = {};
+  std::optional<std::string> eval_session_master = {};
+  std::optional<std::string> model_dir = {};
+  std::optional<std::string> environment = {};
+  std::map<std::string, std::string> service = {};  // values as JSON
+};
+
 class ClusterConfig {
  public:
   ClusterConfig() = default;  // one process
@@ -61,9 +76,11 @@ class ClusterConfig {
   bool is_chief() const;
   // "/job:worker/task:1"; "" for one process.
   std::string task_device() const;
+  const TfConfigExtras& extras() const { return extras_; }
 
  private:
   ClusterSpec cluster_;
+  TfConfigExtras extras_;
   std::string job_;
   int task_ = 0;
 };

@@ -12,7 +12,7 @@ namespace {
 
 TEST(ClusterConfigTest, NothingMeansOneProcess) {
   for (const char* text :
-       {"", "  \n", "{}", R"({"task": {"type": "worker", "index": 3}})", R"({"cluster": null})",
+       {"", "  \n", "{}", R"({"task": {"type": "worker", "index": 0}})", R"({"cluster": null})",
         R"({"cluster": {}})", R"({"cluster": {"ps": []}})"}) {
     ASSERT_OK_AND_ASSIGN(const ClusterConfig config, ClusterConfig::Parse(text));
     EXPECT_TRUE(config.is_local()) << text;
@@ -94,6 +94,16 @@ TEST(ClusterConfigTest, BadInputsAreNamedInOneLine) {
        "TF_CONFIG: task.index must be an integer >= 0"},
       {R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 99999999999999}})",
        "TF_CONFIG: task.index must be an integer >= 0"},
+      {R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker"}})",
+       "TF_CONFIG: task.index must be an integer >= 0, got none"},
+      {R"({"task": {"type": "evaluator", "index": 0}})",
+       "TF_CONFIG: task.type must be 'worker' without a cluster, got 'evaluator'; give the "
+       "cluster to every task"},
+      {R"({"cluster": {}, "task": {"type": "worker", "index": 1}})",
+       "TF_CONFIG: task.index must be 0 without a cluster, got '1'"},
+      {R"({"task": "worker"})", "TF_CONFIG: task must be an object with type and index"},
+      {R"({"service": 3})", "TF_CONFIG: service must be an object, got '3'"},
+      {R"({"model_dir": ["x"]})", "TF_CONFIG: model_dir must be a text"},
       {R"({"cluster": {"worker": ["a:1"], "ps": ["a:1"]}, "task": {"type": "worker"}})",
        "addresses must be unique, got 'a:1' for ps[0] and worker[0]"},
       {R"({"cluster": {"worker": ["a"]}, "task": {"type": "worker"}})",
@@ -121,6 +131,18 @@ TEST(ClusterConfigTest, BadInputsAreNamedInOneLine) {
   }
 }
 
+TEST(ClusterConfigTest, ReadsWhatIsBesideTheCluster) {
+  ASSERT_OK_AND_ASSIGN(const ClusterConfig config, ClusterConfig::Parse(R"({
+      "model_dir": "gs://b", "session_master": "grpc://a:1", "eval_session_master": "local",
+      "environment": "google", "service": {"a": 1, "b": [2]}})"));
+  EXPECT_EQ(config.extras().model_dir, "gs://b");
+  EXPECT_EQ(config.extras().session_master, "grpc://a:1");
+  EXPECT_EQ(config.extras().eval_session_master, "local");
+  EXPECT_EQ(config.extras().environment, "google");
+  EXPECT_EQ(config.extras().service,
+            (std::map<std::string, std::string>{{"a", "1"}, {"b", "[2]"}}));
+}
+
 TEST(ClusterConfigTest, ANumberThatNothingHoldsIsAnErrorAndNoCrash) {
   EXPECT_STATUS(ClusterConfig::Parse(R"({"cluster": {"worker": ["a:1"]}, "more": 1e9999})"),
                 absl::StatusCode::kInvalidArgument, "numbers that can be read");
@@ -133,7 +155,8 @@ TEST(ClusterConfigTest, DeepNestingIsAnErrorAndNoCrash) {
 }
 
 TEST(ClusterConfigTest, EnvironmentVariableIsRead) {
-  ASSERT_EQ(setenv("TF_CONFIG", R"({"cluster": {"chief": ["c:1"]}, "task": {"type": "chief"}})", 1),
+  ASSERT_EQ(setenv("TF_CONFIG",
+                   R"({"cluster": {"chief": ["c:1"]}, "task": {"type": "chief", "index": 0}})", 1),
             0);
   ASSERT_OK_AND_ASSIGN(const ClusterConfig config, ClusterConfig::FromEnvironment());
   EXPECT_EQ(config.task_device(), "/job:chief/task:0");

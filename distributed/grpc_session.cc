@@ -16,11 +16,11 @@
 #include "core/mutex.h"
 #include "core/new_message.h"
 #include "core/random_bits.h"
+#include "core/refusal.h"
 #include "core/status.h"
 #include "core/tensor.h"
 #include "distributed/lease_keeper.h"
 #include "distributed/master/master_interface.h"
-#include "distributed/security.h"
 #include "distributed/tell_again.h"
 #include "distributed/transport/grpc_transport.h"
 #include "distributed/transport/session_terms.h"
@@ -179,6 +179,22 @@ class GrpcMaster : public MasterInterface, public SessionHost {
     options.deadline = absl::Now() + kCloseTimeout;
     MR_ASSIGN_OR_RETURN(const grpc::ByteBuffer bytes, Encode(request));
     return channel_->Call(absl::StrCat(kOwnMasterService, "EndRun"), options, bytes).status();
+  }
+  StatusOr<RunTrainers> FindTrainers(const std::string& session_handle) override {
+    wire::FindTrainersRequest request;
+    request.set_session_handle(session_handle);
+    RpcOptions options;
+    options.deadline = absl::Now() + kCloseTimeout;
+    MR_ASSIGN_OR_RETURN(const grpc::ByteBuffer bytes, Encode(request));
+    MR_ASSIGN_OR_RETURN(
+        const grpc::ByteBuffer answer,
+        channel_->Call(absl::StrCat(kOwnMasterService, "FindTrainers"), options, bytes));
+    wire::FindTrainersResponse response;
+    MR_RETURN_IF_ERROR(DecodeMessage("FindTrainersResponse", answer, &response));
+    RunTrainers trainers;
+    trainers.training.assign(response.trainer().begin(), response.trainer().end());
+    trainers.ended.assign(response.former_trainer().begin(), response.former_trainer().end());
+    return trainers;
   }
 
   const std::string& name() const override { return channel_->address(); }
@@ -458,6 +474,16 @@ class GrpcSession : public Session {
       return shared_->master->EndRun(shared_->handle, end);
     });
   }
+  StatusOr<RunTrainers> OtherTrainers() override {
+    StatusOr<RunTrainers> trainers = RunTrainers();
+    MR_RETURN_IF_ERROR(NoExceptions("OtherTrainers", [&]() -> Status {
+      MR_RETURN_IF_ERROR(shared_->Open());
+      if (run_.empty()) return absl::OkStatus();
+      trainers = shared_->master->FindTrainers(shared_->handle);
+      return trainers.status();
+    }));
+    return trainers;
+  }
 
   StatusOr<std::vector<tensorflow::DeviceAttributes>> ListDevices() override {
     MR_RETURN_IF_ERROR(shared_->Open());
@@ -695,7 +721,7 @@ StatusOr<std::unique_ptr<Session>> NewGrpcSession(const SessionOptions& options)
     LeaseKeeper* keeper = nullptr;
     if (master.host != nullptr && options.lease > absl::ZeroDuration()) {
       terms.lease = std::clamp(options.lease, kMinLease, kMaxLease);
-      keeper = KeeperWithPeriod(terms.lease / 6);
+      keeper = KeeperWithPeriod(terms.lease / 3);
     }
     tensorflow::CreateSessionRequest request;
     *request.mutable_config() = ConfigProtoOf(options.config);
@@ -747,7 +773,7 @@ std::shared_ptr<MasterInterface> MakeGrpcMaster(std::shared_ptr<RpcChannel> chan
 }
 
 std::map<std::string, RpcServer::Handler> MasterHandlers(Master* master, MasterPools* pools,
-                                                         std::function<int()> num_worker_sessions) {
+                                                         CheckResetFn check_reset) {
   IoPool* const pool = &pools->calls;
   using namespace tensorflow;  // NOLINT: the messages of a whole service
   std::map<std::string, RpcServer::Handler> handlers;
@@ -801,10 +827,13 @@ std::map<std::string, RpcServer::Handler> MasterHandlers(Master* master, MasterP
   // It clears this task's own worker too, whose sessions may be those of other tasks' masters.
   add("Reset", Blocking<ResetRequest, ResetResponse>(
                    "Reset", &pools->closes,
-                   [master, num_worker_sessions = std::move(num_worker_sessions)](
-                       ServerCall* call, const ResetRequest& request, ResetResponse*) {
-                     const int n = std::max(master->num_sessions(), num_worker_sessions());
-                     if (!call->is_from_member() && n > 0) return NeedsMember("Reset", n);
+                   [master, check_reset = std::move(check_reset)](
+                       ServerCall* call, const ResetRequest& request, ResetResponse*) -> Status {
+                     if (!call->is_from_member()) {
+                       const std::vector<std::string> containers(request.container().begin(),
+                                                                 request.container().end());
+                       MR_RETURN_IF_ERROR(check_reset(containers, master->num_sessions()));
+                     }
                      return master->Reset(request);
                    }));
   handlers[absl::StrCat(kOwnMasterService, "EndRun")] =
@@ -812,6 +841,17 @@ std::map<std::string, RpcServer::Handler> MasterHandlers(Master* master, MasterP
           "EndRun", pool,
           [master](ServerCall*, const wire::EndRunRequest& request, wire::EndRunResponse*) {
             return master->EndRun(request.session_handle(), FromWire(request.end()));
+          });
+  handlers[absl::StrCat(kOwnMasterService, "FindTrainers")] =
+      Blocking<wire::FindTrainersRequest, wire::FindTrainersResponse>(
+          "FindTrainers", pool,
+          [master](ServerCall*, const wire::FindTrainersRequest& request,
+                   wire::FindTrainersResponse* response) -> Status {
+            MR_ASSIGN_OR_RETURN(const RunTrainers trainers,
+                                master->FindTrainers(request.session_handle()));
+            for (const std::string& task : trainers.training) response->add_trainer(task);
+            for (const std::string& task : trainers.ended) response->add_former_trainer(task);
+            return absl::OkStatus();
           });
   // On the poller: a renewal must not wait for those who occupy the pool.
   handlers[absl::StrCat(kOwnMasterService, "RenewSessions")] =
@@ -839,7 +879,7 @@ std::map<std::string, RpcServer::Handler> MasterHandlers(Master* master, MasterP
   for (const char* method : {"CloseSession", "ListDevices", "ReleaseCallable", "Reset"}) {
     handlers[absl::StrCat(kMasterService, method)].weight = CallWeight::kLight;
   }
-  for (const char* method : {"EndRun", "RenewSessions"}) {
+  for (const char* method : {"EndRun", "FindTrainers", "RenewSessions"}) {
     handlers[absl::StrCat(kOwnMasterService, method)].weight = CallWeight::kLight;
   }
   return handlers;

@@ -15,7 +15,9 @@
 #include <memory>
 #include <string>
 
+#include "absl/types/span.h"
 #include "core/io_pool.h"
+#include "core/status.h"
 #include "distributed/master/master.h"
 #include "distributed/master/master_interface.h"
 #include "distributed/transport/rpc.h"
@@ -37,11 +39,14 @@ struct MasterPools {
   IoPool closes{16};  // for the ends of sessions
 };
 
+// Whether a stranger may clear these containers of the server's own worker, and the master's
+// sessions (Worker::CheckMayClear).
+using CheckResetFn =
+    std::function<Status(absl::Span<const std::string> containers, int master_sessions)>;
+
 // What a server needs to serve the calls of MakeGrpcMaster. Both outlive the handlers.
-// `num_worker_sessions` counts those of the server's own worker: a stranger resets neither them
-// nor the master's.
 std::map<std::string, RpcServer::Handler> MasterHandlers(Master* master, MasterPools* pools,
-                                                         std::function<int()> num_worker_sessions);
+                                                         CheckResetFn check_reset);
 
 }  // namespace millrace
 

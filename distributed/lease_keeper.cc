@@ -10,12 +10,20 @@
 
 namespace millrace {
 
+namespace {
+
+// How often a task that does not answer is asked in a period: a lease is a few periods long.
+constexpr int kCallsWithoutAnswer = 4;
+
+}  // namespace
+
 struct LeaseKeeper::Shared : std::enable_shared_from_this<LeaseKeeper::Shared> {
   struct Host {
     std::shared_ptr<SessionHost> host;
     std::map<std::string, Lost> handles;
-    bool asked = false;    // and has not answered yet
-    bool refuses = false;  // it has no leases
+    bool asked = false;                        // and has not answered yet
+    bool refuses = false;                      // it has no leases
+    absl::Time next = absl::InfiniteFuture();  // when it is asked, if before the next period
   };
   struct Ending {
     std::shared_ptr<SessionHost> host;
@@ -174,14 +182,20 @@ std::vector<LeaseKeeper::Shared::Call> LeaseKeeper::Shared::TakeDue(absl::Time n
     next_renewal = std::min(next_renewal, now + period);  // the clock may have been set back
     if (now >= next_renewal) {
       next_renewal = now + period;
-      for (auto& [name, host] : hosts) {
-        if (host.refuses || std::exchange(host.asked, true)) continue;
-        Call& call = due.emplace_back();
-        call.host = host.host;
-        for (const auto& [handle, lost] : host.handles) call.handles.push_back(handle);
-      }
+      for (auto& [name, host] : hosts) host.next = now;
     }
     *wake = std::min(*wake, next_renewal);
+    for (auto& [name, host] : hosts) {
+      if (now < host.next) {
+        *wake = std::min(*wake, host.next);
+        continue;
+      }
+      host.next = absl::InfiniteFuture();
+      if (host.refuses || std::exchange(host.asked, true)) continue;
+      Call& call = due.emplace_back();
+      call.host = host.host;
+      for (const auto& [handle, lost] : host.handles) call.handles.push_back(handle);
+    }
   }
   for (auto& [id, ending] : endings) {
     if (now >= ending.next) {
@@ -203,7 +217,7 @@ void LeaseKeeper::Shared::Begin(const Call& call) {
     return;
   }
   call.host->Renew(
-      call.handles, period,
+      call.handles, period / 2,
       [self, host = call.host](const Status& status, const std::vector<std::string>& unknown) {
         self->Renewed(host->name(), status, unknown);
       });
@@ -219,6 +233,10 @@ void LeaseKeeper::Shared::Renewed(const std::string& name, const Status& status,
     Host& host = it->second;
     host.asked = false;
     if (absl::IsUnimplemented(status)) host.refuses = true;
+    if (IsUnanswered(status)) {
+      host.next = clock->Now() + period / kCallsWithoutAnswer;
+      changed.SignalAll();
+    }
     if (!status.ok()) return;
     for (const std::string& handle : unknown) {
       const auto kept = host.handles.find(handle);

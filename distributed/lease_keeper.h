@@ -5,8 +5,9 @@
 // LeaseKeeper: keeps sessions of this process on other tasks alive, and sees to it that they end
 // there.
 //
-// Every period each task gets one call that renews all sessions on it; one that has not answered
-// the last is not asked again until it has. A session that its task does not know any more is lost:
+// Every period each task gets one call that renews all sessions on it. It must answer within half a
+// period; after a call that was not answered the next one comes a quarter of a period later, so
+// that a few that are lost end no lease. A session that its task does not know any more is lost:
 // its owner hears of it, and it is kept no longer. A task that does not answer when it is told that
 // a session is over is told again (tell_again.h); then the session is left to its lease.
 //

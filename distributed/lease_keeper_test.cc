@@ -129,6 +129,31 @@ TEST_F(LeaseKeeperTest, ATaskThatDoesNotAnswerIsNotAskedAgainUntilItHas) {
   EXPECT_EQ(a_->TakeRenewed().size(), 1u);
 }
 
+TEST_F(LeaseKeeperTest, ATaskThatCouldNotBeAskedIsAskedAgainSoonerThanOthers) {
+  const auto answer = [&](const Status& status) {
+    MutexLock lock(&a_->mu);
+    a_->answer = status;
+  };
+  answer(absl::UnavailableError("gone"));
+  keeper_.Keep(a_, "1");
+  keeper_.Keep(b_, "1");
+  clock_.AdvanceAndSettle(absl::Seconds(10));
+  EXPECT_EQ(a_->TakeRenewed().size(), 1u);
+  for (int i = 0; i < 2; ++i) {
+    clock_.AdvanceAndSettle(absl::Seconds(2));
+    EXPECT_TRUE(a_->TakeRenewed().empty());
+    clock_.AdvanceAndSettle(absl::Milliseconds(500));
+    EXPECT_EQ(a_->TakeRenewed().size(), 1u);
+    answer(absl::DeadlineExceededError("late"));
+  }
+  answer(absl::OkStatus());
+  clock_.AdvanceAndSettle(absl::Milliseconds(2500));
+  EXPECT_EQ(a_->TakeRenewed().size(), 1u);
+  clock_.AdvanceAndSettle(absl::Milliseconds(2499));
+  EXPECT_TRUE(a_->TakeRenewed().empty());
+  EXPECT_EQ(b_->TakeRenewed().size(), 1u);
+}
+
 TEST_F(LeaseKeeperTest, ATaskWithoutLeasesIsAskedOnce) {
   {
     MutexLock lock(&a_->mu);

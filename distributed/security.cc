@@ -16,7 +16,6 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/mutex.h"
@@ -31,8 +30,6 @@ constexpr size_t kMaxTokenBytes = 1024;
 constexpr int64_t kMaxFileBytes = 1 << 20;
 // What nobody else may do with a secret: its group may read it (so Kubernetes mounts secrets).
 constexpr mode_t kForbiddenModes = S_IWGRP | S_IXGRP | S_IRWXO;
-
-constexpr char kRefusal[] = "millrace/refusal";
 
 template <auto kFree>
 struct Freer {
@@ -264,16 +261,6 @@ bool IsSameSecret(absl::string_view secret, absl::string_view shown) {
   const StatusOr<std::string> wanted = Sha256(secret), got = Sha256(shown);
   return !secret.empty() && wanted.ok() && got.ok() &&
          CRYPTO_memcmp(wanted->data(), got->data(), wanted->size()) == 0;
-}
-
-bool IsRefusal(const Status& status) {
-  return absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status) ||
-         status.GetPayload(kRefusal).has_value();
-}
-
-Status AsRefusal(Status status) {
-  status.SetPayload(kRefusal, absl::Cord());
-  return status;
 }
 
 }  // namespace millrace

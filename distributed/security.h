@@ -67,12 +67,6 @@ StatusOr<std::shared_ptr<const Credentials>> ClusterCredentials();
 // tells nothing of `secret` but its length in steps of 64 bytes.
 bool IsSameSecret(absl::string_view secret, absl::string_view shown);
 
-// Whether nothing but another configuration, here or there, can make this status OK: a peer that
-// refuses our token, our certificate or our version, or that speaks TLS where we do not.
-bool IsRefusal(const Status& status);
-// The status, so marked.
-Status AsRefusal(Status status);
-
 }  // namespace millrace
 
 #endif  // MILLRACE_DISTRIBUTED_SECURITY_H_

@@ -111,7 +111,7 @@ TEST_F(SecurityTest, EachMethodOfAllServicesAsksForTheTokenBeforeItReadsTheReque
   for (const char* method : {"Pull", "Push", "RenewSessions", "FindRun", "EndRun"}) {
     methods.push_back(absl::StrCat("/millrace.Transport/", method));
   }
-  for (const char* method : {"RenewSessions", "EndRun"}) {
+  for (const char* method : {"RenewSessions", "EndRun", "FindTrainers"}) {
     methods.push_back(absl::StrCat("/millrace.Master/", method));
   }
   // Also what is not there: a stranger does not hear which methods are.

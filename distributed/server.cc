@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <functional>
@@ -17,6 +18,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/types/span.h"
 #include "core/arena.h"
 #include "core/clock.h"
 #include "core/file_system.h"
@@ -58,11 +60,14 @@ constexpr absl::Duration kAskTimeout = absl::Seconds(5);
 class StopEvent {
  public:
   StopEvent() : fd_(::eventfd(0, EFD_CLOEXEC)) {}
-  ~StopEvent() { ::close(fd_); }
+  ~StopEvent() {
+    if (fd_ >= 0) ::close(fd_);
+  }
   StopEvent(const StopEvent&) = delete;
   StopEvent& operator=(const StopEvent&) = delete;
 
   void Notify() {
+    notified_.store(true, std::memory_order_release);
     const uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = ::write(fd_, &one, sizeof(one));
   }
@@ -70,9 +75,9 @@ class StopEvent {
   // Blocks until Notify, until `request` (may be null: never) has a signal, or until `is_done`,
   // which is asked now and then (may be null: never).
   Event Wait(const TerminationRequest* request, const std::function<bool()>& is_done) {
-    // Without a descriptor only signal() tells.
+    // Without a descriptor only signal() and the flag tell.
     const bool looks = request != nullptr && request->fd() < 0;
-    const int period_ms = is_done == nullptr && !looks ? -1 : kAskPeriodMs;
+    const int period_ms = is_done == nullptr && !looks && fd_ >= 0 ? -1 : kAskPeriodMs;
     for (;;) {
       // A negative descriptor is passed over.
       pollfd events[2] = {{fd_, POLLIN, 0}, {request == nullptr ? -1 : request->fd(), POLLIN, 0}};
@@ -83,13 +88,15 @@ class StopEvent {
       if ((events[1].revents & POLLIN) != 0 || (looks && request->signal() != 0)) {
         return Event::kSignal;
       }
-      if ((events[0].revents & POLLIN) != 0) return Event::kNotified;
+      if (notified_.load(std::memory_order_acquire)) return Event::kNotified;
       if (is_done != nullptr && is_done()) return Event::kDone;
     }
   }
 
  private:
-  const int fd_;  // readable, for good, once notified
+  // Readable, for good, once notified; -1 when the system had no descriptor left.
+  const int fd_;
+  std::atomic<bool> notified_{false};  // release: who sees it sees what came before
 };
 
 // Whoever makes or keeps a session on this server keeps this; after Stop it only refuses.
@@ -201,7 +208,10 @@ class GrpcServer : public Server {
     auto served = std::make_shared<Served>(core_);
     options.handlers.merge(
         MasterHandlers(core_->master.get(), &served->pools,
-                       [worker = core_->worker.get()] { return worker->num_sessions(); }));
+                       [worker = core_->worker.get()](absl::Span<const std::string> containers,
+                                                      int master_sessions) {
+                         return worker->CheckMayClear("Reset", containers, master_sessions);
+                       }));
     AddNamesOfStubs(&options.handlers);
     options.keep = std::move(served);
     MR_ASSIGN_OR_RETURN(rpc_, RpcServer::Start(std::move(options)));

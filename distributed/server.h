@@ -36,10 +36,11 @@ struct ServerOptions {
   // Of this task (threads, devices), and where sessions say nothing.
   SessionConfig config = {};
   // How long a session that this server's master has on another task lives when that task does not
-  // hear of the master, and how often it does.
+  // hear of the master, and how often it does: at least three times in that time.
   absl::Duration lease = absl::Seconds(60);
-  absl::Duration lease_period = absl::Seconds(10);
-  // How long a training run without sessions keeps its variables here while others are trained.
+  absl::Duration lease_period = absl::Seconds(20);
+  // How long a training run without sessions keeps its variables here while others are trained, and
+  // those who are not members may clear no variables after the last session has ended.
   absl::Duration run_linger = absl::Minutes(10);
   // How long Stop leaves alone, before it cancels what is left: steps that run, and tensors of
   // steps that other tasks have still to receive.

@@ -3,9 +3,12 @@
 // Several servers of one cluster in this process, over loopback.
 #include "distributed/server.h"
 
+#include <fcntl.h>
 #include <grpcpp/support/slice.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <map>
 #include <thread>
@@ -686,6 +689,7 @@ class EmptyMaster : public MasterInterface {
     return absl::OkStatus();
   }
   Status EndRun(const std::string&, const RunEnd&) override { return absl::OkStatus(); }
+  StatusOr<RunTrainers> FindTrainers(const std::string&) override { return RunTrainers(); }
   Status Reset(const tensorflow::ResetRequest&) override { return absl::OkStatus(); }
 
   int64_t limit_ms = -1;  // of the last step
@@ -1087,6 +1091,36 @@ TEST(ServerTest, WithoutAClusterSessionsRunInThisProcess) {
   server->Stop();
   join.join();
   EXPECT_OK(server->Join());
+}
+
+// No descriptor can be opened in its life.
+class NoMoreFiles {
+ public:
+  NoMoreFiles() {
+    const int next = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    EXPECT_GE(next, 0);
+    ::close(next);
+    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const rlimit none = {static_cast<rlim_t>(next), before_.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+    EXPECT_EQ(::open("/dev/null", O_RDONLY | O_CLOEXEC), -1);
+  }
+  ~NoMoreFiles() { EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before_), 0); }
+
+ private:
+  rlimit before_;
+};
+
+TEST(ServerTest, AServerThatGotNoDescriptorForItsEndHearsOfItAllTheSame) {
+  StatusOr<std::unique_ptr<Server>> server = absl::UnknownError("not started");
+  {
+    const NoMoreFiles full;
+    server = Server::Start(ClusterConfig());
+  }
+  ASSERT_OK(server);
+  std::thread join([&] { EXPECT_OK((*server)->Join()); });
+  (*server)->Stop();
+  join.join();
 }
 
 }  // namespace

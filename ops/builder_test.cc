@@ -284,6 +284,12 @@ const std::vector<Call>& Calls() {
       // queue
       {"FIFOQueueV2",
        [](const S& s) { FIFOQueueV2(s, {DT_FLOAT}, {.shapes = {PartialShape({2})}, .capacity = 3}); }},
+      {"PaddingFIFOQueueV2",
+       [](const S& s) { PaddingFIFOQueueV2(s, {DT_FLOAT}, {PartialShape({-1})}, {.capacity = 3}); }},
+      {"RandomShuffleQueueV2",
+       [](const S& s) {
+         RandomShuffleQueueV2(s, {DT_FLOAT}, {.capacity = 3, .min_after_dequeue = 1, .seed = 5});
+       }},
       {"QueueEnqueueV2",
        [](const S& s) { QueueEnqueueV2(s, FIFOQueueV2(s, {DT_FLOAT}), Outputs{F(s)}); }},
       {"QueueEnqueueManyV2",
@@ -367,6 +373,8 @@ const std::vector<Call>& Calls() {
       {"AssignAddVariableOp", [](const S& s) { AssignAddVariableOp(s, Handle(s), F(s)); }},
       {"AssignSubVariableOp", [](const S& s) { AssignSubVariableOp(s, Handle(s), F(s)); }},
       {"VariableShape", [](const S& s) { VariableShape(s, Handle(s), {.out_type = DT_INT64}); }},
+      {"ResourceCountUpTo",
+       [](const S& s) { ResourceCountUpTo(s, Handle(s), 7, DT_INT64); }},
       {"DestroyResourceOp",
        [](const S& s) { DestroyResourceOp(s, Handle(s), {.ignore_lookup_error = false}); }},
       {"ResourceGather", [](const S& s) { ResourceGather(s, Handle(s), I(s), DT_FLOAT); }},

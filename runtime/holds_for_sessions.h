@@ -2,8 +2,9 @@
 #ifndef MILLRACE_RUNTIME_HOLDS_FOR_SESSIONS_H_
 #define MILLRACE_RUNTIME_HOLDS_FOR_SESSIONS_H_
 
-// HoldsForSessions: a resource that keeps something for the session that took it (a token that was
-// dequeued, a shard of data, a lock) and wants it back when that session is over.
+// HoldsForSessions: a resource that keeps something for the session that took it, from one step to
+// another (a shard of data, a lock), and wants it back when that session is over. What one step
+// takes and gives back: step_loans.h.
 //
 //   class Shards : public Resource, public HoldsForSessions { ... };
 //

@@ -122,6 +122,8 @@ Session::~Session() = default;
 
 Status Session::EndRun(const RunEnd&) { return absl::OkStatus(); }
 
+StatusOr<RunTrainers> Session::OtherTrainers() { return RunTrainers(); }
+
 // --- The graph that a session knows --------------------------------------------------------------
 
 Status Session::Extend(const tensorflow::GraphDef& graph) {

@@ -185,6 +185,9 @@ class Session {
   // that whoever asks for the run later hears of it. FailedPrecondition when the run is not this
   // session's (another chief has it). A session in one process has nobody to tell: OK.
   virtual Status EndRun(const RunEnd& end);
+  // Who trains the session's run, too, or has, as far as the session's tasks know; its chief apart.
+  // Nobody without a run, and in one process.
+  virtual StatusOr<RunTrainers> OtherTrainers();
 
  protected:
   virtual Status DoExtend(const tensorflow::GraphDef& graph) = 0;

@@ -737,9 +737,11 @@ TEST_F(SessionTest, TheTimeOfARunCoversCompiling) {
       return absl::OkStatus();
     });
     sums_ = 0;
-    EXPECT_STATUS(run().status(), absl::StatusCode::kDeadlineExceeded,
-                  "Timed out waiting for notification; the step waited for its signature to be "
-                  "compiled, which took all of its time; it is kept for the next Run");
+    EXPECT_STATUS(
+        run().status(), absl::StatusCode::kDeadlineExceeded,
+        "Timed out waiting for notification; the step waited for its signature to be "
+        "compiled, which took all of its time; it is compiled to the end and kept for the "
+        "next Run");
     EXPECT_EQ(sums_, 0);
     // What was compiled is there.
     ASSERT_OK_AND_ASSIGN(const auto out, run());
@@ -754,6 +756,44 @@ TEST_F(SessionTest, TheTimeOfARunCoversCompiling) {
     EXPECT_OK(session->Run(options, {}, std::vector<FetchName>{Const(root, 1.f)}, {}, nullptr));
     SetFailPointHook(nullptr);
   }
+}
+
+TEST_F(SessionTest, ARunWhoseTimeIsOverDoesNotWaitForItsCompiling) {
+  Scope root;
+  const Output x = Placeholder(root.WithName("x"), DT_FLOAT, {});
+  const Output y = Sum(root.WithName("y"), {x});
+  FakeClock clock;
+  ASSERT_OK_AND_ASSIGN(const auto session, NewDirectSession(SessionOptions(), &clock));
+  ASSERT_OK(session->Extend(root));
+  tensorflow::RunOptions options;
+  options.set_timeout_in_ms(60'000);
+  const auto run = [&] {
+    return session->Run(options, std::vector<Feed>{{x, Tensor::Scalar(5.0f)}},
+                        std::vector<FetchName>{y}, {}, nullptr);
+  };
+  Notification compiles, may_end;
+  SetFailPointHook([&](absl::string_view name) {
+    if (name == "session/compile") {
+      compiles.Notify();
+      may_end.Wait();
+    }
+    return absl::OkStatus();
+  });
+  Status first;
+  std::thread waits([&] { first = run().status(); });
+  compiles.Wait();
+  clock.Advance(absl::Seconds(60));
+  waits.join();  // while it is still compiled
+  EXPECT_STATUS(first, absl::StatusCode::kDeadlineExceeded, "its signature to be compiled");
+  // Who asks again waits for the same one.
+  StatusOr<std::vector<Tensor>> second = absl::UnknownError("not yet");
+  std::thread again([&] { second = run(); });
+  may_end.Notify();
+  again.join();
+  SetFailPointHook(nullptr);
+  ASSERT_OK(second);
+  EXPECT_EQ(Value((*second)[0]), 5);
+  EXPECT_EQ(StatsOfDirectSession(*session)->compilations, 1);
 }
 
 TEST_F(SessionTest, ManyThreadsRunManySignatures) {

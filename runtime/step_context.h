@@ -25,6 +25,8 @@
 
 namespace millrace {
 
+class StepLoans;
+
 // What all kernels of one step share. Owned by whoever runs the step.
 struct StepContext {
   int64_t step_id = 0;
@@ -38,6 +40,7 @@ struct StepContext {
   FunctionRunner* functions = nullptr;
   std::shared_ptr<StepMemory> memory;  // null: the step's memory is neither limited nor watched
   std::string session_handle;
+  StepLoans* loans = nullptr;  // may be null (runtime/step_loans.h)
   // Fed tensors by _Arg index and where _Retval puts its tensor; null outside of a session's step.
   absl::Span<const Tensor> args;
   absl::Span<Tensor> results;

@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "core/status.h"
@@ -53,6 +54,12 @@ struct RunEnd {
   std::string reason = "";      // for people: "reached step 1000 of 1000"
 
   friend bool operator==(const RunEnd&, const RunEnd&) = default;
+};
+
+// Tasks that train a run.
+struct RunTrainers {
+  std::vector<std::string> training = {};  // have a session of it open
+  std::vector<std::string> ended = {};     // have had one, and have closed it, or its lease expired
 };
 
 // 32 hex digits, never the same twice.

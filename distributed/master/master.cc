@@ -36,8 +36,9 @@ RunSignature SignatureOf(const tensorflow::RunStepRequest& request,
 }  // namespace
 
 Master::Master(MasterOptions options)
-    : options_(std::move(options)),
-      keeper_(options_.clock, std::min(options_.lease_period, options_.lease / 6)),
+    : shared_options_(std::make_shared<const MasterOptions>(std::move(options))),
+      options_(*shared_options_),
+      keeper_(options_.clock, std::min(options_.lease_period, options_.lease / 3)),
       long_steps_(options_.log_clock, [this] { return WaitsOfSteps(); }),
       leases_(options_.clock, [this](const std::string& handle, absl::Duration silent) {
         LeaseExpired(handle, silent);
@@ -85,7 +86,7 @@ Status Master::CreateSessionFor(CancellationManager* caller,
   config.MergeFrom(request.config());
   MR_ASSIGN_OR_RETURN(const SessionTerms terms, SessionTermsOf(request));
   auto session =
-      std::make_shared<MasterSession>(&options_, &keeper_, &compiles_, RandomHexName(),
+      std::make_shared<MasterSession>(shared_options_, &keeper_, &compiles_, RandomHexName(),
                                       std::move(config), terms, timeout, max_cached_plans);
   const auto check_limits = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) -> Status {
     const auto n = static_cast<int64_t>(sessions_.size());
@@ -248,6 +249,11 @@ Status Master::CloseSession(const tensorflow::CloseSessionRequest& request) {
 Status Master::EndRun(const std::string& session_handle, const RunEnd& end) {
   MR_ASSIGN_OR_RETURN(const std::shared_ptr<MasterSession> session, FindSession(session_handle));
   return session->EndRun(end);
+}
+
+StatusOr<RunTrainers> Master::FindTrainers(const std::string& session_handle) {
+  MR_ASSIGN_OR_RETURN(const std::shared_ptr<MasterSession> session, FindSession(session_handle));
+  return session->FindTrainers();
 }
 
 std::vector<std::string> Master::RenewSessions(absl::Span<const std::string> handles) {

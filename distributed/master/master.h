@@ -67,6 +67,7 @@ class Master : public MasterInterface {
                      tensorflow::ListDevicesResponse* response) override;
   Status Reset(const tensorflow::ResetRequest& request) override;
   Status EndRun(const std::string& session_handle, const RunEnd& end) override;
+  StatusOr<RunTrainers> FindTrainers(const std::string& session_handle) override;
 
   // As CreateSession and ExtendSession, for a client that may go away: that ends the wait for tasks
   // with Cancelled, and no session is left.
@@ -112,7 +113,9 @@ class Master : public MasterInterface {
   StatusOr<std::shared_ptr<MasterSession>> FindToUse(const std::string& handle) const;
   std::vector<WaitWatch::Wait> WaitsOfSteps() const;
 
-  const MasterOptions options_;
+  // Shared with sessions, which calls that nobody has answered may keep for longer.
+  const std::shared_ptr<const MasterOptions> shared_options_;
+  const MasterOptions& options_;
   CancellationManager shutdown_;  // ends waits for tasks
   LeaseKeeper keeper_;            // of the sessions on other tasks
   mutable Mutex mu_;

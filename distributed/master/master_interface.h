@@ -67,6 +67,8 @@ class MasterInterface {
   virtual Status Reset(const tensorflow::ResetRequest& request) = 0;
   // Tells the session's tasks that training of its run is over (Session::EndRun).
   virtual Status EndRun(const std::string& session_handle, const RunEnd& end) = 0;
+  // Session::OtherTrainers.
+  virtual StatusOr<RunTrainers> FindTrainers(const std::string& session_handle) = 0;
 };
 
 }  // namespace millrace

@@ -38,7 +38,7 @@ struct MasterOptions {
   ServerLimits limits = {};
   // How long sessions on other tasks live when this master is not heard of, and how often it is.
   absl::Duration lease = absl::Seconds(60);
-  absl::Duration lease_period = absl::Seconds(10);
+  absl::Duration lease_period = absl::Seconds(20);
 };
 
 }  // namespace millrace

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -22,10 +23,10 @@
 
 namespace millrace {
 
-MasterSession::MasterSession(const MasterOptions* options, LeaseKeeper* keeper, IoPool* compiles,
-                             std::string handle, tensorflow::ConfigProto config, SessionTerms terms,
-                             absl::Duration timeout, int max_cached_plans)
-    : options_(options),
+MasterSession::MasterSession(std::shared_ptr<const MasterOptions> options, LeaseKeeper* keeper,
+                             IoPool* compiles, std::string handle, tensorflow::ConfigProto config,
+                             SessionTerms terms, absl::Duration timeout, int max_cached_plans)
+    : options_(std::move(options)),
       keeper_(keeper),
       compiles_(compiles),
       handle_(std::move(handle)),
@@ -190,7 +191,9 @@ void MasterSession::AskWhyLost(const OpenSession& lost) {
   const tensorflow::DeregisterGraphRequest& message = *request;
   const auto hear = [self = shared_from_this(), request, lost](const Status& answer) {
     if (answer.ok() || TellsOfUnknownGraph(answer)) return self->Asked();  // it is there after all
+    if (self->is_closed()) return self->Asked();
     const auto end = [self, lost](const Status& why) {
+      if (self->is_closed()) return self->Asked();
       LogWarning("Session ", self->handle_, " on ", self->options_->task, ": ",
                  Whereabouts(*lost.task), " has lost it: ", why.message());
       self->Break(why);
@@ -206,7 +209,14 @@ void MasterSession::AskWhyLost(const OpenSession& lost) {
       end(FromTask(lost.task->task(), answer));
     }
   };
-  lost.task->DeregisterGraph(CallWithin(kCleanupTimeout, options_->timers), message, hear);
+  CallOptions options = CallWithin(kCleanupTimeout, options_->timers);
+  options.cancellation = &setup_;
+  lost.task->DeregisterGraph(options, message, hear);
+}
+
+bool MasterSession::is_closed() const {
+  MutexLock lock(&mu_);
+  return !closed_.ok();
 }
 
 void MasterSession::Asked() {
@@ -296,6 +306,41 @@ Status MasterSession::EndRun(const RunEnd& end) {
   return result;
 }
 
+StatusOr<RunTrainers> MasterSession::FindTrainers() {
+  std::vector<OpenSession> asked;
+  std::string id;
+  {
+    MutexLock lock(&mu_);
+    MR_RETURN_IF_ERROR(closed_);
+    if (run_.empty()) {
+      return FailedPrecondition("FindTrainers: the session must be of a run, got one of none");
+    }
+    id = run_.id;
+    for (const auto& [name, open] : tasks_) asked.push_back(open);
+  }
+  std::vector<FoundRun> answers(asked.size());
+  TaskCalls calls(static_cast<int>(asked.size()),
+                  absl::StrCat("Session ", handle_, ", which asks who trains its run"),
+                  options_->clock);
+  for (size_t i = 0; i < asked.size(); ++i) {
+    asked[i].task->FindRun(CallWithin(kTellTimeout, options_->timers), /*name=*/"", id, &answers[i],
+                           calls.Done(static_cast<int>(i), *asked[i].task));
+  }
+  const std::vector<Status>& statuses = calls.Wait();
+  std::set<std::string> training, ended;
+  for (size_t i = 0; i < asked.size(); ++i) {
+    if (!statuses[i].ok()) return FromTask(asked[i].task->task(), statuses[i]);
+    training.insert(answers[i].trainers.begin(), answers[i].trainers.end());
+    ended.insert(answers[i].former_trainers.begin(), answers[i].former_trainers.end());
+  }
+  RunTrainers trainers;
+  trainers.training.assign(training.begin(), training.end());
+  for (const std::string& task : ended) {
+    if (training.count(task) == 0) trainers.ended.push_back(task);
+  }
+  return trainers;
+}
+
 std::vector<tensorflow::DeviceAttributes> MasterSession::OwnDevices(
     absl::Span<const ReachedTask> reached) const {
   for (const ReachedTask& task : reached) {
@@ -332,9 +377,11 @@ void MasterSession::ListDevices(tensorflow::ListDevicesResponse* response) const
 void MasterSession::ExplainRestart(std::shared_ptr<Transport> task, int64_t step_id,
                                    const Status& error, absl::AnyInvocable<void(Status)> done) {
   auto response = std::make_shared<tensorflow::GetStatusResponse>();
-  Transport* const transport = task.get();
+  const std::shared_ptr<Transport> transport = task;  // also when the answer is its last owner
+  CallOptions options = CallWithin(kCleanupTimeout, options_->timers);
+  options.cancellation = &setup_;
   transport->GetStatus(
-      CallWithin(kCleanupTimeout, options_->timers), response.get(),
+      options, response.get(),
       [self = shared_from_this(), task = std::move(task), response, step_id, error,
        done = std::move(done)](const Status& status) mutable {
         uint64_t found = 0;
@@ -346,7 +393,9 @@ void MasterSession::ExplainRestart(std::shared_ptr<Transport> task, int64_t step
           MutexLock lock(&self->mu_);
           const uint64_t expected =
               IncarnationOf(self->devices_, absl::StrCat(task->task(), "/device:CPU:0"));
-          if (found == 0 || found != expected) {
+          if (!status.ok() && !self->closed_.ok()) {
+            result = self->closed_;  // closing has ended the question
+          } else if (found == 0 || found != expected) {
             result = absl::AbortedError(absl::StrCat(
                 "Worker '", task->task(), "' restarted",
                 step_id == 0 ? "" : absl::StrCat(" during step ", step_id), " (incarnation ",
@@ -408,11 +457,6 @@ CompileTarget MasterSession::Target() {
   return target;
 }
 
-void MasterSession::Forget(const std::string& compiling) {
-  MutexLock lock(&mu_);
-  compiling_.erase(compiling);
-}
-
 absl::Time MasterSession::DeadlineOf(const tensorflow::RunOptions& options) const {
   const int64_t limit_ms =
       options.timeout_in_ms() > 0 ? options.timeout_in_ms() : config_.operation_timeout_in_ms();
@@ -429,39 +473,13 @@ StatusOr<std::shared_ptr<const MasterBinding>> MasterSession::Bind(const RunSign
   }
   MR_ASSIGN_OR_RETURN(std::shared_ptr<const MasterBinding> binding, compiler_.Find(key));
   if (binding != nullptr) return binding;
-  std::shared_ptr<Compilation> compilation;
-  bool begins = false;
-  {
-    MutexLock lock(&mu_);
-    std::shared_ptr<Compilation>& under_way = compiling_[key];
-    begins = under_way == nullptr;
-    if (begins) under_way = std::make_shared<Compilation>();
-    compilation = under_way;
-  }
-  if (begins) {
-    try {
-      compiles_->Schedule([self = shared_from_this(), compilation, key, names] {
-        StatusOr<std::shared_ptr<const MasterBinding>> result =
-            self->compiler_.Bind(key, [&names] { return names; });
-        self->Forget(key);
-        MutexLock lock(&compilation->mu);
-        compilation->result = std::move(result);
-        compilation->ended = true;
-        compilation->changed.SignalAll();
-      });
-    } catch (...) {
-      Forget(key);  // what could not begin is nobody's to wait for
-      throw;
-    }
-  }
-  {
-    Clock* const clock = options_->timers->clock();
-    MutexLock lock(&compilation->mu);
-    while (!compilation->ended && clock->Now() < deadline) {
-      clock->WaitUntil(&compilation->changed, &compilation->mu, deadline);
-    }
-    if (compilation->ended) return compilation->result;
-  }
+  const auto compiled = compiling_.Await(
+      key,
+      [self = shared_from_this(), key, names] {
+        return self->compiler_.Bind(key, [&names] { return names; });
+      },
+      compiles_, options_->timers->clock(), deadline);
+  if (compiled.has_value()) return *compiled;
   std::string phase;
   {
     MutexLock lock(&mu_);

@@ -19,9 +19,10 @@
 //
 // Thread-safety: all methods, from any thread. Create, Extend, Compile and Close wait for other
 // tasks; never on a poller.
-// Lifetime: `options`, `keeper` and `compiles` outlive the session. Steps keep the session; Close
-// before the last owner goes, else its tasks keep theirs. Failure: Cancelled after Close; when
-// broken, what the task said: Aborted, or that its run has ended or has another chief.
+// Lifetime: `keeper` and `compiles` are used until Close has ended. Steps, and questions to tasks
+// that have not been answered, keep the session, perhaps for longer than its master lives; Close
+// before the last other owner goes, else its tasks keep theirs. Failure: Cancelled after Close;
+// when broken, what the task said: Aborted, or that its run has ended or has another chief.
 
 #include <cstdint>
 #include <map>
@@ -51,6 +52,7 @@
 #include "graph/place/placer.h"
 #include "graph/signature.h"
 #include "proto/master.pb.h"
+#include "runtime/session/limited_compile.h"
 #include "runtime/session/signature_compiler.h"
 #include "runtime/training_run.h"
 
@@ -69,7 +71,7 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
   // `timeout` bounds each wait for tasks. `keeper` keeps the session alive there. `terms`: of which
   // run it is; its lease, if any, is the master's to watch.
   // `compiles` runs what outlasts its deadline.
-  MasterSession(const MasterOptions* options, LeaseKeeper* keeper, IoPool* compiles,
+  MasterSession(std::shared_ptr<const MasterOptions> options, LeaseKeeper* keeper, IoPool* compiles,
                 std::string handle, tensorflow::ConfigProto config, SessionTerms terms,
                 absl::Duration timeout, int max_cached_plans);
 
@@ -110,6 +112,8 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
   std::vector<WaitWatch::Wait> WaitsOfSteps() const;
   // The first error of a task, after all have been told.
   Status EndRun(const RunEnd& end);
+  // Session::OtherTrainers, of all of this session's tasks together.
+  StatusOr<RunTrainers> FindTrainers();
   // Closing, in three parts, so that many sessions close at once (CloseAll does them all).
   // Ends all steps, and what is compiled, with `status`.
   void BeginClose(const Status& status);
@@ -131,14 +135,6 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
   void StepEnded(MasterStep* step) override;
 
  private:
-  struct Compilation {
-    Mutex mu;
-    CondVar changed;
-    bool ended ABSL_GUARDED_BY(mu) = false;
-    StatusOr<std::shared_ptr<const MasterBinding>> result ABSL_GUARDED_BY(mu) =
-        absl::InternalError("not compiled");
-  };
-
   StatusOr<std::vector<std::string>> TasksFromTheStart() const;
   StatusOr<std::vector<std::string>> TasksNamedBy(const tensorflow::GraphDef& graph) const;
   // For a trainer that is not the chief: which id its run has. Nothing as long as none of the tasks
@@ -149,10 +145,11 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
   // Opens the session on tasks that have answered; its handle there. Waits, within `await`, for a
   // run whose name another chief still has.
   StatusOr<std::string> OpenOn(absl::Span<const ReachedTask> reached, AwaitOptions await);
-  // A task does not know the session any more. Asks it why, which breaks the session; closing waits
-  // for the answer.
+  // A task does not know the session any more. Asks it why, which breaks the session; closing ends
+  // the question.
   void AskWhyLost(const OpenSession& lost);
   void Asked();
+  bool is_closed() const;
   // Running steps end with `why`, which is the answer of those to come.
   void Break(const Status& why);
   bool IsOwn(const tensorflow::DeviceAttributes& device) const;
@@ -162,9 +159,8 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
   Status Runnable(const MasterBinding& binding, absl::Span<const Tensor> feeds,
                   const MasterStepOptions& options) const;
   CompileTarget Target();
-  void Forget(const std::string& compiling);
 
-  const MasterOptions* const options_;
+  const std::shared_ptr<const MasterOptions> options_;
   LeaseKeeper* const keeper_;
   IoPool* const compiles_;
   const std::string handle_;
@@ -179,6 +175,7 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
   StatefulPlacements placements_;
   bool warned_of_missing_gpu_ = false;
   SignatureCompiler<CompiledStep> compiler_;
+  LimitedCompile<MasterBinding> compiling_;  // of signatures whose steps have a limit
 
   mutable Mutex mu_;
   CondVar step_ended_;
@@ -186,8 +183,6 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
   bool run_found_ ABSL_GUARDED_BY(mu_) = false;  // the tasks know it
   Status closed_ ABSL_GUARDED_BY(mu_);
   Status broken_ ABSL_GUARDED_BY(mu_);  // a task restarted, or lost the session
-  // Of signatures whose steps have a limit, by key; those who ask again wait for the same one.
-  std::map<std::string, std::shared_ptr<Compilation>> compiling_ ABSL_GUARDED_BY(mu_);
   std::string compiles_now_ ABSL_GUARDED_BY(mu_) = "waiting for its turn";
   std::map<std::string, OpenSession> tasks_ ABSL_GUARDED_BY(mu_);  // by name
   int64_t attempts_ ABSL_GUARDED_BY(mu_) = 0;                      // to open sessions on tasks

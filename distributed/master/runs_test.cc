@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/cancellation.h"
 #include "core/clock.h"
 #include "core/io_pool.h"
@@ -36,6 +37,7 @@
 #include "runtime/holds_for_sessions.h"
 #include "runtime/kernel.h"
 #include "runtime/resource_manager.h"
+#include "runtime/step_loans.h"
 #include "runtime/testing/step_ops.h"
 #include "runtime/training_run.h"
 
@@ -79,6 +81,7 @@ class RunsTest : public ::testing::Test {
     MasterOptions master;
     master.task = task;
     master.cluster = cluster_;
+    master.lease_period = absl::Seconds(10);
     master.clock = task == kWorker0 ? &master_clock_ : Clock::Real();
     master.peer = [this, task](absl::string_view name) -> std::shared_ptr<Transport> {
       if (name == task) return MakeInProcessTransport(workers_.at(task).get(), task);
@@ -340,6 +343,33 @@ TEST_F(RunsTest, WhoComesAfterTheEndHearsOfItAtOnce) {
   EXPECT_EQ(RunEndOf(Create({.name = "/a", .id = "a1"}, kWorker1).status()), end);
 }
 
+TEST_F(RunsTest, AChiefHearsWhoTrainsItsRunAndWhoHas) {
+  const auto trainers = [&](const std::string& chief) {
+    const auto found = masters_.at(kWorker0)->FindTrainers(chief);
+    EXPECT_OK(found.status());
+    return found.ok() ? absl::StrCat(absl::StrJoin(found->training, " "), "; ",
+                                     absl::StrJoin(found->ended, " "))
+                      : "";
+  };
+  ASSERT_OK_AND_ASSIGN(const std::string chief, Create(Chief("/a", "a1")));
+  ASSERT_OK(Create(Chief("/b", "b1")));
+  ASSERT_OK(Create({.name = "/b"}, kWorker1));  // another run's
+  EXPECT_EQ(trainers(chief), "; ");
+  ASSERT_OK_AND_ASSIGN(const std::string first,
+                       Create({.name = "/a"}, kWorker1, absl::Seconds(30), absl::Seconds(60)));
+  EXPECT_EQ(trainers(chief), absl::StrCat(kWorker1, "; "));
+  ASSERT_OK(Close(first, kWorker1));
+  EXPECT_EQ(trainers(chief), absl::StrCat("; ", kWorker1));
+  ASSERT_OK(Create({.name = "/a"}, kWorker1));
+  EXPECT_EQ(trainers(chief), absl::StrCat(kWorker1, "; "));
+  ASSERT_OK_AND_ASSIGN(const std::string none, Create({}));
+  EXPECT_STATUS(masters_.at(kWorker0)->FindTrainers(none).status(),
+                absl::StatusCode::kFailedPrecondition, "must be of a run, got one of none");
+  wire().Set(Wire::kCut);
+  EXPECT_EQ(masters_.at(kWorker0)->FindTrainers(chief).status().code(),
+            absl::StatusCode::kUnavailable);
+}
+
 TEST_F(RunsTest, OnlyTheChiefCanEndARun) {
   ASSERT_OK(Create(Chief("/a", "a1")));
   ASSERT_OK_AND_ASSIGN(const std::string trainer, Create({.name = "/a"}, kWorker1));
@@ -474,6 +504,55 @@ TEST_F(RunsTest, AChiefThatRunsNothingLearnsThatAParameterServerHasLostItsSessio
   wire().Set(Wire::kWhole);
   EXPECT_OK(Close(session));
   EXPECT_OK(Create({}));
+}
+
+// Questions why a session was lost are answered when the test says so.
+class HeldQuestions : public ForwardingTransport {
+ public:
+  explicit HeldQuestions(std::shared_ptr<Transport> to)
+      : ForwardingTransport(to->task(), to->address()), to_(std::move(to)) {}
+  void DeregisterGraph(const CallOptions& options, const tensorflow::DeregisterGraphRequest&,
+                       Done done) override {
+    cancellation_ = options.cancellation;
+    done_ = std::move(done);
+    asked_.Notify();
+  }
+  void AwaitQuestion() { asked_.Wait(); }
+  bool was_given_up() const { return cancellation_ != nullptr && cancellation_->IsCancelled(); }
+  void Answer(const Status& status) { std::exchange(done_, nullptr)(status); }
+
+ private:
+  std::shared_ptr<Transport> To() const override { return to_; }
+  const std::shared_ptr<Transport> to_;
+  CancellationManager* cancellation_ = nullptr;
+  Done done_;
+  Notification asked_;
+};
+
+TEST_F(RunsTest, ClosingEndsTheQuestionWhyASessionIsLostWhoseAnswerMayOutliveTheMaster) {
+  const auto held = std::make_shared<HeldQuestions>(Peer(kPs));
+  way_to_ps_ = held;
+  ASSERT_OK_AND_ASSIGN(const std::string session, Create({}));
+  wire().Set(Wire::kCut);
+  ps_clock_.AdvanceAndSettle(absl::Seconds(45));
+  ps_clock_.AdvanceAndSettle(absl::Seconds(15));
+  ASSERT_EQ(ps().num_sessions(), 0);
+  wire().Set(Wire::kWhole);
+  master_clock_.Advance(absl::Seconds(10));
+  held->AwaitQuestion();
+  EXPECT_FALSE(held->was_given_up());
+  Notification closed;
+  std::thread closing([&] {
+    EXPECT_OK(Close(session));
+    closed.Notify();
+  });
+  while (!closed.WaitFor(absl::Milliseconds(1))) master_clock_.Advance(absl::Seconds(1));
+  closing.join();
+  EXPECT_TRUE(held->was_given_up());
+  masters_.erase(kWorker0);
+  ::testing::internal::CaptureStderr();
+  held->Answer(absl::AbortedError("Session handle is not found: it. Possibly it restarted"));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
 TEST_F(RunsTest, AChiefThatRunsNothingLearnsThatItWasSucceeded) {
@@ -700,6 +779,39 @@ TEST_F(WorkerSessionsTest, TheStepsOfASessionThatEndsAreCancelledAndSayWhy) {
   ASSERT_OK(ps().DeleteWorkerSession(deletion));
   leased.ended.Wait();
   EXPECT_STATUS(leased.status, absl::StatusCode::kAborted, "It has been closed");
+}
+
+TEST_F(WorkerSessionsTest,
+       WhatAStepTookGoesBackWhenItsSessionEndsAndStaysTakenWhenItFailsByItself) {
+  std::atomic<int> given_back{0};
+  testing::SetAsyncHook("take and wait", [&](KernelContext* ctx, AsyncKernel::DoneCallback done) {
+    ASSERT_NE(StepLoans::Of(*ctx), nullptr);
+    StepLoans::Of(*ctx)->Lend([&] { given_back.fetch_add(1); });
+    auto shared = std::make_shared<AsyncKernel::DoneCallback>(std::move(done));
+    CancellationManager::Token token;
+    ASSERT_TRUE(ctx->step().cancellation->Register(
+        &token, [shared] { (*shared)(absl::CancelledError("cancelled")); }));
+  });
+  testing::SetAsyncHook("take and fail", [&](KernelContext* ctx, AsyncKernel::DoneCallback done) {
+    StepLoans::Of(*ctx)->Lend([&] { given_back.fetch_add(1); });
+    done(absl::InvalidArgumentError("poison"));
+  });
+  ASSERT_OK(Open("fails", {.lease = absl::Seconds(60)}));
+  ASSERT_OK(Open("dies", {.lease = absl::Seconds(60)}));
+  Step failed, waiting;
+  Start("fails", Register("fails", "take and fail"), &failed);
+  failed.ended.Wait();
+  EXPECT_STATUS(failed.status, absl::StatusCode::kInvalidArgument, "poison");
+  Start("dies", Register("dies", "take and wait"), &waiting);
+  EXPECT_EQ(given_back.load(), 0);
+  tensorflow::DeleteWorkerSessionRequest deletion;
+  for (const char* session : {"fails", "dies"}) {
+    deletion.set_session_handle(session);
+    ASSERT_OK(ps().DeleteWorkerSession(deletion));
+  }
+  waiting.ended.Wait();
+  // Who hears of the end finds it there.
+  EXPECT_EQ(given_back.load(), 1);
 }
 
 TEST_F(WorkerSessionsTest, ASessionDoesNotExpireWhileAStepRunsInIt) {

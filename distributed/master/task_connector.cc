@@ -8,8 +8,8 @@
 #include "absl/strings/str_join.h"
 #include "core/logging.h"
 #include "core/mutex.h"
+#include "core/refusal.h"
 #include "distributed/master/task_calls.h"
-#include "distributed/security.h"
 
 namespace millrace {
 namespace {

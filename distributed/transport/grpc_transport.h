@@ -36,9 +36,6 @@ std::map<std::string, RpcServer::Handler> WorkerHandlers(Worker* worker);
 // throws, the call ends. Methods from any thread.
 std::shared_ptr<PullSink> MakePullStream(std::shared_ptr<ServerCall> call);
 
-// For a call that would end other callers' work, from one who need not be a member.
-Status NeedsMember(absl::string_view method, int num_sessions);
-
 // Each method of TensorFlow's services once more, as "/tensorflow.<Service>/<Method>".
 void AddNamesOfStubs(decltype(RpcServer::Options::handlers)* handlers);
 

@@ -22,6 +22,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "core/refusal.h"
 
 namespace millrace {
 namespace {
@@ -325,18 +326,30 @@ PeerView LookAtPeer(const std::string& address, const Credentials& credentials) 
   return view;
 }
 
-PeerProbe::PeerProbe(std::string address, std::shared_ptr<const Credentials> credentials)
-    : address_(std::move(address)), credentials_(std::move(credentials)) {}
+PeerProbe::PeerProbe(std::string address, std::shared_ptr<const Credentials> credentials, Look look)
+    : address_(std::move(address)), credentials_(std::move(credentials)), look_(std::move(look)) {}
 
 Status PeerProbe::Explain(const Status& unavailable) {
   PeerView view;
+  bool looks = false;
   {
     MutexLock lock(&mu_);
-    if (absl::Now() - looked_ >= kLookPeriod) {
-      view_ = LookAtPeer(address_, *credentials_);
-      looked_ = absl::Now();
-    }
+    looks = !looking_ && absl::Now() - looked_ >= kLookPeriod;
+    if (looks) looking_ = true;
     view = view_;
+  }
+  if (looks) {
+    try {
+      view = look_(address_, *credentials_);
+    } catch (...) {
+      MutexLock lock(&mu_);
+      looking_ = false;  // the next one looks again
+      throw;
+    }
+    MutexLock lock(&mu_);
+    looking_ = false;
+    looked_ = absl::Now();
+    view_ = view;
   }
   if (view.what.empty()) return unavailable;
   const Status explained =

@@ -24,6 +24,7 @@
 // Thread-safety: all functions, from any thread; they block, for kProbeTime and the host's name.
 // Failure: none; what cannot be found out is not sure.
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -45,18 +46,24 @@ struct PeerView {
 // `address`: "host:port", also with gRPC's "ipv4:", "ipv6:" or "dns:" before it.
 PeerView LookAtPeer(const std::string& address, const Credentials& credentials);
 
-// The probe of one channel; it looks once a second at most.
+// The probe of one channel; it looks once a second at most, in one thread.
 class PeerProbe {
  public:
-  PeerProbe(std::string address, std::shared_ptr<const Credentials> credentials);
+  using Look = std::function<PeerView(const std::string& address, const Credentials&)>;
+  PeerProbe(std::string address, std::shared_ptr<const Credentials> credentials,
+            Look look = LookAtPeer);
 
-  // The status, which is Unavailable, with what the peer says; AsRefusal when that is sure.
+  // The status, which is Unavailable, with what the peer says; AsRefusal when that is sure. Who
+  // comes while another one looks gets what was seen before: a host whose name is slow to find
+  // takes one thread.
   Status Explain(const Status& unavailable);
 
  private:
   const std::string address_;
   const std::shared_ptr<const Credentials> credentials_;
+  const Look look_;
   Mutex mu_;
+  bool looking_ ABSL_GUARDED_BY(mu_) = false;
   absl::Time looked_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
   PeerView view_ ABSL_GUARDED_BY(mu_);
 };

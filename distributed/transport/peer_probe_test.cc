@@ -12,11 +12,14 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <new>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/notification.h"
+#include "core/refusal.h"
 #include "core/testing/free_port.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/security.h"
@@ -247,6 +250,39 @@ TEST_F(PeerProbeTest, TheProbeOfAChannelLooksOnceASecondAndMarksWhatIsSure) {
   }
   PeerProbe without(plain.address(), Load({}));
   EXPECT_EQ(without.Explain(status), status);
+}
+
+TEST_F(PeerProbeTest, AHostWhoseNameIsSlowToFindTakesOneThread) {
+  const Status status = absl::UnavailableError("Task must be reachable, got: nothing");
+  Notification looks, found;
+  std::atomic<int> looked{0};
+  PeerProbe probe("slow.example:1", Load({}), [&](const std::string&, const Credentials&) {
+    if (looked.fetch_add(1) == 0) looks.Notify();
+    found.Wait();
+    return PeerView{true, "it refuses"};
+  });
+  Status first;
+  std::thread thread([&] { first = probe.Explain(status); });
+  looks.Wait();
+  EXPECT_EQ(probe.Explain(status), status);
+  EXPECT_EQ(looked, 1);
+  found.Notify();
+  thread.join();
+  EXPECT_TRUE(IsRefusal(first)) << first;
+  EXPECT_TRUE(IsRefusal(probe.Explain(status)));
+}
+
+TEST_F(PeerProbeTest, ALookThatThrowsIsFollowedByAnother) {
+  int looked = 0;
+  PeerProbe probe("a.example:1", Load({}), [&](const std::string&, const Credentials&) -> PeerView {
+    ++looked;
+    throw std::bad_alloc();
+  });
+  const Status status = absl::UnavailableError("Task must be reachable, got: nothing");
+  for (int i = 1; i <= 2; ++i) {
+    EXPECT_THROW((void)probe.Explain(status), std::bad_alloc);
+    EXPECT_EQ(looked, i);
+  }
 }
 
 }  // namespace

@@ -177,7 +177,8 @@ Status FromGrpc(const Callee& callee, const grpc::Status& status, bool cancelled
       (message.empty() || absl::EqualsIgnoreCase(message, "cancelled"))) {
     code = absl::StatusCode::kUnavailable;
   }
-  if (code == absl::StatusCode::kUnavailable) {
+  // One with payloads is what the task itself says, of another one that it cannot reach.
+  if (code == absl::StatusCode::kUnavailable && status.error_details().empty()) {
     return absl::UnavailableError(
         absl::StrCat("Task at ", callee.address, " must be reachable, got: ", message));
   }

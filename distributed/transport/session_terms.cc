@@ -7,6 +7,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "core/exit_code.h"
+#include "core/refusal.h"
 #include "distributed/transport/transport.pb.h"
 #include "google/protobuf/unknown_field_set.h"
 #include "runtime/run_end_limits.h"
@@ -47,8 +48,9 @@ Status WithParsed(Status status, const wire::StatusPayloads& payloads) {
     if (status.ok() || !absl::StartsWith(payload.type(), kRunPayloads)) continue;
     status.SetPayload(payload.type(), absl::Cord(payload.value()));
   }
-  // What RunEndedError attaches beside it does not travel.
+  // What RunEndedError and AsRefusal attach beside them does not travel.
   if (RunEndOf(status).has_value()) return WithExitCode(std::move(status), kExitOk);
+  if (IsRefusal(status)) return AsRefusal(std::move(status));
   return status;
 }
 

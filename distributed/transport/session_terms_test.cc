@@ -2,6 +2,7 @@
 #include "distributed/transport/session_terms.h"
 
 #include "core/exit_code.h"
+#include "core/refusal.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/transport/transport.pb.h"
 #include "gtest/gtest.h"
@@ -125,6 +126,13 @@ TEST(SessionTermsTest, WhatAStatusSaysOfARunTravels) {
   ASSERT_TRUE(got.ParseFromString(response.SerializeAsString()));
   EXPECT_TRUE(IsFenced(WithPayloadsOf(bare, got)));
   EXPECT_EQ(got.status_code(), tensorflow::error::FAILED_PRECONDITION);
+}
+
+TEST(SessionTermsTest, ARefusalTravels) {
+  const Status refused = AsRefusal(absl::UnavailableError("it speaks no TLS"));
+  const Status heard = WithPayloads(absl::UnavailableError("it"), PayloadBytes(refused));
+  EXPECT_TRUE(IsRefusal(heard));
+  EXPECT_EQ(ExitCode(heard), kExitError);
 }
 
 TEST(SessionTermsTest, OtherPayloadsAndNonsenseDoNotTravel) {

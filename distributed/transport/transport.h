@@ -86,6 +86,9 @@ struct FoundRun {
   State state = State::kUnknown;
   TrainingRun run = {};  // with its newest chief
   RunEnd end = {};       // of one that has ended
+  // Tasks whose trainers, its chief apart, have a session of it open there, and which have had one;
+  // "": one that did not say who it is. Only for who asks by the id alone.
+  std::vector<std::string> trainers = {}, former_trainers = {};
 };
 
 class Graph;

@@ -15,6 +15,7 @@ namespace {
 constexpr size_t kMaxRuns = 1000;
 // Older chiefs of one run that are remembered; only those that do not count can come back at all.
 constexpr size_t kMaxFenced = 1000;
+constexpr size_t kMaxTrainers = 10000;
 
 std::string Name(const TrainingRun& run) {
   return absl::StrCat("Run '", run.name, "' (", run.id, ")");
@@ -141,6 +142,17 @@ StatusOr<DeviceList> RunRegistry::Open(const TrainingRun& run) {
   if (run.is_chief) ++entry->of_chiefs[run.chief];
   ++entry->sessions;
   return devices;
+}
+
+void RunRegistry::NoteTrainer(const TrainingRun& run, const std::string& task) {
+  const auto it = runs_.find(run.id);
+  if (it == runs_.end() || run.is_chief || it->second.trainers.size() >= kMaxTrainers) return;
+  it->second.trainers.insert(task);
+}
+
+std::set<std::string> RunRegistry::TrainersOf(absl::string_view id) const {
+  const auto it = runs_.find(id);
+  return it == runs_.end() ? std::set<std::string>() : it->second.trainers;
 }
 
 void RunRegistry::Close(const TrainingRun& run) {

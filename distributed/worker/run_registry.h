@@ -59,6 +59,10 @@ class RunRegistry {
 
   // Counts a session of the run, which has an id, and gives its container. A chief claims the run.
   StatusOr<DeviceList> Open(const TrainingRun& run);
+  // Which task's trainer has a session of the run, of which not more than kMaxTrainers are
+  // remembered.
+  void NoteTrainer(const TrainingRun& run, const std::string& task);
+  std::set<std::string> TrainersOf(absl::string_view id) const;
   // A session that Open counted is over.
   void Close(const TrainingRun& run);
   // Whether a session that was opened for `run` may go on.
@@ -102,6 +106,7 @@ class RunRegistry {
     int sessions = 0;
     std::map<std::string, int> of_chiefs;            // of those, by chief; none with 0
     absl::Time last_session = absl::InfinitePast();  // when the last one closed
+    std::set<std::string> trainers;                  // that ever were, by task; not its chiefs
     DeviceList devices;                              // empty: no container
   };
   Status Claim(const TrainingRun& run, Entry* entry);

@@ -196,7 +196,8 @@ std::string StepRendezvous::Describe(uint32_t number) const {
 }
 
 Status StepRendezvous::Start(std::shared_ptr<const StepEdges> edges,
-                             std::weak_ptr<const void> session_is_open, absl::Time now) {
+                             std::weak_ptr<const void> session_is_open,
+                             std::shared_ptr<StepLoans> loans, absl::Time now) {
   std::vector<WaitingPull> pulls;
   std::vector<WaitingTensor> tensors;
   {
@@ -216,6 +217,7 @@ Status StepRendezvous::Start(std::shared_ptr<const StepEdges> edges,
     parked_.clear();
     edges_ = std::move(edges);
     session_is_open_ = std::move(session_is_open);
+    loans_ = std::move(loans);
     started_ = now;
     pulls.swap(waiting_pulls_);
     tensors.swap(waiting_tensors_);
@@ -392,7 +394,17 @@ void StepRendezvous::BeginTensor(const std::string& wire_key, DoneCallback done)
 
 void StepRendezvous::Consumed() {
   if (outstanding_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  SettleLoans();
   if (const auto table = table_.lock()) table->Erase(step_id_, this);
+}
+
+void StepRendezvous::SettleLoans() {
+  std::shared_ptr<StepLoans> loans;
+  {
+    MutexLock lock(&mu_);
+    loans = loans_;
+  }
+  if (loans != nullptr) loans->Settle();
 }
 
 void StepRendezvous::FlushAll() {
@@ -449,11 +461,12 @@ std::shared_ptr<StepRendezvous> StepTable::FindOrExpect(int64_t step_id) {
 
 StatusOr<std::shared_ptr<StepRendezvous>> StepTable::Start(
     int64_t step_id, std::shared_ptr<const StepEdges> edges,
-    std::weak_ptr<const void> session_is_open) {
+    std::weak_ptr<const void> session_is_open, std::shared_ptr<StepLoans> loans) {
   Sweep();
   std::shared_ptr<StepRendezvous> step = FindOrExpect(step_id);
   const Status started = NoExceptions("Step", [&] {
-    return step->Start(std::move(edges), std::move(session_is_open), clock_->Now());
+    return step->Start(std::move(edges), std::move(session_is_open), std::move(loans),
+                       clock_->Now());
   });
   if (!started.ok()) {
     // Who waits for it hears of it; a step that runs already is somebody else's.
@@ -470,6 +483,7 @@ void StepTable::End(StepRendezvous* step, const Status& status) {
     Sweep();  // perhaps nothing ever starts here
     step->StartAbort(status);
   } else if (step->outstanding_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+    step->SettleLoans();
     return Erase(step->step_id_, step);
   }
   // Stays until everything was fetched, or (after an error) for those who come too late.
@@ -497,6 +511,28 @@ bool StepTable::WaitsForPulls() const {
     if (step.aborted_.ok() && !step.session_is_open_.expired()) return true;
   }
   return false;
+}
+
+void StepTable::DropOfEndedSessions(const Status& status) {
+  std::vector<std::shared_ptr<StepRendezvous>> dropped;
+  std::vector<std::shared_ptr<StepLoans>> loans;
+  {
+    MutexLock lock(&mu_);
+    for (const Ended& ended : ended_) {
+      if (!ended.well) continue;
+      const auto it = steps_.find(ended.step_id);
+      if (it == steps_.end()) continue;
+      StepRendezvous& step = *it->second;
+      MutexLock step_lock(&step.mu_);
+      if (!step.aborted_.ok() || !step.session_is_open_.expired()) continue;
+      dropped.push_back(it->second);
+      if (step.loans_ != nullptr) loans.push_back(step.loans_);
+    }
+  }
+  // First: what is given back is not to be pulled as well.
+  for (const auto& step : dropped) step->StartAbort(status);
+  for (const auto& loan : loans) loan->GiveBack();
+  LookForPulls();
 }
 
 void StepTable::LookForPulls() {
@@ -548,23 +584,31 @@ Status StepTable::Push(int64_t step_id, absl::Span<const NamedTensor> tensors) {
 }
 
 void StepTable::Cleanup(int64_t step_id, const Status& status) {
+  const std::shared_ptr<StepLoans> loans = Forget(step_id, status);
+  if (loans != nullptr) loans->Settle();
+}
+
+std::shared_ptr<StepLoans> StepTable::Forget(int64_t step_id, const Status& status) {
   std::shared_ptr<StepRendezvous> step;
   {
     MutexLock lock(&mu_);
     const auto it = steps_.find(step_id);
-    if (it == steps_.end()) return;
+    if (it == steps_.end()) return nullptr;
     step = std::move(it->second);
     steps_.erase(it);
   }
   // First: nobody parks tensors in it any more.
   step->StartAbort(status);
   int64_t parked;
+  std::shared_ptr<StepLoans> loans;
   {
     MutexLock lock(&step->mu_);
     parked = std::exchange(step->parked_bytes_, 0);
+    loans = step->loans_;
   }
   parked_bytes_.fetch_sub(parked, std::memory_order_relaxed);
   LookForPulls();
+  return loans;
 }
 
 void StepTable::AbortAll(const Status& status) {
@@ -594,7 +638,10 @@ void StepTable::Sweep() {
       parked_.pop_front();
     }
   }
-  for (const int64_t id : expired) Cleanup(id, StepEnded(id));
+  for (const int64_t id : expired) {
+    const std::shared_ptr<StepLoans> loans = Forget(id, StepEnded(id));
+    if (loans != nullptr) loans->GiveBack();
+  }
   for (const int64_t id : never_started) {
     std::shared_ptr<StepRendezvous> step;
     {

@@ -42,6 +42,7 @@
 #include "proto/graph.pb.h"
 #include "runtime/done_callback.h"
 #include "runtime/rendezvous.h"
+#include "runtime/step_loans.h"
 
 namespace millrace {
 
@@ -128,7 +129,9 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
 
   // AlreadyExists when it was started before.
   Status Start(std::shared_ptr<const StepEdges> edges, std::weak_ptr<const void> session_is_open,
-               absl::Time now);
+               std::shared_ptr<StepLoans> loans, absl::Time now);
+  // All that it sent has left.
+  void SettleLoans();
   // Whether the wait with this number may begin; it ends when `cancellation` is started.
   bool MayWait(int64_t number, CancellationManager* cancellation)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -157,6 +160,7 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   std::shared_ptr<const StepEdges> edges_ ABSL_GUARDED_BY(mu_);  // null until started
   absl::Time started_ ABSL_GUARDED_BY(mu_);
   std::weak_ptr<const void> session_is_open_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<StepLoans> loans_ ABSL_GUARDED_BY(mu_);  // may be null
   std::vector<WaitingPull> waiting_pulls_ ABSL_GUARDED_BY(mu_);
   std::vector<WaitingTensor> waiting_tensors_ ABSL_GUARDED_BY(mu_);
   std::vector<std::shared_ptr<ServedPull>> served_ ABSL_GUARDED_BY(mu_);
@@ -189,14 +193,17 @@ class StepTable : public std::enable_shared_from_this<StepTable> {
   std::shared_ptr<StepRendezvous> FindOrExpect(int64_t step_id);
   // AlreadyExists for a step that was started before; the reason for one that was cleaned up.
   // AwaitPulls waits for what it sends as long as there is what `session_is_open` refers to.
+  // `loans` (may be null) are settled when all of it has been pulled, and given back when it is
+  // dropped before.
   StatusOr<std::shared_ptr<StepRendezvous>> Start(int64_t step_id,
                                                   std::shared_ptr<const StepEdges> edges,
-                                                  std::weak_ptr<const void> session_is_open = {});
+                                                  std::weak_ptr<const void> session_is_open = {},
+                                                  std::shared_ptr<StepLoans> loans = nullptr);
   // The run is over. An error aborts the step.
   void End(StepRendezvous* step, const Status& status);
   // Tensors for a step: they wait when it has not begun. ResourceExhausted beyond the bound.
   Status Push(int64_t step_id, absl::Span<const NamedTensor> tensors);
-  // Aborts and forgets a step.
+  // Aborts and forgets a step, whose master says that it is over: what it took stays taken.
   void Cleanup(int64_t step_id, const Status& status);
   // Aborts all steps, now and later.
   void AbortAll(const Status& status);
@@ -205,6 +212,9 @@ class StepTable : public std::enable_shared_from_this<StepTable> {
   bool AwaitPulls(absl::Time deadline);
   // Who is in AwaitPulls looks again: a session has ended.
   void LookForPulls();
+  // A session has ended: what its steps have sent, and nobody has asked for, is dropped with
+  // `status`.
+  void DropOfEndedSessions(const Status& status);
   // Drops what has expired. Called by Start, Push and failed Ends now and then: in a task that gets
   // no steps any more, what has expired stays.
   void Sweep();
@@ -215,6 +225,8 @@ class StepTable : public std::enable_shared_from_this<StepTable> {
  private:
   friend class StepRendezvous;
   void Erase(int64_t step_id, const StepRendezvous* step);
+  // Aborts and forgets a step; its loans, null when there is none.
+  std::shared_ptr<StepLoans> Forget(int64_t step_id, const Status& status);
   void EraseUnused(StepRendezvous* step);
   struct Ended {
     int64_t step_id;

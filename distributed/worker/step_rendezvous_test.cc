@@ -167,6 +167,88 @@ TEST_F(StepRendezvousTest, AwaitPullsEndsWithTheCleanupOfWhatItWaitsFor) {
   EXPECT_TRUE(all_pulled);
 }
 
+// --- What a step has taken -----------------------------------------------------------------------
+
+class StepLoansTest : public StepRendezvousTest {
+ protected:
+  // Ends well and sends a, b and c.
+  void RunWell(int64_t id) {
+    ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(id, edges_, session_, loans_));
+    loans_->Lend([this] { ++given_back_; });
+    for (const char* key : {"a", "b", "c"}) {
+      ASSERT_OK(step->Send(KeyOf(key), Tensor::Scalar(1.0f), false));
+    }
+    table_->End(step.get(), absl::OkStatus());
+  }
+  std::vector<std::string> Pull() {
+    auto sink = std::make_shared<Recorder>();
+    table_->FindOrExpect(1)->ServePull(Request(), sink, nullptr);
+    return sink->events;
+  }
+  void EndSession() {
+    session_ = nullptr;
+    table_->DropOfEndedSessions(absl::AbortedError("The session has ended"));
+  }
+
+  std::shared_ptr<const bool> session_ = std::make_shared<const bool>(true);
+  const std::shared_ptr<StepLoans> loans_ = std::make_shared<StepLoans>();
+  int given_back_ = 0;
+};
+
+TEST_F(StepLoansTest, WhatWasPulledIsNotGivenBack) {
+  ASSERT_NO_FATAL_FAILURE(RunWell(1));
+  EXPECT_EQ(Pull().back(), "OK");
+  EndSession();
+  loans_->GiveBack();
+  EXPECT_EQ(given_back_, 0);
+}
+
+TEST_F(StepLoansTest, WhatNobodyAskedForIsGivenBackWhenItsSessionEndsAndNotPulledAsWell) {
+  ASSERT_NO_FATAL_FAILURE(RunWell(1));
+  table_->DropOfEndedSessions(absl::AbortedError("Another session has ended"));
+  EXPECT_EQ(given_back_, 0);
+  EndSession();
+  EXPECT_EQ(given_back_, 1);
+  const std::vector<std::string> late = Pull();
+  ASSERT_EQ(late.size(), 1u);
+  EXPECT_NE(late[0].find("The session has ended"), std::string::npos) << late[0];
+  EndSession();
+  EXPECT_EQ(given_back_, 1);
+}
+
+TEST_F(StepLoansTest, WhatNobodyAskedForIsGivenBackWhenItsStepExpires) {
+  ASSERT_NO_FATAL_FAILURE(RunWell(1));
+  clock_.Advance(StepTable::kEndedExpiry + absl::Minutes(10));
+  table_->Sweep();
+  EXPECT_EQ(given_back_, 1);
+}
+
+TEST_F(StepLoansTest, WhatItsMasterCleansUpStaysTaken) {
+  ASSERT_NO_FATAL_FAILURE(RunWell(1));
+  table_->Cleanup(1, absl::AbortedError("Cleanup 1"));
+  EndSession();
+  EXPECT_EQ(given_back_, 0);
+}
+
+TEST_F(StepLoansTest, LoansGoBackInReverseOrderAndThoseThatComeLaterAtOnce) {
+  StepLoans loans;
+  std::vector<int> given_back;
+  for (const int i : {1, 2, 3}) loans.Lend([&given_back, i] { given_back.push_back(i); });
+  loans.GiveBack();
+  EXPECT_EQ(given_back, (std::vector<int>{3, 2, 1}));
+  loans.Settle();
+  loans.Lend([&] { given_back.push_back(4); });
+  loans.GiveBack();
+  EXPECT_EQ(given_back, (std::vector<int>{3, 2, 1, 4}));
+
+  StepLoans settled;
+  settled.Lend([&] { given_back.push_back(5); });
+  settled.Settle();
+  settled.Lend([&] { given_back.push_back(6); });
+  settled.GiveBack();
+  EXPECT_EQ(given_back.size(), 4u);
+}
+
 TEST_F(StepRendezvousTest, ItSaysWhatItWaitsForByItsNameOnTheWireAndSinceWhen) {
   ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_));
   clock_.Advance(absl::Milliseconds(1500));

@@ -2,6 +2,7 @@
 #include "distributed/worker/worker.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -334,6 +335,7 @@ Status Worker::CreateWorkerSession(const tensorflow::CreateWorkerSessionRequest&
               session->lease = leases_.Grant(session->handle, terms.lease);
             }
             sessions_.emplace(session->handle, session);
+            runs_.NoteTrainer(session->run, session->opener.task);
           }
         } catch (...) {
           // A session that is not in the list is counted nowhere.
@@ -363,6 +365,7 @@ void Worker::BeginEnd(std::map<std::string, std::shared_ptr<Session>>::iterator 
   sessions_.erase(it);
   session->ended = why;
   session->open = nullptr;
+  last_ended_ = options_.clock->Now();
   if (session->lease != nullptr) leases_.Drop(session->handle);
   if (!session->run.empty()) runs_.Close(session->run);
   RememberEnd(session->handle, why);
@@ -391,8 +394,14 @@ void Worker::FinishEnds() {
     }
     freed = runs_.TakeFreed();
   }
-  steps_->LookForPulls();  // what sessions that are over have sent is nobody's to pull
   for (const auto& [step, why] : steps) step->Cancel(why);
+  // What sessions that are over have sent is nobody's to pull. After the steps: one that ends well
+  // meanwhile is found here, or finds that it was cancelled.
+  if (!ending.empty()) {
+    steps_->DropOfEndedSessions(
+        Derived(absl::AbortedError(absl::StrCat("The session of this step on ", options_.task,
+                                                " has ended before its tensors were asked for"))));
+  }
   for (const auto& session : ending) {
     // Plans may hold what belongs to the session.
     std::map<std::string, std::shared_ptr<RegisteredGraph>> graphs;
@@ -480,7 +489,19 @@ std::vector<std::string> Worker::RenewSessions(absl::Span<const std::string> han
 
 FoundRun Worker::FindRun(absl::string_view name, absl::string_view id) const {
   MutexLock lock(&mu_);
-  return runs_.Find(name, id);
+  FoundRun found = runs_.Find(name, id);
+  // Who asks by the name only waits for the run.
+  if (found.state == FoundRun::State::kUnknown || !name.empty()) return found;
+  std::set<std::string> open;
+  for (const auto& [handle, session] : sessions_) {
+    if (session->run.id != found.run.id || session->run.is_chief) continue;
+    open.insert(session->opener.task);
+  }
+  found.trainers.assign(open.begin(), open.end());
+  for (const std::string& task : runs_.TrainersOf(found.run.id)) {
+    if (open.count(task) == 0) found.former_trainers.push_back(task);
+  }
+  return found;
 }
 
 Status Worker::EndRun(const std::string& session_handle, const RunEnd& end) {
@@ -741,6 +762,29 @@ void Worker::StepEnded(WorkerStep* run) {
 Status Worker::CleanupGraph(int64_t step_id) {
   steps_->Cleanup(step_id, absl::AbortedError(absl::StrCat("Cleanup ", step_id)));
   return absl::OkStatus();
+}
+
+Status Worker::CheckMayClear(absl::string_view method, absl::Span<const std::string> containers,
+                             int master_sessions) const {
+  const auto refuse = [&](const auto&... got) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        method, " on ", options_.task, ": who clears variables must be a member of the cluster, ",
+        "who shows a token (MILLRACE_TOKEN_FILE) or a certificate, or nobody's variables may be ",
+        "there, got a caller of whom neither is asked, and ", got...));
+  };
+  MutexLock lock(&mu_);
+  const int open = std::max(master_sessions, static_cast<int>(sessions_.size()));
+  if (open > 0) return refuse(open, " open sessions");
+  for (const std::string& container : containers) {
+    if (!runs_.ContainerOf(container).empty()) {
+      return refuse("container '", Shown(container), "', which belongs to a training run");
+    }
+  }
+  const absl::Duration ago = options_.clock->Now() - last_ended_;
+  if (ago >= options_.run_linger) return absl::OkStatus();
+  return refuse("a session that ended ", absl::FormatDuration(absl::Trunc(ago, absl::Seconds(1))),
+                " ago, of the ", absl::FormatDuration(options_.run_linger),
+                " (ServerOptions::run_linger) in which its client may come again");
 }
 
 Status Worker::CleanupAll(absl::Span<const std::string> containers) {

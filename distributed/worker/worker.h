@@ -104,6 +104,12 @@ class Worker {
                 CancellationManager* cancellation, tensorflow::RunGraphResponse* response,
                 std::vector<NamedTensor>* received, Transport::Done done);
   Status CleanupGraph(int64_t step_id);
+  // Whether who asks for `method`, and cannot prove to be a member of the cluster, may clear these
+  // containers (none: the default one). PermissionDenied while a session is open here, or
+  // `master_sessions` are in this task's master; for WorkerOptions::run_linger after the last one
+  // has ended, whose client may be about to come again; and always for what belongs to a run.
+  Status CheckMayClear(absl::string_view method, absl::Span<const std::string> containers,
+                       int master_sessions = 0) const;
   // Clears the containers of all devices that are shared; none named: the default one. The id of a
   // run names what belongs to it.
   Status CleanupAll(absl::Span<const std::string> containers);
@@ -179,6 +185,7 @@ class Worker {
   Status takes_ ABSL_GUARDED_BY(mu_);  // OK until StopTaking
   std::map<std::string, std::shared_ptr<Session>> sessions_ ABSL_GUARDED_BY(mu_);
   RunRegistry runs_ ABSL_GUARDED_BY(mu_);
+  absl::Time last_ended_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();  // of the sessions
   // Sessions that are out of the list, and still have steps and graphs.
   std::vector<std::shared_ptr<Session>> ending_ ABSL_GUARDED_BY(mu_);
   // Why sessions ended that their masters may not know of, the last of them.

@@ -71,6 +71,7 @@ WorkerStep::WorkerStep(const WorkerOptions* options, std::shared_ptr<StepTable> 
     context.io_pool = options_->io_pool;
     context.step_resources = &step_resources_;
     context.session_handle = session;
+    context.loans = loans_.get();
   }
 }
 
@@ -102,7 +103,7 @@ void WorkerStep::Start(const tensorflow::RunGraphRequest& request,
 Status WorkerStep::Begin(const tensorflow::RunGraphRequest& request,
                          absl::Span<const NamedTensor> send, CancellationManager* cancellation) {
   MR_ASSIGN_OR_RETURN(std::shared_ptr<StepRendezvous> started,
-                      steps_->Start(request.step_id(), graph_->edges, session_is_open_));
+                      steps_->Start(request.step_id(), graph_->edges, session_is_open_, loans_));
   {
     MutexLock lock(&mu_);
     rendezvous_ = std::move(started);
@@ -312,12 +313,24 @@ void WorkerStep::Finish() {
     });
     if (status.ok()) status = ended;
   }
+  // Before the caller hears of it: who asks next finds what was given back. A step that ended well
+  // settles when the last of what it sent is pulled.
+  if (IsGivenUp()) {
+    loans_->GiveBack();
+  } else if (!status.ok()) {
+    loans_->Settle();
+  }
   Transport::Done done = std::move(done_);
   NoExceptions("RunGraph", [&]() -> Status {
     done(status);
     return absl::OkStatus();
   }).IgnoreError();
   ended_(this);
+}
+
+bool WorkerStep::IsGivenUp() {
+  MutexLock lock(&mu_);
+  return !cancelled_with_.ok();
 }
 
 Status WorkerStep::Answer() {

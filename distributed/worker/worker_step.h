@@ -41,6 +41,7 @@
 #include "runtime/resource_manager.h"
 #include "runtime/session/compile_path.h"
 #include "runtime/step_context.h"
+#include "runtime/step_loans.h"
 #include "runtime/step_stats.h"
 
 namespace millrace {
@@ -102,6 +103,7 @@ class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
   void TimeIsOver();
   void PartsEnded(const Status& status);
   void Finish();
+  bool IsGivenUp();
   // Fills the response; returns what the step ends with.
   Status Answer();
   void CollectResults();
@@ -116,6 +118,7 @@ class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
   std::shared_ptr<StepRendezvous> rendezvous_;  // set once, under mu_, before anything runs
   CancellationManager cancellation_;
   ResourceManager step_resources_;
+  const std::shared_ptr<StepLoans> loans_ = std::make_shared<StepLoans>();
   std::vector<StepContext> contexts_;
   std::unique_ptr<StepStatsCollector> stats_;
   bool record_graphs_ = false;

@@ -8,6 +8,7 @@
 
 #include "core/arena.h"
 #include "core/cancellation.h"
+#include "core/clock.h"
 #include "core/hash64.h"
 #include "core/io_pool.h"
 #include "core/notification.h"
@@ -400,6 +401,44 @@ TEST_F(WorkerTest, AWorkerThatStopsLetsStepsEndAndTakesNoNewOnes) {
   EXPECT_TRUE(worker_->AwaitSteps(absl::InfiniteFuture()));
   step.join();
   EXPECT_OK(status);
+}
+
+TEST_F(WorkerTest, StrangersMayClearWhatNobodyWantsBackAndNeverWhatBelongsToARun) {
+  FakeClock clock;
+  WorkerOptions options;
+  options.task = kPs;
+  options.clock = &clock;
+  options.run_linger = absl::Minutes(10);
+  Worker worker(std::move(options));
+  EXPECT_OK(worker.CheckMayClear("CleanupAll", {}));
+  const auto open = [&](const std::string& handle, const TrainingRun& run) {
+    tensorflow::CreateWorkerSessionRequest request;
+    request.set_session_handle(handle);
+    AddSessionTerms({.run = run}, &request);
+    return worker.CreateWorkerSession(request);
+  };
+  const auto close = [&](const std::string& handle) {
+    tensorflow::DeleteWorkerSessionRequest request;
+    request.set_session_handle(handle);
+    return worker.DeleteWorkerSession(request);
+  };
+  constexpr auto kDenied = absl::StatusCode::kPermissionDenied;
+  ASSERT_OK(open("a", {}));
+  EXPECT_STATUS(worker.CheckMayClear("CleanupAll", {}), kDenied, "and 1 open sessions");
+  EXPECT_STATUS(worker.CheckMayClear("Reset", {}, 3), kDenied, "and 3 open sessions");
+  ASSERT_OK(close("a"));
+  EXPECT_STATUS(worker.CheckMayClear("CleanupAll", {}), kDenied, "a session that ended 0 ago");
+  clock.Advance(absl::Minutes(10) - absl::Seconds(1));
+  EXPECT_STATUS(worker.CheckMayClear("CleanupAll", {"x"}), kDenied, "ended 9m59s ago, of the 10m");
+  clock.Advance(absl::Seconds(1));
+  EXPECT_OK(worker.CheckMayClear("CleanupAll", {}));
+
+  ASSERT_OK(open("b", {.name = "/b", .id = "b1", .is_chief = true, .chief = "c", .epoch = 1}));
+  ASSERT_OK(close("b"));
+  clock.Advance(absl::Hours(100));
+  EXPECT_OK(worker.CheckMayClear("CleanupAll", {}));
+  EXPECT_STATUS(worker.CheckMayClear("CleanupAll", {"", "b1"}), kDenied,
+                "container 'b1', which belongs to a training run");
 }
 
 TEST_F(WorkerTest, AHandleOfASessionHasAtMost256Bytes) {

@@ -2,251 +2,31 @@
 #include "ops/control/queue.h"
 
 #include <algorithm>
-#include <deque>
-#include <list>
 #include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_join.h"
 #include "core/cancellation.h"
+#include "core/exceptions.h"
 #include "core/mutex.h"
 #include "graph/shape_inference.h"
+#include "ops/kernels/queue.h"
 #include "ops/rules/elements.h"
 #include "proto/node_def.pb.h"
 #include "runtime/kernel.h"
 #include "runtime/resource_manager.h"
+#include "runtime/step_loans.h"
 
 namespace millrace {
 namespace {
 
-using Tuple = std::vector<Tensor>;
+// --- Queues --------------------------------------------------------------------------------------
 
-// Types as "[int32, float]", shapes as "[[2], []]".
-template <typename Part>
-std::string ListText(const std::vector<Part>& parts) {
-  const auto append = [](std::string* out, const Part& part) {
-    absl::StrAppend(out, MessagePart(part));
-  };
-  return absl::StrCat("[", absl::StrJoin(parts, ", ", append), "]");
-}
-
-// What a queue is made with.
-struct QueueSpec {
-  std::vector<DType> types;
-  std::vector<PartialShape> shapes;  // empty: any
-  int64_t capacity = -1;
-  std::string container, name;
-
-  Status Init(const NodeAttrs& attrs) {
-    MR_RETURN_IF_ERROR(ReadAttrs(attrs, "component_types", &types, "shapes", &shapes, "capacity",
-                                 &capacity, "container", &container, "shared_name", &name));
-    capacity = std::max<int64_t>(capacity, -1);
-    if (!shapes.empty() && shapes.size() != types.size()) {
-      return InvalidArgument("shapes must be empty or have one shape for each of the ",
-                             types.size(), " component_types, got ", shapes.size());
-    }
-    for (size_t i = 0; i < shapes.size(); ++i) {
-      if (shapes[i].IsFullyDefined()) continue;
-      return InvalidArgument("shapes[", i, "] must be fully defined, got ", shapes[i]);
-    }
-    return absl::OkStatus();
-  }
-  // What is put in or taken out must have the queue's types.
-  Status CheckTypes(const std::vector<DType>& got) const {
-    if (got == types) return absl::OkStatus();
-    return InvalidArgument("FIFOQueue '", name, "' has component types ", ListText(types), ", got ",
-                           ListText(got));
-  }
-  // A queue that exists must be what another node asks for.
-  Status CheckSame(const QueueSpec& want) const {
-    const auto check = [this](const char* what, const char* were, const std::string& have,
-                              const std::string& requested) {
-      if (have == requested) return absl::OkStatus();
-      return InvalidArgument("Shared queue '", name, "' has ", what, " ", have, " but requested ",
-                             what, " ", were, " ", requested);
-    };
-    MR_RETURN_IF_ERROR(
-        check("capacity", "was", absl::StrCat(capacity), absl::StrCat(want.capacity)));
-    MR_RETURN_IF_ERROR(check("component types", "were", ListText(types), ListText(want.types)));
-    return check("component shapes", "were", ListText(shapes), ListText(want.shapes));
-  }
-};
-
-// A queue. Attempts that cannot go on wait in two lines, one of enqueues and one of dequeues; only
-// the first of a line is served. Whoever changes something serves the lines and then calls what has
-// ended, without the lock.
-//
-// An attempt: waiting -> ended. It ends once: when it has all it wants, when the queue is closed
-// and it cannot have it, or when its step is cancelled; whoever takes it out of its line under the
-// lock ends it.
-class Queue : public Resource, public std::enable_shared_from_this<Queue> {
- public:
-  static constexpr const char* kTypeName = "Queue";
-
-  struct Attempt {
-    bool is_enqueue = false;
-    std::vector<Tuple> tuples = {};  // enqueue: all; dequeue: those collected so far
-    // Dequeue: how many elements, or fewer but not 0 when `allow_fewer` and nothing more can come.
-    size_t wanted = 0;
-    bool allow_fewer = false;
-    // Called once, here or on another thread; with the tuples that were dequeued.
-    absl::AnyInvocable<void(StatusOr<std::vector<Tuple>>)> done;
-
-    // The queue's own.
-    size_t put = 0;  // enqueue: how many of the tuples are in
-    Status status = absl::OkStatus();
-    // Set while registered; outlives the step's kernels.
-    CancellationManager* cancellation = nullptr;
-    CancellationManager::Token token = 0;
-  };
-
-  explicit Queue(QueueSpec spec) : spec_(std::move(spec)) {}
-
-  const QueueSpec& spec() const { return spec_; }
-  std::string DebugString() const override {
-    MutexLock lock(&mu_);
-    return absl::StrCat("FIFOQueue '", spec_.name, "': ", elements_.size(), " elements",
-                        closed_ ? ", closed" : "");
-  }
-  size_t size() const {
-    MutexLock lock(&mu_);
-    return elements_.size();
-  }
-  bool closed() const {
-    MutexLock lock(&mu_);
-    return closed_;
-  }
-
-  // Serves the attempt at once when it can be, else registers for cancellation and lets it wait.
-  void Begin(CancellationManager* cancellation, Attempt wish) {
-    const auto attempt = std::make_shared<Attempt>(std::move(wish));
-    Line arrived = {attempt};
-    Change([&](Line* ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-      Attempt* const a = attempt.get();
-      Line& line = LineOf(*a);
-      bool waits = false;
-      if (a->is_enqueue && closed_) {
-        a->status = absl::CancelledError(absl::StrCat("FIFOQueue '", spec_.name, "' is closed."));
-      } else if (!line.empty() || !TryEnd(a)) {
-        Restore(a);  // what TryEnd did in part stays done only when the attempt stands in line
-        waits = cancellation == nullptr ||
-                cancellation->Register(
-                    &a->token, [queue = shared_from_this(), attempt] { queue->Cancel(attempt); });
-        if (waits) a->cancellation = cancellation;
-        if (!waits) a->status = CancelledStatus(*a);
-      }
-      Line& place = waits ? line : *ended;
-      place.splice(place.end(), arrived);
-    });
-  }
-  void Close(bool cancel_pending_enqueues) {
-    Change([&](Line* ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-      closed_ = true;
-      if (!cancel_pending_enqueues) return;
-      for (auto& attempt : enqueues_) attempt->status = CancelledStatus(*attempt);
-      ended->swap(enqueues_);
-    });
-  }
-
- private:
-  // Attempts move between lines with their nodes: that takes no memory.
-  using Line = std::list<std::shared_ptr<Attempt>>;
-
-  void Cancel(const std::shared_ptr<Attempt>& attempt) {
-    Change([&](Line* ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-      Line& line = LineOf(*attempt);
-      const auto found = std::find(line.begin(), line.end(), attempt);
-      if (found == line.end()) return;  // ended by somebody else
-      ended->splice(ended->end(), line, found);
-      if (!attempt->is_enqueue) Restore(attempt.get());
-      attempt->status = CancelledStatus(*attempt);
-    });
-  }
-
-  // Calls change(&ended) and serves the lines, then calls what has ended, without the lock.
-  void Change(absl::FunctionRef<void(Line* ended)> change) {
-    Line ended;
-    {
-      MutexLock lock(&mu_);
-      change(&ended);
-      Serve(&ended);
-    }
-    for (const std::shared_ptr<Attempt>& a : ended) {
-      // When its callback has begun, it finds that the attempt has left its line.
-      if (a->cancellation != nullptr) a->cancellation->Deregister(a->token);
-      a->status.ok() ? a->done(std::move(a->tuples)) : a->done(a->status);
-    }
-  }
-
-  static Status CancelledStatus(const Attempt& attempt) {
-    return absl::CancelledError(attempt.is_enqueue ? "Enqueue operation was cancelled"
-                                                   : "Dequeue operation was cancelled");
-  }
-  Line& LineOf(const Attempt& attempt) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return attempt.is_enqueue ? enqueues_ : dequeues_;
-  }
-  bool HasRoom() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return spec_.capacity < 0 || static_cast<int64_t>(elements_.size()) < spec_.capacity;
-  }
-
-  // Lets attempts go on, in both lines, until the first of each has to wait.
-  void Serve(Line* ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    do {
-      for (Line* line : {&enqueues_, &dequeues_}) {
-        while (!line->empty() && TryEnd(line->front().get())) {
-          ended->splice(ended->end(), *line, line->begin());
-        }
-      }
-      // Dequeues may have made room for a part of what the first enqueue has.
-    } while (!enqueues_.empty() && HasRoom());
-  }
-
-  // Goes on with the attempt as far as possible; true when it has ended.
-  bool TryEnd(Attempt* a) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (a->is_enqueue) {
-      while (a->put < a->tuples.size() && HasRoom()) {
-        elements_.push_back(std::move(a->tuples[a->put++]));
-      }
-      return a->put == a->tuples.size();
-    }
-    while (a->tuples.size() < a->wanted && !elements_.empty()) {
-      a->tuples.push_back(std::move(elements_.front()));
-      elements_.pop_front();
-    }
-    const size_t have = a->tuples.size();
-    if (have == a->wanted) return true;
-    if (!closed_ || !enqueues_.empty()) return false;
-    if (a->allow_fewer && have > 0) return true;
-    Restore(a);
-    a->status = OutOfRange("FIFOQueue '", spec_.name,
-                           "' is closed and has insufficient elements (requested ", a->wanted,
-                           ", current size ", have, ")");
-    return true;
-  }
-  // Undoes what an attempt that does not stand in line has done so far.
-  void Restore(Attempt* a) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (a->is_enqueue) {
-      for (; a->put > 0; elements_.pop_back()) a->tuples[--a->put] = std::move(elements_.back());
-      return;
-    }
-    for (size_t i = a->tuples.size(); i-- > 0;) elements_.push_front(std::move(a->tuples[i]));
-    a->tuples.clear();
-  }
-
-  const QueueSpec spec_;
-  mutable Mutex mu_;
-  std::deque<Tuple> elements_ ABSL_GUARDED_BY(mu_);
-  Line enqueues_ ABSL_GUARDED_BY(mu_), dequeues_ ABSL_GUARDED_BY(mu_);
-  bool closed_ ABSL_GUARDED_BY(mu_) = false;
-};
-
-// --- FIFOQueueV2 ---------------------------------------------------------------------------------
-
-Status FIFOQueueShape(InferenceContext* c) {
+template <QueueKind kKind>
+Status QueueShape(InferenceContext* c) {
   QueueSpec spec;
-  MR_RETURN_IF_ERROR(spec.Init(c->attrs()));
+  MR_RETURN_IF_ERROR(spec.Init(kKind, c->attrs()));
   c->set_output(0, Shape());
   // A handle knows of one type and shape only.
   if (spec.types.size() == 1) {
@@ -255,10 +35,11 @@ Status FIFOQueueShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-class FIFOQueueKernel : public Kernel {
+class QueueKernel : public Kernel {
  public:
+  explicit QueueKernel(QueueKind kind) { spec_.kind = kind; }
   Status Init(KernelConstruction* c) override {
-    MR_RETURN_IF_ERROR(spec_.Init(c->attrs()));
+    MR_RETURN_IF_ERROR(spec_.Init(spec_.kind, c->attrs()));
     if (spec_.name.empty()) spec_.name = c->node().name();
     return absl::OkStatus();
   }
@@ -287,14 +68,21 @@ class FIFOQueueKernel : public Kernel {
   mutable Tensor handle_ ABSL_GUARDED_BY(mu_);
 };
 
-const OpRegistration kFIFOQueue =
-    OpSpec("FIFOQueueV2", "-> handle: resource",
-           "component_types: list(type) >= 1; shapes: list(shape) >= 0 = []; capacity: int = -1; "
-           "container: string = ''; shared_name: string = ''")
-        .Stateful()
-        .Shape(FIFOQueueShape)
-        .NotDifferentiable()
-        .With(KernelFor<FIFOQueueKernel>());
+template <QueueKind kKind>
+OpRegistration RegisterQueue(const char* name, const char* more_attrs) {
+  return OpSpec(name, "-> handle: resource",
+                absl::StrCat("component_types: list(type) >= 1; shapes: list(shape) >= 0 = []; "
+                             "capacity: int = -1; ",
+                             more_attrs, "container: string = ''; shared_name: string = ''"))
+      .Stateful()
+      .Shape(QueueShape<kKind>)
+      .NotDifferentiable()
+      .With(KernelFor<QueueKernel>(kKind));
+}
+const OpRegistration kFIFOQueue = RegisterQueue<QueueKind::kFifo>("FIFOQueueV2", "");
+const OpRegistration kPaddingQueue = RegisterQueue<QueueKind::kPadding>("PaddingFIFOQueueV2", "");
+const OpRegistration kShuffleQueue = RegisterQueue<QueueKind::kShuffle>(
+    "RandomShuffleQueueV2", "min_after_dequeue: int = 0; seed: int = 0; seed2: int = 0; ");
 
 // --- Enqueue and dequeue -------------------------------------------------------------------------
 
@@ -406,8 +194,62 @@ Status SetOutputs(KernelContext* ctx, Tuple tuple) {
   }
   return absl::OkStatus();
 }
+// The smallest shape that has room for all of a component, which are of one rank.
+StatusOr<Shape> PaddedShape(const PartialShape& declared, const std::vector<Tuple>& tuples,
+                            size_t component) {
+  std::vector<int64_t> dims(declared.dims().begin(), declared.dims().end());
+  for (size_t d = 0; d < dims.size(); ++d) {
+    if (dims[d] >= 0) continue;
+    dims[d] = 0;
+    for (const Tuple& tuple : tuples) {
+      dims[d] = std::max(dims[d], tuple[component].dim(static_cast<int>(d)));
+    }
+  }
+  return Shape::Make(dims);
+}
+
+// Copies `from` into the corner of a zeroed place of shape `room`.
+template <typename E>
+void CopyIntoCorner(const E* from, const Shape& shape, E* to, const Shape& room) {
+  if (shape.num_elements() == 0) return;
+  const int rank = shape.rank();
+  const int64_t row = rank == 0 ? 1 : shape.dim(rank - 1);
+  const int64_t rows = shape.num_elements() / row;
+  for (int64_t r = 0; r < rows; ++r) {
+    // The place of row r, dimension by dimension from the last but one on.
+    int64_t left = r, at = 0, stride = rank == 0 ? 1 : room.dim(rank - 1);
+    for (int d = rank - 2; d >= 0; --d) {
+      at += left % shape.dim(d) * stride;
+      left /= shape.dim(d);
+      stride *= room.dim(d);
+    }
+    std::copy_n(from + r * row, row, to + at);
+  }
+}
+
+// The tuples as the rows of one output per component, each padded with zeros to the largest.
+Status SetPaddedRows(KernelContext* ctx, const QueueSpec& spec, const std::vector<Tuple>& tuples) {
+  for (size_t c = 0; c < spec.types.size(); ++c) {
+    MR_ASSIGN_OR_RETURN(const Shape room, PaddedShape(spec.shapes[c], tuples, c));
+    MR_ASSIGN_OR_RETURN(const PartialShape rows,
+                        RowsOf(PartialShape(room), static_cast<int64_t>(tuples.size())));
+    MR_ASSIGN_OR_RETURN(const Shape shape, rows.ToShape());
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(static_cast<int>(c), shape));
+    MR_RETURN_IF_ERROR(VisitElements(out->dtype(), [&]<typename E>() {
+      E* to = MutableElementsOf<E>(out);
+      std::fill_n(to, out->num_elements(), E());
+      for (const Tuple& tuple : tuples) {
+        CopyIntoCorner(ElementsOf<E>(tuple[c]), tuple[c].shape(), to, room);
+        to += room.num_elements();
+      }
+    }));
+  }
+  return absl::OkStatus();
+}
+
 // The tuples as the rows of one output per component.
 Status SetOutputRows(KernelContext* ctx, const QueueSpec& spec, const std::vector<Tuple>& tuples) {
+  if (spec.kind == QueueKind::kPadding) return SetPaddedRows(ctx, spec, tuples);
   for (size_t c = 0; c < spec.types.size(); ++c) {
     MR_ASSIGN_OR_RETURN(const PartialShape rows,
                         RowsOf(spec.shapes[c], static_cast<int64_t>(tuples.size())));
@@ -423,6 +265,20 @@ Status SetOutputRows(KernelContext* ctx, const QueueSpec& spec, const std::vecto
   return absl::OkStatus();
 }
 
+// The elements go back when the step is given up (runtime/step_loans.h), or when that cannot be
+// noted.
+Status Lend(const KernelContext& ctx, const std::shared_ptr<Queue>& queue,
+            std::vector<Tuple>* tuples) {
+  StepLoans* const loans = StepLoans::Of(ctx);
+  if (loans == nullptr) return absl::OkStatus();
+  const Status lent = NoExceptions("Dequeue", [&]() -> Status {
+    loans->Lend([queue, taken = *tuples]() mutable { queue->GiveBack(std::move(taken)); });
+    return absl::OkStatus();
+  });
+  if (!lent.ok()) queue->GiveBack(std::move(*tuples));
+  return lent;
+}
+
 template <Take kTake>
 Status BeginDequeue(KernelContext* ctx, std::shared_ptr<Queue> queue, DoneCallback* done) {
   int64_t n = 1;
@@ -431,12 +287,13 @@ Status BeginDequeue(KernelContext* ctx, std::shared_ptr<Queue> queue, DoneCallba
     MR_RETURN_IF_ERROR(CheckCount(n));
     if (queue->spec().shapes.empty()) {
       return InvalidArgument(
-          "FIFOQueue's DequeueMany and DequeueUpTo require the components to have specified "
-          "shapes.");
+          QueueKindName(queue->spec().kind),
+          "'s DequeueMany and DequeueUpTo require the components to have specified shapes.");
     }
   }
   auto finish = [ctx, queue, done = std::move(*done)](StatusOr<std::vector<Tuple>> tuples) mutable {
     if (!tuples.ok()) return done(tuples.status());
+    if (const Status lent = Lend(*ctx, queue, &*tuples); !lent.ok()) return done(lent);
     done(kTake == Take::kOne ? SetOutputs(ctx, std::move(tuples->front()))
                              : SetOutputRows(ctx, queue->spec(), *tuples));
   };

@@ -2,7 +2,8 @@
 #ifndef MILLRACE_OPS_CONTROL_QUEUE_H_
 #define MILLRACE_OPS_CONTROL_QUEUE_H_
 
-// Queues: steps hand tuples of tensors to other steps, first in, first out.
+// Queues: steps hand tuples of tensors to other steps: first in, first out (FIFOQueueV2,
+// PaddingFIFOQueueV2), or in a random order (RandomShuffleQueueV2).
 //
 // An enqueue into a full queue and a dequeue from an empty one wait without a thread, in the order
 // in which they came, until they can go on, their step is cancelled or the queue is closed:
@@ -10,8 +11,14 @@
 //   * dequeue when too little is left and nothing can come: OutOfRange "FIFOQueue '<name>' is
 //     closed and has insufficient elements (requested N, current size M)": the end of the data;
 //   * cancelled step: Cancelled "Dequeue operation was cancelled".
-// Queues outlive steps; those of one name on one device are one queue and must agree in capacity,
-// types and shapes.
+// On a server, what a step has dequeued goes back, to the front and in its order, when the step is
+// cancelled, or its session ends before anybody has asked for what the step sends: its client was
+// killed, say. What a step that ended well has sent away, or one that failed by itself has taken,
+// stays taken, as in TensorFlow. (A queue that was closed and empty meanwhile has said so already.)
+//
+// In these texts FIFOQueue stands for the kind of the queue. Queues outlive steps; those of one
+// name on one device are one queue and must agree in kind, capacity, types, shapes,
+// min_after_dequeue and (unless none are given) seeds.
 
 #include <string>
 #include <vector>
@@ -33,6 +40,41 @@ inline Output FIFOQueueV2(ScopeAt at, const std::vector<DType>& component_types,
                  "capacity", attrs.capacity, "container", attrs.container, "shared_name",
                  attrs.shared_name);
 }
+struct PaddingFIFOQueueAttrs {
+  int64_t capacity = -1;
+  std::string container = "";
+  std::string shared_name = "";
+};
+// The same, whose elements may differ in the dimensions that `shapes` (one for each component, of
+// known rank) leave open; DequeueMany and DequeueUpTo pad them at the end, with zeros, false or "",
+// to the largest of the batch.
+inline Output PaddingFIFOQueueV2(ScopeAt at, const std::vector<DType>& component_types,
+                                 const std::vector<PartialShape>& shapes,
+                                 const PaddingFIFOQueueAttrs& attrs = {}) {
+  return BuildOp(at, "PaddingFIFOQueueV2", {}, "component_types", component_types, "shapes", shapes,
+                 "capacity", attrs.capacity, "container", attrs.container, "shared_name",
+                 attrs.shared_name);
+}
+
+struct RandomShuffleQueueAttrs {
+  std::vector<PartialShape> shapes = {};
+  int64_t capacity = -1;
+  // So many stay in the queue, to draw from, as long as it is not closed.
+  int64_t min_after_dequeue = 0;
+  // The draws are a function of both; another one in each process when both are 0.
+  int64_t seed = 0, seed2 = 0;
+  std::string container = "";
+  std::string shared_name = "";
+};
+// Dequeues draw any of the elements.
+inline Output RandomShuffleQueueV2(ScopeAt at, const std::vector<DType>& component_types,
+                                   const RandomShuffleQueueAttrs& attrs = {}) {
+  return BuildOp(at, "RandomShuffleQueueV2", {}, "component_types", component_types, "shapes",
+                 attrs.shapes, "capacity", attrs.capacity, "min_after_dequeue",
+                 attrs.min_after_dequeue, "seed", attrs.seed, "seed2", attrs.seed2, "container",
+                 attrs.container, "shared_name", attrs.shared_name);
+}
+
 // One element: a tensor for each component.
 inline Operation QueueEnqueueV2(ScopeAt at, Output handle, absl::Span<const Output> components) {
   return BuildOp(at, "QueueEnqueueV2", {handle, components});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/control/queue.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -301,6 +302,116 @@ TEST_F(FIFOQueueTest, ASharedQueueMustBeTheSame) {
                     .Attr("component_types", ints)
                     .Attr("shapes", std::vector<PartialShape>{PartialShape({-1})}),
                 kInvalid, "shapes[0] must be fully defined, got [?]");
+}
+
+// --- PaddingFIFOQueueV2, RandomShuffleQueueV2 ----------------------------------------------------
+
+class OtherQueuesTest : public FIFOQueueTest {
+ protected:
+  OpCall PaddingCall(const std::vector<PartialShape>& shapes, const std::vector<DType>& types) {
+    return OpCall("PaddingFIFOQueueV2")
+        .Name("q")
+        .Attr("component_types", types)
+        .Attr("shapes", shapes)
+        .On(&device_);
+  }
+  OpCall ShuffleCall(int64_t min_after_dequeue, int64_t seed, const std::string& name = "q") {
+    return OpCall("RandomShuffleQueueV2")
+        .Name(name)
+        .Attr("component_types", std::vector<DType>{DT_INT32})
+        .Attr("shapes", std::vector<PartialShape>{PartialShape::Scalar()})
+        .Attr("min_after_dequeue", min_after_dequeue)
+        .Attr("capacity", int64_t{100})
+        .Attr("seed", seed)
+        .Attr("seed2", seed)
+        .On(&device_);
+  }
+  std::vector<int32_t> Values(const Tensor& t) {
+    const auto flat = t.flat<int32_t>();
+    return {flat.begin(), flat.end()};
+  }
+};
+
+TEST_F(OtherQueuesTest, PaddingFillsRowsUpToTheLargestOfTheBatch) {
+  const std::vector<DType> types = {DT_INT32, DT_STRING};
+  const Tensor q = RunOp1(PaddingCall({PartialShape({-1, 2}), PartialShape({-1})}, types));
+  ASSERT_OK(Enqueue(q, {TensorOf<int32_t>({1, 2}, {1, 2}), TensorOf<std::string>({2}, {"a", "b"})})
+                ->Wait());
+  ASSERT_OK(Enqueue(q, {TensorOf<int32_t>({2, 2}, {3, 4, 5, 6}), TensorOf<std::string>({0}, {})})
+                ->Wait());
+  auto two = DequeueMany(q, 2, "QueueDequeueManyV2", types);
+  ASSERT_OK(two->Wait());
+  ExpectTensorEqual(two->output(0), TensorOf<int32_t>({2, 2, 2}, {1, 2, 0, 0, 3, 4, 5, 6}));
+  ExpectTensorEqual(two->output(1), TensorOf<std::string>({2, 2}, {"a", "b", "", ""}));
+  // One by one they are what they were.
+  ASSERT_OK(
+      Enqueue(q, {TensorOf<int32_t>({1, 2}, {7, 8}), TensorOf<std::string>({0}, {})})->Wait());
+  auto one = Dequeue(q, types);
+  ASSERT_OK(one->Wait());
+  ExpectTensorEqual(one->output(0), TensorOf<int32_t>({1, 2}, {7, 8}));
+}
+
+TEST_F(OtherQueuesTest, PaddingIsInTheCornerOfEachDimension) {
+  const Tensor q = RunOp1(PaddingCall({PartialShape({-1, -1})}, {DT_INT32}));
+  ASSERT_OK(Enqueue(q, {TensorOf<int32_t>({2, 1}, {1, 2})})->Wait());
+  ASSERT_OK(Enqueue(q, {TensorOf<int32_t>({1, 3}, {3, 4, 5})})->Wait());
+  ASSERT_OK(Enqueue(q, {TensorOf<int32_t>({0, 3}, {})})->Wait());
+  auto three = DequeueMany(q, 3);
+  ASSERT_OK(three->Wait());
+  ExpectTensorEqual(three->output(0), TensorOf<int32_t>({3, 2, 3}, {1, 0, 0, 2, 0, 0,  //
+                                                                    3, 4, 5, 0, 0, 0,  //
+                                                                    0, 0, 0, 0, 0, 0}));
+  EXPECT_STATUS(Enqueue(q, {Ints({1})})->Wait(), kInvalid, "Expected [?,?], got [1]");
+  ExpectOpError(PaddingCall({PartialShape::Unknown()}, {DT_INT32}), kInvalid,
+                "shapes[0] must have a known rank, got ");
+  ExpectOpError(PaddingCall({}, {DT_INT32}), kInvalid,
+                "shapes must have one shape for each of the 1 component_types, got 0");
+}
+
+TEST_F(OtherQueuesTest, AShuffleGivesEachElementOnceInAnOrderOfItsSeed) {
+  std::vector<std::vector<int32_t>> orders;
+  for (const auto& [seed, name] : {std::pair<int64_t, const char*>{7, "a"}, {7, "b"}, {8, "c"}}) {
+    const Tensor q = RunOp1(ShuffleCall(0, seed, name));
+    ASSERT_OK(EnqueueMany(q, {Ints({0, 1, 2, 3, 4, 5, 6, 7, 8, 9})})->Wait());
+    auto all = DequeueMany(q, 10);
+    ASSERT_OK(all->Wait());
+    orders.push_back(Values(all->output(0)));
+  }
+  EXPECT_EQ(orders[0], orders[1]);
+  EXPECT_NE(orders[0], orders[2]);
+  std::vector<int32_t> sorted = orders[0];
+  EXPECT_FALSE(std::is_sorted(sorted.begin(), sorted.end()));
+  std::sort(sorted.begin(), sorted.end());
+  EXPECT_EQ(sorted, (std::vector<int32_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
+}
+
+TEST_F(OtherQueuesTest, AShuffleKeepsSomethingToDrawFromUntilItIsClosed) {
+  const Tensor q = RunOp1(ShuffleCall(3, 7));
+  ASSERT_OK(EnqueueMany(q, {Ints({1, 2, 3})})->Wait());
+  auto waits = Dequeue(q);
+  EXPECT_FALSE(waits->done());
+  ASSERT_OK(Enqueue(q, {Int(4)})->Wait());
+  ASSERT_OK(waits->Wait());
+  auto many = DequeueMany(q, 2);
+  EXPECT_FALSE(many->done());
+  Close(q);
+  ASSERT_OK(many->Wait());
+  ASSERT_OK(Dequeue(q)->Wait());
+  EXPECT_STATUS(Dequeue(q)->Wait(), absl::StatusCode::kOutOfRange,
+                "RandomShuffleQueue 'q' is closed and has insufficient elements (requested 1, "
+                "current size 0)");
+}
+
+TEST_F(OtherQueuesTest, KindsAreNotMixed) {
+  MakeQueue(100);
+  ExpectOpError(ShuffleCall(0, 7), kInvalid,
+                "Shared queue 'q' has type FIFOQueue but requested type was RandomShuffleQueue");
+  ExpectOpError(ShuffleCall(100, 7, "other"), kInvalid,
+                "min_after_dequeue must be >= 0 and below the capacity, got 100 of 100");
+  RunOp1(ShuffleCall(3, 7, "seeded"));
+  RunOp1(ShuffleCall(3, 0, "seeded"));
+  ExpectOpError(ShuffleCall(3, 8, "seeded"), kInvalid,
+                "has random seeds (7, 7) but requested random seeds were (8, 8)");
 }
 
 TEST(QueueShapes, FollowTheHandle) {

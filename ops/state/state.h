@@ -4,6 +4,7 @@
 
 // The builders of this drawer: variables of both kinds.
 
+#include "ops/state/count_up_to.h"        // IWYU pragma: export
 #include "ops/state/ref_variable.h"       // IWYU pragma: export
 #include "ops/state/resource_rows.h"      // IWYU pragma: export
 #include "ops/state/resource_variable.h"  // IWYU pragma: export

@@ -35,6 +35,7 @@
 #include "runtime/resource_manager.h"
 #include "runtime/session/compile_path.h"
 #include "runtime/session/direct_binding.h"
+#include "runtime/session/limited_compile.h"
 #include "runtime/session/signature_compiler.h"
 #include "runtime/session/step_pool.h"
 #include "runtime/source_lines.h"
@@ -46,6 +47,8 @@ namespace millrace {
 namespace {
 
 constexpr int kMaxCpuDevices = 1024;
+// Of a session one compiles, the others wait for it.
+constexpr int kCompileThreads = 64;
 constexpr int64_t kReportedMemoryLimit = int64_t{256} << 20;  // what TensorFlow reports for a CPU
 
 uint64_t RandomIncarnation() {
@@ -63,6 +66,10 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
   // `key` is the SignatureKey of the lists.
   StatusOr<std::shared_ptr<const DirectBinding>> Bind(const std::string& key,
                                                       absl::FunctionRef<RunSignature()> signature);
+  // The same for a Run that must have ended at `deadline`: DeadlineExceeded then, and the signature
+  // is compiled further.
+  StatusOr<std::shared_ptr<const DirectBinding>> BindBefore(
+      absl::Time deadline, const std::string& key, absl::FunctionRef<RunSignature()> signature);
   // A step of what was prepared.
   Status Run(const tensorflow::RunOptions& options, const DirectBinding& binding,
              absl::Span<const Tensor> feeds, absl::Span<Tensor> results,
@@ -113,8 +120,15 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
   StatefulPlacements placements_;
   bool warned_of_missing_gpu_ = false;
   SignatureCompiler<const CompiledSignature> compiler_;
+  LimitedCompile<DirectBinding> compiling_;  // for Runs that have a limit
   StepPool steps_;
 };
+
+// Where signatures are compiled for Runs that have a limit, in all sessions. Never destroyed.
+IoPool* CompilePool() {
+  static IoPool* const pool = new IoPool(kCompileThreads);
+  return pool;
+}
 
 std::string NextHandle() {
   static std::atomic<int64_t> next{1};  // relaxed: hands out numbers
@@ -210,6 +224,22 @@ StatusOr<std::shared_ptr<const DirectBinding>> SessionState::Bind(
   if (!dropped.empty()) steps_.Forget();
   if (!binding.ok()) return source_lines_.Complete(binding.status());
   return binding;
+}
+
+StatusOr<std::shared_ptr<const DirectBinding>> SessionState::BindBefore(
+    absl::Time deadline, const std::string& key, absl::FunctionRef<RunSignature()> signature) {
+  if (deadline == absl::InfiniteFuture()) return Bind(key, signature);
+  const auto bound = compiling_.Await(
+      key,
+      [self = shared_from_this(), key, names = signature()] {
+        return self->Bind(key, [&names] { return names; });
+      },
+      CompilePool(), clock_, deadline);
+  // Also when it has come just too late for its step.
+  if (bound.has_value() && (!bound->ok() || clock_->Now() < deadline)) return *bound;
+  return TimedOutWaitingFor(
+      "its signature to be compiled, which took all of its time; it is compiled to the end and "
+      "kept for the next Run");
 }
 
 // --- Steps ---------------------------------------------------------------------------------------
@@ -345,12 +375,7 @@ StatusOr<std::vector<Tensor>> SessionState::RunByNames(const tensorflow::RunOpti
     MR_ASSIGN_OR_RETURN(std::shared_ptr<const DirectBinding> bound, compiler_.Find(key));
     if (bound == nullptr) {
       step.reset();  // Close does not wait for who compiles
-      MR_ASSIGN_OR_RETURN(bound, Bind(key, signature));
-      if (deadline != absl::InfiniteFuture() && clock_->Now() >= deadline) {
-        return TimedOutWaitingFor(
-            "its signature to be compiled, which took all of its time; it is kept for the next "
-            "Run");
-      }
+      MR_ASSIGN_OR_RETURN(bound, BindBefore(deadline, key, signature));
       MR_RETURN_IF_ERROR(begin());
     }
     binding = step->Keep(key, std::move(bound), version);

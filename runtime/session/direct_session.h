@@ -10,9 +10,8 @@
 // name, and where stateful nodes were placed; all of it outlives single signatures.
 //
 // Compiling: runtime/session/compile_path.h, kept by a SignatureCompiler. The time limit of a Run
-// covers it: a Run whose time is over by then is DeadlineExceeded, and the next one finds what it
-// compiled. Nothing is cut off in it: a Run by names that waits for its own compiling, or for that
-// of another thread, answers when that is done, however long its time is over.
+// covers it: a Run by names whose time is over is DeadlineExceeded then, its signature is compiled
+// further on another thread, and a later Run finds it.
 //
 // Thread-safety: as session.h says; compiling and Extend take turns, cached steps pass them by. A
 // prepared step, and one by names that its thread has used lately, takes one lock, which is its
