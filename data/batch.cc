@@ -59,24 +59,17 @@ class BatchNode : public DatasetNode {
 };
 
 // After an error the rows of the batch that was begun are lost, as in TensorFlow.
-class BatchIterator : public ElementIterator {
+class BatchIterator : public EndableIterator {
  public:
   BatchIterator(const BatchNode* node, const IteratorContext& context,
                 std::unique_ptr<ElementIterator> input)
-      : node_(node), context_(context), input_(std::move(input)) {}
+      : EndableIterator(context, std::move(input)), node_(node) {}
 
   StatusOr<bool> Next(Element* element) override {
     if (ended_) return false;
     return input_->ServesBlocks() ? FromBlocks(element) : FromRows(element);
   }
-  Status Save(StateWriter* state) override {
-    state->PutBool(ended_);
-    return input_->Save(state);
-  }
-  Status Restore(StateReader* state) override {
-    MR_ASSIGN_OR_RETURN(ended_, state->GetBool());
-    return input_->Restore(state);
-  }
+  bool NeverWaits() const override { return input_->NeverWaits(); }
 
  private:
   // Is what has been gathered a batch?
@@ -127,11 +120,8 @@ class BatchIterator : public ElementIterator {
   }
 
   const BatchNode* const node_;
-  const IteratorContext context_;
-  const std::unique_ptr<ElementIterator> input_;
   std::vector<Element> rows_;
   std::vector<Block> blocks_;
-  bool ended_ = false;
 };
 
 StatusOr<std::unique_ptr<ElementIterator>> BatchNode::MakeIterator(

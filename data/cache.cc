@@ -76,6 +76,7 @@ class CacheIterator : public ElementIterator {
     return false;
   }
   bool NextIsReady() const override { return complete_ != nullptr; }
+  bool NeverWaits() const override { return complete_ != nullptr || input_->NeverWaits(); }
 
   Status Save(StateWriter* state) override {
     state->PutBool(complete_ != nullptr);
@@ -96,6 +97,7 @@ class CacheIterator : public ElementIterator {
     }
     Element element;
     while (complete_ == nullptr && (complete || next_ < next)) {
+      MR_RETURN_IF_ERROR(context_.CheckNotCancelled());
       MR_ASSIGN_OR_RETURN(const bool more, Next(&element));
       if (!more) break;
     }

@@ -65,7 +65,7 @@ StatusOr<Element> Dataset::Reduce(
   if (cardinality() == kInfiniteCardinality) {
     return InvalidArgument("Dataset.Reduce: the dataset must be finite, got ", DebugString());
   }
-  MR_ASSIGN_OR_RETURN(const std::unique_ptr<Iterator> iterator, MakeIterator(options));
+  MR_ASSIGN_OR_RETURN(const std::unique_ptr<Iterator> iterator, this->MakeIterator(options));
   for (;;) {
     Element element;
     MR_ASSIGN_OR_RETURN(const bool more, iterator->Next(&element));
@@ -78,6 +78,16 @@ StatusOr<Element> Dataset::Reduce(
 
 StatusOr<bool> ElementIterator::NextBlock(int64_t, Block*) {
   return Internal("Dataset: blocks must be asked only of what serves them");
+}
+
+Status EndableIterator::Save(StateWriter* state) {
+  state->PutBool(ended_);
+  return input_->Save(state);
+}
+
+Status EndableIterator::Restore(StateReader* state) {
+  MR_ASSIGN_OR_RETURN(ended_, state->GetBool());
+  return input_->Restore(state);
 }
 
 StatusOr<std::unique_ptr<ElementIterator>> MakeInput(const DatasetNode& node,

@@ -4,6 +4,7 @@
 // batch or element as the names say; "copy" is the part that no iterator can save.
 
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "benchmark/benchmark.h"
 #include "core/arena.h"
 #include "core/file_system.h"
+#include "core/random_bits.h"
 #include "core/record.h"
 #include "data/block.h"
 #include "data/csv.h"
@@ -27,6 +29,11 @@ std::unique_ptr<Iterator> Open(benchmark::State& state, const Dataset& dataset) 
   if (iterator.ok()) return *std::move(iterator);
   state.SkipWithError(iterator.status().ToString().c_str());
   return nullptr;
+}
+
+std::string TemporaryPath() {
+  return (std::filesystem::temp_directory_path() / ("dataset_benchmark_" + RandomHexName()))
+      .string();
 }
 
 // Takes one element per iteration of an endless dataset.
@@ -106,7 +113,7 @@ BENCHMARK(MapOfOneMicrosecond)->Arg(1)->Arg(2)->UseRealTime();
 
 // Records of range(0) bytes, 64 MB of them, with checksums, in the page cache.
 void Records(benchmark::State& state) {
-  const std::string path = absl::StrCat("/tmp/dataset_benchmark_", state.range(0), ".tfrecord");
+  const std::string path = TemporaryPath();
   const size_t size = static_cast<size_t>(state.range(0));
   const int64_t count = (int64_t{64} << 20) / state.range(0);
   {
@@ -154,7 +161,7 @@ BENCHMARK(Records)->Arg(256)->Arg(4096)->Arg(102400)->UseRealTime()->Unit(benchm
 
 // Lines of a text file of 15 columns, parsed in batches of 40; items are lines.
 void CsvBatches(benchmark::State& state) {
-  const std::string path = "/tmp/dataset_benchmark.csv";
+  const std::string path = TemporaryPath();
   std::string bytes;
   for (int i = 0; i < 20000; ++i) {
     absl::StrAppend(

@@ -134,6 +134,9 @@ class ElementIterator {
   virtual bool ServesBlocks() const { return false; }
   virtual StatusOr<bool> NextBlock(int64_t max_rows, Block* block);
   virtual bool NextIsReady() const { return false; }
+  // Next does nothing but compute on what is in memory, and not for long: it may be called where
+  // nobody may block.
+  virtual bool NeverWaits() const { return false; }
 
   // Called while nobody calls Next; Restore on an iterator that has given no element.
   virtual Status Save(StateWriter* state) = 0;
@@ -162,6 +165,20 @@ class DatasetNode {
   const ElementSpec spec_;
   const int64_t cardinality_;
   const std::vector<Dataset> inputs_;
+};
+
+// An iterator over one input, which may be over before it: what it saves is this and the input.
+class EndableIterator : public ElementIterator {
+ public:
+  EndableIterator(const IteratorContext& context, std::unique_ptr<ElementIterator> input)
+      : context_(context), input_(std::move(input)) {}
+  Status Save(StateWriter* state) override;
+  Status Restore(StateReader* state) override;
+
+ protected:
+  const IteratorContext context_;
+  const std::unique_ptr<ElementIterator> input_;
+  bool ended_ = false;  // Next gives nothing more
 };
 
 // The iterator of input number `index`.

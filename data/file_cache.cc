@@ -70,6 +70,7 @@ class FileCacheIterator : public ElementIterator {
     }
     Element element;
     while (count_ < count) {
+      MR_RETURN_IF_ERROR(context_.CheckNotCancelled());
       MR_ASSIGN_OR_RETURN(const bool more, Next(&element));
       if (!more) {
         return absl::DataLossError(absl::StrCat("Iterator state: the input of Cache must give ",

@@ -263,5 +263,18 @@ TEST(ListFiles, FindsWhatMatches) {
   EXPECT_EQ(TextOf(lines), "a/1.csv a/2.csv b/1.csv");
 }
 
+// zlib counts with 32 bits.
+TEST(TextLines, AreThoseOfTheFileForAnyBufferSize) {
+  for (const Compression compression : kAll) {
+    const std::string path = FileOf("one\ntwo\nthree", compression, "sizes");
+    for (const int64_t size : {int64_t{1}, (int64_t{1} << 32), (int64_t{1} << 32) + 1, INT64_MAX}) {
+      EXPECT_EQ(
+          TextOf(Dataset::TextLines({path}, {.compression = compression, .buffer_size = size})),
+          "one two three")
+          << size;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace millrace::data

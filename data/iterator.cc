@@ -86,6 +86,10 @@ struct Iterator::State {
   // a Next that runs.
   mutable Mutex run_mu;
   std::shared_ptr<Run> run;
+  // Of a Restore that goes on: what it calls may block, or come to no end by itself.
+  std::shared_ptr<Run> restored ABSL_GUARDED_BY(run_mu);
+  bool cancelled ABSL_GUARDED_BY(run_mu) = false;
+  Mutex restore_mu;  // one Restore at a time; taken first
 
   // Written under `mu`, read by anybody; relaxed: figures.
   std::atomic<int64_t> elements{0}, waited_ns{0}, consumed_ns{0};
@@ -151,7 +155,8 @@ StatusOr<Element> Iterator::Next() {
 
 bool Iterator::NextIsReady() const {
   if (!state_->mu.TryLock()) return false;
-  const bool ready = state_->ended || state_->run->root->NextIsReady();
+  const ElementIterator& root = *state_->run->root;
+  const bool ready = state_->ended || root.NextIsReady() || root.NeverWaits();
   state_->mu.Unlock();
   return ready;
 }
@@ -189,14 +194,25 @@ Status Iterator::Restore(absl::string_view bytes) {
     MR_ASSIGN_OR_RETURN(const bool ended, reader.GetBool());
     MR_ASSIGN_OR_RETURN(std::shared_ptr<Run> run,
                         Run::Make(state_->dataset, state_->options, base_seed));
-    MR_RETURN_IF_ERROR(run->root->Restore(&reader));
+    MutexLock restore_lock(&state_->restore_mu);
+    const auto set_restored = [&](std::shared_ptr<Run> now) -> Status {
+      MutexLock lock(&state_->run_mu);
+      state_->restored = std::move(now);
+      return state_->cancelled ? absl::CancelledError("Iterator: it was cancelled")
+                               : absl::OkStatus();
+    };
+    Status restored = set_restored(run);
+    if (restored.ok()) {
+      restored = NoExceptions("Iterator.Restore", [&] { return run->root->Restore(&reader); });
+    }
+    const Status open = set_restored(nullptr);
+    MR_RETURN_IF_ERROR(open);
+    MR_RETURN_IF_ERROR(restored);
     if (!reader.empty()) return absl::DataLossError("Iterator state: bytes follow its end");
     MutexLock lock(&state_->mu);
     {
       MutexLock run_lock(&state_->run_mu);
-      if (state_->run->environment->cancellation.IsCancelled()) {
-        return absl::CancelledError("Iterator: it was cancelled");
-      }
+      if (state_->cancelled) return absl::CancelledError("Iterator: it was cancelled");
       state_->run.swap(run);
     }
     state_->ended = ended;
@@ -205,7 +221,17 @@ Status Iterator::Restore(absl::string_view bytes) {
   });
 }
 
-void Iterator::Cancel() { state_->CurrentRun()->environment->cancellation.StartCancel(); }
+void Iterator::Cancel() {
+  std::shared_ptr<Run> run, restored;
+  {
+    MutexLock lock(&state_->run_mu);
+    state_->cancelled = true;
+    run = state_->run;
+    restored = state_->restored;
+  }
+  run->environment->cancellation.StartCancel();
+  if (restored != nullptr) restored->environment->cancellation.StartCancel();
+}
 
 IteratorTimes Iterator::times() const {
   const std::shared_ptr<Run> run = state_->CurrentRun();

@@ -55,11 +55,11 @@ class MapNode : public DatasetNode {
   const MapFunction function_;
 };
 
-class MapIterator : public ElementIterator {
+class MapIterator : public EndableIterator {
  public:
   MapIterator(const MapNode* node, const IteratorContext& context,
               std::unique_ptr<ElementIterator> input)
-      : node_(node), context_(context), input_(std::move(input)) {}
+      : EndableIterator(context, std::move(input)), node_(node) {}
   StatusOr<bool> Next(Element* element) override {
     if (ended_) return false;
     MR_ASSIGN_OR_RETURN(const bool more, input_->Next(element));
@@ -74,21 +74,10 @@ class MapIterator : public ElementIterator {
     MR_RETURN_IF_ERROR(status);
     return true;
   }
-  Status Save(StateWriter* state) override {
-    state->PutBool(ended_);
-    return input_->Save(state);
-  }
-  Status Restore(StateReader* state) override {
-    MR_ASSIGN_OR_RETURN(ended_, state->GetBool());
-    return input_->Restore(state);
-  }
 
  private:
   const MapNode* const node_;
-  const IteratorContext context_;
-  const std::unique_ptr<ElementIterator> input_;
   int64_t num_timed_ = 0;
-  bool ended_ = false;  // the function said so
 };
 
 StatusOr<std::unique_ptr<ElementIterator>> MapNode::MakeIterator(
@@ -116,7 +105,7 @@ class RowMapIterator : public ElementIterator {
  public:
   RowMapIterator(const RowMapNode* node, const IteratorContext& context,
                  std::unique_ptr<ElementIterator> input)
-      : function_(node->function()), context_(context), input_(std::move(input)) {}
+      : node_(node), function_(node->function()), context_(context), input_(std::move(input)) {}
 
   StatusOr<bool> Next(Element* element) override {
     if (next_ < rest_.rows) {
@@ -152,9 +141,16 @@ class RowMapIterator : public ElementIterator {
       next_ = end;
       return status;
     }
-    if (block->rows == 0) {
+    if (block->rows == 0 && !error.ok()) {
       ++next_;
       return error;
+    }
+    const size_t components = node_->spec().size();
+    if (block->rows < 1 || block->rows > end - next_ || block->columns.size() != components) {
+      const int64_t rows = block->rows;
+      const int64_t most = end - std::exchange(next_, end);
+      return Internal(function_.Name(), ": it must make 1 to ", most, " rows of ", components,
+                      " components, got ", rows, " of ", block->columns.size());
     }
     next_ += block->rows;
     if (next_ == rest_.rows) {
@@ -191,6 +187,7 @@ class RowMapIterator : public ElementIterator {
   }
 
  private:
+  const RowMapNode* const node_;
   const RowFunction& function_;
   const IteratorContext context_;
   const std::unique_ptr<ElementIterator> input_;
@@ -225,11 +222,11 @@ class FilterNode : public DatasetNode {
   const Predicate predicate_;
 };
 
-class FilterIterator : public ElementIterator {
+class FilterIterator : public EndableIterator {
  public:
   FilterIterator(const FilterNode* node, const IteratorContext& context,
                  std::unique_ptr<ElementIterator> input)
-      : node_(node), context_(context), input_(std::move(input)) {}
+      : EndableIterator(context, std::move(input)), node_(node) {}
   StatusOr<bool> Next(Element* element) override {
     while (!ended_) {
       MR_RETURN_IF_ERROR(context_.CheckNotCancelled());
@@ -246,21 +243,10 @@ class FilterIterator : public ElementIterator {
     }
     return false;
   }
-  Status Save(StateWriter* state) override {
-    state->PutBool(ended_);
-    return input_->Save(state);
-  }
-  Status Restore(StateReader* state) override {
-    MR_ASSIGN_OR_RETURN(ended_, state->GetBool());
-    return input_->Restore(state);
-  }
 
  private:
   const FilterNode* const node_;
-  const IteratorContext context_;
-  const std::unique_ptr<ElementIterator> input_;
   int64_t num_timed_ = 0;
-  bool ended_ = false;  // the predicate said so
 };
 
 StatusOr<std::unique_ptr<ElementIterator>> FilterNode::MakeIterator(

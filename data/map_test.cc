@@ -134,6 +134,37 @@ TEST(Filter, KeepsWhatThePredicateSays) {
   ExpectStatesGoOn(Dataset::Range(9).Filter(odd));
 }
 
+// What a library of the user's makes is looked at before anybody reads rows that are not there.
+TEST(RowMap, AFunctionThatMakesOtherBlocksIsAnError) {
+  class Broken : public RowFunction {
+   public:
+    Broken(int64_t more_rows, size_t columns) : more_rows_(more_rows), columns_(columns) {}
+    std::string Name() const override { return "Broken"; }
+    StatusOr<ElementSpec> OutputSpec(const ElementSpec& input) const override { return input; }
+    StatusOr<Element> Call(const Element& element, Arena*) const override { return element; }
+    Status CallBlock(const Block& in, Arena*, Block* out, Status*) const override {
+      out->rows = in.rows + more_rows_;
+      out->columns.assign(columns_, in.columns[0]);
+      return absl::OkStatus();
+    }
+
+   private:
+    const int64_t more_rows_;
+    const size_t columns_;
+  };
+  const struct {
+    int64_t more_rows;
+    size_t columns;
+  } cases[] = {{1, 1}, {-2, 1}, {0, 0}, {0, 2}};
+  for (const auto& c : cases) {
+    const Dataset broken =
+        Dataset::Range(4).Map(std::make_shared<const Broken>(c.more_rows, c.columns)).Batch(2);
+    const std::vector<std::string> got = ElementsOf(broken);
+    ASSERT_EQ(got.size(), 2u) << c.more_rows << " " << c.columns;
+    EXPECT_EQ(got[0].substr(0, 51), "<Broken: it must make 1 to 2 rows of 1 components, ");
+  }
+}
+
 TEST(Filter, OfAnEndlessDatasetCanBeCancelled) {
   Notification running;
   const Dataset none =

@@ -41,6 +41,7 @@ class TensorsIterator : public ElementIterator {
     return true;
   }
   bool NextIsReady() const override { return true; }
+  bool NeverWaits() const override { return true; }
   Status Save(StateWriter* state) override {
     state->PutBool(done_);
     return absl::OkStatus();
@@ -87,11 +88,11 @@ class SlicesIterator : public ElementIterator {
   StatusOr<bool> Next(Element* element) override {
     if (row_ == node_->cardinality()) return false;
     const Element& tensors = node_->tensors();
+    const int64_t row = row_++;  // an error takes the place of its element
     element->resize(tensors.size());
     for (size_t i = 0; i < tensors.size(); ++i) {
-      MR_ASSIGN_OR_RETURN((*element)[i], RowOf(tensors[i], row_));
+      MR_ASSIGN_OR_RETURN((*element)[i], RowOf(tensors[i], row));
     }
-    ++row_;
     return true;
   }
   bool ServesBlocks() const override { return true; }
@@ -107,6 +108,7 @@ class SlicesIterator : public ElementIterator {
     return true;
   }
   bool NextIsReady() const override { return true; }
+  bool NeverWaits() const override { return true; }
   Status Save(StateWriter* state) override {
     state->PutInt(row_);
     return absl::OkStatus();
@@ -163,9 +165,10 @@ class RangeIterator : public ElementIterator {
   explicit RangeIterator(const RangeNode* node) : node_(node) {}
   StatusOr<bool> Next(Element* element) override {
     if (i_ == node_->cardinality()) return false;
+    const int64_t value = node_->Value(i_++);  // an error takes the place of its element
     element->resize(1);
     MR_ASSIGN_OR_RETURN((*element)[0], Tensor::Allocate(DT_INT64, Shape()));
-    (*element)[0].mutable_raw<int64_t>()[0] = node_->Value(i_++);
+    (*element)[0].mutable_raw<int64_t>()[0] = value;
     return true;
   }
   bool ServesBlocks() const override { return true; }
@@ -173,14 +176,17 @@ class RangeIterator : public ElementIterator {
     const int64_t rows = std::min({max_rows, node_->cardinality() - i_, kMostRows});
     if (rows == 0) return false;
     MR_ASSIGN_OR_RETURN(const Shape shape, Shape::Make({rows}));
+    int64_t i = i_;
+    i_ += rows;  // an error takes the place of its elements
     MR_ASSIGN_OR_RETURN(Tensor values, Tensor::Allocate(DT_INT64, shape));
-    for (int64_t& value : values.mutable_raw<int64_t>()) value = node_->Value(i_++);
+    for (int64_t& value : values.mutable_raw<int64_t>()) value = node_->Value(i++);
     block->rows = rows;
     block->columns.clear();
     block->columns.push_back({.stacked = std::move(values)});
     return true;
   }
   bool NextIsReady() const override { return true; }
+  bool NeverWaits() const override { return true; }
   Status Save(StateWriter* state) override {
     state->PutInt(i_);
     return absl::OkStatus();
@@ -245,7 +251,7 @@ class GeneratorIterator : public ElementIterator {
     MR_ASSIGN_OR_RETURN(const int64_t count, state->GetInt(0, INT64_MAX));
     MR_ASSIGN_OR_RETURN(const bool ended, state->GetBool());
     Element element;
-    while (!ended && count_ < count) {
+    while (!ended && count_ < count) {  // Next looks at cancellation
       MR_ASSIGN_OR_RETURN(const bool more, Next(&element));
       if (!more) {
         return absl::DataLossError(absl::StrCat("Iterator state: the generator must give ", count,

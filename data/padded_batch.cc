@@ -69,11 +69,11 @@ class PaddedBatchNode : public DatasetNode {
   const PaddedBatchOptions options_;
 };
 
-class PaddedBatchIterator : public ElementIterator {
+class PaddedBatchIterator : public EndableIterator {
  public:
   PaddedBatchIterator(const PaddedBatchNode* node, const IteratorContext& context,
                       std::unique_ptr<ElementIterator> input)
-      : node_(node), context_(context), input_(std::move(input)) {}
+      : EndableIterator(context, std::move(input)), node_(node) {}
   StatusOr<bool> Next(Element* element) override {
     if (ended_) return false;
     std::vector<Element> rows;
@@ -88,6 +88,9 @@ class PaddedBatchIterator : public ElementIterator {
       }
       rows.push_back(std::move(row));
     }
+    for (const Element& row : rows) {
+      if (row.size() != rows[0].size()) return WrongNumber(row.size());
+    }
     element->clear();
     for (size_t c = 0; c < rows[0].size(); ++c) {
       MR_ASSIGN_OR_RETURN(Tensor tensor, Padded(rows, c));
@@ -95,14 +98,7 @@ class PaddedBatchIterator : public ElementIterator {
     }
     return true;
   }
-  Status Save(StateWriter* state) override {
-    state->PutBool(ended_);
-    return input_->Save(state);
-  }
-  Status Restore(StateReader* state) override {
-    MR_ASSIGN_OR_RETURN(ended_, state->GetBool());
-    return input_->Restore(state);
-  }
+  bool NeverWaits() const override { return input_->NeverWaits(); }
 
  private:
   StatusOr<Shape> PaddedShape(const std::vector<Element>& rows, size_t c) const {
@@ -116,7 +112,6 @@ class PaddedBatchIterator : public ElementIterator {
     std::vector<int64_t> dims = {static_cast<int64_t>(rows.size())};
     for (const int64_t dim : wanted.dims()) dims.push_back(std::max<int64_t>(dim, 0));
     for (const Element& row : rows) {
-      if (c >= row.size()) return WrongNumber(row.size());
       const Tensor& tensor = row[c];
       if (tensor.dtype() != first.dtype()) {
         return InvalidArgument("PaddedBatch: component ", c, " must be ", first.dtype(), ", got ",
@@ -171,9 +166,6 @@ class PaddedBatchIterator : public ElementIterator {
   }
 
   const PaddedBatchNode* const node_;
-  const IteratorContext context_;
-  const std::unique_ptr<ElementIterator> input_;
-  bool ended_ = false;
 };
 
 StatusOr<std::unique_ptr<ElementIterator>> PaddedBatchNode::MakeIterator(
@@ -214,11 +206,11 @@ class UnbatchIterator : public ElementIterator {
   StatusOr<bool> Next(Element* element) override {
     MR_ASSIGN_OR_RETURN(const bool more, Refill());
     if (!more) return false;
+    const int64_t row = row_++;  // an error takes the place of its element
     element->resize(batch_.size());
     for (size_t i = 0; i < batch_.size(); ++i) {
-      MR_ASSIGN_OR_RETURN((*element)[i], RowOf(batch_[i], row_));
+      MR_ASSIGN_OR_RETURN((*element)[i], RowOf(batch_[i], row));
     }
-    ++row_;
     return true;
   }
   bool ServesBlocks() const override { return true; }
@@ -234,6 +226,7 @@ class UnbatchIterator : public ElementIterator {
     return true;
   }
   bool NextIsReady() const override { return row_ < Rows(); }
+  bool NeverWaits() const override { return input_->NeverWaits(); }
   Status Save(StateWriter* state) override {
     state->PutInt(row_);
     MR_RETURN_IF_ERROR(state->PutElement(row_ < Rows() ? batch_ : Element()));

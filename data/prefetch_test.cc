@@ -160,6 +160,55 @@ TEST(Prefetch, StatesGoOn) {
   ExpectStatesGoOn(Dataset::Range(5).Shuffle(3, {.seed = 2}).Prefetch(4).Repeat(2).Prefetch(3));
 }
 
+TEST(Cancel, EndsARestoreThatRunsAGenerator) {
+  Notification blocks;
+  std::atomic<bool> again{false};
+  const auto factory = [&](CancellationManager* cancellation) -> StatusOr<Generator> {
+    return Generator(
+        [&, cancellation, next = int64_t{0}](Element* element) mutable -> StatusOr<bool> {
+          if (again && next == 1) {
+            Notification cancelled;
+            CancellationManager::Token token;
+            if (cancellation->Register(&token, [&] { cancelled.Notify(); })) {
+              blocks.Notify();
+              cancelled.Wait();
+              cancellation->Deregister(token);
+            }
+            return absl::CancelledError("the generator was cancelled");
+          }
+          *element = {Tensor::Scalar(next++)};
+          return true;
+        });
+  };
+  ASSERT_OK_AND_ASSIGN(
+      const auto iterator,
+      Dataset::FromGenerator(factory, {{DT_INT64, PartialShape::Scalar()}}).MakeIterator());
+  EXPECT_EQ(RestOf(iterator.get(), 3).size(), 3u);
+  ASSERT_OK_AND_ASSIGN(const std::string state, iterator->Save());
+  again = true;
+  Status restored;
+  std::thread thread([&] { restored = iterator->Restore(state); });
+  blocks.Wait();
+  iterator->Cancel();
+  thread.join();
+  EXPECT_STATUS(restored, absl::StatusCode::kCancelled, "it was cancelled");
+  EXPECT_STATUS(iterator->Restore(state), absl::StatusCode::kCancelled, "it was cancelled");
+}
+
+// A state that says that an endless input was read to its end.
+TEST(Cancel, EndsARestoreWithoutEnd) {
+  const Dataset endless = Dataset::Range(INT64_MAX).Cache();
+  ASSERT_OK_AND_ASSIGN(const auto iterator, endless.MakeIterator());
+  ASSERT_OK_AND_ASSIGN(std::string state, iterator->Save());
+  // Its last three: not complete, no element, whole.
+  state[state.size() - 3] = 1;
+  Status restored;
+  std::thread thread([&] { restored = iterator->Restore(state); });
+  iterator->Cancel();
+  thread.join();
+  EXPECT_STATUS(restored, absl::StatusCode::kCancelled, "it was cancelled");
+}
+
 TEST(Cancel, WakesWhoWaits) {
   Notification blocked;
   ASSERT_OK_AND_ASSIGN(const auto iterator, Blocking(1, &blocked).MakeIterator());

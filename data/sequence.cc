@@ -63,6 +63,7 @@ class TakeIterator : public ElementIterator {
     return more;
   }
   bool NextIsReady() const override { return left_ == 0 || input_->NextIsReady(); }
+  bool NeverWaits() const override { return input_->NeverWaits(); }
   Status Save(StateWriter* state) override {
     state->PutInt(left_);
     return input_->Save(state);
@@ -122,6 +123,7 @@ class SkipIterator : public ElementIterator {
     return input_->NextBlock(max_rows, block);
   }
   bool NextIsReady() const override { return left_ == 0 && input_->NextIsReady(); }
+  bool NeverWaits() const override { return left_ == 0 && input_->NeverWaits(); }
   Status Save(StateWriter* state) override {
     state->PutInt(left_);
     return input_->Save(state);
@@ -202,6 +204,7 @@ class ShardIterator : public ElementIterator {
       if (!more || ours) return more;
     }
   }
+  bool NeverWaits() const override { return input_->NeverWaits(); }
   Status Save(StateWriter* state) override {
     state->PutInt(position_);
     return input_->Save(state);
@@ -268,6 +271,7 @@ class RepeatIterator : public ElementIterator {
     return Continue([&] { return input_->NextBlock(max_rows, block); });
   }
   bool NextIsReady() const override { return !ended_ && input_->NextIsReady(); }
+  bool NeverWaits() const override { return input_->NeverWaits(); }
   Status Save(StateWriter* state) override {
     state->PutInt(pass_);
     state->PutBool(pass_gave_);
@@ -303,7 +307,9 @@ class RepeatIterator : public ElementIterator {
         ended_ = true;
       } else {
         pass_gave_ = false;
-        MR_RETURN_IF_ERROR(Begin());
+        const Status begun = Begin();
+        if (!begun.ok()) ended_ = true;  // it would fail for ever
+        MR_RETURN_IF_ERROR(begun);
       }
     }
     return false;
@@ -359,6 +365,7 @@ class ConcatenateIterator : public ElementIterator {
   bool NextIsReady() const override {
     return in_first_ ? first_->NextIsReady() : second_->NextIsReady();
   }
+  bool NeverWaits() const override { return first_->NeverWaits() && second_->NeverWaits(); }
   Status Save(StateWriter* state) override {
     state->PutBool(in_first_);
     return in_first_ ? first_->Save(state) : second_->Save(state);
@@ -441,6 +448,10 @@ class ZipIterator : public ElementIterator {
     return ended_ || std::all_of(inputs_.begin(), inputs_.end(),
                                  [](const auto& input) { return input->NextIsReady(); });
   }
+  bool NeverWaits() const override {
+    return std::all_of(inputs_.begin(), inputs_.end(),
+                       [](const auto& input) { return input->NeverWaits(); });
+  }
   Status Save(StateWriter* state) override {
     state->PutBool(ended_);
     for (const auto& input : inputs_) MR_RETURN_IF_ERROR(input->Save(state));
@@ -503,6 +514,7 @@ class EnumerateIterator : public ElementIterator {
     return true;
   }
   bool NextIsReady() const override { return input_->NextIsReady(); }
+  bool NeverWaits() const override { return input_->NeverWaits(); }
   Status Save(StateWriter* state) override {
     state->PutUint(next_);
     return input_->Save(state);
@@ -551,6 +563,7 @@ class IgnoreErrorsIterator : public ElementIterator {
     }
   }
   bool NextIsReady() const override { return input_->NextIsReady(); }
+  bool NeverWaits() const override { return input_->NeverWaits(); }
   Status Save(StateWriter* state) override { return input_->Save(state); }
   Status Restore(StateReader* state) override { return input_->Restore(state); }
 

@@ -7,10 +7,14 @@
 // epoch lie side by side (a slice); of the oldest slice [begin, end) the element at begin + (word
 // mod (end - begin)) is chosen, the one at begin takes its place, and begin moves on. So with a
 // count an epoch's elements all come before those of the next, though both are in the buffer.
+//
+// Small rows of known shapes (data/row_store.h) that come in blocks are kept as rows: a copy of
+// some bytes into the buffer, and one out of it into a block. Other elements are objects.
 
 #include <algorithm>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,12 +23,17 @@
 #include "core/logging.h"
 #include "data/dataset.h"
 #include "data/dataset_node.h"
+#include "data/row_store.h"
 #include "ops/loops/philox.h"
 
 namespace millrace::data {
 namespace {
 
 constexpr absl::Duration kProgressPeriod = absl::Seconds(10);
+// Rows that are asked of the input at a time.
+constexpr int64_t kRowsAhead = 256;
+// Of a block that is given out.
+constexpr int64_t kMostRows = 4096;
 
 int64_t RepeatedCardinality(int64_t input, int64_t count) {
   if (count == 1 || input == 0) return input;
@@ -66,24 +75,59 @@ class ShuffleIterator : public ElementIterator {
         context_(context),
         seeds_(context.SeedsFor(node->options().seed, node->options().seed2,
                                 node->options().reshuffle_each_iteration)) {}
+  // The first epoch is begun at once: whether it serves blocks is that of all.
+  Status Begin() {
+    if (node_->count() == 0) return absl::OkStatus();
+    MR_RETURN_IF_ERROR(BeginEpoch());
+    if (input_->ServesBlocks() && RowStore::CanHold(node_->spec())) rows_.emplace(node_->spec());
+    return absl::OkStatus();
+  }
 
   StatusOr<bool> Next(Element* element) override {
     MR_RETURN_IF_ERROR(Fill());
-    while (!slices_.empty() && slices_.front().begin == slices_.front().end) slices_.pop_front();
-    if (slices_.empty()) return false;
-    Slice& slice = slices_.front();
-    const int64_t chosen = slice.begin + Random() % (slice.end - slice.begin);
-    element->swap(At(chosen));
-    if (chosen != slice.begin) At(chosen).swap(At(slice.begin));
-    At(slice.begin).clear();
-    ++slice.begin;
-    --held_;
+    if (!HasElement()) return false;
+    const Draw draw = DrawPlaces();
+    if (rows_) {
+      MR_RETURN_IF_ERROR(rows_->Take(draw.chosen, element));
+      rows_->Move(draw.first, draw.chosen);
+      return true;
+    }
+    element->swap(ring_[static_cast<size_t>(draw.chosen)]);
+    Element& first = ring_[static_cast<size_t>(draw.first)];
+    if (draw.chosen != draw.first) ring_[static_cast<size_t>(draw.chosen)].swap(first);
+    first.clear();
+    return true;
+  }
+  bool ServesBlocks() const override { return rows_.has_value(); }
+  // It ends where more of the input would have to be waited for.
+  StatusOr<bool> NextBlock(int64_t max_rows, Block* block) override {
+    MR_RETURN_IF_ERROR(Fill());
+    if (!HasElement()) return false;
+    int64_t most = std::min(max_rows, kMostRows);
+    if (ended_) most = std::min(most, held_);
+    MR_ASSIGN_OR_RETURN(*block, rows_->AllocateRows(most));
+    int64_t row = 0;
+    do {
+      const Draw draw = DrawPlaces();
+      rows_->TakeRow(draw.chosen, row++, block);
+      rows_->Move(draw.first, draw.chosen);
+      if (row == most) return true;
+      if (!ended_) {
+        if (ahead_next_ == ahead_.rows) break;
+        AddRow();
+      }
+    } while (HasElement());
+    *block = millrace::data::Slice(*block, 0, row);
     return true;
   }
 
   bool NextIsReady() const override {
     if (ended_) return true;
-    return filled_once_ && input_ != nullptr && input_->NextIsReady();
+    if (!filled_once_) return false;
+    return ahead_next_ < ahead_.rows || (input_ != nullptr && input_->NextIsReady());
+  }
+  bool NeverWaits() const override {
+    return ended_ || (filled_once_ && input_ != nullptr && input_->NeverWaits());
   }
   Status Save(StateWriter* state) override {
     state->PutUint(words_used_);
@@ -92,17 +136,27 @@ class ShuffleIterator : public ElementIterator {
     state->PutBool(ended_);
     // Positions are counted anew: the ring begins with the oldest element.
     state->PutInt(static_cast<int64_t>(slices_.size()));
+    Element element;
     for (const Slice& slice : slices_) {
       state->PutInt(slice.end - slice.begin);
       for (int64_t i = slice.begin; i < slice.end; ++i) {
-        MR_RETURN_IF_ERROR(state->PutElement(At(i)));
+        const int64_t place = PlaceOf(i);
+        if (rows_) MR_RETURN_IF_ERROR(rows_->Copy(place, &element));
+        MR_RETURN_IF_ERROR(state->PutElement(rows_ ? element : ring_[static_cast<size_t>(place)]));
       }
+    }
+    state->PutInt(ahead_.rows - ahead_next_);
+    for (int64_t row = ahead_next_; row < ahead_.rows; ++row) {
+      MR_RETURN_IF_ERROR(ElementOf(ahead_, row, &element));
+      MR_RETURN_IF_ERROR(state->PutElement(element));
     }
     if (ended_) return absl::OkStatus();
     state->PutBool(input_ != nullptr);
     return input_ == nullptr ? absl::OkStatus() : input_->Save(state);
   }
   Status Restore(StateReader* state) override {
+    slices_.clear();
+    input_.reset();
     MR_ASSIGN_OR_RETURN(words_used_, state->GetUint());
     MR_ASSIGN_OR_RETURN(epoch_, state->GetInt(0, INT64_MAX));
     MR_ASSIGN_OR_RETURN(epoch_gave_, state->GetBool());
@@ -113,14 +167,16 @@ class ShuffleIterator : public ElementIterator {
       MR_ASSIGN_OR_RETURN(const int64_t n, state->GetInt(0, node_->buffer_size() - held_));
       for (int64_t j = 0; j < n; ++j) {
         MR_ASSIGN_OR_RETURN(Element element, state->GetElement());
-        Add(&element);
+        MR_RETURN_IF_ERROR(AddSaved(&element));
       }
     }
+    MR_RETURN_IF_ERROR(RestoreAhead(state));
     if (ended_) return absl::OkStatus();
     MR_ASSIGN_OR_RETURN(const bool has_input, state->GetBool());
     if (!has_input) return absl::OkStatus();
-    if (slices_.empty()) slices_.push_back({next_, next_});
+    const bool has_slice = !slices_.empty();
     MR_RETURN_IF_ERROR(BeginEpoch());
+    if (has_slice) slices_.pop_back();  // that of the epoch was saved
     return input_->Restore(state);
   }
 
@@ -129,22 +185,69 @@ class ShuffleIterator : public ElementIterator {
   struct Slice {
     int64_t begin, end;
   };
+  // Places: of the element to be given out, and of the one that takes its place.
+  struct Draw {
+    int64_t chosen, first;
+  };
 
-  Element& At(int64_t position) {
-    return ring_[static_cast<size_t>(position % node_->buffer_size())];
+  int64_t PlaceOf(int64_t position) const { return position % node_->buffer_size(); }
+
+  // Is there one to be given out? Requires a full buffer, or an input that has ended.
+  bool HasElement() {
+    while (!slices_.empty() && slices_.front().begin == slices_.front().end) slices_.pop_front();
+    return !slices_.empty();
+  }
+  Draw DrawPlaces() {
+    Slice& slice = slices_.front();
+    const int64_t chosen = slice.begin + Random() % (slice.end - slice.begin);
+    --held_;
+    return {PlaceOf(chosen), PlaceOf(slice.begin++)};
   }
 
-  // Requires a slice and room. `element` becomes what was there: an empty one, whose memory the
-  // next takes.
-  void Add(Element* element) {
-    const size_t place = static_cast<size_t>(next_ % node_->buffer_size());
-    if (place == ring_.size()) {
-      ring_.push_back(std::move(*element));
-    } else {
-      ring_[place].swap(*element);
-    }
+  // The place of the next element of the input. Requires a slice and room.
+  int64_t NextPlace() {
+    const int64_t place = PlaceOf(next_);
     slices_.back().end = ++next_;
     ++held_;
+    return place;
+  }
+  // `element` becomes what was there: an empty one, whose memory the next takes.
+  void Add(Element* element) {
+    if (PlaceOf(next_) == static_cast<int64_t>(ring_.size())) ring_.emplace_back();
+    ring_[static_cast<size_t>(NextPlace())].swap(*element);
+  }
+  // Requires a row that was read ahead.
+  void AddRow() {
+    const int64_t place = PlaceOf(next_);
+    rows_->Put(ahead_, ahead_next_++, place);
+    NextPlace();
+  }
+  Status AddSaved(Element* element) {
+    if (!rows_) {
+      Add(element);
+      return absl::OkStatus();
+    }
+    const Status put = rows_->Put("Iterator state", *element, PlaceOf(next_));
+    if (!put.ok()) return absl::DataLossError(put.message());
+    NextPlace();
+    return absl::OkStatus();
+  }
+  Status RestoreAhead(StateReader* state) {
+    ahead_ = Block();
+    ahead_next_ = 0;
+    MR_ASSIGN_OR_RETURN(const int64_t count, state->GetCount());
+    if (count == 0) return absl::OkStatus();
+    std::vector<Element> elements;
+    for (int64_t i = 0; i < count; ++i) {
+      MR_ASSIGN_OR_RETURN(Element element, state->GetElement());
+      elements.push_back(std::move(element));
+    }
+    StatusOr<Element> stacked = Stacked(absl::MakeSpan(elements));
+    if (!stacked.ok() || !rows_) return absl::DataLossError("Iterator state: there are no rows");
+    ahead_.rows = count;
+    for (Tensor& tensor : *stacked) ahead_.columns.push_back({.stacked = std::move(tensor)});
+    const Status fits = rows_->Check("Iterator state", ahead_);
+    return fits.ok() ? fits : absl::DataLossError(fits.message());
   }
 
   Status BeginEpoch() {
@@ -152,7 +255,28 @@ class ShuffleIterator : public ElementIterator {
     const uint64_t count = node_->count() < 0 ? 1 : static_cast<uint64_t>(node_->count());
     context.pass = context_.pass * count + static_cast<uint64_t>(epoch_);
     MR_ASSIGN_OR_RETURN(input_, MakeInput(*node_, context));
+    slices_.push_back({next_, next_});
     return absl::OkStatus();
+  }
+
+  // The next element of the input into the buffer. False: the input has ended.
+  StatusOr<bool> AddNext() {
+    if (!rows_) {
+      MR_ASSIGN_OR_RETURN(const bool more, input_->Next(&next_element_));
+      if (more) Add(&next_element_);
+      return more;
+    }
+    if (ahead_next_ == ahead_.rows) {
+      ahead_next_ = 0;
+      ahead_ = Block();
+      Block block;
+      MR_ASSIGN_OR_RETURN(const bool more, input_->NextBlock(kRowsAhead, &block));
+      if (!more) return false;
+      MR_RETURN_IF_ERROR(rows_->Check("Dataset.Shuffle", block));
+      ahead_ = std::move(block);
+    }
+    AddRow();
+    return true;
   }
 
   // Until the buffer is full or the input has ended. An error is returned at once: what is in the
@@ -162,22 +286,24 @@ class ShuffleIterator : public ElementIterator {
     while (!ended_ && held_ < node_->buffer_size()) {
       MR_RETURN_IF_ERROR(context_.CheckNotCancelled());
       if (input_ == nullptr) {
-        MR_RETURN_IF_ERROR(BeginEpoch());
-        slices_.push_back({next_, next_});
+        const Status begun = BeginEpoch();
+        if (!begun.ok()) ended_ = true;  // it would fail for ever
+        MR_RETURN_IF_ERROR(begun);
         epoch_gave_ = false;
       }
-      MR_ASSIGN_OR_RETURN(const bool more, input_->Next(&next_element_));
+      MR_ASSIGN_OR_RETURN(const bool more, AddNext());
       if (more) {
         epoch_gave_ = true;
-        Add(&next_element_);
         if (!filled_once_) LogProgress();
         continue;
       }
       input_.reset();
       ++epoch_;
       if (!epoch_gave_ && node_->count() < 0) {
-        LogWarning("Dataset.ShuffleAndRepeat: a dataset without elements is repeated without end; ",
-                   "it ends: ", node_->inputs()[0].DebugString());
+        LogWarning(
+            "Dataset.ShuffleAndRepeat: a dataset without elements is "
+            "repeated without end; ",
+            "it ends: ", node_->inputs()[0].DebugString());
       }
       ended_ = !epoch_gave_ || epoch_ == node_->count();
     }
@@ -204,10 +330,14 @@ class ShuffleIterator : public ElementIterator {
   const IteratorContext context_;
   const IteratorContext::Seeds seeds_;
   std::unique_ptr<ElementIterator> input_;  // of the epoch that is read; null between epochs
-  Element next_element_;                    // of the input, on its way to the ring
-  std::vector<Element> ring_;               // grows up to the buffer size
-  std::deque<Slice> slices_;                // oldest epoch first
-  int64_t next_ = 0;                        // position of the next element of the input
+  // The ring: rows, or elements. It grows up to the buffer size.
+  std::optional<RowStore> rows_;
+  std::vector<Element> ring_;
+  Element next_element_;      // of the input, on its way to the ring
+  Block ahead_;               // of the input, on their way to the rows
+  int64_t ahead_next_ = 0;    // row of it that is next
+  std::deque<Slice> slices_;  // oldest epoch first
+  int64_t next_ = 0;          // position of the next element of the input
   int64_t held_ = 0;
   int64_t epoch_ = 0;        // that is read
   bool epoch_gave_ = false;  // an element
@@ -221,7 +351,9 @@ class ShuffleIterator : public ElementIterator {
 
 StatusOr<std::unique_ptr<ElementIterator>> ShuffleNode::MakeIterator(
     const IteratorContext& context) const {
-  return std::make_unique<ShuffleIterator>(this, context);
+  auto iterator = std::make_unique<ShuffleIterator>(this, context);
+  MR_RETURN_IF_ERROR(iterator->Begin());
+  return iterator;
 }
 
 Dataset MakeShuffle(const Dataset& input, absl::string_view where, int64_t buffer_size,

@@ -6,8 +6,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/arena.h"
 #include "core/testing/tensor_testing.h"
 #include "data/dataset.h"
+#include "data/row_function.h"
 #include "data/testing/dataset_testing.h"
 #include "gtest/gtest.h"
 #include "ops/loops/philox.h"
@@ -48,6 +50,71 @@ Texts ShuffledByTheRule(int64_t n, size_t buffer_size, Words words) {
 Texts Sorted(Texts texts) {
   std::sort(texts.begin(), texts.end());
   return texts;
+}
+
+// The same elements as objects: a function gives no blocks.
+Dataset AsObjects(const Dataset& dataset) {
+  return dataset.Map([](Element element) -> StatusOr<Element> { return element; },
+                     {.spec = dataset.spec()});
+}
+
+// Numbers, a matrix and strings of several lengths.
+Dataset MixedRows(int64_t n) {
+  std::vector<float> numbers;
+  std::vector<std::string> texts;
+  for (int64_t i = 0; i < n; ++i) {
+    for (int j = 0; j < 6; ++j) numbers.push_back(static_cast<float>(i) + 0.5f);
+    texts.push_back(std::string(static_cast<size_t>(i % 40), 'x') + absl::StrCat(i));
+  }
+  return Dataset::FromTensorSlices({*Tensor::FromValues<float>(*Shape::Make({n, 2, 3}), numbers),
+                                    Tensor::Vector<std::string>(texts),
+                                    *Tensor::Zeros(DT_INT32, *Shape::Make({n, 0}))});
+}
+
+TEST(Shuffle, OfRowsIsThatOfObjects) {
+  const ShuffleOptions seeds = {.seed = 3, .seed2 = 4};
+  for (const Dataset& rows : {Dataset::Range(700), MixedRows(60), Dataset::Range(0)}) {
+    for (const int64_t buffer : {1, 2, 7, 300, 1000}) {
+      SCOPED_TRACE(absl::StrCat(rows.DebugString(), " ", buffer));
+      const Dataset objects = AsObjects(rows);
+      EXPECT_EQ(ElementsOf(rows.Shuffle(buffer, seeds).Repeat(2)),
+                ElementsOf(objects.Shuffle(buffer, seeds).Repeat(2)));
+      EXPECT_EQ(ElementsOf(rows.ShuffleAndRepeat(buffer, 3, seeds)),
+                ElementsOf(objects.ShuffleAndRepeat(buffer, 3, seeds)));
+      // In blocks.
+      EXPECT_EQ(ElementsOf(rows.Shuffle(buffer, seeds).Batch(8)),
+                ElementsOf(objects.Shuffle(buffer, seeds).Batch(8)));
+      EXPECT_EQ(ElementsOf(rows.ShuffleAndRepeat(buffer, 2, seeds).Skip(3).Batch(301)),
+                ElementsOf(objects.ShuffleAndRepeat(buffer, 2, seeds).Skip(3).Batch(301)));
+    }
+  }
+}
+
+TEST(Shuffle, StatesOfRowsGoOn) {
+  ExpectStatesGoOn(MixedRows(9).Shuffle(4, {.seed = 5}));
+  ExpectStatesGoOn(MixedRows(5).ShuffleAndRepeat(8, 3, {.seed = 5}));
+  ExpectStatesGoOn(Dataset::Range(12).Shuffle(5, {.seed = 5}).Batch(2));
+  ExpectStatesGoOn(Dataset::Range(4).Shuffle(1, {.seed = 5}).Repeat(2));
+  ExpectKeepsItsSpec(MixedRows(9).Shuffle(4, {.seed = 5}).Batch(2));
+}
+
+// A state of rows is one of objects of these elements, and no other dataset's.
+TEST(Shuffle, OfRowsThatAreNotOfTheSpecIsAnError) {
+  class Liar : public RowFunction {
+   public:
+    std::string Name() const override { return "Liar"; }
+    StatusOr<ElementSpec> OutputSpec(const ElementSpec&) const override {
+      return ElementSpec{{DT_FLOAT, PartialShape::Scalar()}};
+    }
+    StatusOr<Element> Call(const Element& element, Arena*) const override { return element; }
+    Status CallBlock(const Block& in, Arena*, Block* out, Status*) const override {
+      *out = in;
+      return absl::OkStatus();
+    }
+  };
+  const Dataset liar = Dataset::Range(3).Map(std::make_shared<const Liar>());
+  EXPECT_EQ(ElementsOf(liar.Shuffle(2)),
+            Texts{"<Dataset.Shuffle: component 0 must be float [], got int64 []>"});
 }
 
 TEST(Shuffle, HasTensorFlowsOrder) {
