@@ -41,6 +41,11 @@ std::string FullName(const FetchName& name) {
 HookedSession::HookedSession(const Scope& scope, std::vector<SessionRunHook*> hooks, Clock* clock)
     : scope_(scope.WithRootPrefix().WithoutControlDependencies()), clock_(clock) {
   for (SessionRunHook* hook : hooks) hooks_.push_back({.hook = hook, .name = hook->name()});
+  for (const bool guards : {true, false}) {
+    for (size_t i = 0; i < hooks.size(); ++i) {
+      if (hooks[i]->is_guard() == guards) after_run_order_.push_back(i);
+    }
+  }
   run_.clock = clock;
 }
 
@@ -292,7 +297,8 @@ Status HookedSession::Run(size_t number, absl::Span<const Tensor> feeds,
   run_.now.reset();
   const absl::Span<const Tensor> of_hooks =
       absl::MakeConstSpan(results_).subspan(0, prepared->num_hook_results);
-  for (size_t i = 0; status.ok() && i < hooks_.size(); ++i) {
+  for (const size_t i : after_run_order_) {
+    if (!status.ok()) break;
     const Hook& hook = hooks_[i];
     RunContext context(&run_, i);
     const size_t groups = hook.groups.size();
@@ -311,6 +317,16 @@ Status HookedSession::Run(size_t number, absl::Span<const Tensor> feeds,
   }
   for (Tensor& result : results_) result = Tensor();
   return status;
+}
+
+Status HookedSession::WhileOthersTrain() {
+  run_.now.reset();
+  for (size_t i = 0; i < hooks_.size(); ++i) {
+    RunContext context(&run_, i);
+    MR_RETURN_IF_ERROR(
+        OfHook(hooks_[i].name, "WhileOthersTrain", hooks_[i].hook->WhileOthersTrain(&context)));
+  }
+  return absl::OkStatus();
 }
 
 Status HookedSession::End() {

@@ -70,6 +70,8 @@ class HookedSession {
   // after an error.
   Status Run(size_t step, absl::Span<const Tensor> feeds, absl::Span<Tensor> results);
 
+  // WhileOthersTrain of all.
+  Status WhileOthersTrain();
   // End of all hooks, in their order; the first error.
   Status End();
 
@@ -110,6 +112,7 @@ class HookedSession {
 
   const Scope scope_;
   std::vector<Hook> hooks_;
+  std::vector<size_t> after_run_order_;  // of hooks_: guards first
   Clock* const clock_;
   int64_t last_step_ = 0;
   int64_t uses_ = 0;

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/monitored_session.h"
 
+#include <signal.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -10,11 +13,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/bounded_call.h"
+#include "core/exit_code.h"
 #include "core/logging.h"
+#include "core/mutex.h"
 #include "train/coordinator.h"
 #include "train/hooked_session.h"
 #include "train/hooks/run_state.h"
+#include "train/queue_runner.h"
 #include "train/session_manager.h"
+#include "train/signal_watch.h"
 
 namespace millrace {
 namespace {
@@ -25,6 +32,16 @@ constexpr absl::Duration kCloseTime = absl::Seconds(5);
 // The wait before a second session after a loss; it doubles with each.
 constexpr absl::Duration kFirstWait = absl::Milliseconds(10);
 constexpr absl::Duration kMaxRecoveryWait = absl::Seconds(2);
+// After a signal: how long the step that runs may take to end; of a chief, which part of
+// stop_grace.
+constexpr absl::Duration kStepTime = absl::Seconds(1);
+constexpr int kStepPart = 2;
+// While others train on: between two looks, and how long nobody must be seen, as a trainer that
+// makes a session anew has none for a moment.
+constexpr absl::Duration kTrainersPoll = absl::Milliseconds(200);
+constexpr absl::Duration kTrainersGone = absl::Seconds(1);
+// Who waits says so this often.
+constexpr absl::Duration kReportPeriod = absl::Seconds(10);
 
 }  // namespace
 
@@ -35,9 +52,11 @@ class MonitoredLoop {
                 MonitoredSessionOptions options)
       : options_(std::move(options)),
         clock_(options_.clock),
+        scope_(scope.WithRootPrefix()),
         creator_(std::move(creator)),
         hooked_(scope, options_.hooks, clock_),
-        coordinator_(clock_) {}
+        coordinator_(clock_),
+        shared_coordinator_(coordinator_) {}
 
   Status Open() {
     if (options_.max_recoveries < 0 || options_.recovery_wait < absl::ZeroDuration() ||
@@ -49,6 +68,7 @@ class MonitoredLoop {
     }
     MR_RETURN_IF_ERROR(hooked_.Begin());
     MR_RETURN_IF_ERROR(creator_->CompleteGraph(hooked_.last_step()));
+    WatchSignals();
     return Recovering([] { return absl::OkStatus(); });
   }
 
@@ -68,9 +88,10 @@ class MonitoredLoop {
         EndOfData(status);
         return status;
       }
-      if (!IsSessionLost(status) || options_.max_recoveries == 0) {
-        last_error_ = status;
-        return status;
+      const std::optional<Status> left = LeftWith(status);
+      if (left || !IsSessionLost(status) || options_.max_recoveries == 0) {
+        last_error_ = left.value_or(status);
+        return last_error_;
       }
       const Status gave_up = NoteLoss(status);
       if (!gave_up.ok()) {
@@ -99,14 +120,24 @@ class MonitoredLoop {
     return results;
   }
 
+  // What comes from other threads between ShouldStop and Run is no error of the program's.
   Status CheckMayRun() const {
     if (closed_) return FailedPrecondition(kName, ": Run must come before Close, got it after");
-    if (!ShouldStop()) return absl::OkStatus();
+    if (!data_ended_ && !hooked_.run().stop_requested) return absl::OkStatus();
     return FailedPrecondition(kName, ": Run called even after should_stop requested.");
   }
 
-  bool ShouldStop() const {
+  bool ShouldStop() {
+    // The thread of the watch may be late: no step after a signal.
+    if (watch_ != nullptr && watch_->signal() != 0) NoteSignal(watch_->signal());
+    TakeAsked();
     return closed_ || data_ended_ || hooked_.run().stop_requested || StoppedByThreads();
+  }
+
+  // By any thread. `result`: none for the goal.
+  void Ask(absl::string_view reason, const std::optional<Status>& result) {
+    MutexLock lock(&mu_);
+    AskLocked(reason, result);
   }
 
   void RequestStop(absl::string_view reason) {
@@ -124,6 +155,13 @@ class MonitoredLoop {
     // Only the program's own end of data comes here so.
     if (absl::IsOutOfRange(ended_with)) EndOfData(ended_with);
     Status status = absl::IsOutOfRange(ended_with) ? absl::OkStatus() : ended_with;
+    if (in_order && status.ok() && last_error_.ok() && data_ended_) status = AwaitOtherTrainers();
+    {
+      MutexLock lock(&mu_);
+      closing_ = true;
+      changed_.SignalAll();
+    }
+    TakeAsked();
     status.Update(last_error_);
     Status of_threads = coordinator_.error();
     status.Update(of_threads);
@@ -134,6 +172,8 @@ class MonitoredLoop {
     if (well) status.Update(hooked_.End());
     closed_ = true;
     coordinator_.RequestStop();
+    // After an error nothing is worth waiting for: what threads wait for in the session ends.
+    if (!well) CloseSession();
     status.Update(
         coordinator_.Join({.stop_grace = options_.stop_grace, .ignore_live_threads = !well}));
     if (well && status.ok() && run.leave_with.ok() && (run.is_goal || data_ended_)) TellEnd();
@@ -144,14 +184,170 @@ class MonitoredLoop {
       status = absl::OkStatus();
     }
     closed_with_ = status;
+    watch_ = nullptr;
     return status;
   }
 
   HookedSession* hooked() { return &hooked_; }
   Session* session() const { return session_.get(); }
-  int recoveries() const { return recoveries_; }
+  int recoveries() const { return std::max(0, sessions_made_ - 1); }
 
  private:
+  // --- What other threads ask for ---
+
+  void AskLocked(absl::string_view reason, const std::optional<Status>& result)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (result) {
+      // Who leaves with an error must not end the run for the others, whoever has spoken before.
+      asked_result_ = asked_result_ ? *asked_result_ : absl::OkStatus();
+      asked_result_->Update(*result);
+    } else if (!asked_) {
+      asked_reason_ = std::string(reason);
+    }
+    asked_.store(true, std::memory_order_release);
+    // Waits end: of the creator, of hooks, of a recovery.
+    creator_->Stop(Interrupted());
+    shared_coordinator_.RequestStop();
+    changed_.SignalAll();
+  }
+  // Why there is no session any more.
+  Status Interrupted() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return asked_result_ && !asked_result_->ok()
+               ? *asked_result_
+               : absl::CancelledError(absl::StrCat(kName, ": a stop has been requested"));
+  }
+  // Makes it the run's.
+  void TakeAsked() {
+    if (!asked_.load(std::memory_order_acquire)) return;
+    MutexLock lock(&mu_);
+    const RunContext run(hooked_.mutable_run(), 0);
+    if (asked_result_) {
+      run.RequestLeave(*asked_result_);
+    } else {
+      run.RequestStop(asked_reason_);
+    }
+  }
+  // What a run that failed with `status` ends with when somebody has asked for the end meanwhile:
+  // who ended this task may have ended others, too, and closes the session of a step that hangs.
+  std::optional<Status> LeftWith(const Status& status) {
+    if (watch_ != nullptr && watch_->signal() != 0) NoteSignal(watch_->signal());
+    if (!asked_.load(std::memory_order_acquire)) return std::nullopt;
+    if (!IsSessionLost(status) && !absl::IsCancelled(status)) return std::nullopt;
+    MutexLock lock(&mu_);
+    const Status why = Interrupted();
+    if (creator_->saver() == nullptr || status.message() == why.message()) return why;
+    // What the chief ends with says whether what was trained is kept.
+    if (saved_beside_.ok() && !saved_beside_->empty()) {
+      return Suffixed(why, absl::StrCat("; saved ", *saved_beside_));
+    }
+    const Status& lost = saved_beside_.ok() ? status : saved_beside_.status();
+    return WithExitCode(Prefixed(why.message(), lost), std::max(ExitCode(lost), kExitRetryable));
+  }
+
+  void WatchSignals() {
+    if (!options_.handle_signals) return;
+    StatusOr<std::unique_ptr<SignalWatch>> started =
+        SignalWatch::Start([this](int number) { OnSignal(number); });
+    if (started.ok()) {
+      watch_ = *std::move(started);
+    } else {
+      LogWarning(kName, ": signals end the program without a last checkpoint: ",
+                 started.status().message());
+    }
+  }
+  void NoteSignal(int number) {
+    MutexLock lock(&mu_);
+    if (signal_noted_) return;
+    signal_noted_ = true;
+    const char* const name = number == SIGINT ? "SIGINT" : "SIGTERM";
+    LogInfo(kName, ": got ", name, ", leaves with the step that runs",
+            creator_->saver() != nullptr ? " and a last checkpoint" : "",
+            "; another one ends the program at once");
+    AskLocked("", WithExitCode(absl::CancelledError(absl::StrCat(kName, ": ended by ", name)),
+                               128 + number));
+  }
+  // On the thread of the watch.
+  void OnSignal(int number) {
+    NoteSignal(number);
+    const absl::Duration time =
+        creator_->saver() != nullptr
+            ? std::min(options_.stop_grace, options_.signal_grace) / kStepPart
+            : kStepTime;
+    std::shared_ptr<Session> session;
+    {
+      const absl::Time until = clock_->Now() + time;
+      MutexLock lock(&mu_);
+      while (!closing_ && clock_->Now() < until) clock_->WaitUntil(&changed_, &mu_, until);
+      session = shared_session_;
+      if (closing_ || session == nullptr) return;
+    }
+    LogWarning(kName, ": the step that runs did not end within ", absl::FormatDuration(time),
+               ", its session is closed");
+    if (creator_->saver() != nullptr) SaveBeside(session, clock_->Now() + time);
+    BoundedCall closing(clock_, [session] { session->Close().IgnoreError(); });
+    session = nullptr;
+    closing.WaitUntil(clock_->Now() + kCloseTime);
+  }
+  void SaveBeside(const std::shared_ptr<Session>& session, absl::Time deadline) {
+    const auto saved = std::make_shared<StatusOr<std::string>>(absl::UnknownError("not ended"));
+    BoundedCall call(clock_, [creator = creator_, session, saved] {
+      *saved = creator->SaveBeside(session.get());
+    });
+    const bool ended = call.WaitUntil(deadline);
+    MutexLock lock(&mu_);
+    if (ended) {
+      saved_beside_ = *saved;
+    } else {
+      saved_beside_ = absl::DeadlineExceededError("last checkpoint not written in time");
+    }
+    if (!saved_beside_.ok()) LogWarning(kName, ": ", saved_beside_.status().message());
+  }
+
+  // Until the data of every other trainer of this chief's run has ended, or its lease.
+  Status AwaitOtherTrainers() {
+    if (!options_.await_trainers || creator_->saver() == nullptr) return absl::OkStatus();
+    LogThrottle throttle(kReportPeriod, /*wait_first=*/false, clock_);
+    bool seen = false;
+    absl::Time gone_since = absl::InfiniteFuture();
+    return Recovering([&]() -> Status {
+      while (true) {
+        TakeAsked();
+        if (hooked_.run().stop_requested || StoppedByThreads()) return absl::OkStatus();
+        MR_ASSIGN_OR_RETURN(const RunTrainers others, creator_->OtherTrainers(session_.get()));
+        const absl::Time now = clock_->Now();
+        const std::vector<std::string>& training = others.training;
+        const int64_t came = static_cast<int64_t>(training.size() + others.ended.size());
+        const int64_t missing = now < begun_ + options_.trainers_grace
+                                    ? std::max<int64_t>(0, options_.num_trainers - 1 - came)
+                                    : 0;
+        gone_since = training.empty() ? std::min(gone_since, now) : absl::InfiniteFuture();
+        seen = seen || !training.empty();
+        if (training.empty() && missing == 0 && (!seen || now - gone_since >= kTrainersGone)) {
+          return absl::OkStatus();
+        }
+        MR_RETURN_IF_ERROR(hooked_.WhileOthersTrain());
+        if ((!training.empty() || missing > 0) && throttle.ShouldLog()) {
+          LogInfo(kName, ": ", end_of_data_, "; the run goes on until the data of other trainers ",
+                  "has ended: ", SomeNames(training),
+                  missing > 0 ? absl::StrCat(training.empty() ? "" : ", ", missing,
+                                             " that have not come yet")
+                              : "");
+        }
+        const absl::Time until = now + kTrainersPoll;
+        MutexLock lock(&mu_);
+        while (!asked_ && clock_->Now() < until) clock_->WaitUntil(&changed_, &mu_, until);
+      }
+    });
+  }
+
+  // --- Sessions ---
+
+  void SetSession(std::shared_ptr<Session> session) {
+    session_ = std::move(session);
+    MutexLock lock(&mu_);
+    shared_session_ = session_;
+  }
+
   bool StoppedByThreads() const {
     // A session that is lost is replaced by the next run.
     return coordinator_.ShouldStop() &&
@@ -165,12 +361,12 @@ class MonitoredLoop {
       return IsSessionLost(of_threads) ? of_threads : absl::OkStatus();
     }
     MR_ASSIGN_OR_RETURN(const SessionManager::Ready ready, creator_->CreateSession());
-    session_ = ready.session;
+    SetSession(ready.session);
+    if (++sessions_made_ == 1) begun_ = clock_->Now();
     if (ready.global_step > furthest_) {
       furthest_ = ready.global_step;
       losses_ = 0;
     }
-    if (is_recovery_) ++recoveries_;
     CreatedSession created;
     created.session = session_;
     created.coordinator = coordinator_;
@@ -179,23 +375,32 @@ class MonitoredLoop {
     created.restored_checkpoint = ready.restored_checkpoint;
     created.global_step = ready.global_step;
     created.last_step = hooked_.last_step();
-    created.is_recovery = is_recovery_;
-    const Status started = hooked_.Start(created);
-    // No run may use a session that some hook has not seen; the next one makes another.
-    if (!started.ok()) DropSession();
+    created.is_recovery = had_session_;
+    Status started = StartQueueRunners(scope_, session_, coordinator_).status();
+    if (started.ok()) started = hooked_.Start(created);
+    if (started.ok()) {
+      had_session_ = true;
+    } else {
+      // No run may use a session that some hook has not seen; the next one makes another.
+      DropSession();
+    }
     return started;
   }
 
   // Ends the session and its threads; another one may follow.
   void DropSession() {
-    is_recovery_ = true;
-    coordinator_.RequestStop();
-    // What threads wait for in the session ends with it.
+    // What threads wait for in the session ends with it; first, so that queues, which may outlive
+    // it, are not closed by who runs them.
     CloseSession();
+    coordinator_.RequestStop();
     const Status joined =
         coordinator_.Join({.stop_grace = kCloseTime, .ignore_live_threads = true});
-    if (!joined.ok() && !IsSessionLost(joined)) LogWarning(kName, ": ", joined.message());
+    if (!joined.ok() && !IsSessionLost(joined) && !absl::IsCancelled(joined))
+      LogWarning(kName, ": ", joined.message());
     coordinator_ = Coordinator(clock_);
+    MutexLock lock(&mu_);
+    shared_coordinator_ = coordinator_;
+    if (asked_) coordinator_.RequestStop();
   }
 
   // Notes that the session is lost, and says whether there may be another.
@@ -210,7 +415,9 @@ class MonitoredLoop {
     if (losses_ > 1) {
       absl::Duration wait = kFirstWait;
       for (int i = 2; i < losses_ && wait < options_.recovery_wait; ++i) wait *= 2;
-      clock_->SleepFor(std::min(wait, options_.recovery_wait));
+      const absl::Time until = clock_->Now() + std::min(wait, options_.recovery_wait);
+      MutexLock lock(&mu_);
+      while (!asked_ && clock_->Now() < until) clock_->WaitUntil(&changed_, &mu_, until);
     }
     return absl::OkStatus();
   }
@@ -218,9 +425,9 @@ class MonitoredLoop {
   void CloseSession() {
     hooked_.Drop();
     if (session_ == nullptr) return;
-    BoundedCall closing(clock_,
-                        [session = std::move(session_)] { session->Close().IgnoreError(); });
-    session_ = nullptr;
+    std::shared_ptr<Session> session = std::move(session_);
+    SetSession(nullptr);
+    BoundedCall closing(clock_, [session = std::move(session)] { session->Close().IgnoreError(); });
     if (closing.WaitUntil(clock_->Now() + kCloseTime)) return;
     LogWarning(kName, ": the session did not close within ", absl::FormatDuration(kCloseTime),
                "; what it waits for is left behind");
@@ -243,12 +450,14 @@ class MonitoredLoop {
 
   MonitoredSessionOptions options_;
   Clock* const clock_;
+  const Scope scope_;
   const std::shared_ptr<SessionCreator> creator_;  // also of a call that is left behind
   HookedSession hooked_;
   Coordinator coordinator_;  // of the session
   std::shared_ptr<Session> session_;
-  bool is_recovery_ = false;
-  int recoveries_ = 0;
+  bool had_session_ = false;  // that all hooks have seen
+  int sessions_made_ = 0;
+  absl::Time begun_;       // the first one
   int losses_ = 0;         // since a session began further than all before
   int64_t furthest_ = -1;  // global step that a session began with
   bool data_ended_ = false;
@@ -256,6 +465,21 @@ class MonitoredLoop {
   Status last_error_;  // of the last run; OK when it succeeded
   bool closed_ = false;
   Status closed_with_;
+
+  // What the loop's thread shares with others.
+  Mutex mu_;
+  CondVar changed_;
+  // Written under mu_, and read without it in each step: release, acquire.
+  std::atomic<bool> asked_ = false;
+  std::string asked_reason_ ABSL_GUARDED_BY(mu_);
+  std::optional<Status> asked_result_ ABSL_GUARDED_BY(mu_);  // of those who leave
+  bool signal_noted_ ABSL_GUARDED_BY(mu_) = false;
+  bool closing_ ABSL_GUARDED_BY(mu_) = false;
+  // Of the chief, after a signal that a step did not end for; "": there is none.
+  StatusOr<std::string> saved_beside_ ABSL_GUARDED_BY(mu_) = std::string();
+  std::shared_ptr<Session> shared_session_ ABSL_GUARDED_BY(mu_);
+  Coordinator shared_coordinator_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<SignalWatch> watch_;  // last: its thread uses the rest
 };
 
 // --- MonitoredSession ----------------------------------------------------------------------------
@@ -300,6 +524,10 @@ Status MonitoredSession::RunStepFn(absl::FunctionRef<Status(const StepContext&)>
 }
 
 bool MonitoredSession::ShouldStop() const { return loop_->ShouldStop(); }
+
+void MonitoredSession::RequestStop(absl::string_view reason) { loop_->Ask(reason, std::nullopt); }
+
+void MonitoredSession::RequestLeave(const Status& result) { loop_->Ask("", result); }
 
 Status MonitoredSession::Loop(absl::FunctionRef<Status()> body) {
   Status status;

@@ -11,8 +11,12 @@
 //       .checkpoint_dir = "run", .hooks = {&stop, &nan}}));
 //   return session->Loop([&] { return session->Run({{x, Next()}}, {}, {train}).status(); });
 //
+// Queue runners of the graph (train/queue_runner.h) are started with each session.
+//
 // Loop runs its function until somebody asks for the stop, then closes the session. OutOfRange out
-// of it is the end of data, a clean end. It is this, for a loop of one's own:
+// of it is the end of data, a clean end: of this task, when others train the run, too. A chief
+// waits for them: the run ends when the data of every trainer has ended, or its lease. Loop is
+// this, for a loop of one's own:
 //
 //   while (!session->ShouldStop()) MR_RETURN_IF_ERROR(...Run...);   // out: closed without End
 //   return session->Close();
@@ -24,11 +28,19 @@
 // max_recoveries losses in a row without a global step further than before the loss itself is the
 // error.
 //
+// SIGTERM and Ctrl-C, from Open until Close has returned (handle_signals), make the task leave: the
+// loop ends with the step that runs, hooks are called End, with which the chief's saver writes the
+// last checkpoint, and Close returns Cancelled with the exit code 143 or 130: the run is to go on
+// another time. Waits for other tasks, in Open and in a recovery, end at once. A step that does not
+// end is not waited for: after a second (of a chief: half of signal_grace) its session is closed
+// under it. A second signal ends the process at once.
+//
 //   open -> open      Run; a session that is lost is replaced within it
 //   open -> closed    Close and Loop, with End of the hooks when nothing went wrong; the
 //                     destructor, without
 //
-// Thread-safety: thread-compatible; threads of hooks talk to their Coordinator.
+// Thread-safety: thread-compatible, but for RequestStop and RequestLeave; threads of hooks talk to
+// their Coordinator.
 // Lifetime: hooks outlive it. The graph is finalized.
 // Failure: Open and Run return RunEndedError (exit code 0) when the run has ended elsewhere; Loop
 // takes that for a clean end. FailedPrecondition for a Run after the stop.
@@ -48,6 +60,7 @@
 #include "graph/scope.h"
 #include "runtime/session.h"
 #include "train/hooks/session_run_hook.h"
+#include "train/hooks/summary_writer.h"
 #include "train/session_creator.h"
 
 namespace millrace {
@@ -55,14 +68,29 @@ namespace millrace {
 struct MonitoredSessionOptions {
   // In the order in which they are called; they outlive the session.
   std::vector<SessionRunHook*> hooks = {};
+  // What hooks write to, when nobody else owns it; destroyed after them.
+  std::unique_ptr<SummaryWriter> own_writer = nullptr;
   // Those of them that nobody else owns, destroyed with the session.
   std::vector<std::unique_ptr<SessionRunHook>> own_hooks = {};
   // In a row; 0: a lost session is an error as any other.
   int max_recoveries = 20;
+  // The chief of a run in a cluster whose data has ended waits for the data of other trainers, and
+  // writes checkpoints meanwhile, before it ends the run. Off: its end is theirs.
+  bool await_trainers = true;
+  // That the cluster has, this one and the chief among them; those that have not come before
+  // trainers_grace has passed since this one began are not waited for. 0: not known, and nobody is
+  // waited for who has not come yet.
+  int num_trainers = 0;
+  absl::Duration trainers_grace = absl::Seconds(20);
   // The longest wait before a session is made anew, at most 2 s; the first time there is none.
   absl::Duration recovery_wait = absl::Seconds(1);
   // How long the threads of hooks may take to end.
   absl::Duration stop_grace = absl::Seconds(120);
+  // After a signal, where it is less: who sent it kills what goes on for longer. A chief has half
+  // of it for the step that runs, and the rest for a checkpoint beside it.
+  absl::Duration signal_grace = absl::Seconds(20);
+  // Off: signals do what they did before.
+  bool handle_signals = true;
   Clock* clock = Clock::Real();
 };
 
@@ -122,16 +150,21 @@ class MonitoredSession {
   // until it returns something else than a lost session.
   Status RunStepFn(absl::FunctionRef<Status(const StepContext&)> step);
 
-  // The loop is to end: asked for by a hook, a step function or a thread of a hook; after the end
-  // of data; when closed.
+  // The loop is to end: asked for by a hook, a step function, a thread of a hook, a signal or those
+  // below; after the end of data; when closed.
   bool ShouldStop() const;
+  // As RunContext says, from any thread: the loop ends with the run under way. A wait for other
+  // tasks, in a recovery, ends at once, and Run returns why: `result`, or Cancelled.
+  void RequestStop(absl::string_view reason);
+  void RequestLeave(const Status& result);
   // Runs `body` until ShouldStop, then Close with what it returned.
   Status Loop(absl::FunctionRef<Status()> body);
   // Ends the loop. `status`: what it ended with; OK and OutOfRange are good ends, and so is the
   // end of the run elsewhere (one line in the log). End of the hooks (not when the last Run had
   // failed, nor without a session); threads of hooks are stopped; the end of the run is told when
   // the goal was reached or the data has ended. OK, or the first of: `status`, the last Run's
-  // error, a thread's, a hook's in End, what RequestLeave was given. Later calls return the same.
+  // error, a thread's, a hook's in End, what RequestLeave was given (or the signal). Later calls
+  // return the same.
   Status Close(const Status& status = absl::OkStatus());
 
   // The session of the moment, without hooks: until the next Run, which may replace it. Null when

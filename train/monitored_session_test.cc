@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/monitored_session.h"
 
+#include <signal.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -13,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/clock.h"
+#include "core/exit_code.h"
 #include "core/file_system.h"
 #include "core/notification.h"
 #include "core/random_bits.h"
@@ -21,9 +26,11 @@
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 #include "ops/array/constant.h"
+#include "ops/control/queue.h"
 #include "proto/config.pb.h"
 #include "saver/saver.h"
 #include "train/coordinator.h"
+#include "train/hooks/checkpoint_saver.h"
 #include "train/session_manager.h"
 #include "train/testing/hooked_model.h"
 #include "train/testing/shared_variables.h"
@@ -61,6 +68,11 @@ class RecordingHook : public SessionRunHook {
     if (on_after) return on_after(context, values);
     return absl::OkStatus();
   }
+  Status WhileOthersTrain(RunContext* context) override {
+    Note("others");
+    if (on_others) return on_others(context);
+    return absl::OkStatus();
+  }
   Status End(const LoopEnd& end) override {
     Note("end");
     if (on_end) return on_end(end);
@@ -71,6 +83,7 @@ class RecordingHook : public SessionRunHook {
   std::function<Status(RunContext*, const CreatedSession&)> on_created;
   std::function<StatusOr<GroupMask>(RunContext*)> on_before;
   std::function<Status(RunContext*, const RunValues&)> on_after;
+  std::function<Status(RunContext*)> on_others;
   std::function<Status(const LoopEnd&)> on_end;
 
  private:
@@ -375,6 +388,43 @@ TEST_F(MonitoredSessionTest, ALostSessionThatAHookMeetsIsReplacedWhereverItMeets
   }
 }
 
+// b has not seen the session that a has met a loss in: for b the next one is the first.
+TEST_F(MonitoredSessionTest, ARecoveryFollowsASessionThatAllHooksHaveSeen) {
+  const Model model;
+  int sessions = 0;
+  a_.on_created = [&](RunContext*, const CreatedSession& created) -> Status {
+    EXPECT_EQ(created.is_recovery, sessions == 2);
+    return ++sessions == 1 ? absl::UnavailableError("gone") : absl::OkStatus();
+  };
+  b_.on_created = [&](RunContext*, const CreatedSession& created) -> Status {
+    EXPECT_EQ(created.is_recovery, sessions == 3);
+    return absl::OkStatus();
+  };
+  ASSERT_OK_AND_ASSIGN(const auto session, Open(model, {&a_, &b_}));
+  servers_.FailRuns({absl::UnavailableError("gone")});
+  EXPECT_OK(session->Run({}, {}, {model.count}).status());
+  EXPECT_EQ(Calls(),
+            "a.begin b.begin a.created a.created b.created a.before b.before a.created b.created "
+            "a.before b.before a.after b.after");
+}
+
+TEST_F(MonitoredSessionTest, TheEndOfDataOutOfAHookIsACleanEnd) {
+  for (const std::string method : {"before", "after"}) {
+    SCOPED_TRACE(method);
+    const Model model;
+    calls_.clear();
+    RecordingHook a("a", &calls_), b("b", &calls_);
+    const Status end = absl::OutOfRangeError("no more rows");
+    if (method == "before") a.on_before = [&](RunContext*) { return end; };
+    if (method == "after") a.on_after = [&](RunContext*, const RunValues&) { return end; };
+    ASSERT_OK_AND_ASSIGN(const auto session, Open(model, {&a, &b}));
+    Calls();
+    EXPECT_OK(session->Loop([&] { return session->Run({}, {}, {model.count}).status(); }));
+    EXPECT_EQ(Calls(), method == "before" ? "a.before a.end b.end"
+                                          : "a.before b.before a.after a.end b.end");
+  }
+}
+
 TEST_F(MonitoredSessionTest, ASessionThatAHookHasRefusedIsUsedByNoRun) {
   const Model model;
   int sessions = 0;
@@ -670,6 +720,183 @@ TEST_F(MonitoredSessionTest, ThreadsOfASessionEndBeforeIt) {
   EXPECT_TRUE(ended);
 }
 
+TEST_F(MonitoredSessionTest, AThreadThatIsBlockedInTheSessionHoldsUpNoError) {
+  creator_options.target = "";
+  const Model model;
+  const Output queue = FIFOQueueV2(model.root.WithName("queue"), {DT_FLOAT});
+  const Output taken = QueueDequeueV2(model.root.WithName("take"), queue, {DT_FLOAT})[0];
+  Status of_thread;
+  Notification blocked, ended;
+  a_.on_created = [&](RunContext*, const CreatedSession& created) {
+    created.coordinator.Start("reader", [&, session = created.session](const Coordinator&) {
+      blocked.Notify();
+      of_thread = session->Run({}, {taken}).status();
+      ended.Notify();
+      return absl::OkStatus();
+    });
+    return absl::OkStatus();
+  };
+  ASSERT_OK_AND_ASSIGN(const auto session, Open(model, {&a_}));
+  blocked.Wait();
+  // The threads of hooks have two minutes, the test has one.
+  EXPECT_STATUS(session->Loop([] { return absl::InternalError("a bad row"); }),
+                StatusCode::kInternal, "a bad row");
+  ended.Wait();
+  EXPECT_STATUS(of_thread, StatusCode::kCancelled, "");
+}
+
+// --- Stops of other threads, signals -------------------------------------------------------------
+
+TEST_F(MonitoredSessionTest, AnotherThreadMayEndTheRun) {
+  creator_options.checkpoint_dir = dir_;
+  const Model model;
+  ASSERT_OK_AND_ASSIGN(const auto session, Open(model, {&a_}));
+  std::thread other([&] { session->RequestStop("enough"); });
+  other.join();
+  // It may come between the question and the run.
+  EXPECT_OK(session->Run({}, {}, {model.count}).status());
+  EXPECT_TRUE(session->ShouldStop());
+  EXPECT_STATUS(session->Run({}, {}, {model.count}).status(), StatusCode::kFailedPrecondition,
+                "Run called even after should_stop requested.");
+  EXPECT_OK(session->Close());
+  ASSERT_EQ(servers_.ends().size(), 1u);
+  EXPECT_EQ(servers_.ends()[0].reason, "enough");
+}
+
+TEST_F(MonitoredSessionTest, OrLeaveForThisTaskWhicheverWasFirst) {
+  creator_options.checkpoint_dir = dir_;
+  const Model model;
+  ASSERT_OK_AND_ASSIGN(const auto session, Open(model, {&a_}));
+  Calls();
+  session->RequestStop("enough");
+  session->RequestLeave(absl::CancelledError("another time"));
+  EXPECT_STATUS(session->Loop([&] { return session->Run({}, {}, {model.count}).status(); }),
+                StatusCode::kCancelled, "another time");
+  EXPECT_EQ(Calls(), "a.end");
+  EXPECT_EQ(servers_.ends().size(), 0u);
+}
+
+TEST_F(MonitoredSessionTest, AWaitForANewSessionEndsWhenSomebodyLeaves) {
+  for (const bool with_sessions : {true, false}) {
+    SCOPED_TRACE(with_sessions);
+    ASSERT_OK(servers_.Restart());
+    servers_.FailCreations({});
+    const Model model;
+    // Without sessions the creator waits, else the loop does: each new one is lost.
+    a_.on_created = [&](RunContext*, const CreatedSession& created) {
+      return created.is_recovery ? absl::UnavailableError("gone again") : absl::OkStatus();
+    };
+    ASSERT_OK_AND_ASSIGN(const auto session, Open(model, {&a_}, /*max_recoveries=*/1'000'000));
+    const size_t before = servers_.runs().size();
+    servers_.FailRuns({absl::UnavailableError("gone")});
+    if (!with_sessions) {
+      servers_.FailCreations(std::deque<Status>(1'000'000, absl::UnavailableError("away")));
+    }
+    std::thread other([&] {
+      while (servers_.runs().size() < before + 3) Clock::Real()->SleepFor(absl::Milliseconds(1));
+      session->RequestLeave(WithExitCode(absl::CancelledError("another time"), 143));
+    });
+    const Status status =
+        session->Loop([&] { return session->Run({}, {}, {model.count}).status(); });
+    other.join();
+    // A session was lost on the way, and nothing was kept of it.
+    EXPECT_TRUE(absl::StrContains(status.message(), "another time")) << status;
+    EXPECT_GE(ExitCode(status), kExitRetryable) << status;
+    servers_.FailCreations({});
+  }
+}
+
+TEST_F(MonitoredSessionTest, SigtermEndsTheLoopWithALastCheckpointAndItsExitCode) {
+  creator_options.checkpoint_dir = dir_;
+  for (const int number : {SIGTERM, SIGINT}) {
+    ASSERT_OK(servers_.Restart());
+    const Model model;
+    CheckpointSaverHook saver({.checkpoint_dir = dir_, .every = 1000});
+    ASSERT_OK_AND_ASSIGN(const auto session, Open(model, {&saver, &a_}));
+    Calls();
+    int runs = 0;
+    const Status status = session->Loop([&] {
+      if (++runs == 3) ::raise(number);
+      return session->Run({}, {}, {model.count}).status();
+    });
+    EXPECT_STATUS(status, StatusCode::kCancelled,
+                  number == SIGTERM ? "ended by SIGTERM" : "ended by SIGINT");
+    EXPECT_EQ(ExitCode(status), 128 + number);
+    EXPECT_EQ(runs, 3);
+    EXPECT_EQ(Calls(), "a.before a.after a.before a.after a.before a.after a.end");
+    const int64_t step = number == SIGTERM ? 3 : 6;
+    EXPECT_EQ(LatestCheckpoint(fs_, dir_), absl::StrCat(dir_, "/model.ckpt-", step));
+  }
+  EXPECT_EQ(servers_.ends().size(), 0u) << "the run is to go on";
+}
+
+TEST_F(MonitoredSessionTest, SigtermEndsTheWaitForTheChief) {
+  const Model model;
+  const int before = servers_.sessions_made();
+  std::thread other([&] {
+    while (servers_.sessions_made() == before) Clock::Real()->SleepFor(absl::Milliseconds(1));
+    ::kill(::getpid(), SIGTERM);
+  });
+  const Status status =
+      MonitoredSession::Open(
+          model.root, std::make_unique<WorkerSessionCreator>(model.root, creator_options), {})
+          .status();
+  other.join();
+  EXPECT_STATUS(status, StatusCode::kCancelled, "ended by SIGTERM");
+  EXPECT_EQ(ExitCode(status), 143);
+}
+
+TEST_F(MonitoredSessionTest, AWorkerWhoseServersWentWithTheSignalHasLeft) {
+  const Model chief, model;
+  ASSERT_OK_AND_ASSIGN(const auto of_chief, Open(chief, {}));
+  ASSERT_OK_AND_ASSIGN(
+      const auto session,
+      MonitoredSession::Open(
+          model.root, std::make_unique<WorkerSessionCreator>(model.root, creator_options), {}));
+  const Status status = session->Loop([&] {
+    ::raise(SIGTERM);
+    servers_.FailRuns({absl::UnavailableError("gone")});
+    return session->Run({}, {}, {model.count}).status();
+  });
+  EXPECT_STATUS(status, StatusCode::kCancelled, "ended by SIGTERM");
+  EXPECT_EQ(ExitCode(status), 143);
+  EXPECT_EQ(ExitCode(of_chief->Close()), 143);
+}
+
+TEST_F(MonitoredSessionTest, AStepThatHangsIsSavedBesideAndClosedAfterASignal) {
+  creator_options.target = "";
+  creator_options.checkpoint_dir = dir_;
+  for (const bool saves : {true, false}) {
+    SCOPED_TRACE(saves);
+    const Model model;
+    const Output queue = FIFOQueueV2(model.root.WithName("queue"), {DT_FLOAT});
+    const Output taken = QueueDequeueV2(model.root.WithName("take"), queue, {DT_FLOAT})[0];
+    CheckpointSaverHook saver({.checkpoint_dir = dir_, .every = 1000});
+    MonitoredSessionOptions options;
+    options.stop_grace = absl::Seconds(3);
+    if (saves) options.hooks = {&saver};
+    ASSERT_OK_AND_ASSIGN(
+        const auto session,
+        MonitoredSession::Open(model.root,
+                               std::make_unique<ChiefSessionCreator>(model.root, creator_options),
+                               std::move(options)));
+    ASSERT_OK(session->Run({}, {}, {model.count}).status());
+    const Status status = session->Loop([&] {
+      ::raise(SIGTERM);
+      return session->Run({}, {taken}).status();
+    });
+    if (saves) {
+      EXPECT_STATUS(status, StatusCode::kCancelled,
+                    absl::StrCat("ended by SIGTERM; saved ", dir_, "/model.ckpt-1"));
+      EXPECT_EQ(ExitCode(status), 143);
+      EXPECT_EQ(LatestCheckpoint(fs_, dir_), absl::StrCat(dir_, "/model.ckpt-1"));
+    } else {
+      EXPECT_STATUS(status, StatusCode::kCancelled, "ended by SIGTERM");
+      EXPECT_EQ(ExitCode(status), kExitRetryable) << "nothing was kept";
+    }
+  }
+}
+
 // --- The end of the run --------------------------------------------------------------------------
 
 TEST_F(MonitoredSessionTest, AChiefThatReachedItsGoalTellsTheEndOfTheRun) {
@@ -735,6 +962,110 @@ TEST_F(MonitoredSessionTest, AnOlderChiefIsRefusedItsNextCheckpoint) {
   ASSERT_OK(saver->Save(first->raw_session(), dir_ + "/m", 0).status());
   ASSERT_OK_AND_ASSIGN(const auto second, Open(newer, {}));
   EXPECT_TRUE(IsFenced(saver->Save(first->raw_session(), dir_ + "/m", 1).status()));
+}
+
+// --- Data that ends ---
+
+constexpr char kOther[] = "/job:worker/replica:0/task:0";
+
+TEST_F(MonitoredSessionTest, TrainersThatAreToComeAreWaitedForForAWhile) {
+  creator_options.checkpoint_dir = dir_;
+  int looks = 0;
+  a_.on_others = [&](RunContext*) {
+    if (++looks == 2) servers_.SetOtherTrainers({{.ended = {kOther}}});
+    return absl::OkStatus();
+  };
+  for (const absl::Duration grace : {absl::Hours(1), absl::ZeroDuration()}) {
+    looks = 0;
+    servers_.SetOtherTrainers({{}});
+    const Model model;
+    MonitoredSessionOptions options;
+    options.hooks = {&a_};
+    options.num_trainers = 2;
+    options.trainers_grace = grace;
+    ASSERT_OK_AND_ASSIGN(
+        const auto session,
+        MonitoredSession::Open(model.root,
+                               std::make_unique<ChiefSessionCreator>(model.root, creator_options),
+                               std::move(options)));
+    EXPECT_OK(session->Loop([] { return absl::OutOfRangeError("no more rows"); }));
+    EXPECT_EQ(looks, grace > absl::ZeroDuration() ? 2 : 0);
+  }
+  EXPECT_EQ(servers_.ends().size(), 2u);
+}
+
+TEST_F(MonitoredSessionTest, TheChiefEndsTheRunWhenTheDataOfEveryTrainerHasEnded) {
+  creator_options.checkpoint_dir = dir_;
+  const Model model;
+  CheckpointSaverHook saver({.checkpoint_dir = dir_, .every = 2});
+  // The other trainer counts on, and its servers are lost once.
+  int looks = 0;
+  a_.on_others = [&](RunContext* context) -> Status {
+    MR_RETURN_IF_ERROR(context->session()->Run({}, {}, {model.count}).status());
+    if (++looks == 2) servers_.FailRuns({absl::UnavailableError("gone")});
+    if (looks == 4) servers_.SetOtherTrainers({{.ended = {kOther}}});
+    return absl::OkStatus();
+  };
+  servers_.SetOtherTrainers({{.training = {kOther}}});
+  ASSERT_OK_AND_ASSIGN(const auto session, Open(model, {&saver, &a_}));
+  Calls();
+  int runs = 0;
+  EXPECT_OK(session->Loop([&] {
+    if (++runs == 2) return absl::OutOfRangeError("no more rows");
+    return session->Run({}, {}, {model.count}).status();
+  }));
+  EXPECT_EQ(session->recoveries(), 1);
+  const std::string calls = Calls();
+  EXPECT_TRUE(absl::StartsWith(calls, "a.before a.after a.others a.others a.created a.others a.o"))
+      << calls;
+  EXPECT_TRUE(absl::EndsWith(calls, "a.others a.end")) << calls;
+  // By steps, as before; the last one has what the other trainer has counted.
+  EXPECT_GE(saver.stats().saves, 3);
+  ASSERT_EQ(servers_.ends().size(), 1u);
+  EXPECT_GE(servers_.ends()[0].global_step, 5);
+  EXPECT_EQ(servers_.ends()[0].checkpoint,
+            absl::StrCat(dir_, "/model.ckpt-", servers_.ends()[0].global_step));
+  EXPECT_EQ(servers_.ends()[0].reason, "no more rows");
+}
+
+TEST_F(MonitoredSessionTest, WaitingForOtherTrainersEndsWithALeaveAndCanBeSwitchedOff) {
+  creator_options.checkpoint_dir = dir_;
+  servers_.SetOtherTrainers({{.training = {kOther}}});
+  {
+    const Model model;
+    ASSERT_OK_AND_ASSIGN(const auto session, Open(model, {&a_}));
+    Calls();
+    a_.on_others = [&](RunContext*) {
+      ::raise(SIGTERM);
+      return absl::OkStatus();
+    };
+    const Status status = session->Loop([] { return absl::OutOfRangeError("no more rows"); });
+    EXPECT_EQ(ExitCode(status), 143) << status;
+    EXPECT_EQ(Calls(), "a.others a.end");
+    EXPECT_EQ(servers_.ends().size(), 0u);
+  }
+  {
+    const Model model;
+    ASSERT_OK_AND_ASSIGN(const auto session, Open(model, {&a_}));
+    Calls();
+    a_.on_others = [&](RunContext*) { return absl::InternalError("no"); };
+    EXPECT_STATUS(session->Loop([] { return absl::OutOfRangeError("no more rows"); }),
+                  StatusCode::kInternal, "a.WhileOthersTrain: no");
+    EXPECT_EQ(Calls(), "a.others");
+  }
+  const Model model;
+  MonitoredSessionOptions options;
+  options.hooks = {&a_};
+  options.await_trainers = false;
+  ASSERT_OK_AND_ASSIGN(
+      const auto session,
+      MonitoredSession::Open(model.root,
+                             std::make_unique<ChiefSessionCreator>(model.root, creator_options),
+                             std::move(options)));
+  Calls();
+  EXPECT_OK(session->Loop([] { return absl::OutOfRangeError("no more rows"); }));
+  EXPECT_EQ(Calls(), "a.end");
+  EXPECT_EQ(servers_.ends().size(), 1u);
 }
 
 // --- Options -------------------------------------------------------------------------------------

@@ -10,12 +10,12 @@
 //   return session->Loop([&] { return session->Run({{x, Next()}}, {}, {train}).status(); });
 //
 //   task     its session                        hooks, in this order
-//   chief    adopts, restores or initialises    chief_only_hooks, steps a second, checkpoints,
-//                                               hooks
+//   chief    adopts, restores or initialises    chief_only_hooks, steps a second, summaries,
+//                                               checkpoints, hooks
 //   others   wait for the chief                 hooks
 //
 // All tasks give the same checkpoint_dir: it names the run, and those that wait see there whether
-// it has ended. Summaries join when there is a writer of event files.
+// it has ended. The chief's event files are there, too.
 //
 // Failure: as MonitoredSession::Open; InvalidArgument for options that cannot work.
 
@@ -30,6 +30,7 @@
 #include "core/status.h"
 #include "graph/scope.h"
 #include "runtime/session.h"
+#include "saver/saver.h"
 #include "train/every.h"
 #include "train/hooks/checkpoint_saver.h"
 #include "train/hooks/session_run_hook.h"
@@ -51,11 +52,22 @@ struct MonitoredTrainingSessionOptions {
   std::vector<CheckpointSaverListener*> saving_listeners = {};
   // 0: none, for a CheckpointSaverHook of one's own.
   Every save_checkpoint_every = absl::Minutes(10);
+  // See SessionCreatorOptions.
+  SaverOptions saver = {};
   // "global_step/sec" in the log; 0: not.
   Every log_step_count_every = 100;
-  SummaryWriter* writer = nullptr;  // not owned
+  // What the graph's summaries say (those that it has when the hooks begin); 0: not. As the former,
+  // in event files of summary_dir ("": checkpoint_dir; no files where both are ""), or to `writer`.
+  Every save_summaries_every = 100;
+  std::string summary_dir = "";
+  SummaryWriter* writer = nullptr;  // not owned; in place of the files
   int max_recoveries = 20;
   absl::Duration stop_grace = absl::Seconds(120);
+  bool handle_signals = true;
+  // See MonitoredSessionOptions.
+  bool await_trainers = true;
+  int num_trainers = 0;
+  absl::Duration trainers_grace = absl::Seconds(20);
   absl::Duration max_wait = absl::Seconds(7200);
   absl::Duration recovery_wait = absl::Seconds(1);
   absl::Duration end_grace = absl::Seconds(20);

@@ -138,7 +138,14 @@ TEST_F(MonitoredTrainingSessionTest, ASecondSaverOfTheDirectoryIsRefused) {
   options.hooks = {&own};
   EXPECT_STATUS(MonitoredTrainingSession(model.root, options).status(), StatusCode::kAlreadyExists,
                 "must be written by one hook, got a second one after CheckpointSaverHook");
+  // Whatever the directory is called.
+  const Model third;
+  CheckpointSaverHook same({.checkpoint_dir = dir_ + "/../" + Basename(dir_) + "/./", .every = 10});
+  options.hooks = {&same};
+  EXPECT_STATUS(MonitoredTrainingSession(third.root, options).status(), StatusCode::kAlreadyExists,
+                "must be written by one hook");
   const Model other;
+  options.hooks = {&own};
   options.save_checkpoint_every = 0;
   EXPECT_OK(MonitoredTrainingSession(other.root, options).status());
 }

@@ -4,11 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "core/logging.h"
+#include "core/process_name.h"
 #include "core/random_bits.h"
 
 namespace millrace {
@@ -19,16 +22,34 @@ constexpr size_t kMaxTaskBytes = 100;
 // Each has lost against another chief, which has the directory then.
 constexpr int kMaxTries = 1000;
 
-std::string HostName() {
-  char name[65] = "";
-  return ::gethostname(name, sizeof(name) - 1) == 0 ? name : "an unknown host";
-}
-
 std::string InWords(const RunFile& run) {
   return absl::StrCat(run.chief, run.since.empty() ? "" : absl::StrCat(", since ", run.since));
 }
 
 }  // namespace
+
+std::string RunNameOf(absl::string_view directory) {
+  while (directory.size() > 1 && absl::ConsumeSuffix(&directory, "/")) {
+  }
+  return std::string(directory);
+}
+
+void BeginRunWithoutDirectory(TrainingRun* run) {
+  if (run->name.empty() || !run->id.empty()) return;
+  run->id = NewRunId();
+  run->is_chief = true;
+}
+
+void WarnOfNoRun(absl::string_view speaker, absl::Duration max_wait) {
+  static std::once_flag once;
+  std::call_once(once, [&] {
+    LogWarning(speaker, ": this task has no logdir, and session.run has no name: nobody hears of ",
+               "the end of the job. Tasks that wait for variables, when a parameter server was ",
+               "started again, do so for ", absl::FormatDuration(max_wait),
+               ", and parameter servers do not leave by themselves; give all tasks one logdir, or ",
+               "one name");
+  });
+}
 
 RunDirectory::RunDirectory(FileSystem* fs, Clock* clock, std::string speaker, std::string directory,
                            std::string name)

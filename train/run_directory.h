@@ -24,6 +24,8 @@
 #include <optional>
 #include <string>
 
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "core/clock.h"
 #include "core/file_system.h"
 #include "core/mutex.h"
@@ -32,6 +34,16 @@
 #include "runtime/session.h"
 
 namespace millrace {
+
+// The name of the run of a directory: "run/" and "run" are one.
+std::string RunNameOf(absl::string_view directory);
+
+// Of a chief without a directory: the run that it was given a name for gets an id, so that its end
+// can be told. It lasts as long as this process and the parameter servers; a chief that is started
+// again begins another one. Without a name it is none.
+void BeginRunWithoutDirectory(TrainingRun* run);
+// Says once in this process what a task of a cluster misses that is of no run.
+void WarnOfNoRun(absl::string_view speaker, absl::Duration max_wait);
 
 class RunDirectory {
  public:

@@ -5,24 +5,16 @@
 #include <utility>
 
 #include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 #include "core/logging.h"
 #include "graph/graph.h"
 #include "proto/meta_graph.pb.h"
-#include "proto/saver.pb.h"
+#include "train/guarded_saver.h"
 #include "train/run_directory.h"
 
 namespace millrace {
 namespace {
 
 constexpr char kName[] = "MonitoredSession";
-
-// "run/" and "run" are one run.
-std::string RunName(absl::string_view directory) {
-  while (directory.size() > 1 && absl::ConsumeSuffix(&directory, "/")) {
-  }
-  return std::string(directory);
-}
 
 // The one element of a collection of nodes; invalid when there is none.
 StatusOr<Output> OnlyOneOf(const Scope& root, const std::string& key) {
@@ -93,62 +85,11 @@ SessionManagerOptions ManagerOptions(const Scope& root, const SessionCreatorOpti
           .file_system = options.file_system};
 }
 
-// Saves only while the directory is this chief's. One thread at a time.
-class GuardedSaver : public Saver {
- public:
-  GuardedSaver(Saver* saver, const RunDirectory* directory)
-      : saver_(saver), directory_(directory) {}
-  StatusOr<std::string> Save(Session* session, const std::string& prefix,
-                             std::optional<int64_t> global_step) override {
-    return Guarded([&] { return saver_->Save(session, prefix, global_step); });
-  }
-  StatusOr<std::string> SaveAs(Session* session, const std::string& prefix,
-                               std::optional<int64_t> global_step,
-                               const SaveOptions& options) override {
-    return Guarded([&] { return saver_->SaveAs(session, prefix, global_step, options); });
-  }
-  Status Build() override { return saver_->Build(); }
-  Status Restore(Session* session, const std::string& checkpoint) override {
-    return saver_->Restore(session, checkpoint);
-  }
-  void SetRunId(const std::string& id) override { saver_->SetRunId(id); }
-  Status RecoverLastCheckpoints(const std::vector<std::string>& paths) override {
-    return saver_->RecoverLastCheckpoints(paths);
-  }
-  std::vector<std::string> last_checkpoints() const override { return saver_->last_checkpoints(); }
-  std::vector<TimedCheckpoint> last_checkpoints_with_time() const override {
-    return saver_->last_checkpoints_with_time();
-  }
-  Status SetLastCheckpointsWithTime(std::vector<TimedCheckpoint> checkpoints) override {
-    return saver_->SetLastCheckpointsWithTime(std::move(checkpoints));
-  }
-  const tensorflow::SaverDef& def() const override { return saver_->def(); }
-
-  const std::string& last_saved() const { return last_saved_; }
-
- private:
-  template <typename F>
-  StatusOr<std::string> Guarded(const F& save) {
-    if (directory_ != nullptr) MR_RETURN_IF_ERROR(directory_->Check());
-    StatusOr<std::string> path = save();
-    if (path.ok()) {
-      last_saved_ = *path;
-    } else if (directory_ != nullptr) {
-      // A newer chief deletes what is left of the saves of the older ones: why this one failed is
-      // that it came, and not which file is gone.
-      const Status still_ours = directory_->Check();
-      if (IsFenced(still_ours)) return still_ours;
-    }
-    return path;
-  }
-
-  Saver* const saver_;
-  const RunDirectory* const directory_;
-  std::string last_saved_;
-};
-
 }  // namespace
 
+void SessionCreator::Stop(const Status&) {}
+StatusOr<std::string> SessionCreator::SaveBeside(Session*) { return std::string(); }
+StatusOr<RunTrainers> SessionCreator::OtherTrainers(Session*) { return RunTrainers(); }
 Status SessionCreator::TellEnd(Session*, const RunEnd&) { return absl::OkStatus(); }
 
 // --- The chief -----------------------------------------------------------------------------------
@@ -160,7 +101,6 @@ struct ChiefSessionCreator::Impl {
   const Scope scope;
   SessionCreatorOptions options;
   std::optional<RunDirectory> directory;
-  std::unique_ptr<Saver> owned_saver;
   std::unique_ptr<GuardedSaver> saver;
   std::unique_ptr<SessionManager> manager;
   int64_t last_step = 0;
@@ -187,26 +127,28 @@ Status ChiefSessionCreator::CompleteGraph(int64_t last_step) {
   }
   MR_RETURN_IF_ERROR(TakeDefaults(root, &options.scaffold));
   TrainingRun* const run = &options.session.run;
-  if (run->empty()) run->name = RunName(options.checkpoint_dir);
+  if (run->empty()) run->name = RunNameOf(options.checkpoint_dir);
+  if (options.checkpoint_dir.empty()) BeginRunWithoutDirectory(run);
   if (!options.checkpoint_dir.empty()) {
     MR_RETURN_IF_ERROR(
         Prefixed(kName, options.file_system->RecursivelyCreateDirectory(options.checkpoint_dir)));
     impl_->directory.emplace(options.file_system, options.clock, kName, options.checkpoint_dir,
                              run->name);
   }
-  Saver* saver = options.scaffold.saver;
-  if (saver == nullptr && !VariablesOf(root, "variables").empty()) {
-    SaverOptions saver_options;
+  // Of what lives as long as the Saver.
+  const auto may_save = [impl = impl_.get()] {
+    return impl->directory ? impl->directory->Check() : absl::OkStatus();
+  };
+  if (options.scaffold.saver != nullptr) {
+    impl_->saver = std::make_unique<GuardedSaver>(kName, options.scaffold.saver, may_save);
+  } else if (!VariablesOf(root, "variables").empty()) {
+    SaverOptions saver_options = options.saver;
     saver_options.file_system = options.file_system;
     saver_options.may_commit = [impl = impl_.get()] {
       return impl->directory ? impl->directory->MayCommit() : absl::OkStatus();
     };
-    MR_ASSIGN_OR_RETURN(impl_->owned_saver, Saver::Make(root, saver_options));
-    saver = impl_->owned_saver.get();
-  }
-  if (saver != nullptr) {
-    impl_->saver =
-        std::make_unique<GuardedSaver>(saver, impl_->directory ? &*impl_->directory : nullptr);
+    MR_ASSIGN_OR_RETURN(auto made, Saver::Make(root, saver_options));
+    impl_->saver = std::make_unique<GuardedSaver>(kName, std::move(made), may_save);
   }
   SessionManagerOptions manager = ManagerOptions(root, options, last_step);
   manager.saver = impl_->saver.get();
@@ -220,6 +162,8 @@ Status ChiefSessionCreator::CompleteGraph(int64_t last_step) {
 }
 
 StatusOr<SessionManager::Ready> ChiefSessionCreator::CreateSession() {
+  const SessionCreatorOptions& options = impl_->options;
+  if (!options.target.empty() && options.session.run.empty()) WarnOfNoRun(kName, options.max_wait);
   if (impl_->directory) {
     MR_ASSIGN_OR_RETURN(const TrainingRun run, impl_->directory->TakeOver(impl_->options.target));
     impl_->manager->SetRun(run);
@@ -229,6 +173,27 @@ StatusOr<SessionManager::Ready> ChiefSessionCreator::CreateSession() {
                       impl_->manager->PrepareSession(impl_->options.target));
   impl_->restored = ready.restored_checkpoint;
   return ready;
+}
+
+void ChiefSessionCreator::Stop(const Status& reason) { impl_->manager->Stop(reason); }
+
+StatusOr<std::string> ChiefSessionCreator::SaveBeside(Session* session) {
+  if (impl_->saver == nullptr) return std::string();
+  const std::string last = impl_->saver->last_saved();
+  const size_t dash = last.rfind('-');
+  if (dash == std::string::npos) return std::string();
+  MR_ASSIGN_OR_RETURN(const int64_t step, impl_->manager->ReadGlobalStep(session));
+  const std::string prefix = last.substr(0, dash);
+  if (step < 0 || last == absl::StrCat(prefix, "-", step)) return last;
+  return impl_->saver->Save(session, prefix, step);
+}
+
+StatusOr<RunTrainers> ChiefSessionCreator::OtherTrainers(Session* session) {
+  // A server that was restarted knows of nobody; steps find that out.
+  MR_RETURN_IF_ERROR(impl_->manager->ReadGlobalStep(session).status());
+  StatusOr<RunTrainers> trainers = session->OtherTrainers();
+  if (absl::IsUnimplemented(trainers.status())) return RunTrainers();
+  return trainers;
 }
 
 std::shared_ptr<Saver> ChiefSessionCreator::saver() const {
@@ -262,7 +227,7 @@ Status WorkerSessionCreator::CompleteGraph(int64_t last_step) {
   SessionCreatorOptions options = options_;
   MR_RETURN_IF_ERROR(TakeDefaults(scope_, &options.scaffold));
   TrainingRun* const run = &options.session.run;
-  if (run->empty()) run->name = RunName(options.checkpoint_dir);
+  if (run->empty()) run->name = RunNameOf(options.checkpoint_dir);
   manager_ = std::make_unique<SessionManager>(scope_, ManagerOptions(scope_, options, last_step));
   MR_RETURN_IF_ERROR(manager_->status());
   scope_.Finalize();
@@ -270,7 +235,12 @@ Status WorkerSessionCreator::CompleteGraph(int64_t last_step) {
 }
 
 StatusOr<SessionManager::Ready> WorkerSessionCreator::CreateSession() {
+  if (!options_.target.empty() && options_.checkpoint_dir.empty() && options_.session.run.empty()) {
+    WarnOfNoRun(kName, options_.max_wait);
+  }
   return manager_->WaitForSession(options_.target);
 }
+
+void WorkerSessionCreator::Stop(const Status& reason) { manager_->Stop(reason); }
 
 }  // namespace millrace

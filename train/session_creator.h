@@ -14,7 +14,7 @@
 //   made -> completed      CompleteGraph, once, when the hooks have added to the graph
 //   completed -> completed CreateSession, as often as sessions are lost
 //
-// Thread-safety: thread-compatible.
+// Thread-safety: Stop and SaveBeside from any thread, the rest from one at a time.
 // Lifetime: the graph, and what the Scaffold names, as long as the creator.
 // Failure: as SessionManager; InvalidArgument for options that exclude each other, and for a
 // collection ("ready_op", ...) with several elements; FencedError.
@@ -56,14 +56,17 @@ struct Scaffold {
 struct SessionCreatorOptions {
   Scaffold scaffold = {};
   std::string target = "";
-  // Where the chief restores from and keeps what it says of the run; "": no run. Tasks that wait
-  // read there whether the run has ended.
+  // Where the chief restores from and keeps what it says of the run; "": no run, unless session.run
+  // has a name. Tasks that wait read there whether the run has ended.
   std::string checkpoint_dir = "";
   // The checkpoint to restore, in place of checkpoint_dir.
   std::string checkpoint_path = "";
   // A checkpoint of elsewhere to begin from as long as checkpoint_dir has none.
   std::string begin_from = "";
   std::optional<Variable> global_step = {};  // GlobalStep of the graph otherwise, if it has one
+  // Of the chief's Saver of all variables, where the scaffold has none: how many it keeps, and the
+  // like. Its file system and may_commit are the creator's.
+  SaverOptions saver = {};
   // See SessionManagerOptions.
   absl::Duration recovery_wait = absl::Seconds(1);
   absl::Duration end_grace = absl::Seconds(20);
@@ -80,6 +83,15 @@ class SessionCreator {
   // when nobody knows.
   virtual Status CompleteGraph(int64_t last_step) = 0;
   virtual StatusOr<SessionManager::Ready> CreateSession() = 0;
+  // Ends the wait of a CreateSession that runs, and all later ones at once, with `reason` (not OK).
+  // From any thread, after CompleteGraph.
+  virtual void Stop(const Status& reason);
+  // Writes a checkpoint beside a step that does not end, as the last one was written, and returns
+  // its path; "" where nobody keeps checkpoints. From any thread.
+  virtual StatusOr<std::string> SaveBeside(Session* session);
+  // Tasks that train the session's run beside this one (Session::OtherTrainers), asked for by the
+  // chief, which is to end the run after them. Also finds out whether the session is lost.
+  virtual StatusOr<RunTrainers> OtherTrainers(Session* session);
   // None before CompleteGraph, and where nothing is saved.
   virtual std::shared_ptr<Saver> saver() const { return nullptr; }
   // That training is over, for all tasks.
@@ -92,6 +104,9 @@ class ChiefSessionCreator : public SessionCreator {
   ~ChiefSessionCreator() override;
   Status CompleteGraph(int64_t last_step) override;
   StatusOr<SessionManager::Ready> CreateSession() override;
+  void Stop(const Status& reason) override;
+  StatusOr<std::string> SaveBeside(Session* session) override;
+  StatusOr<RunTrainers> OtherTrainers(Session* session) override;
   std::shared_ptr<Saver> saver() const override;
   Status TellEnd(Session* session, const RunEnd& end) override;
 
@@ -106,6 +121,7 @@ class WorkerSessionCreator : public SessionCreator {
   ~WorkerSessionCreator() override;
   Status CompleteGraph(int64_t last_step) override;
   StatusOr<SessionManager::Ready> CreateSession() override;
+  void Stop(const Status& reason) override;
 
  private:
   const Scope scope_;

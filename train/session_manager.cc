@@ -12,6 +12,7 @@
 #include "core/exit_code.h"
 #include "core/logging.h"
 #include "core/mutex.h"
+#include "core/refusal.h"
 #include "core/run_file.h"
 #include "core/tensor.h"
 #include "graph/graph.h"
@@ -67,7 +68,7 @@ std::string SomeNames(const std::vector<std::string>& names) {
 }
 
 bool IsSessionLost(const Status& status) {
-  if (IsFenced(status) || RunEndOf(status).has_value()) return false;
+  if (IsFenced(status) || IsRefusal(status) || RunEndOf(status).has_value()) return false;
   if (absl::IsUnavailable(status) || absl::IsAborted(status)) return true;
   // What an update says of a variable whose container was cleared; a read calls it uninitialized.
   if (absl::IsNotFound(status) && absl::StrContains(status.message(), "Resource ") &&
@@ -132,9 +133,20 @@ struct SessionManager::Impl {
   bool default_init_op = false;
   std::string ready_op, ready_for_local_init_op, uninitialized;  // fetches; "": always ready
 
-  Mutex mu;
+  Status StopReason() {
+    MutexLock lock(&mu);
+    return stop_reason;
+  }
+  // Of the call that runs.
+  void SetSession(std::shared_ptr<Session> s) {
+    MutexLock lock(&mu);
+    session = std::move(s);
+  }
+
+  mutable Mutex mu;
   CondVar stopped;
   Status stop_reason ABSL_GUARDED_BY(mu);
+  std::shared_ptr<Session> session ABSL_GUARDED_BY(mu);
 };
 
 void SessionManager::Impl::CompleteGraph() {
@@ -281,6 +293,7 @@ StatusOr<SessionManager::Impl::Try> SessionManager::Impl::GiveValues(Session* s,
   MR_ASSIGN_OR_RETURN(const std::vector<std::string> missing, NotReady(s, uninitialized));
   std::optional<CheckpointState> state;
   MR_ASSIGN_OR_RETURN(const std::optional<std::string> checkpoint, FindCheckpoint(&state));
+  MR_RETURN_IF_ERROR(StopReason());
   size_t kept = variables.size() - missing.size();
   ready->start = Start::kInitialized;
   ready->restored_checkpoint = "";
@@ -310,7 +323,10 @@ StatusOr<SessionManager::Impl::Try> SessionManager::Impl::GiveValues(Session* s,
   } else if (kept == 0 || !default_init_op) {
     kept = 0;  // what the caller's operation initialises is not known: all, as far as we can say
     MR_RETURN_IF_ERROR(s->Run(options.init_feeds, {}, {init_op}).status());
-    if (options.init_fn) MR_RETURN_IF_ERROR(options.init_fn(s));
+    if (options.init_fn) {
+      MR_RETURN_IF_ERROR(StopReason());
+      MR_RETURN_IF_ERROR(options.init_fn(s));
+    }
   } else {
     std::vector<FetchName> targets;
     const absl::flat_hash_set<std::string> wanted(missing.begin(), missing.end());
@@ -449,9 +465,10 @@ StatusOr<SessionManager::Ready> SessionManager::Impl::Until(
     MR_RETURN_IF_ERROR(CheckEnds(ends));
     return absl::UnavailableError(told.message());
   };
-  const auto close = [&ready] {
+  const auto close = [&] {
     if (ready.session != nullptr) ready.session->Close().IgnoreError();
     ready.session = nullptr;
+    SetSession(nullptr);
   };
   int preparations = 0;  // in a row, that left something without a value
   std::string last;      // why the last try did not succeed
@@ -470,6 +487,7 @@ StatusOr<SessionManager::Ready> SessionManager::Impl::Until(
         }
         MR_RETURN_IF_ERROR(judged(opened.status()));
         ready.session = *std::move(opened);
+        SetSession(ready.session);
         HearNone(&ends.servers);
       }
       const StatusOr<Try> made = attempt(ready.session.get(), &ready);
@@ -488,7 +506,10 @@ StatusOr<SessionManager::Ready> SessionManager::Impl::Until(
     }();
     if (tried.ok() && *tried) {
       MutexLock lock(&mu);
-      if (stop_reason.ok()) return ready;
+      if (stop_reason.ok()) {
+        session = nullptr;
+        return ready;
+      }
     } else if (!tried.ok()) {
       close();
       // What an initial value reads and nobody writes is not lost; others wait for who writes it.
@@ -581,6 +602,11 @@ void SessionManager::Stop(const Status& reason) {
   if (!impl_->stop_reason.ok()) return;
   impl_->stop_reason = reason;
   impl_->stopped.SignalAll();
+}
+
+std::shared_ptr<Session> SessionManager::session() const {
+  MutexLock lock(&impl_->mu);
+  return impl_->session;
 }
 
 StatusOr<int64_t> SessionManager::ReadGlobalStep(Session* session) const {

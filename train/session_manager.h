@@ -19,18 +19,20 @@
 // adopted unless everything is. init_fn follows an initialisation of all variables, and nothing
 // else. Local variables and tables are initialised in each session, by every task.
 //
-// A session that is lost on the way (IsSessionLost) is opened again until max_wait. Whoever waits
-// says every 10 s for what, looks each 10 ms at first, then each eighth of the time that it has
-// waited, at most recovery_wait (a worker that waited a second joins 125 ms after the chief), and
-// leaves with RunEndedError when the run has ended: by what the servers say, and by the files in
-// checkpoint_dir (core/run_file.h) when this task sees them. Which end is believed, and when:
-// core/end_belief.h, for each of the two by itself; the goal is last_step, the grace end_grace.
-// An end that may be old has not stayed when a chief takes checkpoint_dir over, or claims the run
-// at the servers, meanwhile. Files of another run (a copied directory) tell of no end.
+// A session that is lost on the way (IsSessionLost) is opened again until max_wait. A task that
+// refuses us for good (core/refusal.h: another CA, a token, TLS where there is none, another
+// version of the wire) is not waited for: what it says is the error. Whoever waits says every 10 s
+// for what, looks each 10 ms at first, then each eighth of the time that it has waited, at most
+// recovery_wait (a worker that waited a second joins 125 ms after the chief), and leaves with
+// RunEndedError when the run has ended: by what the servers say, and by the files in checkpoint_dir
+// (core/run_file.h) when this task sees them. Which end is believed, and when: core/end_belief.h,
+// for each of the two by itself; the goal is last_step, the grace end_grace. An end that may be old
+// has not stayed when a chief takes checkpoint_dir over, or claims the run at the servers,
+// meanwhile. Files of another run (a copied directory) tell of no end.
 //
 // The constructor adds nodes to the graph; the caller finalizes it.
 //
-// Thread-safety: Stop from any thread, the rest from one at a time.
+// Thread-safety: Stop and session from any thread, the rest from one at a time.
 // Failure: DeadlineExceeded after max_wait, with what was missing and the exit code of what is
 // worth another try (core/exit_code.h); FailedPrecondition when init operations leave something
 // without a value; DataLoss when no checkpoint of checkpoint_dir is whole; the first error that is
@@ -118,8 +120,12 @@ class SessionManager {
   // Adopts and restores, never initialises and never waits. `not_ready`: what has no value then;
   // the session is for the caller to use all the same.
   StatusOr<Ready> RecoverSession(const std::string& target, std::vector<std::string>* not_ready);
-  // Ends the wait of a call that runs, and all later ones at once, with `reason` (not OK).
+  // Ends the wait of a call that runs, and all later ones at once, with `reason` (not OK). What the
+  // call is at (a restore) ends first; no function of the options is called any more.
   void Stop(const Status& reason);
+  // That a call opened and has not returned yet: whoever closes it ends what the call is at, unless
+  // that waits for files. Null: none.
+  std::shared_ptr<Session> session() const;
 
   // The global step now; -1 when there is none.
   StatusOr<int64_t> ReadGlobalStep(Session* session) const;
@@ -131,7 +137,7 @@ class SessionManager {
 
 // Is the session lost, or what it held, so that a new one may go on from a checkpoint? Unavailable,
 // Aborted, and variables that have lost their values or are gone (a parameter server was reset).
-// Not when the run has ended or another chief has it.
+// Not when the run has ended or another chief has it, nor when a task refuses us for good.
 bool IsSessionLost(const Status& status);
 
 // "a, b, c": at most eight, and how many more.

@@ -15,6 +15,7 @@
 #include "core/exit_code.h"
 #include "core/mutex.h"
 #include "core/random_bits.h"
+#include "core/refusal.h"
 #include "core/run_file.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
@@ -420,6 +421,26 @@ TEST_F(SessionManagerTest, ATryThatWaitsForTasksEndsAndIsRepeated) {
   std::vector<std::string> not_ready;
   EXPECT_EQ(ExitCode(short_of_time.RecoverSession(kSharedTarget, &not_ready).status()),
             kExitRetryable);
+}
+
+// A wrong CA, a wrong token, TLS where there is none, another version of the wire.
+TEST_F(SessionManagerTest, ATaskThatRefusesUsIsNotWaitedFor) {
+  for (const Status& refused :
+       {AsRefusal(absl::UnavailableError("From /job:ps/replica:0/task:0: it speaks no TLS")),
+        absl::UnauthenticatedError("a token must be shown, got none"),
+        FailedPrecondition("this task speaks version 1 of the wire, got a caller of 2")}) {
+    for (const bool is_chief : {true, false}) {
+      SCOPED_TRACE(refused);
+      servers_.FailCreations({refused});
+      Model model;
+      SessionManager manager(model.root, Options(model));
+      const Status heard = is_chief ? manager.PrepareSession(kSharedTarget).status()
+                                    : manager.WaitForSession(kSharedTarget).status();
+      EXPECT_EQ(heard.message(), refused.message());
+      EXPECT_EQ(ExitCode(heard), kExitError);
+      EXPECT_FALSE(IsSessionLost(heard));
+    }
+  }
 }
 
 // --- Waiting -------------------------------------------------------------------------------------

@@ -27,9 +27,13 @@
 // loop ends with the step that runs, Stop of a chief writes the last checkpoint, with what others
 // count in the next second in it (they are often asked to end in the same moment), and closes the
 // session. A loop that does not get so far is not waited for: after a second (of a chief: half of
-// stop_grace, and the last checkpoint is written first) the session is closed under it. Without a
+// signal_grace, and the last checkpoint is written first) the session is closed under it. Without a
 // last checkpoint the exit code is not that of the signal. A second signal ends the process at
 // once.
+//
+// A request to stop, a signal among them, ends ManagedSession whatever it is at: a session that is
+// being prepared (a restore from storage that hangs) is closed after a second, and after a few more
+// left behind like a save.
 //
 // Stop saves the chief's last checkpoint and says where; the destructor only closes: it is what
 // ends a program that returned early, with an error that nobody told the Supervisor. When the
@@ -46,7 +50,7 @@
 // Storage that hangs holds up no Stop: after stop_grace (or three times the last save, if that is
 // more) and a few seconds it returns, and leaves a thread behind that waits for the storage. That
 // thread keeps the graph and the session, and uses the clock, the file system and the Saver of the
-// options, if ever it goes on.
+// options, if ever it goes on. It calls init_fn no more.
 //
 // Thread-safety: all methods, from any thread; ManagedSession from one at a time. Services run on
 // one thread of the Supervisor.
@@ -67,11 +71,11 @@
 #include "core/clock.h"
 #include "core/file_system.h"
 #include "core/status.h"
-#include "core/tensor.h"
 #include "graph/scope.h"
 #include "layers/variable.h"
 #include "runtime/session.h"
 #include "saver/saver.h"
+#include "train/loss_guard.h"  // IWYU pragma: export
 #include "train/session_manager.h"
 
 namespace millrace {
@@ -79,7 +83,8 @@ namespace millrace {
 struct SupervisorOptions {
   bool is_chief = true;
   // Where checkpoints go; "" = no checkpoints, no restore, and no run: the variables are those that
-  // the parameter servers hold for everybody.
+  // the parameter servers hold for everybody, and nobody hears of the end (train/README.md). With
+  // session.run.name there is a run all the same, for as long as its chief lives.
   std::string logdir = "";
   // A checkpoint of another directory to begin from as long as logdir has none (warm start); its
   // variables and its global step are taken as they are.
@@ -113,6 +118,11 @@ struct SupervisorOptions {
   // last successful save of this process took long, three times that time counts if it is more.
   // More for models whose only checkpoint takes longer.
   absl::Duration stop_grace = absl::Seconds(120);
+  // The same after a signal, from then on, where it is less: whoever sent it kills what goes on for
+  // longer (Kubernetes, terminationGracePeriodSeconds, and tools/launch after 30 s), and closing
+  // the session and the server takes some seconds of that. Half of it is a chief's for a step that
+  // does not end, the rest for the last checkpoint.
+  absl::Duration signal_grace = absl::Seconds(20);
   std::string checkpoint_basename = "model.ckpt";
   // The target is set by ManagedSession, the run is that of logdir. A run.name that is given stands
   // for the logdir where tasks see it under different paths.
@@ -133,7 +143,8 @@ class Supervisor {
   Supervisor(const Scope& scope, SupervisorOptions options);
   ~Supervisor();  // stops
 
-  // A session whose variables are ready. May be called again after the former session failed.
+  // A session whose variables are ready. May be called again after the former session failed. The
+  // options' functions are called on a thread of its own.
   StatusOr<std::shared_ptr<Session>> ManagedSession(const std::string& target);
   // Of the last ManagedSession: how it started, the checkpoint that was restored ("" if none), the
   // global step that it began with (-1 if there is none).
@@ -194,26 +205,6 @@ Status RunWithRecovery(Supervisor* supervisor, const std::string& target, int ma
 Status RunStepsWithRecovery(Supervisor* supervisor, const std::string& target, int max_recoveries,
                             absl::FunctionRef<Status(Session*)> begin,
                             absl::FunctionRef<StatusOr<bool>(Session*)> step);
-
-// How many updates of other tasks came between a step's read of the variables and its own update:
-// global steps counted in between. 0 where one task trains alone; about the number of the other
-// trainers where they are as fast. Gradients that are stale by s are those of a model s updates
-// ago: the learning rate that a model stands falls with s.
-struct Staleness {
-  double mean = 0;
-  int64_t max = 0;
-};
-
-// The NaN guard: InvalidArgument "NaN guard: the loss must be finite, got nan at global step N;
-// ..." for a fetched loss (float or double) that is NaN or infinite. `staleness`, of the caller's
-// steps: named with what helps when it is not 0.
-//
-// The guard ends the task whose loss it was, as TensorFlow's does, and no other: another one's
-// batch may be the bad one. Where the variables themselves have become NaN every task meets it with
-// its next step.
-Status CheckLossIsFinite(const Tensor& loss, int64_t step, const Staleness& staleness = {});
-// Is it that error, perhaps with more text? Then the variables are not worth saving.
-bool IsLossNotFinite(const Status& status);
 
 }  // namespace millrace
 

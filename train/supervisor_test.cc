@@ -8,6 +8,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <stdexcept>
 #include <thread>
 
 #include "absl/strings/match.h"
@@ -406,6 +407,16 @@ TEST_F(SupervisorTest, AStopWhileTheSessionIsPreparedIsNotOvertakenByItsServices
   EXPECT_EQ(cluster_.sessions_closed(), 1);
 }
 
+TEST_F(SupervisorTest, WhatAFunctionOfTheOptionsThrowsReachesTheCaller) {
+  Model model;
+  SupervisorOptions options = Options();
+  options.init_fn = [](Session*) -> Status { throw std::runtime_error("no weights"); };
+  Supervisor supervisor(model.root, options);
+  EXPECT_THROW(supervisor.ManagedSession(kSharedTarget).IgnoreError(), std::runtime_error);
+  supervisor.NothingToSave();
+  EXPECT_OK(supervisor.Stop());
+}
+
 TEST_F(SupervisorTest, SeveralThreadsMayStopAtOnce) {
   SupervisorOptions options = Options();
   options.save_model_period = absl::Seconds(600);
@@ -453,6 +464,23 @@ TEST_F(SupervisorTest, StopSavesWhatWasTrainedAndSaysWhere) {
   ASSERT_OK_AND_ASSIGN(const auto reader, BundleReader::Open(FileSystem::Posix(), path));
   ASSERT_OK_AND_ASSIGN(const Tensor w, reader->Read("w"));
   EXPECT_EQ(w.scalar<float>(), 11);
+}
+
+TEST_F(SupervisorTest, TheSaverTakesTheOptionsOfASave) {
+  Model model;
+  Supervisor supervisor(model.root, Options());
+  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kSharedTarget));
+  ASSERT_OK_AND_ASSIGN(const std::string path,
+                       supervisor.saver()->SaveAs(session.get(), logdir_ + "/best", 3,
+                                                  {.latest_filename = "best_checkpoint"}));
+  EXPECT_EQ(path, logdir_ + "/best-3");
+  FileSystem* const fs = FileSystem::Posix();
+  EXPECT_EQ(LatestCheckpoint(fs, logdir_, "best_checkpoint"), path);
+  ASSERT_EQ(supervisor.saver()->last_checkpoints_with_time().size(), 1u);
+  EXPECT_GT(supervisor.saver()->last_checkpoints_with_time()[0].time_s, 0);
+  // Whoever starts again does not look there: Stop writes one of its own.
+  EXPECT_OK(supervisor.Stop());
+  EXPECT_EQ(LatestCheckpoint(fs, logdir_), logdir_ + "/model.ckpt-0");
 }
 
 TEST_F(SupervisorTest, AStepThatWasJustSavedIsNotSavedAgain) {
@@ -1052,6 +1080,60 @@ TEST_F(SupervisorTest, ASignalEndsTheWaitForTheChief) {
   EXPECT_EQ(cluster_.sessions_closed(), cluster_.sessions_made());
 }
 
+// Somebody restores while the disk hangs, or a server does.
+TEST_F(SupervisorTest, ASignalIsHeardWhileASessionIsRestored) {
+  class HungRestore : public WatchedSaver {
+   public:
+    using WatchedSaver::WatchedSaver;
+    Status Restore(Session*, const std::string&) override {
+      hangs.Notify();
+      wait();
+      return absl::CancelledError("Session has been closed.");
+    }
+    Notification hangs;
+    std::function<void()> wait;
+  };
+  SaveOne();
+  for (const bool ends_with_session : {true, false}) {
+    SCOPED_TRACE(ends_with_session);
+    RestartParameterServers();
+    const int made = cluster_.sessions_made(), closed = cluster_.sessions_closed();
+    FakeClock clock;
+    Notification open;
+    Model model;
+    ASSERT_OK_AND_ASSIGN(auto real, Saver::Make(model.root));
+    HungRestore saver(std::move(real));
+    saver.wait = [&] { ends_with_session ? cluster_.AwaitClosed(closed + 1) : open.Wait(); };
+    {
+      SupervisorOptions options = Options();
+      options.saver = &saver;
+      options.clock = &clock;
+      options.init_fn = [](Session*) { return absl::InternalError("must not be called"); };
+      Supervisor supervisor(model.root, options);
+      Notification ended;
+      std::thread thread([&] {
+        const Status status = supervisor.ManagedSession(kSharedTarget).status();
+        EXPECT_STATUS(status, StatusCode::kCancelled, "Supervisor: ended by SIGTERM");
+        const Status stopped = supervisor.Stop();
+        EXPECT_EQ(stopped, status);
+        EXPECT_EQ(ExitCode(stopped), 128 + SIGTERM);
+        ended.Notify();
+      });
+      saver.hangs.Wait();
+      const absl::Time begin = clock.Now();
+      ASSERT_EQ(::raise(SIGTERM), 0);
+      while (!ended.WaitFor(absl::Milliseconds(20))) {
+        if (clock.Now() < begin + SupervisorOptions().signal_grace) {
+          clock.Advance(absl::Seconds(1));
+        }
+      }
+      thread.join();
+    }
+    open.Notify();
+    cluster_.AwaitDestroyed(made + 1);
+  }
+}
+
 TEST_F(SupervisorTest, SignalsMayBeLeftAlone) {
   struct sigaction before = {};
   ASSERT_EQ(::sigaction(SIGTERM, nullptr, &before), 0);
@@ -1071,12 +1153,16 @@ TEST_F(SupervisorTest, AStepThatHangsIsEndedAndWhatWasTrainedIsSavedBesideIt) {
   const Output queue = FIFOQueueV2(model.root, {DT_FLOAT});
   const Output never = QueueDequeueV2(model.root, queue, {DT_FLOAT})[0];
   SupervisorOptions options = Options();
-  options.stop_grace = absl::Seconds(6);
+  FakeClock clock;
+  options.clock = &clock;
   Supervisor supervisor(model.root, options);
   Notification steps;
   std::thread thread([&] {
     steps.Wait();
     ASSERT_EQ(::raise(SIGTERM), 0);
+    // Cluster managers kill after 30 s: the step has a third of that, the checkpoint another one.
+    clock.AwaitWaiters(1);
+    clock.Advance(absl::Seconds(10));
   });
   const Status status = RunStepsWithRecovery(
       &supervisor, "", 3, [](Session*) { return absl::OkStatus(); },
@@ -1092,6 +1178,34 @@ TEST_F(SupervisorTest, AStepThatHangsIsEndedAndWhatWasTrainedIsSavedBesideIt) {
   const Status stopped = supervisor.Stop();
   EXPECT_STATUS(stopped, StatusCode::kCancelled, "Supervisor: ended by SIGTERM");
   EXPECT_EQ(ExitCode(stopped), 128 + SIGTERM);
+}
+
+TEST_F(SupervisorTest, AfterASignalStorageThatHangsIsNotWaitedForUntilSomebodyKills) {
+  const int made = cluster_.sessions_made();
+  HungFileSystem storage(logdir_);
+  FakeClock clock;
+  {
+    Model model;
+    SupervisorOptions options = Options();
+    options.file_system = &storage;
+    options.clock = &clock;
+    Supervisor supervisor(model.root, options);
+    ASSERT_OK(supervisor.ManagedSession(kSharedTarget).status());
+    ASSERT_EQ(::raise(SIGTERM), 0);
+    EXPECT_TRUE(supervisor.ShouldStop());
+    Status stopped;
+    std::thread thread([&] { stopped = supervisor.Stop(); });
+    // It looks for a while whether others still count.
+    while (!storage.hangs.WaitFor(absl::Milliseconds(5))) clock.Advance(absl::Milliseconds(100));
+    clock.AwaitWaiters(1);
+    clock.Advance(absl::Seconds(20));
+    thread.join();
+    EXPECT_STATUS(stopped, StatusCode::kDeadlineExceeded,
+                  "last checkpoint not written: it did not end within 20s, and is left behind");
+    EXPECT_EQ(ExitCode(stopped), kExitRetryable);
+  }
+  storage.open.Notify();
+  cluster_.AwaitDestroyed(made + 1);
 }
 
 // Who asks this task to end asks the parameter servers, too.
@@ -1295,6 +1409,28 @@ TEST_F(SupervisorTest, WithoutADirectoryThereIsNoRun) {
   Supervisor supervisor(model.root, options);
   ASSERT_OK(supervisor.ManagedSession(kSharedTarget).status());
   EXPECT_TRUE(cluster_.runs()[0].empty());
+}
+
+TEST_F(SupervisorTest, ARunWithoutADirectoryHasTheNameItWasGivenAndAnEnd) {
+  for (const bool is_chief : {true, false}) {
+    Model model;
+    SupervisorOptions options = Options();
+    options.is_chief = is_chief;
+    options.logdir = "";
+    options.session.run.name = "job7";
+    Supervisor supervisor(model.root, options);
+    ASSERT_OK(supervisor.ManagedSession(kSharedTarget).status());
+    const TrainingRun run = cluster_.runs().back();
+    EXPECT_EQ(run.name, "job7");
+    EXPECT_EQ(run.is_chief, is_chief);
+    EXPECT_EQ(run.id.empty(), !is_chief);
+    // The next session is of the same one.
+    ASSERT_OK(supervisor.ManagedSession(kSharedTarget).status());
+    EXPECT_EQ(cluster_.runs().back().id, run.id);
+    supervisor.RequestStop();
+    EXPECT_OK(supervisor.Stop());
+    EXPECT_EQ(cluster_.ends().size(), 1u);
+  }
 }
 
 TEST_F(SupervisorTest, TheOlderOfTwoChiefsMaySaveNoMore) {

@@ -82,7 +82,8 @@ struct TrainOptions {
   std::function<FeedsOrEnd()> data = {};
   // Global steps at which to end; 0: with the data, that of the chief for all tasks.
   int64_t steps = 0;
-  // Where checkpoints go, for all tasks the same; "": none, and nothing is gone on from.
+  // Where checkpoints go, for all tasks the same; "": none, nothing is gone on from, and other
+  // tasks do not hear of the end (SupervisorOptions::logdir).
   std::string dir = "";
   // Of the server: server->target(). "": in this process.
   std::string target = "";

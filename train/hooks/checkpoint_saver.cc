@@ -3,16 +3,19 @@
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
+#include <limits>
+#include <system_error>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 #include "core/bounded_call.h"
 #include "core/logging.h"
 #include "core/tensor.h"
 #include "graph/import_export.h"
 #include "proto/graph.pb.h"
+#include "saver/tensor_bundle.h"
 #include "train/session_manager.h"
 
 namespace millrace {
@@ -22,6 +25,18 @@ constexpr absl::Duration kFirstRetryWait = absl::Seconds(1);
 constexpr absl::Duration kMaxRetryWait = absl::Minutes(1);
 // A save whose session was lost should return at once.
 constexpr absl::Duration kLostSaveTime = absl::Seconds(5);
+
+// Without "." and ".."; as it is when the current directory is gone.
+std::string AbsolutePath(const std::string& directory) {
+  std::error_code error;
+  std::filesystem::path path = std::filesystem::absolute(directory, error);
+  if (error) path = directory;
+  // "run/" and "run" are one.
+  path = (path / ".").lexically_normal();
+  std::string text = path.string();
+  while (text.size() > 1 && text.back() == '/') text.pop_back();
+  return text;
+}
 
 // A save that failed so may succeed with the next try.
 bool MayTryAgain(const Status& status) {
@@ -67,11 +82,9 @@ Status CheckpointSaverHook::Begin(HookSetup* setup) {
     return InvalidArgument("checkpoint_dir must be a directory, got ''");
   }
   MR_RETURN_IF_ERROR(CheckEvery("every", options_.every));
-  // The state file there has one writer, whatever the checkpoints are called.
-  absl::string_view directory = options_.checkpoint_dir;
-  while (directory.size() > 1 && absl::ConsumeSuffix(&directory, "/")) {
-  }
-  MR_RETURN_IF_ERROR(setup->Claim(absl::StrCat("the checkpoints in '", directory, "'")));
+  // The state file there has one writer, whatever the checkpoints are called, and the directory.
+  MR_RETURN_IF_ERROR(setup->Claim(
+      absl::StrCat("the checkpoints in '", AbsolutePath(options_.checkpoint_dir), "'")));
   MR_ASSIGN_OR_RETURN(global_step_, setup->GlobalStep());
   group_ = setup->AddGroup({.fetches = {global_step_.value}});
   scope_ = setup->scope();
@@ -115,9 +128,13 @@ Status CheckpointSaverHook::AfterCreateSession(RunContext* context, const Create
       if (!added.ok()) LogWarning(name(), ": ", added.message());
     }
   }
-  const std::string here = absl::StrCat(save_path(), "-", step);
-  if (created.start == SessionManager::Start::kRestored && created.restored_checkpoint == here) {
-    saved_step_ = step;
+  if (created.start == SessionManager::Start::kRestored &&
+      absl::StartsWith(created.restored_checkpoint, absl::StrCat(save_path(), "-"))) {
+    // What is in it decides, not its name: others count while a checkpoint is written.
+    const auto reader = BundleReader::Open(options_.file_system, created.restored_checkpoint);
+    const StatusOr<Tensor> stored =
+        reader.ok() ? (*reader)->Read(global_step_.name) : reader.status();
+    if (stored.ok() && StepIn(*stored) == step) saved_step_ = step;
   }
   timer_.Done(step, context->now());
   // One of the former session that still waits for its storage: one at a time.
@@ -133,12 +150,20 @@ Status CheckpointSaverHook::AfterCreateSession(RunContext* context, const Create
 StatusOr<GroupMask> CheckpointSaverHook::BeforeRun(RunContext*) { return MaskOf(group_); }
 
 Status CheckpointSaverHook::AfterRun(RunContext* context, const RunValues& values) {
+  // What was fetched may not have this run's own update yet.
+  return SaveIfDue(context, StepIn(values.value(group_)) + 1);
+}
+
+Status CheckpointSaverHook::WhileOthersTrain(RunContext* context) {
+  return SaveIfDue(context, std::numeric_limits<int64_t>::max());
+}
+
+Status CheckpointSaverHook::SaveIfDue(RunContext* context, int64_t at_most) {
   if (writing_ != nullptr) {
     return writing_->ended() ? FinishOrPutOff(context, std::move(writing_)) : absl::OkStatus();
   }
+  if (context->nothing_to_save()) return absl::OkStatus();
   if (failure_.ok()) {
-    // What was fetched may not have this run's own update yet.
-    const int64_t at_most = StepIn(values.value(group_)) + 1;
     if (!timer_.IsDue(at_most, timer_.by_time() ? context->now() : absl::InfinitePast())) {
       return absl::OkStatus();
     }
@@ -252,6 +277,10 @@ Status CheckpointSaverHook::End(const LoopEnd& end) {
   }
   for (CheckpointSaverListener* listener : options_.listeners) {
     MR_RETURN_IF_ERROR(listener->End(end.session, step));
+  }
+  if (options_.writer != nullptr) {
+    const Status flushed = options_.writer->Flush();
+    if (!flushed.ok()) LogWarning(name(), ": ", flushed.message());
   }
   return absl::OkStatus();
 }

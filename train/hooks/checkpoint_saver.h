@@ -88,6 +88,7 @@ class CheckpointSaverHook : public SessionRunHook {
   Status AfterCreateSession(RunContext* context, const CreatedSession& created) override;
   StatusOr<GroupMask> BeforeRun(RunContext* context) override;
   Status AfterRun(RunContext* context, const RunValues& values) override;
+  Status WhileOthersTrain(RunContext* context) override;
   Status End(const LoopEnd& end) override;
 
   const CheckpointStats& stats() const { return stats_; }
@@ -102,6 +103,8 @@ class CheckpointSaverHook : public SessionRunHook {
   StatusOr<Outcome> Finish(Session* session, const Writing& writing);
   // The same in the middle of training: a failure of the storage is put off.
   Status FinishOrPutOff(RunContext* context, std::unique_ptr<Writing> writing);
+  // When one is due at the step that training may have got to by now.
+  Status SaveIfDue(RunContext* context, int64_t at_most);
   // At the end: waits for stop_grace.
   Status FinishInTime(Session* session, std::unique_ptr<Writing> writing);
   StatusOr<int64_t> ReadStep(Session* session) const;

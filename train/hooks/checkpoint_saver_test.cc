@@ -308,6 +308,27 @@ TEST_F(CheckpointSaverTest, AJustRestoredCheckpointIsNotWrittenAgain) {
   EXPECT_EQ(LatestCheckpoint(fs_, dir_), dir_ + "/model.ckpt-5");
 }
 
+TEST_F(CheckpointSaverTest, WhatIsInARestoredCheckpointCountsNotItsName) {
+  ASSERT_OK(fs_->RecursivelyCreateDirectory(dir_));
+  {
+    // Others have counted to 3 while what is called after step 2 was written.
+    const Model model;
+    ASSERT_OK_AND_ASSIGN(const auto saver, Saver::Make(model.root));
+    ASSERT_OK_AND_ASSIGN(const auto session, NewSession());
+    ASSERT_OK(session->Extend(model.root));
+    ASSERT_OK(session->Run({}, {}, {model.w.initializer, model.step.initializer}).status());
+    for (int i = 0; i < 3; ++i) ASSERT_OK(session->Run({}, {}, {model.count}).status());
+    ASSERT_OK(saver->Save(session.get(), dir_ + "/model.ckpt", 2).status());
+  }
+  const Model model;
+  CheckpointSaverHook hook(Options(100));
+  ASSERT_OK_AND_ASSIGN(const auto session, Open(model, {&hook}, dir_));
+  EXPECT_EQ(saver_.Steps(), "") << "all that the session begins with is in it";
+  ASSERT_OK(Train(session.get(), model, 1));
+  EXPECT_OK(session->Close());
+  EXPECT_EQ(saver_.Steps(), "4");
+}
+
 TEST_F(CheckpointSaverTest, ACheckpointThatWasRestoredFromElsewhereIsWrittenHere) {
   std::string elsewhere;
   {

@@ -27,6 +27,7 @@ class NanTensorHook : public SessionRunHook {
   Status Begin(HookSetup* setup) override;
   StatusOr<GroupMask> BeforeRun(RunContext* context) override;
   Status AfterRun(RunContext* context, const RunValues& values) override;
+  bool is_guard() const override { return true; }
 
  private:
   const Output loss_;

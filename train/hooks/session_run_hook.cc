@@ -16,6 +16,7 @@ Status SessionRunHook::AfterCreateSession(RunContext*, const CreatedSession&) {
 }
 StatusOr<GroupMask> SessionRunHook::BeforeRun(RunContext*) { return kNoGroups; }
 Status SessionRunHook::AfterRun(RunContext*, const RunValues&) { return absl::OkStatus(); }
+Status SessionRunHook::WhileOthersTrain(RunContext*) { return absl::OkStatus(); }
 Status SessionRunHook::End(const LoopEnd&) { return absl::OkStatus(); }
 
 int64_t StepIn(const Tensor& value) {
@@ -81,6 +82,8 @@ void RunContext::RequestLeave(const Status& result) const {
 }
 
 void RunContext::NothingToSave() const { run_->nothing_to_save = true; }
+
+bool RunContext::nothing_to_save() const { return run_->nothing_to_save; }
 
 bool RunContext::stop_requested() const { return run_->stop_requested; }
 

@@ -25,16 +25,21 @@
 // step that only runs costs no names, no look-ups and no allocation. A hook that has nothing to ask
 // for returns kNoGroups.
 //
-// Order of calls, for the hooks in the order in which they were given:
+// Order of calls, for the hooks in the order in which they were given (AfterRun of guards before
+// that of the others, so that nobody saves what a guard refuses):
 //
 //   Begin                    once, of all; the graph may change, and is finalized afterwards
 //   AfterCreateSession       of all, for each session: the first, and each that follows a lost one
 //   { BeforeRun of all, the step, AfterRun of all }   for each run
+//   WhileOthersTrain         of all, some times a second: the data of a chief has ended, that of
+//   other
+//                            trainers has not
 //   End                      once, of all, when the loop has ended well; the session is alive
 //
 //   what happens                 then
 //   a stop was requested         the run under way is finished, AfterRun of all, End
-//   OutOfRange out of the step   (end of data) no AfterRun for that step; End
+//   OutOfRange out of the step   (end of data; also when BeforeRun or AfterRun of a hook returns
+//                                it) no AfterRun for that step; End
 //   the session is lost          (IsSessionLost) no AfterRun for that step; a new session,
 //                                AfterCreateSession of all, and the same step once more from
 //                                BeforeRun on; bounded (MonitoredSessionOptions::max_recoveries)
@@ -180,6 +185,7 @@ class RunContext {
   void RequestLeave(const Status& result) const;
   // What was trained since the last checkpoint is not worth one.
   void NothingToSave() const;
+  bool nothing_to_save() const;
   bool stop_requested() const;
 
   // BeforeRun only: the value of a feed of one of the hook's groups, for this run.
@@ -239,7 +245,12 @@ class SessionRunHook {
   virtual Status AfterCreateSession(RunContext* context, const CreatedSession& created);
   virtual StatusOr<GroupMask> BeforeRun(RunContext* context);
   virtual Status AfterRun(RunContext* context, const RunValues& values);
+  // No run is under way. A lost session: a new one, AfterCreateSession, and on; any other error
+  // ends the loop with it, without End.
+  virtual Status WhileOthersTrain(RunContext* context);
   virtual Status End(const LoopEnd& end);
+  // Its AfterRun judges what the others may keep; always the same.
+  virtual bool is_guard() const { return false; }
 };
 
 // A fetched global step, int32 or int64; -1 for anything else.

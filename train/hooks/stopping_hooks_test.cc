@@ -163,6 +163,24 @@ TEST_F(StoppingHooksTest, ALossThatIsNanIsAnError) {
   }
 }
 
+// The saver is the chief's own and comes first, as in MonitoredTrainingSession.
+TEST_F(StoppingHooksTest, WhatTheGuardRefusesIsInNoCheckpointThatIsDueWithTheSameStep) {
+  for (const NanPolicy policy : {NanPolicy::kError, NanPolicy::kStop}) {
+    ASSERT_OK(servers_.Restart());
+    const Model model;
+    CheckpointSaverHook saver({.checkpoint_dir = dir_, .every = 1});
+    NanTensorHook nan(model.y, policy);
+    ASSERT_OK_AND_ASSIGN(const auto session, Open(model, {&saver, &nan}));
+    ASSERT_OK(session->Run({{model.x, Tensor::Scalar(1.f)}}, {}, {model.count}).status());
+    const Tensor bad = Tensor::Scalar(std::numeric_limits<float>::quiet_NaN());
+    const Status status = session->Loop([&] {
+      return session->Run({{model.x, bad}}, {}, {model.count}).status();
+    });
+    EXPECT_EQ(IsLossNotFinite(status), policy == NanPolicy::kError) << status;
+    EXPECT_EQ(LatestCheckpoint(fs_, dir_), JoinPath(dir_, "model.ckpt-1"));
+  }
+}
+
 TEST_F(StoppingHooksTest, OrAnOrderlyEndWithoutACheckpointOfWhatIsBroken) {
   const Model model;
   NanTensorHook nan(model.y, NanPolicy::kStop);

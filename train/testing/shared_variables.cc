@@ -25,6 +25,7 @@ struct SharedVariables::State {
   int destroyed ABSL_GUARDED_BY(mu) = 0;
   std::vector<TrainingRun> runs ABSL_GUARDED_BY(mu);
   std::vector<RunEnd> ends ABSL_GUARDED_BY(mu);
+  std::deque<RunTrainers> trainers ABSL_GUARDED_BY(mu);
 
   static Status Next(std::deque<Status>* statuses) {
     if (statuses->empty()) return absl::OkStatus();
@@ -88,6 +89,13 @@ class SharedVariablesSession : public Session {
     MutexLock lock(&state_->mu);
     state_->ends.push_back(end);
     return absl::OkStatus();
+  }
+  StatusOr<RunTrainers> OtherTrainers() override {
+    MutexLock lock(&state_->mu);
+    if (state_->trainers.empty()) return RunTrainers();
+    const RunTrainers trainers = state_->trainers.front();
+    if (state_->trainers.size() > 1) state_->trainers.pop_front();
+    return trainers;
   }
 
  protected:
@@ -174,6 +182,11 @@ void SharedVariables::FailCreations(std::deque<Status> statuses) {
 void SharedVariables::FailRuns(std::deque<Status> statuses) {
   MutexLock lock(&state_->mu);
   state_->steps = std::move(statuses);
+}
+
+void SharedVariables::SetOtherTrainers(std::deque<RunTrainers> trainers) {
+  MutexLock lock(&state_->mu);
+  state_->trainers = std::move(trainers);
 }
 
 int SharedVariables::sessions_made() const {

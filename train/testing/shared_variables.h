@@ -11,6 +11,7 @@
 
 #include <deque>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/mutex.h"
@@ -40,6 +41,8 @@ class SharedVariables {
   void AwaitClosed(int number) const;
   // Gone, and whoever used them.
   void AwaitDestroyed(int number) const;
+  // What the sessions say of OtherTrainers, one after the other; the last one for good.
+  void SetOtherTrainers(std::deque<RunTrainers> trainers);
   // What sessions were opened for, and which ends they were told.
   std::vector<TrainingRun> runs() const;
   std::vector<RunEnd> ends() const;
