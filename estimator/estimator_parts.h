@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_ESTIMATOR_ESTIMATOR_PARTS_H_
+#define MILLRACE_ESTIMATOR_ESTIMATOR_PARTS_H_
+
+// EstimatorParts: what an Estimator is made of. Each of its calls is a function of them, in a file
+// of its own; users call them through estimator/estimator.h.
+//
+// Plain data, immutable once made.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "core/clock.h"
+#include "core/file_system.h"
+#include "core/status.h"
+#include "estimator/estimator.h"
+
+namespace millrace {
+
+struct EstimatorParts {
+  ModelFn model_fn;
+  std::string model_dir;
+  RunConfig config;
+  Params params;
+  std::optional<WarmStart> warm_start;
+  Clock* clock = Clock::Real();
+  FileSystem* file_system = FileSystem::Posix();
+};
+
+// What TrainAndEvaluate adds to one task's training.
+struct TrainTaskOptions {
+  // In place of config.master(): of the server that this task has started.
+  std::optional<std::string> target = {};
+  // A chief whose data has ended waits for the data of others (train/monitored_session.h), and so
+  // long for those that have not come yet. Off: each ends by itself, and the chief's end is the
+  // run's.
+  bool await_trainers = false;
+  absl::Duration trainers_grace = absl::Seconds(20);
+  absl::Duration end_grace = absl::Seconds(20);
+  // A chief whose last step was reached before, and whose run has no recorded end (it died between
+  // the two), opens a session all the same and records it.
+  bool records_end = false;
+};
+
+StatusOr<TrainOutcome> TrainModel(const EstimatorParts& parts, const InputFn& input_fn,
+                                  const TrainCall& call, const TrainTaskOptions& task = {});
+StatusOr<EvalResult> EvaluateModel(const EstimatorParts& parts, const InputFn& input_fn,
+                                   const EvaluateCall& call);
+StatusOr<std::unique_ptr<PredictionStream>> PredictWithModel(const EstimatorParts& parts,
+                                                             const InputFn& input_fn,
+                                                             const PredictCall& call);
+StatusOr<std::string> ExportWithReceiver(const EstimatorParts& parts,
+                                         const std::string& export_dir_base,
+                                         const ServingInputReceiverFn& receiver_fn,
+                                         const ExportCall& call);
+
+// The checkpoint that a call means: `asked`, else the latest of model_dir; "" when there is none.
+// NotFound for one that was asked for and is not there.
+StatusOr<std::string> CheckpointToUse(const EstimatorParts& parts, const std::string& asked);
+// The value of "global_step" in it; nullopt: it has none.
+StatusOr<std::optional<int64_t>> GlobalStepIn(FileSystem* fs, const std::string& checkpoint);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_ESTIMATOR_ESTIMATOR_PARTS_H_

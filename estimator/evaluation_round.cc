@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "estimator/evaluation_round.h"
+
+#include "absl/strings/str_cat.h"
+#include "core/file_system.h"
+#include "core/logging.h"
+#include "estimator/estimator.h"
+#include "estimator/estimator_parts.h"
+#include "saver/saver.h"
+
+namespace millrace {
+
+StatusOr<EvaluationRound::Outcome> EvaluationRound::EvaluateLatest(bool is_last) {
+  const std::string latest = estimator_.latest_checkpoint();
+  if (latest.empty()) return Outcome::kMissingCheckpoint;
+  if (latest == evaluated_) {
+    if (is_last && !exported_final_) MR_RETURN_IF_ERROR(Export(/*is_final=*/true));
+    return Outcome::kNoNewCheckpoint;
+  }
+  MR_RETURN_IF_ERROR(Evaluate(latest, is_last));
+  return Outcome::kEvaluated;
+}
+
+StatusOr<EvaluationRound::Outcome> EvaluationRound::EvaluateLast(const std::string& checkpoint) {
+  FileSystem* const fs = estimator_.parts().file_system;
+  if (checkpoint.empty() || checkpoint == evaluated_ || !CheckpointExists(fs, checkpoint)) {
+    return EvaluateLatest(/*is_last=*/true);
+  }
+  MR_RETURN_IF_ERROR(Evaluate(checkpoint, /*is_last=*/true));
+  return Outcome::kEvaluated;
+}
+
+Status EvaluationRound::Evaluate(std::string checkpoint, bool is_last) {
+  FileSystem* const fs = estimator_.parts().file_system;
+  while (true) {
+    StatusOr<EvalResult> evaluated =
+        estimator_.Evaluate(spec_.input_fn, {.steps = spec_.steps,
+                                             .hooks = spec_.hooks,
+                                             .checkpoint_path = checkpoint,
+                                             .name = spec_.name});
+    if (evaluated.ok()) {
+      evaluated_ = checkpoint;
+      exported_final_ = false;
+      result_.evaluation = *std::move(evaluated);
+      const Status exported = Export(is_last || reached_max_steps());
+      // The exporters read the checkpoint again.
+      if (exported.ok() || CheckpointExists(fs, checkpoint)) return exported;
+      LogWarning("Estimator: '", checkpoint,
+                 "' was deleted before it was exported: ", exported.message());
+      evaluated_.clear();
+    } else {
+      if (CheckpointExists(fs, checkpoint)) return evaluated.status();
+      LogWarning("Estimator: '", checkpoint,
+                 "' was deleted while it was evaluated: ", evaluated.status().message());
+    }
+    const std::string latest = estimator_.latest_checkpoint();
+    if (latest.empty() || latest == checkpoint) {
+      return evaluated.ok() ? absl::NotFoundError(absl::StrCat("Estimator: '", checkpoint,
+                                                               "' must stay until it is exported, "
+                                                               "got none"))
+                            : evaluated.status();
+    }
+    checkpoint = latest;
+  }
+}
+
+Status EvaluationRound::Export(bool is_final) {
+  for (const auto& exporter : spec_.exporters) {
+    const std::string path = JoinPath(JoinPath(estimator_.model_dir(), "export"), exporter->name());
+    MR_ASSIGN_OR_RETURN(std::string exported, exporter->Export({.estimator = estimator_,
+                                                                .export_path = path,
+                                                                .checkpoint_path = evaluated_,
+                                                                .result = *result_.evaluation,
+                                                                .is_the_final_export = is_final}));
+    if (!exported.empty()) result_.exports.push_back(std::move(exported));
+  }
+  exported_final_ = is_final;
+  return absl::OkStatus();
+}
+
+}  // namespace millrace

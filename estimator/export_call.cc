@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Estimator::ExportSavedModel: signatures of what a model offers, over what callers feed.
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/dtype.h"
+#include "core/file_system.h"
+#include "core/logging.h"
+#include "core/status.h"
+#include "core/tensor.h"
+#include "estimator/estimator.h"
+#include "estimator/estimator_parts.h"
+#include "estimator/export_output.h"
+#include "estimator/model_fn.h"
+#include "estimator/model_graph.h"
+#include "estimator/model_tensors.h"
+#include "estimator/serving_input.h"
+#include "estimator/warm_start_saver.h"
+#include "graph/graph.h"
+#include "graph/scope.h"
+#include "graph/signature.h"
+#include "layers/variable.h"
+#include "ops/array/identity.h"
+#include "proto/meta_graph.pb.h"
+#include "runtime/session.h"
+#include "saver/saved_model.h"
+#include "saver/saver.h"
+#include "train/session_creator.h"
+
+namespace millrace {
+namespace {
+
+constexpr int kMaxTries = 10;
+constexpr char kAssetsExtra[] = "assets.extra";
+
+using Signatures = std::map<std::string, ModelSignature>;
+
+// Those of one set of receivers, each key behind `prefix`. What cannot have a signature over them
+// goes into `excluded` with the reason.
+Status AddSignatures(const Scope& root, const std::map<std::string, ExportOutput>& outputs,
+                     const Receivers& receivers, const std::string& prefix, Signatures* signatures,
+                     std::vector<std::string>* excluded) {
+  const bool takes_examples =
+      receivers.map().size() == 1 && WithoutRef(receivers.single().dtype()) == DT_STRING;
+  for (const auto& [name, output] : outputs) {
+    const std::string key = absl::StrCat(prefix, name);
+    if (output.kind == ExportOutput::Kind::kPredict) {
+      MR_ASSIGN_OR_RETURN((*signatures)[key],
+                          PredictSignatureDef(root, receivers.map(), output.outputs.map()));
+      continue;
+    }
+    if (!takes_examples) {
+      excluded->push_back(absl::StrCat("'", key, "'"));
+      continue;
+    }
+    if (output.kind == ExportOutput::Kind::kClassification) {
+      MR_ASSIGN_OR_RETURN((*signatures)[key], ClassifySignatureDef(root, receivers.single(),
+                                                                   output.classes, output.scores));
+    } else {
+      MR_ASSIGN_OR_RETURN((*signatures)[key],
+                          RegressSignatureDef(root, receivers.single(), output.value));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Placeholders that a signature needs and nobody feeds: the model is exported all the same, as
+// TensorFlow does, and whoever calls it fails.
+void WarnOfUnfedPlaceholders(const Scope& root, const std::string& key,
+                             const ModelSignature& signature) {
+  std::set<std::string> fed;
+  for (const auto& [name, tensor] : signature.inputs()) fed.insert(tensor.name());
+  std::vector<const Node*> todo;
+  std::set<const Node*> seen;
+  const auto add = [&](const Node* node) {
+    if (node != nullptr && seen.insert(node).second) todo.push_back(node);
+  };
+  for (const auto& [name, tensor] : signature.outputs()) {
+    const StatusOr<TensorName> parsed = ParseTensorName(tensor.name());
+    if (parsed.ok() && fed.count(tensor.name()) == 0) add(root.graph()->FindNode(parsed->node));
+  }
+  while (!todo.empty()) {
+    const Node* const node = todo.back();
+    todo.pop_back();
+    if (node->op() == "Placeholder" && fed.count(absl::StrCat(node->name(), ":0")) == 0) {
+      LogWarning("Estimator: the export's signature '", key, "' needs placeholder '", node->name(),
+                 "', which is no receiver (", absl::StrJoin(fed, ", "),
+                 "): calls of it will fail with \"You must feed a value for placeholder\"");
+    }
+    for (const OutputRef& input : node->inputs()) {
+      if (input.node == nullptr) continue;
+      if (fed.count(absl::StrCat(input.node->name(), ":", input.index)) == 0) add(input.node);
+    }
+    for (const Node* control : node->control_inputs()) add(control);
+  }
+}
+
+// What a loader runs when the variables are restored: tables and local variables.
+Operation MainOp(const Scope& root, const Scaffold& scaffold) {
+  if (scaffold.local_init_op.valid()) return scaffold.local_init_op;
+  std::vector<Operation> operations;
+  for (const Variable& variable : VariablesOf(root, "local_variables")) {
+    operations.push_back(variable.initializer);
+  }
+  const auto tables = root.collections()->find("table_initializer");
+  if (tables != root.collections()->end()) {
+    for (const std::string& name : tables->second.node_list().value()) {
+      Node* const node = root.graph()->FindNode(name);
+      if (node != nullptr) operations.emplace_back(node);
+    }
+  }
+  if (operations.empty()) return Operation();
+  return Group(root.WithName("init_at_load"), operations);
+}
+
+// Files that the graph reads, as the collection "asset_filepaths" names them.
+StatusOr<std::vector<Asset>> AssetsOf(const Scope& root) {
+  std::vector<Asset> assets;
+  const auto found = root.collections()->find("asset_filepaths");
+  if (found == root.collections()->end()) return assets;
+  for (const std::string& name : found->second.node_list().value()) {
+    const StatusOr<TensorName> parsed = ParseTensorName(name);
+    Node* const node = parsed.ok() ? root.graph()->FindNode(parsed->node) : nullptr;
+    const Tensor* const path =
+        node == nullptr ? nullptr : root.constant_value(Output(node, parsed->index));
+    if (path == nullptr || path->dtype() != DT_STRING || path->num_elements() != 1) {
+      return InvalidArgument(
+          "Estimator: export: collection 'asset_filepaths' must name constant texts, got '", name,
+          "'");
+    }
+    assets.push_back(
+        {.tensor = Output(node, parsed->index).name(), .source = path->scalar<std::string>()});
+  }
+  return assets;
+}
+
+Status CopyExtraAssets(FileSystem* fs, const std::map<std::string, std::string>& assets,
+                       const std::string& directory) {
+  for (const auto& [name, source] : assets) {
+    const std::string target = JoinPath(JoinPath(directory, kAssetsExtra), name);
+    if (name.empty() || absl::StartsWith(name, "/") || absl::StrContains(name, "..")) {
+      return InvalidArgument("Estimator: export: assets_extra must have relative names, got '",
+                             name, "'");
+    }
+    MR_ASSIGN_OR_RETURN(const std::string content, ReadFileToString(fs, source));
+    MR_RETURN_IF_ERROR(fs->RecursivelyCreateDirectory(Dirname(target)));
+    MR_RETURN_IF_ERROR(WriteFileAtomically(fs, target, content));
+  }
+  return absl::OkStatus();
+}
+
+// A directory that is not there yet, and where it is written until it is whole.
+struct ExportPlace {
+  std::string path, unfinished;
+};
+StatusOr<ExportPlace> NewPlace(const EstimatorParts& parts, const std::string& base) {
+  for (int i = 0; i < kMaxTries; ++i) {
+    if (i > 0) parts.clock->SleepFor(absl::Seconds(1));
+    const int64_t seconds = absl::ToUnixSeconds(parts.clock->Now());
+    ExportPlace place = {JoinPath(base, absl::StrCat(seconds)),
+                         JoinPath(base, absl::StrCat("temp-", seconds))};
+    if (!parts.file_system->FileExists(place.path) &&
+        !parts.file_system->FileExists(place.unfinished)) {
+      return place;
+    }
+  }
+  return FailedPrecondition("Estimator: export: no directory of the present second is free in '",
+                            base, "' after ", kMaxTries, " tries");
+}
+
+StatusOr<std::string> CheckpointToExport(const EstimatorParts& parts, const std::string& asked) {
+  MR_ASSIGN_OR_RETURN(const std::string checkpoint, CheckpointToUse(parts, asked));
+  if (!checkpoint.empty()) return checkpoint;
+  if (parts.warm_start) {
+    return WarmStartCheckpoint(parts.file_system, parts.warm_start->checkpoint);
+  }
+  return FailedPrecondition("Estimator: export: model_dir '", parts.model_dir,
+                            "' must have a checkpoint, got none; train first");
+}
+
+}  // namespace
+
+StatusOr<std::string> ExportWithReceiver(const EstimatorParts& parts, const std::string& base,
+                                         const ServingInputReceiverFn& receiver_fn,
+                                         const ExportCall& call) {
+  if (base.empty()) {
+    return InvalidArgument("Estimator: export: export_dir_base must be a directory, got ''");
+  }
+  MR_ASSIGN_OR_RETURN(const std::string checkpoint,
+                      CheckpointToExport(parts, call.checkpoint_path));
+  MR_ASSIGN_OR_RETURN(const ServingGraph graph, BuildServingGraph(parts, receiver_fn));
+  const Scope& root = graph.model.root;
+  const EstimatorSpec& spec = graph.model.spec;
+  MR_ASSIGN_OR_RETURN(const auto outputs,
+                      ResolveExportOutputs(spec.export_outputs, spec.predictions));
+
+  SavedModelOptions options;
+  std::vector<std::string> excluded;
+  MR_RETURN_IF_ERROR(
+      AddSignatures(root, outputs, graph.receiver.receivers, "", &options.signatures, &excluded));
+  for (const auto& [name, receivers] : graph.receiver.receiver_alternatives) {
+    MR_RETURN_IF_ERROR(AddSignatures(root, outputs, receivers, absl::StrCat(name, ":"),
+                                     &options.signatures, &excluded));
+  }
+  if (!excluded.empty()) {
+    LogInfo("Estimator: the export has no signature for ", absl::StrJoin(excluded, ", "),
+            ": Classify and Regress take exactly one receiver, of strings");
+  }
+  if (options.signatures.count(kDefaultServingSignature) == 0) {
+    LogWarning("Estimator: the export has no signature '", kDefaultServingSignature,
+               "'; callers must name one");
+  }
+  for (const auto& [key, signature] : options.signatures) {
+    WarnOfUnfedPlaceholders(root, key, signature);
+  }
+  options.main_op = MainOp(root, spec.scaffold);
+  MR_ASSIGN_OR_RETURN(options.assets, AssetsOf(root));
+  options.strip_default_attrs = call.strip_default_attrs;
+
+  std::unique_ptr<Saver> own_saver;
+  Saver* saver = spec.scaffold.saver;
+  if (saver == nullptr && !VariablesOf(root).empty()) {
+    MR_ASSIGN_OR_RETURN(own_saver, Saver::Make(root, {.file_system = parts.file_system}));
+    saver = own_saver.get();
+  }
+  MR_RETURN_IF_ERROR(root.status());
+  SessionOptions session_options;
+  session_options.config = parts.config.session_config();
+  session_options.config.device_filters.clear();
+  MR_ASSIGN_OR_RETURN(const auto session, NewSession(session_options));
+  MR_RETURN_IF_ERROR(session->Extend(root));
+  if (saver != nullptr) {
+    MR_RETURN_IF_ERROR(
+        Prefixed(absl::StrCat("Estimator: export in mode infer from '", checkpoint, "'"),
+                 saver->Restore(session.get(), checkpoint)));
+  }
+
+  FileSystem* const fs = parts.file_system;
+  MR_RETURN_IF_ERROR(fs->RecursivelyCreateDirectory(base));
+  MR_ASSIGN_OR_RETURN(const ExportPlace place, NewPlace(parts, base));
+  const auto write = [&]() -> Status {
+    MR_ASSIGN_OR_RETURN(const auto builder, SavedModelBuilder::Open(place.unfinished, fs));
+    MR_RETURN_IF_ERROR(builder->AddMetaGraphAndVariables(session.get(), root, saver, options));
+    MR_RETURN_IF_ERROR(CopyExtraAssets(fs, call.assets_extra, place.unfinished));
+    MR_RETURN_IF_ERROR(builder->Save(call.as_text));
+    MR_RETURN_IF_ERROR(fs->RenameFile(place.unfinished, place.path));
+    return fs->SyncDirectory(base);
+  };
+  const Status written = write();
+  if (!written.ok()) {
+    fs->RecursivelyDelete(place.unfinished).IgnoreError();
+    return Prefixed("Estimator: export", written);
+  }
+  LogInfo("Estimator: exported '", place.path, "' from '", checkpoint, "'");
+  return place.path;
+}
+
+}  // namespace millrace

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "estimator/model_graph.h"
+
+#include <utility>
+
+#include "core/logging.h"
+#include "data/dataset.h"
+#include "distributed/replica_device_setter.h"
+#include "estimator/dataset_input.h"
+#include "estimator/input_fn.h"
+#include "estimator/serving_input.h"
+#include "graph/graph.h"
+#include "proto/meta_graph.pb.h"
+#include "train/hooks/session_run_hook.h"
+
+namespace millrace {
+namespace {
+
+// Seed and global step; the scope of the model.
+StatusOr<Scope> BeginGraph(const EstimatorParts& parts, Mode mode, ModelGraph* graph) {
+  const RunConfig& config = parts.config;
+  if (config.tf_random_seed()) graph->root.SetGraphSeed(*config.tf_random_seed());
+  Scope model = graph->root;
+  if (mode == Mode::kTrain) {
+    model = model.WithDevice(config.device_fn() ? config.device_fn()
+                                                : ReplicaDeviceSetter(config.cluster()));
+  }
+  graph->global_step = GlobalStep(model);
+  MR_RETURN_IF_ERROR(graph->root.status());
+  return model;
+}
+
+struct ModelInput {
+  Features features;
+  Labels labels;
+};
+
+StatusOr<ModelInput> CallInputFn(const EstimatorParts& parts, Mode mode, const Scope& model,
+                                 const InputFn& input_fn, ModelGraph* graph) {
+  // On this task, whatever device function the model has.
+  const Scope scope = model.WithDevice("/device:CPU:0");
+  const RunConfig& config = parts.config;
+  MR_ASSIGN_OR_RETURN(const Input input, input_fn(InputFnCall{scope, mode, parts.params, config}));
+  graph->cardinality = data::kUnknownCardinality;
+  if (!input.dataset()) {
+    graph->has_reader = graph->root.collections()->contains("queue_runners");
+    return ModelInput{input.features(), input.labels()};
+  }
+  const data::Dataset& dataset = *input.dataset();
+  graph->has_reader = true;
+  graph->cardinality = dataset.cardinality();
+  data::IteratorOptions options;
+  options.seed = static_cast<uint64_t>(config.tf_random_seed().value_or(0));
+  options.task = static_cast<uint64_t>(config.global_id_in_cluster().value_or(0));
+  options.clock = parts.clock;
+  options.file_system = parts.file_system;
+  MR_ASSIGN_OR_RETURN(DatasetInput made,
+                      MakeDatasetInput(scope.WithName("input"), dataset, input.columns(), options));
+  graph->input_hooks.push_back(made.initializer);
+  return ModelInput{made.features, made.labels};
+}
+
+Status CallModelFn(const EstimatorParts& parts, Mode mode, const Scope& model, ModelInput input,
+                   ModelGraph* graph) {
+  const ModelFn& f = parts.model_fn;
+  if (mode == Mode::kPredict) input.labels = Labels();
+  if (input.features.empty()) {
+    return InvalidArgument("Estimator: input_fn must return features, got none");
+  }
+  if (!input.labels.empty() && !f.takes_labels()) {
+    return InvalidArgument(
+        "Estimator: model_fn must take Labels, since input_fn returns some, got one that does not");
+  }
+  if (!parts.params.empty() && !f.takes_params()) {
+    return InvalidArgument(
+        "Estimator: model_fn must take Params, since some were given, got one that does not");
+  }
+  const Features features = input.features.In(model);
+  const Labels labels = input.labels.In(model);
+  MR_ASSIGN_OR_RETURN(graph->spec,
+                      f(ModelFnCall{model, features, labels, mode, parts.params, parts.config}));
+  return CheckSpec(graph->root, mode, &graph->spec);
+}
+
+}  // namespace
+
+Hooks ModelGraph::AllHooks(std::initializer_list<const Hooks*> further) const {
+  Hooks all = input_hooks;
+  for (const Hooks* hooks : further) all.insert(all.end(), hooks->begin(), hooks->end());
+  return all;
+}
+
+StatusOr<ModelGraph> BuildModelGraph(const EstimatorParts& parts, Mode mode,
+                                     const InputFn& input_fn) {
+  ModelGraph graph;
+  MR_ASSIGN_OR_RETURN(const Scope model, BeginGraph(parts, mode, &graph));
+  MR_ASSIGN_OR_RETURN(ModelInput input, CallInputFn(parts, mode, model, input_fn, &graph));
+  MR_RETURN_IF_ERROR(CallModelFn(parts, mode, model, std::move(input), &graph));
+  return graph;
+}
+
+StatusOr<ServingGraph> BuildServingGraph(const EstimatorParts& parts,
+                                         const ServingInputReceiverFn& receiver_fn) {
+  ServingGraph graph;
+  MR_ASSIGN_OR_RETURN(const Scope model, BeginGraph(parts, Mode::kPredict, &graph.model));
+  MR_ASSIGN_OR_RETURN(graph.receiver, receiver_fn(model));
+  MR_RETURN_IF_ERROR(CallModelFn(parts, Mode::kPredict, model,
+                                 ModelInput{graph.receiver.features, Labels()}, &graph.model));
+  return graph;
+}
+
+std::vector<SessionRunHook*> PointersOf(const Hooks& hooks) {
+  std::vector<SessionRunHook*> pointers;
+  for (const auto& hook : hooks) pointers.push_back(hook.get());
+  return pointers;
+}
+
+Status CheckHooks(absl::string_view where, const Hooks& hooks) {
+  for (const auto& hook : hooks) {
+    if (hook == nullptr) {
+      return InvalidArgument(where, ": hooks must be hooks, got a null one");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace millrace

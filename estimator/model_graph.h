@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_ESTIMATOR_MODEL_GRAPH_H_
+#define MILLRACE_ESTIMATOR_MODEL_GRAPH_H_
+
+// ModelGraph: a graph that the user's functions have made, for one call of an Estimator. Its parts
+// come in this order, which gives variables and seeds the same names and places in every task:
+// seed, devices (training alone), global step, input, model.
+//
+// Values; thread-compatible. Failure: of the functions; CheckSpec's; InvalidArgument where they do
+// not fit together.
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "core/status.h"
+#include "estimator/estimator_parts.h"
+#include "estimator/input_fn.h"
+#include "estimator/model_fn.h"
+#include "estimator/serving_input.h"
+#include "graph/scope.h"
+#include "layers/variable.h"
+#include "train/hooks/session_run_hook.h"
+
+namespace millrace {
+
+struct ModelGraph {
+  Scope root;
+  Variable global_step;
+  EstimatorSpec spec;
+  // Initialise the input in each session; called before all others.
+  Hooks input_hooks;
+  // Whether the input can come to an end: a Dataset, or what queues feed.
+  bool has_reader = false;
+  // Of a Dataset: data::Dataset's cardinality; unknown otherwise.
+  int64_t cardinality = 0;
+
+  Hooks AllHooks(std::initializer_list<const Hooks*> further) const;
+};
+
+StatusOr<ModelGraph> BuildModelGraph(const EstimatorParts& parts, Mode mode,
+                                     const InputFn& input_fn);
+// In mode kPredict, over what a receiver function gives.
+struct ServingGraph {
+  ModelGraph model;
+  ServingInputReceiver receiver;
+};
+StatusOr<ServingGraph> BuildServingGraph(const EstimatorParts& parts,
+                                         const ServingInputReceiverFn& receiver_fn);
+
+// The pointers that a session takes; they live as long as the hooks.
+std::vector<SessionRunHook*> PointersOf(const Hooks& hooks);
+// InvalidArgument for a null hook.
+Status CheckHooks(absl::string_view where, const Hooks& hooks);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_ESTIMATOR_MODEL_GRAPH_H_

@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// TrainAndEvaluate in one process, and the evaluator beside files that a chief would write.
+
+#include "estimator/train_and_evaluate.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "core/clock.h"
+#include "core/exit_code.h"
+#include "core/file_system.h"
+#include "core/run_file.h"
+#include "core/status.h"
+#include "core/tensor.h"
+#include "core/testing/tensor_testing.h"
+#include "estimator/estimator_parts.h"
+#include "estimator/evaluation_done.h"
+#include "estimator/testing/line_model.h"
+#include "graph/scope.h"
+#include "gtest/gtest.h"
+#include "ops/array/placeholder.h"
+
+namespace millrace {
+namespace {
+
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+
+ServingInputReceiver FeedX(const Scope& scope) {
+  const Output x = Placeholder(scope.WithName("x"), DT_FLOAT, {-1});
+  return {.features = {{"x", x}}, .receivers = {{"x", x}}};
+}
+
+// Notes what it is asked with.
+class NoteExporter : public Exporter {
+ public:
+  explicit NoteExporter(std::string name = "note") : name_(std::move(name)) {}
+  std::string name() const override { return name_; }
+  StatusOr<std::string> Export(const ExporterCall& call) override {
+    asked.push_back(
+        absl::StrCat(call.result.global_step, call.is_the_final_export ? " final" : ""));
+    return "";
+  }
+  std::vector<std::string> asked;
+
+ private:
+  const std::string name_;
+};
+
+class TrainAndEvaluateTest : public testing::Test {
+ protected:
+  TrainAndEvaluateTest()
+      : dir_(absl::StrCat(testing::TempDir(), "/tae_",
+                          testing::UnitTest::GetInstance()->current_test_info()->name())) {
+    fs()->RecursivelyDelete(dir_).IgnoreError();
+  }
+  static FileSystem* fs() { return FileSystem::Posix(); }
+  Estimator Line(const RunConfigFields& fields = {.save_checkpoints_steps = 10},
+                 const std::string& tf_config = "") {
+    EstimatorOptions options;
+    options.model_dir = dir_;
+    options.config = *RunConfig::Make(fields, tf_config);
+    options.clock = clock_;
+    return *Estimator::Make(LineModel, options);
+  }
+  Estimator Evaluator() {
+    return Line({}, R"({"cluster": {"chief": ["a:1"], "ps": ["b:1"]},
+                        "task": {"type": "evaluator", "index": 0}})");
+  }
+  EvalSpec Evaluates(double throttle_secs = 0) {
+    return {.input_fn = Points,
+            .steps = 1,
+            .exporters = {note_},
+            .start_delay_secs = 0,
+            .throttle_secs = throttle_secs};
+  }
+
+  const std::string dir_;
+  Clock* clock_ = Clock::Real();
+  const std::shared_ptr<NoteExporter> note_ = std::make_shared<NoteExporter>();
+};
+
+// --- One process ---------------------------------------------------------------------------------
+
+TEST_F(TrainAndEvaluateTest, EvaluatesEachCheckpointButTheFirstAndTheLastOneAsFinal) {
+  ASSERT_OK_AND_ASSIGN(
+      const TrainAndEvaluateResult result,
+      TrainAndEvaluate(Line(), {.input_fn = Points, .max_steps = 25}, Evaluates()));
+  EXPECT_EQ(note_->asked, (std::vector<std::string>{"10", "20", "25 final"}));
+  ASSERT_TRUE(result.evaluation.has_value());
+  EXPECT_EQ(result.evaluation->global_step, 25);
+  ASSERT_OK_AND_ASSIGN(
+      const TrainAndEvaluateResult again,
+      TrainAndEvaluate(Line(), {.input_fn = Points, .max_steps = 25}, Evaluates()));
+  EXPECT_FALSE(again.evaluation.has_value()) << "nothing is trained, nothing is evaluated";
+  ASSERT_OK_AND_ASSIGN(const TrainAndEvaluateResult asked,
+                       TrainAndEvaluate(Line(), {.input_fn = Points, .max_steps = 25}, Evaluates(),
+                                        {.evaluate_when_trained_before = true}));
+  ASSERT_TRUE(asked.evaluation.has_value());
+  EXPECT_EQ(asked.evaluation->global_step, 25);
+}
+
+TEST_F(TrainAndEvaluateTest, AnEvaluationIsThrottledButNotTheLast) {
+  ASSERT_OK(
+      TrainAndEvaluate(Line(), {.input_fn = Points, .max_steps = 35}, Evaluates(3600)).status());
+  EXPECT_EQ(note_->asked, (std::vector<std::string>{"10", "35 final"}));
+}
+
+TEST_F(TrainAndEvaluateTest, TheEndOfTheDataIsTheEndOfTheJob) {
+  EvalSpec eval = Evaluates();
+  eval.exporters.push_back(std::make_shared<FinalExporter>("final", ServingInputReceiverFn(FeedX)));
+  ASSERT_OK_AND_ASSIGN(
+      const TrainAndEvaluateResult result,
+      TrainAndEvaluate(Line(), {.input_fn = [] { return FewPoints(12); }, .max_steps = 1000},
+                       eval));
+  EXPECT_EQ(note_->asked, (std::vector<std::string>{"10", "12", "12 final"}))
+      << "evaluated when it was saved, and last when nothing followed";
+  ASSERT_EQ(result.exports.size(), 1u);
+  EXPECT_TRUE(absl::StartsWith(result.exports[0], dir_ + "/export/final/"));
+}
+
+TEST_F(TrainAndEvaluateTest, InTensorFlowsWayTheEndOfTheDataIsNotFinal) {
+  ASSERT_OK(TrainAndEvaluate(Line(), {.input_fn = [] { return FewPoints(12); }}, Evaluates(),
+                             {.tensorflow_ends = true})
+                .status());
+  EXPECT_EQ(note_->asked, (std::vector<std::string>{"10", "12"}));
+}
+
+TEST_F(TrainAndEvaluateTest, TheLoopOfOldEvaluatesBetweenRoundsOfTraining) {
+  // Each round reads the data from its begin: 7 points.
+  ASSERT_OK_AND_ASSIGN(
+      const TrainAndEvaluateResult result,
+      TrainAndEvaluate(Line(), {.input_fn = [] { return FewPoints(7); }, .max_steps = 20},
+                       Evaluates(3600), {.legacy_local_loop = true}));
+  EXPECT_EQ(note_->asked, (std::vector<std::string>{"7", "14", "20 final"}));
+  ASSERT_TRUE(result.evaluation.has_value());
+  EXPECT_EQ(result.evaluation->global_step, 20);
+  EXPECT_STATUS(TrainAndEvaluate(Line(), {.input_fn = Points, .max_steps = 30}, Evaluates(0),
+                                 {.legacy_local_loop = true}),
+                kInvalid, "EvalSpec: throttle_secs must be > 0 with legacy_local_loop, got 0");
+}
+
+// --- What specs must be --------------------------------------------------------------------------
+
+struct WrongSpec {
+  std::string name;
+  TrainSpec train;
+  EvalSpec eval;
+  TrainAndEvaluateOptions options;
+  std::string message;
+};
+class WrongSpecTest : public testing::TestWithParam<WrongSpec> {};
+
+TEST_P(WrongSpecTest, NamesTheField) {
+  EstimatorOptions options;
+  options.model_dir = absl::StrCat(testing::TempDir(), "/wrong_spec");
+  options.config = RunConfig();
+  const Estimator line = *Estimator::Make(LineModel, options);
+  const Status status =
+      TrainAndEvaluate(line, GetParam().train, GetParam().eval, GetParam().options).status();
+  EXPECT_STATUS(status, kInvalid, GetParam().message);
+  EXPECT_EQ(ExitCode(status), 1);
+}
+
+TrainSpec GoodTrain() { return {.input_fn = Points, .max_steps = 1}; }
+EvalSpec GoodEval() { return {.input_fn = Points, .steps = 1}; }
+template <typename Change>
+WrongSpec Wrong(const std::string& name, Change change, const std::string& message) {
+  WrongSpec wrong = {name, GoodTrain(), GoodEval(), {}, message};
+  change(&wrong);
+  return wrong;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, WrongSpecTest,
+    testing::ValuesIn(std::vector<WrongSpec>{
+        Wrong(
+            "EvalFirst",
+            [](WrongSpec* w) {
+              w->eval.input_fn = InputFn();
+              w->train.input_fn = InputFn();
+            },
+            "EvalSpec: input_fn must be a function, got none"),
+        Wrong(
+            "TrainInput", [](WrongSpec* w) { w->train.input_fn = InputFn(); },
+            "TrainSpec: input_fn must be a function, got none"),
+        Wrong(
+            "MaxSteps", [](WrongSpec* w) { w->train.max_steps = 0; },
+            "TrainSpec: max_steps must be > 0 or none, got 0"),
+        Wrong(
+            "TrainHook", [](WrongSpec* w) { w->train.hooks = {nullptr}; },
+            "TrainSpec: hooks must be hooks, got a null one"),
+        Wrong(
+            "Listener", [](WrongSpec* w) { w->train.saving_listeners = {nullptr}; },
+            "TrainSpec: saving_listeners must be listeners, got a null one"),
+        Wrong(
+            "Steps", [](WrongSpec* w) { w->eval.steps = -1; },
+            "EvalSpec: steps must be > 0 or none, got -1"),
+        Wrong(
+            "EvalHook", [](WrongSpec* w) { w->eval.hooks = {nullptr}; },
+            "EvalSpec: hooks must be hooks, got a null one"),
+        Wrong(
+            "StartDelay", [](WrongSpec* w) { w->eval.start_delay_secs = -1; },
+            "EvalSpec: start_delay_secs must be >= 0, got -1"),
+        Wrong(
+            "Throttle", [](WrongSpec* w) { w->eval.throttle_secs = -2; },
+            "EvalSpec: throttle_secs must be >= 0, got -2"),
+        Wrong(
+            "NullExporter", [](WrongSpec* w) { w->eval.exporters = {nullptr}; },
+            "EvalSpec: exporters must be exporters, got a null one"),
+        Wrong(
+            "ExporterWithoutName",
+            [](WrongSpec* w) { w->eval.exporters = {std::make_shared<NoteExporter>("")}; },
+            "EvalSpec: exporters must have names that directories can have, got ''"),
+        Wrong(
+            "TwoExportersOfOneName",
+            [](WrongSpec* w) {
+              w->eval.exporters = {std::make_shared<NoteExporter>("a"),
+                                   std::make_shared<NoteExporter>("a")};
+            },
+            "EvalSpec: exporters must have names that differ, got 'a' twice"),
+        Wrong(
+            "Name", [](WrongSpec* w) { w->eval.name = "a/b"; },
+            "EvalSpec: name must be part of a directory's name, got 'a/b'"),
+        Wrong(
+            "Grace", [](WrongSpec* w) { w->options.end_grace_secs = -1; },
+            "TrainAndEvaluateOptions: end_grace_secs must be >= 0, got -1"),
+    }),
+    [](const auto& info) { return info.param.name; });
+
+TEST_F(TrainAndEvaluateTest, ThereIsOneEvaluator) {
+  const Estimator second = Line({}, R"({"cluster": {"chief": ["a:1"]},
+                                        "task": {"type": "evaluator", "index": 1}})");
+  EXPECT_STATUS(TrainAndEvaluate(second, GoodTrain(), GoodEval()), kInvalid,
+                "TF_CONFIG: task.index must be 0 for the evaluator, of which there is one, got 1");
+}
+
+// --- The evaluator -------------------------------------------------------------------------------
+
+TEST_F(TrainAndEvaluateTest, TheEvaluatorEvaluatesTheLastCheckpointOfAnEndedRunAndLeaves) {
+  // Ends at its data, below max_steps.
+  ASSERT_OK(Line().Train([] { return FewPoints(12); }, {.max_steps = 1000}).status());
+  ASSERT_OK_AND_ASSIGN(const auto end, ReadRunEnd(fs(), dir_));
+  ASSERT_TRUE(end.has_value());
+  ASSERT_OK_AND_ASSIGN(const TrainAndEvaluateResult result,
+                       TrainAndEvaluate(Evaluator(), {.input_fn = Points, .max_steps = 1000},
+                                        Evaluates(), {.end_grace_secs = 0}));
+  ASSERT_TRUE(result.evaluation.has_value());
+  EXPECT_EQ(result.evaluation->global_step, 12);
+  EXPECT_EQ(note_->asked, std::vector<std::string>{"12 final"});
+  ASSERT_OK_AND_ASSIGN(const auto done, ReadEvaluationDone(fs(), dir_));
+  ASSERT_TRUE(done.has_value());
+  EXPECT_EQ(done->id, end->id);
+  EXPECT_EQ(done->global_step, 12);
+  EXPECT_EQ(done->checkpoint, "model.ckpt-12");
+  // One that comes afterwards neither evaluates nor exports again, until it is asked to.
+  const auto come_again = [&] {
+    return TrainAndEvaluate(Evaluator(), {.input_fn = Points, .max_steps = 1000}, Evaluates(),
+                            {.end_grace_secs = 0});
+  };
+  ASSERT_OK_AND_ASSIGN(const TrainAndEvaluateResult again, come_again());
+  EXPECT_FALSE(again.evaluation.has_value());
+  EXPECT_EQ(note_->asked, std::vector<std::string>{"12 final"});
+  ASSERT_OK(fs()->DeleteFile(dir_ + "/evaluation_done"));
+  ASSERT_OK_AND_ASSIGN(const TrainAndEvaluateResult asked, come_again());
+  EXPECT_TRUE(asked.evaluation.has_value());
+}
+
+TEST_F(TrainAndEvaluateTest, TheEvaluatorFollowsTheCheckpointsOfAChief) {
+  TrainAndEvaluateResult result;
+  Status status;
+  std::thread evaluator([&] {
+    const auto run =
+        TrainAndEvaluate(Evaluator(), {.input_fn = Points, .max_steps = 40}, Evaluates());
+    status = run.status();
+    if (run.ok()) result = *run;
+  });
+  const Estimator line = Line();
+  for (const int64_t step : {10, 20, 40}) {
+    ASSERT_OK(line.Train(Points, {.max_steps = step}).status());
+  }
+  evaluator.join();
+  ASSERT_OK(status);
+  ASSERT_TRUE(result.evaluation.has_value());
+  EXPECT_EQ(result.evaluation->global_step, 40);
+  EXPECT_EQ(note_->asked.back(), "40 final");
+}
+
+// It has seen the end come: nobody waits for a chief that would go on.
+TEST_F(TrainAndEvaluateTest, AnEndBelowMaxStepsThatComesWhileTheEvaluatorLooksCountsAtOnce) {
+  FakeClock clock;
+  clock_ = &clock;
+  Status status;
+  std::optional<EvalResult> last;
+  std::atomic<bool> ended = false;  // release by the thread, acquire here
+  const EvalSpec eval = Evaluates();
+  std::thread evaluator([&] {
+    const auto run = TrainAndEvaluate(Evaluator(), {.input_fn = Points, .max_steps = 1000}, eval,
+                                      {.end_grace_secs = 3600});
+    status = run.status();
+    if (run.ok()) last = run->evaluation;
+    ended = true;
+  });
+  clock.AwaitWaiters(1);  // it has looked, and there was no end
+  clock_ = Clock::Real();
+  ASSERT_OK(Line().Train([] { return FewPoints(12); }, {.max_steps = 1000}).status());
+  const absl::Time begin = clock.Now();
+  for (int looks = 0; !ended; ++looks) {
+    clock.Advance(looks < 100 ? absl::Seconds(1) : absl::Hours(1));
+    Clock::Real()->SleepFor(absl::Milliseconds(20));
+  }
+  evaluator.join();
+  ASSERT_OK(status);
+  ASSERT_TRUE(last.has_value());
+  EXPECT_EQ(last->global_step, 12);
+  EXPECT_LT(clock.Now() - begin, absl::Hours(1));
+}
+
+TEST_F(TrainAndEvaluateTest, AnIdleEvaluatorLeavesWhenItIsTold) {
+  ASSERT_OK_AND_ASSIGN(const TrainAndEvaluateResult result,
+                       TrainAndEvaluate(Evaluator(), {.input_fn = Points}, Evaluates(),
+                                        {.evaluator_idle_timeout_secs = 0.5}));
+  EXPECT_FALSE(result.evaluation.has_value());
+  EXPECT_FALSE(fs()->FileExists(dir_ + "/evaluation_done"));
+}
+
+TEST_F(TrainAndEvaluateTest, ACheckpointThatIsDeletedUnderTheEvaluatorGivesWayToTheNewer) {
+  ASSERT_OK(Line({.save_checkpoints_steps = 10, .keep_checkpoint_max = 0})
+                .Train(Points, {.max_steps = 20})
+                .status());
+  // The state file names the newer one; the older one is there as well, without it.
+  int calls = 0;
+  const std::string dir = dir_;
+  EvalSpec eval = Evaluates();
+  eval.input_fn = [&calls, dir](const Scope& scope) {
+    if (calls++ == 0) {
+      for (const char* suffix : {".index", ".data-00000-of-00001", ".meta"}) {
+        FileSystem::Posix()->DeleteFile(absl::StrCat(dir, "/model.ckpt-20", suffix)).IgnoreError();
+      }
+    }
+    return Points(scope);
+  };
+  ASSERT_OK_AND_ASSIGN(const TrainAndEvaluateResult result,
+                       TrainAndEvaluate(Evaluator(), {.input_fn = Points, .max_steps = 20}, eval,
+                                        {.end_grace_secs = 0}));
+  ASSERT_TRUE(result.evaluation.has_value());
+  EXPECT_EQ(result.evaluation->global_step, 10);
+}
+
+TEST(EvaluationDoneTest, TheCheckpointDecidesWhetherItIsTheLast) {
+  const RunEndFile end = {
+      .id = "run", .global_step = 604, .checkpoint = "/models/a/model.ckpt-602"};
+  EXPECT_TRUE(HasLastCheckpointOf({"run", 602, "model.ckpt-602"}, end))
+      << "others counted two steps more before the chief's word of the end";
+  EXPECT_FALSE(HasLastCheckpointOf({"run", 604, "model.ckpt-500"}, end));
+  EXPECT_FALSE(HasLastCheckpointOf({"run of before", 602, "model.ckpt-602"}, end));
+  EXPECT_FALSE(HasLastCheckpointOf({"run", 602, ""}, {.id = "run", .global_step = 602}));
+}
+
+TEST(EvaluationDoneTest, DamagedFilesAreNamed) {
+  const std::string dir = testing::TempDir();
+  FileSystem* const fs = FileSystem::Posix();
+  ASSERT_OK(WriteFileAtomically(fs, dir + "/evaluation_done", "{\"id\": 3}"));
+  EXPECT_STATUS(ReadEvaluationDone(fs, dir), absl::StatusCode::kDataLoss, "evaluation_done");
+  ASSERT_OK(WriteFileAtomically(fs, dir + "/evaluation_done", std::string(3000, '[')));
+  EXPECT_STATUS(ReadEvaluationDone(fs, dir), absl::StatusCode::kDataLoss, "evaluation_done");
+  ASSERT_OK(fs->DeleteFile(dir + "/evaluation_done"));
+  ASSERT_OK_AND_ASSIGN(const auto none, ReadEvaluationDone(fs, dir));
+  EXPECT_FALSE(none.has_value());
+}
+
+}  // namespace
+}  // namespace millrace
