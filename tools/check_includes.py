@@ -18,8 +18,8 @@ import sys
 import program
 
 # Folder -> what it may include beside itself; a header stands for itself alone.
-KERNEL_API = ["runtime/kernel.h", "runtime/resource_manager.h", "runtime/variable_storage.h",
-              "runtime/variable_walk.h"]
+KERNEL_API = ["runtime/holds_for_sessions.h", "runtime/kernel.h", "runtime/resource_manager.h",
+              "runtime/step_loans.h", "runtime/variable_storage.h", "runtime/variable_walk.h"]
 GRAPH = ["proto", "core", "graph"]
 OPS = GRAPH + KERNEL_API + ["ops"]
 LAYERS = OPS + ["layers"]
@@ -34,8 +34,10 @@ ARROWS = {
     "data": OPS,
     "saver": LAYERS + ["runtime/session.h"],
     "distributed": GRAPH + ["runtime"],
-    "train": SAVER,
-    "api": SAVER + ["runtime", "data", "distributed", "train"],
+    "train": SAVER + ["runtime/step_stats.h"],
+    "estimator": SAVER + ["train", "data", "distributed/cluster.h", "distributed/server.h",
+                          "distributed/replica_device_setter.h"],
+    "api": SAVER + ["runtime", "data", "distributed", "train", "estimator"],
 }
 FORBIDDEN = {"tools", "tests", "examples"}
 
@@ -55,6 +57,9 @@ FORWARD = re.compile(r"^(?:class|struct|enum class) (\w+)(?: *: *\w+)?;", re.M)
 
 # Types of a function or class, parameters of templates.
 LOCAL = re.compile(r"\b(?:class|struct|enum|using|typename) (\w+)")
+# Constants of a function, suites of tests, members that the file defines.
+OWN_NAMES = [re.compile(pattern, re.M) for pattern in
+             (r"^ +constexpr [\w:]+ (k\w+) =", r"^TEST\((\w+)", r"^\S.*\w::(\w+)\(")]
 
 
 def code_of(text):
@@ -152,6 +157,8 @@ def missing_includes(tree):
             # What the file declares otherwise: members, locals, enumerators, test names.
             name for name in re.findall(r"[\w>&*] ([A-Z]\w+)(?:[;,={(]| =)", code)
             if re.search(rf"^ +[\w:<>,*& ]+ {name}\(", code, re.M)}
+        for pattern in OWN_NAMES:
+            own |= set(pattern.findall(code))
         if re.search(r"using namespace (::)?tensorflow;", code):
             continue  # a message may have the name of a type of ours
         provided = tree.provided(path) | {path}

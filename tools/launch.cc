@@ -16,6 +16,7 @@
 #include "core/exit_code.h"
 #include "core/program.h"
 #include "core/status.h"
+#include "tools/cluster_task.h"
 #include "tools/command_line.h"
 #include "tools/local_cluster.h"
 
@@ -33,7 +34,10 @@ ProgramHelp Help() {
                 {.name = "evaluator", .help = "one evaluator"},
                 {.name = "restarts",
                  .value = "N",
-                 .help = "starts a dead ps or master again, N times in all (0)"},
+                 .help = "starts a dead ps, master or evaluator again, N times in all (0)"},
+                {.name = "show",
+                 .value = "TASKS",
+                 .help = "shows the lines of these only: roles and tasks, as in chief,worker-1"},
                 {.name = "log_dir",
                  .value = "DIR",
                  .help = "writes each task's output to DIR/<job>-<index>.log too"},
@@ -59,6 +63,7 @@ StatusOr<LocalClusterOptions> OptionsOf(const CommandLine& flags,
   options.chief = flags.has("master") ? "master" : flags.has("chief") ? "chief" : "";
   options.evaluator = flags.has("evaluator");
   options.log_dir = flags.value("log_dir");
+  MR_ASSIGN_OR_RETURN(options.show, TaskFilter::Parse(flags.value("show")));
   if (flags.has("host")) options.host = flags.value("host");
   if (options.command.empty()) return absl::InvalidArgumentError("a program must follow --");
   if (options.chief.empty() && options.workers == 0) {

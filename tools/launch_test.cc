@@ -29,7 +29,9 @@
 #include "core/testing/tensor_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tools/cluster_task.h"
 #include "tools/local_cluster.h"
+#include "tools/task_output.h"
 
 namespace millrace {
 namespace {
@@ -295,6 +297,102 @@ TEST(LaunchTest, AKilledMasterEndsTheJobWithItsSignal) {
               HasSubstr("launch: master 0 was killed by signal 9 (Killed); the job ends\n"));
 }
 
+TEST(LaunchTest, TheTableSaysHowLongEachTaskRanAndWhyItEnded) {
+  Gate gate;
+  Launched launch({"--ps=1", "--chief", "--workers=3", "--evaluator"},
+                  {"ps=until_term", "worker0=say:no such file: x;say: ;exit:7", "worker1=signal:9",
+                   absl::StrCat("*=await:", gate.path())});
+  EXPECT_TRUE(launch.ReadUntil("launch: worker 0 ended with code 7; the job goes on\n"));
+  EXPECT_TRUE(launch.ReadUntil("launch: worker 1 was killed by signal 9"));
+  gate.Open();
+  EXPECT_EQ(launch.Wait(), 7);
+  const std::vector<std::string> rows = {
+      "task +ended +seconds +starts +why",
+      "ps 0 +exit 0 +[0-9.]+ +1 +asked to end: all trainers had ended",
+      "chief 0 +exit 0 +[0-9.]+ +1 +done",
+      "worker 0 +exit 7 +[0-9.]+ +1 +not asked; last line: no such file: x",
+      "worker 1 +signal 9 +[0-9.]+ +1 +Killed, not by launch",
+      "worker 2 +exit 0 +[0-9.]+ +1 +done",
+      "evaluator 0 +exit 0 +[0-9.]+ +1 +done"};
+  for (const std::string& row : rows) {
+    EXPECT_THAT(launch.output(), ContainsRegex(absl::StrCat("launch: ", row, "\n")));
+  }
+}
+
+TEST(LaunchTest, AnEvaluatorThatFailsByItselfFailsTheJobAtItsEnd) {
+  Gate gate;
+  Launched launch({"--ps=1", "--chief", "--evaluator"},
+                  {"ps=until_term", "evaluator=exit:3", absl::StrCat("*=await:", gate.path())});
+  EXPECT_TRUE(launch.ReadUntil("launch: evaluator 0 ended with code 3; the job goes on\n"));
+  gate.Open();
+  EXPECT_EQ(launch.Wait(), 3);
+}
+
+TEST(LaunchTest, AKilledEvaluatorDoesNotFailTheJob) {
+  Gate gate;
+  Launched launch({"--ps=1", "--chief", "--evaluator"},
+                  {"ps=until_term", "evaluator=signal:9", absl::StrCat("*=await:", gate.path())});
+  EXPECT_TRUE(launch.ReadUntil("launch: evaluator 0 was killed by signal 9"));
+  gate.Open();
+  EXPECT_EQ(launch.Wait(), 0);
+}
+
+TEST(LaunchTest, ADeadEvaluatorStartsAgainWhileRestartsAreLeft) {
+  const std::string once = TempPath("once");
+  Launched launch({"--chief", "--evaluator", "--restarts=1"},
+                  {absl::StrCat("evaluator=once:", once, ";signal:9;say:judged")});
+  EXPECT_EQ(launch.Wait(), 0);
+  EXPECT_THAT(launch.output(), HasSubstr("starting it again (1 of 1)\n"));
+  EXPECT_THAT(launch.output(), HasSubstr("[evaluator 0] judged\n"));
+  EXPECT_THAT(launch.output(), ContainsRegex("launch: evaluator 0 +exit 0 +[0-9.]+ +2 +done\n"));
+}
+
+TEST(LaunchTest, TheEvaluatorIsWaitedForWhenATrainerSucceededAndAskedToEndWhenNoneDid) {
+  Gate gate;
+  Launched good({"--ps=1", "--workers=2", "--evaluator"},
+                {"ps=until_term", "worker0=exit:1", "worker1=say:ok",
+                 absl::StrCat("evaluator=await:", gate.path(), ";say:judged")});
+  EXPECT_TRUE(good.ReadUntil("launch: all trainers have ended; ending ps\n"));
+  gate.Open();
+  EXPECT_EQ(good.Wait(), 1);
+  EXPECT_THAT(good.output(), ContainsRegex("launch: evaluator 0 +exit 0 +[0-9.]+ +1 +done\n"));
+
+  Gate failing;
+  Launched bad({"--ps=1", "--workers=2", "--evaluator"},
+               {absl::StrCat("worker=await:", failing.path(), ";exit:1"),
+                "evaluator=say:up;until_term", "ps=until_term"});
+  EXPECT_TRUE(bad.ReadUntil("[evaluator 0] up\n"));
+  failing.Open();
+  EXPECT_EQ(bad.Wait(), 1);
+  EXPECT_THAT(bad.output(), HasSubstr("[evaluator 0] got SIGTERM\n"));
+  EXPECT_THAT(bad.output(), ContainsRegex("launch: evaluator 0 +exit 0 +[0-9.]+ +1 +asked to end: "
+                                          "no trainer had succeeded\n"));
+}
+
+TEST(LaunchTest, OnlyTheLinesOfSomeTasksAreShownAndTheLastOfOneThatFails) {
+  const std::string logs = TempPath("logs");
+  Gate gate;
+  Launched launch(
+      {"--ps=1", "--chief", "--workers=3", "--show=chief,worker-1",
+       absl::StrCat("--log_dir=", logs)},
+      {"ps=say:ps up;until_term", "worker0=say:zero", "worker1=say:one", "worker2=lines:100;exit:3",
+       absl::StrCat("chief=say:first;await:", gate.path())});
+  EXPECT_TRUE(launch.ReadUntil("launch: worker 2 ended with code 3"));
+  gate.Open();
+  EXPECT_EQ(launch.Wait(), 3);
+  EXPECT_THAT(launch.output(), HasSubstr("[chief 0] first\n"));
+  EXPECT_THAT(launch.output(), HasSubstr("[worker 1] one\n"));
+  EXPECT_THAT(launch.output(), Not(HasSubstr("[worker 0]")));
+  EXPECT_THAT(launch.output(), Not(HasSubstr("[ps 0]")));
+  EXPECT_THAT(launch.output(), Not(HasSubstr("[worker 2] line 79\n")));
+  EXPECT_THAT(launch.output(), HasSubstr("launch: the last 20 lines of worker 2, which --show "
+                                         "leaves out:\n[worker 2] line 80\n"));
+  EXPECT_THAT(launch.output(), HasSubstr("[worker 2] line 99\n"));
+  ASSERT_OK_AND_ASSIGN(const std::string log,
+                       ReadFileToString(FileSystem::Posix(), logs + "/worker-0.log"));
+  EXPECT_EQ(log, "zero\n");
+}
+
 TEST(LaunchTest, ADeadMasterStartsAgainWithTheSameConfig) {
   const std::string once = TempPath("once");
   Launched launch({"--ps=1", "--master", "--restarts=1"},
@@ -401,7 +499,7 @@ TEST(LaunchTest, ASignalEndsEveryTaskAndLeavesNoProcess) {
     Launched launch({"--ps=1", "--master", "--workers=1"},
                     {absl::StrCat("ps=", holding, "say:up;until_term"),
                      absl::StrCat("worker=", holding, "child;say:up;until_term"),
-                     absl::StrCat("master=", holding, "say:up;until_term")});
+                     absl::StrCat("master=", holding, "say:up;until_term;exit:143")});
     EXPECT_TRUE(launch.ReadUntil("[ps 0] up"));
     EXPECT_TRUE(launch.ReadUntil("[worker 0] up"));
     EXPECT_TRUE(launch.ReadUntil("[master 0] up"));
@@ -418,7 +516,7 @@ TEST(LaunchTest, AnInterruptReachesTrainersFirstAndEveryTaskOnce) {
   const int reader = open(fifo.c_str(), O_RDONLY | O_NONBLOCK);
   Gate gate;
   const std::string trainer =
-      absl::StrCat("open:", fifo, ";until_int;await:", gate.path(), ";pending;say:saved");
+      absl::StrCat("open:", fifo, ";until_int;await:", gate.path(), ";pending;say:saved;exit:130");
   Launched launch(
       {"--ps=1", "--master", "--workers=1", "--evaluator"},
       {absl::StrCat("ps=until_int;alone:", fifo, ";pending"), absl::StrCat("*=", trainer)});
@@ -433,7 +531,8 @@ TEST(LaunchTest, AnInterruptReachesTrainersFirstAndEveryTaskOnce) {
   EXPECT_EQ(launch.Wait(), 130);
   for (const char* task : {"ps 0", "master 0", "worker 0", "evaluator 0"}) {
     EXPECT_THAT(launch.output(), HasSubstr(absl::StrCat("[", task, "] SIGINT is not pending\n")));
-    EXPECT_THAT(launch.output(), ContainsRegex(absl::StrCat("launch: ", task, " +exit 0")));
+    const char* const code = absl::StartsWith(task, "ps") ? "0" : "130";
+    EXPECT_THAT(launch.output(), ContainsRegex(absl::StrCat("launch: ", task, " +exit ", code)));
   }
   EXPECT_THAT(launch.output(), HasSubstr("[master 0] saved\n"));
   EXPECT_THAT(launch.output(), HasSubstr("[ps 0] alone\n"));
@@ -450,7 +549,7 @@ TEST(LaunchTest, CtrlCOnATerminalReachesEveryTaskOnce) {
   close(reader);
   close(writer);
   Gate gate;
-  const std::string task = absl::StrCat("until_int;await:", gate.path(), ";pending");
+  const std::string task = absl::StrCat("until_int;await:", gate.path(), ";pending;exit:130");
   Launched launch({"--ps=1", "--master", "--workers=1"}, {absl::StrCat("*=", task)},
                   /*terminal=*/true, /*controlling=*/true);
   for (const char* name : {"ps 0", "master 0", "worker 0"}) {
@@ -464,7 +563,36 @@ TEST(LaunchTest, CtrlCOnATerminalReachesEveryTaskOnce) {
   EXPECT_EQ(launch.Wait(), 130);
   for (const char* name : {"ps 0", "master 0", "worker 0"}) {
     EXPECT_THAT(launch.output(), HasSubstr(absl::StrCat("[", name, "] SIGINT is not pending\r\n")));
-    EXPECT_THAT(launch.output(), ContainsRegex(absl::StrCat("launch: ", name, " +exit 0")));
+    EXPECT_THAT(launch.output(), ContainsRegex(absl::StrCat("launch: ", name, " +exit 130")));
+  }
+}
+
+TEST(LaunchTest, AfterASignalTheCodeIsWhatTheTasksSay) {
+  const struct {
+    const char *master, *worker, *evaluator;
+    int code;
+  } kCases[] = {
+      {"143", "143", "143", 143},
+      {"128", "143", "143", 128},  // it could not save its last
+                                   // checkpoint
+      {"1", "143", "143", 1},
+      {"0", "0", "0", 0},  // all had done their work
+      {"0", "143", "0", 143},
+      {"0", "0", "143", 143},
+      {"0", "1", "0", 1},
+  };
+  for (const auto& c : kCases) {
+    const std::string until = "say:up;until_term;exit:";
+    Launched launch(
+        {"--ps=1", "--master", "--workers=1", "--evaluator"},
+        {"ps=until_term", absl::StrCat("master=", until, c.master),
+         absl::StrCat("worker=", until, c.worker), absl::StrCat("evaluator=", until, c.evaluator)});
+    for (const char* task : {"master 0", "worker 0", "evaluator 0"}) {
+      EXPECT_TRUE(launch.ReadUntil(absl::StrCat("[", task, "] up\n"))) << task;
+    }
+    launch.Signal(SIGTERM);
+    EXPECT_EQ(launch.Wait(), c.code) << launch.output();
+    EXPECT_THAT(launch.output(), HasSubstr(absl::StrCat("job ended with code ", c.code, "\n")));
   }
 }
 
@@ -485,7 +613,7 @@ TEST(LaunchTest, ASecondSignalKillsTasksThatDoNotEnd) {
   launch.Signal(SIGTERM);
   EXPECT_TRUE(launch.ReadUntil("passing it on to all tasks"));
   launch.Signal(SIGTERM);
-  EXPECT_EQ(launch.Wait(), 143);
+  EXPECT_EQ(launch.Wait(), 137);  // it could not end as it was asked
   EXPECT_THAT(launch.output(), HasSubstr("second signal: killing all tasks"));
   EXPECT_THAT(launch.output(), HasSubstr("launch: master 0       signal 9"));
   // It was not given the time.
@@ -523,7 +651,7 @@ TEST(LaunchTest, ATerminalShowsTheMastersStatusAtTheBottom) {
   close(writer);
   Gate gate;
   Launched launch({"--ps=1", "--master", "--workers=1"},
-                  {"ps=until_term",
+                  {"ps=config;until_term",
                    absl::StrCat("master=config;status:step 1/3;await:", gate.path(),
                                 ";status:step 2/3  ;say:  done"),
                    "worker=config"},
@@ -534,6 +662,28 @@ TEST(LaunchTest, ATerminalShowsTheMastersStatusAtTheBottom) {
   EXPECT_THAT(launch.output(), HasSubstr("\"environment\": \"cloud\"} progress live\r\n"));
   EXPECT_THAT(launch.output(), HasSubstr("\"environment\": \"cloud\"} progress plain\r\n"));
   EXPECT_THAT(launch.output(), HasSubstr("[master 0] step 2/3    done\r\n"));
+}
+
+TEST(LaunchTest, ATerminalShowsTheProgressOfAllTrainersInOneLine) {
+  int reader = -1, writer = -1;
+  if (openpty(&reader, &writer, nullptr, nullptr, nullptr) != 0) {
+    GTEST_SKIP() << "there are no pseudo-terminals here: " << std::strerror(errno);
+  }
+  close(reader);
+  close(writer);
+  Gate gate;
+  const std::string trainer = absl::StrCat("status:step 1/3  loss 2;await:", gate.path());
+  Launched launch({"--ps=1", "--chief", "--workers=2", "--evaluator"},
+                  {"ps=until_term", "evaluator=status:step 7", absl::StrCat("*=", trainer)},
+                  /*terminal=*/true);
+  EXPECT_TRUE(launch.ReadUntil("\r\x1b[K[chief 0] step 1/3  loss 2 | [worker 0] step 1/3"));
+  EXPECT_TRUE(launch.ReadUntil(" | [worker 1] step 1/3"));
+  gate.Open();
+  EXPECT_EQ(launch.Wait(), 0);
+  EXPECT_THAT(launch.output(), HasSubstr("[worker 1] step 1/3  loss 2\r\n"));
+  // Its status is none of a trainer's: it is shown when it is a line.
+  EXPECT_THAT(launch.output(), Not(HasSubstr("| [evaluator 0]")));
+  EXPECT_THAT(launch.output(), HasSubstr("[evaluator 0] step 7\r\n"));
 }
 
 TEST(LaunchTest, ATerminalShowsWhatRunsWhereTheProgramShowsNothing) {
@@ -650,15 +800,28 @@ TEST(LaunchTest, BadOptionsAreRefused) {
 }
 
 TEST(LaunchTest, WrongFlagsExitWithTwo) {
-  const std::vector<std::vector<std::string>> cases = {
-      {},         {"--master", "--chief"},       {"--workers=x"}, {"--bogus"}, {"--workers=-1"},
-      {"--ps=1"}, {"--master", "--grace_secs=0"}};
+  const std::vector<std::vector<std::string>> cases = {{},
+                                                       {"--master", "--chief"},
+                                                       {"--workers=x"},
+                                                       {"--bogus"},
+                                                       {"--workers=-1"},
+                                                       {"--ps=1"},
+                                                       {"--master", "--grace_secs=0"},
+                                                       {"--master", "--show=boss"},
+                                                       {"--master", "--show=worker-x"},
+                                                       {"--master", "--show=ps,"}};
   for (const auto& flags : cases) {
     Launched launch(flags, {});
     EXPECT_EQ(launch.Wait(), 2);
     EXPECT_THAT(launch.output(), HasSubstr("usage: launch"));
     EXPECT_THAT(launch.output(), HasSubstr("launch: error: "));
   }
+}
+
+TEST(LaunchTest, AFilterThatShowsNobodyIsRefused) {
+  Launched launch({"--ps=1", "--chief", "--workers=2", "--show=worker,worker-2"}, {"*=say:up"});
+  EXPECT_EQ(launch.Wait(), 1);
+  EXPECT_EQ(launch.output(), "launch: --show must name tasks of this job, got 'worker-2'\n");
 }
 
 TEST(LaunchTest, TrainersThatShareNothingAreRefused) {
@@ -693,6 +856,22 @@ TEST(TaskOutputTest, ReturnsMakeAStatusAndNewlinesMakeLines) {
   EXPECT_TRUE(output.Add("\n", &lines));
   EXPECT_EQ(output.status(), "");
   EXPECT_EQ(lines.back(), "step 2");
+}
+
+TEST(TaskOutputTest, StatusesThatDoNotFitAreShortenedThenCounted) {
+  const std::vector<TaskStatus> statuses = {{"chief 0", "step 3/9  loss 1"},
+                                            {"worker 0", "step 2/9  loss 2"},
+                                            {"worker 1", "step 1/9  loss 3"},
+                                            {"worker 2", "step 1/9  loss 4"}};
+  const std::string chief = "[chief 0] step 3/9  loss 1";
+  EXPECT_EQ(JoinStatuses({}, 10), "");
+  EXPECT_EQ(JoinStatuses(absl::MakeConstSpan(statuses).first(2), 80),
+            chief + " | [worker 0] step 2/9  loss 2");
+  EXPECT_EQ(JoinStatuses(absl::MakeConstSpan(statuses).first(2), 50),
+            chief + " | [worker 0] step 2/9");
+  EXPECT_EQ(JoinStatuses(statuses, 53), chief + " | [worker 0] step 2/9 | +2");
+  EXPECT_EQ(JoinStatuses(statuses, 52), chief + " | +3");
+  EXPECT_EQ(JoinStatuses(statuses, 10), "[chief 0] ");
 }
 
 TEST(TaskOutputTest, AReturnAtTheEndOfALineKeepsIt) {

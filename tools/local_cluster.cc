@@ -2,13 +2,10 @@
 #include "tools/local_cluster.h"
 
 #include <fcntl.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,7 +13,6 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -28,50 +24,32 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "core/file_system.h"
-#include "core/random_bits.h"
+#include "tools/cluster_task.h"
+#include "tools/owned_fd.h"
+#include "tools/server_ports.h"
+#include "tools/task_output.h"
 
 extern char** environ;
 
 namespace millrace {
 namespace {
 
-// A task that writes no line ends gets its text in pieces of this size.
-constexpr size_t kMaxLine = 64 << 10;
 // What is read of one task before signals and other tasks have their turn.
 constexpr size_t kReadSize = 16 << 10;
 constexpr int kReadsPerTurn = 4;
 // What is left in the pipe of a task that has ended: no pipe holds more. (Who left the task's
 // process group may still be writing to it.)
 constexpr int kLastReads = (1 << 20) / kReadSize;
-// A task that ends within so many lines after it said that its port is in use ended because of it.
-constexpr int kPortLines = 50;
 // How often it is said whom the launcher waits for at the end.
 constexpr absl::Duration kWaitReport = absl::Seconds(10);
 // How often a line at the bottom of a terminal is brought up to date.
 constexpr absl::Duration kStatusPeriod = absl::Seconds(1);
 // More tasks are counted, not named.
 constexpr size_t kMaxNames = 8;
-
-class Fd {
- public:
-  Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Fd& operator=(Fd&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Fd() { Close(); }
-  void Close() {
-    if (fd_ >= 0) close(fd_);
-    fd_ = -1;
-  }
-  int get() const { return fd_; }
-  bool open() const { return fd_ >= 0; }
-
- private:
-  int fd_ = -1;
-};
+// Of a task whose lines are not shown: what is shown of them when it has failed.
+constexpr size_t kHiddenLines = 20;
+// Of a terminal that does not say how wide it is.
+constexpr size_t kWidth = 80;
 
 // "0:05", "1:02:03".
 std::string ElapsedText(absl::Duration elapsed) {
@@ -98,68 +76,6 @@ void WriteAll(int fd, absl::string_view data) {
   }
 }
 
-// Ports that the system does not give to connections: a connection that got a task's port before
-// the task binds it would keep it, or even connect to itself.
-struct PortRange {
-  int low = 10240, high = 32767;
-};
-
-PortRange PortsForServers() {
-  int first = 0, last = 0;
-  FILE* file = std::fopen("/proc/sys/net/ipv4/ip_local_port_range", "re");
-  if (file == nullptr) return PortRange();
-  const int read = std::fscanf(file, "%d %d", &first, &last);
-  std::fclose(file);
-  if (read != 2) return PortRange();
-  if (first > 12000) return {10240, first - 1};
-  if (last < 63000) return {last + 1, 65535};
-  return PortRange();  // No range is free of connections.
-}
-
-// Distinct ports of `host` that nobody listens on and that are not in `used`, to which they are
-// added.
-StatusOr<std::vector<int>> FreePorts(const std::string& host, size_t count, std::set<int>* used) {
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const auto bad_host = [&host](const char* reason) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "launch: --host must be an address of this machine, got '", host, "': ", reason));
-  };
-  if (const int error = getaddrinfo(host.c_str(), "0", &hints, &found); error != 0) {
-    return bad_host(gai_strerror(error));
-  }
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> address(found, freeaddrinfo);
-  const PortRange range = PortsForServers();
-  const auto width = static_cast<uint64_t>(range.high - range.low + 1);
-  std::vector<int> ports;
-  // A few tasks among thousands of ports: far more tries than are ever needed.
-  for (int tries = 0; ports.size() < count; ++tries) {
-    if (tries == 100000) {
-      return absl::UnavailableError(absl::StrCat("launch: ", count, " free ports in [", range.low,
-                                                 ", ", range.high, "] are needed, got ",
-                                                 ports.size()));
-    }
-    const int port = range.low + static_cast<int>(RandomUint64() % width);
-    if (used->count(port) > 0) continue;
-    const uint16_t wire_port = htons(static_cast<uint16_t>(port));
-    if (address->ai_family == AF_INET6) {
-      reinterpret_cast<sockaddr_in6*>(address->ai_addr)->sin6_port = wire_port;
-    } else {
-      reinterpret_cast<sockaddr_in*>(address->ai_addr)->sin_port = wire_port;
-    }
-    const Fd fd(socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (!fd.open()) return SystemError("socket");
-    if (bind(fd.get(), address->ai_addr, address->ai_addrlen) != 0) {
-      if (errno == EADDRINUSE || errno == EACCES) continue;
-      return bad_host(std::strerror(errno));
-    }
-    used->insert(port);
-    ports.push_back(port);
-  }
-  return ports;
-}
-
 // Signals as file descriptor; the former mask is restored.
 class SignalReader {
  public:
@@ -168,7 +84,7 @@ class SignalReader {
     sigemptyset(&signals);
     for (int s : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&signals, s);
     sigprocmask(SIG_BLOCK, &signals, &former_);
-    fd_ = Fd(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+    fd_ = OwnedFd(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
     // A reader of our output that went away must not end the job.
     struct sigaction ignore = {};
     ignore.sa_handler = SIG_IGN;
@@ -190,72 +106,26 @@ class SignalReader {
  private:
   sigset_t former_;
   struct sigaction former_pipe_ = {};
-  Fd fd_;
-};
-
-enum class Role { kPs, kChief, kWorker, kEvaluator };
-
-struct Task {
-  Role role = Role::kWorker;
-  std::string job;
-  int index = 0;
-  std::string address;  // "" for an evaluator
-
-  pid_t pid = -1;  // -1: not running
-  Fd pipe;         // its stdout and stderr
-  TaskOutput output;
-  std::unique_ptr<WritableFile> log;
-  absl::Time started;
-  absl::Duration ran;
-  int starts = 0;
-  int lines_since_port = kPortLines;  // since its output said that its port is in use
-  bool started_alone = false;         // not with all others: it had its port once
-  bool asked = false;                 // to end
-  bool killed_by_grace = false;       // it was asked to end and did not
-  int wait_status = 0;                // of the last run
-
-  std::string name() const { return absl::StrCat(job, " ", index); }
-  bool running() const { return pid > 0; }
-  bool port_in_use() const { return lines_since_port < kPortLines; }
-  bool trainer() const { return role == Role::kChief || role == Role::kWorker; }
-  // 128 + n for signal n.
-  int code() const {
-    return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
-  }
-  bool succeeded() const { return starts > 0 && !running() && code() == 0; }
-  // By a signal, or by its own handler of one.
-  bool was_killed() const {
-    return WIFSIGNALED(wait_status) || code() == 128 + SIGTERM || code() == 128 + SIGINT;
-  }
-  std::string ending() const {
-    if (WIFSIGNALED(wait_status)) {
-      return absl::StrCat("was killed by signal ", WTERMSIG(wait_status), " (",
-                          strsignal(WTERMSIG(wait_status)), ")");
-    }
-    return absl::StrCat("ended with code ", code());
-  }
+  OwnedFd fd_;
 };
 
 class Launcher {
  public:
   explicit Launcher(const LocalClusterOptions& options)
       : options_(options), terminal_(isatty(options.output_fd) == 1) {
-    const auto add = [this](Role role, const std::string& job, int count) {
+    const auto add = [this, &options](TaskRole role, const std::string& job, int count) {
       for (int i = 0; i < count; ++i) {
-        Task& task = *tasks_.emplace_back(std::make_unique<Task>());
+        ClusterTask& task = *tasks_.emplace_back(std::make_unique<ClusterTask>());
         task.role = role;
         task.job = job;
         task.index = i;
+        task.shown = options.show.Matches(job, i);
       }
     };
-    add(Role::kPs, "ps", options.ps);
-    if (!options.chief.empty()) add(Role::kChief, options.chief, 1);
-    add(Role::kWorker, "worker", options.workers);
-    if (options.evaluator) add(Role::kEvaluator, "evaluator", 1);
-    // Who shows progress: the chief, else the first worker.
-    for (const auto& task : tasks_) {
-      if (task->trainer() && shown_ == nullptr) shown_ = task.get();
-    }
+    add(TaskRole::kPs, "ps", options.ps);
+    if (!options.chief.empty()) add(TaskRole::kChief, options.chief, 1);
+    add(TaskRole::kWorker, "worker", options.workers);
+    if (options.evaluator) add(TaskRole::kEvaluator, "evaluator", 1);
     restarts_left_ = options.restarts;
   }
 
@@ -300,17 +170,24 @@ class Launcher {
                        [](const auto& t) { return t->trainer() && t->running(); });
   }
 
+  bool AnyTrainerSucceeded() const {
+    return std::any_of(tasks_.begin(), tasks_.end(),
+                       [](const auto& t) { return t->trainer() && t->succeeded(); });
+  }
+
   // Output.
+
+  // Of the line at the bottom of a terminal: its last column makes some begin a new line.
+  size_t Width() const {
+    winsize size = {};
+    if (ioctl(options_.output_fd, TIOCGWINSZ, &size) != 0 || size.ws_col <= 1) return kWidth - 1;
+    return static_cast<size_t>(size.ws_col - 1);
+  }
 
   // Replaces the line at the bottom of a terminal.
   void ShowStatus(const std::string& text) {
     if (!terminal_) return;
-    std::string line = text;
-    winsize size = {};
-    if (ioctl(options_.output_fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 &&
-        line.size() >= size.ws_col) {
-      line.resize(static_cast<size_t>(size.ws_col - 1));
-    }
+    std::string line = text.substr(0, Width());
     if (!line.empty() || !status_.empty()) {
       WriteAll(options_.output_fd, absl::StrCat("\r\x1b[K", line));
     }
@@ -325,6 +202,17 @@ class Launcher {
   }
 
   void Report(absl::string_view text) { Print(absl::StrCat("launch: ", text)); }
+
+  // The progress of all trainers that show some, in one line.
+  void ShowTrainers() {
+    if (!terminal_) return;
+    std::vector<TaskStatus> statuses;
+    for (const auto& task : tasks_) {
+      if (!task->trainer() || task->output.status().empty()) continue;
+      statuses.push_back({task->name(), task->output.status()});
+    }
+    ShowStatus(JoinStatuses(statuses, Width()));
+  }
 
   // "0:12, running: ps 0, master 0, worker 0".
   std::string RunningText() const {
@@ -352,9 +240,12 @@ class Launcher {
     }
   }
 
-  void PrintLines(Task* task, const std::vector<std::string>& lines) {
-    if (!terminal_ && !lines.empty()) next_status_ = absl::Now() + options_.silence;
+  void PrintLines(ClusterTask* task, const std::vector<std::string>& lines) {
+    if (!terminal_ && !lines.empty() && task->shown) {
+      next_status_ = absl::Now() + options_.silence;
+    }
     for (const std::string& line : lines) {
+      if (line.find_first_not_of(" \t") != line.npos) task->last_line = line;
       if (task->port_in_use()) ++task->lines_since_port;
       if (absl::StrContains(line, "port is in use") ||
           absl::StrContains(line, "ddress already in use")) {
@@ -365,12 +256,17 @@ class Launcher {
         task->log = nullptr;
         Report(absl::StrCat("log of ", task->name(), " cannot be written and ends here"));
       }
-      Print(absl::StrCat("[", task->name(), "] ", line));
+      if (task->shown) {
+        Print(absl::StrCat("[", task->name(), "] ", line));
+        continue;
+      }
+      task->hidden.push_back(line);
+      if (task->hidden.size() > kHiddenLines) task->hidden.pop_front();
     }
     if (task->log != nullptr && !lines.empty()) task->log->Flush().IgnoreError();
   }
 
-  void ReadOutput(Task* task, int max_reads) {
+  void ReadOutput(ClusterTask* task, int max_reads) {
     std::array<char, kReadSize> buffer;
     for (int reads = 0; reads < max_reads && task->pipe.open(); ++reads) {
       const ssize_t n = read(task->pipe.get(), buffer.data(), buffer.size());
@@ -382,17 +278,12 @@ class Launcher {
       }
       std::vector<std::string> lines;
       const bool changed = task->output.Add({buffer.data(), static_cast<size_t>(n)}, &lines);
-      // A status that has become a line is not shown twice.
-      if (changed && task == shown_) {
+      // Before the lines: a status that has become one is not shown twice.
+      if (changed && task->trainer()) {
         task_shows_status_ = true;
-        ShowStatus("");
+        ShowTrainers();
       }
       PrintLines(task, lines);
-      if (changed && task == shown_) {
-        ShowStatus(task->output.status().empty()
-                       ? ""
-                       : absl::StrCat("[", task->name(), "] ", task->output.status()));
-      }
     }
   }
 
@@ -401,14 +292,14 @@ class Launcher {
   Status StartAll() {
     const auto with_port =
         static_cast<size_t>(std::count_if(tasks_.begin(), tasks_.end(), [](const auto& task) {
-          return task->role != Role::kEvaluator;
+          return task->role != TaskRole::kEvaluator;
         }));
     MR_ASSIGN_OR_RETURN(const std::vector<int> ports,
-                        FreePorts(options_.host, with_port, &used_ports_));
+                        FreeServerPorts(options_.host, with_port, &used_ports_));
     addresses_.clear();
     size_t next = 0;
     for (const auto& task : tasks_) {
-      if (task->role == Role::kEvaluator) continue;
+      if (task->role == TaskRole::kEvaluator) continue;
       const bool ipv6 = absl::StrContains(options_.host, ':');
       task->address =
           absl::StrCat(ipv6 ? "[" : "", options_.host, ipv6 ? "]:" : ":", ports[next++]);
@@ -424,16 +315,16 @@ class Launcher {
     return absl::OkStatus();
   }
 
-  Status Start(Task* task) {
+  Status Start(ClusterTask* task) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) return SystemError("pipe");
-    Fd reader(ends[0]), writer(ends[1]);
+    OwnedFd reader(ends[0]), writer(ends[1]);
     if (fcntl(reader.get(), F_SETFL, O_NONBLOCK) != 0) return SystemError("fcntl");
 
     // Everything that allocates comes before fork.
     std::vector<std::string> environment = {
         absl::StrCat("TF_CONFIG=", TfConfigText(addresses_, task->job, task->index)),
-        absl::StrCat("MILLRACE_PROGRESS=", terminal_ && task == shown_ ? "live" : "plain")};
+        absl::StrCat("MILLRACE_PROGRESS=", terminal_ && task->trainer() ? "live" : "plain")};
     for (char** e = environ; *e != nullptr; ++e) {
       if (!absl::StartsWith(*e, "TF_CONFIG=") && !absl::StartsWith(*e, "MILLRACE_PROGRESS=")) {
         environment.push_back(*e);
@@ -470,8 +361,11 @@ class Launcher {
     task->pid = pid;
     task->pipe = std::move(reader);
     task->output = TaskOutput();
-    task->lines_since_port = kPortLines;
-    task->asked = task->killed_by_grace = false;
+    task->lines_since_port = ClusterTask::kPortLines;
+    task->asked.clear();
+    task->last_line.clear();
+    task->hidden.clear();
+    task->killed_by_grace = false;
     task->started = absl::Now();
     ++task->starts;
     Report(absl::StrCat(task->name(), " started",
@@ -482,41 +376,43 @@ class Launcher {
 
   // Ending.
 
-  void Signal(Task* task, int signal) {
+  void Signal(ClusterTask* task, int signal) {
     if (task->running()) kill(-task->pid, signal);
   }
 
   // Asks the parameter servers, or all others, to end; they are killed after the grace.
-  void AskToEnd(int signal, bool ps) {
+  void AskToEnd(int signal, bool ps, const std::string& why) {
     for (const auto& task : tasks_) {
-      if ((task->role == Role::kPs) != ps || !task->running() || task->asked) continue;
-      task->asked = true;
+      if ((task->role == TaskRole::kPs) != ps || !task->running() || !task->asked.empty()) continue;
+      task->asked = why;
       Signal(task.get(), signal);
       deadline_ = absl::Now() + options_.grace;
     }
   }
 
   // Trainers and evaluator first: what they do at their end may need the parameter servers.
-  void EndJob(int code, int signal) {
+  // `code`: of whoever is the reason; none when that is a signal.
+  void EndJob(std::optional<int> code, int signal, const std::string& why) {
     if (!job_code_) job_code_ = code;
     ending_ = true;
     ending_signal_ = signal;
+    ending_why_ = why;
     next_report_ = absl::Now() + kWaitReport;
-    AskToEnd(signal, /*ps=*/false);
+    AskToEnd(signal, /*ps=*/false, why);
     AskPsWhenOthersEnded();
   }
 
   void AskPsWhenOthersEnded() {
     const bool others_run = std::any_of(tasks_.begin(), tasks_.end(), [](const auto& task) {
-      return task->role != Role::kPs && task->running();
+      return task->role != TaskRole::kPs && task->running();
     });
-    if (!others_run) AskToEnd(ending_signal_, /*ps=*/true);
+    if (!others_run) AskToEnd(ending_signal_, /*ps=*/true, ending_why_);
   }
 
   // Blocks until something happens.
   Status Wait() {
     std::vector<pollfd> fds = {{signals_.fd(), POLLIN, 0}};
-    std::vector<Task*> readers;
+    std::vector<ClusterTask*> readers;
     for (const auto& task : tasks_) {
       if (!task->pipe.open()) continue;
       fds.push_back({task->pipe.get(), POLLIN, 0});
@@ -546,15 +442,15 @@ class Launcher {
       signalled_ = true;
       Report(absl::StrCat("got signal ", signal, " (", strsignal(signal),
                           "), passing it on to all tasks; a second one kills them"));
-      job_code_ = 128 + signal;
       // A task may be stopped or ignore SIGHUP and SIGINT as background jobs do.
-      EndJob(128 + signal, signal == SIGHUP ? SIGTERM : signal);
+      EndJob(std::nullopt, signal == SIGHUP ? SIGTERM : signal,
+             absl::StrCat("launch got signal ", signal));
     }
     return absl::OkStatus();
   }
 
   // Collects a task that has ended: its last output, what is left of its process group.
-  void Collect(Task* task) {
+  void Collect(ClusterTask* task) {
     ReadOutput(task, kLastReads);
     // The zombie keeps the number of the group from being used for another.
     kill(-task->pid, SIGKILL);
@@ -564,12 +460,12 @@ class Launcher {
     std::vector<std::string> rest;
     task->output.Finish(&rest);
     PrintLines(task, rest);
-    if (task == shown_) ShowStatus("");
+    if (task->trainer() && task_shows_status_) ShowTrainers();
     task->ran += absl::Now() - task->started;
     task->pid = -1;
   }
 
-  bool HasEnded(const Task& task) const {
+  bool HasEnded(const ClusterTask& task) const {
     if (!task.running()) return false;
     siginfo_t info = {};
     return waitid(P_PID, static_cast<id_t>(task.pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
@@ -578,9 +474,10 @@ class Launcher {
 
   Status HandleEnded() {
     for (size_t i = 0; i < tasks_.size(); ++i) {
-      Task* task = tasks_[i].get();
+      ClusterTask* task = tasks_[i].get();
       if (!HasEnded(*task)) continue;
       Collect(task);
+      if (task->asked.empty() && task->code() != 0) ShowHidden(*task);
       if (ending_) {
         ReportEnding(*task);
         continue;
@@ -602,12 +499,13 @@ class Launcher {
         }
         Report(absl::StrCat(task->name(), " found its port in use again after ", kMaxPortRetries,
                             " times new ports; the job ends"));
-        EndJob(task->code(), SIGTERM);
+        EndJob(task->code(), SIGTERM, absl::StrCat(task->name(), " found its port in use"));
         continue;
       }
-      if (task->code() == 0 || (trainers_ended_ && task->role == Role::kPs)) {
+      if (task->code() == 0 || (trainers_ended_ && task->role == TaskRole::kPs)) {
         ReportEnding(*task);
-      } else if (task->role == Role::kWorker || task->role == Role::kEvaluator) {
+      } else if (task->role == TaskRole::kWorker ||
+                 (task->role == TaskRole::kEvaluator && restarts_left_ == 0)) {
         Report(absl::StrCat(task->name(), " ", task->ending(), "; the job goes on"));
       } else if (restarts_left_ > 0) {
         --restarts_left_;
@@ -617,20 +515,32 @@ class Launcher {
         MR_RETURN_IF_ERROR(Start(task));
       } else {
         Report(absl::StrCat(task->name(), " ", task->ending(), "; the job ends"));
-        EndJob(task->code(), SIGTERM);
+        EndJob(task->code(), SIGTERM, absl::StrCat(task->name(), " ", task->ending()));
       }
     }
     if (ending_) AskPsWhenOthersEnded();
     if (!ending_ && !trainers_ended_ && !TrainersRun()) {
       trainers_ended_ = true;
       if (options_.ps > 0) Report("all trainers have ended; ending ps");
-      AskToEnd(SIGTERM, /*ps=*/true);
+      AskToEnd(SIGTERM, /*ps=*/true, "all trainers had ended");
+      // An evaluator waits for the end of a run that nobody will write.
+      if (!AnyTrainerSucceeded()) AskToEnd(SIGTERM, /*ps=*/false, "no trainer had succeeded");
       next_report_ = absl::Now() + kWaitReport;
     }
     return absl::OkStatus();
   }
 
-  void ReportEnding(const Task& task) {
+  // What led to a failure is shown whatever the filter says.
+  void ShowHidden(const ClusterTask& task) {
+    if (task.hidden.empty()) return;
+    Report(absl::StrCat("the last ", task.hidden.size(), " lines of ", task.name(),
+                        ", which --show leaves out:"));
+    for (const std::string& line : task.hidden) {
+      Print(absl::StrCat("[", task.name(), "] ", line));
+    }
+  }
+
+  void ReportEnding(const ClusterTask& task) {
     if (task.killed_by_grace) {
       Report(absl::StrCat(task.name(), " did not end within ", absl::ToInt64Seconds(options_.grace),
                           " s and was killed"));
@@ -644,7 +554,7 @@ class Launcher {
     if (now >= deadline_) {
       deadline_ = absl::InfiniteFuture();
       for (const auto& task : tasks_) {
-        if (!task->running() || !task->asked) continue;
+        if (!task->running() || task->asked.empty()) continue;
         task->killed_by_grace = true;
         Signal(task.get(), SIGKILL);
       }
@@ -661,17 +571,17 @@ class Launcher {
 
   // The table, and the code of the job.
   int Summary() {
-    Report(absl::StrFormat("%-14s %-10s %-8s %s", "task", "ended", "seconds", "starts"));
-    std::optional<int> chief, worker_failed, worker_killed;
+    Report(TaskTableHead());
+    std::optional<int> chief, worker_failed, worker_killed, evaluator;
     bool worker_succeeded = false;
     for (const auto& task : tasks_) {
-      const std::string ended = WIFSIGNALED(task->wait_status)
-                                    ? absl::StrCat("signal ", WTERMSIG(task->wait_status))
-                                    : absl::StrCat("exit ", task->code());
-      Report(absl::StrFormat("%-14s %-10s %-8.1f %d", task->name(), ended,
-                             absl::ToDoubleSeconds(task->ran), task->starts));
-      if (task->role == Role::kChief) chief = task->code();
-      if (task->role != Role::kWorker) continue;
+      Report(TaskTableRow(*task));
+      if (task->role == TaskRole::kChief) chief = task->code();
+      // One that was killed is not missed, but it has not done its work when we were told to end.
+      if (task->role == TaskRole::kEvaluator && (signalled_ || !task->was_killed())) {
+        evaluator = task->code();
+      }
+      if (task->role != TaskRole::kWorker) continue;
       if (task->succeeded()) {
         worker_succeeded = true;
       } else if (task->was_killed()) {
@@ -687,8 +597,10 @@ class Launcher {
       code = *chief;
     } else if (worker_failed) {
       code = *worker_failed;
-    } else if (!chief && !worker_succeeded && worker_killed) {
+    } else if (worker_killed && (signalled_ || (!chief && !worker_succeeded))) {
       code = *worker_killed;
+    } else if (evaluator) {
+      code = *evaluator;
     }
     Report(absl::StrCat("job ended with code ", code));
     return code;
@@ -697,8 +609,7 @@ class Launcher {
   const LocalClusterOptions& options_;
   const bool terminal_;
   SignalReader signals_;
-  std::vector<std::unique_ptr<Task>> tasks_;
-  Task* shown_ = nullptr;
+  std::vector<std::unique_ptr<ClusterTask>> tasks_;
   std::vector<std::pair<std::string, std::vector<std::string>>> addresses_;
   std::string status_;
 
@@ -709,6 +620,7 @@ class Launcher {
   bool ending_ = false;  // all tasks were asked to end
   bool signalled_ = false;
   int ending_signal_ = SIGTERM;
+  std::string ending_why_;
   bool task_shows_status_ = false;  // a task writes a progress line
   std::optional<int> job_code_;
   absl::Time deadline_ = absl::InfiniteFuture();     // when those who were asked are killed
@@ -731,37 +643,6 @@ std::string JsonString(absl::string_view text) {
 }
 
 }  // namespace
-
-bool TaskOutput::Add(absl::string_view data, std::vector<std::string>* lines) {
-  for (char c : data) {
-    if (return_seen_ && c != '\n') {
-      // What came before is overwritten, except when nothing follows it.
-      line_.clear();
-      after_return_ = true;
-    }
-    return_seen_ = c == '\r';
-    if (c == '\r') continue;
-    if (c == '\n' || line_.size() >= kMaxLine) {
-      if (after_return_) line_.erase(line_.find_last_not_of(' ') + 1);
-      lines->push_back(std::move(line_));
-      line_.clear();
-      after_return_ = false;
-    }
-    if (c != '\n') line_ += c;
-  }
-  std::string status;
-  if (after_return_ || return_seen_) status = line_;
-  status.erase(status.find_last_not_of(' ') + 1);
-  const bool changed = status != status_;
-  status_ = std::move(status);
-  return changed;
-}
-
-void TaskOutput::Finish(std::vector<std::string>* lines) {
-  if (after_return_ || return_seen_) line_.erase(line_.find_last_not_of(' ') + 1);
-  if (!line_.empty()) lines->push_back(std::move(line_));
-  *this = TaskOutput();
-}
 
 std::string TfConfigText(
     const std::vector<std::pair<std::string, std::vector<std::string>>>& addresses,
@@ -801,6 +682,17 @@ StatusOr<int> RunLocalCluster(const LocalClusterOptions& options) {
     return InvalidArgument("launch: ", trainers,
                            " trainers must share their variables on parameter servers, got --ps=0: "
                            "each would train a model of its own; add --ps=1");
+  }
+  std::vector<std::pair<std::string, int>> tasks;
+  const auto add = [&tasks](const std::string& job, int count) {
+    for (int i = 0; i < count; ++i) tasks.emplace_back(job, i);
+  };
+  add("ps", options.ps);
+  if (!options.chief.empty()) add(options.chief, 1);
+  add("worker", options.workers);
+  if (options.evaluator) add("evaluator", 1);
+  if (const std::string unused = options.show.Unused(tasks); !unused.empty()) {
+    return InvalidArgument("launch: --show must name tasks of this job, got '", unused, "'");
   }
   return Launcher(options).Run();
 }

@@ -5,15 +5,17 @@
 // A cluster of one program on this machine: a process per task, each with its TF_CONFIG.
 //
 // A task:  starting -> running -> ended
-//             ^____________|  (a dead ps or master, while restarts are left)
+//             ^____________|  (a dead ps, master or evaluator, while restarts are left)
 //
 // What happens when a task ends (dead: a signal or an exit code other than 0):
 //   * it never got its port ("port is in use" in its last lines): all are killed and start again on
 //     new ports, at most kMaxPortRetries times;
-//   * a dead worker or evaluator: reported, the job goes on;
-//   * a dead ps or master (chief): started again with the same TF_CONFIG while `restarts` are
-//     left, else the job ends with that task's code;
-//   * the last trainer (master, chief, worker): ps get SIGTERM, the evaluator is waited for.
+//   * a dead worker: reported, the job goes on;
+//   * a dead ps, master (chief) or evaluator: started again with the same TF_CONFIG while
+//     `restarts` are left; else the job ends with that task's code, without an evaluator it goes
+//     on;
+//   * the last trainer (master, chief, worker): ps get SIGTERM, the evaluator, which has the last
+//     checkpoint to judge, is waited for; when no trainer has succeeded it gets SIGTERM, too.
 // A signal to this process (Ctrl-C) is passed on to all tasks, once to each, and ends the job: the
 // trainers and the evaluator get it first, so that they can save what the ps hold; the ps when
 // these have ended. A second one kills all. Whoever is asked to end and does not within `grace` is
@@ -22,13 +24,18 @@
 //
 // Several trainers without a ps would each train a model of its own: they are refused.
 //
-// The result is 0 when the master and every worker that was not killed succeeded (at least one
-// of them did), else the code of the first that did not: 128 + n for signal n.
+// The result is 0 when the master and every worker and evaluator that was not killed succeeded (at
+// least one trainer did), else the code of the first that did not: 128 + n for signal n. After a
+// signal to this process it is what the tasks say, too: 0 when all had done their work, 143 of a
+// chief that has saved and ended as it was asked, 128 of one that could not save. Then a worker or
+// an evaluator that was killed counts like the others: it was not done.
 //
 // Output: the tasks' lines, each once, with "[worker 0] " before them, and reports that begin with
-// "launch: ". On a terminal the last line says how far the job is: the chief's own progress line,
-// or, for programs that write none, how long it has run and which tasks do. Elsewhere that is said
-// when no task has written a line for `silence`.
+// "launch: "; a table of all tasks at the end says how and why each ended. With `show` only the
+// lines of some tasks; of another one that fails, its last ones. On a terminal the last line says
+// how far the job is: the progress of all trainers (tools/task_output.h), or, for programs that
+// write none, how long it has run and which tasks do. Elsewhere that is said when no line was
+// written for `silence`.
 //
 // Threads: one per process may run a cluster: it reads signals (signalfd) and restores what
 // it changed. Failure: InvalidArgument for options, Unavailable without free ports, Internal when
@@ -40,6 +47,7 @@
 
 #include "absl/time/time.h"
 #include "core/status.h"
+#include "tools/cluster_task.h"
 
 namespace millrace {
 
@@ -53,8 +61,10 @@ struct LocalClusterOptions {
   std::string chief = {};
   int workers = 0;
   bool evaluator = false;
-  // How often dead ps and masters may start again, in all.
+  // How often dead ps, masters and evaluators may start again, in all.
   int restarts = 0;
+  // Whose lines are shown.
+  TaskFilter show = {};
   // "" or a directory (created) for one file per task.
   std::string log_dir = {};
   std::string host = "127.0.0.1";
@@ -70,24 +80,6 @@ struct LocalClusterOptions {
 
 // Runs the cluster to its end.
 StatusOr<int> RunLocalCluster(const LocalClusterOptions& options);
-
-// Splits a task's output into lines as a terminal would show them: what a '\r' overwrites is a
-// status, not a line.
-class TaskOutput {
- public:
-  // Appends complete lines of `data` to `lines`; true when the status has changed.
-  bool Add(absl::string_view data, std::vector<std::string>* lines);
-  // The line that was not ended, if any.
-  void Finish(std::vector<std::string>* lines);
-  // The unfinished line that began with '\r'; "" when there is none.
-  const std::string& status() const { return status_; }
-
- private:
-  std::string line_;
-  bool after_return_ = false;  // line_ began with '\r'
-  bool return_seen_ = false;   // the last character was '\r'
-  std::string status_;
-};
 
 // The value of TF_CONFIG for one task. `addresses`: job and its tasks' "host:port", in order.
 std::string TfConfigText(

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/cluster_task.h"
+
+#include <sys/wait.h>
+
+#include <csignal>
+#include <cstring>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+
+namespace millrace {
+namespace {
+
+// What a table still shows of a task's last line.
+constexpr size_t kMaxLastLine = 160;
+
+}  // namespace
+
+std::string ClusterTask::name() const { return absl::StrCat(job, " ", index); }
+
+int ClusterTask::code() const {
+  return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+}
+
+bool ClusterTask::was_killed() const {
+  return WIFSIGNALED(wait_status) || code() == 128 + SIGTERM || code() == 128 + SIGINT;
+}
+
+std::string ClusterTask::ending() const {
+  if (WIFSIGNALED(wait_status)) {
+    return absl::StrCat("was killed by signal ", WTERMSIG(wait_status), " (",
+                        strsignal(WTERMSIG(wait_status)), ")");
+  }
+  return absl::StrCat("ended with code ", code());
+}
+
+std::string ClusterTask::reason() const {
+  if (killed_by_grace) return absl::StrCat("killed: it did not end when asked: ", asked);
+  if (!asked.empty()) return absl::StrCat("asked to end: ", asked);
+  if (code() == 0) return "done";
+  std::string text = WIFSIGNALED(wait_status)
+                         ? absl::StrCat(strsignal(WTERMSIG(wait_status)), ", not by launch")
+                         : "not asked";
+  if (!last_line.empty()) {
+    absl::StrAppend(&text, "; last line: ", last_line.substr(0, kMaxLastLine),
+                    last_line.size() > kMaxLastLine ? "..." : "");
+  }
+  return text;
+}
+
+std::string TaskTableHead() {
+  return absl::StrFormat("%-14s %-10s %-8s %-6s %s", "task", "ended", "seconds", "starts", "why");
+}
+
+std::string TaskTableRow(const ClusterTask& task) {
+  const std::string ended = WIFSIGNALED(task.wait_status)
+                                ? absl::StrCat("signal ", WTERMSIG(task.wait_status))
+                                : absl::StrCat("exit ", task.code());
+  return absl::StrFormat("%-14s %-10s %-8.1f %-6d %s", task.name(), ended,
+                         absl::ToDoubleSeconds(task.ran), task.starts, task.reason());
+}
+
+StatusOr<TaskFilter> TaskFilter::Parse(absl::string_view text) {
+  TaskFilter filter;
+  if (text.empty()) return filter;
+  for (const absl::string_view word : absl::StrSplit(text, ',')) {
+    const std::pair<absl::string_view, absl::string_view> halves =
+        absl::StrSplit(absl::StripAsciiWhitespace(word), absl::MaxSplits('-', 1));
+    Part part;
+    part.job = std::string(halves.first);
+    const bool role = part.job == "ps" || part.job == "master" || part.job == "chief" ||
+                      part.job == "worker" || part.job == "evaluator";
+    const bool indexed = absl::StrContains(word, '-');
+    if (!role || (indexed && (!absl::SimpleAtoi(halves.second, &part.index) || part.index < 0))) {
+      return InvalidArgument("argument --show: must name roles (ps, master, chief, worker, ",
+                             "evaluator) or tasks (worker-1), got '", word, "'");
+    }
+    filter.parts_.push_back(std::move(part));
+  }
+  return filter;
+}
+
+bool TaskFilter::Matches(absl::string_view job, int index) const {
+  if (parts_.empty()) return true;
+  for (const Part& part : parts_) {
+    if (part.Matches(job, index)) return true;
+  }
+  return false;
+}
+
+std::string TaskFilter::Unused(const std::vector<std::pair<std::string, int>>& tasks) const {
+  for (const Part& part : parts_) {
+    bool used = false;
+    for (const auto& [job, index] : tasks) used = used || part.Matches(job, index);
+    if (used) continue;
+    return part.index < 0 ? part.job : absl::StrCat(part.job, "-", part.index);
+  }
+  return "";
+}
+
+}  // namespace millrace
