@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Test accuracy of the digit network: the median of three seeds must reach a bound; all are printed.
 # MNIST's own files where MILLRACE_SHARED has them, drawn digits otherwise. Slow: run by hand.
-# Arguments: launch, mnist_train, "cluster" or "alone", steps, the least median (of real digits).
+# Arguments: launch, the program, "cluster" or "alone", steps, the least median (of real digits).
 set -euo pipefail
 launch=$1
 train=$2
@@ -16,7 +16,7 @@ accuracies=()
 for seed in 1 2 3; do
   dir=$TEST_TMPDIR/$seed
   program=("$train" --max_steps="$steps" --checkpoint="$steps" --seed="$seed" --data="$data"
-    --log_dir="$dir/train")
+    --log_dir="$dir/train" --model_dir="$dir/model")
   [[ "$mode" == alone ]] || program=("$launch" --ps=1 --master --workers=2 -- "${program[@]}")
   "${program[@]}" >"$TEST_TMPDIR/$seed.log" 2>&1 || { tail -50 "$TEST_TMPDIR/$seed.log"; exit 1; }
   accuracies+=("$(sed -n 's/.*Test accuracy: \([0-9.]*\).*/\1/p' "$TEST_TMPDIR/$seed.log" | tail -1)")

@@ -21,12 +21,14 @@ constexpr double kLearningRate = 1e-4;
 
 // Convolution, bias, relu, pooling that halves both sides.
 Output ConvolutionBlock(const Scope& scope, const std::string& name, const Output& input,
-                        int64_t filters) {
-  const Output active = Conv2D(scope.WithName(name), input, filters, kFilterSide,
-                               {.padding = "same",
-                                .activation = Relu,
-                                .kernel_initializer = TruncatedNormalInitializer({.stddev = 0.1}),
-                                .bias_initializer = ConstantInitializer(0.1)});
+                        int64_t filters, Variable* kernel) {
+  const ConvolutionLayer active =
+      Conv2D(scope.WithName(name), input, filters, kFilterSide,
+             {.padding = "same",
+              .activation = Relu,
+              .kernel_initializer = TruncatedNormalInitializer({.stddev = 0.1}),
+              .bias_initializer = ConstantInitializer(0.1)});
+  *kernel = active.kernel;
   return MaxPooling2D(scope, active, 2, {.padding = "same"});
 }
 
@@ -36,14 +38,14 @@ MnistModel BuildMnistModel(const Scope& outer, Output images, std::optional<Outp
   const Scope scope = outer.WithSubScope("cnn");
   const Output square =
       Reshape(scope, images, Const<int32_t>(scope, {-1, kDigitSide, kDigitSide, 1}));
-  const Output pool1 = ConvolutionBlock(scope, "convolution1", square, kFilters1);
-  const Output pool2 = ConvolutionBlock(scope, "convolution2", pool1, kFilters2);
+  MnistModel model;
+  const Output pool1 = ConvolutionBlock(scope, "convolution1", square, kFilters1, &model.filters1);
+  const Output pool2 = ConvolutionBlock(scope, "convolution2", pool1, kFilters2, &model.filters2);
   Output hidden = Dense(scope.WithName("fully_connected"), Flatten(scope, pool2), kHidden,
                         {.activation = Relu,
                          .kernel_initializer = TruncatedNormalInitializer(),
                          .bias_initializer = ConstantInitializer(0.1)});
   if (keep_prob) hidden = DropoutByKeepProb(scope, hidden, *keep_prob);
-  MnistModel model;
   model.logits = Dense(scope.WithName("output"), hidden, kDigitClasses,
                        {.kernel_initializer = ZerosInitializer()});
   model.probabilities = Softmax(scope, model.logits);

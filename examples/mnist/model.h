@@ -21,8 +21,9 @@
 namespace millrace {
 
 struct MnistModel {
-  Output logits;         // [n, 10]
-  Output probabilities;  // [n, 10]
+  Output logits;                // [n, 10]
+  Output probabilities;         // [n, 10]
+  Variable filters1, filters2;  // of the convolutions
 };
 
 // `images`: [n, 784] in [0, 1]. Dropout only when `keep_prob` (a scalar) is given.

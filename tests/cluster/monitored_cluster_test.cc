@@ -1,39 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // MonitoredTrainingSession on a cluster whose tasks are threads of this process.
-#include <fcntl.h>
-#include <unistd.h>
 
 #include <cstdint>
 #include <functional>
-#include <map>
-#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "core/exit_code.h"
 #include "core/file_system.h"
 #include "core/notification.h"
-#include "core/random_bits.h"
 #include "core/run_file.h"
 #include "core/status.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster.h"
 #include "distributed/replica_device_setter.h"
-#include "distributed/security.h"
-#include "distributed/server.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
 #include "layers/variable.h"
 #include "ops/ops.h"
 #include "runtime/session.h"
 #include "saver/saver.h"
+#include "tests/cluster/cluster_in_process.h"
 #include "tests/cluster/process.h"
 #include "train/gradient_descent.h"
 #include "train/hooks/hooks.h"
@@ -78,30 +71,9 @@ class EachRun : public SessionRunHook {
   const std::function<void(int64_t)> f_;
 };
 
-class MonitoredClusterTest : public ::testing::Test {
+class MonitoredClusterTest : public ClusterInProcessTest {
  protected:
-  MonitoredClusterTest()
-      : dir_(JoinPath(::testing::TempDir(), absl::StrCat("monitored_cluster_", RandomHexName()))) {
-    // Who resets a cluster that trains must show that it belongs to it.
-    EXPECT_OK(FileSystem::Posix()->RecursivelyCreateDirectory(dir_));
-    const std::string token = JoinPath(dir_, "token");
-    const int fd = ::open(token.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    const std::string text = RandomHexName() + RandomHexName();
-    EXPECT_EQ(::write(fd, text.data(), text.size()), static_cast<ssize_t>(text.size()));
-    ::close(fd);
-    EXPECT_OK(SetClusterSecurity({.token_file = token}));
-    ClusterPorts ports = FreeClusterPorts(1, 1, 1);
-    ports.host = "127.0.0.1";
-    for (const char* job : {"ps", "master", "worker"}) {
-      auto config = ClusterConfig::Parse(TfConfig(ports, job, 0));
-      EXPECT_OK(config.status());
-      configs_[job] = *config;
-      auto server = Server::Start(*config);
-      EXPECT_OK(server.status());
-      servers_[job] = *std::move(server);
-    }
-  }
-  ~MonitoredClusterTest() override { FileSystem::Posix()->RecursivelyDelete(dir_).IgnoreError(); }
+  MonitoredClusterTest() : ClusterInProcessTest("monitored_cluster") {}
 
   struct Result {
     Status status;
@@ -141,10 +113,6 @@ class MonitoredClusterTest : public ::testing::Test {
     return result;
   }
   std::string run_dir() const { return dir_ + "/run"; }
-
-  const std::string dir_;
-  std::map<std::string, ClusterConfig> configs_;
-  std::map<std::string, std::unique_ptr<Server>> servers_;
 };
 
 TEST_F(MonitoredClusterTest, TasksShareTheStepsAndTheChiefEndsTheRun) {

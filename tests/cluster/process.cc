@@ -299,6 +299,7 @@ std::string ClusterSpecJson(const ClusterPorts& ports) {
   };
   add("ps", ports.ps);
   add("master", ports.master);
+  add("chief", ports.chief);
   add("worker", ports.worker);
   return absl::StrCat("{", absl::StrJoin(jobs, ", "), "}");
 }

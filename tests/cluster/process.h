@@ -99,14 +99,15 @@ class Process {
 
 // The tasks of a cluster with their addresses on this host.
 struct ClusterPorts {
-  std::vector<int> ps = {}, master = {}, worker = {};
+  std::vector<int> ps = {}, master = {}, worker = {}, chief = {};
   // "127.0.0.1" for servers in the test's own process: the system's resolver library leaks names,
   // which LeakSanitizer reports.
   std::string host = "localhost";
 };
 // Free ports; `masters` is 0 or 1.
 ClusterPorts FreeClusterPorts(int ps, int masters, int workers);
-// {"ps": ["<host>:1", ...], "master": [...], "worker": [...]}; jobs without tasks left out.
+// {"ps": ["<host>:1", ...], "master": [...], "chief": [...], "worker": [...]}; jobs without tasks
+// left out.
 std::string ClusterSpecJson(const ClusterPorts& ports);
 // The value of TF_CONFIG for one task.
 std::string TfConfig(const ClusterPorts& ports, absl::string_view job, int task);

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Train and LoadModel on a cluster whose tasks are threads of this process.
-#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <cstdint>
 #include <functional>
-#include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -21,15 +18,12 @@
 #include "core/exit_code.h"
 #include "core/file_system.h"
 #include "core/notification.h"
-#include "core/random_bits.h"
 #include "core/run_file.h"
 #include "core/status.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster.h"
 #include "distributed/replica_device_setter.h"
-#include "distributed/security.h"
-#include "distributed/server.h"
 #include "graph/graph.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
@@ -39,6 +33,7 @@
 #include "saver/loaded_model.h"
 #include "saver/saver.h"
 #include "saver/tensor_bundle.h"
+#include "tests/cluster/cluster_in_process.h"
 #include "tests/cluster/process.h"
 #include "train/gradient_descent.h"
 #include "train/optimizer.h"
@@ -66,30 +61,9 @@ struct Model {
   Operation op;
 };
 
-class TrainClusterTest : public ::testing::Test {
+class TrainClusterTest : public ClusterInProcessTest {
  protected:
-  TrainClusterTest()
-      : dir_(JoinPath(::testing::TempDir(), absl::StrCat("train_cluster_", RandomHexName()))) {
-    // Who resets a cluster that trains must show that it belongs to it.
-    EXPECT_OK(FileSystem::Posix()->RecursivelyCreateDirectory(dir_));
-    const std::string token = JoinPath(dir_, "token");
-    const int fd = ::open(token.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    const std::string text = RandomHexName() + RandomHexName();
-    EXPECT_EQ(::write(fd, text.data(), text.size()), static_cast<ssize_t>(text.size()));
-    ::close(fd);
-    EXPECT_OK(SetClusterSecurity({.token_file = token}));
-    ClusterPorts ports = FreeClusterPorts(1, 1, 1);
-    ports.host = "127.0.0.1";
-    for (const char* job : {"ps", "master", "worker"}) {
-      auto config = ClusterConfig::Parse(TfConfig(ports, job, 0));
-      EXPECT_OK(config.status());
-      configs_[job] = *config;
-      auto server = Server::Start(*config);
-      EXPECT_OK(server.status());
-      servers_[job] = *std::move(server);
-    }
-  }
-  ~TrainClusterTest() override { FileSystem::Posix()->RecursivelyDelete(dir_).IgnoreError(); }
+  TrainClusterTest() : ClusterInProcessTest("train_cluster") {}
 
   TrainOptions Options(const std::string& job, const Model& model, int64_t steps) {
     TrainOptions options;
@@ -105,10 +79,6 @@ class TrainClusterTest : public ::testing::Test {
     options.supervisor.max_wait = absl::Seconds(60);
     return options;
   }
-
-  const std::string dir_;
-  std::map<std::string, ClusterConfig> configs_;
-  std::map<std::string, std::unique_ptr<Server>> servers_;
 };
 
 TEST_F(TrainClusterTest, TasksShareTheStepsAndTheModelIsExportedWithoutTheirDevices) {
@@ -152,6 +122,24 @@ TEST_F(TrainClusterTest, TasksShareTheStepsAndTheModelIsExportedWithoutTheirDevi
   EXPECT_EQ(same.at("y"), out.at("y"));
   ASSERT_OK_AND_ASSIGN(const auto w, session->Run({}, {chief.w.value}));
   EXPECT_EQ(w[0].scalar<float>(), 100);
+}
+
+// Nothing is saved; who comes late hears of the end from the parameter server.
+TEST_F(TrainClusterTest, AJobWithoutADirectoryThatHasANameEndsForAllTasks) {
+  const Model chief(configs_["master"]), worker(configs_["worker"]);
+  const auto options = [&](const std::string& job, const Model& model) {
+    TrainOptions named = Options(job, model, 20);
+    named.dir = "";
+    named.supervisor.session.run.name = "job7";
+    return named;
+  };
+  ASSERT_OK_AND_ASSIGN(const TrainResult of_chief,
+                       Train(chief.root, chief.op, options("master", chief)));
+  EXPECT_EQ(of_chief.own_steps, 20);
+  EXPECT_EQ(of_chief.checkpoint, "");
+  ASSERT_OK_AND_ASSIGN(const TrainResult of_worker,
+                       Train(worker.root, worker.op, options("worker", worker)));
+  EXPECT_EQ(of_worker.own_steps, 0);
 }
 
 TEST_F(TrainClusterTest, ASignalEndsEveryTaskAndTheChiefSaves) {

@@ -53,7 +53,7 @@ ABSL_FLAG(double, save_secs, 1, "between two checkpoints");
 ABSL_FLAG(double, session_timeout_secs, 240, "how long to wait for other tasks");
 ABSL_FLAG(double, stop_grace_secs, 120, "SupervisorOptions::stop_grace");
 ABSL_FLAG(double, lease_secs, 60, "ServerOptions::lease");
-ABSL_FLAG(double, lease_period_secs, 10, "ServerOptions::lease_period");
+ABSL_FLAG(double, lease_period_secs, 20, "ServerOptions::lease_period");
 ABSL_FLAG(int64_t, step_timeout_ms, 0, "time limit of a step; 0: none");
 ABSL_FLAG(int, max_recoveries, 100, "new sessions without progress before giving up");
 

@@ -72,6 +72,34 @@ void ChiefAlone(const char* name) {
   ASSERT_NO_FATAL_FAILURE(ExpectNothingWasLost(&job, 1));
 }
 
+// The ps alone is moved, under trainers that live and are not told: they train on as long as it may
+// stay, then wait for it by its name. What is newer than the checkpoint is lost with it.
+void PsAlone(const char* name) {
+  LedgerJob job(name);
+  ASSERT_OK(job.Start());
+  ASSERT_NO_FATAL_FAILURE(AwaitTraining(&job));
+  ASSERT_OK(job.AwaitSaved().status());
+  job.Terminate("ps-0");
+  ASSERT_OK(job.task("ps-0")->WaitForLine("was told to end", kGuard).status());
+  ASSERT_OK(job.AwaitSteps("worker-0").status());
+  ASSERT_OK(job.AwaitSteps("chief-0").status());
+  job.Measured("the ps has ended after", job.ExpectExit("ps-0", 0));
+  job.ExpectOutput("ps-0", "leaves although these sessions are open: 1 of /job:chief/");
+  ASSERT_OK_AND_ASSIGN(const int64_t at_stake, job.StepsAtStake());
+  for (const char* task : {"chief-0", "worker-0"}) {
+    ASSERT_OK(job.task(task)
+                  ->WaitForLine("still waiting for response from worker: /job:ps/", kGuard)
+                  .status());
+  }
+  ASSERT_OK(job.StartTask("ps-0"));
+  ASSERT_OK_AND_ASSIGN(const absl::Duration chief, job.AwaitSteps("chief-0"));
+  job.Measured("the chief steps again, restored, after", chief);
+  ASSERT_OK(job.AwaitSession("chief-0", "restored"));
+  ASSERT_OK(job.AwaitSteps("worker-0").status());
+  job.ExpectEndsWell();
+  EXPECT_EQ(job.ExpectLedgerHolds(at_stake).lives, 2);
+}
+
 // A cluster manager that ends a job asks all of its tasks in one moment, in any order.
 void AllAtOnce(const char* name) {
   constexpr int kRounds = 10;
@@ -96,6 +124,8 @@ TEST(TerminatedTest, AllTasksInOneMoment) { RunAtOnce({{"all_are_terminated", Al
 TEST(TerminatedTest, TheTrainers) {
   RunAtOnce({{"trainers_are_terminated", TrainersFirst}, {"chief_is_terminated", ChiefAlone}});
 }
+
+TEST(TerminatedTest, TheParameterServerAlone) { RunAtOnce({{"ps_is_terminated", PsAlone}}); }
 
 }  // namespace
 }  // namespace millrace

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "core/arena.h"
 #include "core/cancellation.h"
 #include "core/io_pool.h"
@@ -315,11 +316,11 @@ class WorkerDecodersTest : public ::testing::Test {
       return std::make_shared<UnreachableTask>(std::string(task));
     };
     worker_ = std::make_unique<Worker>(std::move(options));
-    Open();
+    Open("session");
   }
-  void Open() {
+  void Open(const std::string& handle) {
     tensorflow::CreateWorkerSessionRequest request;
-    request.set_session_handle("session");
+    request.set_session_handle(handle);
     EXPECT_OK(worker_->CreateWorkerSession(request));
   }
   std::unique_ptr<Worker> worker_;
@@ -327,17 +328,20 @@ class WorkerDecodersTest : public ::testing::Test {
 
 TEST_F(WorkerDecodersTest, RegisteredGraphs) {
   int registered = 0;
+  std::string handle = "session";
   Fuzz(6'000, {Raw(SmallGraph())}, [&](const std::string& bytes, Mutator* mutator) {
     tensorflow::RegisterGraphRequest request;
     if (!DecodeMessage("RegisterGraph", BufferOf(bytes, mutator), &request).ok()) return;
+    if (request.session_handle() == "session") request.set_session_handle(handle);
     tensorflow::RegisterGraphResponse response;
-    if (worker_->RegisterGraph(std::move(request), nullptr, &response).ok()) ++registered;
-    if (registered % 1000 != 999) return;
-    // So that they do not gather.
+    if (!worker_->RegisterGraph(std::move(request), nullptr, &response).ok()) return;
+    if (++registered % 1000 != 0) return;
+    // So that they do not gather. A handle that was closed is not opened again.
     tensorflow::DeleteWorkerSessionRequest close;
-    close.set_session_handle("session");
+    close.set_session_handle(handle);
     EXPECT_OK(worker_->DeleteWorkerSession(close));
-    Open();
+    handle = absl::StrCat("session ", registered);
+    Open(handle);
   });
   EXPECT_GT(registered, 10);  // the mutator leaves some alone
 }
@@ -602,6 +606,8 @@ TEST_F(MasterDecodersTest, RequestsOfEachMethod) {
     wire::EndRunRequest end;
     end.set_session_handle(session);
     end.mutable_end()->set_reason("done");
+    wire::FindTrainersRequest trainers;
+    trainers.set_session_handle(session);
     const std::string service = "/tensorflow.grpc.MasterService/", own = "/millrace.Master/";
     return {
         {service + "CreateSession", Raw(NewSession())},
@@ -615,11 +621,14 @@ TEST_F(MasterDecodersTest, RequestsOfEachMethod) {
         {service + "Reset", Raw(reset)},
         {own + "RenewSessions", Raw(renew)},
         {own + "EndRun", Raw(end)},
+        {own + "FindTrainers", Raw(trainers)},
     };
   };
   MasterPools pools;
   const std::map<std::string, RpcServer::Handler> handlers =
-      MasterHandlers(master_.get(), &pools, [] { return 0; });
+      MasterHandlers(master_.get(), &pools, [](absl::Span<const std::string>, int sessions) {
+        return sessions > 0 ? absl::PermissionDeniedError("for members") : absl::OkStatus();
+      });
   const auto known = requests();
   EXPECT_EQ(known.size(), handlers.size());
   for (const auto& [name, handler] : handlers) {

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# linreg, linreg_dist and linreg_predict: the page's commands as they stand there, then what else
+# the programs promise.
+# Arguments: the page's commands, then the programs.
+set -euo pipefail
+commands=$PWD/$1
+shift
+mkdir -p "$TEST_TMPDIR/bin" "$TEST_TMPDIR/work"
+for program in "$@"; do ln -s "$PWD/$program" "$TEST_TMPDIR/bin/"; done
+export PATH="$TEST_TMPDIR/bin:$PATH"
+unset TF_CONFIG
+cd "$TEST_TMPDIR/work"
+
+fail() {
+  echo "FAILED: $*" >&2
+  cat out.txt >&2
+  exit 1
+}
+expect() { grep -qE -- "$1" out.txt || fail "no line has: $1"; }
+numbers() { grep -cE '^-?[0-9.]+(e-?[0-9]+)?$' "$1" || true; }
+
+# The page.
+bash -euo pipefail "$commands" >out.txt 2>&1 || fail "the commands of the page"
+[[ -e alone/model.ckpt-10.index ]] || fail "ten rows must end with a checkpoint of step 10"
+expect "^Evaluation: .*global_step = 10.*mse = "
+expect "^Result dir: alone/test/[0-9]{10}$"
+expect "outputs\['output'\] tensor_info"
+expect "^W.*input_x" # no signature reaches it
+[[ $(numbers out.txt) == 20 ]] || fail "ten predictions twice, got $(numbers out.txt)"
+for task in "ps 0" "chief 0" "worker 0" "worker 1" "evaluator 0"; do
+  expect "^launch: $task +exit 0 "
+done
+expect "^launch: job ended with code 0$"
+steps=$(grep -oE 'This task did [0-9]+ steps' out.txt | grep -oE '[0-9]+')
+[[ $(wc -w <<<"$steps") == 3 ]] || fail "three trainers must say what they did"
+for own in $steps; do [[ "$own" -ge 20 ]] || fail "a trainer did $own steps, at least 20"; done
+ls run/model.ckpt-5*.index >/dev/null || fail "no checkpoint of the last step"
+expect "^Result for output key output:"
+
+# Started again, linreg trains on.
+linreg --model_dir=alone >out.txt 2>&1 || fail "linreg again"
+[[ -e alone/model.ckpt-20.index ]] || fail "it must go on to step 20"
+[[ $(numbers out.txt) == 10 ]] || fail "ten predictions, got $(numbers out.txt)"
+
+# One process that trains and evaluates: linreg_dist without a cluster.
+linreg_dist --model_dir=local --max_steps=30 --row_ms=0 >out.txt 2>&1 || fail "linreg_dist alone"
+expect "^This task did 30 steps$"
+expect "^Evaluation: .*global_step = 30"
+expect "^Result dir: local/export/line/[0-9]{10}$"
+# It is done already.
+linreg_dist --model_dir=local --max_steps=30 --row_ms=0 >out.txt 2>&1 || fail "linreg_dist again"
+if grep -q 'This task did' out.txt; then fail "nothing is left to do"; fi
+
+# The task by flags: a worker whose index is none of the cluster's.
+if linreg_dist --ps-hosts=localhost:1 --worker-hosts='localhost:2;localhost:3' \
+  --chief-hosts=localhost:4 --worker-type=worker --worker-index=2 --model_dir=flags \
+  >out.txt 2>&1; then
+  fail "worker 2 of 2 must be refused"
+fi
+expect "TF_CONFIG.*got 2"
+if linreg_predict --model_dir=empty >out.txt 2>&1; then fail "no checkpoint"; fi
+expect "--model_dir: must have a checkpoint, got none in 'empty'"

@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# mnist_dist, mnist_monitored and mnist_predict_meta: the page's commands as they stand there, then
+# one process without TF_CONFIG that goes on, and what is refused.
+# Arguments: the page's commands, then the programs.
+set -euo pipefail
+commands=$PWD/$1
+shift
+mkdir -p "$TEST_TMPDIR/bin" "$TEST_TMPDIR/work"
+for program in "$@"; do ln -s "$PWD/$program" "$TEST_TMPDIR/bin/"; done
+export PATH="$TEST_TMPDIR/bin:$PATH"
+unset TF_CONFIG
+cd "$TEST_TMPDIR/work"
+
+fail() {
+  echo "FAILED: $*" >&2
+  cat out.txt >&2
+  exit 1
+}
+expect() { grep -qE -- "$1" out.txt || fail "no line has: $1"; }
+
+# The page.
+bash -euo pipefail "$commands" >out.txt 2>&1 || fail "the commands of the page"
+for chief in master chief; do
+  for task in "ps 0" "$chief 0" "worker 0" "worker 1"; do
+    expect "^launch: $task +exit 0 "
+  done
+done
+[[ $(grep -c 'job ended with code 0' out.txt) == 2 ]] || fail "two jobs must end well"
+# The steps of all tasks are those of the job; each may do one after the last.
+for job in 1 2; do
+  did=$(($(grep -oE 'This task did [0-9]+ steps' out.txt | sed -n "$((3 * job - 2)),$((3 * job))p" |
+    grep -oE '[0-9]+' | paste -sd+)))
+  [[ "$did" -ge 60 && "$did" -le 64 ]] || fail "job $job must do 60 steps, and did $did"
+done
+[[ $(grep -cE '^[0-9]+ of 10 right$' out.txt) == 2 ]] || fail "two predictions of ten"
+# Each trainer reports, the chief judges and saves.
+for name in master-0 worker-0 worker-1; do
+  grep -qE 'Step: [0-9]+, Train loss: [0-9.]+' "logs/$name.log" || fail "no report of $name"
+done
+grep -qE 'Step: [0-9]+, Test loss: [0-9.]+, Test accuracy: 0\.[0-9]+' logs/master-0.log ||
+  fail "no score of the master"
+grep -q 'Test loss' logs/worker-0.log && fail "a worker must not judge"
+grep -q '/job:' model/export.meta && fail "the export names tasks of the cluster"
+for run in run run2; do
+  inspect_events "$run" >events.txt
+  for tag in Test_loss Test_accuracy conv_filters1 conv_filters2; do
+    grep -qw "$tag" events.txt || { cat events.txt; fail "$run has no summaries of $tag"; }
+  done
+  ls "$run"/model.ckpt-*.index >/dev/null || fail "$run has no checkpoint"
+done
+
+# One process, a batch that divides nothing; then further, from where it ended.
+for program in mnist_dist mnist_monitored; do
+  dir=alone_$program
+  "$program" --max_steps=6 --checkpoint=3 --batch_size=37 --log_dir="$dir" --model_dir="$dir/model" \
+    >out.txt 2>&1 || fail "$program alone"
+  expect 'This task did [67] steps'
+  "$program" --max_steps=8 --checkpoint=3 --batch_size=37 --log_dir="$dir" --model_dir="$dir/model2" \
+    >out.txt 2>&1 || fail "$program goes on"
+  expect 'restored'
+  expect 'This task did [123] steps'
+  mnist_predict_meta --model_dir="$dir/model2" --count=25 >out.txt 2>&1 || fail "predict"
+  expect '^[0-9]+ of 25 right$'
+  if "$program" --batch_size=0 >out.txt 2>&1; then fail "--batch_size=0 must be refused"; fi
+  expect '--batch_size: must be >= 1, got 0'
+done
+if mnist_predict_meta --model_dir=nowhere >out.txt 2>&1; then fail "a missing model"; fi
+expect 'nowhere/export.meta'
