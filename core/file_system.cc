@@ -11,6 +11,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -21,6 +24,11 @@ namespace millrace {
 namespace {
 
 constexpr size_t kWriteBuffer = size_t{64} << 10;
+// Past the page cache (O_DIRECT): places, sizes and memory are multiples of kDirectAlignment, which
+// is that of all devices (open(2)).
+constexpr size_t kDirectAlignment = 4096;
+constexpr size_t kDirectWrite = size_t{1} << 20;  // smaller writes go into the cache
+constexpr size_t kDirectMemory = size_t{4} << 20;
 constexpr int kMaxLockTries = 100;
 constexpr mode_t kFileMode = 0666;  // less the umask
 constexpr mode_t kDirectoryMode = 0777;
@@ -72,6 +80,10 @@ auto RetryOnInterrupt(Call call) {
 // "" is the current directory: Dirname("c") gives it.
 const char* DirectoryPath(const std::string& path) { return path.empty() ? "." : path.c_str(); }
 
+struct Free {
+  void operator()(void* memory) const { std::free(memory); }
+};
+
 class PosixWritableFile final : public WritableFile {
  public:
   // `may_seek`: the file is empty, and not open for appending only.
@@ -86,6 +98,7 @@ class PosixWritableFile final : public WritableFile {
       return absl::OkStatus();
     }
     MR_RETURN_IF_ERROR(Flush());
+    if (is_past_cache_ && data.size() >= kDirectWrite) return WriteAt(end_, data);
     if (data.size() >= kWriteBuffer) return WriteAll(data);
     buffer_.append(data.data(), data.size());
     return absl::OkStatus();
@@ -98,9 +111,9 @@ class PosixWritableFile final : public WritableFile {
     if (offset > static_cast<uint64_t>(INT64_MAX) - data.size()) {
       return Failed(WriteOf(data.size(), offset), EFBIG);
     }
+    const bool past_cache = is_past_cache_ && data.size() >= kDirectWrite;
     while (!data.empty()) {
-      const ssize_t n = RetryOnInterrupt(
-          [&] { return ::pwrite(fd_, data.data(), data.size(), static_cast<off_t>(offset)); });
+      const ssize_t n = past_cache ? WriteSomePastCache(offset, data) : WriteSome(offset, data);
       if (n < 0) return Failed(WriteOf(data.size(), offset), errno);
       data.remove_prefix(static_cast<size_t>(n));
       offset += static_cast<uint64_t>(n);
@@ -109,6 +122,12 @@ class PosixWritableFile final : public WritableFile {
     end_ = offset;
     if (::lseek(fd_, static_cast<off_t>(end_), SEEK_SET) < 0) return Failed("seek", errno);
     return absl::OkStatus();
+  }
+
+  void WillNotBeReadSoon() override {
+    if (!may_seek_ || fd_ < 0) return;
+    flags_ = ::fcntl(fd_, F_GETFL);
+    is_past_cache_ = flags_ >= 0;
   }
 
   Status Flush() override {
@@ -153,6 +172,43 @@ class PosixWritableFile final : public WritableFile {
     return error_;
   }
 
+  // As pwrite: how many bytes it has written, or -1 and errno.
+  ssize_t WriteSome(uint64_t offset, absl::string_view data) {
+    return RetryOnInterrupt(
+        [&] { return ::pwrite(fd_, data.data(), data.size(), static_cast<off_t>(offset)); });
+  }
+
+  // Whole blocks go past the cache. The parts of blocks before and behind them go into it: nobody
+  // else's bytes of these blocks are written past it, so that both agree.
+  ssize_t WriteSomePastCache(uint64_t offset, absl::string_view data) {
+    const size_t in_block = static_cast<size_t>(offset % kDirectAlignment);
+    if (in_block != 0) return WriteSome(offset, data.substr(0, kDirectAlignment - in_block));
+    if (data.size() < kDirectAlignment || !is_past_cache_) return WriteSome(offset, data);
+    data =
+        data.substr(0, std::min(data.size(), kDirectMemory) / kDirectAlignment * kDirectAlignment);
+    if (reinterpret_cast<uintptr_t>(data.data()) % kDirectAlignment != 0) {
+      if (aligned_ == nullptr) {
+        aligned_.reset(static_cast<char*>(std::aligned_alloc(kDirectAlignment, kDirectMemory)));
+      }
+      if (aligned_ != nullptr) {
+        std::memcpy(aligned_.get(), data.data(), data.size());
+        data = absl::string_view(aligned_.get(), data.size());
+      }
+    }
+    ssize_t n = -1;
+    const bool is_set = ::fcntl(fd_, F_SETFL, flags_ | O_DIRECT) == 0;
+    if (is_set) {
+      n = WriteSome(offset, data);
+      const int error = errno;
+      if (::fcntl(fd_, F_SETFL, flags_) != 0) is_past_cache_ = false;
+      errno = error;
+      if (n >= 0 || errno != EINVAL) return n;
+    }
+    // This file system does not let anybody past its cache.
+    is_past_cache_ = false;
+    return WriteSome(offset, data);
+  }
+
   Status WriteAll(absl::string_view data) {
     while (!data.empty()) {
       const ssize_t n = RetryOnInterrupt([&] { return ::write(fd_, data.data(), data.size()); });
@@ -166,6 +222,9 @@ class PosixWritableFile final : public WritableFile {
   const std::string path_;
   int fd_;  // -1 when closed
   const bool may_seek_;
+  bool is_past_cache_ = false;
+  int flags_ = 0;                        // of the descriptor, when writes go past the cache
+  std::unique_ptr<char, Free> aligned_;  // what is written past it from memory that is not aligned
   uint64_t end_ =
       0;  // what this object has written; all of it, of a file that may be written anywhere
   std::string buffer_;

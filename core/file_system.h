@@ -32,6 +32,10 @@ class WritableFile {
   // Writes at a place in the file, or beyond its end (bytes between are zeros); Append goes on
   // after the furthest byte written. FailedPrecondition for a file of NewAppendableFile.
   virtual Status WriteAt(uint64_t offset, absl::string_view data);
+  // A wish: nobody will read this file soon. From here on large writes go to the device past the
+  // page cache, where the file system lets them: they wait for the device, and cost the processor a
+  // fraction of a copy into the cache and its writing back. Sync is needed all the same.
+  virtual void WillNotBeReadSoon() {}
   // Hands everything to the operating system.
   virtual Status Flush() = 0;
   // Flush, then the data is on the device (fsync).

@@ -3,13 +3,18 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "gtest/gtest.h"
 
 namespace millrace {
@@ -86,6 +91,79 @@ TEST_F(FileSystemTest, WritesAtPlacesFillHolesAndAppendGoesOnAtTheEnd) {
   auto log = fs_->NewAppendableFile(Path("f"));
   ASSERT_EQ(log.status(), absl::OkStatus());
   EXPECT_EQ((*log)->WriteAt(0, "x").code(), absl::StatusCode::kFailedPrecondition);
+}
+
+// Pieces that begin and end within blocks, in memory that is aligned and not; in two directories:
+// temporary memory may have no way past its cache.
+TEST_F(FileSystemTest, WhatIsWrittenPastTheCacheIsInTheFile) {
+  constexpr size_t kMost = size_t{6} << 20;
+  std::mt19937 random(1);
+  std::string source(kMost + 8192, '\0');
+  for (char& c : source) c = static_cast<char>(random());
+  const auto piece_of = [&](size_t size) {
+    return absl::string_view(source).substr(random() % 8192, size);
+  };
+  for (const std::string& path :
+       {Path("f"), JoinPath("/dev/shm", absl::StrCat("file_system_test_", getpid()))}) {
+    if (!fs_->FileExists(Dirname(path))) continue;
+    auto file = fs_->NewExclusiveFile(path);
+    ASSERT_EQ(file.status(), absl::OkStatus());
+    std::string expected;
+    ASSERT_EQ((*file)->Append("not a whole block"), absl::OkStatus());
+    expected = "not a whole block";
+    (*file)->WillNotBeReadSoon();
+    for (const size_t size : {kMost, size_t{1} << 20, size_t{4096}, size_t{3}, kMost - 1}) {
+      const absl::string_view appended = piece_of(size);
+      ASSERT_EQ((*file)->Append(appended), absl::OkStatus());
+      absl::StrAppend(&expected, appended);
+    }
+    for (const size_t size : {size_t{2} << 20, (size_t{1} << 20) + 5, size_t{100}}) {
+      const size_t at = random() % (expected.size() - size);
+      const absl::string_view placed = piece_of(size);
+      ASSERT_EQ((*file)->WriteAt(at, placed), absl::OkStatus());
+      expected.replace(at, size, placed.data(), placed.size());
+    }
+    const size_t beyond = expected.size() + 8191;
+    ASSERT_EQ((*file)->WriteAt(beyond, piece_of(kMost)), absl::OkStatus());
+    expected.resize(beyond + kMost);
+    auto written = fs_->NewRandomAccessFile(path);
+    ASSERT_EQ(written.status(), absl::OkStatus());
+    ASSERT_EQ((*written)->size(), expected.size());
+    ASSERT_EQ((*written)->Read(beyond, kMost, &expected[beyond]), absl::OkStatus());
+    EXPECT_NE(source.find(expected.substr(beyond)), std::string::npos);
+    ASSERT_EQ((*file)->Append("end"), absl::OkStatus());
+    expected += "end";
+    ASSERT_EQ((*file)->Sync(), absl::OkStatus());
+    file->reset();
+    EXPECT_TRUE(Read(path) == expected) << path;
+    EXPECT_EQ(fs_->DeleteFile(path), absl::OkStatus());
+  }
+}
+
+TEST_F(FileSystemTest, WhatWillNotBeReadSoonIsNotInTheCache) {
+  const std::string path = Path("f");
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_DIRECT, 0600);
+  if (fd < 0) GTEST_SKIP() << "no way past the cache in " << dir_;
+  close(fd);
+  // Reads the byte in the middle without waiting for the device: 0 or the error.
+  const auto read_from_cache = [&] {
+    const int reader = open(path.c_str(), O_RDONLY);
+    char byte;
+    iovec one = {&byte, 1};
+    const int error = preadv2(reader, &one, 1, 1 << 20, RWF_NOWAIT) == 1 ? 0 : errno;
+    close(reader);
+    return error;
+  };
+  for (const bool soon : {true, false}) {
+    auto file = fs_->NewWritableFile(path);
+    ASSERT_EQ(file.status(), absl::OkStatus());
+    if (!soon) (*file)->WillNotBeReadSoon();
+    ASSERT_EQ((*file)->Append(std::string(size_t{2} << 20, 'x')), absl::OkStatus());
+    ASSERT_EQ((*file)->Sync(), absl::OkStatus());
+    const int error = read_from_cache();
+    if (error == EOPNOTSUPP) GTEST_SKIP() << "no reads without waiting in " << dir_;
+    EXPECT_EQ(error, soon ? 0 : EAGAIN);
+  }
 }
 
 TEST_F(FileSystemTest, AClosedFileRefusesMore) {

@@ -127,6 +127,7 @@ Status BundleWriter::State::Write(const Tensor& value, tensorflow::BundleEntryPr
   } else if (IsMemcopyable(value.dtype())) {
     const absl::Span<const char> bytes = value.bytes();
     const absl::string_view view(bytes.data(), bytes.size());
+    if (view.size() > whole_bytes) data->WillNotBeReadSoon();
     MR_RETURN_IF_ERROR(Put(offset, view));
     size = bytes.size();
     BlockChecksums checksums;
@@ -213,6 +214,7 @@ StatusOr<int> BundleWriter::State::AddPlace(
                            DTypeName(dtype));
     }
     place.offset = offset;
+    if (place.size > whole_bytes) data->WillNotBeReadSoon();
     Describe(dtype, shape, place.size, /*crc=*/0, entry);
     return absl::OkStatus();
   };

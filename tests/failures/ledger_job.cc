@@ -150,6 +150,8 @@ Status LedgerJob::StartTask(const std::string& task, bool beside) {
       absl::StrCat("--ledger=", LedgerPath(beside ? absl::StrCat(task, "-beside") : task)),
       absl::StrCat("--enough=", JoinPath(directory_, "enough"))};
   options.args.insert(options.args.end(), options_.args.begin(), options_.args.end());
+  const std::vector<std::string>& own = options_.args_of[task];
+  options.args.insert(options.args.end(), own.begin(), own.end());
   const auto env = options_.env.find(task);
   if (env != options_.env.end()) options.env = env->second;
   options.env["TF_CONFIG"] = TfConfigOf(task);

@@ -43,6 +43,7 @@ struct LedgerJobOptions {
   int workers = 1;
   bool evaluator = false;
   std::vector<std::string> args = {};                                  // of all tasks
+  std::map<std::string, std::vector<std::string>> args_of = {};        // by task
   std::map<std::string, std::map<std::string, std::string>> env = {};  // by task
 };
 
