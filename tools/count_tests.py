@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts test cases of one `bazel test`, from its build event file (JSON).
 
-Prints failed cases, every skipped case with its reason, and `N passed, N failed, N skipped`
+Prints failed cases with the beginnings of what they said, every skipped case with its reason, and `N passed, N failed, N skipped`
 as the last line. A target that did not build or left no result counts as one failure.
 """
 
@@ -13,6 +13,9 @@ import xml.etree.ElementTree as ElementTree
 
 import program
 
+MOST_TEXTS = 3
+MOST_CHARACTERS = 1200
+
 
 def read_events(path):
     with open(path, encoding="utf-8") as lines:
@@ -21,17 +24,25 @@ def read_events(path):
                 yield json.loads(line)
 
 
+def beginnings(texts):
+    """Of the first of them, indented: a log that is cut short must still say what went wrong."""
+    lines = []
+    for text in texts[:MOST_TEXTS]:
+        lines += ["    " + line for line in text.strip()[:MOST_CHARACTERS].splitlines()]
+    if len(texts) > MOST_TEXTS:
+        lines.append(f"    and {len(texts) - MOST_TEXTS} more")
+    return "".join("\n" + line for line in lines)
+
+
 def cases_of(xml_path):
     """Yields (name, outcome, text) of each test case in a test.xml."""
     for suite in ElementTree.parse(xml_path).getroot().iter("testsuite"):
         for case in suite.findall("testcase"):
             name = f"{case.get('classname', '')}.{case.get('name', '')}".strip(".")
-            bad = case.find("failure")
-            if bad is None:
-                bad = case.find("error")
+            bad = case.findall("failure") + case.findall("error")
             skipped = case.find("skipped")
-            if bad is not None:
-                yield name, "failed", (bad.get("message") or bad.text or "").strip()
+            if bad:
+                yield name, "failed", beginnings([b.get("message") or b.text or "" for b in bad])
             elif skipped is not None or case.get("result") == "skipped":
                 reason = (skipped.get("message") or skipped.text or "") if skipped is not None else ""
                 yield name, "skipped", " ".join(reason.split())
@@ -66,7 +77,7 @@ def main():
                 for name, outcome, text in cases_of(xml[0]):
                     counts[outcome] += 1
                     if outcome == "failed":
-                        failed.append(f"{label} {name}")
+                        failed.append(f"{label} {name}{text}")
                     elif outcome == "skipped":
                         skipped.append(f"{label} {name}: {text}")
             except (OSError, ElementTree.ParseError) as error:
