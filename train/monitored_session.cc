@@ -21,6 +21,7 @@
 #include "train/hooks/run_state.h"
 #include "train/queue_runner.h"
 #include "train/session_manager.h"
+#include "train/session_preparation.h"
 #include "train/signal_watch.h"
 
 namespace millrace {
@@ -54,6 +55,7 @@ class MonitoredLoop {
         clock_(options_.clock),
         scope_(scope.WithRootPrefix()),
         creator_(std::move(creator)),
+        preparation_(kName, clock_),
         hooked_(scope, options_.hooks, clock_),
         coordinator_(clock_),
         shared_coordinator_(coordinator_) {}
@@ -207,6 +209,7 @@ class MonitoredLoop {
     asked_.store(true, std::memory_order_release);
     // Waits end: of the creator, of hooks, of a recovery.
     creator_->Stop(Interrupted());
+    preparation_.Stop();
     shared_coordinator_.RequestStop();
     changed_.SignalAll();
   }
@@ -360,7 +363,7 @@ class MonitoredLoop {
       const Status of_threads = coordinator_.error();
       return IsSessionLost(of_threads) ? of_threads : absl::OkStatus();
     }
-    MR_ASSIGN_OR_RETURN(const SessionManager::Ready ready, creator_->CreateSession());
+    MR_ASSIGN_OR_RETURN(const SessionManager::Ready ready, CreateSession());
     SetSession(ready.session);
     if (++sessions_made_ == 1) begun_ = clock_->Now();
     if (ready.global_step > furthest_) {
@@ -385,6 +388,16 @@ class MonitoredLoop {
       DropSession();
     }
     return started;
+  }
+
+  // Ends soon after somebody has asked for the end.
+  StatusOr<SessionManager::Ready> CreateSession() {
+    std::optional<StatusOr<SessionManager::Ready>> ready =
+        preparation_.Run([creator = creator_] { return creator->CreateSession(); },
+                         [this] { return creator_->session(); });
+    if (ready) return *std::move(ready);
+    MutexLock lock(&mu_);
+    return Interrupted();
   }
 
   // Ends the session and its threads; another one may follow.
@@ -452,6 +465,7 @@ class MonitoredLoop {
   Clock* const clock_;
   const Scope scope_;
   const std::shared_ptr<SessionCreator> creator_;  // also of a call that is left behind
+  SessionPreparation preparation_;
   HookedSession hooked_;
   Coordinator coordinator_;  // of the session
   std::shared_ptr<Session> session_;

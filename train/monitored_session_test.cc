@@ -8,6 +8,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -844,6 +845,81 @@ TEST_F(MonitoredSessionTest, SigtermEndsTheWaitForTheChief) {
   other.join();
   EXPECT_STATUS(status, StatusCode::kCancelled, "ended by SIGTERM");
   EXPECT_EQ(ExitCode(status), 143);
+}
+
+// The chief of a job that is started again restores while the disk hangs, or a server does.
+TEST_F(MonitoredSessionTest, ASignalIsHeardWhileASessionIsRestored) {
+  class HungRestore : public Saver {
+   public:
+    explicit HungRestore(std::unique_ptr<Saver> saver) : saver_(std::move(saver)) {}
+    StatusOr<std::string> Save(Session* session, const std::string& prefix,
+                               std::optional<int64_t> step) override {
+      return saver_->Save(session, prefix, step);
+    }
+    Status Restore(Session*, const std::string&) override {
+      hangs.Notify();
+      wait();
+      return absl::CancelledError("Session has been closed.");
+    }
+    Status RecoverLastCheckpoints(const std::vector<std::string>& paths) override {
+      return saver_->RecoverLastCheckpoints(paths);
+    }
+    std::vector<std::string> last_checkpoints() const override {
+      return saver_->last_checkpoints();
+    }
+    const tensorflow::SaverDef& def() const override { return saver_->def(); }
+    Notification hangs;
+    std::function<void()> wait;
+
+   private:
+    const std::unique_ptr<Saver> saver_;
+  };
+  creator_options.checkpoint_dir = dir_;
+  {
+    const Model model;
+    CheckpointSaverHook saver({.checkpoint_dir = dir_, .every = 1000});
+    ASSERT_OK_AND_ASSIGN(const auto session, Open(model, {&saver}));
+    ASSERT_OK(session->Close());
+  }
+  for (const bool ends_with_session : {true, false}) {
+    SCOPED_TRACE(ends_with_session);
+    ASSERT_OK(servers_.Restart());
+    const int made = servers_.sessions_made(), closed = servers_.sessions_closed();
+    FakeClock clock;
+    Notification open, ended;
+    const Model model;
+    ASSERT_OK_AND_ASSIGN(auto real, Saver::Make(model.root));
+    HungRestore saver(std::move(real));
+    saver.wait = [&] { ends_with_session ? servers_.AwaitClosed(closed + 1) : open.Wait(); };
+    SessionCreatorOptions of_creator = creator_options;
+    of_creator.scaffold.saver = &saver;
+    of_creator.clock = &clock;
+    std::thread thread([&] {
+      MonitoredSessionOptions options;
+      options.hooks = {&a_};
+      options.clock = &clock;
+      const Status status =
+          MonitoredSession::Open(model.root,
+                                 std::make_unique<ChiefSessionCreator>(model.root, of_creator),
+                                 std::move(options))
+              .status();
+      EXPECT_STATUS(status, StatusCode::kCancelled, "ended by SIGTERM");
+      EXPECT_EQ(ExitCode(status), 143);
+      ended.Notify();
+    });
+    saver.hangs.Wait();
+    const absl::Time begin = clock.Now();
+    ASSERT_EQ(::raise(SIGTERM), 0);
+    while (!ended.WaitFor(absl::Milliseconds(20))) {
+      if (clock.Now() < begin + MonitoredSessionOptions().signal_grace) {
+        clock.Advance(absl::Seconds(1));
+      }
+    }
+    thread.join();
+    EXPECT_EQ(Calls(), "a.begin");
+    open.Notify();
+    servers_.AwaitDestroyed(made + 1);
+  }
 }
 
 TEST_F(MonitoredSessionTest, AWorkerWhoseServersWentWithTheSignalHasLeft) {

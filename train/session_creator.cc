@@ -177,6 +177,8 @@ StatusOr<SessionManager::Ready> ChiefSessionCreator::CreateSession() {
 
 void ChiefSessionCreator::Stop(const Status& reason) { impl_->manager->Stop(reason); }
 
+std::shared_ptr<Session> ChiefSessionCreator::session() const { return impl_->manager->session(); }
+
 StatusOr<std::string> ChiefSessionCreator::SaveBeside(Session* session) {
   if (impl_->saver == nullptr) return std::string();
   const std::string last = impl_->saver->last_saved();
@@ -242,5 +244,7 @@ StatusOr<SessionManager::Ready> WorkerSessionCreator::CreateSession() {
 }
 
 void WorkerSessionCreator::Stop(const Status& reason) { manager_->Stop(reason); }
+
+std::shared_ptr<Session> WorkerSessionCreator::session() const { return manager_->session(); }
 
 }  // namespace millrace

@@ -14,7 +14,7 @@
 //   made -> completed      CompleteGraph, once, when the hooks have added to the graph
 //   completed -> completed CreateSession, as often as sessions are lost
 //
-// Thread-safety: Stop and SaveBeside from any thread, the rest from one at a time.
+// Thread-safety: Stop, session and SaveBeside from any thread, the rest from one at a time.
 // Lifetime: the graph, and what the Scaffold names, as long as the creator.
 // Failure: as SessionManager; InvalidArgument for options that exclude each other, and for a
 // collection ("ready_op", ...) with several elements; FencedError.
@@ -86,6 +86,9 @@ class SessionCreator {
   // Ends the wait of a CreateSession that runs, and all later ones at once, with `reason` (not OK).
   // From any thread, after CompleteGraph.
   virtual void Stop(const Status& reason);
+  // That a CreateSession opened and has not returned yet: whoever closes it ends what that waits
+  // for, unless it is storage. Null: none. From any thread, after CompleteGraph.
+  virtual std::shared_ptr<Session> session() const { return nullptr; }
   // Writes a checkpoint beside a step that does not end, as the last one was written, and returns
   // its path; "" where nobody keeps checkpoints. From any thread.
   virtual StatusOr<std::string> SaveBeside(Session* session);
@@ -105,6 +108,7 @@ class ChiefSessionCreator : public SessionCreator {
   Status CompleteGraph(int64_t last_step) override;
   StatusOr<SessionManager::Ready> CreateSession() override;
   void Stop(const Status& reason) override;
+  std::shared_ptr<Session> session() const override;
   StatusOr<std::string> SaveBeside(Session* session) override;
   StatusOr<RunTrainers> OtherTrainers(Session* session) override;
   std::shared_ptr<Saver> saver() const override;
@@ -122,6 +126,7 @@ class WorkerSessionCreator : public SessionCreator {
   Status CompleteGraph(int64_t last_step) override;
   StatusOr<SessionManager::Ready> CreateSession() override;
   void Stop(const Status& reason) override;
+  std::shared_ptr<Session> session() const override;
 
  private:
   const Scope scope_;

@@ -4,9 +4,7 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <exception>
 #include <functional>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -21,6 +19,7 @@
 #include "train/checkpoint_service.h"
 #include "train/guarded_saver.h"
 #include "train/run_directory.h"
+#include "train/session_preparation.h"
 #include "train/signal_watch.h"
 #include "train/stop_time.h"
 
@@ -72,12 +71,13 @@ int64_t BytesOf(const std::vector<Variable>& variables) {
 
 // Shared with the threads of calls that may be left behind.
 struct Supervisor::Impl : std::enable_shared_from_this<Supervisor::Impl> {
-  Impl(const Scope& s, SupervisorOptions o) : scope(s), options(std::move(o)) {}
+  Impl(const Scope& s, SupervisorOptions o)
+      : scope(s), options(std::move(o)), preparation(kName, options.clock) {}
 
   void CompleteGraph();
   // Opens the session and makes it ready.
   StatusOr<SessionManager::Ready> Prepare(const std::string& target);
-  // The same on a thread, which is left behind when it does not end soon after a request to stop.
+  // The same, but that it ends soon after a request to stop.
   StatusOr<SessionManager::Ready> PrepareUnlessStopped(const std::string& target);
   // Refuses when a stop has been requested: Stop may have gone by already.
   Status StartServices(const SessionManager::Ready& ready);
@@ -137,6 +137,7 @@ struct Supervisor::Impl : std::enable_shared_from_this<Supervisor::Impl> {
   std::optional<RunDirectory> directory;  // of a chief with a logdir
   std::unique_ptr<GuardedSaver> saver;
   std::unique_ptr<SessionManager> manager;
+  SessionPreparation preparation;
   // Of a chief with a logdir and something to save.
   std::unique_ptr<CheckpointService> checkpoints;
 
@@ -159,7 +160,6 @@ struct Supervisor::Impl : std::enable_shared_from_this<Supervisor::Impl> {
   std::unique_ptr<SignalWatch> watch ABSL_GUARDED_BY(mu);
   int signal ABSL_GUARDED_BY(mu) = 0;
   absl::Time signal_at ABSL_GUARDED_BY(mu);
-  bool preparing ABSL_GUARDED_BY(mu) = false;  // a session, on a thread
   bool stop_begun ABSL_GUARDED_BY(mu) = false;
   // What OnSignal's last checkpoint came to; "": there is none.
   StatusOr<std::string> saved_beside ABSL_GUARDED_BY(mu) = std::string();
@@ -248,61 +248,10 @@ StatusOr<SessionManager::Ready> Supervisor::Impl::Prepare(const std::string& tar
 }
 
 StatusOr<SessionManager::Ready> Supervisor::Impl::PrepareUnlessStopped(const std::string& target) {
-  struct Prepared {
-    StatusOr<SessionManager::Ready> ready = absl::UnknownError("not ended");
-    std::exception_ptr thrown;  // by a function of the options
-  };
-  Clock* const clock = options.clock;
-  const auto prepared = std::make_shared<Prepared>();
-  {
-    MutexLock lock(&mu);
-    preparing = true;
-  }
-  std::optional<BoundedCall> call;
-  try {
-    call.emplace(clock, [self = shared_from_this(), target, prepared]() mutable {
-      try {
-        prepared->ready = self->Prepare(target);
-      } catch (...) {
-        prepared->thrown = std::current_exception();
-      }
-      {
-        MutexLock lock(&self->mu);
-        self->preparing = false;
-        self->stop_cv.SignalAll();
-      }
-      self = nullptr;
-    });
-  } catch (const std::system_error&) {  // no thread is left
-    return Prepare(target);
-  }
-  const auto has_ended = [&](absl::Duration time) {
-    MutexLock lock(&mu);
-    const absl::Time until = clock->Now() + time;
-    while (preparing && clock->Now() < until) clock->WaitUntil(&stop_cv, &mu, until);
-    return !preparing;
-  };
-  bool ended = false;
-  {
-    MutexLock lock(&mu);
-    while (preparing && !should_stop) stop_cv.Wait(&mu);
-    ended = !preparing;
-  }
-  if (ended || has_ended(kStepTime)) {
-    call->WaitUntil(absl::InfiniteFuture());  // its thread ends at once
-    if (prepared->thrown) std::rethrow_exception(prepared->thrown);
-    return std::move(prepared->ready);
-  }
-  LogWarning("Supervisor: preparing a session did not end within ", absl::FormatDuration(kStepTime),
-             " of the request to stop; it is closed");
-  if (std::shared_ptr<Session> s = manager->session(); s != nullptr) Close(std::move(s));
-  if (has_ended(kCloseTime)) {
-    call->WaitUntil(absl::InfiniteFuture());
-    if (prepared->ready.ok()) Close(prepared->ready->session);
-  } else {
-    LogWarning("Supervisor: what a session is prepared from still waits for its storage; its ",
-               "thread is left behind");
-  }
+  std::optional<StatusOr<SessionManager::Ready>> ready =
+      preparation.Run([self = shared_from_this(), target] { return self->Prepare(target); },
+                      [this] { return manager->session(); });
+  if (ready) return *std::move(ready);
   MutexLock lock(&mu);
   return Stopped();
 }
@@ -316,6 +265,7 @@ void Supervisor::Impl::RequestStopLocked(const Status& reason, bool asked) {
   }
   stop_cv.SignalAll();
   if (manager != nullptr) manager->Stop(Stopped());
+  preparation.Stop();
 }
 
 Status Supervisor::Impl::Stopped() const {
