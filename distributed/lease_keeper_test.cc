@@ -59,6 +59,14 @@ class FakeHost : public SessionHost {
 
 class LeaseKeeperTest : public ::testing::Test {
  protected:
+  // What was never answered holds the host that holds it.
+  ~LeaseKeeperTest() override {
+    for (const std::shared_ptr<FakeHost>& host : {a_, b_}) {
+      std::vector<SessionHost::Renewed> unanswered;
+      MutexLock lock(&host->mu);
+      unanswered.swap(host->unanswered);
+    }
+  }
   void AwaitNoThread() {
     while (keeper_.has_thread()) std::this_thread::yield();
   }

@@ -30,7 +30,6 @@ struct Input {
     scope.UpdateStatus(InvalidArgument("Input queue ", title, ": ", parts...), where);
   }
   ScopeAt at() const { return ScopeAt(scope, where); }
-  ScopeAt at(const char* name) const { return ScopeAt(scope.WithName(name), where); }
 
   const std::source_location where;
   const std::string title;
@@ -103,7 +102,8 @@ std::vector<Output> Finish(const Input& input, const Output& queue, const Elemen
                                          : QueueEnqueueV2(input.at(), queue, tensors);
   AddQueueRunner(input.at(), queue,
                  std::vector<Operation>(static_cast<size_t>(num_threads), enqueue));
-  const Output n = Const(input.at("n"), static_cast<int32_t>(batch_size));
+  const Output n =
+      Const({input.scope.WithName("n"), input.where}, static_cast<int32_t>(batch_size));
   return allow_smaller ? QueueDequeueUpToV2(input.at(), queue, n, elements.types)
                        : QueueDequeueManyV2(input.at(), queue, n, elements.types);
 }
