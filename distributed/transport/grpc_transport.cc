@@ -258,7 +258,8 @@ class GrpcTransport : public Transport {
               sink->OnTensor(tensor.index, std::move(tensor.value), tensor.is_dead);
             }
             if (!rest.last()) return true;
-            end->status = StatusFromBody(rest.status_code(), rest.status_message());
+            end->status =
+                WithPayloadsOf(StatusFromBody(rest.status_code(), rest.status_message()), rest);
             end->has_come = true;
             return false;
           },
@@ -448,6 +449,7 @@ class PullStream : public PullSink, public std::enable_shared_from_this<PullStre
       last.set_last(true);
       last.set_status_code(static_cast<int>(error_.code()));
       last.set_status_message(WireText(error_.message()));
+      AddPayloads(error_, &last);
       writer_.AddMessage(last);
       const StatusOr<grpc::ByteBuffer> message = writer_.Finish();
       if (!message.ok()) return call_->FinishWithStatus(message.status());

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A Pull from the sink of the task that serves it to the sink of the one that asked, without a
+// network between them.
+#include <grpcpp/support/byte_buffer.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/time/time.h"
+#include "core/cancellation.h"
+#include "core/exit_code.h"
+#include "core/status.h"
+#include "core/tensor.h"
+#include "core/testing/tensor_testing.h"
+#include "distributed/server_limits.h"
+#include "distributed/transport/grpc_transport.h"
+#include "distributed/transport/rpc.h"
+#include "distributed/transport/transport.h"
+#include "gtest/gtest.h"
+#include "runtime/training_run.h"
+
+namespace millrace {
+namespace {
+
+// A call that keeps its last message.
+class KeptCall : public ServerCall {
+ public:
+  const std::string& method() const override { return method_; }
+  absl::Time deadline() const override { return absl::InfiniteFuture(); }
+  CancellationManager* cancellation() override { return &cancellation_; }
+  const ServerLimits& limits() const override { return limits_; }
+  bool is_from_member() const override { return true; }
+  void Write(const grpc::ByteBuffer&, absl::AnyInvocable<void()>) override {
+    ADD_FAILURE() << "there is nothing to write before the end";
+  }
+  void Finish(const grpc::ByteBuffer& message) override { last = message; }
+  void FinishWithStatus(const Status& status) override { ADD_FAILURE() << status; }
+
+  grpc::ByteBuffer last;
+
+ private:
+  const std::string method_ = "/test/Kept";
+  const ServerLimits limits_;
+  CancellationManager cancellation_;
+};
+
+// Answers a stream with one message.
+class AnsweringChannel : public RpcChannel {
+ public:
+  explicit AnsweringChannel(grpc::ByteBuffer answer) : answer_(std::move(answer)) {}
+  void Unary(const std::string&, const RpcOptions&, const grpc::ByteBuffer&, UnaryDone) override {
+    ADD_FAILURE() << "a Pull is a stream";
+  }
+  void Stream(const std::string&, const RpcOptions&, const grpc::ByteBuffer&, OnMessage on_message,
+              StreamDone done) override {
+    done(on_message(answer_).status());
+  }
+  const std::string& address() const override { return address_; }
+
+ private:
+  const grpc::ByteBuffer answer_;
+  const std::string address_ = "answers.example:1";
+};
+
+class KeptEnd : public PullSink {
+ public:
+  void OnTensor(uint64_t, Tensor, bool) override {}
+  void OnDone(const Status& end) override { status = end; }
+  Status status = absl::UnknownError("not ended");
+};
+
+Status ThroughAPull(const Status& status) {
+  const auto call = std::make_shared<KeptCall>();
+  MakePullStream(call)->OnDone(status);
+  const auto transport =
+      MakeGrpcTransport("/job:ps/replica:0/task:0", std::make_shared<AnsweringChannel>(call->last));
+  const auto end = std::make_shared<KeptEnd>();
+  transport->Pull(CallOptions(), PullRequest(), end);
+  return end->status;
+}
+
+// Whoever hears first that the run has ended, or that another chief has it, hears it from the task
+// that has its tensors: what that says must not get lost on this way either.
+TEST(PullStreamTest, AnErrorSaysWhatItMeansForTheRun) {
+  const TrainingRun run = {.name = "/run", .id = "a1"};
+  const RunEnd end = {.global_step = 7, .reason = "done"};
+  const Status ended = ThroughAPull(RunEndedError("ps", run, end));
+  EXPECT_EQ(ended.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(RunEndOf(ended), end) << ended;
+  EXPECT_EQ(ExitCode(ended), kExitOk);
+  EXPECT_TRUE(IsFenced(ThroughAPull(FencedError("ps", run, "another"))));
+  EXPECT_EQ(ThroughAPull(absl::AbortedError("gone")), absl::AbortedError("gone"));
+  EXPECT_OK(ThroughAPull(absl::OkStatus()));
+}
+
+}  // namespace
+}  // namespace millrace
