@@ -28,6 +28,7 @@
 #include "core/tensor.h"
 #include "graph/node_builder.h"
 #include "ops/array/constant.h"
+#include "ops/sparse/sparse_tensor.h"
 
 namespace millrace {
 
@@ -46,13 +47,9 @@ struct ParseExampleFeatures {
   std::vector<DenseFeature> dense = {};
 };
 
-struct SparseOutput {
-  Output indices;      // int64 [n, 2]: example, position
-  Output values;       // [n]
-  Output dense_shape;  // int64 [2]
-};
 struct ParseExampleOutputs {
-  std::vector<SparseOutput> sparse;  // in the order of the features
+  // In the order of the features; indices: example, position.
+  std::vector<SparseTensor> sparse;
   std::vector<Output> dense;
 };
 

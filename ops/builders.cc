@@ -11,9 +11,17 @@
 #include "core/tensor.h"
 #include "graph/node_builder.h"
 #include "ops/array/constant.h"
+#include "ops/array/gather.h"
 #include "ops/array/identity.h"
+#include "ops/array/indices.h"
 #include "ops/array/reshape.h"
+#include "ops/math/cwise_binary.h"
 #include "ops/math/reduction.h"
+#include "ops/sparse/sparse_concat.h"
+#include "ops/sparse/sparse_cross.h"
+#include "ops/sparse/sparse_fill_empty_rows.h"
+#include "ops/sparse/sparse_tensor.h"
+#include "ops/sparse/sparse_to_dense.h"
 
 namespace millrace {
 
@@ -67,6 +75,83 @@ Operation Group(ScopeAt at, absl::Span<const Operation> operations) {
   std::vector<Operation> parts;
   for (const auto& [device, own] : by_device) parts.push_back(no_op(inside, device, own));
   return no_op(inside.WithName(inside.prefix()), "", parts);
+}
+
+// --- Sparse tensors ------------------------------------------------------------------------------
+
+namespace {
+
+// The parts of several sparse tensors, as ops take them.
+struct SparseLists {
+  explicit SparseLists(absl::Span<const SparseTensor> tensors) {
+    for (const SparseTensor& tensor : tensors) {
+      indices.push_back(tensor.indices);
+      values.push_back(tensor.values);
+      shapes.push_back(tensor.dense_shape);
+    }
+  }
+  std::vector<Output> indices, values, shapes;
+};
+
+std::vector<DType> TypesOf(absl::Span<const Output> outputs) {
+  std::vector<DType> types;
+  for (const Output& o : outputs) types.push_back(o.valid() ? o.dtype() : DT_STRING);
+  return types;
+}
+
+}  // namespace
+
+SparseTensor SparseCross(ScopeAt at, absl::Span<const SparseTensor> sparse,
+                         absl::Span<const Output> dense, const SparseCrossAttrs& attrs) {
+  const SparseLists lists(sparse);
+  const std::vector<DType> sparse_types = TypesOf(lists.values), dense_types = TypesOf(dense);
+  bool all_strings = true;
+  for (const auto& types : {sparse_types, dense_types}) {
+    for (const DType type : types) all_strings = all_strings && type == DT_STRING;
+  }
+  const bool hashed = attrs.hashed_output;
+  const BuiltNode node =
+      BuildOp(at, "SparseCross", {lists.indices, lists.values, lists.shapes, dense}, "N",
+              static_cast<int64_t>(sparse.size()), "sparse_types", sparse_types, "dense_types",
+              dense_types, "hashed_output", hashed, "num_buckets", attrs.num_buckets, "hash_key",
+              attrs.hash_key, "out_type", hashed ? DT_INT64 : DT_STRING, "internal_type",
+              hashed && !all_strings ? DT_INT64 : DT_STRING);
+  return SparseTensorAt(node, 0);
+}
+
+SparseTensor SparseConcat(ScopeAt at, absl::Span<const SparseTensor> inputs, int64_t concat_dim) {
+  const SparseLists lists(inputs);
+  return SparseTensorAt(BuildOp(at, "SparseConcat", {lists.indices, lists.values, lists.shapes},
+                                "concat_dim", concat_dim),
+                        0);
+}
+
+std::vector<SparseTensor> SparseSplit(ScopeAt at, Output split_dim, const SparseTensor& input,
+                                      int num_split) {
+  const BuiltNode node =
+      BuildOp(at, "SparseSplit", {split_dim, input.indices, input.values, input.dense_shape},
+              "num_split", num_split);
+  std::vector<SparseTensor> parts;
+  for (int i = 0; i < num_split; ++i) {
+    parts.push_back({node.output(i), node.output(num_split + i), node.output(2 * num_split + i)});
+  }
+  return parts;
+}
+
+SparseTensor SparseRetain(ScopeAt at, const SparseTensor& input, Output to_retain) {
+  const Scope inside = at.scope.CompositeScope("SparseRetain");
+  const ScopeAt here(inside, at.where);
+  const Output places = Reshape(here, Where(here, to_retain), Const<int32_t>(here, {-1}));
+  const Output rows = Const(here, 0);
+  return {GatherV2(here, input.indices, places, rows), GatherV2(here, input.values, places, rows),
+          input.dense_shape};
+}
+
+SparseTensor DenseToSparse(ScopeAt at, Output dense, Output missing) {
+  const Scope inside = at.scope.CompositeScope("DenseToSparse");
+  const ScopeAt here(inside, at.where);
+  const Output indices = Where(here, NotEqual(here, dense, missing));
+  return {indices, GatherNd(here, dense, indices), ShapeOf(here, dense, {.out_type = DT_INT64})};
 }
 
 }  // namespace millrace

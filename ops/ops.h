@@ -11,6 +11,7 @@
 #include "ops/nn/nn.h"              // IWYU pragma: export
 #include "ops/operators.h"          // IWYU pragma: export
 #include "ops/random/random.h"      // IWYU pragma: export
+#include "ops/sparse/sparse.h"      // IWYU pragma: export
 #include "ops/state/state.h"        // IWYU pragma: export
 #include "ops/strings/strings.h"    // IWYU pragma: export
 #include "ops/summary/summary.h"    // IWYU pragma: export

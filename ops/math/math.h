@@ -5,6 +5,7 @@
 // The builders of this drawer: element-wise arithmetic, reductions, segments.
 
 #include "ops/math/add_n.h"         // IWYU pragma: export
+#include "ops/math/bucketize.h"     // IWYU pragma: export
 #include "ops/math/cast.h"          // IWYU pragma: export
 #include "ops/math/cwise_binary.h"  // IWYU pragma: export
 #include "ops/math/cwise_unary.h"   // IWYU pragma: export
