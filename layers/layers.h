@@ -10,6 +10,7 @@
 #include "layers/dropout.h"        // IWYU pragma: export
 #include "layers/embedding.h"      // IWYU pragma: export
 #include "layers/initializers.h"   // IWYU pragma: export
+#include "layers/lookup.h"         // IWYU pragma: export
 #include "layers/losses.h"         // IWYU pragma: export
 #include "layers/normalization.h"  // IWYU pragma: export
 #include "layers/pooling.h"        // IWYU pragma: export

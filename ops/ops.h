@@ -7,6 +7,7 @@
 #include "ops/array/array.h"        // IWYU pragma: export
 #include "ops/control/control.h"    // IWYU pragma: export
 #include "ops/linalg/linalg.h"      // IWYU pragma: export
+#include "ops/lookup/lookup.h"      // IWYU pragma: export
 #include "ops/math/math.h"          // IWYU pragma: export
 #include "ops/nn/nn.h"              // IWYU pragma: export
 #include "ops/operators.h"          // IWYU pragma: export
