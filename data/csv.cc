@@ -3,17 +3,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <charconv>
-#include <cstring>
-#include <limits>
 #include <utility>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/charconv.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/arena.h"
 #include "core/mutex.h"
+#include "core/parse_number.h"
 #include "data/block.h"
 
 namespace millrace::data {
@@ -21,30 +16,6 @@ namespace {
 
 // A field costs about this much: what the arena cuts by.
 constexpr double kFieldNs = 40;
-
-template <typename T>
-bool ParseInteger(absl::string_view text, T* value) {
-  text = absl::StripAsciiWhitespace(text);
-  const auto result = std::from_chars(text.data(), text.data() + text.size(), *value);
-  if (result.ec == std::errc() && result.ptr == text.data() + text.size()) return true;
-  return absl::SimpleAtoi(text, value);  // a sign '+'
-}
-
-template <typename T>
-bool ParseFloating(absl::string_view text, T* value) {
-  text = absl::StripAsciiWhitespace(text);
-  if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
-  const char* const end = text.data() + text.size();
-  const auto result = std::from_chars(text.data(), end, *value);
-  if (result.ec == std::errc()) return result.ptr == end;
-  if (result.ec != std::errc::result_out_of_range || result.ptr != end) return false;
-  // Too large is infinite; too small is what is nearest to it.
-  absl::from_chars(text.data(), end, *value);
-  constexpr T kMost = std::numeric_limits<T>::max();
-  if (*value == kMost) *value = std::numeric_limits<T>::infinity();
-  if (*value == -kMost) *value = -std::numeric_limits<T>::infinity();
-  return true;
-}
 
 Status NotValid(size_t field, int64_t index, DType dtype, absl::string_view text) {
   return InvalidArgument("Field ", field, " in record ", index, " is not a valid ", dtype, ": ",
@@ -290,16 +261,16 @@ Status CsvParser::SetField(size_t column, absl::string_view text, int64_t at, in
   bool valid = true;
   switch (standard.dtype()) {
     case DT_INT32:
-      valid = ParseInteger(text, &tensor->mutable_raw<int32_t>()[i]);
+      valid = ParseNumber(text, &tensor->mutable_raw<int32_t>()[i]);
       break;
     case DT_INT64:
-      valid = ParseInteger(text, &tensor->mutable_raw<int64_t>()[i]);
+      valid = ParseNumber(text, &tensor->mutable_raw<int64_t>()[i]);
       break;
     case DT_FLOAT:
-      valid = ParseFloating(text, &tensor->mutable_raw<float>()[i]);
+      valid = ParseNumber(text, &tensor->mutable_raw<float>()[i]);
       break;
     case DT_DOUBLE:
-      valid = ParseFloating(text, &tensor->mutable_raw<double>()[i]);
+      valid = ParseNumber(text, &tensor->mutable_raw<double>()[i]);
       break;
     default:
       tensor->mutable_raw<std::string>()[i].assign(text.data(), text.size());

@@ -54,8 +54,15 @@
 #include "ops/nn/xent.h"
 #include "ops/random/random.h"
 #include "ops/state/state.h"
+#include "ops/strings/as_string.h"
+#include "ops/strings/base64.h"
+#include "ops/strings/hash_bucket.h"
+#include "ops/strings/regex.h"
+#include "ops/strings/serialize_tensor.h"
+#include "ops/strings/string_case.h"
 #include "ops/strings/string_join.h"
 #include "ops/strings/string_split.h"
+#include "ops/strings/substr.h"
 #include "ops/summary/image_summary.h"
 #include "ops/summary/value_summary.h"
 #include "ops/training/training_ops.h"
@@ -84,19 +91,19 @@ struct Call {
 
 #define MR_UNARY(Op)                     \
   {                                      \
-    #Op, [](const S& s) { Op(s, F(s)); } \
+#Op, [](const S& s) { Op(s, F(s)); } \
   }
 #define MR_BINARY(Op)                          \
   {                                            \
-    #Op, [](const S& s) { Op(s, F(s), F(s)); } \
+#Op, [](const S& s) { Op(s, F(s), F(s)); } \
   }
 #define MR_LOGICAL(Op)                         \
   {                                            \
-    #Op, [](const S& s) { Op(s, B(s), B(s)); } \
+#Op, [](const S& s) { Op(s, B(s), B(s)); } \
   }
 #define MR_REDUCTION(Op)                                            \
   {                                                                 \
-    #Op, [](const S& s) { Op(s, F(s), I(s), {.keep_dims = true}); } \
+#Op, [](const S& s) { Op(s, F(s), I(s), {.keep_dims = true}); } \
   }
 
 const std::vector<Call>& Calls() {
@@ -392,6 +399,30 @@ const std::vector<Call>& Calls() {
       {"ScatterUpdate",
        [](const S& s) { ScatterUpdate(s, Ref(s), I(s), F(s), {.use_locking = false}); }},
       // strings
+      {"AsString", [](const S& s) { AsString(s, F(s), {.precision = 2, .width = 9, .fill = "0"}); }},
+      {"DecodeBase64", [](const S& s) { DecodeBase64(s, Str(s)); }},
+      {"EncodeBase64", [](const S& s) { EncodeBase64(s, Str(s), {.pad = true}); }},
+      {"ParseTensor", [](const S& s) { ParseTensor(s, Str(s), DT_HALF); }},
+      {"RegexFullMatch", [](const S& s) { RegexFullMatch(s, Str(s), Str(s)); }},
+      {"RegexReplace",
+       [](const S& s) { RegexReplace(s, Str(s), Str(s), Str(s), {.replace_global = false}); }},
+      {"SerializeTensor", [](const S& s) { SerializeTensor(s, F(s)); }},
+      {"StaticRegexFullMatch", [](const S& s) { StaticRegexFullMatch(s, Str(s), "a+"); }},
+      {"StaticRegexReplace",
+       [](const S& s) { StaticRegexReplace(s, Str(s), "a(b)", "\\1", {.replace_global = false}); }},
+      {"StringLength", [](const S& s) { StringLength(s, Str(s), {.unit = "UTF8_CHAR"}); }},
+      {"StringLower", [](const S& s) { StringLower(s, Str(s), {.encoding = "utf-8"}); }},
+      {"StringSplitV2", [](const S& s) { StringSplitV2(s, Str(s), Str(s), {.maxsplit = 2}); }},
+      {"StringStrip", [](const S& s) { StringStrip(s, Str(s)); }},
+      {"StringUpper", [](const S& s) { StringUpper(s, Str(s), {.encoding = "utf-8"}); }},
+      {"Substr", [](const S& s) { Substr(s, Str(s), I(s), I(s), {.unit = "UTF8_CHAR"}); }},
+      {"UnsortedSegmentJoin",
+       [](const S& s) { UnsortedSegmentJoin(s, Str(s), I(s), I(s), {.separator = ","}); }},
+      {"StringToHashBucket", [](const S& s) { StringToHashBucket(s, Str(s), 3); }},
+      {"StringToHashBucketFast", [](const S& s) { StringToHashBucketFast(s, Str(s), 3); }},
+      {"StringToHashBucketStrong",
+       [](const S& s) { StringToHashBucketStrong(s, Str(s), 3, {1, 2}); }},
+      {"StringToNumber", [](const S& s) { StringToNumber(s, Str(s), {.out_type = DT_INT64}); }},
       {"StringJoin", [](const S& s) { StringJoin(s, Outputs{Str(s), Str(s)}, {.separator = ","}); }},
       // string_split
       {"StringSplit", [](const S& s) { StringSplit(s, Str(s), Str(s), {.skip_empty = false}); }},

@@ -2,7 +2,7 @@
 #ifndef MILLRACE_OPS_STRINGS_STRING_JOIN_H_
 #define MILLRACE_OPS_STRINGS_STRING_JOIN_H_
 
-// Ops on strings.
+// Strings put together: element by element, and by segments.
 
 #include <string>
 
@@ -18,6 +18,16 @@ struct StringJoinAttrs {
 inline Output StringJoin(ScopeAt at, absl::Span<const Output> inputs,
                          const StringJoinAttrs& attrs = {}) {
   return BuildOp(at, "StringJoin", {inputs}, "separator", attrs.separator);
+}
+
+// output[s, ...]: the strings inputs[i, ...] with segment_ids[i] = s, in their order, put together;
+// "" for a segment without any. The shape of `segment_ids` (int32 or int64, of any rank above 0)
+// begins that of `inputs`. InvalidArgument for an id that is not in [0, num_segments). As in
+// TensorFlow no separator stands behind nothing but empty strings.
+inline Output UnsortedSegmentJoin(ScopeAt at, Output inputs, Output segment_ids,
+                                  Output num_segments, const StringJoinAttrs& attrs = {}) {
+  return BuildOp(at, "UnsortedSegmentJoin", {inputs, segment_ids, num_segments}, "separator",
+                 attrs.separator);
 }
 
 }  // namespace millrace

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/string_view.h"
 #include "ops/loops/strided_copy.h"
 #include "runtime/kernel.h"
 
@@ -15,65 +17,76 @@ namespace {
 // --- StringSplit ---------------------------------------------------------------------------------
 
 // How many words there are is left to the kernel.
-struct StringSplitRule {
-  bool skip_empty = true;
-
-  Status Init(const NodeAttrs& attrs) { return ReadAttrs(attrs, "skip_empty", &skip_empty); }
-  Status operator()(RuleContext* c) const {
-    const PartialShape& input = c->input(0);
-    const PartialShape& delimiter = c->input(1);
-    if (input.has_rank() && input.rank() != 1) {
-      return InvalidArgument("input must be a vector, got shape ", input);
-    }
-    if (delimiter.has_rank() && delimiter.rank() != 0) {
-      return InvalidArgument("delimiter must be a scalar, got shape ", delimiter);
-    }
-    c->set_output(0, {-1, 2});
-    c->set_output(1, {-1});
-    c->set_output(2, {2});
-    return absl::OkStatus();
+Status SparseMatrixOfWords(RuleContext* c, absl::string_view separator) {
+  const PartialShape& input = c->input(0);
+  if (input.has_rank() && input.rank() != 1) {
+    return InvalidArgument("input must be a vector, got shape ", input);
   }
-};
-
-std::vector<std::string> WordsOf(const std::string& text, const std::string& delimiters,
-                                 bool skip_empty) {
-  std::vector<std::string> words;
-  if (delimiters.empty()) {
-    for (const char c : text) words.emplace_back(1, c);
-    return words;
+  if (c->input(1).has_rank() && c->input(1).rank() != 0) {
+    return InvalidArgument(separator, " must be a scalar, got shape ", c->input(1));
   }
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find_first_of(delimiters, begin), text.size());
-    if (end > begin || !skip_empty) words.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return words;
+  c->set_output(0, {-1, 2});
+  c->set_output(1, {-1});
+  c->set_output(2, {2});
+  return absl::OkStatus();
 }
 
-Status RunStringSplit(KernelContext* ctx, const StringSplitRule& rule) {
+using Words = std::vector<absl::string_view>;  // of a text that is somewhere else
+
+// split(text, &words) adds the words of one text.
+template <typename Split>
+Status MakeWords(KernelContext* ctx, Split split) {
   const absl::Span<const std::string> texts = ctx->input(0).raw<std::string>();
-  const std::string& delimiters = ctx->input(1).raw_scalar<std::string>();
-  std::vector<std::string> words;
-  std::vector<int64_t> places;  // string, number of the word in it
+  Words words;
+  std::vector<int64_t> ends;  // of each text's words
   int64_t longest = 0;
-  for (size_t row = 0; row < texts.size(); ++row) {
-    int64_t number = 0;
-    for (std::string& word : WordsOf(texts[row], delimiters, rule.skip_empty)) {
-      words.push_back(std::move(word));
-      places.insert(places.end(), {static_cast<int64_t>(row), number++});
-    }
-    longest = std::max(longest, number);
+  for (const std::string& text : texts) {
+    const size_t before = words.size();
+    split(text, &words);
+    longest = std::max(longest, static_cast<int64_t>(words.size() - before));
+    ends.push_back(static_cast<int64_t>(words.size()));
   }
   MR_ASSIGN_OR_RETURN(const Shape places_shape,
                       Shape::Make({static_cast<int64_t>(words.size()), 2}));
   MR_ASSIGN_OR_RETURN(Tensor * indices, ctx->AllocateOutput(0, places_shape));
-  std::copy(places.begin(), places.end(), indices->mutable_raw<int64_t>().begin());
   MR_ASSIGN_OR_RETURN(Tensor * values, ctx->AllocateOutput(1, Shape::Vector(words.size())));
-  std::move(words.begin(), words.end(), values->mutable_raw<std::string>().begin());
+  int64_t* place = indices->mutable_raw<int64_t>().data();
+  std::string* value = values->mutable_raw<std::string>().data();
+  int64_t word = 0;
+  for (size_t row = 0; row < ends.size(); ++row) {
+    for (int64_t number = 0; word < ends[row]; ++word, ++number) {
+      *place++ = static_cast<int64_t>(row);
+      *place++ = number;
+      const absl::string_view text = words[static_cast<size_t>(word)];
+      (value++)->assign(text.data(), text.size());
+    }
+  }
   MR_ASSIGN_OR_RETURN(Tensor * shape, ctx->AllocateOutput(2));
   shape->mutable_raw<int64_t>()[0] = static_cast<int64_t>(texts.size());
   shape->mutable_raw<int64_t>()[1] = longest;
   return absl::OkStatus();
+}
+
+struct StringSplitRule {
+  bool skip_empty = true;
+
+  Status Init(const NodeAttrs& attrs) { return ReadAttrs(attrs, "skip_empty", &skip_empty); }
+  Status operator()(RuleContext* c) const { return SparseMatrixOfWords(c, "delimiter"); }
+};
+
+Status RunStringSplit(KernelContext* ctx, const StringSplitRule& rule) {
+  const std::string& delimiters = ctx->input(1).raw_scalar<std::string>();
+  return MakeWords(ctx, [&](absl::string_view text, Words* words) {
+    if (delimiters.empty()) {
+      for (size_t i = 0; i < text.size(); ++i) words->push_back(text.substr(i, 1));
+      return;
+    }
+    for (size_t begin = 0; begin <= text.size();) {
+      const size_t end = std::min(text.find_first_of(delimiters, begin), text.size());
+      if (end > begin || !rule.skip_empty) words->push_back(text.substr(begin, end - begin));
+      begin = end + 1;
+    }
+  });
 }
 
 const OpRegistration kStringSplit =
@@ -81,6 +94,59 @@ const OpRegistration kStringSplit =
            "input: string, delimiter: string -> indices: int64, values: string, shape: int64",
            "skip_empty: bool = true")
         .With(RuledKernelFor<StringSplitRule>(RunStringSplit))
+        .NotDifferentiable();
+
+// --- StringSplitV2 -------------------------------------------------------------------------------
+
+struct StringSplitV2Rule {
+  int64_t maxsplit = -1;
+
+  Status Init(const NodeAttrs& attrs) { return ReadAttrs(attrs, "maxsplit", &maxsplit); }
+  Status operator()(RuleContext* c) const { return SparseMatrixOfWords(c, "sep"); }
+};
+
+void SplitAt(absl::string_view separator, int64_t maxsplit, absl::string_view text, Words* words) {
+  for (int64_t splits = 0; splits != maxsplit; ++splits) {
+    const size_t at = text.find(separator);
+    if (at == absl::string_view::npos) break;
+    words->push_back(text.substr(0, at));
+    text.remove_prefix(at + separator.size());
+  }
+  words->push_back(text);
+}
+
+void SplitAtBlanks(int64_t maxsplit, absl::string_view text, Words* words) {
+  text = absl::StripLeadingAsciiWhitespace(text);
+  for (int64_t splits = 0; splits != maxsplit; ++splits) {
+    if (text.empty()) return;
+    const auto end = std::find_if(text.begin(), text.end(), [](char c) {
+      return absl::ascii_isspace(static_cast<unsigned char>(c));
+    });
+    const size_t size = static_cast<size_t>(end - text.begin());
+    words->push_back(text.substr(0, size));
+    text = absl::StripLeadingAsciiWhitespace(text.substr(size));
+  }
+  words->push_back(text);  // in TensorFlow also where nothing is left
+}
+
+Status RunStringSplitV2(KernelContext* ctx, const StringSplitV2Rule& rule) {
+  const std::string& separator = ctx->input(1).raw_scalar<std::string>();
+  return MakeWords(ctx, [&](absl::string_view text, Words* words) {
+    if (rule.maxsplit == 0) {
+      words->push_back(text);
+    } else if (separator.empty()) {
+      SplitAtBlanks(rule.maxsplit, text, words);
+    } else {
+      SplitAt(separator, rule.maxsplit, text, words);
+    }
+  });
+}
+
+const OpRegistration kStringSplitV2 =
+    OpSpec("StringSplitV2",
+           "input: string, sep: string -> indices: int64, values: string, shape: int64",
+           "maxsplit: int = -1")
+        .With(RuledKernelFor<StringSplitV2Rule>(RunStringSplitV2))
         .NotDifferentiable();
 
 // --- ReduceJoin ----------------------------------------------------------------------------------

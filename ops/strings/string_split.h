@@ -4,6 +4,7 @@
 
 // Strings taken apart into words, and tensors of strings joined along dimensions.
 
+#include <cstdint>
 #include <string>
 
 #include "graph/node_builder.h"
@@ -25,6 +26,18 @@ inline StringSplitOutputs StringSplit(ScopeAt at, Output input, Output delimiter
                                       const StringSplitAttrs& attrs = {}) {
   const BuiltNode node =
       BuildOp(at, "StringSplit", {input, delimiter}, "skip_empty", attrs.skip_empty);
+  return {node.output(0), node.output(1), node.output(2)};
+}
+
+struct StringSplitV2Attrs {
+  int64_t maxsplit =
+      -1;  // at most this many times, what is left in one word; -1: as often as it goes
+};
+// As Python's str.split: `sep`, a scalar, separates words as a whole, also empty ones; without any,
+// blanks do, however many, and no word is empty. `input`: a vector.
+inline StringSplitOutputs StringSplitV2(ScopeAt at, Output input, Output sep,
+                                        const StringSplitV2Attrs& attrs = {}) {
+  const BuiltNode node = BuildOp(at, "StringSplitV2", {input, sep}, "maxsplit", attrs.maxsplit);
   return {node.output(0), node.output(1), node.output(2)};
 }
 

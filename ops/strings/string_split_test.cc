@@ -45,6 +45,55 @@ TEST(StringSplit, MakesASparseMatrixOfWords) {
   EXPECT_SHAPE("StringSplit", {}, {"[3]", "[]"}, "[?,2];[?];[2]");
 }
 
+// The words of Python's str.split, but for one: where a split at blanks was the last allowed one,
+// TensorFlow has a word also of nothing.
+TEST(StringSplitV2, SplitsAsPythonDoes) {
+  const struct {
+    const char* text;
+    const char* sep;
+    int64_t maxsplit;
+    std::vector<std::string> words;
+  } cases[] = {
+      {"pigs on the wing", "", -1, {"pigs", "on", "the", "wing"}},
+      {"  pigs \t on\n the wing ", "", -1, {"pigs", "on", "the", "wing"}},
+      {"", "", -1, {}},
+      {"   ", "", -1, {}},
+      {" a  b c", "", 1, {"a", "b c"}},
+      {" a  b ", "", 2, {"a", "b", ""}},
+      {" a  b ", "", 0, {" a  b "}},
+      {"1<>2<>3", "<>", -1, {"1", "2", "3"}},
+      {"<><>4<>5<><>6<>", "<>", -1, {"", "", "4", "5", "", "6", ""}},
+      {"1<>2<>3", "<>", 1, {"1", "2<>3"}},
+      {"1<>2", "<>", 5, {"1", "2"}},
+      {"", ",", -1, {""}},
+      {"1,2", ",", 0, {"1,2"}},
+      {"aaa", "aa", -1, {"", "a"}},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.text);
+    ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> out, RunOp(OpCall("StringSplitV2")
+                                                                  .Input(Strings({c.text}))
+                                                                  .Input(Tensor::Scalar(c.sep))
+                                                                  .Attr("maxsplit", c.maxsplit)));
+    ExpectTensorEqual(out[1], Tensor::Vector<std::string>(c.words));
+    ExpectTensorEqual(out[2], Tensor::Vector<int64_t>({1, static_cast<int64_t>(c.words.size())}));
+  }
+}
+
+TEST(StringSplitV2, MakesASparseMatrixOfWords) {
+  ASSERT_OK_AND_ASSIGN(
+      const std::vector<Tensor> out,
+      RunOp(OpCall("StringSplitV2").Input(Strings({"a b", "", "c"})).Input(Tensor::Scalar(""))));
+  ExpectTensorEqual(out[0], TensorOf<int64_t>({3, 2}, {0, 0, 0, 1, 2, 0}));
+  ExpectTensorEqual(out[1], Strings({"a", "b", "c"}));
+  ExpectTensorEqual(out[2], TensorOf<int64_t>({2}, {3, 2}));
+  ExpectOpError(OpCall("StringSplitV2").Input(Tensor::Scalar("a")).Input(Tensor::Scalar(" ")),
+                kInvalid, "input must be a vector, got shape []");
+  ExpectOpError(OpCall("StringSplitV2").Input(Strings({"a"})).Input(Strings({" "})), kInvalid,
+                "sep must be a scalar, got shape [1]");
+  EXPECT_SHAPE("StringSplitV2", {}, {"[?]", "[]"}, "[?,2];[?];[2]");
+}
+
 TEST(ReduceJoin, JoinsAlongDimensionsInTheirOrder) {
   const Tensor a = TensorOf<std::string>({2, 2}, {"a", "b", "c", "d"});
   const auto call = [&](Tensor dims) {
