@@ -13,8 +13,8 @@
 #include "absl/strings/strip.h"
 #include "core/hash_table.h"
 #include "core/new_message.h"
+#include "graph/function_library.h"
 #include "proto/attr_value.pb.h"
-#include "proto/function.pb.h"
 #include "proto/graph.pb.h"
 #include "proto/node_def.pb.h"
 #include "proto/op_def.pb.h"
@@ -246,7 +246,7 @@ Graph::Graph()
     : id_(next_graph_id.fetch_add(1, std::memory_order_relaxed)),
       tables_(std::make_unique<Tables>()),
       versions_(std::make_unique<tensorflow::VersionDef>()),
-      library_(std::make_shared<const tensorflow::FunctionDefLibrary>()) {
+      library_(FunctionLibrary::Empty()) {
   versions_->set_producer(kGraphVersion);
   versions_->set_min_consumer(0);
 }
@@ -268,13 +268,14 @@ const std::string* Graph::Text(absl::string_view text) {
   return last_text_ = it->second.get();
 }
 
-void Graph::set_library(std::shared_ptr<const tensorflow::FunctionDefLibrary> library) {
+void Graph::set_library(std::shared_ptr<const FunctionLibrary> library) {
   library_ = std::move(library);
+  bodies_.set_functions(library_.get());
 }
 
 void Graph::TakeVersionsAndLibrary(const Graph& from) {
   *versions_ = *from.versions_;
-  library_ = from.library_;
+  set_library(from.library_);
 }
 
 Graph::NamesIgnoringCase* Graph::names_ignoring_case() {
@@ -521,9 +522,7 @@ void Graph::ToGraphDef(tensorflow::GraphDef* def, int first_id, bool assigned) c
   def->Clear();
   *def->mutable_versions() = *versions_;
   // An empty library is not written, as TensorFlow does.
-  if (library_->function_size() > 0 || library_->gradient_size() > 0) {
-    *def->mutable_library() = *library_;
-  }
+  if (!library_->empty()) library_->WriteTo(def->mutable_library());
   def->mutable_node()->Reserve(num_nodes_);
   for (size_t id = static_cast<size_t>(std::max(first_id, 0)); id < nodes_.size(); ++id) {
     const Node* node = nodes_[id].get();

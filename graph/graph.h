@@ -46,7 +46,6 @@
 #include "graph/op_registry.h"
 
 namespace tensorflow {
-class FunctionDefLibrary;
 class GraphDef;
 class NodeDef;
 class OpDef;
@@ -56,6 +55,7 @@ class VersionDef;
 
 namespace millrace {
 
+class FunctionLibrary;  // graph/function_library.h
 class Graph;
 class Node;
 struct ScopeHome;   // graph/scope.h
@@ -170,7 +170,7 @@ class Node {
   const std::string& name() const { return name_; }
   // The op kind: "MatMul".
   const std::string& op() const { return body_->op(); }
-  // Null for an op kind that is not registered.
+  // Null for an op kind that is neither registered nor a function of the graph.
   const OpEntry* op_entry() const { return body_->op_entry(); }
   // Op and attrs, as the body has them: without name, device and inputs, and with a mark instead of
   // the bytes of a large constant. Graph::NodeToDef makes the whole message.
@@ -314,8 +314,11 @@ class Graph : public std::enable_shared_from_this<Graph> {
 
   const tensorflow::VersionDef& versions() const { return *versions_; }
   tensorflow::VersionDef* mutable_versions() { return versions_.get(); }
-  const tensorflow::FunctionDefLibrary& library() const { return *library_; }
-  void set_library(std::shared_ptr<const tensorflow::FunctionDefLibrary> library);
+  // The functions that nodes may call.
+  const FunctionLibrary& library() const { return *library_; }
+  const std::shared_ptr<const FunctionLibrary>& shared_library() const { return library_; }
+  // Nodes that are added from now on may call those of `library`, which is not null.
+  void set_library(std::shared_ptr<const FunctionLibrary> library);
   // The versions and, without a copy, the library of `from`.
   void TakeVersionsAndLibrary(const Graph& from);
 
@@ -355,7 +358,7 @@ class Graph : public std::enable_shared_from_this<Graph> {
   int num_nodes_ = 0;
   int num_loop_nodes_ = 0;
   std::unique_ptr<tensorflow::VersionDef> versions_;
-  std::shared_ptr<const tensorflow::FunctionDefLibrary> library_;
+  std::shared_ptr<const FunctionLibrary> library_;
 };
 
 // All nodes, the source of every edge before its destination; an edge from a NextIteration to a

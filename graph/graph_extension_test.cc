@@ -3,6 +3,7 @@
 
 #include "core/testing/tensor_testing.h"
 #include "graph/attr.h"
+#include "graph/function_library.h"
 #include "gtest/gtest.h"
 #include "proto/function.pb.h"
 
@@ -110,8 +111,8 @@ TEST(GraphExtensionTest, FunctionsMayComeAlone) {
   tensorflow::GraphDef functions = GraphOf({});
   functions.mutable_library()->add_function()->mutable_signature()->set_name("Body");
   ASSERT_OK(ExtendGraph(functions, &graph));
-  ASSERT_EQ(graph.library().function_size(), 1);
-  EXPECT_EQ(graph.library().function(0).signature().name(), "Body");
+  ASSERT_EQ(graph.library().functions().size(), 1u);
+  EXPECT_EQ(graph.library().functions()[0]->name(), "Body");
 }
 
 }  // namespace

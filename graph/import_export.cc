@@ -43,6 +43,8 @@ class Rollback {
   Rollback(Graph* graph, size_t count) : graph_(graph) { nodes_.reserve(count); }
   ~Rollback() {
     for (auto it = nodes_.rbegin(); it != nodes_.rend(); ++it) graph_->RemoveNode(*it);
+    // Bodies are made of what the graph has.
+    graph_->set_library(graph_->shared_library());
   }
   void Add(Node* node) { nodes_.push_back(node); }
   void Keep() { nodes_.clear(); }
@@ -51,38 +53,6 @@ class Rollback {
   Graph* graph_;
   std::vector<Node*> nodes_;
 };
-
-using Library = std::shared_ptr<tensorflow::FunctionDefLibrary>;
-
-// The graph's library and `from`; null when `from` has nothing.
-StatusOr<Library> MergedLibrary(const tensorflow::FunctionDefLibrary& from, const Graph& graph) {
-  if (from.function_size() == 0 && from.gradient_size() == 0) return Library();
-  Library to = NewMessage<tensorflow::FunctionDefLibrary>();
-  *to = graph.library();
-  HashMap<std::string, const tensorflow::FunctionDef*> present;
-  for (const auto& function : to->function()) {
-    present.emplace(function.signature().name(), &function);
-  }
-  std::vector<const tensorflow::FunctionDef*> fresh;
-  for (const auto& function : from.function()) {
-    auto it = present.find(function.signature().name());
-    if (it == present.end()) {
-      fresh.push_back(&function);
-    } else if (DeterministicBytes(function) != DeterministicBytes(*it->second)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("Function '", function.signature().name(),
-                       "': must be equal to the graph's function of this name, got another body"));
-    }
-  }
-  for (const auto* function : fresh) *to->add_function() = *function;
-  for (const auto& gradient : from.gradient()) {
-    const bool known =
-        std::any_of(to->gradient().begin(), to->gradient().end(),
-                    [&](const auto& g) { return g.function_name() == gradient.function_name(); });
-    if (!known) *to->add_gradient() = gradient;
-  }
-  return to;
-}
 
 tensorflow::VersionDef MergedVersions(tensorflow::VersionDef to,
                                       const tensorflow::VersionDef& from) {
@@ -161,6 +131,9 @@ Status ImportNodes(IncomingNodes* incoming, const ImportOptions& options, Graph*
   verify.unknown_ops = options.unknown_ops;
   verify.allow_internal_names = options.allow_internal_names;
   verify.allow_missing_inputs = !options.input_map.empty();
+  const size_t n = incoming->indices.size();
+  Rollback rollback(graph, n);
+  incoming->library = graph->shared_library();
   MR_RETURN_IF_ERROR(VerifyNodes(verify, graph->bodies(), incoming));
   std::string prefix = options.prefix;
   if (!prefix.empty()) {
@@ -171,14 +144,12 @@ Status ImportNodes(IncomingNodes* incoming, const ImportOptions& options, Graph*
     }
   }
   const GraphDef& def = *incoming->def;
-  const size_t n = incoming->indices.size();
   const auto node_at = [&](size_t i) -> const NodeDef& { return def.node(incoming->indices[i]); };
-  const bool was_empty = graph->num_nodes() == 0 && graph->library().function_size() == 0;
+  const bool was_empty = graph->num_nodes() == 0 && graph->library().empty();
   const bool had_loops = graph->has_loops();
 
   const bool renames = !prefix.empty() || options.uniquify_names;
   HashMap<std::string, std::string> names;
-  Rollback rollback(graph, n);
   std::vector<Node*> made;
   made.reserve(n);
   graph->ReserveNodes(static_cast<int>(n));
@@ -250,7 +221,6 @@ Status ImportNodes(IncomingNodes* incoming, const ImportOptions& options, Graph*
       MR_RETURN_IF_ERROR(CheckInputsConnected(made));
     }
   }
-  MR_ASSIGN_OR_RETURN(Library library, MergedLibrary(def.library(), *graph));
   tensorflow::VersionDef versions =
       was_empty ? def.versions() : MergedVersions(graph->versions(), def.versions());
   if (imported != nullptr) {
@@ -259,7 +229,7 @@ Status ImportNodes(IncomingNodes* incoming, const ImportOptions& options, Graph*
     for (size_t i = 0; i < n; ++i) imported->emplace(node_at(i).name(), made[i]);
   }
   // Nothing fails from here on.
-  if (library != nullptr) graph->set_library(std::move(library));
+  graph->set_library(std::move(incoming->library));
   graph->mutable_versions()->Swap(&versions);
   rollback.Keep();
   return absl::OkStatus();

@@ -17,6 +17,7 @@
 #include "google/protobuf/util/message_differencer.h"
 #include "graph/attr.h"
 #include "graph/check/verify.h"
+#include "graph/function_library.h"
 #include "graph/graph.h"
 #include "graph/import_export.h"
 #include "graph/op_registry.h"
@@ -282,6 +283,13 @@ std::vector<BadGraph> BadGraphs() {
                              A("Tout", "list { type: DT_FLOAT }") + A("f", "func { name: 'F' }")) +
                 kRet),
        "Function: must not call itself, got the cycle 'F' -> 'F'"},
+      {"G31",
+       Function("signature { name: 'Identity' input_arg { name: 'a' type: DT_FLOAT } output_arg { "
+                "name: 'r' type: DT_FLOAT } }" +
+                kBody + kRet),
+       "Function 'Identity': name must not be that of an op, got 'Identity'"},
+      {"G31", Function(kSignature + BodyNode("i", "_Arg", "") + kRet),
+       "Function 'F': node[0] 'i': op must not be at the border of a step, got _Arg"},
       {"G33",
        Function("signature { name: 'F' input_arg { name: 'a' type: DT_FLOAT } input_arg { name: "
                 "'a' type: DT_FLOAT } }"),
@@ -464,7 +472,7 @@ TEST(ImportTest, VersionsAndLibrariesOfSeveralImportsMerge) {
           .ok());
   EXPECT_EQ(graph.versions().producer(), 21);
   EXPECT_EQ(graph.versions().min_consumer(), 12);
-  EXPECT_EQ(graph.library().function_size(), 1);
+  EXPECT_EQ(graph.library().functions().size(), 1u);
   const std::string other = Function(kSignature + BodyNode("j", "Identity", "a", kFloat) +
                                      "ret { key: 'r' value: 'j:output:0' }");
   EXPECT_EQ(ImportGraphDef(Parse(X("w") + other), {}, &graph).message(),

@@ -14,6 +14,7 @@
 #include "core/new_message.h"
 #include "core/tensor_proto.h"
 #include "graph/arg_range.h"
+#include "graph/function_library.h"
 #include "graph/graph.h"
 #include "proto/attr_value.pb.h"
 #include "proto/node_def.pb.h"
@@ -171,6 +172,7 @@ NodeBody::~NodeBody() = default;
 NodeBody::NodeBody(const NodeBody& other)
     : def_(NewMessage<NodeDef>()),
       op_entry_(other.op_entry_),
+      function_(other.function_),
       control_flow_(other.control_flow_),
       detached_(other.detached_),
       input_types_(other.input_types_),
@@ -246,7 +248,12 @@ StatusOr<std::shared_ptr<const NodeBody>> NodeBodies::MakeWithoutValue(const Nod
 StatusOr<std::shared_ptr<const NodeBody>> NodeBodies::FindOrMake(const NodeDef& node,
                                                                  NodeDef* taken, bool with_value,
                                                                  Check check) {
-  const OpEntry* const entry = LookUpOp(node.op());
+  std::shared_ptr<const Function> function;
+  const OpEntry* entry = LookUpOp(node.op());
+  if (entry == nullptr && functions_ != nullptr) {
+    function = functions_->Find(node.op());
+    if (function != nullptr) entry = &function->op();
+  }
   key_.clear();
   const bool keep = AppendKey(node, entry, &key_);
   if (keep) {
@@ -255,6 +262,7 @@ StatusOr<std::shared_ptr<const NodeBody>> NodeBodies::FindOrMake(const NodeDef& 
   MR_RETURN_IF_ERROR(check(node));
   std::shared_ptr<NodeBody> body(new NodeBody);
   body->op_entry_ = entry;
+  body->function_ = std::move(function);
   body->control_flow_ = ControlFlowOf(node.op());
   if (body->op_entry_ != nullptr) {
     MR_RETURN_IF_ERROR(ValidateNodeAttrs(node, body->op_entry_->def));

@@ -34,6 +34,9 @@ class NodeDef;
 
 namespace millrace {
 
+class Function;         // graph/function_library.h
+class FunctionLibrary;  // graph/function_library.h
+
 // Bytes of a Const's value from which on only the tensor holds them.
 inline constexpr size_t kDetachedConstantBytes = 1024;
 
@@ -55,8 +58,10 @@ class NodeBody {
   NodeBody& operator=(const NodeBody&) = delete;
 
   const std::string& op() const;
-  // Null for an op kind that is not registered.
+  // Null for an op kind that is neither registered nor a function of the graph.
   const OpEntry* op_entry() const { return op_entry_; }
+  // The function that a node of this op calls by its name; null for other nodes.
+  const std::shared_ptr<const Function>& function() const { return function_; }
   // Op and attrs, defaults filled in; without name, device and inputs.
   const tensorflow::NodeDef& def() const { return *def_; }
   // Of an unknown op: DT_INVALID for each input, and no outputs.
@@ -83,7 +88,8 @@ class NodeBody {
   tensorflow::AttrValue* MutableAttr(absl::string_view name);
 
   std::shared_ptr<tensorflow::NodeDef> def_;
-  const OpEntry* op_entry_ = nullptr;
+  const OpEntry* op_entry_ = nullptr;  // of the registry, or of function_
+  std::shared_ptr<const Function> function_;
   ControlFlow control_flow_ = ControlFlow::kNone;
   bool detached_ = false;  // the bytes of attr `value` are in value_ only
   std::vector<DType> input_types_, output_types_;
@@ -101,6 +107,10 @@ class NodeBodies {
   NodeBodies();
   ~NodeBodies();
 
+  // Where op kinds are looked up that nobody registered. `functions` outlives this object or the
+  // next call.
+  void set_functions(const FunctionLibrary* functions) { functions_ = functions; }
+
   // The body of `node`. `taken` is null, or the same message: then it loses its attrs once they are
   // in the body (unless a known body is found). Each known op's attrs are validated.
   // InvalidArgument: missing or illegal attr ("attr 'x' must ...", or beginning with op and node).
@@ -117,6 +127,7 @@ class NodeBodies {
 
   struct Known;
   const std::unique_ptr<Known> known_;
+  const FunctionLibrary* functions_ = nullptr;
   std::string key_;  // of the node at hand; kept for its memory
 };
 

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/dtype.h"
+#include "graph/function_library.h"
 
 namespace millrace {
 namespace {
@@ -22,6 +23,9 @@ bool ReadsFiles(absl::string_view op) {
 Status CheckIsPure(const Node& node) {
   if (node.op_entry() == nullptr) return NotPure(node, "its op is not registered");
   if (node.is_stateful()) return NotPure(node, "it is stateful");
+  if (node.body()->function() != nullptr || OnlyCallsFunctions(node.op())) {
+    return NotPure(node, "it calls functions");
+  }
   if (node.is_switch() || node.is_merge() || node.is_enter() || node.is_exit() ||
       node.is_next_iteration() || node.is_send() || node.is_recv() || node.op() == "LoopCond") {
     return NotPure(node, "it is control flow");

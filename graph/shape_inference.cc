@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/shape_inference.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "core/hash_table.h"
+#include "graph/function_body.h"
+#include "graph/function_library.h"
 #include "graph/op_registry.h"
 #include "graph/partial_value.h"
+#include "proto/attr_value.pb.h"
+#include "proto/node_def.pb.h"
 #include "proto/op_def.pb.h"
 
 namespace millrace {
@@ -14,10 +19,11 @@ namespace millrace {
 InferenceContext::InferenceContext(const NodeAttrs& attrs, const tensorflow::OpDef* op,
                                    std::vector<PartialShape> inputs,
                                    std::vector<std::optional<HandleData>> input_handles,
-                                   int num_outputs, Source* source)
+                                   int num_outputs, Source* source, FunctionShapes* functions)
     : RuleContext({}, {}, source),
       attrs_(attrs),
       op_(op),
+      functions_(functions),
       input_shapes_(std::move(inputs)),
       input_handles_(std::move(input_handles)),
       output_shapes_(static_cast<size_t>(num_outputs)),
@@ -25,6 +31,10 @@ InferenceContext::InferenceContext(const NodeAttrs& attrs, const tensorflow::OpD
   input_handles_.resize(input_shapes_.size());
   inputs_ = input_shapes_;
   outputs_ = absl::MakeSpan(output_shapes_);
+}
+
+KnownTensor InferenceContext::KnownInput(int i) {
+  return {input(i), input_handle(i), input_tensor(i)};
 }
 
 Status UnchangedShape(InferenceContext* c) {
@@ -60,6 +70,25 @@ void ForwardInputToOutput(InferenceContext* c, int input, int output) {
   if (c->input_handle(input).has_value()) c->set_output_handle(output, *c->input_handle(input));
 }
 
+Status InferCall(InferenceContext* c, const tensorflow::NameAttrList& function, ArgRange inputs) {
+  if (c->functions() == nullptr) return absl::OkStatus();
+  std::vector<KnownTensor> arguments;
+  for (int i = inputs.begin; i < inputs.end; ++i) arguments.push_back(c->KnownInput(i));
+  MR_ASSIGN_OR_RETURN(const std::vector<KnownTensor> results,
+                      c->functions()->Infer(function, arguments));
+  if (results.empty()) return absl::OkStatus();
+  if (static_cast<int>(results.size()) != c->num_outputs()) {
+    return InvalidArgument("Function '", function.name(), "': must have ", c->num_outputs(),
+                           " results as the call, got ", results.size());
+  }
+  for (int i = 0; i < c->num_outputs(); ++i) {
+    const KnownTensor& result = results[static_cast<size_t>(i)];
+    c->set_output(i, result.shape);
+    if (result.handle.has_value()) c->set_output_handle(i, *result.handle);
+  }
+  return absl::OkStatus();
+}
+
 struct ShapeRefiner::Impl {
   struct Info {
     std::vector<PartialShape> shapes;
@@ -70,6 +99,17 @@ struct ShapeRefiner::Impl {
     // they never leave the part of the graph that hangs on constants and shapes alone.
     bool maybe_constant = false;
   };
+
+  void SetArgument(const Node& node, const KnownTensor& known) {
+    auto info = std::make_unique<Info>();
+    info->shapes = {known.shape};
+    info->handles = {known.handle};
+    if (known.value != nullptr) {
+      info->values.push_back(std::make_unique<Tensor>(*known.value));
+      info->maybe_constant = true;
+    }
+    infos[&node] = std::move(info);
+  }
 
   // Nodes whose value a search has failed to find, so that it visits none twice.
   struct Search {
@@ -251,6 +291,10 @@ struct ShapeRefiner::Impl {
   }
 
   ConstantEvaluator* const evaluator;
+  // Of a function's body: what it may call, how deep it is, how many nodes may still be inferred.
+  const FunctionLibrary* library = nullptr;
+  int depth = 0;
+  int* nodes_left = nullptr;
   HashMap<const Node*, std::unique_ptr<Info>> infos;
 };
 
@@ -286,6 +330,68 @@ class RefinerSource : public InferenceContext::Source {
 
 }  // namespace
 
+// Functions as nodes of one refiner call them.
+class ShapeRefiner::Functions : public FunctionShapes {
+ public:
+  // `nodes_left` of an outermost call is this object's.
+  Functions(Impl* impl, const FunctionLibrary* library)
+      : impl_(impl),
+        library_(library),
+        nodes_left_(impl->nodes_left == nullptr ? &own_nodes_left_ : impl->nodes_left) {}
+
+  StatusOr<std::vector<KnownTensor>> Infer(const tensorflow::NameAttrList& function,
+                                           absl::Span<const KnownTensor> arguments) override {
+    const std::vector<KnownTensor> nothing;
+    if (impl_->depth >= kMaxInferredCalls) return nothing;
+    StatusOr<std::shared_ptr<const FunctionBody>> made = library_->Body(function);
+    // An op that nobody knows is an error of who runs it.
+    if (absl::IsUnimplemented(made.status())) return nothing;
+    MR_RETURN_IF_ERROR(made.status());
+    const FunctionBody& body = **made;
+    if (arguments.size() != body.arguments.size()) {
+      return InvalidArgument("Function '", function.name(), "': must have ", body.arguments.size(),
+                             " arguments, got ", arguments.size());
+    }
+    *nodes_left_ -= body.graph->num_nodes();
+    if (*nodes_left_ < 0) return nothing;
+
+    ShapeRefiner refiner(impl_->evaluator);
+    refiner.impl_->library = library_;
+    refiner.impl_->depth = impl_->depth + 1;
+    refiner.impl_->nodes_left = nodes_left_;
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      refiner.impl_->SetArgument(*body.arguments[i], arguments[i]);
+    }
+    for (const Node* const node : body.order) {
+      if (node->op() == "_Arg") continue;
+      MR_RETURN_IF_ERROR(
+          Prefixed(absl::StrCat("Function '", function.name(), "'"), refiner.AddNode(*node)));
+    }
+    std::vector<KnownTensor> results;
+    for (const Node* const node : body.results) {
+      const OutputRef& source = node->input(0);
+      results.push_back({refiner.OutputShape(*source.node, source.index),
+                         refiner.OutputHandle(*source.node, source.index), nullptr});
+    }
+    return results;
+  }
+
+ private:
+  Impl* const impl_;
+  const FunctionLibrary* const library_;
+  int own_nodes_left_ = kMaxInferredNodes;
+  int* const nodes_left_;
+};
+
+// By the op's shape function, or through the function that the node calls by its name.
+Status ShapeRefiner::Infer(const Node& node, InferenceContext* context) {
+  if (node.body()->function() == nullptr) return node.op_entry()->shape_fn(context);
+  tensorflow::NameAttrList call;
+  call.set_name(node.op());
+  *call.mutable_attr() = node.def().attr();
+  return InferCall(context, call, {0, node.num_inputs()});
+}
+
 ShapeRefiner::ShapeRefiner(ConstantEvaluator* evaluator)
     : impl_(std::make_unique<Impl>(evaluator)) {}
 ShapeRefiner::~ShapeRefiner() = default;
@@ -309,10 +415,12 @@ Status ShapeRefiner::AddNode(const Node& node) {
                                             : OutputHandle(*input.node, input.index));
   }
   RefinerSource<ShapeRefiner> source(this, &node);
+  Functions functions(impl_.get(),
+                      impl_->library != nullptr ? impl_->library : &node.graph()->library());
   InferenceContext context(node.attrs(), &node.op_entry()->def, std::move(inputs),
-                           std::move(handles), node.num_outputs(), &source);
+                           std::move(handles), node.num_outputs(), &source, &functions);
   const std::string where = absl::StrCat(node.op(), " '", node.name(), "'");
-  if (Status status = node.op_entry()->shape_fn(&context); !status.ok()) {
+  if (Status status = Infer(node, &context); !status.ok()) {
     // Some parts (attr look-ups) name the node themselves.
     return absl::StartsWith(status.message(), where) ? status : Prefixed(where, status);
   }

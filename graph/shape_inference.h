@@ -9,6 +9,9 @@
 // or for a shape that an int vector input describes even when only part of it is known
 // (input_as_shape; graph/partial_value.h).
 // Resource outputs also carry dtype and shape of what they hold (handle data).
+// The outputs of a call are those of the function's results: its body is inferred with what is
+// known of the arguments, calls in it likewise, up to kMaxInferredCalls deep and
+// kMaxInferredNodes nodes in all; beyond nothing is known.
 //
 // ShapeRefiner runs the functions over a growing graph and keeps the results.
 //
@@ -39,12 +42,35 @@
 
 namespace millrace {
 
+class FunctionLibrary;
+
 inline constexpr int kMaxConstantDepth = 128;
+inline constexpr int kMaxInferredCalls = 32;
+inline constexpr int kMaxInferredNodes = 200'000;
 
 // What a resource holds.
 struct HandleData {
   DType dtype = DT_INVALID;
   PartialShape shape;
+};
+
+// What is known of a tensor that goes into a function or comes out of it.
+struct KnownTensor {
+  PartialShape shape;
+  std::optional<HandleData> handle;
+  // Of an argument, when it is constant. Valid during the call.
+  const Tensor* value = nullptr;
+};
+
+// Infers what functions of the graph's library make of their arguments.
+class FunctionShapes {
+ public:
+  virtual ~FunctionShapes() = default;
+  // What is known of the results; empty when nothing can be said. An error of the body is one of
+  // the call: NotFound for a function that is not there, InvalidArgument for other numbers of
+  // arguments.
+  virtual StatusOr<std::vector<KnownTensor>> Infer(const tensorflow::NameAttrList& function,
+                                                   absl::Span<const KnownTensor> arguments) = 0;
 };
 
 // What the graph knows besides: the node, and what handles hold. Shape functions that need neither
@@ -54,7 +80,7 @@ class InferenceContext : public RuleContext {
   InferenceContext(const NodeAttrs& attrs, const tensorflow::OpDef* op,
                    std::vector<PartialShape> inputs,
                    std::vector<std::optional<HandleData>> input_handles, int num_outputs,
-                   Source* source);
+                   Source* source, FunctionShapes* functions = nullptr);
 
   // Op and attrs; the value of a large Const is to be had from attrs() only.
   const tensorflow::NodeDef& node() const { return attrs_.node(); }
@@ -76,12 +102,18 @@ class InferenceContext : public RuleContext {
     output_handles_[static_cast<size_t>(i)] = std::move(data);
   }
 
+  // Null outside of a graph.
+  FunctionShapes* functions() const { return functions_; }
+  // What is known of input i, as the argument of a function.
+  KnownTensor KnownInput(int i);
+
   const std::vector<PartialShape>& outputs() const { return output_shapes_; }
   const std::vector<std::optional<HandleData>>& output_handles() const { return output_handles_; }
 
  private:
   NodeAttrs attrs_;
   const tensorflow::OpDef* op_;
+  FunctionShapes* functions_;
   std::vector<PartialShape> input_shapes_;
   std::vector<std::optional<HandleData>> input_handles_;
   std::vector<PartialShape> output_shapes_;
@@ -105,6 +137,9 @@ Status ValueDependentShape(InferenceContext* c);
 // Output `output` is input `input` passed on: its shape and what it is a handle of (Identity,
 // Switch, Enter, ...).
 void ForwardInputToOutput(InferenceContext* c, int input, int output);
+// The outputs are the results of `function` called with inputs [first, first + size); unknown where
+// it cannot be looked at. InvalidArgument for another number of results than outputs.
+Status InferCall(InferenceContext* c, const tensorflow::NameAttrList& function, ArgRange inputs);
 
 // Computes stateless nodes whose inputs are constant. Implemented by the runtime; see
 // runtime/constant_evaluator.h. The inputs are in the order of the node's data inputs.
@@ -139,6 +174,9 @@ class ShapeRefiner {
 
  private:
   struct Impl;
+  class Functions;
+  static Status Infer(const Node& node, InferenceContext* context);
+
   std::unique_ptr<Impl> impl_;
 };
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -25,9 +24,11 @@
 #include "core/tensor_proto.h"
 #include "graph/arg_range.h"
 #include "graph/attr.h"
+#include "graph/function_library.h"
 #include "graph/node_body.h"
 #include "graph/op_registry.h"
 #include "proto/attr_value.pb.h"
+#include "proto/function.pb.h"
 #include "proto/node_def.pb.h"
 #include "proto/op_def.pb.h"
 
@@ -36,7 +37,6 @@ namespace {
 
 using tensorflow::AttrValue;
 using tensorflow::FunctionDef;
-using tensorflow::FunctionDefLibrary;
 using tensorflow::GraphDef;
 using tensorflow::NodeDef;
 using tensorflow::OpDef;
@@ -132,7 +132,7 @@ Status CheckAttrs(const NodeDef& node, bool in_function) {
   return absl::OkStatus();
 }
 
-// Of a call of a library function, or of a node in one, whose attrs are given.
+// Of a node in a function, whose attrs are given.
 struct OwnedTypes {
   std::vector<DType> inputs, outputs;
 };
@@ -237,30 +237,10 @@ Status CheckColocation(int num_nodes, const HashMap<absl::string_view, int>& ind
 
 // ---- functions ---------------------------------------------------------------------------------
 
-using FunctionIndex = HashMap<absl::string_view, const FunctionDef*>;
-
-StatusOr<FunctionIndex> IndexFunctions(const FunctionDefLibrary& library) {
-  if (library.function_size() > kMaxFunctions) {
-    return InvalidArgument("GraphDef: library must have at most ", kMaxFunctions,
-                           " functions, got ", library.function_size());
-  }
-  FunctionIndex index;
-  for (const FunctionDef& function : library.function()) {
-    if (function.signature().name().empty()) {
-      return absl::InvalidArgumentError("Function: signature must have a name, got none");
-    }
-    if (!index.emplace(function.signature().name(), &function).second) {
-      return InvalidArgument("Function '", function.signature().name(),
-                             "': name must be unique, got two");
-    }
-  }
-  return index;
-}
-
-const OpDef* FindOpOrFunction(const std::string& op, const FunctionIndex& functions) {
+const OpDef* FindOpOrFunction(const std::string& op, const FunctionLibrary& functions) {
   if (const OpEntry* entry = LookUpOp(op); entry != nullptr) return &entry->def;
-  auto it = functions.find(op);
-  return it == functions.end() ? nullptr : &it->second->signature();
+  const std::shared_ptr<const Function> function = functions.Find(op);
+  return function == nullptr ? nullptr : &function->op().def;  // the library keeps it
 }
 
 Status CheckOpKind(const NodeDef& node, const OpDef* op, const VerifyOptions& options) {
@@ -273,12 +253,15 @@ Status CheckOpKind(const NodeDef& node, const OpDef* op, const VerifyOptions& op
 
 class FunctionChecker {
  public:
-  FunctionChecker(const FunctionDef& function, const FunctionIndex& functions,
+  FunctionChecker(const FunctionDef& function, const FunctionLibrary& functions,
                   const VerifyOptions& options)
       : function_(function), functions_(functions), options_(options) {}
 
   Status Check() {
     const OpDef& signature = function_.signature();
+    if (LookUpOp(signature.name()) != nullptr) {
+      return InvalidArgument("name must not be that of an op, got '", signature.name(), "'");
+    }
     for (const OpDef::ArgDef& arg : signature.input_arg()) {
       if (arg.name().empty()) return InvalidArgument("argument must have a name, got none");
       if (!args_.emplace(arg.name(), &arg).second) {
@@ -317,6 +300,10 @@ class FunctionChecker {
     }
     for (int i = 0; i < function_.node_def_size(); ++i) {
       const NodeDef& node = function_.node_def(i);
+      if (node.op() == "_Arg" || node.op() == "_Retval") {
+        return InvalidArgument("node[", i, "] '", node.name(),
+                               "': op must not be at the border of a step, got ", node.op());
+      }
       MR_RETURN_IF_ERROR(
           Prefixed(absl::StrCat("node[", i, "] '", node.name(), "'"), CheckBody(node)));
     }
@@ -425,51 +412,11 @@ class FunctionChecker {
   }
 
   const FunctionDef& function_;
-  const FunctionIndex& functions_;
+  const FunctionLibrary& functions_;
   const VerifyOptions& options_;
   HashMap<absl::string_view, const OpDef::ArgDef*> args_;
   HashMap<absl::string_view, const NodeDef*> nodes_;
 };
-
-// Calls f with the name of every function that `value` names, at any depth (bounded by
-// CheckNesting, which has run before).
-void ForEachFunc(const AttrValue& value, absl::FunctionRef<void(const std::string&)> f) {
-  auto visit = [&](const tensorflow::NameAttrList& func) {
-    f(func.name());
-    for (const auto& [name, inner] : func.attr()) ForEachFunc(inner, f);
-  };
-  if (value.value_case() == AttrValue::kFunc) visit(value.func());
-  if (value.value_case() == AttrValue::kList) {
-    for (const auto& func : value.list().func()) visit(func);
-  }
-}
-
-// Functions are expanded in place: one that reaches itself would never end.
-Status CheckRecursion(const FunctionDefLibrary& library) {
-  HashMap<absl::string_view, int> number;
-  for (int i = 0; i < library.function_size(); ++i) {
-    number.emplace(library.function(i).signature().name(), i);
-  }
-  Dependencies calls;
-  for (const FunctionDef& function : library.function()) {
-    HashSet<int> callees;
-    auto add = [&](const std::string& name) {
-      auto it = number.find(name);
-      if (it != number.end() && callees.insert(it->second).second) calls.AddInput(it->second);
-    };
-    for (const NodeDef& node : function.node_def()) {
-      add(node.op());
-      for (const auto& [name, value] : node.attr()) ForEachFunc(value, add);
-    }
-    calls.EndNode();
-  }
-  StatusOr<std::vector<int>> order =
-      calls.Order([&](int i) { return library.function(i).signature().name(); });
-  if (order.ok()) return absl::OkStatus();
-  absl::string_view text = order.status().message();
-  return InvalidArgument("Function: must not call itself, got ",
-                         text.substr(text.find("the cycle")));
-}
 
 }  // namespace
 
@@ -493,13 +440,14 @@ Status VerifyVersions(const tensorflow::VersionDef& versions) {
   return absl::OkStatus();
 }
 
-Status VerifyFunctions(const FunctionDefLibrary& library, const VerifyOptions& options) {
-  MR_ASSIGN_OR_RETURN(FunctionIndex functions, IndexFunctions(library));
-  for (const FunctionDef& function : library.function()) {
-    MR_RETURN_IF_ERROR(Prefixed(absl::StrCat("Function '", function.signature().name(), "'"),
-                                FunctionChecker(function, functions, options).Check()));
+Status VerifyFunctions(const FunctionLibrary& library, const FunctionLibrary& known,
+                       const VerifyOptions& options) {
+  for (const auto& function : library.functions()) {
+    if (known.Find(function->name()) == function) continue;
+    MR_RETURN_IF_ERROR(Prefixed(absl::StrCat("Function '", function->name(), "'"),
+                                FunctionChecker(function->def(), library, options).Check()));
   }
-  return CheckRecursion(library);
+  return library.CheckNoRecursion();
 }
 
 int64_t NodesVerifiedForTesting() { return nodes_verified.load(std::memory_order_relaxed); }
@@ -515,8 +463,11 @@ Status Verify(const VerifyOptions& options, bool with_values, NodeBodies* bodies
     return InvalidArgument("GraphDef: must have at most ", kMaxGraphNodes, " nodes, got ",
                            def.node_size());
   }
-  MR_RETURN_IF_ERROR(VerifyFunctions(def.library(), options));
-  MR_ASSIGN_OR_RETURN(const FunctionIndex functions, IndexFunctions(def.library()));
+  const std::shared_ptr<const FunctionLibrary> known = incoming->library;
+  MR_ASSIGN_OR_RETURN(incoming->library, known->With(def.library()));
+  const FunctionLibrary& functions = *incoming->library;
+  bodies->set_functions(&functions);
+  MR_RETURN_IF_ERROR(VerifyFunctions(functions, *known, options));
 
   const int n = static_cast<int>(incoming->indices.size());
   nodes_verified.fetch_add(n, std::memory_order_relaxed);
@@ -531,7 +482,6 @@ Status Verify(const VerifyOptions& options, bool with_values, NodeBodies* bodies
   HashMap<absl::string_view, int> index;
   index.reserve(static_cast<size_t>(n));
   std::vector<Signature> signatures(static_cast<size_t>(n));
-  std::deque<OwnedTypes> owned_types;
   incoming->bodies.resize(static_cast<size_t>(n));
   const auto check = [](const NodeDef& node) { return CheckAttrs(node, /*in_function=*/false); };
   bool colocation = false;
@@ -553,33 +503,20 @@ Status Verify(const VerifyOptions& options, bool with_values, NodeBodies* bodies
     if (Status s = CheckOpKind(node, op, options); !s.ok()) return Prefixed(where(i), s);
     Signature& signature = signatures[static_cast<size_t>(i)];
     colocation |= node.attr().contains("_class");
-    // Before the attrs may be moved away.
-    const bool is_call = op != nullptr && LookUpOp(node.op()) == nullptr;
-    Status status;
-    if (is_call) {
-      status = CheckAttrs(node, /*in_function=*/false);
-      OwnedTypes& types = owned_types.emplace_back();
-      if (status.ok()) status = CheckTypes(node, *op, &types);
-      signature.known = true;
-      signature.inputs = types.inputs;
-      signature.outputs = types.outputs;
-    }
-    if (status.ok()) {
-      NodeDef* const taken =
-          incoming->taken == nullptr
-              ? nullptr
-              : incoming->taken->mutable_node(incoming->indices[static_cast<size_t>(i)]);
-      StatusOr<std::shared_ptr<const NodeBody>> body =
-          with_values ? bodies->Make(node, taken, check) : bodies->MakeWithoutValue(node, check);
-      status = body.status();
-      if (body.ok()) {
-        if (op != nullptr && !is_call) {
-          signature.known = true;
-          signature.inputs = (*body)->input_types();
-          signature.outputs = (*body)->output_types();
-        }
-        incoming->bodies[static_cast<size_t>(i)] = *std::move(body);
+    NodeDef* const taken =
+        incoming->taken == nullptr
+            ? nullptr
+            : incoming->taken->mutable_node(incoming->indices[static_cast<size_t>(i)]);
+    StatusOr<std::shared_ptr<const NodeBody>> body =
+        with_values ? bodies->Make(node, taken, check) : bodies->MakeWithoutValue(node, check);
+    const Status status = body.status();
+    if (body.ok()) {
+      if (op != nullptr) {
+        signature.known = true;
+        signature.inputs = (*body)->input_types();
+        signature.outputs = (*body)->output_types();
       }
+      incoming->bodies[static_cast<size_t>(i)] = *std::move(body);
     }
     if (!status.ok()) {
       // NodeTypes names op and node itself.

@@ -25,9 +25,9 @@
 #include <vector>
 
 #include "core/status.h"
+#include "graph/function_library.h"
 #include "graph/graph.h"
 #include "graph/node_body.h"
-#include "proto/function.pb.h"
 #include "proto/graph.pb.h"
 #include "proto/versions.pb.h"
 
@@ -37,7 +37,6 @@ namespace millrace {
 inline constexpr int kMaxGraphNodes = 10'000'000;
 inline constexpr int64_t kMaxGraphOutputs = 32'000'000;  // declared or referred to, of all nodes
 inline constexpr int kMaxAttrNesting = 64;               // functions with functions as attrs
-inline constexpr int kMaxFunctions = 1'000'000;          // in one library
 
 enum class UnknownOps { kKeep, kRefuse };
 
@@ -57,6 +56,8 @@ struct IncomingNodes {
   // Null, or the same message: then attrs are moved out of its nodes.
   tensorflow::GraphDef* taken = nullptr;
   std::vector<int> indices;  // which of its nodes, ascending
+  // What the graph has that they go into; verification adds the functions of the message.
+  std::shared_ptr<const FunctionLibrary> library = FunctionLibrary::Empty();
 
   // Where an input comes from.
   struct Source {
@@ -70,9 +71,10 @@ struct IncomingNodes {
   bool has_loops = false;
 };
 
-// VerifyGraphDef of the nodes at `indices`; the library and versions are verified whole. Fills in
-// the rest. `bodies` makes the bodies; its owner is the graph that the nodes go into. With `taken`,
-// an error leaves the message without some of its attrs.
+// VerifyGraphDef of the nodes at `indices`; versions and the functions that are new to the library
+// are verified whole. Fills in the rest. `bodies` makes the bodies; its owner is the graph that the
+// nodes go into, and it looks into `nodes->library` from then on. With `taken`, an error leaves the
+// message without some of its attrs.
 Status VerifyNodes(const VerifyOptions& options, NodeBodies* bodies, IncomingNodes* nodes);
 // Of a graph in memory: what AddNode and AddEdge cannot see: inputs without source, cycles, frames.
 Status VerifyGraph(const Graph& graph);
@@ -82,7 +84,8 @@ int64_t NodesVerifiedForTesting();
 
 // tf-core B1.6.
 Status VerifyVersions(const tensorflow::VersionDef& versions);
-Status VerifyFunctions(const tensorflow::FunctionDefLibrary& library,
+// The functions of `library` that are not in `known`, and that none of all calls itself.
+Status VerifyFunctions(const FunctionLibrary& library, const FunctionLibrary& known,
                        const VerifyOptions& options = {});
 
 }  // namespace millrace

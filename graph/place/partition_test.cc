@@ -13,6 +13,7 @@
 #include "core/dtype.h"
 #include "core/shape.h"
 #include "core/tensor.h"
+#include "graph/function_library.h"
 #include "graph/scope.h"
 #include "graph/testing/tiny_ops.h"
 #include "runtime/engine/kernel_runner.h"
@@ -80,15 +81,17 @@ TEST_F(PartitionTest, OneLocationIsACopy) {
   const Output x = X(root_, kPs);
   On(kPs, Call(root_.WithControlDependencies({x.op()}).WithName("y"), "Mul", {x, x}));
   root_.graph()->mutable_versions()->set_producer(77);
-  const auto library = std::make_shared<tensorflow::FunctionDefLibrary>();
-  library->add_function()->mutable_signature()->set_name("f");
-  root_.graph()->set_library(library);
+  tensorflow::FunctionDefLibrary functions;
+  functions.add_function()->mutable_signature()->set_name("f");
+  const auto library = FunctionLibrary::Empty()->With(functions);
+  ASSERT_TRUE(library.ok()) << library.status();
+  root_.graph()->set_library(*library);
   const GraphPartitions parts = Cut();
   ASSERT_THAT(parts, SizeIs(1));
   const Graph& part = *parts.at(kPs);
   EXPECT_EQ(part.num_nodes(), 2);
   EXPECT_EQ(part.versions().producer(), 77);
-  EXPECT_EQ(part.library().function(0).signature().name(), "f");
+  EXPECT_EQ(part.library().functions()[0]->name(), "f");
   EXPECT_THAT(part.NodeToDef(*part.FindNode("y")).input(), ElementsAre("x", "x", "^x"));
 }
 

@@ -8,6 +8,7 @@
 #include "core/hash_table.h"
 #include "core/new_message.h"
 #include "graph/attr.h"
+#include "graph/function_library.h"
 #include "graph/pure.h"
 #include "proto/node_def.pb.h"
 #include "proto/versions.pb.h"
@@ -101,6 +102,7 @@ bool RewriteContext::ShapesAreKnownOf(const Node& asked) {
   // a default may be fed over.
   const auto is_trusted = [this](const Node& node) {
     if (node.op_entry() == nullptr || node.op() == "PlaceholderWithDefault") return false;
+    if (node.body()->function() != nullptr || OnlyCallsFunctions(node.op())) return false;
     for (const DType type : node.output_types()) {
       if (IsRef(type)) return false;
     }
