@@ -21,6 +21,7 @@
 //
 // Values; thread-compatible.
 
+#include <concepts>
 #include <initializer_list>
 #include <map>
 #include <optional>
@@ -30,6 +31,7 @@
 
 #include "absl/strings/string_view.h"
 #include "graph/scope.h"
+#include "ops/sparse/sparse_tensor.h"
 
 namespace millrace {
 
@@ -45,15 +47,32 @@ struct NameAt {
   std::source_location where;
 };
 
+// A tensor of a graph, dense or sparse; made implicitly of either.
+struct DenseOrSparse {
+  template <std::convertible_to<Output> T>
+  DenseOrSparse(const T& tensor) : dense(tensor) {}                  // NOLINT
+  DenseOrSparse(SparseTensor tensor) : sparse(std::move(tensor)) {}  // NOLINT
+  bool is_sparse() const { return sparse.valid(); }
+  Output dense;  // one of both is valid
+  SparseTensor sparse;
+};
+
 namespace estimator_internal {
 
 using TensorMap = std::map<std::string, Output>;
+using SparseTensorMap = std::map<std::string, SparseTensor>;
 
-// Both report into `scope`, when there is one, and return an invalid Output then.
-Output FindTensor(const char* role, const TensorMap& tensors, const std::optional<Scope>& scope,
-                  const NameAt& name);
-Output OnlyTensor(const char* role, const TensorMap& tensors, const std::optional<Scope>& scope,
-                  std::source_location where);
+// What a set of tensors looks through; kept by the caller for the call.
+struct TensorsByName {
+  const char* role;
+  const TensorMap& dense;
+  const SparseTensorMap& sparse;
+  const std::optional<Scope>& scope;
+};
+// They report into the scope, when there is one, and return an invalid tensor then.
+Output FindTensor(const TensorsByName& tensors, const NameAt& name);
+SparseTensor FindSparseTensor(const TensorsByName& tensors, const NameAt& name);
+Output OnlyTensor(const TensorsByName& tensors, std::source_location where);
 
 }  // namespace estimator_internal
 
@@ -61,27 +80,51 @@ template <typename Role>
 class ModelTensors {
  public:
   using Map = std::map<std::string, Output>;
+  using SparseMap = std::map<std::string, SparseTensor>;
 
   ModelTensors() = default;  // none
   ModelTensors(Output one)   // NOLINT
       : tensors_{{Role::kDefaultName, std::move(one)}}, is_single_(true) {}
   ModelTensors(Map tensors) : tensors_(std::move(tensors)) {}  // NOLINT
-  ModelTensors(std::initializer_list<Map::value_type> tensors) : tensors_(tensors) {}
+  ModelTensors(std::initializer_list<Map::value_type> tensors) requires(!Role::kMayBeSparse)
+      : tensors_(tensors) {}
 
-  bool empty() const { return tensors_.empty(); }
+  ModelTensors(Map tensors, SparseMap sparse_tensors) requires(Role::kMayBeSparse)
+      : tensors_(std::move(tensors)), sparse_(std::move(sparse_tensors)) {}
+  ModelTensors(
+      std::initializer_list<std::pair<const std::string, DenseOrSparse>> tensors)  // NOLINT
+      requires(Role::kMayBeSparse) {
+    for (const auto& [name, tensor] : tensors) {
+      if (tensor.is_sparse()) {
+        sparse_.emplace(name, tensor.sparse);
+      } else {
+        tensors_.emplace(name, tensor.dense);
+      }
+    }
+  }
+
+  bool empty() const { return tensors_.empty() && sparse_.empty(); }
   // Made of one tensor without a name.
   bool is_single() const { return is_single_; }
-  bool has(absl::string_view name) const { return tensors_.count(std::string(name)) > 0; }
-  // By name, in the order of the names; a single one by its default name.
-  const Map& map() const { return tensors_; }
-
-  // Invalid, and the graph's error, when there is none of that name.
-  Output operator[](const NameAt& name) const {
-    return estimator_internal::FindTensor(Role::kRole, tensors_, scope_, name);
+  bool has(absl::string_view name) const {
+    return tensors_.count(std::string(name)) > 0 || is_sparse(name);
   }
-  // The only one. Invalid, and the graph's error, when there are none or several.
+  bool is_sparse(absl::string_view name) const { return sparse_.count(std::string(name)) > 0; }
+  // The dense ones by name, in the order of the names; a single one by its default name.
+  const Map& map() const { return tensors_; }
+  const SparseMap& sparse_map() const { return sparse_; }
+
+  // Invalid, and the graph's error, when there is no dense one of that name.
+  Output operator[](const NameAt& name) const {
+    return estimator_internal::FindTensor(ByName(), name);
+  }
+  // The same for a sparse one.
+  SparseTensor sparse(const NameAt& name) const {
+    return estimator_internal::FindSparseTensor(ByName(), name);
+  }
+  // The only one. Invalid, and the graph's error, when there are none or several, or it is sparse.
   Output single(std::source_location where = std::source_location::current()) const {
-    return estimator_internal::OnlyTensor(Role::kRole, tensors_, scope_, where);
+    return estimator_internal::OnlyTensor(ByName(), where);
   }
   operator Output() const { return single(); }  // NOLINT
 
@@ -93,7 +136,12 @@ class ModelTensors {
   }
 
  private:
+  estimator_internal::TensorsByName ByName() const {
+    return {Role::kRole, tensors_, sparse_, scope_};
+  }
+
   Map tensors_;
+  SparseMap sparse_;  // other names than those of tensors_
   bool is_single_ = false;
   std::optional<Scope> scope_;
 };
@@ -101,18 +149,22 @@ class ModelTensors {
 namespace estimator_internal {
 
 struct FeaturesRole {
+  static constexpr bool kMayBeSparse = true;
   static constexpr char kRole[] = "features";
   static constexpr char kDefaultName[] = "feature";
 };
 struct LabelsRole {
+  static constexpr bool kMayBeSparse = true;
   static constexpr char kRole[] = "labels";
   static constexpr char kDefaultName[] = "label";
 };
 struct PredictionsRole {
+  static constexpr bool kMayBeSparse = false;
   static constexpr char kRole[] = "predictions";
   static constexpr char kDefaultName[] = "output";
 };
 struct ReceiversRole {
+  static constexpr bool kMayBeSparse = false;
   static constexpr char kRole[] = "receiver tensors";
   static constexpr char kDefaultName[] = "input";
 };

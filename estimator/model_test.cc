@@ -107,6 +107,46 @@ TEST(ModelTensorsTest, ASingleOneHasItsDefaultName) {
   EXPECT_TRUE(Labels().empty());
 }
 
+TEST_F(ModelFnTest, FeaturesAndLabelsMayBeSparse) {
+  const SparseTensor words = {Placeholder(root_, DT_INT64, {-1, 2}),
+                              Placeholder(root_, DT_STRING, {-1}),
+                              Placeholder(root_, DT_INT64, {2})};
+  const Features both = {{"x", x_}, {"words", words}};
+  EXPECT_TRUE(both.has("words"));
+  EXPECT_TRUE(both.is_sparse("words"));
+  EXPECT_FALSE(both.is_sparse("x"));
+  EXPECT_EQ(both["x"], x_);
+  EXPECT_EQ(both.sparse("words").values, words.values);
+  EXPECT_EQ(both.map().size(), 1u);
+  EXPECT_EQ(both.sparse_map().size(), 1u);
+  EXPECT_FALSE(Features(Features::Map(), {{"words", words}}).empty());
+  EXPECT_TRUE(Labels({{"tags", words}}).is_sparse("tags"));
+
+  features_ = both.In(root_);
+  EXPECT_STATUS(Call([](const Scope&, Output f) { return Predicts(f); }),
+                absl::StatusCode::kInvalidArgument,
+                "features used as one tensor must be one dense one, got 'x', 'words' (sparse)");
+}
+
+TEST_F(ModelFnTest, ASparseTensorIsAskedForAsSuch) {
+  const SparseTensor words = {Placeholder(root_, DT_INT64, {-1, 2}),
+                              Placeholder(root_, DT_STRING, {-1}),
+                              Placeholder(root_, DT_INT64, {2})};
+  features_ = Features({{"x", x_}, {"words", words}}).In(root_);
+  EXPECT_STATUS(Call([](const Scope&, const Features& f) { return Predicts(f["words"]); }),
+                absl::StatusCode::kInvalidArgument,
+                "features['words'] must be a dense tensor here, got a sparse one; ask for it by "
+                "features.sparse");
+}
+
+TEST_F(ModelFnTest, ADenseTensorIsNoSparseOne) {
+  features_ = Features({{"x", x_}}).In(root_);
+  EXPECT_STATUS(
+      Call([](const Scope&, const Features& f) { return Predicts(f.sparse("x").values); }),
+      absl::StatusCode::kInvalidArgument,
+      "features['x'] must be a sparse tensor here, got a dense one");
+}
+
 TEST(ParamsTest, ValuesHaveTheTypeThatIsAskedFor) {
   const Params params = {{"rate", 0.5}, {"layers", 3}, {"name", "Adam"}, {"on", true}};
   EXPECT_EQ(params.Get("rate", 0.1), 0.5);
