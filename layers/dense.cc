@@ -51,16 +51,22 @@ DenseLayer Dense(ScopeAt at, const Output& x, int64_t units, const DenseAttrs& a
   const Scope scope = at.scope.CompositeScope(kName);
   const ScopeAt in(scope, at.where);
   DenseLayer layer;
-  layer.kernel = MakeWeight(in, "kernel", {inputs, units}, dtype,
-                            {attrs.kernel_initializer, attrs.kernel_regularizer, attrs.trainable});
+  layer.kernel_parts =
+      MakeWeightParts(in, "kernel", {inputs, units}, dtype, attrs.partitioner,
+                      {attrs.kernel_initializer, attrs.kernel_regularizer, attrs.trainable});
   if (attrs.use_bias) {
-    layer.bias = MakeWeight(in, "bias", {units}, dtype,
-                            {attrs.bias_initializer, attrs.bias_regularizer, attrs.trainable});
+    layer.bias_parts =
+        MakeWeightParts(in, "bias", {units}, dtype, attrs.partitioner,
+                        {attrs.bias_initializer, attrs.bias_regularizer, attrs.trainable});
   }
   if (!at.scope.ok()) return {};
+  if (!attrs.partitioner) {
+    layer.kernel = layer.kernel_parts.parts[0];
+    if (attrs.use_bias) layer.bias = layer.bias_parts.parts[0];
+  }
   const Output rows = rank == 2 ? x : Reshape(in, x, Const<int64_t>(in, {-1, inputs}));
-  Output y = MatMul(in, rows, layer.kernel.value);
-  if (attrs.use_bias) y = BiasAdd(in, y, layer.bias.value);
+  Output y = MatMul(in, rows, WholeValue(in, layer.kernel_parts));
+  if (attrs.use_bias) y = BiasAdd(in, y, WholeValue(in, layer.bias_parts));
   if (rank > 2) y = Reshape(in, y, ShapeWithLast(in, x, rank, units));
   static_cast<Output&>(layer) = Activated(in, attrs.activation, y);
   return layer;

@@ -59,6 +59,42 @@ TEST(Dense, ActsOnTheLastDimensionOfAnyRank) {
   }
 }
 
+// Of TensorFlow 1.15's estimators: "dnn/hiddenlayer_0/kernel/part_0" and a node
+// "dnn/hiddenlayer_0/kernel".
+TEST(Dense, APartitionerCutsKernelAndBias) {
+  const Tensor kernel = TensorOf<float>({3, 3}, {1, 2, 3, -4, 5, -6, 7, 8, 9});
+  const Tensor x_value = TensorOf<float>({1, 3}, {1, 2, 3});
+  const auto rows = [&](ScopeAt at, const InitialShape& shape, DType) {
+    return Slice(at, Const(at, kernel),
+                 Const<int32_t>(at, {static_cast<int32_t>(shape.first_row), 0}),
+                 Const<int32_t>(at, {static_cast<int32_t>(shape.shape.dim(0)), 3}));
+  };
+  for (const int parts : {1, 2}) {
+    Scope root;
+    const Output x = Placeholder(root, DT_FLOAT, {-1, 3});
+    const DenseLayer y = Dense(root.WithName("hiddenlayer_0"), x, 3,
+                               {.kernel_initializer = rows,
+                                .bias_initializer = OnesInitializer(),
+                                .partitioner = FixedSizePartitioner(parts)});
+    ASSERT_OK(root.status());
+    EXPECT_FALSE(y.kernel.valid());
+    EXPECT_EQ(y.kernel_parts.name, "hiddenlayer_0/kernel");
+    EXPECT_EQ(y.kernel_parts.parts.size(), static_cast<size_t>(parts));
+    std::vector<std::string> want = {"hiddenlayer_0/kernel/part_0", "hiddenlayer_0/kernel/part_1",
+                                     "hiddenlayer_0/bias/part_0", "hiddenlayer_0/bias/part_1"};
+    if (parts == 1) want = {want[0], want[2]};
+    EXPECT_EQ(NamesOf(root, "variables"), want);
+    EXPECT_EQ(y.node()->name(), "hiddenlayer_0/BiasAdd");
+    EXPECT_NE(root.graph()->FindNode("hiddenlayer_0/kernel"), nullptr);
+    ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> out, RunInitialized(root, {{x, x_value}}, {y}));
+    ExpectTensorNear(out[0], TensorOf<float>({1, 3}, {15, 37, 19}), 1e-6, 0);
+  }
+  Scope root;
+  const DenseLayer whole = Dense(root, Placeholder(root, DT_FLOAT, {-1, 3}), 3);
+  EXPECT_EQ(whole.kernel_parts.parts.size(), 1u);
+  EXPECT_EQ(whole.kernel_parts.parts[0].name, whole.kernel.name);
+}
+
 TEST(Dense, NamesVariablesAsTensorFlowsLayers) {
   Scope root;
   const Output x = Placeholder(root, DT_FLOAT, {-1, 4});

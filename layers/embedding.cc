@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "layers/embedding.h"
 
-#include <algorithm>
-#include <cmath>
 #include <limits>
 #include <optional>
 #include <string>
@@ -269,42 +267,16 @@ Output EmbeddingLookupSparse(ScopeAt at, const PartitionedVariable& table, const
 
 // --- Layers --------------------------------------------------------------------------------------
 
-Partitioner FixedSizePartitioner(int num_parts) {
-  return [num_parts](const Shape& shape, DType) {
-    return shape.is_scalar() ? 1 : static_cast<int>(std::min<int64_t>(num_parts, shape.dim(0)));
-  };
-}
-
-Partitioner MinMaxPartitioner(int max_parts, int64_t min_slice_bytes) {
-  return [max_parts, min_slice_bytes](const Shape& shape, DType dtype) {
-    if (shape.is_scalar()) return 1;
-    const double bytes =
-        static_cast<double>(shape.num_elements()) * static_cast<double>(DTypeSize(dtype));
-    const double parts =
-        std::ceil(bytes / static_cast<double>(std::max<int64_t>(min_slice_bytes, 1)));
-    const int64_t most = std::min<int64_t>(max_parts, shape.dim(0));
-    return static_cast<int>(std::max<int64_t>(
-        1, parts < static_cast<double>(most) ? static_cast<int64_t>(parts) : most));
-  };
-}
-
 namespace {
 
 // A table of rows by id, whole or in parts.
 PartitionedVariable MakeTable(const ScopeAt& at, const std::string& name, const Shape& shape,
                               DType dtype, const Partitioner& partitioner,
                               const WeightAttrs& attrs) {
-  PartitionedVariable table;
   const Scope scope = at.scope.WithName(name);
-  const ScopeAt named(scope, at.where);
-  if (partitioner) {
-    table = MakePartitionedVariable(named, shape, dtype, partitioner(shape, dtype),
-                                    attrs.initializer, {.trainable = attrs.trainable});
-  } else {
-    const Variable whole =
-        MakeVariable(named, shape, dtype, attrs.initializer, {.trainable = attrs.trainable});
-    table = {.name = whole.name, .parts = {whole}, .full_shape = shape};
-  }
+  PartitionedVariable table =
+      MakeVariableInParts({scope, at.where}, shape, dtype, partitioner, attrs.initializer,
+                          {.trainable = attrs.trainable});
   for (const Variable& part : table.parts) AddRegularizationLoss(at, part, attrs.regularizer);
   return table;
 }

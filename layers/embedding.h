@@ -13,11 +13,11 @@
 // IndexedSlices of those rows: no tensor of the table's size is ever made.
 
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "graph/node_builder.h"
 #include "layers/initializers.h"
+#include "layers/partitioner.h"  // IWYU pragma: export
 #include "layers/regularizers.h"
 #include "layers/variable.h"
 #include "layers/weight.h"
@@ -70,13 +70,6 @@ Output EmbeddingLookupSparse(ScopeAt at, const PartitionedVariable& table, const
                              Combiner combiner = Combiner::kMean);
 
 // --- Layers --------------------------------------------------------------------------------------
-
-// Into how many parts along dimension 0 a variable of this shape is cut.
-using Partitioner = std::function<int(const Shape& shape, DType dtype)>;
-// So many parts, or one per row where there are fewer rows.
-Partitioner FixedSizePartitioner(int num_parts);
-// Parts of at least min_slice_bytes, at most max_parts of them.
-Partitioner MinMaxPartitioner(int max_parts, int64_t min_slice_bytes = int64_t{256} << 10);
 
 struct EmbeddingAttrs {
   DType dtype = DT_FLOAT;

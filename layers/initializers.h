@@ -32,10 +32,12 @@ namespace millrace {
 // The shape of a value: of a whole variable, or of a part of one.
 struct InitialShape {
   InitialShape(const Shape& whole) : shape(whole), full_shape(whole) {}  // NOLINT
-  InitialShape(Shape part, Shape whole) : shape(std::move(part)), full_shape(std::move(whole)) {}
+  InitialShape(Shape part, Shape whole, int64_t first = 0)
+      : shape(std::move(part)), full_shape(std::move(whole)), first_row(first) {}
   operator const Shape&() const { return shape; }  // NOLINT: for those that do not ask for more
   Shape shape;
   Shape full_shape;
+  int64_t first_row = 0;  // of the whole that is in the part
 };
 
 using Initializer = std::function<Output(ScopeAt at, const InitialShape& shape, DType dtype)>;

@@ -238,8 +238,9 @@ PartitionedVariable MakePartitionedVariable(ScopeAt at, const Shape& full_shape,
     const std::string name = absl::StrCat("part_", i);
     VariableAttrs part_attrs = attrs;
     part_attrs.slice = std::move(slice);
-    result.parts.push_back(MakeInitialized(
-        ScopeAt(parts, at.where), name, {*part_shape, full_shape}, dtype, initializer, part_attrs));
+    result.parts.push_back(MakeInitialized(ScopeAt(parts, at.where), name,
+                                           {*part_shape, full_shape, begin}, dtype, initializer,
+                                           part_attrs));
     if (!result.parts.back().valid()) return result;
     begin += count;
   }

@@ -33,19 +33,27 @@ bool CheckLayerInput(const ScopeAt& at, absl::string_view layer, absl::string_vi
   return false;
 }
 
-Variable MakeWeight(const ScopeAt& at, const std::string& name, std::initializer_list<int64_t> dims,
-                    DType dtype, const WeightAttrs& attrs) {
+PartitionedVariable MakeWeightParts(const ScopeAt& at, const std::string& name,
+                                    std::initializer_list<int64_t> dims, DType dtype,
+                                    const Partitioner& partitioner, const WeightAttrs& attrs) {
   const StatusOr<Shape> shape = Shape::Make(dims);
   if (!shape.ok()) {
     at.scope.UpdateStatus(
         Prefixed(absl::StrCat("Variable '", at.scope.prefix(), name, "'"), shape.status()),
         at.where);
-    return Variable();
+    return {};
   }
-  const Variable variable = MakeVariable(ScopeAt(at.scope.WithName(name), at.where), *shape, dtype,
-                                         attrs.initializer, {.trainable = attrs.trainable});
-  AddRegularizationLoss(at, variable, attrs.regularizer);
-  return variable;
+  PartitionedVariable weight =
+      MakeVariableInParts(ScopeAt(at.scope.WithName(name), at.where), *shape, dtype, partitioner,
+                          attrs.initializer, {.trainable = attrs.trainable});
+  for (const Variable& part : weight.parts) AddRegularizationLoss(at, part, attrs.regularizer);
+  return weight;
+}
+
+Variable MakeWeight(const ScopeAt& at, const std::string& name, std::initializer_list<int64_t> dims,
+                    DType dtype, const WeightAttrs& attrs) {
+  const PartitionedVariable whole = MakeWeightParts(at, name, dims, dtype, {}, attrs);
+  return whole.parts.empty() ? Variable() : whole.parts[0];
 }
 
 void AddRegularizationLoss(const ScopeAt& at, const Variable& weight,

@@ -25,6 +25,7 @@
 #include "core/status.h"
 #include "graph/scope.h"
 #include "layers/initializers.h"
+#include "layers/partitioner.h"
 #include "layers/regularizers.h"
 #include "layers/variable.h"
 
@@ -59,6 +60,11 @@ struct WeightAttrs {
 // The variable `name` in the scope. InvalidArgument for dimensions that make no shape.
 Variable MakeWeight(const ScopeAt& at, const std::string& name, std::initializer_list<int64_t> dims,
                     DType dtype, const WeightAttrs& attrs);
+// The same in parts, each with a regularisation loss of its own; one part, the whole, without a
+// partitioner. The parts behind one that could not be made are missing.
+PartitionedVariable MakeWeightParts(const ScopeAt& at, const std::string& name,
+                                    std::initializer_list<int64_t> dims, DType dtype,
+                                    const Partitioner& partitioner, const WeightAttrs& attrs);
 // The regularisation loss of a weight that exists; nothing without a regulariser.
 void AddRegularizationLoss(const ScopeAt& at, const Variable& weight,
                            const Regularizer& regularizer);
