@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "core/dtype.h"
 #include "core/small_tensors.h"
 #include "core/tensor.h"
@@ -34,7 +35,7 @@ Output Const(const Scope& scope, absl::string_view name, const Tensor& value) {
 Output FilledLike(const Scope& scope, absl::string_view name, Output like, float value) {
   const DType dtype = WithoutRef(like.dtype());
   const PartialShape known = scope.shape(like);
-  if (!known.IsFullyDefined()) {
+  if (!known.IsFullyDefined() || dtype == DT_VARIANT) {
     return NodeBuilder(scope.WithName(name), value == 0 ? "ZerosLike" : "OnesLike")
         .Input(like)
         .Finish()
@@ -114,7 +115,7 @@ Gradient Aggregate(const Scope& scope, const std::vector<Gradient>& parts) {
 // type: passing them leads to the error that names it.
 bool Flows(const Node& node, int output) {
   const DType type = WithoutRef(node.output_type(output));
-  return IsTrainable(type) || type == DT_RESOURCE ||
+  return IsTrainable(type) || type == DT_RESOURCE || type == DT_VARIANT ||
          (type == DT_INVALID && node.op_entry() == nullptr);
 }
 
@@ -144,6 +145,7 @@ class Backprop {
   Backprop(const Scope& scope, const GradientOptions& options, bool gated)
       : caller_(scope),
         scope_(scope.WithName("").CompositeScope("gradients")),
+        source_(absl::StripSuffix(scope_.prefix(), "/")),
         options_(options),
         gated_(gated) {}
 
@@ -173,6 +175,7 @@ class Backprop {
 
   const Scope& caller_;
   const Scope scope_;
+  const std::string source_;
   const GradientOptions& options_;
   const bool gated_;
   Tensors stopped_;
@@ -272,10 +275,11 @@ Status Backprop::CheckInputGradient(const Scope& scope, const Node& node, int i,
   if (!dense && !std::get<IndexedSlices>(gradient).indices.valid()) {
     return Internal(where, ": input ", i, " got slices without indices");
   }
-  if (IsTrainable(forward) ? type != forward : !IsTrainable(type)) {
+  // A resource's gradient is that of what it holds, a list's a list.
+  const bool is_same_type = IsTrainable(forward) || forward == DT_VARIANT;
+  if (is_same_type ? type != forward : !IsTrainable(type)) {
     return Internal(where, ": the gradient of input ", i, " must be ",
-                    IsTrainable(forward) ? DTypeName(forward) : "floating", ", got ",
-                    DTypeName(type));
+                    is_same_type ? DTypeName(forward) : "floating", ", got ", DTypeName(type));
   }
   if (!dense || !IsTrainable(forward)) return absl::OkStatus();
   const PartialShape have = scope.shape(values);
@@ -314,7 +318,7 @@ Status Backprop::PropagateThrough(Node* node) {
     MR_ASSIGN_OR_RETURN(const GradientFn function, FunctionOf(*node));
     if (function) {
       const Scope scope = ScopeFor(node).WithSubScope(absl::StrCat(node->name(), "_grad"));
-      GradientContext context(scope, node, std::move(output_gradients));
+      GradientContext context(scope, node, std::move(output_gradients), source_);
       const Status status = function(&context);
       MR_RETURN_IF_ERROR(scope_.status());
       MR_RETURN_IF_ERROR(
@@ -448,9 +452,10 @@ IndexedSlices WithLifeOfValues(const Scope& scope, const IndexedSlices& slices) 
 }  // namespace
 
 GradientContext::GradientContext(const Scope& scope, Node* node,
-                                 std::vector<Gradient> output_gradients)
+                                 std::vector<Gradient> output_gradients, std::string source)
     : scope_(scope),
       node_(node),
+      source_(std::move(source)),
       output_gradients_(std::move(output_gradients)),
       input_gradients_(static_cast<size_t>(node->num_inputs())) {
   output_gradients_.resize(static_cast<size_t>(node->num_outputs()));

@@ -9,8 +9,9 @@
 // (rows of a table); contributions along several paths are added: dense ones by
 // AddN, slices by concatenation; a mix becomes dense.
 //
-// Gradients flow through floating, complex and resource outputs only; the gradient of a
-// resource (a variable's handle) is the gradient of what it holds.
+// Gradients flow through floating, complex, resource and variant outputs only; the gradient of a
+// resource (a variable's handle) is the gradient of what it holds, that of a variant (a list of
+// tensors) is a variant.
 //
 // Source: TensorFlow's tf.gradients (name scope "gradients", one sub-scope "<op>_grad" per node).
 
@@ -34,11 +35,15 @@ inline bool HasGradient(const Gradient& g) { return g.index() != 0; }
 // What a gradient function sees: the forward node and the gradients of its outputs.
 class GradientContext {
  public:
-  GradientContext(const Scope& scope, Node* node, std::vector<Gradient> output_gradients);
+  GradientContext(const Scope& scope, Node* node, std::vector<Gradient> output_gradients,
+                  std::string source = "gradients");
 
   // New nodes go here: name, device and colocation are set.
   const Scope& scope() const { return scope_; }
   const Node& node() const { return *node_; }
+  // Stands for the calculation of gradients that this is part of: for what is shared by the nodes
+  // of one and not by several (the arrays of gradients of tensor arrays).
+  const std::string& source() const { return source_; }
   Output input(int i) const { return Output(node_->input(i).node, node_->input(i).index); }
   Output output(int i) const { return Output(node_, i); }
   int num_inputs() const { return node_->num_inputs(); }
@@ -74,6 +79,7 @@ class GradientContext {
  private:
   Scope scope_;
   Node* node_;
+  std::string source_;
   std::vector<Gradient> output_gradients_;
   std::vector<Gradient> input_gradients_;
 };

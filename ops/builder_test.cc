@@ -33,6 +33,9 @@
 #include "ops/control/asserts.h"
 #include "ops/control/control_flow.h"
 #include "ops/control/queue.h"
+#include "ops/control/stack.h"
+#include "ops/control/tensor_array.h"
+#include "ops/control/tensor_list.h"
 #include "ops/linalg/matmul.h"
 #include "ops/linalg/qr.h"
 #include "ops/math/add_n.h"
@@ -83,6 +86,11 @@ Output Str(const S& s) { return TestInput(s, DT_STRING); }
 // A handle and a reference of a float variable of unknown shape.
 Output Handle(const S& s) { return VarHandleOp(s, DT_FLOAT, PartialShape()); }
 Output Ref(const S& s) { return VariableV2(s, PartialShape(), DT_FLOAT); }
+// A handle or list of some op.
+Output Resource(const S& s) { return TestInput(s, DT_RESOURCE); }
+Output Names(const S& s) { return VariableV2(s, PartialShape({2}), DT_STRING); }
+Output List(const S& s) { return TestInput(s, DT_VARIANT); }
+Output Longs(const S& s) { return TestInput(s, DT_INT64); }
 
 struct Call {
   const char* op;
@@ -157,6 +165,101 @@ const std::vector<Call>& Calls() {
       {"Merge", [](const S& s) { Merge(s, Outputs{F(s), F(s)}); }},
       {"RefMerge", [](const S& s) { RefMerge(s, Outputs{Ref(s), Ref(s)}); }},
       {"ControlTrigger", [](const S& s) { ControlTrigger(s); }},
+      // stack
+      {"Stack", [](const S& s) { StackV1(s, DT_FLOAT, {.stack_name = "s"}); }},
+      {"StackV2", [](const S& s) { StackV2(s, I(s), DT_FLOAT, {.stack_name = "s"}); }},
+      {"StackPush", [](const S& s) { StackPushV1(s, Names(s), F(s), {.swap_memory = true}); }},
+      {"StackPushV2", [](const S& s) { StackPushV2(s, Resource(s), F(s), {.swap_memory = true}); }},
+      {"StackPop", [](const S& s) { StackPopV1(s, Names(s), DT_FLOAT); }},
+      {"StackPopV2", [](const S& s) { StackPopV2(s, Resource(s), DT_FLOAT); }},
+      {"StackClose", [](const S& s) { StackCloseV1(s, Names(s)); }},
+      {"StackCloseV2", [](const S& s) { StackCloseV2(s, Resource(s)); }},
+      // tensor_array
+      {"TensorArray", [](const S& s) { TensorArrayV1(s, I(s), DT_FLOAT, {.dynamic_size = true}); }},
+      {"TensorArrayV2", [](const S& s) { TensorArrayV2(s, I(s), DT_FLOAT); }},
+      {"TensorArrayV3",
+       [](const S& s) {
+         TensorArrayV3(s, I(s), DT_FLOAT,
+                       {.element_shape = {2},
+                        .clear_after_read = false,
+                        .identical_element_shapes = true,
+                        .tensor_array_name = "a"});
+       }},
+      {"TensorArrayGrad", [](const S& s) { TensorArrayGradV1(s, Names(s), F(s), "g"); }},
+      {"TensorArrayGradV2", [](const S& s) { TensorArrayGradV2(s, Str(s), F(s), "g"); }},
+      {"TensorArrayGradV3", [](const S& s) { TensorArrayGradV3(s, Resource(s), F(s), "g"); }},
+      {"TensorArrayGradWithShape",
+       [](const S& s) { TensorArrayGradWithShape(s, Resource(s), F(s), I(s), "g"); }},
+      {"TensorArrayWrite", [](const S& s) { TensorArrayWriteV1(s, Names(s), I(s), F(s), F(s)); }},
+      {"TensorArrayWriteV2", [](const S& s) { TensorArrayWriteV2(s, Str(s), I(s), F(s), F(s)); }},
+      {"TensorArrayWriteV3",
+       [](const S& s) { TensorArrayWriteV3(s, Resource(s), I(s), F(s), F(s)); }},
+      {"TensorArrayRead", [](const S& s) { TensorArrayReadV1(s, Names(s), I(s), F(s), DT_FLOAT); }},
+      {"TensorArrayReadV2", [](const S& s) { TensorArrayReadV2(s, Str(s), I(s), F(s), DT_FLOAT); }},
+      {"TensorArrayReadV3",
+       [](const S& s) { TensorArrayReadV3(s, Resource(s), I(s), F(s), DT_FLOAT); }},
+      {"TensorArrayGather",
+       [](const S& s) { TensorArrayGatherV1(s, Names(s), I(s), F(s), DT_FLOAT); }},
+      {"TensorArrayGatherV2",
+       [](const S& s) { TensorArrayGatherV2(s, Str(s), I(s), F(s), DT_FLOAT); }},
+      {"TensorArrayGatherV3",
+       [](const S& s) {
+         TensorArrayGatherV3(s, Resource(s), I(s), F(s), DT_FLOAT, {.element_shape = {2}});
+       }},
+      {"TensorArrayPack", [](const S& s) { TensorArrayPack(s, Names(s), F(s), DT_FLOAT); }},
+      {"TensorArrayScatter",
+       [](const S& s) { TensorArrayScatterV1(s, Names(s), I(s), F(s), F(s)); }},
+      {"TensorArrayScatterV2",
+       [](const S& s) { TensorArrayScatterV2(s, Str(s), I(s), F(s), F(s)); }},
+      {"TensorArrayScatterV3",
+       [](const S& s) { TensorArrayScatterV3(s, Resource(s), I(s), F(s), F(s)); }},
+      {"TensorArrayUnpack", [](const S& s) { TensorArrayUnpack(s, Names(s), F(s), F(s)); }},
+      {"TensorArrayConcat", [](const S& s) { TensorArrayConcatV1(s, Names(s), F(s), DT_FLOAT); }},
+      {"TensorArrayConcatV2", [](const S& s) { TensorArrayConcatV2(s, Str(s), F(s), DT_FLOAT); }},
+      {"TensorArrayConcatV3",
+       [](const S& s) {
+         TensorArrayConcatV3(s, Resource(s), F(s), DT_FLOAT, {.element_shape_except0 = {2}});
+       }},
+      {"TensorArraySplit",
+       [](const S& s) { TensorArraySplitV1(s, Names(s), F(s), Longs(s), F(s)); }},
+      {"TensorArraySplitV2",
+       [](const S& s) { TensorArraySplitV2(s, Str(s), F(s), Longs(s), F(s)); }},
+      {"TensorArraySplitV3",
+       [](const S& s) { TensorArraySplitV3(s, Resource(s), F(s), Longs(s), F(s)); }},
+      {"TensorArraySize", [](const S& s) { TensorArraySizeV1(s, Names(s), F(s)); }},
+      {"TensorArraySizeV2", [](const S& s) { TensorArraySizeV2(s, Str(s), F(s)); }},
+      {"TensorArraySizeV3", [](const S& s) { TensorArraySizeV3(s, Resource(s), F(s)); }},
+      {"TensorArrayClose", [](const S& s) { TensorArrayCloseV1(s, Names(s)); }},
+      {"TensorArrayCloseV2", [](const S& s) { TensorArrayCloseV2(s, Str(s)); }},
+      {"TensorArrayCloseV3", [](const S& s) { TensorArrayCloseV3(s, Resource(s)); }},
+      // tensor_list
+      {"EmptyTensorList", [](const S& s) { EmptyTensorList(s, I(s), I(s), DT_FLOAT); }},
+      {"TensorListReserve", [](const S& s) { TensorListReserve(s, I(s), I(s), DT_FLOAT); }},
+      {"TensorListFromTensor", [](const S& s) { TensorListFromTensor(s, F(s), I(s)); }},
+      {"TensorListSplit", [](const S& s) { TensorListSplit(s, F(s), I(s), Longs(s)); }},
+      {"TensorListScatter", [](const S& s) { TensorListScatter(s, F(s), I(s), I(s)); }},
+      {"TensorListScatterV2", [](const S& s) { TensorListScatterV2(s, F(s), I(s), I(s), I(s)); }},
+      {"TensorListScatterIntoExistingList",
+       [](const S& s) { TensorListScatterIntoExistingList(s, List(s), F(s), I(s)); }},
+      {"TensorListPushBack", [](const S& s) { TensorListPushBack(s, List(s), F(s)); }},
+      {"TensorListPushBackBatch", [](const S& s) { TensorListPushBackBatch(s, List(s), F(s)); }},
+      {"TensorListPopBack", [](const S& s) { TensorListPopBack(s, List(s), I(s), DT_FLOAT); }},
+      {"TensorListSetItem", [](const S& s) { TensorListSetItem(s, List(s), I(s), F(s)); }},
+      {"TensorListGetItem",
+       [](const S& s) { TensorListGetItem(s, List(s), I(s), I(s), DT_FLOAT); }},
+      {"TensorListResize", [](const S& s) { TensorListResize(s, List(s), I(s)); }},
+      {"TensorListStack",
+       [](const S& s) { TensorListStack(s, List(s), I(s), DT_FLOAT, {.num_elements = 2}); }},
+      {"TensorListGather", [](const S& s) { TensorListGather(s, List(s), I(s), I(s), DT_FLOAT); }},
+      {"TensorListConcat",
+       [](const S& s) { TensorListConcat(s, List(s), DT_FLOAT, {.element_shape = {2}}); }},
+      {"TensorListConcatV2",
+       [](const S& s) { TensorListConcatV2(s, List(s), I(s), Longs(s), DT_FLOAT); }},
+      {"TensorListLength", [](const S& s) { TensorListLength(s, List(s)); }},
+      {"TensorListElementShape",
+       [](const S& s) { TensorListElementShape(s, List(s), DT_INT64); }},
+      {"TensorListConcatLists",
+       [](const S& s) { TensorListConcatLists(s, List(s), List(s), DT_FLOAT); }},
       // conv
       {"Conv2D", [](const S& s) { Conv2D(s, F(s), F(s), {.padding = "VALID"}); }},
       {"Conv2DBackpropInput", [](const S& s) { Conv2DBackpropInput(s, I(s), F(s), F(s)); }},

@@ -8,6 +8,7 @@
 // do to its gradient is proved in the test of its family.
 
 #include <complex>
+#include <functional>
 #include <set>
 #include <string>
 #include <utility>
@@ -23,6 +24,8 @@
 #include "ops/array/constant.h"
 #include "ops/array/identity.h"
 #include "ops/control/control_flow.h"
+#include "ops/control/tensor_array.h"
+#include "ops/control/tensor_list.h"
 #include "proto/op_def.pb.h"
 #include "runtime/testing/op_test.h"
 
@@ -299,10 +302,111 @@ std::vector<Case> ControlCases() {
   return cases;
 }
 
+// Each form of each op: an array that `write` fills and `read` empties.
+std::vector<Case> TensorArrayCases() {
+  std::vector<Case> cases;
+  const auto add = [&](const std::string& op, const std::string& form, const std::string& write,
+                       const std::string& read) {
+    cases.push_back(
+        {.op = op, .args = {Matrix()}, .build = [=](const Scope& s, const std::vector<Output>& x) {
+           const Output size = Const(s, 2), one = Const(s, 1), both = Const<int32_t>(s, {1, 0});
+           const Output lengths = Const<int64_t>(s, {0, 2});
+           Output array;
+           if (form == "V3") {
+             array = TensorArrayV3(s, size, DT_DOUBLE).handle;
+           } else {
+             array = (form == "V2" ? TensorArrayV2 : TensorArrayV1)(s, size, DT_DOUBLE, {});
+           }
+           const std::string writer = "TensorArray" + write + form;
+           Output flow = Const(s, 0.0f);
+           if (write == "Write") flow = BuildOp(s, writer, {array, one, x[0], flow});
+           if (write == "Scatter") flow = BuildOp(s, writer, {array, both, x[0], flow});
+           if (write == "Unpack") flow = BuildOp(s, writer, {array, x[0], flow});
+           if (write == "Split") flow = BuildOp(s, writer, {array, x[0], lengths, flow});
+           const std::string reader = "TensorArray" + read + form;
+           if (read == "Read") {
+             return std::vector<Output>{BuildOp(s, reader, {array, one, flow}, "dtype", DT_DOUBLE)};
+           }
+           if (read == "Gather") {
+             return std::vector<Output>{
+                 BuildOp(s, reader, {array, both, flow}, "dtype", DT_DOUBLE)};
+           }
+           return std::vector<Output>{BuildOp(s, reader, {array, flow}, "dtype", DT_DOUBLE)};
+         }});
+  };
+  for (const std::string form : {"", "V2", "V3"}) {
+    add("TensorArrayWrite" + form, form, "Write", "Read");
+    add("TensorArrayRead" + form, form, "Scatter", "Read");
+    add("TensorArrayGather" + form, form, "Scatter", "Gather");
+    add("TensorArrayScatter" + form, form, "Scatter", "Gather");
+    add("TensorArrayConcat" + form, form, "Split", "Concat");
+    add("TensorArraySplit" + form, form, "Split", "Concat");
+  }
+  add("TensorArrayPack", "", "Unpack", "Pack");
+  add("TensorArrayUnpack", "", "Unpack", "Pack");
+  return cases;
+}
+
+std::vector<Case> TensorListCases() {
+  std::vector<Case> cases;
+  const auto any = [](const Scope& s) { return Const(s, -1); };
+  const auto both = [](const Scope& s) { return Const<int32_t>(s, {1, 0}); };
+  const auto rows = [any](const Scope& s, const Output& list) {
+    return std::vector<Output>{TensorListStack(s, list, any(s), DT_DOUBLE)};
+  };
+  // `make` gives a list or what is taken out of one, of a matrix or its rows as a list.
+  const auto add = [&](const char* op,
+                       std::function<Output(const Scope&, Output x, Output l)> make) {
+    cases.push_back(
+        {.op = op, .args = {Matrix()}, .build = [=](const Scope& s, const std::vector<Output>& x) {
+           const Output made = make(s, x[0], TensorListFromTensor(s, x[0], any(s)));
+           return made.dtype() == DT_VARIANT ? rows(s, made) : std::vector<Output>{made};
+         }});
+  };
+  add("TensorListFromTensor", [](const Scope&, Output, Output list) { return list; });
+  add("TensorListStack", [](const Scope&, Output, Output list) { return list; });
+  add("TensorListPushBack", [=](const Scope& s, Output x, Output list) {
+    return TensorListPushBack(s, list, TensorListGetItem(s, list, Const(s, 1), any(s), x.dtype()));
+  });
+  add("TensorListPopBack", [=](const Scope& s, Output x, Output list) {
+    return TensorListPopBack(s, list, any(s), x.dtype()).tensor;
+  });
+  add("TensorListSetItem", [=](const Scope& s, Output x, Output list) {
+    return TensorListSetItem(s, list, Const(s, 0),
+                             TensorListGetItem(s, list, Const(s, 1), any(s), x.dtype()));
+  });
+  add("TensorListGetItem", [=](const Scope& s, Output x, Output list) {
+    return TensorListGetItem(s, list, Const(s, 1), any(s), x.dtype());
+  });
+  add("TensorListResize",
+      [](const Scope& s, Output, Output list) { return TensorListResize(s, list, Const(s, 1)); });
+  add("TensorListGather", [=](const Scope& s, Output x, Output list) {
+    return TensorListGather(s, list, both(s), any(s), x.dtype());
+  });
+  add("TensorListScatter",
+      [=](const Scope& s, Output x, Output) { return TensorListScatter(s, x, both(s), any(s)); });
+  add("TensorListScatterV2", [=](const Scope& s, Output x, Output) {
+    return TensorListScatterV2(s, x, both(s), any(s), Const(s, 3));
+  });
+  add("TensorListScatterIntoExistingList", [=](const Scope& s, Output x, Output list) {
+    return TensorListScatterIntoExistingList(s, list, x, Const<int32_t>(s, {2, 1}));
+  });
+  for (const char* op : {"TensorListSplit", "TensorListConcat", "TensorListConcatV2"}) {
+    add(op, [=](const Scope& s, Output x, Output) {
+      const Output list = TensorListSplit(s, x, any(s), Const<int64_t>(s, {2, 0}));
+      if (op == std::string("TensorListConcat")) return TensorListConcat(s, list, DT_DOUBLE).tensor;
+      const Output none = Const<int64_t>(s, std::initializer_list<int64_t>{});
+      return TensorListConcatV2(s, list, any(s), none, DT_DOUBLE).tensor;
+    });
+  }
+  return cases;
+}
+
 std::vector<Case> AllCases() {
   std::vector<Case> all;
-  for (const auto& family : {UnaryCases, BinaryCases, ReductionCases, MathCases, ArrayCases,
-                             NnCases, StateCases, ControlCases}) {
+  for (const auto& family :
+       {UnaryCases, BinaryCases, ReductionCases, MathCases, ArrayCases, NnCases, StateCases,
+        ControlCases, TensorArrayCases, TensorListCases}) {
     for (Case& c : family()) all.push_back(std::move(c));
   }
   return all;
