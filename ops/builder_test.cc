@@ -50,7 +50,9 @@
 #include "ops/nn/bias.h"
 #include "ops/nn/conv.h"
 #include "ops/nn/fused_batch_norm.h"
+#include "ops/nn/gru_block.h"
 #include "ops/nn/lrn.h"
+#include "ops/nn/lstm_block.h"
 #include "ops/nn/pool.h"
 #include "ops/nn/softmax.h"
 #include "ops/nn/top_k.h"
@@ -91,6 +93,7 @@ Output Resource(const S& s) { return TestInput(s, DT_RESOURCE); }
 Output Names(const S& s) { return VariableV2(s, PartialShape({2}), DT_STRING); }
 Output List(const S& s) { return TestInput(s, DT_VARIANT); }
 Output Longs(const S& s) { return TestInput(s, DT_INT64); }
+LSTMOutputs Gates(const S& s) { return {F(s), F(s), F(s), F(s), F(s), F(s), F(s)}; }
 
 struct Call {
   const char* op;
@@ -165,6 +168,43 @@ const std::vector<Call>& Calls() {
       {"Merge", [](const S& s) { Merge(s, Outputs{F(s), F(s)}); }},
       {"RefMerge", [](const S& s) { RefMerge(s, Outputs{Ref(s), Ref(s)}); }},
       {"ControlTrigger", [](const S& s) { ControlTrigger(s); }},
+      {"ReverseSequence",
+       [](const S& s) { ReverseSequence(s, F(s), Longs(s), 1, {.batch_dim = 2}); }},
+      {"LSTMBlockCell",
+       [](const S& s) {
+         LSTMBlockCell(s, F(s), F(s), F(s), F(s), F(s), F(s), F(s), F(s),
+                       {.forget_bias = 0, .cell_clip = 1, .use_peephole = true});
+       }},
+      {"LSTMBlockCellGrad",
+       [](const S& s) {
+         LSTMBlockCellGrad(s, F(s), F(s), F(s), F(s), F(s), F(s), F(s), F(s), Gates(s), F(s), F(s),
+                           true);
+       }},
+      {"BlockLSTM",
+       [](const S& s) {
+         BlockLSTM(s, Longs(s), F(s), F(s), F(s), F(s), F(s), F(s), F(s), F(s));
+       }},
+      {"BlockLSTMV2",
+       [](const S& s) {
+         BlockLSTMV2(s, Longs(s), F(s), F(s), F(s), F(s), F(s), F(s), F(s), F(s),
+                     {.cell_clip = 1, .use_peephole = true});
+       }},
+      {"BlockLSTMGrad",
+       [](const S& s) {
+         BlockLSTMGrad(s, Longs(s), F(s), F(s), F(s), F(s), F(s), F(s), F(s), F(s), Gates(s), F(s),
+                       F(s), true);
+       }},
+      {"BlockLSTMGradV2",
+       [](const S& s) {
+         BlockLSTMGradV2(s, Longs(s), F(s), F(s), F(s), F(s), F(s), F(s), F(s), F(s), Gates(s),
+                         F(s), F(s), true);
+       }},
+      {"GRUBlockCell",
+       [](const S& s) { GRUBlockCell(s, F(s), F(s), F(s), F(s), F(s), F(s)); }},
+      {"GRUBlockCellGrad",
+       [](const S& s) {
+         GRUBlockCellGrad(s, F(s), F(s), F(s), F(s), F(s), F(s), F(s), F(s), F(s), F(s));
+       }},
       // stack
       {"Stack", [](const S& s) { StackV1(s, DT_FLOAT, {.stack_name = "s"}); }},
       {"StackV2", [](const S& s) { StackV2(s, I(s), DT_FLOAT, {.stack_name = "s"}); }},

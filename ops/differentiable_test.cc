@@ -302,6 +302,48 @@ std::vector<Case> ControlCases() {
   return cases;
 }
 
+std::vector<Case> RecurrentCases() {
+  const auto matrix = [](int64_t rows, int64_t columns, float from) {
+    std::vector<float> values;
+    for (int64_t i = 0; i < rows * columns; ++i) {
+      values.push_back(from + 0.37f * static_cast<float>((i * 7) % 5) - 0.6f);
+    }
+    return *Tensor::FromValues<float>(*Shape::Make({rows, columns}), values);
+  };
+  const auto vector = [&](int64_t n, float from) {
+    return *matrix(1, n, from).Reshaped(*Shape::Make({n}));
+  };
+  // Two examples, three inputs, two cells.
+  std::vector<Arg> lstm = {matrix(2, 3, 0.1f), matrix(2, 2, 0.2f), matrix(2, 2, -0.1f),
+                           matrix(5, 8, 0),    vector(2, 0.3f),    vector(2, 0.1f),
+                           vector(2, -0.2f),   vector(8, 0.2f)};
+  std::vector<Case> cases;
+  for (const bool peephole : {false, true}) {
+    cases.push_back({.op = "LSTMBlockCell",
+                     .args = lstm,
+                     .attrs = {{"use_peephole", peephole}, {"cell_clip", 100.0f}},
+                     .outputs = {1, 6}});
+  }
+  for (const char* op : {"BlockLSTM", "BlockLSTMV2"}) {
+    std::vector<Arg> sequence = lstm;
+    sequence[0] = *matrix(6, 3, 0.1f).Reshaped(Shape{3, 2, 3});
+    sequence.insert(sequence.begin(), Tensor::Scalar<int64_t>(2));  // of three steps
+    for (const bool peephole : {false, true}) {
+      cases.push_back({.op = op,
+                       .args = sequence,
+                       .attrs = {{"use_peephole", peephole}, {"cell_clip", 100.0f}},
+                       .outputs = {1, 6}});
+    }
+  }
+  cases.push_back({.op = "GRUBlockCell",
+                   .args = {matrix(2, 3, 0.1f), matrix(2, 2, 0.2f), matrix(5, 4, 0),
+                            matrix(5, 2, 0.1f), vector(4, 0.2f), vector(2, -0.1f)},
+                   .outputs = {3}});
+  cases.push_back(
+      {.op = "ReverseSequence", .args = {Matrix(), Ints({1, 3})}, .attrs = {{"seq_dim", 1}}});
+  return cases;
+}
+
 // Each form of each op: an array that `write` fills and `read` empties.
 std::vector<Case> TensorArrayCases() {
   std::vector<Case> cases;
@@ -406,7 +448,7 @@ std::vector<Case> AllCases() {
   std::vector<Case> all;
   for (const auto& family :
        {UnaryCases, BinaryCases, ReductionCases, MathCases, ArrayCases, NnCases, StateCases,
-        ControlCases, TensorArrayCases, TensorListCases}) {
+        ControlCases, TensorArrayCases, TensorListCases, RecurrentCases}) {
     for (Case& c : family()) all.push_back(std::move(c));
   }
   return all;

@@ -3,13 +3,15 @@
 #define MILLRACE_OPS_NN_NN_H_
 
 // The builders of this drawer: layers of networks: convolution, pooling, normalisation,
-// activations, losses.
+// recurrent cells, activations, losses.
 
 #include "ops/nn/activations.h"       // IWYU pragma: export
 #include "ops/nn/bias.h"              // IWYU pragma: export
 #include "ops/nn/conv.h"              // IWYU pragma: export
 #include "ops/nn/fused_batch_norm.h"  // IWYU pragma: export
+#include "ops/nn/gru_block.h"         // IWYU pragma: export
 #include "ops/nn/lrn.h"               // IWYU pragma: export
+#include "ops/nn/lstm_block.h"        // IWYU pragma: export
 #include "ops/nn/pool.h"              // IWYU pragma: export
 #include "ops/nn/softmax.h"           // IWYU pragma: export
 #include "ops/nn/top_k.h"             // IWYU pragma: export
