@@ -184,6 +184,12 @@ StatusOr<bool> ByteReader::Fill(uint64_t n) {
   while (end_ - begin_ < n) {
     MR_RETURN_IF_ERROR(error_);
     const size_t before = end_ - begin_;
+    if (is_compressed() && before >= kMostInflated) {
+      error_ = absl::ResourceExhaustedError(
+          absl::StrCat(label_, ": what lies in one piece must have at most ", kMostInflated,
+                       " bytes when it is decompressed, got more at ", offset_));
+      continue;
+    }
     // What came together with an error is still good.
     error_ = Add(n - before);
     if (error_.ok() && end_ - begin_ == before) return false;

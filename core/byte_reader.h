@@ -14,8 +14,9 @@
 //
 // Failure: DataLoss "<label>: corrupted compressed data (<reason>) at <offset>", "truncated
 // compressed data at", "the file became shorter at"; what came before it can be read.
-// ResourceExhausted without memory. Memory is taken for bytes that are there, never for a size that
-// the caller read somewhere.
+// ResourceExhausted without memory, and where more than kMostInflated bytes of a compressed file are
+// wanted at once. Memory is taken for bytes that are there, never for a size that the caller read
+// somewhere.
 //
 // Thread-safety: one thread at a time; memory of owner() from any.
 
@@ -38,6 +39,9 @@ int ZlibWindowBits(Compression compression);
 class ByteReader {
  public:
   static constexpr size_t kDefaultChunk = size_t{256} << 10;
+  // In one piece, of a compressed file: a record or a line. What a few bytes could otherwise become
+  // without bound.
+  static constexpr uint64_t kMostInflated = uint64_t{256} << 20;
 
   // Reading begins at `offset`: of the file's bytes, so it is 0 for a compressed one
   // (InvalidArgument). `label` begins the messages: "Records 'a/b'". About `chunk` bytes are read

@@ -2,6 +2,7 @@
 #include "core/parse_number.h"
 
 #include <limits>
+#include <system_error>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/charconv.h"

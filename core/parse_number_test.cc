@@ -54,6 +54,35 @@ TEST(ParseNumber, ReadsTheNearestFloat) {
   }
 }
 
+// The short way and the library's agree in every bit.
+TEST(ParseNumber, ShortNumbersAreTheNearestOnes) {
+  uint64_t x = 1;
+  const auto next = [&](uint64_t n) {
+    return (x = x * 6364136223846793005u + 1) / 4294967296u % n;
+  };
+  for (int i = 0; i < 200000; ++i) {
+    std::string text = next(3) == 0 ? "-" : "";
+    const uint64_t whole = next(10), part = next(12);
+    for (uint64_t d = 0; d < whole; ++d) text += static_cast<char>('0' + next(10));
+    if (next(3) > 0) text += '.';
+    for (uint64_t d = 0; d < part; ++d) text += static_cast<char>('0' + next(10));
+    const auto compare = [&](auto value) {
+      auto wanted = value;
+      const std::from_chars_result result =
+          std::from_chars(text.data(), text.data() + text.size(), wanted);
+      const bool valid = result.ec == std::errc() && result.ptr == text.data() + text.size();
+      ASSERT_EQ(ParseNumber(text, &value), valid) << text;
+      if (valid) {
+        ASSERT_EQ(value, wanted) << text;
+      }
+    };
+    compare(0.0f);
+    compare(0.0);
+    compare(int32_t{0});
+    compare(int64_t{0});
+  }
+}
+
 TEST(ParseNumber, SaturatesAndReadsWhatIsNoNumberByName) {
   EXPECT_EQ(Parsed<float>("3.40283e+38"), "inf");
   EXPECT_EQ(Parsed<float>("-3.40283e+38"), "-inf");

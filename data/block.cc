@@ -119,9 +119,16 @@ Status ElementOf(const Block& block, int64_t row, Element* element) {
   return absl::OkStatus();
 }
 
+Status RowOrigin::Tell(int64_t row, const Status& status) const {
+  if (file == nullptr) return status;
+  return Prefixed(absl::StrCat(kind, " '", *file, "', ", unit, " ", first + row), status);
+}
+
 Block Slice(const Block& block, int64_t begin, int64_t end) {
   Block slice;
   slice.rows = end - begin;
+  slice.origin = block.origin;
+  slice.origin.first += begin;
   for (const Column& column : block.columns) {
     Column part;
     if (column.stacked.has_value()) {

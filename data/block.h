@@ -13,6 +13,8 @@
 // Failure: ResourceExhausted without memory; InvalidArgument where shapes differ.
 
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
@@ -30,9 +32,21 @@ struct Column {
   std::vector<BufferRef> owners = {};           // keep the memory of `strings`
 };
 
+// Where rows were read: consecutive lines or records of a file. For messages about what is in them.
+struct RowOrigin {
+  std::shared_ptr<const std::string> file = nullptr;  // null: not known
+  int64_t first = 0;                                  // number of row 0, counted from 1
+  const char* kind = "Text lines";                    // or "Records"
+  const char* unit = "line";                          // or "record"
+
+  // `status` of row `row` behind "Text lines 'census.csv', line 7: ", where that is known.
+  Status Tell(int64_t row, const Status& status) const;
+};
+
 struct Block {
   int64_t rows = 0;
   std::vector<Column> columns;
+  RowOrigin origin = {};
 };
 
 // `n` rows of `from` to where `to`, of the same row shape and dtype, has row `at`.

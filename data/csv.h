@@ -49,6 +49,8 @@ class Arena;
 
 namespace millrace::data {
 
+class CsvCuts;  // data/csv_cuts.h
+
 struct CsvOptions {
   // One per column: its dtype, and its default in one element or none.
   std::vector<Tensor> defaults = {};
@@ -79,12 +81,16 @@ class CsvParser {
                 Arena* arena, absl::Span<Tensor> columns, Status* error) const;
 
  private:
+  struct Target;  // where a column goes
   explicit CsvParser(CsvOptions options);
-  // `scratch` is memory that is used again.
+  // Record number `index` of its element to element `at` of each column.
   Status ParseRecord(absl::string_view record, int64_t at, int64_t index,
-                     absl::Span<Tensor> columns, std::string* scratch) const;
-  Status SetField(size_t column, absl::string_view text, int64_t at, int64_t index,
-                  Tensor* tensor) const;
+                     absl::Span<const Target> targets, CsvCuts* cuts, std::string* scratch) const;
+  Status ParseByRules(absl::string_view record, int64_t at, int64_t index,
+                      absl::Span<const Target> targets, std::string* scratch) const;
+  Status SetField(const Target& target, absl::string_view text, int64_t at, int64_t index) const;
+  // Where SetField cannot at once: missing, or no value of the type.
+  Status SetMissing(const Target& target, absl::string_view text, int64_t at, int64_t index) const;
 
   CsvOptions options_;
   char delim_;

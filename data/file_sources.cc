@@ -42,6 +42,10 @@ class FileRows {
   virtual uint64_t offset() const = 0;
   // Of the first byte that belongs to `row`, one of those given by the last call.
   virtual uint64_t OffsetOf(absl::string_view row) const = 0;
+  // The number of the first row that the last call gave, and that of the first of the next call,
+  // where rows are counted (from 1); else 0.
+  virtual int64_t number() const { return 0; }
+  virtual int64_t next_number() const { return 0; }
 };
 
 // How far `to` is behind `from`, in one piece of memory.
@@ -52,9 +56,11 @@ class FileFormat {
  public:
   virtual ~FileFormat() = default;
   virtual std::string Text() const = 0;
-  // From `offset` on: 0 or the offset() of a reader of this file.
+  // Of rows in messages; `file` and `first` are the caller's.
+  virtual RowOrigin Origin() const { return {}; }
+  // From `offset` on: 0 or the offset() of a reader of this file; its first row has this number.
   virtual StatusOr<std::unique_ptr<FileRows>> Open(FileSystem* fs, const std::string& path,
-                                                   uint64_t offset) const = 0;
+                                                   uint64_t offset, int64_t number) const = 0;
 };
 
 // A reader that stands at `offset` of the uncompressed bytes.
@@ -82,8 +88,24 @@ StatusOr<std::unique_ptr<ByteReader>> OpenAt(FileSystem* fs, const std::string& 
 
 class LineRows : public FileRows {
  public:
-  explicit LineRows(std::unique_ptr<ByteReader> bytes) : bytes_(std::move(bytes)) {}
+  LineRows(std::unique_ptr<ByteReader> bytes, int64_t number)
+      : bytes_(std::move(bytes)), next_number_(number) {}
   Status Next(size_t most, Views* rows) override {
+    const Status status = Find(most, rows);
+    number_ = next_number_;
+    next_number_ += static_cast<int64_t>(rows->size());
+    return status;
+  }
+  const BufferRef& owner() const override { return bytes_->owner(); }
+  uint64_t offset() const override { return bytes_->offset() + given_; }
+  uint64_t OffsetOf(absl::string_view row) const override {
+    return bytes_->offset() + Distance(bytes_->unread().data(), row.data());
+  }
+  int64_t number() const override { return number_; }
+  int64_t next_number() const override { return next_number_; }
+
+ private:
+  Status Find(size_t most, Views* rows) {
     rows->clear();
     bytes_->Consume(given_);
     given_ = 0;
@@ -117,27 +139,23 @@ class LineRows : public FileRows {
     }
     return absl::OkStatus();
   }
-  const BufferRef& owner() const override { return bytes_->owner(); }
-  uint64_t offset() const override { return bytes_->offset() + given_; }
-  uint64_t OffsetOf(absl::string_view row) const override {
-    return bytes_->offset() + Distance(bytes_->unread().data(), row.data());
-  }
 
- private:
   const std::unique_ptr<ByteReader> bytes_;
   size_t given_ = 0;  // bytes of the rows given, not consumed yet
+  int64_t number_ = 0;
+  int64_t next_number_;
 };
 
 class LineFormat : public FileFormat {
  public:
   explicit LineFormat(const FileOptions& options) : options_(options) {}
   std::string Text() const override { return "TextLines"; }
-  StatusOr<std::unique_ptr<FileRows>> Open(FileSystem* fs, const std::string& path,
-                                           uint64_t offset) const override {
+  StatusOr<std::unique_ptr<FileRows>> Open(FileSystem* fs, const std::string& path, uint64_t offset,
+                                           int64_t number) const override {
     MR_ASSIGN_OR_RETURN(std::unique_ptr<ByteReader> bytes,
                         OpenAt(fs, path, absl::StrCat("Text lines '", path, "'"),
                                options_.compression, offset, options_.buffer_size));
-    return std::make_unique<LineRows>(std::move(bytes));
+    return std::make_unique<LineRows>(std::move(bytes), number);
   }
 
  private:
@@ -148,10 +166,13 @@ class LineFormat : public FileFormat {
 
 class RecordRows : public FileRows {
  public:
-  explicit RecordRows(std::unique_ptr<RecordReader> reader) : reader_(std::move(reader)) {}
+  RecordRows(std::unique_ptr<RecordReader> reader, int64_t number)
+      : reader_(std::move(reader)), next_number_(number) {}
   Status Next(size_t most, Views* rows) override {
     const Status status = reader_->NextInMemory(most, rows);
     last_ = rows->empty() ? absl::string_view() : rows->back();
+    number_ = next_number_;
+    next_number_ += static_cast<int64_t>(rows->size());
     return absl::IsOutOfRange(status) ? absl::OkStatus() : status;
   }
   const BufferRef& owner() const override { return reader_->owner(); }
@@ -161,22 +182,28 @@ class RecordRows : public FileRows {
     return reader_->offset() - Distance(row.data(), last_.data() + last_.size()) - kHeader -
            kFooter;
   }
+  int64_t number() const override { return number_; }
+  int64_t next_number() const override { return next_number_; }
+  void set_next_number(int64_t number) { next_number_ = number; }
 
  private:
   const std::unique_ptr<RecordReader> reader_;
   absl::string_view last_;  // of the rows given
+  int64_t number_ = 0;
+  int64_t next_number_;
 };
 
 class RecordFormat : public FileFormat {
  public:
   explicit RecordFormat(const FileOptions& options) : options_(options) {}
   std::string Text() const override { return "Records"; }
-  StatusOr<std::unique_ptr<FileRows>> Open(FileSystem* fs, const std::string& path,
-                                           uint64_t offset) const override {
+  RowOrigin Origin() const override { return {.kind = "Records", .unit = "record"}; }
+  StatusOr<std::unique_ptr<FileRows>> Open(FileSystem* fs, const std::string& path, uint64_t offset,
+                                           int64_t number) const override {
     const bool plain = options_.compression == Compression::kNone;
     MR_ASSIGN_OR_RETURN(std::unique_ptr<RecordReader> reader,
                         RecordReader::Open(fs, path, options_.compression, plain ? offset : 0));
-    auto rows = std::make_unique<RecordRows>(std::move(reader));
+    auto rows = std::make_unique<RecordRows>(std::move(reader), 1);
     Views skipped;
     while (rows->offset() < offset) {
       MR_RETURN_IF_ERROR(rows->Next(1, &skipped));
@@ -185,6 +212,8 @@ class RecordFormat : public FileFormat {
                                                 " bytes as before, got ", rows->offset()));
       }
     }
+    // Of what was skipped nobody counts again.
+    rows->set_next_number(number);
     return rows;
   }
 
@@ -250,8 +279,8 @@ class FixedFormat : public FileFormat {
     return absl::StrCat("FixedLengthRecords(", lengths_.record, ", ", lengths_.header, ", ",
                         lengths_.footer, ")");
   }
-  StatusOr<std::unique_ptr<FileRows>> Open(FileSystem* fs, const std::string& path,
-                                           uint64_t offset) const override {
+  StatusOr<std::unique_ptr<FileRows>> Open(FileSystem* fs, const std::string& path, uint64_t offset,
+                                           int64_t) const override {
     const std::string label = absl::StrCat("Fixed length records '", path, "'");
     const uint64_t header = static_cast<uint64_t>(lengths_.header);
     const bool plain = options_.compression == Compression::kNone;
@@ -279,18 +308,22 @@ class FilesNode : public DatasetNode {
  public:
   FilesNode(const Inputs&, std::vector<std::string> paths, std::unique_ptr<FileFormat> format)
       : DatasetNode({{DT_STRING, PartialShape::Scalar()}}, kUnknownCardinality),
-        paths_(std::move(paths)),
+        paths_(std::make_shared<const std::vector<std::string>>(std::move(paths))),
         format_(std::move(format)) {}
   std::string Text() const override {
-    return absl::StrCat(format_->Text(), "('", absl::StrJoin(paths_, "', '"), "')");
+    return absl::StrCat(format_->Text(), "('", absl::StrJoin(*paths_, "', '"), "')");
   }
   StatusOr<std::unique_ptr<ElementIterator>> MakeIterator(
       const IteratorContext& context) const override;
-  const std::vector<std::string>& paths() const { return paths_; }
+  const std::vector<std::string>& paths() const { return *paths_; }
+  // Keeps all of them.
+  std::shared_ptr<const std::string> shared_path(size_t file) const {
+    return {paths_, &(*paths_)[file]};
+  }
   const FileFormat& format() const { return *format_; }
 
  private:
-  const std::vector<std::string> paths_;
+  const std::shared_ptr<const std::vector<std::string>> paths_;
   const std::unique_ptr<const FileFormat> format_;
 };
 
@@ -330,6 +363,14 @@ class FilesIterator : public ElementIterator {
     }
     block->rows = static_cast<int64_t>(column.strings.size());
     column.owners.push_back(rows_->owner());
+    block->origin = RowOrigin();
+    if (rows_->number() > 0) {
+      block->origin = node_->format().Origin();
+      block->origin.file = node_->shared_path(file_);
+      // Of rows that were found before, these are the last ones that were given.
+      const int64_t before = found_.empty() ? 0 : static_cast<int64_t>(next_) - block->rows;
+      block->origin.first = rows_->number() + before;
+    }
     return true;
   }
 
@@ -337,7 +378,9 @@ class FilesIterator : public ElementIterator {
     state->PutUint(file_);
     state->PutBool(rows_ != nullptr);
     if (rows_ != nullptr) {
-      state->PutUint(next_ < found_.size() ? rows_->OffsetOf(found_[next_]) : rows_->offset());
+      const bool ahead = next_ < found_.size();
+      state->PutUint(ahead ? rows_->OffsetOf(found_[next_]) : rows_->offset());
+      state->PutInt(ahead ? rows_->number() + static_cast<int64_t>(next_) : rows_->next_number());
     }
     return absl::OkStatus();
   }
@@ -348,9 +391,10 @@ class FilesIterator : public ElementIterator {
     MR_ASSIGN_OR_RETURN(const bool open, state->GetBool());
     if (!open) return absl::OkStatus();
     MR_ASSIGN_OR_RETURN(const uint64_t offset, state->GetUint());
+    MR_ASSIGN_OR_RETURN(const int64_t number, state->GetInt(0, int64_t{1} << 62));
     if (file == num_files) return absl::DataLossError("Iterator state: there is no such file");
     MR_ASSIGN_OR_RETURN(rows_, node_->format().Open(context_.environment->options.file_system,
-                                                    node_->paths()[file_], offset));
+                                                    node_->paths()[file_], offset, number));
     return absl::OkStatus();
   }
 
@@ -376,7 +420,7 @@ class FilesIterator : public ElementIterator {
   Status NextRowsOfFile(size_t most, Views* rows) {
     if (rows_ == nullptr) {
       MR_ASSIGN_OR_RETURN(rows_, node_->format().Open(context_.environment->options.file_system,
-                                                      node_->paths()[file_], 0));
+                                                      node_->paths()[file_], 0, 1));
     }
     return rows_->Next(most, rows);
   }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <zlib.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "core/allocator.h"
 #include "core/file_system.h"
 #include "core/record.h"
 #include "core/testing/shared_data.h"
@@ -274,6 +276,53 @@ TEST(TextLines, AreThoseOfTheFileForAnyBufferSize) {
           << size;
     }
   }
+}
+
+// --- Files of a few bytes that become many
+
+// Streams in a row, of 1 MiB each.
+std::string Bomb(char byte, int newline_every, int mebibytes) {
+  std::string piece(size_t{1} << 20, byte);
+  for (size_t i = 0; newline_every > 0 && i < piece.size();
+       i += static_cast<size_t>(newline_every)) {
+    piece[i] = '\n';
+  }
+  const std::string compressed = Compressed(piece, Compression::kGzip);
+  std::string bomb;
+  for (int i = 0; i < mebibytes; ++i) bomb += compressed;
+  return bomb;
+}
+
+TEST(FileSources, AnInflatedFileIsReadInThePiecesThatAreUsed) {
+  const std::string path = testing::TempDir() + "/file_sources_bomb";
+  ASSERT_OK(WriteFileAtomically(FileSystem::Posix(), path, Bomb('a', 64, 128)));
+  ASSERT_OK_AND_ASSIGN(
+      const auto iterator,
+      Dataset::TextLines({path}, {.compression = Compression::kGzip}).Batch(1024).MakeIterator());
+  const int64_t before = DefaultAllocatorStats().bytes_in_use;
+  int64_t most = 0, rows = 0;
+  for (Element batch;;) {
+    ASSERT_OK_AND_ASSIGN(const bool more, iterator->Next(&batch));
+    if (!more) break;
+    rows += batch[0].dim(0);
+    most = std::max(most, DefaultAllocatorStats().bytes_in_use - before);
+  }
+  EXPECT_EQ(rows, (int64_t{128} << 20) / 64 + 1);
+  EXPECT_LT(most, int64_t{4} << 20);
+}
+
+TEST(FileSources, ALineThatDoesNotEndIsAnError) {
+  const std::string path = testing::TempDir() + "/file_sources_bomb_line";
+  ASSERT_OK(WriteFileAtomically(FileSystem::Posix(), path, Bomb('a', 0, 270)));
+  ASSERT_OK_AND_ASSIGN(
+      const auto iterator,
+      Dataset::TextLines({path}, {.compression = Compression::kGzip}).MakeIterator());
+  Element element;
+  EXPECT_STATUS(iterator->Next(&element), absl::StatusCode::kResourceExhausted,
+                "what lies in one piece must have at most 268435456 bytes when it is decompressed, "
+                "got more at 0");
+  ASSERT_OK_AND_ASSIGN(const bool more, iterator->Next(&element));
+  EXPECT_FALSE(more);
 }
 
 }  // namespace

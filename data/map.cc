@@ -108,24 +108,29 @@ class RowMapIterator : public ElementIterator {
       : node_(node), function_(node->function()), context_(context), input_(std::move(input)) {}
 
   StatusOr<bool> Next(Element* element) override {
-    if (next_ < rest_.rows) {
-      MR_RETURN_IF_ERROR(ElementOf(rest_, next_++, &in_));
-    } else {
+    if (next_ == rest_.rows && !input_->ServesBlocks()) {
       MR_ASSIGN_OR_RETURN(const bool more, input_->Next(&in_));
       if (!more) return false;
+      MR_ASSIGN_OR_RETURN(*element, Call());
+      return true;
     }
-    const TimedWork timed(&context_.environment->function_time, &num_timed_);
-    MR_ASSIGN_OR_RETURN(*element, NoExceptions(function_.Name(), [&] {
-      return function_.Call(in_, context_.environment->options.arena);
-    }));
+    // A few rows ahead: then it is known where each was read.
+    if (next_ == rest_.rows) {
+      constexpr int64_t kRowsAhead = 64;
+      MR_ASSIGN_OR_RETURN(const bool more, Refill(kRowsAhead));
+      if (!more) return false;
+    }
+    MR_RETURN_IF_ERROR(ElementOf(rest_, next_, &in_));
+    StatusOr<Element> made = Call();
+    if (!made.ok()) return rest_.origin.Tell(next_++, made.status());
+    ++next_;
+    *element = *std::move(made);
     return true;
   }
   bool ServesBlocks() const override { return input_->ServesBlocks(); }
   StatusOr<bool> NextBlock(int64_t max_rows, Block* block) override {
     if (next_ == rest_.rows) {
-      rest_ = Block();
-      next_ = 0;
-      MR_ASSIGN_OR_RETURN(const bool more, input_->NextBlock(max_rows, &rest_));
+      MR_ASSIGN_OR_RETURN(const bool more, Refill(max_rows));
       if (!more) return false;
     }
     const int64_t end = std::min(rest_.rows, next_ + max_rows);
@@ -141,10 +146,7 @@ class RowMapIterator : public ElementIterator {
       next_ = end;
       return status;
     }
-    if (block->rows == 0 && !error.ok()) {
-      ++next_;
-      return error;
-    }
+    if (block->rows == 0 && !error.ok()) return rest_.origin.Tell(next_++, error);
     const size_t components = node_->spec().size();
     if (block->rows < 1 || block->rows > end - next_ || block->columns.size() != components) {
       const int64_t rows = block->rows;
@@ -187,6 +189,18 @@ class RowMapIterator : public ElementIterator {
   }
 
  private:
+  StatusOr<bool> Refill(int64_t max_rows) {
+    rest_ = Block();
+    next_ = 0;
+    return input_->NextBlock(max_rows, &rest_);
+  }
+  // The function's result for `in_`.
+  StatusOr<Element> Call() {
+    const TimedWork timed(&context_.environment->function_time, &num_timed_);
+    return NoExceptions(function_.Name(),
+                        [&] { return function_.Call(in_, context_.environment->options.arena); });
+  }
+
   const RowMapNode* const node_;
   const RowFunction& function_;
   const IteratorContext context_;
