@@ -18,15 +18,13 @@ namespace {
 
 // The features of an example as text, by this reader; "malformed" when it refuses.
 std::string Describe(absl::string_view bytes) {
-  std::vector<FeatureEntry> entries;
-  if (!ReadExample(bytes, &entries)) return "malformed";
   std::map<std::string, std::string> texts;
-  for (const FeatureEntry& entry : entries) {
-    FeatureView view;
-    int64_t count = 0;
-    if (!ReadFeature(entry.feature, &view) || !CountValues(view, &count)) return "malformed";
+  FeatureEntries entries(bytes);
+  for (FeatureEntry entry; entries.Next(&entry);) {
+    FeatureValues view;
+    if (!ReadValues(entry.feature, &view)) return "malformed";
     std::string text;
-    const size_t n = static_cast<size_t>(count);
+    const size_t n = static_cast<size_t>(view.count);
     if (view.kind == FeatureKind::kBytes) {
       std::vector<std::string> values(n);
       CopyValues(view, absl::MakeSpan(values));
@@ -45,6 +43,7 @@ std::string Describe(absl::string_view bytes) {
     }
     texts[std::string(entry.key)] = text;
   }
+  if (!entries.ok()) return "malformed";
   std::string all;
   for (const auto& [key, text] : texts) absl::StrAppend(&all, key, "=", text, "\n");
   return all;

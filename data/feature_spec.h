@@ -11,7 +11,7 @@
 // exported model may send (estimator/serving_input.h) and what feature columns need
 // (MakeParseExampleSpec). An Example holds floats, int64s and strings, so dtypes are these three.
 //
-// Plain values; what is wrong with one is said by who uses it, with the feature's name.
+// Plain values; what is wrong with one is said where it is used.
 
 #include <cstdint>
 #include <map>
@@ -20,8 +20,10 @@
 #include <variant>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "core/dtype.h"
 #include "core/shape.h"
+#include "core/status.h"
 #include "core/tensor.h"
 
 namespace millrace {
@@ -65,6 +67,18 @@ using FeatureSpec =
 // By the names under which the results are found; but for a SparseFeature, also the keys in the
 // Example.
 using FeatureSpecs = std::map<std::string, FeatureSpec>;
+
+// What parsers want to know of a feature; the rules of specs in one place. InvalidArgument
+// "<where>: feature '<name>' must ...".
+//
+// The default value in the feature's shape; no elements where it is required. Not for a dtype that
+// an Example does not hold, a shape that is not known whole, a default of another dtype or size.
+StatusOr<Tensor> DefaultOf(absl::string_view where, const std::string& name,
+                           const FixedLenFeature& feature);
+// The padding, a scalar. As above; and missing ones must be allowed.
+StatusOr<Tensor> PaddingOf(absl::string_view where, const std::string& name,
+                           const FixedLenSequenceFeature& feature);
+Status CheckFeatureType(absl::string_view where, const std::string& name, DType dtype);
 
 }  // namespace millrace
 
