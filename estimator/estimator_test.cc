@@ -670,8 +670,8 @@ TEST_F(EstimatorTest, SignaturesOfExamplesAndOfAlternatives) {
   ASSERT_OK(line.Train(Points, {.max_steps = 1}).status());
   ASSERT_OK_AND_ASSIGN(
       const std::string of_examples,
-      line.ExportSavedModel(dir_ + "/examples",
-                            BuildParsingServingInputReceiverFn({{"x", {.dtype = DT_FLOAT}}})));
+      line.ExportSavedModel(dir_ + "/examples", BuildParsingServingInputReceiverFn(
+                                                    {{"x", FixedLenFeature{.dtype = DT_FLOAT}}})));
   ASSERT_OK_AND_ASSIGN(const LoadedModel examples, LoadModel(of_examples));
   ASSERT_EQ(examples.signatures().size(), 3u);
   EXPECT_EQ(examples.signatures().at("serving_default").method_name(),

@@ -22,6 +22,7 @@
 #include "ops/array/identity.h"
 #include "ops/array/placeholder.h"
 #include "ops/math/cwise_binary.h"
+#include "runtime/testing/op_test.h"
 #include "train/hooks/session_run_hook.h"
 #include "train/metrics.h"
 
@@ -334,15 +335,91 @@ TEST(ServingInputTest, ParsedReceiversTakeExamples) {
   ASSERT_OK_AND_ASSIGN(
       const ServingInputReceiver receiver,
       BuildParsingServingInputReceiverFn(
-          {{"x", {.dtype = DT_FLOAT, .shape = {2}}},
-           {"y", {.dtype = DT_INT64, .default_value = Tensor::Scalar(int64_t{7})}}})(root));
+          {{"x", FixedLenFeature{.dtype = DT_FLOAT, .shape = {2}}},
+           {"y", FixedLenFeature{.dtype = DT_INT64, .default_value = Tensor::Scalar(int64_t{7})}}})(
+          root));
   EXPECT_EQ(receiver.receivers["examples"].name(), "input_example_tensor:0");
   EXPECT_EQ(root.shape(receiver.features["x"]).ToString(), "[?,2]");
   EXPECT_EQ(receiver.features["y"].dtype(), DT_INT64);
   EXPECT_STATUS(BuildParsingServingInputReceiverFn(
-                    {{"x", {.dtype = DT_FLOAT, .default_value = Tensor::Scalar(7)}}})(root),
+                    {{"x", FixedLenFeature{.default_value = Tensor::Scalar(7)}}})(root),
                 absl::StatusCode::kInvalidArgument,
-                "the default of feature 'x' must be float, got int32");
+                "feature 'x' must have a default value of float, got int32");
+}
+
+TEST(ServingInputTest, ParsedFeaturesMayBeSparse) {
+  Scope root;
+  ASSERT_OK_AND_ASSIGN(
+      const ServingInputReceiver receiver,
+      BuildParsingServingInputReceiverFn({{"words", VarLenFeature{.dtype = DT_STRING}},
+                                          {"x", FixedLenFeature{}},
+                                          {"m", SparseFeature{.index_key = {"i"},
+                                                              .value_key = "v",
+                                                              .size = {9},
+                                                              .already_sorted = true}}})(root));
+  EXPECT_TRUE(receiver.features.is_sparse("words"));
+  EXPECT_EQ(root.shape(receiver.features.sparse("words").indices).ToString(), "[?,2]");
+  EXPECT_EQ(receiver.features.sparse("m").dtype(), DT_FLOAT);
+  EXPECT_FALSE(receiver.features.is_sparse("x"));
+  EXPECT_OK(root.status());
+}
+
+TEST(ServingInputTest, CsvReceiversTakeRows) {
+  const data::CsvOptions csv = {
+      .defaults = {Tensor::Scalar(0.f), Tensor::Scalar(""), Tensor::Vector<int64_t>({})},
+      .names = {"age", "education", "label"}};
+  Scope root;
+  ASSERT_OK_AND_ASSIGN(const ServingInputReceiver receiver,
+                       BuildCsvServingInputReceiverFn(csv, {.left_out = {"label"}})(root));
+  EXPECT_EQ(receiver.receivers["csv_row"].name(), "csv_row:0");
+  EXPECT_EQ(receiver.features.map().size(), 2u);
+  EXPECT_EQ(root.shape(receiver.features["age"]).ToString(), "[?,1]");
+  EXPECT_EQ(receiver.features["education"].dtype(), DT_STRING);
+  ASSERT_OK_AND_ASSIGN(
+      const std::vector<Tensor> got,
+      EvaluateGraph(root,
+                    {{receiver.receivers["csv_row"], Tensor::Of({"25, 11th,0", ", HS-grad,1"})}},
+                    {receiver.features["age"], receiver.features["education"]}));
+  ExpectTensorEqual(got[0], Tensor::Of<float>({{25}, {0}}));
+  ExpectTensorEqual(got[1], Tensor::Of({{" 11th"}, {" HS-grad"}}));
+}
+
+TEST(ServingInputTest, WrongCsvReceiversAreErrors) {
+  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+  const std::vector<Tensor> two = {Tensor::Scalar(0.f), Tensor::Scalar("")};
+  const auto error = [](data::CsvOptions csv, CsvServingOptions options = {}) {
+    Scope root;
+    return BuildCsvServingInputReceiverFn(std::move(csv), std::move(options))(root).status();
+  };
+  EXPECT_STATUS(error({.defaults = two}), kInvalid, "CSV columns must have names, got none");
+  EXPECT_STATUS(error({.defaults = two, .names = {"a"}}), kInvalid, "there must be 2 names, got 1");
+  EXPECT_STATUS(error({.defaults = two, .names = {"a", "a"}}), kInvalid,
+                "names of CSV columns must differ, got 'a' twice");
+  EXPECT_STATUS(error({.defaults = two, .names = {"a", "b"}}, {.left_out = {"c"}}), kInvalid,
+                "what is left out must be a CSV column, got 'c'");
+  EXPECT_STATUS(error({.defaults = two, .names = {"a", "b"}, .field_delim = ";;"}), kInvalid,
+                "field_delim must be one character");
+  EXPECT_STATUS(error({.defaults = two, .names = {"a", "b"}}, {.default_batch_size = 0}), kInvalid,
+                "default_batch_size must be > 0, got 0");
+}
+
+TEST(ServingInputTest, JsonReceiversTakeAValuePerFeature) {
+  Scope root;
+  ASSERT_OK_AND_ASSIGN(
+      const ServingInputReceiver receiver,
+      BuildJsonServingInputReceiverFn({{"age", FixedLenFeature{.shape = {1}}},
+                                       {"n", FixedLenFeature{.dtype = DT_INT64}},
+                                       {"pixels", FixedLenFeature{.shape = {28, 28}}},
+                                       {"word", VarLenFeature{.dtype = DT_STRING}}})(root));
+  EXPECT_EQ(receiver.receivers["age"], receiver.features["age"]);
+  EXPECT_EQ(receiver.receivers["age"].name(), "age:0");
+  EXPECT_EQ(root.shape(receiver.features["age"]).ToString(), "[?]");
+  EXPECT_EQ(root.shape(receiver.features["n"]).ToString(), "[?]");
+  EXPECT_EQ(root.shape(receiver.features["pixels"]).ToString(), "[?,28,28]");
+  EXPECT_EQ(receiver.features["word"].dtype(), DT_STRING);
+  EXPECT_STATUS(BuildJsonServingInputReceiverFn({{"x", FixedLenSequenceFeature{}}})(root),
+                absl::StatusCode::kInvalidArgument,
+                "feature 'x' must be FixedLen or VarLen to be served as JSON, got a sequence");
 }
 
 TEST(ServingInputTest, WrongReceiversAreErrors) {

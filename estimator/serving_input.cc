@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "estimator/serving_input.h"
 
+#include <set>
+#include <variant>
 #include <vector>
 
-#include "data/parse_example.h"
+#include "data/decode_csv.h"
+#include "data/parse_features.h"
+#include "ops/array/constant.h"
 #include "ops/array/placeholder.h"
+#include "ops/array/reshape.h"
 
 namespace millrace {
 namespace {
@@ -61,33 +66,105 @@ ServingInputReceiverFn BuildRawServingInputReceiverFn(std::map<std::string, RawF
 }
 
 ServingInputReceiverFn BuildParsingServingInputReceiverFn(
-    std::map<std::string, FixedLenFeature> features, std::optional<int64_t> default_batch_size) {
+    FeatureSpecs features, std::optional<int64_t> default_batch_size) {
   return [features = std::move(features),
           default_batch_size](const Scope& scope) -> StatusOr<ServingInputReceiver> {
     MR_RETURN_IF_ERROR(CheckBatchSize(default_batch_size));
     const Output serialized = Placeholder(scope.WithName("input_example_tensor"), DT_STRING,
                                           PartialShape{default_batch_size.value_or(-1)});
-    ParseExampleFeatures parsed;
-    for (const auto& [name, feature] : features) {
-      Tensor otherwise;
-      if (feature.default_value) {
-        otherwise = *feature.default_value;
-        if (otherwise.dtype() != feature.dtype) {
-          return InvalidArgument("ServingInputReceiver: the default of feature '", name,
-                                 "' must be ", feature.dtype, ", got ", otherwise.dtype());
-        }
-      } else {
-        MR_ASSIGN_OR_RETURN(otherwise, Tensor::Zeros(feature.dtype, Shape{0}));  // required
-      }
-      parsed.dense.push_back({.key = name, .shape = feature.shape, .default_value = otherwise});
-    }
-    const ParseExampleOutputs outputs =
-        ParseExample(scope.WithName("ParseExample"), serialized, parsed);
+    const ParsedFeatures parsed = ParseExample(scope, serialized, features);
     MR_RETURN_IF_ERROR(scope.status());
+    return ServingInputReceiver{.features = Features(parsed.dense, parsed.sparse),
+                                .receivers = {{"examples", serialized}}};
+  };
+}
+
+ServingInputReceiverFn BuildCsvServingInputReceiverFn(data::CsvOptions csv,
+                                                      CsvServingOptions options) {
+  return [csv = std::move(csv),
+          options = std::move(options)](const Scope& scope) -> StatusOr<ServingInputReceiver> {
+    MR_RETURN_IF_ERROR(CheckBatchSize(options.default_batch_size));
+    // The rules of options, beside those of the op.
+    MR_RETURN_IF_ERROR(Prefixed("ServingInputReceiver", data::CsvParser::Make(csv).status()));
+    if (csv.names.empty()) {
+      return InvalidArgument("ServingInputReceiver: CSV columns must have names, got none");
+    }
+    std::set<std::string> left_out(options.left_out.begin(), options.left_out.end());
+    const Output rows = Placeholder(scope.WithName("csv_row"), DT_STRING,
+                                    PartialShape{options.default_batch_size.value_or(-1)});
+    std::vector<Output> defaults;
+    for (const Tensor& value : csv.defaults) defaults.push_back(Const(scope, value));
+    const std::vector<Output> columns =
+        DecodeCSV(scope, ExpandDims(scope, rows, Const(scope, -1)), defaults,
+                  {.field_delim = csv.field_delim,
+                   .use_quote_delim = csv.use_quote_delim,
+                   .na_value = csv.na_value,
+                   .select_cols = csv.select_cols});
+    MR_RETURN_IF_ERROR(scope.status());
+    Features::Map features;
+    for (size_t c = 0; c < columns.size(); ++c) {
+      if (left_out.erase(csv.names[c]) > 0) continue;
+      if (!features.emplace(csv.names[c], columns[c]).second) {
+        return InvalidArgument("ServingInputReceiver: names of CSV columns must differ, got '",
+                               csv.names[c], "' twice");
+      }
+    }
+    if (!left_out.empty()) {
+      return InvalidArgument("ServingInputReceiver: what is left out must be a CSV column, got '",
+                             *left_out.begin(), "'");
+    }
+    return ServingInputReceiver{.features = features, .receivers = {{"csv_row", rows}}};
+  };
+}
+
+namespace {
+
+// Of a batch of instances, as JSON has them; InvalidArgument for what has no such form.
+struct JsonForm {
+  const std::string& name;
+  int64_t batch;
+
+  StatusOr<RawFeature> operator()(const FixedLenFeature& feature) const {
+    if (!feature.shape.IsFullyDefined()) {
+      return InvalidArgument("ServingInputReceiver: feature '", name,
+                             "' must have a shape that is known whole, got ", feature.shape);
+    }
+    std::vector<int64_t> dims = {batch};
+    if (feature.shape.num_elements() != 1 || feature.shape.rank() > 1) {
+      dims.insert(dims.end(), feature.shape.dims().begin(), feature.shape.dims().end());
+    }
+    MR_ASSIGN_OR_RETURN(PartialShape shape, PartialShape::Make(dims));
+    return RawFeature{feature.dtype, std::move(shape)};
+  }
+  StatusOr<RawFeature> operator()(const VarLenFeature& feature) const {
+    return RawFeature{feature.dtype, PartialShape{batch}};
+  }
+  StatusOr<RawFeature> operator()(const SparseFeature&) const { return Refused("sparse"); }
+  StatusOr<RawFeature> operator()(const FixedLenSequenceFeature&) const {
+    return Refused("a sequence");
+  }
+
+ private:
+  Status Refused(absl::string_view kind) const {
+    return InvalidArgument("ServingInputReceiver: feature '", name,
+                           "' must be FixedLen or VarLen to be served as JSON, got ", kind);
+  }
+};
+
+}  // namespace
+
+ServingInputReceiverFn BuildJsonServingInputReceiverFn(FeatureSpecs features,
+                                                       std::optional<int64_t> default_batch_size) {
+  return [features = std::move(features),
+          default_batch_size](const Scope& scope) -> StatusOr<ServingInputReceiver> {
+    MR_RETURN_IF_ERROR(CheckBatchSize(default_batch_size));
     Features::Map tensors;
-    size_t i = 0;
-    for (const auto& [name, feature] : features) tensors[name] = outputs.dense[i++];
-    return ServingInputReceiver{.features = tensors, .receivers = {{"examples", serialized}}};
+    for (const auto& [name, spec] : features) {
+      MR_ASSIGN_OR_RETURN(const RawFeature form,
+                          std::visit(JsonForm{name, default_batch_size.value_or(-1)}, spec));
+      tensors[name] = Placeholder(scope.WithName(name), form.dtype, form.shape);
+    }
+    return ServingInputReceiver{.features = tensors, .receivers = tensors};
   };
 }
 

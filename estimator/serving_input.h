@@ -19,11 +19,13 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "core/dtype.h"
 #include "core/shape.h"
 #include "core/status.h"
-#include "core/tensor.h"
+#include "data/csv.h"           // IWYU pragma: export
+#include "data/feature_spec.h"  // IWYU pragma: export
 #include "estimator/model_tensors.h"
 #include "graph/scope.h"
 
@@ -41,9 +43,9 @@ class ServingInputReceiverFn {
  public:
   ServingInputReceiverFn() = default;  // none
   template <typename F>
-    requires(!std::is_same_v<std::remove_cvref_t<F>, ServingInputReceiverFn> &&
-             std::is_invocable_v<F&, const Scope&>)
-  ServingInputReceiverFn(F f) : call_(std::move(f)) {}  // NOLINT
+  requires(!std::is_same_v<std::remove_cvref_t<F>, ServingInputReceiverFn> &&
+           std::is_invocable_v<F&, const Scope&>) ServingInputReceiverFn(F f)
+      : call_(std::move(f)) {}  // NOLINT
 
   bool valid() const { return call_ != nullptr; }
   // What the function returns, or the first error of its graph.
@@ -67,17 +69,29 @@ ServingInputReceiverFn BuildRawServingInputReceiverFn(
 
 // --- Parsing: serialized tensorflow.Examples -----------------------------------------------------
 
-// A feature of a fixed number of values per example.
-struct FixedLenFeature {
-  DType dtype = DT_FLOAT;                       // float, int64 or string
-  PartialShape shape = PartialShape::Scalar();  // of one example
-  // Of that shape, for examples without the feature; none: it is required.
-  std::optional<Tensor> default_value = {};
-};
-// One string placeholder "input_example_tensor" [batch], receiver "examples".
+// One string placeholder "input_example_tensor" [batch], receiver "examples". VarLen and sparse
+// features are sparse tensors.
 ServingInputReceiverFn BuildParsingServingInputReceiverFn(
-    std::map<std::string, FixedLenFeature> features,
-    std::optional<int64_t> default_batch_size = std::nullopt);
+    FeatureSpecs features, std::optional<int64_t> default_batch_size = std::nullopt);
+
+// --- CSV: rows of text ---------------------------------------------------------------------------
+
+struct CsvServingOptions {
+  // Columns of the rows that are no features: the label, what the model does not use.
+  std::vector<std::string> left_out = {};
+  std::optional<int64_t> default_batch_size = std::nullopt;
+};
+// One string placeholder "csv_row" [batch], receiver "csv_row". `csv` says what the columns are, as
+// it does for the data that the model was trained on; they need names. Each feature is [batch, 1].
+ServingInputReceiverFn BuildCsvServingInputReceiverFn(data::CsvOptions csv,
+                                                      CsvServingOptions options = {});
+
+// --- JSON: a value per feature and instance ------------------------------------------------------
+
+// A placeholder for each feature, of its name: what `{"age": 25, "education": "11th"}` fills. Those
+// with at most one value per example (shape [] or [1], a VarLenFeature) are [batch].
+ServingInputReceiverFn BuildJsonServingInputReceiverFn(
+    FeatureSpecs features, std::optional<int64_t> default_batch_size = std::nullopt);
 
 }  // namespace millrace
 
