@@ -332,7 +332,7 @@ TEST_F(EstimatorTest, WarmStartTakesTrainablesAlone) {
   const Estimator other = Make(LineModel, {.model_dir = dir_ + "/other"});
   ASSERT_OK(other.Train(Points, {.max_steps = 50}).status());
   ASSERT_OK_AND_ASSIGN(const Tensor w, other.GetVariableValue("w"));
-  const Estimator warm = Make(LineModel, {.warm_start_from = WarmStart(dir_ + "/other", "w")},
+  const Estimator warm = Make(LineModel, {.warm_start_from = WarmStart{dir_ + "/other", "w"}},
                               {.save_checkpoints_steps = 1});
   ASSERT_OK(warm.Train(Points, {.max_steps = 1}).status());
   // The checkpoint with which training begins.
@@ -347,7 +347,7 @@ TEST_F(EstimatorTest, WarmStartTakesTrainablesAlone) {
   EXPECT_LT(b_now.scalar<float>(), 0.4f) << "b began at 0.1";
   // All trainables are not all variables.
   const Estimator all =
-      Make(LineModel, {.model_dir = dir_ + "/all", .warm_start_from = WarmStart(dir_ + "/other")});
+      Make(LineModel, {.model_dir = dir_ + "/all", .warm_start_from = WarmStart{dir_ + "/other"}});
   ASSERT_OK(all.Train(Points, {.max_steps = 1}).status());
   ASSERT_OK_AND_ASSIGN(const Tensor step, all.GetVariableValue("global_step"));
   EXPECT_EQ(step.scalar<int64_t>(), 1);
@@ -357,11 +357,11 @@ TEST_F(EstimatorTest, WarmStartTakesTrainablesAlone) {
 
 TEST_F(EstimatorTest, WrongWarmStartsAreNamed) {
   EXPECT_STATUS(
-      Make(LineModel, {.warm_start_from = WarmStart("nowhere")}).Train(Points, {.max_steps = 1}),
+      Make(LineModel, {.warm_start_from = WarmStart{"nowhere"}}).Train(Points, {.max_steps = 1}),
       absl::StatusCode::kNotFound, "WarmStart: there must be a checkpoint");
   const Estimator other = Make(LineModel, {.model_dir = dir_ + "/other"});
   ASSERT_OK(other.Train(Points, {.max_steps = 1}).status());
-  EXPECT_STATUS(Make(LineModel, {.warm_start_from = WarmStart(dir_ + "/other", "(")})
+  EXPECT_STATUS(Make(LineModel, {.warm_start_from = WarmStart{dir_ + "/other", "("}})
                     .Train(Points, {.max_steps = 1}),
                 absl::StatusCode::kInvalidArgument,
                 "WarmStart: vars_to_warm_start must be a regular expression, got '('");
