@@ -57,6 +57,9 @@ StatusOr<std::string> ExportWithReceiver(const EstimatorParts& parts,
                                          const ServingInputReceiverFn& receiver_fn,
                                          const ExportCall& call);
 
+// Where the results of evaluations of that name are written.
+std::string EvalDirectory(const std::string& model_dir, const std::string& name);
+
 // The checkpoint that a call means: `asked`, else the latest of model_dir; "" when there is none.
 // NotFound for one that was asked for and is not there.
 StatusOr<std::string> CheckpointToUse(const EstimatorParts& parts, const std::string& asked);

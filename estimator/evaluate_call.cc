@@ -85,8 +85,7 @@ Status WriteResult(const EstimatorParts& parts, const std::string& name, const E
   for (const auto& [metric, value] : result.metrics) {
     if (metric != "global_step") MR_RETURN_IF_ERROR(AddValues(metric, value, &summary));
   }
-  const std::string directory =
-      JoinPath(parts.model_dir, name.empty() ? "eval" : absl::StrCat("eval_", name));
+  const std::string directory = EvalDirectory(parts.model_dir, name);
   MR_ASSIGN_OR_RETURN(
       const std::shared_ptr<EventWriter> events,
       EventWriterCache::Default()->Get(directory, {.fs = parts.file_system, .clock = parts.clock}));
@@ -123,6 +122,10 @@ StatusOr<Measured> Measure(ModelGraph* graph) {
 }
 
 }  // namespace
+
+std::string EvalDirectory(const std::string& model_dir, const std::string& name) {
+  return JoinPath(model_dir, name.empty() ? "eval" : absl::StrCat("eval_", name));
+}
 
 StatusOr<EvalResult> EvaluateModel(const EstimatorParts& parts, const InputFn& input_fn,
                                    const EvaluateCall& call) {

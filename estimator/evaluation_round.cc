@@ -65,12 +65,14 @@ Status EvaluationRound::Evaluate(std::string checkpoint, bool is_last) {
 }
 
 Status EvaluationRound::Export(bool is_final) {
+  const std::string eval_dir = EvalDirectory(estimator_.model_dir(), spec_.name);
   for (const auto& exporter : spec_.exporters) {
     const std::string path = JoinPath(JoinPath(estimator_.model_dir(), "export"), exporter->name());
     MR_ASSIGN_OR_RETURN(std::string exported, exporter->Export({.estimator = estimator_,
                                                                 .export_path = path,
                                                                 .checkpoint_path = evaluated_,
                                                                 .result = *result_.evaluation,
+                                                                .eval_dir = eval_dir,
                                                                 .is_the_final_export = is_final}));
     if (!exported.empty()) result_.exports.push_back(std::move(exported));
   }

@@ -14,20 +14,21 @@ namespace {
 // Such are exports: seconds since the epoch. Other tools' directories have other names.
 constexpr size_t kDigits = 10;
 
-StatusOr<std::string> ExportFor(const ExporterCall& call, const ServingInputReceiverFn& receiver_fn,
-                                const ExporterOptions& options) {
+}  // namespace
+
+StatusOr<std::string> ExportEvaluated(const ExporterCall& call,
+                                      const ServingInputReceiverFn& receiver_fn,
+                                      const ExporterOptions& options) {
   return call.estimator.ExportSavedModel(call.export_path, receiver_fn,
                                          {.assets_extra = options.assets_extra,
                                           .as_text = options.as_text,
                                           .checkpoint_path = call.checkpoint_path});
 }
 
-}  // namespace
-
 StatusOr<std::string> FinalExporter::Export(const ExporterCall& call) {
   if (!call.is_the_final_export) return "";
   LogInfo("FinalExporter '", name_, "': exports '", call.checkpoint_path, "'");
-  return ExportFor(call, receiver_fn_, options_);
+  return ExportEvaluated(call, receiver_fn_, options_);
 }
 
 StatusOr<std::string> LatestExporter::Export(const ExporterCall& call) {
@@ -36,7 +37,7 @@ StatusOr<std::string> LatestExporter::Export(const ExporterCall& call) {
                            *options_.exports_to_keep);
   }
   if (call.is_the_final_export && call.checkpoint_path == exported_) return "";
-  MR_ASSIGN_OR_RETURN(std::string path, ExportFor(call, receiver_fn_, options_.common));
+  MR_ASSIGN_OR_RETURN(std::string path, ExportEvaluated(call, receiver_fn_, options_.common));
   exported_ = call.checkpoint_path;
   if (options_.exports_to_keep) {
     DeleteOldExports(call.estimator.parts().file_system, call.export_path,

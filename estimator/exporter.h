@@ -31,6 +31,7 @@ struct ExporterCall {
   std::string export_path;      // <model_dir>/export/<name>
   std::string checkpoint_path;  // that was evaluated
   const EvalResult& result;
+  std::string eval_dir = "";  // <model_dir>/eval[_<name>]: where results are written, this one, too
   // No later evaluation of this job is to come: the last step was reached, or the job has ended.
   bool is_the_final_export = false;
 };
@@ -48,6 +49,11 @@ struct ExporterOptions {
   std::map<std::string, std::string> assets_extra = {};
   bool as_text = false;
 };
+
+// Exports what was evaluated.
+StatusOr<std::string> ExportEvaluated(const ExporterCall& call,
+                                      const ServingInputReceiverFn& receiver_fn,
+                                      const ExporterOptions& options);
 
 class FinalExporter : public Exporter {
  public:
