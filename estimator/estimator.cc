@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/logging.h"
@@ -142,7 +143,24 @@ StatusOr<Estimator> Estimator::Make(ModelFn model_fn, const EstimatorOptions& op
   return Estimator(std::move(parts));
 }
 
+Estimator Estimator::MakeAt(std::source_location where, ModelFn model_fn,
+                            const EstimatorOptions& options) {
+  StatusOr<Estimator> made = Make(std::move(model_fn), options);
+  return made.ok() ? *std::move(made) : ErrorAt(where, made.status());
+}
+
+Estimator Estimator::ErrorAt(std::source_location where, const Status& status) {
+  auto parts = std::make_shared<EstimatorParts>();
+  // Columns and heads have their own line.
+  parts->status =
+      absl::StrContains(status.message(), "; built at ")
+          ? status
+          : Suffixed(status, absl::StrCat("; built at ", where.file_name(), ":", where.line()));
+  return Estimator(std::move(parts));
+}
+
 StatusOr<Estimator> Estimator::With(const RunConfig& config) const {
+  MR_RETURN_IF_ERROR(status());
   auto parts = std::make_shared<EstimatorParts>(*parts_);
   parts->config = config;
   if (config.model_dir().empty()) {
@@ -152,32 +170,39 @@ StatusOr<Estimator> Estimator::With(const RunConfig& config) const {
   return Estimator(std::move(parts));
 }
 
+const Status& Estimator::status() const { return parts_->status; }
 const std::string& Estimator::model_dir() const { return parts_->model_dir; }
 const RunConfig& Estimator::config() const { return parts_->config; }
 const Params& Estimator::params() const { return parts_->params; }
 const ModelFn& Estimator::model_fn() const { return parts_->model_fn; }
 
 StatusOr<TrainOutcome> Estimator::Train(const InputFn& input_fn, const TrainCall& call) const {
+  MR_RETURN_IF_ERROR(status());
   return TrainModel(*parts_, input_fn, call);
 }
 StatusOr<EvalResult> Estimator::Evaluate(const InputFn& input_fn, const EvaluateCall& call) const {
+  MR_RETURN_IF_ERROR(status());
   return EvaluateModel(*parts_, input_fn, call);
 }
 StatusOr<std::unique_ptr<PredictionStream>> Estimator::Predict(const InputFn& input_fn,
                                                                const PredictCall& call) const {
+  MR_RETURN_IF_ERROR(status());
   return PredictWithModel(*parts_, input_fn, call);
 }
 StatusOr<std::string> Estimator::ExportSavedModel(const std::string& export_dir_base,
                                                   const ServingInputReceiverFn& receiver_fn,
                                                   const ExportCall& call) const {
+  MR_RETURN_IF_ERROR(status());
   return ExportWithReceiver(*parts_, export_dir_base, receiver_fn, call);
 }
 
 std::string Estimator::latest_checkpoint() const {
+  if (!status().ok()) return "";
   return LatestCheckpoint(parts_->file_system, parts_->model_dir).value_or(std::string());
 }
 
 StatusOr<std::vector<std::string>> Estimator::GetVariableNames() const {
+  MR_RETURN_IF_ERROR(status());
   MR_ASSIGN_OR_RETURN(const auto reader, OpenLatest(*parts_));
   std::vector<std::string> names;
   for (const BundleReader::Entry& entry : reader->entries()) names.push_back(entry.name);
@@ -185,6 +210,7 @@ StatusOr<std::vector<std::string>> Estimator::GetVariableNames() const {
 }
 
 StatusOr<Tensor> Estimator::GetVariableValue(const std::string& name) const {
+  MR_RETURN_IF_ERROR(status());
   MR_ASSIGN_OR_RETURN(const auto reader, OpenLatest(*parts_));
   return reader->Read(name);
 }

@@ -31,6 +31,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -142,6 +143,13 @@ struct ExportCall {
 class Estimator {
  public:
   static StatusOr<Estimator> Make(ModelFn model_fn, const EstimatorOptions& options = {});
+  // For functions that make Estimators (estimator/canned/): an error, of theirs or of Make, is kept
+  // with the line that called them, and returned by every call.
+  static Estimator MakeAt(std::source_location where, ModelFn model_fn,
+                          const EstimatorOptions& options = {});
+  static Estimator ErrorAt(std::source_location where, const Status& status);
+
+  const Status& status() const;
 
   const std::string& model_dir() const;
   const RunConfig& config() const;  // with the model_dir

@@ -21,6 +21,7 @@
 namespace millrace {
 
 struct EstimatorParts {
+  Status status;  // not OK: there is no model, and nothing else is of use
   ModelFn model_fn;
   std::string model_dir;
   RunConfig config;

@@ -322,6 +322,7 @@ StatusOr<TrainAndEvaluateResult> TrainAndEvaluate(const Estimator& estimator,
                                                   const EvalSpec& eval_spec,
                                                   const TrainAndEvaluateOptions& options) {
   MR_RETURN_IF_ERROR(CheckEvalSpec(eval_spec));
+  MR_RETURN_IF_ERROR(estimator.status());
   MR_RETURN_IF_ERROR(CheckTrainSpec(train_spec));
   MR_RETURN_IF_ERROR(CheckOptions(options));
   return Job(estimator, train_spec, eval_spec, options).Run();
