@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "core/status.h"
 #include "graph/graph.h"
 #include "layers/regularizers.h"
+#include "layers/weight.h"
 #include "ops/array/concat.h"
 #include "ops/array/constant.h"
 #include "ops/array/identity.h"
@@ -332,6 +334,15 @@ Output Precise(ScopeAt at, const Output& logits) {
   return dtype == DT_HALF || dtype == DT_BFLOAT16 ? Cast(at, logits, DT_FLOAT) : logits;
 }
 
+// Of each element; the last node is called `name`.
+Output SigmoidLosses(ScopeAt in, const Output& labels, const Output& logits, const char* name) {
+  // -log(sigmoid(x)) is softplus(-x). Two of them, never softplus(x) - x y: that cancels for large
+  // x, and never |x|: its gradient is wrong at x = 0, where models begin.
+  const Output missed = Mul(in, labels, Softplus(in, Neg(in, logits)));
+  const Output excess = Mul(in, Sub(in, ScalarLike(in, labels, 1), labels), Softplus(in, logits));
+  return Add({in.scope.WithName(name), in.where}, missed, excess);
+}
+
 Output SoftmaxLosses(const Loss& l, Output labels, Output logits) {
   const ScopeAt in = l.at();
   const DType dtype = WithoutRef(logits.dtype());
@@ -384,6 +395,38 @@ bool EndsWithOne(const PartialShape& shape) {
 Output WithoutLast(ScopeAt at, const Output& x) { return Squeeze(at, x, {.squeeze_dims = {-1}}); }
 
 }  // namespace
+
+// --- Of each element -----------------------------------------------------------------------------
+
+Output SigmoidCrossEntropyWithLogits(ScopeAt at, Output labels, Output logits) {
+  if (!at.scope.ok() || !labels.valid() || !logits.valid()) return Output();
+  const std::string name = ReserveName(at.scope, "logistic_loss");
+  const Scope scope = at.scope.WithSubScope(name + "/");
+  return SigmoidLosses({scope, at.where}, labels, logits, (name + "/").c_str());
+}
+
+Output LogPoissonLoss(ScopeAt at, Output targets, Output log_input, bool compute_full_loss) {
+  if (!at.scope.ok() || !targets.valid() || !log_input.valid()) return Output();
+  const std::string name = ReserveName(at.scope, "log_poisson_loss");
+  const Scope scope = at.scope.WithSubScope(name + "/");
+  const ScopeAt in(scope, at.where);
+  const Output product = Mul(in, log_input, targets);
+  if (!compute_full_loss) {
+    return Sub({scope.WithName(name + "/"), at.where}, Exp(in, log_input), product);
+  }
+  const auto number = [&](double value) { return ScalarLike(in, targets, value); };
+  // log(n!) is about n log(n) - n + log(2 pi n) / 2, and 0 for 0 and 1: 1 stands in for them, since
+  // log(0) times 0 is no number.
+  const Output one = OnesLike(in, targets);
+  const Output is_large = Greater(in, targets, one);
+  const Output n = Select(in, is_large, targets, one);
+  const Output stirling =
+      Add(in, Sub(in, Mul(in, n, Log(in, n)), n),
+          Mul(in, number(0.5), Log(in, Mul(in, number(2 * std::numbers::pi), n))));
+  const Output correction = Select(in, is_large, stirling, ZerosLike(in, targets));
+  return Add({scope.WithName(name + "/"), at.where}, Sub(in, Exp(in, log_input), product),
+             correction);
+}
 
 // --- Losses --------------------------------------------------------------------------------------
 
@@ -484,11 +527,7 @@ Output SigmoidCrossEntropy(ScopeAt at, Output labels, Output logits,
     y = Add(in, Mul(in, y, ScalarLike(in, y, 1 - attrs.label_smoothing)),
             ScalarLike(in, y, 0.5 * attrs.label_smoothing));
   }
-  // -log(sigmoid(x)) is softplus(-x). Two of them, never softplus(x) - x y: that cancels for large
-  // x, and never |x|: its gradient is wrong at x = 0, where models begin.
-  const Output missed = Mul(in, y, Softplus(in, Neg(in, logits)));
-  const Output excess = Mul(in, Sub(in, ScalarLike(in, y, 1), y), Softplus(in, logits));
-  const Output losses = Add({l.scope().WithName("xentropy"), l.where()}, missed, excess);
+  const Output losses = SigmoidLosses(in, y, logits, "xentropy");
   return l.Weighted(losses, CommonOf(attrs));
 }
 

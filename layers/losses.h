@@ -126,6 +126,18 @@ Output MeanPairwiseSquaredError(ScopeAt at, Output labels, Output predictions,
 // A loss of one's own: `losses` (any shape, numbers), weighted and reduced as those above.
 Output ComputeWeightedLoss(ScopeAt at, Output losses, const LossAttrs& attrs = {});
 
+// --- Of each element, neither weighted nor reduced (tf.nn) ---------------------------------------
+
+// For floating tensors of one dtype and of shapes that the caller knows to be one: nothing is
+// checked, and others broadcast.
+
+// -labels * log(sigmoid(logits)) - (1 - labels) * log(1 - sigmoid(logits)); as SigmoidCrossEntropy.
+Output SigmoidCrossEntropyWithLogits(ScopeAt at, Output labels, Output logits);
+
+// exp(log_input) - targets * log_input: of counts whose mean is exp(log_input). The full loss has
+// Stirling's approximation of log(targets!) beside it, where targets are above 1.
+Output LogPoissonLoss(ScopeAt at, Output targets, Output log_input, bool compute_full_loss = false);
+
 // --- Collections ---------------------------------------------------------------------------------
 
 // What was entered into "losses" or "regularization_losses", in the order of entering. NotFound

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <numbers>
 #include <string>
 #include <vector>
 
@@ -281,6 +282,47 @@ TEST(Losses, SigmoidCrossEntropyIsExactForLargeLogits) {
       const auto got,
       EvaluateGraph(scope, {{y, Floats({1}, {1})}, {x, Floats({1}, {30})}}, {loss}));
   EXPECT_NEAR(got[0].scalar<float>() / std::exp(-30.0), 1, 1e-5);
+}
+
+TEST(Losses, OfEachElementAreNeitherWeightedNorReduced) {
+  const Values y = {0, 1, 2, 5, 0.5, 0}, x = {0.5, -1, 0.25, 1.5, 2, -3};
+  Scope scope;
+  const Output labels = Const(scope, Floats({3, 2}, y)), logits = Const(scope, Floats({3, 2}, x));
+  const Output sigmoid = SigmoidCrossEntropyWithLogits(scope, labels, logits);
+  const Output poisson = LogPoissonLoss(scope.WithName("plain"), labels, logits);
+  const Output full = LogPoissonLoss(scope, labels, logits, /*compute_full_loss=*/true);
+  EXPECT_EQ(sigmoid.name(), "logistic_loss:0");
+  EXPECT_EQ(poisson.name(), "plain:0");
+  EXPECT_EQ(full.name(), "log_poisson_loss:0");
+  EXPECT_TRUE(LossesOf(scope).empty());
+  Values want_sigmoid, want_poisson, want_full;
+  for (size_t i = 0; i < y.size(); ++i) {
+    want_sigmoid.push_back(y[i] * std::log1p(std::exp(-x[i])) +
+                           (1 - y[i]) * std::log1p(std::exp(x[i])));
+    want_poisson.push_back(std::exp(x[i]) - x[i] * y[i]);
+    const double stirling =
+        y[i] * std::log(y[i]) - y[i] + 0.5 * std::log(2 * std::numbers::pi * y[i]);
+    want_full.push_back(want_poisson.back() + (y[i] > 1 ? stirling : 0));
+  }
+  ASSERT_OK_AND_ASSIGN(const auto got, EvaluateGraph(scope, {}, {sigmoid, poisson, full}));
+  ExpectTensorNear(got[0], Floats({3, 2}, want_sigmoid), 1e-5, 1e-6);
+  ExpectTensorNear(got[1], Floats({3, 2}, want_poisson), 1e-5, 1e-6);
+  ExpectTensorNear(got[2], Floats({3, 2}, want_full), 1e-5, 1e-6);
+
+  const Tensor counts = TensorOf<double>({4}, {0.5, 1.5, 3, 7});
+  const Tensor means = TensorOf<double>({4}, {0.5, -1, 0.25, 1.5});
+  for (const bool compute_full_loss : {false, true}) {
+    ExpectGradientsMatch(
+        [=](const Scope& s, const std::vector<Output>& in) {
+          return LogPoissonLoss(s, in[0], in[1], compute_full_loss);
+        },
+        {counts, means});
+  }
+  ExpectGradientsMatch(
+      [](const Scope& s, const std::vector<Output>& in) {
+        return SigmoidCrossEntropyWithLogits(s, in[0], in[1]);
+      },
+      {counts, means});
 }
 
 // --- Weights and reductions ----------------------------------------------------------------------
