@@ -70,7 +70,7 @@
 #include "ops/strings/substr.h"
 #include "ops/summary/image_summary.h"
 #include "ops/summary/value_summary.h"
-#include "ops/training/training_ops.h"
+#include "ops/training/training.h"
 #include "runtime/testing/op_test.h"
 
 namespace millrace {
@@ -82,6 +82,7 @@ using Outputs = std::vector<Output>;
 // Inputs of unknown shape.
 Output F(const S& s) { return TestInput(s, DT_FLOAT); }
 Output I(const S& s) { return TestInput(s, DT_INT32); }
+Output L(const S& s) { return TestInput(s, DT_INT64); }
 Output B(const S& s) { return TestInput(s, DT_BOOL); }
 Output C(const S& s) { return TestInput(s, DT_COMPLEX64); }
 Output Str(const S& s) { return TestInput(s, DT_STRING); }
@@ -620,6 +621,42 @@ const std::vector<Call>& Calls() {
       {"ResourceApplyCenteredRMSProp", [](const S& s) { ResourceApplyCenteredRMSProp(s, Handle(s), Handle(s), Handle(s), Handle(s), F(s), F(s), F(s), F(s), F(s)); }},
       {"SparseApplyCenteredRMSProp", [](const S& s) { SparseApplyCenteredRMSProp(s, Ref(s), Ref(s), Ref(s), Ref(s), F(s), F(s), F(s), F(s), F(s), I(s)); }},
       {"ResourceSparseApplyCenteredRMSProp", [](const S& s) { ResourceSparseApplyCenteredRMSProp(s, Handle(s), Handle(s), Handle(s), Handle(s), F(s), F(s), F(s), F(s), F(s), I(s)); }},
+      {"ApplyFtrl", [](const S& s) { ApplyFtrl(s, Ref(s), Ref(s), Ref(s), F(s), F(s), F(s), F(s), F(s)); }},
+      {"ResourceApplyFtrl", [](const S& s) { ResourceApplyFtrl(s, Handle(s), Handle(s), Handle(s), F(s), F(s), F(s), F(s), F(s)); }},
+      {"SparseApplyFtrl", [](const S& s) { SparseApplyFtrl(s, Ref(s), Ref(s), Ref(s), F(s), I(s), F(s), F(s), F(s), F(s)); }},
+      {"ResourceSparseApplyFtrl", [](const S& s) { ResourceSparseApplyFtrl(s, Handle(s), Handle(s), Handle(s), F(s), I(s), F(s), F(s), F(s), F(s)); }},
+      {"ApplyFtrlV2", [](const S& s) { ApplyFtrlV2(s, Ref(s), Ref(s), Ref(s), F(s), F(s), F(s), F(s), F(s), F(s)); }},
+      {"ResourceApplyFtrlV2", [](const S& s) { ResourceApplyFtrlV2(s, Handle(s), Handle(s), Handle(s), F(s), F(s), F(s), F(s), F(s), F(s)); }},
+      {"SparseApplyFtrlV2", [](const S& s) { SparseApplyFtrlV2(s, Ref(s), Ref(s), Ref(s), F(s), I(s), F(s), F(s), F(s), F(s), F(s)); }},
+      {"ResourceSparseApplyFtrlV2", [](const S& s) { ResourceSparseApplyFtrlV2(s, Handle(s), Handle(s), Handle(s), F(s), I(s), F(s), F(s), F(s), F(s), F(s)); }},
+      {"ApplyAdadelta", [](const S& s) { ApplyAdadelta(s, Ref(s), Ref(s), Ref(s), F(s), F(s), F(s), F(s)); }},
+      {"ResourceApplyAdadelta", [](const S& s) { ResourceApplyAdadelta(s, Handle(s), Handle(s), Handle(s), F(s), F(s), F(s), F(s)); }},
+      {"SparseApplyAdadelta", [](const S& s) { SparseApplyAdadelta(s, Ref(s), Ref(s), Ref(s), F(s), F(s), F(s), F(s), I(s)); }},
+      {"ResourceSparseApplyAdadelta", [](const S& s) { ResourceSparseApplyAdadelta(s, Handle(s), Handle(s), Handle(s), F(s), F(s), F(s), F(s), I(s)); }},
+      {"ApplyAdaMax", [](const S& s) { ApplyAdaMax(s, Ref(s), Ref(s), Ref(s), F(s), F(s), F(s), F(s), F(s), F(s)); }},
+      {"ResourceApplyAdaMax", [](const S& s) { ResourceApplyAdaMax(s, Handle(s), Handle(s), Handle(s), F(s), F(s), F(s), F(s), F(s), F(s)); }},
+      {"ApplyAdagradV2", [](const S& s) { ApplyAdagradV2(s, Ref(s), Ref(s), F(s), F(s), F(s)); }},
+      {"ResourceApplyAdagradV2", [](const S& s) { ResourceApplyAdagradV2(s, Handle(s), Handle(s), F(s), F(s), F(s)); }},
+      {"SparseApplyAdagradV2", [](const S& s) { SparseApplyAdagradV2(s, Ref(s), Ref(s), F(s), F(s), F(s), I(s)); }},
+      {"ResourceSparseApplyAdagradV2", [](const S& s) { ResourceSparseApplyAdagradV2(s, Handle(s), Handle(s), F(s), F(s), F(s), I(s)); }},
+      {"ApplyAdagradDA", [](const S& s) { ApplyAdagradDA(s, Ref(s), Ref(s), Ref(s), F(s), F(s), F(s), F(s), L(s)); }},
+      {"ResourceApplyAdagradDA", [](const S& s) { ResourceApplyAdagradDA(s, Handle(s), Handle(s), Handle(s), F(s), F(s), F(s), F(s), L(s)); }},
+      {"SparseApplyAdagradDA", [](const S& s) { SparseApplyAdagradDA(s, Ref(s), Ref(s), Ref(s), F(s), I(s), F(s), F(s), F(s), L(s)); }},
+      {"ResourceSparseApplyAdagradDA", [](const S& s) { ResourceSparseApplyAdagradDA(s, Handle(s), Handle(s), Handle(s), F(s), I(s), F(s), F(s), F(s), L(s)); }},
+      {"ApplyProximalGradientDescent", [](const S& s) { ApplyProximalGradientDescent(s, Ref(s), F(s), F(s), F(s), F(s)); }},
+      {"ResourceApplyProximalGradientDescent", [](const S& s) { ResourceApplyProximalGradientDescent(s, Handle(s), F(s), F(s), F(s), F(s)); }},
+      {"SparseApplyProximalGradientDescent", [](const S& s) { SparseApplyProximalGradientDescent(s, Ref(s), F(s), F(s), F(s), F(s), I(s)); }},
+      {"ResourceSparseApplyProximalGradientDescent", [](const S& s) { ResourceSparseApplyProximalGradientDescent(s, Handle(s), F(s), F(s), F(s), F(s), I(s)); }},
+      {"ApplyProximalAdagrad", [](const S& s) { ApplyProximalAdagrad(s, Ref(s), Ref(s), F(s), F(s), F(s), F(s)); }},
+      {"ResourceApplyProximalAdagrad", [](const S& s) { ResourceApplyProximalAdagrad(s, Handle(s), Handle(s), F(s), F(s), F(s), F(s)); }},
+      {"SparseApplyProximalAdagrad", [](const S& s) { SparseApplyProximalAdagrad(s, Ref(s), Ref(s), F(s), F(s), F(s), F(s), I(s)); }},
+      {"ResourceSparseApplyProximalAdagrad", [](const S& s) { ResourceSparseApplyProximalAdagrad(s, Handle(s), Handle(s), F(s), F(s), F(s), F(s), I(s)); }},
+      {"ApplyAddSign", [](const S& s) { ApplyAddSign(s, Ref(s), Ref(s), F(s), F(s), F(s), F(s), F(s)); }},
+      {"ResourceApplyAddSign", [](const S& s) { ResourceApplyAddSign(s, Handle(s), Handle(s), F(s), F(s), F(s), F(s), F(s)); }},
+      {"ApplyPowerSign", [](const S& s) { ApplyPowerSign(s, Ref(s), Ref(s), F(s), F(s), F(s), F(s), F(s)); }},
+      {"ResourceApplyPowerSign", [](const S& s) { ResourceApplyPowerSign(s, Handle(s), Handle(s), F(s), F(s), F(s), F(s), F(s)); }},
+      {"ResourceApplyKerasMomentum", [](const S& s) { ResourceApplyKerasMomentum(s, Handle(s), Handle(s), F(s), F(s), F(s)); }},
+      {"ResourceSparseApplyKerasMomentum", [](const S& s) { ResourceSparseApplyKerasMomentum(s, Handle(s), Handle(s), F(s), F(s), I(s), F(s)); }},
       // transpose
       {"Transpose", [](const S& s) { Transpose(s, F(s), I(s)); }},
       {"ConjugateTranspose", [](const S& s) { ConjugateTranspose(s, C(s), I(s)); }},

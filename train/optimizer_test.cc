@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/optimizer.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -32,11 +33,14 @@
 #include "ops/state/state.h"
 #include "proto/node_def.pb.h"
 #include "runtime/session.h"
+#include "train/adadelta.h"
 #include "train/adagrad.h"
 #include "train/adam.h"
+#include "train/ftrl.h"
 #include "train/gradient_descent.h"
 #include "train/learning_rates.h"
 #include "train/momentum.h"
+#include "train/proximal.h"
 #include "train/rms_prop.h"
 
 namespace millrace {
@@ -158,6 +162,98 @@ std::vector<std::string> SlotNames(const Scope& root) {
   for (const Variable& variable : VariablesOf(root)) names.push_back(variable.name);
   names.erase(names.begin());
   return names;
+}
+
+TEST(FtrlTest, LeavesWeightsAtZeroThatEarnNothing) {
+  for (const double shrinkage : {0.0, 0.25}) {
+    LinearLoss model({1, 2, 3});
+    const Operation train = FtrlOptimizer({.learning_rate = 0.5,
+                                           .l1_regularization_strength = 1.5,
+                                           .l2_regularization_strength = 0.5,
+                                           .l2_shrinkage_regularization_strength = shrinkage})
+                                .Minimize(model.root, model.loss);
+    double w[3] = {1, 2, 3}, n[3] = {0.1, 0.1, 0.1}, z[3] = {};
+    for (const auto& g : kGradients) {
+      for (size_t i = 0; i < 3; ++i) {
+        const double more = n[i] + g[i] * g[i];
+        z[i] += g[i] + 2 * shrinkage * w[i] - (std::sqrt(more) - std::sqrt(n[i])) / 0.5 * w[i];
+        const double pull = z[i] > 0 ? 1.5 : -1.5;
+        w[i] = std::fabs(z[i]) > 1.5 ? (pull - z[i]) / (std::sqrt(more) / 0.5 + 1) : 0;
+        n[i] = more;
+      }
+    }
+    EXPECT_EQ(SlotNames(model.root), (std::vector<std::string>{"w/Ftrl", "w/Ftrl_1"}));
+    ASSERT_OK_AND_ASSIGN(const auto out, model.Train(train, GradientTensors(),
+                                                     {FetchName("w/Ftrl/Read/ReadVariableOp"),
+                                                      FetchName("w/Ftrl_1/Read/ReadVariableOp")}));
+    ExpectTensorNear(out[0], ThreeFloats(w), 1e-5, 1e-6);
+    ExpectTensorNear(out[1], ThreeFloats(n), 1e-5, 1e-6);
+    ExpectTensorNear(out[2], ThreeFloats(z), 1e-5, 1e-6);
+    EXPECT_EQ(out[0].flat<float>()[2] == 0, shrinkage == 0);
+  }
+}
+
+TEST(FtrlTest, RefusesOptionsThatMakeNoSense) {
+  const auto error = [](const FtrlOptions& options) {
+    LinearLoss model({1, 2});
+    FtrlOptimizer(options).Minimize(model.root, model.loss);
+    return std::string(model.root.status().message());
+  };
+  EXPECT_THAT(error({.learning_rate_power = 0.5}),
+              testing::HasSubstr("Ftrl 'Ftrl': learning_rate_power must be <= 0, got 0.5"));
+  EXPECT_THAT(error({.initial_accumulator_value = -1}),
+              testing::HasSubstr("initial_accumulator_value must be >= 0, got -1"));
+  EXPECT_THAT(error({.l1_regularization_strength = -1}),
+              testing::HasSubstr("l1_regularization_strength must be >= 0, got -1"));
+  EXPECT_THAT(error({.l2_regularization_strength = -1, .name = "F"}),
+              testing::HasSubstr("Ftrl 'F': l2_regularization_strength must be >= 0, got -1"));
+  EXPECT_THAT(error({.l2_shrinkage_regularization_strength = -1}),
+              testing::HasSubstr("l2_shrinkage_regularization_strength must be >= 0, got -1"));
+}
+
+// What one step of each makes of w = [1, -2, 3] with the gradient [0.5, -1, 0.25].
+TEST(OptimizerTest, LessUsualOnesFollowTheirEquations) {
+  struct Case {
+    std::unique_ptr<Optimizer> optimizer;
+    std::function<double(double w, double g)> step;
+    std::vector<std::string> slots;
+  };
+  const auto pulled = [](double p, double pull) {
+    return (p > 0 ? 1 : -1) * std::max(std::fabs(p) - pull, 0.0);
+  };
+  Case cases[3];
+  cases[0] = {std::make_unique<AdadeltaOptimizer>(
+                  AdadeltaOptions{.learning_rate = 2, .rho = 0.75, .epsilon = 0.125}),
+              [](double w, double g) {
+                return w - 2 * std::sqrt(0.125) / std::sqrt(0.25 * g * g + 0.125) * g;
+              },
+              {"w/Adadelta", "w/Adadelta_1"}};
+  cases[1] = {std::make_unique<ProximalGradientDescentOptimizer>(
+                  ProximalGradientDescentOptions{.learning_rate = 0.5,
+                                                 .l1_regularization_strength = 2.5,
+                                                 .l2_regularization_strength = 1}),
+              [=](double w, double g) { return pulled(w - 0.5 * g, 1.25) / 1.5; },
+              {}};
+  cases[2] = {std::make_unique<ProximalAdagradOptimizer>(
+                  ProximalAdagradOptions{.learning_rate = 0.5,
+                                         .initial_accumulator_value = 0.5,
+                                         .l1_regularization_strength = 0.25,
+                                         .l2_regularization_strength = 1}),
+              [=](double w, double g) {
+                const double rate = 0.5 / std::sqrt(0.5 + g * g);
+                return pulled(w - rate * g, rate * 0.25) / (1 + rate);
+              },
+              {"w/ProximalAdagrad"}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.optimizer->name());
+    LinearLoss model({1, -2, 3});
+    const Operation train = c.optimizer->Minimize(model.root, model.loss);
+    EXPECT_EQ(SlotNames(model.root), c.slots);
+    ASSERT_OK_AND_ASSIGN(const auto out,
+                         model.Train(train, {TensorOf<float>({3}, {0.5f, -1, 0.25f})}));
+    const double w[3] = {c.step(1, 0.5), c.step(-2, -1), c.step(3, 0.25)};
+    ExpectTensorNear(out[0], ThreeFloats(w), 1e-5, 1e-6);
+  }
 }
 
 TEST(MomentumTest, KeepsAVelocityAndLooksAheadWithNesterov) {
@@ -332,6 +428,10 @@ TEST(HyperparametersTest, TensorsDoWhatNumbersDo) {
       [](const Wrap& n) {
         return std::make_unique<RMSPropOptimizer>(RMSPropOptions{
             .learning_rate = n(0.3), .decay = n(0.8), .momentum = n(0.5), .epsilon = n(0.01)});
+      },
+      [](const Wrap& n) {
+        return std::make_unique<FtrlOptimizer>(
+            FtrlOptions{.learning_rate = n(0.3), .l1_regularization_strength = 0.01});
       }};
   for (size_t i = 0; i < std::size(optimizers); ++i) {
     SCOPED_TRACE(i);

@@ -67,6 +67,96 @@ template <typename E>
 void CenteredRmsProp(UpdateArray<E> var, UpdateArray<E> mg, UpdateArray<E> ms, UpdateArray<E> mom,
                      const E* grad, const RmsPropRates<Wide<E>>& rates, int64_t n);
 
+template <typename W>
+struct FtrlRates {
+  W lr;
+  W l1;
+  W l2;
+  W l2_shrinkage;  // 0 without
+  W lr_power;      // <= 0; -0.5 takes roots in place of powers
+};
+// FTRL-Proximal: with p = -lr_power
+//   new_accum = accum + g^2
+//   linear += g + 2 l2_shrinkage var - (new_accum^p - accum^p) / lr var
+//   var = |linear| > l1 ? (sign(linear) l1 - linear) / (new_accum^p / lr + 2 l2) : 0
+template <typename E>
+void Ftrl(UpdateArray<E> var, UpdateArray<E> accum, UpdateArray<E> linear, const E* grad,
+          const FtrlRates<Wide<E>>& rates, int64_t n);
+
+template <typename W>
+struct AdadeltaRates {
+  W lr;
+  W rho;
+  W epsilon;
+};
+// accum = rho accum + (1 - rho) g^2; u = sqrt(accum_update + epsilon) / sqrt(accum + epsilon) g;
+// var -= lr u; accum_update = rho accum_update + (1 - rho) u^2
+template <typename E>
+void Adadelta(UpdateArray<E> var, UpdateArray<E> accum, UpdateArray<E> accum_update, const E* grad,
+              const AdadeltaRates<Wide<E>>& rates, int64_t n);
+
+template <typename W>
+struct AdaMaxRates {
+  W step;  // lr / (1 - beta1_power)
+  W beta1;
+  W beta2;
+  W epsilon;
+};
+// m += (g - m) (1 - beta1); v = max(beta2 v, |g|); var -= step m / (v + epsilon)
+template <typename E>
+void AdaMax(UpdateArray<E> var, UpdateArray<E> m, UpdateArray<E> v, const E* grad,
+            const AdaMaxRates<Wide<E>>& rates, int64_t n);
+
+// accum += g^2 if update_slots; var -= lr g / (sqrt(accum) + epsilon)
+template <typename E>
+void AdagradWithEpsilon(UpdateArray<E> var, UpdateArray<E> accum, const E* grad, Wide<E> lr,
+                        Wide<E> epsilon, bool update_slots, int64_t n);
+
+template <typename W>
+struct ProximalRates {
+  W lr;
+  W l1;
+  W l2;
+};
+// A step of gradient descent, pulled towards 0: with p = var - lr g
+//   var = sign(p) max(|p| - lr l1, 0) / (1 + lr l2)
+template <typename E>
+void ProximalGradientDescent(UpdateArray<E> var, const E* grad, const ProximalRates<Wide<E>>& rates,
+                             int64_t n);
+// The same with lr / sqrt(accum) for lr, after accum += g^2.
+template <typename E>
+void ProximalAdagrad(UpdateArray<E> var, UpdateArray<E> accum, const E* grad,
+                     const ProximalRates<Wide<E>>& rates, int64_t n);
+
+// Dual averaging: sum += g; squares += g^2;
+// var = -lr sign(sum) max(|sum| - step l1, 0) / (step lr l2 + sqrt(squares))
+template <typename E>
+void AdagradDualAveraging(UpdateArray<E> var, UpdateArray<E> sum, UpdateArray<E> squares,
+                          const E* grad, const ProximalRates<Wide<E>>& rates, Wide<E> step,
+                          int64_t n);
+
+template <typename W>
+struct SignRates {
+  W lr;
+  W scale;  // alpha, logbase
+  W sign_decay;
+  W beta;
+};
+// m += (g - m) (1 - beta); with s = sign_decay sign(g) sign(m):
+//   var -= lr (scale + s) g
+template <typename E>
+void AddSign(UpdateArray<E> var, UpdateArray<E> m, const E* grad, const SignRates<Wide<E>>& rates,
+             int64_t n);
+//   var -= lr exp(scale s) g
+template <typename E>
+void PowerSign(UpdateArray<E> var, UpdateArray<E> m, const E* grad, const SignRates<Wide<E>>& rates,
+               int64_t n);
+
+// accum = momentum accum - lr g; var += accum, or with nesterov momentum accum - lr g
+template <typename E>
+void KerasMomentum(UpdateArray<E> var, UpdateArray<E> accum, const E* grad, Wide<E> lr,
+                   Wide<E> momentum, bool nesterov, int64_t n);
+
 }  // namespace millrace::math
 
 #endif  // MILLRACE_OPS_LOOPS_TRAINING_H_

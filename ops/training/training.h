@@ -4,6 +4,7 @@
 
 // The builders of this drawer: updates of variables by optimizers.
 
-#include "ops/training/training_ops.h"  // IWYU pragma: export
+#include "ops/training/other_training_ops.h"  // IWYU pragma: export
+#include "ops/training/training_ops.h"        // IWYU pragma: export
 
 #endif  // MILLRACE_OPS_TRAINING_TRAINING_H_

@@ -29,14 +29,16 @@ using math::Wide;
 
 // --- Inputs --------------------------------------------------------------------------------------
 
-// What an optimizer's ops take: variables, rates, the gradient and rates again, in this order,
-// names with blanks between them, and a bool attr. Forms for rows have the indices after the
+// What an optimizer's ops take: variables, rates, the gradient, rates again and the step, in this
+// order, names with blanks between them, and a bool attr. Forms for rows have the indices after the
 // gradient.
 struct Definition {
   const char* variables;  // the first is "var", the others are its slots
   const char* rates;
-  const char* gradient = "grad";
+  const char* gradient = "grad";      // of the forms for whole variables
+  const char* row_gradient = "grad";  // of the forms for rows
   const char* last_rates = "";
+  const char* step = "";  // one more rate, given as an int64
   const char* attr = nullptr;
   bool attr_default = false;
 };
@@ -46,9 +48,10 @@ struct Inputs {
   Inputs(const Definition& op, bool for_rows) {
     num_variables = Add(op.variables);
     gradient = Add(op.rates);
-    Add(op.gradient);
+    Add(for_rows ? op.row_gradient : op.gradient);
     if (for_rows) indices = Add("indices") - 1;
-    Add(op.last_rates);
+    const int rates_end = Add(op.last_rates);
+    if (Add(op.step) > rates_end) step = rates_end;
   }
   int Add(absl::string_view list) {  // the number of inputs so far
     for (absl::string_view name : absl::StrSplit(list, ' ', absl::SkipEmpty())) {
@@ -63,7 +66,7 @@ struct Inputs {
 
   std::vector<std::string> names;
   int num_variables, gradient;
-  int indices = -1;
+  int indices = -1, step = -1;
 };
 
 // --- Shapes --------------------------------------------------------------------------------------
@@ -128,7 +131,8 @@ Status UpdateShape(const Inputs& inputs, bool resource, InferenceContext* c) {
 // --- Optimizers ----------------------------------------------------------------------------------
 
 // Run updates n elements of the variables by the rates in the order of the inputs and the value of
-// the attr. kCostNs: what one element costs.
+// the attr. kCostNs: what one element costs. CheckRates, where there is one, refuses rates that
+// would make nonsense of a variable.
 
 template <typename E>
 struct GradientDescent {
@@ -197,6 +201,136 @@ struct CenteredRmsProp {
   }
 };
 
+// lr, l1, l2, (l2_shrinkage,) lr_power; the last but one is 0 in the form without it.
+template <typename E, bool kHasShrinkage>
+struct FtrlForm {
+  static constexpr Definition kDefinition = {
+      .variables = "var accum linear",
+      .rates = "",
+      .last_rates = kHasShrinkage ? "lr l1 l2 l2_shrinkage lr_power" : "lr l1 l2 lr_power"};
+  static constexpr double kCostNs = 1.5;
+  static math::FtrlRates<Wide<E>> Rates(const Wide<E>* rates) {
+    return {rates[0], rates[1], rates[2], kHasShrinkage ? rates[3] : Wide<E>(0),
+            rates[kHasShrinkage ? 4 : 3]};
+  }
+  static Status CheckRates(const Wide<E>* rates) {
+    const math::FtrlRates<Wide<E>> r = Rates(rates);
+    if (!(r.lr > 0)) return InvalidArgument("lr must be > 0, got ", r.lr);
+    if (!(r.l1 >= 0)) return InvalidArgument("l1 must be >= 0, got ", r.l1);
+    if (!(r.l2 >= 0)) return InvalidArgument("l2 must be >= 0, got ", r.l2);
+    if (!(r.l2_shrinkage >= 0)) {
+      return InvalidArgument("l2_shrinkage must be >= 0, got ", r.l2_shrinkage);
+    }
+    if (!(r.lr_power <= 0)) return InvalidArgument("lr_power must be <= 0, got ", r.lr_power);
+    return absl::OkStatus();
+  }
+  static void Run(const UpdateArray<E>* v, const E* grad, const Wide<E>* rates, bool, int64_t n) {
+    math::Ftrl<E>(v[0], v[1], v[2], grad, Rates(rates), n);
+  }
+};
+template <typename E>
+using Ftrl = FtrlForm<E, false>;
+template <typename E>
+using FtrlV2 = FtrlForm<E, true>;
+
+template <typename E>
+struct Adadelta {
+  static constexpr Definition kDefinition = {.variables = "var accum accum_update",
+                                             .rates = "lr rho epsilon"};
+  static constexpr double kCostNs = 1.2;
+  static void Run(const UpdateArray<E>* v, const E* grad, const Wide<E>* rates, bool, int64_t n) {
+    math::Adadelta<E>(v[0], v[1], v[2], grad, {rates[0], rates[1], rates[2]}, n);
+  }
+};
+
+template <typename E>
+struct AdaMax {
+  static constexpr Definition kDefinition = {.variables = "var m v",
+                                             .rates = "beta1_power lr beta1 beta2 epsilon"};
+  static constexpr double kCostNs = 1.0;
+  static void Run(const UpdateArray<E>* v, const E* grad, const Wide<E>* rates, bool, int64_t n) {
+    const Wide<E> step = rates[1] / (1 - rates[0]);
+    math::AdaMax<E>(v[0], v[1], v[2], grad, {step, rates[2], rates[3], rates[4]}, n);
+  }
+};
+
+template <typename E>
+struct AdagradV2 {
+  static constexpr Definition kDefinition = {.variables = "var accum",
+                                             .rates = "lr epsilon",
+                                             .attr = "update_slots",
+                                             .attr_default = true};
+  static constexpr double kCostNs = 0.8;
+  static void Run(const UpdateArray<E>* v, const E* grad, const Wide<E>* rates, bool update_slots,
+                  int64_t n) {
+    math::AdagradWithEpsilon<E>(v[0], v[1], grad, rates[0], rates[1], update_slots, n);
+  }
+};
+
+template <typename E>
+struct ProximalGradientDescent {
+  static constexpr Definition kDefinition = {
+      .variables = "var", .rates = "alpha l1 l2", .gradient = "delta"};
+  static constexpr double kCostNs = 0.5;
+  static void Run(const UpdateArray<E>* v, const E* grad, const Wide<E>* rates, bool, int64_t n) {
+    math::ProximalGradientDescent<E>(v[0], grad, {rates[0], rates[1], rates[2]}, n);
+  }
+};
+
+template <typename E>
+struct ProximalAdagrad {
+  static constexpr Definition kDefinition = {.variables = "var accum", .rates = "lr l1 l2"};
+  static constexpr double kCostNs = 1.2;
+  static void Run(const UpdateArray<E>* v, const E* grad, const Wide<E>* rates, bool, int64_t n) {
+    math::ProximalAdagrad<E>(v[0], v[1], grad, {rates[0], rates[1], rates[2]}, n);
+  }
+};
+
+template <typename E>
+struct AdagradDA {
+  static constexpr Definition kDefinition = {
+      .variables = "var gradient_accumulator gradient_squared_accumulator",
+      .rates = "",
+      .last_rates = "lr l1 l2",
+      .step = "global_step"};
+  static constexpr double kCostNs = 1.2;
+  static void Run(const UpdateArray<E>* v, const E* grad, const Wide<E>* rates, bool, int64_t n) {
+    math::AdagradDualAveraging<E>(v[0], v[1], v[2], grad, {rates[0], rates[1], rates[2]}, rates[3],
+                                  n);
+  }
+};
+
+template <typename E>
+struct AddSign {
+  static constexpr Definition kDefinition = {.variables = "var m",
+                                             .rates = "lr alpha sign_decay beta"};
+  static constexpr double kCostNs = 0.8;
+  static void Run(const UpdateArray<E>* v, const E* grad, const Wide<E>* rates, bool, int64_t n) {
+    math::AddSign<E>(v[0], v[1], grad, {rates[0], rates[1], rates[2], rates[3]}, n);
+  }
+};
+
+template <typename E>
+struct PowerSign {
+  static constexpr Definition kDefinition = {.variables = "var m",
+                                             .rates = "lr logbase sign_decay beta"};
+  static constexpr double kCostNs = 0.8;
+  static void Run(const UpdateArray<E>* v, const E* grad, const Wide<E>* rates, bool, int64_t n) {
+    math::PowerSign<E>(v[0], v[1], grad, {rates[0], rates[1], rates[2], rates[3]}, n);
+  }
+};
+
+template <typename E>
+struct KerasMomentum {
+  static constexpr Definition kDefinition = {
+      .variables = "var accum", .rates = "lr", .last_rates = "momentum", .attr = "use_nesterov"};
+  static constexpr double kCostNs = 0.6;
+  static void Run(const UpdateArray<E>* v, const E* grad, const Wide<E>* rates, bool use_nesterov,
+                  int64_t n) {
+    math::KerasMomentum<E>(v[0], v[1], grad, rates[0], rates[1], use_nesterov, n);
+  }
+};
+
 // --- Kernels -------------------------------------------------------------------------------------
 
 constexpr int kMaxVariables = 4;
@@ -223,9 +357,12 @@ class UpdateKernel : public Kernel {
         variables.push_back(variable.get());
         owners.push_back(std::move(variable));
       } else if (inputs_.IsRate(i)) {
-        MR_ASSIGN_OR_RETURN(const E rate, ctx->ScalarInput<E>(i, inputs_.name(i)));
-        rates.push_back(math::Load(rate));
+        MR_ASSIGN_OR_RETURN(const Wide<E> rate, Rate(ctx, i));
+        rates.push_back(rate);
       }
+    }
+    if constexpr (requires { Optimizer<E>::CheckRates(rates.data()); }) {
+      MR_RETURN_IF_ERROR(Optimizer<E>::CheckRates(rates.data()));
     }
     if (!inputs_.for_rows()) {
       MR_RETURN_IF_ERROR(UpdateDense(ctx, variables, rates.data()));
@@ -240,6 +377,15 @@ class UpdateKernel : public Kernel {
 
  private:
   using Variables = absl::Span<VariableStorage* const>;
+
+  StatusOr<Wide<E>> Rate(KernelContext* ctx, int i) const {
+    if (i == inputs_.step) {
+      MR_ASSIGN_OR_RETURN(const int64_t step, ctx->ScalarInput<int64_t>(i, inputs_.name(i)));
+      return static_cast<Wide<E>>(step);
+    }
+    MR_ASSIGN_OR_RETURN(const E rate, ctx->ScalarInput<E>(i, inputs_.name(i)));
+    return math::Load(rate);
+  }
 
   Status UpdateDense(KernelContext* ctx, Variables variables, const Wide<E>* rates) const {
     const Tensor& grad = ctx->input(inputs_.gradient);
@@ -302,7 +448,7 @@ OpSpec UpdateSpec(absl::string_view op, const Definition& definition, const Inpu
   OpSpec spec(op);
   for (int i = 0; i < inputs.size(); ++i) {
     const char* variable = resource ? "resource" : "Ref(T)";
-    const char* other = i == inputs.indices ? "Tindices" : "T";
+    const char* other = i == inputs.indices ? "Tindices" : i == inputs.step ? "int64" : "T";
     spec.Input(absl::StrCat(inputs.name(i), ": ", i < inputs.num_variables ? variable : other));
   }
   if (!resource) spec.Output("out: Ref(T)");
@@ -319,15 +465,16 @@ OpSpec UpdateSpec(absl::string_view op, const Definition& definition, const Inpu
       .NotDifferentiable();
 }
 
-// Apply<name> on references and ResourceApply<name> on handles; SparseApply<name> and
-// ResourceSparseApply<name> where there are forms for rows.
+// Apply<name> on references (if there are such forms) and ResourceApply<name> on handles;
+// SparseApply<name> and ResourceSparseApply<name> where there are forms for rows.
 template <template <typename> class Optimizer>
 struct OpsOf {
-  OpsOf(absl::string_view name, std::initializer_list<bool> for_rows) {
+  OpsOf(absl::string_view name, std::initializer_list<bool> for_rows,
+        std::initializer_list<bool> resource_forms = {false, true}) {
     const Definition& definition = Optimizer<float>::kDefinition;
     for (const bool rows : for_rows) {
       const Inputs inputs(definition, rows);
-      for (const bool resource : {false, true}) {
+      for (const bool resource : resource_forms) {
         const std::string op =
             absl::StrCat(resource ? "Resource" : "", rows ? "Sparse" : "", "Apply", name);
         OpRegistration(UpdateSpec(op, definition, inputs, resource)
@@ -346,6 +493,18 @@ const OpsOf<Adam> kAdam("Adam", {false});
 const OpsOf<Adagrad> kAdagrad("Adagrad", {false, true});
 const OpsOf<Momentum> kMomentum("Momentum", {false, true});
 const OpsOf<RmsProp> kRmsProp("RMSProp", {false, true});
+const OpsOf<Adadelta> kAdadelta("Adadelta", {false, true});
+const OpsOf<AdaMax> kAdaMax("AdaMax", {false});
+const OpsOf<AdagradV2> kAdagradV2("AdagradV2", {false, true});
+const OpsOf<AdagradDA> kAdagradDA("AdagradDA", {false, true});
+const OpsOf<ProximalGradientDescent> kProximalGradientDescent("ProximalGradientDescent",
+                                                              {false, true});
+const OpsOf<ProximalAdagrad> kProximalAdagrad("ProximalAdagrad", {false, true});
+const OpsOf<AddSign> kAddSign("AddSign", {false});
+const OpsOf<PowerSign> kPowerSign("PowerSign", {false});
+const OpsOf<KerasMomentum> kKerasMomentum("KerasMomentum", {false, true}, {true});
+const OpsOf<Ftrl> kFtrl("Ftrl", {false, true});
+const OpsOf<FtrlV2> kFtrlV2("FtrlV2", {false, true});
 const OpsOf<CenteredRmsProp> kCenteredRmsProp("CenteredRMSProp", {false, true});
 
 }  // namespace

@@ -210,6 +210,80 @@ inline Operation ResourceSparseApplyCenteredRMSProp(ScopeAt at, Output var, Outp
                  attrs.use_locking);
 }
 
+struct ApplyFtrlAttrs {
+  bool use_locking = false;
+};
+
+// FTRL-Proximal (McMahan et al., 2013), with p = -lr_power:
+//   new_accum = accum + grad^2
+//   linear += grad - (new_accum^p - accum^p) / lr * var
+//   var = |linear| > l1 ? (sign(linear) * l1 - linear) / (new_accum^p / lr + 2 * l2) : 0
+// FtrlV2 adds 2 * l2_shrinkage * var to the gradient in the line of `linear`. InvalidArgument
+// unless lr > 0, l1, l2, l2_shrinkage >= 0 and lr_power <= 0.
+inline Output ApplyFtrl(ScopeAt at, Output var, Output accum, Output linear, Output grad, Output lr,
+                        Output l1, Output l2, Output lr_power, const ApplyFtrlAttrs& attrs = {}) {
+  return BuildOp(at, "ApplyFtrl", {var, accum, linear, grad, lr, l1, l2, lr_power}, "use_locking",
+                 attrs.use_locking);
+}
+
+inline Operation ResourceApplyFtrl(ScopeAt at, Output var, Output accum, Output linear, Output grad,
+                                   Output lr, Output l1, Output l2, Output lr_power,
+                                   const ApplyFtrlAttrs& attrs = {}) {
+  return BuildOp(at, "ResourceApplyFtrl", {var, accum, linear, grad, lr, l1, l2, lr_power},
+                 "use_locking", attrs.use_locking);
+}
+
+inline Output ApplyFtrlV2(ScopeAt at, Output var, Output accum, Output linear, Output grad,
+                          Output lr, Output l1, Output l2, Output l2_shrinkage, Output lr_power,
+                          const ApplyFtrlAttrs& attrs = {}) {
+  return BuildOp(at, "ApplyFtrlV2", {var, accum, linear, grad, lr, l1, l2, l2_shrinkage, lr_power},
+                 "use_locking", attrs.use_locking);
+}
+
+inline Operation ResourceApplyFtrlV2(ScopeAt at, Output var, Output accum, Output linear,
+                                     Output grad, Output lr, Output l1, Output l2,
+                                     Output l2_shrinkage, Output lr_power,
+                                     const ApplyFtrlAttrs& attrs = {}) {
+  return BuildOp(at, "ResourceApplyFtrlV2",
+                 {var, accum, linear, grad, lr, l1, l2, l2_shrinkage, lr_power}, "use_locking",
+                 attrs.use_locking);
+}
+
+// The same for rows.
+inline Output SparseApplyFtrl(ScopeAt at, Output var, Output accum, Output linear, Output grad,
+                              Output indices, Output lr, Output l1, Output l2, Output lr_power,
+                              const ApplyFtrlAttrs& attrs = {}) {
+  return BuildOp(at, "SparseApplyFtrl", {var, accum, linear, grad, indices, lr, l1, l2, lr_power},
+                 "use_locking", attrs.use_locking);
+}
+
+inline Operation ResourceSparseApplyFtrl(ScopeAt at, Output var, Output accum, Output linear,
+                                         Output grad, Output indices, Output lr, Output l1,
+                                         Output l2, Output lr_power,
+                                         const ApplyFtrlAttrs& attrs = {}) {
+  return BuildOp(at, "ResourceSparseApplyFtrl",
+                 {var, accum, linear, grad, indices, lr, l1, l2, lr_power}, "use_locking",
+                 attrs.use_locking);
+}
+
+inline Output SparseApplyFtrlV2(ScopeAt at, Output var, Output accum, Output linear, Output grad,
+                                Output indices, Output lr, Output l1, Output l2,
+                                Output l2_shrinkage, Output lr_power,
+                                const ApplyFtrlAttrs& attrs = {}) {
+  return BuildOp(at, "SparseApplyFtrlV2",
+                 {var, accum, linear, grad, indices, lr, l1, l2, l2_shrinkage, lr_power},
+                 "use_locking", attrs.use_locking);
+}
+
+inline Operation ResourceSparseApplyFtrlV2(ScopeAt at, Output var, Output accum, Output linear,
+                                           Output grad, Output indices, Output lr, Output l1,
+                                           Output l2, Output l2_shrinkage, Output lr_power,
+                                           const ApplyFtrlAttrs& attrs = {}) {
+  return BuildOp(at, "ResourceSparseApplyFtrlV2",
+                 {var, accum, linear, grad, indices, lr, l1, l2, l2_shrinkage, lr_power},
+                 "use_locking", attrs.use_locking);
+}
+
 }  // namespace millrace
 
 #endif  // MILLRACE_OPS_TRAINING_TRAINING_OPS_H_

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/training/training_ops.h"
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/testing/tensor_testing.h"
@@ -168,6 +171,385 @@ TEST(RmsProp, FollowsItsEquations) {
   ExpectRmsProp<float>(true, 1e-6);
   ExpectRmsProp<double>(false, 1e-13);
   ExpectRmsProp<double>(true, 1e-13);
+}
+
+// What TensorFlow's own tests of its FtrlOptimizer expect: learning rate 3, accumulators that begin
+// at 0.1, gradients [0.1, 0.2] and [0.01, 0.02] in each step.
+TEST(Ftrl, GivesTensorFlowsPublishedValues) {
+  struct Case {
+    int steps;
+    double start[2][2];
+    double l1, l2, shrinkage;  // a shrinkage of -1: the form without it
+    double expected[2][2];
+  };
+  const Case cases[] = {
+      {3, {{0, 0}, {0, 0}}, 0, 0, -1, {{-2.60260963, -4.29698515}, {-0.28432083, -0.56694895}}},
+      {3, {{1, 2}, {4, 3}}, 0, 0, -1, {{-2.55607247, -3.98729396}, {-0.28232238, -0.56096673}}},
+      {10,
+       {{1, 2}, {4, 3}},
+       0.001,
+       0,
+       -1,
+       {{-7.66718769, -10.91273689}, {-0.93460727, -1.86147261}}},
+      {10,
+       {{1, 2}, {4, 3}},
+       0.001,
+       2,
+       -1,
+       {{-0.24059935, -0.46829352}, {-0.02406147, -0.04830509}}},
+      {10,
+       {{1, 2}, {4, 3}},
+       0.001,
+       2,
+       0.1,
+       {{-0.22578995, -0.44345796}, {-0.14378493, -0.13229476}}},
+  };
+  const double gradients[2][2] = {{0.1, 0.2}, {0.01, 0.02}};
+  for (const Case& c : cases) {
+    for (const int which : {0, 1}) {
+      const auto pair = [](const double* v) { return Tensor::Of<double>({v[0], v[1]}); };
+      std::vector<Tensor> rest = {pair(gradients[which]), Scalar<double>(3), Scalar<double>(c.l1),
+                                  Scalar<double>(c.l2)};
+      if (c.shrinkage >= 0) rest.push_back(Scalar<double>(c.shrinkage));
+      rest.push_back(Scalar<double>(-0.5));
+      std::vector<Tensor> state = {pair(c.start[which]), Tensor::Of<double>({0.1, 0.1}),
+                                   Tensor::Of<double>({0.0, 0.0})};
+      for (int step = 0; step < c.steps; ++step) {
+        state = Update(c.shrinkage >= 0 ? "ApplyFtrlV2" : "ApplyFtrl", state, rest);
+      }
+      ExpectTensorNear(state[0], pair(c.expected[which]), 1e-6, 1e-7);  // computed in float
+    }
+  }
+}
+
+// The equations, in double.
+template <typename T>
+void ExpectFtrl(double power, double tolerance) {
+  const double lr = 0.25, l1 = 0.125, l2 = 0.5, shrinkage = 0.25;
+  std::vector<double> var = {1, 2, -3, 0.5}, accum = {0.5, 0.25, 1, 2}, linear = {0, 1, -0.5, 0.1};
+  const std::vector<double> grad = {0.125, -2, 3, 0};
+  const auto tensor = [](const std::vector<double>& values) {
+    std::vector<T> typed(values.begin(), values.end());
+    return Tensor::Vector<T>(typed);
+  };
+  std::vector<Tensor> state = {tensor(var), tensor(accum), tensor(linear)};
+  for (int step = 0; step < 3; ++step) {
+    for (size_t i = 0; i < var.size(); ++i) {
+      const double more = accum[i] + grad[i] * grad[i];
+      linear[i] += grad[i] + 2 * shrinkage * var[i] -
+                   (std::pow(more, -power) - std::pow(accum[i], -power)) / lr * var[i];
+      const double quadratic = std::pow(more, -power) / lr + 2 * l2;
+      const double pull = linear[i] > 0 ? l1 : -l1;
+      var[i] = std::fabs(linear[i]) > l1 ? (pull - linear[i]) / quadratic : 0;
+      accum[i] = more;
+    }
+    state = Update("ApplyFtrlV2", state,
+                   {tensor(grad), Scalar<T>(lr), Scalar<T>(l1), Scalar<T>(l2), Scalar<T>(shrinkage),
+                    Scalar<T>(power)});
+    ExpectTensorNear(state[0], tensor(var), tolerance, tolerance);
+    ExpectTensorNear(state[1], tensor(accum), tolerance, tolerance);
+    ExpectTensorNear(state[2], tensor(linear), tolerance, tolerance);
+  }
+}
+
+TEST(Ftrl, FollowsItsEquations) {
+  for (const double power : {-0.5, 0.0, -0.75, -1.0}) {
+    ExpectFtrl<float>(power, 3e-6);
+    ExpectFtrl<double>(power, 1e-13);
+  }
+}
+
+TEST(Ftrl, RowsAreUpdatedAsWholeVariablesAre) {
+  const Tensor var = TensorOf<float>({3, 2}, {1, 2, 3, 4, 5, 6});
+  const Tensor accum = TensorOf<float>({3, 2}, {1, 1, 7, 7, 1, 1}),
+               zeros = TensorOf<float>({3, 2}, {0, 0, 0, 0, 0, 0});
+  const std::vector<Tensor> rates = {Scalar<float>(0.5), Scalar<float>(0.125), Scalar<float>(1)};
+  for (const float power : {-0.5f, -0.75f}) {
+    std::vector<Tensor> dense = {TensorOf<float>({3, 2}, {0, 0, 3, -3, 0, 0})};
+    std::vector<Tensor> sparse = {TensorOf<float>({1, 2}, {3, -3}), Tensor::Of<int64_t>({1})};
+    for (std::vector<Tensor>* rest : {&dense, &sparse}) {
+      rest->insert(rest->end(), rates.begin(), rates.end());
+      rest->push_back(Tensor::Scalar(power));
+    }
+    const auto whole = Update("ApplyFtrl", {var, accum, zeros}, dense);
+    const auto rows = Update("SparseApplyFtrl", {var, accum, zeros}, sparse);
+    for (size_t i = 0; i < 3; ++i) {
+      ExpectTensorEqual(rows[i].Rows(1, 2), whole[i].Rows(1, 2));
+      const Tensor& before = i == 0 ? var : i == 1 ? accum : zeros;
+      ExpectTensorEqual(rows[i].Rows(0, 1), before.Rows(0, 1));
+      ExpectTensorEqual(rows[i].Rows(2, 3), before.Rows(2, 3));
+    }
+    for (std::vector<Tensor>* rest : {&dense, &sparse}) {
+      rest->insert(rest->end() - 1, Scalar<float>(0.25));
+    }
+    const auto whole_v2 = Update("ApplyFtrlV2", {var, accum, zeros}, dense);
+    const auto rows_v2 = Update("SparseApplyFtrlV2", {var, accum, zeros}, sparse);
+    ExpectTensorEqual(rows_v2[0].Rows(1, 2), whole_v2[0].Rows(1, 2));
+    EXPECT_FALSE(rows_v2[0].Rows(1, 2) == rows[0].Rows(1, 2));
+  }
+}
+
+TEST(Ftrl, RefusesRatesThatMakeNoSense) {
+  const auto call = [](double lr, double l1, double l2, double shrinkage, double power) {
+    const auto one = [](const char* name) {
+      return TestVariable(name, Tensor::Vector<float>({1}));
+    };
+    return OpCall("ApplyFtrlV2")
+        .InputRef(one("v"))
+        .InputRef(one("a"))
+        .InputRef(one("z"))
+        .Input(Tensor::Vector<float>({1}))
+        .Input(Scalar<float>(lr))
+        .Input(Scalar<float>(l1))
+        .Input(Scalar<float>(l2))
+        .Input(Scalar<float>(shrinkage))
+        .Input(Scalar<float>(power));
+  };
+  ExpectOpError(call(0, 0, 0, 0, -0.5), kInvalid, "lr must be > 0, got 0");
+  ExpectOpError(call(std::nan(""), 0, 0, 0, -0.5), kInvalid, "lr must be > 0, got nan");
+  ExpectOpError(call(1, -1, 0, 0, -0.5), kInvalid, "l1 must be >= 0, got -1");
+  ExpectOpError(call(1, 0, -1, 0, -0.5), kInvalid, "l2 must be >= 0, got -1");
+  ExpectOpError(call(1, 0, 0, -1, -0.5), kInvalid, "l2_shrinkage must be >= 0, got -1");
+  ExpectOpError(call(1, 0, 0, 0, 0.5), kInvalid, "lr_power must be <= 0, got 0.5");
+  EXPECT_SHAPE("SparseApplyFtrl", {},
+               {"[5,2]", "[5,2]", "[5,2]", "[?,2]", "[3]", "[]", "[]", "[]", "[]"}, "[5,2]");
+  EXPECT_SHAPE_ERROR("ApplyFtrl", {}, {"[2]", "[2]", "[2]", "[2]", "[]", "[1]", "[]", "[]"},
+                     "rank 0");
+}
+
+// --- The less usual ones -------------------------------------------------------------------------
+
+// One element: its variables, changed by a step with gradient g.
+using Rule = std::function<void(std::vector<double>* v, double g)>;
+
+// `op` follows the rule in three steps. `before`: inputs before the gradient, `after`: behind it.
+template <typename T>
+void ExpectRule(const char* op, size_t num_variables, const std::vector<double>& before,
+                const std::vector<Tensor>& after, const Rule& rule, double tolerance,
+                std::vector<OpAttr> attrs = {}) {
+  SCOPED_TRACE(op);
+  const std::vector<std::vector<double>> grads = {
+      {0.125, -2, 3, 0}, {1, 0.5, -3, 0}, {-1, 4, 1, 2}};
+  std::vector<std::vector<double>> elements;
+  for (const double var : {1.0, 2.0, -3.0, 0.5}) {
+    std::vector<double> variables = {var};
+    for (size_t k = 1; k < num_variables; ++k) variables.push_back(0.25 * static_cast<double>(k));
+    elements.push_back(variables);
+  }
+  const auto tensor = [](const std::vector<double>& values) {
+    std::vector<T> typed(values.begin(), values.end());
+    return Tensor::Vector<T>(typed);
+  };
+  const auto variable = [&](size_t k) {
+    std::vector<double> values;
+    for (const auto& element : elements) values.push_back(element[k]);
+    return tensor(values);
+  };
+  std::vector<Tensor> state;
+  for (size_t k = 0; k < num_variables; ++k) state.push_back(variable(k));
+  for (const std::vector<double>& grad : grads) {
+    std::vector<Tensor> rest;
+    for (const double rate : before) rest.push_back(Scalar<T>(rate));
+    rest.push_back(tensor(grad));
+    rest.insert(rest.end(), after.begin(), after.end());
+    state = Update(op, state, rest, attrs);
+    for (size_t i = 0; i < elements.size(); ++i) rule(&elements[i], grad[i]);
+    for (size_t k = 0; k < num_variables; ++k) {
+      ExpectTensorNear(state[k], variable(k), tolerance, tolerance);
+    }
+  }
+}
+
+double SignOf(double x) { return x > 0 ? 1 : x < 0 ? -1 : 0; }
+double Pulled(double p, double pull) { return SignOf(p) * std::max(std::fabs(p) - pull, 0.0); }
+
+template <typename T>
+void ExpectOtherRules(double tolerance) {
+  ExpectRule<T>(
+      "ApplyAdadelta", 3, {0.5, 0.75, 0.125}, {},
+      [](std::vector<double>* v, double g) {
+        double &x = (*v)[0], &a = (*v)[1], &b = (*v)[2];
+        a = 0.75 * a + 0.25 * g * g;
+        const double u = std::sqrt(b + 0.125) / std::sqrt(a + 0.125) * g;
+        x -= 0.5 * u;
+        b = 0.75 * b + 0.25 * u * u;
+      },
+      tolerance);
+  ExpectRule<T>(
+      "ApplyAdaMax", 3, {0.75, 0.5, 0.875, 0.625, 0.25}, {},
+      [](std::vector<double>* v, double g) {
+        double &x = (*v)[0], &m = (*v)[1], &u = (*v)[2];
+        m = 0.875 * m + 0.125 * g;
+        u = std::max(0.625 * u, std::fabs(g));
+        x -= 0.5 / (1 - 0.75) * m / (u + 0.25);
+      },
+      tolerance);
+  for (const bool update_slots : {true, false}) {
+    ExpectRule<T>("ApplyAdagradV2", 2, {0.5, 0.25}, {},
+                  [=](std::vector<double>* v, double g) {
+                    if (update_slots) (*v)[1] += g * g;
+                    (*v)[0] -= 0.5 * g / (std::sqrt((*v)[1]) + 0.25);
+                  },
+                  tolerance, {{"update_slots", update_slots}});
+  }
+  ExpectRule<T>(
+      "ApplyAdagradDA", 3, {},
+      {Scalar<T>(0.5), Scalar<T>(0.125), Scalar<T>(0.25), Tensor::Scalar<int64_t>(3)},
+      [](std::vector<double>* v, double g) {
+        (*v)[1] += g;
+        (*v)[2] += g * g;
+        (*v)[0] = -0.5 * Pulled((*v)[1], 3 * 0.125) / (0.25 * 3 * 0.5 + std::sqrt((*v)[2]));
+      },
+      tolerance);
+  ExpectRule<T>(
+      "ApplyProximalGradientDescent", 1, {0.5, 0.75, 0.25}, {},
+      [](std::vector<double>* v, double g) {
+        (*v)[0] = Pulled((*v)[0] - 0.5 * g, 0.5 * 0.75) / (1 + 0.5 * 0.25);
+      },
+      tolerance);
+  ExpectRule<T>(
+      "ApplyProximalAdagrad", 2, {0.5, 0.75, 0.25}, {},
+      [](std::vector<double>* v, double g) {
+        (*v)[1] += g * g;
+        const double rate = 0.5 / std::sqrt((*v)[1]);
+        (*v)[0] = Pulled((*v)[0] - rate * g, rate * 0.75) / (1 + rate * 0.25);
+      },
+      tolerance);
+  for (const char* op : {"ApplyAddSign", "ApplyPowerSign"}) {
+    const bool is_power = op == std::string("ApplyPowerSign");
+    ExpectRule<T>(
+        op, 2, {0.5, 0.75, 0.25, 0.875}, {},
+        [=](std::vector<double>* v, double g) {
+          (*v)[1] = 0.875 * (*v)[1] + 0.125 * g;
+          const double s = 0.25 * SignOf(g) * SignOf((*v)[1]);
+          (*v)[0] -= 0.5 * (is_power ? std::exp(0.75 * s) : 0.75 + s) * g;
+        },
+        tolerance);
+  }
+}
+
+TEST(OtherOptimizers, FollowTheirEquations) {
+  ExpectOtherRules<float>(2e-6);
+  ExpectOtherRules<double>(1e-13);
+}
+
+// What TensorFlow's tests expect of one step of AdagradDA and of ten steps of the proximal ones.
+TEST(OtherOptimizers, GiveTensorFlowsPublishedValues) {
+  const auto doubles = [](double a, double b) { return Tensor::Of<double>({a, b}); };
+  const Tensor grad = doubles(0.1, 0.2), zero = doubles(0, 0);
+  const auto dual = Update("ApplyAdagradDA", {zero, zero, doubles(0.1, 0.1)},
+                           {grad, Scalar<double>(3), Scalar<double>(0.001), Scalar<double>(2),
+                            Tensor::Scalar<int64_t>(1)});
+  ExpectTensorNear(dual[0], doubles(-0.046907, -0.093659), 1e-5, 1e-6);
+  for (const bool l2 : {false, true}) {
+    std::vector<Tensor> adagrad = {doubles(1, 2), doubles(0.1, 0.1)};
+    std::vector<Tensor> descent = {doubles(1, 2)};
+    const std::vector<Tensor> rest = {Scalar<double>(3), Scalar<double>(0.001),
+                                      Scalar<double>(l2 ? 2 : 0), grad};
+    for (int step = 0; step < 10; ++step) {
+      adagrad = Update("ApplyProximalAdagrad", adagrad, rest);
+      descent = Update("ApplyProximalGradientDescent", descent, rest);
+    }
+    if (l2) {
+      ExpectTensorNear(adagrad[0], doubles(-0.0495, -0.0995), 1e-5, 1e-6);
+      ExpectTensorNear(descent[0], doubles(-0.0495, -0.0995), 1e-5, 1e-6);
+    } else {
+      ExpectTensorNear(adagrad[0], doubles(-6.663634, -9.190331), 1e-5, 1e-6);
+    }
+  }
+}
+
+TEST(OtherOptimizers, UpdateRowsAsWholeVariables) {
+  struct Case {
+    const char* op;
+    size_t num_variables;
+    std::vector<Tensor> before, after;
+  };
+  const auto f = [](float v) { return Tensor::Scalar(v); };
+  const Case cases[] = {
+      {"Adadelta", 3, {f(0.5f), f(0.75f), f(0.125f)}, {}},
+      {"AdagradV2", 2, {f(0.5f), f(0.25f)}, {}},
+      {"AdagradDA", 3, {}, {f(0.5f), f(0.125f), f(0.25f), Tensor::Scalar<int64_t>(3)}},
+      {"ProximalGradientDescent", 1, {f(0.5f), f(0.75f), f(0.25f)}, {}},
+      {"ProximalAdagrad", 2, {f(0.5f), f(0.75f), f(0.25f)}, {}},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.op);
+    const std::vector<Tensor> state(c.num_variables, TensorOf<float>({3, 2}, {1, 2, 3, 4, 5, 6}));
+    std::vector<Tensor> dense = c.before, sparse = c.before;
+    dense.push_back(TensorOf<float>({3, 2}, {0, 0, 3, -3, 0, 0}));
+    sparse.push_back(TensorOf<float>({1, 2}, {3, -3}));
+    sparse.push_back(Tensor::Of<int64_t>({1}));
+    for (std::vector<Tensor>* rest : {&dense, &sparse}) {
+      rest->insert(rest->end(), c.after.begin(), c.after.end());
+    }
+    const auto whole = Update(absl::StrCat("Apply", c.op), state, dense);
+    const auto rows = Update(absl::StrCat("SparseApply", c.op), state, sparse);
+    for (size_t k = 0; k < c.num_variables; ++k) {
+      ExpectTensorEqual(rows[k].Rows(1, 2), whole[k].Rows(1, 2));
+      ExpectTensorEqual(rows[k].Rows(0, 1), state[k].Rows(0, 1));
+      ExpectTensorEqual(rows[k].Rows(2, 3), state[k].Rows(2, 3));
+    }
+  }
+}
+
+// On handles alone: accum = 0.5 accum - 0.25 g, by whole variables and by rows.
+TEST(KerasMomentum, MovesByItsVelocity) {
+  for (const bool nesterov : {false, true}) {
+    for (const bool by_rows : {false, true}) {
+      OpTestDevice device;
+      const Tensor var = device.VariableHandle("v", TensorOf<float>({2, 1}, {1, 2}));
+      const Tensor accum = device.VariableHandle("a", TensorOf<float>({2, 1}, {4, 8}));
+      OpCall call(by_rows ? "ResourceSparseApplyKerasMomentum" : "ResourceApplyKerasMomentum");
+      call.Input(var).Input(accum).Input(Scalar<float>(0.25));
+      if (by_rows) {
+        call.Input(TensorOf<float>({1, 1}, {4})).Input(Tensor::Of<int32_t>({1}));
+      } else {
+        call.Input(TensorOf<float>({2, 1}, {0, 4}));
+      }
+      call.Input(Scalar<float>(0.5)).Attr("use_nesterov", nesterov).On(&device);
+      ASSERT_OK(RunOp(call).status());
+      const auto value = [&](const char* name) {
+        return *device.resources()->Lookup<VariableStorage>("", name).value()->Read();
+      };
+      EXPECT_EQ(value("a").Rows(1, 2).scalar<float>(), 3);  // 0.5 * 8 - 0.25 * 4
+      EXPECT_EQ(value("v").Rows(1, 2).scalar<float>(), nesterov ? 2 + 0.5f * 3 - 1 : 2 + 3);
+      const float first = by_rows ? 1 : nesterov ? 1 + 0.5f * 2 : 1 + 2;
+      EXPECT_EQ(value("v").Rows(0, 1).scalar<float>(), first);
+    }
+  }
+}
+
+TEST(OtherOptimizers, RefuseBadInputs) {
+  const auto variable = [](const char* name) {
+    return TestVariable(name, Tensor::Vector<float>({1}));
+  };
+  const Tensor one = Tensor::Vector<float>({1});
+  const auto dual = [&](const Tensor& step) {
+    return OpCall("ApplyAdagradDA")
+        .InputRef(variable("v"))
+        .InputRef(variable("g"))
+        .InputRef(variable("s"))
+        .Input(one)
+        .Input(Scalar<float>(1))
+        .Input(Scalar<float>(0))
+        .Input(Scalar<float>(0))
+        .Input(step);
+  };
+  ExpectOpError(dual(Tensor::Of<int64_t>({1})), kInvalid,
+                "global_step must be a scalar, got shape [1]");
+  EXPECT_SHAPE_ERROR("SparseApplyAdagradDA", {{"Tindices", DT_INT64}},
+                     {"[2,1]", "[2,1]", "[2,2]", "[1,1]", "[1]", "[]", "[]", "[]", "[]"},
+                     "var and gradient_squared_accumulator do not have the same shape");
+  ExpectOpError(OpCall("ApplyAddSign")
+                    .InputRef(variable("v"))
+                    .InputRef(variable("m"))
+                    .Input(Scalar<float>(1))
+                    .Input(Scalar<float>(1))
+                    .Input(one)
+                    .Input(Scalar<float>(1))
+                    .Input(one),
+                kInvalid, "sign_decay must be a scalar, got shape [1]");
 }
 
 TEST(SparseUpdates, TouchOnlyTheNamedRows) {
