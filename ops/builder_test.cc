@@ -39,6 +39,7 @@
 #include "ops/linalg/matmul.h"
 #include "ops/linalg/qr.h"
 #include "ops/math/add_n.h"
+#include "ops/math/bucketize.h"
 #include "ops/math/cast.h"
 #include "ops/math/cwise_binary.h"
 #include "ops/math/cwise_unary.h"
@@ -58,6 +59,7 @@
 #include "ops/nn/top_k.h"
 #include "ops/nn/xent.h"
 #include "ops/random/random.h"
+#include "ops/sparse/sparse.h"
 #include "ops/state/state.h"
 #include "ops/strings/as_string.h"
 #include "ops/strings/base64.h"
@@ -86,6 +88,8 @@ Output L(const S& s) { return TestInput(s, DT_INT64); }
 Output B(const S& s) { return TestInput(s, DT_BOOL); }
 Output C(const S& s) { return TestInput(s, DT_COMPLEX64); }
 Output Str(const S& s) { return TestInput(s, DT_STRING); }
+SparseTensor Sp(const S& s, const Output& values) { return {L(s), values, L(s)}; }
+SparseTensor Sp(const S& s) { return Sp(s, F(s)); }
 // A handle and a reference of a float variable of unknown shape.
 Output Handle(const S& s) { return VarHandleOp(s, DT_FLOAT, PartialShape()); }
 Output Ref(const S& s) { return VariableV2(s, PartialShape(), DT_FLOAT); }
@@ -146,6 +150,10 @@ const std::vector<Call>& Calls() {
       {"BiasAdd", [](const S& s) { BiasAdd(s, F(s), F(s), {.data_format = "NCHW"}); }},
       MR_BINARY(BiasAddV1),
       {"BiasAddGrad", [](const S& s) { BiasAddGrad(s, F(s), {.data_format = "NCHW"}); }},
+      // bucketize
+      {"Bucketize", [](const S& s) { Bucketize(s, F(s), {.boundaries = {1, 2}}); }},
+      {"BucketizeWithInputBoundaries",
+       [](const S& s) { BucketizeWithInputBoundaries(s, I(s), F(s)); }},
       // cast
       {"Cast", [](const S& s) { Cast(s, F(s), DT_BFLOAT16, {.truncate = true}); }},
       {"Bitcast", [](const S& s) { Bitcast(s, F(s), DT_INT32); }},
@@ -542,6 +550,58 @@ const std::vector<Call>& Calls() {
       {"ScatterSub", [](const S& s) { ScatterSub(s, Ref(s), I(s), F(s), {.use_locking = true}); }},
       {"ScatterUpdate",
        [](const S& s) { ScatterUpdate(s, Ref(s), I(s), F(s), {.use_locking = false}); }},
+      // sparse: in the order of their headers
+      {"SerializeSparse",
+       [](const S& s) { SerializeSparse(s, Sp(s), {.out_type = DT_VARIANT}); }},
+      {"SerializeManySparse", [](const S& s) { SerializeManySparse(s, Sp(s)); }},
+      {"DeserializeSparse", [](const S& s) { DeserializeSparse(s, Str(s), DT_FLOAT); }},
+      {"DeserializeManySparse", [](const S& s) { DeserializeManySparse(s, Str(s), DT_FLOAT); }},
+      {"SparseAdd", [](const S& s) { SparseAdd(s, Sp(s), Sp(s), F(s)); }},
+      {"SparseAddGrad", [](const S& s) { SparseAddGrad(s, F(s), L(s), L(s), L(s)); }},
+      {"SparseTensorDenseAdd", [](const S& s) { SparseTensorDenseAdd(s, Sp(s), F(s)); }},
+      {"SparseSparseMaximum", [](const S& s) { SparseSparseMaximum(s, Sp(s), Sp(s)); }},
+      {"SparseSparseMinimum", [](const S& s) { SparseSparseMinimum(s, Sp(s), Sp(s)); }},
+      {"SparseDenseCwiseAdd", [](const S& s) { SparseDenseCwiseAdd(s, Sp(s), F(s)); }},
+      {"SparseDenseCwiseMul", [](const S& s) { SparseDenseCwiseMul(s, Sp(s), F(s)); }},
+      {"SparseDenseCwiseDiv", [](const S& s) { SparseDenseCwiseDiv(s, Sp(s), F(s)); }},
+      {"SparseConcat",
+       [](const S& s) { SparseConcat(s, std::vector<SparseTensor>{Sp(s), Sp(s)}, 1); }},
+      {"SparseSplit", [](const S& s) { SparseSplit(s, L(s), Sp(s), 3); }},
+      {"SparseSlice", [](const S& s) { SparseSlice(s, Sp(s), L(s), L(s)); }},
+      {"SparseSliceGrad", [](const S& s) { SparseSliceGrad(s, F(s), L(s), L(s), L(s)); }},
+      {"SparseCross",
+       [](const S& s) {
+         SparseCross(s, std::vector<SparseTensor>{Sp(s, L(s)), Sp(s, Str(s))}, Outputs{Str(s)},
+                     {.num_buckets = 7});
+       }},
+      {"SparseFillEmptyRows", [](const S& s) { SparseFillEmptyRows(s, Sp(s), F(s)); }},
+      {"SparseFillEmptyRowsGrad", [](const S& s) { SparseFillEmptyRowsGrad(s, L(s), F(s)); }},
+      {"SparseTensorDenseMatMul",
+       [](const S& s) { SparseTensorDenseMatMul(s, Sp(s), F(s), {.adjoint_b = true}); }},
+      {"SparseReduceSum",
+       [](const S& s) { SparseReduceSum(s, Sp(s), I(s), {.keep_dims = true}); }},
+      {"SparseReduceMax", [](const S& s) { SparseReduceMax(s, Sp(s), I(s)); }},
+      {"SparseReduceSumSparse", [](const S& s) { SparseReduceSumSparse(s, Sp(s), I(s)); }},
+      {"SparseReduceMaxSparse",
+       [](const S& s) { SparseReduceMaxSparse(s, Sp(s), I(s), {.keep_dims = true}); }},
+      {"SparseSoftmax", [](const S& s) { SparseSoftmax(s, Sp(s)); }},
+      {"SparseReshape", [](const S& s) { SparseReshape(s, Sp(s), L(s)); }},
+      {"SparseReorder", [](const S& s) { SparseReorder(s, Sp(s)); }},
+      {"SparseSegmentSum", [](const S& s) { SparseSegmentSum(s, F(s), L(s), I(s)); }},
+      {"SparseSegmentMean", [](const S& s) { SparseSegmentMean(s, F(s), I(s), I(s)); }},
+      {"SparseSegmentSqrtN", [](const S& s) { SparseSegmentSqrtN(s, F(s), I(s), I(s)); }},
+      {"SparseSegmentSumWithNumSegments",
+       [](const S& s) { SparseSegmentSumWithNumSegments(s, F(s), I(s), I(s), L(s)); }},
+      {"SparseSegmentMeanWithNumSegments",
+       [](const S& s) { SparseSegmentMeanWithNumSegments(s, F(s), I(s), I(s), I(s)); }},
+      {"SparseSegmentSqrtNWithNumSegments",
+       [](const S& s) { SparseSegmentSqrtNWithNumSegments(s, F(s), I(s), I(s), I(s)); }},
+      {"SparseSegmentMeanGrad",
+       [](const S& s) { SparseSegmentMeanGrad(s, F(s), I(s), I(s), I(s)); }},
+      {"SparseSegmentSqrtNGrad",
+       [](const S& s) { SparseSegmentSqrtNGrad(s, F(s), I(s), I(s), I(s)); }},
+      {"SparseToDense",
+       [](const S& s) { SparseToDense(s, L(s), L(s), F(s), F(s), {.validate_indices = false}); }},
       // strings
       {"AsString", [](const S& s) { AsString(s, F(s), {.precision = 2, .width = 9, .fill = "0"}); }},
       {"DecodeBase64", [](const S& s) { DecodeBase64(s, Str(s)); }},

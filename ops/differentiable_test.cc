@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "core/testing/tensor_testing.h"
 #include "graph/gradient.h"
 #include "graph/graph.h"
@@ -276,6 +277,50 @@ std::vector<Case> NnCases() {
   return cases;
 }
 
+std::vector<Case> SparseCases() {
+  const auto longs = [](std::initializer_list<int64_t> v) { return Tensor::Vector<int64_t>(v); };
+  const Tensor shape = longs({2, 3}), indices = Tensor::Of<int64_t>({{0, 1}, {1, 0}, {1, 2}});
+  const Tensor values = Doubles({1.5, -2, 0.7});
+  const Tensor picked = Ints({3, 0, 3, 1}), ids = Ints({0, 0, 1, 3});
+  std::vector<Case> cases = {
+      {.op = "SparseFillEmptyRows",
+       .args = {Tensor::Of<int64_t>({{2, 1}, {0, 0}, {2, 0}}), values, longs({4, 2}), Scalar(5)}},
+      {.op = "SparseFillEmptyRowsGrad", .args = {longs({2, 0}), values}},
+      {.op = "SparseReorder",
+       .args = {Tensor::Of<int64_t>({{1, 2}, {0, 1}, {1, 0}}), values, shape}},
+      {.op = "SparseToDense", .args = {indices, shape, values, Scalar(5)}},
+      {.op = "SparseAdd",
+       .args = {indices, values, shape, Tensor::Of<int64_t>({{0, 0}, {1, 0}}), Doubles({3, 4}),
+                shape, Scalar(0)}},
+      {.op = "SparseTensorDenseAdd", .args = {indices, values, shape, Matrix()}},
+      {.op = "SparseConcat",
+       .args = {std::vector<Tensor>{indices, indices}, std::vector<Tensor>{values, values},
+                std::vector<Tensor>{shape, shape}},
+       .attrs = {{"concat_dim", int64_t{1}}}},
+      {.op = "SparseSplit",
+       .args = {Tensor::Scalar<int64_t>(1), indices, values, shape},
+       .attrs = {{"num_split", int64_t{2}}}},
+      {.op = "SparseSlice", .args = {indices, values, shape, longs({0, 1}), longs({2, 2})}},
+      {.op = "SparseTensorDenseMatMul",
+       .args = {indices, values, shape, TensorOf<double>({3, 2}, {1, 2, 3, 4, 5, 6})}},
+      {.op = "SparseReduceSum", .args = {indices, values, shape, Ints({1})}},
+      {.op = "SparseReduceMax", .args = {indices, values, shape, Ints({1})}},
+      {.op = "SparseSoftmax", .args = {indices, values, shape}},
+  };
+  for (const char* op : {"SparseSegmentSum", "SparseSegmentMean", "SparseSegmentSqrtN"}) {
+    cases.push_back({.op = op, .args = {Rows(), picked, ids}});
+    cases.push_back(
+        {.op = absl::StrCat(op, "WithNumSegments"), .args = {Rows(), picked, ids, Int(5)}});
+  }
+  for (const char* op : {"SparseDenseCwiseAdd", "SparseDenseCwiseMul", "SparseDenseCwiseDiv"}) {
+    cases.push_back({.op = op, .args = {indices, values, shape, Doubles({3, -2, 0.5})}});
+  }
+  for (const char* op : {"SparseSegmentMeanGrad", "SparseSegmentSqrtNGrad"}) {
+    cases.push_back({.op = op, .args = {Rows(), picked, ids, Int(4)}});
+  }
+  return cases;
+}
+
 std::vector<Case> StateCases() {
   return {
       {.op = "ReadVariableOp", .args = {VariableOf(Matrix())}, .attrs = {{"dtype", DT_DOUBLE}}},
@@ -447,8 +492,8 @@ std::vector<Case> TensorListCases() {
 std::vector<Case> AllCases() {
   std::vector<Case> all;
   for (const auto& family :
-       {UnaryCases, BinaryCases, ReductionCases, MathCases, ArrayCases, NnCases, StateCases,
-        ControlCases, TensorArrayCases, TensorListCases, RecurrentCases}) {
+       {UnaryCases, BinaryCases, ReductionCases, MathCases, ArrayCases, NnCases, SparseCases,
+        StateCases, ControlCases, TensorArrayCases, TensorListCases, RecurrentCases}) {
     for (Case& c : family()) all.push_back(std::move(c));
   }
   return all;

@@ -13,11 +13,13 @@
 #include "ops/array/gather.h"
 #include "ops/array/reshape.h"
 #include "ops/array/slice.h"
+#include "ops/kernels/row_ranges.h"
 #include "ops/loops/number.h"
 #include "ops/math/cast.h"
 #include "ops/math/cwise_binary.h"
 #include "ops/math/select.h"
 #include "ops/rules/leading_dims.h"
+#include "ops/rules/segment_ids.h"
 #include "runtime/kernel.h"
 
 namespace millrace {
@@ -46,9 +48,7 @@ struct Smallest {
   static T Next(T a, T b) { return b < a ? b : a; }
 };
 
-// Output 0: row i of input 0 put into row ids[i]; negative ids are left out. Every thread walks
-// over all ids and takes those of its own segments, so that each sum is made in the order of the
-// rows, however many threads there are.
+// Output 0: row i of input 0 put into row ids[i]; negative ids are left out.
 template <typename T, typename Step>
 StatusOr<Tensor*> CombineRows(KernelContext* ctx, IntSpan ids) {
   MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0));
@@ -57,21 +57,17 @@ StatusOr<Tensor*> CombineRows(KernelContext* ctx, IntSpan ids) {
   const int64_t segments = out->dim(0);
   const int64_t width = out->shape().NumElements(1, out->rank());
   const T* const data = ctx->input(0).raw<T>().data();
-  const double work = (2 + 0.3 * static_cast<double>(width)) * static_cast<double>(ids.size());
-  constexpr double kWorthAThread = 50e3;  // ns
-  const int64_t parts = std::clamp<int64_t>(static_cast<int64_t>(work / kWorthAThread), 1,
-                                            width < 8 ? 1 : ctx->num_threads());
-  ctx->ParallelFor(parts, work / static_cast<double>(parts), [=](int64_t first, int64_t last) {
-    const int64_t begin = first * segments / parts, end = last * segments / parts;
-    const T* from = data;
-    for (const int64_t id : ids) {
-      if (id >= begin && id < end) {
-        T* const row = to.data() + id * width;
-        for (int64_t j = 0; j < width; ++j) row[j] = Step::Next(row[j], from[j]);
-      }
-      from += width;
-    }
-  });
+  ParallelRowRanges(ctx, segments, width, static_cast<int64_t>(ids.size()),
+                    [=](int64_t begin, int64_t end) {
+                      const T* from = data;
+                      for (const int64_t id : ids) {
+                        if (id >= begin && id < end) {
+                          T* const row = to.data() + id * width;
+                          for (int64_t j = 0; j < width; ++j) row[j] = Step::Next(row[j], from[j]);
+                        }
+                        from += width;
+                      }
+                    });
   return out;
 }
 
@@ -171,21 +167,6 @@ const OpRegistration kUnsortedMin = UnsortedSpec<Smallest>("UnsortedSegmentMin",
                                         .Gradient(UnsortedExtremumGradient);
 
 // --- Segment... (sorted) -------------------------------------------------------------------------
-
-// How many segments there are.
-StatusOr<int64_t> CountSegments(IntSpan ids) {
-  int64_t last = 0;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] < last) {
-      if (i == 0) return InvalidArgument("segment_ids[0] must be >= 0, got ", ids[0]);
-      return InvalidArgument("segment ids are not increasing: segment_ids[", i,
-                             "] must be >= ", last, ", got ", ids[i]);
-    }
-    last = ids[i];
-  }
-  if (last < Shape::kMaxElements) return ids.empty() ? 0 : last + 1;
-  return InvalidArgument("segment_ids must be < ", Shape::kMaxElements, ", got ", last);
-}
 
 struct SegmentRule {
   StatusOr<PartialShape> operator()(RuleContext* c) const {

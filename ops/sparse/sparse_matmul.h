@@ -14,7 +14,8 @@ struct SparseTensorDenseMatMulAttrs {
 };
 
 // product[i, :] = sum over the elements of row i of a of a[i, k] * b[k, :]. Indices of `a`: int32
-// or int64, in any order, those of one place add up. float, double, half, bfloat16, int32, complex.
+// or int64, in any order, those of one place add up. float, double, int32,
+// complex.
 // InvalidArgument for an index that is not in the shape and for inner dimensions that differ.
 inline Output SparseTensorDenseMatMul(ScopeAt at, const SparseTensor& a, Output b,
                                       const SparseTensorDenseMatMulAttrs& attrs = {}) {
