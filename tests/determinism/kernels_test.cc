@@ -405,6 +405,76 @@ void AddUpdates(std::vector<Case>* cases) {
                           .Input(scalar(0.1f))
                           .Input(Floats({kMany}, 9));
                     }});
+  cases->push_back({"Ftrl", [=](OpTestDevice* device) {
+                      return OpCall("ResourceApplyFtrl")
+                          .Input(variable(device, "var", -2))
+                          .Input(variable(device, "n", 0.1))
+                          .Input(variable(device, "z", 0.5))
+                          .Input(Floats({kMany}, 9))
+                          .Input(scalar(0.1f))
+                          .Input(scalar(0.2f))
+                          .Input(scalar(0.3f))
+                          .Input(scalar(-0.5f));
+                    }});
+}
+
+// A matrix of places in [0, rows) x [0, columns), as many as there are rows, ascending.
+Tensor Places(int64_t rows, int64_t columns, uint32_t seed) {
+  const Tensor column = Values<int64_t>({rows}, seed, 0, static_cast<double>(columns));
+  Tensor places = *Tensor::Allocate(DT_INT64, ShapeOf({rows, 2}));
+  for (int64_t i = 0; i < rows; ++i) {
+    places.mutable_flat<int64_t>()[static_cast<size_t>(2 * i)] = i;
+    places.mutable_flat<int64_t>()[static_cast<size_t>(2 * i + 1)] =
+        column.flat<int64_t>()[static_cast<size_t>(i)];
+  }
+  return places;
+}
+
+void AddSparse(std::vector<Case>* cases) {
+  cases->push_back({"Bucketize", [](OpTestDevice*) {
+                      return OpCall("Bucketize")
+                          .Input(Floats({kMany}, 1))
+                          .Attr("boundaries", std::vector<float>{-2, -1, 0.5f, 1.25f});
+                    }});
+  std::vector<int32_t> ids(9001);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i / 7);
+  for (const char* op : {"SparseSegmentSum", "SparseSegmentMean", "SparseSegmentSqrtN"}) {
+    cases->push_back({op, [=](OpTestDevice*) {
+                        return OpCall(op)
+                            .Input(Floats({1000, 17}, 1))
+                            .Input(Values<int32_t>({9001}, 2, 0, 1000))
+                            .Input(Tensor::Vector<int32_t>(ids));
+                      }});
+  }
+  cases->push_back({"SparseSegmentMeanGrad", [=](OpTestDevice*) {
+                      return OpCall("SparseSegmentMeanGrad")
+                          .Input(Floats({1286, 17}, 1))
+                          .Input(Values<int32_t>({9001}, 2, 0, 1000))
+                          .Input(Tensor::Vector<int32_t>(ids))
+                          .Input(Int(1000));
+                    }});
+  cases->push_back({"SparseTensorDenseMatMul", [](OpTestDevice*) {
+                      return OpCall("SparseTensorDenseMatMul")
+                          .Input(Places(3001, 101, 1))
+                          .Input(Floats({3001}, 2))
+                          .Input(TensorOf<int64_t>({2}, {3001, 101}))
+                          .Input(Floats({101, 67}, 3));
+                    }});
+  cases->push_back(
+      {"SparseCross", [](OpTestDevice*) {
+         const Tensor places = Places(9001, 1, 1);
+         const Tensor shape = TensorOf<int64_t>({2}, {9001, 1});
+         return OpCall("SparseCross")
+             .Inputs({places, places})
+             .Inputs({Values<int64_t>({9001}, 2, 0, 9), Values<int64_t>({9001}, 3, 0, 100)})
+             .Inputs({shape, shape})
+             .Inputs({Values<int64_t>({9001, 3}, 4, 0, 9)})
+             .Attr("hashed_output", true)
+             .Attr("num_buckets", int64_t{1000})
+             .Attr("hash_key", int64_t{7})
+             .Attr("out_type", DT_INT64)
+             .Attr("internal_type", DT_INT64);
+       }});
 }
 
 std::vector<Case> AllCases() {
@@ -415,6 +485,7 @@ std::vector<Case> AllCases() {
   AddReductions(&cases);
   AddMoves(&cases);
   AddUpdates(&cases);
+  AddSparse(&cases);
   return cases;
 }
 
