@@ -26,7 +26,12 @@
 #include "core/status.h"                        // IWYU pragma: export
 #include "core/tensor.h"                        // IWYU pragma: export
 #include "core/version.h"                       // IWYU pragma: export
+#include "data/decode_csv.h"                    // IWYU pragma: export
+#include "data/decode_json_example.h"           // IWYU pragma: export
+#include "data/decode_raw.h"                    // IWYU pragma: export
 #include "data/parse_example.h"                 // IWYU pragma: export
+#include "data/parse_features.h"                // IWYU pragma: export
+#include "data/parse_sequence_example.h"        // IWYU pragma: export
 #include "distributed/cluster.h"                // IWYU pragma: export
 #include "distributed/replica_device_setter.h"  // IWYU pragma: export
 #include "distributed/server.h"                 // IWYU pragma: export

@@ -16,12 +16,14 @@
 #include "benchmark/benchmark.h"
 #include "core/file_system.h"
 #include "core/random_bits.h"
+#include "core/record.h"
 #include "core/tensor.h"
 #include "data/csv.h"
 #include "data/dataset.h"
 #include "data/decode_csv.h"
 #include "data/iterator.h"
 #include "data/parse_features.h"
+#include "data/parse_rows.h"
 #include "google/protobuf/arena.h"
 #include "graph/scope.h"
 #include "ops/array/constant.h"
@@ -169,17 +171,12 @@ const std::string& CensusFile() {
   return *path;
 }
 
-// 15 columns, six of them numbers; batches of range(0) rows. One pass over the file.
-void CsvFile(benchmark::State& state) {
-  const Tensor number = Tensor::Scalar(0.0f), text = Tensor::Scalar("");
-  const data::Dataset rows =
-      data::Dataset::TextLines({CensusFile()})
-          .Map(data::DecodeCsv({.defaults = {number, text, number, text, number, text, text, text,
-                                             text, text, number, number, number, text, text}}))
-          .Batch(state.range(0));
+// One pass; items are rows.
+void CountRows(benchmark::State& state, const data::Dataset& batches) {
   int64_t count = 0;
   for (auto _ : state) {
-    auto iterator = rows.MakeIterator();
+    auto iterator = batches.MakeIterator();
+    if (!iterator.ok()) return state.SkipWithError(iterator.status().ToString().c_str());
     for (data::Element batch;;) {
       const StatusOr<bool> more = (*iterator)->Next(&batch);
       if (!more.ok()) return state.SkipWithError(more.status().ToString().c_str());
@@ -189,7 +186,71 @@ void CsvFile(benchmark::State& state) {
   }
   state.SetItemsProcessed(count);
 }
+
+// 15 columns, six of them numbers; batches of range(0) rows.
+void CsvFile(benchmark::State& state) {
+  const Tensor number = Tensor::Scalar(0.0f), text = Tensor::Scalar("");
+  const data::Dataset rows =
+      data::Dataset::TextLines({CensusFile()})
+          .Map(data::DecodeCsv({.defaults = {number, text, number, text, number, text, text, text,
+                                             text, text, number, number, number, text, text}}))
+          .Batch(state.range(0));
+  CountRows(state, rows);
+}
 BENCHMARK(CsvFile)->Arg(40)->Arg(1024)->UseRealTime()->Unit(benchmark::kMillisecond);
+
+// The same rows as Examples in a file of records; in batches of 40.
+void RecordFile(benchmark::State& state) {
+  constexpr int kColumns = 15;
+  const auto is_number = [](int c) { return c == 0 || c == 2 || c == 4 || (c >= 10 && c < 13); };
+  FeatureSpecs specs;
+  for (int c = 0; c < kColumns; ++c) {
+    specs[absl::StrCat("column_", c)] =
+        FixedLenFeature{.dtype = is_number(c) ? DT_FLOAT : DT_STRING};
+  }
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("parse_benchmark_" + RandomHexName())).string();
+  auto writer = RecordWriter::Open(FileSystem::Posix(), path);
+  for (int i = 0; i < 50000; ++i) {
+    tensorflow::Example example;
+    auto& features = *example.mutable_features()->mutable_feature();
+    for (int c = 0; c < kColumns; ++c) {
+      tensorflow::Feature& feature = features[absl::StrCat("column_", c)];
+      if (is_number(c)) {
+        feature.mutable_float_list()->add_value(static_cast<float>(i * c % 1000));
+      } else {
+        feature.mutable_bytes_list()->add_value(absl::StrCat("some word ", i * c % 10));
+      }
+    }
+    (*writer)->Write(example.SerializeAsString()).IgnoreError();
+  }
+  (*writer)->Close().IgnoreError();
+  const data::Dataset rows =
+      data::Dataset::Records({path}).Map(data::ParseExampleRows(specs)).Batch(40);
+  CountRows(state, rows);
+  FileSystem::Posix()->DeleteFile(path).IgnoreError();
+}
+BENCHMARK(RecordFile)->UseRealTime()->Unit(benchmark::kMillisecond);
+
+// The same rows from a function of the program, 15 scalars at a time; in batches of 40.
+void Generator(benchmark::State& state) {
+  const Tensor number = Tensor::Scalar(1.5f), text = Tensor::Scalar("some word 7");
+  data::Element row;
+  data::ElementSpec spec;
+  for (int c = 0; c < 15; ++c) {
+    row.push_back(c % 5 < 2 ? number : text);
+    spec.push_back({row.back().dtype(), PartialShape::Scalar()});
+  }
+  const auto make = [row](CancellationManager*) -> StatusOr<data::Generator> {
+    return data::Generator([row, left = 50000](data::Element* element) mutable -> StatusOr<bool> {
+      if (left-- == 0) return false;
+      *element = row;
+      return true;
+    });
+  };
+  CountRows(state, data::Dataset::FromGenerator(make, spec).Batch(40));
+}
+BENCHMARK(Generator)->UseRealTime()->Unit(benchmark::kMillisecond);
 
 // What a served model is sent: 40 records in a step.
 void DecodeCsvOp(benchmark::State& state) {
