@@ -79,6 +79,21 @@ TEST(ParseFeatures, SparseFeaturesHaveTheirIndicesFromOtherFeatures) {
   ExpectTensorEqual(got[5], Tensor::Of<int64_t>({5, 0, 3}));
 }
 
+TEST(ParseFeatures, IndicesOfSparseFeaturesAreSortedUnlessTheyAre) {
+  Scope root;
+  const Output serialized = Serialized(root, {TestExample().Ints("i", {7, 2}).Floats("v", {1, 2}),
+                                              TestExample().Ints("i", {0}).Floats("v", {3})});
+  ParsedFeatures parsed = ParseExample(
+      root, serialized, {{"m", SparseFeature{.index_key = {"i"}, .value_key = "v", .size = {9}}}});
+  ASSERT_OK(root.status());
+  const SparseTensor m = parsed.sparse["m"];
+  ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> got,
+                       EvaluateGraph(root, {}, {m.indices, m.values, m.dense_shape}));
+  ExpectTensorEqual(got[0], Tensor::Of<int64_t>({{0, 2}, {0, 7}, {1, 0}}));
+  ExpectTensorEqual(got[1], Tensor::Of<float>({2, 1, 3}));
+  ExpectTensorEqual(got[2], Tensor::Of<int64_t>({2, 9}));
+}
+
 TEST(ParseFeatures, WrongSpecsAreTheScopesErrorWithTheFeaturesName) {
   const struct {
     FeatureSpecs specs;
