@@ -116,4 +116,33 @@ void PutOrderedString(std::string* out, absl::string_view value) {
   out->append("\0\1", 2);
 }
 
+bool GetOrderedUint(absl::string_view* in, uint64_t* value) {
+  if (in->empty()) return false;
+  const size_t length = static_cast<uint8_t>((*in)[0]);
+  if (length > sizeof(*value) || in->size() <= length) return false;
+  *value = 0;
+  for (size_t i = 1; i <= length; ++i) *value = *value << 8 | static_cast<uint8_t>((*in)[i]);
+  in->remove_prefix(1 + length);
+  return true;
+}
+
+bool GetOrderedString(absl::string_view* in, std::string* value) {
+  value->clear();
+  for (size_t i = 0; i + 1 < in->size(); ++i) {
+    const char c = (*in)[i];
+    if (c != '\0' && c != '\xff') {
+      value->push_back(c);
+      continue;
+    }
+    const char next = (*in)[++i];
+    if (c == '\0' && next == '\1') {
+      in->remove_prefix(i + 1);
+      return true;
+    }
+    if (next != (c == '\0' ? '\xff' : '\0')) return false;
+    value->push_back(c);
+  }
+  return false;
+}
+
 }  // namespace millrace

@@ -53,6 +53,9 @@ bool GetVarint64(absl::string_view* in, uint64_t* value);
 void PutOrderedUint(std::string* out, uint64_t value);
 void PutOrderedInt(std::string* out, int64_t value);
 void PutOrderedString(std::string* out, absl::string_view value);
+// False for bytes that were not put so.
+bool GetOrderedUint(absl::string_view* in, uint64_t* value);
+bool GetOrderedString(absl::string_view* in, std::string* value);
 
 }  // namespace millrace
 

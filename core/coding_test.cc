@@ -166,6 +166,39 @@ TEST(OrderedCodeTest, StringsKeepTheirOrderWhateverFollowsThem) {
 }
 
 // The slice [0:all] x [100000:+64] of "w", as in a checkpoint's index.
+TEST(OrderedCodeTest, IsReadBackWhateverFollows) {
+  const std::string texts[] = {"", "a", std::string("\0", 1), std::string("\0\1\xff\xff\0", 5)};
+  for (const std::string& text : texts) {
+    for (const uint64_t number : {uint64_t{0}, uint64_t{255}, uint64_t{256}, ~uint64_t{0}}) {
+      std::string key;
+      PutOrderedString(&key, text);
+      PutOrderedUint(&key, number);
+      key += "rest";
+      absl::string_view in = key;
+      std::string got;
+      uint64_t got_number = 1;
+      ASSERT_TRUE(GetOrderedString(&in, &got));
+      EXPECT_EQ(got, text);
+      ASSERT_TRUE(GetOrderedUint(&in, &got_number));
+      EXPECT_EQ(got_number, number);
+      EXPECT_EQ(in, "rest");
+    }
+  }
+  std::string text;
+  uint64_t number = 0;
+  for (const absl::string_view bad :
+       {absl::string_view(), absl::string_view("abc"), absl::string_view("a\0", 2),
+        absl::string_view("a\0x", 3), absl::string_view("\xff\xff\0\1", 4)}) {
+    absl::string_view in = bad;
+    EXPECT_FALSE(GetOrderedString(&in, &text));
+  }
+  for (const absl::string_view bad :
+       {absl::string_view(), absl::string_view("\1", 1), absl::string_view("\11123456789", 10)}) {
+    absl::string_view in = bad;
+    EXPECT_FALSE(GetOrderedUint(&in, &number));
+  }
+}
+
 TEST(OrderedCodeTest, ASliceKeyIsTheSequenceOfItsParts) {
   std::string key;
   PutOrderedUint(&key, 0);
