@@ -22,6 +22,9 @@ namespace millrace {
 class HoldsForSessions {
  public:
   virtual void SessionEnded(absl::string_view session_handle) = 0;
+  // Asked after SessionEnded: true when the resource was that session's alone. Its manager lets go
+  // of it then.
+  virtual bool EndedWithSession() const { return false; }
 
  protected:
   ~HoldsForSessions() = default;

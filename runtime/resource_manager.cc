@@ -122,7 +122,7 @@ Status ResourceManager::DeleteHandle(const ResourceHandle& handle) {
   return DeleteAny(handle.container, handle.type_name, handle.name);
 }
 
-void ResourceManager::TellSessionEnded(absl::string_view session_handle) const {
+void ResourceManager::TellSessionEnded(absl::string_view session_handle) {
   std::vector<std::shared_ptr<Resource>> all;  // told without the lock
   {
     MutexLock lock(&mu_);
@@ -135,6 +135,22 @@ void ResourceManager::TellSessionEnded(absl::string_view session_handle) const {
   for (const auto& resource : all) {
     dynamic_cast<HoldsForSessions*>(resource.get())->SessionEnded(session_handle);
   }
+  std::vector<std::shared_ptr<Resource>> over;  // destroyed without the lock
+  {
+    MutexLock lock(&mu_);
+    for (auto& [in, container] : containers_) {
+      for (auto it = container.begin(); it != container.end();) {
+        const auto* const holder = dynamic_cast<const HoldsForSessions*>(it->second.get());
+        if (holder == nullptr || !holder->EndedWithSession()) {
+          ++it;
+          continue;
+        }
+        over.push_back(std::move(it->second));
+        it = container.erase(it);
+      }
+    }
+  }
+  for (const auto& resource : over) resource->Abandon();
 }
 
 void ResourceManager::ClearContainer(absl::string_view container) {

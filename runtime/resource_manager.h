@@ -95,8 +95,9 @@ class ResourceManager {
     return handle;
   }
 
-  // Tells the resources that hold something for sessions (runtime/holds_for_sessions.h).
-  void TellSessionEnded(absl::string_view session_handle) const;
+  // Tells the resources that hold something for sessions (runtime/holds_for_sessions.h), and deletes
+  // those that were this one's alone.
+  void TellSessionEnded(absl::string_view session_handle);
 
   // Abandons everything in a container (Reset).
   void ClearContainer(absl::string_view container);
