@@ -3,6 +3,7 @@
 
 #include "core/testing/tensor_testing.h"
 #include "graph/attr.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/node_def.pb.h"
 
@@ -39,6 +40,18 @@ TEST(ReplicaDeviceSetterTest, VariablesGoRoundAndTheRestToThisWorker) {
   EXPECT_EQ(device(NodeOf("VariableV2")), "/job:ps/task:1");
   EXPECT_EQ(device(NodeOf("Variable")), "/job:ps/task:0");
   EXPECT_EQ(device(NodeOf("Assign")), "/job:worker/task:1");
+}
+
+TEST(ReplicaDeviceSetterTest, TablesThatChangeAreShared) {
+  const DeviceFunction device = ReplicaDeviceSetter(TwoPs());
+  for (const char* op : {"HashTableV2", "HashTable", "InitializeTableV2",
+                         "InitializeTableFromTextFileV2", "LookupTableFindV2"}) {
+    EXPECT_EQ(device(NodeOf(op)), "/job:worker/task:1") << op;
+  }
+  for (const char* op : {"MutableHashTableV2", "MutableHashTableOfTensorsV2",
+                         "MutableDenseHashTableV2", "MutableHashTable"}) {
+    EXPECT_THAT(device(NodeOf(op)), ::testing::StartsWith("/job:ps/task:")) << op;
+  }
 }
 
 TEST(ReplicaDeviceSetterTest, TheOpsOwnFieldsWin) {

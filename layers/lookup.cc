@@ -19,6 +19,8 @@
 #include "ops/math/cast.h"
 #include "ops/math/cwise_binary.h"
 #include "ops/math/select.h"
+#include "ops/strings/as_string.h"
+#include "ops/strings/hash_bucket.h"
 #include "proto/meta_graph.pb.h"
 
 namespace millrace {
@@ -267,21 +269,22 @@ Output Lookup(ScopeAt at, const IndexTable& index, Output keys) {
   const Scope scope = at.scope.CompositeScope("string_to_index_Lookup");
   const LookupTable& table = index.table;
   const Output ids = Find({scope, at.where}, table, keys);
-  Output words = keys;
-  if (IsIntegerKey(keys.dtype())) {
-    words = NodeBuilder({scope, at.where}, "AsString").Input(keys).Finish();
-  }
-  const Output buckets =
-      NodeBuilder({scope.WithName("hash_bucket"), at.where}, "StringToHashBucketFast")
-          .Input(words)
-          .Attr("num_buckets", index.num_oov_buckets)
-          .Finish();
+  const Output words = IsIntegerKey(keys.dtype()) ? AsString({scope, at.where}, keys) : keys;
+  const Output buckets = StringToHashBucketFast({scope.WithName("hash_bucket"), at.where}, words,
+                                                index.num_oov_buckets);
   const Output first =
       table.size ? Const({scope.WithName("hash_table_Size"), at.where}, *table.size)
                  : LookupTableSizeV2({scope.WithName("hash_table_Size"), at.where}, table.handle);
   const Output others = Add({scope, at.where}, buckets, first);
   return Select({scope, at.where}, NotEqual({scope, at.where}, ids, table.default_value), ids,
                 others);
+}
+
+SparseTensor Lookup(ScopeAt at, const LookupTable& table, const SparseTensor& keys) {
+  return {keys.indices, Lookup(at, table, keys.values), keys.dense_shape};
+}
+SparseTensor Lookup(ScopeAt at, const IndexTable& table, const SparseTensor& keys) {
+  return {keys.indices, Lookup(at, table, keys.values), keys.dense_shape};
 }
 
 Output TableSize(ScopeAt at, const IndexTable& index) {

@@ -29,6 +29,7 @@
 #include "core/tensor.h"
 #include "graph/scope.h"
 #include "ops/lookup/table_initializer.h"
+#include "ops/sparse/sparse_tensor.h"
 
 namespace millrace {
 
@@ -90,8 +91,8 @@ struct IndexTableAttrs {
   int64_t default_value = -1;
   std::string container = "", shared_name = "";  // as TableAttrs
 };
-// `vocabulary`: a vector of different strings or integers; the place of each is its id.
-// "index_table" is named "string_to_index" by default. InvalidArgument for a word that is there
+// `vocabulary`: a vector of different strings or integers; the place of each is its id. The scope's
+// WithName gives the name ("string_to_index" otherwise). InvalidArgument for a word that is there
 // twice, an empty vocabulary and a negative number of buckets.
 IndexTable IndexTableFromTensor(ScopeAt at, const Tensor& vocabulary,
                                 const IndexTableAttrs& attrs = {});
@@ -109,6 +110,9 @@ IndexTable IndexTableFromFile(ScopeAt at, const std::string& path,
                               const VocabularyFile& attrs = {});
 // int64, shaped as `keys`.
 Output Lookup(ScopeAt at, const IndexTable& table, Output keys);
+// The values of keys that only some elements have, at their places.
+SparseTensor Lookup(ScopeAt at, const LookupTable& table, const SparseTensor& keys);
+SparseTensor Lookup(ScopeAt at, const IndexTable& table, const SparseTensor& keys);
 // All ids, those of the buckets included: an int64 scalar, read from the table unless the program
 // says how many there are.
 Output TableSize(ScopeAt at, const IndexTable& table);

@@ -38,6 +38,9 @@
 #include "ops/control/tensor_list.h"
 #include "ops/linalg/matmul.h"
 #include "ops/linalg/qr.h"
+#include "ops/lookup/hash_table.h"
+#include "ops/lookup/lookup_table.h"
+#include "ops/lookup/table_initializer.h"
 #include "ops/math/add_n.h"
 #include "ops/math/bucketize.h"
 #include "ops/math/cast.h"
@@ -99,6 +102,10 @@ Output Names(const S& s) { return VariableV2(s, PartialShape({2}), DT_STRING); }
 Output List(const S& s) { return TestInput(s, DT_VARIANT); }
 Output Longs(const S& s) { return TestInput(s, DT_INT64); }
 LSTMOutputs Gates(const S& s) { return {F(s), F(s), F(s), F(s), F(s), F(s), F(s)}; }
+
+// A handle and a reference of a table from strings to int32 numbers.
+Output Table(const S& s) { return HashTableV2(s, DT_STRING, DT_INT32); }
+Output TableRef(const S& s) { return HashTableV1(s, DT_STRING, DT_INT32); }
 
 struct Call {
   const char* op;
@@ -602,6 +609,52 @@ const std::vector<Call>& Calls() {
        [](const S& s) { SparseSegmentSqrtNGrad(s, F(s), I(s), I(s), I(s)); }},
       {"SparseToDense",
        [](const S& s) { SparseToDense(s, L(s), L(s), F(s), F(s), {.validate_indices = false}); }},
+      // hash_table
+      {"HashTableV2",
+       [](const S& s) { HashTableV2(s, DT_INT64, DT_STRING, {.shared_name = "t"}); }},
+      {"HashTable", [](const S& s) { HashTableV1(s, DT_INT64, DT_STRING, {.container = "c"}); }},
+      {"MutableHashTableV2",
+       [](const S& s) {
+         MutableHashTableV2(s, DT_INT64, DT_FLOAT, {.use_node_name_sharing = true});
+       }},
+      {"MutableHashTable", [](const S& s) { MutableHashTableV1(s, DT_INT64, DT_FLOAT); }},
+      {"MutableHashTableOfTensorsV2",
+       [](const S& s) { MutableHashTableOfTensorsV2(s, DT_INT64, DT_FLOAT, {3}); }},
+      {"MutableHashTableOfTensors",
+       [](const S& s) { MutableHashTableOfTensorsV1(s, DT_INT64, DT_FLOAT, {3}); }},
+      {"MutableDenseHashTableV2",
+       [](const S& s) {
+         MutableDenseHashTableV2(s, I(s), I(s), DT_FLOAT,
+                                 {.value_shape = {2}, .initial_num_buckets = 8});
+       }},
+      {"MutableDenseHashTable",
+       [](const S& s) {
+         MutableDenseHashTableV1(s, I(s), DT_FLOAT, {.max_load_factor = 0.5f});
+       }},
+      // lookup_table
+      {"LookupTableFindV2", [](const S& s) { LookupTableFindV2(s, Table(s), Str(s), I(s)); }},
+      {"LookupTableFind", [](const S& s) { LookupTableFind(s, TableRef(s), Str(s), I(s)); }},
+      {"LookupTableInsertV2", [](const S& s) { LookupTableInsertV2(s, Table(s), Str(s), I(s)); }},
+      {"LookupTableInsert", [](const S& s) { LookupTableInsert(s, TableRef(s), Str(s), I(s)); }},
+      {"LookupTableRemoveV2", [](const S& s) { LookupTableRemoveV2(s, Table(s), Str(s)); }},
+      {"LookupTableSizeV2", [](const S& s) { LookupTableSizeV2(s, Table(s)); }},
+      {"LookupTableSize", [](const S& s) { LookupTableSize(s, TableRef(s)); }},
+      {"LookupTableExportV2",
+       [](const S& s) { LookupTableExportV2(s, Table(s), DT_STRING, DT_INT32); }},
+      {"LookupTableExport",
+       [](const S& s) { LookupTableExport(s, TableRef(s), DT_STRING, DT_INT32); }},
+      {"LookupTableImportV2", [](const S& s) { LookupTableImportV2(s, Table(s), Str(s), I(s)); }},
+      {"LookupTableImport", [](const S& s) { LookupTableImport(s, TableRef(s), Str(s), I(s)); }},
+      // table_initializer
+      {"InitializeTableV2", [](const S& s) { InitializeTableV2(s, Table(s), Str(s), I(s)); }},
+      {"InitializeTable", [](const S& s) { InitializeTable(s, TableRef(s), Str(s), I(s)); }},
+      {"InitializeTableFromTextFileV2",
+       [](const S& s) {
+         InitializeTableFromTextFileV2(s, Table(s), Str(s), kWholeLine, kLineNumber,
+                                       {.vocab_size = 7, .delimiter = ","});
+       }},
+      {"InitializeTableFromTextFile",
+       [](const S& s) { InitializeTableFromTextFile(s, TableRef(s), Str(s), 0, 1); }},
       // strings
       {"AsString", [](const S& s) { AsString(s, F(s), {.precision = 2, .width = 9, .fill = "0"}); }},
       {"DecodeBase64", [](const S& s) { DecodeBase64(s, Str(s)); }},
