@@ -119,27 +119,6 @@ Operation MainOp(const Scope& root, const Scaffold& scaffold) {
   return Group(root.WithName("init_at_load"), operations);
 }
 
-// Files that the graph reads, as the collection "asset_filepaths" names them.
-StatusOr<std::vector<Asset>> AssetsOf(const Scope& root) {
-  std::vector<Asset> assets;
-  const auto found = root.collections()->find("asset_filepaths");
-  if (found == root.collections()->end()) return assets;
-  for (const std::string& name : found->second.node_list().value()) {
-    const StatusOr<TensorName> parsed = ParseTensorName(name);
-    Node* const node = parsed.ok() ? root.graph()->FindNode(parsed->node) : nullptr;
-    const Tensor* const path =
-        node == nullptr ? nullptr : root.constant_value(Output(node, parsed->index));
-    if (path == nullptr || path->dtype() != DT_STRING || path->num_elements() != 1) {
-      return InvalidArgument(
-          "Estimator: export: collection 'asset_filepaths' must name constant texts, got '", name,
-          "'");
-    }
-    assets.push_back(
-        {.tensor = Output(node, parsed->index).name(), .source = path->scalar<std::string>()});
-  }
-  return assets;
-}
-
 Status CopyExtraAssets(FileSystem* fs, const std::map<std::string, std::string>& assets,
                        const std::string& directory) {
   for (const auto& [name, source] : assets) {
@@ -220,7 +199,9 @@ StatusOr<std::string> ExportWithReceiver(const EstimatorParts& parts, const std:
     WarnOfUnfedPlaceholders(root, key, signature);
   }
   options.main_op = MainOp(root, spec.scaffold);
-  MR_ASSIGN_OR_RETURN(options.assets, AssetsOf(root));
+  StatusOr<std::vector<Asset>> assets = AssetsOf(root);
+  MR_RETURN_IF_ERROR(Prefixed("Estimator: export", assets.status()));
+  options.assets = *std::move(assets);
   options.strip_default_attrs = call.strip_default_attrs;
 
   std::unique_ptr<Saver> own_saver;

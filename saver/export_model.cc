@@ -2,6 +2,7 @@
 #include "saver/export_model.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
 #include <memory>
 #include <set>
@@ -15,12 +16,14 @@
 #include "core/tensor.h"
 #include "graph/graph.h"
 #include "graph/import_export.h"
+#include "layers/lookup.h"
 #include "layers/variable.h"
 #include "ops/array/identity.h"
 #include "proto/graph.pb.h"
 #include "proto/meta_graph.pb.h"
 #include "proto/variable.pb.h"
 #include "saver/saver.h"
+#include "saver/table_saveable.h"
 
 namespace millrace {
 namespace {
@@ -30,6 +33,9 @@ constexpr int64_t kBytesPerRun = int64_t{64} << 20;
 constexpr char kColocation[] = "loc:@";
 constexpr const char* kVariableCollections[] = {"variables", "trainable_variables",
                                                 "local_variables"};
+constexpr char kTableInitializers[] = "table_initializer";
+// Names of nodes and tensors.
+constexpr const char* kNodeCollections[] = {kTableInitializers, "asset_filepaths", kSaveableTables};
 
 bool IsVariable(const Node& node) {
   return node.op() == "VarHandleOp" || node.op() == "VariableV2" || node.op() == "Variable";
@@ -95,6 +101,7 @@ class ServingPart {
                                "'");
       }
     }
+    MR_RETURN_IF_ERROR(FindTables(&reached));
     // An input becomes a placeholder unless somebody else computes it.
     for (const ServingSignature& signature : signatures_) {
       for (const auto& [key, input] : signature.inputs) {
@@ -189,6 +196,32 @@ class ServingPart {
     std::vector<const Node*> nodes;
     std::set<const Node*> set;
   };
+
+  // The initialisers of the tables that are asked: the model runs them when it is loaded.
+  Status FindTables(std::vector<Reached>* reached) const {
+    const auto tables = scope_.collections()->find(kTableInitializers);
+    if (tables == scope_.collections()->end()) return absl::OkStatus();
+    const size_t num_reached = reached->size();
+    for (const std::string& name : tables->second.node_list().value()) {
+      const Node* const fill = scope_.graph()->FindNode(name);
+      if (fill == nullptr || fill->num_inputs() == 0) continue;
+      const Node* const table = fill->input(0).node;
+      const auto asks = [&](const Reached& one) { return one.set.count(table) > 0; };
+      const auto end = reached->begin() + static_cast<std::ptrdiff_t>(num_reached);
+      if (std::none_of(reached->begin(), end, asks)) continue;
+      Reached own;
+      own.Add(fill);
+      own.Walk(0, {});
+      for (const Node* node : own.nodes) {
+        if (node->op() != "Placeholder" && variables_.local.count(node) == 0) continue;
+        return InvalidArgument("ExportModel: table '", table->name(),
+                               "' must be initialized without input or local variable, got '",
+                               node->name(), "'");
+      }
+      reached->push_back(std::move(own));
+    }
+    return absl::OkStatus();
+  }
 
   static bool IsPlaceholder(const Node& node) {
     return node.op() == "Placeholder" || node.op() == "PlaceholderWithDefault";
@@ -288,7 +321,60 @@ StatusOr<Scope> MakeScope(const Scope& scope, const ServingPart& part) {
       if (handle != nullptr && part.Keeps(handle)) serving.AddToBytesCollection(key, bytes);
     }
   }
+  for (const char* key : kNodeCollections) {
+    const auto found = scope.collections()->find(key);
+    if (found == scope.collections()->end()) continue;
+    for (const std::string& text : found->second.node_list().value()) {
+      const StatusOr<TensorName> name = ParseTensorName(text);
+      const Node* const node = name.ok() ? scope.graph()->FindNode(name->node) : nullptr;
+      if (node != nullptr && part.Keeps(node)) serving.AddToNodeCollection(key, text);
+    }
+  }
   return serving;
+}
+
+// What the tables of the exported graph that change have in the other session, which must know the
+// nodes that export them.
+Status CopyTables(Session* from, const Scope& serving, Session* to) {
+  const auto found = serving.collections()->find(kSaveableTables);
+  if (found == serving.collections()->end()) return absl::OkStatus();
+  for (const std::string& name : found->second.node_list().value()) {
+    MR_ASSIGN_OR_RETURN(const auto table,
+                        MakeTableSaveable(serving, Output(serving.graph()->FindNode(name), 0)));
+    const std::vector<Saveable::Spec> specs = table->specs();
+    StatusOr<std::vector<Tensor>> content =
+        from->Run({}, {FetchName(specs[0].tensor.name()), FetchName(specs[1].tensor.name())});
+    if (absl::IsNotFound(content.status())) {
+      return FailedPrecondition("table '", name,
+                                "' must have nodes that export it, which a Saver makes before the "
+                                "session opens, got none");
+    }
+    MR_RETURN_IF_ERROR(content.status());
+    // Nodes of the session alone: they are not exported.
+    tensorflow::GraphDef nodes;
+    std::vector<Feed> feeds;
+    std::vector<std::string> inputs = {name};
+    for (size_t i = 0; i < 2; ++i) {
+      tensorflow::NodeDef* const node = nodes.add_node();
+      node->set_name(absl::StrCat("export_model/", specs[i].name));
+      node->set_op("Placeholder");
+      SetAttr((*content)[i].dtype(), &(*node->mutable_attr())["dtype"]);
+      inputs.push_back(node->name());
+      feeds.emplace_back(absl::StrCat(node->name(), ":0"), (*content)[i]);
+    }
+    tensorflow::NodeDef* const node = nodes.add_node();
+    node->set_name(absl::StrCat("export_model/", name, "-import"));
+    const bool is_reference = IsRef(serving.graph()->FindNode(name)->output_type(0));
+    node->set_op(is_reference ? "LookupTableImport" : "LookupTableImportV2");
+    for (std::string& input : inputs) node->add_input(std::move(input));
+    SetAttr((*content)[0].dtype(), &(*node->mutable_attr())["Tin"]);
+    SetAttr((*content)[1].dtype(), &(*node->mutable_attr())["Tout"]);
+    const std::string import = node->name();
+    *nodes.mutable_versions() = serving.graph()->versions();
+    MR_RETURN_IF_ERROR(to->Extend(nodes));
+    MR_RETURN_IF_ERROR(to->Run(feeds, {}, {FetchName(import)}).status());
+  }
+  return absl::OkStatus();
 }
 
 // The values of `variables` (of the exported graph) as `from` holds those of the same names.
@@ -459,7 +545,7 @@ Status ExportModel(Session* session, const Scope& scope,
   MR_ASSIGN_OR_RETURN(const Scope serving, MakeScope(scope, part));
   const std::vector<Variable> variables = VariablesOf(serving);
   std::unique_ptr<Saver> saver;
-  if (!variables.empty()) {
+  if (!variables.empty() || serving.collections()->count(kSaveableTables) > 0) {
     MR_ASSIGN_OR_RETURN(saver, Saver::Make(serving, {.sharded = false}));
   }
   std::vector<Operation> main_ops;
@@ -470,14 +556,20 @@ Status ExportModel(Session* session, const Scope& scope,
   if (!VariablesOf(serving, "local_variables").empty()) {
     main_ops.push_back(LocalVariablesInitializer(serving));
   }
+  if (serving.collections()->count(kTableInitializers) > 0) {
+    main_ops.push_back(TablesInitializer(serving));
+  }
   if (main_ops.size() == 1) model_options.main_op = main_ops[0];
   if (main_ops.size() > 1) model_options.main_op = Group(serving.WithName("main_op"), main_ops);
+
+  MR_ASSIGN_OR_RETURN(model_options.assets, AssetsOf(serving));
 
   // In this process, whatever the other session's variables are spread over.
   MR_ASSIGN_OR_RETURN(const auto local, NewSession());
   MR_RETURN_IF_ERROR(local->Extend(serving));
   MR_RETURN_IF_ERROR(
       Prefixed("ExportModel", CopyVariables(session, trained, local.get(), variables)));
+  MR_RETURN_IF_ERROR(Prefixed("ExportModel", CopyTables(session, serving, local.get())));
 
   const std::string target(absl::StripSuffix(directory, "/"));
   const std::string unfinished = UnfinishedPath(target);

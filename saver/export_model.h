@@ -12,7 +12,8 @@
 // any tensor may be fed.
 //
 // The exported graph has what the outputs are computed from and the variables that they read, with
-// their initialisers: no gradients, no optimizer and none of its slots, no devices. An input that
+// their initialisers: no gradients, no optimizer and none of its slots, no devices. Look-up tables
+// are filled when the model is loaded, from copies of their files in assets/. An input that
 // is no placeholder (a batch from a queue, say) becomes one; what makes it is left behind. Nodes
 // that the outputs pass through stay as they are: where training and serving differ (dropout),
 // name the outputs that serve, or make the difference a PlaceholderWithDefault.

@@ -21,6 +21,7 @@
 #include "graph/op_registry.h"
 #include "proto/op_def.pb.h"
 #include "saver/checkpoint_v1.h"
+#include "saver/freeze_tables.h"
 #include "saver/save_restore.h"
 #include "saver/tensor_bundle.h"
 
@@ -390,6 +391,7 @@ StatusOr<FrozenGraph> FreezeGraph(Session* session, const GraphDef& graph,
     if (found == index.end()) continue;
     freezer.MakeConstant(variables[found->second], values[found->second], &node);
   }
+  MR_ASSIGN_OR_RETURN(frozen.tables, FreezeTables(session, graph, &frozen.graph));
   return frozen;
 }
 

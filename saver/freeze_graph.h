@@ -10,11 +10,13 @@
 // What the outputs do not need is left out. A variable keeps its name: `w` becomes a Const `w`, a
 // read of a resource variable an Identity, a gather from one a GatherV2. Values pass through
 // Switch, Merge, Enter and Identity as references and handles did. What remains writes nothing, so
-// a graph whose outputs need an op that changes a frozen variable is refused.
+// a graph whose outputs need an op that changes a frozen variable is refused. Look-up tables take
+// their content along (saver/freeze_tables.h).
 //
 // Thread-safety: as its session. Failure: NotFound for an output that the graph does not have;
 // InvalidArgument for an op that a constant cannot feed (node, op and variable named) and for a
-// graph beyond what a message holds (2 GiB); the session's error for a variable without a value.
+// graph beyond what a message holds (2 GiB); the session's error for a variable or table without
+// a value.
 
 #include <string>
 #include <vector>
@@ -40,6 +42,7 @@ struct FreezeOptions {
 struct FrozenGraph {
   tensorflow::GraphDef graph;
   std::vector<std::string> variables;  // that are constants, sorted
+  std::vector<std::string> tables;     // that are filled from constants, sorted
 };
 
 // `graph` is the session's graph, or a part of it; the session holds the values. Nodes that read

@@ -22,6 +22,7 @@
 #include "ops/strings/string_join.h"
 #include "saver/leftovers.h"
 #include "saver/save_restore.h"
+#include "saver/table_saveable.h"
 #include "saver/tensor_slice.h"
 
 namespace millrace {
@@ -283,8 +284,10 @@ Expected ExpectedOf(const Saved& saved, bool reshape) {
 // What the options name, in the order of the file.
 StatusOr<std::vector<Item>> ItemsOf(const Scope& scope, const SaverOptions& options) {
   std::vector<Variable> variables = options.variables;
-  if (variables.empty() && options.named_variables.empty() && options.saveables.empty()) {
+  std::vector<std::shared_ptr<const Saveable>> saveables = options.saveables;
+  if (variables.empty() && options.named_variables.empty() && saveables.empty()) {
     variables = VariablesOf(scope, "variables");
+    MR_ASSIGN_OR_RETURN(saveables, TableSaveablesOf(scope));
   }
   std::vector<Item> items;
   for (const Variable& variable : variables) {
@@ -299,7 +302,7 @@ StatusOr<std::vector<Item>> ItemsOf(const Scope& scope, const SaverOptions& opti
     MR_ASSIGN_OR_RETURN(Item item, ItemOf(variable, name));
     items.push_back(std::move(item));
   }
-  for (const auto& saveable : options.saveables) {
+  for (const auto& saveable : saveables) {
     MR_ASSIGN_OR_RETURN(Item item, ItemOf(saveable));
     items.push_back(std::move(item));
   }

@@ -32,6 +32,7 @@ using tensorflow::NodeDef;
 constexpr int64_t kSchemaVersion = 1;
 // Collections that loaders of older and newer files know.
 constexpr char kAssetsCollection[] = "saved_model_assets";
+constexpr char kAssetFilepaths[] = "asset_filepaths";
 constexpr char kMainOpCollection[] = "saved_model_main_op";
 constexpr char kLegacyInitOpCollection[] = "legacy_init_op";
 
@@ -420,6 +421,26 @@ Status SavedModelBuilder::Save(bool as_text) {
   MR_RETURN_IF_ERROR(WriteFileAtomically(
       fs_, JoinPath(directory_, as_text ? kSavedModelTextFile : kSavedModelFile), bytes));
   return fs_->SyncDirectory(Dirname(directory_));
+}
+
+StatusOr<std::vector<Asset>> AssetsOf(const Scope& scope) {
+  std::vector<Asset> assets;
+  const auto found = scope.collections()->find(kAssetFilepaths);
+  if (found == scope.collections()->end()) return assets;
+  for (const std::string& name : found->second.node_list().value()) {
+    const StatusOr<TensorName> parsed = ParseTensorName(name);
+    Node* const node = parsed.ok() ? scope.graph()->FindNode(parsed->node) : nullptr;
+    const bool is_there = node != nullptr && parsed->index < node->num_outputs();
+    const Tensor* const path =
+        is_there ? scope.constant_value(Output(node, parsed->index)) : nullptr;
+    if (path == nullptr || path->dtype() != DT_STRING || path->num_elements() != 1) {
+      return InvalidArgument("SavedModel: collection '", kAssetFilepaths,
+                             "' must name constant texts, got '", name, "'");
+    }
+    assets.push_back(
+        {.tensor = Output(node, parsed->index).name(), .source = path->scalar<std::string>()});
+  }
+  return assets;
 }
 
 namespace {

@@ -121,6 +121,10 @@ struct Asset {
   std::string source;  // the file now
 };
 
+// The files that the scope's graph reads, as its collection "asset_filepaths" names them: string
+// constants (layers/lookup.h). InvalidArgument for what is none.
+StatusOr<std::vector<Asset>> AssetsOf(const Scope& scope);
+
 struct SavedModelOptions {
   std::vector<std::string> tags = {kSavedModelTagServe};
   std::map<std::string, ModelSignature> signatures = {};

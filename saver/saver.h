@@ -60,7 +60,8 @@ enum class CheckpointFormat { kV1, kV2 };
 
 struct SaverOptions {
   // What is saved. Nothing given here, in named_variables and in saveables = collection "variables"
-  // of the graph; else exactly what is given, and not in the first two both.
+  // of the graph and its tables that change (saver/table_saveable.h); else exactly what is given,
+  // and not in the first two both.
   std::vector<Variable> variables = {};
   // Under these names in the checkpoint instead of their own. Parts of a partitioned variable have
   // one name.

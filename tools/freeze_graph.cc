@@ -189,6 +189,9 @@ Status Freeze(const CommandLine& flags) {
   MR_RETURN_IF_ERROR(
       WriteGraphDef(fs, out, frozen->graph,
                     absl::EndsWith(out, "txt") ? GraphFormat::kText : GraphFormat::kBinary));
+  if (!frozen->tables.empty()) {
+    std::cout << "Filled " << frozen->tables.size() << " look-up tables from const ops.\n";
+  }
   std::cout << "Converted " << frozen->variables.size() << " variables to const ops.\n"
             << frozen->graph.node_size() << " ops in the final graph.\n";
   return absl::OkStatus();
