@@ -11,6 +11,7 @@
 #include "core/parse_number.h"
 #include "data/block.h"
 #include "data/csv_cuts.h"
+#include "data/csv_fields.h"
 
 namespace millrace::data {
 namespace {
@@ -22,87 +23,6 @@ Status NotValid(size_t field, int64_t index, DType dtype, absl::string_view text
   return InvalidArgument("Field ", field, " in record ", index, " is not a valid ", dtype, ": ",
                          text);
 }
-
-// Cuts a record into fields.
-class Fields {
- public:
-  Fields(absl::string_view record, char delim, bool quotes, std::string* scratch)
-      : record_(record), delim_(delim), quotes_(quotes), scratch_(*scratch) {}
-
-  // False: there is none any more. `text` is valid until the next call.
-  StatusOr<bool> Next(absl::string_view* text) {
-    const size_t size = record_.size();
-    while (at_ < size && (record_[at_] == '\n' || record_[at_] == '\r')) ++at_;
-    if (at_ >= size) {
-      // Behind a last delimiter there is an empty field.
-      const bool last = !last_done_ && size > 0 && record_[size - 1] == delim_;
-      last_done_ = true;
-      *text = absl::string_view();
-      return last;
-    }
-    if (quotes_ && record_[at_] == '"') {
-      ++at_;
-      MR_RETURN_IF_ERROR(Quoted(text));
-    } else {
-      MR_RETURN_IF_ERROR(Unquoted(text));
-    }
-    return true;
-  }
-
- private:
-  Status Unquoted(absl::string_view* text) {
-    const size_t begin = at_;
-    const size_t size = record_.size();
-    for (; at_ < size; ++at_) {
-      const char c = record_[at_];
-      if (c == delim_) break;
-      if (c == '\n' || c == '\r' || (quotes_ && c == '"')) {
-        return absl::InvalidArgumentError("Unquoted fields cannot have quotes/CRLFs inside");
-      }
-    }
-    *text = record_.substr(begin, at_ - begin);
-    Past();
-    return absl::OkStatus();
-  }
-
-  // Behind the first quote.
-  Status Quoted(absl::string_view* text) {
-    scratch_.clear();
-    const size_t size = record_.size();
-    for (;;) {
-      const size_t quote = record_.find('"', at_);
-      if (quote == absl::string_view::npos) {
-        return absl::InvalidArgumentError(
-            "Quoted field has to end with quote followed by delim or end");
-      }
-      scratch_.append(record_.data() + at_, quote - at_);
-      at_ = quote + 1;
-      if (at_ == size || record_[at_] == delim_) break;
-      if (record_[at_] != '"') {
-        return absl::InvalidArgumentError(
-            "Quote inside a string has to be escaped by another quote");
-      }
-      scratch_.push_back('"');
-      ++at_;
-    }
-    *text = scratch_;
-    Past();
-    return absl::OkStatus();
-  }
-
-  // Over the delimiter; the end of the record is the end of the last field.
-  void Past() {
-    if (at_ == record_.size()) last_done_ = true;
-    ++at_;
-  }
-
-  const absl::string_view record_;
-  const char delim_;
-  const bool quotes_;
-  std::string& scratch_;
-  size_t at_ = 0;
-  bool last_done_ = false;
-};
 
 class CsvFunction : public RowFunction {
  public:
@@ -341,7 +261,7 @@ Status CsvParser::ParseRecord(absl::string_view record, int64_t at, int64_t inde
 
 Status CsvParser::ParseByRules(absl::string_view record, int64_t at, int64_t index,
                                absl::Span<const Target> targets, std::string* scratch) const {
-  Fields fields(record, delim_, options_.use_quote_delim, scratch);
+  CsvFields fields(record, delim_, options_.use_quote_delim, scratch);
   const std::vector<int64_t>& cols = options_.select_cols;
   size_t parsed = 0;   // fields that go to a column
   Status first_error;  // of a value: a wrong number of fields, or a bad quote, comes before it

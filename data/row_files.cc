@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/row_files.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/byte_reader.h"
+#include "core/coding.h"
+#include "core/crc32c.h"
+#include "data/csv_fields.h"
+#include "data/matching_files.h"
+
+namespace millrace::data {
+namespace {
+
+// A record's length and its checksum.
+constexpr size_t kRecordHead = 12;
+
+bool IsRecordHead(absl::string_view bytes) {
+  if (bytes.size() < kRecordHead) return false;
+  return DecodeFixed32(bytes.data() + 8) == MaskCrc32c(Crc32c(bytes.substr(0, 8)));
+}
+
+}  // namespace
+
+StatusOr<Compression> DetectCompression(FileSystem* fs, const std::string& path, bool is_records) {
+  MR_ASSIGN_OR_RETURN(const auto file, fs->NewRandomAccessFile(path));
+  char bytes[kRecordHead] = {};
+  const size_t size = static_cast<size_t>(std::min<uint64_t>(file->size(), kRecordHead));
+  MR_RETURN_IF_ERROR(file->Read(0, size, bytes));
+  const absl::string_view head(bytes, size);
+  if (is_records && IsRecordHead(head)) return Compression::kNone;
+  if (size >= 3 && head.substr(0, 3) == "\x1f\x8b\x08") return Compression::kGzip;
+  // 32 KiB of window; the second byte says how hard the writer has tried. One of the four is a
+  // character of text.
+  if (size >= 2 && head[0] == '\x78') {
+    const bool is_level = head[1] == '\x01' || head[1] == '\x9c' || head[1] == '\xda' ||
+                          (is_records && head[1] == '\x5e');
+    if (is_level) return Compression::kZlib;
+  }
+  return Compression::kNone;
+}
+
+StatusOr<std::vector<std::string>> FindFiles(FileSystem* fs,
+                                             absl::Span<const std::string> patterns) {
+  std::vector<std::string> files;
+  std::set<std::string> known;
+  for (const std::string& pattern : patterns) {
+    MR_ASSIGN_OR_RETURN(const std::vector<std::string> matching, MatchingFiles(fs, pattern));
+    if (matching.empty()) {
+      return absl::NotFoundError(absl::StrCat("'", pattern, "': it must name files, got none"));
+    }
+    for (const std::string& path : matching) {
+      MR_ASSIGN_OR_RETURN(const bool is_directory, fs->IsDirectory(path));
+      if (is_directory) {
+        return FailedPrecondition("'", path, "': it must be a file, got a directory; '",
+                                  JoinPath(path, "part-*"), "' stands for files in it");
+      }
+      if (known.insert(path).second) files.push_back(path);
+    }
+  }
+  if (files.empty()) return InvalidArgument("there must be at least one input file, got none");
+  return files;
+}
+
+StatusOr<std::unique_ptr<RowFiles>> RowFiles::Open(absl::Span<const std::string> patterns,
+                                                   RowFilesOptions options) {
+  MR_ASSIGN_OR_RETURN(std::vector<std::string> files, FindFiles(options.file_system, patterns));
+  std::unique_ptr<RowFiles> rows(new RowFiles(std::move(options), std::move(files)));
+  if (!rows->options_.has_header && !rows->options_.columns.empty()) {
+    rows->columns_ = rows->options_.columns;
+    rows->num_fields_ = rows->columns_.size();
+  }
+  MR_RETURN_IF_ERROR(rows->OpenFile());
+  return rows;
+}
+
+std::string RowFiles::Where() const {
+  if (file_ >= files_.size()) return "the end";
+  if (records_ != nullptr) {
+    return absl::StrCat("'", files_[file_], "' record at ", record_begin_);
+  }
+  return absl::StrCat("'", files_[file_], "' line ", lines_ == nullptr ? 0 : lines_->line_number());
+}
+
+Status RowFiles::OpenFile() {
+  FileSystem* const fs = options_.file_system;
+  const std::string& path = files_[file_];
+  const bool is_records = options_.format == RowFormat::kExamples;
+  Compression compression = Compression::kNone;
+  if (options_.compression) {
+    compression = *options_.compression;
+  } else {
+    MR_ASSIGN_OR_RETURN(compression, DetectCompression(fs, path, is_records));
+  }
+  if (is_records) {
+    MR_ASSIGN_OR_RETURN(records_, RecordReader::Open(fs, path, compression));
+    return absl::OkStatus();
+  }
+  const std::string label = absl::StrCat("'", path, "'");
+  MR_ASSIGN_OR_RETURN(auto bytes, ByteReader::Open(fs, path, label, compression));
+  lines_ = std::make_unique<LineReader>(label, std::move(bytes));
+  if (!options_.has_header) return absl::OkStatus();
+  MR_ASSIGN_OR_RETURN(const auto line, lines_->Next());
+  if (!line) return InvalidArgument(label, ": it must begin with a header, got an empty file");
+  if (has_header_) {
+    if (*line == header_) return absl::OkStatus();
+    return InvalidArgument(label, " line 1: all files must have the header of '", files_[0], "', '",
+                           header_, "', got '", *line, "'");
+  }
+  header_ = std::string(*line);
+  has_header_ = true;
+  if (options_.format != RowFormat::kCsv) return absl::OkStatus();
+  MR_RETURN_IF_ERROR(Prefixed(Where(), Cut(*line, &columns_)));
+  num_fields_ = columns_.size();
+  std::set<std::string> names;
+  for (const std::string& name : columns_) {
+    if (!names.insert(name).second) {
+      return InvalidArgument(Where(), ": columns must have names of their own, got '", name,
+                             "' twice");
+    }
+  }
+  return absl::OkStatus();
+}
+
+Status RowFiles::Cut(absl::string_view line, std::vector<std::string>* fields) {
+  CsvFields cutter(line, options_.field_delim, /*quotes=*/true, &scratch_);
+  size_t n = 0;
+  while (true) {
+    absl::string_view text;
+    MR_ASSIGN_OR_RETURN(const bool more, cutter.Next(&text));
+    if (!more) break;
+    if (n == fields->size()) fields->emplace_back();
+    (*fields)[n++].assign(text.data(), text.size());
+  }
+  fields->resize(n);
+  return absl::OkStatus();
+}
+
+StatusOr<bool> RowFiles::NextOfFile() {
+  if (records_ != nullptr) {
+    record_begin_ = records_->offset();
+    const StatusOr<absl::string_view> record = records_->Next();
+    if (absl::IsOutOfRange(record.status())) return false;
+    MR_RETURN_IF_ERROR(record.status());
+    row_ = *record;
+    return true;
+  }
+  MR_ASSIGN_OR_RETURN(const auto line, lines_->Next());
+  if (!line) return false;
+  row_ = *line;
+  if (options_.format != RowFormat::kCsv) return true;
+  MR_RETURN_IF_ERROR(Prefixed(Where(), Cut(row_, &fields_)));
+  if (num_fields_ == 0) num_fields_ = fields_.size();
+  if (fields_.size() != num_fields_ || fields_.empty()) {
+    return InvalidArgument(Where(), ": a record must have ", std::max<size_t>(num_fields_, 1),
+                           " fields, got ", fields_.size());
+  }
+  return true;
+}
+
+StatusOr<bool> RowFiles::Next() {
+  while (file_ < files_.size()) {
+    MR_ASSIGN_OR_RETURN(const bool more, NextOfFile());
+    if (more) {
+      ++num_rows_;
+      return true;
+    }
+    lines_ = nullptr;
+    records_ = nullptr;
+    if (++file_ < files_.size()) MR_RETURN_IF_ERROR(OpenFile());
+  }
+  return false;
+}
+
+StatusOr<size_t> RowFiles::FindColumn(absl::string_view name) const {
+  const auto found = std::find(columns_.begin(), columns_.end(), name);
+  if (found != columns_.end()) return static_cast<size_t>(found - columns_.begin());
+  size_t number = 0;
+  if (absl::SimpleAtoi(name, &number) && (columns_.empty() || number < columns_.size())) {
+    return number;
+  }
+  if (columns_.empty()) {
+    return InvalidArgument("column '", name,
+                           "' must be a number, as the files have no header and no names");
+  }
+  return InvalidArgument("column '", name, "' must be one of ", absl::StrJoin(columns_, ", "));
+}
+
+}  // namespace millrace::data
