@@ -1,0 +1,442 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// vocab_gen, data_split and csv_to_tfrecord as people run them.
+
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "core/file_system.h"
+#include "core/random_bits.h"
+#include "core/record.h"
+#include "core/testing/peak_memory.h"
+#include "core/testing/shared_data.h"
+#include "core/testing/tensor_testing.h"
+#include "data/example_builder.h"
+#include "data/row_files.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/example.pb.h"
+
+namespace millrace {
+namespace {
+
+using ::testing::HasSubstr;
+
+FileSystem* const kFiles = FileSystem::Posix();
+
+struct Ended {
+  int code = 0;
+  std::string text;
+};
+
+class DataTools : public ::testing::Test {
+ protected:
+  DataTools() : dir_(JoinPath(::testing::TempDir(), absl::StrCat("data_tools_", RandomHexName()))) {
+    EXPECT_OK(kFiles->RecursivelyCreateDirectory(dir_));
+  }
+  ~DataTools() override { kFiles->RecursivelyDelete(dir_).IgnoreError(); }
+
+  std::string Path(const std::string& name) const { return JoinPath(dir_, name); }
+  std::string Write(const std::string& name, const std::string& bytes) const {
+    EXPECT_OK(WriteFileAtomically(kFiles, Path(name), bytes));
+    return Path(name);
+  }
+  std::string Read(const std::string& name) const {
+    const auto text = ReadFileToString(kFiles, Path(name));
+    EXPECT_OK(text.status());
+    return text.value_or("");
+  }
+  bool Exists(const std::string& name) const { return kFiles->FileExists(Path(name)); }
+  // "$" is the test's directory.
+  std::string WithDirectory(std::string command) const {
+    for (size_t at; (at = command.find('$')) != std::string::npos;) command.replace(at, 1, dir_);
+    return command;
+  }
+  // stdout and stderr together.
+  Ended Run(const std::string& command) const {
+    FILE* const pipe = popen(absl::StrCat("tools/", WithDirectory(command), " 2>&1").c_str(), "r");
+    Ended ended;
+    char buffer[4096];
+    for (size_t n = 0; (n = fread(buffer, 1, sizeof(buffer), pipe)) > 0;) {
+      ended.text.append(buffer, n);
+    }
+    ended.code = WEXITSTATUS(pclose(pipe));
+    return ended;
+  }
+  void RunOk(const std::string& command) const {
+    const Ended ended = Run(command);
+    EXPECT_EQ(ended.code, 0) << command << "\n" << ended.text;
+  }
+  std::vector<tensorflow::Example> Examples(const std::string& name) const {
+    std::vector<tensorflow::Example> examples;
+    auto rows = data::RowFiles::Open({Path(name)}, {.format = data::RowFormat::kExamples});
+    EXPECT_OK(rows.status());
+    while (rows.ok()) {
+      const StatusOr<bool> more = (*rows)->Next();
+      EXPECT_OK(more.status());
+      if (!more.value_or(false)) break;
+      EXPECT_TRUE(examples.emplace_back().ParseFromString(std::string((*rows)->row())));
+    }
+    return examples;
+  }
+  size_t NumFiles() const { return kFiles->GetChildren(dir_).value().size(); }
+
+  const std::string dir_;
+};
+
+const char kPeople[] =
+    "id,job,age\n"
+    "1,farmer,30\n"
+    "2,baker,31\n"
+    "3,farmer,\n"
+    "4,\"smith, black\",33\n"
+    "5,baker,34\n"
+    "6,,35\n"
+    "7,farmer,36\n"
+    "8,clerk,37\n";
+
+// --- vocab_gen -----------------------------------------------------------------------------------
+
+TEST_F(DataTools, VocabGenOrdersWordsByCountAndThenByTheirBytes) {
+  Write("people.csv", kPeople);
+  const Ended ended =
+      Run("vocab_gen --input '$/people.csv' --header --column job --output $/words.txt");
+  EXPECT_EQ(ended.code, 0) << ended.text;
+  EXPECT_EQ(ended.text, absl::StrCat(Path("words.txt"),
+                                     ": 4 of 4 words (0 too rare) of 7 values in 8 rows of 1 "
+                                     "files\n"));
+  EXPECT_EQ(Read("words.txt"), "farmer\nbaker\nclerk\nsmith, black\n");
+  RunOk(
+      "vocab_gen --input '$/people.csv' --header --column 1 --output $/words.txt --min_count 2 "
+      "--counts");
+  EXPECT_EQ(Read("words.txt"), "farmer\t3\nbaker\t2\n");
+  RunOk(
+      "vocab_gen --input '$/people.csv' --header --column job --output $/words.txt --top_k=3 "
+      "--oov '<other>'");
+  EXPECT_EQ(Read("words.txt"), "farmer\nbaker\nclerk\n<other>\n");
+  EXPECT_EQ(NumFiles(), 2u) << "no temporary file is left";
+}
+
+TEST_F(DataTools, VocabGenReadsLinesWordsAndFeatures) {
+  Write("a.txt", "to be or\nnot to be\n\n");
+  RunOk("vocab_gen --input $/a.txt --output $/lines.txt");
+  EXPECT_EQ(Read("lines.txt"), "not to be\nto be or\n");
+  RunOk("vocab_gen --input $/a.txt --split ' ' --output $/words.txt --counts");
+  EXPECT_EQ(Read("words.txt"), "be\t2\nto\t2\nnot\t1\nor\t1\n");
+
+  auto writer = RecordWriter::Open(kFiles, Path("part-r-00000"), Compression::kGzip);
+  ASSERT_OK(writer.status());
+  data::ExampleBuilder example;
+  for (int i = 0; i < 3; ++i) {
+    example.AddTexts("tags", std::vector<std::string>(static_cast<size_t>(i), "t"));
+    example.AddInts("number", {i % 2 == 0 ? 7 : -7});
+    ASSERT_OK((*writer)->Write(example.Finish()));
+  }
+  ASSERT_OK((*writer)->Close());
+  RunOk("vocab_gen --input '$/part-r-*' --feature tags --output $/tags.txt --counts");
+  EXPECT_EQ(Read("tags.txt"), "t\t3\n");
+  RunOk("vocab_gen --input '$/part-r-*' --feature number --output $/numbers.txt");
+  EXPECT_EQ(Read("numbers.txt"), "7\n-7\n");
+  RunOk("vocab_gen --input '$/part-r-*' --feature nothing --output $/none.txt");
+  EXPECT_EQ(Read("none.txt"), "");
+}
+
+TEST_F(DataTools, VocabGenGivesTheSameInLittleMemory) {
+  const auto peak_mb = [&](const std::string& flags) {
+    return PeakMemoryOf(absl::StrCat("tools/vocab_gen ", WithDirectory(flags)));
+  };
+  Write("small.txt", "a\n");
+  const int64_t base_mb = peak_mb("--input $/small.txt --output $/small");
+  {
+    // 36 MiB of 400,000 words, each twice, but for some.
+    std::string text;
+    for (int64_t i = 0; i < 800'000; ++i) {
+      if (i >= 400'000 && i % 1000 == 0) continue;
+      absl::StrAppend(&text, "a word that is rather long, with number ", i * 7919 % 400'000, "\n");
+    }
+    ASSERT_GT(text.size(), size_t{32} << 20);
+    Write("large.txt", text);
+  }
+  const std::string large = "--input $/large.txt --output $/in_";
+  EXPECT_LT(peak_mb(large + "little --max_memory_mb 4 --temp_dir $/temp"), base_mb + 4 + 10);
+  EXPECT_EQ(kFiles->GetChildren(Path("temp")).value().size(), 0u);
+  EXPECT_GT(peak_mb(large + "much --max_memory_mb 1000 --temp_dir $/none"), base_mb + 40);
+  EXPECT_FALSE(Exists("none"));
+  const std::string words = Read("in_little");
+  EXPECT_EQ(words, Read("in_much"));
+  EXPECT_EQ(std::count(words.begin(), words.end(), '\n'), 400'000);
+}
+
+TEST_F(DataTools, VocabGenSaysWhatIsWrongAndWhere) {
+  Write("people.csv", kPeople);
+  Write("short.csv", "a,b\n1\n");
+  Write("words.txt", "old\n");
+  const std::vector<std::pair<const char*, std::string>> cases = {
+      {"--input '$/*.none'", absl::StrCat("'", Path("*.none"), "': it must name files, got none")},
+      {"--input $", "it must be a file, got a directory"},
+      {"--input $/people.csv --header --column jobs",
+       "--column: column 'jobs' must be one of id, job, age"},
+      {"--input $/people.csv --column job", "must be a number, as the files have no header"},
+      {"--input $/people.csv --column 9", "line 1: it must have column 9, got 3 columns"},
+      {"--input $/short.csv --header --column a",
+       absl::StrCat("'", Path("short.csv"), "' line 2: a record must have 2 fields, got 1")},
+      {"--input $/people.csv --feature job", "corrupted record at 0"},
+      {"--input $/people.csv --column 0 --feature x", "must not be given both"},
+      {"--input $/people.csv --top_k x", "--top_k must be an integer >= 0, got 'x'"},
+      {"--input $/people.csv --min_count 0", "--min_count must be an integer >= 1, got '0'"},
+      {"--input $/people.csv --max_memory_mb 0", "max_memory_mb"},
+      {"--input $/people.csv --column 1 --oov farmer", "--oov must be no word of the data"},
+      {"--input $/people.csv --field_delim ,,", "--field_delim must be one character"},
+      {"--input $/people.csv --compression LZMA", "compression_type must be"},
+      {"--input $/people.csv --compression GZIP", "corrupted compressed data"},
+      {"--input $/people.csv --header --columns a,b", "must not be given both"},
+  };
+  for (const auto& [flags, message] : cases) {
+    const Ended ended = Run(absl::StrCat("vocab_gen --output $/words.txt ", flags));
+    EXPECT_EQ(ended.code, 1) << flags << "\n" << ended.text;
+    EXPECT_THAT(ended.text, ::testing::StartsWith("vocab_gen: ")) << flags;
+    EXPECT_THAT(ended.text, HasSubstr(message)) << flags;
+    EXPECT_EQ(std::count(ended.text.begin(), ended.text.end(), '\n'), 1) << ended.text;
+  }
+  EXPECT_EQ(Read("words.txt"), "old\n") << "a failed run changes nothing";
+  EXPECT_EQ(NumFiles(), 3u);
+  const Ended wrong = Run("vocab_gen --input x --output y --colum z");
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_THAT(wrong.text, HasSubstr("--column"));
+  EXPECT_EQ(Run("vocab_gen --input x").code, 2);
+  EXPECT_EQ(Run("vocab_gen --help").code, 0);
+  EXPECT_THAT(Run("vocab_gen --version").text, HasSubstr("vocab_gen (Millrace)"));
+}
+
+// --- data_split ----------------------------------------------------------------------------------
+
+std::vector<std::string> Lines(const std::string& text) {
+  std::vector<std::string> lines = absl::StrSplit(text, '\n');
+  if (!lines.empty() && lines.back().empty()) lines.pop_back();
+  return lines;
+}
+
+TEST_F(DataTools, DataSplitPutsEachRowIntoOneFileAlways) {
+  std::string text = "user,n\n", shuffled = "user,n\n";
+  std::vector<std::string> rows;
+  for (int i = 0; i < 5000; ++i) rows.push_back(absl::StrCat("user", i % 1000, ",", i));
+  for (const std::string& row : rows) absl::StrAppend(&text, row, "\n");
+  for (size_t i = rows.size(); i > 0; --i) absl::StrAppend(&shuffled, rows[i - 1], "\n");
+  Write("rows.csv", text);
+  Write("reversed.csv", shuffled);
+  RunOk(
+      "data_split --input $/rows.csv --header --column user --splits train=0.7,eval=0.2,test=0.1 "
+      "--output_dir $/a");
+  RunOk(
+      "data_split --input $/reversed.csv --header --column user "
+      "--splits train=0.7,eval=0.2,test=0.1 --output_dir $/b");
+  std::map<std::string, std::string> part_of_user;
+  size_t total = 0;
+  for (const std::string name : {"train", "eval", "test"}) {
+    std::vector<std::string> first = Lines(Read(absl::StrCat("a/", name, ".csv")));
+    std::vector<std::string> second = Lines(Read(absl::StrCat("b/", name, ".csv")));
+    ASSERT_FALSE(first.empty());
+    EXPECT_EQ(first[0], "user,n");
+    total += first.size() - 1;
+    // Rows keep their order.
+    std::reverse(second.begin() + 1, second.end());
+    EXPECT_EQ(first, second) << name;
+    for (size_t i = 1; i < first.size(); ++i) {
+      const std::string user = first[i].substr(0, first[i].find(','));
+      EXPECT_EQ(part_of_user.emplace(user, name).first->second, name) << "users stay together";
+    }
+  }
+  EXPECT_EQ(total, 5000u);
+  std::map<std::string, int> users;
+  for (const auto& [user, name] : part_of_user) ++users[name];
+  EXPECT_NEAR(users["train"], 700, 60);
+  EXPECT_NEAR(users["eval"], 200, 50);
+  EXPECT_NEAR(users["test"], 100, 40);
+
+  // Another seed is another split; the last part may be left out.
+  RunOk(
+      "data_split --input $/rows.csv --header --column user --splits train=0.7 --seed x "
+      "--output_dir $/c");
+  EXPECT_NE(Read("c/train.csv"), Read("a/train.csv"));
+  EXPECT_NEAR(static_cast<double>(Lines(Read("c/train.csv")).size()), 3500, 300);
+}
+
+TEST_F(DataTools, DataSplitKnowsTheBucketsOfItsFirstRelease) {
+  // What a split was must not change with the program: models are compared on it. (Computed by
+  // FarmHash's own library.)
+  std::string text;
+  for (int i = 0; i < 20; ++i) absl::StrAppend(&text, "row ", i, "\n");
+  Write("rows.txt", text);
+  RunOk("data_split --input $/rows.txt --splits a=0.5,b=0.5 --output_dir $/out");
+  EXPECT_EQ(absl::StrJoin(Lines(Read("out/b.txt")), ","),
+            "row 3,row 6,row 7,row 8,row 9,row 12,row 14,row 15,row 16,row 18,row 19");
+}
+
+TEST_F(DataTools, DataSplitCopiesRecordsAsTheyAre) {
+  auto writer = RecordWriter::Open(kFiles, Path("in"));
+  ASSERT_OK(writer.status());
+  data::ExampleBuilder example;
+  for (int i = 0; i < 200; ++i) {
+    example.AddInts("key", {i % 50});
+    example.AddInts("n", {i});
+    ASSERT_OK((*writer)->Write(example.Finish()));
+  }
+  ASSERT_OK((*writer)->Close());
+  RunOk(
+      "data_split --input $/in --feature key --splits a=0.5,b=0.5 --output_dir $ "
+      "--output_compression GZIP");
+  std::map<int64_t, std::string> part;
+  size_t total = 0;
+  for (const std::string name : {"a", "b"}) {
+    for (const tensorflow::Example& one : Examples(absl::StrCat(name, ".tfrecord"))) {
+      ++total;
+      const int64_t key = one.features().feature().at("key").int64_list().value(0);
+      EXPECT_EQ(part.emplace(key, name).first->second, name);
+    }
+  }
+  EXPECT_EQ(total, 200u);
+  RunOk("data_split --input $/in --records --splits a=0.25,b=0.75 --output_dir $/whole");
+  EXPECT_EQ(Examples("whole/a.tfrecord").size() + Examples("whole/b.tfrecord").size(), 200u);
+}
+
+TEST_F(DataTools, DataSplitSaysWhatIsWrong) {
+  Write("rows.txt", "a\n");
+  Write("bad.csv", "a,b\n1\n");
+  const std::vector<std::pair<const char*, const char*>> cases = {
+      {"--splits a=0.5,b=0.6", "--splits must sum to at most 1, got 1.1"},
+      {"--splits a", "'a' must be NAME=RATIO"},
+      {"--splits a=0", "'a=0' must be NAME=RATIO with a ratio in (0, 1]"},
+      {"--splits a=nan", "must be NAME=RATIO"},
+      {"--splits a=0.1,a=0.2", "names must be different"},
+      {"--splits ../a=0.1", "names must be different and of letters"},
+      {"--splits ,", "--splits must name files"},
+      {"--splits a=1 --output_compression GZIP", "--output_compression is for TFRecords"},
+      {"--splits a=1 --column 0 --records", "--column is for CSV files"},
+      {"--splits a=1 --input $/bad.csv --header --column a",
+       "line 2: a record must have 2 fields, got 1"},
+  };
+  for (const auto& [flags, message] : cases) {
+    const Ended ended =
+        Run(absl::StrCat("data_split --input $/rows.txt --output_dir $/out ", flags));
+    EXPECT_EQ(ended.code, 1) << flags << "\n" << ended.text;
+    EXPECT_THAT(ended.text, HasSubstr(message)) << flags;
+  }
+  EXPECT_FALSE(Exists("out/a.csv"));
+  EXPECT_EQ(Run("data_split --input x --splits a=1").code, 2);
+}
+
+// --- csv_to_tfrecord -----------------------------------------------------------------------------
+
+std::string FeatureText(const tensorflow::Example& example, const std::string& name) {
+  const auto found = example.features().feature().find(name);
+  if (found == example.features().feature().end()) return "-";
+  const tensorflow::Feature& feature = found->second;
+  if (feature.has_int64_list()) return absl::StrJoin(feature.int64_list().value(), " ");
+  if (feature.has_float_list()) return absl::StrJoin(feature.float_list().value(), " ");
+  return absl::StrJoin(feature.bytes_list().value(), "|");
+}
+
+TEST_F(DataTools, CsvToTfrecordTypesItsColumns) {
+  Write("people.csv", kPeople);
+  RunOk(
+      "csv_to_tfrecord --input $/people.csv --header --schema 'age:int64=-1,job:string' "
+      "--output $/people.tfrecord");
+  std::vector<tensorflow::Example> examples = Examples("people.tfrecord");
+  ASSERT_EQ(examples.size(), 8u);
+  EXPECT_EQ(FeatureText(examples[0], "age"), "30");
+  EXPECT_EQ(FeatureText(examples[0], "id"), "-");
+  EXPECT_EQ(FeatureText(examples[2], "age"), "-1") << "the default";
+  EXPECT_EQ(FeatureText(examples[3], "job"), "smith, black");
+  EXPECT_EQ(FeatureText(examples[5], "job"), "-") << "missing";
+
+  // By place; lists; blanks around numbers; a text that stands for missing.
+  Write("rows.csv", "1;2, 2.5,x,a\n,?,y,b\n");
+  RunOk(
+      "csv_to_tfrecord --input $/rows.csv --schema 'ids:int64[],rate:float,-,name:string' "
+      "--na_value '?' --output $/rows.tfrecord");
+  examples = Examples("rows.tfrecord");
+  ASSERT_EQ(examples.size(), 2u);
+  EXPECT_EQ(FeatureText(examples[0], "ids"), "1 2");
+  EXPECT_EQ(FeatureText(examples[0], "rate"), "2.5");
+  EXPECT_EQ(FeatureText(examples[0], "name"), "a");
+  EXPECT_EQ(FeatureText(examples[1], "ids"), "-");
+  EXPECT_EQ(FeatureText(examples[1], "rate"), "-");
+}
+
+TEST_F(DataTools, CsvToTfrecordWritesShardsThatOthersFind) {
+  std::string text;
+  for (int i = 0; i < 100; ++i) absl::StrAppend(&text, i, "\n");
+  Write("rows.csv", text);
+  for (const char* compression : {"GZIP", "ZLIB"}) {
+    RunOk(
+        absl::StrCat("csv_to_tfrecord --input $/rows.csv --schema n:int64 --shards 3 "
+                     "--output $/out/part-r --output_compression ",
+                     compression));
+    EXPECT_TRUE(Exists("out/part-r-00002"));
+    EXPECT_FALSE(Exists("out/part-r-00003"));
+    std::vector<std::string> numbers;
+    for (const tensorflow::Example& one : Examples("out/part-r-*")) {
+      numbers.push_back(FeatureText(one, "n"));
+    }
+    ASSERT_EQ(numbers.size(), 100u);
+    EXPECT_EQ(numbers[0], "0");
+    EXPECT_EQ(numbers[1], "3");
+  }
+}
+
+TEST_F(DataTools, CsvToTfrecordSaysWhatIsWrongAndWhere) {
+  Write("rows.csv", "1,a\n2,b\nx,c\n");
+  Write("head.csv", "n,t\n1,a\n");
+  const std::vector<std::pair<const char*, std::string>> cases = {
+      {"--schema n:int64,t:string",
+       absl::StrCat("'", Path("rows.csv"), "' line 3: column 'n' must be int64, got 'x'")},
+      {"--schema n:int64", "line 1: a record must have the 1 fields of --schema, got 2"},
+      {"--schema n:int32,t:string", "the type of 'n' must be int64, float or string"},
+      {"--schema n,t:string", "'n' must be NAME:TYPE or -"},
+      {"--schema n:int64,n:string", "names must be different, got 'n' twice"},
+      {"--schema -,-", "--schema must have a column"},
+      {"--schema n:int64=x,t:string", "--schema: column 'n' must be int64, got 'x'"},
+      {"--schema m:int64 --header --input $/head.csv", "column 'm' must be one of n, t"},
+      {"--schema n:int64,t:string --shards 0", "shards"},
+      {"--schema n:int64,t:string --output_compression LZ4", "compression_type must be"},
+      {"--schema n:int64,t:string --list_delim ab", "--list_delim must be one character"},
+  };
+  for (const auto& [flags, message] : cases) {
+    const Ended ended =
+        Run(absl::StrCat("csv_to_tfrecord --input $/rows.csv --output $/out.tfrecord ", flags));
+    EXPECT_EQ(ended.code, 1) << flags << "\n" << ended.text;
+    EXPECT_THAT(ended.text, HasSubstr(message)) << flags;
+  }
+  EXPECT_EQ(NumFiles(), 2u) << "a failed run leaves nothing";
+}
+
+TEST_F(DataTools, TheCensusGoesThroughAllOfThem) {
+  const std::string census = SharedDataPath("census/adult.data.csv");
+  if (census.empty()) GTEST_SKIP() << "MILLRACE_SHARED has no census";
+  RunOk(absl::StrCat("vocab_gen --input ", census, " --column 6 --counts --output $/jobs.txt"));
+  const std::vector<std::string> jobs = Lines(Read("jobs.txt"));
+  EXPECT_EQ(jobs.size(), 15u);
+  RunOk(absl::StrCat("data_split --input ", census, " --splits a=0.9,b=0.1 --output_dir $/split"));
+  const size_t a = Lines(Read("split/a.txt")).size(), b = Lines(Read("split/b.txt")).size();
+  EXPECT_EQ(a + b, Lines(*ReadFileToString(kFiles, census)).size());
+  RunOk(
+      "csv_to_tfrecord --input $/split/b.txt --output $/b.tfrecord --schema "
+      "age:int64,workclass:string,fnlwgt:int64,education:string,education_num:int64,"
+      "marital_status:string,occupation:string,relationship:string,race:string,gender:string,"
+      "capital_gain:int64,capital_loss:int64,hours_per_week:int64,native_country:string,"
+      "income_bracket:string");
+  EXPECT_EQ(Examples("b.tfrecord").size(), b);
+}
+
+}  // namespace
+}  // namespace millrace
