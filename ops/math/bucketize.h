@@ -25,7 +25,7 @@ inline Output Bucketize(ScopeAt at, Output input, const BucketizeAttrs& attrs) {
   return BuildOp(at, "Bucketize", {input}, "boundaries", attrs.boundaries);
 }
 
-// The same with the boundaries (a float vector) computed in the graph.
+// The same with the boundaries (floats of any shape, one after the other) computed in the graph.
 inline Output BucketizeWithInputBoundaries(ScopeAt at, Output input, Output boundaries) {
   return BuildOp(at, "BucketizeWithInputBoundaries", {input, boundaries});
 }

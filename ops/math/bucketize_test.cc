@@ -74,8 +74,9 @@ TEST(Bucketize, RefusesBoundariesWithoutOrder) {
                 "boundaries[1] must be a number, got NaN");
   ExpectOpError(CallWithInput(Tensor::Of<float>({1}), Tensor::Of<float>({5, 4})), kInvalid,
                 "boundaries must be sorted");
-  ExpectOpError(CallWithInput(Tensor::Of<float>({1}), Tensor::Of<float>({{5}})), kInvalid,
-                "boundaries must be a vector, got shape [1,1]");
+  ExpectTensorEqual(
+      RunOp1(CallWithInput(Tensor::Of<float>({1, 5, 6}), Tensor::Of<float>({{5, 6}}))),
+      Tensor::Vector<int32_t>({0, 1, 2}));
   EXPECT_SHAPE("Bucketize", {{"boundaries", std::vector<float>{1}}}, {"[2,?]"}, "[2,?]");
   EXPECT_SHAPE_ERROR("Bucketize", {{"boundaries", std::vector<float>{1, 0}}}, {"[2]"},
                      "boundaries must be sorted");
