@@ -79,6 +79,36 @@ void RenameColocation(const HashMap<std::string, std::string>& names, const std:
   }
 }
 
+// Loops of the message stay apart from those that the graph has: what is imported twice under two
+// names is two loops. `made` are the last nodes of the graph.
+void RenameFrames(absl::Span<Node* const> made, const std::string& prefix, bool unique) {
+  std::vector<Node*> enters;
+  for (Node* node : made) {
+    if (node->is_enter()) enters.push_back(node);
+  }
+  if (enters.empty()) return;
+  HashSet<std::string> taken;
+  if (unique) {
+    for (const auto& node : made[0]->graph()->nodes()) {
+      if (node.get() == made[0]) break;
+      if (node == nullptr || !node->is_enter()) continue;
+      const StatusOr<std::string> frame = GetAttr<std::string>(*node, "frame_name");
+      if (frame.ok()) taken.insert(*frame);
+    }
+  }
+  HashMap<std::string, std::string> renamed;
+  for (Node* enter : enters) {
+    const StatusOr<std::string> frame = GetAttr<std::string>(*enter, "frame_name");
+    if (!frame.ok()) continue;
+    const auto [name, is_new] = renamed.try_emplace(*frame, absl::StrCat(prefix, *frame));
+    for (int i = 1; is_new && taken.contains(name->second); ++i) {
+      name->second = absl::StrCat(prefix, *frame, "_", i);
+    }
+    if (is_new) taken.insert(name->second);
+    if (name->second != *frame) enter->mutable_attr("frame_name")->set_s(name->second);
+  }
+}
+
 // The graph's tensor for `input` when the caller maps it.
 const OutputRef* FindMapped(const ImportOptions& options, const std::string& input,
                             const TensorName& name) {
@@ -170,6 +200,7 @@ Status ImportNodes(IncomingNodes* incoming, const ImportOptions& options, Graph*
     for (Node* node : made) {
       if (HasAttr(*node, "_class")) RenameColocation(names, prefix, node->mutable_attr("_class"));
     }
+    if (incoming->has_loops) RenameFrames(made, prefix, options.uniquify_names);
   }
   size_t at = 0;  // in incoming->sources
   for (size_t i = 0; i < n; ++i) {

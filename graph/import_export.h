@@ -27,9 +27,11 @@
 namespace millrace {
 
 struct ImportOptions {
-  // "a" makes node "n" into "a/n", also in `_class` attrs.
+  // "a" makes node "n" into "a/n", also in `_class` attrs, and loop "l" (attr frame_name) into
+  // "a/l".
   std::string prefix;
-  // A node whose name is taken gets the next free one (name_1, ...) instead of being an error.
+  // A node or loop whose name is taken gets the next free one (name_1, ...) instead of being an
+  // error.
   bool uniquify_names = false;
   // Tensors of the message ("x" or "x:1"), as its inputs name them -> tensors of the graph used
   // in their place; "^x" -> a node for control inputs (its index is ignored). The message need not

@@ -147,6 +147,19 @@ std::string Const(const std::string& tensor, const std::string& dtype = "DT_FLOA
   return N("c", "Const", {},
            A("dtype", "type: " + dtype) + A("value", "tensor { " + tensor + " }"));
 }
+std::string InLoop(const std::string& name, const std::string& op, const std::string& input,
+                   const std::string& frame, const std::string& attrs = "") {
+  return N(name, op, {input}, kFloat + A("frame_name", "s: '" + frame + "'") + attrs);
+}
+// Each Enter leads into a loop inside of the one before.
+std::string DeepLoops(int depth) {
+  std::string text = X();
+  for (int i = 0; i < depth; ++i) {
+    text += InLoop(absl::StrCat("e", i), "Enter", i == 0 ? "x" : absl::StrCat("e", i - 1),
+                   absl::StrCat("l", i));
+  }
+  return text;
+}
 std::string Loop(const std::string& back) {
   return N("p", "Placeholder", {}, A("dtype", "type: DT_BOOL")) + X() +
          N("enter", "Enter", {"x"}, kFloat + A("frame_name", "s: 'loop'")) +
@@ -226,6 +239,42 @@ std::vector<BadGraph> BadGraphs() {
       {"frame", Loop("next") + N("y", "AddN", {"switch:1", "x"}, kFloat + A("N", "i: 2")),
        "GraphDef: node 'y': all inputs must come from one frame, got 'switch' in frame 'loop' and "
        "'x' in frame ''"},
+      {"frame", Loop("next") + InLoop("inner", "Enter", "switch:1", "loop"),
+       "GraphDef: Enter 'inner': all that lead into loop 'loop' must come from one frame, got "
+       "'enter' in frame '' and 'inner' in frame 'loop'"},
+      {"frame",
+       Loop("next") + InLoop("few", "Enter", "x", "loop", A("parallel_iterations", "i: 3")),
+       "GraphDef: Enter 'few': all that lead into loop 'loop' must have equal parallel_iterations, "
+       "got 10 of 'enter' and 3 of 'few'"},
+      {"frame", X() + InLoop("none", "Enter", "x", "loop", A("parallel_iterations", "i: 0")),
+       "GraphDef: Enter 'none': attr 'parallel_iterations' must be >= 1, got 0"},
+      {"frame", X() + InLoop("none", "Enter", "x", "loop", A("parallel_iterations", "i: -7")),
+       "GraphDef: Enter 'none': attr 'parallel_iterations' must be >= 1, got -7"},
+      {"frame", X() + InLoop("nameless", "Enter", "x", ""),
+       "GraphDef: Enter 'nameless': attr 'frame_name' must name a loop, got ''"},
+      {"frame",
+       X() + InLoop("in_a", "Enter", "x", "a") + InLoop("in_b", "Enter", "x", "b") +
+           N("m", "Merge", {"in_a", "in_b"}, kFloat + A("N", "i: 2")),
+       "GraphDef: node 'm': all inputs must come from one frame, got 'in_a' in frame 'a' and "
+       "'in_b' in frame 'b'"},
+      {"frame",
+       X() + InLoop("in_a", "Enter", "x", "a") + InLoop("in_b", "Enter", "x", "b") +
+           N("m", "Merge", {"in_a", "next_b"}, kFloat + A("N", "i: 2")) +
+           N("next_b", "NextIteration", {"in_b"}, kFloat),
+       "GraphDef: node 'm': all inputs must come from one frame, got 'in_a' in frame 'a' and "
+       "'next_b' in frame 'b'"},
+      {"frame", Loop("next") + N("y", "NoOp", {"^switch", "^x"}),
+       "GraphDef: node 'y': all inputs must come from one frame, got 'switch' in frame 'loop' and "
+       "'x' in frame ''"},
+      {"frame", Loop("next") + N("cond2", "LoopCond", {"enter_p"}),
+       "GraphDef: LoopCond 'cond2': loop 'loop' must have one LoopCond, got 'cond', too"},
+      {"frame", DeepLoops(101),
+       "GraphDef: Enter 'e100': loops must be nested at most 100 deep, got more at loop 'l100'"},
+      {"type",
+       X() + InLoop("enter", "Enter", "x", "a") +
+           N("m", "Merge", {"enter", "next"}, kFloat + A("N", "i: 2")) + N("i", "Mystery", {"m"}) +
+           N("next", "NextIteration", {"i"}, A("T", "type: DT_INT32")),
+       "GraphDef node[2] 'm': input 1 must be float, got int32 from 'next'"},
       {"cycle", X() + N("a", "AddN", {"x", "b"}, kFloat + A("N", "i: 2")) + Id("b", "a"),
        "Graph: a cycle must go through NextIteration into Merge, got the cycle 'a' -> 'b' -> 'a'"},
       {"cycle", N("a", "NoOp", {"^a"}),
@@ -417,6 +466,29 @@ TEST(ImportTest, PrefixRenamesNodesInputsAndColocation) {
   EXPECT_EQ(graph.FindNode("a/b/y_1")->def().attr().at("_class").list().s(0), "loc:@a/b/x_1");
   options.prefix = "bad name";
   EXPECT_FALSE(ImportGraphDef(def, options, &graph).ok());
+}
+
+TEST(ImportTest, ALoopThatIsImportedTwiceIsTwoLoops) {
+  Graph graph;
+  const GraphDef def = Parse(Loop("next"));
+  const auto frame_of = [&](const char* enter) {
+    return graph.FindNode(enter)->def().attr().at("frame_name").s();
+  };
+  ImportOptions options;
+  ASSERT_TRUE(ImportGraphDef(def, options, &graph).ok());
+  options.prefix = "a";
+  ASSERT_TRUE(ImportGraphDef(def, options, &graph).ok());
+  EXPECT_EQ(frame_of("enter"), "loop");
+  EXPECT_EQ(frame_of("a/enter"), "a/loop");
+  EXPECT_EQ(frame_of("a/enter_p"), "a/loop");
+  options.prefix = "";
+  options.uniquify_names = true;
+  for (const char* last : {"1", "2"}) {
+    ASSERT_TRUE(ImportGraphDef(def, options, &graph).ok());
+    EXPECT_EQ(frame_of(absl::StrCat("enter_", last).c_str()), absl::StrCat("loop_", last));
+    EXPECT_EQ(frame_of(absl::StrCat("enter_p_", last).c_str()), absl::StrCat("loop_", last));
+  }
+  EXPECT_TRUE(VerifyGraph(graph).ok());
 }
 
 TEST(ImportTest, InputMapReplacesTensorsAndControlInputs) {

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
-#include <map>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -24,6 +23,7 @@
 #include "core/tensor_proto.h"
 #include "graph/arg_range.h"
 #include "graph/attr.h"
+#include "graph/frames.h"
 #include "graph/function_library.h"
 #include "graph/node_body.h"
 #include "graph/op_registry.h"
@@ -141,58 +141,7 @@ Status CheckTypes(const NodeDef& node, const OpDef& op, OwnedTypes* types) {
   return NodeTypes(*TypeAttrs(node, op), op, &types->inputs, &types->outputs);
 }
 
-// ---- frames ------------------------------------------------------------------------------------
-
-// What the frame check needs of a node, wherever it comes from.
-struct FlowNode {
-  absl::string_view name;
-  absl::string_view op;
-  const NodeDef* def;
-};
-
-// Every node runs in one frame. Enter leads into a frame, Exit out of it; all inputs of a node come
-// from the node's own frame.
-Status CheckFrames(absl::Span<const int> order, const Dependencies& dependencies,
-                   absl::FunctionRef<FlowNode(int)> node_at) {
-  struct Frame {
-    int parent;
-    std::string name;
-  };
-  std::vector<Frame> frames = {{-1, ""}};
-  std::map<std::pair<int, std::string>, int> children;
-  std::vector<int> output_frame(order.size(), 0);
-  for (int i : order) {
-    const absl::Span<const int> inputs = dependencies.inputs(i);
-    int frame = 0;
-    for (size_t k = 0; k < inputs.size(); ++k) {
-      const int from = output_frame[static_cast<size_t>(inputs[k])];
-      if (k == 0) frame = from;
-      if (from == frame) continue;
-      return InvalidArgument(
-          "node '", node_at(i).name, "': all inputs must come from one frame, got '",
-          node_at(inputs[0]).name, "' in frame '", frames[static_cast<size_t>(frame)].name,
-          "' and '", node_at(inputs[k]).name, "' in frame '",
-          frames[static_cast<size_t>(from)].name, "'");
-    }
-    const FlowNode node = node_at(i);
-    if (IsOneOf(node.op, "Enter")) {
-      StatusOr<std::string> name = GetAttr<std::string>(*node.def, "frame_name");
-      if (!name.ok()) return name.status();
-      auto [it, inserted] = children.try_emplace({frame, *name}, static_cast<int>(frames.size()));
-      if (inserted) frames.push_back({frame, *std::move(name)});
-      frame = it->second;
-    } else if (frame == 0 && (IsOneOf(node.op, "Exit") || IsOneOf(node.op, "NextIteration") ||
-                              node.op == "LoopCond")) {
-      return InvalidArgument(node.op, " '", node.name,
-                             "': must be inside a loop that begins with Enter, got ",
-                             "no Enter before it");
-    } else if (IsOneOf(node.op, "Exit")) {
-      frame = frames[static_cast<size_t>(frame)].parent;
-    }
-    output_frame[static_cast<size_t>(i)] = frame;
-  }
-  return absl::OkStatus();
-}
+// ---- loops -------------------------------------------------------------------------------------
 
 bool HasLoops(absl::string_view op) {
   return IsOneOf(op, "Enter") || IsOneOf(op, "Exit") || IsOneOf(op, "NextIteration") ||
@@ -545,6 +494,7 @@ Status Verify(const VerifyOptions& options, bool with_values, NodeBodies* bodies
   }
 
   Dependencies dependencies;
+  std::vector<BackEdge> back_edges;
   incoming->ends.reserve(static_cast<size_t>(n));
   for (int i = 0; i < n; ++i) {
     const NodeDef& node = node_at(i);
@@ -602,9 +552,12 @@ Status Verify(const VerifyOptions& options, bool with_values, NodeBodies* bodies
           }
         }
       }
-      const bool is_back_edge = source_index != kControlSlot && IsOneOf(node.op(), "Merge") &&
-                                IsOneOf(src.op(), "NextIteration");
-      if (!is_back_edge) dependencies.AddInput(source->second);
+      if (source_index != kControlSlot && IsOneOf(node.op(), "Merge") &&
+          IsOneOf(src.op(), "NextIteration")) {
+        back_edges.push_back({source->second, i});
+      } else {
+        dependencies.AddInput(source->second);
+      }
     }
     dependencies.EndNode();
     incoming->ends.push_back(incoming->sources.size());
@@ -626,10 +579,11 @@ Status Verify(const VerifyOptions& options, bool with_values, NodeBodies* bodies
   MR_ASSIGN_OR_RETURN(const std::vector<int> order, dependencies.Order(name_at));
   // Where inputs are missing it is unknown which frame they come from.
   if (!incoming->has_loops || options.allow_missing_inputs) return absl::OkStatus();
-  return Prefixed("GraphDef", CheckFrames(order, dependencies, [&](int i) {
-                    const NodeDef& node = node_at(i);
-                    return FlowNode{node.name(), node.op(), &attrs_of(i)};
-                  }));
+  const auto flow_node = [&](int i) {
+    const NodeDef& node = node_at(i);
+    return FlowNode{node.name(), node.op(), &attrs_of(i)};
+  };
+  return Prefixed("GraphDef", Frames::Of(order, dependencies, back_edges, flow_node).status());
 }
 
 }  // namespace
@@ -649,34 +603,18 @@ Status VerifyGraphDef(const GraphDef& def, const VerifyOptions& options) {
 
 Status VerifyGraph(const Graph& graph) {
   nodes_verified.fetch_add(graph.num_nodes(), std::memory_order_relaxed);
-  Dependencies dependencies;
-  bool loops = false;
   for (const auto& node : graph.nodes()) {
-    if (node != nullptr) {
-      loops |= HasLoops(node->op());
-      for (int i = 0; i < node->num_inputs(); ++i) {
-        const OutputRef& input = node->input(i);
-        if (input.node == nullptr) {
-          return InvalidArgument(node->op(), " '", node->name(), "': input ", i,
-                                 " must have a source, got none");
-        }
-        if (!(input.node->is_next_iteration() && node->is_merge())) {
-          dependencies.AddInput(input.node->id());
-        }
-      }
-      for (const Node* src : node->control_inputs()) dependencies.AddInput(src->id());
+    if (node == nullptr) continue;
+    for (int i = 0; i < node->num_inputs(); ++i) {
+      if (node->input(i).node != nullptr) continue;
+      return InvalidArgument(node->op(), " '", node->name(), "': input ", i,
+                             " must have a source, got none");
     }
-    dependencies.EndNode();
   }
-  auto node_of = [&](int id) { return graph.nodes()[static_cast<size_t>(id)].get(); };
-  MR_ASSIGN_OR_RETURN(const std::vector<int> order,
-                      dependencies.Order([&](int id) { return node_of(id)->name(); }));
-  if (!loops) return absl::OkStatus();
-  return Prefixed(
-      "Graph", CheckFrames(order, dependencies, [&](int id) {
-        const Node* node = node_of(id);
-        return node == nullptr ? FlowNode{} : FlowNode{node->name(), node->op(), &node->def()};
-      }));
+  if (!graph.has_loops()) return TopologicalOrder(graph).status();
+  const Status frames = Frames::Of(graph).status();
+  // Of a cycle the message says that it is the graph's.
+  return absl::StartsWith(frames.message(), "Graph: ") ? frames : Prefixed("Graph", frames);
 }
 
 }  // namespace millrace

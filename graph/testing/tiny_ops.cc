@@ -291,9 +291,12 @@ const OpRegistration kOps[] = {
         .Output("output: T")
         .Attr("T: type")
         .Attr("frame_name: string")
+        .Attr("is_constant: bool = false")
+        .Attr("parallel_iterations: int = 10")
         .Shape(UnchangedShape),
     Unary("Exit"),
     Unary("NextIteration"),
+    OpSpec("LoopCond").Input("input: bool").Output("output: bool").Shape(UnchangedShape),
 };
 
 }  // namespace
