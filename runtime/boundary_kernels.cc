@@ -60,8 +60,7 @@ class RetvalKernel : public Kernel {
   size_t index_ = 0;
 };
 
-// What a _Send or _Recv is to the rendezvous: a number in the root frame, a key made anew inside of
-// loops.
+// What a _Send or _Recv is to the rendezvous: a number, in a loop with the iteration.
 class TransferEnd {
  public:
   Status Init(KernelConstruction* c) {
@@ -70,13 +69,8 @@ class TransferEnd {
     if (number.ok()) number_ = static_cast<uint32_t>(*number);
     return absl::OkStatus();
   }
-  // `key` holds the key of another frame than the root.
-  Transfer In(const KernelContext& ctx, std::string* key) const {
-    if (ctx.frame_id() == 0 && ctx.iteration() == 0) return Transfer(number_, root_key_.text);
-    *key =
-        RendezvousKey::Make(root_key_.src_device, root_key_.src_incarnation, root_key_.dst_device,
-                            root_key_.edge_name, ctx.frame_id(), ctx.iteration());
-    return Transfer(Transfer::kUnnumbered, *key);
+  Transfer In(const KernelContext& ctx) const {
+    return Transfer(number_, root_key_.text, ctx.frame_id(), ctx.iteration());
   }
 
  private:
@@ -93,8 +87,7 @@ class SendKernel : public Kernel {
     if (ctx->rendezvous() == nullptr) return NoRendezvous();
     const bool dead = ctx->is_input_dead() || !ctx->has_input(0);
     Tensor value = dead ? Tensor() : ctx->TakeInput(0);
-    std::string key;
-    return ctx->rendezvous()->Send(end_.In(*ctx, &key), std::move(value), dead);
+    return ctx->rendezvous()->Send(end_.In(*ctx), std::move(value), dead);
   }
   bool may_be_expensive() const override { return false; }
 
@@ -119,10 +112,9 @@ class RecvKernel : public AsyncKernel {
         })) {
       return done(Derived(absl::CancelledError("Step was cancelled.")));
     }
-    std::string key;
     rendezvous->RecvAsync(
-        end_.In(*ctx, &key), [ctx, cancellation, token, dtype = dtype_, done = std::move(done)](
-                                 const Status& status, Tensor value, bool is_dead) mutable {
+        end_.In(*ctx), [ctx, cancellation, token, dtype = dtype_, done = std::move(done)](
+                           const Status& status, Tensor value, bool is_dead) mutable {
           if (cancellation != nullptr) cancellation->Deregister(token);
           if (!status.ok() || is_dead) return done(status);
           if (!value.has_value()) {

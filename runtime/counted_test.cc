@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Counts, instead of timing, what a step of the flat engine costs besides its kernels.
+// Counts, instead of timing, what a step costs besides its kernels.
 #include <atomic>
 #include <cstdlib>
 #include <memory>
@@ -144,6 +144,67 @@ TEST(CountedTest, BranchesAndDeadValuesCostNoMore) {
   EXPECT_EQ(costs.wakeups, 0);
 }
 
+// for i < times, x = i * 2: ten nodes that run in each iteration. The bound is a constant of the
+// loop, the counter is changed in place.
+void AddLoop(TestGraph& graph, int times, int64_t parallel_iterations) {
+  SetHook("increment", [](KernelContext* ctx) -> Status {
+    MR_ASSIGN_OR_RETURN(Tensor * out,
+                        ctx->ForwardInputOrAllocateOutput({0}, 0, ctx->input(0).shape()));
+    out->mutable_raw<float>()[0] += 1;
+    return absl::OkStatus();
+  });
+  const auto enter = [&](const char* name, Node* input, bool is_constant) {
+    return graph.Enter(name, input, "loop", is_constant, parallel_iterations);
+  };
+  Node* limit = enter("limit", graph.Source("times", static_cast<float>(times)), true);
+  Node* i = graph.LoopMerge("i", enter("i0", graph.Source("zero", 0), false));
+  Node* x = graph.LoopMerge("x", enter("x0", graph.Source("x_zero", 0), false));
+  Node* cond = graph.LoopCond(
+      "cond", graph.Add("Less", "less", {{i, 0}, limit}, {{"T", testing::AttrOf(DT_FLOAT)}}));
+  Node* i_ways = graph.Switch("i_ways", {i, 0}, cond);
+  Node* x_ways = graph.Switch("x_ways", {x, 0}, cond);
+  graph.Close(i, graph.Probe("i_next", {{i_ways, 1}}, 1, "increment"));
+  graph.Close(x, graph.Probe("x_next", {{x_ways, 1}}, 1, "increment"));
+  graph.Exit("i_exit", {i_ways, 0});
+  graph.Exit("x_exit", {x_ways, 0});
+}
+
+TEST(CountedTest, AnIterationOfALoopTakesNoLockAndAllocatesNothing) {
+  for (const int64_t parallel : {1, 10}) {
+    SCOPED_TRACE(absl::StrCat(parallel, " at once"));
+    TestGraph graph;
+    AddLoop(graph, 100, parallel);
+    const Costs costs = CostsOfSteps(graph, 1, 100);
+    EXPECT_EQ(costs.allocations, 0);
+    EXPECT_EQ(costs.locks, 0);
+    EXPECT_EQ(costs.wakeups, 0);
+    EXPECT_EQ(costs.waits, 0);
+    testing::ClearHooks();
+  }
+}
+
+TEST(CountedTest, AMillionIterationsTakeNoMoreMemoryThanAHundred) {
+  int64_t bytes[2] = {};
+  int64_t allocated[2] = {};
+  for (const int which : {0, 1}) {
+    TestGraph graph;
+    AddLoop(graph, which == 0 ? 100 : 1'000'000, 10);
+    TestStep step(1);
+    StatusOr<std::shared_ptr<const Plan>> plan = Plan::Build(*graph.graph(), &step.device, nullptr);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    StatusOr<std::unique_ptr<Executor>> executor = Executor::Make(*plan);
+    ASSERT_TRUE(executor.ok());
+    const int64_t before = DefaultAllocatorStats().bytes_in_use;
+    const int64_t allocations_before = allocations;
+    ASSERT_TRUE((*executor)->Run(step.context).ok());
+    bytes[which] = DefaultAllocatorStats().bytes_in_use - before;
+    allocated[which] = allocations - allocations_before;
+    testing::ClearHooks();
+  }
+  EXPECT_EQ(bytes[0], bytes[1]);
+  EXPECT_EQ(allocated[0], allocated[1]);
+}
+
 TEST(CountedTest, ATransferByNumberTakesTwoLocksAndNoMemory) {
   auto table = std::make_shared<TransferTable>();
   const std::string device = "/job:localhost/replica:0/task:0/device:CPU:";
@@ -283,6 +344,41 @@ TEST(FailingAllocationsTest, AnyAllocationOfAStepMayFail) {
     AddNodesThatAllocate(graph);
     EXPECT_GT(FailEachAllocation(graph, threads, absl::StatusCode::kOk), 16);
     testing::ClearHooks();
+  }
+}
+
+TEST(FailingAllocationsTest, AnyAllocationOfALoopMayFail) {
+  for (const int threads : {1, 2}) {
+    for (const bool traced : {false, true}) {
+      SCOPED_TRACE(threads);
+      TestGraph graph;
+      AddLoop(graph, 3, 2);
+      testing::SetHook("make", [](KernelContext* ctx) -> Status {
+        auto shared = std::make_unique<float>(1);
+        ctx->set_output(0, Tensor::Scalar<float>(*shared));
+        return absl::OkStatus();
+      });
+      testing::SetAsyncHook("now", [](KernelContext* ctx, AsyncKernel::DoneCallback done) {
+        auto shared = std::make_shared<AsyncKernel::DoneCallback>(std::move(done));
+        ctx->set_output(0, Tensor::Scalar<float>(2));
+        (*shared)(absl::OkStatus());
+      });
+      // In each iteration of the loop, and in a loop inside of it.
+      Node* at = graph.Identity("at", {graph.graph()->FindNode("x_ways"), 1});
+      Node* made = graph.Probe("made", {at}, 1, "make");
+      graph.ProbeAsync("answered", {made}, 1, "now");
+      Node* inner = graph.Enter("inner", at, "inner_loop", false, 3);
+      Node* merge = graph.LoopMerge("merge", inner);
+      Node* less = graph.Add("Less", "inner_less", {{merge, 0}, {merge, 0}},
+                             {{"T", testing::AttrOf(DT_FLOAT)}});
+      Node* ways = graph.Switch("ways", {merge, 0}, graph.LoopCond("inner_cond", less));
+      graph.Close(merge, {ways, 1});
+      graph.Exit("inner_exit", {ways, 0});
+      EXPECT_GT(FailEachAllocation(graph, threads, absl::StatusCode::kOk, absl::InfiniteDuration(),
+                                   traced),
+                20);
+      testing::ClearHooks();
+    }
   }
 }
 

@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/flat_engine.h"
+#include "runtime/engine/frame_engine.h"
 #include "runtime/engine/step.h"
 #include "runtime/engine/step_host.h"
 #include "runtime/engine/step_life.h"
@@ -101,12 +102,13 @@ Executor::Executor(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) 
 Executor::~Executor() = default;
 
 StatusOr<std::unique_ptr<Executor>> Executor::Make(std::shared_ptr<const Plan> plan) {
+  std::unique_ptr<Engine> engine;
   if (plan->has_frames()) {
-    return Unimplemented("Executor: '", plan->frame_node(),
-                         "' is part of a while loop; loops are not "
-                         "implemented");
+    engine = std::make_unique<FrameEngine>(std::move(plan));
+  } else {
+    engine = std::make_unique<FlatEngine>(std::move(plan));
   }
-  return std::unique_ptr<Executor>(new Executor(std::make_unique<FlatEngine>(std::move(plan))));
+  return std::unique_ptr<Executor>(new Executor(std::move(engine)));
 }
 
 const Plan& Executor::plan() const { return engine_->plan(); }

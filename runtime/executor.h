@@ -11,7 +11,8 @@
 // work that turns up then is handed to it.
 //
 // Invariants of a step:
-//   * a node runs at most once; a dead one does not run (but _Send and _Recv do);
+//   * a node runs at most once (inside of a loop once in an iteration); a dead one does not run
+//     (but _Send and _Recv do);
 //   * after the first error no further kernel is started;
 //   * Run returns (DetachedParts calls `done`, once) after the last running kernel returned;
 //   * an asynchronous kernel that drops its `done` has failed (Internal), one that throws, too;
@@ -69,7 +70,7 @@ struct ExecutorCounters {
 
 class Executor {
  public:
-  // Unimplemented for a plan with frames (while loops).
+  // With the engine that the plan needs: for loops, or for graphs without.
   static StatusOr<std::unique_ptr<Executor>> Make(std::shared_ptr<const Plan> plan);
   ~Executor();
 

@@ -124,6 +124,38 @@ void BM_IdentityChain(benchmark::State& state) {
 }
 BENCHMARK(BM_IdentityChain)->Arg(1)->Arg(2)->Unit(benchmark::kMillisecond)->UseRealTime();
 
+// for (i = 0; i < 10,000; ++i) x = x + i: an iteration is ten nodes that run (two Merges, Less,
+// LoopCond, two Switches, two AddV2, two NextIterations) and two dead Exits. Counter iterations:
+// per second. The second argument is parallel_iterations.
+void BM_WhileLoop(benchmark::State& state) {
+  constexpr int kIterations = 10'000;
+  TestGraph graph;
+  const int64_t at_once = state.range(1);
+  const auto enter = [&](const char* name, float value, bool is_constant) {
+    return graph.Enter(absl::StrCat(name, "/enter"), graph.Source(name, value), "while",
+                       is_constant, at_once);
+  };
+  const auto type = std::make_pair(std::string("T"), testing::AttrOf(DT_FLOAT));
+  Node* limit = enter("limit", kIterations, true);
+  Node* one = enter("one", 1, true);
+  Node* i = graph.LoopMerge("i", enter("i_start", 0, false));
+  Node* x = graph.LoopMerge("x", enter("x_start", 0, false));
+  Node* cond = graph.LoopCond("cond", graph.Add("Less", "less", {{i, 0}, limit}, {type}));
+  Node* i_ways = graph.Switch("i_ways", {i, 0}, cond);
+  Node* x_ways = graph.Switch("x_ways", {x, 0}, cond);
+  graph.Close(x, graph.Add("AddV2", "x_next", {{x_ways, 1}, {i_ways, 1}}, {type}));
+  graph.Close(i, graph.Add("AddV2", "i_next", {{i_ways, 1}, one}, {type}));
+  graph.Exit("i_exit", {i_ways, 0});
+  graph.Exit("x_exit", {x_ways, 0});
+  RunGraph(state, graph);
+  state.counters["iterations"] = benchmark::Counter(
+      static_cast<double>(kIterations * state.iterations()), benchmark::Counter::kIsRate);
+}
+BENCHMARK(BM_WhileLoop)
+    ->ArgsProduct({{1, 2}, {1, 10}})
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
+
 // 64 nodes of 9 us that nothing connects: each alone is not worth waking a thread for.
 void BM_CheapNodes(benchmark::State& state) {
   TestGraph graph;

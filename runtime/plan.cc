@@ -12,6 +12,7 @@
 #include "absl/strings/strip.h"
 #include "core/new_message.h"
 #include "graph/attr.h"
+#include "graph/frames.h"
 #include "graph/node_body.h"
 #include "proto/attr_value.pb.h"
 #include "proto/node_def.pb.h"
@@ -30,7 +31,9 @@ constexpr absl::string_view kWaitedFor = "; the step waited for ";
 constexpr size_t kMaxNodes = size_t{1} << 30;
 constexpr int kMaxOutputs = 1 << 24;
 constexpr size_t kMaxMergeControls = 0xffff;
-constexpr int kMaxMergeInputs = 0x3fff;
+constexpr int kMaxMergeInputs = 0x1fff;
+// A graph may ask for more; each iteration under way takes memory.
+constexpr int64_t kMaxParallelIterations = 1024;
 
 Status CopyWithMessage(const Status& status, absl::string_view message) {
   Status copy(status.code(), message);
@@ -39,8 +42,12 @@ Status CopyWithMessage(const Status& status, absl::string_view message) {
   return copy;
 }
 
-bool IsFrameNode(const Node& node) {
-  return node.is_enter() || node.is_exit() || node.is_next_iteration();
+// A _Retval, or a _Send to a client: of one value in a step.
+bool IsResult(const Node& node) {
+  if (node.op() == "_Retval") return true;
+  if (!node.is_send()) return false;
+  const StatusOr<bool> client = GetAttr<bool>(node, "client_terminated");
+  return client.ok() && *client;
 }
 
 }  // namespace
@@ -65,8 +72,10 @@ class Plan::Builder {
 
   Status Build() {
     plan_->device_name_ = device_->name;
+    MR_RETURN_IF_ERROR(FindFrames());
     MR_RETURN_IF_ERROR(Number());
     for (const millrace::Node* node : order_) MR_RETURN_IF_ERROR(AddNode(*node));
+    EndFrames();
     for (const millrace::Node* node : order_) AddEdges(*node);
     for (size_t i = 0; i < order_.size(); ++i) plan_->nodes_[i].name = &plan_->names_[i];
     FindRoots();
@@ -74,8 +83,33 @@ class Plan::Builder {
   }
 
  private:
+  Status FindFrames() {
+    if (!graph_.has_loops()) {
+      plan_->frames_.emplace_back();
+      return absl::OkStatus();
+    }
+    MR_ASSIGN_OR_RETURN(frames_, Frames::Of(graph_));
+    plan_->frames_.resize(static_cast<size_t>(frames_.num_frames()));
+    for (int i = 0; i < frames_.num_frames(); ++i) {
+      const Frames::Frame& from = frames_.frame(i);
+      Plan::Frame& frame = plan_->frames_[static_cast<size_t>(i)];
+      frame.name = from.name;
+      frame.parallel_iterations =
+          static_cast<uint32_t>(std::min(from.parallel_iterations, kMaxParallelIterations));
+      if (i == 0) continue;
+      frame.parent = static_cast<uint32_t>(from.parent);
+      frame.place = plan_->frames_[frame.parent].num_children++;
+    }
+    return absl::OkStatus();
+  }
+  // Where a node runs.
+  uint32_t FrameOf(const millrace::Node& node) const {
+    return plan_->has_frames() ? static_cast<uint32_t>(frames_.FrameOf(node.id())) : 0;
+  }
+
   // Numbers the nodes in the order in which one thread runs them, so that a step walks through
-  // memory from front to back. Nodes that only a loop reaches, or a cycle, come last.
+  // memory from front to back. Nodes that only a loop reaches, or a cycle, come last; each frame
+  // follows its parent.
   Status Number() {
     size_t num_nodes = 0;
     std::vector<uint32_t> missing(static_cast<size_t>(graph_.num_node_ids()), 0);
@@ -111,6 +145,15 @@ class Plan::Builder {
     }
     for (const auto& node : graph_.nodes()) {
       if (node != nullptr) TakeNumber(node.get());
+    }
+    if (plan_->has_frames()) {
+      std::stable_sort(order_.begin(), order_.end(),
+                       [this](const millrace::Node* a, const millrace::Node* b) {
+                         return FrameOf(*a) < FrameOf(*b);
+                       });
+      for (size_t i = 0; i < order_.size(); ++i) {
+        ids_[static_cast<size_t>(order_[i]->id())] = static_cast<uint32_t>(i);
+      }
     }
     plan_->nodes_.reserve(num_nodes);
     plan_->names_.reserve(num_nodes);
@@ -176,7 +219,22 @@ class Plan::Builder {
     if (!kernel.ok()) return error(kernel.status());
     item.kernel = kernel->get();
     item.async = item.kernel->AsAsync();
-    if (item.async != nullptr) item.async_index = plan_->num_async_++;
+    Plan::Frame& frame = plan_->frames_[FrameOf(node)];
+    if (frame.num_nodes++ == 0) {
+      frame.first_node = static_cast<uint32_t>(plan_->nodes_.size());
+      frame.first_slot = item.first_input;
+      frame.first_async = plan_->num_async_;
+    }
+    frame.num_slots += item.num_inputs;
+    if (item.async != nullptr) {
+      item.async_index = plan_->num_async_++;
+      ++frame.num_async;
+    }
+    if (&frame != plan_->frames_.data() && IsResult(node)) {
+      return error(
+          InvalidArgument("what is fetched must be outside of loops, got a tensor of loop '",
+                          frame.name, "'; fetch what leaves the loop through an Exit"));
+    }
 
     const bool trigger = node.op() == "ControlTrigger";
     uint32_t flags = kEveryNode;
@@ -193,8 +251,25 @@ class Plan::Builder {
     } else if (item.kernel->may_be_expensive()) {
       flags |= kMayBeExpensive;
     }
+    if (node.is_enter()) {
+      flags |= kEnter;
+      item.flow = static_cast<uint32_t>(frames_.OutputFrameOf(node.id()));
+      Plan::Frame& into = plan_->frames_[item.flow];
+      ++into.num_enters;
+      const StatusOr<bool> constant = GetAttr<bool>(node, "is_constant");
+      if (constant.ok() && *constant) {
+        flags |= kConstant;
+        item.constant = into.num_constants++;
+      }
+    } else if (node.is_exit()) {
+      flags |= kExit;
+      item.flow = frame.num_exits++;
+    } else if (node.is_next_iteration()) {
+      flags |= kNextIteration;
+      item.flow = frame.num_next_iterations++;
+    }
+    frame.has_transfers |= node.is_send() || node.is_recv();
     item.flags = flags;
-    if (IsFrameNode(node) && !plan_->has_frames()) plan_->frame_node_ = node.name();
 
     uint32_t pending;
     if (node.is_merge()) {
@@ -254,7 +329,7 @@ class Plan::Builder {
   StatusOr<std::shared_ptr<const Kernel>> MakeTransfer(const millrace::Node& node) {
     const NamedAttrs attrs(node);
     MR_ASSIGN_OR_RETURN(RendezvousKey key, RendezvousKey::Of(attrs.attrs()));
-    const uint32_t number = transfers_->Add(key, node.name());
+    const uint32_t number = transfers_->Add(key, node.name(), FrameOf(node) != 0);
     const auto index = static_cast<uint32_t>(plan_->nodes_.size());
     plan_->transfers_.push_back({index, number, node.is_send(), std::move(key)});
     const auto numbered = NewMessage<tensorflow::NodeDef>();
@@ -355,6 +430,14 @@ class Plan::Builder {
     item.num_edges = static_cast<uint32_t>(plan_->edges_.size() - first);
   }
 
+  // What lies in a frame lies in those around it, too.
+  void EndFrames() {
+    for (size_t i = plan_->frames_.size(); i-- > 1;) {
+      Plan::Frame& frame = plan_->frames_[i];
+      plan_->frames_[frame.parent].has_transfers |= frame.has_transfers;
+    }
+  }
+
   void FindRoots() {
     std::vector<uint32_t> others;
     for (uint32_t i = 0; i < plan_->nodes_.size(); ++i) {
@@ -392,6 +475,7 @@ class Plan::Builder {
   KernelStore* const store_;
   TransferTable* const transfers_;
   Plan* const plan_;
+  Frames frames_;  // of a graph with loops
   static constexpr uint32_t kUnnumbered = 0xffffffffu;
   std::vector<uint32_t> ids_;  // graph id -> plan index
   std::vector<const millrace::Node*> order_;
@@ -408,6 +492,12 @@ StatusOr<std::shared_ptr<const Plan>> Plan::Build(const Graph& graph, Device* de
   MR_RETURN_IF_ERROR(Builder(graph, device, kernels, transfers.get(), plan.get()).Build());
   plan->transfer_table_ = std::move(transfers);
   return std::shared_ptr<const Plan>(std::move(plan));
+}
+
+uint32_t Plan::frame_of(uint32_t node) const {
+  uint32_t i = 0;
+  while (node - frames_[i].first_node >= frames_[i].num_nodes) ++i;
+  return i;
 }
 
 std::string Plan::InputName(const Node& node, uint32_t input) const {

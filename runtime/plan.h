@@ -4,20 +4,23 @@
 
 // Plan: a pruned, placed graph on one device, as flat arrays that an engine runs.
 //
-// Nodes are numbered densely, in the order in which one thread runs them. A node's inputs are
-// consecutive slots, its outgoing edges are consecutive and sorted so that a stack runs Sends
-// first.
+// Nodes are numbered densely, in the order in which one thread runs them; those of one frame
+// (graph/frames.h) follow each other, and so do their slots. A node's inputs are consecutive slots,
+// its outgoing edges are consecutive and sorted so that a stack runs Sends first.
 //
 // Always true of a plan:
 //   * every input slot has exactly one edge that ends in it;
 //   * of the edges that leave one output, exactly the last may move the value (kMoves);
 //   * without frames the graph has no cycle, so every node becomes ready exactly once in a step;
+//   * an edge stays in its frame, except that those of an Enter lead into one, those of an Exit out
+//     of one, and those of a NextIteration into the next iteration;
 //   * every node has a kernel, built.
 //
-// Pending words (one per node and step; `initial_pending` is copied at the start of a step):
+// Pending words (one per node and step or iteration; `initial_pending` is copied at its start):
 //   ordinary node  bits 0-30 edges that have not arrived, bit 31 an arrived edge was dead
 //   Merge          bit 0 no live input yet, bits 1-16 control edges missing,
-//                  bits 17-30 dead data inputs, bit 31 the first live input is taken
+//                  bits 17-29 dead data inputs, bit 30 a dead Enter has arrived,
+//                  bit 31 taken by the first live input or the dead Enter
 //
 // Immutable after Build and shared by all steps and threads. It owns its stateless kernels and
 // shares the stateful ones with the session's KernelStore.
@@ -66,7 +69,8 @@ class Plan {
   static constexpr uint32_t kMergeControlMask = 0xffffu << 1;
   static constexpr uint32_t kMergeOneDead = 1u << 17;
   static constexpr uint32_t kMergeDeadShift = 17;
-  static constexpr uint32_t kMergeDeadMask = 0x3fffu;  // after the shift
+  static constexpr uint32_t kMergeDeadMask = 0x3fffu;  // after the shift; with kMergeDeadEnter
+  static constexpr uint32_t kMergeDeadEnter = 1u << 30;
   static constexpr uint32_t kMergeTaken = 1u << 31;
 
   enum NodeFlags : uint32_t {
@@ -82,6 +86,11 @@ class Plan {
     kRunsWhenDead = 1u << 9,
     kAsync = 1u << 10,
     kEveryNode = 1u << 11,  // set
+    kEnter = 1u << 12,
+    kExit = 1u << 13,
+    kNextIteration = 1u << 14,
+    kConstant = 1u << 15,  // an Enter whose value every iteration gets
+    kLeavesIteration = kEnter | kExit | kNextIteration,
   };
   enum EdgeFlags : uint32_t {
     kControl = 1u << 0,
@@ -101,12 +110,30 @@ class Plan {
     uint32_t first_edge, num_edges;
     uint32_t flags;
     uint32_t async_index;  // among the asynchronous nodes
+    // Of an Enter the frame that it leads into; of an Exit or NextIteration its place among those
+    // of its frame.
+    uint32_t flow;
+    uint32_t constant;  // of a constant Enter, its place among those that lead into the frame
   };
   struct Edge {
     uint32_t dst;
     uint32_t slot;  // kNoSlot for a control edge
     uint32_t output : 24;
     uint32_t flags : 8;
+  };
+  // A loop, or (number 0) what is outside of loops.
+  struct Frame {
+    std::string name;  // attr frame_name; "" for the root
+    uint32_t parent;
+    uint32_t place;         // among the children of the parent
+    uint32_t num_children;  // frames
+    uint32_t first_node, num_nodes;
+    uint32_t first_slot, num_slots;
+    uint32_t first_async, num_async;
+    uint32_t num_enters, num_constants;  // that lead into it; how many of them are constant
+    uint32_t num_exits, num_next_iterations;
+    uint32_t parallel_iterations;  // at once, at most
+    bool has_transfers;            // in it, or in a frame inside of it
   };
   // One end of an edge to another partition: a _Send or _Recv.
   struct TransferEnd {
@@ -121,7 +148,8 @@ class Plan {
   // what the plan sends and receives; it is that of all plans of the step, and the plan's own when
   // null.
   //   Unimplemented: an op kind or kernel that is not there, with op and node name.
-  //   InvalidArgument: a cycle without NextIteration, an input without edge, absurd numbers.
+  //   InvalidArgument: a cycle without NextIteration, an input without edge, frames that do not fit
+  //   (graph/frames.h), a result inside of a loop, absurd numbers.
   static StatusOr<std::shared_ptr<const Plan>> Build(
       const Graph& graph, Device* device, KernelStore* kernels,
       std::shared_ptr<TransferTable> transfers = nullptr);
@@ -147,9 +175,11 @@ class Plan {
   // need a rendezvous made for the table; one made without a table finds them by their keys.
   absl::Span<const TransferEnd> transfers() const { return transfers_; }
   const std::shared_ptr<const TransferTable>& transfer_table() const { return transfer_table_; }
-  // The node's name when there are Enter, Exit or NextIteration nodes (needs the frame engine).
-  bool has_frames() const { return !frame_node_.empty(); }
-  const std::string& frame_node() const { return frame_node_; }
+  // Whether there are loops: then the frame engine runs it.
+  bool has_frames() const { return frames_.size() > 1; }
+  // The root first, a parent before its children.
+  absl::Span<const Frame> frames() const { return frames_; }
+  uint32_t frame_of(uint32_t node) const;
   const std::string& device_name() const { return device_name_; }
 
   // For messages and traces.
@@ -180,7 +210,7 @@ class Plan {
   uint32_t num_async_ = 0;
   std::vector<TransferEnd> transfers_;
   std::shared_ptr<const TransferTable> transfer_table_;
-  std::string frame_node_;
+  std::vector<Frame> frames_;
 
   std::vector<std::shared_ptr<const Kernel>> kernels_;
   std::vector<std::string> names_, ops_;

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <charconv>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/mutex.h"
@@ -20,6 +22,9 @@
 
 namespace millrace {
 namespace {
+
+// The end of every key that is not in a loop.
+constexpr absl::string_view kRootFrame = ";0:0";
 
 // Takes one or more digits off the front.
 bool ConsumeDigits(absl::string_view* text) {
@@ -62,6 +67,7 @@ class LocalRendezvous : public Rendezvous {
   // Nobody can send any more: whoever still waits is told so. Needs no memory.
   ~LocalRendezvous() override {
     for (Slot& slot : slots_) TellWaiters(slot.queue, ended_);
+    for (auto& [key, queue] : in_loops_) TellWaiters(queue, ended_);
     for (auto& [key, queue] : named_) TellWaiters(queue, ended_);
   }
 
@@ -133,22 +139,44 @@ class LocalRendezvous : public Rendezvous {
 
   // Calls `use` with the queue of the transfer, under its lock, unless the step was aborted.
   Status WithQueue(const Transfer& transfer, absl::FunctionRef<void(Queue&)> use) {
+    if (transfer.number < slots_.size() && !transfer.in_loop()) {
+      return WithSlot(slots_[transfer.number], use);
+    }
+    return WithOther(transfer, use);
+  }
+
+  Status WithSlot(Slot& slot, absl::FunctionRef<void(Queue&)> use) {
+    MutexLock lock(&slot.mu);
+    if (is_aborted_.load(std::memory_order_acquire)) return first_abort_;
+    use(slot.queue);
+    return absl::OkStatus();
+  }
+
+  Status WithOther(const Transfer& transfer, absl::FunctionRef<void(Queue&)> use) {
     uint32_t number = transfer.number;
+    uint64_t frame_id = transfer.frame_id;
+    int64_t iteration = transfer.iteration;
     if (number >= slots_.size() && transfers_ != nullptr) {
-      number = transfers_->NumberOfKey(transfer.key);
+      std::string root;
+      const bool in_loop = !transfer.in_loop() &&
+                           RendezvousKey::SplitFrame(transfer.key, &root, &frame_id, &iteration);
+      number = transfers_->NumberOfKey(in_loop ? root : transfer.key);
     }
-    if (number < slots_.size()) {
-      Slot& slot = slots_[number];
-      MutexLock lock(&slot.mu);
-      if (is_aborted_.load(std::memory_order_acquire)) return first_abort_;
-      use(slot.queue);
-      return absl::OkStatus();
-    }
+    if (number < slots_.size() && frame_id == 0) return WithSlot(slots_[number], use);
     MutexLock lock(&named_mu_);
     if (is_aborted_.load(std::memory_order_acquire)) return first_abort_;
-    const auto it = named_.try_emplace(std::string(transfer.key)).first;
-    use(it->second);
-    if (it->second.empty()) named_.erase(it);
+    const auto use_entry = [&](auto& queues, auto&& key) {
+      const auto it = queues.try_emplace(std::forward<decltype(key)>(key)).first;
+      use(it->second);
+      if (it->second.empty()) queues.erase(it);
+    };
+    if (number < slots_.size()) {
+      use_entry(in_loops_, LoopKey(number, frame_id, iteration));
+    } else if (transfer.in_loop()) {
+      use_entry(named_, RendezvousKey::InFrame(transfer.key, frame_id, iteration));
+    } else {
+      use_entry(named_, std::string(transfer.key));
+    }
     return absl::OkStatus();
   }
 
@@ -168,11 +196,14 @@ class LocalRendezvous : public Rendezvous {
       TellWaiters(dropped, first_abort_);
     }
     HashMap<std::string, Queue> dropped;
+    HashMap<LoopKey, Queue> dropped_in_loops;
     {
       MutexLock lock(&named_mu_);
       dropped.swap(named_);
+      dropped_in_loops.swap(in_loops_);
     }
     for (auto& [key, queue] : dropped) TellWaiters(queue, first_abort_);
+    for (auto& [key, queue] : dropped_in_loops) TellWaiters(queue, first_abort_);
   }
 
   static void TellWaiters(Queue& queue, const Status& status) {
@@ -182,8 +213,10 @@ class LocalRendezvous : public Rendezvous {
   const std::shared_ptr<const TransferTable> transfers_;  // may be null
   std::vector<Slot> slots_;                               // by number
 
+  using LoopKey = std::tuple<uint32_t, uint64_t, int64_t>;  // number, frame, iteration
   Mutex named_mu_;
   // An entry goes when its queue is empty.
+  HashMap<LoopKey, Queue> in_loops_ ABSL_GUARDED_BY(named_mu_);
   HashMap<std::string, Queue> named_ ABSL_GUARDED_BY(named_mu_);
 
   const Status ended_ = StepHasEnded();
@@ -245,10 +278,30 @@ std::string RendezvousKey::Make(absl::string_view src_device, uint64_t src_incar
                       dst_device, ";", edge_name, ";", frame_id, ":", iteration);
 }
 
-uint32_t TransferTable::Add(const RendezvousKey& key, const std::string& node) {
-  const uint32_t number = by_key_.try_emplace(key.text, size()).first->second;
-  by_node_[node] = number;
-  return number;
+std::string RendezvousKey::InFrame(absl::string_view root, uint64_t frame_id, int64_t iteration) {
+  return absl::StrCat(absl::StripSuffix(root, kRootFrame), ";", frame_id, ":", iteration);
+}
+
+bool RendezvousKey::SplitFrame(absl::string_view text, std::string* root, uint64_t* frame_id,
+                               int64_t* iteration) {
+  const size_t begin = text.rfind(';');
+  const size_t colon = text.rfind(':');
+  if (begin == absl::string_view::npos || colon == absl::string_view::npos || colon < begin ||
+      !absl::SimpleAtoi(text.substr(begin + 1, colon - begin - 1), frame_id) ||
+      !absl::SimpleAtoi(text.substr(colon + 1), iteration) || *frame_id == 0) {
+    *frame_id = 0;
+    *iteration = 0;
+    return false;
+  }
+  *root = absl::StrCat(text.substr(0, begin), kRootFrame);
+  return true;
+}
+
+uint32_t TransferTable::Add(const RendezvousKey& key, const std::string& node, bool in_loop) {
+  const auto [it, is_new] = by_key_.try_emplace(key.text, size());
+  by_node_[node] = it->second;
+  if (is_new) in_loop_.push_back(in_loop);
+  return it->second;
 }
 
 uint32_t TransferTable::NumberOfKey(absl::string_view key) const {

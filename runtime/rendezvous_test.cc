@@ -67,6 +67,24 @@ TEST(RendezvousKeyTest, OtherTextIsRefused) {
   }
 }
 
+TEST(RendezvousKeyTest, AKeyOfALoopIsThatOfTheRootFrameElsewhere) {
+  const std::string root = Key("e").text;
+  const std::string in_loop = RendezvousKey::InFrame(root, 1496156560211570566ull, 7);
+  EXPECT_EQ(in_loop, RendezvousKey::Make(kWorker, 42, kPs, "e", 1496156560211570566ull, 7));
+  std::string back;
+  uint64_t frame_id = 0;
+  int64_t iteration = 0;
+  EXPECT_TRUE(RendezvousKey::SplitFrame(in_loop, &back, &frame_id, &iteration));
+  EXPECT_EQ(back, root);
+  EXPECT_EQ(frame_id, 1496156560211570566ull);
+  EXPECT_EQ(iteration, 7);
+  for (const std::string& text : {root, std::string(), std::string("a;b"), std::string(";1"),
+                                  std::string("x:0;y"), std::string(";9999999999999999999999:1")}) {
+    EXPECT_FALSE(RendezvousKey::SplitFrame(text, &back, &frame_id, &iteration)) << text;
+    EXPECT_EQ(frame_id, 0u);
+  }
+}
+
 TEST(TransferTableTest, TheTwoEndsOfAnEdgeHaveOneNumber) {
   TransferTable table;
   EXPECT_EQ(table.Add(Key("a"), "send_a"), 0u);
@@ -77,6 +95,8 @@ TEST(TransferTableTest, TheTwoEndsOfAnEdgeHaveOneNumber) {
   EXPECT_EQ(table.NumberOfNode("recv_a"), 0u);
   EXPECT_EQ(table.NumberOfKey(Key("c").text), Transfer::kUnnumbered);
   EXPECT_EQ(table.NumberOfNode("c"), Transfer::kUnnumbered);
+  EXPECT_FALSE(table.IsInLoop(1));
+  EXPECT_TRUE(table.IsInLoop(table.Add(Key("d"), "send_d", /*in_loop=*/true)));
 }
 
 // With keys that are names alone, and with keys that have numbers.
@@ -104,6 +124,44 @@ TEST_P(RendezvousTest, ValueWaitsForItsReceiver) {
   ASSERT_OK_AND_ASSIGN(const Tensor got, rendezvous->Recv(Key("a"), &is_dead));
   EXPECT_EQ(Value(got), 7);
   EXPECT_FALSE(is_dead);
+}
+
+// By number where there is one, by key from outside: both find the tensor of this very iteration.
+TEST_P(RendezvousTest, InALoopTensorsMeetByFrameAndIteration) {
+  const auto rendezvous = Make();
+  const std::string root = Key("a").text;
+  const uint32_t number = GetParam() ? 0 : Transfer::kUnnumbered;
+  const auto send = [&](uint64_t frame, int64_t iteration, int32_t value) {
+    EXPECT_OK(rendezvous->Send(Transfer(number, root, frame, iteration),
+                               Tensor::Scalar<int32_t>(value), false));
+  };
+  std::vector<int> got;
+  rendezvous->RecvAsync(Transfer(number, root, 5, 1),
+                        [&](const Status& status, Tensor value, bool) {
+                          EXPECT_OK(status);
+                          got.push_back(Value(value));
+                        });
+  send(5, 0, 50);
+  send(6, 1, 61);
+  ASSERT_OK(rendezvous->Send(Key("a"), Tensor::Scalar<int32_t>(0), false));
+  EXPECT_TRUE(got.empty());
+  send(5, 1, 51);
+  EXPECT_EQ(got, std::vector<int>{51});
+  const std::string text = RendezvousKey::InFrame(root, 6, 1);
+  ASSERT_OK_AND_ASSIGN(const RendezvousKey key, RendezvousKey::Parse(text));
+  ASSERT_OK_AND_ASSIGN(Tensor value, rendezvous->Recv(key, nullptr));
+  EXPECT_EQ(Value(value), 61);
+  ASSERT_OK_AND_ASSIGN(value, rendezvous->Recv(Transfer(number, root, 5, 0), nullptr));
+  EXPECT_EQ(Value(value), 50);
+  ASSERT_OK_AND_ASSIGN(value, rendezvous->Recv(Key("a"), nullptr));
+  EXPECT_EQ(Value(value), 0);
+  Status ended;
+  rendezvous->RecvAsync(Transfer(number, root, 5, 2),
+                        [&](const Status& status, Tensor, bool) { ended = status; });
+  rendezvous->StartAbort(absl::AbortedError("over"));
+  EXPECT_STATUS(ended, absl::StatusCode::kAborted, "over");
+  EXPECT_STATUS(rendezvous->Send(Transfer(number, root, 5, 3), Tensor(), true),
+                absl::StatusCode::kAborted, "over");
 }
 
 TEST_P(RendezvousTest, ReceiverWaitsForItsValue) {

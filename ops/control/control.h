@@ -2,8 +2,8 @@
 #ifndef MILLRACE_OPS_CONTROL_CONTROL_H_
 #define MILLRACE_OPS_CONTROL_CONTROL_H_
 
-// The builders of this drawer: the order of nodes: Switch, Merge, assertions, queues; what loops keep
-// tensors in: tensor arrays, lists, stacks.
+// The builders of this drawer: the order of nodes: branches, loops, assertions, queues; what loops
+// keep tensors in: tensor arrays, lists, stacks.
 
 #include "ops/control/asserts.h"       // IWYU pragma: export
 #include "ops/control/control_flow.h"  // IWYU pragma: export

@@ -98,6 +98,49 @@ const OpRegistration kRefMerge =
         .NotDifferentiable()
         .With(KernelFor<MergeKernel>());
 
+// --- Loops ---------------------------------------------------------------------------------------
+
+// What takes a value from one iteration to another passes it on: the engine knows where to.
+Status PassedOnShape(InferenceContext* c) {
+  ForwardInputToOutput(c, 0, 0);
+  return absl::OkStatus();
+}
+
+constexpr char kEnterAttrs[] =
+    "T: type; frame_name: string; is_constant: bool = false; parallel_iterations: int = 10";
+const OpRegistration kEnter = OpSpec("Enter", "data: T -> output: T", kEnterAttrs)
+                                  .Shape(PassedOnShape)
+                                  .NotDifferentiable()
+                                  .With(KernelFor<PassInputKernel>());
+const OpRegistration kRefEnter = OpSpec("RefEnter", "data: Ref(T) -> output: Ref(T)", kEnterAttrs)
+                                     .Shape(PassedOnShape)
+                                     .NotDifferentiable()
+                                     .With(KernelFor<PassInputKernel>());
+
+const OpRegistration kExit = OpSpec("Exit", "data: T -> output: T", "T: type")
+                                 .Shape(PassedOnShape)
+                                 .NotDifferentiable()
+                                 .With(KernelFor<PassInputKernel>());
+const OpRegistration kRefExit = OpSpec("RefExit", "data: Ref(T) -> output: Ref(T)", "T: type")
+                                    .Shape(PassedOnShape)
+                                    .NotDifferentiable()
+                                    .With(KernelFor<PassInputKernel>());
+
+const OpRegistration kNextIteration = OpSpec("NextIteration", "data: T -> output: T", "T: type")
+                                          .Shape(PassedOnShape)
+                                          .NotDifferentiable()
+                                          .With(KernelFor<PassInputKernel>());
+const OpRegistration kRefNextIteration =
+    OpSpec("RefNextIteration", "data: Ref(T) -> output: Ref(T)", "T: type")
+        .Shape(PassedOnShape)
+        .NotDifferentiable()
+        .With(KernelFor<PassInputKernel>());
+
+const OpRegistration kLoopCond = OpSpec("LoopCond", "input: bool -> output: bool")
+                                     .Shape(PassedOnShape)
+                                     .NotDifferentiable()
+                                     .With(KernelFor<PassInputKernel>());
+
 // --- ControlTrigger ------------------------------------------------------------------------------
 
 class ControlTriggerKernel : public Kernel {

@@ -16,21 +16,6 @@ namespace {
 // How far ahead a node is fetched from memory.
 constexpr int kPrefetchedNodes = 16;
 
-// Puts a value into an empty slot. (What is empty owns nothing: it needs no destruction.)
-template <typename Value>
-inline void Place(EdgeValue& slot, Value&& value) {
-  std::construct_at(&slot, std::forward<Value>(value));
-}
-
-// Along an edge: moved when the edge is the last reader's.
-inline void PlaceAlong(const Plan::Edge& edge, EdgeValue& slot, EdgeValue* value) {
-  if ((edge.flags & Plan::kMoves) != 0) {
-    Place(slot, std::move(*value));
-  } else {
-    Place(slot, static_cast<const EdgeValue&>(*value));
-  }
-}
-
 }  // namespace
 
 // --- Edges ---------------------------------------------------------------------------------------
@@ -46,23 +31,8 @@ void FlatStep::PushReady(Lane& lane, uint32_t entry, bool measured) {
 
 template <bool kSolo>
 void FlatStep::ArriveSpecial(Lane& lane, const Plan::Edge& edge, EdgeValue* value, bool dead) {
-  uint32_t ready = kNoEntry;
-  if ((edge.flags & Plan::kToMerge) != 0) {
-    const uint32_t num_inputs = nodes_[edge.dst].num_inputs;
-    if (value == nullptr) {
-      ready = block_.pending.ArriveControlAtMerge<kSolo>(edge.dst, num_inputs);
-    } else if (dead) {
-      ready = block_.pending.ArriveDeadAtMerge<kSolo>(edge.dst, num_inputs);
-    } else if (block_.pending.TakeMerge<kSolo>(edge.dst)) {
-      PlaceAlong(edge, block_.slots[edge.slot], value);
-      ready = block_.pending.ArriveLiveAtMerge<kSolo>(edge.dst);
-    }
-  } else {
-    if (value != nullptr && !dead) PlaceAlong(edge, block_.slots[edge.slot], value);
-    const bool passes = dead && (edge.flags & Plan::kToTrigger) == 0;
-    const uint32_t word = block_.pending.Arrive<kSolo>(edge.dst, passes);
-    if (PendingWords::IsReady(word)) ready = edge.dst | word;
-  }
+  const uint32_t ready = block_.ArriveSpecial<kSolo>(edge, edge.dst, edge.slot,
+                                                     nodes_[edge.dst].num_inputs, value, dead);
   if (ready != kNoEntry) PushReady(lane, ready, (edge.flags & Plan::kToMeasured) != 0);
 }
 
@@ -123,7 +93,7 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline void FlatStep::RunEntry(Loop& loop, uint32_t
     return RunOther(loop, node, (entry & kDeadEntry) != 0);
   }
   EdgeValue* const outputs = loop.runner.outputs();
-  if (ABSL_PREDICT_TRUE(loop.runner.Run(node, block_.inputs(node), /*dead=*/false))) {
+  if (ABSL_PREDICT_TRUE(loop.runner.Run(node, InputsOf(node), /*dead=*/false))) {
     Propagate(loop.lane, node, outputs, /*dead=*/false);
   } else {
     life_.FailNode(plan_, node, loop.runner.error());
@@ -131,7 +101,7 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline void FlatStep::RunEntry(Loop& loop, uint32_t
 }
 
 void FlatStep::RunOther(Loop& loop, const Plan::Node& node, bool dead) {
-  EdgeValue* const inputs = block_.inputs(node);
+  EdgeValue* const inputs = InputsOf(node);
   if (dead && (node.flags & Plan::kRunsWhenDead) == 0) {
     Reset(inputs, node.num_inputs);
     Propagate(loop.lane, node, loop.runner.outputs(), /*dead=*/true);
@@ -141,9 +111,9 @@ void FlatStep::RunOther(Loop& loop, const Plan::Node& node, bool dead) {
   const auto index = static_cast<uint32_t>(&node - nodes_);
   const bool busy = !life_.solo() && (node.flags & Plan::kMayBeExpensive) != 0 &&
                     engine_->costs().IsExpensive(index);
-  if (busy) busy_.fetch_add(1, std::memory_order_relaxed);
+  if (busy) crew_.BeginBusy();
   const bool ok = loop.runner.Run(node, inputs, dead);
-  if (busy) busy_.fetch_sub(1, std::memory_order_relaxed);
+  if (busy) crew_.EndBusy();
   if (ok) {
     Propagate(loop.lane, node, loop.runner.outputs(), dead);
   } else {
@@ -193,7 +163,7 @@ void FlatStep::Work(Loop& loop) noexcept {
 }
 
 bool FlatStep::WorkFromRoots() noexcept {
-  Loop loop(runs_, host_outputs_.get(), uses_);
+  Loop loop(*this, host_outputs_.get());
   const absl::Span<const uint32_t> roots = plan_.roots();
   // What comes from elsewhere is asked for before anything else is done.
   for (uint32_t i = 0; i < plan_.num_root_recvs() && !life_.Stopped(); ++i) {
@@ -207,7 +177,7 @@ bool FlatStep::WorkFromRoots() noexcept {
 }
 
 bool FlatStep::WorkAsHost() noexcept {
-  Loop loop(runs_, host_outputs_.get(), uses_);
+  Loop loop(*this, host_outputs_.get());
   Work(loop);
   return life_.DropLoop();
 }

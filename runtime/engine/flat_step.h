@@ -10,16 +10,14 @@
 // are in flat_step_end.cc.
 //
 // Parts (step_life.h): every loop is one and every asynchronous kernel that has not finished;
-// whoever drops the last ends the step. Nodes on the shared stack need none: the loop that pushed
-// them looks there again before it leaves, and who pushes without being a loop makes sure that
-// there is one.
+// whoever drops the last ends the step. Nodes on the shared stack need none: loop_crew.h sees to
+// them.
 //
 // Threads: Begin and WorkFromRoots on the thread that runs the step, the rest on any loop's.
 // Lifetime: made and kept by the FlatEngine, an abandoned one by its kernels; the context outlives
 // the step.
 // Failure: the first error is the step's; no kernel is started after it (see executor.h).
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -28,17 +26,17 @@
 
 #include "runtime/engine/flat_engine.h"
 #include "runtime/engine/kernel_runner.h"
+#include "runtime/engine/loop_crew.h"
 #include "runtime/engine/ready_list.h"
 #include "runtime/engine/state_block.h"
 #include "runtime/engine/step.h"
-#include "runtime/engine/step_host.h"
 #include "runtime/engine/step_life.h"
 #include "runtime/kernel.h"
 #include "runtime/plan.h"
 
 namespace millrace {
 
-class FlatStep final : public Step {
+class FlatStep final : public Step, private LoopCrew::Job {
  public:
   explicit FlatStep(FlatEngine* engine);
   ~FlatStep() override;
@@ -57,7 +55,9 @@ class FlatStep final : public Step {
  private:
   // What one loop works with.
   struct Loop {
-    Loop(const KernelRuns& runs, EdgeValue* outputs, uint32_t tick) : runner(runs, outputs, tick) {}
+    Loop(const FlatStep& step, EdgeValue* outputs) : runner(step.runs_, outputs, step.uses_) {
+      runner.SetPlace(step.place_);
+    }
     Lane lane;
     KernelRunner runner;
   };
@@ -103,18 +103,13 @@ class FlatStep final : public Step {
 
   // By a loop that has more to do than it should keep to itself.
   void Publish(const ReadyChain& chain);
-  // By a holder of an active part: one loop more, of the host thread or of an arena thread.
-  void RequestLoop(bool expensive);
-  void ArenaTask();
-  EdgeValue* TakeOutputs();
-  void GiveOutputsBack(EdgeValue* outputs);
+  void WorkWith(EdgeValue* outputs) noexcept override;
+  bool IsShared() const override { return !shared_.IsEmpty(); }
 
   // --- Asynchronous kernels (flat_step_async.cc)
 
   void StartAsync(Loop& loop, const Plan::Node& node, bool dead);
   // Takes up what a kernel has answered; nodes that became ready go into `lane`.
-  // The step has ended: its host or StepEnd is told.
-  void Finish();
   void FinishAsync(Lane& lane, AsyncRun* run) noexcept;
   void PropagateAsync(Lane& lane, const AsyncRun& run);
 
@@ -126,27 +121,25 @@ class FlatStep final : public Step {
   const Plan& plan_;
   const Plan::Node* const nodes_;
   const Plan::Edge* const edges_;
+  EdgeValue* InputsOf(const Plan::Node& node) { return block_.slots.data() + node.first_input; }
+
   StateBlock block_;
   const std::unique_ptr<EdgeValue[]> host_outputs_;
   uint32_t uses_ = 0;  // shifts which nodes are sampled
 
   // Of this step.
   KernelRuns runs_;
+  RunPlace place_;
   std::vector<int64_t> scheduled_ns_;  // by node, when traced; written by who makes it ready
-  int num_threads_ = 1;
-  uint32_t other_flags_ = 0;    // of nodes for RunOther
-  uint32_t special_edges_ = 0;  // flags of edges for ArriveSpecial
+  uint32_t other_flags_ = 0;           // of nodes for RunOther
+  uint32_t special_edges_ = 0;         // flags of edges for ArriveSpecial
   StepLife life_;
+
+  LoopCrew crew_;
 
   // Below: written by several threads.
   alignas(64) SharedStack shared_;
-  std::atomic<int> loops_{1};           // seq_cst: see RequestLoop
-  std::atomic<int> busy_{0};            // loops inside an expensive kernel; relaxed: a hint
   std::atomic<uint64_t> nodes_run_{0};  // relaxed: ordered by the parts
-  // Outputs for loops of arena threads, empty, kept from step to step. Release by who puts them in,
-  // acquire by who takes them out.
-  static constexpr size_t kKeptOutputs = 8;
-  std::array<std::atomic<EdgeValue*>, kKeptOutputs> outputs_ = {};
 };
 
 }  // namespace millrace

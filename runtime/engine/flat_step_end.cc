@@ -10,7 +10,6 @@
 #include "runtime/engine/flat_step.h"
 #include "runtime/engine/state_block.h"
 #include "runtime/engine/step.h"
-#include "runtime/engine/step_host.h"
 #include "runtime/kernel.h"
 #include "runtime/plan.h"
 
@@ -21,14 +20,13 @@ FlatStep::FlatStep(FlatEngine* engine)
       plan_(engine->plan()),
       nodes_(plan_.nodes().data()),
       edges_(plan_.edges().data()),
-      block_(plan_),
-      host_outputs_(std::make_unique<EdgeValue[]>(plan_.max_outputs())) {
+      block_(plan_, plan_.frames()[0]),
+      host_outputs_(std::make_unique<EdgeValue[]>(plan_.max_outputs())),
+      crew_(engine, &life_, this, this, plan_.max_outputs()) {
   for (AsyncRun& run : block_.async) run.step = this;
 }
 
-FlatStep::~FlatStep() {
-  for (std::atomic<EdgeValue*>& place : outputs_) delete[] place.load(std::memory_order_acquire);
-}
+FlatStep::~FlatStep() = default;
 
 void FlatStep::Begin(const StepStart& start) {
   if (start.stats != nullptr) {
@@ -36,19 +34,17 @@ void FlatStep::Begin(const StepStart& start) {
   }
   block_.pending.Reset(plan_.initial_pending());
   ++uses_;
-  num_threads_ = start.context->arena->num_threads();
+  crew_.Begin(start.context->arena);
   runs_ = {.plan = &plan_,
            .context = start.context,
            .costs = &engine_->costs(),
            .stats = start.stats,
-           .scheduled_ns = scheduled_ns_.data(),
-           .parallel = num_threads_ > 1};
+           .parallel = crew_.num_threads() > 1};
+  place_ = {.first_node = nodes_, .scheduled_ns = scheduled_ns_.data()};
   other_flags_ = Plan::kAsync | (runs_.parallel ? Plan::kMayBeExpensive : 0u);
   special_edges_ = Plan::kToMerge | Plan::kToTrigger | (runs_.parallel ? Plan::kToMeasured : 0u) |
                    (runs_.stats != nullptr ? Plan::kEveryEdge : 0u);
   shared_.Clear();
-  loops_.store(1, std::memory_order_relaxed);
-  busy_.store(0, std::memory_order_relaxed);
   nodes_run_.store(0, std::memory_order_relaxed);
   life_.Begin(start);
 }
@@ -66,15 +62,9 @@ Status FlatStep::TakeResult() {
   return status;
 }
 
-void FlatStep::Finish() {
-  if (StepHost* const host = life_.host()) return host->StepEnded();
-  life_.end()->StepEnded(this);
-}
-
 void FlatStep::AppendSilentKernels(std::vector<std::string>* names) const {
   for (const AsyncRun& run : block_.async) {
-    const int phase = run.phase.load(std::memory_order_acquire);
-    if (phase != AsyncRun::kStarted && phase != AsyncRun::kReturned) continue;
+    if (!run.IsSilent()) continue;
     names->push_back(plan_.WaitLabel(plan_.nodes()[run.node], life_.context()->rendezvous.get()));
   }
 }

@@ -66,6 +66,47 @@ Status KernelRuns::CheckOutputs(const Plan::Node& node, const EdgeValue* outputs
   return absl::OkStatus();
 }
 
+Status KernelRuns::CheckAnswer(const Plan::Node& node, const RunPlace& place, EdgeValue* inputs,
+                               AsyncRun* run, Status status) const noexcept {
+  try {
+    if (stats != nullptr) run->times.op_end = absl::GetCurrentTimeNanos();
+    if (status.ok()) status = CheckOutputs(node, run->outputs);
+    Reset(inputs, node.num_inputs);
+    if (status.ok() && stats != nullptr) {
+      run->times.end = absl::GetCurrentTimeNanos();
+      RecordNode(*plan, node, place, run->times, run->outputs, stats);
+    }
+  } catch (...) {
+    status = StatusOfException();
+  }
+  if (!status.ok()) Reset(run->outputs, node.num_outputs);
+  return status;
+}
+
+bool KernelRunner::Prepare(const Plan::Node& node, EdgeValue* inputs, bool dead, AsyncRun* run) {
+  current_ = &node;
+  run->dead = dead;
+  if (runs_.stats != nullptr) {
+    run->times.scheduled = place_.scheduled_ns[&node - place_.first_node];
+    run->times.start = run->times.op_start = absl::GetCurrentTimeNanos();
+  }
+  if ((node.flags & Plan::kRefInputs) != 0) {
+    error_ = runs_.ReadReferences(node, inputs);
+    if (!error_.ok()) return false;
+  }
+  run->frame = {.step = runs_.context,
+                .node_name = node.name,
+                .inputs = inputs,
+                .outputs = run->outputs,
+                .output_types = output_types_ + node.first_output,
+                .num_inputs = node.num_inputs,
+                .num_outputs = node.num_outputs,
+                .is_input_dead = dead,
+                .frame_id = place_.frame_id,
+                .iteration = place_.iteration};
+  return true;
+}
+
 bool KernelRunner::Settle(const Plan::Node& node, const Status& status) {
   error_ = status.ok() ? runs_.CheckOutputs(node, frame_.outputs) : status;
   Reset(frame_.inputs, node.num_inputs);
@@ -92,7 +133,7 @@ bool KernelRunner::RunSpecial(const Plan::Node& node, EdgeValue* inputs, bool de
   NodeTimes times;
   const bool traced = runs_.stats != nullptr;
   if (traced) {
-    times.scheduled = runs_.scheduled_ns[&node - runs_.plan->nodes().data()];
+    times.scheduled = place_.scheduled_ns[&node - place_.first_node];
     times.start = absl::GetCurrentTimeNanos();
   }
   if ((node.flags & Plan::kRefInputs) != 0) {
@@ -114,7 +155,7 @@ bool KernelRunner::RunSpecial(const Plan::Node& node, EdgeValue* inputs, bool de
   }
   if (traced) {
     times.end = absl::GetCurrentTimeNanos();
-    RecordNode(*runs_.plan, node, times, frame_.outputs, runs_.stats);
+    RecordNode(*runs_.plan, node, place_, times, frame_.outputs, runs_.stats);
   }
   return true;
 }

@@ -17,11 +17,13 @@
 #include <x86intrin.h>
 
 #include <cstdint>
+#include <string>
 
 #include "absl/base/attributes.h"
 #include "absl/base/optimization.h"
 #include "absl/time/clock.h"
 #include "core/status.h"
+#include "runtime/engine/async_run.h"
 #include "runtime/engine/node_costs.h"
 #include "runtime/kernel.h"
 #include "runtime/plan.h"
@@ -43,27 +45,29 @@ inline bool IsEmpty(const EdgeValue& v) { return !v.has_value() && !v.buffer(); 
 // A kernel that throws has failed like one that returns an error. In a handler.
 Status StatusOfException();
 
+// Where the nodes are that a runner runs: outside of loops, or in an iteration of one.
+struct RunPlace {
+  const Plan::Node* first_node = nullptr;
+  const int64_t* scheduled_ns = nullptr;  // of first_node and those after it, when traced
+  const std::string* loop = nullptr;      // its name; null outside of loops
+  uint64_t frame_id = 0;
+  int64_t iteration = 0;
+};
+
 // What the runs of a step's kernels have in common.
 struct KernelRuns {
   const Plan* plan = nullptr;
   const StepContext* context = nullptr;
   NodeCosts* costs = nullptr;
-  StepStatsCollector* stats = nullptr;    // null: not traced
-  const int64_t* scheduled_ns = nullptr;  // by node, when traced
-  bool parallel = false;                  // more than one thread: kernels are measured
+  StepStatsCollector* stats = nullptr;  // null: not traced
+  bool parallel = false;                // more than one thread: kernels are measured
 
-  // What asynchronous kernels need of a runner, one by one.
   Status ReadReferences(const Plan::Node& node, EdgeValue* inputs) const;
   Status CheckOutputs(const Plan::Node& node, const EdgeValue* outputs) const;
-  KernelFrame FrameOf(const Plan::Node& node, EdgeValue* inputs, EdgeValue* outputs) const {
-    return {.step = context,
-            .node_name = node.name,
-            .inputs = inputs,
-            .outputs = outputs,
-            .output_types = plan->output_types(node).data(),
-            .num_inputs = node.num_inputs,
-            .num_outputs = node.num_outputs};
-  }
+  // Of an asynchronous kernel that has answered `status`: the outputs are checked, the inputs
+  // emptied. OK: the run's outputs are to be handed on; else they are empty.
+  Status CheckAnswer(const Plan::Node& node, const RunPlace& place, EdgeValue* inputs,
+                     AsyncRun* run, Status status) const noexcept;
 };
 
 class KernelRunner {
@@ -82,6 +86,12 @@ class KernelRunner {
   KernelRunner& operator=(const KernelRunner&) = delete;
 
   EdgeValue* outputs() const { return frame_.outputs; }
+  // Where the next nodes are.
+  void SetPlace(const RunPlace& place) {
+    place_ = place;
+    frame_.frame_id = place.frame_id;
+    frame_.iteration = place.iteration;
+  }
 
   // Runs a synchronous kernel. True: outputs() are the node's, for the caller to hand on and leave
   // empty. False: error() says why, and outputs() are empty. The inputs are empty either way,
@@ -105,12 +115,12 @@ class KernelRunner {
   }
   const Status& error() const { return error_; }
 
+  // Makes the run of an asynchronous kernel ready for its call. False: error() says why not.
+  bool Prepare(const Plan::Node& node, EdgeValue* inputs, bool dead, AsyncRun* run);
+
   // In a handler around calls of Run: the status of what was thrown, and where. Leaves the outputs
   // empty, not the inputs.
   const Plan::Node& Caught();
-
-  // The node that Caught names; Run sets it by itself.
-  void SetCurrent(const Plan::Node& node) { current_ = &node; }
 
  private:
   bool OutputsAreOfTheirTypes(const Plan::Node& node) const {
@@ -126,6 +136,7 @@ class KernelRunner {
   bool Settle(const Plan::Node& node, const Status& status);
 
   const KernelRuns& runs_;
+  RunPlace place_;
   const uint32_t special_flags_;
   const DType* const output_types_;
   uint32_t tick_;  // counts measurable nodes, for sampling

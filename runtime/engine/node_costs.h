@@ -26,6 +26,11 @@ class NodeCosts {
  public:
   // Cycles above which another thread is worth waking (4 to 46 us, measured).
   static constexpr uint32_t kExpensiveCycles = 25'000;
+  // Kept by a lane, and taken from the shared stack at once: what is about worth a wake-up.
+  static constexpr uint64_t kBatchCycles = kExpensiveCycles;
+  // A node below that is never moved by itself: fetching its inputs from another core costs as
+  // much.
+  static constexpr uint64_t kMovableCycles = 2'000;
   // A power of two.
   static constexpr uint32_t kSampleEvery = 16;
   // Of the runs of cheap nodes, by a count of them.

@@ -8,7 +8,7 @@
 // node that became ready by it, else kNoEntry; Arrive returns the word. A node becomes ready once:
 //   ordinary node  when all edges have arrived; dead if one of them was
 //   Merge          when all control edges and a live input have arrived; dead when all of its
-//                  inputs are
+//                  inputs are, or the one from an Enter: what comes by NextIteration never comes
 // With kSolo the caller is the only thread of the step, and nothing is read-modify-write.
 //
 // Threads: without kSolo any; what was written before an edge arrives is visible to whoever gets
@@ -75,7 +75,7 @@ class PendingWords {
         });
     if ((word & Plan::kMergeControlMask) != 0) return kNoEntry;
     if ((word & Plan::kMergeNoLive) == 0) return node;
-    return AllDead(word, num_inputs) ? (node | kDeadEntry) : kNoEntry;
+    return DeadInputs(word) >= num_inputs ? (node | kDeadEntry) : kNoEntry;
   }
 
   // A dead input of a Merge. One that comes after the live one does not start it again.
@@ -86,9 +86,22 @@ class PendingWords {
         [](std::atomic<uint32_t>& w) {
           return w.fetch_add(Plan::kMergeOneDead, std::memory_order_acq_rel);
         });
+    // A dead Enter has made it ready before, or its last control edge will.
     const bool ready = (word & Plan::kMergeControlMask) == 0 && (word & Plan::kMergeNoLive) != 0 &&
-                       AllDead(word, num_inputs);
+                       DeadInputs(word) == num_inputs;
     return ready ? (node | kDeadEntry) : kNoEntry;
+  }
+
+  // A dead input from an Enter: from now on no other input counts.
+  template <bool kSolo>
+  uint32_t ArriveDeadEnterAtMerge(uint32_t node) {
+    if (!TakeMerge<kSolo>(node)) return kNoEntry;
+    const uint32_t word = Change<kSolo>(
+        node, [](uint32_t w) { return w | Plan::kMergeDeadEnter; },
+        [](std::atomic<uint32_t>& w) {
+          return w.fetch_or(Plan::kMergeDeadEnter, std::memory_order_acq_rel);
+        });
+    return (word & Plan::kMergeControlMask) == 0 ? (node | kDeadEntry) : kNoEntry;
   }
 
   // A live input of a Merge comes in two halves: who takes the Merge (the first) puts its value in
@@ -122,8 +135,9 @@ class PendingWords {
     pending.store(word, std::memory_order_relaxed);
     return word;
   }
-  static bool AllDead(uint32_t word, uint32_t num_inputs) {
-    return ((word >> Plan::kMergeDeadShift) & Plan::kMergeDeadMask) == num_inputs;
+  // More than any Merge has when an Enter is dead.
+  static uint32_t DeadInputs(uint32_t word) {
+    return (word >> Plan::kMergeDeadShift) & Plan::kMergeDeadMask;
   }
 
   // Release when an edge arrives, acquire by the one that makes the node ready.

@@ -2,9 +2,10 @@
 #ifndef MILLRACE_RUNTIME_ENGINE_STATE_BLOCK_H_
 #define MILLRACE_RUNTIME_ENGINE_STATE_BLOCK_H_
 
-// StateBlock: all that changes while the nodes of a plan run once: their input slots, what they
+// StateBlock: all that changes while the nodes of a frame run once: their input slots, what they
 // wait for, the links of ready lists, and the runs of asynchronous kernels. A step of a plan
-// without frames is one block.
+// without frames is one block, an iteration of a loop has one. Nodes and slots have the numbers of
+// the plan less those of the frame's first.
 //
 // Invariant: between uses all slots and outputs are empty and no kernel is under way.
 //
@@ -12,68 +13,65 @@
 // node's run. Lifetime: the plan outlives it.
 // Failure: only the constructor takes memory (std::bad_alloc).
 
-#include <atomic>
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
-#include "core/status.h"
+#include "absl/types/span.h"
+#include "runtime/engine/async_run.h"
 #include "runtime/engine/kernel_runner.h"
 #include "runtime/engine/pending_words.h"
 #include "runtime/engine/ready_list.h"
-#include "runtime/engine/step.h"
 #include "runtime/kernel.h"
 #include "runtime/plan.h"
-#include "runtime/step_stats.h"
 
 namespace millrace {
 
-// The run of an asynchronous kernel.
-//
-//   kIdle ─> kStarted ─> kReturned ─> kIdle   the kernel answers after ComputeAsync has returned
-//                └─────> kAnswered ─> kIdle   ... before that
-// From kStarted on by the loop that called and the thread that answers, whichever comes first; who
-// comes second goes on with what the kernel has made.
-struct AsyncRun {
-  enum Phase : int { kIdle, kStarted, kReturned, kAnswered };
+// Puts a value into an empty slot. (What is empty owns nothing: it needs no destruction.)
+template <typename Value>
+inline void Place(EdgeValue& slot, Value&& value) {
+  std::construct_at(&slot, std::forward<Value>(value));
+}
 
-  Step* step = nullptr;
-  uint32_t node = 0;
-  bool dead = false;
-  EdgeValue* outputs = nullptr;
-  KernelFrame frame;
-  KernelContext context{&frame};
-  Status status;  // what the kernel answered
-  Status thrown;  // what ComputeAsync threw
-  NodeTimes times;
-  // acq_rel where both may meet.
-  std::atomic<int> phase{kIdle};
-};
+// Along an edge: moved when the edge is the last reader's.
+inline void PlaceAlong(const Plan::Edge& edge, EdgeValue& slot, EdgeValue* value) {
+  if ((edge.flags & Plan::kMoves) != 0) {
+    Place(slot, std::move(*value));
+  } else {
+    Place(slot, static_cast<const EdgeValue&>(*value));
+  }
+}
 
 struct StateBlock {
-  explicit StateBlock(const Plan& plan)
-      : pending(plan.nodes().size()),
-        links(plan.nodes().size()),
-        slots(plan.num_slots()),
-        async(plan.num_async()) {
+  StateBlock(const Plan& plan, const Plan::Frame& frame)
+      : first_slot(frame.first_slot),
+        pending(frame.num_nodes),
+        links(frame.num_nodes),
+        slots(frame.num_slots),
+        async(frame.num_async) {
+    const absl::Span<const Plan::Node> nodes =
+        plan.nodes().subspan(frame.first_node, frame.num_nodes);
     size_t num_outputs = 0;
-    for (const Plan::Node& node : plan.nodes()) {
+    for (const Plan::Node& node : nodes) {
       if (node.async != nullptr) num_outputs += node.num_outputs;
     }
     async_outputs = std::vector<EdgeValue>(num_outputs);
     EdgeValue* outputs = async_outputs.data();
-    for (uint32_t i = 0; i < plan.nodes().size(); ++i) {
-      const Plan::Node& node = plan.nodes()[i];
-      if (node.async == nullptr) continue;
-      AsyncRun& run = async[node.async_index];
+    for (uint32_t i = 0; i < frame.num_nodes; ++i) {
+      if (nodes[i].async == nullptr) continue;
+      AsyncRun& run = async[nodes[i].async_index - frame.first_async];
       run.node = i;
       run.outputs = outputs;
-      outputs += node.num_outputs;
+      outputs += nodes[i].num_outputs;
     }
   }
   StateBlock(const StateBlock&) = delete;
   StateBlock& operator=(const StateBlock&) = delete;
 
-  EdgeValue* inputs(const Plan::Node& node) { return slots.data() + node.first_input; }
+  EdgeValue* inputs(const Plan::Node& node) {
+    return slots.data() + (node.first_input - first_slot);
+  }
 
   // What was on its way to nodes that did not run, or came from kernels that failed.
   void Empty() {
@@ -85,6 +83,25 @@ struct StateBlock {
     }
   }
 
+  // An edge to a Merge or trigger: the entry (ready_list.h) of the node if it became ready. `dst`
+  // and `slot` are the edge's here, `value` is null for a control edge.
+  template <bool kSolo>
+  uint32_t ArriveSpecial(const Plan::Edge& edge, uint32_t dst, uint32_t slot, uint32_t num_inputs,
+                         EdgeValue* value, bool dead) {
+    if ((edge.flags & Plan::kToMerge) != 0) {
+      if (value == nullptr) return pending.ArriveControlAtMerge<kSolo>(dst, num_inputs);
+      if (dead) return pending.ArriveDeadAtMerge<kSolo>(dst, num_inputs);
+      if (!pending.TakeMerge<kSolo>(dst)) return kNoEntry;
+      PlaceAlong(edge, slots[slot], value);
+      return pending.ArriveLiveAtMerge<kSolo>(dst);
+    }
+    if (value != nullptr && !dead) PlaceAlong(edge, slots[slot], value);
+    const bool passes = dead && (edge.flags & Plan::kToTrigger) == 0;
+    const uint32_t word = pending.Arrive<kSolo>(dst, passes);
+    return PendingWords::IsReady(word) ? dst | word : kNoEntry;
+  }
+
+  const uint32_t first_slot;
   PendingWords pending;
   ReadyLinks links;
   std::vector<EdgeValue> slots;

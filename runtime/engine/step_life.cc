@@ -84,6 +84,11 @@ bool StepLife::TryOrphan() {
   return true;
 }
 
+void StepLife::TellEnded(Step* step) {
+  if (host_ != nullptr) return host_->StepEnded();
+  end_->StepEnded(step);
+}
+
 void StepLife::Fail(const Status& error) noexcept {
   Status status = error;
   // An effect of the cancellation, not a cause of its own.

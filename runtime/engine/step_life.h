@@ -66,6 +66,8 @@ class StepLife {
   }
   // By the only part.
   void EnterSolo() { solo_ = true; }
+  // Whether the caller's active part is the only one. Acquire: what others did is visible then.
+  bool IsOnlyPart() const { return parts_.load(std::memory_order_acquire) == kActive; }
 
   void AddLoop() { parts_.fetch_add(kActive, std::memory_order_relaxed); }
   // True: the step has ended and the caller has to see to it.
@@ -88,6 +90,8 @@ class StepLife {
   }
   // True: only silent kernels are left, and the step is theirs from now on.
   [[nodiscard]] bool TryOrphan();
+  // By who has dropped the last part, unless that is the host: its host or StepEnd is told.
+  void TellEnded(Step* step);
 
   // --- Errors
 

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <map>
 
+#include "absl/strings/str_cat.h"
 #include "core/mutex.h"
 #include "core/status.h"
 #include "graph/attr.h"
@@ -301,6 +302,41 @@ Node* TestGraph::Probe(absl::string_view name, const std::vector<In>& inputs, in
 Node* TestGraph::ProbeAsync(absl::string_view name, const std::vector<In>& inputs, int outputs,
                             absl::string_view hook, const std::vector<Node*>& controls) {
   return Add("TestProbeAsync", name, inputs, ProbeAttrs(inputs.size(), outputs, hook), controls);
+}
+
+namespace {
+std::pair<std::string, tensorflow::AttrValue> TypeOf(const TestGraph::In& input) {
+  return {"T", AttrOf(input.node->output_type(input.output))};
+}
+}  // namespace
+
+Node* TestGraph::Enter(absl::string_view name, In input, absl::string_view frame, bool is_constant,
+                       int64_t parallel_iterations) {
+  return Add("Enter", name, {input},
+             {TypeOf(input),
+              {"frame_name", AttrOf(frame)},
+              {"is_constant", AttrOf(is_constant)},
+              {"parallel_iterations", AttrOf(parallel_iterations)}});
+}
+
+Node* TestGraph::LoopMerge(absl::string_view name, In enter, const std::vector<Node*>& controls) {
+  return Merge(name, {enter, enter}, controls);
+}
+
+Node* TestGraph::Close(Node* merge, In back) {
+  Node* const next =
+      Add("NextIteration", absl::StrCat(merge->name(), "/next"), {back}, {TypeOf(back)});
+  const Status updated = graph_.UpdateInput(merge, 1, next, 0);
+  if (!updated.ok()) Die(updated);
+  return next;
+}
+
+Node* TestGraph::LoopCond(absl::string_view name, In input) {
+  return Add("LoopCond", name, {input});
+}
+
+Node* TestGraph::Exit(absl::string_view name, In input) {
+  return Add("Exit", name, {input}, {TypeOf(input)});
 }
 
 TestStep::TestStep(int num_threads) : arena(Arena::Make(num_threads)) {

@@ -14,8 +14,8 @@
 //   TestUseRef      (reference) -> nothing; must be initialised
 //   TestSpin        keeps a core busy for attr `cycles` of the time stamp counter
 //   TestNoKernel, TestThrowsInInit   cannot be planned
-// The kernel of a hook that nobody set returns Internal. NoOp, Identity, Switch, Merge and
-// ControlTrigger are those of //ops.
+// The kernel of a hook that nobody set returns Internal. NoOp, Identity and the ops of control flow
+// are those of //ops.
 //
 // Thread-safety: hooks are set before steps run and stay until ClearHooks().
 
@@ -69,6 +69,15 @@ class TestGraph {
               absl::string_view hook, const std::vector<Node*>& controls = {});
   Node* ProbeAsync(absl::string_view name, const std::vector<In>& inputs, int outputs,
                    absl::string_view hook, const std::vector<Node*>& controls = {});
+
+  // A loop: LoopMerge is a Merge whose second input Close gives it, through a NextIteration
+  // "<merge>/next", which it returns.
+  Node* Enter(absl::string_view name, In input, absl::string_view frame, bool is_constant = false,
+              int64_t parallel_iterations = 10);
+  Node* LoopMerge(absl::string_view name, In enter, const std::vector<Node*>& controls = {});
+  Node* Close(Node* merge, In back);
+  Node* LoopCond(absl::string_view name, In input);
+  Node* Exit(absl::string_view name, In input);
 
   Graph* graph() { return &graph_; }
 
