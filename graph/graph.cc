@@ -397,6 +397,14 @@ void Graph::RemoveControlInput(Node* dst, uint32_t at) {
   list.num_holes_ = 0;
 }
 
+void Graph::RemoveControlEdge(Node* src, Node* dst) {
+  const auto edge = tables_->control_edges.find({src, dst});
+  if (edge == tables_->control_edges.end()) return;
+  const uint32_t at = edge->second;
+  RemoveOutEdge(src, dst->control_inputs_.items_[at].edge_at);
+  RemoveControlInput(dst, at);
+}
+
 void Graph::RemoveNode(Node* node) {
   // By index: closing up a neighbour's list moves the places that are noted here.
   for (size_t i = 0; i < node->inputs_.size(); ++i) {

@@ -294,8 +294,9 @@ class Graph : public std::enable_shared_from_this<Graph> {
   // InvalidArgument: index out of range, input already connected, types differ. For a node of an
   // unknown op kind, outputs come into being when an edge refers to them.
   Status AddEdge(Node* src, int src_output, Node* dst, int dst_input);
-  // No effect when the edge exists.
+  // No effect when the edge exists, and when there is none.
   void AddControlEdge(Node* src, Node* dst);
+  void RemoveControlEdge(Node* src, Node* dst);
   // Replaces the source of a data input (or connects it).
   Status UpdateInput(Node* dst, int dst_input, Node* src, int src_output);
 

@@ -73,6 +73,7 @@ StatusOr<StepEdges> StepEdges::Of(const tensorflow::GraphDef& wire,
     uint32_t number;
     bool immediate;
   };
+  StepEdges result;
   std::map<std::string, std::vector<Edge>> sends, recvs;  // by task
   const absl::flat_hash_set<std::string> late = NeedsOthers(wire, own_task);
   for (const tensorflow::NodeDef& node : wire.node()) {
@@ -90,10 +91,18 @@ StatusOr<StepEdges> StepEdges::Of(const tensorflow::GraphDef& wire,
       return absl::InternalError(
           absl::StrCat("Partition: '", node.name(), "' must have a number in its plan, got none"));
     }
+    if (plan->IsInLoop(number)) {
+      if (is_send) {
+        result.loop_sends.emplace(std::move(key.text), number);
+        result.loop_send_numbers.insert(number);
+      } else {
+        result.loop_recvs.emplace(number, LoopRecv{task, std::move(key.text)});
+      }
+      continue;
+    }
     (is_send ? sends : recvs)[task].push_back(
         {std::move(key), number, late.count(node.name()) == 0});
   }
-  StepEdges result;
   for (const bool is_send : {true, false}) {
     for (auto& [task, edges] : is_send ? sends : recvs) {
       std::sort(edges.begin(), edges.end(),
@@ -144,12 +153,35 @@ StepRendezvous::~StepRendezvous() {
   for (WaitingTensor& tensor : waiting_tensors_) tensor.done(StepEnded(step_id_), Tensor(), false);
 }
 
+std::shared_ptr<const StepEdges> StepRendezvous::edges() const {
+  MutexLock lock(&mu_);
+  return edges_;
+}
+
 Status StepRendezvous::Send(const Transfer& transfer, Tensor value, bool is_dead) {
+  if (transfer.in_loop() && edges()->loop_send_numbers.contains(transfer.number)) {
+    outstanding_.fetch_add(1, std::memory_order_relaxed);
+  }
   return local_->Send(transfer, std::move(value), is_dead);
 }
 
 void StepRendezvous::RecvAsync(const Transfer& transfer, DoneCallback done) {
-  local_->RecvAsync(transfer, std::move(done));
+  if (!transfer.in_loop()) return local_->RecvAsync(transfer, std::move(done));
+  const std::shared_ptr<const StepEdges> edges = this->edges();
+  const auto remote = edges->loop_recvs.find(transfer.number);
+  if (remote == edges->loop_recvs.end()) return local_->RecvAsync(transfer, std::move(done));
+  Status aborted;
+  {
+    MutexLock lock(&mu_);
+    aborted = aborted_;
+  }
+  if (aborted.ok() && fetch_ == nullptr) {
+    aborted = absl::InternalError("the step must know the way to other tasks, got none");
+  }
+  if (!aborted.ok()) return done(aborted, Tensor(), false);
+  fetch_(remote->second.task,
+         RendezvousKey::InFrame(remote->second.wire_key, transfer.frame_id, transfer.iteration),
+         std::move(done));
 }
 
 void StepRendezvous::StartAbort(const Status& status) {
@@ -182,22 +214,25 @@ std::string StepRendezvous::Describe(uint32_t number) const {
   const std::shared_ptr<const StepTable> table = table_.lock();
   MutexLock lock(&mu_);
   if (edges_ == nullptr || table == nullptr) return std::string();
+  const auto describe = [&](const std::string& wire_key, const std::string& task) {
+    const auto key = RendezvousKey::Parse(wire_key);
+    const absl::Duration waited = table->clock_->Now() - started_;
+    return absl::StrCat("tensor '", key.ok() ? key->edge_name : wire_key, "' of ", task, ", for ",
+                        absl::FormatDuration(absl::Trunc(waited, absl::Milliseconds(1))));
+  };
   for (const StepEdges::Peer& peer : edges_->recvs) {
     for (size_t i = 0; i < peer.numbers.size(); ++i) {
-      if (peer.numbers[i] != number) continue;
-      const auto key = RendezvousKey::Parse(peer.wire_keys[i]);
-      const absl::Duration waited = table->clock_->Now() - started_;
-      return absl::StrCat("tensor '", key.ok() ? key->edge_name : peer.wire_keys[i], "' of ",
-                          peer.task, ", for ",
-                          absl::FormatDuration(absl::Trunc(waited, absl::Milliseconds(1))));
+      if (peer.numbers[i] == number) return describe(peer.wire_keys[i], peer.task);
     }
   }
-  return std::string();
+  const auto in_loop = edges_->loop_recvs.find(number);
+  if (in_loop == edges_->loop_recvs.end()) return std::string();
+  return describe(in_loop->second.wire_key, in_loop->second.task);
 }
 
 Status StepRendezvous::Start(std::shared_ptr<const StepEdges> edges,
                              std::weak_ptr<const void> session_is_open,
-                             std::shared_ptr<StepLoans> loans, absl::Time now) {
+                             std::shared_ptr<StepLoans> loans, FetchTensor fetch, absl::Time now) {
   std::vector<WaitingPull> pulls;
   std::vector<WaitingTensor> tensors;
   {
@@ -209,6 +244,7 @@ Status StepRendezvous::Start(std::shared_ptr<const StepEdges> edges,
     }
     outstanding_.store(edges->num_sends + 1, std::memory_order_release);
     local_ = MakeLocalRendezvous(edges->transfers);
+    fetch_ = std::move(fetch);
     // Nobody waits in it yet, so no callback runs here.
     for (NamedTensor& tensor : parked_) {
       MR_RETURN_IF_ERROR(local_->Send(Transfer(Transfer::kUnnumbered, tensor.name),
@@ -372,6 +408,13 @@ void StepRendezvous::BeginTensor(const std::string& wire_key, DoneCallback done)
     edges = edges_;
   }
   std::optional<Transfer> transfer;
+  std::string root;
+  uint64_t frame_id;
+  int64_t iteration;
+  if (RendezvousKey::SplitFrame(wire_key, &root, &frame_id, &iteration)) {
+    const auto it = edges->loop_sends.find(root);
+    if (it != edges->loop_sends.end()) transfer.emplace(it->second, "", frame_id, iteration);
+  }
   for (const StepEdges::Peer& peer : edges->sends) {
     const auto it = std::lower_bound(peer.wire_keys.begin(), peer.wire_keys.end(), wire_key);
     if (it != peer.wire_keys.end() && *it == wire_key) {
@@ -461,12 +504,13 @@ std::shared_ptr<StepRendezvous> StepTable::FindOrExpect(int64_t step_id) {
 
 StatusOr<std::shared_ptr<StepRendezvous>> StepTable::Start(
     int64_t step_id, std::shared_ptr<const StepEdges> edges,
-    std::weak_ptr<const void> session_is_open, std::shared_ptr<StepLoans> loans) {
+    std::weak_ptr<const void> session_is_open, std::shared_ptr<StepLoans> loans,
+    FetchTensor fetch) {
   Sweep();
   std::shared_ptr<StepRendezvous> step = FindOrExpect(step_id);
   const Status started = NoExceptions("Step", [&] {
     return step->Start(std::move(edges), std::move(session_is_open), std::move(loans),
-                       clock_->Now());
+                       std::move(fetch), clock_->Now());
   });
   if (!started.ok()) {
     // Who waits for it hears of it; a step that runs already is somebody else's.

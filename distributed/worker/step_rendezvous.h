@@ -27,6 +27,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -35,6 +36,7 @@
 #include "absl/time/time.h"
 #include "core/cancellation.h"
 #include "core/clock.h"
+#include "core/hash_table.h"
 #include "core/mutex.h"
 #include "core/status.h"
 #include "core/tensor.h"
@@ -62,6 +64,14 @@ struct StepEdges {
   };
   std::vector<Peer> sends, recvs;
   int64_t num_sends = 0;
+  // Inside of loops. Keys are those of the root frame, as other tasks know them.
+  struct LoopRecv {
+    std::string task;
+    std::string wire_key;
+  };
+  HashMap<uint32_t, LoopRecv> loop_recvs;     // by number
+  HashMap<std::string, uint32_t> loop_sends;  // numbers, by key
+  HashSet<uint32_t> loop_send_numbers;
   std::shared_ptr<const TransferTable> transfers;  // may be null: there are none
 
   // `wire` is the partition as the master sent it, `plan` the transfers of its plans: nodes have
@@ -73,6 +83,10 @@ struct StepEdges {
 };
 
 class StepTable;
+
+// Asks another task for one tensor of this step by its wire key.
+using FetchTensor = std::function<void(const std::string& task, const std::string& wire_key,
+                                       Rendezvous::DoneCallback done)>;
 
 class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<StepRendezvous> {
  public:
@@ -129,7 +143,8 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
 
   // AlreadyExists when it was started before.
   Status Start(std::shared_ptr<const StepEdges> edges, std::weak_ptr<const void> session_is_open,
-               std::shared_ptr<StepLoans> loans, absl::Time now);
+               std::shared_ptr<StepLoans> loans, FetchTensor fetch, absl::Time now);
+  std::shared_ptr<const StepEdges> edges() const;
   // All that it sent has left.
   void SettleLoans();
   // Whether the wait with this number may begin; it ends when `cancellation` is started.
@@ -150,9 +165,10 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   const std::weak_ptr<StepTable> table_;
   // Null until the step is started, then for good: read by those who know that it is started.
   std::shared_ptr<Rendezvous> local_;
+  FetchTensor fetch_;
   CancellationManager cancellation_;
-  // The sends that have not been pulled yet, and one for the run itself; the last one takes the
-  // step out of the table. Set by Start; acq_rel.
+  // The sends that have not been pulled yet (in loops: of those that were sent), and one for the
+  // run itself; the last one takes the step out of the table. Set by Start; acq_rel.
   std::atomic<int64_t> outstanding_{0};
 
   mutable Mutex mu_;
@@ -194,11 +210,13 @@ class StepTable : public std::enable_shared_from_this<StepTable> {
   // AlreadyExists for a step that was started before; the reason for one that was cleaned up.
   // AwaitPulls waits for what it sends as long as there is what `session_is_open` refers to.
   // `loans` (may be null) are settled when all of it has been pulled, and given back when it is
-  // dropped before.
+  // dropped before. `fetch` (may be null without loops that other tasks are part of) outlives the
+  // step's run.
   StatusOr<std::shared_ptr<StepRendezvous>> Start(int64_t step_id,
                                                   std::shared_ptr<const StepEdges> edges,
                                                   std::weak_ptr<const void> session_is_open = {},
-                                                  std::shared_ptr<StepLoans> loans = nullptr);
+                                                  std::shared_ptr<StepLoans> loans = nullptr,
+                                                  FetchTensor fetch = nullptr);
   // The run is over. An error aborts the step.
   void End(StepRendezvous* step, const Status& status);
   // Tensors for a step: they wait when it has not begun. ResourceExhausted beyond the bound.

@@ -361,6 +361,68 @@ TEST_F(StepRendezvousTest, APlanThatCallsOtherTasksByOtherNamesServesTheNamesOnT
   EXPECT_EQ(got, (std::vector<float>{2, 1}));
 }
 
+// What a loop sends and receives is asked for one by one, by the names on the wire, and a step that
+// has ended stays until all of it was fetched.
+TEST_F(StepRendezvousTest, LoopsFetchTheTensorsOfTheirIterations) {
+  constexpr char kPeer[] = "/job:peer0/replica:0/task:0";
+  tensorflow::GraphDef plan, wire;
+  auto table = std::make_shared<TransferTable>();
+  for (const bool on_wire : {false, true}) {
+    const char* const other = on_wire ? kWorker : kPeer;
+    tensorflow::GraphDef& graph = on_wire ? wire : plan;
+    *graph.add_node() = EndOf("send_s", true, "s", kPs, other);
+    *graph.add_node() = EndOf("recv_r", false, "r", other, kPs);
+  }
+  for (const tensorflow::NodeDef& node : plan.node()) {
+    table->Add(*RendezvousKey::Of(&node), node.name(), /*in_loop=*/true);
+  }
+  ASSERT_OK_AND_ASSIGN(StepEdges edges, StepEdges::Of(wire, table, kPs));
+  EXPECT_TRUE(edges.sends.empty());
+  EXPECT_TRUE(edges.recvs.empty());
+  EXPECT_EQ(edges.num_sends, 0);
+  std::vector<std::string> fetched;
+  std::vector<Rendezvous::DoneCallback> answers;
+  ASSERT_OK_AND_ASSIGN(
+      const auto step,
+      table_->Start(
+          1, std::make_shared<const StepEdges>(std::move(edges)), {}, nullptr,
+          [&](const std::string& task, const std::string& key, Rendezvous::DoneCallback done) {
+            fetched.push_back(task + " " + key);
+            answers.push_back(std::move(done));
+          }));
+  const Transfer r(table->NumberOfNode("recv_r"), "", 77, 4);
+  Tensor received;
+  step->RecvAsync(r, [&](const Status& status, Tensor value, bool) {
+    EXPECT_OK(status);
+    received = std::move(value);
+  });
+  const std::string root = RendezvousKey::Make(std::string(kWorker) + "/device:CPU:0", 42,
+                                               std::string(kPs) + "/device:CPU:0", "r", 77, 4);
+  EXPECT_EQ(fetched, std::vector<std::string>{std::string(kWorker) + " " + root});
+  answers[0](absl::OkStatus(), Tensor::Scalar(3.0f), false);
+  ExpectTensorEqual(received, Tensor::Scalar(3.0f));
+  EXPECT_NE(step->Describe(r.number).find("tensor 'r' of /job:worker"), std::string::npos);
+
+  ASSERT_OK(
+      step->Send(Transfer(table->NumberOfNode("send_s"), "", 77, 0), Tensor::Scalar(1.0f), false));
+  ASSERT_OK(step->Send(Transfer(table->NumberOfNode("send_s"), "", 77, 1), Tensor(), true));
+  table_->End(step.get(), absl::OkStatus());
+  EXPECT_EQ(table_->num_steps(), 1);
+  for (const int64_t iteration : {1, 0}) {
+    const std::string key = RendezvousKey::InFrame(KeyOf("s").text, 77, iteration);
+    bool served = false;
+    table_->FindOrExpect(1)->ServeTensor(key, nullptr,
+                                         [&](const Status& status, Tensor value, bool is_dead) {
+                                           EXPECT_OK(status);
+                                           EXPECT_EQ(is_dead, iteration == 1);
+                                           EXPECT_EQ(value.has_value(), iteration == 0);
+                                           served = true;
+                                         });
+    EXPECT_TRUE(served);
+  }
+  EXPECT_EQ(table_->num_steps(), 0);
+}
+
 TEST_F(StepRendezvousTest, AStepRunsOnce) {
   ASSERT_OK(table_->Start(1, edges_));
   EXPECT_STATUS(table_->Start(1, edges_), absl::StatusCode::kAlreadyExists, "Step 1");

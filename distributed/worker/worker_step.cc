@@ -103,7 +103,8 @@ void WorkerStep::Start(const tensorflow::RunGraphRequest& request,
 Status WorkerStep::Begin(const tensorflow::RunGraphRequest& request,
                          absl::Span<const NamedTensor> send, CancellationManager* cancellation) {
   MR_ASSIGN_OR_RETURN(std::shared_ptr<StepRendezvous> started,
-                      steps_->Start(request.step_id(), graph_->edges, session_is_open_, loans_));
+                      steps_->Start(request.step_id(), graph_->edges, session_is_open_, loans_,
+                                    FetchFor(request.step_id())));
   {
     MutexLock lock(&mu_);
     rendezvous_ = std::move(started);
@@ -144,14 +145,45 @@ Status WorkerStep::Prepare(const tensorflow::RunGraphRequest& request,
   return absl::OkStatus();
 }
 
+FetchTensor WorkerStep::FetchFor(int64_t step_id) {
+  if (graph_->edges->loop_recvs.empty()) return nullptr;
+  // Called by kernels of the step, which keep it.
+  return [this, step_id](const std::string& task, const std::string& wire_key,
+                         Rendezvous::DoneCallback done) {
+    const std::shared_ptr<Transport> transport = options_->peer ? options_->peer(task) : nullptr;
+    if (transport == nullptr) {
+      return done(NoSuchPeer(task), Tensor(), false);
+    }
+    struct Call {
+      std::shared_ptr<StepRendezvous> rendezvous;  // has the cancellation
+      tensorflow::RecvTensorRequest request;
+      NamedTensor tensor;
+      Rendezvous::DoneCallback done;
+    };
+    auto call = std::make_shared<Call>();
+    call->rendezvous = rendezvous_;
+    call->request.set_step_id(step_id);
+    call->request.set_rendezvous_key(wire_key);
+    call->done = std::move(done);
+    CallOptions options;
+    options.cancellation = call->rendezvous->cancellation();
+    transport->RecvTensor(options, call->request, &call->tensor, [call](const Status& status) {
+      call->done(status, std::move(call->tensor.value), call->tensor.is_dead);
+    });
+  };
+}
+
+Status WorkerStep::NoSuchPeer(absl::string_view task) const {
+  return InvalidArgument("Step on ", options_->task, ": tensors must come from a task of the ",
+                         "cluster, got ", task);
+}
+
 void WorkerStep::AskPeers() {
   for (const StepEdges::Peer& peer : graph_->edges->recvs) {
     const std::shared_ptr<Transport> transport =
         options_->peer ? options_->peer(peer.task) : nullptr;
     if (transport == nullptr) {
-      rendezvous_->StartAbort(absl::InvalidArgumentError(
-          absl::StrCat("Step on ", options_->task, ": tensors must come from a task of ",
-                       "the cluster, got ", peer.task)));
+      rendezvous_->StartAbort(NoSuchPeer(peer.task));
       return;
     }
     PullRequest request;

@@ -97,6 +97,9 @@ class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
                CancellationManager* cancellation);
   Status Prepare(const tensorflow::RunGraphRequest& request, absl::Span<const NamedTensor> send);
   void AskPeers();
+  // How the loops of the step get single tensors; null when no other task is part of one.
+  FetchTensor FetchFor(int64_t step_id);
+  Status NoSuchPeer(absl::string_view task) const;
   void Execute(bool block, absl::Time deadline);
   void MakeTimer();
   void SetTimer(absl::Time when);

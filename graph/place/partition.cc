@@ -2,7 +2,6 @@
 #include "graph/place/partition.h"
 
 #include <algorithm>
-#include <deque>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -13,85 +12,13 @@
 #include "core/tensor.h"
 #include "graph/attr.h"
 #include "graph/copy.h"
+#include "graph/frames.h"
+#include "graph/place/control_loops.h"
 #include "proto/attr_value.pb.h"
 #include "proto/node_def.pb.h"
 
 namespace millrace {
 namespace {
-
-// Loops nested deeper than this are refused; it also ends the walk over a loop that is never left.
-constexpr int kMaxLoopDepth = 100;
-
-// The loop that each node's outputs are in; empty for none.
-class Loops {
- public:
-  static StatusOr<Loops> Of(const Graph& graph);
-  // "" outside of loops.
-  const std::string& LoopOf(const Node& node) const {
-    return frames_[static_cast<size_t>(output_frame_[static_cast<size_t>(node.id())])].name;
-  }
-
- private:
-  struct Frame {
-    std::string name;
-    int parent;
-    int depth;
-  };
-  std::vector<Frame> frames_ = {{"", 0, 0}};
-  std::vector<int> output_frame_;  // by node id
-};
-
-StatusOr<Loops> Loops::Of(const Graph& graph) {
-  Loops loops;
-  loops.output_frame_.assign(static_cast<size_t>(graph.num_node_ids()), 0);
-  std::deque<const Node*> queue;
-  for (const auto& node : graph.nodes()) {
-    if (node != nullptr && node->is_enter()) queue.push_back(node.get());
-  }
-  std::map<std::pair<int, std::string>, int> children;
-  // A node is in the deepest frame that one of its inputs comes from; frames only get deeper, so
-  // this ends.
-  while (!queue.empty()) {
-    const Node* node = queue.front();
-    queue.pop_front();
-    int frame = 0;
-    const auto consider = [&](const Node* input) {
-      const int f = loops.output_frame_[static_cast<size_t>(input->id())];
-      if (loops.frames_[static_cast<size_t>(f)].depth >
-          loops.frames_[static_cast<size_t>(frame)].depth) {
-        frame = f;
-      }
-    };
-    for (const OutputRef& input : node->inputs()) {
-      if (input.node != nullptr) consider(input.node);
-    }
-    for (const Node* control : node->control_inputs()) consider(control);
-    if (node->is_exit()) {
-      frame = loops.frames_[static_cast<size_t>(frame)].parent;
-    } else if (node->is_enter()) {
-      MR_ASSIGN_OR_RETURN(const std::string name, GetAttr<std::string>(*node, "frame_name"));
-      auto [it, first] =
-          children.emplace(std::make_pair(frame, name), static_cast<int>(loops.frames_.size()));
-      if (first) {
-        const int depth = loops.frames_[static_cast<size_t>(frame)].depth + 1;
-        if (depth > kMaxLoopDepth) {
-          return InvalidArgument("Partition: loops must be nested at most ", kMaxLoopDepth,
-                                 " deep, got more at '", node->name(), "' of loop '", name, "'");
-        }
-        loops.frames_.push_back(Frame{name, frame, depth});
-      }
-      frame = it->second;
-    }
-    int& known = loops.output_frame_[static_cast<size_t>(node->id())];
-    if (loops.frames_[static_cast<size_t>(known)].depth >=
-        loops.frames_[static_cast<size_t>(frame)].depth) {
-      continue;
-    }
-    known = frame;
-    for (const Edge& edge : node->out_edges()) queue.push_back(edge.dst);
-  }
-  return loops;
-}
 
 StatusOr<std::string> LocationOf(const Node& node, const PartitionOptions& options) {
   std::string location = options.node_to_loc ? options.node_to_loc(node) : node.assigned_device();
@@ -122,7 +49,8 @@ class Partitioner {
   Status CopyNodes();
   Status ConnectInputs(const Node& node);
   Status ConnectControls(const Node& node);
-  Status CheckLoop(const Node& src, int output, const Node& dst) const;
+  // Lets `recv`, which receives something of `src` for `dst`, run in the iterations that have it.
+  Status PinToLoop(const Node& src, const Node& dst, Node* recv);
   StatusOr<Node*> Received(const Node& src, int output, const Node& dst, int dst_input);
   StatusOr<Node*> AddSendRecv(const Node& src, Node* sent, int output, const Node& dst);
   // Gives `*def` a name and a device.
@@ -136,7 +64,9 @@ class Partitioner {
 
   const Graph& graph_;
   const PartitionOptions& options_;
-  Loops loops_;
+  // Of a graph with loops.
+  Frames frames_;
+  std::vector<Presence> presence_;  // by node id
   GraphPartitions result_;
   std::vector<Place> places_;  // by node id
   std::map<CutKey, Node*> received_;
@@ -163,14 +93,17 @@ Status Partitioner::CopyNodes() {
   return absl::OkStatus();
 }
 
-Status Partitioner::CheckLoop(const Node& src, int output, const Node& dst) const {
-  const std::string& loop = loops_.LoopOf(src);
-  if (loop.empty()) return absl::OkStatus();
-  return Unimplemented("Partition: all nodes of a while loop must be on one device, got '",
-                       src.name(), "'",
-                       output == kControlSlot ? " (control)" : absl::StrCat(":", output), " on ",
-                       src.assigned_device(), " feeding '", dst.name(), "' on ",
-                       dst.assigned_device(), " inside loop '", loop, "'");
+Status Partitioner::PinToLoop(const Node& src, const Node& dst, Node* recv) {
+  if (presence_.empty() || frames_.OutputFrameOf(src.id()) == 0) return absl::OkStatus();
+  const Node* const gate = GateOf(dst, presence_[static_cast<size_t>(src.id())]);
+  if (gate == nullptr || PlaceOf(*gate).location != PlaceOf(dst).location) {
+    return InvalidArgument("Partition: loop '", frames_.frame(frames_.OutputFrameOf(src.id())).name,
+                           "' must have a control loop on ", dst.assigned_device(), " that '",
+                           dst.name(), "' waits for, got none for what comes from '", src.name(),
+                           "' on ", src.assigned_device());
+  }
+  PlaceOf(dst).graph->AddControlEdge(PlaceOf(*gate).copy, recv);
+  return absl::OkStatus();
 }
 
 StatusOr<Node*> Partitioner::Add(Graph* graph, const Node& near, absl::string_view prefix,
@@ -212,7 +145,6 @@ StatusOr<Node*> Partitioner::AddSendRecv(const Node& src, Node* sent, int output
 }
 
 StatusOr<Node*> Partitioner::Received(const Node& src, int output, const Node& dst, int dst_input) {
-  MR_RETURN_IF_ERROR(CheckLoop(src, output, dst));
   const DType type = src.output_type(output);
   if ((IsRef(type) && IsRef(dst.input_type(dst_input))) || type == DT_RESOURCE) {
     return InvalidArgument("Partition: a ", IsRef(type) ? "reference" : "resource handle",
@@ -225,10 +157,15 @@ StatusOr<Node*> Partitioner::Received(const Node& src, int output, const Node& d
         "Partition: op '", src.op(), "' of node '", src.name(),
         "' must be known to this program to be sent from, got one that is not registered");
   }
-  if (IsRef(type)) return AddSendRecv(src, PlaceOf(src).copy, output, dst);
+  if (IsRef(type)) {
+    MR_ASSIGN_OR_RETURN(Node * late, AddSendRecv(src, PlaceOf(src).copy, output, dst));
+    MR_RETURN_IF_ERROR(PinToLoop(src, dst, late));
+    return late;
+  }
   Node*& recv = received_[CutKey({src.id()}, output, PlaceOf(dst).location)];
   if (recv == nullptr) {
     MR_ASSIGN_OR_RETURN(recv, AddSendRecv(src, PlaceOf(src).copy, output, dst));
+    MR_RETURN_IF_ERROR(PinToLoop(src, dst, recv));
   }
   return recv;
 }
@@ -269,7 +206,6 @@ Status Partitioner::ConnectControls(const Node& node) {
       place.graph->AddControlEdge(source.copy, place.copy);
       continue;
     }
-    MR_RETURN_IF_ERROR(CheckLoop(*control, kControlSlot, node));
     auto it = std::find_if(remote.begin(), remote.end(),
                            [&](const auto& r) { return r.first == source.location; });
     if (it == remote.end()) it = remote.insert(it, {source.location, {}});
@@ -294,6 +230,7 @@ Status Partitioner::ConnectControls(const Node& node) {
         PlaceOf(first).graph->AddControlEdge(PlaceOf(*source).copy, token);
       }
       MR_ASSIGN_OR_RETURN(Node * recv, AddSendRecv(first, token, 0, node));
+      for (const Node* source : sources) MR_RETURN_IF_ERROR(PinToLoop(*source, node, recv));
       const auto identity = NewMessage<tensorflow::NodeDef>();
       identity->set_op("Identity");
       SetAttr(DT_FLOAT, &(*identity->mutable_attr())["T"]);
@@ -306,7 +243,10 @@ Status Partitioner::ConnectControls(const Node& node) {
 }
 
 StatusOr<GraphPartitions> Partitioner::Run() {
-  MR_ASSIGN_OR_RETURN(loops_, Loops::Of(graph_));
+  if (graph_.has_loops()) {
+    MR_ASSIGN_OR_RETURN(frames_, Frames::Of(graph_));
+    MR_ASSIGN_OR_RETURN(presence_, FindPresence(graph_, frames_));
+  }
   MR_RETURN_IF_ERROR(CopyNodes());
   for (const auto& node : graph_.nodes()) {
     if (node != nullptr) MR_RETURN_IF_ERROR(ConnectInputs(*node));
@@ -317,6 +257,14 @@ StatusOr<GraphPartitions> Partitioner::Run() {
 }  // namespace
 
 StatusOr<GraphPartitions> PartitionGraph(const Graph& graph, const PartitionOptions& options) {
+  if (graph.has_loops() && !options.has_control_loops) {
+    MR_ASSIGN_OR_RETURN(const Frames frames, Frames::Of(graph));
+    if (LoopsSpanDevices(graph, frames)) {
+      MR_ASSIGN_OR_RETURN(const std::unique_ptr<Graph> looped, CopyGraph(graph));
+      MR_RETURN_IF_ERROR(AddControlLoops(looped.get()));
+      return Partitioner(*looped, options).Run();
+    }
+  }
   return Partitioner(graph, options).Run();
 }
 
@@ -331,6 +279,11 @@ StatusOr<GraphPartitions> PartitionGraph(std::unique_ptr<Graph> graph,
     MR_ASSIGN_OR_RETURN(std::string here, LocationOf(*node, options));
     if (!location.empty() && here != location) return PartitionGraph(*graph, options);
     location = std::move(here);
+  }
+  // Several devices of one location, which cuts it again.
+  if (graph->has_loops() && !options.has_control_loops) {
+    MR_ASSIGN_OR_RETURN(const Frames frames, Frames::Of(*graph));
+    if (LoopsSpanDevices(*graph, frames)) MR_RETURN_IF_ERROR(AddControlLoops(graph.get()));
   }
   GraphPartitions partitions;
   if (!location.empty()) partitions[location] = std::move(graph);

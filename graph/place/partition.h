@@ -10,7 +10,9 @@
 //     consumer's other inputs, because the read of a variable must be late; other _Recvs have
 //     no inputs and can be issued when the step starts;
 //   * the control edges from one partition to one node become one pair: an empty float
-//     constant after all the sources, _Send, _Recv and an Identity before the node.
+//     constant after all the sources, _Send, _Recv and an Identity before the node;
+//   * inside of a loop a _Recv runs once in each iteration that has what it receives: after the
+//     control loop of its device (control_loops.h).
 // The name on the wire is "edge_<id>_<source node>". Ids and names depend only on the order of
 // nodes and edges: the same graph is always cut in the same way, and graphs that are equal except
 // for the names of devices give partitions that are equal except for these.
@@ -39,6 +41,8 @@ struct PartitionOptions {
   // Put before the number in the names of added nodes: "<node>/_S12". Each level of partitioning
   // (master "_S", worker "_G") has its own, so that a cut of a cut has no clash of names.
   std::string new_name_mark = "_";
+  // The graph is a part of one that was cut before: it has the control loops that it needs.
+  bool has_control_loops = false;
   // Incarnation of a device (full name), 0 when unknown; 0 for all when empty.
   std::function<uint64_t(absl::string_view device)> get_incarnation = nullptr;
 };
@@ -47,8 +51,7 @@ using GraphPartitions = std::map<std::string, std::unique_ptr<Graph>>;
 
 // The partitions by location. Locations without nodes have none.
 //   InvalidArgument: a node without device or location; an edge between partitions that must pass
-//     a reference or resource handle.
-//   Unimplemented: an edge between partitions inside a while loop; the loop is named.
+//     a reference or resource handle; a loop on several devices without LoopCond.
 StatusOr<GraphPartitions> PartitionGraph(const Graph& graph, const PartitionOptions& options = {});
 
 // The same; a graph that is at one location becomes the partition itself, nothing is copied.

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "core/dtype.h"
 #include "core/shape.h"
 #include "core/tensor.h"
+#include "graph/frames.h"
 #include "graph/function_library.h"
 #include "graph/scope.h"
 #include "graph/testing/tiny_ops.h"
@@ -293,20 +295,152 @@ TEST_F(PartitionTest, ALoopOnOneDeviceMayBeFedAndReadFromOthers) {
   EXPECT_THAT(Ops(*parts.at(kPs), "_Recv"), SizeIs(1));
 }
 
-TEST_F(PartitionTest, EdgesBetweenDevicesInsideALoopAreRefusedByName) {
+// while (p) x = Floor(x), with everything on kWorker but what `body` puts elsewhere.
+struct Loop {
+  Output merge, cond, ways, body, next, exit;
+};
+Output EnterLoop(const Scope& scope, Output x, const char* name, bool is_constant) {
+  return On(kWorker, NodeBuilder(scope.WithName(name), "Enter")
+                         .Input(x)
+                         .Attr("frame_name", "while/ctx")
+                         .Attr("is_constant", is_constant)
+                         .Attr("parallel_iterations", int64_t{3})
+                         .Finish()
+                         .output(0));
+}
+Loop AddLoop(const Scope& scope, const char* body_device) {
+  Loop loop;
+  const Output x = On(kWorker, Input(scope.WithName("x"), DT_FLOAT, {3}));
+  const Output p = On(kWorker, Input(scope.WithName("p"), DT_BOOL, {}));
+  const Output enter = EnterLoop(scope, x, "enter", false);
+  loop.merge = On(kWorker, NodeBuilder(scope.WithName("merge"), "Merge")
+                               .Input(std::vector<Output>{enter, enter})
+                               .Finish()
+                               .output(0));
+  loop.cond =
+      On(kWorker, Call(scope.WithName("cond"), "LoopCond", {EnterLoop(scope, p, "enter_p", true)}));
+  loop.ways = On(kWorker, Call(scope.WithName("switch"), "Switch", {loop.merge, loop.cond}));
+  loop.body = On(body_device, Call(scope.WithName("body"), "Floor", {Output(loop.ways.node(), 1)}));
+  loop.next = On(kWorker, Call(scope.WithName("next"), "NextIteration", {loop.body}));
+  loop.exit = On(kWorker, Call(scope.WithName("exit"), "Exit", {loop.ways}));
+  EXPECT_TRUE(scope.graph()->UpdateInput(loop.merge.node(), 1, loop.next.node(), 0).ok());
+  return loop;
+}
+
+// "body <- _cloop/while/ctx/Merge_2": what each _Recv is for, and what it waits for.
+std::vector<std::string> Waits(const Graph& part) {
+  std::vector<std::string> waits;
+  for (const Node* recv : Ops(part, "_Recv")) {
+    std::string text = Text(recv, "tensor_name");
+    text = text.substr(text.find('_', text.find('_') + 1) + 1);
+    for (const std::string& control : ControlNames(*recv)) text += " <- " + control;
+    waits.push_back(text);
+  }
+  std::sort(waits.begin(), waits.end());
+  return waits;
+}
+
+TEST_F(PartitionTest, ALoopOnTwoDevicesHasAControlLoopWhereItReceives) {
+  AddLoop(root_, kPs);
+  const GraphPartitions parts = Cut();
+  // Each receives once in an iteration, kPs also whether the loop goes on.
+  EXPECT_THAT(Waits(*parts.at(kPs)), ElementsAre("cond <- _cloop/while/ctx/Merge_2",
+                                                 "switch <- _cloop/while/ctx/Merge_2"));
+  EXPECT_THAT(Waits(*parts.at(kWorker)), ElementsAre("body <- _cloop/while/ctx/Merge_7"));
+  for (const auto& [device, part] : parts) {
+    SCOPED_TRACE(device);
+    StatusOr<Frames> frames = Frames::Of(*part);
+    ASSERT_TRUE(frames.ok()) << frames.status();
+    ASSERT_EQ(frames->num_frames(), 2);
+    EXPECT_EQ(frames->frame(1).name, "while/ctx");
+    EXPECT_EQ(frames->frame(1).parallel_iterations, 3);
+    for (const Node* recv : Ops(*part, "_Recv")) EXPECT_EQ(frames->FrameOf(recv->id()), 1);
+    EXPECT_THAT(Ops(*part, "NextIteration"), SizeIs(device == kPs ? 1 : 2));
+  }
+}
+
+TEST_F(PartitionTest, AControlEdgeInsideOfALoopIsReceivedOnceInAnIteration) {
+  const Loop loop = AddLoop(root_, kWorker);
+  On(kPs, NoOp(root_.WithControlDependencies({loop.body.op()}).WithName("away")));
+  const GraphPartitions parts = Cut();
+  EXPECT_THAT(Waits(*parts.at(kPs)),
+              ElementsAre("body <- _cloop/while/ctx/Merge_2", "cond <- _cloop/while/ctx/Merge_2"));
+  EXPECT_THAT(Ops(*parts.at(kWorker), "_Recv"), IsEmpty());
+  EXPECT_TRUE(Frames::Of(*parts.at(kPs)).ok());
+}
+
+TEST_F(PartitionTest, WhatEntersALoopOrGoesRoundIsDoubledWhereItIsRead) {
+  const Loop loop = AddLoop(root_, kWorker);
+  const Output constant =
+      EnterLoop(root_, Output(root_.graph()->FindNode("x"), 0), "constant", true);
+  On(kPs, Call(root_.WithName("reads_constant"), "Floor", {constant}));
+  // The Merge is elsewhere than what comes round to it.
+  On(kPs, loop.merge);
+  const GraphPartitions parts = Cut();
+  const Graph& ps = *parts.at(kPs);
+  EXPECT_EQ(ps.FindNode("reads_constant")->input(0).node->op(), "Enter");
+  EXPECT_EQ(ps.FindNode("merge")->input(0).node->op(), "Enter");
+  EXPECT_EQ(ps.FindNode("merge")->input(1).node->op(), "NextIteration");
+  // Nobody is left to read these on the worker.
+  EXPECT_EQ(parts.at(kWorker)->FindNode("constant"), nullptr);
+  EXPECT_EQ(parts.at(kWorker)->FindNode("next"), nullptr);
+  EXPECT_TRUE(Frames::Of(ps).ok());
+}
+
+TEST_F(PartitionTest, WhatHasAValueInTheFirstIterationOnlyIsReceivedThere) {
+  const Loop loop = AddLoop(root_, kWorker);
+  const Output once = EnterLoop(root_, Output(root_.graph()->FindNode("x"), 0), "once", false);
+  const Output first = On(kWorker, Call(root_.WithName("first"), "Floor", {once}));
+  On(kPs, Call(root_.WithName("away"), "Floor", {first}));
+  const GraphPartitions parts = Cut();
+  EXPECT_THAT(Waits(*parts.at(kPs)),
+              ElementsAre("cond <- _cloop/while/ctx/Merge_2", "first <- _cloop/while/ctx/Enter_1"));
+}
+
+TEST_F(PartitionTest, ALoopOnTwoDevicesMustHaveALoopCond) {
   for (const bool control : {false, true}) {
     Scope root;
     const Output x = X(root, kPs);
     const Output in = On(kWorker, Enter(root, x));
+    const Output body = On(kWorker, Call(root.WithName("body"), "Floor", {in}));
     if (control) {
-      On(kPs, NoOp(root.WithControlDependencies({in.op()}).WithName("away")));
+      On(kPs, NoOp(root.WithControlDependencies({body.op()}).WithName("away")));
     } else {
-      On(kPs, Call(root.WithName("away"), "Floor", {in}));
+      On(kPs, Call(root.WithName("away"), "Floor", {body}));
     }
     const Status status = PartitionGraph(*root.graph()).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("feeding 'away'"));
-    EXPECT_THAT(std::string(status.message()), HasSubstr("inside loop 'while/ctx'"));
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.message(),
+              std::string("Partition: a loop on several devices must have a LoopCond, got none in "
+                          "loop 'while/ctx', where 'body' on ") +
+                  kWorker + " feeds 'away' on " + kPs);
+  }
+}
+
+// A master cuts by task, the tasks cut their parts by device.
+TEST_F(PartitionTest, APartOfALoopIsCutAgain) {
+  const Loop loop = AddLoop(root_, kPs);
+  On(kPs1, Call(root_.WithName("also"), "Floor", {loop.body}));
+  PartitionOptions by_task;
+  by_task.new_name_mark = "_S";
+  by_task.node_to_loc = [](const Node& node) {
+    return node.assigned_device().substr(0, node.assigned_device().find("/device"));
+  };
+  GraphPartitions tasks = Cut(by_task);
+  ASSERT_THAT(tasks, SizeIs(2));
+  const std::string ps_task = std::string(kPs).substr(0, std::string(kPs).find("/device"));
+  PartitionOptions by_device;
+  by_device.new_name_mark = "_G";
+  by_device.has_control_loops = true;
+  StatusOr<GraphPartitions> devices = PartitionGraph(std::move(tasks.at(ps_task)), by_device);
+  ASSERT_TRUE(devices.ok()) << devices.status();
+  ASSERT_THAT(*devices, SizeIs(2));
+  for (const auto& [device, part] : *devices) {
+    SCOPED_TRACE(device);
+    EXPECT_TRUE(Frames::Of(*part).ok()) << Frames::Of(*part).status();
+    for (const std::string& wait : Waits(*part))
+      EXPECT_THAT(wait, HasSubstr(" <- _cloop/while/ctx/Merge"));
+    EXPECT_THAT(Ops(*part, "NextIteration"), SizeIs(1));
   }
 }
 

@@ -55,6 +55,7 @@ PartitionOptions PartitionOptionsFor(CutBy cut, absl::Span<const DeviceInfo> dev
       break;
     case CutBy::kDeviceOfTask:
       options.new_name_mark = "_G";
+      options.has_control_loops = true;
       break;
   }
   return options;
