@@ -82,8 +82,9 @@ Output Combine(const ScopeAt& in, const Scope& named, const Output& rows, const 
 
 // The row of each value.
 Output Segments(const ScopeAt& in, const SparseTensor& ids) {
-  const Output rows = StridedSlice(in, ids.indices, Const<int32_t>(in, {0, 0}),
-                                   Const<int32_t>(in, {0, 1}), Const<int32_t>(in, {1, 1}),
+  const Output rows = StridedSlice({in.scope.WithName("strided_slice"), in.where}, ids.indices,
+                                   Const<int32_t>(in, {0, 0}), Const<int32_t>(in, {0, 1}),
+                                   Const<int32_t>(in, {1, 1}),
                                    {.begin_mask = 1, .end_mask = 1, .shrink_axis_mask = 2});
   return Cast(in, rows, DT_INT32);
 }
@@ -139,17 +140,27 @@ Output SafeEmbeddingLookupSparse(ScopeAt at, const PartitionedVariable& table,
   const ScopeAt in(scope, at.where);
   const auto leading = static_cast<int32_t>(rank - 1);
 
+  // Nodes have the names that TensorFlow 1.15 gives them.
+  const auto named = [&](const char* node) { return scope.WithName(node); };
+
   // A matrix: everything but the last dimension is a row of its own.
   const Output rows = ReduceProd(in, Part(in, ids.dense_shape, 0, leading), {0});
   const Output length = GatherV2(in, ids.dense_shape, Const(in, leading), Const(in, int32_t{0}));
-  SparseTensor matrix = SparseReshape(in, ids, Pack(in, {rows, length}));
-  matrix.values = Identity(in, matrix.values);
+  const Output shape = Pack({named("Cast/x"), at.where}, {rows, length});
+  SparseTensor matrix = SparseReshape(in, ids, shape);
+  matrix.values = Identity({named("SparseReshape/Identity"), at.where}, matrix.values);
   SparseTensor factors;
   if (weights.valid()) factors = {matrix.indices, weights.values, matrix.dense_shape};
 
   const auto keep = [&](const Output& which) {
-    matrix = SparseRetain(in, matrix, which);
-    if (factors.valid()) factors = SparseRetain(in, factors, which);
+    const Output places = Reshape(in, Where(in, which), Const<int32_t>(in, {-1}));
+    const auto chosen = [&](const Output& x) {
+      return GatherV2(in, x, places, Const(in, int32_t{0}));
+    };
+    matrix.indices = chosen(matrix.indices);
+    matrix.values = chosen(matrix.values);
+    matrix.dense_shape = Identity(in, matrix.dense_shape);
+    if (factors.valid()) factors = {matrix.indices, chosen(factors.values), matrix.dense_shape};
   };
   const Output zero =
       ids.values.dtype() == DT_INT64 ? Const(in, int64_t{0}) : Const(in, int32_t{0});
@@ -158,23 +169,30 @@ Output SafeEmbeddingLookupSparse(ScopeAt at, const PartitionedVariable& table,
     keep(Greater(in, factors.values, ZerosLike(in, factors.values)));
   }
 
-  const SparseFillEmptyRowsOutputs filled = SparseFillEmptyRows(in, matrix, zero);
+  const SparseFillEmptyRowsOutputs filled = SparseFillEmptyRows(
+      {named("SparseFillEmptyRows/SparseFillEmptyRows"), at.where}, matrix, zero);
   if (factors.valid()) {
     const Output one = Cast(in, Const(in, 1.0f), factors.values.dtype());
-    factors = SparseFillEmptyRows(in, factors, one).output;
+    factors = SparseFillEmptyRows({named("SparseFillEmptyRows_1/SparseFillEmptyRows"), at.where},
+                                  factors, one)
+                  .output;
   }
   const Output result = EmbeddingLookupSparse(in, table, filled.output, factors, attrs);
 
   const Output empty = Reshape(in, filled.empty_row_indicator, Const<int32_t>(in, {-1, 1}));
   const Output width =
-      StridedSlice(in, ShapeOf(in, result), Const<int32_t>(in, {1}), Const<int32_t>(in, {2}),
-                   Const<int32_t>(in, {1}), {.shrink_axis_mask = 1});
-  const Output empties = Tile(in, empty, Pack(in, {Const(in, int32_t{1}), width}));
-  const Output safe =
-      Select({at.scope.WithName(name + "/"), at.where}, empties, ZerosLike(in, result), result);
-  const Output leading_dims = Part(in, Cast(in, ids.dense_shape, DT_INT32), 0, leading);
+      StridedSlice({named("strided_slice"), at.where}, ShapeOf(in, result), Const<int32_t>(in, {1}),
+                   Const<int32_t>(in, {2}), Const<int32_t>(in, {1}), {.shrink_axis_mask = 1});
+  const Output empties =
+      Tile(in, empty, Pack({named("stack"), at.where}, {Const(in, int32_t{1}), width}));
+  const Output zeros = ZerosLike({named("zeros_like"), at.where}, result);
+  const Output safe = Select({at.scope.WithName(name + "/"), at.where}, empties, zeros, result);
+  const Output leading_dims =
+      Part(in, Cast({named("Cast_1"), at.where}, ids.dense_shape, DT_INT32), 0, leading);
   const Output row_dims = Part(in, ShapeOf(in, safe), 1, -1);
-  return Reshape(in, safe, ConcatV2(in, {leading_dims, row_dims}, Const(in, int32_t{0})));
+  const Output final_shape =
+      ConcatV2({named("concat"), at.where}, {leading_dims, row_dims}, Const(in, int32_t{0}));
+  return Reshape(in, safe, final_shape);
 }
 
 }  // namespace millrace
