@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "estimator/columns/portable_lowering.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
@@ -76,21 +77,28 @@ Output Element(const ScopeAt& in, const Output& vector, int32_t i) {
 
 // [x's first dimension, numbers], as tensors of an input layer are.
 Output AsMatrix(const ScopeAt& in, const Output& x, int64_t numbers) {
-  const Output batch = Element(in, ShapeOf(in, x), 0);
-  const Output shape = Pack(in, {batch, Const(in, static_cast<int32_t>(numbers))});
+  const Scope& scope = in.scope;
+  const Output batch =
+      StridedSlice(Named(scope.WithName("strided_slice"), in), ShapeOf(in, x), Ints(in, {0}),
+                   Ints(in, {1}), Ints(in, {1}), {.shrink_axis_mask = 1});
+  const Output shape = Pack(Named(scope.WithName("Reshape/shape"), in),
+                            {batch, Const(in, static_cast<int32_t>(numbers))});
   return Reshape(in, x, shape);
 }
 
-// A dense tensor of a rank that is not known as one of rank 2 or more; rank 0 is an error of the
-// step.
-Output AtLeastMatrix(const ScopeAt& in, const Output& x) {
-  const Output shape = ShapeOf(in, x), rank = Rank(in, x);
-  const Output batch = ExpandDims(in, Element(in, shape, 0), Const(in, 0));
+// A dense tensor of a rank that is not known: what an example has, in a row. Rank 0 is an error of
+// the step.
+Output RowsOfUnknownRank(const ScopeAt& in, const Output& x) {
+  const Output shape = ShapeOf(in, x);
   const Output rest =
       StridedSlice(in, shape, Ints(in, {1}), Ints(in, {0}), Ints(in, {1}), {.end_mask = 1});
-  const Output missing = Maximum(in, Sub(in, Const(in, 2), rank), Const(in, 0));
-  const Output ones = Fill(in, ExpandDims(in, missing, Const(in, 0)), Const(in, 1));
-  return Reshape(in, x, ConcatV2(in, {batch, rest, ones}, Const(in, 0)));
+  return Reshape(in, x, Pack(in, {Element(in, shape, 0), ReduceProd(in, rest, {0})}));
+}
+
+// How many dimensions a sparse tensor has, if that is known.
+int RankOf(const ScopeAt& in, const SparseTensor& x) {
+  const PartialShape shape = in.scope.shape(x.dense_shape);
+  return shape.has_rank() && shape.rank() == 1 ? static_cast<int>(shape.dim(0)) : -1;
 }
 
 // The elements of a dense tensor that are there.
@@ -180,8 +188,9 @@ SparseTensor IdentityIds(const ScopeAt& in, SparseTensor values, const IdentityS
     values.values = Select(in, outside, instead, ids);
     return values;
   }
+  // Without quotes, which Assert escapes.
   const Output rule =
-      Const(in, absl::StrCat("CategoricalColumnWithIdentity '", name, "': ids must be in [0, ",
+      Const(in, absl::StrCat("CategoricalColumnWithIdentity ", name, ": ids must be in [0, ",
                              column.num_buckets, "), got"));
   const Output less = ReduceAll(in, Less(in, ids, num_buckets), {0});
   const Output not_negative = ReduceAll(in, GreaterEqual(in, ids, zero), {0});
@@ -245,15 +254,14 @@ const PortableColumns::Raw& PortableColumns::Source(const ScopeAt& in, int sourc
     if (shape.has_rank() && shape.rank() == 0) {
       Refuse(in, column, "feature '", key, "' must have rank >= 1, got shape []");
     } else if (!shape.has_rank()) {
-      raw.dense = AtLeastMatrix(in, dense->second);
+      raw.dense = RowsOfUnknownRank(in, dense->second);
     } else {
       raw.dense = shape.rank() > 1 ? dense->second : ExpandDims(in, dense->second, Const(in, -1));
     }
     return raw;
   }
   raw.sparse = sparse->second;
-  const PartialShape rank = in.scope.shape(raw.sparse.dense_shape);
-  if (rank.has_rank() && rank.rank() == 1 && rank.dim(0) == 1) {
+  if (RankOf(in, raw.sparse) == 1) {
     const Output one = Const(in, int64_t{1});
     raw.sparse =
         SparseReshape(in, raw.sparse, Pack(in, {Element(in, raw.sparse.dense_shape, 0), one}));
@@ -444,10 +452,7 @@ Output PortableColumns::Indicator(const ScopeAt& in, const IdsAndWeights& given,
   const SparseTensor ids = SparseRetain(in, given.ids, there);
   const SparseTensor weights =
       SparseRetain(in, {given.ids.indices, given.weights.values, given.ids.dense_shape}, there);
-  const PartialShape rank_shape = in.scope.shape(ids.dense_shape);
-  const int32_t leading = rank_shape.has_rank() && rank_shape.dim(0) > 0
-                              ? static_cast<int32_t>(rank_shape.dim(0) - 1)
-                              : 1;
+  const int32_t leading = std::max(RankOf(in, ids) - 1, 1);
   const Output places = ConcatV2(in,
                                  {Slice(in, ids.indices, Ints(in, {0, 0}), Ints(in, {-1, leading})),
                                   ExpandDims(in, ToInt64(in, ids.values), Const(in, 1))},
@@ -527,9 +532,13 @@ Output PortableColumns::LinearModel(const ScopeAt& in, const LayerPlan& layer,
     }
     IdsAndWeights given = IdsOf(here, consumer);
     if (!in.scope.ok()) return Output();
+    // A matrix: what an example has is one list.
     const auto as_rows = [&](const SparseTensor& values) {
-      const Output batch = Element(here, values.dense_shape, 0);
-      return SparseReshape(here, values, Pack(here, {batch, Const(here, int64_t{-1})}));
+      if (RankOf(here, values) == 2) return values;
+      const Output batch = Slice(here, values.dense_shape, Ints(here, {0}), Ints(here, {1}));
+      const Output rest = Slice(here, values.dense_shape, Ints(here, {1}), Ints(here, {-1}));
+      const Output width = ReduceProd(here, rest, {0}, {.keep_dims = true});
+      return SparseReshape(here, values, ConcatV2(here, {batch, width}, Const(here, 0)));
     };
     given.ids = as_rows(given.ids);
     if (given.weights.valid()) given.weights = as_rows(given.weights);
@@ -565,20 +574,21 @@ PortableColumns::Sequence PortableColumns::Steps(const ScopeAt& in, const Consum
     if (values.dtype() != DT_FLOAT) values.values = Cast(in, values.values, DT_FLOAT);
     const Output filler = Const(in, static_cast<float>(spec.default_value));
     const Output dense = SparseTensorToDense(in, values, filler);
-    const Output batch = Element(in, ShapeOf(in, dense), 0);
+    const bool by_step = RankOf(in, values) > 2;
+    const Output shape = ShapeOf(in, dense);
     const Output width = Const(in, static_cast<int32_t>(consumer.width));
-    const PartialShape rank = in.scope.shape(values.dense_shape);
-    const bool by_step = rank.has_rank() && rank.rank() == 1 && rank.dim(0) > 2;
-    return {Reshape(in, dense, Pack(in, {batch, Const(in, -1), width})),
+    const Output second = Element(in, shape, 1);
+    const Output steps = by_step ? second : FloorDiv(in, second, width);
+    return {Reshape(in, dense, Pack(in, {Element(in, shape, 0), steps, width})),
             SequenceLength(in, values, by_step ? 1 : consumer.width)};
   }
   // Ids [batch, steps] as [batch, steps, 1]: one list for each step.
   IdsAndWeights given = IdsOf(in, consumer);
   if (!in.scope.ok()) return {};
   const auto as_steps = [&](const SparseTensor& values) {
+    if (RankOf(in, values) > 2) return values;
     return SparseReshape(in, values,
-                         Pack(in, {Element(in, values.dense_shape, 0),
-                                   Element(in, values.dense_shape, 1), Const(in, int64_t{-1})}));
+                         ConcatV2(in, {values.dense_shape, Const<int64_t>(in, {1})}, Const(in, 0)));
   };
   given.ids = as_steps(given.ids);
   if (given.weights.valid()) given.weights = as_steps(given.weights);
@@ -615,9 +625,9 @@ PortableColumns::Sequence PortableColumns::SequenceInputLayer(
     const Output same = ReduceAll(in, Equal(in, lengths[0], lengths[i]), {0});
     const Output rule = Const(
         in, absl::StrCat("SequenceInputLayer: columns must have as many steps in each example, got "
-                         "of '",
-                         layer.consumers[0].column->name, "' and of '",
-                         layer.consumers[i].column->name, "':"));
+                         "of ",
+                         layer.consumers[0].column->name, " and of ",
+                         layer.consumers[i].column->name, ":"));
     checks.push_back(Assert(in, same, {rule, lengths[0], lengths[i]}, {.summarize = 10}));
   }
   return {ConcatOf(Named(in.scope.WithName("concat"), in), in, steps, 2),
