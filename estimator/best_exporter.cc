@@ -19,9 +19,9 @@ namespace {
 
 StatusOr<double> MetricOf(const EvalResult& result, const std::string& metric) {
   if (result.metrics.count(metric) > 0) return result[metric];
-  return absl::NotFoundError(
-      absl::StrCat("BestExporter: results must have the metric '", metric, "', got ",
-                   result.metrics.empty() ? "none" : result.ToString()));
+  return absl::NotFoundError(absl::StrCat("BestExporter: results must have the metric '", metric,
+                                          "', got ",
+                                          result.metrics.empty() ? "none" : result.ToString()));
 }
 
 // `sign` 1: smaller is better; -1: larger.
@@ -77,18 +77,17 @@ IsBetterFn MetricIsSmaller(std::string metric) { return MetricIs(std::move(metri
 IsBetterFn MetricIsLarger(std::string metric) { return MetricIs(std::move(metric), -1); }
 
 Status BestExporter::Recover(const ExporterCall& call) {
-  model_dir_ = call.estimator.model_dir();
+  const std::string& model_dir = call.estimator.model_dir();
   best_.reset();
   FileSystem* const fs = call.estimator.parts().file_system;
   const std::optional<std::string>& given = options_.event_file_pattern;
   if (given && given->empty()) return absl::OkStatus();
-  const std::string pattern = given ? JoinPath(Literally(model_dir_), *given)
+  const std::string pattern = given ? JoinPath(Literally(model_dir), *given)
                                     : JoinPath(Literally(call.eval_dir), "*.tfevents.*");
   MR_ASSIGN_OR_RETURN(const std::vector<std::string> files, data::MatchingFiles(fs, pattern));
   if (files.empty() && given) {
-    LogWarning("BestExporter '", name_, "': event_file_pattern '", *given,
-               "' matches no file of '", model_dir_, "'; results are written to '", call.eval_dir,
-               "'");
+    LogWarning("BestExporter '", name_, "': event_file_pattern '", *given, "' matches no file of '",
+               model_dir, "'; results are written to '", call.eval_dir, "'");
   }
   for (const std::string& file : files) {
     for (EvalResult& result : ResultsIn(fs, file)) {
@@ -112,17 +111,20 @@ Status BestExporter::Recover(const ExporterCall& call) {
 StatusOr<std::string> BestExporter::Export(const ExporterCall& call) {
   const std::string where = absl::StrCat("BestExporter '", name_, "'");
   if (options_.exports_to_keep && *options_.exports_to_keep <= 0) {
-    return InvalidArgument(where, ": exports_to_keep must be > 0, got ",
-                           *options_.exports_to_keep);
+    return InvalidArgument(where, ": exports_to_keep must be > 0, got ", *options_.exports_to_keep);
   }
-  if (!options_.is_better) return InvalidArgument(where, ": is_better must be a function, got none");
-  if (model_dir_ != call.estimator.model_dir()) MR_RETURN_IF_ERROR(Prefixed(where, Recover(call)));
+  if (!options_.is_better)
+    return InvalidArgument(where, ": is_better must be a function, got none");
+  if (model_dir_ != call.estimator.model_dir()) {
+    MR_RETURN_IF_ERROR(Prefixed(where, Recover(call)));
+    model_dir_ = call.estimator.model_dir();
+  }
   if (best_) {
     MR_ASSIGN_OR_RETURN(const bool is_better, options_.is_better(*best_, call.result));
     if (!is_better) return "";
   }
-  LogInfo(where, ": exports '", call.checkpoint_path, "', the best model so far: ",
-          call.result.ToString());
+  LogInfo(where, ": exports '", call.checkpoint_path,
+          "', the best model so far: ", call.result.ToString());
   MR_ASSIGN_OR_RETURN(std::string path, ExportEvaluated(call, receiver_fn_, options_.common));
   best_ = call.result;
   if (options_.exports_to_keep) {

@@ -70,14 +70,13 @@ Moments MomentsOf(const ScopeAt& in, const Output& x, const std::vector<int64_t>
 
 // (x - mean) / sqrt(variance + epsilon) * gamma + beta; gamma and beta may be invalid.
 Output Normalized(const ScopeAt& in, const Output& x, const Moments& moments, double epsilon,
-                  const Variable& gamma, const Variable& beta) {
+                  const Output& gamma, const Output& beta) {
   const Scope scope = in.scope.WithSubScope("batchnorm");
   const ScopeAt here(scope, in.where);
   Output inverse = Rsqrt(here, Add(here, moments.variance, ScalarLike(here, x, epsilon)));
-  if (gamma.valid()) inverse = Mul(here, inverse, gamma.value);
+  if (gamma.valid()) inverse = Mul(here, inverse, gamma);
   const Output shift = Mul(here, moments.mean, inverse);
-  return Add(here, Mul(here, x, inverse),
-             beta.valid() ? Sub(here, beta.value, shift) : Neg(here, shift));
+  return Add(here, Mul(here, x, inverse), beta.valid() ? Sub(here, beta, shift) : Neg(here, shift));
 }
 
 // average -= (average - value) * (1 - momentum), on the average's device; nothing where `only_if`,
@@ -104,16 +103,22 @@ Output HasElements(const ScopeAt& in, const Output& x) {
   return Greater(in, Size(in, x, {.out_type = DT_INT64}), Const(in, int64_t{0}));
 }
 
+// What is multiplied by and added; invalid where there is none.
+struct Affine {
+  Output gamma, beta;
+};
+
 // The op for images. The flag is known.
-Output Fused(const ScopeAt& in, const Output& x, bool training, int64_t channels,
-             const BatchNormalizationAttrs& attrs, BatchNormalizationLayer* layer) {
-  const auto constant = [&](const char* name, float value, const Variable& variable) -> Output {
-    if (variable.valid()) return variable.value;
+Output Fused(const ScopeAt& in, const Output& x, const Affine& affine, bool training,
+             int64_t channels, const BatchNormalizationAttrs& attrs,
+             BatchNormalizationLayer* layer) {
+  const auto constant = [&](const char* name, float value, const Output& given) -> Output {
+    if (given.valid()) return given;
     return Fill({in.scope.WithName(name), in.where}, Const<int64_t>(in, {channels}),
                 Const(in, value));
   };
-  const Output gamma = constant("gamma_ones", 1, layer->gamma);
-  const Output beta = constant("beta_zeros", 0, layer->beta);
+  const Output gamma = constant("gamma_ones", 1, affine.gamma);
+  const Output beta = constant("beta_zeros", 0, affine.beta);
   const Output none = Const(in, Tensor::Vector<float>({}));
   const FusedBatchNormOutputs out =
       FusedBatchNormV3(in, x, gamma, beta, training ? none : layer->moving_mean.value,
@@ -128,8 +133,9 @@ Output Fused(const ScopeAt& in, const Output& x, bool training, int64_t channels
   return out.y;
 }
 
-Output Composed(const ScopeAt& in, const Output& x, const TrainingFlag& training, int rank,
-                const BatchNormalizationAttrs& attrs, BatchNormalizationLayer* layer) {
+Output Composed(const ScopeAt& in, const Output& x, const Affine& affine,
+                const TrainingFlag& training, int rank, const BatchNormalizationAttrs& attrs,
+                BatchNormalizationLayer* layer) {
   const Output flag =
       std::holds_alternative<Output>(training) ? std::get<Output>(training) : Output();
   const Output wide = CastTo(in, x, layer->moving_mean.dtype);
@@ -161,7 +167,7 @@ Output Composed(const ScopeAt& in, const Output& x, const TrainingFlag& training
                             : Moments{Select(in, flag, batch.mean, moments.mean),
                                       Select(in, flag, batch.variance, moments.variance)};
   }
-  return CastTo(in, Normalized(in, wide, moments, attrs.epsilon, layer->gamma, layer->beta),
+  return CastTo(in, Normalized(in, wide, moments, attrs.epsilon, affine.gamma, affine.beta),
                 WithoutRef(x.dtype()));
 }
 
@@ -190,23 +196,31 @@ BatchNormalizationLayer BatchNormalization(ScopeAt at, const Output& x,
   const ScopeAt in(scope, at.where);
   BatchNormalizationLayer layer;
   if (attrs.scale) {
-    layer.gamma = MakeWeight(in, "gamma", {channels}, dtype,
-                             {attrs.gamma_initializer, attrs.gamma_regularizer, attrs.trainable});
+    layer.gamma_parts =
+        MakeWeightParts(in, "gamma", {channels}, dtype, attrs.partitioner,
+                        {attrs.gamma_initializer, attrs.gamma_regularizer, attrs.trainable});
   }
   if (attrs.center) {
-    layer.beta = MakeWeight(in, "beta", {channels}, dtype,
-                            {attrs.beta_initializer, attrs.beta_regularizer, attrs.trainable});
+    layer.beta_parts =
+        MakeWeightParts(in, "beta", {channels}, dtype, attrs.partitioner,
+                        {attrs.beta_initializer, attrs.beta_regularizer, attrs.trainable});
   }
   layer.moving_mean = MakeWeight(in, "moving_mean", {channels}, dtype,
                                  {attrs.moving_mean_initializer, {}, /*trainable=*/false});
   layer.moving_variance = MakeWeight(in, "moving_variance", {channels}, dtype,
                                      {attrs.moving_variance_initializer, {}, /*trainable=*/false});
   if (!at.scope.ok()) return {};
+  if (!attrs.partitioner) {
+    if (attrs.scale) layer.gamma = layer.gamma_parts.parts[0];
+    if (attrs.center) layer.beta = layer.beta_parts.parts[0];
+  }
+  const Affine affine = {attrs.scale ? WholeValue(in, layer.gamma_parts) : Output(),
+                         attrs.center ? WholeValue(in, layer.beta_parts) : Output()};
   const int rank = at.scope.shape(x).rank();
   const bool* const flag = std::get_if<bool>(&training);
   const Output y = rank == 4 && dtype == DT_FLOAT && flag != nullptr
-                       ? Fused(in, x, *flag, channels, attrs, &layer)
-                       : Composed(in, x, training, rank, attrs, &layer);
+                       ? Fused(in, x, affine, *flag, channels, attrs, &layer)
+                       : Composed(in, x, affine, training, rank, attrs, &layer);
   static_cast<Output&>(layer) = y;
   return layer;
 }
@@ -262,7 +276,7 @@ LayerNormalizationLayer LayerNormalization(ScopeAt at, const Output& x,
   const Output wide = CastTo(in, x, dtype);
   const Moments moments = MomentsOf(in, wide, {-1});
   static_cast<Output&>(layer) =
-      CastTo(in, Normalized(in, wide, moments, attrs.epsilon, layer.gamma, layer.beta),
+      CastTo(in, Normalized(in, wide, moments, attrs.epsilon, layer.gamma.value, layer.beta.value),
              WithoutRef(x.dtype()));
   return layer;
 }

@@ -17,6 +17,7 @@
 
 #include "graph/scope.h"
 #include "layers/initializers.h"
+#include "layers/partitioner.h"
 #include "layers/regularizers.h"
 #include "layers/variable.h"
 #include "layers/weight.h"
@@ -38,11 +39,13 @@ struct BatchNormalizationAttrs {
   Regularizer beta_regularizer = {};
   Regularizer gamma_regularizer = {};
   bool trainable = true;
+  Partitioner partitioner = {};  // of beta and gamma
 };
 
 // The output, to be used as any Output, with the layer's variables, vectors of the channels.
 struct BatchNormalizationLayer : Output {
-  Variable gamma, beta;  // invalid when they are switched off
+  Variable gamma, beta;  // invalid when they are switched off, or partitioned
+  PartitionedVariable gamma_parts, beta_parts;
   Variable moving_mean, moving_variance;
   std::vector<Operation> updates;  // of the moving averages; none where the model never trains
 };

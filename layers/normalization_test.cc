@@ -192,6 +192,30 @@ TEST(BatchNormalization, NamesVariablesAsTensorFlowsLayers) {
   EXPECT_FALSE(bare.gamma.valid() || bare.beta.valid());
 }
 
+TEST(BatchNormalization, IsCutByAPartitioner) {
+  for (const bool images : {false, true}) {
+    Scope scope;
+    const Output x =
+        Placeholder(scope, DT_FLOAT, images ? PartialShape{-1, 1, 1, 3} : PartialShape{-1, 3});
+    const BatchNormalizationLayer y =
+        BatchNormalization(scope.WithName("norm"), x, false,
+                           {.beta_initializer = ConstantInitializer(1),
+                            .gamma_initializer = ConstantInitializer(2),
+                            .partitioner = FixedSizePartitioner(2)});
+    ASSERT_OK(scope.status());
+    EXPECT_FALSE(y.gamma.valid() || y.beta.valid());
+    // As in TensorFlow's checkpoints, moving averages stay whole.
+    EXPECT_EQ(
+        NamesOf(scope, "variables"),
+        (std::vector<std::string>{"norm/gamma/part_0", "norm/gamma/part_1", "norm/beta/part_0",
+                                  "norm/beta/part_1", "norm/moving_mean", "norm/moving_variance"}));
+    const Shape shape = images ? Shape{1, 1, 1, 3} : Shape{1, 3};
+    const Tensor rows = *Tensor::FromValues<float>(shape, {1, 2, 3});
+    ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> out, RunInitialized(scope, {{x, rows}}, {y}));
+    ExpectTensorNear(out[0], *Tensor::FromValues<float>(shape, {3, 5, 7}), 1e-2, 0);
+  }
+}
+
 TEST(BatchNormalization, MovesAveragesOnTheirOwnDevice) {
   Scope root;
   const Scope model = root.WithDevice([](const tensorflow::NodeDef& def) {

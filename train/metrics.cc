@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/metrics.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -17,15 +18,18 @@
 #include "layers/variable.h"
 #include "ops/array/concat.h"
 #include "ops/array/constant.h"
+#include "ops/array/gather.h"
 #include "ops/array/identity.h"
 #include "ops/array/reshape.h"
 #include "ops/array/slice.h"
 #include "ops/control/asserts.h"
-#include "ops/linalg/matmul.h"
+#include "ops/math/bucketize.h"
 #include "ops/math/cast.h"
 #include "ops/math/cwise_binary.h"
 #include "ops/math/cwise_unary.h"
 #include "ops/math/reduction.h"
+#include "ops/math/scan.h"
+#include "ops/math/segment.h"
 #include "ops/math/select.h"
 #include "ops/state/resource_variable.h"
 #include "proto/meta_graph.pb.h"
@@ -310,17 +314,33 @@ Metric CountsAtThresholds(const ScopeAt& at, const char* kind, Output labels, Ou
     if (!checked.valid()) return {};
     predictions = Identity({sub.WithControlDependencies({checked}), at.where}, predictions);
   }
-  // A row per threshold, a column per prediction, times the weights of positive and negative
-  // labels: the weights of those above the threshold.
-  const Output row = Const<int32_t>(in, {1, -1}), column = Const<int32_t>(in, {-1, 1});
-  const Output limits = Reshape(in, ConstVector<float>(in, thresholds), column);
-  const Output above = Cast(in, Greater(in, Reshape(in, predictions, row), limits), DT_DOUBLE);
-  const Output is = Reshape(in, IsTrue(in, labels), column);
-  const Output w = Reshape(in, each_weight, column);
+  // The weights of positive and of negative labels above each threshold. Predictions are counted by
+  // how many thresholds are not below them; of the thresholds, the largest first, the k-th is below
+  // those that have at most k such. So memory is that of the batch and of the thresholds, never of
+  // one times the other.
+  std::vector<float> largest_first = thresholds;
+  std::sort(largest_first.begin(), largest_first.end(), std::greater<float>());
+  largest_first.erase(std::unique(largest_first.begin(), largest_first.end()), largest_first.end());
+  std::vector<float> boundaries;
+  for (const float threshold : largest_first) boundaries.push_back(-threshold);
+  std::vector<int32_t> place;  // of each threshold, among the largest first
+  for (const float threshold : thresholds) {
+    place.push_back(static_cast<int32_t>(
+        std::lower_bound(largest_first.begin(), largest_first.end(), threshold,
+                         std::greater<float>()) -
+        largest_first.begin()));
+  }
+  const Output flat = Const<int32_t>(in, {-1}), zero = Const(in, int32_t{0});
+  const Output not_below =
+      Bucketize(in, Neg(in, Reshape(in, predictions, flat)), {.boundaries = boundaries});
+  const Output places = ConstVector<int32_t>(in, place);
+  const Output is = Reshape(in, IsTrue(in, labels), flat);
+  const Output w = Reshape(in, each_weight, flat);
   const Output positive = Mul(in, is, w), negative = Mul(in, Complement(in, is), w);
-  const Output as_vector = Const<int32_t>(in, {static_cast<int32_t>(thresholds.size())});
+  const Output size = Const(in, static_cast<int32_t>(boundaries.size()) + 1);
   const auto above_of = [&](const Output& some) {
-    return Reshape(in, MatMul(in, above, some), as_vector);
+    return GatherV2(in, Cumsum(in, UnsortedSegmentSum(in, some, not_below, size), zero), places,
+                    zero);
   };
   std::vector<Builder::Total> totals;
   for (const Outcome outcome : outcomes) {

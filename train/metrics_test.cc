@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "core/allocator.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster.h"
@@ -227,6 +228,70 @@ TEST(Metrics, AtThresholdsCountWhatLiesAbove) {
     run.Update(Floats({}), Floats({}));
     ExpectTensorEqual(run.Update(labels, predictions), c.want);
   }
+}
+
+TEST(Metrics, ThresholdsMayBeInAnyOrderAndTwice) {
+  // Beside a double loop over predictions and thresholds, exact ties and their neighbours included.
+  std::vector<float> predictions, labels;
+  for (int i = 0; i <= 40; ++i) {
+    const float p = static_cast<float>(i) / 40;
+    for (const float x : {std::nextafter(p, -1.0f), p, std::nextafter(p, 2.0f)}) {
+      predictions.push_back(x);
+      labels.push_back(static_cast<float>((i * 7) % 3 == 0));
+    }
+  }
+  const std::vector<float> thresholds = {
+      0.5f, -1, 0.25f, 0.5f, 2, 0.075f, 0, 1, std::numeric_limits<float>::infinity()};
+  std::vector<double> above, not_above;
+  for (const float t : thresholds) {
+    double positives = 0, negatives = 0;
+    for (size_t i = 0; i < predictions.size(); ++i) {
+      if (predictions[i] > t) {
+        positives += static_cast<double>(labels[i]);
+      } else {
+        negatives += 1 - static_cast<double>(labels[i]);
+      }
+    }
+    above.push_back(positives);
+    not_above.push_back(negatives);
+  }
+  Measured tp([&](const Scope& s, const Output& l, const Output& p) {
+    return TruePositivesAtThresholds(s, l, p, thresholds);
+  });
+  ExpectTensorEqual(tp.Update(Tensor::Vector<float>(labels), Tensor::Vector<float>(predictions)),
+                    Tensor::Vector<double>(above));
+  Measured tn([&](const Scope& s, const Output& l, const Output& p) {
+    return TrueNegativesAtThresholds(s, l, p, thresholds);
+  });
+  ExpectTensorEqual(tn.Update(Tensor::Vector<float>(labels), Tensor::Vector<float>(predictions)),
+                    Tensor::Vector<double>(not_above));
+}
+
+// A prediction that is no number is above nothing.
+TEST(Metrics, NoNumberIsAboveNoThreshold) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  Measured run([&](const Scope& s, const Output& l, const Output& p) {
+    return FalseNegativesAtThresholds(s, l, p, {-1.0f, 0.5f});
+  });
+  ExpectTensorEqual(run.Update(Floats({1, 1, 1}), Floats({nan, 0.7f, 0})), Doubles({1, 2}));
+}
+
+// Two million predictions at 200 thresholds: a byte for each pair would be 400 MB.
+TEST(Metrics, ThresholdsDoNotMultiplyTheMemoryOfABatch) {
+  constexpr int64_t kBatch = int64_t{1} << 21;
+  Measured run([](const Scope& s, const Output& l, const Output& p) { return Auc(s, l, p); });
+  Tensor labels = *Tensor::Zeros(DT_FLOAT, Shape{kBatch});
+  Tensor predictions = *Tensor::Zeros(DT_FLOAT, Shape{kBatch});
+  for (size_t i = 0; i < kBatch; ++i) {
+    labels.mutable_flat<float>()[i] = static_cast<float>(i % 2);
+    predictions.mutable_flat<float>()[i] = static_cast<float>((i * 37) % 1000) / 1000;
+  }
+  run.Update(labels.Rows(0, 1024), predictions.Rows(0, 1024));
+  // 200 thresholds of a bool, or of a float, each would be 200 or 800 bytes.
+  SetDefaultAllocatorLimit(DefaultAllocatorStats().bytes_in_use + kBatch * 120);
+  const float auc = run.Update(labels, predictions).scalar<float>();
+  SetDefaultAllocatorLimit(0);
+  EXPECT_NEAR(static_cast<double>(auc), 0.5, 1e-2);
 }
 
 // By hand (a sum over the thresholds in another program): 1e-6 beside the counts moves the seventh
