@@ -1470,6 +1470,43 @@ TEST_F(ExecutorTest, ATracedStepTellsWhatEveryNodeDid) {
   }
 }
 
+TEST(ChromeTraceTest, InALoopArrowsBeginAtTheRunThatHadEnded) {
+  tensorflow::StepStats stats;
+  tensorflow::DeviceStepStats* device = stats.add_dev_stats();
+  device->set_device("/cpu:0");
+  for (int i = 0; i < 3; ++i) {
+    const std::string where = absl::StrCat(" in iteration ", i, " of a (loop)");
+    for (const bool reads : {false, true}) {
+      tensorflow::NodeExecStats* node = device->add_node_stats();
+      node->set_node_name(reads ? "y" : "x");
+      node->set_timeline_label(absl::StrCat(reads ? "y = Neg(x)" : "x = Merge()", where));
+      node->set_all_start_micros(100 * i + (reads ? 50 : 10));
+      node->set_all_end_rel_micros(20);
+    }
+  }
+  const std::string trace = WriteChromeTrace(stats);
+  for (int i = 0; i < 3; ++i) {
+    const std::string iteration = absl::StrCat(i, " of a (loop)");
+    EXPECT_TRUE(absl::StrContains(trace, iteration)) << trace;
+    // From the end of x to the beginning of y in the same iteration.
+    for (const int at : {30, 50}) {
+      const std::string arrow = absl::StrCat("\"id\": ", i, ",\n   \"pid\": 0,\n   \"tid\": 0,\n",
+                                             "   \"ts\": ", 100 * i + at);
+      EXPECT_TRUE(absl::StrContains(trace, arrow)) << arrow << " in " << trace;
+    }
+  }
+}
+
+TEST(StepStatsCollectorTest, KeepsABoundedNumberOfRuns) {
+  StepStatsCollector collector;
+  for (int64_t i = 0; i < StepStatsCollector::kMaxNodes; ++i) collector.Add("/cpu:0", {});
+  EXPECT_TRUE(collector.is_full());
+  collector.Add("/cpu:0", {});
+  tensorflow::StepStats stats;
+  collector.TakeInto(&stats);
+  EXPECT_EQ(stats.dev_stats(0).node_stats_size(), StepStatsCollector::kMaxNodes);
+}
+
 TEST(ChromeTraceTest, SlicesDoNotOverlapAndArrowsConnectThem) {
   tensorflow::StepStats stats;
   tensorflow::DeviceStepStats* device = stats.add_dev_stats();

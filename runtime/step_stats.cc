@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,10 +19,12 @@ using nlohmann::ordered_json;
 
 constexpr int64_t kNanosPerMicro = 1000;
 
-// "name = Op(in1, in2)" taken apart; a memory part "[...] " before it is skipped.
+// "name = Op(in1, in2)" taken apart; a memory part "[...] " before it is skipped. Behind it, in a
+// loop, " in iteration 3 of loop".
 struct Label {
   std::string op;
   std::vector<std::string> inputs;
+  std::string iteration;  // "3 of loop"
 };
 Label ParseLabel(absl::string_view text) {
   Label label;
@@ -35,7 +38,12 @@ Label ParseLabel(absl::string_view text) {
   label.op = std::string(text.substr(0, paren));
   if (paren == absl::string_view::npos) return label;
   absl::string_view inside = text.substr(paren + 1);
-  inside = absl::StripSuffix(inside, ")");
+  const size_t end = inside.find(')');
+  if (end != absl::string_view::npos) {
+    absl::string_view rest = inside.substr(end + 1);
+    if (absl::ConsumePrefix(&rest, " in iteration ")) label.iteration = std::string(rest);
+    inside = inside.substr(0, end);
+  }
   for (absl::string_view input : absl::StrSplit(inside, ", ", absl::SkipEmpty())) {
     label.inputs.emplace_back(input);
   }
@@ -55,6 +63,8 @@ ordered_json ProcessName(int pid, const std::string& name) {
 }  // namespace
 
 void StepStatsCollector::Add(const std::string& device, tensorflow::NodeExecStats stats) {
+  if (is_full()) return;
+  num_nodes_.fetch_add(1, std::memory_order_relaxed);
   MutexLock lock(&mu_);
   devices_[device].push_back(std::move(stats));
 }
@@ -114,7 +124,7 @@ std::string WriteChromeTrace(const tensorflow::StepStats& stats) {
     int pid, row;
     int64_t end;
   };
-  HashMap<std::string, Place> producers;
+  HashMap<std::string, std::vector<Place>> producers;  // runs in the order in which they began
   struct Arrow {
     std::string from;
     int pid, row;
@@ -141,6 +151,7 @@ std::string WriteChromeTrace(const tensorflow::StepStats& stats) {
       const int row = static_cast<int>(free_row - row_ends.begin());
       const Label label = ParseLabel(node->timeline_label());
       ordered_json args = {{"name", node->node_name()}, {"op", label.op}};
+      if (!label.iteration.empty()) args["iteration"] = label.iteration;
       for (size_t i = 0; i < label.inputs.size(); ++i) {
         args[absl::StrCat("input", i)] = label.inputs[i];
         arrows.push_back({ProducerName(label.inputs[i]), pid, row, start});
@@ -153,7 +164,7 @@ std::string WriteChromeTrace(const tensorflow::StepStats& stats) {
                         {"ts", start},
                         {"dur", node->all_end_rel_micros()},
                         {"args", args}});
-      producers[node->node_name()] = {pid, row, end};
+      producers[node->node_name()].push_back({pid, row, end});
     }
     ++pid;
   }
@@ -161,7 +172,11 @@ std::string WriteChromeTrace(const tensorflow::StepStats& stats) {
   for (const Arrow& arrow : arrows) {
     auto it = producers.find(arrow.from);
     if (it == producers.end()) continue;
-    const Place& from = it->second;
+    const std::vector<Place>& runs = it->second;
+    // The last one that had ended, rounding apart.
+    auto after = std::partition_point(runs.begin(), runs.end(),
+                                      [&](const Place& run) { return run.end <= arrow.at + 1; });
+    const Place& from = after == runs.begin() ? *after : *std::prev(after);
     for (const bool start : {true, false}) {
       events.push_back({{"name", arrow.from},
                         {"cat", "DataFlow"},

@@ -10,6 +10,7 @@
 // Thread-safety: Add from any thread; TakeInto once, when the step is over.
 // Failure: none; a trace of nonsense times is a trace of nonsense.
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -24,11 +25,17 @@ namespace millrace {
 
 class StepStatsCollector {
  public:
+  // Runs of nodes that a trace has at most, the first ones: a loop has no bound of its own.
+  static constexpr int64_t kMaxNodes = int64_t{1} << 20;
+
+  // Beyond kMaxNodes nothing is kept.
   void Add(const std::string& device, tensorflow::NodeExecStats stats);
+  bool is_full() const { return num_nodes_.load(std::memory_order_relaxed) >= kMaxNodes; }
   // Appends the devices, sorted by name, to `stats`; nodes in the order they started.
   void TakeInto(tensorflow::StepStats* stats);
 
  private:
+  std::atomic<int64_t> num_nodes_{0};  // relaxed: a bound, not a protocol
   Mutex mu_;
   std::map<std::string, std::vector<tensorflow::NodeExecStats>> devices_ ABSL_GUARDED_BY(mu_);
 };
@@ -48,8 +55,9 @@ void AddOutput(int slot, const Tensor& tensor, tensorflow::NodeExecStats* stats)
 // A small number that stands for the calling thread in traces.
 uint32_t TraceThreadId();
 
-// JSON of the Trace Event format: a process per device, rows without overlap, one slice per node
-// with its op and inputs, and arrows from producers to consumers.
+// JSON of the Trace Event format: a process per device, rows without overlap, one slice per run of
+// a node with its op, inputs and, in a loop, iteration, and arrows from producers to consumers (in
+// a loop from the latest run of the producer that had ended).
 std::string WriteChromeTrace(const tensorflow::StepStats& stats);
 
 }  // namespace millrace

@@ -11,6 +11,7 @@ namespace millrace {
 
 void RecordNode(const Plan& plan, const Plan::Node& node, const RunPlace& place,
                 const NodeTimes& times, const EdgeValue* outputs, StepStatsCollector* stats) {
+  if (stats->is_full()) return;
   tensorflow::NodeExecStats run;
   run.set_node_name(*node.name);
   run.set_thread_id(TraceThreadId());
