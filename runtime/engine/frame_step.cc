@@ -168,6 +168,8 @@ void FrameStep::TurnTo(Loop& loop, Iteration* iteration) {
 
 bool FrameStep::TurnToNext(Loop& loop) {
   FrameLane& lane = loop.lane;
+  // A long loop does not go on with locks because something was shared at its beginning.
+  if (!life_.solo() && life_.IsOnlyPart() && !IsShared()) life_.EnterSolo();
   Iteration** const list = lane.inward != nullptr ? &lane.inward : &lane.onward;
   if (Iteration* const next = *list) {
     *list = next->below_passed_on;

@@ -86,8 +86,6 @@ bool FrameStep::TakeShared(Loop& loop) {
       while (links.Below(chain.last) != kNoEntry) chain.last = links.Below(chain.last);
       Share(*at, chain);
       crew_.AskForLoop();
-    } else if (life_.IsOnlyPart() && !IsShared()) {
-      life_.EnterSolo();
     }
     return true;
   } while (!crew_.Leave());
