@@ -13,6 +13,10 @@
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "data/dataset.h"
+#include "estimator/add_metrics.h"
+#include "estimator/best_exporter.h"
+#include "estimator/canned/canned.h"
+#include "estimator/columns/feature_column.h"
 #include "estimator/estimator.h"
 #include "estimator/exporter.h"
 #include "estimator/train_and_evaluate.h"
@@ -29,6 +33,7 @@ namespace millrace {
 namespace {
 
 #include "docs/estimator_program.inc"
+#include "docs/estimator_premade.inc"
 
 TEST(EstimatorPageTest, TheProgramTrainsEvaluatesAndExports) {
   const std::string directory = JoinPath(std::getenv("TEST_TMPDIR"), RandomHexName());
@@ -39,6 +44,38 @@ TEST(EstimatorPageTest, TheProgramTrainsEvaluatesAndExports) {
   ASSERT_OK_AND_ASSIGN(const auto exports, fs->GetChildren(directory + "/export/final"));
   EXPECT_EQ(exports.size(), 1u);
   EXPECT_TRUE(fs->FileExists(directory + "/eval"));
+}
+
+TEST(EstimatorPageTest, ThePremadeModelLearnsAndItsBestIsExported) {
+  const std::string directory = JoinPath(std::getenv("TEST_TMPDIR"), RandomHexName());
+  unsetenv("TF_CONFIG");
+  // The older earn more, and smiths.
+  std::vector<float> age, hours, weight;
+  std::vector<std::string> occupation, income;
+  for (int i = 0; i < 400; ++i) {
+    age.push_back(static_cast<float>(20 + i % 50));
+    hours.push_back(static_cast<float>(30 + i % 7));
+    occupation.push_back(i % 3 == 0 ? "smith" : "clerk");
+    weight.push_back(1);
+    income.push_back(age.back() + (i % 3 == 0 ? 15.0f : 0.0f) > 50 ? ">50K" : "<=50K");
+  }
+  const auto rows = [=](Mode mode) {
+    data::Dataset all = data::Dataset::FromTensorSlices(
+        {Tensor::Vector<float>(age), Tensor::Vector<float>(hours),
+         Tensor::Vector<std::string>(occupation), Tensor::Vector<float>(weight),
+         Tensor::Vector<std::string>(income)});
+    if (mode == Mode::kTrain) all = all.Shuffle(400).Repeat();
+    return Input(all.Batch(40), {.names = {"age", "hours", "occupation", "weight", "income"},
+                                 .labels = {"income"}});
+  };
+  ASSERT_OK(TrainIncome(directory, rows, rows));
+  const RunConfig config = *RunConfig::Make({.model_dir = directory}, "");
+  ASSERT_OK_AND_ASSIGN(const EvalResult result, Income({.config = config}).Evaluate(rows));
+  EXPECT_GT(result["auc"], 0.9);
+  EXPECT_LT(result["brier"], 0.2);
+  ASSERT_OK_AND_ASSIGN(const auto exports,
+                       FileSystem::Posix()->GetChildren(directory + "/export/best"));
+  EXPECT_GE(exports.size(), 1u);
 }
 
 }  // namespace

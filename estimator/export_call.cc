@@ -70,6 +70,23 @@ Status AddSignatures(const Scope& root, const std::map<std::string, ExportOutput
   return absl::OkStatus();
 }
 
+// Callers that name no signature get the default one, which a classifier over several receivers
+// does not have.
+void WarnOfNoDefault(const std::map<std::string, ExportOutput>& outputs,
+                     const Receivers& receivers, const Signatures& signatures) {
+  const auto quoted = [](std::string* out, const auto& pair) {
+    absl::StrAppend(out, "'", pair.first, "'");
+  };
+  const auto found = outputs.find(kDefaultServingSignature);
+  const bool classifies =
+      found != outputs.end() && found->second.kind == ExportOutput::Kind::kClassification;
+  LogWarning("Estimator: the export has no signature '", kDefaultServingSignature, "': it is a ",
+             classifies ? "classification" : "regression",
+             ", which takes exactly one receiver, of strings, got ", receivers.map().size(), " (",
+             absl::StrJoin(receivers.map(), ", ", quoted),
+             "); callers must name another one: ", absl::StrJoin(signatures, ", ", quoted));
+}
+
 // Placeholders that a signature needs and nobody feeds: the model is exported all the same, as
 // TensorFlow does, and whoever calls it fails.
 void WarnOfUnfedPlaceholders(const Scope& root, const std::string& key,
@@ -192,8 +209,7 @@ StatusOr<std::string> ExportWithReceiver(const EstimatorParts& parts, const std:
             ": Classify and Regress take exactly one receiver, of strings");
   }
   if (options.signatures.count(kDefaultServingSignature) == 0) {
-    LogWarning("Estimator: the export has no signature '", kDefaultServingSignature,
-               "'; callers must name one");
+    WarnOfNoDefault(outputs, graph.receiver.receivers, options.signatures);
   }
   for (const auto& [key, signature] : options.signatures) {
     WarnOfUnfedPlaceholders(root, key, signature);

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "estimator/canned/dnn.h"
+
+#include <memory>
+
+#include "core/status.h"
+#include "estimator/canned/logits.h"
+#include "estimator/canned/premade.h"
+#include "estimator/heads/regression_head.h"
+
+namespace millrace {
+namespace {
+
+constexpr double kLearningRate = 0.05;
+
+Status Check(const DNNEstimatorOptions& options) {
+  MR_RETURN_IF_ERROR(CheckColumns("feature_columns", options.feature_columns));
+  MR_RETURN_IF_ERROR(CheckHiddenUnits("hidden_units", options.hidden_units));
+  MR_RETURN_IF_ERROR(CheckDropout("dropout", options.dropout));
+  return options.optimizer.Check("optimizer");
+}
+
+Estimator Dnn(const char* name, const DNNEstimatorOptions& options,
+              const EstimatorOptions& estimator_options, std::source_location where) {
+  const auto model = [options](const Scope& scope, const Features& features, const Labels& labels,
+                               Mode mode, const RunConfig& config) -> StatusOr<EstimatorSpec> {
+    std::shared_ptr<Optimizer> optimizer;
+    if (mode == Mode::kTrain) {
+      MR_ASSIGN_OR_RETURN(optimizer, options.optimizer.Make(scope, kLearningRate));
+    }
+    const NetworkLogits dnn =
+        DnnLogits(scope, features, mode,
+                  {.units = options.head->logits_dimension(),
+                   .hidden_units = options.hidden_units,
+                   .feature_columns = options.feature_columns,
+                   .activation_fn = options.activation_fn,
+                   .dropout = options.dropout,
+                   .batch_norm = options.batch_norm,
+                   .num_ps = config.num_ps_replicas(),
+                   .input_layer_partitioner = options.input_layer_partitioner});
+    return options.head->CreateEstimatorSpec(dnn.scope, {.features = features,
+                                                         .mode = mode,
+                                                         .logits = dnn.logits,
+                                                         .labels = labels,
+                                                         .optimizer = optimizer.get()});
+  };
+  return MakePremade(name, where, options.head, Check(options), model, estimator_options);
+}
+
+}  // namespace
+
+Estimator DNNClassifier(const DNNClassifierOptions& options,
+                        const EstimatorOptions& estimator_options, std::source_location where) {
+  return Dnn("DNNClassifier",
+             {.head = HeadOf({.n_classes = options.n_classes,
+                              .weight_column = options.weight_column,
+                              .label_vocabulary = options.label_vocabulary,
+                              .loss_reduction = options.loss_reduction,
+                              .predict_all_classes = options.predict_all_classes},
+                             where),
+              .hidden_units = options.hidden_units,
+              .feature_columns = options.feature_columns,
+              .optimizer = options.optimizer,
+              .activation_fn = options.activation_fn,
+              .dropout = options.dropout,
+              .input_layer_partitioner = options.input_layer_partitioner,
+              .batch_norm = options.batch_norm},
+             estimator_options, where);
+}
+
+Estimator DNNRegressor(const DNNRegressorOptions& options,
+                       const EstimatorOptions& estimator_options, std::source_location where) {
+  return Dnn("DNNRegressor",
+             {.head = RegressionHead({.label_dimension = options.label_dimension,
+                                      .weight_column = options.weight_column,
+                                      .loss_reduction = options.loss_reduction},
+                                     where),
+              .hidden_units = options.hidden_units,
+              .feature_columns = options.feature_columns,
+              .optimizer = options.optimizer,
+              .activation_fn = options.activation_fn,
+              .dropout = options.dropout,
+              .input_layer_partitioner = options.input_layer_partitioner,
+              .batch_norm = options.batch_norm},
+             estimator_options, where);
+}
+
+Estimator DNNEstimator(const DNNEstimatorOptions& options,
+                       const EstimatorOptions& estimator_options, std::source_location where) {
+  return Dnn("DNNEstimator", options, estimator_options, where);
+}
+
+}  // namespace millrace

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "estimator/canned/dnn_linear_combined.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <utility>
+
+#include "core/status.h"
+#include "estimator/canned/logits.h"
+#include "estimator/canned/premade.h"
+#include "estimator/heads/regression_head.h"
+#include "layers/variable.h"
+#include "ops/array/constant.h"
+#include "ops/array/identity.h"
+#include "ops/math/cwise_binary.h"
+#include "ops/state/resource_variable.h"
+
+namespace millrace {
+namespace {
+
+constexpr double kDnnLearningRate = 0.001, kMaxLinearLearningRate = 0.005;
+
+Status Check(const DNNLinearCombinedEstimatorOptions& options) {
+  if (options.linear_feature_columns.empty() && options.dnn_feature_columns.empty()) {
+    return InvalidArgument(
+        "linear_feature_columns or dnn_feature_columns must be given, got none of both");
+  }
+  if (!options.linear_feature_columns.empty()) {
+    MR_RETURN_IF_ERROR(CheckColumns("linear_feature_columns", options.linear_feature_columns));
+    MR_RETURN_IF_ERROR(options.linear_optimizer.Check("linear_optimizer"));
+  }
+  if (options.dnn_feature_columns.empty()) return absl::OkStatus();
+  MR_RETURN_IF_ERROR(CheckColumns("dnn_feature_columns", options.dnn_feature_columns));
+  if (options.dnn_hidden_units.empty()) {
+    return InvalidArgument("dnn_hidden_units must be given with dnn_feature_columns, got none");
+  }
+  MR_RETURN_IF_ERROR(CheckHiddenUnits("dnn_hidden_units", options.dnn_hidden_units));
+  MR_RETURN_IF_ERROR(CheckDropout("dnn_dropout", options.dnn_dropout));
+  return options.dnn_optimizer.Check("dnn_optimizer");
+}
+
+// Counts the step once, when all variables have changed; beside it, so that no message orders that.
+Operation CountStep(const Scope& scope, const std::vector<Operation>& updates) {
+  const Variable step = GlobalStep(scope);
+  const Scope beside = scope.ColocatedWith(step.handle.op());
+  const Operation all = Group(beside, updates);
+  const Scope after = beside.WithControlDependencies({all});
+  return AssignAddVariableOp(after, step.handle, Const(after, int64_t{1}));
+}
+
+StatusOr<EstimatorSpec> Model(const DNNLinearCombinedEstimatorOptions& options, const Scope& scope,
+                              const Features& features, const Labels& labels, Mode mode,
+                              const RunConfig& config) {
+  const bool has_dnn = !options.dnn_feature_columns.empty();
+  const bool has_linear = !options.linear_feature_columns.empty();
+  const int64_t units = options.head->logits_dimension();
+  std::shared_ptr<Optimizer> dnn_optimizer, linear_optimizer;
+  Output logits;
+  if (has_dnn) {
+    if (mode == Mode::kTrain) {
+      MR_ASSIGN_OR_RETURN(dnn_optimizer, options.dnn_optimizer.Make(scope, kDnnLearningRate));
+    }
+    logits = DnnLogits(scope, features, mode,
+                       {.units = units,
+                        .hidden_units = options.dnn_hidden_units,
+                        .feature_columns = options.dnn_feature_columns,
+                        .activation_fn = options.dnn_activation_fn,
+                        .dropout = options.dnn_dropout,
+                        .batch_norm = options.batch_norm,
+                        .num_ps = config.num_ps_replicas(),
+                        .input_layer_partitioner = options.input_layer_partitioner})
+                 .logits;
+  }
+  if (has_linear) {
+    const double columns = static_cast<double>(options.linear_feature_columns.size());
+    if (mode == Mode::kTrain) {
+      MR_ASSIGN_OR_RETURN(linear_optimizer,
+                          options.linear_optimizer.Make(
+                              scope, std::min(kMaxLinearLearningRate, 1 / std::sqrt(columns))));
+    }
+    const NetworkLogits linear = LinearLogits(scope, features, mode,
+                                              {.units = units,
+                                               .feature_columns = options.linear_feature_columns,
+                                               .sparse_combiner = options.linear_sparse_combiner,
+                                               .num_ps = config.num_ps_replicas(),
+                                               .partitioner = options.input_layer_partitioner});
+    if (mode == Mode::kTrain) AddLayerSummary(linear.scope, "linear", linear.logits);
+    logits = has_dnn ? Add(scope.WithName("add"), logits, linear.logits) : linear.logits;
+  }
+  MR_RETURN_IF_ERROR(scope.status());
+  const auto train = [&](const Scope& in, const Output& loss) {
+    std::vector<Operation> updates;
+    if (has_dnn) {
+      updates.push_back(
+          dnn_optimizer->Minimize(in, loss, {.variables = TrainablesUnder(in, "dnn/")}));
+    }
+    if (has_linear) {
+      updates.push_back(
+          linear_optimizer->Minimize(in, loss, {.variables = TrainablesUnder(in, "linear/")}));
+    }
+    return CountStep(in, updates);
+  };
+  return options.head->CreateEstimatorSpec(
+      scope, {.features = features,
+              .mode = mode,
+              .logits = logits,
+              .labels = labels,
+              .train_op_fn = mode == Mode::kTrain ? TrainOpFn(train) : TrainOpFn()});
+}
+
+Estimator Combined(const char* name, const DNNLinearCombinedEstimatorOptions& options,
+                   const EstimatorOptions& estimator_options, std::source_location where) {
+  const auto model = [options](const Scope& scope, const Features& features, const Labels& labels,
+                               Mode mode, const RunConfig& config) {
+    return Model(options, scope, features, labels, mode, config);
+  };
+  return MakePremade(name, where, options.head, Check(options), model, estimator_options);
+}
+
+// The options of the network and the sum, of a classifier's or regressor's, with `head`.
+template <typename Options>
+DNNLinearCombinedEstimatorOptions WithHead(const Options& options, HeadPtr head) {
+  return {.head = std::move(head),
+          .linear_feature_columns = options.linear_feature_columns,
+          .linear_optimizer = options.linear_optimizer,
+          .dnn_feature_columns = options.dnn_feature_columns,
+          .dnn_optimizer = options.dnn_optimizer,
+          .dnn_hidden_units = options.dnn_hidden_units,
+          .dnn_activation_fn = options.dnn_activation_fn,
+          .dnn_dropout = options.dnn_dropout,
+          .input_layer_partitioner = options.input_layer_partitioner,
+          .batch_norm = options.batch_norm,
+          .linear_sparse_combiner = options.linear_sparse_combiner};
+}
+
+}  // namespace
+
+Estimator DNNLinearCombinedClassifier(const DNNLinearCombinedClassifierOptions& options,
+                                      const EstimatorOptions& estimator_options,
+                                      std::source_location where) {
+  HeadPtr head = HeadOf({.n_classes = options.n_classes,
+                         .weight_column = options.weight_column,
+                         .label_vocabulary = options.label_vocabulary,
+                         .loss_reduction = options.loss_reduction,
+                         .predict_all_classes = options.predict_all_classes},
+                        where);
+  return Combined("DNNLinearCombinedClassifier", WithHead(options, std::move(head)),
+                  estimator_options, where);
+}
+
+Estimator DNNLinearCombinedRegressor(const DNNLinearCombinedRegressorOptions& options,
+                                     const EstimatorOptions& estimator_options,
+                                     std::source_location where) {
+  HeadPtr head = RegressionHead({.label_dimension = options.label_dimension,
+                                 .weight_column = options.weight_column,
+                                 .loss_reduction = options.loss_reduction},
+                                where);
+  return Combined("DNNLinearCombinedRegressor", WithHead(options, std::move(head)),
+                  estimator_options, where);
+}
+
+Estimator DNNLinearCombinedEstimator(const DNNLinearCombinedEstimatorOptions& options,
+                                     const EstimatorOptions& estimator_options,
+                                     std::source_location where) {
+  return Combined("DNNLinearCombinedEstimator", options, estimator_options, where);
+}
+
+}  // namespace millrace

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "estimator/canned/linear.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "core/status.h"
+#include "estimator/canned/logits.h"
+#include "estimator/canned/premade.h"
+#include "estimator/heads/regression_head.h"
+#include "train/ftrl.h"
+
+namespace millrace {
+namespace {
+
+constexpr double kLearningRate = 0.2;
+
+Status Check(const LinearEstimatorOptions& options) {
+  MR_RETURN_IF_ERROR(CheckColumns("feature_columns", options.feature_columns));
+  return options.optimizer.Check("optimizer");
+}
+
+Estimator Linear(const char* name, LinearEstimatorOptions options,
+                 const EstimatorOptions& estimator_options, std::source_location where) {
+  if (!options.optimizer.valid() && !options.feature_columns.empty()) {
+    const double columns = static_cast<double>(options.feature_columns.size());
+    options.optimizer =
+        FtrlOptions{.learning_rate = std::min(kLearningRate, 1 / std::sqrt(columns))};
+  }
+  const auto model = [options](const Scope& scope, const Features& features, const Labels& labels,
+                               Mode mode, const RunConfig& config) -> StatusOr<EstimatorSpec> {
+    std::shared_ptr<Optimizer> optimizer;
+    if (mode == Mode::kTrain) {
+      MR_ASSIGN_OR_RETURN(optimizer, options.optimizer.Make(scope, kLearningRate));
+    }
+    const NetworkLogits linear = LinearLogits(scope, features, mode,
+                                              {.units = options.head->logits_dimension(),
+                                               .feature_columns = options.feature_columns,
+                                               .sparse_combiner = options.sparse_combiner,
+                                               .num_ps = config.num_ps_replicas(),
+                                               .partitioner = options.partitioner});
+    return options.head->CreateEstimatorSpec(linear.scope, {.features = features,
+                                                            .mode = mode,
+                                                            .logits = linear.logits,
+                                                            .labels = labels,
+                                                            .optimizer = optimizer.get()});
+  };
+  return MakePremade(name, where, options.head, Check(options), model, estimator_options);
+}
+
+}  // namespace
+
+Estimator LinearClassifier(const LinearClassifierOptions& options,
+                           const EstimatorOptions& estimator_options, std::source_location where) {
+  return Linear("LinearClassifier",
+                {.head = HeadOf({.n_classes = options.n_classes,
+                                 .weight_column = options.weight_column,
+                                 .label_vocabulary = options.label_vocabulary,
+                                 .loss_reduction = options.loss_reduction,
+                                 .predict_all_classes = options.predict_all_classes},
+                                where),
+                 .feature_columns = options.feature_columns,
+                 .optimizer = options.optimizer,
+                 .partitioner = options.partitioner,
+                 .sparse_combiner = options.sparse_combiner},
+                estimator_options, where);
+}
+
+Estimator LinearRegressor(const LinearRegressorOptions& options,
+                          const EstimatorOptions& estimator_options, std::source_location where) {
+  return Linear("LinearRegressor",
+                {.head = RegressionHead({.label_dimension = options.label_dimension,
+                                         .weight_column = options.weight_column,
+                                         .loss_reduction = options.loss_reduction},
+                                        where),
+                 .feature_columns = options.feature_columns,
+                 .optimizer = options.optimizer,
+                 .partitioner = options.partitioner,
+                 .sparse_combiner = options.sparse_combiner},
+                estimator_options, where);
+}
+
+Estimator LinearEstimator(const LinearEstimatorOptions& options,
+                          const EstimatorOptions& estimator_options, std::source_location where) {
+  return Linear("LinearEstimator", options, estimator_options, where);
+}
+
+}  // namespace millrace

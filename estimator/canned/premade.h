@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_ESTIMATOR_CANNED_PREMADE_H_
+#define MILLRACE_ESTIMATOR_CANNED_PREMADE_H_
+
+// What the functions that return pre-made Estimators share: their heads, and how an error of theirs
+// becomes one of the Estimator.
+//
+// Inside of estimator/canned/. Failure: of the Estimator that is returned, with the caller's line.
+
+#include <cstdint>
+#include <source_location>
+#include <string>
+#include <vector>
+
+#include "core/status.h"
+#include "estimator/estimator.h"
+#include "estimator/heads/head.h"
+#include "layers/losses.h"
+
+namespace millrace {
+
+struct ClassifierHead {
+  int64_t n_classes = 2;
+  WeightColumn weight_column = {};
+  std::vector<std::string> label_vocabulary = {};
+  LossReduction loss_reduction = LossReduction::kSum;
+  bool predict_all_classes = false;
+};
+// Of two classes, or of more.
+HeadPtr HeadOf(const ClassifierHead& options, std::source_location where);
+
+// The first error of the columns, with the line that made the column.
+template <typename Column>
+Status CheckColumns(const char* field, const std::vector<Column>& columns) {
+  if (columns.empty()) return InvalidArgument(field, " must be given, got none");
+  for (const Column& column : columns) MR_RETURN_IF_ERROR(column.status());
+  return absl::OkStatus();
+}
+Status CheckHiddenUnits(const char* field, const std::vector<int64_t>& hidden_units);
+Status CheckDropout(const char* field, const std::optional<double>& dropout);
+
+// `model` (its function) over `options`, or `status`, that of the head coming first.
+Estimator MakePremade(const char* name, std::source_location where, const HeadPtr& head,
+                      const Status& status, ModelFn model, const EstimatorOptions& options);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_ESTIMATOR_CANNED_PREMADE_H_
