@@ -87,13 +87,14 @@ TEST_P(ProgramHelpTest, AnOldCpuGetsOneLine) {
 INSTANTIATE_TEST_SUITE_P(
     Programs, ProgramHelpTest,
     ::testing::Values("examples/embedding/embedding_train", "examples/linear/linear_train",
-                      "examples/mlp/mlp_predict", "examples/mlp/mlp_train",
-                      "examples/linreg/linreg", "examples/linreg/linreg_dist",
-                      "examples/linreg/linreg_predict", "examples/mnist/mnist_dist",
-                      "examples/mnist/mnist_monitored", "examples/mnist/mnist_predict",
-                      "examples/mnist/mnist_predict_meta", "examples/mnist/mnist_train",
-                      "examples/wide_deep/wide_deep_train", "tools/freeze_graph", "tools/launch",
-                      "tools/list_ops", "tools/run_graph", "tools/saved_model_cli"));
+                      "examples/housing/housing", "examples/mlp/mlp_predict",
+                      "examples/mlp/mlp_train", "examples/linreg/linreg",
+                      "examples/linreg/linreg_dist", "examples/linreg/linreg_predict",
+                      "examples/mnist/mnist_dist", "examples/mnist/mnist_monitored",
+                      "examples/mnist/mnist_predict", "examples/mnist/mnist_predict_meta",
+                      "examples/mnist/mnist_train", "examples/wide_deep/wide_deep_train",
+                      "tools/freeze_graph", "tools/launch", "tools/list_ops", "tools/run_graph",
+                      "tools/saved_model_cli"));
 
 }  // namespace
 }  // namespace millrace
