@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "examples/census/people.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+#include "core/tensor.h"
+#include "data/dataset.h"
+#include "examples/census/vocabularies.h"
+
+namespace millrace::census {
+namespace {
+
+using data::Dataset;
+
+// The classes of labels that are text.
+StatusOr<Tensor> ClassesOf(const Tensor& labels) {
+  std::vector<int64_t> classes;
+  classes.reserve(static_cast<size_t>(labels.num_elements()));
+  const std::vector<std::string>& texts = LabelTexts();
+  for (const auto& label : labels.flat<std::string>()) {
+    const auto found = absl::c_find(texts, label);
+    if (found == texts.end()) {
+      return InvalidArgument("census: ", kLabelColumn, " must be '", texts[0], "' or '", texts[1],
+                             "', got '", label, "'");
+    }
+    classes.push_back(found - texts.begin());
+  }
+  return Tensor::FromValues<int64_t>(labels.shape(), classes);
+}
+
+// Batches of all columns as batches of features and classes.
+Dataset Chosen(const Dataset& batches) {
+  if (!batches.status().ok()) return batches;
+  const std::vector<std::string> names = PersonFormat().names, left_out = ColumnsLeftOut();
+  data::ElementSpec spec;
+  std::vector<size_t> chosen;
+  size_t label = 0;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (names[i] == kLabelColumn) label = i;
+    if (absl::c_linear_search(left_out, names[i])) continue;
+    chosen.push_back(i);
+    spec.push_back(batches.spec()[i]);
+  }
+  spec.push_back({DT_INT64, PartialShape({-1}), kLabelColumn});
+  return batches.Map(
+      [chosen, label](data::Element batch) -> StatusOr<data::Element> {
+        MR_ASSIGN_OR_RETURN(Tensor classes, ClassesOf(batch[label]));
+        data::Element result;
+        for (const size_t i : chosen) result.push_back(std::move(batch[i]));
+        result.push_back(std::move(classes));
+        return result;
+      },
+      {.spec = std::move(spec)});
+}
+
+}  // namespace
+
+const std::vector<std::string>& LabelTexts() {
+  static const auto* const texts = new std::vector<std::string>{" <=50K", " >50K"};
+  return *texts;
+}
+
+data::CsvOptions PersonFormat() {
+  const Tensor number = Tensor::Scalar(int32_t{0}), text = Tensor::Scalar("");
+  return {.defaults = {number, text, number, text, number, text, text, text, text, text, number,
+                       number, number, text, text},
+          .names = {"age", "workclass", "fnlwgt", "education", "education_num", "marital_status",
+                    "occupation", "relationship", "race", "gender", "capital_gain", "capital_loss",
+                    "hours_per_week", "native_country", kLabelColumn}};
+}
+
+std::vector<std::string> ColumnsLeftOut() { return {"fnlwgt", kLabelColumn}; }
+
+InputFn People(const PeopleOptions& options) {
+  return [options]() -> StatusOr<Input> {
+    const auto rows = [&]() -> StatusOr<Dataset> {
+      if (!options.files.empty()) return Dataset::TextLines(options.files);
+      MR_ASSIGN_OR_RETURN(Tensor texts,
+                          Tensor::FromValues<std::string>(
+                              Shape{static_cast<int64_t>(options.rows.size())}, options.rows));
+      return Dataset::FromTensorSlices({std::move(texts)});
+    };
+    MR_ASSIGN_OR_RETURN(Dataset people, rows());
+    people = people.Skip(options.skip_header_lines).Map(data::DecodeCsv(PersonFormat()));
+    if (options.shuffle) people = people.Shuffle(10 * options.batch_size);
+    people = people.Repeat(options.num_epochs.value_or(data::kForever)).Batch(options.batch_size);
+    people = Chosen(people).Prefetch(2);
+    MR_RETURN_IF_ERROR(people.status());
+    return Input(people, {.labels = {kLabelColumn}});
+  };
+}
+
+std::vector<std::string> DrawPeople(int64_t count, uint64_t seed) {
+  std::mt19937_64 random(seed * 1000003 + 17);
+  const auto below = [&random](size_t n) { return random() % n; };
+  // Uniform in [0, 1), the same with every standard library.
+  const auto uniform = [&random] { return static_cast<double>(random() >> 11) / 9007199254740992; };
+  std::vector<std::string> rows;
+  rows.reserve(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    const size_t age = 17 + std::min(below(60), below(74));
+    const size_t education = std::max(below(16), below(16));
+    const bool married = uniform() < 0.15 + 0.4 * (age > 28 ? 1 : 0);
+    const size_t occupation = below(Occupations().size());
+    const bool male = uniform() < 0.67;
+    const bool gained = uniform() < 0.08;
+    const size_t gain = gained ? 100 + below(5'000) : 0;
+    const size_t loss = !gained && uniform() < 0.05 ? 1'000 + below(1'500) : 0;
+    const size_t hours = std::min<size_t>(99, 20 + below(40) + (uniform() < 0.1 ? 20 : 0));
+    // Log odds of earning much.
+    const double odds = -9.5 + 0.45 * (static_cast<double>(education) - 6) + (married ? 3.3 : 0) +
+                        (gain > 2'000 ? 3 : 0) + (loss > 0 ? 1 : 0) +
+                        0.05 * (static_cast<double>(hours) - 40) +
+                        0.06 * static_cast<double>(std::min<size_t>(age, 50)) +
+                        0.6 * static_cast<double>(occupation % 4);
+    const bool much = uniform() < 1 / (1 + std::exp(-odds));
+    const std::string marital = married    ? " Married-civ-spouse"
+                                : age < 30 ? " Never-married"
+                                           : " Divorced";
+    const std::string relationship = married    ? (male ? " Husband" : " Wife")
+                                     : age < 25 ? " Own-child"
+                                                : " Not-in-family";
+    rows.push_back(absl::StrCat(
+        age, ",", uniform() < 0.7 ? " Private" : Workclasses()[below(Workclasses().size())], ", ",
+        20'000 + below(400'000), ",", EducationsByYears()[education], ", ", education + 1, ",",
+        marital, ",", Occupations()[occupation], ",", relationship, ",",
+        uniform() < 0.85 ? " White" : Races()[below(Races().size())], ",",
+        male ? " Male" : " Female", ", ", gain, ", ", loss, ", ", hours, ",",
+        uniform() < 0.9 ? " United-States" : " Mexico", ",", LabelTexts()[much ? 1 : 0]));
+  }
+  return rows;
+}
+
+}  // namespace millrace::census
