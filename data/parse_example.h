@@ -30,7 +30,7 @@
 
 #include "core/tensor.h"
 #include "graph/node_builder.h"
-#include "ops/sparse/sparse_tensor.h"
+#include "ops/sparse/sparse_tensor.h"  // IWYU pragma: export
 
 namespace millrace {
 

@@ -22,6 +22,7 @@
 #include "ops/array/identity.h"
 #include "ops/array/placeholder.h"
 #include "ops/math/cwise_binary.h"
+#include "ops/sparse/sparse_tensor.h"
 #include "runtime/testing/op_test.h"
 #include "train/hooks/session_run_hook.h"
 #include "train/metrics.h"

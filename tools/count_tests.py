@@ -34,15 +34,22 @@ def beginnings(texts):
     return "".join("\n" + line for line in lines)
 
 
+def last_lines(text):
+    return text.strip()[-MOST_CHARACTERS:].splitlines()
+
+
 def cases_of(xml_path):
     """Yields (name, outcome, text) of each test case in a test.xml."""
     for suite in ElementTree.parse(xml_path).getroot().iter("testsuite"):
+        said = suite.findtext("system-out") or ""
         for case in suite.findall("testcase"):
             name = f"{case.get('classname', '')}.{case.get('name', '')}".strip(".")
             bad = case.findall("failure") + case.findall("error")
             skipped = case.find("skipped")
             if bad:
-                yield name, "failed", beginnings([b.get("message") or b.text or "" for b in bad])
+                text = beginnings([b.get("message") or b.text or "" for b in bad])
+                # A program that has no cases, or died in one, says nothing but in its last lines.
+                yield name, "failed", text + "".join("\n    " + line for line in last_lines(said))
             elif skipped is not None or case.get("result") == "skipped":
                 reason = (skipped.get("message") or skipped.text or "") if skipped is not None else ""
                 yield name, "skipped", " ".join(reason.split())

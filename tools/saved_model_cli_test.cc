@@ -1159,29 +1159,13 @@ TEST(CliTest, CheckExitsWithOneWhenTheModelCannotRun) {
   EXPECT_EQ(Cli("check --dir " + dir + " --json").code, 1);
 }
 
-TEST(CliTest, ATableModelOfTensorFlowIsCheckedWhole) {
+TEST(CliTest, ATableModelOfTensorFlowRuns) {
   const std::string dir = SharedDataPath("saved_models/taxi_wide_deep_1_12");
   if (dir.empty()) GTEST_SKIP() << "MILLRACE_SHARED has no saved_models/taxi_wide_deep_1_12";
-  const Process process = Cli("check --dir " + dir);
-  EXPECT_EQ(process.code, 1);
-  std::printf("%s", process.out.c_str());
-  const Process machine = Cli("check --json --dir " + dir);
-  const json checked = json::parse(machine.out);
-  EXPECT_EQ(checked.at("runnable"), false);
-  std::map<std::string, size_t> counts;
-  for (const auto& node : [&] {
-         auto model = ReadSavedModelForTool(Fs(), dir);
-         EXPECT_OK(model.status());
-         return model->meta_graphs(0).graph_def().node();
-       }()) {
-    ++counts[node.op()];
-  }
-  EXPECT_GE(checked["meta_graphs"][0]["problems"].size(), 2u);
-  for (const json& problem : checked["meta_graphs"][0]["problems"]) {
-    EXPECT_EQ(problem.at("kind"), "unknown_op") << problem;
-    EXPECT_EQ(problem.at("count"), counts[problem.at("op").get<std::string>()]) << problem;
-    EXPECT_THAT(problem.at("needs").get<std::string>(), HasSubstr(") -> (")) << problem;
-  }
+  EXPECT_EQ(Cli("check --dir " + dir).code, 0);
+  const json checked = json::parse(Cli("check --json --dir " + dir).out);
+  EXPECT_EQ(checked.at("runnable"), true);
+  EXPECT_TRUE(checked["meta_graphs"][0]["problems"].empty()) << checked;
 }
 
 TEST(CliTest, WrongFlagsExitWithTwoAfterTheUsage) {

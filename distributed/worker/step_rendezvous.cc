@@ -231,7 +231,7 @@ std::string StepRendezvous::Describe(uint32_t number) const {
 }
 
 Status StepRendezvous::Start(std::shared_ptr<const StepEdges> edges,
-                             std::weak_ptr<const void> session_is_open,
+                             std::shared_ptr<const SessionLife> session,
                              std::shared_ptr<StepLoans> loans, FetchTensor fetch, absl::Time now) {
   std::vector<WaitingPull> pulls;
   std::vector<WaitingTensor> tensors;
@@ -252,7 +252,7 @@ Status StepRendezvous::Start(std::shared_ptr<const StepEdges> edges,
     }
     parked_.clear();
     edges_ = std::move(edges);
-    session_is_open_ = std::move(session_is_open);
+    session_ = std::move(session);
     loans_ = std::move(loans);
     started_ = now;
     pulls.swap(waiting_pulls_);
@@ -504,13 +504,13 @@ std::shared_ptr<StepRendezvous> StepTable::FindOrExpect(int64_t step_id) {
 
 StatusOr<std::shared_ptr<StepRendezvous>> StepTable::Start(
     int64_t step_id, std::shared_ptr<const StepEdges> edges,
-    std::weak_ptr<const void> session_is_open, std::shared_ptr<StepLoans> loans,
+    std::shared_ptr<const SessionLife> session, std::shared_ptr<StepLoans> loans,
     FetchTensor fetch) {
   Sweep();
   std::shared_ptr<StepRendezvous> step = FindOrExpect(step_id);
   const Status started = NoExceptions("Step", [&] {
-    return step->Start(std::move(edges), std::move(session_is_open), std::move(loans),
-                       std::move(fetch), clock_->Now());
+    return step->Start(std::move(edges), std::move(session), std::move(loans), std::move(fetch),
+                       clock_->Now());
   });
   if (!started.ok()) {
     // Who waits for it hears of it; a step that runs already is somebody else's.
@@ -552,13 +552,13 @@ bool StepTable::WaitsForPulls() const {
     if (it == steps_.end()) continue;
     const StepRendezvous& step = *it->second;
     MutexLock lock(&step.mu_);
-    if (step.aborted_.ok() && !step.session_is_open_.expired()) return true;
+    if (step.aborted_.ok() && step.session_ != nullptr && step.session_->ended().ok()) return true;
   }
   return false;
 }
 
-void StepTable::DropOfEndedSessions(const Status& status) {
-  std::vector<std::shared_ptr<StepRendezvous>> dropped;
+void StepTable::DropOfEndedSessions() {
+  std::vector<std::pair<std::shared_ptr<StepRendezvous>, Status>> dropped;
   std::vector<std::shared_ptr<StepLoans>> loans;
   {
     MutexLock lock(&mu_);
@@ -568,13 +568,15 @@ void StepTable::DropOfEndedSessions(const Status& status) {
       if (it == steps_.end()) continue;
       StepRendezvous& step = *it->second;
       MutexLock step_lock(&step.mu_);
-      if (!step.aborted_.ok() || !step.session_is_open_.expired()) continue;
-      dropped.push_back(it->second);
+      if (!step.aborted_.ok() || step.session_ == nullptr) continue;
+      Status why = step.session_->ended();
+      if (why.ok()) continue;
+      dropped.emplace_back(it->second, Derived(why));
       if (step.loans_ != nullptr) loans.push_back(step.loans_);
     }
   }
   // First: what is given back is not to be pulled as well.
-  for (const auto& step : dropped) step->StartAbort(status);
+  for (const auto& [step, why] : dropped) step->StartAbort(why);
   for (const auto& loan : loans) loan->GiveBack();
   LookForPulls();
 }

@@ -41,6 +41,7 @@
 #include "core/status.h"
 #include "core/tensor.h"
 #include "distributed/transport/transport.h"
+#include "distributed/worker/session_life.h"
 #include "proto/graph.pb.h"
 #include "runtime/done_callback.h"
 #include "runtime/rendezvous.h"
@@ -142,7 +143,7 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   };
 
   // AlreadyExists when it was started before.
-  Status Start(std::shared_ptr<const StepEdges> edges, std::weak_ptr<const void> session_is_open,
+  Status Start(std::shared_ptr<const StepEdges> edges, std::shared_ptr<const SessionLife> session,
                std::shared_ptr<StepLoans> loans, FetchTensor fetch, absl::Time now);
   std::shared_ptr<const StepEdges> edges() const;
   // All that it sent has left.
@@ -175,8 +176,8 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   Status aborted_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<const StepEdges> edges_ ABSL_GUARDED_BY(mu_);  // null until started
   absl::Time started_ ABSL_GUARDED_BY(mu_);
-  std::weak_ptr<const void> session_is_open_ ABSL_GUARDED_BY(mu_);
-  std::shared_ptr<StepLoans> loans_ ABSL_GUARDED_BY(mu_);  // may be null
+  std::shared_ptr<const SessionLife> session_ ABSL_GUARDED_BY(mu_);  // may be null
+  std::shared_ptr<StepLoans> loans_ ABSL_GUARDED_BY(mu_);            // may be null
   std::vector<WaitingPull> waiting_pulls_ ABSL_GUARDED_BY(mu_);
   std::vector<WaitingTensor> waiting_tensors_ ABSL_GUARDED_BY(mu_);
   std::vector<std::shared_ptr<ServedPull>> served_ ABSL_GUARDED_BY(mu_);
@@ -208,15 +209,14 @@ class StepTable : public std::enable_shared_from_this<StepTable> {
   // An expected step is made when there is none.
   std::shared_ptr<StepRendezvous> FindOrExpect(int64_t step_id);
   // AlreadyExists for a step that was started before; the reason for one that was cleaned up.
-  // AwaitPulls waits for what it sends as long as there is what `session_is_open` refers to.
+  // AwaitPulls waits for what it sends as long as `session` is open (null: not at all).
   // `loans` (may be null) are settled when all of it has been pulled, and given back when it is
   // dropped before. `fetch` (may be null without loops that other tasks are part of) outlives the
   // step's run.
-  StatusOr<std::shared_ptr<StepRendezvous>> Start(int64_t step_id,
-                                                  std::shared_ptr<const StepEdges> edges,
-                                                  std::weak_ptr<const void> session_is_open = {},
-                                                  std::shared_ptr<StepLoans> loans = nullptr,
-                                                  FetchTensor fetch = nullptr);
+  StatusOr<std::shared_ptr<StepRendezvous>> Start(
+      int64_t step_id, std::shared_ptr<const StepEdges> edges,
+      std::shared_ptr<const SessionLife> session = nullptr,
+      std::shared_ptr<StepLoans> loans = nullptr, FetchTensor fetch = nullptr);
   // The run is over. An error aborts the step.
   void End(StepRendezvous* step, const Status& status);
   // Tensors for a step: they wait when it has not begun. ResourceExhausted beyond the bound.
@@ -230,9 +230,9 @@ class StepTable : public std::enable_shared_from_this<StepTable> {
   bool AwaitPulls(absl::Time deadline);
   // Who is in AwaitPulls looks again: a session has ended.
   void LookForPulls();
-  // A session has ended: what its steps have sent, and nobody has asked for, is dropped with
-  // `status`.
-  void DropOfEndedSessions(const Status& status);
+  // Sessions have ended: what their steps have sent, and nobody has asked for, is dropped with the
+  // reason of the session's end.
+  void DropOfEndedSessions();
   // Drops what has expired. Called by Start, Push and failed Ends now and then: in a task that gets
   // no steps any more, what has expired stays.
   void Sweep();

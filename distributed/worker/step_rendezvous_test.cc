@@ -7,8 +7,11 @@
 #include "core/shape.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
+#include "distributed/worker/session_life.h"
 #include "graph/attr.h"
 #include "gtest/gtest.h"
+#include "runtime/plan.h"
+#include "runtime/training_run.h"
 
 namespace millrace {
 namespace {
@@ -122,8 +125,8 @@ TEST_F(StepRendezvousTest, AStepIsForgottenWhenAllIsPulled) {
 }
 
 TEST_F(StepRendezvousTest, WhatWasSentIsWaitedForUntilItIsPulledOrItsSessionEnds) {
-  const auto session = std::make_shared<int>(), other = std::make_shared<int>();
-  auto closes = std::make_shared<int>();
+  const auto session = std::make_shared<SessionLife>(), other = std::make_shared<SessionLife>();
+  const auto closes = std::make_shared<SessionLife>();
   ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_, session));
   ASSERT_OK_AND_ASSIGN(const auto failed, table_->Start(2, edges_, other));
   ASSERT_OK_AND_ASSIGN(const auto closed, table_->Start(3, edges_, closes));
@@ -133,7 +136,7 @@ TEST_F(StepRendezvousTest, WhatWasSentIsWaitedForUntilItIsPulledOrItsSessionEnds
   bool all_pulled = false;
   std::thread waiting([&] { all_pulled = table_->AwaitPulls(deadline); });
   clock_.AwaitWaiters(1);
-  closes = nullptr;
+  closes->End(absl::AbortedError("closed"));
   table_->LookForPulls();
   waiting.join();
   EXPECT_TRUE(all_pulled);  // running steps are the caller's to wait for
@@ -156,8 +159,8 @@ TEST_F(StepRendezvousTest, WhatWasSentIsWaitedForUntilItIsPulledOrItsSessionEnds
 }
 
 TEST_F(StepRendezvousTest, AwaitPullsEndsWithTheCleanupOfWhatItWaitsFor) {
-  const auto open = std::make_shared<const bool>(true);
-  ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_, open));
+  const auto session = std::make_shared<SessionLife>();
+  ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_, session));
   table_->End(step.get(), absl::OkStatus());
   bool all_pulled = false;
   std::thread waiting([&] { all_pulled = table_->AwaitPulls(absl::InfiniteFuture()); });
@@ -185,12 +188,12 @@ class StepLoansTest : public StepRendezvousTest {
     table_->FindOrExpect(1)->ServePull(Request(), sink, nullptr);
     return sink->events;
   }
-  void EndSession() {
-    session_ = nullptr;
-    table_->DropOfEndedSessions(absl::AbortedError("The session has ended"));
+  void EndSession(const Status& why = absl::AbortedError("The session has ended")) {
+    session_->End(why);
+    table_->DropOfEndedSessions();
   }
 
-  std::shared_ptr<const bool> session_ = std::make_shared<const bool>(true);
+  const std::shared_ptr<SessionLife> session_ = std::make_shared<SessionLife>();
   const std::shared_ptr<StepLoans> loans_ = std::make_shared<StepLoans>();
   int given_back_ = 0;
 };
@@ -205,7 +208,7 @@ TEST_F(StepLoansTest, WhatWasPulledIsNotGivenBack) {
 
 TEST_F(StepLoansTest, WhatNobodyAskedForIsGivenBackWhenItsSessionEndsAndNotPulledAsWell) {
   ASSERT_NO_FATAL_FAILURE(RunWell(1));
-  table_->DropOfEndedSessions(absl::AbortedError("Another session has ended"));
+  table_->DropOfEndedSessions();  // another session has ended
   EXPECT_EQ(given_back_, 0);
   EndSession();
   EXPECT_EQ(given_back_, 1);
@@ -214,6 +217,19 @@ TEST_F(StepLoansTest, WhatNobodyAskedForIsGivenBackWhenItsSessionEndsAndNotPulle
   EXPECT_NE(late[0].find("The session has ended"), std::string::npos) << late[0];
   EndSession();
   EXPECT_EQ(given_back_, 1);
+}
+
+// Whoever comes for its tensors then must know that training is over, and not that it failed.
+TEST_F(StepLoansTest, WhoComesAfterTheSessionHearsWhyItEnded) {
+  ASSERT_NO_FATAL_FAILURE(RunWell(1));
+  const RunEnd end = {.global_step = 7, .reason = "done"};
+  EndSession(RunEndedError("ps", {.name = "/run", .id = "a1"}, end));
+  EndSession(absl::AbortedError("closed later"));
+  Status heard;
+  table_->FindOrExpect(1)->ServeTensor(KeyOf("a").text, nullptr,
+                                       [&](const Status& status, Tensor, bool) { heard = status; });
+  EXPECT_EQ(RunEndOf(heard), end) << heard;
+  EXPECT_TRUE(IsDerived(heard)) << heard;
 }
 
 TEST_F(StepLoansTest, WhatNobodyAskedForIsGivenBackWhenItsStepExpires) {

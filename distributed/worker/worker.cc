@@ -196,10 +196,8 @@ struct Worker::Session {
   bool isolated = false;
   KernelStore kernels;
 
-  Status ended;  // the worker's lock: why it is in the list no more
-  // The worker's lock: until it ends. What its steps send is waited for so long (StepTable).
-  std::shared_ptr<const bool> open = std::make_shared<const bool>(true);
-  const std::weak_ptr<const void> while_open = open;
+  // Ends when it leaves the list. What its steps send is waited for so long (StepTable).
+  const std::shared_ptr<SessionLife> life = std::make_shared<SessionLife>();
 
   Mutex mu;
   std::map<std::string, std::shared_ptr<RegisteredGraph>> graphs ABSL_GUARDED_BY(mu);
@@ -363,8 +361,7 @@ void Worker::BeginEnd(std::map<std::string, std::shared_ptr<Session>>::iterator 
                       const Status& why) {
   std::shared_ptr<Session> session = std::move(it->second);
   sessions_.erase(it);
-  session->ended = why;
-  session->open = nullptr;
+  session->life->End(why);
   last_ended_ = options_.clock->Now();
   if (session->lease != nullptr) leases_.Drop(session->handle);
   if (!session->run.empty()) runs_.Close(session->run);
@@ -389,7 +386,8 @@ void Worker::FinishEnds() {
     ending.swap(ending_);
     for (const auto& [step, session] : running_) {
       for (const auto& over : ending) {
-        if (over.get() == session) steps.emplace_back(step->shared_from_this(), over->ended);
+        if (over.get() == session)
+          steps.emplace_back(step->shared_from_this(), over->life->ended());
       }
     }
     freed = runs_.TakeFreed();
@@ -398,9 +396,7 @@ void Worker::FinishEnds() {
   // What sessions that are over have sent is nobody's to pull. After the steps: one that ends well
   // meanwhile is found here, or finds that it was cancelled.
   if (!ending.empty()) {
-    steps_->DropOfEndedSessions(
-        Derived(absl::AbortedError(absl::StrCat("The session of this step on ", options_.task,
-                                                " has ended before its tensors were asked for"))));
+    steps_->DropOfEndedSessions();
   }
   for (const auto& session : ending) {
     // Plans may hold what belongs to the session.
@@ -737,13 +733,13 @@ void Worker::RunGraph(const tensorflow::RunGraphRequest& graph,
     };
     if (!registered.ok()) return refuse(registered.status());
     run = std::make_shared<WorkerStep>(&options_, steps_, *std::move(registered),
-                                       graph.session_handle(), session->while_open, step.step_id(),
+                                       graph.session_handle(), session->life, step.step_id(),
                                        [this](WorkerStep* ended) { StepEnded(ended); });
     Status ended;
     {
       MutexLock lock(&mu_);
       MR_RETURN_IF_ERROR(shut_down_);
-      ended = session->ended;  // since it was found
+      ended = session->life->ended();  // since it was found
       if (ended.ok()) ended = takes_;
       if (ended.ok()) running_.emplace(run.get(), session.get());
     }

@@ -52,13 +52,13 @@ class IncomingPull : public PullSink {
 
 WorkerStep::WorkerStep(const WorkerOptions* options, std::shared_ptr<StepTable> steps,
                        std::shared_ptr<const RegisteredGraph> graph, const std::string& session,
-                       std::weak_ptr<const void> session_is_open, int64_t step_id,
+                       std::shared_ptr<const SessionLife> life, int64_t step_id,
                        std::function<void(WorkerStep*)> ended)
     : options_(options),
       own_arena_(options->own_arena),
       steps_(std::move(steps)),
       graph_(std::move(graph)),
-      session_is_open_(std::move(session_is_open)),
+      life_(std::move(life)),
       ended_(std::move(ended)),
       step_resources_(absl::StrCat(options->task, "/step")) {
   contexts_.resize(graph_->plan->parts.size());
@@ -102,9 +102,9 @@ void WorkerStep::Start(const tensorflow::RunGraphRequest& request,
 
 Status WorkerStep::Begin(const tensorflow::RunGraphRequest& request,
                          absl::Span<const NamedTensor> send, CancellationManager* cancellation) {
-  MR_ASSIGN_OR_RETURN(std::shared_ptr<StepRendezvous> started,
-                      steps_->Start(request.step_id(), graph_->edges, session_is_open_, loans_,
-                                    FetchFor(request.step_id())));
+  MR_ASSIGN_OR_RETURN(
+      std::shared_ptr<StepRendezvous> started,
+      steps_->Start(request.step_id(), graph_->edges, life_, loans_, FetchFor(request.step_id())));
   {
     MutexLock lock(&mu_);
     rendezvous_ = std::move(started);

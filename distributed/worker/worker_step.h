@@ -68,11 +68,11 @@ struct RegisteredGraph {
 
 class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
  public:
-  // `options` outlives the step's end. `ended` is called last, after `done`. `session_is_open`: as
-  // StepTable::Start.
+  // `options` outlives the step's end. `ended` is called last, after `done`. `life`: of the
+  // session, as StepTable::Start.
   WorkerStep(const WorkerOptions* options, std::shared_ptr<StepTable> steps,
              std::shared_ptr<const RegisteredGraph> graph, const std::string& session,
-             std::weak_ptr<const void> session_is_open, int64_t step_id,
+             std::shared_ptr<const SessionLife> life, int64_t step_id,
              std::function<void(WorkerStep*)> ended);
 
   // Once. `response` and `received` outlive `done`; `cancellation` (may be null) too. With `block`
@@ -116,7 +116,7 @@ class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
   const std::shared_ptr<Arena> own_arena_;
   const std::shared_ptr<StepTable> steps_;
   const std::shared_ptr<const RegisteredGraph> graph_;
-  const std::weak_ptr<const void> session_is_open_;
+  const std::shared_ptr<const SessionLife> life_;
   const std::function<void(WorkerStep*)> ended_;
   std::shared_ptr<StepRendezvous> rendezvous_;  // set once, under mu_, before anything runs
   CancellationManager cancellation_;

@@ -36,7 +36,7 @@ struct SparseFillEmptyRowsRule {
       return InvalidArgument("dense_shape must have at least one dimension, got none");
     }
     const int64_t rows = shape.at(0).value_or(-1);
-    if (rows < -1 || (rows == -1 && shape.at(0))) {
+    if (shape.at(0) && rows < 0) {
       return InvalidArgument("dense_shape[0] must be >= 0, got ", rows);
     }
     c->set_output(0, {-1, input.rank});

@@ -47,6 +47,11 @@ TEST(SparseFillEmptyRows, GivesEveryRowAnElement) {
   ExpectOutputs(
       Fill(full, Tensor::Of<float>({1, 2}), Tensor::Of<int64_t>({2, 6}), Tensor::Scalar(0.0f)),
       {full, Tensor::Of<float>({1, 2}), Tensor::Of({false, false}), Tensor::Of<int64_t>({0, 1})});
+  // All full, but not in order.
+  ExpectOutputs(Fill(Tensor::Of<int64_t>({{1, 3}, {0, 1}}), Tensor::Of<float>({1, 2}),
+                     Tensor::Of<int64_t>({2, 6}), Tensor::Scalar(0.0f)),
+                {Tensor::Of<int64_t>({{0, 1}, {1, 3}}), Tensor::Of<float>({2, 1}),
+                 Tensor::Of({false, false}), Tensor::Of<int64_t>({1, 0})});
   // No element at all, no row at all.
   ExpectOutputs(Fill(TensorOf<int64_t>({0, 2}, {}), TensorOf<int64_t>({0}, {}),
                      Tensor::Of<int64_t>({2, 0}), none),

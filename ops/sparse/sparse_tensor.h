@@ -16,7 +16,7 @@
 //
 // A value; what the tensors say is checked by the ops that read it, in the step.
 
-#include "graph/node_builder.h"
+#include "graph/node_builder.h"  // IWYU pragma: export
 
 namespace millrace {
 

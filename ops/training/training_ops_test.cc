@@ -289,6 +289,16 @@ TEST(Ftrl, RowsAreUpdatedAsWholeVariablesAre) {
   }
 }
 
+// Nothing has been learnt yet: 0 / 0 is not asked for.
+TEST(Ftrl, ZeroGradientsLeaveZeros) {
+  const Tensor zeros = TensorOf<float>({9}, {0, 0, 0, 0, 0, 0, 0, 0, 0});
+  for (const Tensor& var :
+       Update("ApplyFtrl", {zeros, zeros, zeros},
+              {zeros, Scalar<float>(1), Scalar<float>(0), Scalar<float>(0), Scalar<float>(-0.5)})) {
+    ExpectTensorEqual(var, zeros);
+  }
+}
+
 TEST(Ftrl, RefusesRatesThatMakeNoSense) {
   const auto call = [](double lr, double l1, double l2, double shrinkage, double power) {
     const auto one = [](const char* name) {

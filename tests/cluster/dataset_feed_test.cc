@@ -98,13 +98,15 @@ TEST_F(DatasetFeedTest, ATaskWithoutTheDatasetSaysSo) {
 }
 
 TEST_F(DatasetFeedTest, TheEndOfTheSessionEndsTheGenerator) {
-  Notification waits, cancelled;
-  const auto blocks = [&](CancellationManager* cancellation) -> StatusOr<data::Generator> {
-    return data::Generator([&, cancellation](data::Element*) -> StatusOr<bool> {
+  // Shared: the pool's thread may still leave its wait when the test has left its own.
+  const auto waits = std::make_shared<Notification>();
+  const auto cancelled = std::make_shared<Notification>();
+  const auto blocks = [=](CancellationManager* cancellation) -> StatusOr<data::Generator> {
+    return data::Generator([=](data::Element*) -> StatusOr<bool> {
       CancellationManager::Token token;
-      if (cancellation->Register(&token, [&] { cancelled.Notify(); })) {
-        waits.Notify();
-        cancelled.Wait();
+      if (cancellation->Register(&token, [=] { cancelled->Notify(); })) {
+        waits->Notify();
+        cancelled->Wait();
         cancellation->Deregister(token);
       }
       return absl::CancelledError("the generator was cancelled");
@@ -118,10 +120,10 @@ TEST_F(DatasetFeedTest, TheEndOfTheSessionEndsTheGenerator) {
   ASSERT_NE(session, nullptr);
   ASSERT_OK(session->Run({{input.dataset, input.feed}}, {}, {input.initializer}));
   std::thread step([&] { EXPECT_FALSE(session->Run({}, {input.next[0]}).ok()); });
-  waits.Wait();
+  waits->Wait();
   EXPECT_OK(session->Close());
   step.join();
-  cancelled.Wait();
+  cancelled->Wait();
 }
 
 }  // namespace

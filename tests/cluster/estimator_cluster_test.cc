@@ -214,7 +214,7 @@ INSTANTIATE_TEST_SUITE_P(All, EstimatorKillTest,
 
 TEST_F(EstimatorClusterTest, AMasterTrainsAndEvaluates) {
   SetTasks({"ps-0", "master-0", "worker-0"});
-  args_ = {"--max_steps=120"};
+  args_ = {"--max_steps=600"};
   StartAll(tasks_);
   ExpectAllDone(tasks_);
   const auto said = processes_.at("master-0")->FindLastLine("done: evaluated step ");

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "core/file_system.h"
 #include "core/npy.h"
@@ -501,6 +502,22 @@ TEST_F(FileDecodersTest, SavedModels) {
   EXPECT_GE(found, 125);
 }
 
+// All values of a serialized Feature, as ParseExample reads them; false when it is none.
+bool ReadAll(absl::string_view feature) {
+  FeatureValues values;
+  if (!ReadValues(feature, &values)) return false;
+  // A value takes a byte at least.
+  EXPECT_LE(values.count, static_cast<int64_t>(feature.size()));
+  const auto n = static_cast<size_t>(values.count);
+  std::vector<std::string> texts(values.kind == FeatureKind::kBytes ? n : 0);
+  std::vector<float> floats(values.kind == FeatureKind::kFloat ? n : 0);
+  std::vector<int64_t> integers(values.kind == FeatureKind::kInt64 ? n : 0);
+  if (!texts.empty()) CopyValues(values, absl::MakeSpan(texts));
+  if (!floats.empty()) CopyValues(values, absl::MakeSpan(floats));
+  if (!integers.empty()) CopyValues(values, absl::MakeSpan(integers));
+  return true;
+}
+
 // What ParseExample reads in a batch.
 TEST(TextDecodersTest, Examples) {
   tensorflow::Example example;
@@ -510,27 +527,37 @@ TEST(TextDecodersTest, Examples) {
   features["b"].mutable_bytes_list()->add_value("mill");
   int good = 0;
   Fuzz(100'000, {example.SerializeAsString()}, [&](const std::string& bytes, Mutator*) {
-    std::vector<FeatureEntry> entries;
-    if (!ReadExample(bytes, &entries)) return;
-    bool all = entries.size() == 3;
-    for (const FeatureEntry& entry : entries) {
-      FeatureView view;
-      int64_t count = 0;
-      if (!ReadFeature(entry.feature, &view) || !CountValues(view, &count)) {
-        all = false;
-        continue;
-      }
-      // A value takes a byte at least.
-      ASSERT_LE(count, static_cast<int64_t>(bytes.size()));
-      const auto n = static_cast<size_t>(count);
-      std::vector<std::string> texts(view.kind == FeatureKind::kBytes ? n : 0);
-      std::vector<float> floats(view.kind == FeatureKind::kFloat ? n : 0);
-      std::vector<int64_t> integers(view.kind == FeatureKind::kInt64 ? n : 0);
-      if (!texts.empty()) CopyValues(view, absl::MakeSpan(texts));
-      if (!floats.empty()) CopyValues(view, absl::MakeSpan(floats));
-      if (!integers.empty()) CopyValues(view, absl::MakeSpan(integers));
+    FeatureEntries entries(bytes);
+    FeatureEntry entry;
+    int values = 0;
+    while (entries.Next(&entry)) values += ReadAll(entry.feature) ? 1 : 0;
+    if (entries.ok() && values == 3) ++good;
+  });
+  EXPECT_GE(good, 6250);
+}
+
+// What ParseSequenceExample reads in a batch.
+TEST(TextDecodersTest, SequenceExamples) {
+  tensorflow::SequenceExample example;
+  (*example.mutable_context()->mutable_feature())["c"].mutable_int64_list()->add_value(7);
+  auto& steps = (*example.mutable_feature_lists()->mutable_feature_list())["s"];
+  steps.add_feature()->mutable_float_list()->add_value(1.5f);
+  steps.add_feature()->mutable_bytes_list()->add_value("mill");
+  int good = 0;
+  Fuzz(100'000, {example.SerializeAsString()}, [&](const std::string& bytes, Mutator*) {
+    int values = 0;
+    FeatureEntry entry;
+    FeatureEntries context(bytes);
+    while (context.Next(&entry)) values += ReadAll(entry.feature) ? 1 : 0;
+    FeatureEntries lists(bytes, FeatureEntries::kFeatureLists);
+    bool all = true;
+    while (lists.Next(&entry)) {
+      ListFeatures features(entry.feature);
+      absl::string_view feature;
+      while (features.Next(&feature)) values += ReadAll(feature) ? 1 : 0;
+      all = all && features.ok();
     }
-    if (all) ++good;
+    if (all && context.ok() && lists.ok() && values == 3) ++good;
   });
   EXPECT_GE(good, 6250);
 }
