@@ -272,6 +272,15 @@ void SetAttr(const Tensor& value, AttrValue* attr) {
 void SetAttr(const tensorflow::NameAttrList& value, AttrValue* attr) {
   *attr->mutable_func() = value;
 }
+void SetAttr(const FunctionName& value, AttrValue* attr) {
+  attr->mutable_func()->set_name(value.name);
+}
+void SetAttr(const std::vector<FunctionName>& value, AttrValue* attr) {
+  attr->mutable_list();
+  for (const FunctionName& function : value) {
+    attr->mutable_list()->add_func()->set_name(function.name);
+  }
+}
 void SetAttr(const std::vector<std::string>& value, AttrValue* attr) {
   *attr->mutable_list()->mutable_s() = {value.begin(), value.end()};
 }

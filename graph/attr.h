@@ -7,7 +7,8 @@
 //   MR_ASSIGN_OR_RETURN(auto strides, GetAttr<std::vector<int64_t>>(node, "strides"));
 //
 // T is one of: std::string, int64_t, int32_t (range-checked), float, bool, DType,
-// PartialShape, Tensor, tensorflow::NameAttrList, or a std::vector of one of these.
+// PartialShape, Tensor, tensorflow::NameAttrList, or a std::vector of one of these. A builder
+// writes a function by its name alone: FunctionName.
 //
 // Failure: NotFound when the attr is missing, InvalidArgument when it has another kind; the message
 // names node, op and attr.
@@ -57,6 +58,11 @@ StatusOr<T> GetAttr(const tensorflow::NodeDef& node, absl::string_view name) {
 }
 bool HasAttr(const tensorflow::NodeDef& node, absl::string_view name);
 
+// A function of the graph's library, without attrs of its own: {"f"}.
+struct FunctionName {
+  std::string name;
+};
+
 // Fills an AttrValue from a C++ value; overloads for the types above.
 void SetAttr(absl::string_view value, tensorflow::AttrValue* attr);
 void SetAttr(const char* value, tensorflow::AttrValue* attr);
@@ -68,6 +74,8 @@ void SetAttr(DType value, tensorflow::AttrValue* attr);
 void SetAttr(const PartialShape& value, tensorflow::AttrValue* attr);
 void SetAttr(const Tensor& value, tensorflow::AttrValue* attr);
 void SetAttr(const tensorflow::NameAttrList& value, tensorflow::AttrValue* attr);
+void SetAttr(const FunctionName& value, tensorflow::AttrValue* attr);
+void SetAttr(const std::vector<FunctionName>& value, tensorflow::AttrValue* attr);
 void SetAttr(const std::vector<std::string>& value, tensorflow::AttrValue* attr);
 void SetAttr(const std::vector<int64_t>& value, tensorflow::AttrValue* attr);
 void SetAttr(const std::vector<float>& value, tensorflow::AttrValue* attr);

@@ -301,7 +301,9 @@ class BodyMaker {
     for (const std::string& output : def_.signature().control_output()) {
       const auto named = def_.control_ret().find(output);
       const Node* const node =
-          named == def_.control_ret().end() ? nullptr : graph_->FindNode(named->second);
+          named == def_.control_ret().end() || !def_names_.contains(named->second)
+              ? nullptr
+              : graph_->FindNode(named->second);
       if (node == nullptr) {
         return InvalidArgument("control_ret must name a node for control output '", output,
                                "', got none");
@@ -321,6 +323,11 @@ class BodyMaker {
 };
 
 }  // namespace
+
+StatusOr<std::string> IdentityOf(const NodeAttrs& node) {
+  if (!HasAttr(node.node(), kIdentityAttr)) return std::string(node.name());
+  return GetAttr<std::string>(node, kIdentityAttr);
+}
 
 bool HasEffect(const Node& node) {
   if (!node.is_stateful() || node.op() == "_Arg" || node.op() == "_Retval") return false;

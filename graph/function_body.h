@@ -42,6 +42,12 @@ struct FunctionBody {
 StatusOr<std::shared_ptr<const FunctionBody>> MakeFunctionBody(
     const FunctionLibrary& library, const tensorflow::NameAttrList& call);
 
+// The attr of a stateful node of a function, in the graph of whoever runs it, that says what its
+// state is kept under: where the function is called from, and the node's name there, joined by
+// line ends. Of other nodes that is the name.
+inline constexpr char kIdentityAttr[] = "_identity";
+StatusOr<std::string> IdentityOf(const NodeAttrs& node);
+
 // Whether a stateful node has an effect beside its outputs, or may fail: not for those that only
 // name a resource.
 bool HasEffect(const Node& node);

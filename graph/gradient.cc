@@ -13,6 +13,7 @@
 #include "core/small_tensors.h"
 #include "core/tensor.h"
 #include "graph/attr.h"
+#include "graph/function_gradient.h"
 #include "graph/gated_gradients.h"
 #include "graph/graph.h"
 #include "graph/node_builder.h"
@@ -247,6 +248,7 @@ Status Backprop::SeedOutputs(absl::Span<const Output> ys) {
 }
 
 StatusOr<GradientFn> Backprop::FunctionOf(const Node& node) {
+  if (node.body()->function() != nullptr) return GradientFn(&GradientOfCall);
   const OpEntry* entry = node.op_entry();
   std::string type = node.op();
   // A graph may ask for the gradient of another kind (override maps of TensorFlow's Python).

@@ -348,6 +348,21 @@ Node* Graph::Insert(std::string name, std::shared_ptr<const NodeBody> body) {
   return node;
 }
 
+Status Graph::ReplaceBody(Node* node, std::shared_ptr<const NodeBody> body) {
+  const absl::Span<const DType> inputs = body->input_types(), outputs = body->output_types();
+  const absl::Span<const DType> old = node->output_types();
+  if (inputs != node->input_types() || outputs.size() < old.size() ||
+      !std::equal(old.begin(), old.end(), outputs.begin())) {
+    return InvalidArgument(Where(*node), ": must keep the types of its inputs and outputs, got ",
+                           body->op(), " with others");
+  }
+  num_loop_nodes_ -= IsLoopNode(*node);
+  node->body_ = std::move(body);
+  node->num_outputs_ = static_cast<int>(outputs.size());
+  num_loop_nodes_ += IsLoopNode(*node);
+  return absl::OkStatus();
+}
+
 void Graph::ReserveNodes(int count) {
   // Exact room for a few more would have to be made again for the next few.
   if (static_cast<size_t>(count) < nodes_.size()) return;

@@ -284,6 +284,9 @@ class Graph : public std::enable_shared_from_this<Graph> {
   // The same for a node that shares a body which another node has or bodies() has made. For names
   // only that verification has passed or another graph has.
   StatusOr<Node*> AddNode(absl::string_view name, std::shared_ptr<const NodeBody> body);
+  // Gives the node another op and attrs. InvalidArgument unless all its inputs and outputs keep
+  // their types; further outputs may come behind them.
+  Status ReplaceBody(Node* node, std::shared_ptr<const NodeBody> body);
   // Room for `count` more nodes.
   void ReserveNodes(int count);
   // Makes bodies for nodes of this graph.

@@ -196,16 +196,20 @@ BuiltNode NodeBuilder::Finish() {
   Graph* graph = scope.graph();
   auto is_ours = [&](const Node* node) { return node != nullptr && node->graph() == graph; };
   std::vector<std::pair<bool, absl::Span<const Output>>> inputs;
-  for (const InputArg& arg : inputs_) {
-    for (const Output& output : arg.outputs) {
+  for (InputArg& arg : inputs_) {
+    for (Output& output : arg.outputs) {
       if (!output.valid()) {
         return fail(InvalidArgument(where, ": input ", inputs.size(),
                                     " must be the output of a node, got an invalid Output"));
       }
       if (!is_ours(output.node())) {
-        return fail(InvalidArgument(where, ": input ", inputs.size(),
-                                    " must be of the same graph, got '", output.name(),
-                                    "' of another"));
+        StatusOr<Output> captured = scope.Captured(output);
+        if (!captured.ok()) {
+          return fail(absl::Status(
+              captured.status().code(),
+              absl::StrCat(where, ": input ", inputs.size(), " ", captured.status().message())));
+        }
+        output = *std::move(captured);
       }
     }
     inputs.emplace_back(arg.is_list, arg.outputs);

@@ -26,7 +26,7 @@ Status CheckIsPure(const Node& node) {
   if (node.body()->function() != nullptr || OnlyCallsFunctions(node.op())) {
     return NotPure(node, "it calls functions");
   }
-  if (node.is_switch() || node.is_merge() || node.is_enter() || node.is_exit() ||
+  if (node.is_switch() || RunsOnDeadInputs(node) || node.is_enter() || node.is_exit() ||
       node.is_next_iteration() || node.is_send() || node.is_recv() || node.op() == "LoopCond") {
     return NotPure(node, "it is control flow");
   }

@@ -22,10 +22,13 @@ Status CheckIsPure(const Node& node);
 // told about one of its outputs.
 inline bool LeavesOutputsDead(const Node& node) { return node.is_switch() || node.is_recv(); }
 
-// A node that also runs when some of its inputs are dead.
-inline bool RunsOnDeadInputs(const Node& node) {
-  return node.is_merge() || node.op() == "ControlTrigger";
+// A node that runs whether its inputs are dead or not, and is never dead itself.
+inline bool IsTrigger(const Node& node) {
+  return node.op() == "ControlTrigger" || node.op() == "_Alive";
 }
+
+// A node that also runs when some of its inputs are dead.
+inline bool RunsOnDeadInputs(const Node& node) { return node.is_merge() || IsTrigger(node); }
 
 }  // namespace millrace
 

@@ -13,6 +13,7 @@
 #include "proto/graph.pb.h"
 #include "proto/meta_graph.pb.h"
 #include "proto/node_def.pb.h"
+#include "proto/versions.pb.h"
 
 namespace millrace {
 namespace {
@@ -71,6 +72,9 @@ struct ScopeState {
   std::map<std::string, tensorflow::CollectionDef> collections;
   std::optional<int64_t> graph_seed;
   bool finalized = false;
+  // Of the body of a function.
+  std::function<StatusOr<Output>(const Output&)> capture;
+  int function_depth = 0;
 };
 
 Scope::Scope() : Scope(static_cast<ConstantEvaluator*>(nullptr)) {}
@@ -100,6 +104,24 @@ StatusOr<Scope> Scope::ForGraph(std::unique_ptr<Graph> graph, ConstantEvaluator*
     shared->names.emplace(lower, 1);
   }
   return Scope(std::move(shared));
+}
+
+Scope Scope::ForFunction(const Scope& outer,
+                         std::function<StatusOr<Output>(const Output&)> capture) {
+  Scope result(outer.refiner()->evaluator());
+  result.graph()->set_library(outer.graph()->shared_library());
+  *result.graph()->mutable_versions() = outer.graph()->versions();
+  result.shared_->graph_seed = outer.graph_seed();
+  result.shared_->capture = std::move(capture);
+  result.shared_->function_depth = outer.function_depth() + 1;
+  return result;
+}
+
+int Scope::function_depth() const { return shared_->function_depth; }
+
+StatusOr<Output> Scope::Captured(const Output& tensor) const {
+  if (shared_->capture != nullptr) return shared_->capture(tensor);
+  return InvalidArgument("must be of the same graph, got '", tensor.name(), "' of another");
 }
 
 Scope Scope::At(ScopeHome place) const {

@@ -129,6 +129,17 @@ class Scope {
   static StatusOr<Scope> ForGraph(std::unique_ptr<Graph> graph,
                                   ConstantEvaluator* evaluator = nullptr);
 
+  // A root for the body of a function (graph/function_builder.h) that is built in the middle of
+  // `outer`: a graph of its own with the functions of `outer` and its seed. `capture` makes a
+  // tensor of another graph one of this; it is called as long as the scope and its copies live.
+  static Scope ForFunction(const Scope& outer,
+                           std::function<StatusOr<Output>(const Output&)> capture);
+  // How many functions it is inside of.
+  int function_depth() const;
+  // A tensor of a graph around the function as one of this graph. InvalidArgument where there is
+  // none around.
+  StatusOr<Output> Captured(const Output& tensor) const;
+
   // Nodes made with the result are named `<prefix of this>/<name>/...`; a name used before gets _1,
   // ... "a/b/", with a slash at its end, is the full prefix of a scope to go on with.
   Scope WithSubScope(absl::string_view name) const;

@@ -100,7 +100,7 @@ struct ShapeRefiner::Impl {
     bool maybe_constant = false;
   };
 
-  void SetArgument(const Node& node, const KnownTensor& known) {
+  void SetKnown(const Node& node, const KnownTensor& known) {
     auto info = std::make_unique<Info>();
     info->shapes = {known.shape};
     info->handles = {known.handle};
@@ -360,7 +360,7 @@ class ShapeRefiner::Functions : public FunctionShapes {
     refiner.impl_->depth = impl_->depth + 1;
     refiner.impl_->nodes_left = nodes_left_;
     for (size_t i = 0; i < arguments.size(); ++i) {
-      refiner.impl_->SetArgument(*body.arguments[i], arguments[i]);
+      refiner.impl_->SetKnown(*body.arguments[i], arguments[i]);
     }
     for (const Node* const node : body.order) {
       if (node->op() == "_Arg") continue;
@@ -461,6 +461,16 @@ std::optional<PartialValue> ShapeRefiner::KnownInts(const Node& node, int output
 StatusOr<PartialShape> ShapeRefiner::ConstantShape(const Node& node, int output) {
   return impl_->ConstantShape(node, output);
 }
+
+KnownTensor ShapeRefiner::Known(const Node& node, int output) {
+  return {OutputShape(node, output), OutputHandle(node, output), ConstantValue(node, output)};
+}
+
+void ShapeRefiner::SetKnown(const Node& node, const KnownTensor& known) {
+  impl_->SetKnown(node, known);
+}
+
+ConstantEvaluator* ShapeRefiner::evaluator() const { return impl_->evaluator; }
 
 Status ShapeRefiner::MergeOutputShape(const Node& node, int output, const PartialShape& shape) {
   const std::string where = absl::StrCat(node.op(), " '", node.name(), "'");

@@ -169,6 +169,11 @@ class ShapeRefiner {
   std::optional<PartialValue> KnownInts(const Node& node, int output);
   // The partial shape that an int vector describes.
   StatusOr<PartialShape> ConstantShape(const Node& node, int output);
+  // All that is known of a tensor, and such knowledge of the only output of a node: for an argument
+  // of a function, from what is passed.
+  KnownTensor Known(const Node& node, int output);
+  void SetKnown(const Node& node, const KnownTensor& known);
+  ConstantEvaluator* evaluator() const;
   // Merges what the caller knows into what is known (set_shape). InvalidArgument on contradiction.
   Status MergeOutputShape(const Node& node, int output, const PartialShape& shape);
 

@@ -42,15 +42,18 @@ const Output* OutputOf(const OutputOperand& x) {
   return x.value().is_number() ? nullptr : &x.value().output();
 }
 
-// The place of the first Output that has one.
+// The place of the first Output that has one; of the inner one where one is of a function around
+// that of the other.
 std::optional<Scope> HomeOf(const OutputOperand& x, const OutputOperand& y) {
+  std::optional<Scope> found;
   for (const OutputOperand* operand : {&x, &y}) {
     const Output* const output = OutputOf(*operand);
     if (output == nullptr) continue;
     std::optional<Scope> home = Scope::HomeOf(*output);
-    if (home) return home;
+    if (!home || (found && home->function_depth() <= found->function_depth())) continue;
+    found = std::move(home);
   }
-  return std::nullopt;
+  return found;
 }
 
 // The builder of one operator's nodes: `<name>` and its inputs `<name>/...`.

@@ -71,7 +71,7 @@ std::optional<bool> ConstantPredicate(const Node& node) {
 void Branches::FindDead() {
   for (const int id : context_->Order()) {
     const Node* node = context_->node(id);
-    if (node == nullptr || node->op() == "ControlTrigger") continue;
+    if (node == nullptr || IsTrigger(*node)) continue;
     const size_t i = static_cast<size_t>(id);
     int num_live = 0, last_live = -1;
     for (int k = 0; k < node->num_inputs(); ++k) {
@@ -93,7 +93,7 @@ void Branches::FindDead() {
 }
 
 // A dead node that is kept must stay dead, so what makes it dead stays. So does what is dead before
-// a Merge that cannot be replaced by one of its inputs, or before a ControlTrigger.
+// a Merge that cannot be replaced by one of its inputs, or before a trigger.
 void Branches::FindPinned() {
   for (auto it = context_->Order().rbegin(); it != context_->Order().rend(); ++it) {
     const Node* node = context_->node(*it);
@@ -103,7 +103,7 @@ void Branches::FindPinned() {
     for (const Edge& edge : node->out_edges()) {
       const bool is_dead =
           edge.is_control() ? IsDead(*node) : IsDeadTensor({edge.src, edge.src_output});
-      pinned = pinned || (is_dead && (IsPinned(*edge.dst) || edge.dst->op() == "ControlTrigger"));
+      pinned = pinned || (is_dead && (IsPinned(*edge.dst) || IsTrigger(*edge.dst)));
     }
     if (node->op() == "Merge" && !IsDead(*node)) {
       // A Merge does not mind dead control inputs; an Identity in its place would.
