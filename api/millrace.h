@@ -35,6 +35,7 @@
 #include "distributed/cluster.h"                // IWYU pragma: export
 #include "distributed/replica_device_setter.h"  // IWYU pragma: export
 #include "distributed/server.h"                 // IWYU pragma: export
+#include "graph/function_builder.h"             // IWYU pragma: export
 #include "graph/gradient.h"                     // IWYU pragma: export
 #include "graph/node_builder.h"                 // IWYU pragma: export
 #include "graph/scope.h"                        // IWYU pragma: export

@@ -14,6 +14,7 @@
 
 #include "core/testing/tensor_testing.h"
 #include "graph/check/verify.h"
+#include "graph/function_builder.h"
 #include "graph/graph.h"
 #include "graph/op_registry.h"
 #include "gtest/gtest.h"
@@ -32,6 +33,7 @@
 #include "ops/array/transpose.h"
 #include "ops/control/asserts.h"
 #include "ops/control/control_flow.h"
+#include "ops/control/functional.h"
 #include "ops/control/queue.h"
 #include "ops/control/stack.h"
 #include "ops/control/tensor_array.h"
@@ -93,6 +95,12 @@ Output C(const S& s) { return TestInput(s, DT_COMPLEX64); }
 Output Str(const S& s) { return TestInput(s, DT_STRING); }
 SparseTensor Sp(const S& s, const Output& values) { return {L(s), values, L(s)}; }
 SparseTensor Sp(const S& s) { return Sp(s, F(s)); }
+// The name of a function (first, float) -> float.
+std::string Fn(const S& s, DType first) {
+  return DefineFunction(s, "f", {first, DT_FLOAT},
+                        [](const S&, const Outputs& x) { return Outputs{x[1]}; })
+      .name;
+}
 // A handle and a reference of a float variable of unknown shape.
 Output Handle(const S& s) { return VarHandleOp(s, DT_FLOAT, PartialShape()); }
 Output Ref(const S& s) { return VariableV2(s, PartialShape(), DT_FLOAT); }
@@ -481,6 +489,52 @@ const std::vector<Call>& Calls() {
        }},
       {"QueueSizeV2", [](const S& s) { QueueSizeV2(s, FIFOQueueV2(s, {DT_FLOAT})); }},
       {"QueueIsClosedV2", [](const S& s) { QueueIsClosedV2(s, FIFOQueueV2(s, {DT_FLOAT})); }},
+      // functional
+      {"PartitionedCall",
+       [](const S& s) { PartitionedCall(s, Outputs{F(s), F(s)}, {DT_FLOAT}, {Fn(s, DT_FLOAT)}); }},
+      {"StatefulPartitionedCall",
+       [](const S& s) {
+         StatefulPartitionedCall(s, Outputs{F(s), F(s)}, {DT_FLOAT}, {Fn(s, DT_FLOAT)});
+       }},
+      {"SymbolicGradient",
+       [](const S& s) {
+         SymbolicGradient(s, Outputs{F(s), F(s), F(s)}, {DT_FLOAT, DT_FLOAT}, {Fn(s, DT_FLOAT)});
+       }},
+      {"RemoteCall",
+       [](const S& s) { RemoteCall(s, Str(s), Outputs{F(s)}, {DT_FLOAT}, {Fn(s, DT_FLOAT)}); }},
+      {"If",
+       [](const S& s) {
+         If(s, B(s), Outputs{F(s), F(s)}, {DT_FLOAT}, {Fn(s, DT_FLOAT)}, {Fn(s, DT_FLOAT)},
+            {.output_shapes = {PartialShape()}});
+       }},
+      {"StatelessIf",
+       [](const S& s) {
+         StatelessIf(s, B(s), Outputs{F(s), F(s)}, {DT_FLOAT}, {Fn(s, DT_FLOAT)},
+                     {Fn(s, DT_FLOAT)});
+       }},
+      {"Case",
+       [](const S& s) {
+         Case(s, Const(s, 0), Outputs{F(s), F(s)}, {DT_FLOAT}, {{Fn(s, DT_FLOAT)}});
+       }},
+      {"While",
+       [](const S& s) {
+         const DefinedFunction body =
+             DefineFunction(s, "body", {DT_FLOAT},
+                            [](const S&, const Outputs& x) { return Outputs{x[0]}; });
+         While(s, Outputs{F(s)}, {body.name}, {body.name}, {.parallel_iterations = 1});
+       }},
+      {"StatelessWhile",
+       [](const S& s) {
+         const DefinedFunction body =
+             DefineFunction(s, "body", {DT_FLOAT},
+                            [](const S&, const Outputs& x) { return Outputs{x[0]}; });
+         StatelessWhile(s, Outputs{F(s)}, {body.name}, {body.name});
+       }},
+      {"For",
+       [](const S& s) {
+         For(s, Const(s, 0), Const(s, 1), Const(s, 1), Outputs{F(s)}, {Fn(s, DT_INT32)});
+       }},
+      {"FakeParam", [](const S& s) { FakeParam(s, DT_FLOAT, PartialShape()); }},
       // random
       {"RandomUniform", [](const S& s) { RandomUniform(s, I(s), DT_FLOAT, {.seed = 3}); }},
       {"RandomUniformInt", [](const S& s) { RandomUniformInt(s, I(s), I(s), I(s), {.seed = 3}); }},

@@ -17,6 +17,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/testing/tensor_testing.h"
+#include "graph/function_builder.h"
 #include "graph/gradient.h"
 #include "graph/graph.h"
 #include "graph/node_builder.h"
@@ -25,8 +26,12 @@
 #include "ops/array/constant.h"
 #include "ops/array/identity.h"
 #include "ops/control/control_flow.h"
+#include "ops/control/functional.h"
 #include "ops/control/tensor_array.h"
 #include "ops/control/tensor_list.h"
+#include "ops/math/cwise_binary.h"
+#include "ops/math/cwise_unary.h"
+#include "ops/state/state.h"
 #include "proto/op_def.pb.h"
 #include "runtime/testing/op_test.h"
 
@@ -489,11 +494,106 @@ std::vector<Case> TensorListCases() {
   return cases;
 }
 
+// Calls of functions; what a function's gradient does with what is inside of it is proved in the
+// families' test.
+std::vector<Case> FunctionCases() {
+  using Outputs = std::vector<Output>;
+  const auto define = [](const Scope& s) {
+    return DefineFunction(s, "f", {DT_DOUBLE, DT_DOUBLE}, [](const Scope& t, const Outputs& x) {
+      return Outputs{Mul(t, Tanh(t, x[0]), x[1]), x[1]};
+    });
+  };
+  std::vector<Case> cases;
+  cases.push_back(
+      {.op = "PartitionedCall",
+       .args = {Matrix(), Matrix()},
+       .build = [define](const Scope& s, const Outputs& x) { return Call(s, define(s), x); }});
+  cases.push_back({.op = "StatefulPartitionedCall",
+                   .args = {Matrix(), VariableOf(Matrix())},
+                   .build = [](const Scope& s, const Outputs& x) {
+                     const DefinedFunction f = DefineFunction(
+                         s, "f", {DT_DOUBLE, DT_RESOURCE}, [&](const Scope& t, const Outputs& in) {
+                           // Twice the same variable: as an argument, and from around the function.
+                           const Output v = ReadVariableOp(t, in[1], DT_DOUBLE);
+                           const Output w = ReadVariableOp(t, x[1], DT_DOUBLE);
+                           return Outputs{Mul(t, Mul(t, v, Square(t, in[0])), w)};
+                         });
+                     return Call(s, f, x);
+                   }});
+  cases.push_back(
+      {.op = "SymbolicGradient",
+       .args = {Matrix(), Matrix(), Matrix(), Matrix()},
+       .build = [define](const Scope& s, const Outputs& x) {
+         const BuiltNode node = SymbolicGradient(s, x, {DT_DOUBLE, DT_DOUBLE}, {define(s).name});
+         return node.outputs(0, 2);
+       }});
+  // Branches that keep different things for their gradients, and of which one has none for an
+  // argument.
+  const auto branches = [](const Scope& s) {
+    std::vector<FunctionName> names;
+    for (const bool first : {true, false}) {
+      names.push_back({DefineFunction(s, "branch", {DT_DOUBLE, DT_DOUBLE, DT_RESOURCE},
+                                      [&](const Scope& t, const Outputs& x) {
+                                        if (first) return Outputs{Mul(t, Exp(t, x[0]), x[1])};
+                                        const Output v = ReadVariableOp(t, x[2], DT_DOUBLE);
+                                        return Outputs{Mul(t, Sin(t, x[0]), v)};
+                                      })
+                           .name});
+    }
+    return names;
+  };
+  for (const std::string op : {"If", "StatelessIf", "Case"}) {
+    for (const bool first : {true, false}) {
+      cases.push_back({.op = op,
+                       .args = {Matrix(), Matrix(), VariableOf(Matrix())},
+                       .build = [=](const Scope& s, const Outputs& x) {
+                         const std::vector<FunctionName> f = branches(s);
+                         if (op == "Case") {
+                           return Outputs{
+                               millrace::Case(s, Const(s, first ? 0 : 1), x, {DT_DOUBLE}, f)};
+                         }
+                         const Output p = Const(s, first);
+                         return Outputs{op == "If" ? If(s, p, x, {DT_DOUBLE}, f[0], f[1])
+                                                   : StatelessIf(s, p, x, {DT_DOUBLE}, f[0], f[1])};
+                       }});
+    }
+  }
+  cases.push_back({.op = "_Alive", .args = {Matrix()}, .outputs = {0}});
+  const std::string refusal = "not differentiated";
+  for (const char* op : {"While", "StatelessWhile"}) {
+    cases.push_back({.op = op,
+                     .args = {Matrix()},
+                     .refusal = refusal,
+                     .build = [op](const Scope& s, const Outputs& x) {
+                       const DefinedFunction cond = DefineFunction(
+                           s, "cond", {DT_DOUBLE},
+                           [](const Scope& t, const Outputs&) { return Outputs{Const(t, false)}; });
+                       const DefinedFunction body = DefineFunction(
+                           s, "body", {DT_DOUBLE}, [](const Scope& t, const Outputs& in) {
+                             return Outputs{Neg(t, in[0])};
+                           });
+                       return Outputs{op[0] == 'W'
+                                          ? While(s, x, {cond.name}, {body.name})
+                                          : StatelessWhile(s, x, {cond.name}, {body.name})};
+                     }});
+  }
+  cases.push_back({.op = "For",
+                   .args = {Matrix()},
+                   .refusal = refusal,
+                   .build = [](const Scope& s, const Outputs& x) {
+                     const DefinedFunction body = DefineFunction(
+                         s, "body", {DT_INT32, DT_DOUBLE},
+                         [](const Scope& t, const Outputs& in) { return Outputs{Neg(t, in[1])}; });
+                     return Outputs{For(s, Const(s, 0), Const(s, 2), Const(s, 1), x, {body.name})};
+                   }});
+  return cases;
+}
+
 std::vector<Case> AllCases() {
   std::vector<Case> all;
-  for (const auto& family :
-       {UnaryCases, BinaryCases, ReductionCases, MathCases, ArrayCases, NnCases, SparseCases,
-        StateCases, ControlCases, TensorArrayCases, TensorListCases, RecurrentCases}) {
+  for (const auto& family : {UnaryCases, BinaryCases, ReductionCases, MathCases, ArrayCases,
+                             NnCases, SparseCases, StateCases, ControlCases, TensorArrayCases,
+                             TensorListCases, RecurrentCases, FunctionCases}) {
     for (Case& c : family()) all.push_back(std::move(c));
   }
   return all;
@@ -570,7 +670,8 @@ void ExpectRefusal(const Case& c) {
   for (const Arg& arg : c.args) {
     for (const Tensor& t : arg.tensors) inputs.push_back(TestInput(scope, t.dtype(), t.shape()));
   }
-  const std::vector<Output> outputs = BuildNode(c, scope, inputs, [](size_t) { return true; });
+  const std::vector<Output> outputs =
+      c.build ? c.build(scope, inputs) : BuildNode(c, scope, inputs, [](size_t) { return true; });
   ASSERT_OK(scope.status());
   const Status status = AddGradients(scope, outputs, inputs).status();
   EXPECT_FALSE(status.ok());

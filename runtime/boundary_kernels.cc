@@ -24,6 +24,11 @@ class ArgKernel : public Kernel {
     return absl::OkStatus();
   }
   Status Compute(KernelContext* ctx) const override {
+    const absl::Span<Tensor> own = ctx->step().own_args;
+    if (index_ < own.size()) {
+      ctx->set_output(0, std::move(own[index_]));
+      return absl::OkStatus();
+    }
     const absl::Span<const Tensor> args = ctx->step().args;
     if (index_ >= args.size()) {
       return absl::InternalError(

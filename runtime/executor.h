@@ -80,6 +80,8 @@ class Executor {
 
   const Plan& plan() const;
   ExecutorCounters counters() const;
+  // For who runs steps without a thread that waits for them.
+  Engine* engine() const { return engine_.get(); }
 
  private:
   friend Status RunPartitions(absl::Span<const struct PartitionRun> partitions,

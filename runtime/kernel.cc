@@ -9,6 +9,8 @@
 #include "core/cancellation.h"
 #include "core/io_pool.h"
 #include "core/logging.h"
+#include "graph/function_body.h"
+#include "proto/attr_value.pb.h"
 #include "runtime/device.h"
 #include "runtime/function_runner.h"
 #include "runtime/rendezvous.h"
@@ -116,8 +118,35 @@ ResourceManager* KernelContext::step_resources() const { return f_->step->step_r
 Rendezvous* KernelContext::rendezvous() const { return f_->step->rendezvous.get(); }
 CancellationManager* KernelContext::cancellation() const { return f_->step->cancellation; }
 IoPool* KernelContext::io_pool() const { return f_->step->io_pool; }
-FunctionRunner* KernelContext::functions() const { return f_->step->functions; }
 const std::string& KernelContext::session_handle() const { return f_->step->session_handle; }
+
+StatusOr<CalledFunction*> KernelConstruction::FindFunction(const tensorflow::NameAttrList& function,
+                                                           absl::string_view role) const {
+  if (runner_ == nullptr) {
+    return FailedPrecondition("function '", function.name(),
+                              "' must be called in the graph of a session, got a node alone");
+  }
+  MR_ASSIGN_OR_RETURN(std::string name, IdentityOf(attrs_));
+  if (!role.empty()) absl::StrAppend(&name, "\n", role);
+  return runner_->Find(function, {*library_, std::move(name), device_, graph_producer_});
+}
+
+StatusOr<CalledFunction*> KernelConstruction::Function(absl::string_view attr,
+                                                       absl::string_view role) const {
+  MR_ASSIGN_OR_RETURN(const auto function, GetAttr<tensorflow::NameAttrList>(attr));
+  return FindFunction(function, role);
+}
+
+StatusOr<std::vector<CalledFunction*>> KernelConstruction::Functions(absl::string_view attr) const {
+  MR_ASSIGN_OR_RETURN(const auto functions, GetAttr<std::vector<tensorflow::NameAttrList>>(attr));
+  std::vector<CalledFunction*> found;
+  for (const tensorflow::NameAttrList& function : functions) {
+    MR_ASSIGN_OR_RETURN(CalledFunction* const called,
+                        FindFunction(function, absl::StrCat(attr, "_", found.size())));
+    found.push_back(called);
+  }
+  return found;
+}
 
 Status KernelContext::NotScalar(int i, absl::string_view name) const {
   return absl::InvalidArgumentError(

@@ -58,6 +58,8 @@
 namespace millrace {
 
 class CancellationManager;  // core/cancellation.h
+class CalledFunction;       // runtime/function_runner.h
+class FunctionLibrary;      // graph/function_library.h
 class FunctionRunner;       // runtime/function_runner.h
 class IoPool;               // core/io_pool.h
 class Rendezvous;           // runtime/rendezvous.h
@@ -100,12 +102,29 @@ class KernelConstruction {
   DType output_type(int i) const { return output_types_[static_cast<size_t>(i)]; }
   int graph_producer() const { return graph_producer_; }
 
+  // What this node calls functions of; without it Function fails. Both outlive the kernel.
+  void set_functions(FunctionRunner* runner,
+                     const std::shared_ptr<const FunctionLibrary>& library) {
+    runner_ = runner;
+    library_ = &library;
+  }
+  // The function that attr `attr` names, as this node calls it (runtime/function_runner.h). Several
+  // of one node are told apart by `role`, which names them below the node.
+  StatusOr<CalledFunction*> Function(absl::string_view attr, absl::string_view role = "") const;
+  // Those of an attr that is a list: by position.
+  StatusOr<std::vector<CalledFunction*>> Functions(absl::string_view attr) const;
+
  private:
+  StatusOr<CalledFunction*> FindFunction(const tensorflow::NameAttrList& function,
+                                         absl::string_view role) const;
+
   NodeAttrs attrs_;
   const tensorflow::OpDef* op_;
   Device* device_;
   absl::Span<const DType> input_types_, output_types_;
   int graph_producer_;
+  FunctionRunner* runner_ = nullptr;
+  const std::shared_ptr<const FunctionLibrary>* library_ = nullptr;
 };
 
 // What flows along an edge during a step: a value, a reference to a variable (old graphs;
@@ -149,6 +168,10 @@ class KernelContext {
   bool is_input_dead() const { return f_->is_input_dead; }
   // Moves the input out (for outputs that pass it on).
   Tensor TakeInput(int i) { return std::move(f_->inputs[i]); }
+  // The same for those who hand several on: arguments of functions.
+  absl::Span<Tensor> TakeInputs(ArgRange range) {
+    return absl::MakeSpan(f_->inputs + range.begin, static_cast<size_t>(range.size()));
+  }
   // The variable behind a reference input; InvalidArgument when it is none.
   StatusOr<std::shared_ptr<VariableStorage>> ref_input(int i) const;
 
@@ -192,6 +215,8 @@ class KernelContext {
   void set_output(int i, Tensor value) { f_->outputs[i] = std::move(value); }
   void set_output_ref(int i, std::shared_ptr<VariableStorage> ref);
   Tensor* mutable_output(int i) { return &f_->outputs[i]; }
+  // All of them, for those who have them made: results of functions.
+  absl::Span<Tensor> mutable_outputs() { return absl::MakeSpan(f_->outputs, f_->num_outputs); }
 
   // For RuledKernel; both outlive the run.
   void set_rule_result(absl::Span<const Shape> shapes, const void* plan) {
@@ -227,7 +252,6 @@ class KernelContext {
   Rendezvous* rendezvous() const;
   CancellationManager* cancellation() const;
   IoPool* io_pool() const;
-  FunctionRunner* functions() const;
   const std::string& session_handle() const;
   const StepContext& step() const { return *f_->step; }
 

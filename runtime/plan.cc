@@ -13,7 +13,9 @@
 #include "core/new_message.h"
 #include "graph/attr.h"
 #include "graph/frames.h"
+#include "graph/function_body.h"
 #include "graph/node_body.h"
+#include "graph/pure.h"
 #include "proto/attr_value.pb.h"
 #include "proto/node_def.pb.h"
 #include "proto/op_def.pb.h"
@@ -67,8 +69,13 @@ StatusOr<std::shared_ptr<const Kernel>> KernelStore::FindOrMake(
 class Plan::Builder {
  public:
   Builder(const Graph& graph, Device* device, KernelStore* kernels, TransferTable* transfers,
-          Plan* plan)
-      : graph_(graph), device_(device), store_(kernels), transfers_(transfers), plan_(plan) {}
+          FunctionRunner* functions, Plan* plan)
+      : graph_(graph),
+        device_(device),
+        store_(kernels),
+        transfers_(transfers),
+        functions_(functions),
+        plan_(plan) {}
 
   Status Build() {
     plan_->device_name_ = device_->name;
@@ -236,7 +243,7 @@ class Plan::Builder {
                           frame.name, "'; fetch what leaves the loop through an Exit"));
     }
 
-    const bool trigger = node.op() == "ControlTrigger";
+    const bool trigger = IsTrigger(node);
     uint32_t flags = kEveryNode;
     if (node.is_switch()) flags |= kSwitch | kMayLeaveOutputsDead;
     if (node.is_merge()) flags |= kMerge;
@@ -314,6 +321,7 @@ class Plan::Builder {
     KernelConstruction construction(attrs, &node.op_entry()->def, device_, node.input_types(),
                                     saved ? absl::MakeConstSpan(by_reference) : node.output_types(),
                                     graph_.versions().producer());
+    construction.set_functions(functions_, graph_.shared_library());
     try {
       return MakeKernel(&construction);
     } catch (const std::bad_alloc&) {
@@ -349,7 +357,8 @@ class Plan::Builder {
     // What the runtime itself puts into a graph is named anew for every signature.
     const bool internal = absl::StartsWith(node.op(), "_");
     if (store_ != nullptr && node.is_stateful() && !internal) {
-      return store_->FindOrMake(device_->name, node.name(), make);
+      MR_ASSIGN_OR_RETURN(const std::string identity, IdentityOf(node.attrs()));
+      return store_->FindOrMake(device_->name, identity, make);
     }
     // Nodes that share a body share a kernel without a look at the attrs.
     if (auto it = kernels_of_bodies_.find(node.body().get()); it != kernels_of_bodies_.end()) {
@@ -474,6 +483,7 @@ class Plan::Builder {
   Device* const device_;
   KernelStore* const store_;
   TransferTable* const transfers_;
+  FunctionRunner* const functions_;
   Plan* const plan_;
   Frames frames_;  // of a graph with loops
   static constexpr uint32_t kUnnumbered = 0xffffffffu;
@@ -486,10 +496,12 @@ class Plan::Builder {
 
 StatusOr<std::shared_ptr<const Plan>> Plan::Build(const Graph& graph, Device* device,
                                                   KernelStore* kernels,
-                                                  std::shared_ptr<TransferTable> transfers) {
+                                                  std::shared_ptr<TransferTable> transfers,
+                                                  FunctionRunner* functions) {
   std::shared_ptr<Plan> plan(new Plan());
   if (transfers == nullptr) transfers = std::make_shared<TransferTable>();
-  MR_RETURN_IF_ERROR(Builder(graph, device, kernels, transfers.get(), plan.get()).Build());
+  MR_RETURN_IF_ERROR(
+      Builder(graph, device, kernels, transfers.get(), functions, plan.get()).Build());
   plan->transfer_table_ = std::move(transfers);
   return std::shared_ptr<const Plan>(std::move(plan));
 }

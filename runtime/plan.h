@@ -46,8 +46,9 @@ namespace millrace {
 // The attr in which a plan tells the kernel of a _Send or _Recv its number (an int).
 inline constexpr char kTransferAttr[] = "_transfer";
 
-// The stateful kernels of a session, by device and node name, so that their state outlives a
-// signature. Thread-safe; `make` runs under the lock and must not use the store.
+// The stateful kernels of a session, by device and node name (of a node in a function: its
+// identity, graph/function_body.h), so that their state outlives a signature. Thread-safe; `make`
+// runs under the lock and must not use the store.
 class KernelStore {
  public:
   StatusOr<std::shared_ptr<const Kernel>> FindOrMake(
@@ -146,13 +147,13 @@ class Plan {
   // `graph` holds the nodes of one device; it is not needed afterwards. `kernels` (may be null:
   // then the plan owns all) keeps stateful kernels. `device` outlives the plan. `transfers` numbers
   // what the plan sends and receives; it is that of all plans of the step, and the plan's own when
-  // null.
+  // null. `functions` runs what nodes call (null: they call nothing) and outlives the plan.
   //   Unimplemented: an op kind or kernel that is not there, with op and node name.
   //   InvalidArgument: a cycle without NextIteration, an input without edge, frames that do not fit
   //   (graph/frames.h), a result inside of a loop, absurd numbers.
   static StatusOr<std::shared_ptr<const Plan>> Build(
       const Graph& graph, Device* device, KernelStore* kernels,
-      std::shared_ptr<TransferTable> transfers = nullptr);
+      std::shared_ptr<TransferTable> transfers = nullptr, FunctionRunner* functions = nullptr);
 
   absl::Span<const Node> nodes() const { return nodes_; }
   absl::Span<const Edge> edges() const { return edges_; }

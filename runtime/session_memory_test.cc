@@ -17,11 +17,13 @@
 #include "core/tensor.h"
 #include "core/testing/counted_new.h"
 #include "core/testing/tensor_testing.h"
+#include "graph/function_builder.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
 #include "ops/array/constant.h"
 #include "ops/array/identity.h"
 #include "ops/array/placeholder.h"
+#include "ops/control/functional.h"
 #include "ops/math/cwise_binary.h"
 #include "ops/state/state.h"
 #include "proto/attr_value.pb.h"
@@ -163,6 +165,29 @@ TEST(SessionMemoryTest, TensorsInAnotherOrderCostNoAllocationEither) {
   std::vector<float> values;
   for (const Tensor& t : results) values.push_back(t.scalar<float>());
   EXPECT_EQ(values, (std::vector<float>{1, 2, 1, 1}));
+}
+
+TEST(SessionMemoryTest, ACallOfAFunctionAllocatesNothing) {
+  Scope root;
+  const DefinedFunction f =
+      DefineFunction(root, "f", {DT_FLOAT},
+                     [](const Scope& s, const std::vector<Output>& in) {
+                       return std::vector<Output>{Identity(s, Identity(s, in[0]))};
+                     },
+                     {.no_inline = true});
+  const Output x = Placeholder(root.WithName("x"), DT_FLOAT, PartialShape::Scalar());
+  Identity(root.WithName("y"), Call(root, f, Call(root, f, {x}))[0]);
+  const auto session = SessionOf(root, OneThread());
+  ASSERT_OK_AND_ASSIGN(const auto step, session->Prepare({.feeds = {"x"}, .fetches = {"y"}}));
+  const std::vector<Tensor> feeds = {Tensor::Scalar<float>(3)};
+  std::vector<Tensor> results(1);
+  bool ok = true;
+  for (int i = 0; i < 20; ++i) ok &= step->RunInto(feeds, absl::MakeSpan(results)).ok();
+  const int64_t before = Allocations();
+  for (int i = 0; i < 100; ++i) ok &= step->RunInto(feeds, absl::MakeSpan(results)).ok();
+  EXPECT_TRUE(ok);
+  EXPECT_EQ(Allocations() - before, 0);
+  EXPECT_EQ(results[0].scalar<float>(), 3);
 }
 
 // --- Bounded -------------------------------------------------------------------------------------
@@ -358,6 +383,78 @@ TEST_F(FailingAllocationTest, APreparedStepThatFailsLeavesTheNextOneWorking) {
   ForEveryFailure([&] { return step->Run(values).status(); },
                   [&](bool) { ExpectWorks(session.get()); });
   EXPECT_OK(session->Close());
+}
+
+// y = 2 (3 n + v) where n iterations of a While add 3 to v, by calls in calls.
+Scope StepOfFunctions() {
+  using Outputs = std::vector<Output>;
+  const FunctionOptions called = {.no_inline = true};
+  Scope root;
+  const Output n = Placeholder(root.WithName("n"), DT_FLOAT, PartialShape::Scalar());
+  const Output v = VarHandleOp(root.WithName("v"), DT_FLOAT, PartialShape::Scalar());
+  AssignVariableOp(root.WithName("assign"), v, n);
+  const DefinedFunction add = DefineFunction(
+      root, "add", {DT_RESOURCE},
+      [](const Scope& s, const Outputs& in) {
+        const Operation done = AssignAddVariableOp(s, in[0], Const(s, 3.0f));
+        return Outputs{ReadVariableOp(s.WithControlDependencies({done}), in[0], DT_FLOAT)};
+      },
+      called);
+  const DefinedFunction cond = DefineFunction(
+      root, "cond", {DT_FLOAT, DT_RESOURCE},
+      [](const Scope& s, const Outputs& in) { return Outputs{Less(s, Const(s, 0.0f), in[0])}; });
+  const DefinedFunction body =
+      DefineFunction(root, "body", {DT_FLOAT, DT_RESOURCE}, [&](const Scope& s, const Outputs& in) {
+        const Output sum = Call(s, add, {in[1]})[0];
+        const Output one = Identity(s.WithControlDependencies({sum.op()}), Const(s, 1.0f));
+        return Outputs{Sub(s, in[0], one), in[1]};
+      });
+  const BuiltNode loop = While(root, {n, v}, {cond.name}, {body.name});
+  const Output after = ReadVariableOp(root.WithControlDependencies({loop.output(0).op()}), v, DT_FLOAT);
+  const DefinedFunction twice = DefineFunction(
+      root, "twice", {DT_FLOAT},
+      [](const Scope& s, const Outputs& in) { return Outputs{Add(s, in[0], in[0])}; }, called);
+  const DefinedFunction not_taken = DefineFunction(
+      root, "not_taken", {DT_FLOAT},
+      [](const Scope& s, const Outputs& in) { return Outputs{Identity(s, in[0])}; }, called);
+  const Output big = Less(root, Const(root, 0.0f), after);
+  Identity(root.WithName("y"), If(root, big, {after}, {DT_FLOAT}, {twice.name}, {not_taken.name}));
+  return root;
+}
+
+TEST_F(FailingAllocationTest, AStepOfCalledFunctionsThatFailsLeavesTheNextOneWorking) {
+  const std::vector<Feed> feeds = {{"n", Tensor::Scalar(2.0f)}};
+  const auto make = [&] {
+    auto session = SessionOf(StepOfFunctions(), OneThread());
+    EXPECT_OK(session->Run({{"n", Tensor::Scalar(0.0f)}}, {}, {"assign"}));
+    return session;
+  };
+  const auto run = [&](Session* session) {
+    return session->Run(options_, feeds, fetches_, none_, nullptr).status();
+  };
+  const auto expect_works = [&](Session* session) {
+    EXPECT_OK(session->Run({{"n", Tensor::Scalar(1.0f)}}, {}, {"assign"}));
+    const auto out = session->Run(feeds, {"y"});
+    ASSERT_OK(out);
+    ExpectTensorEqual((*out)[0], Tensor::Scalar(14.0f));
+  };
+  auto session = make();
+  expect_works(session.get());
+  // Steps that have run before.
+  ForEveryFailure([&] { return run(session.get()); }, [&](bool) { expect_works(session.get()); });
+  // First ones, which compile.
+  session = nullptr;
+  const int64_t blocks = LiveBlocks();
+  session = make();
+  const int64_t failed = ForEveryFailure([&] { return run(session.get()); },
+                                         [&](bool) {
+                                           expect_works(session.get());
+                                           EXPECT_OK(session->Close());
+                                           session = nullptr;
+                                           EXPECT_EQ(LiveBlocks(), blocks);
+                                           session = make();
+                                         });
+  EXPECT_GT(failed, 50);
 }
 
 TEST_F(FailingAllocationTest, AnExtendThatFailsLeavesTheGraphAsItWas) {

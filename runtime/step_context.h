@@ -12,13 +12,13 @@
 #include <memory>
 #include <string>
 
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "core/arena.h"
 #include "core/cancellation.h"
 #include "core/io_pool.h"
 #include "core/tensor.h"
 #include "runtime/device.h"
-#include "runtime/function_runner.h"
 #include "runtime/rendezvous.h"
 #include "runtime/resource_manager.h"
 #include "runtime/step_memory.h"
@@ -26,6 +26,7 @@
 namespace millrace {
 
 class StepLoans;
+class StepStatsCollector;
 
 // What all kernels of one step share. Owned by whoever runs the step.
 struct StepContext {
@@ -37,13 +38,19 @@ struct StepContext {
   IoPool* io_pool = nullptr;
   // Resources that end with the step (temporary variables, tensor arrays).
   ResourceManager* step_resources = nullptr;
-  FunctionRunner* functions = nullptr;
   std::shared_ptr<StepMemory> memory;  // null: the step's memory is neither limited nor watched
   std::string session_handle;
   StepLoans* loans = nullptr;  // may be null (runtime/step_loans.h)
   // Fed tensors by _Arg index and where _Retval puts its tensor; null outside of a session's step.
+  // The step of a function takes its arguments out of `own_args` instead.
   absl::Span<const Tensor> args;
+  absl::Span<Tensor> own_args;
   absl::Span<Tensor> results;
+  // For the steps of functions that kernels of this one call: when the time is over, where traces
+  // go (null: nowhere), in how many calls this step is itself.
+  absl::Time deadline = absl::InfiniteFuture();
+  StepStatsCollector* stats = nullptr;
+  int call_depth = 0;
 };
 
 }  // namespace millrace

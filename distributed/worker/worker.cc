@@ -18,6 +18,7 @@
 #include "distributed/transport/session_terms.h"
 #include "distributed/worker/worker_step.h"
 #include "graph/attr.h"
+#include "graph/function_library.h"
 #include "graph/graph.h"
 #include "graph/import_export.h"
 #include "graph/node_body.h"
@@ -31,6 +32,7 @@
 #include "runtime/resource_manager.h"
 #include "runtime/session.h"
 #include "runtime/session/compile_path.h"
+#include "runtime/session/function_runtime.h"
 #include "runtime/variable_storage.h"
 
 namespace millrace {
@@ -78,6 +80,10 @@ Status MakeCanonical(absl::string_view own_task, tensorflow::GraphDef* graph) {
 // The state of its stateful nodes lives in resources, where every plan finds it, and not in
 // kernels.
 bool KeepsStateInResources(const Graph& graph) {
+  // Whatever is in a function.
+  for (const auto& function : graph.library().functions()) {
+    if (graph.library().IsStateful(*function)) return false;
+  }
   const auto is_resource = [](DType t) { return t == DT_RESOURCE || IsRef(t); };
   for (const auto& node : graph.nodes()) {
     if (node == nullptr || !node->is_stateful() || absl::StartsWith(node->op(), "_")) continue;
@@ -88,6 +94,13 @@ bool KeepsStateInResources(const Graph& graph) {
     }
   }
   return true;
+}
+
+std::shared_ptr<FunctionRuntime> FunctionsOn(const DeviceList& devices,
+                                             std::shared_ptr<KernelStore> kernels) {
+  std::vector<Device*> pointers;
+  for (const auto& device : devices) pointers.push_back(device.get());
+  return FunctionRuntime::Make(tensorflow::ConfigProto(), std::move(pointers), std::move(kernels));
 }
 
 // What StepEdges need of a graph: all nodes and edges, attrs of those that transfer.
@@ -194,7 +207,9 @@ struct Worker::Session {
   std::shared_ptr<Lease> lease;  // null: none
   DeviceList devices;
   bool isolated = false;
-  KernelStore kernels;
+  const std::shared_ptr<KernelStore> kernels = std::make_shared<KernelStore>();
+  // What kernels of this session call; stateful ones outlive the graphs that they were built for.
+  std::shared_ptr<FunctionRuntime> functions;
 
   // Ends when it leaves the list. What its steps send is waited for so long (StepTable).
   const std::shared_ptr<SessionLife> life = std::make_shared<SessionLife>();
@@ -328,6 +343,7 @@ Status Worker::CreateWorkerSession(const tensorflow::CreateWorkerSessionRequest&
           } else if (session->run.empty()) {
             session->devices = devices_;
           }
+          session->functions = FunctionsOn(session->devices, session->kernels);
           if (opened.ok()) {
             if (terms.lease > absl::ZeroDuration()) {
               session->lease = leases_.Grant(session->handle, terms.lease);
@@ -571,7 +587,7 @@ StatusOr<std::shared_ptr<const WorkerPlan>> Worker::FindOrBuildPlan(tensorflow::
   }
   const bool shared = !session->isolated && KeepsStateInResources(*graph);
   MR_ASSIGN_OR_RETURN(std::shared_ptr<const WorkerPlan> plan,
-                      BuildPlan(std::move(graph), session, shared ? nullptr : &session->kernels));
+                      BuildPlan(std::move(graph), session, shared));
   if (shared) {
     MutexLock lock(&mu_);
     std::weak_ptr<const WorkerPlan>& place = plans_[digest];
@@ -587,8 +603,7 @@ StatusOr<std::shared_ptr<const WorkerPlan>> Worker::FindOrBuildPlan(tensorflow::
 }
 
 StatusOr<std::shared_ptr<const WorkerPlan>> Worker::BuildPlan(std::unique_ptr<const Graph> own,
-                                                              Session* session,
-                                                              KernelStore* kernels) {
+                                                              Session* session, bool shared) {
   const Graph& graph = *own;
   const auto find_device = [session](absl::string_view name) -> Device* {
     for (const auto& device : session->devices) {
@@ -623,7 +638,13 @@ StatusOr<std::shared_ptr<const WorkerPlan>> Worker::BuildPlan(std::unique_ptr<co
   const PartitionOptions cut = PartitionOptionsFor(CutBy::kDeviceOfTask, devices);
   MR_ASSIGN_OR_RETURN(const GraphPartitions parts, PartitionGraph(graph, cut));
   for (const auto& [name, part] : parts) FillIncarnations(part.get(), cut.get_incarnation);
-  MR_ASSIGN_OR_RETURN(plan->parts, BuildParts(parts, find_device, kernels, nullptr));
+  plan->functions = session->functions;
+  if (shared && !graph.library().empty()) {
+    plan->functions = FunctionsOn(plan->devices, std::make_shared<KernelStore>());
+  }
+  MR_ASSIGN_OR_RETURN(plan->parts,
+                      BuildParts(parts, find_device, shared ? nullptr : session->kernels.get(),
+                                 plan->functions.get(), nullptr));
   plan->graph = std::move(own);
   return std::shared_ptr<const WorkerPlan>(std::move(plan));
 }
@@ -668,7 +689,7 @@ Status Worker::RegisterOrThrow(tensorflow::RegisterGraphRequest* request,
   if (graph != nullptr) {
     const tensorflow::GraphDef wire = EdgesOf(*graph);
     MR_ASSIGN_OR_RETURN(registered->plan,
-                        BuildPlan(std::move(graph), session.get(), &session->kernels));
+                        BuildPlan(std::move(graph), session.get(), /*shared=*/false));
     edges = StepEdges::Of(wire, TransfersOf(registered->plan->parts), options_.task);
   } else {
     tensorflow::GraphDef canonical = std::move(*request->mutable_graph_def());

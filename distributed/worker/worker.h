@@ -158,7 +158,7 @@ class Worker {
   StatusOr<std::shared_ptr<const WorkerPlan>> FindOrBuildPlan(tensorflow::GraphDef graph,
                                                               Session* session);
   StatusOr<std::shared_ptr<const WorkerPlan>> BuildPlan(std::unique_ptr<const Graph> graph,
-                                                        Session* session, KernelStore* kernels);
+                                                        Session* session, bool shared);
   DeviceList MakeDevices() const;
   // Takes a session out of the list: later calls hear `why`. The rest is FinishEnd's, without the
   // lock.

@@ -209,6 +209,8 @@ void WorkerStep::Execute(bool block, absl::Time deadline) {
   absl::InlinedVector<PartitionRun, 4> runs;
   const Status status = NoExceptions("RunGraph", [&]() -> Status {
     for (size_t i = 0; i < parts.size(); ++i) {
+      contexts_[i].deadline = options.deadline;
+      contexts_[i].stats = options.stats;
       runs.push_back({parts[i].executor.get(), &contexts_[i]});
     }
     return block ? RunPartitions(runs, options) : absl::OkStatus();

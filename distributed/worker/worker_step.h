@@ -40,6 +40,7 @@
 #include "runtime/kernel.h"
 #include "runtime/resource_manager.h"
 #include "runtime/session/compile_path.h"
+#include "runtime/session/function_runtime.h"
 #include "runtime/step_context.h"
 #include "runtime/step_loans.h"
 #include "runtime/step_stats.h"
@@ -49,6 +50,7 @@ namespace millrace {
 // The executors of a partition, one per device that it uses.
 struct WorkerPlan {
   std::vector<std::shared_ptr<Device>> devices;  // keeps those of `parts`
+  std::shared_ptr<FunctionRuntime> functions;    // that nodes of `parts` call; null: none
   std::vector<StepPart> parts;
   // What they were cut from; for RunMetadata.partition_graphs.
   std::unique_ptr<const Graph> graph;

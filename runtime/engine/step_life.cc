@@ -97,7 +97,11 @@ void StepLife::Fail(const Status& error) noexcept {
   }
   {
     MutexLock lock(&mu_);
-    if (failed_.exchange(true, std::memory_order_relaxed)) return;
+    if (failed_.exchange(true, std::memory_order_relaxed)) {
+      // Whoever cancelled the step may tell its reason later than those whom it took along.
+      if (IsDerived(status_) && !IsDerived(status)) status_ = status;
+      return;
+    }
     status_ = status;
   }
   const Status derived = DerivedOrNoMemory(status);

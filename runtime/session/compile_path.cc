@@ -6,8 +6,9 @@
 
 #include "core/dtype.h"
 #include "core/tensor.h"
+#include "graph/function_library.h"
 #include "graph/place/device_name.h"
-#include "graph/prune.h"
+#include "graph/rewrite/calls.h"
 #include "graph/rewrite/rewrite.h"
 #include "proto/attr_value.pb.h"
 #include "proto/node_def.pb.h"
@@ -66,7 +67,11 @@ StatusOr<GraphPartitions> CutForSignature(const Graph& graph, const RunSignature
   RunGraphOptions boundary;
   boundary.device = options.boundary_device;
   MR_ASSIGN_OR_RETURN(RunGraph run, BuildRunGraph(graph, signature, boundary));
+  return CutRunGraph(std::move(run), options);
+}
 
+StatusOr<GraphPartitions> CutRunGraph(RunGraph run, const CutOptions& options) {
+  MR_RETURN_IF_ERROR(PrepareCalls(&run, CallOptionsFor(options.config->graph_options())));
   const KernelRegistrySupport kernels;
   PlacementOptions placement;
   placement.allow_soft_placement = options.config->allow_soft_placement();
@@ -77,12 +82,21 @@ StatusOr<GraphPartitions> CutForSignature(const Graph& graph, const RunSignature
   MR_RETURN_IF_ERROR(PlaceGraph(run.graph.get(), options.devices, &kernels, placement));
   KernelEvaluator evaluator;
   MR_RETURN_IF_ERROR(RewriteRunGraph(&run, &evaluator, options.config->graph_options()).status());
-  return PartitionGraph(std::move(run.graph), PartitionOptionsFor(options.cut, options.devices));
+  MR_ASSIGN_OR_RETURN(
+      GraphPartitions partitions,
+      PartitionGraph(std::move(run.graph), PartitionOptionsFor(options.cut, options.devices)));
+  if (options.cut == CutBy::kTask) {
+    // A task gets the functions that its own nodes call.
+    for (const auto& [location, graph] : partitions) {
+      graph->set_library(graph->library().ReachableFrom(*graph));
+    }
+  }
+  return partitions;
 }
 
 StatusOr<std::vector<StepPart>> BuildParts(
     const GraphPartitions& partitions, absl::FunctionRef<Device*(absl::string_view)> find_device,
-    KernelStore* kernels, HeldBytes* held) {
+    KernelStore* kernels, FunctionRunner* functions, HeldBytes* held) {
   std::vector<StepPart> parts;
   const auto transfers = std::make_shared<TransferTable>();
   for (const auto& [location, graph] : partitions) {
@@ -92,7 +106,7 @@ StatusOr<std::vector<StepPart>> BuildParts(
                       "'");
     }
     MR_ASSIGN_OR_RETURN(std::shared_ptr<const Plan> plan,
-                        Plan::Build(*graph, device, kernels, transfers));
+                        Plan::Build(*graph, device, kernels, transfers, functions));
     MR_ASSIGN_OR_RETURN(std::unique_ptr<Executor> executor, Executor::Make(std::move(plan)));
     parts.push_back({device, std::move(executor)});
     if (held != nullptr) AddHeldBytes(*graph, held);

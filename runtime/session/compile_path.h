@@ -4,8 +4,12 @@
 
 // The compile path: from a session's graph and a signature to executors.
 //
-//   graph -> prune -> place -> rewrite -> partition   CutForSignature
-//         -> plan and executor per device             BuildParts
+//   graph -> prune                                     BuildRunGraph
+//         -> place -> rewrite -> partition             CutRunGraph
+//         -> plan and executor per device              BuildParts
+//
+// CutForSignature is the first two; a function that is called begins with the second
+// (function_runtime.h).
 //
 // The session of this process walks it whole, with one partition per device. On a cluster the
 // master walks the first line, with one partition per task, and each task's worker cuts its
@@ -27,10 +31,12 @@
 #include "graph/graph.h"
 #include "graph/place/partition.h"
 #include "graph/place/placer.h"
+#include "graph/prune.h"
 #include "graph/signature.h"
 #include "proto/config.pb.h"
 #include "runtime/device.h"
 #include "runtime/executor.h"
+#include "runtime/function_runner.h"
 #include "runtime/plan.h"
 #include "runtime/rendezvous.h"
 
@@ -60,6 +66,7 @@ struct CutOptions {
 
 StatusOr<GraphPartitions> CutForSignature(const Graph& graph, const RunSignature& signature,
                                           const CutOptions& options);
+StatusOr<GraphPartitions> CutRunGraph(RunGraph run, const CutOptions& options);
 
 // One device's part of a step.
 struct StepPart {
@@ -82,11 +89,11 @@ std::shared_ptr<const TransferTable> TransfersOf(absl::Span<const StepPart> part
 void AddHeldBytes(const Graph& graph, HeldBytes* held);
 
 // A plan and executor for each partition, whose location is the name of a device. `find_device`
-// answers null for a device that is not here; `kernels` (may be null) keeps stateful kernels.
-// `held` (may be null) is added to.
+// answers null for a device that is not here; `kernels` (may be null) keeps stateful kernels;
+// `functions` (null: there are none) runs what nodes call. `held` (may be null) is added to.
 StatusOr<std::vector<StepPart>> BuildParts(
     const GraphPartitions& partitions, absl::FunctionRef<Device*(absl::string_view)> find_device,
-    KernelStore* kernels, HeldBytes* held);
+    KernelStore* kernels, FunctionRunner* functions, HeldBytes* held);
 
 // How many threads compute, by a config: one number, intra-op wins, since loops inside of kernels
 // and nodes share the arena. 0: those of the process.

@@ -35,6 +35,7 @@
 #include "runtime/resource_manager.h"
 #include "runtime/session/compile_path.h"
 #include "runtime/session/direct_binding.h"
+#include "runtime/session/function_runtime.h"
 #include "runtime/session/limited_compile.h"
 #include "runtime/session/signature_compiler.h"
 #include "runtime/session/step_pool.h"
@@ -115,7 +116,8 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
   std::unique_ptr<Arena> own_arena_;
   Arena* arena_ = nullptr;
   SourceLines source_lines_;
-  KernelStore kernels_;
+  const std::shared_ptr<KernelStore> kernels_ = std::make_shared<KernelStore>();
+  std::shared_ptr<FunctionRuntime> functions_;
   // By whoever compiles, which is one at a time.
   StatefulPlacements placements_;
   bool warned_of_missing_gpu_ = false;
@@ -180,6 +182,9 @@ Status SessionState::MakeDevices() {
     device_infos_.push_back({device->name, device->type, device->incarnation});
     devices_.push_back(std::move(device));
   }
+  std::vector<Device*> devices;
+  for (const auto& device : devices_) devices.push_back(device.get());
+  functions_ = FunctionRuntime::Make(config_, std::move(devices), kernels_);
   return absl::OkStatus();
 }
 
@@ -211,7 +216,7 @@ StatusOr<std::shared_ptr<const CompiledSignature>> SessionState::Compile(
   MR_ASSIGN_OR_RETURN(compiled->parts,
                       BuildParts(
                           partitions, [this](absl::string_view name) { return FindDevice(name); },
-                          &kernels_, &compiled->held));
+                          kernels_.get(), functions_.get(), &compiled->held));
   compiled->transfers = TransfersOf(compiled->parts);
   compiled->signature = signature;
   return std::shared_ptr<const CompiledSignature>(std::move(compiled));
@@ -291,6 +296,8 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline Status SessionState::RunParts(
     context.session_handle = handle_;
     context.args = args;
     context.results = results;
+    context.deadline = executor_options.deadline;
+    context.stats = executor_options.stats;
     step->runs[i] = {compiled.parts[i].executor.get(), &context};
   }
   const Status status = RunPartitions(step->runs, executor_options);

@@ -7,16 +7,22 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "core/status.h"
+#include "graph/copy.h"
+#include "graph/function_body.h"
+#include "graph/function_library.h"
 #include "graph/gradient.h"
 #include "graph/graph.h"
 #include "graph/node_builder.h"
+#include "graph/rewrite/calls.h"
 #include "graph/shape_inference.h"
+#include "runtime/function_runner.h"
 #include "runtime/testing/op_test.h"
 #include "runtime/testing/op_test_internal.h"
 
@@ -41,25 +47,35 @@ Output TestInputNode(const Scope& scope, DType dtype, const PartialShape& shape,
   return builder.Finish().output(0);
 }
 
-// Nodes in an order in which they can run one after the other, with their kernels.
+// Nodes in an order in which they can run one after the other, with their kernels. Calls of
+// functions run as the nodes of these, in a copy of the graph.
 class NodeOrder {
  public:
   NodeOrder(OpTestDevice* device) : device_(device) {}
 
   Status Build(absl::Span<const Output> fetches, absl::Span<const Output> feeds) {
-    fed_.insert(feeds.begin(), feeds.end());
     for (const Output& fetch : fetches) {
       if (!fetch.valid()) return absl::InvalidArgumentError("a fetch is no output of a node");
-      MR_RETURN_IF_ERROR(Visit(fetch));
     }
-    fetches_.assign(fetches.begin(), fetches.end());
+    if (!fetches.empty()) MR_RETURN_IF_ERROR(InlineFunctions(fetches, feeds));
+    return BuildOwn(fetches, feeds);
+  }
+  // Of a graph without calls; also the nodes of `others` run.
+  Status BuildOwn(absl::Span<const Output> fetches, absl::Span<const Output> feeds,
+                  absl::Span<Node* const> others = {}) {
+    for (const Output& feed : feeds) fed_.insert(Own(feed));
+    for (Node* const node : others) MR_RETURN_IF_ERROR(VisitNode(node));
+    for (const Output& fetch : fetches) {
+      fetches_.push_back(Own(fetch));
+      MR_RETURN_IF_ERROR(Visit(fetches_.back()));
+    }
     return absl::OkStatus();
   }
 
   StatusOr<std::vector<Tensor>> Run(const std::vector<std::pair<Output, Tensor>>& feeds) {
     absl::flat_hash_map<Output, EdgeValue> values;
     absl::flat_hash_map<const Node*, bool> dead_nodes;
-    for (const auto& [output, tensor] : feeds) values[output] = tensor;
+    for (const auto& [output, tensor] : feeds) values[Own(output)] = tensor;
     for (const auto& step : steps_) {
       const Node& node = *step.node;
       std::vector<EdgeValue> inputs;
@@ -112,6 +128,21 @@ class NodeOrder {
     std::unique_ptr<Kernel> kernel;  // null for stateful nodes
   };
 
+  Status InlineFunctions(absl::Span<const Output> fetches, absl::Span<const Output> feeds) {
+    const Graph& graph = *fetches[0].node()->graph();
+    if (graph.library().empty()) return absl::OkStatus();
+    MR_ASSIGN_OR_RETURN(copy_, CopyGraph(graph));
+    std::vector<std::string> keep;
+    for (const absl::Span<const Output> outputs : {fetches, feeds}) {
+      for (const Output& output : outputs) keep.push_back(output.node()->name());
+    }
+    return InlineAllCalls(copy_.get(), keep);
+  }
+  Output Own(const Output& output) const {
+    if (copy_ == nullptr) return output;
+    return Output(copy_->FindNode(output.node()->name()), output.index());
+  }
+
   Status Visit(const Output& output) {
     return fed_.contains(output) ? absl::OkStatus() : VisitNode(output.node());
   }
@@ -143,13 +174,82 @@ class NodeOrder {
 
   enum State { kOpen, kDone };
   OpTestDevice* device_;
+  std::unique_ptr<Graph> copy_;  // null: there are no functions
   absl::flat_hash_set<Output> fed_;
   absl::flat_hash_map<Node*, State> state_;
   std::vector<Step> steps_;
   std::vector<Output> fetches_;
 };
 
+// A function of the graph's library, run node by node.
+class TestFunction : public CalledFunction {
+ public:
+  TestFunction(std::shared_ptr<const FunctionBody> body,
+               std::shared_ptr<const FunctionLibrary> library, OpTestDevice* device)
+      : body_(std::move(body)), library_(std::move(library)), device_(device) {}
+
+  absl::Span<const DType> argument_types() const override { return body_->argument_types; }
+  absl::Span<const DType> result_types() const override { return body_->result_types; }
+  void Run(const StepContext&, absl::Span<Tensor> arguments, absl::Span<Tensor> results,
+           DoneCallback done) override {
+    done(RunNodes(arguments, results));
+  }
+  std::shared_ptr<CalledFunction> Share() override {
+    return std::make_shared<TestFunction>(body_, library_, device_);
+  }
+
+ private:
+  Status RunNodes(absl::Span<Tensor> arguments, absl::Span<Tensor> results) const {
+    MR_ASSIGN_OR_RETURN(const std::unique_ptr<Graph> graph, CopyGraph(*body_->graph));
+    graph->set_library(library_);
+    MR_RETURN_IF_ERROR(InlineAllCalls(graph.get(), {}));
+    const auto own = [&](const Node* node) { return graph->FindNode(node->name()); };
+    std::vector<Output> feeds, fetches;
+    std::vector<std::pair<Output, Tensor>> values;
+    for (size_t i = 0; i < body_->arguments.size(); ++i) {
+      feeds.emplace_back(own(body_->arguments[i]), 0);
+      values.emplace_back(feeds.back(), arguments[i]);
+    }
+    std::vector<Node*> effects;
+    for (const Node* const node : body_->effects) {
+      if (Node* const effect = own(node)) effects.push_back(effect);
+    }
+    for (const Node* const node : body_->results) {
+      const OutputRef& source = own(node)->input(0);
+      fetches.emplace_back(source.node, source.index);
+    }
+    NodeOrder order(device_);
+    MR_RETURN_IF_ERROR(order.BuildOwn(fetches, feeds, effects));
+    MR_ASSIGN_OR_RETURN(std::vector<Tensor> out, order.Run(values));
+    std::move(out.begin(), out.end(), results.begin());
+    return absl::OkStatus();
+  }
+
+  const std::shared_ptr<const FunctionBody> body_;
+  const std::shared_ptr<const FunctionLibrary> library_;
+  OpTestDevice* const device_;
+};
+
+class TestFunctions : public FunctionRunner {
+ public:
+  explicit TestFunctions(OpTestDevice* device) : device_(device) {}
+  StatusOr<CalledFunction*> Find(const tensorflow::NameAttrList& function,
+                                 const Site& site) override {
+    MR_ASSIGN_OR_RETURN(auto body, site.library->Body(function));
+    found_.push_back(std::make_unique<TestFunction>(std::move(body), site.library, device_));
+    return found_.back().get();
+  }
+
+ private:
+  OpTestDevice* const device_;
+  std::vector<std::unique_ptr<CalledFunction>> found_;
+};
+
 }  // namespace
+
+std::unique_ptr<FunctionRunner> op_test_internal::MakeFunctionRunner(OpTestDevice* device) {
+  return std::make_unique<TestFunctions>(device);
+}
 
 Output TestInput(const Scope& scope, DType dtype, const PartialShape& shape) {
   return TestInputNode(scope, dtype, shape, std::nullopt);

@@ -168,6 +168,7 @@ StatusOr<std::unique_ptr<Kernel>> MakeNodeKernel(const Node& node, OpTestDevice*
   const NamedAttrs attrs(node);
   KernelConstruction construction(attrs.attrs(), &node.op_entry()->def, device->device(),
                                   node.input_types(), node.output_types(), kGraphVersion);
+  construction.set_functions(device->functions(), node.graph()->shared_library());
   return MakeKernel(&construction);
 }
 
@@ -208,6 +209,7 @@ OpTestDevice::OpTestDevice(int num_threads)
   step_.io_pool = IoPool::Default();
   step_.step_resources = &step_resources_;
   step_.session_handle = "op_test";
+  functions_ = op_test_internal::MakeFunctionRunner(this);
 }
 
 OpTestDevice::~OpTestDevice() = default;

@@ -41,6 +41,7 @@
 #include "gtest/gtest.h"
 #include "proto/attr_value.pb.h"
 #include "runtime/device.h"
+#include "runtime/function_runner.h"
 #include "runtime/kernel.h"      // IWYU pragma: export
 #include "runtime/rendezvous.h"  // IWYU pragma: export
 #include "runtime/resource_manager.h"
@@ -60,8 +61,10 @@ class OpTestDevice {
   CancellationManager* cancellation() { return &cancellation_; }
   Rendezvous* rendezvous() { return rendezvous_.get(); }
   const StepContext& step() const { return step_; }
-  // For what only some kernels use: args, results, functions, session_handle.
+  // For what only some kernels use: args, results, session_handle.
   StepContext* mutable_step() { return &step_; }
+  // Runs the functions of a graph that kernels call.
+  FunctionRunner* functions() { return functions_.get(); }
 
   // Registers the resource and returns a scalar handle tensor for it.
   template <typename T>
@@ -81,6 +84,7 @@ class OpTestDevice {
   std::shared_ptr<Rendezvous> rendezvous_;
   ResourceManager step_resources_;
   StepContext step_;
+  std::unique_ptr<FunctionRunner> functions_;
 };
 
 // A variable that holds `value`, for reference inputs.

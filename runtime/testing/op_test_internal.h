@@ -14,6 +14,7 @@
 #include "graph/graph.h"
 #include "graph/shape_inference.h"
 #include "gtest/gtest.h"
+#include "runtime/function_runner.h"
 #include "runtime/kernel.h"
 #include "runtime/testing/op_test.h"
 
@@ -24,6 +25,9 @@ namespace millrace::op_test_internal {
 
 // What a handle tensor knows of its resource.
 std::optional<HandleData> HandleDataOf(const Tensor& tensor);
+
+// Runs what kernels on `device` call, node by node.
+std::unique_ptr<FunctionRunner> MakeFunctionRunner(OpTestDevice* device);
 
 StatusOr<std::unique_ptr<Kernel>> MakeNodeKernel(const Node& node, OpTestDevice* device);
 

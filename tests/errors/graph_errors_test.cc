@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/allocator.h"
 #include "core/shape.h"
 #include "core/tensor.h"
@@ -162,6 +163,78 @@ TEST_P(GraphErrors, GraphsAreRefusedWithNodeAndRule) {
     Status status = session_->Extend(def);
     if (c.fetch != nullptr) {
       EXPECT_OK(status);  // an op that nobody runs is no error
+      status = session_->Run({}, {c.fetch}).status();
+    }
+    ExpectError(status, c.want);
+    ExpectStillGood();
+  }
+}
+
+// A call of `function` with `one`.
+std::string NodeThatCalls(const std::string& name, const std::string& function,
+                          const std::string& tout = "DT_FLOAT") {
+  return absl::StrCat("node { name: '", name, "' op: 'PartitionedCall' input: 'one' ",
+                      "attr { key: 'Tin' value { list { type: DT_FLOAT } } } ",
+                      "attr { key: 'Tout' value { list { type: ", tout, " } } } ",
+                      "attr { key: 'f' value { func { name: '", function, "' } } } } ");
+}
+// function(x: float) -> y: float, made by `nodes`; y is `result`.
+std::string FunctionText(const std::string& name, const std::string& nodes,
+                         const std::string& result = "n:y:0") {
+  return absl::StrCat("library { function { signature { name: '", name,
+                      "' input_arg { name: 'x' type: DT_FLOAT } ",
+                      "output_arg { name: 'y' type: DT_FLOAT } } ", nodes,
+                      " ret { key: 'y' value: '", result, "' } } } ");
+}
+std::string NodeInFunction(const std::string& op, const std::string& input) {
+  return absl::StrCat("node_def { name: 'n' op: '", op, "' input: '", input,
+                      "' attr { key: 'T' value { type: DT_FLOAT } } }");
+}
+
+TEST_P(GraphErrors, FunctionsAreRefusedWithCallAndRule) {
+  struct Case {
+    const char* name;
+    std::string graph;
+    const char* fetch;  // run when the graph is accepted
+    WantedError want;
+  };
+  const std::vector<Case> cases = {
+      {"NoSuchFunction",
+       NodeThatCalls("a", "missing"),
+       "a",
+       {StatusCode::kNotFound, {"PartitionedCall 'a'", "Function 'missing'"}}},
+      {"OtherResults",
+       FunctionText("f1", NodeInFunction("Neg", "x")) + NodeThatCalls("b", "f1", "DT_INT32"),
+       "b",
+       {StatusCode::kInvalidArgument, {"PartitionedCall 'b'", "'f'", "float", "int32"}}},
+      {"UnknownOpInside",
+       FunctionText("f2", NodeInFunction("MadeUpOp", "x")) + NodeThatCalls("c", "f2"),
+       "c",
+       {StatusCode::kUnimplemented, {"PartitionedCall 'c'", "'f2'", "'n'", "MadeUpOp"}}},
+      {"InputOfNobody",
+       FunctionText("f3", NodeInFunction("Neg", "z")) + NodeThatCalls("d", "f3"),
+       nullptr,
+       {StatusCode::kInvalidArgument, {"Function 'f3'", "'n'", "input 0", "'z'"}}},
+      {"ResultOfNobody",
+       FunctionText("f4", NodeInFunction("Neg", "x"), "m:y:0") + NodeThatCalls("e", "f4"),
+       nullptr,
+       {StatusCode::kInvalidArgument, {"Function 'f4'", "output 'y'", "m:y:0"}}},
+      {"Recursion",
+       FunctionText("f5", NodeInFunction("f5", "x")),
+       nullptr,
+       {StatusCode::kInvalidArgument, {"must not call itself", "'f5'"}}},
+      {"AnotherOfTheName",
+       FunctionText("f1", NodeInFunction("Abs", "x")),
+       nullptr,
+       {StatusCode::kInvalidArgument, {"'f1'"}}},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    const ExpectSoon soon;
+    ASSERT_OK_AND_ASSIGN(const tensorflow::GraphDef def, ParseGraphDefText(c.graph));
+    Status status = session_->Extend(def);
+    if (c.fetch != nullptr) {
+      EXPECT_OK(status);
       status = session_->Run({}, {c.fetch}).status();
     }
     ExpectError(status, c.want);
