@@ -17,8 +17,11 @@
 #include "core/tensor.h"
 #include "graph/arg_range.h"
 #include "graph/attr.h"
+#include "graph/graph.h"
 #include "graph/graph_def.h"
+#include "graph/import_export.h"
 #include "graph/op_registry.h"
+#include "graph/rewrite/calls.h"
 #include "proto/op_def.pb.h"
 #include "saver/checkpoint_v1.h"
 #include "saver/freeze_tables.h"
@@ -315,6 +318,22 @@ class Freezer {
   std::map<int, std::set<int>> passed_;  // node that passes variables on -> inputs with variables
 };
 
+// What calls compute, in their place: variables reach the nodes that read them.
+Status InlineFunctions(const std::vector<std::string>& outputs, GraphDef* def) {
+  if (def->library().function_size() == 0) return absl::OkStatus();
+  Graph graph;
+  ImportOptions options;
+  options.allow_internal_names = true;
+  MR_RETURN_IF_ERROR(ImportGraphDef(*def, options, &graph));
+  std::vector<std::string> keep;
+  for (const std::string& output : outputs) keep.emplace_back(SourceOf(output).first);
+  MR_RETURN_IF_ERROR(Prefixed("FreezeGraph", InlineAllCalls(&graph, keep)));
+  GraphDef inlined;
+  graph.ToGraphDef(&inlined);
+  MR_ASSIGN_OR_RETURN(*def, PrunedGraphDef(inlined, outputs));
+  return absl::OkStatus();
+}
+
 // The values of the variables, as the session has them now.
 StatusOr<std::vector<Tensor>> ValuesOf(Session* session, const GraphDef& graph,
                                        const std::vector<GraphVariable>& variables) {
@@ -359,6 +378,7 @@ StatusOr<FrozenGraph> FreezeGraph(Session* session, const GraphDef& graph,
   }
   FrozenGraph frozen;
   MR_ASSIGN_OR_RETURN(frozen.graph, PrunedGraphDef(graph, options.outputs));
+  MR_RETURN_IF_ERROR(InlineFunctions(options.outputs, &frozen.graph));
   if (options.clear_devices) ClearDevices(&frozen.graph);
   const std::set<std::string> only(options.only.begin(), options.only.end());
   const std::set<std::string> except(options.except.begin(), options.except.end());

@@ -205,6 +205,44 @@ TEST(FreezeGraphTest, ChosenVariablesStayAndDevicesGoUnlessKept) {
   for (const auto& node : frozen.graph.node()) EXPECT_EQ(node.device(), "/device:CPU:0");
 }
 
+std::string Types(const std::string& attr, const std::string& type) {
+  return absl::StrCat("attr { key: '", attr, "' value { list { type: ", type, " } } } ");
+}
+// read(h) -> the variable's value twice, by another function.
+constexpr char kReadFunction[] = R"(
+  library {
+    function {
+      signature { name: 'read' input_arg { name: 'h' type: DT_RESOURCE }
+                  output_arg { name: 'y' type: DT_FLOAT } is_stateful: true }
+      node_def { name: 'value' op: 'value' input: 'h' }
+      node_def { name: 'sum' op: 'Add' input: 'value:y:0' input: 'value:y:0'
+                 attr { key: 'T' value { type: DT_FLOAT } } }
+      ret { key: 'y' value: 'sum:z:0' }
+      attr { key: '_noinline' value { b: true } }
+    }
+    function {
+      signature { name: 'value' input_arg { name: 'h' type: DT_RESOURCE }
+                  output_arg { name: 'y' type: DT_FLOAT } is_stateful: true }
+      node_def { name: 'read' op: 'ReadVariableOp' input: 'h'
+                 attr { key: 'dtype' value { type: DT_FLOAT } } }
+      ret { key: 'y' value: 'read:value:0' }
+    }
+  } )";
+
+TEST(FreezeGraphTest, VariablesReachTheNodesOfFunctions) {
+  const FrozenGraph frozen =
+      ExpectTheSame(Variables() + kReadFunction +
+                        Node("call", "StatefulPartitionedCall", {"v"},
+                             Types("Tin", "DT_RESOURCE") + Types("Tout", "DT_FLOAT") +
+                                 "attr { key: 'f' value { func { name: 'read' } } } "),
+                    "call");
+  EXPECT_EQ(frozen.variables, std::vector<std::string>{"v"});
+  EXPECT_EQ(frozen.graph.library().function_size(), 0);
+  const std::set<std::string> ops = OpsOf(frozen.graph);
+  EXPECT_TRUE(ops.contains("Add"));
+  EXPECT_FALSE(ops.contains("StatefulPartitionedCall") || ops.contains("VarHandleOp"));
+}
+
 TEST(FreezeGraphTest, WhatCannotBeFrozenIsNamed) {
   const std::string two = "attr { key: 'N' value { i: 2 } } ";
   struct Case {
@@ -221,10 +259,21 @@ TEST(FreezeGraphTest, WhatCannotBeFrozenIsNamed) {
        kInvalid,
        "FreezeGraph: Assign 'r/init' must only read variable 'r', which is to become a constant"},
       {"", {"v/init"}, kInvalid, "AssignVariableOp 'v/init' must only read variable 'v'"},
-      {Node("call", "PartitionedCall", {"v"}),
+      {Node("call", "NobodyKnowsThis", {"v"}),
        {"call"},
        kInvalid,
-       "PartitionedCall 'call' must only"},
+       "NobodyKnowsThis 'call' must only"},
+      // A branch is not put into the graph.
+      {Node("c", "VarIsInitializedOp", {"v"}) +
+           Node("if", "If", {"c", "v"},
+                "attr { key: 'Tcond' value { type: DT_BOOL } } " + Types("Tin", "DT_RESOURCE") +
+                    Types("Tout", "DT_FLOAT") +
+                    "attr { key: 'then_branch' value { func { name: 'read' } } } "
+                    "attr { key: 'else_branch' value { func { name: 'read' } } } ") +
+           kReadFunction,
+       {"if"},
+       kInvalid,
+       "If 'if' must only read variable 'v'"},
       {Node("w", "VarHandleOp", {}, kDtype + kShape2x2) +
            Node("h", "Merge", {"v", "w"}, Type("T", "DT_RESOURCE") + two) +
            Node("y", "ReadVariableOp", {"h"}, kDtype),

@@ -16,12 +16,15 @@
 #include "absl/strings/strip.h"
 #include "graph/attr.h"
 #include "graph/check/verify.h"
+#include "graph/function_body.h"
+#include "graph/function_library.h"
 #include "graph/graph_def.h"
 #include "graph/node_body.h"
 #include "graph/op_registry.h"
 #include "nlohmann/json.hpp"
 #include "proto/op_def.pb.h"
 #include "runtime/device.h"
+#include "runtime/function_runner.h"
 #include "runtime/kernel.h"
 #include "runtime/resource_manager.h"
 #include "runtime/session.h"
@@ -49,8 +52,6 @@ const char* KindName(OpProblem::Kind kind) {
   switch (kind) {
     case OpProblem::Kind::kUnknownOp:
       return "unknown_op";
-    case OpProblem::Kind::kFunction:
-      return "function";
     case OpProblem::Kind::kBadAttr:
       return "bad_attr";
     case OpProblem::Kind::kNoKernel:
@@ -113,6 +114,35 @@ std::string SignatureText(const tensorflow::OpDef& op) {
   return absl::StrCat("(", args(op.input_arg()), ") -> (", args(op.output_arg()), ")");
 }
 
+// Functions by their types alone: enough to build the kernels that call them.
+class FunctionSignatures : public FunctionRunner {
+ public:
+  StatusOr<CalledFunction*> Find(const tensorflow::NameAttrList& function,
+                                 const Site& site) override {
+    StatusOr<std::shared_ptr<const FunctionBody>> body = site.library->Body(function);
+    MR_RETURN_IF_ERROR(body.status());
+    found_.push_back(std::make_unique<Signature>(*std::move(body)));
+    return found_.back().get();
+  }
+
+ private:
+  class Signature : public CalledFunction {
+   public:
+    explicit Signature(std::shared_ptr<const FunctionBody> body) : body_(std::move(body)) {}
+    absl::Span<const DType> argument_types() const override { return body_->argument_types; }
+    absl::Span<const DType> result_types() const override { return body_->result_types; }
+    void Run(const StepContext&, absl::Span<Tensor>, absl::Span<Tensor>,
+             DoneCallback done) override {
+      done(Unimplemented("nothing is run here"));
+    }
+    std::shared_ptr<CalledFunction> Share() override { return std::make_shared<Signature>(body_); }
+
+   private:
+    const std::shared_ptr<const FunctionBody> body_;
+  };
+  std::vector<std::unique_ptr<CalledFunction>> found_;
+};
+
 // Looks at the nodes of one meta graph.
 class Checker {
  public:
@@ -121,6 +151,11 @@ class Checker {
     for (const auto& function : meta.graph_def().library().function()) {
       functions_[function.signature().name()] = &function;
     }
+    // A library that is none is an error of loading.
+    if (auto library = FunctionLibrary::Empty()->With(meta.graph_def().library()); library.ok()) {
+      library_ = *std::move(library);
+    }
+    bodies_.set_functions(library_.get());
     device_.name = "/job:localhost/replica:0/task:0/device:CPU:0";
     device_.type = "CPU";
     device_.incarnation = 1;
@@ -233,14 +268,8 @@ class Checker {
   void LookAt(const NodeDef& original, const std::string& function, std::set<size_t>* of) {
     const OpEntry* const entry = LookUpOp(original.op());
     if (entry == nullptr) {
-      if (functions_.count(original.op()) > 0) {
-        Report(original, function, OpProblem::Kind::kFunction,
-               "is a function of the model, and functions are not run here",
-               "the nodes of the function in its place: an export of TensorFlow 1, or a frozen "
-               "graph",
-               of);
-        return;
-      }
+      // A call of the model's own: what its nodes need is looked at with the function.
+      if (functions_.count(original.op()) > 0) return;
       const auto theirs = theirs_.find(original.op());
       Report(original, function, OpProblem::Kind::kUnknownOp, "the op kind is not known here",
              absl::StrCat(
@@ -281,7 +310,9 @@ class Checker {
     if (!body.ok()) return illegal(body.status());
     const NodeDef& def = (*body)->def();
     if (!HasKernel(def, device_.type)) return no_kernel(TypesText(def, entry->def));
-    if (const Status status = TryKernel(node.name(), **body); !status.ok()) bad_attr(status);
+    // That a function has an op which nobody knows is said of that op's node.
+    const Status status = TryKernel(node.name(), **body);
+    if (!status.ok() && !absl::IsUnimplemented(status)) bad_attr(status);
   }
 
   // A kernel may refuse what its op allows.
@@ -289,6 +320,7 @@ class Checker {
     const NodeAttrs attrs(name, &body.def(), body.value());
     KernelConstruction construction(attrs, &body.op_entry()->def, &device_, body.input_types(),
                                     body.output_types(), meta_.graph_def().versions().producer());
+    construction.set_functions(&signatures_, library_);
     try {
       return MakeKernel(&construction).status();
     } catch (const std::exception& e) {
@@ -299,6 +331,8 @@ class Checker {
   const MetaGraphDef& meta_;
   std::map<std::string, const tensorflow::OpDef*> theirs_;
   std::map<std::string, const tensorflow::FunctionDef*> functions_;
+  std::shared_ptr<const FunctionLibrary> library_ = FunctionLibrary::Empty();
+  FunctionSignatures signatures_;
   Device device_;
   NodeBodies bodies_;
 

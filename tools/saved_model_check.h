@@ -36,7 +36,6 @@ namespace millrace {
 struct OpProblem {
   enum class Kind {
     kUnknownOp,  // no op of this name
-    kFunction,   // the op is a function of the model's library
     kBadAttr,    // an attr that the op does not allow, or a value that its kernel refuses
     kNoKernel,   // no kernel for these types
   };

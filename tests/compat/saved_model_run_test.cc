@@ -34,7 +34,7 @@ namespace {
 using nlohmann::json;
 
 // How many cases ran when this was written last: raise them as ops come.
-constexpr int kMinRun = 41;
+constexpr int kMinRun = 45;
 constexpr int kMinGraphs = 4;
 
 // Ops of the whole language that later parts of this project bring.
