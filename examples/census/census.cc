@@ -84,6 +84,7 @@ Status Run(const Flags& flags) {
   const TrainAndEvaluateOptions options = {.wait_for_evaluator_secs =
                                                static_cast<double>(flags.wait_for_evaluator_secs)};
   std::printf("model dir %s\n", income.model_dir().c_str());
+  std::fflush(stdout);
   MR_ASSIGN_OR_RETURN(const TrainAndEvaluateResult done,
                       TrainAndEvaluate(income, train_spec, eval_spec, options));
   if (done.evaluation) std::printf("Evaluation: %s\n", done.evaluation->ToString().c_str());

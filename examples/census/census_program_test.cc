@@ -216,6 +216,15 @@ TEST(Census, EqualSeedsGiveEqualNumbers) {
   EXPECT_EQ(evaluations[0], evaluations[1]);
 }
 
+TEST(Census, OfScaledGainsLearnsWithEverySeed) {
+  for (const char* seed : {"--seed=1", "--seed=4"}) {
+    const Ended ended = RunProgram(kCensus, {"--train-steps=1000", "--job-dir", NewDir() + seed,
+                                             seed, "--capital-gain-scale=0.0001"});
+    ASSERT_EQ(ended.code, 0) << ended.text();
+    EXPECT_GT(Metrics(ended.After("Evaluation: ")).at("auc"), 0.75);
+  }
+}
+
 TEST(Census, EvaluatesWholeFilesAndEndsWithItsData) {
   // 16,000 drawn people of which 4,000 are in a batch: four steps.
   const Ended ended = RunProgram(kCensus, {"--num-epochs=1", "--train-batch-size=4000",

@@ -92,7 +92,8 @@ std::vector<DenseColumn> DeepColumns(const ModelOptions& options) {
     if (key == std::string("capital_gain") && options.capital_gain_scale != 1) {
       number.normalizer = [scale = options.capital_gain_scale](const Scope& scope,
                                                                const Output& x) {
-        return Mul(scope, x, Const(scope, static_cast<float>(scale)));
+        // The files have whole numbers.
+        return Mul(scope, Cast(scope, x, DT_FLOAT), Const(scope, static_cast<float>(scale)));
       };
     }
     columns.push_back(NumericColumn(key, number));

@@ -114,7 +114,7 @@ std::vector<std::string> DrawPeople(int64_t count, uint64_t seed) {
     const size_t loss = !gained && uniform() < 0.05 ? 1'000 + below(1'500) : 0;
     const size_t hours = std::min<size_t>(99, 20 + below(40) + (uniform() < 0.1 ? 20 : 0));
     // Log odds of earning much.
-    const double odds = -9.5 + 0.45 * (static_cast<double>(education) - 6) + (married ? 3.3 : 0) +
+    const double odds = -8.7 + 0.45 * (static_cast<double>(education) - 6) + (married ? 3.3 : 0) +
                         (gain > 2'000 ? 3 : 0) + (loss > 0 ? 1 : 0) +
                         0.05 * (static_cast<double>(hours) - 40) +
                         0.06 * static_cast<double>(std::min<size_t>(age, 50)) +
