@@ -81,6 +81,8 @@ class ProgramsTest(unittest.TestCase):
         for arguments, text in [
                 (("quickstart.sh", "--data"), "argument --data: expected one argument"),
                 (("quickstart.sh", "--data=/no/such"), "argument --data: must be a directory, got"),
+                (("quickstart.sh", f"--data={TOOLS}"), "--data: must have adult.data.csv"),
+                (("quickstart.sh", "--mnist", "--max_steps=0"), "--max_steps: must be a number >= 1"),
                 (("quickstart.sh", "--max_steps=-3"), "--max_steps: must be a number >= 1, got '-3'"),
                 (("quickstart.sh", f"--dir={TOOLS}"), "argument --dir: must not exist, got"),
                 (("install.sh",), "the following arguments are required: --prefix"),

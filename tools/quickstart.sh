@@ -1,21 +1,31 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The main job, from a bare Debian machine: installs what is needed, builds, then trains on a real
-# cluster of processes (1 parameter server, 1 master, 2 workers), exports, inspects and predicts.
+# The main job, from a bare Debian machine: installs what is needed, builds, then trains a wide and
+# deep model on a real cluster of processes (1 parameter server, 1 chief, 2 workers, 1 evaluator),
+# evaluates and exports it, shows the export and predicts ten people. With --mnist: digits, by a
+# convolutional network, on 1 ps + 1 master + 2 workers.
 #
-# Usage: tools/quickstart.sh [--data DIR] [--max_steps N] [--dir DIR]
-#   --data DIR       MNIST's idx files (plain or .gz); otherwise the program draws its own digits
+# Usage: tools/quickstart.sh [--mnist] [--data DIR] [--max_steps N] [--dir DIR]
+#   --mnist          digits instead of people
+#   --data DIR       the Census Income files (adult.data.csv and adult.test.csv), or MNIST's idx
+#                    files (plain or .gz); otherwise the programs draw their own people and digits
 #   --max_steps N    global steps of all trainers together (1000)
 #   --dir DIR        where the run goes, must not exist (a new folder below quickstart_runs/)
 set -euo pipefail
 source "$(dirname "$0")/program.sh"
 cd "$(dirname "$0")/.."
 
+mnist=false
 data=""
 max_steps=1000
 dir=""
 while [[ $# -gt 0 ]]; do
   flag=${1%%=*}
+  if [[ "$1" == --mnist ]]; then
+    mnist=true
+    shift
+    continue
+  fi
   case "$flag" in
     --data | --max_steps | --dir) ;;
     *) wrong_arguments "unrecognized arguments: $1" ;;
@@ -37,6 +47,12 @@ done
 [[ "$max_steps" =~ ^[1-9][0-9]{0,17}$ ]] ||
   wrong_arguments "argument --max_steps: must be a number >= 1, got '$max_steps'"
 [[ -z "$data" || -d "$data" ]] || wrong_arguments "argument --data: must be a directory, got '$data'"
+if [[ -n "$data" && $mnist == false ]]; then
+  for file in adult.data.csv adult.test.csv; do
+    [[ -f "$data/$file" ]] ||
+      wrong_arguments "argument --data: must have $file and, with --mnist, idx files, got '$data'"
+  done
+fi
 [[ -z "$data" ]] || data=$(cd "$data" && pwd)
 if [[ -z "$dir" ]]; then
   mkdir -p quickstart_runs
@@ -46,32 +62,71 @@ elif [[ -e "$dir" ]]; then
 fi
 mkdir -p "$dir"
 dir=$(cd "$dir" && pwd)
-
-tools/install_deps.sh
-echo "== Building"
-cache=$(tools/disk_cache.py path)
-bazel build ${cache:+"--disk_cache=$cache"} //examples/mnist:mnist_train \
-  //examples/mnist:mnist_predict //tools:launch //tools:saved_model_cli
-tools/disk_cache.py trim || true
 bin=bazel-bin
 
-if [[ -z "$data" ]]; then
-  echo "== Digits: drawn by the program itself, 10,000 to train and 1,000 to test; --data DIR takes MNIST's files"
-else
-  echo "== Digits: MNIST's files in $data"
-fi
-echo "== Training on 1 ps + 1 master + 2 workers: $max_steps steps, logs in $dir/logs"
-"$bin/tools/launch" --ps=1 --master --workers=2 --log_dir="$dir/logs" -- \
-  "$bin/examples/mnist/mnist_train" --max_steps="$max_steps" --checkpoint=250 \
-  --log_dir="$dir/train" --model_dir="$dir/export" --data="$data"
+# build TARGET...
+build() {
+  echo "== Building"
+  local cache
+  cache=$(tools/disk_cache.py path)
+  bazel build ${cache:+"--disk_cache=$cache"} "$@" //tools:launch //tools:saved_model_cli
+  tools/disk_cache.py trim || true
+}
 
-echo "== The exported model"
-"$bin/tools/saved_model_cli" show --dir "$dir/export" --tag_set serve \
-  --signature_def serving_default
+census() {
+  build //examples/census //tools:local_predict //tools:inspect_events
+  local files=()
+  if [[ -z "$data" ]]; then
+    echo "== People: drawn by the program itself, 16,000 to train and 4,000 to test; --data DIR takes the Census Income files"
+  else
+    echo "== People: the Census Income files in $data"
+    files=("--train-files=$data/adult.data.csv" "--eval-files=$data/adult.test.csv")
+  fi
+  echo "== Training on 1 ps + 1 chief + 2 workers, evaluating by a process of its own: $max_steps steps, logs in $dir/logs"
+  "$bin/tools/launch" --ps=1 --chief --workers=2 --evaluator --log_dir="$dir/logs" -- \
+    "$bin/examples/census/census" --train-steps="$max_steps" --save-checkpoints-steps=250 \
+    --eval-throttle-secs=1 --capital-gain-scale=0.0001 --verbosity=WARN --job-dir="$dir/train" "${files[@]}"
 
-echo "== Ten predictions"
-"$bin/examples/mnist/mnist_predict" --model_dir="$dir/export" --data="$data"
-cat <<END
+  echo "== The exported model"
+  "$bin/tools/saved_model_cli" show --dir "$dir/train/export/census" --tag serve \
+    --signature_def predict
+
+  echo "== Ten people"
+  "$bin/tools/local_predict" --model-dir "$dir/train/export/census" \
+    --json-instances examples/census/test.json
+  cat <<END
+== Done. What is where, below $dir:
+   logs/                  what each task said
+   train/                 checkpoints (TensorFlow's format), events of training
+   train/eval_census-eval events of evaluations, for TensorBoard
+   train/export/census/   the SavedModel
+== What to type next:
+   $bin/tools/saved_model_cli show --dir $dir/train/export/census --all
+   $bin/tools/inspect_events $dir/train/eval_census-eval
+   $bin/examples/census/census --train-steps=$max_steps --capital-gain-scale=0.0001 --job-dir=$dir/alone${data:+ ${files[*]}}
+   tools/quickstart.sh --mnist
+END
+}
+
+digits() {
+  build //examples/mnist:mnist_train //examples/mnist:mnist_predict
+  if [[ -z "$data" ]]; then
+    echo "== Digits: drawn by the program itself, 10,000 to train and 1,000 to test; --data DIR takes MNIST's files"
+  else
+    echo "== Digits: MNIST's files in $data"
+  fi
+  echo "== Training on 1 ps + 1 master + 2 workers: $max_steps steps, logs in $dir/logs"
+  "$bin/tools/launch" --ps=1 --master --workers=2 --log_dir="$dir/logs" -- \
+    "$bin/examples/mnist/mnist_train" --max_steps="$max_steps" --checkpoint=250 \
+    --log_dir="$dir/train" --model_dir="$dir/export" --data="$data"
+
+  echo "== The exported model"
+  "$bin/tools/saved_model_cli" show --dir "$dir/export" --tag_set serve \
+    --signature_def serving_default
+
+  echo "== Ten predictions"
+  "$bin/examples/mnist/mnist_predict" --model_dir="$dir/export" --data="$data"
+  cat <<END
 == Done. What is where, below $dir:
    logs/     what each task said
    train/    checkpoints (TensorFlow's format)
@@ -81,3 +136,7 @@ cat <<END
    $bin/examples/mnist/mnist_predict --model_dir=$dir/export --count=100${data:+ --data=$data}
    $bin/tools/launch --ps=2 --master --workers=2 -- $bin/examples/mnist/mnist_train --max_steps=$max_steps --log_dir=$dir/more${data:+ --data=$data}
 END
+}
+
+tools/install_deps.sh
+if [[ $mnist == true ]]; then digits; else census; fi
