@@ -130,12 +130,12 @@ TEST(PredictionTable, HasAColumnForEachOutput) {
                                 {"class_ids", Tensor::Of<int64_t>({{0}, {1}})},
                                 {"logistic", Tensor::Of<float>({{0.0658264f}, {0.5f}})},
                                 {"right", Tensor::Of<bool>({true, false})},
-                                {"x", Tensor::Of({{1e20f, -2.f}, {0.1f, 3.f}})}};
+                                {"x", Tensor::Of({{1e20f, -2.f}, {0.958065f, 3.f}})}};
   ASSERT_OK_AND_ASSIGN(const std::string table, PredictionTable(outputs, 2));
   EXPECT_EQ(table,
             "CLASS_IDS  CLASSES   LOGISTIC     RIGHT  X\n"
             "[0]        ['0']     [0.0658264]  true   [1e+20, -2.0]\n"
-            "[1]        [\"it's\"]  [0.5]        false  [0.1, 3.0]\n");
+            "[1]        [\"it's\"]  [0.5]        false  [0.958065, 3.0]\n");
 }
 
 TEST(PredictionTable, AsJsonIsAServersReply) {

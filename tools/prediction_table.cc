@@ -2,6 +2,7 @@
 #include "tools/prediction_table.h"
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <vector>
 
@@ -47,6 +48,15 @@ StatusOr<std::map<std::string, std::vector<ordered_json>>> RowsOf(const NamedTen
   return rows;
 }
 
+// As JSON has it, but always the shortest that reads back.
+std::string ShortestText(double value) {
+  char text[64];
+  const std::to_chars_result end = std::to_chars(text, text + sizeof(text), value);
+  std::string shortest(text, end.ptr);
+  if (shortest.find_first_of(".e") == std::string::npos) shortest += ".0";
+  return shortest;
+}
+
 std::string Cell(const ordered_json& value) {
   if (value.is_array()) {
     return absl::StrCat("[",
@@ -62,6 +72,7 @@ std::string Cell(const ordered_json& value) {
     text.text = value.get<std::string>();
     return PythonRepr(text);
   }
+  if (value.is_number_float()) return ShortestText(value.get<double>());
   return value.dump();
 }
 
