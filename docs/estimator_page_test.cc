@@ -2,12 +2,17 @@
 //
 // The program of docs/estimator.md, as it stands there, in one process.
 
+#include <unistd.h>
+
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include "core/file_system.h"
+#include "core/logging.h"
 #include "core/random_bits.h"
 #include "core/status.h"
 #include "core/tensor.h"
@@ -17,6 +22,7 @@
 #include "estimator/best_exporter.h"
 #include "estimator/canned/canned.h"
 #include "estimator/columns/feature_column.h"
+#include "estimator/distributed_predict.h"
 #include "estimator/estimator.h"
 #include "estimator/exporter.h"
 #include "estimator/train_and_evaluate.h"
@@ -32,8 +38,9 @@
 namespace millrace {
 namespace {
 
-#include "docs/estimator_program.inc"
+#include "docs/estimator_predict.inc"
 #include "docs/estimator_premade.inc"
+#include "docs/estimator_program.inc"
 
 TEST(EstimatorPageTest, TheProgramTrainsEvaluatesAndExports) {
   const std::string directory = JoinPath(std::getenv("TEST_TMPDIR"), RandomHexName());
@@ -76,6 +83,27 @@ TEST(EstimatorPageTest, ThePremadeModelLearnsAndItsBestIsExported) {
   ASSERT_OK_AND_ASSIGN(const auto exports,
                        FileSystem::Posix()->GetChildren(directory + "/export/best"));
   EXPECT_GE(exports.size(), 1u);
+
+  std::vector<int64_t> number(age.size());
+  std::iota(number.begin(), number.end(), 0);
+  const auto people = [=] {
+    return Input(data::Dataset::FromTensorSlices(
+                     {Tensor::Vector<float>(age), Tensor::Vector<float>(hours),
+                      Tensor::Vector<std::string>(occupation), Tensor::Vector<int64_t>(number)})
+                     .Batch(40),
+                 {.names = {"age", "hours", "occupation", "number"}});
+  };
+  ASSERT_EQ(chdir(directory.c_str()), 0);
+  ASSERT_OK(PredictIncome(Income({.config = config}), people));
+  ASSERT_OK_AND_ASSIGN(const auto manifest,
+                       ReadPredictionManifest(FileSystem::Posix(), "predicted"));
+  ASSERT_TRUE(manifest);
+  EXPECT_EQ(manifest->rows(), 400);
+  EXPECT_EQ(manifest->parts.size(), 64u);
+  ASSERT_OK_AND_ASSIGN(
+      const std::string first,
+      ReadFileToString(FileSystem::Posix(), "predicted/predictions-00001-of-00064.jsonl"));
+  EXPECT_EQ(first.find("{\"classes\":[\">50K\"],\"number\":40,\"probabilities\":["), 0u) << first;
 }
 
 }  // namespace

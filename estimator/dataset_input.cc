@@ -9,7 +9,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "data/initializable_iterator.h"
 #include "runtime/session.h"
 
 namespace millrace {
@@ -104,7 +103,8 @@ StatusOr<DatasetInput> MakeDatasetInput(const Scope& scope, const data::Dataset&
     input.features = std::move(features);
     input.labels = std::move(labels);
   }
-  input.initializer = std::make_shared<InitializeInputHook>(std::move(iterator));
+  input.initializer = std::make_shared<InitializeInputHook>(iterator);
+  input.iterator = std::move(iterator);
   return input;
 }
 

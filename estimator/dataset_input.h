@@ -11,6 +11,7 @@
 
 #include "core/status.h"
 #include "data/dataset.h"
+#include "data/initializable_iterator.h"
 #include "data/iterator.h"
 #include "estimator/input_fn.h"
 #include "estimator/model_tensors.h"
@@ -23,6 +24,8 @@ struct DatasetInput {
   Features features;
   Labels labels;
   std::shared_ptr<SessionRunHook> initializer;
+  // For who initialises it otherwise.
+  data::InitializableIterator iterator;
 };
 
 // The nodes are where `scope` puts them.

@@ -17,6 +17,7 @@
 #include "core/file_system.h"
 #include "core/status.h"
 #include "estimator/estimator.h"
+#include "estimator/model_tensors.h"
 
 namespace millrace {
 
@@ -53,6 +54,9 @@ StatusOr<EvalResult> EvaluateModel(const EstimatorParts& parts, const InputFn& i
 StatusOr<std::unique_ptr<PredictionStream>> PredictWithModel(const EstimatorParts& parts,
                                                              const InputFn& input_fn,
                                                              const PredictCall& call);
+// Those of the keys; all for none. InvalidArgument when there is none of them.
+StatusOr<Predictions::Map> PredictionsToGive(const Predictions& predictions,
+                                             const std::vector<std::string>& keys);
 StatusOr<std::string> ExportWithReceiver(const EstimatorParts& parts,
                                          const std::string& export_dir_base,
                                          const ServingInputReceiverFn& receiver_fn,

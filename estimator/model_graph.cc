@@ -17,11 +17,12 @@ namespace millrace {
 namespace {
 
 // Seed and global step; the scope of the model.
-StatusOr<Scope> BeginGraph(const EstimatorParts& parts, Mode mode, ModelGraph* graph) {
+StatusOr<Scope> BeginGraph(const EstimatorParts& parts, Mode mode, Placement placement,
+                           ModelGraph* graph) {
   const RunConfig& config = parts.config;
   if (config.tf_random_seed()) graph->root.SetGraphSeed(*config.tf_random_seed());
   Scope model = graph->root;
-  if (mode == Mode::kTrain) {
+  if (mode == Mode::kTrain || placement == Placement::kCluster) {
     model = model.WithDevice(config.device_fn() ? config.device_fn()
                                                 : ReplicaDeviceSetter(config.cluster()));
   }
@@ -57,6 +58,8 @@ StatusOr<ModelInput> CallInputFn(const EstimatorParts& parts, Mode mode, const S
   MR_ASSIGN_OR_RETURN(DatasetInput made,
                       MakeDatasetInput(scope.WithName("input"), dataset, input.columns(), options));
   graph->input_hooks.push_back(made.initializer);
+  graph->dataset = dataset;
+  graph->iterator = std::move(made.iterator);
   return ModelInput{made.features, made.labels};
 }
 
@@ -91,9 +94,9 @@ Hooks ModelGraph::AllHooks(std::initializer_list<const Hooks*> further) const {
 }
 
 StatusOr<ModelGraph> BuildModelGraph(const EstimatorParts& parts, Mode mode,
-                                     const InputFn& input_fn) {
+                                     const InputFn& input_fn, Placement placement) {
   ModelGraph graph;
-  MR_ASSIGN_OR_RETURN(const Scope model, BeginGraph(parts, mode, &graph));
+  MR_ASSIGN_OR_RETURN(const Scope model, BeginGraph(parts, mode, placement, &graph));
   MR_ASSIGN_OR_RETURN(ModelInput input, CallInputFn(parts, mode, model, input_fn, &graph));
   MR_RETURN_IF_ERROR(CallModelFn(parts, mode, model, std::move(input), &graph));
   return graph;
@@ -102,7 +105,8 @@ StatusOr<ModelGraph> BuildModelGraph(const EstimatorParts& parts, Mode mode,
 StatusOr<ServingGraph> BuildServingGraph(const EstimatorParts& parts,
                                          const ServingInputReceiverFn& receiver_fn) {
   ServingGraph graph;
-  MR_ASSIGN_OR_RETURN(const Scope model, BeginGraph(parts, Mode::kPredict, &graph.model));
+  MR_ASSIGN_OR_RETURN(const Scope model,
+                      BeginGraph(parts, Mode::kPredict, Placement::kByMode, &graph.model));
   MR_ASSIGN_OR_RETURN(graph.receiver, receiver_fn(model));
   MR_RETURN_IF_ERROR(CallModelFn(parts, Mode::kPredict, model,
                                  ModelInput{graph.receiver.features, Labels()}, &graph.model));

@@ -11,9 +11,12 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/status.h"
+#include "data/dataset.h"
+#include "data/initializable_iterator.h"
 #include "estimator/estimator_parts.h"
 #include "estimator/input_fn.h"
 #include "estimator/model_fn.h"
@@ -34,12 +37,21 @@ struct ModelGraph {
   bool has_reader = false;
   // Of a Dataset: data::Dataset's cardinality; unknown otherwise.
   int64_t cardinality = 0;
+  // What the hook initialises; none: the input is no Dataset.
+  std::optional<data::Dataset> dataset;
+  data::InitializableIterator iterator;
 
   Hooks AllHooks(std::initializer_list<const Hooks*> further) const;
 };
 
+// Where variables are.
+enum class Placement {
+  kByMode,   // on the cluster when the model trains, in this process otherwise
+  kCluster,  // as the RunConfig says: on parameter servers, where there are some
+};
 StatusOr<ModelGraph> BuildModelGraph(const EstimatorParts& parts, Mode mode,
-                                     const InputFn& input_fn);
+                                     const InputFn& input_fn,
+                                     Placement placement = Placement::kByMode);
 // In mode kPredict, over what a receiver function gives.
 struct ServingGraph {
   ModelGraph model;

@@ -24,25 +24,6 @@
 namespace millrace {
 namespace {
 
-StatusOr<Predictions::Map> KeysToGive(const Predictions& predictions,
-                                      const std::vector<std::string>& keys) {
-  if (keys.empty()) return predictions.map();
-  if (predictions.is_single()) {
-    return InvalidArgument(
-        "Estimator: Predict: predict_keys must come with predictions that have names, got '",
-        absl::StrJoin(keys, "', '"), "' for one tensor without a name");
-  }
-  Predictions::Map chosen;
-  for (const std::string& key : keys) {
-    if (predictions.has(key)) chosen[key] = predictions.map().at(key);
-  }
-  if (!chosen.empty()) return chosen;
-  return InvalidArgument("Estimator: Predict: predict_keys must be among the predictions, ",
-                         absl::StrJoin(predictions.map(), ", ",
-                                       [](std::string* out, const auto& p) { *out += p.first; }),
-                         ", got '", absl::StrJoin(keys, "', '"), "'");
-}
-
 class Stream : public PredictionStream {
  public:
   Stream(ModelGraph graph, Hooks hooks, std::vector<std::string> names, bool by_rows)
@@ -141,6 +122,25 @@ class Stream : public PredictionStream {
 
 }  // namespace
 
+StatusOr<Predictions::Map> PredictionsToGive(const Predictions& predictions,
+                                             const std::vector<std::string>& keys) {
+  if (keys.empty()) return predictions.map();
+  if (predictions.is_single()) {
+    return InvalidArgument(
+        "Estimator: Predict: predict_keys must come with predictions that have names, got '",
+        absl::StrJoin(keys, "', '"), "' for one tensor without a name");
+  }
+  Predictions::Map chosen;
+  for (const std::string& key : keys) {
+    if (predictions.has(key)) chosen[key] = predictions.map().at(key);
+  }
+  if (!chosen.empty()) return chosen;
+  return InvalidArgument("Estimator: Predict: predict_keys must be among the predictions, ",
+                         absl::StrJoin(predictions.map(), ", ",
+                                       [](std::string* out, const auto& p) { *out += p.first; }),
+                         ", got '", absl::StrJoin(keys, "', '"), "'");
+}
+
 StatusOr<std::unique_ptr<PredictionStream>> PredictWithModel(const EstimatorParts& parts,
                                                              const InputFn& input_fn,
                                                              const PredictCall& call) {
@@ -155,7 +155,7 @@ StatusOr<std::unique_ptr<PredictionStream>> PredictWithModel(const EstimatorPart
     LogWarning("Estimator: Predict: the input comes from no Dataset and no queue: it has no end");
   }
   MR_ASSIGN_OR_RETURN(const Predictions::Map chosen,
-                      KeysToGive(graph.spec.predictions, call.predict_keys));
+                      PredictionsToGive(graph.spec.predictions, call.predict_keys));
   std::vector<std::string> names;
   std::vector<FetchName> fetches;
   for (const auto& [name, output] : chosen) {

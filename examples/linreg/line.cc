@@ -76,6 +76,21 @@ InputFn Points(const PointsOptions& options) {
   };
 }
 
+InputFn NumberedPoints(int64_t rows, int64_t batch_size) {
+  return [rows, batch_size] {
+    std::vector<int64_t> ids;
+    std::vector<float> x;
+    for (int64_t id = 0; id < rows; ++id) {
+      ids.push_back(id);
+      x.push_back(static_cast<float>(id) / static_cast<float>(rows));
+    }
+    return Input(
+        data::Dataset::FromTensorSlices({Tensor::Vector<int64_t>(ids), Tensor::Vector<float>(x)})
+            .Batch(batch_size),
+        {.names = {"id", "x"}});
+  };
+}
+
 Status PrintPredictions(const Estimator& line, PointsOptions points) {
   points.labels = false;
   MR_ASSIGN_OR_RETURN(const auto predictions, line.Predict(Points(points)));

@@ -32,6 +32,9 @@ struct PointsOptions {
 // Text rows of a generator, parsed and batched, anew with each call.
 InputFn Points(const PointsOptions& options);
 
+// Features: id, 0 to rows - 1; x = id / rows. The same for all tasks, which predict a part each.
+InputFn NumberedPoints(int64_t rows, int64_t batch_size);
+
 // A line of standard output for what the model says of each point, without its label.
 Status PrintPredictions(const Estimator& line, PointsOptions points);
 

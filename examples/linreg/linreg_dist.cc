@@ -6,6 +6,10 @@
 //   launch --ps=1 --chief --workers=2 --evaluator -- linreg_dist --max_steps=500 --model_dir=run
 //   linreg_dist --ps-hosts='a:1;b:1' --worker-hosts='c:1;d:1' --chief-hosts=e:1
 //       --worker-type=worker --worker-index=1
+//
+// With --predict_to the tasks predict points together by PredictOnCluster:
+//
+//   launch --ps=1 --chief --workers=2 -- linreg_dist --model_dir=run --predict_to=predicted
 
 #include <cstdint>
 #include <cstdio>
@@ -19,6 +23,7 @@
 #include "core/logging.h"
 #include "core/program_flags.h"
 #include "core/status.h"
+#include "estimator/distributed_predict.h"
 #include "estimator/estimator.h"
 #include "estimator/exporter.h"
 #include "estimator/tf_config.h"
@@ -43,6 +48,9 @@ ABSL_FLAG(double, wait_for_evaluator_secs, 0,
           "how long the chief stays until its last checkpoint has been evaluated");
 ABSL_FLAG(double, trainers_grace_secs, 90,
           "how long a chief whose data has ended waits for trainers that have not come yet");
+ABSL_FLAG(std::string, predict_to, "",
+          "predict points with the last checkpoint, and write what it says into this directory");
+ABSL_FLAG(int64_t, predict_rows, 1000, "points to predict");
 
 namespace millrace {
 namespace {
@@ -71,6 +79,16 @@ Status Main() {
       const Estimator line,
       Estimator::Make(Line, {.model_dir = absl::GetFlag(FLAGS_model_dir), .config = config}));
 
+  const std::string predict_to = absl::GetFlag(FLAGS_predict_to);
+  if (!predict_to.empty()) {
+    MR_ASSIGN_OR_RETURN(const ClusterPrediction done,
+                        PredictOnCluster(line,
+                                         NumberedPoints(absl::GetFlag(FLAGS_predict_rows),
+                                                        absl::GetFlag(FLAGS_batch_size)),
+                                         {.output_dir = predict_to, .forward_features = {"id"}}));
+    std::printf("This task predicted %lld points\n", static_cast<long long>(done.own_rows));
+    return absl::OkStatus();
+  }
   const PointsOptions train = {.rows = absl::GetFlag(FLAGS_train_rows),
                                .batch_size = absl::GetFlag(FLAGS_batch_size),
                                .seed = absl::GetFlag(FLAGS_seed),

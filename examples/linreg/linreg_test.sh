@@ -37,6 +37,11 @@ steps=$(grep -oE 'This task did [0-9]+ steps' out.txt | grep -oE '[0-9]+')
 for own in $steps; do [[ "$own" -ge 20 ]] || fail "a trainer did $own steps, at least 20"; done
 ls run/model.ckpt-5*.index >/dev/null || fail "no checkpoint of the last step"
 expect "^Result for output key output:"
+[[ $(grep -cE 'This task predicted 33[34] points$' out.txt) == 3 ]] || fail "three tasks must predict a third each"
+expect '"rows": 1000,$'
+[[ $(cat predicted/predictions-*-of-00003.jsonl | sort -u | grep -cE '^\{"id":[0-9]+,"output":-?[0-9.]+(e-?[0-9]+)?\}$') == 1000 ]] ||
+  fail "each of 1,000 points must be predicted"
+[[ $(cat predicted/predictions-*.jsonl | grep -oE '"id":[0-9]+' | sort -u | wc -l) == 1000 ]] || fail "an id twice"
 
 # Started again, linreg trains on.
 linreg --model_dir=alone >out.txt 2>&1 || fail "linreg again"
