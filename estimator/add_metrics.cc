@@ -2,6 +2,7 @@
 #include "estimator/add_metrics.h"
 
 #include "estimator/estimator_parts.h"
+#include "graph/scope.h"
 
 namespace millrace {
 
@@ -18,9 +19,8 @@ Estimator AddMetrics(const Estimator& estimator, MetricFn metric_fn, std::source
     MR_ASSIGN_OR_RETURN(EstimatorSpec spec,
                         model(ModelFnCall{scope, features, labels, mode, params, config}));
     if (mode != Mode::kEval) return spec;
-    MR_ASSIGN_OR_RETURN(
-        MetricOps added,
-        metric_fn(scope, labels, spec.predictions.In(scope), features, config));
+    MR_ASSIGN_OR_RETURN(MetricOps added,
+                        metric_fn(scope, labels, spec.predictions.In(scope), features, config));
     for (auto& [name, metric] : added) spec.eval_metric_ops[name] = std::move(metric);
     return spec;
   };

@@ -12,8 +12,8 @@
 //       });
 //
 // The function takes the scope and, in this order, what it wants of (Labels, Predictions, Features,
-// RunConfig); it returns MetricOps or a StatusOr of them. Of two metrics of one name its own counts.
-// The new Estimator trains, predicts and exports as the other one, in the same model_dir.
+// RunConfig); it returns MetricOps or a StatusOr of them. Of two metrics of one name its own
+// counts. The new Estimator trains, predicts and exports as the other one, in the same model_dir.
 //
 // Failure: of the other Estimator, of the function and its graph.
 
@@ -28,6 +28,7 @@
 #include "core/status.h"
 #include "estimator/call_with.h"
 #include "estimator/estimator.h"
+#include "graph/scope.h"
 #include "train/metrics.h"
 
 namespace millrace {
@@ -38,8 +39,7 @@ class MetricFn {
  public:
   MetricFn() = default;  // none
   template <typename F>
-    requires(!std::is_same_v<std::remove_cvref_t<F>, MetricFn>)
-  MetricFn(F f) {  // NOLINT
+  requires(!std::is_same_v<std::remove_cvref_t<F>, MetricFn>) MetricFn(F f) {  // NOLINT
     constexpr unsigned kTaken =
         estimator_internal::TakenArguments<F, 1, const Scope&, const Labels&, const Predictions&,
                                            const Features&, const RunConfig&>;

@@ -8,6 +8,7 @@
 #include "core/file_system.h"
 #include "core/testing/tensor_testing.h"
 #include "estimator/testing/line_model.h"
+#include "graph/scope.h"
 #include "gtest/gtest.h"
 #include "ops/math/cwise_binary.h"
 #include "train/metrics.h"
@@ -26,8 +27,8 @@ class AddMetricsTest : public testing::Test {
   }
   Estimator Line() {
     auto made = Estimator::Make(
-        LineModel, {.config = *RunConfig::Make({.model_dir = dir_, .save_checkpoints_steps = 100},
-                                               "")});
+        LineModel,
+        {.config = *RunConfig::Make({.model_dir = dir_, .save_checkpoints_steps = 100}, "")});
     EXPECT_OK(made.status());
     return *made;
   }
@@ -62,8 +63,8 @@ TEST_F(AddMetricsTest, ItsMetricCountsBeforeThatOfTheModel) {
   ASSERT_OK_AND_ASSIGN(const EvalResult result, more.Evaluate(Points, {.steps = 1}));
   EXPECT_NEAR(result["mse"], 1, 1e-6);
   // A second one on top of it.
-  const Estimator two = AddMetrics(
-      more, [](const Scope& scope, const Labels& labels) -> StatusOr<MetricOps> {
+  const Estimator two =
+      AddMetrics(more, [](const Scope& scope, const Labels& labels) -> StatusOr<MetricOps> {
         return MetricOps{{"y", metrics::Mean(scope, labels)}};
       });
   ASSERT_OK_AND_ASSIGN(const EvalResult both, two.Evaluate(Points, {.steps = 1}));

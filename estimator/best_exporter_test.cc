@@ -14,6 +14,7 @@
 #include "core/file_system.h"
 #include "core/testing/tensor_testing.h"
 #include "estimator/testing/line_model.h"
+#include "graph/scope.h"
 #include "gtest/gtest.h"
 #include "ops/array/placeholder.h"
 #include "proto/summary.pb.h"
@@ -38,8 +39,8 @@ class BestExporterTest : public testing::Test {
     const RunConfig config =
         *RunConfig::Make({.model_dir = dir_, .save_checkpoints_steps = 100}, "");
     EXPECT_OK(Estimator::Make(LineModel, {.config = config})->Train(Points, {.max_steps = 1}));
-    estimator_ =
-        std::make_unique<Estimator>(*Estimator::Make(LineModel, {.config = config, .clock = &clock_}));
+    estimator_ = std::make_unique<Estimator>(
+        *Estimator::Make(LineModel, {.config = config, .clock = &clock_}));
   }
   static FileSystem* fs() { return FileSystem::Posix(); }
 

@@ -9,6 +9,7 @@
 #include "absl/types/span.h"
 #include "core/dtype.h"
 #include "core/shape.h"
+#include "layers/initializers.h"
 #include "ops/array/placeholder.h"
 #include "ops/state/state.h"
 #include "saver/tensor_slice.h"
@@ -52,8 +53,9 @@ StatusOr<std::unique_ptr<RemappedVariable>> RemappedVariable::Make(
   }
   const int64_t rows = static_cast<int64_t>(result->remap_.old_of_new.size());
   if (shape.dim(info.axis) != rows) {
-    return InvalidArgument("its dimension ", info.axis, " must be new_vocab_size + num_oov_buckets, ",
-                           rows, ", got shape ", shape);
+    return InvalidArgument("its dimension ", info.axis,
+                           " must be new_vocab_size + num_oov_buckets, ", rows, ", got shape ",
+                           shape);
   }
   if (!IsFloating(result->dtype_) && !IsInteger(result->dtype_)) {
     return InvalidArgument("it must be numbers, got ", result->dtype_);
@@ -104,8 +106,7 @@ Status RemappedVariable::Check(const BundleReader::Entry& entry) const {
     return InvalidArgument("'", entry.name, "' of the checkpoint must be ", dtype_, full_shape_,
                            " but for dimension ", axis_, ", got ", entry.dtype, entry.shape);
   }
-  const int64_t last =
-      *std::max_element(remap_.old_of_new.begin(), remap_.old_of_new.end());
+  const int64_t last = *std::max_element(remap_.old_of_new.begin(), remap_.old_of_new.end());
   if (last < entry.shape.dim(axis_)) return absl::OkStatus();
   return InvalidArgument("'", entry.name, "' of the checkpoint must have a place for each of the ",
                          remap_.old_size, " words of the old vocabulary, got shape ", entry.shape);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "estimator/warm_start_saver.h"
+#include "estimator/warm_start.h"
 
 #include <memory>
 #include <numeric>
@@ -9,10 +9,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/file_system.h"
+#include "core/status.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "estimator/remapped_variable.h"
 #include "estimator/vocab_remap.h"
+#include "estimator/warm_start_saver.h"
+#include "graph/scope.h"
 #include "gtest/gtest.h"
 #include "layers/initializers.h"
 #include "layers/variable.h"
@@ -78,21 +81,21 @@ class WarmStartTest : public testing::Test {
 };
 
 TEST_F(WarmStartTest, APatternIsOfTrainablesAListOfAll) {
-  const std::vector<std::pair<std::string, Tensor>> old = {
-      {"a/w", Tensor::Of({1.f, 2.f})}, {"a/w/Adam", Tensor::Of({3.f, 4.f})},
-      {"b/w", Tensor::Of({5.f, 6.f})}};
+  const std::vector<std::pair<std::string, Tensor>> old = {{"a/w", Tensor::Of({1.f, 2.f})},
+                                                           {"a/w/Adam", Tensor::Of({3.f, 4.f})},
+                                                           {"b/w", Tensor::Of({5.f, 6.f})}};
   WriteCheckpoint(old);
   struct Case {
     WarmStartVariables wanted;
     std::vector<Tensor> want;
   };
   const Tensor begun = Tensor::Of({0.f, 0.f});
-  for (const Case& c : std::vector<Case>{
-           {".*", {old[0].second, begun, old[2].second}},
-           {"a/", {old[0].second, begun, begun}},
-           {std::vector<std::string>{"a/"}, {old[0].second, old[1].second, begun}},
-           {{"b/.*", "a/w/Ad"}, {begun, old[1].second, old[2].second}},
-           {std::nullopt, {begun, begun, begun}}}) {
+  for (const Case& c :
+       std::vector<Case>{{".*", {old[0].second, begun, old[2].second}},
+                         {"a/", {old[0].second, begun, begun}},
+                         {std::vector<std::string>{"a/"}, {old[0].second, old[1].second, begun}},
+                         {{"b/.*", "a/w/Ad"}, {begun, old[1].second, old[2].second}},
+                         {std::nullopt, {begun, begun, begun}}}) {
     const Scope scope;
     const auto make = [&](const std::string& name, bool trainable) {
       return MakeVariable(scope.WithName(name), Shape{2}, DT_FLOAT, ZerosInitializer(),
@@ -101,10 +104,10 @@ TEST_F(WarmStartTest, APatternIsOfTrainablesAListOfAll) {
     const std::vector<Output> values = {make("a/w", true).value, make("a/w/Adam", false).value,
                                         make("b/w", true).value};
     const Operation init = GlobalVariablesInitializer(scope);
-    ASSERT_OK_AND_ASSIGN(const auto saver,
-                         WarmStartSaver::Make(scope, {.checkpoint = checkpoint(),
-                                                      .vars_to_warm_start = c.wanted},
-                                              fs()));
+    ASSERT_OK_AND_ASSIGN(
+        const auto saver,
+        WarmStartSaver::Make(scope, {.checkpoint = checkpoint(), .vars_to_warm_start = c.wanted},
+                             fs()));
     ASSERT_OK_AND_ASSIGN(const auto session, NewSession());
     ASSERT_OK(session->Extend(scope));
     ASSERT_OK(session->Run({}, {}, {init}));
@@ -117,8 +120,7 @@ TEST_F(WarmStartTest, APatternIsOfTrainablesAListOfAll) {
 TEST_F(WarmStartTest, AVariableMayHaveHadAnotherNameAndOtherParts) {
   WriteCheckpoint({{"old/w", Tensor::Of({{1.f}, {2.f}, {3.f}, {4.f}, {5.f}})}});
   Make("new/w", Shape{5, 1}, 0, /*parts=*/2);
-  ASSERT_OK(Start({.checkpoint = checkpoint(),
-                   .var_name_to_prev_var_name = {{"new/w", "old/w"}}}));
+  ASSERT_OK(Start({.checkpoint = checkpoint(), .var_name_to_prev_var_name = {{"new/w", "old/w"}}}));
   ExpectTensorEqual(Value("new/w/part_0"), Tensor::Of({{1.f}, {2.f}, {3.f}}));
   ExpectTensorEqual(Value("new/w/part_1"), Tensor::Of({{4.f}, {5.f}}));
 }
@@ -137,9 +139,9 @@ TEST_F(WarmStartTest, RowsFollowTheirWords) {
       values.push_back(
           MakeVariable(scope.WithName("w"), Shape{5, 2}, DT_FLOAT, ZerosInitializer()).value);
     } else {
-      for (const Variable& part :
-           MakePartitionedVariable(scope.WithName("w"), Shape{5, 2}, DT_FLOAT, parts, ZerosInitializer())
-               .parts) {
+      for (const Variable& part : MakePartitionedVariable(scope.WithName("w"), Shape{5, 2},
+                                                          DT_FLOAT, parts, ZerosInitializer())
+                                      .parts) {
         values.push_back(part.value);
       }
     }
@@ -198,7 +200,8 @@ TEST_F(WarmStartTest, ColumnsFollowTheirWords) {
                                                 .old_vocab = WriteWords("old", "x\nw\nz\n"),
                                                 .backup_initializer = OnesInitializer(),
                                                 .axis = 1}}}}));
-  ExpectTensorEqual(Value("logits/part_0"), Tensor::Of({{3.f, 1.f, 1.f, 1.f}, {6.f, 1.f, 4.f, 1.f}}));
+  ExpectTensorEqual(Value("logits/part_0"),
+                    Tensor::Of({{3.f, 1.f, 1.f, 1.f}, {6.f, 1.f, 4.f, 1.f}}));
   ExpectTensorEqual(Value("logits/part_1"), Tensor::Of({{9.f, 1.f, 7.f, 1.f}}));
 }
 
@@ -212,15 +215,14 @@ TEST_F(WarmStartTest, ALargeTableIsReadInPieces) {
     absl::StrAppend(&words, "w", i, "\n");
     absl::StrAppend(&reversed, "w", kRows - 1 - i, "\n");
   }
-  const PartitionedVariable table =
-      MakePartitionedVariable(scope_.WithName("w"), Shape{kRows, 2}, DT_FLOAT, 3, ZerosInitializer());
-  ASSERT_OK_AND_ASSIGN(
-      const auto remapped,
-      RemappedVariable::Make(scope_, "w", table.parts,
-                             {.new_vocab = WriteWords("new", reversed),
-                              .new_vocab_size = kRows,
-                              .old_vocab = WriteWords("old", words)},
-                             "w", fs()));
+  const PartitionedVariable table = MakePartitionedVariable(scope_.WithName("w"), Shape{kRows, 2},
+                                                            DT_FLOAT, 3, ZerosInitializer());
+  ASSERT_OK_AND_ASSIGN(const auto remapped,
+                       RemappedVariable::Make(scope_, "w", table.parts,
+                                              {.new_vocab = WriteWords("new", reversed),
+                                               .new_vocab_size = kRows,
+                                               .old_vocab = WriteWords("old", words)},
+                                              "w", fs()));
   ASSERT_OK_AND_ASSIGN(const auto reader, BundleReader::Open(fs(), checkpoint()));
   ASSERT_OK_AND_ASSIGN(session_, NewSession());
   ASSERT_OK(session_->Extend(scope_));
@@ -238,7 +240,8 @@ TEST_F(WarmStartTest, ALargeTableIsReadInPieces) {
 }
 
 TEST_F(WarmStartTest, WhatIsWrongIsNamed) {
-  WriteCheckpoint({{"w", Tensor::Of({{1.f}, {2.f}, {3.f}})}, {"i", Tensor::Of<int32_t>({{1}, {2}})}});
+  WriteCheckpoint(
+      {{"w", Tensor::Of({{1.f}, {2.f}, {3.f}})}, {"i", Tensor::Of<int32_t>({{1}, {2}})}});
   const std::string ab = WriteWords("ab", "a\nb\n"), abcd = WriteWords("abcd", "a\nb\nc\nd\n");
   const std::string twice = WriteWords("twice", "a\nb\na\n");
   struct Wrong {
@@ -255,48 +258,55 @@ TEST_F(WarmStartTest, WhatIsWrongIsNamed) {
     change(&info);
     return with(info);
   };
-  for (const Wrong& wrong : std::vector<Wrong>{
-           {{.checkpoint = dir_ + "/nowhere"}, absl::StatusCode::kNotFound,
-            "WarmStart: there must be a checkpoint"},
-           {{.checkpoint = checkpoint(), .vars_to_warm_start = "("}, kInvalid,
-            "WarmStart: vars_to_warm_start must be a regular expression, got '('"},
-           {{.checkpoint = checkpoint(), .var_name_to_prev_var_name = {{"v", "w"}}}, kInvalid,
-            "WarmStart: var_name_to_prev_var_name must name variables that are warm started ('w'), "
-            "got 'v'"},
-           {{.checkpoint = checkpoint(), .var_name_to_vocab_info = {{"v", good}}}, kInvalid,
-            "WarmStart: var_name_to_vocab_info must name variables that are warm started ('w'), got "
-            "'v'"},
-           {{.checkpoint = checkpoint(), .var_name_to_prev_var_name = {{"w", "gone"}}},
-            absl::StatusCode::kNotFound, "gone"},
-           {changed([](VocabInfo* info) { info->new_vocab_size = 0; }), kInvalid,
-            "WarmStart: variable 'w': new_vocab_size must be > 0, got 0"},
-           {changed([](VocabInfo* info) { info->axis = 2; }), kInvalid,
-            "axis must be 0 or 1, got 2"},
-           {changed([](VocabInfo* info) { info->num_oov_buckets = -1; }), kInvalid,
-            "num_oov_buckets must be >= 0, got -1"},
-           {changed([](VocabInfo* info) { info->old_vocab_size = 0; }), kInvalid,
-            "old_vocab_size must be > 0 or -1, got 0"},
-           {changed([](VocabInfo* info) { info->num_oov_buckets = 1; }), kInvalid,
-            "its dimension 0 must be new_vocab_size + num_oov_buckets, 3, got shape [2,1]"},
-           {changed([](VocabInfo* info) { info->new_vocab_size = 3; }), kInvalid,
-            "' must have the 3 words that are to be used, got 2 lines"},
-           {changed([&](VocabInfo* info) { info->old_vocab = twice; }), kInvalid,
-            "' must have each word once, got 'a' in lines 1 and 3"},
-           {changed([&](VocabInfo* info) { info->old_vocab = dir_ + "/gone"; }),
-            absl::StatusCode::kNotFound, "gone"},
-           {changed([&](VocabInfo* info) {
-              info->old_vocab = abcd;
-              info->new_vocab = WriteWords("da", "d\na\n");
-            }),
-            kInvalid,
-            "'w' of the checkpoint must have a place for each of the 4 words of the old vocabulary, "
-            "got shape [3,1]"},
-           {{.checkpoint = checkpoint(),
-             .var_name_to_vocab_info = {{"w", good}},
-             .var_name_to_prev_var_name = {{"w", "i"}}},
-            kInvalid, "'i' of the checkpoint must be float[2,1] but for dimension 0, got int32[2,1]"},
-           {changed([](VocabInfo* info) { info->backup_initializer = nullptr; }), kInvalid,
-            "backup_initializer must be a function, got none"}}) {
+  for (
+      const Wrong& wrong : std::vector<Wrong>{
+          {{.checkpoint = dir_ + "/nowhere"},
+           absl::StatusCode::kNotFound,
+           "WarmStart: there must be a checkpoint"},
+          {{.checkpoint = checkpoint(), .vars_to_warm_start = "("},
+           kInvalid,
+           "WarmStart: vars_to_warm_start must be a regular expression, got '('"},
+          {{.checkpoint = checkpoint(), .var_name_to_prev_var_name = {{"v", "w"}}},
+           kInvalid,
+           "WarmStart: var_name_to_prev_var_name must name variables that are warm started ('w'), "
+           "got 'v'"},
+          {{.checkpoint = checkpoint(), .var_name_to_vocab_info = {{"v", good}}},
+           kInvalid,
+           "WarmStart: var_name_to_vocab_info must name variables that are warm started ('w'), got "
+           "'v'"},
+          {{.checkpoint = checkpoint(), .var_name_to_prev_var_name = {{"w", "gone"}}},
+           absl::StatusCode::kNotFound,
+           "gone"},
+          {changed([](VocabInfo* info) { info->new_vocab_size = 0; }), kInvalid,
+           "WarmStart: variable 'w': new_vocab_size must be > 0, got 0"},
+          {changed([](VocabInfo* info) { info->axis = 2; }), kInvalid,
+           "axis must be 0 or 1, got 2"},
+          {changed([](VocabInfo* info) { info->num_oov_buckets = -1; }), kInvalid,
+           "num_oov_buckets must be >= 0, got -1"},
+          {changed([](VocabInfo* info) { info->old_vocab_size = 0; }), kInvalid,
+           "old_vocab_size must be > 0 or -1, got 0"},
+          {changed([](VocabInfo* info) { info->num_oov_buckets = 1; }), kInvalid,
+           "its dimension 0 must be new_vocab_size + num_oov_buckets, 3, got shape [2,1]"},
+          {changed([](VocabInfo* info) { info->new_vocab_size = 3; }), kInvalid,
+           "' must have the 3 words that are to be used, got 2 lines"},
+          {changed([&](VocabInfo* info) { info->old_vocab = twice; }), kInvalid,
+           "' must have each word once, got 'a' in lines 1 and 3"},
+          {changed([&](VocabInfo* info) { info->old_vocab = dir_ + "/gone"; }),
+           absl::StatusCode::kNotFound, "gone"},
+          {changed([&](VocabInfo* info) {
+             info->old_vocab = abcd;
+             info->new_vocab = WriteWords("da", "d\na\n");
+           }),
+           kInvalid,
+           "'w' of the checkpoint must have a place for each of the 4 words of the old vocabulary, "
+           "got shape [3,1]"},
+          {{.checkpoint = checkpoint(),
+          .var_name_to_vocab_info = {{"w", good}},
+          .var_name_to_prev_var_name = {{"w", "i"}}},
+           kInvalid,
+           "'i' of the checkpoint must be float[2,1] but for dimension 0, got int32[2,1]"},
+          {changed([](VocabInfo* info) { info->backup_initializer = nullptr; }), kInvalid,
+           "backup_initializer must be a function, got none"}}) {
     const Scope scope;
     MakeVariable(scope.WithName("w"), Shape{2, 1}, DT_FLOAT, ZerosInitializer());
     const Operation init = GlobalVariablesInitializer(scope);

@@ -11,6 +11,7 @@
 #include "core/status.h"
 #include "estimator/canned/premade.h"
 #include "estimator/heads/regression_head.h"
+#include "graph/scope.h"
 #include "layers/initializers.h"
 #include "layers/variable.h"
 #include "ops/array/concat.h"
@@ -21,6 +22,7 @@
 #include "ops/control/asserts.h"
 #include "ops/math/cwise_binary.h"
 #include "ops/math/reduction.h"
+#include "train/optimizer.h"
 
 namespace millrace {
 namespace {

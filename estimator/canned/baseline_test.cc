@@ -8,6 +8,7 @@
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "estimator/canned/testing/premade_test.h"
+#include "graph/scope.h"
 #include "gtest/gtest.h"
 #include "ops/array/constant.h"
 

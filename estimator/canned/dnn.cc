@@ -7,6 +7,8 @@
 #include "estimator/canned/logits.h"
 #include "estimator/canned/premade.h"
 #include "estimator/heads/regression_head.h"
+#include "graph/scope.h"
+#include "train/optimizer.h"
 
 namespace millrace {
 namespace {

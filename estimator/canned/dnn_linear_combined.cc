@@ -10,11 +10,13 @@
 #include "estimator/canned/logits.h"
 #include "estimator/canned/premade.h"
 #include "estimator/heads/regression_head.h"
+#include "graph/scope.h"
 #include "layers/variable.h"
 #include "ops/array/constant.h"
 #include "ops/array/identity.h"
 #include "ops/math/cwise_binary.h"
 #include "ops/state/resource_variable.h"
+#include "train/optimizer.h"
 
 namespace millrace {
 namespace {

@@ -16,11 +16,13 @@
 #include "estimator/canned/testing/premade_test.h"
 #include "estimator/columns/feature_column.h"
 #include "estimator/heads/regression_head.h"
+#include "graph/scope.h"
 #include "gtest/gtest.h"
 #include "layers/variable.h"
 #include "ops/array/constant.h"
 #include "ops/math/cwise_binary.h"
 #include "train/learning_rates.h"
+#include "train/optimizer.h"
 
 namespace millrace {
 namespace {

@@ -9,7 +9,9 @@
 #include "estimator/canned/logits.h"
 #include "estimator/canned/premade.h"
 #include "estimator/heads/regression_head.h"
+#include "graph/scope.h"
 #include "train/ftrl.h"
+#include "train/optimizer.h"
 
 namespace millrace {
 namespace {

@@ -9,6 +9,7 @@
 #include "core/dtype.h"
 #include "core/shape.h"
 #include "core/status.h"
+#include "core/tensor.h"
 #include "estimator/columns/input_layer.h"
 #include "estimator/columns/linear_model.h"
 #include "layers/dense.h"

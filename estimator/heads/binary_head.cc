@@ -10,6 +10,7 @@
 #include "estimator/heads/head_inputs.h"
 #include "estimator/heads/keys.h"
 #include "estimator/heads/loss_head.h"
+#include "estimator/model_tensors.h"
 #include "graph/scope.h"
 #include "ops/array/concat.h"
 #include "ops/array/constant.h"

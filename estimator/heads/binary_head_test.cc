@@ -13,6 +13,8 @@
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "estimator/heads/testing/head_run.h"
+#include "estimator/model_tensors.h"
+#include "graph/scope.h"
 #include "gtest/gtest.h"
 #include "ops/array/constant.h"
 #include "ops/array/reshape.h"

@@ -14,6 +14,8 @@
 #include "estimator/heads/head.h"
 #include "estimator/heads/multi_class_head.h"
 #include "estimator/mode.h"
+#include "estimator/model_fn.h"
+#include "estimator/model_tensors.h"
 #include "graph/scope.h"
 #include "layers/variable.h"
 #include "ops/array/constant.h"

@@ -8,6 +8,7 @@
 #include "layers/normalization.h"
 #include "layers/variable.h"
 #include "ops/array/constant.h"
+#include "ops/array/number_or_output.h"
 #include "ops/array/reshape.h"
 #include "ops/math/add_n.h"
 #include "ops/math/cast.h"

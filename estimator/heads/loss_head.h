@@ -30,6 +30,7 @@
 #include "estimator/model_tensors.h"
 #include "graph/scope.h"
 #include "layers/losses.h"
+#include "ops/array/number_or_output.h"
 #include "train/metrics.h"
 
 namespace millrace {

@@ -11,6 +11,9 @@
 #include "estimator/heads/multi_class_head.h"
 #include "estimator/heads/regression_head.h"
 #include "estimator/heads/testing/head_run.h"
+#include "estimator/model_fn.h"
+#include "estimator/model_tensors.h"
+#include "graph/scope.h"
 #include "gtest/gtest.h"
 #include "ops/array/constant.h"
 

@@ -9,6 +9,7 @@
 #include "estimator/heads/head_inputs.h"
 #include "estimator/heads/keys.h"
 #include "estimator/heads/loss_head.h"
+#include "estimator/model_tensors.h"
 #include "ops/math/cast.h"
 #include "ops/math/cwise_binary.h"
 #include "ops/math/cwise_unary.h"

@@ -16,8 +16,11 @@
 #include "estimator/columns/feature_column.h"
 #include "estimator/columns/parse_spec.h"
 #include "estimator/serving_input.h"
+#include "graph/scope.h"
 #include "ops/array/constant.h"
 #include "ops/math/cwise_binary.h"
+#include "train/adagrad.h"
+#include "train/ftrl.h"
 #include "train/metrics.h"
 
 namespace millrace {
@@ -66,8 +69,8 @@ House HouseAt(uint64_t seed, int64_t row) {
   House house;
   const double latitude = draw.Uniform(32.5, 42);
   // The coast runs from southeast to northwest, and more to the north beyond the bay.
-  const double coast = latitude < 37.8 ? -118.4 - (latitude - 34) * 1.105
-                                       : -122.6 - (latitude - 37.8) * 0.4;
+  const double coast =
+      latitude < 37.8 ? -118.4 - (latitude - 34) * 1.105 : -122.6 - (latitude - 37.8) * 0.4;
   const double inland = std::abs(draw.Normal()) * 1.2;  // degrees
   const double longitude = coast + inland;
   const double income = std::exp(draw.Uniform(-0.4, 2.2));
@@ -155,7 +158,7 @@ data::Dataset DrawnHouses(uint64_t seed, int64_t count, int64_t batch_size) {
     spec.push_back(
         {.dtype = name == "ocean" ? DT_STRING : DT_FLOAT, .shape = PartialShape{-1}, .name = name});
   }
-  const auto factory = [=](CancellationManager*) -> StatusOr<data::Generator> {
+  const auto factory = [=](auto*) -> StatusOr<data::Generator> {
     return data::Generator(
         [=, next = int64_t{0}](data::Element* element) mutable -> StatusOr<bool> {
           const int64_t rows = std::min(batch_size, count - next);

@@ -21,6 +21,8 @@
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "estimator/heads/head.h"
+#include "estimator/model_fn.h"
+#include "estimator/model_tensors.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
 #include "layers/lookup.h"
