@@ -8,6 +8,7 @@
 #include "estimator/columns/column_variables.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
+#include "layers/variable.h"
 
 namespace millrace {
 namespace {

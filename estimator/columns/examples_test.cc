@@ -4,11 +4,16 @@
 #include <string>
 #include <vector>
 
+#include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "data/parse_features.h"
+#include "estimator/columns/feature_column.h"
+#include "estimator/columns/input_layer.h"
 #include "estimator/columns/parse_spec.h"
 #include "estimator/columns/testing/column_values.h"
+#include "estimator/model_tensors.h"
 #include "gtest/gtest.h"
+#include "ops/array/constant.h"
 #include "proto/example.pb.h"
 
 namespace millrace {

@@ -6,9 +6,20 @@
 #include <string>
 #include <vector>
 
+#include "core/dtype.h"
+#include "core/shape.h"
+#include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
+#include "estimator/columns/feature_column.h"
+#include "estimator/columns/input_layer.h"
+#include "estimator/columns/linear_model.h"
 #include "estimator/columns/testing/column_values.h"
+#include "estimator/model_tensors.h"
+#include "graph/scope.h"
 #include "gtest/gtest.h"
+#include "layers/initializers.h"
+#include "ops/array/placeholder.h"
+#include "ops/sparse/sparse_tensor.h"
 #include "proto/meta_graph.pb.h"
 
 namespace millrace {

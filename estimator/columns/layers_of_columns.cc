@@ -7,10 +7,14 @@
 #include "core/status.h"
 #include "estimator/columns/column_plan.h"
 #include "estimator/columns/column_variables.h"
+#include "estimator/columns/feature_column.h"
 #include "estimator/columns/input_layer.h"
 #include "estimator/columns/linear_model.h"
 #include "estimator/columns/portable_lowering.h"
 #include "estimator/columns/sequence_input_layer.h"
+#include "estimator/model_tensors.h"
+#include "graph/scope.h"
+#include "layers/variable.h"
 
 namespace millrace {
 namespace {

@@ -7,11 +7,25 @@
 #include <variant>
 #include <vector>
 
+#include "core/dtype.h"
 #include "core/file_system.h"
+#include "core/shape.h"
+#include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
+#include "estimator/columns/feature_column.h"
+#include "estimator/columns/input_layer.h"
+#include "estimator/columns/linear_model.h"
 #include "estimator/columns/testing/column_values.h"
 #include "graph/gradient.h"
+#include "graph/scope.h"
 #include "gtest/gtest.h"
+#include "layers/initializers.h"
+#include "layers/partitioner.h"
+#include "layers/variable.h"
+#include "ops/array/constant.h"
+#include "ops/array/placeholder.h"
+#include "ops/sparse/sparse_tensor.h"
+#include "runtime/session.h"
 #include "saver/tensor_bundle.h"
 
 namespace millrace {

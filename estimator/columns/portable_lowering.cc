@@ -11,6 +11,7 @@
 #include "core/shape.h"
 #include "core/status.h"
 #include "core/tensor.h"
+#include "estimator/columns/column_spec.h"
 #include "layers/embedding_sparse.h"
 #include "layers/lookup.h"
 #include "layers/partitioner.h"

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "estimator/columns/column_plan.h"
+#include "estimator/columns/column_spec.h"
 #include "estimator/model_tensors.h"
 #include "graph/scope.h"
 #include "layers/variable.h"

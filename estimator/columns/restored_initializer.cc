@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/file_system.h"
+#include "graph/scope.h"
 #include "ops/array/constant.h"
 #include "saver/save_restore.h"
 #include "saver/saver.h"

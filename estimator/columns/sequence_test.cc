@@ -3,10 +3,17 @@
 #include <string>
 #include <vector>
 
+#include "core/shape.h"
+#include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
+#include "estimator/columns/feature_column.h"
 #include "estimator/columns/sequence_input_layer.h"
 #include "estimator/columns/testing/column_values.h"
+#include "estimator/model_tensors.h"
+#include "graph/scope.h"
 #include "gtest/gtest.h"
+#include "ops/array/constant.h"
+#include "ops/sparse/sparse_tensor.h"
 
 namespace millrace {
 namespace {

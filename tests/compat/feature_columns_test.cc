@@ -23,8 +23,10 @@
 #include "core/tensor.h"
 #include "core/testing/shared_data.h"
 #include "core/testing/tensor_testing.h"
+#include "estimator/columns/feature_column.h"
 #include "estimator/columns/input_layer.h"
 #include "estimator/columns/linear_model.h"
+#include "estimator/model_tensors.h"
 #include "layers/layers.h"
 #include "ops/ops.h"
 #include "proto/graph.pb.h"
@@ -33,6 +35,7 @@
 #include "saver/saved_model.h"
 #include "saver/saver.h"
 #include "saver/tensor_bundle.h"
+#include "saver/tensor_slice.h"
 #include "tests/compat/json_tensor.h"
 #include "train/adam.h"
 

@@ -20,6 +20,7 @@
 #include "estimator/columns/linear_model.h"
 #include "estimator/model_tensors.h"
 #include "graph/scope.h"
+#include "layers/initializers.h"
 #include "layers/lookup.h"
 #include "layers/variable.h"
 #include "ops/ops.h"
