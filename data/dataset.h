@@ -42,11 +42,12 @@
 #include <utility>
 #include <vector>
 
-#include "core/compression.h"  // IWYU pragma: export
-#include "core/status.h"       // IWYU pragma: export
-#include "core/tensor.h"       // IWYU pragma: export
-#include "data/element.h"      // IWYU pragma: export
-#include "data/iterator.h"     // IWYU pragma: export
+#include "core/compression.h"       // IWYU pragma: export
+#include "core/status.h"            // IWYU pragma: export
+#include "core/tensor.h"            // IWYU pragma: export
+#include "data/element.h"           // IWYU pragma: export
+#include "data/element_function.h"  // IWYU pragma: export
+#include "data/iterator.h"          // IWYU pragma: export
 
 namespace millrace {
 class CancellationManager;
@@ -62,8 +63,8 @@ inline constexpr int64_t kUnknownCardinality = -2;
 // The count of Repeat, Take and so on that means: without end.
 inline constexpr int64_t kForever = -1;
 
-using MapFunction = std::function<StatusOr<Element>(Element)>;
-using Predicate = std::function<StatusOr<bool>(const Element&)>;
+using MapFunction = ElementFunction<StatusOr<Element>(Element)>;
+using Predicate = ElementFunction<StatusOr<bool>(const Element&)>;
 
 // Writes the next element, or returns false at the end. Called by one thread at a time; after an
 // error or the end never again.
@@ -130,7 +131,16 @@ struct ListFilesOptions {
 };
 
 class Dataset;
-using DatasetFunction = std::function<StatusOr<Dataset>(const Element&)>;
+using DatasetFunction = ElementFunction<StatusOr<Dataset>(const Element&)>;
+// (state, element) -> (state, output)
+using ScanFunction = ElementFunction<StatusOr<std::pair<Element, Element>>(Element, Element)>;
+
+struct GroupByWindowFunctions {
+  ElementFunction<StatusOr<int64_t>(const Element&)> key;
+  // Of a key's windows; asked once for each window, >= 1.
+  ElementFunction<StatusOr<int64_t>(int64_t key)> window_size;
+  ElementFunction<StatusOr<Dataset>(int64_t key, Dataset window)> window;
+};
 
 class Dataset {
  public:
@@ -172,9 +182,7 @@ class Dataset {
   Dataset Enumerate(int64_t start = 0) const;
 
   // (state, output) = function(state, element): gives the outputs.
-  Dataset Scan(Element initial_state,
-               std::function<StatusOr<std::pair<Element, Element>>(Element, Element)> function,
-               ElementSpec spec = {}) const;
+  Dataset Scan(Element initial_state, ScanFunction function, ElementSpec spec = {}) const;
 
   // --- Datasets of elements. Their spec must be that of the others; none: not known.
   Dataset FlatMap(DatasetFunction function, ElementSpec spec = {}) const;
@@ -185,8 +193,9 @@ class Dataset {
   // size), ... A window is in memory.
   Dataset Window(WindowOptions options, std::function<StatusOr<Dataset>(Dataset)> function,
                  ElementSpec spec = {}) const;
-  // Elements are gathered by key; a key's `window_size` elements go to `function`, and what is left
+  // Elements are gathered by key; a key's `window_size` elements go to `window`, and what is left
   // at the end, by ascending key.
+  Dataset GroupByWindow(GroupByWindowFunctions functions, ElementSpec spec = {}) const;
   Dataset GroupByWindow(std::function<StatusOr<int64_t>(const Element&)> key,
                         std::function<StatusOr<Dataset>(int64_t key, Dataset window)> function,
                         int64_t window_size, ElementSpec spec = {}) const;

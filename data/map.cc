@@ -19,11 +19,12 @@
 
 namespace millrace::data {
 
-Status CallMapFunction(const MapFunction& function, const ElementSpec& spec, WorkTime* time,
-                       int64_t* num_timed, Element* element) {
+Status CallMapFunction(const MapFunction& function, CancellationManager* cancellation,
+                       const ElementSpec& spec, WorkTime* time, int64_t* num_timed,
+                       Element* element) {
   StatusOr<Element> result = NoExceptions("Dataset.Map", [&]() -> StatusOr<Element> {
     const TimedWork timed(time, num_timed);
-    return function(std::move(*element));
+    return function(cancellation, std::move(*element));
   });
   MR_RETURN_IF_ERROR(result.status());
   if (result->empty()) {
@@ -65,8 +66,8 @@ class MapIterator : public EndableIterator {
     MR_ASSIGN_OR_RETURN(const bool more, input_->Next(element));
     if (!more) return false;
     const Status status =
-        CallMapFunction(node_->function(), node_->spec(), &context_.environment->function_time,
-                        &num_timed_, element);
+        CallMapFunction(node_->function(), context_.cancellation, node_->spec(),
+                        &context_.environment->function_time, &num_timed_, element);
     if (absl::IsOutOfRange(status)) {
       ended_ = true;
       return false;
@@ -248,7 +249,7 @@ class FilterIterator : public EndableIterator {
       if (!more) return false;
       const StatusOr<bool> keep = NoExceptions("Dataset.Filter", [&] {
         const TimedWork timed(&context_.environment->function_time, &num_timed_);
-        return node_->predicate()(*element);
+        return node_->predicate()(context_.cancellation, *element);
       });
       ended_ = absl::IsOutOfRange(keep.status());
       if (ended_) break;

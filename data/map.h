@@ -14,8 +14,9 @@ namespace millrace::data {
 
 // The function's result for `*element`, in its place; timed, exceptions caught, checked against
 // `spec`.
-Status CallMapFunction(const MapFunction& function, const ElementSpec& spec, WorkTime* time,
-                       int64_t* num_timed, Element* element);
+Status CallMapFunction(const MapFunction& function, CancellationManager* cancellation,
+                       const ElementSpec& spec, WorkTime* time, int64_t* num_timed,
+                       Element* element);
 
 // data/parallel_map.cc: `parallel` > 1 calls at once, in order.
 Dataset MakeParallelMap(const Dataset& input, MapFunction function, MapOptions options);

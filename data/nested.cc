@@ -122,7 +122,9 @@ class InterleaveNode : public DatasetNode {
   StatusOr<Inner> MakeInner(const Element& element, const IteratorContext& context,
                             uint64_t ordinal) const {
     const std::string where = absl::StrCat("Dataset.", kind_);
-    MR_ASSIGN_OR_RETURN(Dataset dataset, NoExceptions(where, [&] { return function_(element); }));
+    MR_ASSIGN_OR_RETURN(Dataset dataset, NoExceptions(where, [&] {
+                          return function_(context.cancellation, element);
+                        }));
     if (options_.parallel) dataset = dataset.Prefetch(std::max<int64_t>(options_.block_length, 2));
     return Inner::Make(where, std::move(dataset), spec(), context, ordinal);
   }
@@ -314,32 +316,43 @@ class SlidingCutter : public Cutter {
   int64_t to_skip_ = 0;       // elements between two windows
 };
 
-using KeyFunction = std::function<StatusOr<int64_t>(const Element&)>;
-
 class KeyCutter : public Cutter {
  public:
-  KeyCutter(const KeyFunction& key, int64_t window_size) : key_(key), window_size_(window_size) {}
+  KeyCutter(const GroupByWindowFunctions& functions, CancellationManager* cancellation)
+      : functions_(functions), cancellation_(cancellation) {}
   StatusOr<bool> Add(Element element, int64_t* key, std::vector<Element>* window) override {
-    MR_ASSIGN_OR_RETURN(*key, NoExceptions("Dataset.GroupByWindow", [&] { return key_(element); }));
-    std::vector<Element>& group = groups_[*key];
-    group.push_back(std::move(element));
-    if (static_cast<int64_t>(group.size()) < window_size_) return false;
-    *window = std::move(group);
-    groups_.erase(*key);
+    MR_ASSIGN_OR_RETURN(
+        *key, NoExceptions(kWhere, [&] { return functions_.key(cancellation_, element); }));
+    auto group = groups_.find(*key);
+    if (group == groups_.end()) {
+      MR_ASSIGN_OR_RETURN(const int64_t size, NoExceptions(kWhere, [&] {
+                            return functions_.window_size(cancellation_, *key);
+                          }));
+      if (size < 1) {
+        return InvalidArgument(kWhere, ": window_size must be >= 1, got ", size, " for key ", *key);
+      }
+      group = groups_.emplace(*key, Group{size, {}}).first;
+    }
+    std::vector<Element>& elements = group->second.elements;
+    elements.push_back(std::move(element));
+    if (static_cast<int64_t>(elements.size()) < group->second.size) return false;
+    *window = std::move(elements);
+    groups_.erase(group);
     return true;
   }
   bool Flush(int64_t* key, std::vector<Element>* window) override {
     if (groups_.empty()) return false;
     *key = groups_.begin()->first;
-    *window = std::move(groups_.begin()->second);
+    *window = std::move(groups_.begin()->second.elements);
     groups_.erase(groups_.begin());
     return true;
   }
   Status Save(StateWriter* state) override {
     state->PutUint(groups_.size());
-    for (const auto& [key, elements] : groups_) {
+    for (const auto& [key, group] : groups_) {
       state->PutInt(key);
-      MR_RETURN_IF_ERROR(PutElements(elements, state));
+      state->PutInt(group.size);
+      MR_RETURN_IF_ERROR(PutElements(group.elements, state));
     }
     return absl::OkStatus();
   }
@@ -347,24 +360,33 @@ class KeyCutter : public Cutter {
     MR_ASSIGN_OR_RETURN(const int64_t count, state->GetCount());
     for (int64_t i = 0; i < count; ++i) {
       MR_ASSIGN_OR_RETURN(const int64_t key, state->GetInt(INT64_MIN, INT64_MAX));
-      MR_ASSIGN_OR_RETURN(groups_[key], GetElements(state));
+      Group& group = groups_[key];
+      MR_ASSIGN_OR_RETURN(group.size, state->GetInt(1, INT64_MAX));
+      MR_ASSIGN_OR_RETURN(group.elements, GetElements(state));
     }
     return absl::OkStatus();
   }
 
  private:
-  const KeyFunction& key_;
-  const int64_t window_size_;
-  std::map<int64_t, std::vector<Element>> groups_;
+  struct Group {
+    int64_t size = 0;  // when it is complete
+    std::vector<Element> elements;
+  };
+
+  static constexpr absl::string_view kWhere = "Dataset.GroupByWindow";
+
+  const GroupByWindowFunctions& functions_;
+  CancellationManager* const cancellation_;
+  std::map<int64_t, Group> groups_;
 };
 
-using WindowFunction = std::function<StatusOr<Dataset>(int64_t key, Dataset window)>;
+using WindowFunction = ElementFunction<StatusOr<Dataset>(int64_t key, Dataset window)>;
+using MakeCutterFn = std::function<std::unique_ptr<Cutter>(CancellationManager* cancellation)>;
 
 class WindowNode : public DatasetNode {
  public:
-  WindowNode(const Inputs& inputs, std::string text,
-             std::function<std::unique_ptr<Cutter>()> make_cutter, WindowFunction function,
-             ElementSpec spec)
+  WindowNode(const Inputs& inputs, std::string text, MakeCutterFn make_cutter,
+             WindowFunction function, ElementSpec spec)
       : DatasetNode(std::move(spec), inputs[0].cardinality() == 0 ? 0 : kUnknownCardinality,
                     inputs),
         text_(std::move(text)),
@@ -373,19 +395,21 @@ class WindowNode : public DatasetNode {
   std::string Text() const override { return text_; }
   StatusOr<std::unique_ptr<ElementIterator>> MakeIterator(
       const IteratorContext& context) const override;
-  std::unique_ptr<Cutter> MakeCutter() const { return make_cutter_(); }
+  std::unique_ptr<Cutter> MakeCutter(const IteratorContext& context) const {
+    return make_cutter_(context.cancellation);
+  }
   StatusOr<Inner> MakeInner(int64_t key, const std::vector<Element>& window,
                             const IteratorContext& context, uint64_t ordinal) const {
     Dataset elements = MakeDataset<ElementsNode>({}, window, inputs()[0].spec());
     MR_ASSIGN_OR_RETURN(Dataset dataset, NoExceptions("Dataset.Window", [&] {
-                          return function_(key, std::move(elements));
+                          return function_(context.cancellation, key, std::move(elements));
                         }));
     return Inner::Make("Dataset.Window", std::move(dataset), spec(), context, ordinal);
   }
 
  private:
   const std::string text_;
-  const std::function<std::unique_ptr<Cutter>()> make_cutter_;
+  const MakeCutterFn make_cutter_;
   const WindowFunction function_;
 };
 
@@ -393,7 +417,10 @@ class WindowIterator : public ElementIterator {
  public:
   WindowIterator(const WindowNode* node, const IteratorContext& context,
                  std::unique_ptr<ElementIterator> input)
-      : node_(node), context_(context), input_(std::move(input)), cutter_(node->MakeCutter()) {}
+      : node_(node),
+        context_(context),
+        input_(std::move(input)),
+        cutter_(node->MakeCutter(context)) {}
 
   StatusOr<bool> Next(Element* element) override {
     for (;;) {
@@ -519,7 +546,7 @@ Dataset Dataset::Window(WindowOptions options, std::function<StatusOr<Dataset>(D
       {*this},
       absl::StrCat("Window(", options.size, ", ", options.shift, ", ", options.stride,
                    options.drop_remainder ? ", drop_remainder)" : ")"),
-      [options] { return std::make_unique<SlidingCutter>(options); },
+      [options](CancellationManager*) { return std::make_unique<SlidingCutter>(options); },
       [function = std::move(function)](int64_t, Dataset window) {
         return function(std::move(window));
       },
@@ -529,18 +556,30 @@ Dataset Dataset::Window(WindowOptions options, std::function<StatusOr<Dataset>(D
 Dataset Dataset::GroupByWindow(std::function<StatusOr<int64_t>(const Element&)> key,
                                std::function<StatusOr<Dataset>(int64_t, Dataset)> function,
                                int64_t window_size, ElementSpec spec) const {
-  constexpr absl::string_view kWhere = "Dataset.GroupByWindow";
   if (!status_.ok()) return *this;
-  if (key == nullptr || function == nullptr) return Error(NoFunction(kWhere));
   if (window_size < 1) {
-    return Error(InvalidArgument(kWhere, ": window_size must be >= 1, got ", window_size));
+    return Error(
+        InvalidArgument("Dataset.GroupByWindow: window_size must be >= 1, got ", window_size));
   }
+  return GroupByWindow({.key = std::move(key),
+                        .window_size = [window_size](int64_t) { return window_size; },
+                        .window = std::move(function)},
+                       std::move(spec));
+}
+
+Dataset Dataset::GroupByWindow(GroupByWindowFunctions functions, ElementSpec spec) const {
+  if (!status_.ok()) return *this;
+  if (functions.key == nullptr || functions.window_size == nullptr || functions.window == nullptr) {
+    return Error(NoFunction("Dataset.GroupByWindow"));
+  }
+  WindowFunction window = functions.window;
   return MakeDataset<WindowNode>(
-      {*this}, absl::StrCat("GroupByWindow(", window_size, ")"),
-      [key = std::make_shared<const KeyFunction>(std::move(key)), window_size] {
-        return std::make_unique<KeyCutter>(*key, window_size);
+      {*this}, "GroupByWindow",
+      [functions = std::make_shared<const GroupByWindowFunctions>(std::move(functions))](
+          CancellationManager* cancellation) {
+        return std::make_unique<KeyCutter>(*functions, cancellation);
       },
-      std::move(function), std::move(spec));
+      std::move(window), std::move(spec));
 }
 
 }  // namespace millrace::data

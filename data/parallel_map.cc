@@ -192,8 +192,8 @@ class ParallelMapIterator : public ElementIterator {
     int64_t calls = 0;
     for (Slot* slot : mine) {
       // Timed as a whole.
-      slot->status =
-          CallMapFunction(node_->function(), node_->spec(), nullptr, &calls, &slot->element);
+      slot->status = CallMapFunction(node_->function(), context_.cancellation, node_->spec(),
+                                     nullptr, &calls, &slot->element);
     }
     const auto time = std::chrono::steady_clock::now() - start;
     context_.environment->function_time.Add(time);

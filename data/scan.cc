@@ -2,7 +2,6 @@
 //
 // Scan: a Map whose function has a state.
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,8 +13,6 @@
 
 namespace millrace::data {
 namespace {
-
-using ScanFunction = std::function<StatusOr<std::pair<Element, Element>>(Element, Element)>;
 
 class ScanNode : public DatasetNode {
  public:
@@ -47,7 +44,7 @@ class ScanIterator : public ElementIterator {
     if (!more) return false;
     auto result = NoExceptions("Dataset.Scan", [&] {
       const TimedWork timed(&context_.environment->function_time, &num_timed_);
-      return node_->function()(state_, std::move(*element));
+      return node_->function()(context_.cancellation, state_, std::move(*element));
     });
     ended_ = absl::IsOutOfRange(result.status());
     if (ended_) return false;
