@@ -48,7 +48,7 @@ struct IoPool::State {
 };
 
 IoPool::IoPool(int max_threads)
-    : state_(std::make_unique<State>(static_cast<size_t>(std::max(max_threads, 1)))) {}
+    : state_(std::make_unique<State>(static_cast<size_t>(std::max(max_threads, 0)))) {}
 
 IoPool::~IoPool() {
   std::vector<std::thread> threads;
@@ -76,6 +76,7 @@ IoPool::~IoPool() {
 
 void IoPool::Schedule(absl::AnyInvocable<void()> task) {
   State* const state = state_.get();
+  if (state->max_threads == 0) return task();
   {
     MutexLock lock(&state->mu);
     state->tasks.push_back(std::move(task));
@@ -103,6 +104,11 @@ void IoPool::Schedule(absl::AnyInvocable<void()> task) {
 
 IoPool* IoPool::Default() {
   static IoPool* const pool = new IoPool(16);
+  return pool;
+}
+
+IoPool* IoPool::InCaller() {
+  static IoPool* const pool = new IoPool(0);
   return pool;
 }
 

@@ -18,6 +18,7 @@ namespace millrace {
 
 class IoPool {
  public:
+  // 0 threads: tasks run in Schedule.
   explicit IoPool(int max_threads);
   ~IoPool();
   IoPool(const IoPool&) = delete;
@@ -27,6 +28,8 @@ class IoPool {
 
   // 16 threads, shared by the process; never destroyed.
   static IoPool* Default();
+  // Without threads: for who may block and must not wait for others.
+  static IoPool* InCaller();
 
  private:
   struct State;

@@ -105,13 +105,16 @@ TEST(IoPoolTest, ATaskMayDropTheLastOwnerOfItsPool) {
 
 TEST(IoPoolTest, AnUnusedPoolIsDestroyedWithoutEverHavingAThread) { IoPool pool(1000); }
 
-TEST(IoPoolTest, ABoundBelowOneMeansOne) {
-  std::atomic<bool> ran{false};
-  {
-    IoPool pool(0);
-    pool.Schedule([&] { ran = true; });
+TEST(IoPoolTest, WithoutThreadsTasksRunInSchedule) {
+  IoPool none(0);
+  for (IoPool* const pool : {&none, IoPool::InCaller()}) {
+    std::thread::id ran;
+    pool->Schedule([&] {
+      pool->Schedule([&] { ran = std::this_thread::get_id(); });
+      EXPECT_EQ(ran, std::this_thread::get_id());
+    });
+    EXPECT_EQ(ran, std::this_thread::get_id());
   }
-  EXPECT_TRUE(ran);
 }
 
 TEST(IoPoolTest, ManyProducersLoseNothing) {

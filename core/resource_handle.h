@@ -30,8 +30,15 @@ class Resource {
   virtual std::string DebugString() const = 0;
 
   // The resource manager let go of it (Reset, DestroyResourceOp): cached handles look it up anew.
-  void Abandon() { abandoned_.store(true, std::memory_order_release); }
+  void Abandon() {
+    abandoned_.store(true, std::memory_order_release);
+    OnAbandoned();
+  }
   bool abandoned() const { return abandoned_.load(std::memory_order_acquire); }
+
+ protected:
+  // For what is over then although handles to it live on; called without a lock of the manager.
+  virtual void OnAbandoned() {}
 
  private:
   std::atomic<bool> abandoned_{false};  // release/acquire: a reader that sees it looks up anew

@@ -34,20 +34,12 @@ class DatasetKernel : public Kernel {
  public:
   explicit DatasetKernel(MakeDatasetFn make) : make_(make) {}
 
-  Status Init(KernelConstruction* c) override {
-    node_ = c->node();
-    MR_ASSIGN_OR_RETURN(declared_, DeclaredSpec(c->attrs()));
-    for (const auto& arg : c->op().input_arg()) {
-      MR_ASSIGN_OR_RETURN(const ArgRange range, c->InputRange(arg.name()));
-      names_.insert(names_.end(), static_cast<size_t>(range.size()), arg.name());
-    }
-    return absl::OkStatus();
-  }
+  Status Init(KernelConstruction* c) override { return info_.Init(c); }
   Status Compute(KernelContext* ctx) const override {
-    MR_ASSIGN_OR_RETURN(const Dataset dataset, make_(DatasetArgs(ctx, &node_, &names_)));
+    MR_ASSIGN_OR_RETURN(const Dataset dataset, make_(DatasetArgs(ctx, &info_)));
     MR_RETURN_IF_ERROR(dataset.status());
     MR_RETURN_IF_ERROR(
-        MergeSpecs("output_types and output_shapes", dataset.spec(), declared_).status());
+        MergeSpecs("output_types and output_shapes", dataset.spec(), info_.declared()).status());
     ctx->set_output(0, DatasetValue(dataset));
     return absl::OkStatus();
   }
@@ -55,9 +47,7 @@ class DatasetKernel : public Kernel {
 
  private:
   const MakeDatasetFn make_;
-  tensorflow::NodeDef node_;
-  ElementSpec declared_;  // empty: not said
-  std::vector<std::string> names_;
+  DatasetNodeInfo info_;
 };
 
 ShapeFn ShapeOf(DatasetArgShapes shapes) {
@@ -94,6 +84,48 @@ DatasetOp::DatasetOp(const char* name, const char* arguments, const char* attrs,
 DatasetSourceOp::DatasetSourceOp(const char* name, const char* arguments, const char* attrs,
                                  MakeDatasetFn make, DatasetArgShapes shapes) {
   OpRegistration{SpecOf(name, arguments, attrs, make, shapes).Stateful()};
+}
+
+Status DatasetNodeInfo::Init(KernelConstruction* c) {
+  node_ = c->node();
+  MR_ASSIGN_OR_RETURN(declared_, DeclaredSpec(c->attrs()));
+  for (const auto& arg : c->op().input_arg()) {
+    MR_ASSIGN_OR_RETURN(const ArgRange range, c->InputRange(arg.name()));
+    names_.insert(names_.end(), static_cast<size_t>(range.size()), arg.name());
+    ranges_.emplace_back(arg.name(), range);
+  }
+  for (const auto& attr : c->op().attr()) {
+    if (attr.type() != "func") continue;
+    MR_ASSIGN_OR_RETURN(CalledFunction* const function, c->Function(attr.name(), attr.name()));
+    functions_.emplace_back(attr.name(), function);
+  }
+  return absl::OkStatus();
+}
+
+StatusOr<ArgRange> DatasetNodeInfo::range(absl::string_view argument) const {
+  for (const auto& [name, range] : ranges_) {
+    if (name == argument) return range;
+  }
+  return Internal("the op has no argument '", argument, "'");
+}
+
+StatusOr<CalledFunction*> DatasetNodeInfo::function(absl::string_view attr) const {
+  for (const auto& [name, function] : functions_) {
+    if (name == attr) return function;
+  }
+  return Internal("the op has no function '", attr, "'");
+}
+
+StatusOr<Element> DatasetArgs::Tensors(absl::string_view argument) const {
+  MR_ASSIGN_OR_RETURN(const ArgRange range, info_->range(argument));
+  return tensors(range.begin, range.end);
+}
+
+StatusOr<GraphFunction> DatasetArgs::Function(absl::string_view attr,
+                                              absl::string_view captured) const {
+  MR_ASSIGN_OR_RETURN(CalledFunction* const function, info_->function(attr));
+  MR_ASSIGN_OR_RETURN(Element tensors, Tensors(captured));
+  return GraphFunction::Make(attr, function, std::move(tensors), ctx_->step());
 }
 
 Element DatasetArgs::tensors(int begin, int end) const {

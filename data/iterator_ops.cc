@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/iterator_ops.h"
 
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/io_pool.h"
@@ -18,6 +21,7 @@
 #include "proto/node_def.pb.h"
 #include "proto/resource_handle.pb.h"
 #include "proto/tensor.pb.h"
+#include "runtime/function_runner.h"
 #include "runtime/holds_for_sessions.h"
 #include "runtime/kernel.h"
 #include "runtime/resource_manager.h"
@@ -69,6 +73,34 @@ class SessionIterator final : public IteratorResource, public HoldsForSessions {
   void SessionEnded(absl::string_view session_handle) override {
     if (!session_.empty() && session_handle == session_) End(IoPool::Default());
   }
+
+  // For OneShotIterator: who begins it.
+  //
+  //   idle -> kMine -> begun, or idle again
+  enum class Beginning { kMine, kBegun, kWait };
+  // kMine: the caller begins it, and says by EndBeginning how that ended; then `again` of those who
+  // got kWait is called.
+  Beginning BeginOnce(std::function<void()> again) {
+    MutexLock lock(&begin_mu_);
+    if (begun_) return Beginning::kBegun;
+    if (beginning_) {
+      waiting_.push_back(std::move(again));
+      return Beginning::kWait;
+    }
+    beginning_ = true;
+    return Beginning::kMine;
+  }
+  void EndBeginning(bool begun) {
+    std::vector<std::function<void()>> waiting;
+    {
+      MutexLock lock(&begin_mu_);
+      begun_ = begun;
+      beginning_ = false;
+      waiting.swap(waiting_);
+    }
+    for (const auto& again : waiting) again();
+  }
+
   // Those whose sessions have ended.
   static void DeleteOver(ResourceManager* resources) {
     for (const auto& iterator : resources->All<IteratorResource>()) {
@@ -80,6 +112,10 @@ class SessionIterator final : public IteratorResource, public HoldsForSessions {
 
  private:
   const std::string container_, key_, session_;
+  Mutex begin_mu_;
+  bool begun_ ABSL_GUARDED_BY(begin_mu_) = false;
+  bool beginning_ ABSL_GUARDED_BY(begin_mu_) = false;
+  std::vector<std::function<void()>> waiting_ ABSL_GUARDED_BY(begin_mu_);
 };
 
 // --- Iterator, IteratorV2
@@ -90,17 +126,19 @@ Status IteratorShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-class IteratorKernel : public Kernel {
+// The iterator of a node.
+class NodeIterator {
  public:
-  Status Init(KernelConstruction* c) override {
+  Status Init(KernelConstruction* c) {
     MR_ASSIGN_OR_RETURN(spec_, SpecOfAttrs(c->attrs()));
     MR_RETURN_IF_ERROR(
         ReadAttrs(c->attrs(), "shared_name", &shared_name_, "container", &container_));
     node_name_ = c->node().name();
     return absl::OkStatus();
   }
-  // One kernel may serve several sessions (plans are shared): the handle of the last is kept.
-  Status Compute(KernelContext* ctx) const override {
+  // A handle to it, made when it is not there. One kernel may serve several sessions (plans are
+  // shared): the handle of the last is kept.
+  StatusOr<Tensor> Handle(KernelContext* ctx) const {
     static const std::string* const no_session = new std::string;
     const std::string& session = shared_name_.empty() ? ctx->session_handle() : *no_session;
     MutexLock lock(&mu_);
@@ -128,10 +166,8 @@ class IteratorKernel : public Kernel {
       handle_ = Tensor::Scalar<ResourceHandle>(std::move(handle));
       handle_session_ = session;
     }
-    ctx->set_output(0, handle_);
-    return absl::OkStatus();
+    return handle_;
   }
-  bool may_be_expensive() const override { return false; }
 
  private:
   ElementSpec spec_;
@@ -139,6 +175,20 @@ class IteratorKernel : public Kernel {
   mutable Mutex mu_;
   mutable Tensor handle_ ABSL_GUARDED_BY(mu_);
   mutable std::string handle_session_ ABSL_GUARDED_BY(mu_);
+};
+
+class IteratorKernel : public Kernel {
+ public:
+  Status Init(KernelConstruction* c) override { return iterator_.Init(c); }
+  Status Compute(KernelContext* ctx) const override {
+    MR_ASSIGN_OR_RETURN(Tensor handle, iterator_.Handle(ctx));
+    ctx->set_output(0, std::move(handle));
+    return absl::OkStatus();
+  }
+  bool may_be_expensive() const override { return false; }
+
+ private:
+  NodeIterator iterator_;
 };
 
 OpSpec IteratorSpec(const char* name) {
@@ -152,6 +202,88 @@ OpSpec IteratorSpec(const char* name) {
 }
 const OpRegistration kIterator = IteratorSpec("Iterator");
 const OpRegistration kIteratorV2 = IteratorSpec("IteratorV2");
+
+// --- OneShotIterator
+
+// Its function makes the dataset, once for each iterator, by the first step that asks.
+class OneShotKernel : public AsyncKernel {
+ public:
+  Status Init(KernelConstruction* c) override {
+    MR_RETURN_IF_ERROR(iterator_.Init(c));
+    MR_ASSIGN_OR_RETURN(function_, c->Function("dataset_factory"));
+    const absl::Span<const DType> results = function_->result_types();
+    if (!function_->argument_types().empty() || results.size() != 1 || results[0] != DT_VARIANT) {
+      return InvalidArgument(
+          "the function of attr 'dataset_factory' must have no argument and return one variant, "
+          "got ",
+          function_->argument_types().size(), " arguments and ", results.size(), " results",
+          results.size() == 1 ? absl::StrCat(" of ", DTypeName(results[0])) : "");
+    }
+    return absl::OkStatus();
+  }
+  void ComputeAsync(KernelContext* ctx, DoneCallback done) const override {
+    StatusOr<Tensor> handle = iterator_.Handle(ctx);
+    if (!handle.ok()) return done(handle.status());
+    const auto call = std::make_shared<Call>();
+    call->iterator =
+        std::dynamic_pointer_cast<SessionIterator>(handle->raw_scalar<ResourceHandle>().resource);
+    if (call->iterator == nullptr) {
+      return done(absl::InternalError("the iterator is none of this op"));
+    }
+    ctx->set_output(0, *std::move(handle));
+    call->ctx = ctx;
+    call->done = std::move(done);
+    Begin(call);
+  }
+
+ private:
+  struct Call {
+    KernelContext* ctx = nullptr;
+    DoneCallback done;
+    std::shared_ptr<SessionIterator> iterator;
+    Element results = Element(1);
+  };
+
+  void Begin(const std::shared_ptr<Call>& call) const {
+    switch (call->iterator->BeginOnce([this, call] { Begin(call); })) {
+      case SessionIterator::Beginning::kBegun:
+        return call->done(absl::OkStatus());
+      case SessionIterator::Beginning::kWait:
+        return;
+      case SessionIterator::Beginning::kMine:
+        break;
+    }
+    function_->Run(call->ctx->step(), {}, absl::MakeSpan(call->results), [call](Status status) {
+      if (!status.ok()) return End(call, std::move(status));
+      auto dataset = data::DatasetOf(call->results[0], "the result of attr 'dataset_factory'");
+      if (!dataset.ok()) return End(call, dataset.status());
+      call->ctx->io_pool()->Schedule([call, dataset = *std::move(dataset)]() mutable {
+        Status started = call->iterator->Start(dataset.dataset, dataset.options);
+        dataset = {};
+        End(call, std::move(started));
+      });
+    });
+  }
+  static void End(const std::shared_ptr<Call>& call, Status status) {
+    call->iterator->EndBeginning(status.ok());
+    // What the call holds may be the last of its kind, and `done` the end of what this runs in.
+    call->results.clear();
+    call->iterator.reset();
+    call->done(std::move(status));
+  }
+
+  NodeIterator iterator_;
+  CalledFunction* function_ = nullptr;
+};
+
+const OpRegistration kOneShot =
+    OpSpec("OneShotIterator", "-> handle: resource",
+           "dataset_factory: func; output_types: list(type) >= 1; output_shapes: list(shape) >= 1; "
+           "container: string = ''; shared_name: string = ''")
+        .Stateful()
+        .Shape(IteratorShape)
+        .NotDifferentiable()
+        .With(KernelFor<OneShotKernel>());
 
 // --- MakeIterator
 

@@ -341,16 +341,25 @@ Status IteratorResource::Restore(absl::string_view state) {
   return now->Restore(state);
 }
 
-void IteratorResource::End(IoPool* pool) {
+std::shared_ptr<IteratorResource::Run> IteratorResource::BeOver() {
   std::shared_ptr<Run> last;
   {
     MutexLock lock(&mu_);
     over_ = true;
     last.swap(run_);
   }
+  if (last != nullptr) last->Close(Over(name_));
+  return last;
+}
+
+void IteratorResource::End(IoPool* pool) {
+  std::shared_ptr<Run> last = BeOver();
   if (last == nullptr) return;
-  last->Close(Over(name_));
   pool->Schedule([last = std::move(last)] { last->AwaitEnd(); });
+}
+
+void IteratorResource::OnAbandoned() {
+  if (const std::shared_ptr<Run> last = BeOver(); last != nullptr) last->AwaitEnd();
 }
 
 bool IteratorResource::over() const {

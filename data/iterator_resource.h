@@ -7,7 +7,7 @@
 //
 //   idle -> started            by Start
 //   started -> started         by Start: what waits ends with Cancelled, the run before is over
-//   any -> over                by End, or the destructor; final
+//   any -> over                by End, Abandon or the destructor; final
 //
 // Elements go out in the order in which they were asked for. Whoever asks gets an element at once
 // when there is one without waiting; else it stands in line, which takes no thread, while one task
@@ -15,10 +15,10 @@
 // who was cancelled meanwhile goes to the next: none is lost.
 //
 // Thread-safety: all methods, from any thread. `done` is called once, without a lock held.
-// Lifetime: the pool and what the IteratorOptions name outlive it. Start and the destructor wait
-// until no function of the dataset runs (Iterator's destructor).
-// Failure: FailedPrecondition before Start; OutOfRange "End of sequence"; an error of the dataset
-// in the place of its element; InvalidArgument for elements that are not as the spec says.
+// Lifetime: the pool and what the IteratorOptions name outlive it. Start, Abandon and the
+// destructor wait until no function of the dataset runs (Iterator's destructor). Failure:
+// FailedPrecondition before Start; OutOfRange "End of sequence"; an error of the dataset in the
+// place of its element; InvalidArgument for elements that are not as the spec says.
 
 #include <memory>
 #include <optional>
@@ -68,8 +68,14 @@ class IteratorResource : public Resource {
   void End(IoPool* pool);
   bool over() const;
 
+ protected:
+  void OnAbandoned() override;
+
  private:
   class Run;
+
+  // After the return nothing begins; the run that was, if there was one.
+  std::shared_ptr<Run> BeOver();
 
   std::shared_ptr<Run> run() const;
   Status WithoutRun() const;

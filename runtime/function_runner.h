@@ -61,7 +61,7 @@ class CalledFunction {
   virtual void Run(const StepContext& step, absl::Span<Tensor> arguments, absl::Span<Tensor> results,
                    DoneCallback done) = 0;
 
-  // The same, kept alive with all that it needs but the devices.
+  // The same, kept alive with all that it needs, the devices among it.
   virtual std::shared_ptr<CalledFunction> Share() = 0;
 };
 

@@ -98,9 +98,7 @@ bool KeepsStateInResources(const Graph& graph) {
 
 std::shared_ptr<FunctionRuntime> FunctionsOn(const DeviceList& devices,
                                              std::shared_ptr<KernelStore> kernels) {
-  std::vector<Device*> pointers;
-  for (const auto& device : devices) pointers.push_back(device.get());
-  return FunctionRuntime::Make(tensorflow::ConfigProto(), std::move(pointers), std::move(kernels));
+  return FunctionRuntime::Make(tensorflow::ConfigProto(), devices, std::move(kernels));
 }
 
 // What StepEdges need of a graph: all nodes and edges, attrs of those that transfer.
@@ -240,6 +238,8 @@ Worker::Worker(WorkerOptions options)
 Worker::~Worker() {
   Shutdown(absl::AbortedError("Shutdown"));
   AwaitSteps(absl::InfiniteFuture());
+  // Iterators may call functions, which keep the devices.
+  for (const auto& device : devices_) device->resources->ClearAll();
 }
 
 std::vector<tensorflow::DeviceAttributes> Worker::DeviceAttributes() const {

@@ -61,6 +61,7 @@ uint64_t RandomIncarnation() {
 // Everything that a session and its prepared steps share.
 class SessionState : public std::enable_shared_from_this<SessionState> {
  public:
+  ~SessionState();
   static StatusOr<std::shared_ptr<SessionState>> Make(const SessionOptions& options, Clock* clock);
 
   Status Extend(const tensorflow::GraphDef& def) { return compiler_.Extend(def); }
@@ -111,7 +112,7 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
   Clock* const clock_;
   // What calls say after Close, which needs no memory to say it.
   const Status closed_ = absl::CancelledError("Session has been closed.");
-  std::vector<std::unique_ptr<Device>> devices_;
+  std::vector<std::shared_ptr<Device>> devices_;
   std::vector<DeviceInfo> device_infos_;
   std::unique_ptr<Arena> own_arena_;
   Arena* arena_ = nullptr;
@@ -150,6 +151,11 @@ SessionState::SessionState(const SessionOptions& options, Clock* clock)
                 }),
       steps_(absl::StrCat(handle_, "/step")) {}
 
+// Iterators may call functions, which keep the devices whose resources the iterators are.
+SessionState::~SessionState() {
+  for (const std::shared_ptr<Device>& device : devices_) device->resources->ClearAll();
+}
+
 StatusOr<std::shared_ptr<SessionState>> SessionState::Make(const SessionOptions& options,
                                                            Clock* clock) {
   if (options.max_step_bytes < 0) {
@@ -174,7 +180,7 @@ Status SessionState::MakeDevices() {
                            "], got ", num_cpus);
   }
   for (int i = 0; i < num_cpus; ++i) {
-    auto device = std::make_unique<Device>();
+    auto device = std::make_shared<Device>();
     device->name = FullDeviceName("localhost", 0, 0, "CPU", i);
     device->type = "CPU";
     device->incarnation = RandomIncarnation();
@@ -182,16 +188,14 @@ Status SessionState::MakeDevices() {
     device_infos_.push_back({device->name, device->type, device->incarnation});
     devices_.push_back(std::move(device));
   }
-  std::vector<Device*> devices;
-  for (const auto& device : devices_) devices.push_back(device.get());
-  functions_ = FunctionRuntime::Make(config_, std::move(devices), kernels_);
+  functions_ = FunctionRuntime::Make(config_, devices_, kernels_);
   return absl::OkStatus();
 }
 
 // --- Signatures ----------------------------------------------------------------------------------
 
 Device* SessionState::FindDevice(absl::string_view name) const {
-  for (const std::unique_ptr<Device>& device : devices_) {
+  for (const std::shared_ptr<Device>& device : devices_) {
     if (device->name == name) return device.get();
   }
   return nullptr;
@@ -399,7 +403,7 @@ void SessionState::Close() {
 }
 
 void SessionState::ClearContainers(absl::Span<const std::string> containers) {
-  for (const std::unique_ptr<Device>& device : devices_) {
+  for (const std::shared_ptr<Device>& device : devices_) {
     if (containers.empty()) device->resources->ClearContainer(ResourceManager::kDefaultContainer);
     for (const std::string& container : containers) device->resources->ClearContainer(container);
   }
@@ -407,7 +411,7 @@ void SessionState::ClearContainers(absl::Span<const std::string> containers) {
 
 std::vector<tensorflow::DeviceAttributes> SessionState::ListDevices() const {
   std::vector<tensorflow::DeviceAttributes> result;
-  for (const std::unique_ptr<Device>& device : devices_) {
+  for (const std::shared_ptr<Device>& device : devices_) {
     tensorflow::DeviceAttributes attributes;
     attributes.set_name(device->name);
     attributes.set_device_type(device->type);

@@ -230,16 +230,17 @@ void FunctionRuntime::Instance::Run(const StepContext& step, absl::Span<Tensor> 
 // --- FunctionRuntime -----------------------------------------------------------------------------
 
 std::shared_ptr<FunctionRuntime> FunctionRuntime::Make(const tensorflow::ConfigProto& config,
-                                                       std::vector<Device*> devices,
+                                                       std::vector<std::shared_ptr<Device>> devices,
                                                        std::shared_ptr<KernelStore> kernels) {
   return std::shared_ptr<FunctionRuntime>(
       new FunctionRuntime(config, std::move(devices), std::move(kernels)));
 }
 
 FunctionRuntime::FunctionRuntime(const tensorflow::ConfigProto& config,
-                                 std::vector<Device*> devices, std::shared_ptr<KernelStore> kernels)
+                                 std::vector<std::shared_ptr<Device>> devices,
+                                 std::shared_ptr<KernelStore> kernels)
     : config_(config), devices_(std::move(devices)), kernels_(std::move(kernels)) {
-  for (const Device* const device : devices_) {
+  for (const auto& device : devices_) {
     device_infos_.push_back({device->name, device->type, device->incarnation});
   }
 }
@@ -301,8 +302,8 @@ StatusOr<std::unique_ptr<const FunctionRuntime::Compiled>> FunctionRuntime::Comp
   MR_ASSIGN_OR_RETURN(const GraphPartitions partitions, CutRunGraph(std::move(run), options));
   auto compiled = std::make_unique<Compiled>();
   const auto find_device = [this](absl::string_view name) -> Device* {
-    for (Device* const device : devices_) {
-      if (device->name == name) return device;
+    for (const auto& device : devices_) {
+      if (device->name == name) return device.get();
     }
     return nullptr;
   };

@@ -13,7 +13,9 @@
 // the caller's cancellation, deadline, memory, resources and traces.
 //
 // Thread-safety: all methods, from any thread; compiling takes turns.
-// Lifetime: shared by the session and by who shares a function of it. Devices outlive the runs.
+// Lifetime: shared by the session and by who shares a function of it; keeps the devices. What is
+// among their resources and shares a function (an iterator) keeps itself alive so: sessions abandon
+// the resources of their devices when they end.
 // Failure: see runtime/function_runner.h. An error of compiling is not kept: the next Run tries
 // again.
 
@@ -42,7 +44,7 @@ class FunctionRuntime final : public FunctionRunner,
  public:
   // `kernels` keeps stateful kernels, those of the session's own graphs among them.
   static std::shared_ptr<FunctionRuntime> Make(const tensorflow::ConfigProto& config,
-                                               std::vector<Device*> devices,
+                                               std::vector<std::shared_ptr<Device>> devices,
                                                std::shared_ptr<KernelStore> kernels);
   ~FunctionRuntime() override;
 
@@ -61,13 +63,14 @@ class FunctionRuntime final : public FunctionRunner,
   struct Compiled;
   class Call;
 
-  FunctionRuntime(const tensorflow::ConfigProto& config, std::vector<Device*> devices,
+  FunctionRuntime(const tensorflow::ConfigProto& config,
+                  std::vector<std::shared_ptr<Device>> devices,
                   std::shared_ptr<KernelStore> kernels);
   StatusOr<std::unique_ptr<const Compiled>> Compile(const Instance& instance)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(compile_mu_);
 
   const tensorflow::ConfigProto config_;
-  const std::vector<Device*> devices_;
+  const std::vector<std::shared_ptr<Device>> devices_;
   std::vector<DeviceInfo> device_infos_;
   const std::shared_ptr<KernelStore> kernels_;
 
