@@ -7,6 +7,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/dtype.h"
@@ -14,6 +15,7 @@
 #include "core/tensor.h"
 #include "graph/attr.h"
 #include "graph/function_gradient.h"
+#include "graph/function_library.h"
 #include "graph/gated_gradients.h"
 #include "graph/graph.h"
 #include "graph/node_builder.h"
@@ -247,6 +249,12 @@ Status Backprop::SeedOutputs(absl::Span<const Output> ys) {
   return absl::OkStatus();
 }
 
+// TensorFlow 2 writes into calls which gradient its process had for them ("PartitionedCall-28"): a
+// number that says nothing in another process.
+bool IsOfAnotherProcess(const Node& node, absl::string_view gradient) {
+  return OnlyCallsFunctions(node.op()) && absl::StartsWith(gradient, "PartitionedCall-");
+}
+
 StatusOr<GradientFn> Backprop::FunctionOf(const Node& node) {
   if (node.body()->function() != nullptr) return GradientFn(&GradientOfCall);
   const OpEntry* entry = node.op_entry();
@@ -254,6 +262,7 @@ StatusOr<GradientFn> Backprop::FunctionOf(const Node& node) {
   // A graph may ask for the gradient of another kind (override maps of TensorFlow's Python).
   if (HasAttr(node, "_gradient_op_type")) {
     MR_ASSIGN_OR_RETURN(type, GetAttr<std::string>(node, "_gradient_op_type"));
+    if (IsOfAnotherProcess(node, type)) type = node.op();
     if (type != node.op()) entry = LookUpOp(type);
   }
   if (entry == nullptr || entry->differentiability == OpEntry::Differentiability::kUnknown) {

@@ -79,6 +79,23 @@ Variable FromDef(const Scope& scope, const tensorflow::VariableDef& def) {
   return variable;
 }
 
+void EnterIntoCollections(const Scope& scope, const Variable& variable,
+                          const std::string& initial_value, const VariableAttrs& attrs) {
+  const std::string def = ToDef(variable, initial_value, attrs.trainable).SerializeAsString();
+  scope.AddToBytesCollection(attrs.local ? kLocalVariables : kVariables, def);
+  if (attrs.trainable && !attrs.local) scope.AddToBytesCollection(kTrainableVariables, def);
+}
+
+Output ReadOf(const ScopeAt& at, const Variable& variable) {
+  return ReadVariableOp({at.scope.WithName(variable.name + "/Read/ReadVariableOp"), at.where},
+                        variable.handle, variable.dtype);
+}
+Output IsInitializedOf(const ScopeAt& at, const Variable& variable) {
+  return VarIsInitializedOp(
+      {at.scope.WithName(variable.name + "/IsInitialized/VarIsInitializedOp"), at.where},
+      variable.handle);
+}
+
 // The initial value of a variable, in the scope `beside` it (which is colocated with it).
 using InitialValue = absl::FunctionRef<Output(const Scope& beside, const std::string& name)>;
 
@@ -130,18 +147,12 @@ Variable Make(const ScopeAt& at, const std::string& name, DType dtype, const Sha
   const std::string& base = variable.name;
   if (!attrs.local) initial_value = make_initial_value(here, base);
   if (!initial_value.valid()) return Variable();
-  variable.is_initialized = VarIsInitializedOp(
-      {here.WithName(base + "/IsInitialized/VarIsInitializedOp"), where}, variable.handle);
+  variable.is_initialized = IsInitializedOf({here, where}, variable);
   variable.initializer =
       AssignVariableOp({here.WithName(base + "/Assign"), where}, variable.handle, initial_value);
-  variable.value = ReadVariableOp({here.WithName(base + "/Read/ReadVariableOp"), where},
-                                  variable.handle, variable.dtype);
+  variable.value = ReadOf({here, where}, variable);
   if (!variable.value.valid()) return Variable();
-
-  const std::string def =
-      ToDef(variable, initial_value.name(), attrs.trainable).SerializeAsString();
-  scope.AddToBytesCollection(attrs.local ? kLocalVariables : kVariables, def);
-  if (attrs.trainable && !attrs.local) scope.AddToBytesCollection(kTrainableVariables, def);
+  EnterIntoCollections(scope, variable, initial_value.name(), attrs);
   return variable;
 }
 
@@ -177,12 +188,36 @@ Variable MakeInitialized(const ScopeAt& at, const std::string& name, const Initi
 Operation GroupInitializers(const ScopeAt& at, const std::string& collection, const char* name) {
   std::vector<Operation> initializers;
   for (const Variable& variable : VariablesOf(at.scope, collection)) {
-    initializers.push_back(variable.initializer);
+    if (variable.initializer.valid()) initializers.push_back(variable.initializer);
   }
   return Group({at.scope.WithoutControlDependencies().WithName(name), at.where}, initializers);
 }
 
 }  // namespace
+
+Variable AdoptVariable(ScopeAt at, Output handle, const VariableAttrs& attrs) {
+  if (!at.scope.ok() || !handle.valid()) return Variable();
+  const Node& node = *handle.node();
+  Variable variable;
+  variable.name = node.name();
+  variable.handle = handle;
+  const Status read =
+      node.op() == "VarHandleOp"
+          ? ReadAttrs(node.attrs(), "dtype", &variable.dtype, "shape", &variable.shape)
+          : InvalidArgument("its node must be a VarHandleOp, got ", node.op());
+  if (!read.ok()) {
+    at.scope.UpdateStatus(Prefixed(absl::StrCat("Variable '", node.name(), "'"), read), at.where);
+    return Variable();
+  }
+  variable.slice = attrs.slice;
+  const Scope here =
+      at.scope.WithoutControlDependencies().WithRootPrefix().ColocatedWith(handle.op());
+  variable.is_initialized = IsInitializedOf({here, at.where}, variable);
+  variable.value = ReadOf({here, at.where}, variable);
+  if (!variable.value.valid()) return Variable();
+  EnterIntoCollections(at.scope, variable, "", attrs);
+  return variable;
+}
 
 Variable MakeVariable(ScopeAt at, Output initial_value, const VariableAttrs& attrs) {
   if (!initial_value.valid()) return Variable();

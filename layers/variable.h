@@ -63,6 +63,11 @@ Variable MakeVariable(ScopeAt at, Output initial_value, const VariableAttrs& att
 Variable MakeVariable(ScopeAt at, const Shape& shape, DType dtype, const Initializer& initializer,
                       const VariableAttrs& attrs = {});
 
+// A variable whose handle is in the graph already (of a model that was read): it is entered into
+// the collections as others are, and has no initializer: its value is restored, or assigned.
+// InvalidArgument for a handle that is no VarHandleOp.
+Variable AdoptVariable(ScopeAt at, Output handle, const VariableAttrs& attrs = {});
+
 // Parts of one large variable along dimension 0: `<name>/part_0`, ... of nearly equal size (the
 // first ones are larger by one row), their initial values as above.
 struct PartitionedVariable {

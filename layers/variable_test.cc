@@ -8,6 +8,7 @@
 #include "core/testing/tensor_testing.h"
 #include "graph/attr.h"
 #include "graph/graph.h"
+#include "graph/node_builder.h"
 #include "gtest/gtest.h"
 #include "layers/initializers.h"
 #include "ops/array/constant.h"
@@ -39,6 +40,30 @@ TEST(Variable, NeedsAKnownShape) {
   Scope scope;
   EXPECT_FALSE(MakeVariable(scope, TestInput(scope, DT_FLOAT, {-1})).valid());
   EXPECT_STATUS(scope.status(), kInvalid, "must have a fully defined shape, got [?]");
+}
+
+TEST(Variable, OfAModelThatWasReadIsEnteredIntoTheCollections) {
+  Scope scope;
+  const auto handle_of = [&](const char* name) {
+    return NodeBuilder(scope.WithName(name), "VarHandleOp")
+        .Attr("dtype", DT_FLOAT)
+        .Attr("shape", PartialShape({2}))
+        .Finish()
+        .output(0);
+  };
+  const Output handle = handle_of("w");
+  const Variable w = AdoptVariable(scope, handle);
+  ASSERT_TRUE(w.valid()) << scope.status();
+  EXPECT_EQ(w.name, "w");
+  EXPECT_EQ(scope.shape(w.value).ToString(), "[2]");
+  EXPECT_FALSE(w.initializer.valid());
+  AdoptVariable(scope, handle_of("moving"), {.trainable = false});
+  EXPECT_EQ(VariablesOf(scope).size(), 2u);
+  ASSERT_EQ(VariablesOf(scope, "trainable_variables").size(), 1u);
+  EXPECT_EQ(VariablesOf(scope, "trainable_variables")[0].value.node(), w.value.node());
+  EXPECT_TRUE(GlobalVariablesInitializer(scope).valid());  // of those that have initializers
+  EXPECT_FALSE(AdoptVariable(scope, w.value).valid());
+  EXPECT_STATUS(scope.status(), kInvalid, "must be a VarHandleOp, got ReadVariableOp");
 }
 
 // Takes variables to servers in turn, the rest to its own task.

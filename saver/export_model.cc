@@ -377,6 +377,25 @@ Status CopyTables(Session* from, const Scope& serving, Session* to) {
   return absl::OkStatus();
 }
 
+// To a variable that nothing in the graph assigns to: of a model that was read.
+Status Assign(Session* session, const Variable& variable, Tensor value) {
+  tensorflow::GraphDef more;
+  *more.mutable_versions() = variable.handle.node()->graph()->versions();
+  tensorflow::NodeDef* const fed = more.add_node();
+  fed->set_name(absl::StrCat(variable.name, "/ExportModel/value"));
+  fed->set_op("Placeholder");
+  SetAttr(variable.dtype, &(*fed->mutable_attr())["dtype"]);
+  tensorflow::NodeDef* const assign = more.add_node();
+  assign->set_name(absl::StrCat(variable.name, "/ExportModel/assign"));
+  assign->set_op("AssignVariableOp");
+  assign->add_input(variable.handle.name());
+  assign->add_input(fed->name());
+  SetAttr(variable.dtype, &(*assign->mutable_attr())["dtype"]);
+  MR_RETURN_IF_ERROR(session->Extend(more));
+  return session->Run({{absl::StrCat(fed->name(), ":0"), std::move(value)}}, {}, {assign->name()})
+      .status();
+}
+
 // The values of `variables` (of the exported graph) as `from` holds those of the same names.
 Status CopyVariables(Session* from, const ScopeVariables& here, Session* to,
                      const std::vector<Variable>& variables) {
@@ -400,6 +419,10 @@ Status CopyVariables(Session* from, const ScopeVariables& here, Session* to,
     }
     MR_ASSIGN_OR_RETURN(std::vector<Tensor> values, from->Run({}, fetches));
     for (size_t i = begin; i < end; ++i) {
+      if (!variables[i].initializer.valid()) {
+        MR_RETURN_IF_ERROR(Assign(to, variables[i], std::move(values[i - begin])));
+        continue;
+      }
       const Node* const assign = variables[i].initializer.node();
       if (assign == nullptr || assign->num_inputs() < 2) {
         return InvalidArgument("ExportModel: variable '", variables[i].name,

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A SavedModel that TensorFlow 2 wrote is trained on: its variables are found, a loss is built over
+// its signature, gradients go through its functions, what was learned is saved and served again.
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/file_system.h"
+#include "core/testing/shared_data.h"
+#include "core/testing/tensor_testing.h"
+#include "gtest/gtest.h"
+#include "ops/ops.h"
+#include "proto/meta_graph.pb.h"
+#include "proto/saved_model.pb.h"
+#include "runtime/session.h"
+#include "saver/export_model.h"
+#include "saver/meta_graph.h"
+#include "saver/object_graph.h"
+#include "saver/saved_model.h"
+#include "saver/saved_model_reader.h"
+#include "train/gradient_descent.h"
+
+namespace millrace {
+namespace {
+
+// y = v x; v is 3 in the file.
+TEST(FineTune, AModelOfTensorFlow2LearnsAndIsServedAgain) {
+  const std::string dir = SharedDataPath("saved_models/times_three_float");
+  if (dir.empty()) GTEST_SKIP() << "MILLRACE_SHARED has no saved_models/times_three_float";
+  FileSystem* const fs = FileSystem::Posix();
+  ASSERT_OK_AND_ASSIGN(const auto model, ReadSavedModel(fs, dir));
+  const tensorflow::MetaGraphDef& meta = model.meta_graphs(0);
+  ASSERT_OK_AND_ASSIGN(const Scope scope, ImportMetaGraph(meta));
+
+  ASSERT_OK_AND_ASSIGN(const auto variables, AdoptObjectVariables(scope, meta));
+  ASSERT_EQ(variables.size(), 1u);
+  EXPECT_EQ(variables[0].path, "v");
+  EXPECT_TRUE(variables[0].trainable);
+  const Output v = variables[0].variable.value;
+
+  const auto tensor = [&](const tensorflow::TensorInfo& info) {
+    const StatusOr<TensorName> name = ParseTensorName(info.name());
+    return Output(scope.graph()->FindNode(name->node), name->index);
+  };
+  const tensorflow::SignatureDef& signature = meta.signature_def().at("serving_default");
+  const Output x = tensor(signature.inputs().at("x"));
+  const Output y = tensor(signature.outputs().at("output_0"));
+  const Output target = Placeholder(scope.WithName("target"), DT_FLOAT, PartialShape::Scalar());
+  const Output loss = Square(scope, Sub(scope, y, target));
+  const Operation train = GradientDescentOptimizer({.learning_rate = 0.1}).Minimize(scope, loss);
+  ASSERT_OK(scope.status());
+
+  ASSERT_OK_AND_ASSIGN(const auto session, NewSession());
+  ASSERT_OK(session->Extend(scope));
+  const LoadPlan plan = PlanLoading(fs, dir, meta);
+  ASSERT_TRUE(plan.errors.empty()) << plan.errors.front();
+  ASSERT_TRUE(plan.restore.has_value());
+  ASSERT_OK(session->Run(plan.restore->feeds, {}, {plan.restore->target}));
+  ASSERT_OK_AND_ASSIGN(auto out, session->Run({}, {v}));
+  EXPECT_EQ(out[0].raw_scalar<float>(), 3.0f);
+
+  // One step by hand: d/dv (v x - t)^2 = 2 x (v x - t) = 2 * 2 * (6 - 10) = -16.
+  const std::vector<Feed> feeds = {{x, Tensor::Scalar(2.0f)}, {target, Tensor::Scalar(10.0f)}};
+  ASSERT_OK(session->Run(feeds, {}, {train}));
+  ASSERT_OK_AND_ASSIGN(out, session->Run({}, {v}));
+  EXPECT_NEAR(out[0].raw_scalar<float>(), 4.6f, 1e-6f);
+  for (int step = 0; step < 30; ++step) ASSERT_OK(session->Run(feeds, {}, {train}));
+
+  const std::string to =
+      (std::filesystem::path(::testing::TempDir()) / "fine_tuned_times_three").string();
+  std::filesystem::remove_all(to);
+  ASSERT_OK(
+      ExportModel(session.get(), scope, {.inputs = {{"x", x}}, .outputs = {{"output_0", y}}}, to));
+  ASSERT_OK_AND_ASSIGN(const SavedModelBundle served,
+                       LoadSavedModel({}, to, {kSavedModelTagServe}));
+  ASSERT_OK_AND_ASSIGN(const ModelSignature again, served.Signature("serving_default"));
+  ASSERT_OK_AND_ASSIGN(out,
+                       served.session->Run({{again.inputs().at("x").name(), Tensor::Scalar(7.0f)}},
+                                           {again.outputs().at("output_0").name()}));
+  EXPECT_NEAR(out[0].raw_scalar<float>(), 35.0f, 1e-3f);
+}
+
+TEST(FineTune, EveryVariableOfAnObjectIsFound) {
+  const std::string dir = SharedDataPath("saved_models/multi_signatures");
+  if (dir.empty()) GTEST_SKIP() << "MILLRACE_SHARED has no saved_models/multi_signatures";
+  FileSystem* const fs = FileSystem::Posix();
+  ASSERT_OK_AND_ASSIGN(const auto model, ReadSavedModel(fs, dir));
+  const tensorflow::MetaGraphDef& meta = model.meta_graphs(0);
+  ASSERT_OK_AND_ASSIGN(const Scope scope, ImportMetaGraph(meta));
+  ASSERT_OK_AND_ASSIGN(const auto variables, AdoptObjectVariables(scope, meta));
+  ASSERT_OK_AND_ASSIGN(const auto session, NewSession());
+  ASSERT_OK(session->Extend(scope));
+  const LoadPlan plan = PlanLoading(fs, dir, meta);
+  ASSERT_TRUE(plan.restore.has_value());
+  ASSERT_OK(session->Run(plan.restore->feeds, {}, {plan.restore->target}));
+  std::map<std::string, float> values;
+  for (const ObjectVariable& one : variables) {
+    ASSERT_OK_AND_ASSIGN(const auto out, session->Run({}, {one.variable.value}));
+    values[one.path] = out[0].raw_scalar<float>();
+  }
+  EXPECT_EQ(values, (std::map<std::string, float>{{"two", 2.0f}, {"v", 3.0f}}));
+}
+
+// --- Object graphs that are none
+
+TEST(ObjectGraph, WhatIsDamagedIsNamed) {
+  const auto adopt = [](const std::function<void(tensorflow::SavedObjectGraph*)>& change) {
+    Scope scope;
+    VarHandleOp(scope.WithName("w"), DT_FLOAT, {2});
+    tensorflow::MetaGraphDef meta;
+    tensorflow::SavedObjectGraph* const objects = meta.mutable_object_graph_def();
+    auto* const child = objects->add_nodes()->add_children();
+    child->set_node_id(1);
+    child->set_local_name("kernel");
+    tensorflow::SavedVariable* const variable = objects->add_nodes()->mutable_variable();
+    variable->set_name("w");
+    variable->set_dtype(tensorflow::DT_FLOAT);
+    variable->mutable_shape()->add_dim()->set_size(2);
+    if (change) change(objects);
+    return AdoptObjectVariables(scope, meta);
+  };
+  ASSERT_OK_AND_ASSIGN(const auto variables, adopt(nullptr));
+  ASSERT_EQ(variables.size(), 1u);
+  EXPECT_EQ(variables[0].path, "kernel");
+  EXPECT_EQ(variables[0].variable.name, "w");
+  const auto invalid = absl::StatusCode::kInvalidArgument;
+  for (const int id : {-1, 2, 1'000'000}) {
+    EXPECT_STATUS(adopt([id](auto* o) {
+                    o->mutable_nodes(0)->mutable_children(0)->set_node_id(id);
+                  }).status(),
+                  invalid, "child 'kernel' must be one of the 2 objects");
+  }
+  EXPECT_STATUS(
+      adopt([](auto* o) { o->mutable_nodes(1)->mutable_variable()->set_name("v"); }).status(),
+      invalid, "variable 'v' must have a handle in the graph");
+  EXPECT_STATUS(adopt([](auto* o) {
+                  o->mutable_nodes(1)->mutable_variable()->set_dtype(tensorflow::DT_INT32);
+                }).status(),
+                invalid, "a VarHandleOp of int32[2]");
+  EXPECT_STATUS(adopt([](auto* o) {
+                  *o->add_nodes() = o->nodes(1);  // two objects, one handle
+                }).status(),
+                invalid, "object 2");
+  EXPECT_STATUS(
+      adopt([](auto* o) {
+        o->mutable_nodes(1)->mutable_variable()->mutable_shape()->mutable_dim(0)->set_size(-7);
+      }).status(),
+      invalid, "object 1");
+  // A way that leads back is none.
+  ASSERT_OK(adopt([](auto* o) {
+              auto* const back = o->mutable_nodes(1)->add_children();
+              back->set_node_id(0);
+              back->set_local_name("parent");
+            }).status());
+}
+
+}  // namespace
+}  // namespace millrace
