@@ -6,6 +6,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_join.h"
 #include "core/status.h"
+#include "graph/control_flow_context.h"
 #include "graph/graph.h"
 #include "graph/op_registry.h"
 #include "proto/attr_value.pb.h"
@@ -181,9 +182,59 @@ NodeBuilder& NodeBuilder::Device(absl::string_view device) {
   return *this;
 }
 
+namespace {
+
+// "input 1 must be ...".
+Status Named(const std::string& input, const Status& rule) {
+  return Status(rule.code(), absl::StrCat(input, " ", rule.message()));
+}
+
+}  // namespace
+
+Status NodeBuilder::AdoptInputs() {
+  const Scope& scope = at_.scope;
+  control_.insert(control_.begin(), scope.control_.begin(), scope.control_.end());
+  if (!scope.has_contexts()) return absl::OkStatus();
+  std::vector<Output> adopted;
+  int index = 0;
+  for (InputArg& arg : inputs_) {
+    for (Output& output : arg.outputs) {
+      if (!across_contexts_) {
+        StatusOr<Output> inside = scope.Adopted(output, def_->op());
+        if (!inside.ok()) return Named(absl::StrCat("input ", index), inside.status());
+        output = *std::move(inside);
+      }
+      adopted.push_back(output);
+      ++index;
+    }
+  }
+  bool waits = false;  // for something of the same loop
+  for (Operation& operation : control_) {
+    if (operation.node() == nullptr || operation.node()->graph() != scope.graph()) continue;
+    StatusOr<Operation> inside = scope.AdoptedControl(operation, def_->op());
+    if (!inside.ok()) return Named("control input", inside.status());
+    waits = waits || (inside->node() == operation.node() &&
+                      scope.ContextOf(*operation.node()) == scope.context());
+    operation = *std::move(inside);
+  }
+  ControlFlowContext* const context = scope.context();
+  if (context != nullptr && !across_contexts_ && !waits && context->WaitsForPivot(adopted)) {
+    if (const Operation pivot = context->pivot(); pivot.valid()) control_.push_back(pivot);
+  }
+  return absl::OkStatus();
+}
+
 BuiltNode NodeBuilder::Finish() {
   const Scope& scope = at_.scope;
   if (!scope.MayBuild(at_.where)) return BuiltNode();
+  if (scope.context() != nullptr) {
+    std::vector<Output> tensors;
+    for (const InputArg& arg : inputs_) {
+      tensors.insert(tensors.end(), arg.outputs.begin(), arg.outputs.end());
+    }
+    ControlFlowContext* const home = scope.context()->HomeOfOp(def_->op(), scope, tensors);
+    if (home != scope.context()) return FinishIn(home);
+  }
   auto fail = [&](const Status& status) {
     scope.UpdateStatus(status, at_.where);
     return BuiltNode();
@@ -195,11 +246,10 @@ BuiltNode NodeBuilder::Finish() {
   const std::string where = absl::StrCat(def_->op(), " '", scope.AskedName(def_->op()), "'");
   Graph* graph = scope.graph();
   auto is_ours = [&](const Node* node) { return node != nullptr && node->graph() == graph; };
-  std::vector<std::pair<bool, absl::Span<const Output>>> inputs;
-  for (InputArg& arg : inputs_) {
-    for (Output& output : arg.outputs) {
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    for (Output& output : inputs_[i].outputs) {
       if (!output.valid()) {
-        return fail(InvalidArgument(where, ": input ", inputs.size(),
+        return fail(InvalidArgument(where, ": input ", i,
                                     " must be the output of a node, got an invalid Output"));
       }
       if (!is_ours(output.node())) {
@@ -207,13 +257,15 @@ BuiltNode NodeBuilder::Finish() {
         if (!captured.ok()) {
           return fail(absl::Status(
               captured.status().code(),
-              absl::StrCat(where, ": input ", inputs.size(), " ", captured.status().message())));
+              absl::StrCat(where, ": input ", i, " ", captured.status().message())));
         }
         output = *std::move(captured);
       }
     }
-    inputs.emplace_back(arg.is_list, arg.outputs);
   }
+  if (Status s = AdoptInputs(); !s.ok()) return fail(Prefixed(where, s));
+  std::vector<std::pair<bool, absl::Span<const Output>>> inputs;
+  for (const InputArg& arg : inputs_) inputs.emplace_back(arg.is_list, arg.outputs);
   if (Status s = MatchInputs((*entry)->def, inputs, def_.get()); !s.ok()) {
     return fail(Prefixed(where, s));
   }
@@ -233,23 +285,30 @@ BuiltNode NodeBuilder::Finish() {
       if (status.ok()) status = graph->AddEdge(output.node(), output.index(), node, index++);
     }
   }
-  for (const std::vector<Operation>* operations : {&scope.control_, &std::as_const(control_)}) {
-    for (const Operation& operation : *operations) {
-      if (!is_ours(operation.node())) {
-        if (status.ok()) {
-          status = InvalidArgument(where, ": control input must be a node of the same graph");
-        }
-        continue;
+  for (const Operation& operation : control_) {
+    if (!is_ours(operation.node())) {
+      if (status.ok()) {
+        status = InvalidArgument(where, ": control input must be a node of the same graph");
       }
-      graph->AddControlEdge(operation.node(), node);
+      continue;
     }
+    graph->AddControlEdge(operation.node(), node);
   }
   if (status.ok()) status = scope.refiner()->AddNode(*node);
   if (!status.ok()) {
     graph->RemoveNode(node);
     return fail(status);
   }
+  if (scope.context() != nullptr) scope.SetContextOf(*node, scope.context());
   return BuiltNode(node);
+}
+
+BuiltNode NodeBuilder::FinishIn(ControlFlowContext* context) {
+  const Scope scope = at_.scope.WithoutControlDependencies().InContext(context);
+  NodeBuilder there(ScopeAt(scope, at_.where), def_->op());
+  *there.def_ = std::move(*def_);
+  there.inputs_ = std::move(inputs_);
+  return there.Finish();
 }
 
 }  // namespace millrace

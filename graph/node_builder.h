@@ -107,12 +107,24 @@ class NodeBuilder {
     return Attr(name, value).Attrs(rest...);
   }
   NodeBuilder& ControlInput(Operation operation);
+  // Inputs are taken as they are, of whatever branch or loop: for nodes that lead from one to
+  // another.
+  NodeBuilder& AcrossContexts() {
+    across_contexts_ = true;
+    return *this;
+  }
   // Instead of the scope's device.
   NodeBuilder& Device(absl::string_view device);
 
   BuiltNode Finish();
 
  private:
+  // Inputs and control inputs (those of the scope, too) become tensors of the scope's branch or
+  // loop.
+  Status AdoptInputs();
+  // Builds the node in another context than the scope's.
+  BuiltNode FinishIn(ControlFlowContext* context);
+
   const ScopeAt at_;
   std::unique_ptr<tensorflow::NodeDef> def_;
   struct InputArg {
@@ -122,6 +134,7 @@ class NodeBuilder {
   std::vector<InputArg> inputs_;
   std::vector<Operation> control_;
   bool own_device_ = false;
+  bool across_contexts_ = false;
 };
 
 // A node of op `op`, its inputs in the order of the OpDef.

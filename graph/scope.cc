@@ -9,6 +9,8 @@
 #include "absl/strings/strip.h"
 #include "core/tensor.h"
 #include "graph/attr.h"
+#include "graph/context_collections.h"
+#include "graph/control_flow_context.h"
 #include "graph/place/device_name.h"
 #include "proto/graph.pb.h"
 #include "proto/meta_graph.pb.h"
@@ -75,6 +77,10 @@ struct ScopeState {
   // Of the body of a function.
   std::function<StatusOr<Output>(const Output&)> capture;
   int function_depth = 0;
+
+  std::vector<std::unique_ptr<ControlFlowContext>> contexts;
+  absl::flat_hash_map<const Node*, ControlFlowContext*> context_of;  // of those inside of one
+  ContextCollections context_collections;
 };
 
 Scope::Scope() : Scope(static_cast<ConstantEvaluator*>(nullptr)) {}
@@ -186,7 +192,87 @@ std::optional<Scope> Scope::HomeOf(const Output& output) {
         std::shared_ptr<const ScopeHome>(graph->shared_from_this(), output.node()->home());
     result.home_ = result.here_;
   }
+  result.context_ = result.ContextOf(*output.node());
   return result;
+}
+
+// --- Branches and loops --------------------------------------------------------------------------
+
+Scope Scope::InContext(ControlFlowContext* context) const {
+  Scope result = *this;
+  result.context_ = context;
+  result.home_ = result.here_;
+  result.home_is_fixed_ = false;
+  return result;
+}
+
+Scope Scope::AcrossBranches() const {
+  Scope result = *this;
+  result.across_branches_ = true;
+  return result;
+}
+
+bool Scope::UsesAsTheyAre(ControlFlowContext* context) const {
+  return context == context_ ||
+         (across_branches_ && LoopOf(context) == LoopOf(context_) && Reaches(context, context_));
+}
+
+Scope Scope::OutsideControlFlow() const {
+  if (context_ == nullptr) return *this;
+  Scope result = *this;
+  result.context_ = nullptr;
+  result.control_.clear();
+  return result;
+}
+
+bool Scope::has_contexts() const { return !shared_->contexts.empty(); }
+
+void Scope::OwnContext(std::unique_ptr<ControlFlowContext> context) const {
+  shared_->contexts.push_back(std::move(context));
+}
+
+ControlFlowContext* Scope::ContextOf(const Node& node) const {
+  const auto it = shared_->context_of.find(&node);
+  return it == shared_->context_of.end() ? nullptr : it->second;
+}
+
+void Scope::SetContextOf(const Node& node, ControlFlowContext* context) const {
+  if (context == nullptr) {
+    shared_->context_of.erase(&node);
+  } else {
+    shared_->context_of[&node] = context;
+  }
+}
+
+ControlFlowContext* Scope::FindContext(absl::string_view name) const {
+  for (const auto& context : shared_->contexts) {
+    if (context->name() == name) return context.get();
+  }
+  return nullptr;
+}
+
+StatusOr<Output> Scope::Adopted(const Output& tensor, absl::string_view op) const {
+  ControlFlowContext* const of = ContextOf(*tensor.node());
+  if (UsesAsTheyAre(of)) return tensor;
+  if (context_ == nullptr) {
+    return InvalidArgument("must be outside of all branches and loops, got '", tensor.name(),
+                           "' of ", of->Title(),
+                           "; build with the Scope that the branch or body was given, or return "
+                           "the tensor from it");
+  }
+  const Scope inside = WithoutControlDependencies().WithSubScope(absl::StrCat(AskedName(op), "/"));
+  return context_->Adopt(inside, tensor);
+}
+
+StatusOr<Operation> Scope::AdoptedControl(const Operation& operation, absl::string_view op) const {
+  ControlFlowContext* const of = ContextOf(*operation.node());
+  if (LoopOf(of) == LoopOf(context_)) return operation;
+  if (context_ == nullptr) {
+    return InvalidArgument("must be outside of all loops, got '", operation.name(), "' of ",
+                           of->Title());
+  }
+  const Scope inside = WithoutControlDependencies().WithSubScope(absl::StrCat(AskedName(op), "/"));
+  return context_->AdoptControl(inside, operation);
 }
 
 Scope Scope::WithControlDependencies(absl::Span<const Operation> operations) const {
@@ -245,6 +331,10 @@ const Tensor* Scope::constant_value(Output output) const {
 }
 
 std::map<std::string, tensorflow::CollectionDef>* Scope::collections() const {
+  if (has_contexts()) {
+    shared_->context_collections.Update(*shared_->graph, shared_->contexts, shared_->context_of,
+                                        &shared_->collections);
+  }
   return &shared_->collections;
 }
 

@@ -43,6 +43,7 @@ class NodeDef;
 
 namespace millrace {
 
+class ControlFlowContext;  // graph/control_flow_context.h
 class Scope;
 
 // A node that a builder made. Invalid (node() == nullptr) after an error. It keeps its graph alive,
@@ -170,6 +171,33 @@ class Scope {
   // the root for imported nodes. None for an invalid output and when all scopes of the graph are
   // gone.
   static std::optional<Scope> HomeOf(const Output& output);
+  // --- Branches and loops (graph/control_flow_context.h)
+
+  // Nodes are built inside of `context`, which the graph's scopes have (AddContext); null: outside
+  // of all. It is the program's own place: operators on tensors of nodes made with it build there.
+  Scope InContext(ControlFlowContext* context) const;
+  ControlFlowContext* context() const { return context_; }
+  // Nodes may use what is in branches inside of the scope's context, as it is: gradients, which are
+  // alive when what they are made of is.
+  Scope AcrossBranches() const;
+  // Do nodes use tensors of `context` as they are?
+  bool UsesAsTheyAre(ControlFlowContext* context) const;
+  // Where variables are made: outside of all branches and loops, without control dependencies.
+  Scope OutsideControlFlow() const;
+  // Owned by the scopes of this graph from now on.
+  template <typename T>
+  T* AddContext(std::unique_ptr<T> context) const {
+    T* const added = context.get();
+    OwnContext(std::move(context));
+    return added;
+  }
+  // Where the outputs of `node` are; null outside of all.
+  ControlFlowContext* ContextOf(const Node& node) const;
+  // For nodes that lead from one context to another.
+  void SetContextOf(const Node& node, ControlFlowContext* context) const;
+  // The context of this name; null when there is none.
+  ControlFlowContext* FindContext(absl::string_view name) const;
+
   // Graph-level random seed; see ops/random/random.h.
   void SetGraphSeed(int64_t seed) const;
   std::optional<int64_t> graph_seed() const;
@@ -191,7 +219,7 @@ class Scope {
   const Tensor* constant_value(Output output) const;
 
   // Collections of the graph, as a MetaGraphDef stores them ("variables", "trainable_variables",
-  // ...).
+  // ...). "cond_context" and "while_context" are brought up to date by the call.
   std::map<std::string, tensorflow::CollectionDef>* collections() const;
   void AddToNodeCollection(absl::string_view key, absl::string_view name) const;
   void AddToBytesCollection(absl::string_view key, std::string bytes) const;
@@ -220,6 +248,12 @@ class Scope {
   Scope At(ScopeHome place) const;
   // For NodeBuilder. The full name that a node of this op asks for; not yet unique.
   std::string AskedName(absl::string_view op) const;
+  void OwnContext(std::unique_ptr<ControlFlowContext> context) const;
+  // Is there any context?
+  bool has_contexts() const;
+  // For NodeBuilder: an input of a node of this context. InvalidArgument "must be ...".
+  StatusOr<Output> Adopted(const Output& tensor, absl::string_view op) const;
+  StatusOr<Operation> AdoptedControl(const Operation& operation, absl::string_view op) const;
   // False after an error; refusal by Finalize() becomes the error.
   bool MayBuild(std::source_location where) const;
   // Gives `def` its name, _class and (unless `own_device`) its device.
@@ -229,6 +263,8 @@ class Scope {
   std::shared_ptr<const ScopeHome> here_;  // where nodes are put
   std::shared_ptr<const ScopeHome> home_;  // what they remember
   bool home_is_fixed_ = false;             // inside of a CompositeScope
+  ControlFlowContext* context_ = nullptr;  // one of the shared ones
+  bool across_branches_ = false;
   std::string next_name_;                  // set by WithName
   std::vector<Operation> control_;
   Operation colocated_;

@@ -137,9 +137,23 @@ struct ShapeRefiner::Impl {
     return rule != nullptr && rule->of_shapes();
   }
 
+  // Do all outputs of the node have the value of its first input, where they have one?
+  static bool IsPassedOn(const Node& node) {
+    if (node.is_switch()) return true;
+    if (!node.is_enter()) return false;
+    const StatusOr<bool> is_constant = GetAttr<bool>(node, "is_constant");
+    return is_constant.ok() && *is_constant;
+  }
+
   bool MaybeConstant(const Node& node) {
     if (node.op_entry() == nullptr || node.is_stateful() || node.num_outputs() == 0) return false;
     if (node.op() == "Const" || IsShapeDescription(node)) return true;
+    // What comes into a branch, or into every iteration of a loop, has the value that it has
+    // outside.
+    if (IsPassedOn(node)) {
+      const Info* info = node.input(0).node == nullptr ? nullptr : Find(*node.input(0).node);
+      return info != nullptr && info->maybe_constant && !IsRef(node.output_type(0));
+    }
     if (node.num_inputs() == 0 || node.is_switch() || node.is_merge() || node.is_enter() ||
         node.is_exit() || node.is_next_iteration()) {
       return false;
@@ -180,6 +194,7 @@ struct ShapeRefiner::Impl {
 
   std::optional<PartialValue> ComputePartial(const Node& node, int output, int depth,
                                              Search* search) {
+    if (IsPassedOn(node)) return InputPartial(node, 0, depth, search);
     std::optional<PartialValue> known = FollowOp(node, output, depth, search);
     if (known.has_value()) return known;
     if (const Tensor* value = Constant(node, output, depth, search); value != nullptr) {
@@ -224,6 +239,9 @@ struct ShapeRefiner::Impl {
     if (info == nullptr || !info->maybe_constant || output < 0 || output >= node.num_outputs() ||
         depth > kMaxConstantDepth) {
       return nullptr;
+    }
+    if (IsPassedOn(node)) {
+      return Constant(*node.input(0).node, node.input(0).index, depth + 1, search);
     }
     info->values.resize(static_cast<size_t>(node.num_outputs()));
     std::unique_ptr<Tensor>& slot = info->values[static_cast<size_t>(output)];
@@ -471,6 +489,12 @@ void ShapeRefiner::SetKnown(const Node& node, const KnownTensor& known) {
 }
 
 ConstantEvaluator* ShapeRefiner::evaluator() const { return impl_->evaluator; }
+
+void ShapeRefiner::ReplaceOutputShape(const Node& node, int output, PartialShape shape) {
+  Impl::Info* const info = impl_->Find(node);
+  if (info == nullptr || static_cast<size_t>(output) >= info->shapes.size()) return;
+  info->shapes[static_cast<size_t>(output)] = std::move(shape);
+}
 
 Status ShapeRefiner::MergeOutputShape(const Node& node, int output, const PartialShape& shape) {
   const std::string where = absl::StrCat(node.op(), " '", node.name(), "'");

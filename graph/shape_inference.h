@@ -174,6 +174,9 @@ class ShapeRefiner {
   KnownTensor Known(const Node& node, int output);
   void SetKnown(const Node& node, const KnownTensor& known);
   ConstantEvaluator* evaluator() const;
+  // Says what holds of an output instead of what was inferred: for a loop's Merge, whose other
+  // input does not exist yet.
+  void ReplaceOutputShape(const Node& node, int output, PartialShape shape);
   // Merges what the caller knows into what is known (set_shape). InvalidArgument on contradiction.
   Status MergeOutputShape(const Node& node, int output, const PartialShape& shape);
 

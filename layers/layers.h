@@ -5,6 +5,7 @@
 // What is composed of ops and is no op: variables and the values that they begin with, layers,
 // losses.
 
+#include "layers/control_flow.h"      // IWYU pragma: export
 #include "layers/convolution.h"       // IWYU pragma: export
 #include "layers/dense.h"             // IWYU pragma: export
 #include "layers/dropout.h"           // IWYU pragma: export
@@ -17,6 +18,7 @@
 #include "layers/partitioner.h"       // IWYU pragma: export
 #include "layers/pooling.h"           // IWYU pragma: export
 #include "layers/regularizers.h"      // IWYU pragma: export
+#include "layers/tensor_array.h"      // IWYU pragma: export
 #include "layers/variable.h"          // IWYU pragma: export
 #include "layers/weight.h"            // IWYU pragma: export
 

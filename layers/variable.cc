@@ -115,8 +115,8 @@ Variable Make(const ScopeAt& at, const std::string& name, DType dtype, const Sha
               InitialValue make_initial_value, const VariableAttrs& attrs) {
   const Scope& scope = at.scope;
   // The variable belongs to the whole model: it must not wait for what the caller builds next to
-  // it.
-  const Scope plain = scope.WithoutControlDependencies();
+  // it, nor stand in the branch or loop in which it is asked for.
+  const Scope plain = scope.OutsideControlFlow().WithoutControlDependencies();
   Variable variable;
   const std::source_location where = at.where;
   Output initial_value;

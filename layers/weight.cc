@@ -59,7 +59,8 @@ Variable MakeWeight(const ScopeAt& at, const std::string& name, std::initializer
 void AddRegularizationLoss(const ScopeAt& at, const Variable& weight,
                            const Regularizer& regularizer) {
   if (!regularizer || !weight.valid()) return;
-  const Scope scope = at.scope.WithoutControlDependencies()
+  const Scope scope = at.scope.OutsideControlFlow()
+                          .WithoutControlDependencies()
                           .WithRootPrefix()
                           .WithSubScope(weight.name + "/Regularizer")
                           .ColocatedWith(weight.handle.op());

@@ -8,6 +8,7 @@
 #include "core/dtype.h"
 #include "core/status.h"
 #include "core/tensor.h"
+#include "graph/control_flow_context.h"
 #include "graph/node_builder.h"
 #include "ops/array/constant.h"
 #include "ops/math/cast.h"
@@ -42,15 +43,22 @@ const Output* OutputOf(const OutputOperand& x) {
   return x.value().is_number() ? nullptr : &x.value().output();
 }
 
-// The place of the first Output that has one; of the inner one where one is of a function around
-// that of the other.
+// The place of the first Output that has one; of the other one where that is of a function, branch or
+// loop inside of the first one's.
 std::optional<Scope> HomeOf(const OutputOperand& x, const OutputOperand& y) {
   std::optional<Scope> found;
   for (const OutputOperand* operand : {&x, &y}) {
     const Output* const output = OutputOf(*operand);
     if (output == nullptr) continue;
     std::optional<Scope> home = Scope::HomeOf(*output);
-    if (!home || (found && home->function_depth() <= found->function_depth())) continue;
+    if (!home) continue;
+    if (found) {
+      const bool is_inside =
+          home->function_depth() == found->function_depth()
+              ? home->context() != found->context() && Reaches(home->context(), found->context())
+              : home->function_depth() > found->function_depth();
+      if (!is_inside) continue;
+    }
     found = std::move(home);
   }
   return found;
