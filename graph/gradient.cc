@@ -5,407 +5,28 @@
 #include <optional>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "core/dtype.h"
 #include "core/small_tensors.h"
 #include "core/tensor.h"
 #include "graph/attr.h"
-#include "graph/function_gradient.h"
-#include "graph/function_library.h"
+#include "graph/backprop.h"
 #include "graph/gated_gradients.h"
+#include "graph/gradient_nodes.h"
 #include "graph/graph.h"
 #include "graph/node_builder.h"
 #include "graph/op_registry.h"
 #include "graph/shape_inference.h"
 
 namespace millrace {
+
+using gradient_nodes::Const;
+using gradient_nodes::FilledLike;
+using gradient_nodes::Identity;
+using gradient_nodes::MergeTwo;
+
 namespace {
-
-Output Const(const Scope& scope, absl::string_view name, const Tensor& value) {
-  return NodeBuilder(scope.WithName(name), "Const")
-      .Attr("dtype", value.dtype())
-      .Attr("value", value)
-      .Finish()
-      .output(0);
-}
-
-// A tensor like `like` with every element `value` (0 or 1). Only the shape of `like` is used, and
-// only when it is not known while the graph is built.
-Output FilledLike(const Scope& scope, absl::string_view name, Output like, float value) {
-  const DType dtype = WithoutRef(like.dtype());
-  const PartialShape known = scope.shape(like);
-  if (!known.IsFullyDefined() || dtype == DT_VARIANT) {
-    return NodeBuilder(scope.WithName(name), value == 0 ? "ZerosLike" : "OnesLike")
-        .Input(like)
-        .Finish()
-        .output(0);
-  }
-  StatusOr<Tensor> scalar = ScalarTensor(dtype, static_cast<double>(value));
-  StatusOr<Shape> shape = known.ToShape();
-  if (!scalar.ok() || !shape.ok()) {
-    scope.UpdateStatus(scalar.ok() ? shape.status() : scalar.status(),
-                       std::source_location::current());
-    return Output();
-  }
-  if (shape->is_scalar()) return Const(scope, name, *scalar);
-  const Output dims = Const(scope, "Shape", DimsTensor(*shape));
-  const Output element = Const(scope, name, *scalar);
-  return NodeBuilder(scope, "Fill").Input(dims).Input(element).Finish().output(0);
-}
-
-Output Identity(const Scope& scope, Output x) {
-  return NodeBuilder(scope, "Identity").Input(x).Finish().output(0);
-}
-
-Output CastTo(const Scope& scope, Output x, DType dtype) {
-  if (x.dtype() == dtype) return x;
-  return NodeBuilder(scope, "Cast").Input(x).Attr("DstT", dtype).Finish().output(0);
-}
-
-Output Concat(const Scope& scope, absl::Span<const Output> parts) {
-  if (parts.size() == 1) return parts[0];
-  const Output axis = Const(scope, "axis", Tensor::Scalar<int32_t>(0));
-  return NodeBuilder(scope, "ConcatV2").Input(parts).Input(axis).Finish().output(0);
-}
-
-Output AddN(const Scope& scope, absl::Span<const Output> parts) {
-  if (parts.size() == 1) return parts[0];
-  return NodeBuilder(scope, "AddN").Input(parts).Finish().output(0);
-}
-
-Output MergeTwo(const Scope& scope, absl::string_view name, Output on_false, Output on_true) {
-  const Output both[] = {on_false, on_true};
-  return NodeBuilder(scope.WithName(name), "Merge")
-      .Input(absl::MakeConstSpan(both))
-      .Finish()
-      .output(0);
-}
-
-// Contributions of several paths as one gradient.
-Gradient Aggregate(const Scope& scope, const std::vector<Gradient>& parts) {
-  if (parts.empty()) return std::monostate();
-  if (parts.size() == 1) return parts[0];
-  bool all_slices = true;
-  for (const Gradient& g : parts)
-    all_slices = all_slices && std::holds_alternative<IndexedSlices>(g);
-  if (!all_slices) {
-    std::vector<Output> dense;
-    for (const Gradient& g : parts) dense.push_back(DenseGradient(scope, g));
-    return AddN(scope, dense);
-  }
-  DType index_type = DT_INT32;
-  for (const Gradient& g : parts) {
-    if (std::get<IndexedSlices>(g).indices.dtype() != DT_INT32) index_type = DT_INT64;
-  }
-  std::vector<Output> values, indices;
-  IndexedSlices sum;
-  for (const Gradient& g : parts) {
-    const IndexedSlices& slices = std::get<IndexedSlices>(g);
-    values.push_back(slices.values);
-    indices.push_back(CastTo(scope, slices.indices, index_type));
-    if (!sum.dense_shape.valid()) sum.dense_shape = slices.dense_shape;
-  }
-  sum.values = Concat(scope, values);
-  sum.indices = Concat(scope, indices);
-  return sum;
-}
-
-// Gradients pass through outputs of this type. An op kind that is not known has outputs without
-// type: passing them leads to the error that names it.
-bool Flows(const Node& node, int output) {
-  const DType type = WithoutRef(node.output_type(output));
-  return IsTrainable(type) || type == DT_RESOURCE || type == DT_VARIANT ||
-         (type == DT_INVALID && node.op_entry() == nullptr);
-}
-
-// The name of the loop that an Enter, Exit or NextIteration belongs to: of the nearest Enter.
-std::string LoopName(const Node& node) {
-  std::deque<const Node*> queue = {&node};
-  absl::flat_hash_set<const Node*> seen = {&node};
-  while (!queue.empty()) {
-    const Node* n = queue.front();
-    queue.pop_front();
-    if (n->is_enter()) {
-      StatusOr<std::string> frame = GetAttr<std::string>(*n, "frame_name");
-      if (frame.ok()) return *frame;
-    }
-    for (const OutputRef& input : n->inputs()) {
-      if (input.node != nullptr && seen.insert(input.node).second) queue.push_back(input.node);
-    }
-  }
-  return node.name();
-}
-
-using Tensors = absl::flat_hash_set<Output>;
-
-// One call of AddGradients.
-class Backprop {
- public:
-  Backprop(const Scope& scope, const GradientOptions& options, bool gated)
-      : caller_(scope),
-        scope_(scope.WithName("").CompositeScope("gradients")),
-        source_(absl::StripSuffix(scope_.prefix(), "/")),
-        options_(options),
-        gated_(gated) {}
-
-  StatusOr<std::vector<Gradient>> Run(absl::Span<const Output> ys, absl::Span<const Output> xs);
-
- private:
-  void MarkDependents(absl::Span<const Output> xs);
-  Status CountPending(absl::Span<const Output> ys);
-  Status SeedOutputs(absl::Span<const Output> ys);
-  Status PropagateThrough(Node* node);
-  Status CheckInputGradient(const Scope& scope, const Node& node, int i, const Gradient& gradient);
-  // The gradient function of `node`; empty when no gradient flows.
-  StatusOr<GradientFn> FunctionOf(const Node& node);
-  // A node that passes gradients on: one of its inputs depends on an x.
-  bool Propagates(const Node& node) const {
-    for (const OutputRef& input : node.inputs()) {
-      if (Depends(input)) return true;
-    }
-    return false;
-  }
-  bool Depends(const OutputRef& ref) const {
-    return ref.node != nullptr && dependents_.contains(Output(ref.node, ref.index));
-  }
-  Scope ScopeFor(Node* node) const {
-    return options_.colocate_with_ops ? scope_.ColocatedWith(Operation(node)) : scope_;
-  }
-
-  const Scope& caller_;
-  const Scope scope_;
-  const std::string source_;
-  const GradientOptions& options_;
-  const bool gated_;
-  Tensors stopped_;
-  // The xs and every output that a change of an x reaches.
-  Tensors dependents_;
-  // Edges from a dependent output to a node between xs and ys whose gradient is still to come.
-  absl::flat_hash_map<Node*, int> pending_;
-  absl::flat_hash_map<Output, std::vector<Gradient>> contributions_;
-  absl::flat_hash_map<Output, Gradient> sums_;
-};
-
-void Backprop::MarkDependents(absl::Span<const Output> xs) {
-  std::deque<Output> queue;
-  for (const Output& x : xs) {
-    if (Flows(*x.node(), x.index()) && dependents_.insert(x).second) queue.push_back(x);
-  }
-  while (!queue.empty()) {
-    const Output from = queue.front();
-    queue.pop_front();
-    for (const Edge& edge : from.node()->out_edges()) {
-      if (edge.is_control() || edge.src_output != from.index()) continue;
-      for (int k = 0; k < edge.dst->num_outputs(); ++k) {
-        const Output next(edge.dst, k);
-        if (Flows(*edge.dst, k) && !stopped_.contains(next) && dependents_.insert(next).second) {
-          queue.push_back(next);
-        }
-      }
-    }
-  }
-}
-
-Status Backprop::CountPending(absl::Span<const Output> ys) {
-  std::deque<Node*> queue;
-  for (const Output& y : ys) {
-    if (dependents_.contains(y) && pending_.emplace(y.node(), 0).second) queue.push_back(y.node());
-  }
-  while (!queue.empty()) {
-    Node* node = queue.front();
-    queue.pop_front();
-    if (!Propagates(*node)) continue;
-    if (node->is_enter() || node->is_exit() || node->is_next_iteration()) {
-      return Unimplemented(
-          "Gradients: the way from ys to xs must not pass through a while loop, got ", node->op(),
-          " '", node->name(), "' of loop '", LoopName(*node), "'");
-    }
-    for (const OutputRef& input : node->inputs()) {
-      if (!Depends(input)) continue;
-      auto [it, first] = pending_.emplace(input.node, 0);
-      ++it->second;
-      if (first) queue.push_back(input.node);
-    }
-  }
-  return absl::OkStatus();
-}
-
-Status Backprop::SeedOutputs(absl::Span<const Output> ys) {
-  for (size_t i = 0; i < ys.size(); ++i) {
-    const Output y = ys[i];
-    if (!dependents_.contains(y)) continue;
-    if (options_.grad_ys.empty()) {
-      const Output ones = FilledLike(ScopeFor(y.node()), absl::StrCat("grad_ys_", i), y, 1.0f);
-      MR_RETURN_IF_ERROR(scope_.status());
-      contributions_[y].push_back(ones);
-    } else {
-      contributions_[y].push_back(options_.grad_ys[i]);
-    }
-  }
-  return absl::OkStatus();
-}
-
-// TensorFlow 2 writes into calls which gradient its process had for them ("PartitionedCall-28"): a
-// number that says nothing in another process.
-bool IsOfAnotherProcess(const Node& node, absl::string_view gradient) {
-  return OnlyCallsFunctions(node.op()) && absl::StartsWith(gradient, "PartitionedCall-");
-}
-
-StatusOr<GradientFn> Backprop::FunctionOf(const Node& node) {
-  if (node.body()->function() != nullptr) return GradientFn(&GradientOfCall);
-  const OpEntry* entry = node.op_entry();
-  std::string type = node.op();
-  // A graph may ask for the gradient of another kind (override maps of TensorFlow's Python).
-  if (HasAttr(node, "_gradient_op_type")) {
-    MR_ASSIGN_OR_RETURN(type, GetAttr<std::string>(node, "_gradient_op_type"));
-    if (IsOfAnotherProcess(node, type)) type = node.op();
-    if (type != node.op()) entry = LookUpOp(type);
-  }
-  if (entry == nullptr || entry->differentiability == OpEntry::Differentiability::kUnknown) {
-    return absl::NotFoundError(absl::StrCat("No gradient defined for operation '", node.name(),
-                                            "' (op type: ", type, ")"));
-  }
-  if (entry->differentiability == OpEntry::Differentiability::kNotDifferentiable) {
-    return GradientFn();
-  }
-  return entry->gradient_fn;
-}
-
-Status Backprop::CheckInputGradient(const Scope& scope, const Node& node, int i,
-                                    const Gradient& gradient) {
-  const std::string where = absl::StrCat("Gradient of ", node.op(), " '", node.name(), "'");
-  const DType forward = WithoutRef(node.input_type(i));
-  const bool dense = std::holds_alternative<Output>(gradient);
-  const Output values =
-      dense ? std::get<Output>(gradient) : std::get<IndexedSlices>(gradient).values;
-  const DType type = WithoutRef(values.dtype());
-  if (!dense && !std::get<IndexedSlices>(gradient).indices.valid()) {
-    return Internal(where, ": input ", i, " got slices without indices");
-  }
-  // A resource's gradient is that of what it holds, a list's a list.
-  const bool is_same_type = IsTrainable(forward) || forward == DT_VARIANT;
-  if (is_same_type ? type != forward : !IsTrainable(type)) {
-    return Internal(where, ": the gradient of input ", i, " must be ",
-                    is_same_type ? DTypeName(forward) : "floating", ", got ", DTypeName(type));
-  }
-  if (!dense || !IsTrainable(forward)) return absl::OkStatus();
-  const PartialShape have = scope.shape(values);
-  const PartialShape want = scope.shape(Output(node.input(i).node, node.input(i).index));
-  if (!have.IsCompatibleWith(want)) {
-    return InvalidArgument(
-        "Incompatible shapes between op input and calculated input gradient. Forward operation: ",
-        node.name(), ". Input index: ", i, ". Original input shape: ", want.ToString(),
-        ". Calculated input gradient shape: ", have.ToString());
-  }
-  // Sharpens what is known of the gradient; compatible shapes always merge.
-  return scope.refiner()->MergeOutputShape(*values.node(), values.index(), want);
-}
-
-Status Backprop::PropagateThrough(Node* node) {
-  std::vector<Gradient> output_gradients(static_cast<size_t>(node->num_outputs()));
-  bool any = false;
-  for (int k = 0; k < node->num_outputs(); ++k) {
-    const Output output(node, k);
-    auto it = contributions_.find(output);
-    if (it == contributions_.end()) continue;
-    Node* first = nullptr;
-    if (const Output* dense = std::get_if<Output>(&it->second[0])) first = dense->node();
-    Gradient sum = Aggregate(
-        it->second.size() > 1 && first != nullptr ? ScopeFor(first) : ScopeFor(node), it->second);
-    MR_RETURN_IF_ERROR(scope_.status());
-    sums_[output] = sum;
-    contributions_.erase(it);
-    if (stopped_.contains(output)) continue;
-    output_gradients[static_cast<size_t>(k)] = std::move(sum);
-    any = true;
-  }
-  if (!Propagates(*node)) return absl::OkStatus();
-  std::vector<Gradient> input_gradients(static_cast<size_t>(node->num_inputs()));
-  if (any) {
-    MR_ASSIGN_OR_RETURN(const GradientFn function, FunctionOf(*node));
-    if (function) {
-      const Scope scope = ScopeFor(node).WithSubScope(absl::StrCat(node->name(), "_grad"));
-      GradientContext context(scope, node, std::move(output_gradients), source_);
-      const Status status = function(&context);
-      MR_RETURN_IF_ERROR(scope_.status());
-      MR_RETURN_IF_ERROR(
-          Prefixed(absl::StrCat("Gradient of ", node->op(), " '", node->name(), "'"), status));
-      input_gradients = std::move(context.input_gradients());
-      for (int i = 0; i < node->num_inputs(); ++i) {
-        const Gradient& gradient = input_gradients[static_cast<size_t>(i)];
-        if (!Depends(node->input(i)) || !HasGradient(gradient)) continue;
-        MR_RETURN_IF_ERROR(CheckInputGradient(scope, *node, i, gradient));
-      }
-      if (gated_ && !node->is_switch() && !node->is_merge()) {
-        input_gradients = GateTogether(scope, std::move(input_gradients));
-        MR_RETURN_IF_ERROR(scope_.status());
-      }
-    }
-  }
-  for (int i = 0; i < node->num_inputs(); ++i) {
-    const OutputRef& input = node->input(i);
-    if (!Depends(input)) continue;
-    --pending_[input.node];
-    Gradient& gradient = input_gradients[static_cast<size_t>(i)];
-    if (HasGradient(gradient)) {
-      contributions_[Output(input.node, input.index)].push_back(std::move(gradient));
-    }
-  }
-  return absl::OkStatus();
-}
-
-StatusOr<std::vector<Gradient>> Backprop::Run(absl::Span<const Output> ys,
-                                              absl::Span<const Output> xs) {
-  MR_RETURN_IF_ERROR(caller_.status());
-  for (const Output& stop : options_.stop_gradients) {
-    if (stop.valid()) stopped_.insert(stop);
-  }
-  MarkDependents(xs);
-  MR_RETURN_IF_ERROR(CountPending(ys));
-  MR_RETURN_IF_ERROR(SeedOutputs(ys));
-
-  std::deque<Node*> ready;
-  absl::flat_hash_set<Node*> queued;
-  for (const Output& y : ys) {
-    auto it = pending_.find(y.node());
-    if (it != pending_.end() && it->second == 0 && queued.insert(y.node()).second) {
-      ready.push_back(y.node());
-    }
-  }
-  size_t done = 0;
-  while (!ready.empty()) {
-    Node* node = ready.front();
-    ready.pop_front();
-    ++done;
-    MR_RETURN_IF_ERROR(PropagateThrough(node));
-    if (!Propagates(*node)) continue;
-    for (const OutputRef& input : node->inputs()) {
-      if (Depends(input) && pending_[input.node] == 0 && queued.insert(input.node).second) {
-        ready.push_back(input.node);
-      }
-    }
-  }
-  if (done != pending_.size()) {
-    for (const auto& [node, pending] : pending_) {
-      if (!queued.contains(node)) {
-        return InvalidArgument(
-            "Gradients: the graph between ys and xs must have no cycle, got one through '",
-            node->name(), "'");
-      }
-    }
-  }
-
-  std::vector<Gradient> result;
-  for (const Output& x : xs) {
-    auto it = sums_.find(x);
-    result.push_back(it == sums_.end() ? Gradient() : it->second);
-  }
-  return result;
-}
 
 Status CheckTensor(const Scope& scope, absl::string_view list, size_t i, Output tensor) {
   if (!tensor.valid() || scope.graph()->FindNode(tensor.node()->name()) != tensor.node() ||
@@ -649,7 +270,7 @@ std::string WhyNoGradient(const Output& y, const Output& x) {
     queue.pop_front();
     for (const Edge& edge : node->out_edges()) {
       const Node* const next = edge.dst;
-      if (edge.is_control() || !Flows(*node, edge.src_output) || !before.contains(next) ||
+      if (edge.is_control() || !GradientFlows(*node, edge.src_output) || !before.contains(next) ||
           !seen.insert(next).second) {
         continue;
       }
@@ -660,7 +281,7 @@ std::string WhyNoGradient(const Output& y, const Output& x) {
         return absl::StrCat(name, "passes no gradient on");
       }
       bool flows = next == y.node();
-      for (int i = 0; i < next->num_outputs(); ++i) flows |= Flows(*next, i);
+      for (int i = 0; i < next->num_outputs(); ++i) flows |= GradientFlows(*next, i);
       if (!flows) return absl::StrCat(name, "gives ", DTypeName(next->output_type(0)));
       queue.push_back(next);
     }
