@@ -18,6 +18,8 @@
 #include "layers/partitioner.h"       // IWYU pragma: export
 #include "layers/pooling.h"           // IWYU pragma: export
 #include "layers/regularizers.h"      // IWYU pragma: export
+#include "layers/rnn.h"               // IWYU pragma: export
+#include "layers/rnn_cell.h"          // IWYU pragma: export
 #include "layers/tensor_array.h"      // IWYU pragma: export
 #include "layers/variable.h"          // IWYU pragma: export
 #include "layers/weight.h"            // IWYU pragma: export

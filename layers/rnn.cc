@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "layers/rnn.h"
+
+#include <utility>
+
+#include "graph/control_flow.h"
+#include "layers/tensor_array.h"
+#include "layers/weight.h"
+#include "ops/array/concat.h"
+#include "ops/array/constant.h"
+#include "ops/array/identity.h"
+#include "ops/array/reshape.h"
+#include "ops/array/reverse.h"
+#include "ops/array/slice.h"
+#include "ops/array/transpose.h"
+#include "ops/math/cast.h"
+#include "ops/math/cwise_binary.h"
+#include "ops/math/reduction.h"
+#include "ops/math/select.h"
+
+namespace millrace {
+namespace {
+
+using Outputs = std::vector<Output>;
+
+// Dimension `d` of x as an int32 scalar, known or not.
+Output DimOf(const ScopeAt& at, const Output& x, int d) {
+  const PartialShape shape = at.scope.shape(x);
+  if (shape.has_rank() && shape.dim(d) >= 0) return Const(at, static_cast<int32_t>(shape.dim(d)));
+  return StridedSlice(at, ShapeOf(at, x), Const<int32_t>(at, {d}), Const<int32_t>(at, {d + 1}),
+                      Const<int32_t>(at, {1}), {.shrink_axis_mask = 1});
+}
+
+// Batch and time changed about.
+Output Turned(const ScopeAt& at, const Output& x) {
+  return Transpose(at, x, Const<int32_t>(at, {1, 0, 2}));
+}
+
+// The lengths as an int32 vector [batch]; invalid after an error.
+Output CheckedLengths(const ScopeAt& at, absl::string_view builder, absl::string_view name,
+                      const Output& lengths) {
+  const PartialShape shape = at.scope.shape(lengths);
+  const DType type = WithoutRef(lengths.dtype());
+  if ((type != DT_INT32 && type != DT_INT64) || (shape.has_rank() && shape.rank() != 1)) {
+    LayerError(at, builder, name, "sequence_length must be an int32 or int64 vector, got ", type,
+               shape, " from '", lengths.name(), "'");
+    return Output();
+  }
+  return type == DT_INT32 ? lengths : Cast(at, lengths, DT_INT32);
+}
+
+bool CheckInitialState(const ScopeAt& at, absl::string_view builder, absl::string_view name,
+                       const RnnCell& cell, const Outputs& state) {
+  if (state.empty() || state.size() == cell.state_sizes().size()) return at.scope.ok();
+  LayerError(at, builder, name, "initial_state must have ", cell.state_sizes().size(),
+             " tensors, got ", state.size());
+  return false;
+}
+
+// The cell with its variables in the scope, or the shared one.
+std::shared_ptr<const BuiltRnnCell> BuiltCell(const ScopeAt& in, const RnnCell& cell,
+                                              const std::shared_ptr<const BuiltRnnCell>& shared,
+                                              const Output& x) {
+  if (shared != nullptr) return shared;
+  const PartialShape shape = in.scope.shape(x);
+  const int64_t inputs = shape.has_rank() && shape.rank() > 0 ? shape.dim(shape.rank() - 1) : -1;
+  return cell.Build(in, inputs, WithoutRef(x.dtype()));
+}
+
+// What a step gives: `now` where `time` is within an example's length, else `otherwise`.
+Output Within(const ScopeAt& at, const Output& is_within, const Output& now,
+              const Output& otherwise) {
+  return Select(at, is_within, now, otherwise);
+}
+
+}  // namespace
+
+RnnOutputs DynamicRnn(ScopeAt at, const RnnCell& cell, const Output& x,
+                      const DynamicRnnAttrs& attrs) {
+  constexpr char kBuilder[] = "DynamicRnn", kName[] = "rnn";
+  if (!CheckLayerInput(at, kBuilder, kName, x, 3, 3)) return {};
+  if (!CheckInitialState(at, kBuilder, kName, cell, attrs.initial_state)) return {};
+  if (attrs.parallel_iterations < 1) {
+    LayerError(at, kBuilder, kName, "parallel_iterations must be >= 1, got ",
+               attrs.parallel_iterations);
+    return {};
+  }
+  Output lengths;
+  if (attrs.sequence_length.valid()) {
+    lengths = CheckedLengths(at, kBuilder, kName, attrs.sequence_length);
+    if (!lengths.valid()) return {};
+  }
+  const Scope scope = at.scope.CompositeScope(kName);
+  const ScopeAt in(scope, at.where);
+  RnnOutputs result;
+  result.cell = BuiltCell(in, cell, attrs.shared_cell, x);
+  if (result.cell == nullptr) return {};
+
+  const Output steps_first = attrs.time_major ? x : Turned(in, x);
+  const Output steps = DimOf(in, steps_first, 0), batch = DimOf(in, steps_first, 1);
+  Outputs initial = attrs.initial_state;
+  if (initial.empty()) initial = ZeroState(in, cell, batch, WithoutRef(x.dtype()));
+  const TensorArray input = TensorArray::OfRows(in, steps_first);
+  if (!scope.ok()) return {};
+  // Steps that no example has are left out; one is taken, so that shapes are known.
+  const Output bound =
+      lengths.valid()
+          ? Minimum(in, steps, Maximum(in, Const(in, 1), Max(in, lengths, Const(in, 0))))
+          : steps;
+  const PartialShape known = scope.shape(steps_first);
+  const PartialShape element = {known.has_rank() ? known.dim(1) : -1, cell.output_size()};
+  const TensorArray output(in, WithoutRef(x.dtype()), steps,
+                           {.element_shape = element, .identical_element_shapes = true});
+
+  const Scope while_scope = scope.WithSubScope("while");
+  LoopBuilder loop(while_scope,
+                   std::make_unique<WhileContext>(
+                       while_scope.UniqueName("while_context"), scope.context(),
+                       WhileContextOptions{.parallel_iterations = attrs.parallel_iterations,
+                                           .swap_memory = attrs.swap_memory,
+                                           .maximum_iterations = bound}));
+  const int counter =
+      loop.AddVariable(Const({while_scope.WithName("time"), at.where}, 0), PartialShape::Scalar());
+  const int flow = loop.AddVariable(output.flow(), PartialShape::Scalar());
+  std::vector<int> state;
+  for (const Output& tensor : initial) {
+    state.push_back(loop.AddVariable(tensor, scope.shape(tensor)));
+  }
+  if (!scope.ok()) return {};
+  const ScopeAt body(loop.inside(), at.where);
+  loop.SetCondition(Less(body, loop.at_condition(counter), bound));
+  const Output time = loop.in_body(counter);
+  const Output output_flow = loop.in_body(flow);
+  Outputs now;
+  for (const int variable : state) now.push_back(loop.in_body(variable));
+  BuiltRnnCell::Step step = (*result.cell)(body, input.Read(body, time), now);
+  if (!scope.ok() || step.state.size() != now.size()) return {};
+  if (lengths.valid()) {
+    // A vector of bools: Select takes rows.
+    const Output is_within = Less(body, time, lengths);
+    const Output zeros = ZerosLike(body, step.output);
+    step.output = Within(body, is_within, step.output, zeros);
+    for (size_t i = 0; i < now.size(); ++i) {
+      step.state[i] = Within(body, is_within, step.state[i], now[i]);
+    }
+  }
+  const TensorArray written = output.WithFlow(output_flow).Write(body, time, step.output);
+  loop.SetNext(counter, Add(body, time, Const(body, 1)));
+  loop.SetNext(flow, written.flow());
+  for (size_t i = 0; i < state.size(); ++i) {
+    // A cell keeps the shape of its state, also where the batch is not known here.
+    loop.inside().SetShape(step.state[i], scope.shape(initial[i]));
+    loop.SetNext(state[i], step.state[i]);
+  }
+  if (!scope.ok()) return {};
+  loop.Exit(counter);
+  Output all = output.WithFlow(loop.Exit(flow)).Stack(in);
+  if (!all.valid()) return {};
+  if (known.has_rank()) {
+    scope.SetShape(all, PartialShape({known.dim(0), known.dim(1), cell.output_size()}));
+  }
+  result.outputs = attrs.time_major ? all : Turned(in, all);
+  for (const int variable : state) result.state.push_back(loop.Exit(variable));
+  return scope.ok() ? result : RnnOutputs();
+}
+
+StaticRnnOutputs StaticRnn(ScopeAt at, const RnnCell& cell, const std::vector<Output>& x,
+                           const StaticRnnAttrs& attrs) {
+  constexpr char kBuilder[] = "StaticRnn", kName[] = "rnn";
+  if (x.empty()) {
+    LayerError(at, kBuilder, kName, "there must be a step, got none");
+    return {};
+  }
+  for (const Output& step : x) {
+    if (!CheckLayerInput(at, kBuilder, kName, step, 2, 2)) return {};
+  }
+  if (!CheckInitialState(at, kBuilder, kName, cell, attrs.initial_state)) return {};
+  Output lengths;
+  if (attrs.sequence_length.valid()) {
+    lengths = CheckedLengths(at, kBuilder, kName, attrs.sequence_length);
+    if (!lengths.valid()) return {};
+  }
+  const Scope scope = at.scope.CompositeScope(kName);
+  const ScopeAt in(scope, at.where);
+  StaticRnnOutputs result;
+  result.cell = BuiltCell(in, cell, attrs.shared_cell, x[0]);
+  if (result.cell == nullptr) return {};
+  result.state = attrs.initial_state;
+  if (result.state.empty()) {
+    result.state = ZeroState(in, cell, DimOf(in, x[0], 0), WithoutRef(x[0].dtype()));
+  }
+  for (size_t t = 0; t < x.size(); ++t) {
+    BuiltRnnCell::Step step = (*result.cell)(in, x[t], result.state);
+    if (!scope.ok() || step.state.size() != result.state.size()) return {};
+    if (lengths.valid()) {
+      const Output is_within = Less(in, Const(in, static_cast<int32_t>(t)), lengths);
+      step.output = Within(in, is_within, step.output, ZerosLike(in, step.output));
+      for (size_t i = 0; i < step.state.size(); ++i) {
+        step.state[i] = Within(in, is_within, step.state[i], result.state[i]);
+      }
+    }
+    result.outputs.push_back(step.output);
+    result.state = std::move(step.state);
+  }
+  return scope.ok() ? result : StaticRnnOutputs();
+}
+
+BidirectionalRnnOutputs BidirectionalDynamicRnn(ScopeAt at, const RnnCell& cell_fw,
+                                                const RnnCell& cell_bw, const Output& x,
+                                                const BidirectionalRnnAttrs& attrs) {
+  constexpr char kBuilder[] = "BidirectionalDynamicRnn", kName[] = "bidirectional_rnn";
+  if (!CheckLayerInput(at, kBuilder, kName, x, 3, 3)) return {};
+  const Scope scope = at.scope.CompositeScope(kName);
+  const ScopeAt in(scope, at.where);
+  const int64_t time_dim = attrs.time_major ? 0 : 1, batch_dim = 1 - time_dim;
+  const auto backwards = [&](const Output& sequence) {
+    if (attrs.sequence_length.valid()) {
+      return ReverseSequence(in, sequence, attrs.sequence_length, time_dim,
+                             {.batch_dim = batch_dim});
+    }
+    return ReverseV2(in, sequence, Const<int32_t>(in, {static_cast<int32_t>(time_dim)}));
+  };
+  const auto along = [&](const char* name, const RnnCell& cell, const Output& sequence,
+                         const Outputs& initial) {
+    return DynamicRnn({scope.WithName(name), at.where}, cell, sequence,
+                      {.sequence_length = attrs.sequence_length,
+                       .initial_state = initial,
+                       .time_major = attrs.time_major,
+                       .parallel_iterations = attrs.parallel_iterations,
+                       .swap_memory = attrs.swap_memory});
+  };
+  const RnnOutputs fw = along("fw", cell_fw, x, attrs.initial_state_fw);
+  if (!fw.outputs.valid()) return {};
+  const RnnOutputs bw = along("bw", cell_bw, backwards(x), attrs.initial_state_bw);
+  if (!bw.outputs.valid()) return {};
+  return {fw.outputs, backwards(bw.outputs), fw.state, bw.state};
+}
+
+}  // namespace millrace
