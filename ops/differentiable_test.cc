@@ -335,6 +335,21 @@ std::vector<Case> StateCases() {
   };
 }
 
+// Numbers beside rows of a table, two examples of one row and one without.
+std::vector<Case> ColumnCases() {
+  Arg tables = VariableOf(TensorOf<float>({2, 2}, {0.5f, -1, 2, 1.5f}));
+  tables.is_list = true;
+  return {{.op = "_ColumnLayer",
+           .args = {TensorOf<int64_t>({1, 3}, {1, -1, 1}),
+                    std::vector<Tensor>{TensorOf<float>({3, 1}, {1, 2, -0.5f})}, tables},
+           .attrs = {{"kinds", std::vector<std::string>{"numbers", "rows"}},
+                     {"from", std::vector<int64_t>{0, 0}},
+                     {"of_table", std::vector<int64_t>{-1, 0}},
+                     {"offsets", std::vector<int64_t>{0, 1}},
+                     {"widths", std::vector<int64_t>{1, 2}},
+                     {"width", int64_t{3}}}}};
+}
+
 // Either branch of a conditional.
 std::vector<Case> ControlCases() {
   std::vector<Case> cases;
@@ -592,8 +607,8 @@ std::vector<Case> FunctionCases() {
 std::vector<Case> AllCases() {
   std::vector<Case> all;
   for (const auto& family : {UnaryCases, BinaryCases, ReductionCases, MathCases, ArrayCases,
-                             NnCases, SparseCases, StateCases, ControlCases, TensorArrayCases,
-                             TensorListCases, RecurrentCases, FunctionCases}) {
+                             NnCases, SparseCases, StateCases, ColumnCases, ControlCases,
+                             TensorArrayCases, TensorListCases, RecurrentCases, FunctionCases}) {
     for (Case& c : family()) all.push_back(std::move(c));
   }
   return all;

@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/columns/column_layer.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "core/mutex.h"
+#include "graph/gradient.h"
+#include "graph/op_registry.h"
+#include "ops/array/constant.h"
+#include "ops/array/reshape.h"
+#include "ops/array/slice.h"
+#include "ops/kernels/variable_kernel.h"
+#include "ops/rules/variable_rules.h"
+#include "ops/state/resource_rows.h"
+#include "ops/state/resource_variable.h"
+#include "runtime/kernel.h"
+#include "runtime/variable_storage.h"
+
+namespace millrace {
+namespace {
+
+using Part = ColumnLayerPart;
+
+// The parts, as both ops have them in attrs.
+struct LayerParts {
+  std::vector<Part> parts;
+  int64_t width = 0;
+  int64_t num_numbers = 0;
+  std::vector<int64_t> table_widths;
+  std::vector<std::string> kinds;  // the attrs themselves
+  std::vector<int64_t> from, of_table, offsets, widths;
+
+  Status Init(const NodeAttrs& attrs, int64_t num_tables) {
+    MR_RETURN_IF_ERROR(ReadAttrs(attrs, "kinds", &kinds, "from", &from, "of_table", &of_table,
+                                 "offsets", &offsets, "widths", &widths, "width", &width));
+    const size_t n = kinds.size();
+    for (const size_t size : {from.size(), of_table.size(), offsets.size(), widths.size()}) {
+      if (size != n) {
+        return InvalidArgument("the lists of parts must have ", n, " elements as kinds, got ",
+                               size);
+      }
+    }
+    table_widths.assign(static_cast<size_t>(num_tables), -1);
+    for (size_t i = 0; i < n; ++i) {
+      Part& part = parts.emplace_back();
+      part = {.from = from[i], .table = of_table[i], .offset = offsets[i], .width = widths[i]};
+      if (part.width < 1 || part.offset < 0 || part.offset > width ||
+          part.width > width - part.offset) {
+        return InvalidArgument("part ", i, " must be within the width ", width, ", got ",
+                               part.width, " numbers from ", part.offset, " on");
+      }
+      if (kinds[i] == "numbers") {
+        part.kind = Part::Kind::kNumbers;
+        if (part.from != num_numbers++) {
+          return InvalidArgument("part ", i, " must have the numbers ", num_numbers - 1, ", got ",
+                                 part.from);
+        }
+        continue;
+      }
+      if (part.from < 0) {
+        return InvalidArgument("part ", i, " must have ids >= 0, got ", part.from);
+      }
+      if (kinds[i] == "one_hot") {
+        part.kind = Part::Kind::kOneHot;
+      } else if (kinds[i] == "rows") {
+        part.kind = Part::Kind::kRows;
+        if (part.table < 0 || part.table >= num_tables) {
+          return InvalidArgument("part ", i, " must have a table in [0, ", num_tables, "), got ",
+                                 part.table);
+        }
+        int64_t& table_width = table_widths[static_cast<size_t>(part.table)];
+        if (table_width >= 0 && table_width != part.width) {
+          return InvalidArgument("part ", i, " must be as wide as its table, ", table_width,
+                                 ", got ", part.width);
+        }
+        table_width = part.width;
+      } else {
+        return InvalidArgument("kinds must be numbers, one_hot or rows, got '", kinds[i], "'");
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // The batch, of `ids`.
+  StatusOr<int64_t> CheckIds(RuleContext* c) const {
+    MR_ASSIGN_OR_RETURN(const PartialShape ids, c->InputWithRank(0, 2, "ids"));
+    for (size_t i = 0; i < parts.size() && ids.dim(0) >= 0; ++i) {
+      if (parts[i].kind == Part::Kind::kNumbers || parts[i].from < ids.dim(0)) continue;
+      return InvalidArgument("part ", i, " must have ids < ", ids.dim(0), ", got ", parts[i].from);
+    }
+    return ids.dim(1);
+  }
+};
+
+// --- _ColumnLayer --------------------------------------------------------------------------------
+
+// Inputs: ids, N times numbers, K times tables.
+struct ColumnLayerRule : LayerParts {
+  int64_t num_tables = 0;
+
+  Status Init(const NodeAttrs& attrs) {
+    int64_t n = 0;
+    MR_RETURN_IF_ERROR(ReadAttrs(attrs, "N", &n, "K", &num_tables));
+    MR_RETURN_IF_ERROR(LayerParts::Init(attrs, num_tables));
+    if (n == num_numbers) return absl::OkStatus();
+    return InvalidArgument("the parts must have the ", n, " numbers given, got ", num_numbers);
+  }
+  StatusOr<PartialShape> operator()(RuleContext* c) const {
+    MR_ASSIGN_OR_RETURN(const int64_t batch, CheckIds(c));
+    for (const Part& part : parts) {
+      if (part.kind != Part::Kind::kNumbers) continue;
+      const PartialShape& numbers = c->input(1 + static_cast<int>(part.from));
+      if (!numbers.IsFullyDefined()) continue;
+      const int64_t own = numbers.rank() > 0 ? numbers.dim(0) : -1;
+      MR_ASSIGN_OR_RETURN(const Shape shape, numbers.ToShape());
+      MR_ASSIGN_OR_RETURN(const int64_t wanted,
+                          CheckedProduct(std::max<int64_t>(own, 0), part.width));
+      if (own >= 0 && (batch < 0 || own == batch) && shape.num_elements() == wanted) continue;
+      return InvalidArgument("numbers ", part.from, " must have ", part.width, " for each of ",
+                             batch < 0 ? "the" : absl::StrCat(batch), " examples, got shape ",
+                             numbers);
+    }
+    return PartialShape::Make({batch, width});
+  }
+};
+
+class ColumnLayerKernel : public RuledKernel<ColumnLayerRule> {
+ protected:
+  Status Run(KernelContext* ctx) const override {
+    std::vector<std::shared_ptr<VariableStorage>> tables;
+    for (int k = 0; k < static_cast<int>(rule().num_tables); ++k) {
+      MR_ASSIGN_OR_RETURN(auto table, VariableInput(ctx, FirstTable() + k, DT_FLOAT));
+      tables.push_back(std::move(table));
+    }
+    for (;;) {
+      const Status status = Fill(ctx, tables);
+      if (!absl::IsAborted(status)) return status;  // a table was assigned another shape meanwhile
+    }
+  }
+
+ private:
+  int FirstTable() const { return 1 + static_cast<int>(rule().num_numbers); }
+
+  // The shapes that the parts are looked up in.
+  StatusOr<std::vector<Shape>> CheckTables(
+      const KernelContext& ctx, const std::vector<std::shared_ptr<VariableStorage>>& tables) const {
+    std::vector<Shape> shapes;
+    for (size_t k = 0; k < tables.size(); ++k) {
+      StatusOr<Shape> shape = tables[k]->shape();
+      if (absl::IsFailedPrecondition(shape.status())) {
+        const Tensor& handle = ctx.input(FirstTable() + static_cast<int>(k));
+        return ReadError(*tables[k], handle.raw_scalar<ResourceHandle>());
+      }
+      MR_RETURN_IF_ERROR(shape.status());
+      const int64_t width = rule().table_widths[k];
+      if (shape->rank() != 2 || (width >= 0 && shape->dim(1) != width)) {
+        return InvalidArgument("table '", tables[k]->name(), "' must have shape [?,", width,
+                               "], got ", *shape);
+      }
+      shapes.push_back(*std::move(shape));
+    }
+    const int64_t batch = ctx.input(0).dim(1);
+    const int64_t* const ids = ctx.input(0).raw<int64_t>().data();
+    for (const Part& part : rule().parts) {
+      if (part.kind != Part::Kind::kRows) continue;
+      const auto k = static_cast<size_t>(part.table);
+      const int64_t rows = shapes[k].dim(0);
+      const int64_t* const own = ids + part.from * batch;
+      const int64_t* const wrong =
+          std::find_if(own, own + batch, [rows](int64_t id) { return id >= rows; });
+      if (wrong == own + batch) continue;
+      return InvalidArgument("ids of table '", tables[k]->name(), "' must be in [0, ", rows,
+                             "), got ", *wrong);
+    }
+    return shapes;
+  }
+
+  Status Fill(KernelContext* ctx,
+              const std::vector<std::shared_ptr<VariableStorage>>& tables) const {
+    MR_ASSIGN_OR_RETURN(const std::vector<Shape> shapes, CheckTables(*ctx, tables));
+    MR_ASSIGN_OR_RETURN(Tensor * output, ctx->AllocateZeros(0));
+    float* const out = output->mutable_raw<float>().data();
+    const int64_t batch = output->dim(0);
+    const int64_t* const ids = ctx->input(0).raw<int64_t>().data();
+    Mutex mu;
+    Status first;
+    const double cost_ns = 20.0 * static_cast<double>(rule().parts.size());
+    ctx->ParallelFor(batch, cost_ns, [&](int64_t begin, int64_t end) {
+      std::vector<int64_t> indices, examples;
+      std::vector<float> rows;
+      for (const Part& part : rule().parts) {
+        float* const to = out + part.offset;
+        const int64_t width = part.width, step = rule().width;
+        const int64_t* const own = ids + part.from * batch;
+        switch (part.kind) {
+          case Part::Kind::kNumbers: {
+            const float* const numbers =
+                ctx->input(1 + static_cast<int>(part.from)).raw<float>().data();
+            for (int64_t i = begin; i < end; ++i) {
+              for (int64_t j = 0; j < width; ++j) to[i * step + j] += numbers[i * width + j];
+            }
+            break;
+          }
+          case Part::Kind::kOneHot:
+            for (int64_t i = begin; i < end; ++i) {
+              if (own[i] >= 0 && own[i] < width) to[i * step + own[i]] += 1;
+            }
+            break;
+          case Part::Kind::kRows: {
+            indices.clear();
+            examples.clear();
+            for (int64_t i = begin; i < end; ++i) {
+              if (own[i] < 0) continue;
+              indices.push_back(own[i]);
+              examples.push_back(i);
+            }
+            rows.resize(indices.size() * static_cast<size_t>(width));
+            const auto k = static_cast<size_t>(part.table);
+            const Status status = tables[k]->GatherRows<int64_t>(
+                indices, shapes[k], reinterpret_cast<char*>(rows.data()));
+            if (!status.ok()) {
+              MutexLock lock(&mu);
+              first.Update(status);
+              return;
+            }
+            const float* row = rows.data();
+            for (const int64_t i : examples) {
+              for (int64_t j = 0; j < width; ++j) to[i * step + j] += *row++;
+            }
+            break;
+          }
+        }
+      }
+    });
+    return first;
+  }
+};
+
+// Tables get rows, numbers what stands at their place.
+Status ColumnLayerGradient(GradientContext* c) {
+  if (!c->has_grad(0)) return absl::OkStatus();
+  MR_ASSIGN_OR_RETURN(const ColumnLayerRule rule, c->GetRule<ColumnLayerRule>());
+  const Scope& s = c->scope();
+  const Output gradient = c->dense_grad(0);
+  for (const Part& part : rule.parts) {
+    if (part.kind != Part::Kind::kNumbers) continue;
+    const int input = 1 + static_cast<int>(part.from);
+    const Output own =
+        Slice(s, gradient, ConstVector<int64_t>(s, std::vector<int64_t>{0, part.offset}),
+              ConstVector<int64_t>(s, std::vector<int64_t>{-1, part.width}));
+    c->set_input_grad(input, Reshape(s, own, ShapeOf(s, c->input(input))));
+  }
+  const int tables = static_cast<int>(rule.num_tables);
+  if (tables == 0) return s.status();
+  const BuiltNode rows =
+      BuildOp(s, "_ColumnLayerGrad", {c->input(0), gradient}, "K", rule.num_tables, "kinds",
+              rule.kinds, "from", rule.from, "of_table", rule.of_table, "offsets", rule.offsets,
+              "widths", rule.widths, "width", rule.width);
+  for (int k = 0; k < tables; ++k) {
+    const int input = 1 + static_cast<int>(rule.num_numbers) + k;
+    c->set_input_grad(input, IndexedSlices{.values = rows.output(tables + k),
+                                           .indices = rows.output(k),
+                                           .dense_shape = VariableShape(s, c->input(input))});
+  }
+  return s.status();
+}
+
+constexpr char kPartAttrs[] =
+    "kinds: list(string) >= 1; from: list(int); of_table: list(int); offsets: list(int); "
+    "widths: list(int); width: int >= 1";
+
+const OpRegistration kColumnLayer =
+    OpSpec("_ColumnLayer", "ids: int64, numbers: N * float, tables: K * resource -> output: float",
+           absl::StrCat("N: int >= 0; K: int >= 0; ", kPartAttrs))
+        .Stateful()
+        .Gradient(ColumnLayerGradient)
+        .With(KernelFor<ColumnLayerKernel>());
+
+// --- _ColumnLayerGrad ----------------------------------------------------------------------------
+
+// How many different rows there are is for the kernel to count. Optimizers know this op as one
+// whose indices are different (train/optimizer.cc).
+struct ColumnLayerGradRule : LayerParts {
+  Status Init(const NodeAttrs& attrs) {
+    int64_t num_tables = 0;
+    MR_RETURN_IF_ERROR(ReadAttrs(attrs, "K", &num_tables));
+    MR_RETURN_IF_ERROR(LayerParts::Init(attrs, num_tables));
+    for (size_t k = 0; k < table_widths.size(); ++k) {
+      if (table_widths[k] < 0) return InvalidArgument("table ", k, " must have a part, got none");
+    }
+    return absl::OkStatus();
+  }
+  Status operator()(RuleContext* c) const {
+    MR_ASSIGN_OR_RETURN(const int64_t batch, CheckIds(c));
+    MR_ASSIGN_OR_RETURN(const PartialShape wanted, PartialShape::Make({batch, width}));
+    if (!c->input(1).IsCompatibleWith(wanted)) {
+      return InvalidArgument("gradient must have shape ", wanted, ", got ", c->input(1));
+    }
+    const int tables = static_cast<int>(table_widths.size());
+    for (int k = 0; k < tables; ++k) {
+      c->set_output(k, {-1});
+      c->set_output(tables + k, {-1, table_widths[static_cast<size_t>(k)]});
+    }
+    return absl::OkStatus();
+  }
+};
+
+// Numbers ids in the order in which they first come.
+class Places {
+ public:
+  // For at most `most` different ids.
+  explicit Places(int64_t most) {
+    size_t size = 16;
+    while (size < 2 * static_cast<size_t>(most)) size *= 2;
+    slots_.assign(size, -1);
+    mask_ = size - 1;
+  }
+  // Whose place is found is in `ids` from then on.
+  int64_t PlaceOf(int64_t id) {
+    size_t at = (static_cast<uint64_t>(id) * 0x9e3779b97f4a7c15u >> 32) & mask_;
+    for (; slots_[at] >= 0; at = (at + 1) & mask_) {
+      if (ids_[static_cast<size_t>(slots_[at])] == id) return slots_[at];
+    }
+    slots_[at] = static_cast<int64_t>(ids_.size());
+    ids_.push_back(id);
+    return slots_[at];
+  }
+  const std::vector<int64_t>& ids() const { return ids_; }
+  void Clear() {
+    std::fill(slots_.begin(), slots_.end(), -1);
+    ids_.clear();
+  }
+
+ private:
+  std::vector<int64_t> slots_, ids_;
+  size_t mask_ = 0;
+};
+
+Status RunColumnLayerGrad(KernelContext* ctx, const ColumnLayerGradRule& rule) {
+  const int64_t batch = ctx->input(0).dim(1);
+  const int64_t* const ids = ctx->input(0).raw<int64_t>().data();
+  const float* const gradient = ctx->input(1).raw<float>().data();
+  const int tables = static_cast<int>(rule.table_widths.size());
+  MR_ASSIGN_OR_RETURN(const int64_t most,
+                      CheckedProduct(batch, static_cast<int64_t>(rule.parts.size())));
+  Places places(most);
+  std::vector<int64_t> place;  // of each example in each part of the table
+  for (int k = 0; k < tables; ++k) {
+    places.Clear();
+    place.clear();
+    const auto for_each_part = [&](auto body) {
+      for (const Part& part : rule.parts) {
+        if (part.kind == Part::Kind::kRows && part.table == k) body(part);
+      }
+    };
+    for_each_part([&](const Part& part) {
+      const int64_t* const own = ids + part.from * batch;
+      for (int64_t i = 0; i < batch; ++i) {
+        place.push_back(places.PlaceOf(std::max<int64_t>(own[i], 0)));
+      }
+    });
+    const auto rows = static_cast<int64_t>(places.ids().size());
+    const int64_t width = rule.table_widths[static_cast<size_t>(k)];
+    MR_ASSIGN_OR_RETURN(const Shape shape, Shape::Make({rows, width}));
+    MR_ASSIGN_OR_RETURN(Tensor * indices, ctx->AllocateOutput(k, shape.Slice(0, 1)));
+    MR_ASSIGN_OR_RETURN(Tensor * values, ctx->AllocateZeros(tables + k, shape));
+    std::copy(places.ids().begin(), places.ids().end(), indices->mutable_raw<int64_t>().begin());
+    float* const sums = values->mutable_raw<float>().data();
+    const int64_t* next = place.data();
+    for_each_part([&](const Part& part) {
+      const int64_t* const own = ids + part.from * batch;
+      for (int64_t i = 0; i < batch; ++i) {
+        const int64_t row = *next++;
+        if (own[i] < 0) continue;
+        const float* const from = gradient + i * rule.width + part.offset;
+        for (int64_t j = 0; j < width; ++j) sums[row * width + j] += from[j];
+      }
+    });
+  }
+  return absl::OkStatus();
+}
+
+const OpRegistration kColumnLayerGrad =
+    OpSpec("_ColumnLayerGrad",
+           "ids: int64, gradient: float -> indices: K * int64, values: K * float",
+           absl::StrCat("K: int >= 1; ", kPartAttrs))
+        .With(RuledKernelFor<ColumnLayerGradRule>(RunColumnLayerGrad))
+        .NotDifferentiable();
+
+}  // namespace
+}  // namespace millrace
