@@ -78,6 +78,9 @@ struct RunConfigFields {
   std::optional<double> experimental_max_worker_delay_secs = {};
   std::optional<double> session_creation_timeout_secs = {};  // 7,200
   std::optional<bool> checkpoint_save_graph_def = {};        // true: <checkpoint>.meta
+  // false. true: graphs of pre-made estimators, also those that train (and with them
+  // <checkpoint>.meta), have no ops but TensorFlow's; they are slower.
+  std::optional<bool> portable_graph = {};
 };
 
 class RunConfig {
@@ -109,6 +112,7 @@ class RunConfig {
   std::optional<double> experimental_max_worker_delay_secs() const;
   double session_creation_timeout_secs() const;
   bool checkpoint_save_graph_def() const;
+  bool portable_graph() const;
 
   // Of the task; local for an evaluator.
   const ClusterConfig& cluster() const;

@@ -30,16 +30,16 @@ Estimator Dnn(const char* name, const DNNEstimatorOptions& options,
     if (mode == Mode::kTrain) {
       MR_ASSIGN_OR_RETURN(optimizer, options.optimizer.Make(scope, kLearningRate));
     }
-    const NetworkLogits dnn =
-        DnnLogits(scope, features, mode,
-                  {.units = options.head->logits_dimension(),
-                   .hidden_units = options.hidden_units,
-                   .feature_columns = options.feature_columns,
-                   .activation_fn = options.activation_fn,
-                   .dropout = options.dropout,
-                   .batch_norm = options.batch_norm,
-                   .num_ps = config.num_ps_replicas(),
-                   .input_layer_partitioner = options.input_layer_partitioner});
+    const NetworkLogits dnn = DnnLogits(scope, features, mode,
+                                        {.units = options.head->logits_dimension(),
+                                         .hidden_units = options.hidden_units,
+                                         .feature_columns = options.feature_columns,
+                                         .activation_fn = options.activation_fn,
+                                         .dropout = options.dropout,
+                                         .batch_norm = options.batch_norm,
+                                         .num_ps = config.num_ps_replicas(),
+                                         .input_layer_partitioner = options.input_layer_partitioner,
+                                         .lowering = LoweringFor(mode, config)});
     return options.head->CreateEstimatorSpec(dnn.scope, {.features = features,
                                                          .mode = mode,
                                                          .logits = dnn.logits,

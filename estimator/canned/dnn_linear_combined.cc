@@ -71,7 +71,8 @@ StatusOr<EstimatorSpec> Model(const DNNLinearCombinedEstimatorOptions& options, 
                         .dropout = options.dnn_dropout,
                         .batch_norm = options.batch_norm,
                         .num_ps = config.num_ps_replicas(),
-                        .input_layer_partitioner = options.input_layer_partitioner})
+                        .input_layer_partitioner = options.input_layer_partitioner,
+                        .lowering = LoweringFor(mode, config)})
                  .logits;
   }
   if (has_linear) {
@@ -86,7 +87,8 @@ StatusOr<EstimatorSpec> Model(const DNNLinearCombinedEstimatorOptions& options, 
                                                .feature_columns = options.linear_feature_columns,
                                                .sparse_combiner = options.linear_sparse_combiner,
                                                .num_ps = config.num_ps_replicas(),
-                                               .partitioner = options.input_layer_partitioner});
+                                               .partitioner = options.input_layer_partitioner,
+                                               .lowering = LoweringFor(mode, config)});
     if (mode == Mode::kTrain) AddLayerSummary(linear.scope, "linear", linear.logits);
     logits = has_dnn ? Add(scope.WithName("add"), logits, linear.logits) : linear.logits;
   }

@@ -41,7 +41,8 @@ Estimator Linear(const char* name, LinearEstimatorOptions options,
                                                .feature_columns = options.feature_columns,
                                                .sparse_combiner = options.sparse_combiner,
                                                .num_ps = config.num_ps_replicas(),
-                                               .partitioner = options.partitioner});
+                                               .partitioner = options.partitioner,
+                                               .lowering = LoweringFor(mode, config)});
     return options.head->CreateEstimatorSpec(linear.scope, {.features = features,
                                                             .mode = mode,
                                                             .logits = linear.logits,

@@ -73,6 +73,11 @@ Output FractionOfZeros(const ScopeAt& at, const std::vector<PartitionedVariable>
 
 }  // namespace
 
+ColumnLowering LoweringFor(Mode mode, const RunConfig& config) {
+  return mode == Mode::kPredict || config.portable_graph() ? ColumnLowering::kPortable
+                                                           : ColumnLowering::kFused;
+}
+
 void AddLayerSummary(ScopeAt at, const std::string& name, const Output& values) {
   if (!at.scope.ok() || !values.valid()) return;
   AddScalarSummary(at, name + "/fraction_of_zero_values", FractionOfZeros(at, values));
@@ -94,10 +99,11 @@ NetworkLogits DnnLogits(ScopeAt at, const Features& features, Mode mode,
   const ScopeAt in(scope, at.where);
   const bool trains = mode == Mode::kTrain;
   const Scope input = scope.WithSubScope("input_from_feature_columns");
-  Output net = InputLayer(
-      {input, at.where}, features, options.feature_columns,
-      {.variable_scope = "dnn/input_from_feature_columns/input_layer",
-       .partitioner = LayerPartitioner(options.input_layer_partitioner, options.num_ps)});
+  Output net =
+      InputLayer({input, at.where}, features, options.feature_columns,
+                 {.variable_scope = "dnn/input_from_feature_columns/input_layer",
+                  .partitioner = LayerPartitioner(options.input_layer_partitioner, options.num_ps),
+                  .lowering = options.lowering});
   const Partitioner partitioner = MinMaxPartitioner(options.num_ps);
   for (size_t i = 0; i < options.hidden_units.size(); ++i) {
     const std::string name = absl::StrCat("hiddenlayer_", i);
@@ -128,7 +134,8 @@ NetworkLogits LinearLogits(ScopeAt at, const Features& features, Mode mode,
                   {.units = options.units,
                    .sparse_combiner = options.sparse_combiner,
                    .variable_scope = "linear/linear_model",
-                   .partitioner = LayerPartitioner(options.partitioner, options.num_ps)});
+                   .partitioner = LayerPartitioner(options.partitioner, options.num_ps),
+                   .lowering = options.lowering});
   if (!scope.ok() || mode != Mode::kTrain) return {model, scope};
   const Output bias = WholeValue(in, model.bias);
   if (options.units > 1) {

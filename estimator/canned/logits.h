@@ -23,9 +23,11 @@
 #include <optional>
 #include <vector>
 
+#include "estimator/columns/column_lowering.h"
 #include "estimator/columns/feature_column.h"
 #include "estimator/mode.h"
 #include "estimator/model_tensors.h"
+#include "estimator/run_config.h"
 #include "graph/scope.h"
 #include "layers/embedding.h"
 #include "layers/partitioner.h"
@@ -34,6 +36,9 @@
 #include "ops/nn/activations.h"
 
 namespace millrace {
+
+// Fused, but for what is exported and where the program wants it portable.
+ColumnLowering LoweringFor(Mode mode, const RunConfig& config);
 
 struct DnnOptions {
   int64_t units = 1;  // of the logits
@@ -44,6 +49,7 @@ struct DnnOptions {
   bool batch_norm = false;                   // after each hidden layer and dropout; momentum 0.999
   int num_ps = 0;                            // into how many parts at most variables are cut
   Partitioner input_layer_partitioner = {};  // none: of parts of 64 MiB and more
+  ColumnLowering lowering = ColumnLowering::kPortable;
 };
 
 // What a network gives, and the scope in which TensorFlow has the rest of a model of it alone.
@@ -59,6 +65,7 @@ struct LinearOptions {
   Combiner sparse_combiner = Combiner::kSum;
   int num_ps = 0;
   Partitioner partitioner = {};  // as above
+  ColumnLowering lowering = ColumnLowering::kPortable;
 };
 NetworkLogits LinearLogits(ScopeAt at, const Features& features, Mode mode,
                            const LinearOptions& options);

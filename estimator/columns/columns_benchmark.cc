@@ -2,7 +2,7 @@
 //
 // A step of the census example's columns (seed 0: three crosses, eight wide columns, six
 // indicators, two embeddings, five numbers) without a network: forward, and with gradients and
-// updates. The batch is in memory, all texts are dense.
+// updates, in both lowerings. The batch is in memory, all texts are dense.
 //
 //   bazel run -c opt //estimator/columns:columns_benchmark
 
@@ -45,7 +45,7 @@ constexpr const char* kNumbers[] = {"age", "education_num", "capital_gain", "cap
                                     "hours_per_week"};
 
 struct Census {
-  explicit Census(int64_t batch) {
+  Census(int64_t batch, ColumnLowering lowering) {
     uint64_t random = 1;
     const auto next = [&](int n) {
       random = random * 6364136223846793005u + 1442695040888963407u;
@@ -66,7 +66,7 @@ struct Census {
       for (int64_t i = 0; i < batch; ++i) values.push_back(static_cast<float>(next(70)));
       Add(key, Tensor::Vector<float>(absl::MakeConstSpan(values)));
     }
-    Build();
+    Build(lowering);
   }
 
   void Add(const std::string& key, Tensor value) {
@@ -76,7 +76,7 @@ struct Census {
     feeds.push_back(std::move(value));
   }
 
-  void Build() {
+  void Build(ColumnLowering lowering) {
     std::vector<DenseColumn> deep;
     std::vector<FeatureColumn> wide;
     CategoricalColumn race;
@@ -101,8 +101,8 @@ struct Census {
     wide.push_back(CrossedColumn({"education", "occupation"}, 10'000));
     wide.push_back(CrossedColumn({ages, race, "occupation"}, 1'000'000));
     wide.push_back(CrossedColumn({"native_country", "occupation"}, 10'000));
-    const Output input = InputLayer(root, features, deep);
-    const Output linear = LinearModel(root, features, wide);
+    const Output input = InputLayer(root, features, deep, {.lowering = lowering});
+    const Output linear = LinearModel(root, features, wide, {.lowering = lowering});
     forward = millrace::Add(root, ReduceSum(root, input), ReduceSum(root, linear));
     step = AdagradOptimizer({.learning_rate = 1e-3}).Minimize(root, forward);
   }
@@ -116,7 +116,8 @@ struct Census {
 };
 
 void Step(benchmark::State& state, bool train) {
-  Census census(state.range(0));
+  Census census(state.range(0),
+                state.range(1) == 0 ? ColumnLowering::kPortable : ColumnLowering::kFused);
   const Operation variables = GlobalVariablesInitializer(census.root);
   const Operation tables = TablesInitializer(census.root);
   const auto session = NewSession();
@@ -139,9 +140,9 @@ void Step(benchmark::State& state, bool train) {
 }
 
 void Forward(benchmark::State& state) { Step(state, false); }
-BENCHMARK(Forward)->Arg(40)->Arg(1024);
+BENCHMARK(Forward)->ArgNames({"batch", "fused"})->ArgsProduct({{40, 1024}, {0, 1}});
 void Train(benchmark::State& state) { Step(state, true); }
-BENCHMARK(Train)->Arg(40)->Arg(1024);
+BENCHMARK(Train)->ArgNames({"batch", "fused"})->ArgsProduct({{40, 1024}, {0, 1}});
 
 }  // namespace
 }  // namespace millrace

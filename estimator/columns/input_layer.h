@@ -12,7 +12,8 @@
 // "<variable scope>/<column>/embedding_weights", of a shared table "<variable
 // scope>/<shared name>/embedding_weights", made in that order before anything else (so that every
 // task of a cluster places them alike); with a partitioner they are "…/part_0" and so on, even when
-// there is one part. The nodes are TensorFlow 1.15's.
+// there is one part. The nodes are TensorFlow 1.15's unless the options ask for
+// fewer (estimator/columns/column_lowering.h).
 //
 // The gradient of a table is IndexedSlices of the rows that were looked up.
 //
@@ -24,6 +25,7 @@
 #include <string>
 #include <vector>
 
+#include "estimator/columns/column_lowering.h"
 #include "estimator/columns/feature_column.h"
 #include "estimator/model_tensors.h"
 #include "graph/scope.h"
@@ -38,6 +40,7 @@ struct InputLayerOptions {
   std::string variable_scope = "";
   Partitioner partitioner = {};  // whole variables without it
   bool trainable = true;
+  ColumnLowering lowering = ColumnLowering::kPortable;
 };
 
 // The matrix [batch, sum of the columns' widths], to be used as any Output.

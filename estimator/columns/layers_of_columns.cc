@@ -8,6 +8,7 @@
 #include "estimator/columns/column_plan.h"
 #include "estimator/columns/column_variables.h"
 #include "estimator/columns/feature_column.h"
+#include "estimator/columns/fused_lowering.h"
 #include "estimator/columns/input_layer.h"
 #include "estimator/columns/linear_model.h"
 #include "estimator/columns/portable_lowering.h"
@@ -62,9 +63,12 @@ InputLayerOutput InputLayer(ScopeAt at, const Features& features,
               {options.variable_scope, options.partitioner, options.trainable});
   InputLayerOutput result;
   if (!layer.ok()) return result;
-  PortableColumns lowering(layer.plan, features);
+  const ScopeAt in(layer.scope, at.where);
+  const LayerPlan& plan = layer.plan.layers[0];
   static_cast<Output&>(result) =
-      lowering.InputLayer({layer.scope, at.where}, layer.plan.layers[0], layer.variables);
+      options.lowering == ColumnLowering::kFused
+          ? FusedColumns(layer.plan, features).InputLayer(in, plan, layer.variables)
+          : PortableColumns(layer.plan, features).InputLayer(in, plan, layer.variables);
   result.variables = layer.variables;
   return result;
 }
@@ -80,10 +84,12 @@ LinearModelOutput LinearModel(ScopeAt at, const Features& features,
                                  {options.variable_scope, options.partitioner, options.trainable});
   LinearModelOutput result;
   if (!layer.ok()) return result;
-  PortableColumns lowering(layer.plan, features);
+  const ScopeAt in(layer.scope, at.where);
   const LayerPlan& plan = layer.plan.layers[0];
   static_cast<Output&>(result) =
-      lowering.LinearModel({layer.scope, at.where}, plan, layer.variables);
+      options.lowering == ColumnLowering::kFused
+          ? FusedColumns(layer.plan, features).LinearModel(in, plan, layer.variables)
+          : PortableColumns(layer.plan, features).LinearModel(in, plan, layer.variables);
   for (const ConsumerPlan& consumer : plan.consumers) {
     result.weights.push_back(layer.variables[static_cast<size_t>(consumer.weights)]);
   }

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "estimator/columns/column_lowering.h"
 #include "estimator/columns/feature_column.h"
 #include "estimator/model_tensors.h"
 #include "graph/scope.h"
@@ -31,6 +32,7 @@ struct LinearModelOptions {
   std::string variable_scope = "";            // as InputLayerOptions; "linear_model" otherwise
   Partitioner partitioner = {};
   bool trainable = true;
+  ColumnLowering lowering = ColumnLowering::kPortable;
 };
 
 // [batch, units].

@@ -501,54 +501,69 @@ Output PortableColumns::Dense(const ScopeAt& in, const ConsumerPlan& consumer,
 
 // --- Layers --------------------------------------------------------------------------------------
 
+Output PortableColumns::InputPart(const ScopeAt& in, const ConsumerPlan& consumer,
+                                  const std::vector<PartitionedVariable>& tables) {
+  const Scope scope = in.scope.WithSubScope(consumer.column->name);
+  const ScopeAt here(scope, in.where);
+  const Output numbers = Dense(here, consumer, tables);
+  return numbers.valid() ? AsMatrix(here, numbers, consumer.width) : Output();
+}
+
 Output PortableColumns::InputLayer(const ScopeAt& in, const LayerPlan& layer,
                                    const std::vector<PartitionedVariable>& tables) {
   std::vector<Output> parts;
   for (const ConsumerPlan& consumer : layer.consumers) {
-    const Scope scope = in.scope.WithSubScope(consumer.column->name);
-    const ScopeAt here(scope, in.where);
-    const Output numbers = Dense(here, consumer, tables);
-    if (!numbers.valid()) return Output();
-    parts.push_back(AsMatrix(here, numbers, consumer.width));
+    parts.push_back(InputPart(in, consumer, tables));
+    if (!parts.back().valid()) return Output();
   }
   if (!CheckBatchSizes(in, layer, parts)) return Output();
   return ConcatOf(Named(in.scope.WithName("concat"), in), in, parts, 1);
 }
 
+Output PortableColumns::LinearPart(const ScopeAt& in, const LayerPlan& layer,
+                                   const ConsumerPlan& consumer,
+                                   const std::vector<PartitionedVariable>& tables) {
+  const Scope scope = in.scope.WithSubScope(consumer.column->name);
+  const ScopeAt here(scope, in.where);
+  const Scope named_scope = scope.WithName("weighted_sum");
+  const ScopeAt named(named_scope, in.where);
+  const PartitionedVariable& weights = tables[static_cast<size_t>(consumer.weights)];
+  if (consumer.kind != Kind::kIds) {
+    const Output numbers = Dense(here, consumer, tables);
+    if (!numbers.valid()) return Output();
+    return MatMul(named, AsMatrix(here, numbers, consumer.width), WholeValue(here, weights));
+  }
+  IdsAndWeights given = IdsOf(here, consumer);
+  if (!in.scope.ok()) return Output();
+  // A matrix: what an example has is one list.
+  const auto as_rows = [&](const SparseTensor& values) {
+    if (RankOf(here, values) == 2) return values;
+    const Output batch = Slice(here, values.dense_shape, Ints(here, {0}), Ints(here, {1}));
+    const Output rest = Slice(here, values.dense_shape, Ints(here, {1}), Ints(here, {-1}));
+    const Output width = ReduceProd(here, rest, {0}, {.keep_dims = true});
+    return SparseReshape(here, values, ConcatV2(here, {batch, width}, Const(here, 0)));
+  };
+  given.ids = as_rows(given.ids);
+  if (given.weights.valid()) given.weights = as_rows(given.weights);
+  return SafeEmbeddingLookupSparse(named, weights, given.ids, given.weights,
+                                   {.combiner = layer.sparse_combiner});
+}
+
+Output PortableColumns::LinearTotal(const ScopeAt& in, const std::vector<Output>& parts,
+                                    const std::vector<PartitionedVariable>& tables) {
+  const Output sum = SumOf(Named(in.scope.WithName("weighted_sum_no_bias"), in), parts);
+  return BiasAdd(Named(in.scope.WithName("weighted_sum"), in), sum, WholeValue(in, tables.back()));
+}
+
 Output PortableColumns::LinearModel(const ScopeAt& in, const LayerPlan& layer,
                                     const std::vector<PartitionedVariable>& tables) {
-  std::vector<Output> sums;
+  std::vector<Output> parts;
   for (const ConsumerPlan& consumer : layer.consumers) {
-    const Scope scope = in.scope.WithSubScope(consumer.column->name);
-    const ScopeAt here(scope, in.where);
-    const Scope named_scope = scope.WithName("weighted_sum");
-    const ScopeAt named(named_scope, in.where);
-    const PartitionedVariable& weights = tables[static_cast<size_t>(consumer.weights)];
-    if (consumer.kind != Kind::kIds) {
-      const Output numbers = Dense(here, consumer, tables);
-      if (!numbers.valid()) return Output();
-      sums.push_back(
-          MatMul(named, AsMatrix(here, numbers, consumer.width), WholeValue(here, weights)));
-      continue;
-    }
-    IdsAndWeights given = IdsOf(here, consumer);
-    if (!in.scope.ok()) return Output();
-    // A matrix: what an example has is one list.
-    const auto as_rows = [&](const SparseTensor& values) {
-      if (RankOf(here, values) == 2) return values;
-      const Output batch = Slice(here, values.dense_shape, Ints(here, {0}), Ints(here, {1}));
-      const Output rest = Slice(here, values.dense_shape, Ints(here, {1}), Ints(here, {-1}));
-      const Output width = ReduceProd(here, rest, {0}, {.keep_dims = true});
-      return SparseReshape(here, values, ConcatV2(here, {batch, width}, Const(here, 0)));
-    };
-    given.ids = as_rows(given.ids);
-    if (given.weights.valid()) given.weights = as_rows(given.weights);
-    sums.push_back(SafeEmbeddingLookupSparse(named, weights, given.ids, given.weights,
-                                             {.combiner = layer.sparse_combiner}));
+    parts.push_back(LinearPart(in, layer, consumer, tables));
+    if (!parts.back().valid()) return Output();
   }
-  if (!CheckBatchSizes(in, layer, sums)) return Output();
-  const Output sum = SumOf(Named(in.scope.WithName("weighted_sum_no_bias"), in), sums);
-  return BiasAdd(Named(in.scope.WithName("weighted_sum"), in), sum, WholeValue(in, tables.back()));
+  if (!CheckBatchSizes(in, layer, parts)) return Output();
+  return LinearTotal(in, parts, tables);
 }
 
 PortableColumns::Sequence PortableColumns::Steps(const ScopeAt& in, const ConsumerPlan& consumer,

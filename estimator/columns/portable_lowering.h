@@ -46,6 +46,20 @@ class PortableColumns {
   Sequence SequenceInputLayer(const ScopeAt& in, const LayerPlan& layer,
                               const std::vector<PartitionedVariable>& tables);
 
+  // --- Parts of them, for a lowering that does others by itself
+
+  // What one consumer gives: [batch, its width] of an input layer, [batch, units] of a linear
+  // model.
+  Output InputPart(const ScopeAt& in, const ConsumerPlan& consumer,
+                   const std::vector<PartitionedVariable>& tables);
+  Output LinearPart(const ScopeAt& in, const LayerPlan& layer, const ConsumerPlan& consumer,
+                    const std::vector<PartitionedVariable>& tables);
+  // The parts of a linear model and its bias: [batch, units].
+  Output LinearTotal(const ScopeAt& in, const std::vector<Output>& parts,
+                     const std::vector<PartitionedVariable>& tables);
+  // Floats [batch, ...], as many for each example as the numeric column has elements.
+  Output Numeric(const ScopeAt& in, int numeric);
+
  private:
   // A feature, of rank 2 or more; one of both.
   struct Raw {
@@ -59,7 +73,6 @@ class PortableColumns {
 
   // Each makes what `in` has not made yet, for `column`.
   const Raw& Source(const ScopeAt& in, int source, const ColumnSpec& column);
-  Output Numeric(const ScopeAt& in, int numeric);
   SparseTensor Categorical(const ScopeAt& in, int source, const ColumnSpec& column);
   Output Buckets(const ScopeAt& in, int ids);
   const SparseTensor& Ids(const ScopeAt& in, int ids);

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_ESTIMATOR_COLUMNS_FUSED_LOWERING_H_
+#define MILLRACE_ESTIMATOR_COLUMNS_FUSED_LOWERING_H_
+
+// FusedColumns: the layers of a column plan in two nodes: one for all ids
+// (ops/columns/column_ids.h) and one for what is made of them (ops/columns/column_layer.h), with a
+// third for all gradients.
+//
+// They take columns of dense features with one value an example: hashed, of a list of words,
+// identities, buckets, crosses of such, as indicators, embeddings and linear weights, in tables
+// that are whole and have no device of their own. All others (several values, weights, vocabulary
+// files, max_norm, tables in parts or on parameter servers, tf_compat_cross_order) are built as
+// PortableColumns builds them and join at the end: any plan can be lowered.
+//
+// Failure: as PortableColumns.
+
+#include <string>
+#include <vector>
+
+#include "estimator/columns/column_plan.h"
+#include "estimator/columns/portable_lowering.h"
+#include "estimator/model_tensors.h"
+#include "graph/scope.h"
+#include "layers/variable.h"
+#include "ops/columns/column_ids.h"
+
+namespace millrace {
+
+class FusedColumns {
+ public:
+  // Both outlive the object.
+  FusedColumns(const ColumnPlan& plan, const Features& features);
+
+  // As PortableColumns.
+  Output InputLayer(const ScopeAt& in, const LayerPlan& layer,
+                    const std::vector<PartitionedVariable>& tables);
+  Output LinearModel(const ScopeAt& in, const LayerPlan& layer,
+                     const std::vector<PartitionedVariable>& tables);
+
+ private:
+  // What can be taken: the only place that knows.
+  bool TakesFeature(const Scope& scope, int source, bool text, bool key) const;
+  bool TakesIds(const Scope& scope, int ids) const;
+  static bool TakesTable(const PartitionedVariable& table);
+  bool Takes(const Scope& scope, const ConsumerPlan& consumer,
+             const std::vector<PartitionedVariable>& tables) const;
+
+  // The row of the matrix of ids that has these; adds what is not there yet.
+  int64_t RowOf(const ScopeAt& in, int ids);
+  int64_t FeatureOf(int source);
+
+  const ColumnPlan& plan_;
+  const Features& features_;
+  PortableColumns portable_;
+  std::vector<Output> inputs_;      // of the node of ids
+  std::vector<int64_t> of_source_;  // the input that a source is, or -1
+  std::vector<int64_t> row_of_;     // the row that ids are, or -1
+  std::vector<IdColumn> columns_;   // a row each
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_ESTIMATOR_COLUMNS_FUSED_LOWERING_H_

@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The two lowerings of columns are the same model: values, gradients, variables after steps of
+// optimizers. Columns of all kinds are drawn, with features that miss values, have several, or
+// words that no vocabulary has.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/testing/tensor_testing.h"
+#include "estimator/columns/testing/column_values.h"
+#include "gtest/gtest.h"
+#include "train/adagrad.h"
+#include "train/adam.h"
+#include "train/ftrl.h"
+#include "train/momentum.h"
+
+namespace millrace {
+namespace {
+
+using Random = std::mt19937;
+
+int Draw(Random* random, int n) { return static_cast<int>((*random)() % static_cast<unsigned>(n)); }
+
+// --- Features ------------------------------------------------------------------------------------
+
+struct Examples {
+  std::map<std::string, Tensor> dense;
+  std::vector<std::vector<std::string>> words, more_words;
+  std::vector<std::vector<float>> weights;
+};
+
+template <typename T>
+Tensor Column(const std::vector<T>& values, bool matrix) {
+  const auto n = static_cast<int64_t>(values.size());
+  return *Tensor::FromValues<T>(matrix ? Shape{n, 1} : Shape{n}, values);
+}
+
+Examples DrawExamples(Random* random, int n) {
+  Examples examples;
+  const char* const texts[] = {"", "red", "green", "blue", "pink", "a rather long word of its own"};
+  const auto text = [&] { return std::string(texts[Draw(random, 6)]); };
+  const auto add = [&](const char* key, auto draw) {
+    std::vector<decltype(draw())> values;
+    for (int i = 0; i < n; ++i) values.push_back(draw());
+    examples.dense[key] = Column(values, Draw(random, 2) == 0);
+  };
+  add("s1", text);
+  add("s2", text);
+  add("i1", [&] { return static_cast<int64_t>(Draw(random, 7) - 1); });
+  add("i2", [&] { return static_cast<int32_t>(Draw(random, 9) - 2); });
+  add("in5", [&] { return static_cast<int64_t>(Draw(random, 6) - 1); });
+  add("age", [&] {
+    const int age = Draw(random, 70);
+    return age == 13 ? std::nanf("") : static_cast<float>(age);
+  });
+  add("x", [&] { return static_cast<float>(Draw(random, 100)) / 50 - 1; });
+  std::vector<std::vector<std::string>> several;
+  std::vector<std::vector<float>> pairs;
+  for (int i = 0; i < n; ++i) {
+    several.push_back({text(), text(), text()});
+    pairs.push_back({static_cast<float>(Draw(random, 9)), static_cast<float>(Draw(random, 9))});
+    std::vector<std::string>& words = examples.words.emplace_back();
+    std::vector<float>& weights = examples.weights.emplace_back();
+    for (int j = Draw(random, 4); j > 0; --j) {
+      words.push_back(text());
+      weights.push_back(static_cast<float>(Draw(random, 5)) - 1);
+    }
+    examples.more_words.push_back({text()});
+  }
+  examples.dense["m"] = Matrix(several);
+  examples.dense["pair"] = Matrix(pairs);
+  return examples;
+}
+
+Features FeaturesOf(const Scope& scope, const Examples& examples) {
+  Features::Map dense;
+  for (const auto& [key, value] : examples.dense) dense[key] = Const(scope, value);
+  return Features(dense, {{"words", SparseConst(scope, examples.words)},
+                          {"weights", SparseConst(scope, examples.weights)},
+                          {"word", SparseConst(scope, examples.more_words)}});
+}
+
+// --- Columns -------------------------------------------------------------------------------------
+
+// Different numbers in each row, far from 0 and from each other.
+Initializer Different() {
+  return [](ScopeAt at, const InitialShape& part, DType dtype) {
+    return Cos(at, Mul(at, RowNumbers()(at, part, dtype), Const(at, 0.7f)));
+  };
+}
+
+struct Columns {
+  std::vector<CategoricalColumn> ids;
+  std::vector<DenseColumn> dense;
+};
+
+// All kinds; `is_taken`: which the fused lowering is to take.
+Columns AllColumns(bool is_taken) {
+  const std::vector<std::string> colours = {"red", "green", "blue"};
+  const auto hashed = CategoricalColumnWithHashBucket("s1", 5);
+  const auto colour = CategoricalColumnWithVocabularyList("s2", colours);
+  const BucketizedColumn ages(NumericColumn("age"), {18, 25, 30, 60});
+  Columns columns;
+  if (is_taken) {
+    columns.ids = {
+        hashed,
+        colour,
+        CategoricalColumnWithHashBucket("i2", 7, DT_INT32),
+        CategoricalColumnWithVocabularyList("i1", std::vector<int64_t>{3, 5, 0}),
+        CategoricalColumnWithIdentity("in5", 5),
+        ages,
+        CrossedColumn({"s1", "s2"}, 50),
+        CrossedColumn({ages, colour, "i1"}, 1000, {.hash_key = 77}),
+    };
+    columns.dense = {
+        NumericColumn("x"),
+        IndicatorColumn(colour),
+        IndicatorColumn(CategoricalColumnWithIdentity("i2", 4, 1)),
+        EmbeddingColumn(hashed, 3, {.initializer = Different()}),
+        EmbeddingColumn(ages, 1, {.initializer = Different()}),
+        EmbeddingColumn(CrossedColumn({"i1", "s2"}, 20), 2,
+                        {.combiner = Combiner::kSqrtN, .initializer = Different()}),
+        ages,
+    };
+    const auto other =
+        CategoricalColumnWithVocabularyList("s1", {"red", "pink"}, {.num_oov_buckets = 3});
+    const auto more = CategoricalColumnWithVocabularyList("s2", {"red", "pink", "a", "b", "c"},
+                                                          {.default_value = 2});
+    for (const DenseColumn& column :
+         SharedEmbeddingColumns({other, more}, 2, {{.initializer = Different()}})) {
+      columns.dense.push_back(column);
+    }
+    return columns;
+  }
+  const auto words = CategoricalColumnWithHashBucket("words", 6);
+  const auto weighted = WeightedCategoricalColumn(words, "weights");
+  const auto several = CategoricalColumnWithVocabularyList("m", colours, {.num_oov_buckets = 2});
+  const BucketizedColumn pairs(NumericColumn("pair", {.shape = {2}}), {2, 5});
+  columns.ids = {weighted,
+                 several,
+                 pairs,
+                 CategoricalColumnWithHashBucket("word", 9),
+                 CrossedColumn({"words", "s1"}, 40),
+                 CrossedColumn({"s2", pairs}, 30, {.tf_compat_cross_order = true})};
+  columns.dense = {NumericColumn("pair", {.shape = {2}}),
+                   IndicatorColumn(weighted),
+                   IndicatorColumn(several),
+                   EmbeddingColumn(several, 2, {.initializer = Different()}),
+                   EmbeddingColumn(colour, 2, {.initializer = Different(), .max_norm = 0.5}),
+                   pairs};
+  return columns;
+}
+
+// --- Models --------------------------------------------------------------------------------------
+
+using MakeOptimizer = std::function<std::unique_ptr<Optimizer>()>;
+
+struct Result {
+  std::vector<Tensor> values;  // of the layers, in each step
+  std::map<std::string, Tensor> variables;
+  std::map<std::string, int> ops;
+};
+
+StatusOr<Result> Train(ColumnLowering lowering, const Examples& examples,
+                       const std::vector<DenseColumn>& dense,
+                       const std::vector<FeatureColumn>& wide,
+                       const MakeOptimizer& make_optimizer) {
+  Scope root;
+  const Features features = FeaturesOf(root, examples);
+  const Output matrix = InputLayer(root, features, dense, {.lowering = lowering});
+  const Output logits = LinearModel(
+      root, features, wide, {.units = 2, .sparse_combiner = Combiner::kMean, .lowering = lowering});
+  MR_RETURN_IF_ERROR(root.status());
+  // Every number has a gradient of its own, which changes from step to step.
+  const auto loss_of = [&](const Output& x, float rate) {
+    const Output flat = Reshape(root, x, Const<int32_t>(root, {-1}));
+    const Output size =
+        Reshape(root, ShapeOf(root, flat), Const(root, Tensor::Vector<int32_t>({})));
+    const Output places = Cast(root, Range(root, Const(root, 0), size, Const(root, 1)), DT_FLOAT);
+    const Output target = Sin(root, Mul(root, places, Const(root, rate)));
+    return ReduceSum(root, Square(root, Sub(root, flat, target)));
+  };
+  const Output loss = Add(root, loss_of(matrix, 0.3f), loss_of(logits, 0.9f));
+  const Operation step = make_optimizer()->Minimize(root, loss);
+  const Operation variables = GlobalVariablesInitializer(root), tables = TablesInitializer(root);
+  MR_RETURN_IF_ERROR(root.status());
+  MR_ASSIGN_OR_RETURN(const auto session, NewSession());
+  MR_RETURN_IF_ERROR(session->Extend(root));
+  MR_RETURN_IF_ERROR(session->Run({}, {}, {variables, tables}).status());
+  Result result;
+  for (int i = 0; i < 3; ++i) {
+    MR_ASSIGN_OR_RETURN(const std::vector<Tensor> out, session->Run({}, {matrix, logits}));
+    result.values.insert(result.values.end(), out.begin(), out.end());
+    MR_RETURN_IF_ERROR(session->Run({}, {}, {step}).status());
+  }
+  for (const Variable& variable : VariablesOf(root)) {
+    MR_ASSIGN_OR_RETURN(const std::vector<Tensor> value, session->Run({}, {variable.value}));
+    result.variables[variable.name] = value[0];
+  }
+  for (const auto& node : root.graph()->nodes()) {
+    if (node != nullptr) ++result.ops[node->op()];
+  }
+  return result;
+}
+
+void ExpectSameModel(const Examples& examples, const std::vector<DenseColumn>& dense,
+                     const std::vector<FeatureColumn>& wide, const MakeOptimizer& make_optimizer,
+                     Result* fused_result) {
+  ASSERT_OK_AND_ASSIGN(const Result portable,
+                       Train(ColumnLowering::kPortable, examples, dense, wide, make_optimizer));
+  ASSERT_OK_AND_ASSIGN(Result fused,
+                       Train(ColumnLowering::kFused, examples, dense, wide, make_optimizer));
+  ASSERT_EQ(fused.values.size(), portable.values.size());
+  for (size_t i = 0; i < fused.values.size(); ++i) {
+    SCOPED_TRACE(absl::StrCat("value ", i));
+    ExpectTensorNear(fused.values[i], portable.values[i], 1e-4, 1e-5);
+  }
+  ASSERT_EQ(fused.variables.size(), portable.variables.size());
+  for (const auto& [name, value] : portable.variables) {
+    SCOPED_TRACE(name);
+    ASSERT_EQ(fused.variables.count(name), 1u);
+    ExpectTensorNear(fused.variables[name], value, 1e-4, 1e-5);
+  }
+  EXPECT_EQ(portable.ops.count("_ColumnIds"), 0u);
+  *fused_result = std::move(fused);
+}
+
+const std::vector<std::pair<const char*, MakeOptimizer>>& Optimizers() {
+  static const auto* const optimizers = new std::vector<std::pair<const char*, MakeOptimizer>>{
+      {"Adagrad",
+       [] { return std::make_unique<AdagradOptimizer>(AdagradOptions{.learning_rate = 0.1}); }},
+      {"Ftrl",
+       [] {
+         return std::make_unique<FtrlOptimizer>(
+             FtrlOptions{.learning_rate = 0.1, .l1_regularization_strength = 0.01});
+       }},
+      {"Momentum",
+       [] { return std::make_unique<MomentumOptimizer>(MomentumOptions{.learning_rate = 0.01}); }},
+      {"Adam", [] { return std::make_unique<AdamOptimizer>(AdamOptions{.learning_rate = 0.01}); }}};
+  return *optimizers;
+}
+
+template <typename Column>
+std::vector<Column> Some(Random* random, const std::vector<Column>& all) {
+  std::vector<Column> some;
+  while (some.empty()) {
+    for (const Column& column : all) {
+      if (Draw(random, 2) == 0) some.push_back(column);
+    }
+  }
+  return some;
+}
+
+std::vector<FeatureColumn> Wide(const std::vector<CategoricalColumn>& ids,
+                                const std::vector<DenseColumn>& dense) {
+  std::vector<FeatureColumn> wide(ids.begin(), ids.end());
+  for (const DenseColumn& column : dense) {
+    // A bucketized column is both, and comes once.
+    const bool is_there = std::any_of(ids.begin(), ids.end(), [&](const CategoricalColumn& other) {
+      return other.name() == column.name();
+    });
+    if (!is_there) wide.push_back(column);
+  }
+  return wide;
+}
+
+TEST(FusedColumns, TakeAllOfTheirKindsInOneNodeALayer) {
+  Random random(1);
+  const Columns columns = AllColumns(true);
+  for (const auto& [name, make] : Optimizers()) {
+    SCOPED_TRACE(name);
+    Result fused;
+    ExpectSameModel(DrawExamples(&random, 40), columns.dense, Wide(columns.ids, {}), make, &fused);
+    EXPECT_EQ(fused.ops["_ColumnIds"], 2);
+    EXPECT_EQ(fused.ops["_ColumnLayer"], 2);
+    EXPECT_EQ(fused.ops["_ColumnLayerGrad"], 2);
+    for (const char* op : {"Unique", "UnsortedSegmentSum", "SparseFillEmptyRows", "SparseCross",
+                           "HashTableV2", "ResourceGather"}) {
+      EXPECT_EQ(fused.ops.count(op), 0u) << op;
+    }
+  }
+}
+
+TEST(FusedColumns, LeaveOthersToThePortableLowering) {
+  Random random(2);
+  const Columns columns = AllColumns(false);
+  for (const auto& [name, make] : Optimizers()) {
+    SCOPED_TRACE(name);
+    Result fused;
+    ExpectSameModel(DrawExamples(&random, 20), columns.dense, Wide(columns.ids, {}), make, &fused);
+    EXPECT_EQ(fused.ops.count("_ColumnIds"), 0u);
+  }
+}
+
+TEST(FusedColumns, AreTheSameModelWhateverColumnsThereAre) {
+  const Columns taken = AllColumns(true), others = AllColumns(false);
+  Columns all = taken;
+  all.ids.insert(all.ids.end(), others.ids.begin(), others.ids.end());
+  all.dense.insert(all.dense.end(), others.dense.begin(), others.dense.end());
+  // The two of a shared table come together.
+  all.dense.erase(all.dense.begin() + 7, all.dense.begin() + 9);
+  for (unsigned seed = 10; seed < 22; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    Random random(seed);
+    const auto& [name, make] = Optimizers()[seed % Optimizers().size()];
+    const int examples = seed % 4 == 0 ? 1 : 1 + Draw(&random, 60);
+    Result fused;
+    ExpectSameModel(DrawExamples(&random, examples), Some(&random, all.dense),
+                    Wide(Some(&random, all.ids), Some(&random, all.dense)), make, &fused);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(FusedColumns, MayHaveNoExamples) {
+  Scope root;
+  const Features features = {{"x", Const(root, *Tensor::Zeros(DT_STRING, Shape{0}))},
+                             {"n", Const(root, *Tensor::Zeros(DT_FLOAT, Shape{0, 1}))}};
+  const auto words = CategoricalColumnWithHashBucket("x", 10);
+  const BucketizedColumn buckets(NumericColumn("n"), {1});
+  const Output deep = InputLayer(root, features,
+                                 {EmbeddingColumn(words, 3), IndicatorColumn(words), buckets,
+                                  EmbeddingColumn(CrossedColumn({"x", buckets}, 10), 2)},
+                                 {.lowering = ColumnLowering::kFused});
+  const Output wide =
+      LinearModel(root, features, {words, buckets, CrossedColumn({"x", buckets}, 10)},
+                  {.lowering = ColumnLowering::kFused});
+  EXPECT_EQ(root.shape(deep).ToString(), "[0,17]");
+  ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> out, RunColumns(root, {deep, wide}));
+  EXPECT_EQ(out[0].shape(), (Shape{0, 17}));
+  EXPECT_EQ(out[1].shape(), (Shape{0, 1}));
+}
+
+TEST(FusedColumns, PassGradientsToNumbers) {
+  Scope root;
+  const Output x = Const(root, TensorOf<float>({2, 2}, {1, 2, 3, 4}));
+  const Features features = {{"x", x}, {"w", Const(root, Tensor::Of({"a", "b"}))}};
+  const Output y = InputLayer(root, features,
+                              {NumericColumn("x", {.shape = {2}}),
+                               IndicatorColumn(CategoricalColumnWithHashBucket("w", 3))},
+                              {.lowering = ColumnLowering::kFused});
+  const Output weights = Const(root, TensorOf<float>({2, 5}, {0, 0, 0, 1, 2, 0, 0, 0, 3, 4}));
+  ASSERT_OK_AND_ASSIGN(const std::vector<Gradient> gradients,
+                       AddGradients(root, {Mul(root, y, weights)}, {x}));
+  ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> out,
+                       RunColumns(root, {std::get<Output>(gradients[0])}));
+  ExpectTensorEqual(out[0], TensorOf<float>({2, 2}, {1, 2, 3, 4}));
+}
+
+TEST(FusedColumns, SayWhatIsWrongWithFeatures) {
+  const auto words = IndicatorColumn(CategoricalColumnWithHashBucket("w", 3));
+  Scope missing;
+  InputLayer(missing, Features({{"v", Const(missing, Tensor::Of({"a"}))}}), {words},
+             {.lowering = ColumnLowering::kFused});
+  EXPECT_STATUS(missing.status(), absl::StatusCode::kInvalidArgument,
+                "feature 'w' must be one of those given, 'v'");
+  Scope root;
+  const Features features = {{"k", Placeholder(root, DT_INT64, {-1})}};
+  const Output y =
+      InputLayer(root, features, {IndicatorColumn(CategoricalColumnWithIdentity("k", 3))},
+                 {.lowering = ColumnLowering::kFused});
+  EXPECT_STATUS(RunColumns(root, {y}, {{features["k"], Tensor::Of<int64_t>({0, 3})}}),
+                absl::StatusCode::kInvalidArgument, "column 'k': ids must be in [0, 3), got 3");
+}
+
+}  // namespace
+}  // namespace millrace
