@@ -19,6 +19,8 @@ namespace {
 
 // How long, on the machine's clock, a thread may take to come to its next wait.
 constexpr absl::Duration kRealPatience = absl::Seconds(120);
+// How long a thread that has ended, or one that stays, is waited for.
+constexpr absl::Duration kLastMoment = absl::Seconds(5);
 // Turns of the threads of a place before all of them wait.
 constexpr int kMaxTurns = 1000;
 // Waits of a thread, one after the other, that were over before they began.
@@ -88,6 +90,10 @@ Simulation::Simulation(uint64_t seed)
 
 Simulation::~Simulation() {
   for (std::thread& thread : spawned_) thread.join();
+  // Who has been joined is counted for a moment more, which is long on a busy machine: the next
+  // simulation would wait for a thread that is no more.
+  const absl::Time patience = absl::Now() + kLastMoment;
+  while (NumThreads() > other_threads_ && absl::Now() < patience) std::this_thread::yield();
 }
 
 Simulation::Place* Simulation::AddPlace(std::string name) {
