@@ -8,6 +8,7 @@
 #include "data/dataset_variant.h"
 #include "graph/shape_inference.h"
 #include "proto/op_def.pb.h"
+#include "runtime/function_runner.h"
 
 namespace millrace::data {
 namespace {

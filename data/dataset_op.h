@@ -29,6 +29,7 @@
 #include "data/graph_function.h"
 #include "graph/op_registry.h"
 #include "proto/node_def.pb.h"
+#include "runtime/function_runner.h"
 #include "runtime/kernel.h"
 
 namespace millrace::data {

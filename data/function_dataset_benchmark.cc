@@ -13,6 +13,7 @@
 #include "data/dataset.h"
 #include "data/dataset_variant.h"
 #include "data/iterator.h"
+#include "graph/attr.h"
 #include "graph/function_builder.h"
 #include "graph/node_builder.h"
 #include "ops/ops.h"

@@ -18,6 +18,7 @@
 #include "data/dataset_variant.h"
 #include "data/iterator_ops.h"
 #include "data/testing/dataset_testing.h"
+#include "graph/attr.h"
 #include "graph/function_builder.h"
 #include "gtest/gtest.h"
 #include "ops/ops.h"

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "benchmark/benchmark.h"
+#include "core/cancellation.h"
 #include "core/file_system.h"
 #include "core/random_bits.h"
 #include "core/record.h"

@@ -11,6 +11,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
+#include "core/tensor.h"
 #include "data/parse_example.h"
 #include "data/parse_sequence_example.h"
 #include "ops/array/constant.h"

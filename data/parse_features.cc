@@ -6,6 +6,8 @@
 #include <variant>
 #include <vector>
 
+#include "core/status.h"
+#include "core/tensor.h"
 #include "ops/array/concat.h"
 #include "ops/array/constant.h"
 #include "ops/array/reshape.h"

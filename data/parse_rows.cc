@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/arena.h"
 #include "data/example_batch.h"
 
 namespace millrace::data {

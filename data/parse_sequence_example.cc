@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "data/example_batch.h"
+#include "data/example_wire.h"
 #include "graph/op_registry.h"
 #include "runtime/kernel.h"
 #include "runtime/step_context.h"

@@ -5,6 +5,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/tensor.h"
 #include "data/decode_csv.h"
 #include "data/parse_features.h"
 #include "ops/array/constant.h"

@@ -11,6 +11,7 @@
 #include "core/dtype.h"
 #include "core/shape.h"
 #include "graph/attr.h"
+#include "graph/control_flow.h"
 #include "graph/function_gradient.h"
 #include "graph/function_library.h"
 #include "graph/gated_gradients.h"

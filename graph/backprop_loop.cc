@@ -17,8 +17,12 @@
 #include "core/tensor.h"
 #include "graph/backprop.h"
 #include "graph/control_flow.h"
+#include "graph/control_flow_context.h"
+#include "graph/gradient.h"
 #include "graph/gradient_loop.h"
 #include "graph/gradient_nodes.h"
+#include "graph/graph.h"
+#include "graph/loops.h"
 #include "graph/node_builder.h"
 #include "graph/shape_inference.h"
 

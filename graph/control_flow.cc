@@ -5,6 +5,7 @@
 #include <source_location>
 
 #include "absl/strings/str_cat.h"
+#include "core/tensor.h"
 #include "graph/node_builder.h"
 #include "proto/control_flow.pb.h"
 

@@ -13,6 +13,7 @@
 #include "graph/arg_range.h"
 #include "graph/attr.h"
 #include "graph/node_body.h"
+#include "graph/op_registry.h"
 #include "proto/attr_value.pb.h"
 #include "proto/function.pb.h"
 #include "proto/node_def.pb.h"

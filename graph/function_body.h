@@ -20,6 +20,7 @@
 
 #include "core/dtype.h"
 #include "core/status.h"
+#include "graph/attr.h"
 #include "graph/function_library.h"
 #include "graph/graph.h"
 

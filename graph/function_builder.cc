@@ -11,6 +11,7 @@
 #include "graph/function_library.h"
 #include "graph/graph.h"
 #include "graph/node_builder.h"
+#include "graph/op_registry.h"
 #include "graph/shape_inference.h"
 #include "proto/attr_value.pb.h"
 #include "proto/function.pb.h"

@@ -4,13 +4,17 @@
 #include <string>
 #include <vector>
 
+#include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "graph/attr.h"
 #include "graph/function_body.h"
 #include "graph/function_library.h"
 #include "graph/graph.h"
+#include "graph/node_builder.h"
+#include "graph/op_registry.h"
 #include "graph/print.h"
 #include "graph/scope.h"
+#include "graph/shape_inference.h"
 #include "graph/testing/tiny_ops.h"
 #include "gtest/gtest.h"
 #include "proto/attr_value.pb.h"

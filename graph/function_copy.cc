@@ -5,6 +5,7 @@
 #include "absl/strings/strip.h"
 #include "core/hash_table.h"
 #include "graph/attr.h"
+#include "graph/function_library.h"
 #include "graph/place/device_name.h"
 #include "proto/attr_value.pb.h"
 #include "proto/node_def.pb.h"

@@ -5,6 +5,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "core/dtype.h"
 #include "core/hash_table.h"
 #include "core/new_message.h"
 #include "graph/attr.h"

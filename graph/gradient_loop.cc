@@ -6,7 +6,9 @@
 #include "absl/strings/string_view.h"
 #include "core/tensor.h"
 #include "graph/attr.h"
+#include "graph/control_flow_context.h"
 #include "graph/gradient_nodes.h"
+#include "graph/graph.h"
 #include "graph/node_builder.h"
 #include "graph/shape_inference.h"
 

@@ -33,6 +33,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "core/status.h"
 #include "graph/control_flow.h"
+#include "graph/control_flow_context.h"
 #include "graph/loops.h"
 #include "graph/scope.h"
 

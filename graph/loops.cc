@@ -5,6 +5,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "graph/attr.h"
+#include "graph/control_flow_context.h"
 #include "graph/node_builder.h"
 #include "proto/control_flow.pb.h"
 #include "proto/meta_graph.pb.h"

@@ -28,6 +28,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "graph/attr.h"
+#include "graph/control_flow_context.h"
 #include "graph/graph.h"
 #include "graph/scope.h"  // IWYU pragma: export
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
 #include "graph/control_flow.h"
+#include "graph/node_builder.h"
 #include "layers/tensor_array.h"
 #include "layers/weight.h"
 #include "ops/array/concat.h"

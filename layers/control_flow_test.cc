@@ -6,9 +6,12 @@
 #include <vector>
 
 #include "core/allocator.h"
+#include "core/tensor.h"
+#include "core/testing/tensor_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "layers/dense.h"
+#include "layers/initializers.h"
 #include "layers/tensor_array.h"
 #include "layers/testing/layer_test.h"
 #include "layers/variable.h"

@@ -7,7 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "core/tensor.h"
+#include "core/testing/tensor_testing.h"
 #include "graph/gradient.h"
+#include "graph/graph.h"
 #include "graph/import_export.h"
 #include "gtest/gtest.h"
 #include "layers/control_flow.h"

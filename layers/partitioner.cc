@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "layers/initializers.h"
 #include "ops/array/concat.h"
 #include "ops/array/constant.h"
 #include "ops/array/identity.h"

@@ -19,6 +19,7 @@
 #include "core/dtype.h"
 #include "core/shape.h"
 #include "graph/scope.h"
+#include "layers/initializers.h"
 #include "layers/variable.h"
 
 namespace millrace {

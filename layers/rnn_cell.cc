@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
+#include "core/tensor.h"
 #include "layers/dropout.h"
 #include "ops/array/concat.h"
 #include "ops/array/constant.h"

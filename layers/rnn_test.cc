@@ -6,9 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "core/tensor.h"
+#include "core/testing/tensor_testing.h"
+#include "graph/gradient.h"
 #include "gtest/gtest.h"
 #include "layers/rnn_cell.h"
 #include "layers/testing/layer_test.h"
+#include "layers/variable.h"
 #include "ops/ops.h"
 #include "runtime/session.h"
 

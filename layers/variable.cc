@@ -7,6 +7,7 @@
 #include "core/shape.h"
 #include "core/status.h"
 #include "graph/graph.h"
+#include "graph/op_rule.h"
 #include "ops/array/constant.h"
 #include "ops/array/identity.h"
 #include "ops/state/state.h"

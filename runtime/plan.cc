@@ -21,6 +21,7 @@
 #include "proto/op_def.pb.h"
 #include "proto/versions.pb.h"
 #include "runtime/device.h"
+#include "runtime/function_runner.h"
 
 namespace millrace {
 namespace {

@@ -38,6 +38,7 @@
 #include "core/status.h"
 #include "graph/graph.h"
 #include "runtime/device.h"
+#include "runtime/function_runner.h"
 #include "runtime/kernel.h"
 #include "runtime/rendezvous.h"
 

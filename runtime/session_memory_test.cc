@@ -18,6 +18,7 @@
 #include "core/testing/counted_new.h"
 #include "core/testing/tensor_testing.h"
 #include "graph/function_builder.h"
+#include "graph/node_builder.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
 #include "ops/array/constant.h"
@@ -410,7 +411,8 @@ Scope StepOfFunctions() {
         return Outputs{Sub(s, in[0], one), in[1]};
       });
   const BuiltNode loop = While(root, {n, v}, {cond.name}, {body.name});
-  const Output after = ReadVariableOp(root.WithControlDependencies({loop.output(0).op()}), v, DT_FLOAT);
+  const Output after =
+      ReadVariableOp(root.WithControlDependencies({loop.output(0).op()}), v, DT_FLOAT);
   const DefinedFunction twice = DefineFunction(
       root, "twice", {DT_FLOAT},
       [](const Scope& s, const Outputs& in) { return Outputs{Add(s, in[0], in[0])}; }, called);

@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "core/tensor.h"
+#include "graph/attr.h"
 #include "graph/graph.h"
 #include "graph/import_export.h"
 #include "layers/lookup.h"

@@ -13,6 +13,7 @@
 #include "core/hash_table.h"
 #include "core/tensor.h"
 #include "graph/attr.h"
+#include "graph/graph.h"
 #include "graph/graph_def.h"
 
 namespace millrace {

@@ -16,6 +16,7 @@
 #include "core/sha256.h"
 #include "distributed/server_limits.h"
 #include "distributed/transport/session_terms.h"
+#include "distributed/worker/session_life.h"
 #include "distributed/worker/worker_step.h"
 #include "graph/attr.h"
 #include "graph/function_library.h"

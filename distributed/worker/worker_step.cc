@@ -8,6 +8,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "core/exceptions.h"
+#include "distributed/worker/session_life.h"
 #include "runtime/plan.h"
 #include "runtime/rendezvous.h"
 #include "runtime/step_context.h"

@@ -30,6 +30,7 @@
 #include "core/status.h"
 #include "distributed/transport/timers.h"
 #include "distributed/transport/transport.h"
+#include "distributed/worker/session_life.h"
 #include "distributed/worker/step_rendezvous.h"
 #include "distributed/worker/worker_options.h"
 #include "graph/graph.h"

@@ -15,13 +15,30 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/dtype.h"
+#include "core/shape.h"
+#include "core/status.h"
+#include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
+#include "estimator/columns/feature_column.h"
+#include "estimator/columns/input_layer.h"
+#include "estimator/columns/linear_model.h"
 #include "estimator/columns/testing/column_values.h"
+#include "graph/gradient.h"
+#include "graph/scope.h"
 #include "gtest/gtest.h"
+#include "layers/initializers.h"
+#include "layers/lookup.h"
+#include "layers/variable.h"
+#include "ops/array/constant.h"
+#include "ops/array/placeholder.h"
+#include "ops/array/reshape.h"
+#include "runtime/session.h"
 #include "train/adagrad.h"
 #include "train/adam.h"
 #include "train/ftrl.h"
 #include "train/momentum.h"
+#include "train/optimizer.h"
 
 namespace millrace {
 namespace {

@@ -8,14 +8,18 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/dtype.h"
 #include "core/hash_table.h"
 #include "core/new_message.h"
+#include "core/tensor.h"
 #include "graph/attr.h"
 #include "graph/function_body.h"
 #include "graph/function_copy.h"
 #include "graph/function_gradient.h"
 #include "graph/function_library.h"
 #include "graph/graph.h"
+#include "graph/node_body.h"
+#include "graph/op_registry.h"
 #include "graph/pure.h"
 #include "proto/attr_value.pb.h"
 #include "proto/config.pb.h"

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "graph/check/verify.h"
 #include "graph/copy.h"
@@ -19,6 +20,7 @@
 #include "graph/prune.h"
 #include "graph/rewrite/testing/rewrite_test.h"
 #include "graph/scope.h"
+#include "graph/signature.h"
 #include "gtest/gtest.h"
 #include "ops/ops.h"
 #include "proto/attr_value.pb.h"

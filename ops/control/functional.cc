@@ -11,6 +11,7 @@
 #include "core/cancellation.h"
 #include "core/exceptions.h"
 #include "graph/function_gradient.h"
+#include "graph/gradient.h"
 #include "proto/attr_value.pb.h"
 #include "runtime/function_runner.h"
 #include "runtime/kernel.h"

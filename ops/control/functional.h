@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "graph/attr.h"
 #include "graph/node_builder.h"
 
 namespace millrace {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "graph/function_builder.h"
 #include "graph/function_gradient.h"

@@ -9,6 +9,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
+#include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "graph/function_builder.h"
 #include "graph/function_library.h"

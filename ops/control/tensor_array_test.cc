@@ -14,6 +14,7 @@
 #include "ops/array/identity.h"
 #include "ops/math/cwise_binary.h"
 #include "ops/math/cwise_unary.h"
+#include "runtime/resource_manager.h"
 #include "runtime/testing/op_test.h"
 
 namespace millrace {

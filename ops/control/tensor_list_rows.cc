@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "graph/gradient.h"
+#include "graph/scope.h"
 #include "graph/shape_inference.h"
 #include "ops/array/constant.h"
 #include "ops/array/gather.h"

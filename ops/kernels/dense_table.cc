@@ -7,10 +7,15 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/dtype.h"
 #include "core/hash64.h"
 #include "core/mutex.h"
+#include "core/shape.h"
+#include "core/status.h"
+#include "core/tensor.h"
 #include "ops/kernels/table_storage.h"
 #include "ops/kernels/value_rows.h"
+#include "runtime/kernel.h"
 
 namespace millrace {
 namespace {

@@ -7,6 +7,7 @@
 
 #include <utility>
 
+#include "runtime/engine/async_run.h"
 #include "runtime/engine/pending_words.h"
 #include "runtime/kernel.h"
 

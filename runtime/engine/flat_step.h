@@ -24,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/engine/async_run.h"
 #include "runtime/engine/flat_engine.h"
 #include "runtime/engine/kernel_runner.h"
 #include "runtime/engine/loop_crew.h"

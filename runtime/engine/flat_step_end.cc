@@ -6,6 +6,7 @@
 
 #include "absl/time/clock.h"
 #include "core/status.h"
+#include "runtime/engine/async_run.h"
 #include "runtime/engine/flat_engine.h"
 #include "runtime/engine/flat_step.h"
 #include "runtime/engine/state_block.h"

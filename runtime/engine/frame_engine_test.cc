@@ -18,6 +18,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/cancellation.h"
 #include "core/mutex.h"
 #include "core/notification.h"
 #include "core/status.h"

@@ -6,6 +6,7 @@
 
 #include "runtime/engine/async_run.h"
 #include "runtime/engine/frame_step.h"
+#include "runtime/engine/iteration.h"
 #include "runtime/engine/kernel_runner.h"
 #include "runtime/engine/node_costs.h"
 #include "runtime/engine/ready_list.h"

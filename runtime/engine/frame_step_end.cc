@@ -7,11 +7,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/mutex.h"
 #include "core/status.h"
+#include "runtime/engine/async_run.h"
 #include "runtime/engine/frame_engine.h"
 #include "runtime/engine/frame_step.h"
+#include "runtime/engine/iteration.h"
 #include "runtime/engine/state_block.h"
+#include "runtime/engine/step.h"
+#include "runtime/kernel.h"
 #include "runtime/plan.h"
+#include "runtime/rendezvous.h"
 
 namespace millrace {
 

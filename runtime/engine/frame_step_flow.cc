@@ -12,9 +12,14 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "core/hash64.h"
+#include "core/mutex.h"
 #include "core/status.h"
 #include "runtime/engine/frame_step.h"
+#include "runtime/engine/iteration.h"
+#include "runtime/engine/kernel_runner.h"
+#include "runtime/engine/ready_list.h"
 #include "runtime/engine/state_block.h"
+#include "runtime/kernel.h"
 
 namespace millrace {
 

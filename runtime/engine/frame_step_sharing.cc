@@ -6,9 +6,12 @@
 // much together.
 #include <utility>
 
+#include "core/mutex.h"
 #include "runtime/engine/frame_step.h"
+#include "runtime/engine/iteration.h"
 #include "runtime/engine/node_costs.h"
 #include "runtime/engine/ready_list.h"
+#include "runtime/kernel.h"
 
 namespace millrace {
 

@@ -27,6 +27,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/engine/async_run.h"
 #include "runtime/engine/ready_list.h"
 #include "runtime/engine/state_block.h"
 #include "runtime/kernel.h"

@@ -19,6 +19,7 @@
 
 #include "absl/base/optimization.h"
 #include "core/thread_number.h"
+#include "runtime/engine/state_block.h"
 
 namespace millrace {
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "benchmark/benchmark.h"
+#include "core/tensor.h"
 #include "graph/function_builder.h"
 #include "graph/scope.h"
 #include "ops/ops.h"

@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "core/file_system.h"
+#include "core/tensor.h"
 #include "core/testing/shared_data.h"
 #include "core/testing/tensor_testing.h"
+#include "graph/graph.h"
 #include "gtest/gtest.h"
 #include "ops/ops.h"
 #include "proto/meta_graph.pb.h"

@@ -28,6 +28,7 @@
 #include "core/mutex.h"
 #include "core/status.h"
 #include "core/testing/tensor_testing.h"
+#include "graph/graph.h"
 #include "graph/place/partition.h"
 #include "graph/rewrite/rewrite.h"
 #include "gtest/gtest.h"
