@@ -12,7 +12,6 @@
 #include "core/new_message.h"
 #include "graph/function_body.h"
 #include "graph/graph.h"
-#include "graph/shape_inference.h"
 #include "proto/attr_value.pb.h"
 #include "proto/function.pb.h"
 #include "proto/node_def.pb.h"
