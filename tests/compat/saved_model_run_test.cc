@@ -26,7 +26,6 @@
 #include "saver/saved_model_reader.h"
 #include "saver/saver.h"
 #include "tests/compat/json_tensor.h"
-#include "tests/loops/program.h"
 #include "tools/saved_model_check.h"
 
 namespace millrace {
