@@ -4,6 +4,7 @@
 //   bazel run -c opt //data:row_files_benchmark
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <random>
 #include <string>
@@ -22,7 +23,8 @@ namespace millrace::data {
 namespace {
 
 FileSystem* const kFiles = FileSystem::Posix();
-const char kDirectory[] = "/tmp/row_files_benchmark";
+const std::string kDirectory =
+    (std::filesystem::temp_directory_path() / "row_files_benchmark").string();
 constexpr int64_t kRows = 100'000;
 
 void Must(const Status& status) {

@@ -12,6 +12,7 @@
 #include "core/crc32c.h"
 #include "core/dtype.h"
 #include "core/record.h"
+#include "core/utf8.h"
 #include "data/example_builder.h"
 
 namespace millrace {
@@ -35,26 +36,6 @@ class CountingFile : public WritableFile {
   const std::unique_ptr<WritableFile> file_;
   ShardContent* const content_;
 };
-
-// How many bytes of a character stand at the beginning of `text` (RFC 3629); 0: it is none.
-size_t Utf8Length(absl::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const auto follows = [&](size_t i, unsigned char low, unsigned char high) {
-    return i < text.size() && byte(i) >= low && byte(i) <= high;
-  };
-  const unsigned char first = byte(0);
-  if (first < 0x80) return 1;
-  if (first >= 0xC2 && first <= 0xDF) return follows(1, 0x80, 0xBF) ? 2 : 0;
-  if (first >= 0xE0 && first <= 0xEF) {
-    const unsigned char low = first == 0xE0 ? 0xA0 : 0x80, high = first == 0xED ? 0x9F : 0xBF;
-    return follows(1, low, high) && follows(2, 0x80, 0xBF) ? 3 : 0;
-  }
-  if (first >= 0xF0 && first <= 0xF4) {
-    const unsigned char low = first == 0xF0 ? 0x90 : 0x80, high = first == 0xF4 ? 0x8F : 0xBF;
-    return follows(1, low, high) && follows(2, 0x80, 0xBF) && follows(3, 0x80, 0xBF) ? 4 : 0;
-  }
-  return 0;
-}
 
 void AppendQuoted(absl::string_view text, std::string* out) {
   const size_t begin = out->size();

@@ -22,6 +22,7 @@
 #include "gtest/gtest.h"
 #include "runtime/detached_parts.h"
 #include "runtime/rendezvous.h"
+#include "runtime/testing/run_once.h"
 #include "runtime/testing/step_ops.h"
 #include "runtime/variable_storage.h"
 
@@ -83,19 +84,6 @@ class ExecutorTest : public ::testing::Test {
   }
   ~ExecutorTest() override { testing::ClearHooks(); }
 
-  std::unique_ptr<Executor> Make(TestGraph& graph, TestStep& step) {
-    StatusOr<std::shared_ptr<const Plan>> plan = Plan::Build(*graph.graph(), &step.device, nullptr);
-    EXPECT_TRUE(plan.ok()) << plan.status();
-    if (!plan.ok()) return nullptr;
-    StatusOr<std::unique_ptr<Executor>> executor = Executor::Make(*plan);
-    EXPECT_TRUE(executor.ok()) << executor.status();
-    return executor.ok() ? *std::move(executor) : nullptr;
-  }
-  Status RunOnce(TestGraph& graph, int num_threads = 1) {
-    TestStep step(num_threads);
-    std::unique_ptr<Executor> executor = Make(graph, step);
-    return executor->Run(step.context);
-  }
 
   Journal journal_;
   std::atomic<float> last_{0};
@@ -132,7 +120,7 @@ TEST_F(ExecutorTest, EveryNodeRunsOnceAfterItsInputs) {
       nodes.push_back(graph.Probe(name, inputs, 1, "sum", controls));
     }
     TestStep step(threads);
-    std::unique_ptr<Executor> executor = Make(graph, step);
+    std::unique_ptr<Executor> executor = MakeExecutor(graph, step);
     for (int run = 0; run < 20; ++run) {
       journal_.Clear();
       ASSERT_TRUE(executor->Run(step.context).ok());
@@ -190,7 +178,7 @@ TEST_F(ExecutorTest, StepsRunAtTheSameTimeWithoutSeeingEachOther) {
   for (int i = 0; i < 20; ++i) ids.push_back(graph.Identity(absl::StrCat("i", i), id));
   graph.Probe("check", ids, 0, "check");
   TestStep shared(2);
-  std::unique_ptr<Executor> executor = Make(graph, shared);
+  std::unique_ptr<Executor> executor = MakeExecutor(graph, shared);
   std::vector<std::thread> threads;
   std::atomic<int> failures{0};
   for (int t = 0; t < 4; ++t) {
@@ -374,7 +362,7 @@ TEST_F(ExecutorTest, AnErrorStopsTheStepAndNamesOpAndNode) {
   graph.Probe("child", {bad}, 1, "sum");
   graph.Probe("after", {}, 1, "sum", {bad});
   TestStep step;
-  std::unique_ptr<Executor> executor = Make(graph, step);
+  std::unique_ptr<Executor> executor = MakeExecutor(graph, step);
   const Status status = executor->Run(step.context);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(status.message(), "TestProbe 'scope/bad': wanted\n\t [[{{node scope/bad}}]]");
@@ -398,7 +386,7 @@ TEST_F(ExecutorTest, AnErrorStopsAStepThatCannotBeCancelledToo) {
   TestStep step;
   step.context.cancellation = nullptr;
   step.context.rendezvous = nullptr;
-  EXPECT_EQ(Make(graph, step)->Run(step.context).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(MakeExecutor(graph, step)->Run(step.context).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(journal_.order(), std::vector<std::string>{"bad"});
 }
 
@@ -415,7 +403,7 @@ TEST_F(ExecutorTest, AfterAnErrorTheNextStepStartsClean) {
   Node* bad = graph.Probe("bad", {a}, 1, "sometimes");
   graph.Probe("sum", {bad, b, b}, 0, "sum");
   TestStep step;
-  std::unique_ptr<Executor> executor = Make(graph, step);
+  std::unique_ptr<Executor> executor = MakeExecutor(graph, step);
   for (int i = 0; i < 5; ++i) {
     fail = i % 2 == 0;
     CancellationManager cancellation;
@@ -651,7 +639,7 @@ TEST_F(ExecutorTest, ValuesOfAFailedStepAreFreedBeforeItsEnd) {
   Node* bad = graph.Probe("bad", {}, 1, "fail", {made});
   graph.Probe("reader", {made, bad}, 0, "sum");
   TestStep step;
-  std::unique_ptr<Executor> executor = Make(graph, step);
+  std::unique_ptr<Executor> executor = MakeExecutor(graph, step);
   EXPECT_FALSE(executor->Run(step.context).ok());
   EXPECT_EQ(alive, 0);
 }
@@ -710,7 +698,7 @@ TEST_F(ExecutorTest, MoreWaitingKernelsThanThreadsDoNotStopAStep) {
     graph.Probe("sum", waiting, 0, "sum");
     graph.Probe("meanwhile", {graph.Source("a", 1)}, 0, "sum");
     TestStep step(threads);
-    std::unique_ptr<Executor> executor = Make(graph, step);
+    std::unique_ptr<Executor> executor = MakeExecutor(graph, step);
     std::thread opener([&] {
       gate.AwaitWaiters(50);
       gate.Open();
@@ -732,7 +720,7 @@ TEST_F(ExecutorTest, AnAsynchronousKernelMayFinishBeforeItReturns) {
   for (int i = 0; i < 100; ++i) node = graph.ProbeAsync(absl::StrCat("n", i), {node}, 1, "now");
   graph.Probe("sum", {node}, 0, "sum");
   TestStep step(2);
-  std::unique_ptr<Executor> executor = Make(graph, step);
+  std::unique_ptr<Executor> executor = MakeExecutor(graph, step);
   for (int i = 0; i < 10; ++i) ASSERT_TRUE(executor->Run(step.context).ok());
   EXPECT_EQ(last_, 100);
   EXPECT_EQ(executor->counters().wakeups, 0);
@@ -750,7 +738,7 @@ TEST_F(ExecutorTest, LongChainsOfWaitingKernelsKeepTheStackFlat) {
   for (int i = 0; i < 500; ++i) node = graph.ProbeAsync(absl::StrCat("n", i), {node}, 1, "wait");
   graph.Probe("sum", {node}, 0, "sum");
   TestStep step(1);
-  std::unique_ptr<Executor> executor = Make(graph, step);
+  std::unique_ptr<Executor> executor = MakeExecutor(graph, step);
   std::thread opener([&] {
     for (size_t opened = 0; opened < 500;) {
       gate.AwaitWaiters(1);
@@ -771,7 +759,7 @@ TEST_F(ExecutorTest, AnErrorOfAnAsynchronousKernelEndsTheStepOnce) {
     TestGraph graph;
     for (int i = 0; i < 8; ++i) graph.ProbeAsync(absl::StrCat("n", i), {}, 1, "wait");
     TestStep step(threads);
-    std::unique_ptr<Executor> executor = Make(graph, step);
+    std::unique_ptr<Executor> executor = MakeExecutor(graph, step);
     std::atomic<int> calls{0};
     Notification finished;
     Status result;
@@ -804,7 +792,7 @@ TEST_F(ExecutorTest, DetachedPartsReturnWhileKernelsWait) {
     Node* a = graph.Probe("a", {waiting}, 1, "sum");
     graph.Probe("b", {a, waiting}, 0, "sum");
     TestStep step(threads);
-    std::unique_ptr<Executor> executor = Make(graph, step);
+    std::unique_ptr<Executor> executor = MakeExecutor(graph, step);
     Notification finished;
     const PartitionRun part = {executor.get(), &step.context};
     DetachedParts parts;
@@ -843,7 +831,7 @@ TEST_F(ExecutorTest, AKernelThatDropsDoneLaterOnAnotherThreadEndsTheStep) {
   TestGraph graph;
   graph.NoOp("after", {graph.ProbeAsync("drop", {}, 0, "wait")});
   TestStep step;
-  std::unique_ptr<Executor> executor = Make(graph, step);
+  std::unique_ptr<Executor> executor = MakeExecutor(graph, step);
   std::thread dropper([&] {
     gate.AwaitWaiters(1);
     gate.Drop();
@@ -865,7 +853,7 @@ TEST_F(ExecutorTest, ASecondCallOfDoneChangesNothing) {
   Node* node = graph.ProbeAsync("twice", {}, 1, "twice");
   graph.Probe("sum", {node}, 0, "sum");
   TestStep step(2);
-  std::unique_ptr<Executor> executor = Make(graph, step);
+  std::unique_ptr<Executor> executor = MakeExecutor(graph, step);
   for (int i = 0; i < 3; ++i) {
     const Status status = executor->Run(step.context);
     ASSERT_TRUE(status.ok()) << status;
@@ -882,7 +870,7 @@ TEST_F(ExecutorTest, AKernelThatThrowsAfterItGaveDoneAwayHasFailedWhenDoneIsCall
   TestGraph graph;
   graph.NoOp("after", {graph.ProbeAsync("thrower", {}, 1, "throw")});
   TestStep step;
-  std::unique_ptr<Executor> executor = Make(graph, step);
+  std::unique_ptr<Executor> executor = MakeExecutor(graph, step);
   Notification finished;
   Status result;
   const PartitionRun part = {executor.get(), &step.context};
@@ -919,7 +907,7 @@ TEST_F(ExecutorTest, AKernelThatNeverAnswersIsNamedAtTheDeadlineAndKeepsWhatItUs
       TestGraph graph;
       Node* silent = graph.ProbeAsync("scope/silent", {graph.Source("a", 7)}, 1, "silent");
       graph.Probe("reader", {silent}, 0, "sum");
-      std::unique_ptr<Executor> executor = Make(graph, owned->step);
+      std::unique_ptr<Executor> executor = MakeExecutor(graph, owned->step);
       const Status status = executor->Run(
           owned->step.context, {.deadline = absl::Now() + absl::Milliseconds(20), .keep = owned});
       EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
@@ -952,7 +940,7 @@ TEST_F(ExecutorTest, DetachedPartsNameAKernelThatNeverAnswersAndLeaveItBehind) {
       TestGraph graph;
       Node* silent = graph.ProbeAsync("scope/silent", {}, 1, "silent");
       graph.Probe("reader", {silent}, 0, "sum");
-      std::unique_ptr<Executor> executor = Make(graph, owned->step);
+      std::unique_ptr<Executor> executor = MakeExecutor(graph, owned->step);
       const PartitionRun part = {executor.get(), &owned->step.context};
       DetachedParts parts;
       int ended = 0;
@@ -989,7 +977,7 @@ TEST_F(ExecutorTest, AStepThatWasAbandonedIsNotInTheWayOfTheNextOne) {
   TestGraph graph;
   graph.Probe("reader", {graph.ProbeAsync("silent", {}, 1, "silent")}, 0, "sum");
   auto first = std::make_shared<OwnedStep>(2);
-  std::unique_ptr<Executor> executor = Make(graph, first->step);
+  std::unique_ptr<Executor> executor = MakeExecutor(graph, first->step);
   const Status overdue = executor->Run(
       first->step.context, {.deadline = absl::Now() + absl::Milliseconds(20), .keep = first});
   EXPECT_EQ(overdue.code(), absl::StatusCode::kDeadlineExceeded) << overdue;
@@ -1014,7 +1002,7 @@ TEST_F(ExecutorTest, AnErrorBeforeTheDeadlineIsReportedInsteadOfIt) {
   graph.Probe("bad", {}, 0, "fail", {graph.NoOp("first")});
   graph.NoOp("after", {silent});
   auto owned = std::make_shared<OwnedStep>(1);
-  std::unique_ptr<Executor> executor = Make(graph, owned->step);
+  std::unique_ptr<Executor> executor = MakeExecutor(graph, owned->step);
   const Status status = executor->Run(
       owned->step.context, {.deadline = absl::Now() + absl::Milliseconds(20), .keep = owned});
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
@@ -1031,7 +1019,7 @@ TEST_F(ExecutorTest, WhatAnswersTheCancellationEndsAnOverdueStepWithoutBeingAban
   TestGraph graph;
   for (int i = 0; i < 12; ++i) graph.ProbeAsync(absl::StrCat("late", i), {}, 0, "late");
   TestStep step;
-  std::unique_ptr<Executor> executor = Make(graph, step);
+  std::unique_ptr<Executor> executor = MakeExecutor(graph, step);
   CancellationManager::Token token;
   ASSERT_TRUE(step.cancellation.Register(
       &token, [&] { gate.Open(absl::CancelledError("wait was cancelled")); }));
@@ -1058,7 +1046,7 @@ TEST_F(ExecutorTest, CancellationBetweenAnyTwoNodesStopsTheStep) {
     TestGraph graph;
     Node* node = graph.Source("a", 0);
     for (int i = 0; i < kNodes; ++i) node = graph.Probe(absl::StrCat("n", i), {node}, 1, "node");
-    std::unique_ptr<Executor> executor = Make(graph, step);
+    std::unique_ptr<Executor> executor = MakeExecutor(graph, step);
     const Status status = executor->Run(step.context);
     EXPECT_EQ(journal_.order().size(), static_cast<size_t>(at + 1));
     if (at + 1 < kNodes) {
@@ -1084,7 +1072,7 @@ TEST_F(ExecutorTest, CancellationEndsAStepThatOnlyWaits) {
                  {graph.ProbeAsync(absl::StrCat("wait", i), {}, 0, "cancellable")});
     }
     TestStep step(threads);
-    std::unique_ptr<Executor> executor = Make(graph, step);
+    std::unique_ptr<Executor> executor = MakeExecutor(graph, step);
     std::thread canceller([&] { step.cancellation.StartCancel(); });
     const Status status = executor->Run(step.context);
     canceller.join();
@@ -1104,7 +1092,7 @@ TEST_F(ExecutorTest, ARecvThatNobodyServesEndsAtTheDeadlineOrByCancellation) {
   graph.Probe("reader", {recv}, 0, "sum");
   {
     TestStep step;
-    std::unique_ptr<Executor> executor = Make(graph, step);
+    std::unique_ptr<Executor> executor = MakeExecutor(graph, step);
     const Status status =
         executor->Run(step.context, {.deadline = absl::Now() + absl::Milliseconds(20)});
     EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
@@ -1113,7 +1101,7 @@ TEST_F(ExecutorTest, ARecvThatNobodyServesEndsAtTheDeadlineOrByCancellation) {
   }
   {
     TestStep step;
-    std::unique_ptr<Executor> executor = Make(graph, step);
+    std::unique_ptr<Executor> executor = MakeExecutor(graph, step);
     std::thread canceller([&] { step.cancellation.StartCancel(); });
     EXPECT_EQ(executor->Run(step.context).code(), absl::StatusCode::kCancelled);
     canceller.join();
@@ -1125,7 +1113,7 @@ TEST_F(ExecutorTest, ADeadlineThatPassedStopsBetweenNodes) {
   Node* a = graph.Source("a", 1);
   graph.Probe("never", {a}, 0, "sum");
   TestStep step;
-  std::unique_ptr<Executor> executor = Make(graph, step);
+  std::unique_ptr<Executor> executor = MakeExecutor(graph, step);
   const Status status = executor->Run(step.context, {.deadline = absl::InfinitePast()});
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_TRUE(journal_.order().empty());
@@ -1148,7 +1136,7 @@ TEST_F(ExecutorTest, TwoExpensiveNodesRunAtTheSameTime) {
   graph.Probe("x", {}, 0, "work");
   graph.Probe("y", {}, 0, "work");
   TestStep step(2);
-  std::unique_ptr<Executor> executor = Make(graph, step);
+  std::unique_ptr<Executor> executor = MakeExecutor(graph, step);
   meet = true;  // kernels that were never measured count as expensive
   ASSERT_TRUE(executor->Run(step.context).ok());
   EXPECT_EQ(begun, 2);
@@ -1163,7 +1151,7 @@ TEST_F(ExecutorTest, OneExpensiveNodeAtATimeWakesNobody) {
                          {{"cycles", AttrOf(int64_t{100'000})}}, {previous});
   }
   TestStep step(2);
-  std::unique_ptr<Executor> executor = Make(graph, step);
+  std::unique_ptr<Executor> executor = MakeExecutor(graph, step);
   for (int i = 0; i < 10; ++i) ASSERT_TRUE(executor->Run(step.context).ok());
   EXPECT_EQ(executor->counters().wakeups, 0);
 }
@@ -1179,7 +1167,7 @@ TEST_F(ExecutorTest, MeasuredCheapNodesWakeNobodyAndBecomeExpensiveAgain) {
   TestGraph graph;
   for (int i = 0; i < 10; ++i) graph.Probe(absl::StrCat("n", i), {}, 0, "work");
   TestStep step(2);
-  std::unique_ptr<Executor> executor = Make(graph, step);
+  std::unique_ptr<Executor> executor = MakeExecutor(graph, step);
   const auto wakeups_of = [&](int steps) {
     const int64_t before = executor->counters().wakeups;
     for (int i = 0; i < steps; ++i) EXPECT_TRUE(executor->Run(step.context).ok());
@@ -1208,7 +1196,7 @@ TEST_F(ExecutorTest, ParallelStepsGiveTheResultsOfSerialOnes) {
   graph.Probe("total", last, 0, "sum");
   for (const int threads : {1, 2, 4}) {
     TestStep step(threads);
-    std::unique_ptr<Executor> executor = Make(graph, step);
+    std::unique_ptr<Executor> executor = MakeExecutor(graph, step);
     for (int i = 0; i < 10; ++i) {
       ASSERT_TRUE(executor->Run(step.context).ok());
       EXPECT_EQ(last_, 28);
@@ -1228,7 +1216,7 @@ TEST_F(ExecutorTest, ErrorsWhileSeveralThreadsWorkEndTheStepOnce) {
     graph.Probe(absl::StrCat("n", i), {}, 0, "spin or fail", {spin});
   }
   TestStep step(4);
-  std::unique_ptr<Executor> executor = Make(graph, step);
+  std::unique_ptr<Executor> executor = MakeExecutor(graph, step);
   for (int i = 0; i < 50; ++i) {
     CancellationManager cancellation;
     StepContext context = step.context;
@@ -1259,7 +1247,7 @@ TEST_F(ExecutorTest, HandingOverInTheMiddleOfALongListOfEdgesLosesNoArrival) {
   for (int i = 0; i < kEdges; ++i) inputs.push_back(spins[1]);
   graph.Probe("join", inputs, 0, "sum");
   TestStep step(2);
-  std::unique_ptr<Executor> executor = Make(graph, step);
+  std::unique_ptr<Executor> executor = MakeExecutor(graph, step);
   for (int i = 0; i < 50; ++i) {
     const Status status = executor->Run(step.context);
     ASSERT_TRUE(status.ok()) << status;
@@ -1283,7 +1271,7 @@ TEST_F(ExecutorTest, NothingIsLostWhenAKernelFinishesWhileTheLastLoopLeaves) {
   }
   for (const int threads : {1, 2}) {
     TestStep step(threads);
-    std::unique_ptr<Executor> executor = Make(graph, step);
+    std::unique_ptr<Executor> executor = MakeExecutor(graph, step);
     std::atomic<bool> stop{false};
     std::thread finisher([&] {
       uint32_t seed = 1;
@@ -1342,7 +1330,7 @@ TEST_F(PartitionTest, AValueThatGoesToAndFroEndsWhereItShould) {
     TestStep steps[2] = {TestStep(threads), TestStep(threads)};
     steps[1].context.rendezvous = steps[0].context.rendezvous;
     steps[1].context.cancellation = steps[0].context.cancellation;
-    std::unique_ptr<Executor> executors[2] = {Make(graphs[0], steps[0]), Make(graphs[1], steps[1])};
+    std::unique_ptr<Executor> executors[2] = {MakeExecutor(graphs[0], steps[0]), MakeExecutor(graphs[1], steps[1])};
     for (int i = 0; i < 3; ++i) {
       const std::array<PartitionRun, 2> runs = {
           PartitionRun{executors[0].get(), &steps[0].context},
@@ -1407,7 +1395,7 @@ TEST_F(PartitionTest, ASilentPartDoesNotHideTheErrorOfAnother) {
     TestStep* const steps = owned->steps;
     steps[1].context.rendezvous = steps[0].context.rendezvous;
     steps[1].context.cancellation = steps[0].context.cancellation;
-    std::unique_ptr<Executor> executors[2] = {Make(graphs[0], steps[0]), Make(graphs[1], steps[1])};
+    std::unique_ptr<Executor> executors[2] = {MakeExecutor(graphs[0], steps[0]), MakeExecutor(graphs[1], steps[1])};
     const std::array<PartitionRun, 2> runs = {PartitionRun{executors[0].get(), &steps[0].context},
                                               PartitionRun{executors[1].get(), &steps[1].context}};
     const Status status =
@@ -1431,7 +1419,7 @@ TEST_F(PartitionTest, TheErrorOfThePartThatFailedIsReported) {
     TestStep steps[2];
     steps[1].context.rendezvous = steps[0].context.rendezvous;
     steps[1].context.cancellation = steps[0].context.cancellation;
-    std::unique_ptr<Executor> executors[2] = {Make(graphs[0], steps[0]), Make(graphs[1], steps[1])};
+    std::unique_ptr<Executor> executors[2] = {MakeExecutor(graphs[0], steps[0]), MakeExecutor(graphs[1], steps[1])};
     const std::array<PartitionRun, 2> runs = {PartitionRun{executors[0].get(), &steps[0].context},
                                               PartitionRun{executors[1].get(), &steps[1].context}};
     const Status status = RunPartitions(runs);
@@ -1448,7 +1436,7 @@ TEST_F(ExecutorTest, ATracedStepTellsWhatEveryNodeDid) {
   Node* b = graph.Probe("b", {a, a}, 2, "sum");
   graph.Probe("c", {{b, 1}}, 0, "sum");
   TestStep step;
-  std::unique_ptr<Executor> executor = Make(graph, step);
+  std::unique_ptr<Executor> executor = MakeExecutor(graph, step);
   StepStatsCollector collector;
   ASSERT_TRUE(executor->Run(step.context, {.stats = &collector}).ok());
   tensorflow::StepStats stats;

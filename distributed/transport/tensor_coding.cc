@@ -21,6 +21,7 @@
 #include "core/resource_handle.h"
 #include "core/status.h"
 #include "core/tensor_proto.h"
+#include "core/utf8.h"
 #include "distributed/server_limits.h"
 #include "proto/tensor.pb.h"
 #include "proto/tensor_shape.pb.h"
@@ -388,25 +389,6 @@ StatusOr<DecodedTensor> ReadEntry(absl::string_view what, SliceReader* in, uint6
   }
   if (in->left() != end) return Malformed(what, "an entry that is longer than its field");
   return entry;
-}
-
-// Bytes of the UTF-8 character with which `text`, which is not empty, begins; 0 when it is none.
-size_t Utf8Length(absl::string_view text) {
-  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<uint8_t>(text[i]) : 0; };
-  const auto in = [&](size_t i, int low, int high) { return byte(i) >= low && byte(i) <= high; };
-  const auto rest = [&](size_t i) { return in(i, 0x80, 0xbf); };
-  if (in(0, 0, 0x7f)) return 1;
-  if (in(0, 0xc2, 0xdf)) return rest(1) ? 2 : 0;
-  if (in(0, 0xe0, 0xef)) {
-    // Neither longer than needed nor a surrogate.
-    if (!in(1, byte(0) == 0xe0 ? 0xa0 : 0x80, byte(0) == 0xed ? 0x9f : 0xbf)) return 0;
-    return rest(2) ? 3 : 0;
-  }
-  if (in(0, 0xf0, 0xf4)) {
-    if (!in(1, byte(0) == 0xf0 ? 0x90 : 0x80, byte(0) == 0xf4 ? 0x8f : 0xbf)) return 0;
-    return rest(2) && rest(3) ? 4 : 0;
-  }
-  return 0;
 }
 
 void PutTag(std::string* out, int field, WireType type) { PutVarint32(out, Tag(field, type)); }

@@ -10,7 +10,6 @@
 #include "core/shape.h"
 #include "core/status.h"
 #include "estimator/canned/premade.h"
-#include "estimator/heads/regression_head.h"
 #include "graph/scope.h"
 #include "layers/initializers.h"
 #include "layers/variable.h"
@@ -93,12 +92,7 @@ Estimator BaselineClassifier(const BaselineClassifierOptions& options,
                              const EstimatorOptions& estimator_options,
                              std::source_location where) {
   return Baseline("BaselineClassifier",
-                  {.head = HeadOf({.n_classes = options.n_classes,
-                                   .weight_column = options.weight_column,
-                                   .label_vocabulary = options.label_vocabulary,
-                                   .loss_reduction = options.loss_reduction,
-                                   .predict_all_classes = options.predict_all_classes},
-                                  where),
+                  {.head = ClassifierHeadOf(options, where),
                    .optimizer = options.optimizer,
                    .weight_column = options.weight_column},
                   estimator_options, where);
@@ -107,10 +101,7 @@ Estimator BaselineClassifier(const BaselineClassifierOptions& options,
 Estimator BaselineRegressor(const BaselineRegressorOptions& options,
                             const EstimatorOptions& estimator_options, std::source_location where) {
   return Baseline("BaselineRegressor",
-                  {.head = RegressionHead({.label_dimension = options.label_dimension,
-                                           .weight_column = options.weight_column,
-                                           .loss_reduction = options.loss_reduction},
-                                          where),
+                  {.head = RegressorHeadOf(options, where),
                    .optimizer = options.optimizer,
                    .weight_column = options.weight_column},
                   estimator_options, where);

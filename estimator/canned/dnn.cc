@@ -6,7 +6,6 @@
 #include "core/status.h"
 #include "estimator/canned/logits.h"
 #include "estimator/canned/premade.h"
-#include "estimator/heads/regression_head.h"
 #include "graph/scope.h"
 #include "train/optimizer.h"
 
@@ -54,12 +53,7 @@ Estimator Dnn(const char* name, const DNNEstimatorOptions& options,
 Estimator DNNClassifier(const DNNClassifierOptions& options,
                         const EstimatorOptions& estimator_options, std::source_location where) {
   return Dnn("DNNClassifier",
-             {.head = HeadOf({.n_classes = options.n_classes,
-                              .weight_column = options.weight_column,
-                              .label_vocabulary = options.label_vocabulary,
-                              .loss_reduction = options.loss_reduction,
-                              .predict_all_classes = options.predict_all_classes},
-                             where),
+             {.head = ClassifierHeadOf(options, where),
               .hidden_units = options.hidden_units,
               .feature_columns = options.feature_columns,
               .optimizer = options.optimizer,
@@ -73,10 +67,7 @@ Estimator DNNClassifier(const DNNClassifierOptions& options,
 Estimator DNNRegressor(const DNNRegressorOptions& options,
                        const EstimatorOptions& estimator_options, std::source_location where) {
   return Dnn("DNNRegressor",
-             {.head = RegressionHead({.label_dimension = options.label_dimension,
-                                      .weight_column = options.weight_column,
-                                      .loss_reduction = options.loss_reduction},
-                                     where),
+             {.head = RegressorHeadOf(options, where),
               .hidden_units = options.hidden_units,
               .feature_columns = options.feature_columns,
               .optimizer = options.optimizer,

@@ -9,7 +9,6 @@
 #include "core/status.h"
 #include "estimator/canned/logits.h"
 #include "estimator/canned/premade.h"
-#include "estimator/heads/regression_head.h"
 #include "graph/scope.h"
 #include "layers/variable.h"
 #include "ops/array/constant.h"
@@ -143,12 +142,7 @@ DNNLinearCombinedEstimatorOptions WithHead(const Options& options, HeadPtr head)
 Estimator DNNLinearCombinedClassifier(const DNNLinearCombinedClassifierOptions& options,
                                       const EstimatorOptions& estimator_options,
                                       std::source_location where) {
-  HeadPtr head = HeadOf({.n_classes = options.n_classes,
-                         .weight_column = options.weight_column,
-                         .label_vocabulary = options.label_vocabulary,
-                         .loss_reduction = options.loss_reduction,
-                         .predict_all_classes = options.predict_all_classes},
-                        where);
+  HeadPtr head = ClassifierHeadOf(options, where);
   return Combined("DNNLinearCombinedClassifier", WithHead(options, std::move(head)),
                   estimator_options, where);
 }
@@ -156,10 +150,7 @@ Estimator DNNLinearCombinedClassifier(const DNNLinearCombinedClassifierOptions& 
 Estimator DNNLinearCombinedRegressor(const DNNLinearCombinedRegressorOptions& options,
                                      const EstimatorOptions& estimator_options,
                                      std::source_location where) {
-  HeadPtr head = RegressionHead({.label_dimension = options.label_dimension,
-                                 .weight_column = options.weight_column,
-                                 .loss_reduction = options.loss_reduction},
-                                where);
+  HeadPtr head = RegressorHeadOf(options, where);
   return Combined("DNNLinearCombinedRegressor", WithHead(options, std::move(head)),
                   estimator_options, where);
 }

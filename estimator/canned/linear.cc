@@ -8,7 +8,6 @@
 #include "core/status.h"
 #include "estimator/canned/logits.h"
 #include "estimator/canned/premade.h"
-#include "estimator/heads/regression_head.h"
 #include "graph/scope.h"
 #include "train/ftrl.h"
 #include "train/optimizer.h"
@@ -57,12 +56,7 @@ Estimator Linear(const char* name, LinearEstimatorOptions options,
 Estimator LinearClassifier(const LinearClassifierOptions& options,
                            const EstimatorOptions& estimator_options, std::source_location where) {
   return Linear("LinearClassifier",
-                {.head = HeadOf({.n_classes = options.n_classes,
-                                 .weight_column = options.weight_column,
-                                 .label_vocabulary = options.label_vocabulary,
-                                 .loss_reduction = options.loss_reduction,
-                                 .predict_all_classes = options.predict_all_classes},
-                                where),
+                {.head = ClassifierHeadOf(options, where),
                  .feature_columns = options.feature_columns,
                  .optimizer = options.optimizer,
                  .partitioner = options.partitioner,
@@ -73,10 +67,7 @@ Estimator LinearClassifier(const LinearClassifierOptions& options,
 Estimator LinearRegressor(const LinearRegressorOptions& options,
                           const EstimatorOptions& estimator_options, std::source_location where) {
   return Linear("LinearRegressor",
-                {.head = RegressionHead({.label_dimension = options.label_dimension,
-                                         .weight_column = options.weight_column,
-                                         .loss_reduction = options.loss_reduction},
-                                        where),
+                {.head = RegressorHeadOf(options, where),
                  .feature_columns = options.feature_columns,
                  .optimizer = options.optimizer,
                  .partitioner = options.partitioner,

@@ -15,6 +15,7 @@
 #include "core/status.h"
 #include "estimator/estimator.h"
 #include "estimator/heads/head.h"
+#include "estimator/heads/regression_head.h"
 #include "layers/losses.h"
 
 namespace millrace {
@@ -28,6 +29,24 @@ struct ClassifierHead {
 };
 // Of two classes, or of more.
 HeadPtr HeadOf(const ClassifierHead& options, std::source_location where);
+
+// Of the options of a classifier, or a regressor.
+template <typename Options>
+HeadPtr ClassifierHeadOf(const Options& options, std::source_location where) {
+  return HeadOf({.n_classes = options.n_classes,
+                 .weight_column = options.weight_column,
+                 .label_vocabulary = options.label_vocabulary,
+                 .loss_reduction = options.loss_reduction,
+                 .predict_all_classes = options.predict_all_classes},
+                where);
+}
+template <typename Options>
+HeadPtr RegressorHeadOf(const Options& options, std::source_location where) {
+  return RegressionHead({.label_dimension = options.label_dimension,
+                         .weight_column = options.weight_column,
+                         .loss_reduction = options.loss_reduction},
+                        where);
+}
 
 // The first error of the columns, with the line that made the column.
 template <typename Column>

@@ -4,6 +4,7 @@
 //   bazel run -c opt //ops/kernels:table_benchmark
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <random>
 #include <string>
@@ -104,7 +105,9 @@ BENCHMARK(StandardMap)->Arg(100)->Arg(10'000)->Arg(1'000'000);
 void ReadVocabulary(benchmark::State& state) {
   std::string text;
   for (int64_t i = 0; i < state.range(0); ++i) absl::StrAppend(&text, Word(i), "\n");
-  const std::string path = absl::StrCat("/tmp/table_benchmark_", state.range(0), ".txt");
+  const std::string path = (std::filesystem::temp_directory_path() /
+                            absl::StrCat("table_benchmark_", state.range(0), ".txt"))
+                               .string();
   if (!WriteFileAtomically(FileSystem::Posix(), path, text).ok()) std::abort();
   TableSpec spec;
   spec.key_dtype = DT_STRING;

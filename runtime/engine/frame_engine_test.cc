@@ -29,6 +29,7 @@
 #include "runtime/plan.h"
 #include "runtime/rendezvous.h"
 #include "runtime/step_stats.h"
+#include "runtime/testing/run_once.h"
 #include "runtime/testing/step_ops.h"
 
 namespace millrace {
@@ -85,19 +86,6 @@ class FrameEngineTest : public ::testing::Test {
   }
   ~FrameEngineTest() override { testing::ClearHooks(); }
 
-  std::unique_ptr<Executor> Make(TestGraph& graph, TestStep& step) {
-    StatusOr<std::shared_ptr<const Plan>> plan = Plan::Build(*graph.graph(), &step.device, nullptr);
-    EXPECT_TRUE(plan.ok()) << plan.status();
-    if (!plan.ok()) return nullptr;
-    StatusOr<std::unique_ptr<Executor>> executor = Executor::Make(*plan);
-    EXPECT_TRUE(executor.ok()) << executor.status();
-    return executor.ok() ? *std::move(executor) : nullptr;
-  }
-  Status RunOnce(TestGraph& graph, int num_threads = 1) {
-    TestStep step(num_threads);
-    std::unique_ptr<Executor> executor = Make(graph, step);
-    return executor->Run(step.context);
-  }
   // What the probe "result" named `node` got.
   std::vector<float> Results(const std::string& node) {
     MutexLock lock(&mu_);
@@ -148,7 +136,7 @@ TEST_F(FrameEngineTest, ALoopRunsItsBodyOnceForEachIteration) {
             parallel);
         graph.Probe("got", {loop.exit}, 0, "result");
         TestStep step(threads);
-        const auto executor = Make(graph, step);
+        const auto executor = MakeExecutor(graph, step);
         for (int run = 0; run < 3; ++run) {
           journal_.Clear();
           ASSERT_OK(executor->Run(step.context));
@@ -222,7 +210,7 @@ TEST_F(FrameEngineTest, LoopsInsideOfLoopsBeginAnewInEachIteration) {
       graph.Probe("got", {sum_exit}, 0, "result");
       graph.Probe("got_i", {outer.exit}, 0, "result");
       TestStep step(threads);
-      const auto executor = Make(graph, step);
+      const auto executor = MakeExecutor(graph, step);
       for (int run = 0; run < 5; ++run) {
         journal_.Clear();
         ASSERT_OK(executor->Run(step.context));
@@ -375,7 +363,7 @@ TEST_F(FrameEngineTest, AsManyIterationsAsAllowedAreUnderWayAtOnce) {
           parallel);
       graph.Probe("got", {loop.exit}, 0, "result");
       TestStep step(threads);
-      const auto executor = Make(graph, step);
+      const auto executor = MakeExecutor(graph, step);
       std::thread answering([&] {
         // The newest first: older iterations stay open as long as they can.
         for (int left = kTimes; left > 0;) {
@@ -488,7 +476,7 @@ TEST_F(FrameEngineTest, AnErrorEndsTheLoopAndTheNextStepRuns) {
           parallel);
       graph.Probe("got", {loop.exit}, 0, "result");
       TestStep step(threads);
-      const auto executor = Make(graph, step);
+      const auto executor = MakeExecutor(graph, step);
       for (const int when : {0, 7, 19, -1}) {
         fails_in = when;
         CancellationManager cancellation;
@@ -521,7 +509,7 @@ TEST_F(FrameEngineTest, ALoopWithoutAnExitEndsSoonAfterItsDeadline) {
     TestGraph graph;
     AddEndlessLoop(graph, graph.Source("zero", 0));
     TestStep step(threads);
-    const auto executor = Make(graph, step);
+    const auto executor = MakeExecutor(graph, step);
     for (int run = 0; run < 3; ++run) {
       CancellationManager cancellation;
       StepContext context = step.context;
@@ -548,7 +536,7 @@ TEST_F(FrameEngineTest, ALoopWithoutAnExitEndsWhenItIsCancelled) {
     Node* const merge = graph.LoopMerge("merge", enter);
     graph.Close(merge, graph.Probe("count", {{merge, 0}}, 1, "count"));
     TestStep step(threads);
-    const auto executor = Make(graph, step);
+    const auto executor = MakeExecutor(graph, step);
     std::thread canceller([&] {
       far.Wait();
       step.cancellation.StartCancel();
@@ -575,7 +563,7 @@ TEST_F(FrameEngineTest, AKernelThatDoesNotAnswerIsNamedWithItsIteration) {
     static_cast<void>(loop);
     auto step = std::make_shared<TestStep>(threads);
     std::weak_ptr<TestStep> alive = step;
-    auto executor = Make(graph, *step);
+    auto executor = MakeExecutor(graph, *step);
     const Status status = executor->Run(
         step->context, {.deadline = absl::Now() + absl::Milliseconds(20), .keep = step});
     EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
@@ -626,7 +614,7 @@ TEST_F(FrameEngineTest, ALoopThatHalfBeginsIsNamed) {
     });
     graph.Probe("got", {outer.exit}, 0, "result");
     TestStep step(threads);
-    const auto executor = Make(graph, step);
+    const auto executor = MakeExecutor(graph, step);
     for (int run = 0; run < 2; ++run) {
       const Status status = executor->Run(step.context);
       EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
@@ -678,7 +666,7 @@ TEST_F(FrameEngineTest, TransfersAreKeyedByTensorFlowsFrameIdAndTheIteration) {
   });
   graph.Probe("got", {loop.exit}, 0, "result");
   TestStep step;
-  const auto executor = Make(graph, step);
+  const auto executor = MakeExecutor(graph, step);
   ASSERT_OK(executor->Run(step.context));
   for (int i = 0; i <= 3; ++i) {
     ASSERT_OK_AND_ASSIGN(const RendezvousKey key,
@@ -702,7 +690,7 @@ TEST_F(FrameEngineTest, ATraceHasALineForEachIteration) {
   });
   graph.Probe("got", {loop.exit}, 0, "result");
   TestStep step;
-  const auto executor = Make(graph, step);
+  const auto executor = MakeExecutor(graph, step);
   StepStatsCollector collector;
   ASSERT_OK(executor->Run(step.context, {.stats = &collector}));
   tensorflow::StepStats stats;
