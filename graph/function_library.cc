@@ -79,7 +79,7 @@ Function::Function(std::shared_ptr<const FunctionDef> def)
     : def_(std::move(def)),
       op_(std::shared_ptr<const tensorflow::OpDef>(def_, &def_->signature())),
       no_inline_(IsTrue(*def_, "_noinline")) {
-  op_.shape_fn = [](InferenceContext*) { return absl::OkStatus(); };
+  op_.shape_fn = [](auto*) { return absl::OkStatus(); };
 }
 
 Function::~Function() = default;

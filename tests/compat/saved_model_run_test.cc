@@ -69,27 +69,27 @@ StatusOr<Wanted> WantedOf(const json& one, const char* in, const char* out) {
 }
 
 // Sound, missing (why), or a failed test.
-enum class Outcome { kRan, kMissing, kFailed };
+enum class CaseOutcome { kRan, kMissing, kFailed };
 
-Outcome Check(const std::string& name, Session* session, const json& one, const char* in,
-              const char* out, std::string* why) {
+CaseOutcome Check(const std::string& name, Session* session, const json& one, const char* in,
+                  const char* out, std::string* why) {
   const StatusOr<Wanted> wanted = WantedOf(one, in, out);
   EXPECT_OK(wanted.status()) << name;
-  if (!wanted.ok()) return Outcome::kFailed;
+  if (!wanted.ok()) return CaseOutcome::kFailed;
   const auto got = session->Run(wanted->feeds, wanted->fetches);
   if (!got.ok()) {
     *why = std::string(got.status().message());
-    if (IsMissingOp(got.status())) return Outcome::kMissing;
+    if (IsMissingOp(got.status())) return CaseOutcome::kMissing;
     ADD_FAILURE() << name << ": " << got.status();
-    return Outcome::kFailed;
+    return CaseOutcome::kFailed;
   }
-  Outcome outcome = Outcome::kRan;
+  CaseOutcome outcome = CaseOutcome::kRan;
   for (size_t i = 0; i < wanted->expected.size(); ++i) {
     const std::string difference = Difference((*got)[i], wanted->expected[i],
                                               one.value("rtol", 1e-4), one.value("atol", 1e-5));
     if (difference.empty()) continue;
     ADD_FAILURE() << name << ", " << wanted->fetches[i].name() << ": " << difference;
-    outcome = Outcome::kFailed;
+    outcome = CaseOutcome::kFailed;
   }
   return outcome;
 }
@@ -136,18 +136,18 @@ TEST(SavedModelsOfTensorFlow, ComputeWhatTheyComputedThere) {
       EXPECT_EQ(signature.outputs().at(key).name(), value.at("tensor").get<std::string>()) << name;
     }
     std::string why;
-    const Outcome outcome =
+    const CaseOutcome outcome =
         Check(name, model->second->session.get(), one, "inputs", "outputs", &why);
-    ExpectCheckSays(one, outcome == Outcome::kRan);
+    ExpectCheckSays(one, outcome == CaseOutcome::kRan);
     switch (outcome) {
-      case Outcome::kRan:
+      case CaseOutcome::kRan:
         ++ran;
         break;
-      case Outcome::kMissing:
+      case CaseOutcome::kMissing:
         std::printf("cannot run %s: %s\n", name.c_str(), why.c_str());
         ++missing;
         break;
-      case Outcome::kFailed:
+      case CaseOutcome::kFailed:
         break;
     }
   }
@@ -169,7 +169,7 @@ TEST(SavedModelsOfTensorFlow, ComputeTheSameWhenFrozen) {
                                 one.at("tags").get<std::vector<std::string>>());
     std::string why;
     if (!model.ok() ||
-        Check(name, model->session.get(), one, "inputs", "outputs", &why) != Outcome::kRan) {
+        Check(name, model->session.get(), one, "inputs", "outputs", &why) != CaseOutcome::kRan) {
       continue;  // ComputeWhatTheyComputedThere says so
     }
     FreezeOptions options;
@@ -198,7 +198,7 @@ TEST(SavedModelsOfTensorFlow, ComputeTheSameWhenFrozen) {
           [&](const auto& node) { return node.name() == tensor.substr(0, tensor.find(':')); });
       if (!is_there) needed["inputs"].erase(key);
     }
-    EXPECT_EQ(Check(name, session.get(), needed, "inputs", "outputs", &why), Outcome::kRan)
+    EXPECT_EQ(Check(name, session.get(), needed, "inputs", "outputs", &why), CaseOutcome::kRan)
         << name << ": " << why;
     ++ran;
   }
@@ -219,9 +219,9 @@ TEST(GraphsOfTensorFlow, ComputeWhatTheyComputedThere) {
     ASSERT_OK_AND_ASSIGN(auto session, NewSession());
     ASSERT_OK(session->Extend(graph)) << name;
     std::string why;
-    const Outcome outcome = Check(name, session.get(), one, "feeds", "fetches", &why);
-    if (outcome == Outcome::kRan) ++ran;
-    if (outcome == Outcome::kMissing) {
+    const CaseOutcome outcome = Check(name, session.get(), one, "feeds", "fetches", &why);
+    if (outcome == CaseOutcome::kRan) ++ran;
+    if (outcome == CaseOutcome::kMissing) {
       std::printf("cannot run %s: %s\n", name.c_str(), why.c_str());
     }
   }
