@@ -92,6 +92,41 @@ TEST(LoopGradient, OfALoopWhoseLengthIsFed) {
   }
 }
 
+// Iterations may overlap: a value is pushed, and popped, before the count of its loop goes on, or
+// the next iteration could come first and take that of another. No run shows it for certain.
+TEST(LoopGradient, KeepsTheOrderOfItsStacksByTheCountOfTheLoop) {
+  Scope s;
+  const Output x = Input(s, "x", {2, 3}), w = Input(s, "w", {3, 3});
+  const Output y = Repeat(s, Int(s, 4), {x}, [&](const Scope& b, const Output&, const Outputs& v) {
+    return Outputs{Tanh(b, MatMul(b, Square(b, v[0]), w))};
+  })[0];
+  ASSERT_OK(AddGradients(s, {y}, {x, w}));
+  const auto waits_for = [](const Node& node, const Node* other) {
+    for (const Node* const control : node.control_inputs()) {
+      if (control == other) return true;
+    }
+    return false;
+  };
+  int pushes = 0, pops = 0;
+  for (const auto& node : s.graph()->nodes()) {
+    if (node == nullptr || (node->op() != "StackPushV2" && node->op() != "StackPopV2")) continue;
+    (node->op() == "StackPushV2" ? pushes : pops) += 1;
+    bool holds_up = false;
+    for (const auto& sync : s.graph()->nodes()) {
+      if (sync == nullptr || sync->op() != "ControlTrigger" || !waits_for(*sync, node.get())) {
+        continue;
+      }
+      for (const auto& next : s.graph()->nodes()) {
+        holds_up |=
+            next != nullptr && next->op() == "NextIteration" && waits_for(*next, sync.get());
+      }
+    }
+    EXPECT_TRUE(holds_up) << node->name();
+  }
+  EXPECT_GE(pushes, 2);
+  EXPECT_EQ(pops, pushes);
+}
+
 TEST(LoopGradient, OfVariablesThatDependOnEachOther) {
   Scope s;
   const Output x = Input(s, "x", {2, 3}), z = Input(s, "z", {2, 3});
