@@ -124,9 +124,8 @@ class ProductKernel : public RuledKernel<Rule> {
     char* zs = static_cast<char*>(z->mutable_raw_data());
     if (batch_rank == 0) {
       const math::GemmSlices slices(gemm, dtype_);
-      ctx->ParallelFor(slices.count(), slices.cost_ns(), [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) slices.Run(i, xs, ys, zs);
-      });
+      ctx->ParallelFor(slices.count(), slices.cost_ns(),
+                       [&](int64_t begin, int64_t end) { slices.RunAll(begin, end, xs, ys, zs); });
       return absl::OkStatus();
     }
     // Which matrix of x and y a product takes, walking the batch as if matrices were elements.

@@ -8,6 +8,7 @@
 
 #include "dnnl.h"
 #include "ops/loops/number.h"
+#include "ops/loops/zero_skipping_gemm.h"
 
 extern "C" void omp_set_num_threads(int);
 
@@ -24,17 +25,51 @@ using Out = Eigen::Map<Matrix<T>, 0, Eigen::OuterStride<>>;
 // Below this many multiplications the call into oneDNN costs more than the product.
 constexpr int64_t kTinyProduct = 2048;
 
+// to[i] += x * from[i]
+inline void AddMultiple(float x, const float* from, int64_t n, float* to) {
+  for (int64_t i = 0; i < n; ++i) to[i] += x * from[i];
+}
+
+// Of two vectors, in lanes that are added up at the end.
+inline float Dot(const float* a, const float* b, int64_t n) {
+  constexpr int64_t kLanes = 8;
+  float lanes[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int64_t l = 0; l < kLanes; ++l) lanes[l] += a[i + l] * b[i + l];
+  }
+  float sum = 0;
+  for (; i < n; ++i) sum += a[i] * b[i];
+  for (const float lane : lanes) sum += lane;
+  return sum;
+}
+
 void TinyGemm(const GemmShape& s, const float* a, const float* b, float* c, int64_t m_begin,
               int64_t m_end, int64_t n_begin, int64_t n_end) {
   const bool ta = s.a != Operand::kPlain;
-  const bool tb = s.b != Operand::kPlain;
+  const bool tb = s.b != Operand::kPlain && s.k > 1;  // a column is a row
   const int64_t a_row = ta ? 1 : s.k, a_col = ta ? s.m : 1;
-  const int64_t b_row = tb ? 1 : s.n, b_col = tb ? s.k : 1;
+  const int64_t m = m_end - m_begin, n = n_end - n_begin;
+  if (s.n == 1 && ta) {
+    std::fill_n(c + m_begin, m, 0.0f);
+    for (int64_t p = 0; p < s.k; ++p) AddMultiple(b[p], a + p * s.m + m_begin, m, c + m_begin);
+    return;
+  }
   for (int64_t i = m_begin; i < m_end; ++i) {
-    for (int64_t j = n_begin; j < n_end; ++j) {
-      float sum = 0;
-      for (int64_t p = 0; p < s.k; ++p) sum += a[i * a_row + p * a_col] * b[p * b_row + j * b_col];
-      c[i * s.n + j] = sum;
+    float* const row = c + i * s.n;
+    if (!ta && (tb || s.n == 1)) {
+      for (int64_t j = n_begin; j < n_end; ++j) row[j] = Dot(a + i * s.k, b + j * s.k, s.k);
+    } else if (!tb) {
+      std::fill_n(row + n_begin, n, 0.0f);
+      for (int64_t p = 0; p < s.k; ++p) {
+        AddMultiple(a[i * a_row + p * a_col], b + p * s.n + n_begin, n, row + n_begin);
+      }
+    } else {
+      for (int64_t j = n_begin; j < n_end; ++j) {
+        float sum = 0;
+        for (int64_t p = 0; p < s.k; ++p) sum += a[i * a_row + p * a_col] * b[j * s.k + p];
+        row[j] = sum;
+      }
     }
   }
 }
@@ -50,6 +85,7 @@ void FloatGemm(const GemmShape& s, const void* a_memory, const void* b_memory, v
   if (m * n * s.k <= kTinyProduct) {
     return TinyGemm(s, a, b, c, m_begin, m_end, n_begin, n_end);
   }
+  if (SkipsZeros(s, a)) return ZeroSkippingGemm(s, a, b, c, m_begin, m_end, n_begin, n_end);
   const bool ta = s.a != Operand::kPlain;
   const bool tb = s.b != Operand::kPlain;
   const int64_t lda = ta ? s.m : s.k;
@@ -203,9 +239,22 @@ GemmSlices::GemmSlices(const GemmShape& shape, DType dtype, int64_t products)
 }
 
 void GemmSlices::Run(int64_t i, const void* a, const void* b, void* c) const {
+  RunFromTo(i, i + 1, a, b, c);
+}
+
+void GemmSlices::RunAll(int64_t begin, int64_t end, const void* a, const void* b, void* c) const {
+  // Slices that lie together are one where that changes no sum.
+  if (begin + 1 < end && gemm_ == &FloatGemm && SkipsZeros(shape_, static_cast<const float*>(a))) {
+    return RunFromTo(begin, end, a, b, c);
+  }
+  for (int64_t i = begin; i < end; ++i) Run(i, a, b, c);
+}
+
+void GemmSlices::RunFromTo(int64_t first, int64_t last, const void* a, const void* b,
+                           void* c) const {
   const int64_t side = by_rows_ ? shape_.m : shape_.n;
-  const int64_t begin = std::min(side, units_ * i / count_ * unit_);
-  const int64_t end = std::min(side, units_ * (i + 1) / count_ * unit_);
+  const int64_t begin = std::min(side, units_ * first / count_ * unit_);
+  const int64_t end = std::min(side, units_ * last / count_ * unit_);
   if (by_rows_) {
     gemm_(shape_, a, b, c, begin, end, 0, shape_.n);
   } else {

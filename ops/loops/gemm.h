@@ -5,7 +5,8 @@
 // Products of row-major matrices: c[m,n] = op(a)[m,k] * op(b)[k,n].
 //
 // float runs in oneDNN, which picks the instruction set at run time; it is held to the
-// calling thread, and parallel callers run slices of a product (GemmSlices).
+// calling thread, and parallel callers run slices of a product (GemmSlices). Where the left operand
+// is zero in large part zeros are left out (ops/loops/zero_skipping_gemm.h).
 // Other types run in Eigen; integers wrap.
 //
 // Thread-safety: pure functions. Failure: GemmError when oneDNN refuses.
@@ -60,8 +61,13 @@ class GemmSlices {
   double cost_ns() const { return cost_ns_; }
   // Slice i in [0, count()) of c = op(a) * op(b).
   void Run(int64_t i, const void* a, const void* b, void* c) const;
+  // Slices [begin, end), with the same bits; faster than one by one where that is possible.
+  void RunAll(int64_t begin, int64_t end, const void* a, const void* b, void* c) const;
 
  private:
+  // Slices [first, last) as one product.
+  void RunFromTo(int64_t first, int64_t last, const void* a, const void* b, void* c) const;
+
   GemmShape shape_;
   GemmFn gemm_;
   bool by_rows_;

@@ -98,7 +98,7 @@ void Product(benchmark::State& state) {
   const GemmSlices slices(s, DT_FLOAT);
   for (auto _ : state) {
     arena->ParallelFor(slices.count(), slices.cost_ns(), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) slices.Run(i, a.data(), b.data(), c.data());
+      slices.RunAll(begin, end, a.data(), b.data(), c.data());
     });
   }
   state.counters["FLOP/s"] =
@@ -116,6 +116,39 @@ BENCHMARK(Product)
     ->ArgsProduct({{3136}, {1024}, {100}, {1, 2}})
     ->UseRealTime()
     ->Unit(benchmark::kMicrosecond);
+
+// A hidden layer behind a relu: forward, the gradients of its kernel and of its input, by oneDNN
+// and without the zeros. Arguments: pass, examples, percent that is not zero. Of units, most are on
+// or off for most examples.
+void BehindRelu(benchmark::State& state, bool skip) {
+  constexpr int64_t kIn = 100, kOut = 70;
+  const int64_t examples = state.range(1);
+  const GemmShape shapes[] = {
+      {examples, kOut, kIn},
+      {kIn, kOut, examples, Operand::kTransposed, Operand::kPlain},
+      {examples, kIn, kOut, Operand::kPlain, Operand::kTransposed},
+  };
+  const GemmShape s = shapes[state.range(0)];
+  std::vector<float> a = Values(s.m * s.k);
+  const std::vector<float> b = Values(s.k * s.n);
+  const int64_t units = state.range(0) == 2 ? kOut : kIn;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const int64_t unit = static_cast<int64_t>(i) % units;
+    const bool on = unit * 100 < units * state.range(2);
+    if ((i * 2654435761u >> 8) % 100 < 8 ? on : !on) a[i] = 0;
+  }
+  std::vector<float> c(static_cast<size_t>(s.m * s.n));
+  // oneDNN is called for what has no zeros.
+  std::vector<float> full = a;
+  for (float& v : full) v += 2;
+  const GemmSlices slices(s, DT_FLOAT);
+  const float* const left = skip ? a.data() : full.data();
+  for (auto _ : state) slices.RunAll(0, slices.count(), left, b.data(), c.data());
+  const char* names[] = {"forward", "kernel's gradient", "input's gradient"};
+  state.SetLabel(names[state.range(0)]);
+}
+BENCHMARK_CAPTURE(BehindRelu, OneDnn, false)->ArgsProduct({{0, 1, 2}, {40, 1024}, {50}});
+BENCHMARK_CAPTURE(BehindRelu, SkipZeros, true)->ArgsProduct({{0, 1, 2}, {40, 1024}, {30, 50}});
 
 // 100 images of 28x28x32, windows of 2x2.
 void Pooling(benchmark::State& state) {
