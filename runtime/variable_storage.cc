@@ -53,11 +53,20 @@ class ABSL_SCOPED_LOCKABLE VariableStorage::LockSet {
                                                            exclusive_(exclusive) {
     for (VariableStorage* v : by_address_) exclusive_ ? v->mu_.Lock() : v->mu_.ReaderLock();
   }
+  // Exclusively where all are free at this moment, shared otherwise.
+  explicit LockSet(absl::Span<VariableStorage* const> by_address) ABSL_NO_THREAD_SAFETY_ANALYSIS
+      : by_address_(by_address),
+        exclusive_(TryLock()) {
+    if (exclusive_) return;
+    for (VariableStorage* v : by_address_) v->mu_.ReaderLock();
+  }
   ~LockSet() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     for (VariableStorage* v : by_address_) exclusive_ ? v->mu_.Unlock() : v->mu_.ReaderUnlock();
   }
   LockSet(const LockSet&) = delete;
   LockSet& operator=(const LockSet&) = delete;
+
+  bool is_exclusive() const { return exclusive_; }
 
   using Sorted = absl::InlinedVector<VariableStorage*, 4>;
   // InvalidArgument when one comes twice.
@@ -73,6 +82,15 @@ class ABSL_SCOPED_LOCKABLE VariableStorage::LockSet {
   }
 
  private:
+  bool TryLock() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    for (size_t k = 0; k < by_address_.size(); ++k) {
+      if (by_address_[k]->mu_.TryLock()) continue;
+      while (k > 0) by_address_[--k]->mu_.Unlock();
+      return false;
+    }
+    return true;
+  }
+
   const absl::Span<VariableStorage* const> by_address_;
   const bool exclusive_;
 };
@@ -370,6 +388,18 @@ Status VariableStorage::GatherRows(absl::Span<const Index> indices, const Shape&
     return together ? base + row * row_bytes : stripes->Locate(base, row);
   };
   const size_t n = indices.size();
+#if !defined(__SANITIZE_THREAD__)
+  // A single number is read and written by one instruction, never torn: rows of one need no locks
+  // while they stay where they are.
+  if (together && row_bytes == sizeof(uint32_t) && DTypeSize(dtype_) == row_bytes) {
+    const auto* const from = reinterpret_cast<const uint32_t*>(base);
+    for (size_t i = 0; i < n; ++i) {
+      const uint32_t word = __atomic_load_n(from + indices[i], __ATOMIC_RELAXED);
+      std::memcpy(out + i * sizeof(word), &word, sizeof(word));
+    }
+    return absl::OkStatus();
+  }
+#endif
   for (size_t i = 0; i < std::min(n, kRowsAhead); ++i) PrefetchRow(row_at(i), row_bytes);
   SpinLock* held = nullptr;
   for (size_t i = 0; i < n; ++i) {
@@ -445,13 +475,18 @@ Status VariableStorage::UpdateRows(absl::Span<VariableStorage* const> variables,
   static_assert(Stripes::kLocks % kParts == 0);
   // Stripes that one call returns at most: a fraction of a millisecond.
   constexpr size_t kReturnAtOnce = 32;
+  // Rows for which others may be kept out: some ten microseconds.
+  constexpr size_t kFewRows = 1024;
 
   if (variables.empty()) return absl::OkStatus();
   MR_ASSIGN_OR_RETURN(const LockSet::Sorted sorted, LockSet::Sort(variables));
   const size_t k = variables.size();
+  const bool several =
+      options.update_several && !options.parallel_for && indices.size() <= kFewRows;
   for (bool made_ready = false;; made_ready = true) {
     {
-      LockSet lock(sorted, options.exclusive);
+      const LockSet lock =
+          several && !options.exclusive ? LockSet(sorted) : LockSet(sorted, options.exclusive);
       absl::InlinedVector<Shape, 4> shapes;
       for (const VariableStorage* v : variables) {
         if (!v->value_.has_value()) return v->Uninitialized();
@@ -498,6 +533,36 @@ Status VariableStorage::UpdateRows(absl::Span<VariableStorage* const> variables,
               {static_cast<char*>(v->value_.mutable_raw_data()), v->RowBytes(), v->stripes_.get()});
         }
         for (VariableStorage* v : sorted) lockers.push_back(v->stripes_.get());
+        // All positions, as many different rows at a time as there are.
+        const auto run_several = [&] {
+          constexpr size_t kMost = 64;
+          // Rows of one lock are taken for the same.
+          std::array<uint64_t, Stripes::kLocks / 64> taken{};
+          absl::InlinedVector<char*, 4 * kMost> rows(kMost * k);
+          size_t first = 0, count = 0;
+          const auto update_taken = [&] {
+            if (count == 0) return;
+            options.update_several(static_cast<int64_t>(first), static_cast<int64_t>(count),
+                                   absl::MakeConstSpan(rows).subspan(0, count * k));
+            taken.fill(0);
+            first += count;
+            count = 0;
+          };
+          for (size_t p = 0; p < indices.size(); ++p) {
+            const auto row = static_cast<size_t>(indices[p]);
+            const size_t lock_of_row = Stripes::LockOf(row);
+            const uint64_t bit = uint64_t{1} << lock_of_row % 64;
+            if (count == kMost || (taken[lock_of_row / 64] & bit) != 0) update_taken();
+            taken[lock_of_row / 64] |= bit;
+            for (size_t j = 0; j < k; ++j) {
+              char* const at = members[j].Locate(row, together);
+              PrefetchRow(at, members[j].row_bytes);
+              rows[count * k + j] = at;
+            }
+            ++count;
+          }
+          update_taken();
+        };
         // Positions [begin, end) of `order`, or of the indices themselves without one.
         const auto run = [&](const uint32_t* order, size_t begin, size_t end) {
           const auto position = [&](size_t p) { return order == nullptr ? p : order[p]; };
@@ -540,7 +605,10 @@ Status VariableStorage::UpdateRows(absl::Span<VariableStorage* const> variables,
         const MarkChanged mark_changed{variables, indices};
         const size_t n = indices.size();
         // One thread goes by the gradient's rows, which lie together.
-        if (!options.parallel_for || n < kSortFrom || n > std::numeric_limits<uint32_t>::max()) {
+        if (several && lock.is_exclusive()) {
+          run_several();
+        } else if (!options.parallel_for || n < kSortFrom ||
+                   n > std::numeric_limits<uint32_t>::max()) {
           run(nullptr, 0, n);
         } else {
           const ByLock<Stripes::kLocks> by_lock(indices);

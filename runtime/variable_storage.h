@@ -31,7 +31,8 @@
 // neighbours. So row r belongs to stripe r / rows_per_stripe, and its lock is number r mod 1024 of
 // its variable (they all fit into the first-level cache). A row update on several threads sorts its
 // rows by lock: one lock per run, threads take disjoint ranges of locks, and hot neighbours spread
-// over them.
+// over them. A few rows of one thread go without locks of rows where the variable is free. Nor do
+// gathers lock rows of a single number, which one instruction reads.
 //
 // Stamps: a stripe knows the epoch of its last change, which is version and dirty bit for any
 // number of observers: NextEpoch() begins an epoch, CopyRows(..., since e) passes over what changed
@@ -82,6 +83,12 @@ struct RowUpdateOptions {
       parallel_for = nullptr;
   // What the update of one row costs, for parallel_for.
   double row_cost_ns = 100;
+  // The same update of `count` different rows at once, for positions first, first + 1, ...: `rows`
+  // are those of position `first` in each variable, then those of the next one. A few rows that one
+  // thread updates are given so where the variables are free at this moment: then nothing else
+  // reaches them during the call, and no row is locked. Empty: one by one.
+  std::function<void(int64_t first, int64_t count, absl::Span<char* const> rows)> update_several =
+      nullptr;
 };
 
 class VariableStorage : public Resource {

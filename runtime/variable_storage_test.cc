@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -53,12 +54,22 @@ Tensor RowNumbers(int64_t rows, int64_t columns) {
   return t;
 }
 
-// Adds one to every element of the rows.
+// Adds one to every element of the rows, of several at once if that is possible.
 Status AddOneToRows(std::vector<VariableStorage*> variables, std::vector<int64_t> indices,
-                    bool exclusive = false) {
+                    bool exclusive = false, bool several = false) {
   size_t columns = 0;
+  RowUpdateOptions options = {.exclusive = exclusive};
+  if (several) {
+    options.update_several = [&](int64_t, int64_t count, absl::Span<char* const> rows) {
+      EXPECT_EQ(rows.size(), static_cast<size_t>(count) * variables.size());
+      for (char* row : rows) {
+        float* values = reinterpret_cast<float*>(row);
+        for (size_t i = 0; i < columns; ++i) values[i] += 1;
+      }
+    };
+  }
   return VariableStorage::UpdateRows<int64_t>(
-      variables, indices, {.exclusive = exclusive},
+      variables, indices, options,
       [&](absl::Span<const Shape> shapes) {
         columns = static_cast<size_t>(shapes[0].dim(1));
         return absl::OkStatus();
@@ -484,6 +495,66 @@ TEST(VariableStorageTest, UpdatesOfOneRowComeInTheOrderOfTheIndicesWhateverTheTh
   for (const Tensor& result : results) EXPECT_TRUE(result == results[0]);
 }
 
+// Rows that come again, and rows of one lock, are in different calls.
+TEST(VariableStorageTest, SeveralRowsAtOnceAreUpdatedAsOneByOne) {
+  constexpr int64_t kRows = 3000;
+  std::vector<int64_t> indices = ManyRows(kRows, 900);
+  for (const int64_t row : {7, 7, 7 + 1024, 7, 8, 7 + 2048}) indices.push_back(row);
+  // Another order is another value.
+  const auto update = [](int64_t i, float* a, float* b) {
+    *a = *a / 2 + static_cast<float>(i);
+    *b = *b / 2 + *a;
+  };
+  std::vector<Tensor> results;
+  for (const bool several : {false, true}) {
+    const auto a = Variable(RowNumbers(kRows, 1)), b = Variable(RowNumbers(kRows, 2));
+    VariableStorage* const both[] = {a.get(), b.get()};
+    RowUpdateOptions options;
+    int64_t calls = 0, next = 0;
+    if (several) {
+      options.update_several = [&](int64_t first, int64_t count, absl::Span<char* const> rows) {
+        EXPECT_EQ(first, next);
+        next = first + count;
+        ++calls;
+        std::set<char*> different(rows.begin(), rows.end());
+        EXPECT_EQ(different.size(), rows.size());
+        for (int64_t i = 0; i < count; ++i) {
+          const auto at = static_cast<size_t>(2 * i);
+          update(first + i, reinterpret_cast<float*>(rows[at]),
+                 reinterpret_cast<float*>(rows[at + 1]));
+        }
+      };
+    }
+    ASSERT_OK(VariableStorage::UpdateRows<int64_t>(
+        both, indices, options, [](absl::Span<const Shape>) { return absl::OkStatus(); },
+        [&](int64_t i, absl::Span<char* const> rows) {
+          EXPECT_FALSE(several);
+          update(i, reinterpret_cast<float*>(rows[0]), reinterpret_cast<float*>(rows[1]));
+        }));
+    if (several) {
+      EXPECT_EQ(next, static_cast<int64_t>(indices.size()));
+      EXPECT_LT(calls, next / 4);
+      for (VariableStorage* v : both) EXPECT_EQ(v->CountsForTesting().row_locks, 0);
+    }
+    results.push_back(*a->Read());
+    results.push_back(*b->Read());
+  }
+  EXPECT_TRUE(results[0] == results[2]);
+  EXPECT_TRUE(results[1] == results[3]);
+}
+
+// Many rows would keep others out for long, threads share them, and a reader has its own value.
+TEST(VariableStorageTest, SeveralRowsAtOnceAreFewOfOneThread) {
+  const auto v = Variable(RowNumbers(5000, 1));
+  EXPECT_OK(AddOneToRows({v.get()}, ManyRows(5000, 5000), false, /*several=*/true));
+  EXPECT_GT(v->CountsForTesting().row_locks, 0);
+  const Tensor before = *v->Read();
+  const float value = before.flat<float>()[3];
+  EXPECT_OK(AddOneToRows({v.get()}, {3}, false, /*several=*/true));
+  EXPECT_EQ(before.flat<float>()[3], value);
+  EXPECT_EQ(v->Read()->flat<float>()[3], value + 1);
+}
+
 TEST(VariableStorageTest, OneLockIsTakenPerRunOfRowsUnderIt) {
   // 6 x 1024 rows: six rows for each lock, each twice.
   const auto table = Variable(RowNumbers(6144, 4));
@@ -673,7 +744,8 @@ TEST(VariableStorageTest, RowsAreNeverTornAndNothingIsLost) {
   constexpr int64_t kRows = 64;
   constexpr int64_t kColumns = 48;
   constexpr int kRounds = 60;
-  for (const bool exclusive : {false, true}) {
+  // One row after another, exclusively, and one of the writers several rows at once.
+  for (const int way : {0, 1, 2}) {
     const auto table = Variable(*Tensor::Zeros(DT_FLOAT, ShapeOf({kRows, kColumns})));
     const auto slot = Variable(*Tensor::Zeros(DT_FLOAT, ShapeOf({kRows, kColumns})));
     std::vector<int64_t> indices;
@@ -694,7 +766,7 @@ TEST(VariableStorageTest, RowsAreNeverTornAndNothingIsLost) {
         std::vector<VariableStorage*> both = {table.get(), slot.get()};
         if (t == 1) std::swap(both[0], both[1]);
         for (int round = 0; round < kRounds; ++round) {
-          EXPECT_OK(AddOneToRows(both, indices, exclusive));
+          EXPECT_OK(AddOneToRows(both, indices, way == 1, way == 2 && t == 1));
         }
         writers.fetch_sub(1, std::memory_order_release);
       });

@@ -4,7 +4,9 @@
 // variables or rows, by reference or by handle.
 #include "ops/training/training_ops.h"
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -391,7 +393,11 @@ class UpdateKernel : public Kernel {
     const Tensor& grad = ctx->input(inputs_.gradient);
     return VariableStorage::UpdateDense(
         variables,
-        [&](absl::Span<const Tensor> old) {
+        [&](absl::Span<const Tensor> old) -> Status {
+          const bool equal = std::all_of(old.begin(), old.end(), [&](const Tensor& value) {
+            return value.shape() == grad.shape();
+          });
+          if (equal) return absl::OkStatus();
           const auto variable = [&](int i) { return old[static_cast<size_t>(i)].shape(); };
           return CheckShapes(inputs_, variable, grad.shape(), {}).status();
         },
@@ -416,14 +422,20 @@ class UpdateKernel : public Kernel {
     const Tensor& indices = ctx->input(inputs_.indices);
     const E* gradient = static_cast<const E*>(grad.raw_data());
     int64_t row = 0;
+    RowUpdateOptions options = ParallelRows(ctx, exclusive_, Optimizer<E>::kCostNs,
+                                            grad.num_elements(), indices.num_elements());
+    const auto update_several = [&](int64_t first, int64_t count, absl::Span<char* const> rows) {
+      UpdateSeveral(gradient + first * row, rates, row, count, variables.size(), rows);
+    };
+    options.update_several = std::cref(update_several);
     return VariableStorage::UpdateRows<Index>(
-        variables, indices.raw<Index>(),
-        ParallelRows(ctx, exclusive_, Optimizer<E>::kCostNs, grad.num_elements(),
-                     indices.num_elements()),
+        variables, indices.raw<Index>(), options,
         [&](absl::Span<const Shape> shapes) -> Status {
-          const auto variable = [&](int i) { return shapes[static_cast<size_t>(i)]; };
-          MR_RETURN_IF_ERROR(
-              CheckShapes(inputs_, variable, grad.shape(), indices.shape()).status());
+          if (!AreMatrices(shapes, grad.shape(), indices.shape())) {
+            const auto variable = [&](int i) { return shapes[static_cast<size_t>(i)]; };
+            MR_RETURN_IF_ERROR(
+                CheckShapes(inputs_, variable, grad.shape(), indices.shape()).status());
+          }
           row = shapes[0].NumElements(1, shapes[0].rank());
           return absl::OkStatus();
         },
@@ -435,6 +447,49 @@ class UpdateKernel : public Kernel {
           }
           Optimizer<E>::Run(arrays, gradient + i * row, rates, attr_, row);
         });
+  }
+
+  // Tables of one shape, with a row of the gradient for each of the indices: what CheckShapes
+  // mostly sees, and finds legal.
+  static bool AreMatrices(absl::Span<const Shape> shapes, const Shape& grad, const Shape& indices) {
+    return grad.rank() == 2 && indices.rank() == 1 && grad.dim(0) == indices.dim(0) &&
+           shapes[0].rank() == 2 && shapes[0].dim(1) == grad.dim(1) &&
+           std::all_of(shapes.begin(), shapes.end(),
+                       [&](const Shape& shape) { return shape == shapes[0]; });
+  }
+
+  // Rows of `row` elements, of `count` records. Narrow ones are brought together, where one loop
+  // passes over all of them.
+  void UpdateSeveral(const E* gradient, const Wide<E>* rates, int64_t row, int64_t count,
+                     size_t num_variables, absl::Span<char* const> rows) const {
+    constexpr int64_t kNarrow = 8, kTogether = 512;
+    UpdateArray<E> arrays[kMaxVariables];
+    if (row >= kNarrow || row * count > kTogether) {
+      for (int64_t i = 0; i < count; ++i, rows.remove_prefix(num_variables)) {
+        for (size_t k = 0; k < num_variables; ++k) {
+          E* const values = reinterpret_cast<E*>(rows[k]);
+          arrays[k] = {values, values};
+        }
+        Optimizer<E>::Run(arrays, gradient + i * row, rates, attr_, row);
+      }
+      return;
+    }
+    E together[kMaxVariables][kTogether];
+    for (size_t k = 0; k < num_variables; ++k) {
+      arrays[k] = {together[k], together[k]};
+      for (int64_t i = 0; i < count; ++i) {
+        const auto* const from =
+            reinterpret_cast<const E*>(rows[static_cast<size_t>(i) * num_variables + k]);
+        std::copy_n(from, row, together[k] + i * row);
+      }
+    }
+    Optimizer<E>::Run(arrays, gradient, rates, attr_, row * count);
+    for (size_t k = 0; k < num_variables; ++k) {
+      for (int64_t i = 0; i < count; ++i) {
+        auto* const to = reinterpret_cast<E*>(rows[static_cast<size_t>(i) * num_variables + k]);
+        std::copy_n(together[k] + i * row, row, to);
+      }
+    }
   }
 
   const Inputs inputs_;

@@ -23,13 +23,14 @@ Tensor Scalar(double v) {
   return Tensor::Scalar<T>(static_cast<T>(v));
 }
 
-// Runs the reference form and the resource form of an update rule on variables of these values and
-// gives the variables afterwards; both forms must agree.
+// Runs the reference form and the resource form of an update rule on variables of these values, the
+// latter on two threads and on one, and gives the variables afterwards; all must agree.
 std::vector<Tensor> Update(absl::string_view op, const std::vector<Tensor>& variables,
                            const std::vector<Tensor>& rest, std::vector<OpAttr> attrs = {}) {
   std::vector<std::vector<Tensor>> results;
-  for (const bool resource : {false, true}) {
-    OpTestDevice device;
+  for (const int form : {0, 1, 2}) {
+    const bool resource = form > 0;
+    OpTestDevice device(form == 2 ? 1 : 2);
     const std::string name = resource ? absl::StrCat("Resource", op) : std::string(op);
     OpCall call(name);
     std::vector<std::shared_ptr<VariableStorage>> storages;
@@ -56,6 +57,7 @@ std::vector<Tensor> Update(absl::string_view op, const std::vector<Tensor>& vari
   }
   for (size_t i = 0; i < variables.size(); ++i) {
     EXPECT_TRUE(results[0][i] == results[1][i]) << op << " variable " << i;
+    EXPECT_TRUE(results[0][i] == results[2][i]) << op << " variable " << i << " on one thread";
   }
   return results[0];
 }
@@ -287,6 +289,55 @@ TEST(Ftrl, RowsAreUpdatedAsWholeVariablesAre) {
     ExpectTensorEqual(rows_v2[0].Rows(1, 2), whole_v2[0].Rows(1, 2));
     EXPECT_FALSE(rows_v2[0].Rows(1, 2) == rows[0].Rows(1, 2));
   }
+}
+
+// Of any width, some of them twice: each has its own updates and no other's.
+template <typename T>
+void ExpectRowsOneByOne(int64_t width) {
+  constexpr int64_t kRows = 1500;
+  const Shape table = ShapeOf({kRows, width});
+  std::vector<Tensor> state;
+  for (const double value : {0.5, 0.25, -1.0}) {
+    std::vector<T> values(static_cast<size_t>(table.num_elements()), static_cast<T>(value));
+    state.push_back(*Tensor::FromValues<T>(table, values));
+  }
+  std::vector<int64_t> rows;
+  for (int64_t i = 0; i < 150; ++i) rows.push_back(i * 37 % 1400);
+  for (const int64_t row : {1024, 0, 1024, 5, 5, 5, 1499}) rows.push_back(row);
+  std::vector<T> gradients;
+  for (size_t i = 0; i < rows.size() * static_cast<size_t>(width); ++i) {
+    gradients.push_back(static_cast<T>(static_cast<double>(i % 13) - 6.5));
+  }
+  const auto rates = [](std::vector<Tensor> rest) {
+    for (const double rate : {0.5, 0.125, 1.0, -0.5}) rest.push_back(Scalar<T>(rate));
+    return rest;
+  };
+  const auto count = static_cast<int64_t>(rows.size());
+  const auto together = Update("SparseApplyFtrl", state,
+                               rates({*Tensor::FromValues<T>(ShapeOf({count, width}), gradients),
+                                      *Tensor::FromValues<int64_t>(ShapeOf({count}), rows)}));
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t row = rows[static_cast<size_t>(i)];
+    const T* const own = gradients.data() + i * width;
+    std::vector<Tensor> parts;
+    for (const Tensor& variable : state) parts.push_back(*variable.Rows(row, row + 1).Clone());
+    const auto after = Update(
+        "ApplyFtrl", parts,
+        rates({*Tensor::FromValues<T>(ShapeOf({1, width}), std::vector<T>(own, own + width))}));
+    for (size_t k = 0; k < state.size(); ++k) {
+      std::copy_n(after[k].template raw<T>().data(), width,
+                  state[k].template mutable_raw<T>().data() + row * width);
+    }
+  }
+  for (size_t k = 0; k < state.size(); ++k) {
+    SCOPED_TRACE(absl::StrCat("width ", width, ", variable ", k));
+    ExpectTensorEqual(together[k], state[k]);
+  }
+}
+
+TEST(Ftrl, RowsHaveTheirOwnUpdates) {
+  for (const int64_t width : {1, 3, 8, 9}) ExpectRowsOneByOne<float>(width);
+  ExpectRowsOneByOne<double>(1);
 }
 
 // Nothing has been learnt yet: 0 / 0 is not asked for.
