@@ -12,11 +12,13 @@
 #include "core/tensor.h"
 #include "estimator/columns/input_layer.h"
 #include "estimator/columns/linear_model.h"
+#include "graph/graph.h"
 #include "layers/dense.h"
 #include "layers/dropout.h"
 #include "layers/normalization.h"
 #include "ops/array/constant.h"
 #include "ops/array/reshape.h"
+#include "ops/columns/zero_fraction.h"
 #include "ops/math/add_n.h"
 #include "ops/math/cast.h"
 #include "ops/math/cwise_binary.h"
@@ -51,10 +53,33 @@ Output FractionOfZeros(const ScopeAt& at, const Output& values) {
   return ReduceMean(in, Cast(in, Equal(in, values, Const(in, 0.0f)), DT_FLOAT));
 }
 
+// Tables that one node here may read: not in the portable lowering, and none on another device.
+bool AreRead(const std::vector<PartitionedVariable>& variables, ColumnLowering lowering) {
+  if (lowering != ColumnLowering::kFused) return false;
+  for (const PartitionedVariable& variable : variables) {
+    for (const Variable& part : variable.parts) {
+      const Output& handle = part.handle;
+      if (handle.dtype() != DT_RESOURCE || part.dtype != DT_FLOAT ||
+          !handle.node()->requested_device().empty()) {
+        return false;
+      }
+    }
+  }
+  return !variables.empty();
+}
+
 // Counted beside each part: only numbers travel.
-Output FractionOfZeros(const ScopeAt& at, const std::vector<PartitionedVariable>& variables) {
+Output FractionOfZeros(const ScopeAt& at, const std::vector<PartitionedVariable>& variables,
+                       ColumnLowering lowering) {
   const Scope scope = at.scope.WithSubScope("zero_fraction");
   const ScopeAt in(scope, at.where);
+  if (AreRead(variables, lowering)) {
+    std::vector<Output> handles;
+    for (const PartitionedVariable& variable : variables) {
+      for (const Variable& part : variable.parts) handles.push_back(part.handle);
+    }
+    return ZeroFraction(in, handles);
+  }
   std::vector<Output> zeros;
   double size = 0;
   for (const PartitionedVariable& variable : variables) {
@@ -143,7 +168,7 @@ NetworkLogits LinearLogits(ScopeAt at, const Features& features, Mode mode,
   } else {
     AddScalarSummary(in, "bias", Reshape(in, bias, Const(in, Tensor::Vector<int32_t>({}))));
   }
-  const Output zeros = FractionOfZeros(in, model.weights);
+  const Output zeros = FractionOfZeros(in, model.weights, options.lowering);
   if (zeros.valid()) AddScalarSummary(in, "fraction_of_zero_weights", zeros);
   return {model, scope};
 }

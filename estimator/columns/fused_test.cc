@@ -33,6 +33,7 @@
 #include "ops/array/constant.h"
 #include "ops/array/placeholder.h"
 #include "ops/array/reshape.h"
+#include "ops/linalg/matmul.h"
 #include "runtime/session.h"
 #include "train/adagrad.h"
 #include "train/adam.h"
@@ -189,8 +190,8 @@ struct Result {
 
 StatusOr<Result> Train(ColumnLowering lowering, const Examples& examples,
                        const std::vector<DenseColumn>& dense,
-                       const std::vector<FeatureColumn>& wide,
-                       const MakeOptimizer& make_optimizer) {
+                       const std::vector<FeatureColumn>& wide, const MakeOptimizer& make_optimizer,
+                       bool behind_product) {
   Scope root;
   const Features features = FeaturesOf(root, examples);
   const Output matrix = InputLayer(root, features, dense, {.lowering = lowering});
@@ -206,7 +207,16 @@ StatusOr<Result> Train(ColumnLowering lowering, const Examples& examples,
     const Output target = Sin(root, Mul(root, places, Const(root, rate)));
     return ReduceSum(root, Square(root, Sub(root, flat, target)));
   };
-  const Output loss = Add(root, loss_of(matrix, 0.3f), loss_of(logits, 0.9f));
+  Output deep = matrix;
+  if (behind_product) {
+    const int64_t width = root.shape(matrix).dim(1);
+    std::vector<float> weights;
+    for (int64_t i = 0; i < 3 * width; ++i) {
+      weights.push_back(std::sin(static_cast<float>(i) * 0.21f));
+    }
+    deep = MatMul(root, matrix, Const(root, *Tensor::FromValues<float>(Shape{width, 3}, weights)));
+  }
+  const Output loss = Add(root, loss_of(deep, 0.3f), loss_of(logits, 0.9f));
   const Operation step = make_optimizer()->Minimize(root, loss);
   const Operation variables = GlobalVariablesInitializer(root), tables = TablesInitializer(root);
   MR_RETURN_IF_ERROR(root.status());
@@ -231,11 +241,11 @@ StatusOr<Result> Train(ColumnLowering lowering, const Examples& examples,
 
 void ExpectSameModel(const Examples& examples, const std::vector<DenseColumn>& dense,
                      const std::vector<FeatureColumn>& wide, const MakeOptimizer& make_optimizer,
-                     Result* fused_result) {
-  ASSERT_OK_AND_ASSIGN(const Result portable,
-                       Train(ColumnLowering::kPortable, examples, dense, wide, make_optimizer));
-  ASSERT_OK_AND_ASSIGN(Result fused,
-                       Train(ColumnLowering::kFused, examples, dense, wide, make_optimizer));
+                     Result* fused_result, bool behind_product = false) {
+  ASSERT_OK_AND_ASSIGN(const Result portable, Train(ColumnLowering::kPortable, examples, dense,
+                                                    wide, make_optimizer, behind_product));
+  ASSERT_OK_AND_ASSIGN(Result fused, Train(ColumnLowering::kFused, examples, dense, wide,
+                                           make_optimizer, behind_product));
   ASSERT_EQ(fused.values.size(), portable.values.size());
   for (size_t i = 0; i < fused.values.size(); ++i) {
     SCOPED_TRACE(absl::StrCat("value ", i));
@@ -304,6 +314,21 @@ TEST(FusedColumns, TakeAllOfTheirKindsInOneNodeALayer) {
                            "HashTableV2", "ResourceGather"}) {
       EXPECT_EQ(fused.ops.count(op), 0u) << op;
     }
+  }
+}
+
+// Of the gradient that comes from a dense layer only the columns of tables are computed.
+TEST(FusedColumns, AreTheSameModelBehindADenseLayer) {
+  Random random(3);
+  const Columns columns = AllColumns(true);
+  for (const auto& [name, make] : Optimizers()) {
+    SCOPED_TRACE(name);
+    Result fused;
+    ExpectSameModel(DrawExamples(&random, 40), columns.dense, Wide(columns.ids, {}), make, &fused,
+                    /*behind_product=*/true);
+    EXPECT_EQ(fused.ops["_ColumnLayerGrad"], 2);
+    // Forward, the gradients of both operands, and that of the columns alone.
+    EXPECT_EQ(fused.ops["MatMul"], 4);
   }
 }
 

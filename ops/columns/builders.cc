@@ -9,6 +9,7 @@
 #include "graph/node_builder.h"
 #include "ops/columns/column_ids.h"
 #include "ops/columns/column_layer.h"
+#include "ops/columns/zero_fraction.h"
 
 namespace millrace {
 
@@ -83,6 +84,10 @@ Output ColumnLayer(const ScopeAt& at, const Output& ids, absl::Span<const Output
   }
   return BuildOp(at, "_ColumnLayer", {ids, numbers, tables}, "kinds", kinds, "from", from,
                  "of_table", of_table, "offsets", offsets, "widths", widths, "width", width);
+}
+
+Output ZeroFraction(const ScopeAt& at, absl::Span<const Output> variables) {
+  return BuildOp(at, "_ZeroFraction", {variables});
 }
 
 }  // namespace millrace

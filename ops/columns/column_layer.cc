@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,11 +12,13 @@
 #include "absl/types/span.h"
 #include "core/mutex.h"
 #include "graph/gradient.h"
+#include "graph/graph.h"
 #include "graph/op_registry.h"
 #include "ops/array/constant.h"
 #include "ops/array/reshape.h"
 #include "ops/array/slice.h"
 #include "ops/kernels/variable_kernel.h"
+#include "ops/linalg/matmul.h"
 #include "ops/rules/variable_rules.h"
 #include "ops/state/resource_rows.h"
 #include "ops/state/resource_variable.h"
@@ -172,14 +175,53 @@ class ColumnLayerKernel : public RuledKernel<ColumnLayerRule> {
       const auto k = static_cast<size_t>(part.table);
       const int64_t rows = shapes[k].dim(0);
       const int64_t* const own = ids + part.from * batch;
-      const int64_t* const wrong =
-          std::find_if(own, own + batch, [rows](int64_t id) { return id >= rows; });
-      if (wrong == own + batch) continue;
+      const auto is_wrong = [rows](int64_t id) { return id >= rows; };
+      bool any = false;  // one pass without branches
+      for (int64_t i = 0; i < batch; ++i) any |= is_wrong(own[i]);
+      if (!any) continue;
       return InvalidArgument("ids of table '", tables[k]->name(), "' must be in [0, ", rows,
-                             "), got ", *wrong);
+                             "), got ", *std::find_if(own, own + batch, is_wrong));
     }
     return shapes;
   }
+
+  // Rows of tables, as they are looked up; memory for the next ones.
+  class TableRows {
+   public:
+    // to[i * step + j] += table[ids[i], j]; nothing for ids < 0.
+    Status Add(const VariableStorage& table, const Shape& shape, absl::Span<const int64_t> ids,
+               int64_t width, int64_t step, float* to) {
+      const auto n = static_cast<int64_t>(ids.size());
+      int64_t signs = 0;
+      for (const int64_t id : ids) signs |= id;
+      const bool all = signs >= 0;
+      if (!all) {
+        indices_.clear();
+        for (const int64_t id : ids) {
+          if (id >= 0) indices_.push_back(id);
+        }
+      }
+      const absl::Span<const int64_t> indices = all ? ids : absl::MakeConstSpan(indices_);
+      rows_.resize(std::max(rows_.size(), indices.size() * static_cast<size_t>(width)));
+      MR_RETURN_IF_ERROR(
+          table.GatherRows<int64_t>(indices, shape, reinterpret_cast<char*>(rows_.data())));
+      const float* row = rows_.data();
+      if (all && width == 1) {
+        for (int64_t i = 0; i < n; ++i) to[i * step] += row[i];
+        return absl::OkStatus();
+      }
+      for (int64_t i = 0; i < n; ++i) {
+        if (!all && ids[static_cast<size_t>(i)] < 0) continue;
+        for (int64_t j = 0; j < width; ++j) to[i * step + j] += row[j];
+        row += width;
+      }
+      return absl::OkStatus();
+    }
+
+   private:
+    std::vector<int64_t> indices_;
+    std::vector<float> rows_;
+  };
 
   Status Fill(KernelContext* ctx,
               const std::vector<std::shared_ptr<VariableStorage>>& tables) const {
@@ -192,8 +234,7 @@ class ColumnLayerKernel : public RuledKernel<ColumnLayerRule> {
     Status first;
     const double cost_ns = 20.0 * static_cast<double>(rule().parts.size());
     ctx->ParallelFor(batch, cost_ns, [&](int64_t begin, int64_t end) {
-      std::vector<int64_t> indices, examples;
-      std::vector<float> rows;
+      TableRows table_rows;
       for (const Part& part : rule().parts) {
         float* const to = out + part.offset;
         const int64_t width = part.width, step = rule().width;
@@ -213,25 +254,14 @@ class ColumnLayerKernel : public RuledKernel<ColumnLayerRule> {
             }
             break;
           case Part::Kind::kRows: {
-            indices.clear();
-            examples.clear();
-            for (int64_t i = begin; i < end; ++i) {
-              if (own[i] < 0) continue;
-              indices.push_back(own[i]);
-              examples.push_back(i);
-            }
-            rows.resize(indices.size() * static_cast<size_t>(width));
             const auto k = static_cast<size_t>(part.table);
-            const Status status = tables[k]->GatherRows<int64_t>(
-                indices, shapes[k], reinterpret_cast<char*>(rows.data()));
+            const Status status =
+                table_rows.Add(*tables[k], shapes[k], absl::MakeConstSpan(own + begin, own + end),
+                               width, step, to + begin * step);
             if (!status.ok()) {
               MutexLock lock(&mu);
               first.Update(status);
               return;
-            }
-            const float* row = rows.data();
-            for (const int64_t i : examples) {
-              for (int64_t j = 0; j < width; ++j) to[i * step + j] += *row++;
             }
             break;
           }
@@ -241,6 +271,41 @@ class ColumnLayerKernel : public RuledKernel<ColumnLayerRule> {
     return first;
   }
 };
+
+// The parts that are rows of tables, and the columns [begin, end) that they are in.
+struct RowParts {
+  std::vector<std::string> kinds;
+  std::vector<int64_t> from, of_table, offsets, widths;
+  int64_t begin = 0, end = 0;
+
+  explicit RowParts(const LayerParts& all) : begin(all.width) {
+    for (const Part& part : all.parts) {
+      if (part.kind != Part::Kind::kRows) continue;
+      kinds.emplace_back("rows");
+      from.push_back(part.from);
+      of_table.push_back(part.table);
+      offsets.push_back(part.offset);
+      widths.push_back(part.width);
+      begin = std::min(begin, part.offset);
+      end = std::max(end, part.offset + part.width);
+    }
+  }
+};
+
+// Columns [begin, end) of a product with a transposed matrix, as the gradient of a dense layer's
+// input is one, without the others; invalid when `matrix` is none.
+Output ColumnsOfProduct(const Scope& s, const Output& matrix, int64_t begin, int64_t end) {
+  const Node* const node = matrix.node();
+  if (node->op() != "MatMul") return Output();
+  const StatusOr<bool> transpose_a = GetAttr<bool>(node->def(), "transpose_a"),
+                       transpose_b = GetAttr<bool>(node->def(), "transpose_b");
+  if (!transpose_a.ok() || *transpose_a || !transpose_b.ok() || !*transpose_b) return Output();
+  const OutputRef &left = node->input(0), &right = node->input(1);
+  const Output rows = Slice(s, Output(right.node, right.index),
+                            ConstVector<int64_t>(s, std::vector<int64_t>{begin, 0}),
+                            ConstVector<int64_t>(s, std::vector<int64_t>{end - begin, -1}));
+  return MatMul(s, Output(left.node, left.index), rows, {.transpose_b = true});
+}
 
 // Tables get rows, numbers what stands at their place.
 Status ColumnLayerGradient(GradientContext* c) {
@@ -258,14 +323,23 @@ Status ColumnLayerGradient(GradientContext* c) {
   }
   const int tables = static_cast<int>(rule.num_tables);
   if (tables == 0) return s.status();
-  const BuiltNode rows =
-      BuildOp(s, "_ColumnLayerGrad", {c->input(0), gradient}, "K", rule.num_tables, "kinds",
-              rule.kinds, "from", rule.from, "of_table", rule.of_table, "offsets", rule.offsets,
-              "widths", rule.widths, "width", rule.width);
+  RowParts rows(rule);
+  int64_t width = rule.width;
+  Output own = rows.end - rows.begin < width ? ColumnsOfProduct(s, gradient, rows.begin, rows.end)
+                                             : Output();
+  if (own.valid()) {
+    width = rows.end - rows.begin;
+    for (int64_t& offset : rows.offsets) offset -= rows.begin;
+  } else {
+    own = gradient;
+  }
+  const BuiltNode sums = BuildOp(s, "_ColumnLayerGrad", {c->input(0), own}, "K", rule.num_tables,
+                                 "kinds", rows.kinds, "from", rows.from, "of_table", rows.of_table,
+                                 "offsets", rows.offsets, "widths", rows.widths, "width", width);
   for (int k = 0; k < tables; ++k) {
     const int input = 1 + static_cast<int>(rule.num_numbers) + k;
-    c->set_input_grad(input, IndexedSlices{.values = rows.output(tables + k),
-                                           .indices = rows.output(k),
+    c->set_input_grad(input, IndexedSlices{.values = sums.output(tables + k),
+                                           .indices = sums.output(k),
                                            .dense_shape = VariableShape(s, c->input(input))});
   }
   return s.status();
@@ -287,12 +361,21 @@ const OpRegistration kColumnLayer =
 // How many different rows there are is for the kernel to count. Optimizers know this op as one
 // whose indices are different (train/optimizer.cc).
 struct ColumnLayerGradRule : LayerParts {
+  // For an example, of one table: parts, and the numbers in their rows.
+  int64_t most_parts = 0, most_numbers = 0;
+
   Status Init(const NodeAttrs& attrs) {
     int64_t num_tables = 0;
     MR_RETURN_IF_ERROR(ReadAttrs(attrs, "K", &num_tables));
     MR_RETURN_IF_ERROR(LayerParts::Init(attrs, num_tables));
     for (size_t k = 0; k < table_widths.size(); ++k) {
       if (table_widths[k] < 0) return InvalidArgument("table ", k, " must have a part, got none");
+      const int64_t own = std::count_if(parts.begin(), parts.end(), [k](const Part& part) {
+        return part.kind == Part::Kind::kRows && part.table == static_cast<int64_t>(k);
+      });
+      MR_ASSIGN_OR_RETURN(const int64_t numbers, CheckedProduct(own, table_widths[k]));
+      most_parts = std::max(most_parts, own);
+      most_numbers = std::max(most_numbers, numbers);
     }
     return absl::OkStatus();
   }
@@ -311,35 +394,53 @@ struct ColumnLayerGradRule : LayerParts {
   }
 };
 
-// Numbers ids in the order in which they first come.
-class Places {
+// Numbers the ids of a table in the order in which they first come, and adds up their rows.
+class RowSums {
  public:
-  // For at most `most` different ids.
-  explicit Places(int64_t most) {
+  // For at most `most` different ids, of rows of at most `most_numbers` numbers together.
+  RowSums(int64_t most, int64_t most_numbers) {
     size_t size = 16;
     while (size < 2 * static_cast<size_t>(most)) size *= 2;
-    slots_.assign(size, -1);
+    slots_.resize(size);
     mask_ = size - 1;
+    ids_.resize(static_cast<size_t>(most));
+    sums_.resize(static_cast<size_t>(most_numbers));
   }
-  // Whose place is found is in `ids` from then on.
-  int64_t PlaceOf(int64_t id) {
+  // Forgets all for a table of rows of `width` numbers.
+  void Begin(int64_t width) {
+    ++table_;
+    count_ = 0;
+    width_ = width;
+  }
+  // The sum of the row, zeros at first.
+  float* SumOf(int64_t id) {
     size_t at = (static_cast<uint64_t>(id) * 0x9e3779b97f4a7c15u >> 32) & mask_;
-    for (; slots_[at] >= 0; at = (at + 1) & mask_) {
-      if (ids_[static_cast<size_t>(slots_[at])] == id) return slots_[at];
+    for (; slots_[at].table == table_; at = (at + 1) & mask_) {
+      const int64_t place = slots_[at].place;
+      if (ids_[static_cast<size_t>(place)] == id) return sums_.data() + place * width_;
     }
-    slots_[at] = static_cast<int64_t>(ids_.size());
-    ids_.push_back(id);
-    return slots_[at];
+    slots_[at] = {table_, static_cast<int32_t>(count_)};
+    ids_[static_cast<size_t>(count_)] = id;
+    float* const sum = sums_.data() + count_++ * width_;
+    std::fill_n(sum, width_, 0.0f);
+    return sum;
   }
-  const std::vector<int64_t>& ids() const { return ids_; }
-  void Clear() {
-    std::fill(slots_.begin(), slots_.end(), -1);
-    ids_.clear();
-  }
+  int64_t count() const { return count_; }
+  const int64_t* ids() const { return ids_.data(); }
+  const float* sums() const { return sums_.data(); }
 
  private:
-  std::vector<int64_t> slots_, ids_;
+  // Of another table than the present one: free.
+  struct Slot {
+    int32_t table = 0;
+    int32_t place = 0;
+  };
+  std::vector<Slot> slots_;
+  std::vector<int64_t> ids_;
+  std::vector<float> sums_;
   size_t mask_ = 0;
+  int32_t table_ = 0;
+  int64_t count_ = 0, width_ = 0;
 };
 
 Status RunColumnLayerGrad(KernelContext* ctx, const ColumnLayerGradRule& rule) {
@@ -347,41 +448,32 @@ Status RunColumnLayerGrad(KernelContext* ctx, const ColumnLayerGradRule& rule) {
   const int64_t* const ids = ctx->input(0).raw<int64_t>().data();
   const float* const gradient = ctx->input(1).raw<float>().data();
   const int tables = static_cast<int>(rule.table_widths.size());
-  MR_ASSIGN_OR_RETURN(const int64_t most,
-                      CheckedProduct(batch, static_cast<int64_t>(rule.parts.size())));
-  Places places(most);
-  std::vector<int64_t> place;  // of each example in each part of the table
+  MR_ASSIGN_OR_RETURN(const int64_t most, CheckedProduct(batch, rule.most_parts));
+  MR_ASSIGN_OR_RETURN(const int64_t most_numbers, CheckedProduct(batch, rule.most_numbers));
+  // Places are numbered by int32.
+  if (most > std::numeric_limits<int32_t>::max()) {
+    return InvalidArgument("ids of one table must be at most ", std::numeric_limits<int32_t>::max(),
+                           ", got ", most);
+  }
+  RowSums sums(most, most_numbers);
   for (int k = 0; k < tables; ++k) {
-    places.Clear();
-    place.clear();
-    const auto for_each_part = [&](auto body) {
-      for (const Part& part : rule.parts) {
-        if (part.kind == Part::Kind::kRows && part.table == k) body(part);
-      }
-    };
-    for_each_part([&](const Part& part) {
-      const int64_t* const own = ids + part.from * batch;
-      for (int64_t i = 0; i < batch; ++i) {
-        place.push_back(places.PlaceOf(std::max<int64_t>(own[i], 0)));
-      }
-    });
-    const auto rows = static_cast<int64_t>(places.ids().size());
     const int64_t width = rule.table_widths[static_cast<size_t>(k)];
-    MR_ASSIGN_OR_RETURN(const Shape shape, Shape::Make({rows, width}));
-    MR_ASSIGN_OR_RETURN(Tensor * indices, ctx->AllocateOutput(k, shape.Slice(0, 1)));
-    MR_ASSIGN_OR_RETURN(Tensor * values, ctx->AllocateZeros(tables + k, shape));
-    std::copy(places.ids().begin(), places.ids().end(), indices->mutable_raw<int64_t>().begin());
-    float* const sums = values->mutable_raw<float>().data();
-    const int64_t* next = place.data();
-    for_each_part([&](const Part& part) {
+    sums.Begin(width);
+    for (const Part& part : rule.parts) {
+      if (part.kind != Part::Kind::kRows || part.table != k) continue;
       const int64_t* const own = ids + part.from * batch;
-      for (int64_t i = 0; i < batch; ++i) {
-        const int64_t row = *next++;
+      const float* from = gradient + part.offset;
+      for (int64_t i = 0; i < batch; ++i, from += rule.width) {
+        float* const sum = sums.SumOf(std::max<int64_t>(own[i], 0));
         if (own[i] < 0) continue;
-        const float* const from = gradient + i * rule.width + part.offset;
-        for (int64_t j = 0; j < width; ++j) sums[row * width + j] += from[j];
+        for (int64_t j = 0; j < width; ++j) sum[j] += from[j];
       }
-    });
+    }
+    MR_ASSIGN_OR_RETURN(const Shape shape, Shape::Make({sums.count(), width}));
+    MR_ASSIGN_OR_RETURN(Tensor * indices, ctx->AllocateOutput(k, shape.Slice(0, 1)));
+    MR_ASSIGN_OR_RETURN(Tensor * values, ctx->AllocateOutput(tables + k, shape));
+    std::copy_n(sums.ids(), sums.count(), indices->mutable_raw<int64_t>().data());
+    std::copy_n(sums.sums(), sums.count() * width, values->mutable_raw<float>().data());
   }
   return absl::OkStatus();
 }
