@@ -183,6 +183,25 @@ TEST(CountedTest, AnIterationOfALoopTakesNoLockAndAllocatesNothing) {
   }
 }
 
+// Merges are not asked which input they passed on: of ten nodes only Less makes a tensor.
+TEST(CountedTest, AnIterationMakesNoTensorsButItsKernels) {
+  int64_t tensors[2] = {};
+  for (const int which : {0, 1}) {
+    TestGraph graph;
+    AddLoop(graph, which == 0 ? 100 : 1100, 10);
+    TestStep step(1);
+    StatusOr<std::shared_ptr<const Plan>> plan = Plan::Build(*graph.graph(), &step.device, nullptr);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    StatusOr<std::unique_ptr<Executor>> executor = Executor::Make(*plan);
+    ASSERT_TRUE(executor.ok());
+    const int64_t before = DefaultAllocatorStats().num_allocations;
+    ASSERT_TRUE((*executor)->Run(step.context).ok());
+    tensors[which] = DefaultAllocatorStats().num_allocations - before;
+    testing::ClearHooks();
+  }
+  EXPECT_EQ(tensors[1] - tensors[0], 1000);
+}
+
 TEST(CountedTest, AMillionIterationsTakeNoMoreMemoryThanAHundred) {
   int64_t bytes[2] = {};
   int64_t allocated[2] = {};

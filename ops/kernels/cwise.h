@@ -20,6 +20,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/base/optimization.h"
 #include "core/dtype.h"
 #include "core/status.h"
 #include "core/tensor.h"
@@ -57,6 +58,17 @@ class LoopKernel : public Kernel {
     if (ctx->num_inputs() == 1) return ctx->ForwardInputOrAllocateOutput({0}, 0, shape);
     return ctx->ForwardInputOrAllocateOutput({0, 1}, 0, shape);
   }
+  // The same for inputs of the output's shape that are no more than a block of elements: there
+  // counting the users of a buffer up and down costs more than the loop. An input is moved out.
+  StatusOr<Tensor*> SmallResult(KernelContext* ctx) const {
+    for (int i = 0; may_forward_ && i < ctx->num_inputs(); ++i) {
+      const Tensor& x = ctx->input(i);
+      if (!x.BufferIsUnique() || x.is_reference()) continue;
+      ctx->set_output(0, ctx->TakeInput(i));
+      return ctx->mutable_output(0);
+    }
+    return ctx->AllocateOutput(0, ctx->input(0).shape());
+  }
   static const char* Bytes(const Tensor& x) { return static_cast<const char*>(x.raw_data()); }
   static char* MutableBytes(Tensor* y) { return static_cast<char*>(y->mutable_raw_data()); }
 
@@ -79,8 +91,13 @@ class UnaryKernel
   using LoopKernel::LoopKernel;
   Status Compute(KernelContext* ctx) const override {
     const Tensor& x = ctx->input(0);
-    MR_ASSIGN_OR_RETURN(Tensor * y, AllocateResult(ctx, x.shape()));
     const char* const from = Bytes(x);
+    if (const int64_t n = x.num_elements(); n <= kElementBlock) {
+      MR_ASSIGN_OR_RETURN(Tensor * y, SmallResult(ctx));
+      fn_(from, MutableBytes(y), n);
+      return absl::OkStatus();
+    }
+    MR_ASSIGN_OR_RETURN(Tensor * y, AllocateResult(ctx, x.shape()));
     char* const to = MutableBytes(y);
     ctx->ParallelBlocks(y->num_elements(), kElementBlock, cost_ns_,
                         [&](int64_t begin, int64_t end) {
@@ -104,6 +121,7 @@ class BinaryKernel
       return InvalidArgument("inputs must have the same shape, got ", x.shape(), " and ",
                              y.shape());
     }
+    if (same && x.num_elements() <= kElementBlock) return RunSmall(ctx);
     Shape broadcast;
     if (!same) {
       MR_ASSIGN_OR_RETURN(broadcast, BroadcastShape(x.shape(), y.shape()));
@@ -136,6 +154,20 @@ class BinaryKernel
   }
 
  private:
+  // Inputs of one shape, no more than a block.
+  Status RunSmall(KernelContext* ctx) const {
+    const int64_t n = ctx->input(0).num_elements();
+    const char* const xs = Bytes(ctx->input(0));
+    const char* const ys = Bytes(ctx->input(1));
+    MR_ASSIGN_OR_RETURN(Tensor * z, SmallResult(ctx));
+    if (ABSL_PREDICT_TRUE(fn_(xs, false, ys, false, MutableBytes(z), n))) return absl::OkStatus();
+    return Refused();
+  }
+  Status Refused() const {
+    return InvalidArgument(op_ == math::BinaryOp::kPow
+                               ? "Integers to negative integer powers are not allowed"
+                               : "Integer division by zero");
+  }
   // run(begin, end) returns false when the loop has refused an operand.
   template <typename Run>
   Status RunBlocks(KernelContext* ctx, int64_t n, double cost_ns, const Run& run) const {
@@ -143,10 +175,7 @@ class BinaryKernel
     ctx->ParallelBlocks(n, kElementBlock, cost_ns, [&](int64_t begin, int64_t end) {
       if (!run(begin, end)) legal.store(false, std::memory_order_relaxed);
     });
-    if (legal.load(std::memory_order_relaxed)) return absl::OkStatus();
-    return InvalidArgument(op_ == math::BinaryOp::kPow
-                               ? "Integers to negative integer powers are not allowed"
-                               : "Integer division by zero");
+    return legal.load(std::memory_order_relaxed) ? absl::OkStatus() : Refused();
   }
 };
 

@@ -3,8 +3,9 @@
 #define MILLRACE_RUNTIME_ENGINE_FRAME_ENGINE_H_
 
 // FrameEngine: what all steps of a plan with frames (while loops) share besides the plan itself:
-// measured costs of nodes, which nodes leave a loop, counters, and the states of steps that are
-// over, for reuse (step_cache.h): a state keeps the iterations that it has needed at once.
+// measured costs of nodes, which nodes leave a loop, which loops are straight, counters, and the
+// states of steps that are over, for reuse (step_cache.h): a state keeps the iterations that it has
+// needed at once.
 //
 // Thread-safety: all methods, from any thread; no lock is taken.
 // Lifetime: outlives its steps, but not those that were abandoned.
@@ -18,6 +19,7 @@
 #include "runtime/engine/node_costs.h"
 #include "runtime/engine/step.h"
 #include "runtime/engine/step_cache.h"
+#include "runtime/engine/straight_loop.h"
 #include "runtime/plan.h"
 
 namespace millrace {
@@ -32,6 +34,10 @@ class FrameEngine final : public Engine {
   const Plan& plan() const override { return *plan_; }
   const std::shared_ptr<const Plan>& shared_plan() const { return plan_; }
   NodeCosts& costs() { return costs_; }
+  // Null for a loop that is not straight, and for what is outside of loops.
+  const StraightLoop* straight(const Plan::Frame& frame) const {
+    return straight_[static_cast<size_t>(&frame - plan_->frames().data())].get();
+  }
   // The Exits of a frame, by their place (Plan::Node::flow).
   absl::Span<const Plan::Node* const> exits(const Plan::Frame& frame) const {
     return exits_[static_cast<size_t>(&frame - plan_->frames().data())];
@@ -44,7 +50,8 @@ class FrameEngine final : public Engine {
  private:
   const std::shared_ptr<const Plan> plan_;
   NodeCosts costs_;
-  std::vector<std::vector<const Plan::Node*>> exits_;  // by frame
+  std::vector<std::vector<const Plan::Node*>> exits_;          // by frame
+  std::vector<std::unique_ptr<const StraightLoop>> straight_;  // by frame
   StepCache<FrameStep> cache_;
 };
 

@@ -308,6 +308,148 @@ TEST_F(FrameEngineTest, BranchesInsideOfALoopAreTakenAnewInEachIteration) {
   }
 }
 
+// --- Straight loops ------------------------------------------------------------------------------
+
+// A traced step runs its nodes as they become ready, others run a straight loop in its order: what
+// comes out is the same, and which node ran in which iteration.
+TEST_F(FrameEngineTest, AStraightLoopIsTheLoopNodeByNode) {
+  SetHook("take", [this](KernelContext* ctx) -> Status {
+    journal_.Add(*ctx);
+    const Tensor a = ctx->TakeInput(0), b = ctx->TakeInput(1);
+    ctx->set_output(0, Tensor::Scalar<float>(a.scalar<float>() + b.scalar<float>()));
+    return absl::OkStatus();
+  });
+  const auto less = [](TestGraph& graph, const char* name, TestGraph::In a, TestGraph::In b) {
+    return graph.Add("Less", name, {a, b}, {{"T", AttrOf(DT_FLOAT)}});
+  };
+  const std::vector<std::string> probes = {"early",  "late",  "after_early", "after_late",
+                                           "either", "takes", "constant_too"};
+  for (const int threads : {1, 2}) {
+    for (const int64_t parallel : {1, 10}) {
+      for (const int times : {0, 1, 2, 40, 600}) {
+        SCOPED_TRACE(absl::StrCat(threads, " threads, ", parallel, " at once, ", times, " times"));
+        TestGraph graph;
+        const auto constant = [&](const char* name, float value) {
+          return graph.Enter(name, graph.Source(absl::StrCat(name, "_value"), value), "loop", true,
+                             parallel);
+        };
+        Node* const one = constant("one", 1);
+        Node* const half = constant("half", static_cast<float>(times / 2));
+        Node* const yes = graph.Enter("yes", graph.Bool("yes_value", true), "loop", true, parallel);
+        // Two variables that change places, so that one goes round before the other is read.
+        Node* const x = graph.LoopMerge(
+            "x", graph.Enter("x/enter", graph.Source("x0", 1), "loop", false, parallel));
+        Node* const y = graph.LoopMerge(
+            "y", graph.Enter("y/enter", graph.Source("y0", 2), "loop", false, parallel));
+        TestGraph::In i(nullptr);
+        const While loop = AddWhile(
+            graph, "loop", graph.Source("zero", 0), static_cast<float>(times),
+            [&](TestGraph::In in) {
+              i = in;
+              return graph.Probe("takes", {in, one}, 1, "take");
+            },
+            parallel);
+        Node* const x_ways = graph.Switch("x/switch", {x, 0}, loop.cond);
+        Node* const y_ways = graph.Switch("y/switch", {y, 0}, loop.cond);
+        // A branch, what waits for it, and what runs on either side.
+        Node* const branch = graph.Switch("branch", {x_ways, 1}, less(graph, "is_early", i, half));
+        Node* const early = graph.Probe("early", {{branch, 1}, one}, 1, "add");
+        Node* const late = graph.Probe("late", {{branch, 0}}, 1, "add");
+        graph.Probe("after_early", {i}, 0, "add", {early});
+        graph.Probe("after_late", {i}, 0, "add", {late});
+        Node* const merged = graph.Merge("merged", {early, late});
+        graph.Probe("which", {{merged, 0}}, 0, "add");
+        Node* const trigger = graph.Add("ControlTrigger", "trigger", {}, {}, {early, late});
+        graph.Probe("either", {i}, 0, "add", {trigger});
+        // A branch on what does not change.
+        Node* const always = graph.Switch("always", {y_ways, 1}, yes);
+        Node* const passed = graph.Identity("passed", one);
+        graph.Close(x, graph.Probe("constant_too", {{always, 1}, passed}, 1, "add"));
+        graph.Close(y, {merged, 0});
+        graph.Probe("got_x", {graph.Exit("x/exit", {x_ways, 0})}, 0, "result");
+        graph.Probe("got_y", {graph.Exit("y/exit", {y_ways, 0})}, 0, "result");
+        graph.Probe("got_i", {loop.exit}, 0, "result");
+        TestStep step(threads);
+        const auto executor = MakeExecutor(graph, step);
+        journal_.Clear();
+        StepStatsCollector collector;
+        ASSERT_OK(executor->Run(step.context, {.stats = &collector}));
+        std::vector<std::vector<float>> results = {Results("got_x"), Results("got_y"),
+                                                   Results("got_i")};
+        EXPECT_EQ(results[2], std::vector<float>{static_cast<float>(times)});
+        std::vector<std::string> runs;
+        for (const std::string& probe : probes) runs.push_back(journal_.Of(probe));
+        for (int run = 0; run < 3; ++run) {
+          journal_.Clear();
+          ASSERT_OK(executor->Run(step.context));
+          EXPECT_EQ(Results("got_x"), results[0]);
+          EXPECT_EQ(Results("got_y"), results[1]);
+          EXPECT_EQ(Results("got_i"), results[2]);
+          for (size_t p = 0; p < probes.size(); ++p) {
+            EXPECT_EQ(journal_.Of(probes[p]), runs[p]) << probes[p];
+          }
+        }
+      }
+    }
+  }
+}
+
+// A loop in which one variable ends before the others is none that may be run in one order.
+TEST_F(FrameEngineTest, AVariableMayEndBeforeTheLoop) {
+  for (const int threads : {1, 2}) {
+    for (const int64_t parallel : {1, 10}) {
+      TestGraph graph;
+      Node* const one = graph.Enter("one", graph.Source("one_value", 1), "loop", true, parallel);
+      Node* const few = graph.Enter("few", graph.Source("few_value", 3), "loop", true, parallel);
+      Node* const x = graph.LoopMerge(
+          "x", graph.Enter("x/enter", graph.Source("x0", 5), "loop", false, parallel));
+      TestGraph::In i(nullptr);
+      const While loop = AddWhile(
+          graph, "loop", graph.Source("zero", 0), 6,
+          [&](TestGraph::In in) {
+            i = in;
+            return graph.Probe("body", {in, one}, 1, "add");
+          },
+          parallel);
+      Node* const is_early = graph.Add("Less", "early", {i, few}, {{"T", AttrOf(DT_FLOAT)}});
+      Node* const x_ways = graph.Switch("x/switch", {x, 0}, is_early);
+      graph.Close(x, graph.Probe("x_body", {{x_ways, 1}, one}, 1, "add"));
+      graph.Probe("got_x", {graph.Exit("x/exit", {x_ways, 0})}, 0, "result");
+      graph.Probe("got_i", {loop.exit}, 0, "result");
+      TestStep step(threads);
+      const auto executor = MakeExecutor(graph, step);
+      for (int run = 0; run < 3; ++run) {
+        journal_.Clear();
+        ASSERT_OK(executor->Run(step.context));
+        EXPECT_EQ(Results("got_x"), std::vector<float>{8});
+        EXPECT_EQ(Results("got_i"), std::vector<float>{6});
+        EXPECT_EQ(journal_.Of("x_body"), "0 1 2");
+        EXPECT_EQ(journal_.Of("body"), "0 1 2 3 4 5");
+      }
+    }
+  }
+}
+
+TEST_F(FrameEngineTest, APredThatIsNoScalarIsRefusedInALoop) {
+  SetHook("shaped", [](KernelContext* ctx) -> Status {
+    ctx->set_output(0, ctx->iteration() < 5 ? ctx->TakeInput(0) : Tensor::Of({1.0f, 2.0f}));
+    return absl::OkStatus();
+  });
+  TestGraph graph;
+  Node* const one = graph.Enter("one", graph.Source("one_value", 1), "loop", true);
+  AddWhile(graph, "loop", graph.Source("zero", 0), 9, [&](TestGraph::In i) {
+    Node* const pred = graph.Add("Less", "pred", {graph.Probe("shaped", {i}, 1, "shaped"), one},
+                                 {{"T", AttrOf(DT_FLOAT)}});
+    Node* const ways = graph.Switch("ways", i, pred);
+    return graph.Probe("body", {{graph.Merge("merged", {{ways, 0}, {ways, 1}}), 0}, one}, 1, "add");
+  });
+  const Status status = RunOnce(graph);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(
+      absl::StartsWith(status.message(), "Switch 'ways': pred must be a scalar, got shape [2]"))
+      << status;
+}
+
 // --- The window of parallel iterations -----------------------------------------------------------
 
 // Asynchronous kernels that answer when they are told to.

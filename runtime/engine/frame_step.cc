@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "runtime/engine/pending_words.h"
 #include "runtime/engine/state_block.h"
+#include "runtime/engine/straight_loop.h"
 #include "runtime/kernel.h"
 
 namespace millrace {
@@ -134,6 +135,9 @@ void FrameStep::RunOther(Loop& loop, Iteration& at, const Plan::Node& node, bool
 
 void FrameStep::RunCurrent(Loop& loop) {
   Iteration& at = *loop.lane.current;
+  if (const StraightLoop* const straight = StraightFrom(at)) {
+    return RunStraight(loop, at, *straight);
+  }
   Lane& lane = loop.lane.nodes;
   const ReadyLinks& links = at.block.links;
   uint32_t guess = kNoEntry;  // nodes are numbered as one thread runs them

@@ -12,6 +12,9 @@
 // before it begins the next, while several find the expensive nodes of as many iterations as
 // parallel_iterations allows before they begin with one.
 //
+// A loop whose nodes need no other thread is run in a fixed order as long as it goes on, in the
+// state of one iteration (straight_loop.h, frame_step_straight.cc).
+//
 // Others help only with expensive nodes, with batches of cheap ones that are worth it together, and
 // with what asynchronous kernels leave behind (frame_step_sharing.cc, frame_step_async.cc).
 // Beginning and end are in frame_step_end.cc. Parts: as in a flat step.
@@ -41,6 +44,7 @@
 #include "runtime/engine/ready_list.h"
 #include "runtime/engine/step.h"
 #include "runtime/engine/step_life.h"
+#include "runtime/engine/straight_loop.h"
 #include "runtime/kernel.h"
 #include "runtime/plan.h"
 
@@ -116,6 +120,16 @@ class FrameStep final : public Step, private LoopCrew::Job {
   }
   RunPlace PlaceOf(const Iteration& at) const;
   void NoteScheduled(Iteration& at, uint32_t entry) const;
+
+  // --- Straight loops (frame_step_straight.cc)
+
+  // How the nodes of a loop may be run in their order from `at` on, by the caller, whose lane holds
+  // `at`. Null: they have to be run as they become ready.
+  const StraightLoop* StraightFrom(const Iteration& at) const;
+  // Runs iterations from `at` on, until the loop ends or goes on as others do. All that is ready in
+  // `at` is in the lane and becomes meaningless.
+  void RunStraight(Loop& loop, Iteration& at, const StraightLoop& straight);
+  bool IsCheap(const Iteration& at, const StraightLoop& straight) const;
 
   // --- Iterations and loops (frame_step_flow.cc)
 

@@ -36,6 +36,7 @@ FrameStep::~FrameStep() = default;
 Iteration* FrameStep::NewIteration(const Plan::Frame& frame) {
   auto made = std::make_unique<Iteration>(plan_, frame);
   for (AsyncRun& run : made->block.async) run.step = this;
+  if (engine_->straight(frame) != nullptr) made->marks.resize(size_t{2} * frame.num_nodes);
   MutexLock lock(&iterations_mu_);
   iterations_.push_back(std::move(made));
   return iterations_.back().get();

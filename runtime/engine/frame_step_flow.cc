@@ -127,6 +127,7 @@ void FrameStep::EnterLoop(FrameLane& lane, Iteration& at, const Plan::Node& ente
     if (loop == nullptr) loop = BeginLoop(at, frame);
     first = loop->first;
     --loop->num_enters_left;
+    loop->has_dead_enter = loop->has_dead_enter || dead;
     if ((enter.flags & Plan::kConstant) != 0) {
       LoopFrame::Constant& constant = loop->constants[enter.constant];
       constant.enter = &enter;
@@ -247,6 +248,7 @@ LoopFrame* FrameStep::BeginLoop(Iteration& parent, const Plan::Frame& frame) {
   loop->last = nullptr;
   loop->num_iterations = 0;
   loop->num_enters_left = frame.num_enters;
+  loop->has_dead_enter = false;
   loop->first = BeginIteration(loop, frame.num_enters);
   // Nothing fails from here on.
   free = std::exchange(loop->below_free, nullptr);

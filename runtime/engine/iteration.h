@@ -84,6 +84,9 @@ struct Iteration {
   // Relaxed: others read it for messages.
   std::atomic<int64_t> number{0};
   std::vector<int64_t> scheduled_ns;  // by node, when traced; written by who makes it ready
+  // Of a straight loop, while its nodes run in their order: by node whether it is dead, then by
+  // node what the pred of a Switch is.
+  std::vector<uint8_t> marks;
 
   // acq_rel by who lets go, relaxed by who holds already.
   alignas(64) std::atomic<uint32_t> holds{0};
@@ -120,6 +123,7 @@ struct LoopFrame {
   Iteration* last = nullptr;     // the newest
   uint32_t num_iterations = 0;   // that have begun and not ended
   uint32_t num_enters_left = 0;  // that have not arrived
+  bool has_dead_enter = false;
   std::vector<Constant> constants;
   std::vector<Deferred> deferred;
   std::vector<bool> has_exited;  // by Exit: it has had a value

@@ -93,9 +93,17 @@ class KernelRunner {
     frame_.iteration = place.iteration;
   }
 
+  // The next iteration of the same place.
+  void SetIteration(int64_t iteration) {
+    place_.iteration = iteration;
+    frame_.iteration = iteration;
+  }
+
   // Runs a synchronous kernel. True: outputs() are the node's, for the caller to hand on and leave
   // empty. False: error() says why, and outputs() are empty. The inputs are empty either way,
-  // unless the kernel throws.
+  // unless the kernel throws. With kLeavesInputs the caller empties them after success; some may be
+  // empty already.
+  template <bool kLeavesInputs = false>
   ABSL_ATTRIBUTE_ALWAYS_INLINE bool Run(const Plan::Node& node, EdgeValue* inputs, bool dead) {
     current_ = &node;
     frame_.node_name = node.name;
@@ -110,7 +118,7 @@ class KernelRunner {
     if (ABSL_PREDICT_FALSE(!status.ok()) || !OutputsAreOfTheirTypes(node)) {
       return Settle(node, status);
     }
-    Reset(inputs, node.num_inputs);
+    if (!kLeavesInputs) Reset(inputs, node.num_inputs);
     return true;
   }
   const Status& error() const { return error_; }
