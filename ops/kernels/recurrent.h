@@ -75,6 +75,17 @@ class FloatOperands {
                       });
   }
 
+  // out[columns, rows] = a[rows, columns], turned; by blocks that stay in the nearest cache.
+  static void Transpose(const float* a, int64_t rows, int64_t columns, float* out) {
+    constexpr int64_t kBlock = 16;
+    for (int64_t row = 0; row < rows; row += kBlock) {
+      const int64_t row_end = std::min(rows, row + kBlock);
+      for (int64_t column = 0; column < columns; ++column) {
+        for (int64_t r = row; r < row_end; ++r) out[column * rows + r] = a[r * columns + column];
+      }
+    }
+  }
+
   // out[rows, left + right] = a[rows, left] and b[rows, right] beside each other.
   static void Beside(int64_t rows, const float* a, int64_t left, const float* b, int64_t right,
                      float* out) {

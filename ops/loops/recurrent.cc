@@ -27,9 +27,11 @@ void LstmForward(const LstmStep& step, const LstmRow& row) {
     const float* const from = row.gates + number * n;
     const float* const bias = step.bias + number * n;
     if (row.more_gates == nullptr) {
+#pragma GCC ivdep
       for (int64_t c = 0; c < n; ++c) to[c] = from[c] + (bias[c] + add);
     } else {
       const float* const more = row.more_gates + number * n;
+#pragma GCC ivdep
       for (int64_t c = 0; c < n; ++c) to[c] = from[c] + more[c] + (bias[c] + add);
     }
   };
@@ -44,6 +46,7 @@ void LstmForward(const LstmStep& step, const LstmRow& row) {
   Sigmoid(row.i, n);
   Sigmoid(row.f, n);
   Tanh(row.ci, row.ci, n);
+#pragma GCC ivdep
   for (int64_t c = 0; c < n; ++c) row.cs[c] = row.ci[c] * row.i[c] + row.cs_prev[c] * row.f[c];
   if (step.cell_clip > 0) {
     for (int64_t c = 0; c < n; ++c) {
@@ -55,31 +58,53 @@ void LstmForward(const LstmStep& step, const LstmRow& row) {
   }
   Sigmoid(row.o, n);
   Tanh(row.cs, row.co, n);
+#pragma GCC ivdep
   for (int64_t c = 0; c < n; ++c) row.h[c] = row.co[c] * row.o[c];
 }
 
-void LstmBackward(const LstmStep& step, const LstmGradRow& row) {
+namespace {
+
+// A step for each combination of what may be there: with nothing to ask within it, and no
+// dependence between elements, the loop becomes one of vectors.
+template <bool kHasMore, bool kHasPeepholes>
+void LstmBackwardAs(const LstmStep& step, const LstmGradRow& row) {
   const int64_t n = step.cells;
   float* const d_i = row.gates_grad + step.order.i * n;
   float* const d_ci = row.gates_grad + step.order.ci * n;
   float* const d_f = row.gates_grad + step.order.f * n;
   float* const d_o = row.gates_grad + step.order.o * n;
-  const bool more_h = row.more_h_grad != nullptr, more_cs = row.more_cs_grad != nullptr;
+#pragma GCC ivdep
   for (int64_t c = 0; c < n; ++c) {
-    const float dh = row.h_grad[c] + (more_h ? row.more_h_grad[c] : 0.0f);
+    float dh = row.h_grad[c], d_cs = row.cs_grad[c];
+    if constexpr (kHasMore) {
+      dh += row.more_h_grad[c];
+      d_cs += row.more_cs_grad[c];
+    }
     const float i = row.i[c], f = row.f[c], o = row.o[c], ci = row.ci[c], co = row.co[c];
     const float of_o = o * (1 - o) * dh * co;
-    float d_cs = (1 - co * co) * dh * o + row.cs_grad[c] + (more_cs ? row.more_cs_grad[c] : 0.0f);
-    if (step.wco != nullptr) d_cs += of_o * step.wco[c];
+    d_cs += (1 - co * co) * dh * o;
+    if constexpr (kHasPeepholes) d_cs += of_o * step.wco[c];
     const float of_i = i * (1 - i) * d_cs * ci;
     const float of_f = f * (1 - f) * d_cs * row.cs_prev[c];
     float back = d_cs * f;
-    if (step.wci != nullptr) back += of_i * step.wci[c] + of_f * step.wcf[c];
+    if constexpr (kHasPeepholes) back += of_i * step.wci[c] + of_f * step.wcf[c];
     d_o[c] = of_o;
     d_i[c] = of_i;
     d_f[c] = of_f;
     d_ci[c] = (1 - ci * ci) * d_cs * i;
     row.cs_prev_grad[c] = back;
+  }
+}
+
+}  // namespace
+
+void LstmBackward(const LstmStep& step, const LstmGradRow& row) {
+  if (row.more_h_grad != nullptr) {
+    step.wco != nullptr ? LstmBackwardAs<true, true>(step, row)
+                        : LstmBackwardAs<true, false>(step, row);
+  } else {
+    step.wco != nullptr ? LstmBackwardAs<false, true>(step, row)
+                        : LstmBackwardAs<false, false>(step, row);
   }
 }
 

@@ -49,7 +49,8 @@ void LstmForward(const LstmStep& step, const LstmRow& row);
 struct LstmGradRow {
   const float *cs_prev, *i, *cs, *f, *o, *ci, *co;  // as they were
   const float *cs_grad, *h_grad;
-  const float *more_cs_grad = nullptr, *more_h_grad = nullptr;  // to be added to these, or null
+  // To be added to these; both or neither.
+  const float *more_cs_grad = nullptr, *more_h_grad = nullptr;
   float* gates_grad;
   float* cs_prev_grad;  // may be cs_grad or more_cs_grad
 };

@@ -466,7 +466,10 @@ Status RunSequenceGrad(KernelContext* ctx, const SequenceGradRule& rule) {
     MR_ASSIGN_OR_RETURN(float* gates_grad, operands.Scratch(length * batch, 4 * cells));
     // What flows back from the step behind.
     float *const cs_back = out[1], *const h_back = out[2];
-    const float* const w_h = w + inputs * 4 * cells;
+    // The part of w that h meets, turned: each step multiplies by it, and a product of plain
+    // matrices takes two thirds of the time.
+    MR_ASSIGN_OR_RETURN(float* w_h, operands.Scratch(4 * cells, cells));
+    operands.Transpose(w + inputs * 4 * cells, cells, 4 * cells, w_h);
     std::vector<double> sums(static_cast<size_t>(3 * cells));
     for (int64_t t = length - 1; t >= 0; --t) {
       const float* const cs = t == 0 ? cs_prev : gates[1] + (t - 1) * size;
@@ -487,8 +490,7 @@ Status RunSequenceGrad(KernelContext* ctx, const SequenceGradRule& rule) {
                                   .cs_prev_grad = cs_back + row * cells});
       });
       const float* const of_step = gates_grad + 4 * t * size;
-      operands.Product({.m = batch, .n = cells, .k = 4 * cells, .b = math::Operand::kTransposed},
-                       of_step, w_h, h_back);
+      operands.Product({.m = batch, .n = cells, .k = 4 * cells}, of_step, w_h, h_back);
       if (rule.use_peephole) {
         AddPeepholeGrads(kOrder, batch, cells, of_step, cs, gates[1] + t * size, &sums);
       }
