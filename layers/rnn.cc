@@ -8,6 +8,7 @@
 #include "layers/weight.h"
 #include "ops/array/concat.h"
 #include "ops/array/constant.h"
+#include "ops/array/gather.h"
 #include "ops/array/identity.h"
 #include "ops/array/reshape.h"
 #include "ops/array/reverse.h"
@@ -73,6 +74,32 @@ Output Within(const ScopeAt& at, const Output& is_within, const Output& now,
   return Select(at, is_within, now, otherwise);
 }
 
+// Of a sequence [time, batch, ...]: step `time` of each example, where step 0 is `first` [batch,
+// ...], what was before the sequence. `time` is an int32 scalar or [batch].
+Output StepAt(const ScopeAt& at, const Output& first, const Output& steps, const Output& time,
+              const Output& batch) {
+  const Output zero = Const(at, 0);
+  const Output all = ConcatV2(at, {ExpandDims(at, first, zero), steps}, zero);
+  const PartialShape shape = at.scope.shape(time);
+  if (shape.has_rank() && shape.rank() == 0) return GatherV2(at, all, time, zero);
+  const Output example = Range(at, zero, batch, Const(at, 1));
+  return GatherNd(at, all, Pack(at, {time, example}, {.axis = 1}));
+}
+
+// Zeros in [time, batch, size] where an example's steps are behind its length.
+Output Masked(const ScopeAt& at, const Output& outputs, const Output& steps, const Output& batch,
+              const Output& lengths) {
+  const Output zero = Const(at, 0), one = Const(at, 1);
+  const Output time = ExpandDims(at, Range(at, zero, steps, one), one);
+  const Output is_within = Less(at, time, ExpandDims(at, lengths, zero));  // [time, batch]
+  // Select takes rows.
+  const Output rows =
+      Reshape(at, outputs, Pack(at, {Mul(at, steps, batch), DimOf(at, outputs, 2)}));
+  const Output masked =
+      Within(at, Reshape(at, is_within, Const<int32_t>(at, {-1})), rows, ZerosLike(at, rows));
+  return Reshape(at, masked, ShapeOf(at, outputs));
+}
+
 }  // namespace
 
 RnnOutputs DynamicRnn(ScopeAt at, const RnnCell& cell, const Output& x,
@@ -100,14 +127,45 @@ RnnOutputs DynamicRnn(ScopeAt at, const RnnCell& cell, const Output& x,
   const Output steps = DimOf(in, steps_first, 0), batch = DimOf(in, steps_first, 1);
   Outputs initial = attrs.initial_state;
   if (initial.empty()) initial = ZeroState(in, cell, batch, WithoutRef(x.dtype()));
-  const TensorArray input = TensorArray::OfRows(in, steps_first);
   if (!scope.ok()) return {};
+  const PartialShape known = scope.shape(steps_first);
   // Steps that no example has are left out; one is taken, so that shapes are known.
   const Output bound =
       lengths.valid()
           ? Minimum(in, steps, Maximum(in, Const(in, 1), Max(in, lengths, Const(in, 0))))
           : steps;
-  const PartialShape known = scope.shape(steps_first);
+  // From what is [time, batch, size].
+  const auto finish = [&](Output outputs) {
+    if (known.has_rank()) {
+      scope.SetShape(outputs, PartialShape({known.dim(0), known.dim(1), cell.output_size()}));
+    }
+    return attrs.time_major ? outputs : Turned(in, outputs);
+  };
+  if (attrs.in_one_op) {
+    if (const auto sequence = result.cell->Along(in, steps_first, bound, initial)) {
+      if (!scope.ok()) return {};
+      const bool some_steps = known.has_rank() && known.dim(0) > 0;
+      for (size_t i = 0; i < initial.size(); ++i) {
+        const Output& states = sequence->states[i];
+        if (lengths.valid()) {
+          const Output length = Minimum(in, Maximum(in, lengths, Const(in, 0)), steps);
+          result.state.push_back(StepAt(in, initial[i], states, length, batch));
+        } else if (some_steps) {
+          const int32_t last = static_cast<int32_t>(known.dim(0)) - 1;
+          result.state.push_back(StridedSlice(in, states, Const<int32_t>(in, {last}),
+                                              Const<int32_t>(in, {last + 1}),
+                                              Const<int32_t>(in, {1}), {.shrink_axis_mask = 1}));
+        } else {
+          result.state.push_back(StepAt(in, initial[i], states, steps, batch));
+        }
+      }
+      result.outputs = finish(lengths.valid() ? Masked(in, sequence->outputs, steps, batch, lengths)
+                                              : sequence->outputs);
+      return scope.ok() ? result : RnnOutputs();
+    }
+  }
+  const TensorArray input = TensorArray::OfRows(in, steps_first);
+  if (!scope.ok()) return {};
   const PartialShape element = {known.has_rank() ? known.dim(1) : -1, cell.output_size()};
   const TensorArray output(in, WithoutRef(x.dtype()), steps,
                            {.element_shape = element, .identical_element_shapes = true});
@@ -156,10 +214,7 @@ RnnOutputs DynamicRnn(ScopeAt at, const RnnCell& cell, const Output& x,
   loop.Exit(counter);
   Output all = output.WithFlow(loop.Exit(flow)).Stack(in);
   if (!all.valid()) return {};
-  if (known.has_rank()) {
-    scope.SetShape(all, PartialShape({known.dim(0), known.dim(1), cell.output_size()}));
-  }
-  result.outputs = attrs.time_major ? all : Turned(in, all);
+  result.outputs = finish(std::move(all));
   for (const int variable : state) result.state.push_back(loop.Exit(variable));
   return scope.ok() ? result : RnnOutputs();
 }

@@ -40,8 +40,12 @@ struct DynamicRnnAttrs {
   int64_t parallel_iterations = 32;
   bool swap_memory = false;
   std::shared_ptr<const BuiltRnnCell> shared_cell = nullptr;  // instead of variables of its own
+  // Without a loop where the cell has an op for whole sequences (BuiltRnnCell::Along), which keeps
+  // what a gradient needs of all steps also when there is none: for very long sequences in
+  // inference a loop takes less memory. parallel_iterations and swap_memory are those of loops.
+  bool in_one_op = true;
 };
-// A loop over time, of any length.
+// Along time, of any length: by one op, or by a loop.
 RnnOutputs DynamicRnn(ScopeAt at, const RnnCell& cell, const Output& x,
                       const DynamicRnnAttrs& attrs = {});
 

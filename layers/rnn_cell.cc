@@ -11,6 +11,7 @@
 #include "ops/array/constant.h"
 #include "ops/array/scalar_like.h"
 #include "ops/linalg/matmul.h"
+#include "ops/math/cast.h"
 #include "ops/math/cwise_binary.h"
 #include "ops/math/cwise_unary.h"
 #include "ops/nn/bias.h"
@@ -121,10 +122,33 @@ class BuiltGru : public BuiltRnnCell {
   }
 };
 
+// Ops of whole cells are given peepholes in any case.
+Output NoPeephole(const ScopeAt& at, int64_t units, DType dtype) {
+  const StatusOr<Tensor> zeros = Tensor::Zeros(dtype, Shape::Vector(static_cast<size_t>(units)));
+  if (zeros.ok()) return Const(at, *zeros);
+  at.scope.UpdateStatus(zeros.status(), at.where);
+  return Output();
+}
+
+// BlockLSTM, which has the variables of all LSTM cells.
+struct LstmWeights {
+  Output kernel, bias, w_i, w_f, w_o;
+};
+BuiltRnnCell::Sequence LstmAlong(const ScopeAt& at, const Output& x, const Output& length,
+                                 const Outputs& state, const LstmWeights& weights,
+                                 const LSTMBlockCellAttrs& attrs) {
+  const LSTMOutputs steps =
+      BlockLSTM(at, Cast(at, length, DT_INT64), x, state[0], state[1], weights.kernel, weights.w_i,
+                weights.w_f, weights.w_o, weights.bias, attrs);
+  return {steps.h, {steps.cs, steps.h}};
+}
+
 class BuiltLstm : public BuiltRnnCell {
  public:
   std::string name;
   LSTMCellAttrs attrs;
+  DType dtype = DT_FLOAT;
+  int64_t units = 0;
   Variable kernel, bias, w_f, w_i, w_o, projection;
 
   std::vector<Variable> variables() const override {
@@ -158,6 +182,24 @@ class BuiltLstm : public BuiltRnnCell {
     }
     return {h, {next, h}};
   }
+  std::optional<Sequence> Along(ScopeAt at, const Output& x, const Output& length,
+                                const Outputs& state) const override {
+    // The op's gradient passes a clip as if there were none.
+    const bool has_op = dtype == DT_FLOAT && !attrs.activation && !attrs.cell_clip &&
+                        !projection.valid() && !attrs.proj_clip;
+    if (!has_op || state.size() != 2) return std::nullopt;
+    const Scope scope = at.scope.CompositeScope(name);
+    const ScopeAt in(scope, at.where);
+    const Output no_peephole = attrs.use_peepholes ? Output() : NoPeephole(in, units, dtype);
+    const auto peephole = [&](const Variable& weight) {
+      return weight.valid() ? weight.value : no_peephole;
+    };
+    return LstmAlong(in, x, length, state,
+                     {kernel.value, bias.value, peephole(w_i), peephole(w_f), peephole(w_o)},
+                     {.forget_bias = static_cast<float>(attrs.forget_bias),
+                      .cell_clip = -1,
+                      .use_peephole = attrs.use_peepholes});
+  }
 };
 
 class BuiltFusedLstm : public BuiltRnnCell {
@@ -173,16 +215,28 @@ class BuiltFusedLstm : public BuiltRnnCell {
   }
   Step operator()(ScopeAt at, const Output& x, const Outputs& state) const override {
     if (!CheckState(at, "FusedLSTMCell", state, 2)) return {};
+    const LstmWeights w = weights();
+    const LSTMOutputs step =
+        LSTMBlockCell(at, x, state[0], state[1], w.kernel, w.w_i, w.w_f, w.w_o, w.bias, attrs());
+    return {step.h, {step.cs, step.h}};
+  }
+  std::optional<Sequence> Along(ScopeAt at, const Output& x, const Output& length,
+                                const Outputs& state) const override {
+    if (!CheckState(at, "FusedLSTMCell", state, 2)) return std::nullopt;
+    return LstmAlong(at, x, length, state, weights(), attrs());
+  }
+
+ private:
+  LstmWeights weights() const {
     const auto peephole = [&](const Variable& weight) {
       return options.use_peephole ? weight.value : no_peephole;
     };
-    const LSTMOutputs step =
-        LSTMBlockCell(at, x, state[0], state[1], kernel.value, peephole(w_i), peephole(w_f),
-                      peephole(w_o), bias.value,
-                      {.forget_bias = static_cast<float>(options.forget_bias),
-                       .cell_clip = static_cast<float>(options.cell_clip.value_or(-1)),
-                       .use_peephole = options.use_peephole});
-    return {step.h, {step.cs, step.h}};
+    return {kernel.value, bias.value, peephole(w_i), peephole(w_f), peephole(w_o)};
+  }
+  LSTMBlockCellAttrs attrs() const {
+    return {.forget_bias = static_cast<float>(options.forget_bias),
+            .cell_clip = static_cast<float>(options.cell_clip.value_or(-1)),
+            .use_peephole = options.use_peephole};
   }
 };
 
@@ -345,6 +399,8 @@ std::unique_ptr<const BuiltRnnCell> LSTMCell::Build(ScopeAt at, int64_t inputs, 
   auto built = std::make_unique<BuiltLstm>();
   built->name = name_;
   built->attrs = attrs_;
+  built->dtype = dtype;
+  built->units = units_;
   built->kernel = cell.Weight("kernel", {inputs + outputs, 4 * units_}, dtype, attrs_.initializer);
   built->bias = cell.Weight("bias", {4 * units_}, dtype, ZerosInitializer());
   if (attrs_.use_peepholes) {
@@ -376,10 +432,8 @@ std::unique_ptr<const BuiltRnnCell> FusedLSTMCell::Build(ScopeAt at, int64_t inp
     built->w_i = cell.Weight("w_i_diag", {units_}, dtype, GlorotUniformInitializer());
     built->w_f = cell.Weight("w_f_diag", {units_}, dtype, GlorotUniformInitializer());
     built->w_o = cell.Weight("w_o_diag", {units_}, dtype, GlorotUniformInitializer());
-  } else if (const StatusOr<Tensor> zeros =
-                 Tensor::Zeros(dtype, Shape::Vector(static_cast<size_t>(units_)));
-             zeros.ok()) {
-    built->no_peephole = Const(cell.at(), *zeros);
+  } else {
+    built->no_peephole = NoPeephole(cell.at(), units_, dtype);
   }
   return cell.scope.ok() ? std::move(built) : nullptr;
 }

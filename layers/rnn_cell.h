@@ -15,6 +15,9 @@
 // Variables have the names that TensorFlow's cells give them ("lstm_cell/kernel",
 // "gru_cell/gates/bias", "multi_rnn_cell/cell_0/..."), so that checkpoints agree.
 //
+// Along a sequence (layers/rnn.h) FusedLSTMCell, and LSTMCell where its options and type are those
+// of that op (float; no clip, projection or activation of one's own), run as one BlockLSTM.
+//
 // A state is a list of tensors [batch, size]: LSTM (c, h), GRU and basic cells (h), stacked cells
 // theirs one after the other. x is [batch, inputs] with a known number of inputs.
 //
@@ -47,6 +50,18 @@ class BuiltRnnCell {
   // One step from `state` on. Thread-safety: as the Scope's.
   virtual Step operator()(ScopeAt at, const Output& x, const std::vector<Output>& state) const = 0;
   virtual std::vector<Variable> variables() const = 0;
+
+  struct Sequence {
+    Output outputs;              // of all steps: [time, batch, output_size]
+    std::vector<Output> states;  // after each step: [time, batch, size]
+  };
+  // `length` (an int32 scalar, at most time) steps along x [time, batch, inputs] from `state` on,
+  // by one op: the same numbers, with the products of x in one matrix product. Behind `length` are
+  // zeros. Empty for a cell that has no such op.
+  virtual std::optional<Sequence> Along(ScopeAt, const Output& /*x*/, const Output& /*length*/,
+                                        const std::vector<Output>& /*state*/) const {
+    return std::nullopt;
+  }
 };
 
 class RnnCell {

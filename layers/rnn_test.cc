@@ -48,6 +48,14 @@ std::vector<Feed> Feeds(const std::vector<std::pair<Output, Tensor>>& values) {
   return feeds;
 }
 
+Tensor SomeFloats(std::vector<int64_t> dims, uint32_t seed) {
+  const Tensor wide = Some(dims, seed);
+  Tensor t = *Tensor::Allocate(DT_FLOAT, wide.shape());
+  float* to = t.mutable_flat<float>().data();
+  for (const double value : wide.flat<double>()) *to++ = static_cast<float>(value);
+  return t;
+}
+
 double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
 // --- References ----------------------------------------------------------------------------------
@@ -214,12 +222,89 @@ TEST(DynamicRnn, IsStaticRnnStepByStep) {
   ExpectTensorNear(out[0], out[4], 1e-12, 1e-12);
 }
 
+// Outputs, states and gradients, whatever is known of the sizes; lengths may be 0, or more than
+// there are steps.
+TEST(DynamicRnn, OfOneOpForAllStepsIsTheLoop) {
+  const std::shared_ptr<const RnnCell> cells[] = {
+      std::make_shared<LSTMCell>(3),
+      std::make_shared<LSTMCell>(3, LSTMCellAttrs{.use_peepholes = true}),
+      std::make_shared<FusedLSTMCell>(3, LSTMBlockCellOptions{.cell_clip = 0.5})};
+  for (const auto& cell : cells) {
+    for (const bool known : {false, true}) {
+      for (const bool with_lengths : {false, true}) {
+        for (const bool time_major : {false, true}) {
+          SCOPED_TRACE(::testing::Message() << known << with_lengths << time_major);
+          Scope s;
+          const int64_t batch = 3, steps = 4;
+          const int64_t first = time_major ? steps : batch, second = time_major ? batch : steps;
+          const Output x =
+              Placeholder(s.WithName("x"), DT_FLOAT, {known ? first : -1, known ? second : -1, 2});
+          const Output c = Placeholder(s.WithName("c"), DT_FLOAT, {-1, 3});
+          DynamicRnnAttrs attrs = {.initial_state = {c, Tanh(s, c)}, .time_major = time_major};
+          if (with_lengths) attrs.sequence_length = Const<int64_t>(s, {2, 0, 9});
+          const RnnOutputs at_once = DynamicRnn(s, *cell, x, attrs);
+          attrs.in_one_op = false;
+          attrs.shared_cell = at_once.cell;
+          const RnnOutputs looped = DynamicRnn(s.WithName("looped"), *cell, x, attrs);
+          ASSERT_OK(s.status());
+          EXPECT_EQ(at_once.outputs.node()->op(), time_major && !with_lengths ? "BlockLSTM"
+                                                  : time_major                ? "Reshape"
+                                                                              : "Transpose");
+          std::vector<Feed> feeds = {{x, SomeFloats({first, second, 2}, 1)},
+                                     {c, SomeFloats({3, 3}, 2)}};
+          Outputs xs = {x, c};
+          uint32_t seed = 7;
+          for (const Variable& v : VariablesOf(s)) {
+            const Shape shape = *v.shape.ToShape();
+            feeds.emplace_back(v.value,
+                               SomeFloats({shape.dims().begin(), shape.dims().end()}, ++seed));
+            xs.push_back(v.value);
+          }
+          std::vector<FetchName> fetches[2];
+          for (const bool loop : {false, true}) {
+            const RnnOutputs& rnn = loop ? looped : at_once;
+            fetches[loop] = {rnn.outputs, rnn.state[0], rnn.state[1]};
+            const Output y = Add(s, ReduceSum(s, Square(s, rnn.outputs)),
+                                 ReduceSum(s, Mul(s, rnn.state[0], Exp(s, rnn.state[1]))));
+            ASSERT_OK_AND_ASSIGN(const auto gradients, AddGradients(s, {y}, xs));
+            for (const Gradient& g : gradients) fetches[loop].push_back(DenseGradient(s, g));
+          }
+          ASSERT_OK_AND_ASSIGN(const auto session, InitializedSession(s));
+          ASSERT_OK_AND_ASSIGN(const auto got, session->Run(feeds, fetches[0]));
+          ASSERT_OK_AND_ASSIGN(const auto wanted, session->Run(feeds, fetches[1]));
+          for (size_t i = 0; i < got.size(); ++i) {
+            SCOPED_TRACE(i);
+            ExpectTensorNear(got[i], wanted[i], 1e-4, 1e-5);
+          }
+        }
+      }
+    }
+  }
+}
+
+// Without a step the state is what it was.
+TEST(DynamicRnn, OfOneOpAndNoStepsGivesTheStateBack) {
+  Scope s;
+  const Output x = Placeholder(s.WithName("x"), DT_FLOAT, {2, -1, 2});
+  const Output c = Const(s, SomeFloats({2, 3}, 1)), h = Const(s, SomeFloats({2, 3}, 2));
+  const RnnOutputs rnn = DynamicRnn(s, LSTMCell(3), x, {.initial_state = {c, h}});
+  ASSERT_OK(s.status());
+  ASSERT_OK_AND_ASSIGN(const auto out,
+                       RunInitialized(s, {{x, *Tensor::Zeros(DT_FLOAT, Shape{2, 0, 2})}},
+                                      {rnn.outputs, rnn.state[0], rnn.state[1], c, h}));
+  EXPECT_EQ(out[0].shape(), (Shape{2, 0, 3}));
+  ExpectTensorEqual(out[1], out[3]);
+  ExpectTensorEqual(out[2], out[4]);
+}
+
 TEST(RnnCells, OfOneOpAreTheOthers) {
   Scope s;
   const Output x = Placeholder(s.WithName("x"), DT_FLOAT, {2, 3, 4});
-  const auto lstm = DynamicRnn(s.WithName("lstm"), LSTMCell(5, {.use_peepholes = true}), x);
-  const auto fused_lstm =
-      DynamicRnn(s.WithName("fused_lstm"), FusedLSTMCell(5, {.use_peephole = true}), x);
+  const DynamicRnnAttrs step_by_step = {.in_one_op = false};
+  const auto lstm =
+      DynamicRnn(s.WithName("lstm"), LSTMCell(5, {.use_peepholes = true}), x, step_by_step);
+  const auto fused_lstm = DynamicRnn(s.WithName("fused_lstm"),
+                                     FusedLSTMCell(5, {.use_peephole = true}), x, step_by_step);
   const auto gru = DynamicRnn(s.WithName("gru"), GRUCell(5), x);
   const auto fused_gru = DynamicRnn(s.WithName("fused_gru"), FusedGRUCell(5), x);
   ASSERT_OK(s.status());
