@@ -1,14 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/loops/lower.h"
 
+#include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "core/dtype.h"
+#include "core/status.h"
 #include "core/tensor.h"
+#include "graph/attr.h"
+#include "graph/function_def.h"
+#include "graph/function_library.h"
+#include "graph/graph.h"
+#include "proto/attr_value.pb.h"
+#include "proto/function.pb.h"
+#include "proto/graph.pb.h"
 
 namespace millrace::loops {
 namespace {
@@ -17,7 +29,8 @@ using testing::AttrOf;
 using testing::TestGraph;
 using In = TestGraph::In;
 
-// Where statements are: outside, on one side of a branch, or in the body of a loop.
+// Where statements are: outside or at the beginning of a function, on one side of a branch, or in
+// the body of a loop.
 struct Place {
   enum class What { kOutside, kBranch, kLoop } what = What::kOutside;
   Place* around = nullptr;
@@ -31,19 +44,112 @@ struct Place {
   std::map<int, In> captured;   // of the places around
 };
 
+[[noreturn]] void Die(const Status& status) {
+  std::fprintf(stderr, "Lower: %s\n", status.ToString().c_str());
+  std::abort();
+}
+
+tensorflow::AttrValue FunctionAttr(const std::string& name) { return AttrOf(FunctionName{name}); }
+
 class Lowering {
  public:
-  explicit Lowering(TestGraph* graph) : graph_(graph) {}
+  Lowering(const Program& program, const LowerOptions& options, TestGraph* graph)
+      : program_(program), options_(options), random_(options.seed), graph_(graph) {}
 
-  void Run(const Program& program) {
-    Place outside;
-    Block(program.statements, &outside);
-    for (size_t i = 0; i < program.outputs.size(); ++i) {
-      graph_->Probe(absl::StrCat("output", i), {Get(&outside, program.outputs[i])}, 0, "output");
+  void Run() {
+    for (const Function& f : program_.functions) {
+      const std::vector<DType> types(f.arguments.size(), DT_FLOAT);
+      Define(f.name, types, f.no_inline, [&](const std::vector<In>& arguments) {
+        Place inside;
+        for (size_t i = 0; i < arguments.size(); ++i) {
+          inside.variables.emplace(f.arguments[i], arguments[i]);
+        }
+        Block(f.body, &inside);
+        std::vector<In> results;
+        for (const int v : f.results) results.push_back(Get(&inside, v));
+        return results;
+      });
     }
+    const auto outside = [&](const std::vector<In>&) {
+      Place place;
+      Block(program_.statements, &place);
+      std::vector<In> results;
+      for (const int v : program_.outputs) results.push_back(Get(&place, v));
+      return results;
+    };
+    std::vector<In> outputs;
+    if (options_.in_function) {
+      Define("main", {}, /*no_inline=*/false, outside);
+      outputs = AddCall("StatefulPartitionedCall", "main_call", {}, program_.outputs.size(),
+                        {{"Tin", AttrOf(std::vector<DType>())},
+                         {"Tout", AttrOf(std::vector<DType>(program_.outputs.size(), DT_FLOAT))},
+                         {"f", FunctionAttr("main")}},
+                        {});
+    } else {
+      outputs = outside({});
+    }
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      graph_->Probe(absl::StrCat("output", i), {outputs[i]}, 0, "output");
+    }
+    Strew();
   }
 
  private:
+  using Attrs = std::vector<std::pair<std::string, tensorflow::AttrValue>>;
+
+  // Says of each node of the graph where it wants to be.
+  void Strew() {
+    if (options_.num_devices == 1) return;
+    for (const auto& node : graph_->graph()->nodes()) {
+      if (node->op() == "_Arg") continue;
+      const uint64_t device = random_() % static_cast<uint64_t>(options_.num_devices);
+      node->set_requested_device(absl::StrCat("/device:CPU:", device));
+    }
+  }
+
+  // Adds a function of what `code` makes, in a graph of its own, of the arguments.
+  void Define(const std::string& name, const std::vector<DType>& types, bool no_inline,
+              absl::FunctionRef<std::vector<In>(const std::vector<In>&)> code) {
+    TestGraph inside;
+    inside.graph()->set_library(graph_->graph()->shared_library());
+    TestGraph* const around = std::exchange(graph_, &inside);
+    FunctionDefParts parts;
+    std::vector<In> arguments;
+    for (size_t i = 0; i < types.size(); ++i) {
+      arguments.emplace_back(
+          inside.Add("_Arg", absl::StrCat("a", i), {},
+                     {{"T", AttrOf(types[i])}, {"index", AttrOf(static_cast<int64_t>(i))}}));
+      parts.arguments.push_back({arguments.back().node, 0});
+    }
+    for (const In& result : code(arguments)) parts.results.push_back({result.node, result.output});
+    parts.effects = EffectsOf(*inside.graph());
+    for (const auto& node : inside.graph()->nodes()) {
+      // Stateless by its OpDef, whatever its function does.
+      if (node->op() == "For") parts.effects.push_back(node.get());
+    }
+    Strew();
+    graph_ = around;
+    const auto def = FunctionDefOf(*inside.graph(), name, parts);
+    if (!def.ok()) Die(def.status());
+    tensorflow::FunctionDefLibrary more;
+    *more.add_function() = **def;
+    if (no_inline) (*more.mutable_function(0)->mutable_attr())["_noinline"].set_b(true);
+    // With those that it defines itself.
+    auto library = inside.graph()->library().With(more);
+    if (!library.ok()) Die(library.status());
+    graph_->graph()->set_library(*std::move(library));
+  }
+
+  // A node and its results.
+  std::vector<In> AddCall(const std::string& op, const std::string& name,
+                          const std::vector<In>& inputs, size_t num_results, Attrs attrs,
+                          const std::vector<Node*>& controls) {
+    Node* const node = graph_->Add(op, name, inputs, attrs, controls);
+    std::vector<In> results;
+    for (size_t i = 0; i < num_results; ++i) results.emplace_back(node, static_cast<int>(i));
+    return results;
+  }
+
   // The variable as it is seen in `place`.
   In Get(Place* place, int variable) {
     if (const auto it = place->variables.find(variable); it != place->variables.end()) {
@@ -86,6 +192,8 @@ class Lowering {
         case Statement::What::kWhile:
           While(s, place);
           break;
+        default:
+          Calls(s, place);
       }
     }
   }
@@ -197,11 +305,175 @@ class Lowering {
     }
   }
 
-  TestGraph* const graph_;
+  // --- Of functions
+
+  // Of a call: what it waits for, and what nodes of its own do that have no inputs, or one of its.
+  struct Controls {
+    std::vector<Node*> call, no_input, first_input, two_inputs;
+  };
+
+  void Calls(const Statement& s, Place* place) {
+    std::vector<In> inputs;
+    for (const int v : s.inputs) inputs.push_back(Get(place, v));
+    Controls controls;
+    controls.call = PivotUnless(*place, s.inputs);
+    if (s.after >= 0) controls.call.push_back(Get(place, s.after).node);
+    controls.no_input = PivotUnless(*place, {});
+    controls.first_input = PivotUnless(*place, {s.inputs[0]});
+    controls.two_inputs = PivotUnless(*place, {s.inputs[0], s.inputs[1]});
+    std::vector<In> results;
+    switch (s.what) {
+      case Statement::What::kCall:
+        results = Call(s, inputs, controls);
+        break;
+      case Statement::What::kCallIf:
+        results = CallIf(s, inputs, controls);
+        break;
+      case Statement::What::kCallCase:
+        results = CallCase(s, inputs, controls);
+        break;
+      case Statement::What::kCallWhile:
+        results = CallWhile(s, inputs, controls);
+        break;
+      default:
+        results = CallFor(s, inputs, controls);
+    }
+    for (size_t i = 0; i < results.size(); ++i) {
+      place->variables.emplace(s.results[i], results[i]);
+    }
+  }
+
+  const Function& CalleeOf(const Statement& s, size_t i) const {
+    return program_.functions[static_cast<size_t>(s.callees[i])];
+  }
+
+  static Attrs TypeAttrs(const std::vector<In>& inputs) {
+    return {{"Tin", AttrOf(std::vector<DType>(inputs.size(), DT_FLOAT))},
+            {"Tout", AttrOf(std::vector<DType>(kResults, DT_FLOAT))}};
+  }
+
+  std::vector<In> CallOf(const Function& f, int form, const std::string& name,
+                         const std::vector<In>& inputs, const std::vector<Node*>& controls) {
+    if (form == 1) return AddCall(f.name, name, inputs, kResults, {}, controls);
+    Attrs attrs = TypeAttrs(inputs);
+    attrs.emplace_back("f", FunctionAttr(f.name));
+    return AddCall(f.is_pure ? "PartitionedCall" : "StatefulPartitionedCall", name, inputs,
+                   kResults, attrs, controls);
+  }
+
+  std::vector<In> Call(const Statement& s, const std::vector<In>& inputs,
+                       const Controls& controls) {
+    return CallOf(CalleeOf(s, 0), s.form, s.name, inputs, controls.call);
+  }
+
+  std::vector<In> CallIf(const Statement& s, const std::vector<In>& inputs,
+                         const Controls& controls) {
+    const In pred = Less(absl::StrCat(s.name, "/pred"), inputs[0], inputs[1], controls.two_inputs);
+    const std::vector<In> rest(inputs.begin() + 2, inputs.end());
+    Attrs attrs = TypeAttrs(rest);
+    attrs.emplace_back("Tcond", AttrOf(DT_BOOL));
+    attrs.emplace_back("then_branch", FunctionAttr(CalleeOf(s, 0).name));
+    attrs.emplace_back("else_branch", FunctionAttr(CalleeOf(s, 1).name));
+    const bool is_pure = CalleeOf(s, 0).is_pure && CalleeOf(s, 1).is_pure;
+    return AddCall(is_pure ? "StatelessIf" : "If", s.name, With(pred, rest), kResults, attrs,
+                   controls.call);
+  }
+
+  std::vector<In> CallCase(const Statement& s, const std::vector<In>& inputs,
+                           const Controls& controls) {
+    const std::vector<In> rest(inputs.begin() + 1, inputs.end());
+    Attrs attrs = TypeAttrs(rest);
+    std::vector<FunctionName> branches;
+    for (size_t i = 0; i < s.callees.size(); ++i) branches.push_back({CalleeOf(s, i).name});
+    attrs.emplace_back("branches", AttrOf(branches));
+    const In index =
+        AsInt(absl::StrCat(s.name, "/index"), Limit(s, inputs[0], controls.first_input));
+    return AddCall("Case", s.name, With(index, rest), kResults, attrs, controls.call);
+  }
+
+  // (count, limit, x) -> (count + 1, limit, f(count, x)).
+  std::vector<In> CallWhile(const Statement& s, const std::vector<In>& inputs,
+                            const Controls& controls) {
+    const std::vector<DType> types(2 + kResults, DT_FLOAT);
+    const std::string cond = absl::StrCat(s.name, "_cond"), body = absl::StrCat(s.name, "_body");
+    Define(cond, types, /*no_inline=*/false, [&](const std::vector<In>& x) {
+      return std::vector<In>{Less(absl::StrCat(s.name, "/less"), x[0], x[1], {})};
+    });
+    Define(body, types, /*no_inline=*/false, [&](const std::vector<In>& x) {
+      std::vector<In> next = {graph_->Probe(absl::StrCat(s.name, "/next"), {x[0]}, 1, "next"),
+                              x[1]};
+      const std::vector<In> results = CallOf(CalleeOf(s, 0), s.form, absl::StrCat(s.name, "/f"),
+                                             With(x[0], {x.begin() + 2, x.end()}), {});
+      next.insert(next.end(), results.begin(), results.end());
+      return next;
+    });
+    const std::vector<In> rest(inputs.begin() + 1, inputs.end());
+    const In zero = graph_->Source(absl::StrCat(s.name, "/zero"), 0, controls.no_input);
+    std::vector<In> results =
+        AddCall("While", s.name, With(zero, With(Limit(s, inputs[0], controls.first_input), rest)),
+                types.size(),
+                {{"T", AttrOf(types)}, {"cond", FunctionAttr(cond)}, {"body", FunctionAttr(body)}},
+                controls.call);
+    return {results.begin() + 2, results.end()};
+  }
+
+  // (i, x) -> f(i, x).
+  std::vector<In> CallFor(const Statement& s, const std::vector<In>& inputs,
+                          const Controls& controls) {
+    std::vector<DType> types(1 + kResults, DT_FLOAT);
+    types[0] = DT_INT32;
+    const std::string body = absl::StrCat(s.name, "_body");
+    Define(body, types, /*no_inline=*/false, [&](const std::vector<In>& x) {
+      const In count = Cast(absl::StrCat(s.name, "/count"), x[0], DT_FLOAT);
+      return CallOf(CalleeOf(s, 0), s.form, absl::StrCat(s.name, "/f"),
+                    With(count, {x.begin() + 1, x.end()}), {});
+    });
+    const auto number = [&](const char* what, int32_t value) {
+      return In(graph_->Add("Const", absl::StrCat(s.name, what), {},
+                            {{"dtype", AttrOf(DT_INT32)}, {"value", AttrOf(Tensor::Scalar(value))}},
+                            controls.no_input));
+    };
+    const std::vector<In> rest(inputs.begin() + 1, inputs.end());
+    const In start = number("/start", 0), delta = number("/delta", 1);
+    const In limit =
+        AsInt(absl::StrCat(s.name, "/limit_int"), Limit(s, inputs[0], controls.first_input));
+    return AddCall(
+        "For", s.name, With(start, With(limit, With(delta, rest))), kResults,
+        {{"T", AttrOf(std::vector<DType>(kResults, DT_FLOAT))}, {"body", FunctionAttr(body)}},
+        controls.call);
+  }
+
+  In Limit(const Statement& s, In of, const std::vector<Node*>& controls) {
+    return graph_->Probe(absl::StrCat(s.name, "/limit"), {of}, 1, "limit", controls);
+  }
+  In Cast(const std::string& name, In in, DType to) {
+    return graph_->Add("Cast", name, {in},
+                       {{"SrcT", AttrOf(in.node->output_type(in.output))}, {"DstT", AttrOf(to)}});
+  }
+  In AsInt(const std::string& name, In in) { return Cast(name, in, DT_INT32); }
+  static std::vector<In> With(In first, std::vector<In> others) {
+    others.insert(others.begin(), first);
+    return others;
+  }
+
+  const Program& program_;
+  const LowerOptions options_;
+  std::mt19937_64 random_;
+  TestGraph* graph_;
 };
 
 }  // namespace
 
-void Lower(const Program& program, TestGraph* graph) { Lowering(graph).Run(program); }
+void Lower(const Program& program, TestGraph* graph) {
+  Lowering(program, LowerOptions(), graph).Run();
+}
+
+tensorflow::GraphDef LowerToGraphDef(const Program& program, const LowerOptions& options) {
+  TestGraph graph;
+  Lowering(program, options, &graph).Run();
+  tensorflow::GraphDef def;
+  graph.graph()->ToGraphDef(&def);
+  return def;
+}
 
 }  // namespace millrace::loops

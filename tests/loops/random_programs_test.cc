@@ -16,8 +16,6 @@
 #include <memory>
 #include <random>
 #include <string>
-#include <thread>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -25,7 +23,6 @@
 #include "absl/strings/str_cat.h"
 #include "core/allocator.h"
 #include "core/cancellation.h"
-#include "core/mutex.h"
 #include "core/status.h"
 #include "core/testing/tensor_testing.h"
 #include "graph/graph.h"
@@ -35,18 +32,16 @@
 #include "runtime/constant_evaluator.h"
 #include "runtime/device.h"
 #include "runtime/executor.h"
-#include "runtime/kernel.h"
 #include "runtime/plan.h"
 #include "runtime/rendezvous.h"
 #include "runtime/testing/step_ops.h"
+#include "tests/loops/hooks.h"
 #include "tests/loops/lower.h"
 #include "tests/loops/program.h"
 
 namespace millrace::loops {
 namespace {
 
-using testing::SetAsyncHook;
-using testing::SetHook;
 using testing::TestGraph;
 using testing::TestStep;
 
@@ -59,129 +54,8 @@ uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
   return text != nullptr && absl::SimpleAtoi(text, &value) ? value : otherwise;
 }
 
-// Answers asynchronous kernels from two threads of its own, in no particular order.
-class Answerer {
- public:
-  Answerer() {
-    for (std::thread& thread : threads_) {
-      thread = std::thread([this] { Loop(); });
-    }
-  }
-  ~Answerer() {
-    {
-      MutexLock lock(&mu_);
-      ends_ = true;
-      changed_.SignalAll();
-    }
-    for (std::thread& thread : threads_) thread.join();
-  }
-  void Add(AsyncKernel::DoneCallback done, Status status) {
-    MutexLock lock(&mu_);
-    waiting_.emplace_back(std::move(done), std::move(status));
-    changed_.Signal();
-  }
-
- private:
-  void Loop() {
-    std::mt19937 random(7);
-    for (;;) {
-      std::pair<AsyncKernel::DoneCallback, Status> answer;
-      {
-        MutexLock lock(&mu_);
-        while (waiting_.empty() && !ends_) changed_.Wait(&mu_);
-        if (waiting_.empty()) return;
-        std::swap(waiting_[random() % waiting_.size()], waiting_.back());
-        answer = std::move(waiting_.back());
-        waiting_.pop_back();
-      }
-      answer.first(std::move(answer.second));
-    }
-  }
-
-  Mutex mu_;
-  CondVar changed_;
-  bool ends_ ABSL_GUARDED_BY(mu_) = false;
-  std::vector<std::pair<AsyncKernel::DoneCallback, Status>> waiting_ ABSL_GUARDED_BY(mu_);
-  std::thread threads_[2];
-};
-
-// What the kernels of the running step note, and when they cancel it.
-struct Notes {
-  void Clear(int64_t cancel_after) {
-    MutexLock lock(&mu);
-    runs.clear();
-    outputs.clear();
-    left = cancel_after;
-  }
-  void NoteRun(KernelContext* ctx) {
-    bool cancel;
-    {
-      MutexLock lock(&mu);
-      ++runs[ctx->node_name()];
-      cancel = left > 0 && --left == 0;
-    }
-    if (cancel) ctx->cancellation()->StartCancel();
-  }
-
-  Mutex mu;
-  std::map<std::string, int> runs ABSL_GUARDED_BY(mu);
-  std::map<std::string, std::vector<uint32_t>> outputs ABSL_GUARDED_BY(mu);
-  int64_t left ABSL_GUARDED_BY(mu) = 0;
-};
-
-uint32_t ValueOf(const Tensor& tensor) { return static_cast<uint32_t>(tensor.scalar<float>()); }
-
-// Computes the op's value into its output.
-Status ComputeMix(KernelContext* ctx, uint32_t fails_in, Notes* notes) {
-  notes->NoteRun(ctx);
-  std::vector<uint32_t> inputs;
-  for (int i = 0; i < ctx->num_inputs(); ++i) inputs.push_back(ValueOf(ctx->input(i)));
-  const uint32_t value = Mix(ctx->node_name(), inputs);
-  if (fails_in > 0 && value % fails_in == 0) return absl::InvalidArgumentError("wanted");
-  // In the input's memory where that is free: what others still read must not change.
-  if (ctx->num_inputs() > 0) {
-    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->ForwardInputOrAllocateOutput({0}, 0, Shape()));
-    out->mutable_raw<float>()[0] = static_cast<float>(value);
-  } else {
-    ctx->set_output(0, Tensor::Scalar<float>(static_cast<float>(value)));
-  }
-  return absl::OkStatus();
-}
-
 class RandomProgramsTest : public ::testing::Test {
  protected:
-  RandomProgramsTest() {
-    for (uint32_t n = 0; n <= 20; ++n) {
-      const std::string fail = n == 0 ? "" : absl::StrCat("_or_fail", n);
-      SetHook(absl::StrCat("mix", fail),
-              [this, n](KernelContext* ctx) { return ComputeMix(ctx, n, &notes_); });
-      SetAsyncHook(absl::StrCat("mix_now", fail),
-                   [this, n](KernelContext* ctx, AsyncKernel::DoneCallback done) {
-                     done(ComputeMix(ctx, n, &notes_));
-                   });
-      SetAsyncHook(absl::StrCat("mix_late", fail),
-                   [this, n](KernelContext* ctx, AsyncKernel::DoneCallback done) {
-                     Status status = ComputeMix(ctx, n, &notes_);
-                     answerer_.Add(std::move(done), std::move(status));
-                   });
-    }
-    SetHook("limit", [](KernelContext* ctx) -> Status {
-      const uint32_t limit = ValueOf(ctx->input(0)) % kMaxTrips;
-      ctx->set_output(0, Tensor::Scalar<float>(static_cast<float>(limit)));
-      return absl::OkStatus();
-    });
-    SetHook("next", [](KernelContext* ctx) -> Status {
-      ctx->set_output(0, Tensor::Scalar<float>(ctx->input(0).scalar<float>() + 1));
-      return absl::OkStatus();
-    });
-    SetHook("output", [this](KernelContext* ctx) -> Status {
-      MutexLock lock(&notes_.mu);
-      notes_.outputs[ctx->node_name()].push_back(ValueOf(ctx->input(0)));
-      return absl::OkStatus();
-    });
-  }
-  ~RandomProgramsTest() override { testing::ClearHooks(); }
-
   // A graph on one device or on several, ready to run.
   struct Parts {
     std::vector<std::unique_ptr<Device>> devices;
@@ -190,7 +64,7 @@ class RandomProgramsTest : public ::testing::Test {
   };
 
   Status Step(const Parts& parts, const TestStep& base, int64_t cancel_after = 0) {
-    notes_.Clear(cancel_after);
+    hooks_.Begin(cancel_after);
     CancellationManager cancellation;
     const std::shared_ptr<Rendezvous> rendezvous = MakeLocalRendezvous(parts.transfers);
     std::vector<StepContext> contexts(parts.executors.size(), base.context);
@@ -242,24 +116,6 @@ class RandomProgramsTest : public ::testing::Test {
     return parts;
   }
 
-  void ExpectOutcome(const Outcome& want, const Status& status) {
-    if (!want.failures.empty()) {
-      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
-      bool known = false;
-      for (const std::string& name : want.failures) {
-        known |= absl::StrContains(status.message(), absl::StrCat("'", name, "': wanted"));
-      }
-      EXPECT_TRUE(known) << status;
-      return;
-    }
-    EXPECT_OK(status);
-    MutexLock lock(&notes_.mu);
-    EXPECT_EQ(notes_.runs, want.runs);
-    for (size_t i = 0; i < want.outputs.size(); ++i) {
-      EXPECT_EQ(notes_.outputs[absl::StrCat("output", i)], std::vector<uint32_t>{want.outputs[i]});
-    }
-  }
-
   void Check(uint64_t seed, const ProgramOptions& options, int num_devices, bool rewritten,
              std::initializer_list<int> thread_counts) {
     const Program program = RandomProgram(seed, options);
@@ -278,12 +134,12 @@ class RandomProgramsTest : public ::testing::Test {
       for (int run = 0; run < 3; ++run) {
         SCOPED_TRACE(absl::StrCat("seed ", seed, ", ", num_devices, " devices, ", threads,
                                   " threads, run ", run));
-        ExpectOutcome(want, Step(*parts, step));
+        hooks_.ExpectOutcome(want, Step(*parts, step));
         if (run == 2) break;
         // Somewhere in the middle, and once more as if nothing had been.
         const int64_t after = 1 + static_cast<int64_t>(random() % (want.runs.size() * 2 + 1));
         const Status status = Step(*parts, step, after);
-        if (!absl::IsCancelled(status)) ExpectOutcome(want, status);
+        if (!absl::IsCancelled(status)) hooks_.ExpectOutcome(want, status);
       }
       EXPECT_EQ(DefaultAllocatorStats().bytes_in_use, bytes) << "a value is left over";
     }
@@ -311,8 +167,7 @@ class RandomProgramsTest : public ::testing::Test {
     EXPECT_GE(transfers_, num_devices > 1 ? static_cast<int64_t>(count) * 4 : 0);
   }
 
-  Notes notes_;
-  Answerer answerer_;
+  Hooks hooks_;
   int64_t total_runs_ = 0, failing_ = 0, loops_ = 0, transfers_ = 0;
   std::map<std::string, int> rewrites_;  // changes by pass
 };
