@@ -476,13 +476,13 @@ Status VariableStorage::UpdateRows(absl::Span<VariableStorage* const> variables,
   // Stripes that one call returns at most: a fraction of a millisecond.
   constexpr size_t kReturnAtOnce = 32;
   // Rows for which others may be kept out: some ten microseconds.
-  constexpr size_t kFewRows = 1024;
+  constexpr size_t kFewRows = 1024, kFewVariables = 8;
 
   if (variables.empty()) return absl::OkStatus();
   MR_ASSIGN_OR_RETURN(const LockSet::Sorted sorted, LockSet::Sort(variables));
   const size_t k = variables.size();
-  const bool several =
-      options.update_several && !options.parallel_for && indices.size() <= kFewRows;
+  const bool several = options.update_several && !options.parallel_for &&
+                       indices.size() <= kFewRows && k <= kFewVariables;
   for (bool made_ready = false;; made_ready = true) {
     {
       const LockSet lock =
@@ -535,15 +535,17 @@ Status VariableStorage::UpdateRows(absl::Span<VariableStorage* const> variables,
         for (VariableStorage* v : sorted) lockers.push_back(v->stripes_.get());
         // All positions, as many different rows at a time as there are.
         const auto run_several = [&] {
-          constexpr size_t kMost = 64;
+          constexpr size_t kMostRows = 256;  // of all variables
+          static_assert(kMostRows >= kFewVariables);
+          const size_t most = kMostRows / k;
           // Rows of one lock are taken for the same.
           std::array<uint64_t, Stripes::kLocks / 64> taken{};
-          absl::InlinedVector<char*, 4 * kMost> rows(kMost * k);
+          std::array<char*, kMostRows> rows;
           size_t first = 0, count = 0;
           const auto update_taken = [&] {
             if (count == 0) return;
             options.update_several(static_cast<int64_t>(first), static_cast<int64_t>(count),
-                                   absl::MakeConstSpan(rows).subspan(0, count * k));
+                                   absl::MakeConstSpan(rows.data(), count * k));
             taken.fill(0);
             first += count;
             count = 0;
@@ -552,7 +554,7 @@ Status VariableStorage::UpdateRows(absl::Span<VariableStorage* const> variables,
             const auto row = static_cast<size_t>(indices[p]);
             const size_t lock_of_row = Stripes::LockOf(row);
             const uint64_t bit = uint64_t{1} << lock_of_row % 64;
-            if (count == kMost || (taken[lock_of_row / 64] & bit) != 0) update_taken();
+            if (count == most || (taken[lock_of_row / 64] & bit) != 0) update_taken();
             taken[lock_of_row / 64] |= bit;
             for (size_t j = 0; j < k; ++j) {
               char* const at = members[j].Locate(row, together);

@@ -555,6 +555,31 @@ TEST(VariableStorageTest, SeveralRowsAtOnceAreFewOfOneThread) {
   EXPECT_EQ(v->Read()->flat<float>()[3], value + 1);
 }
 
+// Who finds one of the variables taken lets go of those that it has.
+TEST(VariableStorageTest, SeveralRowsAtOnceGiveWayToWhoHasOneOfTheVariables) {
+  constexpr int kRounds = 3000;
+  const auto a = Variable(RowNumbers(8, 1)), b = Variable(RowNumbers(8, 1));
+  std::vector<std::thread> threads;
+  for (const bool reversed : {false, true}) {
+    threads.emplace_back([&, reversed] {
+      std::vector<VariableStorage*> both = {a.get(), b.get()};
+      if (reversed) std::swap(both[0], both[1]);
+      for (int i = 0; i < kRounds; ++i) EXPECT_OK(AddOneToRows(both, {0, 7}, false, true));
+    });
+  }
+  for (VariableStorage* one : {a.get(), b.get()}) {
+    threads.emplace_back([one] {
+      for (int i = 0; i < kRounds; ++i) EXPECT_OK(AddOneTo(one));
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  for (VariableStorage* v : {a.get(), b.get()}) {
+    EXPECT_EQ(v->Read()->flat<float>()[0], 3 * kRounds);
+    EXPECT_EQ(v->Read()->flat<float>()[3], 3 + kRounds);
+    EXPECT_EQ(v->Read()->flat<float>()[7], 7 + 3 * kRounds);
+  }
+}
+
 TEST(VariableStorageTest, OneLockIsTakenPerRunOfRowsUnderIt) {
   // 6 x 1024 rows: six rows for each lock, each twice.
   const auto table = Variable(RowNumbers(6144, 4));

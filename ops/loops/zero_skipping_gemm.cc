@@ -300,7 +300,7 @@ bool SkipsZeros(const GemmShape& s, const float* a) {
   constexpr int64_t kMaxRightElements = 1 << 15;
   // Of the left operand: looked at, and not zero where leaving out pays, in percent; and a few rows
   // first, which show most operands without zeros.
-  constexpr int64_t kSample = 64, kFirst = 4, kMostNonZero = 65, kMostOfFirst = 90;
+  constexpr int64_t kSample = 16, kFirst = 4, kMostNonZero = 65, kMostOfFirst = 90;
   const bool turned = s.a != Operand::kPlain;
   const int64_t min_columns = turned || s.m > kFewRows ? kMinColumns : kMinColumnsOfFew;
   if (s.m < kMinSide || s.k < kMinSide || s.n < min_columns) return false;
