@@ -2,7 +2,7 @@
 //
 // What a call of a function costs that stays a call.
 //   bazel run //runtime/session:function_benchmark
-// Chains of 100 nodes in a session of one thread: each is a Neg (what a node costs), a call
+// Chains of 100 nodes in a session of one thread: each is a Square (what a node costs), a call
 // of a function that gives its argument back, of one with ten nodes, or one If of such functions.
 // The time is per node of the chain. A While loop's is per iteration: condition and body.
 #include <memory>
@@ -44,11 +44,11 @@ void RunSession(benchmark::State& state, const Scope& scope, const Output& x, co
       benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
 }
 
-DefinedFunction Negations(const Scope& scope, int n) {
+DefinedFunction Squares(const Scope& scope, int n) {
   return DefineFunction(scope, "f", {DT_FLOAT},
                         [n](const Scope& s, const Outputs& x) {
                           Output y = x[0];
-                          for (int i = 0; i < n; ++i) y = Neg(s, y);
+                          for (int i = 0; i < n; ++i) y = Square(s, y);
                           return Outputs{y};
                         },
                         {.no_inline = true});
@@ -58,14 +58,14 @@ void BM_Node(benchmark::State& state) {
   Scope scope;
   const Output x = Placeholder(scope, DT_FLOAT, {});
   Output y = x;
-  for (int i = 0; i < kChain; ++i) y = Neg(scope, y);
+  for (int i = 0; i < kChain; ++i) y = Square(scope, y);
   RunSession(state, scope, x, y, kChain, static_cast<int>(state.range(0)));
 }
 BENCHMARK(BM_Node)->Arg(1)->Arg(2)->UseRealTime();
 
 void BM_Call(benchmark::State& state) {
   Scope scope;
-  const DefinedFunction f = Negations(scope, static_cast<int>(state.range(0)));
+  const DefinedFunction f = Squares(scope, static_cast<int>(state.range(0)));
   const Output x = Placeholder(scope, DT_FLOAT, {});
   Output y = x;
   for (int i = 0; i < kChain; ++i) y = Call(scope, f, {y})[0];
@@ -75,7 +75,7 @@ BENCHMARK(BM_Call)->Args({0, 1})->Args({0, 2})->Args({10, 1})->UseRealTime();
 
 void BM_If(benchmark::State& state) {
   Scope scope;
-  const DefinedFunction f = Negations(scope, 0), g = Negations(scope, 1);
+  const DefinedFunction f = Squares(scope, 0), g = Squares(scope, 1);
   const Output x = Placeholder(scope, DT_FLOAT, {}), pred = Const(scope, true);
   Output y = x;
   for (int i = 0; i < kChain; ++i) {
