@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "estimator/canned/dnn_linear_combined.h"
 
-#include <algorithm>
-#include <cmath>
 #include <memory>
 #include <utility>
 
@@ -75,11 +73,11 @@ StatusOr<EstimatorSpec> Model(const DNNLinearCombinedEstimatorOptions& options, 
                  .logits;
   }
   if (has_linear) {
-    const double columns = static_cast<double>(options.linear_feature_columns.size());
     if (mode == Mode::kTrain) {
       MR_ASSIGN_OR_RETURN(linear_optimizer,
                           options.linear_optimizer.Make(
-                              scope, std::min(kMaxLinearLearningRate, 1 / std::sqrt(columns))));
+                              scope, LinearLearningRate(kMaxLinearLearningRate,
+                                                        options.linear_feature_columns.size())));
     }
     const NetworkLogits linear = LinearLogits(scope, features, mode,
                                               {.units = units,

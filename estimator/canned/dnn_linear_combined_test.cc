@@ -14,6 +14,7 @@
 #include "core/tensor.h"
 #include "core/testing/shared_data.h"
 #include "core/testing/tensor_testing.h"
+#include "estimator/canned/premade.h"
 #include "estimator/canned/testing/premade_test.h"
 #include "estimator/columns/feature_column.h"
 #include "estimator/columns/parse_spec.h"
@@ -82,16 +83,29 @@ TEST_F(CombinedTest, BothLearnFromOneLossAndAStepCountsOnce) {
                                       "linear/linear/fraction_of_zero_values", "loss"}));
 }
 
-TEST_F(CombinedTest, TheLinearRateFallsWithMoreThanFortyThousandColumns) {
-  // 1 / sqrt(n) is the smaller one from 40,000 columns on: not reached by hand; the rule for fewer
-  // columns is the constant.
-  const NumericColumn x("x"), y("y");
+// 1 / n would be below the constant from 201 columns on, 1 / sqrt(n) from 40,001 on. That many
+// columns are no model, so beyond them the rule is asked.
+TEST_F(CombinedTest, TheLinearRateOfSomeHundredColumnsIsTheConstant) {
+  std::vector<FeatureColumn> columns;
+  TensorList features;
+  for (int i = 0; i < 250; ++i) {
+    columns.push_back(NumericColumn(absl::StrCat("x", i)));
+    features.emplace_back(absl::StrCat("x", i), Tensor::Of({0.f}));
+  }
   const Estimator estimator =
-      DNNLinearCombinedRegressor({.linear_feature_columns = {x, y}}, InDir());
-  ASSERT_OK(estimator.Train(
-      Rows({{"x", Tensor::Of({2.f})}, {"y", Tensor::Of({1.f})}}, {Tensor::Of({5000.f})}),
-      {.max_steps = 1}));
-  EXPECT_NEAR(Number(estimator, "linear/linear_model/y/weights"), 0.005, 1e-6);
+      DNNLinearCombinedRegressor({.linear_feature_columns = columns}, InDir());
+  ASSERT_OK(estimator.Train(Rows(features, {Tensor::Of({5000.f})}), {.max_steps = 1}));
+  // Of a large gradient a step is the learning rate.
+  EXPECT_NEAR(Number(estimator, "linear/linear_model/bias_weights"), 0.005, 1e-6);
+}
+
+TEST(LinearLearningRateTest, FallsWithTheRootOfTheNumberOfColumns) {
+  EXPECT_EQ(LinearLearningRate(0.2, 1), 0.2);
+  EXPECT_EQ(LinearLearningRate(0.2, 25), 0.2);
+  EXPECT_DOUBLE_EQ(LinearLearningRate(0.2, 26), 1 / std::sqrt(26.0));
+  EXPECT_DOUBLE_EQ(LinearLearningRate(0.2, 400), 0.05);
+  EXPECT_EQ(LinearLearningRate(0.005, 39'999), 0.005);
+  EXPECT_DOUBLE_EQ(LinearLearningRate(0.005, 201 * 201), 1 / 201.0);
 }
 
 TEST_F(CombinedTest, OneOfBothMayBeLeftOut) {

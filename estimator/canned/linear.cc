@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "estimator/canned/linear.h"
 
-#include <algorithm>
-#include <cmath>
 #include <memory>
 
 #include "core/status.h"
@@ -25,9 +23,8 @@ Status Check(const LinearEstimatorOptions& options) {
 Estimator Linear(const char* name, LinearEstimatorOptions options,
                  const EstimatorOptions& estimator_options, std::source_location where) {
   if (!options.optimizer.valid() && !options.feature_columns.empty()) {
-    const double columns = static_cast<double>(options.feature_columns.size());
-    options.optimizer =
-        FtrlOptions{.learning_rate = std::min(kLearningRate, 1 / std::sqrt(columns))};
+    options.optimizer = FtrlOptions{
+        .learning_rate = LinearLearningRate(kLearningRate, options.feature_columns.size())};
   }
   const auto model = [options](const Scope& scope, const Features& features, const Labels& labels,
                                Mode mode, const RunConfig& config) -> StatusOr<EstimatorSpec> {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "estimator/canned/premade.h"
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "estimator/heads/binary_head.h"
@@ -34,6 +36,10 @@ Status CheckHiddenUnits(const char* field, const std::vector<int64_t>& hidden_un
 Status CheckDropout(const char* field, const std::optional<double>& dropout) {
   if (!dropout || (*dropout >= 0 && *dropout < 1)) return absl::OkStatus();
   return InvalidArgument(field, " must be in [0, 1), got ", *dropout);
+}
+
+double LinearLearningRate(double most, size_t columns) {
+  return std::min(most, 1 / std::sqrt(static_cast<double>(columns)));
 }
 
 Estimator MakePremade(const char* name, std::source_location where, const HeadPtr& head,

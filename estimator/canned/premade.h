@@ -2,12 +2,14 @@
 #ifndef MILLRACE_ESTIMATOR_CANNED_PREMADE_H_
 #define MILLRACE_ESTIMATOR_CANNED_PREMADE_H_
 
-// What the functions that return pre-made Estimators share: their heads, and how an error of theirs
-// becomes one of the Estimator.
+// What the functions that return pre-made Estimators share: their heads, the rate of their linear
+// parts, and how an error of theirs becomes one of the Estimator.
 //
 // Inside of estimator/canned/. Failure: of the Estimator that is returned, with the caller's line.
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <source_location>
 #include <string>
 #include <vector>
@@ -57,6 +59,9 @@ Status CheckColumns(const char* field, const std::vector<Column>& columns) {
 }
 Status CheckHiddenUnits(const char* field, const std::vector<int64_t>& hidden_units);
 Status CheckDropout(const char* field, const std::optional<double>& dropout);
+
+// min(`most`, 1 / sqrt(columns)): the learning rate of a weighted sum of so many columns, > 0.
+double LinearLearningRate(double most, size_t columns);
 
 // `model` (its function) over `options`, or `status`, that of the head coming first.
 Estimator MakePremade(const char* name, std::source_location where, const HeadPtr& head,
