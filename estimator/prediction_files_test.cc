@@ -84,13 +84,13 @@ TEST_F(PredictionFilesTest, JsonLinesAreOneRowEach) {
 
 TEST_F(PredictionFilesTest, TextIsTextAndBytesAreBase64) {
   const std::vector<std::string> texts = {
-      "plain", "a \"b\" \\ \n\t\x01", "Z\xC3\xBCrich \xE2\x82\xAC \xF0\x9F\x98\x80", "\xFF\xFE",
+      "plain", "a \"b\" \\ \n\t\r", "Z\xC3\xBCrich \xE2\x82\xAC \xF0\x9F\x98\x80", "\xFF\xFE",
       // Not UTF-8: overlong, a surrogate, above U+10FFFF, cut.
       "\xC0\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xE2\x82", ""};
   const std::string lines =
       Written(PredictionFormat::kJsonLines, {"s"}, {Tensor::Vector<std::string>(texts)});
   EXPECT_EQ(lines,
-            "{\"s\":\"plain\"}\n{\"s\":\"a \\\"b\\\" \\\\ \\n\\t\\u0001\"}\n"
+            "{\"s\":\"plain\"}\n{\"s\":\"a \\\"b\\\" \\\\ \\n\\t\\r\"}\n"
             "{\"s\":\"Z\xC3\xBCrich \xE2\x82\xAC \xF0\x9F\x98\x80\"}\n{\"s\":{\"b64\":\"//4=\"}}\n"
             "{\"s\":{\"b64\":\"wIA=\"}}\n{\"s\":{\"b64\":\"7aCA\"}}\n"
             "{\"s\":{\"b64\":\"9JCAgA==\"}}\n{\"s\":{\"b64\":\"4oI=\"}}\n{\"s\":\"\"}\n");
@@ -115,9 +115,10 @@ TEST_F(PredictionFilesTest, NothingIsNothing) {
 }
 
 TEST_F(PredictionFilesTest, RecordsAreExamples) {
-  Written(PredictionFormat::kTfRecord, {"b", "f", "i", "s"},
-          {Tensor::Vector<bool>({true, false}), *Tensor::FromValues<double>(Shape{2, 2}, {1, 2, 3, 4}),
-           Tensor::Vector<int32_t>({5, -6}), Tensor::Vector<std::string>({"x", "\xFF"})});
+  Written(
+      PredictionFormat::kTfRecord, {"b", "f", "i", "s"},
+      {Tensor::Vector<bool>({true, false}), *Tensor::FromValues<double>(Shape{2, 2}, {1, 2, 3, 4}),
+       Tensor::Vector<int32_t>({5, -6}), Tensor::Vector<std::string>({"x", "\xFF"})});
   ASSERT_OK_AND_ASSIGN(auto reader, RecordReader::Open(fs(), dir_ + "/rows"));
   tensorflow::Example example;
   for (int row = 0; row < 2; ++row) {
@@ -147,6 +148,9 @@ TEST_F(PredictionFilesTest, WhatIsNoRowIsRefused) {
     EXPECT_EQ(complex.code(), absl::StatusCode::kUnimplemented) << complex;
     EXPECT_TRUE(absl::StrContains(complex.message(), "'c' must be numbers, bools or strings"))
         << complex;
+    EXPECT_STATUS(writer->Write({"\xFFz"}, {Tensor::Vector<float>({1})}),
+                  absl::StatusCode::kInvalidArgument,
+                  "Predictions: a name must be text to be written, got '\\xffz'");
   }
 }
 

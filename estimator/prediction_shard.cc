@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "estimator/prediction_shard.h"
 
-#include <charconv>
-#include <cmath>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/escaping.h"
-#include "absl/strings/str_cat.h"
 #include "core/crc32c.h"
 #include "core/dtype.h"
+#include "core/json_value.h"
 #include "core/record.h"
-#include "core/utf8.h"
 #include "data/example_builder.h"
 
 namespace millrace {
@@ -36,56 +33,6 @@ class CountingFile : public WritableFile {
   const std::unique_ptr<WritableFile> file_;
   ShardContent* const content_;
 };
-
-void AppendQuoted(absl::string_view text, std::string* out) {
-  const size_t begin = out->size();
-  out->push_back('"');
-  for (size_t i = 0; i < text.size();) {
-    const size_t length = Utf8Length(text.substr(i));
-    if (length == 0) {  // bytes
-      out->resize(begin);
-      absl::StrAppend(out, "{\"b64\":\"", absl::Base64Escape(text), "\"}");
-      return;
-    }
-    const char c = text[i];
-    if (c == '"' || c == '\\') {
-      out->push_back('\\');
-      out->push_back(c);
-    } else if (c == '\n') {
-      out->append("\\n");
-    } else if (c == '\t') {
-      out->append("\\t");
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      absl::StrAppend(out, "\\u", absl::Hex(static_cast<unsigned char>(c), absl::kZeroPad4));
-    } else {
-      out->append(text.data() + i, length);
-    }
-    i += length;
-  }
-  out->push_back('"');
-}
-
-template <typename T>
-void AppendJson(const T& value, std::string* out) {
-  if constexpr (std::is_same_v<T, std::string>) {
-    AppendQuoted(value, out);
-  } else if constexpr (std::is_same_v<T, bool>) {
-    out->append(value ? "true" : "false");
-  } else if constexpr (std::is_integral_v<T>) {
-    absl::StrAppend(out, value);
-  } else if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double>) {
-    if (std::isnan(value)) {
-      out->append("\"nan\"");
-    } else if (std::isinf(value)) {
-      out->append(value > 0 ? "\"inf\"" : "\"-inf\"");
-    } else {
-      char text[64];
-      out->append(text, std::to_chars(text, text + sizeof(text), value).ptr);
-    }
-  } else {
-    AppendJson(ToFloat(value), out);  // Half, Bfloat16
-  }
-}
 
 template <typename T>
 void AppendNested(absl::Span<const int64_t> dims, const T** next, std::string* out) {
@@ -122,6 +69,10 @@ bool WithWritableType(DType dtype, const F& f) {
 StatusOr<int64_t> RowsOf(absl::Span<const std::string> names, absl::Span<const Tensor> values) {
   int64_t rows = -1;
   for (size_t i = 0; i < values.size(); ++i) {
+    if (!IsJsonText(names[i])) {
+      return InvalidArgument("Predictions: a name must be text to be written, got '",
+                             absl::CHexEscape(names[i]), "'");
+    }
     if (!WithWritableType(values[i].dtype(), []<typename T>() {})) {
       return Unimplemented("Predictions: '", names[i],
                            "' must be numbers, bools or strings to be written, got ",
@@ -160,7 +111,7 @@ class JsonLines : public PredictionShardWriter {
       text_.push_back('{');
       for (size_t i = 0; i < values.size(); ++i) {
         if (i > 0) text_.push_back(',');
-        AppendQuoted(names[i], &text_);
+        AppendJson(names[i], &text_);
         text_.push_back(':');
         const Tensor& tensor = values[i];
         const auto add = [&]<typename T>() {

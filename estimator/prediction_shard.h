@@ -5,9 +5,8 @@
 // PredictionShardWriter: predictions as rows of a file.
 //
 //   kJsonLines   {"class_ids":[1],"classes":["yes"],"logistic":[0.75]}
-//                a line per row, keys in the order of the alphabet, values nested as the tensors'
-//                dimensions are. Numbers are the shortest texts that read back to the same bits;
-//                "nan", "inf" and "-inf" are texts; strings that are no UTF-8 are {"b64": "..."}.
+//                a line per row, keys in the order of the alphabet, values as core/json_value.h
+//                has them, nested as the tensors' dimensions are
 //   kTfRecord    a tensorflow.Example per row, a feature per key: values flat; floats of all sizes
 //                are floats, integers and bools int64, strings bytes.
 //

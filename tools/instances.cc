@@ -3,18 +3,16 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
-#include <type_traits>
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "core/dtype.h"
 #include "core/json_nesting.h"
+#include "core/json_value.h"
 #include "core/shape.h"
 #include "nlohmann/json.hpp"
 
@@ -44,39 +42,6 @@ std::vector<std::string> KeysOf(const SignatureInputs& inputs) {
   return keys;
 }
 
-bool IsBytes(const json& value) {
-  return value.is_object() && value.size() == 1 && value.contains("b64") &&
-         value["b64"].is_string();
-}
-
-// --- One element ---------------------------------------------------------------------------------
-
-template <typename T>
-bool ElementOf(const json& value, T* element) {
-  if constexpr (std::is_same_v<T, std::string>) {
-    if (IsBytes(value)) return absl::Base64Unescape(value["b64"].get<std::string>(), element);
-    if (value.is_string()) *element = value.get<std::string>();
-    return value.is_string();
-  } else if constexpr (std::is_same_v<T, bool>) {
-    if (value.is_boolean()) *element = value.get<bool>();
-    return value.is_boolean();
-  } else if constexpr (std::is_floating_point_v<T>) {
-    if (value.is_number()) *element = value.get<T>();
-    return value.is_number();
-  } else {
-    if (value.is_number_unsigned()) {
-      const uint64_t number = value.get<uint64_t>();
-      *element = static_cast<T>(number);
-      return number <= static_cast<uint64_t>(std::numeric_limits<T>::max());
-    }
-    if (!value.is_number_integer()) return false;
-    const int64_t number = value.get<int64_t>();
-    *element = static_cast<T>(number);
-    if constexpr (std::is_unsigned_v<T>) return number >= 0;
-    return number >= static_cast<int64_t>(std::numeric_limits<T>::min());
-  }
-}
-
 // --- The rows of one input -----------------------------------------------------------------------
 
 // The shape of nested lists by their first elements.
@@ -97,7 +62,7 @@ class Rows {
     if (dims.empty()) {
       // A vector of bool has no elements to point to.
       T element{};
-      if (!ElementOf(value, &element)) return false;
+      if (!FromJson(value, &element)) return false;
       values_.push_back(std::move(element));
       return true;
     }
@@ -209,7 +174,7 @@ StatusOr<std::map<std::string, std::vector<const json*>>> ByInput(absl::Span<con
   std::map<std::string, std::vector<const json*>> values;
   for (const Line& line : lines) {
     const json& value = line.value;
-    if (inputs.size() == 1 && (!value.is_object() || IsBytes(value))) {
+    if (inputs.size() == 1 && (!value.is_object() || IsJsonBytes(value))) {
       values[inputs.begin()->first].push_back(&value);
       continue;
     }
@@ -252,7 +217,8 @@ StatusOr<Instances> JsonInstances(absl::string_view text, const SignatureInputs&
 StatusOr<Instances> TextInstances(absl::string_view text, const SignatureInputs& inputs) {
   if (inputs.size() != 1 || inputs.begin()->second.dtype() != DT_STRING) {
     std::vector<std::string> has;
-    for (const auto& [key, input] : inputs) has.push_back(absl::StrCat(key, ": ", DTypeName(input.dtype())));
+    for (const auto& [key, input] : inputs)
+      has.push_back(absl::StrCat(key, ": ", DTypeName(input.dtype())));
     return InvalidArgument("text is for a signature with one input of strings, got ", Quoted(has));
   }
   absl::ConsumeSuffix(&text, "\n");

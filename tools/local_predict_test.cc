@@ -5,7 +5,9 @@
 
 #include <sys/wait.h>
 
+#include <cmath>
 #include <cstdio>
+#include <limits>
 #include <map>
 #include <optional>
 #include <sstream>
@@ -83,6 +85,17 @@ TEST(Instances, OfOneInputMayBeBare) {
   const SignatureInputs yes = Inputs({{"b", DT_BOOL, {-1}}});
   ASSERT_OK_AND_ASSIGN(const Instances booleans, JsonInstances("true\nfalse", yes));
   ExpectTensorEqual(booleans.inputs.at("b"), Tensor::Of<bool>({true, false}));
+}
+
+// What predictions are written as (core/json_value.h) is read.
+TEST(Instances, MayHaveNumbersThatJsonHasNot) {
+  const SignatureInputs x = Inputs({{"x", DT_FLOAT, {-1}}});
+  ASSERT_OK_AND_ASSIGN(const Instances got, JsonInstances("\"-inf\"\n{\"x\": \"nan\"}\n0.5", x));
+  const auto values = got.inputs.at("x").flat<float>();
+  ASSERT_EQ(values.size(), 3u);
+  EXPECT_EQ(values[0], -std::numeric_limits<float>::infinity());
+  EXPECT_TRUE(std::isnan(values[1]));
+  EXPECT_EQ(values[2], 0.5f);
 }
 
 TEST(Instances, WrongOnesAreNamed) {

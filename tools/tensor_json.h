@@ -7,8 +7,7 @@
 //   {"dtype": "float32", "shape": [2, 1], "values": [2.5, 3.0]}
 //
 // Dtypes have numpy's names, or TensorFlow's where numpy has none. Values are flat, in row-major
-// order; "nan", "inf" and "-inf" are strings, complex numbers [re, im], text that is no printable
-// ASCII {"b64": "..."}. Numbers are written so that reading them gives the same bits.
+// order, as core/json_value.h has them.
 //
 // Thread-safety: pure functions. Failure: Unimplemented for resources and variants.
 
@@ -24,8 +23,6 @@ namespace millrace {
 // "float32", "int64", "bool", "string"; "float32_ref" for a reference.
 std::string JsonTypeName(DType dtype);
 Status TensorToJson(const Tensor& tensor, nlohmann::ordered_json* json);
-// A string as a value of JSON: itself, or {"b64": "..."}.
-nlohmann::ordered_json StringToJson(const std::string& text);
 // With two blanks and a line's end, for stdout. Text that is no UTF-8 (names of a damaged model)
 // has the replacement character.
 std::string JsonText(const nlohmann::ordered_json& json);

@@ -48,8 +48,10 @@ TEST(TensorJsonTest, WhatJsonHasNoNumberForIsText) {
   EXPECT_EQ(
       Text(Tensor::Scalar<std::complex<float>>({0.1f, -std::numeric_limits<float>::infinity()})),
       R"({"dtype":"complex64","shape":[],"values":[[0.1,"-inf"]]})");
-  EXPECT_EQ(Text(TensorOf<std::string>({3}, {"a\"b\n", std::string("\0", 1), "\xc3\xa9"})),
-            R"({"dtype":"string","shape":[3],"values":["a\"b\n",{"b64":"AA=="},{"b64":"w6k="}]})");
+  EXPECT_EQ(Text(TensorOf<std::string>({4}, {"a\"b\n", std::string("\0", 1), "\xc3\xa9", "\xc3"})),
+            "{\"dtype\":\"string\",\"shape\":[4],\"values\":[\"a\\\"b\\n\",{\"b64\":\"AA==\"},"
+            "\"\xc3\xa9\","
+            "{\"b64\":\"ww==\"}]}");
 }
 
 // Every bit pattern of a float's exponent, and neighbours of awkward values.
