@@ -16,7 +16,8 @@ import sys
 
 import program
 
-TOOLS = ["freeze_graph", "launch", "run_graph", "saved_model_cli"]
+TOOLS = ["csv_to_tfrecord", "data_split", "freeze_graph", "inspect_checkpoint", "inspect_events", "launch",
+         "local_predict", "run_graph", "saved_model_cli", "vocab_gen"]
 
 
 class Installer:

@@ -10,7 +10,9 @@ In the root of the repository it runs without Bazel, too, on what tools/install.
 OUTSIDE_ALL=1: a compiler or tool that is missing is a failure; otherwise its tests are skipped."""
 
 import glob
+import json
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -21,6 +23,9 @@ HERE = os.path.join("tests", "outside")
 TMP = os.environ["TEST_TMPDIR"]
 PREFIX = os.environ.get("OUTSIDE_PREFIX") or os.path.join(TMP, "prefix")
 LIBRARY = os.path.join(PREFIX, "lib", "libmillrace.so")
+# In alphabetical order; tools/install.py installs them, docs/using_millrace.md names them.
+TOOLS = ["csv_to_tfrecord", "data_split", "freeze_graph", "inspect_checkpoint", "inspect_events",
+         "launch", "local_predict", "run_graph", "saved_model_cli", "vocab_gen"]
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wsign-conversion", "-Werror"]
 
 
@@ -165,6 +170,68 @@ int main() {
         run([os.path.join(folder, "program")])
 
 
+class Estimators(unittest.TestCase):
+    """A pre-made model of a CSV file, by one call: the main of examples/census, from outside."""
+
+    @classmethod
+    def setUpClass(cls):
+        program("pkg-config")
+        cls.folder = fresh("estimator")
+        shutil.copyfile(os.path.join(HERE, "estimator_program.cc"),
+                        os.path.join(cls.folder, "estimator_program.cc"))
+        draw = random.Random(1)
+        with open(os.path.join(cls.folder, "people.csv"), "w", encoding="utf-8") as people:
+            people.write("age,job,hours,income\n")
+            for _ in range(600):
+                age, job = draw.randrange(18, 70), draw.choice(
+                    ["clerk", "doctor", "farmer", "lawyer", "painter"])
+                much = job in ("doctor", "lawyer") and age >= 35
+                people.write(f"{age},{job},{draw.randrange(20, 60)},{'much' if much else 'little'}\n")
+        run([program("g++"), "-std=c++20", "-O1", *WARNINGS, "-I.", "-iquote", ".",
+             "estimator_program.cc", "-o", "estimator_program", *linked()], cwd=cls.folder)
+        cls.binary = os.path.join(cls.folder, "estimator_program")
+
+    def check(self, lines):
+        """What the task says that has evaluated and exported; the directory of the export."""
+        said = dict(line.split(": ", 1) for line in lines if ": " in line)
+        measured = dict(one.split(" = ") for one in said["Evaluation"].split(", "))
+        self.assertGreater(float(measured["accuracy"]), 0.9)
+        self.assertLess(float(measured["brier"]), 0.1)
+        self.assertGreaterEqual(int(measured["global_step"]), 400)
+        self.assertEqual(said["Lawyer of 50"], "much, painter of 20: little")
+        return said["Exported"]
+
+    def test_trains_evaluates_exports_and_predicts(self):
+        lines = run([self.binary, "people.csv", "alone"], cwd=self.folder).splitlines()
+        self.assertIn("Own steps: 400", lines)
+        exported = self.check(lines)
+        # The installed program asks the export, too.
+        with open(os.path.join(self.folder, "two.json"), "w", encoding="utf-8") as two:
+            two.write('{"age": 40, "job": "doctor", "hours": 50}\n'
+                      '{"age": 40, "job": "farmer", "hours": 50}\n')
+        predicted = json.loads(run(
+            [os.path.join(PREFIX, "bin", "local_predict"), "--model-dir", exported,
+             "--json-instances", "two.json", "--format", "json"],
+            cwd=self.folder))["predictions"]
+        self.assertEqual([row["classes"] for row in predicted], [["much"], ["little"]])
+
+    def test_is_any_task_of_a_cluster(self):
+        output = run([os.path.join(PREFIX, "bin", "launch"), "--ps=1", "--chief", "--evaluator", "--",
+                      self.binary, "people.csv", "cluster"], cwd=self.folder)
+        self.assertEqual(len(re.findall(r"^launch: \w+ 0 +exit 0 ", output, re.M)), 3, output)
+        self.assertIn("[chief 0] Own steps: 400\n", output)
+        self.check([line[len("[evaluator 0] "):] for line in output.splitlines()
+                    if line.startswith("[evaluator 0] ")])
+
+    def test_a_wrong_file_ends_with_one_message_and_exit_code_1(self):
+        done = subprocess.run([self.binary, "none.csv", "none"], cwd=self.folder,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        said = [line for line in done.stderr.splitlines() if "estimator_program: " in line]
+        self.assertEqual(len(said), 1, done.stderr)
+        self.assertIn("none.csv", said[0])
+
+
 class CPrograms(unittest.TestCase):
     """C, and languages that can call C."""
 
@@ -280,20 +347,29 @@ class OpLibrary(unittest.TestCase):
 class Headers(unittest.TestCase):
     """What stands in include/millrace."""
 
+    def compiled(self, folder, source, absent):
+        """How many bytes of code an object file of the program has; its headers have none of
+        `absent` in their names."""
+        shutil.copyfile(os.path.join(HERE, source), os.path.join(folder, source))
+        flags = ["-std=c++20", "-O2", "-I" + os.path.join(PREFIX, "include")]
+        named = run([program("g++"), *flags, "-M", source], cwd=folder).split()
+        self.assertTrue(any(name.endswith("absl/status/statusor.h") for name in named))
+        for what in ["google/protobuf", ".pb.h", "grpc", "tbb", "Eigen", "absl/hash",
+                     "absl/container/flat_hash_map.h", "absl/flags", "core/hash_table.h", *absent]:
+            self.assertEqual([name for name in named if what in name], [])
+        run(["g++", *flags, "-c", source, "-o", "program.o"], cwd=folder)
+        text = int(run(["size", "program.o"], cwd=folder).splitlines()[1].split()[0])
+        print(f"{source}: {text} bytes of code")
+        return text
+
     def test_a_program_compiles_no_headers_that_only_the_library_needs(self):
         """What a program's compile time hangs on, counted: headers, and code that it makes."""
-        folder = fresh("light")
-        flags = ["-std=c++20", "-O2", "-I" + os.path.join(PREFIX, "include")]
-        named = run([program("g++"), *flags, "-M", "program.cc"], cwd=folder).split()
-        self.assertTrue(any(name.endswith("absl/status/statusor.h") for name in named))
-        for absent in ["google/protobuf", ".pb.h", "grpc", "tbb", "Eigen", "absl/hash",
-                       "absl/container/flat_hash_map.h", "absl/flags", "core/hash_table.h"]:
-            self.assertEqual([name for name in named if absent in name], [])
-        run(["g++", *flags, "-c", "program.cc"], cwd=folder)
-        text = run(["size", "program.o"], cwd=folder).splitlines()[1].split()[0]
-        print(f"program.o: {text} bytes of code")
         # 26 kB with GCC 12; 45 kB where copies of Outputs and feeds are made in the program.
-        self.assertLess(int(text), 36_000)
+        self.assertLess(self.compiled(fresh("light"), "program.cc", ["millrace/estimator"]), 36_000)
+
+    def test_nor_does_one_with_an_estimator(self):
+        # 57 kB with GCC 12.
+        self.assertLess(self.compiled(fresh("light_estimator"), "estimator_program.cc", []), 80_000)
 
     def headers(self):
         return sorted(glob.glob(os.path.join(PREFIX, "include", "**", "*.h"), recursive=True))
@@ -389,7 +465,9 @@ class Tools(unittest.TestCase):
     """bin and share."""
 
     def test_tools_run_where_they_are_installed(self):
-        for name in ["freeze_graph", "launch", "run_graph", "saved_model_cli"]:
+        names = sorted(os.listdir(os.path.join(PREFIX, "bin")))
+        self.assertEqual([name for name in TOOLS if name not in names], [])
+        for name in names:
             done = subprocess.run([os.path.join(PREFIX, "bin", name)], stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT, text=True, check=False)
             self.assertIn("usage", done.stdout.lower(), name)
