@@ -192,8 +192,13 @@ StatusOr<std::unique_ptr<PredictionStream>> Estimator::Predict(const InputFn& in
 StatusOr<std::string> Estimator::ExportSavedModel(const std::string& export_dir_base,
                                                   const ServingInputReceiverFn& receiver_fn,
                                                   const ExportCall& call) const {
+  return ExportAllSavedModels(export_dir_base, {.predict = receiver_fn}, call);
+}
+StatusOr<std::string> Estimator::ExportAllSavedModels(const std::string& export_dir_base,
+                                                      const ExportReceivers& receivers,
+                                                      const ExportCall& call) const {
   MR_RETURN_IF_ERROR(status());
-  return ExportWithReceiver(*parts_, export_dir_base, receiver_fn, call);
+  return ExportWithReceivers(*parts_, export_dir_base, receivers, call);
 }
 
 std::string Estimator::latest_checkpoint() const {

@@ -140,6 +140,14 @@ struct ExportCall {
   bool strip_default_attrs = true;
 };
 
+// What callers feed, for each graph that an export is to have; at least one. Those of graphs that
+// train or evaluate give labels, too (estimator/serving_input.h).
+struct ExportReceivers {
+  ServingInputReceiverFn train = {};
+  ServingInputReceiverFn eval = {};
+  ServingInputReceiverFn predict = {};
+};
+
 class Estimator {
  public:
   static StatusOr<Estimator> Make(ModelFn model_fn, const EstimatorOptions& options = {});
@@ -174,6 +182,19 @@ class Estimator {
   StatusOr<std::string> ExportSavedModel(const std::string& export_dir_base,
                                          const ServingInputReceiverFn& receiver_fn,
                                          const ExportCall& call = {}) const;
+
+  // The same with a graph for each receiver that is given, for programs that train, or measure, a
+  // model of which they have no more than the files. Tags are "train", "eval", "serve"; the first
+  // two graphs have one signature, of the name of their tag:
+  //
+  //   what the receivers have  ->  loss, predictions/<name> (a single one: predictions),
+  //                                metrics/<name>/value, metrics/<name>/update_op
+  //
+  // The train_op is in the collection "saved_model_train_op". The variables that are saved are
+  // those of the first graph in that order: slots come along when one trains.
+  StatusOr<std::string> ExportAllSavedModels(const std::string& export_dir_base,
+                                             const ExportReceivers& receivers,
+                                             const ExportCall& call = {}) const;
 
   // "" when there is none.
   std::string latest_checkpoint() const;

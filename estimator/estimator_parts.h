@@ -57,10 +57,9 @@ StatusOr<std::unique_ptr<PredictionStream>> PredictWithModel(const EstimatorPart
 // Those of the keys; all for none. InvalidArgument when there is none of them.
 StatusOr<Predictions::Map> PredictionsToGive(const Predictions& predictions,
                                              const std::vector<std::string>& keys);
-StatusOr<std::string> ExportWithReceiver(const EstimatorParts& parts,
-                                         const std::string& export_dir_base,
-                                         const ServingInputReceiverFn& receiver_fn,
-                                         const ExportCall& call);
+StatusOr<std::string> ExportWithReceivers(const EstimatorParts& parts,
+                                          const std::string& export_dir_base,
+                                          const ExportReceivers& receivers, const ExportCall& call);
 
 // Where the results of evaluations of that name are written.
 std::string EvalDirectory(const std::string& model_dir, const std::string& name);

@@ -31,6 +31,7 @@
 #include "ops/array/constant.h"
 #include "ops/array/placeholder.h"
 #include "proto/event.pb.h"
+#include "proto/meta_graph.pb.h"
 #include "proto/summary.pb.h"
 #include "runtime/session.h"
 #include "saver/event_reader.h"
@@ -692,6 +693,95 @@ TEST_F(EstimatorTest, SignaturesOfExamplesAndOfAlternatives) {
   for (const auto& [key, signature] : floats.signatures()) keys.push_back(key);
   EXPECT_EQ(keys, (std::vector<std::string>{"all", "bare:all"}))
       << "Regress and Classify take examples alone";
+}
+
+TEST_F(EstimatorTest, ExportsGraphsThatTrainAndEvaluate) {
+  const Estimator line = Line();
+  ASSERT_OK(line.Train(Points, {.max_steps = 5}).status());
+  const auto with_labels =
+      BuildRawSupervisedInputReceiverFn({{"x", {DT_FLOAT, {-1}}}}, {{"y", {DT_FLOAT, {-1}}}});
+  ASSERT_OK_AND_ASSIGN(
+      const std::string path,
+      line.ExportAllSavedModels(dir_ + "/all",
+                                {.train = with_labels, .eval = with_labels, .predict = FeedX}));
+  ASSERT_OK_AND_ASSIGN(const Tensor w, line.GetVariableValue("w"));
+  ASSERT_OK_AND_ASSIGN(const Tensor b, line.GetVariableValue("b"));
+  const auto names = [](const auto& tensors) {
+    std::vector<std::string> all;
+    for (const auto& [name, tensor] : tensors) all.push_back(name);
+    return all;
+  };
+  const auto loss_of = [](float error) { return static_cast<double>(error) * error; };
+  const double wrong = loss_of(w.scalar<float>() + b.scalar<float>() - 3);
+
+  // Another program trains on.
+  ASSERT_OK_AND_ASSIGN(const SavedModelBundle train,
+                       LoadSavedModel({}, path, {kSavedModelTagTrain}));
+  ASSERT_OK_AND_ASSIGN(const ModelSignature step, train.Signature("train"));
+  EXPECT_EQ(train.meta_graph_def->signature_def_size(), 1);
+  EXPECT_EQ(step.method_name(), "tensorflow/supervised/training");
+  EXPECT_EQ(names(step.inputs()), (std::vector<std::string>{"x", "y"}));
+  EXPECT_EQ(names(step.outputs()), (std::vector<std::string>{"loss", "predictions"}));
+  const auto& collections = train.meta_graph_def->collection_def();
+  ASSERT_EQ(collections.count("saved_model_train_op"), 1u);
+  const std::string train_op = collections.at("saved_model_train_op").node_list().value(0);
+  const std::vector<Feed> feeds = {{step.inputs().at("x").name(), Tensor::Of({1.f})},
+                                   {step.inputs().at("y").name(), Tensor::Of({3.f})}};
+  const std::string loss = step.outputs().at("loss").name();
+  ASSERT_OK_AND_ASSIGN(std::vector<Tensor> out, train.session->Run(feeds, {loss}));
+  EXPECT_NEAR(static_cast<double>(out[0].scalar<float>()), wrong, 1e-5);
+  ASSERT_OK(train.session->Run(feeds, {}, {train_op}).status());
+  ASSERT_OK_AND_ASSIGN(out,
+                       train.session->Run(feeds, {loss, step.outputs().at("predictions").name()}));
+  EXPECT_LT(static_cast<double>(out[0].scalar<float>()), wrong / 2);
+  EXPECT_GT(out[1].flat<float>()[0], w.scalar<float>() + b.scalar<float>());
+
+  // And another one measures.
+  ASSERT_OK_AND_ASSIGN(const SavedModelBundle eval, LoadSavedModel({}, path, {kSavedModelTagEval}));
+  ASSERT_OK_AND_ASSIGN(const ModelSignature measure, eval.Signature("eval"));
+  EXPECT_EQ(measure.method_name(), "tensorflow/supervised/eval");
+  EXPECT_EQ(names(measure.outputs()),
+            (std::vector<std::string>{"loss", "metrics/mse/update_op", "metrics/mse/value",
+                                      "predictions"}));
+  EXPECT_EQ(eval.meta_graph_def->collection_def().count("saved_model_train_op"), 0u);
+  const auto output = [&](const char* name) { return measure.outputs().at(name).name(); };
+  for (const float y : {3.f, 5.f}) {
+    ASSERT_OK(eval.session
+                  ->Run({{measure.inputs().at("x").name(), Tensor::Of({1.f})},
+                         {measure.inputs().at("y").name(), Tensor::Of({y})}},
+                        {output("metrics/mse/update_op")})
+                  .status());
+  }
+  ASSERT_OK_AND_ASSIGN(out, eval.session->Run({}, {output("metrics/mse/value")}));
+  const double worse = loss_of(w.scalar<float>() + b.scalar<float>() - 5);
+  EXPECT_NEAR(static_cast<double>(out[0].scalar<float>()), (wrong + worse) / 2, 1e-4);
+
+  ASSERT_OK_AND_ASSIGN(const LoadedModel serving, LoadModel(path));
+  ASSERT_OK_AND_ASSIGN(const auto predicted, serving.Predict({{"x", Tensor::Of({0.f})}}));
+  EXPECT_FLOAT_EQ(predicted.at("output").flat<float>()[0], b.scalar<float>());
+}
+
+TEST_F(EstimatorTest, ExportsTheGraphsThatAreAskedFor) {
+  const Estimator line = Line();
+  ASSERT_OK(line.Train(Points, {.max_steps = 1}).status());
+  EXPECT_STATUS(line.ExportAllSavedModels(dir_ + "/none", {}), kInvalid,
+                "Estimator: export: a receiver function must be given to train, evaluate or "
+                "predict, got none");
+  EXPECT_STATUS(line.ExportAllSavedModels(
+                    dir_ + "/none", {.eval = BuildRawSupervisedInputReceiverFn(
+                                         {{"x", {DT_FLOAT, {-1}}}}, {{"x", {DT_FLOAT, {-1}}}})}),
+                kInvalid,
+                "ServingInputReceiver: features and labels must have different names, got 'x' in "
+                "both");
+  EXPECT_STATUS(line.ExportAllSavedModels(dir_ + "/none", {.eval = FeedX}), kInvalid, "labels");
+  EXPECT_FALSE(fs()->FileExists(dir_ + "/none"));
+  ASSERT_OK_AND_ASSIGN(
+      const std::string path,
+      line.ExportAllSavedModels(
+          dir_ + "/eval", {.eval = BuildRawSupervisedInputReceiverFn({{"x", {DT_FLOAT, {-1}}}},
+                                                                     {{"y", {DT_FLOAT, {-1}}}})}));
+  EXPECT_OK(LoadSavedModel({}, path, {kSavedModelTagEval}).status());
+  EXPECT_EQ(LoadModel(path).status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST_F(EstimatorTest, ExportersWriteWhenTheyAreAsked) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Estimator::ExportSavedModel: signatures of what a model offers, over what callers feed.
+// Estimator::ExportSavedModel, ExportAllSavedModels: signatures of what a model offers, over what
+// callers feed.
 
 #include <algorithm>
 #include <set>
@@ -17,6 +18,7 @@
 #include "estimator/estimator.h"
 #include "estimator/estimator_parts.h"
 #include "estimator/export_output.h"
+#include "estimator/mode.h"
 #include "estimator/model_fn.h"
 #include "estimator/model_graph.h"
 #include "estimator/model_tensors.h"
@@ -38,6 +40,10 @@ namespace {
 
 constexpr int kMaxTries = 10;
 constexpr char kAssetsExtra[] = "assets.extra";
+// TensorFlow's, of graphs that train and evaluate.
+constexpr char kTrainMethod[] = "tensorflow/supervised/training";
+constexpr char kEvalMethod[] = "tensorflow/supervised/eval";
+constexpr char kTrainOpCollection[] = "saved_model_train_op";
 
 using Signatures = std::map<std::string, ModelSignature>;
 
@@ -72,8 +78,8 @@ Status AddSignatures(const Scope& root, const std::map<std::string, ExportOutput
 
 // Callers that name no signature get the default one, which a classifier over several receivers
 // does not have.
-void WarnOfNoDefault(const std::map<std::string, ExportOutput>& outputs,
-                     const Receivers& receivers, const Signatures& signatures) {
+void WarnOfNoDefault(const std::map<std::string, ExportOutput>& outputs, const Receivers& receivers,
+                     const Signatures& signatures) {
   const auto quoted = [](std::string* out, const auto& pair) {
     absl::StrAppend(out, "'", pair.first, "'");
   };
@@ -116,6 +122,57 @@ void WarnOfUnfedPlaceholders(const Scope& root, const std::string& key,
     }
     for (const Node* control : node->control_inputs()) add(control);
   }
+}
+
+// Those of a graph that predicts.
+StatusOr<Signatures> ServingSignatures(const ServingGraph& graph) {
+  const Scope& root = graph.model.root;
+  const EstimatorSpec& spec = graph.model.spec;
+  MR_ASSIGN_OR_RETURN(const auto outputs,
+                      ResolveExportOutputs(spec.export_outputs, spec.predictions));
+  Signatures signatures;
+  std::vector<std::string> excluded;
+  MR_RETURN_IF_ERROR(
+      AddSignatures(root, outputs, graph.receiver.receivers, "", &signatures, &excluded));
+  for (const auto& [name, receivers] : graph.receiver.receiver_alternatives) {
+    MR_RETURN_IF_ERROR(
+        AddSignatures(root, outputs, receivers, absl::StrCat(name, ":"), &signatures, &excluded));
+  }
+  if (!excluded.empty()) {
+    LogInfo("Estimator: the export has no signature for ", absl::StrJoin(excluded, ", "),
+            ": Classify and Regress take exactly one receiver, of strings");
+  }
+  if (signatures.count(kDefaultServingSignature) == 0) {
+    WarnOfNoDefault(outputs, graph.receiver.receivers, signatures);
+  }
+  return signatures;
+}
+
+// The one of a graph that trains or evaluates. Names that begin with the group's stay as they are.
+StatusOr<Signatures> SupervisedSignatures(Mode mode, const ServingGraph& graph) {
+  const EstimatorSpec& spec = graph.model.spec;
+  const auto in_group = [](const char* group, const std::string& name) {
+    return absl::StartsWith(name, group) ? name : absl::StrCat(group, "/", name);
+  };
+  NamedOutputs outputs = {{"loss", spec.loss}};
+  if (spec.predictions.is_single()) {
+    outputs["predictions"] = spec.predictions.single();
+  } else {
+    for (const auto& [name, tensor] : spec.predictions.map()) {
+      outputs[in_group("predictions", name)] = tensor;
+    }
+  }
+  for (const auto& [name, metric] : spec.eval_metric_ops) {
+    const std::string key = in_group("metrics", name);
+    outputs[absl::StrCat(key, "/value")] = metric.value;
+    outputs[absl::StrCat(key, "/update_op")] = metric.update;
+  }
+  const bool trains = mode == Mode::kTrain;
+  Signatures signatures;
+  MR_ASSIGN_OR_RETURN(signatures[trains ? kSavedModelTagTrain : kSavedModelTagEval],
+                      BuildSignatureDef(graph.model.root, graph.receiver.receivers.map(), outputs,
+                                        trains ? kTrainMethod : kEvalMethod));
+  return signatures;
 }
 
 // What a loader runs when the variables are restored: tables and local variables.
@@ -180,39 +237,46 @@ StatusOr<std::string> CheckpointToExport(const EstimatorParts& parts, const std:
                             "' must have a checkpoint, got none; train first");
 }
 
-}  // namespace
-
-StatusOr<std::string> ExportWithReceiver(const EstimatorParts& parts, const std::string& base,
-                                         const ServingInputReceiverFn& receiver_fn,
-                                         const ExportCall& call) {
-  if (base.empty()) {
-    return InvalidArgument("Estimator: export: export_dir_base must be a directory, got ''");
-  }
-  MR_ASSIGN_OR_RETURN(const std::string checkpoint,
-                      CheckpointToExport(parts, call.checkpoint_path));
-  MR_ASSIGN_OR_RETURN(const ServingGraph graph, BuildServingGraph(parts, receiver_fn));
-  const Scope& root = graph.model.root;
-  const EstimatorSpec& spec = graph.model.spec;
-  MR_ASSIGN_OR_RETURN(const auto outputs,
-                      ResolveExportOutputs(spec.export_outputs, spec.predictions));
-
+// One graph of an export.
+struct ExportedGraph {
+  ServingGraph graph;
   SavedModelOptions options;
-  std::vector<std::string> excluded;
-  MR_RETURN_IF_ERROR(
-      AddSignatures(root, outputs, graph.receiver.receivers, "", &options.signatures, &excluded));
-  for (const auto& [name, receivers] : graph.receiver.receiver_alternatives) {
-    MR_RETURN_IF_ERROR(AddSignatures(root, outputs, receivers, absl::StrCat(name, ":"),
-                                     &options.signatures, &excluded));
+  std::unique_ptr<Saver> own_saver;
+  Saver* saver = nullptr;            // the scaffold's or the own one; null: there are no variables
+  std::unique_ptr<Session> session;  // with the values of the checkpoint
+};
+
+const char* TagOf(Mode mode) {
+  switch (mode) {
+    case Mode::kTrain:
+      return kSavedModelTagTrain;
+    case Mode::kEval:
+      return kSavedModelTagEval;
+    case Mode::kPredict:
+      break;
   }
-  if (!excluded.empty()) {
-    LogInfo("Estimator: the export has no signature for ", absl::StrJoin(excluded, ", "),
-            ": Classify and Regress take exactly one receiver, of strings");
-  }
-  if (options.signatures.count(kDefaultServingSignature) == 0) {
-    WarnOfNoDefault(outputs, graph.receiver.receivers, options.signatures);
-  }
+  return kSavedModelTagServe;
+}
+
+StatusOr<ExportedGraph> MakeGraph(const EstimatorParts& parts, Mode mode,
+                                  const ServingInputReceiverFn& receiver_fn,
+                                  const std::string& checkpoint, const ExportCall& call) {
+  ExportedGraph exported;
+  MR_ASSIGN_OR_RETURN(exported.graph, BuildServingGraph(parts, mode, receiver_fn));
+  const Scope& root = exported.graph.model.root;
+  const EstimatorSpec& spec = exported.graph.model.spec;
+
+  SavedModelOptions& options = exported.options;
+  options.tags = {TagOf(mode)};
+  MR_ASSIGN_OR_RETURN(options.signatures, mode == Mode::kPredict
+                                              ? ServingSignatures(exported.graph)
+                                              : SupervisedSignatures(mode, exported.graph));
   for (const auto& [key, signature] : options.signatures) {
     WarnOfUnfedPlaceholders(root, key, signature);
+  }
+  if (mode == Mode::kTrain) {
+    (*root.collections())[kTrainOpCollection].mutable_node_list()->add_value(
+        spec.train_op.node()->name());
   }
   options.main_op = MainOp(root, spec.scaffold);
   StatusOr<std::vector<Asset>> assets = AssetsOf(root);
@@ -220,22 +284,53 @@ StatusOr<std::string> ExportWithReceiver(const EstimatorParts& parts, const std:
   options.assets = *std::move(assets);
   options.strip_default_attrs = call.strip_default_attrs;
 
-  std::unique_ptr<Saver> own_saver;
-  Saver* saver = spec.scaffold.saver;
-  if (saver == nullptr && !VariablesOf(root).empty()) {
-    MR_ASSIGN_OR_RETURN(own_saver, Saver::Make(root, {.file_system = parts.file_system}));
-    saver = own_saver.get();
+  exported.saver = spec.scaffold.saver;
+  if (exported.saver == nullptr && !VariablesOf(root).empty()) {
+    MR_ASSIGN_OR_RETURN(exported.own_saver, Saver::Make(root, {.file_system = parts.file_system}));
+    exported.saver = exported.own_saver.get();
   }
   MR_RETURN_IF_ERROR(root.status());
   SessionOptions session_options;
   session_options.config = parts.config.session_config();
   session_options.config.device_filters.clear();
-  MR_ASSIGN_OR_RETURN(const auto session, NewSession(session_options));
-  MR_RETURN_IF_ERROR(session->Extend(root));
-  if (saver != nullptr) {
-    MR_RETURN_IF_ERROR(
-        Prefixed(absl::StrCat("Estimator: export in mode infer from '", checkpoint, "'"),
-                 saver->Restore(session.get(), checkpoint)));
+  MR_ASSIGN_OR_RETURN(exported.session, NewSession(session_options));
+  MR_RETURN_IF_ERROR(exported.session->Extend(root));
+  if (exported.saver != nullptr) {
+    MR_RETURN_IF_ERROR(Prefixed(
+        absl::StrCat("Estimator: export in mode ", ModeName(mode), " from '", checkpoint, "'"),
+        exported.saver->Restore(exported.session.get(), checkpoint)));
+  }
+  return exported;
+}
+
+}  // namespace
+
+StatusOr<std::string> ExportWithReceivers(const EstimatorParts& parts, const std::string& base,
+                                          const ExportReceivers& receivers,
+                                          const ExportCall& call) {
+  if (base.empty()) {
+    return InvalidArgument("Estimator: export: export_dir_base must be a directory, got ''");
+  }
+  MR_ASSIGN_OR_RETURN(const std::string checkpoint,
+                      CheckpointToExport(parts, call.checkpoint_path));
+  // What is exported has no ops but TensorFlow's, also where it trains.
+  EstimatorParts portable = parts;
+  MR_ASSIGN_OR_RETURN(portable.config, parts.config.Replace({.portable_graph = true}));
+  std::vector<ExportedGraph> graphs;
+  for (const auto& [mode, receiver_fn] :
+       {std::pair(Mode::kTrain, &receivers.train), std::pair(Mode::kEval, &receivers.eval),
+        std::pair(Mode::kPredict, &receivers.predict)}) {
+    if (!receiver_fn->valid()) continue;
+    MR_ASSIGN_OR_RETURN(ExportedGraph graph,
+                        MakeGraph(portable, mode, *receiver_fn, checkpoint, call));
+    // The first one saves the variables; the others have shown that they find theirs.
+    if (!graphs.empty()) graph.session.reset();
+    graphs.push_back(std::move(graph));
+  }
+  if (graphs.empty()) {
+    return InvalidArgument(
+        "Estimator: export: a receiver function must be given to train, evaluate or predict, got "
+        "none");
   }
 
   FileSystem* const fs = parts.file_system;
@@ -243,7 +338,13 @@ StatusOr<std::string> ExportWithReceiver(const EstimatorParts& parts, const std:
   MR_ASSIGN_OR_RETURN(const ExportPlace place, NewPlace(parts, base));
   const auto write = [&]() -> Status {
     MR_ASSIGN_OR_RETURN(const auto builder, SavedModelBuilder::Open(place.unfinished, fs));
-    MR_RETURN_IF_ERROR(builder->AddMetaGraphAndVariables(session.get(), root, saver, options));
+    for (const ExportedGraph& graph : graphs) {
+      const Scope& root = graph.graph.model.root;
+      MR_RETURN_IF_ERROR(graph.session != nullptr
+                             ? builder->AddMetaGraphAndVariables(graph.session.get(), root,
+                                                                 graph.saver, graph.options)
+                             : builder->AddMetaGraph(root, graph.saver, graph.options));
+    }
     MR_RETURN_IF_ERROR(CopyExtraAssets(fs, call.assets_extra, place.unfinished));
     MR_RETURN_IF_ERROR(builder->Save(call.as_text));
     MR_RETURN_IF_ERROR(fs->RenameFile(place.unfinished, place.path));

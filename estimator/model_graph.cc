@@ -22,7 +22,8 @@ StatusOr<Scope> BeginGraph(const EstimatorParts& parts, Mode mode, Placement pla
   const RunConfig& config = parts.config;
   if (config.tf_random_seed()) graph->root.SetGraphSeed(*config.tf_random_seed());
   Scope model = graph->root;
-  if (mode == Mode::kTrain || placement == Placement::kCluster) {
+  if (placement == Placement::kCluster ||
+      (placement == Placement::kByMode && mode == Mode::kTrain)) {
     model = model.WithDevice(config.device_fn() ? config.device_fn()
                                                 : ReplicaDeviceSetter(config.cluster()));
   }
@@ -102,14 +103,14 @@ StatusOr<ModelGraph> BuildModelGraph(const EstimatorParts& parts, Mode mode,
   return graph;
 }
 
-StatusOr<ServingGraph> BuildServingGraph(const EstimatorParts& parts,
+StatusOr<ServingGraph> BuildServingGraph(const EstimatorParts& parts, Mode mode,
                                          const ServingInputReceiverFn& receiver_fn) {
   ServingGraph graph;
-  MR_ASSIGN_OR_RETURN(const Scope model,
-                      BeginGraph(parts, Mode::kPredict, Placement::kByMode, &graph.model));
+  MR_ASSIGN_OR_RETURN(const Scope model, BeginGraph(parts, mode, Placement::kHere, &graph.model));
   MR_ASSIGN_OR_RETURN(graph.receiver, receiver_fn(model));
-  MR_RETURN_IF_ERROR(CallModelFn(parts, Mode::kPredict, model,
-                                 ModelInput{graph.receiver.features, Labels()}, &graph.model));
+  MR_RETURN_IF_ERROR(CallModelFn(parts, mode, model,
+                                 ModelInput{graph.receiver.features, graph.receiver.labels},
+                                 &graph.model));
   return graph;
 }
 

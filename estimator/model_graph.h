@@ -48,16 +48,17 @@ struct ModelGraph {
 enum class Placement {
   kByMode,   // on the cluster when the model trains, in this process otherwise
   kCluster,  // as the RunConfig says: on parameter servers, where there are some
+  kHere,     // in this process
 };
 StatusOr<ModelGraph> BuildModelGraph(const EstimatorParts& parts, Mode mode,
                                      const InputFn& input_fn,
                                      Placement placement = Placement::kByMode);
-// In mode kPredict, over what a receiver function gives.
+// Over what a receiver function gives, in this process; labels are left out of kPredict.
 struct ServingGraph {
   ModelGraph model;
   ServingInputReceiver receiver;
 };
-StatusOr<ServingGraph> BuildServingGraph(const EstimatorParts& parts,
+StatusOr<ServingGraph> BuildServingGraph(const EstimatorParts& parts, Mode mode,
                                          const ServingInputReceiverFn& receiver_fn);
 
 // The pointers that a session takes; they live as long as the hooks.

@@ -28,6 +28,19 @@ Status CheckBatchSize(std::optional<int64_t> batch_size) {
   return InvalidArgument("ServingInputReceiver: default_batch_size must be > 0, got ", *batch_size);
 }
 
+// A placeholder for each, of its name.
+StatusOr<std::map<std::string, Output>> RawPlaceholders(
+    const Scope& scope, const std::map<std::string, RawFeature>& features,
+    std::optional<int64_t> batch_size) {
+  MR_RETURN_IF_ERROR(CheckBatchSize(batch_size));
+  std::map<std::string, Output> tensors;
+  for (const auto& [name, feature] : features) {
+    MR_ASSIGN_OR_RETURN(const PartialShape shape, OfBatch(feature.shape, batch_size));
+    tensors[name] = Placeholder(scope.WithName(name), feature.dtype, shape);
+  }
+  return tensors;
+}
+
 }  // namespace
 
 StatusOr<ServingInputReceiver> ServingInputReceiverFn::operator()(const Scope& scope) const {
@@ -56,13 +69,27 @@ ServingInputReceiverFn BuildRawServingInputReceiverFn(std::map<std::string, RawF
                                                       std::optional<int64_t> default_batch_size) {
   return [features = std::move(features),
           default_batch_size](const Scope& scope) -> StatusOr<ServingInputReceiver> {
-    MR_RETURN_IF_ERROR(CheckBatchSize(default_batch_size));
-    Features::Map tensors;
-    for (const auto& [name, feature] : features) {
-      MR_ASSIGN_OR_RETURN(const PartialShape shape, OfBatch(feature.shape, default_batch_size));
-      tensors[name] = Placeholder(scope.WithName(name), feature.dtype, shape);
-    }
+    MR_ASSIGN_OR_RETURN(const auto tensors, RawPlaceholders(scope, features, default_batch_size));
     return ServingInputReceiver{.features = tensors, .receivers = tensors};
+  };
+}
+
+ServingInputReceiverFn BuildRawSupervisedInputReceiverFn(
+    std::map<std::string, RawFeature> features, std::map<std::string, RawFeature> labels,
+    std::optional<int64_t> default_batch_size) {
+  return [features = std::move(features), labels = std::move(labels),
+          default_batch_size](const Scope& scope) -> StatusOr<ServingInputReceiver> {
+    for (const auto& [name, label] : labels) {
+      if (features.count(name) == 0) continue;
+      return InvalidArgument(
+          "ServingInputReceiver: features and labels must have different names, got '", name,
+          "' in both");
+    }
+    MR_ASSIGN_OR_RETURN(const auto inputs, RawPlaceholders(scope, features, default_batch_size));
+    MR_ASSIGN_OR_RETURN(const auto wanted, RawPlaceholders(scope, labels, default_batch_size));
+    Receivers::Map receivers = inputs;
+    receivers.insert(wanted.begin(), wanted.end());
+    return ServingInputReceiver{.features = inputs, .receivers = receivers, .labels = wanted};
   };
 }
 

@@ -36,6 +36,8 @@ struct ServingInputReceiver {
   Receivers receivers = {};
   // Other ways to feed the same: each makes a further signature `<name>:<output>` per output.
   std::map<std::string, Receivers> receiver_alternatives = {};
+  // Of graphs that train or evaluate (Estimator::ExportAllSavedModels); others do without.
+  Labels labels = {};
 };
 
 // A function of the scope; it returns a ServingInputReceiver or a StatusOr of one.
@@ -65,6 +67,12 @@ struct RawFeature {
 // `default_batch_size`: in place of an open first dimension.
 ServingInputReceiverFn BuildRawServingInputReceiverFn(
     std::map<std::string, RawFeature> features,
+    std::optional<int64_t> default_batch_size = std::nullopt);
+
+// The same for labels, too: what a graph that trains or evaluates is fed. InvalidArgument for a
+// name that is in both.
+ServingInputReceiverFn BuildRawSupervisedInputReceiverFn(
+    std::map<std::string, RawFeature> features, std::map<std::string, RawFeature> labels,
     std::optional<int64_t> default_batch_size = std::nullopt);
 
 // --- Parsing: serialized tensorflow.Examples -----------------------------------------------------

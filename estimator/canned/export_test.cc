@@ -3,12 +3,14 @@
 // What a trained pre-made model offers when it is exported: the same predictions, by Example, CSV
 // and JSON, wherever the export is put; an embedding; a frozen graph.
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/file_system.h"
 #include "core/status.h"
@@ -105,6 +107,49 @@ class ExportTest : public PremadeTest {
   const Tensor examples_ =
       Tensor::Of<std::string>({Example(20, "baker"), Example(30, "smith"), Example(40, "diver")});
 };
+
+// Training and evaluation have ops of their own here; what leaves the program has TensorFlow's.
+TEST_F(ExportTest, GraphsThatTrainAndEvaluateAreTensorFlows) {
+  const Estimator estimator = Trained();
+  const auto receiver = BuildRawSupervisedInputReceiverFn(
+      {{"age", {DT_FLOAT, {-1}}}, {"trade", {DT_STRING, {-1}}}}, {{"rich", {DT_INT64, {-1}}}});
+  ASSERT_OK_AND_ASSIGN(
+      const std::string path,
+      estimator.ExportAllSavedModels(dir_ + "/all", {.train = receiver, .eval = receiver}));
+  for (const char* tag : {kSavedModelTagTrain, kSavedModelTagEval}) {
+    ASSERT_OK_AND_ASSIGN(const SavedModelBundle model, LoadSavedModel({}, path, {tag}));
+    for (const tensorflow::NodeDef& node : model.meta_graph_def->graph_def().node()) {
+      EXPECT_NE(node.op()[0], '_') << node.name();
+      EXPECT_EQ(node.device(), "") << node.name();
+    }
+    ASSERT_OK_AND_ASSIGN(const ModelSignature signature, model.Signature(tag));
+    const auto output = [&](const char* name) { return signature.outputs().at(name).name(); };
+    const std::vector<Feed> feeds = {
+        {signature.inputs().at("age").name(), ages_},
+        {signature.inputs().at("trade").name(), trades_},
+        {signature.inputs().at("rich").name(), Tensor::Of<int64_t>({1, 0, 1})}};
+    if (tag == std::string(kSavedModelTagEval)) {
+      EXPECT_EQ(signature.outputs().count("metrics/auc/value"), 1u);
+      ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> out,
+                           model.session->Run(feeds, {output("predictions/logits")}));
+      ExpectTensorNear(out[0], Logits(estimator), 1e-5, 1e-5);
+      continue;
+    }
+    const std::string train_op =
+        model.meta_graph_def->collection_def().at("saved_model_train_op").node_list().value(0);
+    ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> before,
+                         model.session->Run(feeds, {output("loss")}));
+    for (int i = 0; i < 20; ++i) ASSERT_OK(model.session->Run(feeds, {}, {train_op}).status());
+    ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> after,
+                         model.session->Run(feeds, {output("loss")}));
+    EXPECT_LT(after[0].scalar<float>(), before[0].scalar<float>());
+  }
+  // Those of the graph that trains.
+  const auto variables = VariablesIn(path + "/variables/variables");
+  EXPECT_TRUE(std::any_of(variables.begin(), variables.end(), [](const std::string& variable) {
+    return absl::StrContains(variable, "/Adagrad ");
+  }));
+}
 
 TEST_F(ExportTest, ExamplesCsvAndJsonPredictTheSame) {
   const Estimator estimator = Trained();
