@@ -31,17 +31,18 @@ def seeds_of(text):
     return seeds
 
 
-def evaluate(program, data, seed, steps, more):
+def evaluate(program, data, seed, steps, more=(), launch=()):
+    """The metrics of a job: of the program alone, or of the tasks that a command, `launch`, starts of it."""
     with tempfile.TemporaryDirectory() as directory:
         ended = subprocess.run(
-            [program, f"--train-files={data}/adult.data.csv", f"--eval-files={data}/adult.test.csv",
+            [*launch, program, f"--train-files={data}/adult.data.csv", f"--eval-files={data}/adult.test.csv",
              f"--job-dir={directory}/run", f"--train-steps={steps}", f"--seed={seed}",
              "--verbosity=WARN", *more], capture_output=True, text=True, check=False)
-    found = re.search(r"^Evaluation: (.*)$", ended.stdout, re.M)
-    if ended.returncode != 0 or not found:
-        sys.exit(f"seeds.py: seed {seed}: {program} ended with {ended.returncode}: "
-                 f"{ended.stderr.strip().splitlines()[-1:]}")
-    metrics = dict(one.split(" = ") for one in found[1].split(", "))
+    found = re.findall(r"^(?:\[\w+ \d+\] )?Evaluation: (.*)$", ended.stdout, re.M)
+    if ended.returncode != 0 or len(found) != 1:
+        sys.exit(f"{os.path.basename(sys.argv[0])}: seed {seed}: {' '.join([*launch, program])} ended with "
+                 f"{ended.returncode} and {len(found)} evaluations: {(ended.stderr or ended.stdout).strip().splitlines()[-1:]}")
+    metrics = dict(one.split(" = ") for one in found[0].split(", "))
     return {column: float(metrics[column]) for column in COLUMNS}
 
 
