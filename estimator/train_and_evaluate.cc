@@ -247,9 +247,7 @@ class Job {
 
   StatusOr<TrainAndEvaluateResult> RunWorker() {
     MR_ASSIGN_OR_RETURN(const auto server, StartServer());
-    const double delay =
-        std::min(config_.experimental_max_worker_delay_secs().value_or(kMaxWorkerDelaySecs),
-                 kDelaySecsPerWorker * (config_.task_id() + 1));
+    const double delay = WorkerDelaySecs(config_);
     if (delay > 0) {
       LogInfo("Estimator: worker ", config_.task_id(), " begins to train in ", delay, " s");
       parts_.clock->SleepFor(absl::Seconds(delay));
@@ -316,6 +314,11 @@ class Job {
 };
 
 }  // namespace
+
+double WorkerDelaySecs(const RunConfig& config) {
+  return std::min(config.experimental_max_worker_delay_secs().value_or(kMaxWorkerDelaySecs),
+                  kDelaySecsPerWorker * (config.task_id() + 1));
+}
 
 StatusOr<TrainAndEvaluateResult> TrainAndEvaluate(const Estimator& estimator,
                                                   const TrainSpec& train_spec,

@@ -95,6 +95,10 @@ struct TrainAndEvaluateResult {
   std::vector<std::string> exports = {};
 };
 
+// How long a worker waits before it begins: 5 s for each worker up to it, at most
+// experimental_max_worker_delay_secs, or 60. Steps of early workers spread out so.
+double WorkerDelaySecs(const RunConfig& config);
+
 StatusOr<TrainAndEvaluateResult> TrainAndEvaluate(const Estimator& estimator,
                                                   const TrainSpec& train_spec,
                                                   const EvalSpec& eval_spec,

@@ -23,6 +23,7 @@
 #include "core/run_file.h"
 #include "core/status.h"
 #include "core/tensor.h"
+#include "core/testing/free_port.h"
 #include "core/testing/tensor_testing.h"
 #include "estimator/estimator_parts.h"
 #include "estimator/evaluation_done.h"
@@ -90,6 +91,23 @@ class TrainAndEvaluateTest : public testing::Test {
   const std::shared_ptr<NoteExporter> note_ = std::make_shared<NoteExporter>();
 };
 
+TEST(WorkerDelayTest, WorkersBeginOneAfterTheOther) {
+  const auto delay = [](int worker, const RunConfigFields& fields = {}) {
+    return WorkerDelaySecs(*RunConfig::Make(
+        fields, absl::StrCat(R"({"cluster": {"chief": ["c:1"], "ps": ["p:1"], "worker": ["a:1")",
+                             R"(, "b:1", "c:2", "d:1", "e:1", "f:1", "g:1", "h:1", "i:1", "j:1")",
+                             R"(, "k:1", "l:1", "m:1"]}, "task": {"type": "worker", "index": )",
+                             worker, "}}")));
+  };
+  EXPECT_EQ(delay(0), 5);
+  EXPECT_EQ(delay(1), 10);
+  EXPECT_EQ(delay(11), 60);
+  EXPECT_EQ(delay(12), 60);
+  EXPECT_EQ(delay(1, {.experimental_max_worker_delay_secs = 7}), 7);
+  EXPECT_EQ(delay(12, {.experimental_max_worker_delay_secs = 100}), 65);
+  EXPECT_EQ(delay(1, {.experimental_max_worker_delay_secs = 0}), 0);
+}
+
 // --- One process ---------------------------------------------------------------------------------
 
 TEST_F(TrainAndEvaluateTest, EvaluatesEachCheckpointButTheFirstAndTheLastOneAsFinal) {
@@ -127,6 +145,25 @@ TEST_F(TrainAndEvaluateTest, TheEndOfTheDataIsTheEndOfTheJob) {
       << "evaluated when it was saved, and last when nothing followed";
   ASSERT_EQ(result.exports.size(), 1u);
   EXPECT_TRUE(absl::StartsWith(result.exports[0], dir_ + "/export/final/"));
+}
+
+// The other trainer does not come.
+TEST_F(TrainAndEvaluateTest, DataThatEndAreWarnedOfWhereSeveralTasksTrain) {
+  const Estimator line = Line({}, absl::StrCat(R"({"cluster": {"chief": ["127.0.0.1:)", FreePort(),
+                                               R"("], "worker": ["127.0.0.1:)", FreePort(),
+                                               R"("]}, "task": {"type": "chief", "index": 0}})"));
+  testing::internal::CaptureStderr();
+  const Status status = TrainAndEvaluate(line, {.input_fn = [] { return FewPoints(12); }},
+                                         Evaluates(), {.trainers_grace_secs = 0})
+                            .status();
+  const std::string log = testing::internal::GetCapturedStderr();
+  ASSERT_OK(status);
+  EXPECT_TRUE(absl::StrContains(log,
+                                "the training data is finite: each of 2 trainers reads all of it, "
+                                "unless it takes its shard"))
+      << log;
+  ASSERT_OK_AND_ASSIGN(const Tensor step, line.GetVariableValue("global_step"));
+  EXPECT_EQ(step.scalar<int64_t>(), 12);
 }
 
 TEST_F(TrainAndEvaluateTest, InTensorFlowsWayTheEndOfTheDataIsNotFinal) {

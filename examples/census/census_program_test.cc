@@ -4,6 +4,7 @@
 // when it is called wrongly.
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <set>
@@ -23,7 +24,10 @@
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 #include "proto/event.pb.h"
+#include "proto/saved_model.pb.h"
 #include "saver/event_reader.h"
+#include "saver/saved_model_reader.h"
+#include "saver/tensor_bundle.h"
 #include "tests/cluster/process.h"
 
 namespace millrace {
@@ -178,6 +182,77 @@ TEST(Census, TrainsEvaluatesAndExportsDrawnPeople) {
   const Ended more = RunProgram(kCensus, {"--train-steps=1100", "--job-dir", dir});
   EXPECT_EQ(more.code, 0) << more.text();
   EXPECT_EQ(Metrics(more.After("Evaluation: ")).at("global_step"), 1100);
+}
+
+// Names and shapes of the article's columns and layers, and the slots of their optimizers.
+TEST(Census, HasTheVariablesOfTheArticle) {
+  const std::string dir = NewDir();
+  const Ended ended = RunProgram(kCensus, {"--train-steps=1", "--job-dir", dir, "--seed=1"});
+  ASSERT_EQ(ended.code, 0) << ended.text();
+  std::map<std::string, std::string> want = {{"global_step", "[]"}};
+  const auto add = [&](const std::string& name, const char* shape,
+                       const std::vector<std::string>& slots) {
+    want[name] = shape;
+    for (const std::string& slot : slots) want[absl::StrCat(name, "/", slot)] = shape;
+  };
+  const std::vector<std::string> ftrl = {"Ftrl", "Ftrl_1"}, adagrad = {"Adagrad"};
+  const std::map<std::string, const char*> wide = {
+      {"age_bucketized", "[11,1]"},  {"age_bucketized_X_occupation_X_race", "[1000000,1]"},
+      {"education", "[16,1]"},       {"education_X_occupation", "[10000,1]"},
+      {"gender", "[2,1]"},           {"marital_status", "[7,1]"},
+      {"native_country", "[100,1]"}, {"native_country_X_occupation", "[10000,1]"},
+      {"occupation", "[100,1]"},     {"relationship", "[6,1]"},
+      {"workclass", "[9,1]"}};
+  for (const auto& [column, shape] : wide) {
+    add(absl::StrCat("linear/linear_model/", column, "/weights"), shape, ftrl);
+  }
+  add("linear/linear_model/bias_weights", "[1]", ftrl);
+  for (const char* column : {"native_country", "occupation"}) {
+    add(absl::StrCat("dnn/input_from_feature_columns/input_layer/", column,
+                     "_embedding/embedding_weights"),
+        "[100,8]", adagrad);
+  }
+  // 9 + 16 + 7 + 2 + 6 + 5 words, two embeddings of 8, five numbers.
+  const char* const kernels[] = {"[66,100]", "[100,70]", "[70,48]", "[48,34]"};
+  const char* const biases[] = {"[100]", "[70]", "[48]", "[34]"};
+  for (int i = 0; i < 4; ++i) {
+    add(absl::StrCat("dnn/hiddenlayer_", i, "/kernel"), kernels[i], adagrad);
+    add(absl::StrCat("dnn/hiddenlayer_", i, "/bias"), biases[i], adagrad);
+  }
+  add("dnn/logits/kernel", "[34,1]", adagrad);
+  add("dnn/logits/bias", "[1]", adagrad);
+  ASSERT_OK_AND_ASSIGN(const auto checkpoint, BundleReader::Open(Fs(), dir + "/model.ckpt-1"));
+  std::map<std::string, std::string> got;
+  for (const BundleReader::Entry& entry : checkpoint->entries()) {
+    got[entry.name] = entry.shape.ToString();
+  }
+  EXPECT_EQ(got, want);
+}
+
+// What shapes do not tell: where ages are cut, what is crossed with what and how it is hashed.
+TEST(Census, ExportsTheColumnsOfTheArticle) {
+  const Ended ended = RunProgram(kCensus, {"--train-steps=1", "--job-dir", NewDir(), "--seed=1"});
+  ASSERT_EQ(ended.code, 0) << ended.text();
+  ASSERT_OK_AND_ASSIGN(const tensorflow::SavedModel model,
+                       ReadSavedModel(Fs(), ended.After("Exported: ")));
+  ASSERT_EQ(model.meta_graphs_size(), 1);
+  std::set<std::vector<float>> boundaries;
+  std::multiset<int64_t> crosses, hashes;
+  for (const tensorflow::NodeDef& node : model.meta_graphs(0).graph_def().node()) {
+    if (node.op() == "Bucketize") {
+      const auto& list = node.attr().at("boundaries").list().f();
+      boundaries.insert({list.begin(), list.end()});
+    } else if (node.op() == "SparseCross") {
+      crosses.insert(node.attr().at("num_buckets").i());
+      EXPECT_EQ(node.attr().at("hash_key").i(), 0xDECAFCAFFE) << node.name();
+      EXPECT_TRUE(node.attr().at("hashed_output").b()) << node.name();
+    } else if (node.op() == "StringToHashBucketFast") {
+      hashes.insert(node.attr().at("num_buckets").i());
+    }
+  }
+  EXPECT_EQ(boundaries, (std::set<std::vector<float>>{{18, 25, 30, 35, 40, 45, 50, 55, 60, 65}}));
+  EXPECT_EQ(crosses, (std::multiset<int64_t>{10'000, 10'000, 1'000'000}));
+  EXPECT_EQ(std::set<int64_t>(hashes.begin(), hashes.end()), std::set<int64_t>{100});
 }
 
 // One seed in ten or so is bad: unscaled capital gains of up to 99,999 decide the network's first

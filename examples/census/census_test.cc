@@ -3,16 +3,21 @@
 // What census is made of: its flags, its layers' sizes, people of files and drawn ones.
 
 #include <algorithm>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "core/file_system.h"
 #include "core/program.h"
 #include "core/tensor.h"
+#include "core/testing/shared_data.h"
 #include "core/testing/tensor_testing.h"
 #include "data/dataset.h"
 #include "data/iterator.h"
@@ -24,6 +29,7 @@
 #include "examples/census/flags.h"
 #include "examples/census/model.h"
 #include "examples/census/people.h"
+#include "examples/census/vocabularies.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
 
@@ -183,6 +189,39 @@ TEST_F(PeopleTest, KeepTheBlanksOfWordsAndLoseTheUnusedColumn) {
   ExpectTensorEqual(batch[2], Tensor::Of<std::string>({" Bachelors", " HS-grad"}));
   ExpectTensorEqual(batch[9], Tensor::Of<int32_t>({2174, 0}));
   ExpectTensorEqual(batch[13], Tensor::Of<int64_t>({0, 1}));
+}
+
+// In the order of the article, which is that of ids; here: no word too many, none missing.
+TEST_F(PeopleTest, VocabulariesAreTheWordsOfTheData) {
+  const std::string path = SharedDataPath("census/adult.data.csv");
+  if (path.empty()) GTEST_SKIP() << "MILLRACE_SHARED has no census/adult.data.csv";
+  ASSERT_OK_AND_ASSIGN(const std::string text, ReadFileToString(FileSystem::Posix(), path));
+  std::vector<std::set<std::string>> words(PersonFormat().names.size());
+  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    const std::vector<std::string> fields = absl::StrSplit(line, ',');
+    ASSERT_EQ(fields.size(), words.size()) << line;
+    for (size_t i = 0; i < fields.size(); ++i) words[i].insert(fields[i]);
+  }
+  Words occupations = Occupations();
+  occupations.push_back(" ?");
+  const std::map<std::string, Words> vocabularies = {{"gender", Genders()},
+                                                     {"race", Races()},
+                                                     {"education", Educations()},
+                                                     {"marital_status", MaritalStatuses()},
+                                                     {"relationship", Relationships()},
+                                                     {"workclass", Workclasses()},
+                                                     {"occupation", occupations},
+                                                     {kLabelColumn, LabelTexts()}};
+  size_t compared = 0;
+  for (size_t i = 0; i < words.size(); ++i) {
+    const auto found = vocabularies.find(PersonFormat().names[i]);
+    if (found == vocabularies.end()) continue;
+    ++compared;
+    const std::set<std::string> have(found->second.begin(), found->second.end());
+    EXPECT_EQ(have, words[i]) << found->first;
+    EXPECT_EQ(have.size(), found->second.size()) << found->first << ": a word twice";
+  }
+  EXPECT_EQ(compared, vocabularies.size());
 }
 
 TEST_F(PeopleTest, ReadFilesOneAfterTheOtherAsOftenAsAsked) {

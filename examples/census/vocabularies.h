@@ -16,7 +16,7 @@ const std::vector<std::string>& Educations();
 const std::vector<std::string>& MaritalStatuses();
 const std::vector<std::string>& Relationships();
 const std::vector<std::string>& Workclasses();
-// Not a vocabulary of the model, which hashes them: the words that the data have.
+// Not a vocabulary of the model, which hashes them: the words that the data have, but " ?".
 const std::vector<std::string>& Occupations();
 // The educations whose education_num is 1, 2, ...
 const std::vector<std::string>& EducationsByYears();
