@@ -267,18 +267,26 @@ void PlainPart(const GemmShape& s, const float* a, const float* b, float* c, con
 void TransposedPart(const GemmShape& s, const float* a, const float* b, float* c,
                     const Part& part) {
   Scratch* const scratch = ScratchOfThread();
+  int32_t* const places = scratch->places.data();
+  const bool at_once = s.k <= kExamples;
   for (int64_t m = part.m_begin; m < part.m_end; m += kSumRows) {
     const int64_t rows = std::min(kSumRows, part.m_end - m);
+    float* const out = c + m * s.n + part.n_begin;
     for (int64_t k = 0; k < s.k; k += kExamples) {
       const int64_t examples = std::min(kExamples, s.k - k);
       const bool finite =
           Pack(s, b, k, examples, part.n_begin, part.columns, part.stride, scratch->panel);
       Turn(a + k * s.m + m, s.m, examples, rows, scratch->turned, kExamples);
-      part.loops->sums(scratch->turned, rows, examples, !finite, scratch->panel, scratch->sums,
-                       k > 0, scratch->places.data());
+      if (at_once) {
+        part.loops->rows(scratch->turned, kExamples, rows, examples, !finite, scratch->panel,
+                         part.columns, out, s.n, /*add=*/false, places);
+      } else {
+        part.loops->sums(scratch->turned, rows, examples, !finite, scratch->panel, scratch->sums,
+                         k > 0, places);
+      }
     }
-    for (int64_t i = 0; i < rows; ++i) {
-      std::memcpy(c + (m + i) * s.n + part.n_begin, scratch->sums + i * part.stride,
+    for (int64_t i = 0; !at_once && i < rows; ++i) {
+      std::memcpy(out + i * s.n, scratch->sums + i * part.stride,
                   static_cast<size_t>(part.columns) * sizeof(float));
     }
   }
