@@ -263,12 +263,11 @@ class GrpcTransport : public Transport {
             end->has_come = true;
             return false;
           },
-          [sink, end, task = task_](const Status& status) {
+          [sink, end](const Status& status) {
             sink->OnDone(NoExceptions("Pull", [&]() -> Status {
               if (end->has_come) return end->status;
               if (!status.ok()) return status;
-              return absl::UnavailableError(
-                  absl::StrCat("Pull from ", task, ": all tensors must arrive, got an early end"));
+              return absl::UnavailableError("all tensors must arrive, got an early end");
             }));
           });
       return absl::OkStatus();

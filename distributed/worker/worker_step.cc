@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "core/exceptions.h"
 #include "distributed/worker/session_life.h"
 #include "runtime/plan.h"
@@ -15,6 +17,17 @@
 
 namespace millrace {
 namespace {
+
+// An error of a pull names the task that did not give its tensors: what a lost connection says
+// knows at most an address.
+Status OfPeer(const std::string& task, const Status& status) {
+  if (status.ok() || IsDerived(status)) return status;
+  Status result(status.code(), absl::StrCat("Pull from ", task, ": ", status.message()));
+  status.ForEachPayload([&result](absl::string_view type, const absl::Cord& payload) {
+    result.SetPayload(type, payload);
+  });
+  return result;
+}
 
 // Puts what a peer sends into the step's rendezvous.
 class IncomingPull : public PullSink {
@@ -33,7 +46,7 @@ class IncomingPull : public PullSink {
     rendezvous_->Send(Transfer(peer_->numbers[index]), std::move(value), is_dead).IgnoreError();
   }
   void OnDone(const Status& status) override {
-    if (!status.ok()) return rendezvous_->StartAbort(status);
+    if (!status.ok()) return rendezvous_->StartAbort(OfPeer(peer_->task, status));
     const size_t received = received_.load(std::memory_order_relaxed);
     if (received < peer_->numbers.size()) {
       rendezvous_->StartAbort(absl::InternalError(
@@ -156,12 +169,14 @@ FetchTensor WorkerStep::FetchFor(int64_t step_id) {
       return done(NoSuchPeer(task), Tensor(), false);
     }
     struct Call {
+      std::string task;
       std::shared_ptr<StepRendezvous> rendezvous;  // has the cancellation
       tensorflow::RecvTensorRequest request;
       NamedTensor tensor;
       Rendezvous::DoneCallback done;
     };
     auto call = std::make_shared<Call>();
+    call->task = task;
     call->rendezvous = rendezvous_;
     call->request.set_step_id(step_id);
     call->request.set_rendezvous_key(wire_key);
@@ -169,7 +184,7 @@ FetchTensor WorkerStep::FetchFor(int64_t step_id) {
     CallOptions options;
     options.cancellation = call->rendezvous->cancellation();
     transport->RecvTensor(options, call->request, &call->tensor, [call](const Status& status) {
-      call->done(status, std::move(call->tensor.value), call->tensor.is_dead);
+      call->done(OfPeer(call->task, status), std::move(call->tensor.value), call->tensor.is_dead);
     });
   };
 }

@@ -29,15 +29,16 @@ namespace {
 constexpr char kPs[] = "/job:ps/replica:0/task:0";
 constexpr char kWorker[] = "/job:worker/replica:0/task:0";
 
-// Answers a pull with `tensors`, in this order, and OK.
+// Answers a pull with `tensors`, in this order, and `end`.
 class HastyPeer : public UnreachableTask {
  public:
   HastyPeer() : UnreachableTask(kWorker) {}
   void Pull(const CallOptions&, const PullRequest&, std::shared_ptr<PullSink> sink) override {
     for (const auto& [index, value] : tensors) sink->OnTensor(index, value, /*is_dead=*/false);
-    sink->OnDone(absl::OkStatus());
+    sink->OnDone(end);
   }
   std::vector<std::pair<uint64_t, Tensor>> tensors;
+  Status end;
 };
 
 struct RunOptions {
@@ -197,6 +198,14 @@ TEST_F(WorkerTest, APeerThatEndsAPullTooEarlyFailsTheStep) {
   EXPECT_STATUS(RunGraph(handle, 2), absl::StatusCode::kInternal,
                 "Pull from /job:worker/replica:0/task:0: all 2 tensors must "
                 "arrive, got 1");
+}
+
+// A lost connection knows an address at most.
+TEST_F(WorkerTest, APeerThatIsLostIsNamed) {
+  const std::string handle = RegisterReceiver({"a"});
+  peer_->end = absl::UnavailableError("connection refused");
+  EXPECT_STATUS(RunGraph(handle, 1), absl::StatusCode::kUnavailable,
+                "Pull from /job:worker/replica:0/task:0: connection refused");
 }
 
 TEST_F(WorkerTest, TensorsThatNobodyAskedForOrOfAnotherTypeFailTheStep) {
