@@ -82,7 +82,7 @@ class BatchIterator : public EndableIterator {
     for (int64_t rows = 0;;) {
       MR_RETURN_IF_ERROR(context_.CheckNotCancelled());
       Block block;
-      MR_ASSIGN_OR_RETURN(const bool more, input_->NextBlock(node_->batch_size() - rows, &block));
+      MR_ASSIGN_OR_RETURN(const bool more, input_->NextRows(node_->batch_size() - rows, &block));
       if (more) {
         rows += block.rows;
         blocks_.push_back(std::move(block));

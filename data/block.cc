@@ -157,7 +157,8 @@ StatusOr<Element> Concatenated(absl::Span<Block> blocks) {
   for (const Block& block : blocks) rows += block.rows;
   for (size_t c = 0; c < blocks[0].columns.size(); ++c) {
     Column& first = blocks[0].columns[c];
-    if (blocks.size() == 1 && (!first.stacked.has_value() || first.stacked.BufferIsUnique())) {
+    if (blocks.size() == 1 &&
+        (!first.stacked.has_value() || first.is_new || first.stacked.BufferIsUnique())) {
       MR_ASSIGN_OR_RETURN(Tensor tensor, TensorOfColumn(std::move(first), rows));
       element.push_back(std::move(tensor));
       continue;

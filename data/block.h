@@ -27,7 +27,10 @@
 namespace millrace::data {
 
 struct Column {
-  Tensor stacked = {};                          // [rows, ...], or no value:
+  Tensor stacked = {};  // [rows, ...], or no value:
+  // Nobody reads or writes `stacked` as long as somebody has it who got it from this block, though
+  // it may be held elsewhere, to be used again: it may become an element as it is.
+  bool is_new = false;
   std::vector<absl::string_view> strings = {};  // one per row
   std::vector<BufferRef> owners = {};           // keep the memory of `strings`
 };

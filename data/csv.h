@@ -21,7 +21,8 @@
 // looked at behind the last of them.
 //
 // Batches are parsed as a whole, in the memory that the file was read to, on the threads of the
-// arena; the first bad record is the one that is told, on any number of threads.
+// arena; texts stay there until somebody needs a tensor of them. The first bad record is the one
+// that is told, on any number of threads.
 //
 // Errors, in TensorFlow's words (f: which of the parsed fields; i: which record of the element,
 // from 0):
@@ -39,8 +40,10 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "core/buffer.h"
 #include "core/status.h"
 #include "core/tensor.h"
+#include "data/block.h"
 #include "data/row_function.h"
 
 namespace millrace {
@@ -79,15 +82,24 @@ class CsvParser {
   // `index % records_per_element`.
   int64_t Parse(absl::Span<const absl::string_view> records, int64_t records_per_element,
                 Arena* arena, absl::Span<Tensor> columns, Status* error) const;
+  // The same for elements of one record, of whose columns those of strings have no tensor: their
+  // texts stay where they are, in the records, in this parser's defaults and in memory that is
+  // added to the column's owners.
+  int64_t ParseInPlace(absl::Span<const absl::string_view> records, Arena* arena,
+                       absl::Span<Column> columns, Status* error) const;
 
  private:
   struct Target;  // where a column goes
+  class Copies;
   explicit CsvParser(CsvOptions options);
   // Record number `index` of its element to element `at` of each column.
   Status ParseRecord(absl::string_view record, int64_t at, int64_t index,
-                     absl::Span<const Target> targets, CsvCuts* cuts, std::string* scratch) const;
+                     absl::Span<const Target> targets, CsvCuts* cuts, Copies* copies) const;
   Status ParseByRules(absl::string_view record, int64_t at, int64_t index,
-                      absl::Span<const Target> targets, std::string* scratch) const;
+                      absl::Span<const Target> targets, Copies* copies) const;
+  int64_t ParseTo(absl::Span<const absl::string_view> records, int64_t records_per_element,
+                  Arena* arena, absl::Span<const Target> targets, std::vector<BufferRef>* owners,
+                  Status* error) const;
   Status SetField(const Target& target, absl::string_view text, int64_t at, int64_t index) const;
   // Where SetField cannot at once: missing, or no value of the type.
   Status SetMissing(const Target& target, absl::string_view text, int64_t at, int64_t index) const;

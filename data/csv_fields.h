@@ -21,7 +21,8 @@ namespace millrace::data {
 
 class CsvFields {
  public:
-  // `record` and `scratch`, whose memory is used again, outlive it.
+  // `record` and `scratch`, whose memory is used again, outlive it. A text is in the record where
+  // it stands there as it is; only one with doubled quotes is in `scratch`.
   CsvFields(absl::string_view record, char delim, bool quotes, std::string* scratch)
       : record_(record), delim_(delim), quotes_(quotes), scratch_(*scratch) {}
 
@@ -65,15 +66,26 @@ class CsvFields {
   Status Quoted(absl::string_view* text) {
     scratch_.clear();
     const size_t size = record_.size();
+    const size_t begin = at_;
     for (;;) {
       const size_t quote = record_.find('"', at_);
       if (quote == absl::string_view::npos) {
         return absl::InvalidArgumentError(
             "Quoted field has to end with quote followed by delim or end");
       }
+      const bool whole = at_ == begin;
+      const bool last = quote + 1 == size || record_[quote + 1] == delim_;
+      if (whole && last) {
+        *text = record_.substr(begin, quote - begin);
+        at_ = quote + 1;
+        break;
+      }
       scratch_.append(record_.data() + at_, quote - at_);
       at_ = quote + 1;
-      if (at_ == size || record_[at_] == delim_) break;
+      if (last) {
+        *text = scratch_;
+        break;
+      }
       if (record_[at_] != '"') {
         return absl::InvalidArgumentError(
             "Quote inside a string has to be escaped by another quote");
@@ -81,7 +93,6 @@ class CsvFields {
       scratch_.push_back('"');
       ++at_;
     }
-    *text = scratch_;
     Past();
     return absl::OkStatus();
   }

@@ -231,6 +231,49 @@ TEST(DecodeCsv, ParsesWholeBatchesOfAFile) {
   }
 }
 
+// Texts of blocks stay in the file's memory, in that of defaults, or are put together elsewhere:
+// what comes out, at once or out of a shuffle's buffer, is what records one by one give.
+TEST(DecodeCsv, TextsOfBlocksAreThoseOfRecords) {
+  const std::string path = JoinPath(testing::TempDir(), "csv_texts");
+  std::string bytes;
+  for (size_t i = 0; i < 900; ++i) {
+    const std::string fields[] = {absl::StrCat("plain ", i),
+                                  "",
+                                  "NA",
+                                  absl::StrCat("\"quoted, ", i, "\""),
+                                  absl::StrCat("\"a \"\"doubled\"\" ", i, "\""),
+                                  "\"\"\"\"",
+                                  "\"\"",
+                                  std::string(i % 600, 'x')};
+    absl::StrAppend(&bytes, fields[i % 8], ",", i, ",", fields[i / 8 % 8], "\r\n");
+  }
+  ASSERT_OK(WriteFileAtomically(FileSystem::Posix(), path, bytes));
+  ASSERT_OK_AND_ASSIGN(const auto parse,
+                       DecodeCsv({.defaults = {Text("a default that is long"), Int(0), Text("")},
+                                  .na_value = "NA"}));
+  // A file is read in pieces, so that records end one and begin the next.
+  const Dataset lines = Dataset::TextLines({path}, {.buffer_size = 4096});
+  const Dataset blocks = lines.Map(parse);
+  const Dataset records =
+      lines.Map([parse](Element line) { return parse->Call(line, Arena::Default()); },
+                {.spec = blocks.spec()});
+  const std::vector<std::string> want = ElementsOf(records);
+  ASSERT_EQ(want.size(), 900u);
+  EXPECT_EQ(ElementsOf(blocks), want);
+  EXPECT_EQ(ElementsOf(blocks.Batch(7).Unbatch()), want);
+  EXPECT_EQ(ElementsOf(blocks.Batch(500)), ElementsOf(records.Batch(500)));
+  const ShuffleOptions seeds = {.seed = 3, .seed2 = 4};
+  for (const int64_t buffer : {50, 300, 5000}) {
+    SCOPED_TRACE(buffer);
+    EXPECT_EQ(ElementsOf(blocks.Shuffle(buffer, seeds)),
+              ElementsOf(records.Shuffle(buffer, seeds)));
+    EXPECT_EQ(ElementsOf(blocks.Shuffle(buffer, seeds).Repeat(2).Batch(40)),
+              ElementsOf(records.Shuffle(buffer, seeds).Repeat(2).Batch(40)));
+    EXPECT_EQ(ElementsOf(blocks.ShuffleAndRepeat(buffer, 2, seeds).Skip(5).Batch(300)),
+              ElementsOf(records.ShuffleAndRepeat(buffer, 2, seeds).Skip(5).Batch(300)));
+  }
+}
+
 TEST(DecodeCsv, ReadsTheCensus) {
   const std::string path = SharedDataPath("census/adult.data.csv");
   if (path.empty()) GTEST_SKIP() << "MILLRACE_SHARED has no census/adult.data.csv";

@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -184,6 +185,46 @@ void CsvBatches(benchmark::State& state) {
   FileSystem::Posix()->DeleteFile(path).IgnoreError();
 }
 BENCHMARK(CsvBatches)->Arg(0)->Arg(1)->ArgName("one_by_one")->UseRealTime();
+
+// Rows like the census's, of words of many lengths, shuffled as examples/census does, in batches of
+// range(0). Items are rows.
+void ShuffledCsvBatches(benchmark::State& state) {
+  const char* const words[] = {" Private",        " Self-emp-not-inc",
+                               " Bachelors",      " HS-grad",
+                               " Some-college",   " Married-civ-spouse",
+                               " Never-married",  " Divorced",
+                               " Prof-specialty", " Exec-managerial",
+                               " Sales",          " Husband",
+                               " Not-in-family",  " White",
+                               " United-States"};
+  uint64_t random = 1;
+  const auto next = [&random](uint64_t n) {
+    random = random * 6364136223846793005u + 1442695040888963407u;
+    return (random >> 33) % n;
+  };
+  const auto word = [&] { return words[next(std::size(words))]; };
+  const std::string path = TemporaryPath();
+  std::string bytes;
+  for (int i = 0; i < 30000; ++i) {
+    absl::StrAppend(&bytes, 17 + next(70), ",", word(), ", ", next(500000), ",", word(), ", ");
+    absl::StrAppend(&bytes, 1 + next(16), ",", word(), ",", word(), ",", word(), ",", word());
+    absl::StrAppend(&bytes, ",", word(), ", ", next(12) == 0 ? next(99999) : 0, ", 0, ");
+    absl::StrAppend(&bytes, 20 + next(50), ",", word(), next(4) == 0 ? ", >50K\n" : ", <=50K\n");
+  }
+  WriteFileAtomically(FileSystem::Posix(), path, bytes).IgnoreError();
+  const Tensor number = Tensor::Scalar(int32_t{0}), text = Tensor::Scalar("");
+  const int64_t batch = state.range(0);
+  Consume(state,
+          Dataset::TextLines({path})
+              .Map(DecodeCsv({.defaults = {number, text, number, text, number, text, text, text,
+                                           text, text, number, number, number, text, text}}))
+              .Shuffle(10 * batch)
+              .Repeat()
+              .Batch(batch),
+          batch);
+  FileSystem::Posix()->DeleteFile(path).IgnoreError();
+}
+BENCHMARK(ShuffledCsvBatches)->Arg(40)->Arg(1024);
 
 }  // namespace
 }  // namespace millrace::data

@@ -133,6 +133,11 @@ class ElementIterator {
   // changes. It does not wait for more rows when it has some.
   virtual bool ServesBlocks() const { return false; }
   virtual StatusOr<bool> NextBlock(int64_t max_rows, Block* block);
+  // The same for who needs all of the rows: it may wait for more when it has some, and an error
+  // takes those that it has along. Fewer than `max_rows` are no sign of the end.
+  virtual StatusOr<bool> NextRows(int64_t max_rows, Block* block) {
+    return NextBlock(max_rows, block);
+  }
   virtual bool NextIsReady() const { return false; }
   // Next does nothing but compute on what is in memory, and not for long: it may be called where
   // nobody may block.

@@ -7,27 +7,57 @@
 namespace millrace::data {
 namespace {
 
-template <typename C>
-char* PlaceOf(C& column, int64_t place) {
-  return column.numbers.data() + static_cast<size_t>(place) * column.bytes;
-}
-template <typename C>
-std::string* StringsAt(C& column, int64_t place) {
-  return column.strings.data() + static_cast<size_t>(place) * column.count;
+// Of a few bytes, mostly: a call of memcpy with an unknown size costs more than the copy. The
+// pieces of a size between two powers of two overlap.
+inline void CopyBytes(const char* from, size_t n, char* to) {
+  const auto both_ends = [&]<typename Piece>(Piece first) {
+    Piece last;
+    std::memcpy(&first, from, sizeof(Piece));
+    std::memcpy(&last, from + n - sizeof(Piece), sizeof(Piece));
+    std::memcpy(to, &first, sizeof(Piece));
+    std::memcpy(to + n - sizeof(Piece), &last, sizeof(Piece));
+  };
+  struct Sixteen {
+    uint64_t low, high;
+  };
+  if (n > 32) {
+    std::memcpy(to, from, n);
+  } else if (n >= 16) {
+    both_ends(Sixteen());
+  } else if (n >= 8) {
+    both_ends(uint64_t());
+  } else if (n >= 4) {
+    both_ends(uint32_t());
+  } else {
+    for (size_t i = 0; i < n; ++i) to[i] = from[i];
+  }
 }
 
-// Of a few bytes, mostly: a call of memcpy with an unknown size costs more than the copy.
-void CopyBytes(const char* from, size_t n, char* to) {
-  switch (n) {
-    case 4:
-      std::memcpy(to, from, 4);
-      return;
-    case 8:
-      std::memcpy(to, from, 8);
-      return;
-    default:
-      std::memcpy(to, from, n);
+// Lengths of texts: one byte, or this and eight bytes.
+constexpr size_t kLong = 255;
+
+inline size_t PackedSize(absl::string_view text) {
+  return text.size() + (text.size() < kLong ? 1 : 1 + sizeof(uint64_t));
+}
+inline char* PackText(absl::string_view text, char* to) {
+  if (text.size() < kLong) {
+    *to++ = static_cast<char>(text.size());
+  } else {
+    *to++ = static_cast<char>(kLong);
+    const uint64_t size = text.size();
+    std::memcpy(to, &size, sizeof(size));
+    to += sizeof(size);
   }
+  CopyBytes(text.data(), text.size(), to);
+  return to + text.size();
+}
+inline absl::string_view PackedText(const char* from) {
+  uint64_t size = static_cast<unsigned char>(*from++);
+  if (size == kLong) {
+    std::memcpy(&size, from, sizeof(size));
+    from += sizeof(size);
+  }
+  return {from, static_cast<size_t>(size)};
 }
 
 Status WrongComponent(absl::string_view where, size_t i, DType want, const Shape& shape, DType got,
@@ -56,7 +86,11 @@ RowStore::RowStore(const ElementSpec& spec) {
   for (const ComponentSpec& component : spec) {
     const Shape shape = *component.shape.ToShape();
     const size_t count = static_cast<size_t>(shape.num_elements());
-    columns_.push_back({component.dtype, shape, count, count * DTypeSize(component.dtype)});
+    const bool text = component.dtype == DT_STRING;
+    columns_.push_back(
+        {component.dtype, shape, count, text ? 0 : count * DTypeSize(component.dtype)});
+    row_bytes_ += columns_.back().bytes;
+    has_texts_ = has_texts_ || text;
   }
 }
 
@@ -87,37 +121,81 @@ Status RowStore::Check(absl::string_view where, const Block& block) const {
 void RowStore::Grow(int64_t place) {
   if (place < size_) return;
   const size_t rows = static_cast<size_t>(place) + 1;
-  for (StoredColumn& column : columns_) {
-    if (column.dtype == DT_STRING) {
-      column.strings.resize(rows * column.count);
-    } else {
-      column.numbers.resize(rows * column.bytes);
-    }
-  }
+  numbers_.resize(rows * row_bytes_);
+  if (has_texts_) texts_.resize(rows);
   size_ = place + 1;
 }
 
-void RowStore::Put(const Block& block, int64_t row, int64_t place) {
+template <typename TextOf, typename NumbersOf>
+void RowStore::Pack(int64_t place, const TextOf& text_of, const NumbersOf& numbers_of) {
   Grow(place);
+  char* numbers = NumbersAt(place);
+  size_t size = 0;  // of the texts
   for (size_t i = 0; i < columns_.size(); ++i) {
-    StoredColumn& column = columns_[i];
-    const Column& from = block.columns[i];
-    if (column.dtype != DT_STRING) {
-      const char* const rows = static_cast<const char*>(from.stacked.raw_data());
-      if (column.bytes > 0) {
-        CopyBytes(rows + static_cast<size_t>(row) * column.bytes, column.bytes,
-                  PlaceOf(column, place));
-      }
-    } else if (from.stacked.has_value()) {
-      const std::string* const rows = from.stacked.raw<std::string>().data();
+    const StoredColumn& column = columns_[i];
+    if (column.dtype == DT_STRING) {
       for (size_t j = 0; j < column.count; ++j) {
-        StringsAt(column, place)[j] = rows[static_cast<size_t>(row) * column.count + j];
+        const size_t packed = PackedSize(text_of(i, j));
+        size += packed;
+        has_long_texts_ = has_long_texts_ || packed > kLongText;
       }
-    } else {
-      const absl::string_view text = from.strings[static_cast<size_t>(row)];
-      StringsAt(column, place)->assign(text.data(), text.size());
+    } else if (column.bytes > 0) {
+      CopyBytes(numbers_of(i), column.bytes, numbers);
+      numbers += column.bytes;
     }
   }
+  if (!has_texts_) return;
+  Texts& texts = texts_[static_cast<size_t>(place)];
+  if (texts.capacity < size) {
+    // Rows are about equally long: some room spares the next ones from asking.
+    texts.capacity = 0;
+    texts.bytes.reset(new char[size + size / 4]);
+    texts.capacity = size + size / 4;
+  }
+  char* to = texts.bytes.get();
+  for (size_t i = 0; i < columns_.size(); ++i) {
+    if (columns_[i].dtype != DT_STRING) continue;
+    for (size_t j = 0; j < columns_[i].count; ++j) to = PackText(text_of(i, j), to);
+  }
+}
+
+template <typename Out>
+void RowStore::Unpack(int64_t place, int64_t row, const Out& out) const {
+  const char* numbers = NumbersAt(place);
+  const char* texts = has_texts_ ? texts_[static_cast<size_t>(place)].bytes.get() : nullptr;
+  for (size_t i = 0; i < columns_.size(); ++i) {
+    const StoredColumn& column = columns_[i];
+    if (column.dtype == DT_STRING) {
+      std::string* const to = static_cast<std::string*>(out(i).mutable_raw_data()) +
+                              static_cast<size_t>(row) * column.count;
+      for (size_t j = 0; j < column.count; ++j) {
+        const absl::string_view text = PackedText(texts);
+        to[j].assign(text.data(), text.size());
+        texts = text.data() + text.size();
+      }
+    } else if (column.bytes > 0) {
+      CopyBytes(
+          numbers, column.bytes,
+          static_cast<char*>(out(i).mutable_raw_data()) + static_cast<size_t>(row) * column.bytes);
+      numbers += column.bytes;
+    }
+  }
+}
+
+void RowStore::Put(const Block& block, int64_t row, int64_t place) {
+  const auto at = static_cast<size_t>(row);
+  Pack(
+      place,
+      [&](size_t i, size_t j) -> absl::string_view {
+        const Column& column = block.columns[i];
+        if (!column.stacked.has_value()) return column.strings[at];
+        return static_cast<const std::string*>(
+            column.stacked.raw_data())[at * columns_[i].count + j];
+      },
+      [&](size_t i) {
+        return static_cast<const char*>(block.columns[i].stacked.raw_data()) +
+               at * columns_[i].bytes;
+      });
 }
 
 Status RowStore::Put(absl::string_view where, const Element& element, int64_t place) {
@@ -132,94 +210,75 @@ Status RowStore::Put(absl::string_view where, const Element& element, int64_t pl
                             element[i].shape());
     }
   }
-  Grow(place);
-  for (size_t i = 0; i < columns_.size(); ++i) {
-    StoredColumn& column = columns_[i];
-    if (column.dtype == DT_STRING) {
-      const absl::Span<const std::string> from = element[i].raw<std::string>();
-      for (size_t j = 0; j < column.count; ++j) StringsAt(column, place)[j] = from[j];
-    } else if (column.bytes > 0) {
-      CopyBytes(static_cast<const char*>(element[i].raw_data()), column.bytes,
-                PlaceOf(column, place));
-    }
-  }
+  Pack(
+      place,
+      [&](size_t i, size_t j) -> absl::string_view { return element[i].raw<std::string>()[j]; },
+      [&](size_t i) { return static_cast<const char*>(element[i].raw_data()); });
   return absl::OkStatus();
 }
 
 void RowStore::Move(int64_t from, int64_t to) {
   if (from == to) return;
-  for (StoredColumn& column : columns_) {
-    if (column.dtype == DT_STRING) {
-      for (size_t j = 0; j < column.count; ++j) {
-        StringsAt(column, to)[j].swap(StringsAt(column, from)[j]);
-      }
-    } else if (column.bytes > 0) {
-      CopyBytes(PlaceOf(column, from), column.bytes, PlaceOf(column, to));
-    }
-  }
-}
-
-Status RowStore::Take(int64_t place, Element* element) {
-  element->resize(columns_.size());
-  for (size_t i = 0; i < columns_.size(); ++i) {
-    StoredColumn& column = columns_[i];
-    MR_ASSIGN_OR_RETURN((*element)[i], Tensor::Allocate(column.dtype, column.shape));
-    if (column.dtype == DT_STRING) {
-      std::string* const out = (*element)[i].mutable_raw<std::string>().data();
-      for (size_t j = 0; j < column.count; ++j) out[j].swap(StringsAt(column, place)[j]);
-    } else if (column.bytes > 0) {
-      CopyBytes(PlaceOf(column, place), column.bytes,
-                static_cast<char*>((*element)[i].mutable_raw_data()));
-    }
-  }
-  return absl::OkStatus();
+  CopyBytes(NumbersAt(from), row_bytes_, NumbersAt(to));
+  if (has_texts_) std::swap(texts_[static_cast<size_t>(from)], texts_[static_cast<size_t>(to)]);
 }
 
 Status RowStore::Copy(int64_t place, Element* element) const {
   element->resize(columns_.size());
   for (size_t i = 0; i < columns_.size(); ++i) {
-    const StoredColumn& column = columns_[i];
-    MR_ASSIGN_OR_RETURN((*element)[i], Tensor::Allocate(column.dtype, column.shape));
-    if (column.dtype == DT_STRING) {
-      std::string* const out = (*element)[i].mutable_raw<std::string>().data();
-      for (size_t j = 0; j < column.count; ++j) {
-        out[j] = column.strings[static_cast<size_t>(place) * column.count + j];
-      }
-    } else if (column.bytes > 0) {
-      CopyBytes(column.numbers.data() + static_cast<size_t>(place) * column.bytes, column.bytes,
-                static_cast<char*>((*element)[i].mutable_raw_data()));
-    }
+    MR_ASSIGN_OR_RETURN((*element)[i], Tensor::Allocate(columns_[i].dtype, columns_[i].shape));
   }
+  Unpack(place, 0, [&](size_t i) -> Tensor& { return (*element)[i]; });
   return absl::OkStatus();
 }
 
-StatusOr<Block> RowStore::AllocateRows(int64_t rows) const {
+StatusOr<Tensor> RowStore::AllocateStrings(size_t column, const Shape& shape) {
+  made_.resize(columns_.size());
+  std::deque<Tensor>& made = made_[column];
+  if (has_long_texts_) {
+    made.clear();
+    return Tensor::Allocate(DT_STRING, shape);
+  }
+  // Elements are mostly used up in their order: if the oldest is still held, so are the others.
+  Tensor tensor;
+  const bool is_free = !made.empty() && made.front().BufferIsUnique();
+  if (is_free && made.front().shape() == shape) tensor = made.front();
+  if (is_free || made.size() == kMostMade) made.pop_front();
+  if (!tensor.has_value()) {
+    MR_ASSIGN_OR_RETURN(tensor, Tensor::Allocate(DT_STRING, shape));
+  }
+  made.push_back(tensor);
+  return tensor;
+}
+
+StatusOr<Block> RowStore::AllocateRows(int64_t rows) {
+  if (rows != block_rows_) {
+    block_shapes_.clear();
+    for (const StoredColumn& column : columns_) {
+      std::vector<int64_t> dims = {rows};
+      dims.insert(dims.end(), column.shape.dims().begin(), column.shape.dims().end());
+      MR_ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
+      block_shapes_.push_back(shape);
+    }
+    block_rows_ = rows;
+  }
   Block block;
   block.rows = rows;
-  for (const StoredColumn& column : columns_) {
-    std::vector<int64_t> dims = {rows};
-    dims.insert(dims.end(), column.shape.dims().begin(), column.shape.dims().end());
-    MR_ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
-    Column& made = block.columns.emplace_back();
-    MR_ASSIGN_OR_RETURN(made.stacked, Tensor::Allocate(column.dtype, shape));
+  block.columns.resize(columns_.size());
+  for (size_t i = 0; i < columns_.size(); ++i) {
+    Column& column = block.columns[i];
+    if (columns_[i].dtype == DT_STRING) {
+      MR_ASSIGN_OR_RETURN(column.stacked, AllocateStrings(i, block_shapes_[i]));
+      column.is_new = true;
+    } else {
+      MR_ASSIGN_OR_RETURN(column.stacked, Tensor::Allocate(columns_[i].dtype, block_shapes_[i]));
+    }
   }
   return block;
 }
 
-void RowStore::TakeRow(int64_t place, int64_t row, Block* to) {
-  for (size_t i = 0; i < columns_.size(); ++i) {
-    StoredColumn& column = columns_[i];
-    Tensor& rows = to->columns[i].stacked;
-    if (column.dtype == DT_STRING) {
-      std::string* const out =
-          rows.mutable_raw<std::string>().data() + static_cast<size_t>(row) * column.count;
-      for (size_t j = 0; j < column.count; ++j) out[j].swap(StringsAt(column, place)[j]);
-    } else if (column.bytes > 0) {
-      CopyBytes(
-          PlaceOf(column, place), column.bytes,
-          static_cast<char*>(rows.mutable_raw_data()) + static_cast<size_t>(row) * column.bytes);
-    }
-  }
+void RowStore::CopyRow(int64_t place, int64_t row, Block* to) const {
+  Unpack(place, row, [&](size_t i) -> Tensor& { return to->columns[i].stacked; });
 }
 
 }  // namespace millrace::data

@@ -122,6 +122,11 @@ class SkipIterator : public ElementIterator {
     if (!more) return false;
     return input_->NextBlock(max_rows, block);
   }
+  StatusOr<bool> NextRows(int64_t max_rows, Block* block) override {
+    MR_ASSIGN_OR_RETURN(const bool more, SkipAll());
+    if (!more) return false;
+    return input_->NextRows(max_rows, block);
+  }
   bool NextIsReady() const override { return left_ == 0 && input_->NextIsReady(); }
   bool NeverWaits() const override { return left_ == 0 && input_->NeverWaits(); }
   Status Save(StateWriter* state) override {
@@ -269,6 +274,9 @@ class RepeatIterator : public ElementIterator {
   bool ServesBlocks() const override { return serves_blocks_; }
   StatusOr<bool> NextBlock(int64_t max_rows, Block* block) override {
     return Continue([&] { return input_->NextBlock(max_rows, block); });
+  }
+  StatusOr<bool> NextRows(int64_t max_rows, Block* block) override {
+    return Continue([&] { return input_->NextRows(max_rows, block); });
   }
   bool NextIsReady() const override { return !ended_ && input_->NextIsReady(); }
   bool NeverWaits() const override { return input_->NeverWaits(); }

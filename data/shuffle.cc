@@ -8,8 +8,8 @@
 // mod (end - begin)) is chosen, the one at begin takes its place, and begin moves on. So with a
 // count an epoch's elements all come before those of the next, though both are in the buffer.
 //
-// Small rows of known shapes (data/row_store.h) that come in blocks are kept as rows: a copy of
-// some bytes into the buffer, and one out of it into a block. Other elements are objects.
+// Small rows of known shapes (data/row_store.h) that come in blocks are kept packed: a copy of some
+// bytes into the buffer, and one out of it into a block. Other elements are objects.
 
 #include <algorithm>
 #include <deque>
@@ -88,7 +88,7 @@ class ShuffleIterator : public ElementIterator {
     if (!HasElement()) return false;
     const Draw draw = DrawPlaces();
     if (rows_) {
-      MR_RETURN_IF_ERROR(rows_->Take(draw.chosen, element));
+      MR_RETURN_IF_ERROR(rows_->Copy(draw.chosen, element));
       rows_->Move(draw.first, draw.chosen);
       return true;
     }
@@ -101,24 +101,10 @@ class ShuffleIterator : public ElementIterator {
   bool ServesBlocks() const override { return rows_.has_value(); }
   // It ends where more of the input would have to be waited for.
   StatusOr<bool> NextBlock(int64_t max_rows, Block* block) override {
-    MR_RETURN_IF_ERROR(Fill());
-    if (!HasElement()) return false;
-    int64_t most = std::min(max_rows, kMostRows);
-    if (ended_) most = std::min(most, held_);
-    MR_ASSIGN_OR_RETURN(*block, rows_->AllocateRows(most));
-    int64_t row = 0;
-    do {
-      const Draw draw = DrawPlaces();
-      rows_->TakeRow(draw.chosen, row++, block);
-      rows_->Move(draw.first, draw.chosen);
-      if (row == most) return true;
-      if (!ended_) {
-        if (ahead_next_ == ahead_.rows) break;
-        AddRow();
-      }
-    } while (HasElement());
-    *block = millrace::data::Slice(*block, 0, row);
-    return true;
+    return FillBlock(max_rows, /*waits=*/false, block);
+  }
+  StatusOr<bool> NextRows(int64_t max_rows, Block* block) override {
+    return FillBlock(max_rows, /*waits=*/true, block);
   }
 
   bool NextIsReady() const override {
@@ -181,6 +167,31 @@ class ShuffleIterator : public ElementIterator {
   }
 
  private:
+  StatusOr<bool> FillBlock(int64_t max_rows, bool waits, Block* block) {
+    MR_RETURN_IF_ERROR(Fill());
+    if (!HasElement()) return false;
+    int64_t most = std::min(max_rows, kMostRows);
+    if (ended_) most = std::min(most, held_);
+    MR_ASSIGN_OR_RETURN(*block, rows_->AllocateRows(most));
+    int64_t row = 0;
+    do {
+      const Draw draw = DrawPlaces();
+      rows_->CopyRow(draw.chosen, row++, block);
+      rows_->Move(draw.first, draw.chosen);
+      if (row == most) return true;
+      if (ended_) continue;
+      if (ahead_next_ < ahead_.rows) {
+        AddRow();
+      } else if (waits) {
+        MR_RETURN_IF_ERROR(Fill());
+      } else {
+        break;
+      }
+    } while (HasElement());
+    *block = millrace::data::Slice(*block, 0, row);
+    return true;
+  }
+
   // Of one epoch: positions, which only grow; the place in the ring is the remainder.
   struct Slice {
     int64_t begin, end;
