@@ -62,6 +62,8 @@ inline constexpr int64_t kInfiniteCardinality = -1;
 inline constexpr int64_t kUnknownCardinality = -2;
 // The count of Repeat, Take and so on that means: without end.
 inline constexpr int64_t kForever = -1;
+// The size of a Prefetch that means: what suits the elements.
+inline constexpr int64_t kAutotune = -1;
 
 using MapFunction = ElementFunction<StatusOr<Element>(Element)>;
 using Predicate = ElementFunction<StatusOr<bool>(const Element&)>;
@@ -220,7 +222,8 @@ class Dataset {
                            ShuffleOptions options = {}) const;
 
   // --- When
-  // Up to `buffer_size` elements are made ahead, on the I/O pool. 0: none.
+  // Up to `buffer_size` elements are made ahead, on the I/O pool. 0: none; kAutotune: 2 to 64, as
+  // many as have about 256 KiB.
   Dataset Prefetch(int64_t buffer_size) const;
   // The first pass of an iterator keeps what it gives in memory, the others (of Repeat) give it
   // again. A pass that is not the whole is not kept. An error is not kept.

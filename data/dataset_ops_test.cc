@@ -400,7 +400,7 @@ TEST_F(DatasetOpsFilesTest, WrongArgumentsAreNamedWhenTheIteratorIsMade) {
       {"shuffle", Over(5, "ShuffleDataset", "n n n", GraphText().Int("n", 0), "int64 []"),
        "buffer_size must be >= 1, got 0"},
       {"prefetch", Over(5, "PrefetchDataset", "n", GraphText().Int("n", -2), "int64 []"),
-       "buffer_size must be >= 0, got -2"},
+       "buffer_size must be >= 0 or -1 (autotune), got -2"},
       {"window",
        Over(5, "WindowDataset", "n z n no", GraphText().Int("n", 3).Int("z", 0).Bool("no", false),
             "variant []"),

@@ -2,6 +2,10 @@
 //
 // Prefetch: a buffer of elements that is filled on the I/O pool while the consumer works.
 //
+// kAutotune: as many elements as have kTunedBytes, as the first one is large; small ones are cheap
+// to make, so that only many of them are worth a wake-up, and large ones should not drive each
+// other out of the cache.
+//
 // The buffer is refilled when it has less than half of its size (the low-water mark), and then
 // until it is full: a wake-up costs 4 to 46 us and is paid once for many elements. A consumer that
 // finds the buffer empty pulls itself, unless the pool pulls just now; then it waits for that. So a
@@ -26,12 +30,35 @@ namespace {
 
 // Elements that come without waiting are put into the buffer together.
 constexpr size_t kMostPulled = 64;
+// Of kAutotune: a fraction of a core's cache; and how many elements at least and at most.
+constexpr int64_t kTunedBytes = int64_t{256} << 10;
+constexpr int64_t kFewestTuned = 2, kMostTuned = 64;
+
+size_t TunedSize(const Element& element) {
+  int64_t bytes = 1;
+  for (const Tensor& tensor : element) {
+    if (tensor.dtype() == DT_STRING) {
+      for (const std::string& text : tensor.raw<std::string>()) {
+        bytes += static_cast<int64_t>(sizeof(text) + text.size());
+        if (bytes > kTunedBytes) return kFewestTuned;
+      }
+    } else {
+      const auto each = std::max<int64_t>(static_cast<int64_t>(DTypeSize(tensor.dtype())), 1);
+      if (tensor.num_elements() > kTunedBytes / each) return kFewestTuned;
+      bytes += tensor.num_elements() * each;
+    }
+  }
+  return static_cast<size_t>(std::clamp(kTunedBytes / bytes, kFewestTuned, kMostTuned));
+}
 
 class PrefetchNode : public DatasetNode {
  public:
   PrefetchNode(const std::vector<Dataset>& inputs, int64_t buffer_size)
       : DatasetNode(inputs[0].spec(), inputs[0].cardinality(), inputs), buffer_size_(buffer_size) {}
-  std::string Text() const override { return absl::StrCat("Prefetch(", buffer_size_, ")"); }
+  std::string Text() const override {
+    if (buffer_size_ == kAutotune) return "Prefetch(autotune)";
+    return absl::StrCat("Prefetch(", buffer_size_, ")");
+  }
   StatusOr<std::unique_ptr<ElementIterator>> MakeIterator(
       const IteratorContext& context) const override;
   int64_t buffer_size() const { return buffer_size_; }
@@ -50,6 +77,8 @@ struct Buffer {
   Mutex mu;
   CondVar changed;  // elements have come, nobody pulls any more
   std::deque<Pulled> ready ABSL_GUARDED_BY(mu);
+  size_t size ABSL_GUARDED_BY(mu) = 0;
+  bool is_tuned ABSL_GUARDED_BY(mu) = true;  // `size` is final
   // That the consumer has taken along and may not have given out yet.
   size_t taken ABSL_GUARDED_BY(mu) = 0;
   bool pulling ABSL_GUARDED_BY(mu) = false;    // somebody is inside the input
@@ -61,10 +90,11 @@ struct Buffer {
 class PrefetchIterator : public ElementIterator {
  public:
   PrefetchIterator(const PrefetchNode* node, const IteratorContext& context)
-      : buffer_size_(static_cast<size_t>(node->buffer_size())),
-        context_(context),
-        cancellation_(context.cancellation) {
+      : context_(context), cancellation_(context.cancellation) {
     context_.cancellation = cancellation_.get();
+    MutexLock lock(&buffer_->mu);
+    buffer_->is_tuned = node->buffer_size() != kAutotune;
+    buffer_->size = static_cast<size_t>(buffer_->is_tuned ? node->buffer_size() : kFewestTuned);
   }
   Status Begin(const PrefetchNode& node) {
     MR_ASSIGN_OR_RETURN(input_, MakeInput(node, context_));
@@ -91,6 +121,7 @@ class PrefetchIterator : public ElementIterator {
         b->mu.Lock();
         b->pulling = false;
         b->ended = b->ended || ended;
+        Tune(pulled, b);
         for (Pulled& p : pulled) taken_.push_back(std::move(p));
         b->taken = 0;
       } else {
@@ -166,10 +197,18 @@ class PrefetchIterator : public ElementIterator {
     return false;
   }
 
+  // By the first element that there is.
+  static void Tune(const std::vector<Pulled>& pulled, Buffer* b)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(b->mu) {
+    if (b->is_tuned || pulled.empty() || !pulled[0].status.ok()) return;
+    b->size = TunedSize(pulled[0].element);
+    b->is_tuned = true;
+  }
+
   // Calls the pool below the low-water mark.
   void Refill(Buffer* b) ABSL_EXCLUSIVE_LOCKS_REQUIRED(b->mu) {
     if (b->pulling || b->scheduled || b->ended || b->stopping ||
-        (b->ready.size() + b->taken) * 2 > buffer_size_) {
+        (b->ready.size() + b->taken) * 2 > b->size) {
       return;
     }
     b->scheduled = true;
@@ -186,12 +225,13 @@ class PrefetchIterator : public ElementIterator {
     if (b->stopping || b->pulling) return;
     b->pulling = true;
     std::vector<Pulled> pulled;
-    while (!b->stopping && !b->ended && b->ready.size() + b->taken < buffer_size_) {
-      const size_t room = std::min(buffer_size_ - b->ready.size() - b->taken, kMostPulled);
+    while (!b->stopping && !b->ended && b->ready.size() + b->taken < b->size) {
+      const size_t room = std::min(b->size - b->ready.size() - b->taken, kMostPulled);
       b->mu.Unlock();
       pulled.clear();
       const bool ended = Pull(room, &pulled);
       b->mu.Lock();
+      Tune(pulled, b);
       for (Pulled& p : pulled) b->ready.push_back(std::move(p));
       b->ended = ended;
       b->changed.SignalAll();
@@ -206,7 +246,6 @@ class PrefetchIterator : public ElementIterator {
     while (buffer_->pulling) buffer_->changed.Wait(&buffer_->mu);
   }
 
-  const size_t buffer_size_;
   IteratorContext context_;
   ChildCancellation cancellation_;
   std::unique_ptr<ElementIterator> input_;
@@ -225,8 +264,9 @@ StatusOr<std::unique_ptr<ElementIterator>> PrefetchNode::MakeIterator(
 
 Dataset Dataset::Prefetch(int64_t buffer_size) const {
   if (!status_.ok()) return *this;
-  if (buffer_size < 0) {
-    return Error(InvalidArgument("Dataset.Prefetch: buffer_size must be >= 0, got ", buffer_size));
+  if (buffer_size < 0 && buffer_size != kAutotune) {
+    return Error(InvalidArgument(
+        "Dataset.Prefetch: buffer_size must be >= 0 or -1 (autotune), got ", buffer_size));
   }
   if (buffer_size == 0) return *this;
   return MakeDataset<PrefetchNode>({*this}, buffer_size);

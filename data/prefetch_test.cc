@@ -63,15 +63,15 @@ void AwaitPool(IoPool* pool) {
 TEST(Prefetch, GivesTheSameElements) {
   std::vector<std::string> many;
   for (int i = 0; i < 800; ++i) many.push_back(absl::StrCat(i));
-  for (const int64_t size : {1, 2, 10, 1000}) {
+  for (const int64_t size : {int64_t{1}, int64_t{2}, int64_t{10}, int64_t{1000}, kAutotune}) {
     EXPECT_EQ(ElementsOf(Dataset::Range(800).Prefetch(size)), many) << size;
     EXPECT_EQ(ElementsOf(Dataset::Range(800).Prefetch(size).Prefetch(2)), many) << size;
   }
   EXPECT_EQ(TextOf(Dataset::Range(0).Prefetch(3)), "");
   EXPECT_EQ(TextOf(Dataset::Range(3).Prefetch(0)), "0 1 2");
   EXPECT_EQ(TextOf(Dataset::Range(3).Prefetch(2).Repeat(2)), "0 1 2 0 1 2");
-  EXPECT_STATUS(Dataset::Range(3).Prefetch(-1).status(), absl::StatusCode::kInvalidArgument,
-                "buffer_size must be >= 0, got -1");
+  EXPECT_STATUS(Dataset::Range(3).Prefetch(-2).status(), absl::StatusCode::kInvalidArgument,
+                "buffer_size must be >= 0 or -1 (autotune), got -2");
 }
 
 TEST(Prefetch, RunsAheadAsFarAsItsBufferAndNoFurther) {
@@ -87,6 +87,31 @@ TEST(Prefetch, RunsAheadAsFarAsItsBufferAndNoFurther) {
     EXPECT_LE(made, given + 10);
     EXPECT_GE(made, given + 4) << "the low-water mark";
     EXPECT_TRUE(iterator->NextIsReady());
+  }
+}
+
+// Many small elements, two large ones; known by the first, whoever pulled it.
+TEST(Prefetch, IsTunedByTheSizeOfElements) {
+  const struct {
+    int64_t bytes;
+    int64_t ahead;
+  } cases[] = {{1, 64}, {(256 << 10) / 16, 15}, {100 << 10, 2}, {1 << 20, 2}};
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.bytes);
+    IoPool pool(1);
+    std::atomic<int64_t> made = 0;
+    const Dataset elements = Counting(&made).Map([bytes = c.bytes](Element) -> StatusOr<Element> {
+      MR_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Zeros(DT_UINT8, Shape{bytes}));
+      return Element{std::move(tensor)};
+    });
+    ASSERT_OK_AND_ASSIGN(const auto iterator,
+                         elements.Prefetch(kAutotune).MakeIterator({.io_pool = &pool}));
+    for (int64_t given = 1; given <= 2 * c.ahead + 2; ++given) {
+      ASSERT_OK(iterator->Next());
+      AwaitPool(&pool);
+      EXPECT_LE(made, given + c.ahead);
+      EXPECT_GE(made, given + c.ahead / 4);
+    }
   }
 }
 

@@ -107,9 +107,6 @@ const DatasetOp kShuffleAndRepeat(
 
 // --- When
 
-// What "as many as are good" (-1) is here: enough for the low-water mark to be worth its wake-up.
-constexpr int64_t kTunedPrefetch = 8;
-
 const DatasetOp kPrefetch(
     "PrefetchDataset", "input_dataset: variant, buffer_size: int64",
     "output_types: list(type) >= 1; output_shapes: list(shape) >= 1; slack_period: int = 0; "
@@ -117,7 +114,7 @@ const DatasetOp kPrefetch(
     [](const DatasetArgs& args) -> StatusOr<Dataset> {
       MR_ASSIGN_OR_RETURN(const Dataset input, args.dataset(0));
       MR_ASSIGN_OR_RETURN(const int64_t buffer_size, args.Int(1));
-      return input.Prefetch(buffer_size == -1 ? kTunedPrefetch : buffer_size);
+      return input.Prefetch(buffer_size);
     });
 
 const DatasetOp kCache("CacheDataset", "input_dataset: variant, filename: string", kDatasetElements,

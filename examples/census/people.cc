@@ -90,7 +90,7 @@ InputFn People(const PeopleOptions& options) {
     people = people.Skip(options.skip_header_lines).Map(data::DecodeCsv(PersonFormat()));
     if (options.shuffle) people = people.Shuffle(10 * options.batch_size);
     people = people.Repeat(options.num_epochs.value_or(data::kForever)).Batch(options.batch_size);
-    people = Chosen(people).Prefetch(2);
+    people = Chosen(people).Prefetch(data::kAutotune);
     MR_RETURN_IF_ERROR(people.status());
     return Input(people, {.labels = {kLabelColumn}});
   };
