@@ -7,6 +7,8 @@
 #include "core/status.h"
 #include "estimator/canned/logits.h"
 #include "estimator/canned/premade.h"
+#include "estimator/columns/column_lowering.h"
+#include "estimator/columns/shared_ids.h"
 #include "graph/scope.h"
 #include "layers/variable.h"
 #include "ops/array/constant.h"
@@ -54,6 +56,12 @@ StatusOr<EstimatorSpec> Model(const DNNLinearCombinedEstimatorOptions& options, 
   const bool has_dnn = !options.dnn_feature_columns.empty();
   const bool has_linear = !options.linear_feature_columns.empty();
   const int64_t units = options.head->logits_dimension();
+  const ColumnLowering lowering = LoweringFor(mode, config);
+  SharedIds shared_ids;
+  if (has_dnn && has_linear && lowering == ColumnLowering::kFused) {
+    shared_ids =
+        MakeSharedIds(scope, features, options.dnn_feature_columns, options.linear_feature_columns);
+  }
   std::shared_ptr<Optimizer> dnn_optimizer, linear_optimizer;
   Output logits;
   if (has_dnn) {
@@ -69,7 +77,8 @@ StatusOr<EstimatorSpec> Model(const DNNLinearCombinedEstimatorOptions& options, 
                         .batch_norm = options.batch_norm,
                         .num_ps = config.num_ps_replicas(),
                         .input_layer_partitioner = options.input_layer_partitioner,
-                        .lowering = LoweringFor(mode, config)})
+                        .lowering = lowering,
+                        .shared_ids = shared_ids})
                  .logits;
   }
   if (has_linear) {
@@ -85,7 +94,8 @@ StatusOr<EstimatorSpec> Model(const DNNLinearCombinedEstimatorOptions& options, 
                                                .sparse_combiner = options.linear_sparse_combiner,
                                                .num_ps = config.num_ps_replicas(),
                                                .partitioner = options.input_layer_partitioner,
-                                               .lowering = LoweringFor(mode, config)});
+                                               .lowering = lowering,
+                                               .shared_ids = shared_ids});
     if (mode == Mode::kTrain) AddLayerSummary(linear.scope, "linear", linear.logits);
     logits = has_dnn ? Add(scope.WithName("add"), logits, linear.logits) : linear.logits;
   }

@@ -128,7 +128,8 @@ NetworkLogits DnnLogits(ScopeAt at, const Features& features, Mode mode,
       InputLayer({input, at.where}, features, options.feature_columns,
                  {.variable_scope = "dnn/input_from_feature_columns/input_layer",
                   .partitioner = LayerPartitioner(options.input_layer_partitioner, options.num_ps),
-                  .lowering = options.lowering});
+                  .lowering = options.lowering,
+                  .shared_ids = options.shared_ids});
   const Partitioner partitioner = MinMaxPartitioner(options.num_ps);
   for (size_t i = 0; i < options.hidden_units.size(); ++i) {
     const std::string name = absl::StrCat("hiddenlayer_", i);
@@ -160,7 +161,8 @@ NetworkLogits LinearLogits(ScopeAt at, const Features& features, Mode mode,
                    .sparse_combiner = options.sparse_combiner,
                    .variable_scope = "linear/linear_model",
                    .partitioner = LayerPartitioner(options.partitioner, options.num_ps),
-                   .lowering = options.lowering});
+                   .lowering = options.lowering,
+                   .shared_ids = options.shared_ids});
   if (!scope.ok() || mode != Mode::kTrain) return {model, scope};
   const Output bias = WholeValue(in, model.bias);
   if (options.units > 1) {

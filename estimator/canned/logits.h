@@ -25,6 +25,7 @@
 
 #include "estimator/columns/column_lowering.h"
 #include "estimator/columns/feature_column.h"
+#include "estimator/columns/shared_ids.h"
 #include "estimator/mode.h"
 #include "estimator/model_tensors.h"
 #include "estimator/run_config.h"
@@ -50,6 +51,7 @@ struct DnnOptions {
   int num_ps = 0;                            // into how many parts at most variables are cut
   Partitioner input_layer_partitioner = {};  // none: of parts of 64 MiB and more
   ColumnLowering lowering = ColumnLowering::kPortable;
+  SharedIds shared_ids = {};  // what both networks of a model look up
 };
 
 // What a network gives, and the scope in which TensorFlow has the rest of a model of it alone.
@@ -66,6 +68,7 @@ struct LinearOptions {
   int num_ps = 0;
   Partitioner partitioner = {};  // as above
   ColumnLowering lowering = ColumnLowering::kPortable;
+  SharedIds shared_ids = {};  // what both networks of a model look up
 };
 NetworkLogits LinearLogits(ScopeAt at, const Features& features, Mode mode,
                            const LinearOptions& options);

@@ -328,6 +328,8 @@ Status PlanBuilder::AddLayer(const ColumnLayer& asked) {
 
 }  // namespace
 
+bool GiveTheSame(const ColumnSpecPtr& a, const ColumnSpecPtr& b) { return AreSame(a, b); }
+
 StatusOr<ColumnPlan> MakeColumnPlan(const std::vector<ColumnLayer>& layers) {
   PlanBuilder builder;
   for (const ColumnLayer& layer : layers) {

@@ -121,6 +121,9 @@ struct ColumnLayer {
   Combiner sparse_combiner = Combiner::kSum;
 };
 
+// Do two columns give the same numbers or ids?
+bool GiveTheSame(const ColumnSpecPtr& a, const ColumnSpecPtr& b);
+
 // The plan of layers that read the same features. Errors: those of columns; InvalidArgument for no
 // columns, two of one name in a layer, a column that the layer does not take, a name that no node
 // may have, units < 1, tables too large. They say which line made the column.

@@ -2,7 +2,8 @@
 //
 // A step of the census example's columns (seed 0: three crosses, eight wide columns, six
 // indicators, two embeddings, five numbers) without a network: forward, and with gradients and
-// updates, in both lowerings. The batch is in memory, all texts are dense.
+// updates, in both lowerings (the fused one with shared ids). The batch is in memory, all texts are
+// dense.
 //
 //   bazel run -c opt //estimator/columns:columns_benchmark
 
@@ -17,6 +18,7 @@
 #include "estimator/columns/feature_column.h"
 #include "estimator/columns/input_layer.h"
 #include "estimator/columns/linear_model.h"
+#include "estimator/columns/shared_ids.h"
 #include "estimator/model_tensors.h"
 #include "layers/lookup.h"
 #include "layers/variable.h"
@@ -101,8 +103,12 @@ struct Census {
     wide.push_back(CrossedColumn({"education", "occupation"}, 10'000));
     wide.push_back(CrossedColumn({ages, race, "occupation"}, 1'000'000));
     wide.push_back(CrossedColumn({"native_country", "occupation"}, 10'000));
-    const Output input = InputLayer(root, features, deep, {.lowering = lowering});
-    const Output linear = LinearModel(root, features, wide, {.lowering = lowering});
+    SharedIds ids;
+    if (lowering == ColumnLowering::kFused) ids = MakeSharedIds(root, features, deep, wide);
+    const Output input =
+        InputLayer(root, features, deep, {.lowering = lowering, .shared_ids = ids});
+    const Output linear =
+        LinearModel(root, features, wide, {.lowering = lowering, .shared_ids = ids});
     forward = millrace::Add(root, ReduceSum(root, input), ReduceSum(root, linear));
     step = AdagradOptimizer({.learning_rate = 1e-3}).Minimize(root, forward);
   }

@@ -11,7 +11,9 @@
 #include "graph/graph.h"
 #include "ops/array/constant.h"
 #include "ops/array/reshape.h"
+#include "ops/columns/column_ids.h"
 #include "ops/columns/column_layer.h"
+#include "ops/math/cast.h"
 
 namespace millrace {
 namespace {
@@ -32,6 +34,14 @@ int TableOf(const ConsumerPlan& consumer) {
                                            : -1;
 }
 
+// The row of the shared ids that are these, or -1.
+int64_t SharedRow(const SharedIds& shared, const ColumnSpecPtr& column) {
+  const auto found =
+      std::find_if(shared.columns.begin(), shared.columns.end(),
+                   [&](const ColumnSpecPtr& other) { return GiveTheSame(other, column); });
+  return found == shared.columns.end() ? -1 : found - shared.columns.begin();
+}
+
 // The tables of one node, each once.
 class Tables {
  public:
@@ -50,9 +60,11 @@ class Tables {
 
 }  // namespace
 
-FusedColumns::FusedColumns(const ColumnPlan& plan, const Features& features)
+FusedColumns::FusedColumns(const ColumnPlan& plan, const Features& features,
+                           const SharedIds& shared)
     : plan_(plan),
       features_(features),
+      shared_(shared),
       portable_(plan, features),
       of_source_(plan.sources.size(), -1),
       row_of_(plan.ids.size(), -1) {}
@@ -128,9 +140,10 @@ int64_t FusedColumns::FeatureOf(int source) {
 }
 
 int64_t FusedColumns::RowOf(const ScopeAt& in, int ids) {
+  const IdsPlan& plan = plan_.ids[static_cast<size_t>(ids)];
+  if (takes_shared_) return SharedRow(shared_, plan.column);
   int64_t& row = row_of_[static_cast<size_t>(ids)];
   if (row >= 0) return row;
-  const IdsPlan& plan = plan_.ids[static_cast<size_t>(ids)];
   const ColumnSpec& spec = *plan.column;
   IdColumn column = {.name = spec.name};
   if (const auto* buckets = spec.As<BucketizedSpec>()) {
@@ -138,7 +151,7 @@ int64_t FusedColumns::RowOf(const ScopeAt& in, int ids) {
     column.kind = IdColumn::Kind::kBuckets;
     column.boundaries = buckets->boundaries;
     column.feature = static_cast<int64_t>(inputs_.size());
-    const Output x = portable_.Numeric(Named(scope, in), plan.numeric);
+    const Output x = Number(Named(scope, in), plan.numeric);
     // A normalizer may have given it another shape.
     inputs_.push_back(HasOneValue(scope.shape(x))
                           ? x
@@ -175,6 +188,51 @@ int64_t FusedColumns::RowOf(const ScopeAt& in, int ids) {
   return row = static_cast<int64_t>(columns_.size()) - 1;
 }
 
+bool FusedColumns::AreShared(const std::vector<const ConsumerPlan*>& consumers) const {
+  return shared_.ids.valid() &&
+         std::all_of(consumers.begin(), consumers.end(), [&](const ConsumerPlan* consumer) {
+           return SharedRow(shared_, plan_.ids[static_cast<size_t>(consumer->ids)].column) >= 0;
+         });
+}
+
+Output FusedColumns::IdsNode(const ScopeAt& in) const {
+  return takes_shared_ ? shared_.ids
+                       : ColumnIds(Named(in.scope.WithName("ids"), in), inputs_, columns_);
+}
+
+SharedIds FusedColumns::Ids(const ScopeAt& in) {
+  SharedIds made;
+  for (const LayerPlan& layer : plan_.layers) {
+    for (const ConsumerPlan& consumer : layer.consumers) {
+      if (consumer.ids >= 0 && TakesIds(in.scope, consumer.ids)) RowOf(in, consumer.ids);
+    }
+  }
+  if (columns_.empty()) return made;
+  made.columns.resize(columns_.size());
+  for (size_t i = 0; i < row_of_.size(); ++i) {
+    if (row_of_[i] >= 0) made.columns[static_cast<size_t>(row_of_[i])] = plan_.ids[i].column;
+  }
+  made.ids = IdsNode(in);
+  return made;
+}
+
+// --- Numbers -------------------------------------------------------------------------------------
+
+Output FusedColumns::Number(const ScopeAt& in, int numeric) {
+  const NumericPlan& plan = plan_.numerics[static_cast<size_t>(numeric)];
+  const auto feature = features_.map().find(plan_.sources[static_cast<size_t>(plan.source)].key);
+  const bool plain = plan.elements == 1 && !plan.column->As<NumericSpec>()->normalizer &&
+                     feature != features_.map().end() && feature->second.valid() &&
+                     HasOneValue(in.scope.shape(feature->second));
+  if (!plain) return portable_.Numeric(in, numeric);
+  const Output& x = feature->second;
+  const DType dtype = WithoutRef(x.dtype());
+  if (dtype == DT_FLOAT) return x;
+  // What is no number has its message there.
+  if (!IsFloating(dtype) && !IsInteger(dtype)) return portable_.Numeric(in, numeric);
+  return Cast(in, x, DT_FLOAT);
+}
+
 // --- Layers --------------------------------------------------------------------------------------
 
 Output FusedColumns::InputLayer(const ScopeAt& in, const LayerPlan& layer,
@@ -182,9 +240,12 @@ Output FusedColumns::InputLayer(const ScopeAt& in, const LayerPlan& layer,
   const auto takes = [&](const ConsumerPlan& consumer) {
     return Takes(in.scope, consumer, tables);
   };
-  if (std::none_of(layer.consumers.begin(), layer.consumers.end(), takes)) {
-    return portable_.InputLayer(in, layer, tables);
+  std::vector<const ConsumerPlan*> taken;
+  for (const ConsumerPlan& consumer : layer.consumers) {
+    if (takes(consumer)) taken.push_back(&consumer);
   }
+  if (taken.empty()) return portable_.InputLayer(in, layer, tables);
+  takes_shared_ = AreShared(taken);
   std::vector<ColumnLayerPart> parts;
   std::vector<Output> numbers;
   Tables handles;
@@ -199,24 +260,31 @@ Output FusedColumns::InputLayer(const ScopeAt& in, const LayerPlan& layer,
       part.from = static_cast<int64_t>(numbers.size());
       const Scope scope = in.scope.WithSubScope(consumer.column->name);
       numbers.push_back(consumer.kind == Kind::kNumeric
-                            ? portable_.Numeric(Named(scope, in), consumer.numeric)
+                            ? Number(Named(scope, in), consumer.numeric)
                             : portable_.InputPart(in, consumer, tables));
       if (!numbers.back().valid()) return Output();
     }
     parts.push_back(part);
   }
-  const Output ids = ColumnIds(Named(in.scope.WithName("ids"), in), inputs_, columns_);
-  return ColumnLayer(Named(in.scope.WithName("concat"), in), ids, numbers, handles.handles(), parts,
-                     layer.width);
+  return ColumnLayer(Named(in.scope.WithName("concat"), in), IdsNode(in), numbers,
+                     handles.handles(), parts, layer.width);
 }
 
 Output FusedColumns::LinearModel(const ScopeAt& in, const LayerPlan& layer,
                                  const std::vector<PartitionedVariable>& tables) {
+  const auto takes = [&](const ConsumerPlan& consumer) {
+    return consumer.kind == Kind::kIds && Takes(in.scope, consumer, tables);
+  };
+  std::vector<const ConsumerPlan*> taken;
+  for (const ConsumerPlan& consumer : layer.consumers) {
+    if (takes(consumer)) taken.push_back(&consumer);
+  }
+  takes_shared_ = AreShared(taken);
   std::vector<ColumnLayerPart> parts;
   std::vector<Output> sums;
   Tables handles;
   for (const ConsumerPlan& consumer : layer.consumers) {
-    if (consumer.kind == Kind::kIds && Takes(in.scope, consumer, tables)) {
+    if (takes(consumer)) {
       const PartitionedVariable& weights = tables[static_cast<size_t>(consumer.weights)];
       parts.push_back({.kind = ColumnLayerPart::Kind::kRows,
                        .from = RowOf(in, consumer.ids),
@@ -228,8 +296,7 @@ Output FusedColumns::LinearModel(const ScopeAt& in, const LayerPlan& layer,
     if (!sums.back().valid()) return Output();
   }
   if (!parts.empty()) {
-    const Output ids = ColumnIds(Named(in.scope.WithName("ids"), in), inputs_, columns_);
-    const Output sum = ColumnLayer(Named(in.scope.WithName("weighted_sums"), in), ids, {},
+    const Output sum = ColumnLayer(Named(in.scope.WithName("weighted_sums"), in), IdsNode(in), {},
                                    handles.handles(), parts, layer.width);
     sums.insert(sums.begin(), sum);
   }

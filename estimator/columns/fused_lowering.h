@@ -2,9 +2,10 @@
 #ifndef MILLRACE_ESTIMATOR_COLUMNS_FUSED_LOWERING_H_
 #define MILLRACE_ESTIMATOR_COLUMNS_FUSED_LOWERING_H_
 
-// FusedColumns: the layers of a column plan in two nodes: one for all ids
+// FusedColumns: the layers of a column plan in two nodes each: one for all ids
 // (ops/columns/column_ids.h) and one for what is made of them (ops/columns/column_layer.h), with a
-// third for all gradients.
+// third for all gradients. Layers whose columns were known together share the node of ids
+// (estimator/columns/shared_ids.h).
 //
 // They take columns of dense features with one value an example: hashed, of a list of words,
 // identities, buckets, crosses of such, as indicators, embeddings and linear weights, in tables
@@ -19,6 +20,7 @@
 
 #include "estimator/columns/column_plan.h"
 #include "estimator/columns/portable_lowering.h"
+#include "estimator/columns/shared_ids.h"
 #include "estimator/model_tensors.h"
 #include "graph/scope.h"
 #include "layers/variable.h"
@@ -28,8 +30,12 @@ namespace millrace {
 
 class FusedColumns {
  public:
-  // Both outlive the object.
-  FusedColumns(const ColumnPlan& plan, const Features& features);
+  // All outlive the object. `shared`: ids that are made already; a layer takes its ids from there
+  // when all of them are.
+  FusedColumns(const ColumnPlan& plan, const Features& features, const SharedIds& shared);
+
+  // One node with the ids of all layers, as far as they can be taken.
+  SharedIds Ids(const ScopeAt& in);
 
   // As PortableColumns.
   Output InputLayer(const ScopeAt& in, const LayerPlan& layer,
@@ -48,9 +54,17 @@ class FusedColumns {
   // The row of the matrix of ids that has these; adds what is not there yet.
   int64_t RowOf(const ScopeAt& in, int ids);
   int64_t FeatureOf(int source);
+  // Are the ids of all of these consumers among the shared ones?
+  bool AreShared(const std::vector<const ConsumerPlan*>& consumers) const;
+  // The matrix that RowOf counts rows of.
+  Output IdsNode(const ScopeAt& in) const;
+  // As PortableColumns::Numeric, in one node at most where the feature has one value an example.
+  Output Number(const ScopeAt& in, int numeric);
 
   const ColumnPlan& plan_;
   const Features& features_;
+  const SharedIds& shared_;
+  bool takes_shared_ = false;  // the layer that is made takes its ids from there
   PortableColumns portable_;
   std::vector<Output> inputs_;      // of the node of ids
   std::vector<int64_t> of_source_;  // the input that a source is, or -1

@@ -23,6 +23,7 @@
 #include "estimator/columns/feature_column.h"
 #include "estimator/columns/input_layer.h"
 #include "estimator/columns/linear_model.h"
+#include "estimator/columns/shared_ids.h"
 #include "estimator/columns/testing/column_values.h"
 #include "graph/gradient.h"
 #include "graph/scope.h"
@@ -157,6 +158,7 @@ Columns AllColumns(bool is_taken) {
          SharedEmbeddingColumns({other, more}, 2, {{.initializer = Different()}})) {
       columns.dense.push_back(column);
     }
+    columns.dense.push_back(NumericColumn("i2"));
     return columns;
   }
   const auto words = CategoricalColumnWithHashBucket("words", 6);
@@ -188,15 +190,21 @@ struct Result {
   std::map<std::string, int> ops;
 };
 
-StatusOr<Result> Train(ColumnLowering lowering, const Examples& examples,
+enum class Ids { kOfEachLayer, kShared };
+
+StatusOr<Result> Train(ColumnLowering lowering, Ids ids, const Examples& examples,
                        const std::vector<DenseColumn>& dense,
                        const std::vector<FeatureColumn>& wide, const MakeOptimizer& make_optimizer,
                        bool behind_product) {
   Scope root;
   const Features features = FeaturesOf(root, examples);
-  const Output matrix = InputLayer(root, features, dense, {.lowering = lowering});
+  SharedIds shared;
+  if (ids == Ids::kShared) shared = MakeSharedIds(root, features, dense, wide);
+  const Output matrix =
+      InputLayer(root, features, dense, {.lowering = lowering, .shared_ids = shared});
   const Output logits = LinearModel(
-      root, features, wide, {.units = 2, .sparse_combiner = Combiner::kMean, .lowering = lowering});
+      root, features, wide,
+      {.units = 2, .sparse_combiner = Combiner::kMean, .lowering = lowering, .shared_ids = shared});
   MR_RETURN_IF_ERROR(root.status());
   // Every number has a gradient of its own, which changes from step to step.
   const auto loss_of = [&](const Output& x, float rate) {
@@ -239,26 +247,31 @@ StatusOr<Result> Train(ColumnLowering lowering, const Examples& examples,
   return result;
 }
 
+// `fused_results`: with ids of each layer, and with shared ones.
 void ExpectSameModel(const Examples& examples, const std::vector<DenseColumn>& dense,
                      const std::vector<FeatureColumn>& wide, const MakeOptimizer& make_optimizer,
-                     Result* fused_result, bool behind_product = false) {
-  ASSERT_OK_AND_ASSIGN(const Result portable, Train(ColumnLowering::kPortable, examples, dense,
-                                                    wide, make_optimizer, behind_product));
-  ASSERT_OK_AND_ASSIGN(Result fused, Train(ColumnLowering::kFused, examples, dense, wide,
-                                           make_optimizer, behind_product));
-  ASSERT_EQ(fused.values.size(), portable.values.size());
-  for (size_t i = 0; i < fused.values.size(); ++i) {
-    SCOPED_TRACE(absl::StrCat("value ", i));
-    ExpectTensorNear(fused.values[i], portable.values[i], 1e-4, 1e-5);
-  }
-  ASSERT_EQ(fused.variables.size(), portable.variables.size());
-  for (const auto& [name, value] : portable.variables) {
-    SCOPED_TRACE(name);
-    ASSERT_EQ(fused.variables.count(name), 1u);
-    ExpectTensorNear(fused.variables[name], value, 1e-4, 1e-5);
-  }
+                     std::vector<Result>* fused_results, bool behind_product = false) {
+  ASSERT_OK_AND_ASSIGN(const Result portable,
+                       Train(ColumnLowering::kPortable, Ids::kOfEachLayer, examples, dense, wide,
+                             make_optimizer, behind_product));
   EXPECT_EQ(portable.ops.count("_ColumnIds"), 0u);
-  *fused_result = std::move(fused);
+  for (const Ids ids : {Ids::kOfEachLayer, Ids::kShared}) {
+    SCOPED_TRACE(ids == Ids::kShared ? "shared ids" : "ids of each layer");
+    ASSERT_OK_AND_ASSIGN(Result fused, Train(ColumnLowering::kFused, ids, examples, dense, wide,
+                                             make_optimizer, behind_product));
+    ASSERT_EQ(fused.values.size(), portable.values.size());
+    for (size_t i = 0; i < fused.values.size(); ++i) {
+      SCOPED_TRACE(absl::StrCat("value ", i));
+      ExpectTensorNear(fused.values[i], portable.values[i], 1e-4, 1e-5);
+    }
+    ASSERT_EQ(fused.variables.size(), portable.variables.size());
+    for (const auto& [name, value] : portable.variables) {
+      SCOPED_TRACE(name);
+      ASSERT_EQ(fused.variables.count(name), 1u);
+      ExpectTensorNear(fused.variables[name], value, 1e-4, 1e-5);
+    }
+    fused_results->push_back(std::move(fused));
+  }
 }
 
 const std::vector<std::pair<const char*, MakeOptimizer>>& Optimizers() {
@@ -300,19 +313,24 @@ std::vector<FeatureColumn> Wide(const std::vector<CategoricalColumn>& ids,
   return wide;
 }
 
-TEST(FusedColumns, TakeAllOfTheirKindsInOneNodeALayer) {
+TEST(FusedColumns, TakeAllOfTheirKindsInOneNodeALayerAndShareIds) {
   Random random(1);
   const Columns columns = AllColumns(true);
   for (const auto& [name, make] : Optimizers()) {
     SCOPED_TRACE(name);
-    Result fused;
-    ExpectSameModel(DrawExamples(&random, 40), columns.dense, Wide(columns.ids, {}), make, &fused);
-    EXPECT_EQ(fused.ops["_ColumnIds"], 2);
-    EXPECT_EQ(fused.ops["_ColumnLayer"], 2);
-    EXPECT_EQ(fused.ops["_ColumnLayerGrad"], 2);
-    for (const char* op : {"Unique", "UnsortedSegmentSum", "SparseFillEmptyRows", "SparseCross",
-                           "HashTableV2", "ResourceGather"}) {
-      EXPECT_EQ(fused.ops.count(op), 0u) << op;
+    std::vector<Result> results;
+    ExpectSameModel(DrawExamples(&random, 40), columns.dense, Wide(columns.ids, {}), make,
+                    &results);
+    ASSERT_EQ(results.size(), 2u);
+    EXPECT_EQ(results[0].ops["_ColumnIds"], 2);
+    EXPECT_EQ(results[1].ops["_ColumnIds"], 1);
+    for (Result& fused : results) {
+      EXPECT_EQ(fused.ops["_ColumnLayer"], 2);
+      EXPECT_EQ(fused.ops["_ColumnLayerGrad"], 2);
+      for (const char* op : {"Unique", "UnsortedSegmentSum", "SparseFillEmptyRows", "SparseCross",
+                             "HashTableV2", "ResourceGather", "ExpandDims"}) {
+        EXPECT_EQ(fused.ops.count(op), 0u) << op;
+      }
     }
   }
 }
@@ -323,12 +341,14 @@ TEST(FusedColumns, AreTheSameModelBehindADenseLayer) {
   const Columns columns = AllColumns(true);
   for (const auto& [name, make] : Optimizers()) {
     SCOPED_TRACE(name);
-    Result fused;
-    ExpectSameModel(DrawExamples(&random, 40), columns.dense, Wide(columns.ids, {}), make, &fused,
+    std::vector<Result> results;
+    ExpectSameModel(DrawExamples(&random, 40), columns.dense, Wide(columns.ids, {}), make, &results,
                     /*behind_product=*/true);
-    EXPECT_EQ(fused.ops["_ColumnLayerGrad"], 2);
-    // Forward, the gradients of both operands, and that of the columns alone.
-    EXPECT_EQ(fused.ops["MatMul"], 4);
+    for (Result& fused : results) {
+      EXPECT_EQ(fused.ops["_ColumnLayerGrad"], 2);
+      // Forward, the gradients of both operands, and that of the columns alone.
+      EXPECT_EQ(fused.ops["MatMul"], 4);
+    }
   }
 }
 
@@ -337,9 +357,10 @@ TEST(FusedColumns, LeaveOthersToThePortableLowering) {
   const Columns columns = AllColumns(false);
   for (const auto& [name, make] : Optimizers()) {
     SCOPED_TRACE(name);
-    Result fused;
-    ExpectSameModel(DrawExamples(&random, 20), columns.dense, Wide(columns.ids, {}), make, &fused);
-    EXPECT_EQ(fused.ops.count("_ColumnIds"), 0u);
+    std::vector<Result> results;
+    ExpectSameModel(DrawExamples(&random, 20), columns.dense, Wide(columns.ids, {}), make,
+                    &results);
+    for (const Result& fused : results) EXPECT_EQ(fused.ops.count("_ColumnLayer"), 0u);
   }
 }
 
@@ -355,11 +376,29 @@ TEST(FusedColumns, AreTheSameModelWhateverColumnsThereAre) {
     Random random(seed);
     const auto& [name, make] = Optimizers()[seed % Optimizers().size()];
     const int examples = seed % 4 == 0 ? 1 : 1 + Draw(&random, 60);
-    Result fused;
+    std::vector<Result> results;
     ExpectSameModel(DrawExamples(&random, examples), Some(&random, all.dense),
-                    Wide(Some(&random, all.ids), Some(&random, all.dense)), make, &fused);
+                    Wide(Some(&random, all.ids), Some(&random, all.dense)), make, &results);
     if (HasFatalFailure()) return;
   }
+}
+
+// A column of a layer that was not told of: the layer makes its own ids, of all its columns.
+TEST(FusedColumns, MakeTheirOwnWhereSharedIdsLackOne) {
+  const auto words = CategoricalColumnWithHashBucket("w", 1000);
+  const auto others = CategoricalColumnWithHashBucket("w", 7);  // of the same name
+  const auto sums = [&](const std::vector<FeatureColumn>& told) -> StatusOr<Tensor> {
+    Scope root;
+    const Features features = {{"w", Const(root, Tensor::Of({"a", "", "b"}))}};
+    const SharedIds shared = MakeSharedIds(root, features, {}, told);
+    const Output matrix = InputLayer(root, features, {IndicatorColumn(others)},
+                                     {.lowering = ColumnLowering::kFused, .shared_ids = shared});
+    MR_ASSIGN_OR_RETURN(const std::vector<Tensor> out, RunColumns(root, {matrix}));
+    return out[0];
+  };
+  ASSERT_OK_AND_ASSIGN(const Tensor own, sums({words}));
+  ASSERT_OK_AND_ASSIGN(const Tensor shared, sums({others}));
+  ExpectTensorEqual(own, shared);
 }
 
 TEST(FusedColumns, MayHaveNoExamples) {

@@ -27,6 +27,7 @@
 
 #include "estimator/columns/column_lowering.h"
 #include "estimator/columns/feature_column.h"
+#include "estimator/columns/shared_ids.h"
 #include "estimator/model_tensors.h"
 #include "graph/scope.h"
 #include "layers/embedding.h"
@@ -41,6 +42,7 @@ struct InputLayerOptions {
   Partitioner partitioner = {};  // whole variables without it
   bool trainable = true;
   ColumnLowering lowering = ColumnLowering::kPortable;
+  SharedIds shared_ids = {};  // of a fused layer; none: it makes its own
 };
 
 // The matrix [batch, sum of the columns' widths], to be used as any Output.

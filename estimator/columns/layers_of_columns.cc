@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// InputLayer, LinearModel, SequenceInputLayer: plan, variables, then nodes.
+// InputLayer, LinearModel, SequenceInputLayer, and ids that they share: plan, variables, then
+// nodes.
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "estimator/columns/linear_model.h"
 #include "estimator/columns/portable_lowering.h"
 #include "estimator/columns/sequence_input_layer.h"
+#include "estimator/columns/shared_ids.h"
 #include "estimator/model_tensors.h"
 #include "graph/scope.h"
 #include "layers/variable.h"
@@ -55,6 +57,20 @@ std::vector<FeatureColumn> AnyColumns(const std::vector<Column>& columns) {
 
 }  // namespace
 
+SharedIds MakeSharedIds(ScopeAt at, const Features& features, const std::vector<DenseColumn>& dense,
+                        const std::vector<FeatureColumn>& linear) {
+  std::vector<ColumnLayer> layers;
+  if (!dense.empty()) {
+    layers.push_back({.kind = LayerPlan::Kind::kInput, .columns = AnyColumns(dense)});
+  }
+  if (!linear.empty()) layers.push_back({.kind = LayerPlan::Kind::kLinear, .columns = linear});
+  if (!at.scope.ok()) return {};
+  const StatusOr<ColumnPlan> plan = MakeColumnPlan(layers);
+  if (!plan.ok()) return {};
+  const Scope scope = at.scope.CompositeScope("shared_ids");
+  return FusedColumns(*plan, features, {}).Ids({scope, at.where});
+}
+
 InputLayerOutput InputLayer(ScopeAt at, const Features& features,
                             const std::vector<DenseColumn>& columns,
                             const InputLayerOptions& options) {
@@ -67,7 +83,8 @@ InputLayerOutput InputLayer(ScopeAt at, const Features& features,
   const LayerPlan& plan = layer.plan.layers[0];
   static_cast<Output&>(result) =
       options.lowering == ColumnLowering::kFused
-          ? FusedColumns(layer.plan, features).InputLayer(in, plan, layer.variables)
+          ? FusedColumns(layer.plan, features, options.shared_ids)
+                .InputLayer(in, plan, layer.variables)
           : PortableColumns(layer.plan, features).InputLayer(in, plan, layer.variables);
   result.variables = layer.variables;
   return result;
@@ -88,7 +105,8 @@ LinearModelOutput LinearModel(ScopeAt at, const Features& features,
   const LayerPlan& plan = layer.plan.layers[0];
   static_cast<Output&>(result) =
       options.lowering == ColumnLowering::kFused
-          ? FusedColumns(layer.plan, features).LinearModel(in, plan, layer.variables)
+          ? FusedColumns(layer.plan, features, options.shared_ids)
+                .LinearModel(in, plan, layer.variables)
           : PortableColumns(layer.plan, features).LinearModel(in, plan, layer.variables);
   for (const ConsumerPlan& consumer : plan.consumers) {
     result.weights.push_back(layer.variables[static_cast<size_t>(consumer.weights)]);

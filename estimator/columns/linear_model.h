@@ -19,6 +19,7 @@
 
 #include "estimator/columns/column_lowering.h"
 #include "estimator/columns/feature_column.h"
+#include "estimator/columns/shared_ids.h"
 #include "estimator/model_tensors.h"
 #include "graph/scope.h"
 #include "layers/embedding.h"
@@ -33,6 +34,7 @@ struct LinearModelOptions {
   Partitioner partitioner = {};
   bool trainable = true;
   ColumnLowering lowering = ColumnLowering::kPortable;
+  SharedIds shared_ids = {};  // of a fused layer; none: it makes its own
 };
 
 // [batch, units].

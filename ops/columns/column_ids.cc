@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each text is hashed once, however many columns and crosses use its fingerprint.
+// Each text is hashed once, however many columns and crosses use its fingerprint: words are found
+// by it, too.
 #include "ops/columns/column_ids.h"
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <string>
 #include <vector>
@@ -206,6 +210,73 @@ struct ColumnIdsRule {
 
 // --- The kernel ----------------------------------------------------------------------------------
 
+// Are `n` bytes equal? A call for the few that a word has costs more than to look at them.
+bool AreEqual(const char* a, const char* b, size_t n) {
+  const auto load = [](const char* from) {
+    uint64_t piece;
+    std::memcpy(&piece, from, sizeof(piece));
+    return piece;
+  };
+  if (n < 8 || n > 32) return std::memcmp(a, b, n) == 0;
+  uint64_t different = load(a) ^ load(b);
+  different |= load(a + n - 8) ^ load(b + n - 8);
+  if (n > 16) {
+    different |= load(a + 8) ^ load(b + 8);
+    different |= load(a + n - 16) ^ load(b + n - 16);
+  }
+  return different == 0;
+}
+
+// The places of different words, by their fingerprints. Open addressing with linear probing; at
+// most half of the slots are taken.
+class WordPlaces {
+ public:
+  explicit WordPlaces(size_t num_words = 0) {
+    words_.reserve(num_words);
+    if (num_words > 0) slots_.resize(std::bit_ceil(2 * num_words));
+  }
+  int64_t size() const { return static_cast<int64_t>(words_.size()); }
+
+  // False: it is there. At most `num_words` are.
+  bool Insert(absl::string_view word) {
+    const uint64_t fingerprint = Fingerprint64(word);
+    if (Find(word, fingerprint) >= 0) return false;
+    size_t at = SlotOf(fingerprint);
+    while (slots_[at].place >= 0) at = (at + 1) & (slots_.size() - 1);
+    slots_[at] = {fingerprint, size()};
+    words_.emplace_back(word);
+    return true;
+  }
+  // The place of a word, or -1.
+  int64_t Find(absl::string_view word, uint64_t fingerprint) const {
+    for (size_t at = SlotOf(fingerprint);; at = (at + 1) & (slots_.size() - 1)) {
+      const Slot& slot = slots_[at];
+      if (slot.place < 0) return -1;
+      if (slot.fingerprint != fingerprint) continue;
+      const std::string& found = words_[static_cast<size_t>(slot.place)];
+      if (found.size() == word.size() && AreEqual(found.data(), word.data(), word.size())) {
+        return slot.place;
+      }
+    }
+  }
+  // Fetches what Find will look at.
+  void Prefetch(uint64_t fingerprint) const { __builtin_prefetch(&slots_[SlotOf(fingerprint)]); }
+  bool IsLarge() const { return slots_.size() * sizeof(Slot) > kNearBytes; }
+
+ private:
+  static constexpr size_t kNearBytes = size_t{16} << 10;  // of slots that caches will have
+  struct Slot {
+    uint64_t fingerprint = 0;
+    int64_t place = -1;
+  };
+  size_t SlotOf(uint64_t fingerprint) const {
+    return static_cast<size_t>(fingerprint) & (slots_.size() - 1);
+  }
+
+  std::vector<std::string> words_;
+  std::vector<Slot> slots_;
+};
+
 // No value, which a cross tells from an id of -1. No column gives it: ids and defaults are >= -1.
 constexpr int64_t kMissing = std::numeric_limits<int64_t>::min();
 
@@ -215,13 +286,15 @@ class ColumnIdsKernel : public RuledKernel<ColumnIdsRule> {
     fingerprints_.assign(rule().dtypes.size(), -1);
     for (size_t i = 0; i < rule().columns.size(); ++i) {
       const IdColumn& column = rule().columns[i];
-      if (column.kind == Kind::kHash) NeedFingerprint(column.feature);
+      if (column.kind == Kind::kHash || column.kind == Kind::kWords) {
+        NeedFingerprint(column.feature);
+      }
       for (const IdColumn::Leaf& leaf : column.leaves) {
         if (leaf.column < 0) NeedFingerprint(leaf.feature);
       }
-      math::KeyIndex<std::string>& words = words_.emplace_back();
+      WordPlaces& words = words_.emplace_back(rule().words[i].size());
       for (const std::string& word : rule().words[i]) {
-        if (words.Insert(word).is_new) continue;
+        if (words.Insert(word)) continue;
         return InvalidArgument("column '", column.name, "': words must be different, got '", word,
                                "' twice");
       }
@@ -380,20 +453,22 @@ class ColumnIdsKernel : public RuledKernel<ColumnIdsRule> {
     }
   }
 
-  static void Words(const Step& step, const IdColumn& column,
-                    const math::KeyIndex<std::string>& words, int64_t* ids) {
+  void Words(const Step& step, const IdColumn& column, const WordPlaces& words,
+             int64_t* ids) const {
     const std::string* const texts = step.Texts(column.feature);
-    words.FindEach<std::string>(
-        absl::MakeConstSpan(texts + step.begin, static_cast<size_t>(step.end - step.begin)),
-        ids + step.begin);
+    const int64_t* const hashes = HashesOf(step, column.feature);
+    constexpr int64_t kAhead = 8;
+    const int64_t last_ahead = words.IsLarge() ? step.end - kAhead : step.begin;
     for (int64_t i = step.begin; i < step.end; ++i) {
+      if (i < last_ahead) words.Prefetch(static_cast<uint64_t>(hashes[i + kAhead]));
       if (texts[i].empty()) {
         ids[i] = kMissing;
-      } else if (ids[i] < 0) {
-        ids[i] = column.num_oov_buckets > 0
-                     ? words.size() + FingerprintBucket(texts[i], column.num_oov_buckets)
-                     : column.default_value;
+        continue;
       }
+      ids[i] = words.Find(texts[i], static_cast<uint64_t>(hashes[i]));
+      if (ids[i] >= 0) continue;
+      ids[i] = column.num_oov_buckets > 0 ? words.size() + Bucket(hashes[i], column.num_oov_buckets)
+                                          : column.default_value;
     }
   }
   static void Integers(const Step& step, const IdColumn& column,
@@ -444,7 +519,7 @@ class ColumnIdsKernel : public RuledKernel<ColumnIdsRule> {
 
   std::vector<int64_t> fingerprints_;  // the place of each feature's, or -1
   int64_t num_fingerprints_ = 0;
-  std::vector<math::KeyIndex<std::string>> words_;  // of each column
+  std::vector<WordPlaces> words_;  // of each column
   std::vector<math::KeyIndex<int64_t>> integers_;
 };
 
