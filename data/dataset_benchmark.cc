@@ -3,6 +3,7 @@
 // bazel run -c opt //data:dataset_benchmark: what rows cost on their way to a batch. Times are per
 // batch or element as the names say; "copy" is the part that no iterator can save.
 
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <iterator>
@@ -186,9 +187,8 @@ void CsvBatches(benchmark::State& state) {
 }
 BENCHMARK(CsvBatches)->Arg(0)->Arg(1)->ArgName("one_by_one")->UseRealTime();
 
-// Rows like the census's, of words of many lengths, shuffled as examples/census does, in batches of
-// range(0). Items are rows.
-void ShuffledCsvBatches(benchmark::State& state) {
+// Rows like the census's, of words of many lengths.
+std::string CensusLikeRows() {
   const char* const words[] = {" Private",        " Self-emp-not-inc",
                                " Bachelors",      " HS-grad",
                                " Some-college",   " Married-civ-spouse",
@@ -203,7 +203,6 @@ void ShuffledCsvBatches(benchmark::State& state) {
     return (random >> 33) % n;
   };
   const auto word = [&] { return words[next(std::size(words))]; };
-  const std::string path = TemporaryPath();
   std::string bytes;
   for (int i = 0; i < 30000; ++i) {
     absl::StrAppend(&bytes, 17 + next(70), ",", word(), ", ", next(500000), ",", word(), ", ");
@@ -211,20 +210,54 @@ void ShuffledCsvBatches(benchmark::State& state) {
     absl::StrAppend(&bytes, ",", word(), ", ", next(12) == 0 ? next(99999) : 0, ", 0, ");
     absl::StrAppend(&bytes, 20 + next(50), ",", word(), next(4) == 0 ? ", >50K\n" : ", <=50K\n");
   }
-  WriteFileAtomically(FileSystem::Posix(), path, bytes).IgnoreError();
+  return bytes;
+}
+
+// They are read and shuffled as examples/census does.
+Dataset ShuffledRows(const std::string& path, int64_t batch) {
   const Tensor number = Tensor::Scalar(int32_t{0}), text = Tensor::Scalar("");
-  const int64_t batch = state.range(0);
-  Consume(state,
-          Dataset::TextLines({path})
-              .Map(DecodeCsv({.defaults = {number, text, number, text, number, text, text, text,
-                                           text, text, number, number, number, text, text}}))
-              .Shuffle(10 * batch)
-              .Repeat()
-              .Batch(batch),
-          batch);
+  return Dataset::TextLines({path})
+      .Map(DecodeCsv({.defaults = {number, text, number, text, number, text, text, text, text, text,
+                                   number, number, number, text, text}}))
+      .Shuffle(10 * batch)
+      .Repeat()
+      .Batch(batch);
+}
+
+// In batches of range(0). Items are rows.
+void ShuffledCsvBatches(benchmark::State& state) {
+  const std::string path = TemporaryPath();
+  WriteFileAtomically(FileSystem::Posix(), path, CensusLikeRows()).IgnoreError();
+  Consume(state, ShuffledRows(path, state.range(0)), state.range(0));
   FileSystem::Posix()->DeleteFile(path).IgnoreError();
 }
 BENCHMARK(ShuffledCsvBatches)->Arg(40)->Arg(1024);
+
+// How long steps of range(1) us wait for such batches, which the I/O pool makes ahead: "waited" is
+// a part of the time.
+void StepsOnCsvBatches(benchmark::State& state) {
+  const std::string path = TemporaryPath();
+  WriteFileAtomically(FileSystem::Posix(), path, CensusLikeRows()).IgnoreError();
+  const std::unique_ptr<Iterator> iterator =
+      Open(state, ShuffledRows(path, state.range(0)).Prefetch(kAutotune));
+  if (iterator == nullptr) return;
+  const auto step = std::chrono::microseconds(state.range(1));
+  Element element;
+  for (auto _ : state) {
+    const StatusOr<bool> more = iterator->Next(&element);
+    if (!more.ok() || !*more) return state.SkipWithError("it has ended");
+    const auto end = std::chrono::steady_clock::now() + step;
+    while (std::chrono::steady_clock::now() < end) benchmark::DoNotOptimize(element.data());
+  }
+  const IteratorTimes times = iterator->times();
+  state.counters["waited"] = absl::FDivDuration(times.waited, times.waited + times.consumed);
+  FileSystem::Posix()->DeleteFile(path).IgnoreError();
+}
+BENCHMARK(StepsOnCsvBatches)
+    ->ArgNames({"batch", "step_us"})
+    ->Args({40, 100})
+    ->Args({1024, 1500})
+    ->UseRealTime();
 
 }  // namespace
 }  // namespace millrace::data
