@@ -5,8 +5,8 @@
     examples/census/shapes.py --data DIR [--seeds 101-110] [--train-steps 5000] [--shapes local,ps3_master_workers4]
 
 Steps are those of all tasks together. Prints the accuracy of each seed, and the median of each shape; exit code 1 when
-a median is not within 0.01 of that of one process. Ports are free ones: launch finds them. A minute and a half for
-each seed on two cores.
+a median is not within 0.01 of that of one process. Ports are free ones: launch finds them. Some minutes for each
+seed on two busy cores.
 """
 
 import argparse
