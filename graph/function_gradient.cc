@@ -17,6 +17,7 @@
 #include "graph/attr.h"
 #include "graph/copy.h"
 #include "graph/function_body.h"
+#include "graph/function_cut.h"
 #include "graph/function_def.h"
 #include "graph/function_library.h"
 #include "graph/node_body.h"
@@ -30,303 +31,17 @@
 namespace millrace {
 namespace {
 
+using function_cut::ArgumentGradient;
+using function_cut::CallInstead;
+using function_cut::CallNamed;
+using function_cut::CopyBody;
+using function_cut::Cut;
+using function_cut::Define;
+using function_cut::DenseOrZeros;
+using function_cut::Differentiate;
+using function_cut::Differentiated;
+using function_cut::ValuesType;
 using tensorflow::NameAttrList;
-
-// Where the gradient of one argument is among the results of the backward function.
-struct ArgumentGradient {
-  enum class Kind { kNone, kDense, kSlices, kSlicesWithShape } kind = Kind::kNone;
-  size_t first = 0;
-};
-
-// A function's graph with the nodes of its gradient.
-struct Differentiated {
-  Differentiated(const Scope& outer, std::shared_ptr<const FunctionBody> function)
-      : scope(Scope::ForFunction(outer, nullptr)), body(std::move(function)) {}
-
-  Scope scope;
-  std::shared_ptr<const FunctionBody> body;
-  std::vector<Output> arguments;
-  std::vector<Output> results;       // what the body's _Retvals read
-  HashSet<const Node*> forward;      // nodes of the body
-  std::vector<const Node*> effects;  // of the body
-  std::vector<Output> dys;           // _Arg nodes, one for each result that has a gradient
-  std::vector<Gradient> gradients;   // of the arguments
-};
-
-// The body's nodes as a graph of their own. `known`: what is known of the arguments; may be empty.
-Status CopyBody(absl::Span<const KnownTensor> known, Differentiated* d) {
-  Graph* const graph = d->scope.graph();
-  std::vector<Node*> copies(static_cast<size_t>(d->body->graph->num_node_ids()), nullptr);
-  const auto copy_of = [&](const Node* node) { return copies[static_cast<size_t>(node->id())]; };
-  for (const Node* const node : d->body->order) {
-    if (node->op() == "_Retval") continue;
-    MR_ASSIGN_OR_RETURN(copies[static_cast<size_t>(node->id())], CopyNode(*node, graph));
-    d->forward.insert(copy_of(node));
-  }
-  for (const Node* const node : d->body->order) {
-    if (node->op() == "_Retval") continue;
-    for (int i = 0; i < node->num_inputs(); ++i) {
-      const OutputRef& input = node->input(i);
-      MR_RETURN_IF_ERROR(graph->AddEdge(copy_of(input.node), input.index, copy_of(node), i));
-    }
-    for (const Node* const control : node->control_inputs()) {
-      graph->AddControlEdge(copy_of(control), copy_of(node));
-    }
-  }
-  for (const Node* const node : d->body->arguments) d->arguments.emplace_back(copy_of(node), 0);
-  for (size_t i = 0; i < d->arguments.size() && i < known.size(); ++i) {
-    d->scope.refiner()->SetKnown(*d->arguments[i].node(), known[i]);
-  }
-  for (const Node* const node : d->body->order) {
-    if (node->op() == "_Retval" || (node->op() == "_Arg" && !known.empty())) continue;
-    MR_RETURN_IF_ERROR(d->scope.refiner()->AddNode(*copy_of(node)));
-  }
-  for (const Node* const node : d->body->results) {
-    d->results.emplace_back(copy_of(node->input(0).node), node->input(0).index);
-  }
-  for (const Node* const node : d->body->effects) d->effects.push_back(copy_of(node));
-  return absl::OkStatus();
-}
-
-// Adds the gradient's nodes: from the results of which `has_dy` says that they have a gradient.
-Status Differentiate(const std::vector<bool>& has_dy, Differentiated* d) {
-  std::vector<Output> ys;
-  for (size_t i = 0; i < d->results.size(); ++i) {
-    if (!has_dy[i]) continue;
-    const DType type = WithoutRef(d->results[i].dtype());
-    if (!IsTrainable(type)) {
-      return Unimplemented("the gradient of result ", i, " must be of a float, got ", type);
-    }
-    const Output dy = NodeBuilder(d->scope.WithName(absl::StrCat("dy_", i)), "_Arg")
-                          .Attr("T", type)
-                          .Attr("index", static_cast<int64_t>(d->arguments.size() + i))
-                          .Finish()
-                          .output(0);
-    MR_RETURN_IF_ERROR(d->scope.status());
-    KnownTensor known;
-    known.shape = d->scope.shape(d->results[i]);
-    d->scope.refiner()->SetKnown(*dy.node(), known);
-    ys.push_back(d->results[i]);
-    d->dys.push_back(dy);
-  }
-  GradientOptions options;
-  options.grad_ys = d->dys;
-  MR_ASSIGN_OR_RETURN(d->gradients, AddGradients(d->scope, ys, d->arguments, options));
-  return d->scope.status();
-}
-
-// Adds a function to the library of `scope`, named `<prefix>_<function>` or the next free name.
-StatusOr<std::string> Define(const Scope& scope, absl::string_view name, const Graph& graph,
-                             const FunctionDefParts& parts) {
-  std::string free(name);
-  for (int k = 1; scope.graph()->library().Find(free) != nullptr; ++k) {
-    free = absl::StrCat(name, "_", k);
-  }
-  MR_ASSIGN_OR_RETURN(const auto def, FunctionDefOf(graph, free, parts));
-  tensorflow::FunctionDefLibrary more;
-  *more.add_function() = *def;
-  MR_ASSIGN_OR_RETURN(auto library, scope.graph()->library().With(more));
-  scope.graph()->set_library(std::move(library));
-  return free;
-}
-
-bool IsSame(const OutputRef& a, const OutputRef& b) {
-  return a.node == b.node && a.index == b.index;
-}
-
-// What the backward function takes in place of what is computed forward.
-class Cut {
- public:
-  explicit Cut(Differentiated* d) : d_(d) {}
-
-  Status Run() {
-    for (const auto& node : d_->scope.graph()->nodes()) {
-      if (node != nullptr && !d_->forward.contains(node.get())) backward_.insert(node.get());
-    }
-    std::vector<OutputRef> results;
-    for (const Gradient& gradient : d_->gradients) {
-      ArgumentGradient& place = places_.emplace_back();
-      place.first = results.size();
-      const auto add = [&](const Output& tensor) {
-        results.push_back({tensor.node(), tensor.index()});
-      };
-      if (const Output* const dense = std::get_if<Output>(&gradient)) {
-        place.kind = ArgumentGradient::Kind::kDense;
-        add(*dense);
-      } else if (const auto* const slices = std::get_if<IndexedSlices>(&gradient)) {
-        place.kind = slices->dense_shape.valid() ? ArgumentGradient::Kind::kSlicesWithShape
-                                                 : ArgumentGradient::Kind::kSlices;
-        add(slices->values);
-        add(slices->indices);
-        if (slices->dense_shape.valid()) add(slices->dense_shape);
-      }
-    }
-    parts_.results = std::move(results);
-    for (const OutputRef& result : parts_.results) Read(result);
-    for (const Node* const node : std::vector<const Node*>(backward_.begin(), backward_.end())) {
-      for (const OutputRef& input : node->inputs()) Read(input);
-      for (const Node* const control : node->control_inputs()) {
-        if (d_->forward.contains(control) && control->op() != "_Arg") waits_for_forward_ = true;
-      }
-    }
-    // In the order of the graph: the same function each time.
-    std::sort(order_.begin(), order_.end(), [](const OutputRef& a, const OutputRef& b) {
-      return std::pair(a.node->id(), a.index) < std::pair(b.node->id(), b.index);
-    });
-    MR_RETURN_IF_ERROR(KeepDeadTensorsDead());
-    for (const Node* const effect : EffectsOf(*d_->scope.graph())) {
-      if (backward_.contains(effect)) parts_.effects.push_back(effect);
-    }
-    FindArguments();
-    return absl::OkStatus();
-  }
-
-  const std::vector<ArgumentGradient>& places() const { return places_; }
-  // Arguments of the backward function: of the call, by position; then `inside`; then all dys.
-  const std::vector<size_t>& from_call() const { return from_call_; }
-  const std::vector<OutputRef>& inside() const { return inside_; }
-  const FunctionDefParts& parts() const { return parts_; }
-  bool waits_for_forward() const { return waits_for_forward_; }
-
- private:
-  // A tensor that backward nodes need.
-  void Read(const OutputRef& tensor) {
-    if (!d_->forward.contains(tensor.node)) return;
-    if (tensor.node->op() == "Const" && tensor.node->control_inputs().empty()) {
-      backward_.insert(tensor.node);  // each has its own
-      return;
-    }
-    if (read_.emplace(std::pair<const Node*, int>(tensor.node, tensor.index)).second) {
-      order_.push_back(tensor);
-    }
-  }
-
-  // Forward nodes that may be dead, those of branches.
-  HashSet<const Node*> ConditionalNodes() const {
-    HashSet<const Node*> conditional;
-    std::vector<const Node*> open;
-    for (const Node* const node : d_->forward) {
-      if (node->is_switch()) open.push_back(node);
-    }
-    while (!open.empty()) {
-      const Node* const node = open.back();
-      open.pop_back();
-      for (const Edge& edge : node->out_edges()) {
-        if (d_->forward.contains(edge.dst) && conditional.insert(edge.dst).second) {
-          open.push_back(edge.dst);
-        }
-      }
-    }
-    for (const Node* const node : d_->forward) {
-      if (node->is_switch()) conditional.insert(node);
-    }
-    return conditional;
-  }
-
-  // A call takes and gives no dead tensors. What is read of a branch leaves the forward function
-  // with the word whether it was alive, and is dead again in the backward function if it was not.
-  Status KeepDeadTensorsDead() {
-    const HashSet<const Node*> conditional = ConditionalNodes();
-    if (conditional.empty()) return absl::OkStatus();
-    Graph* const graph = d_->scope.graph();
-    std::vector<Node*> readers;
-    for (const auto& node : graph->nodes()) {
-      if (node != nullptr && backward_.contains(node.get())) readers.push_back(node.get());
-    }
-    std::vector<OutputRef> order;
-    for (const OutputRef& tensor : order_) {
-      if (!conditional.contains(tensor.node)) {
-        order.push_back(tensor);
-        continue;
-      }
-      MR_ASSIGN_OR_RETURN(const OutputRef again, Again(tensor, &order));
-      for (Node* const reader : readers) {
-        for (int i = 0; i < reader->num_inputs(); ++i) {
-          if (!IsSame(reader->input(i), tensor)) continue;
-          MR_RETURN_IF_ERROR(graph->UpdateInput(reader, i, again.node, again.index));
-        }
-      }
-      for (OutputRef& result : parts_.results) {
-        if (IsSame(result, tensor)) result = again;
-      }
-    }
-    HashMap<const Node*, Node*> instead;  // of a forward node whose death is passed on by control
-    for (Node* const reader : readers) {
-      const std::vector<Node*> controls(reader->control_inputs().begin(),
-                                        reader->control_inputs().end());
-      for (Node* const control : controls) {
-        if (!conditional.contains(control)) continue;
-        Node*& own = instead[control];
-        if (own == nullptr) {
-          const Scope after = d_->scope.WithControlDependencies({Operation(control)});
-          const Output sign = NodeBuilder(after, "Const")
-                                  .Attr("dtype", DT_BOOL)
-                                  .Attr("value", Tensor::Scalar(true))
-                                  .Finish()
-                                  .output(0);
-          MR_RETURN_IF_ERROR(d_->scope.status());
-          d_->forward.insert(sign.node());
-          MR_ASSIGN_OR_RETURN(const OutputRef again, Again({sign.node(), 0}, &order));
-          own = NodeBuilder(d_->scope, "Identity")
-                    .Input(Output(again.node, again.index))
-                    .Finish()
-                    .output(0)
-                    .node();
-          MR_RETURN_IF_ERROR(d_->scope.status());
-          backward_.insert(own);
-        }
-        graph->AddControlEdge(own, reader);
-      }
-    }
-    order_ = std::move(order);
-    return absl::OkStatus();
-  }
-
-  // The forward tensor on the backward side; `order` gets what takes it there.
-  StatusOr<OutputRef> Again(const OutputRef& tensor, std::vector<OutputRef>* order) {
-    const Output alive = NodeBuilder(d_->scope, "_Alive")
-                             .Input(Output(tensor.node, tensor.index))
-                             .Finish()
-                             .output(0);
-    MR_RETURN_IF_ERROR(d_->scope.status());
-    d_->forward.insert(alive.node());
-    const Output again = NodeBuilder(d_->scope, "Switch")
-                             .Input(alive)
-                             .Input(Output(alive.node(), 1))
-                             .Finish()
-                             .output(1);
-    MR_RETURN_IF_ERROR(d_->scope.status());
-    backward_.insert(again.node());
-    order->push_back({alive.node(), 0});
-    order->push_back({alive.node(), 1});
-    return OutputRef{again.node(), again.index()};
-  }
-
-  void FindArguments() {
-    parts_.nodes = &backward_;
-    for (size_t i = 0; i < d_->arguments.size(); ++i) {
-      if (!read_.contains({d_->arguments[i].node(), 0})) continue;
-      from_call_.push_back(i);
-      parts_.arguments.push_back({d_->arguments[i].node(), 0});
-    }
-    for (const OutputRef& tensor : order_) {
-      if (tensor.node->op() == "_Arg") continue;
-      inside_.push_back(tensor);
-      parts_.arguments.push_back(tensor);
-    }
-    for (const Output& dy : d_->dys) parts_.arguments.push_back({dy.node(), 0});
-  }
-
-  Differentiated* const d_;
-  HashSet<const Node*> backward_;
-  HashSet<std::pair<const Node*, int>> read_;
-  std::vector<OutputRef> order_;
-  std::vector<ArgumentGradient> places_;
-  std::vector<size_t> from_call_;
-  std::vector<OutputRef> inside_;
-  FunctionDefParts parts_;
-  bool waits_for_forward_ = false;
-};
 
 NameAttrList CallOf(const Node& node) {
   NameAttrList call;
@@ -340,49 +55,6 @@ NameAttrList CallOf(const Node& node) {
 StatusOr<NameAttrList> CalledBy(const Node& node) {
   if (node.body()->function() != nullptr) return CallOf(node);
   return GetAttr<NameAttrList>(node, "f");
-}
-
-// Makes the node call `function`, whose further results are of `more` types.
-Status CallInstead(const Scope& scope, Node* node, const std::string& function,
-                   absl::Span<const DType> more) {
-  Graph* const graph = node->graph();
-  std::vector<DType> results(node->output_types().begin(), node->output_types().end());
-  results.insert(results.end(), more.begin(), more.end());
-  const auto def = NewMessage<tensorflow::NodeDef>();
-  def->set_name(node->name());
-  def->set_op(graph->library().IsStateful(*graph->library().Find(function))
-                  ? "StatefulPartitionedCall"
-                  : "PartitionedCall");
-  MR_RETURN_IF_ERROR(FindOp(def->op()).status());
-  auto& attrs = *def->mutable_attr();
-  const bool by_name = node->body()->function() != nullptr;
-  for (const auto& [name, value] : node->def().attr()) {
-    // Shapes that somebody wrote down are of the results that there were.
-    const bool keep = name[0] == '_' ? name != "_output_shapes" : !by_name;
-    if (keep) attrs[name] = value;
-  }
-  SetAttr(std::vector<DType>(node->input_types().begin(), node->input_types().end()),
-          &attrs["Tin"]);
-  SetAttr(results, &attrs["Tout"]);
-  attrs["f"].mutable_func()->Clear();
-  attrs["f"].mutable_func()->set_name(function);
-  MR_ASSIGN_OR_RETURN(std::shared_ptr<const NodeBody> body,
-                      graph->bodies()->Make(*def, nullptr, [](const tensorflow::NodeDef&) {
-                        return absl::OkStatus();
-                      }));
-  MR_RETURN_IF_ERROR(graph->ReplaceBody(node, std::move(body)));
-  return scope.refiner()->AddNode(*node);
-}
-
-BuiltNode Call(const Scope& scope, const std::string& function, const std::vector<Output>& inputs,
-               const std::vector<DType>& results, Operation after = Operation()) {
-  const FunctionLibrary& library = scope.graph()->library();
-  NameAttrList call;
-  call.set_name(function);
-  NodeBuilder builder(scope, library.IsStateful(*library.Find(function)) ? "StatefulPartitionedCall"
-                                                                         : "PartitionedCall");
-  builder.Input(absl::MakeConstSpan(inputs)).Attr("Tout", results).Attr("f", call);
-  return builder.ControlInput(std::move(after)).Finish();
 }
 
 // dx = g(x, dy), by a GradientDef.
@@ -405,7 +77,7 @@ Status CustomGradient(GradientContext* c, const std::string& gradient) {
                            "got ",
                            body->result_types.size());
   }
-  const BuiltNode node = Call(scope, gradient, inputs, body->result_types);
+  const BuiltNode node = CallNamed(scope, gradient, inputs, body->result_types);
   MR_RETURN_IF_ERROR(scope.status());
   for (int i = 0; i < c->num_inputs(); ++i) {
     const DType type = WithoutRef(c->input(i).dtype());
@@ -447,22 +119,9 @@ Status GradientByCut(GradientContext* c, const NameAttrList& call) {
 
   Cut cut(&d);
   MR_RETURN_IF_ERROR(cut.Run());
-  std::vector<DType> inside;
-  for (const OutputRef& tensor : cut.inside()) {
-    inside.push_back(WithoutRef(tensor.node->output_type(tensor.index)));
-  }
-  std::vector<DType> outputs;
-  for (const OutputRef& tensor : cut.parts().results) {
-    outputs.push_back(WithoutRef(tensor.node->output_type(tensor.index)));
-  }
+  const std::vector<DType> inside = cut.inside_types(), outputs = cut.result_types();
   if (outputs.empty()) return absl::OkStatus();
 
-  FunctionDefParts forward;
-  for (const Output& argument : d.arguments) forward.arguments.push_back({argument.node(), 0});
-  for (const Output& result : d.results) forward.results.push_back({result.node(), result.index()});
-  forward.results.insert(forward.results.end(), cut.inside().begin(), cut.inside().end());
-  forward.effects = d.effects;
-  forward.nodes = &d.forward;
   MR_ASSIGN_OR_RETURN(
       const std::string backward_name,
       Define(scope, absl::StrCat(call.name(), "_grad"), *d.scope.graph(), cut.parts()));
@@ -470,7 +129,7 @@ Status GradientByCut(GradientContext* c, const NameAttrList& call) {
   if (!inside.empty()) {
     MR_ASSIGN_OR_RETURN(
         const std::string forward_name,
-        Define(scope, absl::StrCat(call.name(), "_forward"), *d.scope.graph(), forward));
+        Define(scope, absl::StrCat(call.name(), "_forward"), *d.scope.graph(), cut.ForwardParts()));
     MR_RETURN_IF_ERROR(CallInstead(scope, node, forward_name, inside));
   }
 
@@ -483,8 +142,8 @@ Status GradientByCut(GradientContext* c, const NameAttrList& call) {
     if (c->has_grad(i)) inputs.push_back(c->dense_grad(i));
   }
   MR_RETURN_IF_ERROR(scope.status());
-  const BuiltNode gradient = Call(scope, backward_name, inputs, outputs,
-                                  cut.waits_for_forward() ? Operation(node) : Operation());
+  const BuiltNode gradient = CallNamed(scope, backward_name, inputs, outputs,
+                                       cut.waits_for_forward() ? Operation(node) : Operation());
   MR_RETURN_IF_ERROR(scope.status());
   for (size_t i = 0; i < cut.places().size(); ++i) {
     const ArgumentGradient& place = cut.places()[i];
@@ -541,27 +200,6 @@ struct Branch {
   Differentiated d;
   Cut cut;
 };
-
-// dx of argument `i`, dense, in the branch's graph: also where the branch does not read it.
-Output DenseOrZeros(Branch* branch, size_t i, DType held) {
-  Differentiated& d = branch->d;
-  const Output dense = DenseGradient(d.scope, d.gradients[i]);
-  if (dense.valid() || !d.scope.ok()) return dense;
-  Output like = d.arguments[i];
-  if (like.dtype() == DT_RESOURCE) {
-    like =
-        NodeBuilder(d.scope, "ReadVariableOp").Input(like).Attr("dtype", held).Finish().output(0);
-  }
-  return NodeBuilder(d.scope, "ZerosLike").Input(like).Finish().output(0);
-}
-
-DType ValuesType(const Gradient& gradient) {
-  if (const auto* dense = std::get_if<Output>(&gradient)) return WithoutRef(dense->dtype());
-  if (const auto* slices = std::get_if<IndexedSlices>(&gradient)) {
-    return WithoutRef(slices->values.dtype());
-  }
-  return DT_INVALID;
-}
 
 class BranchesGradient {
  public:
@@ -631,14 +269,13 @@ class BranchesGradient {
     std::vector<Gradient> dense(branch->d.gradients.size());
     for (size_t k = 0; k < differentiated_.size(); ++k) {
       const size_t i = differentiated_[k];
-      dense[i] = DenseOrZeros(branch, i, types_[k]);
+      dense[i] = DenseOrZeros(&branch->d, i, types_[k]);
     }
     MR_RETURN_IF_ERROR(branch->d.scope.status());
     branch->d.gradients = std::move(dense);
     MR_RETURN_IF_ERROR(branch->cut.Run());
-    for (const OutputRef& tensor : branch->cut.inside()) {
-      inside_.push_back(WithoutRef(tensor.node->output_type(tensor.index)));
-    }
+    const std::vector<DType> types = branch->cut.inside_types();
+    inside_.insert(inside_.end(), types.begin(), types.end());
     return absl::OkStatus();
   }
 

@@ -24,11 +24,16 @@
 // branch of the forward node gives what its own gradient needs, and empty tensors (FakeParam) in
 // the places of the others.
 //
+// The gradient of a While is a While, and so is that of a For (function_loop_gradient.cc): the
+// forward loop keeps in tensor lists what each iteration computes, and the gradient takes them
+// apart from the end. n iterations take n times the memory of what the gradient of the body needs.
+//
 // SymbolicGradient, TensorFlow's node for the same, takes x and dy alone: f is computed again
 // there.
 //
 // Thread-safety: as the graph. Failure: as AddGradients, with the function's name; InvalidArgument
-// for calls that are kMaxDifferentiatedCalls deep in each other.
+// for calls that are kMaxDifferentiatedCalls deep in each other; Unimplemented for a gradient that
+// goes through a loop of Switch and Merge inside of a function.
 
 #include <string>
 
@@ -50,6 +55,9 @@ Status GradientOfCall(GradientContext* context);
 
 // For If, StatelessIf and Case.
 Status GradientOfBranches(GradientContext* context);
+
+// For While, StatelessWhile and For. Unimplemented where a loop changes the handle of a variable.
+Status GradientOfLoop(GradientContext* context);
 
 // The function (x, dy) -> dx of SymbolicGradient's f = `call`, in the library of `graph`: of all
 // arguments, zeros where no gradient flows. Its name is the same for the same call.

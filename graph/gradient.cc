@@ -210,7 +210,8 @@ StatusOr<std::vector<Gradient>> Add(const Scope& scope, absl::Span<const Output>
     MR_RETURN_IF_ERROR(CheckTensor(scope, "ys", i, ys[i]));
     const DType type = WithoutRef(ys[i].dtype());
     const std::string where = absl::StrCat("Gradients: ys[", i, "] '", ys[i].name(), "'");
-    if (!IsTrainable(type)) {
+    // A list of tensors has a gradient where somebody says which.
+    if (!IsTrainable(type) && (type != DT_VARIANT || options.grad_ys.empty())) {
       return InvalidArgument(where, " must be floating or complex, got ", DTypeName(type));
     }
     if (options.grad_ys.empty()) {

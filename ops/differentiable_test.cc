@@ -574,31 +574,28 @@ std::vector<Case> FunctionCases() {
     }
   }
   cases.push_back({.op = "_Alive", .args = {Matrix()}, .outputs = {0}});
-  const std::string refusal = "not differentiated";
-  for (const char* op : {"While", "StatelessWhile"}) {
-    cases.push_back({.op = op,
-                     .args = {Matrix()},
-                     .refusal = refusal,
-                     .build = [op](const Scope& s, const Outputs& x) {
-                       const DefinedFunction cond = DefineFunction(
-                           s, "cond", {DT_DOUBLE},
-                           [](const Scope& t, const Outputs&) { return Outputs{Const(t, false)}; });
-                       const DefinedFunction body = DefineFunction(
-                           s, "body", {DT_DOUBLE}, [](const Scope& t, const Outputs& in) {
-                             return Outputs{Neg(t, in[0])};
-                           });
-                       return Outputs{op[0] == 'W'
-                                          ? While(s, x, {cond.name}, {body.name})
-                                          : StatelessWhile(s, x, {cond.name}, {body.name})};
-                     }});
+  for (const std::string op : {"While", "StatelessWhile"}) {
+    cases.push_back(
+        {.op = op, .args = {Matrix()}, .build = [=](const Scope& s, const Outputs& x) {
+           const std::vector<DType> types = {DT_INT32, DT_DOUBLE};
+           const FunctionName cond = {
+               DefineFunction(s, "cond", types, [](const Scope& t, const Outputs& in) {
+                 return Outputs{Less(t, in[0], Const(t, 2))};
+               }).name};
+           const FunctionName body = {
+               DefineFunction(s, "body", types, [](const Scope& t, const Outputs& in) {
+                 return Outputs{Add(t, in[0], Const(t, 1)), Mul(t, in[1], Neg(t, in[1]))};
+               }).name};
+           const Outputs variables = {Const(s, 0), x[0]};
+           return Outputs{op == "While" ? While(s, variables, cond, body).output(1)
+                                        : StatelessWhile(s, variables, cond, body).output(1)};
+         }});
   }
-  cases.push_back({.op = "For",
-                   .args = {Matrix()},
-                   .refusal = refusal,
-                   .build = [](const Scope& s, const Outputs& x) {
+  cases.push_back({.op = "For", .args = {Matrix()}, .build = [](const Scope& s, const Outputs& x) {
                      const DefinedFunction body = DefineFunction(
-                         s, "body", {DT_INT32, DT_DOUBLE},
-                         [](const Scope& t, const Outputs& in) { return Outputs{Neg(t, in[1])}; });
+                         s, "body", {DT_INT32, DT_DOUBLE}, [](const Scope& t, const Outputs& in) {
+                           return Outputs{Mul(t, in[1], in[1])};
+                         });
                      return Outputs{For(s, Const(s, 0), Const(s, 2), Const(s, 1), x, {body.name})};
                    }});
   return cases;

@@ -206,13 +206,6 @@ std::vector<DType> OutputTypes(KernelConstruction* c) {
   return types;
 }
 
-// A loop of functions would have to keep what each of its iterations has computed.
-Status NotDifferentiated(GradientContext* c) {
-  return Unimplemented(c->node().op(),
-                       " is not differentiated; build the graph with Switch and "
-                       "Merge instead, or call the functions alone");
-}
-
 class CallKernel : public AsyncKernel {
  public:
   Status Init(KernelConstruction* c) override {
@@ -556,18 +549,18 @@ constexpr char kWhileAttrs[] =
 const OpRegistration kWhile = OpSpec("While", kWhileArguments, kWhileAttrs)
                                   .Stateful()
                                   .Shape(WhileShape)
-                                  .Gradient(NotDifferentiated)
+                                  .Gradient(GradientOfLoop)
                                   .With(KernelFor<WhileKernel>());
 const OpRegistration kStatelessWhile = OpSpec("StatelessWhile", kWhileArguments, kWhileAttrs)
                                            .Shape(WhileShape)
-                                           .Gradient(NotDifferentiated)
+                                           .Gradient(GradientOfLoop)
                                            .With(KernelFor<WhileKernel>());
 
 const OpRegistration kFor =
     OpSpec("For", "start: int32, limit: int32, delta: int32, input: T -> output: T",
            "T: list(type) >= 0; body: func")
         .Shape(ForShape)
-        .Gradient(NotDifferentiated)
+        .Gradient(GradientOfLoop)
         .With(KernelFor<ForKernel>());
 
 // --- FakeParam -----------------------------------------------------------------------------------

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Gradients of calls, in sessions: with the functions put into the graph and with calls of them.
-#include <algorithm>
-#include <cmath>
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -20,90 +17,19 @@
 #include "graph/graph.h"
 #include "gtest/gtest.h"
 #include "ops/ops.h"
+#include "ops/testing/function_gradients.h"
 #include "proto/attr_value.pb.h"
-#include "proto/config.pb.h"
 #include "proto/function.pb.h"
 #include "runtime/session.h"
-#include "runtime/session_config.h"
 
 namespace millrace {
 namespace {
 
+using testing::CallsInlined;
+using testing::D;
+using testing::ExpectGradients;
+using testing::GradientsOf;
 using Outputs = std::vector<Output>;
-
-SessionOptions Options(bool inlined) {
-  SessionOptions options;
-  if (inlined) return options;
-  tensorflow::ConfigProto config;
-  config.mutable_graph_options()->mutable_rewrite_options()->set_function_optimization(
-      tensorflow::RewriterConfig::OFF);
-  options.config = SessionConfigOf(config);
-  return options;
-}
-
-Tensor D(std::initializer_list<double> values) { return Tensor::Vector<double>(values); }
-
-// d sum(ys) / d xs as dense tensors.
-Outputs GradientsOf(const Scope& s, const Outputs& ys, const Outputs& xs) {
-  const auto gradients = AddGradients(s, ys, xs);
-  EXPECT_OK(gradients.status());
-  Outputs dense;
-  if (!gradients.ok()) return dense;
-  for (const Gradient& gradient : *gradients) dense.push_back(DenseGradient(s, gradient));
-  EXPECT_OK(s.status());
-  return dense;
-}
-
-// Builds y of xs and compares the gradients with finite differences, and, where `twice`, those of
-// the sum of the squares of the gradients, too.
-void ExpectGradients(const std::function<Output(const Scope&, const Outputs&)>& build,
-                     const std::vector<Tensor>& values, bool twice = true) {
-  Scope s;
-  Outputs xs;
-  for (const Tensor& value : values) xs.push_back(Placeholder(s, DT_DOUBLE, value.shape()));
-  const auto sum = [&](const Output& y) {
-    return Sum(s, Reshape(s, y, Const<int32_t>(s, {-1})), Const(s, 0));
-  };
-  Outputs ys = {sum(build(s, xs))};
-  std::vector<Outputs> gradients = {GradientsOf(s, ys, xs)};
-  if (twice) {
-    Outputs squares;
-    for (const Output& g : gradients[0]) squares.push_back(sum(Square(s, g)));
-    ys.push_back(AddN(s, squares));
-    gradients.push_back(GradientsOf(s, {ys[1]}, xs));
-  }
-  ASSERT_OK(s.status());
-  for (const bool inlined : {true, false}) {
-    SCOPED_TRACE(inlined ? "inlined" : "called");
-    ASSERT_OK_AND_ASSIGN(const auto session, NewSession(Options(inlined)));
-    ASSERT_OK(session->Extend(s));
-    const auto run = [&](const std::vector<Tensor>& at, const Output& y) {
-      std::vector<Feed> feeds;
-      for (size_t i = 0; i < xs.size(); ++i) feeds.emplace_back(xs[i], at[i]);
-      const auto out = session->Run(feeds, {y});
-      EXPECT_OK(out.status());
-      return out.ok() ? (*out)[0] : D({0});
-    };
-    for (size_t order = 0; order < ys.size(); ++order) {
-      for (size_t i = 0; i < xs.size(); ++i) {
-        const Tensor symbolic = run(values, gradients[order][i]);
-        for (size_t k = 0; k < symbolic.flat<double>().size(); ++k) {
-          double y[2];
-          constexpr double kStep = 1e-5;
-          for (const int side : {0, 1}) {
-            std::vector<Tensor> moved = values;
-            ASSERT_OK_AND_ASSIGN(moved[i], values[i].Clone());
-            moved[i].mutable_flat<double>()[k] += side == 0 ? -kStep : kStep;
-            y[side] = run(moved, ys[order]).flat<double>()[0];
-          }
-          const double numeric = (y[1] - y[0]) / (2 * kStep);
-          EXPECT_NEAR(symbolic.flat<double>()[k], numeric, 1e-5 * std::max(1.0, std::abs(numeric)))
-              << "order " << order + 1 << ", input " << i << ", component " << k;
-        }
-      }
-    }
-  }
-}
 
 TEST(GradientsOfCalls, MatchFiniteDifferencesTwice) {
   ExpectGradients(
@@ -228,7 +154,7 @@ TEST(GradientsOfCalls, AreThoseOfAGradientDefWhereThereIsOne) {
             ? Output(SymbolicGradient(s, Outputs{x, Const(s, D({1, 1}))}, {DT_DOUBLE}, {f.name}))
             : GradientsOf(s, Call(s, f, {x}), {x})[0];
     for (const bool inlined : {true, false}) {
-      ASSERT_OK_AND_ASSIGN(const auto session, NewSession(Options(inlined)));
+      ASSERT_OK_AND_ASSIGN(const auto session, NewSession(CallsInlined(inlined)));
       ASSERT_OK(session->Extend(s));
       ASSERT_OK_AND_ASSIGN(const auto out, session->Run({{x, D({3, 4})}}, {dx}));
       ExpectTensorEqual(out[0], D({10, 10}));
@@ -257,7 +183,7 @@ TEST(GradientsOfCalls, SeeTheNumbersThatTheCallHasDrawn) {
       ReadVariableOp(s.WithControlDependencies({dx.op(), half.op(), y.op()}), count, DT_INT32);
   const Tensor ones = D({1, 1, 1, 1});
   for (const bool inlined : {true, false}) {
-    ASSERT_OK_AND_ASSIGN(const auto session, NewSession(Options(inlined)));
+    ASSERT_OK_AND_ASSIGN(const auto session, NewSession(CallsInlined(inlined)));
     ASSERT_OK(session->Extend(s));
     ASSERT_OK(session->Run({}, {}, {init}));
     for (int step = 1; step <= 2; ++step) {
@@ -289,7 +215,7 @@ TEST(GradientsOfCalls, OfVariablesAndOfTheirRows) {
   const Output of_rows = DenseGradient(s, gradients[0]);
   const Output of_all = GradientsOf(s, Call(s, dense, {}), {v})[0];
   for (const bool inlined : {true, false}) {
-    ASSERT_OK_AND_ASSIGN(const auto session, NewSession(Options(inlined)));
+    ASSERT_OK_AND_ASSIGN(const auto session, NewSession(CallsInlined(inlined)));
     ASSERT_OK(session->Extend(s));
     ASSERT_OK(session->Run({}, {}, {init}));
     ASSERT_OK_AND_ASSIGN(const auto out, session->Run({}, {of_rows, of_all}));
