@@ -464,7 +464,7 @@ TEST(DatasetOpsTest, SignaturesAreTensorFlows) {
               static_cast<int>(OpEntry::Differentiability::kUnknown));
     ++compared;
   }
-  EXPECT_EQ(compared, 69);
+  EXPECT_EQ(compared, 73);
 }
 
 }  // namespace

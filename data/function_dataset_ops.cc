@@ -19,6 +19,7 @@
 #include "data/dataset_op.h"
 #include "data/dataset_variant.h"
 #include "data/graph_function.h"
+#include "data/group_by_reducer.h"
 #include "graph/shape_inference.h"
 #include "runtime/kernel.h"
 
@@ -359,6 +360,65 @@ const DatasetOp kGroupByWindowInExperiments("ExperimentalGroupByWindowDataset",
                                             kGroupByWindowArguments, kGroupByWindowAttrs,
                                             GroupByWindowDataset,
                                             DatasetArgShapes::kElementTensors);
+
+StatusOr<Dataset> GroupByReducerDataset(const DatasetArgs& args) {
+  MR_ASSIGN_OR_RETURN(const Dataset input, args.dataset(0));
+  MR_ASSIGN_OR_RETURN(GraphFunction key, args.Function("key_func", "key_func_other_arguments"));
+  MR_RETURN_IF_ERROR(key.CheckTakes(input.spec()));
+  MR_RETURN_IF_ERROR(key.CheckReturns({DT_INT64}));
+  MR_ASSIGN_OR_RETURN(GraphFunction init, args.Function("init_func", "init_func_other_arguments"));
+  MR_RETURN_IF_ERROR(init.CheckTakes({{DT_INT64}}));
+  MR_ASSIGN_OR_RETURN(GraphFunction reduce,
+                      args.Function("reduce_func", "reduce_func_other_arguments"));
+  MR_ASSIGN_OR_RETURN(GraphFunction finalize,
+                      args.Function("finalize_func", "finalize_func_other_arguments"));
+  ElementSpec state;
+  for (const DType type : init.result_types()) state.push_back({type});
+  MR_RETURN_IF_ERROR(reduce.CheckReturns(init.result_types()));
+  MR_RETURN_IF_ERROR(finalize.CheckTakes(state));
+  MR_RETURN_IF_ERROR(finalize.CheckReturns(TypesOf(args.declared())));
+  if (!input.spec().empty()) {
+    state.insert(state.end(), input.spec().begin(), input.spec().end());
+    MR_RETURN_IF_ERROR(reduce.CheckTakes(state));
+  }
+  GroupByReducerFunctions functions;
+  functions.key = [key = std::move(key)](CancellationManager* cancellation,
+                                         const Element& element) -> StatusOr<int64_t> {
+    MR_ASSIGN_OR_RETURN(const Element results, key.Call(cancellation, element));
+    return ScalarInt(results, "key_func");
+  };
+  functions.init = [init = std::move(init)](CancellationManager* cancellation, int64_t key) {
+    return init.Call(cancellation, {Tensor::Scalar(key)});
+  };
+  functions.reduce = [reduce = std::move(reduce)](CancellationManager* cancellation, Element state,
+                                                  Element element) {
+    for (Tensor& tensor : element) state.push_back(std::move(tensor));
+    return reduce.Call(cancellation, std::move(state));
+  };
+  functions.finalize = [finalize = std::move(finalize)](CancellationManager* cancellation,
+                                                        Element state) {
+    return finalize.Call(cancellation, std::move(state));
+  };
+  return GroupByReducer(input, std::move(functions), args.declared());
+}
+constexpr char kGroupByReducerArguments[] =
+    "input_dataset: variant, key_func_other_arguments: Tkey_func_other_arguments, "
+    "init_func_other_arguments: Tinit_func_other_arguments, "
+    "reduce_func_other_arguments: Treduce_func_other_arguments, "
+    "finalize_func_other_arguments: Tfinalize_func_other_arguments";
+constexpr char kGroupByReducerAttrs[] =
+    "key_func: func; init_func: func; reduce_func: func; finalize_func: func; "
+    "Tkey_func_other_arguments: list(type) >= 0; Tinit_func_other_arguments: list(type) >= 0; "
+    "Treduce_func_other_arguments: list(type) >= 0; "
+    "Tfinalize_func_other_arguments: list(type) >= 0; output_types: list(type) >= 1; "
+    "output_shapes: list(shape) >= 1";
+const DatasetSourceOp kGroupByReducer("GroupByReducerDataset", kGroupByReducerArguments,
+                                      kGroupByReducerAttrs, GroupByReducerDataset,
+                                      DatasetArgShapes::kElementTensors);
+const DatasetSourceOp kGroupByReducerInExperiments("ExperimentalGroupByReducerDataset",
+                                                   kGroupByReducerArguments, kGroupByReducerAttrs,
+                                                   GroupByReducerDataset,
+                                                   DatasetArgShapes::kElementTensors);
 
 // --- Whole datasets in one step
 

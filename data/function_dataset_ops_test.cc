@@ -231,12 +231,92 @@ TEST(FunctionDatasets, WindowsHaveTheSizeOfTheirKey) {
                                 "window_size must be >= 1, got 0 for key 0"));
 }
 
+// (sum, count) of the elements of each key x % 3, as sum * 100 + count + 1000 * key.
+Output Reduced(const Scope& scope, const Output& input, const char* op = "GroupByReducerDataset") {
+  const DefinedFunction key =
+      DefineFunction(scope, "key", {DT_INT64}, [](const Scope& s, const Outputs& x) {
+        return Outputs{FloorMod(s, x[0], Const(s, int64_t{3}))};
+      });
+  const DefinedFunction init =
+      DefineFunction(scope, "init", {DT_INT64}, [](const Scope& s, const Outputs& x) {
+        return Outputs{Mul(s, x[0], Const(s, int64_t{1000})), Const(s, 0)};
+      });
+  const Output hundred = Const(scope, int64_t{100});
+  const DefinedFunction reduce = DefineFunction(
+      scope, "reduce", {DT_INT64, DT_INT32, DT_INT64}, [&](const Scope& s, const Outputs& x) {
+        return Outputs{Add(s, x[0], Mul(s, x[2], hundred)), Add(s, x[1], Const(s, 1))};
+      });
+  const DefinedFunction finalize =
+      DefineFunction(scope, "finalize", {DT_INT64, DT_INT32}, [](const Scope& s, const Outputs& x) {
+        return Outputs{Add(s, x[0], Cast(s, x[1], DT_INT64))};
+      });
+  return Describe({}, NodeBuilder(scope, op)
+                          .Input(input)
+                          .Input(Outputs{})
+                          .Input(Outputs{})
+                          .Input(absl::MakeConstSpan(reduce.captures))
+                          .Input(Outputs{})
+                          .Attr("key_func", NameOf(key))
+                          .Attr("init_func", NameOf(init))
+                          .Attr("reduce_func", NameOf(reduce))
+                          .Attr("finalize_func", NameOf(finalize)))
+      .Finish()
+      .output(0);
+}
+
+TEST(FunctionDatasets, EachKeyIsReducedToOneElement) {
+  for (const char* op : {"GroupByReducerDataset", "ExperimentalGroupByReducerDataset"}) {
+    Scope scope;
+    // 0 + 3 + 6, 1 + 4 + 7, 2 + 5
+    EXPECT_EQ(Text(scope, Reduced(scope, RangeOf(scope, 8), op)), "903 2203 2702");
+    EXPECT_EQ(Text(scope, Reduced(scope, RangeOf(scope, 0), op)), "");
+  }
+}
+
+// Elements of the datasets 0, 1, ... and 0, 10, 20, ..., as a dataset of numbers says.
+Output Directed(const Scope& scope, const Output& selector, int64_t first, int64_t second,
+                const char* op = "DirectedInterleaveDataset") {
+  const DefinedFunction tens =
+      DefineFunction(scope, "tens", {DT_INT64}, [](const Scope& s, const Outputs& x) {
+        return Outputs{Mul(s, x[0], Const(s, int64_t{10}))};
+      });
+  const Output inputs[] = {RangeOf(scope, first),
+                           WithFunction(scope, "MapDataset", RangeOf(scope, second), tens)};
+  return Describe({}, NodeBuilder(scope, op).Input(selector).Input(absl::MakeConstSpan(inputs)))
+      .Finish()
+      .output(0);
+}
+// x -> x % 2 + `add`
+Output Alternating(const Scope& scope, int64_t n, int64_t add = 0) {
+  const DefinedFunction f =
+      DefineFunction(scope, "choose", {DT_INT64}, [add](const Scope& s, const Outputs& x) {
+        return Outputs{Add(s, FloorMod(s, x[0], Const(s, int64_t{2})), Const(s, add))};
+      });
+  return WithFunction(scope, "MapDataset", RangeOf(scope, n), f);
+}
+
+TEST(FunctionDatasets, OneSaysFromWhichTheNextElementIs) {
+  for (const char* op : {"DirectedInterleaveDataset", "ExperimentalDirectedInterleaveDataset"}) {
+    Scope scope;
+    const auto text = [&](const Output& selector, int64_t first, int64_t second) {
+      return Text(scope, Directed(scope, selector, first, second, op));
+    };
+    // It ends first; one of the others; both.
+    EXPECT_EQ(text(Alternating(scope, 5), 9, 9), "0 0 1 10 2");
+    EXPECT_EQ(text(Alternating(scope, 8), 9, 1), "0 0 1 2 3");
+    EXPECT_EQ(text(Alternating(scope, 100), 2, 3), "0 0 1 10 20");
+    EXPECT_TRUE(absl::StrContains(text(Alternating(scope, 5, 1), 9, 9),
+                                  "the selector must give numbers of inputs, 0 to 1, got 2"));
+  }
+}
+
 TEST(FunctionDatasets, StatesGoOn) {
   Scope scope;
   const Output range = RangeOf(scope, 9);
   for (const Output& output :
        {WithFunction(scope, "MapDataset", range, Squares(scope)), Sums(scope, range),
-        Windows(scope, range), WithFunction(scope, "FlatMapDataset", range, Ranges(scope))}) {
+        Windows(scope, range), WithFunction(scope, "FlatMapDataset", range, Ranges(scope)),
+        Reduced(scope, range), Directed(scope, Alternating(scope, 9), 3, 9)}) {
     ASSERT_OK_AND_ASSIGN(const Dataset dataset, MadeBy(scope, output));
     ExpectStatesGoOn(dataset);
     ExpectKeepsItsSpec(dataset);

@@ -9,6 +9,7 @@
 #include "core/status.h"
 #include "data/dataset.h"
 #include "data/dataset_op.h"
+#include "data/directed_interleave.h"
 
 namespace millrace::data {
 namespace {
@@ -66,6 +67,26 @@ const DatasetOp kZip("ZipDataset", "input_datasets: N * variant",
                        }
                        return Dataset::Zip(std::move(inputs));
                      });
+
+StatusOr<Dataset> DirectedInterleaveDataset(const DatasetArgs& args) {
+  MR_ASSIGN_OR_RETURN(const Dataset selector, args.dataset(0));
+  std::vector<Dataset> inputs;
+  for (int i = 1; i < args.size(); ++i) {
+    MR_ASSIGN_OR_RETURN(Dataset input, args.dataset(i));
+    inputs.push_back(std::move(input));
+  }
+  return DirectedInterleave(selector, std::move(inputs));
+}
+constexpr char kDirectedInterleaveArguments[] =
+    "selector_input_dataset: variant, data_input_datasets: N * variant";
+constexpr char kDirectedInterleaveAttrs[] =
+    "output_types: list(type) >= 1; output_shapes: list(shape) >= 1; N: int >= 1";
+const DatasetOp kDirectedInterleave("DirectedInterleaveDataset", kDirectedInterleaveArguments,
+                                    kDirectedInterleaveAttrs, DirectedInterleaveDataset);
+const DatasetOp kDirectedInterleaveInExperiments("ExperimentalDirectedInterleaveDataset",
+                                                 kDirectedInterleaveArguments,
+                                                 kDirectedInterleaveAttrs,
+                                                 DirectedInterleaveDataset);
 
 StatusOr<Dataset> IgnoreErrors(const DatasetArgs& args) {
   MR_ASSIGN_OR_RETURN(const Dataset input, args.dataset(0));
