@@ -14,6 +14,7 @@
 #include "core/testing/tensor_testing.h"
 #include "data/block.h"
 #include "data/dataset.h"
+#include "data/row_function.h"
 #include "data/testing/dataset_testing.h"
 #include "gtest/gtest.h"
 
@@ -339,6 +340,42 @@ TEST_F(CsvFileTest, FileLineAndFieldAreNamed) {
 }
 
 // Skip leaves out lines of the whole sequence: of several files with headers only the first one's.
+// A function of the rows that DecodeCsv gives fails at a row of the file.
+TEST_F(CsvFileTest, FunctionsOfItsRowsAreToldTheirPlaceToo) {
+  class Odd : public RowFunction {
+   public:
+    std::string Name() const override { return "Odd"; }
+    StatusOr<ElementSpec> OutputSpec(const ElementSpec& input) const override { return input; }
+    StatusOr<Element> Call(const Element& element, Arena*) const override {
+      MR_RETURN_IF_ERROR(Check(element[0].raw<int32_t>()[0]));
+      return element;
+    }
+    Status CallBlock(const Block& in, Arena*, Block* out, Status* error) const override {
+      int64_t row = 0;
+      for (const int32_t value : in.columns[0].stacked.raw<int32_t>()) {
+        *error = Check(value);
+        if (!error->ok()) break;
+        ++row;
+      }
+      *out = Slice(in, 0, row);
+      return absl::OkStatus();
+    }
+
+   private:
+    static Status Check(int32_t value) {
+      return value % 2 != 0 ? absl::OkStatus() : InvalidArgument("even: ", value);
+    }
+  };
+  const std::string path = Write("odd", "1,2\n3,4\n6,5\n7,8\n8,8\n9,0\n");
+  const Dataset rows = Dataset::TextLines({path}).Map(DecodeCsv(TwoInts()));
+  const std::string want = absl::StrCat("Text lines '", path, "', line 3: even: 6\nText lines '",
+                                        path, "', line 5: even: 8\n");
+  const Dataset odd = rows.Map(std::make_shared<const Odd>());
+  EXPECT_EQ(Errors(odd), want);
+  EXPECT_EQ(Errors(odd.Batch(2)), want);
+  EXPECT_EQ(ElementsOf(odd.IgnoreErrors()), (std::vector<std::string>{"1|2", "3|4", "7|8", "9|0"}));
+}
+
 TEST_F(CsvFileTest, AHeaderInEachFileIsSkippedFileByFile) {
   const std::vector<std::string> paths = {Write("h1", "first,second\n1,2\n"),
                                           Write("h2", "first,second\n3,4\n")};

@@ -155,6 +155,9 @@ class RowMapIterator : public ElementIterator {
       return Internal(function_.Name(), ": it must make 1 to ", most, " rows of ", components,
                       " components, got ", rows, " of ", block->columns.size());
     }
+    // A row each of the rows of the input.
+    block->origin = rest_.origin;
+    block->origin.first += next_;
     next_ += block->rows;
     if (next_ == rest_.rows) {
       rest_ = Block();

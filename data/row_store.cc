@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/container/fixed_array.h"
+
 namespace millrace::data {
 namespace {
 
@@ -89,7 +91,16 @@ RowStore::RowStore(const ElementSpec& spec) {
     const bool text = component.dtype == DT_STRING;
     columns_.push_back(
         {component.dtype, shape, count, text ? 0 : count * DTypeSize(component.dtype)});
-    row_bytes_ += columns_.back().bytes;
+    const size_t bytes = columns_.back().bytes;
+    if (text) {
+      strings_.push_back(columns_.size() - 1);
+    } else if (bytes > 0) {
+      (bytes == 4   ? fours_
+       : bytes == 8 ? eights_
+                    : others_)
+          .push_back({columns_.size() - 1, row_bytes_, bytes});
+    }
+    row_bytes_ += bytes;
     has_texts_ = has_texts_ || text;
   }
 }
@@ -129,22 +140,19 @@ void RowStore::Grow(int64_t place) {
 template <typename TextOf, typename NumbersOf>
 void RowStore::Pack(int64_t place, const TextOf& text_of, const NumbersOf& numbers_of) {
   Grow(place);
-  char* numbers = NumbersAt(place);
-  size_t size = 0;  // of the texts
-  for (size_t i = 0; i < columns_.size(); ++i) {
-    const StoredColumn& column = columns_[i];
-    if (column.dtype == DT_STRING) {
-      for (size_t j = 0; j < column.count; ++j) {
-        const size_t packed = PackedSize(text_of(i, j));
-        size += packed;
-        has_long_texts_ = has_long_texts_ || packed > kLongText;
-      }
-    } else if (column.bytes > 0) {
-      CopyBytes(numbers_of(i), column.bytes, numbers);
-      numbers += column.bytes;
+  char* const numbers = NumbersAt(place);
+  for (const Numbers& n : fours_) std::memcpy(numbers + n.offset, numbers_of(n.column), 4);
+  for (const Numbers& n : eights_) std::memcpy(numbers + n.offset, numbers_of(n.column), 8);
+  for (const Numbers& n : others_) CopyBytes(numbers_of(n.column), n.bytes, numbers + n.offset);
+  if (!has_texts_) return;
+  size_t size = 0;
+  for (const size_t i : strings_) {
+    for (size_t j = 0; j < columns_[i].count; ++j) {
+      const size_t packed = PackedSize(text_of(i, j));
+      size += packed;
+      has_long_texts_ = has_long_texts_ || packed > kLongText;
     }
   }
-  if (!has_texts_) return;
   Texts& texts = texts_[static_cast<size_t>(place)];
   if (texts.capacity < size) {
     // Rows are about equally long: some room spares the next ones from asking.
@@ -153,49 +161,49 @@ void RowStore::Pack(int64_t place, const TextOf& text_of, const NumbersOf& numbe
     texts.capacity = size + size / 4;
   }
   char* to = texts.bytes.get();
-  for (size_t i = 0; i < columns_.size(); ++i) {
-    if (columns_[i].dtype != DT_STRING) continue;
+  for (const size_t i : strings_) {
     for (size_t j = 0; j < columns_[i].count; ++j) to = PackText(text_of(i, j), to);
   }
 }
 
-template <typename Out>
-void RowStore::Unpack(int64_t place, int64_t row, const Out& out) const {
-  const char* numbers = NumbersAt(place);
-  const char* texts = has_texts_ ? texts_[static_cast<size_t>(place)].bytes.get() : nullptr;
-  for (size_t i = 0; i < columns_.size(); ++i) {
-    const StoredColumn& column = columns_[i];
-    if (column.dtype == DT_STRING) {
-      std::string* const to = static_cast<std::string*>(out(i).mutable_raw_data()) +
-                              static_cast<size_t>(row) * column.count;
-      for (size_t j = 0; j < column.count; ++j) {
-        const absl::string_view text = PackedText(texts);
-        to[j].assign(text.data(), text.size());
-        texts = text.data() + text.size();
-      }
-    } else if (column.bytes > 0) {
-      CopyBytes(
-          numbers, column.bytes,
-          static_cast<char*>(out(i).mutable_raw_data()) + static_cast<size_t>(row) * column.bytes);
-      numbers += column.bytes;
+void RowStore::Unpack(int64_t place, int64_t row, absl::Span<void* const> columns) const {
+  const auto at = static_cast<size_t>(row);
+  const char* const numbers = NumbersAt(place);
+  const auto to = [&](const Numbers& n) { return static_cast<char*>(columns[n.column]); };
+  for (const Numbers& n : fours_) std::memcpy(to(n) + at * 4, numbers + n.offset, 4);
+  for (const Numbers& n : eights_) std::memcpy(to(n) + at * 8, numbers + n.offset, 8);
+  for (const Numbers& n : others_) CopyBytes(numbers + n.offset, n.bytes, to(n) + at * n.bytes);
+  if (!has_texts_) return;
+  const char* texts = texts_[static_cast<size_t>(place)].bytes.get();
+  for (const size_t i : strings_) {
+    const size_t count = columns_[i].count;
+    std::string* const out = static_cast<std::string*>(columns[i]) + at * count;
+    for (size_t j = 0; j < count; ++j) {
+      const absl::string_view text = PackedText(texts);
+      out[j].assign(text.data(), text.size());
+      texts = text.data() + text.size();
     }
   }
 }
 
-void RowStore::Put(const Block& block, int64_t row, int64_t place) {
+RowStore::RowsOf RowStore::Rows(const Block& block) const {
+  RowsOf rows = {.block = &block};
+  for (const Column& column : block.columns) {
+    rows.columns.push_back(column.stacked.has_value() ? column.stacked.raw_data() : nullptr);
+  }
+  return rows;
+}
+
+void RowStore::Put(const RowsOf& rows, int64_t row, int64_t place) {
   const auto at = static_cast<size_t>(row);
   Pack(
       place,
       [&](size_t i, size_t j) -> absl::string_view {
-        const Column& column = block.columns[i];
-        if (!column.stacked.has_value()) return column.strings[at];
-        return static_cast<const std::string*>(
-            column.stacked.raw_data())[at * columns_[i].count + j];
+        const void* const texts = rows.columns[i];
+        if (texts == nullptr) return rows.block->columns[i].strings[at];
+        return static_cast<const std::string*>(texts)[at * columns_[i].count + j];
       },
-      [&](size_t i) {
-        return static_cast<const char*>(block.columns[i].stacked.raw_data()) +
-               at * columns_[i].bytes;
-      });
+      [&](size_t i) { return static_cast<const char*>(rows.columns[i]) + at * columns_[i].bytes; });
 }
 
 Status RowStore::Put(absl::string_view where, const Element& element, int64_t place) {
@@ -225,10 +233,13 @@ void RowStore::Move(int64_t from, int64_t to) {
 
 Status RowStore::Copy(int64_t place, Element* element) const {
   element->resize(columns_.size());
+  absl::FixedArray<void*> columns(columns_.size());
   for (size_t i = 0; i < columns_.size(); ++i) {
-    MR_ASSIGN_OR_RETURN((*element)[i], Tensor::Allocate(columns_[i].dtype, columns_[i].shape));
+    Tensor& component = (*element)[i];
+    MR_ASSIGN_OR_RETURN(component, Tensor::Allocate(columns_[i].dtype, columns_[i].shape));
+    columns[i] = component.mutable_raw_data();
   }
-  Unpack(place, 0, [&](size_t i) -> Tensor& { return (*element)[i]; });
+  Unpack(place, 0, columns);
   return absl::OkStatus();
 }
 
@@ -251,7 +262,7 @@ StatusOr<Tensor> RowStore::AllocateStrings(size_t column, const Shape& shape) {
   return tensor;
 }
 
-StatusOr<Block> RowStore::AllocateRows(int64_t rows) {
+StatusOr<RowStore::NewRows> RowStore::AllocateRows(int64_t rows) {
   if (rows != block_rows_) {
     block_shapes_.clear();
     for (const StoredColumn& column : columns_) {
@@ -262,7 +273,8 @@ StatusOr<Block> RowStore::AllocateRows(int64_t rows) {
     }
     block_rows_ = rows;
   }
-  Block block;
+  NewRows made;
+  Block& block = made.block;
   block.rows = rows;
   block.columns.resize(columns_.size());
   for (size_t i = 0; i < columns_.size(); ++i) {
@@ -273,12 +285,13 @@ StatusOr<Block> RowStore::AllocateRows(int64_t rows) {
     } else {
       MR_ASSIGN_OR_RETURN(column.stacked, Tensor::Allocate(columns_[i].dtype, block_shapes_[i]));
     }
+    made.columns.push_back(column.stacked.mutable_raw_data());
   }
-  return block;
+  return made;
 }
 
-void RowStore::CopyRow(int64_t place, int64_t row, Block* to) const {
-  Unpack(place, row, [&](size_t i) -> Tensor& { return to->columns[i].stacked; });
+void RowStore::CopyRow(int64_t place, int64_t row, const NewRows& to) const {
+  Unpack(place, row, to.columns);
 }
 
 }  // namespace millrace::data

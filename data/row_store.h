@@ -13,6 +13,7 @@
 // Thread-safety: one thread at a time.
 // Failure: ResourceExhausted without memory; InvalidArgument for rows that are not of the spec.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -20,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "core/dtype.h"
 #include "core/shape.h"
 #include "core/status.h"
@@ -42,8 +44,15 @@ class RowStore {
   // Are the block's rows of the spec? `where` begins the message.
   Status Check(absl::string_view where, const Block& block) const;
 
-  // Row `row` of a checked block at `place`, which is there, or the next one.
-  void Put(const Block& block, int64_t row, int64_t place);
+  // Where the columns of a checked block are: asked for once, and then for each row. The block
+  // outlives it.
+  struct RowsOf {
+    const Block* block = nullptr;
+    std::vector<const void*> columns = {};  // null: views of texts
+  };
+  RowsOf Rows(const Block& block) const;
+  // Row `row` at `place`, which is there, or the next one.
+  void Put(const RowsOf& rows, int64_t row, int64_t place);
   Status Put(absl::string_view where, const Element& element, int64_t place);
   // What is at `from` may be gone afterwards.
   void Move(int64_t from, int64_t to);
@@ -52,15 +61,41 @@ class RowStore {
   Status Copy(int64_t place, Element* element) const;
   // Columns of `rows` rows to be filled by CopyRow. Those of strings are, where possible, such that
   // were made before and that nobody else holds any more: their texts have memory already.
-  StatusOr<Block> AllocateRows(int64_t rows);
-  void CopyRow(int64_t place, int64_t row, Block* to) const;
+  struct NewRows {
+    Block block = {};
+    std::vector<void*> columns = {};
+  };
+  StatusOr<NewRows> AllocateRows(int64_t rows);
+  void CopyRow(int64_t place, int64_t row, const NewRows& to) const;
+
+  bool has_texts() const { return has_texts_; }
+  // Fetches what is at `place`, which is there, into the cache, for a CopyRow some rows later; the
+  // texts in a second step, which looks at what the first has fetched.
+  void Fetch(int64_t place) const {
+    const char* const numbers = NumbersAt(place);
+    for (size_t at = 0; at < row_bytes_; at += kLineBytes) __builtin_prefetch(numbers + at);
+    // A row may begin anywhere in a line.
+    if (row_bytes_ > 0) __builtin_prefetch(numbers + row_bytes_ - 1);
+    if (has_texts_) __builtin_prefetch(&texts_[static_cast<size_t>(place)]);
+  }
+  void FetchTexts(int64_t place) const {
+    const Texts& texts = texts_[static_cast<size_t>(place)];
+    const size_t bytes = std::min(texts.capacity, kMostFetched);
+    for (size_t at = 0; at < bytes; at += kLineBytes) __builtin_prefetch(texts.bytes.get() + at);
+  }
 
  private:
+  static constexpr size_t kLineBytes = 64;
+  static constexpr size_t kMostFetched = 256;  // of texts: more of them are fetched in their order
   struct StoredColumn {
     DType dtype;
     Shape shape;   // of a row
     size_t count;  // elements of a row
     size_t bytes;  // of a row of numbers; 0 of strings
+  };
+  // A column of numbers, or a part of one: `offset` is its place in the numbers of a row.
+  struct Numbers {
+    size_t column, offset, bytes;
   };
   // The texts of a row, one after the other, each behind its length.
   struct Texts {
@@ -80,11 +115,13 @@ class RowStore {
   // `text_of(column, j)` and `numbers_of(column)` are the row's.
   template <typename TextOf, typename NumbersOf>
   void Pack(int64_t place, const TextOf& text_of, const NumbersOf& numbers_of);
-  // The rows of `out(column)` at `row` become what is at `place`.
-  template <typename Out>
-  void Unpack(int64_t place, int64_t row, const Out& out) const;
+  // The rows at `row` of the columns that begin there become what is at `place`.
+  void Unpack(int64_t place, int64_t row, absl::Span<void* const> columns) const;
 
   std::vector<StoredColumn> columns_;
+  // Columns by what a copy of their rows is: most have 4 or 8 bytes.
+  std::vector<Numbers> fours_, eights_, others_;
+  std::vector<size_t> strings_;
   size_t row_bytes_ = 0;  // of all numbers of a row
   bool has_texts_ = false;
   std::vector<char> numbers_;

@@ -12,6 +12,7 @@
 // bytes into the buffer, and one out of it into a block. Other elements are objects.
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -34,6 +35,8 @@ constexpr absl::Duration kProgressPeriod = absl::Seconds(10);
 constexpr int64_t kRowsAhead = 256;
 // Of a block that is given out.
 constexpr int64_t kMostRows = 4096;
+// How many rows before it is given out a row is fetched into the cache, and then its texts.
+constexpr int64_t kFetchAhead = 16, kFetchTextsAhead = 8;
 
 int64_t RepeatedCardinality(int64_t input, int64_t count) {
   if (count == 1 || input == 0) return input;
@@ -144,6 +147,10 @@ class ShuffleIterator : public ElementIterator {
     slices_.clear();
     input_.reset();
     MR_ASSIGN_OR_RETURN(words_used_, state->GetUint());
+    if (words_used_ > uint64_t{INT64_MAX}) {
+      return absl::DataLossError("Iterator state: there are not so many random words");
+    }
+    words_made_ = words_used_ / 4 * 4;
     MR_ASSIGN_OR_RETURN(epoch_, state->GetInt(0, INT64_MAX));
     MR_ASSIGN_OR_RETURN(epoch_gave_, state->GetBool());
     MR_ASSIGN_OR_RETURN(ended_, state->GetBool());
@@ -172,13 +179,14 @@ class ShuffleIterator : public ElementIterator {
     if (!HasElement()) return false;
     int64_t most = std::min(max_rows, kMostRows);
     if (ended_) most = std::min(most, held_);
-    MR_ASSIGN_OR_RETURN(*block, rows_->AllocateRows(most));
+    MR_ASSIGN_OR_RETURN(RowStore::NewRows rows, rows_->AllocateRows(most));
     int64_t row = 0;
     do {
+      FetchAhead();
       const Draw draw = DrawPlaces();
-      rows_->CopyRow(draw.chosen, row++, block);
+      rows_->CopyRow(draw.chosen, row++, rows);
       rows_->Move(draw.first, draw.chosen);
-      if (row == most) return true;
+      if (row == most) break;
       if (ended_) continue;
       if (ahead_next_ < ahead_.rows) {
         AddRow();
@@ -188,7 +196,7 @@ class ShuffleIterator : public ElementIterator {
         break;
       }
     } while (HasElement());
-    *block = millrace::data::Slice(*block, 0, row);
+    *block = row == most ? std::move(rows.block) : millrace::data::Slice(rows.block, 0, row);
     return true;
   }
 
@@ -202,6 +210,24 @@ class ShuffleIterator : public ElementIterator {
   };
 
   int64_t PlaceOf(int64_t position) const { return position % node_->buffer_size(); }
+
+  // The place that the draw `ahead` draws from now will choose, if until then each is followed by
+  // one more row of the input, as mostly. -1: not known.
+  int64_t PlaceAhead(int64_t ahead) {
+    const Slice& slice = slices_.front();
+    const int64_t begin = slice.begin + ahead;
+    const int64_t end = slice.end + (ended_ || slices_.size() > 1 ? 0 : ahead);
+    if (begin >= end) return -1;
+    const int64_t chosen =
+        begin + WordAt(words_used_ + static_cast<uint64_t>(ahead)) % (end - begin);
+    // What is to come from the input.
+    return chosen < next_ ? PlaceOf(chosen) : -1;
+  }
+  void FetchAhead() {
+    if (const int64_t place = PlaceAhead(kFetchAhead); place >= 0) rows_->Fetch(place);
+    if (!rows_->has_texts()) return;
+    if (const int64_t place = PlaceAhead(kFetchTextsAhead); place >= 0) rows_->FetchTexts(place);
+  }
 
   // Is there one to be given out? Requires a full buffer, or an input that has ended.
   bool HasElement() {
@@ -230,7 +256,7 @@ class ShuffleIterator : public ElementIterator {
   // Requires a row that was read ahead.
   void AddRow() {
     const int64_t place = PlaceOf(next_);
-    rows_->Put(ahead_, ahead_next_++, place);
+    rows_->Put(ahead_rows_, ahead_next_++, place);
     NextPlace();
   }
   Status AddSaved(Element* element) {
@@ -258,7 +284,9 @@ class ShuffleIterator : public ElementIterator {
     ahead_.rows = count;
     for (Tensor& tensor : *stacked) ahead_.columns.push_back({.stacked = std::move(tensor)});
     const Status fits = rows_->Check("Iterator state", ahead_);
-    return fits.ok() ? fits : absl::DataLossError(fits.message());
+    if (!fits.ok()) return absl::DataLossError(fits.message());
+    ahead_rows_ = rows_->Rows(ahead_);
+    return absl::OkStatus();
   }
 
   Status BeginEpoch() {
@@ -285,6 +313,7 @@ class ShuffleIterator : public ElementIterator {
       if (!more) return false;
       MR_RETURN_IF_ERROR(rows_->Check("Dataset.Shuffle", block));
       ahead_ = std::move(block);
+      ahead_rows_ = rows_->Rows(ahead_);
     }
     AddRow();
     return true;
@@ -328,13 +357,15 @@ class ShuffleIterator : public ElementIterator {
             node_->buffer_size());
   }
 
-  uint32_t Random() {
-    const uint64_t block = words_used_ / 4;
-    if (words_used_ % 4 == 0 || !has_words_) {
-      words_ = math::PhiloxStream(seeds_.first, seeds_.second).At(block).Next();
-      has_words_ = true;
+  uint32_t Random() { return WordAt(words_used_++); }
+  // Word `index` of the generator, which is at most kFetchAhead behind those that were used.
+  uint32_t WordAt(uint64_t index) {
+    while (index >= words_made_) {
+      const math::PhiloxStream::Block block =
+          math::PhiloxStream(seeds_.first, seeds_.second).At(words_made_ / 4).Next();
+      for (const uint32_t word : block) words_[words_made_++ % kWords] = word;
     }
-    return words_[words_used_++ % 4];
+    return words_[index % kWords];
   }
 
   const ShuffleNode* const node_;
@@ -344,8 +375,9 @@ class ShuffleIterator : public ElementIterator {
   // The ring: rows, or elements. It grows up to the buffer size.
   std::optional<RowStore> rows_;
   std::vector<Element> ring_;
-  Element next_element_;      // of the input, on its way to the ring
-  Block ahead_;               // of the input, on their way to the rows
+  Element next_element_;  // of the input, on its way to the ring
+  Block ahead_;           // of the input, on their way to the rows
+  RowStore::RowsOf ahead_rows_;
   int64_t ahead_next_ = 0;    // row of it that is next
   std::deque<Slice> slices_;  // oldest epoch first
   int64_t next_ = 0;          // position of the next element of the input
@@ -354,9 +386,12 @@ class ShuffleIterator : public ElementIterator {
   bool epoch_gave_ = false;  // an element
   bool ended_ = false;       // the input, for good
   bool filled_once_ = false;
-  bool has_words_ = false;
   uint64_t words_used_ = 0;
-  math::PhiloxStream::Block words_{};
+  // The last words that were made, word i at i mod kWords: they are made in fours.
+  static constexpr uint64_t kWords = 32;
+  static_assert(kWords >= kFetchAhead + 8);
+  uint64_t words_made_ = 0;
+  std::array<uint32_t, kWords> words_{};
   LogThrottle progress_{kProgressPeriod, /*wait_first=*/true, context_.environment->options.clock};
 };
 
