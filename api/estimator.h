@@ -26,6 +26,7 @@
 #include "estimator/columns/input_layer.h"           // IWYU pragma: export
 #include "estimator/columns/linear_model.h"          // IWYU pragma: export
 #include "estimator/columns/parse_spec.h"            // IWYU pragma: export
+#include "estimator/columns/row_ids.h"               // IWYU pragma: export
 #include "estimator/columns/sequence_input_layer.h"  // IWYU pragma: export
 #include "estimator/distributed_predict.h"           // IWYU pragma: export
 #include "estimator/estimator.h"                     // IWYU pragma: export

@@ -3,11 +3,15 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "core/dtype.h"
 #include "core/shape.h"
 #include "estimator/columns/column_spec.h"
+#include "estimator/columns/given_ids.h"
+#include "estimator/columns/single_value_ids.h"
 #include "graph/graph.h"
 #include "ops/array/constant.h"
 #include "ops/array/reshape.h"
@@ -21,11 +25,6 @@ namespace {
 using Kind = ConsumerPlan::Kind;
 
 ScopeAt Named(const Scope& scope, const ScopeAt& in) { return ScopeAt(scope, in.where); }
-
-// [batch] or [batch, 1].
-bool HasOneValue(const PartialShape& shape) {
-  return shape.has_rank() && (shape.rank() == 1 || (shape.rank() == 2 && shape.dim(1) == 1));
-}
 
 // The table that a consumer looks its ids up in, or -1.
 int TableOf(const ConsumerPlan& consumer) {
@@ -67,46 +66,20 @@ FusedColumns::FusedColumns(const ColumnPlan& plan, const Features& features,
       shared_(shared),
       portable_(plan, features),
       of_source_(plan.sources.size(), -1),
-      row_of_(plan.ids.size(), -1) {}
+      row_of_(plan.ids.size(), -1),
+      given_row_of_(plan.ids.size(), -1) {}
 
 // --- What can be taken ---------------------------------------------------------------------------
 
-bool FusedColumns::TakesFeature(const Scope& scope, int source, bool text, bool key) const {
-  const auto found = features_.map().find(plan_.sources[static_cast<size_t>(source)].key);
-  if (found == features_.map().end() || !found->second.valid()) return false;
-  const Output& x = found->second;
-  const DType dtype = x.dtype();
-  const bool fits =
-      (text && dtype == DT_STRING) || (key && (dtype == DT_INT32 || dtype == DT_INT64));
-  return fits && HasOneValue(scope.shape(x));
-}
-
 bool FusedColumns::TakesIds(const Scope& scope, int ids) const {
-  const IdsPlan& plan = plan_.ids[static_cast<size_t>(ids)];
-  const ColumnSpec& column = *plan.column;
-  if (column.As<BucketizedSpec>() != nullptr) {
-    const NumericPlan& numeric = plan_.numerics[static_cast<size_t>(plan.numeric)];
-    const auto feature =
-        features_.map().find(plan_.sources[static_cast<size_t>(numeric.source)].key);
-    return numeric.elements == 1 && feature != features_.map().end() && feature->second.valid() &&
-           HasOneValue(scope.shape(feature->second));
-  }
-  if (const auto* cross = column.As<CrossedSpec>()) {
-    return !cross->tf_compat_cross_order &&
-           std::all_of(plan.leaves.begin(), plan.leaves.end(), [&](const IdsPlan::Leaf& leaf) {
-             return leaf.ids >= 0 ? TakesIds(scope, leaf.ids)
-                                  : TakesFeature(scope, leaf.source, true, true);
-           });
-  }
-  if (const auto* hashed = column.As<HashBucketSpec>()) {
-    const bool text = hashed->dtype == DT_STRING;
-    return TakesFeature(scope, plan.source, text, !text);
-  }
-  if (const auto* vocabulary = column.As<VocabularySpec>()) {
-    const bool text = vocabulary->dtype == DT_STRING;
-    return vocabulary->file.empty() && TakesFeature(scope, plan.source, text, !text);
-  }
-  return column.As<IdentitySpec>() != nullptr && TakesFeature(scope, plan.source, false, true);
+  const ColumnSpec& column = *plan_.ids[static_cast<size_t>(ids)].column;
+  if (GivenIds(scope, features_, column).valid()) return true;
+  return HasSingleValueIds(plan_, ids, [&](const std::string& key) -> std::optional<DType> {
+    const auto found = features_.map().find(key);
+    if (found == features_.map().end() || !found->second.valid()) return std::nullopt;
+    if (!HasOneValue(scope.shape(found->second))) return std::nullopt;
+    return found->second.dtype();
+  });
 }
 
 bool FusedColumns::TakesTable(const PartitionedVariable& table) {
@@ -142,48 +115,41 @@ int64_t FusedColumns::FeatureOf(int source) {
 int64_t FusedColumns::RowOf(const ScopeAt& in, int ids) {
   const IdsPlan& plan = plan_.ids[static_cast<size_t>(ids)];
   if (takes_shared_) return SharedRow(shared_, plan.column);
+  const Output given = GivenIds(in.scope, features_, *plan.column);
+  if (!given.valid()) return OwnRowOf(in, ids);
+  int64_t& row = given_row_of_[static_cast<size_t>(ids)];
+  if (row >= 0) return row;
+  inputs_.push_back(given);
+  columns_.push_back({.kind = IdColumn::Kind::kIdentity,
+                      .name = plan.column->name,
+                      .feature = static_cast<int64_t>(inputs_.size()) - 1,
+                      .size = plan.num_ids});
+  return row = static_cast<int64_t>(columns_.size()) - 1;
+}
+
+int64_t FusedColumns::OwnRowOf(const ScopeAt& in, int ids) {
+  const IdsPlan& plan = plan_.ids[static_cast<size_t>(ids)];
   int64_t& row = row_of_[static_cast<size_t>(ids)];
   if (row >= 0) return row;
   const ColumnSpec& spec = *plan.column;
-  IdColumn column = {.name = spec.name};
-  if (const auto* buckets = spec.As<BucketizedSpec>()) {
+  IdColumn column = IdColumnOf(spec);
+  if (plan.numeric >= 0) {
     const Scope scope = in.scope.WithSubScope(spec.name);
-    column.kind = IdColumn::Kind::kBuckets;
-    column.boundaries = buckets->boundaries;
     column.feature = static_cast<int64_t>(inputs_.size());
     const Output x = Number(Named(scope, in), plan.numeric);
     // A normalizer may have given it another shape.
     inputs_.push_back(HasOneValue(scope.shape(x))
                           ? x
                           : Reshape(Named(scope, in), x, Const<int32_t>(scope, {-1})));
-  } else if (const auto* cross = spec.As<CrossedSpec>()) {
-    column.kind = IdColumn::Kind::kCross;
-    column.size = cross->num_buckets;
-    column.hash_key = cross->hash_key;
-    for (const IdsPlan::Leaf& leaf : plan.leaves) {
-      if (leaf.ids >= 0) {
-        column.leaves.push_back({.column = RowOf(in, leaf.ids)});
-      } else {
-        column.leaves.push_back({.feature = FeatureOf(leaf.source)});
-      }
-    }
-  } else {
-    column.feature = FeatureOf(plan.source);
-    if (const auto* hashed = spec.As<HashBucketSpec>()) {
-      column.kind = IdColumn::Kind::kHash;
-      column.size = hashed->num_buckets;
-    } else if (const auto* vocabulary = spec.As<VocabularySpec>()) {
-      column.kind = IdColumn::Kind::kWords;
-      column.vocabulary = vocabulary->words;
-      column.num_oov_buckets = vocabulary->num_oov_buckets;
-      column.default_value = vocabulary->default_value;
+  }
+  for (const IdsPlan::Leaf& leaf : plan.leaves) {
+    if (leaf.ids >= 0) {
+      column.leaves.push_back({.column = OwnRowOf(in, leaf.ids)});
     } else {
-      const auto& identity = *spec.As<IdentitySpec>();
-      column.kind = IdColumn::Kind::kIdentity;
-      column.size = identity.num_buckets;
-      column.default_value = identity.default_value.value_or(-1);
+      column.leaves.push_back({.feature = FeatureOf(leaf.source)});
     }
   }
+  if (plan.source >= 0) column.feature = FeatureOf(plan.source);
   columns_.push_back(std::move(column));
   return row = static_cast<int64_t>(columns_.size()) - 1;
 }
@@ -210,7 +176,9 @@ SharedIds FusedColumns::Ids(const ScopeAt& in) {
   if (columns_.empty()) return made;
   made.columns.resize(columns_.size());
   for (size_t i = 0; i < row_of_.size(); ++i) {
-    if (row_of_[i] >= 0) made.columns[static_cast<size_t>(row_of_[i])] = plan_.ids[i].column;
+    for (const int64_t row : {row_of_[i], given_row_of_[i]}) {
+      if (row >= 0) made.columns[static_cast<size_t>(row)] = plan_.ids[i].column;
+    }
   }
   made.ids = IdsNode(in);
   return made;

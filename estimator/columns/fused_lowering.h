@@ -45,14 +45,15 @@ class FusedColumns {
 
  private:
   // What can be taken: the only place that knows.
-  bool TakesFeature(const Scope& scope, int source, bool text, bool key) const;
   bool TakesIds(const Scope& scope, int ids) const;
   static bool TakesTable(const PartitionedVariable& table);
   bool Takes(const Scope& scope, const ConsumerPlan& consumer,
              const std::vector<PartitionedVariable>& tables) const;
 
-  // The row of the matrix of ids that has these; adds what is not there yet.
+  // The row of the matrix of ids that has these; adds what is not there yet. OwnRowOf: not of given
+  // ids (estimator/columns/given_ids.h), as crosses need them.
   int64_t RowOf(const ScopeAt& in, int ids);
+  int64_t OwnRowOf(const ScopeAt& in, int ids);
   int64_t FeatureOf(int source);
   // Are the ids of all of these consumers among the shared ones?
   bool AreShared(const std::vector<const ConsumerPlan*>& consumers) const;
@@ -66,10 +67,11 @@ class FusedColumns {
   const SharedIds& shared_;
   bool takes_shared_ = false;  // the layer that is made takes its ids from there
   PortableColumns portable_;
-  std::vector<Output> inputs_;      // of the node of ids
-  std::vector<int64_t> of_source_;  // the input that a source is, or -1
-  std::vector<int64_t> row_of_;     // the row that ids are, or -1
-  std::vector<IdColumn> columns_;   // a row each
+  std::vector<Output> inputs_;         // of the node of ids
+  std::vector<int64_t> of_source_;     // the input that a source is, or -1
+  std::vector<int64_t> row_of_;        // the row that ids are, or -1
+  std::vector<int64_t> given_row_of_;  // the row that given ids are, or -1
+  std::vector<IdColumn> columns_;      // a row each
 };
 
 }  // namespace millrace

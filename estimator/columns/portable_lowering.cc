@@ -12,6 +12,7 @@
 #include "core/status.h"
 #include "core/tensor.h"
 #include "estimator/columns/column_spec.h"
+#include "estimator/columns/given_ids.h"
 #include "layers/embedding_sparse.h"
 #include "layers/lookup.h"
 #include "layers/partitioner.h"
@@ -203,6 +204,13 @@ SparseTensor IdentityIds(const ScopeAt& in, SparseTensor values, const IdentityS
   return values;
 }
 
+// [batch] or [batch, 1], -1 for nothing.
+SparseTensor SparseOfGiven(const ScopeAt& in, const Output& given) {
+  Output ids = ToInt64(in, given);
+  if (in.scope.shape(ids).rank() == 1) ids = ExpandDims(in, ids, Const(in, -1));
+  return WithoutMissing(in, ids, Const(in, int64_t{-1}));
+}
+
 // How many steps each example has: the last one's number, and 0 behind the last example that has
 // any; `per_step` values are one step.
 Output SequenceLength(const ScopeAt& at, const SparseTensor& values, int64_t per_step) {
@@ -230,7 +238,8 @@ PortableColumns::PortableColumns(const ColumnPlan& plan, const Features& feature
       sources_(plan.sources.size()),
       numerics_(plan.numerics.size()),
       buckets_(plan.ids.size()),
-      ids_(plan.ids.size()) {}
+      ids_(plan.ids.size()),
+      given_(plan.ids.size()) {}
 
 // --- Features ------------------------------------------------------------------------------------
 
@@ -414,6 +423,15 @@ const SparseTensor& PortableColumns::Ids(const ScopeAt& in, int ids) {
 PortableColumns::IdsAndWeights PortableColumns::IdsOf(const ScopeAt& in,
                                                       const ConsumerPlan& consumer) {
   IdsAndWeights result;
+  if (consumer.id_weights < 0) {
+    const ColumnSpec& column = *plan_.ids[static_cast<size_t>(consumer.ids)].column;
+    if (const Output given = GivenIds(in.scope, features_, column); given.valid()) {
+      SparseTensor& made = given_[static_cast<size_t>(consumer.ids)];
+      if (!made.valid()) made = SparseOfGiven(in, given);
+      result.ids = made;
+      return result;
+    }
+  }
   result.ids = Ids(in, consumer.ids);
   if (consumer.id_weights < 0 || !in.scope.ok()) return result;
   // The weighted column itself, or that of which the consumer is made.

@@ -94,6 +94,7 @@ class PortableColumns {
   std::vector<Output> numerics_;
   std::vector<Output> buckets_;  // of bucketized ids
   std::vector<SparseTensor> ids_;
+  std::vector<SparseTensor> given_;  // estimator/columns/given_ids.h
 };
 
 }  // namespace millrace
