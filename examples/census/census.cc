@@ -18,6 +18,7 @@
 #include "core/logging.h"
 #include "core/program.h"
 #include "core/status.h"
+#include "data/dataset.h"
 #include "estimator/estimator.h"
 #include "estimator/exporter.h"
 #include "estimator/run_config.h"
@@ -53,11 +54,11 @@ Status Run(const Flags& flags) {
   if (flags.job_dir.empty() && !alone) {
     return InvalidArgument("--job-dir must be given to the tasks of a cluster, got none");
   }
-  const Estimator income = IncomeModel(
-      {.embedding_size = flags.embedding_size,
-       .hidden_units = HiddenUnits(flags.first_layer_size, flags.num_layers, flags.scale_factor),
-       .capital_gain_scale = flags.capital_gain_scale},
-      config);
+  const ModelOptions model = {
+      .embedding_size = flags.embedding_size,
+      .hidden_units = HiddenUnits(flags.first_layer_size, flags.num_layers, flags.scale_factor),
+      .capital_gain_scale = flags.capital_gain_scale};
+  const Estimator income = IncomeModel(model, config);
   MR_RETURN_IF_ERROR(income.status());
 
   PeopleOptions train = Some(flags.train_files, kDrawnToTrain, flags.seed);
@@ -66,6 +67,8 @@ Status Run(const Flags& flags) {
   PeopleOptions test = Some(flags.eval_files, kDrawnToTest, flags.seed + 1);
   test.shuffle = false;
   test.batch_size = flags.eval_batch_size;
+  train.prepare =
+      test.prepare = [model](const data::Dataset& people) { return WithIds(model, people); };
   train.skip_header_lines = test.skip_header_lines = flags.skip_header_lines;
   std::optional<int64_t> eval_steps = flags.eval_steps;
   if (eval_steps == 0) {

@@ -256,12 +256,52 @@ TEST_F(PeopleTest, WrongRowsAreTold) {
       {"39, State-gov\n", "Expect 15 fields but have 2 in record 0"},
       {"old" + good.substr(2), "Field 0 in record 0 is not a valid int32: old"},
       {good.substr(0, good.find(" <=50K")) + "<=50K\n",
-       "income_bracket must be ' <=50K' or ' >50K', got '<=50K'"},
+       "a', line 1: census: income_bracket must be ' <=50K' or ' >50K', got '<=50K'"},
       {good.substr(0, good.find(" <=50K")) + " <=50K.\n", "got ' <=50K.'"},
   };
   for (const auto& [row, error] : cases) {
     EXPECT_STATUS(Batches(Once({File("a", row)})), absl::StatusCode::kInvalidArgument, error);
   }
+}
+
+// Those in front of a bad row are there.
+TEST_F(PeopleTest, ABadLabelIsAnErrorOfItsRow) {
+  const std::string two = kTwoPeople;
+  const std::string path =
+      File("a", two + "9" + two.substr(1, two.find(" <=50K") - 1) + "?\n" + two);
+  const Scope scope;
+  PeopleOptions options = Once({path});
+  options.batch_size = 1;
+  ASSERT_OK_AND_ASSIGN(const Input input,
+                       People(options)({scope, Mode::kTrain, Params(), RunConfig()}));
+  ASSERT_OK_AND_ASSIGN(const auto iterator, input.dataset()->MakeIterator());
+  std::vector<std::string> told;
+  for (data::Element person;;) {
+    const StatusOr<bool> more = iterator->Next(&person);
+    if (more.ok() && !*more) break;
+    told.push_back(more.ok() ? absl::StrCat(person[0].raw<int32_t>()[0])
+                             : std::string(more.status().message()));
+  }
+  EXPECT_EQ(told,
+            (std::vector<std::string>{"39", "52",
+                                      absl::StrCat("Text lines '", path,
+                                                   "', line 3: census: income_bracket must be "
+                                                   "' <=50K' or ' >50K', got '?'"),
+                                      "39", "52"}));
+}
+
+TEST_F(PeopleTest, WithIdsHaveNoTexts) {
+  PeopleOptions options = Once({File("a", kTwoPeople)});
+  options.prepare = [](const data::Dataset& people) { return WithIds({}, people); };
+  const Scope scope;
+  ASSERT_OK_AND_ASSIGN(const Input input,
+                       People(options)({scope, Mode::kTrain, Params(), RunConfig()}));
+  int ids = 0;
+  for (const data::ComponentSpec& component : input.dataset()->spec()) {
+    EXPECT_NE(component.dtype, DT_STRING) << component.name;
+    ids += absl::StartsWith(component.name, "_ids/");
+  }
+  EXPECT_EQ(ids, 12);
 }
 
 TEST_F(PeopleTest, DrawnOnesAreRowsOfAFile) {

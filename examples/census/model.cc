@@ -11,6 +11,7 @@
 #include "estimator/canned/dnn_linear_combined.h"
 #include "estimator/columns/feature_column.h"
 #include "estimator/columns/parse_spec.h"
+#include "estimator/columns/row_ids.h"
 #include "estimator/model_fn.h"
 #include "examples/census/people.h"
 #include "examples/census/vocabularies.h"
@@ -161,6 +162,10 @@ Estimator IncomeModel(const ModelOptions& options, const RunConfig& config) {
     return spec;
   };
   return Estimator::MakeAt(std::source_location::current(), with_progress, {.config = config});
+}
+
+data::Dataset WithIds(const ModelOptions& options, const data::Dataset& people) {
+  return GiveIds(people, DeepColumns(options), WideColumns());
 }
 
 ServingInputReceiverFn Receiver(ExportFormat format) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/status.h"
+#include "data/dataset.h"
 #include "estimator/estimator.h"
 #include "estimator/run_config.h"
 #include "estimator/serving_input.h"
@@ -30,6 +31,9 @@ struct ModelOptions {
   double capital_gain_scale = 1;
 };
 Estimator IncomeModel(const ModelOptions& options, const RunConfig& config);
+// People with the ids of the model's columns instead of the texts that those are made of: the model
+// of them is the same, and what is made before a step need not be made in it.
+data::Dataset WithIds(const ModelOptions& options, const data::Dataset& people);
 
 enum class ExportFormat {
   kJson,     // a value per feature, by its name

@@ -3,60 +3,108 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <random>
 #include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "core/shape.h"
 #include "core/status.h"
 #include "core/tensor.h"
+#include "data/block.h"
 #include "data/dataset.h"
+#include "data/row_function.h"
 #include "examples/census/vocabularies.h"
+
+namespace millrace {
+class Arena;
+}
 
 namespace millrace::census {
 namespace {
 
 using data::Dataset;
 
-// The classes of labels that are text.
-StatusOr<Tensor> ClassesOf(const Tensor& labels) {
-  std::vector<int64_t> classes;
-  classes.reserve(static_cast<size_t>(labels.num_elements()));
+// The class of a label that is text.
+StatusOr<int64_t> ClassOf(absl::string_view label) {
   const std::vector<std::string>& texts = LabelTexts();
-  for (const auto& label : labels.flat<std::string>()) {
-    const auto found = absl::c_find(texts, label);
-    if (found == texts.end()) {
-      return InvalidArgument("census: ", kLabelColumn, " must be '", texts[0], "' or '", texts[1],
-                             "', got '", label, "'");
-    }
-    classes.push_back(found - texts.begin());
+  for (size_t i = 0; i < texts.size(); ++i) {
+    if (label == texts[i]) return static_cast<int64_t>(i);
   }
-  return Tensor::FromValues<int64_t>(labels.shape(), classes);
+  return InvalidArgument("census: ", kLabelColumn, " must be '", texts[0], "' or '", texts[1],
+                         "', got '", label, "'");
 }
 
-// Batches of all columns as batches of features and classes.
-Dataset Chosen(const Dataset& batches) {
-  if (!batches.status().ok()) return batches;
-  const std::vector<std::string> names = PersonFormat().names, left_out = ColumnsLeftOut();
-  data::ElementSpec spec;
-  std::vector<size_t> chosen;
-  size_t label = 0;
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (names[i] == kLabelColumn) label = i;
-    if (absl::c_linear_search(left_out, names[i])) continue;
-    chosen.push_back(i);
-    spec.push_back(batches.spec()[i]);
+// Rows of text as features and classes. It is a function of rows, and stands before the shuffle:
+// what is no feature never enters that, and a label that is none is told with its file and line.
+class PersonOfRow : public data::RowFunction {
+ public:
+  explicit PersonOfRow(std::shared_ptr<const data::RowFunction> csv) : csv_(std::move(csv)) {
+    const std::vector<std::string> names = PersonFormat().names, left_out = ColumnsLeftOut();
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (names[i] == kLabelColumn) label_ = i;
+      if (!absl::c_linear_search(left_out, names[i])) chosen_.push_back(i);
+    }
   }
-  spec.push_back({DT_INT64, PartialShape({-1}), kLabelColumn});
-  return batches.Map(
-      [chosen, label](data::Element batch) -> StatusOr<data::Element> {
-        MR_ASSIGN_OR_RETURN(Tensor classes, ClassesOf(batch[label]));
-        data::Element result;
-        for (const size_t i : chosen) result.push_back(std::move(batch[i]));
-        result.push_back(std::move(classes));
-        return result;
-      },
-      {.spec = std::move(spec)});
+  std::string Name() const override { return "PersonOfRow"; }
+
+  StatusOr<data::ElementSpec> OutputSpec(const data::ElementSpec& input) const override {
+    MR_ASSIGN_OR_RETURN(const data::ElementSpec columns, csv_->OutputSpec(input));
+    data::ElementSpec spec;
+    for (const size_t i : chosen_) spec.push_back(columns[i]);
+    spec.push_back({DT_INT64, columns[label_].shape, kLabelColumn});
+    return spec;
+  }
+
+  StatusOr<data::Element> Call(const data::Element& row, Arena* arena) const override {
+    MR_ASSIGN_OR_RETURN(data::Element columns, csv_->Call(row, arena));
+    const Tensor& labels = columns[label_];
+    MR_ASSIGN_OR_RETURN(Tensor classes, Tensor::Allocate(DT_INT64, labels.shape()));
+    int64_t* to = classes.mutable_raw<int64_t>().data();
+    for (const std::string& label : labels.raw<std::string>()) {
+      MR_ASSIGN_OR_RETURN(*to++, ClassOf(label));
+    }
+    data::Element person;
+    for (const size_t i : chosen_) person.push_back(std::move(columns[i]));
+    person.push_back(std::move(classes));
+    return person;
+  }
+
+  Status CallBlock(const data::Block& in, Arena* arena, data::Block* out,
+                   Status* error) const override {
+    data::Block columns;
+    MR_RETURN_IF_ERROR(csv_->CallBlock(in, arena, &columns, error));
+    MR_ASSIGN_OR_RETURN(const Shape shape, Shape::Make({columns.rows}));
+    MR_ASSIGN_OR_RETURN(Tensor classes, Tensor::Allocate(DT_INT64, shape));
+    int64_t* const to = classes.mutable_raw<int64_t>().data();
+    out->rows = columns.rows;
+    for (int64_t row = 0; row < out->rows; ++row) {
+      const StatusOr<int64_t> label =
+          ClassOf(columns.columns[label_].strings[static_cast<size_t>(row)]);
+      if (!label.ok()) {
+        *error = label.status();
+        out->rows = row;
+        break;
+      }
+      to[row] = *label;
+    }
+    out->columns.clear();
+    for (const size_t i : chosen_) out->columns.push_back(std::move(columns.columns[i]));
+    out->columns.push_back({.stacked = std::move(classes)});
+    if (out->rows < columns.rows) *out = data::Slice(*out, 0, out->rows);
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::shared_ptr<const data::RowFunction> csv_;
+  std::vector<size_t> chosen_;  // columns that are features
+  size_t label_ = 0;
+};
+
+StatusOr<std::shared_ptr<const data::RowFunction>> PeopleOfRows() {
+  MR_ASSIGN_OR_RETURN(auto csv, data::DecodeCsv(PersonFormat()));
+  return std::make_shared<const PersonOfRow>(std::move(csv));
 }
 
 }  // namespace
@@ -87,10 +135,12 @@ InputFn People(const PeopleOptions& options) {
       return Dataset::FromTensorSlices({std::move(texts)});
     };
     MR_ASSIGN_OR_RETURN(Dataset people, rows());
-    people = people.Skip(options.skip_header_lines).Map(data::DecodeCsv(PersonFormat()));
+    people = people.Skip(options.skip_header_lines).Map(PeopleOfRows());
+    if (options.prepare) people = options.prepare(people);
     if (options.shuffle) people = people.Shuffle(10 * options.batch_size);
-    people = people.Repeat(options.num_epochs.value_or(data::kForever)).Batch(options.batch_size);
-    people = Chosen(people).Prefetch(data::kAutotune);
+    people = people.Repeat(options.num_epochs.value_or(data::kForever))
+                 .Batch(options.batch_size)
+                 .Prefetch(data::kAutotune);
     MR_RETURN_IF_ERROR(people.status());
     return Input(people, {.labels = {kLabelColumn}});
   };

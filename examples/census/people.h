@@ -12,11 +12,13 @@
 // that is neither of the two.
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "data/csv.h"
+#include "data/dataset.h"
 #include "estimator/input_fn.h"
 
 namespace millrace::census {
@@ -37,6 +39,9 @@ struct PeopleOptions {
   bool shuffle = true;                     // of ten batches at a time
   int64_t skip_header_lines = 0;           // of all files together: of the first one
   int64_t batch_size = 40;
+  // What is made of the people one by one, before they are shuffled; none: nothing. They come by
+  // with the features by their names and the class as the label.
+  std::function<data::Dataset(const data::Dataset&)> prepare = {};
 };
 // Features by their names and the class of each person.
 InputFn People(const PeopleOptions& options);
