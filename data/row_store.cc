@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "absl/container/fixed_array.h"
+#include "core/allocator.h"
+#include "core/buffer.h"
 
 namespace millrace::data {
 namespace {
@@ -262,28 +264,49 @@ StatusOr<Tensor> RowStore::AllocateStrings(size_t column, const Shape& shape) {
   return tensor;
 }
 
-StatusOr<RowStore::NewRows> RowStore::AllocateRows(int64_t rows) {
-  if (rows != block_rows_) {
-    block_shapes_.clear();
-    for (const StoredColumn& column : columns_) {
-      std::vector<int64_t> dims = {rows};
-      dims.insert(dims.end(), column.shape.dims().begin(), column.shape.dims().end());
-      MR_ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
-      block_shapes_.push_back(shape);
-    }
-    block_rows_ = rows;
+Status RowStore::Lay(int64_t rows) {
+  block_shapes_.clear();
+  block_offsets_.clear();
+  block_bytes_ = 0;
+  for (const StoredColumn& column : columns_) {
+    std::vector<int64_t> dims = {rows};
+    dims.insert(dims.end(), column.shape.dims().begin(), column.shape.dims().end());
+    MR_ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
+    block_shapes_.push_back(shape);
+    block_offsets_.push_back(block_bytes_);
+    // A line between columns: a row is written to all of them in turns, and those that are a power
+    // of two apart would drive each other out of the cache.
+    const size_t lines = static_cast<size_t>(rows) * column.bytes / kLineBytes + 2;
+    if (column.bytes > 0) block_bytes_ += lines * kLineBytes;
   }
+  block_rows_ = rows;
+  return absl::OkStatus();
+}
+
+StatusOr<RowStore::NewRows> RowStore::AllocateRows(int64_t rows) {
+  if (rows != block_rows_) MR_RETURN_IF_ERROR(Lay(rows));
   NewRows made;
   Block& block = made.block;
   block.rows = rows;
   block.columns.resize(columns_.size());
+  BufferRef numbers;
+  if (row_bytes_ > 0 && row_bytes_ <= kMostSharedBytes) {
+    numbers = Buffer::Allocate(DefaultAllocator(), block_bytes_);
+    if (!numbers) return absl::ResourceExhaustedError("Dataset.Shuffle: no memory for a block");
+  }
   for (size_t i = 0; i < columns_.size(); ++i) {
     Column& column = block.columns[i];
-    if (columns_[i].dtype == DT_STRING) {
+    const StoredColumn& stored = columns_[i];
+    column.is_new = true;
+    if (stored.dtype == DT_STRING) {
       MR_ASSIGN_OR_RETURN(column.stacked, AllocateStrings(i, block_shapes_[i]));
-      column.is_new = true;
+    } else if (numbers && stored.bytes > 0 && stored.dtype != DT_BOOL) {  // which must be 0 or 1
+      MR_ASSIGN_OR_RETURN(column.stacked, Tensor::FromBuffer(stored.dtype, block_shapes_[i],
+                                                             numbers, block_offsets_[i]));
+      made.columns.push_back(static_cast<char*>(numbers->data()) + block_offsets_[i]);
+      continue;
     } else {
-      MR_ASSIGN_OR_RETURN(column.stacked, Tensor::Allocate(columns_[i].dtype, block_shapes_[i]));
+      MR_ASSIGN_OR_RETURN(column.stacked, Tensor::Allocate(stored.dtype, block_shapes_[i]));
     }
     made.columns.push_back(column.stacked.mutable_raw_data());
   }
