@@ -92,21 +92,26 @@ Status CheckColumn(const std::vector<IdColumn>& columns, size_t i,
   return absl::OkStatus();
 }
 
-// Are `n` bytes equal? A call for the few that a word has costs more than to look at them.
-bool AreEqual(const char* a, const char* b, size_t n) {
-  const auto load = [](const char* from) {
-    uint64_t piece;
-    std::memcpy(&piece, from, sizeof(piece));
-    return piece;
+// Are `n` bytes equal? A call for the few that a word has costs more than to look at them, in
+// pieces that overlap.
+inline bool AreEqual(const char* a, const char* b, size_t n) {
+  const auto differ = [&]<typename Piece>(Piece, size_t at) {
+    Piece from_a, from_b;
+    std::memcpy(&from_a, a + at, sizeof(Piece));
+    std::memcpy(&from_b, b + at, sizeof(Piece));
+    return static_cast<uint64_t>(from_a ^ from_b);
   };
-  if (n < 8 || n > 32) return std::memcmp(a, b, n) == 0;
-  uint64_t different = load(a) ^ load(b);
-  different |= load(a + n - 8) ^ load(b + n - 8);
-  if (n > 16) {
-    different |= load(a + 8) ^ load(b + 8);
-    different |= load(a + n - 16) ^ load(b + n - 16);
+  if (n > 32) return std::memcmp(a, b, n) == 0;
+  if (n >= 8) {
+    uint64_t different = differ(uint64_t(), 0) | differ(uint64_t(), n - 8);
+    if (n > 16) different |= differ(uint64_t(), 8) | differ(uint64_t(), n - 16);
+    return different == 0;
   }
-  return different == 0;
+  if (n >= 4) return (differ(uint32_t(), 0) | differ(uint32_t(), n - 4)) == 0;
+  for (size_t i = 0; i < n; ++i) {
+    if (a[i] != b[i]) return false;
+  }
+  return true;
 }
 
 int64_t Bucket(int64_t hash, int64_t size) {
