@@ -9,6 +9,7 @@
 #include "core/file_system.h"
 #include "core/testing/faulty_file_system.h"
 #include "core/testing/tensor_testing.h"
+#include "data/csv.h"
 #include "data/dataset.h"
 #include "data/testing/dataset_testing.h"
 #include "gtest/gtest.h"
@@ -58,6 +59,56 @@ TEST(MemoryCache, KeepsOnlyWholePassesWithoutErrors) {
   EXPECT_EQ(made, 6);
 }
 
+// Numbers, a matrix and strings of several lengths.
+Dataset MixedRows(int64_t n) {
+  std::vector<float> numbers;
+  std::vector<std::string> texts;
+  for (int64_t i = 0; i < n; ++i) {
+    for (int j = 0; j < 6; ++j) numbers.push_back(static_cast<float>(i) + 0.5f);
+    texts.push_back(std::string(static_cast<size_t>(i % 40), 'x') + absl::StrCat(i));
+  }
+  texts[0] = std::string(300, 'y');
+  return Dataset::FromTensorSlices({*Tensor::FromValues<float>(*Shape::Make({n, 2, 3}), numbers),
+                                    Tensor::Vector<std::string>(texts),
+                                    *Tensor::Zeros(DT_BOOL, *Shape::Make({n}))});
+}
+
+TEST(MemoryCache, OfRowsIsThatOfObjects) {
+  for (const Dataset& rows : {Dataset::Range(700), MixedRows(60), Dataset::Range(0)}) {
+    SCOPED_TRACE(rows.DebugString());
+    const Dataset objects = rows.Map([](Element element) -> StatusOr<Element> { return element; },
+                                     {.spec = rows.spec()});
+    EXPECT_EQ(ElementsOf(rows.Cache().Repeat(3)), ElementsOf(objects.Cache().Repeat(3)));
+    EXPECT_EQ(ElementsOf(rows.Cache().Repeat(3).Batch(37)),
+              ElementsOf(objects.Cache().Repeat(3).Batch(37)));
+    const ShuffleOptions seeds = {.seed = 3, .seed2 = 4};
+    EXPECT_EQ(ElementsOf(rows.Cache().Shuffle(20, seeds).Repeat(3).Batch(8)),
+              ElementsOf(rows.Shuffle(20, seeds).Repeat(3).Batch(8)));
+    ExpectKeepsItsSpec(rows.Cache().Repeat(2).Batch(9));
+  }
+}
+
+// A pass of blocks with an error among them.
+TEST(MemoryCache, KeepsNoRowsOfAPassWithAnError) {
+  const std::string path = JoinPath(FreshDirectory(), "rows");
+  ASSERT_OK(WriteFileAtomically(FileSystem::Posix(), path, "1\n2\nx\n4\n"));
+  const Dataset rows =
+      Dataset::TextLines({path}).Map(DecodeCsv({.defaults = {Tensor::Scalar(int32_t{0})}}));
+  const std::string bad = absl::StrCat("<Text lines '", path,
+                                       "', line 3: Field 0 in record 0 is not a valid int32: x>");
+  EXPECT_EQ(ElementsOf(rows.Cache().Repeat(2)),
+            (std::vector<std::string>{"1", "2", bad, "4", "1", "2", bad, "4"}));
+  EXPECT_EQ(ElementsOf(rows.Cache().Repeat(2).IgnoreErrors().Batch(4)),
+            (std::vector<std::string>{"[1 2 4 1]", "[2 4]"}));
+  // The file is read once, if it can be.
+  ASSERT_OK(WriteFileAtomically(FileSystem::Posix(), path, "1\n2\n3\n"));
+  ASSERT_OK_AND_ASSIGN(const auto iterator, rows.Cache().Repeat(2).Batch(3).MakeIterator());
+  Element batch;
+  ASSERT_OK(iterator->Next(&batch));
+  ASSERT_OK(FileSystem::Posix()->DeleteFile(path));
+  EXPECT_EQ(RestOf(iterator.get()), std::vector<std::string>{"[1 2 3]"});
+}
+
 TEST(MemoryCache, EachPlaceHasItsOwn) {
   EXPECT_EQ(
       TextOf(Dataset::Zip({Dataset::Range(2).Cache(), Dataset::Range(5, 7).Cache()}).Repeat(2)),
@@ -66,6 +117,7 @@ TEST(MemoryCache, EachPlaceHasItsOwn) {
 
 TEST(MemoryCache, StatesGoOn) {
   ExpectStatesGoOn(Dataset::Range(3).Cache().Repeat(3));
+  ExpectStatesGoOn(MixedRows(5).Cache().Repeat(3).Batch(2));
   ExpectStatesGoOn(
       Dataset::Range(5).Shuffle(3, {.seed = 3}).Cache().Shuffle(2, {.seed = 4}).Repeat(2));
 }

@@ -245,10 +245,10 @@ Status RowStore::Copy(int64_t place, Element* element) const {
   return absl::OkStatus();
 }
 
-StatusOr<Tensor> RowStore::AllocateStrings(size_t column, const Shape& shape) {
+StatusOr<Tensor> RowStore::AllocateStrings(size_t column, const Shape& shape, bool has_long_texts) {
   made_.resize(columns_.size());
   std::deque<Tensor>& made = made_[column];
-  if (has_long_texts_) {
+  if (has_long_texts) {
     made.clear();
     return Tensor::Allocate(DT_STRING, shape);
   }
@@ -283,7 +283,7 @@ Status RowStore::Lay(int64_t rows) {
   return absl::OkStatus();
 }
 
-StatusOr<RowStore::NewRows> RowStore::AllocateRows(int64_t rows) {
+StatusOr<RowStore::NewRows> RowStore::AllocateRows(int64_t rows, bool has_long_texts) {
   if (rows != block_rows_) MR_RETURN_IF_ERROR(Lay(rows));
   NewRows made;
   Block& block = made.block;
@@ -292,14 +292,15 @@ StatusOr<RowStore::NewRows> RowStore::AllocateRows(int64_t rows) {
   BufferRef numbers;
   if (row_bytes_ > 0 && row_bytes_ <= kMostSharedBytes) {
     numbers = Buffer::Allocate(DefaultAllocator(), block_bytes_);
-    if (!numbers) return absl::ResourceExhaustedError("Dataset.Shuffle: no memory for a block");
+    if (!numbers)
+      return absl::ResourceExhaustedError("Dataset: there is no memory for a block of rows");
   }
   for (size_t i = 0; i < columns_.size(); ++i) {
     Column& column = block.columns[i];
     const StoredColumn& stored = columns_[i];
     column.is_new = true;
     if (stored.dtype == DT_STRING) {
-      MR_ASSIGN_OR_RETURN(column.stacked, AllocateStrings(i, block_shapes_[i]));
+      MR_ASSIGN_OR_RETURN(column.stacked, AllocateStrings(i, block_shapes_[i], has_long_texts));
     } else if (numbers && stored.bytes > 0 && stored.dtype != DT_BOOL) {  // which must be 0 or 1
       MR_ASSIGN_OR_RETURN(column.stacked, Tensor::FromBuffer(stored.dtype, block_shapes_[i],
                                                              numbers, block_offsets_[i]));

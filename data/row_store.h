@@ -66,10 +66,14 @@ class RowStore {
     Block block = {};
     std::vector<void*> columns = {};
   };
-  StatusOr<NewRows> AllocateRows(int64_t rows);
+  StatusOr<NewRows> AllocateRows(int64_t rows) { return AllocateRows(rows, has_long_texts_); }
+  // For rows of another store, whose texts are long or not.
+  StatusOr<NewRows> AllocateRows(int64_t rows, bool has_long_texts);
   void CopyRow(int64_t place, int64_t row, const NewRows& to) const;
 
   bool has_texts() const { return has_texts_; }
+  // Is any of them, or was, longer than most are?
+  bool has_long_texts() const { return has_long_texts_; }
   // Fetches what is at `place`, which is there, into the cache, for a CopyRow some rows later; the
   // texts in a second step, which looks at what the first has fetched. Inline: GCC takes a function
   // that only prefetches for one without effects, and leaves calls of it out.
@@ -107,7 +111,7 @@ class RowStore {
 
   // What blocks of so many rows look like from now on.
   Status Lay(int64_t rows);
-  StatusOr<Tensor> AllocateStrings(size_t column, const Shape& shape);
+  StatusOr<Tensor> AllocateStrings(size_t column, const Shape& shape, bool has_long_texts);
   char* NumbersAt(int64_t place) {
     return numbers_.data() + static_cast<size_t>(place) * row_bytes_;
   }
