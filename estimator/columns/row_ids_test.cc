@@ -15,6 +15,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/arena.h"
 #include "core/file_system.h"
 #include "core/status.h"
 #include "core/tensor.h"
@@ -31,6 +32,9 @@
 #include "estimator/columns/testing/column_values.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
+#include "layers/initializers.h"
+#include "layers/lookup.h"
+#include "layers/variable.h"
 #include "ops/array/constant.h"
 #include "ops/ops.h"
 #include "runtime/session.h"
