@@ -64,6 +64,7 @@ Status Run(const Flags& flags) {
   PeopleOptions train = Some(flags.train_files, kDrawnToTrain, flags.seed);
   train.num_epochs = flags.num_epochs;
   train.batch_size = flags.train_batch_size;
+  train.most_kept_bytes = flags.keep_mb << 20;
   PeopleOptions test = Some(flags.eval_files, kDrawnToTest, flags.seed + 1);
   test.shuffle = false;
   test.batch_size = flags.eval_batch_size;

@@ -234,6 +234,23 @@ TEST_F(PeopleTest, ReadFilesOneAfterTheOtherAsOftenAsAsked) {
   EXPECT_EQ(batches[2][0].dim(0), 2);  // 12 people
 }
 
+TEST_F(PeopleTest, SmallFilesAreReadOnce) {
+  for (const bool small : {true, false}) {
+    PeopleOptions options = Once({File("a", kTwoPeople), File("b", kTwoPeople)});
+    options.num_epochs = 2;
+    options.batch_size = 4;
+    options.most_kept_bytes = 2 * static_cast<int64_t>(sizeof(kTwoPeople) - 1) - (small ? 0 : 1);
+    const Scope scope;
+    ASSERT_OK_AND_ASSIGN(const Input input,
+                         People(options)({scope, Mode::kTrain, Params(), RunConfig()}));
+    EXPECT_EQ(absl::StrContains(input.dataset()->DebugString(), "Cache"), small)
+        << input.dataset()->DebugString();
+    ASSERT_OK_AND_ASSIGN(const auto batches, Batches(options));
+    ASSERT_EQ(batches.size(), 2u);
+    ExpectTensorEqual(batches[0][0], batches[1][0]);
+  }
+}
+
 TEST_F(PeopleTest, HeaderIsSkippedOfTheFirstFileAlone) {
   const std::string header = "age,workclass\n";
   PeopleOptions options = Once({File("a", header + kTwoPeople), File("b", header + kTwoPeople)});

@@ -130,6 +130,8 @@ const std::vector<Flag>& AllFlags() {
                         {"ERROR", LogLevel::kError},
                         {"FATAL", LogLevel::kError}},
                        "what is logged (INFO)"),
+      Integer("keep-mb", &Flags::keep_mb, 0, kMaxSize,
+              "files of at most N MB are parsed once and kept in memory; 0: in each epoch (64)"),
       Integer("skip-header-lines", &Flags::skip_header_lines, 0, kMaxCount,
               "lines at the begin of the first file that are no people (0)"),
       Integer("seed", &Flags::seed, 0, kMaxCount,

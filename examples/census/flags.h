@@ -42,7 +42,8 @@ struct Flags {
 
   // What that trainer has not.
   int64_t skip_header_lines = 0;
-  int64_t seed = 0;  // 0: chance
+  int64_t keep_mb = 64;  // files of at most so many MB are parsed once
+  int64_t seed = 0;      // 0: chance
   std::optional<int64_t> save_checkpoints_steps = {};
   int64_t eval_start_delay_secs = 0;
   int64_t eval_throttle_secs = 60;

@@ -9,6 +9,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "core/file_system.h"
 #include "core/shape.h"
 #include "core/status.h"
 #include "core/tensor.h"
@@ -107,6 +108,18 @@ StatusOr<std::shared_ptr<const data::RowFunction>> PeopleOfRows() {
   return std::make_shared<const PersonOfRow>(std::move(csv));
 }
 
+// A file that cannot be looked at is told by who reads it.
+bool AreKept(const PeopleOptions& options) {
+  if (options.num_epochs == 1) return false;
+  auto room = static_cast<uint64_t>(options.most_kept_bytes);
+  for (const std::string& file : options.files) {
+    const StatusOr<uint64_t> size = FileSystem::Posix()->GetFileSize(file);
+    if (!size.ok() || *size > room) return false;
+    room -= *size;
+  }
+  return options.most_kept_bytes > 0;
+}
+
 }  // namespace
 
 const std::vector<std::string>& LabelTexts() {
@@ -137,6 +150,7 @@ InputFn People(const PeopleOptions& options) {
     MR_ASSIGN_OR_RETURN(Dataset people, rows());
     people = people.Skip(options.skip_header_lines).Map(PeopleOfRows());
     if (options.prepare) people = options.prepare(people);
+    if (AreKept(options)) people = people.Cache();
     if (options.shuffle) people = people.Shuffle(10 * options.batch_size);
     people = people.Repeat(options.num_epochs.value_or(data::kForever))
                  .Batch(options.batch_size)

@@ -39,6 +39,8 @@ struct PeopleOptions {
   bool shuffle = true;                     // of ten batches at a time
   int64_t skip_header_lines = 0;           // of all files together: of the first one
   int64_t batch_size = 40;
+  // Files that are not larger together are parsed in the first epoch and kept in memory for others.
+  int64_t most_kept_bytes = 0;
   // What is made of the people one by one, before they are shuffled; none: nothing. They come by
   // with the features by their names and the class as the label.
   std::function<data::Dataset(const data::Dataset&)> prepare = {};
