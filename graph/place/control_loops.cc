@@ -54,11 +54,12 @@ class Adder {
     for (int id = 0; id < num_ids; ++id) {
       Node* const node = graph_->nodes()[static_cast<size_t>(id)].get();
       if (node == nullptr) continue;
+      // Those of before: a gate has no presence.
+      const std::vector<Node*> controls(node->control_inputs().begin(),
+                                        node->control_inputs().end());
       for (int i = 0; i < node->num_inputs(); ++i) {
         if (node->input(i).node != nullptr) MR_RETURN_IF_ERROR(AddGate(*node->input(i).node, node));
       }
-      const std::vector<Node*> controls(node->control_inputs().begin(),
-                                        node->control_inputs().end());
       for (const Node* control : controls) MR_RETURN_IF_ERROR(AddGate(*control, node));
     }
     return absl::OkStatus();
