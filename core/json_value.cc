@@ -32,6 +32,7 @@ void AppendNumber(T value, std::string* out) {
   }
   char text[64];
   out->append(text, std::to_chars(text, text + sizeof(text), value).ptr);
+  if (value == 0 && std::signbit(value)) out->append(".0");  // "-0" is an integer, without a sign
 }
 
 // Bytes of the character with which `text`, which is not empty, begins; 0 when it is none of a

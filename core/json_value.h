@@ -15,6 +15,7 @@
 //
 // Thread-safety: pure functions. Failure: none but FromJson's.
 
+#include <cmath>
 #include <complex>
 #include <cstdint>
 #include <limits>
@@ -106,7 +107,7 @@ bool FromJson(const nlohmann::json& value, T* element) {
     double number = 0;
     if (!json_value_internal::DoubleFromJson(value, &number)) return false;
     *element = static_cast<T>(number);
-    return true;
+    return std::isfinite(*element) || !std::isfinite(number);
   } else {
     if (value.is_number_unsigned()) {
       const uint64_t number = value.get<uint64_t>();

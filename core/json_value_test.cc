@@ -49,6 +49,10 @@ TEST(JsonValueTest, NumbersAndBools) {
   EXPECT_EQ(Tree(-3.0f), "-3.0");
   EXPECT_EQ(Text(-3.0f), "-3");
   EXPECT_EQ(Text(0.1f), "0.1");
+  // An integer has no sign where it is 0.
+  EXPECT_TRUE(std::signbit(ordered_json::parse(Text(-0.0f)).get<double>()));
+  EXPECT_EQ(Tree(-0.0), "-0.0");
+  EXPECT_EQ(Text(0.0f), "0");
   EXPECT_EQ(Tree(ToHalf(1.5f)), "1.5");
   EXPECT_EQ(Tree(ToBfloat16(2.0f)), "2.0");
   EXPECT_EQ(Tree(std::complex<float>(0.1f, -2)), "[0.1,-2.0]");
@@ -119,6 +123,9 @@ TEST(JsonValueTest, WhatIsNoValueOfTheTypeIsRefused) {
   EXPECT_FALSE(is("\"1\"", 0.0f));
   EXPECT_FALSE(is("true", 0.0f));
   EXPECT_FALSE(is("null", 0.0));
+  EXPECT_TRUE(is("1e39", 0.0));
+  EXPECT_FALSE(is("1e39", 0.0f));
+  EXPECT_FALSE(is("-1e39", 0.0f));
   EXPECT_FALSE(is("1.0", int32_t{}));
   EXPECT_FALSE(is("\"nan\"", int32_t{}));
   EXPECT_TRUE(is("127", int8_t{}));
