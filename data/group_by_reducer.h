@@ -9,8 +9,8 @@
 //   finalize(state)                   when the input has ended: the keys in ascending order
 //
 // The input is read whole before the first element is given; what is in memory is a state per key.
-// An error of a function leaves the states as they were, and the element that it was called with is
-// gone.
+// An error of key, init and reduce leaves the states as they were, and the element that they were
+// called with is gone. Where finalize fails its key is gone: the next call goes on behind it.
 //
 // Thread-safety: values. Failure: InvalidArgument for a function that is none, and for results that
 // `spec` does not allow.
