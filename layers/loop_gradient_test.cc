@@ -9,6 +9,7 @@
 
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
+#include "graph/function_builder.h"
 #include "graph/gradient.h"
 #include "graph/graph.h"
 #include "graph/import_export.h"
@@ -261,6 +262,24 @@ TEST(CondGradient, OfConditionalsInLoops) {
   ASSERT_OK(s.status());
   ExpectLayerGradientsMatch(
       s, y[0], {{x, kX}, {w, kW}, {u, Tensor::Of<double>({{1.0, 2.0, 3.0}, {-1.0, 0.5, 2.0}})}});
+}
+
+// Their values are kept by the call, which does not know that they may be dead.
+TEST(CondGradient, OfConditionalsInFunctionsInLoops) {
+  Scope s;
+  const Output x = Input(s, "x", {2, 3});
+  const DefinedFunction f =
+      DefineFunction(s, "f", {DT_DOUBLE, DT_BOOL}, [](const Scope& t, const Outputs& v) {
+        return Outputs{Cond(
+            t, v[1], [&](const Scope& u) { return Mul(u, v[0], v[0]); },
+            [&](const Scope& u) { return Sin(u, v[0]); })};
+      });
+  const Outputs y =
+      Repeat(s, Int(s, 4), {x}, [&](const Scope& b, const Output& i, const Outputs& v) {
+        return Call(b, f, {v[0], Equal(b, FloorMod(b, i, Int(b, 2)), Int(b, 1))});
+      });
+  ASSERT_OK(s.status());
+  ExpectLayerGradientsMatch(s, y[0], {{x, kX}});
 }
 
 TEST(CondGradient, OfLoopsInConditionals) {

@@ -27,10 +27,11 @@
 namespace millrace {
 
 // A session with the scope's graph whose variables have their initial values.
-inline StatusOr<std::unique_ptr<Session>> InitializedSession(const Scope& scope) {
+inline StatusOr<std::unique_ptr<Session>> InitializedSession(const Scope& scope,
+                                                             const SessionOptions& options = {}) {
   const Operation init = GlobalVariablesInitializer(scope);
   MR_RETURN_IF_ERROR(scope.status());
-  MR_ASSIGN_OR_RETURN(auto session, NewSession());
+  MR_ASSIGN_OR_RETURN(auto session, NewSession(options));
   MR_RETURN_IF_ERROR(session->Extend(scope));
   MR_RETURN_IF_ERROR(session->Run({}, {}, {init}).status());
   return session;
@@ -53,7 +54,7 @@ inline std::vector<std::string> NamesOf(const Scope& scope, const std::string& c
 
 // The gradients of a weighted sum of y's elements with respect to each of `inputs` (placeholders
 // and values of variables, which are fed) equal finite differences. All of dtype double; y's shape
-// is known.
+// is known. On one thread they are the same.
 inline void ExpectLayerGradientsMatch(const Scope& scope, const Output& y,
                                       const std::vector<std::pair<Output, Tensor>>& inputs,
                                       const std::vector<Feed>& more_feeds = {}) {
@@ -80,6 +81,12 @@ inline void ExpectLayerGradientsMatch(const Scope& scope, const Output& y,
   }
   ASSERT_OK_AND_ASSIGN(const auto session, InitializedSession(scope));
   ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> got, session->Run(feeds, fetches));
+  // On one thread loops run another way.
+  SessionOptions one_thread;
+  one_thread.config.intra_op_parallelism_threads = 1;
+  ASSERT_OK_AND_ASSIGN(const auto alone, InitializedSession(scope, one_thread));
+  ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> same, alone->Run(feeds, fetches));
+  for (size_t i = 0; i < got.size(); ++i) ExpectTensorEqual(same[i], got[i]);
   const auto loss_with = [&](size_t i, size_t element, double value) {
     std::vector<Feed> changed = feeds;
     changed[first + i].value = *inputs[i].second.Clone();

@@ -85,7 +85,7 @@ class Mover {
     for (; edge != end; ++edge) {
       if (edge->output == output) {
         Put(*edge, value, edge->moves && !item.has_constants);
-      } else if (!edge->to_merge) {
+      } else if (edge->kills) {
         dead_[edge->dst] = 1;
       }
     }
@@ -98,7 +98,7 @@ class Mover {
       EdgeValue* const value = outputs + edge->output;
       if (ABSL_PREDICT_TRUE(value->has_value())) {
         Put(*edge, value, edge->moves);
-      } else if (!edge->to_merge) {
+      } else if (edge->kills) {
         dead_[edge->dst] = 1;
       }
     }

@@ -156,13 +156,14 @@ class Finder {
     if ((node.flags & Plan::kExit) == 0) {
       for (const Plan::Edge& edge : EdgesOf(node)) {
         const bool to_merge = (edge.flags & Plan::kToMerge) != 0;
+        // A Merge counts live values, a trigger runs in any case.
+        const bool kills = !to_merge && (edge.flags & Plan::kToTrigger) == 0;
         if (IsData(edge)) {
           found_->edges.push_back({IndexOf(edge), edge.slot - frame_.first_slot, edge.output,
-                                   (edge.flags & Plan::kMoves) != 0, to_merge, IsPred(edge)});
+                                   (edge.flags & Plan::kMoves) != 0, to_merge, kills,
+                                   IsPred(edge)});
         }
-        // A Merge counts live values, a trigger runs in any case.
-        if (!to_merge && (edge.flags & Plan::kToTrigger) == 0 &&
-            (node.flags & Plan::kNextIteration) == 0) {
+        if (kills && (node.flags & Plan::kNextIteration) == 0) {
           found_->readers.push_back(IndexOf(edge));
         }
       }

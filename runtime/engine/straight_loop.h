@@ -53,6 +53,7 @@ class StraightLoop {
     uint32_t output;
     bool moves;      // the last reader of its output
     bool to_merge;   // the first live value counts
+    bool kills;      // without a value, its node is dead: not of a Merge, not of a trigger
     bool to_switch;  // as the pred of a Switch that the engine sees to
   };
   // An input that each iteration gets from the same constant Enter.
