@@ -279,14 +279,14 @@ class LoopGradient {
     DefinedFunction cond;
     if (!is_for_) {
       MR_ASSIGN_OR_RETURN(const auto f, GetAttr<NameAttrList>(*node_, "cond"));
+      MR_ASSIGN_OR_RETURN(const auto made, scope_.graph()->library().Body(f));
+      if (made->result_types.size() != 1) {
+        return InvalidArgument("the function of attr 'cond' must have one result, got ",
+                               made->result_types.size());
+      }
+      const DType type = made->result_types[0];
       cond = DefineFunction(
           scope_, absl::StrCat(f.name(), "_kept"), types, [&](const Scope& s, const Outputs& args) {
-            const Function* const known = s.graph()->library().Find(f.name()).get();
-            DType type = DT_BOOL;
-            if (known != nullptr) {
-              const auto made = s.graph()->library().Body(f);
-              if (made.ok()) type = (*made)->result_types[0];
-            }
             return CallOf(s, f, absl::MakeConstSpan(args).subspan(0, n_), {type}).outputs(0, 1);
           });
     }

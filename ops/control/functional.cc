@@ -445,6 +445,7 @@ class WhileRun final : public LoopRun {
       MR_ASSIGN_OR_RETURN(const bool holds, Holds(results_[0]));
       if (!holds) return nullptr;
       arguments_.swap(variables_);
+      variables_.clear();  // what cond has not read would be held twice, so copied by who writes it
       results_.clear();
       results_.resize(arguments_.size());
       last_ = Last::kBody;

@@ -383,6 +383,20 @@ TEST(GradientsOfLoops, SayWhatCannotBeDifferentiated) {
                 "is the handle of another resource in each iteration");
 }
 
+TEST(GradientsOfLoops, RefuseAConditionWithoutAResult) {
+  Scope s;
+  const Output x = Placeholder(s, DT_DOUBLE, {2});
+  const DefinedFunction cond = DefineFunction(
+      s, "cond", {DT_DOUBLE}, [](const Scope&, const Outputs&) { return Outputs{}; });
+  const DefinedFunction body =
+      DefineFunction(s, "body", {DT_DOUBLE},
+                     [](const Scope& t, const Outputs& v) { return Outputs{Sin(t, v[0])}; });
+  const Output y = StatelessWhile(s, {x}, {cond.name}, {body.name}).output(0);
+  ASSERT_OK(s.status());
+  EXPECT_STATUS(AddGradients(s, {{y}}, {{x}}).status(), absl::StatusCode::kInvalidArgument,
+                "the function of attr 'cond' must have one result, got 0");
+}
+
 // A loop of Switch and Merge would need its stacks on both sides of the cut.
 TEST(GradientsOfLoops, RefuseLoopsOfFramesInFunctions) {
   const auto frame = [](const Scope& s, const Outputs& v) {

@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/allocator.h"
 #include "core/status.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
@@ -388,6 +389,28 @@ TEST(While, TakesNoStack) {
       s, "body", {DT_INT32},
       [](const Scope& t, const Outputs& x) { return Outputs{Add(t, x[0], Const(t, 1))}; });
   EXPECT_VALUE(s, While(s, Outputs{Const(s, 0)}, {cond.name}, {body.name}), I(100'000));
+}
+
+// What its condition does not read is held by nobody else when its body runs.
+TEST(While, LeavesItsVariablesToItsBody) {
+  Scope s;
+  constexpr int32_t kLong = 1 << 22;
+  const Output x = Fill(s, Const(s, {kLong}), Const(s, 1.0f));
+  const DefinedFunction cond = DefineFunction(
+      s, "cond", {DT_INT32, DT_FLOAT},
+      [](const Scope& t, const Outputs& v) { return Outputs{Less(t, v[0], Const(t, 8))}; });
+  const DefinedFunction body =
+      DefineFunction(s, "body", {DT_INT32, DT_FLOAT}, [](const Scope& t, const Outputs& v) {
+        return Outputs{Add(t, v[0], Const(t, 1)), Add(t, v[1], Const(t, 1.0f))};
+      });
+  const Output y = While(s, {Const(s, 0), x}, {cond.name}, {body.name}).output(1);
+  const auto session = SessionOf(s);
+  const int64_t before = DefaultAllocatorStats().bytes_in_use;
+  ASSERT_OK_AND_ASSIGN(const auto out, session->Run({}, {y}));
+  ASSERT_EQ(out[0].num_elements(), kLong);
+  EXPECT_EQ(out[0].flat<float>()[kLong - 1], 9.0f);
+  constexpr int64_t kBytes = int64_t{kLong} * int64_t{sizeof(float)};
+  EXPECT_LT(DefaultAllocatorStats().peak_bytes_in_use - before, kBytes * 3 / 2);
 }
 
 TEST(While, KnowsOnlyTheShapesThatStay) {
