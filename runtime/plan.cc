@@ -37,6 +37,8 @@ constexpr size_t kMaxMergeControls = 0xffff;
 constexpr int kMaxMergeInputs = 0x1fff;
 // A graph may ask for more; each iteration under way takes memory.
 constexpr int64_t kMaxParallelIterations = 1024;
+// As many as there are bits for in Plan::Node::bound_inputs.
+constexpr int kMaxBoundInputs = 32;
 
 Status CopyWithMessage(const Status& status, absl::string_view message) {
   Status copy(status.code(), message);
@@ -86,6 +88,9 @@ class Plan::Builder {
     EndFrames();
     for (const millrace::Node* node : order_) AddEdges(*node);
     for (size_t i = 0; i < order_.size(); ++i) plan_->nodes_[i].name = &plan_->names_[i];
+    for (size_t i = 0; i < order_.size() && !plan_->has_frames(); ++i) {
+      if (MayBeBound(*order_[i])) Bind(static_cast<uint32_t>(i));
+    }
     FindRoots();
     return plan_->has_frames() ? absl::OkStatus() : CheckNoCycle();
   }
@@ -130,11 +135,24 @@ class Plan::Builder {
           node->is_merge() ? std::min<size_t>(1, node->inputs().size()) : node->inputs().size();
       const size_t count = data + node->control_inputs().size();
       missing[static_cast<size_t>(node->id())] = static_cast<uint32_t>(count);
-      if (count == 0) (node->is_recv() ? stack : roots).push_back(node.get());
     }
     if (num_nodes > kMaxNodes) {
       return absl::InvalidArgumentError(absl::StrCat("Graph: a partition must have at most ",
                                                      kMaxNodes, " nodes, got ", num_nodes));
+    }
+    const auto may_be_bound = [this](const millrace::Node& node) {
+      return !plan_->has_frames() && MayBeBound(node);
+    };
+    // Bound nodes come last: a step passes over none of them.
+    for (const auto& node : graph_.nodes()) {
+      if (node == nullptr || !may_be_bound(*node)) continue;
+      for (const millrace::Edge& edge : node->out_edges()) {
+        --missing[static_cast<size_t>(edge.dst->id())];
+      }
+    }
+    for (const auto& node : graph_.nodes()) {
+      if (node == nullptr || missing[static_cast<size_t>(node->id())] != 0) continue;
+      if (!may_be_bound(*node)) (node->is_recv() ? stack : roots).push_back(node.get());
     }
     ids_.assign(static_cast<size_t>(graph_.num_node_ids()), kUnnumbered);
     order_.reserve(num_nodes);
@@ -174,6 +192,24 @@ class Plan::Builder {
     id = static_cast<uint32_t>(order_.size());
     order_.push_back(node);
     return true;
+  }
+
+  // Does a node give the same in every step, and do its readers leave it in their slots? Those that
+  // are known to hand their inputs on do not, nor asynchronous ones (Bind). When another takes one,
+  // the next step runs the bound nodes again.
+  static bool MayBeBound(const millrace::Node& node) {
+    if (node.op() != "VarHandleOp" && node.op() != "Const") return false;
+    if (!node.inputs().empty() || !node.control_inputs().empty()) return false;
+    for (const millrace::Edge& edge : node.out_edges()) {
+      const millrace::Node& dst = *edge.dst;
+      if (dst.is_merge() || dst.is_switch() || IsTrigger(dst)) return false;
+      if (edge.is_control()) continue;
+      if (edge.dst_input >= kMaxBoundInputs || dst.is_send() || dst.op() == "_Retval" ||
+          dst.op() == "Identity" || dst.op() == "IdentityN") {
+        return false;
+      }
+    }
+    return !node.out_edges().empty();
   }
 
   // The last edge's node is on top of the stack: Sends run at once. Order is otherwise kept.
@@ -440,6 +476,23 @@ class Plan::Builder {
     item.num_edges = static_cast<uint32_t>(plan_->edges_.size() - first);
   }
 
+  // Unless an asynchronous kernel reads it: their inputs are emptied elsewhere.
+  void Bind(uint32_t index) {
+    const Plan::Node& node = plan_->nodes_[index];
+    const auto edges = absl::MakeConstSpan(plan_->edges_).subspan(node.first_edge, node.num_edges);
+    for (const Plan::Edge& e : edges) {
+      if (e.slot != kNoSlot && plan_->nodes_[e.dst].async != nullptr) return;
+    }
+    for (const Plan::Edge& e : edges) {
+      --plan_->initial_pending_[e.dst];
+      if (e.slot == kNoSlot) continue;
+      Plan::Node& dst = plan_->nodes_[e.dst];
+      dst.flags |= kBoundInputs;
+      dst.bound_inputs |= 1u << (e.slot - dst.first_input);
+    }
+    plan_->bound_.push_back(index);
+  }
+
   // What lies in a frame lies in those around it, too.
   void EndFrames() {
     for (size_t i = plan_->frames_.size(); i-- > 1;) {
@@ -452,6 +505,7 @@ class Plan::Builder {
     std::vector<uint32_t> others;
     for (uint32_t i = 0; i < plan_->nodes_.size(); ++i) {
       if (plan_->initial_pending_[i] != 0) continue;
+      if (std::binary_search(plan_->bound_.begin(), plan_->bound_.end(), i)) continue;
       const bool recv = (plan_->nodes_[i].flags & kRecv) != 0;
       (recv ? plan_->roots_ : others).push_back(i);
     }
@@ -462,8 +516,15 @@ class Plan::Builder {
   Status CheckNoCycle() const {
     std::vector<uint32_t> missing(plan_->nodes_.size(), 0);
     for (const Plan::Edge& e : plan_->edges_) ++missing[e.dst];
+    // What only bound nodes lead to is among the roots.
+    for (const uint32_t bound : plan_->bound_) {
+      const Plan::Node& node = plan_->nodes_[bound];
+      for (uint32_t i = 0; i < node.num_edges; ++i) {
+        --missing[plan_->edges_[node.first_edge + i].dst];
+      }
+    }
     std::vector<uint32_t> ready = plan_->roots_;
-    size_t reached = 0;
+    size_t reached = plan_->bound_.size();
     while (!ready.empty()) {
       const Plan::Node& node = plan_->nodes_[ready.back()];
       ready.pop_back();

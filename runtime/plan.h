@@ -14,7 +14,11 @@
 //   * without frames the graph has no cycle, so every node becomes ready exactly once in a step;
 //   * an edge stays in its frame, except that those of an Enter lead into one, those of an Exit out
 //     of one, and those of a NextIteration into the next iteration;
-//   * every node has a kernel, built.
+//   * every node has a kernel, built;
+//   * nodes of constants and of handles of variables without inputs are bound, in a plan without
+//     frames, where their readers allow it: their outputs stay in the readers' slots from step to
+//     step, no pending word counts their edges, and an engine runs them (those of bound()) only
+//     when what they gave may have changed (FlatStep::FillBound).
 //
 // Pending words (one per node and step or iteration; `initial_pending` is copied at its start):
 //   ordinary node  bits 0-30 edges that have not arrived, bit 31 an arrived edge was dead
@@ -91,7 +95,8 @@ class Plan {
     kEnter = 1u << 12,
     kExit = 1u << 13,
     kNextIteration = 1u << 14,
-    kConstant = 1u << 15,  // an Enter whose value every iteration gets
+    kConstant = 1u << 15,     // an Enter whose value every iteration gets
+    kBoundInputs = 1u << 16,  // some inputs are outputs of bound nodes
     kLeavesIteration = kEnter | kExit | kNextIteration,
   };
   enum EdgeFlags : uint32_t {
@@ -115,7 +120,10 @@ class Plan {
     // Of an Enter the frame that it leads into; of an Exit or NextIteration its place among those
     // of its frame.
     uint32_t flow;
-    uint32_t constant;  // of a constant Enter, its place among those that lead into the frame
+    union {
+      uint32_t constant;      // of a constant Enter, its place among those that lead into the frame
+      uint32_t bound_inputs;  // with kBoundInputs: bit i is input i's
+    };
   };
   struct Edge {
     uint32_t dst;
@@ -162,6 +170,8 @@ class Plan {
   // Nodes that are ready at the start: the Recvs, then the others.
   absl::Span<const uint32_t> roots() const { return roots_; }
   uint32_t num_root_recvs() const { return num_root_recvs_; }
+  // Nodes whose outputs stay where they are read.
+  absl::Span<const uint32_t> bound() const { return bound_; }
   absl::Span<const DType> output_types(const Node& node) const {
     return absl::MakeConstSpan(output_types_.data() + node.first_output, node.num_outputs);
   }
@@ -207,6 +217,7 @@ class Plan {
   std::vector<uint32_t> initial_pending_;
   std::vector<uint32_t> roots_;
   uint32_t num_root_recvs_ = 0;
+  std::vector<uint32_t> bound_;
   std::vector<DType> input_types_, output_types_;
   uint32_t max_outputs_ = 0;
   uint32_t num_async_ = 0;

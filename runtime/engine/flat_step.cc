@@ -104,7 +104,7 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline void FlatStep::RunEntry(Loop& loop, uint32_t
 void FlatStep::RunOther(Loop& loop, const Plan::Node& node, bool dead) {
   EdgeValue* const inputs = InputsOf(node);
   if (dead && (node.flags & Plan::kRunsWhenDead) == 0) {
-    Reset(inputs, node.num_inputs);
+    loop.runner.EmptyInputs(node, inputs);
     Propagate(loop.lane, node, loop.runner.outputs(), /*dead=*/true);
     return;
   }
@@ -165,6 +165,7 @@ void FlatStep::Work(Loop& loop) noexcept {
 
 bool FlatStep::WorkFromRoots() noexcept {
   Loop loop(*this, host_outputs_.get());
+  if (ABSL_PREDICT_FALSE(!IsBoundFilled())) FillBound(loop);
   const absl::Span<const uint32_t> roots = plan_.roots();
   // What comes from elsewhere is asked for before anything else is done.
   for (uint32_t i = 0; i < plan_.num_root_recvs() && !life_.Stopped(); ++i) {

@@ -24,6 +24,8 @@
 #include <string>
 #include <vector>
 
+#include "core/resource_handle.h"
+#include "runtime/device.h"
 #include "runtime/engine/async_run.h"
 #include "runtime/engine/flat_engine.h"
 #include "runtime/engine/kernel_runner.h"
@@ -100,6 +102,14 @@ class FlatStep final : public Step, private LoopCrew::Job {
     return measured ? engine_->costs().Cycles(index) : 0;
   }
 
+  // --- Beginning (flat_step_end.cc)
+
+  // Are the outputs of the bound nodes where they are read, and what those nodes would give now?
+  // Not of a traced step, which shows them.
+  bool IsBoundFilled() const;
+  // Runs the bound nodes and puts what they give where it is read.
+  void FillBound(Loop& loop) noexcept;
+
   // --- Several threads (flat_step_sharing.cc)
 
   // By a loop that has more to do than it should keep to itself.
@@ -127,6 +137,13 @@ class FlatStep final : public Step, private LoopCrew::Job {
   StateBlock block_;
   const std::unique_ptr<EdgeValue[]> host_outputs_;
   uint32_t uses_ = 0;  // shifts which nodes are sampled
+
+  // Of the outputs of bound nodes in the slots: whether they are there, of which device, and the
+  // resources that they are handles of.
+  bool bound_filled_ = false;
+  const Device* bound_device_ = nullptr;
+  std::vector<std::shared_ptr<const Resource>> bound_resources_;
+  std::atomic<bool> bound_taken_{false};  // one of them (KernelRuns)
 
   // Of this step.
   KernelRuns runs_;

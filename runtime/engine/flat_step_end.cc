@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Beginning and end of a step: a recycled state is made ready, and the end leaves it empty for the
-// next step, or leaves it to kernels that never answered.
+// next step (but for what is bound), or leaves it to kernels that never answered.
+#include <algorithm>
+#include <atomic>
+#include <memory>
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "core/dtype.h"
+#include "core/resource_handle.h"
 #include "core/status.h"
 #include "runtime/engine/async_run.h"
 #include "runtime/engine/flat_engine.h"
 #include "runtime/engine/flat_step.h"
+#include "runtime/engine/kernel_runner.h"
 #include "runtime/engine/state_block.h"
 #include "runtime/engine/step.h"
 #include "runtime/kernel.h"
@@ -40,7 +46,8 @@ void FlatStep::Begin(const StepStart& start) {
            .context = start.context,
            .costs = &engine_->costs(),
            .stats = start.stats,
-           .parallel = crew_.num_threads() > 1};
+           .parallel = crew_.num_threads() > 1,
+           .bound_taken = &bound_taken_};
   place_ = {.first_node = nodes_, .scheduled_ns = scheduled_ns_.data()};
   other_flags_ = Plan::kAsync | (runs_.parallel ? Plan::kMayBeExpensive : 0u);
   special_edges_ = Plan::kToMerge | Plan::kToTrigger | (runs_.parallel ? Plan::kToMeasured : 0u) |
@@ -50,14 +57,59 @@ void FlatStep::Begin(const StepStart& start) {
   life_.Begin(start);
 }
 
+bool FlatStep::IsBoundFilled() const {
+  if (plan_.bound().empty()) return true;
+  if (!bound_filled_ || bound_device_ != life_.context()->device || runs_.stats != nullptr ||
+      bound_taken_.load(std::memory_order_relaxed)) {
+    return false;
+  }
+  // After a Reset a handle is another one.
+  return std::none_of(bound_resources_.begin(), bound_resources_.end(),
+                      [](const auto& resource) { return resource->abandoned(); });
+}
+
+void FlatStep::FillBound(Loop& loop) noexcept {
+  bound_filled_ = false;
+  bound_device_ = life_.context()->device;
+  bound_resources_.clear();
+  bound_taken_.store(false, std::memory_order_relaxed);
+  try {
+    for (const uint32_t index : plan_.bound()) {
+      if (life_.Stopped()) return;
+      const Plan::Node& node = nodes_[index];
+      EdgeValue* const outputs = loop.runner.outputs();
+      if (!loop.runner.Run(node, InputsOf(node), /*dead=*/false)) {
+        return life_.FailNode(plan_, node, loop.runner.error());
+      }
+      for (uint32_t i = 0; i < node.num_edges; ++i) {
+        const Plan::Edge& edge = edges_[node.first_edge + i];
+        if (edge.slot != Plan::kNoSlot) block_.slots[edge.slot] = outputs[edge.output];
+      }
+      if (outputs[0].dtype() == DT_RESOURCE && outputs[0].num_elements() == 1) {
+        auto resource = outputs[0].raw_scalar<ResourceHandle>().resource;
+        if (resource != nullptr) bound_resources_.push_back(std::move(resource));
+      }
+      Reset(outputs, node.num_outputs);
+    }
+    bound_filled_ = true;
+  } catch (...) {
+    const Plan::Node& node = loop.runner.Caught();
+    life_.FailNode(plan_, node, loop.runner.error());
+  }
+}
+
 Status FlatStep::TakeResult() {
   const bool failed = life_.failed();
-  if (failed) block_.Empty();
+  if (failed) {
+    block_.Empty();
+    bound_filled_ = false;
+  }
   Status status = life_.End();
   const uint64_t run = nodes_run_.load(std::memory_order_relaxed);
-  if (ABSL_PREDICT_FALSE(!failed && run != plan_.nodes().size())) {
-    status = Internal("Executor: a step must run each of its ", plan_.nodes().size(),
-                      " nodes once, got ", run, " runs");
+  const uint64_t expected = plan_.nodes().size() - plan_.bound().size();
+  if (ABSL_PREDICT_FALSE(!failed && run != expected)) {
+    status = Internal("Executor: a step must run each of its ", expected, " nodes once, got ", run,
+                      " runs");
   }
   engine_->Release(this);
   return status;

@@ -109,7 +109,7 @@ bool KernelRunner::Prepare(const Plan::Node& node, EdgeValue* inputs, bool dead,
 
 bool KernelRunner::Settle(const Plan::Node& node, const Status& status) {
   error_ = status.ok() ? runs_.CheckOutputs(node, frame_.outputs) : status;
-  Reset(frame_.inputs, node.num_inputs);
+  EmptyInputs(node, frame_.inputs);
   if (error_.ok()) return true;
   Reset(frame_.outputs, node.num_outputs);
   return false;
@@ -139,7 +139,7 @@ bool KernelRunner::RunSpecial(const Plan::Node& node, EdgeValue* inputs, bool de
   if ((node.flags & Plan::kRefInputs) != 0) {
     error_ = runs_.ReadReferences(node, inputs);
     if (!error_.ok()) {
-      Reset(inputs, node.num_inputs);
+      EmptyInputs(node, inputs);
       return false;
     }
   }
@@ -151,7 +151,7 @@ bool KernelRunner::RunSpecial(const Plan::Node& node, EdgeValue* inputs, bool de
   if (!status.ok() || !OutputsAreOfTheirTypes(node)) {
     if (!Settle(node, status)) return false;
   } else {
-    Reset(inputs, node.num_inputs);
+    EmptyInputs(node, inputs);
   }
   if (traced) {
     times.end = absl::GetCurrentTimeNanos();

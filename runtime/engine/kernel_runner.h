@@ -16,6 +16,7 @@
 
 #include <x86intrin.h>
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 
@@ -61,6 +62,8 @@ struct KernelRuns {
   NodeCosts* costs = nullptr;
   StepStatsCollector* stats = nullptr;  // null: not traced
   bool parallel = false;                // more than one thread: kernels are measured
+  // Set when a kernel has taken an input that is bound; relaxed: read at the next step's start.
+  std::atomic<bool>* bound_taken = nullptr;
 
   Status ReadReferences(const Plan::Node& node, EdgeValue* inputs) const;
   Status CheckOutputs(const Plan::Node& node, const EdgeValue* outputs) const;
@@ -100,9 +103,9 @@ class KernelRunner {
   }
 
   // Runs a synchronous kernel. True: outputs() are the node's, for the caller to hand on and leave
-  // empty. False: error() says why, and outputs() are empty. The inputs are empty either way,
-  // unless the kernel throws. With kLeavesInputs the caller empties them after success; some may be
-  // empty already.
+  // empty. False: error() says why, and outputs() are empty. The inputs, but bound ones, are empty
+  // either way, unless the kernel throws. With kLeavesInputs the caller empties them after success;
+  // some may be empty already.
   template <bool kLeavesInputs = false>
   ABSL_ATTRIBUTE_ALWAYS_INLINE bool Run(const Plan::Node& node, EdgeValue* inputs, bool dead) {
     current_ = &node;
@@ -118,8 +121,21 @@ class KernelRunner {
     if (ABSL_PREDICT_FALSE(!status.ok()) || !OutputsAreOfTheirTypes(node)) {
       return Settle(node, status);
     }
-    if (!kLeavesInputs) Reset(inputs, node.num_inputs);
+    if (!kLeavesInputs) EmptyInputs(node, inputs);
     return true;
+  }
+  // After the node's run, or instead of it: all inputs but those that are bound.
+  void EmptyInputs(const Plan::Node& node, EdgeValue* inputs) const {
+    if ((node.flags & Plan::kBoundInputs) == 0) return Reset(inputs, node.num_inputs);
+    for (uint32_t i = 0; i < node.num_inputs; ++i) {
+      const bool bound = i < 32 && (node.bound_inputs >> i & 1) != 0;
+      if (!bound) {
+        Reset(inputs[i]);
+      } else if (ABSL_PREDICT_FALSE(!inputs[i].buffer() && inputs[i].num_elements() != 0)) {
+        // Moved out of: the elements are gone.
+        runs_.bound_taken->store(true, std::memory_order_relaxed);
+      }
+    }
   }
   const Status& error() const { return error_; }
 

@@ -7,7 +7,8 @@
 // without frames is one block, an iteration of a loop has one. Nodes and slots have the numbers of
 // the plan less those of the frame's first.
 //
-// Invariant: between uses all slots and outputs are empty and no kernel is under way.
+// Invariant: between uses all slots and outputs are empty, but for inputs that the plan has bound,
+// and no kernel is under way.
 //
 // Threads: a slot belongs to the edge that ends in it, then to its node's run; an AsyncRun to its
 // node's run. Lifetime: the plan outlives it.
