@@ -420,8 +420,17 @@ Status VariableStorage::GatherRows(absl::Span<const Index> indices, const Shape&
 
 // --- Row updates ---------------------------------------------------------------------------------
 
+bool VariableStorage::IsToLeaveReader() const {
+  // A checkpoint's or a step's reader is gone by then; the copy costs less than the updates did.
+  constexpr int kUpdatesBeside = 256;
+  constexpr size_t kMostBytes = size_t{4} << 20;  // a millisecond
+  return frozen_ && stripes_->updates_beside.load(std::memory_order_relaxed) >= kUpdatesBeside &&
+         stripes_->IsAnyApart() && stripes_->num_rows * stripes_->row_bytes <= kMostBytes;
+}
+
 bool VariableStorage::IsReadyForRows() const {
-  return stripes_ != nullptr && !(frozen_ && !stripes_->target.has_value() && OwnsValue());
+  return stripes_ != nullptr && !(frozen_ && !stripes_->target.has_value() && OwnsValue()) &&
+         !IsToLeaveReader();
 }
 
 Status VariableStorage::MakeReadyForRows() {
@@ -434,6 +443,10 @@ Status VariableStorage::MakeReadyForRows() {
     frozen_ = !OwnsValue();
     old_spare = std::exchange(spare_, Tensor());
     ++generation_;
+  } else if (IsToLeaveReader()) {
+    stripes_->updates_beside.store(0, std::memory_order_relaxed);
+    // Without memory for it rows go on beside the reader.
+    if (Flatten().ok()) frozen_ = false;
   } else if (!IsReadyForRows()) {
     frozen_ = false;
   }
@@ -633,6 +646,7 @@ template <typename Index>
 Status VariableStorage::TakeRowsApart(absl::Span<const Index> indices) {
   Stripes& stripes = *stripes_;
   if (stripes.row_bytes == 0) return absl::OkStatus();
+  stripes.updates_beside.fetch_add(1, std::memory_order_relaxed);
   char* const buffer = static_cast<char*>(value_.mutable_raw_data());
   int64_t copied = 0;
   bool has_memory = true;

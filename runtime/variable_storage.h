@@ -15,16 +15,18 @@
 //   * memory is reached only in the shape that was checked under the same locks: a shape that was
 //     asked for earlier may be out of date, since Assign can change it at any time;
 //   * rows are copied under the lock of the whole variable only by dense updates, which pass over
-//     all of it anyway. Read and row updates copy stripe by stripe, walks a few rows at a time;
-//     gathers go on beside.
+//     all of it anyway, and once for a reader that stays, in tables that are not large. Read and
+//     row updates copy stripe by stripe, walks a few rows at a time; gathers go on beside.
 //
 // How: a dense update writes into the buffer in place when nobody else holds it, and into a
 // recycled second buffer otherwise (one pass, no copy first). From the first row update on the
 // rows lie in stripes: blocks of consecutive rows of about 16 KiB. Read() shares the buffer at any
 // time; a row update that finds it shared copies the stripes it touches into memory of their own
 // and leaves the buffer to its readers; when these are gone the stripes return, some with every
-// row update, the rest with the next Read. So a reader costs the stripes that are written while it
-// holds on, and one buffer of the whole at most.
+// row update, the rest with the next Read. A table that is not large and whose reader stays (the
+// constant that it was initialised with, which several may share) is brought together in memory of
+// its own after some updates. So a reader costs the stripes that are written while it holds on, and
+// one buffer of the whole at most.
 //
 // Why stripes are consecutive rows and locks are not: a walk, a copy and a stamp want memory that
 // lies together; contention wants the opposite, because the frequent ids of a vocabulary are
@@ -219,6 +221,9 @@ class VariableStorage : public Resource {
   // Row updates can work: there are stripes, and the buffer is not kept for readers who have left.
   bool IsReadyForRows() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   Status MakeReadyForRows();
+  // A reader of the buffer has stayed for long, and the table is not too large to be copied at
+  // once.
+  bool IsToLeaveReader() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   // Before rows are written beside readers of the buffer: their stripes get memory of their own.
   template <typename Index>
   Status TakeRowsApart(absl::Span<const Index> indices) ABSL_SHARED_LOCKS_REQUIRED(mu_);

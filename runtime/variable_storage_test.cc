@@ -274,6 +274,25 @@ TEST(VariableStorageTest, StripesReturnWhenTheirReadersHaveGone) {
   }
 }
 
+TEST(VariableStorageTest, ATableWhoseReaderStaysIsBroughtTogetherUnlessItIsLarge) {
+  // 1 MiB and 8 MiB.
+  for (const int64_t width : {64, 512}) {
+    const auto v = Variable(RowNumbers(4096, width));
+    const Tensor reader = *v->Read();
+    for (int i = 0; i < 300; ++i) ASSERT_OK(AddOneToRows({v.get()}, {7, 4095}));
+    EXPECT_EQ(v->CountsForTesting().stripes_apart, width == 64 ? 0 : 2);
+    EXPECT_EQ(v->CountsForTesting().bytes_copied, (width == 64 ? 2 + 64 : 2) * kStripe);
+    ExpectTensorEqual(reader, RowNumbers(4096, width));
+    std::vector<float> out(3 * static_cast<size_t>(width));
+    ASSERT_OK(Gather<int32_t>(*v, {7, 8, 4095}, out.data()));
+    EXPECT_EQ(out[0], 307);
+    EXPECT_EQ(out[static_cast<size_t>(width)], 8);
+    EXPECT_EQ(out[2 * static_cast<size_t>(width)], 4395);
+    ASSERT_OK(AddOneTo(v.get()));
+    EXPECT_EQ(v->Read()->flat<float>()[7 * static_cast<size_t>(width)], 308);
+  }
+}
+
 TEST(VariableStorageTest, DenseUpdateTakesUpStripesThatAreApart) {
   for (const bool reader_stays : {false, true}) {
     const auto v = Variable(RowNumbers(4096, 64));

@@ -200,6 +200,9 @@ struct VariableStripes {
   std::unique_ptr<std::atomic<uint64_t>[]> changed_in;
   std::atomic<int64_t> num_apart{0};   // relaxed: exact when rows are excluded, a hint otherwise
   std::atomic<size_t> next_return{0};  // relaxed: where row updates go on bringing stripes back
+  // Row updates beside readers of the buffer since rows were last brought together; relaxed: a
+  // hint.
+  std::atomic<int> updates_beside{0};
   // A buffer that all rows are moving to because a reader holds the present one. Set and taken with
   // the variable locked exclusively.
   Tensor target;
