@@ -41,7 +41,10 @@ Status ResourceManager::CheckHandle(const ResourceHandle& handle, uint64_t hash,
 
 StatusOr<std::shared_ptr<Resource>> ResourceManager::ResolveAny(const ResourceHandle& handle,
                                                                 absl::string_view type_name) const {
-  MR_RETURN_IF_ERROR(CheckHandle(handle, HashTypeName(type_name), type_name));
+  // One that holds its resource was made here, by MakeHandle: its hash is that of its type's name.
+  const bool is_of_type = handle.resource != nullptr && handle.type_name == type_name;
+  const uint64_t hash = is_of_type ? handle.hash_code : HashTypeName(type_name);
+  MR_RETURN_IF_ERROR(CheckHandle(handle, hash, type_name));
   if (handle.resource != nullptr && !handle.resource->abandoned()) return handle.resource;
   return LookupAny(handle.container, type_name, handle.name);
 }

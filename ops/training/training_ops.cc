@@ -477,18 +477,30 @@ class UpdateKernel : public Kernel {
     E together[kMaxVariables][kTogether];
     for (size_t k = 0; k < num_variables; ++k) {
       arrays[k] = {together[k], together[k]};
-      for (int64_t i = 0; i < count; ++i) {
-        const auto* const from =
-            reinterpret_cast<const E*>(rows[static_cast<size_t>(i) * num_variables + k]);
-        std::copy_n(from, row, together[k] + i * row);
-      }
+      ForEachRow<const E>(rows.subspan(k), num_variables, row, count, together[k],
+                          [](const E* in_table, E* value) { *value = *in_table; });
     }
     Optimizer<E>::Run(arrays, gradient, rates, attr_, row * count);
     for (size_t k = 0; k < num_variables; ++k) {
-      for (int64_t i = 0; i < count; ++i) {
-        auto* const to = reinterpret_cast<E*>(rows[static_cast<size_t>(i) * num_variables + k]);
-        std::copy_n(together[k] + i * row, row, to);
+      ForEachRow<E>(rows.subspan(k), num_variables, row, count, together[k],
+                    [](E* in_table, const E* value) { *in_table = *value; });
+    }
+  }
+
+  // copy(element of a row, its place in `together`) for rows[0], rows[step], ... that lie one
+  // behind the other there. Rows of one element, those of linear models, have a loop of their own.
+  template <typename InTable, typename Copy>
+  static void ForEachRow(absl::Span<char* const> rows, size_t step, int64_t row, int64_t count,
+                         E* together, Copy copy) {
+    char* const* at = rows.data();
+    if (row == 1) {
+      for (int64_t i = 0; i < count; ++i, at += step) {
+        copy(reinterpret_cast<InTable*>(*at), together + i);
       }
+      return;
+    }
+    for (int64_t i = 0; i < count; ++i, at += step, together += row) {
+      for (int64_t j = 0; j < row; ++j) copy(reinterpret_cast<InTable*>(*at) + j, together + j);
     }
   }
 
