@@ -51,6 +51,12 @@ void SumLast(const void* value_memory, int64_t rows, int64_t channels, void* sum
   const int64_t together = std::max<int64_t>(1, kWideRow / channels);
   const int64_t width = together * channels;
   const int64_t groups = rows / together;
+  if (together == 1 && rows <= kBlock) {
+    for (int64_t r = 0; r < rows; ++r, value += channels) {
+      for (int64_t c = 0; c < channels; ++c) sums[c] = WrapAdd(sums[c], Load(value[c]));
+    }
+    return;
+  }
   std::vector<W> block(static_cast<size_t>(width));
   for (int64_t from = 0; from < groups; from += kBlock) {
     const int64_t to = std::min(from + kBlock, groups);

@@ -59,6 +59,9 @@ void TinyGemm(const GemmShape& s, const float* a, const float* b, float* c, int6
     float* const row = c + i * s.n;
     if (!ta && (tb || s.n == 1)) {
       for (int64_t j = n_begin; j < n_end; ++j) row[j] = Dot(a + i * s.k, b + j * s.k, s.k);
+    } else if (s.k == 1) {
+      const float x = a[i * a_row];
+      for (int64_t j = n_begin; j < n_end; ++j) row[j] = 0.0f + x * b[j];
     } else if (!tb) {
       std::fill_n(row + n_begin, n, 0.0f);
       for (int64_t p = 0; p < s.k; ++p) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -23,18 +24,25 @@ using Vector = __m256;
 constexpr int kMaxVectors = 13;
 constexpr int64_t kPanelColumns = kMaxVectors * kLanes;
 // Of k, of a panel of b that is packed: 128 KiB of floats at most, in the second-level cache.
+// Places in it are bytes.
 constexpr int64_t kPanelRows = 256;
 // Of a transposed left operand: examples that are turned and added up at a time, so that their rows
 // of b are in the first-level cache; and rows of c whose sums are kept meanwhile.
 constexpr int64_t kExamples = 64;
 constexpr int64_t kSumRows = 128;
+// Rows whose numbers are listed before any is added up. The loop over a list ends at a place that
+// no processor foresees; what comes after it is begun anew, and that is to be little.
+constexpr int64_t kListedRows = 16;
+
+// Where in a row the numbers are that are not zero.
+using Places = std::array<uint8_t, kPanelRows + kLanes>;
 
 // The panels of a thread.
 struct Scratch {
   alignas(64) float panel[kPanelRows * kPanelColumns];
   alignas(64) float turned[kSumRows * kExamples];
   alignas(64) float sums[kSumRows * kPanelColumns];
-  std::array<int32_t, kPanelRows + kLanes> places;
+  std::array<Places, kListedRows> places;
 };
 
 Scratch* ScratchOfThread() {
@@ -43,6 +51,8 @@ Scratch* ScratchOfThread() {
 }
 
 // --- Lists of what is not zero -------------------------------------------------------------------
+
+static_assert(kPanelRows <= 256 && kExamples <= kPanelRows);
 
 // For each mask of eight lanes the numbers of those that are set, in a byte each, lowest first.
 constexpr std::array<uint64_t, 256> LanesOfMasks() {
@@ -57,23 +67,30 @@ constexpr std::array<uint64_t, 256> LanesOfMasks() {
 }
 alignas(64) constexpr std::array<uint64_t, 256> kLanesOfMask = LanesOfMasks();
 
-// Places of the numbers that are not zero, or of all; how many. `places` has room for kLanes more.
-inline int64_t ListNonZeros(const float* values, int64_t n, bool all, int32_t* places) {
-  int32_t* next = places;
+// Places of the numbers that are not zero among n <= kPanelRows, or of all; how many.
+inline int64_t ListNonZeros(const float* values, int64_t n, bool all, Places* places) {
+  constexpr uint64_t kEachByte = 0x0101010101010101;
+  uint8_t* next = places->data();
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
     const unsigned mask = all ? 255 : NonZeroLanes(values + i);
-    const __m128i lanes = _mm_cvtsi64_si128(static_cast<int64_t>(kLanesOfMask[mask]));
-    const __m256i found =
-        _mm256_add_epi32(_mm256_cvtepu8_epi32(lanes), _mm256_set1_epi32(static_cast<int>(i)));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(next), found);
+    const uint64_t found = kLanesOfMask[mask] + kEachByte * static_cast<uint64_t>(i);
+    std::memcpy(next, &found, sizeof(found));
     next += std::popcount(mask);
   }
   for (; i < n; ++i) {
-    *next = static_cast<int32_t>(i);
+    *next = static_cast<uint8_t>(i);
     next += all || values[i] != 0 ? 1 : 0;
   }
-  return next - places;
+  return next - places->data();
+}
+
+// Those of `rows` rows, `stride` apart, kListedRows at most.
+inline void ListRows(const float* values, int64_t stride, int64_t rows, int64_t n, bool all,
+                     Places* places, int64_t* counts) {
+  for (int64_t i = 0; i < rows; ++i) {
+    counts[i] = ListNonZeros(values + i * stride, n, all, &places[i]);
+  }
 }
 
 // --- Panels --------------------------------------------------------------------------------------
@@ -165,7 +182,7 @@ bool Pack(const GemmShape& s, const float* b, int64_t k_begin, int64_t rows, int
 
 // sums = [sums +] the sum of values[places[q]] * panel[places[q], :] for q < count, kVectors wide.
 template <int kVectors, bool kAdd>
-inline void AddUp(const float* values, const int32_t* places, int64_t count, const float* panel,
+inline void AddUp(const float* values, const uint8_t* places, int64_t count, const float* panel,
                   float* sums) {
   constexpr int64_t kStride = kVectors * kLanes;
   Vector acc[size_t{kVectors}];
@@ -186,15 +203,30 @@ inline void AddUp(const float* values, const int32_t* places, int64_t count, con
   for (int v = 0; v < kVectors; ++v) _mm256_store_ps(sums + v * kLanes, acc[v]);
 }
 
+// n floats in [1, 8], by stores that may overlap.
+inline void CopyVector(const float* from, int64_t n, float* to) {
+  if (n == kLanes) {
+    _mm256_storeu_ps(to, _mm256_loadu_ps(from));
+  } else if (n >= 4) {
+    _mm_storeu_ps(to, _mm_loadu_ps(from));
+    _mm_storeu_ps(to + n - 4, _mm_loadu_ps(from + n - 4));
+  } else if (n >= 2) {
+    std::memcpy(to, from, 2 * sizeof(float));
+    std::memcpy(to + n - 2, from + n - 2, 2 * sizeof(float));
+  } else {
+    *to = *from;
+  }
+}
+
 // Loops for panels of one width.
 struct RowLoops {
   // c[i, 0:columns] = a[i, :] * panel for rows i of a, [rows, k] with rows of a_stride numbers.
   void (*rows)(const float* a, int64_t a_stride, int64_t rows, int64_t k, bool all,
                const float* panel, int64_t columns, float* c, int64_t c_stride, bool add,
-               int32_t* places);
+               Places* places);
   // sums[i, :] = [sums[i, :] +] turned[i, 0:examples] * panel for rows i.
   void (*sums)(const float* turned, int64_t rows, int64_t examples, bool all, const float* panel,
-               float* sums, bool add, int32_t* places);
+               float* sums, bool add, Places* places);
 };
 
 template <int kVectors>
@@ -203,16 +235,20 @@ struct RowsOf {
 
   static void Rows(const float* a, int64_t a_stride, int64_t rows, int64_t k, bool all,
                    const float* panel, int64_t columns, float* c, int64_t c_stride, bool add,
-                   int32_t* places) {
+                   Places* places) {
     alignas(32) float sums[size_t{kStride}] = {};
+    int64_t counts[kListedRows];
     const size_t bytes = static_cast<size_t>(columns) * sizeof(float);
     for (int64_t i = 0; i < rows; ++i, a += a_stride, c += c_stride) {
-      const int64_t count = ListNonZeros(a, k, all, places);
+      const int64_t own = i % kListedRows;
+      if (own == 0) {
+        ListRows(a, a_stride, std::min(kListedRows, rows - i), k, all, places, counts);
+      }
       if (add) {
         std::memcpy(sums, c, bytes);
-        AddUp<kVectors, true>(a, places, count, panel, sums);
+        AddUp<kVectors, true>(a, places[own].data(), counts[own], panel, sums);
       } else {
-        AddUp<kVectors, false>(a, places, count, panel, sums);
+        AddUp<kVectors, false>(a, places[own].data(), counts[own], panel, sums);
       }
       // All vectors but the last, which may reach beyond the columns.
 #pragma GCC unroll 16
@@ -220,18 +256,22 @@ struct RowsOf {
         _mm256_storeu_ps(c + v * kLanes, _mm256_load_ps(sums + v * kLanes));
       }
       constexpr int64_t kLast = kStride - kLanes;
-      for (int64_t j = kLast; j < columns; ++j) c[j] = sums[j];
+      CopyVector(sums + kLast, columns - kLast, c + kLast);
     }
   }
 
   static void Sums(const float* turned, int64_t rows, int64_t examples, bool all,
-                   const float* panel, float* sums, bool add, int32_t* places) {
+                   const float* panel, float* sums, bool add, Places* places) {
+    int64_t counts[kListedRows];
     for (int64_t i = 0; i < rows; ++i, turned += kExamples, sums += kStride) {
-      const int64_t count = ListNonZeros(turned, examples, all, places);
+      const int64_t own = i % kListedRows;
+      if (own == 0) {
+        ListRows(turned, kExamples, std::min(kListedRows, rows - i), examples, all, places, counts);
+      }
       if (!add) {
-        AddUp<kVectors, false>(turned, places, count, panel, sums);
-      } else if (count > 0) {
-        AddUp<kVectors, true>(turned, places, count, panel, sums);
+        AddUp<kVectors, false>(turned, places[own].data(), counts[own], panel, sums);
+      } else if (counts[own] > 0) {
+        AddUp<kVectors, true>(turned, places[own].data(), counts[own], panel, sums);
       }
     }
   }
@@ -267,7 +307,7 @@ void PlainPart(const GemmShape& s, const float* a, const float* b, float* c, con
 void TransposedPart(const GemmShape& s, const float* a, const float* b, float* c,
                     const Part& part) {
   Scratch* const scratch = ScratchOfThread();
-  int32_t* const places = scratch->places.data();
+  Places* const places = scratch->places.data();
   const bool at_once = s.k <= kExamples;
   for (int64_t m = part.m_begin; m < part.m_end; m += kSumRows) {
     const int64_t rows = std::min(kSumRows, part.m_end - m);
@@ -303,14 +343,19 @@ int64_t CountInRows(const float* rows, int64_t step, int64_t count, int64_t colu
 
 bool SkipsZeros(const GemmShape& s, const float* a) {
   // In narrow products registers wait for sums, which counts when there are many rows; those with a
-  // large right operand gain more from registers that are shared by rows.
+  // large right operand gain more from registers that are shared by rows. A small product is not
+  // worth what oneDNN does before it begins: it takes memory and gives it back.
   constexpr int64_t kMinSide = 16, kMinColumns = 56, kMinColumnsOfFew = 32, kFewRows = 256;
+  constexpr int64_t kSmallProduct = 1 << 18;
   constexpr int64_t kMaxRightElements = 1 << 15;
   // Of the left operand: looked at, and not zero where leaving out pays, in percent; and a few rows
   // first, which show most operands without zeros.
   constexpr int64_t kSample = 16, kFirst = 4, kMostNonZero = 65, kMostOfFirst = 90;
   const bool turned = s.a != Operand::kPlain;
-  const int64_t min_columns = turned || s.m > kFewRows ? kMinColumns : kMinColumnsOfFew;
+  const bool is_small = s.m <= kFewRows && s.k <= kFewRows && s.m * s.n * s.k <= kSmallProduct;
+  const int64_t min_columns = is_small                   ? kMinSide
+                              : turned || s.m > kFewRows ? kMinColumns
+                                                         : kMinColumnsOfFew;
   if (s.m < kMinSide || s.k < kMinSide || s.n < min_columns) return false;
   if ((turned ? s.m : s.k) > kMaxRightElements / s.n) return false;
   const int64_t rows = turned ? s.k : s.m, columns = turned ? s.m : s.k;

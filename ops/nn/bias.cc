@@ -108,6 +108,11 @@ Status RunBiasAddGrad(KernelContext* ctx, const BiasRule<true>& rule,
   const int64_t rows = grad.num_elements() / channels;
   const int64_t blocks =
       std::clamp<int64_t>(grad.num_elements() / kBlockElements, 1, std::min<int64_t>(rows, 64));
+  // One block of a type that sums in itself is summed in place.
+  if (blocks == 1 && loops->wide_size == DTypeSize(grad.dtype())) {
+    loops->sum_last(from, rows, channels, out->mutable_raw_data());
+    return absl::OkStatus();
+  }
   MR_ASSIGN_OR_RETURN(Tensor sums, Scratch(ctx, blocks * channels * wide_size));
   char* wide = static_cast<char*>(sums.mutable_raw_data());
   ctx->ParallelFor(blocks, kElementNs * static_cast<double>(grad.num_elements() / blocks),
