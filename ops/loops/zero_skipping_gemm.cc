@@ -119,18 +119,20 @@ inline void Turn8x8(const float* in, int64_t in_stride, float* out, int64_t out_
   }
 }
 
-// out[j, i] = in[i, j] for i < rows, j < columns.
+// out[j, i] = in[i, j] for i < rows, j < columns. Blocks at the ends lie over those before them.
 void Turn(const float* in, int64_t in_stride, int64_t rows, int64_t columns, float* out,
           int64_t out_stride) {
-  const int64_t whole_rows = rows / 8 * 8, whole_columns = columns / 8 * 8;
-  for (int64_t i = 0; i < whole_rows; i += 8) {
-    for (int64_t j = 0; j < whole_columns; j += 8) {
-      Turn8x8(in + i * in_stride + j, in_stride, out + j * out_stride + i, out_stride);
+  if (rows < 8 || columns < 8) {
+    for (int64_t i = 0; i < rows; ++i) {
+      for (int64_t j = 0; j < columns; ++j) out[j * out_stride + i] = in[i * in_stride + j];
     }
+    return;
   }
-  for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t j = i < whole_rows ? whole_columns : 0; j < columns; ++j) {
-      out[j * out_stride + i] = in[i * in_stride + j];
+  for (int64_t block_row = 0; block_row < rows; block_row += 8) {
+    const int64_t i = std::min(block_row, rows - 8);
+    for (int64_t block_column = 0; block_column < columns; block_column += 8) {
+      const int64_t j = std::min(block_column, columns - 8);
+      Turn8x8(in + i * in_stride + j, in_stride, out + j * out_stride + i, out_stride);
     }
   }
 }
@@ -145,37 +147,6 @@ inline __m256i NotFinite(Vector v) {
 inline __m256i FirstLanes(int64_t count) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)),
                             _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-}
-
-// Rows [k_begin, k_begin + rows) of op(b), columns [n_begin, n_begin + columns), in rows of
-// `stride`, the next multiple of kLanes, with zeros behind them. Whether they are finite.
-bool Pack(const GemmShape& s, const float* b, int64_t k_begin, int64_t rows, int64_t n_begin,
-          int64_t columns, int64_t stride, float* panel) {
-  __m256i bad = _mm256_setzero_si256();
-  if (s.b == Operand::kPlain) {
-    const int64_t last = stride - kLanes;
-    const __m256i last_lanes = FirstLanes(columns - last);
-    const float* from = b + k_begin * s.n + n_begin;
-    for (int64_t p = 0; p < rows; ++p, from += s.n, panel += stride) {
-      for (int64_t j = 0; j < last; j += kLanes) {
-        const Vector v = _mm256_loadu_ps(from + j);
-        bad = _mm256_or_si256(bad, NotFinite(v));
-        _mm256_store_ps(panel + j, v);
-      }
-      const Vector v = _mm256_maskload_ps(from + last, last_lanes);
-      bad = _mm256_or_si256(bad, NotFinite(v));
-      _mm256_store_ps(panel + last, v);
-    }
-  } else {
-    Turn(b + n_begin * s.k + k_begin, s.k, columns, rows, panel, stride);
-    for (int64_t p = 0; p < rows; ++p, panel += stride) {
-      for (int64_t j = columns; j < stride; ++j) panel[j] = 0;
-      for (int64_t j = 0; j < stride; j += kLanes) {
-        bad = _mm256_or_si256(bad, NotFinite(_mm256_load_ps(panel + j)));
-      }
-    }
-  }
-  return _mm256_testz_si256(bad, bad) != 0;
 }
 
 // --- Rows ----------------------------------------------------------------------------------------
@@ -220,6 +191,10 @@ inline void CopyVector(const float* from, int64_t n, float* to) {
 
 // Loops for panels of one width.
 struct RowLoops {
+  // Rows [k_begin, k_begin + rows) of op(b), columns [n_begin, n_begin + columns), as a panel: in
+  // rows of the width, with zeros behind them. Whether they are finite.
+  bool (*pack)(const GemmShape& s, const float* b, int64_t k_begin, int64_t rows, int64_t n_begin,
+               int64_t columns, float* panel);
   // c[i, 0:columns] = a[i, :] * panel for rows i of a, [rows, k] with rows of a_stride numbers.
   void (*rows)(const float* a, int64_t a_stride, int64_t rows, int64_t k, bool all,
                const float* panel, int64_t columns, float* c, int64_t c_stride, bool add,
@@ -232,6 +207,36 @@ struct RowLoops {
 template <int kVectors>
 struct RowsOf {
   static constexpr int64_t kStride = kVectors * kLanes;
+  static constexpr int64_t kLast = kStride - kLanes;
+
+  static bool Pack(const GemmShape& s, const float* b, int64_t k_begin, int64_t rows,
+                   int64_t n_begin, int64_t columns, float* panel) {
+    __m256i bad = _mm256_setzero_si256();
+    if (s.b == Operand::kPlain) {
+      const __m256i last_lanes = FirstLanes(columns - kLast);
+      const float* from = b + k_begin * s.n + n_begin;
+      for (int64_t p = 0; p < rows; ++p, from += s.n, panel += kStride) {
+#pragma GCC unroll 16
+        for (int64_t j = 0; j < kLast; j += kLanes) {
+          const Vector v = _mm256_loadu_ps(from + j);
+          bad = _mm256_or_si256(bad, NotFinite(v));
+          _mm256_store_ps(panel + j, v);
+        }
+        const Vector v = _mm256_maskload_ps(from + kLast, last_lanes);
+        bad = _mm256_or_si256(bad, NotFinite(v));
+        _mm256_store_ps(panel + kLast, v);
+      }
+    } else {
+      for (int64_t p = 0; p < rows; ++p) {
+        _mm256_store_ps(panel + p * kStride + kLast, _mm256_setzero_ps());
+      }
+      Turn(b + n_begin * s.k + k_begin, s.k, columns, rows, panel, kStride);
+      for (int64_t j = 0; j < rows * kStride; j += kLanes) {
+        bad = _mm256_or_si256(bad, NotFinite(_mm256_load_ps(panel + j)));
+      }
+    }
+    return _mm256_testz_si256(bad, bad) != 0;
+  }
 
   static void Rows(const float* a, int64_t a_stride, int64_t rows, int64_t k, bool all,
                    const float* panel, int64_t columns, float* c, int64_t c_stride, bool add,
@@ -255,7 +260,6 @@ struct RowsOf {
       for (int v = 0; v + 1 < kVectors; ++v) {
         _mm256_storeu_ps(c + v * kLanes, _mm256_load_ps(sums + v * kLanes));
       }
-      constexpr int64_t kLast = kStride - kLanes;
       CopyVector(sums + kLast, columns - kLast, c + kLast);
     }
   }
@@ -276,7 +280,7 @@ struct RowsOf {
     }
   }
 
-  static constexpr RowLoops kLoops = {&Rows, &Sums};
+  static constexpr RowLoops kLoops = {&Pack, &Rows, &Sums};
 };
 
 template <int... kVectors>
@@ -296,8 +300,7 @@ void PlainPart(const GemmShape& s, const float* a, const float* b, float* c, con
   Scratch* const scratch = ScratchOfThread();
   for (int64_t k = 0; k < s.k; k += kPanelRows) {
     const int64_t rows = std::min(kPanelRows, s.k - k);
-    const bool finite =
-        Pack(s, b, k, rows, part.n_begin, part.columns, part.stride, scratch->panel);
+    const bool finite = part.loops->pack(s, b, k, rows, part.n_begin, part.columns, scratch->panel);
     part.loops->rows(a + part.m_begin * s.k + k, s.k, part.m_end - part.m_begin, rows, !finite,
                      scratch->panel, part.columns, c + part.m_begin * s.n + part.n_begin, s.n,
                      k > 0, scratch->places.data());
@@ -315,7 +318,7 @@ void TransposedPart(const GemmShape& s, const float* a, const float* b, float* c
     for (int64_t k = 0; k < s.k; k += kExamples) {
       const int64_t examples = std::min(kExamples, s.k - k);
       const bool finite =
-          Pack(s, b, k, examples, part.n_begin, part.columns, part.stride, scratch->panel);
+          part.loops->pack(s, b, k, examples, part.n_begin, part.columns, scratch->panel);
       Turn(a + k * s.m + m, s.m, examples, rows, scratch->turned, kExamples);
       if (at_once) {
         part.loops->rows(scratch->turned, kExamples, rows, examples, !finite, scratch->panel,
