@@ -137,6 +137,7 @@ class ColumnLayerKernel : public RuledKernel<ColumnLayerRule> {
  protected:
   Status Run(KernelContext* ctx) const override {
     std::vector<std::shared_ptr<VariableStorage>> tables;
+    tables.reserve(static_cast<size_t>(rule().num_tables));
     for (int k = 0; k < static_cast<int>(rule().num_tables); ++k) {
       MR_ASSIGN_OR_RETURN(auto table, VariableInput(ctx, FirstTable() + k, DT_FLOAT));
       tables.push_back(std::move(table));
@@ -154,6 +155,7 @@ class ColumnLayerKernel : public RuledKernel<ColumnLayerRule> {
   StatusOr<std::vector<Shape>> CheckTables(
       const KernelContext& ctx, const std::vector<std::shared_ptr<VariableStorage>>& tables) const {
     std::vector<Shape> shapes;
+    shapes.reserve(tables.size());
     for (size_t k = 0; k < tables.size(); ++k) {
       StatusOr<Shape> shape = tables[k]->shape();
       if (absl::IsFailedPrecondition(shape.status())) {
