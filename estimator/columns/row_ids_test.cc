@@ -315,6 +315,11 @@ TEST(GiveIds, TellsTheLineOfAnIdOutOfRange) {
                                                                "d|-1|-1", bad(5, -2), "f|0|0"}));
   EXPECT_EQ(data::ElementsOf(given.IgnoreErrors().Batch(9)),
             std::vector<std::string>{"[a b d f]|[1 2 -1 0]|[1 2 -1 0]"});
+  // In blocks, which end before a bad row. What was gathered before an error is lost, as ever.
+  EXPECT_EQ(data::ElementsOf(given.Batch(2)),
+            (std::vector<std::string>{"[a b]|[1 2]|[1 2]", bad(3, 7), bad(5, -2), "[f]|[0]|[0]"}));
+  EXPECT_EQ(data::ElementsOf(given.Batch(9)),
+            (std::vector<std::string>{bad(3, 7), bad(5, -2), "[f]|[0]|[0]"}));
 }
 
 TEST(GiveIds, RefusesWhatItDoesNotKnow) {
