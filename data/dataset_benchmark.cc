@@ -213,25 +213,38 @@ std::string CensusLikeRows() {
   return bytes;
 }
 
-// They are read and shuffled as examples/census does.
-Dataset ShuffledRows(const std::string& path, int64_t batch) {
+// They are read and shuffled; `cached`: read once.
+Dataset ShuffledRows(const std::string& path, int64_t batch, bool cached = false) {
   const Tensor number = Tensor::Scalar(int32_t{0}), text = Tensor::Scalar("");
-  return Dataset::TextLines({path})
-      .Map(DecodeCsv({.defaults = {number, text, number, text, number, text, text, text, text, text,
-                                   number, number, number, text, text}}))
-      .Shuffle(10 * batch)
-      .Repeat()
-      .Batch(batch);
+  const Dataset rows = Dataset::TextLines({path}).Map(
+      DecodeCsv({.defaults = {number, text, number, text, number, text, text, text, text, text,
+                              number, number, number, text, text}}));
+  return (cached ? rows.Cache() : rows).Shuffle(10 * batch).Repeat().Batch(batch);
 }
 
 // In batches of range(0). Items are rows.
 void ShuffledCsvBatches(benchmark::State& state) {
   const std::string path = TemporaryPath();
   WriteFileAtomically(FileSystem::Posix(), path, CensusLikeRows()).IgnoreError();
-  Consume(state, ShuffledRows(path, state.range(0)), state.range(0));
+  Consume(state, ShuffledRows(path, state.range(0), state.range(1) != 0), state.range(0));
   FileSystem::Posix()->DeleteFile(path).IgnoreError();
 }
-BENCHMARK(ShuffledCsvBatches)->Arg(40)->Arg(1024);
+BENCHMARK(ShuffledCsvBatches)
+    ->ArgNames({"batch", "cached"})
+    ->Args({40, 0})
+    ->Args({1024, 0})
+    ->Args({40, 1})
+    ->Args({1024, 1});
+
+// The same of 18 numbers a row, as ids are.
+void ShuffledNumberBatches(benchmark::State& state) {
+  std::vector<Tensor> columns;
+  for (int i = 0; i < 18; ++i) columns.push_back(*Tensor::Zeros(DT_INT32, Shape{30000}));
+  const int64_t batch = state.range(0);
+  Consume(state, Dataset::FromTensorSlices(columns).Shuffle(10 * batch).Repeat().Batch(batch),
+          batch);
+}
+BENCHMARK(ShuffledNumberBatches)->Arg(40)->Arg(1024);
 
 // How long steps of range(1) us wait for such batches, which the I/O pool makes ahead: "waited" is
 // a part of the time.

@@ -72,6 +72,8 @@ class RowStore {
   void CopyRow(int64_t place, int64_t row, const NewRows& to) const;
 
   bool has_texts() const { return has_texts_; }
+  // About what a row needs; how long its texts are is not known before.
+  size_t row_bytes() const { return row_bytes_ + (has_texts_ ? 2 * kLineBytes : 0); }
   // Is any of them, or was, longer than most are?
   bool has_long_texts() const { return has_long_texts_; }
   // Fetches what is at `place`, which is there, into the cache, for a CopyRow some rows later; the

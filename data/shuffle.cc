@@ -37,6 +37,8 @@ constexpr int64_t kRowsAhead = 256;
 constexpr int64_t kMostRows = 4096;
 // How many rows before it is given out a row is fetched into the cache, and then its texts.
 constexpr int64_t kFetchAhead = 16, kFetchTextsAhead = 8;
+// A buffer of fewer bytes is in the cache anyway.
+constexpr int64_t kNearBytes = int64_t{128} << 10;
 
 int64_t RepeatedCardinality(int64_t input, int64_t count) {
   if (count == 1 || input == 0) return input;
@@ -83,6 +85,9 @@ class ShuffleIterator : public ElementIterator {
     if (node_->count() == 0) return absl::OkStatus();
     MR_RETURN_IF_ERROR(BeginEpoch());
     if (input_->ServesBlocks() && RowStore::CanHold(node_->spec())) rows_.emplace(node_->spec());
+    fetches_ahead_ =
+        rows_ && node_->buffer_size() >
+                     kNearBytes / std::max<int64_t>(static_cast<int64_t>(rows_->row_bytes()), 1);
     return absl::OkStatus();
   }
 
@@ -182,7 +187,7 @@ class ShuffleIterator : public ElementIterator {
     MR_ASSIGN_OR_RETURN(RowStore::NewRows rows, rows_->AllocateRows(most));
     int64_t row = 0;
     do {
-      FetchAhead();
+      if (fetches_ahead_) FetchAhead();
       const Draw draw = DrawPlaces();
       rows_->CopyRow(draw.chosen, row++, rows);
       rows_->Move(draw.first, draw.chosen);
@@ -386,6 +391,7 @@ class ShuffleIterator : public ElementIterator {
   bool epoch_gave_ = false;  // an element
   bool ended_ = false;       // the input, for good
   bool filled_once_ = false;
+  bool fetches_ahead_ = false;  // of rows
   uint64_t words_used_ = 0;
   // The last words that were made, word i at i mod kWords: they are made in fours.
   static constexpr uint64_t kWords = 32;

@@ -90,9 +90,27 @@ TEST(Shuffle, OfRowsIsThatOfObjects) {
   }
 }
 
+// Of buffers so large that rows are fetched before they are drawn.
+TEST(Shuffle, OfManyRowsIsThatOfObjects) {
+  const ShuffleOptions seeds = {.seed = 3, .seed2 = 4};
+  const struct {
+    Dataset rows;
+    int64_t buffer;
+  } cases[] = {{Dataset::Range(40'000), 20'000}, {MixedRows(3'000), 1'000}, {MixedRows(60), 9'000}};
+  for (const auto& [rows, buffer] : cases) {
+    SCOPED_TRACE(absl::StrCat(rows.DebugString(), " ", buffer));
+    const Dataset objects = AsObjects(rows);
+    EXPECT_EQ(ElementsOf(rows.Shuffle(buffer, seeds).Repeat(2).Batch(500)),
+              ElementsOf(objects.Shuffle(buffer, seeds).Repeat(2).Batch(500)));
+    EXPECT_EQ(ElementsOf(rows.ShuffleAndRepeat(buffer, 2, seeds).Batch(77)),
+              ElementsOf(objects.ShuffleAndRepeat(buffer, 2, seeds).Batch(77)));
+  }
+}
+
 TEST(Shuffle, StatesOfRowsGoOn) {
   ExpectStatesGoOn(MixedRows(9).Shuffle(4, {.seed = 5}));
   ExpectStatesGoOn(MixedRows(5).ShuffleAndRepeat(8, 3, {.seed = 5}));
+  ExpectStatesGoOn(MixedRows(9).Shuffle(9'000, {.seed = 5}).Batch(2));
   ExpectStatesGoOn(Dataset::Range(12).Shuffle(5, {.seed = 5}).Batch(2));
   ExpectStatesGoOn(Dataset::Range(4).Shuffle(1, {.seed = 5}).Repeat(2));
   ExpectKeepsItsSpec(MixedRows(9).Shuffle(4, {.seed = 5}).Batch(2));
