@@ -208,6 +208,7 @@ StatusOr<IdMaker> IdMaker::Make(std::vector<IdColumn> columns, const std::vector
   IdMaker maker;
   maker.dtypes_ = dtypes;
   maker.fingerprints_.assign(dtypes.size(), -1);
+  maker.missing_.assign(columns.size(), -1);
   for (size_t i = 0; i < columns.size(); ++i) {
     MR_RETURN_IF_ERROR(Check(columns, i, dtypes));
     const IdColumn& column = columns[i];
@@ -215,7 +216,11 @@ StatusOr<IdMaker> IdMaker::Make(std::vector<IdColumn> columns, const std::vector
       maker.NeedFingerprint(column.feature);
     }
     for (const IdColumn::Leaf& leaf : column.leaves) {
-      if (leaf.column < 0) maker.NeedFingerprint(leaf.feature);
+      if (leaf.column < 0) {
+        maker.NeedFingerprint(leaf.feature);
+      } else {
+        maker.missing_[static_cast<size_t>(leaf.column)] = kMissing;
+      }
     }
     const bool has_words = column.kind == Kind::kWords;
     const bool text = has_words && column.vocabulary.dtype() == DT_STRING;
@@ -270,6 +275,7 @@ void IdMaker::MakeIds(const Examples& examples) const {
   }
   for (size_t c = 0; c < columns_.size(); ++c) MakeColumn(examples, c);
   for (size_t c = 0; c < columns_.size(); ++c) {
+    if (missing_[c] == -1) continue;
     int64_t* const own = examples.IdsOf(c);
     for (int64_t i = examples.begin; i < examples.end; ++i) own[i] = std::max<int64_t>(own[i], -1);
   }
@@ -278,18 +284,19 @@ void IdMaker::MakeIds(const Examples& examples) const {
 void IdMaker::MakeColumn(const Examples& examples, size_t c) const {
   const IdColumn& column = columns_[c];
   int64_t* const ids = examples.IdsOf(c);
+  const int64_t missing = missing_[c];
   switch (column.kind) {
     case Kind::kHash:
-      return Hash(examples, column, ids);
+      return Hash(examples, column, missing, ids);
     case Kind::kWords:
-      return IsTextFeature(column.feature) ? Words(examples, column, words_[c], ids)
-                                           : Integers(examples, column, integers_[c], ids);
+      return IsTextFeature(column.feature) ? Words(examples, column, words_[c], missing, ids)
+                                           : Integers(examples, column, integers_[c], missing, ids);
     case Kind::kIdentity: {
       const IdFeature& keys = examples.feature(column.feature);
       if (keys.small != nullptr) {
-        Identities(keys.small, examples.begin, examples.end, column, kMissing, ids);
+        Identities(keys.small, examples.begin, examples.end, column, missing, ids);
       } else {
-        Identities(keys.large, examples.begin, examples.end, column, kMissing, ids);
+        Identities(keys.large, examples.begin, examples.end, column, missing, ids);
       }
       return;
     }
@@ -306,27 +313,28 @@ void IdMaker::MakeColumn(const Examples& examples, size_t c) const {
       return;
     }
     case Kind::kCross:
-      return Cross(examples, column, ids);
+      return Cross(examples, column, missing, ids);
   }
 }
 
-void IdMaker::Hash(const Examples& examples, const IdColumn& column, int64_t* ids) const {
+void IdMaker::Hash(const Examples& examples, const IdColumn& column, int64_t missing,
+                   int64_t* ids) const {
   if (IsTextFeature(column.feature)) {
     const IdFeature& texts = examples.feature(column.feature);
     const int64_t* const hashes = HashesOf(examples, column.feature);
     for (int64_t i = examples.begin; i < examples.end; ++i) {
-      ids[i] = texts.text(i).empty() ? kMissing : Bucket(hashes[i], column.size);
+      ids[i] = texts.text(i).empty() ? missing : Bucket(hashes[i], column.size);
     }
     return;
   }
   const IdFeature& keys = examples.feature(column.feature);
   for (int64_t i = examples.begin; i < examples.end; ++i) {
-    ids[i] = keys.key(i) == -1 ? kMissing : IntegerBucket(keys.key(i), column.size);
+    ids[i] = keys.key(i) == -1 ? missing : IntegerBucket(keys.key(i), column.size);
   }
 }
 
 void IdMaker::Words(const Examples& examples, const IdColumn& column, const WordPlaces& words,
-                    int64_t* ids) const {
+                    int64_t missing, int64_t* ids) const {
   const IdFeature& texts = examples.feature(column.feature);
   const int64_t* const hashes = HashesOf(examples, column.feature);
   constexpr int64_t kAhead = 8;
@@ -334,7 +342,7 @@ void IdMaker::Words(const Examples& examples, const IdColumn& column, const Word
   for (int64_t i = examples.begin; i < examples.end; ++i) {
     if (i < last_ahead) words.Prefetch(static_cast<uint64_t>(hashes[i + kAhead]));
     if (texts.text(i).empty()) {
-      ids[i] = kMissing;
+      ids[i] = missing;
       continue;
     }
     ids[i] = words.Find(texts.text(i), static_cast<uint64_t>(hashes[i]));
@@ -344,11 +352,11 @@ void IdMaker::Words(const Examples& examples, const IdColumn& column, const Word
   }
 }
 void IdMaker::Integers(const Examples& examples, const IdColumn& column,
-                       const math::KeyIndex<int64_t>& words, int64_t* ids) {
+                       const math::KeyIndex<int64_t>& words, int64_t missing, int64_t* ids) {
   const IdFeature& keys = examples.feature(column.feature);
   for (int64_t i = examples.begin; i < examples.end; ++i) {
     if (keys.key(i) == -1) {
-      ids[i] = kMissing;
+      ids[i] = missing;
       continue;
     }
     ids[i] = words.Find(keys.key(i));
@@ -359,15 +367,16 @@ void IdMaker::Integers(const Examples& examples, const IdColumn& column,
   }
 }
 
-void IdMaker::Cross(const Examples& examples, const IdColumn& column, int64_t* ids) const {
+void IdMaker::Cross(const Examples& examples, const IdColumn& column, int64_t missing,
+                    int64_t* ids) const {
   std::fill(ids + examples.begin, ids + examples.end, static_cast<int64_t>(column.hash_key));
   constexpr int64_t kBlock = 64;
   for (int64_t first = examples.begin; first < examples.end; first += kBlock) {
     const int64_t last = std::min(first + kBlock, examples.end);
-    bool missing[kBlock] = {};
+    bool lacks[kBlock] = {};
     for (const IdColumn::Leaf& leaf : column.leaves) {
       const auto add = [&](int64_t i, bool is_missing, int64_t hash) {
-        missing[i - first] |= is_missing;
+        lacks[i - first] |= is_missing;
         ids[i] = static_cast<int64_t>(
             FingerprintCat64(static_cast<uint64_t>(ids[i]), static_cast<uint64_t>(hash)));
       };
@@ -384,7 +393,7 @@ void IdMaker::Cross(const Examples& examples, const IdColumn& column, int64_t* i
       }
     }
     for (int64_t i = first; i < last; ++i) {
-      ids[i] = missing[i - first] ? kMissing : Bucket(ids[i], column.size);
+      ids[i] = lacks[i - first] ? missing : Bucket(ids[i], column.size);
     }
   }
 }

@@ -108,7 +108,8 @@ class IdMaker {
     std::vector<Slot> slots_;
   };
 
-  // No value, which a cross tells from an id of -1. No column gives it: ids and defaults are >= -1.
+  // No value in a column of a cross, which tells that from an id of -1. No column gives it: ids and
+  // defaults are >= -1. Other columns have -1 for it at once.
   static constexpr int64_t kMissing = std::numeric_limits<int64_t>::min();
 
   bool IsTextFeature(int64_t feature) const {
@@ -119,17 +120,18 @@ class IdMaker {
     return examples.hashes + fingerprints_[static_cast<size_t>(feature)] * examples.batch;
   }
   void MakeColumn(const Examples& examples, size_t c) const;
-  void Hash(const Examples& examples, const IdColumn& column, int64_t* ids) const;
+  void Hash(const Examples& examples, const IdColumn& column, int64_t missing, int64_t* ids) const;
   void Words(const Examples& examples, const IdColumn& column, const WordPlaces& words,
-             int64_t* ids) const;
+             int64_t missing, int64_t* ids) const;
   static void Integers(const Examples& examples, const IdColumn& column,
-                       const math::KeyIndex<int64_t>& words, int64_t* ids);
-  void Cross(const Examples& examples, const IdColumn& column, int64_t* ids) const;
+                       const math::KeyIndex<int64_t>& words, int64_t missing, int64_t* ids);
+  void Cross(const Examples& examples, const IdColumn& column, int64_t missing, int64_t* ids) const;
 
   std::vector<IdColumn> columns_;
   std::vector<DType> dtypes_;          // of the features
   std::vector<int64_t> fingerprints_;  // the place of each feature's, or -1
   int64_t num_fingerprints_ = 0;
+  std::vector<int64_t> missing_;   // of each column: kMissing or -1
   std::vector<WordPlaces> words_;  // of each column
   std::vector<math::KeyIndex<int64_t>> integers_;
 };
