@@ -40,7 +40,7 @@ template <typename W>
 void Divide(double divisor, int64_t count, W* sum) {
   if (divisor == 1) return;
   const W d = static_cast<W>(divisor);
-  for (int64_t j = 0; j < count; ++j) sum[j] /= d;
+  for (int64_t j = 0; j < count; ++j) sum[j] = static_cast<W>(sum[j] / d);
 }
 
 template <typename T, typename Index>
