@@ -202,6 +202,41 @@ void FunctionLibrary::WriteTo(FunctionDefLibrary* def) const {
 
 // --- Who calls whom ------------------------------------------------------------------------------
 
+namespace {
+
+struct Calls {
+  std::vector<size_t> callees;  // positions, each once
+  bool stateful = false;        // without what they do
+};
+
+Calls CallsOf(const FunctionDef& function, const HashMap<absl::string_view, size_t>& by_name) {
+  Calls calls;
+  HashSet<size_t> callees;
+  const auto add = [&](absl::string_view name) {
+    const auto it = by_name.find(name);
+    if (it != by_name.end() && callees.insert(it->second).second) {
+      calls.callees.push_back(it->second);
+    }
+  };
+  for (const NodeDef& node : function.node_def()) {
+    add(node.op());
+    bool is_parameter = false;  // calls a function that its caller names
+    for (const auto& [name, value] : node.attr()) {
+      is_parameter |= value.value_case() == AttrValue::kPlaceholder;
+      ForEachFunction(value, [&](const NameAttrList& callee) { add(callee.name()); });
+    }
+    if (OnlyCallsFunctions(node.op())) {
+      calls.stateful |= is_parameter;
+    } else if (!by_name.contains(node.op())) {
+      const OpEntry* const entry = LookUpOp(node.op());
+      calls.stateful |= entry == nullptr || entry->def.is_stateful();
+    }
+  }
+  return calls;
+}
+
+}  // namespace
+
 const FunctionLibrary::CallGraph& FunctionLibrary::call_graph() const {
   MutexLock lock(&kept_->mu);
   if (kept_->call_graph != nullptr) return *kept_->call_graph;
@@ -210,27 +245,9 @@ const FunctionLibrary::CallGraph& FunctionLibrary::call_graph() const {
   graph->callees.resize(n);
   graph->stateful.assign(n, false);
   for (size_t i = 0; i < n; ++i) {
-    HashSet<size_t> callees;
-    const auto add = [&](absl::string_view name) {
-      const auto it = by_name_.find(name);
-      if (it != by_name_.end() && callees.insert(it->second).second) {
-        graph->callees[i].push_back(it->second);
-      }
-    };
-    for (const NodeDef& node : functions_[i]->def().node_def()) {
-      add(node.op());
-      bool is_parameter = false;  // calls a function that its caller names
-      for (const auto& [name, value] : node.attr()) {
-        is_parameter |= value.value_case() == AttrValue::kPlaceholder;
-        ForEachFunction(value, [&](const NameAttrList& function) { add(function.name()); });
-      }
-      if (OnlyCallsFunctions(node.op())) {
-        if (is_parameter) graph->stateful[i] = true;
-      } else if (!by_name_.contains(node.op())) {
-        const OpEntry* const entry = LookUpOp(node.op());
-        if (entry == nullptr || entry->def.is_stateful()) graph->stateful[i] = true;
-      }
-    }
+    Calls calls = CallsOf(functions_[i]->def(), by_name_);
+    graph->callees[i] = std::move(calls.callees);
+    graph->stateful[i] = calls.stateful;
   }
 
   Dependencies dependencies;
@@ -259,9 +276,30 @@ const FunctionLibrary::CallGraph& FunctionLibrary::call_graph() const {
 
 Status FunctionLibrary::CheckNoRecursion() const { return call_graph().recursion; }
 
+// Who builds a graph asks about a function or two of each library that it makes: for these, all
+// functions need not be looked at.
 bool FunctionLibrary::IsStateful(const Function& function) const {
   const auto it = by_name_.find(function.name());
-  return it == by_name_.end() || call_graph().stateful[it->second];
+  if (it == by_name_.end()) return true;
+  bool by_graph = false;
+  {
+    MutexLock lock(&kept_->mu);
+    by_graph = kept_->call_graph != nullptr;
+  }
+  constexpr size_t kMostVisited = 64;
+  HashSet<size_t> visited = {it->second};
+  std::vector<size_t> open = {it->second};
+  while (!open.empty() && !by_graph) {
+    const Calls calls = CallsOf(functions_[open.back()]->def(), by_name_);
+    open.pop_back();
+    if (calls.stateful) return true;
+    for (const size_t callee : calls.callees) {
+      by_graph |= !visited.insert(callee).second;  // perhaps it reaches itself
+      open.push_back(callee);
+    }
+    by_graph |= visited.size() > kMostVisited;
+  }
+  return by_graph && call_graph().stateful[it->second];
 }
 
 std::shared_ptr<const FunctionLibrary> FunctionLibrary::ReachableFrom(const Graph& graph) const {
