@@ -348,25 +348,24 @@ bool SkipsZeros(const GemmShape& s, const float* a) {
   // In narrow products registers wait for sums, which counts when there are many rows; those with a
   // large right operand gain more from registers that are shared by rows. A small product is not
   // worth what oneDNN does before it begins: it takes memory and gives it back.
-  constexpr int64_t kMinSide = 16, kMinColumns = 56, kMinColumnsOfFew = 32, kFewRows = 256;
+  constexpr int64_t kMinSide = 16, kMinColumns = 32, kWideColumns = 56, kFewRows = 256;
   constexpr int64_t kSmallProduct = 1 << 18;
   constexpr int64_t kMaxRightElements = 1 << 15;
   // Of the left operand: looked at, and not zero where leaving out pays, in percent; and a few rows
   // first, which show most operands without zeros.
-  constexpr int64_t kSample = 16, kFirst = 4, kMostNonZero = 65, kMostOfFirst = 90;
+  constexpr int64_t kSample = 16, kFirst = 4, kMostOfFirst = 90;
+  constexpr int64_t kMostNonZero = 65, kMostOfTurnedAndNarrow = 50;
   const bool turned = s.a != Operand::kPlain;
   const bool is_small = s.m <= kFewRows && s.k <= kFewRows && s.m * s.n * s.k <= kSmallProduct;
-  const int64_t min_columns = is_small                   ? kMinSide
-                              : turned || s.m > kFewRows ? kMinColumns
-                                                         : kMinColumnsOfFew;
-  if (s.m < kMinSide || s.k < kMinSide || s.n < min_columns) return false;
+  if (s.m < kMinSide || s.k < kMinSide || s.n < (is_small ? kMinSide : kMinColumns)) return false;
   if ((turned ? s.m : s.k) > kMaxRightElements / s.n) return false;
   const int64_t rows = turned ? s.k : s.m, columns = turned ? s.m : s.k;
   const int64_t first = CountInRows(a, columns, kFirst, columns);
   if (first * 100 > kMostOfFirst * kFirst * columns) return false;
   const int64_t count = std::min(rows, kSample);
   const int64_t found = CountInRows(a, rows / count * columns, count, columns);
-  return found * 100 <= kMostNonZero * count * columns;
+  const bool pays_late = turned && !is_small && s.n < kWideColumns;
+  return found * 100 <= (pays_late ? kMostOfTurnedAndNarrow : kMostNonZero) * count * columns;
 }
 
 void ZeroSkippingGemm(const GemmShape& s, const float* a, const float* b, float* c, int64_t m_begin,

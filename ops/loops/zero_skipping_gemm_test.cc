@@ -167,7 +167,16 @@ TEST(SkipsZerosTest, LooksAtTheLeftOperand) {
   }
   EXPECT_TRUE(SkipsZeros({100, 70, 1024, Operand::kTransposed}, half.data()));
   EXPECT_FALSE(SkipsZeros({100, 70, 1024, Operand::kTransposed}, full.data()));
+  // Narrow ones: turned ones want more zeros.
+  const std::vector<float> fewer = Numbers(1024 * 100, 40, 3), more = Numbers(1024 * 100, 60, 3);
+  EXPECT_TRUE(SkipsZeros({1024, 34, 100}, more.data()));
+  EXPECT_TRUE(SkipsZeros({100, 34, 1024, Operand::kTransposed}, fewer.data()));
+  EXPECT_FALSE(SkipsZeros({100, 34, 1024, Operand::kTransposed}, more.data()));
+  // Small ones of few columns.
+  EXPECT_TRUE(SkipsZeros({40, 16, 100}, half.data()));
+  EXPECT_TRUE(SkipsZeros({70, 48, 40, Operand::kTransposed}, half.data()));
   // Too few columns, too large a right operand.
+  EXPECT_FALSE(SkipsZeros({40, 8, 100}, half.data()));
   EXPECT_FALSE(SkipsZeros({1024, 10, 100}, half.data()));
   EXPECT_FALSE(SkipsZeros({40, 4096, 100}, half.data()));
 }
