@@ -220,6 +220,7 @@ TEST(BoundPlanTest, ReadersThatHandOnOrAnswerLaterKeepANodeFromBeingBound) {
       .Finish();
   const Output merged = Const(root.WithName("merged"), 1.f);
   Merge(root.WithName("merge"), {merged, bound});
+  PlaceholderWithDefault(root.WithName("passes"), Const(root.WithName("passed"), 1.f), {});
   Const(root.WithName("unread"), 1.f);
   const Output after = Const(root.WithName("after").WithControlDependencies({merged.op()}), 1.f);
   Probe(root.WithName("reads_after"), "sum", {after});

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <exception>
 #include <new>
+#include <typeinfo>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -195,8 +196,8 @@ class Plan::Builder {
   }
 
   // Does a node give the same in every step, and do its readers leave it in their slots? Those that
-  // are known to hand their inputs on do not, nor asynchronous ones (Bind). When another takes one,
-  // the next step runs the bound nodes again.
+  // are known to hand their inputs on do not (here and in Bind), nor asynchronous ones (Bind). When
+  // another takes one, the next step runs the bound nodes again.
   static bool MayBeBound(const millrace::Node& node) {
     if (node.op() != "VarHandleOp" && node.op() != "Const") return false;
     if (!node.inputs().empty() || !node.control_inputs().empty()) return false;
@@ -481,7 +482,9 @@ class Plan::Builder {
     const Plan::Node& node = plan_->nodes_[index];
     const auto edges = absl::MakeConstSpan(plan_->edges_).subspan(node.first_edge, node.num_edges);
     for (const Plan::Edge& e : edges) {
-      if (e.slot != kNoSlot && plan_->nodes_[e.dst].async != nullptr) return;
+      if (e.slot == kNoSlot) continue;
+      const Plan::Node& dst = plan_->nodes_[e.dst];
+      if (dst.async != nullptr || typeid(*dst.kernel) == typeid(PassInputKernel)) return;
     }
     for (const Plan::Edge& e : edges) {
       --plan_->initial_pending_[e.dst];

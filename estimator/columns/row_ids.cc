@@ -8,12 +8,16 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "core/arena.h"
 #include "core/dtype.h"
+#include "core/fingerprint64.h"
 #include "core/shape.h"
 #include "core/status.h"
 #include "core/tensor.h"
@@ -61,7 +65,12 @@ struct RowIdsPlan {
 class RowIds : public data::RowFunction {
  public:
   RowIds(RowIdsPlan plan, IdMaker maker) : plan_(std::move(plan)), maker_(std::move(maker)) {}
-  std::string Name() const override { return kWhere; }
+  // With what the ids depend on: a saved state has ids of rows, which another column's are not.
+  std::string Name() const override {
+    std::string names;
+    for (const RowIdsPlan::Given& ids : plan_.given) absl::StrAppend(&names, ids.spec.name, ";");
+    return absl::StrCat(kWhere, "(", absl::Hex(Fingerprint64(names), absl::kZeroPad16), ")");
+  }
   StatusOr<data::ElementSpec> OutputSpec(const data::ElementSpec&) const override {
     return plan_.Output();
   }
@@ -191,6 +200,7 @@ class RowIdsPlanner {
         }
         const IdsPlan& ids = plan_.ids[static_cast<size_t>(consumer.ids)];
         const std::string name = GivenIdsName(*ids.column);
+        if (IsGiven(name)) continue;
         const auto column = static_cast<size_t>(ColumnOf(consumer.ids));
         if (!given.emplace(name, column).second) continue;
         const bool small = ids.num_ids <= std::numeric_limits<int32_t>::max();
@@ -219,6 +229,12 @@ class RowIdsPlanner {
       return std::nullopt;
     }
     return static_cast<size_t>(found - made_.rows.begin());
+  }
+
+  // By an earlier GiveIds.
+  bool IsGiven(const std::string& name) const {
+    return absl::c_any_of(made_.rows,
+                          [&](const auto& component) { return component.name == name; });
   }
 
   bool IsMadeHere(int ids) const {

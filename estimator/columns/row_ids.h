@@ -11,7 +11,9 @@
 //
 // The model is that without it, whatever its lowering: layers of these columns
 // (estimator/columns/input_layer.h, linear_model.h; those of canned Estimators) find the ids among
-// their features. Seeded orders are the same. What serves the model is given texts, as before.
+// their features. Seeded orders of what stands behind it are the same; files that are shuffled in
+// front of it, and initial values, are only where they have seeds of their own (others depend on
+// the number of transformations and of nodes). What serves the model is given texts, as before.
 //
 // Ids are made of features with one value a row (ops/columns/column_ids.h). A column that reads
 // anything else (weights, a vocabulary file, a normalizer, a feature that the dataset has not as a

@@ -282,6 +282,31 @@ TEST(GiveIds, LeavesWhatTheGraphMakes) {
   EXPECT_EQ(NamesOf(GiveIds(rows, {}, {hashed}, {.keep = {"s1"}})).count("s1"), 1u);
 }
 
+TEST(GiveIds, GivesIdsOnce) {
+  const Dataset rows = Rows(5);
+  const auto hashed = CategoricalColumnWithHashBucket("s1", 5);
+  const Dataset once = GiveIds(rows, {}, {hashed}, {.keep = {"s1"}});
+  EXPECT_EQ(GiveIds(once, {}, {hashed}, {.keep = {"s1"}}).node(), once.node());
+  const Dataset more = GiveIds(once, {IndicatorColumn(Colour())}, {hashed});
+  EXPECT_EQ(NamesOf(more).size(), more.spec().size());
+  EXPECT_EQ(NamesOf(more).count(GivenIdsName(*hashed.spec())), 1u);
+}
+
+// What is in a saved shuffle are ids.
+TEST(GiveIds, RefusesAStateOfOtherColumns) {
+  const auto iterator = [](int64_t buckets) {
+    return GiveIds(Rows(9), {}, {CategoricalColumnWithHashBucket("s1", buckets)})
+        .Shuffle(4)
+        .MakeIterator();
+  };
+  ASSERT_OK_AND_ASSIGN(const auto five, iterator(5));
+  ASSERT_OK_AND_ASSIGN(const std::string state, five->Save());
+  ASSERT_OK_AND_ASSIGN(const auto again, iterator(5));
+  EXPECT_OK(again->Restore(state));
+  ASSERT_OK_AND_ASSIGN(const auto six, iterator(6));
+  EXPECT_STATUS(six->Restore(state), kInvalid, "GiveIds(");
+}
+
 // Ids are those of the column whose they are, whatever else has its name.
 TEST(GiveIds, AreNoOtherColumns) {
   const Dataset rows = Rows(300);
