@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "estimator/columns/given_ids.h"
 #include "estimator/columns/single_value_ids.h"
 #include "graph/graph.h"
+#include "ops/array/concat.h"
 #include "ops/array/constant.h"
 #include "ops/array/reshape.h"
 #include "ops/columns/column_ids.h"
@@ -59,6 +61,14 @@ class Tables {
 
 }  // namespace
 
+// The rows of `consumers`, a part each, all at offset 0.
+struct FusedColumns::Lookup {
+  std::string device = {};  // as the tables ask for; "": where the layer is
+  std::vector<const ConsumerPlan*> consumers = {};
+  std::vector<ColumnLayerPart> parts = {};
+  Tables tables = {};
+};
+
 FusedColumns::FusedColumns(const ColumnPlan& plan, const Features& features,
                            const SharedIds& shared)
     : plan_(plan),
@@ -85,8 +95,7 @@ bool FusedColumns::TakesIds(const Scope& scope, int ids) const {
 bool FusedColumns::TakesTable(const PartitionedVariable& table) {
   if (table.parts.size() != 1) return false;
   const Output& handle = table.parts[0].handle;
-  return handle.dtype() == DT_RESOURCE && table.parts[0].dtype == DT_FLOAT &&
-         handle.node()->requested_device().empty();
+  return handle.dtype() == DT_RESOURCE && table.parts[0].dtype == DT_FLOAT;
 }
 
 bool FusedColumns::Takes(const Scope& scope, const ConsumerPlan& consumer,
@@ -205,21 +214,44 @@ Output FusedColumns::Number(const ScopeAt& in, int numeric) {
 
 Output FusedColumns::InputLayer(const ScopeAt& in, const LayerPlan& layer,
                                 const std::vector<PartitionedVariable>& tables) {
-  const auto takes = [&](const ConsumerPlan& consumer) {
-    return Takes(in.scope, consumer, tables);
-  };
-  std::vector<const ConsumerPlan*> taken;
-  for (const ConsumerPlan& consumer : layer.consumers) {
-    if (takes(consumer)) taken.push_back(&consumer);
-  }
+  const std::vector<const ConsumerPlan*> taken = TakenOf(in.scope, layer, tables);
   if (taken.empty()) return portable_.InputLayer(in, layer, tables);
-  takes_shared_ = AreShared(taken);
+  const Output ids = IdsOf(in, taken);
+  // Rows of tables on other devices are looked up there, and come as numbers.
+  std::vector<Lookup> lookups = LookupsOf(in, layer, taken, tables);
+  std::map<const ConsumerPlan*, Output> come;
+  for (Lookup& lookup : lookups) {
+    if (lookup.device.empty()) continue;
+    int64_t width = 0;
+    std::vector<int64_t> widths;
+    for (size_t i = 0; i < lookup.parts.size(); ++i) {
+      lookup.parts[i].offset = width;
+      width += lookup.parts[i].width;
+      widths.push_back(lookup.parts[i].width);
+    }
+    const Output rows = ColumnLayer(Named(in.scope.WithDevice(lookup.device).WithName("rows"), in),
+                                    ids, {}, lookup.tables.handles(), lookup.parts, width);
+    if (widths.size() == 1) {
+      come[lookup.consumers[0]] = rows;
+      continue;
+    }
+    const Scope scope = in.scope.WithSubScope("split");
+    const std::vector<Output> each =
+        SplitV(Named(scope, in), rows, ConstVector<int64_t>(scope, widths),
+               Const(scope, int32_t{1}), static_cast<int>(widths.size()));
+    if (each.size() != widths.size()) return Output();
+    for (size_t i = 0; i < each.size(); ++i) come[lookup.consumers[i]] = each[i];
+  }
   std::vector<ColumnLayerPart> parts;
   std::vector<Output> numbers;
   Tables handles;
   for (const ConsumerPlan& consumer : layer.consumers) {
     ColumnLayerPart part = {.offset = consumer.offset, .width = consumer.width};
-    if (takes(consumer)) {
+    const auto came = come.find(&consumer);
+    if (came != come.end()) {
+      part.from = static_cast<int64_t>(numbers.size());
+      numbers.push_back(came->second);
+    } else if (Takes(in.scope, consumer, tables)) {
       const int table = TableOf(consumer);
       part.kind = table < 0 ? ColumnLayerPart::Kind::kOneHot : ColumnLayerPart::Kind::kRows;
       part.from = RowOf(in, consumer.ids);
@@ -230,45 +262,73 @@ Output FusedColumns::InputLayer(const ScopeAt& in, const LayerPlan& layer,
       numbers.push_back(consumer.kind == Kind::kNumeric
                             ? Number(Named(scope, in), consumer.numeric)
                             : portable_.InputPart(in, consumer, tables));
-      if (!numbers.back().valid()) return Output();
     }
+    if (part.kind == ColumnLayerPart::Kind::kNumbers && !numbers.back().valid()) return Output();
     parts.push_back(part);
   }
-  return ColumnLayer(Named(in.scope.WithName("concat"), in), IdsNode(in), numbers,
-                     handles.handles(), parts, layer.width);
+  return ColumnLayer(Named(in.scope.WithName("concat"), in), ids, numbers, handles.handles(), parts,
+                     layer.width);
 }
 
 Output FusedColumns::LinearModel(const ScopeAt& in, const LayerPlan& layer,
                                  const std::vector<PartitionedVariable>& tables) {
-  const auto takes = [&](const ConsumerPlan& consumer) {
-    return consumer.kind == Kind::kIds && Takes(in.scope, consumer, tables);
-  };
-  std::vector<const ConsumerPlan*> taken;
-  for (const ConsumerPlan& consumer : layer.consumers) {
-    if (takes(consumer)) taken.push_back(&consumer);
-  }
-  takes_shared_ = AreShared(taken);
-  std::vector<ColumnLayerPart> parts;
+  std::vector<const ConsumerPlan*> taken = TakenOf(in.scope, layer, tables);
+  taken.erase(std::remove_if(taken.begin(), taken.end(),
+                             [](const ConsumerPlan* c) { return c->kind != Kind::kIds; }),
+              taken.end());
   std::vector<Output> sums;
-  Tables handles;
-  for (const ConsumerPlan& consumer : layer.consumers) {
-    if (takes(consumer)) {
-      const PartitionedVariable& weights = tables[static_cast<size_t>(consumer.weights)];
-      parts.push_back({.kind = ColumnLayerPart::Kind::kRows,
-                       .from = RowOf(in, consumer.ids),
-                       .table = handles.PlaceOf(weights),
-                       .width = layer.width});
-      continue;
+  if (!taken.empty()) {
+    const Output ids = IdsOf(in, taken);
+    for (const Lookup& lookup : LookupsOf(in, layer, taken, tables)) {
+      const Scope there = lookup.device.empty() ? in.scope : in.scope.WithDevice(lookup.device);
+      sums.push_back(ColumnLayer(Named(there.WithName("weighted_sums"), in), ids, {},
+                                 lookup.tables.handles(), lookup.parts, layer.width));
     }
+  }
+  for (const ConsumerPlan& consumer : layer.consumers) {
+    if (std::find(taken.begin(), taken.end(), &consumer) != taken.end()) continue;
     sums.push_back(portable_.LinearPart(in, layer, consumer, tables));
     if (!sums.back().valid()) return Output();
   }
-  if (!parts.empty()) {
-    const Output sum = ColumnLayer(Named(in.scope.WithName("weighted_sums"), in), IdsNode(in), {},
-                                   handles.handles(), parts, layer.width);
-    sums.insert(sums.begin(), sum);
-  }
   return portable_.LinearTotal(in, sums, tables);
+}
+
+std::vector<const ConsumerPlan*> FusedColumns::TakenOf(
+    const Scope& scope, const LayerPlan& layer,
+    const std::vector<PartitionedVariable>& tables) const {
+  std::vector<const ConsumerPlan*> taken;
+  for (const ConsumerPlan& consumer : layer.consumers) {
+    if (Takes(scope, consumer, tables)) taken.push_back(&consumer);
+  }
+  return taken;
+}
+
+Output FusedColumns::IdsOf(const ScopeAt& in, const std::vector<const ConsumerPlan*>& taken) {
+  takes_shared_ = AreShared(taken);
+  for (const ConsumerPlan* consumer : taken) RowOf(in, consumer->ids);
+  return IdsNode(in);
+}
+
+std::vector<FusedColumns::Lookup> FusedColumns::LookupsOf(
+    const ScopeAt& in, const LayerPlan& layer, const std::vector<const ConsumerPlan*>& taken,
+    const std::vector<PartitionedVariable>& tables) {
+  std::vector<Lookup> lookups;
+  for (const ConsumerPlan* consumer : taken) {
+    const int table = TableOf(*consumer);
+    if (table < 0) continue;
+    const PartitionedVariable& variable = tables[static_cast<size_t>(table)];
+    const std::string& device = variable.parts[0].handle.node()->requested_device();
+    auto lookup = std::find_if(lookups.begin(), lookups.end(),
+                               [&](const Lookup& one) { return one.device == device; });
+    if (lookup == lookups.end()) lookup = lookups.insert(lookup, Lookup{.device = device});
+    lookup->consumers.push_back(consumer);
+    lookup->parts.push_back(
+        {.kind = ColumnLayerPart::Kind::kRows,
+         .from = RowOf(in, consumer->ids),
+         .table = lookup->tables.PlaceOf(variable),
+         .width = consumer->kind == Kind::kIds ? layer.width : consumer->width});
+  }
+  return lookups;
 }
 
 }  // namespace millrace

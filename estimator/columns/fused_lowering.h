@@ -9,9 +9,10 @@
 //
 // They take columns of dense features with one value an example: hashed, of a list of words,
 // identities, buckets, crosses of such, as indicators, embeddings and linear weights, in tables
-// that are whole and have no device of their own. All others (several values, weights, vocabulary
-// files, max_norm, tables in parts or on parameter servers, tf_compat_cross_order) are built as
-// PortableColumns builds them and join at the end: any plan can be lowered.
+// that are whole. What tables on other devices (parameter servers) give is looked up there, by one
+// node for each device. All others (several values, weights, vocabulary files, max_norm, tables in
+// parts, tf_compat_cross_order) are built as PortableColumns builds them and join at the end: any
+// plan can be lowered.
 //
 // Failure: as PortableColumns.
 
@@ -44,11 +45,22 @@ class FusedColumns {
                      const std::vector<PartitionedVariable>& tables);
 
  private:
+  struct Lookup;  // what is looked up on one device
+
   // What can be taken: the only place that knows.
   bool TakesIds(const Scope& scope, int ids) const;
   static bool TakesTable(const PartitionedVariable& table);
   bool Takes(const Scope& scope, const ConsumerPlan& consumer,
              const std::vector<PartitionedVariable>& tables) const;
+
+  std::vector<const ConsumerPlan*> TakenOf(const Scope& scope, const LayerPlan& layer,
+                                           const std::vector<PartitionedVariable>& tables) const;
+  // The matrix of ids that these look up.
+  Output IdsOf(const ScopeAt& in, const std::vector<const ConsumerPlan*>& taken);
+  // One for each device that has tables of theirs.
+  std::vector<Lookup> LookupsOf(const ScopeAt& in, const LayerPlan& layer,
+                                const std::vector<const ConsumerPlan*>& taken,
+                                const std::vector<PartitionedVariable>& tables);
 
   // The row of the matrix of ids that has these; adds what is not there yet. OwnRowOf: not of given
   // ids (estimator/columns/given_ids.h), as crosses need them.

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,6 +36,7 @@
 #include "ops/array/placeholder.h"
 #include "ops/array/reshape.h"
 #include "ops/linalg/matmul.h"
+#include "proto/node_def.pb.h"
 #include "runtime/session.h"
 #include "train/adagrad.h"
 #include "train/adam.h"
@@ -188,15 +190,23 @@ struct Result {
   std::vector<Tensor> values;  // of the layers, in each step
   std::map<std::string, Tensor> variables;
   std::map<std::string, int> ops;
+  std::map<std::string, std::set<std::string>> devices;  // of ops
 };
 
 enum class Ids { kOfEachLayer, kShared };
 
+// Variables on two other devices, by the length of their names; the rest on the first.
+std::string TablesElsewhere(const tensorflow::NodeDef& node) {
+  if (!node.device().empty()) return node.device();
+  if (node.op() != "VarHandleOp") return "/cpu:0";
+  return node.name().size() % 2 == 0 ? "/cpu:1" : "/cpu:2";
+}
+
 StatusOr<Result> Train(ColumnLowering lowering, Ids ids, const Examples& examples,
                        const std::vector<DenseColumn>& dense,
                        const std::vector<FeatureColumn>& wide, const MakeOptimizer& make_optimizer,
-                       bool behind_product) {
-  Scope root;
+                       bool behind_product, bool elsewhere) {
+  Scope root = elsewhere ? Scope().WithDevice(TablesElsewhere) : Scope();
   const Features features = FeaturesOf(root, examples);
   SharedIds shared;
   if (ids == Ids::kShared) shared = MakeSharedIds(root, features, dense, wide);
@@ -228,7 +238,9 @@ StatusOr<Result> Train(ColumnLowering lowering, Ids ids, const Examples& example
   const Operation step = make_optimizer()->Minimize(root, loss);
   const Operation variables = GlobalVariablesInitializer(root), tables = TablesInitializer(root);
   MR_RETURN_IF_ERROR(root.status());
-  MR_ASSIGN_OR_RETURN(const auto session, NewSession());
+  SessionOptions options;
+  if (elsewhere) options.config.device_count["CPU"] = 3;
+  MR_ASSIGN_OR_RETURN(const auto session, NewSession(options));
   MR_RETURN_IF_ERROR(session->Extend(root));
   MR_RETURN_IF_ERROR(session->Run({}, {}, {variables, tables}).status());
   Result result;
@@ -242,7 +254,9 @@ StatusOr<Result> Train(ColumnLowering lowering, Ids ids, const Examples& example
     result.variables[variable.name] = value[0];
   }
   for (const auto& node : root.graph()->nodes()) {
-    if (node != nullptr) ++result.ops[node->op()];
+    if (node == nullptr) continue;
+    ++result.ops[node->op()];
+    result.devices[node->op()].insert(node->requested_device());
   }
   return result;
 }
@@ -250,15 +264,16 @@ StatusOr<Result> Train(ColumnLowering lowering, Ids ids, const Examples& example
 // `fused_results`: with ids of each layer, and with shared ones.
 void ExpectSameModel(const Examples& examples, const std::vector<DenseColumn>& dense,
                      const std::vector<FeatureColumn>& wide, const MakeOptimizer& make_optimizer,
-                     std::vector<Result>* fused_results, bool behind_product = false) {
+                     std::vector<Result>* fused_results, bool behind_product = false,
+                     bool elsewhere = false) {
   ASSERT_OK_AND_ASSIGN(const Result portable,
                        Train(ColumnLowering::kPortable, Ids::kOfEachLayer, examples, dense, wide,
-                             make_optimizer, behind_product));
+                             make_optimizer, behind_product, elsewhere));
   EXPECT_EQ(portable.ops.count("_ColumnIds"), 0u);
   for (const Ids ids : {Ids::kOfEachLayer, Ids::kShared}) {
     SCOPED_TRACE(ids == Ids::kShared ? "shared ids" : "ids of each layer");
     ASSERT_OK_AND_ASSIGN(Result fused, Train(ColumnLowering::kFused, ids, examples, dense, wide,
-                                             make_optimizer, behind_product));
+                                             make_optimizer, behind_product, elsewhere));
     ASSERT_EQ(fused.values.size(), portable.values.size());
     for (size_t i = 0; i < fused.values.size(); ++i) {
       SCOPED_TRACE(absl::StrCat("value ", i));
@@ -331,6 +346,29 @@ TEST(FusedColumns, TakeAllOfTheirKindsInOneNodeALayerAndShareIds) {
                              "HashTableV2", "ResourceGather", "ExpandDims"}) {
         EXPECT_EQ(fused.ops.count(op), 0u) << op;
       }
+    }
+  }
+}
+
+// Rows are looked up, and gradients added up, where the tables are: one node of each kind a layer
+// and device, beside the one that puts the input layer together.
+TEST(FusedColumns, LookRowsUpWhereTheirTablesAre) {
+  Random random(5);
+  const Columns columns = AllColumns(true);
+  for (const bool behind_product : {false, true}) {
+    std::vector<Result> results;
+    ExpectSameModel(DrawExamples(&random, 40), columns.dense, Wide(columns.ids, {}),
+                    Optimizers()[0].second, &results, behind_product, /*elsewhere=*/true);
+    ASSERT_EQ(results.size(), 2u);
+    EXPECT_EQ(results[1].ops["_ColumnIds"], 1);
+    for (Result& fused : results) {
+      EXPECT_EQ(fused.ops["_ColumnLayer"], 5);
+      EXPECT_EQ(fused.ops["_ColumnLayerGrad"], 4);
+      EXPECT_EQ(fused.ops.count("ResourceGather"), 0u);
+      EXPECT_EQ(fused.devices["_ColumnLayer"],
+                (std::set<std::string>{"/cpu:0", "/device:CPU:1", "/device:CPU:2"}));
+      EXPECT_EQ(fused.devices["_ColumnLayerGrad"],
+                (std::set<std::string>{"/device:CPU:1", "/device:CPU:2"}));
     }
   }
 }

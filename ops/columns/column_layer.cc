@@ -335,9 +335,13 @@ Status ColumnLayerGradient(GradientContext* c) {
   } else {
     own = gradient;
   }
-  const BuiltNode sums = BuildOp(s, "_ColumnLayerGrad", {c->input(0), own}, "K", rule.num_tables,
-                                 "kinds", rows.kinds, "from", rows.from, "of_table", rows.of_table,
-                                 "offsets", rows.offsets, "widths", rows.widths, "width", width);
+  // Where the tables are: the batch's gradient goes there, not a gradient of each table.
+  const std::string& device = c->node().requested_device();
+  const Scope there = device.empty() ? s : s.WithDevice(device);
+  const BuiltNode sums =
+      BuildOp(there, "_ColumnLayerGrad", {c->input(0), own}, "K", rule.num_tables, "kinds",
+              rows.kinds, "from", rows.from, "of_table", rows.of_table, "offsets", rows.offsets,
+              "widths", rows.widths, "width", width);
   for (int k = 0; k < tables; ++k) {
     const int input = 1 + static_cast<int>(rule.num_numbers) + k;
     c->set_input_grad(input, IndexedSlices{.values = sums.output(tables + k),
