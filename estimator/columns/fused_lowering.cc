@@ -62,7 +62,7 @@ class Tables {
 }  // namespace
 
 // The rows of `consumers`, a part each, all at offset 0.
-struct FusedColumns::Lookup {
+struct FusedColumns::RowLookup {
   std::string device = {};  // as the tables ask for; "": where the layer is
   std::vector<const ConsumerPlan*> consumers = {};
   std::vector<ColumnLayerPart> parts = {};
@@ -218,9 +218,9 @@ Output FusedColumns::InputLayer(const ScopeAt& in, const LayerPlan& layer,
   if (taken.empty()) return portable_.InputLayer(in, layer, tables);
   const Output ids = IdsOf(in, taken);
   // Rows of tables on other devices are looked up there, and come as numbers.
-  std::vector<Lookup> lookups = LookupsOf(in, layer, taken, tables);
+  std::vector<RowLookup> lookups = LookupsOf(in, layer, taken, tables);
   std::map<const ConsumerPlan*, Output> come;
-  for (Lookup& lookup : lookups) {
+  for (RowLookup& lookup : lookups) {
     if (lookup.device.empty()) continue;
     int64_t width = 0;
     std::vector<int64_t> widths;
@@ -279,7 +279,7 @@ Output FusedColumns::LinearModel(const ScopeAt& in, const LayerPlan& layer,
   std::vector<Output> sums;
   if (!taken.empty()) {
     const Output ids = IdsOf(in, taken);
-    for (const Lookup& lookup : LookupsOf(in, layer, taken, tables)) {
+    for (const RowLookup& lookup : LookupsOf(in, layer, taken, tables)) {
       const Scope there = lookup.device.empty() ? in.scope : in.scope.WithDevice(lookup.device);
       sums.push_back(ColumnLayer(Named(there.WithName("weighted_sums"), in), ids, {},
                                  lookup.tables.handles(), lookup.parts, layer.width));
@@ -309,18 +309,18 @@ Output FusedColumns::IdsOf(const ScopeAt& in, const std::vector<const ConsumerPl
   return IdsNode(in);
 }
 
-std::vector<FusedColumns::Lookup> FusedColumns::LookupsOf(
+std::vector<FusedColumns::RowLookup> FusedColumns::LookupsOf(
     const ScopeAt& in, const LayerPlan& layer, const std::vector<const ConsumerPlan*>& taken,
     const std::vector<PartitionedVariable>& tables) {
-  std::vector<Lookup> lookups;
+  std::vector<RowLookup> lookups;
   for (const ConsumerPlan* consumer : taken) {
     const int table = TableOf(*consumer);
     if (table < 0) continue;
     const PartitionedVariable& variable = tables[static_cast<size_t>(table)];
     const std::string& device = variable.parts[0].handle.node()->requested_device();
     auto lookup = std::find_if(lookups.begin(), lookups.end(),
-                               [&](const Lookup& one) { return one.device == device; });
-    if (lookup == lookups.end()) lookup = lookups.insert(lookup, Lookup{.device = device});
+                               [&](const RowLookup& one) { return one.device == device; });
+    if (lookup == lookups.end()) lookup = lookups.insert(lookup, RowLookup{.device = device});
     lookup->consumers.push_back(consumer);
     lookup->parts.push_back(
         {.kind = ColumnLayerPart::Kind::kRows,

@@ -45,7 +45,7 @@ class FusedColumns {
                      const std::vector<PartitionedVariable>& tables);
 
  private:
-  struct Lookup;  // what is looked up on one device
+  struct RowLookup;  // what is looked up on one device
 
   // What can be taken: the only place that knows.
   bool TakesIds(const Scope& scope, int ids) const;
@@ -58,9 +58,9 @@ class FusedColumns {
   // The matrix of ids that these look up.
   Output IdsOf(const ScopeAt& in, const std::vector<const ConsumerPlan*>& taken);
   // One for each device that has tables of theirs.
-  std::vector<Lookup> LookupsOf(const ScopeAt& in, const LayerPlan& layer,
-                                const std::vector<const ConsumerPlan*>& taken,
-                                const std::vector<PartitionedVariable>& tables);
+  std::vector<RowLookup> LookupsOf(const ScopeAt& in, const LayerPlan& layer,
+                                   const std::vector<const ConsumerPlan*>& taken,
+                                   const std::vector<PartitionedVariable>& tables);
 
   // The row of the matrix of ids that has these; adds what is not there yet. OwnRowOf: not of given
   // ids (estimator/columns/given_ids.h), as crosses need them.
