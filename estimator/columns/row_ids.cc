@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
-#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -190,7 +190,7 @@ class RowIdsPlanner {
   }
 
   RowIdsPlan Make(const std::vector<std::string>& keep) {
-    std::map<std::string, size_t> given;  // by name
+    std::set<std::string> given;
     for (const LayerPlan& layer : plan_.layers) {
       for (const ConsumerPlan& consumer : layer.consumers) {
         const bool plain = consumer.ids >= 0 && consumer.id_weights < 0;
@@ -200,9 +200,8 @@ class RowIdsPlanner {
         }
         const IdsPlan& ids = plan_.ids[static_cast<size_t>(consumer.ids)];
         const std::string name = GivenIdsName(*ids.column);
-        if (IsGiven(name)) continue;
+        if (IsGiven(name) || !given.insert(name).second) continue;
         const auto column = static_cast<size_t>(ColumnOf(consumer.ids));
-        if (!given.emplace(name, column).second) continue;
         const bool small = ids.num_ids <= std::numeric_limits<int32_t>::max();
         made_.given.push_back(
             {column, {small ? DT_INT32 : DT_INT64, PartialShape::Scalar(), name}});
