@@ -4,7 +4,7 @@ Also for families in packages and repositories of others: docs/adding_an_op.md, 
 """
 
 load("//ops:op_library.bzl", "op_library")
-load("//tools:copts.bzl", "MILLRACE_COPTS")
+load("//tools:cc.bzl", own_library = "cc_library", own_test = "cc_test")
 
 def op_family(
         name,
@@ -14,7 +14,7 @@ def op_family(
         test_deps = [],
         test = True,
         shared = False,
-        copts = None,
+        copts = [],
         visibility = ["//visibility:public"],
         **kwargs):
     """A library that registers its ops when it is linked, and its test.
@@ -28,14 +28,14 @@ def op_family(
         missing one fails the test by name, "Op type not registered".
       test: whether there is a <name>_test.cc.
       shared: also <name>.so, which a program loads with LoadOpLibrary.
-      copts: this project's own warnings in its own repository, none elsewhere.
+      copts: flags of the compiler; this project's own warnings come to them in its own repository.
       visibility: of the library, and of <name>.so.
       **kwargs: passed to cc_library.
     """
-    if copts == None:
-        is_own = native.repository_name().lstrip("@") == Label("//ops").workspace_name
-        copts = MILLRACE_COPTS if is_own else []
-    native.cc_library(
+    is_own = native.repository_name().lstrip("@") == Label("//ops").workspace_name
+    cc_library = own_library if is_own else native.cc_library
+    cc_test = own_test if is_own else native.cc_test
+    cc_library(
         name = name,
         srcs = srcs or [name + ".cc"],
         hdrs = hdrs,
@@ -55,7 +55,7 @@ def op_family(
             deps = [":" + name],
         )
     if test:
-        native.cc_test(
+        cc_test(
             name = name + "_test",
             size = "small",
             srcs = [name + "_test.cc"],

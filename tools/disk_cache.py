@@ -3,6 +3,7 @@
 """The disk cache of builds: what one clone compiled, the next clone of the machine finds.
 
   tools/disk_cache.py path          prints the folder for --disk_cache; nothing when switched off
+  tools/disk_cache.py key           prints the versions' part of its name
   tools/disk_cache.py trim [BYTES]  deletes what was used least recently until BYTES (10 GB) are left
 
 Bazel knows sources and flags, but not the compiler and the headers in /usr/include: the folder is
@@ -52,12 +53,15 @@ def versions():
     return sorted(chosen)
 
 
-def folder():
-    if root() is None:
-        return None
+def key():
+    """Changes with the compiler and each package that headers come from."""
     compiler = subprocess.check_output(["g++", "-dumpfullversion"], text=True).strip()
     digest = hashlib.sha256("\n".join(versions()).encode()).hexdigest()[:16]
-    return os.path.join(root(), f"g++-{compiler}-{digest}")
+    return f"g++-{compiler}-{digest}"
+
+
+def folder():
+    return None if root() is None else os.path.join(root(), key())
 
 
 def entries(top):
@@ -96,13 +100,14 @@ def trim(top, limit_bytes):
 
 def main():
     flags = program.Parser(__doc__)
-    flags.add_argument("command", metavar="COMMAND", choices=["path", "trim"], help="path or trim")
+    flags.add_argument("command", metavar="COMMAND", choices=["path", "key", "trim"],
+                       help="path, key or trim")
     flags.add_argument("bytes", metavar="BYTES", nargs="?", type=int)
     args = flags.parse_args()
-    if args.command == "path":
+    if args.command != "trim":
         if args.bytes is not None:
             flags.error(f"unrecognized arguments: {args.bytes}")
-        print(folder() or "")
+        print(key() if args.command == "key" else folder() or "")
     elif root() is not None:
         trim(root(), LIMIT_BYTES if args.bytes is None else args.bytes)
 
