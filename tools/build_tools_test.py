@@ -17,6 +17,8 @@ import check_includes
 import compatibility
 import count_compiles
 import disk_cache
+import header_reach
+import house
 import markdown_code
 import pairs
 import pictures
@@ -90,6 +92,10 @@ class ProgramsTest(unittest.TestCase):
                 (("install.sh", "--prefix=a", "b"), "unrecognized arguments: b"),
                 (("install_deps.sh", "--dev", "x"), "unrecognized arguments"),
                 (("presubmit.sh", "--fix", "x"), "unrecognized arguments"),
+                (("check_format.sh", "--fix", "x"), "unrecognized arguments"),
+                (("check_alone.sh", "--since"), "argument --since: expected one argument"),
+                (("header_reach.py", "--path", "a.cc"), "argument --path: expected 2 arguments"),
+                (("house.py", "--rev"), "argument --rev: expected one argument"),
                 (("pairs.py", "--", "a"), "two commands must be given, each after a --"),
                 (("pairs.py", "--pairs=0", "--", "a", "--", "b"), "--pairs: must be at least 1"),
                 (("disk_cache.py", "path", "7"), "unrecognized arguments: 7"),
@@ -100,6 +106,45 @@ class ProgramsTest(unittest.TestCase):
             self.assertEqual((code, out), (2, ""), arguments)
             self.assertIn(text, err.splitlines()[-1])
         self.assertFalse(os.path.exists(self.calls))
+
+
+class HeaderReachTest(unittest.TestCase):
+
+    INCLUDES = {"a.cc": ["a.h", "absl/x.h"], "b.cc": ["b.h"], "a.h": ["b.h"], "b.h": ["c.h"],
+                "c.h": []}
+
+    def test_counts_sources_that_see_a_header_through_others(self):
+        self.assertEqual(header_reach.reach(self.INCLUDES), {"a.h": 1, "b.h": 2, "c.h": 2})
+
+    def test_a_chain_leads_from_the_source_to_the_header(self):
+        self.assertEqual(header_reach.chain(self.INCLUDES, "a.cc", "c.h"),
+                         ["a.cc", "a.h", "b.h", "c.h"])
+        self.assertEqual(header_reach.chain(self.INCLUDES, "b.cc", "a.h"), [])
+
+
+class HouseTest(unittest.TestCase):
+
+    LONG = "int Long(\n    int a) {\n" + "  a++;\n" * 100 + "  return a;\n}\n"
+
+    def test_counts_by_folder_and_leaves_tests_out(self):
+        text = ("// What it is.\nStatus Run() {\n  MR_DCHECK(a) << \"b\";\n  if (n.op() == \"Const\") {\n"
+                "  }\n}\n")
+        counts = house.count({"run/a.cc": text, "run/a_test.cc": text, "ops/a.cc": text},
+                             {"run/README.md": "three words here"})
+        self.assertEqual(sorted(counts), ["ops", "run"])
+        run = counts["run"]
+        self.assertEqual((run.code, run.comments, run.dchecks, run.op_names, run.readme, run.long),
+                         (5, 1, 1, 1, 3, []))
+        self.assertEqual(counts["ops"].op_names, 0)  # kinds are known there
+
+    def test_a_function_is_as_long_as_from_its_head_to_its_brace(self):
+        self.assertEqual(house.functions(self.LONG), [(1, 104, "Long")])
+        counts = house.count({"run/a.cc": "class A {\n};\n" + self.LONG}, {})
+        self.assertEqual(counts["run"].long, [(104, "run/a.cc", 3, "Long")])
+
+    def test_a_friend_is_one_that_is_not_nested(self):
+        self.assertEqual(house.friends("class A {\n  friend class B;\n  friend class C;\n"
+                                       "  class C {\n  };\n};\n"), ["B"])
 
 
 class MarkdownCodeTest(unittest.TestCase):

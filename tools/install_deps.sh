@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs what Millrace is built from: Debian packages only. Does nothing when they are there.
 #
-# Usage: tools/install_deps.sh [--dev]     --dev adds the tools of tools/presubmit.sh
+# Usage: tools/install_deps.sh [--dev | --format]     --dev adds the tools of tools/presubmit.sh,
+#                                                     --format what .ci/run needs of them
 set -euo pipefail
 source "$(dirname "$0")/program.sh"
 
@@ -16,6 +17,8 @@ packages=(
 )
 if [[ $# -eq 1 && "$1" == "--dev" ]]; then
   packages+=(clang-16 clang-format-16 clang-tidy-16 clangd-16)
+elif [[ $# -eq 1 && "$1" == "--format" ]]; then
+  packages+=(clang-format-16)
 elif [[ $# -gt 0 ]]; then
   wrong_arguments "unrecognized arguments: $1"
 fi

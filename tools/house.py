@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Counts what keeps the house readable, by folder: production code only, tests apart.
+
+  tools/house.py               one table: lines, comments per line of code, MR_DCHECKs, names of ops,
+                               long functions, friends, words of the README
+  tools/house.py --functions   each function of more than 100 lines
+  tools/house.py --rev REV     the same of another commit
+
+A name of an op is a comparison of a node's kind with a text outside of ops/ and graph/check/. A
+friend counts unless it is a function or a class nested in the one that names it.
+"""
+
+import collections
+import os
+import re
+import subprocess
+
+import check_includes
+import program
+
+LONG_LINES = 100
+OP_NAME = re.compile(r'\b(?:op|type_string|op_name)(?:\(\))?\s*[!=]=\s*"\w+"'
+                     r'|"\w+"\s*[!=]=\s*[\w.>()-]*\bop\(\)')
+FRIEND = re.compile(r"^\s*friend (?:class|struct) (\w+);", re.M)
+
+
+def functions(text):
+    """(first line, last line, name) of each function, by the code style: `}` closes at the column
+    where the definition begins."""
+    lines = text.split("\n")
+    found = []
+    i = 0
+    while i < len(lines):
+        line = lines[i]
+        match = re.match(r"^( {0,2})(?!namespace|class |struct |enum |union |extern |using |typedef "
+                         r"|template|return |if |for |while |switch |else|do |public|private|protected"
+                         r"|friend |static_assert|case |default)([A-Za-z~].*)$", line)
+        if not match:
+            i += 1
+            continue
+        # The head may take several lines, up to `{` or `;`.
+        j = i
+        while j < len(lines) and not re.search(r"[{;}]$", lines[j]) and j - i < 15:
+            j += 1
+        head = "\n".join(lines[i:j + 1])
+        if j >= len(lines) or not lines[j].endswith("{") or "(" not in head or re.search(
+                r"(^|[^=!<>])=[^=]", head.split("(")[0]):
+            i += 1
+            continue
+        end = j + 1
+        while end < len(lines) and not re.match("^" + match.group(1) + r"\}", lines[end]):
+            end += 1
+        name = re.search(r"([~\w:]+(?:<[^>]*>)?)\(", head)
+        found.append((i + 1, end + 1, name.group(1) if name else head[:40]))
+        i = end + 1
+    return found
+
+
+def friends(text):
+    """Classes that are named as friends and are no nested ones."""
+    return [name for name in FRIEND.findall(text)
+            if not re.search(rf"^\s+(?:class|struct) {name}\b", text, re.M)]
+
+
+class Count:
+    """What stands in one folder."""
+
+    def __init__(self):
+        self.code = self.comments = self.dchecks = self.op_names = self.friends = self.readme = 0
+        self.long = []
+
+    def add(self, path, text):
+        for line in text.split("\n"):
+            line = line.strip()
+            if line.startswith("//"):
+                self.comments += 1
+            elif line:
+                self.code += 1
+        self.dchecks += len(re.findall(r"\bMR_DCHECK\(", text))
+        if not path.startswith(("ops/", "graph/check/")):
+            self.op_names += len(OP_NAME.findall(text))
+        self.friends += len(friends(text))
+        self.long += [(last - first + 1, path, first, name) for first, last, name in functions(text)
+                      if last - first + 1 > LONG_LINES]
+
+
+def count(sources, readmes):
+    """Folder -> Count. `sources`, `readmes`: path -> text."""
+    folders = collections.defaultdict(Count)
+    for path, text in sources.items():
+        if "/" in path and not check_includes.is_test(path):
+            folders[path.split("/")[0]].add(path, text)
+    for path, text in readmes.items():
+        folders[path.split("/")[0]].readme = len(text.split())
+    return folders
+
+
+def texts(rev, *patterns):
+    """Path -> text of the files in the work tree, or in `rev`."""
+    if rev is None:
+        listed = subprocess.check_output(["git", "ls-files", *patterns], text=True).split()
+        found = {}
+        for path in listed:
+            if os.path.exists(path):
+                with open(path, encoding="utf-8") as source:
+                    found[path] = source.read()
+        return found
+    listed = subprocess.check_output(["git", "ls-tree", "-r", "--name-only", rev], text=True).split()
+    suffixes = tuple(pattern.lstrip("*") for pattern in patterns)
+    return {path: subprocess.check_output(["git", "show", f"{rev}:{path}"], text=True)
+            for path in listed if path.endswith(suffixes)}
+
+
+def main():
+    flags = program.Parser(__doc__)
+    flags.add_argument("--functions", action="store_true", help="list the long functions")
+    flags.add_argument("--rev", metavar="REV", help="count another commit")
+    args = flags.parse_args()
+    os.chdir(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    readmes = {path: text for path, text in texts(args.rev, "*README.md").items()
+               if path.count("/") == 1}
+    folders = count(texts(args.rev, "*.cc", "*.h"), readmes)
+    if args.functions:
+        for lines, path, first, name in sorted(sum((c.long for c in folders.values()), []),
+                                               reverse=True):
+            print(f"{lines:4}  {path}:{first}  {name}")
+        return
+    head = ("folder", "code", "comments/code", "MR_DCHECK", "op names", "functions > 100", "friends",
+            "README words")
+    print("| " + " | ".join(head) + " |\n|" + "---|" * len(head))
+    total = Count()
+    for folder in sorted(folders):
+        c = folders[folder]
+        print(f"| {folder} | {c.code} | {c.comments / c.code if c.code else 0:.2f} | {c.dchecks} | "
+              f"{c.op_names} | {len(c.long)} | {c.friends} | {c.readme} |")
+        for field in ("code", "comments", "dchecks", "op_names", "friends", "readme", "long"):
+            setattr(total, field, getattr(total, field) + getattr(c, field))
+    print(f"| all | {total.code} | {total.comments / max(total.code, 1):.2f} | {total.dchecks} | "
+          f"{total.op_names} | {len(total.long)} | {total.friends} | {total.readme} |")
+
+
+if __name__ == "__main__":
+    main()
