@@ -32,6 +32,7 @@ class ExternalBuffer final : public Buffer {
  public:
   ExternalBuffer(void* data, size_t size, std::function<void()> release)
       : Buffer(data, size), release_(std::move(release)) {}
+  bool is_external() const override { return true; }
 
  private:
   void Destroy() override {

@@ -34,6 +34,8 @@ class Buffer {
 
   void* data() const { return data_; }
   size_t size() const { return size_; }
+  // Was it made by External? Its owner may write to it after the call that it was given to.
+  virtual bool is_external() const { return false; }
 
   void Ref() const { refs_.fetch_add(1, std::memory_order_relaxed); }
   void Unref() const {

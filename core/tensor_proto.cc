@@ -463,7 +463,7 @@ Status Write(const Tensor& tensor, int nesting, tensorflow::TensorProto* proto) 
       }
       break;
     default:
-      if (tensor.num_elements() > 1 && WrittenRaw(tensor.dtype())) {
+      if (HasRawContent(tensor)) {
         const absl::Span<const char> bytes = tensor.bytes();
         proto->set_tensor_content(bytes.data(), bytes.size());
       } else {
@@ -490,6 +490,11 @@ StatusOr<Tensor> TensorFromProto(const tensorflow::TensorProto& proto, Allocator
 Status ValidateTensorProto(const tensorflow::TensorProto& proto) {
   Header header;
   return Validate(proto, 0, &header);
+}
+
+bool HasRawContent(const Tensor& tensor) {
+  return tensor.num_elements() > 1 && WrittenRaw(tensor.dtype()) &&
+         tensor.TotalBytes() <= kMaxProtoBytes;
 }
 
 Status TensorToProto(const Tensor& tensor, tensorflow::TensorProto* proto) {

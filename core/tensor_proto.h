@@ -26,6 +26,8 @@ Status ValidateTensorProto(const tensorflow::TensorProto& proto);
 // As TensorFlow's Python writers do: raw content for more than one element of the types that they
 // write so, typed lists otherwise. Unimplemented for variants that cannot be serialized.
 Status TensorToProto(const Tensor& tensor, tensorflow::TensorProto* proto);
+// Would it write the tensor's bytes as raw content?
+bool HasRawContent(const Tensor& tensor);
 
 }  // namespace millrace
 

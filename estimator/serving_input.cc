@@ -8,6 +8,7 @@
 #include "core/tensor.h"
 #include "data/decode_csv.h"
 #include "data/parse_features.h"
+#include "graph/graph.h"
 #include "ops/array/constant.h"
 #include "ops/array/placeholder.h"
 #include "ops/array/reshape.h"

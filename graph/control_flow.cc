@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/tensor.h"
 #include "graph/node_builder.h"
+#include "graph/shape_inference.h"
 #include "proto/control_flow.pb.h"
 
 namespace millrace {

@@ -47,11 +47,15 @@ bool CallsFunctions(const Node& node) {
 Status Localise(const Node& original, const FunctionCopyOptions& options, Node* copy) {
   if (original.op() == "_Arg" || original.op() == "_Retval") return absl::OkStatus();
   if (!options.site.empty() && (original.is_stateful() || CallsFunctions(original))) {
-    copy->mutable_attr(kIdentityAttr)->set_s(absl::StrCat(options.site, "\n", original.name()));
+    copy->EditAttr(kIdentityAttr, [&](tensorflow::AttrValue* attr) {
+      attr->set_s(absl::StrCat(options.site, "\n", original.name()));
+    });
   }
   if (original.is_enter()) {
     MR_ASSIGN_OR_RETURN(const std::string frame, GetAttr<std::string>(original, "frame_name"));
-    copy->mutable_attr("frame_name")->set_s(absl::StrCat(options.prefix, frame));
+    copy->EditAttr("frame_name", [&](tensorflow::AttrValue* attr) {
+      attr->set_s(absl::StrCat(options.prefix, frame));
+    });
   }
   return absl::OkStatus();
 }
@@ -59,12 +63,14 @@ Status Localise(const Node& original, const FunctionCopyOptions& options, Node* 
 void RenameClasses(const std::string& prefix, const HashMap<std::string, std::string>& renamed,
                    Node* copy) {
   if (!HasAttr(*copy, "_class")) return;
-  for (std::string& text : *copy->mutable_attr("_class")->mutable_list()->mutable_s()) {
-    absl::string_view name = text;
-    if (!absl::ConsumePrefix(&name, "loc:@")) continue;
-    const auto it = renamed.find(name);
-    text = absl::StrCat("loc:@", it == renamed.end() ? absl::StrCat(prefix, name) : it->second);
-  }
+  copy->EditAttr("_class", [&](tensorflow::AttrValue* classes) {
+    for (std::string& text : *classes->mutable_list()->mutable_s()) {
+      absl::string_view name = text;
+      if (!absl::ConsumePrefix(&name, "loc:@")) continue;
+      const auto it = renamed.find(name);
+      text = absl::StrCat("loc:@", it == renamed.end() ? absl::StrCat(prefix, name) : it->second);
+    }
+  });
 }
 
 }  // namespace

@@ -177,10 +177,8 @@ void Node::set_built_at(absl::string_view where) { built_at_ = graph_->Text(wher
 
 bool Node::is_stateful() const { return op_entry() != nullptr && op_entry()->def.is_stateful(); }
 
-tensorflow::AttrValue* Node::mutable_attr(absl::string_view name) {
-  tensorflow::AttrValue* attr = nullptr;
-  body_ = body_->WithAttr(name, &attr);
-  return attr;
+void Node::EditAttr(absl::string_view name, absl::FunctionRef<void(tensorflow::AttrValue*)> edit) {
+  body_ = body_->WithAttr(name, edit);
 }
 
 std::string RegisteredSince(const Node& node) {
@@ -299,6 +297,14 @@ void Graph::NoteName(absl::string_view name, bool added) {
 }
 
 StatusOr<Node*> Graph::AddNode(const NodeDef& def) {
+  return AddNode(def, static_cast<const Tensor*>(nullptr));
+}
+
+StatusOr<Node*> Graph::AddConst(const NodeDef& def, const Tensor& value) {
+  return AddNode(def, &value);
+}
+
+StatusOr<Node*> Graph::AddNode(const NodeDef& def, const Tensor* value) {
   auto where = [&def] { return absl::StrCat(def.op(), " '", def.name(), "'"); };
   if (!IsLegalNodeName(def.name(), /*internal=*/true)) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -316,7 +322,9 @@ StatusOr<Node*> Graph::AddNode(const NodeDef& def) {
         absl::StrCat(where(), ": node name must be unique, got a second node of this name"));
   }
   StatusOr<std::shared_ptr<const NodeBody>> body =
-      bodies_.Make(def, nullptr, [](const NodeDef&) { return absl::OkStatus(); });
+      value != nullptr
+          ? bodies_.MakeConst(def, *value)
+          : bodies_.Make(def, nullptr, [](const NodeDef&) { return absl::OkStatus(); });
   if (!body.ok()) {
     const std::string self = where();
     return absl::StartsWith(body.status().message(), self) ? body.status()

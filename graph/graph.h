@@ -183,8 +183,8 @@ class Node {
   void set_requested_device(absl::string_view device);
   void set_assigned_device(absl::string_view device);
   // For attrs that do not change input and output types; other copies of the node keep theirs.
-  // Valid until the next call, and to be written before the node is copied.
-  tensorflow::AttrValue* mutable_attr(absl::string_view name);
+  // `edit` keeps no pointer to the attr.
+  void EditAttr(absl::string_view name, absl::FunctionRef<void(tensorflow::AttrValue*)> edit);
 
   int num_inputs() const { return static_cast<int>(inputs_.size()); }
   int num_outputs() const { return num_outputs_; }
@@ -281,6 +281,8 @@ class Graph : public std::enable_shared_from_this<Graph> {
   // The `input` field of `def` is ignored, except that it gives the number of inputs of an unknown
   // op. InvalidArgument: bad or duplicate name, missing or illegal attr.
   StatusOr<Node*> AddNode(const tensorflow::NodeDef& def);
+  // The same for a Const whose value is `value`, which CanShare (graph/node_body.h).
+  StatusOr<Node*> AddConst(const tensorflow::NodeDef& def, const Tensor& value);
   // The same for a node that shares a body which another node has or bodies() has made. For names
   // only that verification has passed or another graph has.
   StatusOr<Node*> AddNode(absl::string_view name, std::shared_ptr<const NodeBody> body);
@@ -338,6 +340,7 @@ class Graph : public std::enable_shared_from_this<Graph> {
   void WriteNode(const Node& node, tensorflow::NodeDef* def) const;
 
  private:
+  StatusOr<Node*> AddNode(const tensorflow::NodeDef& def, const Tensor* value);
   void Connect(Node* src, int src_output, Node* dst, int dst_input);
   void RemoveOutEdge(Node* src, uint32_t at);
   void RemoveControlInput(Node* dst, uint32_t at);

@@ -11,6 +11,11 @@
 // a large graph by a few nodes costs as much as these (except that a graph with loops has its
 // frames checked whole).
 //
+// A graph in memory is taken as it is: its nodes' bodies are shared, not copied and not validated
+// again, except where an attr was edited since, where a constant is none, and where the op kind has
+// become known since. What the owner does to it afterwards changes nothing here: bodies are
+// immutable, an edit gives a node another one.
+//
 // Thread-safety: the caller guards the graph.
 // Failure: InvalidArgument for another node under a known name, and as ImportGraphDef says; the
 // graph is then as it was.
@@ -24,6 +29,9 @@ namespace millrace {
 Status ExtendGraph(const tensorflow::GraphDef& def, Graph* graph);
 // Attrs are moved out of `def`; see ImportGraphDef.
 Status ExtendGraph(tensorflow::GraphDef&& def, Graph* graph);
+// The nodes of `from` from id `first_id` on, with its functions; those before may be inputs, by
+// their names. Requested devices come along, assigned ones and building lines do not.
+Status ExtendGraph(const Graph& from, int first_id, Graph* graph);
 
 }  // namespace millrace
 

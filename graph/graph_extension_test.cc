@@ -1,11 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/graph_extension.h"
 
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/shape.h"
+#include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "graph/attr.h"
 #include "graph/function_library.h"
+#include "graph/node_body.h"
+#include "graph/node_builder.h"
+#include "graph/scope.h"
+#include "graph/testing/tiny_ops.h"
 #include "gtest/gtest.h"
+#include "proto/attr_value.pb.h"
 #include "proto/function.pb.h"
+#include "proto/graph.pb.h"
+#include "proto/versions.pb.h"
 
 namespace millrace {
 namespace {
@@ -113,6 +126,191 @@ TEST(GraphExtensionTest, FunctionsMayComeAlone) {
   ASSERT_OK(ExtendGraph(functions, &graph));
   ASSERT_EQ(graph.library().functions().size(), 1u);
   EXPECT_EQ(graph.library().functions()[0]->name(), "Body");
+}
+
+// --- A graph in memory ---------------------------------------------------------------------------
+
+constexpr int64_t kLarge = 4096;
+
+// x (placeholder), w (a large constant) and y = w + x.
+Scope SmallModel() {
+  Scope scope;
+  const Output x = testing::Input(scope.WithName("x"), DT_FLOAT, {kLarge});
+  Tensor value = *Tensor::Zeros(DT_FLOAT, Shape({kLarge}));
+  value.mutable_flat<float>()[7] = 7;
+  const Output w =
+      NodeBuilder(scope.WithName("w"), "Const").Attr("dtype", DT_FLOAT).Value(value).Finish();
+  testing::Call(scope.WithName("y").WithDevice("/cpu:0"), "Add", {w, x});
+  EXPECT_OK(scope.status());
+  return scope;
+}
+
+std::string TextOf(const Graph& graph) {
+  tensorflow::GraphDef def;
+  graph.ToGraphDef(&def);
+  return def.DebugString();
+}
+
+TEST(GraphHandOverTest, BodiesAreSharedAndNothingIsCopiedOrValidated) {
+  const Scope scope = SmallModel();
+  const int64_t bytes = ConstantBytesCopiedForTesting();
+  const int64_t validations = AttrValidationsForTesting();
+  Graph graph;
+  ASSERT_OK(ExtendGraph(*scope.graph(), 0, &graph));
+  EXPECT_EQ(ConstantBytesCopiedForTesting(), bytes);
+  EXPECT_EQ(AttrValidationsForTesting(), validations);
+  EXPECT_EQ(graph.num_nodes(), 3);
+  for (const char* name : {"x", "w", "y"}) {
+    EXPECT_EQ(graph.FindNode(name)->body(), scope.graph()->FindNode(name)->body()) << name;
+  }
+  EXPECT_EQ(TextOf(graph), TextOf(*scope.graph()));
+  // Again: the same nodes.
+  ASSERT_OK(ExtendGraph(*scope.graph(), 0, &graph));
+  EXPECT_EQ(graph.num_nodes(), 3);
+}
+
+TEST(GraphHandOverTest, AMessageOfTheSameGraphIsTheSameGraph) {
+  const Scope scope = SmallModel();
+  ASSERT_OK_AND_ASSIGN(const tensorflow::GraphDef def, scope.ToGraphDef());
+  Graph from_message, from_graph;
+  ASSERT_OK(ExtendGraph(def, &from_message));
+  ASSERT_OK(ExtendGraph(*scope.graph(), 0, &from_graph));
+  EXPECT_EQ(TextOf(from_graph), TextOf(from_message));
+  ASSERT_OK(ExtendGraph(*scope.graph(), 0, &from_message));
+  ASSERT_OK(ExtendGraph(def, &from_graph));
+  EXPECT_EQ(from_message.num_nodes(), 3);
+  EXPECT_EQ(from_graph.num_nodes(), 3);
+}
+
+TEST(GraphHandOverTest, LaterNodesUseEarlierOnes) {
+  const Scope scope = SmallModel();
+  Graph graph;
+  ASSERT_OK(ExtendGraph(*scope.graph(), 0, &graph));
+  const int first = scope.graph()->num_node_ids();
+  const Output y(scope.graph()->FindNode("y"), 0);
+  testing::Call(scope.WithName("z").WithControlDependencies({y.op()}), "Identity", {y});
+  ASSERT_OK(ExtendGraph(*scope.graph(), first, &graph));
+  EXPECT_EQ(TextOf(graph), TextOf(*scope.graph()));
+}
+
+TEST(GraphHandOverTest, WhatTheOwnerEditsAfterwardsChangesNothing) {
+  const Scope scope = SmallModel();
+  Graph graph;
+  ASSERT_OK(ExtendGraph(*scope.graph(), 0, &graph));
+  const std::string before = TextOf(graph);
+  Graph* const own = scope.graph();
+  Node* const y = own->FindNode("y");
+  y->EditAttr("_note", [](tensorflow::AttrValue* attr) { attr->set_s("mine"); });
+  own->FindNode("w")->EditAttr("value", [](tensorflow::AttrValue* attr) {
+    SetAttr(Tensor::Vector<float>({1, 2}), attr);
+  });
+  y->set_requested_device("/cpu:1");
+  ASSERT_OK(own->UpdateInput(y, 0, own->FindNode("x"), 0));
+  own->AddControlEdge(own->FindNode("w"), y);
+  own->RemoveNode(own->FindNode("w"));
+  EXPECT_EQ(TextOf(graph), before);
+  ASSERT_OK_AND_ASSIGN(const Tensor value, GetAttr<Tensor>(*graph.FindNode("w"), "value"));
+  EXPECT_EQ(value.flat<float>()[7], 7);
+  EXPECT_STATUS(ExtendGraph(*own, 0, &graph), absl::StatusCode::kInvalidArgument,
+                "a name that the session has must keep its definition");
+  EXPECT_EQ(TextOf(graph), before);
+}
+
+TEST(GraphHandOverTest, EditedAttrsAreValidatedAndNotShared) {
+  const Scope scope = SmallModel();
+  Node* const x = scope.graph()->FindNode("x");
+  x->EditAttr("_note", [](tensorflow::AttrValue* attr) { attr->set_s("mine"); });
+  Graph graph;
+  ASSERT_OK(ExtendGraph(*scope.graph(), 0, &graph));
+  EXPECT_NE(graph.FindNode("x")->body(), x->body());
+  EXPECT_FALSE(graph.FindNode("x")->body()->is_edited());
+  EXPECT_EQ(TextOf(graph), TextOf(*scope.graph()));
+
+  x->EditAttr("dtype", [](tensorflow::AttrValue* attr) { attr->set_i(3); });
+  Graph refused;
+  EXPECT_STATUS(ExtendGraph(*scope.graph(), 0, &refused), absl::StatusCode::kInvalidArgument,
+                "Placeholder 'x': ");
+  EXPECT_EQ(refused.num_nodes(), 0);
+}
+
+TEST(GraphHandOverTest, WrongGraphsAreRefusedAndChangeNothing) {
+  struct Wrong {
+    const char* what;
+    std::function<void(Graph*)> spoil;
+    const char* message;
+  };
+  const auto classes = [](Graph* graph, const char* node, const std::string& group) {
+    graph->FindNode(node)->EditAttr("_class", [&](tensorflow::AttrValue* attr) {
+      SetAttr(std::vector<std::string>{group}, attr);
+    });
+  };
+  const Wrong cases[] = {
+      {"an input without a source", [](Graph* graph) { graph->RemoveNode(graph->FindNode("x")); },
+       "Add 'y': input 1 must have a source, got none"},
+      {"a cycle",
+       [](Graph* graph) {
+         Node* const y = graph->FindNode("y");
+         EXPECT_OK(graph->UpdateInput(y, 0, y, 0));
+       },
+       "a cycle must go through NextIteration into Merge, got the cycle 'y' -> 'y'"},
+      {"a cycle of control edges",
+       [](Graph* graph) { graph->AddControlEdge(graph->FindNode("y"), graph->FindNode("w")); },
+       "a cycle must go through NextIteration"},
+      {"next to nobody", [&](Graph* graph) { classes(graph, "y", "loc:@nobody"); },
+       "attr '_class' must name a node, got 'loc:@nobody'"},
+      {"next to each other",
+       [&](Graph* graph) {
+         classes(graph, "y", "loc:@w");
+         classes(graph, "w", "loc:@y");
+       },
+       "colocation ('_class') must not be circular, got the cycle 'w' -> 'y' -> 'w'"},
+      {"a name of the runtime's",
+       [](Graph* graph) {
+         EXPECT_OK(graph->AddNode("_own", graph->FindNode("x")->body()).status());
+       },
+       "name must be letters, digits"},
+      {"a graph of the future",
+       [](Graph* graph) { graph->mutable_versions()->set_min_consumer(1000); },
+       "GraphDef min consumer version 1000 above current version"},
+  };
+  for (const Wrong& wrong : cases) {
+    SCOPED_TRACE(wrong.what);
+    Graph graph;
+    ASSERT_OK(ExtendGraph(GraphOf({FloatNode("old", "Placeholder")}), &graph));
+    const std::string before = TextOf(graph);
+    const Scope scope = SmallModel();
+    wrong.spoil(scope.graph());
+    EXPECT_STATUS(ExtendGraph(*scope.graph(), 0, &graph), absl::StatusCode::kInvalidArgument,
+                  wrong.message);
+    EXPECT_EQ(TextOf(graph), before);
+  }
+}
+
+TEST(GraphHandOverTest, FunctionsComeAlongAndMustAgree) {
+  const auto library = [](const std::string& output) {
+    tensorflow::FunctionDefLibrary def;
+    tensorflow::FunctionDef* const function = def.add_function();
+    function->mutable_signature()->set_name("Body");
+    auto* const arg = function->mutable_signature()->add_input_arg();
+    arg->set_name("a");
+    arg->set_type(tensorflow::DT_FLOAT);
+    auto* const result = function->mutable_signature()->add_output_arg();
+    result->set_name(output);
+    result->set_type(tensorflow::DT_FLOAT);
+    (*function->mutable_ret())[output] = "a";
+    return *FunctionLibrary::Empty()->With(def);
+  };
+  Graph from, graph;
+  from.set_library(library("r"));
+  ASSERT_OK(ExtendGraph(from, 0, &graph));
+  EXPECT_EQ(graph.shared_library(), from.shared_library());
+  Graph equal;
+  equal.set_library(library("r"));
+  ASSERT_OK(ExtendGraph(equal, 0, &graph));
+  EXPECT_EQ(graph.library().functions().size(), 1u);
+  Graph other;
+  other.set_library(library("s"));
+  EXPECT_STATUS(ExtendGraph(other, 0, &graph), absl::StatusCode::kInvalidArgument, "Body");
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/protobuf/text_format.h"
+#include "graph/graph_growth.h"
 #include "proto/attr_value.pb.h"
 #include "proto/function.pb.h"
 #include "proto/node_def.pb.h"
@@ -35,37 +36,6 @@ class KeepFirstError : public google::protobuf::io::ErrorCollector {
  private:
   std::string text_;
 };
-
-// Takes the nodes of an import out of the graph again unless it is told to keep them.
-class Rollback {
- public:
-  // Of `count` nodes at most.
-  Rollback(Graph* graph, size_t count) : graph_(graph) { nodes_.reserve(count); }
-  ~Rollback() {
-    for (auto it = nodes_.rbegin(); it != nodes_.rend(); ++it) graph_->RemoveNode(*it);
-    // Bodies are made of what the graph has.
-    graph_->set_library(graph_->shared_library());
-  }
-  void Add(Node* node) { nodes_.push_back(node); }
-  void Keep() { nodes_.clear(); }
-
- private:
-  Graph* graph_;
-  std::vector<Node*> nodes_;
-};
-
-tensorflow::VersionDef MergedVersions(tensorflow::VersionDef to,
-                                      const tensorflow::VersionDef& from) {
-  to.set_producer(std::min(to.producer(), from.producer()));
-  to.set_min_consumer(std::max(to.min_consumer(), from.min_consumer()));
-  for (int bad : from.bad_consumers()) {
-    if (std::find(to.bad_consumers().begin(), to.bad_consumers().end(), bad) ==
-        to.bad_consumers().end()) {
-      to.add_bad_consumers(bad);
-    }
-  }
-  return to;
-}
 
 // `_class` names nodes of the message; they have other names now.
 void RenameColocation(const HashMap<std::string, std::string>& names, const std::string& prefix,
@@ -105,7 +75,8 @@ void RenameFrames(absl::Span<Node* const> made, const std::string& prefix, bool 
       name->second = absl::StrCat(prefix, *frame, "_", i);
     }
     if (is_new) taken.insert(name->second);
-    if (name->second != *frame) enter->mutable_attr("frame_name")->set_s(name->second);
+    if (name->second == *frame) continue;
+    enter->EditAttr("frame_name", [&](tensorflow::AttrValue* attr) { attr->set_s(name->second); });
   }
 }
 
@@ -132,17 +103,6 @@ IncomingNodes AllNodes(const GraphDef& def) {
   return nodes;
 }
 
-Status CheckInputsConnected(absl::Span<Node* const> nodes) {
-  for (const Node* node : nodes) {
-    for (int i = 0; i < node->num_inputs(); ++i) {
-      if (node->input(i).node != nullptr) continue;
-      return absl::InvalidArgumentError(absl::StrCat(node->op(), " '", node->name(), "': input ", i,
-                                                     " must have a source, got none"));
-    }
-  }
-  return absl::OkStatus();
-}
-
 bool LooksLikeText(absl::string_view bytes) {
   // A binary GraphDef begins with the tag of field 1, 2, 3 or 4, which no text does, except that
   // 0x0a and 0x20 are blanks: what follows decides.
@@ -162,7 +122,7 @@ Status ImportNodes(IncomingNodes* incoming, const ImportOptions& options, Graph*
   verify.allow_internal_names = options.allow_internal_names;
   verify.allow_missing_inputs = !options.input_map.empty();
   const size_t n = incoming->indices.size();
-  Rollback rollback(graph, n);
+  AddedNodes added_nodes(graph, n);
   incoming->library = graph->shared_library();
   MR_RETURN_IF_ERROR(VerifyNodes(verify, graph->bodies(), incoming));
   std::string prefix = options.prefix;
@@ -192,13 +152,16 @@ Status ImportNodes(IncomingNodes* incoming, const ImportOptions& options, Graph*
       names[node.name()] = name;
     }
     MR_ASSIGN_OR_RETURN(Node * added, graph->AddNode(name, std::move(incoming->bodies[i])));
-    rollback.Add(added);
+    added_nodes.Add(added);
     if (!node.device().empty()) added->set_requested_device(node.device());
     made.push_back(added);
   }
   if (renames) {
     for (Node* node : made) {
-      if (HasAttr(*node, "_class")) RenameColocation(names, prefix, node->mutable_attr("_class"));
+      if (!HasAttr(*node, "_class")) continue;
+      node->EditAttr("_class", [&](tensorflow::AttrValue* classes) {
+        RenameColocation(names, prefix, classes);
+      });
     }
     if (incoming->has_loops) RenameFrames(made, prefix, options.uniquify_names);
   }
@@ -262,7 +225,7 @@ Status ImportNodes(IncomingNodes* incoming, const ImportOptions& options, Graph*
   // Nothing fails from here on.
   graph->set_library(std::move(incoming->library));
   graph->mutable_versions()->Swap(&versions);
-  rollback.Keep();
+  added_nodes.Keep();
   return absl::OkStatus();
 }
 

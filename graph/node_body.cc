@@ -222,9 +222,11 @@ AttrValue* NodeBody::MutableAttr(absl::string_view name) {
   return attr;
 }
 
-std::shared_ptr<NodeBody> NodeBody::WithAttr(absl::string_view name, AttrValue** attr) const {
+std::shared_ptr<const NodeBody> NodeBody::WithAttr(absl::string_view name,
+                                                   absl::FunctionRef<void(AttrValue*)> edit) const {
   std::shared_ptr<NodeBody> body(new NodeBody(*this));
-  *attr = body->MutableAttr(name);
+  body->edited_ = true;
+  edit(body->MutableAttr(name));
   return body;
 }
 
@@ -245,9 +247,25 @@ StatusOr<std::shared_ptr<const NodeBody>> NodeBodies::MakeWithoutValue(const Nod
   return FindOrMake(node, /*taken=*/nullptr, /*with_value=*/false, check);
 }
 
+StatusOr<std::shared_ptr<const NodeBody>> NodeBodies::MakeConst(const NodeDef& node,
+                                                                const Tensor& value) {
+  return FindOrMake(
+      node, /*taken=*/nullptr, /*with_value=*/true, [](const NodeDef&) { return absl::OkStatus(); },
+      &value);
+}
+
+bool NodeBodies::CanShare(const Tensor& value) {
+  // As an export writes it: bytes that stand for the message's content, and the other way round.
+  if (!value.has_value() || value.is_reference() || !HasRawContent(value)) return false;
+  const size_t bytes = value.bytes().size();
+  return bytes >= kDetachedConstantBytes && !value.buffer()->is_external() &&
+         value.buffer()->size() / 2 <= bytes;
+}
+
 StatusOr<std::shared_ptr<const NodeBody>> NodeBodies::FindOrMake(const NodeDef& node,
                                                                  NodeDef* taken, bool with_value,
-                                                                 Check check) {
+                                                                 Check check,
+                                                                 const Tensor* shared) {
   std::shared_ptr<const Function> function;
   const OpEntry* entry = LookUpOp(node.op());
   if (entry == nullptr && functions_ != nullptr) {
@@ -278,7 +296,10 @@ StatusOr<std::shared_ptr<const NodeBody>> NodeBodies::FindOrMake(const NodeDef& 
   }
 
   const TensorProto* const value = ConstProto(node);
-  if (value != nullptr && with_value) {
+  if (shared != nullptr) {
+    body->value_ = *shared;
+    body->detached_ = true;
+  } else if (value != nullptr && with_value) {
     body->value_ = ParseConst(*value);
     body->detached_ = body->value_.has_value() && CanDetach(*value, body->value_);
   }
@@ -291,7 +312,7 @@ StatusOr<std::shared_ptr<const NodeBody>> NodeBodies::FindOrMake(const NodeDef& 
     if (!with_value && !types) continue;
     if (value != nullptr && name == kValueAttr) {
       if (body->detached_) {
-        CopyWithoutContent(attr, &(*def.mutable_attr())[name]);
+        if (shared == nullptr) CopyWithoutContent(attr, &(*def.mutable_attr())[name]);
         continue;
       }
       CountConstantBytes(static_cast<int64_t>(value->ByteSizeLong()));
@@ -304,7 +325,12 @@ StatusOr<std::shared_ptr<const NodeBody>> NodeBodies::FindOrMake(const NodeDef& 
   const auto& unknown = node.GetReflection()->GetUnknownFields(node);
   if (!unknown.empty()) def.GetReflection()->MutableUnknownFields(&def)->MergeFrom(unknown);
   if (body->detached_) {
-    (*def.mutable_attr())[kValueAttr].mutable_tensor()->set_tensor_content(DetachedMark());
+    TensorProto* const tensor = (*def.mutable_attr())[kValueAttr].mutable_tensor();
+    if (shared != nullptr) {
+      tensor->set_dtype(static_cast<tensorflow::DataType>(shared->dtype()));
+      shared->shape().ToProto(tensor->mutable_tensor_shape());
+    }
+    tensor->set_tensor_content(DetachedMark());
   }
   if (taken != nullptr) taken->clear_attr();
   if (body->op_entry_ != nullptr) {

@@ -75,9 +75,12 @@ class NodeBody {
   // Puts op and attrs, all bytes in their places, into `*def`, which is empty.
   void WriteTo(tensorflow::NodeDef* def) const;
 
-  // A body of its own with attr `name` to be written; `*attr` is valid as long as that body. For
-  // attrs that no types hang on.
-  std::shared_ptr<NodeBody> WithAttr(absl::string_view name, tensorflow::AttrValue** attr) const;
+  // A body of its own whose attr `name` is what `edit` makes of this one's. For attrs that no types
+  // hang on. `edit` keeps no pointer: nobody writes to a body that a node has.
+  std::shared_ptr<const NodeBody> WithAttr(
+      absl::string_view name, absl::FunctionRef<void(tensorflow::AttrValue*)> edit) const;
+  // Was an attr edited since all of them were validated?
+  bool is_edited() const { return edited_; }
 
  private:
   friend class NodeBodies;
@@ -91,6 +94,7 @@ class NodeBody {
   const OpEntry* op_entry_ = nullptr;  // of the registry, or of function_
   std::shared_ptr<const Function> function_;
   ControlFlow control_flow_ = ControlFlow::kNone;
+  bool edited_ = false;    // by WithAttr
   bool detached_ = false;  // the bytes of attr `value` are in value_ only
   std::vector<DType> input_types_, output_types_;
   Tensor value_;
@@ -116,6 +120,13 @@ class NodeBodies {
   // InvalidArgument: missing or illegal attr ("attr 'x' must ...", or beginning with op and node).
   StatusOr<std::shared_ptr<const NodeBody>> Make(const tensorflow::NodeDef& node,
                                                  tensorflow::NodeDef* taken, Check check);
+  // The body of a Const whose value is `value`, whose buffer it shares; attr `value` of `node`, if
+  // there is one, does not count. Requires CanShare(value).
+  StatusOr<std::shared_ptr<const NodeBody>> MakeConst(const tensorflow::NodeDef& node,
+                                                      const Tensor& value);
+  // Can a body hold the tensor as it is? kDetachedConstantBytes and more that a message has as raw
+  // content, in memory of this program, at least half of which is the tensor's.
+  static bool CanShare(const Tensor& value);
   // As Make, but for the types alone: constants get no value.
   StatusOr<std::shared_ptr<const NodeBody>> MakeWithoutValue(const tensorflow::NodeDef& node,
                                                              Check check);
@@ -123,7 +134,7 @@ class NodeBodies {
  private:
   StatusOr<std::shared_ptr<const NodeBody>> FindOrMake(const tensorflow::NodeDef& node,
                                                        tensorflow::NodeDef* taken, bool with_value,
-                                                       Check check);
+                                                       Check check, const Tensor* shared = nullptr);
 
   struct Known;
   const std::unique_ptr<Known> known_;

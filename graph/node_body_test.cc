@@ -173,14 +173,16 @@ TEST(NodeBody, ChangingAnAttrLeavesCopiesAlone) {
   ASSERT_OK(ImportGraphDef(GraphWithConst(kCount), {}, &graph));
   ASSERT_OK_AND_ASSIGN(const auto copy, CopyGraph(graph));
   Node* const sum = graph.FindNode("sum");
-  SetAttr("here", sum->mutable_attr("_where"));
+  sum->EditAttr("_where", [](tensorflow::AttrValue* attr) { SetAttr("here", attr); });
   EXPECT_EQ(*GetAttr<std::string>(*sum, "_where"), "here");
   EXPECT_FALSE(HasAttr(*copy->FindNode("sum"), "_where"));
 
   Node* const w = graph.FindNode("w");
-  SetAttr("here", w->mutable_attr("_where"));
+  w->EditAttr("_where", [](tensorflow::AttrValue* attr) { SetAttr("here", attr); });
   EXPECT_EQ(*GetAttr<Tensor>(*w, "value"), Numbers(kCount)) << "the value is still there";
-  SetAttr(Tensor::Vector<float>({1, 2}), w->mutable_attr("value"));
+  w->EditAttr("value", [](tensorflow::AttrValue* attr) {
+    SetAttr(Tensor::Vector<float>({1, 2}), attr);
+  });
   EXPECT_EQ(*GetAttr<Tensor>(*w, "value"), Tensor::Vector<float>({1, 2}));
   EXPECT_EQ(*GetAttr<Tensor>(*copy->FindNode("w"), "value"), Numbers(kCount));
 }

@@ -9,6 +9,7 @@
 #include "graph/control_flow_context.h"
 #include "graph/graph.h"
 #include "graph/op_registry.h"
+#include "graph/shape_inference.h"
 #include "proto/attr_value.pb.h"
 #include "proto/node_def.pb.h"
 #include "proto/op_def.pb.h"
@@ -161,6 +162,15 @@ NodeBuilder& NodeBuilder::Attr(const BuilderAttr& attr) {
   return *this;
 }
 
+NodeBuilder& NodeBuilder::Value(const Tensor& value) {
+  if (!NodeBodies::CanShare(value)) return Attr("value", value);
+  value_ = &value;
+  tensorflow::TensorProto* const described = (*def_->mutable_attr())["value"].mutable_tensor();
+  described->set_dtype(static_cast<tensorflow::DataType>(value.dtype()));
+  value.shape().ToProto(described->mutable_tensor_shape());
+  return *this;
+}
+
 NodeBuilder& NodeBuilder::Input(const Output& input) {
   inputs_.push_back(InputArg{false, {input}});
   return *this;
@@ -255,9 +265,9 @@ BuiltNode NodeBuilder::Finish() {
       if (!is_ours(output.node())) {
         StatusOr<Output> captured = scope.Captured(output);
         if (!captured.ok()) {
-          return fail(absl::Status(
-              captured.status().code(),
-              absl::StrCat(where, ": input ", i, " ", captured.status().message())));
+          return fail(
+              absl::Status(captured.status().code(),
+                           absl::StrCat(where, ": input ", i, " ", captured.status().message())));
         }
         output = *std::move(captured);
       }
@@ -272,7 +282,8 @@ BuiltNode NodeBuilder::Finish() {
   // Device functions see the complete node.
   AddDefaultAttrs((*entry)->def, def_.get());
   if (Status s = scope.Prepare(own_device_, def_.get()); !s.ok()) return fail(s);
-  StatusOr<Node*> added = graph->AddNode(std::move(*def_));
+  StatusOr<Node*> added =
+      value_ != nullptr ? graph->AddConst(*def_, *value_) : graph->AddNode(*def_);
   if (!added.ok()) return fail(added.status());
   Node* node = *added;
   node->set_built_at(absl::StrCat(at_.where.file_name(), ":", at_.where.line()));
@@ -308,6 +319,7 @@ BuiltNode NodeBuilder::FinishIn(ControlFlowContext* context) {
   NodeBuilder there(ScopeAt(scope, at_.where), def_->op());
   *there.def_ = std::move(*def_);
   there.inputs_ = std::move(inputs_);
+  there.value_ = value_;
   return there.Finish();
 }
 

@@ -28,8 +28,6 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "graph/attr.h"
-#include "graph/control_flow_context.h"
-#include "graph/graph.h"
 #include "graph/scope.h"  // IWYU pragma: export
 
 namespace millrace {
@@ -107,6 +105,9 @@ class NodeBuilder {
   NodeBuilder& Attrs(absl::string_view name, const T& value, const Rest&... rest) {
     return Attr(name, value).Attrs(rest...);
   }
+  // Attr `value` of a Const. A large tensor is shared, not copied: device functions see its dtype
+  // and shape alone. `value` outlives Finish.
+  NodeBuilder& Value(const Tensor& value);
   NodeBuilder& ControlInput(Operation operation);
   // Inputs are taken as they are, of whatever branch or loop: for nodes that lead from one to
   // another.
@@ -134,6 +135,7 @@ class NodeBuilder {
   };
   std::vector<InputArg> inputs_;
   std::vector<Operation> control_;
+  const Tensor* value_ = nullptr;
   bool own_device_ = false;
   bool across_contexts_ = false;
 };

@@ -12,6 +12,7 @@
 #include "graph/context_collections.h"
 #include "graph/control_flow_context.h"
 #include "graph/place/device_name.h"
+#include "graph/shape_inference.h"
 #include "proto/graph.pb.h"
 #include "proto/meta_graph.pb.h"
 #include "proto/node_def.pb.h"

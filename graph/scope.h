@@ -31,9 +31,6 @@
 #include "core/dtype.h"  // IWYU pragma: export
 #include "core/shape.h"  // IWYU pragma: export
 #include "core/status.h"
-#include "core/tensor.h"
-#include "graph/graph.h"
-#include "graph/shape_inference.h"
 
 namespace tensorflow {
 class CollectionDef;
@@ -43,8 +40,14 @@ class NodeDef;
 
 namespace millrace {
 
+class ConstantEvaluator;   // graph/shape_inference.h
 class ControlFlowContext;  // graph/control_flow_context.h
+class Graph;               // graph/graph.h
+class Node;                // graph/graph.h
 class Scope;
+class ShapeRefiner;  // graph/shape_inference.h
+struct ScopeState;   // graph/scope.cc
+class Tensor;        // core/tensor.h
 
 // A node that a builder made. Invalid (node() == nullptr) after an error. It keeps its graph alive,
 // so it may outlive the Scope. (A graph that one place owns outlives it instead.)

@@ -7,8 +7,10 @@
 
 #include "absl/strings/match.h"
 #include "graph/attr.h"
+#include "graph/graph.h"
 #include "graph/node_builder.h"
 #include "graph/op_registry.h"
+#include "graph/shape_inference.h"
 #include "gtest/gtest.h"
 #include "proto/graph.pb.h"
 #include "proto/meta_graph.pb.h"

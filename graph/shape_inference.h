@@ -36,13 +36,12 @@
 #include "core/tensor.h"
 #include "graph/arg_range.h"
 #include "graph/attr.h"
-#include "graph/graph.h"
 #include "graph/op_rule.h"  // IWYU pragma: export
 #include "graph/partial_value.h"
 
 namespace millrace {
 
-class FunctionLibrary;
+class Node;  // graph/graph.h
 
 inline constexpr int kMaxConstantDepth = 128;
 inline constexpr int kMaxInferredCalls = 32;

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/mutex.h"
+#include "graph/graph.h"
 #include "graph/node_builder.h"
 #include "graph/op_registry.h"
 #include "graph/partial_value.h"

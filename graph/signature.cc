@@ -9,6 +9,7 @@
 #include "core/did_you_mean.h"
 #include "core/hash_table.h"
 #include "graph/attr.h"
+#include "graph/graph.h"
 #include "graph/shape_inference.h"
 #include "proto/versions.pb.h"
 

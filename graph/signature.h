@@ -30,9 +30,12 @@
 #include "core/shape.h"
 #include "core/status.h"
 #include "core/tensor.h"
-#include "graph/graph.h"
 
 namespace millrace {
+
+class Graph;       // graph/graph.h
+class Node;        // graph/graph.h
+struct OutputRef;  // graph/graph.h
 
 // What one Run asks for, by name: feeds and fetches are tensors ("x" or "x:0"), targets nodes.
 struct RunSignature {

@@ -6,6 +6,7 @@
 #include "core/testing/tensor_testing.h"
 #include "gmock/gmock.h"
 #include "graph/attr.h"
+#include "graph/graph.h"
 #include "gtest/gtest.h"
 #include "proto/node_def.pb.h"
 #include "proto/versions.pb.h"

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "graph/graph.h"
 #include "layers/initializers.h"
 #include "ops/array/concat.h"
 #include "ops/array/constant.h"

@@ -11,6 +11,7 @@
 #include "ops/array/constant.h"
 #include "ops/array/identity.h"
 #include "ops/state/state.h"
+#include "proto/attr_value.pb.h"
 #include "proto/meta_graph.pb.h"
 #include "proto/variable.pb.h"
 
@@ -138,7 +139,8 @@ Variable Make(const ScopeAt& at, const std::string& name, DType dtype, const Sha
   }
   if (!variable.handle.valid()) return Variable();
   variable.name = variable.handle.node()->name();
-  variable.handle.node()->mutable_attr("shared_name")->set_s(variable.name);
+  variable.handle.node()->EditAttr(
+      "shared_name", [&](tensorflow::AttrValue* attr) { attr->set_s(variable.name); });
   variable.dtype = dtype;
   variable.shape = shape;
   variable.slice = attrs.slice;

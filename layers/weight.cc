@@ -6,6 +6,7 @@
 #include "absl/strings/strip.h"
 #include "core/dtype.h"
 #include "core/shape.h"
+#include "graph/graph.h"
 
 namespace millrace {
 bool CheckLayerTensor(const ScopeAt& at, absl::string_view layer, absl::string_view default_name,

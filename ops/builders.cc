@@ -9,6 +9,7 @@
 
 #include "core/shape.h"
 #include "core/tensor.h"
+#include "graph/graph.h"
 #include "graph/node_builder.h"
 #include "ops/array/constant.h"
 #include "ops/array/gather.h"
@@ -26,7 +27,7 @@
 namespace millrace {
 
 Output Const(ScopeAt at, const Tensor& value) {
-  return BuildOp(at, "Const", {}, "dtype", value.dtype(), "value", value);
+  return NodeBuilder(at, "Const").Attr("dtype", value.dtype()).Value(value).Finish();
 }
 
 Output ReductionAxes(ScopeAt at, Output input, const std::vector<int64_t>& axes) {

@@ -158,6 +158,10 @@ Status Session::ExtendFrom(const Graph& graph, int first_id) {
     }
   }
   AddSourceLines(std::move(lines));
+  return DoExtendFrom(graph, first_id);
+}
+
+Status Session::DoExtendFrom(const Graph& graph, int first_id) {
   const auto def = NewMessage<tensorflow::GraphDef>();
   graph.ToGraphDef(def.get(), first_id);
   return DoExtend(*def);

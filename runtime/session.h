@@ -191,6 +191,9 @@ class Session {
 
  protected:
   virtual Status DoExtend(const tensorflow::GraphDef& graph) = 0;
+  // The nodes of `graph` from `first_id` on. A session in this process takes them as they are; the
+  // default makes a message of them.
+  virtual Status DoExtendFrom(const Graph& graph, int first_id);
   virtual StatusOr<std::vector<Tensor>> DoRun(const tensorflow::RunOptions& options,
                                               absl::Span<const Feed> feeds,
                                               absl::Span<const FetchName> fetches,

@@ -308,8 +308,9 @@ void FillIncarnations(Graph* graph,
     if (known.ok() && *known != 0) continue;
     const StatusOr<std::string> device = GetAttr<std::string>(*node, "send_device");
     if (!device.ok()) continue;
-    node->mutable_attr("send_device_incarnation")
-        ->set_i(static_cast<int64_t>(get_incarnation(*device)));
+    node->EditAttr("send_device_incarnation", [&](tensorflow::AttrValue* attr) {
+      attr->set_i(static_cast<int64_t>(get_incarnation(*device)));
+    });
   }
 }
 

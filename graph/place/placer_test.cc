@@ -15,6 +15,7 @@
 #include "graph/node_builder.h"
 #include "graph/scope.h"
 #include "graph/testing/tiny_ops.h"
+#include "proto/attr_value.pb.h"
 #include "proto/node_def.pb.h"
 
 namespace millrace {
@@ -28,6 +29,12 @@ using testing::Input;
 using testing::NoOp;
 using testing::Read;
 using testing::Variable;
+
+void SetClass(const std::string& group, const Output& output) {
+  output.node()->EditAttr("_class", [&](tensorflow::AttrValue* attr) {
+    SetAttr(std::vector<std::string>{group}, attr);
+  });
+}
 
 std::vector<DeviceInfo> Devices(const std::vector<std::string>& names) {
   std::vector<DeviceInfo> devices;
@@ -150,7 +157,7 @@ TEST_F(PlacerTest, NodesOfOneAbsentClassStayTogether) {
   const Output a = Call(root_.WithDevice("/job:ps/task:1"), "Floor", {X(root_, "x")});
   const Output b = Call(root_, "Floor", {a});
   for (const Output& o : {a, b}) {
-    SetAttr(std::vector<std::string>{"loc:@pruned"}, o.node()->mutable_attr("_class"));
+    SetClass("loc:@pruned", o);
   }
   ASSERT_TRUE(Place({kPs0, kPs1, kWorker0}).ok());
   EXPECT_EQ(DeviceOf(b), kPs1);
@@ -259,7 +266,7 @@ TEST_F(PlacerTest, StatefulNodesStayWhereTheyWerePut) {
   // Its class keeps others there even when it is pruned.
   Scope pruned;
   const Output slot = Variable(pruned.WithName("slot"), DT_FLOAT, {3});
-  SetAttr(std::vector<std::string>{"loc:@w"}, slot.node()->mutable_attr("_class"));
+  SetClass("loc:@w", slot);
   ASSERT_TRUE(PlaceGraph(pruned.graph(), Devices({kPs0, kPs1}), nullptr,
                          {.default_device = kPs0, .stateful_placements = &placed})
                   .ok());
@@ -306,7 +313,7 @@ TEST_F(PlacerTest, ImpossibleRequestsNameWhatWasAskedAndWhatExists) {
 TEST_F(PlacerTest, ContradictionsInAGroupNameBothNodes) {
   const Output a = Call(root_.WithDevice("/job:ps").WithName("a"), "Floor", {X(root_, "x")});
   const Output b = Call(root_.WithName("b"), "Floor", {a});
-  SetAttr(std::vector<std::string>{"loc:@a"}, b.node()->mutable_attr("_class"));
+  SetClass("loc:@a", b);
   b.node()->set_requested_device("/job:worker");
   const Status status = Place({kPs0, kWorker0});
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);

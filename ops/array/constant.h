@@ -15,7 +15,7 @@
 
 namespace millrace {
 
-// The tensor itself. Any dtype but resource and variant.
+// The tensor itself. Any dtype but resource and variant. The graph shares a large one's buffer.
 Output Const(ScopeAt at, const Tensor& value);
 // A scalar: Const(scope, 1.0f), Const(scope, int64_t{3}), Const(scope, "text").
 template <typename T>

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/buffer.h"
 #include "core/testing/tensor_testing.h"
 #include "graph/graph.h"
 #include "graph/import_export.h"
@@ -14,6 +15,8 @@
 #include "graph/place/placer.h"
 #include "graph/prune.h"
 #include "gtest/gtest.h"
+#include "proto/attr_value.pb.h"
+#include "proto/graph.pb.h"
 #include "runtime/constant_evaluator.h"
 #include "runtime/plan.h"
 #include "runtime/testing/op_test.h"
@@ -58,6 +61,40 @@ TEST(Const, BytesAreCopiedOnceFromTheGraphDefToThePlans) {
   }
   EXPECT_EQ(ConstantBytesCopiedForTesting() - bytes, kCount * 4);
   EXPECT_EQ(AttrValidationsForTesting() - validations, 2) << "one Const, one Identity";
+}
+
+TEST(Const, ALargeTensorIsSharedWithTheGraphUntilItsOwnerWritesToIt) {
+  Scope scope;
+  Tensor value = *Tensor::Zeros(DT_FLOAT, Shape::Vector(1 << 12));
+  const int64_t bytes = ConstantBytesCopiedForTesting();
+  const Output large = Const(scope.WithName("large"), value);
+  EXPECT_EQ(ConstantBytesCopiedForTesting(), bytes);
+  EXPECT_EQ(large.node()->body()->value()->raw_data(), value.raw_data());
+  value.mutable_flat<float>()[0] = 1;
+  ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> results, EvaluateGraph(scope, {}, {large}));
+  EXPECT_EQ(results[0].flat<float>()[0], 0);
+  // A message has the bytes.
+  ASSERT_OK_AND_ASSIGN(const tensorflow::GraphDef def, scope.ToGraphDef());
+  tensorflow::AttrValue written;
+  SetAttr(results[0], &written);
+  EXPECT_EQ(def.node(0).attr().at("value").SerializeAsString(), written.SerializeAsString());
+}
+
+TEST(Const, MemoryOfTheCallersAndAFewRowsOfManyAreCopied) {
+  std::vector<float> own(1 << 12, 1);
+  ASSERT_OK_AND_ASSIGN(
+      const Tensor external,
+      Tensor::FromBuffer(DT_FLOAT, Shape::Vector(1 << 12),
+                         Buffer::External(own.data(), own.size() * sizeof(float), [] {}), 0));
+  ASSERT_OK_AND_ASSIGN(const Tensor many, Tensor::Zeros(DT_FLOAT, ShapeOf({16, 1024})));
+  const Tensor few = many.Rows(2, 3);
+  for (const Tensor& value : {external, few}) {
+    Scope scope;
+    const Output constant = Const(scope, value);
+    ASSERT_TRUE(constant.valid());
+    EXPECT_NE(constant.node()->body()->value()->raw_data(), value.raw_data());
+    ExpectTensorEqual(*constant.node()->body()->value(), value);
+  }
 }
 
 TEST(Const, BuildersMakeScalarsAndVectors) {

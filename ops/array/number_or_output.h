@@ -23,6 +23,7 @@
 #include "core/small_tensors.h"
 #include "core/status.h"
 #include "core/tensor.h"
+#include "graph/graph.h"
 #include "graph/scope.h"
 #include "ops/array/constant.h"
 #include "ops/math/cast.h"

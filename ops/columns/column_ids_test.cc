@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/fingerprint64.h"
+#include "graph/graph.h"
 #include "gtest/gtest.h"
 #include "ops/array/constant.h"
 #include "proto/node_def.pb.h"

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/testing/tensor_testing.h"
+#include "graph/graph.h"
 #include "gtest/gtest.h"
 #include "ops/array/constant.h"
 #include "runtime/testing/op_test.h"

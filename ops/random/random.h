@@ -22,6 +22,7 @@
 #include "core/small_tensors.h"
 #include "core/status.h"
 #include "core/tensor.h"
+#include "graph/graph.h"
 #include "graph/node_builder.h"
 #include "ops/array/constant.h"
 #include "ops/math/cwise_binary.h"

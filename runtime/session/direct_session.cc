@@ -65,6 +65,7 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
   static StatusOr<std::shared_ptr<SessionState>> Make(const SessionOptions& options, Clock* clock);
 
   Status Extend(const tensorflow::GraphDef& def) { return compiler_.Extend(def); }
+  Status Extend(const Graph& graph, int first_id) { return compiler_.Extend(graph, first_id); }
   // `key` is the SignatureKey of the lists.
   StatusOr<std::shared_ptr<const DirectBinding>> Bind(const std::string& key,
                                                       absl::FunctionRef<RunSignature()> signature);
@@ -487,6 +488,11 @@ class DirectSession : public Session {
   Status DoExtend(const tensorflow::GraphDef& graph) override {
     return NoExceptions("Extend",
                         [&] { return state_->source_lines()->Complete(state_->Extend(graph)); });
+  }
+  Status DoExtendFrom(const Graph& graph, int first_id) override {
+    return NoExceptions("Extend", [&] {
+      return state_->source_lines()->Complete(state_->Extend(graph, first_id));
+    });
   }
 
   StatusOr<std::vector<Tensor>> DoRun(const tensorflow::RunOptions& options,

@@ -99,6 +99,8 @@ class SignatureCompiler {
 
   // Adds nodes. A name that exists must come with an equal definition.
   Status Extend(const tensorflow::GraphDef& def);
+  // Those of `graph` from id `first_id` on; their bodies are shared (graph/graph_extension.h).
+  Status Extend(const Graph& graph, int first_id);
 
   // `key` is the SignatureKey of what `names` returns, which is called only when it is not kept.
   StatusOr<std::shared_ptr<const Binding>> Bind(const std::string& key,
@@ -137,6 +139,7 @@ class SignatureCompiler {
   std::vector<std::shared_ptr<Compiled>> Kept();
 
  private:
+  Status Extend(absl::FunctionRef<Status(Graph*)> extend);
   StatusOr<std::shared_ptr<const Binding>> Make(const RunSignature& names)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(graph_mu_);
   // Moves what must go to `dropped`.
@@ -168,12 +171,22 @@ class SignatureCompiler {
 
 template <typename Compiled>
 Status SignatureCompiler<Compiled>::Extend(const tensorflow::GraphDef& def) {
+  return Extend([&def](Graph* graph) { return ExtendGraph(def, graph); });
+}
+
+template <typename Compiled>
+Status SignatureCompiler<Compiled>::Extend(const Graph& graph, int first_id) {
+  return Extend([&](Graph* mine) { return ExtendGraph(graph, first_id, mine); });
+}
+
+template <typename Compiled>
+Status SignatureCompiler<Compiled>::Extend(absl::FunctionRef<Status(Graph*)> extend) {
   MutexLock lock(&graph_mu_);
   {
     MutexLock state(&mu_);
     MR_RETURN_IF_ERROR(closed_);
   }
-  return NoExceptions("Extend", [&] { return ExtendGraph(def, &graph_); });
+  return NoExceptions("Extend", [&] { return extend(&graph_); });
 }
 
 template <typename Compiled>
