@@ -28,17 +28,18 @@ SAVER = LAYERS + ["runtime/session.h", "saver"]
 ARROWS = {
     "proto": [],
     "core": ["proto"],
+    "net": ["proto", "core"],
     "graph": ["proto", "core"],
     "runtime": GRAPH,
     "ops": GRAPH + KERNEL_API,
     "layers": OPS,
     "data": OPS,
     "saver": LAYERS + ["runtime/session.h"],
-    "distributed": GRAPH + ["runtime"],
+    "distributed": GRAPH + ["net", "runtime"],
     "train": SAVER + ["runtime/step_stats.h"],
     "estimator": SAVER + ["train", "data", "distributed/cluster.h", "distributed/server.h",
                           "distributed/replica_device_setter.h"],
-    "api": SAVER + ["runtime", "data", "distributed", "train", "estimator"],
+    "api": SAVER + ["net", "runtime", "data", "distributed", "train", "estimator"],
 }
 FORBIDDEN = {"tools", "tests", "examples"}
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "distributed/testing/test_certificates.h"
+#include "net/testing/test_certificates.h"
 
 #include <openssl/ec.h>
 #include <openssl/evp.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_DISTRIBUTED_TRANSPORT_PEER_PROBE_H_
-#define MILLRACE_DISTRIBUTED_TRANSPORT_PEER_PROBE_H_
+#ifndef MILLRACE_NET_PEER_PROBE_H_
+#define MILLRACE_NET_PEER_PROBE_H_
 
 // Peer probe: whether a peer that cannot be called refuses us, or is only not there yet.
 //
@@ -31,7 +31,7 @@
 #include "absl/time/time.h"
 #include "core/mutex.h"
 #include "core/status.h"
-#include "distributed/security.h"
+#include "net/security.h"
 
 namespace millrace {
 
@@ -70,4 +70,4 @@ class PeerProbe {
 
 }  // namespace millrace
 
-#endif  // MILLRACE_DISTRIBUTED_TRANSPORT_PEER_PROBE_H_
+#endif  // MILLRACE_NET_PEER_PROBE_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "distributed/transport/call_threads.h"
+#include "net/call_threads.h"
 
 #include <algorithm>
 #include <deque>

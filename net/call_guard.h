@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_DISTRIBUTED_TRANSPORT_CALL_GUARD_H_
-#define MILLRACE_DISTRIBUTED_TRANSPORT_CALL_GUARD_H_
+#ifndef MILLRACE_NET_CALL_GUARD_H_
+#define MILLRACE_NET_CALL_GUARD_H_
 
 // CallGuard: whether a server takes a call, before anything of its request is read, and whether it
 // takes the request, before anything of it is decoded.
@@ -22,8 +22,8 @@
 
 #include "core/mutex.h"
 #include "core/status.h"
-#include "distributed/security.h"
-#include "distributed/server_limits.h"
+#include "net/call_limits.h"
+#include "net/security.h"
 
 namespace millrace {
 
@@ -46,19 +46,19 @@ class CallGuard : public std::enable_shared_from_this<CallGuard> {
   };
 
   // `credentials` not null.
-  CallGuard(std::shared_ptr<const Credentials> credentials, const ServerLimits& limits)
+  CallGuard(std::shared_ptr<const Credentials> credentials, const CallLimits& limits)
       : credentials_(std::move(credentials)), limits_(limits) {}
 
   Status Admit(const grpc::GenericServerContext& call, Ticket* ticket);
 
   const Credentials& credentials() const { return *credentials_; }
-  const ServerLimits& limits() const { return limits_; }
+  const CallLimits& limits() const { return limits_; }
   // Callers have proved that they are members of the cluster, by a token or by a certificate.
   bool callers_are_members() const;
 
  private:
   const std::shared_ptr<const Credentials> credentials_;
-  const ServerLimits limits_;
+  const CallLimits limits_;
   Mutex mu_;
   std::unordered_map<std::string, int64_t> calls_of_ ABSL_GUARDED_BY(mu_);  // by connection
   int64_t calls_ ABSL_GUARDED_BY(mu_) = 0;
@@ -68,4 +68,4 @@ class CallGuard : public std::enable_shared_from_this<CallGuard> {
 
 }  // namespace millrace
 
-#endif  // MILLRACE_DISTRIBUTED_TRANSPORT_CALL_GUARD_H_
+#endif  // MILLRACE_NET_CALL_GUARD_H_

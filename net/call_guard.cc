@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "distributed/transport/call_guard.h"
+#include "net/call_guard.h"
 
 #include <optional>
 #include <utility>
@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "distributed/transport/call_metadata.h"
+#include "net/call_metadata.h"
 
 namespace millrace {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "distributed/transport/timers.h"
+#include "net/timers.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "distributed/security.h"
+#include "net/security.h"
 
 #include <fcntl.h>
 #include <openssl/bio.h>

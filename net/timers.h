@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_DISTRIBUTED_TRANSPORT_TIMERS_H_
-#define MILLRACE_DISTRIBUTED_TRANSPORT_TIMERS_H_
+#ifndef MILLRACE_NET_TIMERS_H_
+#define MILLRACE_NET_TIMERS_H_
 
 // Timers: the time that calls and steps go by, as an argument: what time it is, waits for answers,
 // and timers that call back.
@@ -52,4 +52,4 @@ class Timers {
 
 }  // namespace millrace
 
-#endif  // MILLRACE_DISTRIBUTED_TRANSPORT_TIMERS_H_
+#endif  // MILLRACE_NET_TIMERS_H_

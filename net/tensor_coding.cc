@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "distributed/transport/tensor_coding.h"
+#include "net/tensor_coding.h"
 
 #include <google/protobuf/io/zero_copy_stream_impl.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
@@ -22,7 +22,7 @@
 #include "core/status.h"
 #include "core/tensor_proto.h"
 #include "core/utf8.h"
-#include "distributed/server_limits.h"
+#include "net/call_limits.h"
 #include "proto/tensor.pb.h"
 #include "proto/tensor_shape.pb.h"
 #include "proto/types.pb.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_DISTRIBUTED_TRANSPORT_TENSOR_CODING_H_
-#define MILLRACE_DISTRIBUTED_TRANSPORT_TENSOR_CODING_H_
+#ifndef MILLRACE_NET_TENSOR_CODING_H_
+#define MILLRACE_NET_TENSOR_CODING_H_
 
 // Tensor coding: messages whose tensors travel as raw slices instead of through TensorProto.
 //
@@ -109,4 +109,4 @@ TensorCodingCounters GetTensorCodingCounters();
 
 }  // namespace millrace
 
-#endif  // MILLRACE_DISTRIBUTED_TRANSPORT_TENSOR_CODING_H_
+#endif  // MILLRACE_NET_TENSOR_CODING_H_

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Calls whose own code throws: each ends, once, on both sides of the network.
-#include "distributed/transport/rpc.h"
+#include "net/rpc.h"
 
 #include <atomic>
 #include <functional>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_DISTRIBUTED_SECURITY_H_
-#define MILLRACE_DISTRIBUTED_SECURITY_H_
+#ifndef MILLRACE_NET_SECURITY_H_
+#define MILLRACE_NET_SECURITY_H_
 
 // Security: what the tasks of a cluster and its clients show each other (docs/security.md).
 //
@@ -69,4 +69,4 @@ bool IsSameSecret(absl::string_view secret, absl::string_view shown);
 
 }  // namespace millrace
 
-#endif  // MILLRACE_DISTRIBUTED_SECURITY_H_
+#endif  // MILLRACE_NET_SECURITY_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "distributed/transport/rpc.h"
+#include "net/rpc.h"
 
 #include <grpc/grpc.h>
 #include <grpcpp/generic/async_generic_service.h>
@@ -27,11 +27,11 @@
 #include "core/logging.h"
 #include "core/mutex.h"
 #include "core/notification.h"
-#include "distributed/transport/call_guard.h"
-#include "distributed/transport/call_metadata.h"
-#include "distributed/transport/call_threads.h"
-#include "distributed/transport/peer_probe.h"
-#include "distributed/transport/session_terms.h"
+#include "net/call_guard.h"
+#include "net/call_metadata.h"
+#include "net/call_threads.h"
+#include "net/peer_probe.h"
+#include "net/status_payloads.h"
 
 namespace millrace {
 namespace {
@@ -532,7 +532,7 @@ class GrpcServerCall : public ServerCall,
     return absl::FromChrono(deadline);
   }
   CancellationManager* cancellation() override { return &cancellation_; }
-  const ServerLimits& limits() const override { return guard_->limits(); }
+  const CallLimits& limits() const override { return guard_->limits(); }
   bool is_from_member() const override { return guard_->callers_are_members(); }
   void Write(const grpc::ByteBuffer& message, absl::AnyInvocable<void()> written) override {
     ReaderLock lock(&gate_->mu);
@@ -783,9 +783,9 @@ Status CheckFree(const std::string& address) {
 }
 
 // What gRPC may hold for callers, in part or whole.
-size_t ReceiveQuota(const ServerLimits& limits) {
+size_t ReceiveQuota(const CallLimits& limits) {
   const int64_t pending = std::clamp<int64_t>(limits.max_pending_bytes, 0, kMaxQuotaBytes);
-  return static_cast<size_t>(pending + ServerLimits::kReceiveSlackBytes);
+  return static_cast<size_t>(pending + CallLimits::kReceiveSlackBytes);
 }
 
 Status GrpcRpcServer::Listen(Options options) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_DISTRIBUTED_TESTING_TEST_CERTIFICATES_H_
-#define MILLRACE_DISTRIBUTED_TESTING_TEST_CERTIFICATES_H_
+#ifndef MILLRACE_NET_TESTING_TEST_CERTIFICATES_H_
+#define MILLRACE_NET_TESTING_TEST_CERTIFICATES_H_
 
 // Certificates that a test makes when it runs: an authority, and what it signs, as files.
 //
@@ -42,4 +42,4 @@ void WriteTestFile(const std::string& path, const std::string& text, int mode);
 
 }  // namespace millrace
 
-#endif  // MILLRACE_DISTRIBUTED_TESTING_TEST_CERTIFICATES_H_
+#endif  // MILLRACE_NET_TESTING_TEST_CERTIFICATES_H_

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a peer says of itself, and what of it is sure.
-#include "distributed/transport/peer_probe.h"
+#include "net/peer_probe.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -22,10 +22,10 @@
 #include "core/refusal.h"
 #include "core/testing/free_port.h"
 #include "core/testing/tensor_testing.h"
-#include "distributed/security.h"
-#include "distributed/testing/test_certificates.h"
-#include "distributed/transport/rpc.h"
 #include "gtest/gtest.h"
+#include "net/rpc.h"
+#include "net/security.h"
+#include "net/testing/test_certificates.h"
 
 namespace millrace {
 namespace {

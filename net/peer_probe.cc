@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "distributed/transport/peer_probe.h"
+#include "net/peer_probe.h"
 
 #include <arpa/inet.h>
 #include <netdb.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_DISTRIBUTED_TRANSPORT_CALL_METADATA_H_
-#define MILLRACE_DISTRIBUTED_TRANSPORT_CALL_METADATA_H_
+#ifndef MILLRACE_NET_CALL_METADATA_H_
+#define MILLRACE_NET_CALL_METADATA_H_
 
 // What each call of ours says in its metadata, besides its request. Constants.
 
@@ -17,4 +17,4 @@ inline constexpr char kWireVersionKey[] = "millrace-wire-version";
 
 }  // namespace millrace
 
-#endif  // MILLRACE_DISTRIBUTED_TRANSPORT_CALL_METADATA_H_
+#endif  // MILLRACE_NET_CALL_METADATA_H_

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_DISTRIBUTED_TRANSPORT_RPC_H_
-#define MILLRACE_DISTRIBUTED_TRANSPORT_RPC_H_
+#ifndef MILLRACE_NET_RPC_H_
+#define MILLRACE_NET_RPC_H_
 
 // RPC: gRPC calls by method name whose messages are bytes, and the threads that poll for them.
 //
@@ -33,8 +33,8 @@
 #include "core/cancellation.h"
 #include "core/exceptions.h"
 #include "core/status.h"
-#include "distributed/security.h"
-#include "distributed/server_limits.h"
+#include "net/call_limits.h"
+#include "net/security.h"
 
 namespace millrace {
 
@@ -100,7 +100,7 @@ class ServerCall {
   // Started when the client has gone or cancelled; the callbacks run on a poller.
   virtual CancellationManager* cancellation() = 0;
   // Of its server.
-  virtual const ServerLimits& limits() const = 0;
+  virtual const CallLimits& limits() const = 0;
   // The caller has proved that it belongs to the cluster, by a token or by a certificate.
   virtual bool is_from_member() const = 0;
   virtual void Write(const grpc::ByteBuffer& message, absl::AnyInvocable<void()> written) = 0;
@@ -150,7 +150,7 @@ class RpcServer {
     absl::Duration handler_bound = absl::Seconds(10);
     // What callers must show; null: nothing, and it speaks no TLS.
     std::shared_ptr<const Credentials> credentials;
-    ServerLimits limits = {};
+    CallLimits limits = {};
   };
 
   virtual ~RpcServer() = default;
@@ -166,4 +166,4 @@ class RpcServer {
 
 }  // namespace millrace
 
-#endif  // MILLRACE_DISTRIBUTED_TRANSPORT_RPC_H_
+#endif  // MILLRACE_NET_RPC_H_

@@ -2,7 +2,7 @@
 //
 // What it costs to guard a call.
 //
-//   bazel run -c opt //distributed/transport:call_guard_benchmark
+//   bazel run -c opt //net:call_guard_benchmark
 //
 // BM_Admit is all that the guard does for one call: token, version, limits, and giving back what it
 // counted, also by several threads at once; BM_IsSameSecret the token alone. BM_Call
@@ -17,11 +17,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "benchmark/benchmark.h"
-#include "distributed/security.h"
-#include "distributed/server_limits.h"
-#include "distributed/transport/call_guard.h"
-#include "distributed/transport/call_metadata.h"
-#include "distributed/transport/rpc.h"
+#include "net/call_guard.h"
+#include "net/call_limits.h"
+#include "net/call_metadata.h"
+#include "net/rpc.h"
+#include "net/security.h"
 
 namespace millrace {
 namespace {
@@ -62,8 +62,8 @@ void Admit(benchmark::State& state, CallGuard* guard) {
 
 void BM_Admit(benchmark::State& state) {
   static const auto* const guards = new std::shared_ptr<CallGuard>[2] {
-    std::make_shared<CallGuard>(WithToken(false), ServerLimits()),
-        std::make_shared<CallGuard>(WithToken(true), ServerLimits())
+    std::make_shared<CallGuard>(WithToken(false), CallLimits()),
+        std::make_shared<CallGuard>(WithToken(true), CallLimits())
   };
   Admit(state, guards[state.range(0)].get());
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_DISTRIBUTED_TRANSPORT_CALL_THREADS_H_
-#define MILLRACE_DISTRIBUTED_TRANSPORT_CALL_THREADS_H_
+#ifndef MILLRACE_NET_CALL_THREADS_H_
+#define MILLRACE_NET_CALL_THREADS_H_
 
 // CallThreads: the threads of a server's port. Some poll for events, the others run calls.
 //
@@ -89,4 +89,4 @@ class CallThreads {
 
 }  // namespace millrace
 
-#endif  // MILLRACE_DISTRIBUTED_TRANSPORT_CALL_THREADS_H_
+#endif  // MILLRACE_NET_CALL_THREADS_H_
