@@ -54,8 +54,8 @@ struct ServerOptions {
   // What callers may take.
   ServerLimits limits = {};
   // The directories in which graphs may read and write files, of this whole process
-  // (core/graph_files.h). None: those of the environment variable MILLRACE_FILE_ROOTS, separated by
-  // colons; without it, everywhere.
+  // (formats/graph_files.h). None: those of the environment variable MILLRACE_FILE_ROOTS, separated
+  // by colons; without it, everywhere.
   std::vector<std::string> file_roots = {};
 };
 

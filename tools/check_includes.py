@@ -21,15 +21,16 @@ import program
 KERNEL_API = ["runtime/function_runner.h", "runtime/holds_for_sessions.h", "runtime/kernel.h",
               "runtime/resource_manager.h", "runtime/step_context.h",
               "runtime/step_loans.h", "runtime/variable_storage.h", "runtime/variable_walk.h"]
-GRAPH = ["proto", "core", "graph"]
+GRAPH = ["proto", "core", "formats", "graph"]
 OPS = GRAPH + KERNEL_API + ["ops"]
 LAYERS = OPS + ["layers"]
 SAVER = LAYERS + ["runtime/session.h", "saver"]
 ARROWS = {
     "proto": [],
     "core": ["proto"],
+    "formats": ["proto", "core"],
     "net": ["proto", "core"],
-    "graph": ["proto", "core"],
+    "graph": ["proto", "core", "formats"],
     "runtime": GRAPH,
     "ops": GRAPH + KERNEL_API,
     "layers": OPS,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/npy.h"
+#include "formats/npy.h"
 
 #include <zip.h>
 

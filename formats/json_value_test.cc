@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/json_value.h"
+#include "formats/json_value.h"
 
 #include <cmath>
 #include <complex>

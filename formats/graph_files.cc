@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/graph_files.h"
+#include "formats/graph_files.h"
 
 #include <limits.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_CORE_JSON_VALUE_H_
-#define MILLRACE_CORE_JSON_VALUE_H_
+#ifndef MILLRACE_FORMATS_JSON_VALUE_H_
+#define MILLRACE_FORMATS_JSON_VALUE_H_
 
 // ToJson, AppendJson, FromJson: an element of a tensor as a value of JSON, as a tree and as text,
 // and back. One rule for all files and programs:
@@ -124,4 +124,4 @@ bool FromJson(const nlohmann::json& value, T* element) {
 
 }  // namespace millrace
 
-#endif  // MILLRACE_CORE_JSON_VALUE_H_
+#endif  // MILLRACE_FORMATS_JSON_VALUE_H_

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_TOOLS_TENSOR_JSON_H_
-#define MILLRACE_TOOLS_TENSOR_JSON_H_
+#ifndef MILLRACE_FORMATS_TENSOR_JSON_H_
+#define MILLRACE_FORMATS_TENSOR_JSON_H_
 
 // Tensors as JSON, for other programs:
 //
 //   {"dtype": "float32", "shape": [2, 1], "values": [2.5, 3.0]}
 //
 // Dtypes have numpy's names, or TensorFlow's where numpy has none. Values are flat, in row-major
-// order, as core/json_value.h has them.
+// order, as formats/json_value.h has them.
 //
 // Thread-safety: pure functions. Failure: Unimplemented for resources and variants.
 
@@ -29,4 +29,4 @@ std::string JsonText(const nlohmann::ordered_json& json);
 
 }  // namespace millrace
 
-#endif  // MILLRACE_TOOLS_TENSOR_JSON_H_
+#endif  // MILLRACE_FORMATS_TENSOR_JSON_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/tensor_json.h"
+#include "formats/tensor_json.h"
 
 #include <complex>
 #include <limits>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/tensor_json.h"
+#include "formats/tensor_json.h"
 
 #include <complex>
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
-#include "core/json_value.h"
+#include "formats/json_value.h"
 
 namespace millrace {
 namespace {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_DATA_CSV_CUTS_H_
-#define MILLRACE_DATA_CSV_CUTS_H_
+#ifndef MILLRACE_FORMATS_CSV_CUTS_H_
+#define MILLRACE_FORMATS_CSV_CUTS_H_
 
 // CsvCuts: where the fields of a plain CSV record end, 64 bytes at a time.
 //
 // A record is plain when no byte in it needs a rule: no newline, and no quote where quotes mean
-// something. Nearly all records are; the others are for who knows the rules (data/csv.cc).
+// something. Nearly all records are; the others are for CsvFields (csv_fields.h),
+// which knows the rules.
 //
 // A value that is used again; one thread. Failure: none.
 
@@ -20,7 +21,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace millrace::data {
+namespace millrace {
 
 class CsvCuts {
  public:
@@ -111,6 +112,6 @@ class CsvCuts {
   std::vector<size_t> ends_;
 };
 
-}  // namespace millrace::data
+}  // namespace millrace
 
-#endif  // MILLRACE_DATA_CSV_CUTS_H_
+#endif  // MILLRACE_FORMATS_CSV_CUTS_H_

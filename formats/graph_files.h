@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_CORE_GRAPH_FILES_H_
-#define MILLRACE_CORE_GRAPH_FILES_H_
+#ifndef MILLRACE_FORMATS_GRAPH_FILES_H_
+#define MILLRACE_FORMATS_GRAPH_FILES_H_
 
 // Files that graphs name: a graph comes from a peer, and its ops that read and write files
 // (SaveV2, RestoreV2, MergeV2Checkpoints) do so for it. A process may give it only some directories
@@ -37,4 +37,4 @@ StatusOr<std::unique_ptr<FileSystem>> ConfineFiles(FileSystem* base,
 
 }  // namespace millrace
 
-#endif  // MILLRACE_CORE_GRAPH_FILES_H_
+#endif  // MILLRACE_FORMATS_GRAPH_FILES_H_

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_DATA_CSV_FIELDS_H_
-#define MILLRACE_DATA_CSV_FIELDS_H_
+#ifndef MILLRACE_FORMATS_CSV_FIELDS_H_
+#define MILLRACE_FORMATS_CSV_FIELDS_H_
 
-// CsvFields: cuts a CSV record into its fields, by the rules of data/csv.h.
+// CsvFields: cuts a CSV record into its fields, by the rules of TensorFlow's decode_csv: a field in
+// quotes may hold delimiters, ends of lines and doubled quotes; one without holds none of these.
 //
 //   CsvFields fields(record, ',', /*quotes=*/true, &scratch);
 //   absl::string_view text;
@@ -17,7 +18,7 @@
 #include "absl/strings/string_view.h"
 #include "core/status.h"
 
-namespace millrace::data {
+namespace millrace {
 
 class CsvFields {
  public:
@@ -111,6 +112,6 @@ class CsvFields {
   bool last_done_ = false;
 };
 
-}  // namespace millrace::data
+}  // namespace millrace
 
-#endif  // MILLRACE_DATA_CSV_FIELDS_H_
+#endif  // MILLRACE_FORMATS_CSV_FIELDS_H_

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_CORE_NPY_H_
-#define MILLRACE_CORE_NPY_H_
+#ifndef MILLRACE_FORMATS_NPY_H_
+#define MILLRACE_FORMATS_NPY_H_
 
 // numpy's files: .npy (one array) and .npz (a zip of named arrays).
 //
@@ -57,4 +57,4 @@ StatusOr<Tensor> WithLengths(const Tensor& strings, const Tensor& lengths,
 
 }  // namespace millrace
 
-#endif  // MILLRACE_CORE_NPY_H_
+#endif  // MILLRACE_FORMATS_NPY_H_
