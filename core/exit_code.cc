@@ -6,6 +6,7 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
+#include "core/status_kind.h"
 
 namespace millrace {
 namespace {
@@ -24,6 +25,8 @@ int ExitCode(const Status& status) {
   const auto said = status.GetPayload(kPayload);
   int code = 0;
   if (said && absl::SimpleAtoi(std::string(*said), &code)) return code;
+  if (status.GetPayload(kRunEndKind).has_value()) return kExitOk;
+  if (status.GetPayload(kRefusalKind).has_value()) return kExitError;
   return absl::IsUnavailable(status) || absl::IsAborted(status) ? kExitRetryable : kExitError;
 }
 

@@ -22,8 +22,8 @@ inline constexpr int kExitRetryable = 128;
 // The same status, which says with which code a program should end: 128 + N for signal N.
 Status WithExitCode(Status status, int code);
 
-// What the status says, if it says it; else retryable for the statuses that mean that another task
-// went away.
+// What the status says, if it says it; else what its kind means (core/status_kind.h); else
+// retryable for the statuses that mean that another task went away.
 int ExitCode(const Status& status);
 
 // The same, after "<name of the program>: <status>" on stderr unless it is OK.

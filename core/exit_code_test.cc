@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/exit_code.h"
 
+#include "absl/strings/cord.h"
+#include "core/status_kind.h"
 #include "gtest/gtest.h"
 
 namespace millrace {
@@ -18,6 +20,15 @@ TEST(ExitCodeTest, AStatusMaySayTheCodeAndKeepsItUnderAPrefix) {
   const Status ended = WithExitCode(absl::CancelledError("ended by SIGTERM"), 143);
   EXPECT_EQ(ExitCode(ended), 143);
   EXPECT_EQ(ExitCode(Suffixed(Prefixed("Train", ended), "; again")), 143);
+}
+
+TEST(ExitCodeTest, TheEndOfARunIsDoneAndARefusalIsNotWorthAnotherTry) {
+  Status ended = absl::UnavailableError("x"), refused = absl::UnavailableError("x");
+  ended.SetPayload(kRunEndKind, absl::Cord());
+  refused.SetPayload(kRefusalKind, absl::Cord());
+  EXPECT_EQ(ExitCode(ended), 0);
+  EXPECT_EQ(ExitCode(refused), 1);
+  EXPECT_EQ(ExitCode(WithExitCode(ended, 143)), 143);
 }
 
 TEST(ExitCodeTest, TheReportIsOneLineWithTheProgramsName) {

@@ -13,8 +13,8 @@
 #include "core/mutex.h"
 #include "core/parse_number.h"
 #include "data/block.h"
-#include "data/csv_cuts.h"
-#include "data/csv_fields.h"
+#include "formats/csv_cuts.h"
+#include "formats/csv_fields.h"
 
 namespace millrace::data {
 namespace {

@@ -48,11 +48,10 @@
 
 namespace millrace {
 class Arena;
-}
+class CsvCuts;  // formats/csv_cuts.h
+}  // namespace millrace
 
 namespace millrace::data {
-
-class CsvCuts;  // data/csv_cuts.h
 
 struct CsvOptions {
   // One per column: its dtype, and its default in one element or none.

@@ -10,8 +10,8 @@
 #include "core/byte_reader.h"
 #include "core/coding.h"
 #include "core/crc32c.h"
-#include "data/csv_fields.h"
 #include "data/matching_files.h"
+#include "formats/csv_fields.h"
 
 namespace millrace::data {
 namespace {

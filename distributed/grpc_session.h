@@ -20,7 +20,7 @@
 #include "core/status.h"
 #include "distributed/master/master.h"
 #include "distributed/master/master_interface.h"
-#include "distributed/transport/rpc.h"
+#include "net/rpc.h"
 
 namespace millrace {
 

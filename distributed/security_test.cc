@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Who may call a server: tokens, certificates, addresses.
-#include "distributed/security.h"
+#include "net/security.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -32,11 +32,11 @@
 #include "distributed/server.h"
 #include "distributed/testing/raw_client.h"
 #include "distributed/testing/small_model.h"
-#include "distributed/testing/test_certificates.h"
 #include "distributed/testing/two_servers.h"
-#include "distributed/transport/call_metadata.h"
-#include "distributed/transport/rpc.h"
 #include "gtest/gtest.h"
+#include "net/call_metadata.h"
+#include "net/rpc.h"
+#include "net/testing/test_certificates.h"
 #include "runtime/session.h"
 #include "tests/failures/tcp_proxy.h"
 

@@ -22,7 +22,6 @@
 #include "core/arena.h"
 #include "core/clock.h"
 #include "core/file_system.h"
-#include "core/graph_files.h"
 #include "core/io_pool.h"
 #include "core/logging.h"
 #include "core/mutex.h"
@@ -35,11 +34,12 @@
 #include "distributed/run_watch.h"
 #include "distributed/transport/grpc_transport.h"
 #include "distributed/transport/in_process_transport.h"
-#include "distributed/transport/rpc.h"
 #include "distributed/transport/transport.h"
 #include "distributed/worker/run_registry.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
+#include "formats/graph_files.h"
+#include "net/rpc.h"
 #include "proto/config.pb.h"
 #include "runtime/session/compile_path.h"
 #include "runtime/training_run.h"
@@ -48,7 +48,7 @@ namespace millrace {
 namespace {
 
 // Threads that receive calls. They run steps too, so there are as many as may compute at once, and
-// some; those that wait in kernels are replaced (transport/call_threads.h).
+// some; those that wait in kernels are replaced (net/call_threads.h).
 constexpr int kMinPollers = 4;
 constexpr int kMaxPollers = 16;
 // How often a server that leaves by itself looks whether its time has come.

@@ -16,7 +16,7 @@
 //
 // Thread-safety: all methods, from any thread.
 // Failure of Start: FailedPrecondition "... port is in use", InvalidArgument for a bad config;
-// what distributed/security.h says of its files.
+// what net/security.h says of its files.
 
 #include <memory>
 #include <optional>
@@ -26,8 +26,8 @@
 #include "absl/time/time.h"
 #include "core/status.h"
 #include "distributed/cluster.h"
-#include "distributed/security.h"
 #include "distributed/server_limits.h"
+#include "net/security.h"
 #include "runtime/session_config.h"
 
 namespace millrace {
@@ -49,13 +49,13 @@ struct ServerOptions {
   // calls. What has not ended (a kernel that does not return) is named in the log and left behind
   // with all that it uses.
   absl::Duration stop_bound = absl::Seconds(10);
-  // What this task shows and asks for; nullopt: what the process does (distributed/security.h).
+  // What this task shows and asks for; nullopt: what the process does (net/security.h).
   std::optional<SecurityOptions> security = std::nullopt;
   // What callers may take.
   ServerLimits limits = {};
   // The directories in which graphs may read and write files, of this whole process
-  // (core/graph_files.h). None: those of the environment variable MILLRACE_FILE_ROOTS, separated by
-  // colons; without it, everywhere.
+  // (formats/graph_files.h). None: those of the environment variable MILLRACE_FILE_ROOTS, separated
+  // by colons; without it, everywhere.
   std::vector<std::string> file_roots = {};
 };
 

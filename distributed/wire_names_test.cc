@@ -12,8 +12,8 @@
 #include "distributed/testing/raw_client.h"
 #include "distributed/testing/small_model.h"
 #include "distributed/testing/two_servers.h"
-#include "distributed/transport/call_metadata.h"
 #include "gtest/gtest.h"
+#include "net/call_metadata.h"
 #include "proto/master.pb.h"
 #include "proto/worker.pb.h"
 

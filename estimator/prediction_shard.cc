@@ -8,9 +8,9 @@
 #include "absl/strings/escaping.h"
 #include "core/crc32c.h"
 #include "core/dtype.h"
-#include "core/json_value.h"
 #include "core/record.h"
 #include "data/example_builder.h"
+#include "formats/json_value.h"
 
 namespace millrace {
 namespace {

@@ -5,7 +5,7 @@
 // PredictionShardWriter: predictions as rows of a file.
 //
 //   kJsonLines   {"class_ids":[1],"classes":["yes"],"logistic":[0.75]}
-//                a line per row, keys in the order of the alphabet, values as core/json_value.h
+//                a line per row, keys in the order of the alphabet, values as formats/json_value.h
 //                has them, nested as the tensors' dimensions are
 //   kTfRecord    a tensorflow.Example per row, a feature per key: values flat; floats of all sizes
 //                are floats, integers and bools int64, strings bytes.

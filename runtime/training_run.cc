@@ -10,14 +10,13 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "core/exit_code.h"
 #include "core/random_bits.h"
+#include "core/status_kind.h"
 #include "runtime/run_end_limits.h"
 
 namespace millrace {
 namespace {
 
-constexpr char kRunEnd[] = "millrace.run/end";
 constexpr char kFenced[] = "millrace.run/fenced_by";
 
 std::string NameOf(const TrainingRun& run) {
@@ -83,12 +82,12 @@ Status RunEndedError(absl::string_view where, const TrainingRun& run, const RunE
       end.global_step < 0 ? "" : absl::StrCat(" at step ", end.global_step),
       end.reason.empty() ? "" : absl::StrCat(": ", end.reason),
       end.checkpoint.empty() ? "" : absl::StrCat("; its checkpoint is '", end.checkpoint, "'"));
-  status.SetPayload(kRunEnd, absl::Cord(Encode(end)));
-  return WithExitCode(std::move(status), kExitOk);
+  status.SetPayload(kRunEndKind, absl::Cord(Encode(end)));
+  return status;
 }
 
 std::optional<RunEnd> RunEndOf(const Status& status) {
-  const absl::optional<absl::Cord> payload = status.GetPayload(kRunEnd);
+  const absl::optional<absl::Cord> payload = status.GetPayload(kRunEndKind);
   if (!payload.has_value()) return std::nullopt;
   return Decode(std::string(*payload));
 }

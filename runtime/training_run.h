@@ -13,9 +13,9 @@
 //   ended   -> claimed    by a chief of the same id: the run is trained further
 //   claimed -> claimed    by another chief of the same id: sessions of the older one are fenced
 //
-// The two ways in which a run refuses a session are payloads of a Status (they travel), so that a
-// client knows them whatever stands before or after in the message. Neither is worth a retry of the
-// same call; both are FailedPrecondition.
+// The two ways in which a run refuses a session are payloads of a Status that travel
+// (core/status_kind.h), so that a client knows them whatever the message says around them. Neither
+// is worth a retry of the same call; both are FailedPrecondition.
 //
 // Thread-safety: plain data, and functions of their arguments.
 
@@ -64,9 +64,6 @@ struct RunTrainers {
 
 // 32 hex digits, never the same twice.
 std::string NewRunId();
-
-// The types of the payloads begin so.
-inline constexpr char kRunPayloads[] = "millrace.run/";
 
 // The longest that a server takes.
 inline constexpr size_t kMaxRunNameBytes = 1024;

@@ -12,8 +12,8 @@
 
 #include "absl/strings/str_format.h"
 #include "core/cancellation.h"
-#include "core/graph_files.h"
 #include "core/io_pool.h"
+#include "formats/graph_files.h"
 #include "graph/shape_inference.h"
 #include "runtime/kernel.h"
 #include "runtime/resource_manager.h"

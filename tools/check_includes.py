@@ -21,24 +21,26 @@ import program
 KERNEL_API = ["runtime/function_runner.h", "runtime/holds_for_sessions.h", "runtime/kernel.h",
               "runtime/resource_manager.h", "runtime/step_context.h",
               "runtime/step_loans.h", "runtime/variable_storage.h", "runtime/variable_walk.h"]
-GRAPH = ["proto", "core", "graph"]
+GRAPH = ["proto", "core", "formats", "graph"]
 OPS = GRAPH + KERNEL_API + ["ops"]
 LAYERS = OPS + ["layers"]
 SAVER = LAYERS + ["runtime/session.h", "saver"]
 ARROWS = {
     "proto": [],
     "core": ["proto"],
-    "graph": ["proto", "core"],
+    "formats": ["proto", "core"],
+    "net": ["proto", "core"],
+    "graph": ["proto", "core", "formats"],
     "runtime": GRAPH,
     "ops": GRAPH + KERNEL_API,
     "layers": OPS,
     "data": OPS,
     "saver": LAYERS + ["runtime/session.h"],
-    "distributed": GRAPH + ["runtime"],
+    "distributed": GRAPH + ["net", "runtime"],
     "train": SAVER + ["runtime/step_stats.h"],
     "estimator": SAVER + ["train", "data", "distributed/cluster.h", "distributed/server.h",
                           "distributed/replica_device_setter.h"],
-    "api": SAVER + ["runtime", "data", "distributed", "train", "estimator"],
+    "api": SAVER + ["net", "runtime", "data", "distributed", "train", "estimator"],
 }
 FORBIDDEN = {"tools", "tests", "examples"}
 

@@ -10,11 +10,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/file_system.h"
-#include "core/npy.h"
 #include "core/random_bits.h"
 #include "core/tensor.h"
 #include "core/testing/shared_data.h"
 #include "core/testing/tensor_testing.h"
+#include "formats/npy.h"
 #include "gmock/gmock.h"
 #include "graph/import_export.h"
 #include "graph/scope.h"

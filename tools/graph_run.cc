@@ -10,11 +10,11 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/tensor.h"
+#include "formats/tensor_json.h"
 #include "graph/graph.h"
 #include "graph/import_export.h"
 #include "nlohmann/json.hpp"
 #include "runtime/session.h"
-#include "tools/tensor_json.h"
 
 namespace millrace {
 namespace {

@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "core/file_system.h"
-#include "core/npy.h"
 #include "core/status.h"
+#include "formats/npy.h"
 #include "proto/graph.pb.h"
 
 namespace millrace {
@@ -34,7 +34,7 @@ struct GraphRun {
 StatusOr<NamedArrays> RunGraphOnArrays(const tensorflow::GraphDef& graph, const NamedArrays& feeds,
                                        const GraphRun& run);
 
-// What RunGraphOnArrays returned, as JSON: an object of tensors (tools/tensor_json.h) by fetch.
+// What RunGraphOnArrays returned, as JSON: an object of tensors (formats/tensor_json.h) by fetch.
 StatusOr<std::string> OutputsJson(const NamedArrays& outputs, const GraphRun& run);
 
 }  // namespace millrace

@@ -12,9 +12,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/dtype.h"
-#include "core/npy.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
+#include "formats/npy.h"
 #include "graph/import_export.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"

@@ -31,13 +31,13 @@
 #include "core/status.h"
 #include "core/table_reader.h"
 #include "core/tensor.h"
+#include "formats/tensor_json.h"
 #include "nlohmann/json.hpp"
 #include "saver/checkpoint_v1.h"
 #include "saver/saver.h"
 #include "saver/tensor_bundle.h"
 #include "tools/command_line.h"
 #include "tools/numpy_format.h"
-#include "tools/tensor_json.h"
 
 namespace millrace {
 namespace {

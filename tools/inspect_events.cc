@@ -27,13 +27,13 @@
 #include "core/program.h"
 #include "core/status.h"
 #include "core/tensor.h"
+#include "formats/tensor_json.h"
 #include "nlohmann/json.hpp"
 #include "proto/event.pb.h"
 #include "proto/graph.pb.h"
 #include "proto/summary.pb.h"
 #include "saver/event_reader.h"
 #include "tools/command_line.h"
-#include "tools/tensor_json.h"
 
 namespace millrace {
 namespace {

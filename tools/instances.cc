@@ -12,8 +12,8 @@
 #include "absl/strings/strip.h"
 #include "core/dtype.h"
 #include "core/json_nesting.h"
-#include "core/json_value.h"
 #include "core/shape.h"
+#include "formats/json_value.h"
 #include "nlohmann/json.hpp"
 
 namespace millrace {

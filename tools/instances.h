@@ -8,8 +8,8 @@
 //   [0.5, 1.5]                               or, of a signature with one input, its value alone
 //   {"b64": "AAE="}                          bytes, wherever a string may stand
 //
-// A value is a number, a string, a Boolean (core/json_value.h) or nested lists of them, all of one
-// shape: a row of the input. Every instance has every input and no other.
+// A value is a number, a string, a Boolean (formats/json_value.h) or nested lists of them, all of
+// one shape: a row of the input. Every instance has every input and no other.
 //
 // Thread-safety: pure functions. Failure: InvalidArgument, with the line, the input, and what is
 // there instead. Nesting is bounded (core/json_nesting.h); memory is that of the text, times the

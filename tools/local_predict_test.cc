@@ -87,7 +87,7 @@ TEST(Instances, OfOneInputMayBeBare) {
   ExpectTensorEqual(booleans.inputs.at("b"), Tensor::Of<bool>({true, false}));
 }
 
-// What predictions are written as (core/json_value.h) is read.
+// What predictions are written as (formats/json_value.h) is read.
 TEST(Instances, MayHaveNumbersThatJsonHasNot) {
   const SignatureInputs x = Inputs({{"x", DT_FLOAT, {-1}}});
   ASSERT_OK_AND_ASSIGN(const Instances got, JsonInstances("\"-inf\"\n{\"x\": \"nan\"}\n0.5", x));

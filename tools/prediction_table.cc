@@ -11,9 +11,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "core/tensor.h"
+#include "formats/tensor_json.h"
 #include "nlohmann/json.hpp"
 #include "tools/python_literal.h"
-#include "tools/tensor_json.h"
 
 namespace millrace {
 namespace {

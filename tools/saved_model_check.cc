@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "formats/tensor_json.h"
 #include "graph/attr.h"
 #include "graph/check/verify.h"
 #include "graph/function_body.h"
@@ -34,7 +35,6 @@
 #include "tools/python_error.h"
 #include "tools/saved_model_run.h"
 #include "tools/saved_model_show.h"
-#include "tools/tensor_json.h"
 
 namespace millrace {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "core/deterministic_bytes.h"
-#include "core/npy.h"
+#include "formats/npy.h"
 #include "proto/example.pb.h"
 #include "tools/python_error.h"
 #include "tools/python_literal.h"

@@ -7,8 +7,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "core/npy.h"
 #include "core/tensor.h"
+#include "formats/npy.h"
+#include "formats/tensor_json.h"
 #include "graph/graph_def.h"
 #include "nlohmann/json.hpp"
 #include "runtime/session.h"
@@ -16,7 +17,6 @@
 #include "tools/numpy_format.h"
 #include "tools/python_error.h"
 #include "tools/saved_model_show.h"
-#include "tools/tensor_json.h"
 
 namespace millrace {
 namespace {

@@ -7,7 +7,8 @@
 //
 // Outputs are printed in sorted order of key; with an outdir each is also written to
 // <outdir>/<key>.npy, where a key that is no plain file name is refused. As JSON the outputs are
-// one object of tensors (tools/tensor_json.h) by key; what is saved where goes to `warnings` then.
+// one object of tensors (formats/tensor_json.h) by key; what is saved where goes to `warnings`
+// then.
 //
 // A model that asks for devices that are not here runs on the CPU: a GPU always, tasks of a cluster
 // with `clear_devices`.

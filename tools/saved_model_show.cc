@@ -14,13 +14,13 @@
 #include "absl/strings/str_split.h"
 #include "core/dtype.h"
 #include "core/tensor.h"
+#include "formats/tensor_json.h"
 #include "nlohmann/json.hpp"
 #include "saver/message_file.h"
 #include "saver/saved_model_reader.h"
 #include "tools/numpy_format.h"
 #include "tools/python_error.h"
 #include "tools/python_literal.h"
-#include "tools/tensor_json.h"
 
 namespace millrace {
 namespace {

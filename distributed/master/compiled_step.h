@@ -27,11 +27,11 @@
 #include "core/clock.h"
 #include "core/status.h"
 #include "distributed/master/task_connector.h"
-#include "distributed/transport/timers.h"
 #include "distributed/transport/transport.h"
 #include "graph/graph.h"
 #include "graph/place/placer.h"
 #include "graph/signature.h"
+#include "net/timers.h"
 #include "proto/config.pb.h"
 #include "runtime/session/compile_path.h"
 

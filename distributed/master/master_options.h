@@ -16,8 +16,8 @@
 #include "core/clock.h"
 #include "distributed/cluster.h"
 #include "distributed/server_limits.h"
-#include "distributed/transport/timers.h"
 #include "distributed/transport/transport.h"
+#include "net/timers.h"
 #include "proto/config.pb.h"
 
 namespace millrace {

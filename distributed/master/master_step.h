@@ -35,8 +35,8 @@
 #include "core/tensor.h"
 #include "distributed/master/compiled_step.h"
 #include "distributed/master/master_interface.h"
-#include "distributed/transport/timers.h"
 #include "distributed/transport/transport.h"
+#include "net/timers.h"
 #include "runtime/session/signature_compiler.h"
 
 namespace millrace {

@@ -11,7 +11,7 @@
 #include "core/logging.h"
 #include "distributed/master/endable_wait.h"
 #include "distributed/master/task_calls.h"
-#include "distributed/transport/timers.h"
+#include "net/timers.h"
 
 namespace millrace {
 namespace {

@@ -21,8 +21,8 @@
 #include "core/clock.h"
 #include "core/mutex.h"
 #include "core/status.h"
-#include "distributed/transport/timers.h"
 #include "distributed/transport/transport.h"
+#include "net/timers.h"
 
 namespace millrace {
 

@@ -29,8 +29,8 @@
 #include "distributed/lease_keeper.h"
 #include "distributed/master/endable_wait.h"
 #include "distributed/transport/session_terms.h"
-#include "distributed/transport/timers.h"
 #include "distributed/transport/transport.h"
+#include "net/timers.h"
 
 namespace millrace {
 

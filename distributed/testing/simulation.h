@@ -43,7 +43,7 @@
 #include "core/clock.h"
 #include "core/mutex.h"
 #include "core/random_bits.h"
-#include "distributed/transport/timers.h"
+#include "net/timers.h"
 
 namespace millrace {
 

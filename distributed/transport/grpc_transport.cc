@@ -17,8 +17,9 @@
 #include "core/tensor.h"
 #include "distributed/transport/session_terms.h"
 #include "distributed/transport/step_limit.h"
-#include "distributed/transport/tensor_coding.h"
 #include "distributed/transport/transport.pb.h"
+#include "net/status_payloads.h"
+#include "net/tensor_coding.h"
 
 namespace millrace {
 namespace {

@@ -16,9 +16,9 @@
 #include <memory>
 #include <string>
 
-#include "distributed/transport/rpc.h"
 #include "distributed/transport/transport.h"
 #include "distributed/worker/worker.h"
+#include "net/rpc.h"
 
 namespace millrace {
 

@@ -15,11 +15,11 @@
 #include "core/status.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
-#include "distributed/server_limits.h"
 #include "distributed/transport/grpc_transport.h"
-#include "distributed/transport/rpc.h"
 #include "distributed/transport/transport.h"
 #include "gtest/gtest.h"
+#include "net/call_limits.h"
+#include "net/rpc.h"
 #include "runtime/training_run.h"
 
 namespace millrace {
@@ -31,7 +31,7 @@ class KeptCall : public ServerCall {
   const std::string& method() const override { return method_; }
   absl::Time deadline() const override { return absl::InfiniteFuture(); }
   CancellationManager* cancellation() override { return &cancellation_; }
-  const ServerLimits& limits() const override { return limits_; }
+  const CallLimits& limits() const override { return limits_; }
   bool is_from_member() const override { return true; }
   void Write(const grpc::ByteBuffer&, absl::AnyInvocable<void()>) override {
     ADD_FAILURE() << "there is nothing to write before the end";
@@ -43,7 +43,7 @@ class KeptCall : public ServerCall {
 
  private:
   const std::string method_ = "/test/Kept";
-  const ServerLimits limits_;
+  const CallLimits limits_;
   CancellationManager cancellation_;
 };
 

@@ -2,12 +2,10 @@
 #include "distributed/transport/session_terms.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
-#include "absl/strings/cord.h"
 #include "absl/strings/match.h"
-#include "core/exit_code.h"
-#include "core/refusal.h"
 #include "distributed/transport/transport.pb.h"
 #include "google/protobuf/unknown_field_set.h"
 #include "runtime/run_end_limits.h"
@@ -15,8 +13,6 @@
 namespace millrace {
 namespace {
 
-// gRPC refuses trailers above 8 KiB; a message and these in base64 stay below.
-constexpr size_t kMaxPayloadBytes = 3072;
 // A lease that is shorter cannot be kept on a busy network; longer ones are as good as none.
 constexpr absl::Duration kMinLease = absl::Milliseconds(100);
 constexpr absl::Duration kMaxLease = absl::Hours(24);
@@ -41,29 +37,6 @@ std::string Beginning(const std::string& text, size_t max_bytes) {
   size_t size = max_bytes;
   while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xc0) == 0x80) --size;
   return text.substr(0, size);
-}
-
-Status WithParsed(Status status, const wire::StatusPayloads& payloads) {
-  for (const auto& payload : payloads.payload()) {
-    if (status.ok() || !absl::StartsWith(payload.type(), kRunPayloads)) continue;
-    status.SetPayload(payload.type(), absl::Cord(payload.value()));
-  }
-  // What RunEndedError and AsRefusal attach beside them does not travel.
-  if (RunEndOf(status).has_value()) return WithExitCode(std::move(status), kExitOk);
-  if (IsRefusal(status)) return AsRefusal(std::move(status));
-  return status;
-}
-
-wire::StatusPayloads PayloadsOf(const Status& status) {
-  wire::StatusPayloads payloads;
-  status.ForEachPayload([&payloads](absl::string_view type, const absl::Cord& value) {
-    if (!absl::StartsWith(type, kRunPayloads)) return;
-    auto* const payload = payloads.add_payload();
-    payload->set_type(std::string(type));
-    payload->set_value(std::string(value));
-  });
-  if (payloads.ByteSizeLong() > kMaxPayloadBytes) payloads.Clear();
-  return payloads;
 }
 
 }  // namespace
@@ -128,45 +101,6 @@ RunEnd FromWire(const wire::RunEnd& message) {
   return {.global_step = message.global_step(),
           .checkpoint = is_short ? message.checkpoint() : std::string(),
           .reason = Beginning(message.reason(), kMaxReasonBytes)};
-}
-
-std::string PayloadBytes(const Status& status) {
-  return status.ok() ? std::string() : PayloadsOf(status).SerializeAsString();
-}
-
-void AddPayloads(const Status& status, google::protobuf::Message* message) {
-  if (status.ok()) return;
-  const wire::StatusPayloads payloads = PayloadsOf(status);
-  auto* const fields = message->GetReflection()->MutableUnknownFields(message);
-  for (const auto& payload : payloads.payload()) {
-    fields->AddLengthDelimited(wire::StatusPayloads::kPayloadFieldNumber,
-                               payload.SerializeAsString());
-  }
-}
-
-Status WithPayloads(Status status, absl::string_view bytes) {
-  if (bytes.empty() || bytes.size() > kMaxPayloadBytes) return status;
-  wire::StatusPayloads payloads;
-  if (!payloads.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return status;
-  return WithParsed(std::move(status), payloads);
-}
-
-Status WithPayloadsOf(Status status, const google::protobuf::Message& message) {
-  wire::StatusPayloads payloads;
-  const auto& fields = message.GetReflection()->GetUnknownFields(message);
-  for (int i = 0; i < fields.field_count(); ++i) {
-    const auto& field = fields.field(i);
-    if (field.number() != wire::StatusPayloads::kPayloadFieldNumber ||
-        field.type() != google::protobuf::UnknownField::TYPE_LENGTH_DELIMITED ||
-        field.length_delimited().size() > kMaxPayloadBytes) {
-      continue;
-    }
-    wire::StatusPayloads::Payload payload;
-    if (payload.ParseFromString(field.length_delimited())) {
-      *payloads.add_payload() = std::move(payload);
-    }
-  }
-  return WithParsed(std::move(status), payloads);
 }
 
 namespace {

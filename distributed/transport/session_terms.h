@@ -3,16 +3,14 @@
 #define MILLRACE_DISTRIBUTED_TRANSPORT_SESSION_TERMS_H_
 
 // SessionTerms on the wire: for which run a session is opened, and how long it lives when nobody
-// renews it; and what a Status says of runs besides its message.
+// renews it.
 //
-// TensorFlow's messages have no place for either, so they are fields of their own in these, with
-// numbers that it will never use; others skip them. A session of a peer that knows no terms is of
+// TensorFlow's messages have no place for that, so it is a field of its own in them, with a number
+// that TensorFlow will never use; others skip it. A session of a peer that knows no terms is of
 // no run and ends when it is deleted.
 //
 // Thread-safety: functions of their arguments. Failure: InvalidArgument for terms that cannot be
 // kept; what a peer sends is bounded before it is used.
-
-#include <string>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -42,14 +40,6 @@ void ToWire(const RunEnd& end, wire::RunEnd* message);
 TrainingRun FromWire(const wire::TrainingRun& message);
 // Cut to the bounds of a RunEnd (runtime/run_end_limits.h).
 RunEnd FromWire(const wire::RunEnd& message);
-
-// The payloads of a status that travel (kRunPayloads); "" when there are none, or too much of them.
-std::string PayloadBytes(const Status& status);
-// The same beside the fields of a message that has the status's code and text.
-void AddPayloads(const Status& status, google::protobuf::Message* message);
-// The status with the payloads that came with it; what is not understood is left out.
-Status WithPayloads(Status status, absl::string_view bytes);
-Status WithPayloadsOf(Status status, const google::protobuf::Message& message);
 
 // A run that may not be opened now: another one of its name, `by`, is trained. Unavailable.
 Status BusyRunError(absl::string_view task, const TrainingRun& run, absl::string_view by);

@@ -2,10 +2,10 @@
 #include "distributed/transport/session_terms.h"
 
 #include "core/exit_code.h"
-#include "core/refusal.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/transport/transport.pb.h"
 #include "gtest/gtest.h"
+#include "net/status_payloads.h"
 #include "proto/worker.pb.h"
 #include "runtime/run_end_limits.h"
 
@@ -126,28 +126,6 @@ TEST(SessionTermsTest, WhatAStatusSaysOfARunTravels) {
   ASSERT_TRUE(got.ParseFromString(response.SerializeAsString()));
   EXPECT_TRUE(IsFenced(WithPayloadsOf(bare, got)));
   EXPECT_EQ(got.status_code(), tensorflow::error::FAILED_PRECONDITION);
-}
-
-TEST(SessionTermsTest, ARefusalTravels) {
-  const Status refused = AsRefusal(absl::UnavailableError("it speaks no TLS"));
-  const Status heard = WithPayloads(absl::UnavailableError("it"), PayloadBytes(refused));
-  EXPECT_TRUE(IsRefusal(heard));
-  EXPECT_EQ(ExitCode(heard), kExitError);
-}
-
-TEST(SessionTermsTest, OtherPayloadsAndNonsenseDoNotTravel) {
-  Status status = FailedPrecondition("x");
-  EXPECT_EQ(PayloadBytes(status), "");
-  status.SetPayload("exit_code", absl::Cord("1"));
-  EXPECT_EQ(PayloadBytes(status), "");
-  status.SetPayload("millrace.run/large", absl::Cord(std::string(4000, 'x')));
-  EXPECT_EQ(PayloadBytes(status), "");
-  EXPECT_EQ(WithPayloads(FailedPrecondition("x"), "\xff\xff\xff"), FailedPrecondition("x"));
-  wire::StatusPayloads foreign;
-  foreign.add_payload()->set_type("exit_code");
-  EXPECT_EQ(WithPayloads(FailedPrecondition("x"), foreign.SerializeAsString()),
-            FailedPrecondition("x"));
-  EXPECT_OK(WithPayloads(absl::OkStatus(), PayloadBytes(FencedError("a", {}, "b"))));
 }
 
 }  // namespace

@@ -10,8 +10,8 @@
 // Thread-safety: functions of their arguments. Failure: a request without the field has no limit.
 
 #include "absl/time/time.h"
-#include "distributed/transport/tensor_coding.h"
 #include "google/protobuf/message.h"
+#include "net/tensor_coding.h"
 
 namespace millrace {
 

@@ -18,15 +18,15 @@
 #include "core/tensor.h"
 #include "core/testing/counted_new.h"
 #include "core/testing/tensor_testing.h"
-#include "distributed/server_limits.h"
 #include "distributed/transport/grpc_transport.h"
-#include "distributed/transport/rpc.h"
-#include "distributed/transport/tensor_coding.h"
 #include "distributed/transport/transport.h"
 #include "distributed/transport/transport.pb.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
 #include "gtest/gtest.h"
+#include "net/call_limits.h"
+#include "net/rpc.h"
+#include "net/tensor_coding.h"
 #include "proto/worker.pb.h"
 #include "runtime/training_run.h"
 
@@ -221,7 +221,7 @@ class KeptCall : public ServerCall {
   const std::string& method() const override { return method_; }
   absl::Time deadline() const override { return absl::InfiniteFuture(); }
   CancellationManager* cancellation() override { return &cancellation_; }
-  const ServerLimits& limits() const override { return limits_; }
+  const CallLimits& limits() const override { return limits_; }
   bool is_from_member() const override { return true; }
   void Write(const grpc::ByteBuffer&, absl::AnyInvocable<void()> written) override {
     EXPECT_FALSE(writes_) << "a write begins after the one before has ended";
@@ -251,7 +251,7 @@ class KeptCall : public ServerCall {
   }
 
   const std::string method_ = "/test/Kept";
-  const ServerLimits limits_;
+  const CallLimits limits_;
   CancellationManager cancellation_;
   bool writes_ = false;
   absl::AnyInvocable<void()> written_;

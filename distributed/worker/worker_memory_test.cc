@@ -15,11 +15,11 @@
 #include "core/testing/tensor_testing.h"
 #include "distributed/testing/small_model.h"
 #include "distributed/transport/session_terms.h"
-#include "distributed/transport/timers.h"
 #include "distributed/transport/transport.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
 #include "gtest/gtest.h"
+#include "net/timers.h"
 #include "runtime/training_run.h"
 
 namespace millrace {

@@ -14,8 +14,8 @@
 #include "core/clock.h"
 #include "core/io_pool.h"
 #include "distributed/server_limits.h"
-#include "distributed/transport/timers.h"
 #include "distributed/transport/transport.h"
+#include "net/timers.h"
 
 namespace millrace {
 

@@ -10,7 +10,7 @@
 #include "core/file_system.h"
 #include "core/random_bits.h"
 #include "core/testing/tensor_testing.h"
-#include "distributed/security.h"
+#include "net/security.h"
 #include "tests/cluster/process.h"
 
 namespace millrace {

@@ -7,9 +7,9 @@
 
 #include "absl/strings/escaping.h"
 #include "core/file_system.h"
-#include "core/npy.h"
 #include "core/status.h"
 #include "core/testing/shared_data.h"
+#include "formats/npy.h"
 
 namespace millrace {
 namespace {

@@ -32,20 +32,21 @@
 #include "distributed/grpc_session.h"
 #include "distributed/master/master.h"
 #include "distributed/master/master_options.h"
-#include "distributed/server_limits.h"
 #include "distributed/testing/unreachable_task.h"
 #include "distributed/transport/grpc_transport.h"
 #include "distributed/transport/in_process_transport.h"
-#include "distributed/transport/rpc.h"
 #include "distributed/transport/session_terms.h"
 #include "distributed/transport/step_limit.h"
-#include "distributed/transport/tensor_coding.h"
 #include "distributed/transport/transport.h"
 #include "distributed/transport/transport.pb.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
 #include "graph/attr.h"
 #include "gtest/gtest.h"
+#include "net/call_limits.h"
+#include "net/rpc.h"
+#include "net/status_payloads.h"
+#include "net/tensor_coding.h"
 #include "proto/master.pb.h"
 #include "proto/worker.pb.h"
 #include "runtime/rendezvous.h"
@@ -392,7 +393,7 @@ class KeptCall : public ServerCall {
   // What waits for tasks gives up then.
   absl::Time deadline() const override { return deadline_; }
   CancellationManager* cancellation() override { return &cancellation_; }
-  const ServerLimits& limits() const override { return limits_; }
+  const CallLimits& limits() const override { return limits_; }
   bool is_from_member() const override { return false; }
   void Write(const grpc::ByteBuffer&, absl::AnyInvocable<void()> written) override {
     MutexLock lock(&mu_);
@@ -431,7 +432,7 @@ class KeptCall : public ServerCall {
 
   const std::string method_ = "/test/Kept";
   const absl::Time deadline_ = absl::Now() + absl::Seconds(5);
-  const ServerLimits limits_;
+  const CallLimits limits_;
   CancellationManager cancellation_;
   Mutex mu_;
   CondVar ended_;

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "net/call_guard.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "net/call_metadata.h"
+
+namespace millrace {
+namespace {
+
+// Of a caller's version that is not ours.
+constexpr size_t kMaxShownVersion = 20;
+
+// What a call says of itself under `key`; nullopt when it says nothing.
+std::optional<absl::string_view> MetadataOf(const grpc::ServerContextBase& call, const char* key) {
+  const auto found = call.client_metadata().find(key);
+  if (found == call.client_metadata().end()) return std::nullopt;
+  return absl::string_view(found->second.data(), found->second.size());
+}
+
+}  // namespace
+
+CallGuard::Ticket::~Ticket() {
+  if (guard_ == nullptr) return;
+  {
+    MutexLock lock(&guard_->mu_);
+    const auto it = guard_->calls_of_.find(caller_);
+    if (--it->second == 0) guard_->calls_of_.erase(it);
+    --guard_->calls_;
+  }
+  guard_->bytes_.fetch_sub(bytes_, std::memory_order_relaxed);
+}
+
+Status CallGuard::Ticket::TakeRequest(const std::string& method, size_t bytes) {
+  const auto more = static_cast<int64_t>(bytes);
+  int64_t before = guard_->bytes_.load(std::memory_order_relaxed);
+  // What is refused is never counted: it would refuse others.
+  do {
+    if (more > guard_->limits_.max_pending_bytes - before) {
+      return BeyondLimit(method, "the bytes of all requests at a time", "max_pending_bytes",
+                         guard_->limits_.max_pending_bytes, before + more);
+    }
+  } while (!guard_->bytes_.compare_exchange_weak(before, before + more, std::memory_order_relaxed));
+  bytes_ = more;
+  return absl::OkStatus();
+}
+
+bool CallGuard::callers_are_members() const {
+  const bool by_certificate = credentials_->is_tls() && !credentials_->ca.empty() &&
+                              credentials_->require_client_certificate;
+  return !credentials_->token.empty() || by_certificate;
+}
+
+Status CallGuard::Admit(const grpc::GenericServerContext& call, Ticket* ticket) {
+  if (!credentials_->token.empty()) {
+    absl::string_view token = MetadataOf(call, kTokenKey).value_or("");
+    const bool shown = absl::ConsumePrefix(&token, kTokenPrefix);
+    if (!IsSameSecret(credentials_->token, shown ? token : "")) {
+      return absl::UnauthenticatedError(
+          absl::StrCat(call.method(), ": callers must show the token of this cluster, got ",
+                       shown ? "another one" : "none", " from ", call.peer(),
+                       "; set MILLRACE_TOKEN_FILE to the file that holds it"));
+    }
+  }
+  const auto version = MetadataOf(call, kWireVersionKey);
+  if (version.has_value() && *version != absl::StrCat(kWireVersion)) {
+    return FailedPrecondition(call.method(), ": this task speaks version ", kWireVersion,
+                              " of Millrace's wire and its callers must, got one of version ",
+                              absl::CEscape(version->substr(0, kMaxShownVersion)), " at ",
+                              call.peer(), "; run one version of Millrace on all tasks");
+  }
+  // With its port: a connection.
+  std::string caller = call.peer();
+  MutexLock lock(&mu_);
+  if (calls_ >= limits_.max_calls) {
+    return BeyondLimit(call.method(), "calls at a time", "max_calls", limits_.max_calls,
+                       calls_ + 1);
+  }
+  const auto it = calls_of_.try_emplace(caller, 0).first;
+  if (it->second >= limits_.max_calls_of_connection) {
+    return BeyondLimit(call.method(), absl::StrCat("calls at a time of ", caller),
+                       "max_calls_of_connection", limits_.max_calls_of_connection, it->second + 1);
+  }
+  ++it->second;
+  ++calls_;
+  ticket->caller_ = std::move(caller);
+  ticket->guard_ = shared_from_this();
+  return absl::OkStatus();
+}
+
+}  // namespace millrace

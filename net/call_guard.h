@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_NET_CALL_GUARD_H_
+#define MILLRACE_NET_CALL_GUARD_H_
+
+// CallGuard: whether a server takes a call, before anything of its request is read, and whether it
+// takes the request, before anything of it is decoded.
+//
+// It looks at the token, the caller's version and how many calls there are; then at the bytes of
+// all requests. A Ticket counts one call, and gives back what it counted when it goes.
+//
+// Thread-safety: a CallGuard from any thread; a Ticket belongs to its call.
+// Failure: Unauthenticated, FailedPrecondition (version), ResourceExhausted.
+
+#include <grpcpp/generic/async_generic_service.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "core/mutex.h"
+#include "core/status.h"
+#include "net/call_limits.h"
+#include "net/security.h"
+
+namespace millrace {
+
+class CallGuard : public std::enable_shared_from_this<CallGuard> {
+ public:
+  class Ticket {
+   public:
+    Ticket() = default;
+    ~Ticket();
+    Ticket(const Ticket&) = delete;
+    Ticket& operator=(const Ticket&) = delete;
+    // Once, after the call was admitted.
+    Status TakeRequest(const std::string& method, size_t bytes);
+
+   private:
+    friend class CallGuard;
+    std::shared_ptr<CallGuard> guard_;  // null until it counts
+    std::string caller_;
+    int64_t bytes_ = 0;
+  };
+
+  // `credentials` not null.
+  CallGuard(std::shared_ptr<const Credentials> credentials, const CallLimits& limits)
+      : credentials_(std::move(credentials)), limits_(limits) {}
+
+  Status Admit(const grpc::GenericServerContext& call, Ticket* ticket);
+
+  const Credentials& credentials() const { return *credentials_; }
+  const CallLimits& limits() const { return limits_; }
+  // Callers have proved that they are members of the cluster, by a token or by a certificate.
+  bool callers_are_members() const;
+
+ private:
+  const std::shared_ptr<const Credentials> credentials_;
+  const CallLimits limits_;
+  Mutex mu_;
+  std::unordered_map<std::string, int64_t> calls_of_ ABSL_GUARDED_BY(mu_);  // by connection
+  int64_t calls_ ABSL_GUARDED_BY(mu_) = 0;
+  // Relaxed: a bound, no protocol.
+  std::atomic<int64_t> bytes_{0};
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_NET_CALL_GUARD_H_

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Calls whose own code throws: each ends, once, on both sides of the network.
+#include "net/rpc.h"
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/cancellation.h"
+#include "core/notification.h"
+#include "core/status.h"
+#include "core/testing/tensor_testing.h"
+#include "gtest/gtest.h"
+
+namespace millrace {
+namespace {
+
+// A hang, not a measure.
+constexpr absl::Duration kHang = absl::Seconds(15);
+
+grpc::ByteBuffer Bytes(size_t n) {
+  const grpc::Slice slice(std::string(n, 'x'));
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+// Sends large messages until its client is gone.
+class Flood : public std::enable_shared_from_this<Flood> {
+ public:
+  explicit Flood(std::shared_ptr<ServerCall> call) : call_(std::move(call)) {}
+  void Begin() {
+    if (!call_->cancellation()->Register(&token_, [this] { is_over_ = true; })) is_over_ = true;
+    Next();
+  }
+
+ private:
+  void Next() {
+    if (is_over_) {
+      call_->cancellation()->Deregister(token_);
+      return call_->FinishWithStatus(absl::CancelledError("the client has gone"));
+    }
+    call_->Write(message_, [self = shared_from_this()] { self->Next(); });
+  }
+
+  const std::shared_ptr<ServerCall> call_;
+  const grpc::ByteBuffer message_ = Bytes(1 << 20);
+  CancellationManager::Token token_ = 0;
+  std::atomic<bool> is_over_{false};
+};
+
+class RpcTest : public ::testing::Test {
+ protected:
+  RpcTest() {
+    RpcServer::Options options;
+    options.address = "127.0.0.1:0";
+    options.handlers["/test/Flood"] = [](std::shared_ptr<ServerCall> call,
+                                         const grpc::ByteBuffer&) {
+      std::make_shared<Flood>(std::move(call))->Begin();
+    };
+    options.handlers["/test/ThrowsWhenWritten"] = [](std::shared_ptr<ServerCall> call,
+                                                     const grpc::ByteBuffer&) {
+      call->Write(Bytes(10), [] { throw std::runtime_error("in the middle of a stream"); });
+    };
+    auto server = RpcServer::Start(std::move(options));
+    EXPECT_OK(server);
+    if (server.ok()) server_ = *std::move(server);
+    channel_ = RpcChannel::Make(absl::StrCat("127.0.0.1:", server_->port()));
+  }
+
+  // What `done` hears, once.
+  Status Stream(const char* method, RpcChannel::OnMessage on_message) {
+    auto done = std::make_shared<Notification>();  // a second Notify would be seen by what follows
+    auto calls = std::make_shared<std::atomic<int>>(0);
+    auto heard = std::make_shared<Status>();
+    channel_->Stream(method, {}, Bytes(1), std::move(on_message),
+                     [done, calls, heard](const Status& status) {
+                       if (calls->fetch_add(1) > 0) return;
+                       *heard = status;
+                       done->Notify();
+                     });
+    if (!done->WaitFor(kHang)) return absl::DeadlineExceededError("the call has not ended");
+    EXPECT_EQ(calls->load(), 1);
+    return *heard;
+  }
+
+  std::unique_ptr<RpcServer> server_;
+  std::shared_ptr<RpcChannel> channel_;
+};
+
+TEST_F(RpcTest, AStreamWhoseReaderThrowsEndsWithThatThoughThePeerSendsOn) {
+  EXPECT_STATUS(Stream("/test/Flood",
+                       [](const grpc::ByteBuffer&) -> StatusOr<bool> { throw std::bad_alloc(); }),
+                absl::StatusCode::kResourceExhausted, "out of memory");
+  EXPECT_STATUS(Stream("/test/Flood",
+                       [n = 0](const grpc::ByteBuffer&) mutable -> StatusOr<bool> {
+                         if (++n == 3) throw std::runtime_error("the third one");
+                         return true;
+                       }),
+                absl::StatusCode::kInternal, "the third one");
+}
+
+TEST_F(RpcTest, AStreamWhoseReaderRefusesAMessageEndsWithItsError) {
+  EXPECT_STATUS(Stream("/test/Flood",
+                       [](const grpc::ByteBuffer&) -> StatusOr<bool> {
+                         return absl::InvalidArgumentError("no such message");
+                       }),
+                absl::StatusCode::kInvalidArgument, "no such message");
+}
+
+TEST_F(RpcTest, AServersStreamThatThrowsBetweenMessagesEndsForItsClient) {
+  int messages = 0;
+  const Status status = Stream("/test/ThrowsWhenWritten", [&](const grpc::ByteBuffer&) {
+    ++messages;
+    return StatusOr<bool>(true);
+  });
+  EXPECT_FALSE(status.ok());
+  EXPECT_FALSE(absl::IsDeadlineExceeded(status)) << status;
+  EXPECT_LE(messages, 1);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "net/tensor_coding.h"
+
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/slice.h>
+
+#include <cstring>
+
+#include "core/allocator.h"
+#include "core/status.h"
+#include "core/tensor_proto.h"
+#include "core/testing/tensor_testing.h"
+#include "gtest/gtest.h"
+#include "proto/worker.pb.h"
+
+namespace millrace {
+namespace {
+
+std::string Bytes(const grpc::ByteBuffer& buffer) {
+  std::vector<grpc::Slice> slices;
+  EXPECT_TRUE(buffer.Dump(&slices).ok());
+  std::string bytes;
+  for (const grpc::Slice& slice : slices) {
+    bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  }
+  return bytes;
+}
+
+// The bytes as they may come off a network: in pieces of `piece` bytes.
+grpc::ByteBuffer InPieces(const std::string& bytes, size_t piece) {
+  std::vector<grpc::Slice> slices;
+  for (size_t i = 0; i < bytes.size(); i += piece) {
+    slices.emplace_back(bytes.data() + i, std::min(piece, bytes.size() - i));
+  }
+  return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
+Tensor Ramp(int64_t n) {
+  Tensor t = *Tensor::Allocate(DT_FLOAT, *Shape::Make({n}));
+  for (int64_t i = 0; i < n; ++i) t.mutable_flat<float>()[static_cast<size_t>(i)] = float(i);
+  return t;
+}
+
+std::vector<Tensor> Samples() {
+  return {Tensor::Scalar(3.5f),
+          Tensor::Scalar(true),
+          Tensor::Scalar("text"),
+          Tensor::Vector<std::string>({"a", std::string("b\0c", 3), ""}),
+          TensorOf<int64_t>({2, 3}, {1, -2, 3, -4, 5, -6}),
+          TensorOf<double>({1, 2}, {0.1, 1e300}),
+          TensorOf<Half>({2}, {Half{0x3c00}, Half{0xc000}}),
+          *Tensor::Zeros(DT_INT32, *Shape::Make({0, 4})),
+          *Tensor::Zeros(DT_STRING, *Shape::Make({0})),
+          Ramp(300),
+          Ramp(100'000)};
+}
+
+StatusOr<grpc::ByteBuffer> RunGraphBytes(const std::vector<Tensor>& tensors) {
+  tensorflow::RunGraphRequest request;
+  request.set_step_id(77);
+  request.set_graph_handle("handle");
+  MessageWriter writer;
+  writer.AddMessage(request);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    MR_RETURN_IF_ERROR(writer.AddNamedTensor(3, "t" + std::to_string(i), tensors[i]));
+  }
+  return writer.Finish();
+}
+
+TEST(TensorCodingTest, WritesTheBytesThatProtobufReads) {
+  const std::vector<Tensor> tensors = Samples();
+  ASSERT_OK_AND_ASSIGN(const grpc::ByteBuffer buffer, RunGraphBytes(tensors));
+  tensorflow::RunGraphRequest request;
+  ASSERT_TRUE(request.ParseFromString(Bytes(buffer)));
+  EXPECT_EQ(request.step_id(), 77);
+  ASSERT_EQ(request.send_size(), static_cast<int>(tensors.size()));
+  for (int i = 0; i < request.send_size(); ++i) {
+    EXPECT_EQ(request.send(i).name(), "t" + std::to_string(i));
+    ASSERT_OK_AND_ASSIGN(const Tensor read, TensorFromProto(request.send(i).tensor()));
+    ExpectTensorEqual(read, tensors[static_cast<size_t>(i)]);
+  }
+}
+
+TEST(TensorCodingTest, ReadsTheBytesThatProtobufWritesInPiecesOfAnySize) {
+  const std::vector<Tensor> tensors = Samples();
+  tensorflow::RunGraphResponse response;
+  response.set_status_error_message("all well");
+  for (const Tensor& tensor : tensors) {
+    tensorflow::NamedTensorProto* const named = response.add_recv();
+    named->set_name("x");
+    ASSERT_OK(TensorToProto(tensor, named->mutable_tensor()));
+  }
+  const std::string bytes = response.SerializeAsString();
+  for (const size_t piece : {size_t{1}, size_t{7}, size_t{4096}, bytes.size()}) {
+    tensorflow::RunGraphResponse rest;
+    std::vector<DecodedTensor> read;
+    ASSERT_OK(DecodeMessage("RunGraphResponse", InPieces(bytes, piece), 1,
+                            TensorField::kNamedOrIndexed, &read, &rest));
+    EXPECT_EQ(rest.status_error_message(), "all well");
+    EXPECT_EQ(rest.recv_size(), 0);
+    ASSERT_EQ(read.size(), tensors.size());
+    for (size_t i = 0; i < read.size(); ++i) ExpectTensorEqual(read[i].value, tensors[i]);
+  }
+}
+
+TEST(TensorCodingTest, TypedListsWithARepeatedLastValueAreRead) {
+  tensorflow::RecvTensorResponse response;
+  response.mutable_tensor()->set_dtype(tensorflow::DT_FLOAT);
+  response.mutable_tensor()->mutable_tensor_shape()->add_dim()->set_size(3);
+  response.mutable_tensor()->add_float_val(1);
+  response.mutable_tensor()->add_float_val(2);
+  response.set_is_dead(false);
+  std::vector<DecodedTensor> read;
+  tensorflow::RecvTensorResponse rest;
+  ASSERT_OK(DecodeMessage("m", InPieces(response.SerializeAsString(), 3), 1, TensorField::kTensor,
+                          &read, &rest));
+  ASSERT_EQ(read.size(), 1u);
+  ExpectTensorEqual(read[0].value, TensorOf<float>({3}, {1, 2, 2}));
+}
+
+TEST(TensorCodingTest, IndexedTensorsKeepIndexAndDeath) {
+  MessageWriter writer;
+  ASSERT_OK(writer.AddIndexedTensor(1, 300, Tensor::Scalar(1.5f), false));
+  ASSERT_OK(writer.AddIndexedTensor(1, 0, Tensor(), true));
+  ASSERT_OK_AND_ASSIGN(const grpc::ByteBuffer buffer, writer.Finish());
+  EXPECT_EQ(writer.num_bytes(), 0);
+  std::vector<DecodedTensor> read;
+  ASSERT_OK(DecodeMessage("m", buffer, 1, TensorField::kNamedOrIndexed, &read, nullptr));
+  ASSERT_EQ(read.size(), 2u);
+  EXPECT_EQ(read[0].index, 300u);
+  EXPECT_FALSE(read[0].is_dead);
+  EXPECT_EQ(read[1].index, 0u);
+  EXPECT_TRUE(read[1].is_dead);
+  EXPECT_FALSE(read[1].value.has_value());
+}
+
+TEST(TensorCodingTest, LargeTensorsAreSentByReferenceAndCopiedOnceOnReceipt) {
+  const Tensor tensor = Ramp(1 << 20);
+  const TensorCodingCounters before = GetTensorCodingCounters();
+  ASSERT_OK_AND_ASSIGN(const grpc::ByteBuffer buffer, RunGraphBytes({tensor}));
+  EXPECT_FALSE(tensor.BufferIsUnique());  // the message holds it
+  const TensorCodingCounters sent = GetTensorCodingCounters();
+  EXPECT_EQ(sent.sent_by_reference - before.sent_by_reference, tensor.TotalBytes());
+  EXPECT_EQ(sent.sent_copied - before.sent_copied, 0);
+
+  const grpc::ByteBuffer arrived = InPieces(Bytes(buffer), 16384);
+  tensorflow::RunGraphRequest rest;
+  std::vector<DecodedTensor> read;
+  ASSERT_OK(DecodeMessage("m", arrived, 3, TensorField::kNamedOrIndexed, &read, &rest));
+  ExpectTensorEqual(read[0].value, tensor);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(read[0].value.raw_data()) % Allocator::kAlignment, 0u);
+  const TensorCodingCounters received = GetTensorCodingCounters();
+  EXPECT_EQ(received.received_copied - sent.received_copied, tensor.TotalBytes());
+  EXPECT_EQ(received.through_proto - before.through_proto, 0);
+}
+
+TEST(TensorCodingTest, AlignedContiguousBytesAreTakenWithoutACopy) {
+  const Tensor tensor = Ramp(1 << 16);
+  MessageWriter writer;
+  ASSERT_OK(writer.AddTensor(1, tensor));
+  ASSERT_OK_AND_ASSIGN(const grpc::ByteBuffer buffer, writer.Finish());
+  // As written: the elements are a slice of their own, at the tensor's own address.
+  const TensorCodingCounters before = GetTensorCodingCounters();
+  std::vector<DecodedTensor> read;
+  ASSERT_OK(DecodeMessage("m", buffer, 1, TensorField::kTensor, &read, nullptr));
+  EXPECT_EQ(read[0].value.raw_data(), tensor.raw_data());
+  const TensorCodingCounters after = GetTensorCodingCounters();
+  EXPECT_EQ(after.received_in_place - before.received_in_place, tensor.TotalBytes());
+  EXPECT_EQ(after.received_copied - before.received_copied, 0);
+}
+
+TEST(TensorCodingTest, EveryTruncationIsAnErrorOrAShorterMessage) {
+  ASSERT_OK_AND_ASSIGN(const grpc::ByteBuffer buffer,
+                       RunGraphBytes({Ramp(10), Tensor::Scalar("s")}));
+  const std::string bytes = Bytes(buffer);
+  int errors = 0;
+  for (size_t n = 0; n < bytes.size(); ++n) {
+    tensorflow::RunGraphRequest rest;
+    std::vector<DecodedTensor> read;
+    const Status status = DecodeMessage("m", InPieces(bytes.substr(0, n), 5), 3,
+                                        TensorField::kNamedOrIndexed, &read, &rest);
+    if (!status.ok()) ++errors;
+    EXPECT_LT(read.size(), 2u);
+  }
+  // Only the ends of whole fields are legal messages.
+  EXPECT_GT(errors, static_cast<int>(bytes.size()) - 8);
+}
+
+TEST(TensorCodingTest, EveryFlippedByteIsReadOrRefused) {
+  ASSERT_OK_AND_ASSIGN(const grpc::ByteBuffer buffer,
+                       RunGraphBytes({Ramp(10), Tensor::Scalar("s")}));
+  const std::string bytes = Bytes(buffer);
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    for (const int flip : {0x01, 0x80, 0xff}) {
+      std::string changed = bytes;
+      changed[i] = static_cast<char>(changed[i] ^ flip);
+      tensorflow::RunGraphRequest rest;
+      std::vector<DecodedTensor> read;
+      const Status status =
+          DecodeMessage("m", InPieces(changed, 64), 3, TensorField::kNamedOrIndexed, &read, &rest);
+      // Nothing larger than the message may come of it.
+      int64_t elements = 0;
+      for (const DecodedTensor& t : read)
+        elements += t.value.has_value() ? t.value.num_elements() : 0;
+      EXPECT_LE(elements, 20) << "byte " << i << ": " << status;
+    }
+  }
+}
+
+TEST(TensorCodingTest, AnyByteButZeroIsTrueAndBecomesOne) {
+  for (const int64_t n : {int64_t{4}, int64_t{1} << 17}) {
+    tensorflow::TensorProto proto;
+    proto.set_dtype(tensorflow::DT_BOOL);
+    proto.mutable_tensor_shape()->add_dim()->set_size(n);
+    std::string content(static_cast<size_t>(n), '\0');
+    content[1] = '\2';
+    content[3] = '\xff';
+    proto.set_tensor_content(content);
+    tensorflow::RecvTensorResponse response;
+    *response.mutable_tensor() = proto;
+    std::vector<DecodedTensor> read;
+    tensorflow::RecvTensorResponse rest;
+    const std::string bytes = response.SerializeAsString();
+    ASSERT_OK(
+        DecodeMessage("m", InPieces(bytes, bytes.size()), 1, TensorField::kTensor, &read, &rest));
+    ASSERT_EQ(read[0].value.num_elements(), n);
+    EXPECT_EQ(std::string(static_cast<const char*>(read[0].value.raw_data()), 4),
+              std::string("\0\1\0\1", 4));
+  }
+}
+
+TEST(TensorCodingTest, WireTextIsWhatProtobufTakesAndKeepsWhatItCan) {
+  struct Case {
+    std::string text, wire;
+  };
+  const Case cases[] = {
+      {"plain [2,?]\n", "plain [2,?]\n"},
+      {"Gr\u00fc\u00dfe \u20ac \U0001F600", "Gr\u00fc\u00dfe \u20ac \U0001F600"},
+      {"a\xff"
+       "b\x80",
+       "a\\xffb\\x80"},
+      {"cut \xe2\x82", "cut \\xe2\\x82"},
+      {"too long \xc0\xaf", "too long \\xc0\\xaf"},
+      {"too long \xe0\x80\xaf", "too long \\xe0\\x80\\xaf"},
+      {"surrogate \xed\xa0\x80", "surrogate \\xed\\xa0\\x80"},
+      {"beyond \xf4\x90\x80\x80", "beyond \\xf4\\x90\\x80\\x80"},
+      {"", ""},
+  };
+  for (const Case& c : cases) {
+    EXPECT_EQ(WireText(c.text), c.wire);
+    tensorflow::RunGraphResponse response, read;
+    response.set_status_error_message(WireText(c.text));
+    EXPECT_TRUE(read.ParseFromString(response.SerializeAsString())) << c.wire;
+  }
+}
+
+TEST(TensorCodingTest, SizesThatTheMessageDoesNotHaveAreRefusedBeforeAllocation) {
+  struct Case {
+    const char* what;
+    std::string bytes;
+    const char* message;
+  };
+  const auto with_tensor = [](const std::string& tensor) {
+    return std::string("\x0a") + static_cast<char>(tensor.size()) + tensor;
+  };
+  // dtype float, shape [1000000], content of 4 bytes.
+  std::string shape;
+  {
+    tensorflow::TensorProto proto;
+    proto.set_dtype(tensorflow::DT_FLOAT);
+    proto.mutable_tensor_shape()->add_dim()->set_size(1'000'000);
+    proto.set_tensor_content("1234");
+    shape = proto.SerializeAsString();
+  }
+  const Case cases[] = {
+      {"content too short", with_tensor(shape), "4 bytes for a tensor float[1000000] of 4000000"},
+      {"field longer than message", std::string("\x0a\x7f\x08\x01", 4), "an end within a tensor"},
+      {"content longer than field", with_tensor(std::string("\x08\x01\x22\x7f", 4)), "longer"},
+      {"unknown dtype", with_tensor(std::string("\x08\x63\x22\x01z", 5)), ""},
+  };
+  for (const Case& c : cases) {
+    std::vector<DecodedTensor> read;
+    EXPECT_STATUS(
+        DecodeMessage("m", InPieces(c.bytes, 100), 1, TensorField::kTensor, &read, nullptr),
+        absl::StatusCode::kInvalidArgument, c.message)
+        << c.what;
+  }
+}
+
+}  // namespace
+}  // namespace millrace
