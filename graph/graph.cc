@@ -13,6 +13,7 @@
 #include "absl/strings/strip.h"
 #include "core/hash_table.h"
 #include "core/new_message.h"
+#include "core/tensor.h"
 #include "graph/function_library.h"
 #include "proto/attr_value.pb.h"
 #include "proto/graph.pb.h"

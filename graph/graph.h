@@ -58,6 +58,7 @@ namespace millrace {
 class FunctionLibrary;  // graph/function_library.h
 class Graph;
 class Node;
+class Tensor;       // core/tensor.h
 struct ScopeHome;   // graph/scope.h
 struct ScopeState;  // graph/scope.cc
 

@@ -18,6 +18,7 @@
 #include "graph/function_library.h"
 #include "graph/graph_growth.h"
 #include "graph/import_export.h"
+#include "graph/node_body.h"
 #include "graph/op_registry.h"
 #include "proto/function.pb.h"
 #include "proto/graph.pb.h"

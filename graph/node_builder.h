@@ -32,6 +32,9 @@
 
 namespace millrace {
 
+class ControlFlowContext;  // graph/control_flow_context.h
+class Tensor;              // core/tensor.h
+
 // The node that Finish made.
 class BuiltNode {
  public:

@@ -11,6 +11,7 @@
 #include "graph/attr.h"
 #include "graph/context_collections.h"
 #include "graph/control_flow_context.h"
+#include "graph/graph.h"
 #include "graph/place/device_name.h"
 #include "graph/shape_inference.h"
 #include "proto/graph.pb.h"

@@ -8,6 +8,7 @@
 #include "core/hash_table.h"
 #include "graph/function_body.h"
 #include "graph/function_library.h"
+#include "graph/graph.h"
 #include "graph/op_registry.h"
 #include "graph/partial_value.h"
 #include "proto/attr_value.pb.h"
