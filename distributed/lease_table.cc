@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/dcheck.h"
+
 namespace millrace {
 
 LeaseTable::LeaseTable(Clock* clock, Expired expired)
@@ -70,6 +72,8 @@ void LeaseTable::Watch() {
         } else if (entry.expires == absl::InfiniteFuture()) {
           entry.expires = now + time * 0.25;
         }
+        MR_DCHECK(entry.expires == absl::InfiniteFuture() || now >= renewed + time * 0.75,
+                  "a lease is about to expire only when it is overdue");
         if (now >= entry.expires) {
           ended.emplace_back(it->first, now - renewed);
           it = entries_.erase(it);
@@ -83,6 +87,7 @@ void LeaseTable::Watch() {
         continue;
       }
     }
+    // Without the lock: who is told may ask for another lease.
     for (const auto& [handle, silent] : ended) {
       {
         MutexLock lock(&mu_);

@@ -14,6 +14,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "core/dcheck.h"
 #include "core/mutex.h"
 #include "core/notification.h"
 #include "graph/attr.h"
@@ -120,9 +121,14 @@ class LocalRendezvous : public Rendezvous {
     bool HasWaiter() const { return !empty() && items_[head_].waiter; }
     Item& front() { return items_[head_]; }
     void Push(Tensor value, bool is_dead, DoneCallback waiter) {
+      MR_DCHECK(
+          empty() || HasWaiter() == static_cast<bool>(waiter),
+          "a queue has tensors or receivers, never both: the second of a kind takes the first "
+          "of the other");
       items_.push_back({std::move(value), is_dead, std::move(waiter)});
     }
     void Pop() {
+      MR_DCHECK(!empty(), "only what is in the queue leaves it");
       if (++head_ < items_.size()) return;
       items_.clear();
       head_ = 0;
@@ -183,6 +189,7 @@ class LocalRendezvous : public Rendezvous {
   void Abort(const Status& status) {
     {
       MutexLock lock(&abort_mu_);
+      MR_DCHECK(!status.ok(), "an abort has a reason: receivers get it as their error");
       if (first_abort_.ok()) first_abort_ = status;
       is_aborted_.store(true, std::memory_order_release);
     }

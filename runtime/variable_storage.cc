@@ -11,6 +11,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/inlined_vector.h"
+#include "core/dcheck.h"
 #include "core/fail_point.h"
 #include "runtime/variable_stripes.h"
 
@@ -200,6 +201,8 @@ StatusOr<Tensor> VariableStorage::ReadTogether() const {
     }
     WriterLock lock(&mu_);
     if (!moved || generation_ != generation) continue;
+    MR_DCHECK(!kept || stripes_->target.has_value(),
+              "who has made a target finds it again while the generation is the same");
     if (kept) old_value = std::exchange(value_, stripes_->TakeTarget());
     if (stripes_->IsAnyApart()) continue;
     frozen_ = true;
@@ -265,6 +268,7 @@ Status VariableStorage::Flatten() {
     into_buffer ? stripes.Return(s, buffer, &copied) : stripes.MoveToTarget(s, buffer, &copied);
   }
   if (!into_buffer) value_ = stripes.TakeTarget();
+  MR_DCHECK(!stripes.IsAnyApart(), "a flat variable has all rows in its buffer");
   bytes_copied_.fetch_add(copied, std::memory_order_relaxed);
   ++generation_;
   return absl::OkStatus();
@@ -334,6 +338,8 @@ Status VariableStorage::UpdateDense(
   }
   for (size_t i = 0; i < variables.size(); ++i) {
     VariableStorage* v = variables[i];
+    MR_DCHECK(v->stripes_ == nullptr || !v->stripes_->IsAnyApart(),
+              "while a variable is updated whole none of its rows goes apart");
     if (in_place[i]) {
       v->Changed();  // also after an error: it may differ
     } else if (status.ok()) {

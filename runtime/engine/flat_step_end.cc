@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "core/dcheck.h"
 #include "core/dtype.h"
 #include "core/resource_handle.h"
 #include "core/status.h"
@@ -39,6 +40,7 @@ void FlatStep::Begin(const StepStart& start) {
   if (start.stats != nullptr) {
     scheduled_ns_.assign(plan_.nodes().size(), absl::GetCurrentTimeNanos());
   }
+  MR_DCHECK(kept_ == nullptr, "a step that was left to its kernels is never used again");
   block_.pending.Reset(plan_.initial_pending());
   ++uses_;
   crew_.Begin(start.context->arena);
@@ -127,7 +129,10 @@ bool FlatStep::Abandon(std::shared_ptr<const void> keep, Status* status) {
   kept_ = std::move(keep);
   kept_plan_ = engine_->shared_plan();
   // From here on the kernels may free the step at any time.
-  if (life_.TryOrphan()) return true;
+  if (life_.TryOrphan()) {
+    MR_DCHECK(!status->ok(), "only a step that has failed is left to its kernels");
+    return true;
+  }
   kept_ = nullptr;
   kept_plan_ = nullptr;
   return false;

@@ -3,6 +3,7 @@
 
 #include <new>
 
+#include "core/dcheck.h"
 #include "runtime/engine/kernel_runner.h"
 
 namespace millrace {
@@ -42,6 +43,7 @@ void LoopCrew::SeeToShared(bool expensive) {
 }
 
 bool LoopCrew::Leave() {
+  MR_DCHECK(loops_.load(std::memory_order_relaxed) > 0, "a loop that leaves was counted");
   loops_.fetch_sub(1, std::memory_order_seq_cst);
   // Who shared before this saw a loop and relied on it.
   if (!job_->IsShared()) return true;

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/dcheck.h"
 
 namespace millrace {
 namespace {
@@ -56,6 +57,7 @@ Status TimedOutOf(absl::Span<Step* const> steps) {
 }
 
 void StepLife::Begin(const StepStart& start) {
+  MR_DCHECK(context_ == nullptr, "a recycled step begins after its last end");
   context_ = start.context;
   cancellation_ = start.context->cancellation;
   deadline_ = start.deadline;
@@ -68,6 +70,7 @@ void StepLife::Begin(const StepStart& start) {
 }
 
 Status StepLife::End() {
+  MR_DCHECK(context_ != nullptr, "a step ends once");
   context_ = nullptr;
   cancellation_ = nullptr;
   if (!failed()) return absl::OkStatus();
@@ -85,11 +88,13 @@ bool StepLife::TryOrphan() {
 }
 
 void StepLife::TellEnded(Step* step) {
+  MR_DCHECK(host_ != nullptr || end_ != nullptr, "somebody waits for the end of each step");
   if (host_ != nullptr) return host_->StepEnded();
   end_->StepEnded(step);
 }
 
 void StepLife::Fail(const Status& error) noexcept {
+  MR_DCHECK(!error.ok(), "a step fails with an error");
   Status status = error;
   // An effect of the cancellation, not a cause of its own.
   if (absl::IsCancelled(status) && cancellation_ != nullptr && cancellation_->IsCancelled()) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/base/optimization.h"
+#include "core/dcheck.h"
 #include "core/thread_number.h"
 #include "runtime/engine/step.h"
 #include "runtime/step_context.h"
@@ -87,6 +88,8 @@ void StepPool::ForgetOld(State* state) noexcept {
   while (state->phase.load() == State::Phase::kIdle) {
     auto phase = State::Phase::kIdle;
     if (!state->phase.compare_exchange_strong(phase, State::Phase::kEnding)) return;
+    MR_DCHECK(state->args.empty() && state->rendezvous == nullptr,
+              "an idle state holds nothing of a step but the bindings that it remembers");
     const uint64_t version = version_.load();
     state->kept.Clear();
     state->kept_version = version;
@@ -106,6 +109,9 @@ void StepPool::Forget() noexcept {
 }
 
 void StepPool::Leave(State* state) noexcept {
+  MR_DCHECK(
+      state->phase.load() == State::Phase::kRunning || state->phase.load() == State::Phase::kPinned,
+      "a step is left to its kernels by the thread that runs it");
   state->kept.Clear();  // nobody knows when it ends
   for (auto phase = State::Phase::kRunning;
        !state->phase.compare_exchange_strong(phase, State::Phase::kLeft);
@@ -124,6 +130,8 @@ void StepPool::End(State* state) noexcept {
     MutexLock lock(&mu_);
     while (state->phase.load() == State::Phase::kPinned) changed_.Wait(&mu_);
   }
+  MR_DCHECK(state->phase.load() == State::Phase::kEnding,
+            "one thread ends a step, and Close pins no step that ends");
   state->resources.ClearAll();
   state->rendezvous.reset();
   for (StepContext& context : state->contexts) {
@@ -162,6 +170,8 @@ void StepPool::Close(const Status& status) {
       // It is cancelled, though not everyone was told: the others see it between two nodes.
     }
     MutexLock lock(&mu_);
+    MR_DCHECK(state->phase.load() == State::Phase::kPinned,
+              "a pinned step waits for Close and goes nowhere by itself");
     state->phase.store(State::Phase::kRunning);
     changed_.SignalAll();
   }
