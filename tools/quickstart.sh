@@ -74,7 +74,7 @@ build() {
 }
 
 census() {
-  build //examples/census //tools:local_predict //tools:inspect_events
+  build //examples/census //tools:local_predict
   local files=()
   if [[ -z "$data" ]]; then
     echo "== People: drawn by the program itself, 16,000 to train and 4,000 to test; --data DIR takes the Census Income files"
@@ -102,7 +102,7 @@ census() {
    train/export/census/   the SavedModel
 == What to type next:
    $bin/tools/saved_model_cli show --dir $dir/train/export/census --all
-   $bin/tools/inspect_events $dir/train/eval_census-eval
+   bazel run //tools:inspect_events -- $dir/train/eval_census-eval
    $bin/examples/census/census --train-steps=$max_steps --capital-gain-scale=0.0001 --job-dir=$dir/alone${data:+ ${files[*]}}
    tools/quickstart.sh --mnist
 END
