@@ -479,6 +479,9 @@ StatusOr<NamedArrays> ParseNpz(const std::string& bytes) {
   return arrays;
 }
 
+// An end of a zip archive's directory, and nothing before it.
+constexpr char kEmptyArchive[22] = {'P', 'K', 5, 6};
+
 StatusOr<std::string> FormatNpz(const NamedArrays& arrays, NpzCompression compression) {
   std::set<std::string> names;
   for (const auto& [name, tensor] : arrays) {
@@ -525,8 +528,8 @@ StatusOr<std::string> FormatNpz(const NamedArrays& arrays, NpzCompression compre
   }
   if (zip_close(zip.get()) != 0) return failed();
   zip.release();  // NOLINT: closing has freed it.
-  // libzip writes no archive without entries; numpy writes the 22 bytes of an empty one.
-  if (arrays.empty()) return std::string("PK\x05\x06", 4) + std::string(18, '\0');
+  // libzip writes no archive without entries; numpy does.
+  if (arrays.empty()) return std::string(kEmptyArchive, sizeof(kEmptyArchive));
   zip_stat_t stat;
   zip_stat_init(&stat);
   if (zip_source_stat(archive.get(), &stat) != 0 || (stat.valid & ZIP_STAT_SIZE) == 0 ||
