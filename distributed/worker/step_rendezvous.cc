@@ -6,7 +6,6 @@
 #include <optional>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "core/exceptions.h"
@@ -31,30 +30,23 @@ bool IsRecv(const tensorflow::NodeDef& node) {
   return node.op() == "_Recv" || node.op() == "_HostRecv";
 }
 
-// Names of the nodes that need something from another task, directly or not.
-absl::flat_hash_set<std::string> NeedsOthers(const tensorflow::GraphDef& graph,
-                                             absl::string_view own_task) {
-  absl::flat_hash_map<std::string, std::vector<const tensorflow::NodeDef*>> consumers;
-  absl::flat_hash_set<std::string> result;
-  std::vector<std::string> stack;
-  for (const tensorflow::NodeDef& node : graph.node()) {
-    for (const std::string& input : node.input()) {
-      absl::string_view name = input;
-      if (!name.empty() && name[0] == '^') name.remove_prefix(1);
-      consumers[std::string(name.substr(0, name.find(':')))].push_back(&node);
-    }
-    if (!IsRecv(node)) continue;
-    const StatusOr<std::string> src = GetAttr<std::string>(node, "send_device");
-    const StatusOr<std::string> task = src.ok() ? TaskOfDevice(*src) : src;
-    if (!task.ok() || *task != own_task) stack.push_back(node.name());
+// Whether a node needs something from another task, directly or not; by id. `received`: the names
+// of the nodes that receive from other tasks.
+std::vector<bool> NeedsOthers(const Graph& graph,
+                              const absl::flat_hash_set<absl::string_view>& received) {
+  std::vector<bool> needs(static_cast<size_t>(graph.num_node_ids()), false);
+  std::vector<const Node*> stack;
+  for (const auto& node : graph.nodes()) {
+    if (node != nullptr && received.contains(node->name())) stack.push_back(node.get());
   }
   while (!stack.empty()) {
-    std::string name = std::move(stack.back());
+    const Node* const node = stack.back();
     stack.pop_back();
-    if (!result.insert(name).second) continue;
-    for (const tensorflow::NodeDef* node : consumers[name]) stack.push_back(node->name());
+    if (needs[static_cast<size_t>(node->id())]) continue;
+    needs[static_cast<size_t>(node->id())] = true;
+    for (const Edge& edge : node->out_edges()) stack.push_back(edge.dst);
   }
-  return result;
+  return needs;
 }
 
 Status GivenUp() { return absl::CancelledError("Pull was cancelled by its caller"); }
@@ -65,18 +57,25 @@ Status StepEnded(int64_t step_id) {
 
 }  // namespace
 
-StatusOr<StepEdges> StepEdges::Of(const tensorflow::GraphDef& wire,
+StatusOr<StepEdges> StepEdges::Of(const Graph& graph, absl::Span<const tensorflow::NodeDef> wire,
                                   std::shared_ptr<const TransferTable> plan,
                                   absl::string_view own_task) {
-  struct Edge {
+  struct Crossing {
     RendezvousKey key;
     uint32_t number;
     bool immediate;
   };
   StepEdges result;
-  std::map<std::string, std::vector<Edge>> sends, recvs;  // by task
-  const absl::flat_hash_set<std::string> late = NeedsOthers(wire, own_task);
-  for (const tensorflow::NodeDef& node : wire.node()) {
+  std::map<std::string, std::vector<Crossing>> sends, recvs;  // by task
+  absl::flat_hash_set<absl::string_view> received;
+  for (const tensorflow::NodeDef& node : wire) {
+    if (!IsRecv(node)) continue;
+    const StatusOr<std::string> src = GetAttr<std::string>(node, "send_device");
+    const StatusOr<std::string> task = src.ok() ? TaskOfDevice(*src) : src;
+    if (!task.ok() || *task != own_task) received.insert(node.name());
+  }
+  const std::vector<bool> late = NeedsOthers(graph, received);
+  for (const tensorflow::NodeDef& node : wire) {
     const bool is_send = IsSend(node);
     if (!is_send && !IsRecv(node)) continue;
     const StatusOr<bool> client = GetAttr<bool>(node, "client_terminated");
@@ -91,6 +90,11 @@ StatusOr<StepEdges> StepEdges::Of(const tensorflow::GraphDef& wire,
       return absl::InternalError(
           absl::StrCat("Partition: '", node.name(), "' must have a number in its plan, got none"));
     }
+    const Node* const planned = graph.FindNode(node.name());
+    if (planned == nullptr) {
+      return absl::InternalError(
+          absl::StrCat("Partition: '", node.name(), "' must be a node of its plan, got none"));
+    }
     if (plan->IsInLoop(number)) {
       if (is_send) {
         result.loop_sends.emplace(std::move(key.text), number);
@@ -101,15 +105,15 @@ StatusOr<StepEdges> StepEdges::Of(const tensorflow::GraphDef& wire,
       continue;
     }
     (is_send ? sends : recvs)[task].push_back(
-        {std::move(key), number, late.count(node.name()) == 0});
+        {std::move(key), number, !late[static_cast<size_t>(planned->id())]});
   }
   for (const bool is_send : {true, false}) {
     for (auto& [task, edges] : is_send ? sends : recvs) {
       std::sort(edges.begin(), edges.end(),
-                [](const Edge& a, const Edge& b) { return a.key.text < b.key.text; });
+                [](const Crossing& a, const Crossing& b) { return a.key.text < b.key.text; });
       Peer peer;
       peer.task = task;
-      for (Edge& edge : edges) {
+      for (Crossing& edge : edges) {
         peer.fingerprint = Hash64(edge.key.text, peer.fingerprint + 1);
         peer.src_incarnation = edge.key.src_incarnation;
         if (is_send) {

@@ -33,7 +33,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "core/cancellation.h"
 #include "core/clock.h"
 #include "core/hash_table.h"
@@ -42,7 +44,8 @@
 #include "core/tensor.h"
 #include "distributed/transport/transport.h"
 #include "distributed/worker/session_life.h"
-#include "proto/graph.pb.h"
+#include "graph/graph.h"
+#include "proto/node_def.pb.h"
 #include "runtime/done_callback.h"
 #include "runtime/rendezvous.h"
 #include "runtime/step_loans.h"
@@ -75,10 +78,10 @@ struct StepEdges {
   HashSet<uint32_t> loop_send_numbers;
   std::shared_ptr<const TransferTable> transfers;  // may be null: there are none
 
-  // `wire` is the partition as the master sent it, `plan` the transfers of its plans: nodes have
-  // the same names, other tasks' devices perhaps not.
-  // InvalidArgument for malformed attrs, Internal for a node that the plans do not have.
-  static StatusOr<StepEdges> Of(const tensorflow::GraphDef& wire,
+  // `graph` is the partition of a plan whose transfers are `plan`; `wire` are its nodes that send
+  // and receive as the master sent them: they have the same names, other tasks' devices perhaps
+  // not. InvalidArgument for malformed attrs, Internal for a node that the plan does not have.
+  static StatusOr<StepEdges> Of(const Graph& graph, absl::Span<const tensorflow::NodeDef> wire,
                                 std::shared_ptr<const TransferTable> plan,
                                 absl::string_view own_task);
 };

@@ -9,6 +9,7 @@
 #include "core/testing/tensor_testing.h"
 #include "distributed/worker/session_life.h"
 #include "graph/attr.h"
+#include "graph/graph.h"
 #include "gtest/gtest.h"
 #include "runtime/plan.h"
 #include "runtime/training_run.h"
@@ -56,6 +57,24 @@ std::shared_ptr<const TransferTable> TransfersOf(const tensorflow::GraphDef& gra
   return table;
 }
 
+// Of a partition, and of the plan that was made of it.
+StatusOr<StepEdges> EdgesOf(const tensorflow::GraphDef& wire,
+                            std::shared_ptr<const TransferTable> transfers) {
+  Graph graph;
+  for (const tensorflow::NodeDef& node : wire.node()) {
+    MR_RETURN_IF_ERROR(graph.AddNode(node).status());
+  }
+  for (const tensorflow::NodeDef& node : wire.node()) {
+    for (const std::string& input : node.input()) {
+      if (input[0] == '^') {
+        graph.AddControlEdge(graph.FindNode(input.substr(1)), graph.FindNode(node.name()));
+      }
+    }
+  }
+  const std::vector<tensorflow::NodeDef> ends(wire.node().begin(), wire.node().end());
+  return StepEdges::Of(graph, ends, std::move(transfers), kPs);
+}
+
 RendezvousKey KeyOf(const std::string& edge) {
   return *RendezvousKey::Parse(RendezvousKey::Make(
       std::string(kPs) + "/device:CPU:0", 42, std::string(kWorker) + "/device:CPU:0", edge, 0, 0));
@@ -78,7 +97,7 @@ class StepRendezvousTest : public ::testing::Test {
  protected:
   StepRendezvousTest() {
     const tensorflow::GraphDef graph = PsGraph();
-    auto edges = StepEdges::Of(graph, TransfersOf(graph), kPs);
+    auto edges = EdgesOf(graph, TransfersOf(graph));
     EXPECT_OK(edges);
     edges_ = std::make_shared<const StepEdges>(*std::move(edges));
   }
@@ -359,7 +378,7 @@ TEST_F(StepRendezvousTest, APlanThatCallsOtherTasksByOtherNamesServesTheNamesOnT
     *wire.add_node() = EndOf(absl::StrCat("send_", edge), true, edge, kPs, kWorker);
   }
   const std::shared_ptr<const TransferTable> transfers = TransfersOf(plan);
-  ASSERT_OK_AND_ASSIGN(StepEdges edges, StepEdges::Of(wire, transfers, kPs));
+  ASSERT_OK_AND_ASSIGN(StepEdges edges, EdgesOf(wire, transfers));
   ASSERT_OK_AND_ASSIGN(const auto step,
                        table_->Start(1, std::make_shared<const StepEdges>(std::move(edges))));
   std::vector<float> got;
@@ -392,7 +411,7 @@ TEST_F(StepRendezvousTest, LoopsFetchTheTensorsOfTheirIterations) {
   for (const tensorflow::NodeDef& node : plan.node()) {
     table->Add(*RendezvousKey::Of(&node), node.name(), /*in_loop=*/true);
   }
-  ASSERT_OK_AND_ASSIGN(StepEdges edges, StepEdges::Of(wire, table, kPs));
+  ASSERT_OK_AND_ASSIGN(StepEdges edges, EdgesOf(wire, table));
   EXPECT_TRUE(edges.sends.empty());
   EXPECT_TRUE(edges.recvs.empty());
   EXPECT_EQ(edges.num_sends, 0);
@@ -573,9 +592,8 @@ TEST_F(StepRendezvousTest, StepsThatFailBeforeTheyStartDoNotPileUp) {
 TEST_F(StepRendezvousTest, MalformedTransfersAreRefused) {
   tensorflow::GraphDef graph = PsGraph();
   (*graph.mutable_node(0)->mutable_attr())["recv_device"].set_s("nonsense");
-  EXPECT_STATUS(StepEdges::Of(graph, edges_->transfers, kPs), absl::StatusCode::kInvalidArgument,
-                "");
-  EXPECT_STATUS(StepEdges::Of(PsGraph(), nullptr, kPs), absl::StatusCode::kInternal,
+  EXPECT_STATUS(EdgesOf(graph, edges_->transfers), absl::StatusCode::kInvalidArgument, "");
+  EXPECT_STATUS(EdgesOf(PsGraph(), nullptr), absl::StatusCode::kInternal,
                 "'send_b' must have a number in its plan");
   EXPECT_STATUS(table_->Push(1, {NamedTensor{"no key", Tensor::Scalar(1.0f), false}}),
                 absl::StatusCode::kInvalidArgument, "Invalid rendezvous key");

@@ -5,27 +5,18 @@
 #include <set>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/cancellation.h"
-#include "core/deterministic_bytes.h"
 #include "core/exceptions.h"
 #include "core/fail_point.h"
 #include "core/logging.h"
 #include "core/random_bits.h"
-#include "core/sha256.h"
 #include "distributed/server_limits.h"
 #include "distributed/transport/session_terms.h"
 #include "distributed/worker/session_life.h"
 #include "distributed/worker/worker_step.h"
-#include "graph/attr.h"
-#include "graph/function_library.h"
 #include "graph/graph.h"
-#include "graph/import_export.h"
-#include "graph/node_body.h"
 #include "graph/place/device_name.h"
-#include "graph/place/partition.h"
-#include "graph/place/placer.h"
 #include "runtime/device.h"
 #include "runtime/executor.h"
 #include "runtime/plan.h"
@@ -45,126 +36,8 @@ constexpr size_t kRememberedSessions = 1000;
 // TensorFlow's masters and ours make 16. Whoever opens sessions decides how much is remembered.
 constexpr size_t kMaxHandleBytes = 256;
 
-bool IsTransfer(const tensorflow::NodeDef& node) {
-  return node.op() == "_Send" || node.op() == "_HostSend" || node.op() == "_Recv" ||
-         node.op() == "_HostRecv";
-}
-
 // A handle that is not ours may have any length, and messages about it are kept.
 absl::string_view Shown(absl::string_view handle) { return handle.substr(0, kMaxHandleBytes); }
-
-// The partition with other tasks named by the order in which they appear, so that partitions made
-// for different workers are equal. Their incarnations are left out.
-Status MakeCanonical(absl::string_view own_task, tensorflow::GraphDef* graph) {
-  std::map<std::string, std::string> names;  // task -> job name that stands for it
-  for (tensorflow::NodeDef& node : *graph->mutable_node()) {
-    if (!IsTransfer(node)) continue;
-    for (const char* attr : {"send_device", "recv_device"}) {
-      MR_ASSIGN_OR_RETURN(const std::string device, GetAttr<std::string>(node, attr));
-      MR_ASSIGN_OR_RETURN(const std::string task, TaskOfDevice(device));
-      if (task == own_task) continue;
-      MR_ASSIGN_OR_RETURN(DeviceName name, DeviceName::Parse(device));
-      std::string& job = names[task];
-      if (job.empty()) job = absl::StrCat("peer", names.size() - 1);
-      name.job = job;
-      name.replica = 0;
-      name.task = 0;
-      SetAttr(name.ToString(), &(*node.mutable_attr())[attr]);
-      if (absl::string_view(attr) == "send_device") {
-        SetAttr(int64_t{0}, &(*node.mutable_attr())["send_device_incarnation"]);
-      }
-    }
-  }
-  return absl::OkStatus();
-}
-
-// The state of its stateful nodes lives in resources, where every plan finds it, and not in
-// kernels.
-bool KeepsStateInResources(const Graph& graph) {
-  // Whatever is in a function.
-  for (const auto& function : graph.library().functions()) {
-    if (graph.library().IsStateful(*function)) return false;
-  }
-  const auto is_resource = [](DType t) { return t == DT_RESOURCE || IsRef(t); };
-  for (const auto& node : graph.nodes()) {
-    if (node == nullptr || !node->is_stateful() || absl::StartsWith(node->op(), "_")) continue;
-    const auto inputs = node->input_types(), outputs = node->output_types();
-    if (std::none_of(inputs.begin(), inputs.end(), is_resource) &&
-        std::none_of(outputs.begin(), outputs.end(), is_resource)) {
-      return false;
-    }
-  }
-  return true;
-}
-
-std::shared_ptr<FunctionRuntime> FunctionsOn(const DeviceList& devices,
-                                             std::shared_ptr<KernelStore> kernels) {
-  return FunctionRuntime::Make(tensorflow::ConfigProto(), devices, std::move(kernels));
-}
-
-// What StepEdges need of a graph: all nodes and edges, attrs of those that transfer.
-tensorflow::GraphDef EdgesOf(const tensorflow::GraphDef& graph) {
-  tensorflow::GraphDef def;
-  for (const tensorflow::NodeDef& node : graph.node()) {
-    tensorflow::NodeDef* const copy = def.add_node();
-    if (IsTransfer(node)) {
-      *copy = node;
-    } else {
-      copy->set_name(node.name());
-      copy->set_op(node.op());
-      *copy->mutable_input() = node.input();
-    }
-  }
-  return def;
-}
-tensorflow::GraphDef EdgesOf(const Graph& graph) {
-  tensorflow::GraphDef def;
-  for (const auto& node : graph.nodes()) {
-    if (node == nullptr) continue;
-    if (node->is_send() || node->is_recv()) {
-      *def.add_node() = graph.NodeToDef(*node);
-      continue;
-    }
-    tensorflow::NodeDef* const copy = def.add_node();
-    copy->set_name(node->name());
-    copy->set_op(node->op());
-    for (const OutputRef& input : node->inputs()) {
-      if (input.node != nullptr) copy->add_input(TensorNameString(*input.node, input.index));
-    }
-    for (const Node* control : node->control_inputs()) {
-      copy->add_input(absl::StrCat("^", control->name()));
-    }
-  }
-  return def;
-}
-
-// The same for equal graphs, and nobody can make a graph with that of another. The bytes of large
-// constants are read where they are: a copy of them would be the largest thing in the process.
-// `graph` is left as it was, unless this fails.
-StatusOr<std::string> DigestOf(tensorflow::GraphDef* graph) {
-  std::vector<std::pair<std::string*, std::string>> taken;  // place, content
-  std::string large;                                        // whose contents, and their digests
-  for (int i = 0; i < graph->node_size(); ++i) {
-    tensorflow::NodeDef& node = *graph->mutable_node(i);
-    const auto value = node.mutable_attr()->find("value");
-    if (value == node.mutable_attr()->end() || !value->second.has_tensor()) continue;
-    std::string* const content = value->second.mutable_tensor()->mutable_tensor_content();
-    if (content->size() < kDetachedConstantBytes) continue;
-    MR_ASSIGN_OR_RETURN(const std::string digest, Sha256(*content));
-    absl::StrAppend(&large, i, ":", digest);
-    taken.emplace_back(content, std::string());
-    content->swap(taken.back().second);
-  }
-  const std::string bytes = DeterministicBytes(*graph);
-  for (auto& [place, content] : taken) place->swap(content);
-  if (bytes.empty() && graph->node_size() > 0) {
-    return InvalidArgument(
-        "RegisterGraph: a graph without its large constants must be below 2 GiB");
-  }
-  MR_ASSIGN_OR_RETURN(const std::string of_large, Sha256(large));
-  MR_ASSIGN_OR_RETURN(const std::string of_rest, Sha256(bytes));
-  return of_large + of_rest;
-}
 
 int64_t VariableBytes(const ResourceManager& resources) {
   int64_t bytes = 0;
@@ -222,6 +95,7 @@ struct Worker::Session {
 Worker::Worker(WorkerOptions options)
     : options_(std::move(options)),
       steps_(std::make_shared<StepTable>(options_.clock, options_.limits.max_parked_bytes)),
+      plans_(options_.task),
       runs_(options_.task, options_.clock, options_.run_linger, [this] { return MakeDevices(); }),
       leases_(options_.clock, [this](const std::string& handle, absl::Duration silent) {
         LeaseExpired(handle, silent);
@@ -565,91 +439,6 @@ void Worker::EndSessionsOfRun(const TrainingRun& run, const RunEnd& end) {
 
 // --- Graphs --------------------------------------------------------------------------------------
 
-StatusOr<std::shared_ptr<const WorkerPlan>> Worker::FindOrBuildPlan(tensorflow::GraphDef canonical,
-                                                                    Session* session) {
-  MR_ASSIGN_OR_RETURN(std::string digest, DigestOf(&canonical));
-  // Plans know their devices, and those of a run are its own. A step may keep a plan longer than
-  // the run's container lives: the devices must be those of the one that is there now.
-  absl::StrAppend(&digest, session->run.id);
-  if (!session->isolated) {
-    MutexLock lock(&mu_);
-    const auto it = plans_.find(digest);
-    if (it != plans_.end()) {
-      auto plan = it->second.lock();
-      if (plan != nullptr && plan->devices == session->devices) return plan;
-    }
-  }
-  auto graph = std::make_unique<Graph>();
-  ImportOptions import;
-  import.allow_internal_names = true;
-  MR_RETURN_IF_ERROR(ImportGraphDef(std::move(canonical), import, graph.get()));
-  for (const auto& node : graph->nodes()) {
-    if (node != nullptr) node->set_assigned_device(node->requested_device());
-  }
-  const bool shared = !session->isolated && KeepsStateInResources(*graph);
-  MR_ASSIGN_OR_RETURN(std::shared_ptr<const WorkerPlan> plan,
-                      BuildPlan(std::move(graph), session, shared));
-  if (shared) {
-    MutexLock lock(&mu_);
-    std::weak_ptr<const WorkerPlan>& place = plans_[digest];
-    // Somebody else may have been faster.
-    auto other = place.lock();
-    if (other != nullptr && other->devices == plan->devices) return other;
-    place = plan;
-    for (auto it = plans_.begin(); it != plans_.end();) {
-      it = it->second.expired() ? plans_.erase(it) : std::next(it);
-    }
-  }
-  return plan;
-}
-
-StatusOr<std::shared_ptr<const WorkerPlan>> Worker::BuildPlan(std::unique_ptr<const Graph> own,
-                                                              Session* session, bool shared) {
-  const Graph& graph = *own;
-  const auto find_device = [session](absl::string_view name) -> Device* {
-    for (const auto& device : session->devices) {
-      if (device->name == name) return device.get();
-    }
-    return nullptr;
-  };
-  std::vector<DeviceInfo> devices;
-  for (const auto& device : session->devices) {
-    devices.push_back({device->name, device->type, device->incarnation});
-  }
-  auto plan = std::make_shared<WorkerPlan>();
-  plan->devices = session->devices;
-  for (const auto& node : graph.nodes()) {
-    if (node == nullptr) continue;
-    if (find_device(node->assigned_device()) == nullptr) {
-      return InvalidArgument("RegisterGraph on ", options_.task, ": node '", node->name(),
-                             "' must be placed on a device of this task, got '",
-                             node->assigned_device(), "'");
-    }
-    int* const places = node->op() == "_Arg"      ? &plan->num_args
-                        : node->op() == "_Retval" ? &plan->num_results
-                                                  : nullptr;
-    if (places == nullptr) continue;
-    MR_ASSIGN_OR_RETURN(const int64_t index, GetAttr<int64_t>(node->def(), "index"));
-    if (index >= kMaxNodeArgs) {
-      return InvalidArgument("RegisterGraph on ", options_.task, ": node '", node->name(),
-                             "': index must be below ", kMaxNodeArgs, ", got ", index);
-    }
-    *places = std::max(*places, static_cast<int>(index) + 1);
-  }
-  const PartitionOptions cut = PartitionOptionsFor(CutBy::kDeviceOfTask, devices);
-  MR_ASSIGN_OR_RETURN(const GraphPartitions parts, PartitionGraph(graph, cut));
-  for (const auto& [name, part] : parts) FillIncarnations(part.get(), cut.get_incarnation);
-  plan->functions = session->functions;
-  if (shared && !graph.library().empty()) {
-    plan->functions = FunctionsOn(plan->devices, std::make_shared<KernelStore>());
-  }
-  MR_ASSIGN_OR_RETURN(plan->parts,
-                      BuildParts(parts, find_device, shared ? nullptr : session->kernels.get(),
-                                 plan->functions.get(), nullptr));
-  plan->graph = std::move(own);
-  return std::shared_ptr<const WorkerPlan>(std::move(plan));
-}
-
 Status Worker::RegisterGraph(tensorflow::RegisterGraphRequest request, std::unique_ptr<Graph> graph,
                              tensorflow::RegisterGraphResponse* response) {
   return NoExceptions("RegisterGraph",
@@ -686,22 +475,20 @@ Status Worker::RegisterOrThrow(tensorflow::RegisterGraphRequest* request,
     MutexLock lock(&session->mu);
     MR_RETURN_IF_ERROR(check_limits());
   }
-  StatusOr<StepEdges> edges;
+  const PlanOwner owner = {session->devices, session->kernels, session->functions, session->run.id,
+                           session->isolated};
+  std::vector<tensorflow::NodeDef> transfers;
   if (graph != nullptr) {
-    const tensorflow::GraphDef wire = EdgesOf(*graph);
-    MR_ASSIGN_OR_RETURN(registered->plan,
-                        BuildPlan(std::move(graph), session.get(), /*shared=*/false));
-    edges = StepEdges::Of(wire, TransfersOf(registered->plan->parts), options_.task);
+    transfers = TransfersIn(*graph);
+    MR_ASSIGN_OR_RETURN(registered->plan, plans_.Build(std::move(graph), owner));
   } else {
-    tensorflow::GraphDef canonical = std::move(*request->mutable_graph_def());
-    const tensorflow::GraphDef wire = EdgesOf(canonical);
-    MR_RETURN_IF_ERROR(MakeCanonical(options_.task, &canonical));
-    for (const tensorflow::NodeDef& node : wire.node()) {
-      if (IsTransfer(node)) registered->transfers.push_back(node);
-    }
-    MR_ASSIGN_OR_RETURN(registered->plan, FindOrBuildPlan(std::move(canonical), session.get()));
-    edges = StepEdges::Of(wire, TransfersOf(registered->plan->parts), options_.task);
+    transfers = TransfersIn(request->graph_def());
+    MR_ASSIGN_OR_RETURN(registered->plan,
+                        plans_.FindOrBuild(std::move(*request->mutable_graph_def()), owner));
+    registered->transfers = transfers;
   }
+  StatusOr<StepEdges> edges = StepEdges::Of(*registered->plan->graph, transfers,
+                                            TransfersOf(registered->plan->parts), options_.task);
   MR_RETURN_IF_ERROR(edges.status());
   registered->edges = std::make_shared<const StepEdges>(*std::move(edges));
   const std::string handle = RandomHexName();
@@ -936,12 +723,6 @@ void Worker::Shutdown(const Status& status) {
 int Worker::num_sessions() const {
   MutexLock lock(&mu_);
   return static_cast<int>(sessions_.size());
-}
-
-int Worker::num_plans() const {
-  MutexLock lock(&mu_);
-  return static_cast<int>(std::count_if(plans_.begin(), plans_.end(),
-                                        [](const auto& p) { return !p.second.expired(); }));
 }
 
 }  // namespace millrace

@@ -50,6 +50,7 @@
 #include "distributed/lease_table.h"
 #include "distributed/transport/transport.h"
 #include "distributed/worker/run_registry.h"
+#include "distributed/worker/shared_plans.h"
 #include "distributed/worker/step_rendezvous.h"
 #include "distributed/worker/worker_options.h"
 #include "graph/graph.h"
@@ -146,7 +147,7 @@ class Worker {
   // For tests: sessions, plans that registered graphs use now, and steps that are not forgotten
   // yet.
   int num_sessions() const;
-  int num_plans() const;
+  int num_plans() const { return plans_.size(); }
   int64_t num_steps() const { return steps_->num_steps(); }
 
  private:
@@ -155,10 +156,6 @@ class Worker {
   StatusOr<std::shared_ptr<Session>> FindSession(const std::string& handle) const;
   Status RegisterOrThrow(tensorflow::RegisterGraphRequest* request, std::unique_ptr<Graph> graph,
                          tensorflow::RegisterGraphResponse* response);
-  StatusOr<std::shared_ptr<const WorkerPlan>> FindOrBuildPlan(tensorflow::GraphDef graph,
-                                                              Session* session);
-  StatusOr<std::shared_ptr<const WorkerPlan>> BuildPlan(std::unique_ptr<const Graph> graph,
-                                                        Session* session, bool shared);
   DeviceList MakeDevices() const;
   // Takes a session out of the list: later calls hear `why`. The rest is FinishEnd's, without the
   // lock.
@@ -177,6 +174,7 @@ class Worker {
   const WorkerOptions options_;
   std::vector<std::shared_ptr<Device>> devices_;
   const std::shared_ptr<StepTable> steps_;
+  SharedPlans plans_;
 
   mutable Mutex mu_;
   CondVar step_ended_;
@@ -191,8 +189,6 @@ class Worker {
   // Why sessions ended that their masters may not know of, the last of them.
   std::map<std::string, Status> ended_ ABSL_GUARDED_BY(mu_);
   std::deque<std::string> ended_order_ ABSL_GUARDED_BY(mu_);
-  // By digest of the canonical graph.
-  std::map<std::string, std::weak_ptr<const WorkerPlan>> plans_ ABSL_GUARDED_BY(mu_);
   // Abseil's sets break when there is no memory to grow, in which steps are refused.
   std::map<WorkerStep*, const Session*> running_ ABSL_GUARDED_BY(mu_);
   // Ids of RecvTensor requests seen lately.

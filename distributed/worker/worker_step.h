@@ -30,6 +30,7 @@
 #include "core/status.h"
 #include "distributed/transport/transport.h"
 #include "distributed/worker/session_life.h"
+#include "distributed/worker/shared_plans.h"
 #include "distributed/worker/step_rendezvous.h"
 #include "distributed/worker/worker_options.h"
 #include "graph/graph.h"
@@ -47,18 +48,6 @@
 #include "runtime/step_stats.h"
 
 namespace millrace {
-
-// The executors of a partition, one per device that it uses.
-struct WorkerPlan {
-  std::vector<std::shared_ptr<Device>> devices;  // keeps those of `parts`
-  std::shared_ptr<FunctionRuntime> functions;    // that nodes of `parts` call; null: none
-  std::vector<StepPart> parts;
-  // What they were cut from; for RunMetadata.partition_graphs.
-  std::unique_ptr<const Graph> graph;
-  // Places of its _Arg and _Retval nodes: what a step gets and gives by position.
-  int num_args = 0;
-  int num_results = 0;
-};
 
 // What a graph handle stands for.
 struct RegisteredGraph {
