@@ -8,8 +8,8 @@
 //   MR_ASSIGN_OR_RETURN(NamedTensors out, model.Predict({{"ids", ids}}));
 //   absl::Span<const float> scores = out.at("scores").flat<float>();
 //
-// Inputs are checked against the signature before the model runs, as far as it says anything sound
-// of their dtype and shape. A signature is compiled by its first Predict.
+// The face of a ServableModel (saver/servable_model.h) by names. Inputs are checked against the
+// signature before the model runs, as far as it says anything sound of their dtype and shape.
 //
 // Thread-safety: all methods, from any thread; many Predicts at once.
 // Failure: LoadModel as LoadSavedModel (saver/saved_model.h). Predict: InvalidArgument for an
@@ -17,28 +17,19 @@
 // else the error of the step.
 
 #include <map>
-#include <memory>
 #include <string>
-#include <vector>
+#include <utility>
 
-#include "core/file_system.h"
 #include "core/status.h"
 #include "core/tensor.h"
 #include "runtime/session.h"
 #include "saver/saved_model.h"
+#include "saver/servable_model.h"  // IWYU pragma: export
 
 namespace millrace {
 
 // Names that callers use -> tensors.
 using NamedTensors = std::map<std::string, Tensor>;
-
-struct LoadModelOptions {
-  std::vector<std::string> tags = {"serve"};
-  // Where the model runs: "" in this process, else a server ("grpc://host:port").
-  std::string target = "";
-  SessionOptions session = {};  // target is the one above
-  FileSystem* file_system = FileSystem::Posix();
-};
 
 struct PredictOptions {
   std::string signature = "serving_default";
@@ -46,24 +37,19 @@ struct PredictOptions {
 
 class LoadedModel {
  public:
-  LoadedModel(LoadedModel&&) noexcept;
-  LoadedModel& operator=(LoadedModel&&) noexcept;
-  ~LoadedModel();  // closes the session
-
   // All outputs of the signature.
   StatusOr<NamedTensors> Predict(const NamedTensors& inputs,
                                  const PredictOptions& options = {}) const;
   // By their keys, without the one that names the init op.
-  const std::map<std::string, ModelSignature>& signatures() const;
+  const std::map<std::string, ModelSignature>& signatures() const { return model_.signatures(); }
   // For what no signature names. Valid as long as the model.
-  Session* session() const;
+  Session* session() const { return model_.session(); }
 
  private:
   friend StatusOr<LoadedModel> LoadModel(const std::string& directory,
                                          const LoadModelOptions& options);
-  struct Impl;
-  explicit LoadedModel(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  explicit LoadedModel(ServableModel model) : model_(std::move(model)) {}
+  ServableModel model_;
 };
 
 StatusOr<LoadedModel> LoadModel(const std::string& directory, const LoadModelOptions& options = {});

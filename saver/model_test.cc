@@ -10,9 +10,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/fail_point.h"
 #include "core/file_system.h"
+#include "core/mutex.h"
 #include "core/random_bits.h"
 #include "core/status.h"
 #include "core/tensor.h"
@@ -27,6 +30,7 @@
 #include "saver/loaded_model.h"
 #include "saver/saved_model.h"
 #include "saver/saved_model_reader.h"
+#include "saver/servable_model.h"
 #include "saver/tensor_bundle.h"
 #include "train/adam.h"
 
@@ -310,6 +314,117 @@ TEST_F(ModelTest, SignaturesThatDoNotFitTheGraphAreRefused) {
               absl::StrContains(status.message(), "w/"))
       << status;
   EXPECT_FALSE(fs_->FileExists(dir_));
+}
+
+// --- By position ---------------------------------------------------------------------------------
+
+// Three signatures over one graph: both inputs, one of them, and a kind that no program has.
+class ServableModelTest : public ModelTest {
+ protected:
+  void SetUp() override {
+    const TrainingGraph graph;
+    ASSERT_OK_AND_ASSIGN(const auto session, graph.Trained());
+    ASSERT_OK(ExportModel(session.get(), graph.root,
+                          {.inputs = {{"images", graph.x}, {"keep", graph.keep}},
+                           .outputs = {{"scaled", graph.scaled}, {"y", graph.y}}},
+                          dir_));
+    const std::string path = JoinPath(dir_, kSavedModelFile);
+    ASSERT_OK_AND_ASSIGN(tensorflow::SavedModel saved, ReadSavedModelFile(fs_, path));
+    tensorflow::MetaGraphDef* const meta = saved.mutable_meta_graphs(0);
+    auto& signatures = *meta->mutable_signature_def();
+    signatures["plain"] = signatures.at("serving_default");
+    signatures["plain"].mutable_inputs()->erase("keep");
+    signatures["plain"].mutable_outputs()->erase("scaled");
+    tensorflow::NodeDef* const node = meta->mutable_graph_def()->add_node();
+    node->set_name("strange");
+    node->set_op("NobodyHasThisKind");
+    node->add_input("x");
+    signatures["strange"] = signatures.at("plain");
+    signatures["strange"].mutable_outputs()->at("y").set_name("strange:0");
+    ASSERT_OK(WriteFileAtomically(fs_, path, saved.SerializeAsString()));
+  }
+
+  const Tensor images_ = Tensor::Of<float>({{1, 2}});
+};
+
+TEST_F(ServableModelTest, TensorsGoByTheOrderOfTheirKeys) {
+  ASSERT_OK_AND_ASSIGN(const ServableModel model, ServableModel::Load(dir_));
+  ASSERT_EQ(model.num_signatures(), 3);
+  ASSERT_OK_AND_ASSIGN(const int both, model.FindSignature("serving_default"));
+  const ServableSignature& signature = model.signature(both);
+  ASSERT_EQ(signature.inputs.size(), 2u);
+  EXPECT_EQ(signature.inputs[0].key, "images");
+  EXPECT_EQ(signature.inputs[1].key, "keep");
+  ASSERT_EQ(signature.outputs.size(), 2u);
+  EXPECT_EQ(signature.outputs[0].key, "scaled");
+  EXPECT_EQ(signature.outputs[1].key, "y");
+  std::vector<Tensor> outputs(2);
+  ASSERT_OK(model.Predict(both, {images_, Tensor::Scalar<float>(0.5)}, absl::MakeSpan(outputs)));
+  ExpectTensorEqual(outputs[0], images_);
+  ExpectTensorEqual(outputs[1], Tensor::Of<float>({{4}}));  // (1 * 2 + 2 * 3) / 2
+  ASSERT_OK_AND_ASSIGN(const int one, model.FindSignature("plain"));
+  std::vector<Tensor> output(1);
+  ASSERT_OK(model.Predict(one, {images_}, absl::MakeSpan(output)));
+  ExpectTensorEqual(output[0], Tensor::Of<float>({{8}}));
+}
+
+TEST_F(ServableModelTest, ASignatureThatCannotBeCompiledLeavesTheOthersAlone) {
+  ASSERT_OK_AND_ASSIGN(const ServableModel model, ServableModel::Load(dir_));
+  ASSERT_OK_AND_ASSIGN(const int strange, model.FindSignature("strange"));
+  EXPECT_FALSE(model.status(strange).ok());
+  std::vector<Tensor> output(1);
+  EXPECT_STATUS(model.Predict(strange, {images_}, absl::MakeSpan(output)),
+                model.status(strange).code(), "NobodyHasThisKind");
+  ASSERT_OK_AND_ASSIGN(const int one, model.FindSignature("plain"));
+  EXPECT_OK(model.status(one));
+  EXPECT_OK(model.Predict(one, {images_}, absl::MakeSpan(output)));
+}
+
+TEST_F(ServableModelTest, NothingIsCompiledAndNoLockOfTheModelIsTakenByAPredict) {
+  ASSERT_OK_AND_ASSIGN(const ServableModel model, ServableModel::Load(dir_));
+  ASSERT_OK_AND_ASSIGN(const int one, model.FindSignature("plain"));
+  ASSERT_OK_AND_ASSIGN(const auto step, model.session()->Prepare(Signature{
+                                            .feeds = {"x:0"}, .fetches = {"y:0"}, .targets = {}}));
+  std::vector<Tensor> output(1);
+  const std::vector<Tensor> inputs = {images_};
+  const ScopedFailPoints no_compiling("session/compile=error:internal");
+  const auto locks_of = [&](absl::FunctionRef<Status()> run) {
+    EXPECT_OK(run());  // what threads keep is there from now on
+    const int64_t before = MutexLockCountForTesting();
+    EXPECT_OK(run());
+    return MutexLockCountForTesting() - before;
+  };
+  const int64_t of_step = locks_of([&] { return step->RunInto(inputs, absl::MakeSpan(output)); });
+  EXPECT_EQ(locks_of([&] { return model.Predict(one, inputs, absl::MakeSpan(output)); }), of_step);
+}
+
+TEST_F(ServableModelTest, WhatDoesNotFitTheSignatureIsNamedAndLeavesNoOutput) {
+  ASSERT_OK_AND_ASSIGN(const ServableModel model, ServableModel::Load(dir_));
+  ASSERT_OK_AND_ASSIGN(const int both, model.FindSignature("serving_default"));
+  const Tensor keep = Tensor::Scalar<float>(1);
+  struct Case {
+    int signature;
+    std::vector<Tensor> inputs;
+    size_t outputs;
+    const char* text;
+  };
+  const Case cases[] = {
+      {-1, {images_, keep}, 2, "signature must be a number from 0 to 2, got -1"},
+      {3, {images_, keep}, 2, "signature must be a number from 0 to 2, got 3"},
+      {both, {images_}, 2, "signature 'serving_default' must be given 2 inputs, got 1"},
+      {both, {images_, keep}, 1, "must be given places for 2 outputs, got 1"},
+      {both, {keep, images_}, 2, "input 'images' must have shape [?,2], got []"},
+      {both, {Tensor::Of<int32_t>({{1, 2}}), keep}, 2, "input 'images' must be float, got int32"},
+      {both, {images_, Tensor()}, 2, "input 'keep' must be float, got "},
+  };
+  for (const Case& c : cases) {
+    std::vector<Tensor> outputs(c.outputs, keep);
+    EXPECT_STATUS(model.Predict(c.signature, c.inputs, absl::MakeSpan(outputs)),
+                  StatusCode::kInvalidArgument, c.text);
+    for (const Tensor& output : outputs) EXPECT_FALSE(output.has_value()) << c.text;
+  }
+  EXPECT_STATUS(model.FindSignature("serving_defualt").status(), StatusCode::kInvalidArgument,
+                "must be one of 'plain', 'serving_default', 'strange'; did you mean");
 }
 
 // --- Predict -------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@
 #include "core/deterministic_bytes.h"
 #include "core/dtype.h"
 #include "core/sha256.h"
+#include "graph/arg_range.h"
 #include "graph/attr.h"
 #include "graph/function_library.h"
 #include "graph/import_export.h"

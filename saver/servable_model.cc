@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "saver/servable_model.h"
+
+#include <utility>
+
+#include "absl/strings/str_join.h"
+#include "core/did_you_mean.h"
+#include "graph/signature.h"
+#include "proto/config.pb.h"
+#include "proto/meta_graph.pb.h"
+
+namespace millrace {
+namespace {
+
+std::vector<ServableSignature::Place> PlacesOf(
+    const std::map<std::string, SignatureTensor>& tensors) {
+  std::vector<ServableSignature::Place> places;
+  for (const auto& [key, tensor] : tensors) places.push_back({key, tensor.dtype(), tensor.shape()});
+  return places;
+}
+
+StatusOr<std::unique_ptr<PreparedStep>> Compile(const ModelSignature& signature, Session* session,
+                                                const std::string& key) {
+  RunSignature names;
+  for (const auto* tensors : {&signature.inputs(), &signature.outputs()}) {
+    for (const auto& [name, tensor] : *tensors) {
+      if (tensor.name().empty()) {
+        return Unimplemented("Predict: '", name, "' of signature '", key,
+                             "' must be a dense tensor, got a sparse one; run the session()");
+      }
+      (tensors == &signature.inputs() ? names.feeds : names.fetches).push_back(tensor.name());
+    }
+  }
+  return session->Prepare(names);
+}
+
+}  // namespace
+
+struct ServableModel::Impl {
+  // Immutable once the model is loaded.
+  struct Slot {
+    ServableSignature signature;
+    Status status;
+    std::unique_ptr<PreparedStep> step;  // null after an error
+  };
+
+  ~Impl() {
+    slots.clear();
+    if (session != nullptr) session->Close().IgnoreError();
+  }
+
+  std::unique_ptr<Session> session;
+  std::map<std::string, ModelSignature> signatures;
+  std::vector<Slot> slots;
+};
+
+ServableModel::ServableModel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ServableModel::ServableModel(ServableModel&&) noexcept = default;
+ServableModel& ServableModel::operator=(ServableModel&&) noexcept = default;
+ServableModel::~ServableModel() = default;
+
+StatusOr<ServableModel> ServableModel::Load(const std::string& directory,
+                                            const LoadModelOptions& options) {
+  SessionOptions session_options = options.session;
+  session_options.target = options.target;
+  // On a server other sessions may have variables of these names.
+  tensorflow::ConfigProto config = ConfigProtoOf(session_options.config);
+  config.set_isolate_session_state(true);
+  session_options.config = SessionConfigOf(std::move(config));
+  MR_ASSIGN_OR_RETURN(SavedModelBundle bundle, LoadSavedModel(session_options, directory,
+                                                              options.tags, options.file_system));
+  auto impl = std::make_unique<Impl>();
+  impl->session = std::move(bundle.session);
+  for (const auto& [key, def] : bundle.meta_graph_def->signature_def()) {
+    if (key != kInitOpSignature) impl->signatures.emplace(key, def);
+  }
+  for (const auto& [key, signature] : impl->signatures) {
+    Impl::Slot& slot = impl->slots.emplace_back();
+    slot.signature = {key, PlacesOf(signature.inputs()), PlacesOf(signature.outputs())};
+    StatusOr<std::unique_ptr<PreparedStep>> step = Compile(signature, impl->session.get(), key);
+    slot.status = step.status();
+    if (step.ok()) slot.step = *std::move(step);
+  }
+  return ServableModel(std::move(impl));
+}
+
+int ServableModel::num_signatures() const { return static_cast<int>(impl_->slots.size()); }
+
+const ServableSignature& ServableModel::signature(int number) const {
+  return impl_->slots[static_cast<size_t>(number)].signature;
+}
+
+const Status& ServableModel::status(int number) const {
+  return impl_->slots[static_cast<size_t>(number)].status;
+}
+
+const std::map<std::string, ModelSignature>& ServableModel::signatures() const {
+  return impl_->signatures;
+}
+
+Session* ServableModel::session() const { return impl_->session.get(); }
+
+StatusOr<int> ServableModel::FindSignature(absl::string_view key) const {
+  DidYouMean best(key);
+  for (size_t i = 0; i < impl_->slots.size(); ++i) {
+    if (impl_->slots[i].signature.key == key) return static_cast<int>(i);
+    best.Consider(impl_->slots[i].signature.key);
+  }
+  return InvalidArgument("Predict: signature '", key, "' must be one of ",
+                         impl_->slots.empty()
+                             ? "none"
+                             : absl::StrJoin(impl_->slots, ", ",
+                                             [](std::string* out, const Impl::Slot& slot) {
+                                               absl::StrAppend(out, "'", slot.signature.key, "'");
+                                             }),
+                         best.Hint());
+}
+
+Status ServableModel::Predict(int signature, absl::Span<const Tensor> inputs,
+                              absl::Span<Tensor> outputs) const {
+  for (Tensor& output : outputs) output = Tensor();
+  if (signature < 0 || signature >= num_signatures()) {
+    return InvalidArgument("Predict: signature must be a number from 0 to ", num_signatures() - 1,
+                           ", got ", signature);
+  }
+  const Impl::Slot& slot = impl_->slots[static_cast<size_t>(signature)];
+  const ServableSignature& places = slot.signature;
+  if (inputs.size() != places.inputs.size()) {
+    return InvalidArgument("Predict: signature '", places.key, "' must be given ",
+                           places.inputs.size(), " inputs, got ", inputs.size());
+  }
+  if (outputs.size() != places.outputs.size()) {
+    return InvalidArgument("Predict: signature '", places.key, "' must be given places for ",
+                           places.outputs.size(), " outputs, got ", outputs.size());
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const ServableSignature::Place& place = places.inputs[i];
+    if (place.dtype != DT_INVALID && inputs[i].dtype() != place.dtype) {
+      return InvalidArgument("Predict: input '", place.key, "' must be ", place.dtype, ", got ",
+                             inputs[i].dtype());
+    }
+    if (!place.shape.IsCompatibleWith(inputs[i].shape())) {
+      return InvalidArgument("Predict: input '", place.key, "' must have shape ", place.shape,
+                             ", got ", inputs[i].shape());
+    }
+  }
+  MR_RETURN_IF_ERROR(slot.status);
+  return slot.step->RunInto(inputs, outputs);
+}
+
+}  // namespace millrace

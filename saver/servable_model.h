@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_SAVER_SERVABLE_MODEL_H_
+#define MILLRACE_SAVER_SERVABLE_MODEL_H_
+
+// ServableModel: a loaded model as a server calls it: signatures by number, tensors by position.
+//
+//   MR_ASSIGN_OR_RETURN(ServableModel model, ServableModel::Load("export/1"));
+//   MR_ASSIGN_OR_RETURN(const int predict, model.FindSignature("serving_default"));
+//   std::vector<Tensor> outputs(model.signature(predict).outputs.size());
+//   MR_RETURN_IF_ERROR(model.Predict(predict, {ids}, absl::MakeSpan(outputs)));
+//
+// All signatures are compiled when the model is loaded: no Predict compiles, waits for another
+// signature, takes a lock of the model or looks up a name. A signature that cannot be compiled (an
+// op kind without a kernel) or that names a sparse tensor leaves the others alone: its own Predict
+// says why.
+//
+// Thread-safety: all methods, from any thread; many Predicts at once.
+// Failure: Load as LoadSavedModel (saver/saved_model.h). Predict: InvalidArgument for a number that
+// no signature has, another number of tensors, a wrong dtype or shape; what compiling the signature
+// said; else the error of the step. Outputs are empty after an error.
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "core/file_system.h"
+#include "core/status.h"
+#include "core/tensor.h"
+#include "runtime/session.h"
+#include "saver/saved_model.h"
+
+namespace millrace {
+
+// Which of a directory's models is loaded, and where it runs.
+struct LoadModelOptions {
+  std::vector<std::string> tags = {"serve"};
+  // Where the model runs: "" in this process, else a server ("grpc://host:port").
+  std::string target = "";
+  SessionOptions session = {};  // target is the one above
+  FileSystem* file_system = FileSystem::Posix();
+};
+
+// A signature with its tensors in the order of their keys.
+struct ServableSignature {
+  struct Place {
+    std::string key;
+    DType dtype;         // DT_INVALID: the file does not say
+    PartialShape shape;  // unknown where the file says nothing sound
+  };
+  std::string key;
+  std::vector<Place> inputs, outputs;
+};
+
+class ServableModel {
+ public:
+  static StatusOr<ServableModel> Load(const std::string& directory,
+                                      const LoadModelOptions& options = {});
+  ServableModel(ServableModel&&) noexcept;
+  ServableModel& operator=(ServableModel&&) noexcept;
+  ~ServableModel();  // closes the session
+
+  // In the order of their keys, without the one that names the init op.
+  int num_signatures() const;
+  // Requires 0 <= number < num_signatures(). Valid as long as the model.
+  const ServableSignature& signature(int number) const;
+  // InvalidArgument with the keys that there are.
+  StatusOr<int> FindSignature(absl::string_view key) const;
+  // What compiling the signature said; requires as signature().
+  const Status& status(int number) const;
+
+  // One tensor for each input of the signature, and a place for each output.
+  Status Predict(int signature, absl::Span<const Tensor> inputs, absl::Span<Tensor> outputs) const;
+
+  // By their keys.
+  const std::map<std::string, ModelSignature>& signatures() const;
+  // For what no signature names. Valid as long as the model.
+  Session* session() const;
+
+ private:
+  struct Impl;
+  explicit ServableModel(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SAVER_SERVABLE_MODEL_H_
