@@ -20,7 +20,6 @@
 #include "core/mutex.h"
 #include "core/notification.h"
 #include "core/random_bits.h"
-#include "core/run_file.h"
 #include "core/testing/free_port.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/grpc_session.h"
@@ -43,10 +42,12 @@
 #include "ops/array/placeholder.h"
 #include "ops/array/reshape.h"
 #include "ops/state/state.h"
+#include "run/run_file.h"
+#include "run/run_session.h"
+#include "run/training_run.h"
 #include "runtime/kernel.h"
 #include "runtime/rendezvous.h"
 #include "runtime/session.h"
-#include "runtime/training_run.h"
 
 namespace millrace {
 namespace {
@@ -895,7 +896,7 @@ TEST(ServerRunTest, RunsAreKeptApartFencedAndEndedOverTheWire) {
     const SmallModel model1 =
         MakeSmallModel("/job:worker/task:1", {"/job:ps/task:0", "/job:ps/task:1"});
     ASSERT_OK_AND_ASSIGN(const auto chief, NewRunSession(target(0), Chief("/a", "a1"), model));
-    EXPECT_EQ(chief->run_id(), "a1");
+    EXPECT_EQ(chief->run_session()->run_id(), "a1");
     ASSERT_OK(chief->Run({}, {}, {model.init}));
     ASSERT_OK(chief->Run(Batch(model), {}, {model.train}));
     ASSERT_OK_AND_ASSIGN(const auto w, chief->Run({}, {model.w.value}));
@@ -905,13 +906,13 @@ TEST(ServerRunTest, RunsAreKeptApartFencedAndEndedOverTheWire) {
     EXPECT_STATUS(other->Run({}, {model.w.value}).status(), absl::StatusCode::kFailedPrecondition,
                   "w");
     ASSERT_OK(other->Run({}, {}, {model.init}));
-    EXPECT_STATUS(other->EndRun({}), absl::StatusCode::kOk, "");
+    EXPECT_STATUS(other->run_session()->EndRun({}), absl::StatusCode::kOk, "");
 
     ASSERT_OK_AND_ASSIGN(const auto trainer, NewRunSession(target(1), {.name = "/a"}, model1));
-    EXPECT_EQ(trainer->run_id(), "a1");
+    EXPECT_EQ(trainer->run_session()->run_id(), "a1");
     ASSERT_OK_AND_ASSIGN(const auto same_w, trainer->Run({}, {model1.w.value}));
     ExpectTensorEqual(same_w[0], w[0]);
-    EXPECT_STATUS(trainer->EndRun({}), absl::StatusCode::kFailedPrecondition,
+    EXPECT_STATUS(trainer->run_session()->EndRun({}), absl::StatusCode::kFailedPrecondition,
                   "got another trainer's");
 
     // A newer chief: what the older one prepared is refused, too.
@@ -928,7 +929,7 @@ TEST(ServerRunTest, RunsAreKeptApartFencedAndEndedOverTheWire) {
     ASSERT_OK(newer->Run(Batch(model1), {}, {model1.train}));
 
     const RunEnd end = {.global_step = 2, .checkpoint = "/a/ckpt-2", .reason = "reached step 2"};
-    ASSERT_OK(newer->EndRun(end));
+    ASSERT_OK(newer->run_session()->EndRun(end));
     const Status late = NewRunSession(target(1), {.name = "/a"}, model1).status();
     EXPECT_EQ(RunEndOf(late), end) << late;
   }
@@ -940,7 +941,7 @@ TEST(ServerRunTest, ATrainerHearsOfTheEndFromServersThatRestartedWhenOneStillKno
   {
     ASSERT_OK_AND_ASSIGN(const auto chief, NewRunSession(cluster.server("worker", 0)->target(),
                                                          Chief("/a", "a1"), model));
-    ASSERT_OK(chief->EndRun({.global_step = 3}));
+    ASSERT_OK(chief->run_session()->EndRun({.global_step = 3}));
   }
   cluster.Kill("ps", 1);
   cluster.Start("ps", 1);
@@ -1027,7 +1028,7 @@ class ExitWhenDoneTest : public ::testing::Test {
 TEST_F(ExitWhenDoneTest, WhoWaitsForTheRunStillHearsOfItsEndWhenItsSessionsHaveClosed) {
   Join({.exit_when_done = true});
   ASSERT_OK_AND_ASSIGN(auto chief, NewRunSession(target(), Chief("/a", "a1"), model_));
-  ASSERT_OK(chief->EndRun({.global_step = 1}));
+  ASSERT_OK(chief->run_session()->EndRun({.global_step = 1}));
   ASSERT_OK(chief->Close());
   EXPECT_TRUE(RunEndOf(NewRunSession(target(1), {.name = "/a"}, model_).status()).has_value());
   join_.join();
@@ -1041,7 +1042,7 @@ TEST_F(ExitWhenDoneTest, ASessionThatStaysOpenIsToldAndDoesNotKeepTheServer) {
   ASSERT_OK_AND_ASSIGN(auto trainer, NewRunSession(target(1), {.name = "/a"}, model_));
   ASSERT_OK_AND_ASSIGN(auto slow, NewRunSession(target(1), {.name = "/a"}, model_));
   ASSERT_OK(slow->Run({}, {model_.w.value}));
-  ASSERT_OK(chief->EndRun({.global_step = 1}));
+  ASSERT_OK(chief->run_session()->EndRun({.global_step = 1}));
   ASSERT_OK(chief->Close());
   Status refused;
   while (refused.ok()) refused = trainer->Run({}, {model_.w.value}).status();
@@ -1073,7 +1074,7 @@ TEST_F(ExitWhenDoneTest, AServerThatCameUpAfterTheEndReadsItInTheLogdirAndTells)
 TEST_F(ExitWhenDoneTest, WithoutTheOptionAServerStays) {
   Join({.logdir = logdir_});
   ASSERT_OK_AND_ASSIGN(auto chief, NewRunSession(target(), Chief("/a", "a1"), model_));
-  ASSERT_OK(chief->EndRun({.global_step = 1}));
+  ASSERT_OK(chief->run_session()->EndRun({.global_step = 1}));
   ASSERT_OK(chief->Close());
   // Longer than a server asks.
   EXPECT_FALSE(has_left_.WaitFor(absl::Seconds(1)));

@@ -22,7 +22,6 @@
 #include "distributed/master/master.h"
 #include "distributed/master/master_interface.h"
 #include "distributed/master/master_options.h"
-#include "distributed/tell_again.h"
 #include "distributed/testing/faulty_wire.h"
 #include "distributed/testing/forwarding_transport.h"
 #include "distributed/testing/small_model.h"
@@ -34,12 +33,13 @@
 #include "distributed/worker/worker_options.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
+#include "run/tell_again.h"
+#include "run/training_run.h"
 #include "runtime/holds_for_sessions.h"
 #include "runtime/kernel.h"
 #include "runtime/resource_manager.h"
 #include "runtime/step_loans.h"
 #include "runtime/testing/step_ops.h"
-#include "runtime/training_run.h"
 
 namespace millrace {
 namespace {

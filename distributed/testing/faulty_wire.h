@@ -20,7 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "distributed/transport/transport.h"
 #include "graph/graph.h"
-#include "runtime/training_run.h"
+#include "run/training_run.h"
 
 namespace millrace {
 

@@ -19,7 +19,7 @@
 #include "absl/types/span.h"
 #include "distributed/transport/transport.h"
 #include "graph/graph.h"
-#include "runtime/training_run.h"
+#include "run/training_run.h"
 
 namespace millrace {
 

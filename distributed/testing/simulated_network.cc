@@ -11,7 +11,7 @@
 #include "distributed/testing/forwarding_transport.h"
 #include "distributed/transport/in_process_transport.h"
 #include "graph/graph.h"
-#include "runtime/training_run.h"
+#include "run/training_run.h"
 
 namespace millrace {
 namespace {

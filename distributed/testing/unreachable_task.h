@@ -16,7 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/cancellation.h"
 #include "distributed/transport/transport.h"
-#include "runtime/training_run.h"
+#include "run/training_run.h"
 
 namespace millrace {
 

@@ -6,7 +6,7 @@
 
 #include "core/tensor.h"
 #include "graph/graph.h"
-#include "runtime/training_run.h"
+#include "run/training_run.h"
 
 namespace millrace {
 namespace {

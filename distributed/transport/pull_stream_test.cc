@@ -20,7 +20,7 @@
 #include "gtest/gtest.h"
 #include "net/call_limits.h"
 #include "net/rpc.h"
-#include "runtime/training_run.h"
+#include "run/training_run.h"
 
 namespace millrace {
 namespace {

@@ -30,7 +30,8 @@
 #include "core/status.h"
 #include "core/tensor.h"
 #include "proto/worker.pb.h"
-#include "runtime/training_run.h"
+#include "run/found_run.h"  // IWYU pragma: export
+#include "run/training_run.h"
 
 namespace millrace {
 
@@ -73,22 +74,6 @@ class PullSink {
   virtual void Flush() {}
   // The end, once: after all tensors, or an error.
   virtual void OnDone(const Status& status) = 0;
-};
-
-// What a task knows of a training run.
-struct FoundRun {
-  enum class State {
-    kUnknown,     // no chief has claimed it there
-    kClaimed,     //
-    kEnded,       //
-    kSuperseded,  // another run has its name
-  };
-  State state = State::kUnknown;
-  TrainingRun run = {};  // with its newest chief
-  RunEnd end = {};       // of one that has ended
-  // Tasks whose trainers, its chief apart, have a session of it open there, and which have had one;
-  // "": one that did not say who it is. Only for who asks by the id alone.
-  std::vector<std::string> trainers = {}, former_trainers = {};
 };
 
 class Graph;

@@ -28,7 +28,7 @@
 #include "net/rpc.h"
 #include "net/tensor_coding.h"
 #include "proto/worker.pb.h"
-#include "runtime/training_run.h"
+#include "run/training_run.h"
 
 namespace millrace {
 namespace {

@@ -10,8 +10,8 @@
 #include "distributed/worker/session_life.h"
 #include "graph/attr.h"
 #include "gtest/gtest.h"
+#include "run/training_run.h"
 #include "runtime/plan.h"
-#include "runtime/training_run.h"
 
 namespace millrace {
 namespace {

@@ -49,8 +49,8 @@
 #include "net/tensor_coding.h"
 #include "proto/master.pb.h"
 #include "proto/worker.pb.h"
+#include "run/training_run.h"
 #include "runtime/rendezvous.h"
-#include "runtime/training_run.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/mutator.h"
 
