@@ -527,7 +527,7 @@ TEST(ServerTest, EmbeddingRowsTravelInsteadOfTables) {
       1000);
 }
 
-TEST(ServerTest, RecvTensorAndPushServeSingleTensors) {
+TEST(ServerTest, RecvTensorWaitsForAStepThatHasNotBegunAndRefusesOtherKeys) {
   Cluster cluster;
   const std::string task = "/job:ps/replica:0/task:0";
   const auto transport = MakeGrpcTransport(
@@ -542,17 +542,6 @@ TEST(ServerTest, RecvTensorAndPushServeSingleTensors) {
   ASSERT_EQ(devices.device_attributes_size(), 1);
   const std::string device = task + "/device:CPU:0";
   const uint64_t incarnation = devices.device_attributes(0).incarnation();
-  const auto push = [&](int64_t step, const std::string& key, const Tensor& value) {
-    Notification done;
-    Status result;
-    const NamedTensor tensor{key, value, false};
-    transport->Push({}, step, absl::MakeConstSpan(&tensor, 1), [&](const Status& s) {
-      result = s;
-      done.Notify();
-    });
-    done.Wait();
-    return result;
-  };
   const auto recv = [&](int64_t step, const std::string& key, int64_t id, NamedTensor* tensor) {
     tensorflow::RecvTensorRequest request;
     request.set_step_id(step);
@@ -570,7 +559,6 @@ TEST(ServerTest, RecvTensorAndPushServeSingleTensors) {
     return result;
   };
   const std::string key = RendezvousKey::Make(device, incarnation, device, "edge", 0, 0);
-  ASSERT_OK(push(5, key, Tensor::Vector<float>({1, 2, 3})));
   NamedTensor tensor;
   // The step has not begun: it is waited for, until the caller's deadline.
   EXPECT_STATUS(recv(5, key, 1, &tensor), absl::StatusCode::kDeadlineExceeded, "");
@@ -579,8 +567,6 @@ TEST(ServerTest, RecvTensorAndPushServeSingleTensors) {
   EXPECT_STATUS(recv(5, old, 2, &tensor), absl::StatusCode::kAborted,
                 "RecvTensor expects a different device incarnation");
   EXPECT_STATUS(recv(5, "nonsense", 3, &tensor), absl::StatusCode::kInvalidArgument,
-                "Invalid rendezvous key");
-  EXPECT_STATUS(push(5, "nonsense", Tensor::Scalar(1.0f)), absl::StatusCode::kInvalidArgument,
                 "Invalid rendezvous key");
 }
 
@@ -801,7 +787,7 @@ TEST(ServerTest, GarbageIsRefusedAndHarmsNobody) {
   for (const char* method :
        {"/tensorflow.grpc.WorkerService/RunGraph", "/tensorflow.grpc.WorkerService/RegisterGraph",
         "/tensorflow.grpc.WorkerService/RecvTensor", "/tensorflow.grpc.MasterService/RunStep",
-        "/tensorflow.grpc.MasterService/CreateSession", "/millrace.Transport/Push"}) {
+        "/tensorflow.grpc.MasterService/CreateSession"}) {
     EXPECT_STATUS(channel->Call(method, options, bytes), absl::StatusCode::kInvalidArgument, "")
         << method;
   }

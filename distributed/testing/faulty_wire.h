@@ -98,10 +98,6 @@ class FaultyWire : public Transport {
     if (!IsWhole()) return s->OnDone(Lost());
     to_->Pull(o, r, std::move(s));
   }
-  void Push(const CallOptions& o, int64_t step, absl::Span<const NamedTensor> t, Done d) override {
-    if (!IsWhole()) return d(Lost());
-    to_->Push(o, step, t, std::move(d));
-  }
 
  private:
   bool IsWhole() const { return state_.load() == State::kWhole; }

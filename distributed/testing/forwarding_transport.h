@@ -87,9 +87,6 @@ class ForwardingTransport : public Transport {
   void Pull(const CallOptions& o, const PullRequest& r, std::shared_ptr<PullSink> s) override {
     To()->Pull(o, r, std::move(s));
   }
-  void Push(const CallOptions& o, int64_t step, absl::Span<const NamedTensor> t, Done d) override {
-    To()->Push(o, step, t, std::move(d));
-  }
 
  protected:
   // Where the next call goes; never null.

@@ -473,13 +473,6 @@ class SimulatedNetwork::Way : public Transport {
     };
     network_->BeginCall(std::move(call), o);
   }
-  void Push(const CallOptions& o, int64_t step, absl::Span<const NamedTensor> t, Done d) override {
-    Tell("Push", o, std::move(d),
-         [step, tensors = std::vector<NamedTensor>(t.begin(), t.end())](
-             Transport* to, const CallOptions& at, Done done) {
-           to->Push(at, step, tensors, std::move(done));
-         });
-  }
 
  private:
   static std::shared_ptr<Transport> To(const Call& call) {

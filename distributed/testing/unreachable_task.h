@@ -76,9 +76,6 @@ class UnreachableTask : public Transport {
   void Pull(const CallOptions&, const PullRequest&, std::shared_ptr<PullSink> sink) override {
     sink->OnDone(Gone());
   }
-  void Push(const CallOptions&, int64_t, absl::Span<const NamedTensor>, Done done) override {
-    done(Gone());
-  }
 
  protected:
   Status Gone() const { return absl::UnavailableError(absl::StrCat(task_, " is gone")); }

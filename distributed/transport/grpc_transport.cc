@@ -29,7 +29,6 @@ constexpr int kRunGraphSend = 3;      // RunGraphRequest.send
 constexpr int kRunGraphRecv = 1;      // RunGraphResponse.recv
 constexpr int kRecvTensorTensor = 1;  // RecvTensorResponse.tensor
 constexpr int kPulled = 1;            // PullResponse.tensor
-constexpr int kPushed = 1;            // PushRequest.tensor
 
 // Tensors of this size leave at once; smaller ones may wait for Flush.
 constexpr int64_t kHoldBelowBytes = 64 << 10;
@@ -274,30 +273,6 @@ class GrpcTransport : public Transport {
       return absl::OkStatus();
     });
     if (!begun.ok()) sink->OnDone(begun);
-  }
-
-  void Push(const CallOptions& options, int64_t step_id, absl::Span<const NamedTensor> tensors,
-            Done done) override {
-    Begin(
-        kTransportService, "Push", ToRpcOptions(options), std::move(done),
-        [&](MessageWriter* writer) -> Status {
-          wire::PushRequest wire;
-          wire.set_step_id(step_id);
-          writer->AddMessage(wire);
-          for (const NamedTensor& tensor : tensors) {
-            if (tensor.is_dead) {
-              wire::PushRequest dead;
-              wire::PushedTensor* const entry = dead.add_tensor();
-              entry->set_key(tensor.name);
-              entry->set_is_dead(true);
-              writer->AddMessage(dead);
-              continue;
-            }
-            MR_RETURN_IF_ERROR(writer->AddNamedTensor(kPushed, tensor.name, tensor.value));
-          }
-          return absl::OkStatus();
-        },
-        [](const grpc::ByteBuffer&) { return absl::OkStatus(); });
   }
 
  private:
@@ -562,16 +537,6 @@ void ServePull(Worker* worker, std::shared_ptr<ServerCall> call, const grpc::Byt
   worker->Pull(request, MakePullStream(std::move(call)), cancellation);
 }
 
-void ServePush(Worker* worker, std::shared_ptr<ServerCall> call, const grpc::ByteBuffer& bytes) {
-  wire::PushRequest rest;
-  std::vector<DecodedTensor> tensors;
-  Status status = DecodeMessage("PushRequest", bytes, kPushed, TensorField::kNamedOrIndexed,
-                                &tensors, &rest, call->limits().max_splat_bytes);
-  if (status.ok()) status = worker->Push(rest.step_id(), ToNamed(std::move(tensors)));
-  if (!status.ok()) return call->FinishWithStatus(status);
-  Respond(call.get(), wire::PushResponse());
-}
-
 }  // namespace
 
 std::shared_ptr<Transport> MakeGrpcTransport(const std::string& task,
@@ -689,7 +654,6 @@ std::map<std::string, RpcServer::Handler> WorkerHandlers(Worker* worker) {
   add(kWorkerService, "RunGraph", bind(ServeRunGraph));
   add(kWorkerService, "RecvTensor", bind(ServeRecvTensor));
   add(kTransportService, "Pull", bind(ServePull));
-  add(kTransportService, "Push", bind(ServePush));
   // All others are heavy: they run kernels, build graphs or decode tensors.
   weigh(CallWeight::kLight, kWorkerService, {"GetStatus", "RecvTensor", "Logging", "Tracing"});
   weigh(CallWeight::kLight, kTransportService, {"RenewSessions", "FindRun", "Pull"});

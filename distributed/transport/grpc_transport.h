@@ -6,7 +6,7 @@
 //
 // Services and methods have TensorFlow's full names: those of its .proto files, by which we call,
 // and those that its own stubs call by, which lack the "grpc." of the package and are served beside
-// them (AddNamesOfStubs). Pull and Push belong to millrace.Transport (transport.proto). Errors of a
+// them (AddNamesOfStubs). Pull belongs to millrace.Transport (transport.proto). Errors of a
 // step travel in the body of the answer, because gRPC's trailers hold few bytes.
 //
 // Thread-safety: all functions, from any thread.

@@ -94,10 +94,6 @@ class InProcessTransport : public Transport {
             std::shared_ptr<PullSink> sink) override {
     worker_->Pull(request, std::move(sink), options.cancellation);
   }
-  void Push(const CallOptions&, int64_t step_id, absl::Span<const NamedTensor> tensors,
-            Done done) override {
-    done(worker_->Push(step_id, tensors));
-  }
 
  private:
   Worker* const worker_;

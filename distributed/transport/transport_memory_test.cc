@@ -181,9 +181,6 @@ TEST_F(TransportMemoryTest, ACallWithTensorsEndsOnce) {
     transport_->RunGraph(options, request, request, send, false, &response, &received,
                          heard->Done());
   });
-  EndsOnceWhicheverAllocationFails([&](const CallOptions& options, Heard* heard) {
-    transport_->Push(options, 1, send, heard->Done());
-  });
   {
     MessageWriter writer;
     ASSERT_OK(writer.AddTensor(1, value));

@@ -234,7 +234,7 @@ struct Worker::Session {
 
 Worker::Worker(WorkerOptions options)
     : options_(std::move(options)),
-      steps_(std::make_shared<StepTable>(options_.clock, options_.limits.max_parked_bytes)),
+      steps_(std::make_shared<StepTable>(options_.clock)),
       runs_(options_.task, options_.clock, options_.run_linger,
             [this] { return std::make_shared<DevicesOfRun>(MakeDevices()); }),
       leases_(options_.clock, [this](const std::string& handle, absl::Duration silent) {
@@ -875,10 +875,6 @@ void Worker::Pull(const PullRequest& request, std::shared_ptr<PullSink> sink,
   const Status status = CheckIncarnation(request.src_incarnation);
   if (!status.ok()) return sink->OnDone(status);
   steps_->FindOrExpect(request.step_id)->ServePull(request, std::move(sink), cancellation);
-}
-
-Status Worker::Push(int64_t step_id, absl::Span<const NamedTensor> tensors) {
-  return steps_->Push(step_id, tensors);
 }
 
 std::vector<Worker::OpenedSession> Worker::OpenSessions() const {

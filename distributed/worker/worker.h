@@ -119,7 +119,6 @@ class Worker {
                   absl::AnyInvocable<void(const Status&, Tensor, bool)> done);
   void Pull(const PullRequest& request, std::shared_ptr<PullSink> sink,
             CancellationManager* cancellation);
-  Status Push(int64_t step_id, absl::Span<const NamedTensor> tensors);
 
   // A session that is open here, and who opened it.
   struct OpenedSession {
