@@ -9,7 +9,7 @@
 #include "absl/strings/str_replace.h"
 #include "core/tensor.h"
 #include "distributed/testing/forwarding_transport.h"
-#include "distributed/transport/in_process_transport.h"
+#include "distributed/worker/in_process_transport.h"
 #include "graph/graph.h"
 #include "run/training_run.h"
 

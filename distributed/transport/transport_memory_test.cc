@@ -23,6 +23,7 @@
 #include "distributed/transport/transport.pb.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
+#include "distributed/worker/worker_service.h"
 #include "gtest/gtest.h"
 #include "net/call_limits.h"
 #include "net/rpc.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "distributed/transport/in_process_transport.h"
+#include "distributed/worker/in_process_transport.h"
 
 #include <utility>
 #include <vector>
