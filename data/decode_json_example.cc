@@ -10,8 +10,8 @@
 #include <memory>
 #include <string>
 
-#include "core/json_nesting.h"
 #include "data/example_batch.h"
+#include "formats/json_nesting.h"
 #include "proto/example.pb.h"
 #include "runtime/kernel.h"
 

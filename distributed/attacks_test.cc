@@ -33,7 +33,6 @@
 #include "distributed/testing/raw_client.h"
 #include "distributed/testing/small_model.h"
 #include "distributed/testing/two_servers.h"
-#include "distributed/transport/transport.pb.h"
 #include "formats/graph_files.h"
 #include "graph/node_builder.h"
 #include "gtest/gtest.h"
@@ -232,14 +231,10 @@ TEST(AttackTest, TensorsThatListFewOfTheirElementsAreRefusedByEachMethodThatTake
     tensorflow::RunGraphRequest graph;
     graph.add_send()->set_name("x");
     *graph.mutable_send(0)->mutable_tensor() = tensor;
-    wire::PushRequest push;
-    push.add_tensor()->set_key("x");
-    *push.mutable_tensor(0)->mutable_tensor() = tensor;
     const std::vector<std::pair<std::string, std::string>> requests = {
         {absl::StrCat(kMaster, "RunStep"), run.SerializeAsString()},
         {absl::StrCat(kMaster, "RunCallable"), call.SerializeAsString()},
-        {absl::StrCat(kWorker, "RunGraph"), graph.SerializeAsString()},
-        {"/millrace.Transport/Push", push.SerializeAsString()}};
+        {absl::StrCat(kWorker, "RunGraph"), graph.SerializeAsString()}};
     for (const auto& [method, bytes] : requests) {
       EXPECT_LT(bytes.size(), 200u);
       ExpectRefused(client.Call(method, bytes), grpc::StatusCode::RESOURCE_EXHAUSTED,
@@ -393,54 +388,6 @@ TEST(AttackTest, RequestsOfStrangersThatNeverEndAreNotReceivedAndATrainingGoesOn
 }
 
 // --- What stays ----------------------------------------------------------------------------------
-
-TEST(AttackTest, TensorsForStepsThatNeverBeginAreBounded) {
-  ServerOptions options;
-  options.limits.max_parked_bytes = 8 << 20;
-  TwoServers servers(options, options);
-  Training training(&servers);
-  RawClient client(servers.ps_address());
-  tensorflow::GetStatusResponse devices;
-  ASSERT_TRUE(
-      client.Call(absl::StrCat(kWorker, "GetStatus"), tensorflow::GetStatusRequest(), &devices)
-          .ok());
-  const std::string device = devices.device_attributes(0).name();
-  const std::string key =
-      RendezvousKey::Make(device, devices.device_attributes(0).incarnation(), device, "edge", 0, 0);
-  const MemoryGrowth growth;
-  const auto push = [&](int64_t step, const tensorflow::TensorProto& tensor, int n) {
-    wire::PushRequest request;
-    request.set_step_id(step);
-    for (int i = 0; i < n; ++i) {
-      request.add_tensor()->set_key(key);
-      *request.mutable_tensor(i)->mutable_tensor() = tensor;
-    }
-    return client.Call("/millrace.Transport/Push", request.SerializeAsString());
-  };
-  tensorflow::TensorProto large;
-  large.set_dtype(tensorflow::DT_INT8);
-  large.mutable_tensor_shape()->add_dim()->set_size(1 << 20);
-  large.set_tensor_content(std::string(1 << 20, 'x'));
-  tensorflow::TensorProto empty = large;
-  empty.mutable_tensor_shape()->mutable_dim(0)->set_size(0);
-  empty.clear_tensor_content();
-  int parked = 0;
-  grpc::Status status;
-  for (int64_t step = 1'000'000; step < 1'000'100; ++step) {
-    status = push(step, large, 1);
-    if (!status.ok()) break;
-    ++parked;
-  }
-  EXPECT_EQ(parked, 7);
-  ExpectRefused(status, grpc::StatusCode::RESOURCE_EXHAUSTED, "ServerLimits::max_parked_bytes");
-  // Tensors without elements take memory, too.
-  for (int64_t step = 2'000'000; step < 2'000'010; ++step) {
-    status = push(step, empty, 1000);
-    if (!status.ok()) break;
-  }
-  ExpectRefused(status, grpc::StatusCode::RESOURCE_EXHAUSTED, "ServerLimits::max_parked_bytes");
-  growth.ExpectBounded();
-}
 
 TEST(AttackTest, CallsThatWaitAreBoundedPerCallerAndLeaveRoomForOthers) {
   ServerOptions options;

@@ -11,7 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/json_nesting.h"
+#include "formats/json_nesting.h"
 #include "proto/cluster.pb.h"
 
 namespace millrace {

@@ -21,7 +21,6 @@
 #include "core/tensor.h"
 #include "distributed/lease_keeper.h"
 #include "distributed/master/master_interface.h"
-#include "distributed/tell_again.h"
 #include "distributed/transport/grpc_transport.h"
 #include "distributed/transport/session_terms.h"
 #include "distributed/transport/step_limit.h"
@@ -35,9 +34,11 @@
 #include "proto/config.pb.h"
 #include "proto/device_attributes.pb.h"
 #include "proto/graph.pb.h"
+#include "run/run_session.h"
+#include "run/tell_again.h"
+#include "run/training_run.h"
 #include "runtime/session.h"
 #include "runtime/source_lines.h"
-#include "runtime/training_run.h"
 
 namespace millrace {
 namespace {
@@ -416,12 +417,13 @@ struct FoundMaster {
   std::shared_ptr<SessionHost> host;  // the same when it is in another process, else null
 };
 
-class GrpcSession : public Session {
+class GrpcSession : public Session, private RunSession {
  public:
   // `keeper`: of a session whose master is in another process; else null.
-  GrpcSession(FoundMaster master, LeaseKeeper* keeper, std::string handle, TrainingRun run,
-              int64_t operation_timeout_ms)
+  GrpcSession(FoundMaster master, LeaseKeeper* keeper, std::string handle, bool is_of_run,
+              TrainingRun run, int64_t operation_timeout_ms)
       : shared_(std::make_shared<Shared>()),
+        is_of_run_(is_of_run),
         run_(std::move(run)),
         host_(std::move(master.host)),
         keeper_(keeper) {
@@ -468,6 +470,7 @@ class GrpcSession : public Session {
     });
   }
 
+  RunSession* run_session() override { return is_of_run_ ? this : nullptr; }
   std::string run_id() const override { return run_.id; }
   Status EndRun(const RunEnd& end) override {
     return NoExceptions("EndRun", [&]() -> Status {
@@ -665,7 +668,8 @@ class GrpcSession : public Session {
   }
 
   const std::shared_ptr<Shared> shared_;
-  const TrainingRun run_;
+  const bool is_of_run_;
+  const TrainingRun run_;                    // as the master has found it; empty: it knows no runs
   const std::shared_ptr<SessionHost> host_;  // null: the master is in this process
   LeaseKeeper* const keeper_;
   Mutex extend_mu_;
@@ -715,9 +719,9 @@ const std::string& OwnChief() {
 
 StatusOr<std::unique_ptr<Session>> NewGrpcSession(const SessionOptions& options) {
   return NoExceptions("NewSession", [&]() -> StatusOr<std::unique_ptr<Session>> {
-    MR_RETURN_IF_ERROR(CheckRun(options.run));
+    MR_RETURN_IF_ERROR(CheckRun(*options.run));
     MR_ASSIGN_OR_RETURN(FoundMaster master, FindMaster(options.target));
-    SessionTerms terms = {.run = options.run};
+    SessionTerms terms = {.run = *options.run};
     if (terms.run.is_chief && terms.run.chief.empty()) terms.run.chief = OwnChief();
     LeaseKeeper* keeper = nullptr;
     if (master.host != nullptr && options.lease > absl::ZeroDuration()) {
@@ -736,8 +740,9 @@ StatusOr<std::unique_ptr<Session>> NewGrpcSession(const SessionOptions& options)
     // A master that knows no runs says nothing, and what it would say badly is not worth the
     // session.
     if (const StatusOr<SessionTerms> found = SessionTermsOf(response); found.ok()) run = found->run;
-    return std::unique_ptr<Session>(std::make_unique<GrpcSession>(
-        std::move(master), keeper, response.session_handle(), std::move(run), timeout_ms));
+    return std::unique_ptr<Session>(
+        std::make_unique<GrpcSession>(std::move(master), keeper, response.session_handle(),
+                                      !options.run->empty(), std::move(run), timeout_ms));
   });
 }
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/logging.h"
-#include "distributed/tell_again.h"
+#include "run/tell_again.h"
 
 namespace millrace {
 
@@ -28,7 +28,7 @@ struct LeaseKeeper::Shared : std::enable_shared_from_this<LeaseKeeper::Shared> {
   struct Ending {
     std::shared_ptr<SessionHost> host;
     std::string handle;
-    size_t tries = 0;
+    TellAgain again = {};
     absl::Time next = absl::InfiniteFuture();  // while a call is under way
   };
   struct Call {
@@ -150,7 +150,7 @@ void LeaseKeeper::Shared::TellLater(std::shared_ptr<SessionHost> host, const std
   Ending& ending = endings[++last_ending];
   ending.host = std::move(host);
   ending.handle = handle;
-  ending.next = clock->Now() + kTellAgainAfter[0];
+  ending.next = clock->Now() + *ending.again.NextPause();
   StartThread();
 }
 
@@ -259,8 +259,10 @@ void LeaseKeeper::Shared::Told(int64_t id, const Status& status) {
   const auto it = endings.find(id);
   if (it == endings.end()) return;
   Ending& ending = it->second;
-  if (IsUnanswered(status) && ++ending.tries < std::size(kTellAgainAfter)) {
-    ending.next = clock->Now() + kTellAgainAfter[ending.tries];
+  const std::optional<absl::Duration> pause =
+      IsUnanswered(status) ? ending.again.NextPause() : std::nullopt;
+  if (pause) {
+    ending.next = clock->Now() + *pause;
   } else {
     if (!status.ok()) {
       LogInfo("Session ", ending.handle, " on ", ending.host->name(),

@@ -9,7 +9,7 @@
 // period; after a call that was not answered the next one comes a quarter of a period later, so
 // that a few that are lost end no lease. A session that its task does not know any more is lost:
 // its owner hears of it, and it is kept no longer. A task that does not answer when it is told that
-// a session is over is told again (tell_again.h); then the session is left to its lease.
+// a session is over is told again (run/tell_again.h); then the session is left to its lease.
 //
 // Threads: one, while there is anything to keep or to tell again. Calls are begun there (the first
 // of End by its caller) and answered wherever their host does it.

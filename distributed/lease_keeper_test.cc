@@ -2,9 +2,9 @@
 #include "distributed/lease_keeper.h"
 
 #include "core/testing/tensor_testing.h"
-#include "distributed/tell_again.h"
 #include "distributed/testing/watched_clock.h"
 #include "gtest/gtest.h"
+#include "run/tell_again.h"
 
 namespace millrace {
 namespace {

@@ -31,18 +31,19 @@
 #include "distributed/master/master.h"
 #include "distributed/master/master_interface.h"
 #include "distributed/master/master_options.h"
-#include "distributed/run_watch.h"
 #include "distributed/transport/grpc_transport.h"
-#include "distributed/transport/in_process_transport.h"
 #include "distributed/transport/transport.h"
-#include "distributed/worker/run_registry.h"
+#include "distributed/worker/in_process_transport.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
+#include "distributed/worker/worker_service.h"
 #include "formats/graph_files.h"
 #include "net/rpc.h"
 #include "proto/config.pb.h"
+#include "run/run_registry.h"
+#include "run/run_watch.h"
+#include "run/training_run.h"
 #include "runtime/session/compile_path.h"
-#include "runtime/training_run.h"
 
 namespace millrace {
 namespace {

@@ -69,7 +69,7 @@ struct JoinOptions {
   // most. Sessions that are still open in the middle of that time end with RunEndedError, and the
   // rest of it is for their owners to hear so.
   bool exit_when_done = false;
-  // Where the run says that it has ended, too (core/run_file.h): to a server that came up again
+  // Where the run says that it has ended, too (run/run_file.h): to a server that came up again
   // after the end, and which nobody tells. What stands there from the start counts only after
   // `stale_grace`. While another chief than the one that ended owns the directory, and has not
   // ended itself, the server stays. "": nowhere.

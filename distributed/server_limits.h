@@ -25,8 +25,6 @@ struct ServerLimits : CallLimits {
   // In one session of a worker. Bytes: of the registered messages.
   int64_t max_graphs = 10'000;
   int64_t max_graph_bytes = int64_t{8} << 30;
-  // Tensors that were pushed to steps which have not begun here.
-  int64_t max_parked_bytes = int64_t{1} << 30;
 };
 
 }  // namespace millrace

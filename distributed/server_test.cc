@@ -20,7 +20,6 @@
 #include "core/mutex.h"
 #include "core/notification.h"
 #include "core/random_bits.h"
-#include "core/run_file.h"
 #include "core/testing/free_port.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/grpc_session.h"
@@ -43,10 +42,12 @@
 #include "ops/array/placeholder.h"
 #include "ops/array/reshape.h"
 #include "ops/state/state.h"
+#include "run/run_file.h"
+#include "run/run_session.h"
+#include "run/training_run.h"
 #include "runtime/kernel.h"
 #include "runtime/rendezvous.h"
 #include "runtime/session.h"
-#include "runtime/training_run.h"
 
 namespace millrace {
 namespace {
@@ -526,7 +527,7 @@ TEST(ServerTest, EmbeddingRowsTravelInsteadOfTables) {
       1000);
 }
 
-TEST(ServerTest, RecvTensorAndPushServeSingleTensors) {
+TEST(ServerTest, RecvTensorWaitsForAStepThatHasNotBegunAndRefusesOtherKeys) {
   Cluster cluster;
   const std::string task = "/job:ps/replica:0/task:0";
   const auto transport = MakeGrpcTransport(
@@ -541,17 +542,6 @@ TEST(ServerTest, RecvTensorAndPushServeSingleTensors) {
   ASSERT_EQ(devices.device_attributes_size(), 1);
   const std::string device = task + "/device:CPU:0";
   const uint64_t incarnation = devices.device_attributes(0).incarnation();
-  const auto push = [&](int64_t step, const std::string& key, const Tensor& value) {
-    Notification done;
-    Status result;
-    const NamedTensor tensor{key, value, false};
-    transport->Push({}, step, absl::MakeConstSpan(&tensor, 1), [&](const Status& s) {
-      result = s;
-      done.Notify();
-    });
-    done.Wait();
-    return result;
-  };
   const auto recv = [&](int64_t step, const std::string& key, int64_t id, NamedTensor* tensor) {
     tensorflow::RecvTensorRequest request;
     request.set_step_id(step);
@@ -569,7 +559,6 @@ TEST(ServerTest, RecvTensorAndPushServeSingleTensors) {
     return result;
   };
   const std::string key = RendezvousKey::Make(device, incarnation, device, "edge", 0, 0);
-  ASSERT_OK(push(5, key, Tensor::Vector<float>({1, 2, 3})));
   NamedTensor tensor;
   // The step has not begun: it is waited for, until the caller's deadline.
   EXPECT_STATUS(recv(5, key, 1, &tensor), absl::StatusCode::kDeadlineExceeded, "");
@@ -578,8 +567,6 @@ TEST(ServerTest, RecvTensorAndPushServeSingleTensors) {
   EXPECT_STATUS(recv(5, old, 2, &tensor), absl::StatusCode::kAborted,
                 "RecvTensor expects a different device incarnation");
   EXPECT_STATUS(recv(5, "nonsense", 3, &tensor), absl::StatusCode::kInvalidArgument,
-                "Invalid rendezvous key");
-  EXPECT_STATUS(push(5, "nonsense", Tensor::Scalar(1.0f)), absl::StatusCode::kInvalidArgument,
                 "Invalid rendezvous key");
 }
 
@@ -800,7 +787,7 @@ TEST(ServerTest, GarbageIsRefusedAndHarmsNobody) {
   for (const char* method :
        {"/tensorflow.grpc.WorkerService/RunGraph", "/tensorflow.grpc.WorkerService/RegisterGraph",
         "/tensorflow.grpc.WorkerService/RecvTensor", "/tensorflow.grpc.MasterService/RunStep",
-        "/tensorflow.grpc.MasterService/CreateSession", "/millrace.Transport/Push"}) {
+        "/tensorflow.grpc.MasterService/CreateSession"}) {
     EXPECT_STATUS(channel->Call(method, options, bytes), absl::StatusCode::kInvalidArgument, "")
         << method;
   }
@@ -895,7 +882,7 @@ TEST(ServerRunTest, RunsAreKeptApartFencedAndEndedOverTheWire) {
     const SmallModel model1 =
         MakeSmallModel("/job:worker/task:1", {"/job:ps/task:0", "/job:ps/task:1"});
     ASSERT_OK_AND_ASSIGN(const auto chief, NewRunSession(target(0), Chief("/a", "a1"), model));
-    EXPECT_EQ(chief->run_id(), "a1");
+    EXPECT_EQ(chief->run_session()->run_id(), "a1");
     ASSERT_OK(chief->Run({}, {}, {model.init}));
     ASSERT_OK(chief->Run(Batch(model), {}, {model.train}));
     ASSERT_OK_AND_ASSIGN(const auto w, chief->Run({}, {model.w.value}));
@@ -905,13 +892,13 @@ TEST(ServerRunTest, RunsAreKeptApartFencedAndEndedOverTheWire) {
     EXPECT_STATUS(other->Run({}, {model.w.value}).status(), absl::StatusCode::kFailedPrecondition,
                   "w");
     ASSERT_OK(other->Run({}, {}, {model.init}));
-    EXPECT_STATUS(other->EndRun({}), absl::StatusCode::kOk, "");
+    EXPECT_STATUS(other->run_session()->EndRun({}), absl::StatusCode::kOk, "");
 
     ASSERT_OK_AND_ASSIGN(const auto trainer, NewRunSession(target(1), {.name = "/a"}, model1));
-    EXPECT_EQ(trainer->run_id(), "a1");
+    EXPECT_EQ(trainer->run_session()->run_id(), "a1");
     ASSERT_OK_AND_ASSIGN(const auto same_w, trainer->Run({}, {model1.w.value}));
     ExpectTensorEqual(same_w[0], w[0]);
-    EXPECT_STATUS(trainer->EndRun({}), absl::StatusCode::kFailedPrecondition,
+    EXPECT_STATUS(trainer->run_session()->EndRun({}), absl::StatusCode::kFailedPrecondition,
                   "got another trainer's");
 
     // A newer chief: what the older one prepared is refused, too.
@@ -928,7 +915,7 @@ TEST(ServerRunTest, RunsAreKeptApartFencedAndEndedOverTheWire) {
     ASSERT_OK(newer->Run(Batch(model1), {}, {model1.train}));
 
     const RunEnd end = {.global_step = 2, .checkpoint = "/a/ckpt-2", .reason = "reached step 2"};
-    ASSERT_OK(newer->EndRun(end));
+    ASSERT_OK(newer->run_session()->EndRun(end));
     const Status late = NewRunSession(target(1), {.name = "/a"}, model1).status();
     EXPECT_EQ(RunEndOf(late), end) << late;
   }
@@ -940,7 +927,7 @@ TEST(ServerRunTest, ATrainerHearsOfTheEndFromServersThatRestartedWhenOneStillKno
   {
     ASSERT_OK_AND_ASSIGN(const auto chief, NewRunSession(cluster.server("worker", 0)->target(),
                                                          Chief("/a", "a1"), model));
-    ASSERT_OK(chief->EndRun({.global_step = 3}));
+    ASSERT_OK(chief->run_session()->EndRun({.global_step = 3}));
   }
   cluster.Kill("ps", 1);
   cluster.Start("ps", 1);
@@ -1027,7 +1014,7 @@ class ExitWhenDoneTest : public ::testing::Test {
 TEST_F(ExitWhenDoneTest, WhoWaitsForTheRunStillHearsOfItsEndWhenItsSessionsHaveClosed) {
   Join({.exit_when_done = true});
   ASSERT_OK_AND_ASSIGN(auto chief, NewRunSession(target(), Chief("/a", "a1"), model_));
-  ASSERT_OK(chief->EndRun({.global_step = 1}));
+  ASSERT_OK(chief->run_session()->EndRun({.global_step = 1}));
   ASSERT_OK(chief->Close());
   EXPECT_TRUE(RunEndOf(NewRunSession(target(1), {.name = "/a"}, model_).status()).has_value());
   join_.join();
@@ -1041,7 +1028,7 @@ TEST_F(ExitWhenDoneTest, ASessionThatStaysOpenIsToldAndDoesNotKeepTheServer) {
   ASSERT_OK_AND_ASSIGN(auto trainer, NewRunSession(target(1), {.name = "/a"}, model_));
   ASSERT_OK_AND_ASSIGN(auto slow, NewRunSession(target(1), {.name = "/a"}, model_));
   ASSERT_OK(slow->Run({}, {model_.w.value}));
-  ASSERT_OK(chief->EndRun({.global_step = 1}));
+  ASSERT_OK(chief->run_session()->EndRun({.global_step = 1}));
   ASSERT_OK(chief->Close());
   Status refused;
   while (refused.ok()) refused = trainer->Run({}, {model_.w.value}).status();
@@ -1073,7 +1060,7 @@ TEST_F(ExitWhenDoneTest, AServerThatCameUpAfterTheEndReadsItInTheLogdirAndTells)
 TEST_F(ExitWhenDoneTest, WithoutTheOptionAServerStays) {
   Join({.logdir = logdir_});
   ASSERT_OK_AND_ASSIGN(auto chief, NewRunSession(target(), Chief("/a", "a1"), model_));
-  ASSERT_OK(chief->EndRun({.global_step = 1}));
+  ASSERT_OK(chief->run_session()->EndRun({.global_step = 1}));
   ASSERT_OK(chief->Close());
   // Longer than a server asks.
   EXPECT_FALSE(has_left_.WaitFor(absl::Seconds(1)));

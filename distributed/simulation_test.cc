@@ -48,7 +48,7 @@
 #include "ops/array/placeholder.h"
 #include "ops/math/cwise_binary.h"
 #include "ops/state/resource_variable.h"
-#include "runtime/training_run.h"
+#include "run/training_run.h"
 
 namespace millrace {
 namespace {

@@ -15,7 +15,6 @@
 #include "core/file_system.h"
 #include "core/logging.h"
 #include "core/random_bits.h"
-#include "core/run_file.h"
 #include "core/termination.h"
 #include "data/dataset_variant.h"
 #include "data/matching_files.h"
@@ -23,6 +22,10 @@
 #include "estimator/estimator_parts.h"
 #include "estimator/model_graph.h"
 #include "graph/scope.h"
+#include "proto/device_attributes.pb.h"  // IWYU pragma: keep
+#include "run/run_file.h"
+#include "run/run_session.h"
+#include "run/training_run.h"
 #include "runtime/session.h"
 #include "train/monitored_session.h"
 #include "train/session_creator.h"
@@ -497,8 +500,11 @@ class PredictingTask {
 
   // Finds out whether the session is lost: others wait for this one to restore variables then.
   Status KeepSession() {
-    return session_->RunStepFn(
-        [](const StepContext& context) { return context.session()->OtherTrainers().status(); });
+    return session_->RunStepFn([](const StepContext& context) {
+      RunSession* const run = context.session()->run_session();
+      return run == nullptr ? context.session()->ListDevices().status()
+                            : run->OtherTrainers().status();
+    });
   }
 
   const EstimatorParts& parts_;

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "core/json_nesting.h"
+#include "formats/json_nesting.h"
 
 namespace millrace {
 namespace {

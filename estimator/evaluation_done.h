@@ -16,8 +16,8 @@
 #include <string>
 
 #include "core/file_system.h"
-#include "core/run_file.h"
 #include "core/status.h"
+#include "run/run_file.h"
 
 namespace millrace {
 

@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "core/json_nesting.h"
 #include "core/random_bits.h"
+#include "formats/json_nesting.h"
 
 namespace millrace {
 namespace {

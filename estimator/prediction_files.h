@@ -9,7 +9,7 @@
 //   _job/job.json                     what is to be predicted; written first, by the chief
 //   _job/part-00001.<token>           an attempt at a part, as far as it is
 //   _job/part-00001.<token>.done      that the attempt is whole: rows, bytes, checksum
-//   _job/run.json ...                 whose run it is, and its end (core/run_file.h)
+//   _job/run.json ...                 whose run it is, and its end (run/run_file.h)
 //
 // A part may be attempted several times, by several tasks at once: each attempt has a file of its
 // own, and the chief chooses one that is whole. So every row is in the files that the manifest

@@ -4,14 +4,14 @@
 #include <algorithm>
 
 #include "core/clock.h"
-#include "core/end_belief.h"
 #include "core/file_system.h"
 #include "core/logging.h"
-#include "core/run_file.h"
 #include "estimator/estimator.h"
 #include "estimator/estimator_parts.h"
 #include "estimator/evaluation_done.h"
 #include "estimator/evaluation_round.h"
+#include "run/end_belief.h"
+#include "run/run_file.h"
 
 namespace millrace {
 namespace {
@@ -31,7 +31,7 @@ class Evaluator {
         options_(options),
         end_grace_(absl::Seconds(options.end_grace_secs)),
         max_steps_(max_steps),
-        belief_({.grace = end_grace_}),
+        belief_({.grace = end_grace_, .last_step = max_steps_}),
         round_(estimator, spec, max_steps) {}
 
   StatusOr<TrainAndEvaluateResult> Run() {
@@ -84,13 +84,8 @@ class Evaluator {
     }
     read_failed_ = false;
     end_ = *read;
-    std::optional<EndBelief::Told> told;
-    if (end_) told = {.token = end_->token, .global_step = end_->global_step};
     const absl::Time now = clock_->Now();
-    // An end that this task has seen to come is one, also below max_steps: a hook stopped the run,
-    // or its data ended.
-    const bool is_new = belief_.Hear(told, now);
-    if (end_ && max_steps_ && end_->global_step >= *max_steps_) return true;
+    const bool is_new = belief_.Hear(EndBelief::ToldBy(end_), now);
     if (is_new && !belief_.is_believed(now)) {
       LogInfo("Estimator: an end of training at step ", end_->global_step,
               " stands in model_dir; it counts unless a chief comes within ",

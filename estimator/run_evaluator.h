@@ -12,7 +12,7 @@
 //
 // It looks for the end once a second, whatever the throttle. An end is believed at once when it
 // reaches max_steps or came while this task looked; else when it has stood for end_grace
-// (core/end_belief.h). When it has evaluated the last checkpoint it writes `evaluation_done`
+// (run/end_belief.h). When it has evaluated the last checkpoint it writes `evaluation_done`
 // (estimator/evaluation_done.h).
 // With tensorflow_ends it leaves when max_steps was evaluated, and else never.
 //

@@ -82,7 +82,7 @@ struct TrainAndEvaluateOptions {
   // so long, from its own begin on. More than workers take to begin.
   double trainers_grace_secs = 90;
   // An end of training that may be that of an older job is believed after so long
-  // (core/end_belief.h).
+  // (run/end_belief.h).
   double end_grace_secs = 20;
   // Of the server that a task in a cluster starts.
   ServerOptions server = {};

@@ -20,7 +20,6 @@
 #include "core/clock.h"
 #include "core/exit_code.h"
 #include "core/file_system.h"
-#include "core/run_file.h"
 #include "core/status.h"
 #include "core/tensor.h"
 #include "core/testing/free_port.h"
@@ -31,6 +30,7 @@
 #include "graph/scope.h"
 #include "gtest/gtest.h"
 #include "ops/array/placeholder.h"
+#include "run/run_file.h"
 
 namespace millrace {
 namespace {

@@ -8,7 +8,6 @@
 #include "core/clock.h"
 #include "core/file_system.h"
 #include "core/logging.h"
-#include "core/run_file.h"
 #include "core/status.h"
 #include "core/tensor.h"
 #include "estimator/estimator.h"
@@ -21,6 +20,9 @@
 #include "graph/graph.h"
 #include "graph/scope.h"
 #include "proto/meta_graph.pb.h"
+#include "run/run_file.h"
+#include "run/run_session.h"
+#include "run/training_run.h"
 #include "runtime/session.h"
 #include "saver/saver.h"
 #include "train/every.h"
@@ -46,7 +48,8 @@ class SharedDirectoryHook : public SessionRunHook {
       : model_dir_(std::move(model_dir)), clock_(clock), fs_(fs) {}
   std::string name() const override { return "SharedDirectoryHook"; }
   Status AfterCreateSession(RunContext*, const CreatedSession& created) override {
-    const std::string id = created.session->run_id();
+    RunSession* const run_session = created.session->run_session();
+    const std::string id = run_session == nullptr ? "" : run_session->run_id();
     if (id.empty()) return absl::OkStatus();
     // Directories of a network file system show new files late.
     std::string found;

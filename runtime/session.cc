@@ -120,10 +120,6 @@ Status PreparedStep::RunInto(absl::Span<const Tensor> feeds, absl::Span<Tensor> 
 
 Session::~Session() = default;
 
-Status Session::EndRun(const RunEnd&) { return absl::OkStatus(); }
-
-StatusOr<RunTrainers> Session::OtherTrainers() { return RunTrainers(); }
-
 // --- The graph that a session knows --------------------------------------------------------------
 
 Status Session::Extend(const tensorflow::GraphDef& graph) {

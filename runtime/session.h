@@ -48,8 +48,8 @@
 #include "graph/graph.h"
 #include "graph/scope.h"
 #include "graph/signature.h"
+#include "run/run_choice.h"
 #include "runtime/session_config.h"  // IWYU pragma: export
-#include "runtime/training_run.h"    // IWYU pragma: export
 
 namespace tensorflow {
 class DeviceAttributes;
@@ -59,6 +59,8 @@ class RunOptions;
 }  // namespace tensorflow
 
 namespace millrace {
+
+class RunSession;
 
 struct SessionOptions {
   // "" = in this process.
@@ -74,10 +76,11 @@ struct SessionOptions {
   int64_t max_step_bytes = 0;
   // How long creating a session may wait for other tasks, and for the chief of its run.
   absl::Duration creation_timeout = absl::Seconds(7200);
-  // What is trained; none: resources are in the default container of the tasks. A chief's session
-  // takes the run over. Another's waits until a chief has it, and is RunEndedError at once when it
-  // has ended. A session in this process has resources of its own, whatever stands here.
-  TrainingRun run = {};
+  // What is trained (run/training_run.h); none: resources are in the default container of the
+  // tasks. A chief's session takes the run over. Another's waits until a chief has it, and is
+  // RunEndedError at once when it has ended. A session in this process has resources of its own,
+  // whatever stands here.
+  RunChoice run = {};
   // With a target in another process: how long its master keeps a session whose client it does not
   // hear of. It is told of the client six times in that.
   absl::Duration lease = absl::Seconds(60);
@@ -179,15 +182,9 @@ class Session {
   virtual Status Close() = 0;
   virtual StatusOr<std::vector<tensorflow::DeviceAttributes>> ListDevices() = 0;
 
-  // The id of the run that the session is for; "" for none.
-  virtual std::string run_id() const { return ""; }
-  // By the chief, before Close: tells all tasks of the session that training of its run is over, so
-  // that whoever asks for the run later hears of it. FailedPrecondition when the run is not this
-  // session's (another chief has it). A session in one process has nobody to tell: OK.
-  virtual Status EndRun(const RunEnd& end);
-  // Who trains the session's run, too, or has, as far as the session's tasks know; its chief apart.
-  // Nobody without a run, and in one process.
-  virtual StatusOr<RunTrainers> OtherTrainers();
+  // What the session knows of its training run and can say of it (run/run_session.h); null: it is
+  // of no run, or in this process. Lives as long as the session.
+  virtual RunSession* run_session() { return nullptr; }
 
  protected:
   virtual Status DoExtend(const tensorflow::GraphDef& graph) = 0;

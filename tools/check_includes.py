@@ -24,23 +24,25 @@ KERNEL_API = ["runtime/function_runner.h", "runtime/holds_for_sessions.h", "runt
 GRAPH = ["proto", "core", "formats", "graph"]
 OPS = GRAPH + KERNEL_API + ["ops"]
 LAYERS = OPS + ["layers"]
+RUN_OF_SESSION = ["run/run_choice.h", "run/run_session.h"]
 SAVER = LAYERS + ["runtime/session.h", "saver"]
 ARROWS = {
     "proto": [],
     "core": ["proto"],
     "formats": ["proto", "core"],
     "net": ["proto", "core"],
+    "run": ["proto", "core", "formats"],
     "graph": ["proto", "core", "formats"],
-    "runtime": GRAPH,
+    "runtime": GRAPH + RUN_OF_SESSION,
     "ops": GRAPH + KERNEL_API,
     "layers": OPS,
     "data": OPS,
     "saver": LAYERS + ["runtime/session.h"],
-    "distributed": GRAPH + ["net", "runtime"],
-    "train": SAVER + ["runtime/step_stats.h"],
-    "estimator": SAVER + ["train", "data", "distributed/cluster.h", "distributed/server.h",
+    "distributed": GRAPH + ["net", "run", "runtime"],
+    "train": SAVER + ["run", "runtime/step_stats.h"],
+    "estimator": SAVER + ["run", "train", "data", "distributed/cluster.h", "distributed/server.h",
                           "distributed/replica_device_setter.h"],
-    "api": SAVER + ["net", "runtime", "data", "distributed", "train", "estimator"],
+    "api": SAVER + ["net", "run", "runtime", "data", "distributed", "train", "estimator"],
 }
 FORBIDDEN = {"tools", "tests", "examples"}
 

@@ -10,9 +10,9 @@ source "$(dirname "$0")/program.sh"
 packages=(
   g++ bazel-bootstrap pkg-config python3
   libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libgrpc++-dev
-  libtbb-dev libeigen3-dev libabsl-dev libdnnl-dev libhwy-dev
+  libtbb-dev libeigen3-dev libabsl-dev libdnnl-dev
   libsnappy-dev zlib1g-dev libpng-dev libleveldb-dev libfarmhash-dev libre2-dev
-  libgoogle-glog-dev nlohmann-json3-dev libcpp-httplib-dev libssl-dev libbrotli-dev libzip-dev
+  libgoogle-glog-dev nlohmann-json3-dev libssl-dev libzip-dev
   libgtest-dev libgmock-dev libbenchmark-dev cmake
 )
 if [[ $# -eq 1 && "$1" == "--dev" ]]; then

@@ -11,8 +11,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "core/dtype.h"
-#include "core/json_nesting.h"
 #include "core/shape.h"
+#include "formats/json_nesting.h"
 #include "formats/json_value.h"
 #include "nlohmann/json.hpp"
 

@@ -12,7 +12,7 @@
 // one shape: a row of the input. Every instance has every input and no other.
 //
 // Thread-safety: pure functions. Failure: InvalidArgument, with the line, the input, and what is
-// there instead. Nesting is bounded (core/json_nesting.h); memory is that of the text, times the
+// there instead. Nesting is bounded (formats/json_nesting.h); memory is that of the text, times the
 // size of an element.
 
 #include <map>

@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "core/json_nesting.h"
 #include "core/tensor.h"
+#include "formats/json_nesting.h"
 #include "graph/graph.h"
 #include "graph/scope.h"
 #include "nlohmann/json.hpp"

@@ -9,6 +9,7 @@
 #include "absl/strings/str_replace.h"
 #include "core/exit_code.h"
 #include "core/logging.h"
+#include "run/training_run.h"
 #include "train/session_manager.h"
 
 namespace millrace {

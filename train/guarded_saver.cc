@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "core/bounded_call.h"
 #include "core/logging.h"
+#include "run/training_run.h"
 
 namespace millrace {
 namespace {

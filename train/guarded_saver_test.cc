@@ -19,6 +19,7 @@
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 #include "proto/saver.pb.h"
+#include "run/training_run.h"
 
 namespace millrace {
 namespace {

@@ -16,6 +16,7 @@
 #include "core/exit_code.h"
 #include "core/logging.h"
 #include "core/mutex.h"
+#include "run/training_run.h"
 #include "train/coordinator.h"
 #include "train/hooked_session.h"
 #include "train/hooks/run_state.h"

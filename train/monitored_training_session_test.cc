@@ -15,6 +15,7 @@
 #include "gtest/gtest.h"
 #include "layers/variable.h"
 #include "ops/array/constant.h"
+#include "run/training_run.h"
 #include "saver/saver.h"
 #include "train/hooks/stop_at_step.h"
 #include "train/testing/hooked_model.h"

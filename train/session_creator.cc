@@ -8,8 +8,10 @@
 #include "core/logging.h"
 #include "graph/graph.h"
 #include "proto/meta_graph.pb.h"
+#include "run/run_directory.h"
+#include "run/run_session.h"
+#include "run/training_run.h"
 #include "train/guarded_saver.h"
-#include "train/run_directory.h"
 
 namespace millrace {
 namespace {
@@ -126,7 +128,7 @@ Status ChiefSessionCreator::CompleteGraph(int64_t last_step) {
         options.checkpoint_dir.empty() ? options.begin_from : options.checkpoint_dir, "'");
   }
   MR_RETURN_IF_ERROR(TakeDefaults(root, &options.scaffold));
-  TrainingRun* const run = &options.session.run;
+  TrainingRun* const run = &*options.session.run;
   if (run->empty()) run->name = RunNameOf(options.checkpoint_dir);
   if (options.checkpoint_dir.empty()) BeginRunWithoutDirectory(run);
   if (!options.checkpoint_dir.empty()) {
@@ -163,7 +165,7 @@ Status ChiefSessionCreator::CompleteGraph(int64_t last_step) {
 
 StatusOr<SessionManager::Ready> ChiefSessionCreator::CreateSession() {
   const SessionCreatorOptions& options = impl_->options;
-  if (!options.target.empty() && options.session.run.empty()) WarnOfNoRun(kName, options.max_wait);
+  if (!options.target.empty() && options.session.run->empty()) WarnOfNoRun(kName, options.max_wait);
   if (impl_->directory) {
     MR_ASSIGN_OR_RETURN(const TrainingRun run, impl_->directory->TakeOver(impl_->options.target));
     impl_->manager->SetRun(run);
@@ -193,7 +195,9 @@ StatusOr<std::string> ChiefSessionCreator::SaveBeside(Session* session) {
 StatusOr<RunTrainers> ChiefSessionCreator::OtherTrainers(Session* session) {
   // A server that was restarted knows of nobody; steps find that out.
   MR_RETURN_IF_ERROR(impl_->manager->ReadGlobalStep(session).status());
-  StatusOr<RunTrainers> trainers = session->OtherTrainers();
+  RunSession* const run = session->run_session();
+  if (run == nullptr) return RunTrainers();
+  StatusOr<RunTrainers> trainers = run->OtherTrainers();
   if (absl::IsUnimplemented(trainers.status())) return RunTrainers();
   return trainers;
 }
@@ -214,7 +218,8 @@ Status ChiefSessionCreator::TellEnd(Session* session, const RunEnd& end) {
   }
   // The directory first: it is what remains.
   if (impl_->directory) MR_RETURN_IF_ERROR(impl_->directory->End(told, impl_->last_step));
-  return session->EndRun(told);
+  RunSession* const run = session->run_session();
+  return run == nullptr ? absl::OkStatus() : run->EndRun(told);
 }
 
 // --- The others ----------------------------------------------------------------------------------
@@ -228,7 +233,7 @@ Status WorkerSessionCreator::CompleteGraph(int64_t last_step) {
   MR_RETURN_IF_ERROR(scope_.status());
   SessionCreatorOptions options = options_;
   MR_RETURN_IF_ERROR(TakeDefaults(scope_, &options.scaffold));
-  TrainingRun* const run = &options.session.run;
+  TrainingRun* const run = &*options.session.run;
   if (run->empty()) run->name = RunNameOf(options.checkpoint_dir);
   manager_ = std::make_unique<SessionManager>(scope_, ManagerOptions(scope_, options, last_step));
   MR_RETURN_IF_ERROR(manager_->status());
@@ -237,7 +242,8 @@ Status WorkerSessionCreator::CompleteGraph(int64_t last_step) {
 }
 
 StatusOr<SessionManager::Ready> WorkerSessionCreator::CreateSession() {
-  if (!options_.target.empty() && options_.checkpoint_dir.empty() && options_.session.run.empty()) {
+  if (!options_.target.empty() && options_.checkpoint_dir.empty() &&
+      options_.session.run->empty()) {
     WarnOfNoRun(kName, options_.max_wait);
   }
   return manager_->WaitForSession(options_.target);

@@ -38,6 +38,9 @@
 
 namespace millrace {
 
+struct RunEnd;       // run/training_run.h
+struct RunTrainers;  // run/training_run.h
+
 // What a training graph needs besides itself. What is not given is the one element of the
 // collection of its name ("init_op", "ready_op", "ready_for_local_init_op", "local_init_op",
 // "summary_op"); without it, what SessionManager takes, and a Saver of all variables. A copy with
@@ -92,8 +95,8 @@ class SessionCreator {
   // Writes a checkpoint beside a step that does not end, as the last one was written, and returns
   // its path; "" where nobody keeps checkpoints. From any thread.
   virtual StatusOr<std::string> SaveBeside(Session* session);
-  // Tasks that train the session's run beside this one (Session::OtherTrainers), asked for by the
-  // chief, which is to end the run after them. Also finds out whether the session is lost.
+  // Tasks that train the session's run beside this one (RunSession::OtherTrainers), asked for by
+  // the chief, which is to end the run after them. Also finds out whether the session is lost.
   virtual StatusOr<RunTrainers> OtherTrainers(Session* session);
   // None before CompleteGraph, and where nothing is saved.
   virtual std::shared_ptr<Saver> saver() const { return nullptr; }

@@ -8,16 +8,17 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
-#include "core/end_belief.h"
 #include "core/exit_code.h"
 #include "core/logging.h"
 #include "core/mutex.h"
 #include "core/refusal.h"
-#include "core/run_file.h"
 #include "core/tensor.h"
 #include "graph/graph.h"
 #include "ops/array/identity.h"
 #include "proto/meta_graph.pb.h"
+#include "run/end_belief.h"
+#include "run/run_file.h"
+#include "run/training_run.h"
 #include "saver/tensor_bundle.h"
 
 namespace millrace {
@@ -408,7 +409,7 @@ void SessionManager::Impl::LookAtFiles(Ends* ends) const {
   // Errors are not ours to judge: the chief reads the same files.
   const StatusOr<std::optional<RunFile>> run = ReadRunFile(fs, options.checkpoint_dir);
   if (!run.ok()) return;
-  const std::string& name = options.session.run.name;
+  const std::string& name = options.session.run->name;
   if (*run && !name.empty() && (*run)->name != name) {
     HearNone(&ends->files);
     return;
@@ -438,7 +439,7 @@ Status SessionManager::Impl::CheckEnds(const Ends& ends) const {
   const absl::Time now = options.clock->Now();
   for (const EndSource* source : {&ends.files, &ends.servers}) {
     if (!source->belief.is_believed(now)) continue;
-    return RunEndedError(options.name, options.session.run, source->end);
+    return RunEndedError(options.name, *options.session.run, source->end);
   }
   return absl::OkStatus();
 }
@@ -494,7 +495,7 @@ StatusOr<SessionManager::Ready> SessionManager::Impl::Until(
       MR_RETURN_IF_ERROR(judged(made.status()));
       if (made->is_ready) return true;
       last = absl::StrCat("variables not initialized: ", SomeNames(made->not_ready));
-      if (!is_chief && options.session.run.empty() && !target.empty()) {
+      if (!is_chief && options.session.run->empty() && !target.empty()) {
         absl::StrAppend(&last, "; this task was given no logdir: a chief that was keeps its own");
       }
       if (!is_chief || options.wait_for_checkpoint || ++preparations < kMaxPreparations) {

@@ -25,7 +25,7 @@
 // for what, looks each 10 ms at first, then each eighth of the time that it has waited, at most
 // recovery_wait (a worker that waited a second joins 125 ms after the chief), and leaves with
 // RunEndedError when the run has ended: by what the servers say, and by the files in checkpoint_dir
-// (core/run_file.h) when this task sees them. Which end is believed, and when: core/end_belief.h,
+// (run/run_file.h) when this task sees them. Which end is believed, and when: run/end_belief.h,
 // for each of the two by itself; the goal is last_step, the grace end_grace. An end that may be old
 // has not stayed when a chief takes checkpoint_dir over, or claims the run at the servers,
 // meanwhile. Files of another run (a copied directory) tell of no end.
@@ -55,6 +55,8 @@
 #include "saver/saver.h"
 
 namespace millrace {
+
+struct TrainingRun;  // run/training_run.h
 
 struct SessionManagerOptions {
   // Who speaks, in the log and in errors.

@@ -16,7 +16,6 @@
 #include "core/mutex.h"
 #include "core/random_bits.h"
 #include "core/refusal.h"
-#include "core/run_file.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
@@ -24,6 +23,8 @@
 #include "ops/array/identity.h"
 #include "ops/array/placeholder.h"
 #include "ops/state/state.h"
+#include "run/run_file.h"
+#include "run/training_run.h"
 #include "train/testing/shared_variables.h"
 
 namespace millrace {

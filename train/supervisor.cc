@@ -16,9 +16,11 @@
 #include "core/tensor.h"
 #include "proto/meta_graph.pb.h"
 #include "proto/saver.pb.h"
+#include "run/run_directory.h"
+#include "run/run_session.h"
+#include "run/training_run.h"
 #include "train/checkpoint_service.h"
 #include "train/guarded_saver.h"
-#include "train/run_directory.h"
 #include "train/session_preparation.h"
 #include "train/signal_watch.h"
 #include "train/stop_time.h"
@@ -170,7 +172,7 @@ void Supervisor::Impl::CompleteGraph() {
     status = scope.status();
     return;
   }
-  TrainingRun* const run = &options.session.run;
+  TrainingRun* const run = &*options.session.run;
   if (run->empty()) run->name = RunNameOf(options.logdir);
   if (options.is_chief && options.logdir.empty()) BeginRunWithoutDirectory(run);
   if (options.is_chief && !options.logdir.empty()) {
@@ -236,7 +238,7 @@ void Supervisor::Impl::CompleteGraph() {
 }
 
 StatusOr<SessionManager::Ready> Supervisor::Impl::Prepare(const std::string& target) {
-  if (!target.empty() && options.session.run.empty()) WarnOfNoRun(kName, options.max_wait);
+  if (!target.empty() && options.session.run->empty()) WarnOfNoRun(kName, options.max_wait);
   if (!options.is_chief) return manager->WaitForSession(target);
   if (directory) {
     const StatusOr<TrainingRun> run = directory->TakeOver(target);
@@ -316,7 +318,8 @@ void Supervisor::Impl::TellEnd(const std::shared_ptr<Session>& s, const std::str
     // The directory first: it is what remains.
     Status told;
     if (self->directory) told = self->directory->End(end, self->options.last_step);
-    if (!IsFenced(told)) told.Update(s->EndRun(end));
+    RunSession* const run = s->run_session();
+    if (run != nullptr && !IsFenced(told)) told.Update(run->EndRun(end));
     if (!told.ok())
       LogWarning("Supervisor: the end of training was not told to all: ", told.message());
   });
@@ -533,7 +536,7 @@ Status Supervisor::Impl::End() {
     done_reason = done;
   }
   if (s == nullptr) return error;
-  if (error.ok() && done_reason && options.is_chief && !options.session.run.empty()) {
+  if (error.ok() && done_reason && options.is_chief && !options.session.run->empty()) {
     // A small file and a call, also when the last checkpoint took all the time.
     TellEnd(s, *done_reason, std::max(time.deadline, options.clock->Now() + kCloseTime));
   }

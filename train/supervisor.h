@@ -10,7 +10,7 @@
 //   return supervisor.Stop();
 //
 // What one logdir trains is a run; all tasks are given the same logdir. The chief takes the logdir
-// over (core/run_file.h), adopts the variables that the parameter servers hold of this run,
+// over (run/run_file.h), adopts the variables that the parameter servers hold of this run,
 // restores or initialises the others, and the log says which (train/session_manager.h). Other tasks
 // wait until all variables are initialised, and say every 10 s what they wait for. Of two chiefs of
 // one logdir the newer one has it: the older one's saves and steps are refused, naming the other.
@@ -73,6 +73,7 @@
 #include "core/status.h"
 #include "graph/scope.h"
 #include "layers/variable.h"
+#include "run/training_run.h"
 #include "runtime/session.h"
 #include "saver/saver.h"
 #include "train/loss_guard.h"  // IWYU pragma: export
@@ -84,7 +85,7 @@ struct SupervisorOptions {
   bool is_chief = true;
   // Where checkpoints go; "" = no checkpoints, no restore, and no run: the variables are those that
   // the parameter servers hold for everybody, and nobody hears of the end (train/README.md). With
-  // session.run.name there is a run all the same, for as long as its chief lives.
+  // session.run's name there is a run all the same, for as long as its chief lives.
   std::string logdir = "";
   // A checkpoint of another directory to begin from as long as logdir has none (warm start); its
   // variables and its global step are taken as they are.

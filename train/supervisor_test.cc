@@ -17,7 +17,6 @@
 #include "core/mutex.h"
 #include "core/notification.h"
 #include "core/random_bits.h"
-#include "core/run_file.h"
 #include "core/tensor.h"
 #include "core/testing/faulty_file_system.h"
 #include "core/testing/tensor_testing.h"
@@ -29,6 +28,7 @@
 #include "ops/control/queue.h"
 #include "ops/state/state.h"
 #include "proto/saver.pb.h"
+#include "run/run_file.h"
 #include "saver/tensor_bundle.h"
 #include "train/testing/shared_variables.h"
 
@@ -1417,7 +1417,7 @@ TEST_F(SupervisorTest, ARunWithoutADirectoryHasTheNameItWasGivenAndAnEnd) {
     SupervisorOptions options = Options();
     options.is_chief = is_chief;
     options.logdir = "";
-    options.session.run.name = "job7";
+    options.session.run = {.name = "job7"};
     Supervisor supervisor(model.root, options);
     ASSERT_OK(supervisor.ManagedSession(kSharedTarget).status());
     const TrainingRun run = cluster_.runs().back();

@@ -25,6 +25,7 @@
 #include "ops/array/constant.h"
 #include "ops/array/identity.h"
 #include "ops/state/state.h"
+#include "run/training_run.h"
 #include "saver/saved_model_reader.h"
 #include "train/optimizer.h"
 #include "train/progress.h"

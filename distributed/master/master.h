@@ -39,7 +39,7 @@
 #include "distributed/master/master_options.h"
 #include "distributed/master/wait_watch.h"
 #include "distributed/transport/transport.h"
-#include "runtime/training_run.h"
+#include "run/training_run.h"
 
 namespace millrace {
 

@@ -22,7 +22,7 @@
 #include "core/tensor.h"
 #include "distributed/transport/transport.h"
 #include "proto/master.pb.h"
-#include "runtime/training_run.h"
+#include "run/training_run.h"
 
 namespace millrace {
 
@@ -65,9 +65,9 @@ class MasterInterface {
   virtual Status ListDevices(const tensorflow::ListDevicesRequest& request,
                              tensorflow::ListDevicesResponse* response) = 0;
   virtual Status Reset(const tensorflow::ResetRequest& request) = 0;
-  // Tells the session's tasks that training of its run is over (Session::EndRun).
+  // Tells the session's tasks that training of its run is over (RunSession::EndRun).
   virtual Status EndRun(const std::string& session_handle, const RunEnd& end) = 0;
-  // Session::OtherTrainers.
+  // RunSession::OtherTrainers.
   virtual StatusOr<RunTrainers> FindTrainers(const std::string& session_handle) = 0;
 };
 

@@ -15,10 +15,10 @@
 #include "distributed/master/task_calls.h"
 #include "distributed/master/task_connector.h"
 #include "distributed/server_limits.h"
-#include "distributed/tell_again.h"
 #include "distributed/transport/transport.h"
 #include "graph/graph.h"
 #include "graph/place/device_name.h"
+#include "run/tell_again.h"
 #include "runtime/plan.h"
 
 namespace millrace {
@@ -276,15 +276,8 @@ Status MasterSession::EndRun(const RunEnd& end) {
   }
   // The chief is about to leave, and nobody else tells.
   Status result;
-  for (size_t i = 0; i <= std::size(kTellAgainAfter) && !left.empty(); ++i) {
-    if (i > 0) {
-      for (const OpenSession& open : left) {
-        LogInfo("Session ", handle_, " tells ", Whereabouts(*open.task),
-                " again that its run has ended: it has not answered");
-      }
-      options_->clock->SleepFor(kTellAgainAfter[i - 1]);
-    }
-    const bool is_last = i == std::size(kTellAgainAfter);
+  TellAgain rounds;
+  while (!left.empty()) {
     TaskCalls calls(static_cast<int>(left.size()),
                     absl::StrCat("Session ", handle_, ", which tells of the end of its run"),
                     options_->clock);
@@ -293,15 +286,20 @@ Status MasterSession::EndRun(const RunEnd& end) {
                            calls.Done(static_cast<int>(k), *left[k].task));
     }
     const std::vector<Status>& statuses = calls.Wait();
+    const std::optional<absl::Duration> pause = rounds.NextPause();
     std::vector<OpenSession> unanswered;
     for (size_t k = 0; k < left.size(); ++k) {
       const Status& status = statuses[k];
-      const bool again = IsUnanswered(status);
-      if (again) unanswered.push_back(left[k]);
-      if (status.ok() || absl::IsUnimplemented(status) || (again && !is_last)) continue;
-      if (result.ok()) result = FromTask(left[k].task->task(), status);
+      if (pause && IsUnanswered(status)) {
+        LogInfo("Session ", handle_, " tells ", Whereabouts(*left[k].task),
+                " again that its run has ended: it has not answered");
+        unanswered.push_back(left[k]);
+      } else if (!status.ok() && !absl::IsUnimplemented(status) && result.ok()) {
+        result = FromTask(left[k].task->task(), status);
+      }
     }
     left = std::move(unanswered);
+    if (!left.empty()) options_->clock->SleepFor(*pause);
   }
   return result;
 }

@@ -52,9 +52,9 @@
 #include "graph/place/placer.h"
 #include "graph/signature.h"
 #include "proto/master.pb.h"
+#include "run/training_run.h"
 #include "runtime/session/limited_compile.h"
 #include "runtime/session/signature_compiler.h"
-#include "runtime/training_run.h"
 
 namespace millrace {
 
@@ -112,7 +112,7 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
   std::vector<WaitWatch::Wait> WaitsOfSteps() const;
   // The first error of a task, after all have been told.
   Status EndRun(const RunEnd& end);
-  // Session::OtherTrainers, of all of this session's tasks together.
+  // RunSession::OtherTrainers, of all of this session's tasks together.
   StatusOr<RunTrainers> FindTrainers();
   // Closing, in three parts, so that many sessions close at once (CloseAll does them all).
   // Ends all steps, and what is compiled, with `status`.

@@ -21,7 +21,7 @@
 #include "core/status.h"
 #include "distributed/master/task_connector.h"
 #include "distributed/transport/transport.h"
-#include "runtime/training_run.h"
+#include "run/training_run.h"
 
 namespace millrace {
 

@@ -20,7 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "distributed/transport/transport.h"
 #include "graph/graph.h"
-#include "runtime/training_run.h"
+#include "run/training_run.h"
 
 namespace millrace {
 
@@ -97,10 +97,6 @@ class FaultyWire : public Transport {
   void Pull(const CallOptions& o, const PullRequest& r, std::shared_ptr<PullSink> s) override {
     if (!IsWhole()) return s->OnDone(Lost());
     to_->Pull(o, r, std::move(s));
-  }
-  void Push(const CallOptions& o, int64_t step, absl::Span<const NamedTensor> t, Done d) override {
-    if (!IsWhole()) return d(Lost());
-    to_->Push(o, step, t, std::move(d));
   }
 
  private:

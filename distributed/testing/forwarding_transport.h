@@ -19,7 +19,7 @@
 #include "absl/types/span.h"
 #include "distributed/transport/transport.h"
 #include "graph/graph.h"
-#include "runtime/training_run.h"
+#include "run/training_run.h"
 
 namespace millrace {
 
@@ -86,9 +86,6 @@ class ForwardingTransport : public Transport {
   }
   void Pull(const CallOptions& o, const PullRequest& r, std::shared_ptr<PullSink> s) override {
     To()->Pull(o, r, std::move(s));
-  }
-  void Push(const CallOptions& o, int64_t step, absl::Span<const NamedTensor> t, Done d) override {
-    To()->Push(o, step, t, std::move(d));
   }
 
  protected:

@@ -9,9 +9,9 @@
 #include "absl/strings/str_replace.h"
 #include "core/tensor.h"
 #include "distributed/testing/forwarding_transport.h"
-#include "distributed/transport/in_process_transport.h"
+#include "distributed/worker/in_process_transport.h"
 #include "graph/graph.h"
-#include "runtime/training_run.h"
+#include "run/training_run.h"
 
 namespace millrace {
 namespace {
@@ -472,13 +472,6 @@ class SimulatedNetwork::Way : public Transport {
       To(*at)->Pull(options, r, std::make_shared<AnsweringSink>(network, at, sink));
     };
     network_->BeginCall(std::move(call), o);
-  }
-  void Push(const CallOptions& o, int64_t step, absl::Span<const NamedTensor> t, Done d) override {
-    Tell("Push", o, std::move(d),
-         [step, tensors = std::vector<NamedTensor>(t.begin(), t.end())](
-             Transport* to, const CallOptions& at, Done done) {
-           to->Push(at, step, tensors, std::move(done));
-         });
   }
 
  private:

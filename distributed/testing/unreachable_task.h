@@ -16,7 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/cancellation.h"
 #include "distributed/transport/transport.h"
-#include "runtime/training_run.h"
+#include "run/training_run.h"
 
 namespace millrace {
 
@@ -75,9 +75,6 @@ class UnreachableTask : public Transport {
   }
   void Pull(const CallOptions&, const PullRequest&, std::shared_ptr<PullSink> sink) override {
     sink->OnDone(Gone());
-  }
-  void Push(const CallOptions&, int64_t, absl::Span<const NamedTensor>, Done done) override {
-    done(Gone());
   }
 
  protected:

@@ -1,40 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/transport/grpc_transport.h"
 
-#include <deque>
 #include <initializer_list>
 #include <utility>
 #include <vector>
 
-#include "absl/functional/any_invocable.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "core/cancellation.h"
 #include "core/exceptions.h"
-#include "core/mutex.h"
-#include "core/random_bits.h"
 #include "core/status.h"
 #include "core/tensor.h"
 #include "distributed/transport/session_terms.h"
 #include "distributed/transport/step_limit.h"
 #include "distributed/transport/transport.pb.h"
+#include "distributed/transport/worker_messages.h"
 #include "net/status_payloads.h"
 #include "net/tensor_coding.h"
+#include "run/training_run.h"
 
 namespace millrace {
 namespace {
-
-// Fields with tensors.
-constexpr int kRunGraphSend = 3;      // RunGraphRequest.send
-constexpr int kRunGraphRecv = 1;      // RunGraphResponse.recv
-constexpr int kRecvTensorTensor = 1;  // RecvTensorResponse.tensor
-constexpr int kPulled = 1;            // PullResponse.tensor
-constexpr int kPushed = 1;            // PushRequest.tensor
-
-// Tensors of this size leave at once; smaller ones may wait for Flush.
-constexpr int64_t kHoldBelowBytes = 64 << 10;
-// Of one message of several tensors; far from the limit of 2 GiB.
-constexpr int64_t kMaxBatchBytes = 256 << 20;
 
 RpcOptions ToRpcOptions(const CallOptions& options) {
   RpcOptions rpc;
@@ -43,12 +28,6 @@ RpcOptions ToRpcOptions(const CallOptions& options) {
   rpc.cancellation = options.cancellation;
   rpc.asks_for_refusal = options.asks_for_refusal;
   return rpc;
-}
-
-StatusOr<grpc::ByteBuffer> Encode(const google::protobuf::MessageLite& message) {
-  MessageWriter writer;
-  writer.AddMessage(message);
-  return writer.Finish();
 }
 
 // Writes a request that is one message, which outlives it.
@@ -71,33 +50,9 @@ FoundRun::State StateOf(wire::FindRunResponse::State state) {
       return FoundRun::State::kUnknown;
   }
 }
-wire::FindRunResponse::State ToWire(FoundRun::State state) {
-  switch (state) {
-    case FoundRun::State::kUnknown:
-      return wire::FindRunResponse::UNKNOWN;
-    case FoundRun::State::kClaimed:
-      return wire::FindRunResponse::CLAIMED;
-    case FoundRun::State::kEnded:
-      return wire::FindRunResponse::ENDED;
-    case FoundRun::State::kSuperseded:
-      return wire::FindRunResponse::SUPERSEDED;
-  }
-  return wire::FindRunResponse::UNKNOWN;
-}
-
 Status StatusFromBody(int code, const std::string& message) {
   return code == 0 ? absl::OkStatus() : Status(static_cast<absl::StatusCode>(code), message);
 }
-
-std::vector<NamedTensor> ToNamed(std::vector<DecodedTensor> tensors) {
-  std::vector<NamedTensor> result;
-  for (DecodedTensor& tensor : tensors) {
-    result.push_back({std::move(tensor.name), std::move(tensor.value), tensor.is_dead});
-  }
-  return result;
-}
-
-// --- The calling side ----------------------------------------------------------------------------
 
 class GrpcTransport : public Transport {
  public:
@@ -276,30 +231,6 @@ class GrpcTransport : public Transport {
     if (!begun.ok()) sink->OnDone(begun);
   }
 
-  void Push(const CallOptions& options, int64_t step_id, absl::Span<const NamedTensor> tensors,
-            Done done) override {
-    Begin(
-        kTransportService, "Push", ToRpcOptions(options), std::move(done),
-        [&](MessageWriter* writer) -> Status {
-          wire::PushRequest wire;
-          wire.set_step_id(step_id);
-          writer->AddMessage(wire);
-          for (const NamedTensor& tensor : tensors) {
-            if (tensor.is_dead) {
-              wire::PushRequest dead;
-              wire::PushedTensor* const entry = dead.add_tensor();
-              entry->set_key(tensor.name);
-              entry->set_is_dead(true);
-              writer->AddMessage(dead);
-              continue;
-            }
-            MR_RETURN_IF_ERROR(writer->AddNamedTensor(kPushed, tensor.name, tensor.value));
-          }
-          return absl::OkStatus();
-        },
-        [](const grpc::ByteBuffer&) { return absl::OkStatus(); });
-  }
-
  private:
   // One call: `write` makes the request, `read` takes the answer. `done` hears once what comes of
   // it, and of what they throw.
@@ -357,347 +288,11 @@ class GrpcTransport : public Transport {
   const std::shared_ptr<RpcChannel> channel_;
 };
 
-// --- The serving side ----------------------------------------------------------------------------
-
-void Respond(ServerCall* call, const google::protobuf::MessageLite& response) {
-  FinishWith(call, [&] { return Encode(response); });
-}
-
-// A method without tensors, answered at once.
-template <typename Request, typename Response>
-RpcServer::Handler Plain(const char* name, std::function<Status(Request&, Response*)> method) {
-  return [name, method](std::shared_ptr<ServerCall> call, const grpc::ByteBuffer& bytes) {
-    Request request;
-    Response response;
-    const Status status = NoExceptions(name, [&]() -> Status {
-      MR_RETURN_IF_ERROR(DecodeMessage(name, bytes, &request));
-      return method(request, &response);
-    });
-    if (!status.ok()) return call->FinishWithStatus(status);
-    Respond(call.get(), response);
-  };
-}
-
-// Sends what is pulled as it comes: one message at a time, and what gathers meanwhile together.
-class PullStream : public PullSink, public std::enable_shared_from_this<PullStream> {
- public:
-  explicit PullStream(std::shared_ptr<ServerCall> call) : call_(std::move(call)) {}
-
-  void OnTensor(uint64_t index, Tensor value, bool is_dead) override {
-    MutexLock lock(&mu_);
-    if (done_) return;
-    Status added;
-    try {
-      // What has gathered and a large tensor may be too much for one message.
-      if (value.TotalBytes() >= kMaxBatchBytes) Cut();
-      added = writer_.AddIndexedTensor(kPulled, index, value, is_dead);
-      if (added.ok() && writer_.num_bytes() >= kMaxBatchBytes) Cut();
-    } catch (...) {
-      // The writer may hold half of the tensor.
-      added = StatusOfException("Pull");
-      is_broken_ = true;
-    }
-    if (!added.ok()) return Fail(added);
-    if (writer_.num_bytes() >= kHoldBelowBytes || !ready_.empty()) Send();
-  }
-  void Flush() override {
-    MutexLock lock(&mu_);
-    Send();
-  }
-  void OnDone(const Status& status) override {
-    MutexLock lock(&mu_);
-    if (done_) return;
-    error_ = status;
-    done_ = true;
-    Send();
-  }
-
- private:
-  // A tensor cannot travel. The puller hears of it now: the rest may depend on what it would send.
-  void Fail(const Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (done_) return;
-    error_ = status;
-    done_ = true;
-    ready_.clear();
-    Send();
-  }
-  void Cut() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (writer_.num_bytes() == 0) return;
-    StatusOr<grpc::ByteBuffer> message = writer_.Finish();
-    if (message.ok()) {
-      ready_.push_back(*std::move(message));
-    } else {
-      Fail(message.status());
-    }
-  }
-  void Send() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (writing_ || finished_) return;
-    try {
-      SendOrThrow();
-    } catch (...) {
-      done_ = finished_ = true;
-      ready_.clear();
-      call_->FinishWithStatus(StatusOfException("Pull"));
-    }
-  }
-  void SendOrThrow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (done_ && ready_.empty()) {
-      finished_ = true;
-      // The trailers hold less of an error's text than a message does.
-      if (is_broken_) return call_->FinishWithStatus(error_);
-      wire::PullResponse last;
-      last.set_last(true);
-      last.set_status_code(static_cast<int>(error_.code()));
-      last.set_status_message(WireText(error_.message()));
-      AddPayloads(error_, &last);
-      writer_.AddMessage(last);
-      const StatusOr<grpc::ByteBuffer> message = writer_.Finish();
-      if (!message.ok()) return call_->FinishWithStatus(message.status());
-      return call_->Finish(*message);
-    }
-    if (ready_.empty()) Cut();
-    if (ready_.empty()) return;
-    const grpc::ByteBuffer message = std::move(ready_.front());
-    ready_.pop_front();
-    absl::AnyInvocable<void()> written = [self = shared_from_this()] { self->Written(); };
-    writing_ = true;
-    call_->Write(message, std::move(written));
-  }
-  void Written() {
-    MutexLock lock(&mu_);
-    writing_ = false;
-    Send();
-  }
-
-  const std::shared_ptr<ServerCall> call_;
-  Mutex mu_;
-  MessageWriter writer_ ABSL_GUARDED_BY(mu_);
-  std::deque<grpc::ByteBuffer> ready_ ABSL_GUARDED_BY(mu_);
-  Status error_ ABSL_GUARDED_BY(mu_);
-  bool writing_ ABSL_GUARDED_BY(mu_) = false;
-  bool done_ ABSL_GUARDED_BY(mu_) = false;
-  bool finished_ ABSL_GUARDED_BY(mu_) = false;
-  bool is_broken_ ABSL_GUARDED_BY(mu_) = false;
-};
-
-// A RunGraph under way.
-struct RunGraphCall {
-  std::shared_ptr<ServerCall> call;
-  tensorflow::RunGraphRequest request;
-  tensorflow::RunGraphResponse response;
-  std::vector<NamedTensor> received;
-};
-
-// The message that answers a step that ended with `status`; an error is what the call ends with.
-StatusOr<grpc::ByteBuffer> EncodeRun(RunGraphCall* run, const Status& status) {
-  MessageWriter writer;
-  Status failed = status;
-  for (const NamedTensor& tensor : run->received) {
-    if (!failed.ok()) break;
-    if (tensor.is_dead) {
-      failed = InvalidArgument("The tensor returned for ", tensor.name, " was not valid.");
-      break;
-    }
-    failed = writer.AddNamedTensor(kRunGraphRecv, tensor.name, tensor.value);
-  }
-  if (!failed.ok() && !run->request.store_errors_in_response_body()) return failed;
-  run->response.set_status_code(static_cast<tensorflow::error::Code>(failed.code()));
-  run->response.set_status_error_message(WireText(failed.message()));
-  AddPayloads(failed, &run->response);
-  writer.AddMessage(run->response);
-  return writer.Finish();
-}
-
-void ServeRunGraph(Worker* worker, std::shared_ptr<ServerCall> call,
-                   const grpc::ByteBuffer& bytes) {
-  auto run = std::make_shared<RunGraphCall>();
-  run->call = std::move(call);
-  std::vector<DecodedTensor> tensors;
-  const Status read =
-      DecodeMessage("RunGraphRequest", bytes, kRunGraphSend, TensorField::kNamedOrIndexed, &tensors,
-                    &run->request, run->call->limits().max_splat_bytes);
-  if (!read.ok()) return run->call->FinishWithStatus(read);
-  const std::vector<NamedTensor> send = ToNamed(std::move(tensors));
-  worker->RunGraph(run->request, run->request, send, /*block=*/false, StepDeadlineOf(run->request),
-                   run->call->cancellation(), &run->response, &run->received,
-                   [run](const Status& status) {
-                     FinishWith(run->call.get(), [&] { return EncodeRun(run.get(), status); });
-                   });
-}
-
-void ServeRecvTensor(Worker* worker, std::shared_ptr<ServerCall> call,
-                     const grpc::ByteBuffer& bytes) {
-  tensorflow::RecvTensorRequest request;
-  const Status read = DecodeMessage("RecvTensorRequest", bytes, &request);
-  if (!read.ok()) return call->FinishWithStatus(read);
-  CancellationManager* const cancellation = call->cancellation();
-  worker->RecvTensor(request, cancellation,
-                     [call](const Status& status, Tensor value, bool is_dead) {
-                       FinishWith(call.get(), [&]() -> StatusOr<grpc::ByteBuffer> {
-                         MR_RETURN_IF_ERROR(status);
-                         tensorflow::RecvTensorResponse response;
-                         response.set_is_dead(is_dead);
-                         response.set_send_start_micros(absl::ToUnixMicros(absl::Now()));
-                         MessageWriter writer;
-                         writer.AddMessage(response);
-                         if (!is_dead) {
-                           MR_RETURN_IF_ERROR(writer.AddTensor(kRecvTensorTensor, value));
-                         }
-                         return writer.Finish();
-                       });
-                     });
-}
-
-void ServePull(Worker* worker, std::shared_ptr<ServerCall> call, const grpc::ByteBuffer& bytes) {
-  wire::PullRequest wire;
-  const Status read = DecodeMessage("PullRequest", bytes, &wire);
-  if (!read.ok()) return call->FinishWithStatus(read);
-  PullRequest request;
-  request.step_id = wire.step_id();
-  request.dst_task = wire.dst_task();
-  request.num_keys = wire.num_keys();
-  request.fingerprint = wire.fingerprint();
-  request.src_incarnation = wire.src_incarnation();
-  CancellationManager* const cancellation = call->cancellation();
-  worker->Pull(request, MakePullStream(std::move(call)), cancellation);
-}
-
-void ServePush(Worker* worker, std::shared_ptr<ServerCall> call, const grpc::ByteBuffer& bytes) {
-  wire::PushRequest rest;
-  std::vector<DecodedTensor> tensors;
-  Status status = DecodeMessage("PushRequest", bytes, kPushed, TensorField::kNamedOrIndexed,
-                                &tensors, &rest, call->limits().max_splat_bytes);
-  if (status.ok()) status = worker->Push(rest.step_id(), ToNamed(std::move(tensors)));
-  if (!status.ok()) return call->FinishWithStatus(status);
-  Respond(call.get(), wire::PushResponse());
-}
-
 }  // namespace
 
 std::shared_ptr<Transport> MakeGrpcTransport(const std::string& task,
                                              std::shared_ptr<RpcChannel> channel) {
   return std::make_shared<GrpcTransport>(task, std::move(channel));
-}
-
-std::shared_ptr<PullSink> MakePullStream(std::shared_ptr<ServerCall> call) {
-  return std::make_shared<PullStream>(std::move(call));
-}
-
-std::map<std::string, RpcServer::Handler> WorkerHandlers(Worker* worker) {
-  using namespace tensorflow;  // NOLINT: the messages of a whole service
-  std::map<std::string, RpcServer::Handler> handlers;
-  const auto add = [&](const char* service, const char* method, RpcServer::Handler handler) {
-    handlers[absl::StrCat(service, method)] = std::move(handler);
-  };
-  const auto weigh = [&](CallWeight weight, const char* service,
-                         std::initializer_list<const char*> methods) {
-    for (const char* method : methods) handlers[absl::StrCat(service, method)].weight = weight;
-  };
-  add(kWorkerService, "GetStatus",
-      Plain<GetStatusRequest, GetStatusResponse>(
-          "GetStatus", [worker](const GetStatusRequest&, GetStatusResponse* response) {
-            for (const auto& device : worker->DeviceAttributes()) {
-              *response->add_device_attributes() = device;
-            }
-            return absl::OkStatus();
-          }));
-  add(kWorkerService, "CreateWorkerSession",
-      Plain<CreateWorkerSessionRequest, CreateWorkerSessionResponse>(
-          "CreateWorkerSession",
-          [worker](const CreateWorkerSessionRequest& request, CreateWorkerSessionResponse*) {
-            return worker->CreateWorkerSession(request);
-          }));
-  add(kWorkerService, "DeleteWorkerSession",
-      Plain<DeleteWorkerSessionRequest, DeleteWorkerSessionResponse>(
-          "DeleteWorkerSession",
-          [worker](const DeleteWorkerSessionRequest& request, DeleteWorkerSessionResponse*) {
-            return worker->DeleteWorkerSession(request);
-          }));
-  add(kWorkerService, "RegisterGraph",
-      Plain<RegisterGraphRequest, RegisterGraphResponse>(
-          "RegisterGraph",
-          [worker](RegisterGraphRequest& request, RegisterGraphResponse* response) {
-            return worker->RegisterGraph(std::move(request), nullptr, response);
-          }));
-  add(kWorkerService, "DeregisterGraph",
-      Plain<DeregisterGraphRequest, DeregisterGraphResponse>(
-          "DeregisterGraph",
-          [worker](const DeregisterGraphRequest& request, DeregisterGraphResponse*) {
-            return worker->DeregisterGraph(request);
-          }));
-  add(kWorkerService, "CleanupGraph",
-      Plain<CleanupGraphRequest, CleanupGraphResponse>(
-          "CleanupGraph", [worker](const CleanupGraphRequest& request, CleanupGraphResponse*) {
-            return worker->CleanupGraph(request.step_id());
-          }));
-  add(kWorkerService, "CleanupAll",
-      [worker](std::shared_ptr<ServerCall> call, const grpc::ByteBuffer& bytes) {
-        const bool is_from_member = call->is_from_member();
-        Plain<CleanupAllRequest, CleanupAllResponse>(
-            "CleanupAll", [&](const CleanupAllRequest& request, CleanupAllResponse*) -> Status {
-              const std::vector<std::string> containers(request.container().begin(),
-                                                        request.container().end());
-              // Anybody may call a server without a token.
-              if (!is_from_member) {
-                MR_RETURN_IF_ERROR(worker->CheckMayClear("CleanupAll", containers));
-              }
-              return worker->CleanupAll(containers);
-            })(std::move(call), bytes);
-      });
-  add(kTransportService, "RenewSessions",
-      Plain<wire::RenewSessionsRequest, wire::RenewSessionsResponse>(
-          "RenewSessions", [worker](const wire::RenewSessionsRequest& request,
-                                    wire::RenewSessionsResponse* response) {
-            const std::vector<std::string> handles(request.session_handle().begin(),
-                                                   request.session_handle().end());
-            for (const std::string& handle : worker->RenewSessions(handles)) {
-              response->add_unknown(handle);
-            }
-            return absl::OkStatus();
-          }));
-  add(kTransportService, "FindRun",
-      Plain<wire::FindRunRequest, wire::FindRunResponse>(
-          "FindRun",
-          [worker](const wire::FindRunRequest& request, wire::FindRunResponse* response) {
-            const FoundRun found = worker->FindRun(request.name(), request.id());
-            response->set_state(ToWire(found.state));
-            ToWire(found.run, response->mutable_run());
-            ToWire(found.end, response->mutable_end());
-            for (const std::string& trainer : found.trainers) response->add_trainer(trainer);
-            for (const std::string& former : found.former_trainers) {
-              response->add_former_trainer(former);
-            }
-            return absl::OkStatus();
-          }));
-  add(kTransportService, "EndRun",
-      Plain<wire::EndRunRequest, wire::EndRunResponse>(
-          "EndRun", [worker](const wire::EndRunRequest& request, wire::EndRunResponse*) {
-            return worker->EndRun(request.session_handle(), FromWire(request.end()));
-          }));
-  // RPCs are counted and steps traced elsewhere; these are there because clients may call them.
-  add(kWorkerService, "Logging",
-      Plain<LoggingRequest, LoggingResponse>(
-          "Logging", [](const LoggingRequest&, LoggingResponse*) { return absl::OkStatus(); }));
-  add(kWorkerService, "Tracing",
-      Plain<TracingRequest, TracingResponse>(
-          "Tracing", [](const TracingRequest&, TracingResponse*) { return absl::OkStatus(); }));
-  const auto bind = [worker](auto serve) {
-    return [worker, serve](std::shared_ptr<ServerCall> call, const grpc::ByteBuffer& bytes) {
-      serve(worker, std::move(call), bytes);
-    };
-  };
-  add(kWorkerService, "RunGraph", bind(ServeRunGraph));
-  add(kWorkerService, "RecvTensor", bind(ServeRecvTensor));
-  add(kTransportService, "Pull", bind(ServePull));
-  add(kTransportService, "Push", bind(ServePush));
-  // All others are heavy: they run kernels, build graphs or decode tensors.
-  weigh(CallWeight::kLight, kWorkerService, {"GetStatus", "RecvTensor", "Logging", "Tracing"});
-  weigh(CallWeight::kLight, kTransportService, {"RenewSessions", "FindRun", "Pull"});
-  // They cancel steps and free what belonged to them.
-  weigh(CallWeight::kUrgent, kWorkerService,
-        {"DeleteWorkerSession", "DeregisterGraph", "CleanupGraph"});
-  weigh(CallWeight::kUrgent, kTransportService, {"EndRun"});
-  return handlers;
 }
 
 void AddNamesOfStubs(decltype(RpcServer::Options::handlers)* handlers) {

@@ -2,11 +2,12 @@
 #ifndef MILLRACE_DISTRIBUTED_TRANSPORT_GRPC_TRANSPORT_H_
 #define MILLRACE_DISTRIBUTED_TRANSPORT_GRPC_TRANSPORT_H_
 
-// gRPC transport: Transport over an RpcChannel, and the handlers that serve one.
+// gRPC transport: Transport over an RpcChannel. Its other side is
+// distributed/worker/worker_service.h.
 //
 // Services and methods have TensorFlow's full names: those of its .proto files, by which we call,
 // and those that its own stubs call by, which lack the "grpc." of the package and are served beside
-// them (AddNamesOfStubs). Pull and Push belong to millrace.Transport (transport.proto). Errors of a
+// them (AddNamesOfStubs). Pull belongs to millrace.Transport (transport.proto). Errors of a
 // step travel in the body of the answer, because gRPC's trailers hold few bytes.
 //
 // Thread-safety: all functions, from any thread.
@@ -17,7 +18,6 @@
 #include <string>
 
 #include "distributed/transport/transport.h"
-#include "distributed/worker/worker.h"
 #include "net/rpc.h"
 
 namespace millrace {
@@ -29,12 +29,6 @@ inline constexpr char kOwnMasterService[] = "/millrace.Master/";
 
 std::shared_ptr<Transport> MakeGrpcTransport(const std::string& task,
                                              std::shared_ptr<RpcChannel> channel);
-
-std::map<std::string, RpcServer::Handler> WorkerHandlers(Worker* worker);
-
-// Where a worker puts what `call`, a Pull, asks for: it travels as the call's answer. Whatever
-// throws, the call ends. Methods from any thread.
-std::shared_ptr<PullSink> MakePullStream(std::shared_ptr<ServerCall> call);
 
 // Each method of TensorFlow's services once more, as "/tensorflow.<Service>/<Method>".
 void AddNamesOfStubs(decltype(RpcServer::Options::handlers)* handlers);

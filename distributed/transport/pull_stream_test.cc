@@ -17,10 +17,11 @@
 #include "core/testing/tensor_testing.h"
 #include "distributed/transport/grpc_transport.h"
 #include "distributed/transport/transport.h"
+#include "distributed/worker/worker_service.h"
 #include "gtest/gtest.h"
 #include "net/call_limits.h"
 #include "net/rpc.h"
-#include "runtime/training_run.h"
+#include "run/training_run.h"
 
 namespace millrace {
 namespace {

@@ -5,10 +5,9 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "distributed/transport/transport.pb.h"
 #include "google/protobuf/unknown_field_set.h"
-#include "runtime/run_end_limits.h"
+#include "run/run_end_limits.h"
 
 namespace millrace {
 namespace {
@@ -101,20 +100,6 @@ RunEnd FromWire(const wire::RunEnd& message) {
   return {.global_step = message.global_step(),
           .checkpoint = is_short ? message.checkpoint() : std::string(),
           .reason = Beginning(message.reason(), kMaxReasonBytes)};
-}
-
-namespace {
-constexpr char kBusy[] = "must wait until no other run of its name is trained";
-}  // namespace
-
-Status BusyRunError(absl::string_view task, const TrainingRun& run, absl::string_view by) {
-  return absl::UnavailableError(
-      absl::StrCat(task, ": Run '", run.name, "' (", run.id, ") of ", run.chief, " ", kBusy,
-                   ", got ", by, "; give each job a logdir of its own, or end the other"));
-}
-
-bool TellsOfBusyRun(const Status& status) {
-  return absl::IsUnavailable(status) && absl::StrContains(status.message(), kBusy);
 }
 
 }  // namespace millrace

@@ -12,11 +12,10 @@
 // Thread-safety: functions of their arguments. Failure: InvalidArgument for terms that cannot be
 // kept; what a peer sends is bounded before it is used.
 
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "core/status.h"
 #include "google/protobuf/message.h"
-#include "runtime/training_run.h"
+#include "run/training_run.h"
 
 namespace millrace {
 
@@ -38,12 +37,8 @@ StatusOr<SessionTerms> SessionTermsOf(const google::protobuf::Message& message);
 void ToWire(const TrainingRun& run, wire::TrainingRun* message);
 void ToWire(const RunEnd& end, wire::RunEnd* message);
 TrainingRun FromWire(const wire::TrainingRun& message);
-// Cut to the bounds of a RunEnd (runtime/run_end_limits.h).
+// Cut to the bounds of a RunEnd (run/run_end_limits.h).
 RunEnd FromWire(const wire::RunEnd& message);
-
-// A run that may not be opened now: another one of its name, `by`, is trained. Unavailable.
-Status BusyRunError(absl::string_view task, const TrainingRun& run, absl::string_view by);
-bool TellsOfBusyRun(const Status& status);
 
 }  // namespace millrace
 

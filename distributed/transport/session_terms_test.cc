@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 #include "net/status_payloads.h"
 #include "proto/worker.pb.h"
-#include "runtime/run_end_limits.h"
+#include "run/run_end_limits.h"
 
 namespace millrace {
 namespace {

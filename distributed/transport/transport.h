@@ -4,11 +4,10 @@
 
 // Transport: how this task reaches the worker of another one (or its own).
 //
-// Calls are those of TensorFlow's WorkerService, with tensors beside the messages instead of in
-// them, and two that move many tensors of a step at once:
+// Calls are those of TensorFlow's WorkerService, with tensors next to the messages instead of in
+// them, and one that moves many tensors of a step at once:
 //   Pull  everything that the peer's partition of a step sends to one task, each tensor as it
-//         becomes ready; one call per step and pair of tasks;
-//   Push  tensors for a step of the peer, which may not have begun there.
+//         becomes ready; one call per step and pair of tasks.
 // In-process and gRPC implementations exist; whoever calls cannot tell them apart.
 //
 // Thread-safety: all methods, from any thread; they throw nothing. `done` is called exactly once,
@@ -30,7 +29,8 @@
 #include "core/status.h"
 #include "core/tensor.h"
 #include "proto/worker.pb.h"
-#include "runtime/training_run.h"
+#include "run/found_run.h"  // IWYU pragma: export
+#include "run/training_run.h"
 
 namespace millrace {
 
@@ -73,22 +73,6 @@ class PullSink {
   virtual void Flush() {}
   // The end, once: after all tensors, or an error.
   virtual void OnDone(const Status& status) = 0;
-};
-
-// What a task knows of a training run.
-struct FoundRun {
-  enum class State {
-    kUnknown,     // no chief has claimed it there
-    kClaimed,     //
-    kEnded,       //
-    kSuperseded,  // another run has its name
-  };
-  State state = State::kUnknown;
-  TrainingRun run = {};  // with its newest chief
-  RunEnd end = {};       // of one that has ended
-  // Tasks whose trainers, its chief apart, have a session of it open there, and which have had one;
-  // "": one that did not say who it is. Only for who asks by the id alone.
-  std::vector<std::string> trainers = {}, former_trainers = {};
 };
 
 class Graph;
@@ -158,8 +142,6 @@ class Transport {
   // The sink lives until its OnDone.
   virtual void Pull(const CallOptions& options, const PullRequest& request,
                     std::shared_ptr<PullSink> sink) = 0;
-  virtual void Push(const CallOptions& options, int64_t step_id,
-                    absl::Span<const NamedTensor> tensors, Done done) = 0;
 };
 
 }  // namespace millrace

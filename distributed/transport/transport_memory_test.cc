@@ -23,12 +23,13 @@
 #include "distributed/transport/transport.pb.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
+#include "distributed/worker/worker_service.h"
 #include "gtest/gtest.h"
 #include "net/call_limits.h"
 #include "net/rpc.h"
 #include "net/tensor_coding.h"
 #include "proto/worker.pb.h"
-#include "runtime/training_run.h"
+#include "run/training_run.h"
 
 namespace millrace {
 namespace {
@@ -180,9 +181,6 @@ TEST_F(TransportMemoryTest, ACallWithTensorsEndsOnce) {
     std::vector<NamedTensor> received;
     transport_->RunGraph(options, request, request, send, false, &response, &received,
                          heard->Done());
-  });
-  EndsOnceWhicheverAllocationFails([&](const CallOptions& options, Heard* heard) {
-    transport_->Push(options, 1, send, heard->Done());
   });
   {
     MessageWriter writer;

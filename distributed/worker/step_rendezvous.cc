@@ -191,7 +191,6 @@ void StepRendezvous::RecvAsync(const Transfer& transfer, DoneCallback done) {
 void StepRendezvous::StartAbort(const Status& status) {
   std::vector<WaitingPull> pulls;
   std::vector<WaitingTensor> tensors;
-  std::vector<NamedTensor> parked;
   std::shared_ptr<Rendezvous> local;
   {
     MutexLock lock(&mu_);
@@ -200,7 +199,6 @@ void StepRendezvous::StartAbort(const Status& status) {
                            : status;
     pulls.swap(waiting_pulls_);
     tensors.swap(waiting_tensors_);
-    parked.swap(parked_);
     local = local_;
   }
   if (local != nullptr) local->StartAbort(status);
@@ -249,12 +247,6 @@ Status StepRendezvous::Start(std::shared_ptr<const StepEdges> edges,
     outstanding_.store(edges->num_sends + 1, std::memory_order_release);
     local_ = MakeLocalRendezvous(edges->transfers);
     fetch_ = std::move(fetch);
-    // Nobody waits in it yet, so no callback runs here.
-    for (NamedTensor& tensor : parked_) {
-      MR_RETURN_IF_ERROR(local_->Send(Transfer(Transfer::kUnnumbered, tensor.name),
-                                      std::move(tensor.value), tensor.is_dead));
-    }
-    parked_.clear();
     edges_ = std::move(edges);
     session_ = std::move(session);
     loans_ = std::move(loans);
@@ -301,8 +293,7 @@ void StepRendezvous::GiveUp(int64_t number) {
 
 bool StepRendezvous::EndUnused() {
   MutexLock lock(&mu_);
-  if (edges_ != nullptr || !aborted_.ok() || !waiting_pulls_.empty() || !waiting_tensors_.empty() ||
-      parked_bytes_ > 0) {
+  if (edges_ != nullptr || !aborted_.ok() || !waiting_pulls_.empty() || !waiting_tensors_.empty()) {
     return false;
   }
   aborted_ = StepEnded(step_id_);
@@ -426,7 +417,7 @@ void StepRendezvous::BeginTensor(const std::string& wire_key, DoneCallback done)
     }
   }
   if (!transfer) {
-    // Not an edge of the plan: a tensor that was pushed under this key.
+    // Not an edge of the plan: a tensor that a master feeds under this key.
     StatusOr<RendezvousKey> parsed = RendezvousKey::Parse(wire_key);
     if (!parsed.ok()) return done(parsed.status(), Tensor(), false);
     return local_->RecvAsync(*parsed, std::move(done));
@@ -474,10 +465,7 @@ StepRendezvous::Cork::~Cork() {
 
 // --- StepTable -----------------------------------------------------------------------------------
 
-StepTable::StepTable(Clock* clock, int64_t max_parked_bytes)
-    : clock_(clock),
-      max_parked_bytes_(max_parked_bytes),
-      next_sweep_(clock->Now() + kSweepPeriod) {}
+StepTable::StepTable(Clock* clock) : clock_(clock), next_sweep_(clock->Now() + kSweepPeriod) {}
 
 StepTable::~StepTable() {
   std::unordered_map<int64_t, std::shared_ptr<StepRendezvous>> left;
@@ -521,8 +509,6 @@ StatusOr<std::shared_ptr<StepRendezvous>> StepTable::Start(
     if (!absl::IsAlreadyExists(started)) End(step.get(), started);
     return started;
   }
-  MutexLock lock(&step->mu_);
-  parked_bytes_.fetch_sub(std::exchange(step->parked_bytes_, 0), std::memory_order_relaxed);
   return step;
 }
 
@@ -590,49 +576,6 @@ void StepTable::LookForPulls() {
   if (awaiting_pulls_ > 0) pulled_.SignalAll();
 }
 
-Status StepTable::Push(int64_t step_id, absl::Span<const NamedTensor> tensors) {
-  Sweep();
-  int64_t bytes = kParkedOverhead;  // of the step
-  for (const NamedTensor& tensor : tensors) {
-    MR_RETURN_IF_ERROR(RendezvousKey::Parse(tensor.name).status());
-    bytes += tensor.value.TotalBytes() + static_cast<int64_t>(tensor.name.size()) + kParkedOverhead;
-  }
-  const std::shared_ptr<StepRendezvous> step = FindOrExpect(step_id);
-  Status refused;
-  bool parked = false;
-  {
-    MutexLock lock(&step->mu_);
-    MR_RETURN_IF_ERROR(step->aborted_);
-    if (step->edges_ == nullptr) {
-      if (parked_bytes_.load(std::memory_order_relaxed) + bytes > max_parked_bytes_) {
-        refused = absl::ResourceExhaustedError(absl::StrCat(
-            "Push for step ", step_id, ", which has not begun here: tensors that wait ",
-            "must be at most ", max_parked_bytes_, " bytes (ServerLimits::max_parked_bytes), got ",
-            parked_bytes(), " and ", bytes, " more"));
-      } else {
-        step->parked_.insert(step->parked_.end(), tensors.begin(), tensors.end());
-        parked_bytes_.fetch_add(bytes, std::memory_order_relaxed);
-        step->parked_bytes_ += bytes;
-        parked = true;
-      }
-    }
-  }
-  if (!refused.ok()) {
-    EraseUnused(step.get());
-    return refused;
-  }
-  if (parked) {
-    MutexLock lock(&mu_);
-    parked_.push_back({step_id, clock_->Now(), false});
-    return absl::OkStatus();
-  }
-  for (const NamedTensor& tensor : tensors) {
-    MR_RETURN_IF_ERROR(
-        step->Send(Transfer(Transfer::kUnnumbered, tensor.name), tensor.value, tensor.is_dead));
-  }
-  return absl::OkStatus();
-}
-
 void StepTable::Cleanup(int64_t step_id, const Status& status) {
   const std::shared_ptr<StepLoans> loans = Forget(step_id, status);
   if (loans != nullptr) loans->Settle();
@@ -647,16 +590,12 @@ std::shared_ptr<StepLoans> StepTable::Forget(int64_t step_id, const Status& stat
     step = std::move(it->second);
     steps_.erase(it);
   }
-  // First: nobody parks tensors in it any more.
   step->StartAbort(status);
-  int64_t parked;
   std::shared_ptr<StepLoans> loans;
   {
     MutexLock lock(&step->mu_);
-    parked = std::exchange(step->parked_bytes_, 0);
     loans = step->loans_;
   }
-  parked_bytes_.fetch_sub(parked, std::memory_order_relaxed);
   LookForPulls();
   return loans;
 }
@@ -673,7 +612,7 @@ void StepTable::AbortAll(const Status& status) {
 
 void StepTable::Sweep() {
   const absl::Time now = clock_->Now();
-  std::vector<int64_t> expired, never_started;
+  std::vector<int64_t> expired;
   {
     MutexLock lock(&mu_);
     if (now < next_sweep_ && ended_.size() <= kMaxEnded) return;
@@ -683,32 +622,10 @@ void StepTable::Sweep() {
       expired.push_back(ended_.front().step_id);
       ended_.pop_front();
     }
-    while (!parked_.empty() && now - parked_.front().at > kParkedExpiry) {
-      never_started.push_back(parked_.front().step_id);
-      parked_.pop_front();
-    }
   }
   for (const int64_t id : expired) {
     const std::shared_ptr<StepLoans> loans = Forget(id, StepEnded(id));
     if (loans != nullptr) loans->GiveBack();
-  }
-  for (const int64_t id : never_started) {
-    std::shared_ptr<StepRendezvous> step;
-    {
-      MutexLock lock(&mu_);
-      const auto it = steps_.find(id);
-      if (it != steps_.end()) step = it->second;
-    }
-    if (step == nullptr) continue;
-    bool started;
-    {
-      MutexLock lock(&step->mu_);
-      started = step->edges_ != nullptr;
-    }
-    if (!started) {
-      Cleanup(id, absl::AbortedError(absl::StrCat("Step ", id, " has not begun here within ",
-                                                  absl::FormatDuration(kParkedExpiry))));
-    }
   }
 }
 

@@ -10,11 +10,11 @@
 // number, by which the step finds it. The answers leave in as few messages as can be without
 // waiting: what becomes ready while the thread that starts the step still works through its first
 // ready nodes leaves together; afterwards each tensor leaves at once, or with those that became
-// ready while the one before was on its way. Names are for single tensors: what other tasks push,
-// or ask for by key.
+// ready while the one before was on its way. Names are for single tensors: what other tasks ask for
+// by key.
 //
-// States of a step: expected -> running -> ended. A pull (or a pushed tensor) may come before the
-// step is started here: it is expected then. A step that ended well leaves the table when the last
+// States of a step: expected -> running -> ended. A pull may come before the step is
+// started here: it is expected then. A step that ended well leaves the table when the last
 // tensor has been pulled; one that failed stays for a while to tell late comers why. Nobody has to
 // be told that a step is over.
 //
@@ -155,8 +155,8 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   bool MayWait(int64_t number, CancellationManager* cancellation)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void GiveUp(int64_t number);
-  // When nobody waits for it, nothing was pushed to it, and it has not been started: aborts it, for
-  // those who have just found it.
+  // When no one waits for it and it has not been started: aborts it, for callers that have just
+  // found it.
   bool EndUnused();
   void BeginPull(const PullRequest& request, std::shared_ptr<PullSink> sink);
   void BeginTensor(const std::string& wire_key, DoneCallback done);
@@ -185,25 +185,16 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   std::vector<WaitingTensor> waiting_tensors_ ABSL_GUARDED_BY(mu_);
   std::vector<std::shared_ptr<ServedPull>> served_ ABSL_GUARDED_BY(mu_);
   int64_t next_number_ ABSL_GUARDED_BY(mu_) = 0;
-  // Pushed tensors, while the step is expected.
-  std::vector<NamedTensor> parked_ ABSL_GUARDED_BY(mu_);
-  int64_t parked_bytes_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 class StepTable : public std::enable_shared_from_this<StepTable> {
  public:
-  // Pushed tensors that wait for steps to start here, all together.
-  static constexpr int64_t kMaxParkedBytes = int64_t{1} << 30;
-  // What each of them takes besides its elements and its key, and each Push besides its tensors.
-  static constexpr int64_t kParkedOverhead = 256;
-  // How long a step that was not started may have tensors here.
-  static constexpr absl::Duration kParkedExpiry = absl::Seconds(120);
   // How long, until the next Sweep, a step that ended stays when somebody did not fetch what was
   // made for him.
   static constexpr absl::Duration kEndedExpiry = absl::Minutes(10);
   static constexpr size_t kMaxEnded = 10'000;
 
-  explicit StepTable(Clock* clock, int64_t max_parked_bytes = kMaxParkedBytes);
+  explicit StepTable(Clock* clock);
   // Aborts what is left.
   ~StepTable();
   StepTable(const StepTable&) = delete;
@@ -222,8 +213,6 @@ class StepTable : public std::enable_shared_from_this<StepTable> {
       std::shared_ptr<StepLoans> loans = nullptr, FetchTensor fetch = nullptr);
   // The run is over. An error aborts the step.
   void End(StepRendezvous* step, const Status& status);
-  // Tensors for a step: they wait when it has not begun. ResourceExhausted beyond the bound.
-  Status Push(int64_t step_id, absl::Span<const NamedTensor> tensors);
   // Aborts and forgets a step, whose master says that it is over: what it took stays taken.
   void Cleanup(int64_t step_id, const Status& status);
   // Aborts all steps, now and later.
@@ -236,12 +225,11 @@ class StepTable : public std::enable_shared_from_this<StepTable> {
   // Sessions have ended: what their steps have sent, and nobody has asked for, is dropped with the
   // reason of the session's end.
   void DropOfEndedSessions();
-  // Drops what has expired. Called by Start, Push and failed Ends now and then: in a task that gets
+  // Drops what has expired. Called by Start and failed Ends now and then: in a task that gets
   // no steps any more, what has expired stays.
   void Sweep();
 
   int64_t num_steps() const;
-  int64_t parked_bytes() const { return parked_bytes_.load(std::memory_order_relaxed); }
 
  private:
   friend class StepRendezvous;
@@ -257,13 +245,10 @@ class StepTable : public std::enable_shared_from_this<StepTable> {
   bool WaitsForPulls() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Clock* const clock_;
-  const int64_t max_parked_bytes_;
-  std::atomic<int64_t> parked_bytes_{0};  // relaxed: a bound, not a protocol
   mutable Mutex mu_;
   // Abseil's maps break when there is no memory to grow, in which steps are refused.
   std::unordered_map<int64_t, std::shared_ptr<StepRendezvous>> steps_ ABSL_GUARDED_BY(mu_);
   std::deque<Ended> ended_ ABSL_GUARDED_BY(mu_);
-  std::deque<Ended> parked_ ABSL_GUARDED_BY(mu_);  // expected steps with pushed tensors
   absl::Time next_sweep_ ABSL_GUARDED_BY(mu_);
   int awaiting_pulls_ ABSL_GUARDED_BY(mu_) = 0;  // threads in AwaitPulls
   CondVar pulled_;

@@ -11,8 +11,8 @@
 #include "graph/attr.h"
 #include "graph/graph.h"
 #include "gtest/gtest.h"
+#include "run/training_run.h"
 #include "runtime/plan.h"
-#include "runtime/training_run.h"
 
 namespace millrace {
 namespace {
@@ -463,60 +463,6 @@ TEST_F(StepRendezvousTest, AStepRunsOnce) {
   EXPECT_STATUS(table_->Start(1, edges_), absl::StatusCode::kAlreadyExists, "Step 1");
 }
 
-TEST_F(StepRendezvousTest, PushedTensorsWaitForTheirStepWithinABound) {
-  // One that no plan knows, and one of the plan's.
-  int64_t bytes = 0;
-  for (const char* edge : {"pushed", "a"}) {
-    ASSERT_OK(table_->Push(9, {NamedTensor{KeyOf(edge).text, Tensor::Scalar(7.0f), false}}));
-    bytes += 4 + static_cast<int64_t>(KeyOf(edge).text.size()) + 2 * StepTable::kParkedOverhead;
-  }
-  EXPECT_EQ(table_->parked_bytes(), bytes);
-  ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(9, edges_));
-  EXPECT_EQ(table_->parked_bytes(), 0);
-  ASSERT_OK(table_->Push(9, {NamedTensor{KeyOf("a").text, Tensor::Scalar(8.0f), false}}));
-  ASSERT_OK_AND_ASSIGN(Tensor value, step->Recv(KeyOf("pushed"), nullptr));
-  ExpectTensorEqual(value, Tensor::Scalar(7.0f));
-  const Transfer a(edges_->transfers->NumberOfNode("send_a"));
-  ASSERT_OK_AND_ASSIGN(value, step->Recv(a, nullptr));
-  ExpectTensorEqual(value, Tensor::Scalar(7.0f));
-  ASSERT_OK_AND_ASSIGN(value, step->Recv(a, nullptr));
-  ExpectTensorEqual(value, Tensor::Scalar(8.0f));
-  table_->End(step.get(), absl::AbortedError("over"));
-  EXPECT_EQ(table_->Push(9, {NamedTensor{KeyOf("a").text, Tensor::Scalar(8.0f), false}}),
-            absl::AbortedError("over"));
-}
-
-TEST_F(StepRendezvousTest, PushedTensorsBeyondTheBoundAreRefused) {
-  // 2 * 512 MiB with their keys just fit; one buffer is shared, so this costs no memory.
-  const Tensor half =
-      *Tensor::Allocate(DT_INT8, *Shape::Make({StepTable::kMaxParkedBytes / 2 - 1024}));
-  const std::string key = KeyOf("pushed").text;
-  ASSERT_OK(table_->Push(1, {NamedTensor{key, half, false}}));
-  ASSERT_OK(table_->Push(2, {NamedTensor{key, half, false}}));
-  const Tensor more = *Tensor::Allocate(DT_INT8, *Shape::Make({4096}));
-  EXPECT_STATUS(table_->Push(3, {NamedTensor{key, more, false}}),
-                absl::StatusCode::kResourceExhausted, "Push for step 3");
-  EXPECT_EQ(table_->num_steps(), 2);  // a refused Push leaves no step
-}
-
-TEST_F(StepRendezvousTest, PushesOfNoTensorsAreBoundedToo) {
-  const auto table = std::make_shared<StepTable>(&clock_, 2 * StepTable::kParkedOverhead);
-  ASSERT_OK(table->Push(1, {}));
-  ASSERT_OK(table->Push(2, {}));
-  EXPECT_STATUS(table->Push(3, {}), absl::StatusCode::kResourceExhausted, "Push for step 3");
-  EXPECT_EQ(table->num_steps(), 2);
-  ASSERT_OK(table->Start(1, edges_));
-  EXPECT_EQ(table->parked_bytes(), StepTable::kParkedOverhead);
-}
-
-TEST_F(StepRendezvousTest, PushedTensorsOfStepsThatNeverBeginExpire) {
-  ASSERT_OK(table_->Push(9, {NamedTensor{KeyOf("pushed").text, Tensor::Scalar(7.0f), false}}));
-  clock_.Advance(StepTable::kParkedExpiry + absl::Seconds(1));
-  table_->Sweep();
-  EXPECT_EQ(table_->parked_bytes(), 0);
-  EXPECT_EQ(table_->num_steps(), 0);
-}
-
 TEST_F(StepRendezvousTest, EndedStepsThatNobodyFetchedExpire) {
   ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_));
   table_->End(step.get(), absl::OkStatus());
@@ -543,14 +489,6 @@ TEST_F(StepRendezvousTest, ATensorThatIsNotWaitedForAnyMoreLeavesNothing) {
   EXPECT_EQ(table_->num_steps(), 0);
   table_->FindOrExpect(1)->ServeTensor(KeyOf("a").text, &second, record);
   EXPECT_EQ(answers.size(), 3u);
-}
-
-TEST_F(StepRendezvousTest, AStepWithPushedTensorsStaysWhenAPullIsCancelled) {
-  ASSERT_OK(table_->Push(1, {NamedTensor{KeyOf("pushed").text, Tensor(), true}}));
-  CancellationManager call;
-  table_->FindOrExpect(1)->ServePull(Request(), std::make_shared<Recorder>(), &call);
-  call.StartCancel();
-  EXPECT_EQ(table_->num_steps(), 1);
 }
 
 TEST_F(StepRendezvousTest, ASecondPullOfTheSameTensorsEndsWithTheStepAndKeepsNothing) {
@@ -595,8 +533,6 @@ TEST_F(StepRendezvousTest, MalformedTransfersAreRefused) {
   EXPECT_STATUS(EdgesOf(graph, edges_->transfers), absl::StatusCode::kInvalidArgument, "");
   EXPECT_STATUS(EdgesOf(PsGraph(), nullptr), absl::StatusCode::kInternal,
                 "'send_b' must have a number in its plan");
-  EXPECT_STATUS(table_->Push(1, {NamedTensor{"no key", Tensor::Scalar(1.0f), false}}),
-                absl::StatusCode::kInvalidArgument, "Invalid rendezvous key");
 }
 
 }  // namespace

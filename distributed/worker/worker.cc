@@ -30,6 +30,8 @@
 namespace millrace {
 namespace {
 
+using DeviceList = std::vector<std::shared_ptr<Device>>;
+
 constexpr size_t kTrackedRequests = 100'000;
 // Ended sessions whose masters can still hear why.
 constexpr size_t kRememberedSessions = 1000;
@@ -70,6 +72,17 @@ Opener Opener::Of(const tensorflow::CreateWorkerSessionRequest& request) {
   return opener;
 }
 
+// The container of a run: devices like the task's, with resources of their own.
+struct DevicesOfRun : RunResources {
+  explicit DevicesOfRun(DeviceList list) : devices(std::move(list)) {}
+  const DeviceList devices;
+};
+
+// Of a container that this worker has made.
+const DeviceList& DevicesOf(const std::shared_ptr<RunResources>& container) {
+  return static_cast<const DevicesOfRun&>(*container).devices;
+}
+
 }  // namespace
 
 struct Worker::Session {
@@ -94,9 +107,10 @@ struct Worker::Session {
 
 Worker::Worker(WorkerOptions options)
     : options_(std::move(options)),
-      steps_(std::make_shared<StepTable>(options_.clock, options_.limits.max_parked_bytes)),
+      steps_(std::make_shared<StepTable>(options_.clock)),
       plans_(options_.task),
-      runs_(options_.task, options_.clock, options_.run_linger, [this] { return MakeDevices(); }),
+      runs_(options_.task, options_.clock, options_.run_linger,
+            [this] { return std::make_shared<DevicesOfRun>(MakeDevices()); }),
       leases_(options_.clock, [this](const std::string& handle, absl::Duration silent) {
         LeaseExpired(handle, silent);
       }) {
@@ -130,7 +144,7 @@ std::vector<tensorflow::DeviceAttributes> Worker::DeviceAttributes() const {
 }
 
 // The same devices with other resources.
-DeviceList Worker::MakeDevices() const {
+std::vector<std::shared_ptr<Device>> Worker::MakeDevices() const {
   DeviceList result;
   for (const auto& shared : devices_) {
     auto own = std::make_shared<Device>();
@@ -208,9 +222,9 @@ Status Worker::CreateWorkerSession(const tensorflow::CreateWorkerSessionRequest&
                           "max_sessions", options_.limits.max_sessions, n + 1);
         }
         if (opened.ok() && !session->run.empty()) {
-          StatusOr<DeviceList> container = runs_.Open(session->run);
+          const auto container = runs_.Open(session->run);
           opened = container.status();
-          if (opened.ok()) session->devices = *std::move(container);
+          if (opened.ok()) session->devices = DevicesOf(*container);
         }
         try {
           if (session->isolated) {
@@ -303,8 +317,9 @@ void Worker::FinishEnds() {
   }
   for (const RunRegistry::Freed& run : freed) {
     int64_t bytes = 0;
-    for (const auto& device : run.devices) bytes += VariableBytes(*device->resources);
-    for (const auto& device : run.devices) device->resources->ClearAll();
+    const DeviceList& devices = DevicesOf(run.resources);
+    for (const auto& device : devices) bytes += VariableBytes(*device->resources);
+    for (const auto& device : devices) device->resources->ClearAll();
     LogInfo(options_.task, ": the container of run '", run.run.name, "' (", run.run.id,
             ") was freed, with ", bytes, " bytes of variables: ", run.reason);
   }
@@ -581,7 +596,7 @@ Status Worker::CheckMayClear(absl::string_view method, absl::Span<const std::str
   const int open = std::max(master_sessions, static_cast<int>(sessions_.size()));
   if (open > 0) return refuse(open, " open sessions");
   for (const std::string& container : containers) {
-    if (!runs_.ContainerOf(container).empty()) {
+    if (runs_.ContainerOf(container) != nullptr) {
       return refuse("container '", Shown(container), "', which belongs to a training run");
     }
   }
@@ -598,12 +613,13 @@ Status Worker::CleanupAll(absl::Span<const std::string> containers) {
     for (const std::string& container : containers) device->resources->ClearContainer(container);
   }
   for (const std::string& container : containers) {
-    DeviceList of_run;
+    std::shared_ptr<RunResources> of_run;
     {
       MutexLock lock(&mu_);
       of_run = runs_.ContainerOf(container);
     }
-    for (const auto& device : of_run) device->resources->ClearAll();
+    if (of_run == nullptr) continue;
+    for (const auto& device : DevicesOf(of_run)) device->resources->ClearAll();
   }
   return absl::OkStatus();
 }
@@ -646,10 +662,6 @@ void Worker::Pull(const PullRequest& request, std::shared_ptr<PullSink> sink,
   const Status status = CheckIncarnation(request.src_incarnation);
   if (!status.ok()) return sink->OnDone(status);
   steps_->FindOrExpect(request.step_id)->ServePull(request, std::move(sink), cancellation);
-}
-
-Status Worker::Push(int64_t step_id, absl::Span<const NamedTensor> tensors) {
-  return steps_->Push(step_id, tensors);
 }
 
 std::vector<Worker::OpenedSession> Worker::OpenSessions() const {

@@ -32,7 +32,7 @@
 // left (kernels that do not return). `peer` is called until then.
 // Failure: Aborted for sessions, graphs and incarnations that this process does not know: it has
 // restarted, and what its variables held is lost. FencedError and RunEndedError for sessions of
-// runs (runtime/training_run.h).
+// runs (run/training_run.h).
 
 #include <cstdint>
 #include <deque>
@@ -49,15 +49,15 @@
 #include "core/status.h"
 #include "distributed/lease_table.h"
 #include "distributed/transport/transport.h"
-#include "distributed/worker/run_registry.h"
 #include "distributed/worker/shared_plans.h"
 #include "distributed/worker/step_rendezvous.h"
 #include "distributed/worker/worker_options.h"
 #include "graph/graph.h"
 #include "proto/worker.pb.h"
+#include "run/run_registry.h"
+#include "run/training_run.h"
 #include "runtime/device.h"
 #include "runtime/kernel.h"
-#include "runtime/training_run.h"
 
 namespace millrace {
 
@@ -120,7 +120,6 @@ class Worker {
                   absl::AnyInvocable<void(const Status&, Tensor, bool)> done);
   void Pull(const PullRequest& request, std::shared_ptr<PullSink> sink,
             CancellationManager* cancellation);
-  Status Push(int64_t step_id, absl::Span<const NamedTensor> tensors);
 
   // A session that is open here, and who opened it.
   struct OpenedSession {
@@ -156,7 +155,7 @@ class Worker {
   StatusOr<std::shared_ptr<Session>> FindSession(const std::string& handle) const;
   Status RegisterOrThrow(tensorflow::RegisterGraphRequest* request, std::unique_ptr<Graph> graph,
                          tensorflow::RegisterGraphResponse* response);
-  DeviceList MakeDevices() const;
+  std::vector<std::shared_ptr<Device>> MakeDevices() const;
   // Takes a session out of the list: later calls hear `why`. The rest is FinishEnd's, without the
   // lock.
   void BeginEnd(std::map<std::string, std::shared_ptr<Session>>::iterator it, const Status& why)

@@ -20,7 +20,7 @@
 #include "distributed/worker/worker_options.h"
 #include "gtest/gtest.h"
 #include "net/timers.h"
-#include "runtime/training_run.h"
+#include "run/training_run.h"
 
 namespace millrace {
 namespace {

@@ -18,10 +18,10 @@
 #include "distributed/transport/session_terms.h"
 #include "graph/attr.h"
 #include "gtest/gtest.h"
+#include "run/training_run.h"
 #include "runtime/kernel.h"
 #include "runtime/rendezvous.h"
 #include "runtime/testing/step_ops.h"
-#include "runtime/training_run.h"
 
 namespace millrace {
 namespace {

@@ -24,12 +24,12 @@
 #include "core/crc32c.h"
 #include "core/file_system.h"
 #include "core/random_bits.h"
-#include "core/run_file.h"
 #include "core/status.h"
 #include "core/testing/free_port.h"
 #include "core/testing/tensor_testing.h"
 #include "estimator/prediction_files.h"
 #include "gtest/gtest.h"
+#include "run/run_file.h"
 #include "tests/cluster/process.h"
 
 namespace millrace {

@@ -19,10 +19,10 @@
 #include "absl/time/time.h"
 #include "core/file_system.h"
 #include "core/random_bits.h"
-#include "core/run_file.h"
 #include "core/status.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
+#include "run/run_file.h"
 #include "saver/saver.h"
 #include "tests/cluster/process.h"
 

@@ -18,7 +18,6 @@
 #include "core/exit_code.h"
 #include "core/file_system.h"
 #include "core/notification.h"
-#include "core/run_file.h"
 #include "core/status.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
@@ -29,6 +28,7 @@
 #include "gtest/gtest.h"
 #include "layers/variable.h"
 #include "ops/ops.h"
+#include "run/run_file.h"
 #include "runtime/session.h"
 #include "saver/loaded_model.h"
 #include "saver/saver.h"
@@ -130,7 +130,7 @@ TEST_F(TrainClusterTest, AJobWithoutADirectoryThatHasANameEndsForAllTasks) {
   const auto options = [&](const std::string& job, const Model& model) {
     TrainOptions named = Options(job, model, 20);
     named.dir = "";
-    named.supervisor.session.run.name = "job7";
+    named.supervisor.session.run = {.name = "job7"};
     return named;
   };
   ASSERT_OK_AND_ASSIGN(const TrainResult of_chief,

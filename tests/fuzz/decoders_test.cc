@@ -34,13 +34,14 @@
 #include "distributed/master/master_options.h"
 #include "distributed/testing/unreachable_task.h"
 #include "distributed/transport/grpc_transport.h"
-#include "distributed/transport/in_process_transport.h"
 #include "distributed/transport/session_terms.h"
 #include "distributed/transport/step_limit.h"
 #include "distributed/transport/transport.h"
 #include "distributed/transport/transport.pb.h"
+#include "distributed/worker/in_process_transport.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
+#include "distributed/worker/worker_service.h"
 #include "graph/attr.h"
 #include "gtest/gtest.h"
 #include "net/call_limits.h"
@@ -49,8 +50,8 @@
 #include "net/tensor_coding.h"
 #include "proto/master.pb.h"
 #include "proto/worker.pb.h"
+#include "run/training_run.h"
 #include "runtime/rendezvous.h"
-#include "runtime/training_run.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/mutator.h"
 
@@ -122,11 +123,6 @@ TEST(DecodersTest, MessagesWithTensors) {
     run.add_feed()->set_name("x:0");
     *run.mutable_feed(0)->mutable_tensor() = tensor;
     corpus.push_back(Raw(run));
-    wire::PushRequest push;
-    push.set_step_id(1);
-    push.add_tensor()->set_key("key");
-    *push.mutable_tensor(0)->mutable_tensor() = tensor;
-    corpus.push_back(Raw(push));
     wire::PullResponse pulled;
     pulled.add_tensor()->set_index(3);
     *pulled.mutable_tensor(0)->mutable_tensor() = tensor;
@@ -137,13 +133,13 @@ TEST(DecodersTest, MessagesWithTensors) {
     *call.add_feed() = tensor;
     corpus.push_back(Raw(call));
   }
-  int runs = 0, calls = 0, pushes = 0;  // that were accepted
+  int runs = 0, calls = 0, pulls = 0;  // that were accepted
   Fuzz(100'000, corpus, [&](const std::string& bytes, Mutator* mutator) {
     const grpc::ByteBuffer buffer = BufferOf(bytes, mutator);
     std::vector<DecodedTensor> tensors;
     tensorflow::RunStepRequest run;
     tensorflow::RunCallableRequest call;
-    wire::PushRequest push;
+    wire::PullResponse pulled;
     Status read;
     switch (mutator->Below(3)) {
       case 0:
@@ -155,14 +151,14 @@ TEST(DecodersTest, MessagesWithTensors) {
         calls += CheckTensors(read, tensors) ? 1 : 0;
         return;
       default:
-        read = DecodeMessage("Fuzz", buffer, 1, TensorField::kNamedOrIndexed, &tensors, &push);
-        pushes += CheckTensors(read, tensors) ? 1 : 0;
+        read = DecodeMessage("Fuzz", buffer, 1, TensorField::kNamedOrIndexed, &tensors, &pulled);
+        pulls += CheckTensors(read, tensors) ? 1 : 0;
     }
   });
-  // Of the 6,250 valid inputs a quarter is of each kind, and a third of these meets its decoder.
+  // Of the 6,250 valid inputs a third is of each kind, and a third of these meets its decoder.
   EXPECT_GT(runs, 100);
   EXPECT_GT(calls, 100);
-  EXPECT_GT(pushes, 100);
+  EXPECT_GT(pulls, 100);
 }
 
 // What a client is answered.
@@ -213,7 +209,7 @@ TEST(DecodersTest, AnswersWithTensors) {
         callables += is_read(TensorField::kTensor, &callable);
     }
   });
-  // Of the 3,750 valid inputs a quarter is of each kind, and a quarter of these meets its decoder.
+  // Of the 3,750 valid inputs a third is of each kind, and a quarter of these meets its decoder.
   EXPECT_GT(steps, 60);
   EXPECT_GT(graphs, 60);
   EXPECT_GT(received, 60);
@@ -468,10 +464,6 @@ TEST_F(WorkerDecodersTest, RequestsOfEachMethod) {
   pull.set_dst_task("/job:worker/replica:0/task:0");
   pull.set_num_keys(1);
   pull.set_src_incarnation(worker_->DeviceAttributes()[0].incarnation());
-  wire::PushRequest push;
-  push.set_step_id(11);
-  push.add_tensor()->set_key(key);
-  *push.mutable_tensor(0)->mutable_tensor() = Tensors()[0];
   wire::RenewSessionsRequest renew;
   renew.add_session_handle("session");
   wire::FindRunRequest find;
@@ -496,7 +488,6 @@ TEST_F(WorkerDecodersTest, RequestsOfEachMethod) {
       {service + "Logging", ""},
       {service + "Tracing", ""},
       {own + "Pull", Raw(pull)},
-      {own + "Push", Raw(push)},
       {own + "RenewSessions", Raw(renew)},
       {own + "FindRun", Raw(find)},
       {own + "EndRun", Raw(end)},

@@ -15,6 +15,7 @@
 #include "core/tensor.h"
 #include "graph/import_export.h"
 #include "proto/graph.pb.h"
+#include "run/training_run.h"
 #include "saver/tensor_bundle.h"
 #include "train/session_manager.h"
 

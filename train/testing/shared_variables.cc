@@ -12,6 +12,7 @@
 #include "proto/device_attributes.pb.h"
 #include "proto/graph.pb.h"
 #include "proto/node_def.pb.h"
+#include "run/run_session.h"
 
 namespace millrace {
 
@@ -42,7 +43,7 @@ Mutex current_mu;
 }  // namespace
 
 // Its nodes carry the session's number inside, the variables' shared names do not.
-class SharedVariablesSession : public Session {
+class SharedVariablesSession : public Session, private RunSession {
  public:
   using State = SharedVariables::State;
 
@@ -61,11 +62,11 @@ class SharedVariablesSession : public Session {
   static StatusOr<std::unique_ptr<Session>> Make(const SessionOptions& options) {
     const std::shared_ptr<State> state = Current();
     MutexLock lock(&state->mu);
-    state->runs.push_back(options.run);
+    state->runs.push_back(*options.run);
     MR_RETURN_IF_ERROR(State::Next(&state->creations));
     ++state->made;
     return std::make_unique<SharedVariablesSession>(state, state->variables, state->made,
-                                                    options.run);
+                                                    *options.run);
   }
   static void SetCurrent(std::shared_ptr<State> state) {
     MutexLock lock(&current_mu);
@@ -84,6 +85,7 @@ class SharedVariablesSession : public Session {
   StatusOr<std::vector<tensorflow::DeviceAttributes>> ListDevices() override {
     return variables_->ListDevices();
   }
+  RunSession* run_session() override { return this; }
   std::string run_id() const override { return run_.id; }
   Status EndRun(const RunEnd& end) override {
     MutexLock lock(&state_->mu);

@@ -16,6 +16,7 @@
 
 #include "core/mutex.h"
 #include "core/status.h"
+#include "run/training_run.h"
 #include "runtime/session.h"
 
 namespace millrace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_DISTRIBUTED_WORKER_RUN_REGISTRY_H_
-#define MILLRACE_DISTRIBUTED_WORKER_RUN_REGISTRY_H_
+#ifndef MILLRACE_RUN_RUN_REGISTRY_H_
+#define MILLRACE_RUN_RUN_REGISTRY_H_
 
 // RunRegistry: the training runs that a task knows, and the resources that belong to each.
 //
@@ -14,8 +14,8 @@
 // itself: two jobs were given the same logdir, or it was emptied under a chief that trains. Who
 // comes second is told to wait (TellsOfBusyRun).
 //
-// A run has a container of its own: devices like the task's, whose resources no other run and no
-// session without a run can see. It is freed
+// A run has a container of its own, whose resources no other run and no session without a run can
+// see. What a container is, its task says (RunResources); it is freed
 //   * when the run has ended or was superseded, and its last session has closed;
 //   * when another run is claimed, and this one has had no session for `linger`.
 // Who comes again to a run whose container was freed gets an empty one. What is freed is in the
@@ -26,7 +26,7 @@
 // last, and one that was refused once is refused for ever.
 //
 // Thread-safety: none; its worker's lock. Containers are freed by who calls TakeFreed, without it.
-// Failure: FencedError and RunEndedError (runtime/training_run.h); Aborted for a session of a run
+// Failure: FencedError and RunEndedError (run/training_run.h); Aborted for a session of a run
 // that was superseded, whose trainer may come again and find the other; ResourceExhausted when too
 // many runs are under way.
 
@@ -43,22 +43,25 @@
 #include "absl/time/time.h"
 #include "core/clock.h"
 #include "core/status.h"
-#include "distributed/transport/transport.h"
-#include "runtime/device.h"
-#include "runtime/training_run.h"
+#include "run/found_run.h"
+#include "run/training_run.h"
 
 namespace millrace {
 
-using DeviceList = std::vector<std::shared_ptr<Device>>;
+// A container: what a task keeps for one run.
+class RunResources {
+ public:
+  virtual ~RunResources() = default;
+};
 
 class RunRegistry {
  public:
-  // `task`: for messages. `make_devices` makes an empty container.
-  RunRegistry(std::string task, Clock* clock, absl::Duration linger,
-              std::function<DeviceList()> make_devices);
+  using MakeResources = std::function<std::shared_ptr<RunResources>()>;
+  // `task`: for messages. `make_resources` makes an empty container.
+  RunRegistry(std::string task, Clock* clock, absl::Duration linger, MakeResources make_resources);
 
   // Counts a session of the run, which has an id, and gives its container. A chief claims the run.
-  StatusOr<DeviceList> Open(const TrainingRun& run);
+  StatusOr<std::shared_ptr<RunResources>> Open(const TrainingRun& run);
   // Which task's trainer has a session of the run, of which not more than kMaxTrainers are
   // remembered.
   void NoteTrainer(const TrainingRun& run, const std::string& task);
@@ -84,13 +87,13 @@ class RunRegistry {
   std::optional<Finished> FindFinished() const;
   // How often runs were claimed here so far.
   int64_t num_claims() const { return claims_; }
-  // The container of a run; empty when it has none.
-  DeviceList ContainerOf(absl::string_view id) const;
+  // The container of a run; null when it has none.
+  std::shared_ptr<RunResources> ContainerOf(absl::string_view id) const;
 
-  // A container that nobody may use any more; ClearAll() and the log are the caller's.
+  // A container that no one may use any more; clearing it and the log are the caller's.
   struct Freed {
     TrainingRun run;
-    DeviceList devices;
+    std::shared_ptr<RunResources> resources;
     std::string reason;
   };
   std::vector<Freed> TakeFreed();
@@ -107,7 +110,7 @@ class RunRegistry {
     std::map<std::string, int> of_chiefs;            // of those, by chief; none with 0
     absl::Time last_session = absl::InfinitePast();  // when the last one closed
     std::set<std::string> trainers;                  // that ever were, by task; not its chiefs
-    DeviceList devices;                              // empty: no container
+    std::shared_ptr<RunResources> resources;         // null: no container
   };
   Status Claim(const TrainingRun& run, Entry* entry);
   Status CheckNameIsFree(const TrainingRun& run) const;
@@ -121,7 +124,7 @@ class RunRegistry {
   const std::string task_;
   Clock* const clock_;
   const absl::Duration linger_;
-  const std::function<DeviceList()> make_devices_;
+  const MakeResources make_resources_;
   std::map<std::string, Entry, std::less<>> runs_;  // by id
   int64_t claims_ = 0;
   std::vector<Freed> freed_;
@@ -129,4 +132,4 @@ class RunRegistry {
 
 }  // namespace millrace
 
-#endif  // MILLRACE_DISTRIBUTED_WORKER_RUN_REGISTRY_H_
+#endif  // MILLRACE_RUN_RUN_REGISTRY_H_

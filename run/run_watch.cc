@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "distributed/run_watch.h"
+#include "run/run_watch.h"
 
 #include <algorithm>
 #include <system_error>
@@ -166,9 +166,7 @@ void RunWatch::Take(const Files& files, absl::Time now) {
   const bool has_ended = run && end && run->id == end->id && run->token == end->token;
   owner_ = run ? run->token : std::string();
   owner_has_ended_ = has_ended;
-  std::optional<EndBelief::Told> told;
-  if (has_ended) told = EndBelief::Told{.token = end->token, .global_step = end->global_step};
-  if (belief_.Hear(told, now)) {
+  if (belief_.Hear(has_ended ? EndBelief::ToldBy(end) : std::nullopt, now)) {
     noted_ = false;
     claims_ = runs_->num_run_claims();
     if (belief_.is_doubted()) {

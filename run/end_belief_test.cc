@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/end_belief.h"
+#include "run/end_belief.h"
 
 #include "gtest/gtest.h"
 
@@ -41,6 +41,25 @@ TEST(EndBeliefTest, AGoalDecidesWhenItIsKnown) {
   below.Hear({{.global_step = 9}}, kStart);
   EXPECT_FALSE(below.is_believed(kStart));
   EXPECT_TRUE(below.is_believed(kStart + kGrace));
+}
+
+TEST(EndBeliefTest, TheLastStepThatSomeoneWaitsForIsAnEndAtOnceAndOneBelowMayBe) {
+  EndBelief reached({.grace = kGrace, .last_step = 10}), below({.grace = kGrace, .last_step = 10});
+  reached.Hear({{.global_step = 10}}, kStart);
+  EXPECT_TRUE(reached.is_believed(kStart));
+  below.Hear({{.global_step = 9}}, kStart);
+  EXPECT_FALSE(below.is_believed(kStart));
+  EXPECT_TRUE(below.is_believed(kStart + kGrace));
+  below.Hear({{.token = "t", .global_step = 9}}, kStart + absl::Seconds(1));
+  EXPECT_TRUE(below.is_believed(kStart + absl::Seconds(1)));
+}
+
+TEST(EndBeliefTest, ADirectoryTellsOfTheEndThatItsOwnerHasWritten) {
+  EXPECT_FALSE(EndBelief::ToldBy(std::nullopt).has_value());
+  const auto told = EndBelief::ToldBy(RunEndFile{.token = "t", .global_step = 7});
+  ASSERT_TRUE(told.has_value());
+  EXPECT_EQ(told->token, "t");
+  EXPECT_EQ(told->global_step, 7);
 }
 
 TEST(EndBeliefTest, AnEndThatIsTakenBackOrForgottenIsNone) {

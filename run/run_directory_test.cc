@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/run_directory.h"
+#include "run/run_directory.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_CORE_END_BELIEF_H_
-#define MILLRACE_CORE_END_BELIEF_H_
+#ifndef MILLRACE_RUN_END_BELIEF_H_
+#define MILLRACE_RUN_END_BELIEF_H_
 
 // EndBelief: whether the end of a training run that somebody tells of is to be believed yet.
 //
-// An end that stands in a directory (core/run_file.h), or that a server remembers, may be old: the
-// job was started again with more steps or more data, and its chief is on its way. One object for
-// each who tells; the rule, by what is known:
+// An end that stands in a directory (run/run_file.h), or that a server remembers, may be old: the
+// job was started again with more steps or more data, and its chief is on its way. This is the one
+// rule of trainers, servers and evaluators, with an object for each source; by what is known:
 //
-//   the end reaches the goal of who asks         at once
+//   the end reaches the caller's goal or last    at once
+//     step
 //   it is below that goal                        when it has stood for the grace
 //   no goal is known, and it came while we       at once
 //     listened
@@ -27,6 +28,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "run/run_file.h"
 
 namespace millrace {
 
@@ -34,7 +36,10 @@ class EndBelief {
  public:
   struct Rule {
     absl::Duration grace;
-    int64_t goal = 0;  // the global step that who asks means to reach; 0: not known
+    int64_t goal = 0;  // the global step that the caller means to reach; 0: not known
+    // The last step that the caller waits for. An end below it may be one all the same: a hook
+    // stopped the run, or its data ended.
+    std::optional<int64_t> last_step = std::nullopt;
   };
   // An end, as its source tells it.
   struct Told {
@@ -43,6 +48,9 @@ class EndBelief {
   };
 
   explicit EndBelief(Rule rule) : rule_(rule) {}
+
+  // What a directory tells: the end that its owner has written there.
+  static std::optional<Told> ToldBy(const std::optional<RunEndFile>& end);
 
   // What the source says now; nullopt: there is no end. True when that is an end which it did not
   // tell of before.
@@ -66,4 +74,4 @@ class EndBelief {
 
 }  // namespace millrace
 
-#endif  // MILLRACE_CORE_END_BELIEF_H_
+#endif  // MILLRACE_RUN_END_BELIEF_H_

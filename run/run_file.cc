@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/run_file.h"
+#include "run/run_file.h"
 
 #include <algorithm>
 #include <utility>
@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "core/json_nesting.h"
+#include "formats/json_nesting.h"
 #include "nlohmann/json.hpp"
 
 namespace millrace {

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "distributed/worker/run_registry.h"
+#include "run/run_registry.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/logging.h"
-#include "distributed/transport/session_terms.h"
 
 namespace millrace {
 namespace {
@@ -28,11 +27,11 @@ std::string EpochOf(const TrainingRun& run) {
 }  // namespace
 
 RunRegistry::RunRegistry(std::string task, Clock* clock, absl::Duration linger,
-                         std::function<DeviceList()> make_devices)
+                         MakeResources make_resources)
     : task_(std::move(task)),
       clock_(clock),
       linger_(linger),
-      make_devices_(std::move(make_devices)) {}
+      make_resources_(std::move(make_resources)) {}
 
 Status RunRegistry::Superseded(const TrainingRun& run, const Entry& entry) const {
   const auto other = runs_.find(entry.superseded_by);
@@ -59,7 +58,7 @@ StatusOr<RunRegistry::Entry*> RunRegistry::FindOrMake(const TrainingRun& run) {
   while (runs_.size() >= kMaxRuns) {
     auto oldest = runs_.end();
     for (auto it = runs_.begin(); it != runs_.end(); ++it) {
-      if (!it->second.devices.empty() || it->second.sessions > 0) continue;
+      if (it->second.resources != nullptr || it->second.sessions > 0) continue;
       if (oldest == runs_.end() || it->second.last_session < oldest->second.last_session) {
         oldest = it;
       }
@@ -124,7 +123,7 @@ Status RunRegistry::Claim(const TrainingRun& run, Entry* entry) {
   return absl::OkStatus();
 }
 
-StatusOr<DeviceList> RunRegistry::Open(const TrainingRun& run) {
+StatusOr<std::shared_ptr<RunResources>> RunRegistry::Open(const TrainingRun& run) {
   MR_RETURN_IF_ERROR(CheckRun(run));
   if (run.id.empty()) {
     return InvalidArgument(task_, ": run '", run.name, "' must have an id here, got none");
@@ -137,11 +136,11 @@ StatusOr<DeviceList> RunRegistry::Open(const TrainingRun& run) {
   } else if (entry->end.has_value()) {
     return RunEndedError(task_, entry->run, *entry->end);
   }
-  if (entry->devices.empty()) entry->devices = make_devices_();
-  DeviceList devices = entry->devices;  // before the counts: no memory may be left for it
+  // Before the counts: no memory may be left for it.
+  if (entry->resources == nullptr) entry->resources = make_resources_();
   if (run.is_chief) ++entry->of_chiefs[run.chief];
   ++entry->sessions;
-  return devices;
+  return entry->resources;
 }
 
 void RunRegistry::NoteTrainer(const TrainingRun& run, const std::string& task) {
@@ -234,9 +233,9 @@ std::optional<RunRegistry::Finished> RunRegistry::FindFinished() const {
   return Finished{newest->run, *newest->end, newest->ended, newest->sessions};
 }
 
-DeviceList RunRegistry::ContainerOf(absl::string_view id) const {
+std::shared_ptr<RunResources> RunRegistry::ContainerOf(absl::string_view id) const {
   const auto it = runs_.find(id);
-  return it == runs_.end() ? DeviceList() : it->second.devices;
+  return it == runs_.end() ? nullptr : it->second.resources;
 }
 
 // --- Containers ----------------------------------------------------------------------------------
@@ -262,8 +261,8 @@ void RunRegistry::FreeIdle(const std::string& claimed_id) {
 }
 
 void RunRegistry::Free(Entry* entry, std::string reason) {
-  if (entry->devices.empty()) return;
-  freed_.push_back({entry->run, std::exchange(entry->devices, {}), std::move(reason)});
+  if (entry->resources == nullptr) return;
+  freed_.push_back({entry->run, std::exchange(entry->resources, nullptr), std::move(reason)});
 }
 
 std::vector<RunRegistry::Freed> RunRegistry::TakeFreed() { return std::exchange(freed_, {}); }

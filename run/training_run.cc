@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/training_run.h"
+#include "run/training_run.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,17 +7,19 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/random_bits.h"
 #include "core/status_kind.h"
-#include "runtime/run_end_limits.h"
+#include "run/run_end_limits.h"
 
 namespace millrace {
 namespace {
 
 constexpr char kFenced[] = "millrace.run/fenced_by";
+constexpr char kBusy[] = "must wait until no other run of its name is trained";
 
 std::string NameOf(const TrainingRun& run) {
   return absl::StrCat("run '", run.name, "'",
@@ -101,5 +103,15 @@ Status FencedError(absl::string_view where, const TrainingRun& run, absl::string
 }
 
 bool IsFenced(const Status& status) { return status.GetPayload(kFenced).has_value(); }
+
+Status BusyRunError(absl::string_view task, const TrainingRun& run, absl::string_view by) {
+  return absl::UnavailableError(
+      absl::StrCat(task, ": Run '", run.name, "' (", run.id, ") of ", run.chief, " ", kBusy,
+                   ", got ", by, "; give each job a logdir of its own, or end the other"));
+}
+
+bool TellsOfBusyRun(const Status& status) {
+  return absl::IsUnavailable(status) && absl::StrContains(status.message(), kBusy);
+}
 
 }  // namespace millrace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "distributed/run_watch.h"
+#include "run/run_watch.h"
 
 #include <deque>
 #include <functional>
@@ -13,12 +13,12 @@
 #include "core/clock.h"
 #include "core/file_system.h"
 #include "core/random_bits.h"
-#include "core/run_file.h"
 #include "core/testing/faulty_file_system.h"
 #include "core/testing/tensor_testing.h"
-#include "distributed/worker/run_registry.h"
 #include "gtest/gtest.h"
-#include "runtime/training_run.h"
+#include "run/run_file.h"
+#include "run/run_registry.h"
+#include "run/training_run.h"
 
 namespace millrace {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_DISTRIBUTED_RUN_WATCH_H_
-#define MILLRACE_DISTRIBUTED_RUN_WATCH_H_
+#ifndef MILLRACE_RUN_RUN_WATCH_H_
+#define MILLRACE_RUN_RUN_WATCH_H_
 
 // RunWatch: whether a server that leaves when its run is over may leave, by what its worker and the
 // run's directory say, and what it waits for.
@@ -11,7 +11,7 @@
 //
 // The directory is read on a thread of its own (storage may hang): a reading that has not come back
 // after ten seconds counts as one that failed, and no second one begins before it has. Which end in
-// it is believed: core/end_belief.h.
+// it is believed: run/end_belief.h.
 //
 // Thread-safety: none, all in one thread; IsDone never blocks on files.
 // Lifetime: a reading that hangs is left behind. Failure: none; what cannot be read is in the log,
@@ -24,12 +24,12 @@
 
 #include "absl/time/time.h"
 #include "core/clock.h"
-#include "core/end_belief.h"
 #include "core/file_system.h"
-#include "core/run_file.h"
 #include "core/status.h"
-#include "distributed/worker/run_registry.h"
-#include "runtime/training_run.h"
+#include "run/end_belief.h"
+#include "run/run_file.h"
+#include "run/run_registry.h"
+#include "run/training_run.h"
 
 namespace millrace {
 
@@ -106,4 +106,4 @@ class RunWatch {
 
 }  // namespace millrace
 
-#endif  // MILLRACE_DISTRIBUTED_RUN_WATCH_H_
+#endif  // MILLRACE_RUN_RUN_WATCH_H_

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_CORE_JSON_NESTING_H_
-#define MILLRACE_CORE_JSON_NESTING_H_
+#ifndef MILLRACE_FORMATS_JSON_NESTING_H_
+#define MILLRACE_FORMATS_JSON_NESTING_H_
 
 // JsonNesting: how deep the arrays and objects of a JSON text lie in each other, before it is
 // parsed. JSON libraries walk values by recursion: a few kilobytes of "[" would take the stack.
@@ -38,4 +38,4 @@ inline int JsonNesting(absl::string_view text) {
 
 }  // namespace millrace
 
-#endif  // MILLRACE_CORE_JSON_NESTING_H_
+#endif  // MILLRACE_FORMATS_JSON_NESTING_H_

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_TRAIN_RUN_DIRECTORY_H_
-#define MILLRACE_TRAIN_RUN_DIRECTORY_H_
+#ifndef MILLRACE_RUN_RUN_DIRECTORY_H_
+#define MILLRACE_RUN_RUN_DIRECTORY_H_
 
-// RunDirectory: a chief's hold of the directory of its run (core/run_file.h).
+// RunDirectory: a chief's hold of the directory of its run (run/run_file.h).
 //
 //   TakeOver   this process owns the directory; who had it before is fenced
 //   Check      OK while it does, for all that can be seen
@@ -18,7 +18,7 @@
 // hold for the first one.
 //
 // Thread-safety: all methods, from any thread.
-// Failure: FencedError (runtime/training_run.h) naming the newer chief; of the files.
+// Failure: FencedError (run/training_run.h) naming the newer chief; of the files.
 
 #include <cstdint>
 #include <optional>
@@ -29,9 +29,9 @@
 #include "core/clock.h"
 #include "core/file_system.h"
 #include "core/mutex.h"
-#include "core/run_file.h"
 #include "core/status.h"
-#include "runtime/session.h"
+#include "run/run_file.h"
+#include "run/training_run.h"
 
 namespace millrace {
 
@@ -86,4 +86,4 @@ class RunDirectory {
 
 }  // namespace millrace
 
-#endif  // MILLRACE_TRAIN_RUN_DIRECTORY_H_
+#endif  // MILLRACE_RUN_RUN_DIRECTORY_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/training_run.h"
+#include "run/training_run.h"
 
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"

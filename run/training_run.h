@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_RUNTIME_TRAINING_RUN_H_
-#define MILLRACE_RUNTIME_TRAINING_RUN_H_
+#ifndef MILLRACE_RUN_TRAINING_RUN_H_
+#define MILLRACE_RUN_TRAINING_RUN_H_
 
 // TrainingRun: what one logdir trains, and whose variables those on the parameter servers are.
 //
@@ -9,7 +9,7 @@
 // resources by id, so that no run ever sees those of another. A trainer that is not the chief asks
 // the servers which id the run of its name has.
 //
-//   claimed -> ended      by EndRun (runtime/session.h): the chief says that training is over
+//   claimed -> ended      by EndRun (run/run_session.h): the chief says that training is over
 //   ended   -> claimed    by a chief of the same id: the run is trained further
 //   claimed -> claimed    by another chief of the same id: sessions of the older one are fenced
 //
@@ -81,6 +81,10 @@ std::optional<RunEnd> RunEndOf(const Status& status);
 Status FencedError(absl::string_view where, const TrainingRun& run, absl::string_view by);
 bool IsFenced(const Status& status);
 
+// A run that may not be opened now: another one of its name, `by`, is trained. Unavailable.
+Status BusyRunError(absl::string_view task, const TrainingRun& run, absl::string_view by);
+bool TellsOfBusyRun(const Status& status);
+
 }  // namespace millrace
 
-#endif  // MILLRACE_RUNTIME_TRAINING_RUN_H_
+#endif  // MILLRACE_RUN_TRAINING_RUN_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/run_file.h"
+#include "run/run_file.h"
 
 #include "absl/strings/str_cat.h"
 #include "core/random_bits.h"

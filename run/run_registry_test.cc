@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "distributed/worker/run_registry.h"
+#include "run/run_registry.h"
 
 #include "absl/strings/str_cat.h"
 #include "core/testing/tensor_testing.h"
-#include "distributed/transport/session_terms.h"
 #include "gtest/gtest.h"
-#include "runtime/resource_manager.h"
 
 namespace millrace {
 namespace {
@@ -24,16 +22,16 @@ TrainingRun Trainer(const std::string& name, const std::string& id) {
 class RunRegistryTest : public ::testing::Test {
  protected:
   // The container; null when the session is refused.
-  Device* Open(const TrainingRun& run) {
-    const auto devices = runs_.Open(run);
-    EXPECT_OK(devices);
-    return devices.ok() ? devices->front().get() : nullptr;
+  RunResources* Open(const TrainingRun& run) {
+    const auto resources = runs_.Open(run);
+    EXPECT_OK(resources);
+    return resources.ok() ? resources->get() : nullptr;
   }
   // The ids of what was freed since the last time.
   std::vector<std::string> TakeFreed() {
     std::vector<std::string> ids;
     for (const auto& freed : runs_.TakeFreed()) {
-      EXPECT_FALSE(freed.devices.empty());
+      EXPECT_NE(freed.resources, nullptr);
       EXPECT_NE(freed.reason, "");
       ids.push_back(freed.run.id);
     }
@@ -41,25 +39,21 @@ class RunRegistryTest : public ::testing::Test {
   }
 
   FakeClock clock_;
-  RunRegistry runs_{kPs, &clock_, absl::Minutes(10), [] {
-                      auto device = std::make_shared<Device>();
-                      device->resources = std::make_unique<ResourceManager>("d");
-                      return DeviceList{std::move(device)};
-                    }};
+  RunRegistry runs_{kPs, &clock_, absl::Minutes(10), std::make_shared<RunResources>};
 };
 
 using Ids = std::vector<std::string>;
 
 TEST_F(RunRegistryTest, EachRunHasAContainerOfItsOwn) {
-  Device* const a = Open(Chief("/a", "a1"));
-  Device* const b = Open(Chief("/b", "b1"));
+  RunResources* const a = Open(Chief("/a", "a1"));
+  RunResources* const b = Open(Chief("/b", "b1"));
   EXPECT_NE(a, b);
   EXPECT_EQ(Open(Trainer("/a", "a1")), a);
   EXPECT_EQ(Open(Trainer("/b", "b1")), b);
 }
 
 TEST_F(RunRegistryTest, AChiefThatComesAgainFindsWhatItsRunHeld) {
-  Device* const a = Open(Chief("/a", "a1", "process 1"));
+  RunResources* const a = Open(Chief("/a", "a1", "process 1"));
   runs_.Close(Chief("/a", "a1", "process 1"));
   clock_.Advance(absl::Hours(100));
   EXPECT_EQ(TakeFreed(), Ids());
@@ -79,7 +73,7 @@ TEST_F(RunRegistryTest, TheNewestChiefFencesTheOlderOneWhoeverComesLast) {
   EXPECT_OK(runs_.Check(second));
   Open(second);  // again
   // Another server may hear of the newer one first.
-  RunRegistry other(kPs, &clock_, absl::Minutes(10), [] { return DeviceList(); });
+  RunRegistry other(kPs, &clock_, absl::Minutes(10), std::make_shared<RunResources>);
   EXPECT_OK(other.Open(second));
   EXPECT_TRUE(IsFenced(other.Open(first).status()));
 }
@@ -121,7 +115,7 @@ TEST_F(RunRegistryTest, AnEndThatALogdirTellsIsAnEndOfARunThatNobodyClaimed) {
 }
 
 TEST_F(RunRegistryTest, AChiefMayTrainARunFurtherThatHasEnded) {
-  Device* const a = Open(Chief("/a", "a1", "process 1"));
+  RunResources* const a = Open(Chief("/a", "a1", "process 1"));
   EXPECT_OK(runs_.End(Chief("/a", "a1", "process 1"), {}));
   EXPECT_EQ(Open(Chief("/a", "a1", "process 2")), a);
   EXPECT_EQ(runs_.Find("/a", "").state, State::kClaimed);
@@ -142,7 +136,7 @@ TEST_F(RunRegistryTest, ARunIsFoundByItsNameOnceAChiefHasClaimedIt) {
 
 TEST_F(RunRegistryTest, ANewRunOfTheSameNameSupersedesTheOlderOne) {
   const TrainingRun old_chief = Chief("/a", "a1", "old"), old_trainer = Trainer("/a", "a1");
-  Device* const old = Open(old_chief);
+  RunResources* const old = Open(old_chief);
   Open(old_trainer);
   // Two jobs of one logdir: while the first one's chief has a session, the second waits.
   const Status busy = runs_.Open(Chief("/a", "a2", "new")).status();
@@ -170,16 +164,16 @@ TEST_F(RunRegistryTest, ANewRunOfTheSameNameSupersedesTheOlderOne) {
 
 TEST_F(RunRegistryTest, TheContainerOfARunThatHasEndedIsFreedWithItsLastSession) {
   const TrainingRun chief = Chief("/a", "a1"), trainer = Trainer("/a", "a1");
-  Device* const a = Open(chief);
+  RunResources* const a = Open(chief);
   Open(trainer);
   EXPECT_OK(runs_.End(chief, {}));
   runs_.Close(chief);
   EXPECT_EQ(TakeFreed(), Ids());
-  EXPECT_EQ(runs_.ContainerOf("a1").size(), 1u);
-  const DeviceList keep = runs_.ContainerOf("a1");
+  EXPECT_NE(runs_.ContainerOf("a1"), nullptr);
+  const std::shared_ptr<RunResources> keep = runs_.ContainerOf("a1");
   runs_.Close(trainer);
   EXPECT_EQ(TakeFreed(), Ids{"a1"});
-  EXPECT_TRUE(runs_.ContainerOf("a1").empty());
+  EXPECT_EQ(runs_.ContainerOf("a1"), nullptr);
   EXPECT_EQ(runs_.Find("/a", "").state, State::kEnded);  // who comes late still hears of it
   EXPECT_NE(Open(chief), a);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_DISTRIBUTED_TRANSPORT_IN_PROCESS_TRANSPORT_H_
-#define MILLRACE_DISTRIBUTED_TRANSPORT_IN_PROCESS_TRANSPORT_H_
+#ifndef MILLRACE_DISTRIBUTED_WORKER_IN_PROCESS_TRANSPORT_H_
+#define MILLRACE_DISTRIBUTED_WORKER_IN_PROCESS_TRANSPORT_H_
 
 // The way to a worker of this process: calls are function calls, tensors share their buffers.
 //
@@ -18,4 +18,4 @@ std::shared_ptr<Transport> MakeInProcessTransport(Worker* worker, const std::str
 
 }  // namespace millrace
 
-#endif  // MILLRACE_DISTRIBUTED_TRANSPORT_IN_PROCESS_TRANSPORT_H_
+#endif  // MILLRACE_DISTRIBUTED_WORKER_IN_PROCESS_TRANSPORT_H_

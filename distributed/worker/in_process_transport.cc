@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "distributed/transport/in_process_transport.h"
+#include "distributed/worker/in_process_transport.h"
 
 #include <utility>
 #include <vector>
 
 #include "core/tensor.h"
 #include "graph/graph.h"
-#include "runtime/training_run.h"
+#include "run/training_run.h"
 
 namespace millrace {
 namespace {
@@ -93,10 +93,6 @@ class InProcessTransport : public Transport {
   void Pull(const CallOptions& options, const PullRequest& request,
             std::shared_ptr<PullSink> sink) override {
     worker_->Pull(request, std::move(sink), options.cancellation);
-  }
-  void Push(const CallOptions&, int64_t step_id, absl::Span<const NamedTensor> tensors,
-            Done done) override {
-    done(worker_->Push(step_id, tensors));
   }
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/end_belief.h"
+#include "run/end_belief.h"
 
 namespace millrace {
 
@@ -14,6 +14,11 @@ bool EndBelief::Hear(const std::optional<Told>& end, absl::Time now) {
   return is_news;
 }
 
+std::optional<EndBelief::Told> EndBelief::ToldBy(const std::optional<RunEndFile>& end) {
+  if (!end.has_value()) return std::nullopt;
+  return Told{.token = end->token, .global_step = end->global_step};
+}
+
 void EndBelief::Forget() {
   was_heard_ = false;
   end_.reset();
@@ -21,6 +26,7 @@ void EndBelief::Forget() {
 
 bool EndBelief::is_doubted() const {
   if (!end_.has_value()) return false;
+  if (rule_.last_step && end_->global_step >= *rule_.last_step) return false;
   return rule_.goal > 0 ? end_->global_step < rule_.goal : from_first_hearing_;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_CORE_RUN_FILE_H_
-#define MILLRACE_CORE_RUN_FILE_H_
+#ifndef MILLRACE_RUN_RUN_FILE_H_
+#define MILLRACE_RUN_RUN_FILE_H_
 
 // What a training run says of itself in its directory: small files, for its own tasks, for those
 // that come later and for managers of clusters that know nothing of Millrace.
@@ -85,4 +85,4 @@ Status WriteRunEnd(FileSystem* fs, const std::string& directory, const RunEndFil
 
 }  // namespace millrace
 
-#endif  // MILLRACE_CORE_RUN_FILE_H_
+#endif  // MILLRACE_RUN_RUN_FILE_H_

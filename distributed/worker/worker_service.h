@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_DISTRIBUTED_WORKER_WORKER_SERVICE_H_
+#define MILLRACE_DISTRIBUTED_WORKER_WORKER_SERVICE_H_
+
+// Worker service: the handlers of a Worker's methods on an RpcServer. The other side is a
+// GrpcTransport (distributed/transport/grpc_transport.h), or a program with TensorFlow's stubs.
+//
+// Errors of a step travel in the body of the answer, because gRPC's trailers hold few bytes.
+//
+// Thread-safety: all functions, from any thread. Lifetime: the worker outlives the handlers.
+// Failure: a request that is none of the method's is InvalidArgument; whatever a handler throws
+// ends its call (net/rpc.h).
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "distributed/transport/transport.h"
+#include "distributed/worker/worker.h"
+#include "net/rpc.h"
+
+namespace millrace {
+
+std::map<std::string, RpcServer::Handler> WorkerHandlers(Worker* worker);
+
+// Where a worker puts what `call`, a Pull, asks for: it travels as the call's answer. Whatever
+// throws, the call ends. Methods from any thread.
+std::shared_ptr<PullSink> MakePullStream(std::shared_ptr<ServerCall> call);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_DISTRIBUTED_WORKER_WORKER_SERVICE_H_
