@@ -14,9 +14,9 @@
 //
 // Failure: DataLoss "<label>: corrupted compressed data (<reason>) at <offset>", "truncated
 // compressed data at", "the file became shorter at"; what came before it can be read.
-// ResourceExhausted without memory, and where more than kMostInflated bytes of a compressed file are
-// wanted at once. Memory is taken for bytes that are there, never for a size that the caller read
-// somewhere.
+// ResourceExhausted without memory, and where more than kMostInflated bytes of a compressed file
+// are wanted at once. Memory is taken for bytes that are there, never for a size that the caller
+// read somewhere.
 //
 // Thread-safety: one thread at a time; memory of owner() from any.
 

@@ -33,7 +33,8 @@ class ElementFunction<R(Args...)> {
   ElementFunction() = default;
   ElementFunction(std::nullptr_t) {}  // none
   template <typename F>
-  requires std::is_invocable_r_v<R, F&, Args...> ElementFunction(F function) {
+    requires std::is_invocable_r_v<R, F&, Args...>
+  ElementFunction(F function) {
     std::function<R(Args...)> plain(std::move(function));
     if (plain == nullptr) return;
     call_ = [plain = std::move(plain)](CancellationManager*, Args... args) -> R {
@@ -41,10 +42,10 @@ class ElementFunction<R(Args...)> {
     };
   }
   template <typename F>
-  requires(std::is_invocable_r_v<R, F&, CancellationManager*, Args...> &&
-           !std::is_invocable_r_v<R, F&, Args...> &&
-           !std::is_same_v<std::remove_cvref_t<F>, ElementFunction>) ElementFunction(F function)
-      : call_(std::move(function)) {}
+    requires(std::is_invocable_r_v<R, F&, CancellationManager*, Args...> &&
+             !std::is_invocable_r_v<R, F&, Args...> &&
+             !std::is_same_v<std::remove_cvref_t<F>, ElementFunction>)
+  ElementFunction(F function) : call_(std::move(function)) {}
 
   explicit operator bool() const { return static_cast<bool>(call_); }
   bool operator==(std::nullptr_t) const { return !call_; }

@@ -2,8 +2,8 @@
 #include "distributed/replica_device_setter.h"
 
 #include "core/testing/tensor_testing.h"
-#include "graph/attr.h"
 #include "gmock/gmock.h"
+#include "graph/attr.h"
 #include "gtest/gtest.h"
 #include "proto/node_def.pb.h"
 

@@ -39,7 +39,8 @@ class MetricFn {
  public:
   MetricFn() = default;  // none
   template <typename F>
-  requires(!std::is_same_v<std::remove_cvref_t<F>, MetricFn>) MetricFn(F f) {  // NOLINT
+    requires(!std::is_same_v<std::remove_cvref_t<F>, MetricFn>)
+  MetricFn(F f) {  // NOLINT
     constexpr unsigned kTaken =
         estimator_internal::TakenArguments<F, 1, const Scope&, const Labels&, const Predictions&,
                                            const Features&, const RunConfig&>;

@@ -7,10 +7,10 @@
 //   std::make_shared<BestExporter>("best", receiver, BestExporterOptions{
 //       .is_better = MetricIsLarger("auc")})
 //
-// What was best outlives the process: with the first evaluation of a model_dir the events of earlier
-// ones are read, and a process that was started again exports nothing that is worse. The events of
-// the evaluation at hand (its step) do not count: they are written before the exporter is asked.
-// (TensorFlow 1.15 counts them, and so never exports the first model of a job.)
+// What was best outlives the process: with the first evaluation of a model_dir the events of
+// earlier ones are read, and a process that was started again exports nothing that is worse. The
+// events of the evaluation at hand (its step) do not count: they are written before the exporter is
+// asked. (TensorFlow 1.15 counts them, and so never exports the first model of a job.)
 //
 // Failure: InvalidArgument for exports_to_keep <= 0; of is_better. Event files that are damaged
 // are read up to there, with a warning; events that is_better cannot compare are passed over.
@@ -29,8 +29,7 @@
 namespace millrace {
 
 // Is `current` better than `best`? Of an event that was read, metrics are floats.
-using IsBetterFn =
-    std::function<StatusOr<bool>(const EvalResult& best, const EvalResult& current)>;
+using IsBetterFn = std::function<StatusOr<bool>(const EvalResult& best, const EvalResult& current)>;
 // By one metric; a number is better than NaN. NotFound for a result without it.
 IsBetterFn MetricIsSmaller(std::string metric);
 IsBetterFn MetricIsLarger(std::string metric);

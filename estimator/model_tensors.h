@@ -86,14 +86,17 @@ class ModelTensors {
   ModelTensors(Output one)   // NOLINT
       : tensors_{{Role::kDefaultName, std::move(one)}}, is_single_(true) {}
   ModelTensors(Map tensors) : tensors_(std::move(tensors)) {}  // NOLINT
-  ModelTensors(std::initializer_list<Map::value_type> tensors) requires(!Role::kMayBeSparse)
+  ModelTensors(std::initializer_list<Map::value_type> tensors)
+    requires(!Role::kMayBeSparse)
       : tensors_(tensors) {}
 
-  ModelTensors(Map tensors, SparseMap sparse_tensors) requires(Role::kMayBeSparse)
+  ModelTensors(Map tensors, SparseMap sparse_tensors)
+    requires(Role::kMayBeSparse)
       : tensors_(std::move(tensors)), sparse_(std::move(sparse_tensors)) {}
   ModelTensors(
       std::initializer_list<std::pair<const std::string, DenseOrSparse>> tensors)  // NOLINT
-      requires(Role::kMayBeSparse) {
+    requires(Role::kMayBeSparse)
+  {
     for (const auto& [name, tensor] : tensors) {
       if (tensor.is_sparse()) {
         sparse_.emplace(name, tensor.sparse);

@@ -45,9 +45,9 @@ class ServingInputReceiverFn {
  public:
   ServingInputReceiverFn() = default;  // none
   template <typename F>
-  requires(!std::is_same_v<std::remove_cvref_t<F>, ServingInputReceiverFn> &&
-           std::is_invocable_v<F&, const Scope&>) ServingInputReceiverFn(F f)
-      : call_(std::move(f)) {}  // NOLINT
+    requires(!std::is_same_v<std::remove_cvref_t<F>, ServingInputReceiverFn> &&
+             std::is_invocable_v<F&, const Scope&>)
+  ServingInputReceiverFn(F f) : call_(std::move(f)) {}  // NOLINT
 
   bool valid() const { return call_ != nullptr; }
   // What the function returns, or the first error of its graph.

@@ -39,25 +39,25 @@ Input Words(const Scope& scope) {
 
 // A number for each word of the vocabulary, and one for all others.
 ModelFn Prices(const std::string& vocabulary) {
-  return [vocabulary](const Scope& scope, const Features& features, const Labels& labels,
-                      Mode mode) {
-    const IndexTable table = IndexTableFromFile(scope.WithName("words"), vocabulary,
-                                                {.vocab_size = 3, .default_value = 3});
-    const Variable prices =
-        MakeVariable(scope.WithName("prices"), Shape({4}), DT_FLOAT, ZerosInitializer());
-    const Output price =
-        GatherV2(scope, prices.value, Lookup(scope, table, features["word"]), Const(scope, 0));
-    EstimatorSpec spec{.mode = mode, .predictions = price};
-    if (mode == Mode::kPredict) return spec;
-    spec.loss = MeanSquaredError(scope, labels, price);
-    if (mode == Mode::kEval) {
-      spec.eval_metric_ops["mse"] = metrics::MeanSquaredError(scope, labels, price);
-      return spec;
-    }
-    spec.train_op = GradientDescentOptimizer({.learning_rate = 0.5})
-                        .Minimize(scope, spec.loss, {.global_step = GlobalStep(scope)});
-    return spec;
-  };
+  return
+      [vocabulary](const Scope& scope, const Features& features, const Labels& labels, Mode mode) {
+        const IndexTable table = IndexTableFromFile(scope.WithName("words"), vocabulary,
+                                                    {.vocab_size = 3, .default_value = 3});
+        const Variable prices =
+            MakeVariable(scope.WithName("prices"), Shape({4}), DT_FLOAT, ZerosInitializer());
+        const Output price =
+            GatherV2(scope, prices.value, Lookup(scope, table, features["word"]), Const(scope, 0));
+        EstimatorSpec spec{.mode = mode, .predictions = price};
+        if (mode == Mode::kPredict) return spec;
+        spec.loss = MeanSquaredError(scope, labels, price);
+        if (mode == Mode::kEval) {
+          spec.eval_metric_ops["mse"] = metrics::MeanSquaredError(scope, labels, price);
+          return spec;
+        }
+        spec.train_op = GradientDescentOptimizer({.learning_rate = 0.5})
+                            .Minimize(scope, spec.loss, {.global_step = GlobalStep(scope)});
+        return spec;
+      };
 }
 
 class EstimatorTables : public ::testing::Test {
@@ -87,13 +87,11 @@ TEST_F(EstimatorTables, AreFilledInEverySessionAndTakeTheirFilesAlong) {
   ASSERT_OK_AND_ASSIGN(const auto evaluated, estimator.Evaluate(Words, {.steps = 1}));
   EXPECT_NEAR(evaluated["mse"], 0, 1e-4);
 
-  ASSERT_OK_AND_ASSIGN(const std::string path,
-                       estimator.ExportSavedModel(dir_ + "/export", [](const Scope& scope) {
-                         const Output word =
-                             Placeholder(scope.WithName("input_word"), DT_STRING, {-1});
-                         return ServingInputReceiver{.features = {{"word", word}},
-                                                     .receivers = {{"word", word}}};
-                       }));
+  ASSERT_OK_AND_ASSIGN(
+      const std::string path, estimator.ExportSavedModel(dir_ + "/export", [](const Scope& scope) {
+        const Output word = Placeholder(scope.WithName("input_word"), DT_STRING, {-1});
+        return ServingInputReceiver{.features = {{"word", word}}, .receivers = {{"word", word}}};
+      }));
   // The model's directory and the vocabulary are gone; the export is elsewhere.
   ASSERT_OK(kFiles->RenameFile(path, dir_ + "/moved"));
   ASSERT_OK(kFiles->RecursivelyDelete(options.model_dir));

@@ -51,8 +51,8 @@ struct VocabInfo {
 // Regular expressions (RE2) that names of variables begin with.
 class WarmStartVariables {
  public:
-  WarmStartVariables(const char* of_trainables) : patterns_{of_trainables} {}               // NOLINT
-  WarmStartVariables(std::string of_trainables) : patterns_{std::move(of_trainables)} {}    // NOLINT
+  WarmStartVariables(const char* of_trainables) : patterns_{of_trainables} {}             // NOLINT
+  WarmStartVariables(std::string of_trainables) : patterns_{std::move(of_trainables)} {}  // NOLINT
   // Of all variables: slots, moving averages, the global step, too.
   WarmStartVariables(std::initializer_list<std::string> of_all)  // NOLINT
       : patterns_(of_all), among_all_(true) {}

@@ -87,8 +87,7 @@ StatusOr<std::shared_ptr<WarmStartSaver>> WarmStartSaver::Make(const Scope& scop
                                                                FileSystem* fs) {
   MR_ASSIGN_OR_RETURN(std::string checkpoint, WarmStartCheckpoint(fs, from.checkpoint));
   MR_ASSIGN_OR_RETURN(Selection selection, Select(scope, from));
-  MR_RETURN_IF_ERROR(
-      CheckNames("var_name_to_vocab_info", from.var_name_to_vocab_info, selection));
+  MR_RETURN_IF_ERROR(CheckNames("var_name_to_vocab_info", from.var_name_to_vocab_info, selection));
   MR_RETURN_IF_ERROR(
       CheckNames("var_name_to_prev_var_name", from.var_name_to_prev_var_name, selection));
   std::shared_ptr<WarmStartSaver> result(new WarmStartSaver(std::move(checkpoint), fs));

@@ -268,7 +268,7 @@ class Scope {
   bool home_is_fixed_ = false;             // inside of a CompositeScope
   ControlFlowContext* context_ = nullptr;  // one of the shared ones
   bool across_branches_ = false;
-  std::string next_name_;                  // set by WithName
+  std::string next_name_;  // set by WithName
   std::vector<Operation> control_;
   Operation colocated_;
 };

@@ -43,8 +43,8 @@ const Output* OutputOf(const OutputOperand& x) {
   return x.value().is_number() ? nullptr : &x.value().output();
 }
 
-// The place of the first Output that has one; of the other one where that is of a function, branch or
-// loop inside of the first one's.
+// The place of the first Output that has one; of the other one where that is of a function, branch
+// or loop inside of the first one's.
 std::optional<Scope> HomeOf(const OutputOperand& x, const OutputOperand& y) {
   std::optional<Scope> found;
   for (const OutputOperand* operand : {&x, &y}) {

@@ -84,7 +84,6 @@ class ExecutorTest : public ::testing::Test {
   }
   ~ExecutorTest() override { testing::ClearHooks(); }
 
-
   Journal journal_;
   std::atomic<float> last_{0};
 };
@@ -386,7 +385,8 @@ TEST_F(ExecutorTest, AnErrorStopsAStepThatCannotBeCancelledToo) {
   TestStep step;
   step.context.cancellation = nullptr;
   step.context.rendezvous = nullptr;
-  EXPECT_EQ(MakeExecutor(graph, step)->Run(step.context).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(MakeExecutor(graph, step)->Run(step.context).code(),
+            absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(journal_.order(), std::vector<std::string>{"bad"});
 }
 
@@ -1330,7 +1330,8 @@ TEST_F(PartitionTest, AValueThatGoesToAndFroEndsWhereItShould) {
     TestStep steps[2] = {TestStep(threads), TestStep(threads)};
     steps[1].context.rendezvous = steps[0].context.rendezvous;
     steps[1].context.cancellation = steps[0].context.cancellation;
-    std::unique_ptr<Executor> executors[2] = {MakeExecutor(graphs[0], steps[0]), MakeExecutor(graphs[1], steps[1])};
+    std::unique_ptr<Executor> executors[2] = {MakeExecutor(graphs[0], steps[0]),
+                                              MakeExecutor(graphs[1], steps[1])};
     for (int i = 0; i < 3; ++i) {
       const std::array<PartitionRun, 2> runs = {
           PartitionRun{executors[0].get(), &steps[0].context},
@@ -1395,7 +1396,8 @@ TEST_F(PartitionTest, ASilentPartDoesNotHideTheErrorOfAnother) {
     TestStep* const steps = owned->steps;
     steps[1].context.rendezvous = steps[0].context.rendezvous;
     steps[1].context.cancellation = steps[0].context.cancellation;
-    std::unique_ptr<Executor> executors[2] = {MakeExecutor(graphs[0], steps[0]), MakeExecutor(graphs[1], steps[1])};
+    std::unique_ptr<Executor> executors[2] = {MakeExecutor(graphs[0], steps[0]),
+                                              MakeExecutor(graphs[1], steps[1])};
     const std::array<PartitionRun, 2> runs = {PartitionRun{executors[0].get(), &steps[0].context},
                                               PartitionRun{executors[1].get(), &steps[1].context}};
     const Status status =
@@ -1419,7 +1421,8 @@ TEST_F(PartitionTest, TheErrorOfThePartThatFailedIsReported) {
     TestStep steps[2];
     steps[1].context.rendezvous = steps[0].context.rendezvous;
     steps[1].context.cancellation = steps[0].context.cancellation;
-    std::unique_ptr<Executor> executors[2] = {MakeExecutor(graphs[0], steps[0]), MakeExecutor(graphs[1], steps[1])};
+    std::unique_ptr<Executor> executors[2] = {MakeExecutor(graphs[0], steps[0]),
+                                              MakeExecutor(graphs[1], steps[1])};
     const std::array<PartitionRun, 2> runs = {PartitionRun{executors[0].get(), &steps[0].context},
                                               PartitionRun{executors[1].get(), &steps[1].context}};
     const Status status = RunPartitions(runs);

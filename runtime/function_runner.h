@@ -58,8 +58,8 @@ class CalledFunction {
   // called exactly once, here or on another thread; so does `step`.
   // ResourceExhausted when calls are more than kMaxCallDepth deep; else what compiling says, or
   // the nodes.
-  virtual void Run(const StepContext& step, absl::Span<Tensor> arguments, absl::Span<Tensor> results,
-                   DoneCallback done) = 0;
+  virtual void Run(const StepContext& step, absl::Span<Tensor> arguments,
+                   absl::Span<Tensor> results, DoneCallback done) = 0;
 
   // The same, kept alive with all that it needs, the devices among it.
   virtual std::shared_ptr<CalledFunction> Share() = 0;

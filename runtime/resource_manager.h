@@ -95,8 +95,8 @@ class ResourceManager {
     return handle;
   }
 
-  // Tells the resources that hold something for sessions (runtime/holds_for_sessions.h), and deletes
-  // those that were this one's alone.
+  // Tells the resources that hold something for sessions (runtime/holds_for_sessions.h), and
+  // deletes those that were this one's alone.
   void TellSessionEnded(absl::string_view session_handle);
 
   // Abandons everything in a container (Reset).

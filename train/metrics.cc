@@ -325,10 +325,10 @@ Metric CountsAtThresholds(const ScopeAt& at, const char* kind, Output labels, Ou
   for (const float threshold : largest_first) boundaries.push_back(-threshold);
   std::vector<int32_t> place;  // of each threshold, among the largest first
   for (const float threshold : thresholds) {
-    place.push_back(static_cast<int32_t>(
-        std::lower_bound(largest_first.begin(), largest_first.end(), threshold,
-                         std::greater<float>()) -
-        largest_first.begin()));
+    place.push_back(
+        static_cast<int32_t>(std::lower_bound(largest_first.begin(), largest_first.end(), threshold,
+                                              std::greater<float>()) -
+                             largest_first.begin()));
   }
   const Output flat = Const<int32_t>(in, {-1}), zero = Const(in, int32_t{0});
   const Output not_below =

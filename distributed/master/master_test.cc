@@ -24,9 +24,9 @@
 #include "distributed/worker/in_process_transport.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
+#include "gmock/gmock.h"
 #include "graph/graph.h"
 #include "graph/scope.h"
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/array/constant.h"
 

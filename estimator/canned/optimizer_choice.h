@@ -48,7 +48,8 @@ class OptimizerChoice {
       : make_([optimizer](const Scope&) { return optimizer; }) {}
   // A function of (const Scope&), or of nothing, that returns a pointer that owns an Optimizer.
   template <typename F>
-  requires(std::invocable<F&, const Scope&> || std::invocable<F&>) OptimizerChoice(F f) {  // NOLINT
+    requires(std::invocable<F&, const Scope&> || std::invocable<F&>)
+  OptimizerChoice(F f) {  // NOLINT
     make_ = [f = std::move(f)](const Scope& scope) mutable -> std::shared_ptr<Optimizer> {
       if constexpr (std::invocable<F&, const Scope&>) {
         return f(scope);

@@ -87,7 +87,8 @@ class LossFn {
  public:
   LossFn() = default;  // none: the head's own
   template <typename F>
-  requires(!std::is_same_v<std::remove_cvref_t<F>, LossFn>) LossFn(F f) {  // NOLINT
+    requires(!std::is_same_v<std::remove_cvref_t<F>, LossFn>)
+  LossFn(F f) {  // NOLINT
     constexpr unsigned kTaken =
         estimator_internal::TakenArguments<F, 7, ScopeAt, Output, Output, const Features&>;
     static_assert(kTaken != estimator_internal::kNoArguments,
