@@ -16,6 +16,7 @@
 // the life of every block.
 #include "core/allocator.h"
 
+#include <malloc.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -27,6 +28,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "core/cached_memory.h"
 #include "core/mutex.h"
 
 namespace millrace {
@@ -331,6 +333,7 @@ class Recycler final : public Allocator {
 
   AllocatorStats Stats();
   void SetLimit(int64_t bytes);
+  int64_t ReleaseCached();
   // The thread of `cache` ends.
   void Retire(ThreadCache* cache);
 
@@ -548,6 +551,23 @@ AllocatorStats Recycler::Stats() {
   return stats;
 }
 
+int64_t Recycler::ReleaseCached() {
+  int64_t freed = 0;
+  if (ThreadCache* const cache = kCaching ? Mine() : nullptr; cache != nullptr) {
+    for (size_t c = 0; c < kNumSmallClasses; ++c) {
+      FreeList& list = cache->lists[c];
+      freed += static_cast<int64_t>(list.count * ClassSize(c));
+      while (list.head != nullptr) std::free(list.Pop());
+    }
+    cache->cached_bytes.Clear();
+  }
+  freed += small_.bytes() + large_.bytes();
+  small_.FreeAll();
+  large_.FreeAll();
+  malloc_trim(0);
+  return freed;
+}
+
 void Recycler::SetLimit(int64_t bytes) {
   limit_.store(std::max(int64_t{0}, bytes), std::memory_order_relaxed);
 }
@@ -557,6 +577,8 @@ void Recycler::SetLimit(int64_t bytes) {
 Allocator* DefaultAllocator() { return TheRecycler(); }
 
 AllocatorStats DefaultAllocatorStats() { return TheRecycler()->Stats(); }
+
+int64_t ReleaseCachedMemory() { return TheRecycler()->ReleaseCached(); }
 
 void SetDefaultAllocatorLimit(int64_t bytes) { TheRecycler()->SetLimit(bytes); }
 

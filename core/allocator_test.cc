@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/buffer.h"
+#include "core/cached_memory.h"
 #include "core/mutex.h"
 #include "core/notification.h"
 #include "gtest/gtest.h"
@@ -255,6 +256,31 @@ TEST(AllocatorTest, ManyThreadsTakeAndFreeEachOthersBlocks) {
   for (std::thread& thread : threads) thread.join();
   for (const auto& [block, size] : pool) DefaultAllocator()->Deallocate(block, size);
   EXPECT_EQ(DefaultAllocatorStats().bytes_in_use, before);
+}
+
+TEST(AllocatorTest, ReleasingGivesBackWhatIsKeptAndTouchesNothingInUse) {
+  if (!kCaching) GTEST_SKIP() << "sanitizers see the life of every block: nothing is cached";
+  Allocator* const allocator = DefaultAllocator();
+  const size_t sizes[] = {64, 1000, size_t{100} << 10, size_t{3} << 20, size_t{40} << 20};
+  char* const used = static_cast<char*>(allocator->Allocate(size_t{1} << 20));
+  std::memset(used, 7, size_t{1} << 20);
+  int64_t kept = 0;
+  for (const size_t size : sizes) {
+    allocator->Deallocate(allocator->Allocate(size), size);
+    kept += static_cast<int64_t>(size);
+  }
+  const AllocatorStats before = DefaultAllocatorStats();
+  EXPECT_GE(before.bytes_cached, kept);
+  EXPECT_EQ(ReleaseCachedMemory(), before.bytes_cached);
+  const AllocatorStats after = DefaultAllocatorStats();
+  EXPECT_EQ(after.bytes_cached, 0);
+  EXPECT_EQ(after.bytes_in_use, before.bytes_in_use);
+  EXPECT_EQ(used[12345], 7);
+  // The next block comes from the system, and is kept again.
+  allocator->Deallocate(allocator->Allocate(1000), 1000);
+  EXPECT_EQ(DefaultAllocatorStats().num_system_calls, after.num_system_calls + 1);
+  EXPECT_GT(DefaultAllocatorStats().bytes_cached, 0);
+  allocator->Deallocate(used, size_t{1} << 20);
 }
 
 TEST(BufferTest, CountsReferencesAndReturnsTheBlock) {

@@ -2,7 +2,12 @@
 //
 // A model out of a training graph (export_model) and back for predictions (loaded_model).
 
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <set>
 #include <string>
@@ -426,6 +431,46 @@ TEST_F(ServableModelTest, WhatDoesNotFitTheSignatureIsNamedAndLeavesNoOutput) {
   EXPECT_STATUS(model.FindSignature("serving_defualt").status(), StatusCode::kInvalidArgument,
                 "must be one of 'plain', 'serving_default', 'strange'; did you mean");
 }
+
+#if !defined(__SANITIZE_ADDRESS__)
+int64_t ResidentBytes() {
+  std::ifstream file("/proc/self/statm");
+  int64_t pages = 0, resident = 0;
+  file >> pages >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+// MODEL_MB=400 MODEL_LOADS=20 in the environment for the size of a server.
+TEST_F(ModelTest, AModelThatIsGoneGivesItsMemoryBackToTheSystem) {
+  const auto number = [](const char* name, int64_t otherwise) {
+    const char* const text = std::getenv(name);
+    return text == nullptr ? otherwise : std::stoll(text);
+  };
+  const int64_t rows = number("MODEL_MB", 48) << 10;
+  {
+    Scope root;
+    const Output x = Placeholder(root.WithName("x"), DT_INT32, {-1});
+    const Variable table = MakeVariable(
+        root.WithName("table"), Fill(root, Const<int64_t>(root, {rows, 256}), Const(root, 1.0f)));
+    const Output y = Gather(root.WithName("y"), table.value, x);
+    ASSERT_OK_AND_ASSIGN(const auto session, NewSession());
+    ASSERT_OK(session->Extend(root));
+    ASSERT_OK(session->Run({}, {}, {GlobalVariablesInitializer(root)}).status());
+    ASSERT_OK(
+        ExportModel(session.get(), root, {.inputs = {{"x", x}}, .outputs = {{"y", y}}}, dir_));
+  }
+  const auto use = [&] {
+    ASSERT_OK_AND_ASSIGN(const ServableModel model, ServableModel::Load(dir_));
+    std::vector<Tensor> outputs(1);
+    ASSERT_OK(model.Predict(0, {Tensor::Of<int32_t>({0, 1})}, absl::MakeSpan(outputs)));
+    EXPECT_GE(ResidentBytes(), rows * 1024);
+  };
+  use();  // threads, registries
+  const int64_t before = ResidentBytes();
+  for (int64_t i = number("MODEL_LOADS", 3); i > 0; --i) use();
+  EXPECT_LE(ResidentBytes() - before, int64_t{16} << 20);
+}
+#endif
 
 // --- Predict -------------------------------------------------------------------------------------
 

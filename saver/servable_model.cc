@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_join.h"
+#include "core/cached_memory.h"
 #include "core/did_you_mean.h"
 #include "graph/signature.h"
 #include "proto/config.pb.h"
@@ -44,9 +45,12 @@ struct ServableModel::Impl {
     std::unique_ptr<PreparedStep> step;  // null after an error
   };
 
+  // What a server has unloaded it will not want again soon.
   ~Impl() {
     slots.clear();
     if (session != nullptr) session->Close().IgnoreError();
+    session.reset();
+    ReleaseCachedMemory();
   }
 
   std::unique_ptr<Session> session;

@@ -14,6 +14,8 @@
 // op kind without a kernel) or that names a sparse tensor leaves the others alone: its own Predict
 // says why.
 //
+// When a model goes, its memory goes back to the system (core/cached_memory.h).
+//
 // Thread-safety: all methods, from any thread; many Predicts at once.
 // Failure: Load as LoadSavedModel (saver/saved_model.h). Predict: InvalidArgument for a number that
 // no signature has, another number of tensors, a wrong dtype or shape; what compiling the signature
