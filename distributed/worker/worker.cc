@@ -221,12 +221,14 @@ Status Worker::CreateWorkerSession(const tensorflow::CreateWorkerSessionRequest&
               BeyondLimit(absl::StrCat("CreateWorkerSession on ", options_.task), "open sessions",
                           "max_sessions", options_.limits.max_sessions, n + 1);
         }
+        std::shared_ptr<RunResources> container;  // of the run, once it is open
         if (opened.ok() && !session->run.empty()) {
-          const auto container = runs_.Open(session->run);
-          opened = container.status();
-          if (opened.ok()) session->devices = DevicesOf(*container);
+          StatusOr<std::shared_ptr<RunResources>> of_run = runs_.Open(session->run);
+          opened = of_run.status();
+          if (opened.ok()) container = *std::move(of_run);
         }
         try {
+          if (container != nullptr) session->devices = DevicesOf(container);
           if (session->isolated) {
             session->devices = MakeDevices();
           } else if (session->run.empty()) {
