@@ -143,6 +143,14 @@ class HouseTest(unittest.TestCase):
         counts = house.count({"run/a.cc": "class A {\n};\n" + self.LONG}, {})
         self.assertEqual(counts["run"].long, [(104, "run/a.cc", 3, "Long")])
 
+    def test_a_number_above_what_is_there_is_named(self):
+        most = house.MOST["train"][0]
+        text = 'bool a = n.op() == "Const";\n' * (most + 1)
+        self.assertEqual(list(house.excesses(house.count({"train/a.cc": text}, {}))),
+                         [f"house: train/ must have at most {most} names of ops, got {most + 1}"])
+        self.assertEqual(list(house.excesses(house.count({"train/a.cc": text[len(text) // (most + 1):]},
+                                                         {}))), [])
+
     def test_a_friend_is_one_that_is_not_nested(self):
         self.assertEqual(house.friends("class A {\n  friend class B;\n  friend class C;\n"
                                        "  class C {\n  };\n};\n"), ["B"])

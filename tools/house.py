@@ -4,6 +4,7 @@
 
   tools/house.py               one table: lines, comments per line of code, MR_DCHECKs, names of ops,
                                long functions, friends, words of the README
+  tools/house.py --check       fails where names of ops, long functions or friends are more than MOST
   tools/house.py --functions   each function of more than 100 lines
   tools/house.py --rev REV     the same of another commit
 
@@ -15,11 +16,25 @@ import collections
 import os
 import re
 import subprocess
+import sys
 
 import check_includes
 import program
 
 LONG_LINES = 100
+# Folder -> names of ops, long functions, friends that are there. These numbers only fall: what a
+# layer must know of an op kind is a trait of the kind (graph/op_registry.h), and lower numbers here
+# are part of the commit that reaches them.
+MOST = {
+    "distributed": (10, 2, 0),  # sends and receives of partitions
+    "estimator": (1, 0, 0),
+    "graph": (114, 3, 4),  # rewrites, control flow and gradients of loops
+    "layers": (1, 2, 0),
+    "ops": (0, 0, 1),
+    "runtime": (9, 2, 1),  # the plan's reads of variables and saves
+    "saver": (26, 2, 0),  # how TensorFlow's files name variables and their parts
+    "train": (5, 1, 0),
+}
 OP_NAME = re.compile(r'\b(?:op|type_string|op_name)(?:\(\))?\s*[!=]=\s*"\w+"'
                      r'|"\w+"\s*[!=]=\s*[\w.>()-]*\bop\(\)')
 FRIEND = re.compile(r"^\s*friend (?:class|struct) (\w+);", re.M)
@@ -96,6 +111,16 @@ def count(sources, readmes):
     return folders
 
 
+def excesses(folders):
+    """One line for each number above MOST."""
+    for folder, c in sorted(folders.items()):
+        found = (c.op_names, len(c.long), c.friends)
+        for what, most, got in zip(("names of ops", f"functions above {LONG_LINES} lines", "friends"),
+                                   MOST.get(folder, (0, 0, 0)), found):
+            if got > most:
+                yield f"house: {folder}/ must have at most {most} {what}, got {got}"
+
+
 def texts(rev, *patterns):
     """Path -> text of the files in the work tree, or in `rev`."""
     if rev is None:
@@ -114,6 +139,7 @@ def texts(rev, *patterns):
 
 def main():
     flags = program.Parser(__doc__)
+    flags.add_argument("--check", action="store_true", help="fail above MOST")
     flags.add_argument("--functions", action="store_true", help="list the long functions")
     flags.add_argument("--rev", metavar="REV", help="count another commit")
     args = flags.parse_args()
@@ -121,11 +147,16 @@ def main():
     readmes = {path: text for path, text in texts(args.rev, "*README.md").items()
                if path.count("/") == 1}
     folders = count(texts(args.rev, "*.cc", "*.h"), readmes)
+    if args.check:
+        lines = list(excesses(folders))
+        for line in lines:
+            print(line)
+        return 1 if lines else 0
     if args.functions:
         for lines, path, first, name in sorted(sum((c.long for c in folders.values()), []),
                                                reverse=True):
             print(f"{lines:4}  {path}:{first}  {name}")
-        return
+        return 0
     head = ("folder", "code", "comments/code", "MR_DCHECK", "op names", "functions > 100", "friends",
             "README words")
     print("| " + " | ".join(head) + " |\n|" + "---|" * len(head))
@@ -138,7 +169,8 @@ def main():
             setattr(total, field, getattr(total, field) + getattr(c, field))
     print(f"| all | {total.code} | {total.comments / max(total.code, 1):.2f} | {total.dchecks} | "
           f"{total.op_names} | {len(total.long)} | {total.friends} | {total.readme} |")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
