@@ -11,8 +11,8 @@ namespace millrace {
 
 // Frees the blocks that DefaultAllocator() (core/allocator.h) keeps, those of the calling thread
 // among them, and what the C library keeps free. Other threads' caches stay: 4 MiB each at most.
-// The number of the allocator's bytes that were freed. Any thread, at any time; milliseconds, in
-// which others may have to ask the system.
+// The number of the allocator's bytes that were freed, to what other threads take and give
+// meanwhile. Any thread, at any time; milliseconds, in which others may have to ask the system.
 int64_t ReleaseCachedMemory();
 
 }  // namespace millrace

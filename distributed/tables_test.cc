@@ -15,6 +15,7 @@
 #include "distributed/replica_device_setter.h"
 #include "distributed/testing/two_servers.h"
 #include "gmock/gmock.h"
+#include "graph/graph.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
 #include "layers/lookup.h"

@@ -10,6 +10,8 @@
 #include "core/exceptions.h"
 #include "core/mutex.h"
 #include "core/new_message.h"
+#include "graph/graph.h"
+#include "graph/scope.h"
 #include "proto/config.pb.h"
 #include "proto/device_attributes.pb.h"
 #include "proto/graph.pb.h"

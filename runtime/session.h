@@ -45,8 +45,6 @@
 #include "core/mutex.h"
 #include "core/status.h"
 #include "core/tensor.h"
-#include "graph/graph.h"
-#include "graph/scope.h"
 #include "graph/signature.h"
 #include "run/run_choice.h"
 #include "runtime/session_config.h"  // IWYU pragma: export
@@ -59,6 +57,12 @@ class RunOptions;
 }  // namespace tensorflow
 
 namespace millrace {
+
+class Graph;      // graph/graph.h
+class Node;       // graph/graph.h
+class Operation;  // graph/scope.h
+class Output;     // graph/scope.h
+class Scope;      // graph/scope.h
 
 class RunSession;
 

@@ -18,6 +18,7 @@
 #include "core/notification.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
+#include "graph/graph.h"
 #include "graph/node_builder.h"
 #include "gtest/gtest.h"
 #include "ops/array/constant.h"

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "core/random_bits.h"
 #include "core/tensor.h"
+#include "graph/graph.h"
 #include "graph/node_builder.h"
 #include "graph/place/device_name.h"
 #include "layers/variable.h"

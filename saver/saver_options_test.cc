@@ -18,6 +18,7 @@
 #include "core/random_bits.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
+#include "graph/graph.h"
 #include "graph/scope.h"
 #include "layers/initializers.h"
 #include "layers/variable.h"

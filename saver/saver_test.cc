@@ -17,6 +17,7 @@
 #include "core/tensor.h"
 #include "core/testing/faulty_file_system.h"
 #include "core/testing/tensor_testing.h"
+#include "graph/graph.h"
 #include "ops/array/constant.h"
 #include "ops/state/state.h"
 #include "proto/config.pb.h"

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_join.h"
+#include "core/allocator.h"
 #include "core/cached_memory.h"
 #include "core/did_you_mean.h"
 #include "graph/signature.h"
@@ -12,6 +13,9 @@
 
 namespace millrace {
 namespace {
+
+// What may stay in the allocator after a model has gone.
+constexpr int64_t kReleasedFrom = int64_t{8} << 20;
 
 std::vector<ServableSignature::Place> PlacesOf(
     const std::map<std::string, SignatureTensor>& tensors) {
@@ -45,12 +49,13 @@ struct ServableModel::Impl {
     std::unique_ptr<PreparedStep> step;  // null after an error
   };
 
-  // What a server has unloaded it will not want again soon.
   ~Impl() {
     slots.clear();
     if (session != nullptr) session->Close().IgnoreError();
     session.reset();
-    ReleaseCachedMemory();
+    // What a server has unloaded it will not want again soon. Small models are not worth that all
+    // others ask the system for their next blocks.
+    if (DefaultAllocatorStats().bytes_cached >= kReleasedFrom) ReleaseCachedMemory();
   }
 
   std::unique_ptr<Session> session;
@@ -105,11 +110,11 @@ const std::map<std::string, ModelSignature>& ServableModel::signatures() const {
 Session* ServableModel::session() const { return impl_->session.get(); }
 
 StatusOr<int> ServableModel::FindSignature(absl::string_view key) const {
-  DidYouMean best(key);
   for (size_t i = 0; i < impl_->slots.size(); ++i) {
     if (impl_->slots[i].signature.key == key) return static_cast<int>(i);
-    best.Consider(impl_->slots[i].signature.key);
   }
+  DidYouMean best(key);
+  for (const Impl::Slot& slot : impl_->slots) best.Consider(slot.signature.key);
   return InvalidArgument("Predict: signature '", key, "' must be one of ",
                          impl_->slots.empty()
                              ? "none"

@@ -14,7 +14,8 @@
 // op kind without a kernel) or that names a sparse tensor leaves the others alone: its own Predict
 // says why.
 //
-// When a model goes, its memory goes back to the system (core/cached_memory.h).
+// When a model goes, its memory goes back to the system (core/cached_memory.h), but for 8 MiB that
+// the allocator may keep and what the caches of other threads hold.
 //
 // Thread-safety: all methods, from any thread; many Predicts at once.
 // Failure: Load as LoadSavedModel (saver/saved_model.h). Predict: InvalidArgument for a number that
@@ -73,7 +74,7 @@ class ServableModel {
   // What compiling the signature said; requires as signature().
   const Status& status(int number) const;
 
-  // One tensor for each input of the signature, and a place for each output.
+  // One tensor for each input of the signature, and a place for each output, which is no input's.
   Status Predict(int signature, absl::Span<const Tensor> inputs, absl::Span<Tensor> outputs) const;
 
   // By their keys.

@@ -24,6 +24,7 @@
 #include "core/random_bits.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
+#include "graph/graph.h"
 #include "gtest/gtest.h"
 #include "ops/array/constant.h"
 #include "ops/control/queue.h"

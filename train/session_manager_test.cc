@@ -18,6 +18,7 @@
 #include "core/refusal.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
+#include "graph/graph.h"
 #include "gtest/gtest.h"
 #include "ops/array/constant.h"
 #include "ops/array/identity.h"

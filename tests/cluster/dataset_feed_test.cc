@@ -19,6 +19,7 @@
 #include "data/iterator_ops.h"
 #include "data/testing/dataset_testing.h"
 #include "distributed/replica_device_setter.h"
+#include "graph/graph.h"
 #include "graph/node_builder.h"
 #include "gtest/gtest.h"
 #include "ops/array/constant.h"

@@ -20,6 +20,7 @@
 #include "core/table_reader.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
+#include "graph/graph.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
 #include "layers/variable.h"
