@@ -8,7 +8,7 @@ for hashes in "$@"; do
   # Few headers would mean that the list is not what was compiled.
   [[ $(wc -l < "$hashes") -gt 300 ]] || { echo "$hashes: must list over 300 headers, got $(wc -l < "$hashes")"; status=1; }
   sha256sum --quiet --check "$hashes" || {
-    echo "$hashes: a header has changed since it was precompiled; bazel clean makes it new"
+    echo "$hashes: a header has changed since it was precompiled; make it new by bazel clean, then build once with --disk_cache="
     status=1
   }
 done
