@@ -657,6 +657,8 @@ TEST(LaunchTest, ATerminalShowsTheMastersStatusAtTheBottom) {
                    "worker=config"},
                   /*terminal=*/true);
   EXPECT_TRUE(launch.ReadUntil("\r\x1b[K[master 0] step 1/3"));
+  // The ps is ended with the trainers, whether it has said its line by then or not.
+  EXPECT_TRUE(launch.ReadUntil("progress plain\r\n"));
   gate.Open();
   EXPECT_EQ(launch.Wait(), 0);
   EXPECT_THAT(launch.output(), HasSubstr("\"environment\": \"cloud\"} progress live\r\n"));
