@@ -23,4 +23,23 @@ size_t Utf8Length(absl::string_view text) {
   return 0;
 }
 
+void AppendUtf8(uint32_t code_point, std::string* text) {
+  const auto add = [&](uint32_t byte) { text->push_back(static_cast<char>(byte)); };
+  if (code_point < 0x80) {
+    add(code_point);
+  } else if (code_point < 0x800) {
+    add(0xc0 | code_point >> 6);
+    add(0x80 | (code_point & 0x3f));
+  } else if (code_point < 0x10000) {
+    add(0xe0 | code_point >> 12);
+    add(0x80 | (code_point >> 6 & 0x3f));
+    add(0x80 | (code_point & 0x3f));
+  } else {
+    add(0xf0 | code_point >> 18);
+    add(0x80 | (code_point >> 12 & 0x3f));
+    add(0x80 | (code_point >> 6 & 0x3f));
+    add(0x80 | (code_point & 0x3f));
+  }
+}
+
 }  // namespace millrace

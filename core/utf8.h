@@ -6,6 +6,8 @@
 // above U+10FFFF.
 
 #include <cstddef>
+#include <cstdint>
+#include <string>
 
 #include "absl/strings/string_view.h"
 
@@ -13,6 +15,8 @@ namespace millrace {
 
 // Bytes of the character with which `text`, which is not empty, begins; 0 when it is none.
 size_t Utf8Length(absl::string_view text);
+// Appends the character of a code point, which is at most 0x10ffff and no surrogate.
+void AppendUtf8(uint32_t code_point, std::string* text);
 
 }  // namespace millrace
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/utf8.h"
 
+#include <cstdint>
 #include <string>
 
 #include "gtest/gtest.h"
@@ -29,6 +30,15 @@ TEST(Utf8LengthTest, AllCodePointsButSurrogatesAreCharacters) {
     if (text.size() > 1) {
       ASSERT_EQ(Utf8Length(text.substr(0, text.size() - 1)), 0u) << point;
     }
+  }
+}
+
+TEST(AppendUtf8Test, AppendsEachCodePoint) {
+  for (uint32_t point = 0; point < 0x110000; ++point) {
+    if (point >= 0xd800 && point < 0xe000) continue;
+    std::string text = "x";
+    AppendUtf8(point, &text);
+    ASSERT_EQ(text, "x" + Encoded(point)) << point;
   }
 }
 

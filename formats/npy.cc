@@ -17,6 +17,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "core/resource_handle.h"
+#include "core/utf8.h"
 
 namespace millrace {
 namespace {
@@ -214,27 +215,12 @@ StatusOr<ElementType> ParseDescr(const std::string& descr) {
   return type;
 }
 
-Status AppendUtf8(uint32_t code, std::string* out) {
-  const auto put = [out](uint32_t byte) { out->push_back(static_cast<char>(byte)); };
+Status AppendCodePoint(uint32_t code, std::string* out) {
   if (code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) {
     return absl::InvalidArgumentError(
         absl::StrCat("npy: a text element must hold Unicode code points, got ", code));
   }
-  if (code < 0x80) {
-    put(code);
-  } else if (code < 0x800) {
-    put(0xc0 | code >> 6);
-    put(0x80 | (code & 0x3f));
-  } else if (code < 0x10000) {
-    put(0xe0 | code >> 12);
-    put(0x80 | (code >> 6 & 0x3f));
-    put(0x80 | (code & 0x3f));
-  } else {
-    put(0xf0 | code >> 18);
-    put(0x80 | (code >> 12 & 0x3f));
-    put(0x80 | (code >> 6 & 0x3f));
-    put(0x80 | (code & 0x3f));
-  }
+  AppendUtf8(code, out);
   return absl::OkStatus();
 }
 
@@ -254,7 +240,7 @@ Status ParseString(const ElementType& type, absl::string_view bytes, std::string
     codes.push_back(code);
   }
   while (!codes.empty() && codes.back() == 0) codes.pop_back();
-  for (uint32_t code : codes) MR_RETURN_IF_ERROR(AppendUtf8(code, out));
+  for (uint32_t code : codes) MR_RETURN_IF_ERROR(AppendCodePoint(code, out));
   return absl::OkStatus();
 }
 

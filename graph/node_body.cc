@@ -312,7 +312,7 @@ StatusOr<std::shared_ptr<const NodeBody>> NodeBodies::FindOrMake(const NodeDef& 
     if (!with_value && !types) continue;
     if (value != nullptr && name == kValueAttr) {
       if (body->detached_) {
-        if (shared == nullptr) CopyWithoutContent(attr, &(*def.mutable_attr())[name]);
+        CopyWithoutContent(attr, &(*def.mutable_attr())[name]);
         continue;
       }
       CountConstantBytes(static_cast<int64_t>(value->ByteSizeLong()));
@@ -325,12 +325,7 @@ StatusOr<std::shared_ptr<const NodeBody>> NodeBodies::FindOrMake(const NodeDef& 
   const auto& unknown = node.GetReflection()->GetUnknownFields(node);
   if (!unknown.empty()) def.GetReflection()->MutableUnknownFields(&def)->MergeFrom(unknown);
   if (body->detached_) {
-    TensorProto* const tensor = (*def.mutable_attr())[kValueAttr].mutable_tensor();
-    if (shared != nullptr) {
-      tensor->set_dtype(static_cast<tensorflow::DataType>(shared->dtype()));
-      shared->shape().ToProto(tensor->mutable_tensor_shape());
-    }
-    tensor->set_tensor_content(DetachedMark());
+    (*def.mutable_attr())[kValueAttr].mutable_tensor()->set_tensor_content(DetachedMark());
   }
   if (taken != nullptr) taken->clear_attr();
   if (body->op_entry_ != nullptr) {

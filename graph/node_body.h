@@ -120,8 +120,8 @@ class NodeBodies {
   // InvalidArgument: missing or illegal attr ("attr 'x' must ...", or beginning with op and node).
   StatusOr<std::shared_ptr<const NodeBody>> Make(const tensorflow::NodeDef& node,
                                                  tensorflow::NodeDef* taken, Check check);
-  // The body of a Const whose value is `value`, whose buffer it shares; attr `value` of `node`, if
-  // there is one, does not count. Requires CanShare(value).
+  // The body of a Const whose value is `value`, whose buffer it shares. Attr `value` of `node` has
+  // its dtype and shape, without content. Requires CanShare(value).
   StatusOr<std::shared_ptr<const NodeBody>> MakeConst(const tensorflow::NodeDef& node,
                                                       const Tensor& value);
   // Can a body hold the tensor as it is? kDetachedConstantBytes and more that a message has as raw

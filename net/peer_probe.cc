@@ -23,6 +23,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "core/refusal.h"
+#include "net/openssl_pointers.h"
 
 namespace millrace {
 namespace {
@@ -32,18 +33,8 @@ constexpr absl::Duration kLookPeriod = absl::Seconds(1);
 constexpr size_t kFrameHeaderBytes = 9;
 constexpr char kSettingsFrame = 4;
 
-template <auto kFree>
-struct Freer {
-  template <typename T>
-  void operator()(T* value) const {
-    kFree(value);
-  }
-};
-using BioPtr = std::unique_ptr<BIO, Freer<BIO_free_all>>;
-using CertificatePtr = std::unique_ptr<X509, Freer<X509_free>>;
-using KeyPtr = std::unique_ptr<EVP_PKEY, Freer<EVP_PKEY_free>>;
-using ContextPtr = std::unique_ptr<SSL_CTX, Freer<SSL_CTX_free>>;
-using SslPtr = std::unique_ptr<SSL, Freer<SSL_free>>;
+using ContextPtr = std::unique_ptr<SSL_CTX, OpensslFreer<SSL_CTX_free>>;
+using SslPtr = std::unique_ptr<SSL, OpensslFreer<SSL_free>>;
 
 // A connection that gives up at its deadline.
 class Connection {

@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/mutex.h"
 #include "core/sha256.h"
+#include "net/openssl_pointers.h"
 
 namespace millrace {
 namespace {
@@ -30,17 +31,6 @@ constexpr size_t kMaxTokenBytes = 1024;
 constexpr int64_t kMaxFileBytes = 1 << 20;
 // What nobody else may do with a secret: its group may read it (so Kubernetes mounts secrets).
 constexpr mode_t kForbiddenModes = S_IWGRP | S_IXGRP | S_IRWXO;
-
-template <auto kFree>
-struct Freer {
-  template <typename T>
-  void operator()(T* value) const {
-    kFree(value);
-  }
-};
-using BioPtr = std::unique_ptr<BIO, Freer<BIO_free_all>>;
-using CertificatePtr = std::unique_ptr<X509, Freer<X509_free>>;
-using KeyPtr = std::unique_ptr<EVP_PKEY, Freer<EVP_PKEY_free>>;
 
 class Descriptor {
  public:

@@ -386,6 +386,16 @@ TEST_F(ServableModelTest, ASignatureThatCannotBeCompiledLeavesTheOthersAlone) {
   EXPECT_OK(model.Predict(one, {images_}, absl::MakeSpan(output)));
 }
 
+TEST_F(ServableModelTest, AnErrorThatMayPassIsLoadsAndStaysInNoModel) {
+  {
+    const ScopedFailPoints busy("session/compile=error:unavailable,after=1");
+    EXPECT_STATUS(ServableModel::Load(dir_).status(), StatusCode::kUnavailable, "signature '");
+  }
+  ASSERT_OK_AND_ASSIGN(const ServableModel model, ServableModel::Load(dir_));
+  ASSERT_OK_AND_ASSIGN(const int one, model.FindSignature("plain"));
+  EXPECT_OK(model.status(one));
+}
+
 TEST_F(ServableModelTest, NothingIsCompiledAndNoLockOfTheModelIsTakenByAPredict) {
   ASSERT_OK_AND_ASSIGN(const ServableModel model, ServableModel::Load(dir_));
   ASSERT_OK_AND_ASSIGN(const int one, model.FindSignature("plain"));

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/allocator.h"
 #include "core/cached_memory.h"
@@ -37,6 +38,13 @@ StatusOr<std::unique_ptr<PreparedStep>> Compile(const ModelSignature& signature,
     }
   }
   return session->Prepare(names);
+}
+
+// Is it the signature, as it stands in the model, that cannot be compiled? Other errors (no memory,
+// a server that does not answer) may pass: a model that kept them would never answer.
+bool IsOfSignature(const Status& status) {
+  return absl::IsUnimplemented(status) || absl::IsInvalidArgument(status) ||
+         absl::IsNotFound(status);
 }
 
 }  // namespace
@@ -88,6 +96,9 @@ StatusOr<ServableModel> ServableModel::Load(const std::string& directory,
     slot.signature = {key, PlacesOf(signature.inputs()), PlacesOf(signature.outputs())};
     StatusOr<std::unique_ptr<PreparedStep>> step = Compile(signature, impl->session.get(), key);
     slot.status = step.status();
+    if (!step.ok() && !IsOfSignature(slot.status)) {
+      return Prefixed(absl::StrCat("Model '", directory, "': signature '", key, "'"), slot.status);
+    }
     if (step.ok()) slot.step = *std::move(step);
   }
   return ServableModel(std::move(impl));

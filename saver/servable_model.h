@@ -18,9 +18,10 @@
 // the allocator may keep and what the caches of other threads hold.
 //
 // Thread-safety: all methods, from any thread; many Predicts at once.
-// Failure: Load as LoadSavedModel (saver/saved_model.h). Predict: InvalidArgument for a number that
-// no signature has, another number of tensors, a wrong dtype or shape; what compiling the signature
-// said; else the error of the step. Outputs are empty after an error.
+// Failure: Load as LoadSavedModel (saver/saved_model.h), and an error that may pass (no memory, a
+// server that does not answer) while a signature is compiled. Predict: InvalidArgument for a number
+// that no signature has, another number of tensors, a wrong dtype or shape; what compiling the
+// signature said; else the error of the step. Outputs are empty after an error.
 
 #include <map>
 #include <memory>

@@ -22,9 +22,8 @@ import check_includes
 import program
 
 LONG_LINES = 100
-# Folder -> names of ops, long functions, friends that are there. These numbers only fall: what a
-# layer must know of an op kind is a trait of the kind (graph/op_registry.h), and lower numbers here
-# are part of the commit that reaches them.
+# Folder -> names of ops, long functions, friends that are there. These numbers only fall: the commit
+# that reaches lower ones writes them here.
 MOST = {
     "distributed": (10, 2, 0),  # sends and receives of partitions
     "estimator": (1, 0, 0),

@@ -14,31 +14,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "core/utf8.h"
 #include "tools/numpy_format.h"
 
 namespace millrace {
 namespace {
 
 using Kind = PythonValue::Kind;
-
-void AppendCodePoint(uint32_t code, std::string* out) {
-  const auto put = [out](uint32_t byte) { out->push_back(static_cast<char>(byte)); };
-  if (code < 0x80) {
-    put(code);
-  } else if (code < 0x800) {
-    put(0xc0 | code >> 6);
-    put(0x80 | (code & 0x3f));
-  } else if (code < 0x10000) {
-    put(0xe0 | code >> 12);
-    put(0x80 | (code >> 6 & 0x3f));
-    put(0x80 | (code & 0x3f));
-  } else {
-    put(0xf0 | code >> 18);
-    put(0x80 | (code >> 12 & 0x3f));
-    put(0x80 | (code >> 6 & 0x3f));
-    put(0x80 | (code & 0x3f));
-  }
-}
 
 class Parser {
  public:
@@ -294,7 +276,7 @@ class Parser {
       if (bytes) {
         *out += static_cast<char>(code);
       } else {
-        AppendCodePoint(code, out);
+        AppendUtf8(code, out);
       }
     } else if (e == 'x' || (!bytes && (e == 'u' || e == 'U'))) {
       const size_t width = e == 'x' ? 2 : e == 'u' ? 4 : 8;
@@ -310,7 +292,7 @@ class Parser {
       if (bytes) {
         *out += static_cast<char>(code);
       } else {
-        AppendCodePoint(code, out);
+        AppendUtf8(code, out);
       }
     } else {
       // Python keeps the backslash of what is no escape.

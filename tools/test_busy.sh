@@ -27,8 +27,16 @@ while [[ $# -gt 0 ]]; do
 done
 cd "$(dirname "$0")/.."
 
-# What is built while the machine is busy proves nothing.
-tools/test.sh --build_tests_only --test_filter=NoTestHasThisName --noshow_progress "${arguments[@]}" >/dev/null 2>&1
+# Built before the machine is busy; targets are words without a dash in front.
+tools/install_deps.sh
+targets=()
+flags=()
+for word in "${arguments[@]}"; do
+  if [[ "$word" == -* ]]; then flags+=("$word"); else targets+=("$word"); fi
+done
+cache=$(tools/disk_cache.py path)
+bazel build ${cache:+"--disk_cache=$cache"} --build_tests_only --noshow_progress "${flags[@]}" -- \
+  "${targets[@]:-//...}" || exit 1
 busy=()
 trap 'kill "${busy[@]}" 2>/dev/null' EXIT
 for ((i = 0; i < loops; ++i)); do

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "core/utf8.h"
+
 namespace millrace {
 namespace {
 
@@ -33,25 +35,6 @@ char32_t NextCharacter(absl::string_view text, size_t* at) {
     most = 0xbf;
   }
   return character;
-}
-
-void Append(char32_t c, std::string* text) {
-  const auto add = [&](char32_t byte) { text->push_back(static_cast<char>(byte)); };
-  if (c < 0x80) {
-    add(c);
-  } else if (c < 0x800) {
-    add(0xc0 | c >> 6);
-    add(0x80 | (c & 0x3f));
-  } else if (c < 0x10000) {
-    add(0xe0 | c >> 12);
-    add(0x80 | (c >> 6 & 0x3f));
-    add(0x80 | (c & 0x3f));
-  } else {
-    add(0xf0 | c >> 18);
-    add(0x80 | (c >> 12 & 0x3f));
-    add(0x80 | (c >> 6 & 0x3f));
-    add(0x80 | (c & 0x3f));
-  }
 }
 
 // The C library's tables for single characters. It has this locale built in; without it ASCII alone
@@ -134,18 +117,18 @@ constexpr char32_t kFirstWithIota = 0x1f80, kLastWithIota = 0x1faf;
 void AppendUpper(char32_t c, std::string* text) {
   if (c >= kFirstWithIota && c <= kLastWithIota) {
     constexpr char32_t kCapitals[] = {0x1f08, 0x1f28, 0x1f68};
-    Append(kCapitals[(c - kFirstWithIota) / 16] + c % 8, text);
-    Append(0x399, text);
+    AppendUtf8(kCapitals[(c - kFirstWithIota) / 16] + c % 8, text);
+    AppendUtf8(0x399, text);
     return;
   }
   const Expansion* const found =
       std::lower_bound(std::begin(kUpper), std::end(kUpper), c,
                        [](const Expansion& e, char32_t wanted) { return e.from < wanted; });
   if (found != std::end(kUpper) && found->from == c) {
-    for (const char32_t* to = found->to; *to != 0; ++to) Append(*to, text);
+    for (const char32_t* to = found->to; *to != 0; ++to) AppendUtf8(*to, text);
     return;
   }
-  Append(static_cast<char32_t>(towupper_l(Wide(c), Utf8Locale())), text);
+  AppendUtf8(static_cast<char32_t>(towupper_l(Wide(c), Utf8Locale())), text);
 }
 
 bool IsLetter(char32_t c) { return iswalpha_l(Wide(c), Utf8Locale()) != 0; }
@@ -194,12 +177,12 @@ std::string Utf8ToLower(absl::string_view text) {
   for (size_t at = 0; at < text.size();) {
     const char32_t c = NextCharacter(text, &at);
     if (c == kSigma) {
-      Append(in_word && WordEnds(text, at) ? kFinalSigma : kSmallSigma, &lower);
+      AppendUtf8(in_word && WordEnds(text, at) ? kFinalSigma : kSmallSigma, &lower);
     } else if (c == kDottedI) {
-      Append('i', &lower);
-      Append(0x307, &lower);
+      AppendUtf8('i', &lower);
+      AppendUtf8(0x307, &lower);
     } else {
-      Append(static_cast<char32_t>(towlower_l(Wide(c), Utf8Locale())), &lower);
+      AppendUtf8(static_cast<char32_t>(towlower_l(Wide(c), Utf8Locale())), &lower);
     }
     in_word = IsLetter(c) || (in_word && c >= 0x300 && c <= 0x36f);
   }
