@@ -32,7 +32,7 @@
 #include "data/parse_example.h"                 // IWYU pragma: export
 #include "data/parse_features.h"                // IWYU pragma: export
 #include "data/parse_sequence_example.h"        // IWYU pragma: export
-#include "distributed/cluster.h"                // IWYU pragma: export
+#include "distributed/cluster/cluster.h"        // IWYU pragma: export
 #include "distributed/replica_device_setter.h"  // IWYU pragma: export
 #include "distributed/server.h"                 // IWYU pragma: export
 #include "graph/function_builder.h"             // IWYU pragma: export

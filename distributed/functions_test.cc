@@ -11,7 +11,7 @@
 #include "core/tensor.h"
 #include "core/testing/free_port.h"
 #include "core/testing/tensor_testing.h"
-#include "distributed/cluster.h"
+#include "distributed/cluster/cluster.h"
 #include "distributed/server.h"
 #include "graph/function_builder.h"
 #include "graph/function_library.h"

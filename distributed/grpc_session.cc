@@ -19,7 +19,7 @@
 #include "core/refusal.h"
 #include "core/status.h"
 #include "core/tensor.h"
-#include "distributed/lease_keeper.h"
+#include "distributed/cluster/lease_keeper.h"
 #include "distributed/master/master_interface.h"
 #include "distributed/transport/grpc_transport.h"
 #include "distributed/transport/session_terms.h"

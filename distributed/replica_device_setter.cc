@@ -10,7 +10,7 @@
 #include "core/mutex.h"
 #include "core/shape.h"
 #include "graph/attr.h"
-#include "graph/place/device_name.h"
+#include "graph/device_name.h"
 #include "proto/node_def.pb.h"
 
 namespace millrace {

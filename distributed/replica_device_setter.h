@@ -11,7 +11,7 @@
 #include <functional>
 #include <string>
 
-#include "distributed/cluster.h"
+#include "distributed/cluster/cluster.h"
 #include "graph/scope.h"
 
 namespace millrace {

@@ -28,7 +28,7 @@
 #include "core/tensor.h"
 #include "core/testing/free_port.h"
 #include "core/testing/tensor_testing.h"
-#include "distributed/cluster.h"
+#include "distributed/cluster/cluster.h"
 #include "distributed/server.h"
 #include "distributed/testing/raw_client.h"
 #include "distributed/testing/small_model.h"

@@ -25,8 +25,8 @@
 
 #include "absl/time/time.h"
 #include "core/status.h"
-#include "distributed/cluster.h"
-#include "distributed/server_limits.h"
+#include "distributed/cluster/cluster.h"
+#include "distributed/cluster/server_limits.h"
 #include "net/security.h"
 #include "runtime/session_config.h"
 

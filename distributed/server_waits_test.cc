@@ -18,7 +18,7 @@
 #include "core/tensor.h"
 #include "core/testing/free_port.h"
 #include "core/testing/tensor_testing.h"
-#include "distributed/cluster.h"
+#include "distributed/cluster/cluster.h"
 #include "distributed/grpc_session.h"
 #include "distributed/master/master_interface.h"
 #include "distributed/server.h"

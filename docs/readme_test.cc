@@ -14,7 +14,7 @@
 #include "core/tensor.h"
 #include "core/testing/free_port.h"
 #include "core/testing/tensor_testing.h"
-#include "distributed/cluster.h"
+#include "distributed/cluster/cluster.h"
 #include "distributed/replica_device_setter.h"
 #include "distributed/server.h"
 #include "graph/scope.h"

@@ -18,7 +18,7 @@
 #include "core/termination.h"
 #include "data/dataset_variant.h"
 #include "data/matching_files.h"
-#include "distributed/cluster.h"
+#include "distributed/cluster/cluster.h"
 #include "estimator/estimator_parts.h"
 #include "estimator/model_graph.h"
 #include "graph/scope.h"

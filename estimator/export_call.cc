@@ -111,7 +111,8 @@ void WarnOfUnfedPlaceholders(const Scope& root, const std::string& key,
   while (!todo.empty()) {
     const Node* const node = todo.back();
     todo.pop_back();
-    if (node->op() == "Placeholder" && fed.count(absl::StrCat(node->name(), ":0")) == 0) {
+    if (node->traits().feeding == Feeding::kRequired &&
+        fed.count(absl::StrCat(node->name(), ":0")) == 0) {
       LogWarning("Estimator: the export's signature '", key, "' needs placeholder '", node->name(),
                  "', which is no receiver (", absl::StrJoin(fed, ", "),
                  "): calls of it will fail with \"You must feed a value for placeholder\"");

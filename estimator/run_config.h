@@ -42,7 +42,7 @@
 
 #include "absl/strings/string_view.h"
 #include "core/status.h"
-#include "distributed/cluster.h"
+#include "distributed/cluster/cluster.h"
 #include "graph/scope.h"
 #include "runtime/session.h"
 

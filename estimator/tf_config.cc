@@ -13,7 +13,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "distributed/cluster.h"
+#include "distributed/cluster/cluster.h"
 
 namespace millrace {
 namespace {

@@ -46,8 +46,9 @@ Output StackBehind(const Edge& edge) {
   const std::string& op = edge.dst->op();
   if (edge.dst_input != 1 || (op != "StackPushV2" && op != "StackPush")) return Output();
   OutputRef handle = edge.dst->input(0);
-  while (handle.node != nullptr &&
-         (handle.node->is_enter() || handle.node->is_switch() || handle.node->op() == "Identity")) {
+  while (handle.node != nullptr && (handle.node->is_enter() || handle.node->is_switch() ||
+                                    (handle.node->traits().hands_on == HandsOn::kValueAndGradient &&
+                                     handle.node->num_inputs() == 1))) {
     handle = handle.node->input(0);
   }
   return handle.node == nullptr ? Output() : Output(handle.node, handle.index);

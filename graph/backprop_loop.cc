@@ -313,7 +313,7 @@ StatusOr<Backprop::EnterGradients> Backprop::DifferentiateLoop(
     const OutputRef& next = loop.variables[v].next->input(0);
     const Output y(next.node, next.index);
     if (body.contributions[y].empty()) ys.push_back(y);
-    body.contributions[y].push_back(backward.in_body(gradient_of[v]));
+    body.contributions[y].emplace_back(backward.in_body(gradient_of[v]));
   }
   MR_RETURN_IF_ERROR(scope.status());
   MR_RETURN_IF_ERROR(Propagate(&body, ys));

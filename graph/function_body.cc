@@ -28,7 +28,7 @@ using tensorflow::NameAttrList;
 using tensorflow::NodeDef;
 using tensorflow::OpDef;
 
-// Functions with functions as attrs; what an import allows (graph/check/verify.h).
+// Functions with functions as attrs; what an import allows (graph/verify.h).
 constexpr int kMaxDepth = 64;
 
 // Puts the call's attrs in the places that stand for them.
@@ -179,7 +179,7 @@ class BodyMaker {
         return Prefixed(Where(i), Unimplemented("op kind '", node->op(),
                                                 "' is not registered in this program"));
       }
-      if (node->op() == "_Arg" || node->op() == "_Retval" || (*added)->is_send() ||
+      if ((*added)->is_arg() || (*added)->is_retval() || (*added)->is_send() ||
           (*added)->is_recv()) {
         return Prefixed(
             Where(i), InvalidArgument("op must not be at the border of a step, got ", node->op()));
@@ -331,7 +331,7 @@ StatusOr<std::string> IdentityOf(const NodeAttrs& node) {
 }
 
 bool HasEffect(const Node& node) {
-  if (!node.is_stateful() || node.op() == "_Arg" || node.op() == "_Retval") return false;
+  if (!node.is_stateful() || node.is_arg() || node.is_retval()) return false;
   if (node.num_inputs() > 0 || node.num_outputs() == 0) return true;
   // It makes a handle, or a reference, of what is there.
   return !std::all_of(node.output_types().begin(), node.output_types().end(),

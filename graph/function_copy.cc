@@ -5,8 +5,8 @@
 #include "absl/strings/strip.h"
 #include "core/hash_table.h"
 #include "graph/attr.h"
+#include "graph/device_name.h"
 #include "graph/function_library.h"
-#include "graph/place/device_name.h"
 #include "proto/attr_value.pb.h"
 #include "proto/node_def.pb.h"
 
@@ -45,7 +45,7 @@ bool CallsFunctions(const Node& node) {
 
 // What the copy has of its own.
 Status Localise(const Node& original, const FunctionCopyOptions& options, Node* copy) {
-  if (original.op() == "_Arg" || original.op() == "_Retval") return absl::OkStatus();
+  if (original.is_arg() || original.is_retval()) return absl::OkStatus();
   if (!options.site.empty() && (original.is_stateful() || CallsFunctions(original))) {
     copy->EditAttr(kIdentityAttr, [&](tensorflow::AttrValue* attr) {
       attr->set_s(absl::StrCat(options.site, "\n", original.name()));
@@ -82,7 +82,7 @@ StatusOr<std::vector<Node*>> CopyFunctionNodes(const FunctionBody& body,
   HashMap<std::string, std::string> renamed;  // those that did not get the plain name
   for (const auto& node : body.graph->nodes()) {
     if (node == nullptr || !needed[IdOf(*node)]) continue;
-    const bool is_boundary = node->op() == "_Arg" || node->op() == "_Retval";
+    const bool is_boundary = node->is_arg() || node->is_retval();
     if (is_boundary && !options.boundary) continue;
     const std::string plain = absl::StrCat(options.prefix, node->name());
     const std::string name = to->UniqueName(plain);

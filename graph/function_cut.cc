@@ -24,12 +24,12 @@ Status CopyBody(absl::Span<const KnownTensor> known, Differentiated* d) {
   std::vector<Node*> copies(static_cast<size_t>(d->body->graph->num_node_ids()), nullptr);
   const auto copy_of = [&](const Node* node) { return copies[static_cast<size_t>(node->id())]; };
   for (const Node* const node : d->body->order) {
-    if (node->op() == "_Retval") continue;
+    if (node->is_retval()) continue;
     MR_ASSIGN_OR_RETURN(copies[static_cast<size_t>(node->id())], CopyNode(*node, graph));
     d->forward.insert(copy_of(node));
   }
   for (const Node* const node : d->body->order) {
-    if (node->op() == "_Retval") continue;
+    if (node->is_retval()) continue;
     for (int i = 0; i < node->num_inputs(); ++i) {
       const OutputRef& input = node->input(i);
       MR_RETURN_IF_ERROR(graph->AddEdge(copy_of(input.node), input.index, copy_of(node), i));
@@ -43,7 +43,7 @@ Status CopyBody(absl::Span<const KnownTensor> known, Differentiated* d) {
     d->scope.refiner()->SetKnown(*d->arguments[i].node(), known[i]);
   }
   for (const Node* const node : d->body->order) {
-    if (node->op() == "_Retval" || (node->op() == "_Arg" && !known.empty())) continue;
+    if (node->is_retval() || (node->is_arg() && !known.empty())) continue;
     MR_RETURN_IF_ERROR(d->scope.refiner()->AddNode(*copy_of(node)));
   }
   for (const Node* const node : d->body->results) {
@@ -142,7 +142,7 @@ Status Cut::Run() {
   for (const Node* const node : std::vector<const Node*>(backward_.begin(), backward_.end())) {
     for (const OutputRef& input : node->inputs()) Read(input);
     for (const Node* const control : node->control_inputs()) {
-      if (d_->forward.contains(control) && control->op() != "_Arg") waits_for_forward_ = true;
+      if (d_->forward.contains(control) && !control->is_arg()) waits_for_forward_ = true;
     }
   }
   // In the order of the graph: the same function each time.
@@ -182,7 +182,7 @@ Status Cut::RefuseFrames() const {
 // A tensor that backward nodes need.
 void Cut::Read(const OutputRef& tensor) {
   if (!d_->forward.contains(tensor.node)) return;
-  if (tensor.node->op() == "Const" && tensor.node->control_inputs().empty()) {
+  if (tensor.node->is_const() && tensor.node->control_inputs().empty()) {
     backward_.insert(tensor.node);  // each has its own
     return;
   }
@@ -298,7 +298,7 @@ void Cut::FindArguments() {
     parts_.arguments.push_back({d_->arguments[i].node(), 0});
   }
   for (const OutputRef& tensor : order_) {
-    if (tensor.node->op() == "_Arg") continue;
+    if (tensor.node->is_arg()) continue;
     inside_.push_back(tensor);
     parts_.arguments.push_back(tensor);
   }

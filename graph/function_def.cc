@@ -82,7 +82,7 @@ class Writer {
         if (!IsArgument(input)) need(input.node);
       }
       for (const Node* const source : node->control_inputs()) {
-        if (MayBeWritten(source) && source->op() != "_Arg") need(source);
+        if (MayBeWritten(source) && !source->is_arg()) need(source);
       }
     }
     for (const auto& node : graph_.nodes()) {

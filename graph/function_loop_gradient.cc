@@ -85,8 +85,9 @@ Output CountedBy(const Scope& scope, const Output& count, int32_t by) {
 
 // The argument that the tensor is, through any Identity.
 std::optional<size_t> ArgumentOf(const Differentiated& d, Output tensor) {
-  while (tensor.node()->op() == "Identity" && tensor.node()->control_inputs().empty()) {
-    const OutputRef& input = tensor.node()->input(0);
+  while (tensor.node()->traits().hands_on == HandsOn::kValueAndGradient &&
+         tensor.node()->control_inputs().empty()) {
+    const OutputRef& input = tensor.node()->input(tensor.index());
     tensor = Output(input.node, input.index);
   }
   const auto found = std::find(d.arguments.begin(), d.arguments.end(), tensor);

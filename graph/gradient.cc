@@ -78,6 +78,7 @@ IndexedSlices WithLifeOfValues(const Scope& scope, const IndexedSlices& slices) 
   result.values = slices.values;
   result.indices = Identity(with_values, slices.indices);
   if (slices.dense_shape.valid()) result.dense_shape = Identity(with_values, slices.dense_shape);
+  result.unique_indices = slices.unique_indices;
   return result;
 }
 

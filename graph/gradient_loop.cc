@@ -10,6 +10,7 @@
 #include "graph/gradient_nodes.h"
 #include "graph/graph.h"
 #include "graph/node_builder.h"
+#include "graph/op_registry.h"
 #include "graph/shape_inference.h"
 
 namespace millrace {
@@ -23,8 +24,8 @@ WhileContextOptions OptionsOf(const GradientLoopContext::Forward& forward) {
 
 // An Identity without conditions of its own has the value and the life of its input.
 bool IsPlainIdentity(const Node& node) {
-  return node.op() == "Identity" && node.control_inputs().empty() &&
-         node.input(0).node != nullptr &&
+  return node.traits().hands_on == HandsOn::kValueAndGradient && node.num_inputs() == 1 &&
+         node.control_inputs().empty() && node.input(0).node != nullptr &&
          !IsRef(node.input(0).node->output_type(node.input(0).index));
 }
 
@@ -45,8 +46,7 @@ bool GradientLoopContext::Reaches(const ControlFlowContext* other) const {
 
 ControlFlowContext* GradientLoopContext::HomeOfOp(absl::string_view op, const Scope& scope,
                                                   absl::Span<const Output> inputs) {
-  if ((op != "Shape" && op != "ShapeN" && op != "Size" && op != "Rank") || inputs.empty() ||
-      !inputs[0].valid()) {
+  if (!TraitsOf(op).describes_shape || inputs.empty() || !inputs[0].valid()) {
     return this;
   }
   // A shape is less to keep than what has it.
@@ -76,7 +76,7 @@ StatusOr<Output> GradientLoopContext::Adopt(const Scope& scope, const Output& te
   if (IsInvariant(from)) {
     const OutputRef& source = from.node()->input(0);
     MR_ASSIGN_OR_RETURN(value, WhileContext::Adopt(scope, Output(source.node, source.index)));
-  } else if (from.node()->op() == "Const") {
+  } else if (from.node()->is_const()) {
     MR_ASSIGN_OR_RETURN(const Tensor constant, GetAttr<Tensor>(*from.node(), "value"));
     value = gradient_nodes::Const(scope, "Const", constant);
   } else {

@@ -14,7 +14,7 @@
 //
 // Invariants: names are unique; each data input has at most one edge; edge types
 // agree (a reference output may feed a non-reference input). Cycles are legal here only through
-// NextIteration; verify (graph/check/verify.h) checks whole graphs.
+// NextIteration; verify (graph/verify.h) checks whole graphs.
 //
 // Cost: adding, replacing and removing an edge is O(1) amortised, removing a node linear in its own
 // edges; how many edges its neighbours have does not matter.
@@ -44,6 +44,7 @@
 #include "graph/attr.h"
 #include "graph/node_body.h"
 #include "graph/op_registry.h"
+#include "graph/op_traits.h"
 
 namespace tensorflow {
 class GraphDef;
@@ -173,6 +174,7 @@ class Node {
   const std::string& op() const { return body_->op(); }
   // Null for an op kind that is neither registered nor a function of the graph.
   const OpEntry* op_entry() const { return body_->op_entry(); }
+  const OpTraits& traits() const { return body_->traits(); }
   // Op and attrs, as the body has them: without name, device and inputs, and with a mark instead of
   // the bytes of a large constant. Graph::NodeToDef makes the whole message.
   const tensorflow::NodeDef& def() const { return body_->def(); }
@@ -202,16 +204,20 @@ class Node {
   // Data and control edges that leave this node, in the order they were added.
   const EdgeList<Edge>& out_edges() const { return out_edges_; }
 
+  bool is_const() const { return Is(NodeBody::Kind::kConst); }
+  // The argument and the result of a function.
+  bool is_arg() const { return Is(NodeBody::Kind::kArg); }
+  bool is_retval() const { return Is(NodeBody::Kind::kRetval); }
   // Each also for the op with "Ref" in front.
-  bool is_switch() const { return Is(NodeBody::ControlFlow::kSwitch); }
-  bool is_merge() const { return Is(NodeBody::ControlFlow::kMerge); }
-  bool is_enter() const { return Is(NodeBody::ControlFlow::kEnter); }
-  bool is_exit() const { return Is(NodeBody::ControlFlow::kExit); }
-  bool is_next_iteration() const { return Is(NodeBody::ControlFlow::kNextIteration); }
-  bool is_loop_cond() const { return Is(NodeBody::ControlFlow::kLoopCond); }
+  bool is_switch() const { return Is(NodeBody::Kind::kSwitch); }
+  bool is_merge() const { return Is(NodeBody::Kind::kMerge); }
+  bool is_enter() const { return Is(NodeBody::Kind::kEnter); }
+  bool is_exit() const { return Is(NodeBody::Kind::kExit); }
+  bool is_next_iteration() const { return Is(NodeBody::Kind::kNextIteration); }
+  bool is_loop_cond() const { return Is(NodeBody::Kind::kLoopCond); }
   // Also of _HostSend and _HostRecv.
-  bool is_send() const { return Is(NodeBody::ControlFlow::kSend); }
-  bool is_recv() const { return Is(NodeBody::ControlFlow::kRecv); }
+  bool is_send() const { return Is(NodeBody::Kind::kSend); }
+  bool is_recv() const { return Is(NodeBody::Kind::kRecv); }
   bool is_stateful() const;
 
   Graph* graph() const { return graph_; }
@@ -226,7 +232,7 @@ class Node {
  private:
   friend class Graph;
   Node(Graph* graph, int id, std::string name, std::shared_ptr<const NodeBody> body);
-  bool Is(NodeBody::ControlFlow kind) const { return body_->control_flow() == kind; }
+  bool Is(NodeBody::Kind kind) const { return body_->kind() == kind; }
 
   Graph* const graph_;
   const int id_;

@@ -10,7 +10,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "benchmark/benchmark.h"
-#include "graph/check/verify.h"
 #include "graph/graph.h"
 #include "graph/graph_extension.h"
 #include "graph/import_export.h"
@@ -20,6 +19,7 @@
 #include "graph/print.h"
 #include "graph/prune.h"
 #include "graph/shape_inference.h"
+#include "graph/verify.h"
 #include "proto/attr_value.pb.h"
 #include "proto/graph.pb.h"
 #include "proto/node_def.pb.h"

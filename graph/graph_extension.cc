@@ -14,12 +14,12 @@
 #include "core/hash_table.h"
 #include "core/new_message.h"
 #include "graph/attr.h"
-#include "graph/check/verify.h"
 #include "graph/function_library.h"
 #include "graph/graph_growth.h"
 #include "graph/import_export.h"
 #include "graph/node_body.h"
 #include "graph/op_registry.h"
+#include "graph/verify.h"
 #include "proto/function.pb.h"
 #include "proto/graph.pb.h"
 #include "proto/node_def.pb.h"
@@ -128,7 +128,7 @@ bool MayShareBody(const Node& node, const FunctionLibrary& functions) {
   if (body.op_entry() == nullptr) {
     return LookUpOp(node.op()) == nullptr && functions.Find(node.op()) == nullptr;
   }
-  return node.op() != "Const" || body.value() != nullptr;
+  return !node.is_const() || body.value() != nullptr;
 }
 
 StatusOr<Node*> AddCopy(const Node& node, const FunctionLibrary& functions, Graph* graph) {

@@ -9,9 +9,9 @@
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "graph/attr.h"
-#include "graph/check/verify.h"
 #include "graph/print.h"
 #include "graph/shape_inference.h"
+#include "graph/verify.h"
 #include "gtest/gtest.h"
 
 namespace millrace {

@@ -4,7 +4,7 @@
 
 // GraphDefs from outside: into a Graph, and to and from files, binary (.pb) and text (.pbtxt).
 //
-// Import verifies the message (graph/check/verify.h) before it touches the graph. Nodes may come in
+// Import verifies the message (graph/verify.h) before it touches the graph. Nodes may come in
 // any order; they get ids in the order of the message, so that exporting an imported graph gives
 // the message again, with default attrs filled in. Op kinds that this program does not know are
 // kept.
@@ -20,8 +20,8 @@
 #include "core/file_system.h"
 #include "core/hash_table.h"
 #include "core/status.h"
-#include "graph/check/verify.h"
 #include "graph/graph.h"
+#include "graph/verify.h"
 #include "proto/graph.pb.h"
 
 namespace millrace {

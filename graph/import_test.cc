@@ -16,7 +16,6 @@
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "graph/attr.h"
-#include "graph/check/verify.h"
 #include "graph/function_library.h"
 #include "graph/graph.h"
 #include "graph/import_export.h"
@@ -24,6 +23,7 @@
 #include "graph/print.h"
 #include "graph/shape_inference.h"
 #include "graph/testing/op_list.h"
+#include "graph/verify.h"
 #include "gtest/gtest.h"
 #include "proto/saved_model.pb.h"
 

@@ -7,6 +7,7 @@
 #include "graph/attr.h"
 #include "graph/control_flow_context.h"
 #include "graph/node_builder.h"
+#include "graph/pure.h"
 #include "proto/control_flow.pb.h"
 #include "proto/meta_graph.pb.h"
 
@@ -130,7 +131,7 @@ void Loops::FindConditions(absl::Span<Node* const> order) {
   for (const Node* node : order) {
     // Outside of loops nobody asks.
     if (OutputFrame(*node) == 0 && frames_.FrameOf(node->id()) == 0) continue;
-    if (node->is_enter() || IsLoopMerge(*node) || node->op() == "ControlTrigger") continue;
+    if (node->is_enter() || IsLoopMerge(*node) || IsTrigger(*node)) continue;
     int set = 0;
     if (node->is_exit()) {
       for (const Node* enter : loop(frames_.FrameOf(node->id())).enters) {

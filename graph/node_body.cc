@@ -38,23 +38,33 @@ constexpr size_t kMaxKeyBytes = 512;
 constexpr int64_t kMaxGrowth = 16;
 constexpr int64_t kSmallTensorBytes = 4096;
 
-NodeBody::ControlFlow ControlFlowOf(absl::string_view op) {
-  using Kind = NodeBody::ControlFlow;
-  if (op == "_Send" || op == "_HostSend") return Kind::kSend;
-  if (op == "_Recv" || op == "_HostRecv") return Kind::kRecv;
-  if (op == "LoopCond") return Kind::kLoopCond;
-  absl::ConsumePrefix(&op, "Ref");
-  if (op == "Switch") return Kind::kSwitch;
-  if (op == "Merge") return Kind::kMerge;
-  if (op == "Enter") return Kind::kEnter;
-  if (op == "Exit") return Kind::kExit;
-  if (op == "NextIteration") return Kind::kNextIteration;
-  return Kind::kNone;
+using KindName = std::pair<absl::string_view, NodeBody::Kind>;
+constexpr KindName kKinds[] = {
+    {"Const", NodeBody::Kind::kConst},    {"_Arg", NodeBody::Kind::kArg},
+    {"_Retval", NodeBody::Kind::kRetval}, {"_Send", NodeBody::Kind::kSend},
+    {"_HostSend", NodeBody::Kind::kSend}, {"_Recv", NodeBody::Kind::kRecv},
+    {"_HostRecv", NodeBody::Kind::kRecv}, {"LoopCond", NodeBody::Kind::kLoopCond},
+};
+// With "Ref" in front, too.
+constexpr KindName kFlowKinds[] = {
+    {"Switch", NodeBody::Kind::kSwitch},
+    {"Merge", NodeBody::Kind::kMerge},
+    {"Enter", NodeBody::Kind::kEnter},
+    {"Exit", NodeBody::Kind::kExit},
+    {"NextIteration", NodeBody::Kind::kNextIteration},
+};
+
+template <size_t kSize>
+NodeBody::Kind Find(const KindName (&kinds)[kSize], absl::string_view op) {
+  for (const auto& [name, kind] : kinds) {
+    if (name == op) return kind;
+  }
+  return NodeBody::Kind::kOther;
 }
 
 // Attr `value` of a Const, or null.
 const TensorProto* ConstProto(const NodeDef& node) {
-  if (node.op() != "Const") return nullptr;
+  if (NodeBody::KindOf(node.op()) != NodeBody::Kind::kConst) return nullptr;
   const auto it = node.attr().find(kValueAttr);
   if (it == node.attr().end() || it->second.value_case() != AttrValue::kTensor) return nullptr;
   return &it->second.tensor();
@@ -123,7 +133,7 @@ void CopyWithoutContent(const AttrValue& from, AttrValue* to) {
 
 // Equal for nodes that may share a body only. False for those that share with no other.
 bool AppendKey(const NodeDef& node, const OpEntry* entry, std::string* key) {
-  if (node.op() == "Const" || node.has_experimental_debug_info() ||
+  if (NodeBody::KindOf(node.op()) == NodeBody::Kind::kConst || node.has_experimental_debug_info() ||
       !node.GetReflection()->GetUnknownFields(node).empty()) {
     return false;
   }
@@ -167,13 +177,24 @@ bool AppendKey(const NodeDef& node, const OpEntry* entry, std::string* key) {
 
 }  // namespace
 
+NodeBody::Kind NodeBody::KindOf(absl::string_view op) {
+  if (const Kind kind = Find(kKinds, op); kind != Kind::kOther) return kind;
+  absl::ConsumePrefix(&op, "Ref");
+  return Find(kFlowKinds, op);
+}
+
+const OpTraits& NodeBody::traits() const {
+  static const OpTraits kNone;
+  return op_entry_ == nullptr ? kNone : op_entry_->traits;
+}
+
 NodeBody::NodeBody() : def_(NewMessage<NodeDef>()) {}
 NodeBody::~NodeBody() = default;
 NodeBody::NodeBody(const NodeBody& other)
     : def_(NewMessage<NodeDef>()),
       op_entry_(other.op_entry_),
       function_(other.function_),
-      control_flow_(other.control_flow_),
+      kind_(other.kind_),
       detached_(other.detached_),
       input_types_(other.input_types_),
       output_types_(other.output_types_),
@@ -281,7 +302,7 @@ StatusOr<std::shared_ptr<const NodeBody>> NodeBodies::FindOrMake(const NodeDef& 
   std::shared_ptr<NodeBody> body(new NodeBody);
   body->op_entry_ = entry;
   body->function_ = std::move(function);
-  body->control_flow_ = ControlFlowOf(node.op());
+  body->kind_ = NodeBody::KindOf(node.op());
   if (body->op_entry_ != nullptr) {
     MR_RETURN_IF_ERROR(ValidateNodeAttrs(node, body->op_entry_->def));
   } else {

@@ -26,6 +26,7 @@
 #include "core/tensor.h"
 #include "graph/attr.h"
 #include "graph/op_registry.h"
+#include "graph/op_traits.h"
 
 namespace tensorflow {
 class AttrValue;
@@ -42,17 +43,23 @@ inline constexpr size_t kDetachedConstantBytes = 1024;
 
 class NodeBody {
  public:
-  enum class ControlFlow : uint8_t {
-    kNone,
+  // Which of the ops it is that the runtime itself is made of; each also with "Ref" in front.
+  enum class Kind : uint8_t {
+    kOther,
+    kConst,
+    kArg,  // the argument and the result of a function
+    kRetval,
     kSwitch,
     kMerge,
     kEnter,
     kExit,
     kNextIteration,
     kLoopCond,
-    kSend,
-    kRecv,
+    kSend,  // also _HostSend
+    kRecv,  // also _HostRecv
   };
+  // Of a node that is not part of a graph.
+  static Kind KindOf(absl::string_view op);
 
   ~NodeBody();
   NodeBody& operator=(const NodeBody&) = delete;
@@ -60,6 +67,8 @@ class NodeBody {
   const std::string& op() const;
   // Null for an op kind that is neither registered nor a function of the graph.
   const OpEntry* op_entry() const { return op_entry_; }
+  // Of its op; none of them where op_entry() is null.
+  const OpTraits& traits() const;
   // The function that a node of this op calls by its name; null for other nodes.
   const std::shared_ptr<const Function>& function() const { return function_; }
   // Op and attrs, defaults filled in; without name, device and inputs.
@@ -70,7 +79,7 @@ class NodeBody {
   // Attr `value` of a Const; null for other ops, for a value that is no legal tensor and for one
   // that would take far more memory than its message (few numbers that stand for many).
   const Tensor* value() const { return value_.has_value() ? &value_ : nullptr; }
-  ControlFlow control_flow() const { return control_flow_; }
+  Kind kind() const { return kind_; }
 
   // Puts op and attrs, all bytes in their places, into `*def`, which is empty.
   void WriteTo(tensorflow::NodeDef* def) const;
@@ -93,7 +102,7 @@ class NodeBody {
   std::shared_ptr<tensorflow::NodeDef> def_;
   const OpEntry* op_entry_ = nullptr;  // of the registry, or of function_
   std::shared_ptr<const Function> function_;
-  ControlFlow control_flow_ = ControlFlow::kNone;
+  Kind kind_ = Kind::kOther;
   bool edited_ = false;    // by WithAttr
   bool detached_ = false;  // the bytes of attr `value` are in value_ only
   std::vector<DType> input_types_, output_types_;

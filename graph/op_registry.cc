@@ -471,6 +471,45 @@ OpSpec& OpSpec::AllowsUninitializedInput() {
   allows_uninitialized_input_ = true;
   return *this;
 }
+OpSpec& OpSpec::MakesVariable() {
+  traits_.makes_variable = true;
+  return *this;
+}
+OpSpec& OpSpec::TakesVariable(int input, VariableUse use) {
+  traits_.variable_use = use;
+  traits_.variable_begin = input;
+  traits_.variable_end = input + 1;
+  return *this;
+}
+OpSpec& OpSpec::TakesVariablesFrom(int first_input, VariableUse use) {
+  TakesVariable(first_input, use);
+  traits_.variable_end = std::numeric_limits<int>::max();
+  return *this;
+}
+OpSpec& OpSpec::SameEachStep() {
+  traits_.same_each_step = true;
+  return *this;
+}
+OpSpec& OpSpec::DescribesShape() {
+  traits_.describes_shape = true;
+  return *this;
+}
+OpSpec& OpSpec::UsesFiles() {
+  traits_.uses_files = true;
+  return *this;
+}
+OpSpec& OpSpec::Trigger() {
+  traits_.is_trigger = true;
+  return *this;
+}
+OpSpec& OpSpec::HandsOn(millrace::HandsOn what) {
+  traits_.hands_on = what;
+  return *this;
+}
+OpSpec& OpSpec::ToBeFed(Feeding feeding) {
+  traits_.feeding = feeding;
+  return *this;
+}
 OpSpec& OpSpec::Deprecated(int since_version, absl::string_view explanation) {
   deprecated_since_ = since_version;
   deprecation_ = std::string(explanation);
@@ -549,6 +588,7 @@ StatusOr<OpEntry> OpSpec::Build() const {
   entry.shape_fn = shape_fn_;
   entry.differentiability = differentiability_;
   entry.gradient_fn = gradient_fn_;
+  entry.traits = traits_;
   return entry;
 }
 
@@ -566,6 +606,12 @@ const OpEntry* LookUpOp(absl::string_view name) {
   const Ops& ops = Registry().Read();
   auto it = ops.entries.find(name);
   return it == ops.entries.end() ? nullptr : it->second.get();
+}
+
+const OpTraits& TraitsOf(absl::string_view op) {
+  static const OpTraits kNone;
+  const OpEntry* const entry = LookUpOp(op);
+  return entry == nullptr ? kNone : entry->traits;
 }
 
 StatusOr<const OpEntry*> FindOp(absl::string_view name) {

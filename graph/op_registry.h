@@ -51,6 +51,7 @@
 #include "absl/types/span.h"
 #include "core/dtype.h"
 #include "core/status.h"
+#include "graph/op_traits.h"
 
 namespace tensorflow {
 class AttrValue;
@@ -85,6 +86,7 @@ struct OpEntry {
   ShapeFn shape_fn;  // never empty for a registered op
   Differentiability differentiability = Differentiability::kUnknown;
   GradientFn gradient_fn;
+  OpTraits traits;
 };
 
 class OpSpec {
@@ -100,6 +102,16 @@ class OpSpec {
   OpSpec& Commutative();
   OpSpec& Aggregate();
   OpSpec& AllowsUninitializedInput();
+  // Traits: what passes and plans know of the op (graph/op_traits.h).
+  OpSpec& MakesVariable();
+  OpSpec& TakesVariable(int input, VariableUse use);
+  OpSpec& TakesVariablesFrom(int first_input, VariableUse use);
+  OpSpec& SameEachStep();
+  OpSpec& DescribesShape();
+  OpSpec& UsesFiles();
+  OpSpec& Trigger();
+  OpSpec& HandsOn(millrace::HandsOn what);
+  OpSpec& ToBeFed(Feeding feeding);
   OpSpec& Deprecated(int since_version, absl::string_view explanation);
   OpSpec& Shape(ShapeFn fn);
   template <typename R>
@@ -148,6 +160,7 @@ class OpSpec {
   ShapeFn shape_fn_;
   OpEntry::Differentiability differentiability_ = OpEntry::Differentiability::kUnknown;
   GradientFn gradient_fn_;
+  OpTraits traits_;
   std::vector<std::function<void(const std::string&)>> on_registration_;
 };
 
@@ -162,6 +175,8 @@ class OpRegistration {
 
 // Null when no op has this name.
 const OpEntry* LookUpOp(absl::string_view name);
+// Those of the op of this name; none of them when there is no such op.
+const OpTraits& TraitsOf(absl::string_view op);
 // NotFound: "Op type not registered 'X' in binary running on ...; ...".
 StatusOr<const OpEntry*> FindOp(absl::string_view name);
 // All entries, sorted by name.

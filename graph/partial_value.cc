@@ -41,6 +41,7 @@ class PendingRules : public PendingRegistrations::Part {
 }  // namespace
 
 void PartialValueRule::AddTo(OpSpec* op) const {
+  if (of_shapes()) op->DescribesShape();
   op->OnRegistration([rule = *this](const std::string& name) {
     if (PendingRegistrations* const pending = PendingRegistrations::Current()) {
       pending->Get<PendingRules>()->Add({name, rule});

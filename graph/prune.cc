@@ -19,9 +19,7 @@ namespace {
 
 using TensorKey = std::pair<const Node*, int>;
 
-bool IsPlaceholder(const Node& node) {
-  return node.op() == "Placeholder" || node.op() == "PlaceholderV2";
-}
+bool IsPlaceholder(const Node& node) { return node.traits().feeding == Feeding::kRequired; }
 
 Status UnknownOpFetched(absl::string_view fetch, const Node& node) {
   return Unimplemented(

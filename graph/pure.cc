@@ -13,11 +13,6 @@ Status NotPure(const Node& node, absl::string_view why) {
                        "' is not evaluated while the graph is built: ", why);
 }
 
-// Files change between two steps; TensorFlow's definitions do not call these stateful.
-bool ReadsFiles(absl::string_view op) {
-  return op == "ReadFile" || op == "WriteFile" || op == "MatchingFiles" || op == "ImmutableConst";
-}
-
 }  // namespace
 
 Status CheckIsPure(const Node& node) {
@@ -27,12 +22,13 @@ Status CheckIsPure(const Node& node) {
     return NotPure(node, "it calls functions");
   }
   if (node.is_switch() || RunsOnDeadInputs(node) || node.is_enter() || node.is_exit() ||
-      node.is_next_iteration() || node.is_send() || node.is_recv() || node.op() == "LoopCond") {
+      node.is_next_iteration() || node.is_send() || node.is_recv() || node.is_loop_cond()) {
     return NotPure(node, "it is control flow");
   }
-  if (ReadsFiles(node.op())) return NotPure(node, "it works on files");
-  if (node.op() == "PlaceholderWithDefault") return NotPure(node, "another value may be fed");
-  if (node.num_inputs() == 0 && node.op() != "Const") return NotPure(node, "it has no input");
+  // Files change between two steps; TensorFlow's definitions do not call such ops stateful.
+  if (node.traits().uses_files) return NotPure(node, "it works on files");
+  if (node.traits().feeding == Feeding::kOptional) return NotPure(node, "another value may be fed");
+  if (node.num_inputs() == 0 && !node.is_const()) return NotPure(node, "it has no input");
   for (const absl::Span<const DType> types : {node.input_types(), node.output_types()}) {
     for (const DType type : types) {
       if (IsRef(type) || type == DT_RESOURCE || type == DT_VARIANT) {

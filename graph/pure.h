@@ -23,9 +23,7 @@ Status CheckIsPure(const Node& node);
 inline bool LeavesOutputsDead(const Node& node) { return node.is_switch() || node.is_recv(); }
 
 // A node that runs whether its inputs are dead or not, and is never dead itself.
-inline bool IsTrigger(const Node& node) {
-  return node.op() == "ControlTrigger" || node.op() == "_Alive";
-}
+inline bool IsTrigger(const Node& node) { return node.traits().is_trigger; }
 
 // A node that also runs when some of its inputs are dead.
 inline bool RunsOnDeadInputs(const Node& node) { return node.is_merge() || IsTrigger(node); }

@@ -103,6 +103,8 @@ struct IndexedSlices {
   Output values;       // [n, ...]
   Output indices;      // [n], int32 or int64
   Output dense_shape;  // vector; may be invalid when nobody needs it
+  // No row appears twice: optimizers need not add up. Slices that are joined lose it.
+  bool unique_indices = false;
 };
 
 // Chooses the device of a node from its NodeDef (name, op, attrs, device so far). The graph keeps

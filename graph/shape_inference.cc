@@ -133,11 +133,6 @@ struct ShapeRefiner::Impl {
     return info->shapes[static_cast<size_t>(output)];
   }
 
-  static bool IsShapeDescription(const Node& node) {
-    const PartialValueRule* const rule = PartialValueRule::Find(node.op());
-    return rule != nullptr && rule->of_shapes();
-  }
-
   // Do all outputs of the node have the value of its first input, where they have one?
   static bool IsPassedOn(const Node& node) {
     if (node.is_switch()) return true;
@@ -148,7 +143,7 @@ struct ShapeRefiner::Impl {
 
   bool MaybeConstant(const Node& node) {
     if (node.op_entry() == nullptr || node.is_stateful() || node.num_outputs() == 0) return false;
-    if (node.op() == "Const" || IsShapeDescription(node)) return true;
+    if (node.is_const() || node.traits().describes_shape) return true;
     // What comes into a branch, or into every iteration of a loop, has the value that it has
     // outside.
     if (IsPassedOn(node)) {
@@ -202,7 +197,7 @@ struct ShapeRefiner::Impl {
       return PartialValue::FromTensor(*value);
     }
     // A known number of unknown elements still tells something to Pack and ConcatV2.
-    if (node.op() == "Const") return std::nullopt;
+    if (node.is_const()) return std::nullopt;
     return PartialValue::Unknown(OutputShape(node, output));
   }
 
@@ -248,7 +243,7 @@ struct ShapeRefiner::Impl {
     std::unique_ptr<Tensor>& slot = info->values[static_cast<size_t>(output)];
     if (slot != nullptr) return slot.get();
     if (search->failed.contains(&node)) return nullptr;
-    if (node.op() == "Const") {
+    if (node.is_const()) {
       StatusOr<Tensor> value = GetAttr<Tensor>(node, "value");
       if (!value.ok()) return nullptr;
       slot = std::make_unique<Tensor>(*std::move(value));
@@ -264,7 +259,7 @@ struct ShapeRefiner::Impl {
       }
     }
     search->failed[&node] = true;  // unless the evaluator has it
-    if (IsShapeDescription(node) || evaluator == nullptr) return nullptr;
+    if (node.traits().describes_shape || evaluator == nullptr) return nullptr;
     for (const PartialShape& shape : info->shapes) {
       if (!shape.IsFullyDefined() || shape.num_elements() > kMaxConstantElements) return nullptr;
     }
@@ -382,7 +377,7 @@ class ShapeRefiner::Functions : public FunctionShapes {
       refiner.impl_->SetKnown(*body.arguments[i], arguments[i]);
     }
     for (const Node* const node : body.order) {
-      if (node->op() == "_Arg") continue;
+      if (node->is_arg()) continue;
       MR_RETURN_IF_ERROR(
           Prefixed(absl::StrCat("Function '", function.name(), "'"), refiner.AddNode(*node)));
     }

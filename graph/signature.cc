@@ -23,10 +23,7 @@ size_t IndexOf(const std::vector<std::string>& sorted, const std::string& name) 
   return static_cast<size_t>(std::lower_bound(sorted.begin(), sorted.end(), name) - sorted.begin());
 }
 
-bool HasPlaceholderShape(const Node& node) {
-  return node.op() == "Placeholder" || node.op() == "PlaceholderV2" ||
-         node.op() == "PlaceholderWithDefault";
-}
+bool HasPlaceholderShape(const Node& node) { return node.traits().feeding != Feeding::kNone; }
 
 PartialShape KnownShape(const Graph& graph, const Node& node, int index) {
   if (HasPlaceholderShape(node)) return PlaceholderShape(node, graph.versions().producer());

@@ -205,7 +205,7 @@ Variable AdoptVariable(ScopeAt at, Output handle, const VariableAttrs& attrs) {
   variable.name = node.name();
   variable.handle = handle;
   const Status read =
-      node.op() == "VarHandleOp"
+      node.traits().makes_variable && node.output_type(0) == DT_RESOURCE
           ? ReadAttrs(node.attrs(), "dtype", &variable.dtype, "shape", &variable.shape)
           : InvalidArgument("its node must be a VarHandleOp, got ", node.op());
   if (!read.ok()) {

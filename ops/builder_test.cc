@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "core/testing/tensor_testing.h"
-#include "graph/check/verify.h"
 #include "graph/function_builder.h"
 #include "graph/graph.h"
 #include "graph/op_registry.h"
+#include "graph/verify.h"
 #include "gtest/gtest.h"
 #include "ops/array/concat.h"
 #include "ops/array/constant.h"
@@ -122,19 +122,19 @@ struct Call {
 
 #define MR_UNARY(Op)                     \
   {                                      \
-    #Op, [](const S& s) { Op(s, F(s)); } \
+#Op, [](const S& s) { Op(s, F(s)); } \
   }
 #define MR_BINARY(Op)                          \
   {                                            \
-    #Op, [](const S& s) { Op(s, F(s), F(s)); } \
+#Op, [](const S& s) { Op(s, F(s), F(s)); } \
   }
 #define MR_LOGICAL(Op)                         \
   {                                            \
-    #Op, [](const S& s) { Op(s, B(s), B(s)); } \
+#Op, [](const S& s) { Op(s, B(s), B(s)); } \
   }
 #define MR_REDUCTION(Op)                                            \
   {                                                                 \
-    #Op, [](const S& s) { Op(s, F(s), I(s), {.keep_dims = true}); } \
+#Op, [](const S& s) { Op(s, F(s), I(s), {.keep_dims = true}); } \
   }
 
 const std::vector<Call>& Calls() {

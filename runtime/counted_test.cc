@@ -16,7 +16,7 @@
 #include "core/tensor.h"
 #include "graph/graph.h"
 #include "gtest/gtest.h"
-#include "runtime/executor.h"
+#include "runtime/engine/executor.h"
 #include "runtime/kernel.h"
 #include "runtime/plan.h"
 #include "runtime/rendezvous.h"

@@ -50,7 +50,7 @@ Status CopyWithMessage(const Status& status, absl::string_view message) {
 
 // A _Retval, or a _Send to a client: of one value in a step.
 bool IsResult(const Node& node) {
-  if (node.op() == "_Retval") return true;
+  if (node.is_retval()) return true;
   if (!node.is_send()) return false;
   const StatusOr<bool> client = GetAttr<bool>(node, "client_terminated");
   return client.ok() && *client;
@@ -199,14 +199,14 @@ class Plan::Builder {
   // are known to hand their inputs on do not (here and in Bind), nor asynchronous ones (Bind). When
   // another takes one, the next step runs the bound nodes again.
   static bool MayBeBound(const millrace::Node& node) {
-    if (node.op() != "VarHandleOp" && node.op() != "Const") return false;
+    if (!node.traits().same_each_step) return false;
     if (!node.inputs().empty() || !node.control_inputs().empty()) return false;
     for (const millrace::Edge& edge : node.out_edges()) {
       const millrace::Node& dst = *edge.dst;
       if (dst.is_merge() || dst.is_switch() || IsTrigger(dst)) return false;
       if (edge.is_control()) continue;
-      if (edge.dst_input >= kMaxBoundInputs || dst.is_send() || dst.op() == "_Retval" ||
-          dst.op() == "Identity" || dst.op() == "IdentityN") {
+      if (edge.dst_input >= kMaxBoundInputs || dst.is_send() || dst.is_retval() ||
+          dst.traits().hands_on != HandsOn::kNothing) {
         return false;
       }
     }
@@ -336,15 +336,16 @@ class Plan::Builder {
     return absl::OkStatus();
   }
 
-  // Does the node save its input i? Before those that it saves come prefix, names and specs.
-  static bool Saves(const millrace::Node& node, int i) { return node.op() == "SaveV2" && i >= 3; }
+  static bool Saves(const millrace::Node& node, int i) {
+    return node.traits().VariableUseOf(i) == VariableUse::kSaves;
+  }
   // The value of a variable that nobody but saves looks at is not read: the read passes a reference
   // on and the save has the variable itself, whose rows it walks (saver/save_restore.h). A read
   // would freeze the table from that moment on, and each row that is updated until the save begins
   // would cost a copy of its stripe. Who waits for the read (a control edge) may change the
   // variable before the save begins, which is to have what was read: then the read is a real one.
   static bool IsReadForSavesOnly(const millrace::Node& node) {
-    if (node.op() != "ReadVariableOp") return false;
+    if (node.traits().VariableUseOf(0) != VariableUse::kReads) return false;
     bool saved = false;
     for (const millrace::Edge& edge : node.out_edges()) {
       if (edge.is_control() || !Saves(*edge.dst, edge.dst_input)) return false;

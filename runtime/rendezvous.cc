@@ -18,7 +18,7 @@
 #include "core/mutex.h"
 #include "core/notification.h"
 #include "graph/attr.h"
-#include "graph/place/device_name.h"
+#include "graph/device_name.h"
 #include "runtime/done_callback.h"
 
 namespace millrace {

@@ -38,10 +38,6 @@ constexpr char kTableInitializers[] = "table_initializer";
 // Names of nodes and tensors.
 constexpr const char* kNodeCollections[] = {kTableInitializers, "asset_filepaths", kSaveableTables};
 
-bool IsVariable(const Node& node) {
-  return node.op() == "VarHandleOp" || node.op() == "VariableV2" || node.op() == "Variable";
-}
-
 // A legal node name made of a signature's key.
 std::string NodeName(const std::string& key) {
   std::string name = key;
@@ -85,7 +81,7 @@ class ServingPart {
       }
       own.Walk(0, own.fed);
       for (const Node* node : own.nodes) {
-        if (node->op() != "Placeholder" || own.fed.count({node, 0}) > 0) continue;
+        if (node->traits().feeding != Feeding::kRequired || own.fed.count({node, 0}) > 0) continue;
         return InvalidArgument("ExportModel: signature '", signature.key, "': the outputs need '",
                                node->name(), "', which must be an input; inputs are ",
                                InputNames(signature));
@@ -96,7 +92,8 @@ class ServingPart {
       own.Add(options_.main_op.node());
       own.Walk(0, {});
       for (const Node* node : own.nodes) {
-        if (node->op() != "Placeholder" && variables_.local.count(node) == 0) continue;
+        if (node->traits().feeding != Feeding::kRequired && variables_.local.count(node) == 0)
+          continue;
         return InvalidArgument("ExportModel: main_op '", options_.main_op.name(),
                                "' must need no input and no local variable, got '", node->name(),
                                "'");
@@ -214,7 +211,8 @@ class ServingPart {
       own.Add(fill);
       own.Walk(0, {});
       for (const Node* node : own.nodes) {
-        if (node->op() != "Placeholder" && variables_.local.count(node) == 0) continue;
+        if (node->traits().feeding != Feeding::kRequired && variables_.local.count(node) == 0)
+          continue;
         return InvalidArgument("ExportModel: table '", table->name(),
                                "' must be initialized without input or local variable, got '",
                                node->name(), "'");
@@ -224,9 +222,7 @@ class ServingPart {
     return absl::OkStatus();
   }
 
-  static bool IsPlaceholder(const Node& node) {
-    return node.op() == "Placeholder" || node.op() == "PlaceholderWithDefault";
-  }
+  static bool IsPlaceholder(const Node& node) { return node.traits().feeding != Feeding::kNone; }
 
   // Their own nodes: other programs look them up by the names in the collections. An initial value
   // may read further variables.
@@ -235,7 +231,7 @@ class ServingPart {
     for (const auto& [tensor, placeholder] : cut_) cut.insert(tensor);
     for (size_t i = 0; i < kept_.nodes.size(); ++i) {
       const Node* const node = kept_.nodes[i];
-      if (!IsVariable(*node)) continue;
+      if (!node->traits().makes_variable) continue;
       const auto found = variables_.by_handle.find(node);
       if (found == variables_.by_handle.end()) {
         return InvalidArgument("ExportModel: variable '", node->name(),

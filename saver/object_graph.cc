@@ -63,9 +63,13 @@ bool IsNameLike(absl::string_view name, absl::string_view wanted) {
   return true;
 }
 
+bool IsHandle(const Node& node) {
+  return node.traits().makes_variable && node.output_type(0) == DT_RESOURCE;
+}
+
 bool IsHandleOf(const Node& node, const SavedVariable& variable, DType dtype,
                 const PartialShape& shape) {
-  if (node.op() != "VarHandleOp" || !IsNameLike(node.name(), variable.name())) return false;
+  if (!IsHandle(node) || !IsNameLike(node.name(), variable.name())) return false;
   const auto node_dtype = GetAttr<DType>(node, "dtype");
   const auto node_shape = GetAttr<PartialShape>(node, "shape");
   return node_dtype.ok() && node_shape.ok() && *node_dtype == dtype && *node_shape == shape;
@@ -82,7 +86,7 @@ StatusOr<std::vector<ObjectVariable>> AdoptObjectVariables(ScopeAt at,
   if (!paths.ok()) return Prefixed("Object graph", paths.status());
   std::vector<Node*> handles;
   for (const auto& node : scope.graph()->nodes()) {
-    if (node != nullptr && node->op() == "VarHandleOp") handles.push_back(node.get());
+    if (node != nullptr && IsHandle(*node)) handles.push_back(node.get());
   }
   std::set<const Node*> taken;
   std::vector<ObjectVariable> variables;

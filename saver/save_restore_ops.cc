@@ -131,6 +131,7 @@ const OpRegistration kSaveV2 = OpSpec("SaveV2",
                                       "shape_and_slices: string, tensors: dtypes",
                                       "dtypes: list(type) >= 1")
                                    .Stateful()
+                                   .TakesVariablesFrom(3, VariableUse::kSaves)
                                    .Rule<NamesRule>()
                                    .NotDifferentiable()
                                    .With(KernelFor<SaveKernel>());

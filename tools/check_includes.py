@@ -40,8 +40,8 @@ ARROWS = {
     "saver": LAYERS + ["runtime/session.h"],
     "distributed": GRAPH + ["net", "run", "runtime"],
     "train": SAVER + ["run", "runtime/step_stats.h"],
-    "estimator": SAVER + ["run", "train", "data", "distributed/cluster.h", "distributed/server.h",
-                          "distributed/replica_device_setter.h"],
+    "estimator": SAVER + ["run", "train", "data", "distributed/cluster/cluster.h",
+                          "distributed/server.h", "distributed/replica_device_setter.h"],
     "api": SAVER + ["net", "run", "runtime", "data", "distributed", "train", "estimator"],
 }
 FORBIDDEN = {"tools", "tests", "examples"}

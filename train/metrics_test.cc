@@ -14,7 +14,7 @@
 #include "core/allocator.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
-#include "distributed/cluster.h"
+#include "distributed/cluster/cluster.h"
 #include "distributed/replica_device_setter.h"
 #include "graph/graph.h"
 #include "gtest/gtest.h"

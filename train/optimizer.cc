@@ -38,18 +38,13 @@ Output FillDims(const Scope& scope, const Shape& shape) {
   return ConstVector<int32_t>(scope, dims);
 }
 
-// By the op that made them, whatever has happened to the values since.
-bool AreUnique(const Output& indices) {
-  return indices.valid() && indices.node()->op() == "_ColumnLayerGrad";
-}
-
 // Rows that appear once each: the values of repeated rows are added.
 struct UniqueRows {
   Output values;
   Output rows;
 };
 UniqueRows SumRepeatedRows(const Scope& scope, const IndexedSlices& slices) {
-  if (AreUnique(slices.indices)) return {slices.values, slices.indices};
+  if (slices.unique_indices) return {slices.values, slices.indices};
   const BuiltNode unique = NodeBuilder(scope, "Unique").Input(slices.indices).Finish();
   const Output rows = unique.output(0);
   const Output shape = NodeBuilder(scope, "Shape").Input(rows).Finish().output(0);

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
@@ -19,6 +18,7 @@
 #include "run/end_belief.h"
 #include "run/run_file.h"
 #include "run/training_run.h"
+#include "saver/restore_variables.h"
 #include "saver/tensor_bundle.h"
 
 namespace millrace {
@@ -39,15 +39,6 @@ constexpr absl::Duration kLeastTry = absl::Milliseconds(50);
 constexpr int kMaxPreparations = 3;
 constexpr size_t kNamesInMessage = 8;
 constexpr char kTableInitializers[] = "table_initializer";
-
-// Does `assign` write what a RestoreV2 node has read? TensorFlow puts an Identity between.
-bool AssignsRestored(const Node& assign) {
-  if (assign.op() != "AssignVariableOp" && assign.op() != "Assign") return false;
-  if (assign.num_inputs() < 2) return false;
-  const Node* value = assign.input(1).node;
-  if (value->op() == "Identity" && value->num_inputs() > 0) value = value->input(0).node;
-  return value->op() == "RestoreV2";
-}
 
 std::vector<std::string> Texts(const Tensor& names) {
   std::vector<std::string> texts;
@@ -129,7 +120,7 @@ struct SessionManager::Impl {
   Status status;  // of completing the graph
 
   std::vector<Variable> variables;
-  absl::flat_hash_map<std::string, std::string> restore_target;  // variable -> restoring node
+  RestoreVariables restore;  // single variables
   std::string init_op, local_init_op;
   bool default_init_op = false;
   std::string ready_op, ready_for_local_init_op, uninitialized;  // fetches; "": always ready
@@ -204,18 +195,7 @@ void SessionManager::Impl::CompleteGraph() {
     ready_op = ReportUninitializedVariables(root, all).name();
   }
   if (options.saver != nullptr) {
-    // A restore is an assignment from a RestoreV2 node; which node restores which variable is read
-    // off the graph, so that single variables can be restored.
-    absl::flat_hash_map<const Node*, std::string> variable_of;
-    for (const Variable& variable : variables) variable_of[variable.handle.node()] = variable.name;
-    const std::string& restore_op = options.saver->def().restore_op_name();
-    const std::string prefix = restore_op.substr(0, restore_op.rfind('/') + 1);
-    for (const auto& node : root.graph()->nodes()) {
-      if (node == nullptr || !absl::StartsWith(node->name(), prefix)) continue;
-      if (!AssignsRestored(*node)) continue;
-      const auto found = variable_of.find(node->input(0).node);
-      if (found != variable_of.end()) restore_target[found->second] = node->name();
-    }
+    restore = RestoreVariables(*root.graph(), options.saver->def(), variables);
   }
   status = root.status();
 }
@@ -273,19 +253,7 @@ StatusOr<std::optional<std::string>> SessionManager::Impl::FindCheckpoint(
 
 Status SessionManager::Impl::RestoreSome(Session* s, const std::string& checkpoint,
                                          const std::vector<std::string>& missing) {
-  std::vector<FetchName> targets;
-  for (const std::string& name : missing) {
-    const auto found = restore_target.find(name);
-    if (found == restore_target.end()) {
-      return absl::NotFoundError(absl::StrCat(options.name, ": variable '", name,
-                                              "' must be saved by the Saver to be restored from ",
-                                              checkpoint, ", got a Saver without it"));
-    }
-    targets.push_back(found->second);
-  }
-  const Feed filename(options.saver->def().filename_tensor_name(),
-                      Tensor::Scalar<std::string>(checkpoint));
-  return s->Run({filename}, {}, targets).status();
+  return restore.Restore(s, checkpoint, missing, options.name);
 }
 
 StatusOr<SessionManager::Impl::Try> SessionManager::Impl::GiveValues(Session* s,

@@ -61,14 +61,14 @@ std::set<const Node*> NodesOf(const Node* op) {
 
 // Does one of them change `variable`, as an optimizer with a global step does?
 bool Write(const std::set<const Node*>& nodes, const Node* variable) {
-  static constexpr absl::string_view kReaders[] = {
-      "ReadVariableOp", "VarIsInitializedOp", "VariableShape", "Identity", "IsVariableInitialized"};
   for (const Node* node : nodes) {
-    if (std::find(std::begin(kReaders), std::end(kReaders), node->op()) != std::end(kReaders)) {
-      continue;
-    }
-    for (const OutputRef& input : node->inputs()) {
-      if (input.node == variable) return true;
+    // What hands a reference on reads it: the result is no reference.
+    if (node->traits().hands_on != HandsOn::kNothing) continue;
+    for (int i = 0; i < node->num_inputs(); ++i) {
+      if (node->input(i).node == variable &&
+          node->traits().VariableUseOf(i) == VariableUse::kMayWrite) {
+        return true;
+      }
     }
   }
   return false;

@@ -15,7 +15,7 @@
 #include "distributed/master/task_calls.h"
 #include "distributed/transport/session_terms.h"
 #include "distributed/transport/transport.h"
-#include "graph/place/device_name.h"
+#include "graph/device_name.h"
 #include "graph/signature.h"
 
 namespace millrace {

@@ -39,7 +39,7 @@
 #include "core/mutex.h"
 #include "core/status.h"
 #include "core/tensor.h"
-#include "distributed/lease_keeper.h"
+#include "distributed/cluster/lease_keeper.h"
 #include "distributed/master/compiled_step.h"
 #include "distributed/master/endable_wait.h"
 #include "distributed/master/master_interface.h"

@@ -10,7 +10,7 @@
 #include "core/random_bits.h"
 #include "distributed/master/task_calls.h"
 #include "graph/signature.h"
-#include "runtime/executor.h"
+#include "runtime/engine/executor.h"
 #include "runtime/plan.h"
 
 namespace millrace {

@@ -15,7 +15,7 @@
 #include "core/io_pool.h"
 #include "core/notification.h"
 #include "core/testing/tensor_testing.h"
-#include "distributed/cluster.h"
+#include "distributed/cluster/cluster.h"
 #include "distributed/testing/forwarding_transport.h"
 #include "distributed/testing/small_model.h"
 #include "distributed/testing/unreachable_task.h"

@@ -26,7 +26,7 @@
 #include "absl/types/span.h"
 #include "core/clock.h"
 #include "core/status.h"
-#include "distributed/lease_keeper.h"
+#include "distributed/cluster/lease_keeper.h"
 #include "distributed/master/endable_wait.h"
 #include "distributed/transport/session_terms.h"
 #include "distributed/transport/transport.h"

@@ -129,8 +129,8 @@ class Transport {
   // the step to its end in the calling thread before it returns. The request is `graph` and `step`
   // together: what is the same for all steps of a graph (handles, flags), and this step's id and
   // options. They may be one message. `options.deadline` is that of the step: it ends then, within
-  // kAnswerTime (runtime/executor.h) and the way of the answer, and the error says what it waited
-  // for.
+  // kAnswerTime (runtime/engine/executor.h) and the way of the answer, and the error says what it
+  // waited for.
   virtual void RunGraph(const CallOptions& options, const tensorflow::RunGraphRequest& graph,
                         const tensorflow::RunGraphRequest& step, absl::Span<const NamedTensor> send,
                         bool block, tensorflow::RunGraphResponse* response,

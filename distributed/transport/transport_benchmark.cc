@@ -21,7 +21,7 @@
 #include "core/shape.h"
 #include "core/tensor.h"
 #include "core/testing/free_port.h"
-#include "distributed/cluster.h"
+#include "distributed/cluster/cluster.h"
 #include "distributed/server.h"
 #include "graph/node_builder.h"
 #include "layers/variable.h"

@@ -13,10 +13,10 @@
 #include "core/sha256.h"
 #include "graph/arg_range.h"
 #include "graph/attr.h"
+#include "graph/device_name.h"
 #include "graph/function_library.h"
 #include "graph/import_export.h"
 #include "graph/node_body.h"
-#include "graph/place/device_name.h"
 #include "graph/place/partition.h"
 #include "graph/place/placer.h"
 #include "proto/config.pb.h"
@@ -26,8 +26,8 @@ namespace millrace {
 namespace {
 
 bool IsTransfer(const tensorflow::NodeDef& node) {
-  return node.op() == "_Send" || node.op() == "_HostSend" || node.op() == "_Recv" ||
-         node.op() == "_HostRecv";
+  const NodeBody::Kind kind = NodeBody::KindOf(node.op());
+  return kind == NodeBody::Kind::kSend || kind == NodeBody::Kind::kRecv;
 }
 
 // The partition with other tasks named by the order in which they appear, so that partitions made
@@ -189,9 +189,9 @@ StatusOr<std::shared_ptr<const WorkerPlan>> SharedPlans::Build(std::unique_ptr<c
                              "' must be placed on a device of this task, got '",
                              node->assigned_device(), "'");
     }
-    int* const places = node->op() == "_Arg"      ? &plan->num_args
-                        : node->op() == "_Retval" ? &plan->num_results
-                                                  : nullptr;
+    int* const places = node->is_arg()      ? &plan->num_args
+                        : node->is_retval() ? &plan->num_results
+                                            : nullptr;
     if (places == nullptr) continue;
     MR_ASSIGN_OR_RETURN(const int64_t index, GetAttr<int64_t>(node->def(), "index"));
     if (index >= kMaxNodeArgs) {

@@ -12,7 +12,8 @@
 #include "core/hash64.h"
 #include "core/tensor.h"
 #include "graph/attr.h"
-#include "graph/place/device_name.h"
+#include "graph/device_name.h"
+#include "graph/node_body.h"
 #include "runtime/done_callback.h"
 #include "runtime/plan.h"
 
@@ -24,10 +25,10 @@ constexpr absl::Duration kSweepPeriod = absl::Seconds(30);
 thread_local StepRendezvous* corked = nullptr;
 
 bool IsSend(const tensorflow::NodeDef& node) {
-  return node.op() == "_Send" || node.op() == "_HostSend";
+  return NodeBody::KindOf(node.op()) == NodeBody::Kind::kSend;
 }
 bool IsRecv(const tensorflow::NodeDef& node) {
-  return node.op() == "_Recv" || node.op() == "_HostRecv";
+  return NodeBody::KindOf(node.op()) == NodeBody::Kind::kRecv;
 }
 
 // Whether a node needs something from another task, directly or not; by id. `received`: the names

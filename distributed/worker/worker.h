@@ -47,7 +47,7 @@
 #include "core/cancellation.h"
 #include "core/mutex.h"
 #include "core/status.h"
-#include "distributed/lease_table.h"
+#include "distributed/cluster/lease_table.h"
 #include "distributed/transport/transport.h"
 #include "distributed/worker/shared_plans.h"
 #include "distributed/worker/step_rendezvous.h"

@@ -13,7 +13,7 @@
 #include "core/arena.h"
 #include "core/clock.h"
 #include "core/io_pool.h"
-#include "distributed/server_limits.h"
+#include "distributed/cluster/server_limits.h"
 #include "distributed/transport/transport.h"
 #include "net/timers.h"
 

@@ -20,7 +20,7 @@
 #include "core/shape.h"
 #include "core/status.h"
 #include "core/tensor.h"
-#include "distributed/cluster.h"
+#include "distributed/cluster/cluster.h"
 #include "distributed/replica_device_setter.h"
 #include "distributed/server.h"
 #include "examples/embedding/clicks.h"

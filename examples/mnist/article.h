@@ -21,7 +21,7 @@
 #include <string>
 
 #include "core/status.h"
-#include "distributed/cluster.h"
+#include "distributed/cluster/cluster.h"
 #include "examples/mnist/digits.h"
 #include "graph/scope.h"
 #include "layers/variable.h"

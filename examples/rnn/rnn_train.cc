@@ -18,7 +18,7 @@
 #include "core/program_flags.h"
 #include "core/status.h"
 #include "core/tensor.h"
-#include "distributed/cluster.h"
+#include "distributed/cluster/cluster.h"
 #include "distributed/replica_device_setter.h"
 #include "distributed/server.h"
 #include "examples/rnn/sums.h"

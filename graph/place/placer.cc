@@ -16,8 +16,8 @@
 #include "core/hash_table.h"
 #include "core/logging.h"
 #include "graph/attr.h"
+#include "graph/device_name.h"
 #include "graph/node_body.h"
-#include "graph/place/device_name.h"
 #include "proto/attr_value.pb.h"
 #include "proto/node_def.pb.h"
 
@@ -53,8 +53,9 @@ int TypePriority(absl::string_view type) {
   return 100;
 }
 
+// As TensorFlow has it: not a ShapeN, which has several outputs.
 bool IsMetadata(const Node& node) {
-  return node.op() == "Shape" || node.op() == "Rank" || node.op() == "Size";
+  return node.traits().describes_shape && node.num_outputs() == 1;
 }
 
 bool IsGenerator(const Node& node) {

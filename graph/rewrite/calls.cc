@@ -251,7 +251,7 @@ class Inlining {
     for (const Node* const result : body_->results) {
       const OutputRef& source = result->input(0);
       OutputRef value;
-      if (source.node->op() == "_Arg") {
+      if (source.node->is_arg()) {
         const auto argument =
             std::find(body_->arguments.begin(), body_->arguments.end(), source.node);
         MR_ASSIGN_OR_RETURN(value,

@@ -101,7 +101,7 @@ bool RewriteContext::ShapesAreKnownOf(const Node& asked) {
   // A kernel may give what the shape function does not promise: variables keep what was assigned,
   // a default may be fed over.
   const auto is_trusted = [this](const Node& node) {
-    if (node.op_entry() == nullptr || node.op() == "PlaceholderWithDefault") return false;
+    if (node.op_entry() == nullptr || node.traits().feeding == Feeding::kOptional) return false;
     if (node.body()->function() != nullptr || OnlyCallsFunctions(node.op())) return false;
     for (const DType type : node.output_types()) {
       if (IsRef(type)) return false;
@@ -278,7 +278,7 @@ void RemoveDoubles(std::vector<Node*>* controls) {
                   controls->end());
 }
 
-bool IsConst(const Node& node) { return node.op() == "Const" && node.op_entry() != nullptr; }
+bool IsConst(const Node& node) { return node.is_const() && node.op_entry() != nullptr; }
 
 int64_t ConstElements(const Node& node) {
   const Tensor* const value = IsConst(node) ? node.body()->value() : nullptr;
@@ -292,9 +292,7 @@ StatusOr<Tensor> ConstValue(const Node& node) {
 }
 
 bool IsIdentity(const Node& node) {
-  return node.op_entry() != nullptr && node.num_inputs() == 1 &&
-         (node.op() == "Identity" || node.op() == "StopGradient" ||
-          node.op() == "PreventGradient" || node.op() == "Snapshot");
+  return node.traits().hands_on != HandsOn::kNothing && node.num_inputs() == 1;
 }
 
 }  // namespace millrace

@@ -117,17 +117,20 @@ OpSpec Binary(absl::string_view name) {
 
 const OpRegistration kOps[] = {
     OpSpec("Const")
+        .SameEachStep()
         .Output("output: dtype")
         .Attr("value: tensor")
         .Attr("dtype: type")
         .Shape(ConstShape),
     OpSpec("Placeholder")
+        .ToBeFed(Feeding::kRequired)
         .Output("output: dtype")
         .Attr("dtype: type")
         .Attr("shape: shape = {unknown_rank: true}")
         .Shape(ShapeOfAttr),
     OpSpec("NoOp").Shape(NoOutputShape),
     OpSpec("Identity")
+        .HandsOn(HandsOn::kValueAndGradient)
         .Input("input: T")
         .Output("output: T")
         .Attr("T: type")
@@ -207,6 +210,7 @@ const OpRegistration kOps[] = {
         .Attr("shrink_axis_mask: int = 0")
         .Shape(ValueDependentShape),
     OpSpec("Shape")
+        .DescribesShape()
         .Input("input: T")
         .Output("output: out_type")
         .Attr("T: type")
@@ -222,6 +226,8 @@ const OpRegistration kOps[] = {
         .Shape(GatherShape)
         .Gradient(GatherGradient),
     OpSpec("VarHandleOp")
+        .MakesVariable()
+        .SameEachStep()
         .Output("resource: resource")
         .Attr("container: string = ''")
         .Attr("shared_name: string = ''")
@@ -230,6 +236,7 @@ const OpRegistration kOps[] = {
         .Stateful()
         .Shape(HandleShape),
     OpSpec("ReadVariableOp")
+        .TakesVariable(0, VariableUse::kReads)
         .Input("resource: resource")
         .Output("value: dtype")
         .Attr("dtype: type")
@@ -243,12 +250,14 @@ const OpRegistration kOps[] = {
         .Stateful()
         .Shape(NoOutputShape),
     OpSpec("VariableShape")
+        .TakesVariable(0, VariableUse::kAsks)
         .Input("input: resource")
         .Output("output: out_type")
         .Attr("out_type: {int32, int64} = DT_INT32")
         .Stateful()
         .Shape(ValueDependentShape),
     OpSpec("ResourceGather")
+        .TakesVariable(0, VariableUse::kReadsRows)
         .Input("resource: resource")
         .Input("indices: Tindices")
         .Output("output: dtype")
@@ -258,6 +267,7 @@ const OpRegistration kOps[] = {
         .Shape(GatherShape)
         .Gradient(ResourceGatherGradient),
     OpSpec("VariableV2")
+        .MakesVariable()
         .Output("ref: Ref(dtype)")
         .Attr("shape: shape")
         .Attr("dtype: type")

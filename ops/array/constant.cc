@@ -55,6 +55,7 @@ class ConstKernel : public Kernel {
 };
 
 const OpRegistration kConst = OpSpec("Const", "-> output: dtype", "value: tensor; dtype: type")
+                                  .SameEachStep()
                                   .Rule<ConstRule>()
                                   .NotDifferentiable()
                                   .With(KernelFor<ConstKernel>());

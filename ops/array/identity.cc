@@ -42,17 +42,20 @@ class PassInputsKernel : public Kernel {
 constexpr char kInToOut[] = "input: T -> output: T";
 
 const OpRegistration kIdentity = OpSpec("Identity", kInToOut, "T: type")
+                                     .HandsOn(HandsOn::kValueAndGradient)
                                      .Shape(SameShapes)
                                      .Gradient(PassGradients)
                                      .With(KernelFor<PassInputKernel>())
                                      .With(PartialValueRule(FirstInputValue));
 
 const OpRegistration kIdentityN = OpSpec("IdentityN", kInToOut, "T: list(type) >= 1")
+                                      .HandsOn(HandsOn::kValueAndGradient)
                                       .Shape(SameShapes)
                                       .Gradient(PassGradients)
                                       .With(KernelFor<PassInputsKernel>());
 
 const OpRegistration kStopGradient = OpSpec("StopGradient", kInToOut, "T: type")
+                                         .HandsOn(HandsOn::kValue)
                                          .Shape(SameShapes)
                                          .NotDifferentiable()
                                          .With(KernelFor<PassInputKernel>())
@@ -60,6 +63,7 @@ const OpRegistration kStopGradient = OpSpec("StopGradient", kInToOut, "T: type")
 
 const OpRegistration kPreventGradient =
     OpSpec("PreventGradient", kInToOut, "T: type; message: string = ''")
+        .HandsOn(HandsOn::kValue)
         .Shape(SameShapes)
         .Gradient(RefuseGradient)
         .With(KernelFor<PassInputKernel>());

@@ -36,17 +36,20 @@ Output PassGradient(GradientContext* c) { return c->dense_grad(); }
 
 const OpRegistration kPlaceholder =
     OpSpec("Placeholder", "-> output: dtype", "dtype: type; shape: shape = { unknown_rank: true }")
+        .ToBeFed(Feeding::kRequired)
         .With(RuledKernelFor<PlaceholderRule>(RefuseToRun))
         .NotDifferentiable();
 
 const OpRegistration kPlaceholderV2 =
     OpSpec("PlaceholderV2", "-> output: dtype", "dtype: type; shape: shape")
+        .ToBeFed(Feeding::kRequired)
         .Deprecated(23, "Placeholder now behaves the same as PlaceholderV2.")
         .With(RuledKernelFor<PlaceholderRule>(RefuseToRun))
         .NotDifferentiable();
 
 const OpRegistration kPlaceholderWithDefault =
     OpSpec("PlaceholderWithDefault", "input: dtype -> output: dtype", "dtype: type; shape: shape")
+        .ToBeFed(Feeding::kOptional)
         .Rule<PlaceholderWithDefaultRule>()
         .Gradient(PassGradient)
         .With(KernelFor<PassInputKernel>());

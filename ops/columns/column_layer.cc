@@ -346,7 +346,8 @@ Status ColumnLayerGradient(GradientContext* c) {
     const int input = 1 + static_cast<int>(rule.num_numbers) + k;
     c->set_input_grad(input, IndexedSlices{.values = sums.output(tables + k),
                                            .indices = sums.output(k),
-                                           .dense_shape = VariableShape(s, c->input(input))});
+                                           .dense_shape = VariableShape(s, c->input(input)),
+                                           .unique_indices = true});
   }
   return s.status();
 }

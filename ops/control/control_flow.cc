@@ -150,6 +150,7 @@ class ControlTriggerKernel : public Kernel {
 };
 
 const OpRegistration kControlTrigger = OpSpec("ControlTrigger")
+                                           .Trigger()
                                            .Shape(NoOutputShape)
                                            .NotDifferentiable()
                                            .With(KernelFor<ControlTriggerKernel>());

@@ -639,6 +639,7 @@ Status AliveGradient(GradientContext* c) {
 }
 
 const OpRegistration kAlive = OpSpec("_Alive", "value: T -> output: T, alive: bool", "T: type")
+                                  .Trigger()
                                   .Shape(AliveShape)
                                   .Gradient(AliveGradient)
                                   .With(KernelFor<AliveKernel>());

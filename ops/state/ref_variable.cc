@@ -30,6 +30,7 @@ OpSpec VariableRefSpec(const char* name, ShapeFn shape) {
   return OpSpec(name, "-> ref: Ref(dtype)",
                 "shape: shape; dtype: type; container: string = ''; shared_name: string = ''")
       .Stateful()
+      .MakesVariable()
       .Shape(std::move(shape))
       .NotDifferentiable()
       .With(KernelFor<VariableKernel>());
@@ -40,6 +41,7 @@ const OpRegistration kVariables[] = {VariableRefSpec("VariableV2", VariableRefSh
 const OpRegistration kIsVariableInitialized =
     OpSpec("IsVariableInitialized", "ref: Ref(dtype) -> is_initialized: bool", "dtype: type")
         .AllowsUninitializedInput()
+        .TakesVariable(0, VariableUse::kAsks)
         .Shape(ScalarShape)
         .NotDifferentiable()
         .With(KernelFor<IsInitializedKernel>());

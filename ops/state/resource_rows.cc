@@ -164,6 +164,7 @@ const OpRegistration kResourceGather =
            "batch_dims: int = 0; validate_indices: bool = true; dtype: type; "
            "Tindices: {int32, int64}")
         .Stateful()
+        .TakesVariable(0, VariableUse::kReadsRows)
         .Shape(ResourceGatherShape)
         .Gradient(ResourceGatherGradient)
         .With(KernelsFor<ResourceGatherKernel, int32_t, int64_t>("Tindices"));

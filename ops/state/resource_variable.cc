@@ -31,6 +31,8 @@ const OpRegistration kVarHandleOp =
     OpSpec("VarHandleOp", "-> resource: resource",
            "container: string = ''; shared_name: string = ''; dtype: type; shape: shape")
         .Stateful()
+        .MakesVariable()
+        .SameEachStep()
         .Shape(VarHandleShape)
         .NotDifferentiable()
         .With(KernelFor<VariableKernel>());
@@ -38,6 +40,7 @@ const OpRegistration kVarHandleOp =
 const OpRegistration kVarIsInitialized =
     OpSpec("VarIsInitializedOp", "resource: resource -> is_initialized: bool")
         .Stateful()
+        .TakesVariable(0, VariableUse::kAsks)
         .Shape(ScalarShape)
         .NotDifferentiable()
         .With(KernelFor<IsInitializedKernel>());
@@ -89,6 +92,7 @@ Status ReadVariableGradient(GradientContext* c) {
 const OpRegistration kReadVariable =
     OpSpec("ReadVariableOp", "resource: resource -> value: dtype", "dtype: type")
         .Stateful()
+        .TakesVariable(0, VariableUse::kReads)
         .Shape(ReadVariableShape)
         .Gradient(ReadVariableGradient)
         .With(KernelFor<ReadVariableKernel>());
@@ -125,6 +129,7 @@ const OpRegistration kVariableShape =
     OpSpec("VariableShape", "input: resource -> output: out_type",
            "out_type: {int32, int64} = DT_INT32")
         .Stateful()
+        .TakesVariable(0, VariableUse::kAsks)
         .Shape(VariableShapeShape)
         .NotDifferentiable()
         .With(KernelsFor<VariableShapeKernel, int32_t, int64_t>("out_type"));

@@ -24,7 +24,7 @@
 #include "core/status.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
-#include "runtime/executor.h"
+#include "runtime/engine/executor.h"
 #include "runtime/kernel.h"
 #include "runtime/plan.h"
 #include "runtime/rendezvous.h"

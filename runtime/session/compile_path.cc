@@ -6,8 +6,8 @@
 
 #include "core/dtype.h"
 #include "core/tensor.h"
+#include "graph/device_name.h"
 #include "graph/function_library.h"
-#include "graph/place/device_name.h"
 #include "graph/rewrite/calls.h"
 #include "graph/rewrite/rewrite.h"
 #include "proto/attr_value.pb.h"
@@ -125,7 +125,7 @@ std::shared_ptr<const TransferTable> TransfersOf(absl::Span<const StepPart> part
 void AddHeldBytes(const Graph& graph, HeldBytes* held) {
   held->own += kBytesPerNode * graph.num_nodes();
   for (const auto& node : graph.nodes()) {
-    if (node == nullptr || node->op() != "Const") continue;
+    if (node == nullptr || !node->is_const()) continue;
     const Tensor* const value = node->body()->value();
     if (value == nullptr) {
       held->own += OwnConstantBytes(*node);

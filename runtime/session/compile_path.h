@@ -35,7 +35,7 @@
 #include "graph/signature.h"
 #include "proto/config.pb.h"
 #include "runtime/device.h"
-#include "runtime/executor.h"
+#include "runtime/engine/executor.h"
 #include "runtime/function_runner.h"
 #include "runtime/plan.h"
 #include "runtime/rendezvous.h"

@@ -47,7 +47,7 @@
 #include "core/mutex.h"
 #include "core/status.h"
 #include "core/tensor.h"
-#include "runtime/executor.h"
+#include "runtime/engine/executor.h"
 #include "runtime/rendezvous.h"
 #include "runtime/resource_manager.h"
 #include "runtime/session/direct_binding.h"

@@ -8,7 +8,7 @@
 
 #include "core/status.h"
 #include "gtest/gtest.h"
-#include "runtime/executor.h"
+#include "runtime/engine/executor.h"
 #include "runtime/plan.h"
 #include "runtime/testing/step_ops.h"
 

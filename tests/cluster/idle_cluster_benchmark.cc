@@ -21,7 +21,7 @@
 #include "absl/time/time.h"
 #include "benchmark/benchmark.h"
 #include "core/status.h"
-#include "distributed/cluster.h"
+#include "distributed/cluster/cluster.h"
 #include "distributed/replica_device_setter.h"
 #include "distributed/server.h"
 #include "graph/scope.h"

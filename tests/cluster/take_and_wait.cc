@@ -8,7 +8,7 @@
 
 #include "core/exit_code.h"
 #include "core/status.h"
-#include "distributed/cluster.h"
+#include "distributed/cluster/cluster.h"
 #include "distributed/server.h"
 #include "graph/scope.h"
 #include "ops/control/queue.h"

@@ -21,7 +21,7 @@
 #include "core/status.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
-#include "distributed/cluster.h"
+#include "distributed/cluster/cluster.h"
 #include "distributed/replica_device_setter.h"
 #include "graph/graph.h"
 #include "graph/scope.h"

@@ -28,7 +28,7 @@
 #include "core/tensor.h"
 #include "core/tensor_proto.h"
 #include "core/testing/tensor_testing.h"
-#include "distributed/cluster.h"
+#include "distributed/cluster/cluster.h"
 #include "distributed/grpc_session.h"
 #include "distributed/master/master.h"
 #include "distributed/master/master_options.h"

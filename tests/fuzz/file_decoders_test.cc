@@ -26,7 +26,7 @@
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "data/example_wire.h"
-#include "distributed/cluster.h"
+#include "distributed/cluster/cluster.h"
 #include "formats/npy.h"
 #include "graph/graph.h"
 #include "graph/import_export.h"

@@ -31,7 +31,7 @@
 #include "gtest/gtest.h"
 #include "runtime/constant_evaluator.h"
 #include "runtime/device.h"
-#include "runtime/executor.h"
+#include "runtime/engine/executor.h"
 #include "runtime/plan.h"
 #include "runtime/rendezvous.h"
 #include "runtime/testing/step_ops.h"

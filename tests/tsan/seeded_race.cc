@@ -14,7 +14,7 @@
 #include "absl/time/time.h"
 #include "core/tensor.h"
 #include "graph/graph.h"
-#include "runtime/executor.h"
+#include "runtime/engine/executor.h"
 #include "runtime/kernel.h"
 #include "runtime/plan.h"
 #include "runtime/testing/step_ops.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_GRAPH_CHECK_VERIFY_H_
-#define MILLRACE_GRAPH_CHECK_VERIFY_H_
+#ifndef MILLRACE_GRAPH_VERIFY_H_
+#define MILLRACE_GRAPH_VERIFY_H_
 
 // Verify: everything structural about a graph is checked once, here; what runs afterwards trusts
 // it.
@@ -90,4 +90,4 @@ Status VerifyFunctions(const FunctionLibrary& library, const FunctionLibrary& kn
 
 }  // namespace millrace
 
-#endif  // MILLRACE_GRAPH_CHECK_VERIFY_H_
+#endif  // MILLRACE_GRAPH_VERIFY_H_

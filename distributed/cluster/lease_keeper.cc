@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "distributed/lease_keeper.h"
+#include "distributed/cluster/lease_keeper.h"
 
 #include <algorithm>
 #include <system_error>

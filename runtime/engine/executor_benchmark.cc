@@ -18,7 +18,7 @@
 #include "graph/scope.h"
 #include "ops/array/placeholder.h"
 #include "ops/math/cwise_binary.h"
-#include "runtime/executor.h"
+#include "runtime/engine/executor.h"
 #include "runtime/rendezvous.h"
 #include "runtime/session.h"
 #include "runtime/testing/step_ops.h"

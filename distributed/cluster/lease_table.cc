@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "distributed/lease_table.h"
+#include "distributed/cluster/lease_table.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "graph/check/verify.h"
+#include "graph/verify.h"
 
 #include <algorithm>
 #include <atomic>

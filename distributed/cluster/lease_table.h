@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_DISTRIBUTED_LEASE_TABLE_H_
-#define MILLRACE_DISTRIBUTED_LEASE_TABLE_H_
+#ifndef MILLRACE_DISTRIBUTED_CLUSTER_LEASE_TABLE_H_
+#define MILLRACE_DISTRIBUTED_CLUSTER_LEASE_TABLE_H_
 
 // LeaseTable: which sessions of this task live only as long as their clients say so.
 //
@@ -95,4 +95,4 @@ class LeaseTable {
 
 }  // namespace millrace
 
-#endif  // MILLRACE_DISTRIBUTED_LEASE_TABLE_H_
+#endif  // MILLRACE_DISTRIBUTED_CLUSTER_LEASE_TABLE_H_

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_DISTRIBUTED_SERVER_LIMITS_H_
-#define MILLRACE_DISTRIBUTED_SERVER_LIMITS_H_
+#ifndef MILLRACE_DISTRIBUTED_CLUSTER_SERVER_LIMITS_H_
+#define MILLRACE_DISTRIBUTED_CLUSTER_SERVER_LIMITS_H_
 
 // ServerLimits: how much callers may take of a server of a cluster: the limits of its calls, and
 // those of its sessions.
@@ -29,4 +29,4 @@ struct ServerLimits : CallLimits {
 
 }  // namespace millrace
 
-#endif  // MILLRACE_DISTRIBUTED_SERVER_LIMITS_H_
+#endif  // MILLRACE_DISTRIBUTED_CLUSTER_SERVER_LIMITS_H_

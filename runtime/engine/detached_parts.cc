@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/detached_parts.h"
+#include "runtime/engine/detached_parts.h"
 
 #include <algorithm>
 #include <new>

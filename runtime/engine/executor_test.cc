@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/executor.h"
+#include "runtime/engine/executor.h"
 
 #include <x86intrin.h>
 
@@ -20,7 +20,7 @@
 #include "core/notification.h"
 #include "graph/graph.h"
 #include "gtest/gtest.h"
-#include "runtime/detached_parts.h"
+#include "runtime/engine/detached_parts.h"
 #include "runtime/rendezvous.h"
 #include "runtime/testing/run_once.h"
 #include "runtime/testing/step_ops.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "distributed/cluster.h"
+#include "distributed/cluster/cluster.h"
 
 #include <cstdlib>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_RUNTIME_EXECUTOR_H_
-#define MILLRACE_RUNTIME_EXECUTOR_H_
+#ifndef MILLRACE_RUNTIME_ENGINE_EXECUTOR_H_
+#define MILLRACE_RUNTIME_ENGINE_EXECUTOR_H_
 
 // Executor: runs the steps of one plan.
 //
@@ -104,4 +104,4 @@ Status RunPartitions(absl::Span<const PartitionRun> partitions,
 
 }  // namespace millrace
 
-#endif  // MILLRACE_RUNTIME_EXECUTOR_H_
+#endif  // MILLRACE_RUNTIME_ENGINE_EXECUTOR_H_

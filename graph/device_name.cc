@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "graph/place/device_name.h"
+#include "graph/device_name.h"
 
 #include <utility>
 

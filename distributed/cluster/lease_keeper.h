@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_DISTRIBUTED_LEASE_KEEPER_H_
-#define MILLRACE_DISTRIBUTED_LEASE_KEEPER_H_
+#ifndef MILLRACE_DISTRIBUTED_CLUSTER_LEASE_KEEPER_H_
+#define MILLRACE_DISTRIBUTED_CLUSTER_LEASE_KEEPER_H_
 
 // LeaseKeeper: keeps sessions of this process on other tasks alive, and sees to it that they end
 // there.
@@ -79,4 +79,4 @@ class LeaseKeeper {
 
 }  // namespace millrace
 
-#endif  // MILLRACE_DISTRIBUTED_LEASE_KEEPER_H_
+#endif  // MILLRACE_DISTRIBUTED_CLUSTER_LEASE_KEEPER_H_

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_GRAPH_PLACE_DEVICE_NAME_H_
-#define MILLRACE_GRAPH_PLACE_DEVICE_NAME_H_
+#ifndef MILLRACE_GRAPH_DEVICE_NAME_H_
+#define MILLRACE_GRAPH_DEVICE_NAME_H_
 
 // DeviceName: which devices a node may run on: "/job:ps/replica:0/task:1/device:CPU:0".
 //
@@ -76,4 +76,4 @@ StatusOr<bool> PassesDeviceFilters(absl::string_view device, absl::Span<const st
 
 }  // namespace millrace
 
-#endif  // MILLRACE_GRAPH_PLACE_DEVICE_NAME_H_
+#endif  // MILLRACE_GRAPH_DEVICE_NAME_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/executor.h"
+#include "runtime/engine/executor.h"
 
 #include <new>
 #include <utility>

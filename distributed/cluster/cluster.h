@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_DISTRIBUTED_CLUSTER_H_
-#define MILLRACE_DISTRIBUTED_CLUSTER_H_
+#ifndef MILLRACE_DISTRIBUTED_CLUSTER_CLUSTER_H_
+#define MILLRACE_DISTRIBUTED_CLUSTER_CLUSTER_H_
 
 // ClusterSpec: which jobs there are and where their tasks listen.
 // ClusterConfig: a ClusterSpec and who this process is in it, as TF_CONFIG says.
@@ -87,4 +87,4 @@ class ClusterConfig {
 
 }  // namespace millrace
 
-#endif  // MILLRACE_DISTRIBUTED_CLUSTER_H_
+#endif  // MILLRACE_DISTRIBUTED_CLUSTER_CLUSTER_H_

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_RUNTIME_DETACHED_PARTS_H_
-#define MILLRACE_RUNTIME_DETACHED_PARTS_H_
+#ifndef MILLRACE_RUNTIME_ENGINE_DETACHED_PARTS_H_
+#define MILLRACE_RUNTIME_ENGINE_DETACHED_PARTS_H_
 
 // DetachedParts: the parts of one step, run without a thread that waits for them. The thread that
 // starts them works until nothing is left there; whoever started them watches the time.
@@ -24,8 +24,8 @@
 #include "absl/types/span.h"
 #include "core/mutex.h"
 #include "core/status.h"
+#include "runtime/engine/executor.h"
 #include "runtime/engine/step.h"
-#include "runtime/executor.h"
 
 namespace millrace {
 
@@ -70,4 +70,4 @@ class DetachedParts final : private StepEnd {
 
 }  // namespace millrace
 
-#endif  // MILLRACE_RUNTIME_DETACHED_PARTS_H_
+#endif  // MILLRACE_RUNTIME_ENGINE_DETACHED_PARTS_H_
