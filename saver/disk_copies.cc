@@ -18,6 +18,16 @@ constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
 
 }  // namespace
 
+Status CopyBytes(const RandomAccessFile& from, WritableFile* to) {
+  std::string piece;
+  for (uint64_t done = 0; done < from.size(); done += piece.size()) {
+    piece.resize(static_cast<size_t>(std::min(kPieceBytes, from.size() - done)));
+    MR_RETURN_IF_ERROR(from.Read(done, piece.size(), piece.data()));
+    MR_RETURN_IF_ERROR(to->Append(piece));
+  }
+  return absl::OkStatus();
+}
+
 StatusOr<std::unique_ptr<DiskCopies>> DiskCopies::Make() {
   const char* const given = std::getenv("TMPDIR");
   std::string directory =
@@ -37,12 +47,7 @@ Status DiskCopies::Add(FileSystem* files, const std::string& path, const std::st
   MR_ASSIGN_OR_RETURN(const auto from, files->NewRandomAccessFile(path));
   MR_ASSIGN_OR_RETURN(const auto to,
                       FileSystem::Posix()->NewExclusiveFile(JoinPath(directory_, name)));
-  std::string piece;
-  for (uint64_t done = 0; done < from->size(); done += piece.size()) {
-    piece.resize(static_cast<size_t>(std::min(kPieceBytes, from->size() - done)));
-    MR_RETURN_IF_ERROR(from->Read(done, piece.size(), piece.data()));
-    MR_RETURN_IF_ERROR(to->Append(piece));
-  }
+  MR_RETURN_IF_ERROR(CopyBytes(*from, to.get()));
   return to->Close();
 }
 

@@ -4,8 +4,8 @@
 
 // DiskCopies: copies on disk of files that are in memory, for ops that open paths by themselves.
 //
-// They are in a directory of their own below $TMPDIR (else /tmp), which only this user may read and
-// which goes with the object.
+// The copies are in a directory of their own below $TMPDIR (else /tmp), which only this user may
+// read and which goes with the object.
 //
 // Thread-safety: thread-compatible. Failure: FailedPrecondition where no directory can be made,
 // AlreadyExists for a name that is used; otherwise the file systems' errors.
@@ -17,6 +17,9 @@
 #include "core/status.h"
 
 namespace millrace {
+
+// Appends what `from` has to `to`, a piece at a time.
+Status CopyBytes(const RandomAccessFile& from, WritableFile* to);
 
 class DiskCopies {
  public:

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/logging.h"
 #include "core/tensor.h"
@@ -207,6 +208,52 @@ std::vector<RestoreNode> RestoreNodesOf(const tensorflow::GraphDef& graph,
     one.is_constant = true;
   }
   return found;
+}
+
+StatusOr<std::vector<SavedTensor>> SavedTensorsOf(const tensorflow::GraphDef& graph,
+                                                  const tensorflow::SaverDef& saver) {
+  constexpr int kFirstTensor = 3;
+  MR_ASSIGN_OR_RETURN(const std::vector<int> needed,
+                      NeededNodes(graph, {saver.save_tensor_name()}, {}));
+  std::map<absl::string_view, const NodeDef*> nodes;
+  for (const NodeDef& node : graph.node()) nodes.emplace(node.name(), &node);
+  std::vector<SavedTensor> saved;
+  for (const int position : needed) {
+    const NodeDef& node = graph.node(position);
+    if (node.op() != "SaveV2") continue;
+    std::vector<std::string> tensors;
+    for (int i = kFirstTensor; i < node.input_size(); ++i) {
+      if (!absl::StartsWith(node.input(i), "^")) tensors.push_back(node.input(i));
+    }
+    const std::vector<std::string> names = ConstantStrings(nodes, node, 1);
+    const std::vector<std::string> slices = ConstantStrings(nodes, node, 2);
+    if (names.size() != tensors.size() || slices.size() != tensors.size()) {
+      return InvalidArgument("SaveV2 '", node.name(), "' must name its ", tensors.size(),
+                             " tensors by constants, got ", names.size(), " names and ",
+                             slices.size(), " slices");
+    }
+    for (size_t i = 0; i < tensors.size(); ++i) saved.push_back({names[i], slices[i], tensors[i]});
+  }
+  return saved;
+}
+
+void AddAssetFile(const std::string& tensor, const std::string& file_name,
+                  tensorflow::MetaGraphDef* meta) {
+  tensorflow::AssetFileDef def;
+  def.mutable_tensor_info()->set_name(tensor);
+  def.set_filename(file_name);
+  *meta->add_asset_file_def() = def;
+  (*meta->mutable_collection_def())[kAssetsCollection].mutable_any_list()->add_value()->PackFrom(
+      def);
+}
+
+StatusOr<std::string> AssetFileName(
+    const std::string& base, absl::FunctionRef<StatusOr<bool>(const std::string& name)> may_have) {
+  for (int i = 0;; ++i) {
+    std::string name = i == 0 ? base : absl::StrCat(base, "_", i);
+    MR_ASSIGN_OR_RETURN(const bool is_ours, may_have(name));
+    if (is_ours) return name;
+  }
 }
 
 LoadPlan PlanLoading(FileSystem* fs, const std::string& directory,

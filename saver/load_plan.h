@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "core/file_system.h"
 #include "core/status.h"
 #include "runtime/session.h"
@@ -72,6 +73,14 @@ StatusOr<std::string> InitOpOf(const tensorflow::MetaGraphDef& meta);
 // file that is not in assets/, NotFound for a tensor that is not in the graph.
 StatusOr<std::vector<tensorflow::AssetFileDef>> AssetFilesOf(const tensorflow::MetaGraphDef& meta);
 
+// Enters an asset into both places where loaders look.
+void AddAssetFile(const std::string& tensor, const std::string& file_name,
+                  tensorflow::MetaGraphDef* meta);
+// The name of an asset in assets/: the first of "base", "base_1", ... that may have it, because it
+// is free or its file has the same bytes.
+StatusOr<std::string> AssetFileName(
+    const std::string& base, absl::FunctionRef<StatusOr<bool>(const std::string& name)> may_have);
+
 // A RestoreV2 that the restore op of a Saver runs on the Saver's file.
 struct RestoreNode {
   std::string name;
@@ -82,6 +91,16 @@ struct RestoreNode {
 // Empty, too, where the graph is not sound: the step that restores says what is wrong.
 std::vector<RestoreNode> RestoreNodesOf(const tensorflow::GraphDef& graph,
                                         const tensorflow::SaverDef& saver);
+
+// A tensor that the save op of a Saver writes.
+struct SavedTensor {
+  std::string name, slice;  // in the checkpoint
+  std::string tensor;       // of the graph
+};
+// InvalidArgument for a SaveV2 that does not name its tensors by constants, and for a save op that
+// is not in the graph.
+StatusOr<std::vector<SavedTensor>> SavedTensorsOf(const tensorflow::GraphDef& graph,
+                                                  const tensorflow::SaverDef& saver);
 
 }  // namespace millrace
 

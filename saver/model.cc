@@ -137,9 +137,9 @@ StatusOr<Model> Model::Make(std::string name, tensorflow::MetaGraphDef meta,
   content->assets = std::move(assets);
   if (saver.restore_op_name().empty()) {
     if (values.empty()) return Model(content);
-    return OfSavedModel(content->name,
-                        InvalidArgument("a graph without a restore op must have no values, got ",
-                                        values.size()));
+    return OfSavedModel(
+        content->name,
+        InvalidArgument("a graph without a restore op must have no values, got ", values.size()));
   }
   std::map<std::pair<absl::string_view, absl::string_view>, const ModelValue*> given;
   for (const ModelValue& value : values) given[{value.name, value.slice}] = &value;

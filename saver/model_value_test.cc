@@ -29,6 +29,7 @@
 #include "proto/meta_graph.pb.h"
 #include "runtime/session.h"
 #include "saver/export_model.h"
+#include "saver/freeze_model.h"
 #include "saver/loaded_model.h"
 #include "saver/meta_graph.h"
 #include "saver/model.h"
@@ -63,49 +64,56 @@ NamedBytes FilesOf(const std::string& directory) {
 }
 
 // Words -> ids by a vocabulary in a file -> prices; and a variable in two parts.
-class ModelValueTest : public ::testing::Test {
- protected:
-  ModelValueTest()
-      : dir_(JoinPath(::testing::TempDir(), absl::StrCat("model_value_", RandomHexName()))) {
-    EXPECT_OK(kFiles->RecursivelyCreateDirectory(dir_));
-  }
-  ~ModelValueTest() override { kFiles->RecursivelyDelete(dir_).IgnoreError(); }
-
-  std::string Path(absl::string_view name) const { return JoinPath(dir_, name); }
-
-  // The files of an exported model; none of them is on disk any more.
-  NamedBytes Export() const {
-    const std::string vocabulary = Path("words.txt");
-    EXPECT_OK(WriteFileAtomically(kFiles, vocabulary, "tea\ncoffee\nmilk\n"));
-    Scope root;
+struct Shop {
+  explicit Shop(const std::string& vocabulary) {
     const Output words = Placeholder(root.WithName("words"), DT_STRING, {-1});
     const IndexTable ids = IndexTableFromFile(root.WithName("ids"), vocabulary);
     const LookupTable prices =
         StaticTable(root.WithName("prices"), Tensor::Vector<int64_t>({0, 1, 2}),
                     Tensor::Vector<float>({1.5f, 2.5f, 3.5f}), Tensor::Scalar(-1.f));
     const Variable w = MakeVariable(root.WithName("w"), Const(root, 2.0f));
-    const PartitionedVariable rows = MakePartitionedVariable(
-        root.WithName("rows"), *Shape::Make({3, 2}), DT_FLOAT, 2,
-        [i = 0](ScopeAt at, const Shape&, DType) mutable {
-          return ++i == 1 ? Const(at, Tensor::Of<float>({{1, 2}, {3, 4}}))
-                          : Const(at, Tensor::Of<float>({{5, 6}}));
-        });
+    const PartitionedVariable rows =
+        MakePartitionedVariable(root.WithName("rows"), *Shape::Make({3, 2}), DT_FLOAT, 2,
+                                [i = 0](ScopeAt at, const Shape&, DType) mutable {
+                                  return ++i == 1 ? Const(at, Tensor::Of<float>({{1, 2}, {3, 4}}))
+                                                  : Const(at, Tensor::Of<float>({{5, 6}}));
+                                });
     const Output price =
         Mul(root.WithName("price"), Lookup(root, prices, Lookup(root, ids, words)), w.value);
-    auto session = NewSession();
-    EXPECT_OK(session);
-    EXPECT_OK((*session)->Extend(root));
-    EXPECT_OK(
-        (*session)->Run({}, {}, {GlobalVariablesInitializer(root), TablesInitializer(root)}));
-    EXPECT_OK(ExportModel(session->get(), root,
-                          {.inputs = {{"words", words}},
-                           .outputs = {{"first", rows.parts[0].value},
-                                       {"price", price},
-                                       {"second", rows.parts[1].value}}},
-                          Path("export")));
+    auto opened = NewSession();
+    EXPECT_OK(opened);
+    session = *std::move(opened);
+    EXPECT_OK(session->Extend(root));
+    EXPECT_OK(session->Run({}, {}, {GlobalVariablesInitializer(root), TablesInitializer(root)}));
+    signatures = {{.inputs = {{"words", words}},
+                   .outputs = {{"first", rows.parts[0].value},
+                               {"price", price},
+                               {"second", rows.parts[1].value}}},
+                  {.outputs = {{"w", w.value}}, .key = "weight"}};
+  }
+  Scope root;
+  std::unique_ptr<Session> session;
+  std::vector<ServingSignature> signatures;
+};
+
+class ModelValueTest : public ::testing::Test {
+ protected:
+  ModelValueTest()
+      : dir_(JoinPath(::testing::TempDir(), absl::StrCat("model_value_", RandomHexName()))) {
+    EXPECT_OK(kFiles->RecursivelyCreateDirectory(dir_));
+    EXPECT_OK(WriteFileAtomically(kFiles, vocabulary(), "tea\ncoffee\nmilk\n"));
+  }
+  ~ModelValueTest() override { kFiles->RecursivelyDelete(dir_).IgnoreError(); }
+
+  std::string Path(absl::string_view name) const { return JoinPath(dir_, name); }
+  std::string vocabulary() const { return Path("words.txt"); }
+
+  // The files of an exported model, which are not on disk any more.
+  NamedBytes Export() const {
+    const Shop shop(vocabulary());
+    EXPECT_OK(ExportModel(shop.session.get(), shop.root, shop.signatures, Path("export")));
     NamedBytes files = FilesOf(Path("export"));
     EXPECT_OK(kFiles->RecursivelyDelete(Path("export")));
-    EXPECT_OK(kFiles->DeleteFile(vocabulary));
     return files;
   }
 
@@ -133,7 +141,7 @@ class ModelValueTest : public ::testing::Test {
 TEST_F(ModelValueTest, AModelOfBytesNeedsNothingButItself) {
   ASSERT_OK_AND_ASSIGN(Model model, ReadModelFromBytes(Export()));
   EXPECT_EQ(model.name(), "in memory");
-  ASSERT_EQ(model.signatures().size(), 1u);
+  ASSERT_EQ(model.signatures().size(), 2u);
   EXPECT_EQ(model.signatures().at("serving_default").outputs().size(), 3u);
   ASSERT_EQ(model.values().size(), 3u);
   std::map<std::string, std::string> values;
@@ -156,12 +164,13 @@ TEST_F(ModelValueTest, AModelOfBytesNeedsNothingButItself) {
 TEST_F(ModelValueTest, ADirectoryGivesTheSameModelAsItsBytes) {
   const NamedBytes files = Export();
   for (const auto& [name, bytes] : files) {
-    ASSERT_OK(kFiles->RecursivelyCreateDirectory(Dirname(Path(name))));
-    ASSERT_OK(WriteFileAtomically(kFiles, Path(name), bytes));
+    const std::string path = JoinPath(Path("there"), name);
+    ASSERT_OK(kFiles->RecursivelyCreateDirectory(Dirname(path)));
+    ASSERT_OK(WriteFileAtomically(kFiles, path, bytes));
   }
-  ASSERT_OK_AND_ASSIGN(const Model there, ReadModel(dir_));
+  ASSERT_OK_AND_ASSIGN(const Model there, ReadModel(Path("there")));
   ASSERT_OK_AND_ASSIGN(const Model here, ReadModelFromBytes(files));
-  EXPECT_EQ(there.name(), dir_);
+  EXPECT_EQ(there.name(), Path("there"));
   EXPECT_EQ(there.init_op(), here.init_op());
   EXPECT_EQ(there.meta_graph()->SerializeAsString().size(),
             here.meta_graph()->SerializeAsString().size());
@@ -196,7 +205,8 @@ TEST_F(ModelValueTest, AssetsInMemoryAreOnDiskWhileTheModelIsOpen) {
   EXPECT_EQ(copies().size(), 0u);
   // Nor does a load that fails leave any.
   files["assets/words.txt"] = "tea\n\n";
-  EXPECT_STATUS(Use(files), StatusCode::kInvalidArgument, "words.txt' line 2: it must not be empty");
+  EXPECT_STATUS(Use(files), StatusCode::kInvalidArgument,
+                "words.txt' line 2: it must not be empty");
   files.erase("assets/words.txt");
   EXPECT_STATUS(Use(files), StatusCode::kNotFound, "words.txt");
   EXPECT_EQ(copies().size(), 0u);
@@ -256,8 +266,9 @@ TEST_F(ModelValueTest, WhatIsMissingIsNamed) {
     return ReadModelFromBytes(files, {.name = "m"}).status();
   };
   EXPECT_STATUS(without("saved_model.pb"), StatusCode::kNotFound, "Could not find SavedModel");
-  EXPECT_STATUS(without("variables/variables.index"), StatusCode::kNotFound,
-                "SavedModel 'm': its graph has variables; 'm/variables/variables.index' must exist");
+  EXPECT_STATUS(
+      without("variables/variables.index"), StatusCode::kNotFound,
+      "SavedModel 'm': its graph has variables; 'm/variables/variables.index' must exist");
   EXPECT_STATUS(without("variables/variables.data-00000-of-00001"), StatusCode::kNotFound,
                 "m/variables/variables.data-00000-of-00001");
   EXPECT_STATUS(ReadModelFromBytes({}), StatusCode::kNotFound, "in memory");
@@ -329,22 +340,43 @@ TEST_F(ModelValueTest, PartsThatDoNotFitAreRefused) {
     const char* text;
   };
   const Case cases[] = {
-      {Adder(), {}, {}, StatusCode::kNotFound,
+      {Adder(),
+       {},
+       {},
+       StatusCode::kNotFound,
        "SavedModel 'm': value 'w', which 'save/RestoreV2' restores, must be given, got 0 others"},
       {Adder(), {ValueOf("v", w)}, {}, StatusCode::kNotFound, "must be given, got 1 others"},
-      {Adder(), {ValueOf("w", Tensor::Vector<int32_t>({5, 7}))}, {}, StatusCode::kInvalidArgument,
+      {Adder(),
+       {ValueOf("w", Tensor::Vector<int32_t>({5, 7}))},
+       {},
+       StatusCode::kInvalidArgument,
        "value 'w' must have the dtype that the graph expects, float, got int32"},
-      {no_saver, {ValueOf("w", w)}, {}, StatusCode::kInvalidArgument,
+      {no_saver,
+       {ValueOf("w", w)},
+       {},
+       StatusCode::kInvalidArgument,
        "a graph without a restore op must have no values, got 1"},
       {no_init, {ValueOf("w", w)}, {}, StatusCode::kNotFound, "the init op 'gone' of collection"},
-      {wrong_signature, {ValueOf("w", w)}, {}, StatusCode::kInvalidArgument,
+      {wrong_signature,
+       {ValueOf("w", w)},
+       {},
+       StatusCode::kInvalidArgument,
        "signature 'serving_default': input 'x' must be a tensor of the graph, got 'gone:0'"},
-      {Adder(), {ValueOf("w", w)}, {asset("gone:0", "a", "f/a")}, StatusCode::kNotFound,
+      {Adder(),
+       {ValueOf("w", w)},
+       {asset("gone:0", "a", "f/a")},
+       StatusCode::kNotFound,
        "asset tensor 'gone:0' must be in the graph"},
-      {Adder(), {ValueOf("w", w)}, {asset("x:0", "../a", "f/a")}, StatusCode::kInvalidArgument,
+      {Adder(),
+       {ValueOf("w", w)},
+       {asset("x:0", "../a", "f/a")},
+       StatusCode::kInvalidArgument,
        "an asset must be a file in 'assets', got '../a'"},
-      {Adder(), {ValueOf("w", w)}, {asset("x:0", "a", "f/a"), asset("x:0", "a", "f/b")},
-       StatusCode::kInvalidArgument, "assets with one name must be one file, got 'f/a' and 'f/b'"},
+      {Adder(),
+       {ValueOf("w", w)},
+       {asset("x:0", "a", "f/a"), asset("x:0", "a", "f/b")},
+       StatusCode::kInvalidArgument,
+       "assets with one name must be one file, got 'f/a' and 'f/b'"},
   };
   for (const Case& c : cases) {
     EXPECT_STATUS(Model::Make("m", c.meta, c.values, c.assets), c.code, c.text);
@@ -355,6 +387,102 @@ TEST_F(ModelValueTest, PartsThatDoNotFitAreRefused) {
   EXPECT_STATUS(OpenModel({}, wrong_shape).status(), StatusCode::kInvalidArgument, "'w'");
 }
 
+// --- Exported, frozen, written -------------------------------------------------------------------
+
+TEST_F(ModelValueTest, AnExportIsAModelThatNeedsItsSessionNoMore) {
+  StatusOr<Model> made = InvalidArgument("not made");
+  {
+    const Shop shop(vocabulary());
+    made = MakeServingModel(shop.session.get(), shop.root, shop.signatures);
+  }
+  ASSERT_OK_AND_ASSIGN(const Model model, std::move(made));
+  ASSERT_OK(kFiles->DeleteFile(vocabulary()));
+  EXPECT_EQ(model.values().size(), 3u);
+  ASSERT_OK_AND_ASSIGN(const LoadedModel loaded, LoadModel(model));
+  ExpectPredicts(loaded);
+  ASSERT_OK(WriteModel(model, Path("export/1")));
+  ASSERT_OK_AND_ASSIGN(const LoadedModel again, LoadModel(Path("export/1")));
+  ExpectPredicts(again);
+  EXPECT_STATUS(WriteModel(model, Path("export/1")), StatusCode::kFailedPrecondition,
+                "must be new or empty");
+}
+
+TEST_F(ModelValueTest, AModelThatIsWrittenHasTheFilesThatItWasReadFrom) {
+  const NamedBytes files = Export();
+  ASSERT_OK_AND_ASSIGN(const Model model, ReadModelFromBytes(files));
+  ASSERT_OK(WriteModel(model, Path("copy")));
+  const NamedBytes copy = FilesOf(Path("copy"));
+  ASSERT_EQ(copy.size(), files.size());
+  for (const auto& [name, bytes] : files) {
+    ASSERT_EQ(copy.count(name), 1u) << name;
+    EXPECT_TRUE(copy.at(name) == bytes) << name;
+  }
+  // Two files of one name, and one file twice.
+  ASSERT_OK(kFiles->RecursivelyCreateDirectory(Path("other")));
+  ASSERT_OK(WriteFileAtomically(kFiles, Path("other/words.txt"), "water\n"));
+  Scope root;
+  const Output words = Placeholder(root.WithName("words"), DT_STRING, {-1});
+  NamedOutputs outputs;
+  for (const auto& [name, path] : std::map<std::string, std::string>{
+           {"a", vocabulary()}, {"b", Path("other/words.txt")}, {"c", vocabulary()}}) {
+    outputs[name] = Lookup(root, IndexTableFromFile(root.WithName(name), path), words);
+  }
+  ASSERT_OK_AND_ASSIGN(const auto session, NewSession());
+  ASSERT_OK(session->Extend(root));
+  const ServingSignature signature = {.inputs = {{"words", words}}, .outputs = outputs};
+  ASSERT_OK_AND_ASSIGN(const Model three, MakeServingModel(session.get(), root, {&signature, 1}));
+  ASSERT_OK(WriteModel(three, Path("three")));
+  EXPECT_EQ(kFiles->GetChildren(Path("three/assets")).value(),
+            (std::vector<std::string>{"words.txt", "words.txt_1"}));
+  for (const auto& loaded : {LoadModel(three), LoadModel(Path("three"))}) {
+    ASSERT_OK(loaded);
+    ASSERT_OK_AND_ASSIGN(
+        const NamedTensors out,
+        loaded->Predict({{"words", Tensor::Vector<std::string>({"coffee", "water"})}}));
+    ExpectTensorEqual(out.at("a"), Tensor::Vector<int64_t>({1, -1}));
+    ExpectTensorEqual(out.at("b"), Tensor::Vector<int64_t>({-1, 0}));
+    ExpectTensorEqual(out.at("c"), Tensor::Vector<int64_t>({1, -1}));
+  }
+}
+
+TEST_F(ModelValueTest, AFrozenModelHasConstantsAndNothingElse) {
+  ASSERT_OK_AND_ASSIGN(const Model model, ReadModelFromBytes(Export()));
+  ASSERT_OK_AND_ASSIGN(const Model frozen, FreezeModel(model));
+  EXPECT_TRUE(frozen.values().empty());
+  EXPECT_TRUE(frozen.assets().empty());
+  EXPECT_FALSE(frozen.restoring().has_value());
+  EXPECT_EQ(frozen.init_op(), "");
+  EXPECT_EQ(frozen.signatures().size(), 2u);
+  for (const auto& node : frozen.graph().node()) {
+    EXPECT_NE(node.op(), "VarHandleOp") << node.name();
+    EXPECT_NE(node.op(), "RestoreV2") << node.name();
+  }
+  ASSERT_OK_AND_ASSIGN(const LoadedModel loaded, LoadModel(frozen));
+  ExpectPredicts(loaded);
+  // As files it is one.
+  ASSERT_OK(WriteModel(frozen, Path("frozen")));
+  const NamedBytes files = FilesOf(Path("frozen"));
+  EXPECT_EQ(files.size(), 1u);
+  ASSERT_OK_AND_ASSIGN(const Model again, ReadModelFromBytes(files));
+  ASSERT_OK_AND_ASSIGN(const LoadedModel of_file, LoadModel(again));
+  ExpectPredicts(of_file);
+  // For one signature alone.
+  ASSERT_OK_AND_ASSIGN(const Model weight, FreezeModel(model, {.signatures = {"weight"}}));
+  EXPECT_LT(weight.graph().node_size(), 4);
+  ASSERT_OK_AND_ASSIGN(const LoadedModel of_weight, LoadModel(weight));
+  ASSERT_OK_AND_ASSIGN(const NamedTensors out, of_weight.Predict({}, {.signature = "weight"}));
+  ExpectTensorEqual(out.at("w"), Tensor::Scalar(2.0f));
+  EXPECT_STATUS(FreezeModel(model, {.signatures = {"wait"}}), StatusCode::kInvalidArgument,
+                "FreezeModel 'in memory': signature 'wait' must be one of the model's, "
+                "'serving_default', 'weight'");
+  tensorflow::MetaGraphDef none = Adder();
+  none.clear_signature_def();
+  ASSERT_OK_AND_ASSIGN(const Model unsigned_model,
+                       Model::Make("m", none, {ValueOf("w", Tensor::Vector<float>({1, 1}))}));
+  EXPECT_STATUS(FreezeModel(unsigned_model), StatusCode::kInvalidArgument,
+                "signatures must name tensors to freeze for, got none");
+}
+
 // --- Of TensorFlow -------------------------------------------------------------------------------
 
 TEST(ModelOfTensorFlow, BytesAreReadAsTheirDirectoryIsAndEveryCutIsAnError) {
@@ -362,7 +490,7 @@ TEST(ModelOfTensorFlow, BytesAreReadAsTheirDirectoryIsAndEveryCutIsAnError) {
   if (models.empty()) GTEST_SKIP() << "MILLRACE_SHARED has no saved_models";
   SetMinLogLevel(LogLevel::kError);
   ASSERT_OK_AND_ASSIGN(const auto names, kFiles->GetChildren(models));
-  int read = 0, opened = 0, refused = 0;
+  int read = 0, opened = 0, constant = 0, refused = 0;
   for (const std::string& name : names) {
     const std::string directory = JoinPath(models, name);
     ASSERT_OK_AND_ASSIGN(const auto saved, ReadSavedModel(kFiles, directory));
@@ -378,6 +506,21 @@ TEST(ModelOfTensorFlow, BytesAreReadAsTheirDirectoryIsAndEveryCutIsAnError) {
     EXPECT_EQ(from_bytes.status().code(), from_directory.status().code())
         << name << ": " << from_bytes.status() << " and " << from_directory.status();
     opened += from_bytes.ok() ? 1 : 0;
+    const StatusOr<Model> frozen =
+        here.signatures().empty() ? InvalidArgument("no signature") : FreezeModel(here);
+    if (frozen.ok()) {
+      ++constant;
+      // What has no kernel in this test has none before either.
+      ASSERT_OK_AND_ASSIGN(const ServableModel before, ServableModel::Load(here));
+      ASSERT_OK_AND_ASSIGN(const ServableModel after, ServableModel::Load(*frozen));
+      ASSERT_EQ(after.num_signatures(), before.num_signatures()) << name;
+      for (int i = 0; i < after.num_signatures(); ++i) {
+        EXPECT_EQ(after.status(i).code(), before.status(i).code())
+            << name << ": " << after.signature(i).key << ": " << after.status(i);
+      }
+    } else {
+      RecordProperty(name, std::string(frozen.status().message()));
+    }
     for (const auto& [file, bytes] : files) {
       if (saved.meta_graphs_size() > 1 && absl::StartsWith(file, "saved_model.pb")) continue;
       if (!absl::StartsWith(file, "variables/") && file != kSavedModelFile) continue;
@@ -395,6 +538,7 @@ TEST(ModelOfTensorFlow, BytesAreReadAsTheirDirectoryIsAndEveryCutIsAnError) {
   SetMinLogLevel(LogLevel::kInfo);
   EXPECT_GE(read, 25);
   EXPECT_GE(opened, 20);
+  EXPECT_GE(constant, 18);
   EXPECT_GE(refused, 1000);
 }
 

@@ -20,6 +20,7 @@
 #include "graph/graph_def.h"
 #include "proto/meta_graph.pb.h"
 #include "proto/saved_model.pb.h"
+#include "saver/bundle_paths.h"
 #include "saver/disk_copies.h"
 #include "saver/meta_graph.h"
 #include "saver/save_restore.h"
@@ -34,6 +35,20 @@ constexpr char kAssetFilepaths[] = "asset_filepaths";
 
 std::string TagsText(const std::vector<std::string>& tags) {
   return absl::StrCat("{ ", absl::StrJoin(tags, ", "), " }");
+}
+
+// The names of the files of a checkpoint, without their directory.
+StatusOr<std::vector<std::string>> FilesOf(const CheckpointSource& checkpoint) {
+  MR_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                      checkpoint.files->GetChildren(Dirname(checkpoint.prefix)));
+  const std::string base = Basename(checkpoint.prefix);
+  std::vector<std::string> files;
+  for (const std::string& name : names) {
+    if (name == BundleIndexPath(base) || absl::StartsWith(name, absl::StrCat(base, ".data-"))) {
+      files.push_back(name);
+    }
+  }
+  return files;
 }
 
 }  // namespace
@@ -117,30 +132,40 @@ StatusOr<std::unique_ptr<SavedModelBuilder>> SavedModelBuilder::Open(std::string
       new SavedModelBuilder(std::move(directory), file_system));
 }
 
-StatusOr<std::string> SavedModelBuilder::CopyAsset(const std::string& source) {
-  MR_ASSIGN_OR_RETURN(const std::string bytes, ReadFileToString(fs_, source));
+StatusOr<std::string> SavedModelBuilder::CopyAsset(const ModelAsset& asset) {
+  MR_ASSIGN_OR_RETURN(const std::string bytes, ReadFileToString(asset.files.get(), asset.path));
   const std::string fingerprint = absl::StrCat(Crc32c(bytes), " ", bytes.size());
-  const std::string base = Basename(source);
-  std::string name = base;
-  for (int i = 1;; ++i) {
-    const auto [known, is_new] = assets_.emplace(name, fingerprint);
-    if (is_new) break;
-    if (known->second == fingerprint) {
-      // Equal checksums are not equal files.
-      MR_ASSIGN_OR_RETURN(
-          const std::string copy,
-          ReadFileToString(fs_, JoinPath(JoinPath(directory_, kAssetsDirectory), name)));
-      if (copy == bytes) return name;
-    }
-    name = absl::StrCat(base, "_", i);
-  }
   const std::string folder = JoinPath(directory_, kAssetsDirectory);
+  bool is_new = false;
+  MR_ASSIGN_OR_RETURN(
+      std::string name,
+      AssetFileName(asset.file_name, [&](const std::string& candidate) -> StatusOr<bool> {
+        const auto [known, inserted] = assets_.emplace(candidate, fingerprint);
+        is_new = inserted;
+        if (inserted || known->second != fingerprint) return inserted;
+        // Equal checksums are not equal files.
+        MR_ASSIGN_OR_RETURN(const std::string copy,
+                            ReadFileToString(fs_, JoinPath(folder, candidate)));
+        return copy == bytes;
+      }));
+  if (!is_new) return name;
   MR_RETURN_IF_ERROR(fs_->RecursivelyCreateDirectory(folder));
   MR_RETURN_IF_ERROR(WriteFileAtomically(fs_, JoinPath(folder, name), bytes));
   return name;
 }
 
 Status SavedModelBuilder::Add(tensorflow::MetaGraphDef meta, absl::Span<const Asset> assets) {
+  std::vector<ModelAsset> files;
+  for (const Asset& asset : assets) {
+    files.push_back({.tensor = asset.tensor,
+                     .file_name = Basename(asset.source),
+                     .files = std::shared_ptr<FileSystem>(std::shared_ptr<void>(), fs_),
+                     .path = asset.source});
+  }
+  return Add(std::move(meta), files);
+}
+
+Status SavedModelBuilder::Add(tensorflow::MetaGraphDef meta, absl::Span<const ModelAsset> assets) {
   if (meta.meta_info_def().tags().empty()) {
     return InvalidArgument("SavedModel '", directory_,
                            "': a meta graph must have at least one tag, got none");
@@ -155,25 +180,67 @@ Status SavedModelBuilder::Add(tensorflow::MetaGraphDef meta, absl::Span<const As
   }
   MR_RETURN_IF_ERROR(OfSavedModel(directory_, CheckSignatures(meta)));
   MR_RETURN_IF_ERROR(OfSavedModel(directory_, InitOpOf(meta).status()));
-  for (const Asset& asset : assets) {
-    tensorflow::AssetFileDef def;
-    def.mutable_tensor_info()->set_name(asset.tensor);
-    MR_ASSIGN_OR_RETURN(*def.mutable_filename(), CopyAsset(asset.source));
-    *meta.add_asset_file_def() = def;
-    (*meta.mutable_collection_def())[kAssetsCollection].mutable_any_list()->add_value()->PackFrom(
-        def);
+  for (const ModelAsset& asset : assets) {
+    MR_ASSIGN_OR_RETURN(const std::string file_name, CopyAsset(asset));
+    AddAssetFile(asset.tensor, file_name, &meta);
   }
   *model_->add_meta_graphs() = std::move(meta);
   return absl::OkStatus();
 }
 
+Status SavedModelBuilder::CheckFirst() const {
+  if (model_->meta_graphs_size() == 0) return absl::OkStatus();
+  return FailedPrecondition("SavedModel '", directory_,
+                            "': variables must be added once, with the first ",
+                            "meta graph, got a further one; use AddMetaGraph");
+}
+
+Status SavedModelBuilder::WriteValues(const Model& model) const {
+  if (!model.restoring()) return absl::OkStatus();
+  const std::string prefix = VariablesPrefix(directory_);
+  const std::string folder = Dirname(prefix);
+  MR_RETURN_IF_ERROR(fs_->RecursivelyCreateDirectory(folder));
+  if (const CheckpointSource* const source = model.restoring()->checkpoint.get()) {
+    MR_ASSIGN_OR_RETURN(const std::vector<std::string> names, FilesOf(*source));
+    for (const std::string& name : names) {
+      MR_ASSIGN_OR_RETURN(const auto from, source->files->NewRandomAccessFile(
+                                               JoinPath(Dirname(source->prefix), name)));
+      const std::string rest = name.substr(Basename(source->prefix).size());
+      MR_ASSIGN_OR_RETURN(const auto to, fs_->NewExclusiveFile(prefix + rest));
+      MR_RETURN_IF_ERROR(CopyBytes(*from, to.get()));
+      MR_RETURN_IF_ERROR(to->Sync());
+      MR_RETURN_IF_ERROR(to->Close());
+    }
+    return fs_->SyncDirectory(folder);
+  }
+  MR_ASSIGN_OR_RETURN(std::vector<Tensor> tensors, ReadValues(model.values()));
+  std::vector<std::string> names, slices;
+  std::vector<ValueToSave> values;
+  std::set<std::pair<std::string, std::string>> known;  // several nodes may restore one value
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const ModelValue& value = model.values()[i];
+    if (!known.insert({value.name, value.slice}).second) continue;
+    names.push_back(value.name);
+    slices.push_back(value.slice);
+    values.emplace_back(std::move(tensors[i]));
+  }
+  return SaveTensors(fs_, prefix, names, slices, values);
+}
+
+Status SavedModelBuilder::AddModel(const Model& model) {
+  MR_RETURN_IF_ERROR(CheckFirst());
+  tensorflow::MetaGraphDef meta = *model.meta_graph();
+  meta.clear_asset_file_def();
+  meta.mutable_collection_def()->erase(kAssetsCollection);
+  MR_RETURN_IF_ERROR(Add(std::move(meta), model.assets()));
+  const Status written = WriteValues(model);
+  if (!written.ok()) model_->clear_meta_graphs();
+  return written;
+}
+
 Status SavedModelBuilder::AddMetaGraphAndVariables(Session* session, tensorflow::MetaGraphDef meta,
                                                    absl::Span<const Asset> assets) {
-  if (model_->meta_graphs_size() > 0) {
-    return FailedPrecondition("SavedModel '", directory_,
-                              "': variables must be added once, with the first ",
-                              "meta graph, got a further one; use AddMetaGraph");
-  }
+  MR_RETURN_IF_ERROR(CheckFirst());
   const tensorflow::SaverDef saver = meta.saver_def();
   MR_RETURN_IF_ERROR(Add(std::move(meta), assets));
   if (saver.save_tensor_name().empty()) return absl::OkStatus();
@@ -239,10 +306,8 @@ StatusOr<std::vector<Asset>> AssetsOf(const Scope& scope) {
   return assets;
 }
 
-namespace {
-
-StatusOr<tensorflow::MetaGraphDef> MakeMetaGraph(const Scope& scope, const Saver* saver,
-                                                 const SavedModelOptions& options) {
+StatusOr<tensorflow::MetaGraphDef> MakeSavedMetaGraph(const Scope& scope, const Saver* saver,
+                                                      const SavedModelOptions& options) {
   MetaGraphOptions meta_options;
   meta_options.tags = options.tags;
   if (saver != nullptr) meta_options.saver_def = saver->def();
@@ -260,18 +325,16 @@ StatusOr<tensorflow::MetaGraphDef> MakeMetaGraph(const Scope& scope, const Saver
   return meta;
 }
 
-}  // namespace
-
 Status SavedModelBuilder::AddMetaGraphAndVariables(Session* session, const Scope& scope,
                                                    const Saver* saver,
                                                    const SavedModelOptions& options) {
-  MR_ASSIGN_OR_RETURN(tensorflow::MetaGraphDef meta, MakeMetaGraph(scope, saver, options));
+  MR_ASSIGN_OR_RETURN(tensorflow::MetaGraphDef meta, MakeSavedMetaGraph(scope, saver, options));
   return AddMetaGraphAndVariables(session, std::move(meta), options.assets);
 }
 
 Status SavedModelBuilder::AddMetaGraph(const Scope& scope, const Saver* saver,
                                        const SavedModelOptions& options) {
-  MR_ASSIGN_OR_RETURN(tensorflow::MetaGraphDef meta, MakeMetaGraph(scope, saver, options));
+  MR_ASSIGN_OR_RETURN(tensorflow::MetaGraphDef meta, MakeSavedMetaGraph(scope, saver, options));
   return AddMetaGraph(std::move(meta), options.assets);
 }
 
@@ -330,16 +393,14 @@ StatusOr<std::vector<Feed>> AssetFeeds(const SessionOptions& options, const Mode
   return feeds;
 }
 
-// Copies of the files of a checkpoint; none for one on disk.
+// Copies of the files of a checkpoint; null for one on disk.
 StatusOr<std::unique_ptr<DiskCopies>> CopiesOf(const CheckpointSource& checkpoint) {
   if (checkpoint.files.get() == FileSystem::Posix()) return nullptr;
   MR_ASSIGN_OR_RETURN(std::unique_ptr<DiskCopies> copies, DiskCopies::Make());
-  const std::string directory = Dirname(checkpoint.prefix);
-  MR_ASSIGN_OR_RETURN(const std::vector<std::string> names,
-                      checkpoint.files->GetChildren(directory));
+  MR_ASSIGN_OR_RETURN(const std::vector<std::string> names, FilesOf(checkpoint));
   for (const std::string& name : names) {
-    if (!absl::StartsWith(name, absl::StrCat(Basename(checkpoint.prefix), "."))) continue;
-    MR_RETURN_IF_ERROR(copies->Add(checkpoint.files.get(), JoinPath(directory, name), name));
+    MR_RETURN_IF_ERROR(
+        copies->Add(checkpoint.files.get(), JoinPath(Dirname(checkpoint.prefix), name), name));
   }
   return copies;
 }

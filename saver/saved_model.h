@@ -88,6 +88,10 @@ struct SavedModelOptions {
   bool strip_default_attrs = false;
 };
 
+// The meta graph of a scope, with what `saver` saves (null: nothing) and all but the assets.
+StatusOr<tensorflow::MetaGraphDef> MakeSavedMetaGraph(const Scope& scope, const Saver* saver,
+                                                      const SavedModelOptions& options);
+
 class SavedModelBuilder {
  public:
   // FailedPrecondition when the directory exists and is not empty.
@@ -109,14 +113,22 @@ class SavedModelBuilder {
                                   absl::Span<const Asset> assets = {});
   Status AddMetaGraph(tensorflow::MetaGraphDef meta, absl::Span<const Asset> assets = {});
 
+  // A Model as the first meta graph, with its values and its assets. A checkpoint is copied as it
+  // is; other values are written as one.
+  Status AddModel(const Model& model);
+
   // Writes saved_model.pb (or .pbtxt): now the directory is a model.
   Status Save(bool as_text = false);
 
  private:
   SavedModelBuilder(std::string directory, FileSystem* fs);
   Status Add(tensorflow::MetaGraphDef meta, absl::Span<const Asset> assets);
+  Status Add(tensorflow::MetaGraphDef meta, absl::Span<const ModelAsset> assets);
+  // FailedPrecondition unless there is no meta graph yet.
+  Status CheckFirst() const;
   // The name of the copy in assets/.
-  StatusOr<std::string> CopyAsset(const std::string& source);
+  StatusOr<std::string> CopyAsset(const ModelAsset& asset);
+  Status WriteValues(const Model& model) const;
 
   const std::string directory_;
   FileSystem* const fs_;
