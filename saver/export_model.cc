@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "core/memory_files.h"
 #include "core/tensor.h"
 #include "graph/attr.h"
 #include "graph/graph.h"
@@ -548,25 +549,21 @@ Status CheckExportDirectory(const std::string& directory, FileSystem* file_syste
   return was_there ? absl::OkStatus() : file_system->DeleteDirectory(target);
 }
 
-Status ExportModel(Session* session, const Scope& scope,
-                   absl::Span<const ServingSignature> signatures, const std::string& directory,
-                   const ExportModelOptions& options) {
-  FileSystem* const file_system = options.file_system;
-  MR_RETURN_IF_ERROR(CheckNames(scope, signatures, options));
-  const ScopeVariables trained(scope);
-  ServingPart part(scope, trained, signatures, options);
-  MR_RETURN_IF_ERROR(part.Find());
-  MR_RETURN_IF_ERROR(CheckExportDirectory(directory, file_system));
-  SavedModelOptions model_options;
-  model_options.tags = options.tags;
-  for (const ServingSignature& signature : signatures) {
-    MR_ASSIGN_OR_RETURN(model_options.signatures[signature.key], part.Named(signature));
-  }
-  MR_ASSIGN_OR_RETURN(const Scope serving, MakeScope(scope, part));
-  const std::vector<Variable> variables = VariablesOf(serving);
-  std::unique_ptr<Saver> saver;
-  if (!variables.empty() || serving.collections()->count(kSaveableTables) > 0) {
-    MR_ASSIGN_OR_RETURN(saver, Saver::Make(serving, {.sharded = false}));
+namespace {
+
+// The graph of the part with what saves and fills it, as a scope.
+struct ServingGraph {
+  Scope scope;
+  std::unique_ptr<Saver> saver;  // null: there is nothing to save
+  Operation main_op;
+};
+StatusOr<ServingGraph> MakeServingGraph(const Scope& from, const ServingPart& part,
+                                        const ExportModelOptions& options) {
+  ServingGraph made;
+  MR_ASSIGN_OR_RETURN(made.scope, MakeScope(from, part));
+  const Scope& serving = made.scope;
+  if (!VariablesOf(serving).empty() || serving.collections()->count(kSaveableTables) > 0) {
+    MR_ASSIGN_OR_RETURN(made.saver, Saver::Make(serving, {.sharded = false}));
   }
   std::vector<Operation> main_ops;
   if (options.main_op.valid()) {
@@ -579,18 +576,89 @@ Status ExportModel(Session* session, const Scope& scope,
   if (serving.collections()->count(kTableInitializers) > 0) {
     main_ops.push_back(TablesInitializer(serving));
   }
-  if (main_ops.size() == 1) model_options.main_op = main_ops[0];
-  if (main_ops.size() > 1) model_options.main_op = Group(serving.WithName("main_op"), main_ops);
+  if (main_ops.size() == 1) made.main_op = main_ops[0];
+  if (main_ops.size() > 1) made.main_op = Group(serving.WithName("main_op"), main_ops);
+  return made;
+}
 
-  MR_ASSIGN_OR_RETURN(model_options.assets, AssetsOf(serving));
+// What the Saver would write, as the session has it.
+StatusOr<std::vector<ModelValue>> ValuesIn(Session* session, const tensorflow::MetaGraphDef& meta) {
+  std::vector<ModelValue> values;
+  MR_ASSIGN_OR_RETURN(const std::vector<SavedTensor> saved,
+                      SavedTensorsOf(meta.graph_def(), meta.saver_def()));
+  std::vector<FetchName> fetches;
+  for (const SavedTensor& one : saved) fetches.emplace_back(one.tensor);
+  MR_ASSIGN_OR_RETURN(std::vector<Tensor> tensors, session->Run({}, fetches));
+  for (size_t i = 0; i < saved.size(); ++i) {
+    values.push_back({.name = saved[i].name,
+                      .slice = saved[i].slice,
+                      .dtype = tensors[i].dtype(),
+                      .source = std::move(tensors[i])});
+  }
+  return values;
+}
+
+// The files that the graph reads, in memory, by the names that they get in assets/.
+StatusOr<std::vector<ModelAsset>> AssetsInMemory(const Scope& serving, FileSystem* files) {
+  MR_ASSIGN_OR_RETURN(const std::vector<Asset> sources, AssetsOf(serving));
+  std::vector<ModelAsset> assets;
+  NamedBytes named;
+  for (const Asset& source : sources) {
+    MR_ASSIGN_OR_RETURN(const std::string bytes, ReadFileToString(files, source.source));
+    ModelAsset& asset = assets.emplace_back();
+    asset.tensor = source.tensor;
+    MR_ASSIGN_OR_RETURN(
+        asset.file_name,
+        AssetFileName(Basename(source.source), [&](const std::string& name) -> StatusOr<bool> {
+          return named.emplace(name, bytes).first->second == bytes;
+        }));
+    asset.path = JoinPath(kAssetsDirectory, asset.file_name);
+  }
+  MR_ASSIGN_OR_RETURN(const std::shared_ptr<FileSystem> in_memory,
+                      MemoryFiles(kAssetsDirectory, std::move(named)));
+  for (ModelAsset& asset : assets) asset.files = in_memory;
+  return assets;
+}
+
+}  // namespace
+
+StatusOr<Model> MakeServingModel(Session* session, const Scope& scope,
+                                 absl::Span<const ServingSignature> signatures,
+                                 const ExportModelOptions& options, const std::string& name) {
+  MR_RETURN_IF_ERROR(CheckNames(scope, signatures, options));
+  const ScopeVariables trained(scope);
+  ServingPart part(scope, trained, signatures, options);
+  MR_RETURN_IF_ERROR(part.Find());
+  SavedModelOptions model_options;
+  model_options.tags = options.tags;
+  for (const ServingSignature& signature : signatures) {
+    MR_ASSIGN_OR_RETURN(model_options.signatures[signature.key], part.Named(signature));
+  }
+  MR_ASSIGN_OR_RETURN(const ServingGraph serving, MakeServingGraph(scope, part, options));
+  model_options.main_op = serving.main_op;
+  MR_ASSIGN_OR_RETURN(tensorflow::MetaGraphDef meta,
+                      MakeSavedMetaGraph(serving.scope, serving.saver.get(), model_options));
+  MR_ASSIGN_OR_RETURN(std::vector<ModelAsset> assets,
+                      AssetsInMemory(serving.scope, options.file_system));
 
   // In this process, whatever the other session's variables are spread over.
   MR_ASSIGN_OR_RETURN(const auto local, NewSession());
-  MR_RETURN_IF_ERROR(local->Extend(serving));
-  MR_RETURN_IF_ERROR(
-      Prefixed("ExportModel", CopyVariables(session, trained, local.get(), variables)));
-  MR_RETURN_IF_ERROR(Prefixed("ExportModel", CopyTables(session, serving, local.get())));
+  MR_RETURN_IF_ERROR(local->Extend(serving.scope));
+  MR_RETURN_IF_ERROR(Prefixed(
+      "ExportModel", CopyVariables(session, trained, local.get(), VariablesOf(serving.scope))));
+  MR_RETURN_IF_ERROR(Prefixed("ExportModel", CopyTables(session, serving.scope, local.get())));
+  std::vector<ModelValue> values;
+  if (serving.saver != nullptr) {
+    StatusOr<std::vector<ModelValue>> held = ValuesIn(local.get(), meta);
+    MR_RETURN_IF_ERROR(Prefixed("ExportModel", held.status()));
+    values = *std::move(held);
+  }
+  MR_RETURN_IF_ERROR(local->Close());
+  return Model::Make(name, std::move(meta), std::move(values), std::move(assets));
+}
 
+Status WriteModel(const Model& model, const std::string& directory, FileSystem* file_system) {
+  MR_RETURN_IF_ERROR(CheckExportDirectory(directory, file_system));
   const std::string target(absl::StripSuffix(directory, "/"));
   const std::string unfinished = UnfinishedPath(target);
   if (file_system->FileExists(unfinished)) {
@@ -598,8 +666,7 @@ Status ExportModel(Session* session, const Scope& scope,
   }
   const Status written = [&]() -> Status {
     MR_ASSIGN_OR_RETURN(const auto builder, SavedModelBuilder::Open(unfinished, file_system));
-    MR_RETURN_IF_ERROR(
-        builder->AddMetaGraphAndVariables(local.get(), serving, saver.get(), model_options));
+    MR_RETURN_IF_ERROR(builder->AddModel(model));
     MR_RETURN_IF_ERROR(builder->Save());
     return file_system->RenameFile(unfinished, target);
   }();
@@ -607,8 +674,17 @@ Status ExportModel(Session* session, const Scope& scope,
     file_system->RecursivelyDelete(unfinished).IgnoreError();
     return written;
   }
-  MR_RETURN_IF_ERROR(file_system->SyncDirectory(Dirname(target)));
-  return local->Close();
+  return file_system->SyncDirectory(Dirname(target));
+}
+
+Status ExportModel(Session* session, const Scope& scope,
+                   absl::Span<const ServingSignature> signatures, const std::string& directory,
+                   const ExportModelOptions& options) {
+  MR_RETURN_IF_ERROR(CheckNames(scope, signatures, options));
+  MR_RETURN_IF_ERROR(CheckExportDirectory(directory, options.file_system));
+  MR_ASSIGN_OR_RETURN(const Model model,
+                      MakeServingModel(session, scope, signatures, options, directory));
+  return WriteModel(model, directory, options.file_system);
 }
 
 Status ExportModel(Session* session, const Scope& scope, const ServingSignature& signature,

@@ -69,4 +69,9 @@ StatusOr<LoadedModel> LoadModel(const std::string& directory, const LoadModelOpt
   return LoadedModel(std::move(model));
 }
 
+StatusOr<LoadedModel> LoadModel(const Model& model, const SessionOptions& options) {
+  MR_ASSIGN_OR_RETURN(ServableModel servable, ServableModel::Load(model, options));
+  return LoadedModel(std::move(servable));
+}
+
 }  // namespace millrace

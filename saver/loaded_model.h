@@ -12,7 +12,7 @@
 // signature before the model runs, as far as it says anything sound of their dtype and shape.
 //
 // Thread-safety: all methods, from any thread; many Predicts at once.
-// Failure: LoadModel as LoadSavedModel (saver/saved_model.h). Predict: InvalidArgument for an
+// Failure: LoadModel as ServableModel::Load. Predict: InvalidArgument for an
 // unknown signature or input, a missing input, a wrong dtype or shape, with what there is instead;
 // else the error of the step.
 
@@ -23,7 +23,7 @@
 #include "core/status.h"
 #include "core/tensor.h"
 #include "runtime/session.h"
-#include "saver/saved_model.h"
+#include "saver/model.h"
 #include "saver/servable_model.h"  // IWYU pragma: export
 
 namespace millrace {
@@ -48,11 +48,13 @@ class LoadedModel {
  private:
   friend StatusOr<LoadedModel> LoadModel(const std::string& directory,
                                          const LoadModelOptions& options);
+  friend StatusOr<LoadedModel> LoadModel(const Model& model, const SessionOptions& options);
   explicit LoadedModel(ServableModel model) : model_(std::move(model)) {}
   ServableModel model_;
 };
 
 StatusOr<LoadedModel> LoadModel(const std::string& directory, const LoadModelOptions& options = {});
+StatusOr<LoadedModel> LoadModel(const Model& model, const SessionOptions& options = {});
 
 }  // namespace millrace
 

@@ -381,6 +381,8 @@ TEST_F(ServableModelTest, ASignatureThatCannotBeCompiledLeavesTheOthersAlone) {
   std::vector<Tensor> output(1);
   EXPECT_STATUS(model.Predict(strange, {images_}, absl::MakeSpan(output)),
                 model.status(strange).code(), "NobodyHasThisKind");
+  EXPECT_STATUS(model.status(strange), model.status(strange).code(),
+                "Predict: signature 'strange': ");
   ASSERT_OK_AND_ASSIGN(const int one, model.FindSignature("plain"));
   EXPECT_OK(model.status(one));
   EXPECT_OK(model.Predict(one, {images_}, absl::MakeSpan(output)));
@@ -429,9 +431,18 @@ TEST_F(ServableModelTest, WhatDoesNotFitTheSignatureIsNamedAndLeavesNoOutput) {
       {3, {images_, keep}, 2, "signature must be a number from 0 to 2, got 3"},
       {both, {images_}, 2, "signature 'serving_default' must be given 2 inputs, got 1"},
       {both, {images_, keep}, 1, "must be given places for 2 outputs, got 1"},
-      {both, {keep, images_}, 2, "input 'images' must have shape [?,2], got []"},
-      {both, {Tensor::Of<int32_t>({{1, 2}}), keep}, 2, "input 'images' must be float, got int32"},
-      {both, {images_, Tensor()}, 2, "input 'keep' must be float, got "},
+      {both,
+       {keep, images_},
+       2,
+       "input 'images' of signature 'serving_default' must have shape [?,2], got []"},
+      {both,
+       {Tensor::Of<int32_t>({{1, 2}}), keep},
+       2,
+       "input 'images' of signature 'serving_default' must be float, got int32"},
+      {both,
+       {images_, Tensor()},
+       2,
+       "input 'keep' of signature 'serving_default' must be float, got "},
   };
   for (const Case& c : cases) {
     std::vector<Tensor> outputs(c.outputs, keep);
@@ -521,16 +532,16 @@ TEST_F(ModelTest, InputsThatDoNotFitTheSignatureAreNamed) {
        "Predict: input 'images' of signature 'serving_default' must be given, got none"},
       {{{"images", Tensor::Of<int32_t>({{1, 2}})}, {"keep", keep}},
        "serving_default",
-       "Predict: input 'images' must be float, got int32"},
+       "Predict: input 'images' of signature 'serving_default' must be float, got int32"},
       {{{"images", Tensor()}, {"keep", keep}},
        "serving_default",
-       "Predict: input 'images' must be float, got "},
+       "Predict: input 'images' of signature 'serving_default' must be float, got "},
       {{{"images", Tensor::Of<float>({{1, 2, 3}})}, {"keep", keep}},
        "serving_default",
-       "Predict: input 'images' must have shape [?,2], got [1,3]"},
+       "Predict: input 'images' of signature 'serving_default' must have shape [?,2], got [1,3]"},
       {{{"images", images}, {"keep", images}},
        "serving_default",
-       "Predict: input 'keep' must have shape [], got [1,2]"},
+       "Predict: input 'keep' of signature 'serving_default' must have shape [], got [1,2]"},
   };
   for (const Case& c : cases) {
     EXPECT_STATUS(model.Predict(c.inputs, {.signature = c.signature}).status(),
@@ -570,7 +581,8 @@ TEST_F(ModelTest, SignaturesOfDamagedModelsAreErrorsOfThoseWhoUseThem) {
   EXPECT_STATUS(predicted([](auto* s) {
                   s->mutable_inputs()->at("x").set_dtype(tensorflow::DT_INT32);
                 }).status(),
-                StatusCode::kInvalidArgument, "input 'x' must be int32, got float");
+                StatusCode::kInvalidArgument,
+                "input 'x' of signature 'serving_default' must be int32, got float");
   // What says nothing sound of dtype and shape stops nobody: the graph knows better.
   for (const Change& change :
        {Change([](auto* s) { s->mutable_inputs()->at("x").set_dtype(tensorflow::DataType(999)); }),

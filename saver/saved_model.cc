@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "core/crc32c.h"
 #include "core/deterministic_bytes.h"
@@ -19,6 +20,8 @@
 #include "graph/graph_def.h"
 #include "proto/meta_graph.pb.h"
 #include "proto/saved_model.pb.h"
+#include "saver/bundle_paths.h"
+#include "saver/disk_copies.h"
 #include "saver/meta_graph.h"
 #include "saver/save_restore.h"
 #include "saver/saved_model_reader.h"
@@ -27,222 +30,30 @@
 namespace millrace {
 namespace {
 
-using tensorflow::NodeDef;
-
 constexpr int64_t kSchemaVersion = 1;
-// Collections that loaders of older and newer files know.
-constexpr char kAssetsCollection[] = "saved_model_assets";
 constexpr char kAssetFilepaths[] = "asset_filepaths";
-constexpr char kMainOpCollection[] = "saved_model_main_op";
-constexpr char kLegacyInitOpCollection[] = "legacy_init_op";
-
-std::string VariablesPrefix(const std::string& directory) {
-  return JoinPath(JoinPath(directory, kVariablesDirectory), kVariablesFile);
-}
-
-Status OfModel(const std::string& directory, const Status& status) {
-  return Prefixed(absl::StrCat("SavedModel '", directory, "'"), status);
-}
 
 std::string TagsText(const std::vector<std::string>& tags) {
   return absl::StrCat("{ ", absl::StrJoin(tags, ", "), " }");
 }
 
-// The assets of a meta graph: its field, else the collection of older files.
-StatusOr<std::vector<tensorflow::AssetFileDef>> AssetsOf(const tensorflow::MetaGraphDef& meta) {
-  std::vector<tensorflow::AssetFileDef> assets(meta.asset_file_def().begin(),
-                                               meta.asset_file_def().end());
-  if (!assets.empty()) return assets;
-  const auto found = meta.collection_def().find(kAssetsCollection);
-  if (found == meta.collection_def().end()) return assets;
-  for (const google::protobuf::Any& any : found->second.any_list().value()) {
-    tensorflow::AssetFileDef asset;
-    // The name of the type is not looked at: old files have other prefixes.
-    if (!asset.ParseFromString(any.value())) {
-      return absl::DataLossError(absl::StrCat("collection '", kAssetsCollection,
-                                              "' must hold assets, got bytes that are none"));
-    }
-    assets.push_back(std::move(asset));
-  }
-  return assets;
-}
-
-bool HasNode(const tensorflow::GraphDef& graph, absl::string_view name) {
-  return std::any_of(graph.node().begin(), graph.node().end(),
-                     [&](const tensorflow::NodeDef& node) { return node.name() == name; });
-}
-
-bool HasVariables(const tensorflow::GraphDef& graph) {
-  return std::any_of(graph.node().begin(), graph.node().end(), [](const auto& node) {
-    return node.op() == "VariableV2" || node.op() == "Variable" || node.op() == "VarHandleOp";
-  });
-}
-
-// The operation that makes a model ready once its variables are restored; "" when it has none.
-// NotFound when it names one that is not in the graph.
-StatusOr<std::string> InitOpOf(const tensorflow::MetaGraphDef& meta) {
-  std::string source, name;
-  const auto signature = meta.signature_def().find(kInitOpSignature);
-  if (signature != meta.signature_def().end()) {
-    source = absl::StrCat("signature '", kInitOpSignature, "'");
-    const auto output = signature->second.outputs().find(kInitOpSignature);
-    if (output == signature->second.outputs().end()) {
-      return absl::NotFoundError(absl::StrCat(source, " must name the init op in its output '",
-                                              kInitOpSignature, "', got none"));
-    }
-    name = output->second.name();
-  } else {
-    for (const char* key : {kMainOpCollection, kLegacyInitOpCollection}) {
-      const auto found = meta.collection_def().find(key);
-      if (found == meta.collection_def().end()) continue;
-      source = absl::StrCat("collection '", key, "'");
-      if (found->second.node_list().value_size() != 1) {
-        return absl::NotFoundError(absl::StrCat(source, " must name one node, got ",
-                                                found->second.node_list().value_size()));
-      }
-      name = found->second.node_list().value(0);
-      break;
+// The names of the files of a checkpoint, without their directory.
+StatusOr<std::vector<std::string>> FilesOf(const CheckpointSource& checkpoint) {
+  MR_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                      checkpoint.files->GetChildren(Dirname(checkpoint.prefix)));
+  const std::string base = Basename(checkpoint.prefix);
+  std::vector<std::string> files;
+  for (const std::string& name : names) {
+    if (name == BundleIndexPath(base) || absl::StartsWith(name, absl::StrCat(base, ".data-"))) {
+      files.push_back(name);
     }
   }
-  if (source.empty()) return std::string();
-  StatusOr<TensorName> parsed = ParseTensorName(name);
-  if (!parsed.ok() || !HasNode(meta.graph_def(), parsed->node)) {
-    return absl::NotFoundError(absl::StrCat("the init op '", name, "' of ", source,
-                                            " must be in the graph, got no such node"));
-  }
-  return parsed->node;
-}
-
-// InvalidArgument unless every tensor of every signature is one of the graph.
-Status CheckSignatures(const tensorflow::MetaGraphDef& meta) {
-  std::set<absl::string_view> nodes;
-  for (const auto& node : meta.graph_def().node()) nodes.insert(node.name());
-  const auto check = [&](const std::string& key, const char* kind, const std::string& name,
-                         const tensorflow::TensorInfo& info) -> Status {
-    for (const std::string& tensor : TensorsOf(info)) {
-      const StatusOr<TensorName> parsed = ParseTensorName(tensor);
-      if (!parsed.ok() || nodes.count(parsed->node) == 0) {
-        return InvalidArgument("signature '", key, "': ", kind, " '", name,
-                               "' must be a tensor of the graph, got '", tensor, "'");
-      }
-    }
-    return absl::OkStatus();
-  };
-  for (const auto& [key, signature] : meta.signature_def()) {
-    if (key == kInitOpSignature) continue;  // reported as init op
-    for (const auto& [name, info] : signature.inputs()) {
-      MR_RETURN_IF_ERROR(check(key, "input", name, info));
-    }
-    for (const auto& [name, info] : signature.outputs()) {
-      MR_RETURN_IF_ERROR(check(key, "output", name, info));
-    }
-  }
-  return absl::OkStatus();
-}
-
-// The paths of the files that the meta graph's assets name, as feeds of tensors of the graph.
-StatusOr<std::vector<Feed>> AssetFeeds(FileSystem* fs, const std::string& directory,
-                                       const tensorflow::MetaGraphDef& meta) {
-  const auto assets = AssetsOf(meta);
-  if (!assets.ok()) return OfModel(directory, assets.status());
-  std::vector<Feed> feeds;
-  for (const tensorflow::AssetFileDef& asset : *assets) {
-    if (asset.filename().empty() || Basename(asset.filename()) != asset.filename()) {
-      return InvalidArgument("SavedModel '", directory, "': an asset must be a file in '",
-                             kAssetsDirectory, "', got '", asset.filename(), "'");
-    }
-    const std::string& tensor = asset.tensor_info().name();
-    const StatusOr<TensorName> parsed = ParseTensorName(tensor);
-    if (!parsed.ok() || !HasNode(meta.graph_def(), parsed->node)) {
-      return absl::NotFoundError(absl::StrCat("SavedModel '", directory, "': asset tensor '",
-                                              tensor, "' must be in the graph"));
-    }
-    const std::string path = JoinPath(JoinPath(directory, kAssetsDirectory), asset.filename());
-    // Whoever reads the file says that it is missing, with the op's name; maybe nobody does.
-    if (!fs->FileExists(path)) {
-      LogWarning("SavedModel '", directory, "': asset file '", path,
-                 "' does not exist; its path is fed all the same");
-    }
-    feeds.emplace_back(tensor, Tensor::Scalar<std::string>(path));
-  }
-  return feeds;
-}
-
-// The strings of a constant input of a node; none when it is something else.
-std::vector<std::string> ConstantStrings(const std::map<absl::string_view, const NodeDef*>& nodes,
-                                         const NodeDef& node, int input) {
-  const StatusOr<TensorName> name =
-      input < node.input_size() ? ParseTensorName(node.input(input)) : InvalidArgument("none");
-  const auto found = name.ok() ? nodes.find(name->node) : nodes.end();
-  if (found == nodes.end() || found->second->op() != "Const") return {};
-  const StatusOr<Tensor> value = GetAttr<Tensor>(*found->second, "value");
-  if (!value.ok() || value->dtype() != DT_STRING) return {};
-  const absl::Span<const std::string> strings = value->flat<std::string>();
-  return {strings.begin(), strings.end()};
-}
-
-// The index of the checkpoint, whether a step reads it or not, and what the nodes that restoring
-// runs want of it and of its data files; files that they do not read may be missing. (Whether a
-// variable takes the shape of its value, only the step tells.)
-Status CheckCheckpoint(FileSystem* fs, const std::string& prefix, const tensorflow::GraphDef& graph,
-                       const tensorflow::SaverDef& saver) {
-  const StatusOr<std::vector<int>> needed =
-      NeededNodes(graph, {saver.restore_op_name()}, {saver.filename_tensor_name()});
-  const StatusOr<TensorName> filename = ParseTensorName(saver.filename_tensor_name());
-  // Otherwise the step says what is wrong.
-  if (!needed.ok() || !filename.ok()) return CheckRestores(fs, prefix, {});
-  std::vector<RestoreRequest> requests;
-  std::map<absl::string_view, const NodeDef*> nodes;
-  for (const NodeDef& node : graph.node()) nodes.emplace(node.name(), &node);
-  for (const int position : *needed) {
-    const NodeDef& node = graph.node(position);
-    if (node.op() != "RestoreV2") continue;
-    const StatusOr<TensorName> from = ParseTensorName(node.input_size() > 0 ? node.input(0) : "");
-    if (!from.ok() || from->node != filename->node) continue;
-    StatusOr<std::vector<DType>> dtypes = GetAttr<std::vector<DType>>(node, "dtypes");
-    if (!dtypes.ok()) continue;
-    RestoreRequest request{ConstantStrings(nodes, node, 1), ConstantStrings(nodes, node, 2),
-                           *std::move(dtypes)};
-    const size_t count = request.dtypes.size();
-    if (request.names.size() == count && request.specs.size() == count) {
-      requests.push_back(std::move(request));
-    }
-  }
-  return CheckRestores(fs, prefix, requests);
+  return files;
 }
 
 }  // namespace
 
 // --- Signatures ----------------------------------------------------------------------------------
-
-SignatureTensor::SignatureTensor(const tensorflow::TensorInfo& info)
-    : name_(info.name()), dtype_(DTypeFromNumber(info.dtype()).value_or(DT_INVALID)) {
-  if (!info.has_tensor_shape()) return;
-  if (StatusOr<PartialShape> shape = PartialShape::FromProto(info.tensor_shape()); shape.ok()) {
-    shape_ = *std::move(shape);
-  }
-}
-
-struct ModelSignature::Content {
-  explicit Content(tensorflow::SignatureDef signature) : def(std::move(signature)) {
-    for (const auto& [name, info] : def.inputs()) inputs.emplace(name, info);
-    for (const auto& [name, info] : def.outputs()) outputs.emplace(name, info);
-  }
-  const tensorflow::SignatureDef def;
-  std::map<std::string, SignatureTensor> inputs, outputs;
-};
-
-ModelSignature::ModelSignature() : ModelSignature(tensorflow::SignatureDef()) {}
-ModelSignature::ModelSignature(tensorflow::SignatureDef def)
-    : content_(std::make_shared<const Content>(std::move(def))) {}
-const std::string& ModelSignature::method_name() const { return def().method_name(); }
-const std::map<std::string, SignatureTensor>& ModelSignature::inputs() const {
-  return content_->inputs;
-}
-const std::map<std::string, SignatureTensor>& ModelSignature::outputs() const {
-  return content_->outputs;
-}
-const tensorflow::SignatureDef& ModelSignature::def() const { return content_->def; }
 
 StatusOr<tensorflow::TensorInfo> MakeTensorInfo(const Scope& scope, Output output) {
   MR_RETURN_IF_ERROR(scope.status());
@@ -321,30 +132,40 @@ StatusOr<std::unique_ptr<SavedModelBuilder>> SavedModelBuilder::Open(std::string
       new SavedModelBuilder(std::move(directory), file_system));
 }
 
-StatusOr<std::string> SavedModelBuilder::CopyAsset(const std::string& source) {
-  MR_ASSIGN_OR_RETURN(const std::string bytes, ReadFileToString(fs_, source));
+StatusOr<std::string> SavedModelBuilder::CopyAsset(const ModelAsset& asset) {
+  MR_ASSIGN_OR_RETURN(const std::string bytes, ReadFileToString(asset.files.get(), asset.path));
   const std::string fingerprint = absl::StrCat(Crc32c(bytes), " ", bytes.size());
-  const std::string base = Basename(source);
-  std::string name = base;
-  for (int i = 1;; ++i) {
-    const auto [known, is_new] = assets_.emplace(name, fingerprint);
-    if (is_new) break;
-    if (known->second == fingerprint) {
-      // Equal checksums are not equal files.
-      MR_ASSIGN_OR_RETURN(
-          const std::string copy,
-          ReadFileToString(fs_, JoinPath(JoinPath(directory_, kAssetsDirectory), name)));
-      if (copy == bytes) return name;
-    }
-    name = absl::StrCat(base, "_", i);
-  }
   const std::string folder = JoinPath(directory_, kAssetsDirectory);
+  bool is_new = false;
+  MR_ASSIGN_OR_RETURN(
+      std::string name,
+      AssetFileName(asset.file_name, [&](const std::string& candidate) -> StatusOr<bool> {
+        const auto [known, inserted] = assets_.emplace(candidate, fingerprint);
+        is_new = inserted;
+        if (inserted || known->second != fingerprint) return inserted;
+        // Equal checksums are not equal files.
+        MR_ASSIGN_OR_RETURN(const std::string copy,
+                            ReadFileToString(fs_, JoinPath(folder, candidate)));
+        return copy == bytes;
+      }));
+  if (!is_new) return name;
   MR_RETURN_IF_ERROR(fs_->RecursivelyCreateDirectory(folder));
   MR_RETURN_IF_ERROR(WriteFileAtomically(fs_, JoinPath(folder, name), bytes));
   return name;
 }
 
 Status SavedModelBuilder::Add(tensorflow::MetaGraphDef meta, absl::Span<const Asset> assets) {
+  std::vector<ModelAsset> files;
+  for (const Asset& asset : assets) {
+    files.push_back({.tensor = asset.tensor,
+                     .file_name = Basename(asset.source),
+                     .files = std::shared_ptr<FileSystem>(std::shared_ptr<void>(), fs_),
+                     .path = asset.source});
+  }
+  return Add(std::move(meta), files);
+}
+
+Status SavedModelBuilder::Add(tensorflow::MetaGraphDef meta, absl::Span<const ModelAsset> assets) {
   if (meta.meta_info_def().tags().empty()) {
     return InvalidArgument("SavedModel '", directory_,
                            "': a meta graph must have at least one tag, got none");
@@ -357,27 +178,69 @@ Status SavedModelBuilder::Add(tensorflow::MetaGraphDef meta, absl::Span<const As
                              TagsText({tags.begin(), tags.end()}), " twice");
     }
   }
-  MR_RETURN_IF_ERROR(OfModel(directory_, CheckSignatures(meta)));
-  MR_RETURN_IF_ERROR(OfModel(directory_, InitOpOf(meta).status()));
-  for (const Asset& asset : assets) {
-    tensorflow::AssetFileDef def;
-    def.mutable_tensor_info()->set_name(asset.tensor);
-    MR_ASSIGN_OR_RETURN(*def.mutable_filename(), CopyAsset(asset.source));
-    *meta.add_asset_file_def() = def;
-    (*meta.mutable_collection_def())[kAssetsCollection].mutable_any_list()->add_value()->PackFrom(
-        def);
+  MR_RETURN_IF_ERROR(OfSavedModel(directory_, CheckSignatures(meta)));
+  MR_RETURN_IF_ERROR(OfSavedModel(directory_, InitOpOf(meta).status()));
+  for (const ModelAsset& asset : assets) {
+    MR_ASSIGN_OR_RETURN(const std::string file_name, CopyAsset(asset));
+    AddAssetFile(asset.tensor, file_name, &meta);
   }
   *model_->add_meta_graphs() = std::move(meta);
   return absl::OkStatus();
 }
 
+Status SavedModelBuilder::CheckFirst() const {
+  if (model_->meta_graphs_size() == 0) return absl::OkStatus();
+  return FailedPrecondition("SavedModel '", directory_,
+                            "': variables must be added once, with the first ",
+                            "meta graph, got a further one; use AddMetaGraph");
+}
+
+Status SavedModelBuilder::WriteValues(const Model& model) const {
+  if (!model.restoring()) return absl::OkStatus();
+  const std::string prefix = VariablesPrefix(directory_);
+  const std::string folder = Dirname(prefix);
+  MR_RETURN_IF_ERROR(fs_->RecursivelyCreateDirectory(folder));
+  if (const CheckpointSource* const source = model.restoring()->checkpoint.get()) {
+    MR_ASSIGN_OR_RETURN(const std::vector<std::string> names, FilesOf(*source));
+    for (const std::string& name : names) {
+      MR_ASSIGN_OR_RETURN(const auto from, source->files->NewRandomAccessFile(
+                                               JoinPath(Dirname(source->prefix), name)));
+      const std::string rest = name.substr(Basename(source->prefix).size());
+      MR_ASSIGN_OR_RETURN(const auto to, fs_->NewExclusiveFile(prefix + rest));
+      MR_RETURN_IF_ERROR(CopyBytes(*from, to.get()));
+      MR_RETURN_IF_ERROR(to->Sync());
+      MR_RETURN_IF_ERROR(to->Close());
+    }
+    return fs_->SyncDirectory(folder);
+  }
+  MR_ASSIGN_OR_RETURN(std::vector<Tensor> tensors, ReadValues(model.values()));
+  std::vector<std::string> names, slices;
+  std::vector<ValueToSave> values;
+  std::set<std::pair<std::string, std::string>> known;  // several nodes may restore one value
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const ModelValue& value = model.values()[i];
+    if (!known.insert({value.name, value.slice}).second) continue;
+    names.push_back(value.name);
+    slices.push_back(value.slice);
+    values.emplace_back(std::move(tensors[i]));
+  }
+  return SaveTensors(fs_, prefix, names, slices, values);
+}
+
+Status SavedModelBuilder::AddModel(const Model& model) {
+  MR_RETURN_IF_ERROR(CheckFirst());
+  tensorflow::MetaGraphDef meta = *model.meta_graph();
+  meta.clear_asset_file_def();
+  meta.mutable_collection_def()->erase(kAssetsCollection);
+  MR_RETURN_IF_ERROR(Add(std::move(meta), model.assets()));
+  const Status written = WriteValues(model);
+  if (!written.ok()) model_->clear_meta_graphs();
+  return written;
+}
+
 Status SavedModelBuilder::AddMetaGraphAndVariables(Session* session, tensorflow::MetaGraphDef meta,
                                                    absl::Span<const Asset> assets) {
-  if (model_->meta_graphs_size() > 0) {
-    return FailedPrecondition("SavedModel '", directory_,
-                              "': variables must be added once, with the first ",
-                              "meta graph, got a further one; use AddMetaGraph");
-  }
+  MR_RETURN_IF_ERROR(CheckFirst());
   const tensorflow::SaverDef saver = meta.saver_def();
   MR_RETURN_IF_ERROR(Add(std::move(meta), assets));
   if (saver.save_tensor_name().empty()) return absl::OkStatus();
@@ -443,10 +306,8 @@ StatusOr<std::vector<Asset>> AssetsOf(const Scope& scope) {
   return assets;
 }
 
-namespace {
-
-StatusOr<tensorflow::MetaGraphDef> MakeMetaGraph(const Scope& scope, const Saver* saver,
-                                                 const SavedModelOptions& options) {
+StatusOr<tensorflow::MetaGraphDef> MakeSavedMetaGraph(const Scope& scope, const Saver* saver,
+                                                      const SavedModelOptions& options) {
   MetaGraphOptions meta_options;
   meta_options.tags = options.tags;
   if (saver != nullptr) meta_options.saver_def = saver->def();
@@ -464,18 +325,16 @@ StatusOr<tensorflow::MetaGraphDef> MakeMetaGraph(const Scope& scope, const Saver
   return meta;
 }
 
-}  // namespace
-
 Status SavedModelBuilder::AddMetaGraphAndVariables(Session* session, const Scope& scope,
                                                    const Saver* saver,
                                                    const SavedModelOptions& options) {
-  MR_ASSIGN_OR_RETURN(tensorflow::MetaGraphDef meta, MakeMetaGraph(scope, saver, options));
+  MR_ASSIGN_OR_RETURN(tensorflow::MetaGraphDef meta, MakeSavedMetaGraph(scope, saver, options));
   return AddMetaGraphAndVariables(session, std::move(meta), options.assets);
 }
 
 Status SavedModelBuilder::AddMetaGraph(const Scope& scope, const Saver* saver,
                                        const SavedModelOptions& options) {
-  MR_ASSIGN_OR_RETURN(tensorflow::MetaGraphDef meta, MakeMetaGraph(scope, saver, options));
+  MR_ASSIGN_OR_RETURN(tensorflow::MetaGraphDef meta, MakeSavedMetaGraph(scope, saver, options));
   return AddMetaGraph(std::move(meta), options.assets);
 }
 
@@ -491,77 +350,126 @@ StatusOr<ModelSignature> SavedModelBundle::Signature(const std::string& key) con
                                           TagsText({keys.begin(), keys.end()})));
 }
 
-StatusOr<SavedModelBundle> LoadSavedModel(const SessionOptions& options,
-                                          const std::string& directory,
-                                          absl::Span<const std::string> tags,
-                                          FileSystem* file_system) {
-  MR_ASSIGN_OR_RETURN(const tensorflow::SavedModel model, ReadSavedModel(file_system, directory));
-  MR_ASSIGN_OR_RETURN(const tensorflow::MetaGraphDef* meta, FindMetaGraph(model, tags));
-  return LoadMetaGraph(options, directory, *meta, file_system);
-}
-
-LoadPlan PlanLoading(FileSystem* fs, const std::string& directory,
-                     const tensorflow::MetaGraphDef& meta) {
-  LoadPlan plan;
-  const auto note = [&](const Status& status) {
-    if (!status.ok()) plan.errors.push_back(status);
-  };
-  note(OfModel(directory, CheckSignatures(meta)));
-  const StatusOr<std::string> init_op = InitOpOf(meta);
-  note(OfModel(directory, init_op.status()));
-  const StatusOr<std::vector<Feed>> assets = AssetFeeds(fs, directory, meta);
-  note(assets.status());
-
-  const tensorflow::SaverDef& saver = meta.saver_def();
-  if (!saver.restore_op_name().empty()) {
-    const std::string variables = VariablesPrefix(directory);
-    const std::string index = BundleIndexPath(variables);
-    if (fs->FileExists(index)) {
-      plan.restore.emplace();
-      if (assets.ok()) plan.restore->feeds = *assets;
-      plan.restore->feeds.emplace_back(saver.filename_tensor_name(),
-                                       Tensor::Scalar<std::string>(variables));
-      plan.restore->target = saver.restore_op_name();
-      note(OfModel(directory, CheckCheckpoint(fs, variables, meta.graph_def(), saver)));
-    } else if (HasVariables(meta.graph_def())) {
-      note(absl::NotFoundError(absl::StrCat(
-          "SavedModel '", directory, "': its graph has variables; '", index, "' must exist")));
-    }
-  }
-  if (init_op.ok() && !init_op->empty()) {
-    plan.init.emplace();
-    if (assets.ok()) plan.init->feeds = *assets;
-    plan.init->target = *init_op;
-  }
-  return plan;
-}
-
 StatusOr<std::unique_ptr<Session>> OpenMetaGraph(const SessionOptions& options,
                                                  const std::string& directory,
                                                  tensorflow::MetaGraphDef* meta) {
-  MR_RETURN_IF_ERROR(OfModel(directory, RemoveUnknownDefaultAttrs(meta)));
+  MR_RETURN_IF_ERROR(OfSavedModel(directory, RemoveUnknownDefaultAttrs(meta)));
   MR_ASSIGN_OR_RETURN(std::unique_ptr<Session> session, NewSession(options));
-  MR_RETURN_IF_ERROR(OfModel(directory, session->Extend(meta->graph_def())));
+  MR_RETURN_IF_ERROR(OfSavedModel(directory, session->Extend(meta->graph_def())));
   return session;
+}
+
+namespace {
+
+// Unimplemented unless ops may read copies on this machine's disk.
+Status CheckCopies(const SessionOptions& options, absl::string_view what) {
+  if (options.target.empty()) return absl::OkStatus();
+  return Unimplemented(what, " must be on disk, where the target '", options.target,
+                       "' can read it, got one in memory; write the model to a directory");
+}
+
+// The paths of the model's assets. Where they are in memory, `copies` gets what keeps the copies.
+StatusOr<std::vector<Feed>> AssetFeeds(const SessionOptions& options, const Model& model,
+                                       std::shared_ptr<const void>* copies) {
+  std::vector<Feed> feeds;
+  std::shared_ptr<DiskCopies> in_memory;
+  std::set<absl::string_view> copied;
+  for (const ModelAsset& asset : model.assets()) {
+    std::string path = asset.path;
+    if (asset.files.get() != FileSystem::Posix()) {
+      MR_RETURN_IF_ERROR(CheckCopies(options, absl::StrCat("asset '", asset.file_name, "'")));
+      if (in_memory == nullptr) {
+        MR_ASSIGN_OR_RETURN(in_memory, DiskCopies::Make());
+      }
+      path = JoinPath(in_memory->directory(), asset.file_name);
+      // A file that is not there has no copy: the op that reads it says so, as in a directory.
+      if (asset.files->FileExists(asset.path) && copied.insert(asset.file_name).second) {
+        MR_RETURN_IF_ERROR(in_memory->Add(asset.files.get(), asset.path, asset.file_name));
+      }
+    }
+    feeds.emplace_back(asset.tensor, Tensor::Scalar<std::string>(std::move(path)));
+  }
+  *copies = in_memory;
+  return feeds;
+}
+
+// Copies of the files of a checkpoint; null for one on disk.
+StatusOr<std::unique_ptr<DiskCopies>> CopiesOf(const CheckpointSource& checkpoint) {
+  if (checkpoint.files.get() == FileSystem::Posix()) return nullptr;
+  MR_ASSIGN_OR_RETURN(std::unique_ptr<DiskCopies> copies, DiskCopies::Make());
+  MR_ASSIGN_OR_RETURN(const std::vector<std::string> names, FilesOf(checkpoint));
+  for (const std::string& name : names) {
+    MR_RETURN_IF_ERROR(
+        copies->Add(checkpoint.files.get(), JoinPath(Dirname(checkpoint.prefix), name), name));
+  }
+  return copies;
+}
+
+// Gives the graph of `session` the model's values; `feeds` are those of its assets.
+Status Restore(const SessionOptions& options, Session* session, const Model& model,
+               std::vector<Feed> feeds) {
+  const Model::Restoring& restoring = *model.restoring();
+  const CheckpointSource* const checkpoint = restoring.checkpoint.get();
+  std::unique_ptr<DiskCopies> copies;
+  if (checkpoint != nullptr &&
+      (restoring.op_reads_files || checkpoint->files.get() == FileSystem::Posix())) {
+    if (checkpoint->files.get() != FileSystem::Posix()) {
+      MR_RETURN_IF_ERROR(CheckCopies(
+          options, absl::StrCat("checkpoint '", checkpoint->prefix, "', which a function reads,")));
+    }
+    MR_ASSIGN_OR_RETURN(copies, CopiesOf(*checkpoint));
+    const std::string prefix = copies == nullptr
+                                   ? checkpoint->prefix
+                                   : JoinPath(copies->directory(), Basename(checkpoint->prefix));
+    feeds.emplace_back(restoring.filename_tensor, Tensor::Scalar<std::string>(prefix));
+  } else {
+    MR_ASSIGN_OR_RETURN(std::vector<Tensor> values, ReadValues(model.values()));
+    for (size_t i = 0; i < values.size(); ++i) {
+      feeds.emplace_back(restoring.tensors[i], std::move(values[i]));
+    }
+  }
+  return session->Run(feeds, {}, {restoring.op}).status();
+}
+
+}  // namespace
+
+StatusOr<SavedModelBundle> OpenModel(const SessionOptions& options, const Model& model) {
+  const auto of_model = [&](const Status& status) { return OfSavedModel(model.name(), status); };
+  SavedModelBundle bundle;
+  StatusOr<std::vector<Feed>> assets = AssetFeeds(options, model, &bundle.asset_copies);
+  MR_RETURN_IF_ERROR(of_model(assets.status()));
+  MR_ASSIGN_OR_RETURN(bundle.session, NewSession(options));
+  MR_RETURN_IF_ERROR(of_model(bundle.session->Extend(model.graph())));
+  if (model.restoring()) {
+    MR_RETURN_IF_ERROR(of_model(Restore(options, bundle.session.get(), model, *assets)));
+  } else {
+    LogInfo("SavedModel '", model.name(), "' has no variables");
+  }
+  if (!model.init_op().empty()) {
+    MR_RETURN_IF_ERROR(of_model(bundle.session->Run(*assets, {}, {model.init_op()}).status()));
+  }
+  bundle.meta_graph_def = model.meta_graph();
+  return bundle;
 }
 
 StatusOr<SavedModelBundle> LoadMetaGraph(const SessionOptions& options,
                                          const std::string& directory,
                                          tensorflow::MetaGraphDef meta_graph,
                                          FileSystem* file_system) {
-  const auto meta = std::make_shared<tensorflow::MetaGraphDef>(std::move(meta_graph));
-  const LoadPlan plan = PlanLoading(file_system, directory, *meta);
-  if (!plan.errors.empty()) return plan.errors.front();
-  SavedModelBundle bundle;
-  MR_ASSIGN_OR_RETURN(bundle.session, OpenMetaGraph(options, directory, meta.get()));
-  if (!plan.restore) LogInfo("SavedModel '", directory, "' has no variables");
-  for (const std::optional<LoadPlan::Step>& step : {plan.restore, plan.init}) {
-    if (!step) continue;
-    MR_RETURN_IF_ERROR(
-        OfModel(directory, bundle.session->Run(step->feeds, {}, {step->target}).status()));
-  }
-  bundle.meta_graph_def = meta;
-  return bundle;
+  MR_ASSIGN_OR_RETURN(
+      const Model model,
+      Model::InDirectory(directory, std::move(meta_graph),
+                         std::shared_ptr<FileSystem>(std::shared_ptr<void>(), file_system)));
+  return OpenModel(options, model);
+}
+
+StatusOr<SavedModelBundle> LoadSavedModel(const SessionOptions& options,
+                                          const std::string& directory,
+                                          absl::Span<const std::string> tags,
+                                          FileSystem* file_system) {
+  MR_ASSIGN_OR_RETURN(const Model model, ReadModel(directory, {.tags = {tags.begin(), tags.end()},
+                                                               .file_system = file_system}));
+  return OpenModel(options, model);
 }
 
 StatusOr<SavedModelBundle> LoadSavedModel(const SessionOptions& options,

@@ -30,71 +30,23 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "core/dtype.h"
 #include "core/file_system.h"
-#include "core/shape.h"
 #include "core/status.h"
 #include "graph/scope.h"
 #include "runtime/session.h"
+#include "saver/load_plan.h"  // IWYU pragma: export
+#include "saver/model.h"      // IWYU pragma: export
 #include "saver/saver.h"
 
 namespace tensorflow {
 class MetaGraphDef;
 class SavedModel;
-class SignatureDef;
 class TensorInfo;
 }  // namespace tensorflow
 
 namespace millrace {
 
-inline constexpr char kSavedModelTagServe[] = "serve";
-inline constexpr char kSavedModelTagTrain[] = "train";
-inline constexpr char kSavedModelTagEval[] = "eval";
-inline constexpr char kSavedModelTagGpu[] = "gpu";
-inline constexpr char kSavedModelTagTpu[] = "tpu";
-
-inline constexpr char kDefaultServingSignature[] = "serving_default";
-inline constexpr char kInitOpSignature[] = "__saved_model_init_op";
-inline constexpr char kPredictMethod[] = "tensorflow/serving/predict";
-inline constexpr char kClassifyMethod[] = "tensorflow/serving/classify";
-inline constexpr char kRegressMethod[] = "tensorflow/serving/regress";
-
-inline constexpr char kVariablesDirectory[] = "variables";
-inline constexpr char kVariablesFile[] = "variables";
-inline constexpr char kAssetsDirectory[] = "assets";
-
 // --- Signatures ----------------------------------------------------------------------------------
-
-// A tensor as a signature names it.
-class SignatureTensor {
- public:
-  explicit SignatureTensor(const tensorflow::TensorInfo& info);
-  // "x:0"; "" for a sparse tensor, which has several names (ModelSignature::def has them).
-  const std::string& name() const { return name_; }
-  DType dtype() const { return dtype_; }
-  const PartialShape& shape() const { return shape_; }
-
- private:
-  std::string name_;
-  DType dtype_;
-  PartialShape shape_;  // unknown where the file says nothing sound
-};
-
-// What callers of a model may feed and fetch, by names of their own. Immutable; copies share.
-class ModelSignature {
- public:
-  ModelSignature();  // of nothing
-  explicit ModelSignature(tensorflow::SignatureDef def);
-  const std::string& method_name() const;
-  const std::map<std::string, SignatureTensor>& inputs() const;
-  const std::map<std::string, SignatureTensor>& outputs() const;
-  // The message that it is in a file.
-  const tensorflow::SignatureDef& def() const;
-
- private:
-  struct Content;
-  std::shared_ptr<const Content> content_;
-};
 
 // Names that callers use -> tensors.
 using NamedOutputs = std::map<std::string, Output>;
@@ -136,6 +88,10 @@ struct SavedModelOptions {
   bool strip_default_attrs = false;
 };
 
+// The meta graph of a scope, with what `saver` saves (null: nothing) and all but the assets.
+StatusOr<tensorflow::MetaGraphDef> MakeSavedMetaGraph(const Scope& scope, const Saver* saver,
+                                                      const SavedModelOptions& options);
+
 class SavedModelBuilder {
  public:
   // FailedPrecondition when the directory exists and is not empty.
@@ -157,14 +113,22 @@ class SavedModelBuilder {
                                   absl::Span<const Asset> assets = {});
   Status AddMetaGraph(tensorflow::MetaGraphDef meta, absl::Span<const Asset> assets = {});
 
+  // A Model as the first meta graph, with its values and its assets. A checkpoint is copied as it
+  // is; other values are written as one.
+  Status AddModel(const Model& model);
+
   // Writes saved_model.pb (or .pbtxt): now the directory is a model.
   Status Save(bool as_text = false);
 
  private:
   SavedModelBuilder(std::string directory, FileSystem* fs);
   Status Add(tensorflow::MetaGraphDef meta, absl::Span<const Asset> assets);
+  Status Add(tensorflow::MetaGraphDef meta, absl::Span<const ModelAsset> assets);
+  // FailedPrecondition unless there is no meta graph yet.
+  Status CheckFirst() const;
   // The name of the copy in assets/.
-  StatusOr<std::string> CopyAsset(const std::string& source);
+  StatusOr<std::string> CopyAsset(const ModelAsset& asset);
+  Status WriteValues(const Model& model) const;
 
   const std::string directory_;
   FileSystem* const fs_;
@@ -175,13 +139,22 @@ class SavedModelBuilder {
 // --- Reading -------------------------------------------------------------------------------------
 
 struct SavedModelBundle {
+  // The directory with copies of assets that are in memory, which goes with the last bundle.
+  std::shared_ptr<const void> asset_copies;
   std::unique_ptr<Session> session;
   std::shared_ptr<const tensorflow::MetaGraphDef> meta_graph_def;
   // NotFound names the signatures that there are.
   StatusOr<ModelSignature> Signature(const std::string& key) const;
 };
 
-// Opens a session with the graph, restores the variables, runs the init op.
+// Opens a session with the graph, restores the variables, runs the init op. A model of a directory
+// is restored from its files, which a server that is the target reads by their paths. Other values
+// are fed: they are twice in memory meanwhile, and go over the wire to a server. What only the
+// graph itself can read (assets, and a checkpoint that a function reads) is copied to a directory
+// below $TMPDIR: Unimplemented for a target in another process.
+StatusOr<SavedModelBundle> OpenModel(const SessionOptions& options, const Model& model);
+
+// The same with the model of a directory (ReadModel).
 StatusOr<SavedModelBundle> LoadSavedModel(const SessionOptions& options,
                                           const std::string& directory,
                                           absl::Span<const std::string> tags,
@@ -196,25 +169,10 @@ StatusOr<SavedModelBundle> LoadMetaGraph(const SessionOptions& options,
                                          tensorflow::MetaGraphDef meta_graph,
                                          FileSystem* file_system = FileSystem::Posix());
 
-// The parts of loading, which LoadMetaGraph puts together; for programs that ask what it would do.
-//
-// What is done to a session that has the graph, as far as files and messages say.
-struct LoadPlan {
-  struct Step {
-    std::vector<Feed> feeds;
-    std::string target;
-  };
-  std::optional<Step> restore;  // of the variables; none: there is nothing to restore
-  std::optional<Step> init;     // the init op
-  // All that stands in the way, in the order in which loading looks: it ends with the first. A
-  // missing asset is a warning only: the op that reads it fails, if there is one.
-  std::vector<Status> errors;
-};
-LoadPlan PlanLoading(FileSystem* fs, const std::string& directory,
-                     const tensorflow::MetaGraphDef& meta);
-// A session with the meta graph's graph, nothing restored. Attrs that this program's ops lack are
-// removed from the graph, as RemoveUnknownDefaultAttrs does (saver/meta_graph.h). InvalidArgument
-// for a graph that does not verify, whether anything needs what is wrong or not.
+// A part of loading, for programs that ask what it would do (as PlanLoading): a session with the
+// meta graph's graph, nothing restored. Attrs that this program's ops lack are removed from the
+// graph, as RemoveUnknownDefaultAttrs does (saver/meta_graph.h). InvalidArgument for a graph that
+// does not verify, whether anything needs what is wrong or not.
 StatusOr<std::unique_ptr<Session>> OpenMetaGraph(const SessionOptions& options,
                                                  const std::string& directory,
                                                  tensorflow::MetaGraphDef* meta);

@@ -8,15 +8,20 @@
 #include "core/allocator.h"
 #include "core/cached_memory.h"
 #include "core/did_you_mean.h"
+#include "core/io_pool.h"
 #include "graph/signature.h"
 #include "proto/config.pb.h"
-#include "proto/meta_graph.pb.h"
+#include "saver/file_parts.h"
+#include "saver/saved_model.h"
 
 namespace millrace {
 namespace {
 
 // What may stay in the allocator after a model has gone.
 constexpr int64_t kReleasedFrom = int64_t{8} << 20;
+// Signatures that a server compiles for a model at a time: fewer than the threads of the pool,
+// which other loads share.
+constexpr int kCompiledAtOnce = 8;
 
 std::vector<ServableSignature::Place> PlacesOf(
     const std::map<std::string, SignatureTensor>& tensors) {
@@ -25,13 +30,12 @@ std::vector<ServableSignature::Place> PlacesOf(
   return places;
 }
 
-StatusOr<std::unique_ptr<PreparedStep>> Compile(const ModelSignature& signature, Session* session,
-                                                const std::string& key) {
+StatusOr<std::unique_ptr<PreparedStep>> Compile(const ModelSignature& signature, Session* session) {
   RunSignature names;
   for (const auto* tensors : {&signature.inputs(), &signature.outputs()}) {
     for (const auto& [name, tensor] : *tensors) {
       if (tensor.name().empty()) {
-        return Unimplemented("Predict: '", name, "' of signature '", key,
+        return Unimplemented("'", name,
                              "' must be a dense tensor, got a sparse one; run the session()");
       }
       (tensors == &signature.inputs() ? names.feeds : names.fetches).push_back(tensor.name());
@@ -66,6 +70,7 @@ struct ServableModel::Impl {
     if (DefaultAllocatorStats().bytes_cached >= kReleasedFrom) ReleaseCachedMemory();
   }
 
+  std::shared_ptr<const void> asset_copies;  // outlives the session
   std::unique_ptr<Session> session;
   std::map<std::string, ModelSignature> signatures;
   std::vector<Slot> slots;
@@ -80,27 +85,44 @@ StatusOr<ServableModel> ServableModel::Load(const std::string& directory,
                                             const LoadModelOptions& options) {
   SessionOptions session_options = options.session;
   session_options.target = options.target;
+  MR_ASSIGN_OR_RETURN(
+      const Model model,
+      ReadModel(directory, {.tags = options.tags, .file_system = options.file_system}));
+  return Load(model, session_options);
+}
+
+StatusOr<ServableModel> ServableModel::Load(const Model& model, const SessionOptions& options) {
+  SessionOptions session_options = options;
   // On a server other sessions may have variables of these names.
   tensorflow::ConfigProto config = ConfigProtoOf(session_options.config);
   config.set_isolate_session_state(true);
   session_options.config = SessionConfigOf(std::move(config));
-  MR_ASSIGN_OR_RETURN(SavedModelBundle bundle, LoadSavedModel(session_options, directory,
-                                                              options.tags, options.file_system));
+  MR_ASSIGN_OR_RETURN(SavedModelBundle bundle, OpenModel(session_options, model));
   auto impl = std::make_unique<Impl>();
+  impl->asset_copies = std::move(bundle.asset_copies);
   impl->session = std::move(bundle.session);
-  for (const auto& [key, def] : bundle.meta_graph_def->signature_def()) {
-    if (key != kInitOpSignature) impl->signatures.emplace(key, def);
-  }
+  impl->signatures = model.signatures();
   for (const auto& [key, signature] : impl->signatures) {
-    Impl::Slot& slot = impl->slots.emplace_back();
-    slot.signature = {key, PlacesOf(signature.inputs()), PlacesOf(signature.outputs())};
-    StatusOr<std::unique_ptr<PreparedStep>> step = Compile(signature, impl->session.get(), key);
-    slot.status = step.status();
+    impl->slots.emplace_back().signature = {key, PlacesOf(signature.inputs()),
+                                            PlacesOf(signature.outputs())};
+  }
+  const auto compile = [&](int64_t i) -> Status {
+    Impl::Slot& slot = impl->slots[static_cast<size_t>(i)];
+    const std::string& key = slot.signature.key;
+    StatusOr<std::unique_ptr<PreparedStep>> step =
+        Compile(impl->signatures.at(key), impl->session.get());
+    slot.status = Prefixed(absl::StrCat("Predict: signature '", key, "'"), step.status());
     if (!step.ok() && !IsOfSignature(slot.status)) {
-      return Prefixed(absl::StrCat("Model '", directory, "': signature '", key, "'"), slot.status);
+      return Prefixed(absl::StrCat("Model '", model.name(), "': signature '", key, "'"),
+                      step.status());
     }
     if (step.ok()) slot.step = *std::move(step);
-  }
+    return absl::OkStatus();
+  };
+  // In this process compiling takes the processor, in another one the way there and back.
+  IoPool* const pool = session_options.target.empty() ? nullptr : IoPool::Default();
+  MR_RETURN_IF_ERROR(
+      RunParts(pool, kCompiledAtOnce, static_cast<int64_t>(impl->slots.size()), compile));
   return ServableModel(std::move(impl));
 }
 
@@ -156,12 +178,12 @@ Status ServableModel::Predict(int signature, absl::Span<const Tensor> inputs,
   for (size_t i = 0; i < inputs.size(); ++i) {
     const ServableSignature::Place& place = places.inputs[i];
     if (place.dtype != DT_INVALID && inputs[i].dtype() != place.dtype) {
-      return InvalidArgument("Predict: input '", place.key, "' must be ", place.dtype, ", got ",
-                             inputs[i].dtype());
+      return InvalidArgument("Predict: input '", place.key, "' of signature '", places.key,
+                             "' must be ", place.dtype, ", got ", inputs[i].dtype());
     }
     if (!place.shape.IsCompatibleWith(inputs[i].shape())) {
-      return InvalidArgument("Predict: input '", place.key, "' must have shape ", place.shape,
-                             ", got ", inputs[i].shape());
+      return InvalidArgument("Predict: input '", place.key, "' of signature '", places.key,
+                             "' must have shape ", place.shape, ", got ", inputs[i].shape());
     }
   }
   MR_RETURN_IF_ERROR(slot.status);

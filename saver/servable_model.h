@@ -12,16 +12,17 @@
 // All signatures are compiled when the model is loaded: no Predict compiles, waits for another
 // signature, takes a lock of the model or looks up a name. A signature that cannot be compiled (an
 // op kind without a kernel) or that names a sparse tensor leaves the others alone: its own Predict
-// says why.
+// says why. Of a model on a server several signatures are compiled at a time: each is a call.
 //
 // When a model goes, its memory goes back to the system (core/cached_memory.h), but for 8 MiB that
 // the allocator may keep and what the caches of other threads hold.
 //
 // Thread-safety: all methods, from any thread; many Predicts at once.
-// Failure: Load as LoadSavedModel (saver/saved_model.h), and an error that may pass (no memory, a
-// server that does not answer) while a signature is compiled. Predict: InvalidArgument for a number
-// that no signature has, another number of tensors, a wrong dtype or shape; what compiling the
-// signature said; else the error of the step. Outputs are empty after an error.
+// Failure: Load as ReadModel (saver/model.h) and OpenModel (saver/saved_model.h), and an error that
+// may pass (no memory, a server that does not answer) while a signature is compiled. Predict:
+// InvalidArgument for a number that no signature has, another number of tensors, a wrong dtype or
+// shape (which names the signature and the input); what compiling the signature said; else the
+// error of the step. Outputs are empty after an error.
 
 #include <map>
 #include <memory>
@@ -34,7 +35,7 @@
 #include "core/status.h"
 #include "core/tensor.h"
 #include "runtime/session.h"
-#include "saver/saved_model.h"
+#include "saver/model.h"
 
 namespace millrace {
 
@@ -62,6 +63,8 @@ class ServableModel {
  public:
   static StatusOr<ServableModel> Load(const std::string& directory,
                                       const LoadModelOptions& options = {});
+  // `model` is not used afterwards.
+  static StatusOr<ServableModel> Load(const Model& model, const SessionOptions& options = {});
   ServableModel(ServableModel&&) noexcept;
   ServableModel& operator=(ServableModel&&) noexcept;
   ~ServableModel();  // closes the session

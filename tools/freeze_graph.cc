@@ -103,12 +103,12 @@ std::vector<std::string> Names(const CommandLine& flags, const std::string& flag
 }
 
 // A session with the graph, its variables set.
-struct Model {
+struct OpenedGraph {
   std::unique_ptr<Session> session;
   tensorflow::GraphDef graph;
 };
 
-StatusOr<Model> FromSavedModel(FileSystem* fs, const CommandLine& flags, bool clear_devices) {
+StatusOr<OpenedGraph> FromSavedModel(FileSystem* fs, const CommandLine& flags, bool clear_devices) {
   const std::string dir =
       ModelDirectory(fs, flags.value("input_saved_model_dir"), kProgram, std::cerr);
   std::vector<std::string> tags = Names(flags, "saved_model_tags");
@@ -119,7 +119,7 @@ StatusOr<Model> FromSavedModel(FileSystem* fs, const CommandLine& flags, bool cl
   if (clear_devices) ClearDevices(meta.mutable_graph_def());
   MR_ASSIGN_OR_RETURN(SavedModelBundle bundle,
                       LoadMetaGraph(ToolSessionOptions(), dir, std::move(meta), fs));
-  Model model;
+  OpenedGraph model;
   model.session = std::move(bundle.session);
   model.graph = bundle.meta_graph_def->graph_def();
   return model;
@@ -136,9 +136,9 @@ StatusOr<tensorflow::GraphDef> ReadInputGraph(FileSystem* fs, const CommandLine&
   return graph;
 }
 
-StatusOr<Model> FromCheckpoint(FileSystem* fs, const CommandLine& flags, bool clear_devices) {
+StatusOr<OpenedGraph> FromCheckpoint(FileSystem* fs, const CommandLine& flags, bool clear_devices) {
   const std::string checkpoint = flags.value("input_checkpoint");
-  Model model;
+  OpenedGraph model;
   tensorflow::MetaGraphDef meta;
   if (flags.has("input_meta_graph")) {
     MR_ASSIGN_OR_RETURN(meta, ReadMetaGraph(fs, flags.value("input_meta_graph")));
@@ -171,9 +171,9 @@ Status Freeze(const CommandLine& flags) {
   options.clear_devices = flags.BoolValue("clear_devices", true);
 
   const bool from_checkpoint = !flags.has("input_saved_model_dir");
-  MR_ASSIGN_OR_RETURN(const Model model, from_checkpoint
-                                             ? FromCheckpoint(fs, flags, options.clear_devices)
-                                             : FromSavedModel(fs, flags, options.clear_devices));
+  MR_ASSIGN_OR_RETURN(const OpenedGraph model,
+                      from_checkpoint ? FromCheckpoint(fs, flags, options.clear_devices)
+                                      : FromSavedModel(fs, flags, options.clear_devices));
   for (const std::string& node : Names(flags, "initializer_nodes")) {
     MR_RETURN_IF_ERROR(model.session->Run({}, {}, {node}).status());
   }
