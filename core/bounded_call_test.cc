@@ -6,6 +6,8 @@
 #include "core/notification.h"
 #include "gtest/gtest.h"
 
+// covers: training: a call of storage that hangs is left after its time
+
 namespace millrace {
 namespace {
 

@@ -7,6 +7,8 @@
 #include "absl/strings/string_view.h"
 #include "gtest/gtest.h"
 
+// covers: accidents: a wrong name of a feed, fetch or target gets the nearest one as a hint
+
 namespace millrace {
 namespace {
 

@@ -16,6 +16,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+// covers: programs: help and version exit with 0 in one form
+
 namespace millrace {
 namespace {
 

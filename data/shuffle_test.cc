@@ -14,6 +14,15 @@
 #include "gtest/gtest.h"
 #include "ops/loops/philox.h"
 
+// covers: input: sources, orders (repeat, shuffle by seed and pass, shard, windows) and batches
+//   give the elements that TensorFlow's rules give, with known cardinality; an error takes the
+//   place of its element and is over with it
+// covers: input: a restored iterator gives what the saved one would have given, saved after any
+//   element; a state that is cut is refused
+// covers: input: a shuffle of rows has the order of a shuffle of objects
+// covers: article 0-16: lines, skipped, parsed, shuffled over ten batches, repeated, batched
+// covers: scenario F18: data of several trainers: orders, shards, a warning
+
 namespace millrace::data {
 namespace {
 
@@ -191,6 +200,8 @@ TEST(Shuffle, EmptyDatasetsEnd) {
   EXPECT_EQ(Dataset::Range(3).ShuffleAndRepeat(4, 5).cardinality(), 15);
 }
 
+// covers: article 1-15: shuffled over as many batches as there are workers, in an order of its own
+//   in each task
 TEST(Shuffle, OfChanceDiffersByTaskPlaceAndPass) {
   const Dataset chance = Dataset::Range(100).Shuffle(100);
   const IteratorOptions job = {.seed = 9};

@@ -1,6 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The program of docs/c_api.md fits its line, and says so; it fails with a message where it cannot write.
+
+# covers: c api: C programs build, train, save, restore, export and predict; the page's program runs
+#   as it stands
+
 set -euo pipefail
 out=$("$1" "$TEST_TMPDIR")
 echo "$out"

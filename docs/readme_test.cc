@@ -27,6 +27,9 @@
 #include "train/optimizer.h"
 #include "train/supervisor.h"
 
+// covers: values: the README's programs, built from its text, train, save their last step, export,
+//   predict, and go on after Ctrl-C, alone and under `launch`
+
 namespace millrace {
 namespace {
 

@@ -15,6 +15,9 @@
 #include "gtest/gtest.h"
 #include "proto/node_def.pb.h"
 
+// covers: values: every op's signature is TensorFlow 1.15's; every builder makes the node it says
+// covers: graphs: a library loaded later adds ops and kernels; entries never change
+
 namespace millrace {
 namespace {
 

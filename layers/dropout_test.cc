@@ -10,6 +10,9 @@
 #include "gtest/gtest.h"
 #include "runtime/testing/op_test.h"
 
+// covers: values: layers give the values of their formulas, TensorFlow's variable names, gradients
+//   of finite differences, and train
+
 namespace millrace {
 namespace {
 

@@ -3,6 +3,9 @@
 
 #include "gtest/gtest.h"
 
+// covers: training: servers and trainers share one rule for how long an end must stand before it is
+//   believed
+
 namespace millrace {
 namespace {
 

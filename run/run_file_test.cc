@@ -8,6 +8,8 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
+// covers: training: the run file is old or new, never between
+
 namespace millrace {
 namespace {
 

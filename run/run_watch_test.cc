@@ -20,6 +20,11 @@
 #include "run/run_registry.h"
 #include "run/training_run.h"
 
+// covers: training: servers and trainers share one rule for how long an end must stand before it is
+//   believed
+// covers: clusters: a wait for a run is logged every 10 s with the task
+// covers: clusters: leaving is bounded, even if storage hangs
+
 namespace millrace {
 namespace {
 

@@ -7,6 +7,11 @@
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 
+// covers: programs: command lines take values in every form; unknown flags are named
+
+// covers: programs: help and version exit with 0 in one form, unknown flags name the nearest,
+//   relative paths start at the user's folder under `bazel run`
+
 namespace millrace {
 namespace {
 

@@ -5,6 +5,9 @@
 
 #include <cstdlib>
 
+// covers: training: how stale gradients are is measured in the step, shown, and named by the NaN
+//   guard
+
 namespace millrace {
 namespace {
 

@@ -7,6 +7,8 @@
 #include "gtest/gtest.h"
 #include "runtime/testing/op_test.h"
 
+// covers: graphs: a user's op trains with the same numbers whether it is linked or loaded
+
 namespace millrace {
 namespace {
 

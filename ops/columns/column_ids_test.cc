@@ -14,6 +14,8 @@
 #include "proto/node_def.pb.h"
 #include "runtime/testing/op_test.h"
 
+// covers: columns: the fused ids of columns are those of the portable ops
+
 namespace millrace {
 namespace {
 

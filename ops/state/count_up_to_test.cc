@@ -9,6 +9,9 @@
 #include "runtime/session.h"
 #include "runtime/testing/op_test.h"
 
+// covers: training: queue runners fill queues, end with the data, with an error and with a loop;
+//   batches and epochs of queues
+
 namespace millrace {
 namespace {
 

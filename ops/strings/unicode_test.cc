@@ -5,6 +5,8 @@
 
 #include "gtest/gtest.h"
 
+// covers: input: texts are decoded and encoded as TensorFlow does
+
 namespace millrace {
 namespace {
 
