@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The program of train/README.md, as it stands there, as a cluster of one task and without one.
+// The program of docs/training_runs.md, as it stands there, as a cluster of one task and without one.
 
 #include <cstdlib>
 #include <filesystem>
