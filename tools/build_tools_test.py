@@ -159,6 +159,12 @@ class HouseTest(unittest.TestCase):
         self.assertEqual(list(house.excesses(house.count({"train/a.cc": text[len(text) // (most + 1):]},
                                                          {}))), [])
 
+    def test_a_readme_of_a_folder_is_at_most_a_page(self):
+        page = "word " * house.README_WORDS
+        readmes = {"README.md": page + "more", "run/README.md": page, "ops/math/README.md": page + "more"}
+        self.assertEqual(list(house.long_readmes(readmes)),
+                         ["house: ops/math/README.md must have at most 500 words, got 501"])
+
     def test_a_friend_is_one_that_is_not_nested(self):
         self.assertEqual(house.friends("class A {\n  friend class B;\n  friend class C;\n"
                                        "  class C {\n  };\n};\n"), ["B"])
