@@ -6,7 +6,7 @@
 #include "core/notification.h"
 #include "gtest/gtest.h"
 
-// covers: training: a call of storage that hangs is left after its time
+// covers: training: a call that does not end is left behind with what it holds
 
 namespace millrace {
 namespace {

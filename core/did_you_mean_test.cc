@@ -7,7 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "gtest/gtest.h"
 
-// covers: accidents: a wrong name of a feed, fetch or target gets the nearest one as a hint
+// covers: accidents: the nearest name is the hint of an error
 
 namespace millrace {
 namespace {

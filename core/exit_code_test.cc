@@ -5,8 +5,7 @@
 #include "core/status_kind.h"
 #include "gtest/gtest.h"
 
-// covers: training: SIGTERM and SIGINT are handled only while an object requests them; the second
-//   one ends the process; exit codes
+// covers: training: an exit code says whether another try may succeed
 
 namespace millrace {
 namespace {

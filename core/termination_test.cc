@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 
 // covers: training: SIGTERM and SIGINT are handled only while an object requests them; the second
-//   one ends the process; exit codes
+//   one ends the process
 
 namespace millrace {
 namespace {

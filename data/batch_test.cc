@@ -8,9 +8,7 @@
 #include "data/testing/dataset_testing.h"
 #include "gtest/gtest.h"
 
-// covers: input: sources, orders (repeat, shuffle by seed and pass, shard, windows) and batches
-//   give the elements that TensorFlow's rules give, with known cardinality; an error takes the
-//   place of its element and is over with it
+// covers: input: batches stack, pad and refuse as TensorFlow's
 // covers: input: a restored iterator gives what the saved one would have given, saved after any
 //   element; a state that is cut is refused
 

@@ -21,7 +21,6 @@
 // covers: input: CSV datasets have TensorFlow's values and errors; a bad record names file and
 //   line, also after a header, in several files, with CRLF; the census is read whole
 // covers: article 0-8, 0-9: 15 columns, a blank after every comma that is part of words and labels
-// covers: article 3-12: a generator of text rows, tab-separated, in batches of one
 
 namespace millrace::data {
 namespace {

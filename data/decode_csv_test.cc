@@ -9,7 +9,7 @@
 #include "runtime/testing/op_test.h"
 
 // covers: input: `DecodeCSV` has TensorFlow's values and errors
-// covers: article 4-7: CSV and JSON records in a graph
+// covers: article 4-7: CSV records in a graph
 
 namespace millrace {
 namespace {

@@ -12,7 +12,7 @@
 #include "runtime/testing/op_test.h"
 
 // covers: input: JSON Examples decode as TensorFlow's; wrong JSON is named
-// covers: article 4-7: CSV and JSON records in a graph
+// covers: article 4-7: JSON records in a graph
 
 namespace millrace {
 namespace {

@@ -14,14 +14,12 @@
 #include "gtest/gtest.h"
 #include "ops/loops/philox.h"
 
-// covers: input: sources, orders (repeat, shuffle by seed and pass, shard, windows) and batches
-//   give the elements that TensorFlow's rules give, with known cardinality; an error takes the
-//   place of its element and is over with it
+// covers: input: a shuffle's order depends on seed, task and pass alone
 // covers: input: a restored iterator gives what the saved one would have given, saved after any
 //   element; a state that is cut is refused
 // covers: input: a shuffle of rows has the order of a shuffle of objects
 // covers: article 0-16: lines, skipped, parsed, shuffled over ten batches, repeated, batched
-// covers: scenario F18: data of several trainers: orders, shards, a warning
+// covers: scenario F18: data of several trainers: an order for each task
 
 namespace millrace::data {
 namespace {

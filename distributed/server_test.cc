@@ -51,8 +51,6 @@
 
 // covers: steps: a kernel that never answers holds up no step of a cluster beyond its time, and is
 //   named, on a worker, a ps, by name and prepared
-// covers: training: SIGTERM and SIGINT are handled only while an object requests them; the second
-//   one ends the process; exit codes
 // covers: clusters: a training step costs at most 3 calls per parameter server and one copy per
 //   sent tensor
 // covers: clusters: a second job on a used parameter server initialises and never sees the first

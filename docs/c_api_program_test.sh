@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The program of docs/c_api.md fits its line, and says so; it fails with a message where it cannot write.
 
-# covers: c api: C programs build, train, save, restore, export and predict; the page's program runs
-#   as it stands
+# covers: c api: the program of the page runs unchanged
 
 set -euo pipefail
 out=$("$1" "$TEST_TMPDIR")

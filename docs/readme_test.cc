@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The program of docs/training_runs.md, as it stands there, as a cluster of one task and without one.
+// The program of docs/training_runs.md, as it stands there, as a cluster of one task and without
+// one.
 
 #include <cstdlib>
 #include <filesystem>
@@ -27,8 +28,8 @@
 #include "train/optimizer.h"
 #include "train/supervisor.h"
 
-// covers: values: the README's programs, built from its text, train, save their last step, export,
-//   predict, and go on after Ctrl-C, alone and under `launch`
+// covers: values: the program of `docs/training_runs.md`, built from its text, trains and keeps its
+//   model
 
 namespace millrace {
 namespace {

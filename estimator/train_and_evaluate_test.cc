@@ -41,7 +41,7 @@
 // covers: scenario F2: ps, chief, workers, evaluator in any order, to their end
 // covers: scenario F9: the final exporter
 // covers: scenario F17: data, hooks and checkpoints that end an evaluator's wait
-// covers: scenario F18: data of several trainers: orders, shards, a warning
+// covers: scenario F18: data of several trainers: a warning at their end
 
 namespace millrace {
 namespace {

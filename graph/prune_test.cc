@@ -19,9 +19,6 @@
 #include "graph/testing/tiny_ops.h"
 #include "proto/node_def.pb.h"
 
-// covers: graphs: a session shares the bodies of a Scope's graph; later edits by the owner change
-//   nothing
-
 namespace millrace {
 namespace {
 

@@ -10,8 +10,7 @@
 #include "gtest/gtest.h"
 #include "runtime/testing/op_test.h"
 
-// covers: values: layers give the values of their formulas, TensorFlow's variable names, gradients
-//   of finite differences, and train
+// covers: values: dropout drops at its rate and keeps the mean
 
 namespace millrace {
 namespace {

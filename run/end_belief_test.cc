@@ -3,8 +3,7 @@
 
 #include "gtest/gtest.h"
 
-// covers: training: servers and trainers share one rule for how long an end must stand before it is
-//   believed
+// covers: training: an end that may be old is believed after a grace time
 
 namespace millrace {
 namespace {

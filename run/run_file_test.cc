@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
-// covers: training: the run file is old or new, never between
+// covers: training: a power cut leaves the old owner of a run or the new one
 
 namespace millrace {
 namespace {

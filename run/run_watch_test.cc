@@ -22,7 +22,7 @@
 
 // covers: training: servers and trainers share one rule for how long an end must stand before it is
 //   believed
-// covers: clusters: a wait for a run is logged every 10 s with the task
+// covers: clusters: a server that leaves after its run logs what it waits for
 // covers: clusters: leaving is bounded, even if storage hangs
 
 namespace millrace {

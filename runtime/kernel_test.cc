@@ -24,8 +24,6 @@
 // covers: graphs: a library loaded later adds ops and kernels; entries never change
 // covers: steps: a dropped done callback fails its node, a second call is ignored
 // covers: steps: the memory of a step is counted per node; a limit names the largest holders
-// covers: clusters: when a session ends its steps are cancelled with the reason, and resources that
-//   held state for it are notified
 
 namespace millrace {
 namespace {

@@ -9,8 +9,7 @@
 
 // covers: programs: command lines take values in every form; unknown flags are named
 
-// covers: programs: help and version exit with 0 in one form, unknown flags name the nearest,
-//   relative paths start at the user's folder under `bazel run`
+// covers: programs: command lines take values in every form; unknown flags are named
 
 namespace millrace {
 namespace {

@@ -28,8 +28,6 @@
 #include "train/hooks/hooks.h"
 #include "train/monitored_session.h"
 
-// covers: article 1-4: the duration of a save is measured and logged
-
 namespace millrace {
 namespace {
 

@@ -5,8 +5,7 @@
 
 #include <cstdlib>
 
-// covers: training: how stale gradients are is measured in the step, shown, and named by the NaN
-//   guard
+// covers: training: the progress line shows the staleness
 
 namespace millrace {
 namespace {

@@ -13,7 +13,6 @@
 // covers: training: heads give TensorFlow's predictions, losses, metrics, summaries and exports, by
 //   its names; with weights, vocabularies, thresholds, several dimensions; wrong labels and weights
 //   are named
-// covers: article 0-18: labels are indices; one-hot ones are refused by name
 
 namespace millrace {
 namespace {

@@ -30,7 +30,7 @@
 //   signature
 // covers: article 0-29, 0-30, 0-31: five columns, a row per person; the outputs agree; wrong keys
 //   are named, exit code 1
-// covers: scenario F11: exports by JSON, CSV, Examples; an embedding, a vocabulary, a frozen graph
+// covers: scenario F11: exports by JSON, CSV and Examples
 // covers: scenario F13: local prediction
 
 namespace millrace {

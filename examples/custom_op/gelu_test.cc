@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 #include "runtime/testing/op_test.h"
 
-// covers: graphs: a user's op trains with the same numbers whether it is linked or loaded
+// covers: graphs: a user's op has tested values and gradients
 
 namespace millrace {
 namespace {

@@ -11,7 +11,6 @@
 # covers: article 2-3: parameter server, worker, master are one program
 # covers: article 2-6: without TF_CONFIG one process does everything
 # covers: article 2-8: `Join` until a signal, exit code 0; leaves by itself when the run has ended
-# covers: article 2-10: each service can be off
 # covers: article 2-12: a managed session, `ShouldStop`, a loop to a step; the end of data is a
 #   clean end
 # covers: article 2-13: the global step is fetched with the update, before or after it
@@ -21,7 +20,6 @@
 # covers: article 2-16: save by hand, summaries by hand, flush, stop
 # covers: article 2-19: collections `inputs` and `outputs` with JSON, `export.meta` and `export.*`,
 #   the key passed through
-# covers: article 2-20: the latest checkpoint by the state file
 # covers: article 2-21: flags; batches that do not divide the data
 # covers: article 2-28: event files that TensorBoard reads: version, scalar, histogram, graph,
 #   session log

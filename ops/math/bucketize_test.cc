@@ -10,8 +10,7 @@
 #include "gtest/gtest.h"
 #include "runtime/testing/op_test.h"
 
-// covers: values: crosses and buckets are TensorFlow's numbers (its tests' constants, the census
-//   columns): any number of values per example, the last feature fastest
+// covers: values: buckets count the boundaries at or below a value
 
 namespace millrace {
 namespace {

@@ -9,8 +9,7 @@
 #include "runtime/session.h"
 #include "runtime/testing/op_test.h"
 
-// covers: training: queue runners fill queues, end with the data, with an error and with a loop;
-//   batches and epochs of queues
+// covers: training: `CountUpTo` gives each number below its limit once and then the end
 
 namespace millrace {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "gtest/gtest.h"
 
-// covers: input: texts are decoded and encoded as TensorFlow does
+// covers: input: the unicode ops give TensorFlow's values
 
 namespace millrace {
 namespace {

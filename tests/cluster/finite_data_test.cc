@@ -27,7 +27,7 @@
 //   lease, and the last checkpoint has all of it
 // covers: article 1-14: finite data end the training after the data of all trainers; a warning with
 //   several trainers
-// covers: scenario F18: data of several trainers: orders, shards, a warning
+// covers: scenario F18: data of several trainers: the run ends after the data of the slowest one
 
 namespace millrace {
 namespace {

@@ -50,7 +50,6 @@
 // covers: article 3-21: with a chief, worker 0 is nothing special; global ids
 // covers: article 3-23: the evaluator evaluates new checkpoints
 // covers: article 3-30: 1,000 rows, batches of one, 500 steps, evaluations of 50 steps, no delays
-// covers: article 3-36: the role decides what is run
 // covers: article 3-39: any process may be killed at any time
 // covers: article 4-11: workers never talk to each other
 // covers: scenario F2: ps, chief, workers, evaluator in any order, to their end
